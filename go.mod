@@ -1,0 +1,14 @@
+module github.com/ringmsgr/ringmsgr
+
+go 1.26.0
+
+require (
+	github.com/cilium/ebpf v0.22.0
+	github.com/dustin/go-humanize v1.1.0
+	github.com/klauspost/compress v1.20.3
+	github.com/pawelgaczynski/giouring v0.0.0-20230826085535-69588b89acb9
+	github.com/pierrec/lz4/v4 v4.1.33
+	golang.org/x/sys v0.49.0
+)
+
+tool github.com/cilium/ebpf/cmd/bpf2go
