@@ -1,0 +1,409 @@
+package uring_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+func TestAcceptTakesManyConnections(t *testing.T) {
+	const total = 300 // several turns of any driver
+	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
+		addr := r.listening()
+		dialled := make(chan net.Conn, total)
+		failed := make(chan error, 1)
+		go func() {
+			defer close(dialled)
+			for range total {
+				c, err := net.Dial("tcp", addr.String())
+				if err != nil {
+					failed <- err
+					return
+				}
+				dialled <- c
+			}
+			failed <- nil
+		}()
+		accepted := map[string]bool{}
+		for range total {
+			s := r.acceptOne()
+			flags, err := unix.FcntlInt(uintptr(s.FD()), unix.F_GETFL, 0)
+			if err != nil || flags&unix.O_NONBLOCK == 0 {
+				t.Fatalf("accepted descriptor has status flags %#x (%v), want O_NONBLOCK", flags, err)
+			}
+			if flags, err = unix.FcntlInt(uintptr(s.FD()), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+				t.Fatalf("accepted descriptor has flags %#x (%v), want FD_CLOEXEC", flags, err)
+			}
+			accepted[r.d.PeerAddr(s).String()] = true
+			r.d.Close(s)
+		}
+		if err := <-failed; err != nil {
+			t.Fatal(err)
+		}
+		for c := range dialled {
+			if a := c.LocalAddr().String(); !accepted[a] {
+				t.Errorf("connection from %s was not accepted", a)
+			}
+			c.Close()
+		}
+	})
+}
+
+func TestAcceptFindsConnectionsThatCameBefore(t *testing.T) {
+	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
+		l := r.listen(loopback, uring.ListenOptions{})
+		addr := r.d.LocalAddr(l).String()
+		var want []string
+		for range 200 { // more than one turn takes
+			c, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			want = append(want, c.LocalAddr().String())
+		}
+		r.settle() // whatever signal there was is gone
+		user, _ := r.accept(l)
+		for _, w := range want { // in order of arrival
+			c := r.await(user)
+			if c.Res < 0 {
+				t.Fatalf("accept: %v", c.Errno())
+			}
+			if got := r.d.PeerAddr(r.adopt(c.Res)).String(); got != w {
+				t.Fatalf("accepted %s, want %s", got, w)
+			}
+		}
+		r.expectNone(user)
+	})
+}
+
+// Out of descriptors is an answer, not a loop.
+func TestAcceptOutOfDescriptors(t *testing.T) {
+	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
+		l := r.listen(loopback, uring.ListenOptions{})
+		conn, err := net.Dial("tcp", r.d.LocalAddr(l).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		user, _ := r.accept(l)
+		restore := exhaustDescriptors(t)
+		c := r.await(user)
+		before := r.d.Stats().Syscalls
+		r.settle()
+		calls := r.d.Stats().Syscalls - before
+		restore()
+		if c.Errno() != unix.EMFILE || c.Flags&uring.More != 0 {
+			t.Fatalf("completion %+v (%v), want a final EMFILE", c, c.Errno())
+		}
+		if calls > 10 {
+			t.Fatalf("%d system calls while nothing was armed", calls)
+		}
+		user, _ = r.accept(l)
+		if c := r.await(user); c.Res < 0 {
+			t.Fatalf("accept after descriptors came back: %v", c.Errno())
+		} else {
+			r.d.Close(r.adopt(c.Res))
+		}
+	})
+}
+
+// exhaustDescriptors leaves no free descriptor until restore.
+func exhaustDescriptors(t *testing.T) (restore func()) {
+	t.Helper()
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	low := unix.Rlimit{Cur: min(old.Cur, 512), Max: old.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+		t.Fatal(err)
+	}
+	var files []*os.File
+	for {
+		f, err := os.Open("/dev/null")
+		if err != nil {
+			break
+		}
+		files = append(files, f)
+	}
+	return func() {
+		for _, f := range files {
+			f.Close()
+		}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestConnectRefused(t *testing.T) {
+	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
+		l := r.listen(loopback, uring.ListenOptions{})
+		addr := r.d.LocalAddr(l)
+		r.d.Close(l)
+		s, user, _ := r.connect(netip.AddrPort{}, addr, uring.SocketOptions{})
+		r.expectFinal(user, unix.ECONNREFUSED)
+		r.d.Close(s) // it is ours all the same
+	})
+}
+
+// A connect that fails at once has its completion like any other.
+func TestConnectFailsAtOnce(t *testing.T) {
+	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
+		// From a loopback address there is no way out.
+		want := plainConnect(t, [4]byte{127, 0, 0, 1}, [4]byte{192, 0, 2, 1})
+		s, user, _ := r.connect(loopback, netip.MustParseAddrPort("192.0.2.1:9"), uring.SocketOptions{})
+		r.expectFinal(user, want)
+		r.d.Close(s)
+	})
+}
+
+// plainConnect is what the kernel says to a connect without a driver.
+func plainConnect(t *testing.T, from, to [4]byte) unix.Errno {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: from}); err != nil {
+		t.Fatal(err)
+	}
+	var errno unix.Errno
+	if err := unix.Connect(fd, &unix.SockaddrInet4{Addr: to, Port: 9}); !errors.As(err, &errno) {
+		t.Fatalf("connect to a documentation address: %v", err)
+	}
+	return errno
+}
+
+func TestConnectFromChosenAddress(t *testing.T) {
+	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
+		to := r.listening()
+		for _, local := range []string{"127.0.0.1:0", "127.0.0.2:0", "127.0.0.3:" + fmt.Sprint(freePort(t, "127.0.0.3"))} {
+			want := netip.MustParseAddrPort(local)
+			s, user, _ := r.connect(want, to, uring.SocketOptions{})
+			if c := r.await(user); c.Res != 0 {
+				t.Fatalf("connect from %v: %v", want, c.Errno())
+			}
+			peer := r.acceptOne()
+			got := r.d.LocalAddr(s)
+			if got.Addr() != want.Addr() || want.Port() != 0 && got.Port() != want.Port() {
+				t.Fatalf("connected from %v, want %v", got, want)
+			}
+			if seen := r.d.PeerAddr(peer); seen != got {
+				t.Fatalf("the listener sees %v, want %v", seen, got)
+			}
+			if seen := r.d.PeerAddr(s); seen != to {
+				t.Fatalf("PeerAddr %v, want %v", seen, to)
+			}
+		}
+	})
+}
+
+func freePort(t *testing.T, ip string) uint16 {
+	t.Helper()
+	l, err := net.Listen("tcp", ip+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return uint16(l.Addr().(*net.TCPAddr).Port)
+}
+
+func TestConnectFromForeignAddressFails(t *testing.T) {
+	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
+		before := openDescriptors(t)
+		_, _, err := r.d.Connect(netip.MustParseAddrPort("192.0.2.7:0"), loopback, uring.SocketOptions{}, 1)
+		if err == nil {
+			t.Fatal("bound to an address of somebody else")
+		}
+		if _, _, err = r.d.Connect(netip.AddrPort{}, netip.AddrPort{}, uring.SocketOptions{}, 1); err == nil {
+			t.Fatal("connected to the invalid address")
+		}
+		if after := openDescriptors(t); after != before {
+			t.Fatalf("%d descriptors leaked", after-before)
+		}
+	})
+}
+
+// A listener whose queue is full ignores connection requests: connects hang.
+func (r *rig) hangingConnects() (sockets []uring.Socket, users []uint64, ops []uring.Op) {
+	r.t.Helper()
+	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.cleanup(func() { unix.Close(l) })
+	if err := unix.Bind(l, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := unix.Listen(l, 0); err != nil {
+		r.t.Fatal(err)
+	}
+	sa, err := unix.Getsockname(l)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	to := netip.AddrPortFrom(loopback.Addr(), uint16(sa.(*unix.SockaddrInet4).Port))
+	for range 6 {
+		s, user, op := r.connect(netip.AddrPort{}, to, uring.SocketOptions{})
+		r.settle()
+		if len(r.collected[user]) > 0 {
+			continue // the queue took it
+		}
+		sockets, users, ops = append(sockets, s), append(users, user), append(ops, op)
+	}
+	if len(users) == 0 {
+		r.t.Fatal("no connect hangs on a full queue")
+	}
+	return sockets, users, ops
+}
+
+func TestAddressesOfBothFamilies(t *testing.T) {
+	for _, tt := range []struct{ listen, dial string }{
+		{"127.0.0.1:0", "127.0.0.1"},
+		{"0.0.0.0:0", "127.0.0.1"},
+		{"[::1]:0", "::1"},
+		{"[::ffff:127.0.0.1]:0", "127.0.0.1"},
+		{"127.0.0.1:0", "::ffff:127.0.0.1"},
+	} {
+		t.Run(tt.listen+" "+tt.dial, func(t *testing.T) {
+			overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
+				want := netip.MustParseAddr(tt.dial).Unmap()
+				l := r.listen(netip.MustParseAddrPort(tt.listen), uring.ListenOptions{})
+				port := r.d.LocalAddr(l).Port()
+				if port == 0 {
+					t.Fatalf("LocalAddr of the listener: %v", r.d.LocalAddr(l))
+				}
+				acceptor, _ := r.accept(l)
+				s, user, _ := r.connect(netip.AddrPort{}, netip.AddrPortFrom(netip.MustParseAddr(tt.dial), port), uring.SocketOptions{})
+				if c := r.await(user); c.Res != 0 {
+					t.Fatalf("connect: %v", c.Errno())
+				}
+				peer := r.adopt(r.await(acceptor).Res)
+				if a := r.d.PeerAddr(s); a != netip.AddrPortFrom(want, port) || a != r.d.LocalAddr(peer) {
+					t.Fatalf("PeerAddr %v, LocalAddr of the other side %v, want %v port %d", a, r.d.LocalAddr(peer), want, port)
+				}
+				if a := r.d.LocalAddr(s); a.Addr() != want || a != r.d.PeerAddr(peer) {
+					t.Fatalf("LocalAddr %v, PeerAddr of the other side %v", a, r.d.PeerAddr(peer))
+				}
+			})
+		})
+	}
+}
+
+func TestAddressOfNothingIsInvalid(t *testing.T) {
+	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
+		l := r.listen(loopback, uring.ListenOptions{})
+		if a := r.d.PeerAddr(l); a.IsValid() {
+			t.Fatalf("a listener has the peer %v", a)
+		}
+		if a := r.d.LocalAddr(uring.Socket{}); a.IsValid() {
+			t.Fatalf("the zero Socket has the address %v", a)
+		}
+		if _, err := r.d.Listen(netip.AddrPort{}, uring.ListenOptions{}); err == nil {
+			t.Fatal("listening on the invalid address")
+		}
+	})
+}
+
+func TestReusePortGroup(t *testing.T) {
+	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
+		group := uring.ListenOptions{ReusePort: true}
+		a := r.listen(loopback, group)
+		addr := r.d.LocalAddr(a)
+		b := r.listen(addr, group)
+		userA, _ := r.accept(a)
+		userB, _ := r.accept(b)
+		const total = 64
+		for range total {
+			c, err := net.DialTimeout("tcp", addr.String(), patience)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+		}
+		gotA, gotB := 0, 0
+		r.until("connections missing", func() bool {
+			gotA, gotB = len(r.collected[userA]), len(r.collected[userB])
+			return gotA+gotB == total
+		})
+		if gotA == 0 || gotB == 0 {
+			t.Fatalf("connections %d and %d: not shared", gotA, gotB)
+		}
+		if _, err := r.d.Listen(addr, uring.ListenOptions{}); err == nil {
+			t.Fatal("the address was taken outside the group")
+		}
+	})
+}
+
+func TestSocketOptionsAreSet(t *testing.T) {
+	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
+		for _, delay := range []bool{false, true} {
+			opt := uring.SocketOptions{Delay: delay, SendBuffer: 40 << 10, ReceiveBuffer: 50 << 10}
+			l := r.listen(loopback, uring.ListenOptions{SocketOptions: opt})
+			acceptor, _ := r.accept(l)
+			s, user, _ := r.connect(netip.AddrPort{}, r.d.LocalAddr(l), opt)
+			if c := r.await(user); c.Res != 0 {
+				t.Fatalf("connect: %v", c.Errno())
+			}
+			peer := r.adopt(r.await(acceptor).Res)
+			nodelay := 1
+			if delay {
+				nodelay = 0
+			}
+			for _, sock := range []uring.Socket{s, peer} {
+				for _, want := range []struct{ level, name, value int }{
+					{unix.IPPROTO_TCP, unix.TCP_NODELAY, nodelay},
+					{unix.SOL_SOCKET, unix.SO_SNDBUF, 2 * opt.SendBuffer}, // the kernel doubles
+					{unix.SOL_SOCKET, unix.SO_RCVBUF, 2 * opt.ReceiveBuffer},
+				} {
+					if got, err := unix.GetsockoptInt(sock.FD(), want.level, want.name); err != nil || got != want.value {
+						t.Errorf("delay %v: option %d is %d (%v), want %d", delay, want.name, got, err, want.value)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestOperationsOnNothingFail(t *testing.T) {
+	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
+		var none uring.Socket
+		if _, err := r.d.Accept(none, 1); err == nil {
+			t.Error("Accept on the zero Socket")
+		}
+		if _, err := r.d.Ready(none, 1); err == nil {
+			t.Error("Ready on the zero Socket")
+		}
+		if _, err := r.d.Receive(none, 1); err == nil {
+			t.Error("Receive on the zero Socket")
+		}
+		if _, _, err := r.d.Send(none, r.vec([]byte("x")), 1, 0); err == nil {
+			t.Error("Send on the zero Socket")
+		}
+		if _, errno := r.d.Recv(none, make([]byte, 1)); errno == 0 {
+			t.Error("Recv on the zero Socket")
+		}
+		if _, errno := r.d.Recvv(none, make([]byte, 1), make([]byte, 1)); errno == 0 {
+			t.Error("Recvv on the zero Socket")
+		}
+		r.d.Shutdown(none)
+		r.d.Close(none)
+		if _, err := r.d.Adopt(-1); err == nil {
+			t.Error("Adopt of -1")
+		}
+		if cs, err := r.d.Wait(time.Millisecond); err != nil || len(cs) != 0 {
+			t.Fatalf("Wait: %v, %v", cs, err)
+		}
+	})
+}

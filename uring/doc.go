@@ -1,0 +1,44 @@
+// Package uring moves bytes between sockets and memory for one OS thread. It
+// owns the ring of that thread: set-up and probing, the requests in flight,
+// the receive buffers, the table of registered files, and the wake-up from
+// other threads. The same calls run over epoll where there is no ring. It does
+// not know what a frame is, starts no goroutine, and keeps no state outside
+// the values that it returns.
+//
+// # Threads
+//
+// A Driver belongs to the OS thread that called Open: every method but Wake
+// is for that thread, whose goroutine stays locked to it (runtime.LockOSThread)
+// until after CloseDriver. A thread that ends before leaves its requests
+// without answers.
+//
+// # Turns
+//
+// Requests are queued, and Wait gives them to the kernel and fetches the
+// answers in one system call. Only three things cost calls of their own: Recv
+// and Recvv read at once, a full queue is submitted when the next request does
+// not fit, and Close and Shutdown first submit what was queued before them.
+// Wait tells the Go scheduler only when it may sleep.
+//
+// # Memory
+//
+// Everything that the kernel reads or writes while a request is in flight
+// lies outside the Go heap: queues, message headers, gather lists, receive
+// buffers. The one exception is the payload that a Vec refers to, which may be
+// Go memory: heap objects do not move, and the Vec keeps them alive. Memory of
+// a request is the kernel's until the final completion of its Op. CloseDriver
+// waits for all of them before it unmaps anything.
+//
+// # Flavours
+//
+// Without build tags, Open gives a ring driven by this package, or epoll, with
+// the reason in Info.Fallback, where the kernel refuses one. With -tags epoll
+// no ring code is linked. With -tags giouring the ring is driven through
+// github.com/pawelgaczynski/giouring, which links only with
+// -ldflags=-checklinkname=0. Flavour names the choice.
+//
+// A ring asks for Linux 6.1 or later to be worth its while and works from
+// 5.13. What the kernel can do is found by trying it, not by its version; Info lists every
+// feature with the reason where it is not used, and Config.Off switches single
+// ones off.
+package uring

@@ -1,0 +1,213 @@
+package uring
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// acceptBudget bounds the connections that one Wait takes from one
+	// listener, so that a flood of them cannot starve the rest.
+	acceptBudget = 64
+
+	// epollEvents is how many sockets one epoll_wait reports.
+	epollEvents = 256
+
+	// epollMask is what every socket is registered for, once. Edge-triggered,
+	// so that no operation costs an epoll_ctl. The kernel adds EPOLLERR and
+	// EPOLLHUP.
+	epollMask = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET&(1<<32-1)
+
+	// epollReadable are the events that a reader must see: after each of them
+	// a read returns bytes, the end of the stream, or the error.
+	epollReadable = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
+
+	// epollWritable are the events after which connecting or sending makes
+	// progress or fails.
+	epollWritable = unix.EPOLLOUT | unix.EPOLLHUP | unix.EPOLLERR
+)
+
+// featurePwait2, timeouts below the millisecond, is the only optional ability
+// of the reactor; a name as in Info and Config.Off.
+const featurePwait2 = "epoll_pwait2"
+
+// epollDriver is the reactor behind the calls of Driver: the kernel reports
+// readiness, and the system calls that the ring would make in the kernel are
+// made here, at once by Send and Recv, or when Wait sees the edge.
+type epollDriver struct {
+	ops   opTable
+	socks []epollSock // by descriptor
+	info  Info
+	epfd  int
+
+	// out is what the last Wait returned. pending collects the final
+	// completions that did not come from an event (cancelled, closed, failed
+	// at once) until the next Wait, which swaps the two.
+	out     []Completion
+	pending []Completion
+
+	// accepting are the accepts to try in the next Wait: just armed, or cut
+	// off by the budget. Wait does not sleep while there are any.
+	accepting []Op
+
+	events  []unix.EpollEvent
+	timeout kernelTimespec // for the kernel to read
+	pwait2  bool
+	stopped bool
+	wake    waker
+	stats   Stats
+}
+
+// epollSock is the state of one descriptor.
+type epollSock struct {
+	// gen tells the sockets that had this number apart, in the event data and
+	// in Socket.fixed (a reactor has no file table), so that neither a late
+	// event nor a handle kept after Close reaches a later socket.
+	gen  int32
+	open bool
+	// seen: the first event since registration has been taken. Before that
+	// one, the kernel still holds an event for whatever is ready.
+	seen bool
+	// sending: a Send is in flight.
+	sending bool
+}
+
+// openEpoll opens the reactor. fallback says why there is no ring, if one was
+// wished for.
+func openEpoll(cfg Config, fallback string) (Driver, error) {
+	epfd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("epoll: create: %w", err)
+	}
+	d := &epollDriver{
+		info:    Info{Backend: Epoll, Fallback: fallback},
+		epfd:    epfd,
+		out:     make([]Completion, 0, 2*epollEvents),
+		pending: make([]Completion, 0, 2*epollEvents),
+		events:  make([]unix.EpollEvent, epollEvents),
+	}
+	d.stats.Syscalls++
+	if err := d.openWake(); err != nil {
+		unix.Close(epfd)
+		return nil, err
+	}
+	d.info.Features = []Feature{d.probePwait2(cfg.Off)}
+	return d, nil
+}
+
+func (d *epollDriver) openWake() error {
+	fd, err := d.wake.open()
+	if err != nil {
+		return fmt.Errorf("epoll: eventfd: %w", err)
+	}
+	// Generation 0 is no socket's: it marks the wake-up. Edge-triggered, so
+	// that the counter need not be read.
+	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET&(1<<32-1), Fd: int32(fd)}
+	if err := unix.EpollCtl(d.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		d.wake.close()
+		return fmt.Errorf("epoll: register eventfd: %w", err)
+	}
+	d.stats.Syscalls += 2
+	return nil
+}
+
+// probePwait2 finds out whether waits can have a resolution below the
+// millisecond.
+func (d *epollDriver) probePwait2(off []string) Feature {
+	f := Feature{Name: featurePwait2, Since: "5.11"}
+	if slices.Contains(off, f.Name) {
+		f.Why = "switched off by the configuration"
+		return f
+	}
+	d.pwait2 = true
+	if _, errno := d.epollWait(0); errno != 0 {
+		d.pwait2 = false
+		f.Why = errno.Error()
+	}
+	f.Have = d.pwait2
+	d.stats = Stats{Syscalls: d.stats.Syscalls} // the probe is no turn of the loop
+	return f
+}
+
+func (d *epollDriver) Info() Info { return d.info }
+
+func (d *epollDriver) Stats() Stats {
+	s := d.stats
+	s.Syscalls += d.wake.writes.Load()
+	s.InFlight = uint64(d.ops.inFlight + len(d.pending))
+	return s
+}
+
+func (d *epollDriver) Wake() { d.wake.wake() }
+
+// Wait takes one turn: events, then accepts. It goes back to sleep when an
+// event was of no interest to anybody, such as the first EPOLLOUT of a socket.
+func (d *epollDriver) Wait(timeout time.Duration) ([]Completion, error) {
+	if d.stopped {
+		return nil, fmt.Errorf("epoll: wait: %w", net.ErrClosed)
+	}
+	d.out, d.pending = d.pending, d.out[:0]
+	var start time.Time
+	if timeout > 0 {
+		start = time.Now()
+	}
+	woken := false
+	for left := timeout; ; {
+		if len(d.out) > 0 || len(d.accepting) > 0 {
+			left = 0
+		}
+		n, errno := d.epollWait(left)
+		if errno != 0 && errno != unix.EINTR {
+			return nil, fmt.Errorf("epoll: wait: %w", errno)
+		}
+		for i := range n {
+			if d.dispatch(&d.events[i]) {
+				woken = true
+			}
+		}
+		d.acceptTurn()
+		if len(d.out) > 0 || woken || timeout == 0 {
+			break
+		}
+		if left = timeout; timeout > 0 {
+			if left -= time.Since(start); left <= 0 {
+				break
+			}
+		}
+	}
+	d.stats.Completions += uint64(len(d.out))
+	return d.out, nil
+}
+
+func (d *epollDriver) CloseDriver() error {
+	if d.stopped {
+		return nil
+	}
+	d.stopped = true
+	for fd := range d.socks {
+		if d.socks[fd].open {
+			unix.Close(fd)
+			d.stats.Syscalls++
+		}
+	}
+	for i := 0; ; {
+		var op Op
+		if op, i = d.ops.live(i); op == 0 {
+			break
+		}
+		d.finish(op, -int32(unix.ECANCELED))
+	}
+	d.socks, d.pending, d.accepting = nil, nil, nil
+	d.wake.close()
+	err := unix.Close(d.epfd)
+	d.epfd = -1
+	d.stats.Syscalls += 2
+	if err != nil {
+		return fmt.Errorf("epoll: close: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+package uring
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Memory is an anonymous mapping outside the Go heap. It does not move, the
+// collector does not see it, and nothing frees it but Unmap: it must not hold
+// Go pointers. It is not safe for concurrent use beyond that of its bytes.
+type Memory struct {
+	data []byte
+}
+
+// Map returns size bytes of zeroed memory, rounded up to whole pages.
+func Map(size int) (*Memory, error) {
+	if size <= 0 {
+		return nil, fmt.Errorf("map %d bytes: %w", size, unix.EINVAL)
+	}
+	page := os.Getpagesize()
+	rounded := (size + page - 1) / page * page
+	if rounded < size {
+		return nil, fmt.Errorf("map %d bytes: %w", size, unix.ENOMEM)
+	}
+	data, err := unix.Mmap(-1, 0, rounded, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return nil, fmt.Errorf("map %d bytes: %w", rounded, err)
+	}
+	return &Memory{data: data}, nil
+}
+
+// Bytes is the whole mapping, page-aligned; nil after Unmap. Slices of it must
+// not be touched after Unmap.
+func (m *Memory) Bytes() []byte { return m.data }
+
+// Unmap gives the memory back to the kernel. Whoever calls it knows that no
+// operation in flight refers to it. A second call does nothing.
+func (m *Memory) Unmap() error {
+	if m == nil || m.data == nil {
+		return nil
+	}
+	data := m.data
+	m.data = nil
+	if err := unix.Munmap(data); err != nil {
+		return errors.Join(fmt.Errorf("unmap %d bytes", len(data)), err)
+	}
+	return nil
+}

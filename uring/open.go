@@ -1,0 +1,89 @@
+package uring
+
+import (
+	"fmt"
+	"log/slog"
+)
+
+// Backend names an I/O engine.
+type Backend string
+
+// The backends. Auto is a wish, never an answer.
+const (
+	Auto     Backend = "auto"
+	IOUring  Backend = "io_uring"
+	Giouring Backend = "giouring"
+	Epoll    Backend = "epoll"
+)
+
+// Config of a driver. The zero value is usable.
+type Config struct {
+	// Backend is what to open. Auto (and "") opens a ring, and epoll where
+	// the kernel refuses one; Info then says why. IOUring makes the refusal
+	// an error; in a program built with -tags giouring it opens a ring through
+	// that package.
+	Backend Backend
+	// Entries of the submission queue, a power of two; 0: 256. The
+	// completion queue is 8 times as large.
+	Entries int
+	// Buffers and BufferSize of the receive ring, powers of two; 0: 8 of 128
+	// KiB, which fits the L2 cache of current cores.
+	Buffers    int
+	BufferSize int
+	// Files of the ring's table, 0: 4096. Sockets beyond use plain
+	// descriptors.
+	Files int
+	// Off switches single features off by the name that Info lists, to
+	// compare them or to work around a kernel.
+	Off []string
+	// Logger gets one line about what was opened; nil is silent.
+	Logger *slog.Logger
+}
+
+// Info says what Open opened.
+type Info struct {
+	Backend  Backend   `json:"backend"`
+	Fallback string    `json:"fallback,omitempty"` // why not the ring, if Auto fell back
+	Receive  bool      `json:"receive"`            // Driver.Receive works
+	Features []Feature `json:"features"`           // in a fixed order
+	Entries  int       `json:"entries,omitempty"`  // of the submission queue, after halving for lack of memory
+}
+
+// Feature is one optional ability of the kernel, found by trying it.
+type Feature struct {
+	Name  string `json:"name"`
+	Have  bool   `json:"have"`
+	Since string `json:"since"`         // first kernel that has it
+	Why   string `json:"why,omitempty"` // why it is not used
+}
+
+// Open opens a driver for the calling OS thread, which must stay locked to its
+// goroutine (runtime.LockOSThread) until CloseDriver. The error of a refused
+// ring is a *SetupError.
+func Open(cfg Config) (Driver, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("open driver: %w", err)
+	}
+	d, err := open(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open driver: %w", err)
+	}
+	if cfg.Logger != nil {
+		logOpened(cfg.Logger, d.Info())
+	}
+	return d, nil
+}
+
+func logOpened(log *slog.Logger, info Info) {
+	var missing []string
+	for _, f := range info.Features {
+		if !f.Have {
+			missing = append(missing, f.Name)
+		}
+	}
+	if info.Fallback != "" {
+		log.Warn("no ring, using epoll", "reason", info.Fallback)
+		return
+	}
+	log.Info("opened I/O driver", "backend", string(info.Backend), "entries", info.Entries, "receive", info.Receive, "missing", missing)
+}

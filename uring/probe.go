@@ -1,0 +1,120 @@
+package uring
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Machine is what a host offers to this package, for a report to its
+// administrator.
+type Machine struct {
+	Flavour  Backend   `json:"flavour"`            // which engine this program was built for
+	Kernel   string    `json:"kernel"`             // release
+	CPUs     []int     `json:"cpus"`               // that this process may use
+	Ring     bool      `json:"ring"`               // the kernel gave us one
+	RingWhy  string    `json:"ring_why,omitempty"` // why not, and what helps
+	Receive  bool      `json:"receive"`            // Driver.Receive works
+	Features []Feature `json:"features,omitempty"` // of the ring
+
+	Sysctls      map[string]string `json:"sysctls"`      // those that matter here; "" where the kernel has none
+	Memlock      Limit             `json:"memlock"`      // RLIMIT_MEMLOCK, bytes
+	Files        Limit             `json:"files"`        // RLIMIT_NOFILE
+	Capabilities []Capability      `json:"capabilities"` // effective ones that matter here
+	Seccomp      string            `json:"seccomp"`      // off, strict, filter, or unknown
+}
+
+// Limit is a resource limit. Unlimited shows as the largest number.
+type Limit struct {
+	Soft uint64 `json:"soft"`
+	Hard uint64 `json:"hard"`
+}
+
+// Capability is one of the process's effective capabilities.
+type Capability struct {
+	Name string `json:"name"`
+	Have bool   `json:"have"`
+	For  string `json:"for"` // what it is needed for
+}
+
+var usefulCapabilities = [...]struct {
+	bit       uint
+	name, use string
+}{
+	{unix.CAP_BPF, "CAP_BPF", "steering of connections by program"},
+	{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "steering of a port range without listeners"},
+	{unix.CAP_SYS_NICE, "CAP_SYS_NICE", "real-time priority of the core threads"},
+	{unix.CAP_IPC_LOCK, "CAP_IPC_LOCK", "zero-copy sends and registered buffers beyond RLIMIT_MEMLOCK"},
+}
+
+var usefulSysctls = [...]string{
+	"kernel.io_uring_disabled",
+	"kernel.io_uring_group",
+	"kernel.unprivileged_bpf_disabled",
+	"net.core.somaxconn",
+	"net.core.rmem_max",
+	"net.core.wmem_max",
+}
+
+// Probe looks at the machine, and opens and closes a ring to see what it can
+// do. off is as in Config. Any goroutine may call it.
+func Probe(off []string) Machine {
+	m := Machine{Flavour: Flavour, Kernel: kernelRelease(), Sysctls: map[string]string{}}
+	m.CPUs, _ = AllowedCPUs() // none: shown as such
+	probeRing(&m, off)
+	for _, name := range usefulSysctls {
+		m.Sysctls[name] = sysctl(strings.ReplaceAll(name, ".", "/"))
+	}
+	m.Memlock, m.Files = limit(unix.RLIMIT_MEMLOCK), limit(unix.RLIMIT_NOFILE)
+	status := threadStatus()
+	caps, _ := strconv.ParseUint(status["CapEff"], 16, 64)
+	for _, c := range usefulCapabilities {
+		m.Capabilities = append(m.Capabilities, Capability{Name: c.name, Have: caps>>c.bit&1 != 0, For: c.use})
+	}
+	switch status["Seccomp"] {
+	case "0":
+		m.Seccomp = "off"
+	case "1":
+		m.Seccomp = "strict"
+	case "2":
+		m.Seccomp = "filter"
+	default:
+		m.Seccomp = "unknown"
+	}
+	return m
+}
+
+func kernelRelease() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+func limit(which int) Limit {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(which, &r); err != nil {
+		return Limit{}
+	}
+	return Limit{Soft: r.Cur, Hard: r.Max}
+}
+
+// threadStatus is the table in /proc/thread-self/status; empty if it cannot be read.
+func threadStatus() map[string]string {
+	table := map[string]string{}
+	data, err := os.ReadFile("/proc/thread-self/status")
+	if err != nil {
+		return table
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
+		if name, value, ok := strings.Cut(lines.Text(), ":"); ok {
+			table[name] = strings.TrimSpace(value)
+		}
+	}
+	return table
+}

@@ -1,0 +1,130 @@
+//go:build !epoll
+
+package uring
+
+import "golang.org/x/sys/unix"
+
+// answer deals with one completion of the kernel. It queues no request: the
+// queue may be full, and flushing it would come back here.
+func (d *ringDriver) answer(to *[]Completion, user uint64, res int32, flags uint32) {
+	if user&ownBit != 0 {
+		d.ownAnswer(user, res, flags)
+		return
+	}
+	op := Op(user)
+	o := d.ops.get(op)
+	if o == nil {
+		d.stats.Stale++
+		return
+	}
+	if o.kind == KindSend {
+		d.sent(to, op, o, res, flags)
+		return
+	}
+	c := Completion{User: o.user, Op: op, Res: res, Kind: o.kind}
+	if flags&cqeBuffer != 0 && d.buffers != nil {
+		c.Data, c.Buf = d.buffers.take(flags, int(res))
+	}
+	switch {
+	case flags&cqeMore != 0:
+		c.Flags = More
+	case o.kind == KindAccept && !d.can.acceptMulti && res >= 0 && o.bits&opCancel == 0 && d.state == stateOpen:
+		c.Flags = More // armed again before the next system call
+		d.again = append(d.again, op)
+	default:
+		if res == -int32(unix.ENOBUFS) && o.kind == KindReceive {
+			d.stats.NoBuffers++
+		}
+		d.ops.end(op)
+	}
+	*to = append(*to, c)
+}
+
+func (d *ringDriver) ownAnswer(user uint64, res int32, flags uint32) {
+	switch user & (1<<32 - 1) {
+	case ownWake:
+		d.wakeArmed = flags&cqeMore != 0
+		if d.state == stateOpen {
+			d.wake.lower()
+			d.woken = true
+			d.stats.Wakes++
+		}
+	case ownTimer:
+		if uint32(user>>32) == d.timerID {
+			d.timerArmed = false
+		}
+	}
+}
+
+// sent deals with an answer to a send: its result, or the notification that
+// the memory of a zero-copy send is free.
+func (d *ringDriver) sent(to *[]Completion, op Op, o *operation, res int32, flags uint32) {
+	if flags&cqeNotification != 0 {
+		o.debt--
+		if d.can.reportUsage && uint32(res)&notificationCopied != 0 {
+			o.bits |= opCopied
+		}
+		if o.debt == 0 && o.bits&opEnded != 0 {
+			d.complete(to, op, o, o.res, 0)
+		}
+		return
+	}
+	if flags&cqeMore != 0 {
+		o.debt++
+	}
+	quiet := o.bits&opQuiet != 0
+	o.bits &^= opQuiet
+	errno := unix.Errno(0)
+	if res < 0 {
+		errno = unix.Errno(-res)
+	}
+	switch {
+	case res > 0 && o.sent+int(res) >= o.vec.Size():
+		d.sendEnded(to, op, o, int32(o.vec.Size()))
+	case res > 0:
+		o.sent += int(res)
+		o.vec.advance(int(res))
+		d.again = append(d.again, op)
+	case errno == unix.EAGAIN && quiet, errno == unix.EINTR:
+		d.again = append(d.again, op)
+	case o.bits&opZero != 0 && zeroCopyRefused(errno):
+		o.bits &^= opZero
+		d.again = append(d.again, op)
+	case res == 0:
+		d.sendEnded(to, op, o, -int32(unix.EIO))
+	default:
+		d.sendEnded(to, op, o, res)
+	}
+}
+
+// zeroCopyRefused are the errors of a zero-copy send that a plain one does not
+// have: no support, or too much memory pinned.
+func zeroCopyRefused(errno unix.Errno) bool {
+	switch errno {
+	case unix.EOPNOTSUPP, unix.ENOMEM, unix.ENOBUFS, unix.EFAULT:
+		return true
+	}
+	return false
+}
+
+// sendEnded completes a send, now or after its last notification.
+func (d *ringDriver) sendEnded(to *[]Completion, op Op, o *operation, res int32) {
+	if o.debt > 0 {
+		o.res = res
+		o.bits |= opEnded
+		return
+	}
+	d.complete(to, op, o, res, 0)
+}
+
+// complete delivers the final completion of op.
+func (d *ringDriver) complete(to *[]Completion, op Op, o *operation, res int32, flags Flags) {
+	if o.bits&opCopied != 0 {
+		flags |= Copied
+	}
+	if o.vec != nil {
+		o.vec.rewind()
+	}
+	*to = append(*to, Completion{User: o.user, Op: op, Res: res, Kind: o.kind, Flags: flags})
+	d.ops.end(op)
+}

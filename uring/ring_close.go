@@ -1,0 +1,97 @@
+//go:build !epoll
+
+package uring
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// closeStep and closeSteps bound how long CloseDriver waits for the kernel. It
+// cancels at once; only zero-copy sends wait for the network.
+const (
+	closeStep  = 100 * time.Millisecond
+	closeSteps = 100
+)
+
+// CloseDriver implements Driver.
+func (d *ringDriver) CloseDriver() error {
+	if d.state != stateOpen {
+		return nil
+	}
+	d.cancelAll()
+	d.closeSockets()
+	d.state = stateClosing
+	if !d.drain() {
+		// Unmapping now would let the kernel write where others allocate.
+		d.wake.close()
+		d.state = stateClosed
+		return fmt.Errorf("close ring: the kernel still holds %d operations; their memory is not freed: %w",
+			d.ops.inFlight, unix.EBUSY)
+	}
+	return d.release()
+}
+
+func (d *ringDriver) cancelAll() {
+	for op, i := d.ops.live(0); op != 0; op, i = d.ops.live(i) {
+		d.Cancel(op)
+	}
+	if d.wakeArmed {
+		d.queueCancel(ownWake)
+	}
+	if d.timerArmed {
+		d.queueCancel(ownTimer | uint64(d.timerID)<<32)
+	}
+	d.flushAll()
+}
+
+func (d *ringDriver) closeSockets() {
+	for op, i := d.ops.live(0); op != 0; op, i = d.ops.live(i) {
+		o := d.ops.get(op)
+		if o.bits&opZero != 0 && d.isOpen(o.sock) {
+			// Nobody waits for this any more: reset, or its memory stays pinned
+			// for as long as the peer is silent.
+			_ = unix.SetsockoptLinger(o.sock.FD(), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		}
+	}
+	for _, s := range d.socks {
+		if s.Valid() {
+			d.Close(s)
+		}
+	}
+}
+
+// drain waits until nothing is in flight, and says whether that came true.
+func (d *ringDriver) drain() bool {
+	for step := 0; ; step++ {
+		d.out = d.out[:0]
+		d.reap(&d.out)
+		d.settle(&d.out)
+		d.requeue(&d.out)
+		closeAccepted(d.out)
+		closeAccepted(d.early)
+		d.early = d.early[:0]
+		if d.ops.inFlight == 0 && !d.wakeArmed && !d.timerArmed {
+			return true
+		}
+		if d.err != nil || step == closeSteps {
+			return false
+		}
+		switch errno := d.enter(closeStep); errno {
+		case 0, unix.EINTR, unix.ETIME, unix.EAGAIN, unix.EBUSY:
+		default:
+			d.fail(errno)
+		}
+	}
+}
+
+// closeAccepted closes the connections that nobody will take.
+func closeAccepted(list []Completion) {
+	for i := range list {
+		if c := &list[i]; c.Kind == KindAccept && c.Res >= 0 {
+			_ = unix.Close(int(c.Res))
+		}
+	}
+}

@@ -1,0 +1,205 @@
+//go:build !epoll
+
+package uring
+
+import (
+	"math"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// enter makes the one system call of a turn: it submits what is queued, lets
+// the kernel finish what it can, and sleeps for at most timeout (negative: no
+// limit) unless that is zero. ETIME says that the timeout passed.
+func (d *ringDriver) enter(timeout time.Duration) unix.Errno {
+	if timeout > 0 && !d.can.extArg {
+		d.armTimer(timeout)
+	}
+	before := d.ring.unsubmitted()
+	d.stats.Syscalls++
+	d.stats.Enters++
+	var errno unix.Errno
+	switch {
+	case timeout == 0:
+		errno = d.ring.poll()
+	case timeout > 0 && d.can.extArg:
+		d.stats.Sleeps++
+		errno = d.ring.sleep(timeout)
+	default:
+		d.stats.Sleeps++
+		errno = d.ring.sleep(-1)
+	}
+	d.stats.Submitted += uint64(before - d.ring.unsubmitted())
+	return errno
+}
+
+// flush submits what is queued, outside Wait.
+func (d *ringDriver) flush() unix.Errno {
+	before := d.ring.unsubmitted()
+	d.stats.Syscalls++
+	d.stats.Enters++
+	errno := d.ring.submit()
+	d.stats.Submitted += uint64(before - d.ring.unsubmitted())
+	return errno
+}
+
+// flushAll submits until nothing is queued, for calls that must come behind
+// every request made before, and lets the kernel finish what they cancelled.
+func (d *ringDriver) flushAll() {
+	for tries := 0; tries < math.MaxUint8; tries++ {
+		errno := d.enter(0)
+		if d.ring.unsubmitted() == 0 {
+			return
+		}
+		switch errno {
+		case 0, unix.EINTR:
+		case unix.EAGAIN, unix.EBUSY:
+			d.reap(&d.early)
+		default:
+			d.fail(errno)
+			return
+		}
+	}
+}
+
+// request returns the next free request; it flushes a full queue. nil means
+// that the ring is broken.
+func (d *ringDriver) request() (*sqe, uint32) {
+	if e, i := d.ring.next(); e != nil {
+		return e, i
+	}
+	d.stats.SQFull++
+	for tries := 0; tries < math.MaxUint8; tries++ {
+		errno := d.flush()
+		if e, i := d.ring.next(); e != nil {
+			return e, i
+		}
+		switch errno {
+		case 0, unix.EINTR:
+		case unix.EAGAIN, unix.EBUSY:
+			d.reap(&d.early)
+		default:
+			d.fail(errno)
+			return nil, 0
+		}
+	}
+	d.fail(unix.EBUSY)
+	return nil, 0
+}
+
+// reap takes all answers, those that the kernel kept back for lack of room
+// among them.
+func (d *ringDriver) reap(to *[]Completion) {
+	for {
+		for c := d.ring.peek(); c != nil; c = d.ring.peek() {
+			user, res, flags := c.user, c.res, c.flags
+			d.ring.skip()
+			d.answer(to, user, res, flags)
+		}
+		d.ring.commit()
+		if !d.ring.overflowed() {
+			return
+		}
+		d.stats.Overflows++
+		d.stats.Syscalls++
+		d.stats.Enters++
+		if errno := d.ring.events(); errno != 0 && errno != unix.EINTR {
+			d.fail(errno)
+			return
+		}
+	}
+}
+
+// settle completes the quiet sends that the kernel has taken: a failure would
+// have been answered by now. Only to be called after reap.
+func (d *ringDriver) settle(to *[]Completion) {
+	if len(d.quiet) == 0 {
+		return
+	}
+	taken := d.ring.made() - d.ring.unsubmitted()
+	n := 0
+	for _, q := range d.quiet {
+		if int32(taken-q.made) <= 0 {
+			break
+		}
+		n++
+		if o := d.ops.get(q.op); o != nil && o.bits&opQuiet != 0 {
+			d.complete(to, q.op, o, int32(o.vec.Size()), 0)
+		}
+	}
+	d.quiet = d.quiet[:copy(d.quiet, d.quiet[n:])]
+}
+
+// requeue queues operations again: the rest of sends that the kernel cut
+// short, and accepts where the kernel has no multishot.
+func (d *ringDriver) requeue(to *[]Completion) {
+	for i := 0; i < len(d.again); i++ { // making room for requests may add to it
+		op := d.again[i]
+		o := d.ops.get(op)
+		switch {
+		case o == nil:
+		case o.bits&opCancel != 0:
+			d.sendEnded(to, op, o, -int32(unix.ECANCELED))
+		case o.kind == KindAccept && d.queueAccept(op, o):
+		case o.kind == KindSend && d.queueSend(op, o):
+		default:
+			d.sendEnded(to, op, o, -int32(unix.EIO))
+		}
+	}
+	d.again = d.again[:0]
+}
+
+// armWake arms the poll of the wake-up event. Nobody reads the event: each
+// write is a new edge.
+func (d *ringDriver) armWake() error {
+	e, _ := d.request()
+	if e == nil {
+		return d.err
+	}
+	e.opcode = opcodePollAdd
+	e.fd = int32(d.wake.fd)
+	e.len = pollAddMulti
+	e.opFlags = pollWord(unix.EPOLLIN | unix.EPOLLET&math.MaxUint32)
+	e.user = ownWake
+	d.wakeArmed = true
+	return nil
+}
+
+// armTimer queues a timeout as a request of its own, for kernels where enter
+// takes none. The one before is called off: its answer is ignored by number.
+func (d *ringDriver) armTimer(timeout time.Duration) {
+	if d.timerArmed {
+		d.queueCancel(ownTimer | uint64(d.timerID)<<32)
+		d.timerArmed = false
+	}
+	e, _ := d.request()
+	if e == nil {
+		return
+	}
+	d.timerID++
+	// The kernel copies the value when it takes the request, which is before
+	// the next one can be queued.
+	*d.timer = kernelTimespec{int64(timeout / time.Second), int64(timeout % time.Second)}
+	e.opcode = opcodeTimeout
+	e.addr = uint64(uintptr(unsafe.Pointer(d.timer)))
+	e.len = 1
+	e.user = ownTimer | uint64(d.timerID)<<32
+	d.timerArmed = true
+}
+
+// queueCancel asks for the end of the request with this user word.
+func (d *ringDriver) queueCancel(user uint64) {
+	e, _ := d.request()
+	if e == nil {
+		return
+	}
+	e.opcode = opcodeAsyncCancel
+	e.fd = -1
+	e.addr = user
+	e.user = ownNone
+	if d.can.skip {
+		e.flags = sqeCQESkip
+	}
+}

@@ -1,0 +1,366 @@
+//go:build !epoll
+
+package uring_test
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// onRing runs f over the ring of this build.
+func onRing(t *testing.T, cfg uring.Config, f func(t *testing.T, r *rig)) {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cfg.Backend = uring.Flavour
+	r := newRig(t, cfg)
+	defer r.finish()
+	f(t, r)
+}
+
+// Old kernels lack features one by one, newest first: each alone and all from
+// each one on must leave a driver that works, and that says what it lacks.
+func TestRingWorksWithoutItsFeatures(t *testing.T) {
+	sets := map[string][]string{"nothing off": nil}
+	var all []string
+	onRing(t, uring.Config{}, func(t *testing.T, r *rig) {
+		for _, f := range r.d.Info().Features {
+			sets[f.Name] = []string{f.Name}
+			all = append(all, f.Name)
+		}
+	})
+	sets["everything off"] = all
+	sets["like 6.1"] = []string{uring.FeatureNoSQArray, uring.FeatureIncremental, uring.FeatureReportUsage}
+	sets["like 5.19"] = []string{uring.FeatureNoSQArray, uring.FeatureIncremental, uring.FeatureSendZC,
+		uring.FeatureDeferTaskrun, uring.FeatureSingleIssuer, uring.FeatureRecvMulti}
+	for name, off := range sets {
+		t.Run(name, func(t *testing.T) {
+			onRing(t, uring.Config{Off: off, Entries: 16}, func(t *testing.T, r *rig) {
+				for _, f := range r.d.Info().Features {
+					for _, o := range off {
+						if f.Name == o && (f.Have || f.Why == "") {
+							t.Errorf("%+v was switched off", f)
+						}
+					}
+					if f.Have == (f.Why != "") {
+						t.Errorf("%+v: want either the feature or a reason", f)
+					}
+				}
+				e := newEcho(r)
+				for range 20 {
+					e.round()
+				}
+				quietAndZeroCopy(t, r)
+				takeConnections(t, r)
+			})
+			onRing(t, uring.Config{Off: off, Entries: 16}, func(t *testing.T, r *rig) {
+				newModel(r, random(t)).run(300)
+			})
+		})
+	}
+}
+
+func quietAndZeroCopy(t *testing.T, r *rig) {
+	t.Helper()
+	r.slice = time.Millisecond // what a quiet send waits for
+	for _, flags := range []uring.SendFlags{uring.SendQuiet, uring.SendZeroCopy} {
+		s, conn := r.plain()
+		got := make(chan int, 1)
+		go func() {
+			n, buf := 0, make([]byte, 1<<16)
+			for {
+				k, err := conn.Read(buf)
+				n += k
+				if err != nil {
+					got <- n
+					return
+				}
+			}
+		}()
+		const size = 8 << 20 // more than any socket buffer
+		_, user, _ := r.send(s, r.vec(make([]byte, size)), flags)
+		if c := r.awaitFinal(user); c.Res != size {
+			t.Fatalf("flags %d: %+v (%v)", flags, c, c.Errno())
+		}
+		r.d.Close(s)
+		if n := <-got; n != size {
+			t.Fatalf("flags %d: peer read %d bytes of %d", flags, n, size)
+		}
+	}
+}
+
+// takeConnections accepts as an application does: it arms again after a final completion.
+func takeConnections(t *testing.T, r *rig) {
+	t.Helper()
+	l := r.listen(loopback, uring.ListenOptions{})
+	user, _ := r.accept(l)
+	for range 5 {
+		_, dialled, _ := r.connect(loopback, r.d.LocalAddr(l), uring.SocketOptions{})
+		if c := r.await(dialled); c.Res != 0 {
+			t.Fatalf("connect: %v", c.Errno())
+		}
+		c := r.await(user)
+		if c.Res < 0 {
+			t.Fatalf("accept: %v", c.Errno())
+		}
+		r.adopt(c.Res)
+		if c.Flags&uring.More == 0 {
+			user, _ = r.accept(l)
+		}
+	}
+}
+
+func TestZeroCopySaysThatLoopbackCopies(t *testing.T) {
+	onRing(t, uring.Config{}, func(t *testing.T, r *rig) {
+		for _, f := range r.d.Info().Features {
+			if f.Name == uring.FeatureReportUsage && !f.Have {
+				t.Skipf("no report: %s", f.Why)
+			}
+		}
+		s, conn := r.plain()
+		_, user, _ := r.send(s, r.vec(make([]byte, 4096)), uring.SendZeroCopy)
+		if c := r.await(user); c.Res != 4096 || c.Flags != uring.Copied {
+			t.Errorf("completion %+v, want 4096 bytes, copied", c)
+		}
+		conn.Close()
+	})
+}
+
+// A quiet send into a full socket ends in exactly one completion, with the total.
+func TestQuietSendAgainstAFullSocket(t *testing.T) {
+	onRing(t, uring.Config{}, func(t *testing.T, r *rig) {
+		s, conn := r.plain()
+		data := randomBytes(random(t), 16<<20)
+		before := r.d.Stats().Submitted
+		_, user, op := r.send(s, r.vec(data[:5<<20], data[5<<20:]), uring.SendQuiet)
+		r.settle()
+		if r.d.Stats().Submitted-before < 2 {
+			t.Error("16 MiB fitted into a socket buffer at once: nothing was tested")
+		}
+		r.expectNone(user)
+		got := make(chan result, 1)
+		go func() {
+			buf, n := make([]byte, len(data)), 0
+			for n < len(buf) {
+				k, err := conn.Read(buf[n:])
+				n += k
+				if err != nil {
+					got <- result{data: buf[:n], err: err}
+					return
+				}
+			}
+			got <- result{data: buf}
+		}()
+		if c := r.await(user); int(c.Res) != len(data) || c.Op != op {
+			t.Fatalf("completion %+v, want %d bytes", c, len(data))
+		}
+		if string(r.receiveResult(got)) != string(data) {
+			t.Fatal("the peer read something else")
+		}
+		r.expectNone(user)
+	})
+}
+
+// More events at once than the completion queue has room for: none is lost.
+func TestCompletionQueueOverflow(t *testing.T) {
+	for name, off := range map[string][]string{"deferred": nil, "at once": {uring.FeatureDeferTaskrun, uring.FeatureSingleIssuer, uring.FeatureCoopTaskrun}} {
+		t.Run(name, func(t *testing.T) {
+			onRing(t, uring.Config{Entries: 2, Off: off}, func(t *testing.T, r *rig) {
+				const sockets = 200 // the queue has 16 places
+				var users []uint64
+				var peers []int
+				var armed []uring.Socket
+				for range sockets {
+					pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer unix.Close(pair[1])
+					s := r.adopt(int32(pair[0]))
+					user, _ := r.ready(s)
+					users, peers, armed = append(users, user), append(peers, pair[1]), append(armed, s)
+				}
+				r.settle()
+				for round := range 3 {
+					for _, fd := range peers {
+						if _, err := unix.Write(fd, []byte("x")); err != nil {
+							t.Fatal(err)
+						}
+					}
+					for i := range users {
+						if c := r.await(users[i]); c.Res <= 0 {
+							t.Fatalf("round %d, socket %d: %+v", round, i, c)
+						} else if c.Flags&uring.More == 0 {
+							users[i], _ = r.ready(armed[i])
+						}
+					}
+				}
+				if name == "at once" && r.d.Stats().Overflows == 0 {
+					t.Error("the queue never overflowed: nothing was tested")
+				}
+			})
+		})
+	}
+}
+
+// Far more requests in one turn than the queue has room for, in order.
+func TestSubmissionQueueFull(t *testing.T) {
+	onRing(t, uring.Config{Entries: 2}, func(t *testing.T, r *rig) {
+		const sends = 50
+		r.slice = time.Millisecond // what a quiet send waits for
+		var users []uint64
+		var peers []int
+		for i := range sends {
+			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(pair[1])
+			s := r.adopt(int32(pair[0]))
+			_, user, _ := r.send(s, r.vec([]byte{byte(i)}), uring.SendFlags(i%2)) // every second one quiet
+			users, peers = append(users, user), append(peers, pair[1])
+			if i%5 == 0 {
+				r.d.Shutdown(s) // behind the send
+			}
+		}
+		for i, user := range users {
+			if c := r.await(user); c.Res != 1 {
+				t.Fatalf("send %d: %+v (%v)", i, c, c.Errno())
+			}
+			var b [2]byte
+			if n, err := unix.Read(peers[i], b[:]); n != 1 || b[0] != byte(i) {
+				t.Fatalf("peer %d read %d bytes, %v", i, n, err)
+			}
+		}
+		if r.d.Stats().SQFull == 0 {
+			t.Error("the queue was never full: nothing was tested")
+		}
+	})
+}
+
+func TestReceiveBuffersRunOutAndRecover(t *testing.T) {
+	for _, off := range [][]string{nil, {uring.FeatureIncremental}} {
+		t.Run(strings.Join(append(off, "off"), " "), func(t *testing.T) {
+			onRing(t, uring.Config{Buffers: 2, BufferSize: 4096, Off: off}, func(t *testing.T, r *rig) {
+				if !r.d.Info().Receive {
+					t.Skip("no receive buffers here")
+				}
+				s, conn := r.plain()
+				data := randomBytes(random(t), 1<<20)
+				go conn.Write(data)
+				user, _ := r.receive(s)
+				var held []uring.Buffer
+				for got := 0; got < len(data); {
+					c := r.await(user)
+					if string(c.Data) != string(data[got:got+len(c.Data)]) {
+						t.Fatalf("wrong bytes at %d", got)
+					}
+					got += len(c.Data)
+					if c.Buf != 0 {
+						held = append(held, c.Buf)
+					}
+					if c.Flags&uring.More == 0 {
+						if c.Res < 0 && c.Errno() != unix.ENOBUFS {
+							t.Fatal(c.Errno())
+						}
+						for _, b := range held {
+							r.d.Release(b)
+						}
+						held = held[:0]
+						user, _ = r.receive(s)
+					}
+				}
+				if r.d.Stats().NoBuffers < 10 {
+					t.Errorf("ran out %d times only", r.d.Stats().NoBuffers)
+				}
+			})
+		})
+	}
+}
+
+// The 16-bit index of the buffer ring goes round several times.
+func TestReceiveBufferIndexWraps(t *testing.T) {
+	onRing(t, uring.Config{Buffers: 2, BufferSize: 16}, func(t *testing.T, r *rig) {
+		if !r.d.Info().Receive {
+			t.Skip("no receive buffers here")
+		}
+		s, conn := r.plain()
+		chunk := randomBytes(random(t), 64<<10)
+		const chunks = 40 // 2.5 MiB in pieces of 16 bytes: 160 k buffers
+		go func() {
+			for range chunks {
+				conn.Write(chunk)
+			}
+		}()
+		user, _ := r.receive(s)
+		for got := 0; got < chunks*len(chunk); {
+			c := r.await(user)
+			at := got % len(chunk)
+			if string(c.Data) != string(chunk[at:at+len(c.Data)]) {
+				t.Fatalf("wrong bytes at %d", got)
+			}
+			got += len(c.Data)
+			r.d.Release(c.Buf)
+			if c.Flags&uring.More == 0 {
+				user, _ = r.receive(s)
+			}
+		}
+	})
+}
+
+func TestSteadyReceiveDoesNotAllocate(t *testing.T) {
+	onRing(t, uring.Config{}, func(t *testing.T, r *rig) {
+		if !r.d.Info().Receive {
+			t.Skip("no receive buffers here")
+		}
+		a, b := r.pair(uring.SocketOptions{})
+		if _, err := r.d.Receive(b, 1); err != nil {
+			t.Fatal(err)
+		}
+		v := r.vec(make([]byte, 64))
+		round := func() {
+			if _, _, err := r.d.Send(a, v, 2, uring.SendQuiet); err != nil {
+				t.Fatal(err)
+			}
+			for sent, got := false, 0; !sent || got < 64; {
+				cs, err := r.d.Wait(patience)
+				if err != nil || len(cs) == 0 {
+					t.Fatal(len(cs), err)
+				}
+				for _, c := range cs {
+					if c.Kind == uring.KindSend {
+						sent = true
+						continue
+					}
+					got += len(c.Data)
+					r.d.Release(c.Buf)
+				}
+			}
+		}
+		for range 100 {
+			round()
+		}
+		if n := testing.AllocsPerRun(500, round); n != 0 {
+			t.Errorf("%v allocations per round", n)
+		}
+	})
+}
+
+func BenchmarkWaitNothing(b *testing.B) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	r := newRig(b, uring.Config{Backend: uring.Flavour})
+	defer r.finish()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := r.d.Wait(0); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

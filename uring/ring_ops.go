@@ -1,0 +1,265 @@
+//go:build !epoll
+
+package uring
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"net"
+	"net/netip"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// nativeLittle: the poll mask of a request has its halves swapped elsewhere.
+var nativeLittle = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+
+func pollWord(mask uint32) uint32 {
+	if nativeLittle {
+		return mask
+	}
+	return bits.RotateLeft32(mask, 16)
+}
+
+var (
+	errNoReceiveBuffers = fmt.Errorf("ring: receive into the driver's buffers: %w", errors.ErrUnsupported)
+	errTooMany          = fmt.Errorf("ring: too many operations in flight: %w", unix.ENOMEM)
+)
+
+// start takes a slot and a request for an operation on s.
+func (d *ringDriver) start(kind Kind, s Socket, user uint64, v *Vec) (Op, *sqe, uint32, error) {
+	if err := d.usable(s); err != nil {
+		return 0, nil, 0, err
+	}
+	e, i := d.request()
+	if e == nil {
+		return 0, nil, 0, d.err
+	}
+	op, ok := d.ops.add(kind, s, user, v)
+	if !ok { // leave a request that does nothing
+		e.opcode, e.user = opcodeNop, ownNone
+		return 0, nil, 0, errTooMany
+	}
+	e.user = uint64(op)
+	aim(e, s)
+	return op, e, i, nil
+}
+
+// aim names the file of a request.
+func aim(e *sqe, s Socket) {
+	if s.fixed > 0 {
+		e.fd, e.flags = s.fixed-1, sqeFixedFile
+	} else {
+		e.fd, e.flags = int32(s.FD()), 0
+	}
+}
+
+// usable says why no operation on s can start.
+func (d *ringDriver) usable(s Socket) error {
+	if d.state != stateOpen {
+		return fmt.Errorf("ring: %w", net.ErrClosed)
+	}
+	if d.err != nil {
+		return d.err
+	}
+	if !d.isOpen(s) {
+		return fmt.Errorf("ring: socket %d is not open: %w", s.FD(), unix.EBADF)
+	}
+	return nil
+}
+
+func (d *ringDriver) isOpen(s Socket) bool {
+	fd := s.FD()
+	return s.Valid() && fd < len(d.socks) && d.socks[fd] == s
+}
+
+// Accept implements Driver.
+func (d *ringDriver) Accept(s Socket, user uint64) (Op, error) {
+	if err := d.usable(s); err != nil {
+		return 0, err
+	}
+	op, ok := d.ops.add(KindAccept, s, user, nil)
+	if !ok {
+		return 0, errTooMany
+	}
+	if !d.queueAccept(op, d.ops.get(op)) {
+		d.ops.end(op)
+		return 0, d.err
+	}
+	return op, nil
+}
+
+// queueAccept queues the request of o; false if the ring is broken.
+func (d *ringDriver) queueAccept(op Op, o *operation) bool {
+	e, _ := d.request()
+	if e == nil {
+		return false
+	}
+	aim(e, o.sock)
+	e.opcode = opcodeAccept
+	e.opFlags = unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC
+	e.user = uint64(op)
+	if d.can.acceptMulti {
+		e.ioprio = acceptMultishot
+	}
+	return true
+}
+
+// Connect implements Driver.
+func (d *ringDriver) Connect(local, to netip.AddrPort, opt SocketOptions, user uint64) (Socket, Op, error) {
+	var sa [sockaddrSize]byte
+	size, err := putSockaddr(&sa, to)
+	if err != nil {
+		return Socket{}, 0, fmt.Errorf("ring: connect to %v: %w", to, err)
+	}
+	if d.state != stateOpen {
+		return Socket{}, 0, fmt.Errorf("ring: connect: %w", net.ErrClosed)
+	}
+	fd, err := dialTCP(local, to, opt)
+	if err != nil {
+		return Socket{}, 0, fmt.Errorf("ring: connect to %v: %w", to, err)
+	}
+	s, err := d.Adopt(fd)
+	if err != nil {
+		_ = unix.Close(fd)
+		return Socket{}, 0, err
+	}
+	op, e, i, err := d.start(KindConnect, s, user, nil)
+	if err != nil {
+		d.Close(s)
+		return Socket{}, 0, err
+	}
+	// The kernel copies the address when it takes the request; until then the
+	// place belonging to this place in the queue holds it.
+	room := d.addrs.Bytes()[int(i)*sockaddrSize:][:sockaddrSize]
+	copy(room, sa[:])
+	e.opcode = opcodeConnect
+	e.addr = uint64(uintptr(unsafe.Pointer(&room[0])))
+	e.off = uint64(size)
+	return s, op, nil
+}
+
+// Ready implements Driver.
+func (d *ringDriver) Ready(s Socket, user uint64) (Op, error) {
+	op, e, _, err := d.start(KindReady, s, user, nil)
+	if err != nil {
+		return 0, err
+	}
+	e.opcode = opcodePollAdd
+	e.len = pollAddMulti
+	e.opFlags = pollWord(unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET&math.MaxUint32)
+	return op, nil
+}
+
+// Receive implements Driver.
+func (d *ringDriver) Receive(s Socket, user uint64) (Op, error) {
+	if !d.info.Receive {
+		return 0, errNoReceiveBuffers
+	}
+	op, e, _, err := d.start(KindReceive, s, user, nil)
+	if err != nil {
+		return 0, err
+	}
+	e.opcode = opcodeRecv
+	e.ioprio = recvMultishot
+	e.flags |= sqeBufferSelect
+	e.group = receiveGroup
+	return op, nil
+}
+
+// Release implements Driver.
+func (d *ringDriver) Release(b Buffer) {
+	if d.buffers != nil && d.state == stateOpen {
+		d.buffers.release(b)
+	}
+}
+
+// Recv implements Driver.
+func (d *ringDriver) Recv(s Socket, p []byte) (int, unix.Errno) {
+	if !d.isOpen(s) {
+		return 0, unix.EBADF
+	}
+	d.stats.Syscalls++
+	return recvNow(s.FD(), p)
+}
+
+// Recvv implements Driver.
+func (d *ringDriver) Recvv(s Socket, p, q []byte) (int, unix.Errno) {
+	if !d.isOpen(s) {
+		return 0, unix.EBADF
+	}
+	d.stats.Syscalls++
+	return recvvNow(s.FD(), p, q)
+}
+
+// Send implements Driver.
+func (d *ringDriver) Send(s Socket, v *Vec, user uint64, flags SendFlags) (bool, Op, error) {
+	if err := d.usable(s); err != nil {
+		return false, 0, err
+	}
+	if v.Size() == 0 {
+		return true, 0, nil
+	}
+	if v.Size() > math.MaxInt32 {
+		return false, 0, fmt.Errorf("ring: send %d bytes at once: %w", v.Size(), unix.EMSGSIZE)
+	}
+	op, ok := d.ops.add(KindSend, s, user, v)
+	if !ok {
+		return false, 0, errTooMany
+	}
+	o := d.ops.get(op)
+	switch {
+	case flags&SendZeroCopy != 0 && d.can.sendZC:
+		o.bits |= opZero
+	case flags&SendQuiet != 0 && d.can.skip:
+		o.bits |= opQuiet
+	}
+	if !d.queueSend(op, o) {
+		d.ops.end(op)
+		return false, 0, d.err
+	}
+	return false, op, nil
+}
+
+// queueSend queues a request for what is left of o's list; false if the ring
+// is broken.
+func (d *ringDriver) queueSend(op Op, o *operation) bool {
+	e, _ := d.request()
+	if e == nil {
+		return false
+	}
+	aim(e, o.sock)
+	e.opcode = opcodeSendmsg
+	e.addr = uint64(o.vec.message())
+	e.len = 1
+	e.opFlags = unix.MSG_NOSIGNAL | unix.MSG_WAITALL
+	e.user = uint64(op)
+	switch {
+	case o.bits&opZero != 0:
+		e.opcode = opcodeSendmsgZC
+		if d.can.reportUsage {
+			e.ioprio = sendZCReportUsage
+		}
+	case o.bits&opQuiet != 0:
+		// Either everything fits into the socket's buffer now and there is no
+		// answer, or the answer says how much did.
+		e.opFlags |= unix.MSG_DONTWAIT
+		e.flags |= sqeCQESkip
+		d.quiet = append(d.quiet, quietSend{op: op, made: d.ring.made() - 1})
+	}
+	return true
+}
+
+// Cancel implements Driver.
+func (d *ringDriver) Cancel(op Op) {
+	o := d.ops.get(op)
+	if o == nil || o.bits&opCancel != 0 {
+		return
+	}
+	o.bits |= opCancel
+	d.queueCancel(uint64(op))
+}

@@ -1,0 +1,132 @@
+//go:build !epoll
+
+package uring
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// whyOld is the reason where the kernel answers like one without the feature.
+const whyOld = "this kernel does not have it"
+
+// probe tries what cannot be seen from set-up. Operations are aimed at the
+// wake-up event, which is no socket: a kernel that knows them says ENOTSOCK.
+func (d *ringDriver) probe(set featureSet) {
+	switch {
+	case !set.wanted(FeatureRegisteredRing):
+	case !canRegisterRing:
+		set.lacks(FeatureRegisteredRing, "giouring cannot undo it")
+	default:
+		if errno := d.ring.registerRing(); errno != 0 {
+			set.lacks(FeatureRegisteredRing, errno.Error())
+		} else {
+			set.found(FeatureRegisteredRing)
+		}
+	}
+	if set.wanted(FeatureExtArg) {
+		if d.ring.features&featExtArg != 0 {
+			set.found(FeatureExtArg)
+		} else {
+			set.lacks(FeatureExtArg, whyOld)
+		}
+	}
+	d.probeSkip(set)
+	d.probeOperation(set, FeatureAcceptMulti, func(e *sqe) {
+		e.opcode, e.ioprio = opcodeAccept, acceptMultishot
+	})
+	d.probeOperation(set, FeatureRecvMulti, func(e *sqe) {
+		e.opcode, e.ioprio, e.flags = opcodeRecv, recvMultishot, sqeBufferSelect
+	})
+	d.probeSendZC(set)
+}
+
+func (d *ringDriver) probeSendZC(set featureSet) {
+	v, err := NewVec(1)
+	if err != nil {
+		set.lacks(FeatureSendZC, err.Error())
+		set.lacks(FeatureReportUsage, err.Error())
+		return
+	}
+	defer v.Free()
+	sendZC := func(ioprio uint16) func(*sqe) {
+		return func(e *sqe) {
+			e.opcode, e.ioprio, e.len = opcodeSendmsgZC, ioprio, 1
+			e.addr = uint64(v.message())
+		}
+	}
+	d.probeOperation(set, FeatureSendZC, sendZC(0))
+	if !set.have(FeatureSendZC) {
+		set.lacks(FeatureReportUsage, "needs "+FeatureSendZC)
+	}
+	d.probeOperation(set, FeatureReportUsage, sendZC(sendZCReportUsage))
+}
+
+func (d *ringDriver) probeOperation(set featureSet, name string, fill func(*sqe)) {
+	if !set.wanted(name) {
+		return
+	}
+	e, _ := d.ring.next()
+	fill(e)
+	e.fd = int32(d.wake.fd)
+	e.user = ownProbe
+	switch res, n, errno := d.ask(); {
+	case errno != 0:
+		set.lacks(name, fmt.Sprintf("io_uring_enter: %v", errno))
+	case n > 0 && res == -int32(unix.ENOTSOCK):
+		set.found(name)
+	case n > 0 && res == -int32(unix.EINVAL):
+		set.lacks(name, whyOld)
+	default:
+		set.lacks(name, fmt.Sprintf("unexpected answer %d to the trial", res))
+	}
+}
+
+// probeSkip sends something that succeeds: no answer is the answer.
+func (d *ringDriver) probeSkip(set featureSet) {
+	if !set.wanted(FeatureCQESkip) {
+		return
+	}
+	e, _ := d.ring.next()
+	e.opcode, e.flags, e.user = opcodeNop, sqeCQESkip, ownProbe
+	switch _, n, errno := d.ask(); {
+	case errno != 0:
+		set.lacks(FeatureCQESkip, fmt.Sprintf("io_uring_enter: %v", errno))
+	case n > 0:
+		set.lacks(FeatureCQESkip, whyOld)
+	default:
+		set.found(FeatureCQESkip)
+	}
+}
+
+// ask submits the trial with a request behind it that is answered last, and
+// returns the first answer to the trial and the number of answers to it.
+func (d *ringDriver) ask() (res int32, n int, errno unix.Errno) {
+	last, _ := d.ring.next()
+	last.opcode, last.user = opcodeNop, ownNone
+	done, more := false, 0
+	for !done || more > 0 {
+		if errno = d.ring.sleep(-1); errno != 0 && errno != unix.EINTR {
+			return 0, n, errno
+		}
+		for c := d.ring.peek(); c != nil; c = d.ring.peek() {
+			if c.user == ownNone {
+				done = true
+			} else {
+				if n == 0 {
+					res = c.res
+				}
+				n++
+				if c.flags&cqeNotification != 0 {
+					more--
+				} else if c.flags&cqeMore != 0 {
+					more++
+				}
+			}
+			d.ring.skip()
+		}
+		d.ring.commit()
+	}
+	return res, n, 0
+}

@@ -1,0 +1,237 @@
+//go:build !epoll
+
+package uring
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"runtime"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func newTestRing(t *testing.T, cfg Config) *ringDriver {
+	t.Helper()
+	runtime.LockOSThread()
+	t.Cleanup(runtime.UnlockOSThread)
+	d, err := openRing(cfg)
+	var refused *SetupError
+	if errors.As(err, &refused) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := d.(*ringDriver)
+	t.Cleanup(func() {
+		if err := r.CloseDriver(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func TestKernelStructuresHaveTheirSizes(t *testing.T) {
+	for name, pair := range map[string][2]uintptr{
+		"sqe":                {unsafe.Sizeof(sqe{}), 64},
+		"cqe":                {unsafe.Sizeof(cqe{}), 16},
+		"ringParams":         {unsafe.Sizeof(ringParams{}), 120},
+		"waitArg":            {unsafe.Sizeof(waitArg{}), 24},
+		"fileTable":          {unsafe.Sizeof(fileTable{}), 32},
+		"slotUpdate":         {unsafe.Sizeof(slotUpdate{}), 16},
+		"bufferRegistration": {unsafe.Sizeof(bufferRegistration{}), 40},
+		"bufferEntry":        {unsafe.Sizeof(bufferEntry{}), 16},
+		"msghdr":             {unsafe.Sizeof(msghdr{}), unsafe.Sizeof(unix.Msghdr{})},
+		"iovec":              {unsafe.Sizeof(iovec{}), unsafe.Sizeof(unix.Iovec{})},
+	} {
+		if pair[0] != pair[1] {
+			t.Errorf("%s has %d bytes, the kernel's has %d", name, pair[0], pair[1])
+		}
+	}
+}
+
+func TestLateAnswerIsCountedAndDropped(t *testing.T) {
+	d := newTestRing(t, Config{})
+	s := MakeSocket(0)
+	old, _ := d.ops.add(KindReady, s, 1, nil)
+	d.ops.end(old)
+	current, _ := d.ops.add(KindReady, s, 2, nil)
+	var out []Completion
+	d.answer(&out, uint64(old), 5, 0)
+	if len(out) != 0 || d.Stats().Stale != 1 || d.ops.get(current) == nil {
+		t.Errorf("delivered %v, %d stale", out, d.Stats().Stale)
+	}
+	d.ops.end(current)
+}
+
+func TestZeroCopyEndsAfterItsLastNotification(t *testing.T) {
+	d := newTestRing(t, Config{})
+	v := newVec(t, 1)
+	v.Append(make([]byte, 100))
+	op, _ := d.ops.add(KindSend, MakeSocket(0), 9, v)
+	o := d.ops.get(op)
+	o.bits |= opZero
+	var out []Completion
+	d.answer(&out, uint64(op), 40, cqeMore) // short: the rest is sent again
+	if len(d.again) != 1 || v.message() == 0 || v.first != 0 || v.iovs[0].len != 60 {
+		t.Fatalf("after a short send %d to resend, first piece %+v", len(d.again), v.iovs[0])
+	}
+	d.again = d.again[:0]
+	d.answer(&out, uint64(op), 60, cqeMore)
+	d.answer(&out, uint64(op), 0, cqeNotification)
+	if len(out) != 0 {
+		t.Fatalf("ended with a notification to come: %+v", out)
+	}
+	copied := uint32(notificationCopied)
+	d.answer(&out, uint64(op), int32(copied), cqeNotification)
+	if len(out) != 1 || out[0].Res != 100 || out[0].Flags != Copied || out[0].User != 9 {
+		t.Fatalf("completions %+v", out)
+	}
+	if v.iovs[0].len != 100 {
+		t.Error("the list was not restored")
+	}
+}
+
+func TestRefusedZeroCopyIsSentPlainly(t *testing.T) {
+	d := newTestRing(t, Config{})
+	v := newVec(t, 1)
+	v.Append([]byte("x"))
+	op, _ := d.ops.add(KindSend, MakeSocket(0), 0, v)
+	d.ops.get(op).bits |= opZero
+	var out []Completion
+	d.answer(&out, uint64(op), -int32(unix.ENOBUFS), 0)
+	if len(out) != 0 || len(d.again) != 1 || d.ops.get(op).bits&opZero != 0 {
+		t.Errorf("%+v, %d to resend", out, len(d.again))
+	}
+	d.again = d.again[:0]
+	d.answer(&out, uint64(op), -int32(unix.EPIPE), 0)
+	if len(out) != 1 || out[0].Errno() != unix.EPIPE {
+		t.Errorf("%+v, want EPIPE", out)
+	}
+}
+
+// Of an incremental buffer, every slice must be back and the kernel done with it
+// before it is given again.
+func TestIncrementalBufferComesBackWhenAllSlicesDo(t *testing.T) {
+	const n, size = 2, 64
+	b := &bufferRing{state: make([]bufferState, n), size: size, incremental: true}
+	if err := b.mapMemory(n); err != nil {
+		t.Fatal(err)
+	}
+	defer b.free()
+	b.give(0)
+	b.give(1)
+	more := uint32(cqeBuffer | cqeBufferMore)
+	p, first := b.take(more, 10)
+	q, second := b.take(more, 20)
+	if len(p) != 10 || len(q) != 20 || &p[9] != &b.data[9] || &q[0] != &b.data[10] || cap(p) != 10 {
+		t.Fatal("slices are not where the kernel wrote")
+	}
+	b.release(first)
+	b.release(second)
+	if b.tail != 2 {
+		t.Fatal("given while the kernel still fills it")
+	}
+	_, last := b.take(cqeBuffer, 34) // no more: the kernel is done
+	if b.tail != 2 {
+		t.Fatal("given while a slice is out")
+	}
+	b.release(last)
+	if b.tail != 3 || b.entries[0].tail != 3 || b.entries[0].id != 0 {
+		t.Fatalf("tail %d, shared %d", b.tail, b.entries[0].tail)
+	}
+	b.release(last) // of a former life
+	if b.tail != 3 || b.state[0].out != 0 {
+		t.Fatal("a release of a former life counted")
+	}
+}
+
+func TestSetupGivesUpFlagsNewestFirst(t *testing.T) {
+	set := newFeatureSet([]string{FeatureSingleIssuer})
+	flags := ladderFlags(set)
+	if flags&(setupSingleIssuer|setupDeferTaskrun) != 0 {
+		t.Error("deferred task work without a single issuer")
+	}
+	var order []uint32
+	for flags != 0 {
+		lower := lowerFlags(flags, set)
+		order = append(order, flags&^lower)
+		flags = lower
+	}
+	want := []uint32{setupNoSQArray, setupCoopTaskrun, setupSubmitAll}
+	if len(order) != len(want) || order[0] != want[0] || order[1] != want[1] || order[2] != want[2] {
+		t.Errorf("gave up %x, want %x", order, want)
+	}
+	for _, f := range set[:5] {
+		if f.Have || f.Why == "" {
+			t.Errorf("%+v: want a reason", f)
+		}
+	}
+}
+
+// forbidRings makes io_uring_setup fail with EPERM on the calling thread, for
+// the rest of its life.
+func forbidRings() error {
+	const (
+		load, jumpEqual, ret = 0x20, 0x15, 0x06
+		allow, deny          = 0x7fff0000, 0x00050000 | uint32(unix.EPERM)
+	)
+	program := [...]unix.SockFilter{
+		{Code: load},
+		{Code: jumpEqual, Jf: 1, K: unix.SYS_IO_URING_SETUP},
+		{Code: ret, K: deny},
+		{Code: ret, K: allow},
+	}
+	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&filter)), 0, 0)
+}
+
+func TestForbiddenRing(t *testing.T) {
+	onThread(func() {
+		if err := forbidRings(); err != nil {
+			t.Errorf("install filter: %v", err)
+			return
+		}
+		var log bytes.Buffer
+		d, err := Open(Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer d.CloseDriver()
+		if info := d.Info(); info.Backend != Epoll || !strings.Contains(info.Fallback, "seccomp") {
+			t.Errorf("opened %+v, want epoll and the reason", info)
+		}
+		if !strings.Contains(log.String(), "seccomp") {
+			t.Errorf("the log does not say why: %s", log.String())
+		}
+		_, err = Open(Config{Backend: Flavour})
+		var refused *SetupError
+		if !errors.As(err, &refused) || !errors.Is(err, unix.EPERM) || !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("a ring demanded: %v", err)
+		}
+		if _, err := Open(Config{Backend: Epoll}); err != nil {
+			t.Errorf("epoll demanded: %v", err)
+		}
+	})
+}
+
+func TestWrongThreadIsAnError(t *testing.T) {
+	d := newTestRing(t, Config{})
+	if !d.info.Features[0].Have {
+		t.Skip("this kernel does not check")
+	}
+	onThread(func() {
+		if _, err := d.Wait(0); err == nil || !strings.Contains(err.Error(), "another thread") {
+			t.Errorf("Wait on another thread: %v", err)
+		}
+	})
+	d.err = nil // the ring itself is not hurt
+}

@@ -1,0 +1,232 @@
+package uring
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Plain socket calls, the same for every driver. None of them blocks.
+
+const defaultBacklog = 512
+
+// openTCP returns a non-blocking, close-on-exec TCP socket of addr's family
+// with opt set.
+func openTCP(addr netip.AddrPort, opt SocketOptions) (int, error) {
+	if !addr.IsValid() {
+		return -1, fmt.Errorf("open socket: invalid address: %w", unix.EINVAL)
+	}
+	family := unix.AF_INET6
+	if addr.Addr().Unmap().Is4() {
+		family = unix.AF_INET
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+	if err != nil {
+		return -1, fmt.Errorf("open socket for %v: %w", addr, err)
+	}
+	if err := setOptions(fd, opt); err != nil {
+		_ = unix.Close(fd)
+		return -1, fmt.Errorf("socket for %v: %w", addr, err)
+	}
+	return fd, nil
+}
+
+func setOptions(fd int, opt SocketOptions) error {
+	if !opt.Delay {
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+			return fmt.Errorf("set TCP_NODELAY: %w", err)
+		}
+	}
+	if opt.SendBuffer > 0 {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, opt.SendBuffer); err != nil {
+			return fmt.Errorf("set SO_SNDBUF %d: %w", opt.SendBuffer, err)
+		}
+	}
+	if opt.ReceiveBuffer > 0 {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, opt.ReceiveBuffer); err != nil {
+			return fmt.Errorf("set SO_RCVBUF %d: %w", opt.ReceiveBuffer, err)
+		}
+	}
+	return nil
+}
+
+// listenTCP is Driver.Listen up to the descriptor. Accepted sockets inherit
+// the options.
+func listenTCP(addr netip.AddrPort, opt ListenOptions) (int, error) {
+	fd, err := openTCP(addr, opt.SocketOptions)
+	if err != nil {
+		return -1, err
+	}
+	if err := bindAndListen(fd, addr, opt); err != nil {
+		_ = unix.Close(fd)
+		return -1, fmt.Errorf("listen on %v: %w", addr, err)
+	}
+	return fd, nil
+}
+
+func bindAndListen(fd int, addr netip.AddrPort, opt ListenOptions) error {
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		return fmt.Errorf("set SO_REUSEADDR: %w", err)
+	}
+	if opt.ReusePort {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+			return fmt.Errorf("set SO_REUSEPORT: %w", err)
+		}
+	}
+	if err := bind(fd, addr); err != nil {
+		return err
+	}
+	backlog := opt.Backlog
+	if backlog <= 0 {
+		backlog = defaultBacklog
+	}
+	return unix.Listen(fd, backlog)
+}
+
+// dialTCP opens the socket of Driver.Connect and binds it to local if that is
+// valid. It does not connect.
+func dialTCP(local, to netip.AddrPort, opt SocketOptions) (int, error) {
+	fd, err := openTCP(to, opt)
+	if err != nil {
+		return -1, err
+	}
+	if local.IsValid() {
+		if err := bindLocal(fd, local); err != nil {
+			_ = unix.Close(fd)
+			return -1, fmt.Errorf("bind to %v: %w", local, err)
+		}
+	}
+	return fd, nil
+}
+
+func bindLocal(fd int, local netip.AddrPort) error {
+	if local.Port() == 0 {
+		// The port is then chosen by connect, which knows the peer and so can
+		// share it among peers. Not essential: errors are ignored.
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+	} else if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		return fmt.Errorf("set SO_REUSEADDR: %w", err)
+	}
+	return bind(fd, local)
+}
+
+// sockaddrSize is the room that any address needs.
+const sockaddrSize = unix.SizeofSockaddrInet6
+
+// putSockaddr writes addr as the kernel's socket address and returns its size.
+func putSockaddr(dst *[sockaddrSize]byte, addr netip.AddrPort) (int, error) {
+	clear(dst[:])
+	a := addr.Addr().Unmap()
+	binary.BigEndian.PutUint16(dst[2:], addr.Port())
+	switch {
+	case a.Is4():
+		binary.NativeEndian.PutUint16(dst[:], unix.AF_INET)
+		b := a.As4()
+		copy(dst[4:], b[:])
+		return unix.SizeofSockaddrInet4, nil
+	case a.Is6():
+		binary.NativeEndian.PutUint16(dst[:], unix.AF_INET6)
+		b := a.As16()
+		copy(dst[8:], b[:])
+		zone, err := zoneIndex(a.Zone())
+		if err != nil {
+			return 0, err
+		}
+		binary.NativeEndian.PutUint32(dst[24:], zone)
+		return unix.SizeofSockaddrInet6, nil
+	}
+	return 0, fmt.Errorf("invalid address: %w", unix.EINVAL)
+}
+
+func zoneIndex(zone string) (uint32, error) {
+	if zone == "" {
+		return 0, nil
+	}
+	if n, err := strconv.ParseUint(zone, 10, 32); err == nil {
+		return uint32(n), nil
+	}
+	ifc, err := net.InterfaceByName(zone)
+	if err != nil {
+		return 0, fmt.Errorf("zone %q: %w", zone, err)
+	}
+	return uint32(ifc.Index), nil
+}
+
+func bind(fd int, addr netip.AddrPort) error {
+	var sa [sockaddrSize]byte
+	n, err := putSockaddr(&sa, addr)
+	if err != nil {
+		return err
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&sa)), uintptr(n)); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// recvNow is Driver.Recv. It does not touch the ring, so p may be anywhere.
+func recvNow(fd int, p []byte) (int, unix.Errno) {
+	for {
+		n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))),
+			uintptr(len(p)), unix.MSG_DONTWAIT, 0, 0)
+		if errno == unix.EINTR {
+			continue
+		}
+		if errno != 0 {
+			return 0, errno
+		}
+		return int(n), 0
+	}
+}
+
+// recvvNow is Driver.Recvv.
+func recvvNow(fd int, p, q []byte) (int, unix.Errno) {
+	iov := [2]unix.Iovec{{Base: unsafe.SliceData(p)}, {Base: unsafe.SliceData(q)}}
+	iov[0].SetLen(len(p))
+	iov[1].SetLen(len(q))
+	for {
+		n, _, errno := unix.RawSyscall(unix.SYS_READV, uintptr(fd), uintptr(unsafe.Pointer(&iov)), uintptr(len(iov)))
+		if errno == unix.EINTR {
+			continue
+		}
+		runtime.KeepAlive(&iov)
+		if errno != 0 {
+			return 0, errno
+		}
+		return int(n), 0
+	}
+}
+
+// localAddr and peerAddr ask the kernel; invalid if it does not know.
+func localAddr(fd int) netip.AddrPort {
+	sa, err := unix.Getsockname(fd)
+	return addrPort(sa, err)
+}
+
+func peerAddr(fd int) netip.AddrPort {
+	sa, err := unix.Getpeername(fd)
+	return addrPort(sa, err)
+}
+
+func addrPort(sa unix.Sockaddr, err error) netip.AddrPort {
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
+	case *unix.SockaddrInet6:
+		a := netip.AddrFrom16(sa.Addr)
+		if sa.ZoneId != 0 && !a.Is4In6() {
+			a = a.WithZone(strconv.FormatUint(uint64(sa.ZoneId), 10))
+		}
+		return netip.AddrPortFrom(a.Unmap(), uint16(sa.Port))
+	}
+	return netip.AddrPort{}
+}

@@ -1,0 +1,184 @@
+package uring
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func newVec(t testing.TB, n int) *Vec {
+	t.Helper()
+	v, err := NewVec(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(v.Free)
+	return v
+}
+
+// rest is what message describes; all of it lies in arena.
+func (v *Vec) rest(arena []byte) (all []byte) {
+	v.message()
+	if v.hdr.iovlen != uintptr(v.n-v.first) {
+		return nil
+	}
+	for _, e := range v.iovs[v.first:v.n] {
+		at := e.base - uintptr(unsafe.Pointer(&arena[0]))
+		all = append(all, arena[at:at+e.len]...)
+	}
+	return all
+}
+
+func TestVecRefusesImpossibleSizes(t *testing.T) {
+	for _, n := range []int{-1, 0, MaxVec + 1} {
+		if v, err := NewVec(n); err == nil {
+			v.Free()
+			t.Errorf("NewVec(%d) succeeded", n)
+		}
+	}
+}
+
+func TestVecMergesNeighboursInMemory(t *testing.T) {
+	v := newVec(t, 2)
+	data := make([]byte, 100)
+	for _, cut := range [][2]int{{0, 10}, {10, 10}, {10, 30}, {30, 31}, {50, 60}, {60, 100}} {
+		if !v.Append(data[cut[0]:cut[1]]) {
+			t.Fatalf("no room for %v", cut)
+		}
+	}
+	if v.Count() != 2 || v.Size() != 81 {
+		t.Errorf("%d entries of %d bytes, want 2 of 81", v.Count(), v.Size())
+	}
+	if len(v.refs) != 2 {
+		t.Errorf("%d references for one array in two stretches, want 2", len(v.refs))
+	}
+	if got := v.AppendTo([]byte("head")); len(got) != 4+81 || string(got[:4]) != "head" {
+		t.Errorf("AppendTo made %d bytes, want %d", len(got), 4+81)
+	}
+	if v.Append(data[:1]) {
+		t.Error("a third stretch fitted into two entries")
+	}
+	if !v.Append(nil) || v.Count() != 2 {
+		t.Error("an empty piece took room")
+	}
+	v.Reset()
+	if v.Count() != 0 || v.Size() != 0 || !v.Append(data[:1]) {
+		t.Error("not empty after Reset")
+	}
+}
+
+func TestVecKeepsEveryMergedObjectAlive(t *testing.T) {
+	v := newVec(t, 4)
+	data := make([]byte, 64)
+	// Two slices that end where their objects would: capacity says so.
+	v.Append(data[:32:32])
+	v.Append(data[32:64:64])
+	if v.Count() != 1 || len(v.refs) != 2 {
+		t.Errorf("%d entries, %d references, want 1 and 2", v.Count(), len(v.refs))
+	}
+}
+
+func TestVecHoldsItsPiecesUntilReset(t *testing.T) {
+	v := newVec(t, 1)
+	freed := make(chan struct{})
+	func() {
+		b := new([1 << 12]byte)
+		runtime.SetFinalizer(b, func(*[1 << 12]byte) { close(freed) })
+		v.Append(b[:])
+	}()
+	for range 3 {
+		runtime.GC()
+	}
+	select {
+	case <-freed:
+		t.Fatal("collected while in the list")
+	default:
+	}
+	v.Reset()
+	for {
+		runtime.GC()
+		select {
+		case <-freed:
+			return
+		default:
+			runtime.Gosched()
+		}
+	}
+}
+
+// Whatever the sizes of the pieces and of the partial sends, what is left is
+// the tail of the whole, and rewind gives the whole back.
+func TestVecAdvanceLeavesTheTail(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	arena := make([]byte, 1000)
+	for i := range arena {
+		arena[i] = byte(rnd.Uint32())
+	}
+	for range 500 {
+		v := newVec(t, 8)
+		var whole []byte
+		for i := range 1 + rnd.IntN(8) {
+			p := arena[i*100:][:1+rnd.IntN(100)] // of 100 bytes, the next one joins
+			v.Append(p)
+			whole = append(whole, p...)
+		}
+		for left := whole; len(left) > 0; {
+			n := rnd.IntN(len(left) + 1)
+			v.advance(n)
+			left = left[n:]
+			if got := v.rest(arena); !bytes.Equal(got, left) {
+				t.Fatalf("%d bytes left, want %d, or they differ", len(got), len(left))
+			}
+			if v.Size() != len(whole) {
+				t.Fatalf("Size %d while sending, want %d", v.Size(), len(whole))
+			}
+		}
+		v.rewind()
+		if got := v.rest(arena); !bytes.Equal(got, whole) {
+			t.Fatal("rewind did not give the whole back")
+		}
+		v.Free()
+	}
+}
+
+func TestVecSendTransmitsTheRest(t *testing.T) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fds[0])
+	defer unix.Close(fds[1])
+	v := newVec(t, 3)
+	v.Append([]byte("zero copy"))
+	v.Append([]byte(" or "))
+	v.Append([]byte("not"))
+	v.advance(5)
+	if n, errno := v.send(fds[0]); n != 11 || errno != 0 {
+		t.Fatalf("send: %d, %v", n, errno)
+	}
+	buf := make([]byte, 64)
+	n, _ := unix.Read(fds[1], buf)
+	if string(buf[:n]) != "copy or not" {
+		t.Fatalf("peer read %q", buf[:n])
+	}
+}
+
+func TestVecDoesNotAllocateWhenReused(t *testing.T) {
+	v := newVec(t, 16)
+	data := make([]byte, 1<<12)
+	if n := testing.AllocsPerRun(100, func() {
+		v.Reset()
+		for i := range 16 {
+			v.Append(data[i*100:][:50])
+		}
+		v.advance(300)
+		v.message()
+		v.rewind()
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
