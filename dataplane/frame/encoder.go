@@ -1,0 +1,253 @@
+package frame
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Encoder makes the frames of one direction of one connection. It starts in
+// crc mode. It must not be used by two goroutines at a time, and the frames must
+// go on the wire in the order in which they were made.
+type Encoder struct {
+	layout  layout
+	dir     direction
+	zeroCRC bool
+
+	comp    Compressor
+	compMin int
+	packed  []byte // scratch: compressed segments
+}
+
+// NewEncoder makes an encoder in crc mode for the revision that the banners
+// agreed on. Anything but Rev0 is taken for Rev1.
+func NewEncoder(rev Revision) *Encoder {
+	return &Encoder{layout: layout{rev: known(rev)}}
+}
+
+func known(rev Revision) Revision {
+	if rev == Rev0 {
+		return Rev0
+	}
+	return Rev1
+}
+
+// Secure switches to AES-128-GCM for all later frames. The nonce is
+// Keys.TxNonce. There is no way back, and no second call.
+//
+// Errors: ErrKeys.
+func (e *Encoder) Secure(key [16]byte, nonce [12]byte) error {
+	if err := e.dir.start(key, nonce, e.layout.rev); err != nil {
+		return err
+	}
+	e.layout.secure = true
+	return nil
+}
+
+// IsSecure tells whether Secure was called, wiped since or not.
+func (e *Encoder) IsSecure() bool { return e.layout.secure }
+
+// Rev is the revision of the framing.
+func (e *Encoder) Rev() Revision { return e.layout.rev }
+
+// SetSegmentCRC switches the crcs of segments in crc mode; they are on from the
+// start. Off, zeros are sent instead: that saves time, but a receiver that
+// checks closes the connection, so both ends must be set alike (option
+// ms_crc_data of later releases; 16.2.15 always checks). The crc of the preamble
+// is not affected, nor is secure mode.
+func (e *Encoder) SetSegmentCRC(on bool) { e.zeroCRC = !on }
+
+// Wipe forgets the key material. An encoder in secure mode makes no more
+// frames after it: AppendFrame fails with ErrKeys.
+func (e *Encoder) Wipe() {
+	e.dir.wipe()
+	clear(e.packed[:cap(e.packed)])
+	e.packed = nil
+}
+
+// FrameSize is the size on the wire of a frame with segments of these lengths,
+// in bytes, in the current mode. It is exact, except that a frame which gets
+// compressed is smaller. It is -1 for lengths that no frame can carry.
+func (e *Encoder) FrameSize(lens ...int) int {
+	h, err := makeHeader(0, lens)
+	if err != nil {
+		return -1
+	}
+	n, ok := e.layout.frameSize(&h)
+	if !ok {
+		return -1
+	}
+	return n
+}
+
+// AppendFrame appends a whole frame with up to four segments to dst. Empty
+// segments at the end are left out, others stay. The segments are copied once,
+// into dst, and encrypted there; they must not overlap the spare capacity of
+// dst. Nothing is allocated if dst has room for FrameSize more bytes.
+//
+// On an error dst is returned as it was.
+//
+// Errors: ErrSegmentCount for more than four segments, ErrTooLarge,
+// ErrNonceExhausted, ErrKeys.
+func (e *Encoder) AppendFrame(dst []byte, tag Tag, segs ...[]byte) ([]byte, error) {
+	if len(segs) > MaxSegments {
+		return dst, fmt.Errorf("%w: %d", ErrSegmentCount, len(segs))
+	}
+	var body [MaxSegments][]byte
+	var lens [MaxSegments]int
+	for i, s := range segs {
+		body[i], lens[i] = s, len(s)
+	}
+	var h Header
+	if err := h.fill(tag, lens[:]); err != nil {
+		return dst, err
+	}
+	size, ok := e.layout.frameSize(&h)
+	if !ok || size > math.MaxInt-len(dst) {
+		return dst, fmt.Errorf("%w: frame of %v", ErrTooLarge, tag)
+	}
+	room := slices.Grow(dst, size)
+	if e.comp != nil {
+		size = e.compress(&h, &body, room, size)
+	}
+	out := room[:len(dst)+size]
+	b := out[len(dst):]
+
+	if !e.layout.secure {
+		e.putCRC(b, &h, &body)
+		return out, nil
+	}
+	if err := e.dir.ready(e.layout.operations(&h)); err != nil {
+		return dst, err
+	}
+	if e.layout.rev == Rev0 {
+		e.sealRev0(b, &h, &body)
+	} else {
+		e.sealRev1(b, &h, &body)
+	}
+	return out, nil
+}
+
+// makeHeader fills in the preamble: trailing empty segments are trimmed, one
+// segment always stays.
+func makeHeader(tag Tag, lens []int) (h Header, err error) {
+	err = h.fill(tag, lens)
+	return h, err
+}
+
+func (h *Header) fill(tag Tag, lens []int) error {
+	h.Tag, h.Num = tag, 1
+	if len(lens) > MaxSegments {
+		return fmt.Errorf("%w: %d", ErrSegmentCount, len(lens))
+	}
+	for i, n := range lens {
+		if uint64(n) > math.MaxUint32 { // negative ones too
+			return fmt.Errorf("%w: segment %d of %v has %d bytes", ErrTooLarge, i, tag, n)
+		}
+		if h.Len[i] = uint32(n); n > 0 {
+			h.Num = i + 1
+		}
+	}
+	for i := range h.Num {
+		h.Align[i] = alignments[i]
+	}
+	return nil
+}
+
+// putCRC writes a whole frame in crc mode to b. The crcs are taken from the
+// copies, so that the caller's slices do not escape.
+func (e *Encoder) putCRC(b []byte, h *Header, segs *[MaxSegments][]byte) {
+	putPreamble((*[PreambleSize]byte)(b), h)
+	at := PreambleSize
+	var crcs [MaxSegments]uint32
+	for i := range h.Num {
+		n := len(segs[i])
+		crcs[i] = e.copyCRC(b[at:at+n], segs[i])
+		at += n
+		if i == 0 && e.layout.rev != Rev0 && n > 0 {
+			binary.LittleEndian.PutUint32(b[at:], crcs[0])
+			at += crcSize
+		}
+	}
+	e.putEpilogue(b[at:], h, &crcs, false)
+}
+
+// copyCRC copies src to dst and returns its crc, taken from the copy.
+func (e *Encoder) copyCRC(dst, src []byte) uint32 {
+	if e.zeroCRC {
+		copy(dst, src)
+		return 0
+	}
+	// In steps, so that what was just copied is still in the cache.
+	const step = 16 << 10
+	crc := SegmentCRCInit
+	for len(src) > 0 {
+		n := copy(dst, src[:min(step, len(src))])
+		crc = SegmentCRC(crc, dst[:n])
+		dst, src = dst[n:], src[n:]
+	}
+	return crc
+}
+
+func (e *Encoder) segmentCRC(p []byte) uint32 {
+	if e.zeroCRC {
+		return 0
+	}
+	return segmentSum(p)
+}
+
+// putEpilogue fills b, which is as long as the epilogue: revision 1 has none
+// behind a single segment.
+func (e *Encoder) putEpilogue(b []byte, h *Header, crcs *[MaxSegments]uint32, aborted bool) {
+	if len(b) == 0 {
+		return
+	}
+	clear(b)
+	b[0] = lateByte(e.layout.rev, aborted)
+	first := e.layout.firstInEpilogue()
+	for i := first; i < h.Num; i++ {
+		binary.LittleEndian.PutUint32(b[1+crcSize*(i-first):], crcs[i])
+	}
+}
+
+// sealRev1 writes a frame of one to three operations (msgr2.md, section 5.5).
+func (e *Encoder) sealRev1(b []byte, h *Header, segs *[MaxSegments][]byte) {
+	op := b[:headSizeSecure]
+	putPreamble((*[PreambleSize]byte)(op), h)
+	putPadded(op[PreambleSize:headSizeSecure-tagSize], segs[0][:min(len(segs[0]), inlineSize)])
+	e.dir.seal(op)
+
+	b = b[headSizeSecure:]
+	if n := int(e.layout.inlineRest(h)); n > 0 {
+		putPadded(b[:n-tagSize], segs[0][inlineSize:])
+		e.dir.seal(b[:n])
+		b = b[n:]
+	}
+	if h.Num > 1 {
+		e.putBody(b, segs[1:h.Num])
+		e.dir.seal(b)
+	}
+}
+
+// sealRev0 writes a frame of one operation (msgr2.md, section 5.6).
+func (e *Encoder) sealRev0(b []byte, h *Header, segs *[MaxSegments][]byte) {
+	putPreamble((*[PreambleSize]byte)(b), h)
+	e.putBody(b[PreambleSize:], segs[:h.Num])
+	e.dir.seal(b)
+}
+
+// putBody fills b with padded segments and an epilogue block, and leaves room
+// for the tag.
+func (e *Encoder) putBody(b []byte, segs [][]byte) {
+	for _, s := range segs {
+		n := int(pad(uint64(len(s))))
+		putPadded(b[:n], s)
+		b = b[n:]
+	}
+	clear(b[:blockSize])
+	b[0] = lateByte(e.layout.rev, false)
+}
+
+// putPadded fills b with s and zeros.
+func putPadded(b, s []byte) { clear(b[copy(b, s):]) }

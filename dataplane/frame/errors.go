@@ -1,0 +1,48 @@
+package frame
+
+import "errors"
+
+// ErrFrame is wrapped by every error of this package. On the receiving side it
+// means that the stream is not usable any more: the connection must be closed
+// (a "fault" of msgr2.md).
+var ErrFrame = errors.New("bad frame")
+
+// Finer causes; all of them wrap ErrFrame.
+var (
+	// ErrTruncated: fewer or more bytes were handed in than the part of the
+	// frame has.
+	ErrTruncated error = cause("wrong number of bytes")
+	// ErrPreambleCRC: the crc of the preamble does not match. In secure mode
+	// of revision 0 a forged or damaged preamble shows up as this error too.
+	ErrPreambleCRC error = cause("preamble crc does not match")
+	// ErrSegmentCount: no segment, more than four, or a last one that is empty.
+	ErrSegmentCount error = cause("bad number of segments")
+	// ErrCompressed: a compressed frame where no compression was negotiated,
+	// or where the whole frame is needed to decompress it.
+	ErrCompressed error = cause("frame is compressed")
+	// ErrTooLarge: a segment beyond the Limits, or a length that no frame
+	// can carry.
+	ErrTooLarge error = cause("segment too large")
+	// ErrSegmentCRC: the crc of a segment does not match.
+	ErrSegmentCRC error = cause("segment crc does not match")
+	// ErrAuthTag: a part of the frame was not encrypted with our key and
+	// nonce, or was changed on the way.
+	ErrAuthTag error = cause("authentication tag does not match")
+	// ErrLateStatus: neither complete nor aborted.
+	ErrLateStatus error = cause("bad late status")
+	// ErrDecompress: a segment does not decompress.
+	ErrDecompress error = cause("segment does not decompress")
+	// ErrNonceExhausted: the next operation would use the initial nonce again.
+	ErrNonceExhausted error = cause("nonces used up")
+	// ErrKeys: key material is unusable, was already set, or was wiped.
+	ErrKeys error = cause("no usable keys")
+	// ErrMisuse: the caller broke the contract, for example with a header
+	// that is not the one which Open returned.
+	ErrMisuse error = cause("codec misused")
+)
+
+// cause is a sentinel below ErrFrame.
+type cause string
+
+func (c cause) Error() string { return ErrFrame.Error() + ": " + string(c) }
+func (c cause) Unwrap() error { return ErrFrame }

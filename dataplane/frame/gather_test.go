@@ -1,0 +1,233 @@
+package frame
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+)
+
+// shapes are segment lengths that visit every branch of the layouts.
+var shapes = [][4]int{
+	{}, {1}, {41}, {48}, {49}, {96}, {0, 1}, {41, 16}, {41, 17, 3}, {41, 0, 5},
+	{41, 213, 0, 17}, {0, 0, 0, 1}, {49, 1, 2, 3}, {112, 64, 64, 64}, {41, 100, 7, 5000},
+}
+
+func shaped(lens [4]int) (segs [4][]byte) {
+	for i, n := range lens {
+		segs[i] = pattern(n, byte(i))
+	}
+	return segs
+}
+
+func TestGatheredFrameIsTheSameOnTheWire(t *testing.T) {
+	for _, rev := range []Revision{Rev0, Rev1} {
+		for _, zeroCRC := range []bool{false, true} {
+			for _, lens := range shapes {
+				e, segs := NewEncoder(rev), shaped(lens)
+				e.SetSegmentCRC(!zeroCRC)
+				want, err := e.AppendFrame([]byte("abc"), TagMessage, segs[:]...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				open := e.AppendOpen([]byte("abc"), TagMessage, segs[0], lens)
+				for _, s := range segs[1:] {
+					open = append(open, s...)
+				}
+				n := len(open)
+				if got := e.AppendClose(open[:n:n], segs[0], segs); !bytes.Equal(got, want) {
+					t.Errorf("%v %v: %x, want %x", rev, lens, got, want)
+				}
+				var crcs [4]uint32
+				for i, s := range segs {
+					crcs[i] = SegmentCRC(SegmentCRCInit, s)
+				}
+				if got := e.AppendCloseCRC(open[:n:n], lens, crcs, false); !bytes.Equal(got, want) {
+					t.Errorf("%v %v with crcs: %x, want %x", rev, lens, got, want)
+				}
+			}
+		}
+	}
+}
+
+func TestGatheredFrameCanBeAborted(t *testing.T) {
+	for _, rev := range []Revision{Rev0, Rev1} {
+		e := NewEncoder(rev)
+		hdr, front, data := pattern(41, 1), pattern(10, 2), make([]byte, 100)
+		copy(data, pattern(30, 3)) // sent so far; zeros for what is left
+		lens := [4]int{41, 10, 0, 100}
+		wire := e.AppendOpen(nil, TagMessage, hdr, lens)
+		wire = append(append(wire, front...), data...)
+		var crcs [4]uint32
+		for i, s := range [][]byte{hdr, front, nil, data} {
+			crcs[i] = SegmentCRC(SegmentCRCInit, s)
+		}
+		wire = e.AppendCloseCRC(wire, lens, crcs, true)
+		f, n, err := decode(NewDecoder(rev, DefaultLimits()), wire, false)
+		if err != nil || n != len(wire) || !f.Aborted || f.Seg[0] != nil {
+			t.Errorf("%v: aborted %v, %d of %d bytes, %v", rev, f.Aborted, n, len(wire), err)
+		}
+	}
+}
+
+func TestGatheringIsRefusedWhereItWouldLeak(t *testing.T) {
+	mustPanic := func(name string, f func()) {
+		t.Helper()
+		defer func() {
+			if recover() == nil {
+				t.Errorf("%s: no panic", name)
+			}
+		}()
+		f()
+	}
+	e := modes[3].encoder(t)
+	if e.Gathers() {
+		t.Error("a secure encoder cannot gather")
+	}
+	mustPanic("secure open", func() { e.AppendOpen(nil, TagAck, nil, [4]int{}) })
+	mustPanic("secure close", func() { e.AppendClose(nil, nil, [4][]byte{}) })
+	e = NewEncoder(Rev1)
+	if !e.Gathers() {
+		t.Error("a plain encoder gathers")
+	}
+	mustPanic("negative length", func() { e.AppendOpen(nil, TagAck, nil, [4]int{0, -1}) })
+}
+
+// FinishSplit finds what Finish finds, for good frames and for frames with any
+// bit flipped.
+func TestFinishSplitEqualsFinish(t *testing.T) {
+	for _, rev := range []Revision{Rev0, Rev1} {
+		for _, check := range []bool{true, false} {
+			for _, lens := range shapes {
+				segs := shaped(lens)
+				f := newRefFrame(rev, TagMessage, segs[:]...)
+				wire := f.wire(rev, nil)
+				step := 1
+				if len(wire) > 1000 {
+					step = 97
+				}
+				for bit := -1; bit < 8*len(wire); bit += step {
+					bad := bytes.Clone(wire)
+					if bit >= 0 {
+						bad[bit/8] ^= 1 << (bit % 8)
+					}
+					compareSplit(t, rev, check, bad)
+				}
+			}
+		}
+	}
+}
+
+func compareSplit(t *testing.T, rev Revision, check bool, wire []byte) {
+	t.Helper()
+	d := NewDecoder(rev, DefaultLimits())
+	d.SetSegmentCRC(check)
+	h, err := d.Open(wire[:PreambleSize])
+	if err != nil {
+		return
+	}
+	rest := wire[PreambleSize:]
+	prefix, suffix := d.Split(h)
+	data := int(h.Len[3])
+	if prefix+data+suffix != d.RestSize(h) || d.RestSize(h) != len(rest) {
+		t.Fatalf("prefix %d, data %d, suffix %d, rest %d of %d", prefix, data, suffix, d.RestSize(h), len(rest))
+	}
+	want, werr := d.Finish(h, wire[:PreambleSize], rest)
+	seg3 := rest[prefix : prefix+data]
+	got, gerr := d.FinishSplit(h, rest[:prefix], SegmentCRC(SegmentCRCInit, seg3), rest[prefix+data:])
+	if fmt.Sprint(gerr) != fmt.Sprint(werr) {
+		t.Fatalf("FinishSplit: %v, Finish: %v", gerr, werr)
+	}
+	if gerr == nil && got.Seg[3] != nil {
+		t.Fatal("Seg[3] is the caller's")
+	}
+	if gerr == nil && !got.Aborted && data > 0 {
+		got.Seg[3] = seg3
+	}
+	if got.Header != want.Header || got.Aborted != want.Aborted || !equalSegs(got.Seg, want.Seg) {
+		t.Fatalf("FinishSplit: %+v, Finish: %+v", got, want)
+	}
+}
+
+func TestFinishSplitChecksItsArguments(t *testing.T) {
+	f := newRefFrame(Rev1, TagMessage, threeFull[:]...)
+	wire := f.wire(Rev1, nil)
+	d := NewDecoder(Rev1, DefaultLimits())
+	h, err := d.Open(wire[:32])
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, s := d.Split(h)
+	_, err = d.FinishSplit(h, wire[:p-1], 0, wire[:s])
+	wantErr(t, err, ErrTruncated)
+	_, err = d.FinishSplit(h, wire[:p], 0, wire[:s+1])
+	wantErr(t, err, ErrTruncated)
+	h.Num = 9
+	_, err = d.FinishSplit(h, wire[:p], 0, wire[:s])
+	wantErr(t, err, ErrMisuse)
+	_, err = modes[3].decoder(t).FinishSplit(Header{Num: 1}, nil, 0, nil)
+	wantErr(t, err, ErrMisuse)
+}
+
+// In every mode segment 3 lies where Split says, so that a caller can put it on
+// a page boundary.
+func TestSplitTellsWhereTheDataIs(t *testing.T) {
+	forModes(t, func(t *testing.T, m mode) {
+		for _, lens := range shapes {
+			segs := shaped(lens)
+			wire, err := m.encoder(t).AppendFrame(nil, TagMessage, segs[:]...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := m.decoder(t)
+			h, err := d.Open(wire[:d.HeadSize()])
+			if err != nil {
+				t.Fatal(err)
+			}
+			rest := wire[d.HeadSize():]
+			prefix, suffix := d.Split(h)
+			if prefix+lens[3]+suffix != len(rest) || len(rest) != d.RestSize(h) {
+				t.Fatalf("%v: %d + %d + %d, rest %d", lens, prefix, lens[3], suffix, len(rest))
+			}
+			f, err := d.Finish(h, wire[:d.HeadSize()], rest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lens[3] > 0 && &f.Seg[3][0] != &rest[prefix] {
+				t.Fatalf("%v: data elsewhere", lens)
+			}
+		}
+	})
+}
+
+// With the check off any crc passes, zeros included; the preamble is still
+// checked. A checking receiver refuses zeros.
+func TestSegmentCRCSwitchedOff(t *testing.T) {
+	for _, rev := range []Revision{Rev0, Rev1} {
+		off, on := NewEncoder(rev), NewEncoder(rev)
+		off.SetSegmentCRC(false)
+		zeros, err := off.AppendFrame(nil, TagMessage, threeFull[:]...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(zeros[len(zeros)-12:], make([]byte, 12)) {
+			t.Fatalf("crcs %x", zeros[len(zeros)-12:])
+		}
+		sums, err := on.AppendFrame(nil, TagMessage, threeFull[:]...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = decode(NewDecoder(rev, DefaultLimits()), zeros, false)
+		wantErr(t, err, ErrSegmentCRC)
+		d := NewDecoder(rev, DefaultLimits())
+		d.SetSegmentCRC(false)
+		for _, wire := range [][]byte{zeros, sums} {
+			f, _, err := decode(d, wire, false)
+			if err != nil || !equalSegs(f.Seg, threeFull) {
+				t.Fatal(err)
+			}
+		}
+		zeros[3] ^= 1
+		_, _, err = decode(d, zeros, false)
+		wantErr(t, err, ErrPreambleCRC)
+	}
+}

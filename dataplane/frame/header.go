@@ -1,0 +1,97 @@
+package frame
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+const (
+	// MaxSegments is the largest number of segments in a frame.
+	MaxSegments = 4
+	// PreambleSize is the length of the preamble in bytes.
+	PreambleSize = 32
+	// FlagCompressed in Header.Flags: the segments are compressed.
+	FlagCompressed uint8 = 1 << 0
+)
+
+const preambleCRCOffset = PreambleSize - 4
+
+// alignments are the receive-buffer hints that every known peer sends.
+var alignments = [MaxSegments]uint16{8, 8, 8, 4096}
+
+// Header is a decoded preamble (msgr2.md, section 5.1).
+type Header struct {
+	Tag Tag
+	// Num is the number of segments, 1 to 4.
+	Num int
+	// Len are the lengths of the segments in bytes, without padding,
+	// compressed if the frame is. 0 from Num on.
+	Len [MaxSegments]uint32
+	// Align are the sender's alignment hints. They have no meaning for
+	// parsing, and must not drive an allocation. 0 from Num on.
+	Align [MaxSegments]uint16
+	// Flags as received: undefined bits are kept, and to be ignored.
+	Flags uint8
+}
+
+// Compressed tells whether the segments are compressed on the wire.
+func (h Header) Compressed() bool { return h.Flags&FlagCompressed != 0 }
+
+// PutPreamble writes the 32 bytes of h's preamble, crc included, to dst. What h
+// says beyond Num is written as zero.
+func (h Header) PutPreamble(dst *[PreambleSize]byte) { putPreamble(dst, &h) }
+
+func putPreamble(dst *[PreambleSize]byte, h *Header) {
+	clear(dst[:])
+	dst[0] = byte(h.Tag)
+	dst[1] = byte(h.Num)
+	for i := range min(max(h.Num, 0), MaxSegments) {
+		at := 2 + 6*i
+		binary.LittleEndian.PutUint32(dst[at:], h.Len[i])
+		binary.LittleEndian.PutUint16(dst[at+4:], h.Align[i])
+	}
+	dst[26] = h.Flags
+	binary.LittleEndian.PutUint32(dst[preambleCRCOffset:], preambleCRC(dst[:preambleCRCOffset]))
+}
+
+// ParsePreamble decodes the first PreambleSize bytes of p in clear, and checks
+// the crc, then the number of segments, then that the last of several segments
+// is not empty. Limits and flags are the Decoder's to check.
+//
+// Errors: ErrTruncated, ErrPreambleCRC, ErrSegmentCount.
+func ParsePreamble(p []byte) (Header, error) {
+	var h Header
+	if len(p) < PreambleSize {
+		return h, fmt.Errorf("%w: preamble of %d", ErrTruncated, len(p))
+	}
+	want := binary.LittleEndian.Uint32(p[preambleCRCOffset:])
+	if got := preambleCRC(p[:preambleCRCOffset]); got != want {
+		return h, fmt.Errorf("%w: %#08x, sent %#08x", ErrPreambleCRC, got, want)
+	}
+	num := int(p[1])
+	if num < 1 || num > MaxSegments {
+		return h, fmt.Errorf("%w: %d", ErrSegmentCount, num)
+	}
+	h = Header{Tag: Tag(p[0]), Num: num, Flags: p[26]}
+	for i := range num {
+		at := 2 + 6*i
+		h.Len[i] = binary.LittleEndian.Uint32(p[at:])
+		h.Align[i] = binary.LittleEndian.Uint16(p[at+4:])
+	}
+	if num > 1 && h.Len[num-1] == 0 {
+		return Header{}, fmt.Errorf("%w: the last of %d is empty", ErrSegmentCount, num)
+	}
+	return h, nil
+}
+
+// Frame is a decoded frame.
+type Frame struct {
+	Header
+	// Seg are the payloads, nil if empty or absent. They lie in the buffers
+	// that were handed to Finish.
+	Seg [MaxSegments][]byte
+	// Aborted: the sender gave up in the middle. The frame must be dropped as
+	// if it had never been sent: no dispatch, no sequence number consumed.
+	// Seg is all nil (msgr2.md, section 5.7).
+	Aborted bool
+}

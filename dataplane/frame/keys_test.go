@@ -1,0 +1,190 @@
+package frame
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"testing"
+)
+
+// lastNonces presets the nonces so that only n operations are left.
+func lastNonces(dir *direction, n uint64) {
+	dir.nonce.used = true
+	dir.nonce.init = dir.nonce.counter() + n
+	if !dir.nonce.wide {
+		dir.nonce.init &= math.MaxUint32
+	}
+}
+
+func TestNonceIsNeverUsedTwice(t *testing.T) {
+	for _, m := range []mode{modes[1], modes[3]} {
+		// header only: one operation; all segments: three in revision 1.
+		for _, c := range []struct {
+			segs [4][]byte
+			ops  uint64
+		}{
+			{[4][]byte{pattern(48, 1)}, 1},
+			{[4][]byte{pattern(49, 1)}, 2},
+			{[4][]byte{pattern(41, 1), pattern(1, 2)}, 2},
+			{threeFull, 3},
+		} {
+			if m.rev == Rev0 {
+				c.ops = 1
+			}
+			enc := m.encoder(t)
+			if left := enc.dir.nonce.left(); left < 1<<32 {
+				t.Fatalf("%d operations at the start", left)
+			}
+			lastNonces(&enc.dir, 2*c.ops+c.ops-1)
+			before := enc.dir.nonce.b
+			var wire []byte
+			var err error
+			for range 2 {
+				if wire, err = enc.AppendFrame(wire, TagMessage, c.segs[:]...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if enc.dir.nonce.b == before {
+				t.Fatal("nonce did not advance")
+			}
+			if c.ops == 1 && enc.dir.nonce.counter() != enc.dir.nonce.init {
+				t.Fatal("the counter should be back where it began")
+			}
+			now := enc.dir.nonce.b
+			for range 3 {
+				again, err := enc.AppendFrame(wire, TagMessage, c.segs[:]...)
+				wantErr(t, err, ErrNonceExhausted)
+				if len(again) != len(wire) || enc.dir.nonce.b != now {
+					t.Fatal("refused frame left traces")
+				}
+			}
+		}
+	}
+}
+
+func TestReceiverRefusesRepeatedNonces(t *testing.T) {
+	for _, m := range []mode{modes[1], modes[3]} {
+		d := m.decoder(t)
+		lastNonces(&d.dir, 0)
+		f := newRefFrame(m.rev, TagAck, pattern(8, 0))
+		_, _, err := decode(d, f.wire(m.rev, m.crypt()), false)
+		wantErr(t, err, ErrNonceExhausted)
+	}
+}
+
+func TestNonceWrapsWithoutCarryIntoTheConstantPart(t *testing.T) {
+	all := [12]byte(bytes.Repeat([]byte{0xFF}, 12))
+	n := newNonce(all, Rev0)
+	n.advance()
+	if want := append(make([]byte, 4), all[4:]...); !bytes.Equal(n.b[:], want) {
+		t.Errorf("revision 0: %x", n.b)
+	}
+	n = newNonce(all, Rev1)
+	n.advance()
+	if want := append(bytes.Clone(all[:4]), make([]byte, 8)...); !bytes.Equal(n.b[:], want) {
+		t.Errorf("revision 1: %x", n.b)
+	}
+	if n.left() != math.MaxUint64 {
+		t.Errorf("%d left", n.left())
+	}
+	n = newNonce(all, Rev0)
+	if n.left() != 1<<32 {
+		t.Errorf("%d left at the start", n.left())
+	}
+	n.advance()
+	if n.left() != 1<<32-1 {
+		t.Errorf("%d left after one", n.left())
+	}
+}
+
+func TestKeysFromSecret(t *testing.T) {
+	secret := pattern(64, 1)
+	c, err := KeysFromSecret(secret, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := KeysFromSecret(secret[:40], false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Key != a.Key || c.RxNonce != a.TxNonce || c.TxNonce != a.RxNonce {
+		t.Fatal("ends do not match")
+	}
+	if !bytes.Equal(c.Key[:], secret[:16]) || !bytes.Equal(c.RxNonce[:], secret[16:28]) || !bytes.Equal(c.TxNonce[:], secret[28:40]) {
+		t.Fatal("wrong parts of the secret")
+	}
+	_, err = KeysFromSecret(secret[:39], true)
+	wantErr(t, err, ErrKeys)
+	c.Wipe()
+	if c != (Keys{}) {
+		t.Fatal("keys not wiped")
+	}
+}
+
+func TestSecureOnlyOnce(t *testing.T) {
+	m := modes[3]
+	e, d := m.encoder(t), m.decoder(t)
+	wantErr(t, e.Secure(testKey, testNonce), ErrKeys)
+	wantErr(t, d.Secure(testKey, testNonce), ErrKeys)
+	if !e.IsSecure() || !d.IsSecure() || e.Rev() != Rev1 || d.Rev() != Rev1 {
+		t.Fatal("state lost")
+	}
+}
+
+// After Wipe nothing goes out, least of all in clear.
+func TestWipe(t *testing.T) {
+	forModes(t, func(t *testing.T, m mode) {
+		e, d := m.encoder(t), m.decoder(t)
+		f := newRefFrame(m.rev, TagAck, pattern(8, 0))
+		wire := f.wire(m.rev, m.crypt())
+		e.Wipe()
+		d.Wipe()
+		b, err := e.AppendFrame(nil, TagAck, pattern(8, 0))
+		_, _, derr := decode(d, wire, false)
+		if !m.secure {
+			if err != nil || derr != nil || !bytes.Equal(b, wire) {
+				t.Fatalf("crc mode has nothing to wipe: %v, %v", err, derr)
+			}
+			return
+		}
+		wantErr(t, err, ErrKeys)
+		wantErr(t, derr, ErrKeys)
+		if len(b) != 0 || !e.IsSecure() || e.Gathers() {
+			t.Fatal("fell back to plain text")
+		}
+		if e.dir.aead != nil || e.dir.block != nil || e.dir.nonce != (nonce{}) || d.dir.aead != nil {
+			t.Fatal("key material left")
+		}
+		if err := e.Secure(testKey, testNonce); !errors.Is(err, ErrKeys) {
+			t.Fatal("keys set again: ", err)
+		}
+	})
+}
+
+// Switching keeps the stream: clear frames first, encrypted ones behind.
+func TestSwitchToSecureInTheMiddle(t *testing.T) {
+	for _, rev := range []Revision{Rev0, Rev1} {
+		e, d := NewEncoder(rev), NewDecoder(rev, PreAuthLimits())
+		wire, err := e.AppendFrame(nil, TagAuthDone, []byte("done"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Secure(testKey, testNonce); err != nil {
+			t.Fatal(err)
+		}
+		if wire, err = e.AppendFrame(wire, TagAuthSignature, make([]byte, 32)); err != nil {
+			t.Fatal(err)
+		}
+		_, n, err := decode(d, wire, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Secure(testKey, testNonce); err != nil {
+			t.Fatal(err)
+		}
+		f, k, err := decode(d, wire[n:], false)
+		if err != nil || f.Tag != TagAuthSignature || n+k != len(wire) {
+			t.Fatalf("%v, %d of %d bytes, %v", f.Tag, n+k, len(wire), err)
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package frame
+
+import "math"
+
+// Sizes of the parts around the segments (msgr2.md, sections 5.3 to 5.6).
+const (
+	crcSize        = 4
+	epilogueRev0   = 1 + 4*crcSize // late_flags, crcs of segments 0..3
+	epilogueRev1   = 1 + 3*crcSize // late_status, crcs of segments 1..3
+	blockSize      = 16            // padding of secure mode, and its epilogue
+	tagSize        = 16            // of AES-GCM
+	inlineSize     = 48            // bytes of segment 0 beside the preamble
+	headSizeSecure = PreambleSize + inlineSize + tagSize
+)
+
+// layout says where the parts of a frame stand on the wire. All arithmetic is
+// on uint64: four lengths of 32 bits and some cannot wrap it.
+type layout struct {
+	rev    Revision
+	secure bool
+}
+
+func pad(n uint64) uint64 { return (n + blockSize - 1) &^ (blockSize - 1) }
+
+// headSize is what can be read before the lengths are known.
+func (l layout) headSize() int {
+	if l.secure && l.rev != Rev0 {
+		return headSizeSecure
+	}
+	return PreambleSize
+}
+
+// restSize is the size behind the head.
+func (l layout) restSize(h *Header) uint64 {
+	before, after := l.split(h)
+	return before + uint64(h.Len[3]) + after
+}
+
+// split gives the bytes between the head and segment 3, and those behind
+// segment 3 up to the end of the frame.
+func (l layout) split(h *Header) (before, after uint64) {
+	l0, l1, l2, l3 := uint64(h.Len[0]), uint64(h.Len[1]), uint64(h.Len[2]), uint64(h.Len[3])
+	switch {
+	case l.rev == Rev0 && !l.secure:
+		return l0 + l1 + l2, epilogueRev0
+	case l.rev == Rev0:
+		return pad(l0) + pad(l1) + pad(l2), pad(l3) - l3 + blockSize + tagSize
+	case !l.secure:
+		before = l0 + l1 + l2
+		if l0 > 0 {
+			before += crcSize
+		}
+		if h.Num > 1 {
+			after = epilogueRev1
+		}
+		return before, after
+	default:
+		before = l.inlineRest(h) + pad(l1) + pad(l2)
+		if h.Num > 1 {
+			after = pad(l3) - l3 + blockSize + tagSize
+		}
+		return before, after
+	}
+}
+
+// firstInEpilogue is the first segment whose crc is in the epilogue.
+func (l layout) firstInEpilogue() int {
+	if l.rev == Rev0 {
+		return 0
+	}
+	return 1
+}
+
+// inlineRest is the size on the wire of what segment 0 has beyond the inline
+// block: operation B of revision 1.
+func (l layout) inlineRest(h *Header) uint64 {
+	if h.Len[0] <= inlineSize {
+		return 0
+	}
+	return pad(uint64(h.Len[0])-inlineSize) + tagSize
+}
+
+// operations is the number of AEAD operations in a frame.
+func (l layout) operations(h *Header) uint64 {
+	if !l.secure {
+		return 0
+	}
+	n := uint64(1)
+	if l.rev != Rev0 {
+		if h.Len[0] > inlineSize {
+			n++
+		}
+		if h.Num > 1 {
+			n++
+		}
+	}
+	return n
+}
+
+// frameSize is the whole frame; false if it does not fit an int.
+func (l layout) frameSize(h *Header) (int, bool) {
+	n := uint64(l.headSize()) + l.restSize(h)
+	return int(n), n <= math.MaxInt
+}

@@ -1,0 +1,112 @@
+package frame
+
+import (
+	"math"
+	"strconv"
+	"testing"
+)
+
+// A segment of exactly the limit passes, one more byte is refused by Open: the
+// rest has not even been read then.
+func TestLimitsAtAndAbove(t *testing.T) {
+	lim := Limits{Control: 60, Front: 70, Middle: 80, Data: 90}
+	at := [4]int{60, 70, 80, 90}
+	forModes(t, func(t *testing.T, m mode) {
+		for seg := range 4 {
+			for extra := range 2 {
+				lens := at
+				lens[seg] += extra
+				var segs [4][]byte
+				for i, n := range lens {
+					segs[i] = pattern(n, byte(i))
+				}
+				wire, err := m.encoder(t).AppendFrame(nil, TagMessage, segs[:]...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				d := m.decoder(t)
+				d.SetLimits(lim)
+				if extra == 1 {
+					_, err = d.Open(wire[:d.HeadSize()])
+					wantErr(t, err, ErrTooLarge)
+				} else if _, _, err := decode(d, wire, false); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
+func TestLimitsBeforeAuthenticationRefuseMoreThanOneSegment(t *testing.T) {
+	f := newRefFrame(Rev1, TagHello, pattern(8, 0), pattern(1, 0))
+	_, err := NewDecoder(Rev1, PreAuthLimits()).Open(f.preamble())
+	wantErr(t, err, ErrTooLarge)
+	f = newRefFrame(Rev1, TagHello, make([]byte, 64<<10))
+	if _, err := NewDecoder(Rev1, PreAuthLimits()).Open(f.preamble()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Four lengths of 4 GiB do not wrap an int: where they do not fit, Open says so.
+func TestHugeLengthsDoNotWrap(t *testing.T) {
+	all := Limits{math.MaxUint32, math.MaxUint32, math.MaxUint32, math.MaxUint32}
+	forModes(t, func(t *testing.T, m mode) {
+		f := newRefFrame(m.rev, TagMessage, pattern(1, 0))
+		f.num = 4
+		f.lens = [4]uint32{math.MaxUint32, math.MaxUint32, math.MaxUint32, math.MaxUint32}
+		d := m.decoder(t)
+		d.SetLimits(all)
+		head := f.wire(m.rev, m.crypt())[:d.HeadSize()]
+		h, err := d.Open(head)
+		if strconv.IntSize == 32 {
+			wantErr(t, err, ErrTooLarge)
+			h = Header{Num: 4, Len: f.lens}
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		rest := d.RestSize(h)
+		prefix, suffix := d.Split(h)
+		if rest < math.MaxInt32 || prefix < math.MaxInt32 || suffix < 0 {
+			t.Fatalf("rest %d, prefix %d, suffix %d", rest, prefix, suffix)
+		}
+		if strconv.IntSize == 64 && int64(prefix)+math.MaxUint32+int64(suffix) != int64(rest) {
+			t.Fatalf("prefix %d, suffix %d, rest %d", prefix, suffix, rest)
+		}
+		_, err = d.Finish(h, head, nil)
+		wantErr(t, err, ErrTruncated)
+	})
+}
+
+func TestLengthsThatNoFrameCanCarry(t *testing.T) {
+	forModes(t, func(t *testing.T, m mode) {
+		e := m.encoder(t)
+		for _, lens := range [][]int{{-1}, {0, math.MinInt}, {1, 1, 1, 1, 1}} {
+			if n := e.FrameSize(lens...); n != -1 {
+				t.Errorf("FrameSize%v = %d", lens, n)
+			}
+			if e.CheckLengths(lens...) == nil {
+				t.Errorf("lengths %v accepted", lens)
+			}
+		}
+		if strconv.IntSize == 64 {
+			limit := uint64(math.MaxUint32)
+			most, over := int(limit), int(limit+1)
+			wantErr(t, e.CheckLengths(0, over), ErrTooLarge)
+			if err := e.CheckLengths(0, most, most, most); err != nil {
+				t.Error(err)
+			}
+		} else {
+			most := math.MaxInt
+			wantErr(t, e.CheckLengths(0, most, most, most), ErrTooLarge)
+			if n := e.FrameSize(0, most, most, most); n != -1 {
+				t.Errorf("FrameSize %d", n)
+			}
+		}
+		dst := []byte("kept")
+		got, err := e.AppendFrame(dst, TagAck, nil, nil, nil, nil, []byte("x"))
+		wantErr(t, err, ErrSegmentCount)
+		if string(got) != "kept" {
+			t.Errorf("dst is %q after an error", got)
+		}
+	})
+}

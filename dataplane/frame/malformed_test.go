@@ -1,0 +1,278 @@
+package frame
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+)
+
+var threeFull = [4][]byte{pattern(60, 1), pattern(20, 2), nil, pattern(33, 3)}
+
+func TestSegmentCountOutOfRangeIsRefused(t *testing.T) {
+	forModes(t, func(t *testing.T, m mode) {
+		for _, num := range []byte{0, 5, 255} {
+			f := newRefFrame(m.rev, TagMessage, pattern(10, 1))
+			f.num = num
+			_, _, err := decode(m.decoder(t), f.wire(m.rev, m.crypt()), false)
+			wantErr(t, err, ErrSegmentCount)
+		}
+	})
+}
+
+func TestEmptyLastSegmentIsRefused(t *testing.T) {
+	forModes(t, func(t *testing.T, m mode) {
+		for num := byte(2); num <= 4; num++ {
+			f := newRefFrame(m.rev, TagMessage, pattern(10, 1))
+			f.num = num
+			_, _, err := decode(m.decoder(t), f.wire(m.rev, m.crypt()), false)
+			wantErr(t, err, ErrSegmentCount)
+		}
+	})
+}
+
+func TestAllZeroPreambleIsRefused(t *testing.T) {
+	for _, rev := range []Revision{Rev0, Rev1} {
+		_, err := NewDecoder(rev, DefaultLimits()).Open(make([]byte, PreambleSize))
+		wantErr(t, err, ErrSegmentCount)
+	}
+}
+
+// The checks have an order: a frame with all faults at once fails on the first
+// one, and so on.
+func TestChecksOfThePreambleInOrder(t *testing.T) {
+	forModes(t, func(t *testing.T, m mode) {
+		f := newRefFrame(m.rev, TagMessage, pattern(10, 1), pattern(10, 2))
+		f.badCRC, f.num, f.flags = true, 5, 1
+		try := func(want error) {
+			t.Helper()
+			d := m.decoder(t)
+			d.SetLimits(Limits{Control: 9, Front: 10})
+			_, _, err := decode(d, f.wire(m.rev, m.crypt()), false)
+			wantErr(t, err, want)
+		}
+		try(ErrPreambleCRC)
+		f.badCRC = false
+		try(ErrSegmentCount)
+		f.num = 2
+		try(ErrCompressed)
+		f.flags = 0
+		try(ErrTooLarge)
+	})
+}
+
+// Every single bit of a frame matters, except those that the protocol tells
+// receivers to ignore: padding is under the tag, too.
+func TestEveryFlippedBitIsNoticed(t *testing.T) {
+	forModes(t, func(t *testing.T, m mode) {
+		for _, segs := range [][4][]byte{threeFull, {pattern(41, 1)}, {nil, pattern(5, 2)}, {}} {
+			f := newRefFrame(m.rev, TagMessage, segs[:]...)
+			wire := f.wire(m.rev, m.crypt())
+			epilogue := m.wireSize(len(segs[0]), len(segs[1]), len(segs[2]), len(segs[3])) - 13
+			if m.rev == Rev0 {
+				epilogue -= 4
+			}
+			for i := range wire {
+				if !m.secure && f.num > 1 || !m.secure && m.rev == Rev0 {
+					if i == epilogue {
+						continue // late status has its own test
+					}
+					used := int(f.num) - 1
+					if m.rev == Rev0 {
+						used++
+					}
+					if i > epilogue+4*used {
+						continue // crcs of unused segments are not looked at
+					}
+				}
+				for bit := range 8 {
+					bad := bytes.Clone(wire)
+					bad[i] ^= 1 << bit
+					got, _, err := decode(m.decoder(t), bad, i%2 == 0)
+					if err == nil || got.Num != 0 || got.Seg[0] != nil {
+						t.Fatalf("bit %d of byte %d of %d flipped: frame %+v, error %v", bit, i, len(wire), got, err)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestDamagedSegmentsAreNamed(t *testing.T) {
+	for _, rev := range []Revision{Rev0, Rev1} {
+		for i := range 4 {
+			f := newRefFrame(rev, TagMessage, pattern(4, 1), pattern(4, 2), pattern(4, 3), pattern(4, 4))
+			f.crcXor[i] = 1
+			wire := f.wire(rev, nil)
+			_, _, err := decode(NewDecoder(rev, DefaultLimits()), wire, false)
+			wantErr(t, err, ErrSegmentCRC)
+			if want := fmt.Sprintf("segment %d", i); !bytes.Contains([]byte(err.Error()), []byte(want)) {
+				t.Errorf("%v does not name %s", err, want)
+			}
+		}
+	}
+}
+
+func TestEachDamagedUnitFailsAuthentication(t *testing.T) {
+	m := modes[3]
+	f := newRefFrame(Rev1, TagMessage, threeFull[:]...)
+	wire := f.wire(Rev1, m.crypt())
+	for name, at := range map[string]int{"A": 40, "tag of A": 95, "B": 96, "tag of B": 127, "C": 128, "tag of C": len(wire) - 1} {
+		bad := bytes.Clone(wire)
+		bad[at] ^= 0x80
+		got, _, err := decode(m.decoder(t), bad, false)
+		wantErr(t, err, ErrAuthTag)
+		if !equalSegs(got.Seg, [4][]byte{}) {
+			t.Errorf("%s: plain text handed out", name)
+		}
+	}
+	m = modes[1]
+	f = newRefFrame(Rev0, TagMessage, threeFull[:]...)
+	wire = f.wire(Rev0, m.crypt())
+	for _, at := range []int{32, 100, len(wire) - 17, len(wire) - 1} {
+		bad := bytes.Clone(wire)
+		bad[at] ^= 0x80
+		_, _, err := decode(m.decoder(t), bad, false)
+		wantErr(t, err, ErrAuthTag)
+	}
+}
+
+func TestFrameForAnotherPositionFailsAuthentication(t *testing.T) {
+	for _, m := range []mode{modes[1], modes[3]} {
+		enc, dec := m.encoder(t), m.decoder(t)
+		first, err := enc.AppendFrame(nil, TagAck, pattern(8, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := enc.AppendFrame(nil, TagAck, pattern(8, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Equal(first, second) {
+			t.Fatal("two frames under one nonce")
+		}
+		if _, _, err := decode(dec, first, false); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := decode(dec, first, false); err == nil {
+			t.Fatal("replayed frame accepted")
+		}
+	}
+}
+
+func TestLateStatus(t *testing.T) {
+	forModes(t, func(t *testing.T, m mode) {
+		for late := range 256 {
+			f := newRefFrame(m.rev, TagMessage, threeFull[:]...)
+			f.late = byte(late)
+			next := newRefFrame(m.rev, TagAck, pattern(8, 0))
+			c, d := m.crypt(), m.decoder(t)
+			wire := f.wire(m.rev, c)
+			wire = append(wire, next.wire(m.rev, c)...)
+			got, n, err := decode(d, wire, false)
+
+			aborted, bad := late&1 == 1, false
+			if m.rev == Rev1 {
+				aborted = late&15 == 1
+				bad = !aborted && late&15 != 14
+			}
+			if bad {
+				wantErr(t, err, ErrLateStatus)
+				continue
+			}
+			if err != nil || got.Aborted != aborted {
+				t.Fatalf("late status %#x: aborted %v, error %v", late, got.Aborted, err)
+			}
+			if aborted != equalSegs(got.Seg, [4][]byte{}) || !aborted && !equalSegs(got.Seg, threeFull) {
+				t.Fatalf("late status %#x: segments %x", late, got.Seg)
+			}
+			if got, _, err = decode(d, wire[n:], false); err != nil || got.Tag != TagAck {
+				t.Fatalf("frame behind late status %#x: %v", late, err)
+			}
+		}
+	})
+}
+
+// An aborted frame is checked like any other before it is dropped.
+func TestAbortedFrameWithBadCRCIsAFault(t *testing.T) {
+	for _, rev := range []Revision{Rev0, Rev1} {
+		f := newRefFrame(rev, TagMessage, threeFull[:]...)
+		f.late, f.crcXor[3] = 1, 1
+		_, _, err := decode(NewDecoder(rev, DefaultLimits()), f.wire(rev, nil), false)
+		wantErr(t, err, ErrSegmentCRC)
+	}
+}
+
+func TestWhatReceiversMustIgnore(t *testing.T) {
+	forModes(t, func(t *testing.T, m mode) {
+		for _, align := range []uint16{0, 1, 3, 4, 7, 4096, 65535} {
+			f := newRefFrame(m.rev, Tag(200), threeFull[:]...)
+			f.align = [4]uint16{align, align, align, align}
+			f.flags, f.reserved, f.padding, f.spareCRC = 0xFE, 0xFF, 0x5A, 0xDEADBEEF
+			got, _, err := decode(m.decoder(t), f.wire(m.rev, m.crypt()), false)
+			if err != nil || !equalSegs(got.Seg, threeFull) {
+				t.Fatalf("alignment %d: %v", align, err)
+			}
+			if got.Align[3] != align || got.Flags != 0xFE || got.Compressed() {
+				t.Fatalf("header %+v", got.Header)
+			}
+		}
+		// Two segments, so that there are unused entries, and these not zero.
+		f := newRefFrame(m.rev, TagMessage, pattern(41, 1), pattern(5, 2))
+		f.lens[3], f.align[3], f.spareCRC = 77, 77, 77
+		got, _, err := decode(m.decoder(t), f.wire(m.rev, m.crypt()), false)
+		if err != nil || got.Len[3] != 0 || got.Align[3] != 0 || got.Num != 2 {
+			t.Fatalf("%+v %v", got.Header, err)
+		}
+	})
+}
+
+func TestWrongNumberOfBytes(t *testing.T) {
+	forModes(t, func(t *testing.T, m mode) {
+		f := newRefFrame(m.rev, TagMessage, threeFull[:]...)
+		wire := f.wire(m.rev, m.crypt())
+		d := m.decoder(t)
+		n := d.HeadSize()
+		for _, size := range []int{0, n - 1, n + 1} {
+			_, err := d.Open(bytes.Clone(wire[:size]))
+			wantErr(t, err, ErrTruncated)
+		}
+		h, err := d.Open(wire[:n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, size := range []int{0, len(wire) - n - 1} {
+			_, err := d.Finish(h, wire[:n], wire[n:n+size])
+			wantErr(t, err, ErrTruncated)
+		}
+		_, err = d.Finish(h, wire[:n], append(bytes.Clone(wire[n:]), 0))
+		wantErr(t, err, ErrTruncated)
+		if m.secure {
+			_, err = d.Finish(h, wire[:n-1], wire[n:])
+			wantErr(t, err, ErrTruncated)
+		}
+		if _, err = d.Finish(h, wire[:n], wire[n:]); err != nil {
+			t.Fatal("wrong calls must not disturb the stream: ", err)
+		}
+	})
+}
+
+func TestForeignHeaderIsMisuse(t *testing.T) {
+	forModes(t, func(t *testing.T, m mode) {
+		d := m.decoder(t)
+		for _, h := range []Header{{}, {Num: 5}, {Num: -1}, {Num: 1, Len: [4]uint32{0, 1}}} {
+			_, err := d.Finish(h, make([]byte, d.HeadSize()), make([]byte, d.RestSize(h)))
+			wantErr(t, err, ErrMisuse)
+		}
+	})
+	m := modes[1]
+	d := m.decoder(t)
+	f := newRefFrame(Rev0, TagAck, pattern(8, 0))
+	wire := f.wire(Rev0, m.crypt())
+	h, err := d.Open(wire[:32])
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Tag = TagMessage
+	_, err = d.Finish(h, wire[:32], wire[32:])
+	wantErr(t, err, ErrMisuse)
+}

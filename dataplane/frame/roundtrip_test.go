@@ -1,0 +1,322 @@
+package frame
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+)
+
+// wireSize is the size of a frame, written down from the protocol text a
+// second time.
+func (m mode) wireSize(l0, l1, l2, l3 int) int {
+	p := func(n int) int { return (n + 15) / 16 * 16 }
+	many := l1+l2+l3 > 0
+	switch {
+	case m.rev == Rev0 && !m.secure:
+		return 32 + l0 + l1 + l2 + l3 + 17
+	case m.rev == Rev0:
+		return 32 + p(l0) + p(l1) + p(l2) + p(l3) + 16 + 16
+	case !m.secure:
+		n := 32 + l0
+		if l0 > 0 {
+			n += 4
+		}
+		if many {
+			n += l1 + l2 + l3 + 13
+		}
+		return n
+	}
+	n := 96
+	if l0 > 48 {
+		n += p(l0-48) + 16
+	}
+	if many {
+		n += p(l1) + p(l2) + p(l3) + 32
+	}
+	return n
+}
+
+func TestRoundTripOfAllShapes(t *testing.T) {
+	forModes(t, func(t *testing.T, m mode) {
+		for _, packed := range []bool{false, true} {
+			for _, l0 := range []int{0, 1, 48, 49} {
+				for _, l1 := range []int{0, 101} {
+					for _, l2 := range []int{0, 202} {
+						for _, l3 := range []int{0, 303} {
+							name := fmt.Sprintf("%d,%d,%d,%d,compress=%v", l0, l1, l2, l3, packed)
+							t.Run(name, func(t *testing.T) { roundTrip(t, m, packed, l0, l1, l2, l3) })
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+func roundTrip(t *testing.T, m mode, packed bool, lens ...int) {
+	enc, dec, ref := m.encoder(t), m.decoder(t), m.crypt()
+	if packed {
+		enc.Compress(&runLength{}, 1)
+		dec.Decompress(&runLength{})
+	}
+	var segs [4][]byte
+	for i, n := range lens {
+		segs[i] = pattern(n, byte(i))
+		if packed {
+			segs[i] = bytes.Repeat([]byte{byte(i)}, n)
+		}
+	}
+	size := m.wireSize(lens[0], lens[1], lens[2], lens[3])
+	if got := enc.FrameSize(lens...); got != size {
+		t.Fatalf("FrameSize %d, want %d", got, size)
+	}
+	// Dirty room: nothing of it may show on the wire.
+	dirty := bytes.Repeat([]byte{0xAA}, 8192)
+	dst := dirty[:5]
+	var starts []int
+	for range 3 {
+		starts = append(starts, len(dst))
+		var err error
+		if dst, err = enc.AppendFrame(dst, TagMessage, segs[:]...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if &dst[0] != &dirty[0] || !bytes.Equal(dst[:5], []byte{0xAA, 0xAA, 0xAA, 0xAA, 0xAA}) {
+		t.Fatal("not appended in place")
+	}
+	left := dst[5:]
+	for i, start := range starts {
+		f, n, err := decode(dec, dst[start:], i == 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !f.Compressed() && n != size || f.Compressed() && n >= size {
+			t.Fatalf("%d bytes on the wire, want %d (compressed: %v)", n, size, f.Compressed())
+		}
+		if f.Tag != TagMessage || f.Aborted || !equalSegs(f.Seg, segs) {
+			t.Fatalf("frame %d came back different", i)
+		}
+		for j, s := range f.Seg {
+			if len(s) == 0 && s != nil || cap(s) != len(s) && !f.Compressed() {
+				t.Fatalf("segment %d: length %d, capacity %d, nil %v", j, len(s), cap(s), s == nil)
+			}
+		}
+		var r refFrame
+		if r, left, err = refRead(left, m.rev, ref); err != nil {
+			t.Fatal(err)
+		}
+		if r.tag != byte(TagMessage) || (r.flags == 1) != f.Compressed() || r.flags > 1 {
+			t.Fatalf("reference read tag %d, flags %d", r.tag, r.flags)
+		}
+		if !f.Compressed() && !equalSegs(r.segs, segs) {
+			t.Fatal("reference read other segments")
+		}
+		if r.num != byte(f.Num) || r.align != f.Align {
+			t.Fatalf("reference read %d segments, alignments %v", r.num, r.align)
+		}
+	}
+	if len(left) != 0 {
+		t.Fatalf("%d bytes left over", len(left))
+	}
+}
+
+var largeSizes = []int{0, 512, 4 << 10, 32 << 10, 128 << 10, 4 << 20}
+
+func TestRoundTripOfLargeFrames(t *testing.T) {
+	forModes(t, func(t *testing.T, m mode) {
+		enc, dec, ref := m.encoder(t), m.decoder(t), m.crypt()
+		for i, n := range largeSizes {
+			segs := [4][]byte{pattern(41, 1), pattern(250, 2), nil, pattern(n, 3)}
+			wire, err := enc.AppendFrame(nil, TagMessage, segs[:]...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := m.wireSize(41, 250, 0, n); len(wire) != want {
+				t.Fatalf("%d bytes, want %d", len(wire), want)
+			}
+			f, _, err := decode(dec, wire, i%2 == 1)
+			if err != nil || !equalSegs(f.Seg, segs) {
+				t.Fatalf("data of %d came back different: %v", n, err)
+			}
+			if n > 128<<10 {
+				continue // the reference crc goes bit by bit
+			}
+			r, left, err := refRead(wire, m.rev, ref)
+			if err != nil || len(left) != 0 || !equalSegs(r.segs, segs) {
+				t.Fatalf("reference: data of %d: %v", n, err)
+			}
+		}
+	})
+}
+
+// pipe encodes and decodes frames without allocating.
+type pipe struct {
+	enc *Encoder
+	dec *Decoder
+	hdr [MessageHeaderSize]byte
+	buf []byte
+}
+
+func newPipe(t testing.TB, m mode, size int) *pipe {
+	p := &pipe{enc: m.encoder(t), dec: m.decoder(t)}
+	p.buf = make([]byte, 0, p.enc.FrameSize(len(p.hdr), 250, 0, size))
+	return p
+}
+
+func (p *pipe) transfer(seq uint64, front, data []byte) (Frame, error) {
+	// On the stack: what is handed to AppendFrame does not escape.
+	var hdr [MessageHeaderSize]byte
+	MessageHeader{Seq: seq, Type: 42}.Put(&hdr)
+	b, err := p.enc.AppendFrame(p.buf[:0], TagMessage, hdr[:], front, nil, data)
+	if err != nil {
+		return Frame{}, err
+	}
+	n := p.dec.HeadSize()
+	h, err := p.dec.Open(b[:n])
+	if err != nil {
+		return Frame{}, err
+	}
+	return p.dec.Finish(h, b[:n], b[n:n+p.dec.RestSize(h)])
+}
+
+func TestFramesCostNoAllocation(t *testing.T) {
+	forModes(t, func(t *testing.T, m mode) {
+		for _, n := range largeSizes {
+			p, front, data := newPipe(t, m, n), pattern(250, 1), pattern(n, 2)
+			allocs := testing.AllocsPerRun(3, func() {
+				if _, err := p.transfer(1, front, data); err != nil {
+					t.Fatal(err)
+				}
+			})
+			if allocs != 0 {
+				t.Errorf("data of %d: %v allocations per frame", n, allocs)
+			}
+		}
+	})
+}
+
+// Head and rest in two buffers cost copies in secure mode, but no allocation
+// for messages.
+func TestSeparateBuffersCostNoAllocation(t *testing.T) {
+	forModes(t, func(t *testing.T, m mode) {
+		enc, dec := m.encoder(t), m.decoder(t)
+		segs := [4][]byte{pattern(41, 1), pattern(250, 2), nil, pattern(64<<10, 3)}
+		wire := make([]byte, 0, enc.FrameSize(41, 250, 0, 64<<10))
+		rest := make([]byte, cap(wire))
+		allocs := testing.AllocsPerRun(5, func() {
+			b, err := enc.AppendFrame(wire, TagMessage, segs[:]...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			head := b[:dec.HeadSize()]
+			h, err := dec.Open(head)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rest := rest[:copy(rest, b[len(head):])]
+			if f, err := dec.Finish(h, head, rest); err != nil || !equalSegs(f.Seg, segs) {
+				t.Fatal(err)
+			}
+		})
+		if allocs != 0 {
+			t.Errorf("%v allocations per frame", allocs)
+		}
+	})
+}
+
+// Room behind the head does not mean that the rest is there: what happens to
+// lie there must be neither read nor changed.
+func TestRoomBehindTheHeadIsNotTakenForTheRest(t *testing.T) {
+	forModes(t, func(t *testing.T, m mode) {
+		segs := [4][]byte{pattern(100, 1), pattern(5, 2)}
+		wire, err := m.encoder(t).AppendFrame(nil, TagMessage, segs[:]...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := m.decoder(t)
+		buf := bytes.Repeat([]byte{0xAA}, 2*len(wire))
+		head := buf[:copy(buf, wire[:d.HeadSize()])]
+		rest := wire[len(head):]
+		h, err := d.Open(head)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := d.Finish(h, head, rest)
+		if err != nil || !equalSegs(f.Seg, segs) {
+			t.Fatalf("%x, %v", f.Seg, err)
+		}
+		if behind := buf[len(head):]; len(bytes.Trim(behind, "\xAA")) != 0 {
+			t.Fatalf("changed: %x", behind)
+		}
+		if &f.Seg[1][0] != &rest[bytes.Index(rest, segs[1])] {
+			t.Fatal("segment 1 is not in rest")
+		}
+	})
+}
+
+func TestGatheredFramesCostNoAllocation(t *testing.T) {
+	for _, rev := range []Revision{Rev0, Rev1} {
+		enc, dec := NewEncoder(rev), NewDecoder(rev, DefaultLimits())
+		hdr, front, data := pattern(41, 1), pattern(100, 2), pattern(64<<10, 3)
+		open, last := make([]byte, 0, 128), make([]byte, 0, 64)
+		prefix := make([]byte, 0, 512)
+		allocs := testing.AllocsPerRun(10, func() {
+			open := enc.AppendOpen(open, TagMessage, hdr, [4]int{41, 100, 0, len(data)})
+			last := enc.AppendClose(last, hdr, [4][]byte{hdr, front, nil, data})
+			h, err := dec.Open(open[:PreambleSize])
+			if err != nil {
+				t.Fatal(err)
+			}
+			prefix := append(append(prefix, open[PreambleSize:]...), front...)
+			if _, err := dec.FinishSplit(h, prefix, SegmentCRC(SegmentCRCInit, data), last); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if allocs != 0 {
+			t.Errorf("%v: %v allocations per frame", rev, allocs)
+		}
+	}
+}
+
+func TestTrailingEmptySegmentsAreTrimmed(t *testing.T) {
+	full := []byte("x")
+	for _, c := range []struct {
+		segs [][]byte
+		num  int
+	}{
+		{nil, 1},
+		{[][]byte{nil, {}, nil, {}}, 1},
+		{[][]byte{full, nil, nil, nil}, 1},
+		{[][]byte{full, full, {}, nil}, 2},
+		{[][]byte{nil, full}, 2},
+		{[][]byte{full, nil, full, nil}, 3},
+		{[][]byte{nil, nil, nil, full}, 4},
+	} {
+		forModes(t, func(t *testing.T, m mode) {
+			wire, err := m.encoder(t).AppendFrame(nil, TagAck, c.segs...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, _, err := decode(m.decoder(t), wire, false)
+			if err != nil || f.Num != c.num {
+				t.Fatalf("%d segments, want %d (%v)", f.Num, c.num, err)
+			}
+		})
+	}
+}
+
+// Used but empty segments have the crc of nothing, unused ones zero.
+func TestCRCSlotsOfEmptySegments(t *testing.T) {
+	b, err := NewEncoder(Rev1).AppendFrame(nil, TagMessage, []byte("h"), nil, []byte("m"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	slots := b[len(b)-12:]
+	if !bytes.Equal(slots[:4], []byte{255, 255, 255, 255}) || !bytes.Equal(slots[8:], make([]byte, 4)) {
+		t.Fatalf("slots %x", slots)
+	}
+	f, _, err := decode(NewDecoder(Rev1, DefaultLimits()), b, false)
+	if err != nil || f.Seg[1] != nil || string(f.Seg[2]) != "m" {
+		t.Fatalf("%q %v", f.Seg, err)
+	}
+}

@@ -1,0 +1,121 @@
+package frame
+
+import (
+	"fmt"
+	"slices"
+)
+
+// keepScratch is the largest scratch buffer in bytes that a Decoder keeps.
+const keepScratch = 256 << 10
+
+// finishSecureRev1 opens operations B and C, each only if present (msgr2.md,
+// section 5.5).
+func (d *Decoder) finishSecureRev1(f *Frame, head, rest []byte) error {
+	if len(head) != headSizeSecure {
+		return fmt.Errorf("%w: head of %d, need %d", ErrTruncated, len(head), headSizeSecure)
+	}
+	h := &f.Header
+	tail, body := rest[:d.layout.inlineRest(h)], rest[d.layout.inlineRest(h):]
+	if len(tail) > 0 {
+		if _, err := d.dir.open(tail); err != nil {
+			return fmt.Errorf("%w: segment 0", err)
+		}
+	}
+	late := byte(lateComplete)
+	if len(body) > 0 {
+		plain, err := d.dir.open(body)
+		if err != nil {
+			return fmt.Errorf("%w: segments from 1 on", err)
+		}
+		for i := 1; i < h.Num; i++ {
+			f.Seg[i] = takePadded(&plain, int(h.Len[i]))
+		}
+		late = plain[0]
+	}
+	f.Seg[0] = joinInline(head, tail, int(h.Len[0]))
+	return d.status(f, late)
+}
+
+// joinInline makes one slice of segment 0, whose first bytes are in the head
+// and whose others are at the start of tail, behind the tag of the head.
+func joinInline(head, tail []byte, n int) []byte {
+	if n <= inlineSize {
+		at := PreambleSize
+		return takeAt(head, at, n)
+	}
+	inline := head[PreambleSize : PreambleSize+inlineSize]
+	if whole := joined(head, tail); whole != nil {
+		at := headSizeSecure - inlineSize
+		copy(whole[at:headSizeSecure], inline) // over the tag, up to the tail
+		return takeAt(whole, at, n)
+	}
+	seg := make([]byte, 0, n)
+	seg = append(seg, inline...)
+	return append(seg, tail[:n-inlineSize]...)
+}
+
+// finishSecureRev0 opens the whole frame as one operation (msgr2.md, section
+// 5.6).
+func (d *Decoder) finishSecureRev0(f *Frame, head, rest []byte) error {
+	if len(head) != PreambleSize {
+		return fmt.Errorf("%w: head of %d, need %d", ErrTruncated, len(head), PreambleSize)
+	}
+	whole := joined(head, rest)
+	together := whole != nil
+	if !together {
+		d.scratch = slices.Grow(d.scratch[:0], len(head)+len(rest))
+		d.scratch = append(append(d.scratch, head...), rest...)
+		whole = d.scratch
+	}
+	plain, err := d.dir.open(whole)
+	if err != nil {
+		return err
+	}
+	h := &f.Header
+	// Open has seen the same bytes before they were authenticated, if the
+	// caller has kept to the contract.
+	got, err := ParsePreamble(plain)
+	if err != nil {
+		return err
+	}
+	if got != *h {
+		return fmt.Errorf("%w: header of %v does not belong to this frame", ErrMisuse, h.Tag)
+	}
+	if !together {
+		copy(head, plain)
+		copy(rest, plain[PreambleSize:])
+		if cap(d.scratch) > keepScratch {
+			d.scratch = nil
+		}
+	}
+	rest = rest[:len(rest)-tagSize]
+	for i := range h.Num {
+		f.Seg[i] = takePadded(&rest, int(h.Len[i]))
+	}
+	return d.status(f, rest[0])
+}
+
+// joined returns a and b as one slice if b directly follows a in the same
+// buffer, else nil.
+func joined(a, b []byte) []byte {
+	n := len(a) + len(b)
+	if len(b) == 0 || cap(a) < n || &a[:n][len(a)] != &b[0] {
+		return nil
+	}
+	return a[:n]
+}
+
+// takePadded cuts n bytes and their padding off the front of p.
+func takePadded(p *[]byte, n int) []byte {
+	b := takeAt(*p, 0, n)
+	*p = (*p)[pad(uint64(n)):]
+	return b
+}
+
+// takeAt is the n bytes from at on. Nothing is nil.
+func takeAt(p []byte, at, n int) []byte {
+	if n == 0 {
+		return nil
+	}
+	return p[at : at+n : at+n]
+}

@@ -1,0 +1,37 @@
+package frame
+
+// late_status of revision 1 counts in its low nibble, late_flags of revision 0
+// in bit 0 (msgr2.md, section 5.7).
+const (
+	lateComplete    = 0x0E
+	lateAborted     = 0x01
+	lateMask        = 0x0F
+	lateFlagAborted = 0x01
+)
+
+// lateByte is what a sender writes.
+func lateByte(rev Revision, aborted bool) byte {
+	switch {
+	case rev == Rev0 && aborted:
+		return lateFlagAborted
+	case rev == Rev0:
+		return 0
+	case aborted:
+		return lateAborted
+	}
+	return lateComplete
+}
+
+// parseLate reads the byte.
+func parseLate(rev Revision, b byte) (aborted bool, err error) {
+	if rev == Rev0 {
+		return b&lateFlagAborted != 0, nil
+	}
+	switch b & lateMask {
+	case lateComplete:
+		return false, nil
+	case lateAborted:
+		return true, nil
+	}
+	return false, ErrLateStatus
+}
