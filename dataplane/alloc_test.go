@@ -1,0 +1,180 @@
+package dataplane
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
+)
+
+// echoPair is two connected handlers, of which the second sends every message
+// back.
+type echoPair struct {
+	h    *Handler
+	m    *Message
+	back chan struct{}
+	left int
+}
+
+func newEchoPair(t testing.TB, cfg Config, size int) *echoPair {
+	t.Helper()
+	cfg.Cores = 2
+	p := newPlane(t, cfg)
+	e := &echoPair{back: make(chan struct{}, 1)}
+	oa, ob := &recorder{discard: true}, &recorder{discard: true}
+	ob.onMessage = func(h *Handler, m *Message) {
+		m.Retain()
+		if err := h.Send(m); err != nil {
+			m.Release()
+		}
+	}
+	oa.onMessage = func(h *Handler, _ *Message) {
+		if e.left--; e.left == 0 {
+			e.back <- struct{}{}
+			return
+		}
+		e.send(h)
+	}
+	e.m = &Message{Type: 1, Front: make([]byte, size)}
+	e.h, _ = couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{Lossy: true})
+	e.run(100)
+	return e
+}
+
+// send sends the one message again: it came back, so its earlier write is
+// over, but perhaps its handler does not know yet.
+func (e *echoPair) send(h *Handler) {
+	e.m.Retain()
+	if err := h.Send(e.m); err != nil {
+		panic(err)
+	}
+}
+
+// run does n round trips.
+func (e *echoPair) run(n int) {
+	e.left = n
+	e.send(e.h)
+	<-e.back
+}
+
+func TestSmallMessagesDoNotAllocate(t *testing.T) {
+	if invariants.Enabled {
+		t.Log("allocations are counted, but not judged, in builds that check invariants")
+	}
+	overBackends(t, func(t *testing.T, cfg Config) {
+		for _, size := range []int{0, 64, 1500} {
+			e := newEchoPair(t, cfg, size)
+			trips := 200
+			if invariants.Enabled {
+				trips = 20
+			}
+			if n := testing.AllocsPerRun(5, func() { e.run(trips) }); n > float64(trips)/20 && !invariants.Enabled { // lists that still grow, now and then
+				t.Errorf("%d B: %v allocations in %d round trips", size, n, trips)
+			}
+		}
+	})
+}
+
+// The same without the kernel: not one allocation per message on either side.
+func TestSweepAndDispatchDoNotAllocate(t *testing.T) {
+	if invariants.Enabled {
+		t.Log("allocations are counted, but not judged, in builds that check invariants")
+	}
+	for _, m := range wireModes {
+		for _, size := range []int{64, 4 << 10, 64 << 10, 300 << 10} {
+			t.Run(fmt.Sprintf("%s %d", m.name, size), func(t *testing.T) {
+				l := newLoop(t, m, size)
+				l.round()
+				runs := 50
+				if invariants.Enabled {
+					runs = 2
+				}
+				if n := testing.AllocsPerRun(runs, l.round); n != 0 && !invariants.Enabled {
+					t.Errorf("%v allocations per message", n)
+				}
+			})
+		}
+	}
+}
+
+// loop is a sending and a receiving connection of one core, in memory: what
+// the one transmits is fed to the other.
+type loop struct {
+	b        *bed
+	out, in  *conn
+	m        *Message
+	received int
+}
+
+func newLoop(t testing.TB, mode wireMode, size int) *loop {
+	l := &loop{b: newBed(t, nil)}
+	l.out = l.b.connRev(OpenOptions{Lossy: true}, mode.rev, mode.secure)
+	l.in = l.b.conn(OpenOptions{Lossy: true})
+	// The receiver decodes what the sender encodes: the role of the peer.
+	l.in.h.sock.rx.dec = l.out.peer.dec
+	l.in.own.discard = true
+	l.in.own.onMessage = func(*Handler, *Message) { l.received++ }
+	l.m = &Message{}
+	if size > 4<<10 {
+		l.m.Front, l.m.Data = make([]byte, 100), make([]byte, size)
+	} else {
+		l.m.Front = make([]byte, size)
+	}
+	return l
+}
+
+func (l *loop) round() {
+	want := l.received + 1
+	l.m.Retain()
+	if err := l.out.h.Send(l.m); err != nil {
+		panic(err)
+	}
+	for l.received < want {
+		if err := l.b.c.Turn(false); err != nil {
+			panic(err)
+		}
+		if f := l.out.sock; len(f.sent) > 0 {
+			l.in.sock.whole = f.sent
+			l.in.sock.edge(0)
+			if err := l.b.c.Turn(false); err != nil {
+				panic(err)
+			}
+			for len(l.in.sock.whole) > 0 {
+				if err := l.b.c.Turn(false); err != nil {
+					panic(err)
+				}
+			}
+			f.sent = f.sent[:0]
+		}
+	}
+}
+
+func BenchmarkSweepAndDispatch(b *testing.B) {
+	for _, mode := range wireModes[1:] {
+		if mode.rev == frame.Rev0 {
+			continue
+		}
+		for _, size := range []int{64, 4 << 10, 64 << 10} {
+			b.Run(fmt.Sprintf("%s/%d", mode.name, size), func(b *testing.B) {
+				l := newLoop(b, mode, size)
+				b.SetBytes(int64(size))
+				b.ReportAllocs()
+				for b.Loop() {
+					l.round()
+				}
+			})
+		}
+	}
+}
+
+func BenchmarkRoundTrip(b *testing.B) {
+	for _, size := range []int{64, 4 << 10} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			e := newEchoPair(b, Config{}, size)
+			b.ReportAllocs()
+			b.ResetTimer()
+			e.run(b.N)
+		})
+	}
+}

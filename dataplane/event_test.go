@@ -1,0 +1,373 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+func TestAnEarlyEventWaitsForThoseBeforeIt(t *testing.T) {
+	b := newBed(t, nil)
+	own := &recorder{}
+	h := NewHandler(b.c, HandlerConfig{Owner: own})
+	for i := range 6 {
+		h.Notify(i)
+	}
+	var list []*task
+	for tk := b.c.box.take(); tk != nil; tk = tk.next {
+		list = append(list, tk)
+	}
+	for _, i := range []int{5, 2, 0, 1, 4, 3} {
+		list[i].next = nil
+		list[i].run(b.c)
+	}
+	if got := fmt.Sprint(own.happened); got != "[0 1 2 3 4 5]" {
+		t.Errorf("happened %s", got)
+	}
+	if b.c.stats.EarlyEvents != 3 || len(h.early) != 0 {
+		t.Errorf("%d early events counted, %d still wait", b.c.stats.EarlyEvents, len(h.early))
+	}
+}
+
+func seqs(frames []parsed) (list []uint64) {
+	for _, f := range frames {
+		if f.tag == frame.TagMessage {
+			list = append(list, f.hd.Seq)
+		}
+	}
+	return list
+}
+
+func tids(frames []parsed) (list []uint64) {
+	for _, f := range frames {
+		if f.tag == frame.TagMessage {
+			list = append(list, f.hd.TID)
+		}
+	}
+	return list
+}
+
+func span(from, to uint64) (list []uint64) {
+	for ; from <= to; from++ {
+		list = append(list, from)
+	}
+	return list
+}
+
+// The rows of msgr2.md 9.11: 5 messages were sent and 2 acknowledged, 2 more are queued
+// while the connection is down, the peer had sent 3.
+func TestSequenceNumbersAfterEachKindOfReconnect(t *testing.T) {
+	for _, one := range []struct {
+		name       string
+		event      func(h *Handler)
+		seqs, tids []uint64
+		acked      uint64 // what our first message acknowledges
+	}{
+		{"reconnect, nothing more received", func(h *Handler) { h.RequeueSentUpTo(2) }, span(3, 7), span(3, 7), 3},
+		{"reconnect, some received", func(h *Handler) { h.RequeueSentUpTo(4) }, span(5, 7), span(5, 7), 3},
+		{"reconnect, all received", func(h *Handler) { h.RequeueSentUpTo(5) }, span(6, 7), span(6, 7), 3},
+		{"all requeued", func(h *Handler) { h.RequeueSent() }, span(3, 7), span(3, 7), 3},
+		{"peer forgot everything", func(h *Handler) { h.ResetPeerState() }, span(1, 5), span(3, 7), 0},
+		{"partial reset", func(h *Handler) { h.ResetSession(false); h.RequeueSent() }, span(3, 7), span(3, 7), 0},
+		{"full reset", func(h *Handler) { h.ResetSession(true) }, nil, nil, 0},
+		{"twice", func(h *Handler) { h.RequeueSentUpTo(2); h.RequeueSentUpTo(2) }, span(3, 7), span(3, 7), 3},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			c := newBed(t, nil).conn(OpenOptions{})
+			for tid := uint64(1); tid <= 5; tid++ {
+				must(t, c.h.Send(&Message{TID: tid}))
+			}
+			c.settle()
+			for seq := uint64(1); seq <= 3; seq++ {
+				c.sock.arrive(c.peer.message(seq, 2, &Message{}))
+			}
+			c.settle()
+			c.sock.hangUp()
+			c.settle()
+			if m := c.own.mirrors[0]; m != (Mirror{InSeq: 3, Queued: m.Queued, Sent: true}) {
+				t.Fatalf("mirror %+v", m)
+			}
+			must(t, c.h.Send(&Message{TID: 6}))
+			must(t, c.h.Send(&Message{TID: 7}))
+			c.settle()
+			one.event(c.h)
+			c.open(OpenOptions{}, frame.Rev1, false)
+			frames := c.take()
+			if !slices.Equal(seqs(frames), one.seqs) || !slices.Equal(tids(frames), one.tids) {
+				t.Fatalf("sent seqs %v tids %v, want %v %v", seqs(frames), tids(frames), one.seqs, one.tids)
+			}
+			if len(one.seqs) > 0 && frames[0].hd.AckSeq != one.acked {
+				t.Errorf("acknowledges %d, want %d", frames[0].hd.AckSeq, one.acked)
+			}
+			must(t, c.h.Send(&Message{TID: 8}))
+			c.settle()
+			next := uint64(1)
+			if n := len(one.seqs); n > 0 {
+				next = one.seqs[n-1] + 1
+			}
+			if got := seqs(c.take()); len(got) != 1 || got[0] != next {
+				t.Errorf("the next message has seq %v, want %d", got, next)
+			}
+		})
+	}
+}
+
+func TestAReconnectWithNothingToSendTakesOverThePeersNumber(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	c.h.Delay(false, nil)
+	c.h.RequeueSentUpTo(41)
+	c.open(OpenOptions{}, frame.Rev1, false)
+	must(t, c.h.Send(&Message{}))
+	c.settle()
+	if got := seqs(c.take()); !slices.Equal(got, []uint64{42}) {
+		t.Errorf("seq %v, want 42", got)
+	}
+}
+
+func TestReplayGoesBeforeUrgentMessages(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	must(t, c.h.Send(&Message{TID: 1, Priority: PriorityLow}))
+	c.settle()
+	c.sock.hangUp()
+	c.settle()
+	must(t, c.h.Send(&Message{TID: 2, Priority: PriorityHighest}))
+	c.h.RequeueSentUpTo(0)
+	c.open(OpenOptions{}, frame.Rev1, false)
+	frames := c.take()
+	if !slices.Equal(tids(frames), []uint64{1, 2}) || !slices.Equal(seqs(frames), []uint64{1, 2}) {
+		t.Errorf("sent tids %v seqs %v", tids(frames), seqs(frames))
+	}
+}
+
+func TestTheOwnerIsToldOnceThatSomethingIsQueued(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	c.h.Delay(true, nil)
+	c.settle()
+	if log := c.own.log(); len(log) != 0 {
+		t.Fatalf("told %v with an empty queue", log)
+	}
+	for range 3 {
+		must(t, c.h.Send(&Message{}))
+		c.settle()
+	}
+	if log := c.own.log(); !slices.Equal(log, []string{"queued"}) {
+		t.Fatalf("told %v", log)
+	}
+	var m Mirror
+	c.h.Delay(true, func(got Mirror) { m = got })
+	c.settle()
+	if log := c.own.log(); !slices.Equal(log, []string{"queued", "queued"}) || !m.Queued {
+		t.Fatalf("told %v, mirror %+v", log, m)
+	}
+	c.h.Delay(false, nil)
+	must(t, c.h.Send(&Message{}))
+	c.settle()
+	if log := c.own.log(); len(log) != 2 {
+		t.Fatalf("told %v without having asked", log)
+	}
+	c.h.Delay(true, nil)
+	c.h.Close(nil)
+	c.settle()
+	if !slices.Equal(c.own.outs, []uint64{1, 2, 3}) {
+		t.Errorf("numbers %v", c.own.outs)
+	}
+}
+
+func TestAKeepaliveWakesAWaitingOwner(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	c.h.Delay(true, nil)
+	c.h.Keepalive()
+	c.settle()
+	if log := c.own.log(); !slices.Equal(log, []string{"queued"}) {
+		t.Fatalf("told %v", log)
+	}
+	c.open(OpenOptions{}, frame.Rev1, false)
+	if got := tags(c.take()); !slices.Equal(got, []frame.Tag{frame.TagKeepalive2}) {
+		t.Errorf("sent %v", got)
+	}
+}
+
+func TestDelayIsNoFault(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	c.h.Delay(false, nil)
+	c.settle()
+	if c.own.fault() != nil || c.sock.closeCalls != 1 {
+		t.Errorf("fault %v, socket closed %d times", c.own.fault(), c.sock.closeCalls)
+	}
+	if st := c.h.snapshot(c.c); st.State != "delay" {
+		t.Errorf("state %s", st.State)
+	}
+}
+
+func TestOpenOfALostLinkIsAFault(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	c.h.Delay(false, nil)
+	l, f := c.link()
+	f.hangUp()
+	f.errno = 0
+	l.sock.fault(ErrLinkClosed)
+	c.h.Open(l, OpenOptions{Encoder: c.peer.ourEncoder(), Decoder: c.peer.ourDecoder()})
+	c.settle()
+	if !errors.Is(c.own.fault(), ErrLinkClosed) {
+		t.Errorf("fault %v", c.own.fault())
+	}
+}
+
+func TestOpenAfterCloseClosesTheSocket(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	c.h.Close(nil)
+	l, f := c.link()
+	c.h.Open(l, OpenOptions{Encoder: c.peer.ourEncoder(), Decoder: c.peer.ourDecoder()})
+	c.settle()
+	if f.closeCalls != 1 || c.own.fault() != nil || c.c.stats.Sockets != 0 {
+		t.Errorf("closed %d times, fault %v, %d sockets", f.closeCalls, c.own.fault(), c.c.stats.Sockets)
+	}
+}
+
+func TestAMoveTellsBothCoresInOrder(t *testing.T) {
+	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
+	own := &recorder{}
+	h := NewHandler(p.Core(0), HandlerConfig{Owner: own})
+	h.Notify("before")
+	h.Move(p.Core(1), Arrival{Accepted: true, Replace: true}, func() { own.note("done") })
+	h.Notify("after")
+	h.Move(p.Core(1), Arrival{}, nil) // to where it is
+	h.Move(p.Core(0), Arrival{}, nil)
+	h.Notify("last")
+	until(t, own, "the last event", func() bool { return slices.Contains(own.log(), "happened last") })
+	want := []string{
+		"happened before", "moving to 1", "moved from 0 accepted=true replace=true", "done", "happened after",
+		"moved from 1 accepted=false replace=false", "moving to 0", "moved from 1 accepted=false replace=false", "happened last",
+	}
+	if log := own.log(); !slices.Equal(log, want) {
+		t.Errorf("told %q\nwant %q", log, want)
+	}
+	if h.Core() != p.Core(0) {
+		t.Error("it is elsewhere")
+	}
+}
+
+// While a handler moves between cores, and its connection is replaced each
+// time, nothing that goroutines send is lost, doubled or reordered.
+func TestConcurrentSendsSurviveMovesAndReconnects(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg Config) {
+		const senders, each, moves = 8, 400, 25
+		cfg.Cores = 3
+		p := newPlane(t, cfg)
+		oa, ob := &recorder{}, &recorder{discard: true}
+		var mu sync.Mutex
+		next := make([]uint64, senders)
+		var count atomic.Int64
+		ob.onMessage = func(_ *Handler, m *Message) {
+			mu.Lock()
+			if m.TID != next[m.Type] {
+				t.Errorf("sender %d: message %d, want %d", m.Type, m.TID, next[m.Type])
+			}
+			next[m.Type] = m.TID + 1
+			mu.Unlock()
+			count.Add(1)
+			if count.Load() == senders*each {
+				ob.told()
+			}
+		}
+		ha := NewHandler(p.Core(0), HandlerConfig{Owner: oa})
+		hb := NewHandler(p.Core(2), HandlerConfig{Owner: ob})
+		join(t, ha, hb, OpenOptions{})
+		var running sync.WaitGroup
+		for g := range senders {
+			running.Add(1)
+			go func() {
+				defer running.Done()
+				for i := range each {
+					if err := ha.Send(&Message{Type: uint16(g), TID: uint64(i), Front: make([]byte, i*7%3000)}); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}()
+		}
+		for i := range moves {
+			// What the protocol does for a reconnect: both ends leave their
+			// socket, the peer tells what it has, the rest is sent again.
+			mirror := make(chan Mirror, 1)
+			ha.Delay(false, nil)
+			hb.Delay(false, func(m Mirror) { mirror <- m })
+			got := <-mirror
+			arrived := make(chan struct{})
+			ha.Move(p.Core((i+1)%2), Arrival{}, func() { close(arrived) })
+			ha.RequeueSentUpTo(got.InSeq)
+			<-arrived
+			join(t, ha, hb, OpenOptions{})
+		}
+		running.Wait()
+		until(t, ob, "all messages", func() bool { return count.Load() == senders*each })
+		if st, err := ha.Stats(); err != nil || st.OutSeq != senders*each || st.Opens != moves+1 {
+			t.Errorf("%+v, %v", st, err)
+		}
+		if t.Failed() {
+			t.Logf("%v %v", oa.log(), ob.log())
+		}
+	})
+}
+
+func TestCloseRacingWithAMoveReleasesEverything(t *testing.T) {
+	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
+	for round := range 200 {
+		h := NewHandler(p.Core(0), HandlerConfig{Owner: &recorder{}})
+		var freed, accepted atomic.Int64
+		var running sync.WaitGroup
+		for range 3 {
+			running.Add(1)
+			go func() {
+				defer running.Done()
+				for {
+					m := &Message{Front: make([]byte, 10), Free: func(*Message) { freed.Add(1) }}
+					if err := h.Send(m); err != nil {
+						if !errors.Is(err, ErrDropped) {
+							t.Error(err)
+						}
+						return
+					}
+					accepted.Add(1)
+				}
+			}()
+		}
+		done := make(chan struct{})
+		h.Move(p.Core(1), Arrival{}, nil)
+		if round%2 == 0 {
+			h.Move(p.Core(0), Arrival{}, nil)
+		}
+		h.Close(func() { close(done) })
+		select {
+		case <-done:
+		case <-time.After(patience):
+			t.Fatal("the handler never closes")
+		}
+		running.Wait()
+		for i := 0; freed.Load() != accepted.Load(); i++ {
+			_, err := h.Stats() // lets the core turn
+			must(t, err)
+			if i > 1000 {
+				t.Fatalf("round %d: %d of %d messages freed", round, freed.Load(), accepted.Load())
+			}
+		}
+		if n, size := h.QueuedOut(); n != 0 || size != 0 {
+			t.Fatalf("%d messages of %d bytes are charged", n, size)
+		}
+	}
+}
+
+func TestStatesHaveNames(t *testing.T) {
+	for s, want := range map[State]string{StateNone: "none", StateDelay: "delay", StateOpen: "open", StateDrop: "drop", StateSwitched: "switched", 99: "invalid"} {
+		if s.String() != want {
+			t.Errorf("%d is %q, want %q", s, s, want)
+		}
+	}
+}

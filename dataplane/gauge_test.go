@@ -1,0 +1,180 @@
+package dataplane
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+)
+
+func sized(n int) *Message { return &Message{Data: make([]byte, n)} }
+
+func TestQueueBoundsMessagesAndBytes(t *testing.T) {
+	var q queueGauge
+	q.messages.limit, q.bytes.limit = 3, 100
+	a, b, c := sized(40), sized(60), sized(1)
+	if !q.take(a) || !q.take(b) {
+		t.Fatal("refused within the bounds")
+	}
+	if q.take(c) {
+		t.Fatal("took byte 101 of 100")
+	}
+	if n, size := q.messages.used.Load(), q.bytes.used.Load(); n != 2 || size != 100 {
+		t.Fatalf("a refused message is charged: %d messages, %d bytes", n, size)
+	}
+	q.put(b)
+	if !q.take(c) || !q.take(sized(0)) {
+		t.Fatal("refused what fits")
+	}
+	if q.take(sized(0)) {
+		t.Fatal("took message 4 of 3")
+	}
+}
+
+func TestAMessageBeyondTheWholeBoundPassesAlone(t *testing.T) {
+	var q queueGauge
+	q.bytes.limit = 10
+	small, big := sized(1), sized(1000)
+	if !q.take(small) || q.take(big) {
+		t.Fatal("the big message passed beside another")
+	}
+	q.put(small)
+	if !q.take(big) {
+		t.Fatal("the big message waits for ever")
+	}
+	if q.take(small) {
+		t.Fatal("another passed beside the big message")
+	}
+}
+
+func TestNoBoundMeansUnlimited(t *testing.T) {
+	var q queueGauge
+	for range 1000 {
+		if !q.take(sized(1 << 16)) {
+			t.Fatal("refused without a bound")
+		}
+	}
+}
+
+func TestRoomIsNotLostBetweenAskingAndWaiting(t *testing.T) {
+	var q queueGauge
+	q.messages.limit = 1
+	const senders, each = 4, 2500
+	held := make(chan *Message, 1)
+	var running sync.WaitGroup
+	for range senders {
+		running.Add(1)
+		go func() {
+			defer running.Done()
+			for range each {
+				m := sized(1)
+				for {
+					room := q.room()
+					if q.take(m) {
+						break
+					}
+					<-room
+				}
+				held <- m
+			}
+		}()
+	}
+	limit := time.After(patience)
+	for i := range senders * each {
+		select {
+		case m := <-held:
+			q.put(m)
+		case <-limit:
+			t.Fatalf("stuck after %d messages", i)
+		}
+	}
+	running.Wait()
+	if q.messages.used.Load() != 0 || q.bytes.used.Load() != 0 {
+		t.Error("something stays charged")
+	}
+}
+
+func TestARefusalLeavesNoTraceThatRefusesOthers(t *testing.T) {
+	// Half of the bound is held: what fits beside it must always pass, also
+	// while others ask for more than there is.
+	var q queueGauge
+	q.bytes.limit, q.messages.limit = 100, 100
+	if !q.take(sized(50)) {
+		t.Fatal("refused")
+	}
+	stop := make(chan struct{})
+	var running sync.WaitGroup
+	for range 2 {
+		running.Add(1)
+		go func() {
+			defer running.Done()
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					if q.take(sized(60)) {
+						t.Error("took 110 of 100 bytes")
+						return
+					}
+				}
+			}
+		}()
+	}
+	for range 20000 {
+		m := sized(40)
+		if !q.take(m) {
+			t.Error("refused 90 of 100 bytes because another was refused")
+			break
+		}
+		q.put(m)
+	}
+	close(stop)
+	running.Wait()
+}
+
+func TestSendRefusesWithoutRoomAndRoomSaysWhenToTryAgain(t *testing.T) {
+	b := newBed(t, nil)
+	c := &conn{bed: b, own: &recorder{}}
+	c.h = NewHandler(b.c, HandlerConfig{Owner: c.own, QueueMessages: 2, QueueBytes: 1000})
+	first := sized(10)
+	must(t, c.h.Send(first))
+	must(t, c.h.Send(sized(10)))
+	room := c.h.Room()
+	third := sized(10)
+	if err := c.h.Send(third); !errors.Is(err, ErrQueueFull) {
+		t.Fatalf("message 3 of 2: %v", err)
+	}
+	if err := c.h.Send(first); !errors.Is(err, ErrInUse) {
+		t.Fatalf("a message that is queued already: %v", err)
+	}
+	if n, size := c.h.QueuedOut(); n != 2 || size != 20 {
+		t.Fatalf("%d messages of %d bytes are held, want 2 of 20", n, size)
+	}
+	select {
+	case <-room:
+		t.Fatal("room before anything left")
+	default:
+	}
+	c.open(OpenOptions{Lossy: true}, 1, false)
+	select {
+	case <-room:
+	default:
+		t.Fatal("no word of the room that came back")
+	}
+	must(t, c.h.Send(third)) // the refused one is still the caller's
+	c.settle()
+	if n, size := c.h.QueuedOut(); n != 0 || size != 0 {
+		t.Fatalf("%d messages of %d bytes are held after all left", n, size)
+	}
+	room = c.h.Room()
+	c.h.Refuse()
+	select {
+	case <-room:
+	default:
+		t.Fatal("a waiter is not told that the handler is dropped")
+	}
+	if err := c.h.Send(sized(1)); !errors.Is(err, ErrDropped) {
+		t.Fatalf("send on a dropped handler: %v", err)
+	}
+}

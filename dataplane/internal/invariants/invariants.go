@@ -1,0 +1,24 @@
+// Package invariants holds the checks of builds with the tag "invariants",
+// which the race detector switches on by itself. With Enabled false every
+// call compiles to nothing.
+package invariants
+
+// PoisonByte fills memory that its owner gave back.
+const PoisonByte = 0xdb
+
+// Poison overwrites p, so that a use after release fails loudly.
+func Poison(p []byte) {
+	if !Enabled {
+		return
+	}
+	for i := range p {
+		p[i] = PoisonByte
+	}
+}
+
+// Check panics with msg if ok is false: our own code broke its contract.
+func Check(ok bool, msg string) {
+	if Enabled && !ok {
+		panic("ringmsgr: broken invariant: " + msg)
+	}
+}

@@ -1,0 +1,172 @@
+package dataplane
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// answerAll answers every keepalive that the connection has sent and returns
+// their number.
+func (c *conn) answerAll() (n int) {
+	for _, f := range c.take() {
+		if f.tag == frame.TagKeepalive2 {
+			n++
+			c.sock.arrive(c.peer.frame(frame.TagKeepalive2Ack, f.seg[0][:8]))
+		}
+	}
+	c.settle()
+	return n
+}
+
+func TestAnIdleConnectionEnds(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{IdleAfter: time.Second})
+	c.after(900 * time.Millisecond)
+	if c.own.fault() != nil {
+		t.Fatal("ended early")
+	}
+	c.after(200 * time.Millisecond)
+	if !errors.Is(c.own.fault(), ErrIdle) {
+		t.Fatalf("fault %v", c.own.fault())
+	}
+}
+
+func TestTrafficEitherWayKeepsAConnectionAlive(t *testing.T) {
+	for _, out := range []bool{false, true} {
+		c := newBed(t, nil).conn(OpenOptions{IdleAfter: time.Second, Lossy: true})
+		for seq := uint64(1); seq <= 10; seq++ {
+			if out {
+				must(t, c.h.Send(&Message{}))
+			} else {
+				c.sock.arrive(c.peer.message(seq, 0, &Message{}))
+			}
+			c.settle()
+			c.after(700 * time.Millisecond)
+		}
+		if c.own.fault() != nil {
+			t.Fatalf("out=%v: %v after traffic", out, c.own.fault())
+		}
+		c.after(300 * time.Millisecond)
+		if !errors.Is(c.own.fault(), ErrIdle) {
+			t.Fatalf("out=%v: %v", out, c.own.fault())
+		}
+	}
+}
+
+func TestKeepalivesKeepAnIdleConnectionAlive(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{IdleAfter: time.Second, KeepaliveEvery: 400 * time.Millisecond})
+	pings := 0
+	for range 25 {
+		c.after(100 * time.Millisecond)
+		pings += c.answerAll()
+	}
+	if c.own.fault() != nil || pings != 6 {
+		t.Fatalf("%d keepalives in 2.5 s, fault %v", pings, c.own.fault())
+	}
+	if len(c.own.acks) != pings || c.h.LastKeepaliveAck() != c.own.acks[pings-1] {
+		t.Errorf("%d answers, last %v", len(c.own.acks), c.h.LastKeepaliveAck())
+	}
+	if got := c.h.LastKeepaliveAck().Time(); !got.Equal(time.Unix(1000, 5).Add(2400 * time.Millisecond)) {
+		t.Errorf("the last answer is to the keepalive of %v", got)
+	}
+}
+
+func TestAnUnansweredKeepaliveEndsTheConnectionAfterItsTimeout(t *testing.T) {
+	for _, timeout := range []time.Duration{300 * time.Millisecond, time.Second, 3500 * time.Millisecond} {
+		c := newBed(t, nil).conn(OpenOptions{KeepaliveEvery: time.Second, KeepaliveTimeout: timeout})
+		for range 3 { // answered
+			c.after(time.Second)
+			if c.answerAll() != 1 {
+				t.Fatal("no keepalive")
+			}
+		}
+		c.after(time.Second) // sent, and from here on unanswered
+		for waited := time.Duration(0); waited < timeout; waited += 50 * time.Millisecond {
+			if c.own.fault() != nil {
+				t.Fatalf("timeout %v: %v after %v", timeout, c.own.fault(), waited)
+			}
+			c.after(50 * time.Millisecond)
+		}
+		c.after(time.Millisecond)
+		if !errors.Is(c.own.fault(), ErrKeepaliveTimeout) {
+			t.Fatalf("timeout %v: %v", timeout, c.own.fault())
+		}
+	}
+}
+
+func TestALateAnswerIsAnAnswer(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{KeepaliveEvery: time.Second, KeepaliveTimeout: 1500 * time.Millisecond})
+	for range 10 {
+		c.after(time.Second)
+		c.after(400 * time.Millisecond)
+		if c.answerAll() == 0 {
+			t.Fatal("no keepalive")
+		}
+	}
+	if c.own.fault() != nil {
+		t.Fatal(c.own.fault())
+	}
+}
+
+func TestAThrottledConnectionIsNotIdle(t *testing.T) {
+	ts := &Throttles{Messages: NewThrottle(1)}
+	c := newBed(t, nil).conn(OpenOptions{
+		Lossy: true, Throttles: ts, IdleAfter: time.Second, KeepaliveEvery: 500 * time.Millisecond, KeepaliveTimeout: 500 * time.Millisecond,
+	})
+	c.sock.park = true // nothing that we send counts as life
+	var kept []*Message
+	c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
+	c.sock.arrive(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{}))
+	for range 100 {
+		c.after(100 * time.Millisecond)
+	}
+	if c.own.fault() != nil {
+		t.Fatalf("%v while we did not read", c.own.fault())
+	}
+	c.after(430 * time.Millisecond) // shortly before its timer fires
+	kept[0].Release()
+	c.settle()
+	c.after(300 * time.Millisecond)
+	if c.own.fault() != nil {
+		t.Fatalf("%v right after we read again", c.own.fault())
+	}
+	c.after(time.Second)
+	if c.own.fault() == nil {
+		t.Fatal("never idle again")
+	}
+}
+
+func TestANewConnectionStartsItsTimersAnew(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{KeepaliveEvery: time.Second, KeepaliveTimeout: time.Second})
+	c.after(1100 * time.Millisecond)
+	c.h.Delay(false, nil)
+	c.settle()
+	c.after(10 * time.Second)
+	if c.own.fault() != nil || len(c.c.timers.heap) != 0 {
+		t.Fatalf("a closed connection: fault %v, %d timers", c.own.fault(), len(c.c.timers.heap))
+	}
+	c.open(OpenOptions{KeepaliveEvery: time.Second, KeepaliveTimeout: time.Second}, frame.Rev1, false)
+	c.answerAll()
+	c.after(900 * time.Millisecond)
+	if c.own.fault() != nil {
+		t.Fatalf("%v of the connection before", c.own.fault())
+	}
+}
+
+func TestNoTimerWithoutALimit(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	if _, ok := c.c.Deadline(); ok {
+		t.Error("a timer is armed for nothing")
+	}
+}
+
+// A process that stood still finds its timers due: each is handled once.
+func TestAPauseOfTheProcessMakesNoStorm(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{KeepaliveEvery: time.Second})
+	c.after(time.Hour)
+	if n := c.answerAll(); n != 1 {
+		t.Errorf("%d keepalives after an hour's pause", n)
+	}
+}

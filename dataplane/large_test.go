@@ -1,0 +1,31 @@
+package dataplane
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestASegmentThatNoFrameCarriesIsRefusedBySend(t *testing.T) {
+	if math.MaxInt == math.MaxInt32 {
+		return // there are no such slices
+	}
+	// Address space only: nobody looks at the bytes.
+	huge, err := unix.Mmap(-1, 0, int(uint64(math.MaxUint32)+1), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(huge) }()
+	h := NewHandler(&Core{}, HandlerConfig{})
+	if err := h.Send(&Message{Data: huge}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("got %v", err)
+	}
+	if n, _ := h.QueuedOut(); n != 0 {
+		t.Errorf("%d messages are charged", n)
+	}
+	if tooLarge(&Message{Data: huge[:math.MaxUint32]}) {
+		t.Error("the largest segment is refused")
+	}
+}

@@ -1,0 +1,145 @@
+package dataplane
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// acceptRetry is the pause after an accept that failed for want of
+// descriptors or memory.
+const acceptRetry = 100 * time.Millisecond
+
+// Listener accepts connections on one core. Every core that listens on an
+// address has one, in one SO_REUSEPORT group.
+type Listener struct {
+	core     *Core
+	addr     netip.AddrPort
+	accepted func(*Link)
+
+	// The core's own.
+	sock  uring.Socket
+	user  uint64
+	retry timer
+	open  bool
+	op    uring.Op // the accept that is armed, 0: none
+	// Hand-over: not to be armed, and who waits until it is not.
+	paused  bool
+	settled []chan struct{}
+}
+
+// Listen binds addr on the core. accepted runs on the core for each
+// connection, with a Link that is the callee's; it must not block. Any
+// goroutine but the core's.
+func (c *Core) Listen(addr netip.AddrPort, opt uring.ListenOptions, accepted func(*Link)) (*Listener, error) {
+	l := &Listener{core: c, addr: addr, accepted: accepted}
+	var err error
+	if e := c.call(func(c *Core) { err = l.openOn(c, opt) }); e != nil {
+		return nil, e
+	}
+	if err != nil {
+		return nil, fmt.Errorf("core %d: listen %v: %w", c.id, addr, err)
+	}
+	return l, nil
+}
+
+// Addr is the bound address.
+func (l *Listener) Addr() netip.AddrPort { return l.addr }
+
+// Core is the core that the listener accepts on.
+func (l *Listener) Core() *Core { return l.core }
+
+// FD is the listener's descriptor, for attaching a steering program. It stays
+// the listener's.
+func (l *Listener) FD() int { return l.sock.FD() }
+
+// Close stops accepting. Connections that the kernel had queued are reset,
+// unless another listener of the group inherits them.
+func (l *Listener) Close() error {
+	return l.core.call(l.closeOn)
+}
+
+func (l *Listener) openOn(c *Core, opt uring.ListenOptions) error {
+	s, err := c.drv.Listen(l.addr, opt)
+	if err != nil {
+		return err
+	}
+	l.sock, l.addr = s, c.drv.LocalAddr(s)
+	l.setUp(c)
+	l.arm(c)
+	return nil
+}
+
+// setUp gives the listener a slot.
+func (l *Listener) setUp(c *Core) {
+	var e *entry
+	e, l.user = c.slot()
+	e.lst, l.open = l, true
+	l.retry.fire = func(c *Core, _ time.Duration) { l.arm(c) }
+}
+
+func (l *Listener) arm(c *Core) {
+	if !l.open || l.paused || l.op != 0 {
+		return
+	}
+	var err error
+	if l.op, err = c.drv.Accept(l.sock, l.user); err != nil {
+		l.op = 0
+		c.cfg.Logger.Warn("accept not armed", "core", c.id, "addr", l.addr, "err", err)
+		c.timers.arm(&l.retry, c.now+acceptRetry)
+	}
+}
+
+func (l *Listener) closeOn(c *Core) {
+	if !l.open {
+		return
+	}
+	l.open = false
+	c.timers.stop(&l.retry)
+	c.drv.Close(l.sock)
+	c.freeEntry(l.user)
+	l.settle()
+}
+
+func (l *Listener) complete(c *Core, cp *uring.Completion) {
+	if cp.Res >= 0 {
+		c.stats.Accepts++
+		l.accept(c, int(cp.Res))
+	} else {
+		c.stats.AcceptErrors++
+	}
+	if cp.Flags&uring.More != 0 {
+		return
+	}
+	l.op = 0
+	l.settle()
+	switch cp.Errno() {
+	case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
+		// Accepting at once would fail at once: let descriptors come back.
+		c.timers.arm(&l.retry, c.now+acceptRetry)
+	default:
+		l.arm(c)
+	}
+}
+
+func (l *Listener) accept(c *Core, fd int) {
+	us, err := c.drv.Adopt(fd)
+	if err != nil {
+		c.stats.AcceptErrors++
+		_ = unix.Close(fd)
+		return
+	}
+	s := newSocket(c)
+	link := &Link{core: c, sock: s, local: c.drv.LocalAddr(us), peer: c.drv.PeerAddr(us), result: make(chan error, 1)}
+	s.sock, s.link = us, link
+	if !link.peer.IsValid() { // gone already
+		s.fault(unix.ECONNRESET)
+		return
+	}
+	s.arm()
+	l.accepted(link)
+}

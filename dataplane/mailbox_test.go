@@ -1,0 +1,109 @@
+package dataplane
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+func TestMailboxKeepsTheOrderOfEachProducer(t *testing.T) {
+	const producers, each = 8, 2000
+	var box mailbox
+	type entry struct{ producer, n int }
+	var got []entry
+	var running sync.WaitGroup
+	for p := range producers {
+		running.Add(1)
+		go func() {
+			defer running.Done()
+			for n := range each {
+				box.push(&task{run: func(*Core) { got = append(got, entry{p, n}) }})
+			}
+		}()
+	}
+	done := make(chan struct{})
+	go func() { running.Wait(); close(done) }()
+	for finished := false; !finished; {
+		select {
+		case <-done:
+			finished = true
+		default:
+		}
+		for tk := box.take(); tk != nil; tk = tk.next {
+			tk.run(nil)
+		}
+	}
+	if !box.empty() || len(got) != producers*each {
+		t.Fatalf("%d tasks came out of %d", len(got), producers*each)
+	}
+	next := make([]int, producers)
+	for i, e := range got {
+		if e.n != next[e.producer] {
+			t.Fatalf("task %d: producer %d's number %d, want %d", i, e.producer, e.n, next[e.producer])
+		}
+		next[e.producer]++
+	}
+}
+
+func TestAWakeUpIsNeverLost(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 2
+		p := newPlane(t, cfg)
+		const rounds = 5000 // to each of two cores
+		ran := make(chan struct{}, 1)
+		timeout := time.NewTimer(patience)
+		for i := range rounds {
+			for c := range 2 {
+				if err := p.Core(c).Do(func(*Core) { ran <- struct{}{} }); err != nil {
+					t.Fatal(err)
+				}
+				select {
+				case <-ran:
+				case <-timeout.C:
+					t.Fatalf("round %d: core %d sleeps over a task", i, c)
+				}
+			}
+		}
+	})
+}
+
+func TestManyProducersWakeASleepingCore(t *testing.T) {
+	p := newPlane(t, Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}})
+	const producers, each = 16, 500
+	var ran atomic.Int64
+	all := make(chan struct{})
+	for range producers {
+		go func() {
+			for range each {
+				if p.Core(0).Do(func(*Core) {
+					if ran.Add(1) == producers*each {
+						close(all)
+					}
+				}) != nil {
+					return
+				}
+			}
+		}()
+	}
+	select {
+	case <-all:
+	case <-time.After(patience):
+		t.Fatalf("%d of %d tasks ran", ran.Load(), producers*each)
+	}
+}
+
+func BenchmarkMailbox(b *testing.B) {
+	var box mailbox
+	tasks := make([]task, 64)
+	b.ReportAllocs()
+	for b.Loop() {
+		for i := range tasks {
+			box.push(&tasks[i])
+		}
+		for tk := box.take(); tk != nil; tk = tk.next {
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package dataplane
+
+import (
+	"bytes"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
+)
+
+// panics says whether f does.
+func panics(f func()) (yes bool) {
+	defer func() { yes = recover() != nil }()
+	f()
+	return false
+}
+
+func TestFreeRunsOnceAfterTheLastRelease(t *testing.T) {
+	freed := 0
+	m := &Message{Free: func(*Message) { freed++ }}
+	m.Retain()
+	m.Retain()
+	m.Release()
+	m.Release()
+	if freed != 0 {
+		t.Fatal("freed while a reference is held")
+	}
+	m.Release()
+	if freed != 1 {
+		t.Fatalf("freed %d times", freed)
+	}
+}
+
+func TestFreeMayUseTheMessageAgain(t *testing.T) {
+	var pool []*Message
+	m := &Message{}
+	m.Free = func(m *Message) { pool = append(pool, m) }
+	for range 3 {
+		m.Retain()
+		m.Release()
+		m.Release()
+		if len(pool) != 1 {
+			t.Fatal("not freed")
+		}
+		m, pool = pool[0], nil
+	}
+}
+
+func TestReleasingOnceTooOftenPanics(t *testing.T) {
+	m := NewMessage(1, nil, nil)
+	m.Release()
+	if !panics(m.Release) {
+		t.Error("nobody notices")
+	}
+}
+
+func TestReleasingAReceivedMessageTooOftenPanics(t *testing.T) {
+	b := newBed(t, nil)
+	m := b.c.message()
+	m.Release()
+	if !panics(m.Release) {
+		t.Error("nobody notices")
+	}
+}
+
+func TestAMessageIsValidOnlyDuringItsDispatch(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	payload := bytes.Repeat([]byte{0x5a}, 64)
+	var seen []byte
+	c.own.onMessage = func(_ *Handler, m *Message) {
+		if !bytes.Equal(m.Front, payload) {
+			t.Error("payload differs during the dispatch")
+		}
+		seen = m.Front
+	}
+	c.sock.arrive(c.peer.message(1, 0, &Message{Front: payload}))
+	c.settle()
+	if invariants.Enabled && bytes.Contains(seen, []byte{0x5a}) {
+		t.Error("the payload survives its dispatch unpoisoned")
+	}
+}
+
+func TestRetainMovesASmallPayloadOutOfTheReceiveBuffer(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	var kept *Message
+	front, data := bytes.Repeat([]byte{1}, 300), bytes.Repeat([]byte{2}, 700)
+	c.own.onMessage = func(_ *Handler, m *Message) {
+		before := unsafe.SliceData(m.Front)
+		m.Retain()
+		if unsafe.SliceData(m.Front) == before {
+			t.Error("a retained payload stays in the receive buffer")
+		}
+		m.Retain() // a second one moves nothing
+		m.Release()
+		kept = m
+	}
+	c.sock.arrive(c.peer.message(1, 0, &Message{TID: 9, Front: front, Data: data}))
+	c.settle()
+	c.own.onMessage = nil
+	for seq := uint64(2); seq < 50; seq++ {
+		c.sock.arrive(c.peer.message(seq, 0, &Message{Front: bytes.Repeat([]byte{3}, 1000)}))
+		c.settle()
+	}
+	if !bytes.Equal(kept.Front, front) || !bytes.Equal(kept.Data, data) || kept.Middle != nil || kept.TID != 9 {
+		t.Error("what was retained has changed")
+	}
+	used := c.c.pool.inUse
+	kept.Release()
+	c.settle()
+	if c.c.pool.inUse >= used {
+		t.Error("the buffer of a released message did not come back")
+	}
+}
+
+func TestReceivedMessagesReturnToTheirCoreFromAnyGoroutine(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 2
+		p := newPlane(t, cfg)
+		const messages = 500
+		ob := &recorder{discard: true}
+		var releasing sync.WaitGroup
+		releasing.Add(messages)
+		kept := make(chan *Message, messages)
+		ob.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept <- m }
+		ha, _ := couple(t, p.Core(0), p.Core(1), &recorder{}, ob, OpenOptions{})
+		for range 4 {
+			go func() {
+				for m := range kept {
+					if len(m.Front) != 700 || m.Front[0] != byte(m.TID) || m.Front[699] != byte(m.TID) {
+						t.Error("a kept payload has changed")
+					}
+					m.Release()
+					releasing.Done()
+				}
+			}()
+		}
+		for i := range messages {
+			must(t, ha.Send(&Message{TID: uint64(i), Front: bytes.Repeat([]byte{byte(i)}, 700)}))
+		}
+		releasing.Wait()
+		close(kept)
+		// The core takes them up in its next turns.
+		for i := 0; ; i++ {
+			if st := stats(t, p.Core(1)); st.PoolInUse == 0 || i > 1000 {
+				if st.PoolInUse != 0 {
+					t.Errorf("%d bytes are still lent", st.PoolInUse)
+				}
+				break
+			}
+		}
+	})
+}
+
+func TestAReceivedMessageCanBeSentOn(t *testing.T) {
+	b := newBed(t, nil)
+	in, out := b.conn(OpenOptions{}), b.conn(OpenOptions{})
+	in.own.onMessage = func(_ *Handler, m *Message) {
+		m.Retain()
+		must(t, out.h.Send(m))
+	}
+	front, data := bytes.Repeat([]byte{7}, 100), bytes.Repeat([]byte{8}, 200<<10)
+	in.sock.arrive(in.peer.message(1, 0, &Message{Type: 5, TID: 77, Front: front, Data: data}))
+	in.sock.arrive(in.peer.message(2, 0, &Message{Type: 6, TID: 78, Front: front}))
+	b.settle()
+	frames := out.take()
+	if len(frames) != 2 || frames[0].hd.TID != 77 || !bytes.Equal(frames[0].seg[3], data) ||
+		frames[1].hd.TID != 78 || !bytes.Equal(frames[1].seg[1], front) || frames[0].hd.Seq != 1 {
+		t.Fatalf("sent on: %d frames", len(frames))
+	}
+	if b.c.pool.inUse == 0 {
+		t.Fatal("memory came back before the peer acknowledged")
+	}
+	ack := seqPayload(2)
+	out.sock.arrive(out.peer.frame(frame.TagAck, ack[:]))
+	out.settle()
+	if b.c.pool.inUse != 0 {
+		t.Errorf("%d bytes did not come back", b.c.pool.inUse)
+	}
+}
+
+func TestConcurrentReleasesFreeOnce(t *testing.T) {
+	for range 200 {
+		var freed atomic.Int32
+		m := &Message{Free: func(*Message) { freed.Add(1) }}
+		const holders = 8
+		for range holders {
+			m.Retain()
+		}
+		var all sync.WaitGroup
+		for range holders + 1 {
+			all.Add(1)
+			go func() { defer all.Done(); m.Release() }()
+		}
+		all.Wait()
+		if freed.Load() != 1 {
+			t.Fatalf("freed %d times", freed.Load())
+		}
+	}
+}

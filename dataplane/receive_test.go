@@ -1,0 +1,553 @@
+package dataplane
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// wireMode is one framing.
+type wireMode struct {
+	name   string
+	rev    frame.Revision
+	secure bool
+}
+
+var wireModes = []wireMode{
+	{"rev0 crc", frame.Rev0, false},
+	{"rev1 crc", frame.Rev1, false},
+	{"rev0 secure", frame.Rev0, true},
+	{"rev1 secure", frame.Rev1, true},
+}
+
+// overModes runs f over every framing and receive mode.
+func overModes(t *testing.T, f func(t *testing.T, m wireMode, receive ReceiveMode)) {
+	for _, m := range wireModes {
+		for _, receive := range []ReceiveMode{ReceiveReady, ReceiveBuffers} {
+			t.Run(m.name+"/"+string(receive), func(t *testing.T) { f(t, m, receive) })
+		}
+	}
+}
+
+func receiving(mode ReceiveMode) func(*Config, *fakeDriver) {
+	return func(cfg *Config, d *fakeDriver) {
+		cfg.Receive = mode
+		d.multishot = mode == ReceiveBuffers
+	}
+}
+
+// payload is n bytes that no other place in a stream has.
+func payload(tag, n int) []byte {
+	if n == 0 {
+		return nil
+	}
+	p := make([]byte, n)
+	for i := range p {
+		p[i] = byte(tag*31 + i*7 + i>>8)
+	}
+	return p
+}
+
+// messagesOf makes a message for each size of front, middle and data.
+func messagesOf(sizes [][3]int) []*Message {
+	var list []*Message
+	for i, s := range sizes {
+		list = append(list, &Message{
+			TID: uint64(i + 100), Type: uint16(i), Front: payload(i, s[0]), Middle: payload(i+1, s[1]), Data: payload(i+2, s[2]),
+		})
+	}
+	return list
+}
+
+// stream encodes messages, with a control frame between them now and then.
+func (p *peerCodec) stream(list []*Message) []byte {
+	var out []byte
+	for i, m := range list {
+		if i%3 == 1 {
+			at := Timestamp{uint32(i), 1}.payload()
+			out = append(out, p.frame(frame.TagKeepalive2Ack, at[:])...)
+		}
+		out = append(out, p.message(uint64(i+1), 0, m)...)
+	}
+	return out
+}
+
+func checkReceived(t *testing.T, got []received, want []*Message) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%d messages, want %d", len(got), len(want))
+	}
+	for i, m := range want {
+		g := got[i]
+		if g.tid != m.TID || g.typ != m.Type || g.seq != uint64(i+1) ||
+			!bytes.Equal(g.front, m.Front) || !bytes.Equal(g.middle, m.Middle) || !bytes.Equal(g.data, m.Data) {
+			t.Fatalf("message %d differs: tid %d seq %d, sizes %d %d %d", i, g.tid, g.seq, len(g.front), len(g.middle), len(g.data))
+		}
+	}
+}
+
+var smallSizes = [][3]int{{0, 0, 0}, {1, 0, 0}, {0, 0, 5}, {7, 3, 16}, {0, 9, 0}, {47, 0, 49}}
+
+func TestFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
+	overModes(t, func(t *testing.T, m wireMode, receive ReceiveMode) {
+		list := messagesOf(smallSizes)
+		size := len(newPeerCodec(t, m.rev, m.secure).stream(list))
+		for at := range size + 1 {
+			c := newBed(t, receiving(receive)).connRev(OpenOptions{Lossy: true}, m.rev, m.secure)
+			all := c.peer.stream(list)
+			c.sock.arrive(all[:at])
+			c.settle()
+			if at < size {
+				c.sock.arrive(all[at:])
+				c.settle()
+			}
+			checkReceived(t, c.own.list(), list)
+			if got := len(c.own.acks); got != 2 {
+				t.Fatalf("cut at %d: %d control frames, want 2", at, got)
+			}
+			c.close()
+		}
+	})
+}
+
+func TestFramesAreTheSameByteByByte(t *testing.T) {
+	overModes(t, func(t *testing.T, m wireMode, receive ReceiveMode) {
+		c := newBed(t, receiving(receive)).connRev(OpenOptions{Lossy: true}, m.rev, m.secure)
+		list := messagesOf(smallSizes)
+		for _, b := range c.peer.stream(list) {
+			c.sock.arrive([]byte{b})
+			c.settle()
+		}
+		checkReceived(t, c.own.list(), list)
+	})
+}
+
+// largeFrom of these tests; the sizes lie on both sides of every boundary.
+const testLargeFrom = 16 << 10
+
+func boundarySizes() (sizes [][3]int) {
+	for _, n := range []int{pageSize - 1, pageSize, pageSize + 1, testLargeFrom - 1, testLargeFrom, testLargeFrom + 1,
+		hotBytes - 200, hotBytes, hotBytes + 1, pieceBytes - 1, pieceBytes, pieceBytes + 1, 1 << 20} {
+		sizes = append(sizes, [3]int{0, 0, n}, [3]int{13, 0, 0}, [3]int{100, 5, n}, [3]int{n % 5000, 0, 1})
+	}
+	return append(sizes, [3]int{hotBytes + 5, 70000, 3}, [3]int{200000, 0, 100000})
+}
+
+func TestLargeFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
+	overModes(t, func(t *testing.T, m wireMode, receive ReceiveMode) {
+		list := messagesOf(boundarySizes())
+		for seed := range uint64(3) {
+			rng := rand.New(rand.NewPCG(seed, 4))
+			b := newBed(t, func(cfg *Config, d *fakeDriver) {
+				receiving(receive)(cfg, d)
+				cfg.LargeFrom = testLargeFrom
+			})
+			c := b.connRev(OpenOptions{Lossy: true}, m.rev, m.secure)
+			c.own.onMessage = func(_ *Handler, m *Message) {
+				if len(m.Data) >= testLargeFrom && !onPage(m.Data) {
+					t.Errorf("data of %d bytes is not page-aligned", len(m.Data))
+				}
+			}
+			all := c.peer.stream(list)
+			if seed == 2 && receive == ReceiveReady {
+				c.sock.whole = all // every read finds as much as it asks for
+				c.sock.edge(0)
+				c.settle()
+			}
+			for len(all) > 0 && !(seed == 2 && receive == ReceiveReady) {
+				n := min(1+rng.IntN(1<<(4+rng.IntN(15))), len(all))
+				c.sock.arrive(all[:n])
+				all = all[n:]
+				if rng.IntN(3) == 0 {
+					c.settle()
+				}
+			}
+			c.settle()
+			if err := c.own.fault(); err != nil {
+				t.Fatal(err)
+			}
+			checkReceived(t, c.own.list(), list)
+			if c.c.pool.inUse != 0 || c.d.lent != c.d.released {
+				t.Errorf("%d bytes are lent, %d of %d receive buffers came back", c.c.pool.inUse, c.d.released, c.d.lent)
+			}
+			if receive == ReceiveBuffers && (c.sock.receiving || !c.sock.armed) {
+				t.Error("a large segment did not end the receive into buffers")
+			}
+			c.close()
+		}
+	})
+}
+
+func TestAShortReadDoesNotHideTheEndThatCameWithIt(t *testing.T) {
+	for _, one := range []struct {
+		name string
+		mask int32
+		with func(*fakeSock)
+	}{
+		{"end", unix.POLLRDHUP, func(f *fakeSock) { f.end = true }},
+		{"hang-up", unix.POLLHUP, func(f *fakeSock) { f.end = true }},
+		{"reset", unix.POLLERR, func(f *fakeSock) { f.errno = unix.ECONNRESET }},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			c := newBed(t, nil).conn(OpenOptions{Lossy: true})
+			c.sock.whole = c.peer.message(1, 0, &Message{TID: 1})
+			one.with(c.sock)
+			c.sock.edge(one.mask) // the only edge that there will be
+			c.settle()
+			if len(c.own.list()) != 1 || c.own.fault() == nil {
+				t.Fatalf("%d messages, fault %v", len(c.own.list()), c.own.fault())
+			}
+		})
+	}
+}
+
+func TestTheEndIsSeenBehindAThrottle(t *testing.T) {
+	th := NewThrottle(1)
+	c := newBed(t, nil).conn(OpenOptions{Lossy: true, Throttles: &Throttles{Messages: th}})
+	var kept []*Message
+	c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
+	c.sock.whole = append(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{})...)
+	c.sock.end = true
+	c.sock.edge(unix.POLLRDHUP)
+	c.settle()
+	for len(kept) > 0 {
+		m := kept[0]
+		kept = kept[1:]
+		m.Release()
+		c.settle()
+	}
+	if len(c.own.list()) != 2 || !errors.Is(c.own.fault(), io.EOF) {
+		t.Fatalf("%d messages, fault %v", len(c.own.list()), c.own.fault())
+	}
+}
+
+func TestDamageEndsOnlyItsConnection(t *testing.T) {
+	for _, m := range wireModes {
+		t.Run(m.name, func(t *testing.T) {
+			b := newBed(t, nil)
+			good := b.connRev(OpenOptions{}, m.rev, m.secure)
+			bad := b.connRev(OpenOptions{}, m.rev, m.secure)
+			list := messagesOf([][3]int{{100, 20, 80000}, {3000, 0, 0}})
+			all := bad.peer.stream(list)
+			all[len(all)-2000] ^= 0x10 // in the front of the last frame
+			bad.sock.arrive(all)
+			good.sock.arrive(good.peer.stream(list))
+			b.settle()
+			checkReceived(t, good.own.list(), list)
+			checkReceived(t, bad.own.list(), list[:1])
+			if err := bad.own.fault(); !errors.Is(err, frame.ErrFrame) {
+				t.Errorf("fault %v, want a bad frame", err)
+			}
+			if err := good.own.fault(); err != nil {
+				t.Errorf("the other connection: %v", err)
+			}
+			if bad.sock.closeCalls != 1 {
+				t.Errorf("socket closed %d times", bad.sock.closeCalls)
+			}
+		})
+	}
+}
+
+func TestDamageInALargeSegmentIsFound(t *testing.T) {
+	for _, m := range wireModes {
+		t.Run(m.name, func(t *testing.T) {
+			c := newBed(t, nil).connRev(OpenOptions{}, m.rev, m.secure)
+			all := c.peer.message(1, 0, &Message{Data: payload(1, 200<<10)})
+			all[len(all)/2] ^= 1
+			c.sock.whole = all
+			c.sock.edge(0)
+			c.settle()
+			if len(c.own.list()) != 0 || !errors.Is(c.own.fault(), frame.ErrFrame) {
+				t.Fatalf("%d messages, fault %v", len(c.own.list()), c.own.fault())
+			}
+			if c.c.pool.inUse != 0 {
+				t.Errorf("%d bytes are lent", c.c.pool.inUse)
+			}
+		})
+	}
+}
+
+func TestAbortedFramesNeverHappened(t *testing.T) {
+	for _, rev := range []frame.Revision{frame.Rev0, frame.Rev1} {
+		for _, size := range []int{200, 100 << 10} {
+			t.Run(fmt.Sprintf("%v %d", rev, size), func(t *testing.T) {
+				c := newBed(t, nil).connRev(OpenOptions{}, rev, false)
+				first, second := &Message{TID: 1}, &Message{TID: 2, Front: payload(1, 50)}
+				c.sock.arrive(c.peer.message(1, 0, first))
+				c.sock.arrive(c.peer.aborted(2, &Message{Front: payload(2, 10), Data: payload(3, size)}))
+				c.sock.arrive(c.peer.message(2, 0, second))
+				c.settle()
+				if err := c.own.fault(); err != nil {
+					t.Fatal(err)
+				}
+				checkReceived(t, c.own.list(), []*Message{{TID: 1}, second})
+				if st := c.h.snapshot(c.c); st.Gaps != 0 || st.Duplicates != 0 || st.InSeq != 2 || c.c.stats.Aborted != 1 {
+					t.Errorf("%+v", st)
+				}
+			})
+		}
+	}
+}
+
+func TestAnAbortedControlFrameNeverHappened(t *testing.T) {
+	c := newBed(t, nil).connRev(OpenOptions{}, frame.Rev0, false)
+	enc := frame.NewEncoder(frame.Rev0)
+	stamp := Timestamp{1, 2}.payload()
+	crcs := [4]uint32{frame.SegmentCRC(frame.SegmentCRCInit, stamp[:])}
+	b := enc.AppendOpen(nil, frame.TagKeepalive2, stamp[:], [4]int{len(stamp)})
+	c.sock.arrive(enc.AppendCloseCRC(b, [4]int{len(stamp)}, crcs, true))
+	c.settle()
+	if c.own.fault() != nil || len(c.take()) != 0 || c.c.stats.Aborted != 1 {
+		t.Errorf("fault %v, %d aborted", c.own.fault(), c.c.stats.Aborted)
+	}
+}
+
+func TestDuplicatesAreDroppedAndGapsTolerated(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	for _, seq := range []uint64{1, 1, 3, 2, 3, 7, 1, 8} {
+		c.sock.arrive(c.peer.message(seq, 0, &Message{TID: seq}))
+		c.settle()
+	}
+	var got []uint64
+	for _, m := range c.own.list() {
+		got = append(got, m.seq)
+	}
+	if want := []uint64{1, 3, 7, 8}; !slices.Equal(got, want) {
+		t.Errorf("dispatched %v, want %v", got, want)
+	}
+	st := c.h.snapshot(c.c)
+	if st.Duplicates != 4 || st.Gaps != 2 || st.InSeq != 8 {
+		t.Errorf("%d duplicates, %d gaps, in-seq %d", st.Duplicates, st.Gaps, st.InSeq)
+	}
+}
+
+func TestFramesWithoutAPlaceInTheDataPhaseAreFaults(t *testing.T) {
+	for tag := range frame.Tag(30) {
+		switch tag {
+		case frame.TagMessage, frame.TagAck, frame.TagKeepalive2, frame.TagKeepalive2Ack:
+			continue
+		}
+		c := newBed(t, nil).conn(OpenOptions{})
+		c.sock.arrive(c.peer.frame(tag, make([]byte, 32)))
+		c.settle()
+		if !errors.Is(c.own.fault(), ErrUnexpectedFrame) {
+			t.Errorf("%v: fault %v", tag, c.own.fault())
+		}
+		c.close()
+	}
+	for _, tag := range []frame.Tag{frame.TagAck, frame.TagKeepalive2, frame.TagKeepalive2Ack} {
+		c := newBed(t, nil).conn(OpenOptions{})
+		c.sock.arrive(c.peer.frame(tag, make([]byte, 7)))
+		c.settle()
+		if !errors.Is(c.own.fault(), ErrUnexpectedFrame) {
+			t.Errorf("%v of 7 bytes: fault %v", tag, c.own.fault())
+		}
+		c.close()
+	}
+}
+
+func TestAFrameBeyondTheLimitsIsRefusedBeforeAnyMemory(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	hd := frame.Header{Tag: frame.TagMessage, Num: 4, Len: [4]uint32{41, 0, 0, 1 << 31}}
+	var head [frame.PreambleSize]byte
+	hd.PutPreamble(&head)
+	c.sock.arrive(head[:])
+	c.settle()
+	if !errors.Is(c.own.fault(), frame.ErrTooLarge) || c.c.pool.inUse != 0 {
+		t.Errorf("fault %v, %d bytes lent", c.own.fault(), c.c.pool.inUse)
+	}
+}
+
+// Throttled in the middle of what is buffered, and resumed: nothing is lost,
+// nothing reordered.
+func TestThrottlingInTheMiddleOfBufferedBytesKeepsTheOrder(t *testing.T) {
+	overModes(t, func(t *testing.T, m wireMode, receive ReceiveMode) {
+		for seed := range uint64(5) {
+			rng := rand.New(rand.NewPCG(seed, 5))
+			var sizes [][3]int
+			for range 60 {
+				sizes = append(sizes, [3]int{rng.IntN(2000), rng.IntN(100), rng.IntN(1 << rng.IntN(18))})
+			}
+			list := messagesOf(sizes)
+			ts := &Throttles{Messages: NewThrottle(3), Bytes: NewThrottle(100 << 10)}
+			c := newBed(t, receiving(receive)).connRev(OpenOptions{Throttles: ts}, m.rev, m.secure)
+			var kept []*Message
+			c.own.onMessage = func(_ *Handler, m *Message) {
+				if rng.IntN(3) > 0 {
+					m.Retain()
+					kept = append(kept, m)
+				}
+			}
+			all := c.peer.stream(list)
+			for len(all) > 0 || len(kept) > 0 {
+				if n := min(rng.IntN(40000), len(all)); n > 0 && rng.IntN(2) == 0 {
+					c.sock.arrive(all[:n])
+					all = all[n:]
+				}
+				if len(kept) > 0 && rng.IntN(2) == 0 {
+					kept[0].Release()
+					kept = kept[1:]
+				}
+				c.settle()
+			}
+			if err := c.own.fault(); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			checkReceived(t, c.own.list(), list)
+			if ts.Messages.Used() != 0 || ts.Bytes.Used() != 0 || c.c.pool.inUse != 0 {
+				t.Errorf("seed %d: %d messages, %d bytes, %d of memory are held", seed, ts.Messages.Used(), ts.Bytes.Used(), c.c.pool.inUse)
+			}
+			c.close()
+		}
+	})
+}
+
+func TestAThrottledConnectionHoldsBackABoundedAmount(t *testing.T) {
+	for _, receive := range []ReceiveMode{ReceiveReady, ReceiveBuffers} {
+		t.Run(string(receive), func(t *testing.T) {
+			ts := &Throttles{Messages: NewThrottle(1)}
+			c := newBed(t, receiving(receive)).conn(OpenOptions{Throttles: ts})
+			var kept []*Message
+			c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
+			const total = 400
+			list := make([]*Message, total)
+			for i := range list {
+				list[i] = &Message{TID: uint64(i), Type: 3, Front: payload(i, 4000)}
+				c.sock.arrive(c.peer.message(uint64(i+1), 0, list[i]))
+				c.settle()
+			}
+			if held := c.h.sock.held(); held > backlogMax+64<<10 {
+				t.Errorf("%d bytes are held back", held)
+			}
+			for len(kept) > 0 {
+				m := kept[0]
+				kept = kept[1:]
+				m.Release()
+				c.settle()
+			}
+			checkReceived(t, c.own.list(), list)
+		})
+	}
+}
+
+func TestOneConnectionDoesNotStarveAnother(t *testing.T) {
+	b := newBed(t, nil)
+	loud, quiet := b.conn(OpenOptions{Lossy: true}), b.conn(OpenOptions{Lossy: true})
+	var stream []byte
+	for seq := range uint64(3000) {
+		stream = append(stream, loud.peer.message(seq+1, 0, &Message{Front: make([]byte, 900)})...)
+	}
+	loud.sock.whole = stream
+	loud.sock.edge(0)
+	must(t, b.c.Turn(false))
+	quiet.sock.arrive(quiet.peer.message(1, 0, &Message{}))
+	for range 3 {
+		must(t, b.c.Turn(false))
+	}
+	if len(quiet.own.list()) != 1 {
+		t.Error("the quiet connection waits")
+	}
+	if n := len(loud.own.list()); n > 1000 {
+		t.Errorf("the loud connection got %d messages in four turns", n)
+	}
+	b.settle()
+	if n := len(loud.own.list()); n != 3000 {
+		t.Errorf("%d of 3000 messages", n)
+	}
+}
+
+// testHook answers for each frame by its own rule.
+type testHook func(tag frame.Tag, write bool) error
+
+func (f testHook) Frame(tag frame.Tag, write bool) error { return f(tag, write) }
+
+func TestAStallStopsBehindItsFrameUntilResume(t *testing.T) {
+	reads := 0
+	hook := testHook(func(tag frame.Tag, write bool) error {
+		if write || tag != frame.TagMessage {
+			return nil
+		}
+		if reads++; reads == 2 {
+			return ErrStall
+		}
+		return nil
+	})
+	c := newBed(t, nil).conn(OpenOptions{Lossy: true, Hook: hook})
+	list := messagesOf([][3]int{{1, 0, 0}, {2, 0, 0}, {3, 0, 0}, {4, 0, 0}})
+	var all []byte
+	for i, m := range list {
+		all = append(all, c.peer.message(uint64(i+1), 0, m)...)
+	}
+	c.sock.arrive(all)
+	must(t, c.h.Send(&Message{TID: 5}))
+	c.settle()
+	if n := len(c.own.list()); n != 2 {
+		t.Fatalf("%d messages in spite of the stall behind 2", n)
+	}
+	c.h.Resume()
+	c.settle()
+	checkReceived(t, c.own.list(), list)
+	if reads != 4 || len(c.take()) != 1 {
+		t.Errorf("the hook was asked %d times", reads)
+	}
+}
+
+func TestAHoldStopsBeforeItsFrameUntilResume(t *testing.T) {
+	asked := 0
+	hook := testHook(func(tag frame.Tag, write bool) error {
+		if asked++; asked == 2 {
+			return ErrHold
+		}
+		return nil
+	})
+	for _, size := range []int{10, 200 << 10} {
+		asked = 0
+		c := newBed(t, nil).conn(OpenOptions{Lossy: true, Hook: hook})
+		list := messagesOf([][3]int{{1, 0, 0}, {2, 0, size}, {3, 0, 0}})
+		var all []byte
+		for i, m := range list {
+			all = append(all, c.peer.message(uint64(i+1), 0, m)...)
+		}
+		c.sock.whole = all
+		c.sock.edge(0)
+		c.settle()
+		if n := len(c.own.list()); n != 1 {
+			t.Fatalf("%d messages in spite of the hold before 2", n)
+		}
+		c.h.Resume()
+		c.settle()
+		checkReceived(t, c.own.list(), list)
+		if asked != 3 {
+			t.Errorf("the hook was asked %d times", asked)
+		}
+	}
+}
+
+func TestAnErrorOfTheHookIsAFault(t *testing.T) {
+	own := errors.New("as the test wishes")
+	for _, write := range []bool{false, true} {
+		c := newBed(t, nil).conn(OpenOptions{Hook: testHook(func(_ frame.Tag, w bool) error {
+			if w == write {
+				return own
+			}
+			return nil
+		})})
+		if write {
+			must(t, c.h.Send(&Message{}))
+		} else {
+			c.sock.arrive(c.peer.message(1, 0, &Message{}))
+		}
+		c.settle()
+		if !errors.Is(c.own.fault(), own) || len(c.own.list()) != 0 || len(c.sock.sent) != 0 {
+			t.Errorf("write=%v: fault %v, %d messages, %d bytes sent", write, c.own.fault(), len(c.own.list()), len(c.sock.sent))
+		}
+	}
+}

@@ -1,0 +1,495 @@
+package simnet_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// world is two hosts with a driver each, and what their drivers completed.
+type world struct {
+	t    testing.TB
+	net  *simnet.Network
+	host [2]*simnet.Host
+	drv  [2]*simnet.Driver
+	done [2][]uring.Completion
+}
+
+func newWorld(t testing.TB, seed uint64, opt simnet.Options) *world {
+	w := &world{t: t, net: simnet.New(seed, opt)}
+	for i := range 2 {
+		w.host[i] = w.net.Host(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}))
+		w.drv[i] = w.host[i].Driver()
+	}
+	return w
+}
+
+// collect takes every completion that is there.
+func (w *world) collect() {
+	for i, d := range w.drv {
+		for d.Pending() {
+			got, err := d.Wait(0)
+			must(w.t, err)
+			if len(got) != 1 {
+				w.t.Fatalf("%d completions from one Wait", len(got))
+			}
+			w.done[i] = append(w.done[i], got...)
+		}
+	}
+}
+
+// run lets everything happen that is going to, within a limit of time.
+func (w *world) run(limit time.Duration) {
+	for end := w.net.Now() + limit; ; {
+		w.collect()
+		at, ok := w.net.Next()
+		if !ok || at > end {
+			return
+		}
+		w.step()
+	}
+}
+
+// step lets the next thing happen.
+func (w *world) step() {
+	if at, ok := w.net.Next(); ok {
+		w.net.Advance(at)
+		w.net.Step()
+	}
+}
+
+// find is the last completion of a kind with a user word.
+func (w *world) find(side int, kind uring.Kind, user uint64) (last uring.Completion, n int) {
+	for _, c := range w.done[side] {
+		if c.Kind == kind && c.User == user {
+			last, n = c, n+1
+		}
+	}
+	return last, n
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+const (
+	userAccept  = 1
+	userConnect = 2
+	userReady   = 3
+	userSend    = 4
+)
+
+// connect joins the hosts: the first dials, the second accepts.
+func (w *world) connect() (a, b uring.Socket) {
+	w.t.Helper()
+	l, err := w.drv[1].Listen(netip.AddrPortFrom(w.host[1].IP(), 0), uring.ListenOptions{ReusePort: true})
+	must(w.t, err)
+	_, err = w.drv[1].Accept(l, userAccept)
+	must(w.t, err)
+	a, _, err = w.drv[0].Connect(netip.AddrPort{}, w.drv[1].LocalAddr(l), uring.SocketOptions{}, userConnect)
+	must(w.t, err)
+	w.run(time.Minute)
+	if c, n := w.find(0, uring.KindConnect, userConnect); n != 1 || c.Res != 0 {
+		w.t.Fatalf("%d connects, result %d", n, c.Res)
+	}
+	c, n := w.find(1, uring.KindAccept, userAccept)
+	if n != 1 || c.Res < 0 || c.Flags&uring.More == 0 {
+		w.t.Fatalf("%d accepts: %+v", n, c)
+	}
+	b, err = w.drv[1].Adopt(int(c.Res))
+	must(w.t, err)
+	for i, s := range []uring.Socket{a, b} {
+		_, err := w.drv[i].Ready(s, userReady)
+		must(w.t, err)
+	}
+	if w.drv[0].LocalAddr(a) != w.drv[1].PeerAddr(b) || w.drv[0].PeerAddr(a) != w.drv[1].LocalAddr(b) {
+		w.t.Error("the ends disagree about their addresses")
+	}
+	return a, b
+}
+
+// read takes what has arrived at b.
+func (w *world) read(side int, s uring.Socket) (got []byte, errno unix.Errno, end bool) {
+	p, q := make([]byte, 700), make([]byte, 300)
+	for {
+		n, errno := w.drv[side].Recvv(s, p, q)
+		switch {
+		case errno != 0:
+			return got, errno, false
+		case n == 0:
+			return got, 0, true
+		}
+		got = append(got, p[:min(n, len(p))]...)
+		got = append(got, q[:max(n-len(p), 0)]...)
+	}
+}
+
+// write sends p in one Send and says whether it was done at once.
+func (w *world) write(side int, s uring.Socket, p []byte, user uint64) (*uring.Vec, bool) {
+	v, err := uring.NewVec(4)
+	must(w.t, err)
+	w.t.Cleanup(v.Free)
+	half := len(p) / 2
+	v.Append(p[:half:half])
+	v.Append(append([]byte(nil), p[half:]...))
+	done, _, err := w.drv[side].Send(s, v, user, 0)
+	must(w.t, err)
+	return v, done
+}
+
+func pattern(n int) []byte {
+	p := make([]byte, n)
+	for i := range p {
+		p[i] = byte(i*13 + i>>8)
+	}
+	return p
+}
+
+var weather = simnet.Options{Latency: time.Millisecond, Jitter: 3 * time.Millisecond, Segment: 900, Window: 5000}
+
+func TestBytesArriveInOrderAndTheEndBehindThem(t *testing.T) {
+	for seed := range uint64(20) {
+		w := newWorld(t, seed, weather)
+		a, b := w.connect()
+		sent := pattern(40000)
+		_, done := w.write(0, a, sent, userSend)
+		if done {
+			t.Fatal("more than a window went at once")
+		}
+		var got []byte
+		for len(got) < len(sent) {
+			w.run(time.Second)
+			more, errno, _ := w.read(1, b)
+			if errno != unix.EAGAIN {
+				t.Fatalf("seed %d: %v in the middle of the stream", seed, errno)
+			}
+			if len(more) == 0 {
+				t.Fatalf("seed %d: stuck at byte %d", seed, len(got))
+			}
+			got = append(got, more...)
+		}
+		w.run(time.Second)
+		if !bytes.Equal(got, sent) {
+			t.Fatalf("seed %d: bytes differ", seed)
+		}
+		if c, n := w.find(0, uring.KindSend, userSend); n != 1 || int(c.Res) != len(sent) {
+			t.Fatalf("seed %d: %d completions of the send, result %d", seed, n, c.Res)
+		}
+		w.write(0, a, []byte("last"), userSend+1)
+		w.drv[0].Close(a)
+		w.run(time.Second)
+		if got, errno, end := w.read(1, b); string(got) != "last" || !end || errno != 0 {
+			t.Fatalf("seed %d: at the end %q, %v, end=%v", seed, got, errno, end)
+		}
+	}
+}
+
+func TestAnEdgeComesForEveryArrival(t *testing.T) {
+	w := newWorld(t, 1, weather)
+	a, b := w.connect()
+	for i := range 10 {
+		_, before := w.find(1, uring.KindReady, userReady)
+		w.write(0, a, []byte{byte(i)}, userSend)
+		w.run(time.Second)
+		if _, after := w.find(1, uring.KindReady, userReady); after == before {
+			t.Fatalf("no edge for arrival %d", i)
+		}
+		w.read(1, b)
+	}
+	w.drv[0].Close(a)
+	_, before := w.find(1, uring.KindReady, userReady)
+	w.run(time.Second)
+	if _, after := w.find(1, uring.KindReady, userReady); after == before {
+		t.Fatal("no edge for the end")
+	}
+}
+
+func TestReadyTellsOfWhatIsThereAlready(t *testing.T) {
+	w := newWorld(t, 2, simnet.Options{})
+	a, b := w.connect()
+	w.drv[1].Ready(b, 99)
+	w.write(0, a, []byte("x"), userSend)
+	w.run(time.Second)
+	if _, n := w.find(1, uring.KindReady, 99); n != 1 {
+		t.Fatalf("%d edges", n)
+	}
+	w.drv[1].Ready(b, 100)
+	w.run(time.Second)
+	if _, n := w.find(1, uring.KindReady, 100); n != 1 {
+		t.Fatalf("%d edges for bytes that had come before", n)
+	}
+}
+
+func TestAResetReachesBothEnds(t *testing.T) {
+	w := newWorld(t, 3, weather)
+	a, b := w.connect()
+	_, done := w.write(0, a, pattern(20000), userSend)
+	if done {
+		t.Fatal("the send is over")
+	}
+	w.host[1].ResetAll()
+	w.run(time.Second)
+	for i, s := range []uring.Socket{a, b} {
+		if _, errno, _ := w.read(i, s); errno != unix.ECONNRESET {
+			t.Errorf("end %d reads %v", i, errno)
+		}
+	}
+	if c, n := w.find(0, uring.KindSend, userSend); n != 1 || c.Errno() != unix.ECONNRESET {
+		t.Errorf("%d completions of the send, %v", n, c.Errno())
+	}
+	w.write(0, a, []byte("x"), userSend+1)
+	w.run(time.Second)
+	if c, n := w.find(0, uring.KindSend, userSend+1); n != 1 || c.Errno() != unix.EPIPE {
+		t.Errorf("a write after it: %d completions, %v", n, c.Errno())
+	}
+	if w.net.Counts().Resets == 0 {
+		t.Error("no reset was counted")
+	}
+}
+
+func TestACutDelaysAndLosesNothing(t *testing.T) {
+	for seed := range uint64(100) {
+		w := newWorld(t, seed, weather)
+		a, b := w.connect()
+		sent := pattern(3000)
+		w.write(0, a, sent[:1500], userSend)
+		w.step() // something is on its way
+		w.net.Cut(w.host[0], w.host[1])
+		w.run(time.Minute)
+		before, _, _ := w.read(1, b)
+		if len(before) >= 1500 {
+			t.Fatalf("seed %d: everything passed a cut", seed)
+		}
+		w.write(0, a, sent[1500:], userSend+1)
+		w.run(time.Minute)
+		if more, _, _ := w.read(1, b); len(more) != 0 {
+			t.Fatalf("seed %d: %d bytes passed a cut", seed, len(more))
+		}
+		// The other direction is open.
+		w.write(1, b, []byte("back"), userSend)
+		w.run(time.Minute)
+		if got, _, _ := w.read(0, a); string(got) != "back" {
+			t.Fatalf("seed %d: the other direction brought %q", seed, got)
+		}
+		w.net.Heal(w.host[0], w.host[1])
+		w.run(time.Minute)
+		after, errno, _ := w.read(1, b)
+		if errno != unix.EAGAIN || !bytes.Equal(append(before, after...), sent) {
+			t.Fatalf("seed %d: %d bytes after healing, %v", seed, len(before)+len(after), errno)
+		}
+	}
+}
+
+// The way is free again while some bytes are lost and others still fly: they
+// must not overtake.
+func TestAShortCutDoesNotReorder(t *testing.T) {
+	for seed := range uint64(200) {
+		w := newWorld(t, seed, weather)
+		a, b := w.connect()
+		sent := pattern(4000)
+		w.write(0, a, sent, userSend)
+		for range 3 {
+			w.step()
+			w.net.Cut(w.host[0], w.host[1])
+			for range w.net.Rand().IntN(4) {
+				w.step()
+			}
+			w.net.Heal(w.host[0], w.host[1])
+		}
+		w.drv[0].Close(a)
+		w.run(time.Minute)
+		if got, _, end := w.read(1, b); !bytes.Equal(got, sent) || !end {
+			t.Fatalf("seed %d: %d bytes of %d, end=%v", seed, len(got), len(sent), end)
+		}
+	}
+}
+
+func TestAnEndIsNotLostInACut(t *testing.T) {
+	w := newWorld(t, 4, weather)
+	a, b := w.connect()
+	w.net.Cut(w.host[0], w.host[1])
+	w.write(0, a, []byte("bye"), userSend)
+	w.drv[0].Close(a)
+	w.run(time.Minute)
+	w.net.Quiet()
+	w.run(time.Minute)
+	if got, _, end := w.read(1, b); string(got) != "bye" || !end {
+		t.Errorf("%q, end=%v", got, end)
+	}
+}
+
+func TestAConnectionIsRefusedWhereNobodyListens(t *testing.T) {
+	w := newWorld(t, 5, weather)
+	s, _, err := w.drv[0].Connect(netip.AddrPort{}, netip.AddrPortFrom(w.host[1].IP(), 9), uring.SocketOptions{}, userConnect)
+	must(t, err)
+	w.run(time.Minute)
+	if c, n := w.find(0, uring.KindConnect, userConnect); n != 1 || c.Errno() != unix.ECONNREFUSED {
+		t.Errorf("%d completions, %v", n, c.Errno())
+	}
+	w.drv[0].Close(s)
+	if w.net.Counts().Refused != 1 {
+		t.Errorf("%+v", w.net.Counts())
+	}
+}
+
+func TestClosingEndsEveryOperationOnce(t *testing.T) {
+	w := newWorld(t, 6, weather)
+	a, _ := w.connect()
+	if _, done := w.write(0, a, pattern(20000), userSend); done {
+		t.Fatal("the send is over")
+	}
+	_, _, err := w.drv[0].Connect(netip.AddrPort{}, netip.MustParseAddrPort("10.9.9.9:1"), uring.SocketOptions{}, 77)
+	must(t, err)
+	w.collect()
+	w.drv[0].Close(a)
+	w.drv[0].Close(a)
+	w.run(time.Minute)
+	for kind, user := range map[uring.Kind]uint64{uring.KindSend: userSend, uring.KindReady: userReady} {
+		final := 0
+		for _, c := range w.done[0] {
+			if c.Kind == kind && c.User == user && c.Flags&uring.More == 0 {
+				final++
+			}
+		}
+		if final != 1 {
+			t.Errorf("kind %d: %d final completions", kind, final)
+		}
+	}
+	must(t, w.drv[0].CloseDriver())
+	if w.drv[0].Pending() {
+		t.Error("a closed driver completes something")
+	}
+}
+
+func TestAClosedEndResetsWhoStillSends(t *testing.T) {
+	w := newWorld(t, 7, weather)
+	a, b := w.connect()
+	w.drv[1].Close(b)
+	w.run(time.Second)
+	w.write(0, a, []byte("hello?"), userSend)
+	w.run(time.Second)
+	if _, errno, end := w.read(0, a); errno != unix.ECONNRESET && !end {
+		t.Errorf("%v, end=%v", errno, end)
+	}
+}
+
+func TestAProcessThatDies(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		w := newWorld(t, 8, weather)
+		a, _ := w.connect()
+		w.host[1].Die(silent)
+		w.run(time.Second)
+		_, errno, end := w.read(0, a)
+		if silent && (errno != unix.EAGAIN || end) {
+			t.Errorf("a dead machine says %v, end=%v", errno, end)
+		}
+		if !silent && errno != unix.ECONNRESET {
+			t.Errorf("a dead process says %v, end=%v", errno, end)
+		}
+	}
+}
+
+func TestGroupMembersShareAPortAndOthersDoNot(t *testing.T) {
+	w := newWorld(t, 9, simnet.Options{})
+	at := netip.AddrPortFrom(w.host[0].IP(), 6789)
+	for i := range 3 {
+		if _, err := w.drv[0].Listen(at, uring.ListenOptions{ReusePort: true}); err != nil {
+			t.Fatalf("member %d: %v", i, err)
+		}
+	}
+	if _, err := w.drv[0].Listen(at, uring.ListenOptions{}); !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestReceiveIntoBuffersIsUnsupported(t *testing.T) {
+	w := newWorld(t, 10, simnet.Options{})
+	a, _ := w.connect()
+	if _, err := w.drv[0].Receive(a, 1); !errors.Is(err, errors.ErrUnsupported) || w.drv[0].Info().Receive {
+		t.Errorf("%v, %+v", err, w.drv[0].Info())
+	}
+}
+
+// A number of the simulation must never be taken for a descriptor of the
+// process: whoever closes or shuts one down by mistake must hit nothing.
+func TestNumbersOfSocketsAreNoDescriptors(t *testing.T) {
+	w := newWorld(t, 11, simnet.Options{})
+	a, b := w.connect()
+	for _, s := range []uring.Socket{a, b} {
+		if s.FD() < 1<<20 {
+			t.Errorf("socket %d could be a descriptor", s.FD())
+		}
+	}
+}
+
+// scenario is a run with every kind of trouble.
+func scenario(t testing.TB, seed uint64, opt simnet.Options) (uint64, string) {
+	w := newWorld(t, seed, opt)
+	a, b := w.connect()
+	log := ""
+	for i := range 40 {
+		rng := w.net.Rand()
+		switch rng.IntN(5) {
+		case 0:
+			w.net.Cut(w.host[0], w.host[1])
+		case 1:
+			w.net.Heal(w.host[0], w.host[1])
+		default:
+			if _, done := w.write(1, b, pattern(rng.IntN(100)), uint64(100+i)); done {
+				log += "!"
+			}
+			w.write(0, a, pattern(rng.IntN(60)), uint64(200+i))
+		}
+		w.run(time.Duration(rng.IntN(5)) * time.Millisecond)
+		got, errno, _ := w.read(1, b)
+		log += fmt.Sprint(len(got), errno, " ")
+		got, errno, _ = w.read(0, a)
+		log += fmt.Sprint(len(got), errno, " ", w.net.Now(), "\n")
+	}
+	return w.net.Hash(), log
+}
+
+func TestTheSameSeedGivesTheSameRun(t *testing.T) {
+	opt := weather
+	opt.ResetEvery = 60
+	hashes := map[uint64]bool{}
+	for seed := range uint64(20) {
+		h1, log1 := scenario(t, seed, opt)
+		h2, log2 := scenario(t, seed, opt)
+		if h1 != h2 || log1 != log2 {
+			t.Fatalf("seed %d: two runs differ", seed)
+		}
+		hashes[h1] = true
+	}
+	if len(hashes) != 20 {
+		t.Errorf("20 seeds gave %d runs", len(hashes))
+	}
+}
+
+func TestTheTraceTellsWhatHappens(t *testing.T) {
+	var trace strings.Builder
+	opt := weather
+	opt.Trace = &trace
+	w := newWorld(t, 12, opt)
+	a, _ := w.connect()
+	w.write(0, a, []byte("hello"), userSend)
+	w.run(time.Second)
+	w.host[0].ResetSome()
+	for _, part := range []string{"connect", "land", "reset"} {
+		if !strings.Contains(trace.String(), part) {
+			t.Errorf("the trace does not mention %q:\n%s", part, trace.String())
+		}
+	}
+}

@@ -1,0 +1,377 @@
+package dataplane
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+func tags(frames []parsed) (list []frame.Tag) {
+	for _, f := range frames {
+		list = append(list, f.tag)
+	}
+	return list
+}
+
+func TestOneSweepWritesControlFramesBeforeMessages(t *testing.T) {
+	ping := Timestamp{7, 8}.payload()
+	for _, one := range []struct {
+		name     string
+		lossy    bool
+		keep     bool // the user asks for a keepalive
+		pinged   bool // the peer sent one
+		received bool // and a message
+		send     int
+		want     []frame.Tag
+	}{
+		{"everything", false, true, true, true, 2, []frame.Tag{frame.TagKeepalive2, frame.TagKeepalive2Ack, frame.TagMessage, frame.TagMessage}},
+		{"no message to carry the ack", false, true, true, true, 0, []frame.Tag{frame.TagKeepalive2, frame.TagKeepalive2Ack, frame.TagAck}},
+		{"a lone ack", false, false, false, true, 0, []frame.Tag{frame.TagAck}},
+		{"nothing is acknowledged on a lossy connection", true, false, true, true, 0, []frame.Tag{frame.TagKeepalive2Ack}},
+		{"only messages", false, false, false, false, 3, []frame.Tag{frame.TagMessage, frame.TagMessage, frame.TagMessage}},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			c := newBed(t, nil).conn(OpenOptions{Lossy: one.lossy})
+			c.sock.park = true
+			must(t, c.h.Send(&Message{TID: 1})) // a write in flight, so that the rest gathers
+			c.settle()
+			if one.keep {
+				c.h.Keepalive()
+			}
+			if one.pinged {
+				c.sock.arrive(c.peer.frame(frame.TagKeepalive2, ping[:]))
+			}
+			if one.received {
+				c.sock.arrive(c.peer.message(1, 0, &Message{}))
+			}
+			for i := range one.send {
+				must(t, c.h.Send(&Message{TID: uint64(2 + i)}))
+			}
+			c.settle()
+			c.sock.park = false
+			c.sock.finish(0)
+			c.settle()
+			frames := c.take()[1:]
+			if got := tags(frames); !slices.Equal(got, one.want) || c.sock.writes != 2 {
+				t.Fatalf("%v in %d writes, want %v", got, c.sock.writes-1, one.want)
+			}
+			for i, f := range frames {
+				switch {
+				case f.tag == frame.TagKeepalive2Ack && !bytes.Equal(f.seg[0], ping[:]):
+					t.Errorf("the answer carries %x, not the peer's stamp", f.seg[0])
+				case f.tag == frame.TagKeepalive2 && !bytes.Equal(f.seg[0], []byte{0xe8, 3, 0, 0, 5, 0, 0, 0}):
+					t.Errorf("the keepalive carries %x, not our wall clock", f.seg[0])
+				case f.tag == frame.TagAck && !bytes.Equal(f.seg[0], []byte{1, 0, 0, 0, 0, 0, 0, 0}):
+					t.Errorf("ack of %x", f.seg[0])
+				case f.tag == frame.TagMessage && one.received && f.hd.AckSeq != 1:
+					t.Errorf("message %d carries ack %d", i, f.hd.AckSeq)
+				}
+			}
+		})
+	}
+}
+
+func TestOnlyTheLatestKeepaliveIsAnswered(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	var all []byte
+	for i := range 5 {
+		p := Timestamp{uint32(i), 0}.payload()
+		all = append(all, c.peer.frame(frame.TagKeepalive2, p[:])...)
+	}
+	c.sock.arrive(all)
+	c.settle()
+	frames := c.take()
+	if len(frames) != 1 || frames[0].seg[0][0] != 4 {
+		t.Fatalf("answers: %v", frames)
+	}
+}
+
+func TestManySmallMessagesTakeFewWrites(t *testing.T) {
+	for _, m := range wireModes {
+		t.Run(m.name, func(t *testing.T) {
+			c := newBed(t, nil).connRev(OpenOptions{Lossy: true}, m.rev, m.secure)
+			const n = 1000
+			for i := range n {
+				must(t, c.h.Send(&Message{TID: uint64(i), Front: make([]byte, 64)}))
+			}
+			before := c.c.stats.Writes
+			c.settle()
+			frames := c.take()
+			if writes := c.c.stats.Writes - before; writes > 8 || len(frames) != n {
+				t.Fatalf("%d frames in %d writes", len(frames), writes)
+			}
+			for i, f := range frames {
+				if f.hd.TID != uint64(i) || f.hd.Seq != uint64(i+1) {
+					t.Fatalf("frame %d: tid %d, seq %d", i, f.hd.TID, f.hd.Seq)
+				}
+			}
+		})
+	}
+}
+
+func TestLargePayloadIsGatheredAndSmallPayloadCopied(t *testing.T) {
+	const from = 1000
+	c := newBed(t, func(cfg *Config, _ *fakeDriver) { cfg.CopyBelow = from }).conn(OpenOptions{Lossy: true})
+	c.sock.park = true
+	for _, size := range []int{from - 1, from} {
+		freed := 0
+		m := &Message{Front: payload(1, size), Middle: payload(2, size), Data: payload(3, size), Free: func(*Message) { freed++ }}
+		must(t, c.h.Send(m))
+		c.settle()
+		v := c.sock.inFlight
+		before := v.AppendTo(nil)
+		m.Front[5]++
+		m.Middle[5]++
+		m.Data[5]++
+		changed := 0
+		for i, b := range v.AppendTo(nil) {
+			if b != before[i] {
+				changed++
+			}
+		}
+		gathered := size >= from
+		if want := map[bool]int{false: 0, true: 3}[gathered]; changed != want {
+			t.Errorf("%d bytes: %d segments are the caller's memory, want %d", size, changed, want)
+		}
+		if freed != map[bool]int{false: 1, true: 0}[gathered] {
+			t.Errorf("%d bytes: freed %d times while the write is in flight", size, freed)
+		}
+		c.sock.finish(0)
+		c.settle()
+		if freed != 1 {
+			t.Errorf("%d bytes: freed %d times after the write", size, freed)
+		}
+	}
+}
+
+func TestALosslessSessionKeepsWhatIsNotAcknowledged(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	freed := make([]int, 6)
+	for i := 1; i <= 5; i++ {
+		must(t, c.h.Send(&Message{Data: make([]byte, i*1500), Free: func(*Message) { freed[i]++ }}))
+	}
+	c.settle()
+	for _, one := range []struct {
+		ack  uint64
+		want []int
+	}{
+		{0, []int{0, 0, 0, 0, 0, 0}},
+		{2, []int{0, 1, 1, 0, 0, 0}},
+		{1, []int{0, 1, 1, 0, 0, 0}}, // late
+		{4, []int{0, 1, 1, 1, 1, 0}},
+		{999, []int{0, 1, 1, 1, 1, 1}}, // more than was sent
+	} {
+		ack := seqPayload(one.ack)
+		c.sock.arrive(c.peer.frame(frame.TagAck, ack[:]))
+		c.settle()
+		if !slices.Equal(freed, one.want) {
+			t.Fatalf("ack %d: freed %v, want %v", one.ack, freed, one.want)
+		}
+	}
+	if n, size := c.h.QueuedOut(); n != 0 || size != 0 {
+		t.Errorf("%d messages of %d bytes are still charged", n, size)
+	}
+}
+
+func TestAMessageAcknowledgesTooAndBeforeItIsDispatched(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	freed := false
+	must(t, c.h.Send(&Message{Free: func(*Message) { freed = true }}))
+	c.settle()
+	c.own.onMessage = func(*Handler, *Message) {
+		if !freed {
+			t.Error("dispatched before its ack was applied")
+		}
+	}
+	c.sock.arrive(c.peer.message(1, 1, &Message{}))
+	c.settle()
+	if len(c.own.list()) != 1 {
+		t.Fatal("not dispatched")
+	}
+}
+
+func TestAnAckBeforeTheEndOfTheWriteDoesNotFreeItsMemory(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	c.sock.park = true
+	freed := 0
+	must(t, c.h.Send(&Message{Data: make([]byte, 100000), Free: func(*Message) { freed++ }}))
+	c.settle()
+	ack := seqPayload(1)
+	c.sock.arrive(c.peer.frame(frame.TagAck, ack[:]))
+	c.settle()
+	if freed != 0 {
+		t.Fatal("freed while the kernel reads it")
+	}
+	c.sock.finish(0)
+	c.settle()
+	if freed != 1 {
+		t.Fatalf("freed %d times", freed)
+	}
+}
+
+// Whatever becomes of a message that was sent, Free runs exactly once.
+func TestFreeRunsOnceWhateverBecomesOfAMessage(t *testing.T) {
+	ackAll := func(c *conn) {
+		ack := seqPayload(1 << 40)
+		c.sock.arrive(c.peer.frame(frame.TagAck, ack[:]))
+		c.settle()
+	}
+	for _, lossy := range []bool{false, true} {
+		for _, size := range []int{10, 100000} {
+			for _, one := range []struct {
+				name string
+				run  func(c *conn)
+			}{
+				{"sent and acknowledged", func(c *conn) { c.settle(); ackAll(c) }},
+				{"closed before the sweep", func(c *conn) { c.h.Close(nil) }},
+				{"closed after the write", func(c *conn) { c.settle(); c.h.Close(nil) }},
+				{"closed in the write", func(c *conn) { c.sock.park = true; c.settle(); c.h.Close(nil) }},
+				{"reset in the write", func(c *conn) {
+					c.sock.park = true
+					c.settle()
+					c.sock.finish(-int32(unix.ECONNRESET))
+					c.settle()
+					c.h.Close(nil)
+				}},
+				{"written in part", func(c *conn) {
+					c.sock.park = true
+					c.settle()
+					c.sock.finish(5)
+					c.settle()
+					c.h.Close(nil)
+				}},
+				{"full reset of the session", func(c *conn) { c.settle(); c.h.Delay(false, nil); c.h.ResetSession(true) }},
+				{"full reset before the sweep", func(c *conn) { c.h.Delay(false, nil); c.h.ResetSession(true) }},
+				{"acknowledged by a reconnect", func(c *conn) { c.settle(); c.h.Delay(false, nil); c.h.RequeueSentUpTo(5); c.settle(); c.h.Close(nil) }},
+				{"replayed", func(c *conn) {
+					c.settle()
+					c.h.Delay(false, nil)
+					c.h.RequeueSentUpTo(1)
+					c.open(OpenOptions{}, frame.Rev1, false)
+					ackAll(c)
+				}},
+				{"closed before anything", func(c *conn) { c.h.Refuse(); c.h.Close(nil) }},
+				{"plane closed before the sweep", func(c *conn) { c.h.Close(nil); c.bed.close() }},
+				{"plane closed in the write", func(c *conn) {
+					c.sock.park = true
+					c.settle()
+					c.own.onFault = func(uint64, error, Mirror) { c.h.Close(nil) }
+					c.bed.close()
+				}},
+			} {
+				t.Run(fmt.Sprintf("%s lossy=%v %d", one.name, lossy, size), func(t *testing.T) {
+					c := newBed(t, nil).conn(OpenOptions{Lossy: lossy})
+					freed := make([]int, 3)
+					for i := range freed {
+						must(t, c.h.Send(&Message{Data: make([]byte, size), Free: func(*Message) { freed[i]++ }}))
+					}
+					one.run(c)
+					if !c.d.closed {
+						c.settle()
+					}
+					if !slices.Equal(freed, []int{1, 1, 1}) {
+						t.Errorf("freed %v", freed)
+					}
+					if n, size := c.h.QueuedOut(); n != 0 || size != 0 {
+						t.Errorf("%d messages of %d bytes are charged", n, size)
+					}
+					if c.c.pool.inUse != 0 {
+						t.Errorf("%d bytes are lent", c.c.pool.inUse)
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestFramesAreIntactForEverySize(t *testing.T) {
+	for _, m := range wireModes {
+		t.Run(m.name, func(t *testing.T) {
+			c := newBed(t, nil).connRev(OpenOptions{Lossy: true}, m.rev, m.secure)
+			var sizes [][3]int
+			for _, n := range []int{0, 1, 2047, 2048, 2049, slabBytes/2 - 200, slabBytes / 2, slabBytes, slabBytes + 9000, 1 << 20} {
+				sizes = append(sizes, [3]int{n, 0, 0}, [3]int{0, n, 0}, [3]int{0, 0, n}, [3]int{n, 1, n})
+			}
+			list := messagesOf(sizes)
+			for _, msg := range list {
+				must(t, c.h.Send(msg))
+			}
+			c.settle()
+			frames := c.take()
+			if len(frames) != len(list) {
+				t.Fatalf("%d frames for %d messages", len(frames), len(list))
+			}
+			for i, f := range frames {
+				w := list[i]
+				if f.hd.TID != w.TID || !bytes.Equal(f.seg[1], w.Front) || !bytes.Equal(f.seg[2], w.Middle) || !bytes.Equal(f.seg[3], w.Data) {
+					t.Fatalf("message %d differs", i)
+				}
+			}
+		})
+	}
+}
+
+func TestAWriteErrorIsAFaultAndNothingIsLost(t *testing.T) {
+	for _, res := range []int32{-int32(unix.EPIPE), 17} {
+		c := newBed(t, nil).conn(OpenOptions{})
+		c.sock.park = true
+		for i := range 5 {
+			must(t, c.h.Send(&Message{TID: uint64(i), Data: make([]byte, 3000)}))
+		}
+		c.settle()
+		c.sock.finish(res)
+		c.settle()
+		if !errors.Is(c.own.fault(), unix.EPIPE) {
+			t.Fatalf("result %d: fault %v", res, c.own.fault())
+		}
+		if m := c.own.mirrors[0]; !m.Sent || m.Queued {
+			t.Errorf("result %d: mirror %+v", res, m)
+		}
+		c.h.RequeueSentUpTo(0)
+		c.open(OpenOptions{}, frame.Rev1, false)
+		frames := c.take()
+		if len(frames) != 5 || frames[0].hd.Seq != 1 || frames[4].hd.TID != 4 {
+			t.Errorf("result %d: %d frames after the reconnect", res, len(frames))
+		}
+	}
+}
+
+func TestWhileAWriteIsInFlightNothingElseIsWritten(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	c.sock.park = true
+	for i := range 10 {
+		must(t, c.h.Send(&Message{TID: uint64(i)}))
+		c.settle()
+	}
+	if c.sock.writes != 1 {
+		t.Fatalf("%d writes at a time", c.sock.writes)
+	}
+	c.sock.finish(0)
+	c.settle()
+	c.sock.finish(0)
+	c.settle()
+	if got := len(c.take()); got != 10 || c.sock.writes != 2 {
+		t.Errorf("%d messages in %d writes", got, c.sock.writes)
+	}
+}
+
+func TestPrioritiesOvertakeWithinTheQueue(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{Lossy: true})
+	for i, p := range []uint16{0, PriorityLow, PriorityHighest, PriorityDefault, PriorityHigh, PriorityHighest} {
+		must(t, c.h.Send(&Message{TID: uint64(i), Priority: p}))
+	}
+	c.settle()
+	var got []uint64
+	for _, f := range c.take() {
+		got = append(got, f.hd.TID)
+	}
+	if want := []uint64{2, 5, 4, 0, 3, 1}; !slices.Equal(got, want) {
+		t.Errorf("sent %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,139 @@
+package dataplane
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestTimersFireLikeASortedList(t *testing.T) {
+	for seed := range uint64(50) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		var ts timers
+		all := make([]*timer, 40)
+		model := map[int]time.Duration{}
+		fired := -1
+		for i := range all {
+			all[i] = &timer{fire: func(*Core, time.Duration) { fired = i }}
+		}
+		now := time.Duration(0)
+		for step := range 2000 {
+			i := rng.IntN(len(all))
+			switch rng.IntN(4) {
+			case 0, 1:
+				when := now + time.Duration(rng.IntN(100))
+				ts.arm(all[i], when)
+				model[i] = when
+			case 2:
+				ts.stop(all[i])
+				delete(model, i)
+			case 3:
+				now += time.Duration(rng.IntN(20))
+				for {
+					fired = -1
+					ts.expire(nil, now, 1)
+					if fired < 0 {
+						break
+					}
+					when, armed := model[fired]
+					if !armed || when > now {
+						t.Fatalf("seed %d step %d: timer %d fired, armed=%v for %v at %v", seed, step, fired, armed, when, now)
+					}
+					delete(model, fired)
+					for j, w := range model {
+						if w < when {
+							t.Fatalf("seed %d step %d: timer of %v fired before %d of %v", seed, step, when, j, w)
+						}
+					}
+				}
+			}
+			for j := range all {
+				if _, want := model[j]; all[j].armed() != want {
+					t.Fatalf("seed %d step %d: timer %d armed=%v, want %v", seed, step, j, all[j].armed(), want)
+				}
+			}
+			var times []time.Duration
+			for _, w := range model {
+				times = append(times, w)
+			}
+			next, ok := ts.next()
+			if ok != (len(times) > 0) || ok && next != slices.Min(times) {
+				t.Fatalf("seed %d step %d: next deadline %v %v of %v", seed, step, next, ok, times)
+			}
+		}
+	}
+}
+
+func TestExpireIsBoundedAndLeavesTheRestForTheNextTurn(t *testing.T) {
+	var ts timers
+	fired := 0
+	for range 100 {
+		ts.arm(&timer{fire: func(*Core, time.Duration) { fired++ }}, 5)
+	}
+	for _, want := range []int{30, 60, 90, 100, 100} {
+		ts.expire(nil, 5, 30)
+		if fired != want {
+			t.Fatalf("fired %d, want %d", fired, want)
+		}
+	}
+}
+
+func TestATimerThatArmsItselfFiresOncePerDeadline(t *testing.T) {
+	var ts timers
+	fired := 0
+	var tm timer
+	tm.fire = func(_ *Core, now time.Duration) {
+		fired++
+		ts.arm(&tm, now+10)
+	}
+	ts.arm(&tm, 0)
+	for now := time.Duration(0); now < 100; now++ {
+		ts.expire(nil, now, 256)
+	}
+	if fired != 10 {
+		t.Fatalf("fired %d times in 100 ns, want 10", fired)
+	}
+}
+
+func TestATimerMayStopAnotherThatIsDue(t *testing.T) {
+	var ts timers
+	var other timer
+	other.fire = func(*Core, time.Duration) { t.Error("a stopped timer fired") }
+	first := timer{fire: func(*Core, time.Duration) { ts.stop(&other) }}
+	ts.arm(&first, 1)
+	ts.arm(&other, 1)
+	ts.expire(nil, 1, 256)
+	ts.stop(&other) // not armed: nothing happens
+}
+
+func TestTimersDoNotAllocateOnceWarm(t *testing.T) {
+	var ts timers
+	tm := timer{fire: func(*Core, time.Duration) {}}
+	ts.arm(&tm, 1)
+	ts.stop(&tm)
+	if n := testing.AllocsPerRun(100, func() {
+		ts.arm(&tm, 1)
+		ts.arm(&tm, 2)
+		ts.expire(nil, 3, 1)
+	}); n != 0 {
+		t.Fatalf("%v allocations", n)
+	}
+}
+
+func BenchmarkTimers(b *testing.B) {
+	var ts timers
+	rng := rand.New(rand.NewPCG(1, 1))
+	all := make([]timer, 10000)
+	now := time.Duration(0)
+	for i := range all {
+		all[i].fire = func(*Core, time.Duration) {}
+		ts.arm(&all[i], time.Duration(rng.IntN(1_000_000)))
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		now += 100
+		ts.arm(&all[i%len(all)], now+1_000_000)
+		ts.expire(nil, now, timersPerTurn)
+	}
+}
