@@ -1,0 +1,44 @@
+// Package bpf decides in the kernel which core gets a new connection.
+//
+// Every core of a server listens on the same address with a socket of its own
+// (SO_REUSEPORT). Left alone the kernel spreads connections over these
+// listeners by a hash. This package loads an SK_REUSEPORT program that runs
+// once per SYN and picks the listener by rule instead, first match wins:
+//
+//   - table: the peer's address and port, then its address alone, if the
+//     control plane pinned it to a core ([Steering.PinPort], [Steering.Pin]);
+//   - hint: the peer's source port modulo the number of cores, for ports of a
+//     range that peers only use on purpose ([LocalHintRange], [HintPort]);
+//   - CPU: the core of the CPU that took the SYN;
+//   - otherwise the kernel's hash.
+//
+// A rule that names a core without a listener is counted as a miss and the
+// next rule is asked. The program never refuses a connection. [Model.Decide]
+// is the same rule in Go, to explain a decision or to predict one.
+//
+// On Linux 5.14 and later, connections that wait in the accept queue of a
+// listener that closes move to another listener of the group instead of being
+// reset; [Info] says whether this is so.
+//
+// # What it needs
+//
+// Linux 4.19 or later and CAP_BPF (CAP_SYS_ADMIN before 5.8), for [Load] only:
+// the capability may be dropped afterwards on Linux 5.19 and later, and a
+// process that inherits the descriptors ([FromFiles]) never needs it. Load
+// fails with a [*LoadError] that names what is missing and the remedy.
+// A server that cannot load the program works without it, unsteered. No C
+// compiler is needed: the compiled programs are part of the package.
+//
+// # What it never does
+//
+// It owns no socket: it neither opens, closes nor duplicates the listeners
+// that it is given, so a listener closes when its core closes it, and its slot
+// empties by itself. It does not decide which core should own a session.
+//
+// # Goroutine-safety
+//
+// All methods of [Steering] may be called by any goroutine. Changes of slots
+// and policy are serialised within one Steering. Two Steerings over the same
+// maps (a hand-over between processes) share their state in the kernel, but
+// only one of them may change slots and policy at a time.
+package bpf

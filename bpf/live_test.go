@@ -1,0 +1,278 @@
+package bpf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// server is a listener of a group that answers every connection with its name.
+type server struct {
+	net.Listener
+	done chan struct{}
+}
+
+func serve(t testing.TB, addr string, name byte) *server {
+	t.Helper()
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		return errors.Join(c.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+		}), err)
+	}}
+	lc.SetMultipathTCP(false)
+	l, err := lc.Listen(context.Background(), "tcp", addr)
+	must(t, err)
+	s := &server{l, make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Write([]byte{name})
+			c.Close()
+		}
+	}()
+	t.Cleanup(s.stop)
+	return s
+}
+
+// stop closes the listener, with what waits in its queue.
+func (s *server) stop() {
+	s.Close()
+	<-s.done
+}
+
+func (s *server) with(t testing.TB, f func(fd int) error) {
+	t.Helper()
+	raw, err := s.Listener.(*net.TCPListener).SyscallConn()
+	must(t, err)
+	ctlErr := raw.Control(func(fd uintptr) { err = f(int(fd)) })
+	must(t, errors.Join(ctlErr, err))
+}
+
+// clients connect in loops, from several addresses, and count the answers.
+type clients struct {
+	answers [256]atomic.Int64 // by the answering server's name
+	total   atomic.Int64
+	failed  atomic.Int64
+	err     atomic.Value // the first error
+	stopped atomic.Bool
+	wg      sync.WaitGroup
+}
+
+func hammer(t testing.TB, to string, from ...string) *clients {
+	t.Helper()
+	c := &clients{}
+	for _, ip := range from {
+		c.wg.Go(func() {
+			for !c.stopped.Load() {
+				if err := c.ask(to, ip); err != nil {
+					c.failed.Add(1)
+					c.err.CompareAndSwap(nil, err)
+				}
+			}
+		})
+	}
+	t.Cleanup(c.stop)
+	return c
+}
+
+func (c *clients) ask(to, from string) error {
+	d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	conn, err := d.Dial("tcp", to)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(patience))
+	var name [1]byte
+	if _, err := io.ReadFull(conn, name[:]); err != nil {
+		return fmt.Errorf("connected, but: %w", err)
+	}
+	conn.(*net.TCPConn).SetLinger(0) // leaves no port waiting
+	c.answers[name[0]].Add(1)
+	c.total.Add(1)
+	return nil
+}
+
+func (c *clients) stop() {
+	c.stopped.Store(true)
+	c.wg.Wait()
+}
+
+// await returns when n more connections were answered or failed.
+func (c *clients) await(t testing.TB, n int64) {
+	t.Helper()
+	goal := c.total.Load() + n
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for c.total.Load() < goal && c.failed.Load() == 0 {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatal("the clients hang")
+		}
+	}
+}
+
+func (c *clients) check(t testing.TB) {
+	t.Helper()
+	c.stop()
+	t.Logf("%d connections", c.total.Load())
+	if c.failed.Load() != 0 || c.total.Load() == 0 {
+		t.Errorf("%d of %d connections failed, the first: %v", c.failed.Load(), c.total.Load()+c.failed.Load(), c.err.Load())
+	}
+}
+
+func TestCoresComeAndGoUnderLoad(t *testing.T) {
+	const n = 3
+	s := mustLoad(t, Config{MaxCores: n, Policy: DefaultPolicy(n)})
+	needMigration(t, s)
+	var servers [n]*server
+	servers[0] = serve(t, "127.0.0.1:0", 0)
+	addr := servers[0].Addr().String()
+	servers[0].with(t, s.Attach)
+	for core := range servers {
+		if core > 0 {
+			servers[core] = serve(t, addr, byte(core))
+		}
+		servers[core].with(t, func(fd int) error { return s.Add(core, fd) })
+	}
+	pinned := "127.81.6.2"
+	must(t, s.Pin(netip.MustParseAddr(pinned), 1))
+	c := hammer(t, addr, "127.81.6.1", pinned, "127.81.6.3")
+	for round := range 30 {
+		core := round % n
+		switch round % 4 {
+		case 0: // restart: the new listener takes the slot, the old one closes
+			newer := serve(t, addr, byte(core))
+			newer.with(t, func(fd int) error { return s.Add(core, fd) })
+			servers[core].stop()
+			servers[core] = newer
+		case 1: // drain, close, come back
+			must(t, s.Drain(core))
+			servers[core].stop()
+			c.await(t, 20)
+			servers[core] = serve(t, addr, byte(core))
+			servers[core].with(t, func(fd int) error { return s.Add(core, fd) })
+		case 2: // crash: nobody is told
+			servers[core].stop()
+			c.await(t, 20)
+			servers[core] = serve(t, addr, byte(core))
+			servers[core].with(t, func(fd int) error { return s.Add(core, fd) })
+		case 3: // drain only, and back to the slot
+			must(t, s.Drain(core))
+			c.await(t, 20)
+			servers[core].with(t, func(fd int) error { return s.Add(core, fd) })
+		}
+		c.await(t, 20)
+	}
+	c.check(t)
+	counts := snapshot(t, s)
+	if total := counts.Total(); total.Addr.Selected == 0 || total.CPU.Selected == 0 {
+		t.Errorf("rules were not used:\n%v", counts)
+	}
+}
+
+// While the policy changes, each connection is decided by one of the two: none
+// is left to the hash, none goes to a core that neither names.
+func TestPolicySwapsUnderLoad(t *testing.T) {
+	s := mustLoad(t, Config{MaxCores: 4})
+	cpus := s.Info().CPUs
+	everyCPU := func(core int) []int {
+		all := make([]int, cpus)
+		for cpu := range all {
+			all[cpu] = core
+		}
+		return all
+	}
+	var servers [4]*server
+	servers[0] = serve(t, "127.0.0.1:0", 0)
+	addr := servers[0].Addr().String()
+	servers[0].with(t, s.Attach)
+	for core := range servers {
+		if core > 0 {
+			servers[core] = serve(t, addr, byte(core))
+		}
+		servers[core].with(t, func(fd int) error { return s.Add(core, fd) })
+	}
+	first := Policy{Rules: UseCPU, Cores: 2, CPUs: everyCPU(1)}
+	second := Policy{Rules: UseCPU | UseTable, Cores: 3, CPUs: everyCPU(2)}
+	must(t, s.SetPolicy(first))
+	c := hammer(t, addr, "127.81.7.1", "127.81.7.2")
+	c.await(t, 50)
+	for round := range 2000 {
+		if round%2 == 0 {
+			must(t, s.SetPolicy(second))
+		} else {
+			must(t, s.SetPolicy(first))
+		}
+		if round%100 == 0 {
+			c.await(t, 5)
+		}
+	}
+	must(t, s.SetPolicy(second))
+	c.await(t, 50)
+	c.check(t)
+	counts := snapshot(t, s)
+	for core, n := range []bool{false, true, true, false} {
+		if got := c.answers[core].Load() > 0; got != n {
+			t.Errorf("core %d was used: %v, want %v", core, got, n)
+		}
+	}
+	if total := counts.Total(); total.Missed() != 0 || counts.Hash != 0 {
+		t.Errorf("decisions that no policy allows:\n%v", counts)
+	}
+}
+
+func TestWaitingConnectionsMoveOffAClosingListener(t *testing.T) {
+	const n = 20
+	s := mustLoad(t, Config{MaxCores: 2, Policy: Policy{Rules: UseAddr}})
+	needMigration(t, s)
+	g := listen(t, "127.0.0.1", 2)
+	g.steer(t, s)
+	ip := netip.MustParseAddr("127.81.8.1")
+	must(t, s.Pin(ip, 0))
+	var waiting []int
+	for range n {
+		fd := dial(t, netip.AddrPortFrom(ip, 0), g.addr, -1)
+		_, err := unix.Write(fd, []byte("early"))
+		must(t, err)
+		waiting = append(waiting, fd)
+	}
+	g.waiting(t)
+	g.close(t, 0)
+	for range n {
+		if core := g.waiting(t); core != 1 {
+			t.Fatalf("core %d", core)
+		}
+		fd, _, err := unix.Accept(g.fds[1])
+		must(t, err)
+		var data [8]byte
+		if got, err := unix.Read(fd, data[:]); err != nil || string(data[:got]) != "early" {
+			t.Errorf("read %q, %v", data[:got], err)
+		}
+		must(t, unix.Close(fd))
+	}
+	for _, fd := range waiting {
+		must(t, unix.Close(fd))
+	}
+	if c := snapshot(t, s); c.Cores[0].Addr.Selected != n || c.Cores[0].Addr.Missed != n || c.HashMigrated != n {
+		t.Errorf("counters\n%v", c)
+	}
+}

@@ -1,0 +1,346 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// reach connects from any port of ip and returns the core that got it.
+func reach(t testing.TB, g *group, ip string) int {
+	t.Helper()
+	fd := dial(t, netip.AddrPortFrom(netip.MustParseAddr(ip), 0), g.addr, -1)
+	core := g.accept(t)
+	must(t, unix.Close(fd))
+	return core
+}
+
+func wantCores(t testing.TB, s *Steering, want ...int) {
+	t.Helper()
+	if got, err := s.Cores(); err != nil || !slices.Equal(got, want) {
+		t.Errorf("cores %v, %v, want %v", got, err, want)
+	}
+}
+
+func TestClosedListenerLeavesItsSlot(t *testing.T) {
+	s := mustLoad(t, Config{MaxCores: 3})
+	g := listen(t, "127.0.0.1", 3)
+	g.steer(t, s)
+	wantCores(t, s, 0, 1, 2)
+	g.close(t, 1)
+	wantCores(t, s, 0, 2)
+}
+
+func TestAddReplacesTheListenerInTheSlot(t *testing.T) {
+	s := mustLoad(t, Config{MaxCores: 2, Policy: Policy{Rules: UseAddr}})
+	g := listen(t, "127.0.0.1", 2)
+	g.steer(t, s)
+	peer := "127.81.4.1"
+	must(t, s.Pin(netip.MustParseAddr(peer), 1))
+	newer := g.grow(t)
+	must(t, s.Add(1, newer))
+	if got := reach(t, g, peer); got != 2 {
+		t.Errorf("listener %d has the connection, want the new one", got)
+	}
+	must(t, s.Add(1, newer)) // again
+	wantCores(t, s, 0, 1)
+}
+
+func TestCPUsComeBackWithTheirCore(t *testing.T) {
+	a, _ := someCPUs(t)
+	home := make([]int, a+1)
+	home[a] = 1
+	s := mustLoad(t, Config{MaxCores: 2, Policy: Policy{Rules: UseCPU, Cores: 2, CPUs: home}})
+	g := listen(t, "127.0.0.1", 2)
+	g.steer(t, s)
+	try := func(when string, want int) {
+		t.Helper()
+		fd := dial(t, netip.AddrPortFrom(netip.MustParseAddr("127.81.4.5"), 0), g.addr, a)
+		if core := g.accept(t); core != want {
+			t.Errorf("%s: core %d, want %d", when, core, want)
+		}
+		must(t, unix.Close(fd))
+	}
+	try("before", 1)
+	must(t, s.Drain(1))
+	try("drained", 0)
+	must(t, s.Add(1, g.fds[1]))
+	try("added again", 1)
+	if c := snapshot(t, s); c.Hash != 0 || c.Total().Missed() != 0 {
+		t.Errorf("counters\n%v", c)
+	}
+}
+
+func TestOneSocketFitsInOneSlot(t *testing.T) {
+	s := mustLoad(t, Config{MaxCores: 2})
+	g := listen(t, "127.0.0.1", 1)
+	g.steer(t, s)
+	if err := s.Add(1, g.fds[0]); !errors.Is(err, ErrListener) || !errors.Is(err, unix.EBUSY) {
+		t.Errorf("second slot: %v", err)
+	}
+	wantCores(t, s, 0)
+	must(t, s.Drain(0))
+	must(t, s.Drain(0)) // again
+	must(t, s.Add(1, g.fds[0]))
+	wantCores(t, s, 1)
+}
+
+func TestWhatIsNoListenerIsRefused(t *testing.T) {
+	s := mustLoad(t, Config{MaxCores: 2})
+	g := listen(t, "127.0.0.1", 1)
+	unbound := openSocket(t, g.addr.Addr())
+	defer unix.Close(unbound)
+	alone := openSocket(t, g.addr.Addr()) // without SO_REUSEPORT
+	defer unix.Close(alone)
+	must(t, unix.Bind(alone, sockaddr(netip.AddrPortFrom(g.addr.Addr(), 0))))
+	must(t, unix.Listen(alone, 1))
+	local, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	defer unix.Close(local)
+	multipath, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_MPTCP)
+	if err == nil { // else the kernel has none
+		defer unix.Close(multipath)
+		must(t, unix.SetsockoptInt(multipath, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+		must(t, unix.Bind(multipath, sockaddr(netip.AddrPortFrom(g.addr.Addr(), 0))))
+		must(t, unix.Listen(multipath, 1))
+		if err := s.Attach(multipath); !errors.Is(err, ErrListener) {
+			t.Errorf("attach to multipath socket: %v", err)
+		}
+		if err := s.Add(0, multipath); !errors.Is(err, ErrListener) {
+			t.Errorf("add multipath socket: %v", err)
+		}
+	}
+	for name, fd := range map[string]int{"unbound": unbound, "alone": alone, "local": local, "closed": -1} {
+		if err := s.Add(0, fd); !errors.Is(err, ErrListener) {
+			t.Errorf("add %s socket: %v", name, err)
+		}
+		if name == "unbound" {
+			continue // no group yet, which the kernel may accept
+		}
+		if err := s.Attach(fd); !errors.Is(err, ErrListener) {
+			t.Errorf("attach to %s socket: %v", name, err)
+		}
+	}
+	wantCores(t, s)
+	for _, core := range []int{-1, 2} {
+		for i, err := range []error{s.Add(core, g.fds[0]), s.Drain(core), s.Remove(core), s.Pin(g.addr.Addr(), core), s.PinPort(g.addr, core)} {
+			if !errors.Is(err, ErrCore) {
+				t.Errorf("core %d, call %d: %v", core, i, err)
+			}
+		}
+	}
+}
+
+func TestPinsOutliveADrainAndNotARemove(t *testing.T) {
+	s := mustLoad(t, Config{MaxCores: 2})
+	g := listen(t, "127.0.0.1", 2)
+	g.steer(t, s)
+	a, b := netip.MustParseAddr("127.81.5.1"), netip.MustParseAddr("::5")
+	must(t, s.Pin(a, 1))
+	must(t, s.Pin(b, 0))
+	for port := range uint16(200) {
+		must(t, s.PinPort(netip.AddrPortFrom(a, port+1), int(port%2)))
+	}
+	count := func() (on [2]int) {
+		for port := range uint16(200) {
+			if core, ok, err := s.PinnedPort(netip.AddrPortFrom(a, port+1)); err != nil {
+				t.Fatal(err)
+			} else if ok {
+				on[core]++
+			}
+		}
+		return on
+	}
+	must(t, s.Drain(1))
+	if core, ok, err := s.Pinned(a); core != 1 || !ok || err != nil || count() != [2]int{100, 100} {
+		t.Errorf("after drain: %d %v %v, %v", core, ok, err, count())
+	}
+	must(t, s.Remove(1))
+	if _, ok, err := s.Pinned(a); ok || err != nil || count() != [2]int{100, 0} {
+		t.Errorf("after remove: %v %v, %v", ok, err, count())
+	}
+	if core, ok, err := s.Pinned(b); core != 0 || !ok || err != nil {
+		t.Errorf("other core's pin: %d %v %v", core, ok, err)
+	}
+}
+
+func TestPinsAreOneForIPv4AndMapped(t *testing.T) {
+	s := mustLoad(t, Config{MaxCores: 4})
+	v4, mapped := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("::ffff:192.0.2.1")
+	zone, bare := netip.MustParseAddr("fe80::1%eth0"), netip.MustParseAddr("fe80::1")
+	must(t, s.Pin(v4, 1))
+	must(t, s.Pin(zone, 2))
+	must(t, s.PinPort(netip.AddrPortFrom(mapped, 7), 3))
+	for _, c := range []struct {
+		addr netip.Addr
+		want int
+	}{{mapped, 1}, {bare, 2}} {
+		if core, ok, err := s.Pinned(c.addr); core != c.want || !ok || err != nil {
+			t.Errorf("%v: %d %v %v", c.addr, core, ok, err)
+		}
+	}
+	if core, ok, err := s.PinnedPort(netip.AddrPortFrom(v4, 7)); core != 3 || !ok || err != nil {
+		t.Errorf("port: %d %v %v", core, ok, err)
+	}
+	must(t, s.Unpin(mapped))
+	must(t, s.Unpin(mapped)) // again
+	must(t, s.UnpinPort(netip.AddrPortFrom(v4, 7)))
+	if _, ok, err := s.Pinned(v4); ok || err != nil {
+		t.Errorf("still pinned: %v", err)
+	}
+	if _, ok, err := s.PinnedPort(netip.AddrPortFrom(mapped, 7)); ok || err != nil {
+		t.Errorf("port still pinned: %v", err)
+	}
+	for _, bad := range []netip.AddrPort{{}, netip.MustParseAddrPort("0.0.0.0:1"), netip.MustParseAddrPort("[::]:1"), netip.MustParseAddrPort("224.0.0.1:1"), netip.AddrPortFrom(v4, 0)} {
+		_, _, err := s.PinnedPort(bad)
+		for i, err := range []error{s.PinPort(bad, 0), s.UnpinPort(bad), err} {
+			if !errors.Is(err, ErrAddr) {
+				t.Errorf("%v, call %d: %v", bad, i, err)
+			}
+		}
+	}
+	if err := s.Pin(netip.Addr{}, 0); !errors.Is(err, ErrAddr) {
+		t.Error(err)
+	}
+}
+
+func TestTableIsBounded(t *testing.T) {
+	const size = 512
+	s := mustLoad(t, Config{MaxCores: 1, TableSize: size})
+	last := netip.Addr{}
+	for i := range 3 * size {
+		last = netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
+		must(t, s.Pin(last, 0))
+	}
+	n := 0
+	for i := range 3 * size {
+		if _, ok, err := s.Pinned(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})); err != nil {
+			t.Fatal(err)
+		} else if ok {
+			n++
+		}
+	}
+	if n == 0 || n > size {
+		t.Errorf("%d entries, table of %d", n, size)
+	}
+	if _, ok, _ := s.Pinned(last); !ok {
+		t.Error("the newest entry is gone")
+	}
+}
+
+func TestDetachLeavesTheGroupToTheHash(t *testing.T) {
+	s := mustLoad(t, Config{MaxCores: 2, Policy: Policy{Rules: UseAddr}})
+	g := listen(t, "127.0.0.1", 2)
+	must(t, s.Detach(g.fds[0])) // nothing attached
+	g.steer(t, s)
+	peer := "127.81.4.2"
+	must(t, s.Pin(netip.MustParseAddr(peer), 1))
+	for range 8 {
+		if core := reach(t, g, peer); core != 1 {
+			t.Fatalf("core %d", core)
+		}
+	}
+	before := snapshot(t, s)
+	must(t, s.Detach(g.fds[1]))
+	var got [2]int
+	for range 64 {
+		got[reach(t, g, peer)]++
+	}
+	if got[0] == 0 || got[1] == 0 {
+		t.Errorf("still one-sided: %v", got)
+	}
+	if after := snapshot(t, s); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("the program still ran:\n%v", after)
+	}
+	wantCores(t, s, 0, 1)
+}
+
+func TestReplaceMovesTheGroup(t *testing.T) {
+	peer := "127.81.4.3"
+	old := mustLoad(t, Config{MaxCores: 2, Policy: Policy{Rules: UseAddr}})
+	g := listen(t, "127.0.0.1", 2)
+	g.steer(t, old)
+	must(t, old.Pin(netip.MustParseAddr(peer), 0))
+	wider := mustLoad(t, Config{MaxCores: 3, Policy: Policy{Rules: UseAddr}})
+	must(t, wider.Pin(netip.MustParseAddr(peer), 1))
+	must(t, wider.Replace(old, map[int]int{0: g.fds[0], 1: g.fds[1]}))
+	wantCores(t, wider, 0, 1)
+	wantCores(t, old)
+	must(t, old.Close())
+	if core := reach(t, g, peer); core != 1 {
+		t.Errorf("core %d", core)
+	}
+}
+
+func TestFailedReplaceUndoesItself(t *testing.T) {
+	peer := "127.81.4.4"
+	old := mustLoad(t, Config{MaxCores: 3, Policy: Policy{Rules: UseAddr}})
+	g := listen(t, "127.0.0.1", 3)
+	g.steer(t, old)
+	must(t, old.Pin(netip.MustParseAddr(peer), 1))
+	narrow := mustLoad(t, Config{MaxCores: 2, Policy: Policy{Rules: UseAddr}})
+	if err := narrow.Replace(old, map[int]int{0: g.fds[0], 1: g.fds[1], 2: g.fds[2]}); !errors.Is(err, ErrCore) {
+		t.Fatal(err)
+	}
+	wantCores(t, narrow)
+	wantCores(t, old, 0, 1, 2)
+	if core := reach(t, g, peer); core != 1 {
+		t.Errorf("core %d", core)
+	}
+	if err := narrow.Replace(old, nil); !errors.Is(err, ErrListener) {
+		t.Error(err)
+	}
+}
+
+func TestPolicyIsReadBack(t *testing.T) {
+	s := mustLoad(t, Config{MaxCores: 4})
+	_, b := someCPUs(t)
+	all := make([]int, s.Info().CPUs)
+	all[b] = 2
+	for _, p := range []Policy{
+		{}, DefaultPolicy(4),
+		{Rules: UseHint, Cores: 3, Hint: PortRange{61000, 61100}},
+		{Rules: UseCPU, Cores: 3, CPUs: all},
+	} {
+		must(t, s.SetPolicy(p))
+		if got, err := s.Policy(); err != nil || !equalPolicy(got, p) {
+			t.Errorf("%+v came back as %+v, %v", p, got, err)
+		}
+	}
+	before, _ := s.Policy()
+	if err := s.SetPolicy(Policy{Rules: UseCPU, Cores: 5}); !errors.Is(err, ErrPolicy) {
+		t.Error(err)
+	}
+	if got, _ := s.Policy(); !equalPolicy(got, before) {
+		t.Errorf("a refused policy changed it: %+v", got)
+	}
+}
+
+func TestCountersHaveATextForm(t *testing.T) {
+	c := Counters{
+		Cores: []CoreCounters{
+			{AddrPort: RuleCounters{1, 2}, CPU: RuleCounters{Selected: 7}, Migrated: 1},
+			{},
+			{Hint: RuleCounters{3, 0}, Addr: RuleCounters{0, 4}},
+		},
+		NoCore: CoreCounters{CPU: RuleCounters{0, 5}},
+		Hash:   9, HashMigrated: 6,
+	}
+	want := "" +
+		"  core  table_addrport  table_addr  hint  cpu  migrated\n" +
+		"     0             1/2           0     0    7         1\n" +
+		"     2               0         0/4     3    0         0\n" +
+		"  none               0           0     0  0/5         0\n" +
+		"   all             1/2         0/4     3  7/5         1\n" +
+		"hash: 9, migrated 6\n"
+	if got := c.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if total := c.Total(); total.Selected() != 11 || total.Missed() != 11 {
+		t.Errorf("%+v", total)
+	}
+}
