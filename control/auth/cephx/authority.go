@@ -1,0 +1,254 @@
+package cephx
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// Life of tickets and of the secrets that they are made with, as the reference has it.
+const (
+	DefaultAuthTTL    = 72 * time.Hour
+	DefaultServiceTTL = time.Hour
+)
+
+// firstGlobalID is where the built-in allocator begins, as real monitors do; smaller
+// numbers look like those of daemons in a log.
+const firstGlobalID = 4096
+
+// AuthorityConfig says what an [Authority] knows.
+type AuthorityConfig struct {
+	// Entities are the entities and their keys; the entity "mon." has the key that the
+	// monitors share.
+	Entities EntitySource
+	// AuthTTL is the life of auth tickets; 0 means [DefaultAuthTTL].
+	AuthTTL time.Duration
+	// ServiceTTL is the life of service tickets; 0 means [DefaultServiceTTL].
+	ServiceTTL time.Duration
+	// AllowInsecureReclaim lets old connectors (authenticate of version 1 or 2) keep a
+	// global id without showing a ticket for it. Anybody with any key can then take over
+	// the id of another entity; leave it off.
+	AllowInsecureReclaim bool
+	// NextGlobalID returns a number other than 0 that was never returned before. It must
+	// be safe for concurrent use. Nil means a counter that begins at 4096, which is right
+	// as long as there is a single authority and its secrets do not outlive it.
+	NextGlobalID func() (uint64, error)
+	// Now is the clock; nil means [time.Now].
+	Now func() time.Time
+	// Rand is the source of keys and challenges; nil means [crypto/rand]. It must be safe
+	// for concurrent use.
+	Rand io.Reader
+}
+
+// Authority is the monitors' part of cephx: it proves entities, gives out tickets, and
+// makes and rotates the secrets of the services. It is safe for concurrent use. It is a
+// [SecretSource].
+type Authority struct {
+	entities EntitySource
+	authTTL  time.Duration
+	ttl      time.Duration
+	insecure bool
+	nextID   func() (uint64, error)
+	now      func() time.Time
+	rand     io.Reader
+	// nobody is the key that the proof of an unknown entity is compared with, so that it
+	// takes as long as that of a known one.
+	nobody Key
+
+	mu      sync.Mutex
+	secrets map[Service]*RotatingSecrets
+	counter uint64
+}
+
+// NewAuthority returns an authority with fresh service secrets.
+func NewAuthority(cfg AuthorityConfig) (*Authority, error) {
+	switch {
+	case cfg.Entities == nil:
+		return nil, fmt.Errorf("%w: entities are missing", ErrConfig)
+	case cfg.AuthTTL < 0 || cfg.ServiceTTL < 0 || cfg.AuthTTL > maxTTL || cfg.ServiceTTL > maxTTL:
+		return nil, fmt.Errorf("%w: life of tickets must be from 0 to %v", ErrConfig, maxTTL)
+	}
+	a := &Authority{
+		entities: cfg.Entities, authTTL: cfg.AuthTTL, ttl: cfg.ServiceTTL,
+		insecure: cfg.AllowInsecureReclaim, nextID: cfg.NextGlobalID, now: wallClock(cfg.Now), rand: cfg.Rand,
+		secrets: make(map[Service]*RotatingSecrets), counter: firstGlobalID,
+	}
+	if a.authTTL == 0 {
+		a.authTTL = DefaultAuthTTL
+	}
+	if a.ttl == 0 {
+		a.ttl = DefaultServiceTTL
+	}
+	if a.nextID == nil {
+		a.nextID = a.countID
+	}
+	var err error
+	if a.nobody, err = NewKey(a.rand, a.now()); err != nil {
+		return nil, err
+	}
+	return a, a.Rotate()
+}
+
+// maxTTL is what the wire can carry three times over until 2106.
+const maxTTL = 10 * 365 * 24 * time.Hour
+
+func (a *Authority) countID() (uint64, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.counter++
+	return a.counter, nil
+}
+
+// Rotate makes the service secrets that are due. Every use of the authority does it too,
+// so that calling it is never necessary.
+func (a *Authority) Rotate() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.rotate(a.now())
+}
+
+func (a *Authority) rotate(now time.Time) error {
+	if a.nobody.IsZero() {
+		return ErrNoKey // wiped
+	}
+	for _, s := range append(ticketServices[:len(ticketServices):len(ticketServices)], ServiceAuth) {
+		r := a.secrets[s]
+		if r == nil {
+			r = new(RotatingSecrets)
+			a.secrets[s] = r
+		}
+		if _, err := r.Rotate(now, a.lifetime(s), a.rand); err != nil {
+			return fmt.Errorf("rotate secrets of %v: %w", s, err)
+		}
+	}
+	return nil
+}
+
+func (a *Authority) lifetime(s Service) time.Duration {
+	if s == ServiceAuth {
+		return a.authTTL
+	}
+	return a.ttl
+}
+
+// Secret implements [SecretSource]. The id of all ones, with the service mon, is the key
+// of "mon.".
+func (a *Authority) Secret(s Service, id uint64) (Key, bool) {
+	if id == monSecretID {
+		if s != ServiceMon {
+			return Key{}, false
+		}
+		e, ok := a.entities.Lookup(wire.EntityName{Type: wire.Mon})
+		return e.Key.Clone(), ok && !e.Key.IsZero()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.rotate(a.now()) != nil || a.secrets[s] == nil {
+		return Key{}, false
+	}
+	k, ok := a.secrets[s].Key(id)
+	return k.Clone(), ok
+}
+
+// Rotating returns a copy of the secrets of a service.
+func (a *Authority) Rotating(s Service) (RotatingSecrets, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.rotate(a.now()); err != nil {
+		return RotatingSecrets{}, err
+	}
+	if a.secrets[s] == nil {
+		return RotatingSecrets{}, fmt.Errorf("%w: no such service: %v", ErrConfig, s)
+	}
+	return a.secrets[s].Clone(), nil
+}
+
+// RestoreSecrets replaces the secrets of a service with a copy of others, such as those
+// that another monitor made.
+func (a *Authority) RestoreSecrets(s Service, secrets RotatingSecrets) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	old := a.secrets[s]
+	if old == nil {
+		return fmt.Errorf("%w: no such service: %v", ErrConfig, s)
+	}
+	c := secrets.Clone()
+	old.Wipe()
+	a.secrets[s] = &c
+	return a.rotate(a.now())
+}
+
+// issueFor makes a ticket for service s and its grant, with the entity's capabilities.
+func (a *Authority) issueFor(s Service, name wire.EntityName, globalID uint64) (ticket, grant, error) {
+	p := issueParams{name: name, globalID: globalID, now: a.now(), ttl: a.lifetime(s), rand: a.rand}
+	if s != ServiceMon && s != ServiceAuth {
+		e, _ := a.entities.Lookup(name)
+		p.caps = encodeCaps(e.Caps[wire.EntityType(s).String()])
+	}
+	a.mu.Lock()
+	if err := a.rotate(p.now); err != nil {
+		a.mu.Unlock()
+		return ticket{}, grant{}, err
+	}
+	r := a.secrets[s]
+	if r == nil {
+		a.mu.Unlock()
+		return ticket{}, grant{}, fmt.Errorf("%w: no such service: %v", ErrConfig, s)
+	}
+	secret, limit, _ := r.issuing(p.now)
+	p.secretID, p.secret = secret.id, secret.key.Clone()
+	a.mu.Unlock()
+	defer p.secret.Wipe()
+	p.ttl = min(p.ttl, limit.Sub(p.now))
+	return issue(p)
+}
+
+// issueParams is everything that a ticket is made from.
+type issueParams struct {
+	secretID uint64
+	secret   Key
+	name     wire.EntityName
+	globalID uint64
+	caps     []byte
+	now      time.Time
+	ttl      time.Duration
+	rand     io.Reader
+}
+
+func issue(p issueParams) (ticket, grant, error) {
+	session, err := NewKey(p.rand, p.now)
+	if err != nil {
+		return ticket{}, grant{}, err
+	}
+	t, err := sealTicket(p.secretID, p.secret, &ticketContent{
+		name: p.name, globalID: p.globalID, created: p.now, expires: p.now.Add(p.ttl),
+		caps: p.caps, sessionKey: session,
+	})
+	if err != nil {
+		session.Wipe()
+		return ticket{}, grant{}, err
+	}
+	return t, grant{session, p.ttl}, nil
+}
+
+// Wipe overwrites the secrets of the services. The authority cannot be used any more. It
+// must not run beside other methods. The keys of the entities belong to their source.
+func (a *Authority) Wipe() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.secrets {
+		s.Wipe()
+	}
+	clear(a.secrets)
+	a.nobody.Wipe()
+}
+
+// String shows nothing but the type.
+func (a *Authority) String() string { return "cephx authority" }
+
+// LogValue implements [slog.LogValuer] with what String returns.
+func (a *Authority) LogValue() slog.Value { return slog.StringValue(a.String()) }

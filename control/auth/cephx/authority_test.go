@@ -1,0 +1,329 @@
+package cephx
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+func TestRotationSchedule(t *testing.T) {
+	var s RotatingSecrets
+	ttl := time.Hour
+	rotate := func(at time.Duration, want bool) {
+		t.Helper()
+		changed, err := s.Rotate(t0.Add(at), ttl, seeded(1))
+		must(t, err)
+		if changed != want {
+			t.Errorf("at %v: changed %v", at, changed)
+		}
+	}
+	expect := func(first uint64, expires ...time.Duration) {
+		t.Helper()
+		var ids []uint64
+		for i, d := range expires {
+			ids = append(ids, first+uint64(i))
+			if got := s.list[i].expires; !got.Equal(t0.Add(d)) {
+				t.Errorf("secret %d expires after %v, want %v", s.list[i].id, got.Sub(t0), d)
+			}
+		}
+		if !slices.Equal(s.IDs(), ids) {
+			t.Errorf("ids %v, want %v", s.IDs(), ids)
+		}
+	}
+	rotate(0, true)
+	expect(1, ttl, 2*ttl, 3*ttl)
+	if e, _, ok := s.issuing(t0); !ok || e.id != 2 {
+		t.Errorf("tickets are made with secret %d", e.id)
+	}
+	rotate(2*ttl-1, false)
+	if e, limit, _ := s.issuing(t0.Add(2*ttl + 1)); e.id != 3 || !limit.Equal(t0.Add(3*ttl)) {
+		t.Errorf("after the current one expired: %d until %v", e.id, limit)
+	}
+	rotate(2*ttl, true)
+	expect(2, 2*ttl, 3*ttl, 4*ttl)
+	// After a long sleep the secrets are all new or useless.
+	rotate(100*ttl, true)
+	expect(4, 4*ttl, 102*ttl, 103*ttl)
+	if e, _, _ := s.issuing(t0.Add(100 * ttl)); e.id != 5 {
+		t.Errorf("after the sleep: %d", e.id)
+	}
+}
+
+func TestTicketsOfPreviousCurrentAndNextSecretAreAccepted(t *testing.T) {
+	c := newCluster(t)
+	c.osd.cfg.TicketGrace = -1
+	cl := c.client(admin)
+	c.login(cl)
+	accepted := func() error {
+		held := cl.tickets[ServiceOSD]
+		a, err := newAuthorizer(authorizerHead{cl.globalID, ServiceOSD, held.ticket}, held.sessionKey.Clone(), c.rand)
+		must(t, err)
+		p, err := a.First()
+		must(t, err)
+		_, _, err = c.osd.NewVerifier().Handle(p, 0)
+		return err
+	}
+	// The ticket was made with secret 2 of 1, 2, 3.
+	must(t, accepted())
+	c.clock.add(2 * DefaultServiceTTL) // 2, 3, 4
+	must(t, accepted())
+	c.clock.add(DefaultServiceTTL) // 3, 4, 5
+	if err := accepted(); !errors.Is(err, ErrUnknownSecret) {
+		t.Errorf("older than the previous secret: %v", err)
+	}
+
+	// A daemon that has not fetched the newest secrets yet still takes tickets of its next.
+	c = newCluster(t)
+	store := NewSecretStore(ServiceOSD)
+	secrets, err := c.authority.Rotating(ServiceOSD)
+	must(t, err)
+	store.Update(secrets)
+	c.osd.cfg.Secrets = store
+	c.clock.add(2 * DefaultServiceTTL) // the authority has 2, 3, 4 and uses 3; the store has 1, 2, 3
+	cl = c.client(admin)
+	c.login(cl)
+	if id := cl.tickets[ServiceOSD].ticket.secretID; id != 3 {
+		t.Fatalf("ticket made with %d", id)
+	}
+	must(t, accepted())
+	if !store.NeedRefresh(c.clock.Now()) {
+		t.Error("the store does not want new secrets")
+	}
+	c.clock.add(DefaultServiceTTL)
+	c.login(cl) // made with 4
+	if err := accepted(); !errors.Is(err, ErrUnknownSecret) {
+		t.Errorf("newer than the store: %v", err)
+	}
+}
+
+func TestTicketsDoNotOutliveTheNewestSecret(t *testing.T) {
+	c := newCluster(t)
+	var s RotatingSecrets
+	_, err := s.Rotate(t0, 10*time.Minute, c.rand)
+	must(t, err)
+	must(t, c.authority.RestoreSecrets(ServiceOSD, s))
+	tk, g, err := c.authority.issueFor(ServiceOSD, admin, 1)
+	must(t, err)
+	if g.validity != 30*time.Minute || tk.secretID != 2 {
+		t.Errorf("lives %v under secret %d", g.validity, tk.secretID)
+	}
+}
+
+func TestDaemonFetchesRotatingSecrets(t *testing.T) {
+	c := newCluster(t)
+	daemon := c.client(osd0)
+	c.login(daemon)
+	store := NewSecretStore(ServiceOSD)
+	if !store.NeedRefresh(t0) {
+		t.Error("an empty store needs nothing")
+	}
+	reply, err := c.session().Handle(daemon.RotatingRequest())
+	must(t, err)
+	secrets, err := daemon.HandleRotatingReply(reply)
+	must(t, err)
+	store.Update(secrets)
+	if store.NeedRefresh(t0) {
+		t.Error("a fresh store needs a refresh")
+	}
+	c.osd.cfg.Secrets = store
+	cl := c.client(admin)
+	c.login(cl)
+	_, _, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{})
+	must(t, errors.Join(cerr, serr))
+	if _, ok := store.Secret(ServiceMgr, 2); ok {
+		t.Error("secrets for another service")
+	}
+
+	if _, err := c.session().Handle(cl.RotatingRequest()); !errors.Is(err, ErrForeignTicket) {
+		t.Errorf("a client got rotating secrets: %v", err)
+	}
+	if _, err := cl.HandleRotatingReply(reply); !errors.Is(err, ErrWrongKey) {
+		t.Errorf("another entity opened them: %v", err)
+	}
+}
+
+func TestGlobalIDIsKeptWithTheOldTicket(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	first, _ := c.login(cl)
+	osd := cl.tickets[ServiceOSD]
+	second, sres := c.login(cl)
+	if first.GlobalID != second.GlobalID || sres.GlobalID != first.GlobalID {
+		t.Errorf("id %d became %d", first.GlobalID, second.GlobalID)
+	}
+	if cl.tickets[ServiceOSD] == osd {
+		t.Error("tickets were not renewed")
+	}
+	// The old ticket may be past its time as long as its secret exists.
+	c.clock.add(DefaultAuthTTL + time.Minute)
+	third, _ := c.login(cl)
+	if third.GlobalID != first.GlobalID {
+		t.Errorf("id %d became %d", first.GlobalID, third.GlobalID)
+	}
+}
+
+func TestClientTakesANewIDWhenTheOldOneIsRefused(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	first, _ := c.login(cl)
+	c.clock.add(10 * DefaultAuthTTL) // the secret of the ticket is gone
+	second, _ := c.login(cl)
+	if first.GlobalID == second.GlobalID || cl.GlobalID() != second.GlobalID {
+		t.Errorf("id %d then %d", first.GlobalID, second.GlobalID)
+	}
+	if due := cl.NeedRenew(c.clock.Now()); due != 0 {
+		t.Errorf("due: %v", due)
+	}
+}
+
+// claim runs a login with a claimed global id and a chosen request.
+func (c *cluster) claim(id uint64, name wire.EntityName, version uint8, old ticket) (*Session, error) {
+	c.t.Helper()
+	e, ok := c.ring.Lookup(name)
+	if !ok {
+		c.t.Fatal("no such entity")
+	}
+	s := c.authority.NewSession()
+	p, err := s.start(name, id)
+	must(c.t, err)
+	challenge, err := decodeServerChallenge(p)
+	must(c.t, err)
+	proof, err := e.Key.proof(challenge, 77)
+	must(c.t, err)
+	a := authenticate{version, 77, proof, old, ServiceAuth}
+	_, err = s.Handle(a.appendTo(le.AppendUint16(nil, opAuthSessionKey)))
+	return s, err
+}
+
+func TestGlobalIDIsNotGivenToAnybodyElse(t *testing.T) {
+	c := newCluster(t)
+	cl, other := c.client(admin), c.client(wire.EntityName{Type: wire.Client, ID: "other"})
+	c.login(cl)
+	c.login(other)
+	mine, theirs := cl.tickets[ServiceAuth].ticket, other.tickets[ServiceAuth].ticket
+	altered := ticket{mine.secretID, slices.Clone(mine.blob)}
+	altered.blob[20] ^= 1
+	for name, tc := range map[string]struct {
+		id      uint64
+		as      wire.EntityName
+		version uint8
+		old     ticket
+		want    error
+	}{
+		"own ticket":                    {cl.globalID, admin, 3, mine, nil},
+		"no ticket":                     {cl.globalID, admin, 3, ticket{}, ErrReclaim},
+		"no ticket, version 1":          {cl.globalID, admin, 1, ticket{}, ErrReclaim},
+		"no ticket, version 2":          {cl.globalID, admin, 2, ticket{}, ErrReclaim},
+		"id of another":                 {cl.globalID, other.name, 3, theirs, ErrReclaim},
+		"id and ticket of another":      {cl.globalID, other.name, 3, mine, ErrReclaim},
+		"altered ticket":                {cl.globalID, admin, 3, altered, ErrReclaim},
+		"ticket of an unknown secret":   {cl.globalID, admin, 3, ticket{9, mine.blob}, ErrUnknownSecret},
+		"ticket under the key of mon.":  {cl.globalID, admin, 3, ticket{monSecretID, mine.blob}, ErrUnknownSecret},
+		"service ticket":                {cl.globalID, admin, 3, cl.tickets[ServiceOSD].ticket, ErrReclaim},
+		"id that was never given":       {1 << 40, admin, 3, ticket{}, ErrReclaim},
+		"new id":                        {0, admin, 3, ticket{}, nil},
+		"new id, version 1":             {0, admin, 1, ticket{}, nil},
+		"new id with ticket":            {0, admin, 3, mine, &auth.Refused{Errno: auth.EINVAL}},
+		"new id with ticket, version 2": {0, admin, 2, mine, nil},
+	} {
+		s, err := c.claim(tc.id, tc.as, tc.version, tc.old)
+		if !errors.Is(err, tc.want) || tc.want == nil && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if s.LoggedIn() != (tc.want == nil) {
+			t.Errorf("%s: logged in %v", name, s.LoggedIn())
+		}
+	}
+
+	c = newCluster(t, func(cfg *AuthorityConfig) { cfg.AllowInsecureReclaim = true })
+	if _, err := c.claim(5000, admin, 1, ticket{}); err != nil {
+		t.Errorf("insecure reclaim when allowed: %v", err)
+	}
+	if _, err := c.claim(5000, admin, 3, ticket{}); !errors.Is(err, ErrReclaim) {
+		t.Errorf("insecure reclaim with version 3: %v", err)
+	}
+}
+
+func TestSessionRefusesRequestsBeforeTheLogin(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	c.login(cl)
+	delete(cl.tickets, ServiceOSD)
+	p, err := cl.RenewRequest()
+	must(t, err)
+	s := c.authority.NewSession()
+	for _, payload := range [][]byte{p, {0, 4}, {0, 1}, {0, 2}, {0}, nil} {
+		if _, err := s.Handle(payload); err == nil {
+			t.Errorf("%x accepted", payload)
+		}
+	}
+	if _, err := c.session().Handle(le.AppendUint16(nil, 0x0800)); auth.Errno(err) != auth.EINVAL {
+		t.Errorf("unknown request: %v", err)
+	}
+	// With the session of another entity the ticket is of no use.
+	other := c.client(wire.EntityName{Type: wire.Client, ID: "other"})
+	c.login(other)
+	if _, err := c.session().Handle(p); !errors.Is(err, ErrForeignTicket) {
+		t.Errorf("ticket of another: %v", err)
+	}
+}
+
+func TestMAuthNegotiatesCephxOnly(t *testing.T) {
+	c := newCluster(t)
+	s := c.authority.NewSession()
+	p := wire.AppendU32s([]byte{1}, []uint32{1})
+	p = le.AppendUint64(admin.AppendTo(p), 0)
+	if _, err := s.StartMAuth(p); auth.Errno(err) != auth.EOPNOTSUPP {
+		t.Errorf("only none offered: %v", err)
+	}
+}
+
+func TestSecureLoginMustLeaveRoomForTheSecret(t *testing.T) {
+	c := newCluster(t)
+	s := c.authority.NewSession()
+	p, err := s.start(admin, 0)
+	must(t, err)
+	challenge, err := decodeServerChallenge(p)
+	must(t, err)
+	e, _ := c.ring.Lookup(admin)
+	proof, err := e.Key.proof(challenge, 1)
+	must(t, err)
+	a := authenticate{1, 1, proof, ticket{}, 0}
+	if _, _, _, err := s.HandleLogin(a.appendTo(le.AppendUint16(nil, opAuthSessionKey)), auth.Secure); auth.Errno(err) != auth.EINVAL {
+		t.Error(err)
+	}
+}
+
+func TestConfigErrors(t *testing.T) {
+	c := newCluster(t)
+	k, _ := c.ring.Lookup(admin)
+	for name, err := range map[string]error{
+		"client without name": second(NewClient(ClientConfig{Key: k.Key})),
+		"client without key":  second(NewClient(ClientConfig{Name: admin})),
+		"odd services":        second(NewClient(ClientConfig{Name: admin, Key: k.Key, Services: 0x40})),
+		"no entities":         second(NewAuthority(AuthorityConfig{})),
+		"negative ttl":        second(NewAuthority(AuthorityConfig{Entities: c.ring, AuthTTL: -1})),
+		"no secrets":          second(NewServer(ServerConfig{Own: wire.OSD})),
+		"client as service":   second(NewServer(ServerConfig{Own: wire.Client, Secrets: c.authority})),
+		"osd with authority":  second(NewServer(ServerConfig{Own: wire.OSD, Authority: c.authority})),
+		"no own type":         second(NewServer(ServerConfig{Secrets: c.authority})),
+	} {
+		if !errors.Is(err, ErrConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	broken := ServerConfig{Own: wire.OSD, Secrets: c.authority, Rand: script(), Now: c.clock.Now}
+	s, err := NewServer(broken)
+	must(t, err)
+	cl := c.client(admin)
+	c.login(cl)
+	if _, _, _, serr := connect(cl, wire.Client, s, wire.OSD, wires{}); serr == nil {
+		t.Error("a server without random numbers accepts")
+	}
+}
+
+func second[T any](_ T, err error) error { return err }

@@ -1,0 +1,162 @@
+package cephx
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+)
+
+// Authorizer is the connector's side of one exchange with a service. In protocol version
+// 2 a messenger drives it through [Client.Start]; in version 1 its payloads travel in the
+// connect messages. It belongs to one goroutine. Its steps are First, Answer, Done; each
+// error ends it. Call Wipe when it is over.
+type Authorizer struct {
+	head  authorizerHead
+	key   Key
+	nonce uint64
+	step  authorizerStep
+}
+
+type authorizerStep uint8
+
+const (
+	authorizerNew authorizerStep = iota
+	authorizerSent
+	authorizerAnswered
+	authorizerDone
+)
+
+// newAuthorizer takes over the key.
+func newAuthorizer(head authorizerHead, key Key, rand io.Reader) (*Authorizer, error) {
+	nonce, err := randomU64(rand)
+	if err != nil {
+		key.Wipe()
+		return nil, err
+	}
+	return &Authorizer{head: head, key: key, nonce: nonce}, nil
+}
+
+// First returns the authorizer without an answer to a challenge.
+func (a *Authorizer) First() ([]byte, error) {
+	if a.step != authorizerNew {
+		return nil, fmt.Errorf("authorizer: %w", ErrOutOfOrder)
+	}
+	a.step = authorizerSent
+	return a.payload(authorize{nonce: a.nonce})
+}
+
+// Answer takes the challenge of the service and returns the authorizer that answers it.
+func (a *Authorizer) Answer(challenge []byte) ([]byte, error) {
+	if a.step != authorizerSent {
+		return nil, fmt.Errorf("authorizer: challenge: %w", ErrOutOfOrder)
+	}
+	c, err := openChallenge(a.key, challenge)
+	if err != nil {
+		return nil, err
+	}
+	a.step = authorizerAnswered
+	return a.payload(authorize{nonce: a.nonce, haveChallenge: true, answer: c + 1})
+}
+
+func (a *Authorizer) payload(content authorize) ([]byte, error) {
+	var buf [32]byte
+	plain := content.appendTo(buf[:0])
+	defer clear(buf[:])
+	return a.key.sealPrefixed(a.head.appendTo(nil), plain)
+}
+
+// Done verifies the reply of the service, which proves that the service could open the
+// ticket, and returns the connection secret if there is one; the caller wipes it. A
+// service that does not challenge is accepted, as protocol version 1 has them without
+// the feature CEPHX_V2.
+func (a *Authorizer) Done(reply []byte) (secret []byte, err error) {
+	if a.step != authorizerSent && a.step != authorizerAnswered {
+		return nil, fmt.Errorf("authorizer: reply: %w", ErrOutOfOrder)
+	}
+	got, secret, err := openReply(a.key, reply)
+	if err != nil {
+		clear(secret)
+		return nil, fmt.Errorf("%w: %w", ErrServerProof, err)
+	}
+	if !equalU64(got, a.nonce+1) {
+		clear(secret)
+		return nil, ErrServerProof
+	}
+	a.step = authorizerDone
+	return secret, nil
+}
+
+// SessionKey returns a copy of the ticket's session key.
+func (a *Authorizer) SessionKey() Key { return a.key.Clone() }
+
+// Wipe overwrites the session key of the authorizer. The client keeps its ticket.
+func (a *Authorizer) Wipe() { a.key.Wipe() }
+
+// serviceExchange is an [Authorizer] behind [auth.ClientExchange].
+type serviceExchange struct {
+	c     *Client
+	a     *Authorizer
+	modes []auth.Mode
+}
+
+func (e *serviceExchange) Request(context.Context) (auth.Method, []auth.Mode, []byte, error) {
+	p, err := e.a.First()
+	return auth.Cephx, e.modes, p, err
+}
+
+// BadMethod tries again with the modes that both sides have, if they are fewer. A service that refuses the
+// ticket may have lost the secret that it was made with; the ticket is then renewed
+// before its time.
+func (e *serviceExchange) BadMethod(_ context.Context, m auth.Method, result int32, methods []auth.Method, modes []auth.Mode) error {
+	if m != auth.Cephx {
+		return fmt.Errorf("%w: %v", errWrongMethod, m)
+	}
+	next, err := badMethod(e.modes, result, methods, modes)
+	if err != nil {
+		if result == auth.EACCES {
+			e.c.invalidate(e.a.head.service, e.a.head.ticket)
+		}
+		return err
+	}
+	again, err := e.c.NewAuthorizer(e.a.head.service)
+	if err != nil {
+		return err
+	}
+	e.a.Wipe()
+	e.a, e.modes = again, next
+	return nil
+}
+
+func (e *serviceExchange) ReplyMore(_ context.Context, payload []byte) ([]byte, error) {
+	return e.a.Answer(payload)
+}
+
+func (e *serviceExchange) Done(_ context.Context, _ uint64, mode auth.Mode, payload []byte) (*auth.Result, error) {
+	if err := auth.CheckMode(auth.Cephx, e.modes, mode); err != nil {
+		return nil, err
+	}
+	if e.a.step != authorizerAnswered {
+		return nil, fmt.Errorf("authorizer: done without a challenge: %w", ErrOutOfOrder)
+	}
+	secret, err := e.a.Done(payload)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkSecret(mode, secret); err != nil {
+		clear(secret)
+		return nil, err
+	}
+	if mode != auth.Secure {
+		clear(secret)
+		secret = nil
+	}
+	return &auth.Result{
+		SessionKey: e.a.key.Secret(), ConnectionSecret: secret,
+		GlobalID: e.a.head.globalID, Entity: e.c.name, Mode: mode, Method: auth.Cephx,
+	}, nil
+}
+
+// Wipe implements [auth.Wiper].
+func (e *serviceExchange) Wipe() { e.a.Wipe() }

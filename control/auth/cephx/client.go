@@ -1,0 +1,342 @@
+package cephx
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// ClientConfig says who a [Client] is.
+type ClientConfig struct {
+	// Name is the own entity name. For a monitor, such as mon.a, Key is the key of
+	// "mon.".
+	Name wire.EntityName
+	// Key is the key of the entity. The client keeps a copy.
+	Key Key
+	// Services are those that tickets are wanted for; 0 means [DefaultServices].
+	Services Service
+	// Modes returns the connection modes to offer to a peer of the given type, most
+	// preferred first. It must be safe for concurrent use. Nil means [DefaultModes].
+	Modes func(peer wire.EntityType) []auth.Mode
+	// Authority lets a monitor make tickets for the daemons that it connects to. It is
+	// not used by other entities.
+	Authority *Authority
+	// Now is the clock; nil means [time.Now].
+	Now func() time.Time
+	// Rand is the source of challenges and nonces; nil means [crypto/rand]. It must be
+	// safe for concurrent use.
+	Rand io.Reader
+}
+
+// Client is the connector's side of cephx for one entity: it implements [auth.Client]
+// and keeps the tickets. It is safe for concurrent use.
+type Client struct {
+	name     wire.EntityName
+	key      Key
+	services Service
+	modes    func(wire.EntityType) []auth.Mode
+	issuer   *Authority
+	now      func() time.Time
+	rand     io.Reader
+
+	mu       sync.Mutex
+	globalID uint64
+	tickets  map[Service]*heldTicket
+	// epoch counts the logins that were adopted.
+	epoch uint64
+	// challenge is that of the last login adopted; renewing the auth ticket on the
+	// monitor session answers it again. It is known whenever there are tickets.
+	challenge uint64
+	pending   *pendingRenewal
+	seen      seenKeys
+}
+
+// heldTicket is a ticket of the client, guarded by its mutex. The session key is wiped
+// when the ticket is replaced; exchanges use copies.
+type heldTicket struct {
+	sessionKey Key
+	ticket     ticket
+	expires    time.Time
+	renewAt    time.Time
+}
+
+// NewClient returns a client without tickets. It refuses a configuration without name or
+// key.
+func NewClient(cfg ClientConfig) (*Client, error) {
+	switch {
+	case cfg.Name.Type == 0:
+		return nil, fmt.Errorf("%w: entity name is missing", ErrConfig)
+	case cfg.Key.IsZero():
+		return nil, fmt.Errorf("%w: key of %v: %w", ErrConfig, cfg.Name, ErrNoKey)
+	case cfg.Services&^allServices != 0:
+		return nil, fmt.Errorf("%w: unknown services %v", ErrConfig, cfg.Services)
+	}
+	if cfg.Services == 0 {
+		cfg.Services = DefaultServices
+	}
+	return &Client{
+		name: cfg.Name, key: cfg.Key.Clone(), services: cfg.Services | ServiceAuth,
+		modes: cfg.Modes, issuer: cfg.Authority, now: wallClock(cfg.Now), rand: cfg.Rand,
+		tickets: make(map[Service]*heldTicket),
+	}, nil
+}
+
+// Start implements [auth.Client]. For a monitor it begins a login, for any other peer
+// an authorizer; the latter fails with [ErrNoTicket] if there is no ticket that is still
+// valid.
+func (c *Client) Start(_ context.Context, peer wire.EntityType) (auth.ClientExchange, error) {
+	modes := modesFor(c.modes, c.name.Type, peer)
+	if len(modes) == 0 {
+		return nil, fmt.Errorf("%w: none configured for %v", auth.ErrNoMode, peer)
+	}
+	if peer == wire.Mon && c.name.Type != wire.Mon {
+		return &loginExchange{c: c, login: c.NewLogin(), modes: modes}, nil
+	}
+	a, err := c.NewAuthorizer(Service(peer))
+	if err != nil {
+		return nil, err
+	}
+	return &serviceExchange{c: c, a: a, modes: modes}, nil
+}
+
+// GlobalID returns the number that the monitors gave to this entity; 0 before the first
+// login.
+func (c *Client) GlobalID() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.globalID
+}
+
+// TicketInfo describes a ticket of a [Client] without its secrets.
+type TicketInfo struct {
+	Service  Service
+	SecretID uint64    // of the service secret that it was made with
+	RenewAt  time.Time // from then on [Client.NeedRenew] names it
+	Expires  time.Time // from then on it is not used
+}
+
+// Tickets lists the tickets, sorted by service.
+func (c *Client) Tickets() []TicketInfo {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var list []TicketInfo
+	for s, t := range c.tickets {
+		list = append(list, TicketInfo{s, t.ticket.secretID, t.renewAt, t.expires})
+	}
+	slices.SortFunc(list, func(a, b TicketInfo) int { return int(a.Service) - int(b.Service) })
+	return list
+}
+
+// Wipe overwrites the key and all tickets. The client cannot be used any more. It must
+// not run beside other methods, nor while exchanges of the client run.
+func (c *Client) Wipe() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dropTickets()
+	c.dropPending()
+	c.key.Wipe()
+}
+
+func (c *Client) dropTickets() {
+	for s, t := range c.tickets {
+		t.sessionKey.Wipe()
+		delete(c.tickets, s)
+	}
+}
+
+// adopt takes over what a login that began in the given epoch has brought. If meanwhile
+// another login gave the client another global id, its tickets stay: those of two ids
+// must not be mixed.
+func (c *Client) adopt(epoch, globalID, challenge uint64, got map[Service]*heldTicket) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if epoch != c.epoch && globalID != c.globalID && c.valid(ServiceAuth) != nil {
+		for _, t := range got {
+			t.sessionKey.Wipe()
+		}
+		return
+	}
+	if globalID != c.globalID {
+		c.dropTickets()
+		c.globalID = globalID
+	}
+	c.epoch++
+	c.challenge = challenge
+	c.store(got)
+}
+
+func (c *Client) store(got map[Service]*heldTicket) {
+	for s, t := range got {
+		if old := c.tickets[s]; old != nil {
+			old.sessionKey.Wipe()
+		}
+		c.tickets[s] = t
+	}
+}
+
+// valid returns the ticket for a service unless it is missing or has expired.
+func (c *Client) valid(s Service) *heldTicket {
+	t := c.tickets[s]
+	if t == nil || !c.now().Before(t.expires) {
+		return nil
+	}
+	return t
+}
+
+// openIssued opens the tickets of a reply that are for wanted services.
+func (c *Client) openIssued(list []issued, wanted Service, principal, old Key) (map[Service]*heldTicket, error) {
+	now := c.now()
+	got := make(map[Service]*heldTicket)
+	for i := range list {
+		s := &list[i]
+		if s.service == 0 || !wanted.Has(s.service) || got[s.service] != nil {
+			continue
+		}
+		g, t, err := s.open(principal, old)
+		if err != nil {
+			wipeTickets(got)
+			return nil, err
+		}
+		expires := now.Add(g.validity)
+		got[s.service] = &heldTicket{g.sessionKey, t, expires, expires.Add(-g.validity / 4)}
+	}
+	return got, nil
+}
+
+func wipeTickets(m map[Service]*heldTicket) {
+	for _, t := range m {
+		t.sessionKey.Wipe()
+	}
+}
+
+// NewAuthorizer begins an authorizer for a service. It fails with [ErrNoTicket] if there
+// is no valid ticket.
+func (c *Client) NewAuthorizer(s Service) (*Authorizer, error) {
+	var (
+		head authorizerHead
+		key  Key
+		err  error
+	)
+	if c.name.Type == wire.Mon {
+		head, key, err = c.ownTicket(s)
+	} else {
+		head, key, err = c.heldTicket(s)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return newAuthorizer(head, key, c.rand)
+}
+
+// heldTicket returns the head of an authorizer and a copy of the session key.
+func (c *Client) heldTicket(s Service) (authorizerHead, Key, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.valid(s)
+	if t == nil {
+		return authorizerHead{}, Key{}, fmt.Errorf("%w for %v", ErrNoTicket, s)
+	}
+	return authorizerHead{c.globalID, s, t.ticket}, t.sessionKey.Clone(), nil
+}
+
+// ownTicket makes a ticket as monitors do: for each other with the key of "mon.", for
+// other services with the secrets that they rotate (protocol section 5).
+func (c *Client) ownTicket(s Service) (authorizerHead, Key, error) {
+	var (
+		t   ticket
+		g   grant
+		err error
+	)
+	switch {
+	case s == ServiceMon:
+		t, g, err = issue(issueParams{
+			secretID: monSecretID, secret: c.key, name: c.name,
+			now: c.now(), ttl: DefaultServiceTTL, rand: c.rand,
+		})
+	case c.issuer != nil:
+		t, g, err = c.issuer.issueFor(s, c.name, 0)
+	default:
+		err = fmt.Errorf("%w for %v", ErrNoTicket, s)
+	}
+	return authorizerHead{0, s, t}, g.sessionKey, err
+}
+
+// invalidate has a ticket renewed soon that a service refused.
+func (c *Client) invalidate(s Service, refused ticket) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := c.tickets[s]; t != nil && slices.Equal(t.ticket.blob, refused.blob) {
+		t.renewAt = c.now()
+	}
+}
+
+// wallClock returns now, or [time.Now] if it is nil, without the monotonic reading, which
+// stands still while a machine sleeps and would keep tickets alive.
+func wallClock(now func() time.Time) func() time.Time {
+	if now == nil {
+		now = time.Now
+	}
+	return func() time.Time { return now().Round(0) }
+}
+
+// String shows the name only.
+func (c *Client) String() string { return "cephx client " + c.name.String() }
+
+// LogValue implements [slog.LogValuer] with what String returns.
+func (c *Client) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+// seenKeys remembers session keys, as digests, to recognise a reply that is played again.
+type seenKeys struct {
+	ring [64][sha256.Size]byte
+	next int
+	n    int
+}
+
+// add reports whether the key is new, and remembers it.
+func (s *seenKeys) add(k Key) bool {
+	d := sha256.Sum256(k.data().secret[:])
+	if slices.Contains(s.ring[:s.n], d) {
+		return false
+	}
+	s.ring[s.next] = d
+	s.next = (s.next + 1) % len(s.ring)
+	s.n = min(s.n+1, len(s.ring))
+	return true
+}
+
+// badMethod interprets AUTH_BAD_METHOD: it returns the modes to offer next, or nil and
+// the reason to give up.
+func badMethod(offered []auth.Mode, result int32, methods []auth.Method, modes []auth.Mode) ([]auth.Mode, error) {
+	if result >= 0 {
+		// No errno: nothing that the acceptor may say. It is not taken for success.
+		result = auth.EACCES
+	}
+	if !slices.Contains(methods, auth.Cephx) {
+		return nil, fmt.Errorf("%w: peer allows %v: %w", auth.ErrNoMethod, methods, &auth.Refused{Errno: result})
+	}
+	refused := &auth.Refused{Errno: result}
+	if result != auth.EOPNOTSUPP {
+		return nil, refused
+	}
+	var common []auth.Mode
+	for _, m := range offered {
+		if slices.Contains(modes, m) {
+			common = append(common, m)
+		}
+	}
+	if len(common) == 0 || len(common) == len(offered) {
+		return nil, fmt.Errorf("%w: offered %v, peer allows %v: %w", auth.ErrNoMode, offered, modes, refused)
+	}
+	return common, nil
+}
+
+var errWrongMethod = errors.New("peer refused a method that was not offered")

@@ -1,0 +1,70 @@
+// Package cephx authenticates with shared keys and tickets, as a connector and as an
+// acceptor. It is wire-compatible with Ceph: a [Client] logs in to real monitors and
+// connects to real daemons, a [Server] accepts real ones.
+//
+// # The protocol
+//
+// Every entity (client.admin, osd.0, the monitors together) has a secret [Key] that it
+// shares with the monitors. There are two kinds of exchange.
+//
+// Towards a monitor, the entity logs in:
+//
+//	connector                                  monitor
+//	name, wanted global id         ->
+//	                               <-          server challenge
+//	proof (a function of both challenges
+//	and the entity key), own challenge,
+//	old ticket, wanted services    ->
+//	                               <-          session key under the entity key,
+//	                                           tickets under the session key,
+//	                                           connection secret
+//
+// A ticket is a blob that only the service that it is for can open, because it is
+// encrypted with a secret that the monitors share with that service and replace every
+// hour. It names the entity, its global id, its capabilities, and a session key; the
+// entity gets the same session key under a key that it knows.
+//
+// Towards any other daemon, the entity shows the ticket:
+//
+//	connector                                  service
+//	ticket, nonce under the
+//	session key                    ->
+//	                               <-          challenge under the session key
+//	ticket, nonce and challenge + 1
+//	under the session key          ->
+//	                               <-          nonce + 1 and the connection secret
+//	                                           under the session key
+//
+// The challenge makes a recorded exchange useless; nonce + 1 proves that the service
+// could open the ticket. Monitors connect to each other in the same way, with tickets
+// that they make themselves from the key of "mon.".
+//
+// Both exchanges end with a session key, which signs the handshake, and in mode secure
+// with a connection secret of 64 bytes, from which the ciphers are made.
+//
+// # What to use
+//
+// A connector makes a [Client] and gives it to the messenger. The client keeps the
+// tickets; ask [Client.NeedRenew] from time to time and send what [Client.RenewRequest]
+// returns over the monitor session (in an MAuth message). A daemon also fetches the
+// secrets of its service with [Client.RotatingRequest] and keeps them in a
+// [SecretStore].
+//
+// An acceptor makes a [Server]: with a SecretStore as a daemon, with an [Authority] as
+// a monitor. The authority has the [Keyring] and makes and rotates the service secrets.
+//
+// [Login], [Authorizer], [Session] and [Verifier] are the four ends of the two
+// exchanges without a messenger around them, for protocol version 1, which carries the
+// same payloads in other places.
+//
+// # What it protects, and what not
+//
+// Proofs, challenges and paddings are compared in constant time. Keys live behind
+// pointers, print as "[redacted]" in every format of fmt and slog, and are overwritten
+// when they are replaced or when an exchange ends. (The key schedules inside
+// crypto/aes are out of reach and left to the garbage collector.)
+//
+// The cipher of the protocol is AES-128-CBC with a constant IV and no authentication
+// code. This package cannot improve on that; it refuses what it can recognise, such as
+// a monitor's reply that was seen before. Key types other than AES-128 are refused.
+package cephx

@@ -1,0 +1,311 @@
+package cephx
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// agree fails the test unless both sides ended with the same secrets for mode.
+func agree(t *testing.T, mode auth.Mode, c, s *auth.Result) {
+	t.Helper()
+	if len(c.SessionKey) != keySize || !bytes.Equal(c.SessionKey, s.SessionKey) {
+		t.Error("session keys differ")
+	}
+	want := 0
+	if mode == auth.Secure {
+		want = connectionSecretSize
+	}
+	if len(c.ConnectionSecret) != want || !bytes.Equal(c.ConnectionSecret, s.ConnectionSecret) {
+		t.Errorf("connection secrets of %d and %d bytes, want %d", len(c.ConnectionSecret), len(s.ConnectionSecret), want)
+	}
+	if c.Mode != mode || s.Mode != mode || c.Method != auth.Cephx || s.Method != auth.Cephx {
+		t.Errorf("mode %v and %v, method %v and %v", c.Mode, s.Mode, c.Method, s.Method)
+	}
+	if c.GlobalID != s.GlobalID || c.Entity != s.Entity {
+		t.Errorf("%v %d and %v %d", c.Entity, c.GlobalID, s.Entity, s.GlobalID)
+	}
+}
+
+func TestLoginThenServiceInBothModes(t *testing.T) {
+	for _, mode := range []auth.Mode{auth.CRC, auth.Secure} {
+		t.Run(mode.String(), func(t *testing.T) {
+			c := newCluster(t)
+			cl := c.client(admin, only(mode))
+			cres, sres := c.login(cl)
+			agree(t, mode, cres, sres)
+			if sres.Entity != admin || sres.GlobalID == 0 || cl.GlobalID() != sres.GlobalID {
+				t.Errorf("logged in as %v %d", sres.Entity, sres.GlobalID)
+			}
+			if caps, err := CapsText(sres.Caps); caps != "allow *" || err != nil {
+				t.Errorf("caps for mon %q, %v", caps, err)
+			}
+			if due := cl.NeedRenew(t0); due != 0 {
+				t.Errorf("tickets for %v did not come along", due)
+			}
+			cres, sres, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{})
+			must(t, errors.Join(cerr, serr))
+			agree(t, mode, cres, sres)
+			if caps, err := CapsText(sres.Caps); caps != "allow rwx" || err != nil {
+				t.Errorf("caps for osd %q, %v", caps, err)
+			}
+		})
+	}
+}
+
+func TestEachConnectionHasFreshKeys(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin, only(auth.Secure))
+	seen := make(map[string]bool)
+	for range 4 {
+		res, _ := c.login(cl)
+		osd, _, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{})
+		must(t, errors.Join(cerr, serr))
+		for _, secret := range [][]byte{res.SessionKey, res.ConnectionSecret[:40], osd.ConnectionSecret[:40]} {
+			if seen[string(secret)] {
+				t.Fatal("a secret came twice")
+			}
+			seen[string(secret)] = true
+		}
+	}
+}
+
+func TestServerChoosesByTheClientsPreference(t *testing.T) {
+	c := newCluster(t)
+	for _, tc := range []struct {
+		client, server []auth.Mode
+		want           auth.Mode
+	}{
+		{[]auth.Mode{auth.Secure, auth.CRC}, []auth.Mode{auth.CRC, auth.Secure}, auth.Secure},
+		{[]auth.Mode{auth.CRC, auth.Secure}, []auth.Mode{auth.Secure, auth.CRC}, auth.CRC},
+		{[]auth.Mode{auth.CRC, auth.Secure}, []auth.Mode{auth.Secure}, auth.Secure},
+		{[]auth.Mode{auth.CRC}, []auth.Mode{auth.Secure}, 0},
+	} {
+		c.mon.cfg.Modes = func(wire.EntityType) []auth.Mode { return tc.server }
+		cl := c.client(admin, only(tc.client...))
+		res, _, cerr, serr := connect(cl, wire.Client, c.mon, wire.Mon, wires{})
+		switch {
+		case tc.want == 0:
+			if !errors.Is(cerr, auth.ErrNoMode) || !errors.Is(cerr, &auth.Refused{Errno: auth.EOPNOTSUPP}) || !errors.Is(serr, auth.ErrNoMode) {
+				t.Errorf("%v with %v: %v, %v", tc.client, tc.server, cerr, serr)
+			}
+		case cerr != nil || serr != nil:
+			t.Errorf("%v with %v: %v, %v", tc.client, tc.server, cerr, serr)
+		case res.Mode != tc.want:
+			t.Errorf("%v with %v: %v", tc.client, tc.server, res.Mode)
+		}
+	}
+}
+
+func TestDefaultModes(t *testing.T) {
+	secure := []auth.Mode{auth.Secure, auth.CRC}
+	crc := []auth.Mode{auth.CRC, auth.Secure}
+	for _, tc := range []struct {
+		own, peer wire.EntityType
+		want      []auth.Mode
+	}{
+		{wire.Client, wire.Mon, secure}, {wire.Client, wire.OSD, crc}, {wire.Client, wire.Mgr, crc},
+		{wire.Mon, wire.Mon, secure}, {wire.Mon, wire.Client, secure}, {wire.Mon, wire.OSD, secure},
+		{wire.OSD, wire.Mon, crc}, {wire.OSD, wire.OSD, crc}, {wire.OSD, wire.Client, crc}, {wire.MDS, wire.Client, crc},
+	} {
+		if got := DefaultModes(tc.own, tc.peer); !slices.Equal(got, tc.want) {
+			t.Errorf("%v to %v: %v", tc.own, tc.peer, got)
+		}
+	}
+}
+
+func TestModeThatWasNotOfferedIsADowngrade(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin, only(auth.Secure))
+	c.login(cl)
+	for _, peer := range []wire.EntityType{wire.Mon, wire.OSD} {
+		for _, mode := range []auth.Mode{0, auth.CRC, 3} {
+			e, err := cl.Start(ctx, peer)
+			must(t, err)
+			_, _, _, err = e.Request(ctx)
+			must(t, err)
+			if _, err := e.Done(ctx, 1, mode, nil); !errors.Is(err, auth.ErrDowngrade) {
+				t.Errorf("%v mode %v: %v", peer, mode, err)
+			}
+		}
+	}
+}
+
+func TestStepsOutOfOrderAreErrors(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	c.login(cl)
+	challenge := appendServerChallenge(nil, 5)
+	for _, peer := range []wire.EntityType{wire.Mon, wire.OSD} {
+		e, err := cl.Start(ctx, peer)
+		must(t, err)
+		if _, err := e.ReplyMore(ctx, challenge); !errors.Is(err, ErrOutOfOrder) {
+			t.Errorf("%v: challenge before the request: %v", peer, err)
+		}
+		if _, err := e.Done(ctx, 1, auth.CRC, nil); !errors.Is(err, ErrOutOfOrder) {
+			t.Errorf("%v: done before the request: %v", peer, err)
+		}
+		_, _, _, err = e.Request(ctx)
+		must(t, err)
+		if _, err := e.Done(ctx, 1, auth.CRC, nil); !errors.Is(err, ErrOutOfOrder) {
+			t.Errorf("%v: done without a challenge: %v", peer, err)
+		}
+		if _, _, _, err := e.Request(ctx); !errors.Is(err, ErrOutOfOrder) {
+			t.Errorf("%v: second request: %v", peer, err)
+		}
+	}
+	e, err := cl.Start(ctx, wire.Mon)
+	must(t, err)
+	_, _, _, err = e.Request(ctx)
+	must(t, err)
+	_, err = e.ReplyMore(ctx, challenge)
+	must(t, err)
+	if _, err := e.ReplyMore(ctx, challenge); !errors.Is(err, ErrOutOfOrder) {
+		t.Errorf("second challenge: %v", err)
+	}
+}
+
+func TestAuthorizerForAnotherServiceOrEntityIsRefused(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	c.login(cl)
+	other := c.client(wire.EntityName{Type: wire.Client, ID: "other"})
+	c.login(other)
+
+	mgr := cl.tickets[ServiceMgr]
+	osd := cl.tickets[ServiceOSD]
+	for name, tc := range map[string]struct {
+		head authorizerHead
+		key  Key
+		want error
+	}{
+		"mgr authorizer":              {authorizerHead{cl.globalID, ServiceMgr, mgr.ticket}, mgr.sessionKey, ErrForeignTicket},
+		"mgr ticket called osd":       {authorizerHead{cl.globalID, ServiceOSD, mgr.ticket}, mgr.sessionKey, ErrWrongKey},
+		"id of another":               {authorizerHead{other.globalID, ServiceOSD, osd.ticket}, osd.sessionKey, ErrForeignTicket},
+		"ticket of another":           {authorizerHead{cl.globalID, ServiceOSD, other.tickets[ServiceOSD].ticket}, osd.sessionKey, ErrWrongKey},
+		"session key of another":      {authorizerHead{cl.globalID, ServiceOSD, osd.ticket}, mgr.sessionKey, ErrWrongKey},
+		"secret id unknown":           {authorizerHead{cl.globalID, ServiceOSD, ticket{99, osd.ticket.blob}}, osd.sessionKey, ErrUnknownSecret},
+		"secret id of mon.":           {authorizerHead{cl.globalID, ServiceOSD, ticket{monSecretID, osd.ticket.blob}}, osd.sessionKey, ErrUnknownSecret},
+		"empty ticket":                {authorizerHead{cl.globalID, ServiceOSD, ticket{2, nil}}, osd.sessionKey, wire.ErrMalformed},
+		"ticket of odd size":          {authorizerHead{cl.globalID, ServiceOSD, ticket{2, osd.ticket.blob[1:]}}, osd.sessionKey, wire.ErrMalformed},
+		"service that does not exist": {authorizerHead{cl.globalID, 0x40, osd.ticket}, osd.sessionKey, ErrForeignTicket},
+	} {
+		a, err := newAuthorizer(tc.head, tc.key, c.rand)
+		must(t, err)
+		p, err := a.First()
+		must(t, err)
+		e, err := c.osd.Start(ctx, wire.Client, auth.Cephx, auth.CRC)
+		must(t, err)
+		if _, _, err := e.Handle(ctx, p); !errors.Is(err, tc.want) || auth.Errno(err) != auth.EACCES {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestServerRefusesWhatItDoesNotSpeak(t *testing.T) {
+	c := newCluster(t)
+	login := appendLoginStart(nil, admin, 0)
+	for name, tc := range map[string]struct {
+		s *Server
+		p []byte
+	}{
+		"empty":                {c.mon, nil},
+		"mode 0":               {c.mon, []byte{0, 0, 0, 0}},
+		"mode 20":              {c.mon, append([]byte{20}, login[1:]...)},
+		"login at an osd":      {c.osd, login},
+		"none authorizer":      {c.osd, append([]byte{1}, login[1:]...)},
+		"login without a name": {c.mon, []byte{10}},
+		"name of 5 KB":         {c.mon, appendLoginStart(nil, wire.EntityName{Type: 8, ID: string(make([]byte, 5000))}, 0)},
+	} {
+		e, err := tc.s.Start(ctx, wire.Client, auth.Cephx, auth.CRC)
+		must(t, err)
+		if _, res, err := e.Handle(ctx, tc.p); err == nil || res != nil || auth.Errno(err) != auth.EACCES {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := c.mon.Start(ctx, wire.Client, auth.None, auth.CRC); !errors.Is(err, auth.ErrNoMethod) {
+		t.Error(err)
+	}
+	for _, m := range []auth.Mode{0, 3} {
+		if _, err := c.mon.Start(ctx, wire.Client, auth.Cephx, m); !errors.Is(err, auth.ErrNoMode) {
+			t.Error(err)
+		}
+	}
+}
+
+func TestMonitorsConnectToEachOtherAndToDaemons(t *testing.T) {
+	c := newCluster(t)
+	mon := c.client(wire.EntityName{Type: wire.Mon, ID: "a"}, func(cfg *ClientConfig) { cfg.Authority = c.authority })
+	for peer, server := range map[wire.EntityType]*Server{wire.Mon: c.mon, wire.OSD: c.osd} {
+		cres, sres, cerr, serr := connect(mon, wire.Mon, server, peer, wires{})
+		must(t, errors.Join(cerr, serr))
+		if sres.Entity != mon.name || sres.GlobalID != 0 || !bytes.Equal(cres.SessionKey, sres.SessionKey) {
+			t.Errorf("%v: %v %d", peer, sres.Entity, sres.GlobalID)
+		}
+	}
+	stranger, err := NewKey(c.rand, t0)
+	must(t, err)
+	fake, err := NewClient(ClientConfig{Name: mon.name, Key: stranger, Now: c.clock.Now, Rand: c.rand})
+	must(t, err)
+	if _, _, _, serr := connect(fake, wire.Mon, c.mon, wire.Mon, wires{}); !errors.Is(serr, ErrWrongKey) {
+		t.Errorf("monitor with another key: %v", serr)
+	}
+	if _, err := fake.Start(ctx, wire.OSD); !errors.Is(err, ErrNoTicket) {
+		t.Errorf("monitor without an authority: %v", err)
+	}
+}
+
+func TestAcceptHasTheLastWord(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	c.login(cl)
+	n := len(c.sessions)
+	refuse := func(peer wire.EntityType, name wire.EntityName) error {
+		if peer != wire.Client || name != admin {
+			t.Errorf("asked about %v as %v", peer, name)
+		}
+		return fmt.Errorf("not today: %w", &auth.Refused{Errno: auth.EPERM})
+	}
+	c.mon.cfg.Accept, c.osd.cfg.Accept = refuse, refuse
+	for peer, server := range map[wire.EntityType]*Server{wire.Mon: c.mon, wire.OSD: c.osd} {
+		if _, _, cerr, _ := connect(cl, wire.Client, server, peer, wires{}); !errors.Is(cerr, &auth.Refused{Errno: auth.EPERM}) {
+			t.Errorf("%v: %v", peer, cerr)
+		}
+	}
+	if len(c.sessions) != n {
+		t.Error("refused login was announced")
+	}
+}
+
+func TestTicketExpiry(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	c.login(cl)
+	held := *cl.tickets[ServiceOSD]
+	show := func() error {
+		a, err := newAuthorizer(authorizerHead{cl.globalID, ServiceOSD, held.ticket}, held.sessionKey.Clone(), c.rand)
+		must(t, err)
+		p, err := a.First()
+		must(t, err)
+		_, _, err = c.osd.NewVerifier().Handle(p, 0)
+		return err
+	}
+	c.clock.add(DefaultServiceTTL)
+	if _, err := cl.Start(ctx, wire.OSD); !errors.Is(err, ErrNoTicket) {
+		t.Errorf("client uses an expired ticket: %v", err)
+	}
+	c.clock.add(DefaultTicketGrace - time.Second)
+	must(t, show())
+	c.clock.add(time.Second)
+	if err := show(); !errors.Is(err, ErrTicketExpired) {
+		t.Errorf("expired ticket: %v", err)
+	}
+	c.osd.cfg.TicketGrace = -1
+	must(t, show())
+}

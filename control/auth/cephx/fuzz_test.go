@@ -1,0 +1,206 @@
+package cephx
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// seed adds every byte string of the recorded exchanges.
+func seed(f *testing.F) {
+	files, err := filepath.Glob("testdata/cephx-*.json")
+	must(f, err)
+	for _, name := range files {
+		p, err := os.ReadFile(name)
+		must(f, err)
+		var v any
+		must(f, json.Unmarshal(p, &v))
+		seedValue(f, v)
+	}
+}
+
+func seedValue(f *testing.F, v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, x := range v {
+			seedValue(f, x)
+		}
+	case []any:
+		for _, x := range v {
+			seedValue(f, x)
+		}
+	case string:
+		var h hexBytes
+		if p, err := json.Marshal(v); err == nil && json.Unmarshal(p, &h) == nil && len(h) < 4096 {
+			f.Add([]byte(h))
+		}
+	}
+}
+
+// FuzzDecoders gives the input to the decoder of every structure; what decodes must
+// encode to something that decodes to the same.
+func FuzzDecoders(f *testing.F) {
+	seed(f)
+	again := func(t *testing.T, what string, first, second []byte) {
+		if !bytes.Equal(first, second) {
+			t.Errorf("%s: %x became %x", what, first, second)
+		}
+	}
+	f.Fuzz(func(t *testing.T, p []byte) {
+		if k, err := DecodeKey(p); err == nil {
+			again(t, "key", p, k.AppendTo(nil))
+		}
+		if s, err := DecodeRotatingSecrets(p); err == nil {
+			q := s.AppendTo(nil)
+			s2, err := DecodeRotatingSecrets(q)
+			must(t, err)
+			again(t, "rotating secrets", q, s2.AppendTo(nil))
+		}
+		r := wire.NewReader(p)
+		if v := readTicket(r); r.Err() == nil {
+			again(t, "ticket", p[1:r.Offset()], v.appendTo(nil)[1:])
+		}
+		r = wire.NewReader(p)
+		if v := readTicketContent(r); r.Err() == nil {
+			q := v.appendTo(nil)
+			v = readTicketContent(wire.NewReader(q))
+			again(t, "ticket content", q, v.appendTo(nil))
+		}
+		r = wire.NewReader(p)
+		if v := readGrant(r); r.Err() == nil {
+			q := v.appendTo(nil)
+			v = readGrant(wire.NewReader(q))
+			again(t, "grant", q, v.appendTo(nil))
+		}
+		r = wire.NewReader(p)
+		if v := readAuthenticate(r); r.Err() == nil {
+			q := v.appendTo(nil)
+			v = readAuthenticate(wire.NewReader(q))
+			again(t, "authenticate", q, v.appendTo(nil))
+		}
+		r = wire.NewReader(p)
+		readReplyHeader(r)
+		readIssued(r)
+		for _, v := range readIssued(wire.NewReader(p)) {
+			v.open(fuzzKey, fuzzKey)
+		}
+		r = wire.NewReader(p)
+		if h, sealed := readAuthorizer(r); r.Err() == nil {
+			q := wire.AppendBlob(h.appendTo(nil), sealed)
+			h, sealed = readAuthorizer(wire.NewReader(q))
+			again(t, "authorizer", q, wire.AppendBlob(h.appendTo(nil), sealed))
+		}
+		if v := readAuthorize(wire.NewReader(p)); v.haveChallenge {
+			w := readAuthorize(wire.NewReader(v.appendTo(nil)))
+			if v != w {
+				t.Errorf("authorize %v became %v", v, w)
+			}
+		}
+		decodeServerChallenge(p)
+		decodeLoginStart(p)
+		decodeMAuthStart(p)
+		openSecret(fuzzKey, p)
+		openChallenge(fuzzKey, p)
+		openReply(fuzzKey, p)
+		CapsText(p)
+	})
+}
+
+var fuzzKey, _ = KeyFromSecret([]byte("0123456789abcdef"), time.Unix(1, 0))
+
+// FuzzSealed encrypts the input first, so that the decoders behind the cipher see it.
+func FuzzSealed(f *testing.F) {
+	seed(f)
+	f.Fuzz(func(t *testing.T, p []byte) {
+		bare, err := fuzzKey.seal(nil, p)
+		must(t, err)
+		got, err := fuzzKey.open(bare)
+		must(t, err)
+		if !bytes.Equal(got, p) {
+			t.Fatal("round trip")
+		}
+		blob := wire.AppendBlob(nil, bare)
+		openTicket(ticket{1, bare}, fuzzKey)
+		openSecret(fuzzKey, blob)
+		openChallenge(fuzzKey, bare)
+		openReply(fuzzKey, blob)
+		for _, encrypted := range []bool{false, true} {
+			s := issued{ServiceOSD, bare, encrypted, bare}
+			s.open(fuzzKey, fuzzKey)
+		}
+		fuzzKey.open(p)
+	})
+}
+
+// FuzzExchanges gives the input to each end of both exchanges, at each step.
+func FuzzExchanges(f *testing.F) {
+	seed(f)
+	c := newCluster(f)
+	cl := c.client(admin)
+	c.login(cl)
+	f.Fuzz(func(t *testing.T, p []byte) {
+		for _, s := range []*Server{c.mon, c.osd} {
+			e, err := s.Start(ctx, wire.Client, auth.Cephx, auth.Secure)
+			must(t, err)
+			e.Handle(ctx, p)
+			e.Handle(ctx, p)
+		}
+		e, err := c.mon.Start(ctx, wire.Client, auth.Cephx, auth.Secure)
+		must(t, err)
+		_, _, err = e.Handle(ctx, appendLoginStart(nil, admin, 0))
+		must(t, err)
+		if _, res, err := e.Handle(ctx, p); err == nil || res != nil {
+			t.Error("login without a proof")
+		}
+		s := *c.sessions[0]
+		s.Handle(p)
+		s = Session{a: c.authority}
+		s.StartMAuth(p)
+
+		for _, peer := range []wire.EntityType{wire.Mon, wire.OSD} {
+			e, err := cl.Start(ctx, peer)
+			must(t, err)
+			_, _, _, err = e.Request(ctx)
+			must(t, err)
+			e.ReplyMore(ctx, p)
+			if peer == wire.Mon {
+				e.(*loginExchange).login.step = loginProven
+			} else {
+				e.(*serviceExchange).a.step = authorizerAnswered
+			}
+			e.Done(ctx, 1, auth.CRC, p)
+		}
+		cl.HandleRotatingReply(p)
+		cl.pending = &pendingRenewal{op: opPrincipalSessionKey, wanted: DefaultServices, key: fuzzKey.Clone()}
+		cl.HandleReply(p)
+	})
+}
+
+// FuzzKeyring checks that what parses can be written and parses again.
+func FuzzKeyring(f *testing.F) {
+	f.Add(sampleKeyring)
+	f.Add("[client.a]\nkey = " + vectorEntityKey + "\ncaps x = \"a\\\"\"")
+	f.Fuzz(func(t *testing.T, text string) {
+		k, err := ReadKeyring(strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		var out, again bytes.Buffer
+		k.WriteTo(&out)
+		k2, err := ReadKeyring(bytes.NewReader(out.Bytes()))
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, out.String())
+		}
+		k2.WriteTo(&again)
+		if out.String() != again.String() {
+			t.Errorf("%s\nbecame\n%s", out.String(), again.String())
+		}
+	})
+}

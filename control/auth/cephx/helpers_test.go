@@ -1,0 +1,280 @@
+package cephx
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+var (
+	ctx    = context.Background()
+	t0     = time.Date(2026, 3, 1, 12, 0, 0, 123456789, time.UTC)
+	admin  = wire.EntityName{Type: wire.Client, ID: "admin"}
+	osd0   = wire.EntityName{Type: wire.OSD, ID: "0"}
+	monKey = wire.EntityName{Type: wire.Mon}
+)
+
+// hexBytes is a byte string in the vectors.
+type hexBytes []byte
+
+func (h *hexBytes) UnmarshalJSON(p []byte) error {
+	var s string
+	if err := json.Unmarshal(p, &s); err != nil {
+		return err
+	}
+	b, err := hex.DecodeString(s)
+	*h = b
+	return err
+}
+
+// hexU64 is a "0x..." number in the vectors.
+type hexU64 uint64
+
+func (h *hexU64) UnmarshalJSON(p []byte) error {
+	var s string
+	if err := json.Unmarshal(p, &s); err != nil {
+		return err
+	}
+	v, err := strconv.ParseUint(s, 0, 64)
+	*h = hexU64(v)
+	return err
+}
+
+func load(t testing.TB, file string, into any) {
+	t.Helper()
+	p, err := os.ReadFile("testdata/" + file)
+	must(t, err)
+	must(t, json.Unmarshal(p, into))
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func same(t testing.TB, what string, got, want []byte) {
+	t.Helper()
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s:\n got %x\nwant %x", what, got, want)
+	}
+}
+
+func key(t testing.TB, secret []byte) Key {
+	t.Helper()
+	k, err := KeyFromSecret(secret, t0)
+	must(t, err)
+	return k
+}
+
+// script is a random source with prepared bytes, which fails when they are used up.
+func script(values ...any) io.Reader {
+	var b []byte
+	for _, v := range values {
+		switch v := v.(type) {
+		case uint64:
+			b = le.AppendUint64(b, v)
+		case hexU64:
+			b = le.AppendUint64(b, uint64(v))
+		case []byte:
+			b = append(b, v...)
+		case hexBytes:
+			b = append(b, v...)
+		}
+	}
+	return bytes.NewReader(b)
+}
+
+// lockedRand is a deterministic random source for several goroutines.
+type lockedRand struct {
+	mu sync.Mutex
+	r  *rand.ChaCha8
+}
+
+func seeded(seed byte) *lockedRand {
+	return &lockedRand{r: rand.NewChaCha8([32]byte{seed})}
+}
+
+func (l *lockedRand) Read(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.r.Read(p)
+}
+
+// clock is a clock that tests move.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// cluster is an authority with a monitor's and an osd's server, and the keys of a
+// client, an osd and the monitors.
+type cluster struct {
+	t         testing.TB
+	clock     *clock
+	rand      io.Reader
+	ring      *Keyring
+	authority *Authority
+	mon, osd  *Server
+	sessions  []*Session
+	cfg       AuthorityConfig
+}
+
+func newCluster(t testing.TB, change ...func(*AuthorityConfig)) *cluster {
+	c := &cluster{t: t, clock: &clock{now: t0}, rand: seeded(1), ring: new(Keyring)}
+	for _, e := range []Entity{
+		{Name: admin, Caps: map[string]string{"mon": "allow *", "osd": "allow rwx"}},
+		{Name: osd0, Caps: map[string]string{"mon": "allow profile osd", "osd": "allow *"}},
+		{Name: monKey, Caps: map[string]string{"mon": "allow *"}},
+		{Name: wire.EntityName{Type: wire.Client, ID: "other"}},
+	} {
+		k, err := NewKey(c.rand, t0)
+		must(t, err)
+		e.Key = k
+		must(t, c.ring.Set(e))
+	}
+	c.cfg = AuthorityConfig{Entities: c.ring, Now: c.clock.Now, Rand: c.rand}
+	for _, f := range change {
+		f(&c.cfg)
+	}
+	var err error
+	c.authority, err = NewAuthority(c.cfg)
+	must(t, err)
+	c.mon, err = NewServer(ServerConfig{
+		Own: wire.Mon, Authority: c.authority, Now: c.clock.Now, Rand: c.rand,
+		LoggedIn: func(s *Session) { c.sessions = append(c.sessions, s) },
+	})
+	must(t, err)
+	c.osd, err = NewServer(ServerConfig{Own: wire.OSD, Secrets: c.authority, Now: c.clock.Now, Rand: c.rand})
+	must(t, err)
+	return c
+}
+
+func (c *cluster) client(name wire.EntityName, change ...func(*ClientConfig)) *Client {
+	c.t.Helper()
+	lookup := name
+	if name.Type == wire.Mon {
+		lookup = monKey
+	}
+	e, ok := c.ring.Lookup(lookup)
+	if !ok {
+		c.t.Fatalf("no key of %v", name)
+	}
+	cfg := ClientConfig{Name: name, Key: e.Key, Now: c.clock.Now, Rand: c.rand}
+	for _, f := range change {
+		f(&cfg)
+	}
+	cl, err := NewClient(cfg)
+	must(c.t, err)
+	return cl
+}
+
+func only(m ...auth.Mode) func(*ClientConfig) {
+	return func(c *ClientConfig) { c.Modes = func(wire.EntityType) []auth.Mode { return m } }
+}
+
+// session returns the last session that the monitor has.
+func (c *cluster) session() *Session {
+	c.t.Helper()
+	if len(c.sessions) == 0 {
+		c.t.Fatal("no session")
+	}
+	return c.sessions[len(c.sessions)-1]
+}
+
+// wires lets a test change the payloads of connect in flight; nil does not.
+type wires struct {
+	request, reply func(round int, p []byte) []byte
+}
+
+// connect runs one whole exchange as the handshake does, with retries after
+// AUTH_BAD_METHOD.
+func connect(client auth.Client, own wire.EntityType, server auth.Server, peer wire.EntityType, w wires) (cres, sres *auth.Result, cerr, serr error) {
+	ce, cerr := client.Start(ctx, peer)
+	if cerr != nil {
+		return nil, nil, cerr, nil
+	}
+	if x, ok := ce.(auth.Wiper); ok {
+		defer x.Wipe()
+	}
+	for range 5 {
+		method, modes, p, err := ce.Request(ctx)
+		if err != nil {
+			return nil, nil, err, serr
+		}
+		allowed, announced := server.Modes(ctx, own, method)
+		var mode auth.Mode
+		mode, serr = auth.PickMode(method, modes, allowed)
+		if serr == nil {
+			cres, sres, cerr, serr = rounds(ce, own, server, method, mode, p, w)
+			if serr == nil {
+				return cres, sres, cerr, nil
+			}
+		}
+		if cerr = ce.BadMethod(ctx, method, auth.Errno(serr), server.Methods(ctx, own), announced); cerr != nil {
+			return nil, nil, cerr, serr
+		}
+	}
+	return nil, nil, errTooManyRounds, serr
+}
+
+var errTooManyRounds = malformed("too many rounds")
+
+func rounds(ce auth.ClientExchange, own wire.EntityType, server auth.Server, method auth.Method, mode auth.Mode, p []byte, w wires) (cres, sres *auth.Result, cerr, serr error) {
+	se, serr := server.Start(ctx, own, method, mode)
+	for round := 0; serr == nil; round++ {
+		if w.request != nil {
+			p = w.request(round, p)
+		}
+		var reply []byte
+		reply, sres, serr = se.Handle(ctx, p)
+		if serr != nil {
+			return nil, nil, nil, serr
+		}
+		if w.reply != nil {
+			reply = w.reply(round, reply)
+		}
+		if sres != nil {
+			cres, cerr = ce.Done(ctx, sres.GlobalID, sres.Mode, reply)
+			return cres, sres, cerr, nil
+		}
+		if p, cerr = ce.ReplyMore(ctx, reply); cerr != nil {
+			return nil, nil, cerr, nil
+		}
+	}
+	return nil, nil, nil, serr
+}
+
+// login logs a client in and fails the test if that fails.
+func (c *cluster) login(cl *Client) (cres, sres *auth.Result) {
+	c.t.Helper()
+	cres, sres, cerr, serr := connect(cl, cl.name.Type, c.mon, wire.Mon, wires{})
+	if cerr != nil || serr != nil {
+		c.t.Fatalf("login: client %v, server %v", cerr, serr)
+	}
+	return cres, sres
+}

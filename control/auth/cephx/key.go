@@ -1,0 +1,218 @@
+package cephx
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+var le = binary.LittleEndian
+
+const (
+	keyTypeAES = 1
+	keySize    = 16
+	// keyWireSize is the size of the binary form of a key (protocol section 1).
+	keyWireSize = 2 + 8 + 2 + keySize
+	redacted    = "[redacted]"
+)
+
+// Key is a secret key of AES-128 with the time of its creation, which is informative.
+//
+// A Key is a handle: copies share the secret, and [Key.Wipe] of one is a wipe of all.
+// [Key.Clone] makes an independent one. The zero Key is no key. A Key may be used by
+// several goroutines at once, except that nothing may run beside Wipe. It prints as
+// "[redacted]".
+type Key struct {
+	// The secret is behind two pointers: fmt prints unexported fields without asking
+	// their methods, and with a verb that does not fit it even follows one pointer.
+	p **keyData
+}
+
+type keyData struct {
+	secret    [keySize]byte
+	sec, nsec uint32
+	wiped     bool
+}
+
+func newHandle(d *keyData) Key { return Key{&d} }
+
+// data is only called if there is a key.
+func (k Key) data() *keyData { return *k.p }
+
+// NewKey makes a random key from r, or from [crypto/rand] if r is nil.
+func NewKey(r io.Reader, created time.Time) (Key, error) {
+	d := new(keyData)
+	d.sec, d.nsec = utime(created)
+	if err := random(r, d.secret[:]); err != nil {
+		return Key{}, err
+	}
+	return newHandle(d), nil
+}
+
+// KeyFromSecret makes a key from the 16 bytes of an AES-128 key, which it copies.
+func KeyFromSecret(secret []byte, created time.Time) (Key, error) {
+	if len(secret) != keySize {
+		return Key{}, fmt.Errorf("%w: %d bytes of secret, AES-128 has 16", ErrKeyType, len(secret))
+	}
+	d := new(keyData)
+	copy(d.secret[:], secret)
+	d.sec, d.nsec = utime(created)
+	return newHandle(d), nil
+}
+
+// ParseKey parses the base64 form of a key, as keyring files hold it.
+func ParseKey(s string) (Key, error) {
+	p, err := base64.StdEncoding.DecodeString(s)
+	if err != nil {
+		// The error of the package quotes no input, but offsets do not help either.
+		return Key{}, malformed("key is not base64")
+	}
+	defer clear(p)
+	return DecodeKey(p)
+}
+
+// DecodeKey decodes the binary form of a key (protocol section 1). Types other than
+// AES-128 are refused with [ErrKeyType].
+func DecodeKey(p []byte) (Key, error) {
+	r := wire.NewReader(p)
+	k := readKey(r)
+	if err := r.Err(); err != nil {
+		return Key{}, fmt.Errorf("key: %w", err)
+	}
+	if r.Len() != 0 {
+		k.Wipe()
+		return Key{}, malformed("bytes behind the key")
+	}
+	return k, nil
+}
+
+func readKey(r *wire.Reader) Key {
+	typ := r.U16()
+	sec, nsec := r.U32(), r.U32()
+	secret := r.Bytes(int(r.U16()))
+	switch {
+	case r.Err() != nil:
+		return Key{}
+	case typ != keyTypeAES || len(secret) != keySize:
+		r.Fail(fmt.Errorf("%w: type %d with %d bytes", ErrKeyType, typ, len(secret)))
+		return Key{}
+	}
+	d := &keyData{sec: sec, nsec: nsec}
+	copy(d.secret[:], secret)
+	return newHandle(d)
+}
+
+// AppendTo appends the binary form, 28 bytes that contain the secret. The zero Key is
+// written with type 0 and no bytes.
+func (k Key) AppendTo(dst []byte) []byte {
+	if k.IsZero() {
+		return append(dst, make([]byte, keyWireSize-keySize)...)
+	}
+	dst = le.AppendUint16(dst, keyTypeAES)
+	dst = le.AppendUint32(dst, k.data().sec)
+	dst = le.AppendUint32(dst, k.data().nsec)
+	dst = le.AppendUint16(dst, keySize)
+	return append(dst, k.data().secret[:]...)
+}
+
+// Base64 returns the form of keyring files. It contains the secret.
+func (k Key) Base64() string {
+	p := k.AppendTo(make([]byte, 0, keyWireSize))
+	defer clear(p)
+	return base64.StdEncoding.EncodeToString(p)
+}
+
+// Secret returns a copy of the 16 secret bytes, or nil if there is no key. The caller
+// wipes it.
+func (k Key) Secret() []byte {
+	if k.IsZero() {
+		return nil
+	}
+	return append([]byte(nil), k.data().secret[:]...)
+}
+
+// Created returns the time of creation that the key carries.
+func (k Key) Created() time.Time {
+	if k.IsZero() {
+		return time.Time{}
+	}
+	return time.Unix(int64(k.data().sec), int64(k.data().nsec)).UTC()
+}
+
+// IsZero reports whether there is no key, or it was wiped.
+func (k Key) IsZero() bool { return k.p == nil || k.data().wiped }
+
+// Equal reports in constant time whether both secrets are the same. A missing key is
+// equal to nothing.
+func (k Key) Equal(o Key) bool {
+	return !k.IsZero() && !o.IsZero() && subtle.ConstantTimeCompare(k.data().secret[:], o.data().secret[:]) == 1
+}
+
+// Clone returns an independent copy.
+func (k Key) Clone() Key {
+	if k.IsZero() {
+		return Key{}
+	}
+	d := *k.data()
+	return newHandle(&d)
+}
+
+// Wipe overwrites the secret, for all copies of the handle.
+func (k Key) Wipe() {
+	if k.p != nil {
+		*k.data() = keyData{wiped: true}
+	}
+}
+
+// String returns "[redacted]", or "[no key]".
+func (k Key) String() string {
+	if k.IsZero() {
+		return "[no key]"
+	}
+	return redacted
+}
+
+// GoString is like String.
+func (k Key) GoString() string { return k.String() }
+
+// Format writes what String returns, whatever the verb.
+func (k Key) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, k.String()) }
+
+// LogValue implements [slog.LogValuer] with what String returns.
+func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
+
+// MarshalText implements [encoding.TextMarshaler] with what String returns, so that no
+// encoder finds another way. Use Base64 to get the key.
+func (k Key) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// random fills p from r, or from crypto/rand if r is nil.
+func random(r io.Reader, p []byte) error {
+	if r == nil {
+		r = rand.Reader
+	}
+	if _, err := io.ReadFull(r, p); err != nil {
+		return fmt.Errorf("random source: %w", err)
+	}
+	return nil
+}
+
+func randomU64(r io.Reader) (uint64, error) {
+	var p [8]byte
+	err := random(r, p[:])
+	return le.Uint64(p[:]), err
+}
+
+// utime splits t into the two fields of the wire; the zero time is zero.
+func utime(t time.Time) (sec, nsec uint32) {
+	if t.IsZero() {
+		return 0, 0
+	}
+	return uint32(t.Unix()), uint32(t.Nanosecond())
+}

@@ -1,0 +1,272 @@
+package cephx
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// Entity is what a keyring knows about an entity.
+type Entity struct {
+	Name wire.EntityName
+	Key  Key
+	// Caps are the capabilities by service, such as "osd": "allow rw". Nil is none.
+	Caps map[string]string
+}
+
+// EntitySource finds entities for an [Authority]. It must be safe for concurrent use.
+type EntitySource interface {
+	// Lookup returns the entity of that name. The caller modifies and wipes nothing in
+	// it.
+	Lookup(name wire.EntityName) (Entity, bool)
+}
+
+// Keyring is the content of a keyring file. It is an [EntitySource]; Lookup and the
+// other reading methods may run at the same time, but not beside Set. The zero value is
+// empty.
+type Keyring struct {
+	entities map[wire.EntityName]Entity
+}
+
+// KeyringError says where a keyring file is wrong. It never quotes a key.
+type KeyringError struct {
+	Line int // from 1
+	Err  error
+}
+
+// Error implements error.
+func (e *KeyringError) Error() string { return fmt.Sprintf("keyring: line %d: %v", e.Line, e.Err) }
+
+// Unwrap returns the reason and [ErrKeyring].
+func (e *KeyringError) Unwrap() []error { return []error{ErrKeyring, e.Err} }
+
+// maxKeyringLine bounds a line of a keyring file, in bytes.
+const maxKeyringLine = 1 << 20
+
+// ReadKeyring parses a keyring file. Each entity may appear once and must have a key.
+// Errors in the text are of type *[KeyringError].
+func ReadKeyring(r io.Reader) (*Keyring, error) {
+	p := keyringParser{ring: new(Keyring)}
+	sc := bufio.NewScanner(r)
+	sc.Buffer(nil, maxKeyringLine)
+	n := 0
+	for sc.Scan() {
+		n++
+		if err := p.line(n, sc.Text()); err != nil {
+			p.ring.Wipe()
+			p.cur.Key.Wipe()
+			return nil, &KeyringError{n, err}
+		}
+	}
+	if err := sc.Err(); err != nil {
+		return nil, fmt.Errorf("keyring: line %d: %w", n+1, err)
+	}
+	if err := p.endSection(); err != nil {
+		p.ring.Wipe()
+		return nil, &KeyringError{p.start, err}
+	}
+	return p.ring, nil
+}
+
+type keyringParser struct {
+	ring  *Keyring
+	cur   Entity
+	start int // line of the section's head; 0 before the first
+}
+
+func (p *keyringParser) line(n int, text string) error {
+	text = strings.TrimSpace(text)
+	switch {
+	case text == "", text[0] == '#', text[0] == ';':
+		return nil
+	case text[0] == '[':
+		if err := p.endSection(); err != nil {
+			return fmt.Errorf("section from line %d: %w", p.start, err)
+		}
+		return p.beginSection(n, text)
+	case p.start == 0:
+		return malformed("text before the first section")
+	}
+	name, value, ok := strings.Cut(text, "=")
+	if !ok {
+		return malformed("neither a section nor of the form name = value")
+	}
+	value, err := unquote(strings.TrimSpace(value))
+	if err != nil {
+		return err
+	}
+	return p.setting(strings.TrimSpace(name), value)
+}
+
+func (p *keyringParser) beginSection(n int, text string) error {
+	text, ok := strings.CutSuffix(text, "]")
+	if !ok {
+		return malformed("section without ]")
+	}
+	name, err := parseSectionName(strings.TrimSpace(text[1:]))
+	if err != nil {
+		return err
+	}
+	if _, ok := p.ring.entities[name]; ok {
+		return malformed(fmt.Sprintf("%v appears twice", name))
+	}
+	p.cur, p.start = Entity{Name: name}, n
+	return nil
+}
+
+func (p *keyringParser) setting(name, value string) error {
+	if name == "key" {
+		if !p.cur.Key.IsZero() {
+			return malformed("second key of an entity")
+		}
+		k, err := ParseKey(value)
+		p.cur.Key = k
+		return err
+	}
+	if f := strings.Fields(name); len(f) == 2 && f[0] == "caps" {
+		if _, ok := p.cur.Caps[f[1]]; ok {
+			return malformed(fmt.Sprintf("second caps for %s", f[1]))
+		}
+		if p.cur.Caps == nil {
+			p.cur.Caps = make(map[string]string)
+		}
+		p.cur.Caps[f[1]] = value
+	}
+	// Other settings, such as "auid" of old releases, mean nothing here.
+	return nil
+}
+
+func (p *keyringParser) endSection() error {
+	if p.start == 0 {
+		return nil
+	}
+	if p.cur.Key.IsZero() {
+		return fmt.Errorf("%v: %w", p.cur.Name, ErrNoKey)
+	}
+	p.ring.put(p.cur)
+	p.cur = Entity{}
+	return nil
+}
+
+// parseSectionName accepts entity names and "mon.", whose id is empty.
+func parseSectionName(s string) (wire.EntityName, error) {
+	if typ, id, ok := strings.Cut(s, "."); ok && id == "" {
+		t, err := wire.ParseEntityType(typ)
+		return wire.EntityName{Type: t}, err
+	}
+	return wire.ParseEntityName(s)
+}
+
+// unquote takes off double quotes, inside of which a backslash makes the next character
+// literal. Text without quotes ends at a comment.
+func unquote(s string) (string, error) {
+	if !strings.HasPrefix(s, `"`) {
+		if i := strings.IndexAny(s, "#;"); i >= 0 {
+			s = strings.TrimSpace(s[:i])
+		}
+		return s, nil
+	}
+	var b strings.Builder
+	for i := 1; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			if i++; i == len(s) {
+				return "", malformed("quote is not closed")
+			}
+			b.WriteByte(s[i])
+		case '"':
+			rest := strings.TrimSpace(s[i+1:])
+			if rest != "" && rest[0] != '#' && rest[0] != ';' {
+				return "", malformed("text behind the closing quote")
+			}
+			return b.String(), nil
+		default:
+			b.WriteByte(s[i])
+		}
+	}
+	return "", malformed("quote is not closed")
+}
+
+func quote(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
+}
+
+// Set adds an entity or replaces the one of that name. It takes copies. An entity
+// without a key, or whose capabilities cannot be written to a file, is an error.
+func (k *Keyring) Set(e Entity) error {
+	if e.Key.IsZero() {
+		return fmt.Errorf("%v: %w", e.Name, ErrNoKey)
+	}
+	again, err := parseSectionName(strings.TrimSpace(e.Name.String()))
+	if err != nil || again != e.Name || strings.ContainsAny(e.Name.ID, "\r\n[]") {
+		return fmt.Errorf("%w: entity name %q", ErrKeyring, e.Name)
+	}
+	for s, c := range e.Caps {
+		if !slices.Equal(strings.Fields(s), []string{s}) || strings.Contains(s, "=") || strings.ContainsAny(c, "\r\n") {
+			return fmt.Errorf("%w: capabilities of %v for %q", ErrKeyring, e.Name, s)
+		}
+	}
+	e.Key, e.Caps = e.Key.Clone(), maps.Clone(e.Caps)
+	k.put(e)
+	return nil
+}
+
+func (k *Keyring) put(e Entity) {
+	if k.entities == nil {
+		k.entities = make(map[wire.EntityName]Entity)
+	}
+	k.entities[e.Name] = e
+}
+
+// Lookup implements [EntitySource].
+func (k *Keyring) Lookup(name wire.EntityName) (Entity, bool) {
+	e, ok := k.entities[name]
+	return e, ok
+}
+
+// Names returns the names of all entities, sorted by type and id.
+func (k *Keyring) Names() []wire.EntityName {
+	return slices.SortedFunc(maps.Keys(k.entities), func(a, b wire.EntityName) int {
+		if a.Type != b.Type {
+			return int(a.Type) - int(b.Type)
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+}
+
+// WriteTo writes the file form, with the keys, sorted by name. It implements
+// [io.WriterTo].
+func (k *Keyring) WriteTo(w io.Writer) (int64, error) {
+	var b bytes.Buffer
+	defer func() { clear(b.Bytes()) }()
+	for _, name := range k.Names() {
+		e := k.entities[name]
+		fmt.Fprintf(&b, "[%v]\n\tkey = %s\n", name, e.Key.Base64())
+		for _, s := range slices.Sorted(maps.Keys(e.Caps)) {
+			fmt.Fprintf(&b, "\tcaps %s = %s\n", s, quote(e.Caps[s]))
+		}
+	}
+	n, err := w.Write(b.Bytes())
+	return int64(n), err
+}
+
+// Wipe overwrites the keys and empties the keyring.
+func (k *Keyring) Wipe() {
+	for _, e := range k.entities {
+		e.Key.Wipe()
+	}
+	k.entities = nil
+}
+
+// String shows the names only.
+func (k *Keyring) String() string { return fmt.Sprintf("keyring%v", k.Names()) }
+
+// LogValue implements [slog.LogValuer] with what String returns.
+func (k *Keyring) LogValue() slog.Value { return slog.StringValue(k.String()) }

@@ -1,0 +1,249 @@
+package cephx
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+const sampleKeyring = `# made by hand
+[mon.]
+	key = AQBAGgFrkJ2DJBAAABEiM0RVZneImaq7zN3u/w==
+	caps mon = "allow *"
+
+[client.admin]
+key=AQBAGgFrkJ2DJBAALXeqe7bTTWvmuDKp+LpfWA== ; the usual one
+    auid = 18446744073709551615
+    caps  mds = "allow \"all\" \\ of it"   # quoted
+    caps osd = allow *
+`
+
+func TestKeyringFile(t *testing.T) {
+	k, err := ReadKeyring(strings.NewReader(sampleKeyring))
+	must(t, err)
+	mon, ok := k.Lookup(monKey)
+	if !ok || mon.Caps["mon"] != "allow *" {
+		t.Errorf("mon. is %+v", mon)
+	}
+	a, ok := k.Lookup(admin)
+	if !ok || a.Caps["mds"] != `allow "all" \ of it` || a.Caps["osd"] != "allow *" || len(a.Caps) != 2 {
+		t.Errorf("client.admin is %+v", a)
+	}
+	if a.Key.Base64() != vectorEntityKey {
+		t.Error("key differs")
+	}
+	if _, ok := k.Lookup(osd0); ok {
+		t.Error("osd.0 exists")
+	}
+	var out, again bytes.Buffer
+	_, err = k.WriteTo(&out)
+	must(t, err)
+	k2, err := ReadKeyring(bytes.NewReader(out.Bytes()))
+	must(t, err)
+	_, err = k2.WriteTo(&again)
+	must(t, err)
+	if out.String() != again.String() || len(k2.Names()) != 2 || k2.Names()[0] != monKey {
+		t.Errorf("written as\n%s\nthen as\n%s", out.String(), again.String())
+	}
+	k.Wipe()
+	if !a.Key.IsZero() || len(k.Names()) != 0 {
+		t.Error("not wiped")
+	}
+}
+
+func TestKeyringErrorsNameTheLine(t *testing.T) {
+	const key = "key = " + vectorEntityKey + "\n"
+	for text, line := range map[string]int{
+		key:                                         1,
+		"\n[client.a\n" + key:                       2,
+		"[client]\n" + key:                          1,
+		"[nonsense.a]\n" + key:                      1,
+		"[client.a]\n\n[client.b]\n" + key:          3,
+		"[client.b]\n" + key + "[client.a]\n\n":     3,
+		"[client.a]\n" + key + "[client.a]\n" + key: 3,
+		"[client.a]\n" + key + key:                  3,
+		"[client.a]\nkey = AQBA\n":                  2,
+		"[client.a]\nkey = !!!!\n":                  2,
+		"[client.a]\n" + key + "\nwhat\n":           4,
+		"[client.a]\n" + key + "caps osd = \"x\n":   3,
+		"[client.a]\n" + key + "caps osd = \"x\\":   3,
+		"[client.a]\n" + key + "caps a = \"x\" y\n": 3,
+		"[client.a]\n" + key + "caps a=x\ncaps a=y": 4,
+	} {
+		_, err := ReadKeyring(strings.NewReader(text))
+		var at *KeyringError
+		if !errors.As(err, &at) || !errors.Is(err, ErrKeyring) {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		if at.Line != line {
+			t.Errorf("%q: line %d, want %d (%v)", text, at.Line, line, err)
+		}
+		if strings.Contains(err.Error(), "LXeqe7") {
+			t.Errorf("%q: the error quotes the key: %v", text, err)
+		}
+	}
+	if _, err := ReadKeyring(strings.NewReader(strings.Repeat("x", maxKeyringLine+1))); err == nil {
+		t.Error("endless line accepted")
+	}
+}
+
+func TestKeyringSetRefusesWhatCannotBeWritten(t *testing.T) {
+	k, err := NewKey(nil, t0)
+	must(t, err)
+	ring := new(Keyring)
+	for _, e := range []Entity{
+		{Name: admin},
+		{Key: k},
+		{Name: wire.EntityName{Type: wire.Client, ID: "a]\n[client.b"}, Key: k},
+		{Name: wire.EntityName{Type: wire.Client, ID: "a "}, Key: k},
+		{Name: wire.EntityName{Type: 0x40, ID: "a"}, Key: k},
+		{Name: admin, Key: k, Caps: map[string]string{"osd mon": "x"}},
+		{Name: admin, Key: k, Caps: map[string]string{"": "x"}},
+		{Name: admin, Key: k, Caps: map[string]string{"a=b": "x"}},
+		{Name: admin, Key: k, Caps: map[string]string{"osd": "x\n[client.b]"}},
+	} {
+		if err := ring.Set(e); err == nil {
+			t.Errorf("%+v accepted", e)
+		}
+	}
+	caps := map[string]string{"osd": "x"}
+	must(t, ring.Set(Entity{Name: admin, Key: k, Caps: caps}))
+	caps["osd"] = "y"
+	k.Wipe()
+	if e, _ := ring.Lookup(admin); e.Key.IsZero() || e.Caps["osd"] != "x" {
+		t.Error("the keyring shares what it was given")
+	}
+}
+
+func TestKeyTypesOtherThanAESAreRefused(t *testing.T) {
+	good, err := base64.StdEncoding.DecodeString(vectorEntityKey)
+	must(t, err)
+	change := func(f func(p []byte) []byte) string {
+		return base64.StdEncoding.EncodeToString(f(append([]byte(nil), good...)))
+	}
+	for name, tc := range map[string]struct {
+		text string
+		want error
+	}{
+		"type 0":      {change(func(p []byte) []byte { p[0] = 0; return p }), ErrKeyType},
+		"type 2":      {change(func(p []byte) []byte { p[0] = 2; return p }), ErrKeyType},
+		"type 0x0101": {change(func(p []byte) []byte { p[1] = 1; return p }), ErrKeyType},
+		"15 bytes":    {change(func(p []byte) []byte { p[10] = 15; return p[:27] }), ErrKeyType},
+		"32 bytes":    {change(func(p []byte) []byte { p[10] = 32; return append(p, p[12:]...) }), ErrKeyType},
+		"no bytes":    {change(func(p []byte) []byte { p[10] = 0; return p[:12] }), ErrKeyType},
+		"truncated":   {change(func(p []byte) []byte { return p[:27] }), wire.ErrMalformed},
+		"surplus":     {change(func(p []byte) []byte { return append(p, 0) }), wire.ErrMalformed},
+		"empty":       {"", wire.ErrMalformed},
+		"not base64":  {"####", wire.ErrMalformed},
+	} {
+		if k, err := ParseKey(tc.text); !errors.Is(err, tc.want) || !k.IsZero() {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := KeyFromSecret(make([]byte, 32), t0); !errors.Is(err, ErrKeyType) {
+		t.Error(err)
+	}
+}
+
+func TestKeyHandles(t *testing.T) {
+	k, err := NewKey(nil, t0)
+	must(t, err)
+	share, clone := k, k.Clone()
+	if !k.Equal(clone) || k.Equal(Key{}) || (Key{}).Equal(Key{}) {
+		t.Error("equality")
+	}
+	if !k.Created().Equal(t0) {
+		t.Errorf("created %v", k.Created())
+	}
+	k.Wipe()
+	if !share.IsZero() || clone.IsZero() || share.Secret() != nil {
+		t.Error("a wipe is for all copies and for no clone")
+	}
+	if share.data().secret != [keySize]byte{} {
+		t.Error("secret is not overwritten")
+	}
+	for _, k := range []Key{{}, share} {
+		if _, err := k.seal(nil, nil); !errors.Is(err, ErrNoKey) {
+			t.Error(err)
+		}
+		if _, err := k.open(make([]byte, 16)); !errors.Is(err, ErrNoKey) {
+			t.Error(err)
+		}
+		if _, err := NewSigner(k, true); !errors.Is(err, ErrNoKey) {
+			t.Error(err)
+		}
+		if _, err := DecodeKey(k.AppendTo(nil)); !errors.Is(err, ErrKeyType) {
+			t.Error(err)
+		}
+	}
+	if _, err := NewKey(script(), t0); err == nil {
+		t.Error("a key without random numbers")
+	}
+}
+
+func TestEnvelopeRefusesForeignAndAlteredData(t *testing.T) {
+	k, err := NewKey(nil, t0)
+	must(t, err)
+	other, err := NewKey(nil, t0)
+	must(t, err)
+	for n := range 40 {
+		payload := bytes.Repeat([]byte{7}, n)
+		bare, err := k.seal(nil, payload)
+		must(t, err)
+		if want := (envelopeHead+n)/16*16 + 16; len(bare) != want {
+			t.Errorf("%d bytes of payload: envelope of %d, want %d", n, len(bare), want)
+		}
+		p, err := k.open(bare)
+		must(t, err)
+		same(t, "payload", p, payload)
+		if _, err := other.open(bare); !errors.Is(err, ErrWrongKey) {
+			t.Errorf("other key: %v", err)
+		}
+		bad := append([]byte(nil), bare...)
+		bad[3] ^= 1
+		if _, err := k.open(bad); !errors.Is(err, ErrWrongKey) {
+			t.Errorf("altered: %v", err)
+		}
+		for _, cut := range [][]byte{bare[:len(bare)-1], nil, append(bare, 0)} {
+			if _, err := k.open(cut); !errors.Is(err, wire.ErrMalformed) {
+				t.Errorf("odd size: %v", err)
+			}
+		}
+	}
+}
+
+func TestPaddingIsChecked(t *testing.T) {
+	k, err := NewKey(nil, t0)
+	must(t, err)
+	block, err := k.block()
+	must(t, err)
+	for name, tc := range map[string]struct {
+		last [16]byte
+		want int // length of the plain text, -1 is an error
+	}{
+		"one":         {[16]byte{15: 1}, 15},
+		"three":       {[16]byte{13: 3, 14: 3, 15: 3}, 13},
+		"sixteen":     {[16]byte{16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16}, 0},
+		"zero":        {[16]byte{}, -1},
+		"seventeen":   {[16]byte{15: 17}, -1},
+		"all 17":      {[16]byte(bytes.Repeat([]byte{17}, 16)), -1},
+		"255":         {[16]byte{15: 255}, -1},
+		"broken":      {[16]byte{13: 2, 14: 3, 15: 3}, -1},
+		"broken at 0": {[16]byte{15, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16}, -1},
+	} {
+		var c [16]byte
+		for i := range c {
+			c[i] = tc.last[i] ^ cipherIV[i]
+		}
+		block.Encrypt(c[:], c[:])
+		p, err := k.decrypt(c[:])
+		if tc.want < 0 && !errors.Is(err, ErrWrongKey) || tc.want >= 0 && (err != nil || len(p) != tc.want) {
+			t.Errorf("%s: %d bytes, %v", name, len(p), err)
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package cephx
+
+import (
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// DefaultModes returns the connection modes that an entity of type own uses with a peer,
+// most preferred first, with the reference's default options (protocol section 8.2):
+// secure first for every connection of a monitor and for a client's connection to a
+// monitor, crc first for all others. The same list holds for connecting and accepting.
+func DefaultModes(own, peer wire.EntityType) []auth.Mode {
+	if own == wire.Mon || own == wire.Client && peer == wire.Mon {
+		return []auth.Mode{auth.Secure, auth.CRC}
+	}
+	return []auth.Mode{auth.CRC, auth.Secure}
+}
+
+// modesFor applies the configured function, if there is one.
+func modesFor(f func(wire.EntityType) []auth.Mode, own, peer wire.EntityType) []auth.Mode {
+	if f == nil {
+		return DefaultModes(own, peer)
+	}
+	var modes []auth.Mode
+	for _, m := range f(peer) {
+		if m == auth.CRC || m == auth.Secure {
+			modes = append(modes, m)
+		}
+	}
+	return modes
+}
+
+// checkSecret verifies that there is a connection secret exactly where the mode needs
+// one.
+func checkSecret(mode auth.Mode, secret []byte) error {
+	if mode == auth.Secure && len(secret) < auth.ConnectionSecretMin {
+		return ErrConnectionSecret
+	}
+	return nil
+}

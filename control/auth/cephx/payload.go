@@ -1,0 +1,242 @@
+package cephx
+
+import (
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+const (
+	opAuthSessionKey      = 0x0100
+	opPrincipalSessionKey = 0x0200
+	opRotatingKey         = 0x0400
+
+	authenticateVersion = 3
+	// The first byte of an AUTH_REQUEST payload says what it is.
+	modeAuthorizer    = 1
+	modeAuthorizerMax = 9
+	modeLogin         = 10
+	modeLoginMax      = 19
+	// maxIDLen bounds the id of an entity name that a peer claims.
+	maxIDLen = 4096
+)
+
+// appendLoginStart appends the payload of the AUTH_REQUEST that opens a login.
+func appendLoginStart(dst []byte, name wire.EntityName, globalID uint64) []byte {
+	dst = append(dst, modeLogin)
+	dst = name.AppendTo(dst)
+	return le.AppendUint64(dst, globalID)
+}
+
+func decodeLoginStart(p []byte) (name wire.EntityName, globalID uint64, err error) {
+	r := wire.NewReader(p)
+	if m := r.U8(); r.Err() == nil && (m < modeLogin || m > modeLoginMax) {
+		r.Fail(malformed(fmt.Sprintf("auth mode %d", m)))
+	}
+	return readNameAndID(r)
+}
+
+// appendMAuthStart appends the payload of the MAuth message of protocol 0 that opens a
+// login in protocol version 1.
+func appendMAuthStart(dst []byte, name wire.EntityName, globalID uint64) []byte {
+	dst = append(dst, structVersion)
+	dst = wire.AppendU32s(dst, []uint32{uint32(auth.Cephx)})
+	dst = name.AppendTo(dst)
+	return le.AppendUint64(dst, globalID)
+}
+
+func decodeMAuthStart(p []byte) (methods []auth.Method, name wire.EntityName, globalID uint64, err error) {
+	r := wire.NewReader(p)
+	readVersion(r, "MAuth payload", structVersion)
+	for _, m := range r.U32s() {
+		methods = append(methods, auth.Method(m))
+	}
+	name, globalID, err = readNameAndID(r)
+	return methods, name, globalID, err
+}
+
+func readNameAndID(r *wire.Reader) (wire.EntityName, uint64, error) {
+	name, id := r.EntityName(), r.U64()
+	if r.Err() == nil && len(name.ID) > maxIDLen {
+		r.Fail(malformed("entity name is too long"))
+	}
+	if err := r.Err(); err != nil {
+		return wire.EntityName{}, 0, fmt.Errorf("login: %w", err)
+	}
+	return name, id, nil
+}
+
+// appendServerChallenge appends the monitor's challenge to a login.
+func appendServerChallenge(dst []byte, challenge uint64) []byte {
+	return le.AppendUint64(append(dst, structVersion), challenge)
+}
+
+func decodeServerChallenge(p []byte) (uint64, error) {
+	r := wire.NewReader(p)
+	readVersion(r, "server challenge", structVersion)
+	c := r.U64()
+	if r.Err() == nil && c == 0 {
+		r.Fail(malformed("server challenge is zero"))
+	}
+	if err := r.Err(); err != nil {
+		return 0, fmt.Errorf("server challenge: %w", err)
+	}
+	return c, nil
+}
+
+// authenticate is the content of a request for the auth session key.
+type authenticate struct {
+	version         uint8
+	clientChallenge uint64
+	proof           uint64
+	oldTicket       ticket
+	otherKeys       Service
+}
+
+func (a *authenticate) appendTo(dst []byte) []byte {
+	dst = append(dst, a.version)
+	dst = le.AppendUint64(dst, a.clientChallenge)
+	dst = le.AppendUint64(dst, a.proof)
+	dst = a.oldTicket.appendTo(dst)
+	if a.version >= 2 {
+		dst = le.AppendUint32(dst, uint32(a.otherKeys))
+	}
+	return dst
+}
+
+func readAuthenticate(r *wire.Reader) authenticate {
+	a := authenticate{version: readVersion(r, "authenticate", 1)}
+	a.clientChallenge = r.U64()
+	a.proof = r.U64()
+	a.oldTicket = readTicket(r)
+	if a.version >= 2 {
+		a.otherKeys = Service(r.U32())
+	}
+	return a
+}
+
+// appendReplyHeader appends the header of a successful reply.
+func appendReplyHeader(dst []byte, op uint16) []byte {
+	return le.AppendUint32(le.AppendUint16(dst, op), 0)
+}
+
+// readReplyHeader reads the header of a reply; a status other than 0 is an error.
+func readReplyHeader(r *wire.Reader) (op uint16) {
+	op = r.U16()
+	if status := r.S32(); r.Err() == nil && status != 0 {
+		// The status is only shown, and a positive one is no success either.
+		if status > 0 {
+			status = -status
+		}
+		r.Fail(fmt.Errorf("%w: op 0x%04x: %w", ErrStatus, op, &auth.Refused{Errno: status}))
+	}
+	return op
+}
+
+// issued is one entry of a service ticket reply before it is opened.
+type issued struct {
+	service   Service
+	grant     []byte // bare envelope of part A
+	encrypted bool   // sealed is a bare envelope under the old session key
+	sealed    []byte // of a blob that holds a ticket, else that ticket itself
+}
+
+const issuedMinSize = 4 + 1 + 4 + 1 + 4
+
+func appendIssuedHead(dst []byte, n int) []byte {
+	return le.AppendUint32(append(dst, structVersion), uint32(n))
+}
+
+func (s *issued) appendTo(dst []byte) []byte {
+	dst = le.AppendUint32(dst, uint32(s.service))
+	dst = append(dst, structVersion)
+	dst = wire.AppendBlob(dst, s.grant)
+	dst = wire.AppendBool(dst, s.encrypted)
+	return wire.AppendBlob(dst, s.sealed)
+}
+
+// readIssued reads a service ticket reply. The slices alias the input.
+func readIssued(r *wire.Reader) []issued {
+	readVersion(r, "service ticket reply", structVersion)
+	n := r.Count(issuedMinSize)
+	if r.Err() != nil {
+		return nil
+	}
+	out := make([]issued, n)
+	for i := range out {
+		s := &out[i]
+		s.service = Service(r.U32())
+		readVersion(r, "issued ticket", structVersion)
+		s.grant = r.Blob()
+		s.encrypted = r.Bool()
+		s.sealed = r.Blob()
+	}
+	if r.Err() != nil {
+		return nil
+	}
+	return out
+}
+
+// open opens one entry with the key of the principal and, for an encrypted ticket, the
+// old session key.
+func (s *issued) open(principal, old Key) (g grant, t ticket, err error) {
+	err = principal.openDecode("ticket grant", s.grant, func(r *wire.Reader) { g = readGrant(r) })
+	if err != nil {
+		return grant{}, ticket{}, err
+	}
+	if s.encrypted {
+		err = old.openDecode("encrypted ticket", s.sealed, func(r *wire.Reader) {
+			inner := wire.NewReader(r.Blob())
+			t = readTicket(inner)
+			r.Fail(inner.Err())
+		})
+	} else {
+		r := wire.NewReader(s.sealed)
+		t = readTicket(r)
+		err = r.Err()
+	}
+	if err == nil && t.isZero() {
+		err = malformed("empty ticket")
+	}
+	if err != nil {
+		g.sessionKey.Wipe()
+		return grant{}, ticket{}, fmt.Errorf("ticket for %v: %w", s.service, err)
+	}
+	return g, t, nil
+}
+
+// sealSecret returns blob C of a login reply: the prefixed envelope of the connection
+// secret as a string.
+func sealSecret(session Key, secret []byte) ([]byte, error) {
+	plain := wire.AppendBlob(make([]byte, 0, 4+len(secret)), secret)
+	defer clear(plain)
+	return session.sealPrefixed(nil, plain)
+}
+
+// openSecret is the opposite of sealSecret; an empty blob holds no secret.
+func openSecret(session Key, blob []byte) (secret []byte, err error) {
+	if len(blob) == 0 {
+		return nil, nil
+	}
+	outer := wire.NewReader(blob)
+	bare := outer.Blob()
+	if err := outer.Err(); err != nil {
+		return nil, fmt.Errorf("connection secret: %w", err)
+	}
+	err = session.openDecode("connection secret", bare, func(r *wire.Reader) { secret = readSecret(r) })
+	return secret, err
+}
+
+// maxSecret bounds the connection secret that is taken from a peer; real ones have 64
+// bytes.
+const maxSecret = 4096
+
+func readSecret(r *wire.Reader) []byte {
+	p := r.Blob()
+	if len(p) > maxSecret {
+		r.Fail(malformed(fmt.Sprintf("connection secret of %d bytes", len(p))))
+		return nil
+	}
+	return append([]byte(nil), p...)
+}

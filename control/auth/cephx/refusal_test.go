@@ -1,0 +1,283 @@
+package cephx
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+func TestUnprovenSessionGetsNothing(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	c.login(cl)
+	delete(cl.tickets, ServiceOSD)
+	tickets, err := cl.RenewRequest()
+	must(t, err)
+	for name, payload := range map[wire.EntityName][]byte{admin: tickets, osd0: cl.RotatingRequest()} {
+		s := c.authority.NewSession()
+		_, err := s.start(name, 0)
+		must(t, err)
+		if reply, err := s.Handle(payload); !errors.Is(err, ErrOutOfOrder) || reply != nil {
+			t.Errorf("%v without a proof: %v", name, err)
+		}
+	}
+}
+
+func TestOneTryPerChallenge(t *testing.T) {
+	c := newCluster(t)
+	e, _ := c.ring.Lookup(admin)
+	s := c.authority.NewSession()
+	p, err := s.start(admin, 0)
+	must(t, err)
+	challenge, err := decodeServerChallenge(p)
+	must(t, err)
+	proof, err := e.Key.proof(challenge, 1)
+	must(t, err)
+	request := func(proof uint64) []byte {
+		a := authenticate{3, 1, proof, ticket{}, ServiceAuth}
+		return a.appendTo(le.AppendUint16(nil, opAuthSessionKey))
+	}
+	if _, err := s.Handle(request(proof ^ 1<<40)); !errors.Is(err, ErrProof) {
+		t.Errorf("wrong proof: %v", err)
+	}
+	if _, err := s.Handle(request(proof)); !errors.Is(err, ErrOutOfOrder) {
+		t.Errorf("second try: %v", err)
+	}
+	_, err = s.start(admin, 0)
+	must(t, err)
+	if _, _, _, err := s.HandleLogin([]byte{0, 2}, auth.CRC); !errors.Is(err, wire.ErrMalformed) {
+		t.Errorf("another request instead of the proof: %v", err)
+	}
+	if s.challenge != 0 {
+		t.Error("the challenge is still valid")
+	}
+}
+
+func TestTicketRequestNeedsAValidAuthTicket(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	c.login(cl)
+	main, osd := cl.tickets[ServiceAuth], cl.tickets[ServiceOSD]
+	ask := func(h authorizerHead, k Key) error {
+		a, err := newAuthorizer(h, k.Clone(), c.rand)
+		must(t, err)
+		p, err := a.First()
+		must(t, err)
+		p = append(le.AppendUint16(nil, opPrincipalSessionKey), p...)
+		_, err = c.session().Handle(le.AppendUint32(append(p, structVersion), uint32(ServiceOSD)))
+		return err
+	}
+	good := authorizerHead{cl.globalID, ServiceAuth, main.ticket}
+	must(t, ask(good, main.sessionKey))
+	if err := ask(authorizerHead{cl.globalID + 1, ServiceAuth, main.ticket}, main.sessionKey); !errors.Is(err, ErrForeignTicket) {
+		t.Errorf("another global id: %v", err)
+	}
+	if err := ask(authorizerHead{cl.globalID, ServiceOSD, main.ticket}, main.sessionKey); !errors.Is(err, ErrForeignTicket) {
+		t.Errorf("for another service: %v", err)
+	}
+	if err := ask(authorizerHead{cl.globalID, ServiceAuth, osd.ticket}, osd.sessionKey); !errors.Is(err, ErrWrongKey) {
+		t.Errorf("ticket for another service: %v", err)
+	}
+	if err := ask(good, osd.sessionKey); !errors.Is(err, ErrWrongKey) {
+		t.Errorf("without the session key: %v", err)
+	}
+	c.clock.add(DefaultAuthTTL)
+	if err := ask(good, main.sessionKey); !errors.Is(err, ErrTicketExpired) {
+		t.Errorf("expired: %v", err)
+	}
+}
+
+func TestChallengeMustBeAnsweredEvenIfTheAnswerIsZero(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	c.login(cl)
+	s, err := NewServer(ServerConfig{Own: wire.OSD, Secrets: c.authority, Now: c.clock.Now, Rand: script(^uint64(0))})
+	must(t, err)
+	a, err := cl.NewAuthorizer(ServiceOSD)
+	must(t, err)
+	p, err := a.First()
+	must(t, err)
+	v := s.NewVerifier()
+	challenge, _, err := v.Handle(p, 0)
+	must(t, err)
+	if _, principal, err := v.Handle(p, 0); !errors.Is(err, ErrChallenge) || principal != nil {
+		t.Errorf("no answer: %v", err)
+	}
+	answer, err := a.Answer(challenge)
+	must(t, err)
+	if _, _, err := v.Handle(answer, 0); !errors.Is(err, ErrOutOfOrder) {
+		t.Errorf("answer after the refusal: %v", err)
+	}
+}
+
+func TestVerifierEndsWithTheProof(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	c.login(cl)
+	a, err := cl.NewAuthorizer(ServiceOSD)
+	must(t, err)
+	p, err := a.First()
+	must(t, err)
+	v := c.osd.NewVerifier()
+	p, _, err = v.Handle(p, 0)
+	must(t, err)
+	answer, err := a.Answer(p)
+	must(t, err)
+	reply, principal, err := v.Handle(answer, 0)
+	must(t, err)
+	if secret, err := a.Done(reply); err != nil || len(secret) != 0 || principal.ConnectionSecret() != nil {
+		t.Errorf("protocol version 1 has a connection secret, or %v", err)
+	}
+	if !a.SessionKey().Equal(principal.SessionKey) {
+		t.Error("session keys differ")
+	}
+	if _, _, err := v.Handle(answer, 0); !errors.Is(err, ErrOutOfOrder) {
+		t.Errorf("the same answer again: %v", err)
+	}
+}
+
+func TestUnlikelyRepliesAreRefused(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	l := cl.NewLogin()
+	_, err := l.start()
+	must(t, err)
+	if _, err := l.Challenge(appendServerChallenge(nil, 0)); !errors.Is(err, wire.ErrMalformed) {
+		t.Errorf("challenge zero: %v", err)
+	}
+	_, err = l.Challenge(appendServerChallenge(nil, 1))
+	must(t, err)
+	if _, err := l.Done(0, 0, nil); !errors.Is(err, wire.ErrMalformed) || !strings.Contains(err.Error(), "global id") {
+		t.Errorf("global id zero: %v", err)
+	}
+	for _, status := range []uint32{1, 13, 1 << 30, 1 << 31, ^uint32(0)} {
+		r := wire.NewReader(le.AppendUint32([]byte{0, 1}, status))
+		readReplyHeader(r)
+		var refused *auth.Refused
+		if err := r.Err(); !errors.Is(err, ErrStatus) || !errors.As(err, &refused) || refused.Errno >= 0 {
+			t.Errorf("status %d: %v", int32(status), err)
+		}
+	}
+}
+
+func TestTicketsThatWereNotAskedForAreDropped(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	c.login(cl)
+	delete(cl.tickets, ServiceOSD)
+	mgr := cl.tickets[ServiceMgr]
+	_, err := cl.RenewRequest() // for osd
+	must(t, err)
+	reply, _, err := c.authority.appendTickets(appendReplyHeader(nil, opPrincipalSessionKey), ServiceOSD|ServiceMgr|ServiceMDS,
+		admin, cl.globalID, cl.tickets[ServiceAuth].sessionKey)
+	must(t, err)
+	must(t, cl.HandleReply(reply))
+	if cl.tickets[ServiceOSD] == nil || cl.tickets[ServiceMgr] != mgr || cl.tickets[ServiceMDS] != nil {
+		t.Errorf("tickets: %+v", cl.Tickets())
+	}
+}
+
+func TestTicketTimesFollowTheWallClock(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin, func(cfg *ClientConfig) { cfg.Now = time.Now })
+	c.login(cl)
+	for _, info := range cl.Tickets() {
+		if strings.Contains(info.Expires.String()+info.RenewAt.String(), "m=") {
+			t.Errorf("ticket for %v has a monotonic time", info.Service)
+		}
+	}
+}
+
+func TestLaterVersionsOfStructuresAreRead(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	c.login(cl)
+	content, err := openTicket(cl.tickets[ServiceOSD].ticket, func() Key { k, _ := c.authority.Secret(ServiceOSD, 2); return k }())
+	must(t, err)
+	p := append(content.appendTo(nil), 1, 2, 3)
+	p[0] = 9
+	again := readTicketContent(wire.NewReader(p))
+	same(t, "content", again.appendTo(nil), content.appendTo(nil))
+	content.allowAll = true
+	if caps, err := CapsText(content.effectiveCaps()); err != nil || caps != "allow *" {
+		t.Errorf("allow all gives %q, %v", caps, err)
+	}
+	for _, version := range []int{0, 1} {
+		p := content.appendTo(nil)
+		p[version] = 0
+		r := wire.NewReader(p)
+		if readTicketContent(r); !errors.Is(r.Err(), wire.ErrMalformed) {
+			t.Errorf("version 0 at %d: %v", version, r.Err())
+		}
+	}
+}
+
+func TestServerExchangeEndsWhenDone(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	c.login(cl)
+	for peer, server := range map[wire.EntityType]*Server{wire.Mon: c.mon, wire.OSD: c.osd} {
+		ce, err := cl.Start(ctx, peer)
+		must(t, err)
+		se, err := server.Start(ctx, wire.Client, auth.Cephx, auth.CRC)
+		must(t, err)
+		_, _, p, err := ce.Request(ctx)
+		must(t, err)
+		p, _, err = se.Handle(ctx, p)
+		must(t, err)
+		p, err = ce.ReplyMore(ctx, p)
+		must(t, err)
+		if _, res, err := se.Handle(ctx, p); err != nil || res == nil {
+			t.Fatal(err)
+		}
+		if _, res, err := se.Handle(ctx, p); !errors.Is(err, ErrOutOfOrder) || res != nil {
+			t.Errorf("%v: the same answer again: %v", peer, err)
+		}
+	}
+}
+
+func TestTicketsForMonitorsHaveNoCaps(t *testing.T) {
+	c := newCluster(t)
+	for _, s := range []Service{ServiceMon, ServiceAuth} {
+		tk, _, err := c.authority.issueFor(s, admin, 1)
+		must(t, err)
+		secret, _ := c.authority.Secret(s, tk.secretID)
+		content, err := openTicket(tk, secret)
+		must(t, err)
+		if len(content.caps) != 0 {
+			t.Errorf("%v ticket has caps %q", s, content.caps)
+		}
+	}
+}
+
+func TestBoundsOfStructures(t *testing.T) {
+	for n, ok := range map[int]bool{maxTicketBlob: true, maxTicketBlob + 1: false} {
+		r := wire.NewReader(ticket{1, make([]byte, n)}.appendTo(nil))
+		if readTicket(r); ok != (r.Err() == nil) {
+			t.Errorf("ticket of %d bytes: %v", n, r.Err())
+		}
+	}
+	var s RotatingSecrets
+	_, err := s.Rotate(t0, time.Hour, nil)
+	must(t, err)
+	for _, id := range []uint64{0, 1} { // repeated, falling
+		bad := s.Clone()
+		bad.list[1].id = id
+		if _, err := DecodeRotatingSecrets(bad.AppendTo(nil)); !errors.Is(err, wire.ErrMalformed) {
+			t.Errorf("ids %v: %v", bad.IDs(), err)
+		}
+	}
+	if _, err := s.Rotate(t0, 0, nil); !errors.Is(err, ErrConfig) {
+		t.Errorf("secrets without a life: %v", err)
+	}
+	oldest, _ := s.Key(1)
+	_, err = s.Rotate(t0.Add(2*time.Hour), time.Hour, nil)
+	must(t, err)
+	if !oldest.IsZero() {
+		t.Error("a dropped secret is not wiped")
+	}
+}

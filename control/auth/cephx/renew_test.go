@@ -1,0 +1,302 @@
+package cephx
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// renew runs one renewal over the last session.
+func (c *cluster) renew(cl *Client) {
+	c.t.Helper()
+	p, err := cl.RenewRequest()
+	must(c.t, err)
+	if p == nil {
+		c.t.Fatal("nothing to renew")
+	}
+	reply, err := c.session().Handle(p)
+	must(c.t, err)
+	must(c.t, cl.HandleReply(reply))
+}
+
+func TestTicketsAreRenewedBeforeTheyExpire(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	if due := cl.NeedRenew(t0); due != DefaultServices|ServiceAuth {
+		t.Errorf("before the login: %v", due)
+	}
+	if _, err := cl.RenewRequest(); !errors.Is(err, ErrLoginNeeded) {
+		t.Errorf("before the login: %v", err)
+	}
+	c.login(cl)
+	if p, err := cl.RenewRequest(); p != nil || err != nil {
+		t.Errorf("nothing is due: %x %v", p, err)
+	}
+	if at := cl.RenewAt(); !at.Equal(t0.Add(45 * time.Minute)) {
+		t.Errorf("renew at %v", at)
+	}
+	c.clock.add(45*time.Minute - 1)
+	if due := cl.NeedRenew(c.clock.Now()); due != 0 {
+		t.Errorf("too early: %v", due)
+	}
+	c.clock.add(1)
+	if due := cl.NeedRenew(c.clock.Now()); due != DefaultServices {
+		t.Errorf("due: %v", due)
+	}
+	if !cl.RenewAt().IsZero() {
+		t.Error("renew at a later time although due")
+	}
+	old := cl.tickets[ServiceOSD].ticket
+	c.renew(cl)
+	if due := cl.NeedRenew(c.clock.Now()); due != 0 {
+		t.Errorf("after the renewal: %v", due)
+	}
+	if string(cl.tickets[ServiceOSD].ticket.blob) == string(old.blob) {
+		t.Error("same ticket")
+	}
+	_, _, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{})
+	must(t, errors.Join(cerr, serr))
+}
+
+func TestAuthTicketIsRenewedOnTheSession(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	c.login(cl)
+	id := cl.GlobalID()
+	for range 5 {
+		c.clock.add(DefaultAuthTTL * 3 / 4)
+		if !cl.NeedRenew(c.clock.Now()).Has(ServiceAuth) {
+			t.Fatal("auth ticket is not due")
+		}
+		c.renew(cl)
+		if due := cl.NeedRenew(c.clock.Now()); due != 0 || cl.GlobalID() != id {
+			t.Fatalf("due %v, id %d", due, cl.GlobalID())
+		}
+	}
+	c.clock.add(DefaultAuthTTL)
+	if _, err := cl.RenewRequest(); !errors.Is(err, ErrLoginNeeded) {
+		t.Errorf("after the auth ticket expired: %v", err)
+	}
+}
+
+func TestMissingTicketsTakeAnExtraRound(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	_, _, cerr, serr := connect(cl, wire.Client, c.mon, wire.Mon, wires{reply: func(round int, p []byte) []byte {
+		if round == 0 {
+			return p
+		}
+		// A monitor that sends no further tickets along: the last blob is empty.
+		r := wire.NewReader(p)
+		readReplyHeader(r)
+		readIssued(r)
+		r.Blob()
+		return append(append([]byte(nil), p[:r.Offset()]...), 0, 0, 0, 0)
+	}})
+	must(t, errors.Join(cerr, serr))
+	if due := cl.NeedRenew(t0); due != DefaultServices {
+		t.Fatalf("due: %v", due)
+	}
+	if _, err := cl.Start(ctx, wire.OSD); !errors.Is(err, ErrNoTicket) {
+		t.Errorf("without a ticket: %v", err)
+	}
+	c.renew(cl)
+	_, _, cerr, serr = connect(cl, wire.Client, c.osd, wire.OSD, wires{})
+	must(t, errors.Join(cerr, serr))
+}
+
+func TestRefusedTicketIsRenewedSoon(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	c.login(cl)
+	c.osd.cfg.Secrets = NewSecretStore(ServiceOSD) // an osd that lost its secrets
+	if _, _, cerr, _ := connect(cl, wire.Client, c.osd, wire.OSD, wires{}); !errors.Is(cerr, &auth.Refused{Errno: auth.EACCES}) {
+		t.Error(cerr)
+	}
+	if due := cl.NeedRenew(t0); due != ServiceOSD {
+		t.Errorf("due: %v", due)
+	}
+}
+
+func TestBadRepliesChangeNothing(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	c.login(cl)
+	if err := cl.HandleReply([]byte{0, 2, 0, 0, 0, 0}); !errors.Is(err, ErrOutOfOrder) {
+		t.Errorf("reply without a request: %v", err)
+	}
+	delete(cl.tickets, ServiceOSD)
+	for name, reply := range map[string]func(good []byte) []byte{
+		"empty":           func([]byte) []byte { return nil },
+		"refused":         func([]byte) []byte { return []byte{0, 2, 0xf3, 0xff, 0xff, 0xff} },
+		"positive status": func(p []byte) []byte { return append([]byte{0, 2, 1, 0, 0, 0x40}, p[6:]...) },
+		"other op":        func(p []byte) []byte { return append([]byte{0, 1}, p[2:]...) },
+		"many tickets":    func(p []byte) []byte { return append(append([]byte(nil), p[:7]...), 0xff, 0xff, 0xff, 0xff) },
+		"truncated":       func(p []byte) []byte { return p[:len(p)-1] },
+	} {
+		p, err := cl.RenewRequest()
+		must(t, err)
+		good, err := c.session().Handle(p)
+		must(t, err)
+		if err := cl.HandleReply(reply(good)); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+		if due := cl.NeedRenew(t0); due != ServiceOSD {
+			t.Errorf("%s: due %v", name, due)
+		}
+		if err := cl.HandleReply(good); !errors.Is(err, ErrOutOfOrder) {
+			t.Errorf("%s: second reply: %v", name, err)
+		}
+	}
+	p, err := cl.RenewRequest()
+	must(t, err)
+	good, err := c.session().Handle(p)
+	must(t, err)
+	c.login(cl) // newer than the reply
+	held := cl.tickets[ServiceOSD]
+	must(t, cl.HandleReply(good))
+	if cl.tickets[ServiceOSD] != held {
+		t.Error("a late renewal replaced the tickets of a newer login")
+	}
+}
+
+func TestTicketsThatWereNotAskedForAreIgnored(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin, func(cfg *ClientConfig) { cfg.Services = ServiceOSD })
+	wide := c.client(admin)
+	c.login(cl)
+	if n := len(cl.Tickets()); n != 2 {
+		t.Errorf("%d tickets", n)
+	}
+	c.login(wide)
+	info := wide.Tickets()
+	if len(info) != 4 || info[0].Service != ServiceMon || info[3].Service != ServiceAuth || info[0].SecretID != 2 ||
+		!info[0].Expires.Equal(t0.Add(time.Hour)) {
+		t.Errorf("%+v", info)
+	}
+}
+
+func TestParallelLoginsDoNotMixIDs(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	// Two monitors are tried at once; both logins ask for a new id.
+	type run struct {
+		l *Login
+		s *Session
+		p []byte
+	}
+	var runs []run
+	for range 2 {
+		l, s := cl.NewLogin(), c.authority.NewSession()
+		p, err := l.start()
+		must(t, err)
+		name, id, err := decodeLoginStart(p)
+		must(t, err)
+		p, err = s.start(name, id)
+		must(t, err)
+		p, err = l.Challenge(p)
+		must(t, err)
+		p, err = s.Handle(p)
+		must(t, err)
+		runs = append(runs, run{l, s, p})
+	}
+	for _, r := range runs {
+		if _, err := r.l.Done(r.s.GlobalID(), 0, r.p); err != nil {
+			t.Fatal(err)
+		}
+		if r.l.SessionKey().IsZero() {
+			t.Error("no session key")
+		}
+	}
+	if cl.GlobalID() != runs[0].s.GlobalID() {
+		t.Errorf("id %d, first was %d", cl.GlobalID(), runs[0].s.GlobalID())
+	}
+	_, _, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{})
+	must(t, errors.Join(cerr, serr))
+}
+
+func TestBadMethodDoesNotLoop(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	c.login(cl)
+	cephx, both := []auth.Method{auth.Cephx}, []auth.Mode{auth.CRC, auth.Secure}
+	for _, peer := range []wire.EntityType{wire.Mon, wire.OSD} {
+		for name, tc := range map[string]struct {
+			method  auth.Method
+			result  int32
+			methods []auth.Method
+			modes   []auth.Mode
+			retries int
+			want    error
+		}{
+			"method gone":       {auth.Cephx, auth.EOPNOTSUPP, []auth.Method{auth.None}, both, 0, auth.ErrNoMethod},
+			"fewer modes":       {auth.Cephx, auth.EOPNOTSUPP, cephx, []auth.Mode{auth.CRC}, 1, nil},
+			"same modes":        {auth.Cephx, auth.EOPNOTSUPP, cephx, both, 0, auth.ErrNoMode},
+			"no modes":          {auth.Cephx, auth.EOPNOTSUPP, cephx, nil, 0, auth.ErrNoMode},
+			"success as result": {auth.Cephx, 0, cephx, both, 0, &auth.Refused{Errno: auth.EACCES}},
+			"positive result":   {auth.Cephx, 1 << 30, cephx, both, 0, &auth.Refused{Errno: auth.EACCES}},
+			"other method":      {auth.None, auth.EACCES, cephx, both, 0, errWrongMethod},
+		} {
+			e, err := cl.Start(ctx, peer)
+			must(t, err)
+			var last error
+			tries := 0
+			for ; tries < 10; tries++ {
+				if _, _, _, err := e.Request(ctx); err != nil {
+					t.Fatalf("%v %s: request %d: %v", peer, name, tries, err)
+				}
+				if last = e.BadMethod(ctx, tc.method, tc.result, tc.methods, tc.modes); last != nil {
+					break
+				}
+			}
+			if tries != tc.retries || tc.want != nil && !errors.Is(last, tc.want) {
+				t.Errorf("%v %s: %d retries, %v", peer, name, tries, last)
+			}
+		}
+	}
+}
+
+func TestClientIsSafeForConcurrentUse(t *testing.T) {
+	c := newCluster(t)
+	c.mon.cfg.LoggedIn = nil
+	cl := c.client(admin)
+	c.login(cl)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for range 20 {
+				peer, server := wire.OSD, c.osd
+				if i%2 == 0 {
+					peer, server = wire.Mon, c.mon
+				}
+				if _, _, cerr, serr := connect(cl, wire.Client, server, peer, wires{}); cerr != nil || serr != nil {
+					t.Error(cerr, serr)
+				}
+				_ = cl.Tickets()
+				_ = cl.NeedRenew(t0)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestWipedClientHasNothingLeft(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	c.login(cl)
+	held := cl.tickets[ServiceOSD].sessionKey
+	cl.Wipe()
+	if !cl.key.IsZero() || !held.IsZero() || len(cl.Tickets()) != 0 {
+		t.Error("keys are left")
+	}
+	if held.data().secret != [keySize]byte{} {
+		t.Error("secret is not overwritten")
+	}
+	if _, _, cerr, _ := connect(cl, wire.Client, c.mon, wire.Mon, wires{}); !errors.Is(cerr, ErrNoKey) {
+		t.Errorf("wiped client: %v", cerr)
+	}
+}

@@ -1,0 +1,186 @@
+package cephx
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// keptSecrets is how many secrets of a service exist at a time: previous, current, next.
+const keptSecrets = 3
+
+// RotatingSecrets are the secrets of one service: usually the previous, the current and
+// the next one. It prints without its keys. The zero value is empty.
+type RotatingSecrets struct {
+	list   []rotatingSecret // by rising id
+	newest uint64           // the highest id ever
+}
+
+type rotatingSecret struct {
+	id      uint64
+	key     Key
+	expires time.Time
+}
+
+const rotatingSecretMinSize = 8 + 1 + keyWireSize + 8
+
+// Key returns the secret with the given id. The handle is shared with the receiver.
+func (s *RotatingSecrets) Key(id uint64) (Key, bool) {
+	for _, e := range s.list {
+		if e.id == id {
+			return e.key, true
+		}
+	}
+	return Key{}, false
+}
+
+// IDs returns the ids of the secrets, rising.
+func (s *RotatingSecrets) IDs() []uint64 {
+	ids := make([]uint64, len(s.list))
+	for i, e := range s.list {
+		ids[i] = e.id
+	}
+	return ids
+}
+
+// Len returns the number of secrets.
+func (s *RotatingSecrets) Len() int { return len(s.list) }
+
+// CurrentExpires returns when the current secret, the second one, expires; that is when
+// the monitors make another one. It is the zero time if there are fewer than three.
+func (s *RotatingSecrets) CurrentExpires() time.Time {
+	if len(s.list) < keptSecrets {
+		return time.Time{}
+	}
+	return s.list[1].expires
+}
+
+// Rotate makes the secrets that are due at now, with random keys from r (or
+// [crypto/rand] if r is nil), drops the oldest ones, and reports whether anything
+// changed. Each lives for ttl, which is positive, beyond the one before it (protocol
+// section 6.1).
+func (s *RotatingSecrets) Rotate(now time.Time, ttl time.Duration, r io.Reader) (bool, error) {
+	if ttl <= 0 {
+		return false, fmt.Errorf("%w: life of secrets is %v", ErrConfig, ttl)
+	}
+	changed := false
+	for len(s.list) < keptSecrets || !s.list[1].expires.After(now) {
+		expires := now
+		if n := len(s.list); n > 0 {
+			expires = now.Add(ttl)
+			if last := s.list[n-1].expires; last.After(expires) {
+				expires = last
+			}
+		}
+		key, err := NewKey(r, now)
+		if err != nil {
+			return changed, err
+		}
+		s.newest++
+		s.list = append(s.list, rotatingSecret{s.newest, key, expires.Add(ttl)})
+		for len(s.list) > keptSecrets {
+			s.list[0].key.Wipe()
+			s.list = slices.Delete(s.list, 0, 1)
+		}
+		changed = true
+	}
+	return changed, nil
+}
+
+// issuing returns the secret that tickets are made with at now, and until when the
+// newest secret lives, beyond which no ticket may.
+func (s *RotatingSecrets) issuing(now time.Time) (e rotatingSecret, limit time.Time, ok bool) {
+	n := len(s.list)
+	if n == 0 {
+		return rotatingSecret{}, time.Time{}, false
+	}
+	i := min(1, n-1)
+	if s.list[i].expires.Before(now) && i+1 < n {
+		i++
+	}
+	return s.list[i], s.list[n-1].expires, true
+}
+
+// AppendTo appends the wire form, which contains the keys.
+func (s *RotatingSecrets) AppendTo(dst []byte) []byte {
+	dst = append(dst, structVersion)
+	dst = le.AppendUint32(dst, uint32(len(s.list)))
+	for _, e := range s.list {
+		dst = le.AppendUint64(dst, e.id)
+		dst = append(dst, structVersion)
+		dst = e.key.AppendTo(dst)
+		dst = wire.AppendUtime(dst, e.expires)
+	}
+	return le.AppendUint64(dst, s.newest)
+}
+
+// DecodeRotatingSecrets decodes the wire form.
+func DecodeRotatingSecrets(p []byte) (RotatingSecrets, error) {
+	r := wire.NewReader(p)
+	s := readRotatingSecrets(r)
+	if err := r.Err(); err != nil {
+		return RotatingSecrets{}, fmt.Errorf("rotating secrets: %w", err)
+	}
+	return s, nil
+}
+
+func readRotatingSecrets(r *wire.Reader) RotatingSecrets {
+	var s RotatingSecrets
+	readVersion(r, "rotating secrets", structVersion)
+	n := r.Count(rotatingSecretMinSize)
+	for i := 0; i < n && r.Err() == nil; i++ {
+		e := rotatingSecret{id: r.U64()}
+		readVersion(r, "rotating secret", structVersion)
+		e.key = readKey(r)
+		e.expires = r.Utime()
+		if r.Err() != nil {
+			break
+		}
+		if i > 0 && e.id <= s.list[i-1].id {
+			r.Fail(malformed("ids of rotating secrets do not rise"))
+		}
+		s.list = append(s.list, e)
+	}
+	s.newest = r.U64()
+	if r.Err() != nil {
+		s.Wipe()
+		return RotatingSecrets{}
+	}
+	return s
+}
+
+// Clone returns an independent copy.
+func (s *RotatingSecrets) Clone() RotatingSecrets {
+	c := RotatingSecrets{list: slices.Clone(s.list), newest: s.newest}
+	for i := range c.list {
+		c.list[i].key = c.list[i].key.Clone()
+	}
+	return c
+}
+
+// Wipe overwrites the keys and empties s.
+func (s *RotatingSecrets) Wipe() {
+	for _, e := range s.list {
+		e.key.Wipe()
+	}
+	s.list = nil
+}
+
+// String shows ids and times.
+func (s RotatingSecrets) String() string {
+	out := "secrets["
+	for i, e := range s.list {
+		if i > 0 {
+			out += " "
+		}
+		out += fmt.Sprintf("%d:%s", e.id, e.expires.UTC().Format(time.RFC3339))
+	}
+	return out + "]"
+}
+
+// LogValue implements [slog.LogValuer] with what String returns.
+func (s RotatingSecrets) LogValue() slog.Value { return slog.StringValue(s.String()) }

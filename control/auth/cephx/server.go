@@ -1,0 +1,196 @@
+package cephx
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// DefaultTicketGrace is how long a ticket is accepted beyond its expiry, so that clocks
+// may differ.
+const DefaultTicketGrace = 5 * time.Minute
+
+// ServerConfig says what a [Server] accepts.
+type ServerConfig struct {
+	// Own is the own entity type, which is also the service that authorizers must be for.
+	Own wire.EntityType
+	// Authority makes this the server of a monitor, which accepts logins.
+	Authority *Authority
+	// Secrets opens the tickets of authorizers. Nil means the Authority.
+	Secrets SecretSource
+	// Modes returns the connection modes allowed to a peer of the given type. It must be
+	// safe for concurrent use. Nil means [DefaultModes].
+	Modes func(peer wire.EntityType) []auth.Mode
+	// TicketGrace is how long a ticket is accepted beyond its expiry; 0 means
+	// [DefaultTicketGrace]. Negative means that the rotation of the secrets alone limits
+	// the life of tickets, as the reference has it.
+	TicketGrace time.Duration
+	// Accept, if not nil, has the last word about an entity that was proven. Its error
+	// refuses the peer. It must be safe for concurrent use. The type in a peer's name need
+	// not be the type of the peer: any program may use any key that it has.
+	Accept func(peer wire.EntityType, name wire.EntityName) error
+	// LoggedIn, if not nil, is told about each login to a monitor, before AUTH_DONE is
+	// sent. The session is also the Session of the result: it handles the MAuth messages
+	// that will come on the connection. It must be safe for concurrent use.
+	LoggedIn func(*Session)
+	// Now is the clock; nil means [time.Now].
+	Now func() time.Time
+	// Rand is the source of challenges and connection secrets; nil means [crypto/rand].
+	// It must be safe for concurrent use.
+	Rand io.Reader
+}
+
+// Server is the acceptor's side of cephx: it implements [auth.Server]. It is safe for
+// concurrent use.
+type Server struct{ cfg ServerConfig }
+
+// NewServer returns a server. Without an authority there must be a source of secrets.
+func NewServer(cfg ServerConfig) (*Server, error) {
+	switch {
+	case !allServices.Has(Service(cfg.Own)) || cfg.Own == 0 || cfg.Own == wire.Auth || cfg.Own&(cfg.Own-1) != 0:
+		return nil, fmt.Errorf("%w: %v has no service", ErrConfig, cfg.Own)
+	case cfg.Authority == nil && cfg.Secrets == nil:
+		return nil, fmt.Errorf("%w: neither an authority nor secrets", ErrConfig)
+	case cfg.Authority != nil && cfg.Own != wire.Mon:
+		return nil, fmt.Errorf("%w: only a monitor accepts logins, not %v", ErrConfig, cfg.Own)
+	}
+	if cfg.Secrets == nil {
+		cfg.Secrets = cfg.Authority
+	}
+	if cfg.TicketGrace == 0 {
+		cfg.TicketGrace = DefaultTicketGrace
+	}
+	cfg.Now = wallClock(cfg.Now)
+	return &Server{cfg}, nil
+}
+
+// Methods implements [auth.Server]: cephx and nothing else.
+func (s *Server) Methods(context.Context, wire.EntityType) []auth.Method {
+	return []auth.Method{auth.Cephx}
+}
+
+// Modes implements [auth.Server].
+func (s *Server) Modes(_ context.Context, peer wire.EntityType, m auth.Method) (allowed, announced []auth.Mode) {
+	modes := modesFor(s.cfg.Modes, s.cfg.Own, peer)
+	if m != auth.Cephx {
+		return nil, modes
+	}
+	return modes, modes
+}
+
+// Start implements [auth.Server].
+func (s *Server) Start(_ context.Context, peer wire.EntityType, m auth.Method, mode auth.Mode) (auth.ServerExchange, error) {
+	if m != auth.Cephx {
+		return nil, fmt.Errorf("%w: %v", auth.ErrNoMethod, m)
+	}
+	if mode != auth.CRC && mode != auth.Secure {
+		return nil, fmt.Errorf("%w: %v", auth.ErrNoMode, mode)
+	}
+	return &serverExchange{s: s, peer: peer, mode: mode}, nil
+}
+
+// String shows the own type only.
+func (s *Server) String() string { return "cephx server of " + s.cfg.Own.String() }
+
+// LogValue implements [slog.LogValuer] with what String returns.
+func (s *Server) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// serverExchange is a [Session] or a [Verifier], as the first payload demands.
+type serverExchange struct {
+	s        *Server
+	peer     wire.EntityType
+	mode     auth.Mode
+	session  *Session
+	verifier *Verifier
+	over     bool
+}
+
+// Handle implements [auth.ServerExchange].
+func (e *serverExchange) Handle(_ context.Context, payload []byte) (reply []byte, res *auth.Result, err error) {
+	if e.over {
+		return nil, nil, fmt.Errorf("payload behind the end: %w", ErrOutOfOrder)
+	}
+	switch {
+	case e.session != nil:
+		reply, res, err = e.finishLogin(payload)
+	case e.verifier != nil:
+		reply, res, err = e.verify(payload)
+	default:
+		reply, res, err = e.begin(payload)
+	}
+	e.over = res != nil || err != nil
+	return reply, res, err
+}
+
+func (e *serverExchange) begin(payload []byte) ([]byte, *auth.Result, error) {
+	if len(payload) == 0 {
+		return nil, nil, malformed("empty payload")
+	}
+	switch m := payload[0]; {
+	case m >= modeAuthorizer && m <= modeAuthorizerMax:
+		e.verifier = e.s.NewVerifier()
+		return e.verify(payload)
+	case m >= modeLogin && m <= modeLoginMax && e.s.cfg.Authority != nil:
+		name, id, err := decodeLoginStart(payload)
+		if err != nil {
+			return nil, nil, err
+		}
+		e.session = e.s.cfg.Authority.NewSession()
+		reply, err := e.session.start(name, id)
+		return reply, nil, err
+	default:
+		return nil, nil, malformed(fmt.Sprintf("auth mode %d", m))
+	}
+}
+
+func (e *serverExchange) finishLogin(payload []byte) ([]byte, *auth.Result, error) {
+	reply, key, secret, err := e.session.HandleLogin(payload, e.mode)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer key.Wipe()
+	name := e.session.Entity()
+	if err := e.accept(name); err != nil {
+		clear(secret)
+		return nil, nil, err
+	}
+	entity, _ := e.s.cfg.Authority.entities.Lookup(name)
+	if e.s.cfg.LoggedIn != nil {
+		e.s.cfg.LoggedIn(e.session)
+	}
+	return reply, &auth.Result{
+		SessionKey: key.Secret(), ConnectionSecret: secret, GlobalID: e.session.GlobalID(),
+		Entity: name, Mode: e.mode, Method: auth.Cephx, Caps: encodeCaps(entity.Caps[wire.Mon.String()]),
+		Session: e.session,
+	}, nil
+}
+
+func (e *serverExchange) verify(payload []byte) ([]byte, *auth.Result, error) {
+	reply, p, err := e.verifier.Handle(payload, e.mode)
+	if err != nil || p == nil {
+		return reply, nil, err
+	}
+	defer p.Wipe()
+	if err := e.accept(p.Entity); err != nil {
+		return nil, nil, err
+	}
+	return reply, &auth.Result{
+		SessionKey: p.SessionKey.Secret(), ConnectionSecret: p.ConnectionSecret(), GlobalID: p.GlobalID,
+		Entity: p.Entity, Mode: e.mode, Method: auth.Cephx, Caps: p.Caps,
+	}, nil
+}
+
+func (e *serverExchange) accept(name wire.EntityName) error {
+	if e.s.cfg.Accept == nil {
+		return nil
+	}
+	if err := e.s.cfg.Accept(e.peer, name); err != nil {
+		return fmt.Errorf("%v as %v: %w", e.peer, name, err)
+	}
+	return nil
+}

@@ -1,0 +1,370 @@
+package cephx
+
+import (
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// Session is the monitor's side of cephx on one connection: the login and what comes
+// after it. In protocol version 2 a [Server] drives the login; renewals, and everything
+// in version 1, come in MAuth messages. It belongs to one goroutine at a time.
+//
+// The first call is StartMAuth or that of the server; then each further payload of the
+// peer goes to Handle, or to HandleLogin while [Session.LoggedIn] is false and a
+// connection secret is needed. The errno for the peer is [auth.Errno] of the error. A
+// refused login has to start again.
+type Session struct {
+	a         *Authority
+	name      wire.EntityName
+	globalID  uint64
+	newID     bool
+	challenge uint64
+	loggedIn  bool
+}
+
+// NewSession begins a session.
+func (a *Authority) NewSession() *Session { return &Session{a: a} }
+
+// Entity returns the name that the peer claims, or has proven if LoggedIn.
+func (s *Session) Entity() wire.EntityName { return s.name }
+
+// GlobalID returns the global id of the peer; 0 before the start.
+func (s *Session) GlobalID() uint64 { return s.globalID }
+
+// LoggedIn reports whether the peer has proven its name.
+func (s *Session) LoggedIn() bool { return s.loggedIn }
+
+// StartMAuth takes the payload of an MAuth message with protocol 0 and returns the
+// server challenge for the reply. It starts the session again if it had started.
+func (s *Session) StartMAuth(payload []byte) ([]byte, error) {
+	methods, name, id, err := decodeMAuthStart(payload)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range methods {
+		if m == auth.Cephx {
+			return s.start(name, id)
+		}
+	}
+	return nil, fmt.Errorf("%w: peer offers %v", auth.ErrNoMethod, methods)
+}
+
+// start chooses the global id and the challenge. Whether the entity exists is not told
+// before the proof.
+func (s *Session) start(name wire.EntityName, wantedID uint64) ([]byte, error) {
+	s.loggedIn, s.challenge = false, 0
+	if wantedID == 0 {
+		id, err := s.a.nextID()
+		if err != nil {
+			return nil, fmt.Errorf("allocate a global id: %w", err)
+		}
+		if id == 0 {
+			return nil, fmt.Errorf("%w: allocated global id is zero", ErrConfig)
+		}
+		s.globalID, s.newID = id, true
+	} else {
+		s.globalID, s.newID = wantedID, false
+	}
+	s.name = name
+	for s.challenge == 0 {
+		c, err := randomU64(s.a.rand)
+		if err != nil {
+			return nil, err
+		}
+		s.challenge = c
+	}
+	return appendServerChallenge(nil, s.challenge), nil
+}
+
+// Handle answers a request that came in an MAuth message: the proof of a login, for
+// tickets, or for the rotating secrets of the peer's service.
+func (s *Session) Handle(payload []byte) (reply []byte, err error) {
+	r := wire.NewReader(payload)
+	op := r.U16()
+	if err := r.Err(); err != nil {
+		return nil, fmt.Errorf("cephx request: %w", err)
+	}
+	if op != opAuthSessionKey && !s.loggedIn {
+		return nil, fmt.Errorf("cephx request 0x%04x before the login: %w", op, ErrOutOfOrder)
+	}
+	switch op {
+	case opAuthSessionKey:
+		reply, _, secret, err := s.login(r, 0)
+		clear(secret)
+		return reply, err
+	case opPrincipalSessionKey:
+		return s.principalTickets(r)
+	case opRotatingKey:
+		return s.rotatingSecrets()
+	}
+	return nil, inval(fmt.Sprintf("unknown cephx request 0x%04x", op))
+}
+
+// HandleLogin takes the proof of a login and returns the reply, a copy of the auth
+// session key, and in mode secure the connection secret. The caller wipes both.
+func (s *Session) HandleLogin(payload []byte, mode auth.Mode) (reply []byte, session Key, secret []byte, err error) {
+	r := wire.NewReader(payload)
+	if op := r.U16(); r.Err() == nil && op != opAuthSessionKey {
+		r.Fail(malformed(fmt.Sprintf("login with op 0x%04x", op)))
+	}
+	if err := r.Err(); err != nil {
+		s.challenge = 0
+		return nil, Key{}, nil, fmt.Errorf("login: %w", err)
+	}
+	return s.login(r, mode)
+}
+
+func (s *Session) login(r *wire.Reader, mode auth.Mode) (reply []byte, session Key, secret []byte, err error) {
+	defer func() {
+		if err != nil {
+			// There is one try per challenge. A right answer leaves the challenge valid for
+			// renewals on this session: real clients answer the same one again.
+			s.challenge, s.loggedIn = 0, false
+			err = fmt.Errorf("login of %v: %w", s.name, err)
+		}
+	}()
+	if s.challenge == 0 {
+		return nil, Key{}, nil, ErrOutOfOrder
+	}
+	req := readAuthenticate(r)
+	if err := r.Err(); err != nil {
+		return nil, Key{}, nil, err
+	}
+	entity, err := s.prove(&req)
+	if err != nil {
+		return nil, Key{}, nil, err
+	}
+	old, err := s.checkReclaim(&req)
+	if err != nil {
+		return nil, Key{}, nil, err
+	}
+	defer old.Wipe()
+	if mode == auth.Secure && req.otherKeys == 0 {
+		// The reply would have no room for the connection secret.
+		return nil, Key{}, nil, inval("mode secure without other keys")
+	}
+	if reply, session, secret, err = s.loginReply(entity.Key, old, &req, mode); err == nil {
+		s.loggedIn, s.newID = true, false
+	}
+	return reply, session, secret, err
+}
+
+// prove verifies the proof, in the same time for an entity that does not exist.
+func (s *Session) prove(req *authenticate) (Entity, error) {
+	entity, known := s.a.entities.Lookup(s.name)
+	known = known && !entity.Key.IsZero()
+	key := entity.Key
+	if !known {
+		key = s.a.nobody
+	}
+	want, err := key.proof(s.challenge, req.clientChallenge)
+	if err != nil {
+		return Entity{}, err
+	}
+	if !equalU64(want, req.proof) || !known {
+		return Entity{}, ErrProof
+	}
+	return entity, nil
+}
+
+// checkReclaim applies the rules of keeping a global id (protocol section 4.5), and
+// returns the session key of the old ticket if there is a valid one.
+func (s *Session) checkReclaim(req *authenticate) (old Key, err error) {
+	strict := req.version >= 3
+	if s.newID {
+		if strict && !req.oldTicket.isZero() {
+			return Key{}, inval("new global id with an old ticket")
+		}
+		return Key{}, nil
+	}
+	if req.oldTicket.isZero() {
+		if s.a.insecure && !strict {
+			return Key{}, nil
+		}
+		return Key{}, ErrReclaim
+	}
+	c, err := s.a.openAuthTicket(req.oldTicket)
+	if err != nil {
+		return Key{}, fmt.Errorf("%w: %w", ErrReclaim, err)
+	}
+	if c.globalID != s.globalID || c.name != s.name {
+		c.sessionKey.Wipe()
+		return Key{}, fmt.Errorf("%w: %w", ErrReclaim, ErrForeignTicket)
+	}
+	return c.sessionKey, nil
+}
+
+// openAuthTicket opens a ticket that this authority issued for itself. Its age does not
+// matter as long as the secret is still there.
+func (a *Authority) openAuthTicket(t ticket) (ticketContent, error) {
+	secret, ok := a.Secret(ServiceAuth, t.secretID)
+	if !ok {
+		return ticketContent{}, ErrUnknownSecret
+	}
+	defer secret.Wipe()
+	return openTicket(t, secret)
+}
+
+// loginReply builds reply 2 of the protocol.
+func (s *Session) loginReply(entityKey, old Key, req *authenticate, mode auth.Mode) (reply []byte, session Key, secret []byte, err error) {
+	t, g, err := s.a.issueFor(ServiceAuth, s.name, s.globalID)
+	if err != nil {
+		return nil, Key{}, nil, err
+	}
+	defer func() {
+		if err != nil {
+			g.sessionKey.Wipe()
+			clear(secret)
+			reply, session, secret = nil, Key{}, nil
+		}
+	}()
+	reply = appendIssuedHead(appendReplyHeader(nil, opAuthSessionKey), 1)
+	if reply, err = appendIssued(reply, ServiceAuth, t, g, entityKey, old); err != nil {
+		return
+	}
+	if req.otherKeys == 0 {
+		return reply, g.sessionKey, nil, nil
+	}
+	var blobC []byte
+	if mode != 0 {
+		if mode == auth.Secure {
+			secret = make([]byte, connectionSecretSize)
+			if err = random(s.a.rand, secret); err != nil {
+				return
+			}
+		}
+		if blobC, err = sealSecret(g.sessionKey, secret); err != nil {
+			return
+		}
+	}
+	reply = wire.AppendBlob(reply, blobC)
+	blobX, _, err := s.a.appendTickets(nil, req.otherKeys, s.name, s.globalID, g.sessionKey)
+	if err != nil {
+		return
+	}
+	return wire.AppendBlob(reply, blobX), g.sessionKey, secret, nil
+}
+
+// appendTickets appends a service ticket reply with all services of wanted that exist,
+// or nothing if there is none; n is their number.
+func (a *Authority) appendTickets(dst []byte, wanted Service, name wire.EntityName, globalID uint64, session Key) (out []byte, n int, err error) {
+	for _, s := range ticketServices {
+		if wanted.Has(s) {
+			n++
+		}
+	}
+	if n == 0 {
+		return dst, 0, nil
+	}
+	dst = appendIssuedHead(dst, n)
+	for _, s := range ticketServices {
+		if !wanted.Has(s) {
+			continue
+		}
+		t, g, err := a.issueFor(s, name, globalID)
+		if err != nil {
+			return nil, 0, err
+		}
+		dst, err = appendIssued(dst, s, t, g, session, Key{})
+		g.sessionKey.Wipe()
+		if err != nil {
+			return nil, 0, err
+		}
+	}
+	return dst, n, nil
+}
+
+// appendIssued appends one entry of a service ticket reply. If old is a key, the ticket
+// is encrypted with it.
+func appendIssued(dst []byte, s Service, t ticket, g grant, principal, old Key) ([]byte, error) {
+	plain := g.appendTo(nil)
+	defer clear(plain)
+	partA, err := principal.seal(nil, plain)
+	if err != nil {
+		return nil, err
+	}
+	e := issued{service: s, grant: partA, sealed: t.appendTo(nil)}
+	if !old.IsZero() {
+		e.encrypted = true
+		if e.sealed, err = old.seal(nil, wire.AppendBlob(nil, e.sealed)); err != nil {
+			return nil, err
+		}
+	}
+	return e.appendTo(dst), nil
+}
+
+// principalTickets answers request 3 of the protocol: an authorizer for the issuer, and
+// the services to give tickets for. Name and id of the new tickets are those of the
+// auth ticket; the name must be that of the session.
+func (s *Session) principalTickets(r *wire.Reader) ([]byte, error) {
+	h, sealed := readAuthorizer(r)
+	readVersion(r, "ticket request", structVersion)
+	wanted := Service(r.U32())
+	if err := r.Err(); err != nil {
+		return nil, fmt.Errorf("ticket request: %w", err)
+	}
+	c, err := s.a.checkAuthTicket(&h, sealed)
+	if err != nil {
+		return nil, fmt.Errorf("ticket request of %v: %w", s.name, err)
+	}
+	defer c.sessionKey.Wipe()
+	if c.name != s.name {
+		return nil, fmt.Errorf("ticket request of %v with a ticket of %v: %w", s.name, c.name, ErrForeignTicket)
+	}
+	reply := appendReplyHeader(nil, opPrincipalSessionKey)
+	reply, n, err := s.a.appendTickets(reply, wanted, c.name, c.globalID, c.sessionKey)
+	if err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		return nil, inval(fmt.Sprintf("ticket request for no service: %v", wanted))
+	}
+	return reply, nil
+}
+
+// checkAuthTicket verifies an authorizer for the issuer. There is no challenge: a replay
+// yields tickets whose keys the replayer cannot open.
+func (a *Authority) checkAuthTicket(h *authorizerHead, sealed []byte) (ticketContent, error) {
+	if h.service != ServiceAuth {
+		return ticketContent{}, ErrForeignTicket
+	}
+	c, err := a.openAuthTicket(h.ticket)
+	if err != nil {
+		return ticketContent{}, err
+	}
+	err = c.sessionKey.openDecode("authorize", sealed, func(r *wire.Reader) { readAuthorize(r) })
+	switch {
+	case err != nil:
+	case c.globalID != h.globalID:
+		err = ErrForeignTicket
+	case !a.now().Before(c.expires):
+		err = ErrTicketExpired
+	default:
+		return c, nil
+	}
+	c.sessionKey.Wipe()
+	return ticketContent{}, err
+}
+
+// rotatingSecrets answers a daemon with the secrets of its service, under its own key.
+func (s *Session) rotatingSecrets() ([]byte, error) {
+	switch s.name.Type {
+	case wire.Mon, wire.MDS, wire.OSD, wire.Mgr:
+	default:
+		return nil, fmt.Errorf("rotating secrets for %v: %w", s.name, ErrForeignTicket)
+	}
+	entity, ok := s.a.entities.Lookup(s.name)
+	if !ok {
+		return nil, ErrProof
+	}
+	secrets, err := s.a.Rotating(Service(s.name.Type))
+	if err != nil {
+		return nil, err
+	}
+	defer secrets.Wipe()
+	plain := secrets.AppendTo(nil)
+	defer clear(plain)
+	return entity.Key.sealPrefixed(appendReplyHeader(nil, opRotatingKey), plain)
+}

@@ -1,0 +1,402 @@
+package cephx
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+type cryptoVector struct {
+	Name      string
+	Base64    string
+	Binary    hexBytes
+	Created   uint32 `json:"created_sec"`
+	CreatedNs uint32 `json:"created_nsec"`
+	Key       hexBytes
+	Plain     hexBytes
+	Cipher    hexBytes
+	Payload   hexBytes
+	Input     hexBytes `json:"padded_input_without_padding"`
+	Bare      hexBytes
+	Prefixed  hexBytes `json:"with_length"`
+
+	ServerChallenge hexU64 `json:"server_challenge"`
+	ClientChallenge hexU64 `json:"client_challenge"`
+	Envelope        hexBytes
+	ProofKey        hexU64 `json:"proof_key"`
+
+	HeaderCRC hexU64 `json:"header_crc"`
+	FrontCRC  hexU64 `json:"front_crc"`
+	FrontLen  uint32 `json:"front_len"`
+	MiddleCRC hexU64 `json:"middle_crc"`
+	MiddleLen uint32 `json:"middle_len"`
+	DataCRC   hexU64 `json:"data_crc"`
+	DataLen   uint32 `json:"data_len"`
+	Seq       uint64
+	Signature *hexU64
+}
+
+func TestCryptoVectors(t *testing.T) {
+	var file struct{ Vectors []cryptoVector }
+	load(t, "cephx-crypto.json", &file)
+	if len(file.Vectors) < 9 {
+		t.Fatalf("only %d vectors", len(file.Vectors))
+	}
+	for _, v := range file.Vectors {
+		t.Run(v.Name, func(t *testing.T) {
+			k := key(t, v.Key)
+			switch {
+			case v.Base64 != "":
+				k, err := ParseKey(v.Base64)
+				must(t, err)
+				same(t, "binary", k.AppendTo(nil), v.Binary)
+				same(t, "secret", k.Secret(), v.Key)
+				if k.Base64() != v.Base64 || !k.Created().Equal(time.Unix(int64(v.Created), int64(v.CreatedNs))) {
+					t.Errorf("base64 %s, created %v", k.Base64(), k.Created())
+				}
+			case v.Bare != nil:
+				bare, err := k.seal(nil, v.Payload)
+				must(t, err)
+				same(t, "bare", bare, v.Bare)
+				prefixed, err := k.sealPrefixed([]byte("x"), v.Payload)
+				must(t, err)
+				same(t, "prefixed", prefixed, append([]byte("x"), v.Prefixed...))
+				input, err := k.decrypt(v.Bare)
+				must(t, err)
+				same(t, "input", input, v.Input)
+				p, err := k.open(v.Bare)
+				must(t, err)
+				same(t, "opened", p, v.Payload)
+			case v.ProofKey != 0:
+				p, err := k.proof(uint64(v.ServerChallenge), uint64(v.ClientChallenge))
+				must(t, err)
+				if p != uint64(v.ProofKey) {
+					t.Errorf("proof %x, want %x", p, v.ProofKey)
+				}
+			case v.Signature != nil:
+				s, err := NewSigner(k, v.Seq != 0)
+				must(t, err)
+				sums := MessageSums{
+					HeaderCRC: uint32(v.HeaderCRC), FrontCRC: uint32(v.FrontCRC), MiddleCRC: uint32(v.MiddleCRC),
+					DataCRC: uint32(v.DataCRC), FrontLen: v.FrontLen, MiddleLen: v.MiddleLen, DataLen: v.DataLen, Seq: v.Seq,
+				}
+				for range 2 { // the second one finds the buffer of the first
+					if got := s.Sign(sums); got != uint64(*v.Signature) {
+						t.Errorf("signature %x, want %x", got, *v.Signature)
+					}
+				}
+			default:
+				c, err := k.encryptTail(append([]byte(nil), v.Plain...), 0)
+				must(t, err)
+				same(t, "cipher", c, v.Cipher)
+				p, err := k.decrypt(v.Cipher)
+				must(t, err)
+				same(t, "plain", p, v.Plain)
+			}
+		})
+	}
+}
+
+type ticketVector struct {
+	Service       Service  `json:"service_id"`
+	SecretID      uint64   `json:"secret_id"`
+	Encrypted     int      `json:"encrypted_with_old_session_key"`
+	GrantPlain    hexBytes `json:"msg_a_plain"`
+	SessionKey    hexBytes `json:"session_key"`
+	Validity      [2]int64
+	TicketStruct  hexBytes `json:"ticket_struct"`
+	Blob          hexBytes `json:"ticket_blob"`
+	ServiceSecret hexBytes `json:"service_secret"`
+	Plain         hexBytes `json:"ticket_plain"`
+}
+
+// check compares a ticket of the client with the vector, and makes it again.
+func (v *ticketVector) check(t *testing.T, got *heldTicket) {
+	t.Helper()
+	if got == nil {
+		t.Errorf("no ticket for %v", v.Service)
+		return
+	}
+	same(t, "session key", got.sessionKey.Secret(), v.SessionKey)
+	same(t, "ticket", got.ticket.appendTo(nil), v.TicketStruct)
+	same(t, "blob", got.ticket.blob, v.Blob)
+	if got.ticket.secretID != v.SecretID {
+		t.Errorf("secret id %d", got.ticket.secretID)
+	}
+	validity := time.Duration(v.Validity[0])*time.Second + time.Duration(v.Validity[1])
+	if want := t0.Add(validity); !got.expires.Equal(want) || !got.renewAt.Equal(want.Add(-validity/4)) {
+		t.Errorf("expires %v, renewed at %v, want life %v", got.expires, got.renewAt, validity)
+	}
+	same(t, "grant again", grant{got.sessionKey, validity}.appendTo(nil), v.GrantPlain)
+	if v.ServiceSecret == nil {
+		return
+	}
+	c, err := openTicket(got.ticket, key(t, v.ServiceSecret))
+	must(t, err)
+	same(t, "ticket content", c.appendTo(nil), v.Plain)
+	again, err := sealTicket(v.SecretID, key(t, v.ServiceSecret), &c)
+	must(t, err)
+	same(t, "ticket again", again.appendTo(nil), v.TicketStruct)
+}
+
+func vectorClient(t *testing.T, base64 string, rand ...any) *Client {
+	t.Helper()
+	k, err := ParseKey(base64)
+	must(t, err)
+	c, err := NewClient(ClientConfig{Name: admin, Key: k, Now: func() time.Time { return t0 }, Rand: script(rand...)})
+	must(t, err)
+	return c
+}
+
+const vectorEntityKey = "AQBAGgFrkJ2DJBAALXeqe7bTTWvmuDKp+LpfWA=="
+
+type msgr1Vector struct {
+	AuthPayload     hexBytes `json:"auth_payload"`
+	GlobalID        uint64   `json:"global_id"`
+	ServerStruct    hexBytes `json:"server_challenge_struct"`
+	ServerChallenge hexU64   `json:"server_challenge"`
+	ClientChallenge hexU64   `json:"client_challenge"`
+	Proof           hexU64   `json:"proof_key"`
+	Request         hexBytes `json:"request_payload"`
+	Result          hexBytes `json:"result_bl"`
+	Tickets         []ticketVector
+	Nonce           hexU64
+	SessionKey      hexBytes `json:"session_key_auth_service"`
+	AuthorizePlain  hexBytes `json:"authorize_plain"`
+}
+
+func TestMonLoginOverMAuthVector(t *testing.T) {
+	var file struct{ Vectors []msgr1Vector }
+	load(t, "cephx-mon-msgr1.json", &file)
+	start, login, extra := file.Vectors[0], file.Vectors[1], file.Vectors[2]
+	c := vectorClient(t, vectorEntityKey, login.ClientChallenge, extra.Nonce)
+
+	l := c.NewLogin()
+	defer l.Wipe()
+	p, err := l.StartMAuth()
+	must(t, err)
+	// The recorded client offered none too.
+	same(t, "start", p, append([]byte{1, 1, 0, 0, 0, 2, 0, 0, 0}, start.AuthPayload[13:]...))
+	methods, name, id, err := decodeMAuthStart(start.AuthPayload)
+	if err != nil || name != admin || id != 0 || len(methods) != 2 {
+		t.Errorf("start decodes to %v %v %d %v", methods, name, id, err)
+	}
+
+	p, err = l.Challenge(start.ServerStruct)
+	must(t, err)
+	same(t, "request 2", p, login.Request)
+	secret, err := l.Done(start.GlobalID, 0, login.Result)
+	must(t, err)
+	if len(secret) != 0 || c.GlobalID() != start.GlobalID || len(login.Tickets) != 5-1 {
+		t.Errorf("secret of %d bytes, id %d, %d tickets", len(secret), c.GlobalID(), len(login.Tickets))
+	}
+	for _, v := range login.Tickets {
+		v.check(t, c.tickets[v.Service])
+	}
+
+	// The third request asked for osd and mgr.
+	for _, s := range []Service{ServiceOSD, ServiceMgr} {
+		delete(c.tickets, s)
+	}
+	if due := c.NeedRenew(t0); due != ServiceOSD|ServiceMgr {
+		t.Fatalf("due are %v", due)
+	}
+	p, err = c.RenewRequest()
+	must(t, err)
+	same(t, "request 3", p, extra.Request)
+	must(t, c.HandleReply(extra.Result))
+	if due := c.NeedRenew(t0); due != 0 {
+		t.Errorf("still due: %v", due)
+	}
+	for _, v := range extra.Tickets {
+		v.check(t, c.tickets[v.Service])
+	}
+}
+
+type msgr2Vector struct {
+	Name            string
+	Request         hexBytes `json:"auth_request_payload"`
+	ReplyMore       hexBytes `json:"auth_reply_more_payload"`
+	ServerChallenge hexU64   `json:"server_challenge"`
+	ClientChallenge hexU64   `json:"client_challenge"`
+	RequestMore     hexBytes `json:"auth_request_more_payload"`
+	GlobalID        uint64   `json:"auth_done_global_id"`
+	Mode            auth.Mode
+	ModeNumber      uint32   `json:"auth_done_con_mode"`
+	Done            hexBytes `json:"auth_done_payload"`
+	Secret          hexBytes `json:"connection_secret"`
+	SecretBlob      hexBytes `json:"connection_secret_blob"`
+	Tickets         []ticketVector
+
+	Authorizer1    hexBytes `json:"authorizer1"`
+	Challenge      hexBytes `json:"challenge_blob"`
+	ChallengePlain hexBytes `json:"challenge_plain"`
+	Authorizer2    hexBytes `json:"authorizer2"`
+	Nonce          hexU64
+	SessionKey     hexBytes `json:"session_key"`
+	ServiceSecret  hexBytes `json:"service_secret"`
+}
+
+func msgr2Vectors(t *testing.T, file string) (mon, osd msgr2Vector) {
+	var f struct{ Vectors []msgr2Vector }
+	load(t, file, &f)
+	return f.Vectors[0], f.Vectors[1]
+}
+
+func TestMsgr2Vectors(t *testing.T) {
+	for file, mode := range map[string]auth.Mode{"cephx-msgr2-crc.json": auth.CRC, "cephx-msgr2-secure.json": auth.Secure} {
+		mon, osd := msgr2Vectors(t, file)
+		t.Run(mode.String()+" client", func(t *testing.T) { replayClient(t, mon, osd, mode) })
+		t.Run(mode.String()+" service", func(t *testing.T) { replayService(t, osd, mode) })
+	}
+}
+
+// replayClient runs the client against recorded daemons.
+func replayClient(t *testing.T, mon, osd msgr2Vector, mode auth.Mode) {
+	c := vectorClient(t, vectorEntityKey, mon.ClientChallenge, osd.Nonce)
+	c.modes = func(wire.EntityType) []auth.Mode { return []auth.Mode{mode} }
+	e, err := c.Start(ctx, wire.Mon)
+	must(t, err)
+	method, modes, p, err := e.Request(ctx)
+	must(t, err)
+	if method != auth.Cephx || len(modes) != 1 || modes[0] != mode {
+		t.Errorf("request: %v %v", method, modes)
+	}
+	same(t, "request", p, mon.Request)
+	p, err = e.ReplyMore(ctx, mon.ReplyMore)
+	must(t, err)
+	same(t, "request more", p, mon.RequestMore)
+	res, err := e.Done(ctx, mon.GlobalID, mode, mon.Done)
+	must(t, err)
+	same(t, "session key", res.SessionKey, mon.Tickets[0].SessionKey)
+	same(t, "connection secret", res.ConnectionSecret, mon.Secret)
+	if res.GlobalID != mon.GlobalID || res.Mode != mode || res.Entity != admin || res.Method != auth.Cephx {
+		t.Errorf("result %v %v %v %v", res.GlobalID, res.Mode, res.Entity, res.Method)
+	}
+	for _, v := range mon.Tickets {
+		v.check(t, c.tickets[v.Service])
+	}
+
+	e, err = c.Start(ctx, wire.OSD)
+	must(t, err)
+	_, _, p, err = e.Request(ctx)
+	must(t, err)
+	same(t, "authorizer", p, osd.Authorizer1)
+	p, err = e.ReplyMore(ctx, osd.Challenge)
+	must(t, err)
+	same(t, "second authorizer", p, osd.Authorizer2)
+	res, err = e.Done(ctx, osd.GlobalID, mode, osd.Done)
+	must(t, err)
+	same(t, "session key", res.SessionKey, osd.SessionKey)
+	same(t, "connection secret", res.ConnectionSecret, osd.Secret)
+}
+
+type fixedSecrets map[uint64]Key
+
+func (f fixedSecrets) Secret(_ Service, id uint64) (Key, bool) { k, ok := f[id]; return k.Clone(), ok }
+
+// replayService runs the service against the recorded client.
+func replayService(t *testing.T, v msgr2Vector, mode auth.Mode) {
+	s, err := NewServer(ServerConfig{
+		Own: wire.OSD, Secrets: fixedSecrets{2: key(t, v.ServiceSecret)}, TicketGrace: -1,
+		Rand: script(v.ChallengePlain[1:], v.Secret),
+	})
+	must(t, err)
+	e, err := s.Start(ctx, wire.Client, auth.Cephx, mode)
+	must(t, err)
+	p, res, err := e.Handle(ctx, v.Authorizer1)
+	must(t, err)
+	same(t, "challenge", p, v.Challenge)
+	if res != nil {
+		t.Fatal("done without a challenge")
+	}
+	p, res, err = e.Handle(ctx, v.Authorizer2)
+	must(t, err)
+	same(t, "reply", p, v.Done)
+	same(t, "session key", res.SessionKey, v.SessionKey)
+	same(t, "connection secret", res.ConnectionSecret, v.Secret)
+	caps, err := CapsText(res.Caps)
+	if err != nil || caps != "allow *" || res.GlobalID != v.GlobalID || res.Entity != admin {
+		t.Errorf("caps %q (%v), id %d, entity %v", caps, err, res.GlobalID, res.Entity)
+	}
+}
+
+func TestConnectionSecretBlobVectors(t *testing.T) {
+	for _, file := range []string{"cephx-msgr2-crc.json", "cephx-msgr2-secure.json"} {
+		mon, _ := msgr2Vectors(t, file)
+		blob, err := sealSecret(key(t, mon.Tickets[0].SessionKey), mon.Secret)
+		must(t, err)
+		same(t, "blob C", blob, mon.SecretBlob)
+	}
+}
+
+func TestReclaimVector(t *testing.T) {
+	var file struct {
+		Vectors []struct {
+			GlobalID     uint64   `json:"global_id"`
+			OldSecretID  uint64   `json:"old_ticket_secret_id"`
+			OldBlob      hexBytes `json:"old_ticket_blob"`
+			OldKey       hexBytes `json:"old_session_key"`
+			Request      hexBytes `json:"auth_request_payload"`
+			Challenge    hexBytes `json:"server_challenge_struct"`
+			RequestMore  hexBytes `json:"auth_request_more_payload"`
+			Done         hexBytes `json:"auth_done_payload"`
+			Grant        hexBytes `json:"new_msg_a_plain"`
+			TicketStruct hexBytes `json:"new_ticket_struct"`
+			SessionKey   hexBytes `json:"new_session_key"`
+		}
+	}
+	load(t, "cephx-reclaim.json", &file)
+	v := file.Vectors[0]
+	c := vectorClient(t, vectorEntityKey, v.RequestMore[3:11])
+	c.globalID = v.GlobalID
+	c.tickets[ServiceAuth] = &heldTicket{sessionKey: key(t, v.OldKey), ticket: ticket{v.OldSecretID, v.OldBlob}, expires: t0.Add(time.Hour)}
+	e, err := c.Start(ctx, wire.Mon)
+	must(t, err)
+	_, modes, p, err := e.Request(ctx)
+	must(t, err)
+	same(t, "request", p, v.Request)
+	p, err = e.ReplyMore(ctx, v.Challenge)
+	must(t, err)
+	same(t, "request more", p, v.RequestMore)
+	res, err := e.Done(ctx, v.GlobalID, modes[1], v.Done)
+	must(t, err)
+	same(t, "session key", res.SessionKey, v.SessionKey)
+	got := c.tickets[ServiceAuth]
+	same(t, "ticket", got.ticket.appendTo(nil), v.TicketStruct)
+	same(t, "grant", grant{got.sessionKey, DefaultAuthTTL}.appendTo(nil), v.Grant)
+}
+
+func TestRotatingVector(t *testing.T) {
+	var file struct {
+		Vectors []struct {
+			Request   hexBytes `json:"request_payload"`
+			Reply     hexBytes `json:"reply_result_bl"`
+			Key       string   `json:"entity_key_base64"`
+			Plaintext hexBytes
+			Secrets   map[uint64]struct {
+				Key     hexBytes
+				Expires [2]int64
+			}
+		}
+	}
+	load(t, "cephx-rotating.json", &file)
+	v := file.Vectors[0]
+	c := vectorClient(t, v.Key)
+	same(t, "request", c.RotatingRequest(), v.Request)
+	s, err := c.HandleRotatingReply(v.Reply)
+	must(t, err)
+	same(t, "plain text", s.AppendTo(nil), v.Plaintext)
+	for id, want := range v.Secrets {
+		k, ok := s.Key(id)
+		if !ok {
+			t.Fatalf("no secret %d", id)
+		}
+		same(t, "secret", k.Secret(), want.Key)
+	}
+	if want := time.Unix(v.Secrets[2].Expires[0], v.Secrets[2].Expires[1]); !s.CurrentExpires().Equal(want) {
+		t.Errorf("current expires %v, want %v", s.CurrentExpires(), want)
+	}
+}

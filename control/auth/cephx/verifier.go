@@ -1,0 +1,132 @@
+package cephx
+
+import (
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// Verifier is the service's side of one exchange with a connector that shows a ticket.
+// In protocol version 2 a [Server] drives it; in version 1 its payloads travel in the
+// connect messages. It belongs to one goroutine. An error ends it.
+type Verifier struct {
+	s          *Server
+	challenge  uint64
+	challenged bool
+	over       bool
+}
+
+// Principal is who a [Verifier] has proven, and the secrets shared with it.
+type Principal struct {
+	Entity   wire.EntityName
+	GlobalID uint64
+	// Caps are the encoded capabilities for this service; see [CapsText].
+	Caps       []byte
+	SessionKey Key
+	// secret is behind two pointers for the same reason as in Key.
+	secret **[connectionSecretSize]byte
+}
+
+// Wipe overwrites the secrets.
+func (p *Principal) Wipe() {
+	p.SessionKey.Wipe()
+	if p.secret != nil {
+		clear((*p.secret)[:])
+	}
+}
+
+// ConnectionSecret returns a copy of the connection secret, which the caller wipes; nil
+// unless the mode is [auth.Secure].
+func (p *Principal) ConnectionSecret() []byte {
+	if p.secret == nil {
+		return nil
+	}
+	return append([]byte(nil), (*p.secret)[:]...)
+}
+
+// NewVerifier begins an exchange.
+func (s *Server) NewVerifier() *Verifier { return &Verifier{s: s} }
+
+// Handle takes an authorizer. The first one is answered with a challenge, principal nil;
+// the second one with the authorizer reply and the principal, which the caller wipes.
+// mode is that of the connection, 0 in protocol version 1.
+func (v *Verifier) Handle(payload []byte, mode auth.Mode) (reply []byte, p *Principal, err error) {
+	defer func() {
+		if err != nil || p != nil {
+			v.over, v.challenge = true, 0
+		}
+	}()
+	if v.over {
+		return nil, nil, fmt.Errorf("authorizer: %w", ErrOutOfOrder)
+	}
+	r := wire.NewReader(payload)
+	h, sealed := readAuthorizer(r)
+	if err := r.Err(); err != nil {
+		return nil, nil, fmt.Errorf("authorizer: %w", err)
+	}
+	c, a, err := v.s.checkAuthorizer(&h, sealed)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer c.sessionKey.Wipe()
+	if !v.challenged {
+		reply, err := v.sendChallenge(c.sessionKey)
+		return reply, nil, err
+	}
+	if !a.haveChallenge || !equalU64(a.answer, v.challenge+1) {
+		return nil, nil, fmt.Errorf("authorizer of %v: %w", c.name, ErrChallenge)
+	}
+	p = &Principal{Entity: c.name, GlobalID: c.globalID, Caps: c.effectiveCaps(), SessionKey: c.sessionKey.Clone()}
+	var secret []byte
+	if mode == auth.Secure {
+		s := new([connectionSecretSize]byte)
+		p.secret, secret = &s, s[:]
+		if err := random(v.s.cfg.Rand, secret); err != nil {
+			p.Wipe()
+			return nil, nil, err
+		}
+	}
+	if reply, err = sealReply(p.SessionKey, a.nonce, secret); err != nil {
+		p.Wipe()
+		return nil, nil, err
+	}
+	return reply, p, nil
+}
+
+func (v *Verifier) sendChallenge(session Key) ([]byte, error) {
+	c, err := randomU64(v.s.cfg.Rand)
+	if err != nil {
+		return nil, err
+	}
+	v.challenge, v.challenged = c, true
+	return sealChallenge(session, c)
+}
+
+// checkAuthorizer opens a ticket and verifies that the one who shows it has its session
+// key (protocol section 5).
+func (s *Server) checkAuthorizer(h *authorizerHead, sealed []byte) (c ticketContent, a authorize, err error) {
+	if h.service != Service(s.cfg.Own) {
+		return c, a, fmt.Errorf("authorizer for %v: %w", h.service, ErrForeignTicket)
+	}
+	secret, ok := s.cfg.Secrets.Secret(h.service, h.ticket.secretID)
+	if !ok {
+		return c, a, fmt.Errorf("authorizer: %w: %d", ErrUnknownSecret, h.ticket.secretID)
+	}
+	defer secret.Wipe()
+	if c, err = openTicket(h.ticket, secret); err != nil {
+		return c, a, fmt.Errorf("authorizer: %w", err)
+	}
+	err = c.sessionKey.openDecode("authorize", sealed, func(r *wire.Reader) { a = readAuthorize(r) })
+	switch {
+	case err != nil:
+	case c.globalID != h.globalID:
+		err = fmt.Errorf("global id %d with a ticket of %d: %w", h.globalID, c.globalID, ErrForeignTicket)
+	case s.cfg.TicketGrace >= 0 && !s.cfg.Now().Before(c.expires.Add(s.cfg.TicketGrace)):
+		err = fmt.Errorf("since %v: %w", c.expires, ErrTicketExpired)
+	default:
+		return c, a, nil
+	}
+	c.sessionKey.Wipe()
+	return ticketContent{}, authorize{}, fmt.Errorf("authorizer of %v: %w", c.name, err)
+}

@@ -1,0 +1,26 @@
+// Package auth defines what the messenger asks of an authentication method, and the
+// rules that are the same for every method: how the acceptor picks a connection mode,
+// and what the connector must verify about the acceptor's choice.
+//
+// The methods themselves are packages of their own, auth/none and auth/cephx. This
+// package knows neither of them, nor frames, nor sockets.
+//
+// # Who calls what, and when
+//
+// A [Client] or [Server] is one value per messenger identity. The handshake of each TCP
+// connection calls Start once and drives the exchange that it gets, on one goroutine,
+// one call at a time. Client and Server must be safe for concurrent use; an exchange
+// need not be. All calls may block, on ordinary goroutines, and must return soon after
+// their context is done.
+//
+// # Who owns the secrets
+//
+// Payload slices given to a method belong to the caller and are valid during the call
+// only. Payload slices that a method returns are read before the next call and never
+// written. Everything in a [Result] belongs to whoever receives it: a method puts
+// copies there, never its own key material. The handshake wipes
+// [Result.SessionKey] and [Result.ConnectionSecret] as soon as the signatures were
+// exchanged and the ciphers installed. A method wipes what it keeps for itself; an
+// exchange that holds secrets implements [Wiper] and is told when the handshake ends,
+// however it ends.
+package auth

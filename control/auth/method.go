@@ -1,0 +1,119 @@
+package auth
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Method is an authentication method (protocol section 8.1).
+type Method uint32
+
+// The authentication methods.
+const (
+	None  Method = 1 // the peer is believed
+	Cephx Method = 2 // shared keys and tickets
+)
+
+// String returns "none", "cephx", or "method(n)".
+func (m Method) String() string {
+	switch m {
+	case None:
+		return "none"
+	case Cephx:
+		return "cephx"
+	}
+	return fmt.Sprintf("method(%d)", uint32(m))
+}
+
+// ParseMethod parses "none" or "cephx".
+func ParseMethod(s string) (Method, error) {
+	switch s {
+	case "none":
+		return None, nil
+	case "cephx":
+		return Cephx, nil
+	}
+	return 0, fmt.Errorf("%w: unknown authentication method %q", ErrSyntax, s)
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (m Method) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (m *Method) UnmarshalText(text []byte) error {
+	v, err := ParseMethod(string(text))
+	if err == nil {
+		*m = v
+	}
+	return err
+}
+
+// Mode is a connection mode: what protects the frames behind the handshake (protocol
+// section 8.1).
+type Mode uint32
+
+// The connection modes.
+const (
+	CRC    Mode = 1 // checksums against accidents
+	Secure Mode = 2 // AES-128-GCM
+)
+
+// String returns "crc", "secure", or "mode(n)".
+func (m Mode) String() string {
+	switch m {
+	case CRC:
+		return "crc"
+	case Secure:
+		return "secure"
+	}
+	return fmt.Sprintf("mode(%d)", uint32(m))
+}
+
+// ParseMode parses "crc" or "secure".
+func ParseMode(s string) (Mode, error) {
+	switch s {
+	case "crc":
+		return CRC, nil
+	case "secure":
+		return Secure, nil
+	}
+	return 0, fmt.Errorf("%w: unknown connection mode %q", ErrSyntax, s)
+}
+
+// ParseModes parses a list of modes, most preferred first, separated by commas or
+// spaces, such as "secure crc". An empty list or a repeated mode is an error.
+func ParseModes(s string) ([]Mode, error) {
+	var modes []Mode
+	for _, f := range fields(s) {
+		m, err := ParseMode(f)
+		if err != nil {
+			return nil, err
+		}
+		for _, seen := range modes {
+			if seen == m {
+				return nil, fmt.Errorf("%w: connection mode %q is listed twice", ErrSyntax, f)
+			}
+		}
+		modes = append(modes, m)
+	}
+	if len(modes) == 0 {
+		return nil, fmt.Errorf("%w: empty list of connection modes", ErrSyntax)
+	}
+	return modes, nil
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (m *Mode) UnmarshalText(text []byte) error {
+	v, err := ParseMode(string(text))
+	if err == nil {
+		*m = v
+	}
+	return err
+}
+
+func fields(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' })
+}

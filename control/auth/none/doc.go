@@ -1,0 +1,7 @@
+// Package none is the authentication method without proof: the connector says who it
+// is, and is believed (protocol section 8.4).
+//
+// There is no session key, so the handshake signatures are zero, and no connection
+// secret, so the only connection mode is crc. A [Client] and a [Server] are safe for
+// concurrent use; neither keeps state per connection.
+package none

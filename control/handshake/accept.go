@@ -1,0 +1,193 @@
+package handshake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// Accept runs the acceptor's side of the handshake over link (protocol section 7.3,
+// steps 1 to 8). The next frame to read from the stream is CLIENT_IDENT or
+// SESSION_RECONNECT.
+//
+// An error is an [*Error]. The link is of no use then, and the caller closes it without
+// a further frame. Give ctx a deadline: a peer may stay silent for ever.
+func Accept(ctx context.Context, link Link, cfg AcceptConfig) (*Stream, *Peer, error) {
+	a := acceptor{cfg: &cfg}
+	a.run = run{s: newStream(link, cfg.Hook), opts: &cfg.Options}
+	if err := a.handshake(ctx); err != nil {
+		a.peer.Auth.Wipe()
+		a.s.Wipe()
+		return nil, nil, a.fail(cfg.PeerAddr, err)
+	}
+	return a.s, &a.peer, nil
+}
+
+type acceptor struct {
+	run
+	cfg     *AcceptConfig
+	refusal error // the last AUTH_BAD_METHOD, in case the peer then leaves
+}
+
+func (a *acceptor) handshake(ctx context.Context) error {
+	a.at(StageBanner, "start")
+	if a.cfg.Auth == nil {
+		return fmt.Errorf("%w: no auth server", ErrConfig)
+	}
+	if err := a.banners(ctx); err != nil {
+		return err
+	}
+	ip := a.cfg.PeerAddr.Addr().Unmap() // what a dual-stack socket reports for IPv4
+	hello, err := a.hello(ctx, wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.AddrPortFrom(ip, a.cfg.PeerAddr.Port())})
+	if err != nil {
+		return err
+	}
+	a.peer.Target = hello.PeerAddr
+	keys, err := a.authenticate(ctx)
+	if err != nil {
+		return err
+	}
+	if err := a.sign(ctx, keys); err != nil {
+		return err
+	}
+	return a.compression(ctx, (*Compression).negotiateAcceptor)
+}
+
+// authenticate takes requests until one succeeds, sends AUTH_DONE, and returns the keys
+// of mode secure.
+func (a *acceptor) authenticate(ctx context.Context) (*frame.Keys, error) {
+	for range maxAuthRequests {
+		a.at(StageAuth, "read AUTH_REQUEST")
+		_, payload, err := a.expect(ctx, frame.TagAuthRequest)
+		if err != nil {
+			return nil, a.afterRefusal(err)
+		}
+		req, err := wire.DecodeAuthRequest(payload)
+		if err != nil {
+			return nil, err
+		}
+		keys, refusal, err := a.exchange(ctx, req)
+		if refusal == nil || err != nil {
+			return keys, err
+		}
+		if err := a.badMethod(ctx, auth.Method(req.Method), refusal); err != nil {
+			return nil, err
+		}
+		a.refusal = refusal
+	}
+	return nil, a.afterRefusal(fmt.Errorf("%w: %d requests", ErrTooManyRounds, maxAuthRequests))
+}
+
+// afterRefusal tells, for a peer that leaves after a refusal, what was refused.
+func (a *acceptor) afterRefusal(err error) error {
+	if a.refusal == nil {
+		return err
+	}
+	return fmt.Errorf("%w (after refusing the peer: %w)", err, a.refusal)
+}
+
+// exchange runs one AUTH_REQUEST and the rounds that belong to it. A refusal leaves the
+// connection open for another request; an error ends it.
+func (a *acceptor) exchange(ctx context.Context, req wire.AuthRequest) (keys *frame.Keys, refusal, err error) {
+	a.state = "answer AUTH_REQUEST"
+	method := auth.Method(req.Method)
+	mode, err := a.pick(ctx, method, req.PreferredModes)
+	if err != nil {
+		return nil, err, nil
+	}
+	x, err := a.cfg.Auth.Start(ctx, a.peer.EntityType, method, mode)
+	if err != nil {
+		return nil, refusalOf(err), fatal(err)
+	}
+	defer wipe(x)
+	payload := req.Payload
+	for round := 0; ; round++ {
+		reply, res, err := x.Handle(ctx, payload)
+		if err != nil {
+			return nil, refusalOf(err), fatal(err)
+		}
+		if res != nil {
+			keys, err := a.done(ctx, res, method, mode, reply)
+			return keys, nil, err
+		}
+		if round == maxAuthRounds {
+			return nil, nil, fmt.Errorf("%w: %d rounds", ErrTooManyRounds, maxAuthRounds)
+		}
+		if err := a.write(ctx, StageAuth, frame.TagAuthReplyMore, wire.AuthReplyMore{Payload: reply}.AppendTo(nil)); err != nil {
+			return nil, nil, err
+		}
+		a.at(StageAuth, "read AUTH_REQUEST_MORE")
+		_, p, err := a.expect(ctx, frame.TagAuthRequestMore)
+		if err != nil {
+			return nil, nil, err
+		}
+		more, err := wire.DecodeAuthRequestMore(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		payload = more.Payload
+	}
+}
+
+// pick checks the method and chooses the mode.
+func (a *acceptor) pick(ctx context.Context, m auth.Method, preferred []uint32) (auth.Mode, error) {
+	if !slices.Contains(a.cfg.Auth.Methods(ctx, a.peer.EntityType), m) {
+		return 0, fmt.Errorf("%w: peer requests %v", auth.ErrNoMethod, m)
+	}
+	modes := make([]auth.Mode, len(preferred))
+	for i, v := range preferred {
+		modes[i] = auth.Mode(v)
+	}
+	allowed, _ := a.cfg.Auth.Modes(ctx, a.peer.EntityType, m)
+	return auth.PickMode(m, modes, a.opts.restrict(allowed))
+}
+
+// done sends AUTH_DONE, once everything that it promises is known to hold.
+func (a *acceptor) done(ctx context.Context, res *auth.Result, method auth.Method, mode auth.Mode, reply []byte) (*frame.Keys, error) {
+	keys, err := a.adopt(res, method, mode, false)
+	if err != nil {
+		return nil, err
+	}
+	done := wire.AuthDone{GlobalID: res.GlobalID, Mode: uint32(mode), Payload: reply}
+	if err := a.write(ctx, StageAuth, frame.TagAuthDone, done.AppendTo(nil)); err != nil {
+		if keys != nil {
+			keys.Wipe()
+		}
+		return nil, err
+	}
+	return keys, nil
+}
+
+// badMethod tells the peer that it was refused and what it may try instead.
+func (a *acceptor) badMethod(ctx context.Context, m auth.Method, refusal error) error {
+	_, announced := a.cfg.Auth.Modes(ctx, a.peer.EntityType, m)
+	bad := wire.AuthBadMethod{
+		Method:         uint32(m),
+		Result:         auth.Errno(refusal),
+		AllowedMethods: numbers(a.cfg.Auth.Methods(ctx, a.peer.EntityType)),
+		AllowedModes:   numbers(a.opts.restrict(announced)),
+	}
+	return a.write(ctx, StageAuth, frame.TagAuthBadMethod, bad.AppendTo(nil))
+}
+
+// An error of the auth server is a refusal, which the peer is told, unless the server is
+// busy or the context is done: then the connection is closed without a frame.
+func fatal(err error) error {
+	if errors.Is(err, auth.ErrBusy) || isContext(err) {
+		return err
+	}
+	return nil
+}
+
+func refusalOf(err error) error {
+	if fatal(err) != nil {
+		return nil
+	}
+	return err
+}

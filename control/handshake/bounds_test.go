@@ -1,0 +1,88 @@
+package handshake
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+func TestEverythingBeforeAuthenticationIsBounded(t *testing.T) {
+	// One frame: beyond the limit it is refused before it is read.
+	_, ac := keyedConfigs(keyed{}, newKeyed(auth.CRC))
+	huge := wire.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: make([]byte, frame.PreAuthLimits().Control)}
+	link := scripted(answer(t, frame.TagAuthRequest, huge.AppendTo(nil)))
+	before := len(link.rx.content())
+	if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, frame.ErrTooLarge) {
+		t.Error(err)
+	}
+	if read := before - len(link.rx.content()); read > 1000 {
+		t.Errorf("read %d bytes", read)
+	}
+	// All frames together.
+	client, server := newKeyed(auth.CRC), newKeyed(auth.CRC)
+	client.retries, server.refuse = 1000, &auth.Refused{Errno: auth.EPERM}
+	_, ac = keyedConfigs(client, server)
+	large := wire.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: make([]byte, 60<<10)}.AppendTo(nil)
+	peer := answer(t, frame.TagAuthRequest, large)
+	for range maxAuthRequests {
+		peer = append(peer, encode(t, frame.TagAuthRequest, large)...)
+	}
+	if _, _, err := Accept(t.Context(), scripted(peer), ac); !errors.Is(err, ErrTooLong) {
+		t.Error(err)
+	}
+}
+
+func TestAbortedFrameIsPassedOver(t *testing.T) {
+	// Revision 0 can abort any frame; byte 0 of its epilogue says so and is not covered by
+	// a checksum.
+	cc, ac := noneConfigs()
+	cc.Rev0Only = true
+	c2s, _ := capture(t, cc, ac)
+	hello := wire.Hello{EntityType: wire.Client, PeerAddr: target}
+	f, err := frame.NewEncoder(frame.Rev0).AppendFrame(nil, frame.TagHello, hello.AppendTo(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f[len(f)-17] = 1
+	peer := slices.Concat(c2s[:wire.BannerSize], f, c2s[wire.BannerSize:])
+	if _, _, err := Accept(t.Context(), scripted(peer), ac); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSecretsAreWipedOnSuccessAndOnFailure(t *testing.T) {
+	for _, rightKey := range []bool{true, false} {
+		client := newKeyed(auth.Secure)
+		if !rightKey {
+			client.key = 8
+		}
+		spy := &spyClient{keyedClient: keyedClient{client}}
+		cc, ac := keyedConfigs(client, newKeyed(auth.Secure))
+		cc.Auth = spy
+		a, b := newLink()
+		both(t, t.Context(), a, b, cc, ac)
+		if len(spy.key) == 0 || !bytes.Equal(spy.key, make([]byte, len(spy.key))) || !bytes.Equal(spy.secret, make([]byte, len(spy.secret))) {
+			t.Errorf("right key %v: left %x %x", rightKey, spy.key, spy.secret)
+		}
+		if client.wiped.Load() != 1 {
+			t.Errorf("exchange wiped %d times", client.wiped.Load())
+		}
+	}
+	// Also when the authentication itself fails half way.
+	_, ac := noneConfigs()
+	ac.Auth = none.NewServer(none.ServerConfig{})
+	a, b := newLink()
+	client := newKeyed(auth.Secure)
+	cc, _ := keyedConfigs(client, keyed{})
+	cc.PeerType = 0
+	both(t, t.Context(), a, b, cc, ac)
+	if client.wiped.Load() != 1 {
+		t.Errorf("exchange wiped %d times", client.wiped.Load())
+	}
+}

@@ -1,0 +1,103 @@
+package handshake
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// Options are what both roles have in common. The zero value offers both revisions and
+// no compression, and requires nothing.
+type Options struct {
+	// EntityType is the own type.
+	EntityType wire.EntityType
+	// Rev0Only leaves msgr2.1 out of the own banner, so that the peer talks msgr2.0.
+	Rev0Only bool
+	// Required are the banner features without which a peer is refused, such as
+	// [wire.BannerRevision1].
+	Required uint64
+	// Modes restricts the connection modes to these; nil leaves the choice to the auth
+	// client or server alone.
+	Modes []auth.Mode
+	// Compression takes part in the compression negotiation; nil does not announce the
+	// feature.
+	Compression *Compression
+	// Hook intercepts reads and writes; nil costs nothing.
+	Hook Hook
+}
+
+func (o *Options) banner() wire.Banner {
+	b := wire.Banner{Required: o.Required}
+	if !o.Rev0Only {
+		b.Supported |= wire.BannerRevision1
+	}
+	if o.Compression != nil {
+		b.Supported |= wire.BannerCompression
+	}
+	return b
+}
+
+// restrict returns the elements of modes that the options allow, in the same order.
+func (o *Options) restrict(modes []auth.Mode) []auth.Mode {
+	if o.Modes == nil {
+		return modes
+	}
+	var out []auth.Mode
+	for _, m := range modes {
+		if slices.Contains(o.Modes, m) {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// ConnectConfig configures [Connect].
+type ConnectConfig struct {
+	Options
+	// Target is the address that was dialled, exactly as it is known, nonce included.
+	Target wire.Addr
+	// PeerType is the type of entity to reach. Another one is a terminal error. 0 and
+	// [wire.Any] accept every type.
+	PeerType wire.EntityType
+	// Auth authenticates this side. Required.
+	Auth auth.Client
+}
+
+// AcceptConfig configures [Accept].
+type AcceptConfig struct {
+	Options
+	// PeerAddr is the socket address of the peer, as returned by accept.
+	PeerAddr netip.AddrPort
+	// Auth authenticates the peer. Required.
+	Auth auth.Server
+}
+
+// Peer is what a successful handshake knows about the other side.
+type Peer struct {
+	// EntityType is what the peer calls itself. An acceptor must expect unknown values.
+	EntityType wire.EntityType
+	// Revision is the framing that both sides use.
+	Revision frame.Revision
+	// Features are the banner features that both sides support.
+	Features uint64
+	// SeenAs is the own address as an acceptor sees it: source IP and ephemeral port. Only
+	// set on the connector.
+	SeenAs wire.Addr
+	// Target is the address that a connector meant to reach. Only set on the acceptor.
+	Target wire.Addr
+	// Auth is the outcome of authentication. Its secrets have been wiped.
+	Auth *auth.Result
+	// Mode protects the frames from AUTH_SIGNATURE on.
+	Mode auth.Mode
+	// Compression is the method that was agreed; [CompressionNone] without negotiation.
+	Compression CompressionMethod
+}
+
+// String describes the peer for logs.
+func (p *Peer) String() string {
+	return fmt.Sprintf("%v %v %v", p.EntityType, p.Revision, p.Mode)
+}

@@ -1,0 +1,188 @@
+package handshake
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// Connect runs the connector's side of the handshake over link (protocol section 7.2,
+// steps 3 to 11). The next frame to write to the stream is CLIENT_IDENT or
+// SESSION_RECONNECT.
+//
+// An error is an [*Error]; ask it whether it is terminal. The link is of no use then,
+// and the caller closes it. Give ctx a deadline.
+func Connect(ctx context.Context, link Link, cfg ConnectConfig) (*Stream, *Peer, error) {
+	c := connector{cfg: &cfg}
+	c.run = run{s: newStream(link, cfg.Hook), opts: &cfg.Options}
+	if err := c.handshake(ctx); err != nil {
+		c.peer.Auth.Wipe()
+		c.s.Wipe()
+		return nil, nil, c.fail(cfg.Target, err)
+	}
+	return c.s, &c.peer, nil
+}
+
+type connector struct {
+	run
+	cfg *ConnectConfig
+}
+
+func (c *connector) handshake(ctx context.Context) error {
+	c.at(StageBanner, "start")
+	if c.cfg.Auth == nil {
+		return fmt.Errorf("%w: no auth client", ErrConfig)
+	}
+	if err := c.banners(ctx); err != nil {
+		return err
+	}
+	hello, err := c.hello(ctx, c.cfg.Target)
+	if err != nil {
+		return err
+	}
+	c.peer.SeenAs = hello.PeerAddr
+	if want := c.cfg.PeerType; want != 0 && want != wire.Any && want != hello.EntityType {
+		return fmt.Errorf("%w: %v, want %v", ErrPeerType, hello.EntityType, want)
+	}
+	keys, err := c.authenticate(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.sign(ctx, keys); err != nil {
+		return err
+	}
+	return c.compression(ctx, (*Compression).negotiateConnector)
+}
+
+// authenticate runs the exchange up to AUTH_DONE and returns the keys of mode secure.
+func (c *connector) authenticate(ctx context.Context) (*frame.Keys, error) {
+	c.at(StageAuth, "start authentication")
+	x, err := c.cfg.Auth.Start(ctx, c.peer.EntityType)
+	if err != nil {
+		return nil, gaveUp(err)
+	}
+	defer wipe(x)
+	method, offered, err := c.request(ctx, x)
+	if err != nil {
+		return nil, err
+	}
+	requests, rounds := 1, 0
+	for {
+		c.at(StageAuth, "read the answer to authentication")
+		tag, payload, err := c.expect(ctx, frame.TagAuthBadMethod, frame.TagAuthReplyMore, frame.TagAuthDone)
+		if err != nil {
+			return nil, err
+		}
+		c.state = tag.String()
+		switch tag {
+		case frame.TagAuthBadMethod:
+			if err := c.badMethod(ctx, x, method, payload); err != nil {
+				return nil, err
+			}
+			if requests++; requests > maxAuthRequests {
+				return nil, fmt.Errorf("%w: %d requests", ErrTooManyRounds, maxAuthRequests)
+			}
+			if method, offered, err = c.request(ctx, x); err != nil {
+				return nil, err
+			}
+			rounds = 0
+		case frame.TagAuthReplyMore:
+			if rounds++; rounds > maxAuthRounds {
+				return nil, fmt.Errorf("%w: %d rounds", ErrTooManyRounds, maxAuthRounds)
+			}
+			if err := c.replyMore(ctx, x, payload); err != nil {
+				return nil, err
+			}
+		default:
+			return c.done(ctx, x, method, offered, payload)
+		}
+	}
+}
+
+// request sends AUTH_REQUEST with what the auth client offers next.
+func (c *connector) request(ctx context.Context, x auth.ClientExchange) (auth.Method, []auth.Mode, error) {
+	c.at(StageAuth, "make AUTH_REQUEST")
+	method, modes, payload, err := x.Request(ctx)
+	if err != nil {
+		return 0, nil, gaveUp(err)
+	}
+	offered := c.opts.restrict(modes)
+	if len(offered) == 0 {
+		return 0, nil, gaveUp(fmt.Errorf("%w: method %v has %v, allowed are %v", auth.ErrNoMode, method, modes, c.opts.Modes))
+	}
+	req := wire.AuthRequest{Method: uint32(method), PreferredModes: numbers(offered), Payload: payload}
+	return method, offered, c.write(ctx, StageAuth, frame.TagAuthRequest, req.AppendTo(nil))
+}
+
+// badMethod asks the auth client whether it has another offer.
+func (c *connector) badMethod(ctx context.Context, x auth.ClientExchange, method auth.Method, payload []byte) error {
+	bad, err := wire.DecodeAuthBadMethod(payload)
+	if err != nil {
+		return err
+	}
+	if auth.Method(bad.Method) != method {
+		return fmt.Errorf("%w: AUTH_BAD_METHOD for %v, requested was %v", ErrUnexpectedFrame, auth.Method(bad.Method), method)
+	}
+	methods := make([]auth.Method, len(bad.AllowedMethods))
+	for i, m := range bad.AllowedMethods {
+		methods[i] = auth.Method(m)
+	}
+	modes := make([]auth.Mode, len(bad.AllowedModes))
+	for i, m := range bad.AllowedModes {
+		modes[i] = auth.Mode(m)
+	}
+	if err := x.BadMethod(ctx, method, bad.Result, methods, modes); err != nil {
+		return gaveUp(err)
+	}
+	return nil
+}
+
+// replyMore answers one round.
+func (c *connector) replyMore(ctx context.Context, x auth.ClientExchange, payload []byte) error {
+	more, err := wire.DecodeAuthReplyMore(payload)
+	if err != nil {
+		return err
+	}
+	answer, err := x.ReplyMore(ctx, more.Payload)
+	if err != nil {
+		return gaveUp(err)
+	}
+	return c.write(ctx, StageAuth, frame.TagAuthRequestMore, wire.AuthRequestMore{Payload: answer}.AppendTo(nil))
+}
+
+// done takes the acceptor's decision, which must be one that was offered.
+func (c *connector) done(ctx context.Context, x auth.ClientExchange, method auth.Method, offered []auth.Mode, payload []byte) (*frame.Keys, error) {
+	done, err := wire.DecodeAuthDone(payload)
+	if err != nil {
+		return nil, err
+	}
+	mode := auth.Mode(done.Mode)
+	if err := auth.CheckMode(method, offered, mode); err != nil {
+		return nil, err
+	}
+	res, err := x.Done(ctx, done.GlobalID, mode, done.Payload)
+	if err != nil {
+		return nil, err
+	}
+	return c.adopt(res, method, mode, true)
+}
+
+// gaveUp marks an error of the auth client as terminal. A context that is done says
+// nothing about the next attempt.
+func gaveUp(err error) error {
+	if isContext(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrGaveUp, err)
+}
+
+func numbers[T ~uint32](list []T) []uint32 {
+	out := make([]uint32, len(list))
+	for i, v := range list {
+		out[i] = uint32(v)
+	}
+	return out
+}

@@ -1,0 +1,68 @@
+package handshake
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Stage is the part of the handshake in which it failed.
+type Stage string
+
+// The stages.
+const (
+	StageBanner Stage = "banner"
+	StageHello  Stage = "hello"
+	StageAuth   Stage = "auth" // up to the signatures and the compression negotiation
+)
+
+// Reasons why a handshake fails, beside those of the packages wire, frame and auth, and
+// of the link.
+var (
+	// ErrFeatures means that one side requires a banner feature that the other one lacks.
+	// Terminal.
+	ErrFeatures = errors.New("banner features do not match")
+	// ErrPeerType means that the peer is not of the type that was to be reached. Terminal.
+	ErrPeerType = errors.New("wrong peer type")
+	// ErrGaveUp means that the auth client has nothing more to offer. Terminal.
+	ErrGaveUp = errors.New("auth client gave up")
+	// ErrUnexpectedFrame means that the frame is not legal in this state, or is no control
+	// frame at all.
+	ErrUnexpectedFrame = errors.New("unexpected frame")
+	// ErrSignature means that the peer's AUTH_SIGNATURE is wrong: the key differs, or a
+	// byte was changed on the way.
+	ErrSignature = errors.New("wrong signature")
+	// ErrNoSessionKey means that a method that proves identity ended without a key.
+	ErrNoSessionKey = errors.New("no session key")
+	// ErrTooManyRounds means that the authentication does not come to an end.
+	ErrTooManyRounds = errors.New("too many authentication rounds")
+	// ErrTooLong means that the peer sent more than is ever needed before authentication.
+	ErrTooLong = errors.New("handshake is too long")
+	// ErrConfig means that the handshake cannot start with this configuration.
+	ErrConfig = errors.New("invalid configuration")
+	// ErrReleased means that a stream was used after [Stream.Release].
+	ErrReleased = errors.New("stream was released")
+)
+
+// Error is what [Connect] and [Accept] return.
+type Error struct {
+	Stage Stage
+	Peer  string // address of the peer, as configured
+	State string // what was going on, such as "read HELLO"
+	Err   error  // the reason
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	return fmt.Sprintf("handshake with %s: %s: %s: %v", e.Peer, e.Stage, e.State, e.Err)
+}
+
+// Unwrap returns the reason.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Terminal reports whether dialling again is pointless, so that the connection has to be
+// given up: the protocol says so for banner features, the peer type, and an auth client
+// that gave up. Everything else is a fault that a connector retries after a back-off.
+func (e *Error) Terminal() bool {
+	return errors.Is(e.Err, ErrFeatures) || errors.Is(e.Err, ErrPeerType) ||
+		errors.Is(e.Err, ErrGaveUp) || errors.Is(e.Err, ErrConfig)
+}

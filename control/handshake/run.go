@@ -1,0 +1,154 @@
+package handshake
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+const (
+	// maxAuthRequests bounds the AUTH_REQUEST frames of one connection: the first one and
+	// the retries after AUTH_BAD_METHOD.
+	maxAuthRequests = 8
+	// maxAuthRounds bounds the AUTH_REPLY_MORE frames that follow one AUTH_REQUEST.
+	maxAuthRounds = 16
+)
+
+// run is what both roles share: where they are, for the error, and what they have.
+type run struct {
+	s     *Stream
+	opts  *Options
+	peer  Peer
+	stage Stage
+	state string
+}
+
+// at notes what is going on.
+func (r *run) at(stage Stage, state string) { r.stage, r.state = stage, state }
+
+// fail wraps err with where it happened.
+func (r *run) fail(peer fmt.Stringer, err error) error {
+	return &Error{Stage: r.stage, Peer: peer.String(), State: r.state, Err: err}
+}
+
+func (r *run) banners(ctx context.Context) error {
+	r.at(StageBanner, "exchange banners")
+	features, err := r.s.exchangeBanners(ctx, r.opts.banner())
+	r.peer.Features, r.peer.Revision = features, revision(features)
+	return err
+}
+
+// hello sends the own HELLO and reads the peer's. Neither side waits for the other.
+func (r *run) hello(ctx context.Context, peerAddr wire.Addr) (wire.Hello, error) {
+	own := wire.Hello{EntityType: r.opts.EntityType, PeerAddr: peerAddr}
+	if err := r.write(ctx, StageHello, frame.TagHello, own.AppendTo(nil)); err != nil {
+		return wire.Hello{}, err
+	}
+	r.at(StageHello, "read HELLO")
+	_, payload, err := r.expect(ctx, frame.TagHello)
+	if err != nil {
+		return wire.Hello{}, err
+	}
+	h, err := wire.DecodeHello(payload)
+	r.peer.EntityType = h.EntityType
+	return h, err
+}
+
+// adopt checks the outcome of authentication and derives the keys of mode secure. It is
+// called before anything is sent on the strength of that outcome.
+func (r *run) adopt(res *auth.Result, m auth.Method, mode auth.Mode, connector bool) (*frame.Keys, error) {
+	if res == nil {
+		return nil, fmt.Errorf("%w: method %v ended without a result", ErrNoSessionKey, m)
+	}
+	res.Method, res.Mode = m, mode
+	r.peer.Auth, r.peer.Mode = res, mode
+	if m != auth.None && len(res.SessionKey) == 0 {
+		return nil, fmt.Errorf("%w: method %v", ErrNoSessionKey, m)
+	}
+	if mode != auth.Secure {
+		return nil, nil
+	}
+	keys, err := frame.KeysFromSecret(res.ConnectionSecret, connector)
+	if err != nil {
+		return nil, err
+	}
+	return &keys, nil
+}
+
+// sign switches the ciphers on and exchanges the signatures. Both sides send theirs
+// without waiting.
+func (r *run) sign(ctx context.Context, keys *frame.Keys) error {
+	own, want := r.s.log.signatures(r.peer.Auth.SessionKey)
+	r.peer.Auth.Wipe()
+	if keys != nil {
+		r.at(StageAuth, "switch to mode secure")
+		err := r.s.secure(keys)
+		keys.Wipe()
+		if err != nil {
+			return err
+		}
+	}
+	if err := r.write(ctx, StageAuth, frame.TagAuthSignature, own.AppendTo(nil)); err != nil {
+		return err
+	}
+	r.at(StageAuth, "read AUTH_SIGNATURE")
+	_, payload, err := r.expect(ctx, frame.TagAuthSignature)
+	if err != nil {
+		return err
+	}
+	got, err := wire.DecodeAuthSignature(payload)
+	if err != nil {
+		return err
+	}
+	if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+		return ErrSignature
+	}
+	return nil
+}
+
+// compression runs the negotiation if both banners have the feature.
+func (r *run) compression(ctx context.Context, negotiate func(*Compression, context.Context, *Stream, *Peer) (CompressionMethod, error)) (err error) {
+	if r.peer.Features&wire.BannerCompression == 0 {
+		return nil
+	}
+	r.at(StageAuth, "negotiate compression")
+	r.peer.Compression, err = negotiate(r.opts.Compression, ctx, r.s, &r.peer)
+	return err
+}
+
+func (r *run) write(ctx context.Context, stage Stage, tag frame.Tag, payload []byte) error {
+	r.at(stage, "write "+tag.String())
+	return r.s.WriteFrame(ctx, tag, payload)
+}
+
+// expect reads a frame that must have one of the tags.
+func (r *run) expect(ctx context.Context, tags ...frame.Tag) (frame.Tag, []byte, error) {
+	tag, payload, err := r.s.ReadFrame(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	for _, t := range tags {
+		if t == tag {
+			return tag, payload, nil
+		}
+	}
+	return 0, nil, unexpected(tag, tags...)
+}
+
+// wipe tells an exchange that it is not needed any more.
+func wipe(exchange any) {
+	if w, ok := exchange.(auth.Wiper); ok {
+		w.Wipe()
+	}
+}
+
+// isContext reports whether err is about the context, which says nothing about the peer
+// or the configuration.
+func isContext(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}

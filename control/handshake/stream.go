@@ -1,0 +1,245 @@
+package handshake
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// Stream reads and writes control frames over a [Link]. [Connect] and [Accept] make it;
+// the session layer uses it until the session is established. It belongs to one
+// goroutine at a time.
+type Stream struct {
+	link Link
+	hook Hook
+	enc  *frame.Encoder // nil before the banners and after Release
+	dec  *frame.Decoder
+	log  transcript
+	in   []byte // the frame being read; reused
+	out  []byte // the frame being written; reused
+}
+
+func newStream(link Link, hook Hook) *Stream {
+	return &Stream{link: link, hook: hook, log: transcript{on: true}}
+}
+
+// ReadFrame reads the next control frame. The payload is valid until the next call.
+//
+// An error wraps [ErrUnexpectedFrame] if the frame has more than one segment,
+// [frame.ErrFrame] if it is damaged, or is the one of the link or the hook. The stream
+// is of no use after an error. Frames that the sender aborted are passed over (protocol
+// section 5.7).
+func (s *Stream) ReadFrame(ctx context.Context) (frame.Tag, []byte, error) {
+	for {
+		tag, payload, aborted, err := s.readFrame(ctx)
+		if err != nil || !aborted {
+			return tag, payload, err
+		}
+	}
+}
+
+func (s *Stream) readFrame(ctx context.Context) (tag frame.Tag, payload []byte, aborted bool, err error) {
+	if s.dec == nil {
+		return 0, nil, false, ErrReleased
+	}
+	n := s.dec.HeadSize()
+	s.in = grow(s.in, n)
+	if err := s.readFull(ctx, s.in[:n]); err != nil {
+		return 0, nil, false, err
+	}
+	h, err := s.dec.Open(s.in[:n])
+	if err != nil {
+		return 0, nil, false, err
+	}
+	rest := s.dec.RestSize(h)
+	s.in = grow(s.in, n+rest)
+	p := Point{Step: FrameRead, Tag: h.Tag}
+	if err := s.before(ctx, p); err != nil {
+		return h.Tag, nil, false, err
+	}
+	if rest > 0 {
+		if err := s.readFull(ctx, s.in[n:n+rest]); err != nil {
+			return h.Tag, nil, false, fmt.Errorf("%v: %w", h.Tag, err)
+		}
+	}
+	f, err := s.dec.Finish(h, s.in[:n], s.in[n:n+rest])
+	if err != nil {
+		return h.Tag, nil, false, fmt.Errorf("%v: %w", h.Tag, err)
+	}
+	if h.Num != 1 {
+		return h.Tag, nil, false, fmt.Errorf("%w: %v with %d segments", ErrUnexpectedFrame, h.Tag, h.Num)
+	}
+	return h.Tag, f.Seg[0], f.Aborted, s.after(ctx, p)
+}
+
+// WriteFrame writes a control frame. It does not keep payload.
+func (s *Stream) WriteFrame(ctx context.Context, tag frame.Tag, payload []byte) error {
+	if s.enc == nil {
+		return ErrReleased
+	}
+	p := Point{Step: FrameWrite, Tag: tag}
+	if err := s.before(ctx, p); err != nil {
+		return err
+	}
+	out, err := s.enc.AppendFrame(s.out[:0], tag, payload)
+	if err != nil {
+		return err
+	}
+	s.out = out
+	if err := s.write(ctx, out); err != nil {
+		return err
+	}
+	return s.after(ctx, p)
+}
+
+// Release gives up the codecs, with the keys and the nonce counters of this connection,
+// and ends the use of the stream. The decoder has the limits for authenticated peers,
+// [frame.DefaultLimits]. Whoever takes them reads and writes the link from now on, and
+// wipes them when the connection ends.
+func (s *Stream) Release() (*frame.Encoder, *frame.Decoder) {
+	enc, dec := s.enc, s.dec
+	if dec != nil {
+		dec.SetLimits(frame.DefaultLimits())
+	}
+	s.enc, s.dec, s.in, s.out = nil, nil, nil, nil
+	return enc, dec
+}
+
+// Wipe overwrites the keys and ends the use of the stream, unless it was released.
+func (s *Stream) Wipe() {
+	if s.enc != nil {
+		s.enc.Wipe()
+	}
+	if s.dec != nil {
+		s.dec.Wipe()
+	}
+	s.log.stop()
+	s.enc, s.dec, s.in, s.out = nil, nil, nil, nil
+}
+
+// start sets up the framing that the banners agreed on.
+func (s *Stream) start(rev frame.Revision) {
+	s.enc = frame.NewEncoder(rev)
+	s.dec = frame.NewDecoder(rev, frame.PreAuthLimits())
+}
+
+// secure encrypts everything from here on, in both directions.
+func (s *Stream) secure(k *frame.Keys) error {
+	if err := s.enc.Secure(k.Key, k.TxNonce); err != nil {
+		return err
+	}
+	return s.dec.Secure(k.Key, k.RxNonce)
+}
+
+// exchangeBanners sends the own banner, reads the peer's, checks both and sets up the
+// framing. It returns the features that both sides support.
+func (s *Stream) exchangeBanners(ctx context.Context, own wire.Banner) (features uint64, err error) {
+	p := Point{Step: BannerWrite}
+	if err := s.before(ctx, p); err != nil {
+		return 0, err
+	}
+	if err := s.write(ctx, own.AppendTo(nil)); err != nil {
+		return 0, err
+	}
+	if err := s.after(ctx, p); err != nil {
+		return 0, err
+	}
+	prefix, err := s.readBanner(ctx, BannerRead, wire.BannerPrefixSize)
+	if err != nil {
+		return 0, err
+	}
+	n, err := wire.ParseBannerPrefix(prefix)
+	if err != nil {
+		return 0, err
+	}
+	payload, err := s.readBanner(ctx, BannerPayloadRead, n)
+	if err != nil {
+		return 0, err
+	}
+	peer, err := wire.DecodeBanner(payload)
+	if err != nil {
+		return 0, err
+	}
+	if missing := own.Required &^ peer.Supported; missing != 0 {
+		return 0, fmt.Errorf("%w: peer lacks 0x%x", ErrFeatures, missing)
+	}
+	if missing := peer.Required &^ own.Supported; missing != 0 {
+		return 0, fmt.Errorf("%w: peer requires 0x%x", ErrFeatures, missing)
+	}
+	features = own.Supported & peer.Supported
+	s.start(revision(features))
+	return features, nil
+}
+
+func revision(features uint64) frame.Revision {
+	if features&wire.BannerRevision1 != 0 {
+		return frame.Rev1
+	}
+	return frame.Rev0
+}
+
+func (s *Stream) readBanner(ctx context.Context, step Step, n int) ([]byte, error) {
+	p := Point{Step: step}
+	if err := s.before(ctx, p); err != nil {
+		return nil, err
+	}
+	s.in = grow(s.in, n)
+	if err := s.readFull(ctx, s.in[:n]); err != nil {
+		return nil, err
+	}
+	return s.in[:n], s.after(ctx, p)
+}
+
+// readFull reads and records; nothing else reads the link.
+func (s *Stream) readFull(ctx context.Context, p []byte) error {
+	if err := s.log.room(len(p)); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := s.link.ReadFull(ctx, p); err != nil {
+		return err
+	}
+	s.log.received(p)
+	return nil
+}
+
+// write writes and records; nothing else writes the link.
+func (s *Stream) write(ctx context.Context, p []byte) error {
+	if err := s.log.room(len(p)); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := s.link.Write(ctx, p); err != nil {
+		return err
+	}
+	s.log.sent(p)
+	return nil
+}
+
+func (s *Stream) before(ctx context.Context, p Point) error {
+	if s.hook == nil {
+		return nil
+	}
+	return s.hook.Before(ctx, p)
+}
+
+func (s *Stream) after(ctx context.Context, p Point) error {
+	if s.hook == nil {
+		return nil
+	}
+	return s.hook.After(ctx, p)
+}
+
+// grow returns b with a length of at least n and its content kept.
+func grow(b []byte, n int) []byte {
+	if n <= cap(b) {
+		return b[:cap(b)]
+	}
+	return append(make([]byte, 0, max(n, 512)), b...)[:max(n, 512)]
+}

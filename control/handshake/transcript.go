@@ -1,0 +1,63 @@
+package handshake
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// maxTranscript bounds what both sides together send before authentication is done, in
+// bytes. Real handshakes need two or three thousand.
+const maxTranscript = 256 << 10
+
+// transcript records the raw bytes of both directions from the first byte of the banner
+// up to AUTH_DONE (protocol section 7.4). What is received is recorded when it is
+// consumed, not when it arrives: the peer's signature may be in the link already.
+type transcript struct {
+	on bool
+	rx []byte
+	tx []byte
+}
+
+// room fails if n more bytes would exceed the bound. It is asked before they are read.
+func (t *transcript) room(n int) error {
+	if t.on && n > maxTranscript-len(t.rx)-len(t.tx) {
+		return fmt.Errorf("%w: more than %d bytes before the signatures", ErrTooLong, maxTranscript)
+	}
+	return nil
+}
+
+func (t *transcript) received(p []byte) {
+	if t.on {
+		t.rx = append(t.rx, p...)
+	}
+}
+
+func (t *transcript) sent(p []byte) {
+	if t.on {
+		t.tx = append(t.tx, p...)
+	}
+}
+
+// signatures ends the recording and returns the signature to send, which covers what
+// was received, and the one to expect, which covers what was sent. Both are zero without
+// a key.
+func (t *transcript) signatures(key []byte) (own, peer wire.AuthSignature) {
+	if len(key) > 0 {
+		own, peer = sign(key, t.rx), sign(key, t.tx)
+	}
+	t.stop()
+	return own, peer
+}
+
+// stop ends the recording and drops what was recorded.
+func (t *transcript) stop() { *t = transcript{} }
+
+func sign(key, p []byte) (sig wire.AuthSignature) {
+	mac := hmac.New(sha256.New, key)
+	mac.Write(p)
+	mac.Sum(sig[:0])
+	return sig
+}

@@ -1,0 +1,172 @@
+package wire
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// EntityType says what kind of process an entity is (protocol section 1.3).
+type EntityType uint8
+
+// The entity types.
+const (
+	Mon    EntityType = 0x01 // monitor
+	MDS    EntityType = 0x02 // metadata server
+	OSD    EntityType = 0x04 // storage daemon
+	Client EntityType = 0x08 // any client library or command line tool
+	Mgr    EntityType = 0x10 // manager
+	Auth   EntityType = 0x20 // only a service id inside cephx, never a peer
+	Any    EntityType = 0xFF // wildcard
+)
+
+var entityTypeNames = []struct {
+	typ  EntityType
+	name string
+}{
+	{Mon, "mon"}, {MDS, "mds"}, {OSD, "osd"}, {Client, "client"}, {Mgr, "mgr"}, {Auth, "auth"}, {Any, "any"},
+}
+
+// String returns the usual short name, such as "mon", or "type(0x..)" for an
+// unknown value.
+func (t EntityType) String() string {
+	for _, e := range entityTypeNames {
+		if e.typ == t {
+			return e.name
+		}
+	}
+	return fmt.Sprintf("type(0x%02x)", uint8(t))
+}
+
+// ParseEntityType parses what [EntityType.String] writes for the known types.
+func ParseEntityType(s string) (EntityType, error) {
+	for _, e := range entityTypeNames {
+		if e.name == s {
+			return e.typ, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: unknown entity type %q", ErrSyntax, s)
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (t EntityType) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (t *EntityType) UnmarshalText(text []byte) error {
+	v, err := ParseEntityType(string(text))
+	if err == nil {
+		*t = v
+	}
+	return err
+}
+
+// EntityName is the name under which an entity authenticates, such as client.admin
+// (protocol section 1.5). The zero value is no name.
+type EntityName struct {
+	Type EntityType
+	ID   string
+}
+
+// String returns the text form, "type.id"; "" for the zero value.
+func (n EntityName) String() string {
+	if n == (EntityName{}) {
+		return ""
+	}
+	return n.Type.String() + "." + n.ID
+}
+
+// ParseEntityName parses "type.id". The id may contain dots but may not be empty.
+func ParseEntityName(s string) (EntityName, error) {
+	typ, id, ok := strings.Cut(s, ".")
+	if !ok || id == "" {
+		return EntityName{}, fmt.Errorf("%w: entity name %q is not of the form type.id", ErrSyntax, s)
+	}
+	t, err := ParseEntityType(typ)
+	if err != nil {
+		return EntityName{}, fmt.Errorf("entity name %q: %w", s, err)
+	}
+	return EntityName{Type: t, ID: id}, nil
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (n EntityName) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler]. Empty text is the zero value.
+func (n *EntityName) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*n = EntityName{}
+		return nil
+	}
+	v, err := ParseEntityName(string(text))
+	if err == nil {
+		*n = v
+	}
+	return err
+}
+
+// AppendTo appends the wire form: type as u32, id as a string.
+func (n EntityName) AppendTo(dst []byte) []byte {
+	return AppendString(le.AppendUint32(dst, uint32(n.Type)), n.ID)
+}
+
+// EntityName reads the wire form of an entity name. A type that does not fit into one
+// byte is malformed.
+func (r *Reader) EntityName() EntityName {
+	typ := r.U32()
+	id := r.Str()
+	if r.err == nil && typ > 0xFF {
+		r.Fail(fmt.Errorf("%w: entity type 0x%x", ErrMalformed, typ))
+	}
+	if r.err != nil {
+		return EntityName{}
+	}
+	return EntityName{Type: EntityType(typ), ID: id}
+}
+
+// DecodeEntityName reads one entity name from the front of p.
+func DecodeEntityName(p []byte) (EntityName, error) {
+	r := NewReader(p)
+	n := r.EntityName()
+	return n, wrap("entity name", r.Err())
+}
+
+// EntityNum is the numeric name of an entity, such as osd.3 or client.4115 (protocol
+// section 1.4). Num is -1 while it is not known.
+type EntityNum struct {
+	Type EntityType
+	Num  int64
+}
+
+// String returns "type.number", with "?" for a number that is not known.
+func (n EntityNum) String() string {
+	if n.Num < 0 {
+		return n.Type.String() + ".?"
+	}
+	return n.Type.String() + "." + strconv.FormatInt(n.Num, 10)
+}
+
+// AppendTo appends the 9-byte wire form.
+func (n EntityNum) AppendTo(dst []byte) []byte {
+	return le.AppendUint64(append(dst, uint8(n.Type)), uint64(n.Num))
+}
+
+// EntityNum reads the wire form of a numeric entity name.
+func (r *Reader) EntityNum() EntityNum {
+	t := EntityType(r.U8())
+	return EntityNum{Type: t, Num: r.S64()}
+}
+
+// DecodeEntityNum reads one numeric entity name from the front of p.
+func DecodeEntityNum(p []byte) (EntityNum, error) {
+	r := NewReader(p)
+	n := r.EntityNum()
+	return n, wrap("entity number", r.Err())
+}
+
+// wrap names what was being decoded when err happened.
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("decode %s: %w", what, err)
+}

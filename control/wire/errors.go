@@ -1,0 +1,28 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors of the decoders. Test for them with [errors.Is]; the returned errors say
+// where the input went wrong.
+var (
+	// ErrMalformed is the root of every decoding error.
+	ErrMalformed = errors.New("malformed input")
+	// ErrTruncated means that the input ended before the value did. It wraps
+	// [ErrMalformed].
+	ErrTruncated = fmt.Errorf("%w: truncated", ErrMalformed)
+	// ErrVersion means that the writer demands a newer reader than this one. It
+	// wraps [ErrMalformed].
+	ErrVersion = fmt.Errorf("%w: incompatible version", ErrMalformed)
+
+	// ErrBadBanner means that the peer does not speak this protocol at all.
+	ErrBadBanner = errors.New("bad banner")
+	// ErrV1Peer means that the peer speaks protocol version 1. It wraps
+	// [ErrBadBanner].
+	ErrV1Peer = fmt.Errorf("%w: peer speaks protocol v1", ErrBadBanner)
+
+	// ErrSyntax means that a text form could not be parsed.
+	ErrSyntax = errors.New("invalid syntax")
+)

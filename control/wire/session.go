@@ -1,0 +1,93 @@
+package wire
+
+// SessionReconnect is the payload of SESSION_RECONNECT, with which the connector
+// resumes a session.
+type SessionReconnect struct {
+	Addrs        AddrVec // all addresses of the connector
+	ClientCookie uint64  // of the session, whoever dialled first
+	ServerCookie uint64  // of the session
+	GlobalSeq    uint64  // the connector's count of connection attempts
+	ConnectSeq   uint64  // number of reconnects of this session
+	MsgSeq       uint64  // highest message sequence number received
+}
+
+// AppendTo appends the payload.
+func (s SessionReconnect) AppendTo(dst []byte) []byte {
+	dst = s.Addrs.AppendTo(dst)
+	dst = le.AppendUint64(dst, s.ClientCookie)
+	dst = le.AppendUint64(dst, s.ServerCookie)
+	dst = le.AppendUint64(dst, s.GlobalSeq)
+	dst = le.AppendUint64(dst, s.ConnectSeq)
+	return le.AppendUint64(dst, s.MsgSeq)
+}
+
+// DecodeSessionReconnect reads the payload of SESSION_RECONNECT.
+func DecodeSessionReconnect(p []byte) (SessionReconnect, error) {
+	r := NewReader(p)
+	s := SessionReconnect{
+		Addrs: r.AddrVec(), ClientCookie: r.U64(), ServerCookie: r.U64(),
+		GlobalSeq: r.U64(), ConnectSeq: r.U64(), MsgSeq: r.U64(),
+	}
+	return s, wrap("SESSION_RECONNECT", r.Err())
+}
+
+// SessionReset is the payload of SESSION_RESET: the acceptor knows no such session.
+type SessionReset struct {
+	Full bool // drop the queues too
+}
+
+// AppendTo appends the payload.
+func (s SessionReset) AppendTo(dst []byte) []byte { return AppendBool(dst, s.Full) }
+
+// DecodeSessionReset reads the payload of SESSION_RESET.
+func DecodeSessionReset(p []byte) (SessionReset, error) {
+	r := NewReader(p)
+	s := SessionReset{Full: r.Bool()}
+	return s, wrap("SESSION_RESET", r.Err())
+}
+
+// SessionRetry is the payload of SESSION_RETRY: the connect sequence was too old.
+type SessionRetry struct {
+	ConnectSeq uint64 // the acceptor's current value
+}
+
+// AppendTo appends the payload.
+func (s SessionRetry) AppendTo(dst []byte) []byte { return le.AppendUint64(dst, s.ConnectSeq) }
+
+// DecodeSessionRetry reads the payload of SESSION_RETRY.
+func DecodeSessionRetry(p []byte) (SessionRetry, error) {
+	r := NewReader(p)
+	s := SessionRetry{ConnectSeq: r.U64()}
+	return s, wrap("SESSION_RETRY", r.Err())
+}
+
+// SessionRetryGlobal is the payload of SESSION_RETRY_GLOBAL: the global sequence was
+// too old.
+type SessionRetryGlobal struct {
+	GlobalSeq uint64 // the highest that the acceptor has seen from the connector
+}
+
+// AppendTo appends the payload.
+func (s SessionRetryGlobal) AppendTo(dst []byte) []byte { return le.AppendUint64(dst, s.GlobalSeq) }
+
+// DecodeSessionRetryGlobal reads the payload of SESSION_RETRY_GLOBAL.
+func DecodeSessionRetryGlobal(p []byte) (SessionRetryGlobal, error) {
+	r := NewReader(p)
+	s := SessionRetryGlobal{GlobalSeq: r.U64()}
+	return s, wrap("SESSION_RETRY_GLOBAL", r.Err())
+}
+
+// SessionReconnectOK is the payload of SESSION_RECONNECT_OK: the session is resumed.
+type SessionReconnectOK struct {
+	MsgSeq uint64 // highest message sequence number that the acceptor has received
+}
+
+// AppendTo appends the payload.
+func (s SessionReconnectOK) AppendTo(dst []byte) []byte { return le.AppendUint64(dst, s.MsgSeq) }
+
+// DecodeSessionReconnectOK reads the payload of SESSION_RECONNECT_OK.
+func DecodeSessionReconnectOK(p []byte) (SessionReconnectOK, error) {
+	r := NewReader(p)
+	s := SessionReconnectOK{MsgSeq: r.U64()}
+	return s, wrap("SESSION_RECONNECT_OK", r.Err())
+}
