@@ -1,0 +1,415 @@
+package control_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/compress"
+	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+const authPatience = 20 * time.Second
+
+// party is one messenger of a pair that authenticate each other.
+type party struct {
+	m    *control.Messenger
+	addr wire.Addr // if it accepts
+	got  chan []byte
+	take func(*control.Message) // instead of got; set before the first connection
+}
+
+func newParty(t *testing.T, cfg control.Config) *party {
+	t.Helper()
+	cfg.Plane = dataplane.Config{Cores: 1}
+	m, err := control.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), authPatience)
+		defer cancel()
+		if err := m.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	e := &party{m: m, got: make(chan []byte, 16)}
+	err = m.Start(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
+		if e.take != nil {
+			e.take(m)
+			return true
+		}
+		e.got <- bytes.Clone(m.Data)
+		if cfg.Name.Type != wire.Client {
+			m.Retain()
+			if err := c.Send(m); err != nil {
+				m.Release()
+			}
+		}
+		return true
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func (e *party) bind(t *testing.T) *party {
+	t.Helper()
+	addrs, err := e.m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.addr = addrs[0]
+	return e
+}
+
+// dial connects once and returns the connection and how it went.
+func (e *party) dial(t *testing.T, to *party, typ wire.EntityType) (*control.Conn, error) {
+	t.Helper()
+	conn, err := e.m.Connect(to.addr, typ, control.Once(), control.Anonymous())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), authPatience)
+	defer cancel()
+	err = conn.WaitReady(ctx)
+	if ctx.Err() != nil {
+		t.Fatalf("no outcome: %v", err)
+	}
+	return conn, err
+}
+
+func entity(t *testing.T, s string) wire.EntityName {
+	t.Helper()
+	n, err := wire.ParseEntityName(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// accepted is the server's side of the only connection, when it is ready.
+func (e *party) accepted(t *testing.T) *control.Conn {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), authPatience)
+	defer cancel()
+	conns := e.m.Conns()
+	if len(conns) != 1 {
+		t.Fatalf("%d connections", len(conns))
+	}
+	if err := conns[0].WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return conns[0]
+}
+
+// cephxPair makes both sides of a login to a monitor.
+func cephxPair(t *testing.T, clientModes, serverModes []auth.Mode) (auth.Client, auth.Server) {
+	t.Helper()
+	const text = "[mon.]\nkey = AQBAGgFrkJ2DJBAALXeqe7bTTWvmuDKp+LpfWA==\n[client.admin]\nkey = AQC8Mgpp+gCFHhAAhjmCXn3YWEGuEvt1bd9FZw==\ncaps mon = \"allow r\"\n"
+	ring, err := cephx.ReadKeyring(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin, _ := ring.Lookup(entity(t, "client.admin"))
+	client, err := cephx.NewClient(cephx.ClientConfig{
+		Name: admin.Name, Key: admin.Key, Modes: func(wire.EntityType) []auth.Mode { return clientModes },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority, err := cephx.NewAuthority(cephx.AuthorityConfig{Entities: ring})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := cephx.NewServer(cephx.ServerConfig{
+		Own: wire.Mon, Authority: authority, Modes: func(wire.EntityType) []auth.Mode { return serverModes },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client, server
+}
+
+// Whoever requires secure gets it or nothing, whatever the other side and the
+// own auth offer and prefer, on both sides.
+func TestRequiredSecureIsNeverLess(t *testing.T) {
+	crc, secure := auth.CRC, auth.Secure
+	both := []auth.Mode{crc, secure} // crc preferred
+	only := []auth.Mode{secure}
+	for _, c := range []struct {
+		name                         string
+		clientOffers, serverOffers   []auth.Mode
+		clientRequires, serverAllows []auth.Mode
+		want                         auth.Mode // 0: refused
+	}{
+		{"nobody requires", both, both, nil, nil, crc},
+		{"client requires", both, both, only, nil, secure},
+		{"server requires", both, both, nil, only, secure},
+		{"both require", both, both, only, only, secure},
+		{"client requires, server has none", both, []auth.Mode{crc}, only, nil, 0},
+		{"server requires, client has none", []auth.Mode{crc}, both, nil, only, 0},
+		{"client requires, but offers none", []auth.Mode{crc}, both, only, nil, 0},
+		{"server requires, but allows none", both, []auth.Mode{crc}, nil, only, 0},
+		{"client requires crc of a server that requires secure", both, both, []auth.Mode{crc}, only, 0},
+	} {
+		for _, rev0 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/rev0=%v", c.name, rev0), func(t *testing.T) {
+				authClient, authServer := cephxPair(t, c.clientOffers, c.serverOffers)
+				client := newParty(t, control.Config{Name: entity(t, "client.admin"), AuthClient: authClient, Modes: c.clientRequires, Rev0: rev0})
+				server := newParty(t, control.Config{Name: entity(t, "mon.a"), AuthServer: authServer, Modes: c.serverAllows}).bind(t)
+				conn, err := client.dial(t, server, wire.Mon)
+				if c.want == 0 {
+					if err == nil {
+						t.Fatalf("connected: %+v", conn.Info())
+					}
+					if control.StageOf(err) != control.StageAuth {
+						t.Errorf("refused at stage %q: %v", control.StageOf(err), err)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				exchange(t, client, server, conn, []byte("hello"))
+				wantNegotiated(t, conn, c.want, auth.Cephx)
+				wantNegotiated(t, server.accepted(t), c.want, auth.Cephx)
+			})
+		}
+	}
+}
+
+func wantNegotiated(t *testing.T, c *control.Conn, mode auth.Mode, method auth.Method) {
+	t.Helper()
+	i, res := c.Info(), c.Auth()
+	if i.Mode != mode || i.Auth != method || res == nil || res.Mode != mode || res.Method != method {
+		t.Errorf("negotiated %+v, %+v; want %v and %v", i, res, mode, method)
+	}
+	if i.Accepted && (i.PeerEntity != entity(t, "client.admin") || res.GlobalID == 0 || len(res.Caps) == 0 || res.Session == nil) {
+		t.Errorf("accepted %+v, %+v: want who it is", i, res)
+	}
+	if res != nil && (res.SessionKey != nil || res.ConnectionSecret != nil) {
+		t.Error("the secrets are still there")
+	}
+	st, err := c.Stats()
+	if err != nil || st.Mode != mode.String() || st.Auth != method.String() {
+		t.Errorf("statistics: mode %q, auth %q, %v", st.Mode, st.Auth, err)
+	}
+}
+
+// Without keys there is nothing to encrypt with.
+func TestRequiredSecureIsRefusedWithoutAuthentication(t *testing.T) {
+	only := []auth.Mode{auth.Secure}
+	for _, c := range []struct {
+		name           string
+		client, server []auth.Mode
+	}{{"client requires", only, nil}, {"server requires", nil, only}, {"both require", only, only}} {
+		t.Run(c.name, func(t *testing.T) {
+			client := newParty(t, control.Config{Name: entity(t, "client.admin"), Modes: c.client})
+			server := newParty(t, control.Config{Name: entity(t, "mon.a"), Modes: c.server}).bind(t)
+			if conn, err := client.dial(t, server, wire.Mon); err == nil || control.StageOf(err) != control.StageAuth {
+				t.Errorf("%v: %+v", err, conn.Info())
+			}
+		})
+	}
+}
+
+// exchange sends data to the server and back.
+func exchange(t *testing.T, client, server *party, conn *control.Conn, data []byte) {
+	t.Helper()
+	if err := conn.Send(control.NewMessage(42, []byte("front"), data)); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []*party{server, client} {
+		select {
+		case got := <-e.got:
+			if !bytes.Equal(got, data) {
+				t.Fatalf("%v received %d other bytes, want %d", e.m.Name(), len(got), len(data))
+			}
+		case <-time.After(authPatience):
+			t.Fatalf("%v received nothing: %v", e.m.Name(), conn.Err())
+		}
+	}
+}
+
+func methods(m ...handshake.CompressionMethod) []handshake.CompressionMethod { return m }
+
+// What is agreed is the connector's first method that the acceptor has too,
+// if both want it for the other and the mode allows it.
+func TestCompressionIsNegotiated(t *testing.T) {
+	snappy, zlib, zstd, lz4 := handshake.CompressionSnappy, handshake.CompressionZlib, handshake.CompressionZstd, handshake.CompressionLZ4
+	all := compress.Methods()
+	any := []wire.EntityType{wire.OSD, wire.Mon, wire.Client}
+	for _, c := range []struct {
+		name           string
+		client, server control.Compression
+		mode           auth.Mode
+		want           string
+	}{
+		{"off", control.Compression{}, control.Compression{}, auth.CRC, "none"},
+		{"off at the client", control.Compression{}, control.Compression{Methods: all, Peers: any}, auth.CRC, "none"},
+		{"off at the server", control.Compression{Methods: all, Peers: any}, control.Compression{}, auth.CRC, "none"},
+		{"snappy", control.Compression{Methods: methods(snappy), Peers: any}, control.Compression{Methods: all, Peers: any}, auth.CRC, "snappy"},
+		{"zlib", control.Compression{Methods: methods(zlib, lz4), Peers: any}, control.Compression{Methods: all, Peers: any}, auth.CRC, "zlib"},
+		{"zstd", control.Compression{Methods: methods(lz4, zstd), Peers: any}, control.Compression{Methods: methods(zstd, snappy), Peers: any}, auth.CRC, "zstd"},
+		{"lz4", control.Compression{Methods: methods(lz4), Peers: any}, control.Compression{Methods: methods(snappy, lz4), Peers: any}, auth.CRC, "lz4"},
+		{"nothing in common", control.Compression{Methods: methods(lz4), Peers: any}, control.Compression{Methods: methods(snappy), Peers: any}, auth.CRC, "none"},
+		{"not towards mons", control.Compression{Methods: all}, control.Compression{Methods: all, Peers: any}, auth.CRC, "none"},
+		{"not towards clients", control.Compression{Methods: all, Peers: any}, control.Compression{Methods: all}, auth.CRC, "none"},
+		{"not in secure", control.Compression{Methods: all, Peers: any}, control.Compression{Methods: all, Peers: any}, auth.Secure, "none"},
+		{"not in secure for one", control.Compression{Methods: all, Peers: any, Secure: true}, control.Compression{Methods: all, Peers: any}, auth.Secure, "none"},
+		{"in secure for both", control.Compression{Methods: all, Peers: any, Secure: true}, control.Compression{Methods: all, Peers: any, Secure: true}, auth.Secure, "snappy"},
+	} {
+		for _, rev0 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/rev0=%v", c.name, rev0), func(t *testing.T) {
+				modes := []auth.Mode{c.mode}
+				authClient, authServer := cephxPair(t, modes, modes)
+				client := newParty(t, control.Config{Name: entity(t, "client.admin"), AuthClient: authClient, Compression: c.client, Rev0: rev0})
+				server := newParty(t, control.Config{Name: entity(t, "mon.a"), AuthServer: authServer, Compression: c.server}).bind(t)
+				conn, err := client.dial(t, server, wire.Mon)
+				if err != nil {
+					t.Fatal(err)
+				}
+				other := server.accepted(t)
+				if a, b := conn.Info().Compression, other.Info().Compression; a != c.want || b != c.want {
+					t.Errorf("negotiated %q and %q, want %q", a, b, c.want)
+				}
+				if i := conn.Info(); i.Mode != c.mode {
+					t.Errorf("mode %v", i.Mode)
+				}
+				for _, n := range []int{0, 1, 900, 1024, 5000, 64 << 10, 1 << 20, 5 << 20} {
+					exchange(t, client, server, conn, bytes.Repeat([]byte("0123456789abcdef"), n/16+1)[:n])
+				}
+			})
+		}
+	}
+}
+
+// Compressible data takes less on the wire than it has, and from the minimum on.
+func TestCompressionSavesBytesOnTheWire(t *testing.T) {
+	for _, m := range compress.Methods() {
+		t.Run(m.String(), func(t *testing.T) {
+			want := control.Compression{Methods: methods(m)}
+			back := control.Compression{Methods: methods(m), Peers: []wire.EntityType{wire.Client}}
+			client := newParty(t, control.Config{Name: entity(t, "client.admin"), Compression: want})
+			server := newParty(t, control.Config{Name: entity(t, "osd.0"), Compression: back}).bind(t)
+			conn, err := client.dial(t, server, wire.OSD)
+			if err != nil {
+				t.Fatal(err)
+			}
+			small := wireBytes(t, client, server, conn, 900)
+			if small < 900 {
+				t.Errorf("900 bytes, below the minimum, took %d", small)
+			}
+			if large := wireBytes(t, client, server, conn, 1<<20); large > 1<<18 {
+				t.Errorf("1 MiB of zeros took %d bytes", large)
+			}
+		})
+	}
+}
+
+// wireBytes is what a message with n zeros takes on the way to the server.
+func wireBytes(t *testing.T, client, server *party, conn *control.Conn, n int) uint64 {
+	t.Helper()
+	before := bytesOut(t, client)
+	exchange(t, client, server, conn, make([]byte, n))
+	return bytesOut(t, client) - before
+}
+
+func bytesOut(t *testing.T, e *party) uint64 {
+	t.Helper()
+	st, err := e.m.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st.Cores[0].BytesOut
+}
+
+// What is received counts by the size that it has when it is there, not by
+// the size that it had on the wire, until it is released.
+func TestReceivedMessagesCountByTheirSizeWhenDecompressed(t *testing.T) {
+	const size = 1 << 20
+	server := newParty(t, control.Config{
+		Name:        entity(t, "osd.0"),
+		Compression: control.Compression{Methods: compress.Methods(), Peers: []wire.EntityType{wire.Client}},
+	})
+	held := make(chan *control.Message, 4)
+	server.take = func(m *control.Message) {
+		m.Retain()
+		held <- m
+	}
+	server.bind(t)
+	client := newParty(t, control.Config{Name: entity(t, "client.admin"), Compression: control.Compression{Methods: compress.Methods()}})
+	conn, err := client.dial(t, server, wire.OSD)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(3) {
+		if err := conn.Send(control.NewMessage(42, nil, make([]byte, size))); err != nil {
+			t.Fatal(err)
+		}
+		var m *control.Message
+		select {
+		case m = <-held:
+		case <-time.After(authPatience):
+			t.Fatalf("nothing came: %v", conn.Err())
+		}
+		if used := server.m.DispatchThrottle().Used(); used != (i+1)*size {
+			t.Errorf("%d messages of %d bytes count as %d", i+1, size, used)
+		}
+		defer m.Release()
+		if !bytes.Equal(m.Data, make([]byte, size)) {
+			t.Error("the data changed under the reference")
+		}
+	}
+}
+
+// A peer cannot have us make more of a frame than the limits allow.
+func TestABombEndsTheConnection(t *testing.T) {
+	for _, m := range compress.Methods() {
+		t.Run(m.String(), func(t *testing.T) {
+			client := newParty(t, control.Config{Name: entity(t, "client.admin"), Compression: control.Compression{Methods: methods(m)}})
+			cfg := control.Config{Name: entity(t, "osd.0"), Compression: control.Compression{Methods: methods(m), Peers: []wire.EntityType{wire.Client}}}
+			cfg.Limits.Control, cfg.Limits.Front, cfg.Limits.Middle, cfg.Limits.Data = 1<<16, 1<<16, 1<<16, 1<<20
+			server := newParty(t, cfg).bind(t)
+			conn, err := client.dial(t, server, wire.OSD)
+			if err != nil {
+				t.Fatal(err)
+			}
+			exchange(t, client, server, conn, make([]byte, 1<<20)) // at the limit
+			other := server.accepted(t)
+			if err := conn.Send(control.NewMessage(42, nil, make([]byte, 1<<20+1))); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-other.Closed():
+			case <-time.After(authPatience):
+				t.Fatal("the server goes on")
+			}
+			if err := other.Err(); !errors.Is(err, compress.ErrTooLarge) {
+				t.Errorf("ended with %v", err)
+			}
+			if len(server.got) != 0 {
+				t.Error("the bomb was dispatched")
+			}
+		})
+	}
+}
+
+func TestCompressionThatIsNotThereIsRefused(t *testing.T) {
+	cfg := control.Config{Name: entity(t, "client.admin"), Compression: control.Compression{Methods: methods(handshake.CompressionBrotli)}}
+	if _, err := control.New(cfg); !errors.Is(err, control.ErrConfig) {
+		t.Errorf("brotli: %v", err)
+	}
+}

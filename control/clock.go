@@ -1,0 +1,33 @@
+package control
+
+import (
+	"context"
+	"time"
+)
+
+// Clock is the time of the control plane: back-off, deadlines of handshakes.
+// The machine's is the default; a simulation brings its own.
+type Clock interface {
+	Now() time.Time
+	// AfterFunc runs f on a goroutine of its own after d. The returned stop
+	// prevents that and says whether it came in time.
+	AfterFunc(d time.Duration, f func()) (stop func() bool)
+}
+
+type machineClock struct{}
+
+func (machineClock) Now() time.Time { return time.Now() }
+
+func (machineClock) AfterFunc(d time.Duration, f func()) func() bool {
+	return time.AfterFunc(d, f).Stop
+}
+
+// withTimeout is context.WithTimeout by the messenger's clock.
+func (m *Messenger) withTimeout(ctx context.Context, d time.Duration) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := m.cfg.Clock.AfterFunc(d, func() { cancel(ErrHandshakeTimeout) })
+	return ctx, func() {
+		stop()
+		cancel(context.Canceled)
+	}
+}

@@ -1,0 +1,153 @@
+package control
+
+import (
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// Message is one message; see dataplane.Message for who owns it and until when.
+type Message = dataplane.Message
+
+// NewMessage makes a message to send.
+func NewMessage(typ uint16, front, data []byte) *Message {
+	return dataplane.NewMessage(typ, front, data)
+}
+
+// Dispatcher receives the messages and events of a messenger. Every field is
+// optional. Several form a chain (Messenger.Start): a message goes to the first
+// whose Fast returns true, else to the first that has Queued; an event goes to
+// all, in order.
+//
+// Fast and the events of a connection run on the core that owns it, one at a
+// time. They must not block, nor call what waits for a core (Stats, Shutdown,
+// WaitReady); Send, Keepalive and MarkDown are meant to be called from them.
+type Dispatcher struct {
+	// Fast gets a message on the core. It returns true if it took it. m and
+	// its payload are valid during the call, unless retained.
+	Fast func(c *Conn, m *Message) bool
+	// Queued gets a message on a goroutine of the connection, in order. m is
+	// valid during the call, unless retained. Messages that wait for it count
+	// against the dispatch limit.
+	Queued func(c *Conn, m *Message)
+
+	// Accept: the connection was accepted, or an accepted socket took it over;
+	// from is the core that it was on before. replace: it takes the place of a
+	// lossy connection of the same address, which gets Reset with replace.
+	Accept func(c *Conn, from int, replace bool)
+	// Connect: the connection reached its peer, for the first time or again.
+	Connect func(c *Conn, from int)
+	// Move: the connection is about to go to another core; the last call on
+	// the old one.
+	Move func(c *Conn, to int)
+	// Reset: the connection is over, not by MarkDown. What was not delivered
+	// is lost.
+	Reset func(c *Conn, replace bool)
+	// RemoteReset: the peer lost its session. What was queued and not
+	// delivered is dropped; the connection goes on.
+	RemoteReset func(c *Conn)
+	// KeepaliveAck: the peer answered the keepalive that left us at that time,
+	// on the wall clock.
+	KeepaliveAck func(c *Conn, sent time.Time)
+}
+
+// resetEvent and remoteResetEvent travel to the core among the other events of
+// a handler.
+type (
+	resetEvent       struct{ replace bool }
+	remoteResetEvent struct{}
+)
+
+// Conn is the handler's owner; these run on its core.
+type owner struct{ *Conn }
+
+func (o owner) Dispatch(_ *dataplane.Handler, m *Message) { o.m.dispatch(o.Conn, m) }
+
+func (o owner) Faulted(n uint64, err error, mirror dataplane.Mirror) {
+	o.m.note(note{conn: o.Conn, n: n, err: err, mirror: mirror, kind: noteFault})
+}
+
+func (o owner) Queued(n uint64) { o.m.note(note{conn: o.Conn, n: n, kind: noteQueued}) }
+
+func (o owner) Moving(_ *dataplane.Handler, to *dataplane.Core) {
+	for _, d := range o.m.chain {
+		if d.Move != nil {
+			d.Move(o.Conn, to.ID())
+		}
+	}
+}
+
+func (o owner) Moved(_ *dataplane.Handler, from *dataplane.Core, ev dataplane.Arrival) {
+	for _, d := range o.m.chain {
+		switch {
+		case ev.Accepted && d.Accept != nil:
+			d.Accept(o.Conn, from.ID(), ev.Replace)
+		case !ev.Accepted && d.Connect != nil:
+			d.Connect(o.Conn, from.ID())
+		}
+	}
+}
+
+func (o owner) Happened(_ *dataplane.Handler, what any) {
+	for _, d := range o.m.chain {
+		switch ev := what.(type) {
+		case resetEvent:
+			if d.Reset != nil && !o.userDown.Load() {
+				d.Reset(o.Conn, ev.replace)
+			}
+		case remoteResetEvent:
+			if d.RemoteReset != nil && !o.userDown.Load() {
+				d.RemoteReset(o.Conn)
+			}
+		}
+	}
+}
+
+func (o owner) KeepaliveAck(_ *dataplane.Handler, sent dataplane.Timestamp) {
+	for _, d := range o.m.chain {
+		if d.KeepaliveAck != nil && !o.over.Load() {
+			d.KeepaliveAck(o.Conn, sent.Time())
+		}
+	}
+}
+
+// dispatch gives a message to the chain.
+func (m *Messenger) dispatch(c *Conn, msg *Message) {
+	for _, d := range m.chain {
+		if d.Fast != nil && d.Fast(c, msg) {
+			return
+		}
+	}
+	for _, d := range m.chain {
+		if d.Queued != nil {
+			msg.Retain()
+			c.queue.push(m, c, d, msg)
+			return
+		}
+	}
+	m.dropped.Add(1)
+}
+
+// dispatchLocal gives a message that we sent to ourselves to the chain, on the
+// goroutine of the connection's queue. It takes over the sender's reference.
+func (m *Messenger) dispatchLocal(c *Conn, msg *Message) {
+	c.queue.push(m, c, &m.self, msg)
+}
+
+// selfDispatcher has the queue of a local connection run the whole chain.
+func (m *Messenger) selfDispatcher() Dispatcher {
+	return Dispatcher{Queued: func(c *Conn, msg *Message) {
+		for _, d := range m.chain {
+			if d.Fast != nil && d.Fast(c, msg) {
+				return
+			}
+		}
+		for _, d := range m.chain {
+			if d.Queued != nil {
+				d.Queued(c, msg)
+				return
+			}
+		}
+		m.dropped.Add(1)
+	}}
+}

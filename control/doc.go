@@ -1,0 +1,21 @@
+// Package control is the messenger that users embed: connections with a policy,
+// handshakes, sessions that survive their TCP connections, and the dispatch of
+// messages.
+//
+// A Messenger binds addresses, connects to peers and accepts from them. A Conn
+// is one connection: Send queues messages from any goroutine; received ones
+// come to the Dispatchers, on the core that owns the connection (Fast) or on a
+// goroutine (Queued). What happens when a TCP connection breaks is the
+// connection's Policy: on a lossy one it is over and a reset event says so; on
+// a lossless one the session reconnects and every message arrives exactly once
+// and in order.
+//
+// The protocol of all connections of a messenger is guarded by one lock, which
+// is never held over I/O and never taken for a message: handshakes run on
+// goroutines of their own, frames on the cores of package dataplane. State
+// changes follow the table in state.go; what an acceptor answers to a peer that
+// is known already follows the tables in decide.go.
+//
+// The names are those of the protocol text: client and server cookie,
+// global_seq, connect_seq, CLIENT_IDENT, SESSION_RECONNECT.
+package control

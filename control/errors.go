@@ -1,0 +1,82 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// Errors of the messenger and its connections. Those of a connection that is
+// over wrap net.ErrClosed as well.
+var (
+	// ErrConfig: a setting is wrong.
+	ErrConfig = errors.New("control: invalid configuration")
+	// ErrShutdown: the messenger is shut down.
+	ErrShutdown = fmt.Errorf("control: messenger shut down: %w", net.ErrClosed)
+	// ErrClosed: the connection is over.
+	ErrClosed = fmt.Errorf("control: connection closed: %w", net.ErrClosed)
+	// ErrMarkedDown: the user closed the connection.
+	ErrMarkedDown = fmt.Errorf("control: marked down: %w", net.ErrClosed)
+	// ErrReplaced: a newer connection of the same peer took the place of a
+	// lossy one.
+	ErrReplaced = fmt.Errorf("control: replaced by a newer connection: %w", net.ErrClosed)
+	// ErrQueueFull: the sending queue is at its bound.
+	ErrQueueFull = dataplane.ErrQueueFull
+	// ErrTooLarge: a segment of a message has 4 GiB or more.
+	ErrTooLarge = dataplane.ErrTooLarge
+	// ErrInUse: the message is in a queue already.
+	ErrInUse = dataplane.ErrInUse
+	// ErrProtocol: the peer broke the session protocol.
+	ErrProtocol = errors.New("control: protocol violation")
+	// ErrWrongPeer: the peer is not the one that was dialled.
+	ErrWrongPeer = errors.New("control: wrong peer")
+	// ErrMissingFeatures: one side requires features that the other lacks.
+	ErrMissingFeatures = errors.New("control: missing features")
+	// ErrStale: a newer attempt of the same peer is on record.
+	ErrStale = errors.New("control: stale connection attempt")
+	// ErrHandshakeTimeout: the peer did not complete the handshake in time. It
+	// wraps os.ErrDeadlineExceeded.
+	ErrHandshakeTimeout = fmt.Errorf("control: handshake not complete in time: %w", os.ErrDeadlineExceeded)
+	// ErrWait: a connection race was lost, the peer's own attempt goes on.
+	ErrWait = errors.New("control: told to wait")
+)
+
+// Stage says how far a connection attempt came.
+type Stage string
+
+// The stages.
+const (
+	StageConnect   Stage = "connect"
+	StageBanner    Stage = "banner"
+	StageHello     Stage = "hello"
+	StageAuth      Stage = "auth"
+	StageIdent     Stage = "ident"
+	StageSession   Stage = "session"
+	StageKeepalive Stage = "keepalive"
+)
+
+// Error is a failed connection attempt or a fault of a session.
+type Error struct {
+	Stage Stage
+	Peer  string // address
+	State State  // of the connection
+	Err   error
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s: peer %s, state %v: %v", e.Stage, e.Peer, e.State, e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// StageOf is the stage at which err happened, empty if it does not say.
+func StageOf(err error) Stage {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Stage
+	}
+	return ""
+}

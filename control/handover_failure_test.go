@@ -1,0 +1,293 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// handoverServer is a bound echo.
+func handoverServer(t *testing.T, backend uring.Backend, cores int) (*control.Messenger, wire.Addr) {
+	t.Helper()
+	m, err := control.New(serverConfig(backend, cores))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { end(t, m) })
+	if err := m.Start(echoAll()); err != nil {
+		t.Fatal(err)
+	}
+	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, addrs[0]
+}
+
+func TestSuccessorThatFailsLeavesThePredecessorServing(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	for _, backend := range []uring.Backend{uring.Auto, uring.Epoll} {
+		t.Run(string(backend), func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+			defer cancel()
+			m, addr := handoverServer(t, backend, 2)
+			peer := newStream(t, backend, wire.OSD, control.LosslessPeer(), addr)
+			client := newStream(t, backend, wire.MDS, control.LosslessClient(), addr)
+			lossy := newStream(t, backend, wire.Client, control.LossyClient(), addr)
+			knock := newKnocker(t, addr)
+			for step := range control.StopSteps {
+				a, b := unixPair(t)
+				late, fake := make(chan struct{}), make(chan error, 1)
+				go func() { fake <- control.BreakSuccession(ctx, m, b, step, late) }()
+				handCtx, stop := context.WithTimeout(ctx, time.Second)
+				err := m.HandOver(handCtx, a)
+				stop()
+				close(late)
+				lateErr := <-fake
+				if !errors.Is(err, control.ErrHandOver) {
+					t.Errorf("step %d: hand-over ends with %v", step, err)
+				}
+				switch step {
+				case control.StopAtReady:
+					if !strings.Contains(err.Error(), "no room") {
+						t.Errorf("refusal reported as %v", err)
+					}
+				case control.StopSilent:
+					if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(lateErr, syscall.EPIPE) {
+						t.Errorf("silent successor: %v; its late commit: %v", err, lateErr)
+					}
+				}
+				peer.progress(50)
+				client.progress(50)
+				lossy.progress(50)
+			}
+			knock.end()
+			if st, err := m.Stats(); err != nil || st.Counters.IllegalTransitions != 0 {
+				t.Errorf("%+v, %v", st.Counters, err)
+			}
+			next := succeed(t, ctx, m, serverConfig(backend, 2), echoAll())
+			defer end(t, next)
+			peer.progress(50)
+			client.progress(50)
+			lossy.progress(50) // by the predecessor
+			lossy.end()
+			peer.end()
+			client.end()
+		})
+	}
+}
+
+func TestPredecessorThatFailsLeavesNothingWithTheSuccessor(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	m, addr := handoverServer(t, uring.Auto, 2)
+	for step := range 5 {
+		a, b := unixPair(t)
+		fake := make(chan error, 1)
+		go func() { fake <- control.BreakPredecession(m, a, step) }()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		next, err := control.TakeOver(ctx, serverConfig(uring.Auto, 2), b, echoAll())
+		cancel()
+		if next != nil || !errors.Is(err, control.ErrHandOver) {
+			t.Errorf("step %d: %v, %v", step, next, err)
+		}
+		if err := <-fake; err != nil {
+			t.Errorf("step %d: %v", step, err)
+		}
+	}
+	s := newStream(t, uring.Auto, wire.OSD, control.LosslessPeer(), addr)
+	s.progress(50)
+	s.end()
+}
+
+func TestSuccessorMustBeTheSameEntity(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	m, addr := handoverServer(t, uring.Auto, 1)
+	other, nonce := serverConfig(uring.Auto, 1), serverConfig(uring.Auto, 1)
+	other.Name.ID = "1"
+	wrong := addr.Nonce + 1
+	nonce.Nonce = &wrong
+	for _, cfg := range []control.Config{other, nonce} {
+		a, b := unixPair(t)
+		handed := make(chan error, 1)
+		go func() { handed <- m.HandOver(context.Background(), a) }()
+		next, err := control.TakeOver(context.Background(), cfg, b)
+		if next != nil || !errors.Is(err, control.ErrHandOver) || !strings.Contains(err.Error(), "osd.0") {
+			t.Errorf("%v with %v: %v", cfg.Name, cfg.Nonce, err)
+		}
+		if err := <-handed; !errors.Is(err, control.ErrHandOver) {
+			t.Errorf("hand-over: %v", err)
+		}
+	}
+}
+
+func TestMessengerThatIsHandedOver(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	m, addr := handoverServer(t, uring.Auto, 1)
+	s := newStream(t, uring.Auto, wire.OSD, control.LosslessPeer(), addr)
+	s.progress(5)
+	c := m.Conns()[0]
+	resets := make(chan struct{}, 1)
+	next := succeed(t, ctx, m, serverConfig(uring.Auto, 1), &control.Dispatcher{Reset: func(*control.Conn, bool) { resets <- struct{}{} }}, echoAll())
+	defer end(t, next)
+	select {
+	case <-c.Closed():
+	case <-ctx.Done():
+		t.Fatal("the connection is not over")
+	}
+	msg := control.NewMessage(1, nil, nil)
+	if err := c.Send(msg); !errors.Is(err, control.ErrHandedOver) || !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Send: %v", err)
+	}
+	if err := c.SendContext(ctx, msg); !errors.Is(err, control.ErrHandedOver) {
+		t.Errorf("SendContext: %v", err)
+	}
+	if err := c.Err(); !errors.Is(err, control.ErrHandedOver) {
+		t.Errorf("Err: %v", err)
+	}
+	p := control.LosslessPeer()
+	if _, err := m.Connect(s.m.Addrs()[0], wire.OSD, control.WithPolicy(p)); !errors.Is(err, control.ErrHandedOver) {
+		t.Errorf("Connect: %v", err)
+	}
+	a, _ := unixPair(t)
+	if err := m.HandOver(ctx, a); !errors.Is(err, control.ErrHandedOver) {
+		t.Errorf("second hand-over: %v", err)
+	}
+	if got := next.Lookup(s.m.Addrs()[0]); got == nil || got.State() == control.StateClosing {
+		t.Errorf("the successor does not know %v", s.m.Addrs())
+	}
+	s.progress(20)
+	s.end()
+	if len(resets) != 0 {
+		t.Error("a session was reset")
+	}
+}
+
+func TestQueuesPassInTheirOrder(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	// Nobody listens there yet: everything stays queued.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := l.Addr().(*net.TCPAddr).AddrPort()
+	_ = l.Close()
+	nonce := uint32(5)
+	to := wire.Addr{Type: wire.AddrMsgr2, AddrPort: at, Nonce: nonce}
+	cfg := serverConfig(uring.Auto, 1)
+	cfg.InitialBackoff, cfg.MaxBackoff = 5*time.Millisecond, 20*time.Millisecond
+	m, err := control.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := m.Connect(to, wire.OSD)
+	if err != nil {
+		t.Fatal(err)
+	}
+	freed := make(chan uint64, 10)
+	for i := range uint64(6) {
+		msg := control.NewMessage(uint16(100+i), fmt.Append(nil, i), make([]byte, 700<<10*(i%2)))
+		msg.TID, msg.Priority, msg.Version, msg.CompatVersion, msg.DataOff = i, uint16(64+i%3), 3, 2, 1
+		msg.Middle = []byte{byte(i)}
+		msg.Free = func(m *control.Message) { freed <- m.TID }
+		if err := c.Send(msg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := succeed(t, ctx, m, cfg)
+	end(t, m)
+	defer end(t, next)
+	if len(freed) != 6 {
+		t.Errorf("%d of 6 messages freed here", len(freed))
+	}
+	last := succeed(t, ctx, next, cfg)
+	defer end(t, last)
+
+	peerCfg := serverConfig(uring.Auto, 1)
+	peerCfg.Nonce = &nonce
+	peer, err := control.New(peerCfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end(t, peer)
+	got := make(chan string, 10)
+	if err := peer.Start(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+		got <- fmt.Sprint(m.TID, m.Type, m.Priority, m.Version, m.CompatVersion, m.DataOff, m.Seq(), string(m.Front), m.Middle, len(m.Data))
+		return true
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := peer.Bind(to); err != nil {
+		t.Fatal(err)
+	}
+	// By priority, and in the order of Send within one.
+	for n, i := range []uint64{2, 5, 1, 4, 0, 3} {
+		want := fmt.Sprint(i, 100+i, 64+i%3, 3, 2, 1, n+1, fmt.Sprint(i), []byte{byte(i)}, 700<<10*(i%2))
+		select {
+		case s := <-got:
+			if s != want {
+				t.Errorf("message %d is %s, want %s", n, s, want)
+			}
+		case <-ctx.Done():
+			t.Fatalf("message %d: not received, %v", n, last.Conns()[0].Err())
+		}
+	}
+}
+
+func TestSteeringIsHandedOver(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	needSteering(t)
+	m, addr := handoverServer(t, uring.Auto, 2)
+	st, err := m.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !st.Steering.Active {
+		t.Fatalf("not steered: %+v", st.Steering)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for _, cores := range []int{2, 3, 1, 2} {
+		next := succeed(t, ctx, m, serverConfig(uring.Auto, cores), echoAll())
+		defer end(t, next)
+		st, err := next.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st.Steering.Active != (cores > 1) {
+			t.Errorf("%d cores: %+v", cores, st.Steering)
+		}
+		if cores > 1 {
+			if err := next.PinPeer(netip.MustParseAddr("127.0.0.1"), cores-1); err != nil {
+				t.Error(err)
+			}
+		}
+		s := newStream(t, uring.Auto, wire.Client, control.LossyClient(), addr)
+		s.progress(5)
+		s.end()
+		if c := next.Conns(); len(c) != 1 || c[0].Core() != cores-1 {
+			t.Errorf("%d cores: %d connections, the first on core %d", cores, len(c), c[0].Core())
+		}
+		m = next
+	}
+}

@@ -1,0 +1,315 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// unixPair is a connected pair of Unix sockets.
+func unixPair(t testing.TB) (a, b *net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns [2]*net.UnixConn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "pair")
+		c, err := net.FileConn(f)
+		_ = f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		conns[i] = c.(*net.UnixConn)
+	}
+	return conns[0], conns[1]
+}
+
+// server is the configuration of one generation of an echo.
+func serverConfig(backend uring.Backend, cores int) control.Config {
+	stateless, peer := control.StatelessServer(), control.LosslessPeer()
+	stateful := control.StatefulServer()
+	return control.Config{
+		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Default: &stateless,
+		Policies: map[wire.EntityType]control.Policy{wire.OSD: peer, wire.MDS: stateful},
+		Plane:    dataplane.Config{Cores: cores, Driver: uring.Config{Backend: backend}},
+	}
+}
+
+func echoAll() *control.Dispatcher {
+	return &control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
+		m.Retain()
+		if c.Send(m) != nil {
+			m.Release()
+		}
+		return true
+	}}
+}
+
+// queuedEcho answers on the goroutine of the connection.
+func queuedEcho(t *testing.T) *control.Dispatcher {
+	return &control.Dispatcher{Queued: func(c *control.Conn, m *control.Message) {
+		m.Retain()
+		if err := c.Send(m); err != nil {
+			m.Release()
+			if errors.Is(err, control.ErrHandedOver) {
+				t.Error("a reply came too late for the hand-over")
+			}
+		}
+	}}
+}
+
+func end(t testing.TB, m *control.Messenger) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := m.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// stream is a client that sends numbered messages, some in flight, and checks
+// that the echoes come exactly once and in order.
+type stream struct {
+	t    *testing.T
+	m    *control.Messenger
+	c    *control.Conn
+	next atomic.Uint64 // echo expected
+	room chan struct{}
+	stop chan struct{}
+	sent uint64
+	once sync.Once
+	done sync.WaitGroup
+}
+
+func newStream(t *testing.T, backend uring.Backend, typ wire.EntityType, policy control.Policy, to wire.Addr) *stream {
+	t.Helper()
+	s := &stream{t: t, room: make(chan struct{}, 16), stop: make(chan struct{})}
+	m, err := control.New(control.Config{
+		Name: wire.EntityName{Type: typ, ID: "7"}, Default: &policy,
+		Plane:          dataplane.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
+		InitialBackoff: 5 * time.Millisecond, MaxBackoff: 50 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.m = m
+	if err := m.Start(&control.Dispatcher{Fast: s.echoed}); err != nil {
+		t.Fatal(err)
+	}
+	if policy.Standby {
+		if _, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.c, err = m.Connect(to, wire.OSD); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := s.c.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s.done.Go(s.send)
+	t.Cleanup(func() { s.end(); end(t, m) })
+	return s
+}
+
+func (s *stream) echoed(_ *control.Conn, m *control.Message) bool {
+	if want := s.next.Add(1) - 1; m.TID != want || string(m.Front) != fmt.Sprint(want) {
+		s.t.Errorf("echo %d %q, want %d", m.TID, m.Front, want)
+	}
+	<-s.room
+	return true
+}
+
+func (s *stream) send() {
+	for {
+		select {
+		case <-s.stop:
+			return
+		case s.room <- struct{}{}:
+		}
+		m := control.NewMessage(9, fmt.Append(nil, s.sent), nil)
+		if s.sent%64 == 7 {
+			m.Data = make([]byte, 100<<10)
+		}
+		m.TID = s.sent
+		s.sent++
+		if err := s.c.Send(m); err != nil {
+			s.t.Errorf("send %d: %v", m.TID, err)
+			return
+		}
+	}
+}
+
+// progress waits for n more echoes.
+func (s *stream) progress(n uint64) {
+	s.t.Helper()
+	s.until(s.next.Load() + n)
+}
+
+func (s *stream) until(n uint64) {
+	s.t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(20 * time.Second); s.next.Load() < n; <-tick.C {
+		if time.Now().After(deadline) {
+			st, _ := s.c.Stats()
+			s.t.Fatalf("%v: echo %d of %d: state %v, err %v\n%+v", s.m.Name(), s.next.Load(), n, s.c.State(), s.c.Err(), st)
+		}
+	}
+}
+
+// end stops sending and waits for all echoes.
+func (s *stream) end() {
+	s.once.Do(func() {
+		close(s.stop)
+		s.done.Wait()
+		s.until(s.sent)
+	})
+}
+
+// succeed hands m over to a new messenger.
+func succeed(t *testing.T, ctx context.Context, m *control.Messenger, cfg control.Config, chain ...*control.Dispatcher) *control.Messenger {
+	t.Helper()
+	a, b := unixPair(t)
+	handed := make(chan error, 1)
+	go func() { handed <- m.HandOver(ctx, a) }()
+	next, err := control.TakeOver(ctx, cfg, b, chain...)
+	if e := <-handed; err != nil || e != nil {
+		t.Fatalf("take over: %v; hand over: %v", err, e)
+	}
+	return next
+}
+
+func TestHandOverUnderLoadLosesNothing(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	for _, c := range []struct {
+		backend uring.Backend
+		cores   []int // of the generations
+	}{
+		{uring.Auto, []int{1, 1, 1}}, {uring.Epoll, []int{1, 1, 1}},
+		{uring.Auto, []int{2, 2, 2}}, {uring.Epoll, []int{2, 2, 2}},
+		{uring.Auto, []int{1, 2, 1, 3, 2}}, {uring.Epoll, []int{3, 1, 2, 4}},
+	} {
+		t.Run(fmt.Sprint(c.backend, c.cores), func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+			defer cancel()
+			m, err := control.New(serverConfig(c.backend, c.cores[0]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			echo := echoAll()
+			if c.cores[0] == 2 {
+				echo = queuedEcho(t)
+			}
+			if err := m.Start(echo); err != nil {
+				t.Fatal(err)
+			}
+			addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			streams := []*stream{
+				newStream(t, c.backend, wire.OSD, control.LosslessPeer(), addrs[0]),
+				newStream(t, c.backend, wire.MDS, control.LosslessClient(), addrs[0]),
+			}
+			knock := newKnocker(t, addrs[0])
+			var old []*control.Messenger
+			for _, cores := range c.cores[1:] {
+				for _, s := range streams {
+					s.progress(50)
+				}
+				next := succeed(t, ctx, m, serverConfig(c.backend, cores), echo)
+				if got := next.Addrs(); !got.Equal(addrs) {
+					t.Errorf("addresses %v, want %v", got, addrs)
+				}
+				if n := len(next.Conns()); n != 2 {
+					t.Errorf("%d sessions passed, want 2", n)
+				}
+				old = append(old, m)
+				m = next
+			}
+			for _, s := range streams {
+				s.progress(50)
+				s.end()
+				if n := s.m.Conns(); len(n) != 1 || n[0] != s.c {
+					t.Errorf("%v has %d connections", s.m.Name(), len(n))
+				}
+			}
+			knock.end()
+			for _, m := range append(old, m) {
+				st, err := m.Stats()
+				if err != nil {
+					t.Error(err)
+				}
+				if st.Counters.IllegalTransitions != 0 || st.Counters.ResetsSent != 0 {
+					t.Errorf("%+v", st.Counters)
+				}
+				end(t, m)
+			}
+		})
+	}
+}
+
+// knocker connects all the time: no connect may be refused.
+type knocker struct {
+	stop chan struct{}
+	done sync.WaitGroup
+	n    atomic.Uint64
+}
+
+func newKnocker(t *testing.T, to wire.Addr) *knocker {
+	k := &knocker{stop: make(chan struct{})}
+	k.done.Go(func() {
+		for {
+			select {
+			case <-k.stop:
+				return
+			default:
+			}
+			c, err := net.DialTimeout("tcp", to.AddrPort.String(), 10*time.Second)
+			if err != nil {
+				t.Errorf("connect %d: %v", k.n.Load(), err)
+				return
+			}
+			// The banner says that somebody has accepted it.
+			_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+			var b [8]byte
+			if _, err := c.Read(b[:]); err != nil {
+				t.Errorf("connection %d lost: %v", k.n.Load(), err)
+			}
+			_ = c.Close()
+			k.n.Add(1)
+		}
+	})
+	t.Cleanup(k.end)
+	return k
+}
+
+func (k *knocker) end() {
+	select {
+	case <-k.stop:
+	default:
+		close(k.stop)
+	}
+	k.done.Wait()
+}

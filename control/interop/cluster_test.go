@@ -1,0 +1,268 @@
+package interop_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// clusterConfig says what cluster to make.
+type clusterConfig struct {
+	auth string        // none or cephx
+	mode string        // crc or secure: what the daemons prefer
+	osds int           // memstore OSDs; with one or more there is a pool "data" of size 1
+	ttl  time.Duration // of tickets and of the secrets that they are made with; 0: the daemons' default
+}
+
+func (c clusterConfig) String() string { return fmt.Sprintf("auth=%s,mode=%s", c.auth, c.mode) }
+
+// cluster is a running one. All of it ends with the test that started it.
+type cluster struct {
+	clusterConfig
+	t       *testing.T
+	dir     string
+	fsid    string
+	monAddr wire.AddrVec // as the monmap has it: v2, v1
+	link    *proxy       // every byte to the mon's v2 address passes through it
+	mon     *daemon
+	osds    []*daemon
+}
+
+// enabled skips where interop tests were not asked for, and fails where they
+// were but cannot run.
+func enabled(t *testing.T) {
+	t.Helper()
+	if os.Getenv("RINGMSGR_INTEROP") != "1" && os.Getenv("CI") != "true" {
+		t.Skip("needs real Ceph daemons: set RINGMSGR_INTEROP=1 to start some")
+	}
+	for _, p := range []string{"ceph", "ceph-mon", "ceph-osd", "ceph-authtool", "monmaptool"} {
+		if _, err := exec.LookPath(p); err != nil {
+			t.Fatalf("interop tests are asked for, but a program is missing: %v (Debian: apt-get install ceph-mon ceph-osd ceph-common)", err)
+		}
+	}
+}
+
+// startCluster makes a monitor and OSDs, and returns when all of them answer.
+func startCluster(t *testing.T, cfg clusterConfig) *cluster {
+	t.Helper()
+	c := &cluster{clusterConfig: cfg, t: t, dir: clusterDir(t), fsid: uuid(t)}
+	// The monitor listens where only the proxy knows it, and the monmap has
+	// the proxy's address: a peer must dial the exact address of the monmap, so
+	// nothing else could stand in between.
+	ports := freePorts(t, 3)
+	public, behind, v1 := ports[0], ports[1], ports[2]
+	c.monAddr = wire.AddrVec{loopback(wire.AddrMsgr2, public), loopback(wire.AddrLegacy, v1)}
+	c.link = startProxy(t, public.String(), behind.String())
+
+	check(t, os.WriteFile(c.file("ceph.conf"), []byte(c.conf(behind)), 0o644))
+	c.run("ceph-authtool", "--create-keyring", c.file("keyring"), "--gen-key", "-n", "mon.", "--cap", "mon", "allow *")
+	c.run("ceph-authtool", c.file("keyring"), "--gen-key", "-n", "client.admin",
+		"--cap", "mon", "allow *", "--cap", "osd", "allow *", "--cap", "mgr", "allow *")
+	c.run("monmaptool", "--create", "--fsid", c.fsid, "--addv", "a", c.monAddr.String(), c.file("monmap"))
+	c.run("ceph-mon", "--conf", c.file("ceph.conf"), "--mkfs", "--id", "a", "--monmap", c.file("monmap"), "--keyring", c.file("keyring"))
+	c.mon = startDaemon(t, c.dir, "mon.a", "ceph-mon", "--conf", c.file("ceph.conf"), "--foreground", "--id", "a")
+	type monStatus struct{ State string }
+	waitFor(t, c.mon, "mon_status", 30*time.Second, func(s monStatus) bool { return s.State == "leader" })
+
+	for i := range cfg.osds {
+		c.startOSD(i)
+	}
+	if cfg.osds > 0 {
+		c.ceph("osd", "pool", "create", "data", "8", "8")
+	}
+	return c
+}
+
+func (c *cluster) startOSD(i int) {
+	name := "osd." + strconv.Itoa(i)
+	id, home := uuid(c.t), c.file(name)
+	check(c.t, os.Mkdir(home, 0o755))
+	c.ceph("osd", "new", id, strconv.Itoa(i))
+	key := filepath.Join(home, "keyring")
+	check(c.t, os.WriteFile(key, c.ceph("auth", "get-or-create", name, "mon", "allow profile osd", "osd", "allow *"), 0o600))
+	common := []string{"--conf", c.file("ceph.conf"), "--id", strconv.Itoa(i), "--keyring", key}
+	c.run("ceph-osd", append(common, "--mkfs", "--osd-uuid", id)...)
+	d := startDaemon(c.t, c.dir, name, append([]string{"ceph-osd", "--foreground"}, common...)...)
+	type osdStatus struct{ State string }
+	waitFor(c.t, d, "status", 60*time.Second, func(s osdStatus) bool { return s.State == "active" })
+	c.osds = append(c.osds, d)
+}
+
+// conf is the configuration of all daemons and tools of the cluster.
+func (c *cluster) conf(behind netip.AddrPort) string {
+	var b strings.Builder
+	set := func(key, value string) { fmt.Fprintf(&b, "%s = %s\n", key, value) }
+	b.WriteString("[global]\n")
+	set("fsid", c.fsid)
+	set("mon host", c.monAddr.String())
+	for _, who := range []string{"cluster", "service", "client"} {
+		set("auth "+who+" required", c.auth)
+		set("ms "+who+" mode", c.modes())
+		set("ms mon "+who+" mode", c.modes())
+	}
+	set("auth allow insecure global id reclaim", "false")
+	set("ms bind ipv6", "false")
+	set("public addr", "127.0.0.1")
+	set("cluster addr", "127.0.0.1")
+	for key, file := range map[string]string{
+		"run dir": "", "crash dir": "", "keyring": "keyring", "mon data": "mon.a",
+		"log file": "$name.log", "admin socket": "$name.asok", "pid file": "$name.pid", "osd data": "$name",
+	} {
+		set(key, c.file(file))
+	}
+	if c.ttl > 0 {
+		seconds := strconv.Itoa(int(c.ttl / time.Second))
+		set("auth service ticket ttl", seconds)
+		set("auth mon ticket ttl", seconds)
+	}
+	set("log to stderr", "false")
+	set("debug ms", "20")
+	// One copy on one disk in memory is all the storage there is.
+	set("osd objectstore", "memstore")
+	set("memstore device bytes", "1073741824")
+	set("osd pool default size", "1")
+	set("osd pool default min size", "1")
+	set("osd crush chooseleaf type", "0")
+	set("mon allow pool size one", "true")
+	set("mon warn on pool no redundancy", "false")
+	set("mon data avail warn", "1")
+	set("mon data avail crit", "0")
+	// The classes live in a package that is not needed otherwise.
+	set("osd class load list", "*")
+	b.WriteString("[client]\n")
+	set("debug ms", "0")
+	set("log file", "")
+	set("admin socket", "")
+	b.WriteString("[mon.a]\n")
+	set("public bind addr", "v2:"+behind.String())
+	return b.String()
+}
+
+// modes lists the connection modes, the preferred one first.
+func (c *cluster) modes() string {
+	if c.mode == "secure" {
+		return "secure crc"
+	}
+	return "crc secure"
+}
+
+func (c *cluster) file(name string) string { return filepath.Join(c.dir, name) }
+
+// daemons are all of the cluster's.
+func (c *cluster) daemons() []*daemon { return append([]*daemon{c.mon}, c.osds...) }
+
+// osdAddr is the public v2 address of an OSD, with the nonce of its process.
+func (c *cluster) osdAddr(id int) wire.Addr {
+	c.t.Helper()
+	var dump struct {
+		OSDs []struct {
+			OSD   int
+			Addrs struct {
+				Vec []struct {
+					Type, Addr string
+					Nonce      uint32
+				} `json:"addrvec"`
+			} `json:"public_addrs"`
+		}
+	}
+	check(c.t, json.Unmarshal(c.ceph("osd", "dump", "--format", "json"), &dump))
+	for _, o := range dump.OSDs {
+		for _, a := range o.Addrs.Vec {
+			if o.OSD == id && a.Type == "v2" {
+				addr, err := wire.ParseAddr(fmt.Sprintf("v2:%s/%d", a.Addr, a.Nonce))
+				check(c.t, err)
+				return addr
+			}
+		}
+	}
+	c.t.Fatalf("osd.%d has no v2 address: %+v", id, dump)
+	return wire.Addr{}
+}
+
+// ceph runs the real command line tool against the cluster.
+func (c *cluster) ceph(args ...string) []byte {
+	c.t.Helper()
+	return c.run("ceph", append([]string{"--conf", c.file("ceph.conf"), "--connect-timeout", "20"}, args...)...)
+}
+
+func (c *cluster) run(program string, args ...string) []byte {
+	c.t.Helper()
+	return runTool(c.t, program, args...)
+}
+
+// runTool runs a tool and returns what it writes to its standard output.
+func runTool(t *testing.T, program string, args ...string) []byte {
+	t.Helper()
+	out, err := tryTool(t, program, args...)
+	check(t, err)
+	return out
+}
+
+// tryTool is runTool for a tool that may fail.
+func tryTool(t *testing.T, program string, args ...string) ([]byte, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = cephEnv()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("%v: %w\n%s%s", cmd, err, stdout.Bytes(), stderr.Bytes())
+	}
+	return stdout.Bytes(), nil
+}
+
+// clusterDir is a directory for a cluster. It is not t.TempDir: the path of a
+// socket in it must fit 107 bytes.
+func clusterDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ringmsgr-ceph-")
+	check(t, err)
+	t.Cleanup(func() {
+		if os.Getenv("RINGMSGR_INTEROP_KEEP") == "1" {
+			t.Logf("kept %s", dir)
+			return
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// freePorts are loopback addresses that were free a moment ago.
+func freePorts(t *testing.T, n int) []netip.AddrPort {
+	t.Helper()
+	var addrs []netip.AddrPort
+	for range n {
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		check(t, err)
+		defer l.Close()
+		addrs = append(addrs, l.Addr().(*net.TCPAddr).AddrPort())
+	}
+	return addrs
+}
+
+func loopback(typ wire.AddrType, ap netip.AddrPort) wire.Addr {
+	return wire.Addr{Type: typ, AddrPort: ap}
+}
+
+func uuid(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile("/proc/sys/kernel/random/uuid")
+	check(t, err)
+	return strings.TrimSpace(string(b))
+}

@@ -1,0 +1,8 @@
+// Package interop holds tests against real Ceph daemons and tools, and nothing
+// else. They start their own small clusters on loopback.
+//
+// They run where RINGMSGR_INTEROP is 1 or CI is true, and need ceph-mon,
+// ceph-osd, ceph-common and monmaptool in the path; where they are enabled and
+// something is missing they fail. RINGMSGR_INTEROP_KEEP=1 keeps the daemons'
+// directories, logs at debug ms = 20 included.
+package interop

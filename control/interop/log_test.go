@@ -1,0 +1,74 @@
+package interop_test
+
+import (
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	// A line that says that something is wrong: an error, or a messenger's or
+	// an authenticator's line with one of these words, at any level.
+	isError   = regexp.MustCompile(`^\S+ \S+ +-1 `)
+	isSession = regexp.MustCompile(` (--|--1-|--2-|auth:|cephx:|cephx \w+:) `)
+	isWrong   = regexp.MustCompile(`(?i)\bbad\b|fail|mismatch|unexpected|malformed|unable|wrong|invalid|unsupported|abort|corrupt|refus|reject|denied|missing|truncated|exception|\bnot (us|me|match|valid|allowed|support)|is trying to reach`)
+	// What a daemon says when a connection ends, as ours do: a client's ends
+	// with it.
+	isEnd = regexp.MustCompile(`read_until read failed|read frame preamble failed r=-1 |fault on lossy channel, failing|send_message inline write is denied, reschedule`)
+)
+
+// complaints are the lines of a log that say that something is wrong.
+func complaints(log string) []string {
+	var found []string
+	for line := range strings.Lines(log) {
+		if isError.MatchString(line) || isSession.MatchString(line) && isWrong.MatchString(line) && !isEnd.MatchString(line) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// logs reads what the daemons write from now on.
+type logs map[string]*os.File
+
+func (c *cluster) watchLogs(t *testing.T) logs {
+	t.Helper()
+	l := make(logs)
+	for _, d := range c.daemons() {
+		f, err := os.Open(d.logFile())
+		check(t, err)
+		t.Cleanup(func() { _ = f.Close() })
+		_, err = f.Seek(0, io.SeekEnd)
+		check(t, err)
+		l[d.name] = f
+	}
+	return l
+}
+
+// complaints are those that were written since the last call.
+func (l logs) complaints(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	for name, f := range l {
+		b, err := io.ReadAll(f)
+		check(t, err)
+		for _, line := range complaints(string(b)) {
+			found = append(found, name+": "+line)
+		}
+	}
+	return found
+}
+
+// quiet checks when the test ends that no daemon's log has complained since. It
+// must be called first, so that our messengers are down by then.
+func quiet(t *testing.T, c *cluster) {
+	t.Helper()
+	l := c.watchLogs(t)
+	t.Cleanup(func() {
+		if found := l.complaints(t); len(found) > 0 {
+			t.Errorf("the daemons complain:\n%s", strings.Join(found, ""))
+		}
+	})
+}

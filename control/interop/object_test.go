@@ -1,0 +1,218 @@
+package interop_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/mon"
+	"github.com/ringmsgr/ringmsgr/control/rados"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// Each combination has a client of its own on a cluster that they share.
+func TestOurClientAndTheRealToolsShareObjects(t *testing.T) {
+	enabled(t)
+	var tb table
+	for _, cfg := range clusters {
+		t.Run(cfg.String(), func(t *testing.T) {
+			c := startCluster(t, cfg)
+			for _, protocol := range protocols {
+				for _, backend := range backends {
+					tb.run(t, combo{"rados client", "cluster", cfg, protocol, backend}, func(t *testing.T) {
+						quiet(t, c)
+						useObjects(t, c, dialCluster(t, c, protocol, backend))
+					})
+				}
+			}
+		})
+	}
+	tb.log(t)
+}
+
+// dialCluster connects as client.admin.
+func dialCluster(t *testing.T, c *cluster, protocol string, backend uring.Backend) *rados.Cluster {
+	t.Helper()
+	cfg := rados.Config{
+		Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Mons: []wire.Addr{c.monAddr.V2()},
+		Plane: dataplane.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
+		Rev0:  protocol == "msgr2.0",
+	}
+	if c.auth == "cephx" {
+		cfg.Key = clusterKey(t, c, cfg.Name)
+		cfg.Modes = []auth.Mode{auth.CRC}
+		if c.mode == "secure" {
+			cfg.Modes = []auth.Mode{auth.Secure}
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cl, err := rados.Dial(ctx, cfg)
+	check(t, err)
+	t.Cleanup(func() {
+		if err := cl.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return cl
+}
+
+// clusterKey is the key of an entity of the cluster's own keyring.
+func clusterKey(t *testing.T, c *cluster, name wire.EntityName) cephx.Key {
+	t.Helper()
+	f, err := os.Open(c.file("keyring"))
+	check(t, err)
+	defer f.Close()
+	ring, err := cephx.ReadKeyring(f)
+	check(t, err)
+	e, ok := ring.Lookup(name)
+	if !ok {
+		t.Fatalf("the keyring has no %v", name)
+	}
+	return e.Key
+}
+
+func useObjects(t *testing.T, c *cluster, cl *rados.Cluster) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	defer cancel()
+	m := cl.Mon().MonMap()
+	if m.FSID.String() != c.fsid || len(m.Mons) != 1 || !m.Mons[0].Addrs.Equal(c.monAddr) || m.Mons[0].Name != "a" {
+		t.Errorf("monmap %+v, want the cluster %s with mon.a at %v", m, c.fsid, c.monAddr)
+	}
+	out, err := cl.Mon().Command(ctx, map[string]string{"prefix": "status", "format": "json"})
+	check(t, err)
+	var status struct{ FSID string }
+	check(t, json.Unmarshal(out.Data, &status))
+	if status.FSID != c.fsid {
+		t.Errorf("status of cluster %q, want %s", status.FSID, c.fsid)
+	}
+	var refused *mon.CommandError
+	if _, err := cl.Mon().Command(ctx, map[string]string{"prefix": "make tea"}); !errors.As(err, &refused) {
+		t.Errorf("an unknown command: %v, want a CommandError", err)
+	}
+	// The map may change meanwhile.
+	least := osdmapEpoch(ctx, t, cl)
+	maps, err := cl.Mon().OSDMap(ctx)
+	check(t, err)
+	most := osdmapEpoch(ctx, t, cl)
+	if e := maps.Epoch(); e < least || e > most || len(maps.Full[e]) == 0 {
+		t.Errorf("osdmap of epoch %d, want one from %d to %d", e, least, most)
+	}
+	for _, size := range []int{0, 4 << 10, 4 << 20} {
+		shareObject(ctx, t, c, cl, size)
+	}
+	if _, err := cl.Read(ctx, "data", "never written"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("read of an absent object: %v", err)
+	}
+	if _, err := cl.Stat(ctx, "no such pool", "x"); err == nil {
+		t.Error("stat in an absent pool succeeded")
+	}
+}
+
+// osdmapEpoch is the epoch in the answer to "osd dump".
+func osdmapEpoch(ctx context.Context, t *testing.T, cl *rados.Cluster) uint32 {
+	t.Helper()
+	out, err := cl.Mon().Command(ctx, map[string]string{"prefix": "osd dump", "format": "json"})
+	check(t, err)
+	var dump struct{ Epoch uint32 }
+	check(t, json.Unmarshal(out.Data, &dump))
+	return dump.Epoch
+}
+
+// shareObject has each side read what the other has written.
+func shareObject(ctx context.Context, t *testing.T, c *cluster, cl *rados.Cluster, size int) {
+	t.Helper()
+	pattern := make([]byte, size)
+	rng := rand.New(rand.NewPCG(uint64(size), 77))
+	for i := range pattern {
+		pattern[i] = byte(rng.Uint32())
+	}
+	name := "object with a blank"
+	before := time.Now().Add(-time.Minute)
+	check(t, cl.Write(ctx, "data", name, pattern))
+	file := filepath.Join(t.TempDir(), "copy")
+	c.run("rados", "--conf", c.file("ceph.conf"), "-p", "data", "get", name, file)
+	got, err := os.ReadFile(file)
+	check(t, err)
+	if !bytes.Equal(got, pattern) {
+		t.Errorf("the real tool reads %d other bytes, we wrote %d", len(got), size)
+	}
+
+	slices.Reverse(pattern)
+	check(t, os.WriteFile(file, pattern, 0o600))
+	c.run("rados", "--conf", c.file("ceph.conf"), "-p", "data", "put", name, file)
+	got, err = cl.Read(ctx, "data", name)
+	check(t, err)
+	if !bytes.Equal(got, pattern) {
+		t.Errorf("we read %d other bytes, the real tool wrote %d", len(got), size)
+	}
+	info, err := cl.Stat(ctx, "data", name)
+	check(t, err)
+	if info.Size != uint64(size) || info.ModTime.Before(before) || info.ModTime.After(time.Now().Add(time.Minute)) {
+		t.Errorf("stat: %+v, want %d bytes, written now", info, size)
+	}
+	check(t, cl.Remove(ctx, "data", name))
+	if list := c.run("rados", "--conf", c.file("ceph.conf"), "-p", "data", "ls"); len(list) != 0 {
+		t.Errorf("the pool still has %q", list)
+	}
+	var gone *rados.Error
+	if err := cl.Remove(ctx, "data", name); !errors.As(err, &gone) || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("second removal: %v", err)
+	}
+}
+
+// Requests and commands survive connections that are cut under them.
+func TestObjectsAreWrittenAcrossCuts(t *testing.T) {
+	enabled(t)
+	c := startCluster(t, clusterConfig{auth: "cephx", mode: "secure", osds: 1})
+	for _, backend := range backends {
+		t.Run(string(backend), func(t *testing.T) {
+			cl := dialCluster(t, c, "msgr2.1", backend)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+			defer cancel()
+			stop := make(chan struct{})
+			var cutter sync.WaitGroup
+			cutter.Go(func() {
+				tick := time.NewTicker(200 * time.Millisecond)
+				defer tick.Stop()
+				for {
+					select {
+					case <-stop:
+						return
+					case <-tick.C:
+						c.link.cut()
+						hangUp(cl)
+					}
+				}
+			})
+			defer cutter.Wait()
+			defer close(stop)
+			sessions := make(map[uint64]bool)
+			for i := 0; len(sessions) < 5; i++ {
+				if conn := cl.Mon().Conn(); conn != nil {
+					sessions[conn.ID()] = true
+				}
+				pattern := bytes.Repeat([]byte{byte(i)}, 100_000)
+				check(t, cl.Write(ctx, "data", "cut", pattern))
+				got, err := cl.Read(ctx, "data", "cut")
+				check(t, err)
+				if !bytes.Equal(got, pattern) {
+					t.Fatalf("round %d reads other bytes", i)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,116 @@
+package interop_test
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control"
+)
+
+// Types of the messages that the tests exchange.
+const (
+	msgPing          = 2
+	msgMonMap        = 4
+	msgMonGetMap     = 5
+	msgMonCommand    = 50
+	msgMonCommandAck = 51
+	msgCommand       = 97
+	msgCommandReply  = 98
+)
+
+// cursor reads little endian fields; what is missing sets short.
+type cursor struct {
+	p     []byte
+	short bool
+}
+
+func (c *cursor) take(n int) []byte {
+	if n < 0 || n > len(c.p) {
+		c.short = true
+		return make([]byte, min(max(n, 0), 16))
+	}
+	b := c.p[:n]
+	c.p = c.p[n:]
+	return b
+}
+
+func (c *cursor) u32() uint32 { return binary.LittleEndian.Uint32(c.take(4)) }
+
+// blob is a length and that many bytes: a string, too.
+func (c *cursor) blob() []byte { return c.take(int(c.u32())) }
+
+func appendString(b []byte, s string) []byte {
+	return append(binary.LittleEndian.AppendUint32(b, uint32(len(s))), s...)
+}
+
+// fsidBytes is the wire form of a cluster's id.
+func fsidBytes(t *testing.T, fsid string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.ReplaceAll(fsid, "-", ""))
+	check(t, err)
+	return b
+}
+
+// commandBody is what commands to mons and OSDs have in common: the cluster and
+// one JSON object.
+func commandBody(t *testing.T, b []byte, fsid, prefix string) []byte {
+	t.Helper()
+	cmd, err := json.Marshal(map[string]string{"prefix": prefix, "format": "json"})
+	check(t, err)
+	b = append(b, fsidBytes(t, fsid)...)
+	b = binary.LittleEndian.AppendUint32(b, 1)
+	return appendString(b, string(cmd))
+}
+
+// monCommand makes a command for a mon.
+func monCommand(t *testing.T, fsid, prefix string, tid uint64) *control.Message {
+	t.Helper()
+	head := make([]byte, 18) // version 0, mon -1, its tid 0
+	binary.LittleEndian.PutUint16(head[8:], 0xffff)
+	m := control.NewMessage(msgMonCommand, commandBody(t, head, fsid, prefix), nil)
+	m.TID, m.Version, m.CompatVersion = tid, 1, 1
+	return m
+}
+
+// monCommandResult is the status in the answer.
+func monCommandResult(front []byte) error {
+	c := cursor{p: front}
+	c.take(18)
+	return commandStatus(&c)
+}
+
+// osdCommand makes a command for an OSD.
+func osdCommand(t *testing.T, fsid, prefix string, tid uint64) *control.Message {
+	t.Helper()
+	m := control.NewMessage(msgCommand, commandBody(t, nil, fsid, prefix), nil)
+	m.TID, m.Version, m.CompatVersion = tid, 1, 1
+	return m
+}
+
+// osdCommandResult is the status in the answer.
+func osdCommandResult(front []byte) error { return commandStatus(&cursor{p: front}) }
+
+func commandStatus(c *cursor) error {
+	status, text := int32(c.u32()), c.blob()
+	if c.short || status != 0 {
+		return fmt.Errorf("status %d %q, truncated %v", status, text, c.short)
+	}
+	return nil
+}
+
+// monmapFSID is the cluster's id in a monmap message.
+func monmapFSID(front []byte) ([]byte, error) {
+	outer := cursor{p: front}
+	c := cursor{p: outer.blob()}
+	c.take(2) // versions of the encoding
+	c.u32()   // its length
+	fsid := c.take(16)
+	if outer.short || c.short {
+		return nil, fmt.Errorf("monmap of %d bytes is truncated", len(front))
+	}
+	return fsid, nil
+}

@@ -1,0 +1,91 @@
+package interop_test
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/rados"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// Tickets of real monitors expire under a running session, and the service keys
+// that they are made with rotate, while objects are written. The session stays,
+// and every new connection to the OSD shows a ticket that the OSD can open.
+func TestTicketsAreRenewedUnderARunningSession(t *testing.T) {
+	enabled(t)
+	const (
+		ttl       = 8 * time.Second
+		rotations = 3
+		// The monitor looks for what is due every few seconds only.
+		limit = 2 * time.Minute
+	)
+	c := startCluster(t, clusterConfig{auth: "cephx", mode: "secure", osds: 1, ttl: ttl})
+	for _, backend := range backends {
+		t.Run(string(backend), func(t *testing.T) {
+			t.Parallel()
+			cl := dialCluster(t, c, "msgr2.1", backend)
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			session, first := cl.Mon().Conn(), osdSecret(t, cl)
+			tick := time.NewTicker(200 * time.Millisecond)
+			defer tick.Stop()
+			rounds, connections := 0, 0
+			for osdSecret(t, cl) < first+rotations {
+				useTicket(ctx, t, cl, "object of "+string(backend), byte(rounds))
+				connections += hangUp(cl)
+				rounds++
+				<-tick.C
+			}
+			if n := cl.Mon().Renewals(); n < rotations {
+				t.Errorf("tickets were renewed %d times over %d rotations", n, rotations)
+			}
+			if now := cl.Mon().Conn(); now != session {
+				t.Errorf("the monitor session was lost: %v", session.Err())
+			}
+			if connections < rounds {
+				t.Errorf("%d connections to the osd in %d rounds", connections, rounds)
+			}
+			t.Logf("%d rounds, %d connections to the osd, %d renewals", rounds, connections, cl.Mon().Renewals())
+		})
+	}
+}
+
+// osdSecret is the number of the secret that our ticket for OSDs is made with.
+func osdSecret(t *testing.T, cl *rados.Cluster) uint64 {
+	t.Helper()
+	for _, i := range cl.Tickets() {
+		if i.Service == cephx.ServiceOSD {
+			return i.SecretID
+		}
+	}
+	t.Fatal("there is no ticket for OSDs")
+	return 0
+}
+
+// useTicket writes and reads an object.
+func useTicket(ctx context.Context, t *testing.T, cl *rados.Cluster, name string, content byte) {
+	t.Helper()
+	pattern := bytes.Repeat([]byte{content}, 10_000)
+	check(t, cl.Write(ctx, "data", name, pattern))
+	got, err := cl.Read(ctx, "data", name)
+	check(t, err)
+	if !bytes.Equal(got, pattern) {
+		t.Fatal("read other bytes than were written")
+	}
+}
+
+// hangUp closes the connections to OSDs, so that the next request shows its
+// ticket again, and returns how many there were.
+func hangUp(cl *rados.Cluster) int {
+	n := 0
+	for _, conn := range cl.Messenger().Conns() {
+		if conn.PeerType() == wire.OSD {
+			conn.MarkDown()
+			n++
+		}
+	}
+	return n
+}

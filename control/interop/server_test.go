@@ -1,0 +1,267 @@
+package interop_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/mon"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// The real client always offers msgr2.1; with msgr2.0 it is our side that does
+// not.
+func TestTheRealClientConnectsToUs(t *testing.T) {
+	enabled(t)
+	var tb table
+	for _, cfg := range clusters {
+		cfg.osds = 0
+		for _, protocol := range protocols {
+			for _, backend := range backends {
+				tb.run(t, combo{"ceph", "ringmsgr", cfg, protocol, backend}, func(t *testing.T) {
+					u := serveAsMon(t, cfg, protocol, backend)
+					u.pinged()
+					u.asked()
+					st, err := u.m.Stats()
+					check(t, err)
+					if st.Counters.AcceptFailures != 0 {
+						t.Errorf("%d handshakes failed", st.Counters.AcceptFailures)
+					}
+				})
+			}
+		}
+	}
+	for _, protocol := range protocols {
+		for _, backend := range backends {
+			cfg := clusterConfig{auth: "none", mode: "secure"}
+			tb.impossible(t, combo{"ceph", "ringmsgr", cfg, protocol, backend}, func(t *testing.T) {
+				u := serveAsMon(t, cfg, protocol, backend)
+				u.refused()
+			})
+		}
+	}
+	tb.log(t)
+}
+
+// The real client is not let in with a wrong key, nor in mode crc where we
+// require secure.
+func TestTheRealClientIsRefused(t *testing.T) {
+	enabled(t)
+	for _, c := range []struct {
+		name, keyring, modes string
+	}{
+		{"with-a-wrong-key", "wrong", "secure crc"},
+		{"in-mode-crc", "keyring", "crc"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			u := serveAsMon(t, clusterConfig{auth: "cephx", mode: "secure"}, "msgr2.1", backends[0])
+			other, err := cephx.NewKey(nil, u.started)
+			check(t, err)
+			var wrong cephx.Keyring
+			check(t, wrong.Set(cephx.Entity{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Key: other}))
+			writeKeyring(t, filepath.Join(u.dir, "wrong"), &wrong)
+			u.modes, u.keyring = c.modes, filepath.Join(u.dir, c.keyring)
+			u.configure()
+			u.refused()
+		})
+	}
+}
+
+// monitor is us as mon.a, with a keyring of our own.
+type monitor struct {
+	clusterConfig
+	t        *testing.T
+	m        *control.Messenger
+	dir      string
+	protocol string
+	keyring  string // that the tool uses
+	modes    string // that the tool offers
+	started  time.Time
+	accepted atomic.Int64
+	conns    chan *control.Conn
+	status   atomic.Int64 // how often the status was asked for
+	pings    atomic.Int64
+}
+
+// serveAsMon is a monitor to real clients: authority, monmap, commands.
+func serveAsMon(t *testing.T, cfg clusterConfig, protocol string, backend uring.Backend) *monitor {
+	t.Helper()
+	u := &monitor{clusterConfig: cfg, t: t, dir: clusterDir(t), protocol: protocol, conns: make(chan *control.Conn, 64), started: time.Now()}
+	u.modes = "crc secure"
+	u.keyring = filepath.Join(u.dir, "keyring")
+	config := control.Config{
+		Name:  wire.EntityName{Type: wire.Mon, ID: "a"},
+		Nonce: new(uint32),
+		Plane: dataplane.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
+		Rev0:  protocol == "msgr2.0",
+	}
+	if cfg.auth == "cephx" {
+		ring := newKeyring(t, u.started)
+		writeKeyring(t, u.keyring, ring)
+		authority, err := cephx.NewAuthority(cephx.AuthorityConfig{Entities: ring})
+		check(t, err)
+		config.AuthServer, err = cephx.NewServer(cephx.ServerConfig{Own: wire.Mon, Authority: authority})
+		check(t, err)
+	}
+	config.Modes = []auth.Mode{auth.CRC}
+	if cfg.mode == "secure" {
+		config.Modes = []auth.Mode{auth.Secure} // whatever the tool prefers
+	}
+	m, err := control.New(config)
+	check(t, err)
+	u.m = m
+	t.Cleanup(func() { shutdown(t, m) })
+	fsid, err := mon.ParseFSID(uuid(t))
+	check(t, err)
+	count := &control.Dispatcher{
+		Fast: func(_ *control.Conn, m *control.Message) bool {
+			if m.Type == msgPing {
+				u.pings.Add(1)
+			}
+			return false
+		},
+		Accept: func(c *control.Conn, _ int, _ bool) { u.accepted.Add(1); u.conns <- c },
+	}
+	check(t, m.Start(count, mon.NewServer(mon.ServerConfig{
+		Map: func() mon.MonMap {
+			return mon.MonMap{FSID: fsid, Epoch: 1, Changed: u.started, Mons: []mon.Mon{{Name: "a", Addrs: m.Addrs()}}}
+		},
+		Command: u.command,
+	})))
+	_, err = m.Bind(loopbackPort())
+	check(t, err)
+	u.configure()
+	return u
+}
+
+// command knows what the tool asks for to show the status. The first time that
+// it asks, its connection is cut instead, so that it has to come back.
+func (u *monitor) command(c *control.Conn, command map[string]any) (mon.Output, error) {
+	switch command["prefix"] {
+	case "get_command_descriptions":
+		return mon.Output{Data: []byte(`{"cmd000":{"sig":["status"],"help":"show","module":"mon","perm":"r","flags":0}}`)}, nil
+	case "status":
+		if u.status.Add(1) == 1 {
+			c.MarkDown()
+			return mon.Output{}, syscall.EAGAIN
+		}
+		text, err := json.Marshal(map[string]string{"answer": "from " + c.Auth().Entity.String()})
+		return mon.Output{Data: text}, err
+	}
+	return mon.Output{}, errors.New("command not known")
+}
+
+func (u *monitor) conf() string { return filepath.Join(u.dir, "ceph.conf") }
+
+// configure writes the configuration of the tool.
+func (u *monitor) configure() {
+	u.t.Helper()
+	text := fmt.Sprintf("[global]\nmon host = %v\nauth client required = %s\nauth service required = %s\nauth cluster required = %s\n"+
+		"ms client mode = %s\nms mon client mode = %s\nkeyring = %s\nlog file = %s\nlog to stderr = false\ndebug ms = 20\ndebug auth = 20\n",
+		u.m.Addrs(), u.auth, u.auth, u.auth, u.modes, u.modes, u.keyring, filepath.Join(u.dir, "client.log"))
+	check(u.t, os.WriteFile(u.conf(), []byte(text), 0o600))
+}
+
+// pinged has the real tool ping us. It exits with an error if no answer comes,
+// and has no log: for a ping it does not start its logger.
+func (u *monitor) pinged() {
+	u.t.Helper()
+	runTool(u.t, "ceph", "--conf", u.conf(), "--connect-timeout", "20", "ping", "mon.a")
+	if u.accepted.Load() == 0 || u.pings.Load() == 0 {
+		u.t.Fatal("the tool succeeded without connecting to us and pinging")
+	}
+	u.check()
+}
+
+// asked has the real tool show our status, across a cut.
+func (u *monitor) asked() {
+	u.t.Helper()
+	before := u.accepted.Load()
+	out := runTool(u.t, "ceph", "--conf", u.conf(), "--connect-timeout", "20", "status")
+	if want := `{"answer":"from client.admin"}`; strings.TrimSpace(string(out)) != want {
+		u.t.Errorf("the tool shows %s, want %s", out, want)
+	}
+	if n := u.accepted.Load() - before; n < 2 || u.status.Load() < 2 {
+		u.t.Errorf("%d connections, asked %d times: want it to come back after the cut", n, u.status.Load())
+	}
+	u.check()
+	log, err := os.ReadFile(filepath.Join(u.dir, "client.log"))
+	check(u.t, err)
+	if len(log) == 0 {
+		u.t.Error("the tool's log is empty")
+	}
+	if found := complaints(string(log)); len(found) > 0 {
+		u.t.Errorf("the tool complains:\n%s", strings.Join(found, ""))
+	}
+}
+
+// refused has the real tool try, and fail.
+func (u *monitor) refused() {
+	u.t.Helper()
+	out, err := tryTool(u.t, "ceph", "--conf", u.conf(), "--connect-timeout", "3", "status")
+	if err == nil {
+		u.t.Fatalf("it got in: %s", out)
+	}
+	st, err := u.m.Stats()
+	check(u.t, err)
+	if u.accepted.Load() != 0 || st.Counters.AcceptFailures == 0 {
+		u.t.Errorf("%d connections accepted, %d refused: want only refusals", u.accepted.Load(), st.Counters.AcceptFailures)
+	}
+}
+
+// check looks at the connections that came.
+func (u *monitor) check() {
+	u.t.Helper()
+	for {
+		select {
+		case c := <-u.conns:
+			i := c.Info()
+			if i.Protocol == "" {
+				continue // it was gone before it was ready
+			}
+			if i.Protocol != u.protocol || i.Auth.String() != u.auth || i.Mode.String() != u.mode ||
+				i.PeerType != wire.Client || i.PeerEntity.String() != "client.admin" || !i.Accepted {
+				u.t.Errorf("negotiated %+v", i)
+			}
+		default:
+			return
+		}
+	}
+}
+
+// newKeyring has what a monitor and a client need.
+func newKeyring(t *testing.T, created time.Time) *cephx.Keyring {
+	t.Helper()
+	ring := &cephx.Keyring{}
+	for _, e := range []cephx.Entity{
+		{Name: wire.EntityName{Type: wire.Mon}},
+		{Name: wire.EntityName{Type: wire.Client, ID: "admin"}},
+	} {
+		var err error
+		e.Key, err = cephx.NewKey(nil, created)
+		check(t, err)
+		e.Caps = map[string]string{"mon": "allow *"}
+		check(t, ring.Set(e))
+	}
+	return ring
+}
+
+func writeKeyring(t *testing.T, file string, ring *cephx.Keyring) {
+	t.Helper()
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
+	check(t, err)
+	_, err = ring.WriteTo(f)
+	check(t, errors.Join(err, f.Close()))
+}

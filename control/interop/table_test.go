@@ -1,0 +1,56 @@
+package interop_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// combo is one row of the table: who connects to whom, and how.
+type combo struct {
+	client, server string
+	clusterConfig
+	protocol string // msgr2.0 or msgr2.1
+	backend  uring.Backend
+}
+
+// table collects what became of each combo.
+type table struct {
+	mu   sync.Mutex
+	rows [][]string
+}
+
+// run runs f as a subtest and adds its outcome to the table.
+func (tb *table) run(t *testing.T, c combo, f func(t *testing.T)) { tb.row(t, c, "ok", f) }
+
+// impossible is run for a combo that the protocol does not have: f checks that
+// it is refused.
+func (tb *table) impossible(t *testing.T, c combo, f func(t *testing.T)) {
+	tb.row(t, c, "not possible", f)
+}
+
+func (tb *table) row(t *testing.T, c combo, outcome string, f func(t *testing.T)) {
+	name := fmt.Sprintf("%s-to-%s/%v/%s/%s", c.client, c.server, c.clusterConfig, c.protocol, c.backend)
+	if !t.Run(strings.ReplaceAll(name, " ", "-"), f) {
+		outcome = "FAILED"
+	}
+	tb.mu.Lock()
+	defer tb.mu.Unlock()
+	tb.rows = append(tb.rows, []string{c.client, c.server, c.auth, c.mode, c.protocol, string(c.backend), outcome})
+}
+
+// log prints the table.
+func (tb *table) log(t *testing.T) {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "connects\taccepts\tauth\tmode\tprotocol\tbackend\toutcome")
+	for _, r := range tb.rows {
+		fmt.Fprintln(w, strings.Join(r, "\t"))
+	}
+	_ = w.Flush() // into memory
+	t.Logf("%d combinations\n%s", len(tb.rows), b.String())
+}

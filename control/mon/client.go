@@ -1,0 +1,394 @@
+package mon
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// Defaults of a [Config].
+const (
+	DefaultTimeout = 10 * time.Second
+	DefaultRetry   = time.Second
+)
+
+// Config of a Client. Only Mons is required.
+type Config struct {
+	// Mons are addresses of monitors, tried in this order. The monmap adds
+	// the others.
+	Mons []wire.Addr
+	// Auth is the messenger's cephx client, whose tickets are to be renewed;
+	// nil with method none.
+	Auth *cephx.Client
+	// Secrets gets the rotating secrets of a daemon's own service, and newer
+	// ones in time; nil for entities that are no daemon.
+	Secrets *cephx.SecretStore
+	// Timeout bounds an attempt to reach a monitor, and its answer to a
+	// renewal; 0: 10 s.
+	Timeout time.Duration
+	// Retry is the pause between attempts, and before a renewal is asked for
+	// again that brought nothing; 0: 1 s.
+	Retry time.Duration
+	// Clock is the one that Auth has, for what expires; nil: the machine's.
+	Clock control.Clock
+	// Logger gets lost sessions and renewals; nil is silent.
+	Logger *slog.Logger
+}
+
+type machineClock struct{}
+
+func (machineClock) Now() time.Time { return time.Now() }
+
+func (machineClock) AfterFunc(d time.Duration, f func()) func() bool {
+	return time.AfterFunc(d, f).Stop
+}
+
+// Client is a session with the monitors of a cluster. All methods may be
+// called by any goroutine but a core's.
+//
+// Give its Dispatcher to the messenger's Start, then call Open.
+type Client struct {
+	cfg  Config
+	m    *control.Messenger // set by Open
+	ctx  context.Context    // ends with Close
+	stop context.CancelFunc
+	done chan struct{} // closed when run has ended
+
+	// mu guards what follows. Cores take it too: it is never held for long.
+	mu      sync.Mutex
+	opened  bool
+	mons    []wire.Addr
+	session *session // nil: none now
+	lastErr error    // why the last session ended or did not begin
+	monmap  MonMap
+	known   chan struct{} // closed when there is a session and a monmap
+	subs    map[string]subscription
+	tid     uint64
+	calls   map[uint64]*call // commands under way
+	osdmaps []chan<- OSDMaps // who waits for a map
+	renewed uint64
+}
+
+// call is a command that waits for its answer.
+type call struct {
+	command []byte
+	prefix  string
+	answer  chan answer // capacity 1
+}
+
+type answer struct {
+	out Output
+	err error
+}
+
+// Output is what a command answers.
+type Output struct {
+	Status string // for a person
+	Data   []byte // JSON, or what was asked for; the caller's
+}
+
+// NewClient makes a client that is not connected.
+func NewClient(cfg Config) (*Client, error) {
+	if len(cfg.Mons) == 0 {
+		return nil, fmt.Errorf("%w: no monitor", ErrConfig)
+	}
+	if cfg.Secrets != nil && cfg.Auth == nil {
+		return nil, fmt.Errorf("%w: rotating secrets need a cephx client", ErrConfig)
+	}
+	if cfg.Timeout < 0 || cfg.Retry < 0 {
+		return nil, fmt.Errorf("%w: negative time", ErrConfig)
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = DefaultTimeout
+	}
+	if cfg.Retry == 0 {
+		cfg.Retry = DefaultRetry
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = machineClock{}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	c := &Client{
+		cfg: cfg, mons: slices.Clone(cfg.Mons), known: make(chan struct{}), done: make(chan struct{}),
+		subs: map[string]subscription{"monmap": {}, "config": {}}, calls: make(map[uint64]*call),
+	}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	return c, nil
+}
+
+// Open begins the session on m, whose Start had the client's Dispatcher, and
+// returns when a monitor has accepted us and sent the monmap. If ctx ends
+// before, the client is closed.
+func (c *Client) Open(ctx context.Context, m *control.Messenger) error {
+	c.mu.Lock()
+	if c.opened {
+		c.mu.Unlock()
+		return fmt.Errorf("%w: opened twice, or closed", ErrConfig)
+	}
+	c.m, c.opened = m, true
+	c.mu.Unlock()
+	go c.run(c.ctx)
+	select {
+	case <-c.known:
+		return nil
+	case <-c.ctx.Done():
+		return ErrClosed
+	case <-ctx.Done():
+		err := c.Err()
+		c.Close()
+		return errors.Join(context.Cause(ctx), err)
+	}
+}
+
+// Close ends the session and fails the commands that are under way. The
+// messenger goes on.
+func (c *Client) Close() {
+	c.stop()
+	c.mu.Lock()
+	if !c.opened {
+		c.opened = true
+		close(c.done)
+	}
+	c.mu.Unlock()
+	<-c.done
+}
+
+// Err is why there is no session now, nil if there is one.
+func (c *Client) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.session != nil && c.session.ready {
+		return nil
+	}
+	return c.lastErr
+}
+
+// Conn is the connection to the monitor, nil if there is none now.
+func (c *Client) Conn() *control.Conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.session == nil || !c.session.ready {
+		return nil
+	}
+	return c.session.conn
+}
+
+// Renewals counts the renewals of tickets that succeeded.
+func (c *Client) Renewals() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.renewed
+}
+
+// MonMap is the newest monmap; the zero MonMap before Open.
+func (c *Client) MonMap() MonMap {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.monmap
+	m.Mons = slices.Clone(m.Mons)
+	return m
+}
+
+// OSDMap fetches the newest full osdmap.
+func (c *Client) OSDMap(ctx context.Context) (OSDMaps, error) {
+	ch := make(chan OSDMaps, 1)
+	c.mu.Lock()
+	c.osdmaps = append(c.osdmaps, ch)
+	err := c.subscribeLocked("osdmap", subscription{once: true})
+	c.mu.Unlock()
+	if err != nil {
+		return OSDMaps{}, err
+	}
+	select {
+	case m := <-ch:
+		return m, nil
+	case <-c.ctx.Done():
+		return OSDMaps{}, ErrClosed
+	case <-ctx.Done():
+		return OSDMaps{}, context.Cause(ctx)
+	}
+}
+
+// subscribeLocked adds a subscription, which a lost session does not end.
+func (c *Client) subscribeLocked(what string, s subscription) error {
+	c.subs[what] = s
+	if c.session == nil || !c.session.ready {
+		return nil // it goes out with the next session
+	}
+	return c.sendLocked(subscribeMessage(map[string]subscription{what: s}))
+}
+
+// sendLocked sends on the session. That it is lost is not an error: everything
+// is sent again on the next one.
+func (c *Client) sendLocked(m *control.Message) error {
+	err := c.session.conn.Send(m)
+	if errors.Is(err, control.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// Command runs a command of the monitors, such as
+//
+//	{"prefix": "osd dump", "format": "json"}
+//
+// A command whose session is lost is sent again on the next one, as the
+// reference does it. An error of the monitor is a *CommandError.
+func (c *Client) Command(ctx context.Context, command map[string]string) (Output, error) {
+	text, err := json.Marshal(command)
+	if err != nil {
+		return Output{}, err // of a map of strings: never
+	}
+	k := &call{command: text, prefix: command["prefix"], answer: make(chan answer, 1)}
+	c.mu.Lock()
+	c.tid++
+	tid := c.tid
+	c.calls[tid] = k
+	if c.session != nil && c.session.ready {
+		err = c.sendLocked(commandMessage(tid, c.monmap.FSID, text))
+	}
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.calls, tid)
+		c.mu.Unlock()
+	}()
+	if err != nil {
+		return Output{}, err
+	}
+	select {
+	case a := <-k.answer:
+		return a.out, a.err
+	case <-c.ctx.Done():
+		return Output{}, ErrClosed
+	case <-ctx.Done():
+		return Output{}, context.Cause(ctx)
+	}
+}
+
+// Dispatcher takes the messages of the monitor session; all others it leaves
+// to the next in the chain.
+func (c *Client) Dispatcher() *control.Dispatcher {
+	return &control.Dispatcher{Fast: c.receive}
+}
+
+// receive takes a message on a core. Answers of monitors are small and rare, so
+// they are decoded here.
+func (c *Client) receive(conn *control.Conn, m *control.Message) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.session
+	if s == nil || s.conn != conn {
+		return false
+	}
+	var err error
+	switch m.Type {
+	case typeMonMap:
+		err = c.newMonMap(m.Front)
+	case typeAuthReply:
+		var a authReply
+		if a, err = decodeAuthReply(m.Front); err == nil {
+			a.payload = bytes.Clone(a.payload)
+			select {
+			case s.replies <- a:
+			default: // more answers than questions
+			}
+		}
+	case typeOSDMap:
+		err = c.newOSDMap(m.Front)
+	case typeCommandAck:
+		err = c.commandAck(m)
+	case typeSubscribeAck, typeConfig, typeMgrMap:
+	default:
+		return false
+	}
+	if err != nil {
+		c.cfg.Logger.Warn("message of a monitor", "type", m.Type, "err", err)
+	}
+	return true
+}
+
+func (c *Client) newMonMap(front []byte) error {
+	m, err := decodeMonMapMessage(front)
+	if err != nil {
+		return err
+	}
+	if c.monmap.Epoch != 0 && (m.FSID != c.monmap.FSID || m.Epoch < c.monmap.Epoch) {
+		return fmt.Errorf("%w: monmap %d of %v, have %d of %v", ErrMessage, m.Epoch, m.FSID, c.monmap.Epoch, c.monmap.FSID)
+	}
+	c.monmap = m
+	c.subs["monmap"] = subscription{start: uint64(m.Epoch) + 1}
+	for _, mon := range m.Mons {
+		if a := mon.Addrs.V2(); !a.IsBlank() && !slices.Contains(c.mons, a) {
+			c.mons = append(c.mons, a)
+		}
+	}
+	c.session.haveMap()
+	return nil
+}
+
+func (c *Client) newOSDMap(front []byte) error {
+	m, err := DecodeOSDMaps(bytes.Clone(front))
+	if err != nil {
+		return err
+	}
+	if _, full := m.Full[m.Epoch()]; !full {
+		return nil // nobody asked for it
+	}
+	for _, ch := range c.osdmaps {
+		ch <- m // has room for one, and gets one
+	}
+	c.osdmaps = nil
+	delete(c.subs, "osdmap")
+	return nil
+}
+
+func (c *Client) commandAck(m *control.Message) error {
+	k := c.calls[m.TID]
+	if k == nil {
+		return nil // its caller has gone, or it is the second answer
+	}
+	delete(c.calls, m.TID)
+	result, status, err := decodeCommandAck(m.Front)
+	a := answer{out: Output{Status: status, Data: bytes.Clone(m.Data)}, err: err}
+	if err == nil && result < 0 {
+		a.err = &CommandError{Prefix: k.prefix, Errno: syscall.Errno(-result), Status: status}
+	}
+	k.answer <- a
+	return err
+}
+
+// resume brings a new session up to date.
+func (c *Client) resume(s *session) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.ready = true
+	if err := c.sendLocked(subscribeMessage(c.subs)); err != nil {
+		return err
+	}
+	for _, tid := range slices.Sorted(maps.Keys(c.calls)) {
+		if err := c.sendLocked(commandMessage(tid, c.monmap.FSID, c.calls[tid].command)); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-c.known:
+	default:
+		close(c.known)
+	}
+	return nil
+}

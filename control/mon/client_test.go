@@ -1,0 +1,241 @@
+package mon_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/mon"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+var errNotKnown = errors.New("command not known")
+
+func TestASessionHasTheMonmapAndRunsCommands(t *testing.T) {
+	c := startCluster(t, time.Hour)
+	j := c.join("client.admin", nil)
+	if m := j.mon.MonMap(); m.FSID.String() != fsidText || m.Epoch != 1 || len(m.Mons) != 1 {
+		t.Errorf("monmap %+v", m)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	out, err := j.mon.Command(ctx, map[string]string{"prefix": "whoami"})
+	if err != nil || string(out.Data) != "client.admin" {
+		t.Errorf("%+v, %v", out, err)
+	}
+	var refused *mon.CommandError
+	_, err = j.mon.Command(ctx, map[string]string{"prefix": "make tea"})
+	if !errors.As(err, &refused) || !errors.Is(err, syscall.EINVAL) || refused.Status != errNotKnown.Error() {
+		t.Errorf("%v", err)
+	}
+	i := j.mon.Conn().Info()
+	if i.Auth != auth.Cephx || i.Mode != auth.Secure {
+		t.Errorf("negotiated %v, %v", i.Auth, i.Mode)
+	}
+}
+
+// A command whose session is lost is sent again on the next one, and answered
+// once.
+func TestCommandsSurviveALostSession(t *testing.T) {
+	c := startCluster(t, time.Hour)
+	j := c.join("client.admin", nil)
+	id := j.keys.GlobalID()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for range 5 {
+		first := j.mon.Conn()
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				out, err := j.mon.Command(ctx, map[string]string{"prefix": "whoami"})
+				if err != nil || string(out.Data) != "client.admin" {
+					t.Errorf("%+v, %v", out, err)
+				}
+			})
+		}
+		for _, conn := range c.mon.Conns() {
+			conn.MarkDown()
+		}
+		all.Wait()
+		eventually(t, "another session", func() bool { n := j.mon.Conn(); return n != nil && n != first })
+	}
+	if j.keys.GlobalID() != id {
+		t.Errorf("global id %d became %d", id, j.keys.GlobalID())
+	}
+}
+
+func TestCloseEndsWhatIsUnderWay(t *testing.T) {
+	c := startCluster(t, time.Hour)
+	j := c.join("client.admin", nil)
+	// Nobody answers this one.
+	done := make(chan error, 1)
+	go func() {
+		_, err := j.mon.OSDMap(context.Background())
+		done <- err
+	}()
+	j.mon.Close()
+	select {
+	case err := <-done:
+		if !errors.Is(err, mon.ErrClosed) {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("still waiting")
+	}
+	j.mon.Close() // a second time
+	if err := j.mon.Open(t.Context(), j.m); !errors.Is(err, mon.ErrConfig) {
+		t.Errorf("opened again: %v", err)
+	}
+}
+
+func TestOpenSaysWhyThereIsNoSession(t *testing.T) {
+	c := startCluster(t, time.Hour)
+	key, err := cephx.NewKey(nil, time.Now())
+	check(t, err)
+	keys, err := cephx.NewClient(cephx.ClientConfig{Name: name(t, "client.admin"), Key: key})
+	check(t, err)
+	m := messenger(t, control.Config{Name: name(t, "client.admin"), AuthClient: keys})
+	cl, err := mon.NewClient(mon.Config{Mons: []wire.Addr{c.addr}, Auth: keys, Retry: time.Millisecond})
+	check(t, err)
+	check(t, m.Start(cl.Dispatcher()))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	opened := make(chan error, 1)
+	go func() { opened <- cl.Open(ctx, m) }()
+	eventually(t, "a refusal", func() bool { return cl.Err() != nil })
+	cancel()
+	err = <-opened
+	var refused *auth.Refused
+	if !errors.As(err, &refused) || refused.Errno != auth.EACCES || !errors.Is(err, context.Canceled) {
+		t.Errorf("with a wrong key: %v", err)
+	}
+}
+
+// Tickets are renewed on the session that there is, before they expire.
+func TestTicketsAreRenewedUnderARunningSession(t *testing.T) {
+	const ttl = time.Minute
+	c := startCluster(t, ttl)
+	j := c.join("client.admin", nil)
+	session := j.mon.Conn()
+	expiry := func() time.Time {
+		for _, i := range j.keys.Tickets() {
+			if i.Service == cephx.ServiceOSD {
+				return i.Expires
+			}
+		}
+		return time.Time{}
+	}
+	for round := range uint64(5) {
+		before := expiry()
+		c.clock.pass(50 * time.Second) // due, not expired
+		eventually(t, "a renewal", func() bool { return j.mon.Renewals() > round && j.keys.NeedRenew(c.clock.Now()) == 0 })
+		if !expiry().After(before) {
+			t.Fatalf("round %d: the ticket for osds expires at %v, before the renewal at %v", round, expiry(), before)
+		}
+	}
+	if j.mon.Conn() != session {
+		t.Error("the session was lost")
+	}
+	// The auth ticket, too: its life is 72 times as long.
+	c.clock.pass(60 * ttl)
+	eventually(t, "a renewal of all", func() bool { return j.keys.NeedRenew(c.clock.Now()) == 0 })
+	if j.mon.Conn() != session {
+		t.Error("the session was lost with the auth ticket")
+	}
+	// What is expired cannot be renewed: a new login brings all.
+	c.clock.pass(100 * ttl)
+	eventually(t, "a new login", func() bool { return j.keys.NeedRenew(c.clock.Now()) == 0 })
+	eventually(t, "another session", func() bool { n := j.mon.Conn(); return n != nil && n != session })
+}
+
+// A daemon has the secrets of its service in time, and clients tickets that it
+// can open, while the keys rotate under load.
+func TestServiceKeysRotateUnderLoad(t *testing.T) {
+	const ttl = time.Minute
+	c := startCluster(t, ttl)
+	store := cephx.NewSecretStore(cephx.ServiceOSD)
+	osd := c.join("osd.0", store, &control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {
+		m.Retain()
+		if err := conn.Send(m); err != nil {
+			m.Release()
+		}
+		return true
+	}})
+	eventually(t, "the secrets", func() bool { return !store.NeedRefresh(c.clock.Now()) })
+	addr := bind(t, osd.m)
+
+	var echoes atomic.Int64
+	client := c.join("client.admin", nil, &control.Dispatcher{Fast: func(*control.Conn, *control.Message) bool {
+		echoes.Add(1)
+		return true
+	}})
+	connect := func() *control.Conn {
+		t.Helper()
+		conn, err := client.m.Connect(addr, wire.OSD, control.Anonymous(), control.Once())
+		check(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if err := conn.WaitReady(ctx); err != nil {
+			t.Fatalf("connect to osd.0 with %v and %v: %v", client.keys.Tickets(), store, err)
+		}
+		return conn
+	}
+	// One connection stays over all rotations, and has messages under way.
+	old := connect()
+	stop := make(chan struct{})
+	var load sync.WaitGroup
+	load.Go(func() {
+		for n := int64(0); ; {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if n > echoes.Load()+100 {
+				runtime.Gosched()
+				continue
+			}
+			if err := old.Send(control.NewMessage(100, make([]byte, 64), nil)); err != nil {
+				t.Error(err)
+				return
+			}
+			n++
+		}
+	})
+	first := secretIDs(t, c)
+	for range 12 {
+		c.clock.pass(ttl / 3)
+		eventually(t, "tickets and secrets", func() bool {
+			return client.keys.NeedRenew(c.clock.Now()) == 0 && !store.NeedRefresh(c.clock.Now())
+		})
+		conn := connect()
+		before := echoes.Load()
+		eventually(t, "echoes", func() bool { return echoes.Load() > before+100 })
+		conn.MarkDown()
+	}
+	close(stop)
+	load.Wait()
+	last := secretIDs(t, c)
+	if last[0] < first[len(first)-1] || last[0]-first[0] < 3 {
+		t.Errorf("the secrets went from %v to %v: fewer than three rotations", first, last)
+	}
+	if old.State() != control.StateReady {
+		t.Errorf("the old connection is %v: %v", old.State(), old.Err())
+	}
+}
+
+func secretIDs(t *testing.T, c *cluster) []uint64 {
+	t.Helper()
+	s, err := c.authority.Rotating(cephx.ServiceOSD)
+	check(t, err)
+	defer s.Wipe()
+	return s.IDs()
+}

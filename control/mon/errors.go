@@ -1,0 +1,37 @@
+package mon
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+)
+
+var (
+	// ErrConfig: a setting is wrong.
+	ErrConfig = errors.New("mon: invalid configuration")
+	// ErrClosed: the client is closed. It wraps net.ErrClosed.
+	ErrClosed = fmt.Errorf("mon: client closed: %w", net.ErrClosed)
+	// ErrNoAnswer: a monitor does not answer a renewal.
+	ErrNoAnswer = errors.New("mon: the monitor does not answer")
+	// ErrMessage: a message cannot be decoded.
+	ErrMessage = errors.New("mon: malformed message")
+)
+
+// CommandError is a command that a monitor, or a daemon, did not carry out.
+type CommandError struct {
+	Prefix string        // of the command
+	Errno  syscall.Errno // such as ENOENT
+	Status string        // what the daemon says about it
+}
+
+// Error implements error.
+func (e *CommandError) Error() string {
+	if e.Status == "" {
+		return fmt.Sprintf("command %q: %v", e.Prefix, e.Errno)
+	}
+	return fmt.Sprintf("command %q: %s (%v)", e.Prefix, e.Status, e.Errno)
+}
+
+// Unwrap returns the errno.
+func (e *CommandError) Unwrap() error { return e.Errno }

@@ -1,0 +1,229 @@
+package mon_test
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/mon"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// patience is how long anything may take.
+const patience = 20 * time.Second
+
+const keyringText = `
+[mon.]
+	key = AQBAGgFrkJ2DJBAALXeqe7bTTWvmuDKp+LpfWA==
+	caps mon = "allow *"
+[client.admin]
+	key = AQC8Mgpp+gCFHhAAhjmCXn3YWEGuEvt1bd9FZw==
+	caps mon = "allow *"
+	caps osd = "allow *"
+[osd.0]
+	key = AQAlMgppkIuaGRAANl25pRpdkMKe16ETnRsIhA==
+	caps mon = "allow profile osd"
+	caps osd = "allow *"
+`
+
+// clock is a wall clock that the test moves on. Its timers fire when the test
+// has moved it past them, or by themselves.
+type clock struct {
+	mu     sync.Mutex
+	ahead  time.Duration
+	timers map[*timer]struct{}
+}
+
+type timer struct {
+	at   time.Time
+	f    func()
+	real *time.Timer
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Now().Add(c.ahead)
+}
+
+func (c *clock) AfterFunc(d time.Duration, f func()) func() bool {
+	t := &timer{at: c.Now().Add(d), f: f}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.timers == nil {
+		c.timers = make(map[*timer]struct{})
+	}
+	c.timers[t] = struct{}{}
+	t.real = time.AfterFunc(d, func() { c.fire(t) })
+	return func() bool { return c.take(t) }
+}
+
+// take says whether a timer had not fired, and keeps it from doing so.
+func (c *clock) take(t *timer) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.timers[t]
+	delete(c.timers, t)
+	t.real.Stop()
+	return ok
+}
+
+func (c *clock) fire(t *timer) {
+	if c.take(t) {
+		t.f()
+	}
+}
+
+// pass moves the clock on.
+func (c *clock) pass(d time.Duration) {
+	c.mu.Lock()
+	c.ahead += d
+	now := time.Now().Add(c.ahead)
+	var due []*timer
+	for t := range c.timers {
+		if !t.at.After(now) {
+			due = append(due, t)
+		}
+	}
+	c.mu.Unlock()
+	for _, t := range due {
+		c.fire(t)
+	}
+}
+
+// cluster is a monitor that is us, with a keyring and a clock.
+type cluster struct {
+	t         *testing.T
+	clock     *clock
+	ring      *cephx.Keyring
+	authority *cephx.Authority
+	mon       *control.Messenger
+	addr      wire.Addr
+	commands  atomic.Int64
+}
+
+const fsidText = "00112233-4455-6677-8899-aabbccddeeff"
+
+// startCluster has tickets of services that live for ttl.
+func startCluster(t *testing.T, ttl time.Duration) *cluster {
+	t.Helper()
+	c := &cluster{t: t, clock: &clock{}}
+	var err error
+	c.ring, err = cephx.ReadKeyring(strings.NewReader(keyringText))
+	check(t, err)
+	c.authority, err = cephx.NewAuthority(cephx.AuthorityConfig{Entities: c.ring, ServiceTTL: ttl, AuthTTL: 72 * ttl, Now: c.clock.Now})
+	check(t, err)
+	server, err := cephx.NewServer(cephx.ServerConfig{Own: wire.Mon, Authority: c.authority, Now: c.clock.Now})
+	check(t, err)
+	c.mon = messenger(t, control.Config{Name: name(t, "mon.a"), Nonce: new(uint32), AuthServer: server})
+	fsid, err := mon.ParseFSID(fsidText)
+	check(t, err)
+	check(t, c.mon.Start(mon.NewServer(mon.ServerConfig{
+		Map: func() mon.MonMap {
+			return mon.MonMap{FSID: fsid, Epoch: 1, Changed: time.Unix(1000, 0), Mons: []mon.Mon{{Name: "a", Addrs: wire.AddrVec{c.addr}}}}
+		},
+		Command: func(conn *control.Conn, command map[string]any) (mon.Output, error) {
+			c.commands.Add(1)
+			if command["prefix"] != "whoami" {
+				return mon.Output{}, errNotKnown
+			}
+			return mon.Output{Data: []byte(conn.Auth().Entity.String())}, nil
+		},
+	})))
+	c.addr = bind(t, c.mon)
+	return c
+}
+
+func messenger(t *testing.T, cfg control.Config) *control.Messenger {
+	t.Helper()
+	cfg.Plane = dataplane.Config{Cores: 1}
+	m, err := control.New(cfg)
+	check(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := m.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+func bind(t *testing.T, m *control.Messenger) wire.Addr {
+	t.Helper()
+	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	check(t, err)
+	return addrs[0]
+}
+
+// member is an entity of the cluster with a session at its monitor.
+type member struct {
+	m    *control.Messenger
+	keys *cephx.Client
+	mon  *mon.Client
+}
+
+// join logs an entity in. Its messenger has more dispatchers, and accepts with
+// secrets if there is a store for them.
+func (c *cluster) join(entity string, secrets *cephx.SecretStore, more ...*control.Dispatcher) *member {
+	t := c.t
+	t.Helper()
+	own, ok := c.ring.Lookup(name(t, entity))
+	if !ok {
+		t.Fatalf("no key of %s", entity)
+	}
+	keys, err := cephx.NewClient(cephx.ClientConfig{Name: own.Name, Key: own.Key, Now: c.clock.Now})
+	check(t, err)
+	cfg := control.Config{Name: own.Name, AuthClient: keys}
+	if secrets != nil {
+		cfg.AuthServer, err = cephx.NewServer(cephx.ServerConfig{Own: own.Name.Type, Secrets: secrets, Now: c.clock.Now, TicketGrace: time.Millisecond})
+		check(t, err)
+	}
+	j := &member{m: messenger(t, cfg), keys: keys}
+	j.mon, err = mon.NewClient(mon.Config{
+		Mons: []wire.Addr{c.addr}, Auth: keys, Secrets: secrets, Clock: c.clock, Retry: 5 * time.Millisecond, Timeout: patience,
+	})
+	check(t, err)
+	t.Cleanup(j.mon.Close)
+	check(t, j.m.Start(append([]*control.Dispatcher{j.mon.Dispatcher()}, more...)...))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	check(t, j.mon.Open(ctx, j.m))
+	return j
+}
+
+func name(t *testing.T, s string) wire.EntityName {
+	t.Helper()
+	n, err := wire.ParseEntityName(s)
+	check(t, err)
+	return n
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits for something that other goroutines bring about.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package mon
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// FSID is the id of a cluster.
+type FSID [16]byte
+
+// String is the usual form, with dashes.
+func (f FSID) String() string {
+	h := hex.EncodeToString(f[:])
+	return fmt.Sprintf("%s-%s-%s-%s-%s", h[:8], h[8:12], h[12:16], h[16:20], h[20:])
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (f FSID) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+
+// MonMap lists the monitors of a cluster.
+type MonMap struct {
+	FSID    FSID      `json:"fsid"`
+	Epoch   uint32    `json:"epoch"`
+	Changed time.Time `json:"changed"`
+	Mons    []Mon     `json:"mons"` // in the order of their names
+}
+
+// Mon is one monitor.
+type Mon struct {
+	Name  string       `json:"name"`
+	Addrs wire.AddrVec `json:"addrs"`
+}
+
+// DecodeMonMap reads a monmap as MMonMap and monmaptool have it.
+func DecodeMonMap(p []byte) (MonMap, error) {
+	var m MonMap
+	r := wire.NewReader(p)
+	r.Envelope(9, func(version uint8, r *wire.Reader) {
+		if version < 6 {
+			r.Fail(fmt.Errorf("%w: monmap of version %d", wire.ErrMalformed, version))
+			return
+		}
+		r.Copy(m.FSID[:])
+		m.Epoch = r.U32()
+		m.Changed = r.Utime()
+		r.Utime() // created
+		for range 2 {
+			r.Envelope(1, func(uint8, *wire.Reader) {}) // features
+		}
+		// An entry has at least a name, a header, a name and addresses.
+		for range r.Count(18) {
+			var e Mon
+			e.Name = r.Str()
+			r.Envelope(5, func(_ uint8, r *wire.Reader) {
+				r.Str()
+				e.Addrs = r.AddrVec()
+			})
+			if r.Err() != nil {
+				return
+			}
+			m.Mons = append(m.Mons, e)
+		}
+	})
+	return m, bad("monmap", r.Err())
+}
+
+// AppendTo appends the encoding of DecodeMonMap.
+func (m *MonMap) AppendTo(dst []byte) []byte {
+	dst, outer := wire.BeginEnvelope(dst, 9, 6)
+	dst = append(dst, m.FSID[:]...)
+	dst = le.AppendUint32(dst, m.Epoch)
+	dst = wire.AppendUtime(dst, m.Changed)
+	dst = wire.AppendUtime(dst, m.Changed) // created
+	for range 2 {
+		var mark int
+		dst, mark = wire.BeginEnvelope(dst, 1, 1)
+		dst = le.AppendUint64(dst, 0) // features that the monitors agree on
+		dst = wire.EndEnvelope(dst, mark)
+	}
+	dst = le.AppendUint32(dst, uint32(len(m.Mons)))
+	for _, e := range m.Mons {
+		var mark int
+		dst = wire.AppendString(dst, e.Name)
+		dst, mark = wire.BeginEnvelope(dst, 5, 1)
+		dst = wire.AppendString(dst, e.Name)
+		dst = e.Addrs.AppendTo(dst)
+		dst = le.AppendUint32(dst, 0) // priority and weight
+		dst = le.AppendUint32(dst, 0) // place in the crush hierarchy
+		dst = wire.EndEnvelope(dst, mark)
+	}
+	dst = le.AppendUint32(dst, uint32(len(m.Mons)))
+	for _, e := range m.Mons {
+		dst = wire.AppendString(dst, e.Name) // ranks
+	}
+	dst = append(dst, release)
+	dst = le.AppendUint32(dst, 0) // removed ranks
+	dst = append(dst, 1)          // classic elections
+	dst = le.AppendUint32(dst, 0) // disallowed leaders
+	dst = append(dst, 0)          // no stretch mode
+	dst = wire.AppendString(dst, "")
+	dst = le.AppendUint32(dst, 0) // monitors marked down
+	return wire.EndEnvelope(dst, outer)
+}
+
+// release is that of the encodings here.
+const release = 16
+
+// ParseFSID reads the usual form.
+func ParseFSID(s string) (FSID, error) {
+	var f FSID
+	b, err := hex.DecodeString(strings.ReplaceAll(s, "-", ""))
+	if err != nil || copy(f[:], b) != len(f) || len(b) != len(f) || f.String() != strings.ToLower(s) {
+		return FSID{}, fmt.Errorf("%w: fsid %q", ErrConfig, s)
+	}
+	return f, nil
+}
+
+// decodeMonMapMessage reads the front of MMonMap.
+func decodeMonMapMessage(front []byte) (MonMap, error) {
+	r := wire.NewReader(front)
+	blob := r.Blob()
+	if err := r.Err(); err != nil {
+		return MonMap{}, bad("MMonMap", err)
+	}
+	return DecodeMonMap(blob)
+}
+
+// OSDMaps is what MOSDMap carries: maps as they are stored, by epoch.
+type OSDMaps struct {
+	FSID           FSID
+	Oldest, Newest uint32 // epochs that the sender has
+	Incremental    map[uint32][]byte
+	Full           map[uint32][]byte
+}
+
+// Epoch is the newest epoch in the message; 0 if there is no map in it.
+func (m *OSDMaps) Epoch() uint32 {
+	var newest uint32
+	for e := range m.Incremental {
+		newest = max(newest, e)
+	}
+	for e := range m.Full {
+		newest = max(newest, e)
+	}
+	return newest
+}
+
+// DecodeOSDMaps reads the front of MOSDMap. The maps alias it.
+func DecodeOSDMaps(front []byte) (OSDMaps, error) {
+	m := OSDMaps{Incremental: map[uint32][]byte{}, Full: map[uint32][]byte{}}
+	r := wire.NewReader(front)
+	r.Copy(m.FSID[:])
+	for _, maps := range []map[uint32][]byte{m.Incremental, m.Full} {
+		for range r.Count(8) {
+			epoch, blob := r.U32(), r.Blob()
+			if r.Err() != nil {
+				break
+			}
+			maps[epoch] = blob
+		}
+	}
+	m.Oldest, m.Newest = r.U32(), r.U32()
+	return m, bad("MOSDMap", r.Err())
+}

@@ -1,0 +1,194 @@
+package mon
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// vector is a captured message.
+type vector struct {
+	Note    string
+	Type    uint16
+	Version uint16
+	Compat  uint16 `json:"compat_version"`
+	TID     uint64
+	Front   string
+	Data    string
+}
+
+func vectors(t testing.TB) []vector {
+	t.Helper()
+	text, err := os.ReadFile("testdata/messages.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct{ Vectors []vector }
+	if err := json.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	return file.Vectors
+}
+
+func (v *vector) front(t testing.TB) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(v.Front)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// Every captured message decodes, every cut of it fails, and what we make of
+// its content is the same bytes where we say the same.
+func TestCapturedMessages(t *testing.T) {
+	seen := map[uint16]int{}
+	for _, v := range vectors(t) {
+		front := v.front(t)
+		seen[v.Type]++
+		var decode func(p []byte) error
+		switch v.Type {
+		case typeMonMap:
+			decode = func(p []byte) error { _, err := decodeMonMapMessage(p); return err }
+			m, _ := decodeMonMapMessage(front)
+			if m.Epoch == 0 || len(m.Mons) != 1 || m.Mons[0].Name != "a" || m.Mons[0].Addrs.V2().IsBlank() || m.FSID == (FSID{}) {
+				t.Errorf("%s: %+v", v.Note, m)
+			}
+			again, err := DecodeMonMap(m.AppendTo(nil))
+			if err != nil || !reflect.DeepEqual(again, m) {
+				t.Errorf("%s: encoded and decoded %+v, %v; want %+v", v.Note, again, err, m)
+			}
+			if got, want := len(m.AppendTo(nil)), len(front)-4; got != want {
+				t.Errorf("%s: our encoding has %d bytes, the monitor's %d", v.Note, got, want)
+			}
+		case typeSubscribe:
+			decode = func(p []byte) error { _, err := decodeSubscribe(p); return err }
+		case typeOSDMap:
+			decode = func(p []byte) error { _, err := DecodeOSDMaps(p); return err }
+			m, _ := DecodeOSDMaps(front)
+			if m.Epoch() == 0 || m.Epoch() > m.Newest || len(m.Full)+len(m.Incremental) == 0 {
+				t.Errorf("%s: epochs %d, %d to %d", v.Note, m.Epoch(), m.Oldest, m.Newest)
+			}
+			for epoch, blob := range m.Full {
+				if got := le.Uint32(blob[28:]); got != epoch {
+					t.Errorf("%s: map of epoch %d says %d", v.Note, epoch, got)
+				}
+			}
+		case typeCommand:
+			decode = func(p []byte) error { _, err := decodeCommand(p); return err }
+			text, _ := decodeCommand(front)
+			var fsid FSID
+			copy(fsid[:], front[paxosSize:])
+			m := commandMessage(v.TID, fsid, text)
+			if hex.EncodeToString(m.Front) != v.Front || m.Version != v.Version || m.CompatVersion != v.Compat {
+				t.Errorf("%s: we make %x", v.Note, m.Front)
+			}
+		case typeCommandAck:
+			decode = func(p []byte) error { _, _, err := decodeCommandAck(p); return err }
+			result, status, _ := decodeCommandAck(front)
+			if unknown := strings.Contains(v.Note, "unknown"); unknown != (result == -22 && status != "") {
+				t.Errorf("%s: %d %q", v.Note, result, status)
+			}
+		default:
+			continue
+		}
+		if err := decode(front); err != nil {
+			t.Errorf("%s: %v", v.Note, err)
+		}
+		for n := range min(len(front), 22) {
+			if err := decode(front[:n]); !errors.Is(err, ErrMessage) {
+				t.Errorf("%s cut after %d: %v", v.Note, n, err)
+			}
+		}
+	}
+	for _, typ := range []uint16{typeMonMap, typeSubscribe, typeOSDMap, typeCommand, typeCommandAck} {
+		if seen[typ] == 0 {
+			t.Errorf("no message of type %d", typ)
+		}
+	}
+}
+
+func TestSubscriptionsComeBack(t *testing.T) {
+	subs := map[string]subscription{"monmap": {start: 5}, "osdmap": {once: true}}
+	got, err := decodeSubscribe(subscribeMessage(subs).Front)
+	if err != nil || !reflect.DeepEqual(got, subs) {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+func TestAuthMessagesComeBack(t *testing.T) {
+	_, p, err := decodeAuth(authMessage([]byte("payload")).Front)
+	if err != nil || string(p) != "payload" {
+		t.Errorf("%q, %v", p, err)
+	}
+	want := authReply{method: 2, result: -13, globalID: 7, payload: []byte("x"), text: "no"}
+	got, err := decodeAuthReply(want.message(3).Front)
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestFSIDText(t *testing.T) {
+	const text = "00112233-4455-6677-8899-aabbccddeeff"
+	f, err := ParseFSID(text)
+	if err != nil || f.String() != text || f[1] != 0x11 {
+		t.Errorf("%v, %v", f, err)
+	}
+	for _, bad := range []string{"", "0011", text[1:], text + "00", "0011223344556677-8899-aabbccddeeff-"} {
+		if f, err := ParseFSID(bad); !errors.Is(err, ErrConfig) {
+			t.Errorf("%q: %v, %v", bad, f, err)
+		}
+	}
+}
+
+func TestAMapOfSeveralMonsComesBack(t *testing.T) {
+	m := MonMap{Epoch: 3, Changed: time.Unix(1000, 0).UTC()}
+	for _, name := range []string{"a", "b", "c"} {
+		v, err := wire.ParseAddrVec("[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0]")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Mons = append(m.Mons, Mon{name, v})
+	}
+	if got, err := DecodeMonMap(m.AppendTo(nil)); err != nil || !reflect.DeepEqual(got, m) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, v := range vectors(f) {
+		f.Add(v.Type, v.front(f))
+	}
+	f.Add(uint16(typeAuth), authMessage([]byte{1, 2}).Front)
+	f.Fuzz(func(t *testing.T, typ uint16, p []byte) {
+		switch typ {
+		case typeMonMap:
+			m, err := decodeMonMapMessage(p)
+			if err != nil {
+				return
+			}
+			if again, err := DecodeMonMap(m.AppendTo(nil)); err != nil || len(again.Mons) != len(m.Mons) {
+				t.Errorf("%+v, %v", again, err)
+			}
+		case typeSubscribe:
+			_, _ = decodeSubscribe(p)
+		case typeOSDMap:
+			_, _ = DecodeOSDMaps(p)
+		case typeCommand:
+			_, _ = decodeCommand(p)
+		case typeCommandAck:
+			_, _, _ = decodeCommandAck(p)
+		case typeAuth:
+			_, _, _ = decodeAuth(p)
+		default:
+			_, _ = decodeAuthReply(p)
+		}
+	})
+}

@@ -1,0 +1,134 @@
+package mon
+
+import (
+	"encoding/json"
+	"errors"
+	"syscall"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// ServerConfig says what a monitor of ours answers.
+type ServerConfig struct {
+	// Map is the monmap that clients are given; it must be safe for concurrent
+	// use. Nil: clients get none, which is enough to ping and to renew tickets.
+	Map func() MonMap
+	// Command carries out a command of the peer c, whose Auth says who it is
+	// and what it may. It runs on a core: it must not block. An error with a
+	// syscall.Errno in it tells the peer that number, any other EINVAL; its
+	// text is the status, unless there is one. Nil: no command is known.
+	Command func(c *control.Conn, command map[string]any) (Output, error)
+}
+
+// NewServer returns a dispatcher with which a program is a monitor to clients:
+// it answers MAuth of entities that logged in to a [cephx.Server] of an
+// Authority, so that they can renew tickets and daemons can fetch rotating
+// secrets; MMonGetMap and MMonSubscribe; commands; and MPing. All other messages
+// it leaves to the next in the chain.
+//
+// Answers are made on the core; renewals cost a few blocks of AES.
+func NewServer(cfg ServerConfig) *control.Dispatcher {
+	return &control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
+		var reply *control.Message
+		switch m.Type {
+		case typeAuth:
+			res := c.Auth()
+			if res == nil {
+				return false
+			}
+			session, ok := res.Session.(*cephx.Session)
+			if !ok {
+				return false
+			}
+			a := answerAuth(session, m.Front)
+			reply = a.message(m.TID)
+		case typePing:
+			reply = message(typePing, m.TID, 1, 1, wire.AppendString(nil, "{}"))
+		case typeMonGetMap:
+			if cfg.Map == nil {
+				return false
+			}
+			reply = mapMessage(cfg.Map())
+		case typeSubscribe:
+			return cfg.subscribe(c, m.Front)
+		case typeCommand:
+			reply = cfg.command(c, m)
+		default:
+			return false
+		}
+		_ = c.Send(reply) // fails only if the connection has ended
+		return true
+	}}
+}
+
+func answerAuth(s *cephx.Session, front []byte) authReply {
+	method, payload, err := decodeAuth(front)
+	a := authReply{method: auth.Cephx, globalID: s.GlobalID()}
+	switch {
+	case err != nil:
+	case method != auth.Cephx:
+		err = auth.ErrNoMethod
+	default:
+		a.payload, err = s.Handle(payload)
+	}
+	if err != nil {
+		// The reason is not the peer's business.
+		a.payload, a.result = nil, auth.Errno(err)
+	}
+	return a
+}
+
+func mapMessage(m MonMap) *control.Message {
+	return message(typeMonMap, 0, 1, 1, wire.AppendBlob(nil, m.AppendTo(nil)))
+}
+
+// subscribe answers what there is now; nothing here ever changes.
+func (cfg *ServerConfig) subscribe(c *control.Conn, front []byte) bool {
+	subs, err := decodeSubscribe(front)
+	if err != nil {
+		return true
+	}
+	if s, ok := subs["monmap"]; ok && cfg.Map != nil {
+		if m := cfg.Map(); uint64(m.Epoch) >= s.start {
+			_ = c.Send(mapMessage(m)) // fails only if the connection has ended
+		}
+	}
+	if _, ok := subs["config"]; ok {
+		_ = c.Send(message(typeConfig, 0, 1, 1, le.AppendUint32(nil, 0)))
+	}
+	return true
+}
+
+func (cfg *ServerConfig) command(c *control.Conn, m *control.Message) *control.Message {
+	text, err := decodeCommand(m.Front)
+	var command map[string]any
+	if err == nil {
+		err = json.Unmarshal(text, &command)
+	}
+	var out Output
+	switch {
+	case err != nil:
+	case cfg.Command == nil:
+		err = errors.New("command not known")
+	default:
+		out, err = cfg.Command(c, command)
+	}
+	var result int32
+	if err != nil {
+		errno := syscall.EINVAL
+		errors.As(err, &errno)
+		result = -int32(errno)
+		if out.Status == "" {
+			out.Status = err.Error()
+		}
+	}
+	b := le.AppendUint32(appendPaxos(nil), uint32(result))
+	b = wire.AppendString(b, out.Status)
+	b = le.AppendUint32(b, 1)
+	reply := message(typeCommandAck, m.TID, 1, 1, wire.AppendBlob(b, text))
+	reply.Data = out.Data
+	return reply
+}

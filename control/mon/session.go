@@ -1,0 +1,247 @@
+package mon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// session is one connection to a monitor.
+type session struct {
+	conn    *control.Conn
+	ready   bool           // guarded by the client's lock
+	mapped  bool           // likewise: it has sent a monmap
+	monmap  chan struct{}  // closed with the first monmap
+	replies chan authReply // capacity 1: one request is under way at a time
+}
+
+func (s *session) haveMap() {
+	if !s.mapped {
+		s.mapped = true
+		close(s.monmap)
+	}
+}
+
+// run has one session after the other, until the client is closed.
+func (c *Client) run(ctx context.Context) {
+	defer close(c.done)
+	for i := 0; ; i++ {
+		c.mu.Lock()
+		to := c.mons[i%len(c.mons)]
+		c.mu.Unlock()
+		err := c.one(ctx, to)
+		if ctx.Err() != nil {
+			return
+		}
+		c.mu.Lock()
+		c.lastErr = err
+		c.mu.Unlock()
+		c.cfg.Logger.Info("monitor session ended", "mon", to, "err", err)
+		select {
+		case <-time.After(c.cfg.Retry):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// one has a session with the monitor at an address, until it is lost.
+func (c *Client) one(ctx context.Context, to wire.Addr) error {
+	s, err := c.dial(to)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		c.mu.Lock()
+		c.session = nil
+		c.mu.Unlock()
+		s.conn.MarkDown()
+	}()
+	wait, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	if err := s.conn.WaitReady(wait); err != nil {
+		return err
+	}
+	// A monitor sends the monmap once by itself, but only if it is asked for.
+	if err := s.conn.Send(message(typeMonGetMap, 0, 1, 1, nil)); err != nil {
+		return err
+	}
+	select {
+	case <-s.monmap:
+	case <-s.conn.Closed():
+		return lost(s)
+	case <-wait.Done():
+		return fmt.Errorf("%w: no monmap", ErrNoAnswer)
+	}
+	if err := c.resume(s); err != nil {
+		return err
+	}
+	return c.keep(ctx, s)
+}
+
+// dial begins a connection. It is made under the lock, so that its first
+// message finds the session.
+func (c *Client) dial(to wire.Addr) (*session, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	conn, err := c.m.Connect(to, wire.Mon, control.Once(), control.Anonymous(), control.WithPolicy(control.LossyClient()))
+	if err != nil {
+		return nil, err
+	}
+	c.session = &session{
+		conn: conn, monmap: make(chan struct{}), replies: make(chan authReply, 1),
+	}
+	return c.session, nil
+}
+
+func lost(s *session) error {
+	if err := s.conn.Err(); err != nil {
+		return err
+	}
+	return control.ErrClosed
+}
+
+// request is what MAuth asks for.
+type request uint8
+
+const (
+	noRequest request = iota
+	renewTickets
+	fetchSecrets
+)
+
+// keeper renews what expires, on one session. Its times are those of the
+// configured clock.
+type keeper struct {
+	c        *Client
+	s        *session
+	under    request   // way
+	deadline time.Time // of the request
+	pause    time.Time // no request before
+	secrets  time.Time // when the current secret expires; zero: not known
+}
+
+// keepMost is how long a keeper sleeps at most, as clocks can be set.
+const keepMost = time.Minute
+
+// keep holds the session and renews what expires.
+func (c *Client) keep(ctx context.Context, s *session) error {
+	k := keeper{c: c, s: s}
+	wake := make(chan struct{}, 1)
+	for {
+		next, err := k.tend()
+		if err != nil {
+			return err
+		}
+		stop := c.cfg.Clock.AfterFunc(next, func() {
+			select {
+			case wake <- struct{}{}:
+			default:
+			}
+		})
+		select {
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		case <-s.conn.Closed():
+			err = lost(s)
+		case r := <-s.replies:
+			err = k.reply(r)
+		case <-wake:
+		}
+		stop()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// tend asks for what is due and says when to look again.
+func (k *keeper) tend() (time.Duration, error) {
+	cfg := &k.c.cfg
+	if cfg.Auth == nil {
+		return keepMost, nil
+	}
+	now := cfg.Clock.Now()
+	switch {
+	case k.under != noRequest:
+		if !now.Before(k.deadline) {
+			return 0, fmt.Errorf("%w: tickets were not renewed", ErrNoAnswer)
+		}
+		return min(k.deadline.Sub(now), keepMost), nil
+	case now.Before(k.pause):
+		return min(k.pause.Sub(now), keepMost), nil
+	}
+	payload, err := cfg.Auth.RenewRequest()
+	if err != nil {
+		return 0, err // a new session logs in again
+	}
+	what := renewTickets
+	if payload == nil && cfg.Secrets != nil && cfg.Secrets.NeedRefresh(now) {
+		payload, what = cfg.Auth.RotatingRequest(), fetchSecrets
+	}
+	if payload == nil {
+		return k.idle(now), nil
+	}
+	if err := k.s.conn.Send(authMessage(payload)); err != nil {
+		return 0, err
+	}
+	k.under, k.deadline = what, now.Add(cfg.Timeout)
+	return min(cfg.Timeout, keepMost), nil
+}
+
+// idle is how long nothing is due.
+func (k *keeper) idle(now time.Time) time.Duration {
+	next := now.Add(keepMost)
+	for _, t := range []time.Time{k.c.cfg.Auth.RenewAt(), k.secrets} {
+		if !t.IsZero() && t.Before(next) {
+			next = t
+		}
+	}
+	return max(next.Sub(now), time.Millisecond)
+}
+
+// reply takes the answer to the request under way.
+func (k *keeper) reply(r authReply) error {
+	cfg := &k.c.cfg
+	what := k.under
+	k.under = noRequest
+	if what == noRequest {
+		return nil
+	}
+	if r.result != 0 || r.method != auth.Cephx {
+		return fmt.Errorf("renewal: %w", &auth.Refused{Errno: r.result})
+	}
+	if what == fetchSecrets {
+		secrets, err := cfg.Auth.HandleRotatingReply(r.payload)
+		if err != nil {
+			return err
+		}
+		k.secrets = secrets.CurrentExpires()
+		cfg.Secrets.Update(secrets)
+		if cfg.Secrets.NeedRefresh(cfg.Clock.Now()) {
+			k.pause = cfg.Clock.Now().Add(cfg.Retry)
+		}
+		return nil
+	}
+	err := cfg.Auth.HandleReply(r.payload)
+	if errors.Is(err, cephx.ErrOutOfOrder) {
+		return nil // a login in between has renewed everything
+	}
+	if err != nil {
+		return err
+	}
+	k.c.mu.Lock()
+	k.c.renewed++
+	k.c.mu.Unlock()
+	if due := cfg.Auth.NeedRenew(cfg.Clock.Now()); due != 0 {
+		k.pause = cfg.Clock.Now().Add(cfg.Retry)
+		cfg.Logger.Warn("the monitor did not renew all tickets", "missing", due)
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package msgrtest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// Break is an armed action.
+type Break struct {
+	point  Point
+	nth    int
+	action Action
+	hit    chan struct{} // closed when reached
+	free   chan struct{} // closed when released
+
+	optional atomic.Bool // Forget was called
+
+	mu   sync.Mutex
+	conn *control.Conn // held in the data phase; guarded by mu
+}
+
+// Hit is closed when the break is reached: with Stall and Silence behind the
+// step, with all others before it.
+func (b *Break) Hit() <-chan struct{} { return b.hit }
+
+// Wait waits for the break to be reached.
+func (b *Break) Wait(ctx context.Context) error {
+	select {
+	case <-b.hit:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("msgrtest: %v: not reached: %w", b, context.Cause(ctx))
+	}
+}
+
+// Release lets a connection go on that the break holds, or will hold. A
+// second call does nothing.
+func (b *Break) Release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-b.free:
+		return
+	default:
+	}
+	close(b.free)
+	if b.conn != nil {
+		b.conn.Resume()
+		b.conn = nil
+	}
+}
+
+// Forget is Release, and the break need not have been reached.
+func (b *Break) Forget() {
+	b.optional.Store(true)
+	b.Release()
+}
+
+func (b *Break) String() string {
+	return fmt.Sprintf("%v at %s #%d", b.action, PointName(b.point), b.nth)
+}
+
+func (b *Break) wasHit() bool {
+	select {
+	case <-b.hit:
+		return true
+	default:
+		return false
+	}
+}
+
+// before acts ahead of a step of a handshake. s is nil before there is a socket.
+func (b *Break) before(ctx context.Context, s *control.Socket) error {
+	switch b.action.kind {
+	case actFault:
+		return ErrInjected
+	case actReset:
+		if s != nil {
+			s.Reset()
+		}
+		return ErrInjected
+	case actHalfClose:
+		if s == nil {
+			return ErrInjected
+		}
+		s.HalfClose()
+	case actBlock:
+		return b.held(ctx)
+	case actDelay:
+		t := time.NewTimer(b.action.delay)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// behind acts after a step of a handshake.
+func (b *Break) behind(ctx context.Context, s *control.Socket) error {
+	if b.action.kind == actStall && s != nil {
+		s.Shutdown()
+	}
+	close(b.hit)
+	return b.held(ctx)
+}
+
+func (b *Break) held(ctx context.Context) error {
+	select {
+	case <-b.free:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// later says that the break acts behind the step, not before it.
+func (b *Break) later() bool { return b.action.kind == actStall || b.action.kind == actSilence }
+
+// frame acts in the data phase, on the core.
+func (b *Break) frame(c *control.Conn) error {
+	switch b.action.kind {
+	case actFault:
+		return ErrInjected
+	case actReset:
+		return dataplane.ErrReset
+	case actHalfClose:
+		return dataplane.ErrHalfClose
+	case actBlock:
+		return b.hold(c, dataplane.ErrHold)
+	case actStall, actSilence:
+		return b.hold(c, dataplane.ErrStall)
+	case actDelay:
+		time.AfterFunc(b.action.delay, c.Resume)
+		return dataplane.ErrHold
+	}
+	return nil
+}
+
+func (b *Break) hold(c *control.Conn, err error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-b.free:
+		return nil
+	default:
+	}
+	b.conn = c
+	return err
+}

@@ -1,0 +1,267 @@
+package msgrtest_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+func patience(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func node(t *testing.T, name string, policy control.Policy, backend uring.Backend) *msgrtest.Node {
+	n, err := wire.ParseEntityName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return msgrtest.Start(t, msgrtest.NodeConfig{Config: control.Config{
+		Name: n, Default: &policy, Plane: dataplane.Config{Driver: uring.Config{Backend: backend}},
+	}})
+}
+
+func everyBackend(t *testing.T, run func(t *testing.T, ctx context.Context, backend uring.Backend)) {
+	for _, b := range []uring.Backend{uring.Auto, uring.Epoll} {
+		t.Run(string(b), func(t *testing.T) {
+			msgrtest.CheckLeaks(t)
+			run(t, patience(t), b)
+		})
+	}
+}
+
+func TestPointNamesAreReversible(t *testing.T) {
+	all := []msgrtest.Point{
+		msgrtest.SocketConnecting(), msgrtest.SocketAccepted(), msgrtest.BannerWrite(), msgrtest.BannerRead(), msgrtest.BannerPayloadRead(),
+	}
+	for tag := frame.TagHello; tag.Known(); tag++ {
+		all = append(all, msgrtest.Write(tag), msgrtest.Read(tag))
+	}
+	seen := map[string]bool{}
+	for _, p := range all {
+		name := msgrtest.PointName(p)
+		if got, err := msgrtest.ParsePoint(name); err != nil || got != p || seen[name] {
+			t.Errorf("%q: %v %v", name, got, err)
+		}
+		seen[name] = true
+	}
+	if len(seen) != 5+2*22 {
+		t.Errorf("%d points", len(seen))
+	}
+	for _, bad := range []string{"", "HELLO", "_READ", "HELLO_WROTE", "hello_read", "tag 99_READ"} {
+		if p, err := msgrtest.ParsePoint(bad); err == nil {
+			t.Errorf("%q is %v", bad, p)
+		}
+	}
+}
+
+func TestAwaitComparesEveryNumber(t *testing.T) {
+	everyBackend(t, func(t *testing.T, ctx context.Context, backend uring.Backend) {
+		a := node(t, "osd.1", control.LosslessPeer(), backend)
+		b := node(t, "osd.2", control.LosslessPeer(), backend)
+		b.Dial(a)
+		b.Await(ctx, "established C(1,1,0,1)")
+		short, cancel := context.WithCancel(ctx)
+		cancel()
+		for _, good := range []string{"established|closed C(1,*,0-1,1+)", "established C(1,1,0,1) A(0,0,0,0) R(0,0)"} {
+			if err := b.Probe.Await(ctx, good); err != nil {
+				t.Error(err)
+			}
+		}
+		for _, bad := range []string{
+			"closed C(1,1,0,1)", "established C(2,1,0,1)", "established C(1,0,0,1)", "established C(1,1,1,1)", "established C(1,1,0,2+)",
+			"established C(1,1,0,1) A(1,0,0,0)", "established C(1,1,0,1) R(1,0)", "established",
+		} {
+			if err := b.Probe.Await(short, bad); err == nil {
+				t.Errorf("%q matches", bad)
+			}
+		}
+		for _, wrong := range []string{"", "closed X(1)", "closed C(1,2)", "closed C(a,0,0,0)", "closed C"} {
+			if err := b.Probe.Await(ctx, wrong); err == nil || !strings.Contains(err.Error(), "msgrtest") {
+				t.Errorf("%q: %v", wrong, err)
+			}
+		}
+		if err := b.Probe.Await(short, "established C(1,1,0,1)", "closed A(1,0,0,0)"); err == nil {
+			t.Error("two lines match one object")
+		}
+	})
+}
+
+func TestCheckTellsOfBreaksThatWereNotReached(t *testing.T) {
+	p := msgrtest.NewProbe()
+	b := p.Arm(msgrtest.Read(frame.TagWait), 3, msgrtest.Fault())
+	if err := p.Check(); err == nil || !strings.Contains(err.Error(), "fault at WAIT_READ #3") {
+		t.Errorf("got %v", err)
+	}
+	b.Forget()
+	if err := p.Check(); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := b.Wait(ctx); err == nil {
+		t.Error("a break that was not reached was waited for without an error")
+	}
+}
+
+// raw opens a plain TCP connection to a node, reads its banner, and sends as
+// much of one as brings it to BANNER_PAYLOAD_READ.
+func raw(t *testing.T, n *msgrtest.Node) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", n.Addr.AddrPort.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if err := c.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	banner := wire.Banner{}.AppendTo(nil)
+	if _, err := io.ReadFull(c, make([]byte, len(banner))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write(banner[:wire.BannerPrefixSize]); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestActionsAsThePeerSeesThem(t *testing.T) {
+	everyBackend(t, func(t *testing.T, ctx context.Context, backend uring.Backend) {
+		n := node(t, "osd.1", control.StatelessServer(), backend)
+		rest := wire.Banner{}.AppendTo(nil)[wire.BannerPrefixSize:]
+		wantEnd := func(c net.Conn, reset bool) {
+			t.Helper()
+			k, err := c.Read(make([]byte, 64))
+			if k != 0 || err == nil || strings.Contains(err.Error(), "reset") != reset {
+				t.Errorf("read %d bytes, %v; reset expected: %v", k, err, reset)
+			}
+		}
+		// write sends the rest of the banner, and the peer goes on.
+		write := func(c net.Conn, goesOn bool) {
+			t.Helper()
+			if _, err := c.Write(rest); err != nil {
+				t.Error(err)
+			}
+			if goesOn {
+				if k, err := c.Read(make([]byte, 64)); err != nil || k == 0 {
+					t.Errorf("no HELLO: %v", err)
+				}
+			}
+		}
+		at := msgrtest.BannerPayloadRead()
+		n.Probe.ArmNext(at, msgrtest.Fault())
+		wantEnd(raw(t, n), false)
+		n.Probe.ArmNext(at, msgrtest.Reset())
+		wantEnd(raw(t, n), true)
+		n.Probe.ArmNext(at, msgrtest.HalfClose())
+		hello := n.Probe.ArmNext(msgrtest.Write(frame.TagHello), msgrtest.Continue())
+		c := raw(t, n)
+		wantEnd(c, false)
+		write(c, false)
+		n.Hit(ctx, hello) // our bytes were read all the same
+		b := n.Probe.ArmNext(at, msgrtest.Stall())
+		c = raw(t, n)
+		write(c, false)
+		wantEnd(c, false)
+		n.Hit(ctx, b)
+		b.Release()
+		for _, act := range []msgrtest.Action{msgrtest.Block(), msgrtest.Silence(), msgrtest.Delay(time.Millisecond), msgrtest.Continue()} {
+			b := n.Probe.ArmNext(at, act)
+			c := raw(t, n)
+			b.Release()
+			write(c, true)
+			n.Hit(ctx, b)
+		}
+	})
+}
+
+func TestDataPhaseGoesOnBehindDelayBlockAndSilence(t *testing.T) {
+	everyBackend(t, func(t *testing.T, ctx context.Context, backend uring.Backend) {
+		a := node(t, "osd.1", control.LosslessPeer(), backend)
+		b := node(t, "osd.2", control.LosslessPeer(), backend)
+		conn := b.Dial(a)
+		tid := uint64(0)
+		var want []uint64
+		for _, end := range []*msgrtest.Node{a, b} {
+			at := msgrtest.Write(frame.TagMessage)
+			if end == a {
+				at = msgrtest.Read(frame.TagMessage)
+			}
+			for _, act := range []msgrtest.Action{msgrtest.Delay(time.Millisecond), msgrtest.Block(), msgrtest.Silence(), msgrtest.Continue()} {
+				br := end.Probe.ArmNext(at, act)
+				for range 3 {
+					tid++
+					want = append(want, tid)
+					m := control.NewMessage(1, nil, nil)
+					m.TID = tid
+					if err := conn.Send(m); err != nil {
+						t.Fatal(err)
+					}
+				}
+				end.Hit(ctx, br)
+				br.Release()
+				if err := a.Inbox.Await(ctx, want...); err != nil {
+					t.Fatalf("%v: %v", act, err)
+				}
+			}
+		}
+		b.Await(ctx, "established C(1,1,0,1)")
+	})
+}
+
+func TestPeerCanStopAnywhereInAHandshake(t *testing.T) {
+	everyBackend(t, func(t *testing.T, ctx context.Context, backend uring.Backend) {
+		n := node(t, "osd.1", control.StatelessServer(), backend)
+		cfg := msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.Client, ID: "x"}, Addr: wire.Addr{Type: wire.AddrMsgr2}}
+		points := msgrtest.HandshakePoints(msgrtest.Connector)
+		for _, at := range points[1 : len(points)-2] {
+			p := msgrtest.DialPeer(ctx, cfg, n.Addr)
+			p.HandshakeUntil(at)
+			if err := p.Err(); err != nil {
+				t.Errorf("%s: %v", msgrtest.PointName(at), err)
+			}
+			p.HalfClose()
+			p.ExpectEnd()
+			if err := p.Err(); err != nil {
+				t.Errorf("%s: %v", msgrtest.PointName(at), err)
+			}
+			p.Close()
+		}
+		p := msgrtest.DialPeer(ctx, cfg, n.Addr)
+		p.HandshakeUntil(msgrtest.Write(frame.TagClientIdent))
+		if p.Err() == nil {
+			t.Error("a point behind the handshake was reached in it")
+		}
+		p.Reset()
+		p.Send(frame.TagClientIdent, nil)
+		if f := p.Next(); f.Tag != 0 {
+			t.Errorf("a script that has ended reads %v", f.Tag)
+		}
+	})
+}
+
+func TestPeerNamesTheFrameThatItDidNotExpect(t *testing.T) {
+	everyBackend(t, func(t *testing.T, ctx context.Context, backend uring.Backend) {
+		n := node(t, "osd.1", control.LosslessPeer(), backend)
+		p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Addr: n.Addr.WithNonce(5)}, n.Addr)
+		defer p.Close()
+		p.Handshake()
+		p.SendPayload(frame.TagClientIdent, p.ClientIdent(1, 1))
+		p.ExpectReset()
+		if err := p.Err(); err == nil || !strings.Contains(err.Error(), "got SERVER_IDENT, want SESSION_RESET") {
+			t.Errorf("got %v", err)
+		}
+	})
+}

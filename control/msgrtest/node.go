@@ -1,0 +1,154 @@
+package msgrtest
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// Timers of a Node whose configuration does not set them.
+const (
+	NodeHandshakeTimeout = 2 * time.Second
+	NodeInitialBackoff   = 20 * time.Millisecond
+	NodeMaxBackoff       = 200 * time.Millisecond
+)
+
+// shutdownPatience bounds the shutdown of a Node at the end of its test.
+const shutdownPatience = 10 * time.Second
+
+// NodeConfig configures a Node.
+type NodeConfig struct {
+	// Config of the messenger. Without a Name it is osd.0; timers of 0 are
+	// those of a Node; one core unless Plane says otherwise. Its Interceptor is the
+	// node's probe.
+	control.Config
+	// Unbound leaves the node without an address to accept on.
+	Unbound bool
+	// Chain of dispatchers behind those of the node. They need not take
+	// messages.
+	Chain []*control.Dispatcher
+}
+
+// Node is a messenger under test: it counts by its Probe, and keeps what it
+// receives in its Inbox.
+type Node struct {
+	*control.Messenger
+	Probe *Probe
+	Inbox *Inbox
+	Addr  wire.Addr // where it accepts; zero if unbound
+	t     testing.TB
+}
+
+// Start makes a messenger, starts it and binds it to a port of 127.0.0.1. At
+// the end of the test it is shut down, and the test fails if that does not
+// end, if a break was never reached, if the counters moved behind the last
+// Await, if a connection was told things out of order, if a state transition
+// was illegal, or if a throttle holds anything.
+func Start(t testing.TB, cfg NodeConfig) *Node {
+	t.Helper()
+	n := &Node{Probe: NewProbe(), Inbox: NewInbox(), t: t}
+	n.Probe.CountUntil(t.Context())
+	if cfg.Name.Type == 0 {
+		cfg.Name = wire.EntityName{Type: wire.OSD, ID: "0"}
+	}
+	for _, d := range []struct {
+		at *time.Duration
+		v  time.Duration
+	}{{&cfg.HandshakeTimeout, NodeHandshakeTimeout}, {&cfg.InitialBackoff, NodeInitialBackoff}, {&cfg.MaxBackoff, NodeMaxBackoff}} {
+		if *d.at == 0 {
+			*d.at = d.v
+		}
+	}
+	if cfg.Plane.Cores == 0 {
+		cfg.Plane.Cores = 1
+	}
+	cfg.Interceptor = n.Probe
+	m, err := control.New(cfg.Config)
+	if err != nil {
+		t.Fatalf("msgrtest: %v", err)
+	}
+	n.Messenger = m
+	t.Cleanup(func() { n.finish(cfg.Policies, cfg.Default) })
+	chain := append([]*control.Dispatcher{n.Probe.Dispatcher(), n.Inbox.recorder()}, cfg.Chain...)
+	chain = append(chain, &control.Dispatcher{Fast: func(*control.Conn, *control.Message) bool { return true }})
+	if err := m.Start(chain...); err != nil {
+		t.Fatalf("msgrtest: %v", err)
+	}
+	if !cfg.Unbound {
+		addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+		if err != nil {
+			t.Fatalf("msgrtest: %v", err)
+		}
+		n.Addr = addrs.V2()
+	}
+	return n
+}
+
+// finish is the check at the end of the test.
+func (n *Node) finish(policies map[wire.EntityType]control.Policy, fallback *control.Policy) {
+	n.Probe.ReleaseAll()
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownPatience)
+	defer cancel()
+	if err := n.Shutdown(ctx); err != nil {
+		n.t.Errorf("msgrtest: %s: %v", n.Name(), err)
+		return
+	}
+	if err := n.Probe.Check(); err != nil {
+		n.t.Errorf("%s: %v", n.Name(), err)
+	}
+	if err := n.Inbox.Check(); err != nil {
+		n.t.Errorf("%s: %v", n.Name(), err)
+	}
+	st, _ := n.Stats() // its error says that the cores are down, as they should be
+	if st.Counters.IllegalTransitions != 0 {
+		n.t.Errorf("msgrtest: %s: %d illegal transitions", n.Name(), st.Counters.IllegalTransitions)
+	}
+	if st.InFlight != 0 {
+		n.t.Errorf("msgrtest: %s: the dispatch throttle holds %d bytes", n.Name(), st.InFlight)
+	}
+	if fallback != nil {
+		n.checkThrottles(*fallback)
+	}
+	for _, p := range policies {
+		n.checkThrottles(p)
+	}
+	if n.t.Failed() {
+		n.t.Logf("%s:%s\n%s", n.Name(), list(n.Probe.Objects()), n.Probe.Trace())
+	}
+}
+
+func (n *Node) checkThrottles(p control.Policy) {
+	if p.Bytes != nil && p.Bytes.Used() != 0 || p.Messages != nil && p.Messages.Used() != 0 {
+		n.t.Errorf("msgrtest: %s: the throttles of policy %s hold something", n.Name(), p.Name)
+	}
+}
+
+// Dial connects to another node.
+func (n *Node) Dial(to *Node, opts ...control.ConnectOption) *control.Conn {
+	n.t.Helper()
+	c, err := n.Connect(to.Addr, to.Name().Type, opts...)
+	if err != nil {
+		n.t.Fatalf("msgrtest: %v", err)
+	}
+	return c
+}
+
+// Await is Probe.Await, and its failure ends the test.
+func (n *Node) Await(ctx context.Context, lines ...string) {
+	n.t.Helper()
+	if err := n.Probe.Await(ctx, lines...); err != nil {
+		n.t.Fatalf("%s: %v", n.Name(), err)
+	}
+}
+
+// Hit waits for a break, and ends the test if it is not reached.
+func (n *Node) Hit(ctx context.Context, b *Break) {
+	n.t.Helper()
+	if err := b.Wait(ctx); err != nil {
+		n.t.Fatalf("%s: %v\n%s", n.Name(), err, n.Probe.Trace())
+	}
+}

@@ -1,0 +1,308 @@
+package msgrtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// PeerConfig says who a Peer is.
+type PeerConfig struct {
+	// Name is its identity.
+	Name wire.EntityName
+	// Number is its gid.
+	Number int64
+	// Addr is the address that it claims in ident and reconnect frames; it
+	// need not be a real one. A PeerListener's peers claim where it listens.
+	Addr wire.Addr
+	// Rev0 makes it speak msgr2.0.
+	Rev0 bool
+	// AuthClient and AuthServer; nil: method none.
+	AuthClient auth.Client
+	AuthServer auth.Server
+}
+
+// Peer is the other end of one TCP connection as a script: each call does one
+// step. The first error ends the script: all later steps do nothing, and Err
+// returns it. A Peer belongs to one goroutine at a time.
+type Peer struct {
+	// Info is what the handshake found out about the other side.
+	Info *handshake.Peer
+
+	cfg      PeerConfig
+	ctx      context.Context
+	conn     net.Conn
+	accepted bool
+	target   wire.Addr // of the other side; zero if accepted
+	rev      frame.Revision
+	enc      *frame.Encoder
+	dec      *frame.Decoder
+	ignored  []frame.Tag
+	err      error
+}
+
+// DialPeer connects to a messenger. ctx bounds the whole script.
+func DialPeer(ctx context.Context, cfg PeerConfig, to wire.Addr) *Peer {
+	p := &Peer{cfg: cfg, ctx: ctx, target: to}
+	var d net.Dialer
+	p.conn, p.err = d.DialContext(ctx, "tcp", to.AddrPort.String())
+	p.bound()
+	return p
+}
+
+// PeerListener accepts connections for scripts.
+type PeerListener struct {
+	// Addr is what to connect to.
+	Addr wire.Addr
+	cfg  PeerConfig
+	l    *net.TCPListener
+}
+
+// ListenPeer listens on a port of 127.0.0.1. The nonce of its address is that
+// of cfg.Addr.
+func ListenPeer(cfg PeerConfig) (*PeerListener, error) {
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return nil, fmt.Errorf("msgrtest: %w", err)
+	}
+	ap := l.Addr().(*net.TCPAddr).AddrPort()
+	cfg.Addr = wire.Addr{Type: wire.AddrMsgr2, Nonce: cfg.Addr.Nonce, AddrPort: netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())}
+	return &PeerListener{Addr: cfg.Addr, cfg: cfg, l: l}, nil
+}
+
+// Close stops listening. Peers that were accepted stay.
+func (l *PeerListener) Close() error { return l.l.Close() }
+
+// Accept waits for a connection. ctx bounds the whole script.
+func (l *PeerListener) Accept(ctx context.Context) *Peer {
+	p := &Peer{cfg: l.cfg, ctx: ctx, accepted: true}
+	deadline, _ := ctx.Deadline()
+	if p.err = l.l.SetDeadline(deadline); p.err == nil {
+		p.conn, p.err = l.l.Accept()
+	}
+	p.bound()
+	return p
+}
+
+// bound applies the context's deadline to the connection.
+func (p *Peer) bound() {
+	if p.err != nil {
+		p.err = fmt.Errorf("msgrtest: %w", p.err)
+		p.conn = nil
+		return
+	}
+	deadline, _ := p.ctx.Deadline()
+	p.fail(p.conn.SetDeadline(deadline))
+}
+
+// Err is the first error of the script.
+func (p *Peer) Err() error { return p.err }
+
+// fail notes the first error and reports whether the script has ended.
+func (p *Peer) fail(err error) bool {
+	if err != nil && p.err == nil {
+		p.err = fmt.Errorf("msgrtest: peer %v: %w", p.cfg.Name, err)
+	}
+	return p.err != nil
+}
+
+// errStopped ends a handshake on purpose.
+var errStopped = errors.New("stopped")
+
+// stopAt is a hook that stops before a point.
+type stopAt struct{ at Point }
+
+func (s stopAt) Before(_ context.Context, p handshake.Point) error {
+	if p == s.at {
+		return errStopped
+	}
+	return nil
+}
+
+func (stopAt) After(context.Context, handshake.Point) error { return nil }
+
+// Handshake runs from the banner to the signatures. The next frame is
+// CLIENT_IDENT or SESSION_RECONNECT.
+func (p *Peer) Handshake() { p.handshake(nil) }
+
+// HandshakeUntil runs the handshake up to a point, and stops there. What comes
+// then can only be silence, WriteRaw, or an end.
+func (p *Peer) HandshakeUntil(at Point) { p.handshake(stopAt{at}) }
+
+func (p *Peer) handshake(h handshake.Hook) {
+	if p.err != nil {
+		return
+	}
+	opt := handshake.Options{EntityType: p.cfg.Name.Type, Rev0Only: p.cfg.Rev0, Hook: h}
+	var s *handshake.Stream
+	var err error
+	if p.accepted {
+		server := p.cfg.AuthServer
+		if server == nil {
+			server = none.NewServer(none.ServerConfig{Monitor: p.cfg.Name.Type == wire.Mon})
+		}
+		remote := p.conn.RemoteAddr().(*net.TCPAddr).AddrPort()
+		s, p.Info, err = handshake.Accept(p.ctx, netLink{p.conn}, handshake.AcceptConfig{Options: opt, PeerAddr: remote, Auth: server})
+	} else {
+		client := p.cfg.AuthClient
+		if client == nil {
+			client = none.NewClient(p.cfg.Name)
+		}
+		s, p.Info, err = handshake.Connect(p.ctx, netLink{p.conn}, handshake.ConnectConfig{Options: opt, Target: p.target, Auth: client})
+	}
+	switch {
+	case h != nil && errors.Is(err, errStopped):
+	case err == nil && h != nil:
+		p.fail(errors.New("the handshake ended before the point was reached"))
+	case !p.fail(err):
+		p.enc, p.dec = s.Release()
+		p.rev = p.enc.Rev()
+	}
+}
+
+// netLink is a net.Conn as a handshake sees it.
+type netLink struct{ conn net.Conn }
+
+func (l netLink) ReadFull(_ context.Context, b []byte) error {
+	_, err := io.ReadFull(l.conn, b)
+	return err
+}
+
+func (l netLink) Write(_ context.Context, b []byte) error {
+	_, err := l.conn.Write(b)
+	return err
+}
+
+// Revision is the framing that was negotiated.
+func (p *Peer) Revision() frame.Revision { return p.rev }
+
+// Send sends one frame.
+func (p *Peer) Send(tag frame.Tag, segments ...[]byte) {
+	if p.err != nil {
+		return
+	}
+	b, err := p.enc.AppendFrame(nil, tag, segments...)
+	if p.fail(err) {
+		return
+	}
+	p.WriteRaw(b)
+}
+
+// WriteRaw sends bytes as they are.
+func (p *Peer) WriteRaw(b []byte) {
+	if p.err != nil {
+		return
+	}
+	_, err := p.conn.Write(b)
+	p.fail(err)
+}
+
+// Ignore has Next and Expect pass over frames with these tags.
+func (p *Peer) Ignore(tags ...frame.Tag) { p.ignored = append(p.ignored, tags...) }
+
+// Next reads the next frame. Its segments are the caller's.
+func (p *Peer) Next() frame.Frame {
+	for p.err == nil {
+		f, err := p.read()
+		if p.fail(err) {
+			break
+		}
+		if !slices.Contains(p.ignored, f.Tag) {
+			return f
+		}
+	}
+	return frame.Frame{}
+}
+
+func (p *Peer) read() (frame.Frame, error) {
+	head := make([]byte, p.dec.HeadSize())
+	if _, err := io.ReadFull(p.conn, head); err != nil {
+		return frame.Frame{}, err
+	}
+	h, err := p.dec.Open(head)
+	if err != nil {
+		return frame.Frame{}, err
+	}
+	rest := make([]byte, p.dec.RestSize(h))
+	if _, err := io.ReadFull(p.conn, rest); err != nil {
+		return frame.Frame{}, err
+	}
+	return p.dec.Finish(h, head, rest)
+}
+
+// Expect reads the next frame, which must have this tag, and returns its first
+// segment.
+func (p *Peer) Expect(tag frame.Tag) []byte {
+	f := p.Next()
+	if p.err == nil && f.Tag != tag {
+		p.fail(fmt.Errorf("got %v, want %v", f.Tag, tag))
+	}
+	if p.err != nil {
+		return nil
+	}
+	return f.Seg[0]
+}
+
+// ExpectEnd reads until the other side ends the connection, orderly or not. A
+// frame is an error, unless its tag is ignored.
+func (p *Peer) ExpectEnd() {
+	for p.err == nil {
+		var err error
+		var f frame.Frame
+		if p.dec == nil {
+			var n int
+			var b [256]byte
+			if n, err = p.conn.Read(b[:]); n > 0 {
+				err = nil // still in the middle of a handshake: its bytes do not matter
+			}
+		} else {
+			f, err = p.read()
+		}
+		switch {
+		case err == nil && (p.dec == nil || slices.Contains(p.ignored, f.Tag)):
+		case err == nil:
+			p.fail(fmt.Errorf("got %v, want the end of the connection", f.Tag))
+		case isTimeout(err):
+			p.fail(fmt.Errorf("the connection does not end: %w", err))
+		default:
+			return
+		}
+	}
+}
+
+func isTimeout(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
+}
+
+// Close ends the connection. A script may end in the middle of anything.
+func (p *Peer) Close() {
+	if p.conn != nil {
+		_ = p.conn.Close() // what it says is of no interest any more
+	}
+}
+
+// Reset ends the connection with a TCP reset.
+func (p *Peer) Reset() {
+	if c, ok := p.conn.(*net.TCPConn); ok {
+		_ = c.SetLinger(0) // without it Close is an orderly one
+	}
+	p.Close()
+}
+
+// HalfClose ends our direction of the stream.
+func (p *Peer) HalfClose() {
+	if c, ok := p.conn.(*net.TCPConn); ok && p.err == nil {
+		p.fail(c.CloseWrite())
+	}
+}

@@ -1,0 +1,122 @@
+package msgrtest
+
+import (
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// ClientIdent is what a well-behaved connector would say, with this cookie and
+// global_seq. Change what the script wants different.
+func (p *Peer) ClientIdent(cookie, globalSeq uint64) wire.ClientIdent {
+	return wire.ClientIdent{
+		Addrs: wire.AddrVec{p.cfg.Addr}, TargetAddr: p.target, GID: p.cfg.Number, GlobalSeq: globalSeq,
+		Supported: wire.FeaturesPacific, Required: wire.FeatureMsgAddr2, Cookie: cookie,
+	}
+}
+
+// ServerIdent is what a well-behaved acceptor would say; a cookie of 0 makes
+// the session lossy.
+func (p *Peer) ServerIdent(cookie, globalSeq uint64) wire.ServerIdent {
+	si := wire.ServerIdent{
+		Addrs: wire.AddrVec{p.cfg.Addr}, GID: p.cfg.Number, GlobalSeq: globalSeq,
+		Supported: wire.FeaturesPacific, Required: wire.FeatureMsgAddr2, Cookie: cookie,
+	}
+	if cookie == 0 {
+		si.Flags = wire.IdentLossy
+	}
+	return si
+}
+
+// SessionReconnect is what a connector with a session would say.
+func (p *Peer) SessionReconnect(clientCookie, serverCookie, globalSeq, connectSeq, msgSeq uint64) wire.SessionReconnect {
+	return wire.SessionReconnect{
+		Addrs: wire.AddrVec{p.cfg.Addr}, ClientCookie: clientCookie, ServerCookie: serverCookie,
+		GlobalSeq: globalSeq, ConnectSeq: connectSeq, MsgSeq: msgSeq,
+	}
+}
+
+// payload is what every payload type of package wire has.
+type payload interface{ AppendTo(dst []byte) []byte }
+
+// SendPayload sends a control frame.
+func (p *Peer) SendPayload(tag frame.Tag, body payload) { p.Send(tag, body.AppendTo(nil)) }
+
+// Establish does the handshake and opens a session as a connector, and returns
+// the answer to CLIENT_IDENT.
+func (p *Peer) Establish(cookie, globalSeq uint64) wire.ServerIdent {
+	p.Handshake()
+	p.SendPayload(frame.TagClientIdent, p.ClientIdent(cookie, globalSeq))
+	return p.ExpectServerIdent()
+}
+
+// ExpectServerIdent reads SERVER_IDENT.
+func (p *Peer) ExpectServerIdent() wire.ServerIdent {
+	return decode(p, frame.TagServerIdent, wire.DecodeServerIdent)
+}
+
+// ExpectClientIdent reads CLIENT_IDENT.
+func (p *Peer) ExpectClientIdent() wire.ClientIdent {
+	return decode(p, frame.TagClientIdent, wire.DecodeClientIdent)
+}
+
+// ExpectReconnect reads SESSION_RECONNECT.
+func (p *Peer) ExpectReconnect() wire.SessionReconnect {
+	return decode(p, frame.TagSessionReconnect, wire.DecodeSessionReconnect)
+}
+
+// ExpectReconnectOK reads SESSION_RECONNECT_OK and returns the last message
+// that the other side has received.
+func (p *Peer) ExpectReconnectOK() (msgSeq uint64) {
+	return decode(p, frame.TagSessionReconnectOK, wire.DecodeSessionReconnectOK).MsgSeq
+}
+
+// ExpectReset reads SESSION_RESET and returns whether it is a full one.
+func (p *Peer) ExpectReset() (full bool) {
+	return decode(p, frame.TagSessionReset, wire.DecodeSessionReset).Full
+}
+
+// ExpectRetry reads SESSION_RETRY.
+func (p *Peer) ExpectRetry() (connectSeq uint64) {
+	return decode(p, frame.TagSessionRetry, wire.DecodeSessionRetry).ConnectSeq
+}
+
+// ExpectRetryGlobal reads SESSION_RETRY_GLOBAL.
+func (p *Peer) ExpectRetryGlobal() (globalSeq uint64) {
+	return decode(p, frame.TagSessionRetryGlobal, wire.DecodeSessionRetryGlobal).GlobalSeq
+}
+
+func decode[T any](p *Peer, tag frame.Tag, f func([]byte) (T, error)) T {
+	var none T
+	b := p.Expect(tag)
+	if p.err != nil {
+		return none
+	}
+	v, err := f(b)
+	if p.fail(err) {
+		return none
+	}
+	return v
+}
+
+// SendMessage sends a message with this header and payload.
+func (p *Peer) SendMessage(hd frame.MessageHeader, front, middle, data []byte) {
+	var b [frame.MessageHeaderSize]byte
+	hd.Put(&b)
+	p.Send(frame.TagMessage, b[:], front, middle, data)
+}
+
+// ExpectMessage reads a message and returns its header and front.
+func (p *Peer) ExpectMessage() (frame.MessageHeader, []byte) {
+	f := p.Next()
+	if p.err == nil && f.Tag != frame.TagMessage {
+		p.fail(fmt.Errorf("got %v, want MESSAGE", f.Tag))
+	}
+	if p.err != nil {
+		return frame.MessageHeader{}, nil
+	}
+	hd, err := frame.ParseMessageHeader(f.Seg[0])
+	p.fail(err)
+	return hd, f.Seg[1]
+}

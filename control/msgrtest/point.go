@@ -1,0 +1,135 @@
+package msgrtest
+
+import (
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// Point is a place at which a connection can be disturbed: a step that is
+// about to happen (msgr2.md 10.12). Points of frames exist for every tag, in
+// the handshake and in the data phase.
+type Point = handshake.Point
+
+// SocketConnecting is the moment before a connector dials.
+func SocketConnecting() Point { return Point{Step: handshake.SocketConnecting} }
+
+// SocketAccepted is the moment after a socket was accepted.
+func SocketAccepted() Point { return Point{Step: handshake.SocketAccepted} }
+
+// BannerWrite is the own banner.
+func BannerWrite() Point { return Point{Step: handshake.BannerWrite} }
+
+// BannerRead is the fixed part of the peer's banner.
+func BannerRead() Point { return Point{Step: handshake.BannerRead} }
+
+// BannerPayloadRead is the rest of the peer's banner.
+func BannerPayloadRead() Point { return Point{Step: handshake.BannerPayloadRead} }
+
+// Write is a frame that is written.
+func Write(tag frame.Tag) Point { return Point{Step: handshake.FrameWrite, Tag: tag} }
+
+// Read is a frame that is read. It is reached when the frame's head has
+// arrived, as its tag is not known before.
+func Read(tag frame.Tag) Point { return Point{Step: handshake.FrameRead, Tag: tag} }
+
+var stepNames = map[handshake.Step]string{
+	handshake.SocketConnecting:  "SOCKET_CONNECTING",
+	handshake.SocketAccepted:    "SOCKET_ACCEPTED",
+	handshake.BannerWrite:       "BANNER_WRITE",
+	handshake.BannerRead:        "BANNER_READ",
+	handshake.BannerPayloadRead: "BANNER_PAYLOAD_READ",
+}
+
+// PointName is the name of a point, such as "SOCKET_CONNECTING" or
+// "CLIENT_IDENT_WRITE".
+func PointName(p Point) string {
+	switch p.Step {
+	case handshake.FrameWrite:
+		return p.Tag.String() + "_WRITE"
+	case handshake.FrameRead:
+		return p.Tag.String() + "_READ"
+	}
+	return stepNames[p.Step]
+}
+
+// ParsePoint is the inverse of PointName.
+func ParsePoint(name string) (Point, error) {
+	for step, n := range stepNames {
+		if n == name {
+			return Point{Step: step}, nil
+		}
+	}
+	for tag := frame.TagHello; tag.Known(); tag++ {
+		switch name {
+		case tag.String() + "_WRITE":
+			return Write(tag), nil
+		case tag.String() + "_READ":
+			return Read(tag), nil
+		}
+	}
+	return Point{}, fmt.Errorf("msgrtest: no break point %q", name)
+}
+
+// MustPoint is ParsePoint for names that are known to be right: it panics on
+// others.
+func MustPoint(name string) Point {
+	p, err := ParsePoint(name)
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// Role is a side of one TCP connection.
+type Role uint8
+
+// The roles.
+const (
+	Connector Role = iota
+	Acceptor
+)
+
+func (r Role) String() string {
+	if r == Acceptor {
+		return "acceptor"
+	}
+	return "connector"
+}
+
+// HandshakePoints are the points that a side passes in a handshake without a
+// session before it, in order, with authentication that takes one round.
+func HandshakePoints(r Role) []Point {
+	if r == Acceptor {
+		return []Point{
+			SocketAccepted(), BannerWrite(), BannerRead(), BannerPayloadRead(), Write(frame.TagHello), Read(frame.TagHello),
+			Read(frame.TagAuthRequest), Write(frame.TagAuthDone), Write(frame.TagAuthSignature), Read(frame.TagAuthSignature),
+			Read(frame.TagClientIdent), Write(frame.TagServerIdent),
+		}
+	}
+	return []Point{
+		SocketConnecting(), BannerWrite(), BannerRead(), BannerPayloadRead(), Write(frame.TagHello), Read(frame.TagHello),
+		Write(frame.TagAuthRequest), Read(frame.TagAuthDone), Write(frame.TagAuthSignature), Read(frame.TagAuthSignature),
+		Write(frame.TagClientIdent), Read(frame.TagServerIdent),
+	}
+}
+
+// ReconnectPoints are the points of a handshake that resumes a session and
+// that differ from those of HandshakePoints.
+func ReconnectPoints(r Role) []Point {
+	if r == Acceptor {
+		return []Point{Read(frame.TagSessionReconnect), Write(frame.TagSessionReconnectOK)}
+	}
+	return []Point{Write(frame.TagSessionReconnect), Read(frame.TagSessionReconnectOK)}
+}
+
+// DataPoints are the points of the data phase. A lossy connection never
+// reaches those of ACK.
+func DataPoints() []Point {
+	var out []Point
+	for _, tag := range []frame.Tag{frame.TagMessage, frame.TagAck, frame.TagKeepalive2, frame.TagKeepalive2Ack} {
+		out = append(out, Write(tag), Read(tag))
+	}
+	return out
+}

@@ -1,0 +1,367 @@
+package msgrtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// Probe disturbs and counts the connections of one messenger. It is the
+// messenger's Config.Interceptor, and its Dispatcher must stand in the
+// messenger's chain. All methods may be called by any goroutine.
+type Probe struct {
+	mu      sync.Mutex
+	seen    map[Point]int
+	breaks  []*Break
+	sockets map[uint64]*watched
+	objects []*object
+	conns   map[*control.Conn]*object
+	wants   []want // of the last Await
+	trace   []string
+	begun   time.Time
+	until   context.Context // nothing is counted behind its end
+}
+
+// watched is a socket during its handshake.
+type watched struct {
+	sock *control.Socket // nil until it is connected
+	obj  *object
+	late *Break // acts behind the step under way
+}
+
+// NewProbe makes a probe for one messenger.
+func NewProbe() *Probe {
+	return &Probe{
+		seen:    make(map[Point]int),
+		sockets: make(map[uint64]*watched),
+		conns:   make(map[*control.Conn]*object),
+		begun:   time.Now(),
+		until:   context.Background(),
+	}
+}
+
+// CountUntil ends the counting when ctx ends. With the context of a test, what
+// its clean-up does to connections is not counted any more.
+func (p *Probe) CountUntil(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.until = ctx
+}
+
+// Arm sets an action at the nth occurrence of a point, counted from 1 and from
+// the making of the probe.
+func (p *Probe) Arm(at Point, nth int, a Action) *Break {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b := &Break{point: at, nth: nth, action: a, hit: make(chan struct{}), free: make(chan struct{})}
+	p.breaks = append(p.breaks, b)
+	return b
+}
+
+// ArmNext is Arm for the next occurrence.
+func (p *Probe) ArmNext(at Point, a Action) *Break { return p.Arm(at, p.Seen(at)+1, a) }
+
+// Seen is how often a point was reached.
+func (p *Probe) Seen(at Point) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seen[at]
+}
+
+// ReleaseAll releases every break, so that nothing is held any more.
+func (p *Probe) ReleaseAll() {
+	p.mu.Lock()
+	breaks := append([]*Break(nil), p.breaks...)
+	p.mu.Unlock()
+	for _, b := range breaks {
+		b.Release()
+	}
+}
+
+// Check returns an error for each break that was not reached, and one if the
+// counters have moved since the last Await.
+func (p *Probe) Check() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var errs []error
+	for _, b := range p.breaks {
+		if !b.wasHit() && !b.optional.Load() {
+			errs = append(errs, fmt.Errorf("msgrtest: %v: never reached", b))
+		}
+	}
+	if p.wants != nil {
+		if len(p.objects) != len(p.wants) {
+			errs = append(errs, fmt.Errorf("msgrtest: objects made behind the expected end: %s", p.describe()))
+		} else {
+			for i, w := range p.wants {
+				if !w.counted(p.objects[i].Object) {
+					errs = append(errs, fmt.Errorf("msgrtest: #%d went on behind the expected end: %s", i, p.describe()))
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Objects are the connections so far, in order of creation.
+func (p *Probe) Objects() []Object {
+	p.mu.Lock()
+	objects := append([]*object(nil), p.objects...)
+	p.mu.Unlock()
+	out := make([]Object, len(objects))
+	for i, o := range objects {
+		p.mu.Lock()
+		copied := *o
+		p.mu.Unlock()
+		out[i] = copied.snapshot() // asks the messenger: not under our lock
+	}
+	return out
+}
+
+// Await waits until there is one object for each line and each is as its line
+// says: an end, then counters as connector C(sockets, idents, reconnects,
+// events), as acceptor A(...), and R(reset events, remote reset events).
+// What is missing must be 0; a number may be "*", "2+" or "1-2", and an end
+// "closed|standby". Check compares the counters once more.
+func (p *Probe) Await(ctx context.Context, lines ...string) error {
+	wants := make([]want, len(lines))
+	for i, l := range lines {
+		w, err := parseWant(l)
+		if err != nil {
+			return err
+		}
+		wants[i] = w
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		objects := p.Objects()
+		if matchAll(wants, objects) {
+			p.mu.Lock()
+			p.wants = wants
+			p.mu.Unlock()
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("msgrtest: %w\nwant %s\nhave %s\n%s", context.Cause(ctx), list(lines), list(objects), p.Trace())
+		}
+	}
+}
+
+func matchAll(wants []want, objects []Object) bool {
+	if len(wants) != len(objects) {
+		return false
+	}
+	for i, w := range wants {
+		if !w.matches(objects[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func list[T any](items []T) string {
+	var b strings.Builder
+	for i, x := range items {
+		fmt.Fprintf(&b, "\n\t#%d %v", i, x)
+	}
+	return b.String()
+}
+
+// Trace is every step of all handshakes, every frame and every event so far,
+// one per line, with the time since the probe was made.
+func (p *Probe) Trace() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.trace, "\n")
+}
+
+// traceMax bounds the trace, for tests that move many messages.
+const traceMax = 2000
+
+// log adds a line to the trace. The lock is held.
+func (p *Probe) log(format string, args ...any) {
+	if len(p.trace) < traceMax {
+		p.trace = append(p.trace, fmt.Sprintf("%7.1fms ", float64(time.Since(p.begun).Microseconds())/1000)+fmt.Sprintf(format, args...))
+	}
+}
+
+func (p *Probe) describe() string {
+	items := make([]Object, len(p.objects))
+	for i, o := range p.objects {
+		items[i] = o.Object
+	}
+	return list(items)
+}
+
+// reached counts a point and returns the break that is armed for it. The lock
+// is held.
+func (p *Probe) reached(at Point) *Break {
+	p.seen[at]++
+	for _, b := range p.breaks {
+		if b.point == at && b.nth == p.seen[at] {
+			p.log("  %v", b)
+			return b
+		}
+	}
+	return nil
+}
+
+// Step implements control.Interceptor.
+func (p *Probe) Step(ctx context.Context, conn *control.Conn, socket uint64, at handshake.Point, after bool) error {
+	p.mu.Lock()
+	w := p.sockets[socket]
+	if w == nil {
+		w = &watched{}
+		p.sockets[socket] = w
+	}
+	if after {
+		b := w.late
+		w.late = nil
+		p.mu.Unlock()
+		if b != nil {
+			return b.behind(ctx, w.sock)
+		}
+		return nil
+	}
+	p.count(w, conn, at)
+	p.log("socket %d %s", socket, PointName(at))
+	b := p.reached(at)
+	sock := w.sock
+	if b != nil && b.later() {
+		w.late = b
+		b = nil
+	}
+	p.mu.Unlock()
+	if b == nil {
+		return nil
+	}
+	close(b.hit)
+	return b.before(ctx, sock)
+}
+
+// count notes a step in the counters of its object. The lock is held.
+func (p *Probe) count(w *watched, conn *control.Conn, at Point) {
+	if w.obj == nil {
+		w.obj = &object{} // not counted, unless it says below what it is
+	}
+	if p.until.Err() != nil {
+		return
+	}
+	switch at {
+	case SocketConnecting():
+		o := p.conns[conn]
+		if o == nil {
+			o = p.object(conn)
+		}
+		w.obj = o
+		w.obj.Connect.Sockets++
+	case SocketAccepted():
+		w.obj = p.object(nil)
+		w.obj.Accept.Sockets++
+	case Write(frame.TagClientIdent):
+		w.obj.Connect.Idents++
+	case Write(frame.TagSessionReconnect):
+		w.obj.Connect.Reconnects++
+	case Read(frame.TagClientIdent):
+		w.obj.Accept.Idents++
+	case Read(frame.TagSessionReconnect):
+		w.obj.Accept.Reconnects++
+	}
+}
+
+// object makes the next object. The lock is held.
+func (p *Probe) object(conn *control.Conn) *object {
+	o := &object{Object: Object{Conn: conn}}
+	p.objects = append(p.objects, o)
+	if conn != nil {
+		p.conns[conn] = o
+	}
+	return o
+}
+
+// Frame implements control.Interceptor.
+func (p *Probe) Frame(conn *control.Conn, tag frame.Tag, write bool) error {
+	at := Read(tag)
+	if write {
+		at = Write(tag)
+	}
+	p.mu.Lock()
+	p.log("conn %d %s", conn.ID(), PointName(at))
+	b := p.reached(at)
+	p.mu.Unlock()
+	if b == nil {
+		return nil
+	}
+	defer close(b.hit)
+	return b.frame(conn)
+}
+
+// Opened implements control.SocketInterceptor.
+func (p *Probe) Opened(s *control.Socket) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.sockets[s.ID()]
+	if w == nil {
+		w = &watched{}
+		p.sockets[s.ID()] = w
+	}
+	w.sock = s
+}
+
+// Decided implements control.SocketInterceptor.
+func (p *Probe) Decided(s *control.Socket, conn *control.Conn, replaced bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.sockets[s.ID()]
+	if w == nil || w.obj == nil {
+		return
+	}
+	switch {
+	case conn == nil:
+		p.log("socket %d closed", s.ID())
+		w.obj.over = true
+	case replaced:
+		p.log("socket %d taken over by conn %d", s.ID(), conn.ID())
+		w.obj.End = Replaced
+	default:
+		p.log("socket %d made conn %d", s.ID(), conn.ID())
+		w.obj.Conn = conn
+		p.conns[conn] = w.obj
+	}
+}
+
+// Dispatcher counts the events of connections. It takes no messages.
+func (p *Probe) Dispatcher() *control.Dispatcher {
+	event := func(c *control.Conn, what string, count func(o *object)) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.log("conn %d event %s", c.ID(), what)
+		if o := p.conns[c]; o != nil && p.until.Err() == nil {
+			count(o)
+		}
+	}
+	return &control.Dispatcher{
+		Accept: func(c *control.Conn, _ int, _ bool) {
+			event(c, "accept", func(o *object) { o.Accept.Events++ })
+		},
+		Connect: func(c *control.Conn, _ int) {
+			event(c, "connect", func(o *object) { o.Connect.Events++ })
+		},
+		Reset: func(c *control.Conn, _ bool) {
+			event(c, "reset", func(o *object) { o.Resets++ })
+		},
+		RemoteReset: func(c *control.Conn) {
+			event(c, "remote reset", func(o *object) { o.RemoteResets++ })
+		},
+	}
+}

@@ -1,0 +1,78 @@
+package control
+
+import "sync"
+
+// dispatchQueue carries messages of one connection from its core to a
+// goroutine, in order. The goroutine exists while there are messages.
+type dispatchQueue struct {
+	mu      sync.Mutex
+	waiting []queuedMessage // guarded by mu
+	running bool            // guarded by mu
+	idle    chan struct{}   // closed when there is nothing left; guarded by mu
+}
+
+type queuedMessage struct {
+	d *Dispatcher
+	m *Message
+}
+
+func (q *dispatchQueue) push(m *Messenger, c *Conn, d *Dispatcher, msg *Message) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting = append(q.waiting, queuedMessage{d, msg})
+	if q.running {
+		return
+	}
+	if !m.queues.enter() {
+		for _, e := range q.waiting {
+			e.m.Release() // after the shutdown: nobody is called any more
+		}
+		q.waiting = nil
+		return
+	}
+	q.running = true
+	go q.run(m, c)
+}
+
+func (q *dispatchQueue) run(m *Messenger, c *Conn) {
+	defer m.queues.leave()
+	var batch []queuedMessage
+	for {
+		q.mu.Lock()
+		clear(batch)
+		batch, q.waiting = q.waiting, batch[:0]
+		if len(batch) == 0 {
+			q.running = false
+			q.waiting = nil
+			if q.idle != nil {
+				close(q.idle)
+				q.idle = nil
+			}
+			q.mu.Unlock()
+			return
+		}
+		q.mu.Unlock()
+		for _, e := range batch {
+			if !c.over.Load() {
+				e.d.Queued(c, e.m)
+			}
+			e.m.Release()
+		}
+	}
+}
+
+// drained returns a channel that closes when everything that was pushed has
+// been dispatched.
+func (q *dispatchQueue) drained() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.idle == nil {
+		q.idle = make(chan struct{})
+	}
+	idle := q.idle
+	if !q.running {
+		close(q.idle)
+		q.idle = nil
+	}
+	return idle
+}

@@ -1,0 +1,118 @@
+package rados
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/mon"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// Config of Dial.
+type Config struct {
+	// Name is who we are, such as client.admin.
+	Name wire.EntityName
+	// Key is the entity's secret key; the zero Key stands for method none.
+	Key cephx.Key
+	// Mons are addresses of monitors.
+	Mons []wire.Addr
+	// Modes that connections may have, most preferred first; empty: the
+	// defaults of the protocol. With only auth.Secure nothing weaker is used.
+	Modes []auth.Mode
+	// Rev0 talks msgr2.0.
+	Rev0 bool
+	// Compression of what goes to OSDs, with those that have it.
+	Compression control.Compression
+	// Plane configures the cores; zero: one core.
+	Plane dataplane.Config
+	// Logger gets what is worth knowing; nil is silent.
+	Logger *slog.Logger
+}
+
+// Cluster is a Client with a messenger of its own.
+type Cluster struct {
+	*Client
+	m    *control.Messenger
+	keys *cephx.Client
+}
+
+// keepalive is how often connections are checked, and after how long they are
+// given up.
+const (
+	keepaliveEvery   = 10 * time.Second
+	keepaliveTimeout = 30 * time.Second
+)
+
+// Dial connects to a cluster.
+func Dial(ctx context.Context, cfg Config) (*Cluster, error) {
+	if cfg.Plane.Cores == 0 {
+		cfg.Plane.Cores = 1
+	}
+	config := control.Config{
+		Name: cfg.Name, Plane: cfg.Plane, Modes: cfg.Modes, Rev0: cfg.Rev0, Logger: cfg.Logger,
+		Compression: cfg.Compression, KeepaliveEvery: keepaliveEvery, KeepaliveTimeout: keepaliveTimeout,
+	}
+	c := &Cluster{}
+	if !cfg.Key.IsZero() {
+		var offer func(wire.EntityType) []auth.Mode
+		if len(cfg.Modes) > 0 {
+			offer = func(wire.EntityType) []auth.Mode { return cfg.Modes }
+		}
+		keys, err := cephx.NewClient(cephx.ClientConfig{Name: cfg.Name, Key: cfg.Key, Modes: offer})
+		if err != nil {
+			return nil, err
+		}
+		c.keys, config.AuthClient = keys, keys
+	}
+	monitors, err := mon.NewClient(mon.Config{Mons: cfg.Mons, Auth: c.keys, Logger: cfg.Logger})
+	if err != nil {
+		return nil, err
+	}
+	c.Client = New(monitors)
+	if c.m, err = control.New(config); err != nil {
+		return nil, err
+	}
+	err = c.m.Start(monitors.Dispatcher(), c.Dispatcher())
+	if err == nil {
+		err = monitors.Open(ctx, c.m)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("rados: connect as %v: %w", cfg.Name, err), c.Close())
+	}
+	c.Open(c.m)
+	return c, nil
+}
+
+// Messenger is the messenger that carries everything.
+func (c *Cluster) Messenger() *control.Messenger { return c.m }
+
+// Tickets lists the cephx tickets, which are renewed in time; nil with method
+// none.
+func (c *Cluster) Tickets() []cephx.TicketInfo {
+	if c.keys == nil {
+		return nil
+	}
+	return c.keys.Tickets()
+}
+
+// closeTimeout bounds Close.
+const closeTimeout = 10 * time.Second
+
+// Close ends all of it, and wipes the keys.
+func (c *Cluster) Close() error {
+	c.mon.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	err := c.m.Shutdown(ctx)
+	if c.keys != nil && err == nil {
+		c.keys.Wipe()
+	}
+	return err
+}

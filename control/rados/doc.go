@@ -1,0 +1,11 @@
+// Package rados is a small client of a cluster's object store: it writes, reads,
+// stats and removes whole objects, over a messenger that its user made.
+//
+// It shows what a program on top of package control looks like, and is enough for
+// tests and simple tools. It is no librados: an operation is one object as a
+// whole, the monitor is asked for the placement of each, and there are no
+// snapshots, locators or namespaces.
+//
+// [Dial] makes all the parts from a configuration. A program that has a
+// messenger of its own uses [New] instead.
+package rados

@@ -1,0 +1,458 @@
+package control_test
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// The acceptor's answers, frame by frame, to a peer that plays every row of
+// the tables in decide.go (SE-01 to SE-16, SE-24).
+
+const (
+	clientCookie = 0xc11e
+	otherCookie  = 0x0dd
+)
+
+// peerAddr is an address that nobody listens on: the peer does not want to be
+// dialled.
+func peerAddr(nonce uint32) wire.Addr {
+	return wire.Addr{Type: wire.AddrMsgr2, Nonce: nonce, AddrPort: netip.MustParseAddrPort("127.0.0.1:1")}
+}
+
+// scripts makes peers that call themselves osd.2 at one address.
+type scripts struct {
+	t    *testing.T
+	ctx  context.Context
+	v    variant
+	node *msgrtest.Node
+	addr wire.Addr
+	name string
+}
+
+// playTo makes a node under test and peers for it. With peerWins the node has
+// the higher address.
+func playTo(t *testing.T, ctx context.Context, v variant, policy string, peerWins bool) *scripts {
+	nonce := uint32(1)
+	if peerWins {
+		nonce = 3
+	}
+	return &scripts{t: t, ctx: ctx, v: v, node: nodeOf(t, v, "osd.1", policy, nonce), addr: peerAddr(2), name: "2"}
+}
+
+// dial begins a script; it ends with the test at the latest.
+func (s *scripts) dial() *msgrtest.Peer {
+	s.t.Helper()
+	p := msgrtest.DialPeer(s.ctx, msgrtest.PeerConfig{
+		Name: wire.EntityName{Type: wire.OSD, ID: s.name}, Number: 2, Addr: s.addr, Rev0: s.v.rev0,
+	}, s.node.Addr)
+	s.t.Cleanup(p.Close)
+	s.must(p)
+	return p
+}
+
+func (s *scripts) must(p *msgrtest.Peer) {
+	s.t.Helper()
+	if err := p.Err(); err != nil {
+		s.t.Fatalf("%v\n%s", err, s.node.Probe.Trace())
+	}
+}
+
+// establish opens a session.
+func (s *scripts) establish(cookie, globalSeq uint64) (*msgrtest.Peer, wire.ServerIdent) {
+	s.t.Helper()
+	p := s.dial()
+	si := p.Establish(cookie, globalSeq)
+	s.must(p)
+	eventually(s.t, s.ctx, "the session", func() bool {
+		c := s.node.Lookup(s.addr)
+		return c == nil || c.State() == control.StateReady
+	})
+	return p, si
+}
+
+// talks checks that the session moves messages both ways; seq is the number of
+// the peer's message.
+func (s *scripts) talks(p *msgrtest.Peer, seq uint64) {
+	s.t.Helper()
+	p.Ignore(frame.TagAck)
+	p.SendMessage(frame.MessageHeader{Seq: seq, TID: 500 + seq}, nil, nil, nil)
+	awaitTID(s.t, s.ctx, s.node, 500+seq)
+	send(s.t, s.node.Lookup(s.addr), 600+seq)
+	hd, _ := p.ExpectMessage()
+	s.must(p)
+	if hd.TID != 600+seq {
+		s.t.Fatalf("got message %d, want %d", hd.TID, 600+seq)
+	}
+}
+
+// reconnect sends SESSION_RECONNECT on a new socket.
+func (s *scripts) reconnect(cookie, server, globalSeq, connectSeq, msgSeq uint64) *msgrtest.Peer {
+	s.t.Helper()
+	p := s.dial()
+	p.Handshake()
+	p.SendPayload(frame.TagSessionReconnect, p.SessionReconnect(cookie, server, globalSeq, connectSeq, msgSeq))
+	s.must(p)
+	return p
+}
+
+// SE-01.
+func TestIdentOfAnUnknownPeerOpensASession(t *testing.T) {
+	for _, policy := range []string{"LP", "LPR", "SFS", "SLS", "SLR"} {
+		t.Run(policy, func(t *testing.T) {
+			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+				s := playTo(t, ctx, v, policy, false)
+				p := s.dial()
+				si := p.Establish(clientCookie, 5)
+				s.must(p)
+				lossy := policy == "SLS" || policy == "SLR"
+				if (si.Cookie == 0) != lossy || (si.Flags == wire.IdentLossy) != lossy || si.GID != 1 || !si.Addrs.Contains(s.node.Addr) {
+					t.Errorf("SERVER_IDENT %+v", si)
+				}
+				want := frame.Rev1
+				if v.rev0 {
+					want = frame.Rev0
+				}
+				if p.Revision() != want {
+					t.Errorf("speaks %v, want %v", p.Revision(), want)
+				}
+				s.node.Await(ctx, "established A(1,1,0,1)")
+			})
+		})
+	}
+}
+
+// SE-02.
+func TestIdentReplacesALossyConnection(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := playTo(t, ctx, v, "SLR", false)
+		old, _ := s.establish(0, 5)
+		fresh, _ := s.establish(0, 6)
+		old.ExpectEnd()
+		s.must(old)
+		s.node.Await(ctx, "closed A(1,1,0,1) R(1,0)", "established A(1,1,0,1)")
+		s.talks(fresh, 1)
+	})
+}
+
+// SE-03.
+func TestStaleIdentIsClosedWithoutAWord(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := playTo(t, ctx, v, "LP", true)
+		p, _ := s.establish(clientCookie, 5)
+		stale := s.dial()
+		stale.Handshake()
+		stale.SendPayload(frame.TagClientIdent, stale.ClientIdent(clientCookie, 4))
+		stale.ExpectEnd()
+		s.must(stale)
+		s.talks(p, 1)
+		s.node.Await(ctx, "established A(1,1,0,1)", "closed A(1,1,0,0)")
+	})
+}
+
+// SE-04 and SE-10: the session is being replaced, held at its own answer.
+func TestReplacementUnderWayAnswersWithWaitOrRetry(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := playTo(t, ctx, v, "LP", true)
+		first, si := s.establish(clientCookie, 5)
+		b := s.node.Probe.Arm(msgrtest.Write(frame.TagServerIdent), 2, msgrtest.Block())
+		taking := s.dial()
+		taking.Handshake()
+		taking.SendPayload(frame.TagClientIdent, taking.ClientIdent(clientCookie, 6))
+		s.node.Hit(ctx, b)
+		first.ExpectEnd()
+		s.must(first)
+
+		ident := s.dial()
+		ident.Handshake()
+		ident.SendPayload(frame.TagClientIdent, ident.ClientIdent(clientCookie, 7))
+		ident.Expect(frame.TagWait)
+		s.must(ident)
+		ident.Close()
+
+		again := s.reconnect(clientCookie, si.Cookie, 8, 1, 0)
+		if gs := again.ExpectRetryGlobal(); gs != 5 && gs != 6 {
+			t.Errorf("SESSION_RETRY_GLOBAL(%d), want the number on record", gs)
+		}
+		s.must(again)
+		b.Release()
+		taking.ExpectServerIdent()
+		s.must(taking)
+		again.Close()
+		s.talks(taking, 1)
+	})
+}
+
+// SE-05 and SE-06: an ident for a session that exists, with the same cookie or
+// with another one.
+func TestIdentTakesOverAnEstablishedSession(t *testing.T) {
+	for _, c := range []struct {
+		name, policy string
+		cookie       uint64
+		kept         bool
+	}{
+		{"restarted peer", "LP", otherCookie, true},
+		{"restarted peer, reset check", "LPR", otherCookie, false},
+		{"restarted client", "SFS", otherCookie, false},
+		{"same cookie", "LP", clientCookie, true},
+		{"same cookie, reset check", "LPR", clientCookie, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+				s := playTo(t, ctx, v, c.policy, false)
+				old, before := s.establish(clientCookie, 5)
+				conn := s.node.Lookup(s.addr)
+				send(t, conn, 1) // never acknowledged
+				if hd, _ := old.ExpectMessage(); hd.TID != 1 || hd.Seq != 1 {
+					t.Fatalf("got message %d seq %d: %v", hd.TID, hd.Seq, old.Err())
+				}
+				fresh := s.dial()
+				after := fresh.Establish(c.cookie, 6)
+				s.must(fresh)
+				if after.Cookie == 0 || after.Cookie == before.Cookie || after.GlobalSeq <= before.GlobalSeq {
+					t.Errorf("SERVER_IDENT %+v after %+v, want a new cookie and a higher global_seq", after, before)
+				}
+				old.ExpectEnd()
+				s.must(old)
+				end := "established A(1,1,0,2)"
+				if !c.kept {
+					end += " R(0,1)"
+				}
+				s.node.Await(ctx, end, "replaced A(1,1,0,0)")
+				if s.node.Lookup(s.addr) != conn {
+					t.Error("the session went to another connection")
+				}
+				send(t, conn, 2)
+				fresh.Ignore(frame.TagAck)
+				want := []uint64{1, 2}
+				if !c.kept {
+					want = want[1:]
+				}
+				for i, tid := range want {
+					if hd, _ := fresh.ExpectMessage(); hd.TID != tid || hd.Seq != uint64(i+1) {
+						t.Errorf("message %d seq %d, want %d seq %d", hd.TID, hd.Seq, tid, i+1)
+					}
+				}
+				s.must(fresh)
+			})
+		})
+	}
+}
+
+// SE-07: a session in standby is taken over as well, and what it has to say
+// goes out.
+func TestIdentWakesASessionInStandby(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := playTo(t, ctx, v, "SFS", false)
+		old, _ := s.establish(clientCookie, 5)
+		old.Close()
+		s.node.Await(ctx, "standby A(1,1,0,1)")
+		conn := s.node.Lookup(s.addr)
+		send(t, conn, 1)
+		fresh, _ := s.establish(clientCookie, 6)
+		if hd, _ := fresh.ExpectMessage(); hd.TID != 1 || hd.Seq != 1 {
+			t.Errorf("message %d seq %d, want the one that waited: %v", hd.TID, hd.Seq, fresh.Err())
+		}
+		s.node.Await(ctx, "established A(1,1,0,2)", "replaced A(1,1,0,0)")
+	})
+}
+
+// SE-08: both dial, and the node's own attempt is under way.
+func TestIdentDuringOurOwnAttemptIsDecidedByTheAddress(t *testing.T) {
+	for _, peerWins := range []bool{true, false} {
+		t.Run(title("peerWins", peerWins), func(t *testing.T) {
+			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+				s := playTo(t, ctx, v, "LP", peerWins)
+				b := s.node.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block())
+				if _, err := s.node.Connect(s.addr, wire.OSD); err != nil {
+					t.Fatal(err)
+				}
+				s.node.Hit(ctx, b)
+				p := s.dial()
+				p.Handshake()
+				p.SendPayload(frame.TagClientIdent, p.ClientIdent(clientCookie, 1))
+				if peerWins {
+					p.ExpectServerIdent()
+					s.must(p)
+					s.node.Await(ctx, "established C(1,0,0,0) A(0,0,0,1)", "replaced A(1,1,0,0)")
+					s.talks(p, 1)
+					return
+				}
+				p.Expect(frame.TagWait)
+				s.must(p)
+				p.Close()
+				s.node.Await(ctx, "connecting C(1,0,0,0)", "closed A(1,1,0,0)")
+			})
+		})
+	}
+}
+
+// SE-09.
+func TestReconnectWithoutASessionIsResetInFull(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := playTo(t, ctx, v, "LP", false)
+		p := s.reconnect(clientCookie, 77, 5, 1, 0)
+		if !p.ExpectReset() {
+			t.Error("the reset is a partial one")
+		}
+		p.SendPayload(frame.TagClientIdent, p.ClientIdent(clientCookie, 6))
+		p.ExpectServerIdent()
+		s.must(p)
+		s.node.Await(ctx, "established A(1,1,1,1)")
+		s.talks(p, 1)
+	})
+}
+
+// SE-11: a session that is not the one on record.
+func TestReconnectWithAnotherCookieIsResetByThePolicy(t *testing.T) {
+	for _, c := range []struct {
+		policy string
+		full   bool
+	}{{"LP", false}, {"LPR", true}, {"SFS", true}} {
+		t.Run(c.policy, func(t *testing.T) {
+			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+				s := playTo(t, ctx, v, c.policy, false)
+				s.establish(clientCookie, 5)
+				p := s.reconnect(otherCookie, 77, 6, 1, 0)
+				if full := p.ExpectReset(); full != c.full {
+					t.Errorf("SESSION_RESET(%v), want %v", full, c.full)
+				}
+				s.must(p)
+			})
+		})
+	}
+}
+
+// SE-12: the session is known by its client cookie only, as our CLIENT_IDENT
+// was never answered.
+func TestReconnectOfASessionThatWeHaveNotConfirmedIsResetInPart(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := playTo(t, ctx, v, "LP", false)
+		l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Number: 2, Addr: s.addr, Rev0: v.rev0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		s.addr = l.Addr
+		if _, err := s.node.Connect(l.Addr, wire.OSD); err != nil {
+			t.Fatal(err)
+		}
+		silent := l.Accept(ctx)
+		defer silent.Close()
+		silent.Handshake()
+		ci := silent.ExpectClientIdent()
+		s.must(silent)
+		p := s.reconnect(ci.Cookie, 77, 5, 1, 0)
+		if p.ExpectReset() {
+			t.Error("the reset is a full one")
+		}
+		p.SendPayload(frame.TagClientIdent, p.ClientIdent(ci.Cookie, 6))
+		p.ExpectServerIdent()
+		s.must(p)
+		silent.ExpectEnd()
+		s.must(silent)
+		s.node.Await(ctx, "established C(1,1,0,0) A(0,0,0,1)", "replaced A(1,1,1,0)")
+		s.talks(p, 1)
+	})
+}
+
+// SE-13 to SE-16: one peer goes through all of it on the same socket, with the
+// right numbers at last.
+func TestReconnectNeedsTheRightNumbers(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := playTo(t, ctx, v, "LP", true)
+		old, si := s.establish(clientCookie, 10)
+		s.talks(old, 1)
+		s.talks(old, 2)
+
+		// Higher connect_seq: taken over, both sides learn what arrived.
+		p := s.reconnect(clientCookie, si.Cookie, 11, 4, 2)
+		if seq := p.ExpectReconnectOK(); seq != 2 {
+			t.Errorf("SESSION_RECONNECT_OK(%d), want 2", seq)
+		}
+		s.must(p)
+		old.ExpectEnd()
+		s.must(old)
+		s.talks(p, 3)
+
+		again := s.reconnect(clientCookie, si.Cookie, 9, 5, 3)
+		if gs := again.ExpectRetryGlobal(); gs != 11 {
+			t.Errorf("SESSION_RETRY_GLOBAL(%d), want 11", gs)
+		}
+		again.SendPayload(frame.TagSessionReconnect, again.SessionReconnect(clientCookie, si.Cookie, 12, 3, 3))
+		if cs := again.ExpectRetry(); cs != 4 {
+			t.Errorf("SESSION_RETRY(%d), want 4", cs)
+		}
+		// Equal connect_seq: the peer wins by its address. The server cookie is
+		// not compared.
+		again.SendPayload(frame.TagSessionReconnect, again.SessionReconnect(clientCookie, 1, 12, 4, 3))
+		if seq := again.ExpectReconnectOK(); seq != 3 {
+			t.Errorf("SESSION_RECONNECT_OK(%d), want 3", seq)
+		}
+		s.must(again)
+		p.ExpectEnd()
+		s.must(p)
+		s.talks(again, 4)
+		s.node.Await(ctx, "established A(1,1,0,3)", "replaced A(1,0,1,0)", "replaced A(1,0,3,0)")
+	})
+}
+
+// The other half of SE-15: with equal connect_seq the higher address waits,
+// even against a session without a socket.
+func TestReconnectOfTheLoserWaits(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := playTo(t, ctx, v, "LP", false)
+		old, si := s.establish(clientCookie, 10)
+		old.Close()
+		s.node.Await(ctx, "standby A(1,1,0,1)")
+		p := s.reconnect(clientCookie, si.Cookie, 11, 0, 0)
+		p.Expect(frame.TagWait)
+		s.must(p)
+		p.Close()
+		s.node.Await(ctx, "standby A(1,1,0,1)", "closed A(1,0,1,0)")
+	})
+}
+
+// After a retry only another SESSION_RECONNECT is taken, after a reset only a
+// CLIENT_IDENT, as the sharded implementation has it.
+func TestAnswerMustBeFollowedByTheFrameThatItAsksFor(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := playTo(t, ctx, v, "LP", true)
+		p, si := s.establish(clientCookie, 10)
+		retried := s.reconnect(clientCookie, si.Cookie, 9, 1, 0)
+		retried.ExpectRetryGlobal()
+		retried.SendPayload(frame.TagClientIdent, retried.ClientIdent(clientCookie, 11))
+		retried.ExpectEnd()
+		s.must(retried)
+		reset := s.reconnect(otherCookie, si.Cookie, 11, 1, 0)
+		reset.ExpectReset()
+		reset.SendPayload(frame.TagSessionReconnect, reset.SessionReconnect(clientCookie, si.Cookie, 11, 1, 0))
+		reset.ExpectEnd()
+		s.must(reset)
+		s.talks(p, 1)
+	})
+}
+
+// SE-24: same address, another entity.
+func TestSessionIsNotHandedToAnotherEntity(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := playTo(t, ctx, v, "LP", true)
+		p, si := s.establish(clientCookie, 5)
+		s.name = "9"
+		thief := s.dial()
+		thief.Handshake()
+		thief.SendPayload(frame.TagClientIdent, thief.ClientIdent(clientCookie, 6))
+		thief.ExpectEnd()
+		s.must(thief)
+		thief = s.reconnect(clientCookie, si.Cookie, 7, 1, 0)
+		thief.ExpectEnd()
+		s.must(thief)
+		s.talks(p, 1)
+		s.node.Await(ctx, "established A(1,1,0,1)", "closed A(1,1,0,0)", "closed A(1,0,1,0)")
+	})
+}

@@ -1,0 +1,296 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// SH-01.
+func TestMarkDownIsImmediateAndDropsTheQueue(t *testing.T) {
+	for _, p := range pairings {
+		t.Run(p.connector+"-"+p.acceptor, func(t *testing.T) {
+			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+				acceptor := nodeOf(t, v, "osd.1", p.acceptor, 1)
+				connector := nodeOf(t, v, connectorName(p.connector), p.connector, 2)
+				conn := connector.Dial(acceptor)
+				send(t, conn, 1)
+				receives(t, ctx, acceptor, 1)
+				settled(t, ctx, conn)
+				hold := connector.Probe.ArmNext(msgrtest.Write(frame.TagMessage), msgrtest.Block())
+				var freed atomic.Int64
+				for tid := range uint64(10) {
+					m := control.NewMessage(1, nil, nil)
+					m.TID, m.Free = 100+tid, func(*control.Message) { freed.Add(1) }
+					if err := conn.Send(m); err != nil {
+						t.Fatal(err)
+					}
+				}
+				connector.Hit(ctx, hold)
+				conn.MarkDown()
+				if err := conn.Send(control.NewMessage(1, nil, nil)); !errors.Is(err, net.ErrClosed) {
+					t.Errorf("send afterwards: %v", err)
+				}
+				<-conn.Closed()
+				if n := freed.Load(); n != 10 {
+					t.Errorf("%d of 10 queued messages released", n)
+				}
+				connector.Await(ctx, "closed C(1,1,0,1)")
+				if p.lossy() {
+					acceptor.Await(ctx, "closed A(1,1,0,1) R(1,0)")
+				} else {
+					acceptor.Await(ctx, "standby A(1,1,0,1)")
+				}
+				receives(t, ctx, acceptor, 1)
+			})
+		})
+	}
+}
+
+// SH-02, connector: from every point, and from the states without a socket.
+func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
+	everyPoint(t, connectPoints+" CLIENT_IDENT_WRITE SERVER_IDENT_READ", func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
+		acceptor := nodeOf(t, v, "osd.1", "SFS", 1)
+		connector := nodeOf(t, v, "client.2", "LLC", 2)
+		b := connector.Probe.Arm(at, 1, msgrtest.Block())
+		conn := connector.Dial(acceptor)
+		send(t, conn, 1)
+		connector.Hit(ctx, b)
+		conn.MarkDown()
+		<-conn.Closed()
+		b.Release()
+		if err := conn.WaitReady(ctx); !errors.Is(err, control.ErrMarkedDown) {
+			t.Errorf("WaitReady says %v", err)
+		}
+		idents := "0"
+		if at.Tag == frame.TagClientIdent || at.Tag == frame.TagServerIdent {
+			idents = "1"
+		}
+		connector.Await(ctx, "closed C(1,"+idents+",0,0)")
+		// Nothing of it stands in the way of a new session.
+		send(t, connector.Dial(acceptor), 2)
+		receives(t, ctx, acceptor, 2)
+		connector.Await(ctx, "closed C(1,"+idents+",0,0)", "established C(1,1,0,1)")
+	})
+}
+
+// SH-02, the other side: in ESTABLISHING and in REPLACING.
+func TestMarkDownDuringAnAcceptanceIsFinal(t *testing.T) {
+	for _, at := range points("SERVER_IDENT_WRITE SESSION_RECONNECT_OK_WRITE") {
+		t.Run(msgrtest.PointName(at), func(t *testing.T) {
+			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+				acceptor := nodeOf(t, v, "osd.1", "SFS", 1)
+				connector := nodeOf(t, v, "client.2", "LLC", 2)
+				if at.Tag == frame.TagSessionReconnectOK {
+					connector.Probe.Arm(msgrtest.Write(frame.TagMessage), 1, msgrtest.Fault())
+				}
+				b := acceptor.Probe.Arm(at, 1, msgrtest.Block())
+				send(t, connector.Dial(acceptor), 1)
+				acceptor.Hit(ctx, b)
+				theirs := first(t, ctx, acceptor)
+				theirs.MarkDown()
+				<-theirs.Closed()
+				b.Release()
+				// The connector comes back to a server that has forgotten it, and a
+				// session that it had is reset.
+				eventually(t, ctx, "a new session", func() bool {
+					conns := acceptor.Conns()
+					return len(conns) == 1 && conns[0] != theirs && conns[0].State() == control.StateReady
+				})
+				for i, o := range acceptor.Probe.Objects() {
+					if o.Resets+o.RemoteResets != 0 || o.Conn == theirs && o.End != msgrtest.Closed {
+						t.Errorf("object %d: %v", i, o)
+					}
+				}
+			})
+		})
+	}
+}
+
+// SH-02: in WAIT and in STANDBY.
+func TestMarkDownWithoutASocketIsFinal(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		acceptor := nodeOf(t, v, "osd.1", "LP", 1)
+		waits := nodeOf(t, v, "client.2", "LLC", 2, func(c *msgrtest.NodeConfig) { c.InitialBackoff, c.MaxBackoff = time.Hour, time.Hour })
+		waits.Probe.Arm(msgrtest.BannerWrite(), 1, msgrtest.Fault())
+		conn := waits.Dial(acceptor)
+		waits.Await(ctx, "wait C(1,0,0,0)")
+		conn.MarkDown()
+		<-conn.Closed()
+		waits.Await(ctx, "closed C(1,0,0,0)")
+
+		stands := nodeOf(t, v, "osd.3", "LP", 3)
+		stands.Probe.Arm(msgrtest.BannerWrite(), 1, msgrtest.Fault())
+		conn = stands.Dial(acceptor)
+		stands.Await(ctx, "standby C(1,0,0,0)")
+		conn.MarkDown()
+		<-conn.Closed()
+		stands.Await(ctx, "closed C(1,0,0,0)")
+	})
+}
+
+// SH-03.
+func TestMarkDownManyTimesIsOnce(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		acceptor := nodeOf(t, v, "osd.1", "SLS", 1, withChain(echoer()))
+		connector := nodeOf(t, v, "client.2", "LC", 2, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
+			c.MarkDown() // inside its own callback
+			c.MarkDown()
+			return true
+		}}))
+		conn := connector.Dial(acceptor)
+		send(t, conn, 1)
+		<-conn.Closed()
+		connector.Await(ctx, "closed C(1,1,0,1)")
+
+		other := connector.Dial(acceptor)
+		if err := other.WaitReady(ctx); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(other.MarkDown)
+		}
+		wg.Wait()
+		<-other.Closed()
+		connector.Await(ctx, "closed C(1,1,0,1)", "closed C(1,1,0,1)")
+		st, _ := connector.Messenger.Stats()
+		if st.Counters.Conns != 2 || st.Counters.Closed != 2 || st.Open != 0 {
+			t.Errorf("%+v, %d open", st.Counters, st.Open)
+		}
+	})
+}
+
+// SH-06 and SH-08: senders without pause, and each order of shutdowns.
+func TestShutdownUnderLoadEnds(t *testing.T) {
+	for _, order := range []string{"client first", "server first", "both at once"} {
+		t.Run(order, func(t *testing.T) {
+			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+				for _, p := range []pairing{{"LC", "SLS"}, {"LP", "LP"}} {
+					acceptor := nodeOf(t, v, "osd.1", p.acceptor, 1, withChain(echoer()))
+					connector := nodeOf(t, v, connectorName(p.connector), p.connector, 2, func(c *msgrtest.NodeConfig) { c.QueueMessages = 64 })
+					conn := connector.Dial(acceptor)
+					var senders sync.WaitGroup
+					for range 4 {
+						senders.Go(func() {
+							for tid := uint64(1); ; tid++ {
+								m := control.NewMessage(1, nil, make([]byte, 512))
+								m.TID = tid % 900
+								if err := conn.SendContext(ctx, m); err != nil {
+									m.Release()
+									if !errors.Is(err, net.ErrClosed) {
+										t.Errorf("%s: send ended with %v", p.connector, err)
+									}
+									return
+								}
+							}
+						})
+					}
+					awaitTID(t, ctx, acceptor, 20)
+					down := func(n *msgrtest.Node) {
+						end, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+						defer cancel()
+						if err := n.Shutdown(end); err != nil {
+							t.Errorf("%s: %v", n.Name(), err)
+						}
+					}
+					switch order {
+					case "client first":
+						down(connector)
+						down(acceptor)
+					case "server first":
+						down(acceptor)
+						down(connector)
+					default:
+						var both sync.WaitGroup
+						both.Go(func() { down(connector) })
+						both.Go(func() { down(acceptor) })
+						both.Wait()
+					}
+					senders.Wait()
+					// SH-09: nobody is called any more.
+					n := len(acceptor.Inbox.TIDs())
+					if _, err := connector.Connect(acceptor.Addr, wire.OSD); !errors.Is(err, control.ErrShutdown) {
+						t.Errorf("Connect after Shutdown: %v", err)
+					}
+					if got := len(acceptor.Inbox.TIDs()); got != n {
+						t.Errorf("%d messages dispatched after Shutdown", got-n)
+					}
+				}
+			})
+		})
+	}
+}
+
+// SH-07, the parts that a handshake can be in: every break point holds a
+// connection while the messenger goes down.
+func TestShutdownWithHeldConnectionsEnds(t *testing.T) {
+	for _, role := range []msgrtest.Role{msgrtest.Connector, msgrtest.Acceptor} {
+		all := ""
+		for _, p := range append(msgrtest.HandshakePoints(role), msgrtest.Write(frame.TagMessage), msgrtest.Read(frame.TagMessage)) {
+			all += " " + msgrtest.PointName(p)
+		}
+		t.Run(role.String(), func(t *testing.T) {
+			everyPoint(t, all, func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
+				acceptor := nodeOf(t, v, "osd.1", "SFS", 1, withChain(echoer()))
+				connector := nodeOf(t, v, "client.2", "LLC", 2)
+				subject := connector
+				if role == msgrtest.Acceptor {
+					subject = acceptor
+				}
+				b := subject.Probe.Arm(at, 1, msgrtest.Block())
+				send(t, connector.Dial(acceptor), 1)
+				subject.Hit(ctx, b)
+				end, cancel := context.WithTimeout(ctx, 5*time.Second)
+				defer cancel()
+				if err := subject.Shutdown(end); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// SH-10.
+func TestBindToAUsedPortFailsAndLeavesTheMessengerUsable(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		holder := nodeOf(t, v, "osd.1", "SLS", 1)
+		for cores := 1; cores <= 2; cores++ {
+			n := nodeOf(t, v, "osd.2", "SLS", 2, func(c *msgrtest.NodeConfig) { c.Unbound, c.Plane.Cores = true, cores })
+			if _, err := n.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: holder.Addr.AddrPort}); err == nil {
+				t.Fatal("bound to a port that is in use")
+			}
+			addrs, err := n.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: loopback(0)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			n.Addr = addrs.V2()
+			client := nodeOf(t, v, "client.3", "LC", 3)
+			send(t, client.Dial(n), 1)
+			receives(t, ctx, n, 1)
+		}
+	})
+}
+
+// SH-12.
+func TestUnboundMessengerIsAClient(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		acceptor := nodeOf(t, v, "osd.1", "SLS", 1, withChain(echoer()))
+		client := nodeOf(t, v, "client.2", "LC", 2)
+		send(t, client.Dial(acceptor), 1)
+		receives(t, ctx, client, 1001)
+		own := client.Addrs()
+		if len(own) != 1 || own[0].Type != wire.AddrAny || own[0].AddrPort.Port() != 0 || own[0].Nonce != 2 || own[0].AddrPort.Addr() != loopback(0).Addr() {
+			t.Errorf("learned %v, want any:127.0.0.1:0/2", own)
+		}
+	})
+}

@@ -1,0 +1,329 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// What a connector does with each answer to CLIENT_IDENT and
+// SESSION_RECONNECT (SE-17 to SE-23), told by a peer that plays the acceptor.
+
+// stage is a node that dials a peer on a listener.
+type stage struct {
+	t    *testing.T
+	ctx  context.Context
+	node *msgrtest.Node
+	l    *msgrtest.PeerListener
+	conn *control.Conn
+}
+
+const serverCookie = 0x5e4e4
+
+func stageFor(t *testing.T, ctx context.Context, v variant, policy string, change ...func(*msgrtest.NodeConfig)) *stage {
+	t.Helper()
+	l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{
+		Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Number: 2, Addr: wire.Addr{Nonce: 2}, Rev0: v.rev0,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := &stage{t: t, ctx: ctx, node: nodeOf(t, v, "osd.1", policy, 3, change...), l: l}
+	if s.conn, err = s.node.Connect(l.Addr, wire.OSD); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// accept takes the node's next socket through the handshake.
+func (s *stage) accept() *msgrtest.Peer {
+	s.t.Helper()
+	p := s.l.Accept(s.ctx)
+	s.t.Cleanup(p.Close)
+	p.Handshake()
+	s.must(p)
+	return p
+}
+
+func (s *stage) must(p *msgrtest.Peer) {
+	s.t.Helper()
+	if err := p.Err(); err != nil {
+		s.t.Fatalf("%v\n%s", err, s.node.Probe.Trace())
+	}
+}
+
+// establish opens the session.
+func (s *stage) establish() (*msgrtest.Peer, wire.ClientIdent) {
+	s.t.Helper()
+	p := s.accept()
+	ci := p.ExpectClientIdent()
+	p.SendPayload(frame.TagServerIdent, p.ServerIdent(serverCookie, 1))
+	s.must(p)
+	if err := s.conn.WaitReady(s.ctx); err != nil {
+		s.t.Fatal(err)
+	}
+	return p, ci
+}
+
+// lose breaks the session with these messages sent and not acknowledged, and
+// returns the peer of the reconnect with what it says. The peer has sent
+// one message, number 1.
+func (s *stage) lose(tids ...uint64) (*msgrtest.Peer, wire.ClientIdent, wire.SessionReconnect) {
+	s.t.Helper()
+	p, ci := s.establish()
+	p.Ignore(frame.TagAck)
+	p.SendMessage(frame.MessageHeader{Seq: 1, TID: 100}, nil, nil, nil)
+	awaitTID(s.t, s.ctx, s.node, 100)
+	for i, tid := range tids {
+		send(s.t, s.conn, tid)
+		if hd, _ := p.ExpectMessage(); hd.TID != tid || hd.Seq != uint64(i+1) || hd.AckSeq != 1 {
+			s.t.Fatalf("message %+v, want %d: %v", hd, tid, p.Err())
+		}
+	}
+	p.Close()
+	again := s.accept()
+	sr := again.ExpectReconnect()
+	s.must(again)
+	if sr.ClientCookie != ci.Cookie || sr.ServerCookie != serverCookie || sr.ConnectSeq != 1 || sr.GlobalSeq <= ci.GlobalSeq || sr.MsgSeq != 1 {
+		s.t.Errorf("SESSION_RECONNECT %+v after CLIENT_IDENT %+v", sr, ci)
+	}
+	return again, ci, sr
+}
+
+// SE-17.
+func TestFullResetDropsTheSession(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := stageFor(t, ctx, v, "LP")
+		p, before, sr := s.lose(1, 2)
+		p.SendPayload(frame.TagSessionReset, wire.SessionReset{Full: true})
+		ci := p.ExpectClientIdent()
+		s.must(p)
+		if ci.Cookie == before.Cookie || ci.Cookie == 0 || ci.GlobalSeq < sr.GlobalSeq {
+			t.Errorf("CLIENT_IDENT %+v, before %+v: want a new cookie", ci, before)
+		}
+		p.SendPayload(frame.TagServerIdent, p.ServerIdent(serverCookie+1, 2))
+		s.node.Await(ctx, "established C(2,2,1,2) R(0,1)")
+		send(t, s.conn, 3)
+		p.Ignore(frame.TagAck)
+		if hd, _ := p.ExpectMessage(); hd.TID != 3 || hd.Seq != 1 || hd.AckSeq != 0 {
+			t.Errorf("message %+v, want 3 as the first one: %v", hd, p.Err())
+		}
+		// The peer counts from 1 again as well.
+		p.SendMessage(frame.MessageHeader{Seq: 1, TID: 101}, nil, nil, nil)
+		receives(t, ctx, s.node, 100, 101)
+	})
+}
+
+// SE-18.
+func TestPartialResetKeepsTheQueue(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := stageFor(t, ctx, v, "LP")
+		p, before, _ := s.lose(1, 2)
+		p.SendPayload(frame.TagSessionReset, wire.SessionReset{Full: false})
+		ci := p.ExpectClientIdent()
+		s.must(p)
+		if ci.Cookie != before.Cookie {
+			t.Errorf("CLIENT_IDENT %+v, before %+v: want the same cookie", ci, before)
+		}
+		p.SendPayload(frame.TagServerIdent, p.ServerIdent(serverCookie+1, 2))
+		p.Ignore(frame.TagAck)
+		for i, tid := range []uint64{1, 2} {
+			if hd, _ := p.ExpectMessage(); hd.TID != tid || hd.Seq != uint64(i+1) || hd.AckSeq != 0 {
+				t.Errorf("message %+v, want %d: %v", hd, tid, p.Err())
+			}
+		}
+		s.node.Await(ctx, "established C(2,2,1,2)")
+		p.SendMessage(frame.MessageHeader{Seq: 1, TID: 101}, nil, nil, nil)
+		receives(t, ctx, s.node, 100, 101)
+	})
+}
+
+// SE-19, SE-20 and SE-22 on one socket.
+func TestRetriesRaiseTheNumbersOnTheSameSocket(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := stageFor(t, ctx, v, "LP")
+		p, _, sr := s.lose(1, 2, 3)
+		p.SendPayload(frame.TagSessionRetry, wire.SessionRetry{ConnectSeq: 7})
+		next := p.ExpectReconnect()
+		if next.ConnectSeq != 8 || next.ClientCookie != sr.ClientCookie || next.MsgSeq != 1 {
+			t.Errorf("SESSION_RECONNECT %+v after RETRY(7)", next)
+		}
+		known := next.GlobalSeq + 100
+		p.SendPayload(frame.TagSessionRetryGlobal, wire.SessionRetryGlobal{GlobalSeq: known})
+		next = p.ExpectReconnect()
+		if next.GlobalSeq != known+1 || next.ConnectSeq != 8 {
+			t.Errorf("SESSION_RECONNECT %+v after RETRY_GLOBAL(%d)", next, known)
+		}
+		send(t, s.conn, 4)
+		p.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{MsgSeq: 2})
+		p.Ignore(frame.TagAck)
+		for _, want := range []uint64{3, 4} {
+			if hd, _ := p.ExpectMessage(); hd.TID != want || hd.Seq != want || hd.AckSeq != 1 {
+				t.Errorf("message %+v, want %d: %v", hd, want, p.Err())
+			}
+		}
+		s.must(p)
+		s.node.Await(ctx, "established C(2,1,3,2)")
+		if st, err := s.conn.Stats(); err != nil || st.Counters.Retries != 2 || st.IO.Requeued != 1 {
+			t.Errorf("%+v %+v %v, want two retries and one message queued again", st.Counters, st.IO, err)
+		}
+	})
+}
+
+// A peer that retries without end is left, and dialled again.
+func TestEndlessRetryIsAFault(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := stageFor(t, ctx, v, "LP")
+		p, _, _ := s.lose(1)
+		for p.Err() == nil {
+			p.SendPayload(frame.TagSessionRetryGlobal, wire.SessionRetryGlobal{GlobalSeq: 1})
+			if f := p.Next(); f.Tag != frame.TagSessionReconnect {
+				break
+			}
+		}
+		again := s.accept()
+		again.ExpectReconnect()
+		again.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{MsgSeq: 1})
+		s.must(again)
+		s.node.Await(ctx, "established C(3,1,17,2)")
+	})
+}
+
+// SE-21.
+func TestWaitEndsTheAttemptUntilTheLongestBackoff(t *testing.T) {
+	for _, resume := range []bool{false, true} {
+		t.Run(title("resume", resume), func(t *testing.T) {
+			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+				s := stageFor(t, ctx, v, "LP", func(c *msgrtest.NodeConfig) { c.MaxBackoff = time.Hour })
+				var p *msgrtest.Peer
+				var cookie uint64
+				counts := "C(1,1,0,0)"
+				if resume {
+					var ci wire.ClientIdent
+					p, ci, _ = s.lose(1)
+					cookie, counts = ci.Cookie, "C(2,1,1,1)"
+				} else {
+					p = s.accept()
+					cookie = p.ExpectClientIdent().Cookie
+				}
+				p.Send(frame.TagWait, nil)
+				p.ExpectEnd()
+				s.must(p)
+				s.node.Await(ctx, "wait "+counts)
+
+				// The peer comes itself.
+				in := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{
+					Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Number: 2, Addr: s.l.Addr, Rev0: v.rev0,
+				}, s.node.Addr)
+				t.Cleanup(in.Close)
+				in.Establish(cookie, 50)
+				s.must(in)
+				s.node.Await(ctx, "established "+counts+" A(0,0,0,1)", "replaced A(1,1,0,0)")
+			})
+		})
+	}
+}
+
+// SE-23, both ways: the acceptor's word on loss is the last one.
+func TestAcceptorDecidesWhetherTheSessionIsLossy(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := stageFor(t, ctx, v, "LP")
+		p := s.accept()
+		p.ExpectClientIdent()
+		p.SendPayload(frame.TagServerIdent, p.ServerIdent(0, 1))
+		s.must(p)
+		if err := s.conn.WaitReady(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if !s.conn.Info().Lossy {
+			t.Error("the session is not lossy")
+		}
+		p.Close()
+		s.node.Await(ctx, "closed C(1,1,0,1) R(1,0)")
+
+		other := stageFor(t, ctx, v, "LC")
+		q, ci := other.establish()
+		if ci.Flags != wire.IdentLossy {
+			t.Errorf("CLIENT_IDENT %+v, want a lossy one", ci)
+		}
+		if other.conn.Info().Lossy {
+			t.Error("the session is lossy")
+		}
+		q.Close()
+		again := other.accept()
+		if sr := again.ExpectReconnect(); sr.ClientCookie != ci.Cookie || sr.ServerCookie != serverCookie {
+			t.Errorf("SESSION_RECONNECT %+v after CLIENT_IDENT %+v: the cookies differ", sr, ci)
+		}
+		other.must(again)
+	})
+}
+
+// What a connector does not understand ends the attempt, and it comes again.
+func TestWrongAnswerIsAFault(t *testing.T) {
+	for name, answer := range map[string]func(p *msgrtest.Peer){
+		"reconnect ok": func(p *msgrtest.Peer) { p.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{}) },
+		"message":      func(p *msgrtest.Peer) { p.SendMessage(frame.MessageHeader{Seq: 1}, nil, nil, nil) },
+		"truncated":    func(p *msgrtest.Peer) { p.Send(frame.TagServerIdent, []byte{1}) },
+		"missing features": func(p *msgrtest.Peer) {
+			p.SendPayload(frame.TagIdentMissingFeatures, wire.IdentMissingFeatures{Features: 1})
+		},
+		"too old": func(p *msgrtest.Peer) {
+			si := p.ServerIdent(serverCookie, 1)
+			si.Supported = 0
+			p.SendPayload(frame.TagServerIdent, si)
+		},
+		"other address": func(p *msgrtest.Peer) {
+			si := p.ServerIdent(serverCookie, 1)
+			si.Addrs[0].Nonce++
+			p.SendPayload(frame.TagServerIdent, si)
+		},
+		"garbage": func(p *msgrtest.Peer) { p.WriteRaw(make([]byte, 200)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+				s := stageFor(t, ctx, v, "LLC")
+				p := s.accept()
+				first := p.ExpectClientIdent()
+				answer(p)
+				p.ExpectEnd()
+				s.must(p)
+				_, again := s.establish()
+				if again.Cookie != first.Cookie || again.GlobalSeq <= first.GlobalSeq {
+					t.Errorf("CLIENT_IDENT %+v after %+v", again, first)
+				}
+				s.node.Await(ctx, "established C(2,2,0,1)")
+			})
+		})
+	}
+}
+
+// A peer that turns out to be another entity than before ends the connection
+// for good.
+func TestPeerWithAnotherNumberIsTerminal(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := stageFor(t, ctx, v, "LP")
+		p, _, _ := s.lose(1)
+		p.SendPayload(frame.TagSessionReset, wire.SessionReset{Full: false})
+		p.ExpectClientIdent()
+		si := p.ServerIdent(serverCookie, 2)
+		si.GID++
+		p.SendPayload(frame.TagServerIdent, si)
+		p.ExpectEnd()
+		s.must(p)
+		s.node.Await(ctx, "closed C(2,2,1,1) R(1,0)")
+		if err := s.conn.Err(); !errors.Is(err, control.ErrWrongPeer) {
+			t.Errorf("the connection ended with %v", err)
+		}
+	})
+}

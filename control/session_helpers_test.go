@@ -1,0 +1,210 @@
+package control_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// variant is what every session test runs over: the protocol above must not
+// depend on it.
+type variant struct {
+	backend uring.Backend
+	rev0    bool
+}
+
+func (v variant) String() string {
+	rev := "rev1"
+	if v.rev0 {
+		rev = "rev0"
+	}
+	return string(v.backend) + "," + rev
+}
+
+var variants = []variant{{uring.Auto, false}, {uring.Epoll, false}, {uring.Auto, true}, {uring.Epoll, true}}
+
+// sessionTime bounds one session test.
+const sessionTime = 10 * time.Second
+
+// spread runs cases at the same time, at most width of them: they spend their
+// time waiting for timers and sockets, so that more of them than CPUs pay.
+func spread(t *testing.T, width, n int, name func(i int) string, run func(t *testing.T, i int)) {
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range min(width, n) {
+		wg.Go(func() {
+			for i := range next {
+				t.Run(name(i), func(t *testing.T) { run(t, i) })
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+}
+
+// everyVariant runs a test over all variants, at the same time.
+func everyVariant(t *testing.T, run func(t *testing.T, ctx context.Context, v variant)) {
+	msgrtest.CheckLeaks(t)
+	spread(t, len(variants), len(variants), func(i int) string { return variants[i].String() }, func(t *testing.T, i int) {
+		run(t, deadline(t), variants[i])
+	})
+}
+
+func deadline(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), sessionTime)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// policies by the short names of the tables below.
+var shortPolicies = map[string]func() control.Policy{
+	"LC": control.LossyClient, "LLC": control.LosslessClient, "LP": control.LosslessPeer, "LPR": control.LosslessPeerReuse,
+	"SFS": control.StatefulServer, "SLS": control.StatelessServer, "SLR": control.StatelessRegisteredServer,
+}
+
+// nodeOf is a node with one policy for everybody. Clients (LC, LLC) are not
+// bound. The nonce orders addresses: it is what is compared first.
+func nodeOf(t *testing.T, v variant, name, policy string, nonce uint32, change ...func(*msgrtest.NodeConfig)) *msgrtest.Node {
+	t.Helper()
+	p := shortPolicies[policy]()
+	n, err := wire.ParseEntityName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := msgrtest.NodeConfig{
+		Config: control.Config{
+			Name: n, Number: int64(nonce), Nonce: &nonce, Default: &p, Rev0: v.rev0,
+			Plane: dataplane.Config{Cores: 1, Driver: uring.Config{Backend: v.backend}},
+		},
+		Unbound: policy == "LC" || policy == "LLC",
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	return msgrtest.Start(t, cfg)
+}
+
+// withChain adds dispatchers to a node.
+func withChain(d ...*control.Dispatcher) func(*msgrtest.NodeConfig) {
+	return func(c *msgrtest.NodeConfig) { c.Chain = append(c.Chain, d...) }
+}
+
+// echoer sends every message back, with 1000 more in its transaction id. It
+// does not answer answers.
+func echoer() *control.Dispatcher {
+	return &control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
+		if m.TID < 1000 {
+			reply := control.NewMessage(m.Type, nil, nil)
+			reply.TID = m.TID + 1000
+			if c.Send(reply) != nil {
+				reply.Release()
+			}
+		}
+		return true
+	}}
+}
+
+// greeter sends a message as soon as a connection is accepted for the first
+// time.
+func greeter(tid uint64) *control.Dispatcher {
+	var once sync.Once
+	return &control.Dispatcher{Accept: func(c *control.Conn, _ int, _ bool) {
+		once.Do(func() {
+			m := control.NewMessage(1, nil, nil)
+			m.TID = tid
+			if c.Send(m) != nil {
+				m.Release()
+			}
+		})
+	}}
+}
+
+// send sends a message that only has a number.
+func send(t *testing.T, c *control.Conn, tid uint64) {
+	t.Helper()
+	m := control.NewMessage(1, nil, nil)
+	m.TID = tid
+	if err := c.Send(m); err != nil {
+		t.Fatalf("send %d: %v", tid, err)
+	}
+}
+
+// receives waits until the node has received exactly these.
+func receives(t *testing.T, ctx context.Context, n *msgrtest.Node, tids ...uint64) {
+	t.Helper()
+	if err := n.Inbox.Await(ctx, tids...); err != nil {
+		t.Fatalf("%s: %v\n%s", n.Name(), err, n.Probe.Trace())
+	}
+}
+
+// first is the first connection of a node that has one.
+func first(t *testing.T, ctx context.Context, n *msgrtest.Node) *control.Conn {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		for _, o := range n.Probe.Objects() {
+			if o.Conn != nil {
+				return o.Conn
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("%s: no connection:\n%s", n.Name(), n.Probe.Trace())
+		}
+	}
+}
+
+// loopback is a port of 127.0.0.1.
+func loopback(port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)
+}
+
+// points parses a list of break points.
+func points(names string) []msgrtest.Point {
+	var out []msgrtest.Point
+	for _, n := range strings.Fields(names) {
+		out = append(out, msgrtest.MustPoint(n))
+	}
+	return out
+}
+
+// title names a subtest.
+func title(parts ...any) string {
+	return strings.ReplaceAll(strings.TrimSpace(fmt.Sprintln(parts...)), " ", "/")
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, ctx context.Context, what string, ok func() bool) {
+	t.Helper()
+	if err := eventuallyErr(ctx, ok); err != nil {
+		t.Fatalf("waiting for %s: %v", what, err)
+	}
+}
+
+func eventuallyErr(ctx context.Context, ok func() bool) error {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,273 @@
+package control_test
+
+import (
+	"flag"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// Every break point with every way to lose a connection, under every policy and
+// on both sides. Nobody wrote down what must come of each: outlook derives it
+// from the policies and from how far each side had come.
+
+var (
+	sessionSeed  = flag.Uint64("session.seed", 1, "seed of the sampled pairs of faults")
+	sessionPairs = flag.Int("session.pairs", 200, "pairs of faults that are sampled")
+)
+
+// disturbance is a way to lose a connection, or to be slow.
+type disturbance string
+
+const (
+	byFault     disturbance = "fault"
+	byReset     disturbance = "reset"
+	byHalfClose disturbance = "half-close"
+	byStall     disturbance = "stall" // past the deadline
+	byDelay     disturbance = "delay"
+)
+
+var disturbances = []disturbance{byFault, byReset, byHalfClose, byStall, byDelay}
+
+// stallDeadline is the handshake and keepalive limit of trials that stall.
+const stallDeadline = 700 * time.Millisecond
+
+func (d disturbance) action() msgrtest.Action {
+	switch d {
+	case byFault:
+		return msgrtest.Fault()
+	case byReset:
+		return msgrtest.Reset()
+	case byHalfClose:
+		return msgrtest.HalfClose()
+	case byStall:
+		return msgrtest.Block()
+	}
+	return msgrtest.Delay(100 * time.Millisecond)
+}
+
+// pairing is two policies that belong together.
+type pairing struct{ connector, acceptor string }
+
+var pairings = []pairing{{"LC", "SLS"}, {"LC", "SLR"}, {"LLC", "SFS"}, {"LP", "LP"}, {"LPR", "LPR"}}
+
+func (p pairing) lossy() bool { return shortPolicies[p.acceptor]().Lossy }
+
+// trial is one cell of the product.
+type trial struct {
+	pairing
+	role msgrtest.Role // the side that is disturbed
+	at   msgrtest.Point
+	how  disturbance
+	v    variant
+}
+
+func (c trial) name() string {
+	return title(c.connector+"-"+c.acceptor, c.role, msgrtest.PointName(c.at), c.how, c.v)
+}
+
+func isIn(p msgrtest.Point, list []msgrtest.Point) bool { return slices.Contains(list, p) }
+
+func (c trial) resumes() bool { return isIn(c.at, msgrtest.ReconnectPoints(c.role)) }
+func (c trial) inData() bool  { return isIn(c.at, msgrtest.DataPoints()) }
+
+// product is every trial that exists.
+func product() []trial {
+	var out []trial
+	for _, p := range pairings {
+		for _, role := range []msgrtest.Role{msgrtest.Connector, msgrtest.Acceptor} {
+			at := append(msgrtest.HandshakePoints(role), msgrtest.DataPoints()...)
+			if !p.lossy() {
+				at = append(at, msgrtest.ReconnectPoints(role)...)
+			}
+			for _, at := range at {
+				if p.lossy() && at.Tag == frame.TagAck {
+					continue // lossy connections do not acknowledge
+				}
+				for _, how := range disturbances {
+					// Half of the cells with msgr2.0: the backends see all.
+					rev := len(out) / 2 % 2 * 2
+					for _, v := range variants[rev : rev+2] {
+						out = append(out, trial{p, role, at, how, v})
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// reach is how far both sides have come when the connection is lost.
+type reach uint8
+
+const (
+	undecided reach = iota // no session yet
+	decided                // the acceptor has one, the connector does not know
+	both                   // both are ready
+	never                  // nothing is lost
+)
+
+// reach derives it from the point.
+func (c trial) reach() reach {
+	if c.how == byDelay {
+		return never
+	}
+	if c.inData() {
+		return both
+	}
+	points := msgrtest.HandshakePoints(c.role)
+	if c.resumes() {
+		points = msgrtest.ReconnectPoints(c.role)
+	}
+	i := slices.Index(points, c.at)
+	if c.how == byHalfClose && i > 0 {
+		// What is read still comes; the next write fails, and if there is none
+		// the peer hangs up on a session that is ready.
+		for i < len(points) && !writes(points[i]) {
+			i++
+		}
+		if i == len(points) {
+			return both
+		}
+	}
+	switch points[i] {
+	case msgrtest.Read(frame.TagServerIdent), msgrtest.Write(frame.TagServerIdent),
+		msgrtest.Read(frame.TagSessionReconnectOK), msgrtest.Write(frame.TagSessionReconnectOK):
+		return decided
+	}
+	return undecided
+}
+
+func writes(p msgrtest.Point) bool {
+	return p.Step == handshake.BannerWrite || p.Step == handshake.FrameWrite
+}
+
+// outlook is what must come of the connections of one side: for each that had
+// an event, whether it is over with a reset event or lives without one.
+type outlook []bool // over
+
+func (c trial) outlook(side msgrtest.Role) outlook {
+	const over, lives = true, false
+	switch r := c.reach(); {
+	case !c.lossy() || r == never || r == undecided:
+		return outlook{lives}
+	case r == both:
+		return outlook{over}
+	case side == msgrtest.Acceptor:
+		return outlook{over, lives}
+	}
+	return outlook{lives}
+}
+
+// TestEveryFaultEverywhereEndsByTheRules is FT-25.
+func TestEveryFaultEverywhereEndsByTheRules(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	trials := product()
+	if testing.Short() {
+		r := rand.New(rand.NewPCG(*sessionSeed, 25))
+		r.Shuffle(len(trials), func(i, j int) { trials[i], trials[j] = trials[j], trials[i] })
+		trials = trials[:len(trials)/8]
+	}
+	spread(t, 24, len(trials), func(i int) string { return trials[i].name() }, func(t *testing.T, i int) { trials[i].run(t) })
+}
+
+// keeper has the acceptor send keepalives, as the connector does, but not
+// before the connector is ready.
+func keeper() *control.Dispatcher {
+	return &control.Dispatcher{Fast: func(c *control.Conn, _ *control.Message) bool {
+		c.Keepalive()
+		return false
+	}}
+}
+
+// timing adapts the limits of both sides.
+func (c trial) timing(cfg *msgrtest.NodeConfig) {
+	cfg.HandshakeTimeout = sessionTime / 2
+	if c.how != byStall {
+		return
+	}
+	if !c.inData() {
+		cfg.HandshakeTimeout = stallDeadline
+		return
+	}
+	cfg.KeepaliveEvery, cfg.KeepaliveTimeout = stallDeadline/8, stallDeadline
+}
+
+func (c trial) run(t *testing.T) {
+	w := &duet{t: t, ctx: deadline(t), lossy: c.lossy()}
+	// The acceptor has the higher address: what the connector dials wins.
+	w.acceptor = nodeOf(t, c.v, "osd.1", c.acceptor, 3, withChain(keeper(), echoer()), c.timing)
+	w.connector = nodeOf(t, c.v, connectorName(c.connector), c.connector, 2, c.timing)
+	subject := w.side(c.role)
+	var theirs *msgrtest.Break
+	if c.resumes() {
+		// The acceptor's own attempt to resume stays out of the way.
+		theirs = w.acceptor.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block())
+		before := msgrtest.Write(frame.TagMessage)
+		if c.role == msgrtest.Acceptor {
+			before = msgrtest.Read(frame.TagMessage)
+		}
+		subject.Probe.Arm(before, 1, msgrtest.Fault())
+	}
+	b := subject.Probe.Arm(c.at, 1, c.how.action())
+	w.dial()
+	w.talkUntil(b)
+	if theirs != nil {
+		theirs.Forget()
+	}
+	if c.how == byStall && c.inData() {
+		timer := time.AfterFunc(2*stallDeadline, b.Release)
+		defer timer.Stop()
+	}
+	w.await(msgrtest.Connector, c.outlook(msgrtest.Connector))
+	w.await(msgrtest.Acceptor, c.outlook(msgrtest.Acceptor))
+	w.finish()
+}
+
+// TestPairsOfFaultsConverge is FT-26: two faults at two places, on either side,
+// of lossless sessions. Nothing is lost, nothing comes twice.
+func TestPairsOfFaultsConverge(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	type pair struct {
+		policies pairing
+		at       [2]msgrtest.Point
+		side     [2]msgrtest.Role
+		nth      [2]int
+		v        variant
+	}
+	rng := rand.New(rand.NewPCG(*sessionSeed, 26))
+	var pairs []pair
+	for i := range *sessionPairs {
+		p := pair{policies: pairings[2+rng.IntN(3)], v: variants[i%len(variants)]}
+		for k := range p.at {
+			p.side[k] = msgrtest.Role(rng.IntN(2))
+			all := slices.Concat(msgrtest.HandshakePoints(p.side[k]), msgrtest.ReconnectPoints(p.side[k]), msgrtest.DataPoints())
+			p.at[k], p.nth[k] = all[rng.IntN(len(all))], 1+rng.IntN(2)
+		}
+		pairs = append(pairs, p)
+	}
+	name := func(i int) string {
+		p := pairs[i]
+		return title(i, p.policies.connector, p.side[0], msgrtest.PointName(p.at[0]), p.nth[0], p.side[1], msgrtest.PointName(p.at[1]), p.nth[1], p.v)
+	}
+	spread(t, 16, len(pairs), name, func(t *testing.T, i int) {
+		p := pairs[i]
+		w := &duet{t: t, ctx: deadline(t)}
+		w.acceptor = nodeOf(t, p.v, "osd.1", p.policies.acceptor, 1+uint32(i%2)*2, withChain(keeper(), echoer()))
+		w.connector = nodeOf(t, p.v, connectorName(p.policies.connector), p.policies.connector, 2)
+		for k, at := range p.at {
+			// A point of the second fault may never be passed again.
+			w.side(p.side[k]).Probe.Arm(at, p.nth[k], msgrtest.Fault()).Forget()
+		}
+		last := w.connector.Probe.Arm(msgrtest.Read(frame.TagMessage), 20, msgrtest.Continue())
+		w.dial()
+		w.talkUntil(last)
+		w.finish()
+	})
+}

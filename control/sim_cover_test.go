@@ -1,0 +1,83 @@
+//go:build !race
+
+package control_test
+
+import (
+	"math"
+	"reflect"
+	"sync"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// simCover counts what happened in simulations, so that they cannot silently
+// stop to cover it.
+type simCover struct {
+	Seeds, Steps                                         int
+	Messages, Repeated, Kept, QueueFull                  int
+	Blocked, Canceled                                    int
+	Connects, Accepts, Replaced, Moves                   int
+	Resets, ReplaceResets, RemoteResets, PartialResets   int
+	Waits, Retries, GlobalRetries, ReconnectOKs          int
+	Downs, DownInDispatch, DownInReplace, DeathInReplace int
+	Shutdowns, Kills, Frozen, Cuts, Forgotten            int
+	KeepaliveAcks, Breaks, NetResets, Paused             int
+
+	mu sync.Mutex // of what handshakes count
+}
+
+// wrote counts a frame of a session handshake. Any goroutine.
+func (c *simCover) wrote(tag frame.Tag) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch tag {
+	case frame.TagWait:
+		c.Waits++
+	case frame.TagSessionRetry:
+		c.Retries++
+	case frame.TagSessionRetryGlobal:
+		c.GlobalRetries++
+	case frame.TagSessionReconnectOK:
+		c.ReconnectOKs++
+	}
+}
+
+func (c *simCover) struck() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Breaks++
+}
+
+// add sums up.
+func (c *simCover) add(o *simCover) {
+	sum, more := reflect.ValueOf(c).Elem(), reflect.ValueOf(o).Elem()
+	for i := range sum.NumField() {
+		if f := sum.Field(i); f.Kind() == reflect.Int {
+			f.SetInt(f.Int() + more.Field(i).Int())
+		}
+	}
+}
+
+// simRare need many seeds to happen for certain. Messages that come again, to a
+// receiver that has forgotten them, need not happen at all.
+var simRare = map[string]int{
+	"Canceled": 1000, "PartialResets": 1000, "GlobalRetries": 1000, "DownInReplace": 1000, "DeathInReplace": 1000,
+	"Repeated": math.MaxInt,
+}
+
+// check fails if something never happened that must have in so many seeds.
+func (c *simCover) check(t *testing.T) {
+	t.Helper()
+	sum := reflect.ValueOf(c).Elem()
+	for i := range sum.NumField() {
+		f, name := sum.Field(i), sum.Type().Field(i).Name
+		if f.Kind() != reflect.Int {
+			continue
+		}
+		t.Logf("%-16s %d", name, f.Int())
+		if f.Int() == 0 && c.Seeds >= simRare[name] {
+			t.Errorf("%s never happened in %d seeds", name, c.Seeds)
+		}
+	}
+}

@@ -1,0 +1,191 @@
+//go:build !race
+
+package control_test
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
+)
+
+// The simulator runs whole messengers, each with several cores, over a
+// simulated network and clock. One seed decides everything: topology, policy,
+// traffic, faults, and which of the things that could happen next does.
+// Goroutines of the control plane run to a standstill between any two steps.
+
+// world is one simulation.
+type world struct {
+	t      testing.TB
+	seed   uint64
+	plan   simPlan
+	net    *simnet.Network
+	rng    *rand.Rand
+	nodes  []*node
+	timers simTimers
+	quiet  bool  // no more faults
+	woken  bool  // goroutines may have something to do
+	turn   *node // whose core runs now
+	core   int   // that core
+	ready  []readyCore
+	lanes  map[uint64]*lane // by stream
+	doubts []doubt
+	cover  *simCover
+	failed bool
+}
+
+type readyCore struct {
+	n    *node
+	core *dataplane.Core
+}
+
+func newWorld(t testing.TB, seed uint64, trace io.Writer) *world {
+	rng := rand.New(rand.NewPCG(seed, 99))
+	plan := newPlan(rng)
+	if trace != nil {
+		fmt.Fprintf(trace, "%s: %s\n", plan.kind.name, plan)
+	}
+	plan.net.Trace = trace
+	w := &world{
+		t: t, seed: seed, plan: plan, net: simnet.New(seed, plan.net), rng: rng,
+		lanes: make(map[uint64]*lane), cover: new(simCover),
+	}
+	for i := range plan.nodes {
+		n := &node{w: w, id: i, host: w.net.Host(netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}))}
+		w.nodes = append(w.nodes, n)
+		n.start()
+	}
+	return w
+}
+
+// fail reports the first thing that is wrong, and how to see it again.
+func (w *world) fail(format string, args ...any) {
+	if w.failed {
+		return
+	}
+	w.failed = true
+	w.net.Note("FAILED")
+	w.t.Errorf("seed %d (%s) at %v: %s\nreplay: go test ./control -run 'TestSimulation$' -sim.first=%d -sim.seeds=1 -sim.trace",
+		w.seed, w.plan.kind.name, w.net.Now(), fmt.Sprintf(format, args...), w.seed)
+}
+
+// still lets all goroutines run until they wait for the world.
+func (w *world) still() {
+	w.woken = false
+	synctest.Wait()
+	w.collect()
+	for _, n := range w.nodes {
+		n.collectSends()
+	}
+}
+
+// wait runs f on a goroutine and the world until it is done.
+func (w *world) wait(what string, f func()) {
+	done := make(chan struct{})
+	go func() { f(); close(done) }()
+	for limit := w.net.Now() + 5*time.Minute; ; {
+		w.still()
+		select {
+		case <-done:
+			return
+		default:
+		}
+		if !w.step() || w.net.Now() > limit {
+			w.t.Fatalf("seed %d: %s does not end", w.seed, what)
+		}
+	}
+}
+
+// step lets one thing happen: an event of the network, a turn of a core, or
+// else time passes. It returns false if nothing will ever happen again.
+func (w *world) step() bool {
+	w.cover.Steps++
+	now := w.net.Now()
+	w.ready = w.ready[:0]
+	next, any := w.net.Next()
+	if any && next <= now {
+		w.ready = append(w.ready, readyCore{})
+	}
+	due := func(at time.Duration) {
+		if !any || at < next {
+			next, any = at, true
+		}
+	}
+	for _, n := range w.nodes {
+		if n.m == nil {
+			continue
+		}
+		if n.frozen > now {
+			due(n.frozen)
+			continue
+		}
+		for i := range n.drivers {
+			c := n.m.Plane().Core(i)
+			at, ok := c.Deadline()
+			if n.drivers[i].Pending() || ok && at <= now || c.Busy() {
+				w.ready = append(w.ready, readyCore{n, c})
+			} else if ok {
+				due(at)
+			}
+		}
+	}
+	switch {
+	case len(w.ready) > 0:
+		r := w.ready[0]
+		if len(w.ready) > 1 {
+			r = w.ready[w.rng.IntN(len(w.ready))]
+		}
+		if r.core == nil {
+			w.net.Step()
+			break
+		}
+		w.turn, w.core, w.woken = r.n, r.core.ID(), true
+		if err := r.core.Turn(false); err != nil {
+			w.fail("turn: %v", err)
+		}
+		w.turn = nil
+	case any:
+		w.net.Advance(next)
+	default:
+		return false
+	}
+	if w.woken {
+		w.still()
+	}
+	return true
+}
+
+// run lets the world go on for a span of virtual time.
+func (w *world) run(span time.Duration) {
+	over := false
+	stop := w.net.After(span, func() { over = true })
+	for !over && !w.failed && w.step() {
+	}
+	stop()
+}
+
+// hunt lets the world go on until found, for a while. It says whether that
+// came.
+func (w *world) hunt(found func() bool) bool {
+	limit := w.net.Now() + 2*time.Second
+	for range 400 {
+		if found() {
+			return true
+		}
+		if w.failed || w.net.Now() > limit || !w.step() {
+			return false
+		}
+	}
+	return false
+}
+
+// span is a random time below most.
+func (w *world) span(most time.Duration) time.Duration {
+	return time.Duration(w.rng.Int64N(int64(most)))
+}

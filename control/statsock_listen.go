@@ -1,0 +1,65 @@
+package control
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strings"
+)
+
+// ListenPrivate listens on a Unix socket that only processes of our user can
+// connect to: at a path, where it takes the place of what another process has
+// there, or under an abstract name that begins with "@" and has no such
+// protection. There is no moment at which the path is missing or open to
+// others. Close removes the path, unless somebody else has taken it meanwhile.
+// A hand-over uses it for the socket that successors come to.
+func ListenPrivate(path string) (net.Listener, error) {
+	if strings.HasPrefix(path, "@") {
+		return net.Listen("unix", path)
+	}
+	if old, err := os.Lstat(path); err == nil && old.Mode().Type() != os.ModeSocket {
+		return nil, fmt.Errorf("listen on %s: it is there, and no socket: %w", path, os.ErrExist)
+	}
+	// Under its name it appears when it is complete.
+	draft := fmt.Sprintf("%s.%d", path, os.Getpid())
+	if err := os.Remove(draft); err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	ul, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: draft})
+	if err != nil {
+		return nil, err
+	}
+	ul.SetUnlinkOnClose(false)
+	l := &privateListener{UnixListener: ul, path: path}
+	if err = os.Chmod(draft, 0o600); err == nil {
+		l.file, err = os.Lstat(draft)
+	}
+	if err == nil {
+		err = os.Rename(draft, path)
+	}
+	if err != nil {
+		_ = ul.Close()       // nobody has seen it
+		_ = os.Remove(draft) // the same
+		return nil, err
+	}
+	return l, nil
+}
+
+type privateListener struct {
+	*net.UnixListener
+	path string
+	file os.FileInfo
+}
+
+// Addr is the path.
+func (l *privateListener) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: l.path} }
+
+// Close stops listening and removes the path if it is still ours.
+func (l *privateListener) Close() error {
+	if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.file) {
+		if err := os.Remove(l.path); err != nil {
+			return fmt.Errorf("close: %w", err)
+		}
+	}
+	return l.UnixListener.Close()
+}

@@ -1,0 +1,85 @@
+package control
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/bpf"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+var updateGolden = flag.Bool("update", false, "write the golden files anew")
+
+// golden compares text with a file of testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *updateGolden {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs; run with -update if that is meant\ngot:\n%s\nwant:\n%s", path, got, want)
+	}
+}
+
+func exampleStats() Stats {
+	return Stats{
+		Name: "osd.0", Addrs: "[v2:127.0.0.1:6800/0]", Backend: "io_uring", Open: 12, HalfOpen: 1, InFlight: 4096,
+		Counters: Counters{
+			Conns: 20, Closed: 8, Accepted: 31, AcceptFailures: 2, Refused: 1,
+			Hints:     HintCounters{Given: 12, Dialled: 3, Busy: 2, Gone: 1, Refused: 4, Translated: 5, Confirmed: 6, Contradicted: 7},
+			Placement: PlacementCounters{Intended: 28, NoHint: 2, Missed: 1},
+		},
+		Steering: SteeringStats{
+			Mode: SteerAuto, Active: true, Rules: []string{"table_addrport", "table_addr", "hint"}, HintPorts: "61000-65535", Migration: true,
+			Groups: []SteeringGroup{{Addr: "127.0.0.1:6800", Counters: bpf.Counters{
+				Cores: []bpf.CoreCounters{{Hint: bpf.RuleCounters{Selected: 9}}, {Hint: bpf.RuleCounters{Selected: 10, Missed: 1}}}, Hash: 12,
+			}}},
+		},
+		Cores: []dataplane.CoreStats{
+			{
+				Core: 0, Load: 7, Sockets: 8, Accepts: 15, MessagesIn: 123456, MessagesOut: 123450, BytesIn: 98765432, BytesOut: 1024,
+				Turns: 100000, Rearms: 3, Paused: 1, Driver: uring.Stats{Syscalls: 100400, InFlight: 17},
+				Spent: dataplane.Spent{Tasks: 1234567, Send: 2 * time.Second, Wait: 61 * time.Second, Receive: 1500 * time.Millisecond, Dispatch: 999999999},
+			},
+			{Core: 1, Load: 5, Turns: 42, Stalls: 2, Stalled: true, MovedHere: 4, MovedAway: 1, Driver: uring.Stats{Overflows: 6, NoBuffers: 5}},
+		},
+	}
+}
+
+func TestStatsAsText(t *testing.T) { golden(t, "stats.golden", exampleStats().String()) }
+
+func TestStatsOfAnUnsteeredMessengerAsText(t *testing.T) {
+	st := exampleStats()
+	st.Backend, st.Fallback = "epoll", "io_uring_setup: operation not permitted"
+	st.Steering = SteeringStats{Mode: SteerAuto, Why: "operation not permitted", Missing: "CAP_BPF", Remedy: "run as root, or grant it"}
+	golden(t, "stats-unsteered.golden", st.String())
+}
+
+func TestConnectionStatsAsText(t *testing.T) {
+	st := ConnStats{
+		ID: 7, Peer: "v2:127.0.0.1:6800/1", PeerType: "osd", State: "ready", Policy: "lossless-peer",
+		Protocol: "msgr2.1", Auth: "cephx", Mode: "secure", ConnectSeq: 2, GlobalSeq: 9,
+		Placement: Placement{Core: 1, Intended: 3, By: "session", Reason: reasonNoHint},
+		Counters:  ConnCounters{Attempts: 3, Hinted: 1, Ready: 2, Faults: 1, Replaced: 1, RemoteResets: 1},
+		IO: dataplane.HandlerStats{
+			MessagesIn: 10, MessagesOut: 11, BytesIn: 1000, BytesOut: 1100, Requeued: 2, InSeq: 10, OutSeq: 11, Queued: 3, Sent: 4, AckLag: 1,
+			Writing: true, Throttled: true,
+		},
+	}
+	text := st.String()
+	st.Placement = Placement{Core: 1, Intended: 1, By: byLoad}
+	st.State, st.Error, st.Protocol = "wait", "connection refused", ""
+	st.IO.Writing, st.IO.Throttled = false, false
+	golden(t, "connstats.golden", text+"\n"+st.String())
+}

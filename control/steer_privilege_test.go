@@ -1,0 +1,151 @@
+package control_test
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/bpf"
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// textLog is a log in memory.
+type textLog struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *textLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *textLog) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.b.String(), text)
+}
+
+// worksUnsteered has messages echoed on every core of a server that cannot
+// steer, and returns what it says about that.
+func worksUnsteered(t *testing.T, load func(bpf.Config) (*bpf.Steering, error)) control.SteeringStats {
+	t.Helper()
+	log := &textLog{}
+	m, err := control.New(control.Config{
+		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: dataplane.Config{Cores: steerCores},
+		Logger: slog.New(slog.NewTextHandler(log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	endWithTest(t, m)
+	if load != nil {
+		m.SetLoader(load)
+	}
+	if err := m.Start(&control.Dispatcher{Fast: echoBack}); err != nil {
+		t.Fatal(err)
+	}
+	at := bindLoopback(t, m)
+	for i := range 8 {
+		c := newSessionClient(t, i, m.Addrs()[0], nil)
+		c.exchange(t, 1)
+	}
+	if got, _ := arrived(t, m, 8); len(got) != steerCores {
+		t.Errorf("cores %v at %v", got, at)
+	}
+	if n := log.count("connections are not steered"); n != 1 {
+		t.Errorf("logged %d times that nothing is steered", n)
+	}
+	st := statsOf(t, m)
+	if st.Steering.Active || len(st.Steering.Groups) != 0 {
+		t.Errorf("steering %+v", st.Steering)
+	}
+	if st.Counters.Hints.Given != 0 {
+		t.Error("hints are given that lead nowhere")
+	}
+	return st.Steering
+}
+
+func TestALoaderThatFailsLeavesEverythingUnsteered(t *testing.T) {
+	st := worksUnsteered(t, func(bpf.Config) (*bpf.Steering, error) {
+		return nil, &bpf.LoadError{Missing: "CAP_BPF", Remedy: "grant it", Err: unix.EPERM}
+	})
+	if st.Why != unix.EPERM.Error() || st.Missing != "CAP_BPF" || st.Remedy != "grant it" {
+		t.Errorf("steering %+v", st)
+	}
+}
+
+func TestAProgramThatBreaksOnTheWayLeavesEverythingUnsteered(t *testing.T) {
+	needSteering(t)
+	st := worksUnsteered(t, func(cfg bpf.Config) (*bpf.Steering, error) {
+		cfg.MaxCores = 2 // the third core finds no slot
+		return bpf.Load(cfg)
+	})
+	if st.Why == "" {
+		t.Errorf("steering %+v", st)
+	}
+	st = worksUnsteered(t, func(cfg bpf.Config) (*bpf.Steering, error) {
+		s, err := bpf.Load(cfg)
+		if err == nil {
+			err = s.Close()
+		}
+		return s, err
+	})
+	if !strings.Contains(st.Why, bpf.ErrClosed.Error()) {
+		t.Errorf("steering %+v", st)
+	}
+}
+
+const unprivilegedEnv = "RINGMSGR_TEST_UNPRIVILEGED"
+
+// The test runs itself once more, in a process that cannot get the capability.
+func TestWithoutThePrivilegeEverythingWorksAndStatsSayWhy(t *testing.T) {
+	if _, err := bpf.Probe(); err == nil && os.Getenv(unprivilegedEnv) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+		cmd.Env = append(os.Environ(), unprivilegedEnv+"=1")
+		if out, err := runWithout(cmd, unix.CAP_BPF, unix.CAP_SYS_ADMIN); err != nil || !strings.Contains(out, "--- PASS: "+t.Name()) {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	if _, err := bpf.Probe(); !errors.Is(err, bpf.ErrPermission) {
+		t.Fatalf("this process should lack the privilege: %v", err)
+	}
+	st := worksUnsteered(t, nil)
+	if st.Missing != "CAP_BPF" || st.Remedy == "" || st.Why == "" {
+		t.Errorf("steering %+v", st)
+	}
+}
+
+// runWithout runs a command that can have the capabilities neither now nor
+// later. The bounding set is a thread's: the one that is changed here ends.
+func runWithout(cmd *exec.Cmd, caps ...int) (string, error) {
+	type result struct {
+		out []byte
+		err error
+	}
+	done := make(chan result)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		for _, c := range caps {
+			if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil {
+				done <- result{err: err}
+				return
+			}
+		}
+		out, err := cmd.CombinedOutput()
+		done <- result{out, err}
+	}()
+	r := <-done
+	return string(r.out), r.err
+}

@@ -1,0 +1,446 @@
+package control_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/bpf"
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// sessionClient is a messenger with one lossless session.
+type sessionClient struct {
+	m       *control.Messenger
+	conn    *control.Conn
+	replies chan uint64 // tids, in the order of arrival
+	next    uint64
+}
+
+func newSessionClient(t testing.TB, i int, to wire.Addr, change func(*control.Config)) *sessionClient {
+	t.Helper()
+	policy := control.LosslessClient()
+	cfg := control.Config{
+		Name: wire.EntityName{Type: wire.Client, ID: fmt.Sprint(i)}, Default: &policy,
+		InitialBackoff: time.Millisecond, MaxBackoff: 50 * time.Millisecond, HandshakeTimeout: steerPatience,
+		Plane: dataplane.Config{Cores: 1, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	m, err := control.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	endWithTest(t, m)
+	s := &sessionClient{m: m, replies: make(chan uint64, 16)}
+	if err := m.Start(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+		s.replies <- m.TID
+		return true
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if s.conn, err = m.Connect(to, wire.OSD); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// send queues one message.
+func (s *sessionClient) send(t testing.TB) {
+	t.Helper()
+	msg := control.NewMessage(1, []byte("ping"), nil)
+	s.next++
+	msg.TID = s.next
+	if err := s.conn.Send(msg); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// expect waits for the echo of message tid, which must be the next to come.
+func (s *sessionClient) expect(t testing.TB, tid uint64) {
+	t.Helper()
+	select {
+	case got := <-s.replies:
+		if got != tid {
+			t.Errorf("echo of %d where %d was due", got, tid)
+		}
+	case <-time.After(steerPatience):
+		t.Fatalf("no echo of %d: state %v, %v", tid, s.conn.State(), s.conn.Err())
+	}
+}
+
+func (s *sessionClient) exchange(t testing.TB, n int) {
+	t.Helper()
+	for range n {
+		s.send(t)
+		s.expect(t, s.next)
+	}
+}
+
+// scissors cut every connection once, at the next message that it receives.
+type scissors struct {
+	mu  sync.Mutex
+	cut map[*control.Conn]bool // present: to be cut
+	n   atomic.Int64
+}
+
+func (s *scissors) arm(conns []*control.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cut = make(map[*control.Conn]bool)
+	for _, c := range conns {
+		s.cut[c] = true
+	}
+}
+
+func (s *scissors) Step(context.Context, *control.Conn, uint64, handshake.Point, bool) error {
+	return nil
+}
+
+func (s *scissors) Frame(c *control.Conn, tag frame.Tag, write bool) error {
+	if tag != frame.TagMessage || write {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.cut[c] {
+		return nil
+	}
+	delete(s.cut, c)
+	s.n.Add(1)
+	return dataplane.ErrReset
+}
+
+// cutAndReturn cuts n sessions at once, has them come back with their messages, and
+// returns the server.
+func cutAndReturn(t *testing.T, mode control.Steer, n int) (*control.Messenger, []*sessionClient) {
+	t.Helper()
+	cut := &scissors{}
+	policy := control.StatefulServer()
+	server, _ := steered(t, mode, func(c *control.Config) {
+		c.Default, c.Interceptor, c.HandshakeTimeout = &policy, cut, steerPatience
+	})
+	var clients []*sessionClient
+	for i := range n {
+		clients = append(clients, newSessionClient(t, i, server.Addrs()[0], func(c *control.Config) {
+			if mode == control.SteerNone {
+				c.Steer = control.SteerNone
+			}
+		}))
+	}
+	for _, c := range clients {
+		c.exchange(t, 2)
+	}
+	if got := len(server.Conns()); got != n {
+		t.Fatalf("%d sessions, want %d", got, n)
+	}
+	cut.arm(server.Conns())
+	for _, c := range clients {
+		for range 3 {
+			c.send(t)
+		}
+	}
+	for _, c := range clients {
+		for tid := uint64(3); tid <= 5; tid++ {
+			c.expect(t, tid)
+		}
+		c.exchange(t, 1)
+	}
+	if got := cut.n.Load(); got != int64(n) {
+		t.Errorf("%d sessions were cut, want %d", got, n)
+	}
+	if got := len(server.Conns()); got != n {
+		t.Errorf("%d sessions afterwards, want the same %d", got, n)
+	}
+	return server, clients
+}
+
+func sessionsToCut() int {
+	if longSteering() {
+		return 1000
+	}
+	return 200
+}
+
+// moves sums up the sessions that changed cores.
+func moves(st control.Stats) (here, away int) {
+	for _, c := range st.Cores {
+		here += int(c.MovedHere)
+		away += int(c.MovedAway)
+	}
+	return here, away
+}
+
+func TestWithTheHintNoSessionMovesToAnotherCore(t *testing.T) {
+	needSteering(t)
+	n := sessionsToCut()
+	server, clients := cutAndReturn(t, control.SteerHint, n)
+	st := statsOf(t, server)
+	if here, away := moves(st); here != 0 || away != 0 {
+		t.Errorf("%d sessions moved", here)
+	}
+	if p := st.Counters.Placement; p != (control.PlacementCounters{Intended: uint64(2 * n)}) {
+		t.Errorf("placement %+v, want %d as intended", p, 2*n)
+	}
+	// What the program counted is what the connections say.
+	perCore := make([]int, steerCores)
+	for _, c := range server.Conns() {
+		cs, err := c.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := cs.Placement; p.Core != p.Intended || p.By != "session" || p.Reason != "" {
+			t.Errorf("connection %d: %+v", cs.ID, p)
+		}
+		perCore[cs.Placement.Core]++
+	}
+	counters := st.Steering.Groups[0].Counters
+	for core, c := range counters.Cores {
+		if int(c.Hint.Selected) != perCore[core] || c.Missed() != 0 {
+			t.Errorf("core %d has %d sessions, the program counted %+v", core, perCore[core], c)
+		}
+	}
+	// The first connections went by hash; a segment on its way to a connection
+	// that was cut is asked about like a SYN, and counted, too.
+	if counters.Hash < uint64(n) || counters.Hash > uint64(2*n) {
+		t.Errorf("%d connections by hash, want the first %d", counters.Hash, n)
+	}
+	if h := st.Counters.Hints; h.Given != uint64(n) {
+		t.Errorf("hints %+v", h)
+	}
+	for _, c := range clients {
+		cs, err := c.conn.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := statsOf(t, c.m).Counters.Hints
+		if cs.Counters.Hinted != 1 || h.Dialled != 1 || h.Gone+h.Refused+h.Translated+h.Contradicted != 0 {
+			t.Errorf("client %s: hinted %d, %+v", c.m.Name(), cs.Counters.Hinted, h)
+		}
+	}
+}
+
+func TestWithoutSteeringMostSessionsMoveToAnotherCore(t *testing.T) {
+	n := sessionsToCut()
+	server, clients := cutAndReturn(t, control.SteerNone, n)
+	st := statsOf(t, server)
+	here, away := moves(st)
+	// The hash knows nothing of the owner: one in steerCores stays.
+	want := float64(n) * (steerCores - 1) / steerCores
+	if dev := math.Sqrt(want / steerCores); here != away || math.Abs(float64(here)-want) > 6*dev {
+		t.Errorf("%d of %d sessions moved, want about %.0f", here, n, want)
+	}
+	p := st.Counters.Placement
+	if p.Unsteered != uint64(here) || p.Intended != uint64(2*n-here) || p.NoHint+p.OtherHint+p.Missed != 0 {
+		t.Errorf("placement %+v with %d moves", p, here)
+	}
+	displaced := 0
+	for _, c := range server.Conns() {
+		if p := c.Info().Placement; p.Core != p.Intended {
+			displaced++
+			if p.Reason != "unsteered" || p.By != "session" {
+				t.Errorf("connection %d: %+v", c.ID(), p)
+			}
+		}
+	}
+	if displaced != here {
+		t.Errorf("%d connections say that they moved, %d did", displaced, here)
+	}
+	for _, c := range clients {
+		if h := statsOf(t, c.m).Counters.Hints; h != (control.HintCounters{}) {
+			t.Errorf("client %s followed hints: %+v", c.m.Name(), h)
+		}
+	}
+}
+
+// A client that does not follow hints, such as every other implementation,
+// works as before, and the server says why its session moved.
+func TestAPeerThatIgnoresTheHintIsServedWhereItArrives(t *testing.T) {
+	needSteering(t)
+	cut := &scissors{}
+	policy := control.StatefulServer()
+	server, _ := steered(t, control.SteerHint, func(c *control.Config) { c.Default, c.Interceptor = &policy, cut })
+	const n = 24
+	var clients []*sessionClient
+	for i := range n {
+		c := newSessionClient(t, i, server.Addrs()[0], func(c *control.Config) { c.Steer = control.SteerNone })
+		c.exchange(t, 1)
+		clients = append(clients, c)
+	}
+	cut.arm(server.Conns())
+	for _, c := range clients {
+		c.exchange(t, 2)
+	}
+	st := statsOf(t, server)
+	here, _ := moves(st)
+	if p := st.Counters.Placement; int(p.NoHint) != here || here == 0 || p.Unsteered+p.OtherHint+p.Missed != 0 {
+		t.Errorf("placement %+v with %d moves", p, here)
+	}
+}
+
+// The hint is for the side that made the cookie: when the roles change between
+// two peers that both dial, nobody follows its own.
+func TestAHintIsNotFollowedByItsGiver(t *testing.T) {
+	needSteering(t)
+	cut := &scissors{}
+	peer := func(id string) *control.Messenger {
+		policy := control.LosslessPeer()
+		m, err := control.New(control.Config{
+			Name: wire.EntityName{Type: wire.OSD, ID: id}, Default: &policy, Interceptor: cut, Steer: control.SteerHint,
+			InitialBackoff: time.Millisecond, MaxBackoff: 50 * time.Millisecond,
+			Plane: dataplane.Config{Cores: 2},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		endWithTest(t, m)
+		return m
+	}
+	a, b := peer("1"), peer("2")
+	got := make(chan uint64, 64)
+	for _, m := range []*control.Messenger{a, b} {
+		if err := m.Start(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+			got <- m.TID
+			return true
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		bindLoopback(t, m)
+	}
+	send := func(c *control.Conn, tid uint64) {
+		t.Helper()
+		msg := control.NewMessage(1, nil, nil)
+		msg.TID = tid
+		if err := c.Send(msg); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case g := <-got:
+			if g != tid {
+				t.Errorf("message %d where %d was due", g, tid)
+			}
+		case <-time.After(steerPatience):
+			t.Fatalf("message %d did not arrive: %v", tid, c.Err())
+		}
+	}
+	out, err := a.Connect(b.Addrs()[0], wire.OSD)
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(out, 1)
+	in := b.Lookup(a.Addrs()[0])
+	if in == nil {
+		t.Fatal("no session at the acceptor")
+	}
+	for tid := uint64(2); tid < 6; tid++ {
+		cut.arm([]*control.Conn{in, out})
+		if tid%2 == 0 {
+			send(in, tid) // cut by the other side as it arrives
+		} else {
+			send(out, tid)
+		}
+	}
+	for _, m := range []*control.Messenger{a, b} {
+		if h := statsOf(t, m).Counters.Hints; h.Contradicted+h.Translated+h.Refused != 0 {
+			t.Errorf("%s: %+v", m.Name(), h)
+		}
+	}
+	// Only the side that was given a hint can have followed it.
+	if h := statsOf(t, b).Counters.Hints; h.Dialled > statsOf(t, a).Counters.Hints.Given {
+		t.Errorf("the giver followed its own hint: %+v", h)
+	}
+}
+
+func TestOutgoingConnectionsGoToTheLeastLoadedCore(t *testing.T) {
+	m, err := control.New(control.Config{
+		Name:  wire.EntityName{Type: wire.Client, ID: "a"},
+		Plane: dataplane.Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	endWithTest(t, m)
+	if err := m.Start(); err != nil {
+		t.Fatal(err)
+	}
+	to := func(i int) wire.Addr {
+		a, err := wire.ParseAddr(fmt.Sprintf("v2:127.0.0.1:1/%d", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	connect := func(i int, o ...control.ConnectOption) *control.Conn {
+		t.Helper()
+		c, err := m.Connect(to(i), wire.OSD, o...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	given := connect(1, control.OnCore(1))
+	for i := range 3 {
+		if c := connect(2+i, control.SameCore(given)); c.Core() != 1 {
+			t.Errorf("same core as core 1: %d", c.Core())
+		}
+	}
+	// Core 1 has four: the next eight go to the others, in turn.
+	perCore := map[int]int{}
+	var last *control.Conn
+	for i := range 8 {
+		last = connect(10 + i)
+		perCore[last.Core()]++
+	}
+	if perCore[0] != 4 || perCore[2] != 4 {
+		t.Errorf("placed %v", perCore)
+	}
+	for _, one := range []struct {
+		c  *control.Conn
+		by string
+	}{{given, "given"}, {last, "least-loaded"}} {
+		st, err := one.c.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := st.Placement; p.By != one.by || p.Core != p.Intended || p.Core != one.c.Core() || p.Reason != "" {
+			t.Errorf("placement %+v, want by %s", p, one.by)
+		}
+	}
+	if _, err := m.Connect(to(99), wire.OSD, control.OnCore(-1)); err == nil || !strings.Contains(err.Error(), "core -1 of 3") {
+		t.Errorf("core -1: %v", err)
+	}
+}
+
+// Pins that name the core of a session decide before its hint.
+func TestThePinGoesBeforeTheSession(t *testing.T) {
+	needSteering(t)
+	cut := &scissors{}
+	policy := control.StatefulServer()
+	server, _ := steered(t, "table,hint", func(c *control.Config) { c.Default, c.Interceptor = &policy, cut })
+	c := newSessionClient(t, 1, server.Addrs()[0], nil)
+	c.exchange(t, 1)
+	was := server.Conns()[0].Core()
+	to := (was + 1) % steerCores
+	if err := server.PinPeer(bpf.Normalize(server.Addrs()[0].AddrPort.Addr()), to); err != nil {
+		t.Fatal(err)
+	}
+	cut.arm(server.Conns())
+	c.exchange(t, 2)
+	if p := server.Conns()[0].Info().Placement; p != (control.Placement{Core: to, Intended: to, By: "table"}) {
+		t.Errorf("placement %+v, want core %d", p, to)
+	}
+	if here, _ := moves(statsOf(t, server)); here != 1 {
+		t.Errorf("%d moves", here)
+	}
+}

@@ -1,0 +1,423 @@
+package control_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/bpf"
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// steerPatience bounds what must happen.
+const steerPatience = 60 * time.Second
+
+// steerCores is the number of cores of the steered servers, whatever the
+// number of CPUs.
+const steerCores = 4
+
+// longSteering says that the tests run in their full size.
+func longSteering() bool { return os.Getenv("RINGMSGR_LONG") != "" }
+
+// needSteering skips the test where the process may not load programs, and
+// fails it there if CI=true.
+func needSteering(t testing.TB) {
+	t.Helper()
+	if _, err := bpf.Probe(); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("CI must be able to load programs: %v", err)
+		}
+		t.Skipf("cannot load programs here: %v", err)
+	}
+}
+
+// steered is a bound messenger with several cores.
+func steered(t testing.TB, mode control.Steer, change func(*control.Config)) (*control.Messenger, netip.AddrPort) {
+	t.Helper()
+	cfg := control.Config{
+		Name:  wire.EntityName{Type: wire.OSD, ID: "0"},
+		Steer: mode, HalfOpen: 1 << 16,
+		Plane: dataplane.Config{Cores: steerCores},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	m, err := control.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	endWithTest(t, m)
+	if err := m.Start(&control.Dispatcher{Fast: echoBack}); err != nil {
+		t.Fatal(err)
+	}
+	return m, bindLoopback(t, m)
+}
+
+func endWithTest(t testing.TB, m *control.Messenger) {
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), steerPatience)
+		defer cancel()
+		if err := m.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func bindLoopback(t testing.TB, m *control.Messenger) netip.AddrPort {
+	t.Helper()
+	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addrs[0].AddrPort
+}
+
+func echoBack(c *control.Conn, m *control.Message) bool {
+	m.Retain()
+	if err := c.Send(m); err != nil {
+		m.Release()
+	}
+	return true
+}
+
+func statsOf(t testing.TB, m *control.Messenger) control.Stats {
+	t.Helper()
+	st, err := m.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// knock connects from a source, 0 leaving the port to the kernel, and hangs up.
+func knock(t testing.TB, from, to netip.AddrPort) {
+	t.Helper()
+	d := net.Dialer{
+		LocalAddr: net.TCPAddrFromAddrPort(from),
+		Control: func(_, _ string, raw syscall.RawConn) (err error) {
+			if e := raw.Control(func(fd uintptr) {
+				err = errors.Join(
+					unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
+					unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1))
+			}); e != nil {
+				return e
+			}
+			return err
+		},
+	}
+	c, err := d.Dial("tcp", to.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// With the banner read nothing is under way to a socket that is gone: a
+	// stray segment would be asked about once more, and counted.
+	if _, err := io.ReadFull(c, make([]byte, 26)); err != nil {
+		t.Fatal(err)
+	}
+	c.(*net.TCPConn).SetLinger(0) // no TIME_WAIT: the source is free again
+	c.Close()
+}
+
+// source is a loopback address that no other connection of the test has.
+func source(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{127, 1, byte(i >> 8), byte(i&0xff | 1<<7)})
+}
+
+// arrived waits until the server has accepted so many sockets, and returns how
+// many each core got.
+func arrived(t testing.TB, m *control.Messenger, total int) (perCore []int, st control.Stats) {
+	t.Helper()
+	for end := time.Now().Add(steerPatience); ; {
+		st = statsOf(t, m)
+		perCore = nil
+		sum := 0
+		for _, c := range st.Cores {
+			perCore = append(perCore, int(c.Accepts))
+			sum += int(c.Accepts)
+		}
+		if sum >= total {
+			return perCore, st
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d connections accepted: %v", sum, total, perCore)
+		}
+	}
+}
+
+// connections is how many the steering tests make.
+func connections() int {
+	if longSteering() {
+		return 10000
+	}
+	return 400
+}
+
+func expectCores(t testing.TB, got, want []int) {
+	t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("cores accepted %v, want %v", got, want)
+	}
+}
+
+func TestTheTablePutsEveryConnectionWhereItBelongs(t *testing.T) {
+	needSteering(t)
+	const hosts = 100
+	m, at := steered(t, control.SteerTable, nil)
+	for i := range hosts {
+		if err := m.PinPeer(source(i), i*7%steerCores); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := connections()
+	want := make([]int, steerCores)
+	for i := range n {
+		knock(t, netip.AddrPortFrom(source(i%hosts), 0), at)
+		want[i%hosts*7%steerCores]++
+	}
+	got, st := arrived(t, m, n)
+	expectCores(t, got, want)
+	counters := st.Steering.Groups[0].Counters
+	for core, c := range counters.Cores {
+		if int(c.Addr.Selected) != want[core] || c.Missed() != 0 {
+			t.Errorf("counters of core %d: %+v, want %d", core, c, want[core])
+		}
+	}
+	if counters.Hash != 0 {
+		t.Errorf("%d connections were left to the hash", counters.Hash)
+	}
+
+	// The entry for a port goes before the one for the address, and both end.
+	from := netip.AddrPortFrom(source(0), 40123)
+	if err := m.PinPeerPort(from, 3); err != nil {
+		t.Fatal(err)
+	}
+	knock(t, from, at)
+	want[3]++
+	got, _ = arrived(t, m, n+1)
+	expectCores(t, got, want)
+	if err := errors.Join(m.UnpinPeerPort(from), m.UnpinPeer(source(0))); err != nil {
+		t.Fatal(err)
+	}
+	knock(t, from, at)
+	_, st = arrived(t, m, n+2)
+	if hash := st.Steering.Groups[0].Counters.Hash; hash != 1 {
+		t.Errorf("%d connections by hash, want the one that is not pinned any more", hash)
+	}
+}
+
+func TestTheHintPutsEveryConnectionWhereItBelongs(t *testing.T) {
+	needSteering(t)
+	ports, err := bpf.LocalHintRange(steerCores)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, at := steered(t, control.SteerHint, nil)
+	n := connections()
+	want := make([]int, steerCores)
+	for i := range n {
+		core := i * 3 % steerCores
+		knock(t, netip.AddrPortFrom(source(i), bpf.HintPort(ports, core, steerCores, i)), at)
+		want[core]++
+	}
+	got, st := arrived(t, m, n)
+	expectCores(t, got, want)
+	for core, c := range st.Steering.Groups[0].Counters.Cores {
+		if int(c.Hint.Selected) != want[core] || c.Missed() != 0 {
+			t.Errorf("counters of core %d: %+v, want %d", core, c, want[core])
+		}
+	}
+	if st.Steering.HintPorts != ports.String() {
+		t.Errorf("hint ports %s, want %v", st.Steering.HintPorts, ports)
+	}
+}
+
+// Over loopback the SYN is taken by the CPU that sent it.
+func TestTheCPUPutsEveryConnectionOnTheCoreOfItsCPU(t *testing.T) {
+	needSteering(t)
+	cpus, err := uring.AllowedCPUs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cores := range []int{1 + len(cpus)/2, len(cpus), 2 * len(cpus)} {
+		if cores == 1 {
+			continue
+		}
+		t.Run(fmt.Sprintf("%d cores on %d CPUs", cores, len(cpus)), func(t *testing.T) {
+			m, at := steered(t, control.SteerCPU, func(c *control.Config) { c.Plane.Cores = cores })
+			n := connections()
+			want := make([]int, cores)
+			for i := range n {
+				turn := i % len(cpus)
+				onCPU(t, cpus[turn], func() { knock(t, netip.AddrPortFrom(source(i), 0), at) })
+				want[turn%cores]++
+			}
+			got, st := arrived(t, m, n)
+			expectCores(t, got, want)
+			for core, c := range st.Steering.Groups[0].Counters.Cores {
+				if int(c.CPU.Selected) != want[core] || c.Missed() != 0 {
+					t.Errorf("counters of core %d: %+v, want %d", core, c, want[core])
+				}
+			}
+		})
+	}
+}
+
+// onCPU runs f on a CPU.
+func onCPU(t testing.TB, cpu int, f func()) {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before, only unix.CPUSet
+	only.Set(cpu)
+	if err := errors.Join(unix.SchedGetaffinity(0, &before), unix.SchedSetaffinity(0, &only)); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.SchedSetaffinity(0, &before); err != nil {
+			t.Error(err)
+		}
+	}()
+	f()
+}
+
+func TestUnsteeredConnectionsSpreadByTheHash(t *testing.T) {
+	m, at := steered(t, control.SteerNone, nil)
+	n := connections()
+	for i := range n {
+		knock(t, netip.AddrPortFrom(source(i), 0), at)
+	}
+	got, st := arrived(t, m, n)
+	x := 0.0
+	want := float64(n) / steerCores
+	for _, k := range got {
+		x += (float64(k) - want) * (float64(k) - want) / want
+	}
+	// Three degrees of freedom: above 30 once in a million.
+	if x > 30 {
+		t.Errorf("cores accepted %v, chi square %.1f", got, x)
+	}
+	if s := st.Steering; s.Active || s.Mode != control.SteerNone || s.Why == "" || len(s.Groups) != 0 {
+		t.Errorf("steering %+v", s)
+	}
+}
+
+func TestAutoSteersByTableAndHintAndByCPUIfPinned(t *testing.T) {
+	needSteering(t)
+	for _, pin := range []bool{false, true} {
+		m, _ := steered(t, "", func(c *control.Config) { c.Plane.Pin = pin })
+		st := statsOf(t, m).Steering
+		want := "[table_addrport table_addr hint]"
+		if pin {
+			want = "[table_addrport table_addr hint cpu]"
+		}
+		if !st.Active || fmt.Sprint(st.Rules) != want || st.Mode != control.SteerAuto || st.Why != "" {
+			t.Errorf("pinned %v: %+v", pin, st)
+		}
+	}
+}
+
+func TestEveryListeningAddressIsSteered(t *testing.T) {
+	needSteering(t)
+	msgrtest.CheckLeaks(t) // of programs and maps, too
+	m, err := control.New(control.Config{
+		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Steer: control.SteerTable, Plane: dataplane.Config{Cores: steerCores},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	endWithTest(t, m)
+	if err := m.Start(); err != nil {
+		t.Fatal(err)
+	}
+	free := wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}
+	addrs, err := m.Bind(free, free)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.PinPeer(source(1), 2); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		knock(t, netip.AddrPortFrom(source(1), 0), addrs[0].AddrPort)
+		knock(t, netip.AddrPortFrom(source(1), 0), addrs[1].AddrPort)
+	}
+	got, st := arrived(t, m, 20)
+	expectCores(t, got, []int{0, 0, 20, 0})
+	if g := st.Steering.Groups; len(g) != 2 || g[0].Addr != addrs[0].AddrPort.String() || g[1].Counters.Cores[2].Addr.Selected != 10 {
+		t.Errorf("groups %+v", g)
+	}
+	// What was counted can still be read when nothing listens any more.
+	steered(t, control.SteerTable, nil) // ended by Shutdown alone
+	if err := m.Unbind(); err != nil {
+		t.Fatal(err)
+	}
+	late := statsOf(t, m).Steering
+	if late.Active || late.Why == "" || late.Groups[1].Counters.Cores[2].Addr.Selected != 10 {
+		t.Errorf("behind Unbind: %+v", late)
+	}
+	if err := m.PinPeer(source(1), 2); !errors.Is(err, control.ErrUnsteered) {
+		t.Errorf("pin behind Unbind: %v", err)
+	}
+}
+
+func TestPinsAreRefusedWhereNoTableIsInForce(t *testing.T) {
+	m, _ := steered(t, control.SteerNone, nil)
+	if err := m.PinPeer(source(1), 0); !errors.Is(err, control.ErrUnsteered) {
+		t.Errorf("unsteered: %v", err)
+	}
+	if err := m.PinPeer(source(1), steerCores); !errors.Is(err, control.ErrConfig) {
+		t.Errorf("core out of range: %v", err)
+	}
+	if _, err := bpf.Probe(); err == nil {
+		m, _ := steered(t, control.SteerHint, nil)
+		if err := m.PinPeer(source(1), 0); !errors.Is(err, control.ErrUnsteered) {
+			t.Errorf("steered without a table: %v", err)
+		}
+	}
+}
+
+func TestSteerNamesAreChecked(t *testing.T) {
+	for _, good := range []string{"", "auto", "none", "cpu", "hint", "table", "table,cpu", "hint,table,cpu"} {
+		if _, err := control.ParseSteer(good); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
+	for _, bad := range []string{"on", "cpu,", "auto,cpu", "CPU", "none,none"} {
+		if _, err := control.ParseSteer(bad); !errors.Is(err, control.ErrConfig) {
+			t.Errorf("%q: %v", bad, err)
+		}
+		if _, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Steer: control.Steer(bad)}); !errors.Is(err, control.ErrConfig) {
+			t.Errorf("configured %q: %v", bad, err)
+		}
+	}
+}
+
+func TestSteeringStatsAreJSON(t *testing.T) {
+	needSteering(t)
+	m, _ := steered(t, control.SteerHint, nil)
+	b, err := json.Marshal(statsOf(t, m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"steering":{"mode":"hint","active":true,"rules":["hint"]`, `"groups":[{"addr":"127.0.0.1:`, `"hints":{"given":0`, `"in_flight":`, `"overflows":`, `"rearms":`, `"spent":{"tasks_ns":`} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("no %s in %s", want, b)
+		}
+	}
+}
