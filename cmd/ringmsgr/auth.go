@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// authOptions are the flags about who we are and what protects a connection.
+type authOptions struct {
+	auth    string
+	key     string
+	keyring string
+	mode    string
+}
+
+func (o *authOptions) register(fs *flag.FlagSet) {
+	fs.StringVar(&o.auth, "auth", "none", "`METHOD` of authentication: none or cephx")
+	fs.StringVar(&o.key, "key", "", "cephx: our secret key in `BASE64`, or - to read it from standard input")
+	fs.StringVar(&o.keyring, "keyring", "", "cephx: `FILE` with our key; for serve, with those of all entities and of mon.")
+	fs.StringVar(&o.mode, "mode", "", "connection modes, preferred first: `LIST` of crc and secure (default what both sides prefer)")
+}
+
+// authenticate fills in the auth part of cfg, whose name is set.
+func (o *authOptions) authenticate(e env, cfg *control.Config) error {
+	list, err := modes(o.mode)
+	if err != nil {
+		return err
+	}
+	cfg.Modes = list
+	method, err := auth.ParseMethod(o.auth)
+	if err != nil || method != auth.None && method != auth.Cephx {
+		return usagef("--auth %q: want none or cephx", o.auth)
+	}
+	if method == auth.None {
+		if o.key != "" || o.keyring != "" {
+			return usagef("--key and --keyring need --auth cephx")
+		}
+		if len(list) > 0 && !slices.Contains(list, auth.CRC) {
+			return usagef("--mode secure needs --auth cephx: without a key there is nothing to encrypt with")
+		}
+		return nil
+	}
+	ring, err := o.readKeys(e, cfg.Name)
+	if err != nil {
+		return err
+	}
+	return o.cephx(cfg, ring)
+}
+
+// readKeys reads --key or --keyring.
+func (o *authOptions) readKeys(e env, name wire.EntityName) (*cephx.Keyring, error) {
+	switch {
+	case o.key != "" && o.keyring != "":
+		return nil, usagef("--key and --keyring exclude each other")
+	case o.keyring != "":
+		f, err := os.Open(o.keyring)
+		if err != nil {
+			return nil, usagef("--keyring: %w", err)
+		}
+		defer f.Close()
+		ring, err := cephx.ReadKeyring(f)
+		if err != nil {
+			return nil, usagef("--keyring %s: %w", o.keyring, err)
+		}
+		return ring, nil
+	case o.key == "":
+		return nil, usagef("--auth cephx needs --key or --keyring")
+	}
+	text := o.key
+	if text == "-" {
+		line, err := bufio.NewReader(e.stdin).ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, usagef("--key -: %w", err)
+		}
+		text = strings.TrimSpace(line)
+	}
+	key, err := cephx.ParseKey(text)
+	if err != nil {
+		return nil, usagef("--key: %w", err)
+	}
+	ring := &cephx.Keyring{}
+	if err := ring.Set(cephx.Entity{Name: keyName(name), Key: key}); err != nil {
+		return nil, usagef("--key: %w", err)
+	}
+	return ring, nil
+}
+
+// keyName is the entity whose key we have: monitors share that of "mon.".
+func keyName(name wire.EntityName) wire.EntityName {
+	if name.Type == wire.Mon {
+		return wire.EntityName{Type: wire.Mon}
+	}
+	return name
+}
+
+// cephx makes our ends of the authentication. Only a mon can accept on its
+// own: other daemons get the secrets for that from a cluster.
+func (o *authOptions) cephx(cfg *control.Config, ring *cephx.Keyring) error {
+	own, ok := ring.Lookup(keyName(cfg.Name))
+	if !ok {
+		return usagef("the keyring has no key of %v", keyName(cfg.Name))
+	}
+	var offer func(wire.EntityType) []auth.Mode // nil: the defaults
+	if list := cfg.Modes; len(list) > 0 {
+		offer = func(wire.EntityType) []auth.Mode { return list }
+	}
+	var authority *cephx.Authority
+	var err error
+	if cfg.Name.Type == wire.Mon {
+		if authority, err = cephx.NewAuthority(cephx.AuthorityConfig{Entities: ring}); err != nil {
+			return usagef("cephx: %w", err)
+		}
+		if cfg.AuthServer, err = cephx.NewServer(cephx.ServerConfig{Own: wire.Mon, Authority: authority, Modes: offer}); err != nil {
+			return usagef("cephx: %w", err)
+		}
+	}
+	client, err := cephx.NewClient(cephx.ClientConfig{Name: cfg.Name, Key: own.Key, Modes: offer, Authority: authority})
+	if err != nil {
+		return usagef("cephx: %w", err)
+	}
+	cfg.AuthClient = client
+	return nil
+}
+
+// accepts checks that we can authenticate who connects to us.
+func (o *authOptions) accepts(cfg *control.Config) error {
+	if o.auth == "cephx" && cfg.AuthServer == nil {
+		return usagef("%v cannot accept with cephx on its own: a daemon gets the secrets for that from the monitors; "+
+			"use --name mon.NAME with a keyring", cfg.Name)
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/ringmsgr/ringmsgr/bpf"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+func doctorCommand() command {
+	return command{
+		name: "doctor", args: "[flags]", summary: "what this machine offers, what will be used, what helps",
+		help: `Starts cores as the flags say, and stops them again; tries what the kernel
+offers; and reports what will be used, what will not and why, and what helps.
+Status 0 means that a messenger can run.`,
+		example: "ringmsgr doctor --cores 4 --pin",
+		json: `{"ok":true,"backend":"io_uring|epoll","fallback":"...","receive":"buffers|ready","cores":N,
+ "checks":[{"name":"...","state":"ok|note|problem","found":"...","remedy":"..."}],
+ "machine":{...}}`,
+		setup: func(fs *flag.FlagSet) runner {
+			d := &doctor{}
+			d.machineOptions.register(fs, 0)
+			return d.run
+		},
+	}
+}
+
+type doctor struct{ machineOptions }
+
+// checkState is the outcome of one check.
+type checkState string
+
+const (
+	stateOK      checkState = "ok"
+	stateNote    checkState = "note"    // it works, and could be better
+	stateProblem checkState = "problem" // it cannot work
+)
+
+// check is one thing that was looked at.
+type check struct {
+	Name   string     `json:"name"`
+	State  checkState `json:"state"`
+	Found  string     `json:"found"`
+	Remedy string     `json:"remedy,omitempty"`
+}
+
+// diagnosis is the JSON of doctor.
+type diagnosis struct {
+	OK       bool          `json:"ok"`
+	Backend  string        `json:"backend,omitempty"`
+	Fallback string        `json:"fallback,omitempty"`
+	Receive  string        `json:"receive,omitempty"`
+	Cores    int           `json:"cores"`
+	Checks   []check       `json:"checks"`
+	Machine  uring.Machine `json:"machine"`
+}
+
+func (d *doctor) run(_ context.Context, e env, args []string) error {
+	if len(args) > 0 {
+		return usagef("unexpected argument %q", args[0])
+	}
+	cfg, err := d.plane(e)
+	if err != nil {
+		return err
+	}
+	f := examine(cfg)
+	r := f.assess()
+	if d.json {
+		err = writeJSON(e.stdout, r)
+	} else {
+		r.print(e)
+	}
+	if err == nil && !r.OK {
+		err = errReported
+	}
+	return err
+}
+
+// findings is what examine saw.
+type findings struct {
+	cfg     dataplane.Config
+	machine uring.Machine
+
+	coresErr error // why no cores run
+	info     uring.Info
+	receive  string
+	ringErr  error // why no ring opens, if none does
+
+	steering    bpf.Info
+	steeringErr error
+	procs       int
+	slack       string // of timers, ns; "" if not known
+}
+
+// examine looks at the machine by doing what a messenger would do.
+func examine(cfg dataplane.Config) *findings {
+	f := &findings{cfg: cfg, machine: uring.Probe(nil), procs: runtime.GOMAXPROCS(0)}
+	f.tryCores()
+	if !f.machine.Ring {
+		f.ringErr = tryRing()
+	}
+	f.steering, f.steeringErr = bpf.Probe()
+	if b, err := os.ReadFile("/proc/self/timerslack_ns"); err == nil {
+		f.slack = strings.TrimSpace(string(b))
+	}
+	return f
+}
+
+// tryCores starts and stops the cores that were asked for.
+func (f *findings) tryCores() {
+	p, err := dataplane.New(f.cfg)
+	if err != nil {
+		f.coresErr = err
+		return
+	}
+	defer p.Close()
+	st, err := p.Core(0).Stats()
+	f.info, f.receive, f.coresErr = p.Info(), st.Receive, err
+}
+
+// tryRing returns why no ring can be had.
+func tryRing() error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	drv, err := uring.Open(uring.Config{Backend: uring.IOUring, Entries: 8})
+	if err != nil {
+		return err
+	}
+	return drv.CloseDriver()
+}
+
+func (r *diagnosis) print(e env) {
+	t := &table{e.stdout}
+	for _, c := range r.Checks {
+		t.row(c.Name, "%-8s %s", c.State, c.Found)
+		if c.Remedy != "" {
+			t.row("", "%-8s -> %s", "", c.Remedy)
+		}
+	}
+	if !r.OK {
+		fmt.Fprintln(e.stdout, "\nA messenger cannot run here as asked.")
+		return
+	}
+	fmt.Fprintf(e.stdout, "\nA messenger can run here: %d cores on %s, receive mode %s.\n", r.Cores, r.Backend, r.Receive)
+}
+
+// setupError is the cause and the remedy of a refused ring.
+func setupError(err error) (cause, remedy string) {
+	var se *uring.SetupError
+	if errors.As(err, &se) {
+		return fmt.Sprintf("%s: %v: %s", se.Call, se.Errno, se.Cause), se.Remedy
+	}
+	return err.Error(), ""
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/bpf"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// goodMachine has everything.
+func goodMachine() *findings {
+	return &findings{
+		cfg: dataplane.Config{Cores: 2}, procs: 4, slack: "50000", receive: "ready",
+		info:     uring.Info{Backend: uring.IOUring, Receive: true},
+		steering: bpf.Info{Migration: true},
+		machine: uring.Machine{
+			Flavour: uring.IOUring, Kernel: "6.12.1", CPUs: []int{0, 1, 2, 3}, Ring: true, Receive: true, Seccomp: "off",
+			Features:     []uring.Feature{{Name: "one", Have: true, Since: "6.0"}, {Name: "two", Have: true, Since: "6.1"}},
+			Sysctls:      map[string]string{"net.core.somaxconn": "4096"},
+			Memlock:      uring.Limit{Soft: math.MaxUint64, Hard: math.MaxUint64},
+			Files:        uring.Limit{Soft: 20000, Hard: 524288},
+			Capabilities: []uring.Capability{{Name: "CAP_BPF", Have: true, For: "steering"}},
+		},
+	}
+}
+
+// poorMachine is a container with the usual restrictions.
+func poorMachine() *findings {
+	f := goodMachine()
+	refused := &uring.SetupError{Call: "io_uring_setup", Errno: unix.EPERM, Cause: "a filter forbids it", Remedy: "allow it"}
+	f.cfg.Cores, f.procs, f.slack = 8, 2, ""
+	f.info = uring.Info{Backend: uring.Epoll, Fallback: refused.Error()}
+	f.ringErr = fmt.Errorf("open driver: %w", refused)
+	f.steeringErr = &bpf.LoadError{Missing: "CAP_BPF", Remedy: "grant it", Err: unix.EPERM}
+	f.machine.Ring, f.machine.Receive, f.machine.RingWhy, f.machine.Features = false, false, refused.Error(), nil
+	f.machine.Seccomp = "filter"
+	f.machine.CPUs = []int{2}
+	f.machine.Files = uring.Limit{Soft: 1024, Hard: 1024}
+	f.machine.Memlock = uring.Limit{Soft: 65536, Hard: 65536}
+	f.machine.Sysctls["net.core.somaxconn"] = "128"
+	f.machine.Capabilities[0].Have = false
+	return f
+}
+
+func printed(r *diagnosis) string {
+	var b strings.Builder
+	r.print(env{stdout: &b})
+	return b.String()
+}
+
+func TestDoctorReportsAGoodAndAPoorMachine(t *testing.T) {
+	golden(t, "doctor-good", printed(goodMachine().assess()))
+	golden(t, "doctor-poor", printed(poorMachine().assess()))
+
+	impossible := poorMachine()
+	impossible.cfg.Driver.Backend = uring.IOUring
+	impossible.coresErr = fmt.Errorf("start cores: %w", impossible.ringErr)
+	r := impossible.assess()
+	if r.OK || r.Backend != "" || r.Checks[0].State != stateProblem || r.Checks[0].Remedy != "allow it" {
+		t.Errorf("%+v", r)
+	}
+	golden(t, "doctor-impossible", printed(r))
+
+	impossible.coresErr = errors.New("some other reason")
+	if c := impossible.assess().Checks[0]; c.Found != "some other reason" || !strings.Contains(c.Remedy, "--backend auto") {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestDoctorWarnsOfCoresThatShareCPUs(t *testing.T) {
+	f := goodMachine()
+	f.cfg.Cores, f.cfg.Pin, f.procs = 4, true, 6
+	if c := f.cpus(); c.State != stateNote || !strings.Contains(c.Remedy, "--pin") {
+		t.Errorf("as many pinned cores as CPUs: %+v", c)
+	}
+	f.cfg.Pin = false
+	if c := f.cpus(); c.State != stateOK {
+		t.Errorf("as many cores as CPUs: %+v", c)
+	}
+}
+
+func TestDoctorTriesThisMachine(t *testing.T) {
+	r := ringmsgr(t, "doctor", "--json", "--cores", "1", "--backend", "epoll").want(t, exitOK)
+	d := decode[diagnosis](t, r)
+	if !d.OK || d.Backend != "epoll" || d.Cores != 1 || d.Receive != "ready" || len(d.Checks) != 12 || len(d.Machine.CPUs) == 0 {
+		t.Errorf("doctor says %s", r.stdout)
+	}
+	r = ringmsgr(t, "doctor").want(t, exitOK)
+	if !strings.Contains(r.stdout, "A messenger can run here") {
+		t.Errorf("doctor says %s", r.stdout)
+	}
+}

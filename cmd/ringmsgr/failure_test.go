@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// pretender is a TCP server that does what f does with each connection, and
+// its address.
+func pretender(t *testing.T, f func(c net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			f(c)
+			_ = c.Close()
+		}
+	}()
+	t.Cleanup(func() { _ = l.Close(); <-ended })
+	return "v2:" + l.Addr().String()
+}
+
+// says answers what it is sent with text, and waits for the end.
+func says(text string) func(net.Conn) {
+	return func(c net.Conn) {
+		_, _ = io.WriteString(c, text)
+		_, _ = io.Copy(io.Discard, c)
+	}
+}
+
+const (
+	v2Banner = "ceph v2\n\x10\x00" + "\x01\x00\x00\x00\x00\x00\x00\x00" + "\x00\x00\x00\x00\x00\x00\x00\x00"
+	v1Banner = "ceph v027" + "\x01\x01\x01\x1c\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00"
+)
+
+func TestPingNamesTheStageAndTheReason(t *testing.T) {
+	refused := pretender(t, nil)
+	s := serve(t)
+	for _, c := range []struct {
+		name, addr, flags string
+		stage             control.Stage
+		says              string
+	}{
+		{"a peer of another type", s.addr, "--peer osd", control.StageHello, "wrong peer type: mon, want osd"},
+		{"another nonce", strings.TrimSuffix(s.addr, "/0") + "/5", "", control.StageIdent, "nonce"},
+		{"a v1 port", pretender(t, says(v1Banner)), "", control.StageBanner, "v1 address"},
+		{"a web server", pretender(t, says("HTTP/1.1 400 Bad Request\r\n\r\n")), "", control.StageBanner, "web server"},
+		{"an SSH server", pretender(t, says("SSH-2.0-OpenSSH_9.2\r\n")), "", control.StageBanner, "SSH server"},
+		{"a TLS server", pretender(t, says("\x15\x03\x03\x00\x02\x02\x46\x00\x00\x00\x00")), "", control.StageBanner, "TLS server"},
+		{"random bytes", pretender(t, says("\x80\x81\x00\x00\x10\x20\x30\x40\x50\x60\x70\x80")), "", control.StageBanner, "no Ceph daemon"},
+		{"silence", pretender(t, says("")), "--timeout 200ms", control.StageBanner, "no answer within 200ms"},
+		{"half a banner", pretender(t, says(v2Banner[:9])), "--timeout 200ms", control.StageBanner, "no answer within 200ms"},
+		{"a banner and no more", pretender(t, says(v2Banner)), "--timeout 200ms", control.StageHello, "no answer within 200ms"},
+		{"half a HELLO", pretender(t, says(v2Banner+"\x01\x01\x10")), "--timeout 200ms", control.StageHello, "no answer within 200ms"},
+		{"a broken HELLO", pretender(t, says(v2Banner+strings.Repeat("\xff", 100))), "", control.StageHello, "crc"},
+		{"the end at once", pretender(t, func(net.Conn) {}), "", control.StageBanner, "hung up"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := ringmsgr(t, append(strings.Fields("ping --json "+c.flags), c.addr)...).want(t, exitFailed)
+			if f := decode[failure](t, r); f.Stage != c.stage || !strings.Contains(f.Error, c.says) {
+				t.Errorf("got %s; want stage %s, saying %q", r.stdout, c.stage, c.says)
+			}
+			if r.stderr != "" {
+				t.Errorf("stderr: %s", r.stderr)
+			}
+		})
+	}
+	t.Run("nobody", func(t *testing.T) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused = "v2:" + l.Addr().String()
+		_ = l.Close()
+		r := ringmsgr(t, "ping", refused).want(t, exitFailed)
+		if r.stdout != "" || !strings.HasPrefix(r.stderr, "ringmsgr ping: connect: "+refused+"/0: ") || !strings.Contains(r.stderr, "nothing listens there") {
+			t.Errorf("stdout %q, stderr %q", r.stdout, r.stderr)
+		}
+		x := ringmsgr(t, "send", "--json", refused).want(t, exitFailed)
+		if f := decode[failure](t, x); f.Stage != control.StageConnect {
+			t.Errorf("send says %s", x.stdout)
+		}
+		silent := pretender(t, says(v2Banner))
+		for _, policy := range []string{"lossy-client", "lossless-client"} {
+			x = ringmsgr(t, "send", "--json", "--policy", policy, "--timeout", "400ms", silent).want(t, exitFailed)
+			if f := decode[failure](t, x); f.Stage != control.StageHello || !strings.Contains(f.Error, "no answer within") {
+				t.Errorf("send with policy %s says %s", policy, x.stdout)
+			}
+		}
+		// A lossless connection dials until the time is over, and then tells why.
+		x = ringmsgr(t, "send", "--json", "--policy", "lossless-client", "--timeout", "300ms", refused).want(t, exitFailed)
+		if f := decode[failure](t, x); f.Stage != control.StageConnect || !strings.Contains(f.Error, "nothing listens there") {
+			t.Errorf("send says %s", x.stdout)
+		}
+	})
+}
+
+// frameFault breaks connections at frames.
+type frameFault func(tag frame.Tag, write bool) error
+
+func (frameFault) Step(context.Context, *control.Conn, uint64, handshake.Point, bool) error {
+	return nil
+}
+
+func (f frameFault) Frame(_ *control.Conn, tag frame.Tag, write bool) error { return f(tag, write) }
+
+var errInjected = errors.New("injected")
+
+func TestPingNamesTheStageOfALostKeepalive(t *testing.T) {
+	addr := messenger(t, control.Config{Interceptor: frameFault(func(tag frame.Tag, _ bool) error {
+		if tag == frame.TagKeepalive2 {
+			return errInjected
+		}
+		return nil
+	})}, &control.Dispatcher{})
+	r := ringmsgr(t, "ping", "--json", addr).want(t, exitFailed)
+	if f := decode[failure](t, r); f.Stage != control.StageKeepalive || !strings.Contains(f.Error, "hung up") {
+		t.Errorf("got %s", r.stdout)
+	}
+}
+
+func TestSendSurvivesFaultsOnALosslessSession(t *testing.T) {
+	for _, c := range []struct {
+		name, flags string
+		server      control.Policy
+	}{
+		{"client and server", "--policy lossless-client", control.StatefulServer()},
+		{"several clients", "--policy lossless-client --conns 3", control.StatefulServer()},
+		{"peer that is not dialled back", "--policy lossless-peer", control.StatefulServer()},
+		{"peers that dial each other", "--policy lossless-peer --cores 2 --name osd.1 --listen v2:127.0.0.1:0", control.LosslessPeer()},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var frames atomic.Int64
+			addr := messenger(t, control.Config{Default: &c.server, Interceptor: frameFault(func(tag frame.Tag, write bool) error {
+				if tag == frame.TagMessage && frames.Add(1)%701 == 0 {
+					return errInjected
+				}
+				return nil
+			})}, &control.Dispatcher{Fast: echo})
+			args := strings.Fields("send --json --messages 3000 --size 3000 --depth 32 " + c.flags)
+			r := ringmsgr(t, append(args, addr)...).want(t, exitOK)
+			x := decode[sent](t, r)
+			if x.Verified != 3000 || x.Reconnects < 4 || x.Duplicates+x.Losses+x.Corrupt != 0 {
+				t.Errorf("send says %s", r.stdout)
+			}
+		})
+	}
+}
+
+func TestSendFailsWhenALossyConnectionBreaks(t *testing.T) {
+	var frames atomic.Int64
+	addr := messenger(t, control.Config{Interceptor: frameFault(func(tag frame.Tag, write bool) error {
+		if tag == frame.TagMessage && !write && frames.Add(1) == 100 {
+			return errInjected
+		}
+		return nil
+	})}, &control.Dispatcher{Fast: echo})
+	r := ringmsgr(t, "send", "--json", "--messages", "1000", "--policy", "lossless-client", addr).want(t, exitFailed)
+	x := decode[sent](t, r)
+	if !x.Lossy || x.Verified >= 100 || x.Losses == 0 || x.Losses > 16 || x.Stage != control.StageSession || !strings.Contains(x.Error, "hung up") {
+		t.Errorf("send says %s", r.stdout)
+	}
+	if !strings.Contains(r.stderr, "makes the connection lossy") {
+		t.Errorf("no warning: %q", r.stderr)
+	}
+}
+
+func TestSendFailsWhenTheSessionIsForgotten(t *testing.T) {
+	server := control.StatefulServer()
+	var conns atomic.Int64
+	addr := messenger(t, control.Config{Default: &server}, &control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
+		if m.TID == 50 && conns.Add(1) == 1 {
+			c.MarkDown() // as a server that was started anew
+			return true
+		}
+		return echo(c, m)
+	}})
+	r := ringmsgr(t, "send", "--json", "--messages", "1000", "--policy", "lossless-client", addr).want(t, exitFailed)
+	if x := decode[sent](t, r); x.Verified > 50 || x.Losses == 0 || !strings.Contains(x.Error, "lost the session") {
+		t.Errorf("send says %s", r.stdout)
+	}
+}
+
+func TestSendNoticesWrongEchoes(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		echo  func(c *control.Conn, m *control.Message) // of message 20
+		count func(*sent) uint64
+		says  string
+	}{
+		{"a changed byte", func(c *control.Conn, m *control.Message) { answer(c, m, m.TID, 777) }, func(s *sent) uint64 { return s.Corrupt }, "differs"},
+		{"twice", func(c *control.Conn, m *control.Message) { answer(c, m, m.TID, -1); answer(c, m, m.TID, -1) },
+			func(s *sent) uint64 { return s.Duplicates }, "twice"},
+		{"left out", func(*control.Conn, *control.Message) {}, func(s *sent) uint64 { return s.Losses }, "missing"},
+		{"the payload of another", func(c *control.Conn, m *control.Message) { answer(c, m, m.TID+1, -1) },
+			func(s *sent) uint64 { return s.Losses }, "missing"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			addr := messenger(t, control.Config{}, &control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {
+				if m.TID == 20 {
+					c.echo(conn, m)
+					return true
+				}
+				return echo(conn, m)
+			}})
+			r := ringmsgr(t, "send", "--json", "--messages", "100", "--size", "1000", addr).want(t, exitFailed)
+			if x := decode[sent](t, r); c.count(&x) == 0 || !strings.Contains(x.Error, c.says) || x.Stage != control.StageSession {
+				t.Errorf("send says %s", r.stdout)
+			}
+		})
+	}
+}
+
+// answer sends a copy of m with another tid and byte flip changed, if that is
+// not negative.
+func answer(c *control.Conn, m *control.Message, tid uint64, flip int) {
+	r := control.NewMessage(m.Type, append([]byte(nil), m.Front...), append([]byte(nil), m.Data...))
+	r.TID = tid
+	if flip >= 0 {
+		r.Data[flip] ^= 4
+	}
+	_ = c.Send(r)
+}
+
+func TestSendNoticesThatNothingComesBack(t *testing.T) {
+	addr := messenger(t, control.Config{}, &control.Dispatcher{})
+	r := ringmsgr(t, "send", "--json", "--timeout", "200ms", "--progress", addr).want(t, exitFailed)
+	if x := decode[sent](t, r); x.Verified != 0 || x.Losses != 16 || !strings.Contains(x.Error, "no echo came for 200ms") {
+		t.Errorf("send says %s", r.stdout)
+	}
+	if !strings.Contains(r.stderr, "0 of 10000 verified") {
+		t.Errorf("no progress: %q", r.stderr)
+	}
+}
+
+func TestPingEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	addr := pretender(t, func(c net.Conn) { cancel(); says("")(c) })
+	var out, errs lockedBuffer
+	status := run(ctx, env{strings.NewReader(""), &out, &errs, time.Now, nil}, []string{"ping", addr})
+	if status != exitFailed || !strings.Contains(errs.String(), "canceled") {
+		t.Errorf("status %d, stderr %s", status, errs.String())
+	}
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+)
+
+// handOverTime bounds one hand-over, from the successor's first word.
+const handOverTime = 30 * time.Second
+
+// succession are the flags of a server that gives everything to its successor,
+// and takes it from its predecessor.
+type succession struct {
+	path   string // where successors come to
+	from   string // where the predecessor is
+	linger time.Duration
+}
+
+func (o *succession) register(fs *flag.FlagSet) {
+	fs.StringVar(&o.path, "handover", "", "`PATH` of a Unix socket to which a successor comes; SIGUSR2 starts one")
+	fs.StringVar(&o.from, "take-over", "", "`PATH` of the --handover socket of a running serve, to continue it")
+	fs.DurationVar(&o.linger, "linger", 10*time.Second, "`DURATION` that lossy connections may go on after a hand-over")
+}
+
+func (o *succession) check(key string) error {
+	switch {
+	case o.linger < 0:
+		return usagef("--linger %v: want 0 or more", o.linger)
+	case o.path != "" && key == "-":
+		return usagef("--handover and --key - exclude each other: a successor could not read the key again")
+	}
+	return nil
+}
+
+// takeOver continues the server at --take-over.
+func (o *succession) takeOver(ctx context.Context, cfg control.Config, d *control.Dispatcher) (*control.Messenger, error) {
+	ctx, cancel := context.WithTimeout(ctx, handOverTime)
+	defer cancel()
+	var dialer net.Dialer
+	c, err := dialer.DialContext(ctx, "unix", o.from)
+	if err != nil {
+		return nil, fmt.Errorf("--take-over: %w", err)
+	}
+	defer c.Close()
+	m, err := control.TakeOver(ctx, cfg, c.(*net.UnixConn), d)
+	if err != nil {
+		return nil, fmt.Errorf("--take-over %s: %w", o.from, err)
+	}
+	return m, nil
+}
+
+// throne is where successors come to.
+type throne struct {
+	o      *succession
+	e      env
+	m      *control.Messenger
+	log    *slog.Logger
+	l      net.Listener // nil: none
+	usr2   chan os.Signal
+	handed chan struct{} // closed when a successor has everything
+	stop   context.CancelFunc
+	all    sync.WaitGroup
+}
+
+// offer waits for successors until close.
+func (o *succession) offer(ctx context.Context, e env, m *control.Messenger, log *slog.Logger) (*throne, error) {
+	t := &throne{o: o, e: e, m: m, log: log, usr2: make(chan os.Signal, 1), handed: make(chan struct{})}
+	ctx, t.stop = context.WithCancel(ctx)
+	if o.path == "" {
+		return t, nil
+	}
+	var err error
+	if t.l, err = control.ListenPrivate(o.path); err != nil {
+		return nil, fmt.Errorf("--handover: %w", err)
+	}
+	signal.Notify(t.usr2, syscall.SIGUSR2)
+	t.all.Go(func() { t.accept(ctx) })
+	t.all.Go(func() { t.spawn(ctx) })
+	return t, nil
+}
+
+// close ends it. The path stays if it is a successor's by now.
+func (t *throne) close() error {
+	t.stop()
+	signal.Stop(t.usr2)
+	var err error
+	if t.l != nil {
+		err = t.l.Close()
+	}
+	t.all.Wait()
+	return err
+}
+
+// accept hands over to whoever comes, until that has worked.
+func (t *throne) accept(ctx context.Context) {
+	for {
+		c, err := t.l.Accept()
+		if err != nil {
+			if !errors.Is(err, net.ErrClosed) {
+				t.log.Error("no more hand-overs", "err", err)
+			}
+			return
+		}
+		handCtx, cancel := context.WithTimeout(ctx, handOverTime)
+		err = t.m.HandOver(handCtx, c.(*net.UnixConn))
+		cancel()
+		_ = c.Close()
+		if err == nil {
+			t.log.Info("handed over")
+			close(t.handed)
+			return
+		}
+		t.log.Warn("hand-over failed, serving on", "err", err)
+	}
+}
+
+// spawn starts a successor for each signal, one at a time.
+func (t *throne) spawn(ctx context.Context) {
+	ended := make(chan error, 1)
+	running := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.handed:
+			return // the successor outlives us
+		case err := <-ended:
+			running = false
+			t.log.Warn("successor ended", "err", err)
+		case <-t.usr2:
+			if running {
+				continue
+			}
+			cmd := t.successor()
+			if err := cmd.Start(); err != nil {
+				t.log.Warn("successor not started", "err", err)
+				continue
+			}
+			running = true
+			go func() { ended <- cmd.Wait() }()
+		}
+	}
+}
+
+// successor is the program that is now where ours was when it began, so that an
+// upgrade takes effect, else ours.
+func (t *throne) successor() *exec.Cmd {
+	exe, err := os.Executable()
+	if _, e := os.Stat(exe); err != nil || e != nil {
+		exe = "/proc/self/exe"
+	}
+	cmd := exec.Command(exe, successorArgs(os.Args[1:], t.o.path)...)
+	cmd.Stdout, cmd.Stderr = t.e.stdout, t.e.stderr
+	return cmd
+}
+
+// successorArgs are our arguments with another --take-over.
+func successorArgs(args []string, path string) []string {
+	var out []string
+	for i := 0; i < len(args); i++ {
+		name, _, value := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
+		if name != "take-over" || !strings.HasPrefix(args[i], "-") {
+			out = append(out, args[i])
+		} else if !value {
+			i++ // the value is the next one
+		}
+	}
+	return append(slices.Clip(out), "--take-over="+path)
+}
+
+// lingers waits until the lossy connections have ended, at most --linger.
+func (o *succession) lingers(ctx context.Context, e env, m *control.Messenger) {
+	end := e.now().Add(o.linger)
+	poll := time.NewTicker(drainPoll)
+	defer poll.Stop()
+	for e.now().Before(end) {
+		if st, err := m.Stats(); err != nil || st.Open+st.HalfOpen == 0 {
+			return
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,266 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+)
+
+// asProgram has the test binary be the program.
+const asProgram = "RINGMSGR_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// dynasty is a serve in a process of its own, and its successors.
+type dynasty struct {
+	t     *testing.T
+	addr  string
+	stats string
+	path  string
+	pids  []int
+	ready chan string // lines that begin with "listening"
+	rest  chan []string
+	errs  *lockedBuffer
+}
+
+// found starts the first one.
+func found(t *testing.T, args ...string) *dynasty {
+	t.Helper()
+	dir := t.TempDir()
+	d := &dynasty{
+		t: t, stats: filepath.Join(dir, "stats"), path: filepath.Join(dir, "handover"),
+		ready: make(chan string, 200), rest: make(chan []string, 1), errs: &lockedBuffer{},
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	outR, outW := pipe(t)
+	errR, errW := pipe(t)
+	cmd := exec.Command(exe, append([]string{"serve", "--handover", d.path, "--stats", d.stats, "--linger", "20s"}, args...)...)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	cmd.Stdout, cmd.Stderr = outW, errW
+	err = cmd.Start()
+	_, _ = outW.Close(), errW.Close() // the children have them
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = io.Copy(d.errs, errR) }() // ends with the last process
+	go d.read(outR)
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, pid := range d.pids {
+				_ = syscall.Kill(pid, syscall.SIGKILL) // most have ended
+			}
+		}
+		_ = cmd.Wait() // its status has been seen in what it wrote
+	})
+	d.pids = append(d.pids, cmd.Process.Pid)
+	d.addr = regexp.MustCompile(`v2:[0-9.]+:\d+/\d+`).FindString(d.listening())
+	return d
+}
+
+func pipe(t *testing.T) (r, w *os.File) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	return r, w
+}
+
+// read sorts what the processes write, until the last of them has ended.
+func (d *dynasty) read(r io.Reader) {
+	var rest []string
+	for lines := bufio.NewScanner(r); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "listening") {
+			d.ready <- lines.Text()
+		} else {
+			rest = append(rest, lines.Text())
+		}
+	}
+	d.rest <- rest
+}
+
+func (d *dynasty) listening() string {
+	d.t.Helper()
+	select {
+	case l := <-d.ready:
+		return l
+	case <-time.After(30 * time.Second):
+		d.t.Fatalf("process %d of %d is not ready: %s", len(d.pids), d.pids, d.errs)
+		return ""
+	}
+}
+
+// succeed has the present one hand over.
+func (d *dynasty) succeed() {
+	d.t.Helper()
+	if err := syscall.Kill(d.pids[len(d.pids)-1], syscall.SIGUSR2); err != nil {
+		d.t.Fatal(err)
+	}
+	if l := d.listening(); !strings.Contains(l, d.addr) {
+		d.t.Fatalf("the successor says %s, the first was %s", l, d.addr)
+	}
+	d.pids = append(d.pids, d.pid())
+	if n := len(d.pids); d.pids[n-1] == d.pids[n-2] {
+		d.t.Fatal("the predecessor still answers for its successor")
+	}
+}
+
+func (d *dynasty) pid() int {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	s, err := control.ReadStats(ctx, d.stats)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return s.PID
+}
+
+// end ends the last one, and checks that all have ended well.
+func (d *dynasty) end() {
+	d.t.Helper()
+	if err := syscall.Kill(d.pids[len(d.pids)-1], syscall.SIGTERM); err != nil {
+		d.t.Fatal(err)
+	}
+	select {
+	case rest := <-d.rest:
+		handed := slices.DeleteFunc(slices.Clone(rest), func(l string) bool { return !strings.HasPrefix(l, "handed over") })
+		if len(rest) != len(d.pids) || len(handed) != len(d.pids)-1 || len(rest)-len(handed) != 1 {
+			d.t.Errorf("%d processes said:\n%s", len(d.pids), strings.Join(rest, "\n"))
+		}
+	case <-time.After(40 * time.Second):
+		d.t.Fatalf("not all of %v have ended: %s", d.pids, d.errs)
+	}
+	d.errs.mustBeEmpty(d.t)
+	for _, path := range []string{d.path, d.stats} {
+		if _, err := os.Stat(path); !os.IsNotExist(err) {
+			d.t.Errorf("%s is left: %v", path, err)
+		}
+	}
+}
+
+// handOvers is how many follow each other.
+func handOvers() int {
+	if os.Getenv("RINGMSGR_LONG") != "" {
+		return 100
+	}
+	return 10
+}
+
+// untilDone runs send again and again until done is closed, and returns what it
+// reported.
+func untilDone(t *testing.T, done <-chan struct{}, args ...string) []sent {
+	var all []sent
+	for {
+		r := ringmsgr(t, append([]string{"send", "--json"}, args...)...)
+		if r.status != exitOK {
+			t.Errorf("send: %s %s", r.stdout, r.stderr)
+			return all
+		}
+		all = append(all, decode[sent](t, r))
+		select {
+		case <-done:
+			return all
+		default:
+		}
+	}
+}
+
+func TestSessionsPassToSuccessors(t *testing.T) {
+	d := found(t, "--name", "osd.0", "--cores", "2", "--policy", "lossless-peer")
+	done := make(chan struct{})
+	var loads sync.WaitGroup
+	var reports [2][]sent
+	for i, args := range [][]string{
+		{"--depth", "32", "--messages", "20000"},
+		{"--depth", "8", "--messages", "2000", "--size", "100KiB", "--cores", "2"},
+	} {
+		loads.Go(func() {
+			reports[i] = untilDone(t, done, append(args, "--peer", "osd", "--name", fmt.Sprint("osd.", 10+i),
+				"--listen", "v2:127.0.0.1:0", "--policy", "lossless-peer", d.addr)...)
+		})
+	}
+	for range handOvers() {
+		d.succeed()
+	}
+	close(done)
+	loads.Wait()
+	var reconnects, messages uint64
+	for _, list := range reports {
+		for _, r := range list {
+			if r.Lossy || r.Verified != r.Messages || r.Losses+r.Duplicates+r.Corrupt != 0 {
+				t.Errorf("%+v", r)
+			}
+			reconnects += r.Reconnects
+			messages += r.Messages
+		}
+	}
+	if reconnects == 0 {
+		t.Error("no session has seen a hand-over")
+	}
+	t.Logf("%d hand-overs, %d messages, %d reconnects", handOvers(), messages, reconnects)
+	d.end()
+}
+
+func TestLossyClientsAreNotRefusedByAHandOver(t *testing.T) {
+	d := found(t, "--cores", "2")
+	done := make(chan struct{})
+	var loads sync.WaitGroup
+	loads.Go(func() { untilDone(t, done, "--messages", "50", "--conns", "3", d.addr) })
+	loads.Go(func() { untilDone(t, done, "--messages", "5000", "--depth", "4", d.addr) })
+	for range handOvers() {
+		d.succeed()
+	}
+	close(done)
+	loads.Wait()
+	d.end()
+}
+
+func TestSuccessorThatCannotStartLeavesServeAsItIs(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "handover")
+	s := serve(t, "--name", "osd.1", "--handover", path, "--log-level", "off")
+	r := ringmsgr(t, "serve", "--name", "osd.2", "--take-over", path, "--handover", path).want(t, exitFailed)
+	if !strings.Contains(r.stderr, "osd.2") {
+		t.Errorf("stderr %q", r.stderr)
+	}
+	ringmsgr(t, "send", "--peer", "osd", "--messages", "10", s.addr).want(t, exitOK)
+	ringmsgr(t, "serve", "--take-over", filepath.Join(dir, "nobody")).want(t, exitFailed)
+	ringmsgr(t, "serve", "--linger", "-1s").want(t, exitUsage)
+	ringmsgr(t, "serve", "--name", "mon.a", "--auth", "cephx", "--key", "-", "--handover", path).want(t, exitUsage)
+}
+
+func TestSuccessorArgs(t *testing.T) {
+	for args, want := range map[string]string{
+		"serve":                             "serve --take-over=p",
+		"serve --take-over=a --cores 2":     "serve --cores 2 --take-over=p",
+		"serve -take-over a --handover b c": "serve --handover b c --take-over=p",
+		"serve take-over":                   "serve take-over --take-over=p",
+	} {
+		if got := strings.Join(successorArgs(strings.Fields(args), "p"), " "); got != want {
+			t.Errorf("%s: %s, want %s", args, got, want)
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// lockedBuffer is an output that several goroutines may write to.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// result is how a run of the program ended.
+type result struct {
+	status         int
+	stdout, stderr string
+}
+
+// ringmsgr runs the program to its end.
+func ringmsgr(t testing.TB, args ...string) result {
+	t.Helper()
+	return ringmsgrWith(t, "", args...)
+}
+
+func ringmsgrWith(t testing.TB, stdin string, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var out, errs lockedBuffer
+	e := env{stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs, now: time.Now}
+	status := run(ctx, e, args)
+	return result{status, out.String(), errs.String()}
+}
+
+// want fails the test unless the status is as expected.
+func (r result) want(t testing.TB, status int) result {
+	t.Helper()
+	if r.status != status {
+		t.Fatalf("status %d, want %d\nstdout: %s\nstderr: %s", r.status, status, r.stdout, r.stderr)
+	}
+	return r
+}
+
+// decode parses the only line of JSON.
+func decode[T any](t testing.TB, r result) (v T) {
+	t.Helper()
+	if strings.Count(r.stdout, "\n") != 1 {
+		t.Fatalf("want one line of JSON, got %q (stderr %q)", r.stdout, r.stderr)
+	}
+	d := json.NewDecoder(strings.NewReader(r.stdout))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("%v in %s", err, r.stdout)
+	}
+	return v
+}
+
+// running is a serve in the background.
+type running struct {
+	addr   string
+	ready  string // its first line
+	cancel func()
+	lines  *bufio.Scanner
+	errs   *lockedBuffer
+	status chan int
+}
+
+// serve starts "ringmsgr serve" and waits until it is ready. The test's end
+// ends it, and it must exit with status 0.
+func serve(t testing.TB, args ...string) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	r, w := io.Pipe()
+	s := &running{cancel: cancel, lines: bufio.NewScanner(r), errs: &lockedBuffer{}, status: make(chan int, 1)}
+	go func() {
+		status := run(ctx, env{strings.NewReader(""), w, s.errs, time.Now, nil}, append([]string{"serve"}, args...))
+		_ = w.Close()
+		s.status <- status
+	}()
+	t.Cleanup(func() { s.stop(t) })
+	if !s.lines.Scan() {
+		t.Fatalf("serve is not ready: %s", s.errs)
+	}
+	s.ready = s.lines.Text()
+	s.addr = regexp.MustCompile(`v2:[0-9.]+:\d+/\d+`).FindString(s.ready)
+	return s
+}
+
+// stop ends serve, once, and returns what it still wrote.
+func (s *running) stop(t testing.TB) (rest string) {
+	t.Helper()
+	s.cancel()
+	for s.lines.Scan() {
+		rest += s.lines.Text() + "\n"
+	}
+	if status := <-s.status; status != exitOK {
+		t.Errorf("serve ended with status %d: %s", status, s.errs)
+	}
+	s.status <- exitOK // for the next call
+	return rest
+}
+
+func (l *lockedBuffer) mustBeEmpty(t testing.TB) {
+	t.Helper()
+	if s := l.String(); s != "" {
+		t.Errorf("unexpected output: %s", s)
+	}
+}
+
+// messenger is a peer of the test's own making, and its address.
+func messenger(t testing.TB, cfg control.Config, d *control.Dispatcher) string {
+	t.Helper()
+	cfg.Name = wire.EntityName{Type: wire.Mon, ID: "a"}
+	cfg.Nonce = new(uint32)
+	cfg.Plane = dataplane.Config{Cores: 1}
+	m, err := control.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := closeMessenger(m); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := m.Start(d); err != nil {
+		t.Fatal(err)
+	}
+	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addrs.Front().String()
+}
+
+// golden compares got with a file.
+func golden(t testing.TB, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs; got:\n%s\nwant:\n%s", file, got, want)
+	}
+}
+
+var (
+	addrPattern   = regexp.MustCompile(`127\.0\.0\.1:\d+`)
+	hexPattern    = regexp.MustCompile(`0x[0-9a-f]+`)
+	numberPattern = regexp.MustCompile(`([ :,])\d+(\.\d+)?(e[-+]?\d+)?( us| ms| s)?\b`)
+)
+
+// normal replaces what differs from run to run: ports, numbers and backends.
+func normal(s string) string {
+	s = addrPattern.ReplaceAllString(s, "IP:PORT")
+	s = hexPattern.ReplaceAllString(s, "HEX")
+	s = strings.NewReplacer("io_uring", "ENGINE", "giouring", "ENGINE", "epoll", "ENGINE").Replace(s)
+	return numberPattern.ReplaceAllString(s, "${1}N")
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+func pingCommand() command {
+	return command{
+		name: "ping", args: "[flags] ADDR", summary: "connect, say what was negotiated, measure round trips",
+		help: `Connects to ADDR, goes through the handshake and measures round trips of
+keepalives, each from the moment the core sends it until its answer is there.
+Ends within --timeout in any case.`,
+		example: "ringmsgr ping --count 100 v2:127.0.0.1:3300",
+		json: `{"peer":{"type":"mon","addrs":"[v2:...]","gid":0,"features":"0x..."},
+ "protocol":"msgr2.1|msgr2.0","auth":"none|cephx","mode":"crc|secure",
+ "compression":"none","backend":"io_uring|epoll","handshake_us":N,
+ "rtt_us":{"min":N,"p50":N,"p99":N,"max":N},"count":N}
+on failure:
+{"error":"...","stage":"connect|banner|hello|auth|ident|session|keepalive"}`,
+		setup: func(fs *flag.FlagSet) runner {
+			p := &pinger{}
+			p.sessionOptions.register(fs, "client.admin", 1, 10*time.Second, "bound of the whole command")
+			fs.StringVar(&p.peer, "peer", "mon", "`TYPE` of the peer: mon, osd, mgr, mds or client")
+			fs.IntVar(&p.count, "count", 10, "`NUMBER` of round trips")
+			return p.run
+		},
+	}
+}
+
+type pinger struct {
+	sessionOptions
+	peer  string
+	count int
+}
+
+// rtt summarises round trips.
+type rtt struct {
+	Min micros `json:"min"`
+	P50 micros `json:"p50"`
+	P99 micros `json:"p99"`
+	Max micros `json:"max"`
+}
+
+// pong is the JSON of a ping.
+type pong struct {
+	Peer        peerReport `json:"peer"`
+	Protocol    string     `json:"protocol"`
+	Auth        string     `json:"auth"`
+	Mode        string     `json:"mode"`
+	Compression string     `json:"compression"`
+	Backend     string     `json:"backend"`
+	Handshake   micros     `json:"handshake_us"`
+	RTT         rtt        `json:"rtt_us"`
+	Count       int        `json:"count"`
+}
+
+func (p *pinger) run(ctx context.Context, e env, args []string) error {
+	to, err := target(args)
+	if err != nil {
+		return err
+	}
+	peer, err := peerType(p.peer)
+	if err != nil {
+		return err
+	}
+	if p.count < 1 {
+		return usagef("--count %d: want at least 1", p.count)
+	}
+	cfg, err := p.config(e)
+	if err != nil {
+		return err
+	}
+	if err := dials(&cfg); err != nil {
+		return err
+	}
+	if e.procs != nil {
+		e.procs(cfg.Plane.Cores)
+	}
+	cfg.HandshakeTimeout = attemptTime(p.timeout)
+	answer, err := p.ping(ctx, e, cfg, to, peer)
+	var usage *usageError
+	switch {
+	case errors.As(err, &usage):
+		return err
+	case err != nil:
+		return fail(e, "ping", p.json, explain(err, to, p.timeout))
+	case p.json:
+		return writeJSON(e.stdout, answer)
+	}
+	answer.print(&table{e.stdout})
+	return nil
+}
+
+func (p *pinger) ping(ctx context.Context, e env, cfg control.Config, to wire.Addr, peer wire.EntityType) (*pong, error) {
+	trips := newTrips(e.now, p.count)
+	m, err := p.open(cfg, &control.Dispatcher{
+		// A mon talks to whoever connects; what it says does not matter here.
+		Fast:         func(*control.Conn, *control.Message) bool { return true },
+		KeepaliveAck: func(c *control.Conn, _ time.Time) { trips.acked(c) },
+		Reset:        func(c *control.Conn, _ bool) { trips.end() },
+	})
+	if err != nil {
+		return nil, err
+	}
+	answer, err := p.measure(ctx, m, trips, to, peer)
+	return answer, errors.Join(err, closeMessenger(m))
+}
+
+func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips, to wire.Addr, peer wire.EntityType) (*pong, error) {
+	conn, err := m.Connect(to, peer, control.Once())
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	if err := waitReady(ctx, conn, true); err != nil {
+		return nil, err
+	}
+	info := conn.Info()
+	conn.Keepalive() // warms up, and starts the chain
+	if err := trips.wait(ctx); err != nil {
+		if e := conn.Err(); e != nil {
+			err = e
+		}
+		return nil, &stageError{control.StageKeepalive, err}
+	}
+	n := negotiatedBy(m, info)
+	l := &trips.times
+	return &pong{
+		Peer: n.Peer, Protocol: n.Protocol, Auth: n.Auth, Mode: n.Mode, Compression: info.Compression, Backend: n.Backend,
+		Handshake: toMicros(info.Handshake), Count: p.count,
+		RTT: rtt{toMicros(l.min), toMicros(l.quantile(0.5)), toMicros(l.quantile(0.99)), toMicros(l.max)},
+	}, nil
+}
+
+func (a *pong) print(t *table) {
+	n := negotiated{Peer: a.Peer, Protocol: a.Protocol, Auth: a.Auth, Mode: a.Mode}
+	n.rows(t)
+	t.row("compression", "%s", a.Compression)
+	t.row("backend", "%s", a.Backend)
+	t.row("handshake", "%v", a.Handshake)
+	t.row("round trip", "min %v, p50 %v, p99 %v, max %v, of %d", a.RTT.Min, a.RTT.P50, a.RTT.P99, a.RTT.Max, a.Count)
+}
+
+// trips measures round trips one after the other, on the core of the
+// connection: no hand-over to a goroutine is part of them. The first one, which
+// is started from outside, does not count.
+type trips struct {
+	now   func() time.Time
+	left  int // of the core, until done
+	warm  bool
+	sent  time.Time
+	times latency
+	done  chan struct{}
+	ended chan struct{}
+}
+
+func newTrips(now func() time.Time, count int) *trips {
+	return &trips{now: now, left: count, done: make(chan struct{}), ended: make(chan struct{}, 1)}
+}
+
+func (t *trips) acked(c *control.Conn) {
+	now := t.now()
+	if t.left == 0 {
+		return
+	}
+	if t.warm {
+		t.times.add(now.Sub(t.sent))
+		if t.left--; t.left == 0 {
+			close(t.done)
+			return
+		}
+	}
+	t.warm, t.sent = true, now
+	c.Keepalive()
+}
+
+// end says that the connection is over.
+func (t *trips) end() {
+	select {
+	case t.ended <- struct{}{}:
+	default:
+	}
+}
+
+func (t *trips) wait(ctx context.Context) error {
+	select {
+	case <-t.done:
+		return nil
+	case <-t.ended:
+		return control.ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

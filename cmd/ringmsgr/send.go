@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+)
+
+func sendCommand() command {
+	return command{
+		name: "send", args: "[flags] ADDR", summary: "send messages to an echo, verify and measure them",
+		help: `Sends messages to a peer that echoes them, such as "ringmsgr serve", and checks
+every byte of every echo and their order. Memory is --conns x --depth x --size,
+whatever the number of messages.
+
+With a lossless policy on both sides it survives faults: connections reconnect,
+and every message still arrives exactly once and in order. On a lossy connection,
+which the server's policy decides as well, a fault is a failure.
+
+Each lossless connection is the session of a client of its own, with --cores
+cores. Lossy ones share the cores and one identity, so several of them need a
+server that keeps no sessions, which is the default of serve.`,
+		example: "ringmsgr send --messages 1000000 --size 4KiB --depth 64 --policy lossless-client v2:127.0.0.1:3300",
+		json: `{"peer":{...},"protocol":"...","auth":"...","mode":"...","backend":"io_uring|epoll",
+ "policy":"...","lossy":false,"conns":N,"depth":N,"size":N,
+ "messages":N,"verified":N,"seconds":N,"messages_per_s":N,"mb_per_s":N,
+ "latency_us":{"min":N,"p50":N,"p90":N,"p99":N,"p999":N,"max":N},
+ "reconnects":N,"duplicates":0,"losses":0,"corrupt":0}
+with "error" and "stage" as well if it failed while messages were under way;
+if it could not connect:
+{"error":"...","stage":"connect|banner|hello|auth|ident|session"}`,
+		setup: func(fs *flag.FlagSet) runner {
+			s := &sender{size: 64}
+			s.sessionOptions.register(fs, "client.admin", 1, 30*time.Second,
+				"bound of getting connected, and of a time without any echo")
+			fs.StringVar(&s.peer, "peer", "mon", "`TYPE` of the peer: mon, osd, mgr, mds or client")
+			fs.Uint64Var(&s.messages, "messages", 10000, "`NUMBER` of messages, over all connections")
+			fs.Var(&s.size, "size", "payload of a message: `BYTES`, such as 64, 16KiB or 4MiB")
+			fs.IntVar(&s.depth, "depth", 16, "`NUMBER` of messages under way on each connection")
+			fs.IntVar(&s.conns, "conns", 1, "`NUMBER` of connections")
+			fs.IntVar(&s.typ, "type", 2, "`TYPE` of the messages; 2 is CEPH_MSG_PING")
+			fs.BoolVar(&s.progress, "progress", false, "write progress to standard error, each second")
+			return s.run
+		},
+	}
+}
+
+type sender struct {
+	sessionOptions
+	peer     string
+	messages uint64
+	size     size
+	depth    int
+	conns    int
+	typ      int
+	progress bool
+}
+
+// Bounds of what one run may ask for.
+const (
+	maxDepth   = 1 << 16
+	maxConns   = 1 << 12
+	maxPayload = 256 << 20
+)
+
+// quantiles summarises latencies.
+type quantiles struct {
+	Min  micros `json:"min"`
+	P50  micros `json:"p50"`
+	P90  micros `json:"p90"`
+	P99  micros `json:"p99"`
+	P999 micros `json:"p999"`
+	Max  micros `json:"max"`
+}
+
+// sent is the JSON of a run.
+type sent struct {
+	negotiated
+	Policy     string        `json:"policy"`
+	Lossy      bool          `json:"lossy"`
+	Conns      int           `json:"conns"`
+	Depth      int           `json:"depth"`
+	Size       int           `json:"size"`
+	Messages   uint64        `json:"messages"`
+	Verified   uint64        `json:"verified"`
+	Seconds    float64       `json:"seconds"`
+	Rate       float64       `json:"messages_per_s"`
+	Bandwidth  float64       `json:"mb_per_s"` // 10^6 bytes of payload, one way
+	Latency    quantiles     `json:"latency_us"`
+	Reconnects uint64        `json:"reconnects"`
+	Duplicates uint64        `json:"duplicates"`
+	Losses     uint64        `json:"losses"`
+	Corrupt    uint64        `json:"corrupt"`
+	Error      string        `json:"error,omitempty"`
+	Stage      control.Stage `json:"stage,omitempty"`
+}
+
+func (s *sender) run(ctx context.Context, e env, args []string) error {
+	to, err := target(args)
+	if err != nil {
+		return err
+	}
+	peer, err := peerType(s.peer)
+	if err != nil {
+		return err
+	}
+	if err := s.checkBounds(); err != nil {
+		return err
+	}
+	cfg, err := s.config(e)
+	if err != nil {
+		return err
+	}
+	if cfg.Default == nil {
+		p := control.LossyClient()
+		cfg.Default = &p
+	}
+	if err := dials(&cfg); err != nil {
+		return err
+	}
+	if !cfg.Default.Lossy && s.conns > 1 && len(s.listen) > 0 {
+		return usagef("--listen and several lossless connections exclude each other: each would need an address of its own")
+	}
+	// A peer that comes back should not be kept waiting for long.
+	cfg.MaxBackoff = min(time.Second, s.timeout)
+	cfg.HandshakeTimeout = attemptTime(s.timeout)
+	if !cfg.Default.Lossy {
+		// So that an attempt has failed, and says why, before all time is over.
+		cfg.HandshakeTimeout = min(control.DefaultHandshakeTimeout, s.timeout/2)
+	}
+	cfg.InitialBackoff = min(control.DefaultInitialBackoff, cfg.MaxBackoff)
+
+	l := &load{s: s, e: e, to: to, peer: peer, pattern: newPattern(int(s.size)), finished: make(chan struct{})}
+	if e.procs != nil {
+		e.procs(l.messengersFor(&cfg) * cfg.Plane.Cores)
+	}
+	err = l.open(cfg)
+	if err == nil {
+		err = l.connect(ctx)
+	}
+	var usage *usageError
+	switch {
+	case errors.As(err, &usage):
+		return errors.Join(err, l.close())
+	case err != nil:
+		f := explain(err, to, s.timeout)
+		if f.Stage == control.StageIdent && l.policy.Lossy && s.conns > 1 {
+			f.Error += "; several lossy connections need a server that keeps no sessions"
+		}
+		return errors.Join(fail(e, "send", s.json, f), l.close())
+	}
+	l.warn()
+	err = l.transfer(ctx)
+	r := l.report(err)
+	if e := l.close(); e != nil && err == nil {
+		return e
+	}
+	return s.print(e, r)
+}
+
+func (s *sender) checkBounds() error {
+	switch {
+	case s.messages < 1:
+		return usagef("--messages 0: want at least 1")
+	case s.depth < 1 || s.depth > maxDepth:
+		return usagef("--depth %d: want 1 to %d", s.depth, maxDepth)
+	case s.conns < 1 || s.conns > maxConns:
+		return usagef("--conns %d: want 1 to %d", s.conns, maxConns)
+	case s.size > maxPayload:
+		return usagef("--size %d: want at most %d", s.size, maxPayload)
+	case s.typ < 0 || s.typ > 0xffff:
+		return usagef("--type %d: want 0 to 65535", s.typ)
+	}
+	return nil
+}
+
+func (s *sender) print(e env, r *sent) error {
+	if s.json {
+		if err := writeJSON(e.stdout, r); err != nil {
+			return err
+		}
+	} else {
+		r.print(&table{e.stdout})
+	}
+	if r.Error == "" {
+		return nil
+	}
+	if !s.json {
+		fmt.Fprintf(e.stderr, "ringmsgr send: %s\n", r.Error)
+	}
+	return errReported
+}
+
+func (r *sent) print(t *table) {
+	r.rows(t)
+	loss := "lossless"
+	if r.Lossy {
+		loss = "lossy"
+	}
+	t.row("policy", "%s, the connection is %s", r.Policy, loss)
+	t.row("backend", "%s", r.Backend)
+	t.row("load", "%d messages of %d bytes, %d connections, depth %d", r.Messages, r.Size, r.Conns, r.Depth)
+	t.row("verified", "%d echoes in %.3f s, %d duplicates, %d losses, %d corrupt", r.Verified, r.Seconds, r.Duplicates, r.Losses, r.Corrupt)
+	t.row("rate", "%.0f messages/s, %.2f MB/s each way", r.Rate, r.Bandwidth)
+	q := &r.Latency
+	t.row("latency", "min %v, p50 %v, p90 %v, p99 %v, p99.9 %v, max %v", q.Min, q.P50, q.P90, q.P99, q.P999, q.Max)
+	t.row("reconnects", "%d", r.Reconnects)
+}
+
+// warn says if the server has made our connections lossy.
+func (l *load) warn() {
+	if c := l.conns[0]; c.Info().Lossy && !l.policy.Lossy {
+		fmt.Fprintf(l.e.stderr, "ringmsgr send: the peer's policy makes the connection lossy: a fault will be a failure\n")
+	}
+}
+
+// failure explains what ended a run that had begun.
+func (l *load) failure(err error) failure {
+	f := explain(err, l.to, l.s.timeout)
+	if control.StageOf(err) == "" {
+		f.Stage = control.StageSession
+	}
+	return f
+}

@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+func serveCommand() command {
+	return command{
+		name: "serve", args: "[flags]", summary: "echo every message back",
+		help: `Accepts connections and sends every message back with its type, transaction
+id, front, middle and data. CEPH_MSG_PING is a message like any other, so that
+"ceph ping mon.a" gets its answer from "serve --name mon.a".
+
+Prints one line that begins with "listening" when it is ready. SIGTERM and
+SIGINT end it: it stops accepting, lets queued replies go out for at most
+--drain, and exits with status 0. A second signal kills it.
+
+With --handover, SIGUSR2 has it start its successor: the program anew with the same
+arguments and --take-over. The successor gets the listening sockets and the
+lossless sessions, so that no connect is refused and no message of a session is
+lost or doubled, and says "listening" as well. Lossy connections stay: the old
+process serves them until they end, at most --linger, then drains and exits
+with status 0. If the successor fails, the old process serves on.
+
+With --stats it answers "ringmsgr top".`,
+		example: "ringmsgr serve --name mon.a --listen v2:127.0.0.1:3300",
+		json: `{"listening":"[v2:...]","name":"mon.a","policy":"...","cores":N,"backend":"io_uring|epoll","fallback":"..."}
+and at the end:
+{"messages_in":N,"messages_out":N,"bytes_in":N,"bytes_out":N,"accepted":N,"accept_failures":N,"drained":true}
+with "handed_over" as well if a successor goes on.`,
+		setup: func(fs *flag.FlagSet) runner {
+			s := &server{}
+			s.sessionOptions.register(fs, "mon.a", 0, 10*time.Second, "bound of the handshake of a peer")
+			s.succession.register(fs)
+			fs.StringVar(&s.stats, "stats", "", "`PATH` of a Unix socket that serves statistics, or auto for @ringmsgr-stats-PID")
+			fs.DurationVar(&s.drain, "drain", 2*time.Second, "`DURATION` that queued replies get at the end")
+			return s.run
+		},
+	}
+}
+
+type server struct {
+	sessionOptions
+	succession
+	stats string
+	drain time.Duration
+}
+
+// listening is the first line of JSON.
+type listening struct {
+	Listening wire.AddrVec `json:"listening"`
+	Name      string       `json:"name"`
+	Policy    string       `json:"policy"`
+	Cores     int          `json:"cores"`
+	Backend   string       `json:"backend"`
+	Fallback  string       `json:"fallback,omitempty"`
+}
+
+// served is the last line of JSON.
+type served struct {
+	MessagesIn     uint64 `json:"messages_in"`
+	MessagesOut    uint64 `json:"messages_out"`
+	BytesIn        uint64 `json:"bytes_in"`
+	BytesOut       uint64 `json:"bytes_out"`
+	Accepted       uint64 `json:"accepted"`
+	AcceptFailures uint64 `json:"accept_failures"`
+	Drained        bool   `json:"drained"` // all replies went out
+	HandedOver     bool   `json:"handed_over,omitempty"`
+}
+
+func (s *server) run(ctx context.Context, e env, args []string) error {
+	if len(args) > 0 {
+		return usagef("unexpected argument %q", args[0])
+	}
+	if s.drain < 0 {
+		return usagef("--drain %v: want 0 or more", s.drain)
+	}
+	if err := s.succession.check(s.key); err != nil {
+		return err
+	}
+	if len(s.listen) == 0 {
+		s.listen = addrList{{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}}
+	}
+	cfg, err := s.config(e)
+	if err != nil {
+		return err
+	}
+	if cfg.Default == nil {
+		p := control.StatelessServer()
+		cfg.Default = &p
+	}
+	if e.procs != nil {
+		e.procs(cfg.Plane.Cores)
+	}
+	m, err := s.begin(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.serve(ctx, e, m, &cfg), closeMessenger(m))
+}
+
+// begin makes the messenger, or continues that of another process.
+func (s *server) begin(ctx context.Context, cfg control.Config) (*control.Messenger, error) {
+	d := &control.Dispatcher{Fast: echo}
+	if s.from == "" {
+		return s.open(cfg, d)
+	}
+	if err := s.accepts(&cfg); err != nil {
+		return nil, err
+	}
+	return s.takeOver(ctx, cfg, d)
+}
+
+// serve runs until it is told to end, or has a successor.
+func (s *server) serve(ctx context.Context, e env, m *control.Messenger, cfg *control.Config) (err error) {
+	if s.stats != "" {
+		path := s.stats
+		if path == "auto" {
+			path = control.StatsSocket(os.Getpid())
+		}
+		stats, e := m.ServeStats(path)
+		if e != nil {
+			return fmt.Errorf("--stats: %w", e)
+		}
+		defer func() { err = errors.Join(err, stats.Close()) }()
+	}
+	heir, err := s.offer(ctx, e, m, cfg.Logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, heir.close()) }()
+	if err := s.ready(e, m, cfg.Default.Name); err != nil {
+		return err
+	}
+	end := served{}
+	select {
+	case <-ctx.Done():
+	case <-heir.handed:
+		end.HandedOver = true
+		s.lingers(ctx, e, m)
+	case err = <-m.Plane().Failures():
+		return fmt.Errorf("a core broke: %w", err)
+	}
+	err = m.Unbind()
+	end.Drained = s.drained(e, m)
+	if st, e := m.Stats(); e == nil {
+		end.count(&st)
+	} else {
+		err = errors.Join(err, e)
+	}
+	if err != nil {
+		return err
+	}
+	if s.json {
+		return writeJSON(e.stdout, end)
+	}
+	word := "ended"
+	if end.HandedOver {
+		word = "handed over"
+	}
+	_, err = fmt.Fprintf(e.stdout, "%s: %d messages in, %d out, %d connections accepted, %d refused\n", word,
+		end.MessagesIn, end.MessagesOut, end.Accepted, end.AcceptFailures)
+	return err
+}
+
+// echo sends a message back, on the core that received it and without a copy
+// of a large payload.
+func echo(c *control.Conn, m *control.Message) bool {
+	m.Retain()
+	if err := c.Send(m); err != nil {
+		m.Release() // the connection has just ended, and the peer with it
+	}
+	return true
+}
+
+// ready says where we listen.
+func (s *server) ready(e env, m *control.Messenger, policy string) error {
+	info := m.Plane().Info()
+	l := listening{
+		Listening: m.Addrs(), Name: m.Name().String(), Policy: policy, Cores: m.Plane().Cores(),
+		Backend: string(info.Backend), Fallback: info.Fallback,
+	}
+	if s.json {
+		return writeJSON(e.stdout, l)
+	}
+	var addrs []string
+	for _, a := range l.Listening {
+		addrs = append(addrs, a.String())
+	}
+	_, err := fmt.Fprintf(e.stdout, "listening %s as %s, policy %s, cores %d, backend %s\n",
+		strings.Join(addrs, " "), l.Name, l.Policy, l.Cores, l.Backend)
+	return err
+}
+
+// drainPoll is how often the queues are looked at.
+const drainPoll = 5 * time.Millisecond
+
+// drained waits until nothing is queued on any connection, at most --drain.
+func (s *server) drained(e env, m *control.Messenger) bool {
+	end := e.now().Add(s.drain)
+	poll := time.NewTicker(drainPoll)
+	defer poll.Stop()
+	for quiet := 0; ; <-poll.C {
+		// Twice in a row: what was in a receive buffer the first time has been
+		// answered by the second.
+		if idle(m) {
+			if quiet++; quiet == 2 {
+				return true
+			}
+		} else {
+			quiet = 0
+		}
+		if !e.now().Before(end) {
+			return false
+		}
+	}
+}
+
+func idle(m *control.Messenger) bool {
+	for _, c := range m.Conns() {
+		st, err := c.Stats()
+		if err == nil && st.State == control.StateReady.String() && (st.IO.Queued > 0 || st.IO.Sent > 0 || st.IO.Writing) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *served) count(st *control.Stats) {
+	s.Accepted, s.AcceptFailures = st.Counters.Accepted, st.Counters.AcceptFailures
+	for i := range st.Cores {
+		c := &st.Cores[i]
+		s.MessagesIn += c.MessagesIn
+		s.MessagesOut += c.MessagesOut
+		s.BytesIn += c.BytesIn
+		s.BytesOut += c.BytesOut
+	}
+}

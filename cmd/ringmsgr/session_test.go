@@ -1,0 +1,193 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+const (
+	clientKey = "AQBoZmRlAAAAABAAAQIDBAUGBwgJCgsMDQ4PEA=="
+	monKey    = "AQBoZmRlAAAAABAAEQITBBUGFwgZCgsMDQ4PEA=="
+)
+
+func TestPingServeAndSendOnEachBackend(t *testing.T) {
+	for _, backend := range []string{"auto", "epoll"} {
+		t.Run(backend, func(t *testing.T) {
+			s := serve(t, "--json", "--name", "osd.3", "--nonce", "9", "--cores", "2", "--policy", "stateful-server", "--backend", backend)
+			var l listening
+			if err := json.Unmarshal([]byte(s.ready), &l); err != nil {
+				t.Fatal(err)
+			}
+			if l.Name != "osd.3" || l.Policy != "stateful-server" || l.Cores != 2 || l.Listening.Front().Nonce != 9 {
+				t.Errorf("serve says %s", s.ready)
+			}
+			if backend == "epoll" && l.Backend != "epoll" {
+				t.Errorf("backend %s", l.Backend)
+			}
+			for rev, protocol := range []string{"msgr2.0", "msgr2.1"} {
+				r := ringmsgr(t, "ping", s.addr, "--json", "--peer", "osd", "--count", "7", "--rev", fmt.Sprint(rev), "--backend", backend).want(t, exitOK)
+				p := decode[pong](t, r)
+				if p.Peer.Type != wire.OSD || p.Peer.GID != 3 || p.Peer.Addrs.String() != "["+s.addr+"]" || p.Protocol != protocol ||
+					p.Auth != "none" || p.Mode != "crc" || p.Compression != "none" || p.Backend != l.Backend || p.Count != 7 {
+					t.Errorf("ping says %s", r.stdout)
+				}
+				if q := p.RTT; p.Handshake <= 0 || q.Min <= 0 || q.Min > q.P50 || q.P50 > q.P99 || q.P99 > q.Max || q.Max > 60e6 {
+					t.Errorf("ping measured %s", r.stdout)
+				}
+			}
+			for _, c := range []struct{ n, size, depth, conns, policy string }{
+				{"1", "0", "1", "1", "lossy-client"},
+				{"500", "0", "16", "1", "lossless-client"},
+				{"500", "7", "3", "1", "lossy-client"},
+				{"2000", "64", "256", "3", "lossless-client"},
+				{"300", "70000", "8", "2", "lossless-peer"},
+				{"20", "4MiB", "4", "1", "lossless-peer-reuse"},
+				{"1", "100", "16", "3", "lossless-client"}, // connections without a message
+			} {
+				r := ringmsgr(t, "send", "--json", "--peer", "osd", "--messages", c.n, "--size", c.size, "--depth", c.depth,
+					"--conns", c.conns, "--policy", c.policy, "--backend", backend, s.addr).want(t, exitOK)
+				x := decode[sent](t, r)
+				if fmt.Sprint(x.Verified) != c.n || x.Messages != x.Verified || x.Losses+x.Duplicates+x.Corrupt+x.Reconnects != 0 ||
+					x.Policy != c.policy || x.Lossy || fmt.Sprint(x.Conns) != c.conns || x.Rate <= 0 || x.Latency.Min <= 0 || x.Latency.P50 > x.Latency.Max {
+					t.Errorf("send says %s", r.stdout)
+				}
+			}
+			var end served
+			if err := json.Unmarshal([]byte(s.stop(t)), &end); err != nil {
+				t.Fatal(err)
+			}
+			if end.MessagesIn != 3322 || end.MessagesIn != end.MessagesOut || !end.Drained || end.Accepted == 0 {
+				t.Errorf("serve ends with %+v", end)
+			}
+			s.errs.mustBeEmpty(t)
+		})
+	}
+}
+
+func TestLossyConnectionsShareCores(t *testing.T) {
+	s := serve(t)
+	r := ringmsgr(t, "send", "--json", "--conns", "6", "--cores", "2", "--messages", "3000", s.addr).want(t, exitOK)
+	if x := decode[sent](t, r); !x.Lossy || x.Conns != 6 || x.Verified != 3000 {
+		t.Errorf("send says %s", r.stdout)
+	}
+	stateful := serve(t, "--policy", "stateful-server")
+	r = ringmsgr(t, "send", "--json", "--conns", "6", stateful.addr).want(t, exitFailed)
+	if f := decode[failure](t, r); !strings.Contains(f.Error, "keeps no sessions") {
+		t.Errorf("send says %s", r.stdout)
+	}
+}
+
+func TestReportsForPeople(t *testing.T) {
+	s := serve(t, "--cores", "1")
+	golden(t, "serve", normal(s.ready)+"\n")
+	golden(t, "ping", normal(ringmsgr(t, "ping", s.addr).want(t, exitOK).stdout))
+	golden(t, "ping-json", normal(ringmsgr(t, "ping", "--json", s.addr).want(t, exitOK).stdout))
+	golden(t, "send", normal(ringmsgr(t, "send", "--messages", "10", s.addr).want(t, exitOK).stdout))
+	golden(t, "send-json", normal(ringmsgr(t, "send", "--messages", "10", "--json", s.addr).want(t, exitOK).stdout))
+	golden(t, "serve-end", normal(s.stop(t)))
+}
+
+func TestCephxInBothModes(t *testing.T) {
+	keyring := filepath.Join(t.TempDir(), "keyring")
+	text := "[mon.]\n\tkey = " + monKey + "\n[client.admin]\n\tkey = " + clientKey + "\n"
+	if err := os.WriteFile(keyring, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, "--auth", "cephx", "--keyring", keyring)
+	for _, c := range []struct{ flags, mode string }{
+		{"--keyring " + keyring, "secure"}, // as mons prefer it
+		{"--keyring " + keyring + " --mode crc", "crc"},
+		{"--keyring " + keyring + " --mode secure --rev 0", "secure"},
+		{"--key " + clientKey + " --mode secure,crc", "secure"},
+		{"--key - --mode crc,secure", "crc"},
+	} {
+		r := ringmsgrWith(t, clientKey+"\n", append(strings.Fields("ping --json --auth cephx "+c.flags), s.addr)...).want(t, exitOK)
+		if p := decode[pong](t, r); p.Auth != "cephx" || p.Mode != c.mode {
+			t.Errorf("%s: %s", c.flags, r.stdout)
+		}
+	}
+	r := ringmsgr(t, "send", "--json", "--auth", "cephx", "--key", clientKey, "--mode", "secure", "--size", "100KiB", "--messages", "50", s.addr)
+	if x := decode[sent](t, r.want(t, exitOK)); x.Mode != "secure" || x.Verified != 50 {
+		t.Errorf("send says %s", r.stdout)
+	}
+	for _, flags := range []string{"--auth none", "--auth cephx --key " + monKey} {
+		r := ringmsgr(t, append(strings.Fields("ping --json "+flags), s.addr)...).want(t, exitFailed)
+		if f := decode[failure](t, r); f.Stage != control.StageAuth {
+			t.Errorf("%s: %s", flags, r.stdout)
+		}
+	}
+}
+
+func TestServeEndsWithinDrainBesideAPeerThatDoesNotRead(t *testing.T) {
+	s := serve(t, "--json", "--drain", "50ms", "--policy", "stateful-server")
+	blocked, release := make(chan struct{}), make(chan struct{})
+	cfg := control.Config{Name: wire.EntityName{Type: wire.Client, ID: "slow"}}
+	first := true
+	m, err := control.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeMessenger(m)
+	defer close(release)
+	if err := m.Start(&control.Dispatcher{Fast: func(*control.Conn, *control.Message) bool {
+		if first {
+			first = false
+			close(blocked)
+			<-release // the core stands still
+		}
+		return true
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	to, err := wire.ParseAddr(s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := control.LosslessClient()
+	c, err := m.Connect(to, wire.Mon, control.WithPolicy(p))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// More than fits into all buffers between here and there.
+	for range 64 {
+		if err := c.Send(control.NewMessage(2, nil, make([]byte, 1<<20))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-blocked
+	if rest := s.stop(t); !strings.Contains(rest, `"drained":false`) {
+		t.Errorf("serve ends with %s", rest)
+	}
+}
+
+func TestServeNeedsAFreePort(t *testing.T) {
+	s := serve(t)
+	r := ringmsgr(t, "serve", "--listen", s.addr).want(t, exitFailed)
+	if !strings.Contains(r.stderr, "address already in use") {
+		t.Errorf("stderr: %s", r.stderr)
+	}
+}
+
+func TestSendAllocatesNothingPerMessage(t *testing.T) {
+	s := serve(t, "--cores", "1")
+	mallocs := func(n string) uint64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		ringmsgr(t, "send", "--messages", n, "--depth", "64", s.addr).want(t, exitOK)
+		runtime.ReadMemStats(&after)
+		return after.Mallocs - before.Mallocs
+	}
+	mallocs("100")
+	few, many := mallocs("1000"), mallocs("51000")
+	if per := (float64(many) - float64(few)) / 50000; per > 0.05 {
+		t.Errorf("%.3f allocations per message", per)
+	}
+}

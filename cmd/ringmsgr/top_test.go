@@ -1,0 +1,191 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// cannedSnapshots are two, two seconds apart.
+func cannedSnapshots() (before, now *control.Snapshot) {
+	at := time.Date(2026, 5, 4, 13, 14, 15, 0, time.UTC)
+	snap := func(seconds int) *control.Snapshot {
+		n := uint64(seconds)
+		s := &control.Snapshot{Time: at.Add(time.Duration(seconds) * time.Second), PID: 4711}
+		m := &s.Messenger
+		m.Name, m.Addrs, m.Backend, m.Open, m.HalfOpen, m.InFlight = "osd.3", "[v2:10.0.0.3:6800/77]", "io_uring", 4, 1, 3<<20
+		m.Counters.Conns = 9
+		m.Steering.Active, m.Steering.Rules = true, []string{"table_addr", "hint"}
+		for i := range uint64(3) {
+			c := dataplane.CoreStats{
+				Core: int(i), Handlers: int64(2 - i), Stalls: i,
+				MessagesIn: 1000 + n*(100000>>(4*i)), MessagesOut: 900 + n*(90000>>(4*i)), BytesIn: n * 5e8 >> (8 * i), BytesOut: n * 1e7 >> (4 * i),
+				Writes: n * 3000,
+			}
+			c.Driver.Syscalls = n * 7000
+			c.Spent = dataplane.Spent{
+				Receive: time.Duration(n * (3 - i) * 2e8), Dispatch: time.Duration(n * 1e8), Wait: time.Duration(n * (1 + 3*i) * 2e8),
+			}
+			m.Cores = append(m.Cores, c)
+		}
+		m.Cores[2].Stalled = true
+		for i := range uint64(4) {
+			c := control.ConnStats{ID: i + 1, Peer: fmt.Sprintf("v2:10.0.0.%d:6800/%d", 100+i, 12345678*i), State: "ready", Policy: "lossless-peer", Protocol: "msgr2.1", Mode: "crc"}
+			c.IO = dataplane.HandlerStats{
+				Core: int(i % 2), MessagesIn: n * 700 * i, MessagesOut: n * 3 * i, BytesIn: n * 1000 * i, BytesOut: n * 2000000 * i,
+				InSeq: n * 700 * i, OutSeq: n * 3 * i, Queued: int(4 - i), Sent: int(i), AckLag: 10 * i,
+			}
+			c.Counters.Ready = 1 + i
+			s.Conns = append(s.Conns, c)
+		}
+		s.Conns[1].State, s.Conns[1].Error = "connecting", "connect: peer v2:10.0.0.101:6800/12345678: connection refused"
+		s.Conns[2].State, s.Conns[3].Mode = "standby", "secure"
+		return s
+	}
+	before, now = snap(10), snap(12)
+	before.Conns = before.Conns[:3] // the last one is new
+	return before, now
+}
+
+func TestTopDrawsWhatHappened(t *testing.T) {
+	before, now := cannedSnapshots()
+	f := newTopFrame(before, now)
+	for _, c := range []struct {
+		name  string
+		order topOrder
+		view  topView
+	}{
+		{"top-once", "rate", topView{width: 132}},
+		{"top-live", "queue", topView{width: 100, height: 12, color: true, live: true, stopped: true}},
+		{"top-narrow", "id", topView{width: 40, height: 24}},
+	} {
+		f.sort(c.order)
+		text := c.view.render(f, c.order)
+		golden(t, c.name, text)
+		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+		if h := c.view.height; h > 0 && len(lines) > h {
+			t.Errorf("%s: %d lines on a screen of %d", c.name, len(lines), h)
+		}
+		for _, l := range lines {
+			for _, style := range []string{styleOff, styleTitle, styleHead, styleDim, styleGood, styleWait, styleBad} {
+				l = strings.ReplaceAll(l, style, "")
+			}
+			if n := utf8.RuneCountInString(l); n > c.view.width {
+				t.Errorf("%s: a line of %d columns: %q", c.name, n, l)
+			}
+		}
+	}
+	var b strings.Builder
+	if err := writeJSON(&b, f); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "top-json", b.String())
+}
+
+func TestTopOrdersConnections(t *testing.T) {
+	before, now := cannedSnapshots()
+	f := newTopFrame(before, now)
+	for order, want := range map[topOrder]string{
+		"rate": "[4 3 2 1]", "bytes": "[4 3 2 1]", "queue": "[1 2 3 4]", "lag": "[4 3 2 1]", "core": "[1 3 2 4]", "peer": "[1 2 3 4]", "id": "[1 2 3 4]",
+	} {
+		f.sort(order)
+		var ids []uint64
+		for _, c := range f.Conns {
+			ids = append(ids, c.ID)
+		}
+		if got := fmt.Sprint(ids); got != want {
+			t.Errorf("%s: %s, want %s", order, got, want)
+		}
+	}
+	if o := orderRate.step(-1).step(1); o != orderRate {
+		t.Errorf("around the orders: %s", o)
+	}
+}
+
+func TestTopOfAnotherProcessBeginsAnew(t *testing.T) {
+	before, now := cannedSnapshots()
+	before.PID++
+	if f := newTopFrame(before, now); f.Total != (topRates{}) || len(f.Conns) != 4 {
+		t.Errorf("%+v", f)
+	}
+	// Counters of a core that is stalled are not known.
+	before, now = cannedSnapshots()
+	now.Messenger.Cores[0] = dataplane.CoreStats{Stalled: true}
+	if f := newTopFrame(before, now); f.Cores[0].In != 0 || f.Cores[0].Busy != -1 {
+		t.Errorf("%+v", f.Cores[0])
+	}
+}
+
+func TestTopWatchesServe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "stats")
+	s := serve(t, "--cores", "2", "--stats", path)
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", st, err)
+	}
+	text := ringmsgr(t, "top", "--once", "--every", "20ms", path).want(t, exitOK).stdout
+	if !strings.Contains(text, s.addr) || !strings.Contains(text, fmt.Sprint("pid ", os.Getpid())) || strings.Contains(text, "\x1b") {
+		t.Errorf("top shows %s", text)
+	}
+	f := decode[topFrame](t, ringmsgr(t, "top", "--json", "--once", "--every", "20ms", path).want(t, exitOK))
+	if f.PID != os.Getpid() || len(f.Cores) != 2 || f.Name != "mon.a" || f.Seconds <= 0 {
+		t.Errorf("%+v", f)
+	}
+	// What is not top can read it, too.
+	for _, form := range []string{"", "text\n", "json\n"} {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Write([]byte(form)) // seen in the answer
+		_ = c.(*net.UnixConn).CloseWrite()
+		var b strings.Builder
+		buf := make([]byte, 1<<16)
+		for n := 0; err == nil; n, err = c.Read(buf) {
+			b.Write(buf[:n])
+		}
+		_ = c.Close()
+		if isText := form == "text\n"; json.Valid([]byte(b.String())) == isText || isText && !strings.HasPrefix(b.String(), "messenger") {
+			t.Errorf("%q: %s", form, b.String())
+		}
+	}
+	s.stop(t)
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("the socket is still there: %v", err)
+	}
+	ringmsgr(t, "top", "--once", path).want(t, exitFailed)
+}
+
+func TestTopFindsAProcessByItsNumber(t *testing.T) {
+	serve(t, "--stats", "auto")
+	f := decode[topFrame](t, ringmsgr(t, "top", "--json", "--once", "--every", "20ms", fmt.Sprint(os.Getpid())).want(t, exitOK))
+	if f.PID != os.Getpid() {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestTopIsCalledRightly(t *testing.T) {
+	golden(t, "help-top", ringmsgr(t, "top", "-h").want(t, exitOK).stdout)
+	for _, c := range []struct{ args, says string }{
+		{"top", "want one PID"},
+		{"top 1 2", "want one PID"},
+		{"top 1", "no terminal"},
+		{"top --once --every 1ms 1", "--every 1ms"},
+		{"top --once --sort size 1", "want rate"},
+	} {
+		if r := ringmsgr(t, strings.Fields(c.args)...).want(t, exitUsage); !strings.Contains(r.stderr, c.says) {
+			t.Errorf("%s: %s", c.args, r.stderr)
+		}
+	}
+	if r := ringmsgr(t, "top", "--once", "/nonexistent/socket").want(t, exitFailed); !strings.Contains(r.stderr, "serve statistics") {
+		t.Errorf("%s", r.stderr)
+	}
+}
