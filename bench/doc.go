@@ -1,0 +1,16 @@
+// Command bench compares the messenger's io_uring and epoll flavours with what
+// else a Go program could use, end to end: plain package net with a goroutine
+// per connection and the same frames, and the floor, a bare echo of bytes that
+// shows what TCP alone costs.
+//
+//	go run ./bench            # everything, a few minutes
+//	go run ./bench --quick    # everything, coarsely, within a minute
+//	go run ./bench --json results.json
+//	go run ./bench --show results.json
+//
+// Every server is a process of its own and all of them live at once; one
+// client process loads them in turn, round by round, in alternating order, so
+// that each ratio compares two servers at nearly the same moment. Servers and
+// client are this same program, started with hidden arguments. They end when
+// it does, however it ends.
+package main

@@ -1,0 +1,57 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/session"
+)
+
+// connectTimeout bounds connecting and the handshake together.
+const connectTimeout = 10 * time.Second
+
+// connect opens one connection, up to the data phase, and returns its
+// non-blocking descriptor, which is the caller's. nonce makes it a client of
+// its own.
+func connect(ctx context.Context, o Options, nonce uint32) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", o.Addr)
+	if err != nil {
+		return -1, err
+	}
+	defer c.Close()
+	tcp := c.(*net.TCPConn) // without delay, which is net's default
+	if !o.Raw {
+		if err := session.Connect(ctx, tcp, o.Nonce, nonce); err != nil {
+			return -1, fmt.Errorf("handshake: %w", err)
+		}
+	}
+	return detach(tcp)
+}
+
+// detach duplicates the descriptor of c, so that it outlives c. It stays
+// non-blocking.
+func detach(c *net.TCPConn) (int, error) {
+	rc, err := c.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	fd := -1
+	var dupErr error
+	err = rc.Control(func(old uintptr) {
+		fd, dupErr = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0)
+	})
+	if err != nil {
+		return -1, err
+	}
+	if dupErr != nil {
+		return -1, fmt.Errorf("duplicate descriptor: %w", dupErr)
+	}
+	return fd, nil
+}

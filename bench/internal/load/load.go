@@ -1,0 +1,313 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/hist"
+)
+
+const (
+	scratchSize = 256 << 10 // received bytes pass through here, in the cache
+	eventsMax   = 128
+	pollEach    = 20 * time.Millisecond // longest sleep
+	stallAfter  = 10 * time.Second      // without any reply
+)
+
+// ErrStalled says that requests were not answered for ten seconds.
+var ErrStalled = errors.New("server does not answer")
+
+// conn is one connection.
+type conn struct {
+	fd     int
+	index  int
+	in     receiver
+	out    sender
+	blocks bool // waits for room in the socket (EPOLLOUT is armed)
+
+	issued      []time.Duration // when each open request was issued, a ring
+	first, open int
+	answered    int // replies of this slice, up to the depth
+}
+
+// Load is a set of connections to one server.
+type Load struct {
+	opt     Options
+	nonce   uint32 // of the first connection
+	t       *template
+	conns   []*conn
+	epoll   int
+	scratch []byte
+	events  [eventsMax]unix.EpollEvent
+	base    time.Time
+
+	current *conn                   // whose bytes are being read
+	ended   func(now time.Duration) // a reply of current is complete
+
+	openAll   int           // requests without a reply
+	lastReply time.Duration // when the last one came
+	stopping  bool          // no new requests
+	measured  bool          // within the window
+	cold      int           // connections that have not answered depth requests in this slice
+	total     uint64        // replies of this slice
+	bytes     uint64        // received within the window
+	latency   hist.Histogram
+}
+
+// Open connects and, unless o.Raw, runs the handshake on every connection.
+func Open(ctx context.Context, o Options) (*Load, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	t, err := newTemplate(o.Size)
+	if err != nil {
+		return nil, err
+	}
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("epoll_create1: %w", err)
+	}
+	l := &Load{opt: o, nonce: rand.Uint32(), t: t, epoll: epoll, scratch: make([]byte, scratchSize), base: time.Now()}
+	l.ended = l.answer
+	for i := range o.Conns {
+		if err := l.dial(ctx, i); err != nil {
+			l.Close()
+			return nil, fmt.Errorf("connection %d to %s: %w", i, o.Addr, err)
+		}
+	}
+	runtime.GC() // what the handshakes left behind, before anything is measured
+	return l, nil
+}
+
+// dial opens connection number i.
+func (l *Load) dial(ctx context.Context, i int) error {
+	fd, err := connect(ctx, l.opt, l.nonce+uint32(i))
+	if err != nil {
+		return err
+	}
+	tid := uint64(i)<<40 + 1
+	c := &conn{
+		fd: fd, index: i, in: newReceiver(l.t, l.opt.Raw, tid),
+		out:    newSender(l.t, l.opt.Raw, tid, l.opt.Depth),
+		issued: make([]time.Duration, l.opt.Depth),
+	}
+	l.conns = append(l.conns, c)
+	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}
+	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		return os.NewSyscallError("epoll_ctl", err)
+	}
+	return nil
+}
+
+// Close closes all connections.
+func (l *Load) Close() {
+	for _, c := range l.conns {
+		_ = unix.Close(c.fd)
+	}
+	l.conns = nil
+	_ = unix.Close(l.epoll)
+}
+
+// now is the time since Open.
+func (l *Load) now() time.Duration { return time.Since(l.base) }
+
+// Run loads the server for one slice and waits until every request is
+// answered. The calling goroutine should be locked to its thread. After an
+// error the Load can only be closed.
+func (l *Load) Run(s Slice) (Result, error) {
+	l.begin()
+	res := Result{}
+	server, client := processClock(l.opt.PID), processClock(0)
+	if err := l.fill(); err != nil {
+		return res, err
+	}
+	start := l.now()
+	for {
+		warm := l.now() - start
+		if warm >= s.Warm && (l.cold == 0 || warm >= max(s.Warm, s.WarmMax)) {
+			break
+		}
+		if err := l.turn(); err != nil {
+			return res, err
+		}
+	}
+	res.Steady = l.cold == 0
+	cpuServer, err := server.read()
+	if err != nil {
+		return res, err
+	}
+	cpuClient, err := client.read()
+	if err != nil {
+		return res, err
+	}
+	start, l.measured = l.now(), true
+	for !l.windowOver(l.now()-start, s) {
+		if err := l.turn(); err != nil {
+			return res, err
+		}
+	}
+	res.Window, l.measured = l.now()-start, false
+	if res.ServerCPU, err = server.read(); err != nil {
+		return res, err
+	}
+	if res.ClientCPU, err = client.read(); err != nil {
+		return res, err
+	}
+	res.ServerCPU -= cpuServer
+	res.ClientCPU -= cpuClient
+	if err := l.drain(); err != nil {
+		return res, err
+	}
+	res.Bytes, res.PerReply, res.Total = l.bytes, len(l.t.frame), l.total
+	latency := l.latency
+	res.Latency = &latency
+	return res, nil
+}
+
+// windowOver says whether the window has been open for long enough.
+func (l *Load) windowOver(open time.Duration, s Slice) bool {
+	enough := l.latency.Count() >= uint64(l.opt.Conns*l.opt.Depth)
+	return open >= s.Window && (enough || open >= s.WindowMax)
+}
+
+// begin resets what a slice counts.
+func (l *Load) begin() {
+	l.stopping, l.measured = false, false
+	l.total, l.bytes = 0, 0
+	l.cold = len(l.conns)
+	l.lastReply = l.now()
+	l.latency.Reset()
+	for _, c := range l.conns {
+		c.answered = 0
+	}
+}
+
+// fill issues the first requests of every connection.
+func (l *Load) fill() error {
+	for _, c := range l.conns {
+		now := l.now()
+		for range l.opt.Depth {
+			l.issue(c, now)
+		}
+		if err := l.flush(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drain ends the slice: requests that were not begun are taken back, the
+// others answered.
+func (l *Load) drain() error {
+	l.stopping = true
+	for _, c := range l.conns {
+		n := c.out.withdraw()
+		c.open -= n
+		l.openAll -= n
+	}
+	for l.openAll > 0 {
+		if err := l.turn(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// issue queues one request.
+func (l *Load) issue(c *conn, now time.Duration) {
+	c.issued[(c.first+c.open)%len(c.issued)] = now
+	c.open++
+	l.openAll++
+	c.out.request()
+}
+
+// answer counts a reply of the current connection and issues the next request.
+func (l *Load) answer(now time.Duration) {
+	c := l.current
+	issued := c.issued[c.first]
+	c.first = (c.first + 1) % len(c.issued)
+	c.open--
+	l.openAll--
+	l.total++
+	l.lastReply = now
+	if l.measured {
+		l.latency.Record(now - issued)
+	}
+	if c.answered < l.opt.Depth {
+		if c.answered++; c.answered == l.opt.Depth {
+			l.cold--
+		}
+	}
+	if !l.stopping {
+		l.issue(c, now)
+	}
+}
+
+// turn waits for events and handles them.
+func (l *Load) turn() error {
+	n, err := unix.EpollWait(l.epoll, l.events[:], int(pollEach.Milliseconds()))
+	if err != nil && err != unix.EINTR {
+		return os.NewSyscallError("epoll_wait", err)
+	}
+	if n <= 0 {
+		if now := l.now(); now-l.lastReply >= stallAfter {
+			return fmt.Errorf("%w: %d requests open for %v", ErrStalled, l.openAll, now-l.lastReply)
+		}
+		return nil
+	}
+	for _, ev := range l.events[:n] {
+		if err := l.handle(l.conns[ev.Fd], ev.Events); err != nil {
+			return fmt.Errorf("connection %d: %w", ev.Fd, err)
+		}
+	}
+	return nil
+}
+
+// handle reads once and writes what became possible.
+func (l *Load) handle(c *conn, events uint32) error {
+	if events&^unix.EPOLLOUT != 0 {
+		n, err := unix.Read(c.fd, l.scratch)
+		switch {
+		case err == unix.EAGAIN || err == unix.EINTR:
+		case err != nil:
+			return os.NewSyscallError("read", err)
+		case n == 0:
+			return fmt.Errorf("%w: the server closed", ErrReply)
+		default:
+			l.current = c
+			if l.measured {
+				l.bytes += uint64(n)
+			}
+			if err := c.in.take(l.scratch[:n], l.now(), l.ended); err != nil {
+				return err
+			}
+		}
+	}
+	return l.flush(c)
+}
+
+// flush sends what is queued and watches for room if that was not all.
+func (l *Load) flush(c *conn) error {
+	if c.blocks || c.out.pending() {
+		if err := c.out.flush(c.fd); err != nil {
+			return os.NewSyscallError("write", err)
+		}
+	}
+	blocks := c.out.pending()
+	if blocks == c.blocks {
+		return nil
+	}
+	c.blocks = blocks
+	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(c.index)}
+	if blocks {
+		ev.Events |= unix.EPOLLOUT
+	}
+	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(l.epoll, unix.EPOLL_CTL_MOD, c.fd, &ev))
+}

@@ -1,0 +1,66 @@
+package load
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/hist"
+)
+
+// Options says what to open.
+type Options struct {
+	Addr  string `json:"addr"`  // IP:port
+	Nonce uint32 `json:"nonce"` // of the server's address, if it is not raw
+	PID   int    `json:"pid"`   // process of the server, whose CPU clock is read
+	Raw   bool   `json:"raw"`   // bare bytes: no handshake, no frames
+	Conns int    `json:"conns"` // connections
+	Depth int    `json:"depth"` // requests open per connection
+	Size  int    `json:"size"`  // bytes of payload per request
+}
+
+// Limits of Options.
+const (
+	maxConns = 20000
+	maxDepth = 1024
+	maxSize  = 16 << 20
+)
+
+// Validate reports everything that is wrong with o.
+func (o Options) Validate() error {
+	var errs []error
+	for _, f := range []struct {
+		name       string
+		value, max int
+	}{{"connections", o.Conns, maxConns}, {"depth", o.Depth, maxDepth}, {"size", o.Size, maxSize}} {
+		if f.value < 1 || f.value > f.max {
+			errs = append(errs, fmt.Errorf("%s %d is not in 1..%d", f.name, f.value, f.max))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Slice says how long to load the server.
+type Slice struct {
+	Warm    time.Duration `json:"warm"`     // at least this long before the window
+	WarmMax time.Duration `json:"warm_max"` // at most this long, if by then not every open request was answered once
+	Window  time.Duration `json:"window"`   // measured, at least this long
+	// WindowMax bounds the window if it would have to be longer for as many
+	// replies as there are open requests.
+	WindowMax time.Duration `json:"window_max"`
+}
+
+// Result is what happened in one slice. CPU times and latencies belong to the
+// window. Bytes is what the rate is computed from: with large messages a window
+// holds few whole ones, and a fraction at both ends. Total counts the messages
+// of warm-up and drain too.
+type Result struct {
+	Bytes     uint64          `json:"bytes"`      // received within the window
+	PerReply  int             `json:"per_reply"`  // bytes of a reply on the wire
+	Total     uint64          `json:"total"`      // answered from first to last
+	Window    time.Duration   `json:"window"`     // real length
+	ServerCPU time.Duration   `json:"server_cpu"` // user and system time of the server process
+	ClientCPU time.Duration   `json:"client_cpu"` // the same of this process
+	Steady    bool            `json:"steady"`     // every open request was answered once before the window
+	Latency   *hist.Histogram `json:"latency"`    // from issuing a request to the end of its reply, of those within the window
+}

@@ -1,0 +1,183 @@
+package load
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// ErrReply says that a server sent something else than it should have.
+var ErrReply = errors.New("wrong reply")
+
+// sampleMask chooses the replies whose payload is compared byte by byte.
+const sampleMask = 63
+
+// stage is what a connection's next received byte belongs to.
+type stage uint8
+
+const (
+	atPreamble stage = iota
+	atHeader         // header and its crc
+	atPayload
+	atTail
+	atSkipped // rest of a control frame
+	atRaw     // anywhere in a reply of a raw server
+)
+
+// receiver cuts the byte stream of one connection into replies.
+type receiver struct {
+	t       *template
+	dec     *frame.Decoder
+	stage   stage
+	part    [headLen]byte // beginning of a piece whose end has not arrived
+	partLen int
+	off     int  // bytes of the payload (or raw reply) that have passed
+	skip    int  // bytes of a control frame still to come
+	compare bool // this payload is of the sample
+	seq     uint64
+	tid     uint64 // of the next reply
+}
+
+// newReceiver returns one for replies to t, the first of which carries tid.
+func newReceiver(t *template, raw bool, tid uint64) receiver {
+	r := receiver{t: t, tid: tid}
+	if raw {
+		r.stage, r.compare = atRaw, true
+		return r
+	}
+	r.dec = frame.NewDecoder(frame.Rev1, frame.DefaultLimits())
+	return r
+}
+
+// gather returns the n bytes of the current piece, from p alone or together
+// with what came before, and the rest of p. ok is false if some are missing:
+// then all of p was kept.
+func (r *receiver) gather(p []byte, n int) (piece, rest []byte, ok bool) {
+	if r.partLen == 0 && len(p) >= n {
+		return p[:n], p[n:], true
+	}
+	k := copy(r.part[r.partLen:n], p)
+	r.partLen += k
+	if r.partLen < n {
+		return nil, nil, false
+	}
+	r.partLen = 0
+	return r.part[:n], p[k:], true
+}
+
+// take consumes received bytes and calls done for each reply that they
+// complete.
+func (r *receiver) take(p []byte, now time.Duration, done func(now time.Duration)) error {
+	for len(p) > 0 {
+		var piece []byte
+		var ok bool
+		switch r.stage {
+		case atPreamble:
+			if piece, p, ok = r.gather(p, preambleLen); !ok {
+				return nil
+			}
+			if bytes.Equal(piece, r.t.head[:preambleLen]) {
+				r.stage = atHeader
+			} else if err := r.controlFrame(piece); err != nil {
+				return err
+			}
+		case atHeader:
+			if piece, p, ok = r.gather(p, headLen-preambleLen); !ok {
+				return nil
+			}
+			if err := r.header(piece); err != nil {
+				return err
+			}
+		case atPayload, atRaw:
+			n, complete, err := r.payload(p)
+			if err != nil {
+				return err
+			}
+			p = p[n:]
+			if complete && r.stage == atRaw {
+				r.tid++
+				r.compare = r.tid&sampleMask == 0
+				done(now)
+			} else if complete {
+				r.stage = atTail
+			}
+		case atTail:
+			if piece, p, ok = r.gather(p, tailLen); !ok {
+				return nil
+			}
+			if !bytes.Equal(piece, r.t.tail) {
+				return fmt.Errorf("%w: epilogue %x, want %x", ErrReply, piece, r.t.tail)
+			}
+			r.stage = atPreamble
+			done(now)
+		case atSkipped:
+			n := min(r.skip, len(p))
+			r.skip -= n
+			p = p[n:]
+			if r.skip == 0 {
+				r.stage = atPreamble
+			}
+		}
+	}
+	return nil
+}
+
+// controlFrame looks at a preamble that is not that of a reply. Keepalives and
+// acks, which a server may send at any time, are skipped.
+func (r *receiver) controlFrame(preamble []byte) error {
+	h, err := r.dec.Open(preamble)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrReply, err)
+	}
+	switch h.Tag {
+	case frame.TagKeepalive2, frame.TagKeepalive2Ack, frame.TagAck:
+	default:
+		return fmt.Errorf("%w: frame %v with segments %v", ErrReply, h.Tag, h.Len[:h.Num])
+	}
+	if r.skip = r.dec.RestSize(h); r.skip > 0 {
+		r.stage = atSkipped
+	}
+	return nil
+}
+
+// header checks the header of a reply and its crc.
+func (r *receiver) header(p []byte) error {
+	if crc := frame.SegmentCRC(frame.SegmentCRCInit, p[:headerLen]); crc != binary.LittleEndian.Uint32(p[headerLen:]) {
+		return fmt.Errorf("%w: header crc", ErrReply)
+	}
+	seq, tid := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:])
+	if seq != r.seq+1 {
+		return fmt.Errorf("%w: sequence %d after %d", ErrReply, seq, r.seq)
+	}
+	if tid != r.tid {
+		return fmt.Errorf("%w: transaction %#x, want %#x", ErrReply, tid, r.tid)
+	}
+	r.seq = seq
+	r.compare = tid&sampleMask == 0
+	r.tid++
+	r.stage, r.off = atPayload, 0
+	return nil
+}
+
+// payload lets bytes of the payload pass, compared if they are of the sample.
+func (r *receiver) payload(p []byte) (n int, complete bool, err error) {
+	want := r.t.payload
+	if r.stage == atRaw {
+		want = r.t.frame
+	}
+	want = want[r.off:]
+	n = min(len(want), len(p))
+	if r.compare && !bytes.Equal(p[:n], want[:n]) {
+		return 0, false, fmt.Errorf("%w: bytes differ at %d or later", ErrReply, r.off)
+	}
+	r.off += n
+	if n == len(want) {
+		r.off = 0
+		return n, true, nil
+	}
+	return n, false, nil
+}

@@ -1,0 +1,105 @@
+package load
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// socketPair returns two connected non-blocking sockets with small buffers.
+func socketPair(t *testing.T) (a, b int) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fds[0]); unix.Close(fds[1]) })
+	if err := unix.SetsockoptInt(fds[0], unix.SOL_SOCKET, unix.SO_SNDBUF, 8192); err != nil {
+		t.Fatal(err)
+	}
+	return fds[0], fds[1]
+}
+
+// sendAll flushes s into one socket and reads the other until nothing is left.
+func sendAll(t *testing.T, s *sender, from, to int) []byte {
+	t.Helper()
+	var got []byte
+	buf := make([]byte, 1500)
+	for {
+		if err := s.flush(from); err != nil {
+			t.Fatal(err)
+		}
+		n, err := unix.Read(to, buf)
+		if err == unix.EAGAIN {
+			if s.pending() {
+				continue
+			}
+			return got
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, buf[:n]...)
+	}
+}
+
+func TestRequestsArriveWholeAndInOrderThroughAFullSocket(t *testing.T) {
+	for _, size := range []int{1, 100, copyBelow, 50000} {
+		tmpl := testTemplate(t, size)
+		from, to := socketPair(t)
+		s := newSender(tmpl, false, 1, 5)
+		r := newReceiver(tmpl, false, 1)
+		n := 0
+		for range 4 {
+			for range 5 {
+				s.request()
+			}
+			if err := r.take(sendAll(t, &s, from, to), 0, func(time.Duration) { n++ }); err != nil {
+				t.Fatalf("size %d: %v", size, err)
+			}
+		}
+		if n != 20 {
+			t.Fatalf("size %d: %d requests arrived", size, n)
+		}
+	}
+}
+
+func TestWithdrawTakesBackWhatWasNotBegun(t *testing.T) {
+	tmpl := testTemplate(t, 100000)
+	from, to := socketPair(t)
+	s := newSender(tmpl, false, 1, 4)
+	for range 4 {
+		s.request()
+	}
+	if err := s.flush(from); err != nil { // a part of the first one
+		t.Fatal(err)
+	}
+	if n := s.withdraw(); n != 3 {
+		t.Fatalf("%d taken back, want 3", n)
+	}
+	s.request()
+	r := newReceiver(tmpl, false, 1)
+	n := 0
+	if err := r.take(sendAll(t, &s, from, to), 0, func(time.Duration) { n++ }); err != nil {
+		t.Fatal(err)
+	}
+	if n != 2 {
+		t.Fatalf("%d requests arrived, want 2", n)
+	}
+}
+
+func TestRawRequestsAreAllTheSameBytes(t *testing.T) {
+	for _, size := range []int{10, 20000} {
+		tmpl := testTemplate(t, size)
+		from, to := socketPair(t)
+		s := newSender(tmpl, true, 1, 3)
+		for range 3 {
+			s.request()
+		}
+		if got := sendAll(t, &s, from, to); !bytes.Equal(got, bytes.Repeat(tmpl.frame, 3)) {
+			t.Fatalf("size %d: other bytes were sent", size)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/hist"
+)
+
+// File is everything that one run of the benchmark found.
+type File struct {
+	Started time.Time `json:"started"`
+	Machine Machine   `json:"machine"`
+	Command []string  `json:"command"` // arguments of the run
+	Base    string    `json:"base"`    // the server that the ratios are relative to
+	Servers []Server  `json:"servers"`
+	Cells   []Cell    `json:"cells"`
+	Notes   []string  `json:"notes,omitempty"` // what the run could not do, and why
+}
+
+// Machine says where the figures come from.
+type Machine struct {
+	CPU      string `json:"cpu"`
+	Cores    int    `json:"cores"` // that this process may use
+	Kernel   string `json:"kernel"`
+	Go       string `json:"go"`
+	Commit   string `json:"commit,omitempty"`
+	Modified bool   `json:"modified,omitempty"` // the commit is not all
+}
+
+// Server is one of the programs that were compared.
+type Server struct {
+	Name     string            `json:"name"`
+	About    string            `json:"about"`
+	Settings map[string]string `json:"settings,omitempty"` // as reported by the server, such as its backend
+}
+
+// Cell is one kind of load and what it did to each server.
+type Cell struct {
+	Load    Load     `json:"load"`
+	Results []Result `json:"results"`
+}
+
+// Load is one kind of load.
+type Load struct {
+	Size   int  `json:"size"`  // bytes of payload
+	Conns  int  `json:"conns"` // connections
+	Depth  int  `json:"depth"` // requests open on each
+	GCLoad bool `json:"gc_load,omitempty"`
+}
+
+// String is a short name of the load, such as "4 KiB 16x16".
+func (l Load) String() string {
+	s := fmt.Sprintf("%s %dx%d", Size(l.Size), l.Conns, l.Depth)
+	if l.GCLoad {
+		s += " gc"
+	}
+	return s
+}
+
+// Title is a long name of the load.
+func (l Load) Title() string {
+	conns := "1 connection"
+	if l.Conns != 1 {
+		conns = fmt.Sprintf("%d connections", l.Conns)
+	}
+	s := fmt.Sprintf("%s, %s, depth %d", Size(l.Size), conns, l.Depth)
+	if l.GCLoad {
+		s += ", GC load in the server"
+	}
+	return s
+}
+
+// Size writes a number of bytes as people do: "64 B", "4 KiB".
+func Size(n int) string {
+	return strings.Replace(humanize.IBytes(uint64(n)), ".0 ", " ", 1)
+}
+
+// Result is what one cell did to one server. Samples are in the order of their
+// rounds; a round that could not be measured is missing from all servers of
+// the cell.
+type Result struct {
+	Server   string          `json:"server"`
+	Samples  []Sample        `json:"samples"`
+	Median   Sample          `json:"median"` // of each figure by itself
+	Ratio    *Ratios         `json:"ratio,omitempty"`
+	Syscalls Syscalls        `json:"syscalls"`
+	Latency  *hist.Histogram `json:"latency,omitempty"` // of all rounds together
+}
+
+// Sample is one measured slice of time. CPU figures are user and system time
+// of the whole process. Latencies are 0 if no reply fell into the window.
+type Sample struct {
+	Round         int     `json:"round"`
+	Order         int     `json:"order"`    // place within the round
+	Messages      float64 `json:"messages"` // with fractions at both ends
+	Replies       uint64  `json:"replies"`  // whole ones: those with a latency
+	WindowS       float64 `json:"window_s"`
+	MessagesPerS  float64 `json:"messages_per_s"`
+	MBPerS        float64 `json:"mb_per_s"` // payload one way, 10^6 bytes
+	P50US         float64 `json:"p50_us"`
+	P99US         float64 `json:"p99_us"`
+	P999US        float64 `json:"p99_9_us"`
+	ServerCPUUS   float64 `json:"server_cpu_us_per_message"`
+	ClientCPUUS   float64 `json:"client_cpu_us_per_message"`
+	UnsteadyStart bool    `json:"unsteady_start,omitempty"` // latencies are too small: not every open request was answered once before the window
+}
+
+// Syscalls tells how many system calls the server made per message.
+type Syscalls struct {
+	PerMessage []float64 `json:"per_message,omitempty"` // one per counted slice
+	Median     float64   `json:"median"`
+	How        string    `json:"how"`                // the way of counting, or why there is none
+	AtLeast    bool      `json:"at_least,omitempty"` // not all kinds were counted
+}
+
+// Known says whether there is a figure.
+func (s Syscalls) Known() bool { return len(s.PerMessage) > 0 }
+
+// Ratios compare a server with the base, round by round.
+type Ratios struct {
+	Rate      Ratio `json:"rate"` // messages per second; above 1 is better
+	P50       Ratio `json:"p50"`  // below 1 is better, as in the following
+	P99       Ratio `json:"p99"`
+	ServerCPU Ratio `json:"server_cpu"`
+}
+
+// Ratio is the median of the ratios of all rounds and their extremes.
+type Ratio struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+	Rounds int     `json:"rounds"`
+}

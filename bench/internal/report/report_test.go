@@ -1,0 +1,187 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// canned is a run with one server that wins, one that loses, one that varies,
+// and cells with every peculiarity of the table.
+func canned() *File {
+	f := &File{
+		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Machine: Machine{CPU: "Some CPU", Cores: 2, Kernel: "6.18.0", Go: "go1.26.8", Commit: "0123456789abcdef0123", Modified: true},
+		Command: []string{"--rounds", "5"},
+		Base:    "epoll",
+		Servers: []Server{
+			{Name: "floor", About: "bare echo"}, {Name: "epoll", About: "one"}, {Name: "io_uring", About: "another"}, {Name: "net", About: "plain"},
+		},
+		Notes: []string{"something was not possible"},
+	}
+	loads := []Load{
+		{Size: 64, Conns: 1, Depth: 1}, {Size: 4096, Conns: 64, Depth: 1}, {Size: 1 << 20, Conns: 16, Depth: 16, GCLoad: true},
+	}
+	factors := map[string][5]float64{
+		"floor": {1.5, 1.6, 1.4, 1.55, 1.45}, "epoll": {1, 1, 1, 1, 1}, "io_uring": {1.05, 0.97, 1.01, 1.1, 0.9}, "net": {0.8, 0.7, 0.75, 0.9, 0.6},
+	}
+	for i, l := range loads {
+		c := Cell{Load: l}
+		for _, s := range f.Servers {
+			r := Result{Server: s.Name, Syscalls: Syscalls{How: "counted by the kernel"}}
+			for round, x := range factors[s.Name] {
+				noise := 1 + float64(round%3)/10 // hits all servers of a round alike
+				r.Samples = append(r.Samples, Sample{
+					Round: round + 1, Messages: 300000, Replies: []uint64{300000, 500, 50}[i], WindowS: 0.3,
+					MessagesPerS: 1e6 / float64(1+i*1000) * x * noise, MBPerS: 64 * x * noise,
+					P50US: 10 / x / noise, P99US: 2000 / x / noise, P999US: 3e6 / x / noise,
+					ServerCPUUS: 4 / x, ClientCPUUS: 123.4, UnsteadyStart: l.GCLoad && s.Name == "net",
+				})
+			}
+			if s.Name != "net" {
+				r.Syscalls.PerMessage = []float64{2 / factors[s.Name][0], 2.5}
+			} else {
+				r.Syscalls.How = "not known"
+			}
+			c.Results = append(c.Results, r)
+		}
+		f.Cells = append(f.Cells, c)
+	}
+	f.Cells[2].Results[2].Syscalls.AtLeast = true
+	f.Cells[2].Results[0].Samples = nil
+	f.Compute()
+	return f
+}
+
+func TestTable(t *testing.T) {
+	var got bytes.Buffer
+	if err := canned().WriteTable(&got); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join("testdata", "table.golden")
+	if *update {
+		if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got.Bytes(), want) {
+		t.Errorf("the table differs from %s (rewrite with -update):\n%s", path, got.String())
+	}
+}
+
+func TestTheTableInPiecesIsTheSame(t *testing.T) {
+	f := canned()
+	var whole, pieces bytes.Buffer
+	if err := f.WriteTable(&whole); err != nil {
+		t.Fatal(err)
+	}
+	_ = f.WriteHead(&pieces)
+	for i := range f.Cells {
+		_ = f.Cells[i].Write(&pieces, f.Base)
+	}
+	_ = f.WriteSummary(&pieces)
+	if whole.String() != pieces.String() {
+		t.Error("they differ")
+	}
+}
+
+func TestJSONKeepsTheWholeReport(t *testing.T) {
+	f := canned()
+	p, err := json.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back File
+	if err := json.Unmarshal(p, &back); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(f, &back) {
+		t.Error("the report changed")
+	}
+}
+
+func TestAnEmptyReportHasATable(t *testing.T) {
+	var b strings.Builder
+	f := &File{Base: "net", Servers: []Server{{Name: "net"}, {Name: "floor"}}}
+	f.Compute()
+	if err := f.WriteTable(&b); err != nil || !strings.Contains(b.String(), "no cell compares them") {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+}
+
+func TestMedian(t *testing.T) {
+	for _, c := range []struct {
+		in   []float64
+		want float64
+	}{{nil, 0}, {[]float64{3}, 3}, {[]float64{5, 1, 3}, 3}, {[]float64{4, 1, 3, 2}, 2.5}} {
+		in := append([]float64(nil), c.in...)
+		if got := Median(in); got != c.want {
+			t.Errorf("median of %v is %v", c.in, got)
+		}
+		if !reflect.DeepEqual(in, append([]float64(nil), c.in...)) {
+			t.Errorf("the values were reordered: %v", in)
+		}
+	}
+}
+
+func TestRatiosPairTheSamplesOfOneRound(t *testing.T) {
+	figure := func(s Sample) float64 { return s.MessagesPerS }
+	at := func(round int, rate float64) Sample { return Sample{Round: round, MessagesPerS: rate} }
+	base := []Sample{at(1, 100), at(2, 200), at(3, 0), at(4, 50)}
+	got := ratio([]Sample{at(4, 100), at(2, 300), at(1, 100), at(3, 7), at(9, 1)}, base, figure)
+	if want := (Ratio{Median: 1.5, Min: 1, Max: 2, Rounds: 3}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+func TestVerdictsNeedAgreementAndSize(t *testing.T) {
+	for _, c := range []struct {
+		r    Ratio
+		want Verdict
+	}{
+		{Ratio{1.03, 1.01, 1.05, 5}, Better},
+		{Ratio{1.03, 1.01, 1.05, 4}, Same},  // too few rounds for so little
+		{Ratio{1.03, 0.99, 1.05, 5}, Same},  // a round disagrees
+		{Ratio{1.01, 1.005, 1.05, 5}, Same}, // too little
+		{Ratio{0.97, 0.95, 0.99, 5}, Worse}, // the mirror image
+		{Ratio{0.97, 0.95, 1.001, 5}, Same}, //
+		{Ratio{0.96, 0.95, 0.99, 3}, Same},  //
+		{Ratio{0.94, 0.90, 0.99, 3}, Worse}, //
+		{Ratio{2, 2, 2, 1}, Same},           // one round proves nothing
+		{Ratio{}, Same},                     //
+	} {
+		if got := c.r.Verdict(true); got != c.want {
+			t.Errorf("%+v: %v, want %v", c.r, got, c.want)
+		}
+		mirrored := map[Verdict]Verdict{Better: Worse, Worse: Better, Same: Same}[c.want]
+		if got := c.r.Verdict(false); got != mirrored {
+			t.Errorf("%+v, less is better: %v, want %v", c.r, got, mirrored)
+		}
+	}
+}
+
+func TestSizesAndNumbersReadWell(t *testing.T) {
+	for want, got := range map[string]string{
+		"64 B": Size(64), "4 KiB": Size(4096), "1 MiB": Size(1 << 20), "1.5 KiB": Size(1536), "10 KiB": Size(10240),
+		"1 234 567": count(1234567), "999": count(999), "1 000": count(999.9), "12.3": count(12.34), "0.12": count(0.123),
+		"1.23 us": micros(1.234), "12.3 us": micros(12.34), "123 us": micros(123.4), "1.23 ms": micros(1234), "1.50 s": micros(1.5e6),
+		"64 B 1x1 gc": Load{Size: 64, Conns: 1, Depth: 1, GCLoad: true}.String(),
+		"a":           join([]string{"a"}), "a and b": join([]string{"a", "b"}), "a, b and c": join([]string{"a", "b", "c"}),
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

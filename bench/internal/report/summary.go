@@ -1,0 +1,150 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// measure is one of the figures that the summary judges.
+type measure struct {
+	name         string
+	moreIsBetter bool
+	of           func(*Ratios) Ratio
+}
+
+var measures = [...]measure{
+	{"messages/s", true, func(r *Ratios) Ratio { return r.Rate }},
+	{"p99 latency", false, func(r *Ratios) Ratio { return r.P99 }},
+	{"server CPU per message", false, func(r *Ratios) Ratio { return r.ServerCPU }},
+}
+
+// writeSummary says for each server where it loses and wins against the base,
+// losses first.
+func (f *File) writeSummary(b *bytes.Buffer) {
+	for _, s := range f.Servers {
+		if s.Name == f.Base {
+			continue
+		}
+		fmt.Fprintf(b, "\n%s against %s\n", s.Name, f.Base)
+		compared := false
+		for _, m := range measures {
+			compared = f.writeMeasure(b, s.Name, m) || compared
+		}
+		if !compared {
+			b.WriteString("  no cell compares them\n")
+		}
+	}
+	b.WriteString("\nA cell is better or worse when all its rounds agree and the median differs by 2 % (5 % with fewer than 5 rounds).\n")
+}
+
+// writeMeasure writes one figure of one server and says whether there was any.
+func (f *File) writeMeasure(b *bytes.Buffer, server string, m measure) bool {
+	var lists [3][]string
+	total, doubtful := 0, 0
+	for _, c := range f.Cells {
+		for _, r := range c.Results {
+			if r.Server != server || r.Ratio == nil {
+				continue
+			}
+			q := m.of(r.Ratio)
+			if q.Rounds == 0 {
+				continue
+			}
+			total++
+			if r.Median.UnsteadyStart || c.unsteady(f.Base) {
+				doubtful++
+				continue
+			}
+			v := q.Verdict(m.moreIsBetter)
+			lists[v] = append(lists[v], fmt.Sprintf("%s %v", c.Load, q))
+		}
+	}
+	if total == 0 {
+		return false
+	}
+	fmt.Fprintf(b, "  %s: worse in %d, better in %d, the same in %d of %d cells",
+		m.name, len(lists[Worse]), len(lists[Better]), len(lists[Same]), total)
+	if doubtful > 0 {
+		fmt.Fprintf(b, ", %d marked > not judged", doubtful)
+	}
+	b.WriteString("\n")
+	for _, l := range []struct {
+		name  string
+		cells []string
+	}{{"worse", lists[Worse]}, {"better", lists[Better]}} {
+		for _, c := range l.cells {
+			fmt.Fprintf(b, "    %-6s  %s\n", l.name, c)
+		}
+	}
+	return true
+}
+
+// unsteady says whether the figures of a server are doubtful.
+func (c *Cell) unsteady(server string) bool {
+	for _, r := range c.Results {
+		if r.Server == server {
+			return r.Median.UnsteadyStart
+		}
+	}
+	return false
+}
+
+// writeNotes says what stands behind some of the figures.
+func (f *File) writeNotes(b *bytes.Buffer) {
+	hows := map[string][]string{}
+	var order []string
+	for _, s := range f.Servers {
+		for _, c := range f.Cells {
+			how := ""
+			for _, r := range c.Results {
+				if r.Server == s.Name {
+					how = r.Syscalls.How
+				}
+			}
+			if how != "" {
+				if hows[how] == nil {
+					order = append(order, how)
+				}
+				hows[how] = append(hows[how], s.Name)
+				break
+			}
+		}
+	}
+	for _, how := range order {
+		fmt.Fprintf(b, "System calls of %s: %s.\n", join(hows[how]), how)
+	}
+	if f.marked(func(s Sample) bool { return s.Replies < 1000 }) {
+		b.WriteString("~: too few replies per round for this quantile, it is about the largest latency.\n")
+	}
+	if f.marked(func(s Sample) bool { return s.UnsteadyStart }) {
+		b.WriteString(">: measured before the queues had filled, the latency in the long run is higher and the rate may be another.\n")
+	}
+	for _, n := range f.Notes {
+		fmt.Fprintf(b, "Note: %s.\n", n)
+	}
+}
+
+// marked says whether a sample in the tables has a property.
+func (f *File) marked(has func(Sample) bool) bool {
+	for _, c := range f.Cells {
+		for _, r := range c.Results {
+			if len(r.Samples) > 0 && has(r.Median) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// join lists names as in a sentence.
+func join(names []string) string {
+	s := names[0]
+	for i, n := range names[1:] {
+		if i == len(names)-2 {
+			s += " and " + n
+		} else {
+			s += ", " + n
+		}
+	}
+	return s
+}

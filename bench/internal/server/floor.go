@@ -1,0 +1,252 @@
+package server
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	floorBuffer  = 256 << 10 // one hot buffer for all connections
+	floorEvents  = 128
+	floorBacklog = 512
+	floorPieces  = 4 // per connection and turn
+)
+
+// Floor is the least that a TCP echo server can do: one locked thread, one
+// epoll loop, one buffer; what one read returned is written back in one piece.
+// It does not look at the bytes, so its figures are the price of TCP itself.
+type Floor struct {
+	addr     netip.AddrPort
+	epoll    int
+	listener int
+	stop     int // eventfd
+	done     chan error
+
+	conns    map[int32]*floorConn
+	buf      []byte
+	calls    uint64        // system calls of the loop
+	syscalls atomic.Uint64 // the same, published once per turn
+}
+
+// floorConn is one connection and what the peer was not ready to take back.
+type floorConn struct {
+	fd      int
+	pending []byte
+	queued  bool // can go on without an event
+}
+
+// NewFloor starts one on a free port of the loopback address.
+func NewFloor() (*Floor, error) {
+	f := &Floor{
+		epoll: -1, listener: -1, stop: -1, done: make(chan error, 1),
+		conns: map[int32]*floorConn{}, buf: make([]byte, floorBuffer),
+	}
+	if err := f.open(); err != nil {
+		f.release()
+		return nil, fmt.Errorf("floor: %w", err)
+	}
+	go func() {
+		runtime.LockOSThread()
+		f.done <- f.loop()
+	}()
+	return f, nil
+}
+
+// open makes the descriptors.
+func (f *Floor) open() (err error) {
+	if f.listener, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	if err = unix.Bind(f.listener, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return os.NewSyscallError("bind", err)
+	}
+	if err = unix.Listen(f.listener, floorBacklog); err != nil {
+		return os.NewSyscallError("listen", err)
+	}
+	sa, err := unix.Getsockname(f.listener)
+	if err != nil {
+		return os.NewSyscallError("getsockname", err)
+	}
+	in4 := sa.(*unix.SockaddrInet4)
+	f.addr = netip.AddrPortFrom(netip.AddrFrom4(in4.Addr), uint16(in4.Port))
+	if f.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return os.NewSyscallError("epoll_create1", err)
+	}
+	if f.stop, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return os.NewSyscallError("eventfd", err)
+	}
+	for _, fd := range []int{f.listener, f.stop} {
+		if err := f.watch(fd, unix.EPOLLIN); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Addr returns where it listens.
+func (f *Floor) Addr() net.Addr { return net.TCPAddrFromAddrPort(f.addr) }
+
+// Syscalls returns how many system calls its loop has made.
+func (f *Floor) Syscalls() uint64 { return f.syscalls.Load() }
+
+// Close ends the loop and all connections, and returns the error that ended
+// the loop before, if one did. Call it once.
+func (f *Floor) Close() error {
+	_, err := unix.Write(f.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	if err != nil {
+		return os.NewSyscallError("write", err)
+	}
+	err = <-f.done
+	f.release()
+	return err
+}
+
+// release closes every descriptor.
+func (f *Floor) release() {
+	for _, c := range f.conns {
+		_ = unix.Close(c.fd)
+	}
+	for _, fd := range []int{f.epoll, f.listener, f.stop} {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
+}
+
+// watch makes the loop wait for events of fd.
+func (f *Floor) watch(fd int, events uint32) error {
+	ev := unix.EpollEvent{Events: events, Fd: int32(fd)}
+	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(f.epoll, unix.EPOLL_CTL_ADD, fd, &ev))
+}
+
+// loop serves until Close.
+func (f *Floor) loop() error {
+	events := make([]unix.EpollEvent, floorEvents)
+	var turn, again []*floorConn // to serve now, and those that could go on
+	for {
+		timeout := -1
+		if len(again) > 0 {
+			timeout = 0
+		}
+		n, err := unix.EpollWait(f.epoll, events, timeout)
+		f.calls++
+		if err != nil && err != unix.EINTR {
+			return os.NewSyscallError("epoll_wait", err)
+		}
+		turn, again = append(turn[:0], again...), again[:0]
+		for _, ev := range events[:max(n, 0)] {
+			switch int(ev.Fd) {
+			case f.stop:
+				return nil
+			case f.listener:
+				if err := f.accept(); err != nil {
+					return err
+				}
+			default:
+				if c := f.conns[ev.Fd]; c != nil && !c.queued {
+					turn = append(turn, c)
+				}
+			}
+		}
+		for _, c := range turn {
+			c.queued = false
+			switch f.echo(c) {
+			case more:
+				c.queued = true
+				again = append(again, c)
+			case ended:
+				delete(f.conns, int32(c.fd))
+				_ = unix.Close(c.fd)
+			}
+		}
+		f.syscalls.Store(f.calls)
+	}
+}
+
+// accept takes one connection.
+func (f *Floor) accept() error {
+	fd, _, err := unix.Accept4(f.listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+	switch err {
+	case nil:
+	case unix.EAGAIN, unix.EINTR, unix.ECONNABORTED:
+		return nil
+	default:
+		return os.NewSyscallError("accept4", err)
+	}
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+		_ = unix.Close(fd)
+		return os.NewSyscallError("setsockopt", err)
+	}
+	f.conns[int32(fd)] = &floorConn{fd: fd}
+	return f.watch(fd, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLET)
+}
+
+// outcome says how a turn of a connection ended.
+type outcome int
+
+const (
+	idle  outcome = iota // an event tells when it can go on
+	more                 // it could go on now
+	ended                // the peer is gone
+)
+
+// echo writes back what waits on c, a few pieces of it so that the others get
+// their turn. While the peer does not take its bytes nothing more is read.
+func (f *Floor) echo(c *floorConn) outcome {
+	for range floorPieces {
+		if len(c.pending) > 0 {
+			n, err := f.write(c.fd, c.pending)
+			if err != nil {
+				return ended
+			}
+			if c.pending = c.pending[:copy(c.pending, c.pending[n:])]; len(c.pending) > 0 {
+				return idle
+			}
+		}
+		n, err := unix.Read(c.fd, f.buf)
+		f.calls++
+		switch {
+		case err == unix.EAGAIN:
+			return idle
+		case err == unix.EINTR:
+			continue
+		case err != nil || n == 0:
+			return ended
+		}
+		w, err := f.write(c.fd, f.buf[:n])
+		if err != nil {
+			return ended
+		}
+		if w < n {
+			c.pending = append(c.pending, f.buf[w:n]...)
+			return idle
+		}
+		if n < len(f.buf) {
+			return idle // that was all; what comes now makes a new event
+		}
+	}
+	return more
+}
+
+// write writes what the socket takes.
+func (f *Floor) write(fd int, p []byte) (int, error) {
+	for {
+		n, err := unix.Write(fd, p)
+		f.calls++
+		switch err {
+		case nil:
+			return n, nil
+		case unix.EAGAIN:
+			return 0, nil
+		case unix.EINTR:
+		default:
+			return 0, err
+		}
+	}
+}

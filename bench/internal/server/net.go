@@ -1,0 +1,198 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/session"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+const (
+	netBuffer   = 64 << 10
+	gatherAbove = 16 << 10 // data segments from this size on are written from where they were read
+)
+
+// Net is the echo server that a Go programmer writes with package net: a
+// goroutine per connection, buffered reading and writing, replies flushed when
+// no complete request is waiting, large payloads written from where they are,
+// buffers used again. It speaks msgr2.1 in crc mode.
+type Net struct {
+	listener net.Listener
+	cancel   context.CancelFunc
+	wait     sync.WaitGroup
+}
+
+// NewNet starts one on a free port of the loopback address.
+func NewNet() (*Net, error) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("net: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	n := &Net{listener: l, cancel: cancel}
+	n.wait.Go(func() { n.accept(ctx) })
+	return n, nil
+}
+
+// Addr returns where it listens.
+func (n *Net) Addr() net.Addr { return n.listener.Addr() }
+
+// Close ends it and all connections. Call it once.
+func (n *Net) Close() error {
+	n.cancel()
+	err := n.listener.Close()
+	n.wait.Wait()
+	return err
+}
+
+// accept starts a goroutine for each connection.
+func (n *Net) accept(ctx context.Context) {
+	for {
+		c, err := n.listener.Accept()
+		if err != nil {
+			return
+		}
+		n.wait.Go(func() {
+			defer c.Close()
+			stop := context.AfterFunc(ctx, func() { c.Close() })
+			defer stop()
+			if err := session.Accept(ctx, c); err != nil {
+				return // the client reports what it saw of it
+			}
+			_ = newNetConn(c).serve()
+		})
+	}
+}
+
+// netConn is a connection in the data phase.
+type netConn struct {
+	c    net.Conn
+	r    *bufio.Reader
+	w    *bufio.Writer
+	dec  *frame.Decoder
+	enc  *frame.Encoder
+	head [frame.PreambleSize]byte
+	rest []byte // of the current frame, used again
+	seq  uint64 // of the last message sent
+
+	header [frame.MessageHeaderSize]byte
+	pieces []byte // what surrounds a gathered payload
+	vec    [3][]byte
+}
+
+// newNetConn prepares the data phase.
+func newNetConn(c net.Conn) *netConn {
+	return &netConn{
+		c: c, r: bufio.NewReaderSize(c, netBuffer), w: bufio.NewWriterSize(c, netBuffer),
+		dec: frame.NewDecoder(frame.Rev1, frame.DefaultLimits()), enc: frame.NewEncoder(frame.Rev1),
+	}
+}
+
+// serve answers until the peer closes or breaks the protocol.
+func (n *netConn) serve() error {
+	for {
+		if err := n.fill(n.head[:]); err != nil {
+			return err
+		}
+		h, err := n.dec.Open(n.head[:])
+		if err != nil {
+			return err
+		}
+		size := n.dec.RestSize(h)
+		if cap(n.rest) < size {
+			n.rest = make([]byte, size)
+		}
+		rest := n.rest[:size]
+		if err := n.fill(rest); err != nil {
+			return err
+		}
+		f, err := n.dec.Finish(h, n.head[:], rest)
+		if err != nil {
+			return err
+		}
+		switch {
+		case f.Aborted:
+		case f.Tag == frame.TagMessage:
+			err = n.echo(&f)
+		case f.Tag == frame.TagKeepalive2:
+			err = n.write(frame.TagKeepalive2Ack, f.Seg[0])
+		case f.Tag == frame.TagKeepalive2Ack, f.Tag == frame.TagAck:
+		default:
+			err = fmt.Errorf("unexpected frame %v", f.Tag)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// fill reads all of p. What was written goes out before it has to wait.
+func (n *netConn) fill(p []byte) error {
+	if n.r.Buffered() < len(p) {
+		if err := n.w.Flush(); err != nil {
+			return err
+		}
+	}
+	_, err := io.ReadFull(n.r, p)
+	return err
+}
+
+// echo sends a message back.
+func (n *netConn) echo(f *frame.Frame) error {
+	m, err := frame.ParseMessageHeader(f.Seg[0])
+	if err != nil {
+		return err
+	}
+	m.AckSeq = m.Seq
+	n.seq++
+	m.Seq = n.seq
+	m.Put(&n.header)
+	if len(f.Seg[3]) >= gatherAbove {
+		return n.writeGathered(f)
+	}
+	return n.write(frame.TagMessage, n.header[:], f.Seg[1], f.Seg[2], f.Seg[3])
+}
+
+// write encodes a small frame straight into the writer's buffer.
+func (n *netConn) write(tag frame.Tag, segs ...[]byte) error {
+	size := 0
+	for _, s := range segs {
+		size += len(s)
+	}
+	if n.w.Available() < size+frameOverhead {
+		if err := n.w.Flush(); err != nil {
+			return err
+		}
+	}
+	p, err := n.enc.AppendFrame(n.w.AvailableBuffer(), tag, segs...)
+	if err != nil {
+		return err
+	}
+	_, err = n.w.Write(p)
+	return err
+}
+
+// frameOverhead is more than a frame in crc mode adds to its segments.
+const frameOverhead = 64
+
+// writeGathered sends a large message without copying its data.
+func (n *netConn) writeGathered(f *frame.Frame) error {
+	if err := n.w.Flush(); err != nil {
+		return err
+	}
+	lens := [4]int{1: len(f.Seg[1]), 2: len(f.Seg[2]), 3: len(f.Seg[3])}
+	n.pieces = n.enc.AppendOpen(n.pieces[:0], frame.TagMessage, n.header[:], lens)
+	n.pieces = append(n.pieces, f.Seg[1]...)
+	n.pieces = append(n.pieces, f.Seg[2]...)
+	before := len(n.pieces)
+	n.pieces = n.enc.AppendClose(n.pieces, n.header[:], f.Seg)
+	n.vec = [3][]byte{n.pieces[:before], f.Seg[3], n.pieces[before:]}
+	buffers := net.Buffers(n.vec[:])
+	_, err := buffers.WriteTo(n.c)
+	return err
+}

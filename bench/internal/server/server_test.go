@@ -1,0 +1,231 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/load"
+	"github.com/ringmsgr/ringmsgr/bench/internal/session"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+func newFloor(t *testing.T) *Floor {
+	t.Helper()
+	f, err := NewFloor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+func newNet(t *testing.T) *Net {
+	t.Helper()
+	n, err := NewNet()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+func TestTheFloorEchoesMoreThanTheSocketsHold(t *testing.T) {
+	f := newFloor(t)
+	c, err := net.Dial("tcp4", f.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	// Bytes that get lost must not let the test hang.
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	sent := bytes.Repeat([]byte("0123456789abcdef"), 4<<20) // 64 MiB
+	written := make(chan error, 1)
+	go func() {
+		_, err := c.Write(sent)
+		written <- err
+	}()
+	got := make([]byte, len(sent))
+	if _, err := io.ReadFull(c, got); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, sent) {
+		t.Fatal("other bytes came back")
+	}
+	if f.Syscalls() == 0 {
+		t.Error("no system calls counted")
+	}
+}
+
+func TestTheFloorForgetsAClosedConnection(t *testing.T) {
+	f := newFloor(t)
+	for range 3 {
+		c, err := net.Dial("tcp4", f.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+	}
+}
+
+func TestTheNetServerAnswersKeepalivesAndKeepsEverySegment(t *testing.T) {
+	n := newNet(t)
+	c, err := net.Dial("tcp4", n.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := session.Connect(t.Context(), c, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	e, d := frame.NewEncoder(frame.Rev1), frame.NewDecoder(frame.Rev1, frame.DefaultLimits())
+	for i, data := range [][]byte{nil, []byte("data"), make([]byte, gatherAbove), make([]byte, 1<<20)} {
+		var header [frame.MessageHeaderSize]byte
+		m := frame.MessageHeader{Seq: uint64(i + 1), TID: uint64(100 + i), Type: 77}
+		m.Put(&header)
+		p, err := e.AppendFrame(nil, frame.TagKeepalive2, []byte("12345678"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err = e.AppendFrame(p, frame.TagMessage, header[:], []byte("front"), []byte("middle"), data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write(p); err != nil {
+			t.Fatal(err)
+		}
+		if f := readFrame(t, c, d); f.Tag != frame.TagKeepalive2Ack || string(f.Seg[0]) != "12345678" {
+			t.Fatalf("%v %q", f.Tag, f.Seg[0])
+		}
+		f := readFrame(t, c, d)
+		got, err := frame.ParseMessageHeader(f.Seg[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Seq != m.Seq || got.AckSeq != m.Seq || got.TID != m.TID || got.Type != m.Type {
+			t.Errorf("header %+v", got)
+		}
+		if string(f.Seg[1]) != "front" || string(f.Seg[2]) != "middle" || !bytes.Equal(f.Seg[3], data) {
+			t.Errorf("segments differ with %d bytes of data", len(data))
+		}
+	}
+}
+
+func readFrame(t *testing.T, r io.Reader, d *frame.Decoder) frame.Frame {
+	t.Helper()
+	head := make([]byte, d.HeadSize())
+	if _, err := io.ReadFull(r, head); err != nil {
+		t.Fatal(err)
+	}
+	h, err := d.Open(head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest := make([]byte, d.RestSize(h))
+	if _, err := io.ReadFull(r, rest); err != nil {
+		t.Fatal(err)
+	}
+	f, err := d.Finish(h, head, rest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func TestTheNetServerClosesABrokenStream(t *testing.T) {
+	n := newNet(t)
+	c, err := net.Dial("tcp4", n.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := session.Connect(t.Context(), c, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write(bytes.Repeat([]byte{0xff}, frame.PreambleSize)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Fatalf("error %v", err)
+	}
+}
+
+// The client is tested here because it needs servers.
+func TestTheLoadClientMeasuresBothServers(t *testing.T) {
+	floor, plain := newFloor(t), newNet(t)
+	for _, c := range []struct {
+		addr net.Addr
+		raw  bool
+	}{{floor.Addr(), true}, {plain.Addr(), false}} {
+		for _, o := range []load.Options{
+			{Conns: 1, Depth: 1, Size: 64},
+			{Conns: 5, Depth: 7, Size: 4096},
+			{Conns: 3, Depth: 3, Size: 300000},
+		} {
+			o.Addr, o.Raw = c.addr.String(), c.raw
+			l, err := load.Open(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := load.Slice{Warm: time.Millisecond, WarmMax: 10 * time.Second, Window: 10 * time.Millisecond, WindowMax: 10 * time.Second}
+			for range 3 { // slices follow each other on the same connections
+				r, err := l.Run(s)
+				if err != nil {
+					t.Fatalf("%+v: %v", o, err)
+				}
+				open := uint64(o.Conns * o.Depth)
+				if !r.Steady || r.Latency.Count() < open || r.Total < 2*open || r.Bytes == 0 || r.Window < s.Window {
+					t.Fatalf("%+v: %+v, %d replies", o, r, r.Latency.Count())
+				}
+				if r.ClientCPU <= 0 || r.ServerCPU <= 0 {
+					t.Fatalf("no CPU time: %+v", r)
+				}
+			}
+			l.Close()
+		}
+	}
+}
+
+func TestTheLoadClientReportsAServerThatCloses(t *testing.T) {
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		if c, err := listener.Accept(); err == nil {
+			c.Close()
+		}
+	}()
+	l, err := load.Open(context.Background(), load.Options{Addr: listener.Addr().String(), Raw: true, Conns: 1, Depth: 1, Size: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := l.Run(load.Slice{Window: time.Hour, WindowMax: time.Hour}); err == nil {
+		t.Fatal("no error")
+	}
+}

@@ -1,0 +1,46 @@
+package syscount
+
+import (
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestCountsTheCallsOfAProcess(t *testing.T) {
+	s, err := Open()
+	if err != nil {
+		if os.Geteuid() == 0 {
+			t.Log("root, but no tracepoint: ", err)
+		}
+		t.Skip("needs root or CAP_PERFMON and a kernel with tracepoints: ", err)
+	}
+	c, err := s.Start(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	before, err := c.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const calls = 10000
+	for range calls {
+		unix.Getppid()
+	}
+	after, err := c.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The runtime and the reading itself make some calls too.
+	if n := after - before; n < calls || n > calls+1000 {
+		t.Fatalf("%d calls counted, %d made", n, calls)
+	}
+}
+
+func TestAProcessThatDoesNotExistIsAnError(t *testing.T) {
+	s := &Source{id: 1}
+	if _, err := s.Start(1 << 30); err == nil {
+		t.Fatal("no error")
+	}
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+
+// Exit statuses.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// run is the program; it returns its exit status.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == childCommand {
+		return runChild(args[1:], stdin, stdout, stderr)
+	}
+	opt, err := parseOptions(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		fmt.Fprintln(stderr, "bench:", err)
+		return exitUsage
+	}
+	if opt.show != "" {
+		err = show(opt.show, stdout)
+	} else {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+		defer stop()
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		go watchGoTool(ctx, cancel)
+		if opt.idle > 0 {
+			err = measureIdle(ctx, opt, stdout, stderr)
+		} else {
+			err = measure(ctx, opt, stdout, stderr)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "bench:", err)
+		return exitFailed
+	}
+	return exitOK
+}
+
+// errOrphaned ends a run whose go command is gone.
+var errOrphaned = errors.New("the go command that started this was ended")
+
+// watchGoTool cancels when the go tool that runs this program ends: "go run"
+// does not pass on the signals that end it, and the user means both.
+func watchGoTool(ctx context.Context, cancel context.CancelCauseFunc) {
+	parent := os.Getppid()
+	exe, err := os.Readlink("/proc/" + strconv.Itoa(parent) + "/exe")
+	if err != nil || filepath.Base(exe) != "go" {
+		return
+	}
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if os.Getppid() != parent {
+				cancel(errOrphaned)
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/hist"
+	"github.com/ringmsgr/ringmsgr/bench/internal/load"
+	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
+	"github.com/ringmsgr/ringmsgr/bench/internal/report"
+	"github.com/ringmsgr/ringmsgr/bench/internal/syscount"
+)
+
+// callTimeout bounds one answer of a child beyond the time that it measures.
+const callTimeout = 60 * time.Second
+
+// target is a server process under test.
+type target struct {
+	variant
+	child *proc.Child
+	hello serverHello
+}
+
+// runner measures all cells.
+type runner struct {
+	opt      options
+	file     report.File
+	spawner  *proc.Spawner
+	client   *proc.Child
+	targets  []*target
+	counter  *syscount.Source // nil if system calls cannot be counted from outside
+	why      error            // why not
+	plan     plan
+	progress *progress
+	stderr   io.Writer
+}
+
+// measure runs the benchmark and writes its results.
+func measure(ctx context.Context, opt options, stdout, stderr io.Writer) (err error) {
+	if _, ok := stderr.(*os.File); !ok {
+		stderr = &lockedWriter{w: stderr} // the children write too
+	}
+	r := &runner{opt: opt, stderr: stderr, progress: newProgress(stderr), plan: newPlan(opt, time.Now)}
+	defer r.stop()
+	if err := r.start(ctx); err != nil {
+		return err
+	}
+	if err := r.file.WriteHead(stdout); err != nil {
+		return err
+	}
+	failure := r.measureCells(ctx, stdout)
+	r.stop()
+	if len(r.file.Cells) > 0 {
+		if err := r.file.WriteSummary(stdout); err != nil {
+			return err
+		}
+	}
+	return errors.Join(failure, r.save())
+}
+
+// start starts all processes.
+func (r *runner) start(ctx context.Context) error {
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	r.file = report.File{Started: time.Now(), Machine: machine(), Command: r.opt.args, Base: r.opt.base}
+	if r.counter, r.why = syscount.Open(); r.why != nil {
+		r.note("system calls are counted by the servers that count their own: %v", r.why)
+	}
+	flavours := newFlavours(r.progress)
+	defer flavours.remove()
+	r.spawner = proc.NewSpawner()
+	for _, v := range r.opt.servers {
+		program := exe
+		if r.opt.build && v.tags != "" {
+			program, err = flavours.build(ctx, v.tags)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err != nil {
+				r.note("%s is the default build, its own could not be made: %v", v.name, err)
+				program = exe
+			}
+		}
+		t := &target{variant: v}
+		r.progress.say("starting server %s", v.name)
+		t.child, err = r.spawner.Start(ctx, v.name, program, []string{childCommand, "server", v.name}, r.stderr, &t.hello)
+		if err != nil {
+			return err
+		}
+		r.targets = append(r.targets, t)
+		r.file.Servers = append(r.file.Servers, report.Server{Name: v.name, About: v.about, Settings: t.hello.Settings})
+	}
+	var hello struct{}
+	r.client, err = r.spawner.Start(ctx, "client", exe, []string{childCommand, "client"}, r.stderr, &hello)
+	return err
+}
+
+// note adds a remark to the report and shows it at once.
+func (r *runner) note(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	r.file.Notes = append(r.file.Notes, text)
+	r.progress.warn(text)
+}
+
+// stop ends all processes. It may be called twice.
+func (r *runner) stop() {
+	r.progress.clear()
+	if r.client != nil {
+		r.client.Stop()
+	}
+	for _, t := range r.targets {
+		t.child.Stop()
+	}
+	if r.spawner != nil {
+		r.spawner.Close()
+	}
+	r.client, r.targets = nil, nil
+}
+
+// measureCells measures one cell after the other and prints each when it is
+// complete.
+func (r *runner) measureCells(ctx context.Context, stdout io.Writer) error {
+	cells := r.opt.cells()
+	for i, l := range cells {
+		if !r.plan.begin() {
+			r.note("no time was left for %d of %d cells, from %v on", len(cells)-i, len(cells), l)
+			return nil
+		}
+		r.progress.cell(i+1, len(cells), l)
+		cell, err := r.measureCell(ctx, l)
+		if err != nil {
+			return fmt.Errorf("%v: %w", l, err)
+		}
+		r.progress.clear()
+		if err := cell.Write(stdout, r.opt.base); err != nil {
+			return err
+		}
+		r.file.Cells = append(r.file.Cells, *cell)
+	}
+	return nil
+}
+
+// measureCell connects the client to every server and loads them in turn.
+func (r *runner) measureCell(ctx context.Context, l report.Load) (*report.Cell, error) {
+	cell := &report.Cell{Load: l, Results: make([]report.Result, len(r.targets))}
+	for i, t := range r.targets {
+		cell.Results[i] = report.Result{Server: t.name, Latency: &hist.Histogram{}}
+		o := load.Options{
+			Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.child.PID(), Raw: t.raw, Conns: l.Conns, Depth: l.Depth, Size: l.Size,
+		}
+		if err := r.call(ctx, r.client, clientRequest{Server: t.name, Open: &o}, nil); err != nil {
+			return nil, fmt.Errorf("%s: %w", t.name, err)
+		}
+	}
+	if err := r.rounds(ctx, cell); err != nil {
+		return nil, err
+	}
+	for _, t := range r.targets {
+		if err := r.call(ctx, r.client, clientRequest{Server: t.name, Close: true}, nil); err != nil {
+			return nil, fmt.Errorf("%s: %w", t.name, err)
+		}
+	}
+	cell.Compute(r.opt.base)
+	return cell, nil
+}
+
+// rounds measures all rounds of a cell. System calls are counted in slices of
+// their own, because counting costs time: before the first round, where they
+// warm everything up as well, and after the last.
+func (r *runner) rounds(ctx context.Context, cell *report.Cell) error {
+	if err := r.countRound(ctx, cell); err != nil {
+		return err
+	}
+	took := time.Duration(0)
+	for round := range r.opt.rounds {
+		if round > 0 && !r.plan.another(took) {
+			break
+		}
+		began := time.Now()
+		r.progress.round(round+1, r.opt.rounds)
+		for place := range r.targets {
+			i := place
+			if round%2 == 1 {
+				i = len(r.targets) - 1 - place
+			}
+			res, err := r.load(ctx, r.targets[i], cell.Load, r.plan.slice)
+			if err != nil {
+				return fmt.Errorf("%s: %w", r.targets[i].name, err)
+			}
+			s := sample(res, cell.Load.Size)
+			s.Round, s.Order = round+1, place+1
+			cell.Results[i].Samples = append(cell.Results[i].Samples, s)
+			cell.Results[i].Latency.Add(res.Latency)
+		}
+		took = time.Since(began)
+	}
+	if r.opt.quick {
+		return nil
+	}
+	return r.countRound(ctx, cell)
+}
+
+// load loads one server for one slice.
+func (r *runner) load(ctx context.Context, t *target, l report.Load, s load.Slice) (load.Result, error) {
+	var res load.Result
+	if l.GCLoad {
+		on, off := true, false
+		if err := r.call(ctx, t.child, serverRequest{GCLoad: &on}, nil); err != nil {
+			return res, err
+		}
+		defer func() { _ = r.call(ctx, t.child, serverRequest{GCLoad: &off}, nil) }()
+	}
+	err := r.call(ctx, r.client, clientRequest{Server: t.name, Run: &s}, &res)
+	// Every request is answered in the end. A window that only counts is not
+	// made longer until something came; one that is timed must not be empty.
+	timed := s.WindowMax > s.Window
+	if err == nil && (res.Latency == nil || res.Total == 0 || timed && res.Bytes == 0) {
+		err = fmt.Errorf("nothing was received within %v", res.Window)
+	}
+	return res, err
+}
+
+// call asks a child, with a bound on its answer.
+func (r *runner) call(ctx context.Context, c *proc.Child, request, result any) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout+r.opt.slice, errors.New("no answer in time"))
+	defer cancel()
+	return c.Call(ctx, request, result)
+}
+
+// sample turns what the client measured into the figures of the report.
+func sample(res load.Result, size int) report.Sample {
+	n, window := float64(res.Bytes)/float64(res.PerReply), res.Window.Seconds()
+	us := func(d time.Duration) float64 { return float64(d) / 1e3 }
+	return report.Sample{
+		Messages: n, WindowS: window, Replies: res.Latency.Count(),
+		MessagesPerS: n / window, MBPerS: n * float64(size) / window / 1e6,
+		P50US: us(res.Latency.Quantile(0.5)), P99US: us(res.Latency.Quantile(0.99)), P999US: us(res.Latency.Quantile(0.999)),
+		ServerCPUUS: us(res.ServerCPU) / n, ClientCPUUS: us(res.ClientCPU) / n,
+		UnsteadyStart: !res.Steady,
+	}
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/load"
+	"github.com/ringmsgr/ringmsgr/bench/internal/report"
+)
+
+// extendMax bounds how long the warm-up waits for every open request to be
+// answered once, and by how much the window grows to see as many replies.
+const (
+	extendMax   = 5 * time.Second
+	quickExtend = 1500 * time.Millisecond
+)
+
+// plan divides the time of a quick run among its cells. When time is short
+// there are fewer rounds: slices are never too short to mean something.
+type plan struct {
+	slice    load.Slice
+	servers  int
+	now      func() time.Time
+	deadline time.Time     // of the run; zero: none
+	left     []report.Load // cells not yet begun
+	cellEnd  time.Time     // when the share of the current cell is used up
+}
+
+// newPlan starts the clock.
+func newPlan(o options, now func() time.Time) plan {
+	p := plan{
+		slice:   load.Slice{Warm: o.warm, WarmMax: extendMax, Window: o.slice, WindowMax: o.slice + extendMax},
+		servers: len(o.servers), now: now, left: o.cells(),
+	}
+	if o.quick {
+		p.deadline = now().Add(quickTotal)
+		p.slice.WarmMax, p.slice.WindowMax = quickExtend, 2*o.slice
+	}
+	return p
+}
+
+// begin starts the next cell. It returns false if no time is left for it.
+func (p *plan) begin() bool {
+	if p.deadline.IsZero() {
+		return true
+	}
+	left := p.deadline.Sub(p.now())
+	round := time.Duration(p.servers) * p.need(p.left[0])
+	if left < round {
+		return false
+	}
+	var sum time.Duration
+	for _, l := range p.left {
+		sum += p.need(l)
+	}
+	share := float64(p.need(p.left[0])) / float64(sum)
+	p.cellEnd = p.now().Add(time.Duration(float64(left) * share))
+	p.left = p.left[1:]
+	return true
+}
+
+// another says whether there is time for one more round in this cell, when the
+// last one took so long.
+func (p *plan) another(took time.Duration) bool {
+	return p.deadline.IsZero() || !p.now().Add(took).After(p.cellEnd)
+}
+
+// need estimates a slice: what is open has to go through once before the
+// window begins, at about 1 GB/s, and as much is under way when it ends.
+func (p *plan) need(l report.Load) time.Duration {
+	open := time.Duration(l.Size) * time.Duration(l.Conns*l.Depth) // at 1 ns per byte
+	need := p.slice.Warm + p.slice.Window + min(open, p.slice.WarmMax)
+	if l.GCLoad {
+		need += 300 * time.Millisecond // two collections around the slice
+	}
+	return need
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// spinTime is how long the spinning variants poll at most.
+const spinTime = 50 * time.Microsecond
+
+// closeTimeout bounds the shutdown of a messenger at the end of a benchmark.
+const closeTimeout = 5 * time.Second
+
+// messengerVariants lists the flavours of the messenger that this build can
+// start.
+func messengerVariants() []variant {
+	var list []variant
+	add := func(name, about string, extra bool, cfg serverConfig) {
+		v := variant{name: name, about: about, extra: extra, config: cfg, start: startMessenger}
+		if name == "epoll" {
+			v.tags = "epoll"
+		}
+		list = append(list, v)
+	}
+	ring, epoll := string(uring.IOUring), string(uring.Epoll)
+	if uring.Flavour != uring.Epoll {
+		add("io_uring", "ringmsgr, one core, frames through a ring", false, serverConfig{Backend: ring})
+	}
+	add("epoll", "ringmsgr, one core, the same loop over epoll", false, serverConfig{Backend: epoll})
+	if uring.Flavour != uring.Epoll {
+		add("io_uring+recv", "the same, receiving into the ring's buffers", true, serverConfig{Backend: ring, Receive: "buffers"})
+		add("io_uring+spin", "the same, polling 50 us before it sleeps", true, serverConfig{Backend: ring, Spin: spinTime})
+	}
+	add("epoll+spin", "ringmsgr over epoll, polling 50 us before it sleeps", true, serverConfig{Backend: epoll, Spin: spinTime})
+	return list
+}
+
+// messenger is an echo server on one core of the messenger.
+type messenger struct {
+	m    *control.Messenger
+	addr wire.Addr
+	cfg  serverConfig
+}
+
+func startMessenger(cfg serverConfig) (echoServer, error) {
+	nonce := uint32(1)
+	m, err := control.New(control.Config{
+		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: &nonce,
+		// Throttling is not what is measured.
+		DispatchBytes: -1,
+		Plane: dataplane.Config{
+			Cores: 1, Spin: cfg.Spin, Receive: dataplane.ReceiveMode(cfg.Receive),
+			Driver: uring.Config{Backend: uring.Backend(cfg.Backend)},
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	s := &messenger{m: m, cfg: cfg}
+	err = m.Start(&control.Dispatcher{Fast: func(c *control.Conn, msg *control.Message) bool {
+		msg.Retain()
+		if c.Send(msg) != nil {
+			msg.Release() // the connection is gone
+		}
+		return true
+	}})
+	if err == nil {
+		var addrs wire.AddrVec
+		if addrs, err = m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}); err == nil {
+			s.addr = addrs[0]
+			return s, nil
+		}
+	}
+	_ = s.Close()
+	return nil, err
+}
+
+func (s *messenger) Addr() net.Addr { return net.TCPAddrFromAddrPort(s.addr.AddrPort) }
+
+func (s *messenger) Nonce() uint32 { return s.addr.Nonce }
+
+func (s *messenger) Syscalls() uint64 {
+	st, err := s.m.Plane().Core(0).Stats()
+	if err != nil {
+		return 0
+	}
+	return st.Driver.Syscalls
+}
+
+func (s *messenger) Settings() map[string]string {
+	set := map[string]string{
+		"backend": string(s.m.Plane().Info().Backend), "spin": s.cfg.Spin.String(),
+		"GOMAXPROCS": strconv.Itoa(runtime.GOMAXPROCS(0)),
+	}
+	if st, err := s.m.Plane().Core(0).Stats(); err == nil {
+		set["receive"] = st.Receive
+	}
+	return set
+}
+
+func (s *messenger) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	return s.m.Shutdown(ctx)
+}

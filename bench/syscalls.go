@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/report"
+	"github.com/ringmsgr/ringmsgr/bench/internal/syscount"
+)
+
+// countRound loads every server once and counts its system calls: from
+// outside, which treats all alike, or else as the server itself does.
+func (r *runner) countRound(ctx context.Context, cell *report.Cell) error {
+	for i, t := range r.targets {
+		if err := r.count(ctx, t, cell.Load, &cell.Results[i].Syscalls); err != nil {
+			return fmt.Errorf("%s: %w", t.name, err)
+		}
+	}
+	return nil
+}
+
+// count adds one slice of one server to what was found.
+func (r *runner) count(ctx context.Context, t *target, l report.Load, found *report.Syscalls) error {
+	before, err := r.startCount(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer before.close()
+	s := r.plan.slice
+	s.WarmMax, s.WindowMax = s.Warm, s.Window // no need to wait for a steady state
+	res, err := r.load(ctx, t, l, s)
+	if err != nil {
+		return err
+	}
+	calls, known, err := before.calls(ctx)
+	if err != nil {
+		return err
+	}
+	switch {
+	case r.counter != nil:
+		found.How = "counted by the " + syscount.Method
+	case known:
+		found.How = "counted by the server itself"
+	default:
+		found.How = fmt.Sprintf("not known, it does not count them and %v", r.why)
+		return nil
+	}
+	found.PerMessage = append(found.PerMessage, float64(calls)/float64(res.Total))
+	return nil
+}
+
+// callCount is a count in progress.
+type callCount struct {
+	r       *runner
+	t       *target
+	outside *syscount.Counter
+	first   *uint64
+}
+
+// startCount begins to count the calls of t.
+func (r *runner) startCount(ctx context.Context, t *target) (*callCount, error) {
+	c := &callCount{r: r, t: t}
+	var err error
+	if r.counter != nil {
+		c.outside, err = r.counter.Start(t.child.PID())
+		return c, err
+	}
+	c.first, err = c.ask(ctx)
+	return c, err
+}
+
+// ask returns the server's own count, nil if it has none.
+func (c *callCount) ask(ctx context.Context) (*uint64, error) {
+	var stats serverStats
+	err := c.r.call(ctx, c.t.child, serverRequest{}, &stats)
+	return stats.Syscalls, err
+}
+
+// calls returns how many there were.
+func (c *callCount) calls(ctx context.Context) (n uint64, known bool, err error) {
+	if c.outside != nil {
+		n, err = c.outside.Read()
+		return n, true, err
+	}
+	last, err := c.ask(ctx)
+	if err != nil || last == nil || c.first == nil {
+		return 0, false, err
+	}
+	return *last - *c.first, true, nil
+}
+
+// close ends the counting.
+func (c *callCount) close() {
+	if c.outside != nil {
+		c.outside.Close()
+	}
+}
