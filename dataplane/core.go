@@ -467,8 +467,8 @@ func (c *Core) takeReturned() {
 	}
 }
 
-// fail ends every connection of a core whose driver broke: they fault and
-// come back elsewhere.
+// fail ends every connection of a core whose driver broke: they fault. Their
+// handlers stay on the core until an accepted socket moves them to another.
 func (c *Core) fail(err error) {
 	c.cfg.Logger.Error("core failed", "core", c.id, "err", err)
 	text := err.Error()
