@@ -18,19 +18,18 @@ const patience = 20 * time.Second
 
 var loopback = netip.MustParseAddrPort("127.0.0.1:0")
 
-// overBackends runs f over each I/O engine of the build, in each receive mode
-// that it has. An engine that the kernel refuses is skipped with its reason.
+// engine is a way to move bytes that a plane can be made with.
+type engine struct {
+	name    string
+	backend uring.Backend
+	receive ReceiveMode
+}
+
+// overBackends runs f over each engine of the build. One that the kernel
+// refuses is skipped with its reason.
 func overBackends(t *testing.T, f func(t *testing.T, cfg Config)) {
 	t.Helper()
-	for _, one := range []struct {
-		name    string
-		backend uring.Backend
-		receive ReceiveMode
-	}{
-		{"ring/ready", uring.IOUring, ReceiveReady},
-		{"ring/buffers", uring.IOUring, ReceiveBuffers},
-		{"epoll", uring.Epoll, ReceiveReady},
-	} {
+	for _, one := range engines {
 		t.Run(one.name, func(t *testing.T) {
 			f(t, Config{Driver: uring.Config{Backend: one.backend}, Receive: one.receive})
 		})
