@@ -152,6 +152,8 @@ func (a *accepting) clientIdent(ci wire.ClientIdent) (done bool, err error) {
 		err = fmt.Errorf("%w: the peer wants %v, we are %v", ErrWrongPeer, ci.TargetAddr, m.addrs)
 	case !a.policy.Lossy && m.handing >= handingFrozen:
 		err = ErrHandedOver
+	case m.ended.overtook(sessionName{ci.Addrs.Front(), ci.Cookie}, ci.GlobalSeq):
+		err = fmt.Errorf("%w: CLIENT_IDENT with global_seq %d of a session that has ended", ErrStale, ci.GlobalSeq)
 	case !a.policy.Lossy && !a.policy.Server && ci.Addrs.Front().AddrPort.Port() == 0:
 		err = fmt.Errorf("%w: peer %v cannot be dialled back", ErrProtocol, ci.Addrs)
 	}

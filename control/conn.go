@@ -25,9 +25,11 @@ type Conn struct {
 	// userDown: the user has marked it down, so that no reset event follows.
 	userDown atomic.Bool
 	handed   atomic.Bool // to another process
-	auth     atomic.Pointer[auth.Result]
-	closed   chan struct{} // closed when the handler has let go of everything
-	limits   dataplane.Throttles
+	// migrating: on its way from a core that is gone, or about to go.
+	migrating atomic.Bool
+	auth      atomic.Pointer[auth.Result]
+	closed    chan struct{} // closed when the handler has let go of everything
+	limits    dataplane.Throttles
 
 	// The rest is guarded by the messenger's lock.
 	state       State
@@ -256,6 +258,7 @@ func (c *Conn) closeFor(reset, replace bool, err error) {
 	if c.att != nil {
 		c.att.cancel(err)
 	}
+	c.m.rememberEnd(c)
 	c.unregister()
 	delete(c.m.all, c)
 	if reset && c.userKnows {

@@ -61,6 +61,7 @@ type Messenger struct {
 	conns        map[wire.Addr]*Conn      // findable by the peer's first address
 	all          map[*Conn]struct{}       // not closed yet, anonymous ones too
 	halfOpen     int
+	ended        endedSessions
 	nextCore     int
 	fallbackRand uint64
 	counters     Counters
@@ -297,6 +298,7 @@ func (m *Messenger) Shutdown(ctx context.Context) error {
 	m.mu.Lock()
 	first := !m.down
 	m.down = true
+	m.ended.forget()
 	listeners := m.listeners
 	m.listeners = nil
 	m.steer.close()

@@ -37,12 +37,12 @@ type scripts struct {
 
 // playTo makes a node under test and peers for it. With peerWins the node has
 // the higher address.
-func playTo(t *testing.T, ctx context.Context, v variant, policy string, peerWins bool) *scripts {
+func playTo(t *testing.T, ctx context.Context, v variant, policy string, peerWins bool, change ...func(*msgrtest.NodeConfig)) *scripts {
 	nonce := uint32(1)
 	if peerWins {
 		nonce = 3
 	}
-	return &scripts{t: t, ctx: ctx, v: v, node: nodeOf(t, v, "osd.1", policy, nonce), addr: peerAddr(2), name: "2"}
+	return &scripts{t: t, ctx: ctx, v: v, node: nodeOf(t, v, "osd.1", policy, nonce, change...), addr: peerAddr(2), name: "2"}
 }
 
 // dial begins a script; it ends with the test at the latest.
@@ -326,6 +326,33 @@ func TestReconnectWithAnotherCookieIsResetByThePolicy(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A CLIENT_IDENT that is held up while the session it asks for is opened on
+// another socket, used, and marked down: to open it again would give the peer a
+// session under the cookie of the one that it knows, with other sequences.
+func TestIdentOfASessionThatHasEndedIsStale(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := playTo(t, ctx, v, "LP", false)
+		late := s.dial()
+		late.Handshake()
+		p, si := s.establish(clientCookie, 6)
+		s.talks(p, 1)
+		s.node.Lookup(s.addr).MarkDown()
+		p.ExpectEnd()
+		s.must(p)
+		late.SendPayload(frame.TagClientIdent, late.ClientIdent(clientCookie, 5))
+		late.ExpectEnd()
+		s.must(late)
+
+		p = s.reconnect(clientCookie, si.Cookie, 7, 1, 1)
+		if full := p.ExpectReset(); !full {
+			t.Error("SESSION_RESET(partial) without a session")
+		}
+		s.must(p)
+		fresh, _ := s.establish(clientCookie, 8)
+		s.talks(fresh, 1)
+	})
 }
 
 // SE-12: the session is known by its client cookie only, as our CLIENT_IDENT
