@@ -15,6 +15,7 @@ type direction struct {
 	secure bool
 	block  cipher.Block // revision 0 peeks at single blocks
 	aead   cipher.AEAD  // nil after wipe
+	chain  *chain       // senders only; nil if it cannot be had
 	nonce  nonce
 
 	counterBlock [blockSize]byte // scratch: what is passed to an interface escapes
@@ -46,6 +47,9 @@ func (d *direction) ready(n uint64) error {
 	}
 	return nil
 }
+
+// chains makes large segments be encrypted from where they lie. For senders.
+func (d *direction) chains() { d.chain = newChain(d.block, d.aead) }
 
 // seal encrypts p in place. Its last tagSize bytes are room for the tag. The
 // caller has checked ready.
@@ -88,6 +92,9 @@ func (d *direction) peek(dst, src []byte) error {
 // crypto/aes, which offers no way to clear it: dropping the only reference is
 // all that can be done.
 func (d *direction) wipe() {
-	d.block, d.aead, d.nonce = nil, nil, nonce{}
+	if d.chain != nil {
+		d.chain.wipe()
+	}
+	d.block, d.aead, d.chain, d.nonce = nil, nil, nil, nonce{}
 	clear(d.counterBlock[:])
 }

@@ -26,9 +26,8 @@ const keepPacked = 256 << 10
 func (e *Encoder) Compress(c Compressor, min int) { e.comp, e.compMin = c, min }
 
 // compress replaces body by its compressed form if that pays, adapts h, and
-// returns the new size of the frame. room has capacity for the plain frame
-// of the given size.
-func (e *Encoder) compress(h *Header, body *[MaxSegments][]byte, room []byte, size int) int {
+// returns the new size of the frame. size is that of the plain one.
+func (e *Encoder) compress(h *Header, body *[MaxSegments][]byte, size int) int {
 	sum := 0
 	for _, s := range body {
 		sum += len(s)
@@ -41,10 +40,7 @@ func (e *Encoder) compress(h *Header, body *[MaxSegments][]byte, room []byte, si
 	var ends [MaxSegments]int
 	for i, s := range body {
 		if len(s) > 0 {
-			// Compressed from a copy in the room for the frame: what is handed
-			// to an interface escapes, and the caller's header should not.
-			stage := append(room[len(room):], s...)
-			out, err := e.comp.Compress(packed, stage)
+			out, err := e.comp.Compress(packed, s)
 			if err != nil || len(out) <= len(packed) {
 				return size
 			}

@@ -54,6 +54,10 @@ func (d *Decoder) Rev() Revision { return d.layout.rev }
 // damage on the way goes unnoticed. The crc of the preamble is always checked.
 func (d *Decoder) SetSegmentCRC(on bool) { d.skipCRC = !on }
 
+// ChecksSegments tells whether the crcs of segments are checked: in crc mode,
+// unless that was switched off.
+func (d *Decoder) ChecksSegments() bool { return !d.layout.secure && !d.skipCRC }
+
 // Wipe forgets the key material. A decoder in secure mode fails with ErrKeys
 // after it.
 func (d *Decoder) Wipe() {

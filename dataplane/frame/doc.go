@@ -11,6 +11,10 @@
 // where they are and gather: the bytes of AppendOpen, then segments 1, 2 and 3,
 // then the bytes of AppendClose. Gathers tells whether that is possible.
 //
+// In secure mode AppendFrame encrypts large segments from where they lie
+// straight into the frame, at the speed of crypto/cipher; the segments stay in
+// clear, as they may have to be sent again on another connection.
+//
 // # Receiving
 //
 // A Decoder takes a frame in two steps, because only the preamble tells how

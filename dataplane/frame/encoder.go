@@ -41,6 +41,7 @@ func (e *Encoder) Secure(key [16]byte, nonce [12]byte) error {
 	if err := e.dir.start(key, nonce, e.layout.rev); err != nil {
 		return err
 	}
+	e.dir.chains()
 	e.layout.secure = true
 	return nil
 }
@@ -82,9 +83,10 @@ func (e *Encoder) FrameSize(lens ...int) int {
 }
 
 // AppendFrame appends a whole frame with up to four segments to dst. Empty
-// segments at the end are left out, others stay. The segments are copied once,
-// into dst, and encrypted there; they must not overlap the spare capacity of
-// dst. Nothing is allocated if dst has room for FrameSize more bytes.
+// segments at the end are left out, others stay. The segments are not changed,
+// and read once: copied into dst, or encrypted into dst. They must not overlap
+// the spare capacity of dst. Nothing is allocated if dst has room for FrameSize
+// more bytes and the segments are not in local variables: these escape.
 //
 // On an error dst is returned as it was.
 //
@@ -109,7 +111,7 @@ func (e *Encoder) AppendFrame(dst []byte, tag Tag, segs ...[]byte) ([]byte, erro
 	}
 	room := slices.Grow(dst, size)
 	if e.comp != nil {
-		size = e.compress(&h, &body, room, size)
+		size = e.compress(&h, &body, size)
 	}
 	out := room[:len(dst)+size]
 	b := out[len(dst):]
@@ -156,7 +158,7 @@ func (h *Header) fill(tag Tag, lens []int) error {
 }
 
 // putCRC writes a whole frame in crc mode to b. The crcs are taken from the
-// copies, so that the caller's slices do not escape.
+// copies, which are in the cache.
 func (e *Encoder) putCRC(b []byte, h *Header, segs *[MaxSegments][]byte) {
 	putPreamble((*[PreambleSize]byte)(b), h)
 	at := PreambleSize
@@ -210,44 +212,3 @@ func (e *Encoder) putEpilogue(b []byte, h *Header, crcs *[MaxSegments]uint32, ab
 		binary.LittleEndian.PutUint32(b[1+crcSize*(i-first):], crcs[i])
 	}
 }
-
-// sealRev1 writes a frame of one to three operations (msgr2.md, section 5.5).
-func (e *Encoder) sealRev1(b []byte, h *Header, segs *[MaxSegments][]byte) {
-	op := b[:headSizeSecure]
-	putPreamble((*[PreambleSize]byte)(op), h)
-	putPadded(op[PreambleSize:headSizeSecure-tagSize], segs[0][:min(len(segs[0]), inlineSize)])
-	e.dir.seal(op)
-
-	b = b[headSizeSecure:]
-	if n := int(e.layout.inlineRest(h)); n > 0 {
-		putPadded(b[:n-tagSize], segs[0][inlineSize:])
-		e.dir.seal(b[:n])
-		b = b[n:]
-	}
-	if h.Num > 1 {
-		e.putBody(b, segs[1:h.Num])
-		e.dir.seal(b)
-	}
-}
-
-// sealRev0 writes a frame of one operation (msgr2.md, section 5.6).
-func (e *Encoder) sealRev0(b []byte, h *Header, segs *[MaxSegments][]byte) {
-	putPreamble((*[PreambleSize]byte)(b), h)
-	e.putBody(b[PreambleSize:], segs[:h.Num])
-	e.dir.seal(b)
-}
-
-// putBody fills b with padded segments and an epilogue block, and leaves room
-// for the tag.
-func (e *Encoder) putBody(b []byte, segs [][]byte) {
-	for _, s := range segs {
-		n := int(pad(uint64(len(s))))
-		putPadded(b[:n], s)
-		b = b[n:]
-	}
-	clear(b[:blockSize])
-	b[0] = lateByte(e.layout.rev, false)
-}
-
-// putPadded fills b with s and zeros.
-func putPadded(b, s []byte) { clear(b[copy(b, s):]) }

@@ -219,7 +219,13 @@ func TestSegmentCRCSwitchedOff(t *testing.T) {
 		_, _, err = decode(NewDecoder(rev, DefaultLimits()), zeros, false)
 		wantErr(t, err, ErrSegmentCRC)
 		d := NewDecoder(rev, DefaultLimits())
+		if !d.ChecksSegments() {
+			t.Fatal("off from the start")
+		}
 		d.SetSegmentCRC(false)
+		if d.ChecksSegments() {
+			t.Fatal("not off")
+		}
 		for _, wire := range [][]byte{zeros, sums} {
 			f, _, err := decode(d, wire, false)
 			if err != nil || !equalSegs(f.Seg, threeFull) {

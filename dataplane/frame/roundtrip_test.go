@@ -164,10 +164,8 @@ func newPipe(t testing.TB, m mode, size int) *pipe {
 }
 
 func (p *pipe) transfer(seq uint64, front, data []byte) (Frame, error) {
-	// On the stack: what is handed to AppendFrame does not escape.
-	var hdr [MessageHeaderSize]byte
-	MessageHeader{Seq: seq, Type: 42}.Put(&hdr)
-	b, err := p.enc.AppendFrame(p.buf[:0], TagMessage, hdr[:], front, nil, data)
+	MessageHeader{Seq: seq, Type: 42}.Put(&p.hdr)
+	b, err := p.enc.AppendFrame(p.buf[:0], TagMessage, p.hdr[:], front, nil, data)
 	if err != nil {
 		return Frame{}, err
 	}

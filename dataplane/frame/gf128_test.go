@@ -1,0 +1,128 @@
+package frame
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"math/rand/v2"
+	"testing"
+)
+
+// refClmul and refMul go bit by bit, as the definitions do.
+func refClmul(x, y uint64) (hi, lo uint64) {
+	for i := range 64 {
+		if y>>i&1 == 1 {
+			lo ^= x << i
+			hi ^= x >> (64 - i)
+		}
+	}
+	return hi, lo
+}
+
+func refMul(a, b gf128) (z gf128) {
+	for i := range 128 {
+		word := a.hi
+		if i >= 64 {
+			word = a.lo
+		}
+		if word>>(63-i%64)&1 == 1 {
+			z = z.add(b)
+		}
+		odd := b.lo&1 == 1
+		b = gf128{b.hi >> 1, b.lo>>1 | b.hi<<63}
+		if odd {
+			b.hi ^= 0xE1 << 56
+		}
+	}
+	return z
+}
+
+// gfSamples are the elements that carries, reductions and borders depend on,
+// and some by chance.
+func gfSamples() []gf128 {
+	s := []gf128{{}, gfOne, {^uint64(0), ^uint64(0)}, {0, ^uint64(0)}, {^uint64(0), 0}, {0x1111111111111111, 0x8888888888888888}}
+	for i := range 64 {
+		s = append(s, gf128{hi: 1 << i}, gf128{lo: 1 << i})
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 100 {
+		s = append(s, gf128{rng.Uint64(), rng.Uint64()})
+	}
+	return s
+}
+
+func TestFieldMultiplicationAgreesWithItsDefinition(t *testing.T) {
+	samples := gfSamples()
+	for _, a := range samples {
+		for _, b := range samples {
+			hi, lo := clmul(a.hi, b.lo)
+			if h, l := refClmul(a.hi, b.lo); hi != h || lo != l {
+				t.Fatalf("%x * %x without carries: %x %x, want %x %x", a.hi, b.lo, hi, lo, h, l)
+			}
+			if got, want := a.mul(b), refMul(a, b); got != want {
+				t.Fatalf("%x * %x = %x, want %x", a, b, got, want)
+			}
+		}
+	}
+}
+
+func TestFieldInverse(t *testing.T) {
+	for _, a := range gfSamples() {
+		want := gfOne
+		if a == (gf128{}) {
+			want = gf128{}
+		}
+		if got := a.mul(a.inverse()); got != want {
+			t.Fatalf("%x * 1/%x = %x", a, a, got)
+		}
+	}
+}
+
+// The tag of nothing but one block of additional data is E(J) + (X*H + L)*H.
+func TestFieldIsThatOfGHASH(t *testing.T) {
+	block, err := aes.NewCipher(testKey[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := cipher.NewGCM(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, mask := make([]byte, blockSize), append(make([]byte, 12), 0, 0, 0, 1)
+	block.Encrypt(h, h)
+	block.Encrypt(mask, mask)
+	x := pattern(blockSize, 9)
+	tag := g.Seal(nil, make([]byte, 12), nil, x)
+	want := loadGF(tag).add(loadGF(mask))
+	if got := loadGF(x).mul(loadGF(h)).add(lengths(blockSize, 0)).mul(loadGF(h)); got != want {
+		t.Fatalf("%x, want %x", got, want)
+	}
+	var out [blockSize]byte
+	loadGF(x).put(out[:])
+	if string(out[:]) != string(x) {
+		t.Fatal("a block does not survive")
+	}
+}
+
+func BenchmarkFieldMultiplication(b *testing.B) {
+	x, y := gf128{1, 2}, gf128{3, 4}
+	b.ReportAllocs()
+	for b.Loop() {
+		x = x.mul(y)
+	}
+}
+
+// BenchmarkNewChain is what a connection pays once.
+func BenchmarkNewChain(b *testing.B) {
+	block, err := aes.NewCipher(testKey[:])
+	if err != nil {
+		b.Fatal(err)
+	}
+	g, err := cipher.NewGCM(block)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		newChain(block, g)
+	}
+}
