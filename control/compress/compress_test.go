@@ -100,6 +100,7 @@ func TestAFalseClaimTakesNoMemory(t *testing.T) {
 	claims := map[handshake.CompressionMethod]string{
 		handshake.CompressionSnappy: "80808040" + "00",                           // 128 MiB, from one byte
 		handshake.CompressionLZ4:    "01000000" + "00000008" + "01000000" + "00", // likewise
+		handshake.CompressionZstd:   "00000008" + "28b52ffd2000010000",           // from one empty block
 	}
 	for m, text := range claims {
 		p, err := hex.DecodeString(text)

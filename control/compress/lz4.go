@@ -20,8 +20,6 @@ const (
 	lz4Pair = 8 // lengths of one block
 	// lz4Ratio is more than a block can grow.
 	lz4Ratio = 256
-	// lz4Window is how far back a block can refer.
-	lz4Window = 64 << 10
 )
 
 // Compress implements frame.Compressor. It makes one block.
@@ -61,12 +59,8 @@ func (b *blocks) Decompress(dst, src []byte, limit int) ([]byte, error) {
 	for ; len(pairs) > 0; pairs = pairs[lz4Pair:] {
 		size := int(binary.LittleEndian.Uint32(pairs))
 		packed := int(binary.LittleEndian.Uint32(pairs[4:]))
-		n, err := lz4.UncompressBlockWithDict(body[:packed], room[done:done+size:done+size], room[max(done-lz4Window, 0):done])
-		if err != nil {
-			return nil, corrupt(err)
-		}
-		if n != size {
-			return nil, fmt.Errorf("%w: block of %d bytes made %d", ErrCorrupt, size, n)
+		if err := lz4Block(room[:done+size], done, body[:packed]); err != nil {
+			return nil, err
 		}
 		done, body = done+size, body[packed:]
 	}
@@ -87,7 +81,7 @@ func lz4Lengths(src []byte) (pairs, body []byte, total uint64, err error) {
 	var packed uint64
 	for p := pairs; len(p) > 0; p = p[lz4Pair:] {
 		n, m := uint64(binary.LittleEndian.Uint32(p)), uint64(binary.LittleEndian.Uint32(p[4:]))
-		// No writer makes an empty block, and the library cannot take one.
+		// No writer makes an empty block.
 		if n == 0 || n > lz4Ratio*m {
 			return nil, nil, 0, fmt.Errorf("%w: block of %d bytes cannot make %d", ErrCorrupt, m, n)
 		}

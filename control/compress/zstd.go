@@ -34,6 +34,10 @@ func (z *zstandard) Compress(dst, src []byte) ([]byte, error) {
 	return z.enc.EncodeAll(src, dst), nil
 }
 
+// zstdRatio is more than a frame can grow: a block has at least 4 bytes, unless
+// it makes nothing, and makes at most 128 KiB.
+const zstdRatio = 32 << 10
+
 // Decompress implements frame.Compressor.
 func (z *zstandard) Decompress(dst, src []byte, limit int) ([]byte, error) {
 	if len(src) < 4 {
@@ -42,6 +46,9 @@ func (z *zstandard) Decompress(dst, src []byte, limit int) ([]byte, error) {
 	n := binary.LittleEndian.Uint32(src)
 	if err := claim(uint64(n), limit); err != nil {
 		return nil, err
+	}
+	if uint64(n) > zstdRatio*uint64(len(src)) {
+		return nil, fmt.Errorf("%w: %d bytes cannot make %d", ErrCorrupt, len(src), n)
 	}
 	dst, room := grow(dst, int(n))
 	out, err := z.dec.DecodeAll(src[4:], room[:0:n])

@@ -24,7 +24,7 @@ func Accept(ctx context.Context, link Link, cfg AcceptConfig) (*Stream, *Peer, e
 	if err := a.handshake(ctx); err != nil {
 		a.peer.Auth.Wipe()
 		a.s.Wipe()
-		return nil, nil, a.fail(cfg.PeerAddr, err)
+		return nil, nil, a.fail(cfg.PeerAddr, cause(ctx, err))
 	}
 	return a.s, &a.peer, nil
 }
@@ -74,12 +74,13 @@ func (a *acceptor) authenticate(ctx context.Context) (*frame.Keys, error) {
 		}
 		keys, refusal, err := a.exchange(ctx, req)
 		if refusal == nil || err != nil {
+			a.refused = false // an earlier request does not matter any more
 			return keys, err
 		}
+		a.refusal, a.refused = refusal, true
 		if err := a.badMethod(ctx, auth.Method(req.Method), refusal); err != nil {
-			return nil, err
+			return nil, a.afterRefusal(err)
 		}
-		a.refusal = refusal
 	}
 	return nil, a.afterRefusal(fmt.Errorf("%w: %d requests", ErrTooManyRounds, maxAuthRequests))
 }
@@ -110,6 +111,7 @@ func (a *acceptor) exchange(ctx context.Context, req wire.AuthRequest) (keys *fr
 	for round := 0; ; round++ {
 		reply, res, err := x.Handle(ctx, payload)
 		if err != nil {
+			res.Wipe()
 			return nil, refusalOf(err), fatal(err)
 		}
 		if res != nil {

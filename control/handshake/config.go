@@ -26,6 +26,10 @@ type Options struct {
 	// Compression takes part in the compression negotiation; nil does not announce the
 	// feature.
 	Compression *Compression
+	// NoDataCRC sends zeros in place of the crcs of segments, from the first frame on, and
+	// ignores those of the peer; mode secure has none. The peer must be set alike
+	// (ms_crc_data = false of later releases): one that checks refuses the first frame.
+	NoDataCRC bool
 	// Hook intercepts reads and writes; nil costs nothing.
 	Hook Hook
 }

@@ -21,7 +21,7 @@ func Connect(ctx context.Context, link Link, cfg ConnectConfig) (*Stream, *Peer,
 	if err := c.handshake(ctx); err != nil {
 		c.peer.Auth.Wipe()
 		c.s.Wipe()
-		return nil, nil, c.fail(cfg.Target, err)
+		return nil, nil, c.fail(cfg.Target, cause(ctx, err))
 	}
 	return c.s, &c.peer, nil
 }
@@ -165,6 +165,7 @@ func (c *connector) done(ctx context.Context, x auth.ClientExchange, method auth
 	}
 	res, err := x.Done(ctx, done.GlobalID, mode, done.Payload)
 	if err != nil {
+		res.Wipe()
 		return nil, err
 	}
 	return c.adopt(res, method, mode, true)

@@ -3,6 +3,8 @@ package handshake
 import (
 	"errors"
 	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
 // Stage is the part of the handshake in which it failed.
@@ -18,6 +20,11 @@ const (
 // Reasons why a handshake fails, beside those of the packages wire, frame and auth, and
 // of the link.
 var (
+	// ErrAuth is what every [Error] is whose reason is the authentication: a refusal,
+	// nothing in common, a proof, signature or secret that is wrong, a peer that does not
+	// keep to the rules. A connection that broke, a time limit, or a frame that was damaged
+	// is not. Ask for it with [errors.Is]; nothing wraps it.
+	ErrAuth = errors.New("authentication failed")
 	// ErrFeatures means that one side requires a banner feature that the other one lacks.
 	// Terminal.
 	ErrFeatures = errors.New("banner features do not match")
@@ -49,6 +56,7 @@ type Error struct {
 	Peer  string // address of the peer, as configured
 	State string // what was going on, such as "read HELLO"
 	Err   error  // the reason
+	auth  bool
 }
 
 // Error implements error.
@@ -59,10 +67,35 @@ func (e *Error) Error() string {
 // Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Is reports whether target is [ErrAuth] and the authentication has failed.
+func (e *Error) Is(target error) bool { return target == ErrAuth && e.auth }
+
 // Terminal reports whether dialling again is pointless, so that the connection has to be
 // given up: the protocol says so for banner features, the peer type, and an auth client
 // that gave up. Everything else is a fault that a connector retries after a back-off.
 func (e *Error) Terminal() bool {
 	return errors.Is(e.Err, ErrFeatures) || errors.Is(e.Err, ErrPeerType) ||
 		errors.Is(e.Err, ErrGaveUp) || errors.Is(e.Err, ErrConfig)
+}
+
+// transportError is what the link or the hook returned, which says nothing about
+// the authentication.
+type transportError struct{ err error }
+
+func (e *transportError) Error() string { return e.err.Error() }
+func (e *transportError) Unwrap() error { return e.err }
+
+func transport(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &transportError{err}
+}
+
+// aboutAuth reports whether an error in the stage of authentication is one of the
+// authentication itself.
+func aboutAuth(err error) bool {
+	var t *transportError
+	damaged := errors.Is(err, frame.ErrFrame) && !errors.Is(err, frame.ErrAuthTag) && !errors.Is(err, frame.ErrKeys)
+	return !errors.As(err, &t) && !isContext(err) && !damaged && !errors.Is(err, ErrReleased)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -371,4 +372,26 @@ func ExampleConnect() {
 	defer stream.Wipe()
 	fmt.Println(peer)
 	// Output: mon msgr2.1 crc
+}
+
+// HS-08: HELLO says what we are and where we see the peer: an IPv4 address as such, also
+// behind a socket of both families.
+func TestHelloShowsThePeerItsAddress(t *testing.T) {
+	for seen, want := range map[string]string{
+		"10.1.2.3:4567":          "v2:10.1.2.3:4567/0",
+		"[::ffff:10.1.2.3]:4567": "v2:10.1.2.3:4567/0",
+		"[2001:db8::7]:65535":    "v2:[2001:db8::7]:65535/0",
+	} {
+		_, ac := noneConfigs()
+		ac.PeerAddr, ac.EntityType = netip.MustParseAddrPort(seen), wire.OSD
+		link := scripted(wire.Banner{Supported: 1}.AppendTo(nil))
+		if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+		sent := pieces(t, link.tx.content())
+		h, err := wire.DecodeHello(sent[1].payload)
+		if err != nil || len(sent) != 2 || sent[1].tag != frame.TagHello || h.EntityType != wire.OSD || h.PeerAddr.String() != want {
+			t.Errorf("%s: %v as %v, %v", seen, h.PeerAddr, h.EntityType, err)
+		}
+	}
 }

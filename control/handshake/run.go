@@ -26,6 +26,10 @@ type run struct {
 	peer  Peer
 	stage Stage
 	state string
+	// refused: the peer was told that its authentication failed.
+	refused bool
+	// authenticated: what can still fail is the compression negotiation.
+	authenticated bool
 }
 
 // at notes what is going on.
@@ -33,12 +37,17 @@ func (r *run) at(stage Stage, state string) { r.stage, r.state = stage, state }
 
 // fail wraps err with where it happened.
 func (r *run) fail(peer fmt.Stringer, err error) error {
-	return &Error{Stage: r.stage, Peer: peer.String(), State: r.state, Err: err}
+	failed := r.stage == StageAuth && !r.authenticated && (r.refused || aboutAuth(err))
+	return &Error{Stage: r.stage, Peer: peer.String(), State: r.state, Err: err, auth: failed}
 }
 
 func (r *run) banners(ctx context.Context) error {
 	r.at(StageBanner, "exchange banners")
 	features, err := r.s.exchangeBanners(ctx, r.opts.banner())
+	if err == nil && r.opts.NoDataCRC {
+		r.s.enc.SetSegmentCRC(false)
+		r.s.dec.SetSegmentCRC(false)
+	}
 	r.peer.Features, r.peer.Revision = features, revision(features)
 	return err
 }
@@ -108,6 +117,7 @@ func (r *run) sign(ctx context.Context, keys *frame.Keys) error {
 	if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
 		return ErrSignature
 	}
+	r.authenticated = true
 	return nil
 }
 
@@ -145,6 +155,14 @@ func wipe(exchange any) {
 	if w, ok := exchange.(auth.Wiper); ok {
 		w.Wipe()
 	}
+}
+
+// cause adds why the context is done to an error that only says that it is.
+func cause(ctx context.Context, err error) error {
+	if why := context.Cause(ctx); why != nil && isContext(err) && !errors.Is(err, why) {
+		return fmt.Errorf("%w (%w)", why, transport(err))
+	}
+	return err
 }
 
 // isContext reports whether err is about the context, which says nothing about the peer

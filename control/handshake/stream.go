@@ -197,11 +197,11 @@ func (s *Stream) readFull(ctx context.Context, p []byte) error {
 	if err := s.log.room(len(p)); err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil {
-		return err
+	if ctx.Err() != nil {
+		return transport(context.Cause(ctx))
 	}
 	if err := s.link.ReadFull(ctx, p); err != nil {
-		return err
+		return transport(err)
 	}
 	s.log.received(p)
 	return nil
@@ -212,11 +212,11 @@ func (s *Stream) write(ctx context.Context, p []byte) error {
 	if err := s.log.room(len(p)); err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil {
-		return err
+	if ctx.Err() != nil {
+		return transport(context.Cause(ctx))
 	}
 	if err := s.link.Write(ctx, p); err != nil {
-		return err
+		return transport(err)
 	}
 	s.log.sent(p)
 	return nil
@@ -226,14 +226,14 @@ func (s *Stream) before(ctx context.Context, p Point) error {
 	if s.hook == nil {
 		return nil
 	}
-	return s.hook.Before(ctx, p)
+	return transport(s.hook.Before(ctx, p))
 }
 
 func (s *Stream) after(ctx context.Context, p Point) error {
 	if s.hook == nil {
 		return nil
 	}
-	return s.hook.After(ctx, p)
+	return transport(s.hook.After(ctx, p))
 }
 
 // grow returns b with a length of at least n and its content kept.

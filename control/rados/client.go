@@ -66,19 +66,6 @@ func (c *Client) Open(m *control.Messenger) { c.m = m }
 // Mon is the monitor client.
 func (c *Client) Mon() *mon.Client { return c.mon }
 
-// Write replaces an object by data, and returns when that is stored. The data
-// must not be changed before; if Write fails, it may still be on its way then,
-// and must not be changed at all.
-func (c *Client) Write(ctx context.Context, pool, object string, data []byte) error {
-	_, err := c.do(ctx, pool, &request{name: "write", op: opWriteFull, obj: object, data: data, mtime: time.Now()})
-	return err
-}
-
-// Read returns a whole object.
-func (c *Client) Read(ctx context.Context, pool, object string) ([]byte, error) {
-	return c.do(ctx, pool, &request{name: "read", op: opRead, obj: object})
-}
-
 // Stat returns the size of an object and when it was changed.
 func (c *Client) Stat(ctx context.Context, pool, object string) (Info, error) {
 	data, err := c.do(ctx, pool, &request{name: "stat", op: opStat, obj: object})

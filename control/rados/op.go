@@ -23,6 +23,7 @@ const (
 const (
 	opRead      = 0x1201
 	opStat      = 0x1202
+	opWrite     = 0x2201
 	opWriteFull = 0x2202
 	opDelete    = 0x2205
 
@@ -77,8 +78,10 @@ type request struct {
 	obj   string
 	data  []byte
 	mtime time.Time
-	tid   uint64
-	retry int32
+	// offset is where to begin; length is how much to read, 0: everything.
+	offset, length uint64
+	tid            uint64
+	retry          int32
 }
 
 // message makes MOSDOp version 8. Its data is the request's.
@@ -112,8 +115,8 @@ func (r *request) message() *control.Message {
 	b = le.AppendUint16(b, 1)
 	b = le.AppendUint16(b, r.op)
 	b = le.AppendUint32(b, 0) // flags of the operation
-	b = le.AppendUint64(b, 0) // offset
-	b = le.AppendUint64(b, uint64(len(r.data)))
+	b = le.AppendUint64(b, r.offset)
+	b = le.AppendUint64(b, max(uint64(len(r.data)), r.length))
 	b = append(b, make([]byte, 12)...) // no truncation
 	b = le.AppendUint32(b, uint32(len(r.data)))
 	b = le.AppendUint64(b, head)

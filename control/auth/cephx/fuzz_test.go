@@ -135,8 +135,20 @@ func FuzzSealed(f *testing.F) {
 			s := issued{ServiceOSD, bare, encrypted, bare}
 			s.open(fuzzKey, fuzzKey)
 		}
+		fuzzKey.openDecode("authorize", bare, func(r *wire.Reader) { readAuthorize(r) })
+		fuzzKey.openDecode("rotating secrets", bare, func(r *wire.Reader) { s := readRotatingSecrets(r); s.Wipe() })
+		(&ClientConfig{Name: osd0, Key: fuzzKey}).rotating(t, blob)
 		fuzzKey.open(p)
 	})
+}
+
+// rotating gives p to a daemon as the answer with its secrets.
+func (cfg *ClientConfig) rotating(t *testing.T, p []byte) {
+	c, err := NewClient(*cfg)
+	must(t, err)
+	if s, err := c.HandleRotatingReply(append(appendReplyHeader(nil, opRotatingKey), p...)); err == nil {
+		s.Wipe()
+	}
 }
 
 // FuzzExchanges gives the input to each end of both exchanges, at each step.

@@ -150,6 +150,43 @@ func TestKeyTypesOtherThanAESAreRefused(t *testing.T) {
 	}
 }
 
+// AU-23: the type of a key is looked at wherever one comes from a peer. There is one
+// type that both sides can agree on; a newer or a weaker one (0: none) ends the exchange
+// with an error that names it, and is never used.
+func TestPeersCannotBringOtherKeyTypes(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin)
+	good, _ := c.ring.Lookup(admin)
+	ofType := func(typ byte, n int) []byte {
+		p := good.Key.AppendTo(nil)[:keyWireSize-keySize]
+		p[0], p[10] = typ, byte(n)
+		return append(p, make([]byte, n)...)
+	}
+	for _, k := range [][]byte{ofType(0, 0), ofType(0, 16), ofType(2, 32), ofType(3, 16), ofType(1, 32), ofType(1, 0)} {
+		grantOf, err := good.Key.seal(nil, le.AppendUint64(append([]byte{structVersion}, k...), 3600))
+		must(t, err)
+		content := ticketContent{name: admin, globalID: 1}
+		plain := content.appendTo(nil)
+		plain = append(plain[:len(plain)-(keyWireSize-keySize)], k...)
+		blob, err := good.Key.seal(nil, plain)
+		must(t, err)
+		entry := issued{service: ServiceAuth, grant: grantOf, sealed: ticket{1, blob}.appendTo(nil)}
+		login := entry.appendTo(appendIssuedHead(appendReplyHeader(nil, opAuthSessionKey), 1))
+		secrets := wire.AppendUtime(append(append(le.AppendUint64(le.AppendUint32([]byte{structVersion}, 1), 7), structVersion), k...), t0)
+		sealed, err := good.Key.sealPrefixed(appendReplyHeader(nil, opRotatingKey), append(le.AppendUint64(secrets, 7), make([]byte, keySize)...))
+		must(t, err)
+
+		_, _, errLogin := cl.openLoginReply(login, ServiceAuth, Key{})
+		_, errTicket := openTicket(ticket{1, blob}, good.Key)
+		_, errSecrets := cl.HandleRotatingReply(sealed)
+		for what, err := range map[string]error{"session key": errLogin, "ticket": errTicket, "service secret": errSecrets} {
+			if !errors.Is(err, ErrKeyType) {
+				t.Errorf("%s of type %d with %d bytes: %v", what, k[0], k[10], err)
+			}
+		}
+	}
+}
+
 func TestKeyHandles(t *testing.T) {
 	k, err := NewKey(nil, t0)
 	must(t, err)

@@ -1,0 +1,225 @@
+package cephx
+
+import (
+	"errors"
+	"runtime"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// spoiled are p with every 1, 2, 4 and 8 bytes of it in turn set to 0, 1 and values
+// at which a length or count overflows or turns negative, and p cut everywhere. Among them is
+// every length and every count of whatever p is, with each of these values.
+func spoiled(p []byte, try func(q []byte)) {
+	for at := range p {
+		for _, width := range []int{1, 2, 4, 8} {
+			if at+width > len(p) {
+				continue
+			}
+			top := uint64(1) << (8*width - 1)
+			for _, v := range []uint64{0, 1, top - 1, top, 2*top - 1, 2*top - 2, 1 << 16, uint64(len(p))} {
+				q := append([]byte(nil), p...)
+				for i := range width {
+					q[at+i] = byte(v >> (8 * i))
+				}
+				try(q)
+			}
+		}
+		try(append([]byte(nil), p[:at]...))
+	}
+}
+
+// allocated is what f takes from the heap, in bytes.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// AU-19: every inner length and every count of every structure, also of those that come
+// encrypted from a peer that has the key, set to 0, 1 and huge: it decodes to something or
+// is an error, takes no memory for what is not there, and does not panic.
+func TestEveryInnerLengthIsChecked(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(admin, only(auth.Secure))
+	c.login(cl)
+	k := fuzzKey
+	seal := func(p []byte) []byte {
+		b, err := k.seal(nil, p)
+		must(t, err)
+		return b
+	}
+	prefixed := func(head, p []byte) []byte {
+		b, err := k.sealPrefixed(head, p)
+		must(t, err)
+		return b
+	}
+	secrets, err := c.authority.Rotating(ServiceOSD)
+	must(t, err)
+	holder, err := NewClient(ClientConfig{Name: osd0, Key: k})
+	must(t, err)
+	held := cl.tickets[ServiceOSD]
+	content := ticketContent{name: admin, globalID: 7, created: t0, expires: t0, caps: encodeCaps("allow *"), sessionKey: k}
+	head := authorizerHead{7, ServiceOSD, held.ticket}
+	old := ticket{3, make([]byte, 40)}
+	entry := issued{service: ServiceOSD, grant: seal((&grant{k, 3600}).appendTo(nil)), sealed: old.appendTo(nil)}
+	wrapped := entry
+	wrapped.encrypted, wrapped.sealed = true, seal(wire.AppendBlob(nil, old.appendTo(nil)))
+	issuedList := func(op uint16, e ...issued) []byte {
+		p := appendIssuedHead(appendReplyHeader(nil, op), len(e))
+		for i := range e {
+			p = e[i].appendTo(p)
+		}
+		return p
+	}
+	secretBlob, err := sealSecret(k, make([]byte, connectionSecretSize))
+	must(t, err)
+	authReq := authenticate{3, 1, 2, old, DefaultServices}
+	mainEntry := issued{service: ServiceAuth, grant: entry.grant, sealed: entry.sealed}
+	login := wire.AppendBlob(wire.AppendBlob(issuedList(opAuthSessionKey, mainEntry), secretBlob), issuedList(0, entry, wrapped)[6:])
+
+	for _, s := range []struct {
+		name   string
+		good   []byte
+		decode func(p []byte) error
+	}{
+		{"key", k.AppendTo(nil), func(p []byte) error { _, err := DecodeKey(p); return err }},
+		{"login start", appendLoginStart(nil, admin, 1), func(p []byte) error { _, _, err := decodeLoginStart(p); return err }},
+		{"MAuth start", appendMAuthStart(nil, admin, 1), func(p []byte) error { _, _, _, err := decodeMAuthStart(p); return err }},
+		{"server challenge", appendServerChallenge(nil, 5), func(p []byte) error { _, err := decodeServerChallenge(p); return err }},
+		{"authenticate", authReq.appendTo(nil), func(p []byte) error { r := wire.NewReader(p); readAuthenticate(r); return r.Err() }},
+		{"request for tickets", le.AppendUint32(append(prefixed(head.appendTo(le.AppendUint16(nil, opPrincipalSessionKey)), authorize{nonce: 1}.appendTo(nil)), 1), 4), func(p []byte) error {
+			_, err := c.session().Handle(p)
+			return err
+		}},
+		{"service ticket reply", issuedList(0, entry, wrapped)[6:], func(p []byte) error {
+			r := wire.NewReader(p)
+			list := readIssued(r)
+			for i := range list {
+				_, _, err := list[i].open(k, k)
+				if err != nil {
+					return err
+				}
+			}
+			return r.Err()
+		}},
+		{"login reply", login, func(p []byte) error {
+			holder.seen = seenKeys{}
+			_, _, err := holder.openLoginReply(p, DefaultServices|ServiceAuth, k)
+			return err
+		}},
+		{"grant", (&grant{k, 3600}).appendTo(nil), func(p []byte) error {
+			e := issued{service: ServiceOSD, grant: seal(p), sealed: old.appendTo(nil)}
+			_, _, err := e.open(k, Key{})
+			return err
+		}},
+		{"encrypted ticket", wire.AppendBlob(nil, old.appendTo(nil)), func(p []byte) error {
+			e := wrapped
+			e.sealed = seal(p)
+			_, _, err := e.open(k, k)
+			return err
+		}},
+		{"ticket content", content.appendTo(nil), func(p []byte) error { _, err := openTicket(ticket{1, seal(p)}, k); return err }},
+		{"authorizer", prefixed(head.appendTo(nil), authorize{nonce: 1}.appendTo(nil)), func(p []byte) error {
+			_, _, err := c.osd.NewVerifier().Handle(p, auth.Secure)
+			return err
+		}},
+		{"authorize", authorize{nonce: 1, haveChallenge: true, answer: 9}.appendTo(nil), func(p []byte) error {
+			sealed, err := held.sessionKey.sealPrefixed(head.appendTo(nil), p)
+			must(t, err)
+			_, _, err = c.osd.NewVerifier().Handle(sealed, auth.Secure)
+			return err
+		}},
+		{"authorizer challenge", le.AppendUint64([]byte{structVersion}, 5), func(p []byte) error { _, err := openChallenge(k, seal(p)); return err }},
+		{"authorizer reply", wire.AppendBlob(le.AppendUint64([]byte{replyVersionSecret}, 5), make([]byte, connectionSecretSize)), func(p []byte) error {
+			_, secret, err := openReply(k, prefixed(nil, p))
+			if len(secret) > len(p) {
+				t.Errorf("a secret of %d bytes from %d", len(secret), len(p))
+			}
+			return err
+		}},
+		{"connection secret", wire.AppendBlob(nil, make([]byte, connectionSecretSize)), func(p []byte) error {
+			secret, err := openSecret(k, prefixed(nil, p))
+			if len(secret) > len(p) {
+				t.Errorf("a secret of %d bytes from %d", len(secret), len(p))
+			}
+			return err
+		}},
+		{"rotating secrets", secrets.AppendTo(nil), func(p []byte) error {
+			got, err := holder.HandleRotatingReply(prefixed(appendReplyHeader(nil, opRotatingKey), p))
+			got.Wipe()
+			return err
+		}},
+		{"capabilities", encodeCaps("allow *"), func(p []byte) error { _, err := CapsText(p); return err }},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			if err := s.decode(s.good); err != nil && !errors.Is(err, ErrForeignTicket) && !errors.Is(err, ErrWrongKey) {
+				t.Fatalf("as it should be: %v", err)
+			}
+			n, failed := 0, 0
+			took := allocated(func() {
+				spoiled(s.good, func(q []byte) {
+					n++
+					if s.decode(q) != nil {
+						failed++
+					}
+				})
+			})
+			if failed == 0 {
+				t.Error("nothing was refused")
+			}
+			// One that took what a huge value says would show in the mean.
+			if mean := took / uint64(n); mean > 64<<10 {
+				t.Errorf("%d bytes for each of %d", mean, n)
+			}
+		})
+	}
+}
+
+// AU-20: a status in a reply is shown and nothing else: whatever its value, it is never
+// a size, an index or a success.
+func TestOddStatusesAreErrors(t *testing.T) {
+	c := newCluster(t)
+	cl := c.client(osd0)
+	c.login(cl)
+	for _, status := range []int32{1, 2, 16, 1 << 16, 1<<31 - 1, -1, -13, -4095, -4096, -1 << 31} {
+		p := le.AppendUint32(le.AppendUint16(nil, opRotatingKey), uint32(status))
+		if _, err := cl.HandleRotatingReply(append(p, make([]byte, 64)...)); !errors.Is(err, ErrStatus) {
+			t.Errorf("rotating secrets with status %d: %v", status, err)
+		}
+		delete(cl.tickets, ServiceOSD)
+		_, err := cl.RenewRequest()
+		must(t, err)
+		p = le.AppendUint32(le.AppendUint16(nil, opPrincipalSessionKey), uint32(status))
+		if err := cl.HandleReply(append(p, make([]byte, 64)...)); !errors.Is(err, ErrStatus) || auth.Errno(err) >= 0 {
+			t.Errorf("renewal with status %d: %v, errno %d", status, err, auth.Errno(err))
+		}
+		l := cl.NewLogin()
+		_, err = l.start()
+		must(t, err)
+		_, err = l.Challenge(appendServerChallenge(nil, 5))
+		must(t, err)
+		p = le.AppendUint32(le.AppendUint16(nil, opAuthSessionKey), uint32(status))
+		var said *auth.Refused
+		if _, err := l.Done(1, auth.CRC, append(p, make([]byte, 64)...)); !errors.Is(err, ErrStatus) || !errors.As(err, &said) || said.Errno >= 0 {
+			t.Errorf("login with status %d: %v", status, err)
+		}
+		l.Wipe()
+		for _, peer := range []wire.EntityType{wire.Mon, wire.Mgr} {
+			x, err := cl.Start(ctx, peer)
+			must(t, err)
+			_, _, _, err = x.Request(ctx)
+			must(t, err)
+			err = x.BadMethod(ctx, auth.Cephx, status, []auth.Method{auth.Cephx}, []auth.Mode{auth.CRC})
+			var refused *auth.Refused
+			if err != nil && (!errors.As(err, &refused) || refused.Errno >= 0) {
+				t.Errorf("AUTH_BAD_METHOD of %v with result %d: %v", peer, status, err)
+			}
+			x.(auth.Wiper).Wipe()
+		}
+	}
+}

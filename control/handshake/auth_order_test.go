@@ -1,0 +1,184 @@
+package handshake
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// halfServer fails in its final call, but hands out the result as well.
+type halfServer struct {
+	keyedServer
+	res *auth.Result
+	key []byte
+}
+
+type halfServing struct {
+	auth.ServerExchange
+	s *halfServer
+}
+
+var errLast = errors.New("the last step failed")
+
+func (s *halfServer) Start(ctx context.Context, peer wire.EntityType, m auth.Method, mode auth.Mode) (auth.ServerExchange, error) {
+	x, err := s.keyedServer.Start(ctx, peer, m, mode)
+	return halfServing{x, s}, err
+}
+
+func (x halfServing) Handle(ctx context.Context, p []byte) ([]byte, *auth.Result, error) {
+	reply, res, err := x.ServerExchange.Handle(ctx, p)
+	if res != nil {
+		x.s.res, x.s.key, err = res, res.SessionKey, errLast
+	}
+	return reply, res, err
+}
+
+// AU-18: an error of the call that ends the authentication ends the handshake
+// there, whatever else that call returned: nothing is signed, encrypted or sent with
+// keys of which only some are there, and they are wiped.
+func TestAnErrorOfTheLastCallStopsEverything(t *testing.T) {
+	for _, mode := range bothMode {
+		client := newKeyed(mode)
+		client.doneErr = errLast
+		spy := &spyClient{keyedClient: keyedClient{client}}
+		cc, ac := keyedConfigs(client, newKeyed(mode))
+		seen := &recorder{}
+		cc.Auth, cc.Hook = spy, seen
+		a, b := newLink()
+		x, y := both(t, t.Context(), a, b, cc, ac)
+		if !errors.Is(x.err, errLast) || !errors.Is(x.err, ErrAuth) || !errors.Is(y.err, io.EOF) {
+			t.Errorf("%v: connector %v, acceptor %v", mode, x.err, y.err)
+		}
+		wantNothingAfter(t, seen, "after read AUTH_DONE")
+		if len(spy.key) == 0 || !bytes.Equal(spy.key, make([]byte, len(spy.key))) {
+			t.Errorf("%v: the connector keeps a key of %d bytes", mode, len(spy.key))
+		}
+
+		half := &halfServer{keyedServer: keyedServer{newKeyed(mode)}}
+		cc, ac = keyedConfigs(newKeyed(mode), keyed{})
+		seen = &recorder{}
+		ac.Auth, ac.Hook = half, seen
+		a, b = newLink()
+		x, y = both(t, t.Context(), a, b, cc, ac)
+		if !errors.Is(y.err, errLast) || !errors.Is(y.err, ErrAuth) || !errors.Is(x.err, &auth.Refused{}) {
+			t.Errorf("%v: connector %v, acceptor %v", mode, x.err, y.err)
+		}
+		// It may tell the peer, and hear that it leaves.
+		wantNothingAfter(t, seen, "after write AUTH_BAD_METHOD")
+		if len(half.key) == 0 || !bytes.Equal(half.key, make([]byte, len(half.key))) || half.res.SessionKey != nil {
+			t.Errorf("%v: the acceptor keeps a key of %d bytes", mode, len(half.key))
+		}
+	}
+}
+
+func wantNothingAfter(t *testing.T, seen *recorder, last string) {
+	t.Helper()
+	if n := len(seen.points); n == 0 || seen.points[n-1] != last {
+		t.Errorf("went on after %q: %q", last, seen.points)
+	}
+	if slices.ContainsFunc(seen.points, func(p string) bool { return strings.Contains(p, "SIGNATURE") }) {
+		t.Errorf("signed: %q", seen.points)
+	}
+}
+
+// AU-21: an exchange that has begun goes on with its method or not at all.
+func TestTheMethodCannotChangeInTheMiddle(t *testing.T) {
+	cc, ac := keyedConfigs(newKeyed(auth.CRC), newKeyed(auth.CRC))
+	ac.Auth = auth.Servers{keyedServer{newKeyed(auth.CRC)}, none.NewServer(none.ServerConfig{})}
+	c2s, s2c := capture(t, cc, ac)
+	toAcceptor, toConnector := pieces(t, c2s), pieces(t, s2c)
+	if toAcceptor[3].tag != frame.TagAuthRequestMore || toConnector[2].tag != frame.TagAuthReplyMore {
+		t.Fatal("not the rounds that this test knows")
+	}
+	for _, method := range []auth.Method{0, auth.None, auth.Cephx, 77, 1 << 31} {
+		// The acceptor has sent AUTH_REPLY_MORE of cephx; the peer begins anew.
+		again := wire.AuthRequest{Method: uint32(method), PreferredModes: []uint32{1}, Payload: append([]byte{1}, make([]byte, 16)...)}
+		peer := append(join(toAcceptor[:3]), encode(t, frame.TagAuthRequest, again.AppendTo(nil))...)
+		link := scripted(peer)
+		if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, ErrUnexpectedFrame) || !errors.Is(err, ErrAuth) {
+			t.Errorf("acceptor, %v: %v", method, err)
+		}
+		sent := pieces(t, link.tx.content())
+		if last := sent[len(sent)-1].tag; last != frame.TagAuthReplyMore {
+			t.Errorf("acceptor, %v: answered with %v", method, last)
+		}
+		// The connector has answered a challenge of cephx; the refusal is of another one.
+		if method == auth.Cephx {
+			continue
+		}
+		bad := wire.AuthBadMethod{Method: uint32(method), Result: auth.EACCES, AllowedMethods: []uint32{uint32(method)}, AllowedModes: []uint32{1}}
+		peer = append(join(toConnector[:3]), encode(t, frame.TagAuthBadMethod, bad.AppendTo(nil))...)
+		if _, _, err := Connect(t.Context(), scripted(peer), cc); !errors.Is(err, ErrUnexpectedFrame) || !errors.Is(err, ErrAuth) {
+			t.Errorf("connector, %v: %v", method, err)
+		}
+	}
+}
+
+// AU-25: what failed because of the authentication says so, and nothing else does.
+func TestOnlyFailedAuthenticationIsErrAuth(t *testing.T) {
+	other := newKeyed(auth.Secure)
+	other.key = 8
+	refuses := newKeyed(bothMode...)
+	refuses.refuse = &auth.Refused{Errno: auth.EPERM}
+	short := newKeyed(auth.Secure)
+	short.secret = 3
+	cc, ac := keyedConfigs(newKeyed(auth.Secure), newKeyed(auth.Secure))
+	c2s, s2c := capture(t, cc, ac)
+	for _, c := range []struct {
+		name                string
+		connector, acceptor keyed
+		want                [2]bool // connector, acceptor
+	}{
+		{"refused", newKeyed(bothMode...), refuses, [2]bool{true, true}},
+		{"no mode in common", newKeyed(auth.CRC), newKeyed(auth.Secure), [2]bool{true, true}},
+		{"another key", newKeyed(auth.Secure), other, [2]bool{true, true}},
+		{"short secret of the connector", short, newKeyed(auth.Secure), [2]bool{true, false}},
+		{"short secret of the acceptor", newKeyed(auth.Secure), short, [2]bool{false, true}},
+	} {
+		cc, ac := keyedConfigs(c.connector, c.acceptor)
+		a, b := newLink()
+		x, y := both(t, t.Context(), a, b, cc, ac)
+		if got := [2]bool{errors.Is(x.err, ErrAuth), errors.Is(y.err, ErrAuth)}; got != c.want {
+			t.Errorf("%s: %v, %v", c.name, x.err, y.err)
+		}
+	}
+	// A stream that ends is the network, wherever it does.
+	for n := range s2c {
+		if _, _, err := Connect(t.Context(), scripted(s2c[:n]), cc); errors.Is(err, ErrAuth) {
+			t.Fatalf("connector after %d bytes: %v", n, err)
+		}
+	}
+	for n := range c2s {
+		if _, _, err := Accept(t.Context(), scripted(c2s[:n]), ac); errors.Is(err, ErrAuth) {
+			t.Fatalf("acceptor after %d bytes: %v", n, err)
+		}
+	}
+	// So is a time limit, and an injected fault.
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errLast)
+	a, _ := newLink()
+	if _, _, err := Connect(ctx, a, cc); errors.Is(err, ErrAuth) || !errors.Is(err, errLast) {
+		t.Error(err)
+	}
+	for i := 1; ; i++ {
+		h := &recorder{failAt: i}
+		cc.Hook = h
+		a, b := newLink()
+		x, _ := both(t, t.Context(), a, b, cc, ac)
+		if x.err == nil {
+			break
+		}
+		if errors.Is(x.err, ErrAuth) {
+			t.Errorf("fault at %q: %v", h.points[i-1], x.err)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package rados
+
+import (
+	"context"
+	"time"
+)
+
+// PieceSize is the most that one operation reads or writes, in bytes. It is well
+// below what a frame and an OSD take.
+const PieceSize = 16 << 20
+
+// Write replaces an object by data, and returns when that is stored. The data
+// must not be changed before; if Write fails, it may still be on its way then,
+// and must not be changed at all.
+//
+// More than PieceSize is written piece by piece, front to back: others may see the
+// object grow, and if Write fails it may have only the beginning.
+func (c *Client) Write(ctx context.Context, pool, object string, data []byte) error {
+	r := request{name: "write", op: opWriteFull, obj: object, mtime: time.Now()}
+	for {
+		n := min(len(data), PieceSize)
+		piece := r
+		piece.data = data[:n:n]
+		if _, err := c.do(ctx, pool, &piece); err != nil {
+			return err
+		}
+		if data = data[n:]; len(data) == 0 {
+			return nil
+		}
+		r.op, r.offset = opWrite, r.offset+uint64(n)
+	}
+}
+
+// Read returns a whole object, which is read piece by piece if it has PieceSize or
+// more: what is written meanwhile may be in one piece and not in another.
+func (c *Client) Read(ctx context.Context, pool, object string) ([]byte, error) {
+	var all []byte
+	for {
+		piece, err := c.ReadAt(ctx, pool, object, uint64(len(all)), PieceSize)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(piece) < PieceSize && all == nil:
+			return piece, nil
+		}
+		if all = append(all, piece...); len(piece) < PieceSize {
+			return all, nil
+		}
+	}
+}
+
+// ReadAt returns at most n bytes of an object from offset on, at most PieceSize;
+// fewer are there if the object ends before, and none behind its end.
+func (c *Client) ReadAt(ctx context.Context, pool, object string, offset uint64, n int) ([]byte, error) {
+	if n <= 0 {
+		return nil, nil
+	}
+	return c.do(ctx, pool, &request{name: "read", op: opRead, obj: object, offset: offset, length: uint64(min(n, PieceSize))})
+}
