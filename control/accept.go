@@ -66,6 +66,7 @@ func (a *accepting) run() {
 	m.halfOpen--
 	if err != nil && !errors.Is(err, errOvertaken) {
 		m.counters.AcceptFailures++
+		countAuthFailure(&m.counters.AuthFailures, err)
 	}
 	m.mu.Unlock()
 	if err != nil {
@@ -80,7 +81,7 @@ func (a *accepting) handshake() error {
 	cfg := handshake.AcceptConfig{
 		Options:  m.handshakeOptions(nil),
 		PeerAddr: a.link.PeerAddr(),
-		Auth:     m.cfg.AuthServer,
+		Auth:     m.auth.Load().server,
 	}
 	if m.cfg.Interceptor != nil {
 		a.hook = &hook{i: m.cfg.Interceptor, socket: m.sockets.Add(1)}
@@ -97,6 +98,7 @@ func (a *accepting) handshake() error {
 	}
 	m.mu.Lock()
 	a.policy = m.policyFor(a.peer.EntityType)
+	m.learn(a.peer.Target)
 	m.mu.Unlock()
 	return nil
 }

@@ -29,22 +29,37 @@ type party struct {
 	take func(*control.Message) // instead of got; set before the first connection
 }
 
-func newParty(t *testing.T, cfg control.Config) *party {
+// authMessenger starts a messenger that ends with the test.
+func authMessenger(t *testing.T, cfg control.Config, chain ...*control.Dispatcher) *control.Messenger {
 	t.Helper()
 	cfg.Plane = dataplane.Config{Cores: 1}
 	m, err := control.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), authPatience)
-		defer cancel()
-		if err := m.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	e := &party{m: m, got: make(chan []byte, 16)}
-	err = m.Start(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
+	t.Cleanup(func() { shutdown(t, m) })
+	if err := m.Start(chain...); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func shutdown(t *testing.T, m *control.Messenger) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), authPatience)
+	defer cancel()
+	if err := m.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// keep is a take that does not answer.
+func (e *party) keep(m *control.Message) { e.got <- bytes.Clone(m.Data) }
+
+func newParty(t *testing.T, cfg control.Config) *party {
+	t.Helper()
+	e := &party{got: make(chan []byte, 16)}
+	e.m = authMessenger(t, cfg, &control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
 		if e.take != nil {
 			e.take(m)
 			return true
@@ -58,20 +73,22 @@ func newParty(t *testing.T, cfg control.Config) *party {
 		}
 		return true
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return e
 }
 
 func (e *party) bind(t *testing.T) *party {
 	t.Helper()
-	addrs, err := e.m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	e.addr = listenOn(t, e.m)
+	return e
+}
+
+func listenOn(t *testing.T, m *control.Messenger) wire.Addr {
+	t.Helper()
+	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.addr = addrs[0]
-	return e
+	return addrs[0]
 }
 
 // dial connects once and returns the connection and how it went.

@@ -1,124 +1,154 @@
 package control
 
 import (
+	"context"
+	"errors"
 	"fmt"
-	"net/netip"
+	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
-	"github.com/ringmsgr/ringmsgr/uring"
 )
 
+// ErrNotBound: the messenger has no address that it could give up.
+var ErrNotBound = errors.New("control: not bound")
+
 // Bind listens on addresses, each on every core, and returns them with their
-// ports. A port of 0 lets the kernel choose one. If one of them cannot be
-// bound, none is, and the messenger stays usable. A messenger that never binds
-// is a client only.
+// ports. For a port of 0 it takes the next free one of Config.BindPorts, or
+// without such a range one that the kernel chooses. A port on which anybody
+// else listens is never shared with him: the error is ErrNoPort, after
+// Config.BindRetries. If one of the addresses cannot be bound, none is, and the
+// messenger stays usable. A messenger that never binds is a client only.
+//
+// An address without an IP (0.0.0.0, ::) listens on all of them. Peers are told
+// the one under which the first of them sees us, and no other one later.
+//
+// A messenger is bound once; Rebind gives it other ports. Not for a dispatcher
+// on a core.
 func (m *Messenger) Bind(addrs ...wire.Addr) (wire.AddrVec, error) {
+	done, err := m.beginBinding(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	m.mu.Lock()
-	switch {
-	case m.down:
-		m.mu.Unlock()
-		return nil, ErrShutdown
-	case m.bound:
-		m.mu.Unlock()
+	again := m.bound
+	m.mu.Unlock()
+	if again {
 		return nil, fmt.Errorf("%w: bound twice", ErrConfig)
 	}
-	m.bound = true
-	m.mu.Unlock()
-
-	var listeners []*dataplane.Listener
-	var vec wire.AddrVec
-	steer := m.newSteering()
-	for _, a := range addrs {
-		ls, bound, err := m.listen(a, steer)
-		if err != nil {
-			for _, l := range listeners {
-				_ = l.Close()
-			}
-			m.mu.Lock()
-			steer.close()
-			m.bound = false
-			m.mu.Unlock()
-			return nil, err
+	e, err := m.listenAll(context.Background(), addrs, func(a wire.Addr) portChoice {
+		if port := a.AddrPort.Port(); port != 0 {
+			return onePort(port)
 		}
-		listeners = append(listeners, ls...)
-		vec = append(vec, bound)
+		return portChoice{from: m.cfg.BindPorts}
+	})
+	if err != nil {
+		return nil, err
 	}
+	steer := m.newSteering()
+	steer.take(m, e.groups)
 	m.report(steer)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.listeners, m.addrs, m.steer = listeners, vec, steer
 	if m.down {
-		steer.close() // Shutdown has not seen it
+		steer.close()
+		go e.close()
+		return nil, ErrShutdown
 	}
+	m.bound, m.steer = true, steer
+	m.settle(e)
 	if m.globalSeq == 0 && m.cfg.Nonce != nil {
 		// With a fixed nonce a restart has the address of its predecessor, and
 		// peers remember the numbers of that one: begin above them.
 		m.globalSeq = uint64(m.cfg.Clock.Now().UnixMilli())
 	}
-	return append(wire.AddrVec(nil), vec...), nil
+	return slices.Clone(m.addrs), nil
 }
 
-// listen puts a listener for a on every core, as one SO_REUSEPORT group.
-func (m *Messenger) listen(a wire.Addr, steer *steering) ([]*dataplane.Listener, wire.Addr, error) {
-	if a.Type != wire.AddrMsgr2 {
-		return nil, a, fmt.Errorf("%w: cannot listen on %v: only v2 addresses are spoken", ErrConfig, a)
-	}
-	if !a.AddrPort.IsValid() {
-		return nil, a, fmt.Errorf("%w: cannot listen on %v: no address", ErrConfig, a)
-	}
-	at := a.AddrPort
-	var ls []*dataplane.Listener
-	for i := range m.plane.Cores() {
-		// The first one alone: a port that another process holds must be an
-		// error, not a group with it.
-		opt := uring.ListenOptions{ReusePort: m.plane.Cores() > 1}
-		if i == 0 {
-			if err := m.probe(at); err != nil {
-				return nil, a, fmt.Errorf("bind %v: %w", a, err)
-			}
-		}
-		l, err := m.plane.Core(i).Listen(at, opt, m.accepted)
-		if err != nil {
-			for _, l := range ls {
-				_ = l.Close()
-			}
-			return nil, a, fmt.Errorf("bind %v: %w", a, err)
-		}
-		at = l.Addr()
-		ls = append(ls, l)
-		if i == 0 {
-			steer.begin(m.load, m.cfg.SteerTable, at, l.FD())
-		}
-		steer.add(i, l.FD())
-	}
-	a.AddrPort, a.Nonce = at, m.nonce
-	return ls, a, nil
-}
-
-// probe checks that nobody else listens on a fixed port, which joining a
-// SO_REUSEPORT group would hide.
-func (m *Messenger) probe(at netip.AddrPort) error {
-	if at.Port() == 0 || m.plane.Cores() == 1 {
-		return nil
-	}
-	l, err := m.plane.Core(0).Listen(at, uring.ListenOptions{}, func(l *dataplane.Link) { go l.Close() })
+// beginBinding has Bind and Rebind run one at a time, and not while cores come
+// and go or a hand-over is under way; one that begins meanwhile waits. done ends
+// it.
+func (m *Messenger) beginBinding(ctx context.Context) (done func(), err error) {
+	unlock, err := m.lockCores(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return l.Close()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.mayResize(); err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
 }
 
-// loopback is the connection to ourselves. The lock is held.
-func (m *Messenger) loopback() *Conn {
-	self := m.addrs.V2()
-	if c := m.conns[self]; c != nil {
-		return c
+// endpoints are the listeners of all addresses.
+type endpoints struct {
+	addrs  wire.AddrVec            // without their nonce
+	groups [][]*dataplane.Listener // of each address, one for each core
+}
+
+// listenAll listens on all addresses, or on none.
+func (m *Messenger) listenAll(ctx context.Context, addrs []wire.Addr, ports func(wire.Addr) portChoice) (e *endpoints, err error) {
+	e = &endpoints{}
+	defer func() {
+		if err != nil {
+			e.close()
+		}
+	}()
+	for _, a := range addrs {
+		if a.Type != wire.AddrMsgr2 {
+			return e, fmt.Errorf("%w: cannot listen on %v: only v2 addresses are spoken", ErrConfig, a)
+		}
+		if !a.AddrPort.IsValid() {
+			return e, fmt.Errorf("%w: cannot listen on %v: no address", ErrConfig, a)
+		}
+		group, err := m.listen(ctx, a.AddrPort.Addr(), ports(a))
+		if err != nil {
+			return e, fmt.Errorf("bind %v: %w", a, err)
+		}
+		a.AddrPort = group[0].Addr()
+		e.addrs, e.groups = append(e.addrs, a), append(e.groups, group)
 	}
-	c := m.newConn(m.pickCore(), m.policyFor(m.cfg.Name.Type))
-	c.local, c.userKnows = true, true
-	c.target, c.peerType, c.peerAddrs = self, m.cfg.Name.Type, m.addrs
-	c.peerEntity, c.state = m.cfg.Name, StateReady
-	m.conns[self] = c
-	return c
+	return e, nil
+}
+
+// close ends all listeners.
+func (e *endpoints) close() {
+	for _, g := range e.groups {
+		closeListeners(g)
+	}
+}
+
+func closeListeners(list []*dataplane.Listener) {
+	for _, l := range list {
+		_ = l.Close() // fails only if the core is gone, and the listener with it
+	}
+}
+
+// settle makes e what the messenger listens on, under its present nonce. The
+// lock is held.
+func (m *Messenger) settle(e *endpoints) {
+	m.listeners = slices.Concat(e.groups...)
+	m.places = nil
+	addrs := make(wire.AddrVec, len(e.addrs))
+	for i, a := range e.addrs {
+		m.places = append(m.places, a.AddrPort.Addr())
+		// What was learned before stays.
+		if a.IsBlank() && i < len(m.addrs) {
+			a = withIP(a, m.addrs[i])
+		}
+		addrs[i] = a.WithNonce(m.nonce)
+	}
+	m.setAddrs(addrs)
+}
+
+// setAddrs sets what peers are told. The lock is held.
+func (m *Messenger) setAddrs(addrs wire.AddrVec) {
+	m.addrs = addrs
+	if c := m.local; c != nil {
+		c.unregister()
+		m.register(c)
+	}
 }

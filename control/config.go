@@ -26,6 +26,7 @@ const (
 	DefaultDispatchBytes    = 100 << 20
 	DefaultHalfOpen         = 4096
 	DefaultSteerTable       = 4096
+	DefaultBindRetryDelay   = 5 * time.Second
 )
 
 // Config of a messenger. Only Name is required.
@@ -56,13 +57,22 @@ type Config struct {
 	// pinned (PinPeer); 0: 4096.
 	SteerTable int
 
+	// BindPorts is the range from which Bind takes the next free port for an
+	// address whose port is 0, and Rebind always; the zero value leaves it to
+	// the kernel. That of the real daemons is 6800-7568.
+	BindPorts bpf.PortRange
+	// BindRetries is how often Bind and Rebind try again, all ports each time,
+	// when none was free, BindRetryDelay apart; 0: never, and 5 s.
+	BindRetries    int
+	BindRetryDelay time.Duration
+
 	// Policy for peers of each type, and Default for the others. A nil
 	// Default is LossyClient for a client and StatelessServer for the rest.
 	Policies map[wire.EntityType]Policy
 	Default  *Policy
 
 	// AuthClient and AuthServer authenticate connections that we make and
-	// accept; nil: method none.
+	// accept; nil: method none. Messenger.SetAuth replaces them.
 	AuthClient auth.Client
 	AuthServer auth.Server
 	// Modes that are accepted on our own connections, whatever AuthClient
@@ -71,6 +81,12 @@ type Config struct {
 
 	// Rev0 offers msgr2.0 only.
 	Rev0 bool
+	// NoDataCRC sends zeros in place of the crcs of segments in mode crc, and does
+	// not check those of peers: damage on the way goes unnoticed. All peers must
+	// be set alike (ms_crc_data = false; releases from 17 on): those that check
+	// refuse the first frame, as we refuse theirs otherwise. The crc of preambles
+	// and mode secure are not affected.
+	NoDataCRC bool
 	// Compression of frames on the wire; zero: off.
 	Compression Compression
 
@@ -130,7 +146,7 @@ func (c *Config) Validate() error {
 		what string
 		d    time.Duration
 	}{{"handshake timeout", c.HandshakeTimeout}, {"keepalive interval", c.KeepaliveEvery}, {"keepalive timeout", c.KeepaliveTimeout},
-		{"initial back-off", c.InitialBackoff}, {"maximum back-off", c.MaxBackoff}} {
+		{"initial back-off", c.InitialBackoff}, {"maximum back-off", c.MaxBackoff}, {"bind retry delay", c.BindRetryDelay}} {
 		if d.d < 0 {
 			bad("negative %s", d.what)
 		}
@@ -140,6 +156,12 @@ func (c *Config) Validate() error {
 	}
 	if r := c.HintPorts; r != (bpf.PortRange{}) && (r.First == 0 || r.Last < r.First) {
 		bad("hint ports %v", r)
+	}
+	if r := c.BindPorts; r != (bpf.PortRange{}) && (r.First == 0 || r.Last < r.First) {
+		bad("ports to bind %v", r)
+	}
+	if c.BindRetries < 0 {
+		bad("%d bind retries", c.BindRetries)
 	}
 	if c.SteerTable < 0 || c.SteerTable > 1<<24 {
 		bad("steering table of %d entries", c.SteerTable)
@@ -169,6 +191,7 @@ func (c Config) withDefaults() Config {
 	def(&c.IdleTimeout, DefaultIdleTimeout)
 	def(&c.InitialBackoff, DefaultInitialBackoff)
 	def(&c.MaxBackoff, DefaultMaxBackoff)
+	def(&c.BindRetryDelay, DefaultBindRetryDelay)
 	c.IdleTimeout = max(c.IdleTimeout, 0)
 	switch {
 	case c.DispatchBytes == 0:

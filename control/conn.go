@@ -260,6 +260,9 @@ func (c *Conn) closeFor(reset, replace bool, err error) {
 	}
 	c.m.rememberEnd(c)
 	c.unregister()
+	if c.local {
+		c.m.local = nil
+	}
 	delete(c.m.all, c)
 	if reset && c.userKnows {
 		c.h.Notify(resetEvent{replace})

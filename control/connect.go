@@ -124,6 +124,7 @@ func (d *dialling) hook() *hook {
 func (m *Messenger) handshakeOptions(h *hook) handshake.Options {
 	o := handshake.Options{
 		EntityType: m.cfg.Name.Type, Rev0Only: m.cfg.Rev0, Modes: m.cfg.Modes, Compression: m.compression.negotiate,
+		NoDataCRC: m.cfg.NoDataCRC,
 	}
 	if h != nil {
 		o.Hook = h
@@ -138,7 +139,7 @@ func (d *dialling) handshake() error {
 		Options:  m.handshakeOptions(d.hook()),
 		Target:   c.target,
 		PeerType: c.peerType,
-		Auth:     m.cfg.AuthClient,
+		Auth:     m.auth.Load().client,
 	})
 	if err != nil {
 		return d.wrapHandshake(err)
@@ -410,4 +411,5 @@ func (c *Conn) open(link *dataplane.Link, stream *handshake.Stream, peer *handsh
 	c.note(link, peer, accepted, took)
 	c.move(evReady)
 	c.h.Open(link, opt)
+	c.leaveCore(link.Core())
 }

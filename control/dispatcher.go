@@ -21,7 +21,9 @@ func NewMessage(typ uint16, front, data []byte) *Message {
 //
 // Fast and the events of a connection run on the core that owns it, one at a
 // time. They must not block, nor call what waits for a core (Stats, Shutdown,
-// WaitReady); Send, Keepalive and MarkDown are meant to be called from them.
+// WaitReady); Send, Keepalive and MarkDown are meant to be called from them. A
+// panic in them is not recovered: it ends the process. runtime.Goexit is the
+// failure of the core.
 type Dispatcher struct {
 	// Fast gets a message on the core. It returns true if it took it. m and
 	// its payload are valid during the call, unless retained.
@@ -40,8 +42,15 @@ type Dispatcher struct {
 	// Move: the connection is about to go to another core; the last call on
 	// the old one.
 	Move func(c *Conn, to int)
+	// Moved: the connection has come to this core as it was, with the TCP
+	// connection that it had, because the other core was removed or failed; the
+	// first call on the new one. A move for a new TCP connection ends with
+	// Accept or Connect instead.
+	Moved func(c *Conn, from int)
 	// Reset: the connection is over, not by MarkDown. What was not delivered
-	// is lost.
+	// is lost. It comes once at most, and behind Accept or Connect; a connection
+	// that we dial and that never got so far has it only if dialling again is
+	// pointless (Once, ErrWrongPeer, ErrAuth for good).
 	Reset func(c *Conn, replace bool)
 	// RemoteReset: the peer lost its session. What was queued and not
 	// delivered is dropped; the connection goes on.
@@ -80,6 +89,10 @@ func (o owner) Moving(_ *dataplane.Handler, to *dataplane.Core) {
 func (o owner) Moved(_ *dataplane.Handler, from *dataplane.Core, ev dataplane.Arrival) {
 	for _, d := range o.m.chain {
 		switch {
+		case ev.Migrated:
+			if d.Moved != nil {
+				d.Moved(o.Conn, from.ID())
+			}
 		case ev.Accepted && d.Accept != nil:
 			d.Accept(o.Conn, from.ID(), ev.Replace)
 		case !ev.Accepted && d.Connect != nil:

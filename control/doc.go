@@ -16,6 +16,13 @@
 // changes follow the table in state.go; what an acceptor answers to a peer that
 // is known already follows the tables in decide.go.
 //
+// Every state has one owner. A connection's sockets, queues and sequences belong
+// to its core, the protocol to the messenger's lock; cores are added and
+// removed (AddCore, RemoveCore) by one goroutine at a time, and connections move
+// between them with their sockets, lossy ones too. What a failed core leaves
+// behind is picked up by the others: lossless sessions reconnect from there,
+// lossy ones are reset. A Dispatcher that panics ends the process.
+//
 // The names are those of the protocol text: client and server cookie,
 // global_seq, connect_seq, CLIENT_IDENT, SESSION_RECONNECT.
 package control

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 
+	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
@@ -35,6 +36,10 @@ var (
 	ErrWrongPeer = errors.New("control: wrong peer")
 	// ErrMissingFeatures: one side requires features that the other lacks.
 	ErrMissingFeatures = errors.New("control: missing features")
+	// ErrAuth: the peer and we did not authenticate each other, as opposed to a
+	// network that failed: we or it were refused, there is no method, mode or
+	// ticket to use, a proof or a signature is wrong.
+	ErrAuth = handshake.ErrAuth
 	// ErrStale: a newer attempt of the same peer is on record.
 	ErrStale = errors.New("control: stale connection attempt")
 	// ErrHandshakeTimeout: the peer did not complete the handshake in time. It

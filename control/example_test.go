@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"log"
 	"net/netip"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 // A client and a server that echoes, in one process.
@@ -26,6 +28,33 @@ func Example() {
 	fmt.Println(<-done, conn.Info().Protocol)
 	try(m.Shutdown(ctx))
 	// Output: hello msgr2.1
+}
+
+// A server grows by a core and gives one up again while its clients go on.
+func ExampleMessenger_AddCore() {
+	ctx := context.Background()
+	m, err := control.New(control.Config{
+		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: dataplane.Config{Cores: 2},
+	})
+	try(err)
+	try(m.Start(&control.Dispatcher{Moved: func(c *control.Conn, from int) {
+		fmt.Println("connection", c.ID(), "left core", from) // the first call on its new one
+	}}))
+	_, err = m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	try(err)
+
+	added, err := m.AddCore(ctx)
+	try(err)
+	fmt.Println("added", added, "of", m.Cores())
+
+	patience, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	try(m.RemoveCore(patience, 0))
+	fmt.Println("left", m.Cores())
+	try(m.Shutdown(ctx))
+	// Output:
+	// added 2 of [0 1 2]
+	// left [1 2]
 }
 
 // echoServer accepts clients and sends every message back.

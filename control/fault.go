@@ -18,8 +18,10 @@ func (c *Conn) fault(from State, err error) {
 	if c.state != from {
 		return
 	}
+	defer func() { c.leaveCore(c.h.Core()) }()
 	c.err = err
 	c.counters.Faults++
+	countAuthFailure(&c.counters.AuthFailures, err)
 	log := c.m.cfg.Logger
 	switch {
 	case terminal(err):
@@ -33,7 +35,7 @@ func (c *Conn) fault(from State, err error) {
 	case from == StateConnecting && errors.Is(err, ErrWait):
 		// Even with nothing to send: the peer's own attempt may have died.
 		c.wait(c.nextBackoff(err))
-	case c.policy.Server, c.policy.Standby && !c.hasWork():
+	case c.policy.Server, c.policy.Standby && !c.hasWork() && c.m.dialable():
 		log.Info("session in standby", "conn", c.id, "peer", c.peerText(), "err", err)
 		if c.move(evStandby) {
 			c.h.Delay(!c.policy.Server, nil)
@@ -53,6 +55,11 @@ func (c *Conn) hasWork() bool {
 	messages, _ := c.h.QueuedOut()
 	return c.mirror.Queued || c.mirror.Sent || messages > 0
 }
+
+// dialable says whether a peer could dial us. If not, standby would be for
+// ever with a peer that has something to send: only we can bring the two
+// together. The lock is held.
+func (m *Messenger) dialable() bool { return m.addrs.V2().AddrPort.Port() != 0 }
 
 // terminal says that dialling again would not help.
 func terminal(err error) bool {

@@ -62,6 +62,12 @@ func (m *Messenger) HandOver(ctx context.Context, conn *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
+	unlock, err := m.lockCores(ctx) // a core that is going takes its time
+	if err != nil {
+		m.setHanding(handingNone)
+		return fmt.Errorf("%w: %w", ErrHandOver, err)
+	}
+	defer unlock()
 	l := newHandoverLink(ctx, conn)
 	defer l.close()
 	if err = m.offerTo(l); err == nil {
@@ -97,15 +103,15 @@ func (m *Messenger) offerTo(l *handoverLink) error {
 	if err != nil {
 		return err
 	}
-	if h.entity != m.cfg.Name || !h.anyNonce && h.nonce != m.nonce {
-		return badRecord("%v with nonce %d wants to succeed %v with nonce %d", h.entity, h.nonce, m.cfg.Name, m.nonce)
-	}
 	m.mu.Lock()
 	listeners := m.listeners
 	o := offer{
 		entity: m.cfg.Name, nonce: m.nonce, number: m.number, bound: m.bound, addrs: m.addrs,
 	}
 	m.mu.Unlock()
+	if h.entity != o.entity || !h.anyNonce && h.nonce != o.nonce {
+		return badRecord("%v with nonce %d wants to succeed %v with nonce %d", h.entity, h.nonce, o.entity, o.nonce)
+	}
 	var fds []int
 	defer func() { closeAll(fds) }()
 	for _, li := range listeners {

@@ -110,6 +110,7 @@ func (s *steering) continueGroup(m *Messenger, addr netip.AddrPort, group []*dat
 	if i < 0 {
 		s.begin(m.load, m.cfg.SteerTable, addr, group[0].FD())
 	} else if old := inherited[i]; old.prog.Info().MaxCores >= s.policy.Cores {
+		s.fail(old.closeRanks(len(group)))
 		s.groups = append(s.groups, old)
 	} else {
 		s.fail(s.enlarge(m, old, group))
@@ -120,6 +121,20 @@ func (s *steering) continueGroup(m *Messenger, addr netip.AddrPort, group []*dat
 	if i >= 0 && s.err == nil {
 		s.fail(s.apply(s.groups[len(s.groups)-1].prog))
 	}
+}
+
+// closeRanks empties the slots if the predecessor's listeners, which have come
+// without gaps, were in others than the first ones: it had removed cores.
+func (g *steerGroup) closeRanks(listeners int) error {
+	live, err := g.prog.Cores()
+	if err != nil || len(live) == 0 || len(live) <= listeners && live[len(live)-1] == len(live)-1 {
+		return err
+	}
+	var errs []error
+	for _, slot := range live {
+		errs = append(errs, g.prog.Drain(slot))
+	}
+	return errors.Join(errs...)
 }
 
 // enlarge replaces a program by one with slots for all of our cores. Its table

@@ -11,7 +11,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
-	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // seqMargin is what the successor leaves between its numbers of attempts and
@@ -242,15 +241,4 @@ func (m *Messenger) widen(listeners []*dataplane.Listener) {
 			}
 		}
 	}
-}
-
-// joinGroup opens one more socket of an address. Those that are there must be
-// open for company, which a single one is not by itself.
-func (m *Messenger) joinGroup(group []*dataplane.Listener, addr netip.AddrPort, core *dataplane.Core) (*dataplane.Listener, error) {
-	for _, l := range group {
-		if err := l.Share(); err != nil {
-			return nil, err
-		}
-	}
-	return core.Listen(addr, uring.ListenOptions{ReusePort: true}, m.accepted)
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"time"
@@ -35,6 +36,9 @@ import (
 
 // maxHintCores is the largest number of cores that a cookie can carry.
 const maxHintCores = 64
+
+// errManyHints: the cores have numbers that a cookie cannot carry.
+var errManyHints = fmt.Errorf("hints name at most %d cores", maxHintCores)
 
 // hintPairs is the number of pairs (core, cores) with 2 to maxHintCores cores.
 const hintPairs = maxHintCores*(maxHintCores+1)/2 - 1
@@ -79,10 +83,10 @@ func hintMask(r uint64) uint16 {
 // newServerCookie is random, and carries owner if peers can reach it by a hint.
 // The lock is held.
 func (m *Messenger) newServerCookie(owner *dataplane.Core) uint64 {
-	if !m.steer.takesHints() {
+	if !m.steer.takesHints() || owner.ID() >= m.steer.policy.Cores || !m.steer.live(owner.ID()) {
 		return m.random64()
 	}
-	h := ownerHint{core: owner.ID(), cores: m.plane.Cores()}
+	h := ownerHint{core: owner.ID(), cores: m.steer.policy.Cores}
 	for {
 		if c := h.cookie(m.random64()); c != 0 {
 			m.counters.Hints.Given++
@@ -164,7 +168,23 @@ func (m *Messenger) hintedPorts(c *Conn) []netip.AddrPort {
 // dialSocket connects to the peer, by a hinted port if there is one.
 func (d *dialling) dialSocket() (*dataplane.Link, error) {
 	c, m := d.c, d.c.m
-	core, to := c.h.Core(), c.target.AddrPort
+	for {
+		m.mu.Lock()
+		core := m.dialCore(c)
+		m.mu.Unlock()
+		link, err := d.dialFrom(core)
+		if !errors.Is(err, dataplane.ErrStopped) || core.State() == dataplane.CoreRunning || len(m.running()) == 0 || d.ctx.Err() != nil {
+			return link, err
+		}
+		// The core was removed meanwhile, or has failed: another one dials.
+		d.hinted = 0
+	}
+}
+
+// dialFrom dials from a core.
+func (d *dialling) dialFrom(core *dataplane.Core) (*dataplane.Link, error) {
+	c, m := d.c, d.c.m
+	to := c.target.AddrPort
 	ports := m.hintedPorts(c)
 	for _, local := range ports {
 		link, err := core.Dial(d.ctx, local, to, uring.SocketOptions{})

@@ -25,11 +25,11 @@ type Messenger struct {
 	cfg         Config
 	plane       *dataplane.Plane
 	compression *compression
-	nonce       uint32
 	inFlight    *dataplane.Throttle // received and not released yet, of all connections
 	dropped     atomic.Uint64       // messages that no dispatcher took
 	sockets     atomic.Uint64       // numbers sockets for the interceptor
 	arriving    atomic.Int64        // accepted sockets that are not counted as half open yet
+	auth        atomic.Pointer[authPair]
 
 	chain     []*Dispatcher // set by Start, then fixed
 	self      Dispatcher    // of the connection to ourselves
@@ -39,6 +39,7 @@ type Messenger struct {
 	work      gate // handshakes
 	queues    gate // queued dispatches
 	load      loader
+	resizing  chan struct{} // capacity 1: held while cores come and go
 
 	// mu guards what follows and the protocol state of all connections. It is
 	// never held over I/O, and no core takes it.
@@ -49,6 +50,10 @@ type Messenger struct {
 	cancel       context.CancelCauseFunc
 	addrs        wire.AddrVec // bound, or learned
 	bound        bool
+	unbinds      uint64       // calls of Unbind
+	places       []netip.Addr // what addrs are bound to, before any was learned; nil after a hand-over
+	nonce        uint32
+	local        *Conn // to ourselves; nil: none
 	number       int64 // gid: configured, or given by a monitor
 	globalSeq    uint64
 	policies     map[wire.EntityType]Policy
@@ -84,7 +89,9 @@ func New(cfg Config) (*Messenger, error) {
 		conns:     make(map[wire.Addr]*Conn),
 		all:       make(map[*Conn]struct{}),
 		load:      bpf.Load,
+		resizing:  make(chan struct{}, 1),
 	}
+	m.auth.Store(&authPair{cfg.AuthClient, cfg.AuthServer})
 	m.self = m.selfDispatcher()
 	m.notes.more = make(chan struct{}, 1)
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
@@ -104,6 +111,7 @@ func New(cfg Config) (*Messenger, error) {
 	if m.compression, err = cfg.Compression.start(); err != nil {
 		return nil, err
 	}
+	cfg.Plane.Failed = m.failedFirst(cfg.Plane.Failed)
 	plane, err := dataplane.New(cfg.Plane)
 	if err != nil {
 		return nil, fmt.Errorf("control: %w", err)
@@ -177,14 +185,33 @@ func (m *Messenger) nextGlobalSeq(atLeast uint64) uint64 {
 	return m.globalSeq
 }
 
-// learn takes over the address under which a peer sees us, if we know none: of
-// the address only the IP, never the port (msgr2.md 7.2.1, as the classic
-// implementation does it). The lock is held.
+// learn takes over the address under which a peer sees us, if we know none, or
+// have one without an IP: of the address only the IP, never the port or the
+// nonce (msgr2.md 7.2.1, as the classic implementation does it). The lock is
+// held.
 func (m *Messenger) learn(seen wire.Addr) {
-	if len(m.addrs) > 0 || seen.IsBlank() {
+	if seen.IsBlank() {
 		return
 	}
-	m.addrs = wire.AddrVec{seen.WithType(wire.AddrAny).WithPort(0).WithNonce(m.nonce)}
+	if len(m.addrs) == 0 {
+		m.addrs = wire.AddrVec{seen.WithType(wire.AddrAny).WithPort(0).WithNonce(m.nonce)}
+		return
+	}
+	for i, a := range m.addrs {
+		if b := withIP(a, seen); a.IsBlank() && b != a {
+			addrs := slices.Clone(m.addrs) // who sends them has the old ones
+			addrs[i] = b
+			m.setAddrs(addrs)
+		}
+	}
+}
+
+// withIP is a with the IP of b if that is of the same family.
+func withIP(a, b wire.Addr) wire.Addr {
+	if ip := b.AddrPort.Addr(); !b.IsBlank() && ip.Is4() == a.AddrPort.Addr().Is4() {
+		a.AddrPort = netip.AddrPortFrom(ip, a.AddrPort.Port())
+	}
+	return a
 }
 
 // Connect returns the connection to a peer: the one that exists for that

@@ -15,7 +15,7 @@ type Placement struct {
 	// By names what chose the intended core: for a connection that we made
 	// "least-loaded", "given" or "same-core"; for one that we accepted
 	// "table", "hint", "cpu" or "hash", and "session" if it had an owner
-	// before.
+	// before; "moved" if the core that it was on was removed or failed.
 	By string `json:"by"`
 	// Reason is why Core is not Intended; empty if it is.
 	Reason string `json:"reason,omitempty"`
@@ -27,6 +27,9 @@ const (
 	byUser = "given"
 	byConn = "same-core"
 )
+
+// byMove is what chooses a core in place of one that is gone.
+const byMove = "moved"
 
 // The reasons why a connection is not on the core that was meant.
 const (
@@ -64,18 +67,41 @@ func (n *PlacementCounters) count(p Placement) {
 // connections, in turn where several have as few, and at one that has failed or
 // stands still only if all have. The lock is held.
 func (m *Messenger) pickCore() *dataplane.Core {
-	n := m.plane.Cores()
+	all := m.plane.All()
+	n := len(all)
 	var best *dataplane.Core
-	least, healthy := 0, false
+	least, healthy := 0, 0
+	next := 0
 	for i := range n {
-		c := m.plane.Core((m.nextCore + i) % n)
-		load, ok := c.Load(), c.Healthy()
-		if best == nil || ok && !healthy || ok == healthy && load < least {
-			best, least, healthy = c, load, ok
+		at := (m.nextCore + i) % n
+		c := all[at]
+		load, ok := c.Load(), fitness(c)
+		if best == nil || ok > healthy || ok == healthy && load < least {
+			best, least, healthy, next = c, load, ok, at+1
 		}
 	}
-	m.nextCore = (best.ID() + 1) % n
+	m.nextCore = next % n
 	return best
+}
+
+// fitness orders cores by whether they can be given work: those that turn, then
+// those that stand still, then those that are gone or about to go.
+func fitness(c *dataplane.Core) int {
+	switch {
+	case c.Healthy():
+		return 2
+	case c.State() == dataplane.CoreRunning:
+		return 1
+	}
+	return 0
+}
+
+// placeable says whether the user may name a core.
+func (m *Messenger) placeable(core int) error {
+	if c := m.plane.Core(core); c == nil || c.State() == dataplane.CoreDraining {
+		return fmt.Errorf("%w: core %d, there are %v", ErrConfig, core, m.Cores())
+	}
+	return nil
 }
 
 // place chooses the core of an outgoing connection. The lock is held.
@@ -85,10 +111,10 @@ func (m *Messenger) place(o *connectOptions) (*dataplane.Core, string, error) {
 		if o.with.m != m {
 			return nil, "", fmt.Errorf("%w: SameCore with a connection of another messenger", ErrConfig)
 		}
-		return o.with.h.Core(), byConn, nil
+		return m.dialCore(o.with), byConn, nil
 	case o.hasCore:
-		if o.core < 0 || o.core >= m.plane.Cores() {
-			return nil, "", fmt.Errorf("%w: core %d of %d", ErrConfig, o.core, m.plane.Cores())
+		if err := m.placeable(o.core); err != nil {
+			return nil, "", err
 		}
 		return m.plane.Core(o.core), byUser, nil
 	}
@@ -139,6 +165,9 @@ func (s *steering) judge(a arrival) Placement {
 	hint := -1
 	if s.takesHints() && s.policy.Hint.Contains(a.peer.Port()) {
 		hint = int(a.peer.Port()) % s.policy.Cores
+		if !s.live(hint) {
+			hint = -1 // it leads nowhere
+		}
 	}
 	pin, pinned := 0, false
 	if a.pins {

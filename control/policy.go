@@ -16,7 +16,7 @@ type Policy struct {
 
 	Lossy      bool // a fault ends the connection; nothing is sent again
 	Server     bool // never dials: after a fault it waits for the peer
-	Standby    bool // does not dial again after a fault before there is something to send
+	Standby    bool // does not dial again after a fault before there is something to send, if the peer could dial us
 	ResetCheck bool // a peer that lost its session resets ours: queues are dropped, the user is told
 	Register   bool // accepted connections are found by address, lossy ones too
 

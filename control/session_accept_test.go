@@ -207,6 +207,9 @@ func TestIdentTakesOverAnEstablishedSession(t *testing.T) {
 				s := playTo(t, ctx, v, c.policy, false)
 				old, before := s.establish(clientCookie, 5)
 				conn := s.node.Lookup(s.addr)
+				old.SendMessage(frame.MessageHeader{Seq: 1, TID: 101}, nil, nil, nil)
+				awaitTID(t, ctx, s.node, 101)
+				old.Ignore(frame.TagAck)
 				send(t, conn, 1) // never acknowledged
 				if hd, _ := old.ExpectMessage(); hd.TID != 1 || hd.Seq != 1 {
 					t.Fatalf("got message %d seq %d: %v", hd.TID, hd.Seq, old.Err())
@@ -238,7 +241,9 @@ func TestIdentTakesOverAnEstablishedSession(t *testing.T) {
 						t.Errorf("message %d seq %d, want %d seq %d", hd.TID, hd.Seq, tid, i+1)
 					}
 				}
+				fresh.SendMessage(frame.MessageHeader{Seq: 1, TID: 102}, nil, nil, nil)
 				s.must(fresh)
+				receives(t, ctx, s.node, 101, 102)
 			})
 		})
 	}

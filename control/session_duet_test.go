@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -18,6 +19,8 @@ type duet struct {
 	t                   *testing.T
 	ctx                 context.Context
 	lossy               bool
+	v                   variant
+	size                int // of the front of every message
 	connector, acceptor *msgrtest.Node
 	conn                *control.Conn
 	sent                []uint64 // transaction ids, in order
@@ -40,7 +43,7 @@ func (w *duet) dial() {
 
 // say sends a message. Those below 1000 are echoed.
 func (w *duet) say(tid uint64) bool {
-	m := control.NewMessage(1, nil, nil)
+	m := control.NewMessage(1, w.front(tid), nil)
 	m.TID = tid
 	if err := w.conn.Send(m); err != nil {
 		m.Release()
@@ -112,9 +115,23 @@ func (w *duet) await(r msgrtest.Role, want outlook) {
 	}
 }
 
+// intact compares what arrived byte for byte with what was sent (INV-12).
+func (w *duet) intact() {
+	w.t.Helper()
+	for _, m := range w.acceptor.Inbox.Messages() {
+		if m.Front != string(w.front(m.TID)) {
+			w.t.Errorf("message %d arrived with %d other bytes", m.TID, len(m.Front))
+		}
+	}
+}
+
+// front is what a message carries.
+func (w *duet) front(tid uint64) []byte { return bytes.Repeat([]byte{byte(tid)}, w.size) }
+
 // finish compares what was sent with what arrived.
 func (w *duet) finish() {
 	w.t.Helper()
+	defer w.intact()
 	if w.conn.State() == control.StateClosing {
 		w.atMostOnce(w.acceptor.Inbox.TIDs(), w.sent)
 		w.atMostOnce(w.connector.Inbox.TIDs(), echoes(w.sent))
@@ -130,6 +147,7 @@ func (w *duet) finish() {
 			w.t.Fatalf("%s: %v", n.Name(), err)
 		}
 		settled(w.t, w.ctx, live)
+		w.v.check(w.t, live)
 		if len(conns) != 1 {
 			w.t.Errorf("%s has %d connections, want 1", n.Name(), len(conns))
 		}

@@ -91,8 +91,12 @@ func TestFaultAtABreakPointEndsByTheRules(t *testing.T) {
 	}
 	var runs []run
 	for _, c := range append(append(faultCases, peerCases("LP")...), peerCases("LPR")...) {
-		for _, at := range points(c.points) {
-			for _, v := range variants {
+		for _, v := range modesFor(t) {
+			at := points(c.points)
+			if c.points == connectPoints || c.points == acceptPoints {
+				at = append(at, v.furtherPoints(c.role)...)
+			}
+			for _, at := range at {
 				runs = append(runs, run{c, at, v})
 			}
 		}
@@ -176,7 +180,7 @@ func connectorName(policy string) string {
 func TestNothingIsLostOrDoubledWhenTheServerDiesBeforeItsIdent(t *testing.T) {
 	for _, pair := range [][2]string{{"LLC", "SFS"}, {"LP", "LP"}, {"LPR", "LPR"}} {
 		t.Run(pair[0], func(t *testing.T) {
-			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+			everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 				acceptor := nodeOf(t, v, "osd.1", pair[1], 1, withChain(greeter(7)))
 				connector := nodeOf(t, v, connectorName(pair[0]), pair[0], 2, func(c *msgrtest.NodeConfig) {
 					if pair[0] != "LLC" {
@@ -202,7 +206,7 @@ func TestNothingIsLostOrDoubledWhenTheServerDiesBeforeItsIdent(t *testing.T) {
 
 // FT-24: a fault while a message is being handled, by its handler.
 func TestFaultInsideAHandlerCostsOneReconnect(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		acceptor := nodeOf(t, v, "osd.1", "SFS", 1, withChain(echoer()))
 		var connector *msgrtest.Node
 		ready := make(chan struct{})
@@ -234,7 +238,7 @@ func TestFaultInsideAHandlerCostsOneReconnect(t *testing.T) {
 func TestRefusedAttemptBacksOffWithMessagesQueued(t *testing.T) {
 	for _, policy := range []string{"LC", "LLC", "LP", "LPR"} {
 		t.Run(policy, func(t *testing.T) {
-			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+			everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 				gone := nodeOf(t, v, "osd.1", "LP", 1)
 				if err := gone.Unbind(); err != nil {
 					t.Fatal(err)
@@ -256,7 +260,7 @@ func TestRefusedAttemptBacksOffWithMessagesQueued(t *testing.T) {
 // A break point that holds a socket in the data phase has no say over the next
 // one.
 func TestHoldEndsWithItsSocket(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		short := func(c *msgrtest.NodeConfig) {
 			c.KeepaliveEvery, c.KeepaliveTimeout = 50*time.Millisecond, 400*time.Millisecond
 		}

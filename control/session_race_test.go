@@ -26,17 +26,27 @@ func racers(t *testing.T, v variant, weWin bool, chain ...*control.Dispatcher) (
 
 // everyPoint runs a test for each break point and variant.
 func everyPoint(t *testing.T, names string, run func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point)) {
+	pointsIn(t, names, variants, run)
+}
+
+// everyPointAndMode is everyPoint, encrypted and compressed as well. Both ends
+// have to be nodes.
+func everyPointAndMode(t *testing.T, names string, run func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point)) {
+	pointsIn(t, names, modesFor(t), run)
+}
+
+func pointsIn(t *testing.T, names string, list []variant, run func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point)) {
 	msgrtest.CheckLeaks(t)
 	at := points(names)
-	name := func(i int) string { return title(msgrtest.PointName(at[i/len(variants)]), variants[i%len(variants)]) }
-	spread(t, 8, len(at)*len(variants), name, func(t *testing.T, i int) {
-		run(t, deadline(t), variants[i%len(variants)], at[i/len(variants)])
+	name := func(i int) string { return title(msgrtest.PointName(at[i/len(list)]), list[i%len(list)]) }
+	spread(t, 8, len(at)*len(list), name, func(t *testing.T, i int) {
+		run(t, deadline(t), list[i%len(list)], at[i/len(list)])
 	})
 }
 
 // RA-01.
 func TestRaceOfIdentsMakesOneSession(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		us, them := racers(t, v, true)
 		start := []*msgrtest.Break{
 			us.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block()),
@@ -63,7 +73,7 @@ func TestRaceOfIdentsMakesOneSession(t *testing.T) {
 
 // RA-02.
 func TestOurIdentLosesTheRaceWhereverItIs(t *testing.T) {
-	everyPoint(t, connectPoints+" CLIENT_IDENT_WRITE", func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
+	everyPointAndMode(t, connectPoints+" CLIENT_IDENT_WRITE", func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
 		us, them := racers(t, v, false)
 		b := us.Probe.Arm(at, 1, msgrtest.Block())
 		send(t, us.Dial(them), 1)
@@ -81,7 +91,7 @@ func TestOurIdentLosesTheRaceWhereverItIs(t *testing.T) {
 
 // RA-03.
 func TestTheirIdentLosesTheRaceWhereverItIs(t *testing.T) {
-	everyPoint(t, acceptPoints+" CLIENT_IDENT_READ", func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
+	everyPointAndMode(t, acceptPoints+" CLIENT_IDENT_READ", func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
 		us, them := racers(t, v, true)
 		b := us.Probe.Arm(at, 1, msgrtest.Block())
 		send(t, them.Dial(us), 2)
@@ -103,20 +113,26 @@ func TestTheirIdentLosesTheRaceWhereverItIs(t *testing.T) {
 
 // secondPass is the occurrence of a point on the connection that comes after
 // the first one.
-func secondPass(at msgrtest.Point) int {
-	switch at {
-	case msgrtest.Write(frame.TagSessionReconnect), msgrtest.Read(frame.TagSessionReconnect):
-		return 1
+func secondPass(v variant, at msgrtest.Point) int {
+	n := 1
+	for _, role := range []msgrtest.Role{msgrtest.Connector, msgrtest.Acceptor} {
+		count := 0
+		for _, p := range v.handshakePoints(role) {
+			if p == at {
+				count++
+			}
+		}
+		n = max(n, 1+count)
 	}
-	return 2
+	return n
 }
 
 // RA-04.
 func TestOurReconnectLosesTheRaceWhereverItIs(t *testing.T) {
-	everyPoint(t, connectPoints+" SESSION_RECONNECT_WRITE", func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
+	everyPointAndMode(t, connectPoints+" SESSION_RECONNECT_WRITE", func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
 		us, them := racers(t, v, false)
 		us.Probe.Arm(msgrtest.Write(frame.TagMessage), 1, msgrtest.Fault())
-		b := us.Probe.Arm(at, secondPass(at), msgrtest.Block())
+		b := us.Probe.Arm(at, secondPass(v, at), msgrtest.Block())
 		send(t, us.Dial(them), 1)
 		us.Hit(ctx, b)
 		send(t, first(t, ctx, them), 2)
@@ -132,10 +148,10 @@ func TestOurReconnectLosesTheRaceWhereverItIs(t *testing.T) {
 
 // RA-05.
 func TestTheirReconnectLosesTheRaceWhereverItIs(t *testing.T) {
-	everyPoint(t, acceptPoints+" SESSION_RECONNECT_READ", func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
+	everyPointAndMode(t, acceptPoints+" SESSION_RECONNECT_READ", func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
 		us, them := racers(t, v, true)
 		us.Probe.Arm(msgrtest.Read(frame.TagMessage), 1, msgrtest.Fault())
-		b := us.Probe.Arm(at, secondPass(at), msgrtest.Block())
+		b := us.Probe.Arm(at, secondPass(v, at), msgrtest.Block())
 		send(t, them.Dial(us), 2)
 		us.Hit(ctx, b)
 		send(t, first(t, ctx, us), 1)
@@ -156,7 +172,7 @@ func TestTheirReconnectLosesTheRaceWhereverItIs(t *testing.T) {
 // RA-06: their session is one that we have not heard of, so it is reset, but
 // with its queue kept.
 func TestIdentLosesAgainstAReconnect(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		us, them := racers(t, v, false, greeter(7))
 		us.Probe.Arm(msgrtest.Read(frame.TagServerIdent), 1, msgrtest.Fault())
 		b := us.Probe.Arm(msgrtest.Write(frame.TagClientIdent), 2, msgrtest.Block())
@@ -172,7 +188,7 @@ func TestIdentLosesAgainstAReconnect(t *testing.T) {
 
 // RA-07.
 func TestIdentWinsAgainstAReconnect(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		us, them := racers(t, v, true, greeter(7))
 		us.Probe.Arm(msgrtest.Read(frame.TagServerIdent), 1, msgrtest.Fault())
 		gate := us.Probe.Arm(msgrtest.SocketConnecting(), 2, msgrtest.Block())
@@ -190,7 +206,7 @@ func TestIdentWinsAgainstAReconnect(t *testing.T) {
 // RA-08 and RA-09: the side that is told to wait gets its messages over the
 // other connection, which opens though its own side has nothing to send.
 func TestWaitingSideIsServedByTheWinner(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		us, them := racers(t, v, true)
 		b := us.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block())
 		us.Dial(them)
@@ -213,7 +229,7 @@ func TestWaitingSideIsServedByTheWinner(t *testing.T) {
 
 // RA-10.
 func TestSecondAttemptAtTheBannerIsReplaced(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		us, them := racers(t, v, false)
 		us.Probe.Arm(msgrtest.BannerWrite(), 1, msgrtest.Fault())
 		b := us.Probe.Arm(msgrtest.BannerWrite(), 2, msgrtest.Block())
@@ -265,7 +281,7 @@ func awaitSockets(t *testing.T, ctx context.Context, n *msgrtest.Node, want int6
 // RA-11: both dial again at the same moment. Whoever wins, the session resumes
 // once, and each further SESSION_RECONNECT is the answer to a RETRY.
 func TestBothReconnectAtOnceIntoOneSession(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		us, them := racers(t, v, true)
 		us.Probe.Arm(msgrtest.Read(frame.TagMessage), 1, msgrtest.Fault())
 		ours := us.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block())
@@ -305,7 +321,7 @@ func TestBothReconnectAtOnceIntoOneSession(t *testing.T) {
 
 // RA-17.
 func TestStalledIdentIsReplaced(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		us, them := racers(t, v, false, greeter(7))
 		b := us.Probe.Arm(msgrtest.Read(frame.TagServerIdent), 1, msgrtest.Stall())
 		send(t, us.Dial(them), 1)
@@ -318,7 +334,7 @@ func TestStalledIdentIsReplaced(t *testing.T) {
 
 // RA-18.
 func TestStalledReconnectIsReplaced(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		us, them := racers(t, v, false)
 		us.Probe.Arm(msgrtest.Write(frame.TagMessage), 1, msgrtest.Fault())
 		b := us.Probe.Arm(msgrtest.Read(frame.TagSessionReconnectOK), 1, msgrtest.Stall())
@@ -333,7 +349,7 @@ func TestStalledReconnectIsReplaced(t *testing.T) {
 
 // RA-19.
 func TestPeerComesAgainPastItsStalledSocket(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		us, them := racers(t, v, true)
 		b := us.Probe.Arm(msgrtest.Read(frame.TagClientIdent), 1, msgrtest.Stall())
 		send(t, them.Dial(us), 1)
@@ -347,7 +363,7 @@ func TestPeerComesAgainPastItsStalledSocket(t *testing.T) {
 // RA-20. Whether the peer comes back with an ident or with a reconnect depends
 // on what it sees first, SERVER_IDENT or the end of the stream behind it.
 func TestSessionStalledAtItsIdentIsTakenOver(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		us, them := racers(t, v, true)
 		b := us.Probe.Arm(msgrtest.Write(frame.TagServerIdent), 1, msgrtest.Stall())
 		send(t, them.Dial(us), 1)
@@ -362,7 +378,7 @@ func TestSessionStalledAtItsIdentIsTakenOver(t *testing.T) {
 // times and then backs off, where the reference goes on without end: that
 // attempt is an object of its own here.
 func TestReconnectsDuringAStalledReplacementConverge(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		us, them := racers(t, v, false)
 		us.Probe.Arm(msgrtest.Read(frame.TagMessage), 1, msgrtest.Fault())
 		b := us.Probe.Arm(msgrtest.Write(frame.TagSessionReconnectOK), 1, msgrtest.Stall())

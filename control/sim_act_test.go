@@ -38,6 +38,8 @@ func (w *world) act() {
 		w.limits(n)
 	case k < 95:
 		n.cancelSends()
+	default:
+		w.resizeCores(n)
 	}
 }
 
@@ -59,7 +61,8 @@ func (w *world) traffic(n *node) {
 	count := 1 + w.rng.IntN(w.plan.burst)
 	switch w.rng.IntN(4) {
 	case 0:
-		core := n.m.Plane().Core(w.rng.IntN(n.m.Plane().Cores()))
+		cores := n.cores()
+		core := cores[w.rng.IntN(len(cores))]
 		err := core.Do(func(*dataplane.Core) {
 			for range count {
 				ch.lanes[w.rng.IntN(len(ch.lanes))].send(middle, data, false, false)
@@ -167,6 +170,10 @@ func (w *world) death(n *node) {
 		if c != nil && c.State() == control.StateReplacing {
 			w.cover.DeathInReplace++
 		}
+	}
+	if w.plan.rebinds && n.server() && w.rng.IntN(2) == 0 {
+		n.rebind()
+		return
 	}
 	switch w.rng.IntN(3) {
 	case 0:

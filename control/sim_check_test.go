@@ -117,6 +117,9 @@ func (w *world) finish() {
 func (w *world) check() {
 	w.checkDoubts(true)
 	for _, n := range w.nodes {
+		if n.resizing != nil {
+			w.fail("node %d: its cores are still being changed", n.id)
+		}
 		for _, ch := range n.channels {
 			for i, l := range ch.lanes {
 				if number := l.missing(); number != 0 {

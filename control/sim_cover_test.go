@@ -23,6 +23,8 @@ type simCover struct {
 	Downs, DownInDispatch, DownInReplace, DeathInReplace int
 	Shutdowns, Kills, Frozen, Cuts, Forgotten            int
 	KeepaliveAcks, Breaks, NetResets, Paused             int
+	Added, Removed, Migrated, MovedLive                  int
+	Rebinds, RebindsDown                                 int
 
 	mu sync.Mutex // of what handshakes count
 }

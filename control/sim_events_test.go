@@ -5,6 +5,7 @@ package control_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -14,7 +15,6 @@ import (
 // watch is what a node's user has seen of one connection.
 type watch struct {
 	life    int
-	dialled bool
 	live    bool   // accept or connect event
 	moving  int    // core it is on its way to, + 1
 	down    bool   // we marked it down
@@ -72,6 +72,13 @@ func (n *node) dispatcher() *control.Dispatcher {
 			}
 			v.moving = to + 1
 		},
+		Moved: func(c *control.Conn, from int) {
+			v := n.called(c, "moved")
+			w.countMoved(c)
+			live := v.live
+			n.arrive(c, v, from)
+			v.live = live
+		},
 		Reset: func(c *control.Conn, replace bool) {
 			v := n.called(c, "reset")
 			w.cover.Resets++
@@ -81,8 +88,10 @@ func (n *node) dispatcher() *control.Dispatcher {
 			if v.resets++; v.resets > 1 {
 				w.fail("node %d: conn %d was reset twice", n.id, c.ID())
 			}
-			if !v.live && !v.dialled {
-				w.fail("node %d: conn %d was reset before it was accepted", n.id, c.ID())
+			if !v.live {
+				// INV-04. Only a dial that is pointless to repeat ends so, and
+				// no fault of the network makes one.
+				w.fail("node %d: conn %d was reset before it was accepted or connected: %v", n.id, c.ID(), c.Err())
 			}
 			n.lose(c)
 		},
@@ -111,7 +120,7 @@ func (n *node) called(c *control.Conn, what string) *watch {
 		w.fail("node %d: %s of conn %d after Closed", n.id, what, c.ID())
 	default:
 	}
-	arrival := what == "accept" || what == "connect"
+	arrival := what == "accept" || what == "connect" || what == "moved"
 	switch {
 	case w.turn == nil && n.ending:
 		// The cores run what is left to run as they stop.
@@ -121,7 +130,7 @@ func (n *node) called(c *control.Conn, what string) *watch {
 		w.fail("node %d: %s of conn %d between move and arrival", n.id, what, c.ID())
 	case v.resets > 0:
 		w.fail("node %d: %s of conn %d after its reset", n.id, what, c.ID())
-	case v.down && (what == "message" || what == "reset" || what == "remote reset"):
+	case (v.down || n.rebinding && errors.Is(c.Err(), control.ErrRebound)) && (what == "message" || what == "reset" || what == "remote reset"):
 		w.fail("node %d: %s of conn %d after it was marked down", n.id, what, c.ID())
 	}
 	return v

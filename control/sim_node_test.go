@@ -22,30 +22,34 @@ import (
 // node is one process: a messenger and what it has sent and received. It can
 // end and begin anew, under another nonce.
 type node struct {
-	w      *world
-	id     int
-	life   int // number of the process, from 1
-	host   *simnet.Host
-	born   time.Duration // when a dead one comes back
-	skew   time.Duration // of its wall clock
-	frozen time.Duration // its cores stand still until then
+	w       *world
+	id      int
+	life    int // number of the address, from 1: a process begins with one, and may have several
+	process int // number of the process, from 1
+	host    *simnet.Host
+	born    time.Duration // when a dead one comes back
+	skew    time.Duration // of its wall clock
+	frozen  time.Duration // its cores stand still until then
 
 	// Of this life.
-	m        *control.Messenger // nil while it is dead
-	ending   bool               // Shutdown runs
-	lowered  bool               // a throttle was lowered below what it may hold
-	drivers  []*simnet.Driver
-	policy   control.Policy
-	addr     wire.Addr
-	channels []*channel
-	streams  map[uint64]*incoming
-	conns    map[*control.Conn]*watch
-	kept     []*control.Message // retained
-	accepted int                // messages that Send took over
-	freed    int                // of these, released
+	m         *control.Messenger     // nil while it is dead
+	ending    bool                   // Shutdown runs
+	rebinding bool                   // Rebind runs
+	lowered   bool                   // a throttle was lowered below what it may hold
+	drivers   map[int]*simnet.Driver // by core
+	resizing  *resize                // under way
+	policy    control.Policy
+	addr      wire.Addr
+	channels  []*channel
+	streams   map[uint64]*incoming
+	conns     map[*control.Conn]*watch
+	kept      []*control.Message // retained
+	accepted  int                // messages that Send took over
+	freed     int                // of these, released
 
 	mu       sync.Mutex
 	finished []*blockedSend // of SendContext; guarded by mu
+	changed  []*resize      // ended; guarded by mu
 }
 
 // server says whether other nodes can connect to it.
@@ -55,9 +59,10 @@ func (n *node) server() bool { return n.id == 0 || n.w.plan.kind.both }
 func (n *node) start() {
 	w := n.w
 	n.life++
+	n.process++
 	n.host.Revive()
 	n.ending, n.lowered, n.frozen, n.accepted, n.freed = false, false, 0, 0, 0
-	n.drivers, n.channels, n.kept = nil, nil, nil
+	n.drivers, n.resizing, n.channels, n.kept = make(map[int]*simnet.Driver), nil, nil, nil
 	n.streams = make(map[uint64]*incoming)
 	n.conns = make(map[*control.Conn]*watch)
 	typ, policy := wire.Client, w.plan.kind.dialler
@@ -75,9 +80,9 @@ func (n *node) start() {
 		Name: wire.EntityName{Type: typ, ID: fmt.Sprint(n.id)}, Number: int64(n.id), Nonce: &nonce, Default: &n.policy,
 		Plane: dataplane.Config{
 			Cores: 1 + w.rng.IntN(w.plan.cores), Manual: true, Now: w.net.Now, Wall: clock.Now,
-			Open: func(int) (uring.Driver, error) {
+			Open: func(core int) (uring.Driver, error) {
 				d := n.host.Driver()
-				n.drivers = append(n.drivers, d)
+				n.drivers[core] = d
 				return d, nil
 			},
 		},

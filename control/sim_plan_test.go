@@ -44,6 +44,8 @@ type simPlan struct {
 	replies    bool // some messages are answered from the dispatcher
 	slow       bool // some messages are kept for a while
 	silent     bool // connections and machines die without a word
+	resizes    bool // cores come and go
+	rebinds    bool // servers move to other addresses
 	breakEvery int  // a break point in so many disturbs; 0: none does
 
 	// Bounds; 0: none.

@@ -46,7 +46,7 @@ type blockedSend struct {
 type parcel struct {
 	msg     control.Message
 	n       *node
-	life    int
+	process int
 	lane    *lane
 	number  uint64
 	refused bool // Send returned an error: the message is still ours
@@ -74,7 +74,7 @@ const simFront = 24 // stream, number, size of the middle, size of the data
 // parcel makes the next message of a lane.
 func (l *lane) parcel(middle, data int, final bool) *parcel {
 	w := l.ch.from.w
-	p := &parcel{n: l.ch.from, life: l.ch.from.life, lane: l, number: l.next + 1}
+	p := &parcel{n: l.ch.from, process: l.ch.from.process, lane: l, number: l.next + 1}
 	front := make([]byte, simFront)
 	binary.LittleEndian.PutUint64(front, l.stream)
 	binary.LittleEndian.PutUint64(front[8:], p.number)
@@ -121,7 +121,8 @@ func (n *node) channelTo(to *node) *channel {
 		opts = append(opts, control.Anonymous())
 	}
 	if w.rng.IntN(3) == 0 {
-		opts = append(opts, control.OnCore(w.rng.IntN(n.m.Plane().Cores())))
+		cores := n.cores()
+		opts = append(opts, control.OnCore(cores[w.rng.IntN(len(cores))].ID()))
 	}
 	conn, err := n.m.Connect(to.addr, wire.OSD, opts...)
 	if err != nil {
@@ -129,7 +130,6 @@ func (n *node) channelTo(to *node) *channel {
 		return nil
 	}
 	ch := n.channel(conn, to, to.life, 1+w.rng.IntN(w.plan.lanes))
-	ch.w.dialled = true
 	return ch
 }
 
@@ -253,7 +253,7 @@ func parcelFreed(m *control.Message) {
 		w.fail("node %d: message %d was released although Send refused it", p.n.id, p.number)
 	}
 	p.freed = true
-	if p.life != p.n.life {
+	if p.process != p.n.process {
 		w.fail("node %d: message %d outlived its process", p.n.id, p.number)
 		return
 	}

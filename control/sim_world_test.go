@@ -48,6 +48,7 @@ type readyCore struct {
 func newWorld(t testing.TB, seed uint64, trace io.Writer) *world {
 	rng := rand.New(rand.NewPCG(seed, 99))
 	plan := newPlan(rng)
+	plan.resizes, plan.rebinds = seed%2 == 0, seed%3 == 1
 	if trace != nil {
 		fmt.Fprintf(trace, "%s: %s\n", plan.kind.name, plan)
 	}
@@ -82,6 +83,7 @@ func (w *world) still() {
 	w.collect()
 	for _, n := range w.nodes {
 		n.collectSends()
+		n.collectResizes()
 	}
 }
 
@@ -125,10 +127,9 @@ func (w *world) step() bool {
 			due(n.frozen)
 			continue
 		}
-		for i := range n.drivers {
-			c := n.m.Plane().Core(i)
+		for _, c := range n.m.Plane().All() {
 			at, ok := c.Deadline()
-			if n.drivers[i].Pending() || ok && at <= now || c.Busy() {
+			if n.driver(c).Pending() || ok && at <= now || c.Busy() {
 				w.ready = append(w.ready, readyCore{n, c})
 			} else if ok {
 				due(at)

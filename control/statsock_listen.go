@@ -5,6 +5,8 @@ import (
 	"net"
 	"os"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // ListenPrivate listens on a Unix socket that only processes of our user can
@@ -56,10 +58,29 @@ func (l *privateListener) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Na
 
 // Close stops listening and removes the path if it is still ours.
 func (l *privateListener) Close() error {
-	if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.file) {
-		if err := os.Remove(l.path); err != nil {
-			return fmt.Errorf("close: %w", err)
-		}
+	if err := l.remove(); err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("close: %w", err)
 	}
 	return l.UnixListener.Close()
+}
+
+// remove looks at what it removes once more: another process may take the path
+// between a look and a removal, and gets it back then.
+func (l *privateListener) remove() error {
+	now, err := os.Lstat(l.path)
+	if err != nil || !os.SameFile(now, l.file) {
+		return err
+	}
+	doomed := fmt.Sprintf("%s.%d.old", l.path, os.Getpid())
+	if err := os.Rename(l.path, doomed); err != nil {
+		return err
+	}
+	if now, err = os.Lstat(doomed); err == nil && !os.SameFile(now, l.file) {
+		// Unless a third one is there by now.
+		err = unix.Renameat2(unix.AT_FDCWD, doomed, unix.AT_FDCWD, l.path, unix.RENAME_NOREPLACE)
+		if err == nil {
+			return nil
+		}
+	}
+	return os.Remove(doomed)
 }

@@ -66,6 +66,36 @@ func TestStatisticsAreServed(t *testing.T) {
 	s.end()
 }
 
+// Whoever comes keeps the path, whenever the one before it goes.
+func TestPrivateSocketStaysWhileAnotherGoes(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	path := filepath.Join(t.TempDir(), "socket")
+	last, err := control.ListenPrivate(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 500 {
+		gone := make(chan error)
+		go func(l net.Listener) { gone <- l.Close() }(last)
+		next, err := control.ListenPrivate(path)
+		if err := errors.Join(err, <-gone); err != nil {
+			t.Fatal(err)
+		}
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Close()
+		last = next
+	}
+	if err := last.Close(); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+}
+
 func TestPrivateSocketTakesThePlaceOfAnother(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	path := filepath.Join(t.TempDir(), "socket")

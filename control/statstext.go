@@ -11,11 +11,35 @@ import (
 )
 
 // String is the snapshot as aligned tables: the messenger, its steering, and a
-// row for each core.
-func (st Stats) String() string {
+// row for each core. They are for people: the columns may change.
+func (st Stats) String() string { return st.text("") }
+
+// String is the text of Messenger.Stats, and a row for each connection.
+func (s *Snapshot) String() string {
+	var b strings.Builder
+	b.WriteString(s.Messenger.text(fmt.Sprintf("%d at %s", s.PID, s.Time.Format(time.RFC3339))))
+	b.WriteString("\n")
+	t := newTable(&b, tabwriter.AlignRight)
+	t.row("conn", "peer", "state", "policy", "protocol", "mode", "core", "msgs in", "msgs out", "bytes in", "bytes out",
+		"in seq", "out seq", "queued", "sent", "held bytes", "ack lag", "throttled", "error")
+	for i := range s.Conns {
+		c := &s.Conns[i]
+		io := &c.IO
+		t.row(c.ID, c.Peer, c.State, c.Policy, orDash(c.Protocol), orDash(c.Mode), c.Placement.short(), io.MessagesIn, io.MessagesOut,
+			io.BytesIn, io.BytesOut, io.InSeq, io.OutSeq, io.Queued, io.Sent, c.HeldBytes, io.AckLag, yes(io.Throttled), orDash(c.Error))
+	}
+	t.flush()
+	return b.String()
+}
+
+// text is String, with a line for the process if there is one.
+func (st *Stats) text(process string) string {
 	var b strings.Builder
 	head := newTable(&b, 0)
-	head.row("name", st.Name)
+	head.row("messenger", st.Name)
+	if process != "" {
+		head.row("process", process)
+	}
 	head.row("addresses", st.Addrs)
 	head.row("backend", withReason(st.Backend, st.Fallback))
 	head.row("steering", st.Steering.line())
@@ -24,7 +48,7 @@ func (st Stats) String() string {
 	head.row("accepted", fmt.Sprintf("%d, %d failed, %d refused", n.Accepted, n.AcceptFailures, n.Refused))
 	head.row("placed", n.Placement.line())
 	head.row("hints", n.Hints.line())
-	head.row("in flight", fmt.Sprintf("%d bytes", st.InFlight))
+	head.row("in flight", fmt.Sprintf("%d bytes%s, %d connections wait", st.InFlight, of(st.InFlightLimit), st.Waiting))
 	head.flush()
 
 	for _, g := range st.Steering.Groups {
@@ -101,7 +125,10 @@ func (st ConnStats) String() string {
 	t.row("session", fmt.Sprintf("connect_seq %d, global_seq %d, %d resets, %d remote resets", st.ConnectSeq, st.GlobalSeq, n.Resets, n.RemoteResets))
 	io := &st.IO
 	t.row("sequences", fmt.Sprintf("in %d, out %d, %d to acknowledge", io.InSeq, io.OutSeq, io.AckLag))
-	t.row("queues", fmt.Sprintf("%d to send, %d sent and not acknowledged%s", io.Queued, io.Sent, flags(io)))
+	t.row("queues", fmt.Sprintf("%d to send, %d sent and not acknowledged, %d bytes%s", io.Queued, io.Sent, st.HeldBytes, flags(io)))
+	for _, th := range st.Throttles {
+		t.row("throttle", fmt.Sprintf("%d %s%s, %d connections wait", th.Used, th.unit(), of(th.Limit), th.Waiting))
+	}
 	t.row("messages", fmt.Sprintf("%d in, %d out, %d requeued, %d duplicates, %d gaps", io.MessagesIn, io.MessagesOut, io.Requeued, io.Duplicates, io.Gaps))
 	t.row("bytes", fmt.Sprintf("%d in, %d out", io.BytesIn, io.BytesOut))
 	t.flush()
@@ -113,6 +140,43 @@ func (p Placement) line() string {
 		return fmt.Sprintf("%d as intended, by %s", p.Core, p.By)
 	}
 	return withReason(fmt.Sprintf("%d, intended %d by %s", p.Core, p.Intended, p.By), p.Reason)
+}
+
+// short is the core, with the one that was meant if that is another.
+func (p Placement) short() string {
+	if p.Core == p.Intended {
+		return fmt.Sprint(p.Core)
+	}
+	return fmt.Sprintf("%d not %d", p.Core, p.Intended)
+}
+
+func (t ThrottleStats) unit() string {
+	if t.Of == "dispatch" {
+		return "bytes of all connections"
+	}
+	return t.Of
+}
+
+// of is a limit, if there is one.
+func of(limit int64) string {
+	if limit == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" of %d", limit)
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "-"
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
 }
 
 func flags(io *dataplane.HandlerStats) string {
@@ -132,6 +196,8 @@ func coreState(c *dataplane.CoreStats) string {
 		return "failed"
 	case c.Stalled:
 		return "stalled"
+	case c.State == dataplane.CoreDraining.String():
+		return "draining"
 	}
 	return "ok"
 }

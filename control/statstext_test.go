@@ -34,7 +34,7 @@ func golden(t *testing.T, name, got string) {
 
 func exampleStats() Stats {
 	return Stats{
-		Name: "osd.0", Addrs: "[v2:127.0.0.1:6800/0]", Backend: "io_uring", Open: 12, HalfOpen: 1, InFlight: 4096,
+		Name: "osd.0", Addrs: "[v2:127.0.0.1:6800/0]", Backend: "io_uring", Open: 12, HalfOpen: 1, InFlight: 4096, InFlightLimit: 100 << 20, Waiting: 3,
 		Counters: Counters{
 			Conns: 20, Closed: 8, Accepted: 31, AcceptFailures: 2, Refused: 1,
 			Hints:     HintCounters{Given: 12, Dialled: 3, Busy: 2, Gone: 1, Refused: 4, Translated: 5, Confirmed: 6, Contradicted: 7},
@@ -76,10 +76,28 @@ func TestConnectionStatsAsText(t *testing.T) {
 			MessagesIn: 10, MessagesOut: 11, BytesIn: 1000, BytesOut: 1100, Requeued: 2, InSeq: 10, OutSeq: 11, Queued: 3, Sent: 4, AckLag: 1,
 			Writing: true, Throttled: true,
 		},
+		HeldBytes: 70000,
+		Throttles: []ThrottleStats{{Of: "messages", Used: 90, Limit: 100, Waiting: 2}, {Of: "dispatch", Used: 4096, Limit: 100 << 20}},
 	}
 	text := st.String()
 	st.Placement = Placement{Core: 1, Intended: 1, By: byLoad}
 	st.State, st.Error, st.Protocol = "wait", "connection refused", ""
-	st.IO.Writing, st.IO.Throttled = false, false
+	st.IO.Writing, st.IO.Throttled, st.Throttles = false, false, nil
 	golden(t, "connstats.golden", text+"\n"+st.String())
+}
+
+func TestASnapshotAsText(t *testing.T) {
+	st := exampleStats()
+	st.InFlightLimit = 0
+	s := Snapshot{Time: time.Date(2026, 5, 4, 13, 14, 15, 0, time.UTC), PID: 4711, Messenger: st, Conns: []ConnStats{
+		{
+			ID: 7, Peer: "v2:127.0.0.1:6800/1", State: "ready", Policy: "lossless-peer", Protocol: "msgr2.1", Mode: "secure", HeldBytes: 70000,
+			Placement: Placement{Core: 1, Intended: 3, By: "session", Reason: reasonNoHint},
+			IO: dataplane.HandlerStats{
+				MessagesIn: 10, MessagesOut: 11, BytesIn: 1000, BytesOut: 1100, InSeq: 10, OutSeq: 11, Queued: 3, Sent: 4, AckLag: 1, Throttled: true,
+			},
+		},
+		{ID: 8, Peer: "v2:127.0.0.1:6801/2", State: "wait", Policy: "lossless-peer", Placement: Placement{By: byLoad}, Error: "connection refused"},
+	}}
+	golden(t, "snapshot.golden", s.String())
 }

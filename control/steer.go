@@ -3,6 +3,7 @@ package control
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -90,13 +91,14 @@ type loader func(bpf.Config) (*bpf.Steering, error)
 
 // steering is what steers the listeners of a messenger: one program for each
 // listening address. It steers all of them or none. nil steers nothing. Its
-// fields are fixed once Bind has published it, but for those of close.
+// owner is the messenger's lock once Bind has published it.
 type steering struct {
 	mode   Steer
-	policy bpf.Policy
+	policy bpf.Policy   // Cores is the divisor of hints: it never falls
+	gone   map[int]bool // cores below policy.Cores without slots
 	groups []*steerGroup
 	err    error // why nothing is steered
-	closed bool  // guarded by the messenger's lock
+	closed bool
 	// inherited are the programs of a predecessor, until ours take over.
 	inherited []*steerGroup
 }
@@ -111,15 +113,15 @@ type steerGroup struct {
 // newSteering decides what is to be steered; that nothing can be is its err.
 func (m *Messenger) newSteering() *steering {
 	s := &steering{mode: m.cfg.Steer}
-	cores := m.plane.Cores()
+	cores := m.span()
 	rules, err := s.mode.rules(m.cfg.Plane.Pin)
 	switch {
 	case err != nil:
 		s.err = err
 	case s.mode == SteerNone:
 		s.err = errors.New("switched off")
-	case cores == 1:
-		s.err = errors.New("there is one core only")
+	case len(m.plane.All()) == 1:
+		s.err = errOneCore
 	case m.cfg.Plane.Open != nil:
 		s.err = errors.New("the cores have a network of their own")
 	}
@@ -132,7 +134,7 @@ func (m *Messenger) newSteering() *steering {
 	}
 	s.policy.Hint, err = m.cfg.hintRange(cores)
 	if cores > maxHintCores {
-		err = fmt.Errorf("hints name at most %d cores", maxHintCores)
+		err = errManyHints
 	}
 	if err != nil && s.mode != SteerAuto {
 		s.err = err
@@ -150,7 +152,7 @@ func (s *steering) begin(load loader, tableSize int, addr netip.AddrPort, fd int
 	if s.err != nil {
 		return
 	}
-	prog, err := load(bpf.Config{MaxCores: s.policy.Cores, TableSize: tableSize})
+	prog, err := load(bpf.Config{MaxCores: slotsFor(s.policy.Cores), TableSize: tableSize})
 	if err == nil {
 		s.groups = append(s.groups, &steerGroup{addr: addr, prog: prog})
 		err = s.apply(prog)
@@ -216,7 +218,7 @@ func (m *Messenger) report(s *steering) {
 	switch {
 	case s.err == nil:
 		m.cfg.Logger.Info("connections are steered", "mode", s.mode, "rules", s.ruleNames(), "hint", s.policy.Hint)
-	case s.mode == SteerNone || m.plane.Cores() == 1:
+	case s.mode == SteerNone || m.plane.Cores() == 1 || errors.Is(s.err, errOneCore):
 	case s.mode == SteerAuto:
 		m.cfg.Logger.Info("connections are not steered", "mode", s.mode, "err", s.err)
 	default:
@@ -284,22 +286,28 @@ func (m *Messenger) PinPeerPort(peer netip.AddrPort, core int) error {
 
 // UnpinPeer takes the pin of addr back. It is no error if there is none.
 func (m *Messenger) UnpinPeer(addr netip.Addr) error {
-	return m.pin(0, func(p *bpf.Steering) error { return p.Unpin(addr) })
+	return m.pin(noCore, func(p *bpf.Steering) error { return p.Unpin(addr) })
 }
 
 // UnpinPeerPort takes the pin of one address and port back. It is no error if
 // there is none.
 func (m *Messenger) UnpinPeerPort(peer netip.AddrPort) error {
-	return m.pin(0, func(p *bpf.Steering) error { return p.UnpinPort(peer) })
+	return m.pin(noCore, func(p *bpf.Steering) error { return p.UnpinPort(peer) })
 }
 
-// pin changes the tables of all listening addresses.
+// noCore is a number that no core and no user has.
+const noCore = math.MinInt
+
+// pin changes the tables of all listening addresses; core is noCore if
+// none is named.
 func (m *Messenger) pin(core int, change func(*bpf.Steering) error) error {
-	if core < 0 || core >= m.plane.Cores() {
-		return fmt.Errorf("%w: core %d of %d", ErrConfig, core, m.plane.Cores())
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if core != noCore {
+		if err := m.placeable(core); err != nil {
+			return err
+		}
+	}
 	switch s := m.steer; {
 	case s == nil:
 		return fmt.Errorf("%w: not bound", ErrUnsteered)

@@ -63,6 +63,8 @@ func (m *Messenger) steeringStats() (SteeringStats, error) {
 				return st, err
 			}
 		}
+		// The other slots wait for cores to be added.
+		counters.Cores = counters.Cores[:min(len(counters.Cores), s.policy.Cores)]
 		st.Groups = append(st.Groups, SteeringGroup{Addr: g.addr.String(), Counters: counters})
 	}
 	return st, nil

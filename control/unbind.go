@@ -3,12 +3,13 @@ package control
 import "errors"
 
 // Unbind stops accepting: the listeners of all cores are closed. Connections
-// and their sessions go on, and what Addrs tells to peers stays. Not for a
-// dispatcher on a core.
+// and their sessions go on, and what Addrs tells to peers stays. Rebind listens
+// again. Not for a dispatcher on a core.
 func (m *Messenger) Unbind() error {
 	m.mu.Lock()
 	listeners := m.listeners
 	m.listeners = nil
+	m.unbinds++
 	m.steer.close()
 	m.mu.Unlock()
 	var errs []error

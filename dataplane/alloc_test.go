@@ -82,11 +82,14 @@ func TestSweepAndDispatchDoNotAllocate(t *testing.T) {
 		t.Log("allocations are counted, but not judged, in builds that check invariants")
 	}
 	for _, m := range wireModes {
-		for _, size := range []int{64, 4 << 10, 64 << 10, 300 << 10} {
+		for _, size := range []int{64, 4 << 10, 64 << 10, 300 << 10, 4 << 20} {
 			t.Run(fmt.Sprintf("%s %d", m.name, size), func(t *testing.T) {
 				l := newLoop(t, m, size)
 				l.round()
 				runs := 50
+				if size > 1<<20 {
+					runs = 5
+				}
 				if invariants.Enabled {
 					runs = 2
 				}

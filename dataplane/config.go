@@ -68,6 +68,10 @@ type Config struct {
 	Now func() time.Duration
 	// Wall is the wall clock of keepalive time stamps, nil: time.Now.
 	Wall func() time.Time
+	// Failed is told of a core whose driver broke, on its thread, when its
+	// connections have faulted. It must not block. nil: Plane.Failures and
+	// CoreStats tell of it.
+	Failed func(c *Core, err error)
 	// Manual leaves the cores without threads: the caller runs them by Turn.
 	// For simulation.
 	Manual bool
@@ -84,8 +88,8 @@ func (c *Config) Validate() error {
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...))
 	}
-	if c.Cores < 0 || c.Cores > 1024 {
-		bad("cores = %d, want 0 to 1024", c.Cores)
+	if c.Cores < 0 || c.Cores > maxCores {
+		bad("cores = %d, want 0 to %d", c.Cores, maxCores)
 	}
 	if c.Spin < 0 || c.Spin > time.Second {
 		bad("spin = %v, want 0 to 1s", c.Spin)

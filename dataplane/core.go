@@ -40,8 +40,10 @@ type Core struct {
 	// sleeping is set while the core may be blocked in Wait with an empty
 	// mailbox: then the first that pushes something wakes it.
 	sleeping atomic.Bool
+	draining atomic.Bool // to stop as soon as nothing is left
 	stopping atomic.Bool
 	done     chan struct{} // closed when the thread is gone
+	reaped   chan struct{} // closed when a removed core is out of the plane's list
 	returns  atomic.Pointer[Message]
 	vitals   vitals
 	load     atomic.Int64 // handlers that it owns
@@ -87,7 +89,8 @@ type entry struct {
 	lst  *Listener
 }
 
-// ErrStopped is returned for work that is given to a core after Close.
+// ErrStopped is returned for work that is given to a core that has stopped or
+// failed.
 var ErrStopped = errors.New("dataplane: core stopped")
 
 // Load is the number of handlers that the core owns, open or not. Any
@@ -179,6 +182,12 @@ func (c *Core) open() error {
 func (c *Core) run(opened chan<- error) {
 	runtime.LockOSThread() // never unlocked: the thread ends with the core
 	defer close(c.done)
+	ended := false
+	defer func() {
+		if !ended {
+			c.aborted(recover())
+		}
+	}()
 	if c.cfg.Pin {
 		if err := c.pin(); err != nil {
 			c.cfg.Logger.Warn("core not pinned", "core", c.id, "err", err)
@@ -188,6 +197,7 @@ func (c *Core) run(opened chan<- error) {
 		c.cfg.Logger.Debug("timer slack not set", "core", c.id, "err", err)
 	}
 	if err := c.open(); err != nil {
+		ended = true
 		opened <- err
 		return
 	}
@@ -199,7 +209,26 @@ func (c *Core) run(opened chan<- error) {
 			c.fail(err)
 			break
 		}
+		if c.draining.Load() && c.left() {
+			c.stopping.Store(true)
+		}
 	}
+	c.close()
+	ended = true
+}
+
+// errExited is the failure of a core whose thread a callback has ended.
+var errExited = errors.New("a callback ended the core's goroutine (runtime.Goexit)")
+
+// aborted is called when a callback of the user did not return. A panic is the
+// user's, and ends the process as any other: with half of a turn done nothing
+// that the core owns can be trusted. A Goexit would be a core that is silently
+// dead: it fails instead.
+func (c *Core) aborted(panicked any) {
+	if panicked != nil {
+		panic(panicked)
+	}
+	c.fail(fmt.Errorf("core %d: %w", c.id, errExited))
 	c.close()
 }
 
@@ -217,6 +246,9 @@ func (c *Core) pin() error {
 // what came back. block lets it sleep in that call until there is work. Only
 // the core's thread, or the caller that runs a Manual plane.
 func (c *Core) Turn(block bool) error {
+	if c.cfg.Manual && c.closed.Load() {
+		return nil
+	}
 	c.beginLaps()
 	c.runTasks()
 	c.timers.expire(c, c.now, timersPerTurn)
@@ -247,6 +279,10 @@ func (c *Core) Turn(block bool) error {
 	}
 	if c.timing {
 		c.lap(&c.stats.Spent.Receive)
+	}
+	if c.cfg.Manual && c.draining.Load() && c.left() {
+		c.stopping.Store(true)
+		c.end()
 	}
 	return nil
 }
@@ -302,7 +338,7 @@ func (c *Core) wait(block bool) ([]uring.Completion, error) {
 
 // timeout is how long Wait may sleep.
 func (c *Core) timeout(block bool) time.Duration {
-	if !block || c.Busy() {
+	if !block || c.Busy() || c.draining.Load() && c.left() {
 		return 0
 	}
 	when, ok := c.timers.next()
@@ -467,29 +503,14 @@ func (c *Core) takeReturned() {
 	}
 }
 
-// fail ends every connection of a core whose driver broke: they fault. Their
-// handlers stay on the core until an accepted socket moves them to another.
-func (c *Core) fail(err error) {
-	c.cfg.Logger.Error("core failed", "core", c.id, "err", err)
-	text := err.Error()
-	c.vitals.failure.Store(&text)
-	c.plane.failed(c, err)
-	c.stopping.Store(true)
-	for i := range c.entries {
-		if s := c.entries[i].sock; s != nil {
-			s.fault(fmt.Errorf("%w: %w", ErrStopped, err))
-		}
-	}
-}
-
 // close ends the core: sockets, driver, memory.
 func (c *Core) close() {
-	c.faultAll()
+	c.endAll(ErrStopped)
 	// Tasks that are here already run once more: somebody may wait for them.
 	for c.todo != nil || !c.box.empty() {
 		c.runTasks()
 	}
-	c.faultAll() // what they have opened
+	c.endAll(ErrStopped) // what they have opened
 	if err := c.drv.CloseDriver(); err != nil {
 		c.cfg.Logger.Warn("driver closed with an error", "core", c.id, "err", err)
 	}
@@ -513,18 +534,6 @@ func (c *Core) close() {
 	c.drainPool()
 	if !c.box.empty() {
 		go c.runLate()
-	}
-}
-
-// faultAll ends every socket and listener.
-func (c *Core) faultAll() {
-	for i := range c.entries {
-		switch e := &c.entries[i]; {
-		case e.sock != nil:
-			e.sock.fault(ErrStopped)
-		case e.lst != nil:
-			e.lst.closeOn(c)
-		}
 	}
 }
 

@@ -16,6 +16,15 @@
 // Handler talk by numbered events, so that their order survives a move of the
 // Handler to another core.
 //
+// Cores come and go while everything runs. A new one (Plane.AddCore) begins
+// empty. One that is removed (Plane.RemoveCore) ends when everything has left
+// it: a Handler migrates with its open socket, which is brought to rest on the
+// one core and goes on with the next byte on the other; a Listener moves without
+// being closed. A core whose driver breaks has failed: its connections fault,
+// its listeners go to another core, its handlers can be moved, and the report
+// names it. A callback that panics ends the process, as half of a turn is
+// nothing to go on from; one that ends its goroutine fails the core.
+//
 // The package knows frames, acknowledgements and sequence numbers. It does not
 // know why a session is reset or replaced: that is package control.
 package dataplane

@@ -51,6 +51,7 @@ func (ev *event) arrive(c *Core) {
 	if ev.n != h.in+1 {
 		h.early = append(h.early, ev)
 		c.stats.EarlyEvents++
+		h.hurry()
 		return
 	}
 	for ev != nil {
@@ -219,13 +220,18 @@ func (h *Handler) Move(to *Core, ev Arrival, done func()) {
 			second.run(c)
 			return
 		}
-		c.forget(h)
-		c.stats.MovedAway++
-		c.load.Add(-1)
-		to.load.Add(1)
-		h.core.Store(to) // our last touch
-		to.post(second)
+		h.hop(c, to, second)
 	})
+}
+
+// hop is the first of two: the handler leaves its core.
+func (h *Handler) hop(c, to *Core, second *task) {
+	c.forget(h)
+	c.stats.MovedAway++
+	c.load.Add(-1)
+	to.load.Add(1)
+	h.core.Store(to) // our last touch
+	to.post(second)
 }
 
 // arrived is the second hop.

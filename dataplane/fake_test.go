@@ -35,6 +35,7 @@ type fakeSock struct {
 	armed      bool // Ready
 	receiving  bool // Receive
 	recvOp     uring.Op
+	readyOp    uring.Op
 	pieces     [][]byte // what each read finds
 	whole      []byte   // or one stream, read as far as the buffer reaches
 	end        bool
@@ -95,7 +96,8 @@ func (d *fakeDriver) Ready(s uring.Socket, user uint64) (uring.Op, error) {
 	if len(f.pieces) > 0 || len(f.whole) > 0 || f.end || f.errno != 0 {
 		f.edge(0)
 	}
-	return d.op(), nil
+	f.readyOp = d.op()
+	return f.readyOp, nil
 }
 
 func (d *fakeDriver) Receive(s uring.Socket, user uint64) (uring.Op, error) {
@@ -162,10 +164,16 @@ func (d *fakeDriver) Cancel(op uring.Op) {
 			f.receiving = false
 			d.queue = append(d.queue, uring.Completion{Kind: uring.KindReceive, User: f.user, Op: op, Res: -int32(unix.ECANCELED)})
 		}
+		if f.armed && f.readyOp == op {
+			f.armed = false
+			d.queue = append(d.queue, uring.Completion{Kind: uring.KindReady, User: f.user, Op: op, Res: -int32(unix.ECANCELED)})
+		}
 	}
 }
 
 func (d *fakeDriver) Shutdown(uring.Socket) {}
+
+func (d *fakeDriver) Detach(s uring.Socket) (int, error) { return s.FD(), nil }
 
 func (d *fakeDriver) Close(s uring.Socket) {
 	f := d.socks[s.FD()]

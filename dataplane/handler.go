@@ -75,8 +75,8 @@ type Owner interface {
 	Queued(n uint64)
 	// Moving says on the old core that the handler is about to go to another.
 	Moving(h *Handler, to *Core)
-	// Moved says on the new core that the handler has arrived for a socket
-	// that is about to open; from is the core that it was on.
+	// Moved says on the new core that the handler has arrived, as a rule for a
+	// socket that is about to open; from is the core that it was on.
 	Moved(h *Handler, from *Core, ev Arrival)
 	// Happened delivers an event that the protocol posted, in its place among
 	// the others.
@@ -90,6 +90,7 @@ type Owner interface {
 type Arrival struct {
 	Accepted bool // by an accepted socket, else by an outgoing one
 	Replace  bool // the connection takes the place of another one's
+	Migrated bool // by neither: with the socket that it had, by Migrate
 }
 
 // HandlerConfig is fixed for the life of a handler.
@@ -103,8 +104,8 @@ type HandlerConfig struct {
 
 // Handler is the I/O side of one connection: what is to be sent, what was sent
 // and not acknowledged, the sequence numbers, and the socket while there is
-// one. It survives its sockets. One core owns it; the owner changes only by
-// Move, while the handler is not open.
+// one. It survives its sockets. One core owns it; the owner changes by Move,
+// while the handler is not open, and by Migrate, which takes the socket along.
 //
 // Send and Keepalive may be called by any goroutine. The other methods are
 // the protocol's: it numbers them, under a lock of its own, by calling them in
@@ -134,8 +135,8 @@ type Handler struct {
 	enc     *frame.Encoder
 	inDirty bool // in core.dirty
 
-	holdOut bool // stopped by a break point
-	passed  bool // the break point has let the next frame pass
+	holdOut bool                    // stopped by a break point, or because the socket is going away
+	shown   map[shownFrame]struct{} // to the break point, and not written yet
 
 	queue  outQueue
 	sent   messageList // lossless: on the wire, not acknowledged
@@ -327,7 +328,7 @@ func (h *Handler) closeSocket(err error) {
 		return
 	}
 	h.sock = nil
-	h.holdOut, h.passed = false, false // break points belong to the socket
+	h.holdOut, h.shown = false, nil // break points belong to the socket
 	s.handler = nil
 	s.core.stats.Handlers--
 	if err != nil {

@@ -21,7 +21,8 @@ func (c *Core) AdoptListener(fd int, accepted func(*Link)) (*Listener, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("core %d: adopt descriptor %d: %w", c.id, fd, err)
 	}
-	l := &Listener{core: c, addr: addr, accepted: accepted, paused: true}
+	l := newListener(c, addr, accepted)
+	l.paused = true
 	if e := c.call(func(c *Core) { l.sock, err = c.drv.Adopt(fd); l.register(c, err) }); e != nil {
 		err = e
 	}
@@ -75,7 +76,7 @@ func listening(fd int) (netip.AddrPort, error) {
 // to accepted. Any goroutine but the core's.
 func (l *Listener) Pause() error {
 	settled := make(chan struct{})
-	err := l.core.call(func(c *Core) {
+	err := l.call(func(c *Core) {
 		l.paused = true
 		c.timers.stop(&l.retry)
 		if l.op == 0 {
@@ -91,7 +92,7 @@ func (l *Listener) Pause() error {
 	select {
 	case <-settled:
 		return nil
-	case <-l.core.done:
+	case <-l.core.Load().done:
 		return ErrStopped
 	}
 }
@@ -99,7 +100,7 @@ func (l *Listener) Pause() error {
 // Resume accepts again, or for the first time after AdoptListener. Any
 // goroutine but the core's.
 func (l *Listener) Resume() error {
-	return l.core.call(func(c *Core) {
+	return l.call(func(c *Core) {
 		if l.paused {
 			l.paused = false
 			if l.op == 0 {
@@ -113,7 +114,7 @@ func (l *Listener) Resume() error {
 // to another process. The caller closes it. Any goroutine but the core's.
 func (l *Listener) Descriptor() (int, error) {
 	fd, err := -1, error(nil)
-	if e := l.core.call(func(*Core) {
+	if e := l.call(func(*Core) {
 		if !l.open {
 			err = ErrLinkClosed
 			return
@@ -140,10 +141,13 @@ func (l *Listener) settle() {
 // (SO_REUSEPORT). Any goroutine but the core's.
 func (l *Listener) Share() error {
 	err := error(nil)
-	if e := l.core.call(func(*Core) {
+	if e := l.call(func(c *Core) {
 		if !l.open {
 			err = ErrLinkClosed
 			return
+		}
+		if c.cfg.Manual {
+			return // a simulated network asks nobody
 		}
 		err = unix.SetsockoptInt(l.sock.FD(), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
 	}); e != nil {

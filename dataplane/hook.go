@@ -32,19 +32,30 @@ var (
 	ErrHalfClose = errors.New("dataplane: half-closed at a break point")
 )
 
-// mayWrite asks the hook for a frame that is about to be written. pass is
-// false if the write ends before it.
-func (b *sweep) mayWrite(tag frame.Tag) (pass bool, err error) {
+// shownFrame names a frame that waits to be written: the next one of its tag, or
+// one message.
+type shownFrame struct {
+	tag frame.Tag
+	m   *Message
+}
+
+// mayWrite asks the hook for a frame that is about to be written, unless it was
+// asked for that one before. pass is false if the write ends before it.
+func (b *sweep) mayWrite(tag frame.Tag, m *Message) (pass bool, err error) {
 	h := b.h
-	if h.options.Hook == nil || h.passed {
-		h.passed = false
+	if h.options.Hook == nil {
+		return true, nil
+	}
+	if _, done := h.shown[shownFrame{tag, m}]; done {
+		delete(h.shown, shownFrame{tag, m})
 		return true, nil
 	}
 	switch err := h.options.Hook.Frame(tag, true); err {
 	case nil:
 		return true, nil
 	case ErrHold:
-		h.holdOut, h.passed = true, true
+		h.holdOut = true
+		h.showed(tag, m)
 		return false, nil
 	case ErrStall:
 		h.holdOut = true
@@ -56,6 +67,19 @@ func (b *sweep) mayWrite(tag frame.Tag) (pass bool, err error) {
 	default:
 		return false, err
 	}
+}
+
+// showed remembers that the hook was asked for a frame that is not written
+// yet. Before it comes up again, others may overtake it: a keepalive, or a more
+// urgent message.
+func (h *Handler) showed(tag frame.Tag, m *Message) {
+	if h.options.Hook == nil {
+		return
+	}
+	if h.shown == nil {
+		h.shown = make(map[shownFrame]struct{})
+	}
+	h.shown[shownFrame{tag, m}] = struct{}{}
 }
 
 // mayRead asks the hook for a frame whose head is there.
@@ -111,6 +135,9 @@ func (h *Handler) Resume() {
 			return
 		}
 		h.holdOut = false
+		if h.sock != nil && h.sock.going != nil {
+			h.holdOut, h.sock.going.holdOut = true, false
+		}
 		if s := h.sock; s != nil && s.paused == &c.held {
 			s.paused = nil
 			s.alive()

@@ -71,8 +71,13 @@ func (s *socket) watch(h *Handler) {
 		return
 	}
 	s.touched, h.pinged, h.waiting = s.core.now, s.core.now, false
+	s.arming(h, s.core.now+every)
+}
+
+// arming sets the timer for the first time.
+func (s *socket) arming(h *Handler, at time.Duration) {
 	s.idle.fire = func(_ *Core, now time.Duration) { s.check(h, now) }
-	s.core.timers.arm(&s.idle, s.core.now+every)
+	s.core.timers.arm(&s.idle, at)
 }
 
 // alive says that the connection is not to blame for its silence so far: we

@@ -30,10 +30,15 @@ type Link struct {
 var ErrLinkClosed = errors.New("dataplane: link closed")
 
 // Dial connects to an address through the core. local may be the zero value,
-// or an address and port to bind. Any goroutine but the core's.
+// or an address and port to bind. A core that is being removed refuses with
+// ErrStopped. Any goroutine but the core's.
 func (c *Core) Dial(ctx context.Context, local, to netip.AddrPort, opt uring.SocketOptions) (*Link, error) {
 	l := &Link{core: c, peer: to, result: make(chan error, 1)}
 	err := c.Do(func(c *Core) {
+		if c.draining.Load() {
+			l.answer(ErrStopped)
+			return
+		}
 		s := newSocket(c)
 		us, _, err := c.drv.Connect(local, to, opt, s.user)
 		if err != nil {

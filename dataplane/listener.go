@@ -3,6 +3,7 @@ package dataplane
 import (
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,9 +18,10 @@ const acceptRetry = 100 * time.Millisecond
 // Listener accepts connections on one core. Every core that listens on an
 // address has one, in one SO_REUSEPORT group.
 type Listener struct {
-	core     *Core
+	core     atomic.Pointer[Core] // owner; changes by Move, and when the core fails
 	addr     netip.AddrPort
 	accepted func(*Link)
+	fd       atomic.Int64
 
 	// The core's own.
 	sock  uring.Socket
@@ -27,6 +29,7 @@ type Listener struct {
 	retry timer
 	open  bool
 	op    uring.Op // the accept that is armed, 0: none
+	short bool     // of descriptors or memory: the last accept failed for want of them
 	// Hand-over: not to be armed, and who waits until it is not.
 	paused  bool
 	settled []chan struct{}
@@ -36,7 +39,7 @@ type Listener struct {
 // connection, with a Link that is the callee's; it must not block. Any
 // goroutine but the core's.
 func (c *Core) Listen(addr netip.AddrPort, opt uring.ListenOptions, accepted func(*Link)) (*Listener, error) {
-	l := &Listener{core: c, addr: addr, accepted: accepted}
+	l := newListener(c, addr, accepted)
 	var err error
 	if e := c.call(func(c *Core) { err = l.openOn(c, opt) }); e != nil {
 		return nil, e
@@ -47,20 +50,44 @@ func (c *Core) Listen(addr netip.AddrPort, opt uring.ListenOptions, accepted fun
 	return l, nil
 }
 
+func newListener(c *Core, addr netip.AddrPort, accepted func(*Link)) *Listener {
+	l := &Listener{addr: addr, accepted: accepted}
+	l.core.Store(c)
+	return l
+}
+
 // Addr is the bound address.
 func (l *Listener) Addr() netip.AddrPort { return l.addr }
 
 // Core is the core that the listener accepts on.
-func (l *Listener) Core() *Core { return l.core }
+func (l *Listener) Core() *Core { return l.core.Load() }
 
 // FD is the listener's descriptor, for attaching a steering program. It stays
-// the listener's.
-func (l *Listener) FD() int { return l.sock.FD() }
+// the listener's, and is another one behind a move; use Descriptor where that
+// may happen at the same time.
+func (l *Listener) FD() int { return int(l.fd.Load()) }
 
 // Close stops accepting. Connections that the kernel had queued are reset,
 // unless another listener of the group inherits them.
 func (l *Listener) Close() error {
-	return l.core.call(l.closeOn)
+	return l.call(l.closeOn)
+}
+
+// call runs f on the core that has the listener and waits for it. Any
+// goroutine but a core's.
+func (l *Listener) call(f func(c *Core)) error {
+	for {
+		c := l.core.Load()
+		ran := false
+		err := c.call(func(c *Core) {
+			if ran = l.core.Load() == c; ran {
+				f(c)
+			}
+		})
+		if err != nil && l.core.Load() == c || err == nil && ran {
+			return err
+		}
+	}
 }
 
 func (l *Listener) openOn(c *Core, opt uring.ListenOptions) error {
@@ -79,6 +106,7 @@ func (l *Listener) setUp(c *Core) {
 	var e *entry
 	e, l.user = c.slot()
 	e.lst, l.open = l, true
+	l.fd.Store(int64(l.sock.FD()))
 	l.retry.fire = func(c *Core, _ time.Duration) { l.arm(c) }
 }
 
@@ -107,6 +135,10 @@ func (l *Listener) closeOn(c *Core) {
 
 func (l *Listener) complete(c *Core, cp *uring.Completion) {
 	if cp.Res >= 0 {
+		if l.short {
+			l.short = false
+			c.cfg.Logger.Info("connections are accepted again", "core", c.id, "addr", l.addr)
+		}
 		c.stats.Accepts++
 		l.accept(c, int(cp.Res))
 	} else {
@@ -120,6 +152,10 @@ func (l *Listener) complete(c *Core, cp *uring.Completion) {
 	switch cp.Errno() {
 	case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
 		// Accepting at once would fail at once: let descriptors come back.
+		if !l.short {
+			l.short = true
+			c.cfg.Logger.Warn("connections wait, not accepted", "core", c.id, "addr", l.addr, "err", cp.Errno())
+		}
 		c.timers.arm(&l.retry, c.now+acceptRetry)
 	default:
 		l.arm(c)

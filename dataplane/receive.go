@@ -165,7 +165,7 @@ func (r *frameReader) gather(s *socket, large bool) bool {
 	copy(b.b[at-r.headLen:], r.head[:r.headLen])
 	r.target, r.at, r.fill = b, at, 0
 	r.crcFrom, r.crcTo = 0, 0
-	if large && !r.dec.IsSecure() && r.hd.Flags == 0 {
+	if large && r.dec.ChecksSegments() && r.hd.Flags == 0 {
 		r.crcFrom, r.crcTo, r.crc = prefix, prefix+int(r.hd.Len[3]), frame.SegmentCRCInit
 	}
 	return true
@@ -216,6 +216,9 @@ func (r *frameReader) finish(s *socket, head, rest []byte, b *buffer) {
 	}
 	if stall {
 		s.handler.holdOut = true
+		if s.going != nil {
+			s.going.holdOut = true
+		}
 		s.hold()
 	}
 	s.handler.frame(s, &f, b, taken)

@@ -45,6 +45,7 @@ type socket struct {
 	leaving   bool     // it was asked to end, to read by readiness instead
 	ebbing    bool     // or because too much is held back already
 	recvOp    uring.Op // that receive
+	readyOp   uring.Op // the watch for readiness
 	listed    bool     // in core.readable
 	ending    bool     // an edge said that the stream ends or fails
 	eof       bool     // the peer has ended the stream
@@ -66,6 +67,8 @@ type socket struct {
 
 	touched time.Duration // last bytes either way
 	idle    timer
+
+	going *departure // the socket is about to go to another core
 }
 
 // newSocket makes a socket with a slot of its own. The caller sets sock.
@@ -98,11 +101,13 @@ func (s *socket) armReceive() {
 }
 
 func (s *socket) armReady() {
-	if _, err := s.core.drv.Ready(s.sock, s.user); err != nil {
+	op, err := s.core.drv.Ready(s.sock, s.user)
+	if err != nil {
 		s.fault(fmt.Errorf("watch: %w", err))
 		return
 	}
 	s.ops++
+	s.readyOp = op
 }
 
 // preferReady leaves the receive ring for good: large segments are read into
@@ -131,8 +136,18 @@ func (s *socket) complete(cp *uring.Completion) {
 			s.connected(cp.Res)
 		}
 	}
-	if s.dead && s.ops == 0 {
+	if s.ops == 0 {
+		s.atRest()
+	}
+}
+
+// atRest is called when no operation is in flight: the kernel has let go.
+func (s *socket) atRest() {
+	switch {
+	case s.dead:
 		s.free()
+	case s.settling():
+		s.embark()
 	}
 }
 
@@ -146,6 +161,9 @@ func (s *socket) ready(cp *uring.Completion) {
 		return
 	}
 	if cp.Flags&uring.More == 0 {
+		if s.settling() {
+			return // what has come is read on the other core
+		}
 		s.core.stats.Rearms++
 		s.armReady()
 	}
@@ -185,7 +203,7 @@ func (s *socket) received(cp *uring.Completion) {
 	}
 	s.receiving, s.ebbing = false, false
 	switch {
-	case s.dead || s.eof:
+	case s.dead || s.eof || s.settling():
 	case s.leaving:
 		s.armReady()
 	case s.held() < backlogMax:
@@ -344,11 +362,14 @@ func (s *socket) unpause(*Core) {
 	if got || s.paused != t {
 		t.notify()
 	}
+	if s.going != nil && s.ops == 0 {
+		s.atRest()
+	}
 }
 
 // resumeReading goes on after the reader took something.
 func (s *socket) resumeReading() {
-	if s.dead || s.eof || s.full() {
+	if s.dead || s.eof || s.settling() || s.full() {
 		return
 	}
 	if s.core.receive == ReceiveBuffers && !s.leaving {
@@ -400,7 +421,9 @@ func (s *socket) fault(err error) {
 	s.rx.reset(s)
 	s.backlog, s.want = nil, nil
 	if s.sock.Valid() {
-		if errors.Is(err, ErrReset) {
+		if errors.Is(err, ErrReset) || s.writing && s.tx.lent {
+			// What the kernel reads from the payload itself it would keep
+			// until a peer takes it that may never do so.
 			s.resetOnClose()
 		}
 		c.drv.Close(s.sock)
@@ -412,6 +435,9 @@ func (s *socket) fault(err error) {
 	if h := s.handler; h != nil {
 		s.handler = nil
 		h.lost(s, err)
+	}
+	if s.going != nil {
+		s.stay()
 	}
 	if s.ops == 0 {
 		s.free()

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -45,14 +46,14 @@ func (v *vitals) recovered() {
 	v.still = nil
 }
 
-// Healthy says that the core has neither failed nor stopped, and turns. Any
-// goroutine.
+// Healthy says that the core is running, and turns: neither failed, stopped,
+// being removed nor stalled. Any goroutine.
 func (c *Core) Healthy() bool {
 	select {
 	case <-c.vitals.stalled():
 		return false
 	default:
-		return !c.stopping.Load()
+		return c.State() == CoreRunning
 	}
 }
 
@@ -92,8 +93,8 @@ func ask[T any](c *Core, f func(c *Core) T) (T, error) {
 type stallWatch struct {
 	p     *Plane
 	every time.Duration
-	seen  []sighting // by core
-	once  sync.Once  // of end
+	seen  map[*Core]*sighting
+	once  sync.Once // of end
 	stop  chan struct{}
 	done  chan struct{}
 }
@@ -119,7 +120,7 @@ func startStallWatch(p *Plane) *stallWatch {
 func newStallWatch(p *Plane) *stallWatch {
 	return &stallWatch{
 		p: p, every: p.cfg.StallAfter + p.cfg.Spin, // while a core spins it does not turn
-		seen: make([]sighting, len(p.cores)),
+		seen: make(map[*Core]*sighting),
 		stop: make(chan struct{}), done: make(chan struct{}),
 	}
 }
@@ -154,10 +155,18 @@ func (w *stallWatch) end() {
 
 // look visits all cores. fresh forgets what the last look saw.
 func (w *stallWatch) look(now time.Time, fresh bool) {
-	for i, c := range w.p.cores {
+	all := w.p.All()
+	if len(w.seen) > len(all) {
+		maps.DeleteFunc(w.seen, func(c *Core, _ *sighting) bool { return c.State() == CoreStopped })
+	}
+	for _, c := range all {
 		turns := c.vitals.turns.Load()
 		busy := !c.stopping.Load() && (!c.sleeping.Load() || !c.box.empty())
-		s := &w.seen[i]
+		s := w.seen[c]
+		if s == nil {
+			s = new(sighting)
+			w.seen[c] = s
+		}
 		switch {
 		case busy && s.busy && turns == s.turns && !fresh:
 			if !s.stalled {

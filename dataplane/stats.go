@@ -12,6 +12,7 @@ type CoreStats struct {
 	Core    int    `json:"core"`
 	Backend string `json:"backend"`
 	Receive string `json:"receive"` // receive mode of its connections
+	State   string `json:"state"`   // running, draining, failed or stopped
 
 	Turns        uint64 `json:"turns"`
 	SpinHits     uint64 `json:"spin_hits"`   // polls that found work
@@ -38,7 +39,7 @@ type CoreStats struct {
 	PoolKept     int64  `json:"pool_kept"`
 	Load         int64  `json:"load"` // connections that it owns, open or not
 	// Stalls are the times that the core was found standing still with work.
-	// While it is Stalled, nothing but Core, Stalls, Turns and Load is known.
+	// While it is Stalled, nothing but Core, State, Stalls, Turns and Load is known.
 	// The same holds for a core that has Failed: the error of its driver.
 	Stalls  uint64 `json:"stalls"`
 	Stalled bool   `json:"stalled,omitempty"`
@@ -58,7 +59,7 @@ func (c *Core) Stats() (CoreStats, error) {
 		st.Driver = c.drv.Stats()
 		return st
 	})
-	st.Load, st.Stalls = c.load.Load(), c.vitals.stalls.Load()
+	st.Load, st.Stalls, st.State = c.load.Load(), c.vitals.stalls.Load(), c.State().String()
 	failure := c.vitals.failure.Load()
 	if failure != nil {
 		st.Failed = *failure

@@ -31,6 +31,7 @@ type transmit struct {
 	size   int
 	owed   bool // quiet, though somebody waits for the memory
 	copies bool // the kernel copied what was meant as zero copy
+	lent   bool // the write in flight is one without a copy
 }
 
 // markDirty has h swept in this turn.
@@ -128,7 +129,7 @@ func (b *sweep) room() int { return cap(b.out) - len(b.out) }
 func (b *sweep) control() error {
 	h := b.h
 	if h.ping {
-		if pass, err := b.mayWrite(frame.TagKeepalive2); !pass {
+		if pass, err := b.mayWrite(frame.TagKeepalive2, nil); !pass {
 			return err
 		}
 		h.ping = false
@@ -138,7 +139,7 @@ func (b *sweep) control() error {
 		}
 	}
 	if h.pong {
-		if pass, err := b.mayWrite(frame.TagKeepalive2Ack); !pass {
+		if pass, err := b.mayWrite(frame.TagKeepalive2Ack, nil); !pass {
 			return err
 		}
 		h.pong = false
@@ -148,7 +149,7 @@ func (b *sweep) control() error {
 	}
 	if h.owed > 0 {
 		if h.queue.n == 0 && !h.lossy {
-			if pass, err := b.mayWrite(frame.TagAck); !pass {
+			if pass, err := b.mayWrite(frame.TagAck, nil); !pass {
 				return err
 			}
 			h.owed = 0
@@ -156,6 +157,7 @@ func (b *sweep) control() error {
 			return b.frame(frame.TagAck, seqPayload(h.ackSeq()))
 		}
 		h.owed = 0
+		delete(h.shown, shownFrame{tag: frame.TagAck}) // held, and carried by a message now
 	}
 	return nil
 }
@@ -185,7 +187,7 @@ func (b *sweep) messages() error {
 		if hd.Priority == 0 {
 			hd.Priority = PriorityDefault
 		}
-		if pass, err := b.mayWrite(frame.TagMessage); !pass {
+		if pass, err := b.mayWrite(frame.TagMessage, m); !pass {
 			return err
 		}
 		hd.Put(&b.c.header)
@@ -194,7 +196,7 @@ func (b *sweep) messages() error {
 			return err
 		}
 		if !fits {
-			h.passed = true // asked for it already
+			h.showed(frame.TagMessage, m)
 			return nil
 		}
 		h.outSeq++
@@ -266,7 +268,8 @@ func (b *sweep) message(m *Message) (fits bool, err error) {
 // payload: preamble 32, header 41, crc 4, epilogue 17.
 const frameOverhead = 128
 
-// sealed appends a frame that is copied as a whole: encrypted or compressed.
+// sealed appends a frame that is made as a whole: encrypted, straight from where
+// its payload lies if that is large, or compressed.
 func (b *sweep) sealed(m *Message, size int) (bool, error) {
 	tx := &b.s.tx
 	if size <= b.room() {
@@ -322,7 +325,7 @@ func (b *sweep) flush() {
 
 // send starts the write that is in tx.vec.
 func (s *socket) send(flags uring.SendFlags) {
-	s.tx.size = s.tx.vec.Size()
+	s.tx.size, s.tx.lent = s.tx.vec.Size(), flags&uring.SendZeroCopy != 0
 	done, _, err := s.core.drv.Send(s.sock, s.tx.vec, s.user, flags)
 	switch {
 	case err != nil:
@@ -366,6 +369,10 @@ func (s *socket) sent(res int32, flags uring.Flags, done bool) {
 	s.core.stats.BytesOut += uint64(size)
 	if s.link != nil {
 		s.link.answer(nil)
+		return
+	}
+	if s.going != nil {
+		s.unwatch()
 		return
 	}
 	if h := s.handler; h != nil && h.pendingOut() {

@@ -346,6 +346,40 @@ func TestReusePortGroup(t *testing.T) {
 	})
 }
 
+func TestAFoundedGroupIsSharedWithNobodyElse(t *testing.T) {
+	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
+		found, join := uring.ListenOptions{Found: true}, uring.ListenOptions{ReusePort: true}
+		a := r.listen(loopback, found)
+		addr := r.d.LocalAddr(a)
+		b := r.listen(addr, join)
+		userA, _ := r.accept(a)
+		userB, _ := r.accept(b)
+		const total = 64
+		for range total {
+			c, err := net.DialTimeout("tcp", addr.String(), patience)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+		}
+		gotA, gotB := 0, 0
+		r.until("connections missing", func() bool {
+			gotA, gotB = len(r.collected[userA]), len(r.collected[userB])
+			return gotA+gotB == total
+		})
+		if gotA == 0 || gotB == 0 {
+			t.Errorf("connections %d and %d: not shared", gotA, gotB)
+		}
+		for name, at := range map[string]netip.AddrPort{
+			"a founded group": addr, "an open group": r.d.LocalAddr(r.listen(loopback, join)), "a lone listener": r.d.LocalAddr(r.listen(loopback, uring.ListenOptions{})),
+		} {
+			if s, err := r.d.Listen(at, found); !errors.Is(err, unix.EADDRINUSE) {
+				t.Errorf("founded a group where there is %s: %v, %v", name, s, err)
+			}
+		}
+	})
+}
+
 func TestSocketOptionsAreSet(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		for _, delay := range []bool{false, true} {

@@ -91,6 +91,12 @@ type Driver interface {
 	// completions of its operations still follow.
 	Close(s Socket)
 
+	// Detach lets go of s without closing it and returns its descriptor, which
+	// is the caller's from then on: to be given to another driver (Adopt), or
+	// closed. Whatever has arrived stays in it. Nothing may be in flight on s,
+	// else it fails with EBUSY.
+	Detach(s Socket) (fd int, err error)
+
 	// LocalAddr and PeerAddr ask the kernel; invalid if it does not know.
 	LocalAddr(s Socket) netip.AddrPort
 	PeerAddr(s Socket) netip.AddrPort
@@ -203,6 +209,7 @@ type SocketOptions struct {
 type ListenOptions struct {
 	SocketOptions
 	ReusePort bool // join the SO_REUSEPORT group of the address
+	Found     bool // begin one: fails if anybody listens on the address, a group included
 	Backlog   int  // 0: 512
 }
 

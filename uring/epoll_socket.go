@@ -31,7 +31,7 @@ func (d *epollDriver) Listen(addr netip.AddrPort, opt ListenOptions) (Socket, er
 		return Socket{}, fmt.Errorf("epoll: %w", err)
 	}
 	d.stats.Syscalls += socketCalls(opt.SocketOptions) + 3 // SO_REUSEADDR, bind, listen
-	if opt.ReusePort {
+	if opt.ReusePort || opt.Found {
 		d.stats.Syscalls++
 	}
 	s, err := d.Adopt(fd)

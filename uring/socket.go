@@ -74,9 +74,9 @@ func bindAndListen(fd int, addr netip.AddrPort, opt ListenOptions) error {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return fmt.Errorf("set SO_REUSEADDR: %w", err)
 	}
-	if opt.ReusePort {
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
-			return fmt.Errorf("set SO_REUSEPORT: %w", err)
+	if opt.ReusePort && !opt.Found {
+		if err := reusePort(fd); err != nil {
+			return err
 		}
 	}
 	if err := bind(fd, addr); err != nil {
@@ -86,7 +86,21 @@ func bindAndListen(fd int, addr netip.AddrPort, opt ListenOptions) error {
 	if backlog <= 0 {
 		backlog = defaultBacklog
 	}
-	return unix.Listen(fd, backlog)
+	if err := unix.Listen(fd, backlog); err != nil {
+		return err
+	}
+	if opt.Found {
+		// Only now: of two who bind at the same time the kernel refuses one.
+		return reusePort(fd)
+	}
+	return nil
+}
+
+func reusePort(fd int) error {
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+		return fmt.Errorf("set SO_REUSEPORT: %w", err)
+	}
+	return nil
 }
 
 // dialTCP opens the socket of Driver.Connect and binds it to local if that is

@@ -8,6 +8,8 @@ import (
 	"io"
 	"strings"
 
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/rados"
 )
 
@@ -83,10 +85,27 @@ func execute(ctx context.Context, e env, args []string) error {
 	c, err := rados.Dial(ctx, cfg)
 	cfg.Key.Wipe()
 	if err != nil {
-		return err
+		return o.explain(err)
 	}
 	err = verb.run(ctx, e, c, fs.Args()[1:])
 	return errors.Join(err, c.Close())
+}
+
+// explain adds what to do about an error of the authentication.
+func (o *options) explain(err error) error {
+	switch {
+	case !errors.Is(err, control.ErrAuth):
+		return err
+	case o.keyring == "" && errors.Is(err, auth.ErrNoMethod):
+		return fmt.Errorf("the cluster wants a key, give --keyring: %w", err)
+	case errors.Is(err, auth.ErrNoMethod):
+		return fmt.Errorf("the cluster has no cephx, leave out --keyring: %w", err)
+	case errors.Is(err, auth.ErrNoMode):
+		return fmt.Errorf("the cluster does not allow the modes of --mode: %w", err)
+	case errors.Is(err, &auth.Refused{Errno: auth.EACCES}):
+		return fmt.Errorf("the cluster does not know %s with the key in %s: %w", o.name, o.keyring, err)
+	}
+	return err
 }
 
 // pick finds the command and checks the number of its arguments.

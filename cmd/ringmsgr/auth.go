@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
@@ -21,6 +22,8 @@ type authOptions struct {
 	key     string
 	keyring string
 	mode    string
+	// ticketLife is of tickets that we give out; 0: as real mons have it.
+	ticketLife time.Duration
 }
 
 func (o *authOptions) register(fs *flag.FlagSet) {
@@ -117,7 +120,7 @@ func (o *authOptions) cephx(cfg *control.Config, ring *cephx.Keyring) error {
 	var authority *cephx.Authority
 	var err error
 	if cfg.Name.Type == wire.Mon {
-		if authority, err = cephx.NewAuthority(cephx.AuthorityConfig{Entities: ring}); err != nil {
+		if authority, err = cephx.NewAuthority(cephx.AuthorityConfig{Entities: ring, ServiceTTL: o.ticketLife}); err != nil {
 			return usagef("cephx: %w", err)
 		}
 		if cfg.AuthServer, err = cephx.NewServer(cephx.ServerConfig{Own: wire.Mon, Authority: authority, Modes: offer}); err != nil {

@@ -23,7 +23,7 @@ func closeMessenger(m *control.Messenger) error {
 // open makes a messenger, starts it with d and binds it to the addresses of
 // --listen, if there are any.
 func (o *sessionOptions) open(cfg control.Config, d *control.Dispatcher) (*control.Messenger, error) {
-	if len(o.listen) > 0 {
+	if len(o.listen.addrs) > 0 {
 		if err := o.accepts(&cfg); err != nil {
 			return nil, err
 		}
@@ -32,8 +32,8 @@ func (o *sessionOptions) open(cfg control.Config, d *control.Dispatcher) (*contr
 	if err != nil {
 		return nil, err
 	}
-	if err = m.Start(d); err == nil && len(o.listen) > 0 {
-		_, err = m.Bind(o.listen...)
+	if err = m.Start(d); err == nil && len(o.listen.addrs) > 0 {
+		_, err = m.Bind(o.listen.addrs...)
 	}
 	if err != nil {
 		_ = closeMessenger(m) // the first error tells more

@@ -35,7 +35,9 @@
 //	{"listening":"[v2:...]","name":"mon.a","policy":"...","cores":N,"backend":"...","fallback":"..."}
 //	{"messages_in":N,"messages_out":N,"bytes_in":N,"bytes_out":N,"accepted":N,"accept_failures":N,"drained":true}
 //
-// with "handed_over" in the latter if a successor goes on.
+// with "handed_over" in the latter if a successor goes on, and with --verify
+//
+//	{...,"verified":N,"duplicates":0,"losses":0,"corrupt":0}
 //
 // top, one line for each interval; "..." stands for the same four rates:
 //

@@ -10,11 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
 )
@@ -28,6 +31,7 @@ type succession struct {
 	path   string // where successors come to
 	from   string // where the predecessor is
 	linger time.Duration
+	usr2   chan os.Signal // asks for a successor
 }
 
 func (o *succession) register(fs *flag.FlagSet) {
@@ -44,6 +48,16 @@ func (o *succession) check(key string) error {
 		return usagef("--handover and --key - exclude each other: a successor could not read the key again")
 	}
 	return nil
+}
+
+// heed keeps a SIGUSR2 from now on, before there is anything to hand over, and
+// returns what ends that.
+func (o *succession) heed() (end func()) {
+	o.usr2 = make(chan os.Signal, 1)
+	if o.path != "" {
+		signal.Notify(o.usr2, syscall.SIGUSR2)
+	}
+	return func() { signal.Stop(o.usr2) }
 }
 
 // takeOver continues the server at --take-over.
@@ -69,8 +83,7 @@ type throne struct {
 	e      env
 	m      *control.Messenger
 	log    *slog.Logger
-	l      net.Listener // nil: none
-	usr2   chan os.Signal
+	l      net.Listener  // nil: none
 	handed chan struct{} // closed when a successor has everything
 	stop   context.CancelFunc
 	all    sync.WaitGroup
@@ -78,7 +91,7 @@ type throne struct {
 
 // offer waits for successors until close.
 func (o *succession) offer(ctx context.Context, e env, m *control.Messenger, log *slog.Logger) (*throne, error) {
-	t := &throne{o: o, e: e, m: m, log: log, usr2: make(chan os.Signal, 1), handed: make(chan struct{})}
+	t := &throne{o: o, e: e, m: m, log: log, handed: make(chan struct{})}
 	ctx, t.stop = context.WithCancel(ctx)
 	if o.path == "" {
 		return t, nil
@@ -87,7 +100,6 @@ func (o *succession) offer(ctx context.Context, e env, m *control.Messenger, log
 	if t.l, err = control.ListenPrivate(o.path); err != nil {
 		return nil, fmt.Errorf("--handover: %w", err)
 	}
-	signal.Notify(t.usr2, syscall.SIGUSR2)
 	t.all.Go(func() { t.accept(ctx) })
 	t.all.Go(func() { t.spawn(ctx) })
 	return t, nil
@@ -96,7 +108,6 @@ func (o *succession) offer(ctx context.Context, e env, m *control.Messenger, log
 // close ends it. The path stays if it is a successor's by now.
 func (t *throne) close() error {
 	t.stop()
-	signal.Stop(t.usr2)
 	var err error
 	if t.l != nil {
 		err = t.l.Close()
@@ -141,12 +152,12 @@ func (t *throne) spawn(ctx context.Context) {
 		case err := <-ended:
 			running = false
 			t.log.Warn("successor ended", "err", err)
-		case <-t.usr2:
+		case <-t.o.usr2:
 			if running {
 				continue
 			}
 			cmd := t.successor()
-			if err := cmd.Start(); err != nil {
+			if err := startDeaf(cmd); err != nil {
 				t.log.Warn("successor not started", "err", err)
 				continue
 			}
@@ -166,6 +177,20 @@ func (t *throne) successor() *exec.Cmd {
 	cmd := exec.Command(exe, successorArgs(os.Args[1:], t.o.path)...)
 	cmd.Stdout, cmd.Stderr = t.e.stdout, t.e.stderr
 	return cmd
+}
+
+// startDeaf starts a program with SIGUSR2 blocked. One that comes before the
+// program listens for it, even before it has a handler, then waits for that,
+// instead of killing it.
+func startDeaf(cmd *exec.Cmd) error {
+	runtime.LockOSThread() // the mask is a thread's; the child gets that of ours
+	defer runtime.UnlockOSThread()
+	var usr2, before unix.Sigset_t
+	usr2.Val[0] = 1 << (unix.SIGUSR2 - 1)
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &usr2, &before); err != nil {
+		return fmt.Errorf("block SIGUSR2: %w", err)
+	}
+	return errors.Join(cmd.Start(), unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil))
 }
 
 // successorArgs are our arguments with another --take-over.

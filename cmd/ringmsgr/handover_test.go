@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -222,6 +223,60 @@ func TestSessionsPassToSuccessors(t *testing.T) {
 	}
 	t.Logf("%d hand-overs, %d messages, %d reconnects", handOvers(), messages, reconnects)
 	d.end()
+}
+
+// successor waits until a process that is nobody's successor has a child that
+// has begun to be its own: the same program, but hardly further than that.
+func (d *dynasty) successor(pid int) int {
+	d.t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		for _, task := range tasks {
+			children, _ := os.ReadFile(task) // a thread may have ended
+			for _, child := range strings.Fields(string(children)) {
+				args, _ := os.ReadFile("/proc/" + child + "/cmdline")
+				if !strings.Contains(string(args), "--take-over="+d.path) {
+					continue
+				}
+				n, err := strconv.Atoi(child)
+				if err != nil {
+					d.t.Fatal(err)
+				}
+				return n
+			}
+		}
+	}
+	d.t.Fatalf("process %d has no successor: %s", pid, d.errs)
+	return 0
+}
+
+// A successor that is told to have one of its own before it is ready, even
+// before it has got as far as a handler, obeys when it can.
+func TestASignalToASuccessorThatIsNotReadyIsObeyed(t *testing.T) {
+	for range 3 {
+		d := found(t, "--cores", "2")
+		if err := syscall.Kill(d.pids[0], syscall.SIGUSR2); err != nil {
+			t.Fatal(err)
+		}
+		early := d.successor(d.pids[0])
+		if err := syscall.Kill(early, syscall.SIGUSR2); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if l := d.listening(); !strings.Contains(l, d.addr) {
+				t.Fatalf("a successor says %s, the first was %s", l, d.addr)
+			}
+		}
+		d.pids = append(d.pids, early, d.pid())
+		if d.pids[2] == early {
+			t.Fatal("the second successor does not answer")
+		}
+		ringmsgr(t, "send", "--messages", "10", d.addr).want(t, exitOK)
+		d.end()
+	}
 }
 
 func TestLossyClientsAreNotRefusedByAHandOver(t *testing.T) {

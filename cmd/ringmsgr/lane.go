@@ -97,6 +97,16 @@ func (l *lane) pump(now time.Time) {
 	}
 }
 
+// stop sends nothing more: the lane ends with the echoes that are due.
+func (l *lane) stop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.total = l.next
+	if l.got == l.total {
+		l.end(nil)
+	}
+}
+
 // freed gets a message back from the messenger.
 func (l *lane) freed(m *control.Message) {
 	s, _ := m.Context.(*slot)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -85,6 +86,10 @@ func (l *load) connect(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if !l.policy.Lossy {
+			// A session that has nothing to send stands by after a failed attempt.
+			c.Keepalive()
+		}
 		l.conns = append(l.conns, c)
 	}
 	for _, c := range l.conns {
@@ -136,6 +141,12 @@ func (l *load) laneEnded(lane *lane) {
 func (l *load) watch(ctx context.Context, begin time.Time) error {
 	tick := time.NewTicker(min(time.Second, l.s.timeout))
 	defer tick.Stop()
+	var enough <-chan time.Time
+	if l.s.duration > 0 {
+		timer := time.NewTimer(l.s.duration)
+		defer timer.Stop()
+		enough = timer.C
+	}
 	seen, moved := uint64(0), begin
 	for {
 		select {
@@ -143,6 +154,11 @@ func (l *load) watch(ctx context.Context, begin time.Time) error {
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-enough:
+			for _, lane := range l.lanes {
+				lane.stop()
+			}
+			continue
 		case <-tick.C:
 		}
 		now, got := l.e.now(), l.verified()
@@ -170,8 +186,12 @@ func (l *load) stalled() error {
 }
 
 func (l *load) writeProgress(got, more uint64, since time.Duration) {
-	fmt.Fprintf(l.e.stderr, "%4.0f s  %d of %d verified, %d in the last second, %.1f MB/s\n",
-		since.Seconds(), got, l.s.messages, more, float64(more)*float64(l.s.size)/1e6)
+	of := ""
+	if l.s.messages < math.MaxUint64 {
+		of = fmt.Sprintf(" of %d", l.s.messages)
+	}
+	fmt.Fprintf(l.e.stderr, "%4.0f s  %d%s verified, %d in the last second, %.1f MB/s\n",
+		since.Seconds(), got, of, more, float64(more)*float64(l.s.size)/1e6)
 }
 
 func (l *load) verified() (n uint64) {
@@ -186,11 +206,17 @@ func (l *load) report(failed error) *sent {
 	info := l.conns[0].Info()
 	r := &sent{
 		negotiated: negotiatedBy(l.messengers[0], info), Policy: l.policy.Name, Lossy: info.Lossy,
-		Conns: l.s.conns, Depth: l.s.depth, Size: int(l.s.size), Messages: l.s.messages, Seconds: round(l.elapsed.Seconds(), 6),
+		Conns: l.s.conns, Depth: l.s.depth, Size: int(l.s.size), Seconds: round(l.elapsed.Seconds(), 6),
+	}
+	if l.s.duration == 0 {
+		r.Messages = l.s.messages
 	}
 	var times latency
 	for i, lane := range l.lanes {
 		lane.mu.Lock()
+		if l.s.duration > 0 {
+			r.Messages += lane.next // what was sent is what was asked for
+		}
 		r.Verified += lane.got
 		r.Duplicates += lane.duplicates
 		r.Losses += lane.losses

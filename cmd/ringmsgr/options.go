@@ -85,21 +85,23 @@ type sessionOptions struct {
 	machineOptions
 	name    string
 	nonce   uint32Flag
-	listen  addrList
+	listen  listenFlag
 	rev     int
 	policy  string
 	steer   string
 	packed  string
 	timeout time.Duration
 	authOptions
+	networkOptions
 }
 
 func (o *sessionOptions) register(fs *flag.FlagSet, name string, cores int, timeout time.Duration, bound string) {
 	o.machineOptions.register(fs, cores)
 	o.authOptions.register(fs)
+	o.networkOptions.register(fs)
 	fs.StringVar(&o.name, "name", name, "`ENTITY` that we are, such as client.admin or mon.a")
 	fs.Var(&o.nonce, "nonce", "`NUMBER` of this process in its address (default 0 for a mon, else random)")
-	fs.Var(&o.listen, "listen", "`ADDR` to accept connections on, such as v2:127.0.0.1:6800; may be repeated")
+	fs.Var(&o.listen, "listen", "`ADDR` to accept connections on, such as v2:127.0.0.1:6800, or the first free port of a range, as v2:127.0.0.1:6800-7568; may be repeated")
 	fs.IntVar(&o.rev, "rev", 1, "highest protocol `REVISION`: 0 for msgr2.0, 1 for msgr2.1")
 	fs.StringVar(&o.policy, "policy", "", "`POLICY` of connections: "+strings.Join(control.PolicyNames(), ", "))
 	fs.StringVar(&o.steer, "steer", "auto", "`RULES` by which the kernel finds the core of a connection: auto, none, cpu, hint, table, or a comma list")
@@ -139,6 +141,7 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 		}
 		cfg.Default = &p
 	}
+	o.listen.apply(&cfg)
 	if cfg.Steer, err = control.ParseSteer(o.steer); err != nil {
 		return cfg, usagef("--steer: %w", err)
 	}
@@ -149,6 +152,9 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 		return cfg, err
 	}
 	if err := o.authenticate(e, &cfg); err != nil {
+		return cfg, err
+	}
+	if err := o.networkOptions.apply(&cfg); err != nil {
 		return cfg, err
 	}
 	if err := cfg.Validate(); err != nil {
@@ -184,7 +190,7 @@ func dials(cfg *control.Config) error {
 // pickNonce is the nonce of all our addresses; nil lets the messenger choose.
 func (o *sessionOptions) pickNonce(name wire.EntityName) (*uint32, error) {
 	nonce := o.nonce.value
-	for _, a := range o.listen {
+	for _, a := range o.listen.addrs {
 		if a.Nonce == 0 {
 			continue
 		}
@@ -229,32 +235,6 @@ func peerType(s string) (wire.EntityType, error) {
 		return 0, usagef("--peer: %w", err)
 	}
 	return t, nil
-}
-
-// addrList collects --listen.
-type addrList []wire.Addr
-
-func (l *addrList) String() string {
-	if l == nil || len(*l) == 0 {
-		return ""
-	}
-	return wire.AddrVec(*l).String()
-}
-
-// Set parses one address. A wildcard is refused: peers are told the address
-// and check it against the one that they dialled.
-func (l *addrList) Set(s string) error {
-	a, err := wire.ParseAddr(s)
-	switch {
-	case err != nil:
-		return err
-	case a.Type != wire.AddrMsgr2:
-		return fmt.Errorf("only v2 addresses are spoken")
-	case !a.AddrPort.IsValid() || a.AddrPort.Addr().IsUnspecified():
-		return fmt.Errorf("want the IP address that peers dial, as v2:IP:PORT")
-	}
-	*l = append(*l, a)
-	return nil
 }
 
 // uint32Flag is a number that may be left out.

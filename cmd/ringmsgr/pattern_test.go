@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// stamped is the payload of message n on connection conn, in a slot.
-func stamped(p *pattern, conn int, n uint64, slot int) []byte {
+// payload is that of message n on connection conn, in a slot.
+func payload(p *pattern, conn int, n uint64, slot int) []byte {
 	b := slices.Clone(p.window(slot))
 	stamp(b, key(conn, n))
 	return b
@@ -16,7 +16,7 @@ func stamped(p *pattern, conn int, n uint64, slot int) []byte {
 func TestEveryChangedByteShows(t *testing.T) {
 	for _, n := range []int{0, 1, 7, 8, 9, 63, 511, 512, 513, 519, 520, 1024, 1500} {
 		p := newPattern(n)
-		b := stamped(p, 3, 17, 5)
+		b := payload(p, 3, 17, 5)
 		if !matches(b, p.window(5), key(3, 17)) {
 			t.Fatalf("%d bytes: the right payload does not match", n)
 		}
@@ -35,11 +35,11 @@ func TestEveryChangedByteShows(t *testing.T) {
 
 func TestBytesOfAnotherMessageOrPlaceShow(t *testing.T) {
 	p := newPattern(4096)
-	right := stamped(p, 0, 100, 4)
+	right := payload(p, 0, 100, 4)
 	for name, other := range map[string][]byte{
-		"next message":                 stamped(p, 0, 101, 5),
-		"earlier message of that slot": stamped(p, 0, 68, 4),
-		"other connection":             stamped(p, 1, 100, 4),
+		"next message":                 payload(p, 0, 101, 5),
+		"earlier message of that slot": payload(p, 0, 68, 4),
+		"other connection":             payload(p, 1, 100, 4),
 	} {
 		for at := 0; at < 4096; at += stampEvery {
 			b := slices.Clone(right)
@@ -62,7 +62,7 @@ func FuzzAnyOtherPayloadIsRefused(f *testing.F) {
 	f.Add([]byte{}, uint64(0))
 	f.Fuzz(func(t *testing.T, b []byte, n uint64) {
 		p := newPattern(len(b))
-		want := stamped(p, 0, n, int(n%7))
+		want := payload(p, 0, n, int(n%7))
 		if got := matches(b, p.window(int(n%7)), key(0, n)); got != slices.Equal(b, want) {
 			t.Errorf("%x: %v", b, got)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -20,6 +21,8 @@ whatever the number of messages.
 With a lossless policy on both sides it survives faults: connections reconnect,
 and every message still arrives exactly once and in order. On a lossy connection,
 which the server's policy decides as well, a fault is a failure.
+
+With --duration it sends for that long, and then waits for the last echoes.
 
 Each lossless connection is the session of a client of its own, with --cores
 cores. Lossy ones share the cores and one identity, so several of them need a
@@ -38,13 +41,19 @@ if it could not connect:
 			s.sessionOptions.register(fs, "client.admin", 1, 30*time.Second,
 				"bound of getting connected, and of a time without any echo")
 			fs.StringVar(&s.peer, "peer", "mon", "`TYPE` of the peer: mon, osd, mgr, mds or client")
+			fs.DurationVar(&s.duration, "duration", 0, "`DURATION` to send for; --messages, if given, is a limit then")
 			fs.Uint64Var(&s.messages, "messages", 10000, "`NUMBER` of messages, over all connections")
 			fs.Var(&s.size, "size", "payload of a message: `BYTES`, such as 64, 16KiB or 4MiB")
 			fs.IntVar(&s.depth, "depth", 16, "`NUMBER` of messages under way on each connection")
 			fs.IntVar(&s.conns, "conns", 1, "`NUMBER` of connections")
 			fs.IntVar(&s.typ, "type", 2, "`TYPE` of the messages; 2 is CEPH_MSG_PING")
 			fs.BoolVar(&s.progress, "progress", false, "write progress to standard error, each second")
-			return s.run
+			return func(ctx context.Context, e env, args []string) error {
+				if s.duration > 0 && !given(fs, "messages") {
+					s.messages = math.MaxUint64
+				}
+				return s.run(ctx, e, args)
+			}
 		},
 	}
 }
@@ -53,6 +62,7 @@ type sender struct {
 	sessionOptions
 	peer     string
 	messages uint64
+	duration time.Duration // 0: until all messages are sent
 	size     size
 	depth    int
 	conns    int
@@ -122,7 +132,7 @@ func (s *sender) run(ctx context.Context, e env, args []string) error {
 	if err := dials(&cfg); err != nil {
 		return err
 	}
-	if !cfg.Default.Lossy && s.conns > 1 && len(s.listen) > 0 {
+	if !cfg.Default.Lossy && s.conns > 1 && len(s.listen.addrs) > 0 {
 		return usagef("--listen and several lossless connections exclude each other: each would need an address of its own")
 	}
 	// A peer that comes back should not be kept waiting for long.
@@ -162,8 +172,16 @@ func (s *sender) run(ctx context.Context, e env, args []string) error {
 	return s.print(e, r)
 }
 
+// given says whether a flag is on the command line.
+func given(fs *flag.FlagSet, name string) (found bool) {
+	fs.Visit(func(f *flag.Flag) { found = found || f.Name == name })
+	return found
+}
+
 func (s *sender) checkBounds() error {
 	switch {
+	case s.duration < 0:
+		return usagef("--duration %v: want 0 or more", s.duration)
 	case s.messages < 1:
 		return usagef("--messages 0: want at least 1")
 	case s.depth < 1 || s.depth > maxDepth:

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -32,17 +33,27 @@ lost or doubled, and says "listening" as well. Lossy connections stay: the old
 process serves them until they end, at most --linger, then drains and exits
 with status 0. If the successor fails, the old process serves on.
 
+With --verify it checks that the messages of each "ringmsgr send" come exactly
+once and in order, and exits with status 1 if they did not.
+
+With --auth cephx as a mon it is one to real clients as well: it proves those in
+its keyring, renews their tickets, and gives them a map of a cluster with one mon.
+It knows no commands. All other messages are echoed.
+
 With --stats it answers "ringmsgr top".`,
 		example: "ringmsgr serve --name mon.a --listen v2:127.0.0.1:3300",
 		json: `{"listening":"[v2:...]","name":"mon.a","policy":"...","cores":N,"backend":"io_uring|epoll","fallback":"..."}
 and at the end:
 {"messages_in":N,"messages_out":N,"bytes_in":N,"bytes_out":N,"accepted":N,"accept_failures":N,"drained":true}
-with "handed_over" as well if a successor goes on.`,
+with "handed_over" as well if a successor goes on, and with --verify
+"verified":N,"duplicates":0,"losses":0,"corrupt":0.`,
 		setup: func(fs *flag.FlagSet) runner {
 			s := &server{}
 			s.sessionOptions.register(fs, "mon.a", 0, 10*time.Second, "bound of the handshake of a peer")
 			s.succession.register(fs)
 			fs.StringVar(&s.stats, "stats", "", "`PATH` of a Unix socket that serves statistics, or auto for @ringmsgr-stats-PID")
+			fs.DurationVar(&s.ticketLife, "ticket-life", cephx.DefaultServiceTTL, "cephx, as a mon: `DURATION` that the tickets for services live")
+			fs.BoolVar(&s.verify, "verify", false, "check the order of what \"ringmsgr send\" sends")
 			fs.DurationVar(&s.drain, "drain", 2*time.Second, "`DURATION` that queued replies get at the end")
 			return s.run
 		},
@@ -52,8 +63,11 @@ with "handed_over" as well if a successor goes on.`,
 type server struct {
 	sessionOptions
 	succession
-	stats string
-	drain time.Duration
+	stats  string
+	verify bool
+	drain  time.Duration
+	verifier
+	monitor
 }
 
 // listening is the first line of JSON.
@@ -76,6 +90,7 @@ type served struct {
 	AcceptFailures uint64 `json:"accept_failures"`
 	Drained        bool   `json:"drained"` // all replies went out
 	HandedOver     bool   `json:"handed_over,omitempty"`
+	*verdict              // nil without --verify
 }
 
 func (s *server) run(ctx context.Context, e env, args []string) error {
@@ -88,8 +103,12 @@ func (s *server) run(ctx context.Context, e env, args []string) error {
 	if err := s.succession.check(s.key); err != nil {
 		return err
 	}
-	if len(s.listen) == 0 {
-		s.listen = addrList{{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}}
+	defer s.heed()()
+	if s.verify && (s.path != "" || s.from != "") {
+		return usagef("--verify and a hand-over exclude each other: how far a session is does not go along")
+	}
+	if len(s.listen.addrs) == 0 {
+		s.listen.addrs = wire.AddrVec{{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}}
 	}
 	cfg, err := s.config(e)
 	if err != nil {
@@ -102,16 +121,26 @@ func (s *server) run(ctx context.Context, e env, args []string) error {
 	if e.procs != nil {
 		e.procs(cfg.Plane.Cores)
 	}
+	s.monitor.since = e.now()
 	m, err := s.begin(ctx, cfg)
 	if err != nil {
 		return err
 	}
+	s.monitor.m.Store(m)
 	return errors.Join(s.serve(ctx, e, m, &cfg), closeMessenger(m))
 }
 
 // begin makes the messenger, or continues that of another process.
 func (s *server) begin(ctx context.Context, cfg control.Config) (*control.Messenger, error) {
 	d := &control.Dispatcher{Fast: echo}
+	if s.verify {
+		d.Fast = func(c *control.Conn, m *control.Message) bool {
+			s.verifier.check(c, m)
+			return echo(c, m)
+		}
+		d.RemoteReset = func(c *control.Conn) { s.verifier.begin(c) }
+	}
+	s.monitor.attend(&cfg, d)
 	if s.from == "" {
 		return s.open(cfg, d)
 	}
@@ -161,15 +190,26 @@ func (s *server) serve(ctx context.Context, e env, m *control.Messenger, cfg *co
 	if err != nil {
 		return err
 	}
-	if s.json {
-		return writeJSON(e.stdout, end)
+	if s.verify {
+		end.verdict = s.verdict()
+		err = end.err()
 	}
+	if s.json {
+		return errors.Join(writeJSON(e.stdout, end), err)
+	}
+	return errors.Join(end.print(e), err)
+}
+
+func (s *served) print(e env) error {
 	word := "ended"
-	if end.HandedOver {
+	if s.HandedOver {
 		word = "handed over"
 	}
-	_, err = fmt.Fprintf(e.stdout, "%s: %d messages in, %d out, %d connections accepted, %d refused\n", word,
-		end.MessagesIn, end.MessagesOut, end.Accepted, end.AcceptFailures)
+	_, err := fmt.Fprintf(e.stdout, "%s: %d messages in, %d out, %d connections accepted, %d refused\n", word,
+		s.MessagesIn, s.MessagesOut, s.Accepted, s.AcceptFailures)
+	if s.verdict != nil && err == nil {
+		_, err = fmt.Fprintf(e.stdout, "verified: %v\n", s.verdict)
+	}
 	return err
 }
 

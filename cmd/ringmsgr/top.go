@@ -27,10 +27,14 @@ hands over to a successor is followed if it was named by path.`,
 		example: "ringmsgr top --once $(pidof ringmsgr)",
 		json: `{"time":"...","pid":N,"name":"...","addrs":"...","backend":"...","steering":"...","open":N,"half_open":N,
  "made":N,"in_flight":N,"seconds":N,"total":{"in_per_s":N,"out_per_s":N,"mb_in_per_s":N,"mb_out_per_s":N},
- "cores":[{"core":N,"conns":N,"busy":N,"in_per_s":N,...,"writes_per_s":N,"syscalls_per_s":N,"stalls":N,"stalled":false}],
- "conns":[{"id":N,"peer":"...","state":"...","policy":"...","protocol":"...","mode":"...","core":N,
-  "in_per_s":N,...,"queued":N,"sent":N,"ack_lag":N,"in_seq":N,"out_seq":N,"reconnects":N,"error":"..."}]}
-one for each interval; busy is the share of time outside of the wait, -1 if it is not known`,
+ "cores":[{"core":N,"conns":N,"busy":N,"in_per_s":N,...,"writes_per_s":N,"syscalls_per_s":N,
+  "shares":{"tasks":N,"send":N,"receive":N,"dispatch":N},"in_flight":N,"overflows":N,"rearms":N,"paused":N,
+  "stalls":N,"stalled":false}],
+ "conns":[{"id":N,"peer":"...","state":"...","policy":"...","protocol":"...","mode":"...",
+  "core":N,"intended":N,"by":"...","reason":"...","in_per_s":N,...,"queued":N,"sent":N,"held_bytes":N,"ack_lag":N,
+  "throttled":false,"in_seq":N,"out_seq":N,"reconnects":N,"error":"..."}]}
+one for each interval; busy is the share of time outside of the wait, -1 if it is not known; core is where a
+connection is, intended where it was meant to be, reason why those differ`,
 		setup: func(fs *flag.FlagSet) runner {
 			t := &top{order: orderRate}
 			fs.BoolVar(&t.json, "json", false, "write JSON")

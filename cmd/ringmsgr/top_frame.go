@@ -41,10 +41,24 @@ type topCore struct {
 	Conns int64   `json:"conns"`
 	Busy  float64 `json:"busy"` // share of time outside of the wait; -1: not known
 	topRates
-	Writes   float64 `json:"writes_per_s"`
-	Syscalls float64 `json:"syscalls_per_s"`
-	Stalls   uint64  `json:"stalls"`
-	Stalled  bool    `json:"stalled"`
+	Writes    float64  `json:"writes_per_s"`
+	Syscalls  float64  `json:"syscalls_per_s"`
+	Shares    topShare `json:"shares"`
+	InFlight  uint64   `json:"in_flight"` // operations that the kernel has: the depth of the ring
+	Overflows uint64   `json:"overflows"`
+	Rearms    uint64   `json:"rearms"`
+	Paused    uint64   `json:"paused"` // times that a throttle stopped a reader
+	Stalls    uint64   `json:"stalls"`
+	Stalled   bool     `json:"stalled"`
+	State     string   `json:"state,omitempty"` // running, draining or failed
+}
+
+// topShare is where the time of a core went, as shares of all of it.
+type topShare struct {
+	Tasks    float64 `json:"tasks"`
+	Send     float64 `json:"send"`
+	Receive  float64 `json:"receive"`
+	Dispatch float64 `json:"dispatch"`
 }
 
 type topConn struct {
@@ -55,10 +69,15 @@ type topConn struct {
 	Protocol string `json:"protocol"`
 	Mode     string `json:"mode"`
 	Core     int    `json:"core"`
+	Intended int    `json:"intended"` // core
+	By       string `json:"by"`       // what chose that
+	Reason   string `json:"reason,omitempty"`
 	topRates
 	Queued     int    `json:"queued"`
 	Sent       int    `json:"sent"`
+	Held       int64  `json:"held_bytes"` // of both
 	AckLag     uint64 `json:"ack_lag"`
+	Throttled  bool   `json:"throttled"`
 	InSeq      uint64 `json:"in_seq"`
 	OutSeq     uint64 `json:"out_seq"`
 	Reconnects uint64 `json:"reconnects"`
@@ -82,9 +101,11 @@ func newTopFrame(before, now *control.Snapshot) *topFrame {
 	}
 	f.Seconds = round(now.Time.Sub(before.Time).Seconds(), 3)
 	for i := range m.Cores {
-		old := dataplane.CoreStats{}
-		if i < len(before.Messenger.Cores) {
-			old = before.Messenger.Cores[i]
+		old := dataplane.CoreStats{} // of a core that was added meanwhile
+		for j := range before.Messenger.Cores {
+			if b := &before.Messenger.Cores[j]; b.Core == m.Cores[i].Core {
+				old = *b
+			}
 		}
 		c := f.core(&old, &m.Cores[i])
 		f.Total.add(c.topRates)
@@ -115,18 +136,21 @@ func (f *topFrame) per(before, now uint64) float64 {
 
 func (f *topFrame) core(before, now *dataplane.CoreStats) topCore {
 	c := topCore{
-		Core: now.Core, Conns: now.Handlers, Busy: -1, Stalls: now.Stalls, Stalled: now.Stalled,
+		Core: now.Core, Conns: now.Handlers, Busy: -1, Stalls: now.Stalls, Stalled: now.Stalled, State: now.State,
 		topRates: topRates{
 			In: f.per(before.MessagesIn, now.MessagesIn), Out: f.per(before.MessagesOut, now.MessagesOut),
 			MBIn: round(f.per(before.BytesIn, now.BytesIn)/1e6, 3), MBOut: round(f.per(before.BytesOut, now.BytesOut)/1e6, 3),
 		},
 		Writes: f.per(before.Writes, now.Writes), Syscalls: f.per(before.Driver.Syscalls, now.Driver.Syscalls),
+		InFlight: now.Driver.InFlight, Overflows: now.Driver.Overflows, Rearms: now.Rearms, Paused: now.Paused,
 	}
 	a, b := &before.Spent, &now.Spent
 	waited := b.Wait - a.Wait
 	worked := b.Tasks + b.Send + b.Receive + b.Dispatch - a.Tasks - a.Send - a.Receive - a.Dispatch
 	if waited >= 0 && worked >= 0 && waited+worked > 0 {
-		c.Busy = round(float64(worked)/float64(waited+worked), 3)
+		share := func(d time.Duration) float64 { return round(float64(d)/float64(waited+worked), 3) }
+		c.Busy = share(worked)
+		c.Shares = topShare{share(b.Tasks - a.Tasks), share(b.Send - a.Send), share(b.Receive - a.Receive), share(b.Dispatch - a.Dispatch)}
 	}
 	return c
 }
@@ -134,12 +158,13 @@ func (f *topFrame) core(before, now *dataplane.CoreStats) topCore {
 func (f *topFrame) conn(before, now *control.ConnStats) topConn {
 	a, b := &before.IO, &now.IO
 	c := topConn{
-		ID: now.ID, Peer: now.Peer, State: now.State, Policy: now.Policy, Protocol: now.Protocol, Mode: now.Mode, Core: b.Core,
+		ID: now.ID, Peer: now.Peer, State: now.State, Policy: now.Policy, Protocol: now.Protocol, Mode: now.Mode,
+		Core: now.Placement.Core, Intended: now.Placement.Intended, By: now.Placement.By, Reason: now.Placement.Reason,
 		topRates: topRates{
 			In: f.per(a.MessagesIn, b.MessagesIn), Out: f.per(a.MessagesOut, b.MessagesOut),
 			MBIn: round(f.per(a.BytesIn, b.BytesIn)/1e6, 3), MBOut: round(f.per(a.BytesOut, b.BytesOut)/1e6, 3),
 		},
-		Queued: b.Queued, Sent: b.Sent, AckLag: b.AckLag, InSeq: b.InSeq, OutSeq: b.OutSeq, Error: now.Error,
+		Queued: b.Queued, Sent: b.Sent, Held: now.HeldBytes, AckLag: b.AckLag, Throttled: b.Throttled, InSeq: b.InSeq, OutSeq: b.OutSeq, Error: now.Error,
 	}
 	if n := now.Counters.Ready; n > 0 {
 		c.Reconnects = n - 1

@@ -31,9 +31,9 @@ func cannedSnapshots() (before, now *control.Snapshot) {
 				MessagesIn: 1000 + n*(100000>>(4*i)), MessagesOut: 900 + n*(90000>>(4*i)), BytesIn: n * 5e8 >> (8 * i), BytesOut: n * 1e7 >> (4 * i),
 				Writes: n * 3000,
 			}
-			c.Driver.Syscalls = n * 7000
+			c.Driver.Syscalls, c.Driver.InFlight, c.Driver.Overflows = n*7000, 20+i, i
 			c.Spent = dataplane.Spent{
-				Receive: time.Duration(n * (3 - i) * 2e8), Dispatch: time.Duration(n * 1e8), Wait: time.Duration(n * (1 + 3*i) * 2e8),
+				Receive: time.Duration(n * (3 - i) * 2e8), Dispatch: time.Duration(n * 1e8), Send: time.Duration(n * (2 - i) * 5e7), Wait: time.Duration(n * (1 + 3*i) * 2e8),
 			}
 			m.Cores = append(m.Cores, c)
 		}
@@ -45,10 +45,13 @@ func cannedSnapshots() (before, now *control.Snapshot) {
 				InSeq: n * 700 * i, OutSeq: n * 3 * i, Queued: int(4 - i), Sent: int(i), AckLag: 10 * i,
 			}
 			c.Counters.Ready = 1 + i
+			c.Placement = control.Placement{Core: int(i % 2), Intended: int(i % 2), By: "hash"}
 			s.Conns = append(s.Conns, c)
 		}
 		s.Conns[1].State, s.Conns[1].Error = "connecting", "connect: peer v2:10.0.0.101:6800/12345678: connection refused"
 		s.Conns[2].State, s.Conns[3].Mode = "standby", "secure"
+		s.Conns[3].Placement = control.Placement{Core: 1, Intended: 0, By: "session", Reason: "unsteered"}
+		s.Conns[3].IO.Throttled, s.Conns[3].HeldBytes = true, 4096
 		return s
 	}
 	before, now = snap(10), snap(12)

@@ -52,17 +52,25 @@ func cut(text string, n int) string {
 // render draws one frame.
 func (v *topView) render(f *topFrame, o topOrder) string {
 	v.b.Reset()
+	overflows := uint64(0)
+	for i := range f.Cores {
+		overflows += f.Cores[i].Overflows
+	}
 	state := ""
 	if v.stopped {
 		state = "   stopped, space continues"
 	}
 	v.line(styleTitle, fmt.Sprintf("ringmsgr top   %s %s   pid %d   %s   steering %s%s", f.Name, f.Addrs, f.PID, f.Backend, f.Steering, state))
-	v.line("", fmt.Sprintf("%s   %d open, %d half open, %d made   %s in flight   in %s/s %s   out %s/s %s",
+	alarm := ""
+	if overflows > 0 {
+		alarm = fmt.Sprintf("   %d ring overflows", overflows)
+	}
+	v.line("", fmt.Sprintf("%s   %d open, %d half open, %d made   %s in flight   in %s/s %s   out %s/s %s%s",
 		f.Time.Format("15:04:05"), f.Open, f.HalfOpen, f.Made, bytesText(float64(f.InFlight)),
-		count(f.Total.In), bandwidth(f.Total.MBIn), count(f.Total.Out), bandwidth(f.Total.MBOut)))
+		count(f.Total.In), bandwidth(f.Total.MBIn), count(f.Total.Out), bandwidth(f.Total.MBOut), alarm))
 	v.line("", "")
-	v.line(styleHead, v.pad(fmt.Sprintf("%4s  %-21s %6s %8s %8s %11s %11s %9s %9s %7s %6s", "CORE", "BUSY", "CONNS", "IN/s", "OUT/s",
-		"IN", "OUT", "WRITES/s", "CALLS/s", "MSG/WR", "STALLS")))
+	v.line(styleHead, v.pad(fmt.Sprintf("%4s  %-21s %6s %8s %8s %11s %11s %9s %9s %7s %4s %4s %4s %5s %6s", "CORE", "BUSY", "CONNS",
+		"IN/s", "OUT/s", "IN", "OUT", "WRITES/s", "CALLS/s", "MSG/WR", "SEND", "RECV", "DISP", "RING", "STALLS")))
 	for i := range f.Cores {
 		v.core(&f.Cores[i])
 	}
@@ -94,13 +102,20 @@ func (v *topView) core(c *topCore) {
 	if c.Stalled {
 		busy, style = "STALLED", styleBad
 	}
+	switch c.State {
+	case "failed":
+		busy, style = "FAILED", styleBad
+	case "draining":
+		busy, style = "being removed", styleWait
+	}
 	// Behind a large message there are several writes.
 	per := "-"
 	if c.Writes > 0 {
 		per = fmt.Sprintf("%.1f", c.Out/c.Writes)
 	}
-	rest := fmt.Sprintf(" %6d %8s %8s %11s %11s %9s %9s %7s %6d", c.Conns, count(c.In), count(c.Out), bandwidth(c.MBIn), bandwidth(c.MBOut),
-		count(c.Writes), count(c.Syscalls), per, c.Stalls)
+	rest := fmt.Sprintf(" %6d %8s %8s %11s %11s %9s %9s %7s %4s %4s %4s %5d %6d", c.Conns, count(c.In), count(c.Out), bandwidth(c.MBIn),
+		bandwidth(c.MBOut), count(c.Writes), count(c.Syscalls), per, share(c.Shares.Send), share(c.Shares.Receive), share(c.Shares.Dispatch),
+		c.InFlight, c.Stalls)
 	busy += strings.Repeat(" ", max(0, 21-utf8.RuneCountInString(busy)))
 	room := v.width - 27
 	if v.width <= 0 || room > 0 {
@@ -148,7 +163,14 @@ func (v *topView) conn(c *topConn, peer int) {
 	if c.Error != "" {
 		policy += ": " + c.Error
 	}
-	rest := fmt.Sprintf(" %4d %8s %8s %11s %11s %6d %5d %5d %6d  %s", c.Core, count(c.In), count(c.Out), bandwidth(c.MBIn), bandwidth(c.MBOut),
+	if c.Throttled {
+		policy += ", throttled"
+	}
+	core := fmt.Sprint(c.Core)
+	if c.Core != c.Intended {
+		core = fmt.Sprintf("%d≠%d", c.Core, c.Intended)
+	}
+	rest := fmt.Sprintf(" %4s %8s %8s %11s %11s %6d %5d %5d %6d  %s", core, count(c.In), count(c.Out), bandwidth(c.MBIn), bandwidth(c.MBOut),
 		c.Queued, c.Sent, c.AckLag, c.Reconnects, policy)
 	at := 5 + 2 + peer + 1
 	room := v.width - at - 12
@@ -156,6 +178,9 @@ func (v *topView) conn(c *topConn, peer int) {
 		v.b.WriteString(fmt.Sprintf("%5d  %-*s ", c.ID, peer, cut(c.Peer, peer)) + v.styled(style, fmt.Sprintf("%-12s", c.State)) + cut(rest, room) + "\n")
 	}
 }
+
+// share is a part of the time.
+func share(v float64) string { return fmt.Sprintf("%.0f%%", v*100) }
 
 // count is a number per second in at most seven columns.
 func count(v float64) string {

@@ -13,6 +13,7 @@ import (
 // them. Here is one.
 func TestPackageCephxPassesAgainstARealCluster(t *testing.T) {
 	enabled(t)
+	t.Parallel()
 	c := startCluster(t, clusterConfig{auth: "cephx", mode: "crc", osds: 1})
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-v", "-run", "Interop", "../auth/cephx")
 	cmd.Env = append(os.Environ(), "RINGMSGR_INTEROP=1",

@@ -25,48 +25,57 @@ var protocols = []string{"msgr2.1", "msgr2.0"}
 
 func TestWeConnectToRealDaemons(t *testing.T) {
 	enabled(t)
+	t.Parallel()
 	var tb table
-	for _, cfg := range clusters {
-		t.Run(cfg.String(), func(t *testing.T) {
-			c := startCluster(t, cfg)
-			osd := c.osdAddr(0)
-			for _, protocol := range protocols {
-				for _, backend := range backends {
-					row := combo{"ringmsgr", "ceph-mon", cfg, protocol, backend}
-					tb.run(t, row, func(t *testing.T) {
-						quiet(t, c)
-						useMon(newPeer(t, c, protocol, backend), c, protocol)
-					})
-					row.server = "ceph-osd"
-					tb.run(t, row, func(t *testing.T) {
-						quiet(t, c)
-						useOSD(newPeer(t, c, protocol, backend), c, protocol, osd)
-					})
-				}
-			}
-			for _, protocol := range protocols {
-				for _, backend := range backends {
-					if cfg.auth == "none" {
-						row := combo{"ringmsgr", "ceph-mon", clusterConfig{auth: "none", mode: "secure"}, protocol, backend}
-						tb.impossible(t, row, func(t *testing.T) {
-							wantNoSecure(t, c, protocol, backend)
-						})
-					}
-				}
-			}
-			t.Run("a-mon-that-is-dialled-as-an-osd-is-refused", func(t *testing.T) {
-				quiet(t, c)
-				wantRefused(newPeer(t, c, "msgr2.1", backends[0]), c.monAddr[0], wire.OSD, control.StageHello)
+	t.Run("clusters", func(t *testing.T) {
+		for _, cfg := range clusters {
+			t.Run(cfg.String(), func(t *testing.T) {
+				t.Parallel()
+				weConnect(t, &tb, startCluster(t, cfg))
 			})
-			t.Run("an-address-with-another-nonce-is-refused", func(t *testing.T) {
-				// It also shows that complaints are found where there are some.
-				l := c.watchLogs(t)
-				wantRefused(newPeer(t, c, "msgr2.1", backends[0]), c.monAddr[0].WithNonce(77), wire.Mon, control.StageIdent)
-				waitForComplaint(t, l)
-			})
-		})
-	}
+		}
+	})
 	tb.log(t)
+}
+
+// weConnect has us connect to a cluster in all ways.
+func weConnect(t *testing.T, tb *table, c *cluster) {
+	cfg := c.clusterConfig
+	osd := c.osdAddr(0)
+	for _, protocol := range protocols {
+		for _, backend := range backends {
+			row := combo{"ringmsgr", "ceph-mon", cfg, protocol, backend}
+			tb.run(t, row, func(t *testing.T) {
+				quiet(t, c)
+				useMon(newPeer(t, c, protocol, backend), c, protocol)
+			})
+			row.server = "ceph-osd"
+			tb.run(t, row, func(t *testing.T) {
+				quiet(t, c)
+				useOSD(newPeer(t, c, protocol, backend), c, protocol, osd)
+			})
+		}
+	}
+	for _, protocol := range protocols {
+		for _, backend := range backends {
+			if cfg.auth == "none" {
+				row := combo{"ringmsgr", "ceph-mon", clusterConfig{auth: "none", mode: "secure"}, protocol, backend}
+				tb.impossible(t, row, func(t *testing.T) {
+					wantNoSecure(t, c, protocol, backend)
+				})
+			}
+		}
+	}
+	t.Run("a-mon-that-is-dialled-as-an-osd-is-refused", func(t *testing.T) {
+		quiet(t, c)
+		wantRefused(newPeer(t, c, "msgr2.1", backends[0]), c.monAddr[0], wire.OSD, control.StageHello)
+	})
+	t.Run("an-address-with-another-nonce-is-refused", func(t *testing.T) {
+		// It also shows that complaints are found where there are some.
+		l := c.watchLogs(t)
+		wantRefused(newPeer(t, c, "msgr2.1", backends[0]), c.monAddr[0].WithNonce(77), wire.Mon, control.StageIdent)
+		waitForComplaint(t, l)
+	})
 }
 
 // useMon has a whole session with the monitor, loses the link, and has another.
@@ -102,7 +111,9 @@ func (p *peer) askMon(conn *control.Conn, c *cluster) {
 	front := p.call(conn, control.NewMessage(msgMonGetMap, nil, nil), msgMonMap).front
 	fsid, err := monmapFSID(front)
 	check(p.t, err)
-	if !bytes.Equal(fsid, fsidBytes(p.t, c.fsid)) {
+	want, err := fsidBytes(c.fsid)
+	check(p.t, err)
+	if !bytes.Equal(fsid, want) {
 		p.t.Errorf("the monmap is of cluster %x, want %s", fsid, c.fsid)
 	}
 
@@ -111,12 +122,14 @@ func (p *peer) askMon(conn *control.Conn, c *cluster) {
 		p.t.Errorf("the mon answers a ping with %q, want JSON", text)
 	}
 
-	r := p.call(conn, monCommand(p.t, c.fsid, "status", p.nextTID()), msgMonCommandAck)
+	status, err := monCommand(c.fsid, "status", p.nextTID())
+	check(p.t, err)
+	r := p.call(conn, status, msgMonCommandAck)
 	check(p.t, monCommandResult(r.front))
-	var status struct{ FSID string }
-	check(p.t, json.Unmarshal(r.data, &status))
-	if status.FSID != c.fsid {
-		p.t.Errorf("the status is of cluster %q, want %s", status.FSID, c.fsid)
+	var answer struct{ FSID string }
+	check(p.t, json.Unmarshal(r.data, &answer))
+	if answer.FSID != c.fsid {
+		p.t.Errorf("the status is of cluster %q, want %s", answer.FSID, c.fsid)
 	}
 	p.keepalive(conn, 3)
 }
@@ -149,7 +162,9 @@ func useOSD(p *peer, c *cluster, protocol string, osd wire.Addr) {
 func (p *peer) askOSD(conn *control.Conn, c *cluster) {
 	p.t.Helper()
 	for range 3 {
-		r := p.call(conn, osdCommand(p.t, c.fsid, "version", p.nextTID()), msgCommandReply)
+		m, err := osdCommand(c.fsid, "version", p.nextTID())
+		check(p.t, err)
+		r := p.call(conn, m, msgCommandReply)
 		check(p.t, osdCommandResult(r.front))
 		var version struct{ Version string }
 		check(p.t, json.Unmarshal(r.data, &version))

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -61,8 +64,8 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 	// The monitor listens where only the proxy knows it, and the monmap has
 	// the proxy's address: a peer must dial the exact address of the monmap, so
 	// nothing else could stand in between.
-	ports := freePorts(t, 3)
-	public, behind, v1 := ports[0], ports[1], ports[2]
+	free := freePorts(t, 3)
+	public, behind, v1 := free[0], free[1], free[2]
 	c.monAddr = wire.AddrVec{loopback(wire.AddrMsgr2, public), loopback(wire.AddrLegacy, v1)}
 	c.link = startProxy(t, public.String(), behind.String())
 
@@ -74,7 +77,7 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 	c.run("ceph-mon", "--conf", c.file("ceph.conf"), "--mkfs", "--id", "a", "--monmap", c.file("monmap"), "--keyring", c.file("keyring"))
 	c.mon = startDaemon(t, c.dir, "mon.a", "ceph-mon", "--conf", c.file("ceph.conf"), "--foreground", "--id", "a")
 	type monStatus struct{ State string }
-	waitFor(t, c.mon, "mon_status", 30*time.Second, func(s monStatus) bool { return s.State == "leader" })
+	waitFor(t, c.mon, "mon_status", patience, func(s monStatus) bool { return s.State == "leader" })
 
 	for i := range cfg.osds {
 		c.startOSD(i)
@@ -96,7 +99,7 @@ func (c *cluster) startOSD(i int) {
 	c.run("ceph-osd", append(common, "--mkfs", "--osd-uuid", id)...)
 	d := startDaemon(c.t, c.dir, name, append([]string{"ceph-osd", "--foreground"}, common...)...)
 	type osdStatus struct{ State string }
-	waitFor(c.t, d, "status", 60*time.Second, func(s osdStatus) bool { return s.State == "active" })
+	waitFor(c.t, d, "status", 2*patience, func(s osdStatus) bool { return s.State == "active" })
 	c.osds = append(c.osds, d)
 }
 
@@ -127,6 +130,9 @@ func (c *cluster) conf(behind netip.AddrPort) string {
 		set("auth service ticket ttl", seconds)
 		set("auth mon ticket ttl", seconds)
 	}
+	// Nobody misses a manager.
+	set("mon mgr mkfs grace", "86400")
+	set("mon mgr inactive grace", "86400")
 	set("log to stderr", "false")
 	set("debug ms", "20")
 	// One copy on one disk in memory is all the storage there is.
@@ -163,24 +169,28 @@ func (c *cluster) file(name string) string { return filepath.Join(c.dir, name) }
 // daemons are all of the cluster's.
 func (c *cluster) daemons() []*daemon { return append([]*daemon{c.mon}, c.osds...) }
 
-// osdAddr is the public v2 address of an OSD, with the nonce of its process.
-func (c *cluster) osdAddr(id int) wire.Addr {
+// osdAddr is the v2 address of an OSD for its clients, with the nonce of its
+// process.
+func (c *cluster) osdAddr(id int) wire.Addr { return c.osdAddrOf(id, "public_addrs") }
+
+// clusterAddr is the v2 address of an OSD for other OSDs.
+func (c *cluster) clusterAddr(id int) wire.Addr { return c.osdAddrOf(id, "cluster_addrs") }
+
+func (c *cluster) osdAddrOf(id int, kind string) wire.Addr {
 	c.t.Helper()
-	var dump struct {
-		OSDs []struct {
-			OSD   int
-			Addrs struct {
-				Vec []struct {
-					Type, Addr string
-					Nonce      uint32
-				} `json:"addrvec"`
-			} `json:"public_addrs"`
-		}
-	}
+	var dump struct{ OSDs []map[string]json.RawMessage }
 	check(c.t, json.Unmarshal(c.ceph("osd", "dump", "--format", "json"), &dump))
 	for _, o := range dump.OSDs {
-		for _, a := range o.Addrs.Vec {
-			if o.OSD == id && a.Type == "v2" {
+		var n int
+		var addrs struct {
+			Vec []struct {
+				Type, Addr string
+				Nonce      uint32
+			} `json:"addrvec"`
+		}
+		check(c.t, errors.Join(json.Unmarshal(o["osd"], &n), json.Unmarshal(o[kind], &addrs)))
+		for _, a := range addrs.Vec {
+			if n == id && a.Type == "v2" {
 				addr, err := wire.ParseAddr(fmt.Sprintf("v2:%s/%d", a.Addr, a.Nonce))
 				check(c.t, err)
 				return addr
@@ -194,7 +204,7 @@ func (c *cluster) osdAddr(id int) wire.Addr {
 // ceph runs the real command line tool against the cluster.
 func (c *cluster) ceph(args ...string) []byte {
 	c.t.Helper()
-	return c.run("ceph", append([]string{"--conf", c.file("ceph.conf"), "--connect-timeout", "20"}, args...)...)
+	return c.run("ceph", append([]string{"--conf", c.file("ceph.conf"), "--connect-timeout", "60"}, args...)...)
 }
 
 func (c *cluster) run(program string, args ...string) []byte {
@@ -213,7 +223,7 @@ func runTool(t *testing.T, program string, args ...string) []byte {
 // tryTool is runTool for a tool that may fail.
 func tryTool(t *testing.T, program string, args ...string) ([]byte, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = cephEnv()
@@ -243,15 +253,40 @@ func clusterDir(t *testing.T) string {
 	return dir
 }
 
-// freePorts are loopback addresses that were free a moment ago.
-func freePorts(t *testing.T, n int) []netip.AddrPort {
+// portPool hands out ports that nobody uses, each only once. They lie below the
+// ephemeral ones, so that no outgoing connection takes one before its daemon
+// does, and above those of OSDs.
+type portPool struct {
+	mu   sync.Mutex
+	next uint16 // above the first
+}
+
+const firstPort, portCount = 20000, 12000
+
+// ports begin anywhere, so that two runs at a time do not meet.
+var ports = portPool{next: uint16(rand.IntN(portCount))}
+
+func (p *portPool) take(t *testing.T) netip.AddrPort {
 	t.Helper()
-	var addrs []netip.AddrPort
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for range portCount {
+		at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), firstPort+p.next)
+		p.next = (p.next + 1) % portCount
+		if l, err := net.Listen("tcp4", at.String()); err == nil {
+			check(t, l.Close())
+			return at
+		}
+	}
+	t.Fatal("no port is free")
+	return netip.AddrPort{}
+}
+
+// freePorts are loopback addresses on which nobody listens.
+func freePorts(t *testing.T, n int) (addrs []netip.AddrPort) {
+	t.Helper()
 	for range n {
-		l, err := net.Listen("tcp4", "127.0.0.1:0")
-		check(t, err)
-		defer l.Close()
-		addrs = append(addrs, l.Addr().(*net.TCPAddr).AddrPort())
+		addrs = append(addrs, ports.take(t))
 	}
 	return addrs
 }

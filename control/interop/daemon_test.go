@@ -26,10 +26,8 @@ type daemon struct {
 	err  error         // of Wait; valid once gone is closed
 }
 
-// startDaemon runs argv. The daemon ends with the test, whatever becomes of the
-// test: Cleanup stops it by its pid, and the kernel kills it if this process
-// dies. That signal is tied to the thread that forked, so this thread waits for
-// the daemon and does nothing else.
+// startDaemon runs argv. The daemon ends with the test: Cleanup stops it by its
+// pid.
 func startDaemon(t *testing.T, dir, name string, argv ...string) *daemon {
 	t.Helper()
 	out, err := os.Create(filepath.Join(dir, name+".out"))
@@ -38,20 +36,74 @@ func startDaemon(t *testing.T, dir, name string, argv ...string) *daemon {
 	d := &daemon{name: name, dir: dir, cmd: exec.Command(argv[0], argv[1:]...), gone: make(chan struct{})}
 	d.cmd.Stdout, d.cmd.Stderr = out, out
 	d.cmd.Env = cephEnv()
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	check(t, startTied(d.cmd, func(err error) {
+		d.err = err
+		close(d.gone)
+	}))
+	first := *d // d may be another process by then
+	t.Cleanup(func() { first.stop(t) })
+	return d
+}
+
+// startTied starts cmd so that the kernel kills it if this process dies,
+// whatever becomes of the test. That signal is tied to the thread that forked,
+// so this thread waits for the process and does nothing else; ended gets what
+// Wait returns.
+func startTied(cmd *exec.Cmd, ended func(error)) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		err := d.cmd.Start()
+		err := cmd.Start()
 		started <- err
 		if err == nil {
-			d.err = d.cmd.Wait()
-			close(d.gone)
+			ended(cmd.Wait())
 		}
 	}()
-	check(t, <-started)
-	t.Cleanup(func() { d.stop(t) })
-	return d
+	return <-started
+}
+
+// freeze stops the daemon, and returns when all of its threads stand still.
+func (d *daemon) freeze(t *testing.T) {
+	t.Helper()
+	check(t, d.cmd.Process.Signal(syscall.SIGSTOP))
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !d.frozen(t) {
+		<-tick.C
+	}
+}
+
+func (d *daemon) frozen(t *testing.T) bool {
+	t.Helper()
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", d.cmd.Process.Pid))
+	check(t, err)
+	for _, file := range stats {
+		stat, err := os.ReadFile(file)
+		_, state, _ := bytes.Cut(stat, []byte(") ")) // behind the name
+		if err == nil && !bytes.HasPrefix(state, []byte("T")) {
+			return false
+		}
+	}
+	return true
+}
+
+// thaw has the daemon go on.
+func (d *daemon) thaw(t *testing.T) {
+	t.Helper()
+	check(t, d.cmd.Process.Signal(syscall.SIGCONT))
+}
+
+// kill ends the daemon without a word.
+func (d *daemon) kill() {
+	_ = d.cmd.Process.Kill() // fails only if it is gone
+	<-d.gone
+}
+
+// restart starts a daemon that has ended again.
+func (d *daemon) restart(t *testing.T) {
+	t.Helper()
+	*d = *startDaemon(t, d.dir, d.name, d.cmd.Args...)
 }
 
 // stop ends the daemon: politely, then not.
@@ -71,6 +123,17 @@ func (d *daemon) logFile() string { return filepath.Join(d.dir, d.name+".log") }
 
 // ask sends a command to the daemon's admin socket and decodes its JSON answer.
 func (d *daemon) ask(prefix string, answer any) error {
+	return d.command(map[string]any{"prefix": prefix, "format": "json"}, answer)
+}
+
+// set changes an option of the running daemon, for what begins from now on.
+func (d *daemon) set(t *testing.T, option, value string) {
+	t.Helper()
+	var answer any
+	check(t, d.command(map[string]any{"prefix": "config set", "format": "json", "var": option, "val": []string{value}}, &answer))
+}
+
+func (d *daemon) command(command map[string]any, answer any) error {
 	c, err := net.DialTimeout("unix", filepath.Join(d.dir, d.name+".asok"), 5*time.Second)
 	if err != nil {
 		return err
@@ -79,7 +142,7 @@ func (d *daemon) ask(prefix string, answer any) error {
 	if err := c.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
 		return err
 	}
-	request, err := json.Marshal(map[string]string{"prefix": prefix, "format": "json"})
+	request, err := json.Marshal(command)
 	if err != nil {
 		return err
 	}

@@ -1,271 +1,219 @@
 package interop_test
 
 import (
-	"encoding/json"
-	"fmt"
-	"io"
-	"net/netip"
-	"os"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// messagePing has no content, and a daemon that gets one does nothing but
-// acknowledge it.
-const messagePing = 2
-
-// detour is a driver whose connections go to another address than the one that
-// was dialled: to the proxy in front of it.
-type detour struct {
-	uring.Driver
-	via netip.AddrPort
+// trouble is what happens to a session, and what must become of it.
+type trouble struct {
+	name string
+	act  func(x *duel)
 }
 
-func (d detour) Connect(local, _ netip.AddrPort, opt uring.SocketOptions, user uint64) (uring.Socket, uring.Op, error) {
-	return d.Driver.Connect(local, d.via, opt, user)
-}
-
-// fellow is our side: osd.7, a lossless peer of a real OSD.
-type fellow struct {
-	t      *testing.T
-	m      *control.Messenger
-	conn   *control.Conn
-	link   *proxy // every byte to the OSD passes through it
-	log    *os.File
-	acked  atomic.Int64
-	sent   int64
-	news   chan struct{}
-	resets atomic.Int64
-}
-
-// newFellow connects to the address where the OSD expects other OSDs. A zero
-// port of at lets the kernel choose one.
-func newFellow(t *testing.T, c *cluster, backend uring.Backend, at netip.AddrPort, nonce uint32) *fellow {
-	t.Helper()
-	to := c.clusterAddr(0)
-	front := freePorts(t, 1)[0]
-	f := &fellow{t: t, link: startProxy(t, front.String(), to.AddrPort.String()), news: make(chan struct{}, 1)}
-	policy := control.LosslessPeer()
-	m, err := control.New(control.Config{
-		Name: wire.EntityName{Type: wire.OSD, ID: "7"}, Number: 7, Nonce: &nonce, Default: &policy,
-		Plane: dataplane.Config{Cores: 2, Open: func(int) (uring.Driver, error) {
-			d, err := uring.Open(uring.Config{Backend: backend})
-			return detour{d, front}, err
-		}},
-		HandshakeTimeout: 2 * time.Second, MaxBackoff: time.Second,
-	})
-	check(t, err)
-	f.m = m
-	check(t, m.Start(&control.Dispatcher{
-		Fast:        func(*control.Conn, *control.Message) bool { return true },
-		Reset:       func(*control.Conn, bool) { f.resets.Add(1) },
-		RemoteReset: func(*control.Conn) { f.resets.Add(1) },
-	}))
-	_, err = m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: at})
-	check(t, err)
-	f.log, err = os.Open(c.osds[0].logFile())
-	check(t, err)
-	t.Cleanup(func() { _ = f.log.Close() })
-	f.said()
-	f.conn, err = m.Connect(to, wire.OSD)
-	check(t, err)
-	return f
-}
-
-// clusterAddr is the v2 address of an OSD for other OSDs.
-func (c *cluster) clusterAddr(id int) wire.Addr {
-	c.t.Helper()
-	var dump struct {
-		OSDs []struct {
-			OSD   int
-			Addrs struct {
-				Vec []struct {
-					Type, Addr string
-					Nonce      uint32
-				} `json:"addrvec"`
-			} `json:"cluster_addrs"`
+// What happens to the link, to us, and to a daemon that lives on.
+var allTroubles = []trouble{
+	{"nothing", func(x *duel) {
+		x.tell("send 50")
+		r := x.answered()
+		if c := r.Counters; c.Idents != 1 || c.Reconnects != 0 || c.Ready != 1 {
+			x.t.Errorf("first connection: %+v", r)
 		}
-	}
-	check(c.t, json.Unmarshal(c.ceph("osd", "dump", "--format", "json"), &dump))
-	for _, o := range dump.OSDs {
-		for _, a := range o.Addrs.Vec {
-			if o.OSD == id && a.Type == "v2" {
-				addr, err := wire.ParseAddr(fmt.Sprintf("v2:%s/%d", a.Addr, a.Nonce))
-				check(c.t, err)
-				return addr
-			}
+		x.says("handle_client_ident", "send_server_ident")
+	}},
+	{"the idle link is closed", func(x *duel) {
+		for _, l := range x.links() {
+			l.hangUp()
 		}
-	}
-	c.t.Fatalf("osd.%d has no v2 address for its peers: %+v", id, dump)
-	return wire.Addr{}
-}
-
-// send queues pings. The OSD has one when its message is released: that is when
-// it was acknowledged.
-func (f *fellow) send(n int) {
-	f.t.Helper()
-	for range n {
-		m := control.NewMessage(messagePing, nil, nil)
-		m.Free = func(*control.Message) {
-			f.acked.Add(1)
-			select {
-			case f.news <- struct{}{}:
-			default:
-			}
+		x.says("going to standby")
+		x.until("standby", func(r *fellowReport) bool { return r.State == control.StateStandby.String() })
+		x.tell("send 20")
+		x.resumed()
+		x.says("going to standby", "handle_reconnect", "send_reconnect_ok")
+	}},
+	{"the busy link is reset", func(x *duel) {
+		for range 3 {
+			before := x.report()
+			x.tell("send 200")
+			x.until("some answers", func(r *fellowReport) bool { return r.Answers > before.Answers })
+			x.cut()
+			x.tell("send 1") // if all has been done meanwhile, both would stand by
+			x.until("another connection", func(r *fellowReport) bool { return r.Counters.Ready > before.Counters.Ready })
 		}
-		check(f.t, f.conn.Send(m))
-		f.sent++
-	}
-}
-
-// arrive waits until the OSD has acknowledged everything.
-func (f *fellow) arrive() {
-	f.t.Helper()
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
-	for f.acked.Load() < f.sent {
-		select {
-		case <-f.news:
-		case <-timeout.C:
-			st, err := f.conn.Stats()
-			f.t.Fatalf("the OSD acknowledged %d of %d messages; %+v, %v\nits log:\n%s", f.acked.Load(), f.sent, st, err, f.said())
+		x.resumed()
+	}},
+	{"the link is cut, only the daemon can dial", func(x *duel) {
+		for r := x.before; r.Counters.Replaced == x.before.Counters.Replaced; r = x.answered() {
+			x.there.close(false)
+			x.unanswered(5) // so that there is something that it has to send again
+			x.there.close(true)
+			x.cut()
 		}
+		x.resumed()
+		x.there.close(false)
+		x.says("initiating reconnect", "send_reconnect", "reconnect success")
+	}},
+	{"the link is a black hole", func(x *duel) {
+		x.hole(true)
+		x.tell("send 20")
+		x.failing()
+		x.hole(false)
+		x.tell("send 20")
+		x.resumed()
+	}},
+	{"the daemon is frozen", func(x *duel) {
+		x.daemon.freeze(x.t)
+		x.tell("send 20")
+		x.failing()
+		x.daemon.thaw(x.t)
+		x.tell("send 20")
+		x.resumed()
+	}},
+	{"we are frozen", func(x *duel) {
+		x.tell("send 200")
+		x.signal(syscall.SIGSTOP)
+		x.says(` idle \(`, `_fault`)
+		x.signal(syscall.SIGCONT)
+		x.tell("send 20")
+		x.resumed()
+	}},
+	{"we are killed, and back with another nonce", func(x *duel) {
+		x.kill()
+		x.says(`_fault (with nothing to send, going to standby|initiating reconnect)`)
+		x.cfg.Nonce++
+		x.start()
+		x.tell("send 20")
+		x.began()
+		x.says(`handle_client_ident received client identification`, `send_server_ident`)
+		x.silent("found previous session")
+	}},
+	{"we are killed, and back as we were", func(x *duel) {
+		x.unanswered(5)
+		x.kill()
+		x.says(`_fault`)
+		x.start()
+		x.tell("send 20")
+		x.began()
+		x.inherits(map[string]int{"lossless-peer": 5, "lossless-peer-reuse": 0})
+	}},
+}
+
+// failing waits until we have lost the connection and cannot get another.
+func (x *duel) failing() {
+	x.t.Helper()
+	x.until("attempts that fail", func(r *fellowReport) bool { return r.Counters.Attempts >= x.before.Counters.Attempts+2 })
+}
+
+// inherits checks how many answers to our predecessor at the same address we got.
+// The daemon of a plain lossless peer sends them, as it makes nothing of our new
+// cookie; one with the reset check finds that we are another, and drops them.
+func (x *duel) inherits(n map[string]int) {
+	x.t.Helper()
+	if r := x.report(); r.Strange != n[x.cfg.Policy] {
+		x.t.Errorf("%d answers to our predecessor, want %d", r.Strange, n[x.cfg.Policy])
 	}
-	if n := f.resets.Load(); n != 0 {
-		f.t.Errorf("%d resets of a session that goes on", n)
+	if x.cfg.Policy == "lossless-peer" {
+		x.says(`found previous session|received session reset full=0`)
+		x.silent("reset_session", "received session reset full=1")
+	} else {
+		x.says(`reset_session|received session reset full=1`)
 	}
 }
 
-// said is what the OSD's log has about us since the last call.
-func (f *fellow) said() string {
-	f.t.Helper()
-	b, err := io.ReadAll(f.log)
-	check(f.t, err)
-	var about strings.Builder
-	for line := range strings.Lines(string(b)) {
-		if a := f.m.Addrs(); len(a) > 0 && strings.Contains(line, a.Front().AddrPort.String()) {
-			about.WriteString(line)
+var osdTroubles = append(allTroubles[:len(allTroubles):len(allTroubles)],
+	trouble{"the daemon is killed, and back at another address", func(x *duel) {
+		old := x.cfg.Peer
+		x.daemon.kill()
+		x.tell("send 20") // to nobody
+		x.failing()
+		x.there.close(true) // it may have its old port again, but is not who we know
+		x.daemon.restart(x.t)
+		x.poll("the new address of the OSD", func() bool {
+			x.cfg.Peer = x.c.clusterAddr(0)
+			return x.cfg.Peer != old
+		}, func() string { return x.cfg.Peer.String() })
+		x.there.lead(x.cfg.Peer.AddrPort.String())
+		x.there.close(false)
+		x.fresh = true
+		x.tell("meet %v", x.cfg.Peer)
+		x.tell("send 20")
+		r := x.until("a new session", func(r *fellowReport) bool { return r.Answers == r.Sent-20 })
+		if r.Resets+r.Remote != 0 {
+			x.t.Errorf("resets: %+v", r)
 		}
-	}
-	return about.String()
-}
+		x.says(`handle_client_ident received client identification`, `send_server_ident`)
+	}})
 
-func (f *fellow) counters() control.ConnCounters {
-	f.t.Helper()
-	st, err := f.conn.Stats()
-	check(f.t, err)
-	return st.Counters
-}
-
-// says checks that the OSD's log has each of the words since the last call.
-func (f *fellow) says(words ...string) {
-	f.t.Helper()
-	log := f.said()
-	for _, w := range words {
-		if !strings.Contains(log, w) {
-			f.t.Errorf("the OSD's log does not have %q:\n%s", w, log)
+var monTroubles = append(allTroubles[:len(allTroubles):len(allTroubles)],
+	trouble{"the daemon is killed, and back as it was", func(x *duel) {
+		x.daemon.kill()
+		x.tell("send 20") // for the session that is gone
+		x.failing()
+		x.fresh = true
+		x.daemon.restart(x.t)
+		x.until("a remote reset", func(r *fellowReport) bool { return r.Remote > 0 })
+		x.tell("send 20")
+		r := x.until("a new session", func(r *fellowReport) bool { return r.Answers == r.Sent-20 })
+		if r.Resets != 0 || r.Remote != 1 {
+			x.t.Errorf("resets: %+v", r)
 		}
-	}
-}
+		x.says(`no existing connection exists, reseting client`, `handle_client_ident received client identification`, `send_server_ident`)
+	}})
 
-func (f *fellow) shutdown() { shutdown(f.t, f.m) }
-
-// signal freezes or thaws a daemon.
-func (d *daemon) signal(t *testing.T, s syscall.Signal) {
-	t.Helper()
-	check(t, d.cmd.Process.Signal(s))
-}
-
-func TestARealOSDKeepsItsSessionWithUs(t *testing.T) {
+// A real OSD and a real monitor, each as a lossless peer of a process of ours. All
+// messages arrive exactly once and in order, in both directions, as long as
+// both processes live; the logs say that the daemons see it as we do.
+func TestRealDaemonsKeepTheirSessionsWithUs(t *testing.T) {
 	enabled(t)
-	c := startCluster(t, clusterConfig{auth: "none", mode: "crc", osds: 1})
-	osd := c.osds[0]
-	for i, backend := range backends {
-		t.Run(string(backend), func(t *testing.T) {
-			nonce := uint32(7000 + i)
-			f := newFellow(t, c, backend, loopbackPort().AddrPort, nonce)
-			f.send(100)
-			f.arrive()
-			if got := f.counters(); got.Idents != 1 || got.Reconnects != 0 || got.Ready != 1 {
-				t.Fatalf("first connection: %+v", got)
-			}
-			f.says("handle_client_ident", "send_server_ident")
-
-			// The link is cut: the session goes on.
-			before := f.counters()
-			f.link.cut()
-			f.send(100)
-			f.arrive()
-			got := f.counters()
-			if got.Idents != before.Idents || got.Reconnects == 0 || got.Ready != before.Ready+1 {
-				t.Fatalf("after the cut: %+v, before it %+v", got, before)
-			}
-			f.says("handle_reconnect", "send_reconnect_ok")
-
-			// The OSD stands still for a while: nothing happens at all.
-			before = got
-			osd.signal(t, syscall.SIGSTOP)
-			f.send(50)
-			osd.signal(t, syscall.SIGCONT)
-			f.arrive()
-			if got = f.counters(); got != before {
-				t.Fatalf("after a pause: %+v, before it %+v", got, before)
-			}
-
-			// The link is cut while it stands still: our attempts time out until
-			// it goes on, and then one of them resumes the session.
-			osd.signal(t, syscall.SIGSTOP)
-			f.send(50)
-			f.link.cut()
-			for f.counters().Attempts < before.Attempts+3 {
-				waitState(t, f.conn, control.StateWait)
-				waitState(t, f.conn, control.StateConnecting)
-			}
-			osd.signal(t, syscall.SIGCONT)
-			f.send(50)
-			f.arrive()
-			if got = f.counters(); got.Idents != before.Idents || got.Ready == before.Ready {
-				t.Fatalf("after a cut in a pause: %+v, before it %+v", got, before)
-			}
-			f.says("handle_reconnect", "send_reconnect_ok")
-
-			// We end, and come back at the same address without the session. The
-			// OSD takes our first attempts for old ones, as their global_seq is
-			// below that of our predecessor, and then begins a new session with us.
-			at := f.m.Addrs()[0].AddrPort
-			f.shutdown()
-			f = newFellow(t, c, backend, at, nonce)
-			f.send(100)
-			f.arrive()
-			if got := f.counters(); got.Idents == 0 || got.Reconnects != 0 || got.Ready != 1 {
-				t.Fatalf("after our restart: %+v", got)
-			}
-			f.says("handle_client_ident", "send_server_ident")
-			f.shutdown()
-		})
-	}
+	t.Parallel()
+	tb := table{header: "we are\ttheir policy\tbackend\twhat happens\toutcome"}
+	t.Run("peers", func(t *testing.T) {
+		for _, backend := range backends {
+			t.Run("osd/"+string(backend), func(t *testing.T) {
+				t.Parallel()
+				c := startCluster(t, clusterConfig{auth: "none", mode: "crc", osds: 1})
+				fight(t, &tb, c, c.osds[0], control.LosslessPeer(), c.clusterAddr(0), backend, osdTroubles)
+			})
+			t.Run("mon/"+string(backend), func(t *testing.T) {
+				t.Parallel()
+				c := startCluster(t, clusterConfig{auth: "none", mode: "crc"})
+				fight(t, &tb, c, c.mon, control.LosslessPeerReuse(), c.monAddr[0], backend, monTroubles)
+			})
+		}
+	})
+	tb.log(t)
 }
 
-// waitState waits until a connection is in a state.
-func waitState(t *testing.T, c *control.Conn, want control.State) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
-	for c.State() != want {
-		select {
-		case <-tick.C:
-		case <-timeout.C:
-			t.Fatalf("the connection is in state %v, not %v", c.State(), want)
+// fight has all troubles happen to one session, one after the other.
+func fight(t *testing.T, tb *table, c *cluster, d *daemon, policy control.Policy, peer wire.Addr, backend uring.Backend, all []trouble) {
+	d.set(t, "ms_connection_idle_timeout", idleLimit)
+	d.set(t, "ms_max_backoff", "1")
+	x := newDuel(t, c, d, policy.Name, peer, backend)
+	l := c.watchLogs(t)
+	for _, tr := range all {
+		ok := t.Run(strings.ReplaceAll(tr.name, " ", "-"), func(t *testing.T) {
+			x.t = t
+			t.Cleanup(func() { _ = x.daemon.cmd.Process.Signal(syscall.SIGCONT) }) // it may have ended
+			x.mark()
+			tr.act(x)
+			found := l.complaints(t)
+			if strings.Contains(tr.name, "daemon is killed") {
+				found = sessions(found) // it has more to say when it starts
+			}
+			if len(found) > 0 {
+				t.Errorf("the daemons complain:\n%s", strings.Join(found, ""))
+			}
+		})
+		if !ok {
+			tb.add(x.cfg.Name, policy.Name, string(backend), tr.name, "FAILED")
+			return // what follows builds on it
 		}
+		tb.add(x.cfg.Name, policy.Name, string(backend), tr.name, "ok")
 	}
+	t.Logf("%+v", x.report())
 }

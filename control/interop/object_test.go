@@ -26,20 +26,24 @@ import (
 // Each combination has a client of its own on a cluster that they share.
 func TestOurClientAndTheRealToolsShareObjects(t *testing.T) {
 	enabled(t)
+	t.Parallel()
 	var tb table
-	for _, cfg := range clusters {
-		t.Run(cfg.String(), func(t *testing.T) {
-			c := startCluster(t, cfg)
-			for _, protocol := range protocols {
-				for _, backend := range backends {
-					tb.run(t, combo{"rados client", "cluster", cfg, protocol, backend}, func(t *testing.T) {
-						quiet(t, c)
-						useObjects(t, c, dialCluster(t, c, protocol, backend))
-					})
+	t.Run("clusters", func(t *testing.T) {
+		for _, cfg := range clusters {
+			t.Run(cfg.String(), func(t *testing.T) {
+				t.Parallel()
+				c := startCluster(t, cfg)
+				for _, protocol := range protocols {
+					for _, backend := range backends {
+						tb.run(t, combo{"rados client", "cluster", cfg, protocol, backend}, func(t *testing.T) {
+							quiet(t, c)
+							useObjects(t, c, dialCluster(t, c, protocol, backend))
+						})
+					}
 				}
-			}
-		})
-	}
+			})
+		}
+	})
 	tb.log(t)
 }
 
@@ -177,6 +181,7 @@ func shareObject(ctx context.Context, t *testing.T, c *cluster, cl *rados.Cluste
 // Requests and commands survive connections that are cut under them.
 func TestObjectsAreWrittenAcrossCuts(t *testing.T) {
 	enabled(t)
+	t.Parallel()
 	c := startCluster(t, clusterConfig{auth: "cephx", mode: "secure", osds: 1})
 	for _, backend := range backends {
 		t.Run(string(backend), func(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
 )
@@ -48,32 +47,40 @@ func appendString(b []byte, s string) []byte {
 }
 
 // fsidBytes is the wire form of a cluster's id.
-func fsidBytes(t *testing.T, fsid string) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(strings.ReplaceAll(fsid, "-", ""))
-	check(t, err)
-	return b
+func fsidBytes(fsid string) ([]byte, error) {
+	return hex.DecodeString(strings.ReplaceAll(fsid, "-", ""))
 }
 
-// commandBody is what commands to mons and OSDs have in common: the cluster and
-// one JSON object.
-func commandBody(t *testing.T, b []byte, fsid, prefix string) []byte {
-	t.Helper()
+// appendCommand appends what commands to mons and OSDs have in common: the
+// cluster and one JSON object.
+func appendCommand(b []byte, fsid, prefix string) ([]byte, error) {
 	cmd, err := json.Marshal(map[string]string{"prefix": prefix, "format": "json"})
-	check(t, err)
-	b = append(b, fsidBytes(t, fsid)...)
+	if err != nil {
+		return nil, err
+	}
+	id, err := fsidBytes(fsid)
+	b = append(b, id...)
 	b = binary.LittleEndian.AppendUint32(b, 1)
-	return appendString(b, string(cmd))
+	return appendString(b, string(cmd)), err
 }
 
 // monCommand makes a command for a mon.
-func monCommand(t *testing.T, fsid, prefix string, tid uint64) *control.Message {
-	t.Helper()
+func monCommand(fsid, prefix string, tid uint64) (*control.Message, error) {
 	head := make([]byte, 18) // version 0, mon -1, its tid 0
 	binary.LittleEndian.PutUint16(head[8:], 0xffff)
-	m := control.NewMessage(msgMonCommand, commandBody(t, head, fsid, prefix), nil)
+	return command(msgMonCommand, head, fsid, prefix, tid)
+}
+
+// osdCommand makes a command for an OSD.
+func osdCommand(fsid, prefix string, tid uint64) (*control.Message, error) {
+	return command(msgCommand, nil, fsid, prefix, tid)
+}
+
+func command(typ uint16, head []byte, fsid, prefix string, tid uint64) (*control.Message, error) {
+	front, err := appendCommand(head, fsid, prefix)
+	m := control.NewMessage(typ, front, nil)
 	m.TID, m.Version, m.CompatVersion = tid, 1, 1
-	return m
+	return m, err
 }
 
 // monCommandResult is the status in the answer.
@@ -81,14 +88,6 @@ func monCommandResult(front []byte) error {
 	c := cursor{p: front}
 	c.take(18)
 	return commandStatus(&c)
-}
-
-// osdCommand makes a command for an OSD.
-func osdCommand(t *testing.T, fsid, prefix string, tid uint64) *control.Message {
-	t.Helper()
-	m := control.NewMessage(msgCommand, commandBody(t, nil, fsid, prefix), nil)
-	m.TID, m.Version, m.CompatVersion = tid, 1, 1
-	return m
 }
 
 // osdCommandResult is the status in the answer.

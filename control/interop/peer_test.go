@@ -16,8 +16,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// patience is how long a real daemon may take for anything.
-const patience = 20 * time.Second
+// patience is how long a real daemon may take for anything, on a machine that has
+// much else to do.
+const patience = time.Minute
 
 // peer is our side: a messenger whose messages and events come to channels.
 type peer struct {

@@ -13,6 +13,7 @@ import (
 // The example program, as a user runs it.
 func TestTheClientProgramOnARealCluster(t *testing.T) {
 	enabled(t)
+	t.Parallel()
 	program := filepath.Join(t.TempDir(), "cephclient")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../cmd/cephclient").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

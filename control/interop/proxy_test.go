@@ -1,29 +1,42 @@
 package interop_test
 
 import (
-	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
-// proxy passes bytes between TCP connections and a server, until it is told to
-// cut them.
+// proxy passes bytes between TCP connections and a server, until it is told
+// otherwise.
 type proxy struct {
-	to string
-
-	mu   sync.Mutex
-	open map[net.Conn]struct{} // both sides of every link
-	over bool
-	work sync.WaitGroup
+	mu     sync.Mutex
+	to     string
+	links  map[*link]struct{}
+	closed bool // no new ones: they are reset
+	hole   bool // new ones lead nowhere
+	over   bool
+	work   sync.WaitGroup
 }
+
+// link is one connection and its other half, which is nil if it leads nowhere.
+type link struct {
+	client, server net.Conn
+	dead           [2]atomic.Bool // nothing passes any more in a direction, and nobody is told
+}
+
+// Directions of a link.
+const (
+	toServer = iota
+	toClient
+)
 
 // startProxy listens on from until the test ends.
 func startProxy(t *testing.T, from, to string) *proxy {
 	t.Helper()
 	l, err := net.Listen("tcp4", from)
 	check(t, err)
-	p := &proxy{to: to, open: make(map[net.Conn]struct{})}
+	p := &proxy{to: to, links: make(map[*link]struct{})}
 	p.work.Go(func() {
 		for {
 			c, err := l.Accept()
@@ -45,54 +58,127 @@ func startProxy(t *testing.T, from, to string) *proxy {
 }
 
 // cut resets all connections and returns how many links it found. New ones pass.
-func (p *proxy) cut() int {
+func (p *proxy) cut() int { return p.end(0) }
+
+// hangUp closes all connections, as their processes would.
+func (p *proxy) hangUp() int { return p.end(-1) }
+
+func (p *proxy) end(linger int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for c := range p.open {
-		_ = c.(*net.TCPConn).SetLinger(0)
-		_ = c.Close()
+	for l := range p.links {
+		for _, c := range l.conns() {
+			_ = c.(*net.TCPConn).SetLinger(linger)
+			_ = c.Close()
+		}
 	}
-	return len(p.open) / 2
+	return len(p.links)
+}
+
+// lead has new connections go to another address.
+func (p *proxy) lead(to string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.to = to
+}
+
+// close refuses new connections, or passes them again.
+func (p *proxy) close(yes bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = yes
+}
+
+// blackHole swallows what the present connections carry, for ever, and what
+// new ones do while it is on.
+func (p *proxy) blackHole(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hole = on
+	for l := range p.links {
+		l.dead[toServer].Store(true)
+		l.dead[toClient].Store(true)
+	}
+}
+
+// swallow has the present connections lose what goes in one direction.
+func (p *proxy) swallow(direction int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.dead[direction].Store(true)
+	}
+}
+
+func (l *link) conns() []net.Conn {
+	if l.server == nil {
+		return []net.Conn{l.client}
+	}
+	return []net.Conn{l.client, l.server}
 }
 
 func (p *proxy) carry(client net.Conn) {
-	server, err := net.Dial("tcp4", p.to)
-	if err != nil {
+	l := &link{client: client}
+	p.mu.Lock()
+	to, hole, closed := p.to, p.hole, p.closed
+	p.mu.Unlock()
+	if closed {
+		_ = client.(*net.TCPConn).SetLinger(0)
 		_ = client.Close()
 		return
 	}
-	if !p.add(client, server) {
-		return
+	if hole {
+		l.dead[toServer].Store(true)
+	} else {
+		server, err := net.Dial("tcp4", to)
+		if err != nil {
+			_ = client.Close()
+			return
+		}
+		l.server = server
 	}
-	var both sync.WaitGroup
-	pass := func(dst, src net.Conn) {
-		_, _ = io.Copy(dst, src) // its errors are the ends that we want to pass on
-		_ = dst.(*net.TCPConn).CloseWrite()
+	if p.add(l) {
+		var both sync.WaitGroup
+		both.Go(func() { l.pass(l.server, client, &l.dead[toServer]) })
+		if l.server != nil {
+			both.Go(func() { l.pass(client, l.server, &l.dead[toClient]) })
+		}
+		both.Wait()
 	}
-	both.Go(func() { pass(server, client) })
-	both.Go(func() { pass(client, server) })
-	both.Wait()
-	p.remove(client, server)
+	p.remove(l)
 }
 
-func (p *proxy) add(conns ...net.Conn) bool {
+// pass copies until an end, and passes that on.
+func (l *link) pass(dst, src net.Conn, dead *atomic.Bool) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := src.Read(buf)
+		if !dead.Load() && n > 0 {
+			_, _ = dst.Write(buf[:n]) // its error is an end, which the other direction sees
+		}
+		if err != nil {
+			if !dead.Load() {
+				_ = dst.(*net.TCPConn).CloseWrite()
+			}
+			return
+		}
+	}
+}
+
+func (p *proxy) add(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, c := range conns {
-		if p.over {
-			_ = c.Close()
-			continue
-		}
-		p.open[c] = struct{}{}
+	if !p.over {
+		p.links[l] = struct{}{}
 	}
 	return !p.over
 }
 
-func (p *proxy) remove(conns ...net.Conn) {
+func (p *proxy) remove(l *link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, c := range conns {
+	for _, c := range l.conns() {
 		_ = c.Close()
-		delete(p.open, c)
 	}
+	delete(p.links, l)
 }

@@ -16,6 +16,7 @@ import (
 // and every new connection to the OSD shows a ticket that the OSD can open.
 func TestTicketsAreRenewedUnderARunningSession(t *testing.T) {
 	enabled(t)
+	t.Parallel()
 	const (
 		ttl       = 8 * time.Second
 		rotations = 3

@@ -25,6 +25,7 @@ import (
 // not.
 func TestTheRealClientConnectsToUs(t *testing.T) {
 	enabled(t)
+	t.Parallel()
 	var tb table
 	for _, cfg := range clusters {
 		cfg.osds = 0
@@ -59,6 +60,7 @@ func TestTheRealClientConnectsToUs(t *testing.T) {
 // require secure.
 func TestTheRealClientIsRefused(t *testing.T) {
 	enabled(t)
+	t.Parallel()
 	for _, c := range []struct {
 		name, keyring, modes string
 	}{
@@ -178,7 +180,7 @@ func (u *monitor) configure() {
 // and has no log: for a ping it does not start its logger.
 func (u *monitor) pinged() {
 	u.t.Helper()
-	runTool(u.t, "ceph", "--conf", u.conf(), "--connect-timeout", "20", "ping", "mon.a")
+	runTool(u.t, "ceph", "--conf", u.conf(), "--connect-timeout", "60", "ping", "mon.a")
 	if u.accepted.Load() == 0 || u.pings.Load() == 0 {
 		u.t.Fatal("the tool succeeded without connecting to us and pinging")
 	}
@@ -189,7 +191,7 @@ func (u *monitor) pinged() {
 func (u *monitor) asked() {
 	u.t.Helper()
 	before := u.accepted.Load()
-	out := runTool(u.t, "ceph", "--conf", u.conf(), "--connect-timeout", "20", "status")
+	out := runTool(u.t, "ceph", "--conf", u.conf(), "--connect-timeout", "60", "status")
 	if want := `{"answer":"from client.admin"}`; strings.TrimSpace(string(out)) != want {
 		u.t.Errorf("the tool shows %s, want %s", out, want)
 	}

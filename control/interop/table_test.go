@@ -1,6 +1,7 @@
 package interop_test
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"sync"
@@ -18,11 +19,14 @@ type combo struct {
 	backend  uring.Backend
 }
 
-// table collects what became of each combo.
+// table collects what became of each combo, or of other cases.
 type table struct {
-	mu   sync.Mutex
-	rows [][]string
+	header string // columns, with tabs between them; empty: those of combos
+	mu     sync.Mutex
+	rows   [][]string
 }
+
+const comboHeader = "connects\taccepts\tauth\tmode\tprotocol\tbackend\toutcome"
 
 // run runs f as a subtest and adds its outcome to the table.
 func (tb *table) run(t *testing.T, c combo, f func(t *testing.T)) { tb.row(t, c, "ok", f) }
@@ -38,16 +42,20 @@ func (tb *table) row(t *testing.T, c combo, outcome string, f func(t *testing.T)
 	if !t.Run(strings.ReplaceAll(name, " ", "-"), f) {
 		outcome = "FAILED"
 	}
+	tb.add(c.client, c.server, c.auth, c.mode, c.protocol, string(c.backend), outcome)
+}
+
+func (tb *table) add(row ...string) {
 	tb.mu.Lock()
 	defer tb.mu.Unlock()
-	tb.rows = append(tb.rows, []string{c.client, c.server, c.auth, c.mode, c.protocol, string(c.backend), outcome})
+	tb.rows = append(tb.rows, row)
 }
 
 // log prints the table.
 func (tb *table) log(t *testing.T) {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "connects\taccepts\tauth\tmode\tprotocol\tbackend\toutcome")
+	fmt.Fprintln(w, cmp.Or(tb.header, comboHeader))
 	for _, r := range tb.rows {
 		fmt.Fprintln(w, strings.Join(r, "\t"))
 	}

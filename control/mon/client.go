@@ -74,6 +74,7 @@ type Client struct {
 	lastErr error    // why the last session ended or did not begin
 	monmap  MonMap
 	known   chan struct{} // closed when there is a session and a monmap
+	refused chan struct{} // closed when every monitor has refused us, and not known
 	subs    map[string]subscription
 	tid     uint64
 	calls   map[uint64]*call // commands under way
@@ -123,7 +124,7 @@ func NewClient(cfg Config) (*Client, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := &Client{
-		cfg: cfg, mons: slices.Clone(cfg.Mons), known: make(chan struct{}), done: make(chan struct{}),
+		cfg: cfg, mons: slices.Clone(cfg.Mons), known: make(chan struct{}), refused: make(chan struct{}), done: make(chan struct{}),
 		subs: map[string]subscription{"monmap": {}, "config": {}}, calls: make(map[uint64]*call),
 	}
 	c.ctx, c.stop = context.WithCancel(context.Background())
@@ -131,8 +132,10 @@ func NewClient(cfg Config) (*Client, error) {
 }
 
 // Open begins the session on m, whose Start had the client's Dispatcher, and
-// returns when a monitor has accepted us and sent the monmap. If ctx ends
-// before, the client is closed.
+// returns when a monitor has accepted us and sent the monmap. It gives up when
+// every monitor has refused our authentication for good, with an error that
+// is control.ErrAuth, or when ctx ends; then the client is closed. Once Open has
+// succeeded, a client that is refused tries on.
 func (c *Client) Open(ctx context.Context, m *control.Messenger) error {
 	c.mu.Lock()
 	if c.opened {
@@ -147,6 +150,10 @@ func (c *Client) Open(ctx context.Context, m *control.Messenger) error {
 		return nil
 	case <-c.ctx.Done():
 		return ErrClosed
+	case <-c.refused:
+		err := c.Err()
+		c.Close()
+		return err
 	case <-ctx.Done():
 		err := c.Err()
 		c.Close()

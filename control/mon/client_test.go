@@ -3,6 +3,7 @@ package mon_test
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -102,20 +103,39 @@ func TestOpenSaysWhyThereIsNoSession(t *testing.T) {
 	check(t, err)
 	keys, err := cephx.NewClient(cephx.ClientConfig{Name: name(t, "client.admin"), Key: key})
 	check(t, err)
-	m := messenger(t, control.Config{Name: name(t, "client.admin"), AuthClient: keys})
-	cl, err := mon.NewClient(mon.Config{Mons: []wire.Addr{c.addr}, Auth: keys, Retry: time.Millisecond})
-	check(t, err)
-	check(t, m.Start(cl.Dispatcher()))
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	opened := make(chan error, 1)
-	go func() { opened <- cl.Open(ctx, m) }()
-	eventually(t, "a refusal", func() bool { return cl.Err() != nil })
-	cancel()
-	err = <-opened
-	var refused *auth.Refused
-	if !errors.As(err, &refused) || refused.Errno != auth.EACCES || !errors.Is(err, context.Canceled) {
-		t.Errorf("with a wrong key: %v", err)
+	nobody := wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:1")}
+	for what, mons := range map[string][]wire.Addr{"refused by all": {c.addr, c.addr}, "one does not answer": {c.addr, nobody}} {
+		m := messenger(t, control.Config{Name: name(t, "client.admin"), AuthClient: keys})
+		cl, err := mon.NewClient(mon.Config{Mons: mons, Auth: keys, Retry: time.Millisecond})
+		check(t, err)
+		check(t, m.Start(cl.Dispatcher()))
+		ctx, cancel := context.WithCancel(t.Context())
+		opened := make(chan error, 1)
+		go func() { opened <- cl.Open(ctx, m) }()
+		if mons[1] == nobody { // it may come back, so Open waits
+			eventually(t, "attempts", func() bool { st, err := m.Stats(); return err == nil && st.Counters.Closed > 6 })
+			eventually(t, "a refusal", func() bool { return errors.Is(cl.Err(), control.ErrAuth) })
+			select {
+			case err := <-opened:
+				t.Errorf("%s: gave up: %v", what, err)
+			default:
+			}
+			cancel()
+			if err := <-opened; !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v", what, err)
+			}
+			continue
+		}
+		select {
+		case err = <-opened:
+		case <-time.After(patience):
+			t.Fatal("waits for ever")
+		}
+		cancel()
+		var refused *auth.Refused
+		if !errors.Is(err, control.ErrAuth) || !errors.As(err, &refused) || refused.Errno != auth.EACCES || errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
 

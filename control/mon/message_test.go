@@ -167,6 +167,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add(v.Type, v.front(f))
 	}
 	f.Add(uint16(typeAuth), authMessage([]byte{1, 2}).Front)
+	f.Add(uint16(typeAuthReply), (&authReply{method: 2, globalID: 7, payload: []byte{3}}).message(1).Front)
 	f.Fuzz(func(t *testing.T, typ uint16, p []byte) {
 		switch typ {
 		case typeMonMap:

@@ -9,6 +9,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -31,6 +32,7 @@ func (s *session) haveMap() {
 // run has one session after the other, until the client is closed.
 func (c *Client) run(ctx context.Context) {
 	defer close(c.done)
+	refusals := 0 // in a row
 	for i := 0; ; i++ {
 		c.mu.Lock()
 		to := c.mons[i%len(c.mons)]
@@ -39,8 +41,15 @@ func (c *Client) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		refusals++
+		if !refusal(err) {
+			refusals = 0
+		}
 		c.mu.Lock()
 		c.lastErr = err
+		if refusals == len(c.mons) {
+			c.giveUp()
+		}
 		c.mu.Unlock()
 		c.cfg.Logger.Info("monitor session ended", "mon", to, "err", err)
 		select {
@@ -48,6 +57,21 @@ func (c *Client) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// refusal says whether a monitor will not have us, however often we ask.
+func refusal(err error) bool {
+	return errors.Is(err, control.ErrAuth) && errors.Is(err, handshake.ErrGaveUp)
+}
+
+// giveUp lets Open end, unless it has. The lock is held.
+func (c *Client) giveUp() {
+	select {
+	case <-c.known:
+	case <-c.refused:
+	default:
+		close(c.refused)
 	}
 }
 

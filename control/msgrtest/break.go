@@ -19,6 +19,10 @@ type Break struct {
 	hit    chan struct{} // closed when reached
 	free   chan struct{} // closed when released
 
+	behind *Break // counts only behind this one; nil: from the start
+	seen   int    // occurrences behind it; guarded by the lock of the probe
+
+	struck   atomic.Bool // reached
 	optional atomic.Bool // Forget was called
 
 	mu   sync.Mutex
@@ -75,6 +79,19 @@ func (b *Break) wasHit() bool {
 	}
 }
 
+// strikes says whether this occurrence of the break's point is the one, total
+// being its number since the probe was made. The lock of the probe is held.
+func (b *Break) strikes(total int) bool {
+	if b.behind != nil {
+		if !b.behind.struck.Load() {
+			return false
+		}
+		b.seen++
+		total = b.seen
+	}
+	return total == b.nth
+}
+
 // before acts ahead of a step of a handshake. s is nil before there is a socket.
 func (b *Break) before(ctx context.Context, s *control.Socket) error {
 	switch b.action.kind {
@@ -104,8 +121,8 @@ func (b *Break) before(ctx context.Context, s *control.Socket) error {
 	return nil
 }
 
-// behind acts after a step of a handshake.
-func (b *Break) behind(ctx context.Context, s *control.Socket) error {
+// after acts after a step of a handshake.
+func (b *Break) after(ctx context.Context, s *control.Socket) error {
 	if b.action.kind == actStall && s != nil {
 		s.Shutdown()
 	}

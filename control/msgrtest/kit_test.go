@@ -115,6 +115,32 @@ func TestCheckTellsOfBreaksThatWereNotReached(t *testing.T) {
 	}
 }
 
+// A break behind another one counts from there, whatever node the first one is
+// of.
+func TestABreakBehindAnotherCountsFromThere(t *testing.T) {
+	everyBackend(t, func(t *testing.T, ctx context.Context, backend uring.Backend) {
+		a := node(t, "osd.1", control.LosslessPeer(), backend)
+		b := node(t, "osd.2", control.LosslessPeer(), backend)
+		// The first banner fails, the next two attempts and the fourth end at
+		// AUTH_REQUEST, the fifth at its banner: it is the second one behind the
+		// break at which the third attempt ended.
+		b.Probe.Arm(msgrtest.BannerWrite(), 1, msgrtest.Fault())
+		a.Probe.Arm(msgrtest.Read(frame.TagAuthRequest), 1, msgrtest.Fault())
+		first := a.Probe.Arm(msgrtest.Read(frame.TagAuthRequest), 2, msgrtest.Fault())
+		a.Probe.Arm(msgrtest.Read(frame.TagAuthRequest), 3, msgrtest.Fault())
+		second := b.Probe.ArmBehind(first, msgrtest.BannerWrite(), 2, msgrtest.Fault())
+		conn := b.Dial(a)
+		if err := conn.Send(control.NewMessage(1, nil, nil)); err != nil {
+			t.Fatal(err)
+		}
+		b.Hit(ctx, second)
+		if n := b.Probe.Seen(msgrtest.BannerWrite()); n < 5 {
+			t.Errorf("reached at banner %d", n)
+		}
+		b.Await(ctx, "established C(6,1,0,1)")
+	})
+}
+
 // raw opens a plain TCP connection to a node, reads its banner, and sends as
 // much of one as brings it to BANNER_PAYLOAD_READ.
 func raw(t *testing.T, n *msgrtest.Node) net.Conn {

@@ -12,7 +12,7 @@ import (
 
 // Timers of a Node whose configuration does not set them.
 const (
-	NodeHandshakeTimeout = 2 * time.Second
+	NodeHandshakeTimeout = 10 * time.Second
 	NodeInitialBackoff   = 20 * time.Millisecond
 	NodeMaxBackoff       = 200 * time.Millisecond
 )

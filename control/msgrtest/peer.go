@@ -44,6 +44,7 @@ type Peer struct {
 	conn     net.Conn
 	accepted bool
 	target   wire.Addr // of the other side; zero if accepted
+	sees     netip.AddrPort
 	rev      frame.Revision
 	enc      *frame.Encoder
 	dec      *frame.Decoder
@@ -64,8 +65,9 @@ func DialPeer(ctx context.Context, cfg PeerConfig, to wire.Addr) *Peer {
 type PeerListener struct {
 	// Addr is what to connect to.
 	Addr wire.Addr
-	cfg  PeerConfig
-	l    *net.TCPListener
+	// Config is that of the peers that are accepted from now on.
+	Config PeerConfig
+	l      *net.TCPListener
 }
 
 // ListenPeer listens on a port of 127.0.0.1. The nonce of its address is that
@@ -77,7 +79,7 @@ func ListenPeer(cfg PeerConfig) (*PeerListener, error) {
 	}
 	ap := l.Addr().(*net.TCPAddr).AddrPort()
 	cfg.Addr = wire.Addr{Type: wire.AddrMsgr2, Nonce: cfg.Addr.Nonce, AddrPort: netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())}
-	return &PeerListener{Addr: cfg.Addr, cfg: cfg, l: l}, nil
+	return &PeerListener{Addr: cfg.Addr, Config: cfg, l: l}, nil
 }
 
 // Close stops listening. Peers that were accepted stay.
@@ -85,7 +87,7 @@ func (l *PeerListener) Close() error { return l.l.Close() }
 
 // Accept waits for a connection. ctx bounds the whole script.
 func (l *PeerListener) Accept(ctx context.Context) *Peer {
-	p := &Peer{cfg: l.cfg, ctx: ctx, accepted: true}
+	p := &Peer{cfg: l.Config, ctx: ctx, accepted: true}
 	deadline, _ := ctx.Deadline()
 	if p.err = l.l.SetDeadline(deadline); p.err == nil {
 		p.conn, p.err = l.l.Accept()
@@ -131,6 +133,10 @@ func (s stopAt) Before(_ context.Context, p handshake.Point) error {
 
 func (stopAt) After(context.Context, handshake.Point) error { return nil }
 
+// SeeAs has an accepted Peer tell the other side, in its HELLO, that it comes
+// from that address. It takes effect if it is called before Handshake.
+func (p *Peer) SeeAs(from netip.AddrPort) { p.sees = from }
+
 // Handshake runs from the banner to the signatures. The next frame is
 // CLIENT_IDENT or SESSION_RECONNECT.
 func (p *Peer) Handshake() { p.handshake(nil) }
@@ -151,7 +157,10 @@ func (p *Peer) handshake(h handshake.Hook) {
 		if server == nil {
 			server = none.NewServer(none.ServerConfig{Monitor: p.cfg.Name.Type == wire.Mon})
 		}
-		remote := p.conn.RemoteAddr().(*net.TCPAddr).AddrPort()
+		remote := p.sees
+		if !remote.IsValid() {
+			remote = p.conn.RemoteAddr().(*net.TCPAddr).AddrPort()
+		}
 		s, p.Info, err = handshake.Accept(p.ctx, netLink{p.conn}, handshake.AcceptConfig{Options: opt, PeerAddr: remote, Auth: server})
 	} else {
 		client := p.cfg.AuthClient

@@ -60,9 +60,22 @@ func (p *Probe) CountUntil(ctx context.Context) {
 func (p *Probe) Arm(at Point, nth int, a Action) *Break {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b := &Break{point: at, nth: nth, action: a, hit: make(chan struct{}), free: make(chan struct{})}
+	return p.arm(at, nth, a, nil)
+}
+
+// arm makes a break. The lock is held.
+func (p *Probe) arm(at Point, nth int, a Action, behind *Break) *Break {
+	b := &Break{point: at, nth: nth, action: a, behind: behind, hit: make(chan struct{}), free: make(chan struct{})}
 	p.breaks = append(p.breaks, b)
 	return b
+}
+
+// ArmBehind sets an action at the nth occurrence of a point behind another
+// break, which may be one of another probe.
+func (p *Probe) ArmBehind(first *Break, at Point, nth int, a Action) *Break {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.arm(at, nth, a, first)
 }
 
 // ArmNext is Arm for the next occurrence.
@@ -207,13 +220,17 @@ func (p *Probe) describe() string {
 // is held.
 func (p *Probe) reached(at Point) *Break {
 	p.seen[at]++
+	var hit *Break
 	for _, b := range p.breaks {
-		if b.point == at && b.nth == p.seen[at] {
-			p.log("  %v", b)
-			return b
+		if b.point == at && b.strikes(p.seen[at]) && hit == nil {
+			hit = b
 		}
 	}
-	return nil
+	if hit != nil {
+		hit.struck.Store(true)
+		p.log("  %v", hit)
+	}
+	return hit
 }
 
 // Step implements control.Interceptor.
@@ -229,7 +246,7 @@ func (p *Probe) Step(ctx context.Context, conn *control.Conn, socket uint64, at 
 		w.late = nil
 		p.mu.Unlock()
 		if b != nil {
-			return b.behind(ctx, w.sock)
+			return b.after(ctx, w.sock)
 		}
 		return nil
 	}

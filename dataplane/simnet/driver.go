@@ -63,6 +63,14 @@ func (d *Driver) Listen(addr netip.AddrPort, opt uring.ListenOptions) (uring.Soc
 
 // Adopt implements uring.Driver.
 func (d *Driver) Adopt(fd int) (uring.Socket, error) {
+	for _, group := range d.host.listeners {
+		for _, l := range group {
+			if l.id == fd && l.drv == nil {
+				l.drv, d.lists[fd] = d, l
+				return uring.MakeSocket(fd), nil
+			}
+		}
+	}
 	e := d.host.ends[fd]
 	if e == nil {
 		return uring.Socket{}, unix.EBADF
@@ -82,7 +90,8 @@ func (d *Driver) Accept(s uring.Socket, user uint64) (uring.Op, error) {
 		l.hand(e)
 	}
 	l.backlog = nil
-	return d.op(), nil
+	l.acceptOp = d.op()
+	return l.acceptOp, nil
 }
 
 // hand gives a connection to the acceptor.
@@ -157,7 +166,8 @@ func (d *Driver) Ready(s uring.Socket, user uint64) (uring.Op, error) {
 	if e.rx.size > 0 || e.rxEnd || e.rxErr != 0 {
 		d.ready(e)
 	}
-	return d.op(), nil
+	e.readyOp = d.op()
+	return e.readyOp, nil
 }
 
 // ready is an edge; several that are not seen yet are one, which says all that
@@ -238,8 +248,45 @@ func (d *Driver) finishSend(e *end, res int32) {
 	e.drv.push(uring.Completion{Kind: uring.KindSend, User: e.sendUser, Res: res})
 }
 
-// Cancel implements uring.Driver.
-func (d *Driver) Cancel(uring.Op) {}
+// Cancel implements uring.Driver, for watches and accepts.
+func (d *Driver) Cancel(op uring.Op) {
+	for _, e := range d.host.ordered() {
+		if e.drv == d && e.armed && e.readyOp == op {
+			e.armed = false
+			d.push(uring.Completion{Kind: uring.KindReady, User: e.user, Op: op, Res: -int32(unix.ECANCELED)})
+			return
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(d.lists)) {
+		if l := d.lists[id]; l.armed && l.acceptOp == op {
+			l.armed = false
+			d.push(uring.Completion{Kind: uring.KindAccept, User: l.user, Op: op, Res: -int32(unix.ECANCELED)})
+			return
+		}
+	}
+}
+
+// Detach implements uring.Driver. The number that it returns is none of a
+// descriptor: only a driver of the same host can adopt it.
+func (d *Driver) Detach(s uring.Socket) (int, error) {
+	if l := d.lists[s.FD()]; l != nil {
+		if l.armed {
+			return -1, unix.EBUSY
+		}
+		delete(d.lists, l.id)
+		l.drv = nil
+		return l.id, nil
+	}
+	e := d.end(s)
+	switch {
+	case e == nil:
+		return -1, unix.EBADF
+	case e.armed || e.sending:
+		return -1, unix.EBUSY
+	}
+	e.drv = nil
+	return e.id, nil
+}
 
 // Shutdown implements uring.Driver.
 func (d *Driver) Shutdown(s uring.Socket) {

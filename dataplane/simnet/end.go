@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // end is one end of a connection.
@@ -16,14 +18,15 @@ type end struct {
 	local, remote netip.AddrPort
 
 	// Receiving.
-	rx     stream
-	rxErr  unix.Errno // found behind rx
-	rxEnd  bool       // end of the stream behind rx
-	armed  bool       // Ready
-	user   uint64     // of Ready
-	closed bool
-	silent bool // gone without a word
-	lost   bool // the network has forgotten the connection
+	rx      stream
+	rxErr   unix.Errno // found behind rx
+	rxEnd   bool       // end of the stream behind rx
+	armed   bool       // Ready
+	user    uint64     // of Ready
+	readyOp uring.Op
+	closed  bool
+	silent  bool // gone without a word
+	lost    bool // the network has forgotten the connection
 
 	connUser uint64 // of Connect
 

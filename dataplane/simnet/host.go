@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // Host is one machine, or one process: it has an address, listeners and
@@ -111,13 +113,14 @@ func (h *Host) Revive() {
 
 // listener is one member of the group of a port.
 type listener struct {
-	id      int
-	drv     *Driver
-	addr    netip.AddrPort
-	backlog []*end
-	armed   bool
-	user    uint64
-	closed  bool
+	id       int
+	drv      *Driver
+	addr     netip.AddrPort
+	backlog  []*end
+	armed    bool
+	user     uint64
+	closed   bool
+	acceptOp uring.Op
 }
 
 // listen adds a listener; only group members share a port.

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// hostileCell is one set-up of the test below. The seed decides where the
+// network fails.
+type hostileCell struct {
+	backend uring.Backend
+	cores   int
+	seed    uint64
+}
+
+// hostileCells are the cells, and how long each of them runs: RINGMSGR_LONG, or
+// shortly and one only.
+func hostileCells(t *testing.T) ([]hostileCell, time.Duration) {
+	t.Helper()
+	all := []hostileCell{
+		{uring.Auto, 4, 1}, {uring.Auto, 1, 2}, {uring.Epoll, 4, 3}, {uring.Epoll, 1, 4},
+	}
+	long := os.Getenv("RINGMSGR_LONG")
+	if long == "" {
+		return all[:1], 2 * time.Second
+	}
+	span, err := time.ParseDuration(long)
+	if err != nil {
+		t.Fatalf("RINGMSGR_LONG: %v", err)
+	}
+	return all, span
+}
+
+// Two processes, each of which reaches the other only through a proxy that does
+// not let any connection live. Nothing may be lost, doubled or overtaken, in
+// either direction, whoever dials.
+func TestLosslessSendAcrossAHostileNetwork(t *testing.T) {
+	cells, span := hostileCells(t)
+	for _, c := range cells {
+		t.Run(fmt.Sprintf("%s,cores=%d", c.backend, c.cores), func(t *testing.T) {
+			sendAcross(t, c, span)
+		})
+	}
+}
+
+func sendAcross(t *testing.T, cell hostileCell, span time.Duration) {
+	// Different addresses of this machine, so that the port that is free now
+	// for the sender is free when it starts: nobody else listens there.
+	here, there := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
+	sender := netip.AddrPortFrom(there, freePort(t, there))
+	toServer, toSender := newRoadworks(t, cell.seed, there), newRoadworks(t, cell.seed+100, here)
+	toSender.lead(sender)
+	common := []string{
+		"--json", "--policy", "lossless-peer", "--cores", fmt.Sprint(cell.cores), "--backend", string(cell.backend),
+		"--keepalive", "100ms", "--log-level", "off",
+	}
+	server := spawn(t, append([]string{"serve", "--name", "osd.0", "--nonce", "70", "--verify",
+		"--via", toSender.addr().String(), "--timeout", "1s"}, common...)...)
+	var ready listening
+	server.decode(&ready)
+	toServer.lead(ready.Listening.Front().AddrPort)
+
+	client := spawn(t, append([]string{"send", "--name", "osd.1", "--peer", "osd", "--listen", "v2:" + sender.String(),
+		"--via", toServer.addr().String(), "--duration", span.String(), "--depth", "32", "--size", "3KiB",
+		"--timeout", "60s", ready.Listening.Front().String()}, common...)...)
+	calm := time.AfterFunc(span, func() { toServer.calm.Store(true); toSender.calm.Store(true) })
+	defer calm.Stop()
+	var report sent
+	client.decode(&report)
+	client.want(exitOK)
+	server.signal(syscall.SIGTERM)
+	var end served
+	end.verdict = &verdict{}
+	line := server.decode(&end)
+	server.want(exitOK)
+
+	if report.Verified == 0 || report.Verified != report.Messages || report.Lossy || report.Reconnects == 0 ||
+		report.Duplicates+report.Losses+report.Corrupt != 0 {
+		t.Errorf("send says %+v", report)
+	}
+	if want := (verdict{Verified: report.Verified}); *end.verdict != want {
+		t.Errorf("serve verified %v, want %v: %s", end.verdict, &want, line)
+	}
+	troubles := toServer.counts()
+	for kind, n := range toSender.counts() {
+		troubles[kind] += n
+	}
+	if troubles.sum() == 0 {
+		t.Error("nothing disturbed the connections")
+	}
+	t.Logf("seed %d: %d messages there and back, %d reconnects, %d connections to serve, %d to send; %v",
+		cell.seed, report.Verified, report.Reconnects, toServer.carried.Load(), toSender.carried.Load(), troubles)
+}
+
+// process is the program in a process of its own.
+type process struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	lines *json.Decoder
+	errs  *lockedBuffer
+	ended bool
+}
+
+// spawn starts the program. The test's end kills it if it still runs.
+func spawn(t *testing.T, args ...string) *process {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, cmd: exec.Command(exe, args...), errs: &lockedBuffer{}}
+	p.cmd.Env = append(os.Environ(), asProgram+"=1")
+	p.cmd.Stderr = p.errs
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.lines = json.NewDecoder(out)
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if !p.ended {
+			_ = p.cmd.Process.Kill()
+			_ = p.cmd.Wait() // it was killed
+		}
+	})
+	return p
+}
+
+// decode waits for the next line of JSON and returns it as well.
+func (p *process) decode(v any) string {
+	p.t.Helper()
+	var line json.RawMessage
+	if err := p.lines.Decode(&line); err != nil {
+		p.t.Fatalf("%s says nothing: %v: %s", p.cmd.Args[1], err, p.errs)
+	}
+	if err := json.Unmarshal(line, v); err != nil {
+		p.t.Fatalf("%s says %s: %v", p.cmd.Args[1], line, err)
+	}
+	return string(line)
+}
+
+func (p *process) signal(s os.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// want waits for the end. All output must have been read.
+func (p *process) want(status int) {
+	p.t.Helper()
+	p.ended = true
+	_ = p.cmd.Wait() // the status says it all
+	if got := p.cmd.ProcessState.ExitCode(); got != status {
+		p.t.Errorf("%s: %v, want status %d: %s", p.cmd.Args[1], p.cmd.ProcessState, status, p.errs)
+	}
+}
+
+// freePort is a port of ip on which nobody listens.
+func freePort(t *testing.T, ip netip.Addr) uint16 {
+	t.Helper()
+	l, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, 0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).AddrPort().Port()
+}
+
+func TestVia(t *testing.T) {
+	s := serve(t, "--name", "osd.0", "--nonce", "9")
+	road := newRoadworks(t, 1, netip.MustParseAddr("127.0.0.1"))
+	road.calm.Store(true)
+	addr := strings.TrimPrefix(s.addr, "v2:")
+	road.lead(netip.MustParseAddrPort(strings.TrimSuffix(addr, "/9")))
+	via := road.addr().String()
+	p := decode[pong](t, ringmsgr(t, "ping", "--json", "--peer", "osd", "--via", via, s.addr).want(t, exitOK))
+	if p.Peer.Addrs.String() != "["+s.addr+"]" || road.carried.Load() != 1 {
+		t.Errorf("%+v, %d connections through the proxy", p, road.carried.Load())
+	}
+	// The address of the proxy is not that of the server.
+	f := decode[failure](t, ringmsgr(t, "ping", "--json", "--peer", "osd", "--timeout", "2s", "v2:"+via+"/9").want(t, exitFailed))
+	if f.Stage == control.StageConnect || road.carried.Load() != 2 {
+		t.Errorf("%+v, %d connections through the proxy", f, road.carried.Load())
+	}
+}
+
+// A lossless peer that has nothing to send stands by after a failure. A user who
+// wants to send does not want that before the first message.
+func TestLosslessSendRepeatsItsFirstAttempt(t *testing.T) {
+	s := serve(t, "--name", "osd.0", "--nonce", "9", "--policy", "stateful-server")
+	road := newRoadworks(t, 1, netip.MustParseAddr("127.0.0.1"))
+	road.calm.Store(true)
+	go func() {
+		<-road.refused
+		road.lead(netip.MustParseAddrPort(strings.TrimSuffix(strings.TrimPrefix(s.addr, "v2:"), "/9")))
+	}()
+	r := ringmsgr(t, "send", "--json", "--peer", "osd", "--policy", "lossless-peer", "--messages", "10", "--via", road.addr().String(), s.addr)
+	if x := decode[sent](t, r.want(t, exitOK)); x.Verified != 10 {
+		t.Errorf("send says %+v", x)
+	}
+}

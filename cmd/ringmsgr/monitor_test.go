@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/mon"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// As a mon with a keyring, serve is one to a client that stays: the client renews its
+// tickets on the session that it has, and has the monmap; what is no message for a
+// mon still comes back as it is.
+func TestServeRenewsTicketsAsAMon(t *testing.T) {
+	keyring := filepath.Join(t.TempDir(), "keyring")
+	text := "[mon.]\n\tkey = " + monKey + "\n[client.admin]\n\tkey = " + clientKey + "\n"
+	if err := os.WriteFile(keyring, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, "--auth", "cephx", "--keyring", keyring, "--ticket-life", "10m")
+	addr, err := wire.ParseAddr(s.addr)
+	must(t, err)
+
+	// The client's clock goes ahead of the server's, which does not look at it.
+	var ahead atomic.Int64
+	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	name := wire.EntityName{Type: wire.Client, ID: "admin"}
+	key, err := cephx.ParseKey(clientKey)
+	must(t, err)
+	keys, err := cephx.NewClient(cephx.ClientConfig{Name: name, Key: key, Now: now})
+	must(t, err)
+	client, err := mon.NewClient(mon.Config{Mons: []wire.Addr{addr}, Auth: keys, Clock: quickClock{now}})
+	must(t, err)
+	defer client.Close()
+	echoes := make(chan string, 1)
+	m, err := control.New(control.Config{Name: name, AuthClient: keys, Plane: dataplane.Config{Cores: 1}})
+	must(t, err)
+	defer func() { must(t, closeMessenger(m)) }()
+	must(t, m.Start(client.Dispatcher(), &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+		echoes <- string(m.Data)
+		return true
+	}}))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	must(t, client.Open(ctx, m))
+	if got := client.MonMap(); len(got.Mons) != 1 || got.Mons[0].Name != "a" || !got.Mons[0].Addrs.Contains(addr) || got.FSID == (mon.FSID{}) {
+		t.Errorf("monmap %+v, want a alone at %v", got, addr)
+	}
+	session := client.Conn()
+	life := func() time.Duration { return keys.Tickets()[0].Expires.Sub(now()) }
+	if l := life(); l > 10*time.Minute || l < 5*time.Minute {
+		t.Errorf("tickets live for %v, want 10 minutes", l)
+	}
+	for range 3 {
+		ahead.Add(int64(9 * time.Minute))
+		for keys.NeedRenew(now()) != 0 {
+			select {
+			case <-ctx.Done():
+				t.Fatalf("not renewed: %v, %v", keys.Tickets(), client.Err())
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}
+	if client.Conn() != session {
+		t.Errorf("the session was lost: %v", client.Err())
+	}
+	must(t, session.Send(control.NewMessage(ping, []byte("front"), []byte("still an echo"))))
+	select {
+	case got := <-echoes:
+		if got != "still an echo" {
+			t.Errorf("echo %q", got)
+		}
+	case <-ctx.Done():
+		t.Error("no echo")
+	}
+}
+
+// quickClock is a clock that wakes early, so that a client sees that time has passed.
+type quickClock struct{ now func() time.Time }
+
+func (c quickClock) Now() time.Time { return c.now() }
+
+func (c quickClock) AfterFunc(d time.Duration, f func()) func() bool {
+	return time.AfterFunc(min(d, 10*time.Millisecond), f).Stop
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control"
+)
+
+func TestVerifierCountsWhatIsNotInOrder(t *testing.T) {
+	message := func(n uint64) *control.Message {
+		front := make([]byte, headSize)
+		binary.LittleEndian.PutUint64(front, 3)
+		binary.LittleEndian.PutUint64(front[8:], n)
+		m := control.NewMessage(2, front, make([]byte, 1000))
+		m.TID = n
+		stamp(m.Data, key(3, n))
+		return m
+	}
+	for name, c := range map[string]struct {
+		numbers []uint64
+		want    verdict
+	}{
+		"all":           {[]uint64{0, 1, 2}, verdict{Verified: 3}},
+		"one is lost":   {[]uint64{0, 2, 3}, verdict{Verified: 2, Losses: 1}},
+		"the first is":  {[]uint64{1, 2}, verdict{Verified: 1, Losses: 1}},
+		"one is double": {[]uint64{0, 1, 1, 2}, verdict{Verified: 3, Duplicates: 1}},
+		"two change":    {[]uint64{0, 2, 1, 3}, verdict{Verified: 2, Losses: 1, Duplicates: 1}},
+		"all again":     {[]uint64{0, 1, 0, 1}, verdict{Verified: 2, Duplicates: 2}},
+	} {
+		v, conn := &verifier{}, &control.Conn{}
+		for _, n := range c.numbers {
+			v.check(conn, message(n))
+		}
+		if got := *v.verdict(); got != c.want || (got.err() == nil) != (name == "all") {
+			t.Errorf("%s: %v, want %v", name, &got, &c.want)
+		}
+	}
+	v, conn := &verifier{}, &control.Conn{}
+	v.check(conn, message(0))
+	for _, at := range []int{0, 7, 512, 519} {
+		m := message(1)
+		m.Data[at] ^= 1
+		v.check(conn, m)
+	}
+	other := message(1)
+	other.TID = 5
+	v.check(conn, other)
+	v.check(conn, control.NewMessage(2, []byte("of somebody else"[:9]), nil))
+	v.check(conn, message(1))
+	if got, want := *v.verdict(), (verdict{Verified: 2, Corrupt: 5}); got != want {
+		t.Errorf("%v, want %v", &got, &want)
+	}
+	v.begin(conn)
+	v.check(conn, message(0))
+	if got := v.verdict(); got.Verified != 3 || got.Duplicates != 0 {
+		t.Errorf("a session that begins anew: %v", got)
+	}
+}
+
+func TestServeVerifies(t *testing.T) {
+	s := serve(t, "--verify", "--json", "--cores", "2")
+	ringmsgr(t, "send", "--messages", "1000", "--conns", "3", "--size", "1000", s.addr).want(t, exitOK)
+	var v verdict
+	if err := json.Unmarshal([]byte(s.stop(t)), &v); err != nil || v != (verdict{Verified: 1000}) {
+		t.Errorf("%v, %v", &v, err)
+	}
+	s = serve(t, "--verify")
+	ringmsgr(t, "send", "--messages", "7", s.addr).want(t, exitOK)
+	if rest := s.stop(t); !strings.Contains(rest, "verified: 7 messages in order, 0 duplicates, 0 losses, 0 corrupt\n") {
+		t.Errorf("serve says %s", rest)
+	}
+}
+
+func TestSendForADuration(t *testing.T) {
+	s := serve(t)
+	x := decode[sent](t, ringmsgr(t, "send", "--json", "--conns", "2", "--duration", "100ms", s.addr).want(t, exitOK))
+	if x.Verified == 0 || x.Messages != x.Verified || x.Losses != 0 {
+		t.Errorf("send says %+v", x)
+	}
+	x = decode[sent](t, ringmsgr(t, "send", "--json", "--messages", "5", "--duration", "1h", s.addr).want(t, exitOK))
+	if x.Verified != 5 || x.Messages != 5 {
+		t.Errorf("send says %+v", x)
+	}
+}

@@ -1,0 +1,191 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// hangUp ends a handshake at one step.
+type hangUp struct{ at handshake.Point }
+
+func (h hangUp) Step(_ context.Context, _ *control.Conn, _ uint64, p handshake.Point, after bool) error {
+	if p == h.at && !after {
+		return errCut
+	}
+	return nil
+}
+
+func (hangUp) Frame(*control.Conn, frame.Tag, bool) error { return nil }
+
+// AU-25: the caller learns whether the authentication or the network failed, from
+// the error of the wait, in the reset event and in the counters.
+func TestFailedAuthenticationIsToldFromAFailedNetwork(t *testing.T) {
+	crc, secure := []auth.Mode{auth.CRC}, []auth.Mode{auth.Secure}
+	admin, nobody := entity(t, "client.admin"), entity(t, "client.nobody")
+	good, server := cephxPair(t, crc, crc)
+	needsSecure, secureServer := cephxPair(t, secure, secure)
+	withKey := func(name wire.EntityName) auth.Client {
+		key, err := cephx.NewKey(nil, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := cephx.NewClient(cephx.ClientConfig{Name: name, Key: key, Modes: func(wire.EntityType) []auth.Mode { return crc }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for _, c := range []struct {
+		name     string
+		client   auth.Client
+		server   auth.Server // nil: nobody listens
+		stop     control.Interceptor
+		peer     wire.EntityType
+		want     bool
+		also     error
+		accepted uint64 // failed authentications that the server counts
+	}{
+		{"wrong key", withKey(admin), server, nil, wire.Mon, true, &auth.Refused{Errno: auth.EACCES}, 1},
+		{"unknown entity", withKey(nobody), server, nil, wire.Mon, true, &auth.Refused{Errno: auth.EACCES}, 1},
+		{"no method in common", none.NewClient(admin), server, nil, wire.Mon, true, auth.ErrNoMethod, 1},
+		{"no mode in common", needsSecure, server, nil, wire.Mon, true, auth.ErrNoMode, 1},
+		{"no ticket", withKey(admin), secureServer, nil, wire.OSD, true, cephx.ErrNoTicket, 0},
+		{"nobody there", good, nil, nil, wire.Mon, false, nil, 0},
+		{"cut before the banner", good, server, hangUp{handshake.Point{Step: handshake.SocketAccepted}}, wire.Mon, false, nil, 0},
+		{"cut before the request", good, server, hangUp{handshake.Point{Step: handshake.FrameRead, Tag: frame.TagAuthRequest}}, wire.Mon, false, nil, 0},
+		{"cut before the proof", good, server, hangUp{handshake.Point{Step: handshake.FrameRead, Tag: frame.TagAuthRequestMore}}, wire.Mon, false, nil, 0},
+		{"cut before the end", good, server, hangUp{handshake.Point{Step: handshake.FrameWrite, Tag: frame.TagAuthDone}}, wire.Mon, false, nil, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			own := "mon.a"
+			if c.peer == wire.OSD {
+				own = "osd.0"
+			}
+			peer := newParty(t, control.Config{Name: entity(t, own), AuthServer: c.server, Interceptor: c.stop}).bind(t)
+			if c.server == nil {
+				shutdown(t, peer.m)
+			}
+			reset := make(chan error, 1)
+			m := authMessenger(t, control.Config{Name: admin, AuthClient: c.client}, &control.Dispatcher{
+				Reset: func(conn *control.Conn, _ bool) { reset <- conn.Err() },
+			})
+			conn, err := m.Connect(peer.addr, c.peer, control.Once())
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), authPatience)
+			defer cancel()
+			told := map[string]error{"wait": conn.WaitReady(ctx)}
+			select {
+			case told["reset event"] = <-reset:
+			case <-ctx.Done():
+				t.Fatal("no reset event")
+			}
+			for what, err := range told {
+				if err == nil || errors.Is(err, control.ErrAuth) != c.want || c.also != nil && !errors.Is(err, c.also) {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+			want := uint64(0)
+			if c.want {
+				want = 1
+			}
+			if st, _ := conn.Stats(); st.Counters.AuthFailures != want || st.Counters.Faults != 1 {
+				t.Errorf("counted %+v", st.Counters)
+			}
+			if c.server != nil {
+				happens(t, "the server's failure", func() bool { return counters(t, peer.m).AcceptFailures == 1 })
+				if n := counters(t, peer.m).AuthFailures; n != c.accepted {
+					t.Errorf("the server counts %d", n)
+				}
+			}
+		})
+	}
+}
+
+// AU-04: who was refused, and has nothing else to offer, gives up, also on a lossless
+// connection that otherwise dials for ever: the peer sees one attempt.
+func TestALosslessConnectionThatIsRefusedGivesUp(t *testing.T) {
+	crc := []auth.Mode{auth.CRC}
+	_, server := cephxPair(t, crc, crc)
+	mon := newParty(t, control.Config{Name: entity(t, "mon.a"), AuthServer: server}).bind(t)
+	policy := control.LosslessClient()
+	client := newParty(t, control.Config{Name: entity(t, "client.admin"), Default: &policy, InitialBackoff: time.Microsecond, MaxBackoff: time.Microsecond})
+	conn, err := client.m.Connect(mon.addr, wire.Mon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	arrives(t, "the end", conn.Closed())
+	if err := conn.Err(); !errors.Is(err, control.ErrAuth) || !errors.Is(err, auth.ErrNoMethod) {
+		t.Error(err)
+	}
+	happens(t, "the refusal", func() bool { return counters(t, mon.m).AuthFailures == 1 })
+	if n := counters(t, mon.m).Accepted; n != 1 {
+		t.Errorf("%d attempts", n)
+	}
+}
+
+// failing is a client that does not believe any server.
+type failing struct{ auth.Client }
+
+type failingExchange struct{ auth.ClientExchange }
+
+func (f failing) Start(ctx context.Context, peer wire.EntityType) (auth.ClientExchange, error) {
+	x, err := f.Client.Start(ctx, peer)
+	return failingExchange{x}, err
+}
+
+func (failingExchange) Done(context.Context, uint64, auth.Mode, []byte) (*auth.Result, error) {
+	return nil, cephx.ErrServerProof
+}
+
+// AU-04, AU-09: a server that cannot prove itself is tried again, as another one may
+// take its address, but with the usual growing pauses.
+func TestAServerWithoutProofIsTriedAgainWithBackoff(t *testing.T) {
+	clock, admin := newHandClock(), entity(t, "client.admin")
+	mon := newParty(t, control.Config{Name: entity(t, "mon.a")}).bind(t)
+	policy := control.LosslessClient()
+	client := newParty(t, control.Config{Name: admin, Default: &policy, Clock: clock, AuthClient: failing{none.NewClient(admin)}})
+	conn, err := client.m.Connect(mon.addr, wire.Mon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Send(control.NewMessage(42, nil, nil)); err != nil { // it has something to do
+		t.Fatal(err)
+	}
+	pause := control.DefaultInitialBackoff
+	for attempt := uint64(1); attempt <= 8; attempt++ {
+		happens(t, "the pause", func() bool { return conn.State() == control.StateWait })
+		clock.pass(pause - time.Nanosecond)
+		st, err := conn.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st.Counters.Attempts != attempt || st.Counters.AuthFailures != attempt || !errors.Is(conn.Err(), cephx.ErrServerProof) {
+			t.Fatalf("after attempt %d: %+v, %v", attempt, st.Counters, conn.Err())
+		}
+		clock.pass(time.Nanosecond)
+		happens(t, "another attempt", func() bool { st, err := conn.Stats(); return err == nil && st.Counters.Attempts == attempt+1 })
+		pause = min(2*pause, control.DefaultMaxBackoff)
+	}
+}
+
+// The address of a peer that nobody has is no question of authentication.
+func TestAnAddressWithoutAPeerIsNoFailedAuthentication(t *testing.T) {
+	client := newParty(t, control.Config{Name: entity(t, "client.admin")})
+	gone := &party{addr: wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:1")}}
+	if _, err := client.dial(t, gone, wire.Mon); err == nil || errors.Is(err, control.ErrAuth) || control.StageOf(err) != control.StageConnect {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,379 @@
+package control_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/mon"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// vault keeps copies of the secrets that the exchanges of one side end with.
+type vault struct {
+	mu       sync.Mutex
+	sessions [][]byte
+	secrets  [][]byte
+	live     []*auth.Result // as they were handed out
+	raw      [][]byte       // the memory of their secrets
+}
+
+func (v *vault) keep(res *auth.Result) {
+	if res == nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.sessions = append(v.sessions, bytes.Clone(res.SessionKey))
+	v.secrets = append(v.secrets, bytes.Clone(res.ConnectionSecret))
+	v.live = append(v.live, res)
+	v.raw = append(v.raw, res.SessionKey, res.ConnectionSecret)
+}
+
+func (v *vault) all() (sessions, secrets [][]byte) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.sessions), slices.Clone(v.secrets)
+}
+
+type watchedClient struct {
+	auth.Client
+	v *vault
+}
+
+type watchedDialling struct {
+	auth.ClientExchange
+	v *vault
+}
+
+func (c watchedClient) Start(ctx context.Context, peer wire.EntityType) (auth.ClientExchange, error) {
+	x, err := c.Client.Start(ctx, peer)
+	if err != nil {
+		return nil, err
+	}
+	return watchedDialling{x, c.v}, nil
+}
+
+func (x watchedDialling) Done(ctx context.Context, id uint64, mode auth.Mode, p []byte) (*auth.Result, error) {
+	res, err := x.ClientExchange.Done(ctx, id, mode, p)
+	x.v.keep(res)
+	return res, err
+}
+
+type watchedServer struct {
+	auth.Server
+	v *vault
+}
+
+type watchedServing struct {
+	auth.ServerExchange
+	v *vault
+}
+
+func (s watchedServer) Start(ctx context.Context, peer wire.EntityType, m auth.Method, mode auth.Mode) (auth.ServerExchange, error) {
+	x, err := s.Server.Start(ctx, peer, m, mode)
+	if err != nil {
+		return nil, err
+	}
+	return watchedServing{x, s.v}, nil
+}
+
+func (x watchedServing) Handle(ctx context.Context, p []byte) ([]byte, *auth.Result, error) {
+	reply, res, err := x.ServerExchange.Handle(ctx, p)
+	x.v.keep(res)
+	return reply, res, err
+}
+
+// AU-14: each TCP connection of a session authenticates anew and has keys and nonces
+// of its own: what was used on one socket is not used on another, in either direction.
+func TestEveryReconnectHasFreshKeys(t *testing.T) {
+	for _, rev0 := range []bool{false, true} {
+		secure := []auth.Mode{auth.Secure}
+		authClient, authServer := cephxPair(t, secure, secure)
+		var ours, theirs vault
+		lossless, stateful, cuts := control.LosslessClient(), control.StatefulServer(), newBreaker()
+		client := newParty(t, control.Config{
+			Name: entity(t, "client.admin"), Default: &lossless, Interceptor: cuts, Rev0: rev0, AuthClient: watchedClient{authClient, &ours},
+		})
+		server := newParty(t, control.Config{Name: entity(t, "mon.a"), Default: &stateful, AuthServer: watchedServer{authServer, &theirs}}).bind(t)
+		conn, err := client.m.Connect(server.addr, wire.Mon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		exchange(t, client, server, conn, []byte("first"))
+		const reconnects = 8
+		for range reconnects {
+			cuts.cut()
+			exchange(t, client, server, conn, []byte("again"))
+		}
+		sessions, secrets := ours.all()
+		if n := len(sessions); n <= reconnects {
+			t.Fatalf("rev0 %v: %d exchanges for %d reconnects", rev0, n, reconnects)
+		}
+		if s2, c2 := theirs.all(); !slices.EqualFunc(sessions, s2, bytes.Equal) || !slices.EqualFunc(secrets, c2, bytes.Equal) {
+			t.Errorf("rev0 %v: the two sides do not have the same", rev0)
+		}
+		used := make(map[string]string)
+		use := func(what string, socket int, p ...[]byte) {
+			id := string(bytes.Join(p, nil))
+			if before, ok := used[id]; ok {
+				t.Errorf("rev0 %v: %s of socket %d is that of %s", rev0, what, socket, before)
+			}
+			used[id] = fmt.Sprintf("%s of socket %d", what, socket)
+		}
+		for i, secret := range secrets {
+			use("session key", i, sessions[i])
+			k, err := frame.KeysFromSecret(secret, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			use("key", i, k.Key[:])
+			use("pair of key and sending nonce", i, k.Key[:], k.TxNonce[:])
+			use("pair of key and receiving nonce", i, k.Key[:], k.RxNonce[:])
+			use("sending nonce", i, k.TxNonce[:])
+			use("receiving nonce", i, k.RxNonce[:])
+		}
+		wantWiped(t, &ours, &theirs)
+	}
+}
+
+// wantWiped checks that the results that the exchanges handed out hold no secret.
+func wantWiped(t *testing.T, vaults ...*vault) {
+	t.Helper()
+	for _, v := range vaults {
+		v.mu.Lock()
+		for i, p := range v.raw {
+			if !bytes.Equal(p, make([]byte, len(p))) {
+				t.Errorf("secret %d of %d bytes is still in memory", i, len(p))
+			}
+		}
+		for _, res := range v.live {
+			if res.SessionKey != nil || res.ConnectionSecret != nil {
+				t.Errorf("result of %v still has its secrets", res.Entity)
+			}
+		}
+		v.mu.Unlock()
+	}
+}
+
+// logbook is everything that is logged, as text and as JSON.
+type logbook struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logbook) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logbook) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *logbook) logger(json bool) *slog.Logger {
+	opt := &slog.HandlerOptions{Level: slog.Level(-100), AddSource: true}
+	if json {
+		return slog.New(slog.NewJSONHandler(l, opt))
+	}
+	return slog.New(slog.NewTextHandler(l, opt))
+}
+
+// looks are the ways in which a secret could stand in a text.
+func looks(secret []byte) []string {
+	decimal := strings.Trim(fmt.Sprint(secret), "[]")
+	out := []string{
+		string(secret), hex.EncodeToString(secret), strings.ToUpper(hex.EncodeToString(secret)), fmt.Sprintf("% x", secret),
+		decimal, strings.ReplaceAll(decimal, " ", ","), strings.ReplaceAll(decimal, " ", ", "), fmt.Sprintf("%q", secret), strings.Trim(fmt.Sprintf("%#v", secret), "[]byte{}"),
+	}
+	for shift := range 3 { // base64 of something that has it anywhere
+		for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+			whole := enc.EncodeToString(append(make([]byte, shift), secret...))
+			out = append(out, whole[(shift*8+5)/6:len(whole)-1])
+		}
+	}
+	return out
+}
+
+func wantHidden(t *testing.T, where, text string, secrets [][]byte) {
+	t.Helper()
+	for i, s := range secrets {
+		for _, form := range looks(s) {
+			if strings.Contains(text, form) {
+				at := strings.Index(text, form)
+				t.Errorf("secret %d of %d bytes is in %s: ...%s", i, len(s), where, text[max(0, at-100):min(len(text), at+100)])
+				break
+			}
+		}
+	}
+}
+
+// AU-15: with everything logged, over logins, tickets, authorizers, renewals, faults,
+// reconnects and refusals in both modes, no secret is in the log, in the errors or in the
+// statistics, in any usual form.
+func TestNoSecretIsEverLogged(t *testing.T) {
+	for _, mode := range []auth.Mode{auth.Secure, auth.CRC} {
+		t.Run(mode.String(), func(t *testing.T) {
+			var book logbook
+			log := book.logger(mode == auth.CRC)
+			usual := slog.Default() // nothing should go there, but if it did
+			slog.SetDefault(log)
+			defer slog.SetDefault(usual)
+			clock := newHandClock()
+			offer := func(wire.EntityType) []auth.Mode { return []auth.Mode{mode} }
+			var ours, theirs vault
+			var said strings.Builder
+
+			ring := &cephx.Keyring{}
+			admin, osd := entity(t, "client.admin"), entity(t, "osd.0")
+			var secrets [][]byte
+			for _, name := range []wire.EntityName{admin, osd, {Type: wire.Mon}} {
+				key, err := cephx.NewKey(nil, clock.Now())
+				must(t, err)
+				must(t, ring.Set(cephx.Entity{Name: name, Key: key, Caps: map[string]string{"mon": "allow *", "osd": "allow *"}}))
+				secrets = append(secrets, key.Secret())
+			}
+			authority, err := cephx.NewAuthority(cephx.AuthorityConfig{Entities: ring, Now: clock.Now})
+			must(t, err)
+			serves := func(own wire.EntityType, a *cephx.Authority) auth.Server {
+				s, err := cephx.NewServer(cephx.ServerConfig{Own: own, Authority: a, Secrets: authority, Modes: offer, Now: clock.Now})
+				must(t, err)
+				return watchedServer{s, &theirs}
+			}
+			dials := func(name wire.EntityName, key cephx.Key) (*cephx.Client, auth.Client) {
+				c, err := cephx.NewClient(cephx.ClientConfig{Name: name, Key: key, Modes: offer, Now: clock.Now})
+				must(t, err)
+				return c, watchedClient{c, &ours}
+			}
+
+			var monAddr wire.Addr
+			monitor := authMessenger(t, control.Config{Name: entity(t, "mon.a"), AuthServer: serves(wire.Mon, authority), Logger: log},
+				mon.NewServer(mon.ServerConfig{Map: func() mon.MonMap {
+					return mon.MonMap{Epoch: 1, Mons: []mon.Mon{{Name: "a", Addrs: wire.AddrVec{monAddr}}}}
+				}}))
+			monAddr = listenOn(t, monitor)
+			stateful, lossless, cuts := control.StatefulServer(), control.LosslessClient(), newBreaker()
+			store := newParty(t, control.Config{Name: osd, Default: &stateful, AuthServer: serves(wire.OSD, nil), Logger: log}).bind(t)
+
+			own, _ := ring.Lookup(admin)
+			keys, dialler := dials(admin, own.Key)
+			client := &party{got: make(chan []byte, 16)}
+			mc, err := mon.NewClient(mon.Config{Mons: []wire.Addr{monAddr}, Auth: keys, Clock: clock, Logger: log, Retry: time.Millisecond})
+			must(t, err)
+			t.Cleanup(mc.Close)
+			client.m = authMessenger(t, control.Config{
+				Name: admin, Policies: map[wire.EntityType]control.Policy{wire.OSD: lossless}, AuthClient: dialler, Logger: log, Interceptor: cuts,
+			}, mc.Dispatcher(), &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+				client.keep(m)
+				return true
+			}})
+			ctx, cancel := context.WithTimeout(t.Context(), authPatience)
+			defer cancel()
+			must(t, mc.Open(ctx, client.m))
+			conn, err := client.m.Connect(store.addr, wire.OSD)
+			must(t, err)
+			exchange(t, client, store, conn, []byte("one"))
+			cuts.cut()
+			exchange(t, client, store, conn, []byte("two"))
+			clock.pass(50 * time.Minute)
+			happens(t, "a renewal", func() bool { return keys.NeedRenew(clock.Now()) == 0 })
+
+			// Refusals: a wrong key, and a ticket that is of no use.
+			wrong, err := cephx.NewKey(nil, clock.Now())
+			must(t, err)
+			secrets = append(secrets, wrong.Secret())
+			_, liar := dials(admin, wrong)
+			bad := newParty(t, control.Config{Name: admin, AuthClient: liar, Logger: log})
+			for _, peer := range []struct {
+				to  wire.Addr
+				typ wire.EntityType
+			}{{monAddr, wire.Mon}, {store.addr, wire.OSD}} {
+				conn, err := bad.dial(t, &party{addr: peer.to}, peer.typ)
+				if !errors.Is(err, control.ErrAuth) {
+					t.Errorf("with a wrong key to %v: %v", peer.typ, err)
+				}
+				fmt.Fprintf(&said, "%v %+v %#v %v\n", err, err, err, conn.Info())
+			}
+
+			for _, s := range []cephx.Service{cephx.ServiceAuth, cephx.ServiceOSD, cephx.ServiceMon} {
+				r, err := authority.Rotating(s)
+				must(t, err)
+				for _, id := range r.IDs() {
+					k, _ := r.Key(id)
+					secrets = append(secrets, k.Secret())
+				}
+			}
+			for _, v := range []*vault{&ours, &theirs} {
+				sessions, connection := v.all()
+				secrets = append(secrets, sessions...)
+				for _, s := range connection {
+					if len(s) > 0 {
+						secrets = append(secrets, s, s[:16], s[16:28], s[28:40])
+					}
+				}
+				if len(sessions) < 3 {
+					t.Errorf("%d exchanges only", len(sessions))
+				}
+			}
+			for _, m := range []*control.Messenger{monitor, store.m, client.m} {
+				st, err := m.Stats()
+				must(t, err)
+				text, err := json.Marshal(st)
+				must(t, err)
+				fmt.Fprintf(&said, "%v\n%s\n%+v %#v\n", st, text, st, st)
+				for _, c := range m.Conns() {
+					fmt.Fprintf(&said, "%+v %+v %#v %v\n", c.Info(), c.Auth(), *c.Auth(), c.Err())
+				}
+			}
+			for _, m := range []*control.Messenger{client.m, bad.m, store.m, monitor} {
+				shutdown(t, m)
+			}
+			text := book.String()
+			if n := strings.Count(text, "\n"); n < 30 || !strings.Contains(text, "client.admin") && !strings.Contains(text, "refused") {
+				t.Errorf("the log has %d lines, so that this test says nothing:\n%s", n, text)
+			}
+			wantHidden(t, "the log", text, secrets)
+			wantHidden(t, "errors and statistics", said.String(), secrets)
+			wantWiped(t, &ours, &theirs)
+		})
+	}
+}
+
+// The search itself finds what is there.
+func TestTheSearchForSecretsFindsThem(t *testing.T) {
+	secret := []byte("\x00\x01~secret key\xff\x80")
+	framed := append(append([]byte("in front"), secret...), "behind"...)
+	for _, text := range []string{
+		string(framed), hex.EncodeToString(framed), fmt.Sprintf("%X", framed), fmt.Sprint(framed), fmt.Sprintf("%v", secret), fmt.Sprintf("% x", secret),
+		base64.StdEncoding.EncodeToString(framed), base64.URLEncoding.EncodeToString(framed[1:]), base64.StdEncoding.EncodeToString(framed[2:]),
+		fmt.Sprintf("%#v", framed), fmt.Sprintf("%q", secret),
+	} {
+		if !slices.ContainsFunc(looks(secret), func(form string) bool { return strings.Contains(text, form) }) {
+			t.Errorf("not found in %s", text)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,256 @@
+package control_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// call opens a TCP connection to a party.
+func (e *party) call(t *testing.T) net.Conn {
+	t.Helper()
+	c, err := net.DialTimeout("tcp", e.addr.AddrPort.String(), authPatience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	must(t, c.SetDeadline(time.Now().Add(authPatience)))
+	return c
+}
+
+// HS-06, HS-07: who speaks something else is disconnected after our banner, with at most
+// one line in the log, and no other connection notices.
+func TestWhoSpeaksAnotherProtocolIsDisconnected(t *testing.T) {
+	var book logbook
+	server := newParty(t, control.Config{Name: entity(t, "mon.a"), Logger: book.logger(false)}).bind(t)
+	client := newParty(t, control.Config{Name: entity(t, "client.admin")})
+	conn, err := client.dial(t, server, wire.Mon)
+	must(t, err)
+	own := wire.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
+	for i, said := range []string{
+		"ceph v027" + strings.Repeat("\x00", 300),
+		"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+		"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + strings.Repeat("r", 500),
+		"SSH-2.0-OpenSSH_9.2\r\n",
+		strings.Repeat("\x00", 40), strings.Repeat("\xff", 4000), "ceph v3\n\x10\x00" + strings.Repeat("\x00", 16),
+	} {
+		lines := strings.Count(book.String(), "\n")
+		c := server.call(t)
+		_, err := io.WriteString(c, said)
+		must(t, err)
+		got, err := io.ReadAll(c)
+		if !bytes.Equal(got, own) || err != nil && !strings.Contains(err.Error(), "reset") {
+			t.Errorf("%q: answered %x, %v; want our banner and the end", said[:8], got, err)
+		}
+		happens(t, "the failure", func() bool { return counters(t, server.m).AcceptFailures == uint64(i+1) })
+		happens(t, "the end of the line", func() bool { return strings.HasSuffix("\n"+book.String(), "\n") })
+		if n := strings.Count(book.String(), "\n") - lines; n > 1 {
+			t.Errorf("%q: %d lines in the log:\n%s", said[:8], n, book.String())
+		}
+		exchange(t, client, server, conn, []byte("not disturbed"))
+	}
+	if n := counters(t, server.m).AuthFailures; n != 0 {
+		t.Errorf("%d of them count as failed authentications", n)
+	}
+}
+
+// HS-05, HS-09: a peer that can never do is tried once, also by a lossless connection,
+// and the reset event comes.
+func TestAPeerThatCanNeverDoIsTriedOnce(t *testing.T) {
+	banner := wire.Banner{Supported: 1 | 1<<63, Required: 1 << 63}.AppendTo(nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	calls := make(chan struct{}, 100)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			calls <- struct{}{}
+			_, _ = c.Write(banner)
+			_, _ = io.Copy(io.Discard, c)
+			_ = c.Close()
+		}
+	}()
+	strange := wire.Addr{Type: wire.AddrMsgr2, AddrPort: l.Addr().(*net.TCPAddr).AddrPort()}
+	mon := newParty(t, control.Config{Name: entity(t, "mon.a")}).bind(t)
+	policy := control.LosslessClient()
+	for _, c := range []struct {
+		name string
+		to   wire.Addr
+		peer wire.EntityType
+		want error
+	}{{"features", strange, wire.Mon, handshake.ErrFeatures}, {"type", mon.addr, wire.OSD, handshake.ErrPeerType}} {
+		reset := make(chan error, 9)
+		m := authMessenger(t, control.Config{
+			Name: entity(t, "client.admin"), Default: &policy, InitialBackoff: time.Microsecond, MaxBackoff: time.Microsecond,
+		}, &control.Dispatcher{Reset: func(c *control.Conn, _ bool) { reset <- c.Err() }})
+		conn, err := m.Connect(c.to, c.peer)
+		must(t, err)
+		arrives(t, "the end of the connection", conn.Closed())
+		if err := <-reset; !errors.Is(err, c.want) || errors.Is(err, control.ErrAuth) || len(reset) > 0 {
+			t.Errorf("%s: reset with %v, and %d more", c.name, err, len(reset))
+		}
+		if st, _ := conn.Stats(); st.Counters.Attempts != 1 {
+			t.Errorf("%s: %d attempts", c.name, st.Counters.Attempts)
+		}
+	}
+	if n := len(calls); n != 1 {
+		t.Errorf("the strange peer was called %d times", n)
+	}
+}
+
+// HS-10: a peer of a type that nobody has heard of gets the default policy.
+func TestAnUnknownTypeOfPeerHasTheDefaultPolicy(t *testing.T) {
+	stateful := control.StatefulServer()
+	server := newParty(t, control.Config{
+		Name: entity(t, "mon.a"), Default: &stateful, Policies: map[wire.EntityType]control.Policy{wire.Client: control.StatelessServer()},
+	}).bind(t)
+	lossless := control.LosslessClient()
+	for _, c := range []struct {
+		typ   wire.EntityType
+		lossy bool
+	}{{wire.Client, true}, {0x77, false}, {wire.OSD, false}} {
+		client := newParty(t, control.Config{Name: wire.EntityName{Type: c.typ, ID: "x"}, Default: &lossless})
+		conn, err := client.dial(t, server, wire.Mon)
+		must(t, err)
+		if i := conn.Info(); i.Lossy != c.lossy {
+			t.Errorf("type %#x: lossy %v", uint8(c.typ), i.Lossy)
+		}
+	}
+}
+
+// wholeClient is everything that a client with method none sends up to its first
+// message, without having seen an answer.
+func wholeClient(t *testing.T, to wire.Addr, features wire.Features, data []byte) []byte {
+	t.Helper()
+	enc := frame.NewEncoder(frame.Rev1)
+	out := wire.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
+	add := func(tag frame.Tag, segs ...[]byte) {
+		var err error
+		out, err = enc.AppendFrame(out, tag, segs...)
+		must(t, err)
+	}
+	name := entity(t, "client.admin")
+	request := append(name.AppendTo([]byte{10}), make([]byte, 8)...)
+	ident := wire.ClientIdent{
+		Addrs: wire.AddrVec{wire.Addr{Type: wire.AddrAny, Nonce: 4711, AddrPort: to.AddrPort}.WithPort(0)}, TargetAddr: to, GID: -1, GlobalSeq: 1,
+		Supported: features, Flags: wire.IdentLossy,
+	}
+	var head [frame.MessageHeaderSize]byte
+	(&frame.MessageHeader{Seq: 1, TID: 99, Type: 42}).Put(&head)
+	add(frame.TagHello, wire.Hello{EntityType: wire.Client, PeerAddr: to}.AppendTo(nil))
+	add(frame.TagAuthRequest, wire.AuthRequest{Method: uint32(auth.None), PreferredModes: []uint32{uint32(auth.CRC)}, Payload: request}.AppendTo(nil))
+	add(frame.TagAuthSignature, make([]byte, wire.SignatureSize))
+	add(frame.TagClientIdent, ident.AppendTo(nil))
+	add(frame.TagKeepalive2, make([]byte, 8))
+	add(frame.TagMessage, head[:], []byte("front"), nil, data)
+	return out
+}
+
+// HS-14, HS-15, HS-16, HS-22, HS-24: a client that sends its handshake, a keepalive and a
+// message without waiting, in one piece or byte by byte, gets every answer in order; what
+// comes behind the handshake is for the session and is neither lost nor read twice; the
+// features are those of both; and no timer has to run out for any of it.
+func TestAClientThatDoesNotWaitIsServedInOrder(t *testing.T) {
+	for _, step := range []int{1 << 20, 1, 7, 100, 1460} {
+		t.Run(fmt.Sprintf("%d bytes at a time", step), func(t *testing.T) {
+			server := newParty(t, control.Config{Name: entity(t, "mon.a"), Clock: newHandClock()}).bind(t)
+			data := bytes.Repeat([]byte("data "), 20_000)
+			if step < 100 {
+				data = data[:300]
+			}
+			features := wire.FeaturesPacific &^ 1
+			c := server.call(t)
+			all := wholeClient(t, server.addr, features, data)
+			go func() {
+				for len(all) > 0 {
+					n := min(step, len(all))
+					if _, err := c.Write(all[:n]); err != nil {
+						return
+					}
+					all = all[n:]
+				}
+			}()
+			banner := make([]byte, wire.BannerSize)
+			_, err := io.ReadFull(c, banner)
+			must(t, err)
+			dec := frame.NewDecoder(frame.Rev1, frame.DefaultLimits())
+			var tags []frame.Tag
+			for len(tags) < 6 {
+				f := readFrame(t, c, dec)
+				tags = append(tags, f.Tag)
+				switch f.Tag {
+				case frame.TagServerIdent:
+					si, err := wire.DecodeServerIdent(f.Seg[0])
+					must(t, err)
+					if si.Supported&features == 0 {
+						t.Errorf("features %v", si.Supported)
+					}
+				case frame.TagMessage:
+					h, err := frame.ParseMessageHeader(f.Seg[0])
+					must(t, err)
+					if h.TID != 99 || string(f.Seg[1]) != "front" || !bytes.Equal(f.Seg[3], data) {
+						t.Errorf("echo %+v with %d bytes", h, len(f.Seg[3]))
+					}
+				}
+			}
+			want := []frame.Tag{frame.TagHello, frame.TagAuthDone, frame.TagAuthSignature, frame.TagServerIdent, frame.TagKeepalive2Ack, frame.TagMessage}
+			if fmt.Sprint(tags) != fmt.Sprint(want) {
+				t.Errorf("answers %v, want %v", tags, want)
+			}
+			if got := <-server.got; !bytes.Equal(got, data) || len(server.got) > 0 {
+				t.Errorf("%d bytes arrived, and %d more messages", len(got), len(server.got))
+			}
+			conns := server.m.Conns()
+			if len(conns) != 1 || conns[0].Info().Features&^features != 0 || conns[0].Info().Features == 0 {
+				t.Errorf("features of the connection: %+v", conns)
+			}
+		})
+	}
+}
+
+// readFrame reads one frame that is not encrypted.
+func readFrame(t *testing.T, r io.Reader, dec *frame.Decoder) frame.Frame {
+	t.Helper()
+	head := make([]byte, dec.HeadSize())
+	_, err := io.ReadFull(r, head)
+	must(t, err)
+	h, err := dec.Open(head)
+	must(t, err)
+	rest := make([]byte, dec.RestSize(h))
+	_, err = io.ReadFull(r, rest)
+	must(t, err)
+	f, err := dec.Finish(h, head, rest)
+	must(t, err)
+	return f
+}
+
+// HS-24, at the connector and with keys: both clocks stand still.
+func TestAHandshakeNeedsNoTimer(t *testing.T) {
+	for _, mode := range []auth.Mode{auth.CRC, auth.Secure} {
+		authClient, authServer := cephxPair(t, []auth.Mode{mode}, []auth.Mode{mode})
+		server := newParty(t, control.Config{Name: entity(t, "mon.a"), AuthServer: authServer, Clock: newHandClock()}).bind(t)
+		client := newParty(t, control.Config{Name: entity(t, "client.admin"), AuthClient: authClient, Clock: newHandClock()})
+		conn, err := client.dial(t, server, wire.Mon)
+		must(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), authPatience)
+		defer cancel()
+		must(t, conn.WaitReady(ctx))
+		exchange(t, client, server, conn, []byte("ready"))
+	}
+}

@@ -1,0 +1,167 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// breaker cuts the connection of the next message that is sent.
+type breaker struct{ next chan error }
+
+func newBreaker() *breaker { return &breaker{make(chan error, 1)} }
+
+var errCut = errors.New("cut by the test")
+
+// cut has the next message end its TCP connection.
+func (b *breaker) cut() { b.next <- errCut }
+
+func (b *breaker) Step(context.Context, *control.Conn, uint64, handshake.Point, bool) error {
+	return nil
+}
+
+func (b *breaker) Frame(_ *control.Conn, tag frame.Tag, write bool) error {
+	if tag != frame.TagMessage || !write {
+		return nil
+	}
+	select {
+	case err := <-b.next:
+		return err
+	default:
+		return nil
+	}
+}
+
+// AU-22: the method is changed from cephx to none and back while the messenger
+// runs. Connections that are there stay as they are; new ones, and new TCP
+// connections of old sessions, follow.
+func TestAuthCanBeReplacedAtRunTime(t *testing.T) {
+	modes := []auth.Mode{auth.CRC}
+	keyed, keyedServer := cephxPair(t, modes, modes)
+	admin := entity(t, "client.admin")
+	unkeyed, unkeyedServer := none.NewClient(admin), none.NewServer(none.ServerConfig{Monitor: true})
+	lossless, stateful, cuts := control.LosslessClient(), control.StatefulServer(), newBreaker()
+	server := newParty(t, control.Config{Name: entity(t, "mon.a"), Default: &stateful, AuthServer: keyedServer}).bind(t)
+	// Each is a process of its own: two sessions of one have the same address.
+	another := func(by auth.Client, i control.Interceptor) *party {
+		return newParty(t, control.Config{Name: admin, Default: &lossless, AuthClient: by, Interceptor: i})
+	}
+	calm, shaky := another(keyed, nil), another(keyed, cuts)
+	wantMethod := func(from *party, c *control.Conn, m auth.Method) {
+		t.Helper()
+		exchange(t, from, server, c, []byte("still there"))
+		if i, res := c.Info(), c.Auth(); i.Auth != m || res.Method != m {
+			t.Errorf("authenticated by %v, %+v; want %v", i.Auth, res, m)
+		}
+	}
+	first, err := calm.dial(t, server, wire.Mon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := shaky.m.Connect(server.addr, wire.Mon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		client auth.Client
+		server auth.Server
+		now    auth.Method
+		before auth.Method
+	}{{unkeyed, unkeyedServer, auth.None, auth.Cephx}, {keyed, keyedServer, auth.Cephx, auth.None}} {
+		wantMethod(calm, first, auth.Cephx)
+		wantMethod(shaky, session, c.before)
+		// The server alone: who still comes with the old method is refused.
+		server.m.SetAuth(nil, c.server)
+		old := another(keyed, nil)
+		if c.before == auth.None {
+			old.m.SetAuth(unkeyed, nil)
+		}
+		if _, err := old.dial(t, server, wire.Mon); !errors.Is(err, auth.ErrNoMethod) || !errors.Is(err, control.ErrAuth) {
+			t.Errorf("%v to a server that has %v: %v", c.before, c.now, err)
+		}
+		wantMethod(calm, first, auth.Cephx)
+		wantMethod(shaky, session, c.before)
+		old.m.SetAuth(c.client, nil)
+		next, err := old.dial(t, server, wire.Mon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantMethod(old, next, c.now)
+		shaky.m.SetAuth(c.client, nil)
+		wantMethod(shaky, session, c.before)
+		cuts.cut()
+		wantMethod(shaky, session, c.now) // by another TCP connection, and nothing was lost
+		wantMethod(calm, first, auth.Cephx)
+	}
+}
+
+// What a messenger requires goes on to hold, whatever authenticates.
+func TestReplacedAuthDoesNotWeakenWhatIsRequired(t *testing.T) {
+	secure := []auth.Mode{auth.Secure}
+	keyed, keyedServer := cephxPair(t, secure, secure)
+	client := newParty(t, control.Config{Name: entity(t, "client.admin"), AuthClient: keyed})
+	server := newParty(t, control.Config{Name: entity(t, "mon.a"), AuthServer: keyedServer, Modes: secure}).bind(t)
+	conn, err := client.dial(t, server, wire.Mon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.m.SetAuth(none.NewClient(entity(t, "client.admin")), nil)
+	server.m.SetAuth(nil, none.NewServer(none.ServerConfig{Monitor: true}))
+	if _, err := client.dial(t, server, wire.Mon); !errors.Is(err, auth.ErrNoMode) {
+		t.Errorf("without keys: %v", err)
+	}
+	exchange(t, client, server, conn, []byte("secure all the time"))
+}
+
+// A server with two methods, and each type of peer with its own list: nobody gets in
+// by a method that is not in the list for it.
+func TestAServerOfSeveralMethodsAcceptsEachAsListed(t *testing.T) {
+	modes := []auth.Mode{auth.Secure, auth.CRC}
+	keyed, keyedServer := cephxPair(t, modes, modes)
+	admin := entity(t, "client.admin")
+	unkeyed, unkeyedServer := none.NewClient(admin), none.NewServer(none.ServerConfig{Monitor: true})
+	osd := none.NewClient(entity(t, "osd.0"))
+	for _, c := range []struct {
+		name   string
+		server auth.Server
+		client auth.Client
+		who    string
+		want   auth.Method // 0: refused
+		mode   auth.Mode
+	}{
+		{"both, with a key", auth.Servers{keyedServer, unkeyedServer}, keyed, "client.admin", auth.Cephx, auth.Secure},
+		{"both, without", auth.Servers{keyedServer, unkeyedServer}, unkeyed, "client.admin", auth.None, auth.CRC},
+		{"cephx alone, without", auth.Servers{keyedServer}, unkeyed, "client.admin", 0, 0},
+		{"cephx alone, with either", auth.Servers{keyedServer}, auth.Clients{unkeyed, keyed}, "client.admin", auth.Cephx, auth.Secure},
+		{"none alone, with either", unkeyedServer, auth.Clients{keyed, unkeyed}, "client.admin", auth.None, auth.CRC},
+		{"clients need no key", &auth.PerPeer{Types: map[wire.EntityType]auth.Server{wire.Client: unkeyedServer}, Default: keyedServer}, unkeyed, "client.admin", auth.None, auth.CRC},
+		{"osds need one", &auth.PerPeer{Types: map[wire.EntityType]auth.Server{wire.Client: unkeyedServer}, Default: keyedServer}, osd, "osd.0", 0, 0},
+		{"nobody but osds", &auth.PerPeer{Types: map[wire.EntityType]auth.Server{wire.OSD: unkeyedServer}}, auth.Clients{keyed, unkeyed}, "client.admin", 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server := newParty(t, control.Config{Name: entity(t, "mon.a"), AuthServer: c.server}).bind(t)
+			lossy := control.LossyClient()
+			client := newParty(t, control.Config{Name: entity(t, c.who), Default: &lossy, AuthClient: c.client})
+			conn, err := client.dial(t, server, wire.Mon)
+			if c.want == 0 {
+				if !errors.Is(err, control.ErrAuth) || !errors.Is(err, auth.ErrNoMethod) {
+					t.Errorf("%v, %+v", err, conn.Info())
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i := conn.Info(); i.Auth != c.want || i.Mode != c.mode {
+				t.Errorf("%v in mode %v", i.Auth, i.Mode)
+			}
+		})
+	}
+}

@@ -1,0 +1,387 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// Errors of AddCore and RemoveCore.
+var (
+	// ErrNoCore: there is no core of that number.
+	ErrNoCore = dataplane.ErrNoCore
+	// ErrLastCore: no other core runs that could take over.
+	ErrLastCore = dataplane.ErrLastCore
+)
+
+// Cores come and go in one place at a time: whoever holds resizing. What a core
+// has is owned as ever: its sockets and handlers by the core, the listeners'
+// list, the steering and the connections by the messenger's lock.
+
+// lockCores waits for its turn to change the cores, or the listeners.
+func (m *Messenger) lockCores(ctx context.Context) (unlock func(), err error) {
+	select {
+	case m.resizing <- struct{}{}:
+		return func() { <-m.resizing }, nil
+	case <-m.ctx.Done():
+		return nil, context.Cause(m.ctx)
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// mayResize says why the cores must stay as they are, nil if they may change.
+// The lock is held.
+func (m *Messenger) mayResize() error {
+	switch {
+	case m.down:
+		return ErrShutdown
+	case m.handing != handingNone:
+		return ErrHandedOver
+	}
+	return nil
+}
+
+// AddCore starts one more core and returns its number, the lowest that is free.
+// The core listens on all our addresses, has its place in the steering of new
+// connections, and gets its share of those that we make. Connections that
+// exist stay where they are.
+//
+// With the owner hint, peers reach the new core by the cookies that they get
+// from here on. If it is the first with so high a number, the cookies of before
+// name cores by another count: their peers may come back to another core than
+// their session's, which moves as without hints.
+//
+// Messages in flight, connects and sessions do not notice. Not for a dispatcher
+// on a core.
+func (m *Messenger) AddCore(ctx context.Context) (int, error) {
+	unlock, err := m.lockCores(ctx)
+	if err != nil {
+		return -1, fmt.Errorf("control: add a core: %w", err)
+	}
+	defer unlock()
+	m.mu.Lock()
+	err = m.mayResize()
+	m.mu.Unlock()
+	if err != nil {
+		return -1, err
+	}
+	core, err := m.plane.AddCore()
+	if err == nil {
+		if err = m.listenOn(core); err != nil {
+			go m.giveUp(core)
+		}
+	}
+	if errors.Is(err, dataplane.ErrStopped) {
+		err = ErrShutdown
+	}
+	if err != nil {
+		return -1, fmt.Errorf("control: %w", err)
+	}
+	return core.ID(), nil
+}
+
+// giveUp removes a core that could not be used.
+func (m *Messenger) giveUp(core *dataplane.Core) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.plane.Drain(core) == nil {
+		m.evacuate(core)
+	}
+}
+
+// RemoveCore takes a core out of service while everything goes on: no new
+// connection is placed on it, its listeners are closed or served by another
+// core, its connections move to the others, and its thread ends. It fails with
+// ErrLastCore for the only core that runs.
+//
+// Connections move with their sockets, lossy ones too: nothing is lost, doubled
+// or reordered, and the peer sees nothing. The user sees Dispatcher.Move and
+// Moved. Handshakes that are under way end on the core first. No connect is
+// refused: what waits at a listener moves to another one where the steering
+// program does that; without, the listening socket stays open, and another core
+// accepts from it until a core is added again.
+//
+// A connection leaves when its last write has ended, so a peer that does not
+// read can hold up the removal. ctx bounds that: when it ends, what is left
+// faults as if its TCP connection had broken (lossless sessions come back on
+// another core, lossy ones are reset), the error of ctx is returned, and the
+// removal goes on by itself, as soon as no callback of the core is stuck. It
+// cannot be taken back.
+//
+// A core that has failed is removed in the same way; it has nothing any more.
+// Pins to the core (PinPeer) end. Its number is the first to be used again.
+// Not for a dispatcher on a core.
+func (m *Messenger) RemoveCore(ctx context.Context, core int) error {
+	unlock, err := m.lockCores(ctx)
+	if err != nil {
+		return fmt.Errorf("control: remove core %d: %w", core, err)
+	}
+	m.mu.Lock()
+	c := m.plane.Core(core)
+	if err = m.mayResize(); err == nil {
+		err = ErrNoCore
+		if c != nil {
+			err = m.plane.Drain(c)
+		}
+	}
+	if err != nil {
+		m.mu.Unlock()
+		unlock()
+		if errors.Is(err, dataplane.ErrStopped) {
+			err = ErrShutdown
+		}
+		return fmt.Errorf("control: remove core %d: %w", core, err)
+	}
+	m.steer.drop(c.ID(), true)
+	m.evacuate(c)
+	m.mu.Unlock()
+
+	vacated := make(chan struct{})
+	go func() {
+		defer close(vacated)
+		defer unlock() // a stuck core keeps its listeners, and nobody else may move them
+		m.vacate(c)
+	}()
+	err = m.plane.RemoveCore(ctx, c)
+	if err == nil {
+		<-vacated
+	} else {
+		err = fmt.Errorf("control: %w", err)
+	}
+	return err
+}
+
+// Cores are the numbers of the cores, ascending, those included that have
+// failed or are being removed. Any goroutine.
+func (m *Messenger) Cores() []int {
+	var ids []int
+	for _, c := range m.plane.All() {
+		ids = append(ids, c.ID())
+	}
+	return ids
+}
+
+// running are the cores that can be given work.
+func (m *Messenger) running() []*dataplane.Core {
+	all := m.plane.All()
+	for _, c := range all {
+		if c.State() != dataplane.CoreRunning {
+			return slices.DeleteFunc(slices.Clone(all), func(c *dataplane.Core) bool { return c.State() != dataplane.CoreRunning })
+		}
+	}
+	return all
+}
+
+// evacuate has all connections leave a core, but for those whose handshake is
+// under way: they follow when it ends (leaveCore). The lock is held.
+func (m *Messenger) evacuate(core *dataplane.Core) {
+	var coming map[*dataplane.Core]int
+	for _, c := range m.sorted() {
+		if c.h.Core() != core || c.boarding() {
+			continue
+		}
+		if coming == nil {
+			coming = make(map[*dataplane.Core]int)
+		}
+		to := m.emptiest(coming)
+		coming[to]++
+		c.migrate(to)
+	}
+}
+
+// emptiest is the healthy core with the fewest connections, those that are on
+// their way counted in.
+func (m *Messenger) emptiest(coming map[*dataplane.Core]int) *dataplane.Core {
+	var best *dataplane.Core
+	for _, c := range m.running() {
+		if best == nil || c.Healthy() && !best.Healthy() || c.Healthy() == best.Healthy() && c.Load()+coming[c] < best.Load()+coming[best] {
+			best = c
+		}
+	}
+	if best == nil {
+		best = m.pickCore() // all have failed
+	}
+	return best
+}
+
+// boarding says that an attempt has a socket for the connection, or is about
+// to, and brings the handler to that socket's core. The lock is held.
+func (c *Conn) boarding() bool {
+	switch c.state {
+	case StateAccepting, StateEstablishing, StateConnecting, StateReplacing:
+		return true
+	}
+	return false
+}
+
+// migrate has the connection go to another core, with its socket if it has one.
+// The lock is held.
+func (c *Conn) migrate(to *dataplane.Core) {
+	c.migrating.Store(true)
+	c.place = Placement{Core: to.ID(), Intended: to.ID(), By: byMove}
+	c.h.Migrate(to, func() { c.migrating.Store(false) })
+}
+
+// leaveCore has the connection leave a core that is being removed or has
+// failed. The lock is held.
+func (c *Conn) leaveCore(core *dataplane.Core) {
+	if core.State() != dataplane.CoreRunning && !c.migrating.Load() && c.state != StateClosing {
+		if to := c.m.emptiest(nil); to.State() == dataplane.CoreRunning {
+			c.migrate(to)
+		}
+	}
+}
+
+// failedFirst has the messenger hear of a failed core before the user does.
+func (m *Messenger) failedFirst(user func(*dataplane.Core, error)) func(*dataplane.Core, error) {
+	return func(c *dataplane.Core, err error) {
+		m.coreFailed(c, err)
+		if user != nil {
+			user(c, err)
+		}
+	}
+}
+
+// coreFailed runs on a core whose driver broke, as one of its last acts.
+func (m *Messenger) coreFailed(core *dataplane.Core, _ error) {
+	go func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.down {
+			return
+		}
+		m.steer.drop(core.ID(), false)
+		m.evacuate(core)
+	}()
+}
+
+// dialCore is the core to dial from: the connection's own if it can be. The
+// lock is held.
+func (m *Messenger) dialCore(c *Conn) *dataplane.Core {
+	if core := c.h.Core(); core.State() == dataplane.CoreRunning {
+		return core
+	}
+	return m.pickCore()
+}
+
+// groups are the listeners of each address, in the order of the addresses. The
+// lock is held.
+func (m *Messenger) groups() [][]*dataplane.Listener {
+	var groups [][]*dataplane.Listener
+next:
+	for _, l := range m.listeners {
+		for i, g := range groups {
+			if g[0].Addr() == l.Addr() {
+				groups[i] = append(g, l)
+				continue next
+			}
+		}
+		groups = append(groups, []*dataplane.Listener{l})
+	}
+	return groups
+}
+
+// listenOn has a new core accept on all addresses.
+func (m *Messenger) listenOn(core *dataplane.Core) error {
+	m.mu.Lock()
+	groups := m.groups()
+	m.mu.Unlock()
+	for _, group := range groups {
+		l := spare(group)
+		var err error
+		if l != nil {
+			err = l.Move(core)
+		} else {
+			l, err = m.joinGroup(group, group[0].Addr(), core)
+		}
+		if err != nil {
+			return fmt.Errorf("core %d: listen on %v: %w", core.ID(), group[0].Addr(), err)
+		}
+		m.mu.Lock()
+		bound := slices.Contains(m.listeners, group[0])
+		if bound && !slices.Contains(m.listeners, l) {
+			m.listeners = append(m.listeners, l)
+		}
+		m.mu.Unlock()
+		if !bound {
+			_ = l.Close() // Unbind or Shutdown came between
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.steerTo(core)
+	return nil
+}
+
+// spare is a listener whose core has another one of the same address, or has
+// failed; nil if there is none.
+func spare(group []*dataplane.Listener) *dataplane.Listener {
+	seen := make(map[*dataplane.Core]bool)
+	for _, l := range group {
+		if seen[l.Core()] {
+			return l
+		}
+		seen[l.Core()] = true
+	}
+	return nil
+}
+
+// vacate takes the listeners of a core away.
+func (m *Messenger) vacate(core *dataplane.Core) {
+	m.mu.Lock()
+	migrates := m.steer.migrates()
+	var mine []*dataplane.Listener
+	turn := make(map[*dataplane.Listener]*dataplane.Core)
+	serves := make(map[*dataplane.Core]int)
+	for _, l := range m.listeners {
+		serves[l.Core()]++
+	}
+	for _, l := range m.listeners {
+		if l.Core() != core {
+			continue
+		}
+		mine = append(mine, l)
+		var to *dataplane.Core
+		for _, c := range m.running() {
+			if to == nil || serves[c] < serves[to] {
+				to = c
+			}
+		}
+		if to != nil {
+			serves[to]++
+		}
+		turn[l] = to
+	}
+	if migrates {
+		m.listeners = slices.DeleteFunc(slices.Clone(m.listeners), func(l *dataplane.Listener) bool { return slices.Contains(mine, l) })
+	}
+	m.mu.Unlock()
+	for _, l := range mine {
+		var err error
+		if to := turn[l]; migrates || to == nil {
+			err = l.Close()
+		} else {
+			err = l.Move(to)
+		}
+		if err != nil && !errors.Is(err, dataplane.ErrLinkClosed) && !errors.Is(err, dataplane.ErrStopped) {
+			m.cfg.Logger.Warn("listener lost with its core", "core", core.ID(), "addr", l.Addr(), "err", err)
+		}
+	}
+}
+
+// joinGroup opens one more socket of an address. Those that are there must be
+// open for company, which a single one is not by itself.
+func (m *Messenger) joinGroup(group []*dataplane.Listener, at netip.AddrPort, core *dataplane.Core) (*dataplane.Listener, error) {
+	for _, l := range group {
+		if err := l.Share(); err != nil {
+			return nil, err
+		}
+	}
+	return core.Listen(at, uring.ListenOptions{ReusePort: true}, m.accepted)
+}

@@ -1,0 +1,142 @@
+package control_test
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// fragile is a driver that breaks at the test's wish.
+type fragile struct {
+	uring.Driver
+	broken *atomic.Bool
+}
+
+var errBroken = errors.New("the ring is gone")
+
+func (d fragile) Wait(timeout time.Duration) ([]uring.Completion, error) {
+	if d.broken.Load() {
+		return nil, errBroken
+	}
+	got, err := d.Driver.Wait(timeout)
+	if d.broken.Load() {
+		return nil, errBroken
+	}
+	return got, err
+}
+
+// breakable is a plane the cores of which can be broken by their number, once.
+func breakable(backend uring.Backend, cores int) (dataplane.Config, func(m *control.Messenger, core int)) {
+	flags := make([]atomic.Bool, cores)
+	cfg := dataplane.Config{Cores: cores, Open: func(core int) (uring.Driver, error) {
+		d, err := uring.Open(uring.Config{Backend: backend})
+		if err != nil || flags[core].Load() {
+			return d, err // the one that takes its place
+		}
+		return fragile{d, &flags[core]}, nil
+	}}
+	return cfg, func(m *control.Messenger, core int) {
+		c := m.Plane().Core(core)
+		flags[core].Store(true)
+		_ = c.Do(func(*dataplane.Core) {}) // it may have noticed already
+	}
+}
+
+// The driver of a core breaks for good: lossless sessions go on, on other
+// cores, lossy ones end, and nobody who comes later notices.
+func TestAFailedCoreLeavesItsSessionsToTheOthers(t *testing.T) {
+	overCoreBackends(t, func(t *testing.T, backend uring.Backend) {
+		const cores = 3
+		plane, breakCore := breakable(backend, cores)
+		log := &textLog{}
+		b := newCoreBench(t, control.Config{
+			Plane: plane, Logger: slog.New(slog.NewTextHandler(log, nil)),
+		}, backend)
+		defer b.halt()
+		b.weak = true
+		b.run(4, 1)
+		b.progress()
+		for failed := range cores - 1 {
+			breakCore(b.server, failed)
+			eventually(t, b.ctx, "the failure in the statistics", func() bool {
+				st := statsOf(t, b.server)
+				return st.Cores[failed].State == "failed" && strings.Contains(st.Cores[failed].Failed, errBroken.Error())
+			})
+			b.progress()
+			b.knockSome(20)
+			for _, c := range b.server.Conns() {
+				eventually(t, b.ctx, "every connection on a core that runs", func() bool {
+					return c.Core() > failed || c.State() == control.StateClosing
+				})
+			}
+			if text := statsOf(t, b.server).String(); !strings.Contains(text, "failed") {
+				t.Errorf("the failure is not in the text:\n%s", text)
+			}
+			if n := log.count("core failed"); n != failed+1 {
+				t.Errorf("%d failures logged, want %d", n, failed+1)
+			}
+		}
+		if err := b.server.RemoveCore(b.ctx, cores-1); !errors.Is(err, control.ErrLastCore) {
+			t.Errorf("the last core that runs: %v", err)
+		}
+		if err := b.server.PinPeer(source(1), 0); !errors.Is(err, control.ErrUnsteered) {
+			t.Errorf("pinned: %v", err)
+		}
+		for failed := range cores - 1 {
+			if err := b.server.RemoveCore(b.ctx, failed); err != nil {
+				t.Fatal(err)
+			}
+			if id, err := b.server.AddCore(b.ctx); err != nil || id != failed {
+				t.Fatalf("core %d, %v in place of core %d", id, err, failed)
+			}
+			b.progress()
+		}
+		b.knockSome(100)
+		for _, c := range statsOf(t, b.server).Cores {
+			if c.Core < cores-1 && c.Accepts == 0 {
+				t.Errorf("core %d accepts nothing", c.Core)
+			}
+		}
+		b.stop()
+		for _, f := range b.flows {
+			if !f.weak && f.conn.State() != control.StateReady {
+				t.Errorf("conn %d is %v: %v", f.conn.ID(), f.conn.State(), f.conn.Err())
+			}
+		}
+	})
+}
+
+// The connecting side loses its core: it dials from another one.
+func TestAConnectorWhoseCoreFailsDialsFromAnotherOne(t *testing.T) {
+	overCoreBackends(t, func(t *testing.T, backend uring.Backend) {
+		b := newCoreBench(t, control.Config{Plane: dataplane.Config{Cores: 2}}, backend)
+		defer b.halt()
+		plane, breakCore := breakable(backend, 2)
+		policy := control.LosslessClient()
+		m := b.messenger(control.Config{
+			Name: wire.EntityName{Type: wire.Client, ID: "c"}, Default: &policy, Plane: plane,
+		}, b.events.dispatcher(func(c *control.Conn, m *control.Message) bool {
+			c.UserData().(*flow).echo(m.TID)
+			return true
+		}))
+		b.flow(m)
+		b.progress()
+		conn := b.flows[0].conn
+		from := conn.Core()
+		breakCore(m, from)
+		eventually(t, b.ctx, "the other core", func() bool { return conn.Core() != from })
+		b.progress()
+		if st, err := conn.Stats(); err != nil || st.Counters.Ready != 2 || st.Counters.Reconnects == 0 {
+			t.Errorf("%+v, %v", st.Counters, err)
+		}
+		b.stop()
+	})
+}

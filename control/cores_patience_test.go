@@ -1,0 +1,183 @@
+package control_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// A peer that does not read holds up the removal of a core, until patience
+// ends: then its session comes back on another core, with every message.
+func TestAPeerThatDoesNotReadHoldsUpARemovalUntilPatienceEnds(t *testing.T) {
+	overCoreBackends(t, func(t *testing.T, backend uring.Backend) {
+		const count = 64
+		b := newCoreBench(t, control.Config{Plane: dataplane.Config{Cores: 1}}, backend)
+		policy := control.LosslessClient()
+		policy.Messages = dataplane.NewThrottle(1)
+		first, got := make(chan *control.Message, 1), make(chan uint64, count)
+		m := b.messenger(control.Config{
+			Name: wire.EntityName{Type: wire.Client, ID: "slow"}, Default: &policy,
+			Plane: dataplane.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
+		}, &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+			if m.TID == 1 {
+				m.Retain()
+				first <- m
+			}
+			got <- m.TID
+			return true
+		}})
+		conn, err := m.Connect(b.at, wire.OSD)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.WaitReady(b.ctx); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, b.ctx, "the server's connection", func() bool { return len(b.server.Conns()) == 1 })
+		peer := b.server.Conns()[0]
+		for i := range count {
+			msg := control.NewMessage(1, nil, make([]byte, 1<<20))
+			msg.TID = uint64(i + 1)
+			if err := peer.Send(msg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		kept := <-first
+		last, same := uint64(0), 0
+		eventually(t, b.ctx, "a write that is stuck", func() bool {
+			st, err := peer.Stats()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if same++; !st.IO.Writing || st.IO.MessagesOut != last {
+				same = 0
+			}
+			last = st.IO.MessagesOut
+			return same > 100
+		})
+		if _, err := b.server.AddCore(b.ctx); err != nil {
+			t.Fatal(err)
+		}
+
+		patience, end := context.WithCancel(b.ctx)
+		removed := make(chan error, 1)
+		go func() { removed <- b.server.RemoveCore(patience, 0) }()
+		eventually(t, b.ctx, "the state of the core", func() bool { return statsOf(t, b.server).Cores[0].State == "draining" })
+		st := statsOf(t, b.server)
+		if text, js := st.String(), mustJSON(t, st); !strings.Contains(text, "draining") || !strings.Contains(js, `"state":"draining"`) {
+			t.Errorf("%s\n%s", text, js)
+		}
+		if _, err := b.server.Connect(wire.Addr{Type: wire.AddrMsgr2, AddrPort: b.at.AddrPort}, wire.OSD, control.OnCore(0)); !errors.Is(err, control.ErrConfig) {
+			t.Errorf("a core that is being removed is given a connection: %v", err)
+		}
+		if c, err := b.server.Connect(wire.Addr{Type: wire.AddrMsgr2, AddrPort: loopback(1), Nonce: 5}, wire.OSD, control.SameCore(peer)); err == nil {
+			if c.Core() != 1 {
+				t.Errorf("same core as one that leaves: core %d", c.Core())
+			}
+			c.MarkDown()
+		}
+		select {
+		case err := <-removed:
+			t.Fatalf("removed under a write: %v", err)
+		default:
+		}
+		end()
+		if err := <-removed; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "core 0") {
+			t.Fatalf("removed: %v", err)
+		}
+		kept.Release()
+		for want := uint64(1); want <= count; want++ {
+			select {
+			case tid := <-got:
+				if tid != want {
+					t.Fatalf("message %d, want %d", tid, want)
+				}
+			case <-b.ctx.Done():
+				t.Fatalf("message %d does not come: %v", want, conn.Err())
+			}
+		}
+		if st, err := conn.Stats(); err != nil || st.Counters.Reconnects == 0 {
+			t.Errorf("%+v, %v", st.Counters, err)
+		}
+		eventually(t, b.ctx, "the end of the core", func() bool { return slices.Equal(b.server.Cores(), []int{1}) })
+		b.stop()
+	})
+}
+
+func mustJSON(t *testing.T, v any) string {
+	t.Helper()
+	out, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// A core that is stuck in a callback is removed when it is not any more; the
+// others go on.
+func TestARemovalDoesNotHangOnAStuckCore(t *testing.T) {
+	b := newCoreBench(t, control.Config{Plane: dataplane.Config{Cores: 2, StallAfter: -1}}, uring.Epoll)
+	begun, release := make(chan struct{}), make(chan struct{})
+	if err := b.server.Plane().Core(0).Do(func(*dataplane.Core) { close(begun); <-release }); err != nil {
+		t.Fatal(err)
+	}
+	<-begun
+	ctx, cancel := context.WithCancel(b.ctx)
+	cancel()
+	if err := b.server.RemoveCore(ctx, 0); !errors.Is(err, context.Canceled) {
+		t.Fatalf("removed: %v", err)
+	}
+	if _, err := b.server.AddCore(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("added while a removal is under way: %v", err)
+	}
+	close(release)
+	eventually(t, b.ctx, "the end of the core", func() bool { return slices.Equal(b.server.Cores(), []int{1}) })
+	b.knockSome(10)
+	if id, err := b.server.AddCore(b.ctx); err != nil || id != 0 {
+		t.Errorf("core %d, %v", id, err)
+	}
+	b.knockSome(10)
+}
+
+// A successor finds gaps where the predecessor has removed cores, and steers all
+// the same.
+func TestAHandOverFromFewerCoresThanNumbersIsSteered(t *testing.T) {
+	needSteering(t)
+	msgrtest.CheckLeaks(t)
+	b := newCoreBench(t, control.Config{Steer: control.SteerTable, Plane: dataplane.Config{Cores: 4}}, uring.Auto)
+	for _, id := range []int{0, 2} {
+		if err := b.server.RemoveCore(b.ctx, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := succeed(t, b.ctx, b.server, control.Config{
+		Name: b.server.Name(), Steer: control.SteerTable, Plane: dataplane.Config{Cores: 3},
+	}, &control.Dispatcher{})
+	endWithTest(t, next)
+	if st := statsOf(t, next).Steering; !st.Active {
+		t.Fatalf("%+v", st)
+	}
+	for core := range 3 {
+		if err := next.PinPeer(source(core), core); err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			knock(t, netip.AddrPortFrom(source(core), 0), b.at.AddrPort)
+		}
+	}
+	got, _ := arrived(t, next, 15)
+	if fmt.Sprint(got) != "[5 5 5]" {
+		t.Errorf("cores accepted %v", got)
+	}
+}

@@ -1,0 +1,31 @@
+package control_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/ringmsgr/ringmsgr/bpf"
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// A daemon listens on the next free port of a range, and moves to another one
+// because the cluster took it for dead under its address.
+func ExampleMessenger_Rebind() {
+	ctx := context.Background()
+	m, err := control.New(control.Config{
+		Name:      wire.EntityName{Type: wire.OSD, ID: "7"},
+		BindPorts: bpf.PortRange{First: 6800, Last: 7568},
+	})
+	try(err)
+	try(m.Start(&control.Dispatcher{}))
+	old, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.68.7:0")})
+	try(err)
+
+	now, err := m.Rebind(ctx, 6805) // and not the port that another address of ours has
+	try(err)
+	fmt.Println(old[0].AddrPort.Port(), now[0].AddrPort.Port(), now[0].Nonce != old[0].Nonce)
+	try(m.Shutdown(ctx))
+	// Output: 6800 6801 true
+}

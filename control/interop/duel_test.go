@@ -1,0 +1,292 @@
+package interop_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// idleLimit is after how many seconds without a sign of us the daemon gives
+// a connection up.
+const idleLimit = "2"
+
+// duel is a lossless session between a fellow and a real daemon.
+type duel struct {
+	top       *testing.T // for what lives as long as the session
+	t         *testing.T // of what is happening now
+	c         *cluster
+	daemon    *daemon
+	backend   uring.Backend
+	cfg       fellowConfig
+	there     *proxy // every byte of connections that we make passes through it
+	back      *proxy // and of those that the daemon makes
+	log       *os.File
+	said      strings.Builder // of the log, since the last mark
+	seq       int             // of the last message that the daemon has from us
+	delivered int             // how many it has had
+	fresh     bool            // the next one may be the first of a new session
+
+	cmd    *exec.Cmd
+	gone   chan struct{} // closed when it has ended
+	in     io.WriteCloser
+	out    *json.Decoder
+	errs   strings.Builder
+	before fellowReport // at the last mark
+}
+
+// newDuel has us be the seventh of the daemon's kind.
+func newDuel(t *testing.T, c *cluster, d *daemon, policy string, peer wire.Addr, backend uring.Backend) *duel {
+	t.Helper()
+	free := freePorts(t, 3)
+	kind, _, _ := strings.Cut(d.name, ".")
+	x := &duel{top: t, t: t, c: c, daemon: d, backend: backend}
+	x.cfg = fellowConfig{
+		Name: kind + ".7", Number: 7, Nonce: 7000, Policy: policy, Backend: backend,
+		Public: free[0], Behind: free[1], Via: free[2], Peer: peer, FSID: c.fsid,
+	}
+	x.there = startProxy(t, free[2].String(), peer.AddrPort.String())
+	x.back = startProxy(t, free[0].String(), free[1].String())
+	var err error
+	x.log, err = os.Open(d.logFile())
+	check(t, err)
+	t.Cleanup(func() { _ = x.log.Close() })
+	x.start()
+	return x
+}
+
+// start starts our process.
+func (x *duel) start() {
+	x.t.Helper()
+	exe, err := os.Executable()
+	check(x.t, err)
+	config, err := json.Marshal(x.cfg)
+	check(x.t, err)
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), asFellow+"="+string(config))
+	cmd.Stderr = &x.errs
+	x.in, err = cmd.StdinPipe()
+	check(x.t, err)
+	out, err := cmd.StdoutPipe()
+	check(x.t, err)
+	x.out = json.NewDecoder(bufio.NewReader(out))
+	x.gone = make(chan struct{})
+	gone := x.gone
+	check(x.t, startTied(cmd, func(error) { close(gone) }))
+	x.cmd, x.fresh = cmd, true
+	x.top.Cleanup(func() {
+		if x.cmd == cmd {
+			x.kill()
+		}
+	})
+}
+
+// kill ends our process without a word.
+func (x *duel) kill() {
+	_ = x.cmd.Process.Kill() // fails only if it is gone
+	<-x.gone
+	x.cmd = nil
+}
+
+// signal freezes or thaws our process.
+func (x *duel) signal(s syscall.Signal) {
+	x.t.Helper()
+	check(x.t, x.cmd.Process.Signal(s))
+}
+
+func (x *duel) tell(format string, args ...any) {
+	x.t.Helper()
+	if _, err := fmt.Fprintf(x.in, format+"\n", args...); err != nil {
+		x.t.Fatalf("our process: %v: %s", err, &x.errs)
+	}
+}
+
+func (x *duel) report() (r fellowReport) {
+	x.t.Helper()
+	x.tell("report")
+	if err := x.out.Decode(&r); err != nil {
+		x.t.Fatalf("our process: %v: %s", err, &x.errs)
+	}
+	if r.Wrong != "" {
+		x.t.Fatalf("not exactly once and in order: %s", r.Wrong)
+	}
+	return r
+}
+
+// mark is where the next look at the log and at the counters begins.
+func (x *duel) mark() {
+	x.t.Helper()
+	x.read()
+	x.said.Reset()
+	x.before = x.report()
+}
+
+// us is our address as the daemon's log has it.
+func (x *duel) us() string { return fmt.Sprintf("%v/%d", x.cfg.Public, x.cfg.Nonce) }
+
+// storyWords tell lines about sessions from those about bytes.
+var storyWords = []string{
+	"_fault", "reconnect", "ident", "standby", "reset", "existing", "reuse", " idle (", "handle_wait", "<==",
+}
+
+// read adds to said what the log has about our session.
+func (x *duel) read() {
+	x.t.Helper()
+	b, err := io.ReadAll(x.log)
+	check(x.t, err)
+	for line := range strings.Lines(string(b)) {
+		told := func(word string) bool { return strings.Contains(line, word) }
+		if told(x.us()) && slices.ContainsFunc(storyWords, told) {
+			x.said.WriteString(line)
+			x.order(line)
+		}
+	}
+}
+
+// isMessage is a line about a message that was delivered to the daemon.
+var isMessage = regexp.MustCompile(`<== \w+\.7 \S+ (\d+) ====`)
+
+// order checks that the daemon gets our messages once each and in order.
+func (x *duel) order(line string) {
+	x.t.Helper()
+	m := isMessage.FindStringSubmatch(line)
+	if m == nil {
+		return
+	}
+	n, err := strconv.Atoi(m[1])
+	check(x.t, err)
+	if n != x.seq+1 && (n != 1 || !x.fresh) {
+		x.t.Fatalf("message %d, after %d: %s", n, x.seq, line)
+	}
+	x.seq, x.fresh = n, false
+	x.delivered++
+}
+
+// links are the ways in both directions.
+func (x *duel) links() []*proxy { return []*proxy{x.there, x.back} }
+
+// cut resets the link.
+func (x *duel) cut() {
+	for _, l := range x.links() {
+		l.cut()
+	}
+}
+
+// hole makes the link a black hole, or no longer.
+func (x *duel) hole(on bool) {
+	for _, l := range x.links() {
+		l.blackHole(on)
+	}
+}
+
+// deafen has everything lost that the daemon sends on the present connections.
+func (x *duel) deafen() {
+	x.there.swallow(toClient)
+	x.back.swallow(toServer)
+}
+
+// unanswered sends requests that the daemon gets, and whose answers are lost.
+func (x *duel) unanswered(n int) {
+	x.t.Helper()
+	for {
+		x.deafen()
+		before := x.report()
+		x.read()
+		due := x.delivered + n
+		x.tell("send %d", n)
+		x.poll("the requests", func() bool { x.read(); return x.delivered >= due }, x.said.String)
+		if r := x.report(); r.Answers == before.Answers {
+			return
+		}
+		x.answered() // by another connection: the daemon took so long that we gave the first up
+	}
+}
+
+// until asks our process again and again until ok.
+func (x *duel) until(what string, ok func(r *fellowReport) bool) fellowReport {
+	x.t.Helper()
+	var r fellowReport
+	x.poll(what, func() bool { r = x.report(); return ok(&r) }, func() string { return fmt.Sprintf("%+v", r) })
+	return r
+}
+
+// says waits until the log has matches of all patterns, in this order.
+func (x *duel) says(patterns ...string) {
+	x.t.Helper()
+	x.poll(fmt.Sprintf("%q in the log", patterns), func() bool {
+		x.read()
+		rest := x.said.String()
+		for _, p := range patterns {
+			at := regexp.MustCompile(p).FindStringIndex(rest)
+			if at == nil {
+				return false
+			}
+			rest = rest[at[1]:]
+		}
+		return true
+	}, x.said.String)
+}
+
+// silent checks that the log has none of the words.
+func (x *duel) silent(words ...string) {
+	x.t.Helper()
+	x.read()
+	for _, w := range words {
+		if strings.Contains(x.said.String(), w) {
+			x.t.Errorf("the daemon says %q:\n%s", w, x.said.String())
+		}
+	}
+}
+
+func (x *duel) poll(what string, ok func() bool, found func() string) {
+	x.t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			x.t.Fatalf("waited in vain for %s; there is\n%s", what, found())
+		}
+	}
+}
+
+// answered waits until all requests have their answers.
+func (x *duel) answered() fellowReport {
+	x.t.Helper()
+	return x.until("all answers", func(r *fellowReport) bool { return r.Answers == r.Sent })
+}
+
+// resumed checks that the session goes on, with every answer.
+func (x *duel) resumed() {
+	x.t.Helper()
+	r := x.answered()
+	x.says(`send_reconnect_ok|reconnect success`)
+	if a, b := r.Counters, x.before.Counters; a.Idents != b.Idents || a.Ready == b.Ready || r.Resets+r.Remote != x.before.Resets+x.before.Remote {
+		x.t.Errorf("the session was not resumed: %+v, before %+v", r, x.before)
+	}
+	x.silent("reset_session", "send_server_ident", "reseting client", "session reset")
+}
+
+// began checks that our new process has a new session, with every answer.
+func (x *duel) began() {
+	x.t.Helper()
+	r := x.answered()
+	if r.Counters.Ready == 0 || r.Counters.Reconnects != 0 || r.Resets+r.Remote != 0 {
+		x.t.Errorf("no plain new session: %+v", r)
+	}
+}

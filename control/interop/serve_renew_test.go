@@ -1,0 +1,101 @@
+package interop_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// A real client stays with our program, which is a mon with a keyring: it renews its
+// tickets, again and again, on the session that it has.
+func TestARealClientRenewsItsTicketsAtServe(t *testing.T) {
+	enabled(t)
+	t.Parallel()
+	dir := clusterDir(t)
+	program := filepath.Join(dir, "ringmsgr")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../cmd/ringmsgr").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, backend := range backends {
+		t.Run(string(backend), func(t *testing.T) {
+			const ttl, renewals = 4 * time.Second, 3
+			dir := clusterDir(t)
+			keyring, conf, log := filepath.Join(dir, "keyring"), filepath.Join(dir, "ceph.conf"), filepath.Join(dir, "client.log")
+			writeKeyring(t, keyring, newKeyring(t, time.Now()))
+			addr := serveProgram(t, program, "--auth", "cephx", "--keyring", keyring, "--name", "mon.a", "--mode", "secure",
+				"--ticket-life", ttl.String(), "--backend", string(backend))
+			text := fmt.Sprintf("[global]\nmon host = [%v]\nauth client required = cephx\nms mon client mode = secure\nkeyring = %s\n"+
+				"log file = %s\nlog to stderr = false\ndebug monc = 20\ndebug auth = 20\ndebug ms = 1\n", addr, keyring, log)
+			check(t, os.WriteFile(conf, []byte(text), 0o600))
+
+			// It waits for an osdmap, which does not come, and so does not end.
+			cmd := exec.Command("rados", "--conf", conf, "-p", "none", "ls")
+			cmd.Env = cephEnv()
+			check(t, startTied(cmd, func(error) {}))
+			defer func() { check(t, cmd.Process.Kill()) }()
+			deadline := time.After(2 * time.Minute)
+			tick := time.NewTicker(200 * time.Millisecond)
+			defer tick.Stop()
+			for {
+				said, err := os.ReadFile(log)
+				if err == nil && strings.Count(string(said), "verify_service_ticket_reply got 3 keys") > renewals {
+					wantOneSession(t, string(said))
+					return
+				}
+				select {
+				case <-tick.C:
+				case <-deadline:
+					t.Fatalf("not renewed %d times; the client says\n%s", renewals, said[max(0, len(said)-5000):])
+				}
+			}
+		})
+	}
+}
+
+// wantOneSession looks at what the client says behind its first renewal.
+func wantOneSession(t *testing.T, log string) {
+	t.Helper()
+	_, after, found := strings.Cut(log, "_check_auth_tickets getting new tickets!")
+	if !found {
+		t.Error("the client has not asked for new tickets")
+	}
+	for _, bad := range []string{"_reopen_session", "hunting", "ms_handle_reset", "auth_reply(proto 2 -"} {
+		if strings.Contains(after, bad) {
+			t.Errorf("the client says %q", bad)
+		}
+	}
+	if found := complaints(log); len(found) > 0 {
+		t.Errorf("the client complains:\n%s", strings.Join(found, ""))
+	}
+}
+
+// serveProgram runs "ringmsgr serve" until the test ends, and returns its address.
+func serveProgram(t *testing.T, program string, flags ...string) wire.Addr {
+	t.Helper()
+	cmd := exec.Command(program, append([]string{"serve", "--json"}, flags...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	check(t, err)
+	ended := make(chan error, 1)
+	check(t, startTied(cmd, func(err error) { ended <- err }))
+	t.Cleanup(func() {
+		check(t, cmd.Process.Signal(syscall.SIGTERM))
+		check(t, <-ended)
+	})
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	check(t, err)
+	var ready struct{ Listening string }
+	check(t, json.Unmarshal(line, &ready))
+	list, err := wire.ParseAddrVec(ready.Listening)
+	check(t, err)
+	return list.V2()
+}

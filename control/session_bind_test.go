@@ -1,0 +1,377 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/bpf"
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+var hosts atomic.Uint32
+
+// ownHost is a loopback address that no other test has, so that all of its
+// ports are free.
+func ownHost() netip.Addr {
+	n := uint32(os.Getpid())<<10 + hosts.Add(1)
+	return netip.AddrFrom4([4]byte{127, byte(2 + n>>16%250), byte(n >> 8), byte(1 + n%254)})
+}
+
+func v2(ip netip.Addr, port uint16) wire.Addr {
+	return wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.AddrPortFrom(ip, port)}
+}
+
+// unboundOSD is a node with several cores that is not bound yet, and has the
+// ports 6800 to 6800+n-1.
+func unboundOSD(t *testing.T, v variant, cores, n int) *msgrtest.Node {
+	t.Helper()
+	return nodeOf(t, v, "osd.1", "SFS", 1, func(c *msgrtest.NodeConfig) {
+		c.Unbound, c.Plane.Cores = true, cores
+		c.BindPorts = bpf.PortRange{First: 6800, Last: uint16(6800 + n - 1)}
+	})
+}
+
+// holders are the ways to have a port.
+var holders = []struct {
+	name string
+	hold func(t *testing.T, v variant, at netip.AddrPort)
+}{
+	{"a listener", func(t *testing.T, _ variant, at netip.AddrPort) { hold(t, at, false) }},
+	{"a listener that shares", func(t *testing.T, _ variant, at netip.AddrPort) { hold(t, at, true) }},
+	{"a messenger with one core", func(t *testing.T, v variant, at netip.AddrPort) { holdByMessenger(t, v, at, 1) }},
+	{"a messenger with three cores", func(t *testing.T, v variant, at netip.AddrPort) { holdByMessenger(t, v, at, 3) }},
+}
+
+// hold listens until the test ends. share: with SO_REUSEPORT.
+func hold(t *testing.T, at netip.AddrPort, share bool) net.Listener {
+	t.Helper()
+	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
+		if !share {
+			return nil
+		}
+		if e := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }); e != nil {
+			return e
+		}
+		return err
+	}}
+	lc.SetMultipathTCP(false)
+	l, err := lc.Listen(context.Background(), "tcp", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func holdByMessenger(t *testing.T, v variant, at netip.AddrPort, cores int) {
+	t.Helper()
+	n := unboundOSD(t, v, cores, 1)
+	if _, err := n.Bind(v2(at.Addr(), at.Port())); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// SH-10: a used port is an error, whoever has it and however many listeners we
+// want there, and never joined.
+func TestAUsedPortIsNeverShared(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		for _, h := range holders {
+			for cores := 1; cores <= 3; cores += 2 {
+				host := ownHost()
+				h.hold(t, v, netip.AddrPortFrom(host, 7000))
+				n := unboundOSD(t, v, cores, 1)
+				_, err := n.Bind(v2(host, 6800), v2(host, 7000))
+				if !errors.Is(err, control.ErrNoPort) || !errors.Is(err, unix.EADDRINUSE) || !strings.Contains(err.Error(), "7000") {
+					t.Fatalf("%s, %d cores: %v", h.name, cores, err)
+				}
+				// The port before it is free again, and the messenger usable.
+				addrs, err := n.Bind(v2(host, 6800))
+				if err != nil {
+					t.Fatalf("%s, %d cores: %v", h.name, cores, err)
+				}
+				n.Addr = addrs.V2()
+				client := nodeOf(t, v, "client.2", "LLC", 2)
+				send(t, client.Dial(n), 1)
+				receives(t, ctx, n, 1)
+			}
+		}
+	})
+}
+
+// SH-10.
+func TestBindTakesTheNextFreePortOfTheRange(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		for _, h := range holders {
+			for cores := 1; cores <= 3; cores += 2 {
+				host := ownHost()
+				h.hold(t, v, netip.AddrPortFrom(host, 6800))
+				h.hold(t, v, netip.AddrPortFrom(host, 6802))
+				n := unboundOSD(t, v, cores, 4)
+				// Two addresses of one host, and a fixed one.
+				addrs, err := n.Bind(v2(host, 0), v2(host, 0), v2(host, 7001))
+				if err != nil {
+					t.Fatalf("%s, %d cores: %v", h.name, cores, err)
+				}
+				for i, port := range []uint16{6801, 6803, 7001} {
+					if want := v2(host, port).WithNonce(1); addrs[i] != want {
+						t.Errorf("%s, %d cores: address %d is %v, want %v", h.name, cores, i, addrs[i], want)
+					}
+				}
+				n.Addr = addrs[1]
+				client := nodeOf(t, v, "client.2", "LLC", 2)
+				send(t, client.Dial(n), 1)
+				receives(t, ctx, n, 1)
+
+				// The range is exhausted now.
+				late := unboundOSD(t, v, cores, 4)
+				if _, err := late.Bind(v2(host, 0)); !errors.Is(err, control.ErrNoPort) || !errors.Is(err, unix.EADDRINUSE) ||
+					!strings.Contains(err.Error(), "6800-6803, tried 1 times") {
+					t.Fatalf("exhausted: %v", err)
+				}
+				if _, err := late.Bind(v2(host, 6900)); err != nil {
+					t.Fatalf("after an exhausted range: %v", err)
+				}
+			}
+		}
+	})
+}
+
+// retryClock runs what the test wants whenever a messenger waits for its next
+// try to bind, and has the wait over at once, or never.
+type retryClock struct {
+	delay time.Duration
+	never bool
+	wait  func(n int) // n: number of the wait, from 1
+	n     atomic.Int32
+}
+
+func (*retryClock) Now() time.Time { return time.Now() }
+
+func (c *retryClock) AfterFunc(d time.Duration, f func()) func() bool {
+	if d == c.delay {
+		c.wait(int(c.n.Add(1)))
+		if c.never {
+			return func() bool { return true }
+		}
+		d = 0
+	}
+	return time.AfterFunc(d, f).Stop
+}
+
+// SH-10: after the documented retries, or on one of them.
+func TestBindTriesAgainAsOftenAsItIsTold(t *testing.T) {
+	everyVariant(t, func(t *testing.T, _ context.Context, v variant) {
+		const delay = 1234 * time.Hour
+		for _, free := range []int{0, 1, 3, 4} {
+			host := ownHost()
+			held := []net.Listener{hold(t, netip.AddrPortFrom(host, 6800), false), hold(t, netip.AddrPortFrom(host, 6801), true)}
+			clock := &retryClock{delay: delay, wait: func(n int) {
+				if n == free {
+					_ = held[1].Close()
+				}
+			}}
+			n := nodeOf(t, v, "osd.1", "SFS", 1, func(c *msgrtest.NodeConfig) {
+				c.Unbound, c.Plane.Cores, c.Clock = true, 2, clock
+				c.BindPorts, c.BindRetries, c.BindRetryDelay = bpf.PortRange{First: 6800, Last: 6801}, 3, delay
+			})
+			addrs, err := n.Bind(v2(host, 0))
+			switch waits := int(clock.n.Load()); {
+			case free >= 1 && free <= 3:
+				if err != nil || addrs[0].AddrPort.Port() != 6801 || waits != free {
+					t.Errorf("free after wait %d: %v, %v after %d waits", free, addrs, err, waits)
+				}
+			case !errors.Is(err, control.ErrNoPort) || !strings.Contains(err.Error(), "6800-6801, tried 4 times") || waits != 3:
+				t.Errorf("free after wait %d: %v, %v after %d waits", free, addrs, err, waits)
+			}
+		}
+	})
+}
+
+func TestShutdownEndsTheWaitForAPort(t *testing.T) {
+	host := ownHost()
+	hold(t, netip.AddrPortFrom(host, 6800), false)
+	waits := make(chan struct{})
+	clock := &retryClock{delay: time.Hour, never: true, wait: func(int) { close(waits) }}
+	n := nodeOf(t, variants[0], "osd.1", "SFS", 1, func(c *msgrtest.NodeConfig) {
+		c.Unbound, c.Clock, c.BindRetries, c.BindRetryDelay = true, clock, 1, time.Hour
+	})
+	bound := make(chan error)
+	go func() {
+		_, err := n.Bind(v2(host, 6800))
+		bound <- err
+	}()
+	<-waits
+	if err := n.Shutdown(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-bound; !errors.Is(err, control.ErrShutdown) {
+		t.Errorf("Bind: %v", err)
+	}
+}
+
+// Two who want the same ports at the same time get different ones: the kernel
+// shares a port among sockets of one user that ask for it, and both of ours do.
+func TestMessengersThatBindAtTheSameTimeShareNothing(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		for range 10 {
+			host := ownHost()
+			var ports [3]uint16
+			var wg sync.WaitGroup
+			for i := range ports {
+				n := unboundOSD(t, v, 2, len(ports))
+				wg.Go(func() {
+					if addrs, err := n.Bind(v2(host, 0)); err == nil {
+						ports[i] = addrs[0].AddrPort.Port()
+					} else if !errors.Is(err, control.ErrNoPort) {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			seen := map[uint16]bool{}
+			for _, p := range ports {
+				if p != 0 && seen[p] {
+					t.Fatalf("ports %v", ports)
+				}
+				seen[p] = true
+			}
+			if len(seen) == 1 && seen[0] {
+				t.Fatal("nobody got a port")
+			}
+		}
+	})
+}
+
+func TestBindSettingsAreChecked(t *testing.T) {
+	for name, change := range map[string]func(*control.Config){
+		"range from 0":    func(c *control.Config) { c.BindPorts = bpf.PortRange{Last: 10} },
+		"range backwards": func(c *control.Config) { c.BindPorts = bpf.PortRange{First: 10, Last: 9} },
+		"retries":         func(c *control.Config) { c.BindRetries = -1 },
+		"delay":           func(c *control.Config) { c.BindRetryDelay = -1 },
+	} {
+		cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}}
+		change(&cfg)
+		if err := cfg.Validate(); !errors.Is(err, control.ErrConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// HS-12: of an address without an IP the IP is learned, from the first peer,
+// whichever side dials, and never the port or the nonce.
+func TestTheIPOfAnAddressIsLearnedFromTheFirstPeer(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	for _, v := range variants {
+		for _, dials := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%v dials=%v", v, dials), func(t *testing.T) {
+				ctx := deadline(t)
+				us := nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) { c.Unbound, c.Plane.Cores = true, 2 })
+				addrs, err := us.Bind(v2(netip.IPv4Unspecified(), 0))
+				if err != nil {
+					t.Fatal(err)
+				}
+				port := addrs[0].AddrPort.Port()
+				us.Addr = v2(loopback(0).Addr(), port).WithNonce(1)
+				other := nodeOf(t, v, "osd.2", "LP", 2)
+				if dials {
+					send(t, us.Dial(other), 1)
+					receives(t, ctx, other, 1)
+				} else {
+					send(t, other.Dial(us), 1)
+					receives(t, ctx, us, 1)
+				}
+				if got := us.Addrs(); len(got) != 1 || got[0] != us.Addr {
+					t.Fatalf("learned %v, want %v", got, us.Addr)
+				}
+				// What another peer says is of no interest.
+				l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "3"}, Number: 3, Addr: wire.Addr{Nonce: 3}, Rev0: v.rev0})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+				if _, err := us.Connect(l.Addr, wire.OSD); err != nil {
+					t.Fatal(err)
+				}
+				p := l.Accept(ctx)
+				p.SeeAs(netip.MustParseAddrPort("10.1.2.3:4"))
+				p.Handshake()
+				ident := p.ExpectClientIdent()
+				if p.Err() != nil || len(ident.Addrs) != 1 || ident.Addrs[0] != us.Addr {
+					t.Errorf("told another peer %v (%v), want %v", ident.Addrs, p.Err(), us.Addr)
+				}
+				p.Close()
+				if got := us.Addrs(); got[0] != us.Addr {
+					t.Errorf("learned %v from another peer", got)
+				}
+			})
+		}
+	}
+}
+
+// HS-12, unbound: the first peer decides.
+func TestAnUnboundMessengerLearnsOnce(t *testing.T) {
+	for _, v := range variants {
+		ctx := deadline(t)
+		us := nodeOf(t, v, "client.1", "LLC", 1)
+		for i, say := range []string{"10.0.0.7", "10.0.0.8", "fe80::1"} {
+			l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "3"}, Number: 3, Addr: wire.Addr{Nonce: uint32(3 + i)}, Rev0: v.rev0})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := us.Connect(l.Addr, wire.OSD); err != nil {
+				t.Fatal(err)
+			}
+			p := l.Accept(ctx)
+			p.SeeAs(netip.AddrPortFrom(netip.MustParseAddr(say), uint16(1000+i)))
+			p.Handshake()
+			want := wire.Addr{Type: wire.AddrAny, Nonce: 1, AddrPort: netip.MustParseAddrPort("10.0.0.7:0")}
+			if ident := p.ExpectClientIdent(); p.Err() != nil || len(ident.Addrs) != 1 || ident.Addrs[0] != want {
+				t.Errorf("peer %d was told %v (%v), want %v", i, ident.Addrs, p.Err(), want)
+			}
+			p.Close()
+			_ = l.Close()
+		}
+	}
+}
+
+// HS-13: who is marked down while it learns stays down, and what it learned or
+// not is no obstacle for the next one.
+func TestMarkDownWhileTheAddressIsLearnedIsFinal(t *testing.T) {
+	for _, at := range points("HELLO_WRITE HELLO_READ AUTH_REQUEST_WRITE") {
+		t.Run(msgrtest.PointName(at), func(t *testing.T) {
+			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+				acceptor := nodeOf(t, v, "osd.1", "SFS", 1)
+				us := nodeOf(t, v, "client.2", "LLC", 2)
+				b := us.Probe.Arm(at, 1, msgrtest.Block())
+				conn := us.Dial(acceptor)
+				us.Hit(ctx, b)
+				if got := us.Addrs(); len(got) != 0 && at.Tag.String() != "AUTH_REQUEST" {
+					t.Errorf("learned %v too early", got)
+				}
+				conn.MarkDown()
+				<-conn.Closed()
+				b.Release()
+				send(t, us.Dial(acceptor), 1)
+				receives(t, ctx, acceptor, 1)
+				us.Await(ctx, "closed C(1,0,0,0)", "established C(1,1,0,1)")
+				if got := us.Addrs(); len(got) != 1 || got[0].Nonce != 2 || got[0].AddrPort.Port() != 0 {
+					t.Errorf("learned %v", got)
+				}
+			})
+		})
+	}
+}

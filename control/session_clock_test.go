@@ -1,0 +1,80 @@
+package control_test
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+)
+
+// pressedClock is the machine's time, but a test can have its timers go off
+// early: what depends on a limit then needs neither a short limit, which a busy
+// machine would miss elsewhere, nor the patience for a long one.
+type pressedClock struct {
+	mu   sync.Mutex
+	set  []*pressedTimer // not run and not stopped; guarded by mu
+	past []time.Duration // of the timers that went off early, in order; guarded by mu
+}
+
+type pressedTimer struct {
+	d    time.Duration
+	f    func()
+	real *time.Timer
+}
+
+// of has a node live by this clock.
+func (c *pressedClock) of(cfg *msgrtest.NodeConfig) { cfg.Clock = c }
+
+func (c *pressedClock) Now() time.Time { return time.Now() }
+
+func (c *pressedClock) AfterFunc(d time.Duration, f func()) func() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := &pressedTimer{d: d, f: f}
+	t.real = time.AfterFunc(d, func() {
+		if c.take(t) {
+			f()
+		}
+	})
+	c.set = append(c.set, t)
+	return func() bool { t.real.Stop(); return c.take(t) }
+}
+
+// take says whether a timer was set, and is not any more.
+func (c *pressedClock) take(t *pressedTimer) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.Index(c.set, t)
+	if i < 0 {
+		return false
+	}
+	c.set = slices.Delete(c.set, i, i+1)
+	return true
+}
+
+// press has all timers of these durations go off now, and says how many there
+// were.
+func (c *pressedClock) press(which func(d time.Duration) bool) int {
+	c.mu.Lock()
+	now := slices.DeleteFunc(slices.Clone(c.set), func(t *pressedTimer) bool { return !which(t.d) })
+	c.mu.Unlock()
+	n := 0
+	for _, t := range now {
+		if t.real.Stop(); c.take(t) {
+			n++
+			c.mu.Lock()
+			c.past = append(c.past, t.d)
+			c.mu.Unlock()
+			t.f()
+		}
+	}
+	return n
+}
+
+// pressed are the durations of the timers that went off early.
+func (c *pressedClock) pressed() []time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.past)
+}

@@ -1,0 +1,238 @@
+package control_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// SH-13: while the process is out of descriptors, who connects waits, what is
+// connected goes on, the log says so once; when descriptors come back, so do
+// the connections. It never gives up.
+func TestAcceptRecoversWhenDescriptorsComeBack(t *testing.T) {
+	for _, backend := range []uring.Backend{uring.Auto, uring.Epoll} {
+		t.Run(string(backend), func(t *testing.T) {
+			ctx := deadline(t)
+			// A ring takes note of the limit when an accept is armed.
+			exhaust := lowerLimit(t)
+			var log lockedLog
+			server, err := control.New(control.Config{
+				Name:  wire.EntityName{Type: wire.OSD, ID: "1"},
+				Plane: dataplane.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
+				// The messenger says what it does with each; this is about the rest.
+				Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelInfo})),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { end(t, server) })
+			if err := server.Start(echoer()); err != nil {
+				t.Fatal(err)
+			}
+			host := ownHost()
+			addrs, err := server.Bind(v2(host, 6800))
+			if err != nil {
+				t.Fatal(err)
+			}
+			client := nodeOf(t, variant{backend: backend}, "client.2", "LC", 2)
+			conn, err := client.Connect(addrs[0], wire.OSD)
+			if err != nil {
+				t.Fatal(err)
+			}
+			send(t, conn, 1)
+			receives(t, ctx, client, 1001)
+
+			const late = 5
+			var sockets [late]int
+			for i := range sockets {
+				if sockets[i], err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			restore := exhaust()
+			for _, s := range sockets {
+				if err := unix.Connect(s, &unix.SockaddrInet4{Port: 6800, Addr: host.As4()}); err != nil {
+					t.Error(err)
+				}
+			}
+			stats := func() dataplane.CoreStats {
+				st, err := server.Stats()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return st.Cores[0]
+			}
+			if err := eventuallyErr(ctx, func() bool { return stats().AcceptErrors >= 3 }); err != nil {
+				t.Fatalf("no third attempt to accept: %+v\n%s", stats(), log.String())
+			}
+			send(t, conn, 2)
+			receives(t, ctx, client, 1001, 1002)
+			if n := stats().Accepts; n != 1 {
+				t.Errorf("%d accepted", n)
+			}
+			restore()
+			for _, s := range sockets {
+				f := os.NewFile(uintptr(s), "late")
+				if err := unix.SetNonblock(s, false); err != nil {
+					t.Error(err)
+				}
+				banner := make([]byte, 26)
+				if _, err := io.ReadFull(f, banner); err != nil || !bytes.HasPrefix(banner, []byte("ceph v2\n")) {
+					t.Errorf("banner %q, %v", banner, err)
+				}
+				_ = f.Close()
+			}
+			text := log.String()
+			if strings.Count(text, "not accepted") != 1 || strings.Count(text, "accepted again") != 1 {
+				t.Errorf("the log says:\n%s", text)
+			}
+		})
+	}
+}
+
+// lockedLog is what was logged, by any goroutine.
+type lockedLog struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// lowerLimit lowers the limit on descriptors until the end of the test. exhaust
+// leaves none of them free until restore.
+func lowerLimit(t *testing.T) (exhaust func() (restore func())) {
+	t.Helper()
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: min(old.Cur, 512), Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+			t.Error(err)
+		}
+	})
+	return func() func() {
+		var fds []int
+		for {
+			fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			if err != nil {
+				break
+			}
+			fds = append(fds, fd)
+		}
+		restore := sync.OnceFunc(func() {
+			for _, fd := range fds {
+				_ = unix.Close(fd)
+			}
+		})
+		t.Cleanup(restore)
+		return restore
+	}
+}
+
+// SH-16: connections that come and go leave nothing behind.
+func TestConnectAndCloseOverAndOverLeavesNothing(t *testing.T) {
+	cycles := 200
+	if os.Getenv("RINGMSGR_LONG") != "" {
+		cycles = 10_000
+	}
+	msgrtest.CheckLeaks(t)
+	for _, v := range variants[:2] {
+		for _, p := range []pairing{{"LC", "SLS"}, {"LLC", "SFS"}} {
+			t.Run(title(v, p.connector), func(t *testing.T) {
+				msgrtest.CheckLeaks(t)
+				ctx, cancel := context.WithTimeout(context.Background(), sessionTime*20)
+				defer cancel()
+				p2, p1 := shortPolicies[p.connector](), shortPolicies[p.acceptor]()
+				plane := dataplane.Config{Cores: 2, Driver: uring.Config{Backend: v.backend}}
+				server := startMessenger(t, control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Default: &p1, Plane: plane, Rev0: v.rev0})
+				addrs, err := server.Bind(v2(ownHost(), 0))
+				if err != nil {
+					t.Fatal(err)
+				}
+				client := startMessenger(t, control.Config{Name: wire.EntityName{Type: wire.Client, ID: "2"}, Default: &p2, Plane: plane, Rev0: v.rev0})
+				var before int64
+				for i := range cycles {
+					c, err := client.Connect(addrs[0], wire.OSD)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := c.WaitReady(ctx); err != nil {
+						t.Fatalf("cycle %d: %v", i, err)
+					}
+					c.MarkDown()
+					<-c.Closed()
+					// The acceptor forgets a lossless session only by the user.
+					eventually(t, ctx, "the other end", func() bool {
+						for _, c := range server.Conns() {
+							if c.State() == control.StateStandby {
+								c.MarkDown()
+							}
+						}
+						return len(server.Conns()) == 0
+					})
+					if i == cycles/2 {
+						before = descriptors(t)
+					}
+				}
+				for _, m := range []*control.Messenger{server, client} {
+					st := statsOf(t, m)
+					if st.Open != 0 || st.HalfOpen != 0 || st.InFlight != 0 || st.Counters.Conns != uint64(cycles) || st.Counters.Closed != uint64(cycles) {
+						t.Errorf("%s: %+v", m.Name(), st)
+					}
+				}
+				eventually(t, ctx, "descriptors to come back", func() bool { return descriptors(t) <= before })
+			})
+		}
+	}
+}
+
+func startMessenger(t *testing.T, cfg control.Config) *control.Messenger {
+	t.Helper()
+	m, err := control.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { end(t, m) })
+	if err := m.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// descriptors is how many this process has open.
+func descriptors(t *testing.T) int64 {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return int64(len(list))
+}

@@ -1,0 +1,181 @@
+package control_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// Throttles as a messenger applies them, over connections and cores.
+
+// keepsake keeps every message until it is told to let one go.
+type keepsake struct {
+	mu   sync.Mutex
+	kept []*control.Message
+}
+
+func (k *keepsake) dispatcher() *control.Dispatcher {
+	return &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+		m.Retain()
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.kept = append(k.kept, m)
+		return true
+	}}
+}
+
+// letGo releases the oldest message, and says whether there was one.
+func (k *keepsake) letGo() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.kept) == 0 {
+		return false
+	}
+	k.kept[0].Release()
+	k.kept = k.kept[1:]
+	return true
+}
+
+// TH-03, TH-05: one limit for all connections on all cores.
+func TestDispatchLimitHoldsOverAllConnections(t *testing.T) {
+	const limit, size, clients, each = 64 << 10, 10 << 10, 6, 20
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		var k keepsake
+		server := nodeOf(t, v, "osd.1", "SFS", 1, withChain(k.dispatcher()), func(c *msgrtest.NodeConfig) {
+			c.Plane.Cores, c.DispatchBytes = 3, limit
+		})
+		for i := range clients {
+			conn := nodeOf(t, v, fmt.Sprintf("client.%d", 2+i), "LLC", uint32(2+i)).Dial(server)
+			for range each {
+				if err := conn.Send(control.NewMessage(1, bytes.Repeat([]byte{byte(i)}, size), nil)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		throttle := server.DispatchThrottle()
+		eventually(t, ctx, "a full throttle", func() bool { return throttle.Used() > limit-size && throttle.Waiting() > 0 })
+		for done := 0; done < clients*each; {
+			if used := throttle.Used(); used > limit {
+				t.Fatalf("%d bytes are held, over the limit of %d", used, limit)
+			}
+			if k.letGo() {
+				done++
+				continue
+			}
+			eventually(t, ctx, "the next message", func() bool { return len(server.Inbox.TIDs()) > done })
+		}
+		eventually(t, ctx, "everything to be given back", func() bool { return throttle.Used() == 0 && throttle.Waiting() == 0 })
+	})
+}
+
+// throttled is a server that takes one message of each client at a time, and
+// any number of an OSD's.
+func throttled(k *keepsake) func(*msgrtest.NodeConfig) {
+	return func(c *msgrtest.NodeConfig) {
+		clients, osds := control.StatefulServer(), control.StatefulServer()
+		clients.Messages = dataplane.NewThrottle(1)
+		c.Policies = map[wire.EntityType]control.Policy{wire.Client: clients, wire.OSD: osds}
+		keep := k.dispatcher()
+		c.Chain = append(c.Chain, &control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {
+			return conn.PeerType() == wire.Client && keep.Fast(conn, m)
+		}}, echoer())
+	}
+}
+
+// TH-01, TH-06: a connection that a throttle holds delays none of the others of
+// its core.
+func TestThrottledConnectionDelaysNoOther(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		var k keepsake
+		server := nodeOf(t, v, "osd.1", "SFS", 1, throttled(&k))
+		held, free := nodeOf(t, v, "client.2", "LLC", 2), nodeOf(t, v, "osd.3", "LLC", 3)
+		conn := held.Dial(server)
+		for tid := range uint64(3) {
+			send(t, conn, tid+1)
+		}
+		eventually(t, ctx, "the throttle", func() bool {
+			st, err := first(t, ctx, server).Stats()
+			return err == nil && st.IO.Throttled
+		})
+		other := free.Dial(server)
+		for tid := uint64(11); tid < 60; tid++ {
+			send(t, other, tid)
+			awaitTID(t, ctx, free, tid+1000)
+		}
+		for n := 1; n <= 3; n++ {
+			eventually(t, ctx, "a message of the held connection", k.letGo)
+		}
+		got := []uint64{}
+		for _, tid := range server.Inbox.TIDs() {
+			if tid < 10 {
+				got = append(got, tid)
+			}
+		}
+		if fmt.Sprint(got) != "[1 2 3]" {
+			t.Errorf("the held connection brought %v", got)
+		}
+	})
+}
+
+// TH-07: our own keepalives do not end a connection that we do not read.
+func TestThrottledConnectionIsNotEndedByOurKeepalives(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		var k keepsake
+		const limit = 300 * time.Millisecond
+		server := nodeOf(t, v, "osd.1", "SFS", 1, throttled(&k), func(c *msgrtest.NodeConfig) {
+			c.KeepaliveEvery, c.KeepaliveTimeout = limit/6, limit
+		})
+		client := nodeOf(t, v, "client.2", "LLC", 2)
+		conn := client.Dial(server)
+		send(t, conn, 1)
+		send(t, conn, 2)
+		theirs := first(t, ctx, server)
+		eventually(t, ctx, "the throttle", func() bool {
+			st, err := theirs.Stats()
+			return err == nil && st.IO.Throttled
+		})
+		<-time.After(3 * limit)
+		if st, err := theirs.Stats(); err != nil || !st.IO.Throttled || st.Counters.Ready != 1 {
+			t.Errorf("after three limits: %+v %v", st, err)
+		}
+		for range 2 {
+			eventually(t, ctx, "the next message", k.letGo)
+		}
+		receives(t, ctx, server, 1, 2)
+	})
+}
+
+// TH-05, TH-14: a small dispatch limit under faults at every place of the data phase
+// is never lost: what it admits arrives, and it is empty in the end.
+func TestDispatchLimitSurvivesFaults(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		const size, n = 20 << 10, 120
+		server := nodeOf(t, v, "osd.1", "SFS", 1, func(c *msgrtest.NodeConfig) { c.DispatchBytes = 3 * size })
+		client := nodeOf(t, v, "client.2", "LLC", 2)
+		for nth := 5; nth < n; nth += 10 {
+			server.Probe.Arm(msgrtest.Read(frame.TagMessage), nth, msgrtest.Fault())
+			client.Probe.Arm(msgrtest.Write(frame.TagMessage), nth+3, msgrtest.Reset())
+		}
+		conn := client.Dial(server)
+		want := []uint64{}
+		for tid := uint64(1); tid <= n; tid++ {
+			m := control.NewMessage(1, bytes.Repeat([]byte{byte(tid)}, size), nil)
+			m.TID = tid
+			if err := conn.Send(m); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, tid)
+		}
+		receives(t, ctx, server, want...)
+		eventually(t, ctx, "an empty throttle", func() bool { return server.DispatchThrottle().Used() == 0 })
+	})
+}

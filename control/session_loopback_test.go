@@ -1,0 +1,166 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// PO-13: with an address and without one, before an address is learned and
+// after.
+func TestLoopbackDeliversToOurselves(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		for _, bound := range []bool{true, false} {
+			name, policy := "client.4", "LLC"
+			if bound {
+				name, policy = "osd.4", "LP"
+			}
+			var mu sync.Mutex
+			var sources []string
+			us := nodeOf(t, v, name, policy, 4, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				sources = append(sources, fmt.Sprint(c.PeerType(), c.IsLoopback(), string(m.Front), string(m.Data)))
+				return true
+			}}), func(c *msgrtest.NodeConfig) { c.Plane.Cores = 2 })
+			c, err := us.Loopback()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.WaitReady(ctx); err != nil || !c.IsLoopback() {
+				t.Fatalf("state %v, %v", c.State(), err)
+			}
+			var want []uint64
+			freed := make(chan uint64, 100)
+			for tid := range uint64(100) {
+				m := control.NewMessage(1, []byte("front"), []byte("data"))
+				m.TID, m.Free = tid, func(m *control.Message) { freed <- m.TID }
+				want = append(want, tid)
+				if err := c.Send(m); err != nil {
+					t.Fatal(err)
+				}
+			}
+			receives(t, ctx, us, want...)
+			for range want {
+				<-freed
+			}
+			for _, s := range sources {
+				if s != fmt.Sprint(us.Name().Type, true, "frontdata") {
+					t.Fatalf("%s: received from %s", name, s)
+				}
+			}
+			if st := statsOf(t, us.Messenger); st.Counters.Accepted != 0 || st.InFlight != 0 {
+				t.Errorf("%s: %+v", name, st)
+			}
+
+			// It is one, whoever asks for it how.
+			other := nodeOf(t, v, "osd.5", "LP", 5, func(c *msgrtest.NodeConfig) {
+				c.Policies = map[wire.EntityType]control.Policy{wire.Client: control.StatefulServer()}
+			})
+			conn := us.Dial(other) // an unbound one learns its address
+			if err := conn.WaitReady(ctx); err != nil || conn.IsLoopback() {
+				t.Fatal(err)
+			}
+			if again, err := us.Loopback(); err != nil || again != c {
+				t.Errorf("%s: another one: %v, %v", name, again, err)
+			}
+			if bound {
+				if same, err := us.Connect(us.Addr, wire.OSD); err != nil || same != c || us.Lookup(us.Addr) != c {
+					t.Errorf("by address: %v, %v", same, err)
+				}
+			}
+			c.MarkDown()
+			<-c.Closed()
+			if err := c.Send(control.NewMessage(1, nil, nil)); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("send behind MarkDown: %v", err)
+			}
+			next, err := us.Loopback()
+			if err != nil || next == c {
+				t.Fatalf("%s: after MarkDown: %v, %v", name, next, err)
+			}
+			send(t, next, 500)
+			receives(t, ctx, us, append(want, 500)...)
+			if err := us.Shutdown(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := us.Loopback(); !errors.Is(err, control.ErrShutdown) {
+				t.Errorf("after Shutdown: %v", err)
+			}
+		}
+	})
+}
+
+// PO-13: what was made before Bind is found by the address afterwards.
+func TestLoopbackIsFoundUnderTheAddressThatIsBoundLater(t *testing.T) {
+	us := nodeOf(t, variants[0], "osd.4", "LP", 4, func(c *msgrtest.NodeConfig) { c.Unbound = true })
+	c, err := us.Loopback()
+	if err != nil {
+		t.Fatal(err)
+	}
+	addrs, err := us.Bind(v2(ownHost(), 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := us.Connect(addrs[0], wire.OSD); err != nil || got != c || us.Lookup(addrs[0]) != c {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+func TestLoopbackNeedsStart(t *testing.T) {
+	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: dataplane.Config{Cores: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end(t, m)
+	if _, err := m.Loopback(); !errors.Is(err, control.ErrConfig) {
+		t.Error(err)
+	}
+}
+
+// Senders on all cores and off them keep their order on it, too.
+func TestLoopbackKeepsTheOrderOfEverySender(t *testing.T) {
+	const senders, each = 4, 200
+	ctx := deadline(t)
+	us := nodeOf(t, variants[0], "osd.4", "LP", 4, func(c *msgrtest.NodeConfig) { c.Plane.Cores = 2 })
+	c, err := us.Loopback()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for s := range uint64(senders) {
+		batch := func() {
+			for i := range uint64(each) {
+				m := control.NewMessage(1, nil, nil)
+				m.TID = s*1000 + i
+				if err := c.Send(m); err != nil {
+					t.Error(err)
+				}
+			}
+			wg.Done()
+		}
+		wg.Add(1)
+		if s%2 == 0 {
+			go batch()
+		} else if err := us.Plane().Core(int(s/2) % 2).Do(func(*dataplane.Core) { batch() }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wg.Wait()
+	eventually(t, ctx, "all messages", func() bool { return len(us.Inbox.TIDs()) == senders*each })
+	tids := us.Inbox.TIDs()
+	for s := range uint64(senders) {
+		mine := slices.DeleteFunc(slices.Clone(tids), func(tid uint64) bool { return tid/1000 != s })
+		if len(mine) != each || !slices.IsSorted(mine) {
+			t.Errorf("sender %d: %v", s, mine)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package control_test
+
+import (
+	"context"
+	"hash/fnv"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// variant is what every session test runs over: the protocol above must not
+// depend on it.
+type variant struct {
+	backend    uring.Backend
+	rev0       bool
+	secure     bool
+	compressed bool
+}
+
+func (v variant) String() string {
+	s := string(v.backend) + ",rev1"
+	if v.rev0 {
+		s = string(v.backend) + ",rev0"
+	}
+	if v.secure {
+		s += ",secure"
+	}
+	if v.compressed {
+		s += ",compressed"
+	}
+	return s
+}
+
+// variants are those in which most tests run: both engines with both
+// revisions, neither encrypted nor compressed.
+var variants = allVariants[:4]
+
+// allVariants are all modes with both engines.
+var allVariants = makeVariants()
+
+func makeVariants() []variant {
+	var out []variant
+	bits := []bool{false, true}
+	for _, compressed := range bits {
+		for _, secure := range bits {
+			for _, rev0 := range bits {
+				for _, b := range []uring.Backend{uring.Auto, uring.Epoll} {
+					out = append(out, variant{b, rev0, secure, compressed})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// modesFor are the plain variants and one of the others, which depends on the
+// name of the test; with RINGMSGR_LONG all.
+func modesFor(t *testing.T) []variant {
+	if os.Getenv("RINGMSGR_LONG") != "" {
+		return allVariants
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(t.Name())) // it does not fail
+	others := allVariants[len(variants):]
+	return append(slices.Clone(variants), others[h.Sum32()%uint32(len(others))])
+}
+
+// everyMode is everyVariant, encrypted and compressed as well. Both ends have
+// to be nodes.
+func everyMode(t *testing.T, run func(t *testing.T, ctx context.Context, v variant)) {
+	msgrtest.CheckLeaks(t)
+	list := modesFor(t)
+	spread(t, len(list), len(list), func(i int) string { return list[i].String() }, func(t *testing.T, i int) {
+		run(t, deadline(t), list[i])
+	})
+}
+
+// configure makes a messenger of this variant.
+func (v variant) configure(cfg *control.Config) {
+	cfg.Rev0 = v.rev0
+	cfg.Plane.Driver.Backend = v.backend
+	if v.secure {
+		cfg.Modes = []auth.Mode{auth.Secure}
+		cfg.AuthClient, cfg.AuthServer = chatty{cfg.Name, cfg.Modes}, &chattyServer{modes: cfg.Modes}
+	}
+	if v.compressed {
+		cfg.Compression = control.Compression{
+			Methods: methods(handshake.CompressionSnappy), Min: -1, Peers: []wire.EntityType{wire.OSD, wire.Client}, Secure: v.secure,
+		}
+	}
+}
+
+// check says whether a connection is what the variant asks for.
+func (v variant) check(t *testing.T, c *control.Conn) {
+	t.Helper()
+	rev, mode, method := frame.Rev1, auth.CRC, handshake.CompressionNone
+	if v.rev0 {
+		rev = frame.Rev0
+	}
+	if v.secure {
+		mode = auth.Secure
+	}
+	if v.compressed {
+		method = handshake.CompressionSnappy
+	}
+	if i := c.Info(); i.Protocol != rev.String() || i.Mode != mode || i.Compression != method.String() {
+		t.Errorf("the connection has %s, %v, %s, want %v, %v, %v", i.Protocol, i.Mode, i.Compression, rev, mode, method)
+	}
+}
+
+// handshakePoints are the points that a side passes in this variant.
+func (v variant) handshakePoints(r msgrtest.Role) []msgrtest.Point {
+	list := msgrtest.HandshakePoints(r)
+	dir := []func(frame.Tag) msgrtest.Point{msgrtest.Write, msgrtest.Read}
+	if r == msgrtest.Acceptor {
+		slices.Reverse(dir)
+	}
+	ours, theirs := dir[0], dir[1] // the connector's frames, and the answers
+	insert := func(before msgrtest.Point, p ...msgrtest.Point) {
+		list = slices.Insert(list, slices.Index(list, before), p...)
+	}
+	if v.secure {
+		insert(theirs(frame.TagAuthDone), theirs(frame.TagAuthBadMethod), ours(frame.TagAuthRequest),
+			theirs(frame.TagAuthReplyMore), ours(frame.TagAuthRequestMore))
+	}
+	if v.compressed {
+		insert(ours(frame.TagClientIdent), ours(frame.TagCompressionRequest), theirs(frame.TagCompressionDone))
+	}
+	return list
+}
+
+// furtherPoints are the break points that only some variants have.
+func (v variant) furtherPoints(r msgrtest.Role) []msgrtest.Point {
+	return slices.DeleteFunc(v.breakPoints(r), func(p msgrtest.Point) bool { return isIn(p, msgrtest.HandshakePoints(r)) })
+}
+
+// breakPoints are handshakePoints, each once.
+func (v variant) breakPoints(r msgrtest.Role) []msgrtest.Point {
+	var out []msgrtest.Point
+	for _, p := range v.handshakePoints(r) {
+		if !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}

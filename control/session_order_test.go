@@ -1,0 +1,251 @@
+package control_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// Many senders at once, on many cores.
+
+// crowd sends messages from many goroutines to one connection: the transaction
+// id says who sent it and as which.
+func crowd(t *testing.T, c *control.Conn, senders, each int) *sync.WaitGroup {
+	t.Helper()
+	var all sync.WaitGroup
+	for s := range senders {
+		all.Go(func() {
+			for i := range each {
+				m := control.NewMessage(1, nil, nil)
+				m.TID = uint64(s)<<32 | uint64(i)
+				if err := c.Send(m); err != nil {
+					m.Release()
+					t.Errorf("sender %d: %v", s, err)
+					return
+				}
+			}
+		})
+	}
+	return &all
+}
+
+// inOrder waits for all messages of a crowd, and checks the order of each
+// sender's.
+func inOrder(t *testing.T, ctx context.Context, n *msgrtest.Node, senders, each int) {
+	t.Helper()
+	eventually(t, ctx, "all messages", func() bool { return len(n.Inbox.TIDs()) >= senders*each })
+	next := make([]uint64, senders)
+	for _, tid := range n.Inbox.TIDs() {
+		if s := tid >> 32; s >= uint64(senders) || tid&(1<<32-1) != next[s] {
+			t.Fatalf("message %x, want %d of its sender", tid, next[s])
+		}
+		next[tid>>32]++
+	}
+}
+
+// XC-01, XC-02, XC-11 and SE-44: 64 senders while the session is lost and moved again
+// and again, also while it is half open.
+func TestEverySendersOrderSurvivesFaults(t *testing.T) {
+	const senders, each = 64, 25
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		cores := func(c *msgrtest.NodeConfig) { c.Plane.Cores = 4 }
+		acceptor := nodeOf(t, v, "osd.1", "SFS", 1, cores)
+		connector := nodeOf(t, v, "client.2", "LLC", 2, cores)
+		for _, f := range []struct {
+			at  msgrtest.Point
+			nth int
+		}{
+			{msgrtest.Read(frame.TagServerIdent), 1}, {msgrtest.Write(frame.TagMessage), 100}, {msgrtest.Read(frame.TagSessionReconnectOK), 1},
+			{msgrtest.Write(frame.TagMessage), 400}, {msgrtest.Write(frame.TagSessionReconnect), 3}, {msgrtest.Write(frame.TagMessage), 900},
+		} {
+			connector.Probe.Arm(f.at, f.nth, msgrtest.Fault())
+		}
+		crowd(t, connector.Dial(acceptor), senders, each).Wait()
+		inOrder(t, ctx, acceptor, senders, each)
+	})
+}
+
+// XC-04: a connection is the same one whoever asks for it, also a callback on
+// another core.
+func TestConnectFromACallbackFindsTheSession(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		var mu sync.Mutex
+		found := map[*control.Conn]bool{}
+		var us, peer *msgrtest.Node
+		ready := make(chan struct{})
+		us = nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) { c.Plane.Cores = 4 }, withChain(&control.Dispatcher{
+			Fast: func(*control.Conn, *control.Message) bool {
+				<-ready
+				c := us.Dial(peer)
+				mu.Lock()
+				defer mu.Unlock()
+				found[c] = true
+				return true
+			},
+		}))
+		peer = nodeOf(t, v, "osd.2", "LP", 2)
+		close(ready)
+		conn := us.Dial(peer)
+		const others = 8
+		for i := range others {
+			n := nodeOf(t, v, fmt.Sprintf("osd.%d", 10+i), "LP", uint32(10+i))
+			send(t, n.Dial(us), uint64(i))
+		}
+		eventually(t, ctx, "all callbacks", func() bool { return len(us.Inbox.TIDs()) == others })
+		mu.Lock()
+		defer mu.Unlock()
+		if len(found) != 1 || !found[conn] {
+			t.Errorf("callbacks found %d connections", len(found))
+		}
+	})
+}
+
+// XC-07: a connection is marked down by a callback of another one, on whatever
+// core, while its own messages are dispatched: nothing of it is dispatched
+// once it is closed.
+func TestMarkDownFromAForeignCoreEndsTheDispatch(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		for range 5 {
+			victims := make(chan *control.Conn, 1)
+			var late sync.Map // dispatched behind Closed
+			us := nodeOf(t, v, "osd.1", "SLS", 1, func(c *msgrtest.NodeConfig) { c.Plane.Cores = 4 }, withChain(&control.Dispatcher{
+				Fast: func(c *control.Conn, m *control.Message) bool {
+					select {
+					case <-c.Closed():
+						late.Store(c.ID(), m.TID)
+					default:
+					}
+					if m.TID == 7 {
+						(<-victims).MarkDown()
+					}
+					return true
+				},
+			}))
+			victim, killer := nodeOf(t, v, "client.2", "LC", 2), nodeOf(t, v, "client.3", "LC", 3)
+			conn := victim.Dial(us)
+			stop := load(conn)
+			eventually(t, ctx, "some load", func() bool { return len(us.Inbox.TIDs()) > 3 })
+			theirs := first(t, ctx, us)
+			victims <- theirs
+			send(t, killer.Dial(us), 7)
+			<-theirs.Closed()
+			<-conn.Closed()
+			stop()
+			late.Range(func(id, tid any) bool {
+				t.Errorf("connection %v dispatched %v when it was closed", id, tid)
+				return true
+			})
+			for _, o := range us.Probe.Objects() {
+				if o.Conn == theirs && o.Resets != 0 {
+					t.Errorf("%v", o)
+				}
+			}
+		}
+	})
+}
+
+// XC-10: a callback that holds its core delays nobody on another one, and what
+// it held goes on without a reset.
+func TestBusyCallbackHoldsOnlyItsCore(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		enter, leave := make(chan struct{}), make(chan struct{})
+		us := nodeOf(t, v, "osd.1", "SLS", 1, func(c *msgrtest.NodeConfig) { c.Plane.Cores = 4 }, withChain(&control.Dispatcher{
+			Fast: func(_ *control.Conn, m *control.Message) bool {
+				if m.TID == 7 {
+					close(enter)
+					<-leave
+				}
+				return false
+			},
+		}, echoer()))
+		release := sync.OnceFunc(func() { close(leave) })
+		defer release()
+		clients := make([]*msgrtest.Node, 12)
+		cores := make([]int, len(clients))
+		for i := range clients {
+			clients[i] = nodeOf(t, v, fmt.Sprintf("client.%d", 2+i), "LC", uint32(2+i))
+			send(t, clients[i].Dial(us), 1)
+			receives(t, ctx, clients[i], 1001)
+		}
+		for i, c := range us.Conns() {
+			cores[i] = c.Core()
+		}
+		if slices.Min(cores) == slices.Max(cores) {
+			return // by chance (4^-11) all are on one core
+		}
+		send(t, clients[0].Conns()[0], 7)
+		<-enter
+		held := us.Conns()[0].Core()
+		for i, n := range clients {
+			if cores[i] == held {
+				continue
+			}
+			for tid := uint64(2); tid < 7; tid++ {
+				send(t, n.Conns()[0], tid)
+				awaitTID(t, ctx, n, tid+1000)
+			}
+		}
+		release()
+		awaitTID(t, ctx, clients[0], 1007)
+		for _, n := range clients {
+			n.Await(ctx, "established C(1,1,0,1)")
+		}
+	})
+}
+
+// KA-12: two clients and two servers, 512 rounds each, with a keepalive in a
+// tenth of them: every client gets exactly its answers.
+func TestKeepalivesAmongTheMessagesDisturbNothing(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		rounds := 128
+		if longTest(t, 0) != 0 {
+			rounds = 512
+		}
+		var servers [2]*msgrtest.Node
+		for i := range servers {
+			servers[i] = nodeOf(t, v, "osd.1", "SFS", uint32(1+i), withChain(&control.Dispatcher{
+				Fast: func(c *control.Conn, m *control.Message) bool {
+					m.Retain()
+					if c.Send(m) != nil {
+						m.Release()
+					}
+					return true
+				},
+			}))
+		}
+		var clients [2]*msgrtest.Node
+		var all sync.WaitGroup
+		for i := range clients {
+			clients[i] = nodeOf(t, v, fmt.Sprintf("client.%d", 5+i), "LLC", uint32(5+i))
+			for k, s := range servers {
+				conn := clients[i].Dial(s)
+				all.Go(func() {
+					for r := range rounds {
+						if (r+k)%10 == 0 {
+							conn.Keepalive()
+						}
+						m := control.NewMessage(1, nil, nil)
+						m.TID = uint64(k)<<32 | uint64(r)
+						if err := conn.Send(m); err != nil {
+							m.Release()
+							t.Error(err)
+						}
+					}
+				})
+			}
+		}
+		all.Wait()
+		for _, client := range clients {
+			inOrder(t, ctx, client, len(servers), rounds)
+			for _, c := range client.Conns() {
+				eventually(t, ctx, "a keepalive answered", func() bool { return !c.LastKeepaliveAck().IsZero() })
+			}
+		}
+	})
+}

@@ -1,0 +1,202 @@
+package control_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// Limits of time: of a handshake, of the pauses between attempts, of a peer
+// that is slow or silent.
+
+// patient are the back-off numbers of the real daemons.
+func patient(c *msgrtest.NodeConfig) {
+	c.InitialBackoff, c.MaxBackoff, c.HandshakeTimeout = control.DefaultInitialBackoff, control.DefaultMaxBackoff, handshakeLimit
+}
+
+func isBackoff(d time.Duration) bool { return d <= control.DefaultMaxBackoff }
+
+// SE-39, SE-40, SE-42, KA-08: attempts that fail at once are 0.2 s apart, then
+// twice as long, up to 15 s, for an hour; success begins anew, and a session
+// that is lost with work to do is dialled at once.
+func TestBackoffDoublesToItsLimitAndSuccessResetsIt(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		var clock pressedClock
+		acceptor := nodeOf(t, v, "osd.1", "SFS", 1)
+		connector := nodeOf(t, v, "client.2", "LLC", 2, patient, clock.of)
+		const failures = 250 // times 15 s: an hour
+		for nth := 1; nth <= failures; nth++ {
+			connector.Probe.Arm(msgrtest.SocketConnecting(), nth, msgrtest.Fault())
+		}
+		conn := connector.Dial(acceptor)
+		send(t, conn, 1)
+		eventually(t, ctx, "the session", func() bool {
+			clock.press(isBackoff)
+			return conn.State() == control.StateReady
+		})
+		receives(t, ctx, acceptor, 1)
+		got := clock.pressed()
+		if len(got) != failures {
+			t.Fatalf("%d pauses, want %d", len(got), failures)
+		}
+		want := control.DefaultInitialBackoff
+		for i, d := range got {
+			if d != want {
+				t.Fatalf("pause %d is %v, want %v", i, d, want)
+			}
+			want = min(2*want, control.DefaultMaxBackoff)
+		}
+		// The session is lost, and the first attempt to resume it, too.
+		connector.Probe.ArmNext(msgrtest.Write(frame.TagMessage), msgrtest.Fault())
+		connector.Probe.Arm(msgrtest.SocketConnecting(), failures+2, msgrtest.Fault())
+		send(t, conn, 2)
+		eventually(t, ctx, "one pause", func() bool { return clock.press(isBackoff) == 1 })
+		receives(t, ctx, acceptor, 1, 2)
+		if last := clock.pressed()[failures:]; !slices.Equal(last, []time.Duration{control.DefaultInitialBackoff}) {
+			t.Errorf("pauses %v behind a success", last)
+		}
+		connector.Await(ctx, fmt.Sprintf("established C(%d,1,1,2)", failures+3))
+	})
+}
+
+// KA-04, the acceptor's side: one limit for the whole handshake, wherever the
+// peer stops.
+func TestOneLimitForTheWholeHandshakeOfAnAcceptor(t *testing.T) {
+	all := ""
+	for _, p := range msgrtest.HandshakePoints(msgrtest.Connector)[1:10] {
+		all += " " + msgrtest.PointName(p)
+	}
+	everyPoint(t, all, func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
+		var clock pressedClock
+		s := playTo(t, ctx, v, "SFS", true, patient, clock.of)
+		p := s.dial()
+		p.HandshakeUntil(at)
+		s.must(p)
+		eventually(t, ctx, "the limit", func() bool { return clock.press(isHandshake) == 1 })
+		p.ExpectEnd()
+		s.must(p)
+		if n := clock.press(isHandshake); n != 0 {
+			t.Errorf("%d further limits", n)
+		}
+		s.node.Await(ctx, "closed A(1,0,0,0)")
+	})
+}
+
+func isHandshake(d time.Duration) bool { return d == handshakeLimit }
+
+// KA-04, the connector's side, and KA-07: the limit ends an attempt wherever the
+// acceptor stops, in an address that swallows everything too, and a pause
+// follows.
+func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
+	all := "SOCKET_CONNECTING"
+	for _, p := range msgrtest.HandshakePoints(msgrtest.Acceptor)[1:10] {
+		all += " " + msgrtest.PointName(p)
+	}
+	everyPoint(t, all, func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
+		var clock pressedClock
+		to, stop := swallow(t), func() {}
+		if at != msgrtest.SocketConnecting() {
+			l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Rev0: v.rev0})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = l.Close() }() // the test is over
+			to, stop = l.Addr, func() {
+				p := l.Accept(ctx)
+				t.Cleanup(p.Close)
+				p.HandshakeUntil(at)
+				if err := p.Err(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		node := nodeOf(t, v, "client.1", "LLC", 1, patient, clock.of, func(c *msgrtest.NodeConfig) {
+			c.InitialBackoff, c.MaxBackoff = time.Hour, time.Hour
+		})
+		conn, err := node.Connect(to, wire.OSD)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		eventually(t, ctx, "the limit", func() bool { return clock.press(isHandshake) == 1 })
+		node.Await(ctx, "wait C(1,0-1,0,0)")
+		if conn.Err() == nil {
+			t.Error("no reason is given")
+		}
+	})
+}
+
+// swallow is an address that answers nothing: its queue of connections is full.
+func swallow(t *testing.T) wire.Addr {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) }) // nothing is left to be told
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := loopback(uint16(sa.(*unix.SockaddrInet4).Port))
+	filler, err := net.Dial("tcp", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = filler.Close() })
+	return wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.AddrPortFrom(at.Addr(), at.Port())}
+}
+
+// KA-05: a peer that stops in the middle of a message does not hold its
+// connection for ever.
+func TestPeerThatStopsInTheMiddleOfAMessageIsGivenUp(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := playTo(t, ctx, v, "SLS", true, watchful)
+		p, _ := s.establish(0, 5)
+		p.Ignore(frame.TagKeepalive2)
+		p.WriteRaw(half(t, p, frame.MessageHeader{Seq: 1, TID: 1}, make([]byte, 5000)))
+		p.ExpectEnd()
+		s.must(p)
+		s.node.Await(ctx, "closed A(1,1,0,1) R(1,0)")
+	})
+}
+
+// KA-06: a peer that stops reading is given up, and the others of its core
+// notice nothing.
+func TestPeerThatStopsReadingIsGivenUp(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := playTo(t, ctx, v, "SFS", true, watchful, withChain(echoer()))
+		p, _ := s.establish(clientCookie, 5)
+		conn := s.node.Lookup(s.addr)
+		if err := conn.Send(control.NewMessage(1, bytes.Repeat([]byte("full"), 4<<20), nil)); err != nil {
+			t.Fatal(err)
+		}
+		client := nodeOf(t, v, "client.9", "LLC", 9)
+		other := client.Dial(s.node)
+		for tid := uint64(1); conn.State() == control.StateReady && tid < 900; tid++ {
+			send(t, other, tid)
+			awaitTID(t, ctx, client, tid+1000)
+		}
+		eventually(t, ctx, "the end of the connection that is stuck", func() bool { return conn.State() == control.StateStandby })
+		p.Close()
+		client.Await(ctx, "established C(1,1,0,1)")
+	})
+}

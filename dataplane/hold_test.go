@@ -1,0 +1,162 @@
+package dataplane
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// holdHook holds the frames at some places among those that it is asked for,
+// counted from 0, and notes all of them.
+type holdHook struct {
+	hold  []int
+	asked []frame.Tag
+}
+
+func (k *holdHook) Frame(tag frame.Tag, write bool) error {
+	if !write {
+		return nil
+	}
+	k.asked = append(k.asked, tag)
+	if slices.Contains(k.hold, len(k.asked)-1) {
+		return ErrHold
+	}
+	return nil
+}
+
+const (
+	tagPing = frame.TagKeepalive2
+	tagPong = frame.TagKeepalive2Ack
+	tagAck  = frame.TagAck
+	tagMsg  = frame.TagMessage
+)
+
+// While a frame is held, others come due that go before it. The hook is asked
+// once for each of them, and once for the one that was held.
+func TestAHeldFrameIsAskedForOnceWhateverComesBetween(t *testing.T) {
+	ping := Timestamp{7, 8}.payload()
+	message := func(tid uint64, priority uint16) func(*conn) {
+		return func(c *conn) { must(c.t, c.h.Send(&Message{TID: tid, Priority: priority})) }
+	}
+	keepalive := func(c *conn) { c.h.Keepalive() }
+	pinged := func(c *conn) { c.sock.arrive(c.peer.frame(tagPing, ping[:])) }
+	received := func(c *conn) { c.sock.arrive(c.peer.message(1, 0, &Message{})) }
+	for _, one := range []struct {
+		name    string
+		hold    []int
+		first   func(*conn)
+		between []func(*conn)
+		resumes int
+		asked   []frame.Tag // by the hook, in order
+		sent    []frame.Tag
+		tids    []uint64
+	}{
+		{"a keepalive", []int{0}, message(1, 0), []func(*conn){keepalive}, 1,
+			[]frame.Tag{tagMsg, tagPing}, []frame.Tag{tagPing, tagMsg}, []uint64{1}},
+		{"an answer to a keepalive", []int{0}, message(1, 0), []func(*conn){pinged}, 1,
+			[]frame.Tag{tagMsg, tagPong}, []frame.Tag{tagPong, tagMsg}, []uint64{1}},
+		{"a keepalive that is held, too", []int{0, 1}, message(1, 0), []func(*conn){keepalive}, 2,
+			[]frame.Tag{tagMsg, tagPing}, []frame.Tag{tagPing, tagMsg}, []uint64{1}},
+		{"an urgent message", []int{0}, message(1, 0), []func(*conn){message(2, PriorityHighest)}, 1,
+			[]frame.Tag{tagMsg, tagMsg}, []frame.Tag{tagMsg, tagMsg}, []uint64{2, 1}},
+		{"an urgent message that is held, too", []int{0, 1}, message(1, 0), []func(*conn){message(2, PriorityHighest), keepalive}, 3,
+			[]frame.Tag{tagMsg, tagPing, tagMsg}, []frame.Tag{tagPing, tagMsg, tagMsg}, []uint64{2, 1}},
+		{"a keepalive before a held answer", []int{0}, pinged, []func(*conn){keepalive, message(1, 0)}, 1,
+			[]frame.Tag{tagPong, tagPing, tagMsg}, []frame.Tag{tagPing, tagPong, tagMsg}, []uint64{1}},
+		{"a message that carries a held ack", []int{0}, received, []func(*conn){message(1, 0)}, 1,
+			[]frame.Tag{tagAck, tagMsg}, []frame.Tag{tagMsg}, []uint64{1}},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			hook := &holdHook{hold: one.hold}
+			c := newBed(t, nil).conn(OpenOptions{Hook: hook})
+			one.first(c)
+			c.settle()
+			for _, f := range one.between {
+				f(c)
+				c.settle()
+			}
+			if len(c.sock.sent) != 0 || len(hook.asked) != 1 {
+				t.Fatalf("while held: %d bytes sent, asked for %v", len(c.sock.sent), hook.asked)
+			}
+			for range one.resumes {
+				c.h.Resume()
+				c.settle()
+			}
+			var tids []uint64
+			frames := c.take()
+			for _, f := range frames {
+				if f.tag == tagMsg {
+					tids = append(tids, f.hd.TID)
+				}
+			}
+			if !slices.Equal(hook.asked, one.asked) {
+				t.Errorf("asked for %v, want %v", hook.asked, one.asked)
+			}
+			if !slices.Equal(tags(frames), one.sent) || !slices.Equal(tids, one.tids) {
+				t.Errorf("sent %v, messages %v; want %v, %v", tags(frames), tids, one.sent, one.tids)
+			}
+			if c.own.fault() != nil {
+				t.Error(c.own.fault())
+			}
+		})
+	}
+}
+
+// An ack that was held, and then carried by a message, says nothing about the
+// next one.
+func TestTheNextAckIsAskedForAfterAHeldOneWasCarried(t *testing.T) {
+	hook := &holdHook{hold: []int{0}}
+	c := newBed(t, nil).conn(OpenOptions{Hook: hook})
+	c.sock.arrive(c.peer.message(1, 0, &Message{}))
+	c.settle()
+	must(t, c.h.Send(&Message{}))
+	c.h.Resume()
+	c.settle()
+	c.sock.arrive(c.peer.message(2, 0, &Message{}))
+	c.settle()
+	if want := []frame.Tag{tagAck, tagMsg, tagAck}; !slices.Equal(hook.asked, want) {
+		t.Errorf("asked for %v, want %v", hook.asked, want)
+	}
+}
+
+// A message that has no room in one write is asked for once, even if a keepalive
+// goes before it in the next one.
+func TestAMessageThatWaitsForRoomIsAskedForOnce(t *testing.T) {
+	hook := &holdHook{}
+	c := newBed(t, nil).conn(OpenOptions{Hook: hook, Lossy: true})
+	c.sock.park = true
+	const n = 3 * slabBytes / 1000
+	for i := range n {
+		must(t, c.h.Send(&Message{TID: uint64(i), Front: make([]byte, 1000)}))
+	}
+	c.settle()
+	for c.sock.inFlight != nil && c.h.queue.n > 0 {
+		c.h.Keepalive()
+		c.settle()
+		c.sock.finish(0)
+		c.settle()
+	}
+	messages := 0
+	for _, tag := range hook.asked {
+		if tag == tagMsg {
+			messages++
+		}
+	}
+	if messages != n || c.sock.writes < 3 {
+		t.Errorf("asked %d times for %d messages in %d writes", messages, n, c.sock.writes)
+	}
+}
+
+// Break points belong to a socket: on the next one the hook is asked again.
+func TestAHeldFrameIsAskedForAgainOnTheNextSocket(t *testing.T) {
+	hook := &holdHook{hold: []int{0}}
+	c := newBed(t, nil).conn(OpenOptions{Hook: hook})
+	must(t, c.h.Send(&Message{}))
+	c.settle()
+	c.h.Delay(false, nil)
+	c.open(OpenOptions{Hook: hook}, frame.Rev1, false)
+	if want := []frame.Tag{tagMsg, tagMsg}; !slices.Equal(hook.asked, want) || len(c.take()) != 1 {
+		t.Errorf("asked for %v, want %v", hook.asked, want)
+	}
+}

@@ -1,0 +1,303 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// migrate brings a handler to a core and waits for it.
+func migrate(t testing.TB, h *Handler, to *Core) {
+	t.Helper()
+	done := make(chan struct{})
+	h.Migrate(to, func() { close(done) })
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Fatal("the handler does not arrive")
+	}
+}
+
+// A connection changes cores with its socket in the middle of everything: no
+// byte is lost, doubled or reordered, and neither end sees a fault.
+func TestALiveConnectionChangesCores(t *testing.T) {
+	for _, lossy := range []bool{false, true} {
+		t.Run(fmt.Sprintf("lossy=%v", lossy), func(t *testing.T) {
+			overBackends(t, func(t *testing.T, cfg Config) { changeCores(t, cfg, lossy) })
+		})
+	}
+}
+
+func changeCores(t *testing.T, cfg Config, lossy bool) {
+	cfg.Cores = 3
+	p := newPlane(t, cfg)
+	oa, ob := &recorder{}, &recorder{}
+	ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{
+		Lossy: lossy, IdleAfter: time.Hour,
+		Throttles: &Throttles{Messages: NewThrottle(20), Bytes: NewThrottle(1 << 20), Dispatch: NewThrottle(1 << 20)},
+	})
+	var sizes [][3]int
+	for i := range 300 {
+		sizes = append(sizes, [3]int{i * 37 % 5000, i % 3 * 50, (i % 10 / 9) * i * 3001 % (1 << 20)})
+	}
+	lists := [2][]*Message{messagesOf(sizes), messagesOf(sizes)}
+	sent := make(chan struct{}, 2)
+	for i, h := range []*Handler{ha, hb} {
+		go func() {
+			defer func() { sent <- struct{}{} }()
+			for n, m := range lists[i] {
+				if err := h.Send(m); err != nil {
+					t.Error(err)
+				}
+				if n%10 == 0 {
+					_, _ = h.Stats() // a pause: so that the moves meet traffic
+				}
+			}
+		}()
+	}
+	moves := 0
+	for left := 2; left > 0; {
+		select {
+		case <-sent:
+			left--
+		default:
+		}
+		migrate(t, ha, p.Core(moves%3))
+		migrate(t, hb, p.Core((moves/2+1)%3))
+		moves++
+	}
+	for i, own := range []*recorder{ob, oa} {
+		until(t, own, "all messages", func() bool { return len(own.list()) == len(sizes) })
+		checkReceived(t, own.list(), lists[i])
+	}
+	for _, h := range []*Handler{ha, hb} {
+		until(t, oa, "the acks", func() bool { n, _ := h.QueuedOut(); _, _ = h.Stats(); oa.told(); return n == 0 })
+	}
+	for _, r := range []*recorder{oa, ob} {
+		if err := r.fault(); err != nil {
+			t.Errorf("fault %v", err)
+		}
+		if !slices.ContainsFunc(r.log(), func(s string) bool { return strings.HasPrefix(s, "moved from") }) {
+			t.Errorf("events %v", r.log())
+		}
+	}
+	live := int64(0)
+	for _, c := range p.All() {
+		st := stats(t, c)
+		live += st.Handlers
+		if st.Handlers != st.Sockets {
+			t.Errorf("core %d: %d sockets, %d handlers", c.id, st.Sockets, st.Handlers)
+		}
+	}
+	if live != 2 {
+		t.Errorf("%d handlers with a socket, after %d rounds", live, moves)
+	}
+}
+
+// bench with two fake drivers: every step is under control.
+func twoBeds(t *testing.T, change func(*Config, *fakeDriver)) (a, b *bed) {
+	return newBed(t, change), newBed(t, change)
+}
+
+// What is there of a frame when its socket leaves is there when it arrives,
+// wherever the cut is.
+func TestAFrameIsCutByAMoveAnywhere(t *testing.T) {
+	overModes(t, func(t *testing.T, mode wireMode, receive ReceiveMode) {
+		sizes := [][3]int{{100, 0, 0}, {10, 20, 70_000}, {0, 0, 3}}
+		for _, cut := range []int{1, 31, 33, 95, 97, 140, 400, 4_000, 60_000, 70_300} {
+			a, b := twoBeds(t, receiving(receive))
+			c := a.connRev(OpenOptions{}, mode.rev, mode.secure)
+			var stream []byte
+			want := messagesOf(sizes)
+			for i, m := range want {
+				stream = append(stream, c.peer.message(uint64(i+1), 0, m)...)
+			}
+			c.sock.arrive(stream[:cut])
+			a.settle()
+			arrived := false
+			c.h.Migrate(b.c, func() { arrived = true })
+			moveSock(t, a, b, c, func() bool { return arrived })
+			c.sock.arrive(stream[cut:])
+			b.settle()
+			if err := c.own.fault(); err != nil {
+				t.Fatalf("cut at %d: %v", cut, err)
+			}
+			checkReceived(t, c.own.list(), want)
+			if n := a.c.pool.inUse; n != 0 {
+				t.Errorf("cut at %d: the old core's pool has lent %d bytes", cut, n)
+			}
+			b.close()
+			a.close()
+		}
+	})
+}
+
+// moveSock runs both beds until the socket has arrived; the fake drivers are
+// told of the descriptor that they cannot see.
+func moveSock(t *testing.T, a, b *bed, c *conn, done func() bool) {
+	t.Helper()
+	b.d.socks[c.sock.sock.FD()] = c.sock
+	for range 20 {
+		a.settle()
+		if !c.sock.armed && !c.sock.receiving {
+			c.sock.drv = b.d
+		}
+		b.settle()
+		if done() {
+			return
+		}
+	}
+	t.Fatal("the socket does not arrive")
+}
+
+// A write that is in flight ends before the socket leaves, and what was queued
+// meanwhile follows on the new core.
+func TestAWriteInFlightEndsBeforeTheSocketLeaves(t *testing.T) {
+	a, b := twoBeds(t, nil)
+	c := a.conn(OpenOptions{})
+	c.sock.park = true
+	must(t, c.h.Send(&Message{TID: 1, Front: payload(1, 5000)}))
+	a.settle()
+	if c.sock.inFlight == nil {
+		t.Fatal("no write in flight")
+	}
+	arrived := false
+	c.h.Migrate(b.c, func() { arrived = true })
+	must(t, c.h.Send(&Message{TID: 2}))
+	a.settle()
+	b.settle()
+	if arrived || c.h.Core() != a.c {
+		t.Fatal("the socket left with a write in flight")
+	}
+	c.sock.park = false
+	c.sock.finish(0)
+	moveSock(t, a, b, c, func() bool { return arrived })
+	b.settle()
+	var got []uint64
+	for _, f := range c.take() {
+		if f.tag == frame.TagMessage {
+			got = append(got, f.hd.TID)
+		}
+	}
+	if fmt.Sprint(got) != "[1 2]" || c.own.fault() != nil {
+		t.Errorf("sent %v, fault %v", got, c.own.fault())
+	}
+	b.close()
+	a.close()
+}
+
+// An event that comes while the socket waits for its write is not held up.
+func TestAnEventEndsTheWaitOfASocketThatCannotLeave(t *testing.T) {
+	a, b := twoBeds(t, nil)
+	c := a.conn(OpenOptions{})
+	c.sock.park = true
+	must(t, c.h.Send(&Message{TID: 1, Front: payload(1, 5000)}))
+	a.settle()
+	c.h.Migrate(b.c, nil)
+	a.settle()
+	closed := false
+	c.h.Close(func() { closed = true })
+	for range 5 {
+		a.settle()
+		b.settle()
+	}
+	if !closed || c.h.Core() != b.c {
+		t.Errorf("closed %v on core %v", closed, c.h.Core() == b.c)
+	}
+	if c.sock.closeCalls != 1 {
+		t.Errorf("%d closes", c.sock.closeCalls)
+	}
+	b.close()
+	a.close()
+}
+
+// A connection that stands in the line of a throttle stands there again on its
+// new core, and gets its share when others give back.
+func TestAThrottledConnectionChangesCores(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 3
+		p := newPlane(t, cfg)
+		kept := make(chan *Message, 100)
+		oa := &recorder{}
+		ob := &recorder{onMessage: func(_ *Handler, m *Message) { m.Retain(); kept <- m }}
+		line := NewThrottle(1)
+		ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{Throttles: &Throttles{Messages: line}})
+		for i := range 10 {
+			must(t, ha.Send(&Message{TID: uint64(i + 1), Front: payload(i, 3000)}))
+		}
+		for i := range 10 {
+			if i < 9 {
+				until(t, ob, "a connection that waits", func() bool { _, _ = hb.Stats(); ob.told(); return line.Waiting() == 1 })
+			}
+			migrate(t, hb, p.Core(1+i%2))
+			select {
+			case m := <-kept:
+				if m.TID != uint64(i+1) {
+					t.Fatalf("message %d, want %d", m.TID, i+1)
+				}
+				m.Release()
+			case <-time.After(patience):
+				t.Fatalf("message %d does not come; %d wait", i+1, line.Waiting())
+			}
+		}
+		if oa.fault() != nil || ob.fault() != nil {
+			t.Error(oa.fault(), ob.fault())
+		}
+	})
+}
+
+// A handler without a socket migrates with its queue; to its own core at once.
+func TestAClosedHandlerMigratesWithItsQueue(t *testing.T) {
+	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
+	own := &recorder{}
+	h := NewHandler(p.Core(0), HandlerConfig{Owner: own})
+	h.Delay(false, nil)
+	must(t, h.Send(&Message{TID: 1}))
+	migrate(t, h, p.Core(0))
+	migrate(t, h, p.Core(1))
+	st, err := h.Stats()
+	must(t, err)
+	if st.Core != 1 || st.Queued != 1 || p.Core(0).Load() != 0 || p.Core(1).Load() != 1 {
+		t.Errorf("%+v; load %d and %d", st, p.Core(0).Load(), p.Core(1).Load())
+	}
+	if got := fmt.Sprint(own.log()); got != "[moving to 1 moved from 0 accepted=false replace=false]" {
+		t.Errorf("events %v", got)
+	}
+}
+
+// The new core can be gone: the session is what is left.
+func TestASocketThatArrivesAtADeadCoreIsLost(t *testing.T) {
+	checkLeaks(t, func() {
+		p := newPlane(t, Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}})
+		oa, ob := &recorder{}, &recorder{}
+		ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{})
+		must(t, ha.Send(&Message{TID: 1}))
+		until(t, ob, "the message", func() bool { return len(ob.list()) == 1 })
+		dead := p.Core(2)
+		must(t, p.RemoveCore(deadline(t), dead))
+		migrate(t, hb, dead)
+		until(t, ob, "the fault", func() bool { return errors.Is(ob.fault(), ErrStopped) })
+		until(t, oa, "the peer's fault", func() bool { return oa.fault() != nil })
+		moved := make(chan struct{})
+		hb.Move(p.Core(1), Arrival{}, func() { close(moved) })
+		<-moved
+		hb.RequeueSentUpTo(0)
+		ha.RequeueSentUpTo(1)
+		join(t, ha, hb, OpenOptions{})
+		must(t, ha.Send(&Message{TID: 2}))
+		until(t, ob, "the message behind it", func() bool { return len(ob.list()) == 2 })
+		ctx, cancel := context.WithCancel(deadline(t))
+		cancel()
+		if err := p.RemoveCore(ctx, dead); !errors.Is(err, ErrNoCore) {
+			t.Errorf("removed twice: %v", err)
+		}
+		p.Close()
+	})
+}

@@ -1,0 +1,139 @@
+package dataplane
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+func overSecureModes(t *testing.T, f func(t *testing.T, m wireMode)) {
+	for _, m := range wireModes {
+		if m.secure {
+			t.Run(m.name, func(t *testing.T) { f(t, m) })
+		}
+	}
+}
+
+// One bit in every part of a frame in turn: head, payload of each segment,
+// padding, epilogue, tags. Nothing of it is dispatched.
+func TestDamageInEveryPartOfAnEncryptedFrameIsAFault(t *testing.T) {
+	overSecureModes(t, func(t *testing.T, m wireMode) {
+		for _, size := range []int{300, 100 << 10} {
+			msg := &Message{TID: 7, Front: payload(1, 21), Middle: payload(2, 40), Data: payload(3, size)}
+			whole := len(newPeerCodec(t, m.rev, true).message(1, 0, msg))
+			places := []int{0, 31, 33, 75, 82, 95, 96, 118, 130, 150, 170, whole / 2, whole - 40, whole - 32, whole - 17, whole - 16, whole - 1}
+			for _, at := range places {
+				c := newBed(t, nil).connRev(OpenOptions{}, m.rev, true)
+				all := c.peer.message(1, 0, msg)
+				all[at] ^= 0x20
+				c.sock.arrive(all)
+				c.settle()
+				if len(c.own.list()) != 0 || !errors.Is(c.own.fault(), frame.ErrFrame) {
+					t.Errorf("byte %d of %d: %d messages, fault %v", at, whole, len(c.own.list()), c.own.fault())
+				}
+				if c.c.pool.inUse != 0 {
+					t.Errorf("byte %d of %d: %d bytes are lent", at, whole, c.c.pool.inUse)
+				}
+				c.close()
+			}
+		}
+	})
+}
+
+// abort seals the last operation of an encrypted frame again, which is number
+// op of the connection, with the mark of a sender that gave up.
+func (p *peerCodec) abort(wire []byte, op uint64) {
+	body, nonce := wire, p.keys[1].TxNonce
+	if p.rev == frame.Rev0 {
+		binary.LittleEndian.PutUint32(nonce[:], binary.LittleEndian.Uint32(nonce[:])+uint32(op))
+	} else {
+		body = wire[headMax:]
+		binary.LittleEndian.PutUint64(nonce[4:], binary.LittleEndian.Uint64(nonce[4:])+op)
+	}
+	block, err := aes.NewCipher(p.keys[1].Key[:])
+	must(p.t, err)
+	g, err := cipher.NewGCM(block)
+	must(p.t, err)
+	plain, err := g.Open(nil, nonce[:], body, nil)
+	must(p.t, err)
+	plain[len(plain)-16] = 1 // late status: aborted
+	g.Seal(body[:0], nonce[:], plain, nil)
+}
+
+func TestAbortedEncryptedFramesNeverHappened(t *testing.T) {
+	overSecureModes(t, func(t *testing.T, m wireMode) {
+		for _, size := range []int{200, 100 << 10} {
+			ts := &Throttles{Messages: NewThrottle(10), Bytes: NewThrottle(1 << 20)}
+			c := newBed(t, nil).connRev(OpenOptions{Throttles: ts}, m.rev, true)
+			all := c.peer.message(1, 0, &Message{TID: 1}) // operation 0
+			given := c.peer.message(2, 0, &Message{TID: 5, Front: payload(2, 10), Data: payload(3, size)})
+			last := uint64(1)
+			if m.rev != frame.Rev0 {
+				last = 2 // behind its head
+			}
+			c.peer.abort(given, last)
+			second := &Message{TID: 2, Front: payload(1, 50)}
+			all = append(append(all, given...), c.peer.message(2, 0, second)...)
+			c.sock.arrive(all)
+			c.settle()
+			if err := c.own.fault(); err != nil {
+				t.Fatal(err)
+			}
+			checkReceived(t, c.own.list(), []*Message{{TID: 1}, second})
+			if st := c.h.snapshot(c.c); st.InSeq != 2 || st.Gaps != 0 || st.Duplicates != 0 || c.c.stats.Aborted != 1 {
+				t.Errorf("%+v", st)
+			}
+			if ts.Messages.Used() != 0 || ts.Bytes.Used() != 0 || c.c.pool.inUse != 0 {
+				t.Errorf("%d messages and %d bytes are taken, %d lent", ts.Messages.Used(), ts.Bytes.Used(), c.c.pool.inUse)
+			}
+			c.close()
+		}
+	})
+}
+
+// A sender that may not encrypt, because its keys are gone or its nonces used up,
+// ends the connection, and nothing goes out in clear.
+func TestAnEncoderThatRefusesIsAFault(t *testing.T) {
+	overSecureModes(t, func(t *testing.T, m wireMode) {
+		for _, size := range []int{10, 100 << 10} {
+			c := newBed(t, nil).connRev(OpenOptions{}, m.rev, true)
+			c.h.enc.Wipe()
+			must(t, c.h.Send(&Message{Data: payload(1, size)}))
+			c.settle()
+			if err := c.own.fault(); !errors.Is(err, frame.ErrKeys) {
+				t.Errorf("fault %v", err)
+			}
+			if len(c.sock.sent) != 0 || c.c.pool.inUse != 0 {
+				t.Errorf("%d bytes were sent, %d are lent", len(c.sock.sent), c.c.pool.inUse)
+			}
+		}
+	})
+}
+
+// What is sent encrypted stays in clear where it is: it may have to be sent
+// again, under other keys.
+func TestEncryptionLeavesThePayloadAlone(t *testing.T) {
+	overSecureModes(t, func(t *testing.T, m wireMode) {
+		c := newBed(t, nil).connRev(OpenOptions{}, m.rev, true)
+		msg := &Message{TID: 3, Front: payload(1, 100), Data: payload(2, 100<<10)}
+		must(t, c.h.Send(msg))
+		c.settle()
+		first := c.take()
+		c.sock.arrive([]byte("no frame of ours: the connection is lost, and so are its keys. " +
+			"This is longer than any head that a receiver waits for."))
+		c.settle()
+		c.h.RequeueSentUpTo(0)
+		c.open(OpenOptions{}, m.rev, true)
+		second := c.take()
+		for _, frames := range [][]parsed{first, second} {
+			if len(frames) != 1 || !bytes.Equal(frames[0].seg[3], payload(2, 100<<10)) || !bytes.Equal(frames[0].seg[1], payload(1, 100)) {
+				t.Fatalf("%d frames, or other payload", len(frames))
+			}
+		}
+	})
+}
