@@ -50,14 +50,7 @@ func TestTheBenchmarkRuns(t *testing.T) {
 	if status := run(args, nil, &stdout, &stderr); status != exitOK {
 		t.Fatalf("exit status %d\n%s%s", status, stdout.String(), stderr.String())
 	}
-	var f report.File
-	p, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(p, &f); err != nil {
-		t.Fatal(err)
-	}
+	f := readReport(t, path)
 	if len(f.Servers) != len(variants()) || len(f.Cells) != 4 || f.Machine.Kernel == "" || f.Machine.Go == "" {
 		t.Fatalf("%d servers, %d cells, %+v", len(f.Servers), len(f.Cells), f.Machine)
 	}
@@ -90,6 +83,69 @@ func TestTheBenchmarkRuns(t *testing.T) {
 	if status := run([]string{"--show", path}, nil, &again, io.Discard); status != exitOK || again.String() != stdout.String() {
 		t.Errorf("--show prints something else, status %d", status)
 	}
+}
+
+func TestTheBenchmarkRunsInSecureMode(t *testing.T) {
+	t.Setenv(asProgram, "1")
+	path := filepath.Join(t.TempDir(), "results.json")
+	var stdout, stderr bytes.Buffer
+	args := []string{"--mode", "secure", "--rounds", "1", "--slice", "50ms", "--sizes", "64,64KiB", "--loads", "3x2", "--json", path, "--servers", everyServer()}
+	if status := run(args, nil, &stdout, &stderr); status != exitOK {
+		t.Fatalf("exit status %d\n%s%s", status, stdout.String(), stderr.String())
+	}
+	f := readReport(t, path)
+	if f.Mode != modeSecure || len(f.Cells) != 2 || len(f.Codec) != 2*len(codecSizes()) {
+		t.Fatalf("mode %q, %d cells, %d rows of the codec", f.Mode, len(f.Cells), len(f.Codec))
+	}
+	for _, c := range f.Cells {
+		for _, r := range c.Results {
+			if r.Latency == nil || r.Latency.Count() == 0 || r.Median.MessagesPerS <= 0 {
+				t.Errorf("%v %s: %+v", c.Load, r.Server, r.Median)
+			}
+		}
+	}
+	for _, c := range f.Codec {
+		if c.Allocations != 0 || c.GBPerS <= 0 || c.CipherGBPerS <= 0 || c.Ratio.Rounds != len(c.Samples) || len(c.Samples) != codecRounds {
+			t.Errorf("%+v", c)
+		}
+	}
+	for _, want := range []string{", mode secure\n", "AES-128-GCM on one core", "4 MiB"} {
+		if !strings.Contains(stdout.String(), want) {
+			t.Errorf("%q is missing:\n%s", want, stdout.String())
+		}
+	}
+	var again bytes.Buffer
+	if status := run([]string{"--show", path}, nil, &again, io.Discard); status != exitOK || again.String() != stdout.String() {
+		t.Errorf("--show prints something else, status %d:\n%s", status, again.String())
+	}
+}
+
+func TestTheCodecIsMeasuredAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "results.json")
+	var stdout, again bytes.Buffer
+	if status := run([]string{"--codec", "--rounds", "1", "--slice", "10ms", "--json", path}, nil, &stdout, io.Discard); status != exitOK {
+		t.Fatalf("exit status %d\n%s", status, stdout.String())
+	}
+	if f := readReport(t, path); len(f.Codec) != 2*len(codecSizes()) || len(f.Servers) != 0 || len(f.Cells) != 0 {
+		t.Errorf("%d rows, %d servers, %d cells", len(f.Codec), len(f.Servers), len(f.Cells))
+	}
+	if status := run([]string{"--show", path}, nil, &again, io.Discard); status != exitOK || again.String() != stdout.String() {
+		t.Errorf("--show prints something else, status %d:\n%s", status, again.String())
+	}
+}
+
+// readReport reads what --json has written.
+func readReport(t *testing.T, path string) report.File {
+	t.Helper()
+	var f report.File
+	p, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(p, &f); err != nil {
+		t.Fatal(err)
+	}
+	return f
 }
 
 func TestTheBenchmarkRunsWithGCLoad(t *testing.T) {
@@ -142,7 +198,19 @@ func TestTheDeathOfAServerEndsTheBenchmarkWithAnError(t *testing.T) {
 // pidfds of all its children.
 func startLong(t *testing.T) (*exec.Cmd, []int) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "--slice", "1m", "--sizes", "64", "--loads", "1x1", "--servers", "net,floor")
+	// The cell is announced when all children run.
+	cmd, fds := startBench(t, "[1/1]", "--slice", "1m", "--sizes", "64", "--loads", "1x1", "--servers", "net,floor")
+	if len(fds) != 3 {
+		t.Fatalf("%d children, want two servers and the client", len(fds))
+	}
+	return cmd, fds
+}
+
+// startBench starts the benchmark as a process and returns, once it has
+// announced something, pidfds of its children.
+func startBench(t *testing.T, announced string, args ...string) (*exec.Cmd, []int) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(os.Environ(), asProgram+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stderr, err := cmd.StderrPipe()
@@ -152,10 +220,9 @@ func startLong(t *testing.T) (*exec.Cmd, []int) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// The cell is announced when all children run.
 	seen := ""
 	buf := make([]byte, 4096)
-	for !strings.Contains(seen, "[1/1]") {
+	for !strings.Contains(seen, announced) {
 		n, err := stderr.Read(buf)
 		if err != nil {
 			t.Fatalf("%v after %q", err, seen)
@@ -185,9 +252,6 @@ func startLong(t *testing.T) (*exec.Cmd, []int) {
 			t.Cleanup(func() { unix.Close(fd) })
 			fds = append(fds, fd)
 		}
-	}
-	if len(fds) != 3 {
-		t.Fatalf("%d children, want two servers and the client", len(fds))
 	}
 	return cmd, fds
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // childCommand is the hidden first argument of the helper processes; "client"
-// or "server" and the name of a variant follow.
+// or "server", the name of a variant and the mode follow.
 const childCommand = "child"
 
 // serverHello is the first line of a server process.
@@ -55,8 +55,12 @@ func runChild(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	switch {
 	case len(args) == 1 && args[0] == "client":
 		err = serveClient(stdin, stdout, gone)
-	case len(args) == 2 && args[0] == "server":
-		err = serveServer(args[1], stdin, stdout, gone)
+	case len(args) == 3 && args[0] == "server":
+		err = serveServer(args[1], args[2] == modeSecure, stdin, stdout, gone)
+	case len(args) == 3 && args[0] == "storm-server":
+		err = serveStorm(args[1], args[2], stdin, stdout, gone)
+	case len(args) == 2 && args[0] == "storm-client":
+		err = serveStormClient(args[1], stdin, stdout, gone)
 	default:
 		err = fmt.Errorf("unknown child %q", args)
 	}
@@ -69,13 +73,15 @@ func runChild(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 }
 
 // serveServer runs one server until stdin closes.
-func serveServer(name string, stdin io.Reader, stdout io.Writer, gone func()) error {
+func serveServer(name string, secure bool, stdin io.Reader, stdout io.Writer, gone func()) error {
 	all := variants()
 	i := slices.IndexFunc(all, func(v variant) bool { return v.name == name })
 	if i < 0 {
 		return fmt.Errorf("server %q is not part of this build", name)
 	}
-	s, err := all[i].start(all[i].config)
+	cfg := all[i].config
+	cfg.Secure = secure
+	s, err := all[i].start(cfg)
 	if err != nil {
 		return fmt.Errorf("start server %s: %w", name, err)
 	}

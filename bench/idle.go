@@ -84,7 +84,8 @@ func (r *runner) idle(ctx context.Context, t *target) (idleResult, error) {
 		return res, err
 	}
 	open := clientRequest{Server: t.name, Open: &load.Options{
-		Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.child.PID(), Conns: r.opt.idle, Depth: 1, Size: 64,
+		Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.child.PID(), Secure: r.opt.secure,
+		Conns: r.opt.idle, Depth: 1, Size: 64,
 	}}
 	call, cancel := context.WithTimeout(ctx, callTimeout+time.Duration(r.opt.idle)*5*time.Millisecond)
 	defer cancel()

@@ -44,9 +44,14 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		go watchGoTool(ctx, cancel)
-		if opt.idle > 0 {
+		switch {
+		case opt.codec:
+			err = measureCodecOnly(ctx, opt, stdout, stderr)
+		case opt.storm > 0:
+			err = measureStorm(ctx, opt, stdout, stderr)
+		case opt.idle > 0:
 			err = measureIdle(ctx, opt, stdout, stderr)
-		} else {
+		default:
 			err = measure(ctx, opt, stdout, stderr)
 		}
 	}

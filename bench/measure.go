@@ -54,6 +54,9 @@ func measure(ctx context.Context, opt options, stdout, stderr io.Writer) (err er
 	}
 	failure := r.measureCells(ctx, stdout)
 	r.stop()
+	if failure == nil && opt.secure {
+		failure = r.measureCodec(ctx, stdout)
+	}
 	if len(r.file.Cells) > 0 {
 		if err := r.file.WriteSummary(stdout); err != nil {
 			return err
@@ -68,7 +71,7 @@ func (r *runner) start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	r.file = report.File{Started: time.Now(), Machine: machine(), Command: r.opt.args, Base: r.opt.base}
+	r.file = report.File{Started: time.Now(), Machine: machine(), Command: r.opt.args, Base: r.opt.base, Mode: r.opt.mode()}
 	if r.counter, r.why = syscount.Open(); r.why != nil {
 		r.note("system calls are counted by the servers that count their own: %v", r.why)
 	}
@@ -89,7 +92,7 @@ func (r *runner) start(ctx context.Context) error {
 		}
 		t := &target{variant: v}
 		r.progress.say("starting server %s", v.name)
-		t.child, err = r.spawner.Start(ctx, v.name, program, []string{childCommand, "server", v.name}, r.stderr, &t.hello)
+		t.child, err = r.spawner.Start(ctx, v.name, program, []string{childCommand, "server", v.name, r.opt.mode()}, r.stderr, &t.hello)
 		if err != nil {
 			return err
 		}
@@ -152,7 +155,8 @@ func (r *runner) measureCell(ctx context.Context, l report.Load) (*report.Cell, 
 	for i, t := range r.targets {
 		cell.Results[i] = report.Result{Server: t.name, Latency: &hist.Histogram{}}
 		o := load.Options{
-			Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.child.PID(), Raw: t.raw, Conns: l.Conns, Depth: l.Depth, Size: l.Size,
+			Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.child.PID(), Raw: t.raw, Secure: r.opt.secure && !t.raw,
+			Conns: l.Conns, Depth: l.Depth, Size: l.Size,
 		}
 		if err := r.call(ctx, r.client, clientRequest{Server: t.name, Open: &o}, nil); err != nil {
 			return nil, fmt.Errorf("%s: %w", t.name, err)

@@ -21,6 +21,8 @@ type options struct {
 	quick   bool
 	settle  time.Duration // of --idle
 	watch   time.Duration // of --idle
+	storm   int           // sessions that are cut at once, instead of messages
+	cores   int           // of the server, with --storm
 	idle    int           // connections that do nothing, instead of messages
 	json    string
 	show    string
@@ -29,6 +31,8 @@ type options struct {
 	sizes   []int
 	shapes  []shape
 	gcLoad  gcChoice
+	secure  bool // mode of the connections: secure, else crc
+	codec   bool // only the frame codec, no messages
 	build   bool // build the flavours that are chosen by build tags
 	rounds  int
 	slice   time.Duration
@@ -49,6 +53,20 @@ const (
 	// quickTotal leaves room in the promised minute for compiling this program.
 	quickTotal = 45 * time.Second
 )
+
+// Values of --mode.
+const (
+	modeCRC    = "crc"
+	modeSecure = "secure"
+)
+
+// mode is the value of --mode.
+func (o *options) mode() string {
+	if o.secure {
+		return modeSecure
+	}
+	return modeCRC
+}
 
 // gcChoice is the value of --gc-load: cells without the load, with it, or both.
 type gcChoice string
@@ -91,6 +109,8 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	}
 	fs.BoolVar(&o.quick, "quick", false, "coarse figures within a minute")
 	fs.IntVar(&o.idle, "idle", 0, "measure what `n` idle connections cost each server, instead of messages")
+	fs.IntVar(&o.storm, "storm", 0, "cut `n` lossless sessions at once and watch them come back, unsteered and with the owner hint")
+	fs.IntVar(&o.cores, "storm-cores", stormCores, "`cores` of the server, with --storm")
 	fs.StringVar(&o.json, "json", "", "write everything measured to `file`")
 	fs.StringVar(&o.show, "show", "", "print the tables of a `file` written with --json, and measure nothing")
 	servers := fs.String("servers", strings.Join(names, ","), "servers to compare, a comma `list`")
@@ -98,6 +118,8 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	sizes := fs.String("sizes", "64,4KiB,64KiB,1MiB,4MiB", "payload sizes, a comma `list`")
 	shapes := fs.String("loads", "1x1,64x1,16x16", "connections x depth, a comma `list`")
 	fs.Var(&o.gcLoad, "gc-load", "load the garbage collector in the servers: on, off or both")
+	mode := fs.String("mode", modeCRC, "`mode` of the connections: crc, or secure, which compares the frame codec with crypto/cipher too")
+	fs.BoolVar(&o.codec, "codec", false, "compare the frame codec in secure mode with crypto/cipher, and measure no messages")
 	fs.BoolVar(&o.build, "tags-build", false, "build the epoll flavour with -tags epoll, instead of choosing it at run time in the default build")
 	fs.IntVar(&o.rounds, "rounds", 0, fmt.Sprintf("measured rounds per cell (default %d, with --quick %d or fewer)", defaultRounds, quickRounds))
 	fs.DurationVar(&o.slice, "slice", 0, fmt.Sprintf("measured `time` per server and round (default %v, with --quick %v)", defaultSlice, quickSlice))
@@ -116,6 +138,9 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	collect(err)
 	o.shapes, err = parseList(*shapes, parseShape)
 	collect(err)
+	if o.secure = *mode == modeSecure; !o.secure && *mode != modeCRC {
+		collect(fmt.Errorf("--mode %q is neither crc nor secure", *mode))
+	}
 	collect(o.complete())
 	return o, errors.Join(errs...)
 }
@@ -123,6 +148,9 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 // complete fills in what depends on other options and checks the rest.
 func (o *options) complete() error {
 	rounds, slice := defaultRounds, defaultSlice
+	if o.storm != 0 {
+		slice = stormWindow
+	}
 	o.warm = defaultWarm
 	if o.quick {
 		rounds, slice, o.warm = quickRounds, quickSlice, quickWarm
@@ -131,6 +159,9 @@ func (o *options) complete() error {
 	var errs []error
 	if o.rounds < 1 || o.rounds > 1000 {
 		errs = append(errs, fmt.Errorf("--rounds %d is not in 1..1000", o.rounds))
+	}
+	if o.storm < 0 || o.storm > stormMax || o.storm > 0 && (o.cores < 2 || o.cores > 64) {
+		errs = append(errs, fmt.Errorf("--storm %d on %d cores is not within %d sessions and 2..64 cores", o.storm, o.cores, stormMax))
 	}
 	if o.slice < time.Millisecond || o.slice > time.Minute {
 		errs = append(errs, fmt.Errorf("--slice %v is not in 1ms..1m", o.slice))

@@ -84,6 +84,7 @@ func TestWrongArgumentsAreNamed(t *testing.T) {
 		"--rounds -1":                      "--rounds -1",
 		"--slice 1ns":                      "--slice 1ns",
 		"--gc-load=maybe":                  "on, off or both",
+		"--mode plain":                     `--mode "plain"`,
 		"more":                             `"more"`,
 		"--sizes x --loads y --servers zz": `size "x"`,
 	} {

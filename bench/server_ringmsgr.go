@@ -8,7 +8,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/bench/internal/session"
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -53,10 +55,15 @@ type messenger struct {
 
 func startMessenger(cfg serverConfig) (echoServer, error) {
 	nonce := uint32(1)
+	var server auth.Server // nil: none
+	if cfg.Secure {
+		server = session.NewSecureServer()
+	}
 	m, err := control.New(control.Config{
 		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: &nonce,
 		// Throttling is not what is measured.
 		DispatchBytes: -1,
+		AuthServer:    server,
 		Plane: dataplane.Config{
 			Cores: 1, Spin: cfg.Spin, Receive: dataplane.ReceiveMode(cfg.Receive),
 			Driver: uring.Config{Backend: uring.Backend(cfg.Backend)},

@@ -23,6 +23,7 @@ type serverConfig struct {
 	Backend string        // of the messenger: "io_uring" or "epoll"
 	Receive string        // receive mode of the messenger, empty: its own choice
 	Spin    time.Duration // how long the messenger polls before it sleeps
+	Secure  bool          // mode secure, for all connections
 }
 
 // startFunc starts a server on a free port of the loopback address.
@@ -54,7 +55,7 @@ func variants() []variant {
 		},
 		{
 			name: "net", about: "package net, a goroutine per connection, the same frames",
-			start: func(serverConfig) (echoServer, error) { return started(server.NewNet()) },
+			start: func(cfg serverConfig) (echoServer, error) { return started(server.NewNet(cfg.Secure)) },
 		},
 	}
 	return append(list, messengerVariants()...)

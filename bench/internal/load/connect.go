@@ -9,30 +9,32 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/session"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
 // connectTimeout bounds connecting and the handshake together.
 const connectTimeout = 10 * time.Second
 
 // connect opens one connection, up to the data phase, and returns its
-// non-blocking descriptor, which is the caller's. nonce makes it a client of
-// its own.
-func connect(ctx context.Context, o Options, nonce uint32) (int, error) {
+// non-blocking descriptor, which is the caller's, and unless o.Raw its codecs.
+// nonce makes it a client of its own.
+func connect(ctx context.Context, o Options, nonce uint32) (fd int, enc *frame.Encoder, dec *frame.Decoder, err error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", o.Addr)
 	if err != nil {
-		return -1, err
+		return -1, nil, nil, err
 	}
 	defer c.Close()
 	tcp := c.(*net.TCPConn) // without delay, which is net's default
 	if !o.Raw {
-		if err := session.Connect(ctx, tcp, o.Nonce, nonce); err != nil {
-			return -1, fmt.Errorf("handshake: %w", err)
+		if enc, dec, err = session.Connect(ctx, tcp, o.Nonce, nonce, o.Secure); err != nil {
+			return -1, nil, nil, fmt.Errorf("handshake: %w", err)
 		}
 	}
-	return detach(tcp)
+	fd, err = detach(tcp)
+	return fd, enc, dec, err
 }
 
 // detach duplicates the descriptor of c, so that it outlives c. It stays

@@ -24,12 +24,32 @@ const (
 // ErrStalled says that requests were not answered for ten seconds.
 var ErrStalled = errors.New("server does not answer")
 
+// outbound is what one connection has to send.
+type outbound interface {
+	// request queues one more.
+	request()
+	// pending says whether something is queued.
+	pending() bool
+	// withdraw takes back requests of which nothing was sent and returns how
+	// many they were.
+	withdraw() int
+	// flush writes until nothing is left or the socket takes no more.
+	flush(fd int) error
+}
+
+// inbound is what one connection receives.
+type inbound interface {
+	// take consumes received bytes, which it may change, and calls done for
+	// each reply that they complete.
+	take(p []byte, now time.Duration, done func(now time.Duration)) error
+}
+
 // conn is one connection.
 type conn struct {
 	fd     int
 	index  int
-	in     receiver
-	out    sender
+	in     inbound
+	out    outbound
 	blocks bool // waits for room in the socket (EPOLLOUT is armed)
 
 	issued      []time.Duration // when each open request was issued, a ring
@@ -88,15 +108,19 @@ func Open(ctx context.Context, o Options) (*Load, error) {
 
 // dial opens connection number i.
 func (l *Load) dial(ctx context.Context, i int) error {
-	fd, err := connect(ctx, l.opt, l.nonce+uint32(i))
+	fd, enc, dec, err := connect(ctx, l.opt, l.nonce+uint32(i))
 	if err != nil {
 		return err
 	}
 	tid := uint64(i)<<40 + 1
-	c := &conn{
-		fd: fd, index: i, in: newReceiver(l.t, l.opt.Raw, tid),
-		out:    newSender(l.t, l.opt.Raw, tid, l.opt.Depth),
-		issued: make([]time.Duration, l.opt.Depth),
+	c := &conn{fd: fd, index: i, issued: make([]time.Duration, l.opt.Depth)}
+	if l.opt.Secure {
+		l.t.wire = enc.FrameSize(headerLen, 0, 0, l.opt.Size)
+		c.in = &opener{t: l.t, dec: dec, order: order{tid: tid}}
+		c.out = &sealer{t: l.t, enc: enc, tid: tid}
+	} else {
+		in, out := newReceiver(l.t, l.opt.Raw, tid), newSender(l.t, l.opt.Raw, tid, l.opt.Depth)
+		c.in, c.out = &in, &out
 	}
 	l.conns = append(l.conns, c)
 	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}
@@ -165,7 +189,7 @@ func (l *Load) Run(s Slice) (Result, error) {
 	if err := l.drain(); err != nil {
 		return res, err
 	}
-	res.Bytes, res.PerReply, res.Total = l.bytes, len(l.t.frame), l.total
+	res.Bytes, res.PerReply, res.Total = l.bytes, l.t.wire, l.total
 	latency := l.latency
 	res.Latency = &latency
 	return res, nil

@@ -14,9 +14,12 @@ type Options struct {
 	Nonce uint32 `json:"nonce"` // of the server's address, if it is not raw
 	PID   int    `json:"pid"`   // process of the server, whose CPU clock is read
 	Raw   bool   `json:"raw"`   // bare bytes: no handshake, no frames
-	Conns int    `json:"conns"` // connections
-	Depth int    `json:"depth"` // requests open per connection
-	Size  int    `json:"size"`  // bytes of payload per request
+	// Secure connects in secure mode: every frame is encrypted, decrypted and
+	// checked here too.
+	Secure bool `json:"secure,omitempty"`
+	Conns  int  `json:"conns"` // connections
+	Depth  int  `json:"depth"` // requests open per connection
+	Size   int  `json:"size"`  // bytes of payload per request
 }
 
 // Limits of Options.
@@ -36,6 +39,9 @@ func (o Options) Validate() error {
 		if f.value < 1 || f.value > f.max {
 			errs = append(errs, fmt.Errorf("%s %d is not in 1..%d", f.name, f.value, f.max))
 		}
+	}
+	if o.Raw && o.Secure {
+		errs = append(errs, errors.New("raw connections are not encrypted"))
 	}
 	return errors.Join(errs...)
 }

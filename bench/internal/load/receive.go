@@ -38,13 +38,31 @@ type receiver struct {
 	off     int  // bytes of the payload (or raw reply) that have passed
 	skip    int  // bytes of a control frame still to come
 	compare bool // this payload is of the sample
-	seq     uint64
-	tid     uint64 // of the next reply
+	order
+}
+
+// order checks that replies come in the order of the requests.
+type order struct {
+	seq uint64 // of the last reply
+	tid uint64 // of the next one
+}
+
+// next takes the numbers of a reply.
+func (o *order) next(seq, tid uint64) error {
+	if seq != o.seq+1 {
+		return fmt.Errorf("%w: sequence %d after %d", ErrReply, seq, o.seq)
+	}
+	if tid != o.tid {
+		return fmt.Errorf("%w: transaction %#x, want %#x", ErrReply, tid, o.tid)
+	}
+	o.seq = seq
+	o.tid++
+	return nil
 }
 
 // newReceiver returns one for replies to t, the first of which carries tid.
 func newReceiver(t *template, raw bool, tid uint64) receiver {
-	r := receiver{t: t, tid: tid}
+	r := receiver{t: t, order: order{tid: tid}}
 	if raw {
 		r.stage, r.compare = atRaw, true
 		return r
@@ -150,15 +168,10 @@ func (r *receiver) header(p []byte) error {
 		return fmt.Errorf("%w: header crc", ErrReply)
 	}
 	seq, tid := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:])
-	if seq != r.seq+1 {
-		return fmt.Errorf("%w: sequence %d after %d", ErrReply, seq, r.seq)
+	if err := r.next(seq, tid); err != nil {
+		return err
 	}
-	if tid != r.tid {
-		return fmt.Errorf("%w: transaction %#x, want %#x", ErrReply, tid, r.tid)
-	}
-	r.seq = seq
 	r.compare = tid&sampleMask == 0
-	r.tid++
 	r.stage, r.off = atPayload, 0
 	return nil
 }

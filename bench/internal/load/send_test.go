@@ -23,7 +23,7 @@ func socketPair(t *testing.T) (a, b int) {
 }
 
 // sendAll flushes s into one socket and reads the other until nothing is left.
-func sendAll(t *testing.T, s *sender, from, to int) []byte {
+func sendAll(t *testing.T, s outbound, from, to int) []byte {
 	t.Helper()
 	var got []byte
 	buf := make([]byte, 1500)

@@ -31,6 +31,7 @@ type template struct {
 	head    []byte // frame[:headLen]
 	payload []byte
 	tail    []byte // late status and crcs
+	wire    int    // bytes of a request or reply, in the mode of the connections
 }
 
 // newTemplate builds a request with size random bytes.
@@ -39,7 +40,7 @@ func newTemplate(size int) (*template, error) {
 	rng := rand.NewChaCha8([32]byte{'b', 'e', 'n', 'c', 'h'})
 	_, _ = rng.Read(payload) // never fails
 	var header [headerLen]byte
-	h := frame.MessageHeader{Type: messageType, Priority: 127, Version: 1, Flags: 3}
+	h := requestHeader()
 	h.Put(&header)
 	p, err := frame.NewEncoder(frame.Rev1).AppendFrame(nil, frame.TagMessage, header[:], nil, nil, payload)
 	if err != nil {
@@ -50,7 +51,13 @@ func newTemplate(size int) (*template, error) {
 	}
 	return &template{
 		frame: p, head: p[:headLen], payload: p[headLen : headLen+size], tail: p[headLen+size:],
+		wire: len(p),
 	}, nil
+}
+
+// requestHeader is the header of a request, without numbers.
+func requestHeader() frame.MessageHeader {
+	return frame.MessageHeader{Type: messageType, Priority: 127, Version: 1, Flags: 3}
 }
 
 // number sets sequence and transaction id in head, a copy of the template's.

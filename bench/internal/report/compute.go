@@ -92,6 +92,11 @@ func ratio(samples, base []Sample, figure func(Sample) float64) Ratio {
 			values = append(values, q)
 		}
 	}
+	return summed(values)
+}
+
+// summed is the ratio that rounds agree on.
+func summed(values []float64) Ratio {
 	if len(values) == 0 {
 		return Ratio{}
 	}

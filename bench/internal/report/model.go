@@ -16,8 +16,11 @@ type File struct {
 	Machine Machine   `json:"machine"`
 	Command []string  `json:"command"` // arguments of the run
 	Base    string    `json:"base"`    // the server that the ratios are relative to
+	Mode    string    `json:"mode"`    // of the connections: "crc" or "secure"
 	Servers []Server  `json:"servers"`
 	Cells   []Cell    `json:"cells"`
+	Codec   []Codec   `json:"codec,omitempty"` // secure mode: the frame codec against crypto/cipher
+	Storm   *Storm    `json:"storm,omitempty"`
 	Notes   []string  `json:"notes,omitempty"` // what the run could not do, and why
 }
 

@@ -9,14 +9,19 @@ import (
 	"unicode/utf8"
 )
 
-// WriteTable writes the machine, one table per cell, and the summary.
+// WriteTable writes the machine, one table per cell, that of the frame codec, and
+// the summary.
 func (f *File) WriteTable(w io.Writer) error {
 	var b bytes.Buffer
 	f.writeHead(&b)
 	for i := range f.Cells {
 		f.Cells[i].write(&b, f.Base)
 	}
-	f.writeSummary(&b)
+	f.writeCodec(&b)
+	f.writeStorm(&b)
+	if len(f.Servers) > 0 {
+		f.writeSummary(&b)
+	}
 	f.writeNotes(&b)
 	_, err := w.Write(b.Bytes())
 	return err
@@ -48,6 +53,9 @@ func (f *File) writeHead(b *bytes.Buffer) {
 		if m.Modified {
 			b.WriteString(" with changes")
 		}
+	}
+	if f.Mode == "secure" {
+		b.WriteString(", mode secure")
 	}
 	b.WriteString("\n")
 	for _, s := range f.Servers {

@@ -20,21 +20,23 @@ const (
 // Net is the echo server that a Go programmer writes with package net: a
 // goroutine per connection, buffered reading and writing, replies flushed when
 // no complete request is waiting, large payloads written from where they are,
-// buffers used again. It speaks msgr2.1 in crc mode.
+// buffers used again. It speaks msgr2.1.
 type Net struct {
+	secure   bool
 	listener net.Listener
 	cancel   context.CancelFunc
 	wait     sync.WaitGroup
 }
 
-// NewNet starts one on a free port of the loopback address.
-func NewNet() (*Net, error) {
+// NewNet starts one on a free port of the loopback address, in crc mode or in
+// secure mode.
+func NewNet(secure bool) (*Net, error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("net: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	n := &Net{listener: l, cancel: cancel}
+	n := &Net{secure: secure, listener: l, cancel: cancel}
 	n.wait.Go(func() { n.accept(ctx) })
 	return n, nil
 }
@@ -61,57 +63,42 @@ func (n *Net) accept(ctx context.Context) {
 			defer c.Close()
 			stop := context.AfterFunc(ctx, func() { c.Close() })
 			defer stop()
-			if err := session.Accept(ctx, c); err != nil {
+			enc, dec, err := session.Accept(ctx, c, n.secure)
+			if err != nil {
 				return // the client reports what it saw of it
 			}
-			_ = newNetConn(c).serve()
+			_ = newNetConn(c, enc, dec).serve()
 		})
 	}
 }
 
 // netConn is a connection in the data phase.
 type netConn struct {
-	c    net.Conn
-	r    *bufio.Reader
-	w    *bufio.Writer
-	dec  *frame.Decoder
-	enc  *frame.Encoder
-	head [frame.PreambleSize]byte
-	rest []byte // of the current frame, used again
-	seq  uint64 // of the last message sent
+	c   net.Conn
+	r   *bufio.Reader
+	w   *bufio.Writer
+	dec *frame.Decoder
+	enc *frame.Encoder
+	in  []byte // current frame, used again
+	seq uint64 // of the last message sent
 
 	header [frame.MessageHeaderSize]byte
-	pieces []byte // what surrounds a gathered payload
+	pieces []byte // what surrounds a gathered payload, or a large encrypted frame
 	vec    [3][]byte
 }
 
 // newNetConn prepares the data phase.
-func newNetConn(c net.Conn) *netConn {
+func newNetConn(c net.Conn, enc *frame.Encoder, dec *frame.Decoder) *netConn {
 	return &netConn{
 		c: c, r: bufio.NewReaderSize(c, netBuffer), w: bufio.NewWriterSize(c, netBuffer),
-		dec: frame.NewDecoder(frame.Rev1, frame.DefaultLimits()), enc: frame.NewEncoder(frame.Rev1),
+		dec: dec, enc: enc, in: make([]byte, dec.HeadSize()),
 	}
 }
 
 // serve answers until the peer closes or breaks the protocol.
 func (n *netConn) serve() error {
 	for {
-		if err := n.fill(n.head[:]); err != nil {
-			return err
-		}
-		h, err := n.dec.Open(n.head[:])
-		if err != nil {
-			return err
-		}
-		size := n.dec.RestSize(h)
-		if cap(n.rest) < size {
-			n.rest = make([]byte, size)
-		}
-		rest := n.rest[:size]
-		if err := n.fill(rest); err != nil {
-			return err
-		}
-		f, err := n.dec.Finish(h, n.head[:], rest)
+		f, err := n.read()
 		if err != nil {
 			return err
 		}
@@ -129,6 +116,28 @@ func (n *netConn) serve() error {
 			return err
 		}
 	}
+}
+
+// read reads one frame, whose segments are good until the next one.
+func (n *netConn) read() (frame.Frame, error) {
+	head := n.in[:n.dec.HeadSize()]
+	if err := n.fill(head); err != nil {
+		return frame.Frame{}, err
+	}
+	h, err := n.dec.Open(head)
+	if err != nil {
+		return frame.Frame{}, err
+	}
+	// Head and rest in one piece: that is decrypted in place.
+	if size := len(head) + n.dec.RestSize(h); size > cap(n.in) {
+		n.in = append(make([]byte, 0, size), head...)
+	}
+	n.in = n.in[:len(head)+n.dec.RestSize(h)]
+	head, rest := n.in[:len(head)], n.in[len(head):]
+	if err := n.fill(rest); err != nil {
+		return frame.Frame{}, err
+	}
+	return n.dec.Finish(h, head, rest)
 }
 
 // fill reads all of p. What was written goes out before it has to wait.
@@ -152,8 +161,11 @@ func (n *netConn) echo(f *frame.Frame) error {
 	n.seq++
 	m.Seq = n.seq
 	m.Put(&n.header)
-	if len(f.Seg[3]) >= gatherAbove {
+	switch large := len(f.Seg[3]) >= gatherAbove; {
+	case large && n.enc.Gathers():
 		return n.writeGathered(f)
+	case large:
+		return n.writeEncrypted(f)
 	}
 	return n.write(frame.TagMessage, n.header[:], f.Seg[1], f.Seg[2], f.Seg[3])
 }
@@ -177,8 +189,23 @@ func (n *netConn) write(tag frame.Tag, segs ...[]byte) error {
 	return err
 }
 
-// frameOverhead is more than a frame in crc mode adds to its segments.
-const frameOverhead = 64
+// frameOverhead is more than a frame adds to its segments: in secure mode 144
+// bytes and three paddings.
+const frameOverhead = 192
+
+// writeEncrypted sends a large message in secure mode.
+func (n *netConn) writeEncrypted(f *frame.Frame) error {
+	if err := n.w.Flush(); err != nil {
+		return err
+	}
+	var err error
+	n.pieces, err = n.enc.AppendFrame(n.pieces[:0], frame.TagMessage, n.header[:], f.Seg[1], f.Seg[2], f.Seg[3])
+	if err != nil {
+		return err
+	}
+	_, err = n.c.Write(n.pieces)
+	return err
+}
 
 // writeGathered sends a large message without copying its data.
 func (n *netConn) writeGathered(f *frame.Frame) error {

@@ -28,9 +28,9 @@ func newFloor(t *testing.T) *Floor {
 	return f
 }
 
-func newNet(t *testing.T) *Net {
+func newNet(t *testing.T, secure bool) *Net {
 	t.Helper()
-	n, err := NewNet()
+	n, err := NewNet(secure)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,16 +92,22 @@ func TestTheFloorForgetsAClosedConnection(t *testing.T) {
 }
 
 func TestTheNetServerAnswersKeepalivesAndKeepsEverySegment(t *testing.T) {
-	n := newNet(t)
+	for _, secure := range []bool{false, true} {
+		answersAndKeeps(t, secure)
+	}
+}
+
+func answersAndKeeps(t *testing.T, secure bool) {
+	n := newNet(t, secure)
 	c, err := net.Dial("tcp4", n.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := session.Connect(t.Context(), c, 0, 1); err != nil {
+	e, d, err := session.Connect(t.Context(), c, 0, 1, secure)
+	if err != nil {
 		t.Fatal(err)
 	}
-	e, d := frame.NewEncoder(frame.Rev1), frame.NewDecoder(frame.Rev1, frame.DefaultLimits())
 	for i, data := range [][]byte{nil, []byte("data"), make([]byte, gatherAbove), make([]byte, 1<<20)} {
 		var header [frame.MessageHeaderSize]byte
 		m := frame.MessageHeader{Seq: uint64(i + 1), TID: uint64(100 + i), Type: 77}
@@ -156,13 +162,13 @@ func readFrame(t *testing.T, r io.Reader, d *frame.Decoder) frame.Frame {
 }
 
 func TestTheNetServerClosesABrokenStream(t *testing.T) {
-	n := newNet(t)
+	n := newNet(t, false)
 	c, err := net.Dial("tcp4", n.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := session.Connect(t.Context(), c, 0, 1); err != nil {
+	if _, _, err := session.Connect(t.Context(), c, 0, 1, false); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Write(bytes.Repeat([]byte{0xff}, frame.PreambleSize)); err != nil {
@@ -175,17 +181,17 @@ func TestTheNetServerClosesABrokenStream(t *testing.T) {
 
 // The client is tested here because it needs servers.
 func TestTheLoadClientMeasuresBothServers(t *testing.T) {
-	floor, plain := newFloor(t), newNet(t)
+	floor, plain, secure := newFloor(t), newNet(t, false), newNet(t, true)
 	for _, c := range []struct {
-		addr net.Addr
-		raw  bool
-	}{{floor.Addr(), true}, {plain.Addr(), false}} {
+		addr        net.Addr
+		raw, secure bool
+	}{{floor.Addr(), true, false}, {plain.Addr(), false, false}, {secure.Addr(), false, true}} {
 		for _, o := range []load.Options{
 			{Conns: 1, Depth: 1, Size: 64},
 			{Conns: 5, Depth: 7, Size: 4096},
 			{Conns: 3, Depth: 3, Size: 300000},
 		} {
-			o.Addr, o.Raw = c.addr.String(), c.raw
+			o.Addr, o.Raw, o.Secure = c.addr.String(), c.raw, c.secure
 			l, err := load.Open(t.Context(), o)
 			if err != nil {
 				t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
 // pair returns the two ends of a TCP connection.
@@ -32,25 +33,55 @@ func pair(t *testing.T) (client, server net.Conn) {
 }
 
 func TestBothSidesAgreeAndLeaveTheStreamAtTheFirstDataByte(t *testing.T) {
-	client, server := pair(t)
-	accepted := make(chan error, 1)
-	go func() {
-		err := Accept(t.Context(), server)
-		if err == nil {
-			_, err = server.Write([]byte("data"))
+	for _, secure := range []bool{false, true} {
+		client, server := pair(t)
+		accepted := make(chan error, 1)
+		go func() {
+			enc, _, err := Accept(t.Context(), server, secure)
+			if err == nil {
+				var p []byte
+				p, err = enc.AppendFrame(nil, frame.TagKeepalive2, []byte("the time"))
+				_, _ = server.Write(p)
+			}
+			accepted <- err
+		}()
+		enc, dec, err := Connect(t.Context(), client, 0, 7, secure)
+		if err != nil {
+			t.Fatal(err)
 		}
-		accepted <- err
-	}()
-	if err := Connect(t.Context(), client, 0, 7); err != nil {
-		t.Fatal(err)
+		if err := <-accepted; err != nil {
+			t.Fatal(err)
+		}
+		if enc.IsSecure() != secure || dec.IsSecure() != secure {
+			t.Fatalf("secure: %v and %v, want %v", enc.IsSecure(), dec.IsSecure(), secure)
+		}
+		p := make([]byte, 256)
+		n, err := client.Read(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := dec.Open(p[:dec.HeadSize()])
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := dec.Finish(h, p[:dec.HeadSize()], p[dec.HeadSize():n])
+		if err != nil || string(f.Seg[0]) != "the time" {
+			t.Fatalf("%q, %v", f.Seg[0], err)
+		}
 	}
-	if err := <-accepted; err != nil {
-		t.Fatal(err)
-	}
-	buf := make([]byte, 16)
-	n, err := client.Read(buf)
-	if err != nil || string(buf[:n]) != "data" {
-		t.Fatalf("%q, %v", buf[:n], err)
+}
+
+// A server that wants encryption does not let anybody in without.
+func TestTheModesDoNotMix(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		client, server := pair(t)
+		go func() {
+			_, _, _ = Accept(t.Context(), server, !secure)
+			server.Close()
+		}()
+		if _, _, err := Connect(t.Context(), client, 0, 7, secure); err == nil {
+			t.Fatal("connected")
+		}
 	}
 }
 
@@ -58,7 +89,7 @@ func TestASilentPeerEndsWithTheContext(t *testing.T) {
 	client, _ := pair(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	err := Connect(ctx, client, 0, 7)
+	_, _, err := Connect(ctx, client, 0, 7, false)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("error %v", err)
 	}
@@ -69,7 +100,7 @@ func TestAPeerThatIsNoMessengerIsRefused(t *testing.T) {
 	if _, err := server.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")); err != nil {
 		t.Fatal(err)
 	}
-	err := Connect(t.Context(), client, 0, 7)
+	_, _, err := Connect(t.Context(), client, 0, 7, false)
 	var failed *handshake.Error
 	if !errors.As(err, &failed) || failed.Stage != handshake.StageBanner {
 		t.Fatalf("error %v", err)

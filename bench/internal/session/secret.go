@@ -1,0 +1,93 @@
+package session
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// shown is an authentication that gives both sides keys for mode secure and
+// protects nothing: the secret is sent in clear. It lets the benchmark compare
+// what encryption costs without a cluster that hands out tickets.
+type shown struct{}
+
+// shownMethod is no number that a real peer uses.
+const shownMethod auth.Method = 0x62656e63
+
+const (
+	secretSize  = 64 // that of real monitors
+	sessionSize = 16
+)
+
+// NewSecureServer returns the authentication of a server whose connections are
+// all in mode secure, for clients of this package. It protects nothing.
+func NewSecureServer() auth.Server { return shown{} }
+
+// result is what a secret gives, on either side.
+func result(secret []byte, mode auth.Mode) (*auth.Result, error) {
+	if len(secret) != secretSize {
+		return nil, fmt.Errorf("%w: secret of %d bytes, not %d", ErrSession, len(secret), secretSize)
+	}
+	key, connection := secret[secretSize-sessionSize:], secret[:secretSize-sessionSize]
+	return &auth.Result{
+		SessionKey: append([]byte(nil), key...), ConnectionSecret: append([]byte(nil), connection...),
+		Entity: entity(), Mode: mode, Method: shownMethod,
+	}, nil
+}
+
+// Methods implements auth.Server.
+func (shown) Methods(context.Context, wire.EntityType) []auth.Method {
+	return []auth.Method{shownMethod}
+}
+
+// Modes implements auth.Server.
+func (shown) Modes(context.Context, wire.EntityType, auth.Method) (allowed, announced []auth.Mode) {
+	return []auth.Mode{auth.Secure}, []auth.Mode{auth.Secure}
+}
+
+// Start implements auth.Server.
+func (shown) Start(_ context.Context, _ wire.EntityType, _ auth.Method, mode auth.Mode) (auth.ServerExchange, error) {
+	return shownServer{mode}, nil
+}
+
+// shownServer draws a secret and sends it.
+type shownServer struct{ mode auth.Mode }
+
+// Handle implements auth.ServerExchange.
+func (x shownServer) Handle(context.Context, []byte) ([]byte, *auth.Result, error) {
+	secret := make([]byte, secretSize)
+	_, _ = rand.Read(secret) // never fails
+	res, err := result(secret, x.mode)
+	return secret, res, err
+}
+
+// shownClient takes the secret that the server sends.
+type shownClient struct{}
+
+// Start implements auth.Client.
+func (shownClient) Start(context.Context, wire.EntityType) (auth.ClientExchange, error) {
+	return shownClient{}, nil
+}
+
+// Request implements auth.ClientExchange.
+func (shownClient) Request(context.Context) (auth.Method, []auth.Mode, []byte, error) {
+	return shownMethod, []auth.Mode{auth.Secure}, nil, nil
+}
+
+// BadMethod implements auth.ClientExchange.
+func (shownClient) BadMethod(_ context.Context, m auth.Method, code int32, methods []auth.Method, modes []auth.Mode) error {
+	return auth.BadMethod(m, code, methods, modes)
+}
+
+// ReplyMore implements auth.ClientExchange.
+func (shownClient) ReplyMore(context.Context, []byte) ([]byte, error) {
+	return nil, fmt.Errorf("%w: no further round", ErrSession)
+}
+
+// Done implements auth.ClientExchange.
+func (shownClient) Done(_ context.Context, _ uint64, mode auth.Mode, secret []byte) (*auth.Result, error) {
+	return result(secret, mode)
+}
