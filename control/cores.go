@@ -25,6 +25,9 @@ var (
 
 // lockCores waits for its turn to change the cores, or the listeners.
 func (m *Messenger) lockCores(ctx context.Context) (unlock func(), err error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	select {
 	case m.resizing <- struct{}{}:
 		return func() { <-m.resizing }, nil
@@ -57,24 +60,35 @@ func (m *Messenger) mayResize() error {
 // name cores by another count: their peers may come back to another core than
 // their session's, which moves as without hints.
 //
-// Messages in flight, connects and sessions do not notice. Not for a dispatcher
-// on a core.
+// Messages in flight, connects and sessions do not notice. ctx bounds the wait
+// for others that change the cores, and for a core that is stuck in a callback;
+// with its error there is no further core in the end. Not for a dispatcher on a
+// core.
 func (m *Messenger) AddCore(ctx context.Context) (int, error) {
 	unlock, err := m.lockCores(ctx)
 	if err != nil {
 		return -1, fmt.Errorf("control: add a core: %w", err)
 	}
-	defer unlock()
 	m.mu.Lock()
 	err = m.mayResize()
 	m.mu.Unlock()
 	if err != nil {
+		unlock()
 		return -1, err
 	}
 	core, err := m.plane.AddCore()
-	if err == nil {
-		if err = m.listenOn(core); err != nil {
-			go m.giveUp(core)
+	if err != nil {
+		unlock()
+	} else {
+		added := make(chan error, 1)
+		go func() {
+			defer unlock()
+			added <- m.employ(ctx, core)
+		}()
+		select {
+		case err = <-added:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
 		}
 	}
 	if errors.Is(err, dataplane.ErrStopped) {
@@ -86,12 +100,29 @@ func (m *Messenger) AddCore(ctx context.Context) (int, error) {
 	return core.ID(), nil
 }
 
+// employ has a new core listen, or removes it.
+func (m *Messenger) employ(ctx context.Context, core *dataplane.Core) error {
+	err := m.listenOn(core)
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		m.giveUp(core)
+	}
+	return err
+}
+
 // giveUp removes a core that could not be used.
 func (m *Messenger) giveUp(core *dataplane.Core) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.plane.Drain(core) == nil {
+	drained := m.plane.Drain(core) == nil
+	if drained {
+		m.steer.drop(core.ID(), true)
 		m.evacuate(core)
+	}
+	m.mu.Unlock()
+	if drained {
+		m.vacate(core)
 	}
 }
 

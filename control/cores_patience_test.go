@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -128,26 +129,63 @@ func mustJSON(t *testing.T, v any) string {
 // others go on.
 func TestARemovalDoesNotHangOnAStuckCore(t *testing.T) {
 	b := newCoreBench(t, control.Config{Plane: dataplane.Config{Cores: 2, StallAfter: -1}}, uring.Epoll)
-	begun, release := make(chan struct{}), make(chan struct{})
-	if err := b.server.Plane().Core(0).Do(func(*dataplane.Core) { close(begun); <-release }); err != nil {
-		t.Fatal(err)
-	}
-	<-begun
+	stuck := b.server.Plane().Core(0)
+	release := stick(t, stuck)
 	ctx, cancel := context.WithCancel(b.ctx)
+	removed := make(chan error, 1)
+	go func() { removed <- b.server.RemoveCore(ctx, 0) }()
+	eventually(t, b.ctx, "the removal", func() bool { return stuck.State() == dataplane.CoreDraining })
 	cancel()
-	if err := b.server.RemoveCore(ctx, 0); !errors.Is(err, context.Canceled) {
+	if err := <-removed; !errors.Is(err, context.Canceled) {
 		t.Fatalf("removed: %v", err)
 	}
 	if _, err := b.server.AddCore(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("added while a removal is under way: %v", err)
 	}
-	close(release)
+	release()
 	eventually(t, b.ctx, "the end of the core", func() bool { return slices.Equal(b.server.Cores(), []int{1}) })
 	b.knockSome(10)
 	if id, err := b.server.AddCore(b.ctx); err != nil || id != 0 {
 		t.Errorf("core %d, %v", id, err)
 	}
 	b.knockSome(10)
+}
+
+// The listeners of a single core are not open for company: that needs the core.
+func TestAddingACoreDoesNotHangOnAStuckCore(t *testing.T) {
+	b := newCoreBench(t, control.Config{Plane: dataplane.Config{Cores: 1, StallAfter: -1}}, uring.Epoll)
+	release := stick(t, b.server.Plane().Core(0))
+	ctx, cancel := context.WithCancel(b.ctx)
+	added := make(chan error, 1)
+	go func() {
+		_, err := b.server.AddCore(ctx)
+		added <- err
+	}()
+	eventually(t, b.ctx, "the new core", func() bool { return len(b.server.Cores()) == 2 })
+	cancel()
+	if err := <-added; !errors.Is(err, context.Canceled) {
+		t.Fatalf("added: %v", err)
+	}
+	release()
+	eventually(t, b.ctx, "the end of the new core", func() bool { return slices.Equal(b.server.Cores(), []int{0}) })
+	b.knockSome(10)
+	if id, err := b.server.AddCore(b.ctx); err != nil || id != 1 {
+		t.Errorf("core %d, %v", id, err)
+	}
+	b.knockSome(10)
+}
+
+// stick keeps a core in a callback until it is released.
+func stick(t *testing.T, c *dataplane.Core) (release func()) {
+	t.Helper()
+	begun, over := make(chan struct{}), make(chan struct{})
+	if err := c.Do(func(*dataplane.Core) { close(begun); <-over }); err != nil {
+		t.Fatal(err)
+	}
+	<-begun
+	release = sync.OnceFunc(func() { close(over) })
+	t.Cleanup(release)
+	return release
 }
 
 // A successor finds gaps where the predecessor has removed cores, and steers all
