@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/handshake"
@@ -95,6 +96,11 @@ func (a *accepting) handshake() error {
 	a.stream, a.peer, err = handshake.Accept(a.ctx, a.link, cfg)
 	if err != nil {
 		return err
+	}
+	if claimed, proven := a.peer.EntityType, a.peer.Auth.Entity; claimed != wire.Client && proven.Type != 0 && proven.Type != claimed {
+		// The type in HELLO is only a claim, and decides about policy and
+		// sessions. A daemon may act as a client, but nobody as a daemon.
+		return fmt.Errorf("%w: HELLO of type %v from %v", ErrWrongPeer, claimed, proven)
 	}
 	m.mu.Lock()
 	a.policy = m.policyFor(a.peer.EntityType)
@@ -257,7 +263,7 @@ func (m *Messenger) view(e *Conn, a *accepting) known {
 		exists: true,
 		// Stricter than the real daemons, which compare the claimed type and
 		// number only: a session is handed to whom it was authenticated for.
-		otherEntity:   e.peerType != a.peer.EntityType || !sameEntity(e.peerEntity, a.peer.Auth.Entity),
+		otherEntity:   e.peerType != a.peer.EntityType || !e.mayBelongTo(a.peer.Auth.Entity),
 		replacing:     e.state == StateReplacing && !mutantIgnoreWait,
 		lossy:         e.policy.Lossy,
 		peerGlobalSeq: e.peerGlobalSeq,
@@ -268,9 +274,19 @@ func (m *Messenger) view(e *Conn, a *accepting) known {
 	}
 }
 
-// sameEntity compares authenticated names; one that is not known matches all.
-func sameEntity(a, b wire.EntityName) bool {
-	return a == b || a == (wire.EntityName{}) || b == (wire.EntityName{})
+// mayBelongTo says whether the session can be that of an authenticated name. Of
+// a session that we dialled the name is not known, but the number of an OSD is
+// its name. The lock is held.
+func (c *Conn) mayBelongTo(proven wire.EntityName) bool {
+	switch known := c.peerEntity; {
+	case proven == wire.EntityName{}:
+		return true
+	case known != wire.EntityName{}:
+		return known == proven
+	case proven.Type == wire.OSD && c.numberKnown:
+		return proven.ID == strconv.FormatInt(c.peerNumber, 10)
+	}
+	return true
 }
 
 // serverWait tells the peer to wait and waits until it hangs up.

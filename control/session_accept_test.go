@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -486,5 +487,77 @@ func TestSessionIsNotHandedToAnotherEntity(t *testing.T) {
 		s.must(thief)
 		s.talks(p, 1)
 		s.node.Await(ctx, "established A(1,1,0,1)", "closed A(1,1,0,0)", "closed A(1,0,1,0)")
+	})
+}
+
+// SE-24 for a session that we dialled, whose owner has not proved its name: an
+// OSD's is its number.
+func TestDialledSessionIsNotHandedToAnotherEntity(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := playTo(t, ctx, v, "LP", true)
+		l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Number: 2, Addr: s.addr, Rev0: v.rev0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		s.addr = l.Addr
+		c, err := s.node.Connect(l.Addr, wire.OSD)
+		if err != nil {
+			t.Fatal(err)
+		}
+		owner := l.Accept(ctx)
+		defer owner.Close()
+		owner.Handshake()
+		ci := owner.ExpectClientIdent()
+		owner.SendPayload(frame.TagServerIdent, owner.ServerIdent(99, 5))
+		s.must(owner)
+		if err := c.WaitReady(ctx); err != nil {
+			t.Fatal(err)
+		}
+		s.name = "9"
+		thief := s.reconnect(ci.Cookie, 99, 6, 1, 0)
+		thief.ExpectEnd()
+		s.must(thief)
+		s.talks(owner, 1)
+		s.name = "2"
+		again := s.reconnect(ci.Cookie, 99, 7, 1, 1)
+		again.ExpectReconnectOK()
+		s.must(again)
+	})
+}
+
+// The type in HELLO decides about the policy and the session, and is only
+// claimed.
+func TestNobodyActsAsADaemonWithoutProof(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := playTo(t, ctx, v, "LP", true)
+		for _, c := range []struct {
+			claimed wire.EntityType
+			proven  wire.EntityName
+			ends    bool
+		}{
+			{wire.OSD, wire.EntityName{Type: wire.Client, ID: "admin"}, true},
+			{wire.Mon, wire.EntityName{Type: wire.OSD, ID: "2"}, true},
+			{wire.Client, wire.EntityName{Type: wire.Mgr, ID: "x"}, false},
+			{wire.OSD, wire.EntityName{Type: wire.OSD, ID: "2"}, false},
+		} {
+			p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{
+				Name: wire.EntityName{Type: c.claimed, ID: "2"}, Number: 2, Addr: s.addr, Rev0: v.rev0, AuthClient: none.NewClient(c.proven),
+			}, s.node.Addr)
+			p.Handshake()
+			p.SendPayload(frame.TagClientIdent, p.ClientIdent(clientCookie, 5))
+			if c.ends {
+				p.ExpectEnd()
+			} else {
+				p.ExpectServerIdent()
+			}
+			if p.Err() != nil {
+				t.Errorf("HELLO of type %v from %v: %v", c.claimed, c.proven, p.Err())
+			}
+			p.Close()
+			if e := s.node.Lookup(s.addr); e != nil {
+				e.MarkDown()
+			}
+		}
 	})
 }
