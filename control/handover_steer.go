@@ -92,10 +92,9 @@ func (m *Messenger) steerOn() {
 		}
 		inherited = nil
 	}
-	for _, a := range m.addrs {
-		group := slices.DeleteFunc(slices.Clone(m.listeners), func(l *dataplane.Listener) bool { return l.Addr() != a.AddrPort })
-		if s.err == nil && len(group) > 0 {
-			s.continueGroup(m, a.AddrPort, group, inherited)
+	for _, group := range m.groups() {
+		if s.err == nil {
+			s.continueGroup(m, group[0].Addr(), group, inherited)
 		}
 	}
 	m.report(s)
