@@ -93,8 +93,14 @@ type endpoints struct {
 func (m *Messenger) listenAll(ctx context.Context, addrs []wire.Addr, ports func(wire.Addr) portChoice) (e *endpoints, err error) {
 	e = &endpoints{}
 	defer func() {
-		if err != nil {
-			e.close()
+		if err == nil {
+			return
+		}
+		e.close()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.down {
+			err = ErrShutdown // whatever the cores said as they stopped
 		}
 	}()
 	for _, a := range addrs {

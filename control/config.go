@@ -76,7 +76,7 @@ type Config struct {
 	AuthClient auth.Client
 	AuthServer auth.Server
 	// Modes that are accepted on our own connections, whatever AuthClient
-	// offers; empty: all. With only auth.Secure nothing weaker is ever used.
+	// offers; nil: all. With only auth.Secure nothing weaker is ever used.
 	Modes []auth.Mode
 
 	// Rev0 offers msgr2.0 only.

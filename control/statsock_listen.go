@@ -1,10 +1,13 @@
 package control
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,12 +30,12 @@ func ListenPrivate(path string) (net.Listener, error) {
 	if err := os.Remove(draft); err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}
-	ul, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: draft})
+	ul, err := bindPrivate(draft)
 	if err != nil {
 		return nil, err
 	}
-	ul.SetUnlinkOnClose(false)
 	l := &privateListener{UnixListener: ul, path: path}
+	// The umask may have taken more than others have.
 	if err = os.Chmod(draft, 0o600); err == nil {
 		l.file, err = os.Lstat(draft)
 	}
@@ -45,6 +48,22 @@ func ListenPrivate(path string) (net.Listener, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// bindPrivate makes a socket to which nobody else can connect, whatever the
+// umask: the path gets the mode that the socket has before it is bound.
+func bindPrivate(path string) (*net.UnixListener, error) {
+	cfg := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
+		ctl := raw.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) })
+		return errors.Join(ctl, err)
+	}}
+	l, err := cfg.Listen(context.Background(), "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	ul := l.(*net.UnixListener)
+	ul.SetUnlinkOnClose(false)
+	return ul, nil
 }
 
 type privateListener struct {

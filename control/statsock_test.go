@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -93,6 +95,21 @@ func TestPrivateSocketStaysWhileAnotherGoes(t *testing.T) {
 	}
 	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 0 {
 		t.Errorf("%v is left, %v", left, err)
+	}
+}
+
+// Not for a moment, whatever the umask.
+func TestPrivateSocketIsBoundPrivate(t *testing.T) {
+	before := unix.Umask(0)
+	defer unix.Umask(before)
+	path := filepath.Join(t.TempDir(), "socket")
+	l, err := control.BindPrivate(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("bound: %v, %v", st.Mode(), err)
 	}
 }
 

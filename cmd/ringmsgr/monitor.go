@@ -38,15 +38,17 @@ func (n *monitor) attend(cfg *control.Config, d *control.Dispatcher) {
 	}
 }
 
-// monMap is a cluster with one monitor: us.
+// monMap is a cluster with one monitor: us. There is none before the messenger
+// is there: a client that is early would be left with an empty one for ever.
 func (n *monitor) monMap(id string) mon.MonMap {
-	out := mon.MonMap{Epoch: 1, Changed: n.since}
-	if m := n.m.Load(); m != nil {
-		addrs := m.Addrs()
-		// The same for a successor, which has our addresses.
-		sum := sha256.Sum256([]byte(addrs.String()))
-		copy(out.FSID[:], sum[:])
-		out.Mons = []mon.Mon{{Name: id, Addrs: addrs}}
+	m := n.m.Load()
+	if m == nil {
+		return mon.MonMap{}
 	}
+	addrs := m.Addrs()
+	out := mon.MonMap{Epoch: 1, Changed: n.since, Mons: []mon.Mon{{Name: id, Addrs: addrs}}}
+	// The same for a successor, which has our addresses.
+	sum := sha256.Sum256([]byte(addrs.String()))
+	copy(out.FSID[:], sum[:])
 	return out
 }

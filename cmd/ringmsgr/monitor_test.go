@@ -97,3 +97,11 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+// A client that asks before the server has its messenger gets no map, as an
+// empty one would stay with it.
+func TestThereIsNoMapBeforeThereIsAMonitor(t *testing.T) {
+	if m := new(monitor).monMap("a"); m.Epoch != 0 {
+		t.Errorf("%+v", m)
+	}
+}

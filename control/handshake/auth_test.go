@@ -253,7 +253,7 @@ func TestBusyServerClosesWithoutAFrame(t *testing.T) {
 		cc, ac := keyedConfigs(client, server)
 		a, b := newLink()
 		x, y := both(t, t.Context(), a, b, cc, ac)
-		if !errors.Is(y.err, auth.ErrBusy) || !errors.Is(x.err, io.EOF) || len(*client.results) != 0 || wantError(t, x.err).Terminal() {
+		if !errors.Is(y.err, auth.ErrBusy) || errors.Is(y.err, ErrAuth) || !errors.Is(x.err, io.EOF) || len(*client.results) != 0 || wantError(t, x.err).Terminal() {
 			t.Errorf("start %v: %v, %v", start, x.err, y.err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -22,8 +23,8 @@ const (
 var (
 	// ErrAuth is what every [Error] is whose reason is the authentication: a refusal,
 	// nothing in common, a proof, signature or secret that is wrong, a peer that does not
-	// keep to the rules. A connection that broke, a time limit, or a frame that was damaged
-	// is not. Ask for it with [errors.Is]; nothing wraps it.
+	// keep to the rules. A connection that broke, a time limit, a frame that was damaged, or
+	// a server that was busy is not. Ask for it with [errors.Is]; nothing wraps it.
 	ErrAuth = errors.New("authentication failed")
 	// ErrFeatures means that one side requires a banner feature that the other one lacks.
 	// Terminal.
@@ -97,5 +98,5 @@ func transport(err error) error {
 func aboutAuth(err error) bool {
 	var t *transportError
 	damaged := errors.Is(err, frame.ErrFrame) && !errors.Is(err, frame.ErrAuthTag) && !errors.Is(err, frame.ErrKeys)
-	return !errors.As(err, &t) && !isContext(err) && !damaged && !errors.Is(err, ErrReleased)
+	return !errors.As(err, &t) && !isContext(err) && !damaged && !errors.Is(err, ErrReleased) && !errors.Is(err, auth.ErrBusy)
 }

@@ -26,8 +26,8 @@ const (
 
 // Config of a Client. Only Mons is required.
 type Config struct {
-	// Mons are addresses of monitors, tried in this order. The monmap adds
-	// the others.
+	// Mons are addresses of monitors, tried in this order. The newest monmap
+	// adds the others.
 	Mons []wire.Addr
 	// Auth is the messenger's cephx client, whose tickets are to be renewed;
 	// nil with method none.
@@ -152,6 +152,9 @@ func (c *Client) Open(ctx context.Context, m *control.Messenger) error {
 		return ErrClosed
 	case <-c.refused:
 		err := c.Err()
+		if err == nil {
+			return nil // in the meantime one has thought better of it
+		}
 		c.Close()
 		return err
 	case <-ctx.Done():
@@ -339,13 +342,26 @@ func (c *Client) newMonMap(front []byte) error {
 	}
 	c.monmap = m
 	c.subs["monmap"] = subscription{start: uint64(m.Epoch) + 1}
-	for _, mon := range m.Mons {
-		if a := mon.Addrs.V2(); !a.IsBlank() && !slices.Contains(c.mons, a) {
-			c.mons = append(c.mons, a)
-		}
-	}
+	c.mons = candidates(c.cfg.Mons, m.Mons)
 	c.session.haveMap()
 	return nil
+}
+
+// candidates are the addresses to try: those that were configured, then the
+// others of the newest map. Monitors that it has no more are forgotten.
+func candidates(configured []wire.Addr, mons []Mon) []wire.Addr {
+	out := slices.Clone(configured)
+	seen := make(map[wire.Addr]bool)
+	for _, a := range out {
+		seen[a] = true
+	}
+	for _, mon := range mons {
+		if a := mon.Addrs.V2(); !a.IsBlank() && !seen[a] {
+			seen[a] = true
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 func (c *Client) newOSDMap(front []byte) error {

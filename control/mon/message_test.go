@@ -6,10 +6,12 @@ import (
 	"errors"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -159,6 +161,55 @@ func TestAMapOfSeveralMonsComesBack(t *testing.T) {
 	}
 	if got, err := DecodeMonMap(m.AppendTo(nil)); err != nil || !reflect.DeepEqual(got, m) {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// The newest map counts: what was configured is tried first and for ever, what
+// only an older map had is not.
+func TestCandidatesAreThoseOfTheNewestMap(t *testing.T) {
+	addr := func(s string) wire.Addr {
+		a, err := wire.ParseAddr(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	a, b, c := addr("v2:10.0.0.1:3300"), addr("v2:10.0.0.2:3300"), addr("v2:10.0.0.3:3300")
+	old := addr("v1:10.0.0.4:6789")
+	cl, err := NewClient(Config{Mons: []wire.Addr{b}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cl.session = &session{monmap: make(chan struct{})}
+	for _, one := range []struct {
+		has, want []wire.Addr
+	}{
+		{[]wire.Addr{a, b, c, c, old}, []wire.Addr{b, a, c}},
+		{[]wire.Addr{c}, []wire.Addr{b, c}},
+		{nil, []wire.Addr{b}},
+	} {
+		m := MonMap{Epoch: cl.monmap.Epoch + 1}
+		for _, a := range one.has {
+			m.Mons = append(m.Mons, Mon{"x", wire.AddrVec{a}})
+		}
+		if err := cl.newMonMap(wire.AppendBlob(nil, m.AppendTo(nil))); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(cl.mons, one.want) {
+			t.Errorf("%v, want %v", cl.mons, one.want)
+		}
+	}
+}
+
+// A map of epoch 0 is none: those who ask are heard, and get nothing.
+func TestAMapOfEpoch0IsNotSent(t *testing.T) {
+	d := NewServer(ServerConfig{Map: func() MonMap { return MonMap{} }})
+	for _, m := range []*control.Message{
+		message(typeMonGetMap, 0, 1, 1, nil), subscribeMessage(map[string]subscription{"monmap": {}}),
+	} {
+		if !d.Fast(nil, m) { // to send would need a connection
+			t.Errorf("message of type %d was left to others", m.Type)
+		}
 	}
 }
 

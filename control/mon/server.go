@@ -15,6 +15,7 @@ import (
 type ServerConfig struct {
 	// Map is the monmap that clients are given; it must be safe for concurrent
 	// use. Nil: clients get none, which is enough to ping and to renew tickets.
+	// One of epoch 0 is not sent: there is none yet, and clients ask again.
 	Map func() MonMap
 	// Command carries out a command of the peer c, whose Auth says who it is
 	// and what it may. It runs on a core: it must not block. An error with a
@@ -51,7 +52,11 @@ func NewServer(cfg ServerConfig) *control.Dispatcher {
 			if cfg.Map == nil {
 				return false
 			}
-			reply = mapMessage(cfg.Map())
+			monmap := cfg.Map()
+			if monmap.Epoch == 0 {
+				return true
+			}
+			reply = mapMessage(monmap)
 		case typeSubscribe:
 			return cfg.subscribe(c, m.Front)
 		case typeCommand:
@@ -92,7 +97,7 @@ func (cfg *ServerConfig) subscribe(c *control.Conn, front []byte) bool {
 		return true
 	}
 	if s, ok := subs["monmap"]; ok && cfg.Map != nil {
-		if m := cfg.Map(); uint64(m.Epoch) >= s.start {
+		if m := cfg.Map(); m.Epoch > 0 && uint64(m.Epoch) >= s.start {
 			_ = c.Send(mapMessage(m)) // fails only if the connection has ended
 		}
 	}

@@ -47,7 +47,7 @@ func (c *Client) run(ctx context.Context) {
 		}
 		c.mu.Lock()
 		c.lastErr = err
-		if refusals == len(c.mons) {
+		if refusals >= len(c.mons) {
 			c.giveUp()
 		}
 		c.mu.Unlock()

@@ -1,0 +1,4 @@
+package control
+
+// BindPrivate is how ListenPrivate makes its socket.
+var BindPrivate = bindPrivate
