@@ -25,8 +25,9 @@ type Conn struct {
 	// userDown: the user has marked it down, so that no reset event follows.
 	userDown atomic.Bool
 	handed   atomic.Bool // to another process
-	// migrating: on its way from a core that is gone, or about to go.
-	migrating atomic.Bool
+	// migrating counts the ways that are not at their end from a core that is
+	// gone, or about to go.
+	migrating atomic.Int32
 	auth      atomic.Pointer[auth.Result]
 	closed    chan struct{} // closed when the handler has let go of everything
 	limits    dataplane.Throttles

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -81,14 +82,17 @@ func (m *Messenger) AddCore(ctx context.Context) (int, error) {
 		unlock()
 	} else {
 		added := make(chan error, 1)
+		var decided atomic.Bool // that it stays, or that nobody waits for it
 		go func() {
 			defer unlock()
-			added <- m.employ(ctx, core)
+			added <- m.employ(ctx, core, &decided)
 		}()
 		select {
 		case err = <-added:
 		case <-ctx.Done():
-			err = context.Cause(ctx)
+			if err = context.Cause(ctx); !decided.CompareAndSwap(false, true) {
+				err = <-added
+			}
 		}
 	}
 	if errors.Is(err, dataplane.ErrStopped) {
@@ -101,9 +105,9 @@ func (m *Messenger) AddCore(ctx context.Context) (int, error) {
 }
 
 // employ has a new core listen, or removes it.
-func (m *Messenger) employ(ctx context.Context, core *dataplane.Core) error {
+func (m *Messenger) employ(ctx context.Context, core *dataplane.Core, decided *atomic.Bool) error {
 	err := m.listenOn(core)
-	if err == nil && ctx.Err() != nil {
+	if err == nil && !decided.CompareAndSwap(false, true) {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
@@ -210,28 +214,24 @@ func (m *Messenger) running() []*dataplane.Core {
 }
 
 // evacuate has all connections leave a core, but for those whose handshake is
-// under way: they follow when it ends (leaveCore). The lock is held.
+// under way: they follow when it ends (leaveCore). Those that are about to leave
+// for another core, or to arrive, are left alone: a second Migrate would break
+// the TCP connection that the first one waits for. The lock is held.
 func (m *Messenger) evacuate(core *dataplane.Core) {
-	var coming map[*dataplane.Core]int
 	for _, c := range m.sorted() {
-		if c.h.Core() != core || c.boarding() {
+		if c.h.Core() != core || c.boarding() || c.migrating.Load() > 0 {
 			continue
 		}
-		if coming == nil {
-			coming = make(map[*dataplane.Core]int)
-		}
-		to := m.emptiest(coming)
-		coming[to]++
-		c.migrate(to)
+		c.migrate(m.emptiest())
 	}
 }
 
 // emptiest is the healthy core with the fewest connections, those that are on
 // their way counted in.
-func (m *Messenger) emptiest(coming map[*dataplane.Core]int) *dataplane.Core {
+func (m *Messenger) emptiest() *dataplane.Core {
 	var best *dataplane.Core
 	for _, c := range m.running() {
-		if best == nil || c.Healthy() && !best.Healthy() || c.Healthy() == best.Healthy() && c.Load()+coming[c] < best.Load()+coming[best] {
+		if best == nil || c.Healthy() && !best.Healthy() || c.Healthy() == best.Healthy() && c.Load() < best.Load() {
 			best = c
 		}
 	}
@@ -254,16 +254,30 @@ func (c *Conn) boarding() bool {
 // migrate has the connection go to another core, with its socket if it has one.
 // The lock is held.
 func (c *Conn) migrate(to *dataplane.Core) {
-	c.migrating.Store(true)
+	c.migrating.Add(1)
 	c.place = Placement{Core: to.ID(), Intended: to.ID(), By: byMove}
-	c.h.Migrate(to, func() { c.migrating.Store(false) })
+	c.h.Migrate(to, func() {
+		c.migrating.Add(-1)
+		if to.State() != dataplane.CoreRunning {
+			go c.arrived(to) // it was removed meanwhile, or has failed
+		}
+	})
+}
+
+// arrived has a connection leave the core at which it has just arrived.
+func (c *Conn) arrived(core *dataplane.Core) {
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	if c.h.Core() == core && !c.boarding() {
+		c.leaveCore(core)
+	}
 }
 
 // leaveCore has the connection leave a core that is being removed or has
 // failed. The lock is held.
 func (c *Conn) leaveCore(core *dataplane.Core) {
-	if core.State() != dataplane.CoreRunning && !c.migrating.Load() && c.state != StateClosing {
-		if to := c.m.emptiest(nil); to.State() == dataplane.CoreRunning {
+	if core.State() != dataplane.CoreRunning && c.migrating.Load() == 0 && c.state != StateClosing {
+		if to := c.m.emptiest(); to.State() == dataplane.CoreRunning {
 			c.migrate(to)
 		}
 	}
@@ -324,13 +338,7 @@ func (m *Messenger) listenOn(core *dataplane.Core) error {
 	groups := m.groups()
 	m.mu.Unlock()
 	for _, group := range groups {
-		l := spare(group)
-		var err error
-		if l != nil {
-			err = l.Move(core)
-		} else {
-			l, err = m.joinGroup(group, group[0].Addr(), core)
-		}
+		l, gone, err := m.listenAt(group, core)
 		if err != nil {
 			return fmt.Errorf("core %d: listen on %v: %w", core.ID(), group[0].Addr(), err)
 		}
@@ -339,6 +347,7 @@ func (m *Messenger) listenOn(core *dataplane.Core) error {
 		if bound && !slices.Contains(m.listeners, l) {
 			m.listeners = append(m.listeners, l)
 		}
+		m.forget(gone)
 		m.mu.Unlock()
 		if !bound {
 			_ = l.Close() // Unbind or Shutdown came between
@@ -350,8 +359,29 @@ func (m *Messenger) listenOn(core *dataplane.Core) error {
 	return nil
 }
 
-// spare is a listener whose core has another one of the same address, or has
-// failed; nil if there is none.
+// listenAt has a new core accept on the address of a group: with a listener that
+// another core can spare, or with one of its own. gone are those of the group
+// that have ended with their cores.
+func (m *Messenger) listenAt(group []*dataplane.Listener, core *dataplane.Core) (l *dataplane.Listener, gone []*dataplane.Listener, err error) {
+	open, gone, err := shared(group)
+	if err != nil {
+		return nil, nil, err
+	}
+	if l = spare(open); l != nil {
+		return l, gone, l.Move(core)
+	}
+	// If none is left the group begins anew.
+	l, err = core.Listen(group[0].Addr(), uring.ListenOptions{ReusePort: true, Found: len(open) == 0}, m.accepted)
+	return l, gone, err
+}
+
+// forget takes listeners that have ended out of the list. The lock is held.
+func (m *Messenger) forget(gone []*dataplane.Listener) {
+	m.listeners = slices.DeleteFunc(slices.Clone(m.listeners), func(l *dataplane.Listener) bool { return slices.Contains(gone, l) })
+}
+
+// spare is a listener whose core has another one of the same address; nil if
+// there is none.
 func spare(group []*dataplane.Listener) *dataplane.Listener {
 	seen := make(map[*dataplane.Core]bool)
 	for _, l := range group {
@@ -390,7 +420,7 @@ func (m *Messenger) vacate(core *dataplane.Core) {
 		turn[l] = to
 	}
 	if migrates {
-		m.listeners = slices.DeleteFunc(slices.Clone(m.listeners), func(l *dataplane.Listener) bool { return slices.Contains(mine, l) })
+		m.forget(mine)
 	}
 	m.mu.Unlock()
 	for _, l := range mine {
@@ -409,10 +439,25 @@ func (m *Messenger) vacate(core *dataplane.Core) {
 // joinGroup opens one more socket of an address. Those that are there must be
 // open for company, which a single one is not by itself.
 func (m *Messenger) joinGroup(group []*dataplane.Listener, at netip.AddrPort, core *dataplane.Core) (*dataplane.Listener, error) {
-	for _, l := range group {
-		if err := l.Share(); err != nil {
-			return nil, err
-		}
+	if _, _, err := shared(group); err != nil {
+		return nil, err
 	}
 	return core.Listen(at, uring.ListenOptions{ReusePort: true}, m.accepted)
+}
+
+// shared lets others listen on the address of a group. gone are those of it that
+// have ended with their cores.
+func shared(group []*dataplane.Listener) (open, gone []*dataplane.Listener, err error) {
+	for _, l := range group {
+		err := l.Share()
+		switch {
+		case err == nil:
+			open = append(open, l)
+		case errors.Is(err, dataplane.ErrLinkClosed), errors.Is(err, dataplane.ErrStopped):
+			gone = append(gone, l)
+		default:
+			return nil, nil, err
+		}
+	}
+	return open, gone, nil
 }

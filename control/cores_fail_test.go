@@ -140,3 +140,34 @@ func TestAConnectorWhoseCoreFailsDialsFromAnotherOne(t *testing.T) {
 		b.stop()
 	})
 }
+
+// The only core fails, and nobody is there to take its listener over. The next
+// one listens in its place.
+func TestACoreIsAddedAfterTheOnlyOneHasFailed(t *testing.T) {
+	overCoreBackends(t, func(t *testing.T, backend uring.Backend) {
+		plane, fail := breakable(backend, 2)
+		plane.Cores = 1
+		b := newCoreBench(t, control.Config{Plane: plane}, backend)
+		m := b.client(false, 1)
+		f := b.connect(m)
+		if f == nil {
+			t.FailNow()
+		}
+		fail(b.server, 0)
+		<-b.server.Plane().Failures()
+		if id, err := b.server.AddCore(b.ctx); err != nil || id != 1 {
+			t.Fatalf("added core %d, %v", id, err)
+		}
+		if err := b.server.RemoveCore(b.ctx, 0); err != nil {
+			t.Fatal(err)
+		}
+		b.knockSome(3)
+		if err := f.push(b.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.settle(b.ctx); err != nil {
+			t.Fatal(err)
+		}
+		b.stop()
+	})
+}

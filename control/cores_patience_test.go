@@ -22,51 +22,8 @@ import (
 // ends: then its session comes back on another core, with every message.
 func TestAPeerThatDoesNotReadHoldsUpARemovalUntilPatienceEnds(t *testing.T) {
 	overCoreBackends(t, func(t *testing.T, backend uring.Backend) {
-		const count = 64
 		b := newCoreBench(t, control.Config{Plane: dataplane.Config{Cores: 1}}, backend)
-		policy := control.LosslessClient()
-		policy.Messages = dataplane.NewThrottle(1)
-		first, got := make(chan *control.Message, 1), make(chan uint64, count)
-		m := b.messenger(control.Config{
-			Name: wire.EntityName{Type: wire.Client, ID: "slow"}, Default: &policy,
-			Plane: dataplane.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
-		}, &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
-			if m.TID == 1 {
-				m.Retain()
-				first <- m
-			}
-			got <- m.TID
-			return true
-		}})
-		conn, err := m.Connect(b.at, wire.OSD)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := conn.WaitReady(b.ctx); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, b.ctx, "the server's connection", func() bool { return len(b.server.Conns()) == 1 })
-		peer := b.server.Conns()[0]
-		for i := range count {
-			msg := control.NewMessage(1, nil, make([]byte, 1<<20))
-			msg.TID = uint64(i + 1)
-			if err := peer.Send(msg); err != nil {
-				t.Fatal(err)
-			}
-		}
-		kept := <-first
-		last, same := uint64(0), 0
-		eventually(t, b.ctx, "a write that is stuck", func() bool {
-			st, err := peer.Stats()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if same++; !st.IO.Writing || st.IO.MessagesOut != last {
-				same = 0
-			}
-			last = st.IO.MessagesOut
-			return same > 100
-		})
+		peer, goAhead := stuckWrite(t, b)
 		if _, err := b.server.AddCore(b.ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -97,6 +54,65 @@ func TestAPeerThatDoesNotReadHoldsUpARemovalUntilPatienceEnds(t *testing.T) {
 		if err := <-removed; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "core 0") {
 			t.Fatalf("removed: %v", err)
 		}
+		goAhead()
+		if st, err := peer.Stats(); err != nil || st.Counters.Faults == 0 || st.Counters.Replaced == 0 {
+			t.Errorf("%+v, %v", st.Counters, err)
+		}
+		eventually(t, b.ctx, "the end of the core", func() bool { return slices.Equal(b.server.Cores(), []int{1}) })
+		b.stop()
+	})
+}
+
+// stuckWrite is a lossless connection of the server on its only core whose peer
+// does not read until go ahead is called; then every message comes, in order.
+func stuckWrite(t *testing.T, b *coreBench) (peer *control.Conn, goAhead func()) {
+	t.Helper()
+	const count = 64
+	policy := control.LosslessClient()
+	policy.Messages = dataplane.NewThrottle(1)
+	first, got := make(chan *control.Message, 1), make(chan uint64, count)
+	m := b.messenger(control.Config{
+		Name: wire.EntityName{Type: wire.Client, ID: "slow"}, Default: &policy,
+		Plane: dataplane.Config{Cores: 1, Driver: uring.Config{Backend: b.backend}},
+	}, &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+		if m.TID == 1 {
+			m.Retain()
+			first <- m
+		}
+		got <- m.TID
+		return true
+	}})
+	conn, err := m.Connect(b.at, wire.OSD)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.WaitReady(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, b.ctx, "the server's connection", func() bool { return len(b.server.Conns()) == 1 })
+	peer = b.server.Conns()[0]
+	for i := range count {
+		msg := control.NewMessage(1, nil, make([]byte, 1<<20))
+		msg.TID = uint64(i + 1)
+		if err := peer.Send(msg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept := <-first
+	last, same := uint64(0), 0
+	eventually(t, b.ctx, "a write that is stuck", func() bool {
+		st, err := peer.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same++; !st.IO.Writing || st.IO.MessagesOut != last {
+			same = 0
+		}
+		last = st.IO.MessagesOut
+		return same > 100
+	})
+	return peer, func() {
+		t.Helper()
 		kept.Release()
 		for want := uint64(1); want <= count; want++ {
 			select {
@@ -108,10 +124,46 @@ func TestAPeerThatDoesNotReadHoldsUpARemovalUntilPatienceEnds(t *testing.T) {
 				t.Fatalf("message %d does not come: %v", want, conn.Err())
 			}
 		}
-		if st, err := conn.Stats(); err != nil || st.Counters.Reconnects == 0 {
-			t.Errorf("%+v, %v", st.Counters, err)
+	}
+}
+
+// A connection is on its way to a core that is removed before it arrives, and
+// the core that it comes from is removed twice: it goes on to a third one, with
+// the TCP connection that it has.
+func TestAConnectionGoesOnFromACoreThatIsRemovedBeforeItArrives(t *testing.T) {
+	overCoreBackends(t, func(t *testing.T, backend uring.Backend) {
+		b := newCoreBench(t, control.Config{Plane: dataplane.Config{Cores: 1}}, backend)
+		peer, goAhead := stuckWrite(t, b)
+		removed := make(chan error, 3)
+		remove := func(core int) {
+			go func() { removed <- b.server.RemoveCore(b.ctx, core) }()
+			eventually(t, b.ctx, "the state of the core", func() bool {
+				c := b.server.Plane().Core(core)
+				return c != nil && c.State() == dataplane.CoreDraining
+			})
 		}
-		eventually(t, b.ctx, "the end of the core", func() bool { return slices.Equal(b.server.Cores(), []int{1}) })
+		if _, err := b.server.AddCore(b.ctx); err != nil {
+			t.Fatal(err)
+		}
+		remove(0) // to core 1
+		if _, err := b.server.AddCore(b.ctx); err != nil {
+			t.Fatal(err)
+		}
+		remove(1)
+		remove(0)
+		// Whoever has the cores next comes behind both removals.
+		if id, err := b.server.AddCore(b.ctx); err != nil || id != 3 {
+			t.Fatalf("core %d, %v", id, err)
+		}
+		goAhead()
+		for range cap(removed) {
+			if err := <-removed; err != nil && !errors.Is(err, control.ErrNoCore) {
+				t.Error(err)
+			}
+		}
+		if st, err := peer.Stats(); err != nil || st.Counters.Faults != 0 || st.Placement.Core < 2 {
+			t.Errorf("%+v on core %d, %v", st.Counters, st.Placement.Core, err)
+		}
 		b.stop()
 	})
 }

@@ -280,6 +280,22 @@ func (b *coreBench) knocks() {
 	})
 }
 
+// asks wants statistics, which are to be had at every moment.
+func (b *coreBench) asks() {
+	list := slices.Clone(b.flows)
+	b.loop(func() bool {
+		_, err := b.server.Stats()
+		for _, f := range list {
+			_, e := f.conn.Stats()
+			err = errors.Join(err, e)
+		}
+		if err != nil {
+			b.t.Errorf("no statistics: %v", err)
+		}
+		return err == nil
+	})
+}
+
 func (b *coreBench) loop(once func() bool) {
 	b.ended.Go(func() {
 		for {
@@ -364,6 +380,7 @@ func comeAndGo(t *testing.T, backend uring.Backend, steer control.Steer) {
 	defer b.halt()
 	all := append(b.run(3, 2)[:2], b.server) // a lossy client, a lossless one, the server
 	b.knocks()
+	b.asks()
 	came := b.newcomers()
 	for i := range resizeRounds() {
 		for _, m := range all {

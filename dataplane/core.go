@@ -46,7 +46,7 @@ type Core struct {
 	reaped   chan struct{} // closed when a removed core is out of the plane's list
 	returns  atomic.Pointer[Message]
 	vitals   vitals
-	load     atomic.Int64 // handlers that it owns
+	load     atomic.Int64 // handlers that it owns, and those that migrate to it
 	// late guards the pool once the core is gone: messages that users still
 	// held then come back by any goroutine.
 	late   sync.Mutex
@@ -93,8 +93,8 @@ type entry struct {
 // failed.
 var ErrStopped = errors.New("dataplane: core stopped")
 
-// Load is the number of handlers that the core owns, open or not. Any
-// goroutine.
+// Load is the number of handlers that the core owns, open or not, and of those
+// that are on their way to it. Any goroutine.
 func (c *Core) Load() int { return int(c.load.Load()) }
 
 // ID is the core's number, from 0.
@@ -121,6 +121,11 @@ func (c *Core) call(f func(c *Core)) error {
 	case <-ran:
 		return nil
 	case <-c.done:
+	}
+	select {
+	case <-ran: // in the core's last moments
+		return nil
+	default:
 		return ErrStopped
 	}
 }

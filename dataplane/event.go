@@ -220,16 +220,17 @@ func (h *Handler) Move(to *Core, ev Arrival, done func()) {
 			second.run(c)
 			return
 		}
+		to.load.Add(1)
 		h.hop(c, to, second)
 	})
 }
 
-// hop is the first of two: the handler leaves its core.
+// hop is the first of two: the handler leaves its core. It counts at the new one
+// already.
 func (h *Handler) hop(c, to *Core, second *task) {
 	c.forget(h)
 	c.stats.MovedAway++
 	c.load.Add(-1)
-	to.load.Add(1)
 	h.core.Store(to) // our last touch
 	to.post(second)
 }

@@ -129,9 +129,10 @@ func (s *socket) resetOnClose() {
 
 // Resume lets a connection go on that a FrameHook stopped. Any goroutine.
 func (h *Handler) Resume() {
-	_ = h.core.Load().Do(func(c *Core) {
-		if h.core.Load() != c {
-			h.Resume() // it has moved
+	owner := h.core.Load()
+	if err := owner.Do(func(c *Core) {
+		if h.core.Load() != c || h.state == StateOpen && h.sock == nil {
+			h.Resume() // it has moved, or its socket is still to arrive
 			return
 		}
 		h.holdOut = false
@@ -145,5 +146,7 @@ func (h *Handler) Resume() {
 			s.resumeReading()
 		}
 		h.wake(c)
-	})
+	}); err != nil && h.core.Load() != owner {
+		h.Resume()
+	}
 }

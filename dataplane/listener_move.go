@@ -40,12 +40,14 @@ func (l *Listener) Move(to *Core) error {
 	}
 	<-arrived
 	if err != nil {
-		return fmt.Errorf("listener %v: move to core %d: %w", l.addr, to.id, err)
+		err = fmt.Errorf("listener %v: move to core %d: %w", l.addr, to.id, err)
 	}
-	if paused {
-		return nil
+	if !paused {
+		if e := l.Resume(); err == nil { // which does nothing to one that is closed
+			err = e
+		}
 	}
-	return l.Resume()
+	return err
 }
 
 // leave takes the listener off the core that has it, but for its socket.
@@ -59,7 +61,9 @@ func (l *Listener) leave(c *Core) {
 // hand gives the listener to another core, with its descriptor; done runs
 // there.
 func (l *Listener) hand(to *Core, fd int, done func(error)) {
-	l.core.Store(to)
+	// Nobody may find it at its new core before it is there: whoever reads the
+	// new owner posts behind this task, and the old core runs nothing meanwhile.
+	defer l.core.Store(to)
 	to.post(&task{run: func(c *Core) {
 		err := ErrStopped
 		if !c.closed.Load() {

@@ -46,11 +46,14 @@ type luggage struct {
 // The socket leaves when its last write has ended. A peer that does not read
 // can delay that; an event that is posted meanwhile, and a socket that faults,
 // end the wait: the handler then arrives in delay, and its owner has heard
-// Faulted. The same happens if the new core cannot take the socket.
+// Faulted. The same happens if the new core cannot take the socket. From the call
+// on the handler counts at the new core, too: that is not gone before it arrives.
 func (h *Handler) Migrate(to *Core, done func()) {
+	to.load.Add(1)
 	h.post(2, func(h *Handler, c *Core) {
 		switch s := h.sock; {
 		case to == c:
+			c.load.Add(-1)
 			h.in++
 			if done != nil {
 				done()
@@ -58,8 +61,9 @@ func (h *Handler) Migrate(to *Core, done func()) {
 		case s == nil:
 			h.emigrate(c, to, nil, done)
 		default:
+			waited := len(h.early) > 0
 			s.depart(&departure{h: h, to: to, done: done, holdOut: h.holdOut})
-			if len(h.early) > 0 {
+			if waited && h.core.Load() == c { // else it has left at once, and is not ours any more
 				h.hurry()
 			}
 		}

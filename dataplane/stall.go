@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -157,7 +158,7 @@ func (w *stallWatch) end() {
 func (w *stallWatch) look(now time.Time, fresh bool) {
 	all := w.p.All()
 	if len(w.seen) > len(all) {
-		maps.DeleteFunc(w.seen, func(c *Core, _ *sighting) bool { return c.State() == CoreStopped })
+		maps.DeleteFunc(w.seen, func(c *Core, _ *sighting) bool { return !slices.Contains(all, c) })
 	}
 	for _, c := range all {
 		turns := c.vitals.turns.Load()

@@ -99,14 +99,15 @@ type HandlerStats struct {
 // core's next turn, and returns ErrStalled if that is not to be expected.
 func (h *Handler) Stats() (HandlerStats, error) {
 	for {
-		st, err := ask(h.core.Load(), func(c *Core) *HandlerStats {
+		owner := h.core.Load()
+		st, err := ask(owner, func(c *Core) *HandlerStats {
 			if h.core.Load() != c {
 				return nil // it has moved
 			}
 			st := h.snapshot(c)
 			return &st
 		})
-		if err != nil {
+		if err != nil && h.core.Load() == owner {
 			return HandlerStats{}, err
 		}
 		if st != nil {
