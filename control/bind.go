@@ -13,7 +13,7 @@ import (
 // ErrNotBound: the messenger has no address that it could give up.
 var ErrNotBound = errors.New("control: not bound")
 
-// Bind listens on addresses, each on every core, and returns them with their
+// Bind listens on one or more addresses, each on every core, and returns them with their
 // ports. For a port of 0 it takes the next free one of Config.BindPorts, or
 // without such a range one that the kernel chooses. A port on which anybody
 // else listens is never shared with him: the error is ErrNoPort, after
@@ -34,8 +34,11 @@ func (m *Messenger) Bind(addrs ...wire.Addr) (wire.AddrVec, error) {
 	m.mu.Lock()
 	again := m.bound
 	m.mu.Unlock()
-	if again {
+	switch {
+	case again:
 		return nil, fmt.Errorf("%w: bound twice", ErrConfig)
+	case len(addrs) == 0:
+		return nil, fmt.Errorf("%w: no address to bind", ErrConfig)
 	}
 	e, err := m.listenAll(context.Background(), addrs, func(a wire.Addr) portChoice {
 		if port := a.AddrPort.Port(); port != 0 {

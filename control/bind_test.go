@@ -31,3 +31,16 @@ func TestListeningDuringAShutdownSaysSo(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestBindWantsAnAddress(t *testing.T) {
+	m, err := New(Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Plane: dataplane.Config{Cores: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Bind(); !errors.Is(err, ErrConfig) {
+		t.Errorf("bound to nothing: %v", err)
+	}
+	if err := m.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

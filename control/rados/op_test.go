@@ -180,3 +180,12 @@ func FuzzDecodeOpReply(f *testing.F) {
 		}
 	})
 }
+
+func TestAnAnswerLongerThanTheReadIsRefused(t *testing.T) {
+	for n, refused := range map[int]bool{5: false, 4: false, 3: true} {
+		data, err := atMost(n, []byte("data"))
+		if errors.Is(err, ErrMessage) != refused || !refused && string(data) != "data" {
+			t.Errorf("%d asked for: %q, %v", n, data, err)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package rados
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -55,5 +56,19 @@ func (c *Client) ReadAt(ctx context.Context, pool, object string, offset uint64,
 	if n <= 0 {
 		return nil, nil
 	}
-	return c.do(ctx, pool, &request{name: "read", op: opRead, obj: object, offset: offset, length: uint64(min(n, PieceSize))})
+	n = min(n, PieceSize)
+	data, err := c.do(ctx, pool, &request{name: "read", op: opRead, obj: object, offset: offset, length: uint64(n)})
+	if err != nil {
+		return nil, err
+	}
+	return atMost(n, data)
+}
+
+// atMost refuses an answer to a read that is longer than what was asked for: a
+// caller would take the surplus for bytes of the next piece.
+func atMost(n int, data []byte) ([]byte, error) {
+	if len(data) > n {
+		return nil, fmt.Errorf("%w: %d bytes in answer to a read of %d", ErrMessage, len(data), n)
+	}
+	return data, nil
 }
