@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/handshake"
@@ -263,7 +262,7 @@ func (m *Messenger) view(e *Conn, a *accepting) known {
 		exists: true,
 		// Stricter than the real daemons, which compare the claimed type and
 		// number only: a session is handed to whom it was authenticated for.
-		otherEntity:   e.peerType != a.peer.EntityType || !e.mayBelongTo(a.peer.Auth.Entity),
+		otherEntity:   e.peerType != a.peer.EntityType || !sameEntity(e.peerEntity, a.peer.Auth.Entity),
 		replacing:     e.state == StateReplacing && !mutantIgnoreWait,
 		lossy:         e.policy.Lossy,
 		peerGlobalSeq: e.peerGlobalSeq,
@@ -274,19 +273,9 @@ func (m *Messenger) view(e *Conn, a *accepting) known {
 	}
 }
 
-// mayBelongTo says whether the session can be that of an authenticated name. Of
-// a session that we dialled the name is not known, but the number of an OSD is
-// its name. The lock is held.
-func (c *Conn) mayBelongTo(proven wire.EntityName) bool {
-	switch known := c.peerEntity; {
-	case proven == wire.EntityName{}:
-		return true
-	case known != wire.EntityName{}:
-		return known == proven
-	case proven.Type == wire.OSD && c.numberKnown:
-		return proven.ID == strconv.FormatInt(c.peerNumber, 10)
-	}
-	return true
+// sameEntity compares authenticated names; one that is not known matches all.
+func sameEntity(a, b wire.EntityName) bool {
+	return a == b || a == (wire.EntityName{}) || b == (wire.EntityName{})
 }
 
 // serverWait tells the peer to wait and waits until it hangs up.

@@ -490,42 +490,6 @@ func TestSessionIsNotHandedToAnotherEntity(t *testing.T) {
 	})
 }
 
-// SE-24 for a session that we dialled, whose owner has not proved its name: an
-// OSD's is its number.
-func TestDialledSessionIsNotHandedToAnotherEntity(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", true)
-		l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Number: 2, Addr: s.addr, Rev0: v.rev0})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		s.addr = l.Addr
-		c, err := s.node.Connect(l.Addr, wire.OSD)
-		if err != nil {
-			t.Fatal(err)
-		}
-		owner := l.Accept(ctx)
-		defer owner.Close()
-		owner.Handshake()
-		ci := owner.ExpectClientIdent()
-		owner.SendPayload(frame.TagServerIdent, owner.ServerIdent(99, 5))
-		s.must(owner)
-		if err := c.WaitReady(ctx); err != nil {
-			t.Fatal(err)
-		}
-		s.name = "9"
-		thief := s.reconnect(ci.Cookie, 99, 6, 1, 0)
-		thief.ExpectEnd()
-		s.must(thief)
-		s.talks(owner, 1)
-		s.name = "2"
-		again := s.reconnect(ci.Cookie, 99, 7, 1, 1)
-		again.ExpectReconnectOK()
-		s.must(again)
-	})
-}
-
 // The type in HELLO decides about the policy and the session, and is only
 // claimed.
 func TestNobodyActsAsADaemonWithoutProof(t *testing.T) {
