@@ -35,6 +35,7 @@ func TestKeepaliveFetchesWhatAServerQueuedForAPeerInStandby(t *testing.T) {
 		conn := cutIdle(t, ctx, client, server)
 		client.Await(ctx, "standby C(1,1,0,1)")
 		theirs := first(t, ctx, server)
+		eventually(t, ctx, "the server's standby", func() bool { return theirs.State() == control.StateStandby })
 		send(t, theirs, 7)
 		if n, _ := theirs.Stats(); n.IO.Queued != 1 || n.State != control.StateStandby.String() {
 			t.Errorf("the server has %+v", n)
