@@ -41,7 +41,7 @@ func (w *world) checkDoubts(all bool) {
 // settled says whether everything has arrived that must.
 func (w *world) settled() bool {
 	for _, n := range w.nodes {
-		if n.accepted != n.freed {
+		if n.accepted != n.freed || n.resizing != nil { // a core waits for its handshakes
 			return false
 		}
 		for _, t := range n.throttles() {
