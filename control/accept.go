@@ -296,6 +296,10 @@ func (a *accepting) establish(ci wire.ClientIdent, e *Conn) error {
 		m.mu.Unlock()
 		return ErrShutdown
 	}
+	if stranded(a.link) {
+		m.mu.Unlock()
+		return dataplane.ErrStopped
+	}
 	if e != nil {
 		e.closeFor(true, true, ErrReplaced)
 	}
@@ -431,6 +435,10 @@ func (a *accepting) takeOver(e *Conn, prev *attempt, mirrored <-chan dataplane.M
 	if !e.mine(a, StateReplacing) {
 		m.mu.Unlock()
 		return errOvertaken
+	}
+	if stranded(a.link) {
+		m.mu.Unlock()
+		return dataplane.ErrStopped
 	}
 	e.mirror = mirror
 	e.userKnows = true

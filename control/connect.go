@@ -365,6 +365,10 @@ func (d *dialling) ready() error {
 		m.mu.Unlock()
 		return errOvertaken
 	}
+	if stranded(d.link) {
+		m.mu.Unlock()
+		return dataplane.ErrStopped
+	}
 	c.h.Move(d.link.Core(), dataplane.Arrival{}, func() { close(moved) })
 	m.mu.Unlock()
 	if err := m.await(moved); err != nil {
@@ -378,6 +382,13 @@ func (d *dialling) ready() error {
 	c.place = c.place.dialled(d.link.Core())
 	c.open(d.link, d.stream, d.peer, false, m.cfg.Clock.Now().Sub(d.begun))
 	return nil
+}
+
+// stranded says that the core of a link has ended, and the socket with it: no
+// handler can follow it there.
+func stranded(l *dataplane.Link) bool {
+	s := l.Core().State()
+	return s == dataplane.CoreFailed || s == dataplane.CoreStopped
 }
 
 // await waits for something that a core does.
