@@ -32,6 +32,7 @@ var simRegressions = []struct {
 	{93, "none yet: it is the quickest to notice the mutant swap-events"},
 	{287, "a connection that its user had marked down acknowledged messages that nobody got"},
 	{10672, "a session followed a socket to a core that had been removed, and was accepted by no core"},
+	{93874, "the same, of a core that ended while the session was on its way"},
 	{10117, "a session that a held up CLIENT_IDENT had opened was resumed with the sequences of the one before"},
 	{443, "a connection that had ended stayed in the line of its throttle"},
 }
