@@ -47,6 +47,7 @@ type Core struct {
 	returns  atomic.Pointer[Message]
 	vitals   vitals
 	load     atomic.Int64 // handlers that it owns, and those that migrate to it
+	expected atomic.Int64 // handlers that are on their way by Move
 	// late guards the pool once the core is gone: messages that users still
 	// held then come back by any goroutine.
 	late   sync.Mutex

@@ -209,20 +209,23 @@ func (h *Handler) requeue() {
 // Move brings the handler to core to in two hops: on the old core the owner
 // hears Moving (if the core changes), on the new one Moved. It must not be
 // open. It takes two numbers, so that nothing can come between the hops. done
-// runs on the new core behind them. From the call on the handler counts at the
-// new core, too: a core that is being removed is not gone before it arrives.
+// runs on the new core behind them. From the call on the new core expects the
+// handler: if it is being removed, it is not gone before that arrives.
 func (h *Handler) Move(to *Core, ev Arrival, done func()) {
-	to.load.Add(1)
+	to.expected.Add(1)
 	h.post(2, func(h *Handler, c *Core) {
 		if to != c && h.state != StateDrop && !mutant.MoveUnannounced {
 			h.cfg.Owner.Moving(h, to)
 		}
-		second := &task{run: func(c2 *Core) { h.arrived(c2, c, ev, done) }}
+		second := &task{run: func(c2 *Core) {
+			c2.expected.Add(-1)
+			h.arrived(c2, c, ev, done)
+		}}
 		if to == c {
-			c.load.Add(-1)
 			second.run(c)
 			return
 		}
+		to.load.Add(1)
 		h.hop(c, to, second)
 	})
 }

@@ -162,7 +162,7 @@ func (p *Plane) RemoveCore(ctx context.Context, c *Core) error {
 
 // left says that a core which is being drained has nothing any more.
 func (c *Core) left() bool {
-	return c.load.Load() <= 0 && len(c.entries) == len(c.freeSlot) && c.owing == 0 && !c.Busy()
+	return c.load.Load() <= 0 && c.expected.Load() <= 0 && len(c.entries) == len(c.freeSlot) && c.owing == 0 && !c.Busy()
 }
 
 // faultAll ends every socket.
