@@ -23,6 +23,8 @@ const (
 	DefaultIdleTimeout      = 900 * time.Second
 	DefaultInitialBackoff   = 200 * time.Millisecond
 	DefaultMaxBackoff       = 15 * time.Second
+	DefaultQueueBytes       = 256 << 20
+	DefaultQueueMessages    = 256 << 10
 	DefaultDispatchBytes    = 100 << 20
 	DefaultHalfOpen         = 4096
 	DefaultSteerTable       = 4096
@@ -106,11 +108,13 @@ type Config struct {
 	MaxBackoff     time.Duration
 
 	// QueueBytes and QueueMessages bound what a connection holds for sending,
-	// replay included; 0: unlimited. Send fails at the bound, SendContext waits.
+	// replay included; 0: 256 MiB and 262144 messages, negative: unlimited. At
+	// the bound Send fails with ErrQueueFull, and SendContext waits.
 	QueueBytes    int64
 	QueueMessages int64
 	// DispatchBytes bounds the payload of received messages that are not
-	// released yet, over all connections; 0: 100 MiB, negative: unlimited.
+	// released yet, over all connections; 0: 100 MiB, negative: unlimited. A
+	// message counts dataplane.MinDispatchShare at least.
 	DispatchBytes int64
 	// HalfOpen bounds the accepted connections whose handshake is under way;
 	// 0: 4096. More are closed at once.
@@ -169,8 +173,8 @@ func (c *Config) Validate() error {
 	if c.MaxBackoff > 0 && c.InitialBackoff > c.MaxBackoff {
 		bad("initial back-off %v above the maximum %v", c.InitialBackoff, c.MaxBackoff)
 	}
-	if c.QueueBytes < 0 || c.QueueMessages < 0 || c.HalfOpen < 0 {
-		bad("negative bound")
+	if c.HalfOpen < 0 {
+		bad("%d half-open connections", c.HalfOpen)
 	}
 	if err := c.Compression.validate(); err != nil {
 		errs = append(errs, err)
@@ -193,12 +197,17 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxBackoff, DefaultMaxBackoff)
 	def(&c.BindRetryDelay, DefaultBindRetryDelay)
 	c.IdleTimeout = max(c.IdleTimeout, 0)
-	switch {
-	case c.DispatchBytes == 0:
-		c.DispatchBytes = DefaultDispatchBytes
-	case c.DispatchBytes < 0:
-		c.DispatchBytes = 0
+	bound := func(n *int64, v int64) {
+		switch {
+		case *n == 0:
+			*n = v
+		case *n < 0:
+			*n = 0 // what the data plane calls unlimited
+		}
 	}
+	bound(&c.QueueBytes, DefaultQueueBytes)
+	bound(&c.QueueMessages, DefaultQueueMessages)
+	bound(&c.DispatchBytes, DefaultDispatchBytes)
 	if c.HalfOpen == 0 {
 		c.HalfOpen = DefaultHalfOpen
 	}

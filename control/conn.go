@@ -298,6 +298,9 @@ func (c *Conn) sendLocal(msg *Message) error {
 	if c.over.Load() {
 		return ErrClosed
 	}
+	if err := c.h.Reserve(msg.Size()); err != nil {
+		return err
+	}
 	c.m.dispatchLocal(c, msg)
 	return nil
 }

@@ -20,7 +20,12 @@ import (
 // handoverServer is a bound echo.
 func handoverServer(t *testing.T, backend uring.Backend, cores int) (*control.Messenger, wire.Addr) {
 	t.Helper()
-	m, err := control.New(serverConfig(backend, cores))
+	return serveEcho(t, serverConfig(backend, cores))
+}
+
+func serveEcho(t *testing.T, cfg control.Config) (*control.Messenger, wire.Addr) {
+	t.Helper()
+	m, err := control.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -321,7 +321,7 @@ func longTest(t *testing.T, short time.Duration) time.Duration {
 }
 
 func TestLosslessSessionSurvivesAHostileNetwork(t *testing.T) {
-	span := longTest(t, 5*time.Second)
+	span := longTest(t, 2*time.Second)
 	for i, backend := range []uring.Backend{uring.Auto, uring.Epoll} {
 		for _, cores := range []int{1, 4} {
 			t.Run(fmt.Sprintf("%s,cores=%d", backend, cores), func(t *testing.T) {

@@ -12,20 +12,29 @@ type dispatchQueue struct {
 }
 
 type queuedMessage struct {
-	d *Dispatcher
-	m *Message
+	d    *Dispatcher
+	m    *Message
+	size int // when it came; on a local connection it is reserved
+}
+
+// done lets go of a message that has been dispatched, or never will be.
+func (e queuedMessage) done(c *Conn) {
+	e.m.Release()
+	if c.local {
+		c.h.Unreserve(e.size)
+	}
 }
 
 func (q *dispatchQueue) push(m *Messenger, c *Conn, d *Dispatcher, msg *Message) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.waiting = append(q.waiting, queuedMessage{d, msg})
+	q.waiting = append(q.waiting, queuedMessage{d, msg, msg.Size()})
 	if q.running {
 		return
 	}
 	if !m.queues.enter() {
 		for _, e := range q.waiting {
-			e.m.Release() // after the shutdown: nobody is called any more
+			e.done(c) // after the shutdown: nobody is called any more
 		}
 		q.waiting = nil
 		return
@@ -56,7 +65,7 @@ func (q *dispatchQueue) run(m *Messenger, c *Conn) {
 			if !c.over.Load() {
 				e.d.Queued(c, e.m)
 			}
-			e.m.Release()
+			e.done(c)
 		}
 	}
 }

@@ -164,3 +164,34 @@ func TestLoopbackKeepsTheOrderOfEverySender(t *testing.T) {
 		}
 	}
 }
+
+// The bound of the sending queue holds on it, and SendContext waits for room.
+func TestLoopbackIsBounded(t *testing.T) {
+	ctx := deadline(t)
+	began, release := make(chan struct{}, 10), make(chan struct{})
+	us := nodeOf(t, variants[0], "osd.4", "LP", 4, withChain(&control.Dispatcher{Fast: func(*control.Conn, *control.Message) bool {
+		began <- struct{}{}
+		<-release
+		return true
+	}}), func(c *msgrtest.NodeConfig) { c.QueueMessages = 2 })
+	c, err := us.Loopback()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		send(t, c, 1)
+	}
+	m := control.NewMessage(1, nil, nil)
+	if err := c.Send(m); !errors.Is(err, control.ErrQueueFull) {
+		t.Fatal(err)
+	}
+	sent := make(chan error, 1)
+	go func() { sent <- c.SendContext(ctx, m) }()
+	<-began
+	close(release)
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	<-began
+}

@@ -8,7 +8,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -159,7 +161,13 @@ func TestSendDuringAHandOverIsKeptOrRefused(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	got := make(chan uint64, 1<<20)
+	var mu sync.Mutex
+	seen := make(map[uint64]bool) // guarded by mu
+	arrived := func() uint64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return uint64(len(seen))
+	}
 	policy := control.LosslessPeer()
 	cfg := serverConfig(uring.Auto, 1)
 	cfg.Name.ID, cfg.Default = "5", &policy
@@ -168,14 +176,22 @@ func TestSendDuringAHandOverIsKeptOrRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer end(t, peer)
-	if err := peer.Start(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool { got <- m.TID; return true }}); err != nil {
+	if err := peer.Start(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[m.TID] = true
+		return true
+	}}); err != nil {
 		t.Fatal(err)
 	}
 	addrs, err := peer.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, _ := handoverServer(t, uring.Auto, 1)
+	// The bound: the sender is never far ahead of the peer, however fast it is.
+	bounded := serverConfig(uring.Auto, 1)
+	bounded.QueueMessages = 1000
+	m, _ := serveEcho(t, bounded)
 	var sent uint64
 	for range 5 {
 		c, err := m.Connect(addrs[0], wire.OSD)
@@ -190,32 +206,22 @@ func TestSendDuringAHandOverIsKeptOrRefused(t *testing.T) {
 				switch err := c.Send(msg); {
 				case err == nil:
 					n++
+				case errors.Is(err, control.ErrQueueFull):
+					runtime.Gosched()
 				case errors.Is(err, control.ErrHandedOver):
 					kept <- n
 					return
 				default:
 					t.Error(err)
+					kept <- n
+					return
 				}
 			}
 		}(sent)
-		// Some are on their way.
-		select {
-		case tid := <-got:
-			got <- tid
-		case <-ctx.Done():
-			t.Fatal("nothing arrives")
-		}
-		next := succeed(t, ctx, m, serverConfig(uring.Auto, 1))
+		eventually(t, ctx, "some that are on their way", func() bool { return arrived() > sent })
+		next := succeed(t, ctx, m, bounded)
 		defer end(t, next)
 		sent, m = <-kept, next
 	}
-	seen := make(map[uint64]bool)
-	for uint64(len(seen)) < sent {
-		select {
-		case tid := <-got:
-			seen[tid] = true
-		case <-ctx.Done():
-			t.Fatalf("%d of %d messages arrived", len(seen), sent)
-		}
-	}
+	eventually(t, ctx, "all that were sent", func() bool { return arrived() == sent })
 }

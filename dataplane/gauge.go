@@ -37,6 +37,17 @@ func (g *gauge) take(n int64) bool {
 // whole bound passes when nothing else is held.
 func (q *queueGauge) take(m *Message) bool {
 	n := int64(m.Size())
+	if !q.reserve(n) {
+		return false
+	}
+	m.charge = n
+	return true
+}
+
+func (q *queueGauge) put(m *Message) { q.giveBack(m.charge) }
+
+// reserve charges a message of n bytes.
+func (q *queueGauge) reserve(n int64) bool {
 	if !q.messages.take(1) {
 		return false
 	}
@@ -44,14 +55,13 @@ func (q *queueGauge) take(m *Message) bool {
 		q.messages.used.Add(-1)
 		return false
 	}
-	m.charge = n
 	return true
 }
 
-func (q *queueGauge) put(m *Message) {
+func (q *queueGauge) giveBack(n int64) {
 	// The number last: who has taken a number and finds no bytes then shows
 	// it only while this one does, so that it refuses nobody who fits.
-	q.bytes.used.Add(-m.charge)
+	q.bytes.used.Add(-n)
 	q.messages.used.Add(-1)
 	if q.waiting.Load() {
 		q.wake()

@@ -219,6 +219,19 @@ func (h *Handler) Keepalive() {
 // full. It is closed as well when the handler is dropped. Any goroutine.
 func (h *Handler) Room() <-chan struct{} { return h.held.room() }
 
+// Reserve counts one message of size bytes against the bounds of the sending
+// queue, for a queue that the caller keeps, or returns ErrQueueFull. Unreserve
+// gives it back. Any goroutine.
+func (h *Handler) Reserve(size int) error {
+	if !h.held.reserve(int64(size)) {
+		return ErrQueueFull
+	}
+	return nil
+}
+
+// Unreserve undoes a Reserve of the same size. Any goroutine.
+func (h *Handler) Unreserve(size int) { h.held.giveBack(int64(size)) }
+
 // QueuedOut is how many messages and bytes wait to be sent or acknowledged.
 func (h *Handler) QueuedOut() (messages, bytes int64) {
 	return h.held.messages.used.Load(), h.held.bytes.used.Load()

@@ -132,8 +132,15 @@ func (t *Throttle) notify() {
 type Throttles struct {
 	Messages *Throttle // number of messages, of the connection's policy
 	Bytes    *Throttle // payload bytes, of the connection's policy
-	Dispatch *Throttle // payload bytes, of the whole messenger
+	Dispatch *Throttle // payload bytes, MinDispatchShare at least, of the whole messenger
 }
+
+// MinDispatchShare is what a message takes of Throttles.Dispatch, in bytes, if
+// it has less payload: its bookkeeping, so that messages without payload are
+// bounded, too.
+const MinDispatchShare = 256
+
+func dispatchShare(bytes int64) int64 { return max(bytes, MinDispatchShare) }
 
 // throttled is what one message holds.
 type throttled struct {
@@ -157,7 +164,7 @@ func (t *Throttles) take(bytes int64) (throttled, *Throttle) {
 		}
 		return throttled{}, t.Bytes
 	}
-	if t.Dispatch != nil && !t.Dispatch.take(bytes) {
+	if t.Dispatch != nil && !t.Dispatch.take(dispatchShare(bytes)) {
 		if t.Messages != nil {
 			t.Messages.put(1)
 		}
@@ -171,25 +178,29 @@ func (t *Throttles) take(bytes int64) (throttled, *Throttle) {
 
 // units is what one message of so many bytes takes of full.
 func (t *Throttles) units(full *Throttle, bytes int64) int64 {
-	if full == t.Messages {
+	switch full {
+	case t.Messages:
 		return 1
+	case t.Dispatch:
+		return dispatchShare(bytes)
+	default:
+		return bytes
 	}
-	return bytes
 }
 
 // raise makes the share as large as bytes, over the limits if need be: the
 // message is there already, and the next ones wait for it to go.
 func (h *throttled) raise(bytes int64) {
-	t, more := h.from, bytes-h.bytes
-	if t == nil || more <= 0 {
+	t, before := h.from, h.bytes
+	if t == nil || bytes <= before {
 		return
 	}
 	h.bytes = bytes
 	if t.Dispatch != nil {
-		t.Dispatch.used.Add(more)
+		t.Dispatch.used.Add(dispatchShare(bytes) - dispatchShare(before))
 	}
 	if t.Bytes != nil {
-		t.Bytes.used.Add(more)
+		t.Bytes.used.Add(bytes - before)
 	}
 }
 
@@ -201,7 +212,7 @@ func (h *throttled) giveBack() {
 	}
 	h.from = nil
 	if t.Dispatch != nil {
-		t.Dispatch.put(h.bytes)
+		t.Dispatch.put(dispatchShare(h.bytes))
 	}
 	if t.Bytes != nil {
 		t.Bytes.put(h.bytes)

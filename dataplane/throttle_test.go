@@ -27,9 +27,9 @@ func TestThrottleOfZeroIsUnlimited(t *testing.T) {
 }
 
 func TestThrottleTakesAllOrNothing(t *testing.T) {
-	messages, size, dispatch := NewThrottle(10), NewThrottle(100), NewThrottle(50)
+	messages, size, dispatch := NewThrottle(10), NewThrottle(1000), NewThrottle(500)
 	ts := &Throttles{Messages: messages, Bytes: size, Dispatch: dispatch}
-	a, full := ts.take(40)
+	a, full := ts.take(400)
 	if full != nil {
 		t.Fatal("refused within the limits")
 	}
@@ -38,19 +38,19 @@ func TestThrottleTakesAllOrNothing(t *testing.T) {
 		want    *Throttle
 		units   int64
 	}{
-		{func() {}, dispatch, 20},
-		{func() { size.SetLimit(50) }, size, 20},
+		{func() {}, dispatch, 256},
+		{func() { size.SetLimit(500) }, size, 200},
 		{func() { messages.SetLimit(1) }, messages, 1},
 	} {
 		one.prepare()
-		_, full := ts.take(20)
+		_, full := ts.take(200)
 		if full != one.want {
 			t.Fatal("another throttle is full than expected")
 		}
-		if n := ts.units(full, 20); n != one.units {
+		if n := ts.units(full, 200); n != one.units {
 			t.Fatalf("waits for %d units, want %d", n, one.units)
 		}
-		if messages.Used() != 1 || size.Used() != 40 || dispatch.Used() != 40 {
+		if messages.Used() != 1 || size.Used() != 400 || dispatch.Used() != 400 {
 			t.Fatalf("a refusal left %d messages, %d and %d bytes", messages.Used(), size.Used(), dispatch.Used())
 		}
 	}
@@ -58,6 +58,29 @@ func TestThrottleTakesAllOrNothing(t *testing.T) {
 	a.giveBack() // once is enough
 	if messages.Used() != 0 || size.Used() != 0 || dispatch.Used() != 0 {
 		t.Fatal("not everything came back")
+	}
+}
+
+// Messages without payload take memory, too.
+func TestAnyMessageTakesAShareOfTheDispatchThrottle(t *testing.T) {
+	dispatch := NewThrottle(2 * MinDispatchShare)
+	ts := &Throttles{Dispatch: dispatch}
+	a, _ := ts.take(0)
+	b, full := ts.take(1)
+	if full != nil || dispatch.Used() != 2*MinDispatchShare {
+		t.Fatalf("two small messages: %d of %d", dispatch.Used(), dispatch.Limit())
+	}
+	if _, full := ts.take(0); full != dispatch || ts.units(full, 0) != MinDispatchShare {
+		t.Fatal("a third one passed")
+	}
+	b.raise(MinDispatchShare + 1)
+	if dispatch.Used() != 2*MinDispatchShare+1 {
+		t.Fatalf("raised to %d", dispatch.Used())
+	}
+	a.giveBack()
+	b.giveBack()
+	if dispatch.Used() != 0 {
+		t.Fatalf("%d bytes did not come back", dispatch.Used())
 	}
 }
 
