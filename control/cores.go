@@ -183,7 +183,7 @@ func (m *Messenger) RemoveCore(ctx context.Context, core int) error {
 		defer unlock() // a stuck core keeps its listeners, and nobody else may move them
 		m.vacate(c)
 	}()
-	err = m.plane.RemoveCore(ctx, c)
+	err = m.plane.AwaitDrained(ctx, c)
 	if err == nil {
 		<-vacated
 	} else {

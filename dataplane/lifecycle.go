@@ -139,18 +139,23 @@ func (p *Plane) reap(c *Core) {
 	close(c.reaped)
 }
 
-// RemoveCore drains a core and waits until its thread has ended, its driver is
-// closed and its memory is returned, but for messages that users still hold. A
-// core that has failed is only taken out of the list.
+// RemoveCore is Drain and AwaitDrained. Any goroutine but a core's.
+func (p *Plane) RemoveCore(ctx context.Context, c *Core) error {
+	if err := p.Drain(c); err != nil {
+		return fmt.Errorf("remove core %d: %w", c.id, err)
+	}
+	return p.AwaitDrained(ctx, c)
+}
+
+// AwaitDrained waits until a core for which Drain succeeded is gone: its thread
+// has ended, its driver is closed and its memory is returned, but for messages
+// that users still hold. A core that has failed is only taken out of the list.
 //
 // When ctx ends first the connections that are still on it are closed
 // (ErrCoreRemoved), so that its handlers can leave, unless it is stuck; the
 // error of ctx is returned, and the rest happens by itself. Any goroutine but a
 // core's.
-func (p *Plane) RemoveCore(ctx context.Context, c *Core) error {
-	if err := p.Drain(c); err != nil {
-		return fmt.Errorf("remove core %d: %w", c.id, err)
-	}
+func (p *Plane) AwaitDrained(ctx context.Context, c *Core) error {
 	select {
 	case <-c.reaped:
 		return nil

@@ -266,7 +266,13 @@ func TestTheListenersOfAFailedCoreGoOn(t *testing.T) {
 	if st, err := failed.Stats(); err != nil || st.State != "failed" || st.Failed == "" {
 		t.Errorf("%+v, %v", st, err)
 	}
-	must(t, p.RemoveCore(deadline(t), failed))
+	// It is gone at once; who drained it and looks only then is not too late.
+	must(t, p.Drain(failed))
+	<-failed.reaped
+	must(t, p.AwaitDrained(deadline(t), failed))
+	if err := p.RemoveCore(deadline(t), failed); !errors.Is(err, ErrNoCore) {
+		t.Errorf("removed twice: %v", err)
+	}
 	expectNumbers(t, p, 1)
 	must(t, l.Close())
 }
