@@ -225,9 +225,13 @@ func (n *node) order(c *control.Conn, m *control.Message, v *watch, l *lane, num
 
 // throttled checks the bounds on what is held.
 func (n *node) throttled(m *control.Message) {
-	for _, t := range []*dataplane.Throttle{n.policy.Bytes, n.m.DispatchThrottle()} {
+	size := int64(m.Size())
+	for _, one := range []struct {
+		t     *dataplane.Throttle
+		share int64
+	}{{n.policy.Bytes, size}, {n.m.DispatchThrottle(), max(size, dataplane.MinDispatchShare)}} {
 		// One message passes whatever its size.
-		if t != nil && t.Limit() > 0 && t.Used() > t.Limit() && t.Used() != int64(m.Size()) && !n.lowered {
+		if t := one.t; t != nil && t.Limit() > 0 && t.Used() > t.Limit() && t.Used() != one.share && !n.lowered {
 			n.w.fail("node %d: %d bytes held of %d", n.id, t.Used(), t.Limit())
 		}
 	}
