@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -57,24 +58,30 @@ func TestLosslessSendAcrossAHostileNetwork(t *testing.T) {
 func sendAcross(t *testing.T, cell hostileCell, span time.Duration) {
 	// Different addresses of this machine, so that the port that is free now
 	// for the sender is free when it starts: nobody else listens there.
-	here, there := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
+	here, there := netip.MustParseAddr("127.0.0.1"), ownHost()
 	sender := netip.AddrPortFrom(there, freePort(t, there))
-	toServer, toSender := newRoadworks(t, cell.seed, there), newRoadworks(t, cell.seed+100, here)
-	toSender.lead(sender)
+	// A stall is longer than keepalives wait; but a handshake that stands still
+	// waits longer than the test wants to.
+	trouble := msgrtest.HostileConfig{Stall: 1500 * time.Millisecond}
+	trouble.Seed, trouble.From = cell.seed, there
+	toServer := msgrtest.NewHostileProxy(t, trouble)
+	trouble.Seed, trouble.From = cell.seed+100, here
+	toSender := msgrtest.NewHostileProxy(t, trouble)
+	toSender.Lead(sender)
 	common := []string{
 		"--json", "--policy", "lossless-peer", "--cores", fmt.Sprint(cell.cores), "--backend", string(cell.backend),
 		"--keepalive", "100ms", "--log-level", "off",
 	}
 	server := spawn(t, append([]string{"serve", "--name", "osd.0", "--nonce", "70", "--verify",
-		"--via", toSender.addr().String(), "--timeout", "1s"}, common...)...)
+		"--via", toSender.Addr().String(), "--timeout", "1s"}, common...)...)
 	var ready listening
 	server.decode(&ready)
-	toServer.lead(ready.Listening.Front().AddrPort)
+	toServer.Lead(ready.Listening.Front().AddrPort)
 
 	client := spawn(t, append([]string{"send", "--name", "osd.1", "--peer", "osd", "--listen", "v2:" + sender.String(),
-		"--via", toServer.addr().String(), "--duration", span.String(), "--depth", "32", "--size", "3KiB",
+		"--via", toServer.Addr().String(), "--duration", span.String(), "--depth", "32", "--size", "3KiB",
 		"--timeout", "60s", ready.Listening.Front().String()}, common...)...)
-	calm := time.AfterFunc(span, func() { toServer.calm.Store(true); toSender.calm.Store(true) })
+	calm := time.AfterFunc(span, func() { toServer.Calm(); toSender.Calm() })
 	defer calm.Stop()
 	var report sent
 	client.decode(&report)
@@ -92,15 +99,12 @@ func sendAcross(t *testing.T, cell hostileCell, span time.Duration) {
 	if want := (verdict{Verified: report.Verified}); *end.verdict != want {
 		t.Errorf("serve verified %v, want %v: %s", end.verdict, &want, line)
 	}
-	troubles := toServer.counts()
-	for kind, n := range toSender.counts() {
-		troubles[kind] += n
-	}
-	if troubles.sum() == 0 {
+	troubles := toServer.Troubles().Add(toSender.Troubles())
+	if troubles == (msgrtest.Troubles{}) {
 		t.Error("nothing disturbed the connections")
 	}
 	t.Logf("seed %d: %d messages there and back, %d reconnects, %d connections to serve, %d to send; %v",
-		cell.seed, report.Verified, report.Reconnects, toServer.carried.Load(), toSender.carried.Load(), troubles)
+		cell.seed, report.Verified, report.Reconnects, toServer.Carried(), toSender.Carried(), troubles)
 }
 
 // process is the program in a process of its own.
@@ -182,19 +186,19 @@ func freePort(t *testing.T, ip netip.Addr) uint16 {
 
 func TestVia(t *testing.T) {
 	s := serve(t, "--name", "osd.0", "--nonce", "9")
-	road := newRoadworks(t, 1, netip.MustParseAddr("127.0.0.1"))
-	road.calm.Store(true)
+	road := msgrtest.NewHostileProxy(t, msgrtest.HostileConfig{})
+	road.Calm()
 	addr := strings.TrimPrefix(s.addr, "v2:")
-	road.lead(netip.MustParseAddrPort(strings.TrimSuffix(addr, "/9")))
-	via := road.addr().String()
+	road.Lead(netip.MustParseAddrPort(strings.TrimSuffix(addr, "/9")))
+	via := road.Addr().String()
 	p := decode[pong](t, ringmsgr(t, "ping", "--json", "--peer", "osd", "--via", via, s.addr).want(t, exitOK))
-	if p.Peer.Addrs.String() != "["+s.addr+"]" || road.carried.Load() != 1 {
-		t.Errorf("%+v, %d connections through the proxy", p, road.carried.Load())
+	if p.Peer.Addrs.String() != "["+s.addr+"]" || road.Carried() != 1 {
+		t.Errorf("%+v, %d connections through the proxy", p, road.Carried())
 	}
 	// The address of the proxy is not that of the server.
 	f := decode[failure](t, ringmsgr(t, "ping", "--json", "--peer", "osd", "--timeout", "2s", "v2:"+via+"/9").want(t, exitFailed))
-	if f.Stage == control.StageConnect || road.carried.Load() != 2 {
-		t.Errorf("%+v, %d connections through the proxy", f, road.carried.Load())
+	if f.Stage == control.StageConnect || road.Carried() != 2 {
+		t.Errorf("%+v, %d connections through the proxy", f, road.Carried())
 	}
 }
 
@@ -202,13 +206,13 @@ func TestVia(t *testing.T) {
 // wants to send does not want that before the first message.
 func TestLosslessSendRepeatsItsFirstAttempt(t *testing.T) {
 	s := serve(t, "--name", "osd.0", "--nonce", "9", "--policy", "stateful-server")
-	road := newRoadworks(t, 1, netip.MustParseAddr("127.0.0.1"))
-	road.calm.Store(true)
+	road := msgrtest.NewHostileProxy(t, msgrtest.HostileConfig{})
+	road.Calm()
 	go func() {
-		<-road.refused
-		road.lead(netip.MustParseAddrPort(strings.TrimSuffix(strings.TrimPrefix(s.addr, "v2:"), "/9")))
+		<-road.Refused()
+		road.Lead(netip.MustParseAddrPort(strings.TrimSuffix(strings.TrimPrefix(s.addr, "v2:"), "/9")))
 	}()
-	r := ringmsgr(t, "send", "--json", "--peer", "osd", "--policy", "lossless-peer", "--messages", "10", "--via", road.addr().String(), s.addr)
+	r := ringmsgr(t, "send", "--json", "--peer", "osd", "--policy", "lossless-peer", "--messages", "10", "--via", road.Addr().String(), s.addr)
 	if x := decode[sent](t, r.want(t, exitOK)); x.Verified != 10 {
 		t.Errorf("send says %+v", x)
 	}

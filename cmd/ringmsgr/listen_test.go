@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"net/netip"
 	"os"
 	"regexp"
@@ -54,9 +53,7 @@ func TestListenTakesAddressesAndARangeOfPorts(t *testing.T) {
 // Two servers with the same range get different ports of it; a third one finds
 // none.
 func TestServersShareARangeOfPorts(t *testing.T) {
-	// An address of this process alone: others may run the same test.
-	pid := os.Getpid()
-	host := fmt.Sprintf("127.%d.%d.%d", 2+pid>>16%250, byte(pid>>8), byte(pid))
+	host := ownHost().String()
 	at := "v2:" + host + ":6890-6891"
 	ports := regexp.MustCompile(`v2:` + regexp.QuoteMeta(host) + `:(\d+)/`)
 	for i, want := range []string{"6890", "6891"} {
@@ -74,4 +71,11 @@ func TestServersShareARangeOfPorts(t *testing.T) {
 		t.Errorf("the third one says %q", r.stderr)
 	}
 	ringmsgr(t, "serve", "--listen", "v2:"+host+":2-1").want(t, exitUsage)
+}
+
+// ownHost is an address of this process alone: another one may run the same
+// tests.
+func ownHost() netip.Addr {
+	pid := os.Getpid()
+	return netip.AddrFrom4([4]byte{127, byte(2 + pid>>16%250), byte(pid >> 8), byte(pid)})
 }

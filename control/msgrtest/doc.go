@@ -17,7 +17,8 @@
 //
 // A Node is a messenger with a Probe, with timers short enough for tests, and
 // an Inbox of what it received. A Peer is the other end as a script, frame by
-// frame, over a real TCP connection.
+// frame, over a real TCP connection. A HostileProxy is the network in between
+// that lets no connection live.
 //
 // CheckLeaks fails a test that leaves goroutines or descriptors behind.
 package msgrtest

@@ -5,9 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"io"
-	"math/rand/v2"
-	"net"
 	"net/netip"
 	"os"
 	"sync"
@@ -16,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -30,169 +28,6 @@ type detour struct {
 
 func (d detour) Connect(local, to netip.AddrPort, opt uring.SocketOptions, user uint64) (uring.Socket, uring.Op, error) {
 	return d.Driver.Connect(local, d.via(to), opt, user)
-}
-
-// roadworks is a TCP proxy that cuts, resets, half-closes and stalls the
-// connections through it, at random offsets in their bytes.
-type roadworks struct {
-	listener net.Listener
-	to       atomic.Pointer[netip.AddrPort] // where it leads
-	calm     atomic.Bool                    // no more trouble
-	work     sync.WaitGroup
-	troubles [5]atomic.Int64 // by kind
-
-	mu    sync.Mutex
-	rng   *rand.Rand
-	conns map[net.Conn]struct{}
-	over  bool
-}
-
-// What happens to a connection.
-const (
-	troubleCut = iota
-	troubleReset
-	troubleHalf
-	troubleStall
-	troublePause
-)
-
-func newRoadworks(t *testing.T, seed uint64) *roadworks {
-	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &roadworks{listener: l, rng: rand.New(rand.NewPCG(seed, 5)), conns: make(map[net.Conn]struct{})}
-	r.work.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			r.work.Go(func() { r.carry(c.(*net.TCPConn)) })
-		}
-	})
-	return r
-}
-
-func (r *roadworks) addr() netip.AddrPort { return r.listener.Addr().(*net.TCPAddr).AddrPort() }
-
-// close ends the proxy and its connections.
-func (r *roadworks) close() {
-	_ = r.listener.Close()
-	r.mu.Lock()
-	r.over = true
-	for c := range r.conns {
-		_ = c.Close()
-	}
-	r.mu.Unlock()
-	r.work.Wait()
-}
-
-// intn is a random number below n.
-func (r *roadworks) intn(n int) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.rng.IntN(n)
-}
-
-func (r *roadworks) track(c net.Conn) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.over {
-		_ = c.Close()
-		return false
-	}
-	r.conns[c] = struct{}{}
-	return true
-}
-
-func (r *roadworks) carry(client *net.TCPConn) {
-	to := r.to.Load()
-	if to == nil {
-		_ = client.Close()
-		return
-	}
-	s, err := net.Dial("tcp4", to.String())
-	if err != nil {
-		_ = client.Close()
-		return
-	}
-	server := s.(*net.TCPConn)
-	if r.track(client) && r.track(server) {
-		var both sync.WaitGroup
-		both.Go(func() { r.pass(server, client) })
-		both.Go(func() { r.pass(client, server) })
-		both.Wait()
-	}
-	r.mu.Lock()
-	delete(r.conns, client)
-	delete(r.conns, server)
-	r.mu.Unlock()
-	_ = client.Close()
-	_ = server.Close()
-}
-
-// pass copies bytes up to the trouble that this direction has.
-func (r *roadworks) pass(dst, src *net.TCPConn) {
-	// Most have it somewhere in their traffic, some within the handshake.
-	left := r.intn(2 << 20)
-	if r.intn(4) == 0 {
-		left = r.intn(600)
-	}
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := src.Read(buf)
-		if n > 0 && !r.calm.Load() && n > left {
-			if left > 0 {
-				if _, err := dst.Write(buf[:left]); err != nil {
-					return
-				}
-			}
-			if !r.trouble(dst, src) {
-				return
-			}
-			if _, err := dst.Write(buf[left:n]); err != nil {
-				return
-			}
-			left = r.intn(2 << 20)
-			continue
-		}
-		left -= n
-		if n > 0 {
-			if _, err := dst.Write(buf[:n]); err != nil {
-				return
-			}
-		}
-		if err != nil {
-			_ = dst.CloseWrite()
-			return
-		}
-	}
-}
-
-// trouble does one thing to a connection, and says whether it goes on.
-func (r *roadworks) trouble(dst, src *net.TCPConn) bool {
-	kind := r.intn(5)
-	r.troubles[kind].Add(1)
-	switch kind {
-	case troubleCut:
-		_, _ = dst.Close(), src.Close()
-	case troubleReset:
-		_, _ = dst.SetLinger(0), src.SetLinger(0)
-		_, _ = dst.Close(), src.Close()
-	case troubleHalf:
-		_ = dst.CloseWrite()
-	case troubleStall:
-		// Nothing comes through any more, until the peers lose their patience.
-		_, _ = io.Copy(io.Discard, src)
-	case troublePause:
-		timer := time.NewTimer(time.Duration(r.intn(300)) * time.Millisecond)
-		defer timer.Stop()
-		<-timer.C
-		return true
-	}
-	return false
 }
 
 // traveller is one end of the test: it sends numbered messages, and checks
@@ -334,14 +169,13 @@ func TestLosslessSessionSurvivesAHostileNetwork(t *testing.T) {
 
 func hostile(t *testing.T, seed uint64, cores int, backend uring.Backend, span time.Duration) {
 	var ends [2]*traveller
-	var roads [2]*roadworks // to each end
+	var roads [2]*msgrtest.HostileProxy // to each end
 	for i := range ends {
-		roads[i] = newRoadworks(t, seed*2+uint64(i))
-		defer roads[i].close()
+		roads[i] = msgrtest.NewHostileProxy(t, msgrtest.HostileConfig{Seed: seed*2 + uint64(i), Reach: 2 << 20})
 	}
 	for i := range ends {
-		ends[i] = newTraveller(t, i, cores, backend, func(netip.AddrPort) netip.AddrPort { return roads[1-i].addr() })
-		roads[i].to.Store(&ends[i].addr.AddrPort)
+		ends[i] = newTraveller(t, i, cores, backend, func(netip.AddrPort) netip.AddrPort { return roads[1-i].Addr() })
+		roads[i].Lead(ends[i].addr.AddrPort)
 		defer func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
@@ -368,11 +202,11 @@ func hostile(t *testing.T, seed uint64, cores int, backend uring.Backend, span t
 	}
 	senders.Wait()
 	for _, r := range roads {
-		r.calm.Store(true)
+		r.Calm()
 	}
 	ctx, cancel = context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	var total [5]int64
+	var total msgrtest.Troubles
 	for i, p := range ends {
 		err := p.arrive(ctx, ends[1-i])
 		st, e := conns[1-i].Stats()
@@ -380,12 +214,10 @@ func hostile(t *testing.T, seed uint64, cores int, backend uring.Backend, span t
 			t.Errorf("end %d (seed %d): %v; the sender: %+v %v", i, seed, err, st, e)
 		}
 		t.Logf("end %d: sent %d, received %d, %+v", i, p.sent.Load(), p.received.Load(), st.Counters)
-		for k := range total {
-			total[k] += roads[i].troubles[k].Load()
-		}
+		total = total.Add(roads[i].Troubles())
 	}
-	t.Logf("cuts, resets, half-closes, stalls, pauses: %v", total)
-	if total == [5]int64{} {
+	t.Log(total)
+	if total == (msgrtest.Troubles{}) {
 		t.Error("nothing disturbed the connections")
 	}
 }
