@@ -102,7 +102,8 @@ func (m *Messenger) newConn(core *dataplane.Core, policy Policy) *Conn {
 // with the caller. On a lossless connection the message arrives exactly once
 // and in order, whatever happens to TCP connections, unless a reset or remote
 // reset event says that the session was lost. Messages of one goroutine leave in
-// the order of its calls, within a priority.
+// the order of its calls, within a priority. At the bound of the queue
+// (Config.QueueBytes, QueueMessages) it returns ErrQueueFull.
 func (c *Conn) Send(msg *Message) error {
 	if c.local {
 		return c.sendLocal(msg)
@@ -137,6 +138,11 @@ func (c *Conn) SendContext(ctx context.Context, msg *Message) error {
 	}
 }
 
+// Room returns a channel that closes once the sending queue has more room than
+// now, or the connection is over; for those who must not block. Take it first,
+// then Send, and wait for it after ErrQueueFull. Any goroutine.
+func (c *Conn) Room() <-chan struct{} { return c.h.Room() }
+
 // Keepalive asks the peer for a sign of life. LastKeepaliveAck tells of it.
 func (c *Conn) Keepalive() {
 	if !c.local {
@@ -162,8 +168,10 @@ func (c *Conn) MarkDown() {
 // Closed is closed when the connection is over and nothing of it runs any more.
 func (c *Conn) Closed() <-chan struct{} { return c.closed }
 
-// SetUserData attaches v to the connection, for the user alone. All values of
-// one connection must have the same type.
+// SetUserData attaches v to the connection, for the user alone. It stays over
+// faults, replaces and remote resets: what of it belonged to the old session is
+// for Dispatcher.RemoteReset to drop. All values of one connection must have
+// the same type.
 func (c *Conn) SetUserData(v any) { c.user.Store(v) }
 
 // UserData is what SetUserData attached last.

@@ -3,6 +3,7 @@ package control_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -177,5 +178,56 @@ func TestDispatchLimitSurvivesFaults(t *testing.T) {
 		}
 		receives(t, ctx, server, want...)
 		eventually(t, ctx, "an empty throttle", func() bool { return server.DispatchThrottle().Used() == 0 })
+	})
+}
+
+// TH-10: what a peer does not read fills the queue to its bound and no further,
+// is seen there, and leaves once it reads.
+func TestAPeerThatDoesNotReadFillsTheQueueToItsBound(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		const bound = 1 << 20
+		var k keepsake
+		server := nodeOf(t, v, "osd.1", "SFS", 1, throttled(&k))
+		client := nodeOf(t, v, "client.2", "LLC", 2, func(c *msgrtest.NodeConfig) { c.QueueBytes = bound })
+		conn := client.Dial(server)
+		var tid uint64
+		for full := false; !full; {
+			room := conn.Room()
+			m := control.NewMessage(1, nil, make([]byte, 100<<10))
+			m.TID = tid + 1
+			switch err := conn.Send(m); {
+			case err == nil:
+				tid++
+			case !errors.Is(err, control.ErrQueueFull):
+				t.Fatal(err)
+			default:
+				// The bound holds what is not acknowledged: nothing leaves any
+				// more once the peer has stopped.
+				st, err := conn.Stats()
+				if err != nil || st.IO.QueueFull == 0 || st.HeldBytes > bound {
+					t.Fatalf("%d bytes held, found full %d times, %v", st.HeldBytes, st.IO.QueueFull, err)
+				}
+				held, err := first(t, ctx, server).Stats()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if full = held.IO.Throttled; full {
+					k.letGo()
+					<-room
+				}
+			}
+		}
+		for done := uint64(1); done < tid; {
+			if k.letGo() {
+				done++
+				continue
+			}
+			eventually(t, ctx, "the next message", func() bool { return uint64(len(server.Inbox.TIDs())) > done })
+		}
+		eventually(t, ctx, "an empty queue", func() bool {
+			st, err := conn.Stats()
+			return err == nil && st.HeldBytes == 0
+		})
+		k.letGo()
 	})
 }

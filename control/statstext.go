@@ -187,6 +187,9 @@ func flags(io *dataplane.HandlerStats) string {
 	if io.Throttled {
 		text += ", throttled"
 	}
+	if io.QueueFull > 0 {
+		text += fmt.Sprintf(", found full %d times", io.QueueFull)
+	}
 	return text
 }
 

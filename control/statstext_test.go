@@ -74,7 +74,7 @@ func TestConnectionStatsAsText(t *testing.T) {
 		Counters:  ConnCounters{Attempts: 3, Hinted: 1, Ready: 2, Faults: 1, Replaced: 1, RemoteResets: 1},
 		IO: dataplane.HandlerStats{
 			MessagesIn: 10, MessagesOut: 11, BytesIn: 1000, BytesOut: 1100, Requeued: 2, InSeq: 10, OutSeq: 11, Queued: 3, Sent: 4, AckLag: 1,
-			Writing: true, Throttled: true,
+			QueueFull: 5, Writing: true, Throttled: true,
 		},
 		HeldBytes: 70000,
 		Throttles: []ThrottleStats{{Of: "messages", Used: 90, Limit: 100, Waiting: 2}, {Of: "dispatch", Used: 4096, Limit: 100 << 20}},
@@ -82,7 +82,7 @@ func TestConnectionStatsAsText(t *testing.T) {
 	text := st.String()
 	st.Placement = Placement{Core: 1, Intended: 1, By: byLoad}
 	st.State, st.Error, st.Protocol = "wait", "connection refused", ""
-	st.IO.Writing, st.IO.Throttled, st.Throttles = false, false, nil
+	st.IO.Writing, st.IO.Throttled, st.IO.QueueFull, st.Throttles = false, false, 0, nil
 	golden(t, "connstats.golden", text+"\n"+st.String())
 }
 

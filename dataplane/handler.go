@@ -119,6 +119,7 @@ type Handler struct {
 	dropped  atomic.Bool             // nothing is accepted or dispatched any more
 	wantPing atomic.Bool             // Keepalive was called
 	held     queueGauge
+	full     atomic.Uint64 // times that there was no room
 	acks     ackClock
 	kick     task
 
@@ -186,6 +187,7 @@ func (h *Handler) Send(m *Message) error {
 	}
 	if !h.held.take(m) {
 		m.queued.Store(false)
+		h.full.Add(1)
 		return ErrQueueFull
 	}
 	for {
@@ -224,6 +226,7 @@ func (h *Handler) Room() <-chan struct{} { return h.held.room() }
 // gives it back. Any goroutine.
 func (h *Handler) Reserve(size int) error {
 	if !h.held.reserve(int64(size)) {
+		h.full.Add(1)
 		return ErrQueueFull
 	}
 	return nil

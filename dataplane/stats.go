@@ -87,10 +87,11 @@ type HandlerStats struct {
 	Gaps        uint64     `json:"gaps"`       // sequence numbers that were skipped
 	InSeq       uint64     `json:"in_seq"`
 	OutSeq      uint64     `json:"out_seq"`
-	Queued      int        `json:"queued"`  // messages to be sent
-	Sent        int        `json:"sent"`    // messages to be acknowledged
-	AckLag      uint64     `json:"ack_lag"` // received and not acknowledged
-	Writing     bool       `json:"writing"` // a write is in flight
+	Queued      int        `json:"queued"`     // messages to be sent
+	Sent        int        `json:"sent"`       // messages to be acknowledged
+	QueueFull   uint64     `json:"queue_full"` // times that Send found no room
+	AckLag      uint64     `json:"ack_lag"`    // received and not acknowledged
+	Writing     bool       `json:"writing"`    // a write is in flight
 	Throttled   bool       `json:"throttled"`
 	Keepalives  Keepalives `json:"keepalives"`
 }
@@ -121,7 +122,7 @@ func (h *Handler) snapshot(c *Core) HandlerStats {
 	st.State, st.Core = h.state.String(), c.id
 	st.InSeq, st.OutSeq = h.inSeq, h.outSeq
 	st.Queued, st.Sent, st.AckLag = h.queue.n, h.sent.n, h.owed
-	st.Keepalives = h.seen
+	st.Keepalives, st.QueueFull = h.seen, h.full.Load()
 	if h.sock != nil {
 		st.Writing, st.Throttled = h.sock.writing, h.sock.paused != nil
 	}
