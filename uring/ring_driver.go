@@ -216,6 +216,12 @@ func (d *ringDriver) Wait(timeout time.Duration) ([]Completion, error) {
 	if d.state != stateOpen {
 		return nil, fmt.Errorf("ring: wait: %w", net.ErrClosed)
 	}
+	if !d.wakeArmed {
+		// The kernel ends a multishot poll whose answer finds the completion
+		// queue full. Armed again it tells at once of what was missed. That this
+		// failed d.err says.
+		_ = d.armWake()
+	}
 	d.out = append(d.out[:0], d.early...)
 	d.early = d.early[:0]
 	if len(d.out) > 0 {

@@ -193,12 +193,25 @@ func TestCompletionQueueOverflow(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
+					r.d.Wake() // behind them, so that its answer finds no room
 					for i := range users {
 						if c := r.await(users[i]); c.Res <= 0 {
 							t.Fatalf("round %d, socket %d: %+v", round, i, c)
 						} else if c.Flags&uring.More == 0 {
 							users[i], _ = r.ready(armed[i])
 						}
+					}
+				}
+				// Whoever sleeps is woken all the same.
+				r.settle()
+				for range 3 {
+					go r.d.Wake()
+					begun := time.Now()
+					if _, err := r.d.Wait(patience); err != nil {
+						t.Fatal(err)
+					}
+					if time.Since(begun) >= patience {
+						t.Fatal("nothing woke it")
 					}
 				}
 				if name == "at once" && r.d.Stats().Overflows == 0 {
