@@ -155,6 +155,8 @@ func (a *accepting) clientIdent(ci wire.ClientIdent) (done bool, err error) {
 	switch {
 	case len(ci.Addrs) == 0 || ci.Addrs.Front().IsBlank():
 		err = fmt.Errorf("%w: CLIENT_IDENT without an address", ErrProtocol)
+	case m.addrs.Contains(ci.Addrs.Front()):
+		err = fmt.Errorf("%w: the peer says that it is %v, as we are", ErrWrongPeer, ci.Addrs.Front())
 	case !m.addrs.Contains(ci.TargetAddr):
 		err = fmt.Errorf("%w: the peer wants %v, we are %v", ErrWrongPeer, ci.TargetAddr, m.addrs)
 	case !a.policy.Lossy && m.handing >= handingFrozen:
@@ -179,7 +181,11 @@ func (a *accepting) clientIdent(ci wire.ClientIdent) (done bool, err error) {
 	if !a.policy.Server || !a.policy.Lossy || a.policy.Register {
 		e = m.conns[a.front]
 	}
-	switch v := decideIdent(m.view(e, a), ci.Cookie, ci.GlobalSeq, a.policy.ResetCheck); v {
+	known := m.view(e, a)
+	if known.exists && e.peerType == wire.OSD && e.numberKnown && e.peerNumber != ci.GID {
+		known.otherEntity = true // an OSD is its number; that of others may change (a monitor's rank)
+	}
+	switch v := decideIdent(known, ci.Cookie, ci.GlobalSeq, a.policy.ResetCheck); v {
 	case doEstablish, doReplaceLossy:
 		return true, a.establish(ci, e) // unlocks
 	case doReuse, doReuseReset:
@@ -210,6 +216,10 @@ func (a *accepting) reconnect(sr wire.SessionReconnect) (want frame.Tag, done bo
 	if m.handing >= handingFrozen {
 		m.mu.Unlock()
 		return 0, true, ErrHandedOver // the successor knows the session
+	}
+	if m.addrs.Contains(front) {
+		m.mu.Unlock()
+		return 0, true, fmt.Errorf("%w: the peer says that it is %v, as we are", ErrWrongPeer, front)
 	}
 	e := m.conns[front]
 	switch decideReconnect(m.view(e, a), sr.ClientCookie, sr.GlobalSeq, sr.ConnectSeq, a.policy.ResetCheck) {
@@ -260,8 +270,9 @@ func (m *Messenger) view(e *Conn, a *accepting) known {
 	}
 	return known{
 		exists: true,
-		// Stricter than the real daemons, which compare the claimed type and
-		// number only: a session is handed to whom it was authenticated for.
+		// Stricter than the real daemons, which compare what is claimed: a
+		// session is handed to whom it was authenticated for. One that we dialled
+		// is nobody's until its peer has come to us.
 		otherEntity:   e.peerType != a.peer.EntityType || !sameEntity(e.peerEntity, a.peer.Auth.Entity),
 		replacing:     e.state == StateReplacing && !mutantIgnoreWait,
 		lossy:         e.policy.Lossy,
@@ -436,11 +447,11 @@ func (a *accepting) takeOver(e *Conn, prev *attempt, mirrored <-chan dataplane.M
 		m.mu.Unlock()
 		return errOvertaken
 	}
+	e.reflect(mirror)
 	if stranded(a.link) {
 		m.mu.Unlock()
 		return dataplane.ErrStopped
 	}
-	e.mirror = mirror
 	e.userKnows = true
 	e.place = m.landed(a.link, e.h.Core())
 	e.h.Move(a.link.Core(), dataplane.Arrival{Accepted: true}, func() { close(moved) })

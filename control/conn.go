@@ -57,6 +57,7 @@ type Conn struct {
 
 	mirror     dataplane.Mirror // of the handler, while it is not open
 	heardIn    uint64           // number of the last note
+	covered    uint64           // notes up to this number are older than the mirror
 	earlyNotes []note
 	att        *attempt // owner of the socket that is not the handler's
 	backoff    time.Duration
@@ -274,6 +275,7 @@ func (c *Conn) closeFor(reset, replace bool, err error) {
 	}
 	delete(c.m.all, c)
 	if reset && c.userKnows {
+		c.over.Store(true)
 		c.h.Notify(resetEvent{replace})
 		c.counters.Resets++
 	}

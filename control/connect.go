@@ -22,7 +22,9 @@ func (c *Conn) connect(e event) {
 	if !c.policy.Lossy && c.serverCookie != 0 {
 		c.connectSeq++
 	}
-	c.h.Delay(false, nil)
+	// What was received on the last socket is known once that is closed.
+	mirrored := make(chan dataplane.Mirror, 1)
+	c.h.Delay(false, func(mirror dataplane.Mirror) { mirrored <- mirror })
 	prev := c.att
 	a := m.newAttempt()
 	c.att = a
@@ -37,7 +39,7 @@ func (c *Conn) connect(e event) {
 		if prev != nil {
 			<-prev.done
 		}
-		d := dialling{c: c, a: a, begun: m.cfg.Clock.Now()}
+		d := dialling{c: c, a: a, begun: m.cfg.Clock.Now(), mirrored: mirrored}
 		err := d.run()
 		a.cancel(nil)
 		if err == nil {
@@ -66,6 +68,8 @@ type dialling struct {
 	stream *handshake.Stream
 	peer   *handshake.Peer
 	hinted uint16 // source port that was bound for the owner hint, 0: none
+
+	mirrored <-chan dataplane.Mirror // from the handler, without a socket
 }
 
 func (d *dialling) run() error {
@@ -171,7 +175,18 @@ func (d *dialling) wrapHandshake(err error) error {
 // 9.4).
 func (d *dialling) session() error {
 	c, m := d.c, d.c.m
+	var mirror dataplane.Mirror
+	select {
+	case mirror = <-d.mirrored:
+	case <-d.ctx.Done():
+		return context.Cause(d.ctx)
+	}
 	m.mu.Lock()
+	if c.att != d.a || c.state != StateConnecting {
+		m.mu.Unlock()
+		return errOvertaken
+	}
+	c.reflect(mirror)
 	resume := c.serverCookie != 0
 	m.mu.Unlock()
 	for {
@@ -252,6 +267,7 @@ func (d *dialling) serverIdent(si wire.ServerIdent) error {
 	c.mirror.Queued = c.mirror.Queued || c.mirror.Sent
 	c.mirror.Sent = false
 	c.peerAddrs, c.peerNumber, c.numberKnown = si.Addrs, si.GID, true
+	c.alias()
 	c.features = si.Supported & c.policy.supported()
 	c.peerGlobalSeq = si.GlobalSeq
 	c.serverCookie = si.Cookie
@@ -262,6 +278,15 @@ func (d *dialling) serverIdent(si wire.ServerIdent) error {
 		c.connectSeq, c.serverCookie, c.hint.to = 0, 0, ownerHint{}
 	}
 	return nil
+}
+
+// alias has the connection found under the peer's first address, too: that is
+// what it comes back with, whichever was dialled. The lock is held.
+func (c *Conn) alias() {
+	front := c.peerAddrs.Front()
+	if !c.anonymous && !front.IsBlank() && c.m.conns[front] == nil {
+		c.m.conns[front] = c
+	}
 }
 
 // reconnect resumes the session: SESSION_RECONNECT and its answers. It returns
@@ -323,6 +348,10 @@ func (d *dialling) answer(tag frame.Tag, p []byte) (done, resumed bool, err erro
 		if err != nil {
 			return true, false, err
 		}
+		// It is one of ours, and the next one is for all our peers.
+		if r.GlobalSeq > m.globalSeq+maxSeqLead {
+			return true, false, fmt.Errorf("%w: SESSION_RETRY_GLOBAL with %d, we are at %d", ErrProtocol, r.GlobalSeq, m.globalSeq)
+		}
 		c.globalSeq = m.nextGlobalSeq(r.GlobalSeq)
 		c.counters.Retries++
 		return false, false, nil
@@ -338,6 +367,10 @@ func (d *dialling) answer(tag frame.Tag, p []byte) (done, resumed bool, err erro
 	}
 	return true, false, fmt.Errorf("%w: %v in answer to SESSION_RECONNECT", ErrProtocol, tag)
 }
+
+// maxSeqLead is how far a peer's idea of our global_seq may be ahead of our
+// own: that of a process before us that had our nonce.
+const maxSeqLead = 1 << 32
 
 // resetSession forgets the session (msgr2.md 9.4): all of it, or what depends
 // on the peer's memory. The lock is held.

@@ -184,12 +184,15 @@ func (m *Messenger) RemoveCore(ctx context.Context, core int) error {
 		m.vacate(c)
 	}()
 	err = m.plane.AwaitDrained(ctx, c)
-	if err == nil {
-		<-vacated
-	} else {
-		err = fmt.Errorf("control: %w", err)
+	if err != nil {
+		return fmt.Errorf("control: %w", err)
 	}
-	return err
+	select {
+	case <-vacated:
+		return nil
+	case <-ctx.Done(): // a core that is to take a listener over is stuck
+		return fmt.Errorf("control: remove core %d: %w", core, context.Cause(ctx))
+	}
 }
 
 // Cores are the numbers of the cores, ascending, those included that have

@@ -50,10 +50,11 @@ type Dispatcher struct {
 	// Reset: the connection is over, not by MarkDown. What was not delivered
 	// is lost. It comes once at most, and behind Accept or Connect; a connection
 	// that we dial and that never got so far has it only if dialling again is
-	// pointless (Once, ErrWrongPeer, ErrAuth for good).
+	// pointless (Once, ErrWrongPeer, ErrAuth for good), or if the peer's own
+	// connection took its place.
 	Reset func(c *Conn, replace bool)
 	// RemoteReset: the peer lost its session. What was queued and not
-	// delivered is dropped; the connection goes on.
+	// delivered is dropped, as is what waits for Queued; the connection goes on.
 	RemoteReset func(c *Conn)
 	// KeepaliveAck: the peer answered the keepalive that left us at that time,
 	// on the wall clock.
@@ -80,7 +81,7 @@ func (o owner) Queued(n uint64) { o.m.note(note{conn: o.Conn, n: n, kind: noteQu
 
 func (o owner) Moving(_ *dataplane.Handler, to *dataplane.Core) {
 	for _, d := range o.m.chain {
-		if d.Move != nil {
+		if d.Move != nil && !o.userDown.Load() {
 			d.Move(o.Conn, to.ID())
 		}
 	}
@@ -89,6 +90,7 @@ func (o owner) Moving(_ *dataplane.Handler, to *dataplane.Core) {
 func (o owner) Moved(_ *dataplane.Handler, from *dataplane.Core, ev dataplane.Arrival) {
 	for _, d := range o.m.chain {
 		switch {
+		case o.userDown.Load():
 		case ev.Migrated:
 			if d.Moved != nil {
 				d.Moved(o.Conn, from.ID())
@@ -102,6 +104,9 @@ func (o owner) Moved(_ *dataplane.Handler, from *dataplane.Core, ev dataplane.Ar
 }
 
 func (o owner) Happened(_ *dataplane.Handler, what any) {
+	if _, lost := what.(remoteResetEvent); lost {
+		o.queue.discard(o.Conn)
+	}
 	for _, d := range o.m.chain {
 		switch ev := what.(type) {
 		case resetEvent:

@@ -139,7 +139,7 @@ func (c *Conn) goOn() {
 	switch {
 	case c.state == StateWait:
 		c.connect(evTimer)
-	case c.policy.Server, c.policy.Standby && !c.mirror.Queued && !c.mirror.Sent:
+	case c.policy.Server, c.policy.Standby && !c.hasWork():
 		c.h.Delay(!c.policy.Server, nil)
 	default:
 		c.connect(evQueued)

@@ -169,7 +169,7 @@ func (m *Messenger) restore(o *offer, list []session, d *done) ([]*Conn, error) 
 
 // restoreConn makes one session. The lock is held.
 func (m *Messenger) restoreConn(s *session) (*Conn, error) {
-	if !s.anonymous && m.conns[s.target] != nil {
+	if old := m.conns[s.target]; !s.anonymous && old != nil && old.target == s.target {
 		return nil, badRecord("two sessions with %v", s.target)
 	}
 	p := Policy{
@@ -194,6 +194,7 @@ func (m *Messenger) restoreConn(s *session) (*Conn, error) {
 	if !c.anonymous {
 		m.conns[c.target] = c
 	}
+	c.alias()
 	return c, nil
 }
 

@@ -87,9 +87,17 @@ func (c *Conn) heard(n note) {
 	}
 }
 
+// reflect adopts what the handler answered to Delay. The lock is held.
+func (c *Conn) reflect(mirror dataplane.Mirror) {
+	c.mirror, c.covered = mirror, mirror.Notes
+}
+
 func (c *Conn) run(n note) {
 	switch n.kind {
 	case noteFault:
+		if n.n <= c.covered {
+			return // of a socket before the present one
+		}
 		c.mirror = n.mirror
 		if c.state == StateReady {
 			c.fault(StateReady, &Error{Stage: StageSession, Peer: c.peerText(), State: c.state, Err: n.err})

@@ -1,6 +1,9 @@
 package control
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // dispatchQueue carries messages of one connection from its core to a
 // goroutine, in order. The goroutine exists while there are messages.
@@ -8,6 +11,7 @@ type dispatchQueue struct {
 	mu      sync.Mutex
 	waiting []queuedMessage // guarded by mu
 	running bool            // guarded by mu
+	session atomic.Uint64   // counts what discard ended; changes under mu
 	idle    chan struct{}   // closed when there is nothing left; guarded by mu
 }
 
@@ -48,6 +52,7 @@ func (q *dispatchQueue) run(m *Messenger, c *Conn) {
 	var batch []queuedMessage
 	for {
 		q.mu.Lock()
+		session := q.session.Load()
 		clear(batch)
 		batch, q.waiting = q.waiting, batch[:0]
 		if len(batch) == 0 {
@@ -62,11 +67,23 @@ func (q *dispatchQueue) run(m *Messenger, c *Conn) {
 		}
 		q.mu.Unlock()
 		for _, e := range batch {
-			if !c.over.Load() {
+			if !c.over.Load() && q.session.Load() == session {
 				e.d.Queued(c, e.m)
 			}
 			e.done(c)
 		}
+	}
+}
+
+// discard drops what waits: it is of a session that has ended.
+func (q *dispatchQueue) discard(c *Conn) {
+	q.mu.Lock()
+	q.session.Add(1)
+	old := q.waiting
+	q.waiting = nil
+	q.mu.Unlock()
+	for _, e := range old {
+		e.done(c)
 	}
 }
 

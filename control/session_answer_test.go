@@ -27,7 +27,7 @@ var answers = []answer{
 	{"RESET", frame.TagSessionReset, false, wire.SessionReset{Full: true}, true},
 	{"PARTIAL_RESET", frame.TagSessionReset, false, wire.SessionReset{}, true},
 	{"RETRY", frame.TagSessionRetry, false, wire.SessionRetry{ConnectSeq: 7}, true},
-	{"RETRY_GLOBAL", frame.TagSessionRetryGlobal, false, wire.SessionRetryGlobal{GlobalSeq: 1 << 50}, true},
+	{"RETRY_GLOBAL", frame.TagSessionRetryGlobal, false, wire.SessionRetryGlobal{GlobalSeq: 1 << 20}, true},
 	{"WAIT", frame.TagWait, false, nil, false},
 	{"WAIT", frame.TagWait, true, nil, false},
 	{"IDENT_MISSING_FEATURES", frame.TagIdentMissingFeatures, true, wire.IdentMissingFeatures{Features: 1}, false},

@@ -183,11 +183,12 @@ func (h *Handler) RequeueSent() {
 }
 
 // RequeueSentUpTo drops what the peer reported as received, up to seq, and
-// queues the rest of what was sent again.
+// queues the rest of what was sent again. A number that the peer has
+// acknowledged is never used again (msgr2.md 9.12).
 func (h *Handler) RequeueSentUpTo(seq uint64) {
 	h.post(1, func(h *Handler, _ *Core) {
 		if h.sent.n == 0 && h.queue.n == 0 && !h.inboxed() {
-			h.outSeq = seq
+			h.outSeq = max(h.outSeq, seq)
 			return
 		}
 		h.acked(seq)

@@ -91,7 +91,7 @@ func TestSequenceNumbersAfterEachKindOfReconnect(t *testing.T) {
 			c.settle()
 			c.sock.hangUp()
 			c.settle()
-			if m := c.own.mirrors[0]; m != (Mirror{InSeq: 3, Queued: m.Queued, Sent: true}) {
+			if m := c.own.mirrors[0]; m != (Mirror{InSeq: 3, Queued: m.Queued, Sent: true, Notes: 1}) {
 				t.Fatalf("mirror %+v", m)
 			}
 			must(t, c.h.Send(&Message{TID: 6}))

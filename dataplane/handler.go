@@ -60,6 +60,9 @@ type Mirror struct {
 	InSeq  uint64 // highest sequence received
 	Queued bool   // something waits to be sent
 	Sent   bool   // something was sent and not acknowledged
+	// Notes is the number of the handler's last notification. Those up to it
+	// are of before, however late they come.
+	Notes uint64
 }
 
 // Owner is the protocol's side of a handler. Its methods run on the handler's
@@ -308,7 +311,7 @@ func (h *Handler) pendingOut() bool {
 }
 
 func (h *Handler) mirror() Mirror {
-	return Mirror{InSeq: h.inSeq, Queued: h.pendingOut() || h.inboxed(), Sent: h.sent.n > 0}
+	return Mirror{InSeq: h.inSeq, Queued: h.pendingOut() || h.inboxed(), Sent: h.sent.n > 0, Notes: h.out}
 }
 
 func (h *Handler) tellQueued() {

@@ -1,6 +1,10 @@
 package dataplane
 
-import "github.com/ringmsgr/ringmsgr/dataplane/internal/mutant"
+import (
+	"slices"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/mutant"
+)
 
 // outQueue is what a handler has to send: replayed messages of an earlier
 // connection first, in their old order, then the others, highest priority
@@ -8,7 +12,7 @@ import "github.com/ringmsgr/ringmsgr/dataplane/internal/mutant"
 // handler's core.
 type outQueue struct {
 	replay  messageList
-	classes []outClass // by falling priority; few, and kept once made
+	classes []outClass // by falling priority; few, and kept up to maxIdle
 	n       int
 	bytes   int64
 }
@@ -17,6 +21,10 @@ type outClass struct {
 	priority uint16
 	list     messageList
 }
+
+// maxIdle is how many classes are kept when they are empty. Priorities can be a
+// peer's choice, as received messages can be passed on.
+const maxIdle = 16
 
 func (q *outQueue) push(m *Message) {
 	p := m.Priority
@@ -29,16 +37,23 @@ func (q *outQueue) push(m *Message) {
 }
 
 func (q *outQueue) class(p uint16) *messageList {
-	i := 0
-	for ; i < len(q.classes) && q.classes[i].priority >= p; i++ {
-		if q.classes[i].priority == p {
-			return &q.classes[i].list
+	i, found := q.find(p)
+	if !found {
+		if len(q.classes) >= maxIdle {
+			q.classes = slices.DeleteFunc(q.classes, func(c outClass) bool { return c.list.first == nil })
+			i, _ = q.find(p)
 		}
+		q.classes = slices.Insert(q.classes, i, outClass{priority: p})
 	}
-	q.classes = append(q.classes, outClass{})
-	copy(q.classes[i+1:], q.classes[i:])
-	q.classes[i] = outClass{priority: p}
 	return &q.classes[i].list
+}
+
+// find returns where the class of p is, or belongs.
+func (q *outQueue) find(p uint16) (at int, found bool) {
+	for at < len(q.classes) && q.classes[at].priority > p {
+		at++
+	}
+	return at, at < len(q.classes) && q.classes[at].priority == p
 }
 
 // peek is the message that pop returns next.

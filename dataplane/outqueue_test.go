@@ -111,3 +111,26 @@ func TestReplayGoesAheadOfEveryPriority(t *testing.T) {
 		t.Error("an empty queue yields a message")
 	}
 }
+
+// Priorities are a peer's choice when its messages are passed on.
+func TestAnyNumberOfPrioritiesLeavesFewClasses(t *testing.T) {
+	var q outQueue
+	for p := range 1000 {
+		for _, priority := range []uint16{uint16(p + 1), PriorityDefault} {
+			q.push(&Message{Priority: priority})
+		}
+		q.pop()
+		q.pop()
+		if n := len(q.classes); n > maxIdle {
+			t.Fatalf("%d classes behind %d priorities", n, p+1)
+		}
+	}
+	for _, p := range []uint16{5, 900, 70, 900, 5} {
+		q.push(&Message{Priority: p})
+	}
+	for _, want := range []uint16{900, 900, 70, 5, 5} {
+		if m := q.peek(); m.Priority != want || q.pop() != m {
+			t.Fatalf("priority %d, want %d", m.Priority, want)
+		}
+	}
+}
