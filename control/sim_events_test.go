@@ -230,8 +230,8 @@ func (n *node) throttled(m *control.Message) {
 		t     *dataplane.Throttle
 		share int64
 	}{{n.policy.Bytes, size}, {n.m.DispatchThrottle(), max(size, dataplane.MinDispatchShare)}} {
-		// One message passes whatever its size.
-		if t := one.t; t != nil && t.Limit() > 0 && t.Used() > t.Limit() && t.Used() != one.share && !n.lowered {
+		// One message passes whatever its size, alone or after a long wait.
+		if t := one.t; t != nil && t.Limit() > 0 && t.Used() >= t.Limit()+n.w.largest && t.Used() != one.share && !n.lowered {
 			n.w.fail("node %d: %d bytes held of %d", n.id, t.Used(), t.Limit())
 		}
 	}

@@ -22,22 +22,23 @@ import (
 
 // world is one simulation.
 type world struct {
-	t      testing.TB
-	seed   uint64
-	plan   simPlan
-	net    *simnet.Network
-	rng    *rand.Rand
-	nodes  []*node
-	timers simTimers
-	quiet  bool  // no more faults
-	woken  bool  // goroutines may have something to do
-	turn   *node // whose core runs now
-	core   int   // that core
-	ready  []readyCore
-	lanes  map[uint64]*lane // by stream
-	doubts []doubt
-	cover  *simCover
-	failed bool
+	t       testing.TB
+	seed    uint64
+	plan    simPlan
+	net     *simnet.Network
+	rng     *rand.Rand
+	nodes   []*node
+	timers  simTimers
+	quiet   bool  // no more faults
+	woken   bool  // goroutines may have something to do
+	turn    *node // whose core runs now
+	core    int   // that core
+	ready   []readyCore
+	largest int64            // message sent
+	lanes   map[uint64]*lane // by stream
+	doubts  []doubt
+	cover   *simCover
+	failed  bool
 }
 
 type readyCore struct {

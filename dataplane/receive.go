@@ -134,13 +134,13 @@ func (r *frameReader) open(s *socket, head []byte) bool {
 func (r *frameReader) admitted(s *socket) bool {
 	if r.hd.Tag == frame.TagMessage && s.handler != nil {
 		payload := int64(r.hd.Len[1]) + int64(r.hd.Len[2]) + int64(r.hd.Len[3])
-		taken, full := s.handler.throttles.take(payload)
+		taken, full := s.handler.throttles.take(payload, s.vain)
 		if full != nil {
 			s.pause(full, s.handler.throttles.units(full, payload))
 			return false
 		}
 		r.taken = taken
-		s.retrying = false
+		s.retrying, s.vain = false, 0
 	}
 	r.admit = true
 	return true

@@ -52,6 +52,7 @@ type socket struct {
 	stopped   bool     // did not read on because it was full
 	paused    *Throttle
 	retrying  bool   // the first frame to come was paused before
+	vain      int    // how often its turn came in vain
 	resume    task   // wakes it when units return
 	backlog   []byte // received, not taken yet
 	taken     int    // of backlog
@@ -337,10 +338,12 @@ func (s *socket) feedBacklog() {
 // pause stops reading until t has room for n units.
 func (s *socket) pause(t *Throttle, n int64) {
 	s.paused = t
-	if !s.retrying {
+	if s.retrying {
+		s.vain++
+	} else {
 		s.core.stats.Paused++
 	}
-	t.wait(waiter{s.core, &s.resume}, n, s.retrying)
+	t.wait(waiter{s.core, &s.resume}, n, s.retrying, s.vain)
 }
 
 // unpause tries again, and lets the next in line try if that went well.

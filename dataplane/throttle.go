@@ -12,7 +12,10 @@ import (
 // message is released, whatever its fate (msgr2.md 9.12).
 //
 // A limit of 0 means unlimited. A message larger than the whole limit passes
-// alone, when nothing else is held. All methods may be called by any
+// alone, when nothing else is held. Whose turn has come
+// vainTurns times in vain passes as soon as less than the limit is held, so that
+// a large message does not wait for ever while small ones pass it, and others
+// behind it: the limit is exceeded by one message at most. All methods may be called by any
 // goroutine; only a full throttle takes a lock.
 type Throttle struct {
 	limit atomic.Int64
@@ -54,17 +57,21 @@ func (t *Throttle) Used() int64 { return t.used.Load() }
 // Waiting is the number of connections that do not read because of t.
 func (t *Throttle) Waiting() int64 { return t.waiting.Load() }
 
-// fits says whether n units can be taken when used are held.
-func (t *Throttle) fits(used, n int64) bool {
+// vainTurns is how often a connection that waits lets others pass.
+const vainTurns = 16
+
+// fits says whether n units can be taken when used are held, by one that was so
+// often at the head of the line in vain.
+func (t *Throttle) fits(used, n int64, vain int) bool {
 	limit := t.limit.Load()
-	return limit == 0 || used == 0 || used+n <= limit
+	return limit == 0 || used == 0 || used+n <= limit || vain >= vainTurns && used < limit
 }
 
 // take takes n units, or says that the caller has to wait.
-func (t *Throttle) take(n int64) bool {
+func (t *Throttle) take(n int64, vain int) bool {
 	for {
 		used := t.used.Load()
-		if !t.fits(used, n) {
+		if !t.fits(used, n, vain) {
 			return false
 		}
 		if t.used.CompareAndSwap(used, used+n) {
@@ -82,7 +89,7 @@ func (t *Throttle) put(n int64) {
 
 // wait puts a connection that needs n units in line, at its head if it has
 // been there before: when units return, w.task runs on its core.
-func (t *Throttle) wait(w waiter, n int64, again bool) {
+func (t *Throttle) wait(w waiter, n int64, again bool, vain int) {
 	t.mu.Lock()
 	if again {
 		t.line = slices.Insert(t.line, 0, w)
@@ -92,7 +99,7 @@ func (t *Throttle) wait(w waiter, n int64, again bool) {
 	t.waiting.Add(1)
 	t.mu.Unlock()
 	// Units may have come back between the failed take and now.
-	if t.fits(t.used.Load(), n) {
+	if t.fits(t.used.Load(), n, vain) {
 		t.notify()
 	}
 }
@@ -151,20 +158,20 @@ type throttled struct {
 // take takes a message's share of all throttles, or of none: then it returns
 // the one that is full. The order is that of the protocol text: messages,
 // bytes, dispatch.
-func (t *Throttles) take(bytes int64) (throttled, *Throttle) {
+func (t *Throttles) take(bytes int64, vain int) (throttled, *Throttle) {
 	if t == nil || (t.Messages == nil && t.Bytes == nil && t.Dispatch == nil) {
 		return throttled{}, nil
 	}
-	if t.Messages != nil && !t.Messages.take(1) {
+	if t.Messages != nil && !t.Messages.take(1, vain) {
 		return throttled{}, t.Messages
 	}
-	if t.Bytes != nil && !t.Bytes.take(bytes) {
+	if t.Bytes != nil && !t.Bytes.take(bytes, vain) {
 		if t.Messages != nil {
 			t.Messages.put(1)
 		}
 		return throttled{}, t.Bytes
 	}
-	if t.Dispatch != nil && !t.Dispatch.take(dispatchShare(bytes)) {
+	if t.Dispatch != nil && !t.Dispatch.take(dispatchShare(bytes), vain) {
 		if t.Messages != nil {
 			t.Messages.put(1)
 		}

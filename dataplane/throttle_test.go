@@ -3,6 +3,7 @@ package dataplane
 import (
 	"bytes"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -19,7 +20,7 @@ func TestThrottleOfZeroIsUnlimited(t *testing.T) {
 			t.Fatalf("limit %d became %d", limit, th.Limit())
 		}
 		for range 100 {
-			if !th.take(1 << 40) {
+			if !th.take(1<<40, 0) {
 				t.Fatal("refused without a limit")
 			}
 		}
@@ -29,7 +30,7 @@ func TestThrottleOfZeroIsUnlimited(t *testing.T) {
 func TestThrottleTakesAllOrNothing(t *testing.T) {
 	messages, size, dispatch := NewThrottle(10), NewThrottle(1000), NewThrottle(500)
 	ts := &Throttles{Messages: messages, Bytes: size, Dispatch: dispatch}
-	a, full := ts.take(400)
+	a, full := ts.take(400, 0)
 	if full != nil {
 		t.Fatal("refused within the limits")
 	}
@@ -43,7 +44,7 @@ func TestThrottleTakesAllOrNothing(t *testing.T) {
 		{func() { messages.SetLimit(1) }, messages, 1},
 	} {
 		one.prepare()
-		_, full := ts.take(200)
+		_, full := ts.take(200, 0)
 		if full != one.want {
 			t.Fatal("another throttle is full than expected")
 		}
@@ -65,12 +66,12 @@ func TestThrottleTakesAllOrNothing(t *testing.T) {
 func TestAnyMessageTakesAShareOfTheDispatchThrottle(t *testing.T) {
 	dispatch := NewThrottle(2 * MinDispatchShare)
 	ts := &Throttles{Dispatch: dispatch}
-	a, _ := ts.take(0)
-	b, full := ts.take(1)
+	a, _ := ts.take(0, 0)
+	b, full := ts.take(1, 0)
 	if full != nil || dispatch.Used() != 2*MinDispatchShare {
 		t.Fatalf("two small messages: %d of %d", dispatch.Used(), dispatch.Limit())
 	}
-	if _, full := ts.take(0); full != dispatch || ts.units(full, 0) != MinDispatchShare {
+	if _, full := ts.take(0, 0); full != dispatch || ts.units(full, 0) != MinDispatchShare {
 		t.Fatal("a third one passed")
 	}
 	b.raise(MinDispatchShare + 1)
@@ -94,7 +95,7 @@ func TestThrottleUnderContentionNeverExceedsItsLimit(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(g), 3))
 			for range 20000 {
 				n := 1 + rng.Int64N(60)
-				if th.take(n) {
+				if th.take(n, 0) {
 					if used := th.Used(); used > 100 {
 						t.Errorf("%d of 100 units are taken", used)
 					}
@@ -210,6 +211,39 @@ func TestAMessageBeyondTheWholeLimitPassesAlone(t *testing.T) {
 	tc.release()
 	if len(tc.order) != 3 {
 		t.Fatal("nobody was told that the large message is gone")
+	}
+}
+
+// TH-04: a large message that never finds the throttle empty enough, because
+// small ones keep passing it, gets its turn all the same.
+func TestALargeMessageDoesNotWaitForEver(t *testing.T) {
+	th := NewThrottle(100)
+	tc := newThrottledConns(t, 2, &Throttles{Bytes: th})
+	small, large := tc.conns[0], tc.conns[1]
+	arrive := func(seq uint64) {
+		small.sock.arrive(small.peer.message(seq, 0, &Message{TID: seq, Front: make([]byte, 10)}))
+		tc.settle()
+	}
+	arrive(1)
+	large.sock.arrive(large.peer.message(1, 0, &Message{TID: 1000, Front: make([]byte, 96)}))
+	tc.settle()
+	for seq := uint64(2); seq <= vainTurns+1; seq++ {
+		if slices.Contains(tc.order, 1000) {
+			t.Fatalf("the large message passed beside others before its turn had come %d times", vainTurns)
+		}
+		arrive(seq)
+		tc.release()
+	}
+	arrive(vainTurns + 2)
+	tc.release()
+	if !slices.Contains(tc.order, 1000) || th.Used() > 100+96 {
+		t.Fatalf("dispatched %v, %d of 100 bytes held, %d wait", tc.order, th.Used(), th.Waiting())
+	}
+	for len(tc.kept) > 0 {
+		tc.release()
+	}
+	if th.Used() != 0 {
+		t.Errorf("%d bytes are held", th.Used())
 	}
 }
 
