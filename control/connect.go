@@ -266,8 +266,8 @@ func (d *dialling) serverIdent(si wire.ServerIdent) error {
 	c.h.RequeueSent()
 	c.mirror.Queued = c.mirror.Queued || c.mirror.Sent
 	c.mirror.Sent = false
-	c.peerAddrs, c.peerNumber, c.numberKnown = si.Addrs, si.GID, true
-	c.alias()
+	c.peerNumber, c.numberKnown = si.GID, true
+	c.knownAs(si.Addrs)
 	c.features = si.Supported & c.policy.supported()
 	c.peerGlobalSeq = si.GlobalSeq
 	c.serverCookie = si.Cookie
@@ -280,12 +280,17 @@ func (d *dialling) serverIdent(si wire.ServerIdent) error {
 	return nil
 }
 
-// alias has the connection found under the peer's first address, too: that is
-// what it comes back with, whichever was dialled. The lock is held.
-func (c *Conn) alias() {
-	front := c.peerAddrs.Front()
-	if !c.anonymous && !front.IsBlank() && c.m.conns[front] == nil {
-		c.m.conns[front] = c
+// knownAs adopts the peer's addresses. The connection is found under the first of
+// them, too: that is what it comes back with, whichever was dialled. The lock is
+// held.
+func (c *Conn) knownAs(addrs wire.AddrVec) {
+	conns := c.m.conns
+	if old := c.peerAddrs.Front(); old != c.target && conns[old] == c {
+		delete(conns, old)
+	}
+	c.peerAddrs = addrs
+	if front := addrs.Front(); !c.anonymous && !front.IsBlank() && conns[front] == nil {
+		conns[front] = c
 	}
 }
 

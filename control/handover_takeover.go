@@ -181,7 +181,7 @@ func (m *Messenger) restoreConn(s *session) (*Conn, error) {
 	c := m.newConn(m.pickCore(), p)
 	c.state, c.frozen, c.userKnows = StateStandby, true, true
 	c.target, c.anonymous, c.once = s.target, s.anonymous, s.once
-	c.peerType, c.peerAddrs, c.peerEntity = s.peerType, s.peerAddrs, s.peerEntity
+	c.peerType, c.peerEntity = s.peerType, s.peerEntity
 	c.peerNumber, c.numberKnown = s.peerNumber, s.known
 	c.clientCookie, c.serverCookie = s.clientCookie, s.serverCookie
 	c.peerGlobalSeq, c.connectSeq, c.features = s.peerGlobalSeq, s.connectSeq, s.features
@@ -194,7 +194,7 @@ func (m *Messenger) restoreConn(s *session) (*Conn, error) {
 	if !c.anonymous {
 		m.conns[c.target] = c
 	}
-	c.alias()
+	c.knownAs(s.peerAddrs)
 	return c, nil
 }
 
