@@ -38,6 +38,7 @@ func TestWhoSpeaksAnotherProtocolIsDisconnected(t *testing.T) {
 	client := newParty(t, control.Config{Name: entity(t, "client.admin")})
 	conn, err := client.dial(t, server, wire.Mon)
 	must(t, err)
+	exchange(t, client, server, conn, []byte("both are ready")) // and have said so in the log
 	own := wire.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
 	for i, said := range []string{
 		"ceph v027" + strings.Repeat("\x00", 300),
