@@ -71,8 +71,9 @@ func (s *Steering) writePolicy(p Policy, without ...int) error {
 // CPUs of core back to it, both with effect on the next SYN. A listener that
 // is in the slot already is replaced in one step; it stays in the group and
 // serves what it has. The descriptor stays the caller's. The socket must
-// listen, on the address of the group and with SO_REUSEPORT; it can be in one
-// slot only, also of all Steerings. A listener of another group is not refused,
+// listen, on the address of the group and with SO_REUSEPORT. It can be in one
+// slot only: it leaves another one of this Steering, which is empty then; in one
+// of another Steering it is an error. A listener of another group is not refused,
 // but every decision for it is a miss. Adding it again to the same slot is no
 // error. When the socket closes, its slot empties by itself.
 func (s *Steering) Add(core, listenerFD int) error {
@@ -89,7 +90,11 @@ func (s *Steering) Add(core, listenerFD int) error {
 			return err
 		}
 		if before != cookie {
-			if err := s.fill(core, listenerFD); err != nil {
+			err := s.fill(core, listenerFD)
+			if errors.Is(err, unix.EBUSY) && s.leaveSlot(cookie) {
+				err = s.fill(core, listenerFD)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -102,6 +107,16 @@ func (s *Steering) Add(core, listenerFD int) error {
 		}
 		return err
 	})
+}
+
+// leaveSlot empties the slot that a socket is in, and says whether it was in one.
+func (s *Steering) leaveSlot(cookie uint64) bool {
+	for core := range s.info.MaxCores {
+		if c, err := s.slot(core); err == nil && c == cookie {
+			return s.empty(core) == nil
+		}
+	}
+	return false
 }
 
 func (s *Steering) fill(core, fd int) error {

@@ -179,13 +179,13 @@ func (a *accepting) clientIdent(ci wire.ClientIdent) (done bool, err error) {
 	var e *Conn
 	// The classic rule: what is not registered is not looked up either.
 	if !a.policy.Server || !a.policy.Lossy || a.policy.Register {
-		e = m.conns[a.front]
+		e = m.known(a)
 	}
-	known := m.view(e, a)
-	if known.exists && e.peerType == wire.OSD && e.numberKnown && e.peerNumber != ci.GID {
-		known.otherEntity = true // an OSD is its number; that of others may change (a monitor's rank)
+	seen := m.view(e, a)
+	if seen.exists && e.peerType == wire.OSD && e.numberKnown && e.peerNumber != ci.GID {
+		seen.otherEntity = true // an OSD is its number; that of others may change (a monitor's rank)
 	}
-	switch v := decideIdent(known, ci.Cookie, ci.GlobalSeq, a.policy.ResetCheck); v {
+	switch v := decideIdent(seen, ci.Cookie, ci.GlobalSeq, a.policy.ResetCheck); v {
 	case doEstablish, doReplaceLossy:
 		return true, a.establish(ci, e) // unlocks
 	case doReuse, doReuseReset:
@@ -221,7 +221,7 @@ func (a *accepting) reconnect(sr wire.SessionReconnect) (want frame.Tag, done bo
 		m.mu.Unlock()
 		return 0, true, fmt.Errorf("%w: the peer says that it is %v, as we are", ErrWrongPeer, front)
 	}
-	e := m.conns[front]
+	e := m.known(a)
 	switch decideReconnect(m.view(e, a), sr.ClientCookie, sr.GlobalSeq, sr.ConnectSeq, a.policy.ResetCheck) {
 	case doReuse:
 		return 0, true, a.reuse(e, nil, &sr, false) // unlocks
@@ -257,6 +257,17 @@ func (a *accepting) sendReset(full bool) (frame.Tag, bool, error) {
 	a.m.mu.Unlock()
 	r := wire.SessionReset{Full: full}
 	return frame.TagClientIdent, false, a.stream.WriteFrame(a.ctx, frame.TagSessionReset, r.AppendTo(nil))
+}
+
+// known is the connection that we have for the peer's address, nil for none.
+// Nobody checks the address that a client says it has, so one gives way to a
+// daemon. The lock is held.
+func (m *Messenger) known(a *accepting) *Conn {
+	e := m.conns[a.front]
+	if e != nil && e.peerType == wire.Client && a.peer.EntityType != wire.Client {
+		return nil
+	}
+	return e
 }
 
 // view is what the tables of decide.go need to know of e. The lock is held.
@@ -343,6 +354,9 @@ func (a *accepting) establish(ci wire.ClientIdent, e *Conn) error {
 
 // adoptIdent takes over what CLIENT_IDENT says. The lock is held.
 func (c *Conn) adoptIdent(ci *wire.ClientIdent, a *accepting) {
+	if old := c.peerAddrs.Front(); old != c.target && old != a.front && c.m.conns[old] == c {
+		delete(c.m.conns, old)
+	}
 	c.peerAddrs = ci.Addrs
 	if !c.numberKnown {
 		c.peerNumber, c.numberKnown = ci.GID, true

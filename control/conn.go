@@ -156,7 +156,8 @@ func (c *Conn) LastKeepaliveAck() time.Time { return c.h.LastKeepaliveAck().Time
 
 // MarkDown closes the connection for good: at once, without a reset event,
 // dropping what is queued. The peer sees what its own policy makes of a broken
-// connection. A second call does nothing.
+// connection. A second call does nothing. During the last exchange of a hand-over
+// it comes too late: the successor has the session.
 func (c *Conn) MarkDown() {
 	c.userDown.Store(true)
 	c.h.Refuse()

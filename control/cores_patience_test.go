@@ -271,3 +271,44 @@ func TestAHandOverFromFewerCoresThanNumbersIsSteered(t *testing.T) {
 		t.Errorf("cores accepted %v", got)
 	}
 }
+
+// A core that took the number of a removed one has a listener that was another's
+// before; steering goes on, here and with a successor.
+func TestCoresThatCameAndWentAreSteered(t *testing.T) {
+	needSteering(t)
+	msgrtest.CheckLeaks(t)
+	b := newCoreBench(t, control.Config{Steer: control.SteerTable, Plane: dataplane.Config{Cores: 2}}, uring.Auto)
+	check := func(m *control.Messenger, when string) {
+		t.Helper()
+		if st := statsOf(t, m).Steering; !st.Active {
+			t.Fatalf("%s: %+v", when, st)
+		}
+		before, _ := arrived(t, m, 0)
+		for core := range 2 {
+			if err := m.PinPeer(source(core), core); err != nil {
+				t.Fatal(err)
+			}
+			for range 5 {
+				knock(t, netip.AddrPortFrom(source(core), 0), b.at.AddrPort)
+			}
+		}
+		after, _ := arrived(t, m, before[0]+before[1]+10)
+		if after[0] != before[0]+5 || after[1] != before[1]+5 {
+			t.Errorf("%s: cores accepted %v, before %v", when, after, before)
+		}
+	}
+	for round := range 3 {
+		if err := b.server.RemoveCore(b.ctx, round%2); err != nil {
+			t.Fatal(err)
+		}
+		if id, err := b.server.AddCore(b.ctx); err != nil || id != round%2 {
+			t.Fatalf("core %d, %v", id, err)
+		}
+		check(b.server, fmt.Sprint("round ", round))
+	}
+	next := succeed(t, b.ctx, b.server, control.Config{
+		Name: b.server.Name(), Steer: control.SteerTable, Plane: dataplane.Config{Cores: 2},
+	}, &control.Dispatcher{})
+	endWithTest(t, next)
+	check(next, "the successor")
+}

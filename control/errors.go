@@ -26,7 +26,7 @@ var (
 	ErrReplaced = fmt.Errorf("control: replaced by a newer connection: %w", net.ErrClosed)
 	// ErrQueueFull: the sending queue is at its bound.
 	ErrQueueFull = dataplane.ErrQueueFull
-	// ErrTooLarge: a segment of a message has 4 GiB or more.
+	// ErrTooLarge: a message has more payload than dataplane.MaxMessage, 2 GiB.
 	ErrTooLarge = dataplane.ErrTooLarge
 	// ErrInUse: the message is in a queue already.
 	ErrInUse = dataplane.ErrInUse

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
@@ -173,6 +174,7 @@ func (m *Messenger) passSessions(ctx context.Context, l *handoverLink) error {
 func (f *frozen) write(ctx context.Context, l *handoverLink) error {
 	m := f.m
 	d := done{}
+	var passed []*Conn
 	for _, c := range f.conns {
 		s, ok, err := f.export(ctx, c)
 		if err != nil {
@@ -182,18 +184,24 @@ func (f *frozen) write(ctx context.Context, l *handoverLink) error {
 			continue // marked down in the meantime
 		}
 		n, err := s.write(l.out)
+		s.io.Release()
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrHandOver, err)
 		}
+		passed = append(passed, c)
 		d.sessions++
 		d.messages += n
 	}
 	m.mu.Lock()
 	d.globalSeq = m.globalSeq
 	down := m.down
+	gone := slices.ContainsFunc(passed, func(c *Conn) bool { return c.state == StateClosing })
 	m.mu.Unlock()
-	if down {
+	switch {
+	case down:
 		return ErrShutdown
+	case gone:
+		return badRecord("a session that was passed on already has been closed")
 	}
 	return l.send(recordDone, d.appendTo(nil))
 }
@@ -212,11 +220,13 @@ func (f *frozen) export(ctx context.Context, c *Conn) (s session, ok bool, err e
 	select {
 	case st = <-answer:
 	case <-ctx.Done():
+		go func() { late := <-answer; late.Release() }()
 		return s, false, badRecord("core %d: %w", c.Core(), context.Cause(ctx))
 	}
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
 	if c.state == StateClosing {
+		st.Release()
 		return s, false, nil
 	}
 	c.mirror = dataplane.Mirror{InSeq: st.InSeq, Queued: len(st.Replay)+len(st.Queued) > 0, Sent: len(st.Sent) > 0}

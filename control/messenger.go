@@ -238,7 +238,14 @@ func (m *Messenger) Connect(to wire.Addr, peer wire.EntityType, opts ...ConnectO
 		return m.loopback(), nil
 	}
 	if c := m.conns[to]; c != nil && !o.anonymous {
-		return c, nil
+		switch c.peerType {
+		case peer:
+			return c, nil
+		case wire.Client:
+			// Nobody checks the address that a client says it has: it gives way.
+		default:
+			return nil, fmt.Errorf("%w: %v is connected as %v, not %v", ErrWrongPeer, to, c.peerType, peer)
+		}
 	}
 	policy := m.policyFor(peer)
 	if o.policy != nil {

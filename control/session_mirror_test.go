@@ -173,3 +173,39 @@ func TestAPeerIsFoundUnderItsFirstAddress(t *testing.T) {
 		}
 	})
 }
+
+// Nobody checks the address that a client says it has. Who dials that address
+// for a daemon gets one, and a daemon that comes from it is let in.
+func TestAClientDoesNotHoldADaemonsAddress(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := playTo(t, ctx, v, "LP", false)
+		squat := func(addr wire.Addr) *control.Conn {
+			p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{
+				Name: wire.EntityName{Type: wire.Client, ID: "9"}, Number: 9, Addr: addr, Rev0: v.rev0,
+			}, s.node.Addr)
+			t.Cleanup(p.Close)
+			p.Establish(11, 1)
+			s.must(p)
+			c := s.node.Lookup(addr)
+			if c == nil || c.PeerType() != wire.Client {
+				t.Fatalf("%v", c)
+			}
+			return c
+		}
+		dialled := wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.AddrPortFrom(ownHost(), 6800), Nonce: 2}
+		squatter := squat(dialled)
+		c, err := s.node.Connect(dialled, wire.OSD)
+		if err != nil || c == squatter || c.PeerType() != wire.OSD || s.node.Lookup(dialled) != c {
+			t.Errorf("Connect: %v, the client's: %v", err, c == squatter)
+		}
+		if _, err := s.node.Connect(dialled, wire.Mon); !errors.Is(err, control.ErrWrongPeer) {
+			t.Errorf("Connect for another daemon: %v", err)
+		}
+		squatter = squat(s.addr)
+		p, _ := s.establish(12, 1)
+		if c := s.node.Lookup(s.addr); c == squatter || c.PeerType() != wire.OSD {
+			t.Errorf("the client's: %v", c == squatter)
+		}
+		s.talks(p, 1)
+	})
+}

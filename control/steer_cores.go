@@ -88,6 +88,11 @@ func (m *Messenger) steerTo(core *dataplane.Core) {
 			break
 		}
 		s.seat(core, m.listeners, g)
+		for _, other := range m.running() {
+			if other != core {
+				s.seat(other, m.listeners, g) // its listener may be the one that the new core got
+			}
+		}
 	}
 	delete(s.gone, core.ID())
 	if s.err != nil {

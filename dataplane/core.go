@@ -517,27 +517,36 @@ func (c *Core) close() {
 		c.runTasks()
 	}
 	c.endAll(ErrStopped) // what they have opened
-	if err := c.drv.CloseDriver(); err != nil {
+	err := c.drv.CloseDriver()
+	if err != nil {
 		c.cfg.Logger.Warn("driver closed with an error", "core", c.id, "err", err)
 	}
-	// The kernel has let go of everything: so do we.
+	// The kernel has let go of everything, and so do we; or it says that it has
+	// not (EBUSY), and what it may still touch is never used again.
+	kept := errors.Is(err, unix.EBUSY)
 	for i := range c.entries {
-		if s := c.entries[i].sock; s != nil {
+		if s := c.entries[i].sock; s != nil && !kept {
 			s.releaseWrite()
 		}
 	}
 	for _, v := range c.vecs {
-		v.Free()
+		if !kept {
+			v.Free()
+		}
 	}
 	c.vecs = nil
-	_ = c.hot.Unmap()
+	if !kept {
+		_ = c.hot.Unmap()
+	}
 	c.tid = 0 // from here on whoever holds the lock is the owner
 	c.late.Lock()
 	defer c.late.Unlock()
 	c.closed.Store(true)
 	c.pool.keep, c.pool.peaks = 0, [2]int64{}
 	c.takeReturned()
-	c.drainPool()
+	if !kept { // else a write in flight keeps its slab, and the pool what is lent
+		c.drainPool()
+	}
 	if !c.box.empty() {
 		go c.runLate()
 	}

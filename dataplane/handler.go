@@ -47,8 +47,8 @@ var (
 	ErrDropped = errors.New("dataplane: connection closed")
 	// ErrQueueFull: the sending queue is at its bound.
 	ErrQueueFull = errors.New("dataplane: send queue full")
-	// ErrTooLarge: a segment has more bytes than a frame can carry.
-	ErrTooLarge = errors.New("dataplane: segment of 4 GiB or more")
+	// ErrTooLarge: a message has more bytes than MaxMessage.
+	ErrTooLarge = errors.New("dataplane: message of 2 GiB or more")
 	// ErrInUse: the message is in the queue of a connection already.
 	ErrInUse = errors.New("dataplane: message already queued")
 	// ErrUnexpectedFrame: a frame that has no place in the data phase.
@@ -207,9 +207,13 @@ func (h *Handler) Send(m *Message) error {
 	return nil
 }
 
-// tooLarge says that a frame cannot carry m, so that no core ever meets it.
+// MaxMessage is the most payload that Send takes, in bytes: what one write can
+// carry, together with what else is gathered for it.
+const MaxMessage = math.MaxInt32 - 4<<20
+
+// tooLarge says that a write cannot carry m, so that no core ever meets it.
 func tooLarge(m *Message) bool {
-	return uint64(len(m.Front)|len(m.Middle)|len(m.Data)) > math.MaxUint32
+	return uint64(len(m.Front))+uint64(len(m.Middle))+uint64(len(m.Data)) > MaxMessage
 }
 
 // Keepalive asks for a KEEPALIVE2 frame, as soon as the session is open. Any

@@ -13,14 +13,23 @@ var ErrFrozen = errors.New("dataplane: connection is being handed over")
 var sealed = new(Message)
 
 // HandlerState is everything of a lossless handler that its successor in
-// another process needs. The messages are the handler's: they stay as they are
-// until Thaw or Close.
+// another process needs. Who got it holds a reference to each message, until
+// Release.
 type HandlerState struct {
 	InSeq  uint64     // highest sequence received and dispatched
 	OutSeq uint64     // highest sequence sent; that of the last of Sent
 	Sent   []*Message // sent and not acknowledged, without a gap
 	Replay []*Message // to be sent again before everything else
 	Queued []*Message // to be sent, by falling priority
+}
+
+// Release gives the references to the messages back. Any goroutine.
+func (st *HandlerState) Release() {
+	for _, list := range [][]*Message{st.Sent, st.Replay, st.Queued} {
+		for _, m := range list {
+			m.Release()
+		}
+	}
 }
 
 // Freeze closes the socket, refuses whatever is sent from now on with
@@ -55,6 +64,11 @@ func (h *Handler) export() HandlerState {
 	st := HandlerState{InSeq: h.inSeq, OutSeq: h.outSeq, Sent: h.sent.all(nil), Replay: h.queue.replay.all(nil)}
 	for i := range h.queue.classes {
 		st.Queued = h.queue.classes[i].list.all(st.Queued)
+	}
+	for _, list := range [][]*Message{st.Sent, st.Replay, st.Queued} {
+		for _, m := range list {
+			m.Retain()
+		}
 	}
 	return st
 }

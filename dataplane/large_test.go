@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestASegmentThatNoFrameCarriesIsRefusedBySend(t *testing.T) {
+func TestAMessageThatNoWriteCarriesIsRefusedBySend(t *testing.T) {
 	if math.MaxInt == math.MaxInt32 {
 		return // there are no such slices
 	}
@@ -19,13 +19,15 @@ func TestASegmentThatNoFrameCarriesIsRefusedBySend(t *testing.T) {
 	}
 	defer func() { _ = unix.Munmap(huge) }()
 	h := NewHandler(&Core{}, HandlerConfig{})
-	if err := h.Send(&Message{Data: huge}); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("got %v", err)
+	for _, m := range []*Message{{Data: huge}, {Data: huge[:MaxMessage+1]}, {Front: huge[:1], Data: huge[:MaxMessage]}} {
+		if err := h.Send(m); !errors.Is(err, ErrTooLarge) {
+			t.Errorf("got %v", err)
+		}
 	}
 	if n, _ := h.QueuedOut(); n != 0 {
 		t.Errorf("%d messages are charged", n)
 	}
-	if tooLarge(&Message{Data: huge[:math.MaxUint32]}) {
-		t.Error("the largest segment is refused")
+	if tooLarge(&Message{Data: huge[:MaxMessage]}) {
+		t.Error("the largest message is refused")
 	}
 }

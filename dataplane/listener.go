@@ -157,8 +157,11 @@ func (l *Listener) complete(c *Core, cp *uring.Completion) {
 			c.cfg.Logger.Warn("connections wait, not accepted", "core", c.id, "addr", l.addr, "err", cp.Errno())
 		}
 		c.timers.arm(&l.retry, c.now+acceptRetry)
-	default:
+	case 0, unix.ECANCELED, unix.ECONNABORTED, unix.EINTR, unix.EPROTO:
 		l.arm(c)
+	default:
+		// Whatever it is may be there for long: not in every turn.
+		c.timers.arm(&l.retry, c.now+acceptRetry)
 	}
 }
 

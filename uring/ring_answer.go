@@ -72,7 +72,6 @@ func (d *ringDriver) sent(to *[]Completion, op Op, o *operation, res int32, flag
 	if flags&cqeMore != 0 {
 		o.debt++
 	}
-	quiet := o.bits&opQuiet != 0
 	o.bits &^= opQuiet
 	errno := unix.Errno(0)
 	if res < 0 {
@@ -85,7 +84,9 @@ func (d *ringDriver) sent(to *[]Completion, op Op, o *operation, res int32, flag
 		o.sent += int(res)
 		o.vec.advance(int(res))
 		d.again = append(d.again, op)
-	case errno == unix.EAGAIN && quiet, errno == unix.EINTR:
+	case errno == unix.EAGAIN, errno == unix.EINTR:
+		// A quiet send does not wait for room; another one comes back so if the
+		// kernel had no memory to wait with.
 		d.again = append(d.again, op)
 	case o.bits&opZero != 0 && zeroCopyRefused(errno):
 		o.bits &^= opZero

@@ -224,8 +224,8 @@ func (d *ringDriver) Wait(timeout time.Duration) ([]Completion, error) {
 	}
 	d.out = append(d.out[:0], d.early...)
 	d.early = d.early[:0]
-	if len(d.out) > 0 {
-		timeout = 0
+	if len(d.out) > 0 || d.woken {
+		timeout = 0 // it came while room was made for requests
 	}
 	var deadline time.Time
 	if timeout > 0 {

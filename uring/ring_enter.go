@@ -62,6 +62,7 @@ func (d *ringDriver) flushAll() {
 			return
 		}
 	}
+	d.fail(unix.EBUSY)
 }
 
 // request returns the next free request; it flushes a full queue. nil means
