@@ -168,6 +168,11 @@ func (d *ringDriver) openFiles(cfg *Config, set featureSet) {
 		set.lacks(FeatureFileTable, errno.Error())
 		return
 	}
+	if !d.closesAtOnce(f) {
+		_ = f.unmap() // it was only the argument of updates
+		set.lacks(FeatureFileTable, "this kernel closes what was in it late")
+		return
+	}
 	d.files = f
 	set.found(FeatureFileTable)
 }

@@ -63,6 +63,41 @@ func (d *ringDriver) probeSendZC(set featureSet) {
 	d.probeOperation(set, FeatureReportUsage, sendZC(sendZCReportUsage))
 }
 
+// closeWait is how long the trial below waits for the end of a file.
+const closeWait = 10 // ms
+
+// closesAtOnce says whether a file that has left the table is closed although a
+// request of another place of it is under way. There are kernels, before 6.13 by
+// their source, that keep it until then: a peer would not hear that we have
+// closed as long as an older connection lives.
+func (d *ringDriver) closesAtOnce(f *files) bool {
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return false
+	}
+	defer unix.Close(pipe[0])
+	pending, gone := f.add(d.ring, d.wake.fd), f.add(d.ring, pipe[1])
+	if pending > 0 {
+		e, _ := d.ring.next()
+		e.opcode, e.opFlags = opcodePollAdd, pollWord(unix.EPOLLIN) // nobody has raised the event
+		e.fd, e.flags, e.user = pending-1, sqeFixedFile, ownProbe
+		_ = d.ring.poll() // what is not submitted is with the end of it below
+	}
+	if gone > 0 {
+		f.remove(d.ring, gone)
+	}
+	_ = unix.Close(pipe[1])
+	ends := []unix.PollFd{{Fd: int32(pipe[0]), Events: unix.POLLIN}}
+	n, _ := unix.Poll(ends, closeWait)
+	if pending > 0 {
+		e, _ := d.ring.next()
+		e.opcode, e.fd, e.addr, e.user = opcodeAsyncCancel, -1, ownProbe, ownProbe
+		_, _, _ = d.ask()
+		f.remove(d.ring, pending)
+	}
+	return n == 1 && ends[0].Revents&unix.POLLHUP != 0
+}
+
 func (d *ringDriver) probeOperation(set featureSet, name string, fill func(*sqe)) {
 	if !set.wanted(name) {
 		return
