@@ -95,8 +95,9 @@ func TestEpollWaitsInMillisecondsWithoutPwait2(t *testing.T) {
 			t.Fatalf("Wait(%v) returned after %v", timeout, took)
 		}
 	}
-	// Rounded up, each of them is one sleep; rounded down it would spin.
-	if n := r.d.Stats().Enters - enters; n != 3 {
+	// Rounded up, each of them is one sleep, or a few if signals of the Go
+	// scheduler cut it short; rounded down it would spin.
+	if n := r.d.Stats().Enters - enters; n < 3 || n > 30 {
 		t.Fatalf("%d waits of the kernel for three timeouts", n)
 	}
 	e := newEcho(r)
