@@ -163,7 +163,7 @@ func (p *HostileProxy) forget(conns ...net.Conn) {
 
 // carry takes a connection to its end.
 func (p *HostileProxy) carry(client *net.TCPConn) {
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	to := p.to.Load()
 	if to == nil {
 		select {
@@ -181,7 +181,7 @@ func (p *HostileProxy) carry(client *net.TCPConn) {
 		return
 	}
 	server := s.(*net.TCPConn)
-	defer server.Close()
+	defer func() { _ = server.Close() }()
 	defer p.forget(client, server)
 	if p.track(client, server) {
 		p.carried.Add(1)
