@@ -354,10 +354,7 @@ func (a *accepting) establish(ci wire.ClientIdent, e *Conn) error {
 
 // adoptIdent takes over what CLIENT_IDENT says. The lock is held.
 func (c *Conn) adoptIdent(ci *wire.ClientIdent, a *accepting) {
-	if old := c.peerAddrs.Front(); old != c.target && old != a.front && c.m.conns[old] == c {
-		delete(c.m.conns, old)
-	}
-	c.peerAddrs = ci.Addrs
+	c.rename(ci.Addrs)
 	if !c.numberKnown {
 		c.peerNumber, c.numberKnown = ci.GID, true
 	}

@@ -284,14 +284,19 @@ func (d *dialling) serverIdent(si wire.ServerIdent) error {
 // them, too: that is what it comes back with, whichever was dialled. The lock is
 // held.
 func (c *Conn) knownAs(addrs wire.AddrVec) {
-	conns := c.m.conns
-	if old := c.peerAddrs.Front(); old != c.target && conns[old] == c {
-		delete(conns, old)
+	c.rename(addrs)
+	if front := addrs.Front(); !c.anonymous && !front.IsBlank() && c.m.conns[front] == nil {
+		c.m.conns[front] = c
+	}
+}
+
+// rename adopts the peer's addresses; what was the first of them before no longer
+// leads to the connection, unless it was dialled. The lock is held.
+func (c *Conn) rename(addrs wire.AddrVec) {
+	if old := c.peerAddrs.Front(); old != c.target && old != addrs.Front() && c.m.conns[old] == c {
+		delete(c.m.conns, old)
 	}
 	c.peerAddrs = addrs
-	if front := addrs.Front(); !c.anonymous && !front.IsBlank() && conns[front] == nil {
-		conns[front] = c
-	}
 }
 
 // reconnect resumes the session: SESSION_RECONNECT and its answers. It returns

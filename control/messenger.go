@@ -216,8 +216,10 @@ func withIP(a, b wire.Addr) wire.Addr {
 
 // Connect returns the connection to a peer: the one that exists for that
 // address, or a new one, which begins to dial. The address must be the peer's
-// exact one, nonce included; the type must be right, too. Messages may be sent
-// at once: they wait until the session is ready.
+// exact one, nonce included; the type must be right, too: with a daemon of
+// another type at that address the error wraps ErrWrongPeer, while a client that
+// says it has that address is none to be found by it. Messages may be sent at
+// once: they wait until the session is ready.
 func (m *Messenger) Connect(to wire.Addr, peer wire.EntityType, opts ...ConnectOption) (*Conn, error) {
 	o := connectOptions{}
 	for _, f := range opts {

@@ -12,11 +12,11 @@ import (
 // message is released, whatever its fate (msgr2.md 9.12).
 //
 // A limit of 0 means unlimited. A message larger than the whole limit passes
-// alone, when nothing else is held. Whose turn has come
-// vainTurns times in vain passes as soon as less than the limit is held, so that
-// a large message does not wait for ever while small ones pass it, and others
-// behind it: the limit is exceeded by one message at most. All methods may be called by any
-// goroutine; only a full throttle takes a lock.
+// alone, when nothing else is held. Whose turn has come vainTurns times in vain
+// passes as soon as less than the limit is held, so that a large message, and
+// those behind it, do not wait for ever while small ones pass: the limit is
+// exceeded by one message at most. All methods may be called by any goroutine;
+// only a full throttle takes a lock.
 type Throttle struct {
 	limit atomic.Int64
 	used  atomic.Int64

@@ -88,7 +88,10 @@ func (d *ringDriver) closesAtOnce(f *files) bool {
 	}
 	_ = unix.Close(pipe[1])
 	ends := []unix.PollFd{{Fd: int32(pipe[0]), Events: unix.POLLIN}}
-	n, _ := unix.Poll(ends, closeWait)
+	n, err := unix.Poll(ends, closeWait)
+	for err == unix.EINTR {
+		n, err = unix.Poll(ends, closeWait)
+	}
 	if pending > 0 {
 		e, _ := d.ring.next()
 		e.opcode, e.fd, e.addr, e.user = opcodeAsyncCancel, -1, ownProbe, ownProbe
