@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+// picky is a flag that takes nothing.
+type picky struct{}
+
+func (picky) String() string   { return "" }
+func (picky) Set(string) error { return errors.New("want something else") }
+
+func TestFlagsMayStandAnywhere(t *testing.T) {
+	for _, c := range []struct {
+		args, rest string
+		n          int
+		b          bool
+	}{
+		{"", "", 0, false},
+		{"a", "a", 0, false},
+		{"--n 1 a --b", "a", 1, true},
+		{"a -n=2 b --b=false", "a b", 2, false},
+		{"--b a --n 3 b", "a b", 3, true},
+		{"--n 1 -- --b --n", "--b --n", 1, false},
+		{"a -- --n 9", "a --n 9", 0, false},
+	} {
+		fs := NewFlags("")
+		n, b := fs.Int("n", 0, ""), fs.Bool("b", false, "")
+		rest, err := Parse(fs, strings.Fields(c.args))
+		if err != nil || *n != c.n || *b != c.b || !slices.Equal(rest, strings.Fields(c.rest)) {
+			t.Errorf("%q: got %v, n %d, b %v, %v", c.args, rest, *n, *b, err)
+		}
+	}
+}
+
+func TestAWrongFlagIsNamedAsItIsWritten(t *testing.T) {
+	for args, want := range map[string]string{
+		"--wait 5":         `--wait "5": the unit is missing, such as 5s or 5ms`,
+		"--wait=0.5":       `--wait "0.5": the unit is missing, such as 0.5s or 0.5ms`,
+		"-wait soon":       `--wait "soon": want a duration, such as 10s, 250ms or 1m30s`,
+		"--n many":         `--n "many": want a number`,
+		"--u -1":           `--u "-1": want a number`,
+		"--b=maybe":        `--b "maybe": want true or false`,
+		"--picky x":        `--picky "x": want something else`,
+		"--n":              "--n needs a value",
+		"x --nothing else": "there is no flag --nothing",
+		"---n 1":           "bad flag syntax: ---n",
+	} {
+		fs := NewFlags("")
+		fs.Duration("wait", time.Second, "")
+		fs.Int("n", 0, "")
+		fs.Uint64("u", 0, "")
+		fs.Bool("b", false, "")
+		fs.Var(picky{}, "picky", "")
+		if _, err := Parse(fs, strings.Fields(args)); !IsUsage(err) || err.Error() != want {
+			t.Errorf("%q: %v, want %s", args, err, want)
+		}
+	}
+	fs := NewFlags("")
+	if _, err := Parse(fs, []string{"x", "--help"}); !errors.Is(err, flag.ErrHelp) {
+		t.Errorf("--help: %v", err)
+	}
+}
+
+func TestFlagsAreListedWithinTheWidth(t *testing.T) {
+	fs := NewFlags("")
+	fs.Bool("short", false, "does it")
+	fs.Duration("wait", time.Second, "`DURATION` "+strings.Repeat("of many words ", 20))
+	fs.String("a-name-that-is-very-long", "x", "`VALUE` that is listed")
+	var b bytes.Buffer
+	PrintFlags(&b, fs)
+	for line := range strings.Lines(b.String()) {
+		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > Width {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	for _, want := range []string{"  --short               does it\n", "  --wait DURATION       DURATION of", "\n                        of", " 1s)\n", "VALUE that is listed (default x)\n"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
+
+func TestUsageErrorsAreFound(t *testing.T) {
+	inner := errors.New("inner")
+	err := Usagef("--x: %w", inner)
+	if !IsUsage(fmt.Errorf("more: %w", err)) || !errors.Is(err, inner) || IsUsage(inner) || IsUsage(nil) {
+		t.Error(err)
+	}
+	if got := OneLine(errors.Join(err, inner)); got != "--x: inner; inner" {
+		t.Error(got)
+	}
+}
+
+func TestTheVersionIsOneLine(t *testing.T) {
+	var b bytes.Buffer
+	if err := PrintVersion(&b, "prog", false); err != nil || !strings.HasPrefix(b.String(), "prog ") || strings.Count(b.String(), "\n") != 1 {
+		t.Errorf("%q, %v", b.String(), err)
+	}
+	b.Reset()
+	var v struct{ Version, Go string }
+	if err := PrintVersion(&b, "prog", true); err != nil || json.Unmarshal(b.Bytes(), &v) != nil || v.Version == "" || v.Go == "" {
+		t.Errorf("%q, %v", b.String(), err)
+	}
+}
