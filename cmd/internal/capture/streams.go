@@ -1,0 +1,308 @@
+package capture
+
+import (
+	"container/list"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+const (
+	// maxConns is how many TCP connections are followed at a time.
+	maxConns = 16 << 10
+	// maxEarly and maxEarlyBytes bound what waits in one direction for bytes before it.
+	maxEarly      = 1 << 10
+	maxEarlyBytes = 4 << 20
+	// maxJump is how far a segment can be from the last one; what is further is not of
+	// this connection.
+	maxJump = 1 << 30
+)
+
+// Side numbers the directions of a connection by who sends.
+type Side int
+
+// The sides.
+const (
+	Connector Side = iota
+	Acceptor
+)
+
+// Other is the other side.
+func (s Side) Other() Side { return 1 - s }
+
+// Conn is a TCP connection of a recording.
+type Conn struct {
+	Connector, Acceptor netip.AddrPort
+	// Whole says that its first segments were recorded. Else who has dialled is a guess.
+	Whole bool
+}
+
+// Handler gets the streams of one connection.
+type Handler interface {
+	// Data has the next bytes of a direction, valid during the call.
+	Data(at time.Time, from Side, p []byte)
+	// Gap says that n bytes of a direction were not recorded.
+	Gap(at time.Time, from Side, n uint64)
+	// End is the last call: with the side that has reset the connection, or, if both
+	// have closed it, or the recording ends, why is the reason in words.
+	End(at time.Time, why string)
+}
+
+// Assembler puts segments together to streams.
+type Assembler struct {
+	begin func(at time.Time, c Conn) Handler
+	conns map[pair]*stream
+	order list.List // of conns as they began, the keys
+	last  time.Time
+}
+
+// pair names a connection, the smaller address first.
+type pair struct{ a, b netip.AddrPort }
+
+type stream struct {
+	Conn
+	at   *list.Element // in the order
+	h    Handler
+	dirs [2]direction
+}
+
+// direction is what one side sends.
+type direction struct {
+	known bool   // next is
+	next  uint32 // number of the next byte
+	early []early
+	held  int // bytes of early
+	fin   bool
+	finAt uint32
+	acked uint32 // by the other side, if known
+	done  bool   // its end has come
+}
+
+// early is a segment that came before its predecessor.
+type early struct {
+	seq  uint32
+	data []byte
+	size int // with what was cut
+}
+
+// NewAssembler makes one that calls begin for every connection.
+func NewAssembler(begin func(at time.Time, c Conn) Handler) *Assembler {
+	return &Assembler{begin: begin, conns: make(map[pair]*stream)}
+}
+
+// Add takes a segment.
+func (a *Assembler) Add(s Segment) {
+	a.last = s.Time
+	key := pair{s.Src, s.Dst}
+	if s.Src.Compare(s.Dst) > 0 {
+		key = pair{s.Dst, s.Src}
+	}
+	st := a.conns[key]
+	if s.SYN && st != nil && st.begunAnew(s) {
+		a.end(key, st, s.Time, "the addresses were used again")
+		st = nil
+	}
+	if st == nil {
+		if s.RST || (!s.SYN && s.Len == 0) {
+			return
+		}
+		st = a.start(key, s)
+	}
+	from := Connector
+	if s.Src == st.Acceptor && s.Dst == st.Connector {
+		from = Acceptor
+	}
+	st.add(from, s)
+	switch {
+	case s.RST:
+		a.end(key, st, s.Time, "reset by the "+sideNames[from])
+	case st.dirs[0].done && st.dirs[1].done:
+		a.end(key, st, s.Time, "closed")
+	}
+}
+
+var sideNames = [...]string{"connector", "acceptor"}
+
+// Close ends the connections that are open where the recording ends.
+func (a *Assembler) Close() {
+	for a.order.Len() > 0 {
+		key := a.order.Front().Value.(pair)
+		a.end(key, a.conns[key], a.last, "open where the recording ends")
+	}
+}
+
+// begunAnew says whether a SYN is one of another connection with the same addresses.
+func (st *stream) begunAnew(s Segment) bool {
+	from := Connector
+	if s.Src == st.Acceptor {
+		from = Acceptor
+	}
+	d := &st.dirs[from]
+	return d.known && int32(s.Seq+1-d.next) > 0
+}
+
+func (a *Assembler) start(key pair, s Segment) *stream {
+	if a.order.Len() >= maxConns {
+		oldest := a.order.Front().Value.(pair)
+		a.end(oldest, a.conns[oldest], s.Time, "given up: too many connections at a time")
+	}
+	st := &stream{Conn: Conn{Connector: s.Src, Acceptor: s.Dst, Whole: s.SYN}}
+	if s.SYN && s.HasAck || !s.SYN && s.Src.Port() < s.Dst.Port() {
+		st.Connector, st.Acceptor = s.Dst, s.Src
+	}
+	st.h = a.begin(s.Time, st.Conn)
+	a.conns[key] = st
+	st.at = a.order.PushBack(key)
+	return st
+}
+
+func (a *Assembler) end(key pair, st *stream, at time.Time, why string) {
+	st.flush(at)
+	st.h.End(at, why)
+	delete(a.conns, key)
+	a.order.Remove(st.at)
+}
+
+func (st *stream) add(from Side, s Segment) {
+	d := &st.dirs[from]
+	seq := s.Seq
+	if s.SYN {
+		seq++
+		if !d.known {
+			d.known, d.next, d.acked = true, seq, seq
+		}
+	}
+	if !d.known {
+		if s.Len == 0 && !s.FIN {
+			return
+		}
+		d.known, d.next, d.acked = true, seq, seq
+	}
+	if ahead := int32(seq - d.next); ahead > maxJump || ahead < -maxJump {
+		return
+	}
+	if s.HasAck { // it was sent behind what it acknowledges
+		st.acked(from.Other(), s.Time, s.Ack)
+	}
+	if s.FIN {
+		d.fin, d.finAt = true, seq+uint32(s.Len)
+	}
+	if s.Len > 0 {
+		st.segment(from, s.Time, early{seq: seq, data: s.Payload, size: s.Len})
+	}
+	if d.fin && d.next == d.finAt {
+		d.done = true
+	}
+}
+
+// segment takes bytes, in order or early.
+func (st *stream) segment(from Side, at time.Time, e early) {
+	d := &st.dirs[from]
+	if int32(e.seq-d.next) > 0 {
+		d.early = append(d.early, early{e.seq, slices.Clone(e.data), e.size})
+		d.held += len(e.data)
+		for len(d.early) > maxEarly || d.held > maxEarlyBytes {
+			st.skip(from, at)
+		}
+		return
+	}
+	st.deliver(from, at, e)
+	st.catchUp(from, at)
+}
+
+// deliver passes on what is new of a segment that begins where the stream is, or before.
+func (st *stream) deliver(from Side, at time.Time, e early) {
+	d := &st.dirs[from]
+	old := int(d.next - e.seq)
+	if old >= e.size {
+		return
+	}
+	d.next = e.seq + uint32(e.size)
+	if fresh := e.data[min(old, len(e.data)):]; len(fresh) > 0 {
+		st.h.Data(at, from, fresh)
+	}
+	if n := e.size - max(old, len(e.data)); n > 0 {
+		st.h.Gap(at, from, uint64(n))
+	}
+}
+
+// catchUp delivers what came early and is next now.
+func (st *stream) catchUp(from Side, at time.Time) {
+	d := &st.dirs[from]
+	for {
+		i := d.first()
+		if i < 0 || int32(d.early[i].seq-d.next) > 0 {
+			return
+		}
+		e := d.early[i]
+		d.early = slices.Delete(d.early, i, i+1)
+		d.held -= len(e.data)
+		st.deliver(from, at, e)
+	}
+}
+
+// first is the index of the early segment that comes next, -1 for none.
+func (d *direction) first() int {
+	at := -1
+	for i := range d.early {
+		if at < 0 || int32(d.early[i].seq-d.early[at].seq) < 0 {
+			at = i
+		}
+	}
+	return at
+}
+
+// skip gives up what is missing before the first early segment.
+func (st *stream) skip(from Side, at time.Time) {
+	d := &st.dirs[from]
+	i := d.first()
+	if i < 0 {
+		return
+	}
+	st.h.Gap(at, from, uint64(d.early[i].seq-d.next))
+	d.next = d.early[i].seq
+	st.catchUp(from, at)
+}
+
+// acked: the other side has everything up to ack. What is missing before that was not
+// recorded, and will not be.
+func (st *stream) acked(from Side, at time.Time, ack uint32) {
+	d := &st.dirs[from]
+	for d.known {
+		i := d.first()
+		if i < 0 || int32(ack-d.early[i].seq) < 0 {
+			break
+		}
+		st.skip(from, at)
+	}
+	if d.known && int32(ack-d.acked) > 0 {
+		d.acked = ack
+	}
+	if d.fin && int32(ack-d.finAt) > 0 {
+		st.upTo(from, at, d.finAt)
+		d.done = true
+	}
+}
+
+// upTo says that nothing before seq will come any more.
+func (st *stream) upTo(from Side, at time.Time, seq uint32) {
+	d := &st.dirs[from]
+	if n := int32(seq - d.next); n > 0 && n <= maxJump {
+		d.next = seq
+		st.h.Gap(at, from, uint64(n))
+	}
+}
+
+// flush delivers what is left.
+func (st *stream) flush(at time.Time) {
+	for from := range st.dirs {
+		for len(st.dirs[from].early) > 0 {
+			st.skip(Side(from), at)
+		}
+		if d := &st.dirs[from]; d.known && d.fin {
+			st.upTo(Side(from), at, d.finAt)
+		} else if d.known {
+			st.upTo(Side(from), at, d.acked)
+		}
+	}
+}
