@@ -5,7 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,6 +18,12 @@ import (
 
 // The test binary is its own child: these are the things it can be.
 const roleVar = "BENCH_PROC_TEST_ROLE"
+
+func init() {
+	if os.Getenv(roleVar) == "main thread" {
+		runtime.LockOSThread() // the main goroutine keeps the main thread
+	}
+}
 
 func TestMain(m *testing.M) {
 	switch os.Getenv(roleVar) {
@@ -29,7 +39,7 @@ func TestMain(m *testing.M) {
 			case "die":
 				os.Exit(3)
 			case "hang":
-				select {}
+				hang()
 			case "refuse":
 				return nil, errors.New("refused for a reason")
 			}
@@ -40,10 +50,20 @@ func TestMain(m *testing.M) {
 		}
 	case "deaf": // neither reads its input nor ends by itself
 		_ = write(os.Stdout, "ready", nil)
-		select {}
+		hang()
+	case "main thread":
+		os.Exit(spawnOnTheMainThread())
 	case "fails":
 		Fail(os.Stdout, errors.New("no such address"))
 	}
+}
+
+// hang waits until the process is killed. Somebody who may be sent a signal is
+// not deadlocked, as the runtime sees it.
+func hang() {
+	never := make(chan os.Signal, 1)
+	signal.Notify(never, syscall.SIGUSR2)
+	<-never
 }
 
 func start(t *testing.T, role string) (*Child, error) {
@@ -143,5 +163,40 @@ func TestAChildDiesWithTheThreadThatStartedIt(t *testing.T) {
 	<-c.exited
 	if state := c.cmd.ProcessState.Sys().(interface{ Signal() unix.Signal }).Signal(); state != unix.SIGKILL {
 		t.Fatalf("ended by %v", c.cmd.ProcessState)
+	}
+}
+
+// spawnOnTheMainThread is the life of a process whose spawner begins on the main
+// thread: 0 if its child dies with the spawner all the same.
+func spawnOnTheMainThread() int {
+	s := &Spawner{starts: make(chan func()), closed: make(chan struct{})}
+	died := make(chan error, 1)
+	go func() {
+		if err := os.Setenv(roleVar, "deaf"); err != nil {
+			died <- err
+			return
+		}
+		var hello string
+		c, err := s.Start(context.Background(), "deaf", os.Args[0], nil, os.Stderr, &hello)
+		s.Close()
+		if err == nil {
+			<-c.exited
+		}
+		died <- err
+	}()
+	s.loop()
+	if <-died != nil {
+		return 1
+	}
+	return 0
+}
+
+func TestAChildDiesWithASpawnerThatBeganOnTheMainThread(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0])
+	cmd.Env = append(os.Environ(), roleVar+"=main thread")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
 }
