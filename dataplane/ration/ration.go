@@ -1,0 +1,83 @@
+package ration
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// PerMinute is how many lines a cause may have in a minute.
+const PerMinute = 10
+
+// Logger writes at most PerMinute lines a minute for each cause, which is the
+// message: that must be one of a few constants, with what varies in its
+// attributes. The first line behind those that were left out says how many they
+// were ("left_out"). Any goroutine may use it.
+type Logger struct {
+	log *slog.Logger
+	now func() time.Time
+
+	mu     sync.Mutex
+	causes map[string]*cause // guarded by mu
+}
+
+type cause struct {
+	since   time.Time // begin of the present minute
+	lines   int       // in it
+	leftOut uint64
+}
+
+// New makes a Logger that writes to log; now is the time.
+func New(log *slog.Logger, now func() time.Time) *Logger {
+	return &Logger{log: log, now: now, causes: make(map[string]*cause)}
+}
+
+// Info writes a line of that level, or counts it.
+func (l *Logger) Info(msg string, args ...any) { l.write(slog.LevelInfo, msg, args) }
+
+// Warn writes a line of that level, or counts it.
+func (l *Logger) Warn(msg string, args ...any) { l.write(slog.LevelWarn, msg, args) }
+
+// WarnAside is Warn for a caller that must not wait for the log, such as a
+// core: the line is written by a goroutine.
+func (l *Logger) WarnAside(msg string, args ...any) {
+	if args, ok := l.take(slog.LevelWarn, msg, args); ok {
+		go l.log.Warn(msg, args...)
+	}
+}
+
+func (l *Logger) write(level slog.Level, msg string, args []any) {
+	if args, ok := l.take(level, msg, args); ok {
+		l.log.Log(context.Background(), level, msg, args...)
+	}
+}
+
+// take says whether a line may be written, and adds what it has to tell of
+// those before.
+func (l *Logger) take(level slog.Level, msg string, args []any) ([]any, bool) {
+	if !l.log.Enabled(context.Background(), level) {
+		return nil, false
+	}
+	now := l.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.causes[msg]
+	if c == nil {
+		c = &cause{since: now}
+		l.causes[msg] = c
+	}
+	if now.Sub(c.since) >= time.Minute {
+		c.since, c.lines = now, 0
+	}
+	if c.lines == PerMinute {
+		c.leftOut++
+		return nil, false
+	}
+	c.lines++
+	if c.leftOut > 0 {
+		args = append(args[:len(args):len(args)], "left_out", c.leftOut)
+		c.leftOut = 0
+	}
+	return args, true
+}
