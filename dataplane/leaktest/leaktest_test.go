@@ -1,0 +1,78 @@
+package leaktest
+
+import (
+	"os"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// Exactly what uring maps is counted, and nothing that the Go runtime maps.
+func TestOnlyOurOwnMappingsAreCounted(t *testing.T) {
+	before := Mapped(t)
+	var kept [][]byte
+	for range 64 {
+		kept = append(kept, make([]byte, 1<<20)) // Go's
+	}
+	other, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := Mapped(t); n != before {
+		t.Errorf("%d bytes, %d with a larger heap", before, n)
+	}
+	runtime.KeepAlive(kept)
+	var ours []*uring.Memory
+	want := before
+	for _, pages := range []int{1, 3, 1, 16, 2} {
+		m, err := uring.Map(pages * os.Getpagesize())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours, want = append(ours, m), want+pages*os.Getpagesize()
+		if n := Mapped(t); n != want {
+			t.Errorf("%d bytes, want %d", n, want)
+		}
+	}
+	if err := unix.Munmap(other); err != nil {
+		t.Error(err)
+	}
+	for _, m := range ours {
+		if err := m.Unmap(); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := Mapped(t); n != before {
+		t.Errorf("%d bytes in the end, %d at first", n, before)
+	}
+}
+
+// A driver's memory is counted, its queues included, and gone when it is closed.
+func TestTheMemoryOfADriverIsCounted(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before := Mapped(t)
+	d, err := uring.Open(uring.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := Mapped(t)
+	if d.Info().Backend != uring.Epoll && n-before < 256*(64+8*16) {
+		t.Errorf("%d bytes for a ring of 256 requests", n-before)
+	}
+	if err := d.CloseDriver(); err != nil {
+		t.Fatal(err)
+	}
+	if n := Settled(before, func() int { return Mapped(t) }); n != before {
+		t.Errorf("%d bytes before, %d after", before, n)
+	}
+}
+
+func TestSmapsThatCannotBeReadAreAnError(t *testing.T) {
+	if _, err := mapped([]byte("7f00-7f01 rw-p 0 00:00 0\nSize: many kB\n")); err == nil {
+		t.Error("no error")
+	}
+}
