@@ -1,0 +1,4 @@
+package localsock
+
+// BindPrivate is how Listen makes its socket.
+var BindPrivate = bindPrivate

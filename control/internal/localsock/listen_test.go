@@ -1,0 +1,120 @@
+package localsock_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/localsock"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+)
+
+// Whoever comes keeps the path, whenever the one before it goes.
+func TestPrivateSocketStaysWhileAnotherGoes(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	path := filepath.Join(t.TempDir(), "socket")
+	last, err := localsock.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 500 {
+		gone := make(chan error)
+		go func(l net.Listener) { gone <- l.Close() }(last)
+		next, err := localsock.Listen(path)
+		if err := errors.Join(err, <-gone); err != nil {
+			t.Fatal(err)
+		}
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Close()
+		last = next
+	}
+	if err := last.Close(); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+}
+
+// Not for a moment, whatever the umask.
+func TestPrivateSocketIsBoundPrivate(t *testing.T) {
+	before := unix.Umask(0)
+	defer unix.Umask(before)
+	path := filepath.Join(t.TempDir(), "socket")
+	l, err := localsock.BindPrivate(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("bound: %v, %v", st.Mode(), err)
+	}
+}
+
+func TestPrivateSocketTakesThePlaceOfAnother(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	path := filepath.Join(t.TempDir(), "socket")
+	first, err := localsock.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := localsock.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	st, err := os.Stat(path)
+	if err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("behind the end of the first: %v, %v", st, err)
+	}
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	if err := second.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("behind the end of both: %v", err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := localsock.Listen(path); !errors.Is(err, os.ErrExist) {
+		t.Errorf("in the place of a file: %v, %v", l, err)
+	}
+	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
+		t.Errorf("%v, %v", entries, err)
+	}
+}
+
+func TestOurOwnUserIsLetIn(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	l, err := localsock.Listen(filepath.Join(t.TempDir(), "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := localsock.SameUser(c.(*net.UnixConn)); err != nil {
+		t.Error(err)
+	}
+	_ = c.Close()
+	if err := localsock.SameUser(c.(*net.UnixConn)); err == nil {
+		t.Error("nobody is let in")
+	}
+}
