@@ -1,0 +1,103 @@
+package statsock_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/statsock"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+)
+
+type number struct{ N int }
+
+func (n number) WriteText(w io.Writer) error {
+	_, err := io.WriteString(w, "the number is seven\n")
+	return err
+}
+
+func serve(t *testing.T, take func() (statsock.Snapshot, error)) string {
+	t.Helper()
+	s, err := statsock.Serve(filepath.Join(t.TempDir(), "stats"), take, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s.Addr()
+}
+
+func seven() (statsock.Snapshot, error) { return number{7}, nil }
+
+// ask connects, says something, and reads until the end.
+func ask(t *testing.T, path, say string) string {
+	t.Helper()
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, say); err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestAReaderGetsTheFormThatItNames(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	path := serve(t, seven)
+	for say, want := range map[string]string{
+		"text\n": "the number is seven\n", "json\n": "{\"N\":7}\n", "": "{\"N\":7}\n", "something else\n": "{\"N\":7}\n",
+	} {
+		if got := ask(t, path, say); got != want {
+			t.Errorf("%q: %q, want %q", say, got, want)
+		}
+	}
+	var n number
+	if err := statsock.Read(t.Context(), path, &n); err != nil || n.N != 7 {
+		t.Errorf("read %+v, %v", n, err)
+	}
+}
+
+func TestAReaderOfAFailedSnapshotIsHungUpOn(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	path := serve(t, func() (statsock.Snapshot, error) { return nil, errors.New("no") })
+	if got := ask(t, path, "text\n"); got != "" {
+		t.Errorf("%q", got)
+	}
+	if err := statsock.Read(t.Context(), path, &number{}); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAReadEndsWithItsContext(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	taken, over := make(chan struct{}), make(chan struct{})
+	path := serve(t, func() (statsock.Snapshot, error) {
+		close(taken)
+		<-over
+		return number{}, nil
+	})
+	defer close(over)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		<-taken
+		cancel()
+	}()
+	if err := statsock.Read(ctx, path, &number{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
