@@ -1,0 +1,26 @@
+// Package resize adds cores to a messenger and takes cores out while everything goes
+// on: the steps, in which order and until when, what is undone when one fails, and
+// which connections leave a core. It knows no messenger: a [Resizer] has a
+// [Messenger] carry out the steps.
+//
+//	Add              what the messenger does                  if it fails, or ctx ends meanwhile
+//	Lock             waits for others                         nothing has changed
+//	Allowed          says whether the cores may change        the same
+//	Open             starts the thread of a core              the same
+//	Listen           listeners, a place in the steering       the core is removed, as below
+//
+//	Remove           what the messenger does                  if it fails, or ctx ends meanwhile
+//	Lock, Allowed    as above                                 nothing has changed
+//	Find, Retire     the core refuses new connections         the same
+//	Unsteer          new connections do not come to it        does not fail
+//	Evacuate         connections leave it                     does not fail
+//	CloseListeners   closes them, or gives them to others     goes on by itself
+//	AwaitGone        waits until the core has nothing more    what is left faults; goes on by itself
+//
+// For a core that fails there are Unsteer and Evacuate, whatever is under way. A
+// removal goes on, and ends as soon as the core has nothing any more. An addition asks
+// after Listen whether the core has failed, and is undone then.
+//
+// Who wants to keep the cores as they are (to bind, to hand over) takes the Lock as
+// well. resize.go has the steps, turn.go the Lock, leave.go which connections leave.
+package resize

@@ -1,0 +1,169 @@
+package resize
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+)
+
+// ErrFailed: a core failed before it was ready.
+var ErrFailed = errors.New("control: the core has failed")
+
+// Messenger is what a messenger must be able to do, with cores of type C, to get more
+// of them and fewer. A Resizer never calls two of these for the same core at the same
+// time, but for Unsteer and Evacuate, which a core that fails does at any moment.
+type Messenger[C any] interface {
+	// Allowed is the reason why the cores must stay as they are, nil if they may
+	// change.
+	Allowed() error
+
+	// Open starts one more core, which has nothing to do yet.
+	Open() (C, error)
+	// Listen has a core accept at all addresses, and puts it into the steering. It may
+	// wait for another core.
+	Listen(C) error
+
+	// Broken says whether a core has failed. It is true before Failed is called.
+	Broken(C) bool
+	// Find is the core with a number.
+	Find(number int) (C, error)
+	// Retire has a core refuse new connections, and end when it has nothing any more.
+	// It cannot be taken back.
+	Retire(C) error
+	// Unsteer has the steering bring no connection to a core any more. With forget the
+	// core does not come back.
+	Unsteer(core C, forget bool)
+	// Evacuate has every connection leave for which Conn.Leaves says so, at Evacuation.
+	Evacuate(C)
+	// CloseListeners closes the listeners of a core, or gives them to others. It may
+	// wait for another core.
+	CloseListeners(C)
+	// AwaitGone waits until a core that Retire has ended is gone. At the end of ctx it
+	// closes what is left there and returns an error.
+	AwaitGone(context.Context, C) error
+}
+
+// Resizer changes the cores of a messenger, one change at a time. It owns who may
+// change them (Exclusive). Any goroutine may use it.
+type Resizer[C any] struct {
+	Exclusive
+	m Messenger[C]
+}
+
+// New makes one for a messenger that lives as long as over.
+func New[C any](over context.Context, m Messenger[C]) *Resizer[C] {
+	return &Resizer[C]{newExclusive(over), m}
+}
+
+// Add adds a core. If ctx ends before the core is ready, it is removed again, by
+// itself if that has to wait.
+func (r *Resizer[C]) Add(ctx context.Context) (core C, err error) {
+	unlock, err := r.begin(ctx)
+	if err != nil {
+		return core, fmt.Errorf("add a core: %w", err)
+	}
+	opened, err := r.m.Open()
+	if err != nil {
+		unlock()
+		return core, err
+	}
+	added := make(chan error, 1)
+	var decided atomic.Bool // that the core stays, or that nobody waits for it any more
+	go func() {
+		defer unlock()
+		added <- r.bring(ctx, opened, &decided)
+	}()
+	select {
+	case err = <-added:
+	case <-ctx.Done():
+		if err = context.Cause(ctx); !decided.CompareAndSwap(false, true) {
+			err = <-added
+		}
+	}
+	if err != nil {
+		return core, fmt.Errorf("add a core: %w", err)
+	}
+	return opened, nil
+}
+
+// begin waits for its turn, if the cores may change.
+func (r *Resizer[C]) begin(ctx context.Context) (unlock func(), err error) {
+	if unlock, err = r.Lock(ctx); err != nil {
+		return nil, err
+	}
+	if err = r.m.Allowed(); err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
+}
+
+// bring has a new core listen, or removes it.
+func (r *Resizer[C]) bring(ctx context.Context, core C, decided *atomic.Bool) error {
+	err := r.m.Listen(core)
+	if r.m.Broken(core) {
+		err = ErrFailed
+	}
+	if err == nil && !decided.CompareAndSwap(false, true) {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		r.undo(core)
+	}
+	return err
+}
+
+// undo removes a core that could not be used.
+func (r *Resizer[C]) undo(core C) {
+	if r.m.Retire(core) == nil {
+		r.leave(core, true)
+		r.m.CloseListeners(core)
+	} else if r.m.Broken(core) {
+		r.leave(core, false) // Failed may have come before Listen
+	}
+}
+
+// Remove takes a core out. When ctx ends, what is left on the core faults, and the
+// removal goes on by itself.
+func (r *Resizer[C]) Remove(ctx context.Context, number int) error {
+	unlock, err := r.begin(ctx)
+	if err != nil {
+		return fmt.Errorf("remove core %d: %w", number, err)
+	}
+	core, err := r.m.Find(number)
+	if err == nil {
+		err = r.m.Retire(core)
+	}
+	if err != nil {
+		unlock()
+		return fmt.Errorf("remove core %d: %w", number, err)
+	}
+	r.leave(core, true)
+
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		defer unlock() // a stuck core keeps its listeners, and nobody else may move them
+		r.m.CloseListeners(core)
+	}()
+	if err := r.m.AwaitGone(ctx, core); err != nil {
+		return err
+	}
+	select {
+	case <-closed:
+		return nil
+	case <-ctx.Done(): // a core that is to take a listener over is stuck
+		return fmt.Errorf("remove core %d: %w", number, context.Cause(ctx))
+	}
+}
+
+// leave has what a core has go to others.
+func (r *Resizer[C]) leave(core C, forget bool) {
+	r.m.Unsteer(core, forget)
+	r.m.Evacuate(core)
+}
+
+// Failed has what a failed core had go to others. The core may be one that is being
+// added or removed.
+func (r *Resizer[C]) Failed(core C) { r.leave(core, false) }
