@@ -1,0 +1,20 @@
+// Package door decides which accepted connections may be half open: those
+// whose handshake is under way, of peers that nobody knows yet.
+//
+// Their number is bounded. While no more than half of the bound is in use
+// everybody is let in. Above that each source address and each prefix of
+// addresses has a share, so that one peer cannot take the places of the others.
+// A newcomer that finds no room takes the place of the connection that has been
+// silent for longest, within its own share if that is what is full. A
+// connection is silent until the first step of its handshake. One that has made
+// progress is evicted only if it has made none for a while and no connection is
+// silent; else the newcomer is refused.
+//
+// How many connections of a source or prefix come to nothing is bounded, too (Rate):
+// above that its newcomers wait for their turn (line.go), while those of others do not.
+//
+// An evicted connection holds its memory until its goroutine has ended. As many
+// as the bound may be in that state, and of one source as many as its share:
+// above that newcomers are refused. Memory is bounded by twice the number of
+// places.
+package door

@@ -1,0 +1,275 @@
+package door
+
+import (
+	"container/list"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Config of a Door; all fields but Bytes are required.
+type Config struct {
+	// Most is how many connections may be half open.
+	Most int
+	// PerSource and PerPrefix are the shares of one source and of one prefix
+	// (SourceOf, PrefixOf). They bind while more than half of Most is in use.
+	PerSource int
+	PerPrefix int
+	// Patience is how long a connection that has made progress may stand still
+	// before a newcomer can take its place.
+	Patience time.Duration
+	// Bytes bounds what all together hold beyond OwnBytes each; 0: nothing does.
+	Bytes int64
+	// Rate bounds what comes to nothing; zero: nothing does.
+	Rate Rate
+}
+
+// Shares is the usual configuration for a bound: a 16th for a source and a
+// quarter for a prefix, but 8 and 32 at least, and a second of patience.
+func Shares(most int) Config {
+	return Config{
+		Most: most, PerSource: max(most/16, min(most, 8)), PerPrefix: max(most/4, min(most, 32)), Patience: time.Second,
+	}
+}
+
+// Counters count what a door has turned away since it was made.
+type Counters struct {
+	OverAll uint64 `json:"over_all"` // refused: all places taken, nobody gave way
+	Source  uint64 `json:"source"`   // refused: the share of the source address
+	Prefix  uint64 `json:"prefix"`   // refused: the share of the prefix
+	Evicted uint64 `json:"evicted"`  // let in, and later gave way to a newcomer
+	Memory  uint64 `json:"memory"`   // let in, and ended for a lack of room for what they sent
+	Rate    uint64 `json:"rate"`     // refused: too many of the source or the prefix came to nothing
+	Waited  uint64 `json:"waited"`   // let in after a wait, or evicted in it, for the same reason
+}
+
+// Door lets connections in. All methods may be called by any goroutine, a
+// core's too: the lock is held for a few steps, whose number does not depend on
+// how many are inside, and no other code runs under it.
+type Door struct {
+	cfg Config
+
+	mu       sync.Mutex // guards all that follows, and the guests' fields
+	all      scope
+	sources  map[netip.Prefix]*scope
+	prefixes map[netip.Prefix]*scope
+	counters Counters
+	beyond   int64 // bytes, see Guest.Hold
+
+	owedBySource, owedByPrefix debts
+	lines                      list.List // of *line, in the order of their turns
+	lineOf                     map[netip.Prefix]*list.Element
+	wakes                      time.Time // when next is going to be called; zero: not
+	closed                     bool
+}
+
+// New makes a door.
+func New(cfg Config) *Door {
+	return &Door{
+		cfg: cfg, sources: make(map[netip.Prefix]*scope), prefixes: make(map[netip.Prefix]*scope),
+		owedBySource: newDebts(&cfg.Rate, 1), owedByPrefix: newDebts(&cfg.Rate, PrefixRate), lineOf: make(map[netip.Prefix]*list.Element),
+	}
+}
+
+// Guest is one connection that was let in. Its methods may be called by any
+// goroutine; those on a nil Guest do nothing.
+type Guest struct {
+	door    *Door
+	scopes  [scopes]*scope
+	links   [scopes]link // its places in the lists of the scopes
+	moved   bool         // it has made progress
+	last    time.Time    // of that
+	held    int64        // bytes
+	evicted bool
+	gone    bool
+	evict   func()
+	waits   *list.Element // its place in line, nil: it does not wait
+	begin   func()        // while it waits, see Begin
+	paid    bool          // it has been charged in advance
+	passed  bool          // it is not going to be charged any more
+}
+
+// Admit lets a connection in, or returns nil and the cause of the refusal.
+func (d *Door) Admit(from netip.Addr, now time.Time) (*Guest, Cause) {
+	source, prefix := SourceOf(from), PrefixOf(from)
+	d.mu.Lock()
+	wait, roomInLine := d.mustWait(source, prefix, now)
+	victim, cause := (*Guest)(nil), TooMany
+	if !wait || roomInLine {
+		victim, cause = d.room(source, prefix, now)
+	}
+	if cause != Admitted {
+		d.count(cause)
+		d.mu.Unlock()
+		return nil, cause
+	}
+	var evict, begin func()
+	if victim != nil {
+		d.counters.Evicted++
+		evict, begin = d.evict(victim)
+	}
+	g := &Guest{door: d, last: now}
+	g.scopes = [scopes]*scope{inAll: &d.all, inSource: scopeOf(d.sources, source), inPrefix: scopeOf(d.prefixes, prefix)}
+	d.list(g)
+	if wait {
+		d.join(g)
+	}
+	d.mu.Unlock()
+	if evict != nil {
+		evict()
+	}
+	if begin != nil {
+		begin() // it finds out that it has to go
+	}
+	if wait {
+		d.next()
+	}
+	return g, Admitted
+}
+
+// evict has a guest go. What it returns is to be called without the lock, which is
+// held, unless it is nil: begin for one that has waited up to now.
+func (d *Door) evict(g *Guest) (evict, begin func()) {
+	g.evicted = true
+	if g.waits != nil {
+		g.passed = true // it has cost nothing yet
+	}
+	d.unlist(g, 1)
+	return g.evict, d.leaveLine(g)
+}
+
+// Cause says why a connection was refused.
+type Cause uint8
+
+// The causes.
+const (
+	Admitted   Cause = iota // it was not
+	FullDoor                // all places are taken, and nobody gives way
+	FullSource              // the same for the share of its source
+	FullPrefix              // the same for the share of its prefix
+	TooMany                 // too many of its source or prefix came to nothing, and its source has enough who wait
+)
+
+var causeNames = [...]string{"admitted", "no room", "no room for its source address", "no room for its prefix", "too many of its source come to nothing"}
+
+// String is the cause in a few words.
+func (c Cause) String() string { return causeNames[c] }
+
+func (d *Door) count(c Cause) {
+	switch c {
+	case FullSource:
+		d.counters.Source++
+	case FullPrefix:
+		d.counters.Prefix++
+	case TooMany:
+		d.counters.Rate++
+	default:
+		d.counters.OverAll++
+	}
+}
+
+// room says whose place a newcomer takes, nil if there is a free one, or why
+// there is none for it. The lock is held.
+func (d *Door) room(source, prefix netip.Prefix, now time.Time) (*Guest, Cause) {
+	if d.all.n <= d.cfg.Most/2 && d.all.n < d.cfg.Most {
+		return nil, Admitted
+	}
+	if d.all.leaving >= d.cfg.Most {
+		return nil, FullDoor
+	}
+	if s := d.sources[source]; s != nil {
+		if s.leaving >= d.cfg.PerSource {
+			return nil, FullSource
+		}
+		if s.n >= d.cfg.PerSource {
+			return d.victim(s, now, FullSource)
+		}
+	}
+	if s := d.prefixes[prefix]; s != nil && s.n >= d.cfg.PerPrefix {
+		return d.victim(s, now, FullPrefix)
+	}
+	if d.all.n < d.cfg.Most {
+		return nil, Admitted
+	}
+	return d.victim(&d.all, now, FullDoor)
+}
+
+// victim is who gives way in a scope: the oldest silent one, else the one that
+// has stood still for longest, if that is long enough. The lock is held.
+func (d *Door) victim(s *scope, now time.Time, full Cause) (*Guest, Cause) {
+	if g := s.silent.first; g != nil {
+		return g, Admitted
+	}
+	if g := s.moving.first; g != nil && now.Sub(g.last) >= d.cfg.Patience {
+		return g, Admitted
+	}
+	return nil, full
+}
+
+// OnEvict has f called once the guest has to go, at once if that is decided
+// already. It must not block: the newcomer's core calls it.
+func (g *Guest) OnEvict(f func()) {
+	if g == nil {
+		return
+	}
+	g.door.mu.Lock()
+	late := g.evicted
+	g.evict = f
+	g.door.mu.Unlock()
+	if late {
+		f()
+	}
+}
+
+// Progress says that the peer has done a step of the handshake.
+func (g *Guest) Progress(now time.Time) {
+	if g == nil {
+		return
+	}
+	d := g.door
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if g.evicted || g.gone {
+		return
+	}
+	d.relist(g, now)
+}
+
+// Leave gives the place back: the connection is open, or closed. Without Passed
+// it has come to nothing. A second call does nothing.
+func (g *Guest) Leave() {
+	if g == nil {
+		return
+	}
+	d := g.door
+	var now time.Time
+	if d.cfg.Rate.PerSecond > 0 {
+		now = d.cfg.Rate.Clock.Now()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.release(g)
+	g.fail(now)
+	switch {
+	case g.gone:
+	case g.evicted:
+		d.left(g)
+	default:
+		d.unlist(g, 0)
+	}
+	g.gone = true
+}
+
+// Inside is how many are let in and have neither left nor given way.
+func (d *Door) Inside() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.all.n
+}
+
+// Counters takes a snapshot.
+func (d *Door) Counters() Counters {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.counters
+}

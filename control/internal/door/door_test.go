@@ -1,0 +1,294 @@
+package door
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+)
+
+// start is an arbitrary time.
+var start = time.Unix(1_000_000, 0)
+
+func after(d time.Duration) time.Time { return start.Add(d) }
+
+func small() *Door {
+	return New(Config{Most: 16, PerSource: 4, PerPrefix: 6, Patience: time.Second})
+}
+
+// ip is 10.0.0.0 with some of its bytes replaced.
+func ip(b ...byte) netip.Addr {
+	a := [4]byte{10}
+	copy(a[:], b)
+	return netip.AddrFrom4(a)
+}
+
+// enter lets a guest in and tells when it is evicted.
+func enter(t *testing.T, d *Door, from netip.Addr, now time.Time) (g *Guest, evicted *bool) {
+	t.Helper()
+	g, cause := d.Admit(from, now)
+	if g == nil {
+		t.Fatalf("%v is refused: %v", from, cause)
+	}
+	evicted = new(bool)
+	g.OnEvict(func() {
+		*evicted = true
+		g.Leave()
+	})
+	return g, evicted
+}
+
+// crowd lets n guests of as many prefixes in.
+func crowd(t *testing.T, d *Door, n int) (guests []*Guest, evicted []*bool) {
+	t.Helper()
+	for i := range n {
+		g, e := enter(t, d, ip(10, byte(i), 0, 1), start)
+		guests, evicted = append(guests, g), append(evicted, e)
+	}
+	return guests, evicted
+}
+
+func TestOneSourceTakesMoreThanItsShareWhileThereIsRoom(t *testing.T) {
+	d := small()
+	for range 9 {
+		if _, e := enter(t, d, ip(192, 0, 2, 1), start); *e {
+			t.Fatal("evicted")
+		}
+	}
+	if d.Inside() != 9 || d.Counters() != (Counters{}) {
+		t.Errorf("%d inside, %+v", d.Inside(), d.Counters())
+	}
+}
+
+func TestASourceOverItsShareReplacesItsOwnOldestSilentConnection(t *testing.T) {
+	d := small()
+	var gone []*bool
+	for range 9 {
+		_, e := enter(t, d, ip(192, 0, 2, 1), start)
+		gone = append(gone, e)
+	}
+	_, other := enter(t, d, ip(198, 51, 100, 1), start)
+	for i := range gone {
+		enter(t, d, ip(192, 0, 2, 1), start)
+		for j, e := range gone {
+			if *e != (j <= i) {
+				t.Fatalf("after %d newcomers the connection %d is evicted: %v", i+1, j, *e)
+			}
+		}
+	}
+	if *other || d.Inside() != 10 || d.Counters() != (Counters{Evicted: 9}) {
+		t.Errorf("another source evicted: %v, %d inside, %+v", *other, d.Inside(), d.Counters())
+	}
+}
+
+func TestAPrefixOverItsShareReplacesOneOfItsOwn(t *testing.T) {
+	d := small()
+	_, others := crowd(t, d, 6)
+	var first *bool
+	for i := range 6 {
+		if _, e := enter(t, d, ip(192, 0, 2, byte(i)), start); i == 0 {
+			first = e
+		}
+	}
+	if *first {
+		t.Fatal("evicted below the share")
+	}
+	enter(t, d, ip(192, 0, 2, 99), start)
+	if !*first {
+		t.Error("the oldest of the prefix is still there")
+	}
+	for i, e := range others {
+		if *e {
+			t.Errorf("guest %d of another prefix was evicted", i)
+		}
+	}
+}
+
+func TestIPv6SourcesAreNetworksOf64And48Bits(t *testing.T) {
+	for _, c := range []struct{ a, source, prefix string }{
+		{"2001:db8:1:2:3::4", "2001:db8:1:2::/64", "2001:db8:1::/48"},
+		{"fe80::1%eth0", "fe80::/64", "fe80::/48"},
+		{"::ffff:192.0.2.7", "192.0.2.7/32", "192.0.2.0/24"},
+		{"192.0.2.7", "192.0.2.7/32", "192.0.2.0/24"},
+	} {
+		a := netip.MustParseAddr(c.a)
+		if s, p := SourceOf(a).String(), PrefixOf(a).String(); s != c.source || p != c.prefix {
+			t.Errorf("%v: source %s, prefix %s, want %s, %s", a, s, p, c.source, c.prefix)
+		}
+	}
+	if g, _ := small().Admit(netip.Addr{}, start); g == nil {
+		t.Error("a peer without an address is refused")
+	}
+}
+
+func TestAtTheBoundTheOldestSilentConnectionGivesWay(t *testing.T) {
+	d := small()
+	guests, evicted := crowd(t, d, 16)
+	guests[0].Progress(after(time.Millisecond))
+	enter(t, d, ip(203, 0, 113, 1), after(time.Millisecond))
+	for i, e := range evicted {
+		if *e != (i == 1) {
+			t.Errorf("guest %d evicted: %v", i, *e)
+		}
+	}
+	if d.Inside() != 16 {
+		t.Errorf("%d inside", d.Inside())
+	}
+}
+
+func TestASilentNewcomerDoesNotPushOutOneThatProgresses(t *testing.T) {
+	d := small()
+	guests, evicted := crowd(t, d, 16)
+	for _, g := range guests {
+		g.Progress(after(500 * time.Millisecond))
+	}
+	g, cause := d.Admit(ip(203, 0, 113, 1), after(1499*time.Millisecond))
+	if g != nil || cause != FullDoor || d.Counters() != (Counters{OverAll: 1}) {
+		t.Fatalf("admitted %v, %v, %+v", g != nil, cause, d.Counters())
+	}
+	guests[0].Progress(after(1400 * time.Millisecond))
+	enter(t, d, ip(203, 0, 113, 1), after(1500*time.Millisecond))
+	for i, e := range evicted {
+		if *e != (i == 1) {
+			t.Errorf("guest %d evicted: %v", i, *e)
+		}
+	}
+}
+
+func TestRefusalsAreCountedByCause(t *testing.T) {
+	d := small()
+	for i := range 6 {
+		g, _ := enter(t, d, ip(192, 0, 2, byte(i/4)), start)
+		g.Progress(start)
+	}
+	for i := range 5 {
+		g, _ := enter(t, d, ip(10, byte(i), 0, 1), start)
+		g.Progress(start)
+	}
+	for _, c := range []struct {
+		from string
+		want Cause
+	}{{"192.0.2.0", FullSource}, {"192.0.2.9", FullPrefix}} {
+		if g, cause := d.Admit(netip.MustParseAddr(c.from), start); g != nil || cause != c.want {
+			t.Errorf("%s: %v", c.from, cause)
+		}
+	}
+	if got := d.Counters(); got != (Counters{Source: 1, Prefix: 1}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestThoseThatHaveToGoHoldUpNewcomersUntilTheyAreGone(t *testing.T) {
+	d := small()
+	crowd := make([]*Guest, 16)
+	for i := range crowd {
+		crowd[i], _ = d.Admit(ip(10, byte(i), 0, 1), start)
+	}
+	for i := range crowd {
+		if g, cause := d.Admit(ip(11, byte(i), 0, 1), start); g == nil {
+			t.Fatalf("newcomer %d: %v", i, cause)
+		}
+	}
+	if g, cause := d.Admit(ip(11, 19, 0, 1), start); g != nil || cause != FullDoor {
+		t.Fatalf("admitted while %d are leaving: %v", len(crowd), cause)
+	}
+	crowd[0].Leave()
+	crowd[0].Leave()
+	if g, cause := d.Admit(ip(11, 19, 0, 1), start); g == nil {
+		t.Errorf("refused when one has left: %v", cause)
+	}
+	if g, _ := d.Admit(ip(11, 20, 0, 1), start); g != nil {
+		t.Error("leaving twice makes room twice")
+	}
+}
+
+func TestASourceWhoseConnectionsHaveToGoHoldsUpOnlyItself(t *testing.T) {
+	d := small()
+	for range 9 + 4 {
+		if g, cause := d.Admit(ip(192, 0, 2, 1), start); g == nil {
+			t.Fatal(cause)
+		}
+	}
+	if g, cause := d.Admit(ip(192, 0, 2, 1), start); g != nil || cause != FullSource {
+		t.Errorf("admitted while 4 of the source are leaving: %v", cause)
+	}
+	if g, cause := d.Admit(ip(198, 51, 100, 1), start); g == nil {
+		t.Errorf("another source is refused: %v", cause)
+	}
+}
+
+func TestAnEvictionThatComesBeforeOnEvictIsNotLost(t *testing.T) {
+	d := New(Config{Most: 1, PerSource: 1, PerPrefix: 1, Patience: time.Second})
+	g, _ := d.Admit(ip(10, 0, 0, 1), start)
+	if n, cause := d.Admit(ip(10, 0, 0, 2), start); n == nil {
+		t.Fatal(cause)
+	}
+	called := 0
+	g.OnEvict(func() { called++ })
+	g.Progress(start)
+	g.Leave()
+	if called != 1 || d.Inside() != 1 {
+		t.Errorf("called %d times, %d inside", called, d.Inside())
+	}
+}
+
+func TestNothingIsKeptOfWhoHasLeft(t *testing.T) {
+	d := small()
+	rng := rand.New(rand.NewPCG(1, 2))
+	var inside []*Guest
+	for i := range 10_000 {
+		now := after(time.Duration(i) * time.Millisecond)
+		switch k := rng.IntN(3); {
+		case k == 0 && len(inside) > 0:
+			at := rng.IntN(len(inside))
+			inside[at].Leave()
+			inside = append(inside[:at], inside[at+1:]...)
+		case k == 1 && len(inside) > 0:
+			inside[rng.IntN(len(inside))].Progress(now)
+		default:
+			if g, _ := d.Admit(ip(10, byte(rng.IntN(4)), 0, byte(rng.IntN(4))), now); g != nil {
+				g.OnEvict(g.Leave)
+				inside = append(inside, g)
+			}
+		}
+		if n := d.Inside(); n > 16 {
+			t.Fatalf("%d inside", n)
+		}
+	}
+	for _, g := range inside {
+		g.Leave()
+	}
+	if d.Inside() != 0 || len(d.sources) != 0 || len(d.prefixes) != 0 || d.all.leaving != 0 || d.all.silent != (queue{}) || d.all.moving != (queue{}) {
+		t.Errorf("left behind: %d inside, %d sources, %d prefixes, %d leaving", d.Inside(), len(d.sources), len(d.prefixes), d.all.leaving)
+	}
+}
+
+func TestADoorTakesManyGoroutines(t *testing.T) {
+	d := small()
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for n := range 2000 {
+				g, _ := d.Admit(ip(10, byte(n%5), 0, byte(i)), start)
+				g.OnEvict(g.Leave)
+				g.Progress(start)
+				g.Leave()
+			}
+		})
+	}
+	all.Wait()
+	if d.Inside() != 0 || d.all.leaving != 0 || len(d.sources) != 0 {
+		t.Errorf("%d inside, %d leaving", d.Inside(), d.all.leaving)
+	}
+}
+
+func BenchmarkAdmitAtTheBound(b *testing.B) {
+	d := New(Shares(4096))
+	from := ip(192, 0, 2, 1)
+	b.ReportAllocs()
+	for b.Loop() {
+		g, _ := d.Admit(from, start)
+		g.OnEvict(g.Leave)
+	}
+}

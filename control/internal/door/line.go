@@ -1,0 +1,201 @@
+package door
+
+import (
+	"container/list"
+	"net/netip"
+	"time"
+)
+
+// A newcomer whose source owes too much waits. Its socket is open, and nobody
+// reads it. The line of each source moves with what is forgiven, first come first
+// served, and the lines of several sources take turns. Who begins pays in advance
+// and gets it back by Passed, so that a line of honest peers moves at the speed of
+// their handshakes.
+
+// line is who waits of one source. The door's lock guards it.
+type line struct {
+	source, prefix netip.Prefix
+	guests         list.List // of *Guest, oldest first
+}
+
+// shortestWait keeps the timer from running all the time.
+const shortestWait = time.Millisecond
+
+// mustWait says whether a newcomer has to wait, and whether there is room for it
+// in the line. The lock is held.
+func (d *Door) mustWait(source, prefix netip.Prefix, now time.Time) (wait, room bool) {
+	e := d.lineOf[source]
+	if e == nil {
+		return d.owes(source, prefix, now) > 0, !d.closed
+	}
+	return true, !d.closed && e.Value.(*line).guests.Len() < d.cfg.Rate.Line
+}
+
+// join puts a guest at the end of the line of its source. The lock is held.
+func (d *Door) join(g *Guest) {
+	source := g.scopes[inSource].key
+	e := d.lineOf[source]
+	if e == nil {
+		e = d.lines.PushBack(&line{source: source, prefix: g.scopes[inPrefix].key})
+		d.lineOf[source] = e
+	}
+	g.waits = e.Value.(*line).guests.PushBack(g)
+	d.counters.Waited++
+}
+
+// leaveLine takes a guest that waits out of its line, and returns what it waits
+// for. The lock is held.
+func (d *Door) leaveLine(g *Guest) (begin func()) {
+	if g.waits == nil {
+		return nil
+	}
+	e := d.lineOf[g.scopes[inSource].key]
+	l := e.Value.(*line)
+	l.guests.Remove(g.waits)
+	g.waits = nil
+	if l.guests.Len() == 0 {
+		delete(d.lineOf, l.source)
+		d.lines.Remove(e)
+	}
+	begin, g.begin = g.begin, nil
+	return begin
+}
+
+// Begin calls f when the guest may begin its handshake, which is at once for most,
+// and may be on any goroutine. It does so, too, for one that is evicted while it
+// waits, or has waited for too long: then OnEvict tells. f must not block.
+func (g *Guest) Begin(f func()) {
+	d := g.door
+	d.mu.Lock()
+	if g.waits != nil {
+		g.begin = f
+		d.mu.Unlock()
+		return
+	}
+	d.mu.Unlock()
+	f()
+}
+
+// Passed says that the handshake has come to something, or that its peer is not
+// to blame.
+func (g *Guest) Passed() {
+	if g == nil || g.door.cfg.Rate.PerSecond <= 0 {
+		return
+	}
+	d := g.door
+	now := d.cfg.Rate.Clock.Now()
+	d.mu.Lock()
+	g.passed = true
+	if g.paid {
+		g.paid = false
+		d.owedBySource.refund(g.scopes[inSource].key, now)
+		d.owedByPrefix.refund(g.scopes[inPrefix].key, now)
+	}
+	waiting := d.lines.Len() > 0
+	d.mu.Unlock()
+	if waiting {
+		d.next()
+	}
+}
+
+// Failed says that the handshake has come to nothing. Without it and Passed, Leave
+// does.
+func (g *Guest) Failed(now time.Time) {
+	if g == nil {
+		return
+	}
+	g.door.mu.Lock()
+	defer g.door.mu.Unlock()
+	g.fail(now)
+}
+
+// fail charges a guest once, unless it has paid. The door's lock is held.
+func (g *Guest) fail(now time.Time) {
+	if !g.passed && !g.paid {
+		g.door.charge(g.scopes[inSource].key, g.scopes[inPrefix].key, now)
+	}
+	g.passed = true
+}
+
+// next lets those begin whose turn it is, and comes again when it is that of the
+// others.
+func (d *Door) next() {
+	now := d.cfg.Rate.Clock.Now()
+	d.mu.Lock()
+	begin, again := d.turns(now)
+	at := now.Add(max(again, shortestWait))
+	arm := again > 0 && (d.wakes.IsZero() || at.Before(d.wakes))
+	if arm {
+		d.wakes = at
+	}
+	d.mu.Unlock()
+	for _, f := range begin {
+		f()
+	}
+	if arm {
+		d.cfg.Rate.Clock.AfterFunc(at.Sub(now), func() {
+			d.mu.Lock()
+			if d.wakes.Equal(at) { // else an earlier one was armed since
+				d.wakes = time.Time{}
+			}
+			d.mu.Unlock()
+			d.next()
+		})
+	}
+}
+
+// turns takes those out of the lines who may begin, and those who have waited for
+// too long, one of each line after the other; again is when to look next, 0 if
+// nobody waits. The lock is held.
+func (d *Door) turns(now time.Time) (begin []func(), again time.Duration) {
+	for moved := true; moved; {
+		moved, again = false, 0
+		for e := d.lines.Front(); e != nil; {
+			l := e.Value.(*line)
+			e = e.Next() // l may be removed
+			g := l.guests.Front().Value.(*Guest)
+			wait, late := d.owes(l.source, l.prefix, now), d.cfg.Rate.Longest-now.Sub(g.last)
+			var f func()
+			switch {
+			case wait == 0 || d.closed:
+				d.charge(l.source, l.prefix, now)
+				g.paid = true
+				f = d.leaveLine(g)
+			case late <= 0:
+				d.counters.Evicted++
+				_, f = d.evict(g)
+			default:
+				if wait = min(wait, late); again == 0 || wait < again {
+					again = wait
+				}
+				continue
+			}
+			moved = true
+			if f != nil {
+				begin = append(begin, f)
+			}
+		}
+	}
+	return begin, again
+}
+
+// Close lets nobody wait any more.
+func (d *Door) Close() {
+	if d.cfg.Rate.PerSecond <= 0 {
+		return
+	}
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.next()
+}
+
+// Waiting is how many wait.
+func (d *Door) Waiting() (n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for e := d.lines.Front(); e != nil; e = e.Next() {
+		n += e.Value.(*line).guests.Len()
+	}
+	return n
+}

@@ -1,0 +1,334 @@
+package door
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// clock is a time that the test moves.
+type clock struct {
+	now    time.Time
+	timers []timer
+}
+
+type timer struct {
+	at time.Time
+	f  func()
+}
+
+func (c *clock) Now() time.Time { return c.now }
+
+func (c *clock) AfterFunc(d time.Duration, f func()) func() bool {
+	c.timers = append(c.timers, timer{c.now.Add(d), f})
+	return func() bool { return false }
+}
+
+// pass lets time pass, with what is due in it.
+func (c *clock) pass(d time.Duration) {
+	end := c.now.Add(d)
+	for {
+		next := -1
+		for i, t := range c.timers {
+			if !t.at.After(end) && (next < 0 || t.at.Before(c.timers[next].at)) {
+				next = i
+			}
+		}
+		if next < 0 {
+			c.now = end
+			return
+		}
+		t := c.timers[next]
+		c.timers = append(c.timers[:next], c.timers[next+1:]...)
+		c.now = t.at
+		t.f()
+	}
+}
+
+// paced is a door through which 10 of a source may come to nothing in a second, and 4
+// at once, and in whose lines there is room for 5 for two seconds.
+func paced() (*Door, *clock) {
+	c := &clock{now: start}
+	cfg := Shares(1000)
+	cfg.Rate = Rate{PerSecond: 10, Burst: 4, Line: 5, Longest: 2 * time.Second, Kept: 8, Clock: c}
+	return New(cfg), c
+}
+
+// visitor is a guest, and whether it has begun and had to go.
+type visitor struct {
+	*Guest
+	begun, evicted bool
+}
+
+// visit lets somebody in who may have to wait.
+func visit(t *testing.T, d *Door, c *clock, from netip.Addr) *visitor {
+	t.Helper()
+	g, cause := d.Admit(from, c.now)
+	if g == nil {
+		t.Fatalf("%v is refused: %v", from, cause)
+	}
+	v := &visitor{Guest: g}
+	g.Begin(func() {
+		v.begun = true
+		g.OnEvict(func() { v.evicted = true })
+	})
+	return v
+}
+
+// fail has n of a source come to nothing at once.
+func fail(t *testing.T, d *Door, c *clock, from netip.Addr, n int) {
+	t.Helper()
+	var all []*visitor
+	for range n {
+		all = append(all, visit(t, d, c, from))
+	}
+	for i, v := range all {
+		if !v.begun {
+			t.Fatalf("%d of %d wait", n-i, n)
+		}
+		v.Leave()
+	}
+}
+
+var (
+	bad       = ip(192, 0, 2, 1)
+	neighbour = ip(192, 0, 2, 2)
+	other     = ip(198, 51, 100, 1)
+)
+
+func TestWhoseConnectionsComeToNothingWaitsWhileOthersDoNot(t *testing.T) {
+	d, c := paced()
+	fail(t, d, c, bad, 4)
+	late := visit(t, d, c, bad)
+	if late.begun || d.Waiting() != 1 || d.Counters().Waited != 1 {
+		t.Fatalf("begun %v, %d wait, %+v", late.begun, d.Waiting(), d.Counters())
+	}
+	for _, from := range []netip.Addr{neighbour, other} {
+		if v := visit(t, d, c, from); !v.begun {
+			t.Errorf("%v waits for another source", from)
+		}
+	}
+	if c.pass(99 * time.Millisecond); late.begun {
+		t.Error("it begins before one is forgiven")
+	}
+	if c.pass(2 * time.Millisecond); !late.begun || late.evicted || d.Waiting() != 0 {
+		t.Error("it does not begin when one is forgiven")
+	}
+}
+
+func TestInTheLongRunAsManyComeToNothingAsTheRateSays(t *testing.T) {
+	for _, outcome := range []struct {
+		name string
+		end  func(*Door, *clock, *visitor)
+	}{
+		{"failed handshakes", func(_ *Door, _ *clock, v *visitor) { v.Leave() }},
+		{"useless connections", func(d *Door, c *clock, v *visitor) {
+			v.Passed()
+			v.Leave()
+			d.CameToNothing(bad, c.now)
+		}},
+	} {
+		t.Run(outcome.name, func(t *testing.T) {
+			d, c := paced()
+			begun := 0
+			const seconds = 20
+			for range seconds * 1000 { // one each millisecond
+				g, _ := d.Admit(bad, c.now)
+				if g != nil {
+					g.Begin(func() {
+						begun++
+						outcome.end(d, c, &visitor{Guest: g})
+					})
+				}
+				c.pass(time.Millisecond)
+			}
+			if most := 4 + 10*(seconds+2); begun > most || begun < 10*(seconds-2) {
+				t.Errorf("%d began in %d s, want at most %d", begun, seconds, most)
+			}
+			n := d.Counters()
+			if d.Inside() > 5 || n.Rate == 0 || int(n.Rate)+begun+d.Waiting() < seconds*1000-int(n.Evicted) {
+				t.Errorf("%d inside, %d wait, %+v", d.Inside(), d.Waiting(), n)
+			}
+		})
+	}
+}
+
+func TestAnyNumberOfHandshakesThatSucceedPassAtOnce(t *testing.T) {
+	d, c := paced()
+	var all []*visitor
+	for range 400 {
+		all = append(all, visit(t, d, c, bad))
+	}
+	for i, v := range all {
+		if !v.begun {
+			t.Fatalf("handshake %d waits", i)
+		}
+		v.Passed()
+		v.Leave()
+	}
+	if v := visit(t, d, c, bad); !v.begun || d.Counters() != (Counters{}) || len(d.owedBySource.of) != 0 {
+		t.Errorf("they count as failures: begun %v, %+v", v.begun, d.Counters())
+	}
+}
+
+func TestALineMovesAsFastAsHandshakesSucceed(t *testing.T) {
+	d, c := paced()
+	fail(t, d, c, bad, 4)
+	var line []*visitor
+	for range 5 {
+		line = append(line, visit(t, d, c, bad))
+	}
+	c.pass(101 * time.Millisecond)
+	for i, v := range line {
+		if !v.begun {
+			t.Fatalf("%d waits, though those before it have succeeded", i)
+		}
+		v.Passed()
+		v.Leave()
+	}
+}
+
+func TestThoseWhoWaitBeginInTheOrderInWhichTheyCame(t *testing.T) {
+	d, c := paced()
+	fail(t, d, c, bad, 4)
+	var line []*visitor
+	for range 5 {
+		line = append(line, visit(t, d, c, bad))
+	}
+	for n := range line {
+		c.pass(100 * time.Millisecond)
+		for i, v := range line {
+			if v.begun != (i <= n) {
+				t.Fatalf("behind %d ms: %d has begun: %v", 100*(n+1), i, v.begun)
+			}
+		}
+	}
+}
+
+func TestAShortWaitDoesNotLastAsLongAsThatOfAnotherSource(t *testing.T) {
+	d, c := paced()
+	for range 20 {
+		d.CameToNothing(bad, c.now) // for a second
+	}
+	long := visit(t, d, c, bad)
+	fail(t, d, c, other, 4)
+	short := visit(t, d, c, other)
+	if c.pass(101 * time.Millisecond); !short.begun || long.begun {
+		t.Errorf("behind 101 ms: the short one %v, the long one %v", short.begun, long.begun)
+	}
+	if c.pass(time.Second); !long.begun {
+		t.Error("the long one never begins")
+	}
+}
+
+func TestAClockThatIsSetBackKeepsNobodyWaiting(t *testing.T) {
+	d, c := paced()
+	fail(t, d, c, bad, 4)
+	c.now = c.now.Add(-time.Hour)
+	v := visit(t, d, c, bad)
+	if c.pass(1200 * time.Millisecond); !v.begun || v.evicted {
+		t.Errorf("begun %v, has to go %v", v.begun, v.evicted)
+	}
+}
+
+func TestALineHasItsBoundAndWhoWaitsTooLongIsEnded(t *testing.T) {
+	d, c := paced()
+	fail(t, d, c, bad, 4)
+	var line []*visitor
+	for range 5 {
+		line = append(line, visit(t, d, c, bad))
+	}
+	if g, cause := d.Admit(bad, c.now); g != nil || cause != TooMany || d.Counters().Rate != 1 {
+		t.Fatalf("one more is let in: %v, %+v", cause, d.Counters())
+	}
+	for range 30 { // what others of it do keeps the line where it is
+		for range 20 {
+			d.CameToNothing(bad, c.now)
+		}
+		c.pass(100 * time.Millisecond)
+	}
+	for i, v := range line {
+		if !v.begun || !v.evicted {
+			t.Errorf("%d: begun %v, has to go %v", i, v.begun, v.evicted)
+		}
+		v.Leave()
+	}
+	if d.Inside() != 0 || d.Waiting() != 0 || d.all.leaving != 0 || d.Counters().Evicted != 5 {
+		t.Errorf("%d inside, %d wait, %+v", d.Inside(), d.Waiting(), d.Counters())
+	}
+}
+
+func TestManySourcesOfAPrefixWaitTogether(t *testing.T) {
+	d, c := paced()
+	for i := range 8 {
+		fail(t, d, c, ip(192, 0, 2, byte(10+i)), 2)
+	}
+	first, second := visit(t, d, c, bad), visit(t, d, c, neighbour)
+	if first.begun || second.begun {
+		t.Fatal("the prefix has no bound")
+	}
+	if v := visit(t, d, c, other); !v.begun {
+		t.Error("another prefix waits")
+	}
+	if c.pass(26 * time.Millisecond); !first.begun || second.begun {
+		t.Errorf("behind 26 ms: %v, %v", first.begun, second.begun)
+	}
+	if c.pass(25 * time.Millisecond); !second.begun {
+		t.Error("the second source never has its turn")
+	}
+}
+
+func TestWhatIsKeptOfSourcesIsBoundedAndForgotten(t *testing.T) {
+	d, c := paced()
+	for i := range 100 {
+		fail(t, d, c, ip(10, byte(i), 0, 1), 3)
+		if n := len(d.owedBySource.of); n > 8 || n != d.owedBySource.order.Len() {
+			t.Fatalf("%d sources are kept", n)
+		}
+	}
+	c.pass(time.Minute)
+	fail(t, d, c, other, 1)
+	if len(d.owedBySource.of) != 1 || len(d.owedByPrefix.of) != 1 {
+		t.Errorf("%d sources and %d prefixes are kept", len(d.owedBySource.of), len(d.owedByPrefix.of))
+	}
+}
+
+func TestWhoIsEvictedFromALineLeavesIt(t *testing.T) {
+	c := &clock{now: start}
+	d := New(Config{Most: 2, PerSource: 2, PerPrefix: 2, Patience: time.Second, Rate: Rate{PerSecond: 1, Burst: 1, Line: 5, Longest: time.Second, Kept: 8, Clock: c}})
+	fail(t, d, c, bad, 1)
+	waits := visit(t, d, c, bad)
+	visit(t, d, c, other)
+	visit(t, d, c, ip(203, 0, 113, 1))
+	if !waits.begun || !waits.evicted || d.Waiting() != 0 {
+		t.Errorf("begun %v, has to go %v, %d wait", waits.begun, waits.evicted, d.Waiting())
+	}
+	waits.Leave()
+	if c.pass(time.Second); d.owedBySource.wait(SourceOf(bad), c.now) != 0 {
+		t.Error("its wait is charged")
+	}
+}
+
+func TestNobodyWaitsAtADoorThatIsClosed(t *testing.T) {
+	d, c := paced()
+	fail(t, d, c, bad, 4)
+	waits := visit(t, d, c, bad)
+	if d.Close(); !waits.begun {
+		t.Error("it waits")
+	}
+	if g, cause := d.Admit(bad, c.now); g != nil || cause != TooMany {
+		t.Errorf("one more waits: %v", cause)
+	}
+}
+
+func TestWithoutARateNobodyWaits(t *testing.T) {
+	d := New(Shares(1000))
+	c := &clock{now: start}
+	for range 20 {
+		fail(t, d, c, bad, 20)
+		d.CameToNothing(bad, c.now)
+	}
+	if d.Close(); len(d.owedBySource.of) != 0 {
+		t.Error("something is counted")
+	}
+}
