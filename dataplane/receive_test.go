@@ -3,7 +3,6 @@ package dataplane
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"slices"
@@ -275,41 +274,6 @@ func TestDamageInALargeSegmentIsFound(t *testing.T) {
 	}
 }
 
-func TestAbortedFramesNeverHappened(t *testing.T) {
-	for _, rev := range []frame.Revision{frame.Rev0, frame.Rev1} {
-		for _, size := range []int{200, 100 << 10} {
-			t.Run(fmt.Sprintf("%v %d", rev, size), func(t *testing.T) {
-				c := newBed(t, nil).connRev(OpenOptions{}, rev, false)
-				first, second := &Message{TID: 1}, &Message{TID: 2, Front: payload(1, 50)}
-				c.sock.arrive(c.peer.message(1, 0, first))
-				c.sock.arrive(c.peer.aborted(2, &Message{Front: payload(2, 10), Data: payload(3, size)}))
-				c.sock.arrive(c.peer.message(2, 0, second))
-				c.settle()
-				if err := c.own.fault(); err != nil {
-					t.Fatal(err)
-				}
-				checkReceived(t, c.own.list(), []*Message{{TID: 1}, second})
-				if st := c.h.snapshot(c.c); st.Gaps != 0 || st.Duplicates != 0 || st.InSeq != 2 || c.c.stats.Aborted != 1 {
-					t.Errorf("%+v", st)
-				}
-			})
-		}
-	}
-}
-
-func TestAnAbortedControlFrameNeverHappened(t *testing.T) {
-	c := newBed(t, nil).connRev(OpenOptions{}, frame.Rev0, false)
-	enc := frame.NewEncoder(frame.Rev0)
-	stamp := Timestamp{1, 2}.payload()
-	crcs := [4]uint32{frame.SegmentCRC(frame.SegmentCRCInit, stamp[:])}
-	b := enc.AppendOpen(nil, frame.TagKeepalive2, stamp[:], [4]int{len(stamp)})
-	c.sock.arrive(enc.AppendCloseCRC(b, [4]int{len(stamp)}, crcs, true))
-	c.settle()
-	if c.own.fault() != nil || len(c.take()) != 0 || c.c.stats.Aborted != 1 {
-		t.Errorf("fault %v, %d aborted", c.own.fault(), c.c.stats.Aborted)
-	}
-}
-
 func TestDuplicatesAreDroppedAndGapsTolerated(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	for _, seq := range []uint64{1, 1, 3, 2, 3, 7, 1, 8} {
@@ -351,18 +315,6 @@ func TestFramesWithoutAPlaceInTheDataPhaseAreFaults(t *testing.T) {
 			t.Errorf("%v of 7 bytes: fault %v", tag, c.own.fault())
 		}
 		c.close()
-	}
-}
-
-func TestAFrameBeyondTheLimitsIsRefusedBeforeAnyMemory(t *testing.T) {
-	c := newBed(t, nil).conn(OpenOptions{})
-	hd := frame.Header{Tag: frame.TagMessage, Num: 4, Len: [4]uint32{41, 0, 0, 1 << 31}}
-	var head [frame.PreambleSize]byte
-	hd.PutPreamble(&head)
-	c.sock.arrive(head[:])
-	c.settle()
-	if !errors.Is(c.own.fault(), frame.ErrTooLarge) || c.c.pool.inUse != 0 {
-		t.Errorf("fault %v, %d bytes lent", c.own.fault(), c.c.pool.inUse)
 	}
 }
 

@@ -1,14 +1,11 @@
 package dataplane
 
 import (
-	"bytes"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -367,83 +364,6 @@ func TestRaisingALimitWakesAllThatFit(t *testing.T) {
 	if len(tc.order) != 4 || th.Waiting() != 1 {
 		t.Fatalf("%d messages under a limit of 4, %d wait", len(tc.order), th.Waiting())
 	}
-}
-
-// Whatever becomes of a message, its units return exactly once.
-func TestUnitsReturnWhateverBecomesOfAMessage(t *testing.T) {
-	msg := &Message{Front: make([]byte, 100), Data: make([]byte, 200)}
-	damaged := func(b []byte) []byte { b[len(b)-30] ^= 1; return b }
-	for _, one := range []struct {
-		name string
-		rev  frame.Revision
-		run  func(c *conn)
-	}{
-		{"dispatched", frame.Rev1, func(c *conn) { c.sock.arrive(c.peer.message(1, 0, msg)) }},
-		{"duplicate", frame.Rev1, func(c *conn) {
-			c.sock.arrive(c.peer.message(1, 0, msg), c.peer.message(1, 0, msg))
-		}},
-		{"bad crc", frame.Rev1, func(c *conn) { c.sock.arrive(damaged(c.peer.message(1, 0, msg))) }},
-		{"bad header", frame.Rev1, func(c *conn) {
-			c.sock.arrive(c.peer.frame(frame.TagMessage, []byte{1, 2, 3}, msg.Front))
-		}},
-		{"aborted", frame.Rev1, func(c *conn) { c.sock.arrive(c.peer.aborted(1, msg)) }},
-		{"reset in the body", frame.Rev1, func(c *conn) {
-			b := c.peer.message(1, 0, msg)
-			c.sock.arrive(b[:len(b)-20])
-			c.settle()
-			c.sock.errno = unix.ECONNRESET
-			c.sock.edge(0)
-		}},
-		{"closed in the body", frame.Rev1, func(c *conn) {
-			b := c.peer.message(1, 0, msg)
-			c.sock.arrive(b[:len(b)-20])
-			c.settle()
-			c.h.Close(nil)
-		}},
-		{"dropped before the dispatch", frame.Rev1, func(c *conn) {
-			c.h.Refuse()
-			c.sock.arrive(c.peer.message(1, 0, msg))
-		}},
-		{"plane closed in the body", frame.Rev1, func(c *conn) {
-			b := c.peer.message(1, 0, msg)
-			c.sock.arrive(b[:len(b)-20])
-			c.settle()
-			c.bed.close()
-		}},
-		{"rev0", frame.Rev0, func(c *conn) { c.sock.arrive(c.peer.message(1, 0, msg)) }},
-	} {
-		t.Run(one.name, func(t *testing.T) {
-			ts := &Throttles{Messages: NewThrottle(10), Bytes: NewThrottle(10000), Dispatch: NewThrottle(10000)}
-			c := newBed(t, nil).connRev(OpenOptions{Throttles: ts}, one.rev, false)
-			one.run(c)
-			if !c.d.closed {
-				c.settle()
-			}
-			for _, th := range []*Throttle{ts.Messages, ts.Bytes, ts.Dispatch} {
-				if th.Used() != 0 {
-					t.Errorf("%d units are held", th.Used())
-				}
-			}
-			if c.c.pool.inUse != 0 {
-				t.Errorf("%d bytes of buffers are held", c.c.pool.inUse)
-			}
-		})
-	}
-}
-
-// aborted is a message frame that its sender gave up.
-func (p *peerCodec) aborted(seq uint64, m *Message) []byte {
-	hd := frame.MessageHeader{Seq: seq}
-	var seg0 [frame.MessageHeaderSize]byte
-	hd.Put(&seg0)
-	lens := [4]int{len(seg0), len(m.Front), len(m.Middle), len(m.Data)}
-	b := p.enc.AppendOpen(nil, frame.TagMessage, seg0[:], lens)
-	b = append(b, bytes.Repeat([]byte{0}, m.Size())...)
-	crcs := [4]uint32{frame.SegmentCRC(frame.SegmentCRCInit, seg0[:])}
-	for i := 1; i < 4; i++ {
-		crcs[i] = frame.SegmentCRC(frame.SegmentCRCInit, make([]byte, lens[i]))
-	}
-	return p.enc.AppendCloseCRC(b, lens, crcs, true)
 }
 
 func TestReplayedMessagesAreChargedAgainOnlyWhenTheyCome(t *testing.T) {

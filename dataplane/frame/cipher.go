@@ -92,6 +92,9 @@ func (d *direction) peek(dst, src []byte) error {
 // crypto/aes, which offers no way to clear it: dropping the only reference is
 // all that can be done.
 func (d *direction) wipe() {
+	if d == nil {
+		return
+	}
 	if d.chain != nil {
 		d.chain.wipe()
 	}

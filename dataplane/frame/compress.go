@@ -71,20 +71,26 @@ func (e *Encoder) compress(h *Header, body *[MaxSegments][]byte, size int) int {
 // Decompress switches acceptance of compressed frames on, and off with a nil
 // Compressor. Plain frames are accepted all the same. The Limits hold for the
 // compressed segments and, enforced while decompressing, for the decompressed
-// ones. Decompressed segments are in fresh memory, which belongs to whoever has
+// ones; so do the bounds of the tag, with some room for a segment 0 that grows
+// when it is compressed (Bound.Packed). Decompressed segments are in fresh memory, which belongs to whoever has
 // the Frame.
-func (d *Decoder) Decompress(c Compressor) { d.comp = c }
+func (d *Decoder) Decompress(c Compressor) { d.comp, d.opened = c, Header{} }
 
 // decompress replaces the segments of a verified frame. An aborted one has none.
 func (d *Decoder) decompress(f *Frame) error {
 	if d.comp == nil {
 		return ErrCompressed
 	}
+	f.CRCs = CRCs{} // of the compressed bytes
 	for i, s := range f.Seg {
 		if len(s) == 0 {
 			continue
 		}
-		limit := d.limits.of(i)
+		limit, least := d.limits.of(i), uint32(0)
+		if i == 0 {
+			b := &d.bounds[f.Tag]
+			limit, least = min(limit, b.Max), b.Min
+		}
 		// A slice is never longer than MaxInt, so neither is this bound on
 		// machines with an int of 32 bits.
 		bound := int(min(uint64(limit), maxInt))
@@ -93,10 +99,13 @@ func (d *Decoder) decompress(f *Frame) error {
 			return fmt.Errorf("%w: segment %d: %w", ErrDecompress, i, err)
 		}
 		if len(out) > bound {
-			return fmt.Errorf("%w: segment %d decompressed, limit %d", ErrTooLarge, i, limit)
+			return fmt.Errorf("%w: segment %d of %v decompressed, limit %d", ErrTooLarge, i, f.Tag, limit)
 		}
 		if len(out) == 0 {
 			return fmt.Errorf("%w: segment %d: nothing in it", ErrDecompress, i)
+		}
+		if uint64(len(out)) < uint64(least) {
+			return fmt.Errorf("%w: segment %d of %v has %d bytes decompressed, and needs %d", ErrTruncated, i, f.Tag, len(out), least)
 		}
 		f.Seg[i] = out
 	}

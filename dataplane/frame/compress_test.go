@@ -109,7 +109,7 @@ func TestCompressionThatDoesNotPay(t *testing.T) {
 }
 
 func TestCompressionSwitchedOff(t *testing.T) {
-	e, d := NewEncoder(Rev1), NewDecoder(Rev1, DefaultLimits())
+	e, d := NewEncoder(Rev1), looseDecoder(Rev1, DefaultLimits())
 	e.Compress(&runLength{}, 0)
 	if e.Gathers() {
 		t.Error("a compressing encoder cannot gather")
@@ -203,7 +203,7 @@ func TestCorruptCompressedSegments(t *testing.T) {
 func TestAbortedCompressedFrameIsNotDecompressed(t *testing.T) {
 	f := newRefFrame(Rev1, TagMessage, []byte{1}, []byte{2})
 	f.flags, f.late = 1, 1
-	d := NewDecoder(Rev1, DefaultLimits())
+	d := looseDecoder(Rev1, DefaultLimits())
 	d.Decompress(&runLength{})
 	got, _, err := decode(d, f.wire(Rev1, nil), false)
 	if err != nil || !got.Aborted {

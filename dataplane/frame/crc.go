@@ -18,3 +18,14 @@ func SegmentCRC(crc uint32, p []byte) uint32 {
 
 // preambleCRC is the crc of a preamble: the same register, started with 0.
 func preambleCRC(p []byte) uint32 { return SegmentCRC(0, p) }
+
+// CRCs are crcs of the segments of one frame, as far as they are known. They are
+// those of SegmentCRC from SegmentCRCInit on, the same in both revisions, so that
+// what was received can be sent on in another frame with them.
+type CRCs struct {
+	Of    [MaxSegments]uint32
+	Known [MaxSegments]bool
+}
+
+// Set notes the crc of segment i.
+func (c *CRCs) Set(i int, crc uint32) { c.Of[i], c.Known[i] = crc, true }

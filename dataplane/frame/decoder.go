@@ -14,28 +14,37 @@ const maxInt = uint64(math.MaxInt)
 type Decoder struct {
 	layout  layout
 	limits  Limits
-	dir     direction
+	bounds  *boundTable // what each tag can hold
+	dir     *direction  // nil: never in secure mode
 	skipCRC bool
 	comp    Compressor
 
 	peeked  [PreambleSize]byte // revision 0, secure: preamble not trusted yet
 	scratch []byte             // revision 0, secure: frame out of two buffers
+
+	// The last preamble in clear that Open has accepted: messages of one kind
+	// have the same, and need no second look. Not set: the tag is 0.
+	last   [PreambleSize]byte
+	opened Header
 }
 
 // NewDecoder makes a decoder in crc mode for the revision that the banners
 // agreed on. Anything but Rev0 is taken for Rev1.
 func NewDecoder(rev Revision, lim Limits) *Decoder {
-	return &Decoder{layout: layout{rev: known(rev)}, limits: lim}
+	return &Decoder{layout: layout{rev: known(rev)}, limits: lim, bounds: &tagBounds}
 }
 
 // SetLimits replaces the limits, from the next Open on.
-func (d *Decoder) SetLimits(lim Limits) { d.limits = lim }
+func (d *Decoder) SetLimits(lim Limits) { d.limits, d.opened = lim, Header{} }
 
 // Secure switches to AES-128-GCM for all later frames. The nonce is
 // Keys.RxNonce. There is no way back, and no second call.
 //
 // Errors: ErrKeys.
 func (d *Decoder) Secure(key [16]byte, nonce [12]byte) error {
+	if d.dir == nil {
+		d.dir = new(direction)
+	}
 	if err := d.dir.start(key, nonce, d.layout.rev); err != nil {
 		return err
 	}
@@ -73,18 +82,22 @@ func (d *Decoder) HeadSize() int { return d.layout.headSize() }
 
 // Open takes the first HeadSize bytes of a frame and checks, in this order, the
 // authentication (secure mode of revision 1), the crc of the preamble, the number
-// of segments, the flag for compression, and the limits. In secure mode of
+// of segments, the tag, the flag for compression, the limits, and the bounds of
+// the tag (Tag.Bound). In secure mode of
 // revision 1 it decrypts head in place. In secure mode of revision 0 it leaves
 // head as it is, and the header must not be trusted for anything but RestSize
 // before Finish has returned.
 //
-// Errors: ErrTruncated, ErrAuthTag, ErrPreambleCRC, ErrSegmentCount,
+// Errors: ErrTruncated, ErrAuthTag, ErrPreambleCRC, ErrSegmentCount, ErrTag,
 // ErrCompressed, ErrTooLarge, ErrNonceExhausted, ErrKeys.
 func (d *Decoder) Open(head []byte) (Header, error) {
 	if len(head) != d.HeadSize() {
 		return Header{}, fmt.Errorf("%w: head of %d, need %d", ErrTruncated, len(head), d.HeadSize())
 	}
 	preamble := head[:PreambleSize]
+	if d.opened.Tag != 0 && d.last == [PreambleSize]byte(preamble) && !d.layout.secure {
+		return d.opened, nil
+	}
 	switch {
 	case d.layout.secure && d.layout.rev == Rev0:
 		if err := d.dir.peek(d.peeked[:], head); err != nil {
@@ -100,14 +113,23 @@ func (d *Decoder) Open(head []byte) (Header, error) {
 	if err != nil {
 		return Header{}, err
 	}
+	if err := d.bounds.known(h.Tag); err != nil {
+		return Header{}, err
+	}
 	if h.Compressed() && d.comp == nil {
 		return Header{}, fmt.Errorf("%w: %v, but no compression was negotiated", ErrCompressed, h.Tag)
 	}
 	if err := d.limits.check(&h); err != nil {
 		return Header{}, err
 	}
+	if err := d.bounds.check(&h); err != nil {
+		return Header{}, err
+	}
 	if _, ok := d.layout.frameSize(&h); !ok {
 		return Header{}, fmt.Errorf("%w: whole frame of %v", ErrTooLarge, h.Tag)
+	}
+	if !d.layout.secure {
+		d.last, d.opened = [PreambleSize]byte(preamble), h
 	}
 	return h, nil
 }
@@ -179,7 +201,7 @@ func (d *Decoder) finishCRC(f *Frame, rest []byte) error {
 	if !d.skipCRC {
 		first := d.layout.firstInEpilogue()
 		for i := first; i < f.Num; i++ {
-			if err := checkCRC(i, segmentSum(f.Seg[i]), rest[1+crcSize*(i-first):]); err != nil {
+			if err := f.checkCRC(i, segmentSum(f.Seg[i]), rest[1+crcSize*(i-first):]); err != nil {
 				return err
 			}
 		}
@@ -199,7 +221,7 @@ func (d *Decoder) takeClear(f *Frame, rest []byte, n int) ([]byte, error) {
 		rest = rest[size:]
 		if i == 0 && d.layout.rev != Rev0 {
 			if !d.skipCRC {
-				if err := checkCRC(0, segmentSum(f.Seg[0]), rest); err != nil {
+				if err := f.checkCRC(0, segmentSum(f.Seg[0]), rest); err != nil {
 					return nil, err
 				}
 			}
@@ -217,9 +239,14 @@ func segmentSum(p []byte) uint32 {
 	return SegmentCRC(SegmentCRCInit, p)
 }
 
-func checkCRC(segment int, got uint32, p []byte) error {
+// checkCRC compares the crc of a segment with the one that was sent, and notes
+// it.
+func (f *Frame) checkCRC(segment int, got uint32, p []byte) error {
 	if want := binary.LittleEndian.Uint32(p); got != want {
 		return fmt.Errorf("%w: segment %d: %#08x, sent %#08x", ErrSegmentCRC, segment, got, want)
+	}
+	if f.Len[segment] > 0 {
+		f.CRCs.Set(segment, got)
 	}
 	return nil
 }
@@ -231,7 +258,7 @@ func (d *Decoder) status(f *Frame, b byte) error {
 		return fmt.Errorf("%w: %#02x", err, b)
 	}
 	if aborted {
-		f.Aborted, f.Seg = true, [MaxSegments][]byte{}
+		f.Aborted, f.Seg, f.CRCs = true, [MaxSegments][]byte{}, CRCs{}
 	}
 	return nil
 }

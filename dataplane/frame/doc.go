@@ -19,10 +19,10 @@
 //
 // A Decoder takes a frame in two steps, because only the preamble tells how
 // long the frame is: read HeadSize bytes, call Open, read RestSize bytes, call
-// Finish. Open has checked the limits before the caller takes memory for the
-// rest. Steps must alternate, in the order of the stream: the nonces of secure
-// mode advance with them. After any error the stream is lost: close the
-// connection.
+// Finish. Open has checked the tag, what a frame with that tag can hold (Bound),
+// and the limits, before the caller takes memory for the rest. Steps must
+// alternate, in the order of the stream: the nonces of secure mode advance with
+// them. After any error the stream is lost: close the connection.
 //
 // The fastest layout in secure mode is one buffer that holds head and rest
 // back to back: everything is then decrypted in place. In crc mode it makes no

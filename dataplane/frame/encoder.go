@@ -12,8 +12,13 @@ import (
 // go on the wire in the order in which they were made.
 type Encoder struct {
 	layout  layout
-	dir     direction
+	dir     *direction // nil: never in secure mode
 	zeroCRC bool
+
+	// The last preamble in clear: messages of one kind have the same. Not set:
+	// its tag is 0.
+	last     [PreambleSize]byte
+	lastHead Header
 
 	comp    Compressor
 	compMin int
@@ -38,6 +43,9 @@ func known(rev Revision) Revision {
 //
 // Errors: ErrKeys.
 func (e *Encoder) Secure(key [16]byte, nonce [12]byte) error {
+	if e.dir == nil {
+		e.dir = new(direction)
+	}
 	if err := e.dir.start(key, nonce, e.layout.rev); err != nil {
 		return err
 	}
@@ -93,6 +101,17 @@ func (e *Encoder) FrameSize(lens ...int) int {
 // Errors: ErrSegmentCount for more than four segments, ErrTooLarge,
 // ErrNonceExhausted, ErrKeys.
 func (e *Encoder) AppendFrame(dst []byte, tag Tag, segs ...[]byte) ([]byte, error) {
+	return e.appendFrame(dst, tag, nil, segs)
+}
+
+// AppendFrameKnown is AppendFrame where crcs of segments are known already: they
+// are not computed again, where they are sent at all. A wrong one makes a frame
+// that the receiver takes for damaged.
+func (e *Encoder) AppendFrameKnown(dst []byte, tag Tag, known *CRCs, segs ...[]byte) ([]byte, error) {
+	return e.appendFrame(dst, tag, known, segs)
+}
+
+func (e *Encoder) appendFrame(dst []byte, tag Tag, known *CRCs, segs [][]byte) ([]byte, error) {
 	if len(segs) > MaxSegments {
 		return dst, fmt.Errorf("%w: %d", ErrSegmentCount, len(segs))
 	}
@@ -112,12 +131,13 @@ func (e *Encoder) AppendFrame(dst []byte, tag Tag, segs ...[]byte) ([]byte, erro
 	room := slices.Grow(dst, size)
 	if e.comp != nil {
 		size = e.compress(&h, &body, size)
+		known = nil
 	}
 	out := room[:len(dst)+size]
 	b := out[len(dst):]
 
 	if !e.layout.secure {
-		e.putCRC(b, &h, &body)
+		e.putCRC(b, &h, &body, known)
 		return out, nil
 	}
 	if err := e.dir.ready(e.layout.operations(&h)); err != nil {
@@ -157,22 +177,36 @@ func (h *Header) fill(tag Tag, lens []int) error {
 	return nil
 }
 
-// putCRC writes a whole frame in crc mode to b. The crcs are taken from the
-// copies, which are in the cache.
-func (e *Encoder) putCRC(b []byte, h *Header, segs *[MaxSegments][]byte) {
-	putPreamble((*[PreambleSize]byte)(b), h)
+// putCRC writes a whole frame in crc mode to b. The crcs that are not known are
+// taken from the copies, which are in the cache.
+func (e *Encoder) putCRC(b []byte, h *Header, segs *[MaxSegments][]byte, known *CRCs) {
+	e.putPreamble((*[PreambleSize]byte)(b), h)
 	at := PreambleSize
 	var crcs [MaxSegments]uint32
 	for i := range h.Num {
 		n := len(segs[i])
-		crcs[i] = e.copyCRC(b[at:at+n], segs[i])
+		if known != nil && known.Known[i] && !e.zeroCRC {
+			copy(b[at:at+n], segs[i])
+			crcs[i] = known.Of[i]
+		} else {
+			crcs[i] = e.copyCRC(b[at:at+n], segs[i])
+		}
 		at += n
 		if i == 0 && e.layout.rev != Rev0 && n > 0 {
 			binary.LittleEndian.PutUint32(b[at:], crcs[0])
 			at += crcSize
 		}
 	}
-	e.putEpilogue(b[at:], h, &crcs, false)
+	e.putEpilogue(b[at:], h, &crcs)
+}
+
+// putPreamble writes a preamble in clear.
+func (e *Encoder) putPreamble(b *[PreambleSize]byte, h *Header) {
+	if e.last[0] == 0 || *h != e.lastHead {
+		putPreamble(&e.last, h)
+		e.lastHead = *h
+	}
+	*b = e.last
 }
 
 // copyCRC copies src to dst and returns its crc, taken from the copy.
@@ -201,12 +235,12 @@ func (e *Encoder) segmentCRC(p []byte) uint32 {
 
 // putEpilogue fills b, which is as long as the epilogue: revision 1 has none
 // behind a single segment.
-func (e *Encoder) putEpilogue(b []byte, h *Header, crcs *[MaxSegments]uint32, aborted bool) {
+func (e *Encoder) putEpilogue(b []byte, h *Header, crcs *[MaxSegments]uint32) {
 	if len(b) == 0 {
 		return
 	}
 	clear(b)
-	b[0] = lateByte(e.layout.rev, aborted)
+	b[0] = lateByte(e.layout.rev)
 	first := e.layout.firstInEpilogue()
 	for i := first; i < h.Num; i++ {
 		binary.LittleEndian.PutUint32(b[1+crcSize*(i-first):], crcs[i])

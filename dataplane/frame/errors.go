@@ -10,18 +10,21 @@ var ErrFrame = errors.New("bad frame")
 // Finer causes; all of them wrap ErrFrame.
 var (
 	// ErrTruncated: fewer or more bytes were handed in than the part of the
-	// frame has.
+	// frame has, or a header of a message is too short.
 	ErrTruncated error = cause("wrong number of bytes")
 	// ErrPreambleCRC: the crc of the preamble does not match. In secure mode
 	// of revision 0 a forged or damaged preamble shows up as this error too.
 	ErrPreambleCRC error = cause("preamble crc does not match")
-	// ErrSegmentCount: no segment, more than four, or a last one that is empty.
+	// ErrSegmentCount: no segment, more than four or than the tag can have, or
+	// a last one that is empty.
 	ErrSegmentCount error = cause("bad number of segments")
+	// ErrTag: the protocol has no such tag.
+	ErrTag error = cause("unknown tag")
 	// ErrCompressed: a compressed frame where no compression was negotiated,
 	// or where the whole frame is needed to decompress it.
 	ErrCompressed error = cause("frame is compressed")
-	// ErrTooLarge: a segment beyond the Limits, or a length that no frame
-	// can carry.
+	// ErrTooLarge: a segment beyond the Limits or beyond what its tag can
+	// hold, or a length that no frame can carry.
 	ErrTooLarge error = cause("segment too large")
 	// ErrSegmentCRC: the crc of a segment does not match.
 	ErrSegmentCRC error = cause("segment crc does not match")

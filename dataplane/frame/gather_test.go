@@ -41,30 +41,21 @@ func TestGatheredFrameIsTheSameOnTheWire(t *testing.T) {
 				for i, s := range segs {
 					crcs[i] = SegmentCRC(SegmentCRCInit, s)
 				}
-				if got := e.AppendCloseCRC(open[:n:n], lens, crcs, false); !bytes.Equal(got, want) {
-					t.Errorf("%v %v with crcs: %x, want %x", rev, lens, got, want)
+				for some := range 16 {
+					var known CRCs
+					for i := range crcs {
+						if some>>i&1 != 0 {
+							known.Set(i, crcs[i])
+						}
+					}
+					if got := e.AppendCloseKnown(open[:n:n], segs[0], segs, &known); !bytes.Equal(got, want) {
+						t.Errorf("%v %v, known %v: %x, want %x", rev, lens, known, got, want)
+					}
+					if got, err := e.AppendFrameKnown([]byte("abc"), TagMessage, &known, segs[:]...); err != nil || !bytes.Equal(got, want) {
+						t.Errorf("%v %v in one piece, known %v: %x, want %x, %v", rev, lens, known, got, want, err)
+					}
 				}
 			}
-		}
-	}
-}
-
-func TestGatheredFrameCanBeAborted(t *testing.T) {
-	for _, rev := range []Revision{Rev0, Rev1} {
-		e := NewEncoder(rev)
-		hdr, front, data := pattern(41, 1), pattern(10, 2), make([]byte, 100)
-		copy(data, pattern(30, 3)) // sent so far; zeros for what is left
-		lens := [4]int{41, 10, 0, 100}
-		wire := e.AppendOpen(nil, TagMessage, hdr, lens)
-		wire = append(append(wire, front...), data...)
-		var crcs [4]uint32
-		for i, s := range [][]byte{hdr, front, nil, data} {
-			crcs[i] = SegmentCRC(SegmentCRCInit, s)
-		}
-		wire = e.AppendCloseCRC(wire, lens, crcs, true)
-		f, n, err := decode(NewDecoder(rev, DefaultLimits()), wire, false)
-		if err != nil || n != len(wire) || !f.Aborted || f.Seg[0] != nil {
-			t.Errorf("%v: aborted %v, %d of %d bytes, %v", rev, f.Aborted, n, len(wire), err)
 		}
 	}
 }
@@ -119,7 +110,7 @@ func TestFinishSplitEqualsFinish(t *testing.T) {
 
 func compareSplit(t *testing.T, rev Revision, check bool, wire []byte) {
 	t.Helper()
-	d := NewDecoder(rev, DefaultLimits())
+	d := looseDecoder(rev, DefaultLimits())
 	d.SetSegmentCRC(check)
 	h, err := d.Open(wire[:PreambleSize])
 	if err != nil {
@@ -151,7 +142,7 @@ func compareSplit(t *testing.T, rev Revision, check bool, wire []byte) {
 func TestFinishSplitChecksItsArguments(t *testing.T) {
 	f := newRefFrame(Rev1, TagMessage, threeFull[:]...)
 	wire := f.wire(Rev1, nil)
-	d := NewDecoder(Rev1, DefaultLimits())
+	d := looseDecoder(Rev1, DefaultLimits())
 	h, err := d.Open(wire[:32])
 	if err != nil {
 		t.Fatal(err)
@@ -216,9 +207,9 @@ func TestSegmentCRCSwitchedOff(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _, err = decode(NewDecoder(rev, DefaultLimits()), zeros, false)
+		_, _, err = decode(looseDecoder(rev, DefaultLimits()), zeros, false)
 		wantErr(t, err, ErrSegmentCRC)
-		d := NewDecoder(rev, DefaultLimits())
+		d := looseDecoder(rev, DefaultLimits())
 		if !d.ChecksSegments() {
 			t.Fatal("off from the start")
 		}

@@ -37,10 +37,8 @@ type Header struct {
 // Compressed tells whether the segments are compressed on the wire.
 func (h Header) Compressed() bool { return h.Flags&FlagCompressed != 0 }
 
-// PutPreamble writes the 32 bytes of h's preamble, crc included, to dst. What h
+// putPreamble writes the 32 bytes of h's preamble, crc included, to dst. What h
 // says beyond Num is written as zero.
-func (h Header) PutPreamble(dst *[PreambleSize]byte) { putPreamble(dst, &h) }
-
 func putPreamble(dst *[PreambleSize]byte, h *Header) {
 	clear(dst[:])
 	dst[0] = byte(h.Tag)
@@ -90,6 +88,10 @@ type Frame struct {
 	// Seg are the payloads, nil if empty or absent. They lie in the buffers
 	// that were handed to Finish.
 	Seg [MaxSegments][]byte
+	// CRCs are those of Seg that were checked: of segments that are not empty, in
+	// crc mode, unless that was switched off. The segments of a compressed frame
+	// have none.
+	CRCs CRCs
 	// Aborted: the sender gave up in the middle. The frame must be dropped as
 	// if it had never been sent: no dispatch, no sequence number consumed.
 	// Seg is all nil (msgr2.md, section 5.7).

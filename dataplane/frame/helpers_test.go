@@ -3,6 +3,7 @@ package frame
 import (
 	"bytes"
 	"errors"
+	"math"
 	"testing"
 )
 
@@ -38,12 +39,35 @@ func (m mode) encoder(t testing.TB) *Encoder {
 
 func (m mode) decoder(t testing.TB) *Decoder {
 	t.Helper()
-	d := NewDecoder(m.rev, DefaultLimits())
+	d := looseDecoder(m.rev, DefaultLimits())
 	if m.secure {
 		if err := d.Secure(testKey, testNonce); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return d
+}
+
+// looseDecoder takes segments of any length under any tag. The tests of the
+// framing itself use it; those of what a tag can hold use NewDecoder.
+func looseDecoder(rev Revision, lim Limits) *Decoder {
+	d := NewDecoder(rev, lim)
+	d.bounds = &anything
+	return d
+}
+
+var anything = func() (t boundTable) {
+	for tag := range t {
+		t[tag] = Bound{Segments: MaxSegments, Max: math.MaxUint32}
+	}
+	return t
+}()
+
+// strict is the decoder that everybody else gets.
+func (m mode) strict(t testing.TB) *Decoder {
+	t.Helper()
+	d := m.decoder(t)
+	d.bounds = NewDecoder(m.rev, Limits{}).bounds
 	return d
 }
 

@@ -35,7 +35,7 @@ func TestNonceIsNeverUsedTwice(t *testing.T) {
 			if left := enc.dir.nonce.left(); left < 1<<32 {
 				t.Fatalf("%d operations at the start", left)
 			}
-			lastNonces(&enc.dir, 2*c.ops+c.ops-1)
+			lastNonces(enc.dir, 2*c.ops+c.ops-1)
 			before := enc.dir.nonce.b
 			var wire []byte
 			var err error
@@ -65,7 +65,7 @@ func TestNonceIsNeverUsedTwice(t *testing.T) {
 func TestReceiverRefusesRepeatedNonces(t *testing.T) {
 	for _, m := range []mode{modes[1], modes[3]} {
 		d := m.decoder(t)
-		lastNonces(&d.dir, 0)
+		lastNonces(d.dir, 0)
 		f := newRefFrame(m.rev, TagAck, pattern(8, 0))
 		_, _, err := decode(d, f.wire(m.rev, m.crypt()), false)
 		wantErr(t, err, ErrNonceExhausted)

@@ -41,7 +41,7 @@ func TestLimitsBeforeAuthenticationRefuseMoreThanOneSegment(t *testing.T) {
 	f := newRefFrame(Rev1, TagHello, pattern(8, 0), pattern(1, 0))
 	_, err := NewDecoder(Rev1, PreAuthLimits()).Open(f.preamble())
 	wantErr(t, err, ErrTooLarge)
-	f = newRefFrame(Rev1, TagHello, make([]byte, 64<<10))
+	f = newRefFrame(Rev1, TagAuthRequest, make([]byte, 64<<10))
 	if _, err := NewDecoder(Rev1, PreAuthLimits()).Open(f.preamble()); err != nil {
 		t.Fatal(err)
 	}
@@ -84,20 +84,23 @@ func TestLengthsThatNoFrameCanCarry(t *testing.T) {
 			if n := e.FrameSize(lens...); n != -1 {
 				t.Errorf("FrameSize%v = %d", lens, n)
 			}
-			if e.CheckLengths(lens...) == nil {
+			if _, err := makeHeader(0, lens); err == nil {
 				t.Errorf("lengths %v accepted", lens)
 			}
 		}
 		if strconv.IntSize == 64 {
 			limit := uint64(math.MaxUint32)
 			most, over := int(limit), int(limit+1)
-			wantErr(t, e.CheckLengths(0, over), ErrTooLarge)
-			if err := e.CheckLengths(0, most, most, most); err != nil {
-				t.Error(err)
+			_, err := makeHeader(0, []int{0, over})
+			wantErr(t, err, ErrTooLarge)
+			if n := e.FrameSize(0, over); n != -1 {
+				t.Errorf("FrameSize %d", n)
+			}
+			if n := e.FrameSize(0, most, most, most); n < 3*most {
+				t.Errorf("FrameSize %d", n)
 			}
 		} else {
 			most := math.MaxInt
-			wantErr(t, e.CheckLengths(0, most, most, most), ErrTooLarge)
 			if n := e.FrameSize(0, most, most, most); n != -1 {
 				t.Errorf("FrameSize %d", n)
 			}

@@ -32,7 +32,7 @@ func TestEmptyLastSegmentIsRefused(t *testing.T) {
 
 func TestAllZeroPreambleIsRefused(t *testing.T) {
 	for _, rev := range []Revision{Rev0, Rev1} {
-		_, err := NewDecoder(rev, DefaultLimits()).Open(make([]byte, PreambleSize))
+		_, err := looseDecoder(rev, DefaultLimits()).Open(make([]byte, PreambleSize))
 		wantErr(t, err, ErrSegmentCount)
 	}
 }
@@ -103,7 +103,7 @@ func TestDamagedSegmentsAreNamed(t *testing.T) {
 			f := newRefFrame(rev, TagMessage, pattern(4, 1), pattern(4, 2), pattern(4, 3), pattern(4, 4))
 			f.crcXor[i] = 1
 			wire := f.wire(rev, nil)
-			_, _, err := decode(NewDecoder(rev, DefaultLimits()), wire, false)
+			_, _, err := decode(looseDecoder(rev, DefaultLimits()), wire, false)
 			wantErr(t, err, ErrSegmentCRC)
 			if want := fmt.Sprintf("segment %d", i); !bytes.Contains([]byte(err.Error()), []byte(want)) {
 				t.Errorf("%v does not name %s", err, want)
@@ -197,7 +197,7 @@ func TestAbortedFrameWithBadCRCIsAFault(t *testing.T) {
 	for _, rev := range []Revision{Rev0, Rev1} {
 		f := newRefFrame(rev, TagMessage, threeFull[:]...)
 		f.late, f.crcXor[3] = 1, 1
-		_, _, err := decode(NewDecoder(rev, DefaultLimits()), f.wire(rev, nil), false)
+		_, _, err := decode(looseDecoder(rev, DefaultLimits()), f.wire(rev, nil), false)
 		wantErr(t, err, ErrSegmentCRC)
 	}
 }

@@ -32,7 +32,7 @@ func TestMessageHeaderLayout(t *testing.T) {
 func TestParsePreambleLengths(t *testing.T) {
 	var b [PreambleSize]byte
 	h := Header{Tag: TagAck, Num: 1, Len: [4]uint32{8, 9}, Align: [4]uint16{8, 8}}
-	h.PutPreamble(&b)
+	putPreamble(&b, &h)
 	for n := range PreambleSize {
 		_, err := ParsePreamble(b[:n])
 		wantErr(t, err, ErrTruncated)

@@ -50,7 +50,7 @@ func (e *Encoder) sealBody(b []byte, at int, segs [][]byte) {
 		at += n
 	}
 	clear(b[at : at+blockSize])
-	b[at] = lateByte(e.layout.rev, false)
+	b[at] = lateByte(e.layout.rev)
 	if !chained {
 		e.dir.seal(b)
 		return

@@ -20,7 +20,8 @@ func (d *Decoder) Split(h Header) (prefix, suffix int) {
 // apart. prefix and suffix have the lengths that Split gave, dataCRC is the crc of
 // segment 3, computed by SegmentCRC from SegmentCRCInit on; it is not looked at
 // if the frame has fewer than four segments or the check is off. Seg[3] is
-// left nil: the caller puts its slice there, unless the frame was aborted.
+// left nil: the caller puts its slice there, unless the frame was aborted. CRCs
+// knows it already.
 //
 // Errors: those of Finish, ErrMisuse in secure mode, ErrCompressed for a
 // compressed frame, which needs Finish.
@@ -51,7 +52,7 @@ func (d *Decoder) FinishSplit(h Header, prefix []byte, dataCRC uint32, suffix []
 		if i < MaxSegments-1 {
 			crc = segmentSum(f.Seg[i])
 		}
-		if err := checkCRC(i, crc, suffix[1+crcSize*(i-first):]); err != nil {
+		if err := f.checkCRC(i, crc, suffix[1+crcSize*(i-first):]); err != nil {
 			return Frame{}, err
 		}
 	}

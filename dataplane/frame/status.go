@@ -9,15 +9,10 @@ const (
 	lateFlagAborted = 0x01
 )
 
-// lateByte is what a sender writes.
-func lateByte(rev Revision, aborted bool) byte {
-	switch {
-	case rev == Rev0 && aborted:
-		return lateFlagAborted
-	case rev == Rev0:
+// lateByte is what a sender writes that never gives a frame up.
+func lateByte(rev Revision) byte {
+	if rev == Rev0 {
 		return 0
-	case aborted:
-		return lateAborted
 	}
 	return lateComplete
 }

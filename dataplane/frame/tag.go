@@ -2,8 +2,8 @@ package frame
 
 import "strconv"
 
-// Tag is the type of a frame (msgr2.md, section 6). The codec carries unknown
-// tags like known ones: refusing them is up to the state machine above.
+// Tag is the type of a frame (msgr2.md, section 6). A Decoder refuses unknown
+// tags; when a known one is legal is up to the state machine above.
 type Tag uint8
 
 // Tags of messenger v2.

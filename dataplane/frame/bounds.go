@@ -1,0 +1,109 @@
+package frame
+
+import "fmt"
+
+// Bounds of what a control frame can hold, in bytes (msgr2.md, section 6).
+const (
+	// ControlSlack is what every control frame may have beyond its known
+	// fields: those that a newer peer adds. Authentication frames have none, as
+	// their bound is far above what they need.
+	ControlSlack = 1 << 10
+	// MaxAuthFrame bounds the frames that carry the payload of an
+	// authentication method. Those of cephx have a few hundred bytes, and some
+	// thousand with many tickets.
+	MaxAuthFrame = 64 << 10
+	// MaxAddrs is the number of addresses for which an address vector has room.
+	// Real processes have one to four.
+	MaxAddrs = 32
+	// MaxList is the number of elements for which a list of methods or modes
+	// has room. There are fewer than ten of each.
+	MaxList = 64
+
+	addrBytes    = 4 + 4 + 128 // the legacy form, which is the longest
+	addrVecBytes = 1 + 4 + MaxAddrs*addrBytes
+	listBytes    = 4 + 4*MaxList
+)
+
+// Bound is what a frame of one tag can hold. The decoder holds every preamble
+// against it, before anything is read or allocated for the body.
+type Bound struct {
+	// Segments is the most that there can be: 1 for control frames, 4 for
+	// MESSAGE. 0 means that there is no such tag.
+	Segments int
+	// Min and Max are the least and the most bytes of segment 0, once it is
+	// decompressed. They are equal for MESSAGE, whose header has a fixed size.
+	// For control frames Min is 0: their fields are the decoder's of the payload
+	// to count.
+	Min, Max uint32
+}
+
+// boundTable has a Bound for each value of a tag.
+type boundTable [256]Bound
+
+// tagBounds are those of the protocol. Nothing changes them.
+var tagBounds = boundTable{
+	TagHello:                control(1 + addrBytes),
+	TagAuthRequest:          {Segments: 1, Max: MaxAuthFrame},
+	TagAuthBadMethod:        control(4 + 4 + 2*listBytes),
+	TagAuthReplyMore:        {Segments: 1, Max: MaxAuthFrame},
+	TagAuthRequestMore:      {Segments: 1, Max: MaxAuthFrame},
+	TagAuthDone:             {Segments: 1, Max: MaxAuthFrame},
+	TagAuthSignature:        control(32),
+	TagClientIdent:          control(addrVecBytes + addrBytes + 6*8),
+	TagServerIdent:          control(addrVecBytes + 6*8),
+	TagIdentMissingFeatures: control(8),
+	TagSessionReconnect:     control(addrVecBytes + 5*8),
+	TagSessionReset:         control(1),
+	TagSessionRetry:         control(8),
+	TagSessionRetryGlobal:   control(8),
+	TagSessionReconnectOK:   control(8),
+	TagWait:                 control(0),
+	TagMessage:              {Segments: MaxSegments, Min: MessageHeaderSize, Max: MessageHeaderSize},
+	TagKeepalive2:           control(8),
+	TagKeepalive2Ack:        control(8),
+	TagAck:                  control(8),
+	TagCompressionRequest:   control(1 + listBytes),
+	TagCompressionDone:      control(1 + 4),
+}
+
+// control is the bound of a control frame whose known fields have up to n bytes.
+func control(n uint32) Bound { return Bound{Segments: 1, Max: n + ControlSlack} }
+
+// Bound is what a frame with this tag can hold, the zero Bound if the protocol
+// has no such tag.
+func (t Tag) Bound() Bound { return tagBounds[t] }
+
+// packedMax is the most that n bytes take when they are compressed. What does
+// not compress grows a little: by a sixth and 32 bytes in the worst of the
+// algorithms, and by what the peer's framing adds.
+func packedMax(n uint32) uint64 { return uint64(n) + uint64(n)/4 + 256 }
+
+// Packed is the most bytes of segment 0 on the wire if the frame is compressed.
+func (b Bound) Packed() uint64 { return packedMax(b.Max) }
+
+// check refuses a preamble that says more than its tag can hold.
+func (t *boundTable) check(h *Header) error {
+	b := &t[h.Tag]
+	if h.Num > b.Segments {
+		return fmt.Errorf("%w: %v has %d, and holds %d", ErrSegmentCount, h.Tag, h.Num, b.Segments)
+	}
+	n, least, most := uint64(h.Len[0]), uint64(b.Min), uint64(b.Max)
+	if h.Compressed() {
+		least, most = min(least, 1), b.Packed()
+	}
+	if n > most {
+		return fmt.Errorf("%w: segment 0 of %v has %d bytes, and holds %d", ErrTooLarge, h.Tag, n, most)
+	}
+	if n < least {
+		return fmt.Errorf("%w: segment 0 of %v has %d bytes, and needs %d", ErrTruncated, h.Tag, n, least)
+	}
+	return nil
+}
+
+// known refuses a tag that the protocol does not have.
+func (t *boundTable) known(tag Tag) error {
+	if t[tag].Segments == 0 {
+		return fmt.Errorf("%w: %v", ErrTag, tag)
+	}
+	return nil
+}

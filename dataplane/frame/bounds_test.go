@@ -1,0 +1,307 @@
+package frame
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// The bounds, written down a second time: known fields and slack.
+var documented = map[Tag]uint32{
+	TagHello: 1 + 136 + 1024, TagAuthRequest: 65536, TagAuthBadMethod: 8 + 2*260 + 1024, TagAuthReplyMore: 65536,
+	TagAuthRequestMore: 65536, TagAuthDone: 65536, TagAuthSignature: 32 + 1024,
+	TagClientIdent: 5 + 32*136 + 136 + 48 + 1024, TagServerIdent: 5 + 32*136 + 48 + 1024, TagIdentMissingFeatures: 8 + 1024,
+	TagSessionReconnect: 5 + 32*136 + 40 + 1024, TagSessionReset: 1 + 1024, TagSessionRetry: 8 + 1024,
+	TagSessionRetryGlobal: 8 + 1024, TagSessionReconnectOK: 8 + 1024, TagWait: 1024, TagMessage: 41,
+	TagKeepalive2: 8 + 1024, TagKeepalive2Ack: 8 + 1024, TagAck: 8 + 1024,
+	TagCompressionRequest: 1 + 260 + 1024, TagCompressionDone: 5 + 1024,
+}
+
+func forTags(t *testing.T, f func(t *testing.T, m mode, tag Tag)) {
+	t.Helper()
+	forModes(t, func(t *testing.T, m mode) {
+		for tag := TagHello; tag.Known(); tag++ {
+			f(t, m, tag)
+		}
+	})
+}
+
+// opens gives Open the head of a frame that announces h, as a peer with the
+// right keys would send it. There is nothing behind the head.
+func opens(t *testing.T, m mode, d *Decoder, h Header) (Header, error) {
+	t.Helper()
+	f := refFrame{tag: byte(h.Tag), num: byte(h.Num), lens: h.Len, flags: h.Flags}
+	for i := range f.segs {
+		f.segs[i] = make([]byte, min(h.Len[i], 100))
+	}
+	return d.Open(f.wire(m.rev, m.crypt())[:d.HeadSize()])
+}
+
+// names checks that an error says what was wrong with which segment of what.
+func names(t *testing.T, err error, tag Tag, numbers ...uint64) {
+	t.Helper()
+	text := err.Error()
+	for _, n := range numbers {
+		if !strings.Contains(text, fmt.Sprint(n)) {
+			t.Fatalf("%q does not say %d", text, n)
+		}
+	}
+	if !strings.Contains(text, tag.String()) {
+		t.Fatalf("%q does not name %v", text, tag)
+	}
+}
+
+func TestEveryTagAtItsBoundIsReadWhole(t *testing.T) {
+	forTags(t, func(t *testing.T, m mode, tag Tag) {
+		most := documented[tag]
+		if got := tag.Bound(); got.Max != most || (got.Segments == 1) == (tag == TagMessage) {
+			t.Fatalf("%v: bound %+v, documented %d", tag, got, most)
+		}
+		seg := pattern(int(most), byte(tag))
+		wire, err := m.encoder(t).AppendFrame(nil, tag, seg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, n, err := decode(m.strict(t), wire, false)
+		if err != nil || n != len(wire) || !equalSegs(f.Seg, [4][]byte{seg}) {
+			t.Fatalf("%v of %d bytes: %v", tag, most, err)
+		}
+	})
+}
+
+// FR-26.
+func TestEveryTagOneByteOverIsRefusedFromItsPreamble(t *testing.T) {
+	forTags(t, func(t *testing.T, m mode, tag Tag) {
+		for _, n := range []uint32{documented[tag] + 1, 1 << 20, 16 << 20, math.MaxUint32} {
+			d := m.strict(t)
+			d.SetLimits(Limits{math.MaxUint32, math.MaxUint32, math.MaxUint32, math.MaxUint32})
+			_, err := opens(t, m, d, Header{Tag: tag, Num: 1, Len: [4]uint32{n}})
+			wantErr(t, err, ErrTooLarge)
+			names(t, err, tag, 0, uint64(n), uint64(documented[tag]))
+		}
+	})
+}
+
+func TestEveryControlFrameWithASecondSegmentIsRefusedFromItsPreamble(t *testing.T) {
+	forTags(t, func(t *testing.T, m mode, tag Tag) {
+		for num := 2; num <= MaxSegments; num++ {
+			h := Header{Tag: tag, Num: num}
+			h.Len[0], h.Len[num-1] = tag.Bound().Max, 1
+			_, err := opens(t, m, m.strict(t), h)
+			if tag == TagMessage {
+				if err != nil {
+					t.Fatalf("message of %d segments: %v", num, err)
+				}
+				continue
+			}
+			wantErr(t, err, ErrSegmentCount)
+			names(t, err, tag, uint64(num))
+		}
+	})
+}
+
+// FR-29.
+func TestEveryUnknownTagIsRefusedFromItsPreamble(t *testing.T) {
+	forModes(t, func(t *testing.T, m mode) {
+		for tag := range 256 {
+			if Tag(tag).Known() {
+				continue
+			}
+			for _, flags := range []uint8{0, FlagCompressed} {
+				_, err := opens(t, m, m.strict(t), Header{Tag: Tag(tag), Num: 1, Len: [4]uint32{8}, Flags: flags})
+				wantErr(t, err, ErrTag)
+				names(t, err, Tag(tag))
+			}
+			if (Tag(tag).Bound() != Bound{}) {
+				t.Fatalf("bound of tag %d: %+v", tag, Tag(tag).Bound())
+			}
+		}
+	})
+}
+
+func TestAMessageHeaderHasExactlyItsSize(t *testing.T) {
+	forModes(t, func(t *testing.T, m mode) {
+		for n := range uint32(5000) {
+			_, err := opens(t, m, m.strict(t), Header{Tag: TagMessage, Num: 2, Len: [4]uint32{n, 10}})
+			switch {
+			case n < MessageHeaderSize:
+				wantErr(t, err, ErrTruncated)
+				names(t, err, TagMessage, 0, uint64(n), MessageHeaderSize)
+			case n > MessageHeaderSize:
+				wantErr(t, err, ErrTooLarge)
+			case err != nil:
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestLimitsNarrowWhatATagCanHold(t *testing.T) {
+	forTags(t, func(t *testing.T, m mode, tag Tag) {
+		most := tag.Bound().Max
+		for _, limit := range []uint32{0, most - 1, most} {
+			d := m.strict(t)
+			d.SetLimits(Limits{Control: limit})
+			_, err := opens(t, m, d, Header{Tag: tag, Num: 1, Len: [4]uint32{most}})
+			if limit < most {
+				wantErr(t, err, ErrTooLarge)
+			} else if err != nil {
+				t.Fatalf("%v of %d bytes: %v", tag, most, err)
+			}
+		}
+	})
+}
+
+func TestEveryTagFitsTheLimitsBeforeAuthentication(t *testing.T) {
+	for tag := TagHello; tag.Known(); tag++ {
+		if most, limit := tag.Bound().Max, PreAuthLimits().Control; most > limit {
+			t.Errorf("%v holds %d bytes, the limit is %d", tag, most, limit)
+		}
+	}
+}
+
+// verbatim is a compressor whose output has a prefix, so that it always grows.
+type verbatim struct{ prefix int }
+
+func (v verbatim) Compress(dst, src []byte) ([]byte, error) {
+	return append(append(dst, make([]byte, v.prefix)...), src...), nil
+}
+
+func (v verbatim) Decompress(dst, src []byte, max int) ([]byte, error) {
+	if len(src) < v.prefix || len(src)-v.prefix > max {
+		return nil, errRunLength
+	}
+	return append(dst, src[v.prefix:]...), nil
+}
+
+// packedFrame is a compressed frame, whether that pays or not.
+func packedFrame(m mode, tag Tag, segs ...[]byte) []byte {
+	f := newRefFrame(m.rev, tag, segs...)
+	f.flags = FlagCompressed
+	return f.wire(m.rev, m.crypt())
+}
+
+func TestEveryCompressedTagIsBoundedOnTheWireAndInMemory(t *testing.T) {
+	forTags(t, func(t *testing.T, m mode, tag Tag) {
+		b := tag.Bound()
+		room := int(b.Packed()) - int(b.Max)
+		d := func(prefix int) *Decoder {
+			d := m.strict(t)
+			d.Decompress(verbatim{prefix})
+			return d
+		}
+		// What grows a little is accepted, up to the last byte that it may grow.
+		seg := pattern(int(b.Max), 1)
+		grown := append(make([]byte, room), seg...)
+		limits := DefaultLimits()
+		if f, _, err := decode(d(room), packedFrame(m, tag, grown), false); err != nil || !equalSegs(f.Seg, [4][]byte{seg}) {
+			t.Fatalf("%v grown to %d bytes: %v", tag, len(grown), err)
+		}
+		_, err := opens(t, m, d(0), Header{Tag: tag, Num: 1, Len: [4]uint32{uint32(b.Packed()) + 1}, Flags: FlagCompressed})
+		wantErr(t, err, ErrTooLarge)
+		names(t, err, tag, b.Packed()+1, b.Packed())
+		// A small one that unpacks to more than the tag holds is refused, by the
+		// decompressor or, if that does not keep to its limit, behind it.
+		bomb := []byte{200, 1}
+		for range b.Max / 200 {
+			bomb = append(bomb, 200, 1)
+		}
+		for _, ignore := range []bool{false, true} {
+			dec := m.strict(t)
+			dec.SetLimits(limits)
+			dec.Decompress(&runLength{ignore: ignore})
+			_, _, err = decode(dec, packedFrame(m, tag, bomb), false)
+			if ignore {
+				wantErr(t, err, ErrTooLarge)
+				names(t, err, tag, uint64(b.Max))
+			} else {
+				wantErr(t, err, ErrDecompress)
+			}
+		}
+	})
+}
+
+func TestACompressedMessageHeaderUnpacksToExactlyItsSize(t *testing.T) {
+	forModes(t, func(t *testing.T, m mode) {
+		for n := 1; n <= 60; n++ {
+			d := m.strict(t)
+			d.Decompress(&runLength{})
+			_, _, err := decode(d, packedFrame(m, TagMessage, []byte{byte(n), 7}, []byte{9, 9}), false)
+			switch {
+			case n < MessageHeaderSize:
+				wantErr(t, err, ErrTruncated)
+			case n > MessageHeaderSize:
+				wantErr(t, err, ErrDecompress)
+			case err != nil:
+				t.Fatal(err)
+			}
+		}
+		d := m.strict(t)
+		d.Decompress(&runLength{})
+		_, err := opens(t, m, d, Header{Tag: TagMessage, Num: 2, Len: [4]uint32{0, 2}, Flags: FlagCompressed})
+		wantErr(t, err, ErrTruncated)
+	})
+}
+
+// A refused preamble costs the text of its error, whatever it announces.
+func TestARefusedPreambleAllocatesNothingForTheBody(t *testing.T) {
+	forTags(t, func(t *testing.T, m mode, tag Tag) {
+		if m.secure {
+			return // each head decrypts once; the check is the same
+		}
+		f := refFrame{tag: byte(tag), num: 1, lens: [4]uint32{16 << 20}}
+		head := f.preamble()
+		d := m.strict(t)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range 100 {
+			if _, err := d.Open(head); err == nil {
+				t.Fatal("accepted")
+			}
+		}
+		runtime.ReadMemStats(&after)
+		if n := (after.TotalAlloc - before.TotalAlloc) / 100; n > 4<<10 {
+			t.Fatalf("%v: %d bytes for a refused frame", tag, n)
+		}
+	})
+}
+
+// FuzzPreamble compares Open with the rules, written down a second time. What it
+// accepts has a length that the caller may allocate.
+func FuzzPreamble(f *testing.F) {
+	f.Add(uint8(0), uint8(17), uint8(4), uint8(0), uint32(41), uint32(1), uint32(0), uint32(1))
+	f.Add(uint8(3), uint8(18), uint8(1), uint8(0), uint32(16<<20), uint32(0), uint32(0), uint32(0))
+	f.Add(uint8(2), uint8(8), uint8(2), uint8(1), uint32(300), uint32(9), uint32(0), uint32(0))
+	f.Add(uint8(1), uint8(200), uint8(1), uint8(0), uint32(8), uint32(0), uint32(0), uint32(0))
+	f.Fuzz(func(t *testing.T, mi, tag, num, flags uint8, l0, l1, l2, l3 uint32) {
+		m := modes[mi%4]
+		d := m.strict(t)
+		packed := flags&FlagCompressed != 0
+		if mi >= 128 {
+			d.Decompress(verbatim{})
+		}
+		lens := [4]uint32{l0, l1, l2, l3}
+		h, err := opens(t, m, d, Header{Tag: Tag(tag), Num: int(num), Len: lens, Flags: flags})
+		most, known := documented[Tag(tag)]
+		least := uint32(0)
+		if Tag(tag) == TagMessage {
+			least = 41
+		}
+		if packed {
+			most, least = most+most/4+256, min(least, 1)
+		}
+		good := known && num >= 1 && num <= 4 && (num == 1 || lens[(num-1)&3] > 0) && (num == 1 || Tag(tag) == TagMessage) &&
+			l0 <= most && l0 >= least && (!packed || mi >= 128)
+		for i, limit := range []uint32{16 << 20, 16 << 20, 16 << 20, 64 << 20} {
+			good = good && (i >= int(num) || lens[i] <= limit)
+		}
+		if good != (err == nil) {
+			t.Fatalf("%v with %d segments %v, flags %d: %v", Tag(tag), num, lens, flags, err)
+		}
+		if err == nil && Tag(tag) != TagMessage && d.RestSize(h) > int(most)+100 {
+			t.Fatalf("%v: %d bytes to read", Tag(tag), d.RestSize(h))
+		}
+	})
+}
