@@ -3,6 +3,7 @@ package compress_test
 import (
 	"bytes"
 	"errors"
+	"math/rand/v2"
 	"runtime"
 	"strings"
 	"testing"
@@ -110,6 +111,43 @@ func TestABombInAGoodFrameTakesNoMemory(t *testing.T) {
 		// The frame itself, and twice the limit for what grows.
 		if took := after.TotalAlloc - before.TotalAlloc; took > 4*limit+4<<20 {
 			t.Errorf("took %d bytes", took)
+		}
+	})
+}
+
+// A segment 0 that does not compress grows. With every method it stays within what
+// its tag may have on the wire, or honest frames were refused.
+func TestNoMethodGrowsAFrameBeyondTheBoundOfItsTag(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 26))
+	forMethods(t, func(t *testing.T, c frame.Compressor, _ handshake.CompressionMethod) {
+		for tag := frame.TagHello; tag.Known(); tag++ {
+			b := tag.Bound()
+			seg := make([]byte, b.Max)
+			for i := range seg {
+				seg[i] = byte(rng.Uint32())
+			}
+			packed, err := c.Compress(nil, seg)
+			if err != nil || uint64(len(packed)) > b.Packed() {
+				t.Errorf("%v of %d bytes: %d compressed, at most %d are accepted (%v)", tag, b.Max, len(packed), b.Packed(), err)
+			}
+			if tag != frame.TagMessage {
+				continue
+			}
+			enc, dec := frame.NewEncoder(frame.Rev1), frame.NewDecoder(frame.Rev1, frame.DefaultLimits())
+			enc.Compress(c, 0)
+			dec.Decompress(c)
+			wire, err := enc.AppendFrame(nil, tag, seg, make([]byte, 10000))
+			if err != nil {
+				t.Fatal(err)
+			}
+			head := dec.HeadSize()
+			h, err := dec.Open(wire[:head])
+			if err != nil || !h.Compressed() {
+				t.Fatalf("%v: %v", h, err)
+			}
+			if f, err := dec.Finish(h, wire[:head], wire[head:]); err != nil || !bytes.Equal(f.Seg[0], seg) {
+				t.Errorf("message: %v", err)
+			}
 		}
 	})
 }
