@@ -1,0 +1,87 @@
+package frame1
+
+import (
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// Decoder checks the messages of one direction of one connection.
+type Decoder struct {
+	cfg    Config
+	signer Signer
+	limits frame.Limits
+}
+
+// NewDecoder makes a decoder. signer is nil unless every message must be signed;
+// the old footer has no room for a signature. Of the limits those of front, middle
+// and data count.
+func NewDecoder(cfg Config, signer Signer, lim frame.Limits) *Decoder {
+	if cfg.OldFooter {
+		signer = nil
+	}
+	return &Decoder{cfg: cfg, signer: signer, limits: lim}
+}
+
+// Form is the form of what it takes.
+func (d *Decoder) Form() Form { return d.cfg.Form }
+
+// Header decodes what follows the tag of a message, and checks its crc and its
+// lengths. Nothing has to be read or allocated for the rest before.
+//
+// Errors: [frame.ErrTruncated], [ErrHeaderCRC], [frame.ErrTooLarge].
+func (d *Decoder) Header(p []byte) (Header, error) {
+	h, err := parseHeader(p, d.cfg.Form)
+	if err != nil {
+		return Header{}, err
+	}
+	if crc := SegmentCRC(0, p[:len(p)-4]); crc != h.CRC && !d.cfg.NoHeaderCRC {
+		return Header{}, fmt.Errorf("%w: %#x, computed %#x", ErrHeaderCRC, h.CRC, crc)
+	}
+	for _, s := range [...]struct {
+		name       string
+		len, limit uint32
+	}{
+		{"front", h.FrontLen, d.limits.Front}, {"middle", h.MiddleLen, d.limits.Middle}, {"data", h.DataLen, d.limits.Data},
+	} {
+		if s.len > s.limit {
+			return Header{}, fmt.Errorf("%w: %s of %d bytes, limit %d", frame.ErrTooLarge, s.name, s.len, s.limit)
+		}
+	}
+	return h, nil
+}
+
+// Checks says whose crcs Footer compares: a caller need not compute the others. The
+// sender may still have left out that of the data.
+func (d *Decoder) Checks() (frontAndMiddle, data bool) { return !d.cfg.NoHeaderCRC, !d.cfg.NoDataCRC }
+
+// Footer decodes the footer p of the message with the header h, and checks it
+// against the sums of what was received.
+//
+// Errors: [frame.ErrTruncated], [ErrAborted], [frame.ErrSegmentCRC], [ErrUnsigned],
+// [ErrSignature].
+func (d *Decoder) Footer(h Header, p []byte, s Sums) error {
+	t, err := parseFooter(p, d.cfg.Form)
+	if err != nil {
+		return err
+	}
+	headers, data := d.Checks()
+	data = data && t.flags&flagNoDataCRC == 0
+	switch {
+	case t.flags&flagComplete == 0:
+		return fmt.Errorf("%w: seq %d", ErrAborted, h.Seq)
+	case headers && t.Front != s.Front:
+		return fmt.Errorf("%w: front of seq %d: %#x, computed %#x", frame.ErrSegmentCRC, h.Seq, t.Front, s.Front)
+	case headers && t.Middle != s.Middle:
+		return fmt.Errorf("%w: middle of seq %d: %#x, computed %#x", frame.ErrSegmentCRC, h.Seq, t.Middle, s.Middle)
+	case data && t.Data != s.Data:
+		return fmt.Errorf("%w: data of seq %d: %#x, computed %#x", frame.ErrSegmentCRC, h.Seq, t.Data, s.Data)
+	case d.signer == nil:
+		return nil
+	case t.flags&flagSigned == 0:
+		return fmt.Errorf("%w: seq %d", ErrUnsigned, h.Seq)
+	case d.signer.Sign(t.signed(&h)) != t.signature:
+		return fmt.Errorf("%w: seq %d", ErrSignature, h.Seq)
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package frame1
+
+// Config is what both directions of a connection have in common.
+type Config struct {
+	Form
+	// NoHeaderCRC leaves out the crcs of header, front and middle: zeros are sent, and
+	// those of the peer are not looked at (ms_crc_header = false).
+	NoHeaderCRC bool
+	// NoDataCRC leaves out the crc of the data that we send, and tells the peer so
+	// (ms_crc_data = false).
+	NoDataCRC bool
+}
+
+// Encoder makes the messages of one direction of one connection.
+type Encoder struct {
+	cfg    Config
+	signer Signer
+	peer   [addrSize]byte
+}
+
+// NewEncoder makes an encoder. signer is nil unless messages are signed; the old
+// footer has no room for it. peer is the legacy address of the peer, for the old
+// header alone.
+func NewEncoder(cfg Config, signer Signer, peer [136]byte) *Encoder {
+	if cfg.OldFooter {
+		signer = nil
+	}
+	return &Encoder{cfg: cfg, signer: signer, peer: peer}
+}
+
+// Form is the form of what it makes.
+func (e *Encoder) Form() Form { return e.cfg.Form }
+
+// Overhead is what a message takes besides its payload, in bytes.
+func (e *Encoder) Overhead() int { return 1 + e.cfg.HeaderSize() + e.cfg.FooterSize() }
+
+// AppendHeader appends the tag and the header of a message, and sets its CRC, which
+// AppendFooter needs. All other fields are the caller's.
+func (e *Encoder) AppendHeader(dst []byte, h *Header) []byte {
+	dst = append(dst, byte(TagMessage))
+	from := len(dst)
+	dst = h.appendTo(dst, e.cfg.Form, &e.peer)
+	h.CRC = 0
+	if !e.cfg.NoHeaderCRC {
+		h.CRC = SegmentCRC(0, dst[from:])
+	}
+	return le.AppendUint32(dst, h.CRC)
+}
+
+// AppendFooter appends the footer of the message whose header h AppendHeader has
+// made last. Crcs that are switched off are ignored.
+func (e *Encoder) AppendFooter(dst []byte, h *Header, s Sums) []byte {
+	t := footer{Sums: s, flags: flagComplete}
+	if e.cfg.NoHeaderCRC {
+		t.Front, t.Middle = 0, 0
+	}
+	if e.cfg.NoDataCRC {
+		t.Data = 0
+		t.flags |= flagNoDataCRC
+	}
+	if e.signer != nil {
+		t.signature = e.signer.Sign(t.signed(h))
+		t.flags |= flagSigned
+	}
+	return t.appendTo(dst, e.cfg.Form)
+}
+
+// Checks says whose crcs AppendFooter writes: a caller need not compute the others.
+func (e *Encoder) Checks() (frontAndMiddle, data bool) { return !e.cfg.NoHeaderCRC, !e.cfg.NoDataCRC }
+
+// Sums are the crcs of a message as AppendFooter needs them: those that are
+// switched off are not computed.
+func (e *Encoder) Sums(front, middle, data []byte) (s Sums) {
+	headers, sum := e.Checks()
+	if headers {
+		s.Front, s.Middle = SegmentCRC(0, front), SegmentCRC(0, middle)
+	}
+	if sum {
+		s.Data = SegmentCRC(0, data)
+	}
+	return s
+}
+
+// AppendMessage appends a whole message. It sets the lengths of h and its CRC.
+func (e *Encoder) AppendMessage(dst []byte, h *Header, front, middle, data []byte) []byte {
+	h.FrontLen, h.MiddleLen, h.DataLen = uint32(len(front)), uint32(len(middle)), uint32(len(data))
+	dst = e.AppendHeader(dst, h)
+	dst = append(append(append(dst, front...), middle...), data...)
+	return e.AppendFooter(dst, h, e.Sums(front, middle, data))
+}
