@@ -1,0 +1,270 @@
+package frame1
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// sum is a signer that any change of what is signed disturbs.
+type sum struct{}
+
+func (sum) Sign(s Signed) uint64 {
+	x := uint64(14695981039346656037)
+	for _, v := range [...]uint64{
+		uint64(s.HeaderCRC), uint64(s.FrontCRC), uint64(s.MiddleCRC), uint64(s.DataCRC),
+		uint64(s.FrontLen), uint64(s.MiddleLen), uint64(s.DataLen), s.Seq,
+	} {
+		x = (x ^ v) * 1099511628211
+	}
+	return x
+}
+
+var allForms = []Form{{}, {OldHeader: true}, {OldFooter: true}, {OldHeader: true, OldFooter: true, OldKeepalive: true}}
+
+var peerAddr = [136]byte{4: 1, 9: 2, 10: 0x1a, 135: 0xee}
+
+func sample() Header {
+	return Header{
+		Seq: 7, TID: 1 << 40, Type: 42, Priority: 127, Version: 8, DataOff: 4093,
+		SrcType: 8, SrcNum: -1, CompatVersion: 3,
+	}
+}
+
+func encoded(cfg Config, s Signer, front, middle, data string) ([]byte, Header) {
+	h := sample()
+	p := NewEncoder(cfg, s, peerAddr).AppendMessage(nil, &h, []byte(front), []byte(middle), []byte(data))
+	return p, h
+}
+
+func TestRoundTripOfEveryForm(t *testing.T) {
+	for _, f := range allForms {
+		for _, cfg := range []Config{{Form: f}, {Form: f, NoHeaderCRC: true}, {Form: f, NoDataCRC: true}} {
+			for _, s := range []Signer{nil, sum{}} {
+				p, h := encoded(cfg, s, "front", "", "the data")
+				if got, want := len(p), NewEncoder(cfg, s, peerAddr).Overhead()+13; got != want {
+					t.Errorf("%+v: %d bytes, want %d", cfg, got, want)
+				}
+				m, rest, err := decodeMessage(NewDecoder(cfg, s, frame.DefaultLimits()), p[1:])
+				if f.OldHeader {
+					h.CompatVersion = 0
+				}
+				if err != nil || len(rest) != 0 || m.Header != h || string(m.front)+"|"+string(m.data) != "front|the data" {
+					t.Errorf("%+v: %+v, %d bytes left, %v", cfg, m, len(rest), err)
+				}
+			}
+		}
+	}
+}
+
+func TestOldHeaderHasTwoInstancesWithThePeersAddress(t *testing.T) {
+	p, h := encoded(Config{Form: Form{OldHeader: true}}, nil, "", "", "")
+	instance := append([]byte{8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, peerAddr[:]...)
+	head := p[1 : 1+OldHeaderSize]
+	if !bytes.Equal(head[36:181], instance) || !bytes.Equal(head[181:326], instance) || !bytes.Equal(head[326:330], make([]byte, 4)) {
+		t.Errorf("old header %x", head)
+	}
+	if crc := SegmentCRC(0, head[:330]); crc != h.CRC {
+		t.Errorf("crc %#x, want %#x", h.CRC, crc)
+	}
+}
+
+func TestEveryChangedByteOfASignedMessageIsRefused(t *testing.T) {
+	p, _ := encoded(Config{}, sum{}, "front", "mid", "data")
+	d := NewDecoder(Config{}, sum{}, frame.DefaultLimits())
+	for i := 1; i < len(p); i++ {
+		for bit := range 8 {
+			q := bytes.Clone(p)
+			q[i] ^= 1 << bit
+			_, _, err := decodeMessage(d, q[1:])
+			flags := i == len(p)-1
+			if err == nil && !(flags && bit != 0 && bit != 2) {
+				t.Errorf("bit %d of byte %d was changed, and the message accepted", bit, i)
+			}
+			if err != nil && !errors.Is(err, frame.ErrFrame) {
+				t.Errorf("byte %d: %v is not a frame error", i, err)
+			}
+		}
+	}
+}
+
+func TestWhatIsWrongIsNamed(t *testing.T) {
+	good, _ := encoded(Config{}, sum{}, "front", "mid", "data")
+	signed := NewDecoder(Config{}, sum{}, frame.DefaultLimits())
+	flip := func(at int, bit byte) []byte {
+		q := bytes.Clone(good)
+		q[(at+len(q))%len(q)] ^= bit
+		return q
+	}
+	unsigned, _ := encoded(Config{}, nil, "front", "mid", "data")
+	const body = 1 + NewHeaderSize
+	for name, c := range map[string]struct {
+		p    []byte
+		want error
+	}{
+		"header":    {flip(1, 1), ErrHeaderCRC},
+		"front":     {flip(body, 1), frame.ErrSegmentCRC},
+		"middle":    {flip(body+5, 1), frame.ErrSegmentCRC},
+		"data":      {flip(body+8, 1), frame.ErrSegmentCRC},
+		"signature": {flip(-2, 1), ErrSignature},
+		"aborted":   {flip(-1, flagComplete), ErrAborted},
+		"unsigned":  {unsigned, ErrUnsigned},
+	} {
+		if _, _, err := decodeMessage(signed, c.p[1:]); !errors.Is(err, c.want) || !errors.Is(err, frame.ErrFrame) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+	for n := range len(good) - 1 {
+		if _, _, err := decodeMessage(signed, good[1:1+n]); !errors.Is(err, frame.ErrTruncated) {
+			t.Errorf("cut to %d bytes: %v", n, err)
+		}
+	}
+}
+
+func TestSignaturesDoNotMatterWithoutASigner(t *testing.T) {
+	d := NewDecoder(Config{}, nil, frame.DefaultLimits())
+	p, _ := encoded(Config{}, sum{}, "front", "", "")
+	p[len(p)-2] ^= 1
+	if _, _, err := decodeMessage(d, p[1:]); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNoCRCOfDataByTheSendersFlag(t *testing.T) {
+	p, _ := encoded(Config{NoDataCRC: true}, sum{}, "front", "", "data")
+	p[1+NewHeaderSize+5] ^= 1
+	d := NewDecoder(Config{}, sum{}, frame.DefaultLimits())
+	if _, _, err := decodeMessage(d, p[1:]); err != nil {
+		t.Errorf("data without crc: %v", err)
+	}
+	if got := p[len(p)-13 : len(p)-9]; !bytes.Equal(got, make([]byte, 4)) {
+		t.Errorf("data crc %x where there is none", got)
+	}
+	p[1+NewHeaderSize] ^= 1
+	if _, _, err := decodeMessage(d, p[1:]); !errors.Is(err, frame.ErrSegmentCRC) {
+		t.Errorf("front: %v", err)
+	}
+}
+
+func TestNoHeaderCRCSendsZerosAndIgnoresThePeers(t *testing.T) {
+	cfg := Config{NoHeaderCRC: true}
+	p, h := encoded(cfg, nil, "front", "mid", "data")
+	if foot := p[len(p)-NewFooterSize:]; h.CRC != 0 || !bytes.Equal(foot[:8], make([]byte, 8)) {
+		t.Errorf("header crc %#x, footer %x", h.CRC, foot)
+	}
+	with, _ := encoded(Config{}, nil, "front", "mid", "data")
+	with[1+NewHeaderSize-1] ^= 1
+	with[len(with)-NewFooterSize] ^= 1
+	if _, _, err := decodeMessage(NewDecoder(cfg, nil, frame.DefaultLimits()), with[1:]); err != nil {
+		t.Error(err)
+	}
+}
+
+// V1-08: the lengths in a header are held against the limits before anything is
+// taken for what they announce.
+func TestAnnouncedLengthsAreBoundedByTheHeader(t *testing.T) {
+	lim := frame.Limits{Front: 10, Middle: 20, Data: 30}
+	d := NewDecoder(Config{}, nil, lim)
+	for _, c := range []struct {
+		front, middle, data uint32
+		ok                  bool
+	}{
+		{10, 20, 30, true}, {11, 0, 0, false}, {0, 21, 0, false}, {0, 0, 31, false},
+		{1<<32 - 1, 1<<32 - 1, 1<<32 - 1, false},
+	} {
+		h := sample()
+		h.FrontLen, h.MiddleLen, h.DataLen = c.front, c.middle, c.data
+		p := NewEncoder(Config{}, nil, peerAddr).AppendHeader(nil, &h)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		got, err := d.Header(p[1:])
+		runtime.ReadMemStats(&after)
+		if (err == nil) != c.ok || !c.ok && !errors.Is(err, frame.ErrTooLarge) {
+			t.Errorf("%d, %d, %d: %v", c.front, c.middle, c.data, err)
+		}
+		if c.ok && got.PayloadSize() != 60 {
+			t.Errorf("payload of %d", got.PayloadSize())
+		}
+		if n := after.TotalAlloc - before.TotalAlloc; n > 64<<10 {
+			t.Errorf("%d bytes allocated for announced lengths", n)
+		}
+	}
+	h := Header{FrontLen: 1<<32 - 1, MiddleLen: 1<<32 - 1, DataLen: 1<<32 - 1}
+	if got := h.PayloadSize(); got != 3*(1<<32-1) {
+		t.Errorf("the largest payload is %d", got)
+	}
+}
+
+func TestAnyDataOffIsTaken(t *testing.T) {
+	d := NewDecoder(Config{}, nil, frame.DefaultLimits())
+	for _, off := range []uint16{0, 1, 4093, 4096, 65535} {
+		h := sample()
+		h.DataOff = off
+		p := NewEncoder(Config{}, nil, peerAddr).AppendHeader(nil, &h)
+		if got, err := d.Header(p[1:]); err != nil || got.DataOff != off {
+			t.Errorf("data_off %d: %d, %v", off, got.DataOff, err)
+		}
+	}
+}
+
+func TestSizesOfTags(t *testing.T) {
+	old := Form{OldHeader: true}
+	for tag := range 256 {
+		n, err := Form{}.Size(Tag(tag))
+		want := map[Tag]int{TagClose: 0, TagMessage: 53, TagAck: 8, TagKeepalive: 0, TagKeepalive2: 8, TagKeepalive2Ack: 8}
+		w, known := want[Tag(tag)]
+		if known != (err == nil) || n != w || err != nil && !errors.Is(err, frame.ErrTag) {
+			t.Errorf("%v: %d, %v", Tag(tag), n, err)
+		}
+	}
+	if n, _ := old.Size(TagMessage); n != 334 {
+		t.Errorf("old header of %d", n)
+	}
+	if got := fmt.Sprint(TagMessage, TagKeepalive2Ack, Tag(77)); got != "MSG KEEPALIVE2_ACK tag(77)" {
+		t.Error(got)
+	}
+}
+
+func TestControlBytes(t *testing.T) {
+	stamp := [8]byte{1, 2, 3, 4, 5, 6, 7, 8}
+	for _, c := range []struct {
+		got  []byte
+		want string
+	}{
+		{AppendAck(nil, 3), "\x08\x03\x00\x00\x00\x00\x00\x00\x00"},
+		{Form{}.AppendKeepalive(nil, stamp), "\x0e\x01\x02\x03\x04\x05\x06\x07\x08"},
+		{Form{OldKeepalive: true}.AppendKeepalive(nil, stamp), "\x09"},
+		{AppendKeepaliveAck(nil, stamp), "\x0f\x01\x02\x03\x04\x05\x06\x07\x08"},
+	} {
+		if string(c.got) != c.want {
+			t.Errorf("%x, want %x", c.got, c.want)
+		}
+	}
+	for n := range 17 {
+		p := make([]byte, n)
+		_, err := ParseAck(p)
+		_, err2 := ParseKeepalive(p)
+		if (n == 8) != (err == nil) || (n == 8) != (err2 == nil) {
+			t.Errorf("%d bytes: %v, %v", n, err, err2)
+		}
+	}
+}
+
+func TestEncodingAndDecodingDoNotAllocate(t *testing.T) {
+	e, d := NewEncoder(Config{}, sum{}, peerAddr), NewDecoder(Config{}, sum{}, frame.DefaultLimits())
+	front, data := make([]byte, 100), make([]byte, 4096)
+	buf := make([]byte, 0, 8192)
+	h := sample()
+	if n := testing.AllocsPerRun(100, func() {
+		p := e.AppendMessage(buf, &h, front, nil, data)
+		if _, _, err := decodeMessage(d, p[1:]); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations for a message", n)
+	}
+}
