@@ -1,0 +1,25 @@
+// Package probe is the one seam at which a test sees what connections do and
+// disturbs them.
+//
+// A messenger that is configured with a Probe asks it at every point that a
+// connection passes, from the dial to the last frame: what it is about to do
+// (Point), on which Socket, for which Conn. The answer, an error, says what happens
+// there:
+//
+//	answer          in a handshake                      in the data phase
+//	nil             goes on                             goes on
+//	ErrReset        the socket ends with a TCP reset    the same
+//	ErrHalfClose    our direction ends, the rest        the same
+//	                goes on
+//	ErrHold         (At may wait instead)               stops that direction before the
+//	                                                    frame, until Conn.Resume
+//	ErrStall        (At may wait instead)               lets the frame pass, and stops both
+//	                                                    directions behind it
+//	any other       a fault at that place               the same
+//
+// The packages handshake and dataplane take a *Socket, which is nil without a
+// probe and then costs one comparison. With a probe a handshake writes each frame
+// on its own, so that what the probe is told of is on its way and nothing else is.
+//
+// Package msgrtest has a Probe with break points and counters.
+package probe
