@@ -1,13 +1,13 @@
 package wire
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 const (
 	bannerMagic = "ceph v2\n"
-	v1Magic     = "ceph v027"
+
+	// Msgr1Banner is the first thing that both sides of msgr1 send. Package wire1 has the
+	// rest of that protocol.
+	Msgr1Banner = "ceph v027"
 
 	// BannerPrefixSize is the number of bytes that [ParseBannerPrefix] needs.
 	BannerPrefixSize = len(bannerMagic) + 2
@@ -31,16 +31,14 @@ func (b Banner) AppendTo(dst []byte) []byte {
 }
 
 // ParseBannerPrefix checks the first [BannerPrefixSize] bytes of a connection and
-// returns how many payload bytes follow. It returns an error wrapping [ErrV1Peer] if
-// the peer speaks the older protocol, [ErrBadBanner] if it speaks something else.
+// returns how many payload bytes follow. It returns a [*BannerError] if the peer
+// speaks something else.
 func ParseBannerPrefix(p []byte) (payloadLen int, err error) {
 	if len(p) < BannerPrefixSize {
 		return 0, fmt.Errorf("%w: %d bytes of banner", ErrTruncated, len(p))
 	}
-	if s := string(p[:BannerPrefixSize]); strings.HasPrefix(s, v1Magic) {
-		return 0, ErrV1Peer
-	} else if !strings.HasPrefix(s, bannerMagic) {
-		return 0, fmt.Errorf("%w: %q", ErrBadBanner, s)
+	if err := CheckBanner(p[:BannerPrefixSize]); err != nil {
+		return 0, err
 	}
 	return int(le.Uint16(p[len(bannerMagic):])), nil
 }

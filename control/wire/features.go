@@ -14,10 +14,13 @@ const (
 
 // The features that matter to a messenger.
 const (
+	FeatureNoSrcAddr      Features = 1 << 1 // msgr1: the short message header
 	FeatureReconnectSeq   Features = 1 << 6
 	FeatureOSDReplyMux    Features = 1 << 12 // required by the data clients
+	FeatureMsgAuth        Features = 1 << 23 // msgr1: room for signatures
 	FeatureMsgrKeepalive2 Features = 1 << 42
 	FeatureMsgAddr2       Features = 1 << 59 // mandatory in protocol v2
+	FeatureCephxV2        Features = 1 << 61 // msgr1: challenges, and the second form of signatures
 	FeatureServerJewel    Features = 1 << 57
 	FeatureServerLuminous Features = 1<<21 | incarnation2
 	FeatureServerMimic    Features = 1<<28 | incarnation2
