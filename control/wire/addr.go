@@ -55,10 +55,17 @@ const (
 )
 
 // IsBlank reports whether a names no host: no address at all, or the unspecified IPv4
-// or IPv6 address.
+// or IPv6 address, also as IPv4 in IPv6.
 func (a Addr) IsBlank() bool {
 	ip := a.AddrPort.Addr()
-	return !ip.IsValid() || ip.IsUnspecified()
+	return !ip.IsValid() || ip.Unmap().IsUnspecified()
+}
+
+// IsOneHost reports whether a can be dialled: it is not blank, has a port, and names
+// one host rather than a group or all of them.
+func (a Addr) IsOneHost() bool {
+	ip := a.AddrPort.Addr().Unmap()
+	return !a.IsBlank() && a.AddrPort.Port() != 0 && !ip.IsMulticast() && ip != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
 // WithType returns a with another type.
@@ -79,11 +86,6 @@ func (a Addr) WithPort(port uint16) Addr {
 func (a Addr) WithNonce(nonce uint32) Addr {
 	a.Nonce = nonce
 	return a
-}
-
-// SameHost reports whether both have the same family and IP address.
-func (a Addr) SameHost(b Addr) bool {
-	return a.AddrPort.Addr().WithZone("") == b.AddrPort.Addr().WithZone("")
 }
 
 // Equal reports whether the canonical images are equal; type and nonce count.
@@ -235,4 +237,9 @@ func DecodeAddr(p []byte) (Addr, error) {
 	r := NewReader(p)
 	a := r.Addr()
 	return a, wrap("address", r.Err())
+}
+
+// SameHost reports whether both have the same family and IP address.
+func (a Addr) SameHost(b Addr) bool {
+	return a.AddrPort.Addr().WithZone("") == b.AddrPort.Addr().WithZone("")
 }
