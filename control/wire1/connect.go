@@ -1,0 +1,198 @@
+package wire1
+
+import (
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// Bounds of what follows connect and reply, in bytes. They are far above what is ever
+// needed.
+const (
+	MaxAuthorizer = frame.MaxAuthFrame
+	MaxAuthReply  = 4095 // more is an error in the protocol text
+)
+
+// FlagLossy says that the session does not outlive the connection. The acceptor's
+// decides, the connector's is advice.
+const FlagLossy uint8 = 1 << 0
+
+// historicFeatures are what bit 63 stands for.
+const (
+	historicFeatures wire.Features = 0x1ffffffff
+	historicBit      wire.Features = 1 << 63
+)
+
+// Connect is what a connector asks for. AuthorizerLen bytes follow it.
+type Connect struct {
+	Features      wire.Features // that the connector supports
+	HostType      uint32        // its entity type
+	GlobalSeq     uint32        // number of the attempt
+	ConnectSeq    uint32        // of the session; 0: a fresh one
+	Protocol      uint32        // Protocol
+	AuthMethod    uint32        // 0 without an authorizer
+	AuthorizerLen uint32
+	Flags         uint8 // FlagLossy
+}
+
+// AppendTo appends all [ConnectSize] bytes.
+func (c Connect) AppendTo(dst []byte) []byte {
+	dst = le.AppendUint64(dst, uint64(c.Features))
+	for _, v := range [...]uint32{c.HostType, c.GlobalSeq, c.ConnectSeq, c.Protocol, c.AuthMethod, c.AuthorizerLen} {
+		dst = le.AppendUint32(dst, v)
+	}
+	return append(dst, c.Flags)
+}
+
+// DecodeConnect reads all [ConnectSize] bytes. An authorizer longer than
+// [MaxAuthorizer] is malformed.
+func DecodeConnect(p []byte) (Connect, error) {
+	r := wire.NewReader(p)
+	c := Connect{
+		Features: features(r), HostType: r.U32(), GlobalSeq: r.U32(), ConnectSeq: r.U32(), Protocol: r.U32(),
+		AuthMethod: r.U32(), AuthorizerLen: r.U32(), Flags: r.U8(),
+	}
+	if c.AuthorizerLen > MaxAuthorizer {
+		r.Fail(fmt.Errorf("%w: authorizer of %d bytes, limit %d", wire.ErrMalformed, c.AuthorizerLen, MaxAuthorizer))
+	}
+	return c, wrap("connect", r.Err())
+}
+
+// Lossy says whether the flag is set.
+func (c *Connect) Lossy() bool { return c.Flags&FlagLossy != 0 }
+
+// String is the message with its fields, but for the features.
+func (c Connect) String() string {
+	return fmt.Sprintf("CONNECT type=%v global_seq=%d connect_seq=%d protocol=%d", hostType(c.HostType), c.GlobalSeq, c.ConnectSeq, c.Protocol) +
+		lossyText(c.Flags)
+}
+
+// Tag is the answer to a connect message.
+type Tag uint8
+
+// The answers.
+const (
+	TagReady               Tag = 1  // the connection is open
+	TagResetSession        Tag = 2  // the acceptor does not know the session
+	TagWait                Tag = 3  // its own attempt goes on
+	TagRetrySession        Tag = 4  // connect_seq is too low
+	TagRetryGlobal         Tag = 5  // global_seq is too low, or the session is being replaced
+	TagBadProtoVer         Tag = 10 // another protocol version
+	TagBadAuthorizer       Tag = 11 // no authorizer, or a wrong one
+	TagFeatures            Tag = 12 // the connector lacks features
+	TagSeq                 Tag = 13 // READY, with the exchange of sequences behind it
+	TagChallengeAuthorizer Tag = 16 // the authorizer is to be extended
+)
+
+var tagNames = map[Tag]string{
+	TagReady: "READY", TagResetSession: "RESETSESSION", TagWait: "WAIT", TagRetrySession: "RETRY_SESSION",
+	TagRetryGlobal: "RETRY_GLOBAL", TagBadProtoVer: "BADPROTOVER", TagBadAuthorizer: "BADAUTHORIZER",
+	TagFeatures: "FEATURES", TagSeq: "SEQ", TagChallengeAuthorizer: "CHALLENGE_AUTHORIZER",
+}
+
+// String is the name in the protocol text.
+func (t Tag) String() string {
+	if name, ok := tagNames[t]; ok {
+		return name
+	}
+	return fmt.Sprintf("tag(%d)", uint8(t))
+}
+
+// Reply is the answer to [Connect]. AuthorizerLen bytes follow it, and behind them,
+// with [TagSeq], a [Seq].
+type Reply struct {
+	Tag           Tag
+	Features      wire.Features
+	GlobalSeq     uint32
+	ConnectSeq    uint32
+	Protocol      uint32
+	AuthorizerLen uint32
+	Flags         uint8 // FlagLossy
+}
+
+// AppendTo appends all [ReplySize] bytes.
+func (a Reply) AppendTo(dst []byte) []byte {
+	dst = le.AppendUint64(append(dst, byte(a.Tag)), uint64(a.Features))
+	for _, v := range [...]uint32{a.GlobalSeq, a.ConnectSeq, a.Protocol, a.AuthorizerLen} {
+		dst = le.AppendUint32(dst, v)
+	}
+	return append(dst, a.Flags)
+}
+
+// DecodeReply reads all [ReplySize] bytes. A tag that is no answer is malformed, and so
+// are more than [MaxAuthReply] bytes behind the reply.
+func DecodeReply(p []byte) (Reply, error) {
+	r := wire.NewReader(p)
+	a := Reply{
+		Tag: Tag(r.U8()), Features: features(r), GlobalSeq: r.U32(), ConnectSeq: r.U32(), Protocol: r.U32(),
+		AuthorizerLen: r.U32(), Flags: r.U8(),
+	}
+	if _, known := tagNames[a.Tag]; !known && r.Err() == nil {
+		r.Fail(fmt.Errorf("%w: %v in answer to connect", wire.ErrMalformed, a.Tag))
+	}
+	if a.AuthorizerLen > MaxAuthReply {
+		r.Fail(fmt.Errorf("%w: authorizer reply of %d bytes, limit %d", wire.ErrMalformed, a.AuthorizerLen, MaxAuthReply))
+	}
+	return a, wrap("connect reply", r.Err())
+}
+
+// Lossy says whether the flag is set.
+func (a *Reply) Lossy() bool { return a.Flags&FlagLossy != 0 }
+
+// String is the reply with its fields, but for the features.
+func (a Reply) String() string {
+	return fmt.Sprintf("%v global_seq=%d connect_seq=%d protocol=%d", a.Tag, a.GlobalSeq, a.ConnectSeq, a.Protocol) + lossyText(a.Flags)
+}
+
+// Seq is what both sides tell behind [TagSeq]: the highest sequence that they have
+// received in the session.
+type Seq struct{ Received uint64 }
+
+// AppendTo appends all [SeqSize] bytes.
+func (s Seq) AppendTo(dst []byte) []byte { return le.AppendUint64(dst, s.Received) }
+
+// DecodeSeq reads all [SeqSize] bytes.
+func DecodeSeq(p []byte) (Seq, error) {
+	r := wire.NewReader(p)
+	s := Seq{Received: r.U64()}
+	return s, wrap("sequence", r.Err())
+}
+
+// String is the sequence in words.
+func (s Seq) String() string { return fmt.Sprintf("received=%d", s.Received) }
+
+func lossyText(flags uint8) string {
+	if flags&FlagLossy != 0 {
+		return " lossy"
+	}
+	return ""
+}
+
+// hostType is an entity type, or a number that cannot be one.
+func hostType(v uint32) fmt.Stringer {
+	if v > 0xff {
+		return hostNumber(v)
+	}
+	return wire.EntityType(v)
+}
+
+type hostNumber uint32
+
+func (n hostNumber) String() string { return fmt.Sprintf("type(0x%x)", uint32(n)) }
+
+// features reads a set of features. Bit 63 stands for those of before it.
+func features(r *wire.Reader) wire.Features {
+	f := wire.Features(r.U64())
+	if f&historicBit != 0 {
+		return historicFeatures
+	}
+	return f
+}
+
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("decode %s: %w", what, err)
+}
