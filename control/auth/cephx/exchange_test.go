@@ -288,14 +288,7 @@ func TestTicketExpiry(t *testing.T) {
 	cl := c.client(admin)
 	c.login(cl)
 	held := *cl.tickets[ServiceOSD]
-	show := func() error {
-		a, err := newAuthorizer(authorizerHead{cl.globalID, ServiceOSD, held.ticket}, held.sessionKey.Clone(), c.rand)
-		must(t, err)
-		p, err := a.First()
-		must(t, err)
-		_, _, err = c.osd.NewVerifier().Handle(p, 0)
-		return err
-	}
+	show := func() error { return c.show(cl, &held) }
 	c.clock.add(DefaultServiceTTL)
 	if _, err := cl.Start(ctx, wire.OSD); !errors.Is(err, ErrNoTicket) {
 		t.Errorf("client uses an expired ticket: %v", err)

@@ -278,3 +278,14 @@ func (c *cluster) login(cl *Client) (cres, sres *auth.Result) {
 	}
 	return cres, sres
 }
+
+// show presents a ticket of a client to the osd.
+func (c *cluster) show(cl *Client, held *heldTicket) error {
+	c.t.Helper()
+	a, err := newAuthorizer(authorizerHead{cl.globalID, ServiceOSD, held.ticket}, held.sessionKey.Clone(), c.rand)
+	must(c.t, err)
+	p, err := a.First()
+	must(c.t, err)
+	_, _, err = c.osd.NewVerifier().Handle(p, 0)
+	return err
+}

@@ -118,7 +118,7 @@ func withCreated(t *testing.T, reply []byte, entityKey Key, secret []byte, recor
 	r := wire.NewReader(reply)
 	readReplyHeader(r)
 	s := readIssued(r)[0]
-	rest := r.Rest()
+	rest := r.Bytes(r.Len())
 	g, tk, err := s.open(entityKey, Key{})
 	must(t, err)
 	c, err := openTicket(tk, key(t, secret))

@@ -95,7 +95,7 @@ func TestMissingTicketsTakeAnExtraRound(t *testing.T) {
 		readReplyHeader(r)
 		readIssued(r)
 		r.Blob()
-		return append(append([]byte(nil), p[:r.Offset()]...), 0, 0, 0, 0)
+		return append(append([]byte(nil), p[:len(p)-r.Len()]...), 0, 0, 0, 0)
 	}})
 	must(t, errors.Join(cerr, serr))
 	if due := cl.NeedRenew(t0); due != DefaultServices {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 )
 
 // forms are the ways in which a secret could be seen in a text.
@@ -130,7 +131,7 @@ func TestSignerDoesNotAllocate(t *testing.T) {
 	must(t, err)
 	s, err := NewSigner(k, true)
 	must(t, err)
-	if n := testing.AllocsPerRun(100, func() { s.Sign(MessageSums{Seq: 1}) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { s.Sign(frame1.Signed{Seq: 1}) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -142,7 +143,7 @@ func BenchmarkSigner(b *testing.B) {
 	must(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
-		s.Sign(MessageSums{Seq: 1, FrontLen: 100})
+		s.Sign(frame1.Signed{Seq: 1, FrontLen: 100})
 	}
 }
 

@@ -69,6 +69,9 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	return &Server{cfg}, nil
 }
 
+// Authority is that of the configuration; nil: none.
+func (s *Server) Authority() *Authority { return s.cfg.Authority }
+
 // Methods implements [auth.Server]: cephx and nothing else.
 func (s *Server) Methods(context.Context, wire.EntityType) []auth.Method {
 	return []auth.Method{auth.Cephx}

@@ -36,6 +36,18 @@ func (s *Session) GlobalID() uint64 { return s.globalID }
 // LoggedIn reports whether the peer has proven its name.
 func (s *Session) LoggedIn() bool { return s.loggedIn }
 
+// Result is what the login has found, without its keys, which no connection of msgr1
+// needs; nil before.
+func (s *Session) Result() *auth.Result {
+	if !s.loggedIn {
+		return nil
+	}
+	entity, _ := s.a.entities.Lookup(s.name)
+	return &auth.Result{
+		GlobalID: s.globalID, Entity: s.name, Mode: auth.CRC, Method: auth.Cephx, Caps: encodeCaps(entity.Caps[wire.Mon.String()]), Session: s,
+	}
+}
+
 // StartMAuth takes the payload of an MAuth message with protocol 0 and returns the
 // server challenge for the reply. It starts the session again if it had started.
 func (s *Session) StartMAuth(payload []byte) ([]byte, error) {

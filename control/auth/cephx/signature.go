@@ -1,17 +1,13 @@
 package cephx
 
-import "crypto/cipher"
+import (
+	"crypto/cipher"
 
-// MessageSums is what the signature of a message of protocol version 1 covers: the
-// checksums as transmitted, and for the second form the lengths and the number.
-type MessageSums struct {
-	HeaderCRC, FrontCRC, MiddleCRC, DataCRC uint32
-	FrontLen, MiddleLen, DataLen            uint32 // bytes
-	Seq                                     uint64 // the low 32 bits count
-}
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
+)
 
 // Signer computes the signatures of messages of protocol version 1 (section 10.6 of its
-// text). It belongs to one goroutine.
+// text). It implements [frame1.Signer] and belongs to one goroutine.
 type Signer struct {
 	block  cipher.Block
 	second bool
@@ -30,7 +26,7 @@ func NewSigner(session Key, second bool) (*Signer, error) {
 }
 
 // Sign returns the signature. It does not allocate.
-func (s *Signer) Sign(m MessageSums) uint64 {
+func (s *Signer) Sign(m frame1.Signed) uint64 {
 	if s.second {
 		return s.signSecond(m)
 	}
@@ -44,7 +40,7 @@ func (s *Signer) Sign(m MessageSums) uint64 {
 	return le.Uint64(s.buf[:])
 }
 
-func (s *Signer) signSecond(m MessageSums) uint64 {
+func (s *Signer) signSecond(m frame1.Signed) uint64 {
 	for i, v := range [...]uint32{
 		m.HeaderCRC, m.FrontCRC, m.FrontLen, m.MiddleCRC, m.MiddleLen, m.DataCRC, m.DataLen, uint32(m.Seq),
 	} {

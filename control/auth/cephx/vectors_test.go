@@ -6,6 +6,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 )
 
 type cryptoVector struct {
@@ -78,7 +79,7 @@ func TestCryptoVectors(t *testing.T) {
 			case v.Signature != nil:
 				s, err := NewSigner(k, v.Seq != 0)
 				must(t, err)
-				sums := MessageSums{
+				sums := frame1.Signed{
 					HeaderCRC: uint32(v.HeaderCRC), FrontCRC: uint32(v.FrontCRC), MiddleCRC: uint32(v.MiddleCRC),
 					DataCRC: uint32(v.DataCRC), FrontLen: v.FrontLen, MiddleLen: v.MiddleLen, DataLen: v.DataLen, Seq: v.Seq,
 				}
