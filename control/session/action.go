@@ -1,0 +1,180 @@
+package session
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// Action is what the caller of Step has to do. String says it as the scripts of
+// the tests do.
+type Action interface {
+	fmt.Stringer
+}
+
+// Place says who carries an action out.
+type Place uint8
+
+// The places.
+const (
+	Memory Place = iota // whoever steps, at once: it changes the caller's memory only
+	IO                  // in the order of the steps of the connection: it tells the handler, a timer, a log
+	Socket              // the attempt whose event it was, last: it may wait for the network
+)
+
+// Actions that change the caller's memory.
+type (
+	// StateChanged says that the state has changed.
+	StateChanged struct {
+		From State
+		By   Trigger
+		To   State
+	}
+	// Illegal is a bug of ours, an event that the state does not allow.
+	Illegal struct{ Err error }
+	// Faulted says that the session or its attempt has failed.
+	Faulted struct {
+		From State
+		Err  error
+	}
+	// Count counts one of Counter.
+	Count struct{ What Counter }
+	// Renamed says that the peer's addresses have changed, from and to the first
+	// of them. Also: the peer, which we dialled, finds the connection under the
+	// new one, too.
+	Renamed struct {
+		From, To wire.Addr
+		Also     bool
+	}
+	// Only says that the peer at the target has no other session with us: those that
+	// are its doubles (Doubles) end.
+	Only struct{}
+	// Disproved says that who is at an address does not know the session of a peer
+	// that claimed it: no claim to it is believed any more.
+	Disproved struct{ Addr wire.Addr }
+	// HintReceived says that the peer's cookie may name the core that owns the
+	// session there (owner hint).
+	HintReceived struct{ Cookie uint64 }
+	// HintDropped says that the owner hint is not valid any more.
+	HintDropped struct{}
+	// Remember has Ended remember a session that ends: a CLIENT_IDENT under way
+	// may be about it.
+	Remember struct {
+		Name          Name
+		PeerGlobalSeq uint64
+	}
+	// End says that the connection is over. Err is why, nil for the last fault.
+	End struct{ Err error }
+	// Silence has the handler send and dispatch nothing any more. It takes effect at
+	// once, ahead of CloseIO.
+	Silence struct{}
+	// NewConn makes a connection of the accepted socket. The actions behind it are
+	// that connection's. ReplaceLossy: the existing one is closed before, with
+	// Close{Reset: true, Replace: true}.
+	NewConn struct{ ReplaceLossy bool }
+	// TakeOver gives the accepted socket to the existing connection, by Replace.
+	TakeOver struct{ Reset bool }
+)
+
+// Actions on the handler, the timer and the log.
+type (
+	// Suspend closes the handler's socket, if there is one. Notify: it says
+	// when there is something to send. Tell: this attempt gets the snapshot, 0
+	// for nobody.
+	Suspend struct {
+		Notify  bool
+		ReplyTo uint64
+	}
+	// Requeue queues again what was sent and not acknowledged.
+	Requeue struct{}
+	// RequeueUpTo drops what the peer has received, up to Seq, and queues the
+	// rest again.
+	RequeueUpTo struct{ Seq uint64 }
+	// ResetPeer prepares for a peer that knows nothing of the session.
+	ResetPeer struct{}
+	// ResetIO forgets the session; Full: with its queues.
+	ResetIO struct{ Full bool }
+	// TellReset tells the user that the connection is over, among the events of
+	// the handler.
+	TellReset struct{ Replace bool }
+	// TellRemoteReset tells the user that the peer lost the session, likewise.
+	TellRemoteReset struct{}
+	// MoveHandler moves the handler to the core of the attempt's socket. The attempt
+	// has to report Arrived then, or Failed.
+	MoveHandler struct {
+		Attempt  uint64
+		Accepted bool // by an accepted socket, else by one that we dialled
+		Replace  bool // it takes the place of another connection
+	}
+	// Open gives the socket to the handler.
+	Open struct{ Attempt uint64 }
+	// CloseIO is the handler's end.
+	CloseIO struct{}
+	// Probe has the existing connection send a keepalive, so that a dead one is
+	// noticed.
+	Probe struct{}
+	// StartTimer starts run Run of the back-off timer.
+	StartTimer struct {
+		Run   uint64
+		After time.Duration
+	}
+	// StopTimer ends the last one.
+	StopTimer struct{}
+	// Log is an entry about the last fault.
+	Log struct{ Text string }
+	// Dial begins an attempt of our own, once the one before has ended.
+	Dial struct{ Attempt uint64 }
+	// Cancel ends the attempt under way, if there is one.
+	Cancel struct{ Err error }
+)
+
+// Actions of the attempt that owns the socket.
+type (
+	// Send sends a frame. In the states Establishing and Replacing Sent has to
+	// follow, in ServerWait the end of the socket, else the peer's next frame.
+	Send struct{ Frame Frame }
+	// Hangup closes an accepted socket that belongs to no connection.
+	Hangup struct{ Err error }
+	// Superseded says that another attempt has the connection now. This one ends.
+	Superseded struct{}
+)
+
+// Counter is a number in the statistics.
+type Counter uint8
+
+// The counters.
+const (
+	Attempts     Counter = iota // dials
+	Idents                      // CLIENT_IDENT sent
+	Reconnects                  // SESSION_RECONNECT sent
+	Retries                     // SESSION_RETRY and SESSION_RETRY_GLOBAL received
+	Replaced                    // accepted sockets that took the connection over
+	Readies                     // times that it became ready
+	Resets                      // reset events
+	RemoteResets                // remote reset events
+	WaitsSent
+	RetriesSent
+	ResetsSent
+	PartialResetsSent // of these, those that leave the peer its queue
+)
+
+var counterNames = [...]string{
+	"attempts", "idents", "reconnects", "retries", "replaced", "ready", "resets", "remote resets",
+	"waits sent", "retries sent", "resets sent", "partial resets sent",
+}
+
+// String is the name in scripts.
+func (c Counter) String() string { return counterNames[c] }
+
+// PlaceOf says who carries an action out.
+func PlaceOf(a Action) Place {
+	switch a.(type) {
+	case StateChanged, Illegal, Faulted, Count, Renamed, Only, Disproved, HintReceived, HintDropped, Remember, End, Silence, NewConn, TakeOver:
+		return Memory
+	case Send, Hangup, Superseded:
+		return Socket
+	default:
+		return IO
+	}
+}

@@ -1,0 +1,79 @@
+package session
+
+import "errors"
+
+// Errors that the machine ends an attempt with, or is told of.
+var (
+	// ErrProtocol: the peer broke the session protocol.
+	ErrProtocol = errors.New("control: protocol violation")
+	// ErrOtherAddress: the peer does not have the address that was dialled. It wraps
+	// ErrProtocol, and reads like it.
+	ErrOtherAddress error = otherAddress{}
+	// ErrWrongPeer: the peer is not the one that was dialled.
+	ErrWrongPeer = errors.New("control: wrong peer")
+	// ErrMissingFeatures: one side requires features that the other lacks.
+	ErrMissingFeatures = errors.New("control: missing features")
+	// ErrStale: a newer attempt of the same peer is on record.
+	ErrStale = errors.New("control: stale connection attempt")
+	// ErrWait: a connection race was lost, the peer's own attempt goes on.
+	ErrWait = errors.New("control: told to wait")
+	// ErrFrozen: sessions stand still for a hand-over to another process.
+	ErrFrozen = errors.New("control: sessions stand still for a hand-over")
+)
+
+type otherAddress struct{}
+
+func (otherAddress) Error() string { return ErrProtocol.Error() }
+func (otherAddress) Unwrap() error { return ErrProtocol }
+
+// Failure is a fault with what the fault rule looks at.
+type Failure struct {
+	From     State // of the connection when it came
+	Terminal bool  // dialling again would not help
+	Waited   bool  // the peer said WAIT
+	Once     bool  // the user wants no second attempt
+	Work     bool  // something waits to be sent or acknowledged
+	Dialable bool  // the peer could dial us
+	Useless  bool  // the session ended again without having been of use
+}
+
+// FaultAction is what becomes of the connection.
+type FaultAction uint8
+
+// The remedies.
+const (
+	Refuse   FaultAction = iota // over, with a reset event: dialling again is pointless
+	Drop                        // over, with a reset event: the session was lossy
+	StandBy                     // stand by until there is something to send, or the peer comes
+	WaitMax                     // dial again after the longest pause
+	WaitNext                    // dial again after the next pause
+	WaitUse                     // the same, by the pauses of a session that is of no use
+	Redial                      // dial again at once
+)
+
+// FaultRule is the fault rule (msgr2.md 9.8) as a table: the rows are tested in
+// order, the first that matches decides.
+func FaultRule(p Policy, f Failure) FaultAction {
+	attempt := f.From == Connecting
+	switch {
+	case f.Terminal:
+		return Refuse
+	case attempt && f.Once:
+		return Drop
+	case p.Lossy && !attempt:
+		return Drop
+	case attempt && f.Waited:
+		return WaitMax // even with nothing to send: the peer's own attempt may have died
+	case p.Server:
+		return StandBy
+	case p.Standby && !f.Work && f.Dialable:
+		// If the peer cannot dial us, only we can bring the two together.
+		return StandBy
+	case attempt || f.From == Replacing:
+		return WaitNext
+	case f.Useless:
+		return WaitUse
+	default:
+		return Redial
+	}
+}

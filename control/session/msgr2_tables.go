@@ -1,0 +1,111 @@
+package session
+
+// What an acceptor of msgr2 does with a peer that it may know already: two
+// tables, as pure functions of what both sides said (msgr2.md 9.5 and 9.6). The
+// rows are tested in order, the first that matches decides. Both follow the
+// sharded implementation; the classic one differs only where a peer cannot tell,
+// and in looking for the whole address vector instead of its first address.
+
+// View is what the tables look at of the connection that the acceptor has for
+// the peer's address.
+type View struct {
+	Exists        bool
+	OtherEntity   bool // it belongs to another entity than the peer proved to be
+	Replacing     bool
+	Lossy         bool
+	PeerGlobalSeq uint64
+	ConnectSeq    uint64
+	ClientCookie  uint64
+	ServerCookie  uint64
+	PeerWins      bool // the peer's outgoing connection has precedence
+	Settled       bool // no handshake is under way that is older than its numbers
+}
+
+// Verdict is what the acceptor does.
+type Verdict uint8
+
+// The verdicts.
+const (
+	DoEstablish    Verdict = iota // new session
+	DoReplaceLossy                // close the lossy one with a reset event, new session
+	DoReuse                       // the existing connection takes the socket
+	DoReuseReset                  // the same, after a full reset of its session
+	DoWait                        // WAIT, and keep our own attempt alive
+	DoWaitOnly                    // WAIT
+	DoFault                       // close without a frame
+	DoResetFull                   // SESSION_RESET(full)
+	DoResetPartial                // SESSION_RESET(partial)
+	DoRetryGlobal                 // SESSION_RETRY_GLOBAL(peer_global_seq)
+	DoRetry                       // SESSION_RETRY(connect_seq)
+	DoStale                       // close without a frame: the numbers on record are still to be believed
+)
+
+var verdictNames = [...]string{
+	"establish", "replace lossy", "reuse", "reuse and reset", "wait, keepalive", "wait", "fault", "reset full", "reset partial",
+	"retry global", "retry", "stale",
+}
+
+// String is the name in scripts.
+func (v Verdict) String() string { return verdictNames[v] }
+
+// DecideIdent answers CLIENT_IDENT.
+func DecideIdent(e View, clientCookie, globalSeq uint64, resetCheck bool) Verdict {
+	switch {
+	case !e.Exists:
+		return DoEstablish
+	case e.OtherEntity:
+		return DoFault
+	case e.Replacing:
+		return DoWaitOnly
+	case e.PeerGlobalSeq > globalSeq && !e.Settled:
+		return DoFault // an attempt that was overtaken by a later one
+	case e.Lossy:
+		return DoReplaceLossy
+	case e.ServerCookie != 0 && e.ClientCookie != clientCookie:
+		// The peer has lost its session.
+		if resetCheck {
+			return DoReuseReset
+		}
+		return DoReuse
+	case e.ServerCookie != 0:
+		return DoReuse // it never saw our SERVER_IDENT
+	case e.ClientCookie == clientCookie:
+		return DoReuse
+	case e.PeerWins:
+		return DoReuse // both dial at once, and ours loses
+	default:
+		return DoWait
+	}
+}
+
+// DecideReconnect answers SESSION_RECONNECT.
+func DecideReconnect(e View, clientCookie, globalSeq, connectSeq uint64, resetCheck bool) Verdict {
+	switch {
+	case !e.Exists:
+		return DoResetFull
+	case e.OtherEntity:
+		return DoFault
+	case e.Replacing:
+		return DoRetryGlobal
+	case e.ClientCookie != clientCookie:
+		if resetCheck {
+			return DoResetFull
+		}
+		return DoResetPartial
+	case e.ServerCookie == 0:
+		return DoResetPartial // we never saw the peer's SERVER_IDENT
+	case numbers.Implausible(e.PeerGlobalSeq, globalSeq) || numbers.Implausible(e.ConnectSeq, connectSeq):
+		if e.Settled {
+			return DoReuse
+		}
+		return DoStale
+	case e.PeerGlobalSeq > globalSeq:
+		return DoRetryGlobal
+	case e.ConnectSeq > connectSeq:
+		return DoRetry
+	case e.ConnectSeq == connectSeq && !e.PeerWins:
+		return DoWaitOnly // both reconnect at once, and the peer's loses
+	default:
+		return DoReuse
+	}
+}
