@@ -1,0 +1,230 @@
+package session
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// goes is a session that goes by an address of the scripts.
+func goes(kind, name, target string) *Session {
+	n, err := wire.ParseEntityName(name)
+	if err != nil {
+		panic(err)
+	}
+	s := New(policies["lossless-peer"], Peer{Target: addr(target), Type: n.Type, Entity: n}, Backoff{})
+	s.State, s.ClientCookie = Ready, 70
+	switch kind {
+	case "dialled":
+		s.Peer.Dialled, s.Peer.Entity = true, wire.EntityName{}
+	case "proven":
+		s.Peer.Proven = true
+	case "proven, near":
+		s.Peer.Proven, s.Peer.Near = true, true
+	case "near":
+		s.Peer.Near = true
+	case "idle":
+		s.State = Standby
+	case "proven, idle":
+		s.Peer.Proven, s.State = true, Standby
+	}
+	return &s
+}
+
+// peersOf are the peers of sessions.
+func peersOf(known ...*Session) (list []*Peer) {
+	for _, s := range known {
+		list = append(list, &s.Peer)
+	}
+	return list
+}
+
+func TestWhatWasDialledComesBeforeWhatIsProvenAndThatBeforeWhatIsSaid(t *testing.T) {
+	elsewhere, dialled, proven := goes("dialled", "osd.7", "other"), goes("dialled", "osd.7", "high"), goes("proven", "osd.7", "high")
+	liar, said, later, client := goes("proven", "osd.8", "high"), goes("said", "osd.8", "high"), goes("said", "osd.9", "high"), goes("said", "client.1", "high")
+	nearLiar, nearSaid := goes("proven, near", "osd.8", "high"), goes("near", "osd.8", "high")
+	for _, one := range []struct {
+		name  string
+		known []*Session
+		want  *Session
+	}{
+		{"nobody", nil, nil},
+		{"two names are proven, and one came from the IP", []*Session{nearLiar, proven}, nearLiar},
+		{"two names are proven, and both came from the IP", []*Session{nearLiar, goes("proven, near", "osd.7", "high"), proven}, nil},
+		{"proven elsewhere, said by one from the IP", []*Session{proven, nearSaid}, proven},
+		{"said, and one came from the IP", []*Session{nearSaid, later}, nearSaid},
+		{"only said to be the first address of who was dialled", []*Session{elsewhere}, nil},
+		{"dialled", []*Session{liar, dialled, proven}, dialled},
+		{"proven", []*Session{elsewhere, proven, said}, proven},
+		{"two names are proven", []*Session{proven, liar, said}, nil},
+		{"said, the latest", []*Session{client, said, later}, later},
+		{"a client", []*Session{client, elsewhere}, client},
+	} {
+		i := Found(addr("high"), peersOf(one.known...), false)
+		if one.want == nil && i != -1 || one.want != nil && (i < 0 || one.known[i] != one.want) {
+			t.Errorf("%s: found %d", one.name, i)
+		}
+	}
+	if i := FoundAs(addr("high"), wire.EntityName{Type: wire.OSD, ID: "7"}, peersOf(liar, proven, said), false); i != 1 {
+		t.Errorf("osd.7 among two who claim the address: %d", i)
+	}
+	if i := FoundAs(addr("high"), wire.EntityName{Type: wire.OSD, ID: "7"}, peersOf(liar), false); i != -1 {
+		t.Errorf("osd.8 found for osd.7: %d", i)
+	}
+}
+
+func TestWhereAClaimWasWrongOnlyWhatWasDialledIsFound(t *testing.T) {
+	dialled, proven, said := goes("dialled", "osd.7", "high"), goes("proven, near", "osd.7", "high"), goes("near", "osd.7", "high")
+	client := goes("said", "client.1", "high")
+	if i := Found(addr("high"), peersOf(proven, said, client), true); i != -1 {
+		t.Errorf("claim %d is believed", i)
+	}
+	if i := Found(addr("high"), peersOf(proven, dialled, said), true); i != 1 {
+		t.Errorf("dialled: %d", i)
+	}
+	name := wire.EntityName{Type: wire.OSD, ID: "7"}
+	if i := FoundAs(addr("high"), name, peersOf(said, proven), true); i != 1 {
+		t.Errorf("by a name that is proven: %d", i)
+	}
+	if i := FoundAs(addr("high"), name, peersOf(said), true); i != -1 {
+		t.Errorf("by a name that is only said: %d", i)
+	}
+}
+
+// A peer has one session with us at its address: the one that we dialled, if there
+// is one.
+func TestOnlyAnotherSessionOfTheSamePeerIsADouble(t *testing.T) {
+	by := goes("dialled", "osd.7", "high")
+	by.Peer.Number, by.Peer.NumberKnown = 7, true
+	for _, one := range []struct {
+		name   string
+		change func(*Session)
+		want   bool
+	}{
+		{"the same peer, which came", func(*Session) {}, true},
+		{"dialled, too", func(s *Session) { s.Peer.Dialled = true }, false},
+		{"at another address", func(s *Session) { s.Peer.Target = addr("other") }, false},
+		{"another number", func(s *Session) { s.Peer.Number = 8 }, false},
+		{"a number that is not known", func(s *Session) { s.Peer.NumberKnown = false }, false},
+		{"another type", func(s *Session) { s.Peer.Type = wire.MDS }, false},
+		{"lossy", func(s *Session) { s.Policy.Lossy = true }, false},
+	} {
+		s := goes("proven", "osd.7", "high")
+		s.Peer.Number, s.Peer.NumberKnown = 7, true
+		one.change(s)
+		if got := s.Doubles(by); got != one.want {
+			t.Errorf("%s: %v", one.name, got)
+		}
+	}
+	nobody := goes("said", "mon.a", "high")
+	nobody.Peer.Number, nobody.Peer.NumberKnown = -1, true
+	by = goes("dialled", "mon.a", "high")
+	by.Peer.Number, by.Peer.NumberKnown = -1, true
+	if nobody.Doubles(by) {
+		t.Error("the number -1 is nobody's")
+	}
+}
+
+func TestWhoComesFindsItsOwnSessionAndIsRefusedWhereSomebodyIs(t *testing.T) {
+	alias := goes("dialled", "osd.7", "other")
+	known := goes("dialled", "osd.7", "high")
+	known.Peer.Number, known.Peer.NumberKnown = 7, true
+	for _, one := range []struct {
+		name    string
+		who     string
+		proven  bool
+		says    string
+		known   *Session
+		meant   bool // else it gets a session of its own
+		isOther bool // and is refused
+	}{
+		{name: "by a second address, with the one that was dialled", who: "osd.7", says: "high+other", known: alias, meant: true},
+		{name: "by a second address alone", who: "osd.7", says: "high", known: alias},
+		{name: "dialled, and nobody knows who it is", who: "osd.7", says: "high", known: goes("dialled", "osd.7", "high"), meant: true},
+		{name: "dialled, and it is another OSD", who: "osd.8", proven: true, says: "high", known: known, meant: true, isOther: true},
+		{name: "dialled, and it is that OSD", who: "osd.7", proven: true, says: "high", known: known, meant: true},
+		{name: "said by another who has a socket", who: "osd.8", says: "high", known: goes("said", "osd.7", "high"), meant: true, isOther: true},
+		{name: "said by another whose socket is gone", who: "osd.8", says: "high", known: goes("idle", "osd.7", "high")},
+		{name: "said by another, but now proven", who: "osd.8", proven: true, says: "high", known: goes("said", "osd.7", "high")},
+		{name: "proven by another", who: "osd.8", says: "high", known: goes("proven, idle", "osd.7", "high"), meant: true, isOther: true},
+		{name: "proven by both", who: "osd.8", proven: true, says: "high", known: goes("proven", "osd.7", "high")},
+		{name: "a client is in nobody's way", who: "osd.7", says: "high", known: goes("said", "client.1", "high")},
+		{name: "the peer itself", who: "osd.7", says: "high", known: goes("said", "osd.7", "high"), meant: true},
+	} {
+		n, _ := wire.ParseEntityName(one.who)
+		p := Peer{Type: n.Type, Entity: n, Proven: one.proven}
+		i := meant(p, vec(one.says), 1, one.known)
+		if (i == 0) != one.meant || i == 0 && one.known.Is(&p) == one.isOther {
+			t.Errorf("%s: meant %v, another %v", one.name, i == 0, !one.known.Is(&p))
+		}
+	}
+	// Two of the same peer: the cookie says which.
+	a, b := goes("dialled", "osd.7", "high"), goes("said", "osd.7", "high")
+	b.ClientCookie = 71
+	for cookie, want := range map[uint64]int{70: 0, 71: 1, 5: 0} {
+		if i := meant(b.Peer, vec("high"), cookie, a, b); i != want {
+			t.Errorf("cookie %d: session %d, want %d", cookie, i, want)
+		}
+	}
+}
+
+// A session with a peer that has only claimed its address goes on there if it is
+// known, and begins anew only if nothing speaks against the claim.
+func TestASessionBeginsAnewOnlyWhereItsPeerIsToBeFound(t *testing.T) {
+	from := func(ip string, s *Session) *Session {
+		s.Peer.From = netip.MustParseAddr(ip)
+		return s
+	}
+	here := addr("high").AddrPort.Addr().String()
+	for _, one := range []struct {
+		name   string
+		s      *Session
+		others []*Session
+		begins bool
+	}{
+		{name: "dialled", s: from("192.0.2.1", goes("dialled", "osd.7", "high")), others: []*Session{goes("proven", "osd.8", "high")}, begins: true},
+		{name: "claimed from there", s: from(here, goes("proven", "osd.7", "high")), begins: true},
+		{name: "claimed from there, by a socket for both families", s: from("::ffff:"+here, goes("said", "osd.7", "high")), begins: true},
+		{name: "claimed, and nobody knows from where", s: goes("said", "osd.7", "high"), begins: true},
+		{name: "claimed from elsewhere", s: from("192.0.2.1", goes("proven", "osd.7", "high"))},
+		{name: "somebody else has proven a name", s: from(here, goes("proven", "osd.7", "high")), others: []*Session{goes("proven", "osd.8", "high")}},
+		{name: "somebody else was dialled", s: from(here, goes("proven", "osd.7", "high")), others: []*Session{goes("dialled", "osd.8", "high")}},
+		{name: "somebody else says so", s: from(here, goes("proven", "osd.7", "high")), others: []*Session{goes("said", "osd.8", "high")}, begins: true},
+		{name: "another session with the same peer", s: from(here, goes("proven", "osd.7", "high")), others: []*Session{goes("proven", "osd.7", "high")}, begins: true},
+	} {
+		for _, lost := range []bool{false, true} { // the peer says so, or we know
+			s := *one.s
+			known := append([]*Session{&s}, one.others...)
+			seq := GlobalSeq(1)
+			env := Env{Addrs: vec("low"), Seq: &seq, Cookie: func() uint64 { return 1 }, Contested: func() bool { return Contested(&s.Lifecycle, lives(known...)) }}
+			s.State, s.Attempt, s.ServerCookie = Connecting, 1, 55
+			if lost {
+				s.ServerCookie = 0
+			}
+			next, _ := Step(s, Authenticated{Attempt: 1}, env)
+			if !lost {
+				if next.State != Connecting {
+					t.Errorf("%s: not asked for: %v", one.name, next.State)
+				}
+				next, _ = Step(next, Answer{Attempt: 1, Frame: wire.SessionReset{Full: true}}, env)
+			}
+			if begins := next.State == Connecting && next.asked == KindClientIdent; begins != one.begins || !begins && next.State != Closing {
+				t.Errorf("%s, known to be lost %v: begins %v, %v", one.name, lost, begins, next.State)
+			}
+		}
+	}
+}
+
+// lives are what both protocols have of sessions.
+func lives(list ...*Session) (all []*Lifecycle) {
+	for _, s := range list {
+		all = append(all, &s.Lifecycle)
+	}
+	return all
+}
+
+// meant is Meant by the client cookie of a frame.
+func meant(p Peer, addrs wire.AddrVec, cookie uint64, known ...*Session) int {
+	return Meant(p, addrs, lives(known...), func(i int) bool { return known[i].ClientCookie == cookie })
+}

@@ -1,0 +1,134 @@
+package session
+
+import (
+	"errors"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/scripttest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// args are the facts of one event of a script.
+type args struct{ scripttest.Args }
+
+func (a args) io() Snapshot {
+	return Snapshot{InSeq: a.Num("in_seq", 0), OutSeq: a.Num("out_seq", 0), Queued: a.Has("queued"), Sent: a.Has("sent"), Notifications: a.Num("notes", 0)}
+}
+
+// err is a failure by its name.
+func (a args) err() error {
+	switch name := a.Str("err", "broken"); name {
+	case "wrong-peer":
+		return ErrWrongPeer
+	case "wait":
+		return ErrWait
+	default:
+		return errors.New(name)
+	}
+}
+
+// events are the commands that are an event of one session.
+func events(a args) Event {
+	attempt := a.Num("attempt", 0)
+	switch a.D.Cmd {
+	case "connect":
+		return Connect{}
+	case "queued":
+		return Queued{}
+	case "timer":
+		return TimerFired{Run: a.Num("run", 0)}
+	case "lost":
+		return Lost{Notification: a.Num("note", 0), IO: a.io(), Err: a.err(), Useful: a.Has("useful")}
+	case "failed":
+		return Failed{Attempt: attempt, Err: a.err(), Terminal: a.Has("terminal")}
+	case "close":
+		return Close{Reset: a.Has("reset"), Replace: a.Has("replace"), Err: errors.New(a.Str("why", "marked down"))}
+	case "freeze":
+		return Freeze{}
+	case "told":
+		return FrozenSnapshot{IO: a.io()}
+	case "readdressed":
+		return Readdressed{Addrs: vec(a.Str("addrs", ""))}
+	case "thaw":
+		return Thaw{}
+	case "restore":
+		return Restore{
+			ClientCookie: a.Num("client_cookie", 0), ServerCookie: a.Num("server_cookie", 0),
+			PeerGlobalSeq: a.Num("peer_global_seq", 0), ConnectSeq: a.Num("connect_seq", 0), ToldSeq: a.Num("told_seq", 0), IO: a.io(),
+		}
+	case "checked":
+		ev := Checked{Other: a.Has("other"), Asked: wire.SessionReconnect{ClientCookie: a.Num("client_cookie", 0), ServerCookie: a.Num("server_cookie", 0)}}
+		switch a.Str("answer", "none") {
+		case "retry-global":
+			ev.Answer = wire.SessionRetryGlobal{GlobalSeq: a.Num("global_seq", 0)}
+		case "reset":
+			ev.Answer = wire.SessionReset{Full: a.Has("full")}
+		case "retry":
+			ev.Answer = wire.SessionRetry{ConnectSeq: 1}
+		}
+		return ev
+	case "loopback":
+		return Loopback{}
+	case "authenticated":
+		return Authenticated{Attempt: attempt, IO: a.io()}
+	case "suspended":
+		return Suspended{Attempt: attempt, IO: a.io()}
+	case "arrived":
+		return HandlerMoved{Attempt: attempt}
+	case "sent":
+		return Sent{Attempt: attempt}
+	case "gone":
+		return SocketEnded{Err: a.err()}
+	case "accept":
+		return Accept{}
+	case "replace":
+		return Replace{Frame: wire.SessionReconnect{}}
+	}
+	if f := a.frame(); f != nil {
+		return Answer{Attempt: attempt, Frame: f}
+	}
+	return nil
+}
+
+// frame is a frame of the peer, by the name of the command.
+func (a args) frame() Frame {
+	supported := features
+	if a.Has("no-features") {
+		supported = 0
+	}
+	var flags uint64
+	if a.Has("lossy") {
+		flags = wire.IdentLossy
+	}
+	switch a.D.Cmd {
+	case "client-ident":
+		return wire.ClientIdent{
+			Addrs: vec(a.Str("from", "high")), TargetAddr: addr(a.Str("to", "low")), GID: int64(a.Num("gid", 7)),
+			GlobalSeq: a.Num("global_seq", 0), Supported: supported, Flags: flags, Cookie: a.Num("cookie", 0),
+		}
+	case "session-reconnect":
+		return wire.SessionReconnect{
+			Addrs: vec(a.Str("from", "high")), ClientCookie: a.Num("client_cookie", 0), ServerCookie: a.Num("server_cookie", 0),
+			GlobalSeq: a.Num("global_seq", 0), ConnectSeq: a.Num("connect_seq", 0), MsgSeq: a.Num("msg_seq", 0),
+		}
+	case "server-ident":
+		return wire.ServerIdent{
+			Addrs: vec(a.Str("from", "high")), GID: int64(a.Num("gid", 7)), GlobalSeq: a.Num("global_seq", 0),
+			Supported: supported, Flags: flags, Cookie: a.Num("cookie", 0),
+		}
+	case "ident-missing-features":
+		return wire.IdentMissingFeatures{Features: wire.FeatureMsgAddr2}
+	case "session-reconnect-ok":
+		return wire.SessionReconnectOK{MsgSeq: a.Num("msg_seq", 0)}
+	case "session-retry":
+		return wire.SessionRetry{ConnectSeq: a.Num("connect_seq", 0)}
+	case "session-retry-global":
+		return wire.SessionRetryGlobal{GlobalSeq: a.Num("global_seq", 0)}
+	case "session-reset":
+		return wire.SessionReset{Full: a.Has("full")}
+	case "wait":
+		return WaitFrame{}
+	case "frame":
+		return OtherFrame{Name: a.Str("name", "MESSAGE")}
+	}
+	return nil
+}

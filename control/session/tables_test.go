@@ -1,0 +1,194 @@
+package session
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// What both tables of msgr2_tables.go say about every combination of what they look
+// at, from a second, independent wording of the rows of msgr2.md 9.5 and 9.6:
+// each row with its condition, the first that holds decides.
+
+// asked is what a peer says, with what is known of it.
+type asked struct {
+	e                             View
+	cookie, globalSeq, connectSeq uint64
+	resetCheck                    bool
+}
+
+type row struct {
+	name string
+	when func(a asked) bool
+	then func(a asked) Verdict
+}
+
+func always(v Verdict) func(asked) Verdict { return func(asked) Verdict { return v } }
+
+var identRows = []row{
+	{"1 nothing known", func(a asked) bool { return !a.e.Exists }, always(DoEstablish)},
+	{"2 another entity", func(a asked) bool { return a.e.OtherEntity }, always(DoFault)},
+	{"3 replacing", func(a asked) bool { return a.e.Replacing }, always(DoWaitOnly)},
+	{"4 stale", func(a asked) bool { return !a.e.Settled && a.globalSeq < a.e.PeerGlobalSeq }, always(DoFault)},
+	{"5 lossy", func(a asked) bool { return a.e.Lossy }, always(DoReplaceLossy)},
+	{"6 peer lost its session", func(a asked) bool { return a.e.ServerCookie > 0 && a.cookie != a.e.ClientCookie },
+		func(a asked) Verdict { return map[bool]Verdict{true: DoReuseReset, false: DoReuse}[a.resetCheck] }},
+	{"7 ident not seen", func(a asked) bool { return a.e.ServerCookie > 0 && a.cookie == a.e.ClientCookie }, always(DoReuse)},
+	{"8 race won by the peer", func(a asked) bool { return a.e.ServerCookie == 0 && a.cookie != a.e.ClientCookie && a.e.PeerWins }, always(DoReuse)},
+	{"9 race lost by the peer", func(a asked) bool { return a.e.ServerCookie == 0 && a.cookie != a.e.ClientCookie && !a.e.PeerWins }, always(DoWait)},
+	{"10 our own session", func(a asked) bool { return a.e.ServerCookie == 0 && a.cookie == a.e.ClientCookie }, always(DoReuse)},
+}
+
+var reconnectRows = []row{
+	{"1 nothing known", func(a asked) bool { return !a.e.Exists }, always(DoResetFull)},
+	{"3 another entity", func(a asked) bool { return a.e.OtherEntity }, always(DoFault)},
+	{"4 replacing", func(a asked) bool { return a.e.Replacing }, always(DoRetryGlobal)},
+	{"5 another session", func(a asked) bool { return a.cookie != a.e.ClientCookie },
+		func(a asked) Verdict { return map[bool]Verdict{true: DoResetFull, false: DoResetPartial}[a.resetCheck] }},
+	{"6 not confirmed", func(a asked) bool { return a.e.ServerCookie == 0 }, always(DoResetPartial)},
+	{"absurd numbers on record", func(a asked) bool {
+		return absurd(a.e.PeerGlobalSeq, a.globalSeq) || absurd(a.e.ConnectSeq, a.connectSeq)
+	},
+		func(a asked) Verdict { return map[bool]Verdict{true: DoReuse, false: DoStale}[a.e.Settled] }},
+	{"7 global_seq too low", func(a asked) bool { return a.globalSeq < a.e.PeerGlobalSeq }, always(DoRetryGlobal)},
+	{"8 connect_seq too low", func(a asked) bool { return a.connectSeq < a.e.ConnectSeq }, always(DoRetry)},
+	{"9 race won by the peer", func(a asked) bool { return a.connectSeq == a.e.ConnectSeq && a.e.PeerWins }, always(DoReuse)},
+	{"10 race lost by the peer", func(a asked) bool { return a.connectSeq == a.e.ConnectSeq && !a.e.PeerWins }, always(DoWaitOnly)},
+	{"11 connect_seq higher", func(a asked) bool { return a.connectSeq > a.e.ConnectSeq }, always(DoReuse)},
+}
+
+// everyQuestion calls f with all combinations.
+func everyQuestion(f func(a asked)) {
+	bits := []bool{false, true}
+	for _, exists := range bits {
+		for _, other := range bits {
+			for _, replacing := range bits {
+				for _, lossy := range bits {
+					for _, wins := range bits {
+						for _, check := range bits {
+							for _, server := range []uint64{0, 9} {
+								for _, cookie := range []uint64{1, 2} {
+									everyNumber(func(knownGlobal, knownConnect, gs, cs uint64, settled bool) {
+										f(asked{
+											View{exists, other, replacing, lossy, knownGlobal, knownConnect, 1, server, wins, settled},
+											cookie, gs, cs, check,
+										})
+									})
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// everyNumber calls f with the numbers on record and those that the peer says:
+// below, equal, above, and further below than the peer could have been.
+func everyNumber(f func(knownGlobal, knownConnect, gs, cs uint64, settled bool)) {
+	known, said := []uint64{5, 4 + 1<<32, 5 + 1<<32, 1 << 62}, []uint64{4, 5, 6}
+	for _, knownGlobal := range known {
+		for _, knownConnect := range known {
+			for _, gs := range said {
+				for _, cs := range said {
+					f(knownGlobal, knownConnect, gs, cs, false)
+					f(knownGlobal, knownConnect, gs, cs, true)
+				}
+			}
+		}
+	}
+}
+
+// absurd says whether the peer was never at the number on record.
+func absurd(known, said uint64) bool { return known > said+1<<32 }
+
+func TestEveryRowOfTheAcceptorsTables(t *testing.T) {
+	for _, table := range []struct {
+		name   string
+		rows   []row
+		decide func(a asked) Verdict
+	}{
+		{"CLIENT_IDENT", identRows, func(a asked) Verdict { return DecideIdent(a.e, a.cookie, a.globalSeq, a.resetCheck) }},
+		{"SESSION_RECONNECT", reconnectRows, func(a asked) Verdict {
+			return DecideReconnect(a.e, a.cookie, a.globalSeq, a.connectSeq, a.resetCheck)
+		}},
+	} {
+		hits := make([]int, len(table.rows))
+		everyQuestion(func(a asked) {
+			for i, r := range table.rows {
+				if !r.when(a) {
+					continue
+				}
+				hits[i]++
+				if got, want := table.decide(a), r.then(a); got != want {
+					t.Errorf("%s row %s: %+v: verdict %v, want %v", table.name, r.name, a, got, want)
+				}
+				return
+			}
+			t.Errorf("%s: no row for %+v", table.name, a)
+		})
+		for i, n := range hits {
+			if n == 0 {
+				t.Errorf("%s: row %s is never reached", table.name, table.rows[i].name)
+			}
+		}
+	}
+}
+
+// stateTable is the state machine once more, a row for each state and a column
+// for each trigger in the order of their numbers; "." is illegal.
+var stateTable = map[State]string{
+	//             connect    accept    establish    waitsent    ready replace   standby redial     backoff timer      queued     close   freeze  restore loopback
+	None:         "connecting accepting .            .           .     .         .       .          .       .          .          .       .       standby ready",
+	Accepting:    ".          .         establishing server_wait .     closing   .       .          .       .          .          closing .       .       .",
+	ServerWait:   ".          .         .            .           .     .         .       .          .       .          .          closing .       .       .",
+	Establishing: ".          .         .            .           ready replacing standby connecting .       .          .          closing standby .       .",
+	Connecting:   ".          .         .            .           ready replacing standby .          wait    .          .          closing standby .       .",
+	Ready:        ".          .         .            .           .     replacing standby connecting wait    .          .          closing standby .       .",
+	Standby:      ".          .         .            .           .     replacing .       .          .       .          connecting closing standby .       .",
+	Wait:         ".          .         .            .           .     replacing .       .          .       connecting .          closing wait    .       .",
+	Replacing:    ".          .         .            .           ready replacing standby .          wait    .          .          closing standby .       .",
+	Closing:      ".          .         .            .           .     .         .       .          .       .          .          .       .       .       .",
+}
+
+func TestEveryStateWithEveryTrigger(t *testing.T) {
+	if len(stateTable) != len(stateNames) {
+		t.Fatalf("%d states in the table, %d exist", len(stateTable), len(stateNames))
+	}
+	for s := range State(len(stateNames)) {
+		columns := strings.Fields(stateTable[s])
+		if len(columns) != len(triggerNames) {
+			t.Fatalf("state %v: %d triggers in the table, %d exist", s, len(columns), len(triggerNames))
+		}
+		for e := range Trigger(len(triggerNames)) {
+			to, err := Next(s, e)
+			switch want := columns[e]; {
+			case want == ".":
+				if !errors.Is(err, ErrTransition) || to != s {
+					t.Errorf("%v + %v: to %v with %v, want it illegal", s, e, to, err)
+				}
+			case err != nil || to.String() != want:
+				t.Errorf("%v + %v: to %v with %v, want %s", s, e, to, err, want)
+			}
+		}
+	}
+}
+
+func TestErrorOfAnIllegalTransitionNamesBoth(t *testing.T) {
+	_, err := Next(Standby, OnTimer)
+	if err == nil || err.Error() != "control: illegal transition: timer in state standby" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestEventOfNoProtocolIsIllegal(t *testing.T) {
+	s := New(Policy{}, Peer{}, Backoff{})
+	next, actions := Step(s, "something else", Env{})
+	if len(actions) != 1 || next.State != None {
+		t.Fatalf("%v, %v", next.State, actions)
+	}
+	if a, ok := actions[0].(Illegal); !ok || !errors.Is(a.Err, ErrTransition) {
+		t.Error(actions[0])
+	}
+}
