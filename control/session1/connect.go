@@ -1,0 +1,210 @@
+package session1
+
+import (
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/control/wire1"
+)
+
+// The connector of msgr1 (msgr1.md, section 7): its connect messages, and what comes of
+// the answers. And the frames of an attempt of either role.
+
+// maxRetries bounds the connect messages of one attempt: each RETRY raises one of our
+// numbers, and an honest peer sends only a few.
+const maxRetries = 16
+
+// connected begins the session handshake.
+func (s *Session) connected(r *session.Run, ev session.Authenticated) {
+	if !s.Owns(r, ev.Attempt, session.Connecting) {
+		return
+	}
+	s.Observe(ev.IO)
+	if s.ConnectSeq == 0 {
+		if err := s.MayBegin(r); err != nil {
+			s.Fault(r, s, err, false)
+			return
+		}
+	}
+	s.sendConnect(r)
+}
+
+// sendConnect opens or resumes the session.
+func (s *Session) sendConnect(r *session.Run) {
+	if !s.Round(maxRetries + 1) {
+		s.Fault(r, s, fmt.Errorf("%w: session retried without end", session.ErrProtocol), false)
+		return
+	}
+	c := wire1.Connect{
+		Features: s.Policy.Supported, HostType: uint32(s.own), GlobalSeq: uint32(s.GlobalSeq), ConnectSeq: uint32(s.ConnectSeq),
+		Protocol: wire1.Protocol(s.own, s.Peer.Type),
+	}
+	if s.Policy.Lossy {
+		c.Flags = wire1.FlagLossy
+	}
+	what := session.Idents
+	if s.ConnectSeq > 0 {
+		what = session.Reconnects
+	}
+	s.due = dueAnswer
+	r.Do(session.Count{What: what}, session.Send{Frame: c})
+}
+
+// answered takes the peer's next frame on the socket of an attempt. Any error in it is a
+// fault of the attempt.
+func (s *Session) answered(r *session.Run, ev session.Answer) {
+	if !s.Owns(r, ev.Attempt, session.Connecting, session.Establishing, session.Replacing) {
+		return
+	}
+	var err error
+	switch f := ev.Frame.(type) {
+	case Answer:
+		if s.due == dueAnswer {
+			err = s.reply(r, f)
+			break
+		}
+		err = s.unexpected(f)
+	case Asked:
+		if s.due == dueConnect {
+			err = s.askedAgain(r, f)
+			break
+		}
+		err = s.unexpected(f)
+	case wire1.Seq:
+		if s.due == dueSeq {
+			err = s.received(r, f)
+			break
+		}
+		err = s.unexpected(f)
+	default:
+		err = s.unexpected(f)
+	}
+	if err != nil {
+		s.Fault(r, s, err, false)
+	}
+}
+
+func (s *Session) unexpected(f session.Frame) error {
+	return fmt.Errorf("%w: %v in state %v", session.ErrProtocol, session.FrameText(f), s.State)
+}
+
+// reply takes an answer to our connect message.
+func (s *Session) reply(r *session.Run, a Answer) error {
+	s.due = dueNothing
+	switch a.Tag {
+	case wire1.TagFeatures:
+		return fmt.Errorf("%w: the peer requires %v", session.ErrMissingFeatures, s.Policy.Supported.Missing(a.Features))
+	case wire1.TagBadProtoVer:
+		return fmt.Errorf("%w: the peer has protocol %d, we have %d", session.ErrProtocol, a.Protocol, wire1.Protocol(s.own, s.Peer.Type))
+	case wire1.TagBadAuthorizer:
+		return ErrBadAuthorizer
+	case wire1.TagWait:
+		return session.ErrWait
+	case wire1.TagResetSession:
+		if err := s.MayBegin(r); err != nil {
+			return err
+		}
+		s.Forget(r, true)
+		s.counts = false
+	case wire1.TagRetryGlobal:
+		// global_seq is one number for all our peers.
+		told, own := uint64(a.GlobalSeq), uint64(*r.Env.Seq)
+		if !numbers.Believable(told, own) {
+			return fmt.Errorf("%w: RETRY_GLOBAL with %d, we are at %d", session.ErrProtocol, told, own)
+		}
+		s.GlobalSeq = r.Env.Seq.Next(told)
+		r.Do(session.Count{What: session.Retries})
+	case wire1.TagRetrySession:
+		told := uint64(a.ConnectSeq)
+		if told <= s.ConnectSeq || !numbers.Believable(told, s.ConnectSeq) {
+			return fmt.Errorf("%w: RETRY_SESSION with %d, we are at %d", session.ErrProtocol, told, s.ConnectSeq)
+		}
+		s.ConnectSeq = told
+		r.Do(session.Count{What: session.Retries})
+	case wire1.TagReady, wire1.TagSeq:
+		return s.opened(r, a)
+	default:
+		return s.unexpected(a)
+	}
+	s.sendConnect(r) // on the same TCP connection
+	return nil
+}
+
+// opened takes READY or SEQ. What it says of the session counts once the connection is
+// open.
+func (s *Session) opened(r *session.Run, a Answer) error {
+	switch missing := a.Features.Missing(s.Policy.Required); {
+	case missing != 0:
+		return fmt.Errorf("%w: the peer lacks %v", session.ErrMissingFeatures, missing)
+	case uint64(a.ConnectSeq) != s.ConnectSeq+1:
+		return fmt.Errorf("%w: %v, we are at connect_seq %d", session.ErrProtocol, a, s.ConnectSeq)
+	case uint64(a.GlobalSeq) > numbers.Max:
+		return fmt.Errorf("%w: %v", session.ErrProtocol, a)
+	}
+	if a.Tag == wire1.TagSeq {
+		if err := s.checkReceived(r, a.Received); err != nil {
+			return err
+		}
+		r.Do(session.RequeueUpTo{Seq: a.Received})
+	} else {
+		s.IO = s.IO.Requeued()
+		r.Do(session.Requeue{})
+	}
+	s.answer = a
+	s.Features = a.Features & s.Policy.Supported
+	s.Rename(r, wire.AddrVec{s.Peer.Target}, !s.Peer.Anonymous)
+	r.Do(session.MoveHandler{Attempt: s.Attempt})
+	return nil
+}
+
+// moved ends a connector's handshake, and has an acceptor answer.
+func (s *Session) moved(r *session.Run, ev session.HandlerMoved) {
+	if !s.Owns(r, ev.Attempt, session.Connecting, session.Establishing, session.Replacing) {
+		return
+	}
+	switch {
+	case s.State == session.Establishing:
+		s.accept(r)
+	case s.State == session.Replacing:
+		s.resume(r)
+	case s.answer.Tag == wire1.TagSeq:
+		r.Do(session.Send{Frame: wire1.Seq{Received: s.IO.InSeq}})
+	default:
+		s.adopt(r)
+	}
+}
+
+// sent ends a handshake whose last frame was ours.
+func (s *Session) sent(r *session.Run, ev session.Sent) {
+	if !s.Owns(r, ev.Attempt, session.Connecting, session.Establishing, session.Replacing) {
+		return
+	}
+	if s.State == session.Connecting {
+		s.adopt(r)
+		return
+	}
+	s.open(r)
+}
+
+// adopt ends a connector's handshake.
+func (s *Session) adopt(r *session.Run) {
+	s.PeerGlobalSeq = uint64(s.answer.GlobalSeq)
+	s.ConnectSeq++
+	s.Policy.Lossy = s.answer.Lossy() // the acceptor decides
+	s.Peer.Dialled = true             // we reached the peer at that address, even if only the peer had named it before
+	s.open(r)
+}
+
+// checkReceived judges what the peer says that it has received from us.
+func (s *Session) checkReceived(r *session.Run, seq uint64) error {
+	if s.IO.OutSeq == 0 && !s.IO.Sent && seq <= maxReceived {
+		return nil // from the connection before this one, which we have forgotten: ours numbers on
+	}
+	anew, err := s.CheckReceived(seq)
+	if anew {
+		s.Forget(r, false)
+		s.counts = false
+	}
+	return err
+}

@@ -1,0 +1,105 @@
+package session1
+
+import (
+	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/control/wire1"
+)
+
+// Session is the protocol of one msgr1 connection (msgr1.md, sections 7 to 9), or of an
+// accepted socket that is not a connection yet. It is a value: Step makes the next one
+// of it. Its owner guards it.
+type Session struct {
+	session.Lifecycle
+
+	own     wire.EntityType // ours
+	counts  bool            // the next attempt of ours raises connect_seq
+	anew    bool            // the peer has forgotten the session: it is told READY, not SEQ
+	due     due             // what the attempt waits for
+	answer  Answer          // connector: the one that opens the connection
+	connect wire1.Connect   // acceptor: the one that opens, or interrupts, the connection
+	replace session.Replace // state Replacing: what the accepted socket said
+}
+
+// due is the frame, or the event, that the attempt waits for.
+type due uint8
+
+const (
+	dueNothing due = iota
+	dueAnswer      // connector: the answer to its message
+	dueConnect     // acceptor: another connect message
+	dueSeq         // acceptor: what the connector has received
+)
+
+// New makes a session in state None. own is our type; that of the peer must be known.
+func New(own wire.EntityType, p session.Policy, peer session.Peer, b session.Backoff) Session {
+	return Session{Lifecycle: session.NewLifecycle(p, peer, b), own: own}
+}
+
+// Begin implements session.Protocol: connect_seq counts the attempts that follow an
+// open connection, but not those that follow others or end a standby.
+func (s *Session) Begin(_ *session.Run, t session.Trigger) {
+	if s.counts && t != session.OnQueued {
+		s.ConnectSeq++
+	}
+	s.counts, s.anew = false, false
+	s.due = dueNothing
+}
+
+// Leave implements session.Protocol. There is nothing to remember: a connect message that
+// comes after the end of its session opens a new one, without an exchange of sequences.
+func (*Session) Leave(*session.Run) {}
+
+// Address implements session.Protocol.
+func (*Session) Address(v wire.AddrVec) wire.Addr { return v.V1() }
+
+// Step is the machine: what comes of an event in a state. The actions are to be
+// carried out in their order. s, and what it points to, does not change; only the numbers
+// that env gives out do. Env.Seq counts the attempts of msgr1 alone, as they have
+// 32 bits; Env.Cookie and Env.OwnerCookie are not called.
+func Step(s Session, ev session.Event, env session.Env) (Session, []session.Action) {
+	r := &session.Run{Env: env}
+	switch ev := ev.(type) {
+	case session.Lost:
+		s.lost(r, ev)
+	case session.LifeEvent:
+		ev.Live(&s.Lifecycle, &s, r)
+	case session.Authenticated:
+		s.connected(r, ev)
+	case session.Answer:
+		s.answered(r, ev)
+	case session.HandlerMoved:
+		s.moved(r, ev)
+	case session.Sent:
+		s.sent(r, ev)
+	case session.Replace:
+		s.taken(r, ev)
+	case Request:
+		s.requested(r, ev)
+	case Restore:
+		s.restore(r, ev)
+	default:
+		r.Foreign(ev)
+	}
+	return s, r.Actions()
+}
+
+// lost is the fault of the data phase. A peer that says CLOSE ends the session.
+func (s *Session) lost(r *session.Run, ev session.Lost) {
+	ev.Terminal = ev.Terminal || isClosed(ev.Err)
+	ev.Live(&s.Lifecycle, s, r)
+}
+
+// restore makes a session of another process ours.
+func (s *Session) restore(r *session.Run, ev Restore) {
+	if !s.Lifecycle.Restore(r, ev.IO) {
+		return
+	}
+	s.PeerGlobalSeq, s.ConnectSeq, s.Features = ev.PeerGlobalSeq, ev.ConnectSeq, ev.Features
+}
+
+// open completes a handshake.
+func (s *Session) open(r *session.Run) {
+	s.counts, s.anew, s.due = true, false, dueNothing
+	s.Ready(r)
+}

@@ -1,0 +1,93 @@
+package session1
+
+// What an acceptor does with a peer that it may know already, as a pure function of
+// what both sides said (msgr1.md, section 8). The rows are tested in order, the first
+// that matches decides; their numbers are those of the protocol text. It follows the
+// Pacific release.
+
+// View is what the table looks at of the connection that the acceptor has for the
+// peer's address.
+type View struct {
+	Exists        bool
+	OtherEntity   bool // it belongs to another entity than the peer has proven to be
+	Foreign       bool // it speaks another protocol
+	Replacing     bool
+	Lossy         bool
+	Connecting    bool // our own attempt is under way, or waits for its next
+	PeerGlobalSeq uint64
+	ConnectSeq    uint64
+	PeerWins      bool // the peer's outgoing connection has precedence
+	Settled       bool // no handshake is under way that is older than its numbers
+}
+
+// Verdict is what the acceptor does.
+type Verdict uint8
+
+// The verdicts.
+const (
+	DoOpen         Verdict = iota // new session
+	DoOpenInstead                 // close the existing connection with a reset event, new session
+	DoReplace                     // the existing connection takes the socket
+	DoReplaceReset                // the same, after a reset of its session
+	DoResetSession                // RESETSESSION
+	DoRetryGlobal                 // RETRY_GLOBAL(peer_global_seq)
+	DoRetrySession                // RETRY_SESSION(connect_seq + 1)
+	DoWait                        // WAIT, and keep our own attempt alive
+	DoFault                       // close without a reply: another entity
+	DoStale                       // close without a reply: the numbers on record are still to be believed
+)
+
+var verdictNames = [...]string{
+	"open", "open in place of the existing one", "replace", "replace and reset", "reset session", "retry global", "retry session",
+	"wait", "fault", "stale",
+}
+
+// String is the name in tests.
+func (v Verdict) String() string { return verdictNames[v] }
+
+// Decide answers a connect message that Refuse and check have let through.
+func Decide(e View, globalSeq, connectSeq uint64, resetCheck bool) Verdict {
+	switch {
+	case e.Exists && e.OtherEntity:
+		return DoFault
+	case (!e.Exists || e.Foreign) && connectSeq > 0: // rows 6, 7
+		return DoResetSession
+	case !e.Exists: // row 8
+		return DoOpen
+	case e.Foreign: // row 6
+		return DoOpenInstead
+	case numbers.Implausible(e.PeerGlobalSeq, globalSeq), connectSeq > 0 && numbers.Implausible(e.ConnectSeq, connectSeq):
+		if !e.Settled {
+			return DoStale
+		}
+	case e.Replacing, globalSeq < e.PeerGlobalSeq: // rows 10, 11
+		return DoRetryGlobal
+	}
+	switch {
+	case e.Lossy: // row 12
+		return DoOpenInstead
+	case connectSeq == 0 && e.ConnectSeq > 0: // row 13
+		if resetCheck {
+			return DoReplaceReset
+		}
+		return DoReplace
+	case numbers.Implausible(e.ConnectSeq, connectSeq):
+		return DoReplace
+	case connectSeq < e.ConnectSeq: // row 14
+		return DoRetrySession
+	case connectSeq == e.ConnectSeq && !e.Connecting:
+		if connectSeq == 0 && resetCheck { // row 15a
+			return DoReplace
+		}
+		return DoRetrySession // row 15
+	case connectSeq == e.ConnectSeq:
+		if e.PeerWins { // row 16
+			return DoReplace
+		}
+		return DoWait // row 17
+	case resetCheck && e.ConnectSeq == 0: // row 18
+		return DoResetSession
+	default: // row 19
+		return DoReplace
+	}
+}
