@@ -374,7 +374,7 @@ func (m *Messenger) listenAt(group []*dataplane.Listener, core *dataplane.Core) 
 		return l, gone, l.Move(core)
 	}
 	// If none is left the group begins anew.
-	l, err = core.Listen(group[0].Addr(), uring.ListenOptions{ReusePort: true, Found: len(open) == 0}, m.accepted)
+	l, err = core.Listen(group[0].Addr(), uring.ListenOptions{ReusePort: true, Exclusive: len(open) == 0}, m.accepted)
 	return l, gone, err
 }
 

@@ -121,7 +121,7 @@ func (m *Messenger) listenAnywhere(ip netip.Addr, avoid map[uint16]bool) ([]*dat
 func (m *Messenger) listenGroup(at netip.AddrPort) ([]*dataplane.Listener, error) {
 	var group []*dataplane.Listener
 	cores := m.running()
-	opt := uring.ListenOptions{Found: len(cores) > 1}
+	opt := uring.ListenOptions{Exclusive: len(cores) > 1}
 	for _, c := range cores {
 		l, err := c.Listen(at, opt, m.accepted)
 		if err != nil {

@@ -348,7 +348,7 @@ func TestReusePortGroup(t *testing.T) {
 
 func TestAFoundedGroupIsSharedWithNobodyElse(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		found, join := uring.ListenOptions{Found: true}, uring.ListenOptions{ReusePort: true}
+		found, join := uring.ListenOptions{Exclusive: true}, uring.ListenOptions{ReusePort: true}
 		a := r.listen(loopback, found)
 		addr := r.d.LocalAddr(a)
 		b := r.listen(addr, join)

@@ -209,7 +209,7 @@ type SocketOptions struct {
 type ListenOptions struct {
 	SocketOptions
 	ReusePort bool // join the SO_REUSEPORT group of the address
-	Found     bool // begin one: fails if anybody listens on the address, a group included
+	Exclusive bool // begin a new group: fails with EADDRINUSE if anybody listens on the address
 	Backlog   int  // 0: 512
 }
 

@@ -31,7 +31,7 @@ func (d *epollDriver) Listen(addr netip.AddrPort, opt ListenOptions) (Socket, er
 		return Socket{}, fmt.Errorf("epoll: %w", err)
 	}
 	d.stats.Syscalls += socketCalls(opt.SocketOptions) + 3 // SO_REUSEADDR, bind, listen
-	if opt.ReusePort || opt.Found {
+	if opt.ReusePort || opt.Exclusive {
 		d.stats.Syscalls++
 	}
 	s, err := d.Adopt(fd)
@@ -172,7 +172,7 @@ func (d *epollDriver) closeFD(fd int) {
 	unix.Close(fd)
 }
 
-func (d *epollDriver) LocalAddr(s Socket) netip.AddrPort { return d.address(s, localAddr) }
+func (d *epollDriver) LocalAddr(s Socket) netip.AddrPort { return d.address(s, LocalAddr) }
 
 func (d *epollDriver) PeerAddr(s Socket) netip.AddrPort { return d.address(s, peerAddr) }
 

@@ -39,7 +39,7 @@ type bufferState struct {
 	used int    // bytes handed out since it was given to the kernel
 	out  int32  // slices not yet released
 	gen  uint16 // changes when it is given back, so that a late Release is seen
-	done bool   // the kernel has let go of it
+	done bool   // the kernel does not use it any more
 }
 
 // bufferShape is number and size of the buffers for cfg.

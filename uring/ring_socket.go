@@ -59,7 +59,7 @@ func (d *ringDriver) LocalAddr(s Socket) netip.AddrPort {
 		return netip.AddrPort{}
 	}
 	d.stats.Syscalls++
-	return localAddr(s.FD())
+	return LocalAddr(s.FD())
 }
 
 // PeerAddr implements Driver.

@@ -74,7 +74,7 @@ func bindAndListen(fd int, addr netip.AddrPort, opt ListenOptions) error {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return fmt.Errorf("set SO_REUSEADDR: %w", err)
 	}
-	if opt.ReusePort && !opt.Found {
+	if opt.ReusePort && !opt.Exclusive {
 		if err := reusePort(fd); err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func bindAndListen(fd int, addr netip.AddrPort, opt ListenOptions) error {
 	if err := unix.Listen(fd, backlog); err != nil {
 		return err
 	}
-	if opt.Found {
+	if opt.Exclusive {
 		// Only now: of two who bind at the same time the kernel refuses one.
 		return reusePort(fd)
 	}
@@ -217,12 +217,14 @@ func recvvNow(fd int, p, q []byte) (int, unix.Errno) {
 	}
 }
 
-// localAddr and peerAddr ask the kernel; invalid if it does not know.
-func localAddr(fd int) netip.AddrPort {
+// LocalAddr is the address of an IP socket that no driver has; invalid if the
+// kernel knows none. Any goroutine.
+func LocalAddr(fd int) netip.AddrPort {
 	sa, err := unix.Getsockname(fd)
 	return addrPort(sa, err)
 }
 
+// peerAddr is the address of the other end, in the same way.
 func peerAddr(fd int) netip.AddrPort {
 	sa, err := unix.Getpeername(fd)
 	return addrPort(sa, err)

@@ -1,0 +1,46 @@
+package uring
+
+import (
+	"net/netip"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestTheAddressOfASocketThatNoDriverHas(t *testing.T) {
+	for _, one := range []struct {
+		family int
+		at     unix.Sockaddr
+		want   string
+	}{
+		{unix.AF_INET, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}, "127.0.0.1"},
+		{unix.AF_INET6, &unix.SockaddrInet6{Addr: netip.IPv6Loopback().As16()}, "::1"},
+		{unix.AF_INET6, &unix.SockaddrInet6{Addr: netip.MustParseAddr("::ffff:127.0.0.1").As16()}, "127.0.0.1"},
+	} {
+		fd, err := unix.Socket(one.family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Bind(fd, one.at); err != nil {
+			t.Fatal(err)
+		}
+		got := LocalAddr(fd)
+		if got.Addr().String() != one.want || got.Port() == 0 {
+			t.Errorf("%v, want %s", got, one.want)
+		}
+		unix.Close(fd)
+		if got := LocalAddr(fd); got.IsValid() {
+			t.Errorf("closed: %v", got)
+		}
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	if got := LocalAddr(int(r.Fd())); got.IsValid() {
+		t.Errorf("the address of a pipe: %v", got)
+	}
+}
