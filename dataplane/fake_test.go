@@ -15,6 +15,8 @@ import (
 // fakeDriver is a driver in memory whose every answer the test decides. It is
 // used with a Manual plane, on the goroutine of the test.
 type fakeDriver struct {
+	uring.FileDriver // nil: no files yet
+
 	multishot bool // Receive works
 	socks     map[int]*fakeSock
 	queue     []uring.Completion

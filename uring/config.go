@@ -12,6 +12,7 @@ const (
 	minEntries = 2
 	maxEntries = 1 << 15
 	maxBuffers = 1 << 15
+	maxWorkers = 1 << 10
 	maxArena   = 1 << 30 // bytes of receive buffers together
 )
 
@@ -42,8 +43,11 @@ func (c *Config) Validate() error {
 	if c.Files < 0 || c.Files > maxEntries {
 		bad("file table of %d places: want at most %d", c.Files, maxEntries)
 	}
+	if c.FileWorkers < 0 || c.FileWorkers > maxWorkers {
+		bad("%d threads for files: want at most %d", c.FileWorkers, maxWorkers)
+	}
 	for _, name := range c.Off {
-		if !slices.ContainsFunc(ringFeatures(), func(f Feature) bool { return f.Name == name }) && name != featurePwait2 {
+		if !slices.ContainsFunc(ringFeatures(), func(f Feature) bool { return f.Name == name }) && name != featurePwait2 && name != FeatureAIO {
 			bad("no feature %q to switch off", name)
 		}
 	}

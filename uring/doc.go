@@ -1,9 +1,10 @@
-// Package uring moves bytes between sockets and memory for one OS thread. It
-// owns the ring of that thread: set-up and probing, the requests in flight,
+// Package uring moves bytes between sockets, files and memory for one OS thread.
+// It owns the ring of that thread: set-up and probing, the requests in flight,
 // the receive buffers, the table of registered files, and the wake-up from
 // other threads. The same calls run over epoll where there is no ring. It does
-// not know what a frame is, starts no goroutine, and keeps no state outside
-// the values that it returns.
+// not know what a frame is, and keeps no state outside the values that it returns.
+// It starts goroutines in one case: the epoll engine has some that wait for files,
+// which end with the driver.
 //
 // # Threads
 //
@@ -28,6 +29,22 @@
 // Go memory: heap objects do not move, and the Vec keeps them alive. Memory of
 // a request is the kernel's until the final completion of its Op. CloseDriver
 // waits for all of them before it unmaps anything.
+//
+// # Files
+//
+// Reads, writes, syncs and reservations of blocks are requests like those on
+// sockets (FileDriver): with the ring they go to the kernel in the same system call.
+// Opening, measuring and naming files, and cutting them, is for other threads
+// (Disk): these calls are rare and may wait for the device, and the kernel has no
+// request for half of them. To adopt a file costs two calls that do not wait, to
+// close one a call.
+//
+// The epoll engine moves at once what the page cache holds (RWF_NOWAIT), gives direct
+// I/O to Linux AIO, and lets a bounded number of threads wait for the rest. It costs
+// about what the ring does for direct I/O on files that do not grow: preallocate
+// them (AllocateFile, and writing once), and overwrite. With AIO a write that makes a
+// file longer holds up its thread, and buffered reads that miss the cache cost a
+// thread each.
 //
 // # Flavours
 //

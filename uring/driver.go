@@ -114,8 +114,10 @@ type Driver interface {
 	// Stats counts since the driver was opened.
 	Stats() Stats
 
-	// CloseDriver cancels everything, waits until the kernel has let go of all
-	// memory, and frees it. Sockets that were not closed are closed.
+	FileDriver
+
+	// CloseDriver cancels everything, waits until the kernel uses no memory
+	// any more, and frees it. Sockets and files that were not closed are closed.
 	CloseDriver() error
 }
 
@@ -151,6 +153,10 @@ const (
 	KindReady
 	KindReceive
 	KindSend
+	KindRead
+	KindWrite
+	KindSync
+	KindAllocate
 )
 
 // Flags of a Completion.

@@ -1,6 +1,7 @@
 package uring
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -60,6 +61,7 @@ type epollDriver struct {
 	stopped bool
 	wake    waker
 	stats   Stats
+	disk    diskEngine
 }
 
 // epollSock is the state of one descriptor.
@@ -95,7 +97,15 @@ func openEpoll(cfg Config, fallback string) (Driver, error) {
 		unix.Close(epfd)
 		return nil, err
 	}
-	d.info.Features = []Feature{d.probePwait2(cfg.Off)}
+	d.disk.pool.limit = defaultWorkers
+	if cfg.FileWorkers > 0 {
+		d.disk.pool.limit = cfg.FileWorkers
+	}
+	direct := Feature{Name: FeatureAIO, Since: "4.18", Why: "tried with the first file that has direct I/O"}
+	if slices.Contains(cfg.Off, FeatureAIO) {
+		direct.Why = whyOff
+	}
+	d.info.Features = []Feature{d.probePwait2(cfg.Off), direct}
 	return d, nil
 }
 
@@ -120,7 +130,7 @@ func (d *epollDriver) openWake() error {
 func (d *epollDriver) probePwait2(off []string) Feature {
 	f := Feature{Name: featurePwait2, Since: "5.11"}
 	if slices.Contains(off, f.Name) {
-		f.Why = "switched off by the configuration"
+		f.Why = whyOff
 		return f
 	}
 	d.pwait2 = true
@@ -138,6 +148,7 @@ func (d *epollDriver) Info() Info { return d.info }
 func (d *epollDriver) Stats() Stats {
 	s := d.stats
 	s.Syscalls += d.wake.writes.Load()
+	s.Syscalls += d.disk.ended.writes.Load()
 	s.InFlight = uint64(d.ops.inFlight + len(d.pending))
 	return s
 }
@@ -160,6 +171,7 @@ func (d *epollDriver) Wait(timeout time.Duration) ([]Completion, error) {
 		if len(d.out) > 0 || len(d.accepting) > 0 {
 			left = 0
 		}
+		d.submitAIO()
 		n, errno := d.epollWait(left)
 		if errno != 0 && errno != unix.EINTR {
 			return nil, fmt.Errorf("epoll: wait: %w", errno)
@@ -187,6 +199,7 @@ func (d *epollDriver) CloseDriver() error {
 	if d.stopped {
 		return nil
 	}
+	filesErr := d.endFiles()
 	d.stopped = true
 	for fd := range d.socks {
 		if d.socks[fd].open {
@@ -199,6 +212,9 @@ func (d *epollDriver) CloseDriver() error {
 		if op, i = d.ops.live(i); op == 0 {
 			break
 		}
+		if d.ops.get(op).kind.isFile() {
+			continue // the kernel still has its memory
+		}
 		d.finish(op, -int32(unix.ECANCELED))
 	}
 	d.socks, d.pending, d.accepting = nil, nil, nil
@@ -207,7 +223,7 @@ func (d *epollDriver) CloseDriver() error {
 	d.epfd = -1
 	d.stats.Syscalls += 2
 	if err != nil {
-		return fmt.Errorf("epoll: close: %w", err)
+		return errors.Join(filesErr, fmt.Errorf("epoll: close: %w", err))
 	}
-	return nil
+	return filesErr
 }

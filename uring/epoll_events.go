@@ -9,6 +9,10 @@ func (d *epollDriver) dispatch(ev *unix.EpollEvent) (woken bool) {
 		d.stats.Wakes++
 		return true
 	}
+	if ev.Pad == fileGen {
+		d.collectFiles(&d.out)
+		return false
+	}
 	fd := int(ev.Fd)
 	if fd >= len(d.socks) || !d.socks[fd].open || d.socks[fd].gen != ev.Pad {
 		d.stats.Stale++
@@ -88,7 +92,8 @@ func (d *epollDriver) acceptSome(op Op) bool {
 		case unix.EAGAIN:
 			return false
 		case unix.ECONNABORTED, unix.EINTR:
-			// That one is gone, the next may be there.
+			// This connection has ended already; the next one may
+			// be good.
 		default:
 			// Out of descriptors, or the listener is shut down. The caller
 			// decides when to try again: repeating it here would spin.

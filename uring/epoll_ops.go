@@ -29,7 +29,14 @@ func (d *epollDriver) end(op Op, o *operation, res int32) Completion {
 			sock.sending = false
 		}
 	}
+	if o.kind.transfers() {
+		o.vec.rewind()
+	}
+	file, fd := o.kind.isFile(), o.sock.FD()
 	d.ops.end(op)
+	if file {
+		d.fileEnded(fd)
+	}
 	return c
 }
 
@@ -45,7 +52,7 @@ func (d *epollDriver) Accept(s Socket, user uint64) (Op, error) {
 	if err != nil {
 		return 0, err
 	}
-	// Connections may be waiting already, with their edge long gone: after a
+	// Connections may be waiting for which no event comes any more: after a
 	// failure with EMFILE, for example.
 	d.accepting = append(d.accepting, op)
 	return op, nil
@@ -136,4 +143,10 @@ func (d *epollDriver) transmit(fd int, v *Vec) (int, unix.Errno) {
 	}
 }
 
-func (d *epollDriver) Cancel(op Op) { d.finish(op, -int32(unix.ECANCELED)) }
+func (d *epollDriver) Cancel(op Op) {
+	if o := d.ops.get(op); o != nil && o.kind.isFile() {
+		d.cancelFile(op, o)
+		return
+	}
+	d.finish(op, -int32(unix.ECANCELED))
+}

@@ -64,7 +64,7 @@ func (d *epollDriver) Adopt(fd int) (Socket, error) {
 		d.socks = append(d.socks, make([]epollSock, fd+1-len(d.socks))...)
 	}
 	e := &d.socks[fd]
-	if e.open {
+	if e.open || fd < len(d.disk.files) && (d.disk.files[fd].open || d.disk.files[fd].shut) {
 		return Socket{}, fmt.Errorf("epoll: adopt descriptor %d: %w", fd, unix.EEXIST)
 	}
 	gen := e.gen + 1

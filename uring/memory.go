@@ -10,7 +10,8 @@ import (
 
 // Memory is an anonymous mapping outside the Go heap. It does not move, the
 // collector does not see it, and nothing frees it but Unmap: it must not hold
-// Go pointers. It is not safe for concurrent use beyond that of its bytes.
+// Go pointers. A child process does not inherit it. It is not safe for concurrent
+// use beyond that of its bytes.
 type Memory struct {
 	data []byte
 }
@@ -29,6 +30,9 @@ func Map(size int) (*Memory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes: %w", rounded, err)
 	}
+	// The kernel writes into it: no child may share it. The flag also tells it from
+	// the mappings of the Go runtime. Without it everything works as well.
+	_ = unix.Madvise(data, unix.MADV_DONTFORK)
 	return &Memory{data: data}, nil
 }
 

@@ -33,6 +33,9 @@ type Config struct {
 	// Files of the ring's table, 0: 4096. Sockets beyond use plain
 	// descriptors.
 	Files int
+	// FileWorkers is how many threads of an epoll engine wait for files at most, 0:
+	// 16. A thread that waits takes one of GOMAXPROCS for some time.
+	FileWorkers int
 	// Off switches single features off by the name that Info lists, to
 	// compare them or to work around a kernel.
 	Off []string

@@ -17,8 +17,8 @@ type opTable struct {
 // operation is one slot.
 type operation struct {
 	user uint64
-	vec  *Vec  // KindSend
-	sent int   // KindSend: bytes so far
+	vec  *Vec  // KindSend, KindRead, KindWrite
+	sent int   // of vec: bytes so far
 	res  int32 // KindSend: result of a zero-copy send with opEnded
 	debt int32 // KindSend: notifications still to come
 	sock Socket
@@ -27,18 +27,22 @@ type operation struct {
 	prev int32 // slot + 1: previous operation of the descriptor
 	kind Kind
 	bits opBits
+	file fileRequest // KindRead, KindWrite, KindSync, KindAllocate
 }
 
 // opBits are states of an operation that the driver needs to know.
-type opBits uint8
+type opBits uint16
 
 const (
-	opLive   opBits = 1 << iota // the slot is in use
-	opQuiet                     // no completion was asked for a success
-	opZero                      // zero-copy send
-	opEnded                     // zero-copy send: result known, notifications to come
-	opCancel                    // cancelled: do not resubmit
-	opCopied                    // the kernel said that it copied
+	opLive     opBits = 1 << iota // the slot is in use
+	opQuiet                       // no completion was asked for a success
+	opZero                        // zero-copy send
+	opEnded                       // zero-copy send: result known, notifications to come
+	opCancel                      // cancelled: do not resubmit
+	opCopied                      // the kernel said that it copied
+	opThenSync                    // KindWrite: a sync follows
+	opSyncing                     // KindWrite: it is under way
+	opParked                      // KindRead and so on: not given to the kernel yet
 )
 
 const maxSlots = math.MaxInt32 - 1
@@ -82,7 +86,7 @@ func (t *opTable) end(op Op) {
 	i := int32(uint32(op))
 	o := &t.slots[i]
 	t.unlink(o)
-	o.vec, o.bits, o.kind = nil, 0, KindNone
+	o.vec, o.bits, o.kind, o.file.job = nil, 0, KindNone, nil
 	o.gen++
 	if o.gen == 0 { // the zero Op is none
 		o.gen = 1

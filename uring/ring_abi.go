@@ -30,12 +30,18 @@ const (
 
 const (
 	opcodeNop         = 0
+	opcodeReadv       = 1
+	opcodeWritev      = 2
+	opcodeFsync       = 3
 	opcodePollAdd     = 6
 	opcodeSendmsg     = 9
 	opcodeTimeout     = 11
 	opcodeAccept      = 13
 	opcodeAsyncCancel = 14
 	opcodeConnect     = 16
+	opcodeFallocate   = 17
+	opcodeRead        = 22
+	opcodeWrite       = 23
 	opcodeRecv        = 27
 	opcodeSendmsgZC   = 48
 )

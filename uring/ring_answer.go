@@ -21,6 +21,10 @@ func (d *ringDriver) answer(to *[]Completion, user uint64, res int32, flags uint
 		d.sent(to, op, o, res, flags)
 		return
 	}
+	if o.kind.isFile() {
+		d.fileAnswer(to, op, o, res)
+		return
+	}
 	c := Completion{User: o.user, Op: op, Res: res, Kind: o.kind}
 	if flags&cqeBuffer != 0 && d.buffers != nil {
 		c.Data, c.Buf = d.buffers.take(flags, int(res))
@@ -127,5 +131,9 @@ func (d *ringDriver) complete(to *[]Completion, op Op, o *operation, res int32, 
 		o.vec.rewind()
 	}
 	*to = append(*to, Completion{User: o.user, Op: op, Res: res, Kind: o.kind, Flags: flags})
+	sock := o.sock
 	d.ops.end(op)
+	if len(d.shut) > 0 {
+		d.fileEnded(sock)
+	}
 }

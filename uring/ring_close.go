@@ -4,16 +4,8 @@ package uring
 
 import (
 	"fmt"
-	"time"
 
 	"golang.org/x/sys/unix"
-)
-
-// closeStep and closeSteps bound how long CloseDriver waits for the kernel. It
-// cancels at once; only zero-copy sends wait for the network.
-const (
-	closeStep  = 100 * time.Millisecond
-	closeSteps = 100
 )
 
 // CloseDriver implements Driver.
@@ -56,8 +48,12 @@ func (d *ringDriver) closeSockets() {
 			_ = unix.SetsockoptLinger(o.sock.FD(), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 		}
 	}
-	for _, s := range d.socks {
-		if s.Valid() {
+	for fd, s := range d.socks {
+		switch o := d.ops.get(d.ops.first(fd)); {
+		case !s.Valid():
+		case o != nil && o.kind.isFile():
+			d.shutFile(fd)
+		default:
 			d.Close(s)
 		}
 	}
@@ -65,7 +61,7 @@ func (d *ringDriver) closeSockets() {
 
 // drain waits until nothing is in flight, and says whether that came true.
 func (d *ringDriver) drain() bool {
-	for step := 0; ; step++ {
+	for step := 0; ; {
 		d.out = d.out[:0]
 		d.reap(&d.out)
 		d.settle(&d.out)
@@ -80,14 +76,16 @@ func (d *ringDriver) drain() bool {
 			return false
 		}
 		switch errno := d.enter(closeStep); errno {
-		case 0, unix.EINTR, unix.ETIME, unix.EAGAIN, unix.EBUSY:
+		case 0, unix.EINTR: // something has ended, and the rest goes on
+		case unix.ETIME, unix.EAGAIN, unix.EBUSY:
+			step++
 		default:
 			d.fail(errno)
 		}
 	}
 }
 
-// closeAccepted closes the connections that nobody will take.
+// closeAccepted closes accepted connections that were not delivered.
 func closeAccepted(list []Completion) {
 	for i := range list {
 		if c := &list[i]; c.Kind == KindAccept && c.Res >= 0 {

@@ -16,9 +16,10 @@ import (
 type ringDriver struct {
 	ring    *ring
 	ops     opTable
-	files   *files      // nil: plain descriptors
-	buffers *bufferRing // nil: no Receive
-	socks   []Socket    // by descriptor: what is open here
+	files   *files       // nil: plain descriptors
+	buffers *bufferRing  // nil: no Receive
+	socks   []Socket     // by descriptor: what is open here, files as well
+	shut    map[int]bool // files that close when their last operation has ended
 
 	out   []Completion // what Wait returned, or is collecting
 	early []Completion // collected between two Waits
@@ -188,7 +189,7 @@ func (d *ringDriver) openTimer(set featureSet) (err error) {
 	return nil
 }
 
-// release frees everything. The kernel must have let go of all of it.
+// release frees everything. No operation may be in flight.
 func (d *ringDriver) release() error {
 	var errs []error
 	d.wake.close()

@@ -133,8 +133,8 @@ func (d *ringDriver) settle(to *[]Completion) {
 	d.quiet = d.quiet[:copy(d.quiet, d.quiet[n:])]
 }
 
-// requeue queues operations again: the rest of sends that the kernel cut
-// short, and accepts where the kernel has no multishot.
+// requeue queues operations again: the rest of what the kernel cut short, the
+// sync behind a write, and accepts where the kernel has no multishot.
 func (d *ringDriver) requeue(to *[]Completion) {
 	for i := 0; i < len(d.again); i++ { // making room for requests may add to it
 		op := d.again[i]
@@ -145,6 +145,7 @@ func (d *ringDriver) requeue(to *[]Completion) {
 			d.sendEnded(to, op, o, -int32(unix.ECANCELED))
 		case o.kind == KindAccept && d.queueAccept(op, o):
 		case o.kind == KindSend && d.queueSend(op, o):
+		case o.kind.isFile() && d.queueFile(op, o):
 		default:
 			d.sendEnded(to, op, o, -int32(unix.EIO))
 		}

@@ -3,7 +3,6 @@
 package uring
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -15,9 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nativeLittle: the poll mask of a request has its halves swapped elsewhere.
-var nativeLittle = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
-
+// pollWord is a poll mask as a request has it.
 func pollWord(mask uint32) uint32 {
 	if nativeLittle {
 		return mask

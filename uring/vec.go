@@ -11,15 +11,15 @@ import (
 // MaxVec is the largest number of pieces that the kernel takes in one send.
 const MaxVec = 1024
 
-// Vec is a gather list: the pieces of memory that one Send transmits, in
-// order. The list itself lives outside the Go heap, because the kernel reads
+// Vec is a list of pieces of memory that one request moves, in order: what a Send
+// transmits, what a read of a file fills, what a write takes. The list itself lives outside the Go heap, because the kernel reads
 // it after Send has returned and goroutine stacks move. The pieces may be Go
 // memory: heap objects do not move, and the Vec holds a reference to each
 // until Reset. (A piece that began on a stack is moved to the heap by the
 // compiler, because Append keeps it.)
 //
-// A Vec belongs to one thread at a time, and to the driver from Send until the
-// final completion.
+// A Vec belongs to one thread at a time, and to the driver from the request
+// until the final completion.
 type Vec struct {
 	mem  *Memory
 	hdr  *msghdr
@@ -135,14 +135,36 @@ func (v *Vec) AppendTo(dst []byte) []byte {
 	return dst
 }
 
+// Fill copies src into the pieces, in order, as far as they reach, and returns the
+// number of bytes: for drivers that do not leave that to the kernel.
+func (v *Vec) Fill(src []byte) (n int) {
+	for _, b := range v.refs {
+		n += copy(b, src[n:])
+	}
+	return n
+}
+
+// Aligned says that every piece begins at a multiple of n bytes, a power of two, and
+// is one long.
+func (v *Vec) Aligned(n int) bool {
+	for i := range v.iovs[:v.n] {
+		if (v.iovs[i].base|v.iovs[i].len)&uintptr(n-1) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Aligned says that p begins at a multiple of n bytes, a power of two.
+func Aligned(p []byte, n int) bool {
+	return uintptr(unsafe.Pointer(unsafe.SliceData(p)))&uintptr(n-1) == 0
+}
+
 // Size is the number of bytes in the list.
 func (v *Vec) Size() int { return v.size }
 
 // Count is the number of entries in use, after merging.
 func (v *Vec) Count() int { return v.n }
-
-// Cap is the number of entries that the list has room for.
-func (v *Vec) Cap() int { return len(v.iovs) }
 
 // message fills the header with what is left to send and returns its address,
 // valid until the Vec changes.
@@ -153,6 +175,9 @@ func (v *Vec) message() uintptr {
 	}
 	return uintptr(unsafe.Pointer(v.hdr))
 }
+
+// left are the entries of what is left to move; empty if there is nothing.
+func (v *Vec) left() []iovec { return v.iovs[v.first:v.n] }
 
 // advance marks n more bytes as sent, so that message describes the rest.
 func (v *Vec) advance(n int) {

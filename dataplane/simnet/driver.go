@@ -16,6 +16,8 @@ import (
 // Driver is the engine of one simulated core. It never sleeps: Wait returns at
 // most one completion, so that the test decides what happens between any two.
 type Driver struct {
+	uring.FileDriver // nil: no files yet
+
 	host  *Host
 	queue []uring.Completion
 	last  [1]uring.Completion

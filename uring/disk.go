@@ -1,0 +1,185 @@
+package uring
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Disk opens, measures and names files. Its calls may wait for the device, so
+// that no driver makes them: they are for any goroutine that is not a core.
+// That of the machine is Host; a simulation has its own.
+type Disk interface {
+	// Open opens a file and returns its descriptor, for Driver.AdoptFile or Close.
+	Open(path string, opt FileOptions) (fd int, err error)
+	// Close closes what Open opened and no driver has.
+	Close(fd int) error
+	// Stat measures an open file.
+	Stat(fd int) (FileInfo, error)
+	// Truncate cuts an open file, or makes it longer with zeros. Its new length
+	// is durable after a sync.
+	Truncate(fd int, size int64) error
+	// List names what is in a directory, sorted.
+	List(dir string) ([]string, error)
+	// Rename and Remove change a directory. Like a new file's entry that is durable
+	// after SyncDir.
+	Rename(from, to string) error
+	Remove(path string) error
+	// MakeDir makes a directory and those that lead to it.
+	MakeDir(dir string) error
+	// SyncDir makes the entries of a directory durable.
+	SyncDir(dir string) error
+}
+
+// DirectMode says whether I/O on a file passes by the page cache.
+type DirectMode uint8
+
+// The modes.
+const (
+	Buffered  DirectMode = iota // through the page cache
+	Direct                      // past it; Open fails with errors.ErrUnsupported where the file system has no direct I/O
+	TryDirect                   // past it where that works, else through it: File.Alignment says which
+)
+
+// FileOptions say how a file is opened. The zero value opens what is there for
+// reading, through the page cache.
+type FileOptions struct {
+	Write     bool
+	Create    bool        // if it is not there
+	Exclusive bool        // with Create: fail with EEXIST if it is there
+	Truncate  bool        // empty it
+	Mode      fs.FileMode // permission bits of a new file, 0: 0600
+	Direct    DirectMode
+}
+
+// FileInfo is what Stat says of an open file.
+type FileInfo struct {
+	Size      int64
+	Alignment Alignment
+}
+
+// Host is the machine's own disk. The zero value is usable by any goroutine.
+type Host struct{}
+
+var _ Disk = Host{}
+
+// Open implements Disk.
+func (Host) Open(path string, opt FileOptions) (int, error) {
+	flags := unix.O_RDONLY | unix.O_CLOEXEC | unix.O_LARGEFILE
+	if opt.Write {
+		flags |= unix.O_RDWR
+	}
+	for _, o := range [...]struct {
+		want bool
+		flag int
+	}{{opt.Create, unix.O_CREAT}, {opt.Exclusive, unix.O_EXCL}, {opt.Truncate, unix.O_TRUNC}} {
+		if o.want {
+			flags |= o.flag
+		}
+	}
+	mode := opt.Mode.Perm()
+	if mode == 0 {
+		mode = 0o600
+	}
+	if opt.Direct == Buffered {
+		return openFile(path, flags, mode)
+	}
+	fd, err := openFile(path, flags|unix.O_DIRECT, mode)
+	switch {
+	case !errors.Is(err, unix.EINVAL):
+		return fd, err
+	case opt.Direct == TryDirect:
+		return openFile(path, flags, mode)
+	}
+	return -1, fmt.Errorf("%w: its file system has no direct I/O, use TryDirect or Buffered: %w", err, errors.ErrUnsupported)
+}
+
+func openFile(path string, flags int, mode fs.FileMode) (int, error) {
+	for {
+		fd, err := unix.Open(path, flags, uint32(mode))
+		if err == nil {
+			return fd, nil
+		}
+		if err != unix.EINTR {
+			return -1, &fs.PathError{Op: "open", Path: path, Err: err}
+		}
+	}
+}
+
+// Close implements Disk.
+func (Host) Close(fd int) error { return os.NewSyscallError("close", unix.Close(fd)) }
+
+// Stat implements Disk.
+func (Host) Stat(fd int) (FileInfo, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return FileInfo{}, os.NewSyscallError("fstat", err)
+	}
+	a, err := alignmentOf(fd)
+	return FileInfo{Size: st.Size, Alignment: a}, err
+}
+
+// Truncate implements Disk.
+func (Host) Truncate(fd int, size int64) error {
+	for {
+		if err := unix.Ftruncate(fd, size); err != unix.EINTR {
+			return os.NewSyscallError("ftruncate", err)
+		}
+	}
+}
+
+// List implements Disk.
+func (Host) List(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	slices.Sort(names)
+	return names, err
+}
+
+// Rename implements Disk.
+func (Host) Rename(from, to string) error { return os.Rename(from, to) }
+
+// Remove implements Disk.
+func (Host) Remove(path string) error { return os.Remove(path) }
+
+// MakeDir implements Disk.
+func (Host) MakeDir(dir string) error { return os.MkdirAll(dir, 0o700) }
+
+// SyncDir implements Disk.
+func (Host) SyncDir(dir string) error {
+	d, err := os.Open(filepath.Clean(dir))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// unknownAlignment is used where the kernel does not say (before 6.1): no block
+// of a disk and no page is larger on the machines that there are.
+const unknownAlignment = 4096
+
+// alignmentOf asks the kernel about an open file.
+func alignmentOf(fd int) (Alignment, error) {
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil {
+		return Alignment{}, os.NewSyscallError("fcntl", err)
+	}
+	if flags&unix.O_DIRECT == 0 {
+		return Alignment{}, nil
+	}
+	var sx unix.Statx_t
+	err = unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &sx)
+	if err != nil || sx.Mask&unix.STATX_DIOALIGN == 0 || sx.Dio_offset_align == 0 {
+		return Alignment{Memory: unknownAlignment, Offset: unknownAlignment}, nil // asking is not what was asked for
+	}
+	return Alignment{Memory: int(sx.Dio_mem_align), Offset: int(sx.Dio_offset_align)}, nil
+}

@@ -1,0 +1,172 @@
+//go:build !epoll
+
+package uring
+
+import (
+	"fmt"
+	"math"
+	"net"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Requests on files go to the kernel with those on sockets, in the one system
+// call of a turn. What it cannot do at once it does by itself: direct I/O by the
+// device's completion, the rest in threads of its own.
+
+// AdoptFile implements FileDriver. The file gets a place in the file table.
+func (d *ringDriver) AdoptFile(fd int) (File, error) {
+	a, err := alignmentOf(fd)
+	if err != nil {
+		return File{}, fmt.Errorf("ring: adopt file %d: %w", fd, err)
+	}
+	s, err := d.Adopt(fd)
+	return File{sock: s, align: a}, err
+}
+
+// startFile takes a slot for a request on f, and queues it.
+func (d *ringDriver) startFile(kind Kind, f File, v *Vec, user uint64, fill func(o *operation)) (Op, error) {
+	if err := d.usable(f.sock); err != nil {
+		return 0, err
+	}
+	if len(d.shut) > 0 && d.shut[f.FD()] {
+		return 0, fmt.Errorf("ring: file %d is being closed: %w", f.FD(), unix.EBADF)
+	}
+	op, ok := d.ops.add(kind, f.sock, user, v)
+	if !ok {
+		return 0, errTooMany
+	}
+	o := d.ops.get(op)
+	fill(o)
+	if kind.transfers() && v.Size() == 0 {
+		if o.bits&opThenSync == 0 {
+			d.complete(&d.early, op, o, 0, 0)
+			return op, nil
+		}
+		o.bits |= opSyncing
+	}
+	if !d.queueFile(op, o) {
+		d.ops.end(op)
+		return 0, d.err
+	}
+	return op, nil
+}
+
+// ReadFile implements FileDriver.
+func (d *ringDriver) ReadFile(f File, v *Vec, off int64, user uint64) (Op, error) {
+	return d.startFile(KindRead, f, v, user, func(o *operation) { o.begin(f, off, 0, 0) })
+}
+
+// WriteFile implements FileDriver.
+func (d *ringDriver) WriteFile(f File, v *Vec, off int64, user uint64, flags WriteFlags) (Op, error) {
+	return d.startFile(KindWrite, f, v, user, func(o *operation) { o.beginWrite(f, off, flags) })
+}
+
+// SyncFile implements FileDriver.
+func (d *ringDriver) SyncFile(f File, user uint64, flags SyncFlags) (Op, error) {
+	return d.startFile(KindSync, f, nil, user, func(o *operation) { o.begin(f, 0, 0, int32(flags)) })
+}
+
+// AllocateFile implements FileDriver.
+func (d *ringDriver) AllocateFile(f File, off, n int64, user uint64) (Op, error) {
+	return d.startFile(KindAllocate, f, nil, user, func(o *operation) { o.begin(f, off, n, 0) })
+}
+
+// queueFile queues a request for what is left to do of o; false if the ring is
+// broken.
+func (d *ringDriver) queueFile(op Op, o *operation) bool {
+	e, _ := d.request()
+	if e == nil {
+		return false
+	}
+	aim(e, o.sock)
+	e.user = uint64(op)
+	switch o.step() {
+	case stepAllocate:
+		e.opcode, e.off, e.addr = opcodeFallocate, uint64(o.file.off), uint64(o.file.length)
+	case stepSync:
+		e.opcode, e.opFlags = opcodeFsync, uint32(SyncData)
+		if o.kind == KindSync {
+			e.opFlags = uint32(o.file.flags)
+		}
+	default:
+		d.aimTransfer(e, o)
+	}
+	return true
+}
+
+// aimTransfer fills in a read or write of what is left of o's list.
+func (d *ringDriver) aimTransfer(e *sqe, o *operation) {
+	single, list := uint8(opcodeRead), uint8(opcodeReadv)
+	if o.kind == KindWrite {
+		single, list = opcodeWrite, opcodeWritev
+	}
+	e.off, e.opFlags = uint64(o.file.off)+uint64(o.sent), uint32(o.file.flags)
+	if pieces := o.vec.left(); len(pieces) == 1 && pieces[0].len <= math.MaxInt32 {
+		e.opcode, e.addr, e.len = single, uint64(pieces[0].base), uint32(pieces[0].len)
+	} else {
+		e.opcode, e.addr, e.len = list, uint64(uintptr(unsafe.Pointer(&pieces[0]))), uint32(len(pieces))
+	}
+}
+
+// fileAnswer deals with an answer to a request on a file.
+func (d *ringDriver) fileAnswer(to *[]Completion, op Op, o *operation, res int32) {
+	if final, again := o.progress(int64(res)); !again {
+		d.complete(to, op, o, final, 0)
+	} else {
+		d.again = append(d.again, op)
+	}
+}
+
+// fileEnded closes a file that waited for its last operation.
+func (d *ringDriver) fileEnded(s Socket) {
+	if fd := s.FD(); d.shut[fd] && d.ops.first(fd) == 0 {
+		d.closeFile(s)
+	}
+}
+
+// CloseFile implements FileDriver. The kernel looks at the number of a file when it
+// begins with a request, which may be late: the number stays taken as long.
+func (d *ringDriver) CloseFile(f File) {
+	fd := f.FD()
+	if d.state != stateOpen || !d.isOpen(f.sock) || d.shut[fd] {
+		return
+	}
+	if d.ops.first(fd) == 0 {
+		d.closeFile(f.sock)
+		return
+	}
+	for op := d.ops.first(fd); op != 0; op = d.ops.after(op) {
+		d.Cancel(op)
+	}
+	d.shutFile(fd)
+}
+
+func (d *ringDriver) shutFile(fd int) {
+	if d.shut == nil {
+		d.shut = map[int]bool{}
+	}
+	d.shut[fd] = true
+}
+
+// closeFile closes a file without operations. It queues no request.
+func (d *ringDriver) closeFile(s Socket) {
+	fd := s.FD()
+	delete(d.shut, fd)
+	d.socks[fd] = Socket{}
+	if s.fixed > 0 {
+		d.stats.Syscalls++
+		d.files.remove(d.ring, s.fixed)
+	}
+	d.stats.Syscalls++
+	_ = unix.Close(fd)
+}
+
+// DetachFile implements FileDriver.
+func (d *ringDriver) DetachFile(f File) (int, error) {
+	if d.state != stateOpen {
+		return -1, fmt.Errorf("ring: detach file: %w", net.ErrClosed)
+	}
+	return d.Detach(f.sock)
+}
