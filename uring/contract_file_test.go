@@ -1,0 +1,163 @@
+package uring_test
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
+)
+
+// overFiles runs f for each driver of the build, each way in which it does file I/O.
+func overFiles(t *testing.T, f func(t *testing.T, cfg uring.Config, direct uring.DirectMode)) {
+	for _, backend := range backends {
+		cfg := uring.Config{Backend: backend}
+		t.Run(string(backend)+"/buffered", func(t *testing.T) { f(t, cfg, uring.Buffered) })
+		t.Run(string(backend)+"/direct", func(t *testing.T) { f(t, cfg, uring.TryDirect) })
+		if backend == uring.Epoll {
+			cfg.Off, cfg.FileWorkers = []string{uring.FeatureAIO}, 3
+			t.Run(string(backend)+"/threads", func(t *testing.T) { f(t, cfg, uring.TryDirect) })
+		}
+	}
+}
+
+func TestFilesKeepTheContract(t *testing.T) {
+	overFiles(t, func(t *testing.T, cfg uring.Config, direct uring.DirectMode) {
+		before := openDescriptors(t)
+		drivertest.Files(t, func(t *testing.T) *drivertest.Bed {
+			runtime.LockOSThread()
+			r := newRig(t, cfg)
+			t.Cleanup(func() { r.finish(); runtime.UnlockOSThread() })
+			return &drivertest.Bed{Driver: r.d, Disk: uring.Host{}, Dir: t.TempDir(), Direct: direct}
+		})
+		if after := openDescriptors(t); after != before {
+			t.Errorf("%d descriptors before, %d after", before, after)
+		}
+	})
+}
+
+// The kernel says what direct I/O wants; where a file system has none, one mode
+// says so and another does without.
+func TestDirectModes(t *testing.T) {
+	var h uring.Host
+	path := t.TempDir() + "/f"
+	fd, err := h.Open(path, uring.FileOptions{Write: true, Create: true, Direct: uring.TryDirect})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := h.Stat(fd)
+	if a := info.Alignment; err != nil || a.Offset&(a.Offset-1) != 0 || a.Memory&(a.Memory-1) != 0 {
+		t.Errorf("%+v, %v", info, err)
+	}
+	if err := h.Close(fd); err != nil {
+		t.Error(err)
+	}
+	const without = "/proc/self/status"
+	if _, err := h.Open(without, uring.FileOptions{Direct: uring.Direct}); err == nil {
+		t.Error("direct I/O on a file that has none")
+	}
+	fd, err = h.Open(without, uring.FileOptions{Direct: uring.TryDirect})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := h.Stat(fd); err != nil || info.Alignment.Direct() {
+		t.Errorf("%+v, %v", info, err)
+	}
+	if err := h.Close(fd); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheHostsDisk(t *testing.T) {
+	var h uring.Host
+	dir := t.TempDir() + "/a/b"
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(h.MakeDir(dir))
+	for _, name := range []string{"y", "x"} {
+		fd, err := h.Open(dir+"/"+name, uring.FileOptions{Write: true, Create: true, Exclusive: true})
+		must(err)
+		must(h.Truncate(fd, 100))
+		if info, err := h.Stat(fd); err != nil || info.Size != 100 {
+			t.Errorf("%+v, %v", info, err)
+		}
+		must(h.Close(fd))
+	}
+	if _, err := h.Open(dir+"/x", uring.FileOptions{Write: true, Create: true, Exclusive: true}); !os.IsExist(err) {
+		t.Errorf("made twice: %v", err)
+	}
+	must(h.Rename(dir+"/x", dir+"/z"))
+	must(h.Remove(dir + "/y"))
+	must(h.SyncDir(dir))
+	if names, err := h.List(dir); err != nil || len(names) != 1 || names[0] != "z" {
+		t.Errorf("%v, %v", names, err)
+	}
+}
+
+// Requests on files cost no allocation, whichever way they take.
+func TestFileRequestsCostNoAllocation(t *testing.T) {
+	overFiles(t, func(t *testing.T, cfg uring.Config, direct uring.DirectMode) {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		r := newRig(t, cfg)
+		defer r.finish()
+		fd, err := uring.Host{}.Open(t.TempDir()+"/f", uring.FileOptions{Write: true, Create: true, Direct: direct})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := r.d.AdoptFile(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mem, err := uring.Map(8192)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer mem.Unmap()
+		v, w := r.vec(mem.Bytes()[:4096]), r.vec(mem.Bytes()[4096:])
+		round := func() {
+			_, errs := r.d.WriteFile(f, v, 0, 1, 0)
+			_, errr := r.d.ReadFile(f, w, 0, 2)
+			_, errw := r.d.SyncFile(f, 3, uring.SyncData)
+			if errs != nil || errr != nil || errw != nil {
+				t.Fatal(errs, errr, errw)
+			}
+			for n := 0; n < 3; {
+				got, err := r.d.Wait(patience)
+				if err != nil {
+					t.Fatal(err)
+				}
+				n += len(got)
+			}
+		}
+		for range 10 { // lists grow to their size
+			round()
+		}
+		if n := testing.AllocsPerRun(20, round); n >= 1 { // not the goroutines that wait for files now and then
+			t.Errorf("%v allocations for three requests", n)
+		}
+	})
+}
+
+func TestProbeDiskTellsWhatWorksAndLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	s, err := uring.ProbeDisk(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.Alignment.Direct() && s.DirectWhy == "" || !s.AIO && s.AIOWhy == "" {
+		t.Errorf("%+v", s)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+	if _, err := uring.ProbeDisk(dir + "/none"); !os.IsNotExist(errors.Unwrap(err)) {
+		t.Errorf("no directory: %v", err)
+	}
+}

@@ -1,0 +1,276 @@
+package drivertest
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+const page = 4096
+
+// Files runs every test of the contract, each with a bed of its own.
+func Files(t *testing.T, open func(t *testing.T) *Bed) {
+	for _, one := range []struct {
+		name string
+		run  func(b *Bed)
+	}{
+		{"what is written is read", written},
+		{"lists of pieces move in order", pieces},
+		{"a read ends where the file ends", atTheEnd},
+		{"nothing to move ends at once", nothing},
+		{"durable writes and syncs succeed", durable},
+		{"a write that is followed by a sync has one answer", thenSync},
+		{"reserved space is part of the file", allocated},
+		{"many requests at once each get their answer", many},
+		{"a cancelled request has one answer", cancelled},
+		{"a file is closed under its requests", closedUnder},
+		{"a closed file takes no request", closedFile},
+		{"a detached file lives on", detached},
+		{"errors belong to their request", refused},
+		{"a driver that closes waits for its requests", closing},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			b := open(t)
+			b.t, b.answers, b.kinds = t, map[uint64][]uring.Completion{}, map[uint64]uring.Kind{}
+			one.run(b)
+		})
+	}
+}
+
+func written(b *Bed) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	f := b.open(b.path())
+	for _, n := range []int{page, 3 * page, 256 << 10} {
+		p := b.random(rng, n)
+		b.put(f, p, int64(2*page))
+		b.holds(f, p, int64(2*page))
+	}
+	b.holds(f, make([]byte, 2*page), 0)
+	b.atRest()
+}
+
+func pieces(b *Bed) {
+	rng := rand.New(rand.NewPCG(2, 1))
+	f := b.open(b.path())
+	all := b.random(rng, 16*page)
+	v := b.list(all[12*page:], all[4*page:5*page], all[:page])
+	user, _ := b.write(f, v, page, 0)
+	b.expect(user, int32(v.Size()))
+	want := v.AppendTo(nil)
+	if v.Size() != 6*page || len(want) != 6*page {
+		b.t.Fatal("the list has changed")
+	}
+	b.holds(f, want, page)
+	got := b.memory(8 * page)
+	w := b.list(got[6*page:8*page], got[:4*page])
+	user, _ = b.read(f, w, page)
+	b.expect(user, 6*page)
+	if !bytes.Equal(w.AppendTo(nil), want) {
+		b.t.Fatal("other bytes, or in another order")
+	}
+}
+
+func atTheEnd(b *Bed) {
+	f := b.open(b.path())
+	p := b.random(rand.New(rand.NewPCG(3, 1)), 2*page)
+	b.put(f, p, 0)
+	got := b.memory(4 * page)
+	user, _ := b.read(f, b.list(got), page)
+	b.expect(user, page)
+	if !bytes.Equal(got[:page], p[page:]) {
+		b.t.Fatal("other bytes")
+	}
+	for _, off := range []int64{2 * page, 100 * page} {
+		user, _ = b.read(f, b.list(got), off)
+		b.expect(user, 0)
+	}
+	b.must(b.Disk.Truncate(f.FD(), page+100)) // no multiple of a block
+	user, _ = b.read(f, b.list(got), 0)
+	b.expect(user, page+100)
+	b.atRest()
+}
+
+func nothing(b *Bed) {
+	f := b.open(b.path())
+	r, _ := b.read(f, b.list(), 0)
+	w, _ := b.write(f, b.list(), 0, 0)
+	s, _ := b.write(f, b.list(), 0, uring.WriteThenSync)
+	b.expect(r, 0)
+	b.expect(w, 0)
+	b.expect(s, 0)
+}
+
+func durable(b *Bed) {
+	f := b.open(b.path())
+	p := b.random(rand.New(rand.NewPCG(4, 1)), page)
+	user, _ := b.write(f, b.list(p), 0, uring.WriteDurable)
+	b.expect(user, page)
+	for _, flags := range []uring.SyncFlags{0, uring.SyncData} {
+		user, _ = b.sync(f, flags)
+		b.expect(user, 0)
+	}
+	b.holds(f, p, 0)
+}
+
+func thenSync(b *Bed) {
+	f := b.open(b.path())
+	p := b.random(rand.New(rand.NewPCG(5, 1)), 2*page)
+	user, _ := b.write(f, b.list(p), page, uring.WriteThenSync)
+	b.expect(user, 2*page)
+	b.holds(f, p, page)
+	b.atRest()
+}
+
+func allocated(b *Bed) {
+	f := b.open(b.path())
+	user, _ := b.allocate(f, 0, 8*page)
+	if c := b.await(user); c.Errno() == unix.EOPNOTSUPP {
+		b.t.Log("the file system cannot reserve space")
+		return
+	} else if c.Res != 0 {
+		b.t.Fatalf("allocate: %v", c.Errno())
+	}
+	b.holds(f, make([]byte, 8*page), 0)
+}
+
+func many(b *Bed) {
+	const n = 600 // more than fit into the queues
+	rng := rand.New(rand.NewPCG(6, 1))
+	f := b.open(b.path())
+	all := b.random(rng, n*page)
+	users := make([]uint64, n)
+	for _, i := range rng.Perm(n) {
+		users[i], _ = b.write(f, b.list(all[i*page:(i+1)*page]), int64(i)*page, 0)
+	}
+	for _, user := range users {
+		b.expect(user, page)
+	}
+	got := b.memory(n * page)
+	for i := range n {
+		users[i], _ = b.read(f, b.list(got[i*page:(i+1)*page]), int64(i)*page)
+	}
+	for _, user := range users {
+		b.expect(user, page)
+	}
+	if !bytes.Equal(got, all) {
+		b.t.Fatal("other bytes")
+	}
+	b.atRest()
+}
+
+func cancelled(b *Bed) {
+	f := b.open(b.path())
+	for range 50 {
+		user, op := b.write(f, b.list(b.memory(page)), 0, uring.WriteDurable)
+		b.Driver.Cancel(op)
+		b.Driver.Cancel(op)
+		if c := b.await(user); c.Res != page && !failed(c.Res, unix.ECANCELED) {
+			b.t.Fatalf("a cancelled write ended with %d (%v)", c.Res, c.Errno())
+		}
+		b.Driver.Cancel(op) // it has ended
+	}
+	b.atRest()
+}
+
+func closedUnder(b *Bed) {
+	path := b.path()
+	f := b.open(path)
+	var users []uint64
+	for i := range 40 {
+		w, _ := b.write(f, b.list(b.memory(page)), int64(i)*page, uring.WriteThenSync)
+		s, _ := b.sync(f, 0)
+		users = append(users, w, s)
+	}
+	b.Driver.CloseFile(f)
+	b.Driver.CloseFile(f)
+	if _, err := b.Driver.ReadFile(f, b.list(b.memory(page)), 0, 1); !errors.Is(err, unix.EBADF) {
+		b.t.Fatalf("a read of a file that is being closed: %v", err)
+	}
+	for _, user := range users {
+		if c := b.await(user); c.Res < 0 && !failed(c.Res, unix.ECANCELED) {
+			b.t.Fatalf("ended with %v", c.Errno())
+		}
+	}
+	b.atRest()
+	b.must(b.Disk.Remove(path))
+}
+
+func closedFile(b *Bed) {
+	f := b.open(b.path())
+	b.Driver.CloseFile(f)
+	if _, err := b.Disk.Stat(f.FD()); err == nil {
+		b.t.Fatal("a file without requests is not closed at once")
+	}
+	g := b.open(b.path()) // most likely with the same number
+	v := b.list(b.memory(page))
+	_, errR := b.Driver.ReadFile(uring.File{}, v, 0, 1)
+	_, errS := b.Driver.SyncFile(uring.File{}, 1, 0)
+	if errR == nil || errS == nil {
+		b.t.Fatal("the zero File is taken")
+	}
+	b.put(g, b.memory(page), 0)
+	b.atRest()
+}
+
+func detached(b *Bed) {
+	f := b.open(b.path())
+	p := b.random(rand.New(rand.NewPCG(7, 1)), page)
+	user, _ := b.write(f, b.list(p), 0, uring.WriteThenSync)
+	if _, err := b.Driver.DetachFile(f); !errors.Is(err, unix.EBUSY) {
+		b.t.Fatalf("detached with a write in flight: %v", err)
+	}
+	b.expect(user, page)
+	fd, err := b.Driver.DetachFile(f)
+	b.must(err)
+	if _, err := b.Driver.SyncFile(f, 1, 0); !errors.Is(err, unix.EBADF) {
+		b.t.Fatalf("a request on a file that was let go: %v", err)
+	}
+	g, err := b.Driver.AdoptFile(fd)
+	b.must(err)
+	b.holds(g, p, 0)
+	if _, err := b.Driver.AdoptFile(fd); !errors.Is(err, unix.EEXIST) {
+		b.t.Fatalf("adopted twice: %v", err)
+	}
+}
+
+func refused(b *Bed) {
+	f := b.open(b.path())
+	p := b.memory(page)
+	bad, _ := b.read(f, b.list(p), -page)
+	good, _ := b.write(f, b.list(p), 0, 0)
+	if c := b.await(bad); !failed(c.Res, unix.EINVAL) {
+		b.t.Fatalf("a read before the file: %d", c.Res)
+	}
+	b.expect(good, page)
+	none, _ := b.allocate(f, 0, 0)
+	if c := b.await(none); !failed(c.Res, unix.EINVAL, unix.EOPNOTSUPP) {
+		b.t.Fatalf("nothing was reserved: %d", c.Res)
+	}
+	path := b.path()
+	b.Driver.CloseFile(b.open(path))
+	fd, err := b.Disk.Open(path, uring.FileOptions{Direct: b.Direct})
+	b.must(err)
+	only, err := b.Driver.AdoptFile(fd)
+	b.must(err)
+	user, _ := b.write(only, b.list(p), 0, 0)
+	if c := b.await(user); !failed(c.Res, unix.EBADF) {
+		b.t.Fatalf("a write to a file that is open for reading: %d", c.Res)
+	}
+}
+
+func closing(b *Bed) {
+	f := b.open(b.path())
+	for i := range 100 {
+		b.write(f, b.list(b.memory(page)), int64(i)*page, uring.WriteThenSync)
+	}
+	b.must(b.Driver.CloseDriver())
+	if _, err := b.Driver.SyncFile(f, 1, 0); err == nil {
+		b.t.Fatal("a closed driver takes requests")
+	}
+	b.Driver.CloseFile(f)
+}
