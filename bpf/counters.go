@@ -44,7 +44,7 @@ func (c CoreCounters) Selected() uint64 {
 	return c.AddrPort.Selected + c.Addr.Selected + c.Hint.Selected + c.CPU.Selected
 }
 
-// Missed returns how often a rule named the core in vain.
+// Missed returns how often a rule named the core while it had no listener.
 func (c CoreCounters) Missed() uint64 {
 	return c.AddrPort.Missed + c.Addr.Missed + c.Hint.Missed + c.CPU.Missed
 }

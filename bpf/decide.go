@@ -21,8 +21,8 @@ type Model struct {
 	Closed []int
 }
 
-// Arrival is a connection that needs a listener.
-type Arrival struct {
+// Connection is a connection that needs a listener.
+type Connection struct {
 	// Peer is the source of the SYN.
 	Peer netip.AddrPort
 	// CPU is the one that took the SYN.
@@ -50,7 +50,7 @@ type Miss struct {
 }
 
 // Decide returns what the program does with a. It does not change m.
-func (m *Model) Decide(a Arrival) Decision {
+func (m *Model) Decide(a Connection) Decision {
 	var d Decision
 	peer := normalizePort(a.Peer)
 	rules := m.Policy.Rules

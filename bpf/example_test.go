@@ -141,7 +141,7 @@ func ExampleModel_Decide() {
 		Addr:   map[netip.Addr]int{netip.MustParseAddr("192.0.2.7"): 2},
 		Live:   []int{0, 1, 3}, // core 2 is drained
 	}
-	d := m.Decide(bpf.Arrival{Peer: netip.MustParseAddrPort("192.0.2.7:50000"), CPU: 1})
+	d := m.Decide(bpf.Connection{Peer: netip.MustParseAddrPort("192.0.2.7:50000"), CPU: 1})
 	fmt.Println(d.Rule, d.Core, d.Missed)
 	// Output: cpu 1 [{table_addr 2}]
 }
