@@ -1,0 +1,123 @@
+package steering
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/bpf"
+	"github.com/ringmsgr/ringmsgr/dataplane/ration"
+)
+
+const (
+	// HintAttempts bounds the ports that one dial tries.
+	HintAttempts = 16
+	// HintPause is how long a host gets no hints after they were of no use.
+	HintPause = time.Hour
+	// hintPauses bounds the hosts that are remembered for that.
+	hintPauses = 1024
+)
+
+// HintCounts count what became of owner hints, on both sides.
+type HintCounts struct {
+	Given        uint64 // sessions that we accepted with the owner in their cookie
+	Dialled      uint64 // TCP connections that we made from a hinted port
+	Busy         uint64 // hinted ports that were taken
+	Gone         uint64 // dials that found none free
+	Refused      uint64 // hinted ports that we may not bind
+	Translated   uint64 // hinted ports that the peer saw as another one (NAT)
+	Confirmed    uint64 // hinted connections after which the peer named that core again
+	Contradicted uint64 // the same, and it named another one
+}
+
+// HintsConfig says how hints are followed.
+type HintsConfig struct {
+	Follow bool          // dial from hinted ports at all
+	Ports  bpf.PortRange // as in Config.HintPorts
+	Now    func() time.Time
+	Lines  *ration.Logger // about hints that do not hold
+}
+
+// Hints is what the connectors of one messenger know of owner hints: the hosts
+// for which they are of no use, and what became of those that were followed. Its
+// lock is held for a few lines of memory only, so its methods may be called under
+// another one; Pause alone writes a log line.
+type Hints struct {
+	cfg HintsConfig
+
+	mu     sync.Mutex
+	counts HintCounts               // guarded by mu
+	paused map[netip.Addr]time.Time // hosts without hints, and until when; guarded by mu
+}
+
+// NewHints makes an empty Hints.
+func NewHints(cfg HintsConfig) *Hints { return &Hints{cfg: cfg} }
+
+// Count changes the counters.
+func (h *Hints) Count(change func(*HintCounts)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	change(&h.counts)
+}
+
+// Counts are the counters now.
+func (h *Hints) Counts() HintCounts {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.counts
+}
+
+// Ports are the source addresses to try for a dial to peer, whose session has
+// that owner, in order; none if there is no hint to follow.
+func (h *Hints) Ports(to Owner, peer netip.Addr) []netip.AddrPort {
+	peer = peer.Unmap()
+	if !to.Known() || !h.cfg.Follow || h.Paused(peer) {
+		return nil
+	}
+	ports, err := hintRange(h.cfg.Ports, to.Cores)
+	if err != nil {
+		return nil // this machine has no port to spare
+	}
+	from := netip.IPv6Unspecified()
+	if peer.Is4() {
+		from = netip.IPv4Unspecified()
+	}
+	list := make([]netip.AddrPort, 0, HintAttempts)
+	start := rand.IntN(1 << 16) // it only spreads the choice: it need not be secure
+	for i := range HintAttempts {
+		port := bpf.HintPort(ports, to.Core, to.Cores, start+i)
+		if port == 0 || i > 0 && port == list[0].Port() {
+			break
+		}
+		list = append(list, netip.AddrPortFrom(from, port))
+	}
+	return list
+}
+
+// Pause ends hints to a host for a while, counts that, and logs why.
+func (h *Hints) Pause(peer netip.Addr, why string, count func(*HintCounts)) {
+	peer = peer.Unmap()
+	until := h.cfg.Now().Add(HintPause)
+	h.mu.Lock()
+	count(&h.counts)
+	if h.paused == nil || len(h.paused) >= hintPauses {
+		h.paused = make(map[netip.Addr]time.Time)
+	}
+	h.paused[peer] = until
+	h.mu.Unlock()
+	h.cfg.Lines.Info("owner hints do not hold", "peer", peer, "why", why, "pause", HintPause)
+}
+
+// Paused says whether the host gets no hints.
+func (h *Hints) Paused(peer netip.Addr) bool {
+	peer, now := peer.Unmap(), h.cfg.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	until, ok := h.paused[peer]
+	if ok && !now.Before(until) {
+		delete(h.paused, peer)
+		return false
+	}
+	return ok
+}

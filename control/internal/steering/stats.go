@@ -1,0 +1,65 @@
+package steering
+
+import (
+	"errors"
+
+	"github.com/ringmsgr/ringmsgr/bpf"
+)
+
+// Stats says how new connections find their core.
+type Stats struct {
+	Active    bool // Rules are in force on all listening addresses
+	Rules     []string
+	HintPorts string
+	Migration bool // see Migrates
+	// Why nothing is steered, what is missing for it, and the remedy, where
+	// there is one.
+	Why, Missing, Remedy string
+	Groups               []GroupStats
+}
+
+// GroupStats count for one listening address. After Close they stay at their
+// last values.
+type GroupStats struct {
+	Addr     string
+	Counters bpf.Counters
+}
+
+// Stats takes a snapshot.
+func (s *Steerer) Stats() (Stats, error) {
+	s.lock()
+	defer s.mu.Unlock()
+	st := Stats{Active: s.active()}
+	var missing *bpf.LoadError
+	switch {
+	case s.phase == unbound:
+		st.Why = "not bound"
+		return st, nil
+	case s.err != nil:
+		st.Why = s.err.Error()
+		if errors.As(s.err, &missing) {
+			st.Why, st.Missing, st.Remedy = missing.Err.Error(), missing.Missing, missing.Remedy
+		}
+		return st, nil
+	case s.phase == closed:
+		st.Why = "not bound any more"
+	}
+	st.Rules = s.ruleNames()
+	if s.policy.Rules.Has(bpf.RuleHint) {
+		st.HintPorts = s.policy.Hint.String()
+	}
+	for _, g := range s.groups {
+		st.Migration = g.prog.Info().Migration
+		counters := g.last
+		if s.phase != closed {
+			var err error
+			if counters, err = g.prog.Counters(); err != nil {
+				return st, err
+			}
+		}
+		// The other slots wait for cores to be added.
+		counters.Cores = counters.Cores[:min(len(counters.Cores), s.policy.Cores)]
+		st.Groups = append(st.Groups, GroupStats{Addr: g.addr.String(), Counters: counters})
+	}
+	return st, nil
+}

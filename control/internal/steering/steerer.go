@@ -1,0 +1,311 @@
+package steering
+
+import (
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ringmsgr/ringmsgr/bpf"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// Config says what a Steerer is to do.
+type Config struct {
+	Mode      string        // the user's name for Rules, for logs
+	Rules     bpf.Rules     // to have in force
+	Auto      bool          // the user left the rules to us: do without what does not work
+	Off       error         // why nothing is to be steered; nil: steer
+	HintPorts bpf.PortRange // zero: bpf.LocalHintRange
+	TableSize int           // entries of the table of pins
+	// Load makes a program: bpf.Load, or what a test puts in its place.
+	Load   func(bpf.Config) (*bpf.Steering, error)
+	Logger *slog.Logger
+	// Waits is called before what may wait for the kernel; nil: nobody wants to
+	// know.
+	Waits func()
+}
+
+// Group is one listening address.
+type Group struct {
+	Addr      netip.AddrPort
+	Listeners []Listener // in the order of their cores
+}
+
+// Listener is one socket of a group. The caller keeps it open during the call.
+type Listener struct{ Core, FD int }
+
+// phase says how far a Steerer is.
+type phase uint8
+
+const (
+	unbound phase = iota
+	open          // the listeners are steered, or err says why not
+	closed
+)
+
+// Steerer steers the listeners of one messenger.
+type Steerer struct {
+	cfg  Config
+	pins atomic.Bool          // the table has been used
+	now  atomic.Pointer[view] // what holds, for those who must not wait; never nil
+
+	// mu guards what follows. It is held over the system calls of package bpf,
+	// never over a log line, and no other lock is taken under it.
+	mu      sync.Mutex
+	phase   phase
+	adopted uint64       // how often listening had been given up before
+	err     error        // why nothing is steered
+	policy  bpf.Policy   // Cores is the divisor of hints: it never falls
+	gone    map[int]bool // cores below policy.Cores without slots
+	groups  []*group
+	pending []func() // log lines to write when mu is free
+	// inherited are the programs of a predecessor, until ours take over.
+	inherited []*group
+}
+
+// group is one listening address with its program.
+type group struct {
+	addr netip.AddrPort
+	prog *bpf.Steering
+	last bpf.Counters // when the program was closed
+}
+
+// errOneCore is why a single core is not steered.
+var errOneCore = errors.New("there is one core only")
+
+// New makes a Steerer that steers nothing yet.
+func New(cfg Config) *Steerer {
+	s := &Steerer{cfg: cfg}
+	s.now.Store(&view{})
+	return s
+}
+
+// change runs f, makes its outcome visible, and writes the log.
+func (s *Steerer) change(f func()) {
+	s.lock()
+	f()
+	s.now.Store(s.current())
+	lines := s.pending
+	s.pending = nil
+	s.mu.Unlock()
+	for _, line := range lines {
+		line()
+	}
+}
+
+// lock takes the lock, which is held over system calls.
+func (s *Steerer) lock() {
+	s.waits()
+	s.mu.Lock()
+}
+
+func (s *Steerer) waits() {
+	if s.cfg.Waits != nil {
+		s.cfg.Waits()
+	}
+}
+
+// log writes a line when the lock is free.
+func (s *Steerer) log(write func(string, ...any), text string, args ...any) {
+	s.pending = append(s.pending, func() { write(text, args...) })
+}
+
+// Begin steers the listeners of all addresses, between cores with these numbers,
+// ascending. taken is how often listening had been given up when they were opened
+// (binding.Listeners.Taken). That nothing can be steered is no error: the kernel's hash decides
+// then, and Stats says why.
+func (s *Steerer) Begin(taken uint64, cores []int, groups []Group) {
+	s.change(func() {
+		s.adopted = taken
+		s.begin(cores, groups)
+	})
+}
+
+func (s *Steerer) begin(cores []int, groups []Group) {
+	s.decide(cores)
+	for _, g := range groups {
+		s.start(g.Addr, g.Listeners[0].FD)
+		for _, l := range g.Listeners {
+			s.add(l)
+		}
+	}
+	s.report()
+}
+
+// Follow steers the listeners of other addresses as those before, one for one:
+// the tables and counters of the programs go along. After Close it begins anew.
+func (s *Steerer) Follow(taken uint64, cores []int, groups []Group) {
+	s.change(func() {
+		s.adopted = taken
+		if s.phase != open {
+			s.begin(cores, groups)
+			return
+		}
+		if !s.active() {
+			return
+		}
+		for i, g := range s.groups {
+			g.addr = groups[i].Addr
+			err := g.prog.Attach(groups[i].Listeners[0].FD)
+			for _, l := range groups[i].Listeners {
+				if err == nil {
+					err = g.prog.Add(l.Core, l.FD)
+				}
+			}
+			if s.fail(err); err != nil {
+				s.report()
+				return
+			}
+		}
+	})
+}
+
+// Close closes the programs and keeps their last counters. They go on steering as
+// long as a listener is left. taken counts this time, too: a Begin or a Follow
+// that came after it stays.
+func (s *Steerer) Close(taken uint64) {
+	s.change(func() {
+		if s.phase != open || s.adopted >= taken {
+			return
+		}
+		s.phase = closed
+		_ = s.discard() // nobody uses them
+		for _, g := range s.groups {
+			g.last, _ = g.prog.Counters() // zeros where they cannot be read
+			_ = g.prog.Close()
+		}
+	})
+}
+
+// decide says what is to be steered; that nothing can be is s.err.
+func (s *Steerer) decide(cores []int) {
+	s.phase, s.err, s.groups, s.gone, s.policy = open, s.cfg.Off, nil, nil, bpf.Policy{}
+	if s.err == nil && len(cores) < 2 {
+		s.err = errOneCore
+	}
+	if s.err != nil {
+		return
+	}
+	s.policy = bpf.Policy{Rules: s.cfg.Rules, Cores: slices.Max(cores) + 1}
+	if !s.policy.Rules.Has(bpf.RuleHint) {
+		return
+	}
+	if err := s.setHint(); err != nil && !s.cfg.Auto {
+		s.err = err
+	} else if err != nil {
+		s.log(s.cfg.Logger.Info, "no owner hints", "err", err)
+	}
+}
+
+// setHint sets the range of hinted ports for the present number of cores, or
+// takes the rule out of the policy and says why.
+func (s *Steerer) setHint() error {
+	hint, err := hintRange(s.cfg.HintPorts, s.policy.Cores)
+	if err == nil && s.policy.Cores > maxHintCores {
+		err = errManyHints
+	}
+	if err != nil {
+		s.policy.Rules &^= bpf.UseHint
+		hint = bpf.PortRange{}
+	}
+	s.policy.Hint = hint
+	return err
+}
+
+// start puts a program in charge of the group of addr, whose first listener is
+// fd.
+func (s *Steerer) start(addr netip.AddrPort, fd int) {
+	if s.err != nil {
+		return
+	}
+	prog, err := s.cfg.Load(bpf.Config{MaxCores: slotsFor(s.policy.Cores), TableSize: s.cfg.TableSize})
+	if err == nil {
+		s.groups = append(s.groups, &group{addr: addr, prog: prog})
+		err = s.apply(prog)
+	}
+	if err == nil {
+		err = prog.Attach(fd)
+	}
+	s.fail(err)
+}
+
+// apply sets the policy.
+func (s *Steerer) apply(prog *bpf.Steering) error {
+	p := s.policy
+	if p.Rules.Has(bpf.RuleCPU) {
+		cpus, err := uring.AllowedCPUs()
+		if err != nil {
+			return err
+		}
+		p.CPUs = coreOfCPU(p.Cores, cpus, prog.Info().CPUs)
+	}
+	return prog.SetPolicy(p)
+}
+
+// coreOfCPU gives each of the machine's CPUs a core. Pinned cores lie on the
+// allowed CPUs in their order, so those have the cores in their order; with
+// more CPUs than cores they begin again. CPUs that take SYNs for us without
+// being ours are spread.
+func coreOfCPU(cores int, allowed []int, cpus int) []int {
+	homes := make([]int, cpus)
+	for cpu := range homes {
+		homes[cpu] = cpu % cores
+		if i := slices.Index(allowed, cpu); i >= 0 {
+			homes[cpu] = i % cores
+		}
+	}
+	return homes
+}
+
+// add puts a listener into its core's slot of the last group.
+func (s *Steerer) add(l Listener) {
+	if s.err == nil {
+		s.fail(s.groups[len(s.groups)-1].prog.Add(l.Core, l.FD))
+	}
+}
+
+// fail gives up steering if err is not nil: the kernel's hash decides.
+func (s *Steerer) fail(err error) {
+	if err == nil {
+		return
+	}
+	s.err = err
+	for _, g := range s.groups {
+		// Without listeners in its slots, and with no rules, a program that is
+		// attached leaves all to the hash.
+		_ = g.prog.SetPolicy(bpf.Policy{}) // as good as it gets
+		_ = g.prog.Close()
+	}
+	s.groups = nil
+}
+
+// report logs how the listeners are steered. That they are not is logged only
+// if the user may have expected it.
+func (s *Steerer) report() {
+	log := s.cfg.Logger
+	switch {
+	case s.err == nil:
+		s.log(log.Info, "connections are steered", "mode", s.cfg.Mode, "rules", s.ruleNames(), "hint", s.policy.Hint)
+	case s.cfg.Off != nil, errors.Is(s.err, errOneCore):
+	case s.cfg.Auto:
+		s.log(log.Info, "connections are not steered", "mode", s.cfg.Mode, "err", s.err)
+	default:
+		s.log(log.Warn, "connections are not steered", "mode", s.cfg.Mode, "err", s.err)
+	}
+}
+
+// active says whether all listeners are steered.
+func (s *Steerer) active() bool { return s.phase == open && s.err == nil && len(s.groups) > 0 }
+
+func (s *Steerer) ruleNames() []string {
+	var names []string
+	for _, r := range []bpf.Rule{bpf.RuleAddrPort, bpf.RuleAddr, bpf.RuleHint, bpf.RuleCPU} {
+		if s.policy.Rules.Has(r) {
+			names = append(names, r.String())
+		}
+	}
+	return names
+}

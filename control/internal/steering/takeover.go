@@ -1,0 +1,173 @@
+package steering
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/ringmsgr/ringmsgr/bpf"
+)
+
+// filesPerGroup is the number of descriptors that package bpf hands over for one
+// listening address.
+const filesPerGroup = 6
+
+// Files duplicates the descriptors of the programs and their maps, in the order
+// of the addresses: none unless so many addresses are steered. The caller closes
+// them.
+func (s *Steerer) Files(addrs int) ([]*os.File, error) {
+	s.lock()
+	defer s.mu.Unlock()
+	if !s.active() || len(s.groups) != addrs {
+		return nil, nil
+	}
+	var all []*os.File
+	for _, g := range s.groups {
+		files, err := g.prog.Files()
+		if err == nil && len(files) != filesPerGroup {
+			err = fmt.Errorf("%d descriptors", len(files))
+		}
+		all = append(all, files...)
+		if err != nil {
+			for _, f := range all {
+				_ = f.Close() // a duplicate
+			}
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// Adopt takes the predecessor's programs for addresses in this order. They stay
+// in charge of their listeners, with the predecessor's policy until Continue. The
+// caller closes the files.
+func (s *Steerer) Adopt(taken uint64, cores []int, files []*os.File, addrs []netip.AddrPort) {
+	s.change(func() {
+		s.adopted = taken
+		s.decide(cores)
+		for i, addr := range addrs {
+			if (i+1)*filesPerGroup > len(files) {
+				return
+			}
+			prog, err := bpf.FromFiles(files[i*filesPerGroup : (i+1)*filesPerGroup])
+			if err != nil {
+				// A program of an unknown version goes on without us.
+				s.log(s.cfg.Logger.Warn, "steering program not taken over", "addr", addr, "err", err)
+				continue
+			}
+			s.inherited = append(s.inherited, &group{addr: addr, prog: prog})
+		}
+	})
+}
+
+// Continue puts our own steering in force on the listeners that were taken over,
+// if there is a program for each address or none is left. What fails leaves them
+// to the kernel's hash, as in Begin. After Close it does nothing.
+func (s *Steerer) Continue(groups []Group) {
+	s.change(func() {
+		if s.phase != open {
+			return
+		}
+		inherited := s.inherited
+		s.inherited = nil
+		if s.err != nil || len(inherited) < len(groups) {
+			for _, g := range inherited {
+				if err := g.retire(); err != nil {
+					s.log(s.cfg.Logger.Warn, "steering program of the predecessor still in force", "addr", g.addr, "err", err)
+				}
+			}
+			inherited = nil
+		}
+		for _, g := range groups {
+			if s.err == nil {
+				s.continueGroup(g, inherited)
+			}
+		}
+		s.report()
+	})
+}
+
+// continueGroup steers the listeners of one address: by the program that is in
+// charge of them, by one that takes its place if it has too few slots, or by a
+// new one. Listener i of a group is in slot i, and on core i as long as there
+// are so many cores.
+func (s *Steerer) continueGroup(to Group, inherited []*group) {
+	list := to.Listeners
+	i := slices.IndexFunc(inherited, func(g *group) bool { return g.addr == to.Addr })
+	if i < 0 {
+		s.start(to.Addr, list[0].FD)
+	} else if old := inherited[i]; old.prog.Info().MaxCores >= s.policy.Cores {
+		s.fail(old.clearSlots(len(list)))
+		s.groups = append(s.groups, old)
+	} else {
+		s.fail(s.enlarge(old, list))
+	}
+	for i, l := range list[:min(len(list), s.policy.Cores)] {
+		s.add(Listener{Core: i, FD: l.FD}) // no error if it is there
+	}
+	if i >= 0 && s.err == nil {
+		s.fail(s.apply(s.groups[len(s.groups)-1].prog))
+	}
+}
+
+// clearSlots empties the slots if the predecessor's listeners, which have come
+// without gaps, were in others than the first ones: it had removed cores.
+func (g *group) clearSlots(listeners int) error {
+	live, err := g.prog.Cores()
+	if err != nil || len(live) == 0 || len(live) <= listeners && live[len(live)-1] == len(live)-1 {
+		return err
+	}
+	var errs []error
+	for _, slot := range live {
+		errs = append(errs, g.prog.Drain(slot))
+	}
+	return errors.Join(errs...)
+}
+
+// enlarge replaces a program by one with slots for all of our cores. Its table
+// ends with it.
+func (s *Steerer) enlarge(old *group, list []Listener) error {
+	prog, err := s.cfg.Load(bpf.Config{MaxCores: s.policy.Cores, TableSize: s.cfg.TableSize})
+	if err != nil {
+		return errors.Join(err, old.prog.Close())
+	}
+	s.groups = append(s.groups, &group{addr: old.addr, prog: prog})
+	live, err := old.prog.Cores()
+	if err == nil {
+		err = s.apply(prog)
+	}
+	if err == nil {
+		fds := make(map[int]int)
+		for _, slot := range live {
+			if slot < len(list) {
+				fds[slot] = list[slot].FD
+			}
+		}
+		err = prog.Replace(old.prog, fds)
+	}
+	return errors.Join(err, old.prog.Close())
+}
+
+// retire takes a program out of service: it decides nothing any more, and its
+// listeners are free for another one.
+func (g *group) retire() error {
+	errs := []error{g.prog.SetPolicy(bpf.Policy{})}
+	live, err := g.prog.Cores()
+	errs = append(errs, err)
+	for _, slot := range live {
+		errs = append(errs, g.prog.Drain(slot))
+	}
+	return errors.Join(append(errs, g.prog.Close())...)
+}
+
+// discard closes what was taken over and not used.
+func (s *Steerer) discard() error {
+	var errs []error
+	for _, g := range s.inherited {
+		errs = append(errs, g.prog.Close())
+	}
+	s.inherited = nil
+	return errors.Join(errs...)
+}
