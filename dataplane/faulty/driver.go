@@ -1,0 +1,272 @@
+package faulty
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// Driver is a uring.Driver above another one. It belongs to the thread of that
+// one.
+type Driver struct {
+	uring.Driver
+	ask func(Request) Fault
+	// simulated: the descriptors are numbers that the driver below has made, so that
+	// nobody else can close them.
+	simulated bool
+	flying    map[key]*flight
+	queue     []uring.Completion // to be delivered
+	out       []uring.Completion // what the last Wait returned
+	hold      int                // turns in which nothing is delivered
+	broken    error              // Wait fails
+	ops       uring.Op           // operations of its own
+}
+
+// key names an operation in flight. A socket has one of each kind.
+type key struct {
+	kind uring.Kind
+	user uint64
+}
+
+// flight is one operation of the driver below.
+type flight struct {
+	op    uring.Op
+	fault Fault             // of its final completion
+	last  *uring.Completion // Early: the one that shall be the last
+	part  *uring.Vec        // Part, Short: what is sent instead
+	size  int               // SendEnd: of the list
+	list  *uring.Vec        // of a request on a file
+	mem   *uring.Memory     // of part, there
+}
+
+var _ uring.Driver = (*Driver)(nil)
+
+const (
+	// lateTurns is how many turns Late lasts, and lateNap how long one of them is at most.
+	lateTurns = 5
+	lateNap   = time.Millisecond
+	// ownOps is above the names of the driver below.
+	ownOps = 1 << 63
+)
+
+// OpenWith is open with faults: for the field Open of the configuration of a plane.
+// open is what it would be without. ask is asked for each request, on the thread of
+// the core; the zero Fault lets it pass.
+func OpenWith(open func(core int) (uring.Driver, error), ask func(Request) Fault) func(core int) (uring.Driver, error) {
+	return func(core int) (uring.Driver, error) {
+		if f := ask(Open); f.Errno != 0 {
+			return nil, f.err(Open)
+		}
+		d, err := open(core)
+		if err != nil {
+			return nil, err
+		}
+		return New(d, ask), nil
+	}
+}
+
+// MapWith is uring.Map with faults: for the field Map of the configuration of a plane.
+// ask is asked for each mapping.
+func MapWith(ask func(Request) Fault) func(size int) (*uring.Memory, error) {
+	return func(size int) (*uring.Memory, error) {
+		if f := ask(Map); f.Errno != 0 {
+			return nil, f.err(Map)
+		}
+		return uring.Map(size)
+	}
+}
+
+// New puts a Driver above d.
+func New(d uring.Driver, ask func(Request) Fault) *Driver {
+	return &Driver{Driver: d, ask: ask, flying: make(map[key]*flight), simulated: d.Info().Backend == "simulated"}
+}
+
+// err is the error of a call.
+func (f Fault) err(r Request) error { return fmt.Errorf("injected: %s: %w", r, f.Errno) }
+
+// call is the error of a call that fails at once.
+func (d *Driver) call(r Request) error {
+	if f := d.ask(r); f.Errno != 0 {
+		return f.err(r)
+	}
+	return nil
+}
+
+// op names an operation that the driver below does not have.
+func (d *Driver) op() uring.Op { d.ops++; return ownOps | d.ops }
+
+// Listen implements uring.Driver.
+func (d *Driver) Listen(addr netip.AddrPort, opt uring.ListenOptions) (uring.Socket, error) {
+	if err := d.call(Listen); err != nil {
+		return uring.Socket{}, err
+	}
+	return d.Driver.Listen(addr, opt)
+}
+
+// Adopt implements uring.Driver. A descriptor that it refuses is still the
+// caller's, who closes it.
+func (d *Driver) Adopt(fd int) (uring.Socket, error) {
+	if err := d.call(Adopt); err != nil {
+		if d.simulated {
+			d.discard(fd)
+		}
+		return uring.Socket{}, err
+	}
+	return d.Driver.Adopt(fd)
+}
+
+// discard closes what nobody has taken.
+func (d *Driver) discard(fd int) {
+	if !d.simulated {
+		_ = unix.Close(fd)
+	} else if s, err := d.Driver.Adopt(fd); err == nil {
+		d.Driver.Close(s)
+	}
+}
+
+// Detach implements uring.Driver.
+func (d *Driver) Detach(s uring.Socket) (int, error) {
+	if err := d.call(Detach); err != nil {
+		return -1, err
+	}
+	return d.Driver.Detach(s)
+}
+
+// begun notes an operation of the driver below.
+func (d *Driver) begun(kind uring.Kind, user uint64, op uring.Op, err error) (uring.Op, error) {
+	if err == nil {
+		d.flying[key{kind, user}] = &flight{op: op}
+	}
+	return op, err
+}
+
+// Accept implements uring.Driver.
+func (d *Driver) Accept(s uring.Socket, user uint64) (uring.Op, error) {
+	if err := d.call(Accept); err != nil {
+		return 0, err
+	}
+	op, err := d.Driver.Accept(s, user)
+	return d.begun(uring.KindAccept, user, op, err)
+}
+
+// Ready implements uring.Driver.
+func (d *Driver) Ready(s uring.Socket, user uint64) (uring.Op, error) {
+	if err := d.call(Ready); err != nil {
+		return 0, err
+	}
+	op, err := d.Driver.Ready(s, user)
+	return d.begun(uring.KindReady, user, op, err)
+}
+
+// Receive implements uring.Driver.
+func (d *Driver) Receive(s uring.Socket, user uint64) (uring.Op, error) {
+	if err := d.call(Receive); err != nil {
+		return 0, err
+	}
+	op, err := d.Driver.Receive(s, user)
+	return d.begun(uring.KindReceive, user, op, err)
+}
+
+// Connect implements uring.Driver.
+func (d *Driver) Connect(local, to netip.AddrPort, opt uring.SocketOptions, user uint64) (uring.Socket, uring.Op, error) {
+	if err := d.call(Connect); err != nil {
+		return uring.Socket{}, 0, err
+	}
+	s, op, err := d.Driver.Connect(local, to, opt, user)
+	if err == nil {
+		d.flying[key{uring.KindConnect, user}] = &flight{op: op, fault: d.ask(ConnectEnd)}
+	}
+	return s, op, err
+}
+
+// Recv implements uring.Driver.
+func (d *Driver) Recv(s uring.Socket, p []byte) (int, unix.Errno) {
+	if f := d.ask(Read); f.Errno != 0 {
+		return 0, f.Errno
+	}
+	return d.Driver.Recv(s, p)
+}
+
+// Recvv implements uring.Driver.
+func (d *Driver) Recvv(s uring.Socket, p, q []byte) (int, unix.Errno) {
+	if f := d.ask(Read); f.Errno != 0 {
+		return 0, f.Errno
+	}
+	return d.Driver.Recvv(s, p, q)
+}
+
+// Send implements uring.Driver.
+func (d *Driver) Send(s uring.Socket, v *uring.Vec, user uint64, flags uring.SendFlags) (bool, uring.Op, error) {
+	if err := d.call(Send); err != nil {
+		return false, 0, err
+	}
+	f := d.ask(SendEnd)
+	if f == (Fault{}) {
+		return d.Driver.Send(s, v, user, flags)
+	}
+	fl := &flight{fault: f, size: v.Size()}
+	if f.Form == Fails {
+		d.answer(fl, uring.Completion{Kind: uring.KindSend, User: user})
+		return false, d.op(), nil
+	}
+	if f.Form == Part || f.Form == Short {
+		part, err := half(v)
+		if err != nil {
+			return false, 0, err
+		}
+		fl.part, v = part, part
+	}
+	if f.Form != Late {
+		flags &^= uring.SendQuiet // what the driver below takes for a success is none, and must not be told late
+	}
+	done, op, err := d.Driver.Send(s, v, user, flags)
+	switch {
+	case err != nil:
+		fl.free()
+		return false, 0, err
+	case done:
+		d.answer(fl, uring.Completion{Kind: uring.KindSend, User: user, Res: int32(v.Size())})
+		return false, d.op(), nil
+	}
+	d.flying[key{uring.KindSend, user}] = fl
+	return false, op, nil
+}
+
+// half is a list of the first half of the bytes of v.
+func half(v *uring.Vec) (*uring.Vec, error) {
+	p, err := uring.NewVec(1)
+	if err == nil {
+		p.Append(v.AppendTo(nil)[:v.Size()/2])
+	}
+	return p, err
+}
+
+func (fl *flight) free() {
+	if fl.part != nil {
+		fl.part.Free()
+		fl.part = nil
+	}
+	_ = fl.mem.Unmap() // none: nothing to do
+}
+
+// CloseDriver implements uring.Driver.
+func (d *Driver) CloseDriver() error {
+	for _, c := range d.undelivered() {
+		if c.Kind == uring.KindAccept && c.Res >= 0 {
+			d.discard(int(c.Res))
+		}
+	}
+	d.queue = nil
+	err := d.Driver.CloseDriver()
+	for _, fl := range d.flying {
+		fl.free()
+	}
+	if f := d.ask(Close); f.Errno != 0 && err == nil {
+		err = f.err(Close)
+	}
+	return err
+}
