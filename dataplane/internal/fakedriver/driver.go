@@ -1,0 +1,313 @@
+// Package fakedriver is an I/O engine for tests of the loop and of what stands on
+// it: it moves no bytes by itself.
+package fakedriver
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// Driver is a driver in memory whose every answer the test decides. It is
+// used with a stepped plane, on the goroutine of the test.
+type Driver struct {
+	Multishot bool          // Receive works
+	Socks     map[int]*Sock // by descriptor
+	Queue     []uring.Completion
+	WaitErr   error // what Wait fails with
+	Lent      int   // receive buffers
+	Released  int   // and those that came back
+	Closed    bool
+	Disk      *Disk      // of its files
+	Files     []*Request // on files, not answered
+	ParkFiles bool       // the test answers them
+	FileErr   unix.Errno // requests on files fail with it at once
+
+	owed   []int // files of answers that Wait has not returned
+	last   []uring.Completion
+	nextFD int
+	nextOp uring.Op
+}
+
+// Sock is one socket of it.
+type Sock struct {
+	Drv        *Driver
+	Sock       uring.Socket
+	User       uint64   // as given to Ready or Receive
+	Armed      bool     // Ready
+	Receiving  bool     // Receive
+	Pieces     [][]byte // what each read finds
+	Whole      []byte   // or one stream, read as far as the buffer reaches
+	End        bool
+	Errno      unix.Errno
+	Reads      int
+	Behind     int    // bytes that Recvv has put behind its first place
+	Sent       []byte // what was transmitted
+	Writes     int
+	Park       bool // sends stay in flight until finish
+	InFlight   *uring.Vec
+	SendUser   uint64
+	SendFlags  uring.SendFlags
+	Cancelled  int
+	CloseCalls int
+
+	recvOp, readyOp uring.Op
+}
+
+// firstFD is far above what the kernel hands out.
+const firstFD = 1 << 24
+
+// New makes a driver without sockets.
+func New() *Driver {
+	return &Driver{Socks: map[int]*Sock{}, nextFD: firstFD, Disk: NewDisk()}
+}
+
+// Open makes a connected socket.
+func (d *Driver) Open() *Sock {
+	d.nextFD++
+	s := &Sock{Drv: d, Sock: uring.MakeSocket(d.nextFD)}
+	d.Socks[d.nextFD] = s
+	return s
+}
+
+// Op makes the name of one more operation.
+func (d *Driver) Op() uring.Op { d.nextOp++; return d.nextOp }
+
+// Info implements uring.Driver.
+func (d *Driver) Info() uring.Info {
+	return uring.Info{Backend: "fake", Receive: d.Multishot}
+}
+
+// Listen implements uring.Driver.
+func (d *Driver) Listen(netip.AddrPort, uring.ListenOptions) (uring.Socket, error) {
+	return d.Open().Sock, nil
+}
+
+// Adopt implements uring.Driver.
+func (d *Driver) Adopt(fd int) (uring.Socket, error) {
+	if s := d.Socks[fd]; s != nil {
+		return s.Sock, nil
+	}
+	return uring.Socket{}, unix.EBADF
+}
+
+// Accept implements uring.Driver.
+func (d *Driver) Accept(uring.Socket, uint64) (uring.Op, error) { return d.Op(), nil }
+
+// Connect implements uring.Driver.
+func (d *Driver) Connect(_, _ netip.AddrPort, _ uring.SocketOptions, user uint64) (uring.Socket, uring.Op, error) {
+	s, op := d.Open(), d.Op()
+	d.Queue = append(d.Queue, uring.Completion{Kind: uring.KindConnect, User: user, Op: op})
+	return s.Sock, op, nil
+}
+
+// Ready implements uring.Driver.
+func (d *Driver) Ready(s uring.Socket, user uint64) (uring.Op, error) {
+	f := d.Socks[s.FD()]
+	f.Armed, f.User = true, user
+	if len(f.Pieces) > 0 || len(f.Whole) > 0 || f.End || f.Errno != 0 {
+		f.Edge(0)
+	}
+	f.readyOp = d.Op()
+	return f.readyOp, nil
+}
+
+// Receive implements uring.Driver.
+func (d *Driver) Receive(s uring.Socket, user uint64) (uring.Op, error) {
+	if !d.Multishot {
+		return 0, errors.ErrUnsupported
+	}
+	f := d.Socks[s.FD()]
+	f.Receiving, f.User, f.recvOp = true, user, d.Op()
+	f.flow()
+	return f.recvOp, nil
+}
+
+// Release implements uring.Driver.
+func (d *Driver) Release(uring.Buffer) { d.Released++ }
+
+// Recv implements uring.Driver.
+func (d *Driver) Recv(s uring.Socket, p []byte) (int, unix.Errno) { return d.Recvv(s, p, nil) }
+
+// Recvv implements uring.Driver.
+func (d *Driver) Recvv(s uring.Socket, p, q []byte) (int, unix.Errno) {
+	f := d.Socks[s.FD()]
+	f.Reads++
+	take := func(src []byte) int {
+		n := copy(p, src)
+		more := copy(q, src[n:])
+		f.Behind += more
+		return n + more
+	}
+	switch {
+	case len(f.Whole) > 0:
+		n := take(f.Whole)
+		f.Whole = f.Whole[n:]
+		return n, 0
+	case len(f.Pieces) > 0:
+		n := take(f.Pieces[0])
+		if n == len(f.Pieces[0]) {
+			f.Pieces = f.Pieces[1:]
+			if len(f.Pieces) > 0 {
+				f.Edge(0) // each piece is an arrival of its own
+			}
+		} else {
+			f.Pieces[0] = f.Pieces[0][n:]
+		}
+		return n, 0
+	case f.Errno != 0:
+		return 0, f.Errno
+	case f.End:
+		return 0, 0
+	}
+	return 0, unix.EAGAIN
+}
+
+// Send implements uring.Driver.
+func (d *Driver) Send(s uring.Socket, v *uring.Vec, user uint64, flags uring.SendFlags) (bool, uring.Op, error) {
+	f := d.Socks[s.FD()]
+	f.Writes++
+	f.InFlight, f.SendUser, f.SendFlags = v, user, flags
+	if f.Park {
+		return false, d.Op(), nil
+	}
+	f.Sent = v.AppendTo(f.Sent)
+	f.InFlight = nil
+	return true, 0, nil
+}
+
+// Cancel implements uring.Driver.
+func (d *Driver) Cancel(op uring.Op) {
+	d.cancelFile(op)
+	for _, f := range d.Socks {
+		if f.Receiving && f.recvOp == op {
+			f.Cancelled++
+			f.Receiving = false
+			d.Queue = append(d.Queue, uring.Completion{Kind: uring.KindReceive, User: f.User, Op: op, Res: -int32(unix.ECANCELED)})
+		}
+		if f.Armed && f.readyOp == op {
+			f.Armed = false
+			d.Queue = append(d.Queue, uring.Completion{Kind: uring.KindReady, User: f.User, Op: op, Res: -int32(unix.ECANCELED)})
+		}
+	}
+}
+
+// Shutdown implements uring.Driver.
+func (d *Driver) Shutdown(uring.Socket) {}
+
+// Detach implements uring.Driver.
+func (d *Driver) Detach(s uring.Socket) (int, error) { return s.FD(), nil }
+
+// Close implements uring.Driver.
+func (d *Driver) Close(s uring.Socket) {
+	f := d.Socks[s.FD()]
+	if f == nil {
+		return
+	}
+	f.CloseCalls++
+	if f.Armed {
+		f.Armed = false
+		d.Queue = append(d.Queue, uring.Completion{Kind: uring.KindReady, User: f.User, Res: -int32(unix.ECANCELED)})
+	}
+	if f.Receiving {
+		f.Receiving = false
+		d.Queue = append(d.Queue, uring.Completion{Kind: uring.KindReceive, User: f.User, Res: -int32(unix.ECANCELED)})
+	}
+	if f.InFlight != nil {
+		f.Finish(-int32(unix.ECANCELED))
+	}
+}
+
+// LocalAddr implements uring.Driver.
+func (d *Driver) LocalAddr(uring.Socket) netip.AddrPort { return netip.AddrPort{} }
+
+// PeerAddr implements uring.Driver.
+func (d *Driver) PeerAddr(uring.Socket) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 1}), 1)
+}
+
+// Wait implements uring.Driver.
+func (d *Driver) Wait(time.Duration) ([]uring.Completion, error) {
+	if d.WaitErr != nil {
+		return nil, d.WaitErr
+	}
+	// Two lists, so that the one handed out stays valid until the next Wait.
+	d.Queue, d.last = d.last[:0], d.Queue
+	d.delivered()
+	return d.last, nil
+}
+
+// Wake implements uring.Driver.
+func (d *Driver) Wake() {}
+
+// Stats implements uring.Driver.
+func (d *Driver) Stats() uring.Stats { return uring.Stats{InFlight: uint64(len(d.Files))} }
+
+// CloseDriver implements uring.Driver.
+func (d *Driver) CloseDriver() error {
+	d.Closed = true
+	for fd, h := range d.Disk.opened {
+		if h.owner == d {
+			delete(d.Disk.opened, fd)
+		}
+	}
+	return nil
+}
+
+// Edge reports readiness with more bits of the poll mask.
+func (f *Sock) Edge(more int32) {
+	if f.Armed {
+		f.Drv.Queue = append(f.Drv.Queue, uring.Completion{Kind: uring.KindReady, User: f.User, Res: unix.POLLIN | more, Flags: uring.More})
+	}
+}
+
+// Arrive adds what one read finds.
+func (f *Sock) Arrive(pieces ...[]byte) {
+	for _, p := range pieces {
+		if len(p) > 0 { // an empty read would be the end
+			f.Pieces = append(f.Pieces, append([]byte(nil), p...))
+		}
+	}
+	f.flow()
+	f.Edge(0)
+}
+
+// flow hands pieces to an armed multishot receive.
+func (f *Sock) flow() {
+	if !f.Receiving {
+		return
+	}
+	for _, p := range f.Pieces {
+		f.Drv.Lent++
+		f.Drv.Queue = append(f.Drv.Queue, uring.Completion{
+			Kind: uring.KindReceive, User: f.User, Op: f.recvOp, Res: int32(len(p)), Data: p, Buf: 1, Flags: uring.More,
+		})
+	}
+	f.Pieces = nil
+	if f.End {
+		f.Receiving = false
+		f.Drv.Queue = append(f.Drv.Queue, uring.Completion{Kind: uring.KindReceive, User: f.User, Op: f.recvOp})
+	}
+}
+
+// HangUp is the end of the peer's stream.
+func (f *Sock) HangUp() {
+	f.End = true
+	f.flow()
+	f.Edge(unix.POLLRDHUP)
+}
+
+// Finish ends the send in flight: res is its result, or all of it for 0.
+func (f *Sock) Finish(res int32) {
+	v := f.InFlight
+	f.InFlight = nil
+	if res == 0 {
+		f.Sent = v.AppendTo(f.Sent)
+		res = int32(v.Size())
+	}
+	f.Drv.Queue = append(f.Drv.Queue, uring.Completion{Kind: uring.KindSend, User: f.SendUser, Res: res})
+}

@@ -1,0 +1,272 @@
+package fakedriver
+
+import (
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// Request is one request on a file.
+type Request struct {
+	Kind      uring.Kind
+	File      uring.File
+	Vec       *uring.Vec // of reads and writes
+	Off       int64
+	Length    int64 // to be reserved
+	Durable   bool  // WriteDurable, or followed by a sync
+	User      uint64
+	Cancelled bool
+
+	op uring.Op
+}
+
+// Disk keeps files in memory. What Cores open through it their drivers share.
+type Disk struct {
+	Align  uring.Alignment // of files that are opened with direct I/O
+	files  map[string]*content
+	opened map[int]*handle
+	next   int
+}
+
+type content struct{ data []byte }
+
+type handle struct {
+	*content
+	path  string
+	write bool
+	align uring.Alignment
+	busy  int // requests whose completion Wait has not returned
+	owner *Driver
+}
+
+var _ uring.Disk = (*Disk)(nil)
+
+// NewDisk makes an empty disk.
+func NewDisk() *Disk {
+	return &Disk{files: map[string]*content{}, opened: map[int]*handle{}, next: firstFD << 1}
+}
+
+// Content is what a file holds.
+func (k *Disk) Content(path string) []byte { return k.files[path].data }
+
+// Opened is how many descriptors are open.
+func (k *Disk) Opened() int { return len(k.opened) }
+
+// Open implements uring.Disk.
+func (k *Disk) Open(path string, opt uring.FileOptions) (int, error) {
+	c := k.files[path]
+	switch {
+	case c == nil && !opt.Create:
+		return -1, unix.ENOENT
+	case c != nil && opt.Create && opt.Exclusive:
+		return -1, unix.EEXIST
+	case c == nil:
+		c = new(content)
+		k.files[path] = c
+	}
+	if opt.Truncate {
+		c.data = nil
+	}
+	h := &handle{content: c, path: path, write: opt.Write}
+	if opt.Direct != uring.Buffered {
+		h.align = k.Align
+	}
+	k.next++
+	k.opened[k.next] = h
+	return k.next, nil
+}
+
+// Close implements uring.Disk.
+func (k *Disk) Close(fd int) error {
+	if k.opened[fd] == nil {
+		return unix.EBADF
+	}
+	delete(k.opened, fd)
+	return nil
+}
+
+// Stat implements uring.Disk.
+func (k *Disk) Stat(fd int) (uring.FileInfo, error) {
+	h := k.opened[fd]
+	if h == nil {
+		return uring.FileInfo{}, unix.EBADF
+	}
+	return uring.FileInfo{Size: int64(len(h.data)), Alignment: h.align}, nil
+}
+
+// Truncate implements uring.Disk.
+func (k *Disk) Truncate(fd int, size int64) error {
+	if h := k.opened[fd]; h != nil {
+		h.data = append(h.data, make([]byte, max(0, int(size)-len(h.data)))...)[:size]
+	}
+	return nil
+}
+
+// List implements uring.Disk.
+func (k *Disk) List(dir string) (names []string, err error) {
+	for _, path := range slices.Sorted(maps.Keys(k.files)) {
+		if filepath.Dir(path) == filepath.Clean(dir) {
+			names = append(names, filepath.Base(path))
+		}
+	}
+	return names, nil
+}
+
+// Rename implements uring.Disk.
+func (k *Disk) Rename(from, to string) error {
+	k.files[to] = k.files[from]
+	delete(k.files, from)
+	return nil
+}
+
+// Remove implements uring.Disk.
+func (k *Disk) Remove(path string) error { delete(k.files, path); return nil }
+
+// MakeDir implements uring.Disk.
+func (k *Disk) MakeDir(string) error { return nil }
+
+// SyncDir implements uring.Disk.
+func (k *Disk) SyncDir(string) error { return nil }
+
+// AdoptFile implements uring.Driver.
+func (d *Driver) AdoptFile(fd int) (uring.File, error) {
+	h := d.Disk.opened[fd]
+	switch {
+	case h == nil:
+		return uring.File{}, unix.EBADF
+	case h.owner != nil:
+		return uring.File{}, unix.EEXIST
+	}
+	h.owner = d
+	return uring.MakeFile(fd, h.align), nil
+}
+
+// ask takes a request, and answers it unless the test does.
+func (d *Driver) ask(r *Request) (uring.Op, error) {
+	h := d.Disk.opened[r.File.FD()]
+	if h == nil || h.owner != d || d.Closed {
+		return 0, unix.EBADF
+	}
+	if d.FileErr != 0 {
+		return 0, d.FileErr
+	}
+	r.op = d.Op()
+	h.busy++
+	d.Files = append(d.Files, r)
+	if !d.ParkFiles {
+		d.Answer(r)
+	}
+	return r.op, nil
+}
+
+// ReadFile implements uring.Driver.
+func (d *Driver) ReadFile(f uring.File, v *uring.Vec, off int64, user uint64) (uring.Op, error) {
+	return d.ask(&Request{Kind: uring.KindRead, File: f, Vec: v, Off: off, User: user})
+}
+
+// WriteFile implements uring.Driver.
+func (d *Driver) WriteFile(f uring.File, v *uring.Vec, off int64, user uint64, flags uring.WriteFlags) (uring.Op, error) {
+	return d.ask(&Request{Kind: uring.KindWrite, File: f, Vec: v, Off: off, User: user, Durable: flags != 0})
+}
+
+// SyncFile implements uring.Driver.
+func (d *Driver) SyncFile(f uring.File, user uint64, _ uring.SyncFlags) (uring.Op, error) {
+	return d.ask(&Request{Kind: uring.KindSync, File: f, User: user})
+}
+
+// AllocateFile implements uring.Driver.
+func (d *Driver) AllocateFile(f uring.File, off, n int64, user uint64) (uring.Op, error) {
+	return d.ask(&Request{Kind: uring.KindAllocate, File: f, Off: off, Length: n, User: user})
+}
+
+// Answer does what r asks for, and answers it.
+func (d *Driver) Answer(r *Request) { d.AnswerWith(r, d.do(r)) }
+
+// AnswerWith answers r without doing anything.
+func (d *Driver) AnswerWith(r *Request, res int32) {
+	i := slices.Index(d.Files, r)
+	if i < 0 {
+		return
+	}
+	d.Files = slices.Delete(d.Files, i, i+1)
+	d.Queue = append(d.Queue, uring.Completion{Kind: r.Kind, User: r.User, Op: r.op, Res: res})
+	d.owed = append(d.owed, r.File.FD())
+}
+
+func (d *Driver) do(r *Request) int32 {
+	h := d.Disk.opened[r.File.FD()]
+	switch {
+	case h == nil:
+		return -int32(unix.EBADF)
+	case r.Off < 0, r.Kind == uring.KindAllocate && r.Length <= 0:
+		return -int32(unix.EINVAL)
+	case r.Kind != uring.KindRead && !h.write:
+		return -int32(unix.EBADF)
+	}
+	switch r.Kind {
+	case uring.KindRead:
+		return int32(r.Vec.Fill(h.data[min(int(r.Off), len(h.data)):]))
+	case uring.KindWrite:
+		p := r.Vec.AppendTo(nil)
+		h.grow(r.Off + int64(len(p)))
+		copy(h.data[r.Off:], p)
+		return int32(len(p))
+	case uring.KindAllocate:
+		h.grow(r.Off + r.Length)
+	}
+	return 0
+}
+
+func (c *content) grow(to int64) {
+	c.data = append(c.data, make([]byte, max(0, int(to)-len(c.data)))...)
+}
+
+// cancelFile marks a request of a file: the test answers it.
+func (d *Driver) cancelFile(op uring.Op) {
+	for _, r := range d.Files {
+		if r.op == op {
+			r.Cancelled = true
+		}
+	}
+}
+
+// DetachFile implements uring.Driver.
+func (d *Driver) DetachFile(f uring.File) (int, error) {
+	h := d.Disk.opened[f.FD()]
+	switch {
+	case h == nil || h.owner != d:
+		return -1, unix.EBADF
+	case h.busy > 0:
+		return -1, unix.EBUSY
+	}
+	h.owner = nil
+	return f.FD(), nil
+}
+
+// CloseFile implements uring.Driver.
+func (d *Driver) CloseFile(f uring.File) {
+	h := d.Disk.opened[f.FD()]
+	if h == nil || h.owner != d {
+		return
+	}
+	for _, r := range d.Files {
+		if r.File == f {
+			r.Cancelled = true
+		}
+	}
+	delete(d.Disk.opened, f.FD())
+}
+
+// delivered counts the requests whose completions Wait returns.
+func (d *Driver) delivered() {
+	for _, fd := range d.owed {
+		if h := d.Disk.opened[fd]; h != nil {
+			h.busy--
+		}
+	}
+	d.owed = d.owed[:0]
+}
