@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/old"
 )
 
 // ErrNotBound: the messenger has no address that it could give up.

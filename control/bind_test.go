@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/old"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 

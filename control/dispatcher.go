@@ -3,7 +3,7 @@ package control
 import (
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/old"
 )
 
 // Message is one message; see dataplane.Message for who owns it and until when.

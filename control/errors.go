@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"github.com/ringmsgr/ringmsgr/control/handshake"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/old"
 )
 
 // Errors of the messenger and its connections. Those of a connection that is

@@ -7,7 +7,7 @@ import (
 	"net"
 	"slices"
 
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/old"
 )
 
 // ErrHandedOver: the connection, or the messenger, belongs to another process

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/old"
 )
 
 // frozen is a messenger that stands still for a hand-over: nothing is

@@ -7,7 +7,7 @@ import (
 	"io"
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/old"
 )
 
 // A hand-over is a stream of records in both directions, each a type, a length

@@ -4,7 +4,7 @@ import (
 	"io"
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/old"
 )
 
 // session is one lossless session without its socket.

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/old"
 )
 
 // steerFiles is the number of descriptors that package bpf hands over for one

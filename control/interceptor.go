@@ -5,8 +5,8 @@ import (
 	"net/netip"
 
 	"github.com/ringmsgr/ringmsgr/control/handshake"
-	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/old"
 )
 
 // Interceptor is the break-point interface of tests: it sees every step of

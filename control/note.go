@@ -3,7 +3,7 @@ package control
 import (
 	"sync"
 
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/old"
 )
 
 // note is what a handler tells the protocol: numbered, as notes of one

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/old"
 )
 
 // Placement says which core owns a connection, and which was meant to.

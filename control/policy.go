@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/old"
 )
 
 // Policy says what becomes of a connection (msgr2.md 9.2). It is data: take

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/old"
 )
 
 // ErrRebound is why connections are over that a Rebind marked down. It wraps

@@ -14,8 +14,8 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
-	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
+	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane/old/simnet"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 

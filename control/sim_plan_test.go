@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/dataplane"
-	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
+	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane/old/simnet"
 )
 
 // simKind is a pair of policies.

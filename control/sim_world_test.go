@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/dataplane"
-	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
+	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane/old/simnet"
 )
 
 // The simulator runs whole messengers, each with several cores, over a

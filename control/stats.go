@@ -3,7 +3,7 @@ package control
 import (
 	"errors"
 
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/old"
 )
 
 // Counters count for a whole messenger.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/old"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 

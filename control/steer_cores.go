@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/old"
 )
 
 // errOneCore is why a single core is not steered.

@@ -1,0 +1,145 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// ReceiveMode is how a connection receives while it moves frames.
+type ReceiveMode string
+
+// The receive modes.
+const (
+	// ReceiveAuto takes the mode that measured best for the backend.
+	ReceiveAuto ReceiveMode = "auto"
+	// ReceiveBuffers arms a multishot receive into the ring's buffers. A
+	// connection that meets a large data segment changes to ReceiveReady.
+	ReceiveBuffers ReceiveMode = "buffers"
+	// ReceiveReady waits for readiness through the ring and reads straight
+	// into the frame's place. It is the only mode of the epoll backend.
+	ReceiveReady ReceiveMode = "ready"
+)
+
+// Config of a plane. The zero value is usable: one core for each CPU that the
+// process may use, the backend chosen by what the kernel offers.
+type Config struct {
+	// Cores is the number of cores, 0: one per usable CPU.
+	Cores int
+	// Pin binds each core's thread to a CPU of its own. Only with CPUs that
+	// nothing else uses does that help: on shared ones it makes the tail three
+	// times as long.
+	Pin bool
+	// Driver configures the I/O engine of each core.
+	Driver uring.Config
+	// Spin is how long a core polls at most before it sleeps, 0: not at all.
+	// The core adapts below it to what polling brings. Use it where cores are not
+	// shared: it buys latency with CPU time.
+	Spin time.Duration
+	// Receive forces a receive mode.
+	Receive ReceiveMode
+	// CopyBelow is the payload size, in bytes, below which a sent segment is
+	// copied beside its frame's header instead of being gathered, 0: 2 KiB.
+	CopyBelow int
+	// LargeFrom is the size of a data segment, in bytes, from which it is
+	// received into a page-aligned buffer of its own, 0: 64 KiB.
+	LargeFrom int
+	// ZeroCopyFrom is the number of bytes in one write from which the device
+	// reads the payload itself, 0: never. It does not pay on loopback; a
+	// connection on which the kernel reports that it copied after all stops.
+	ZeroCopyFrom int
+	// PoolKeep is how many bytes of free large buffers a core keeps for
+	// re-use, 0: 64 MiB. Beyond that it keeps as many as were in use at once in
+	// the last seconds.
+	PoolKeep int64
+	// StallAfter is how long a core may stand still with work, at least, before
+	// it is reported: it is logged with its stack, once, and CoreStats shows
+	// it. Detection takes up to twice as long and costs the process one
+	// wake-up in that time. 0: DefaultStallAfter, negative: never.
+	StallAfter time.Duration
+	// Open opens the driver of a core in its thread, nil: uring.Open with
+	// Driver. A simulated network sets it.
+	Open func(core int) (uring.Driver, error)
+	// Now is the monotonic clock, nil: the machine's.
+	Now func() time.Duration
+	// Wall is the wall clock of keepalive time stamps, nil: time.Now.
+	Wall func() time.Time
+	// Failed is told of a core whose driver broke, on its thread, when its
+	// connections have faulted. It must not block. nil: Plane.Failures and
+	// CoreStats tell of it.
+	Failed func(c *Core, err error)
+	// Manual leaves the cores without threads: the caller runs them by Turn.
+	// For simulation.
+	Manual bool
+	// Logger gets state changes, never messages; nil is silent.
+	Logger *slog.Logger
+}
+
+// ErrConfig is wrapped by what Validate finds.
+var ErrConfig = errors.New("dataplane: invalid configuration")
+
+// Validate returns every problem at once.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...))
+	}
+	if c.Cores < 0 || c.Cores > maxCores {
+		bad("cores = %d, want 0 to %d", c.Cores, maxCores)
+	}
+	if c.Spin < 0 || c.Spin > time.Second {
+		bad("spin = %v, want 0 to 1s", c.Spin)
+	}
+	switch c.Receive {
+	case "", ReceiveAuto, ReceiveBuffers, ReceiveReady:
+	default:
+		bad("receive mode %q, want auto, buffers or ready", c.Receive)
+	}
+	if c.CopyBelow < 0 || c.CopyBelow > 16<<10 {
+		bad("copy-below = %d, want 0 to 16384 bytes", c.CopyBelow)
+	}
+	if c.LargeFrom < 0 || c.ZeroCopyFrom < 0 || c.PoolKeep < 0 {
+		bad("negative size")
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) withDefaults() Config {
+	if c.Cores == 0 {
+		c.Cores = runtime.NumCPU()
+	}
+	if c.Receive == "" {
+		c.Receive = ReceiveAuto
+	}
+	if c.CopyBelow == 0 {
+		c.CopyBelow = 2 << 10
+	}
+	if c.LargeFrom == 0 {
+		c.LargeFrom = 64 << 10
+	}
+	if c.PoolKeep == 0 {
+		c.PoolKeep = 64 << 20
+	}
+	if c.StallAfter == 0 {
+		c.StallAfter = DefaultStallAfter
+	}
+	if c.Now == nil {
+		start := time.Now()
+		c.Now = func() time.Duration { return time.Since(start) }
+	}
+	if c.Wall == nil {
+		c.Wall = time.Now
+	}
+	if c.Open == nil {
+		driver := c.Driver
+		c.Open = func(int) (uring.Driver, error) { return uring.Open(driver) }
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}

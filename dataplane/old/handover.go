@@ -1,0 +1,140 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrFrozen: the connection is about to belong to another process.
+var ErrFrozen = errors.New("dataplane: connection is being handed over")
+
+// sealed stands in the inbox of a frozen handler: Send finds it there instead
+// of a place for its message, in the same atomic step.
+var sealed = new(Message)
+
+// HandlerState is everything of a lossless handler that its successor in
+// another process needs. Who got it holds a reference to each message, until
+// Release.
+type HandlerState struct {
+	InSeq  uint64     // highest sequence received and dispatched
+	OutSeq uint64     // highest sequence sent; that of the last of Sent
+	Sent   []*Message // sent and not acknowledged, without a gap
+	Replay []*Message // to be sent again before everything else
+	Queued []*Message // to be sent, by falling priority
+}
+
+// Release gives the references to the messages back. Any goroutine.
+func (st *HandlerState) Release() {
+	for _, list := range [][]*Message{st.Sent, st.Replay, st.Queued} {
+		for _, m := range list {
+			m.Release()
+		}
+	}
+}
+
+// Freeze closes the socket, refuses whatever is sent from now on with
+// ErrFrozen, and gives answer, on the core, the state that is left. A message
+// for which Send has returned nil is in it. The state is empty if the handler
+// is closed.
+func (h *Handler) Freeze(answer func(HandlerState)) {
+	h.post(1, func(h *Handler, _ *Core) {
+		if h.state == StateDrop {
+			answer(HandlerState{})
+			return
+		}
+		h.closeSocket(ErrLinkClosed)
+		h.state, h.notify = StateDelay, false
+		for h.inbox.Load() != sealed {
+			h.takeInbox()
+			h.inbox.CompareAndSwap(nil, sealed)
+		}
+		answer(h.export())
+	})
+}
+
+// Thaw takes back a Freeze: Send works again, and the handler is in delay.
+func (h *Handler) Thaw() {
+	h.post(1, func(h *Handler, _ *Core) {
+		h.inbox.CompareAndSwap(sealed, nil)
+		h.held.wake()
+	})
+}
+
+func (h *Handler) export() HandlerState {
+	st := HandlerState{InSeq: h.inSeq, OutSeq: h.outSeq, Sent: h.sent.all(nil), Replay: h.queue.replay.all(nil)}
+	for i := range h.queue.classes {
+		st.Queued = h.queue.classes[i].list.all(st.Queued)
+	}
+	for _, list := range [][]*Message{st.Sent, st.Replay, st.Queued} {
+		for _, m := range list {
+			m.Retain()
+		}
+	}
+	return st
+}
+
+// all appends the messages of the list to to.
+func (l *messageList) all(to []*Message) []*Message {
+	for m := l.first; m != nil; m = m.next {
+		to = append(to, m)
+	}
+	return to
+}
+
+// Restore gives a new handler the state of a frozen one, in delay. It takes
+// over one reference to each message, whatever the bounds of the queue. Call it
+// before anything else; after an error the handler is of no use.
+func (h *Handler) Restore(st HandlerState) error {
+	if n := uint64(len(st.Sent)); n > st.OutSeq {
+		return fmt.Errorf("dataplane: %d messages sent up to sequence %d", n, st.OutSeq)
+	}
+	h.state, h.inSeq, h.outSeq = StateDelay, st.InSeq, st.OutSeq
+	for i, m := range st.Sent {
+		if err := h.charge(m); err != nil {
+			return err
+		}
+		m.seq = st.OutSeq - uint64(len(st.Sent)-1-i)
+		h.sent.push(m)
+	}
+	for _, m := range st.Replay {
+		if err := h.charge(m); err != nil {
+			return err
+		}
+		h.queue.replay.push(m)
+		h.queue.n++
+		h.queue.bytes += int64(m.Size())
+	}
+	for _, m := range st.Queued {
+		if err := h.charge(m); err != nil {
+			return err
+		}
+		h.queue.push(m)
+	}
+	return nil
+}
+
+// charge counts a message that did not come by Send.
+func (h *Handler) charge(m *Message) error {
+	if !m.queued.CompareAndSwap(false, true) {
+		return ErrInUse
+	}
+	m.charge = int64(m.Size())
+	h.held.messages.used.Add(1)
+	h.held.bytes.used.Add(m.charge)
+	return nil
+}
+
+// refuse takes back what Send did with m when it found the inbox sealed.
+// Nobody is woken: there is no room to be had.
+func (h *Handler) refuse(m *Message) error {
+	h.held.messages.used.Add(-1)
+	h.held.bytes.used.Add(-m.charge)
+	m.queued.Store(false)
+	return ErrFrozen
+}
+
+// inboxed says whether Send left something that the core has not taken.
+func (h *Handler) inboxed() bool {
+	m := h.inbox.Load()
+	return m != nil && m != sealed
+}

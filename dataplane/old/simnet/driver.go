@@ -1,0 +1,398 @@
+package simnet
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// Driver is the engine of one simulated core. It never sleeps: Wait returns at
+// most one completion, so that the test decides what happens between any two.
+type Driver struct {
+	uring.FileDriver // nil: no files yet
+
+	host  *Host
+	queue []uring.Completion
+	last  [1]uring.Completion
+	ops   map[uring.Op]*end // connects under way
+	next  uring.Op
+	lists map[int]*listener
+	stats uring.Stats
+	gone  bool
+}
+
+var _ uring.Driver = (*Driver)(nil)
+
+// Driver makes the engine of a core on the host.
+func (h *Host) Driver() *Driver {
+	return &Driver{host: h, ops: make(map[uring.Op]*end), lists: make(map[int]*listener)}
+}
+
+// Pending says whether Wait would return something.
+func (d *Driver) Pending() bool { return len(d.queue) > 0 }
+
+func (d *Driver) op() uring.Op {
+	d.next++
+	d.stats.Submitted++
+	return d.next
+}
+
+func (d *Driver) push(c uring.Completion) {
+	if !d.gone {
+		d.queue = append(d.queue, c)
+	}
+}
+
+// Info implements uring.Driver.
+func (d *Driver) Info() uring.Info { return uring.Info{Backend: "simulated"} }
+
+// Listen implements uring.Driver.
+func (d *Driver) Listen(addr netip.AddrPort, opt uring.ListenOptions) (uring.Socket, error) {
+	l, errno := d.host.listen(d, addr, opt.ReusePort)
+	if errno != 0 {
+		return uring.Socket{}, errno
+	}
+	d.lists[l.id] = l
+	return uring.MakeSocket(l.id), nil
+}
+
+// Adopt implements uring.Driver.
+func (d *Driver) Adopt(fd int) (uring.Socket, error) {
+	for _, group := range d.host.listeners {
+		for _, l := range group {
+			if l.id == fd && l.drv == nil {
+				l.drv, d.lists[fd] = d, l
+				return uring.MakeSocket(fd), nil
+			}
+		}
+	}
+	e := d.host.ends[fd]
+	if e == nil {
+		return uring.Socket{}, unix.EBADF
+	}
+	e.drv = d
+	return uring.MakeSocket(fd), nil
+}
+
+// Accept implements uring.Driver.
+func (d *Driver) Accept(s uring.Socket, user uint64) (uring.Op, error) {
+	l := d.lists[s.FD()]
+	if l == nil {
+		return 0, unix.EBADF
+	}
+	l.armed, l.user = true, user
+	for _, e := range l.backlog {
+		l.hand(e)
+	}
+	l.backlog = nil
+	l.acceptOp = d.op()
+	return l.acceptOp, nil
+}
+
+// hand gives a connection to the acceptor.
+func (l *listener) hand(e *end) {
+	l.drv.push(uring.Completion{Kind: uring.KindAccept, User: l.user, Res: int32(e.id), Flags: uring.More})
+}
+
+// Connect implements uring.Driver.
+func (d *Driver) Connect(local, to netip.AddrPort, _ uring.SocketOptions, user uint64) (uring.Socket, uring.Op, error) {
+	n, h := d.host.net, d.host
+	port := local.Port()
+	if port == 0 {
+		port = h.ephemeral()
+	}
+	n.nextID++
+	e := &end{id: n.nextID, host: h, drv: d, local: netip.AddrPortFrom(h.ip, port), remote: to}
+	e.connUser = user
+	h.ends[e.id] = e
+	op := d.op()
+	n.counts.Connects++
+	n.After(n.delay(), func() { d.syn(e, op, user) })
+	d.ops[op] = e
+	return uring.MakeSocket(e.id), op, nil
+}
+
+// syn is the arrival of a connection request.
+func (d *Driver) syn(e *end, op uring.Op, user uint64) {
+	n := d.host.net
+	if e.closed || d.gone {
+		return
+	}
+	target := n.byIP[e.remote.Addr()]
+	if target == nil || target.dead || n.cut[[2]*Host{d.host, target}] != cutNone || n.cut[[2]*Host{target, d.host}] != cutNone {
+		n.After(time.Second, func() { d.syn(e, op, user) }) // it is sent again
+		return
+	}
+	done := func(res int32) {
+		delete(d.ops, op)
+		d.push(uring.Completion{Kind: uring.KindConnect, User: user, Op: op, Res: res})
+	}
+	group := target.listeners[e.remote.Port()]
+	if len(group) == 0 {
+		n.counts.Refused++
+		n.Note("refuse %d>%v", e.id, e.remote)
+		done(-int32(unix.ECONNREFUSED))
+		return
+	}
+	l := group[n.rng.IntN(len(group))]
+	n.nextID++
+	p := &end{id: n.nextID, host: target, drv: l.drv, local: e.remote, remote: e.local, peer: e}
+	e.peer = p
+	target.ends[p.id] = p
+	n.Note("connect %d>%d at listener %d", e.id, p.id, l.id)
+	if l.armed {
+		l.hand(p)
+	} else {
+		l.backlog = append(l.backlog, p)
+	}
+	done(0)
+}
+
+// end is the connection of a socket.
+func (d *Driver) end(s uring.Socket) *end { return d.host.ends[s.FD()] }
+
+// Ready implements uring.Driver.
+func (d *Driver) Ready(s uring.Socket, user uint64) (uring.Op, error) {
+	e := d.end(s)
+	if e == nil {
+		return 0, unix.EBADF
+	}
+	e.armed, e.user = true, user
+	if e.rx.size > 0 || e.rxEnd || e.rxErr != 0 {
+		d.ready(e)
+	}
+	e.readyOp = d.op()
+	return e.readyOp, nil
+}
+
+// ready is an edge; several that are not seen yet are one, which says all that
+// they say.
+func (d *Driver) ready(e *end) {
+	mask := int32(unix.POLLIN)
+	if e.rxEnd {
+		mask |= unix.POLLRDHUP
+	}
+	if e.rxErr != 0 {
+		mask |= unix.POLLERR | unix.POLLHUP
+	}
+	for i := range e.drv.queue {
+		if c := &e.drv.queue[i]; c.Kind == uring.KindReady && c.User == e.user {
+			c.Res |= mask
+			return
+		}
+	}
+	e.drv.push(uring.Completion{Kind: uring.KindReady, User: e.user, Res: mask, Flags: uring.More})
+}
+
+// Receive implements uring.Driver.
+func (d *Driver) Receive(uring.Socket, uint64) (uring.Op, error) {
+	return 0, fmt.Errorf("simulated network: multishot receive: %w", errors.ErrUnsupported)
+}
+
+// Release implements uring.Driver.
+func (d *Driver) Release(uring.Buffer) {}
+
+// Recv implements uring.Driver.
+func (d *Driver) Recv(s uring.Socket, p []byte) (int, unix.Errno) { return d.Recvv(s, p, nil) }
+
+// Recvv implements uring.Driver.
+func (d *Driver) Recvv(s uring.Socket, p, q []byte) (int, unix.Errno) {
+	e := d.end(s)
+	switch {
+	case e == nil || e.closed:
+		return 0, unix.EBADF
+	case e.rx.size > 0:
+		k := e.rx.read(p)
+		k += e.rx.read(q)
+		e.drained()
+		return k, 0
+	case e.rxErr != 0:
+		return 0, e.rxErr
+	case e.rxEnd:
+		return 0, 0
+	}
+	return 0, unix.EAGAIN
+}
+
+// Send implements uring.Driver.
+func (d *Driver) Send(s uring.Socket, v *uring.Vec, user uint64, _ uring.SendFlags) (bool, uring.Op, error) {
+	e := d.end(s)
+	if e == nil || e.closed {
+		return false, 0, unix.EBADF
+	}
+	op := d.op()
+	e.sendUser, e.sendSize = user, v.Size()
+	if e.rxErr != 0 {
+		d.finishSend(e, -int32(unix.EPIPE))
+		return false, op, nil
+	}
+	all := e.write(v.AppendTo(nil))
+	switch {
+	case !all:
+		e.sending = true
+		return false, op, nil
+	case d.host.net.rng.IntN(2) == 0:
+		return true, op, nil
+	}
+	d.finishSend(e, int32(e.sendSize))
+	return false, op, nil
+}
+
+// finishSend completes the Send under way.
+func (d *Driver) finishSend(e *end, res int32) {
+	e.drv.push(uring.Completion{Kind: uring.KindSend, User: e.sendUser, Res: res})
+}
+
+// Cancel implements uring.Driver, for watches and accepts.
+func (d *Driver) Cancel(op uring.Op) {
+	for _, e := range d.host.ordered() {
+		if e.drv == d && e.armed && e.readyOp == op {
+			e.armed = false
+			d.push(uring.Completion{Kind: uring.KindReady, User: e.user, Op: op, Res: -int32(unix.ECANCELED)})
+			return
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(d.lists)) {
+		if l := d.lists[id]; l.armed && l.acceptOp == op {
+			l.armed = false
+			d.push(uring.Completion{Kind: uring.KindAccept, User: l.user, Op: op, Res: -int32(unix.ECANCELED)})
+			return
+		}
+	}
+}
+
+// Detach implements uring.Driver. The number that it returns is none of a
+// descriptor: only a driver of the same host can adopt it.
+func (d *Driver) Detach(s uring.Socket) (int, error) {
+	if l := d.lists[s.FD()]; l != nil {
+		if l.armed {
+			return -1, unix.EBUSY
+		}
+		delete(d.lists, l.id)
+		l.drv = nil
+		return l.id, nil
+	}
+	e := d.end(s)
+	switch {
+	case e == nil:
+		return -1, unix.EBADF
+	case e.armed || e.sending:
+		return -1, unix.EBUSY
+	}
+	e.drv = nil
+	return e.id, nil
+}
+
+// Shutdown implements uring.Driver.
+func (d *Driver) Shutdown(s uring.Socket) {
+	if e := d.end(s); e != nil {
+		e.finish()
+	}
+}
+
+// Close implements uring.Driver.
+func (d *Driver) Close(s uring.Socket) {
+	if l := d.lists[s.FD()]; l != nil {
+		delete(d.lists, s.FD())
+		l.close(d.host)
+		d.push(uring.Completion{Kind: uring.KindAccept, User: l.user, Res: -int32(unix.ECANCELED)})
+		return
+	}
+	e := d.end(s)
+	if e == nil {
+		return
+	}
+	d.host.net.counts.Ended++
+	delete(d.host.ends, e.id)
+	for op, c := range d.ops {
+		if c == e {
+			delete(d.ops, op)
+			d.push(uring.Completion{Kind: uring.KindConnect, User: e.connUser, Op: op, Res: -int32(unix.ECANCELED)})
+		}
+	}
+	if e.sending {
+		e.sending = false
+		d.finishSend(e, -int32(unix.ECANCELED))
+	}
+	if e.armed {
+		e.armed = false
+		d.drop(e.user)
+		d.push(uring.Completion{Kind: uring.KindReady, User: e.user, Res: -int32(unix.ECANCELED)})
+	}
+	unread := e.rx.size > 0
+	e.closed = true
+	e.rx.clear()
+	if unread {
+		e.reset() // as TCP does
+		return
+	}
+	e.finish()
+}
+
+// drop forgets edges of a watch that is over.
+func (d *Driver) drop(user uint64) {
+	kept := d.queue[:0]
+	for _, c := range d.queue {
+		if c.Kind != uring.KindReady || c.User != user {
+			kept = append(kept, c)
+		}
+	}
+	d.queue = kept
+}
+
+// LocalAddr implements uring.Driver.
+func (d *Driver) LocalAddr(s uring.Socket) netip.AddrPort {
+	if l := d.lists[s.FD()]; l != nil {
+		return l.addr
+	}
+	if e := d.end(s); e != nil {
+		return e.local
+	}
+	return netip.AddrPort{}
+}
+
+// PeerAddr implements uring.Driver.
+func (d *Driver) PeerAddr(s uring.Socket) netip.AddrPort {
+	if e := d.end(s); e != nil {
+		return e.remote
+	}
+	return netip.AddrPort{}
+}
+
+// Wait implements uring.Driver: it returns at most one completion.
+func (d *Driver) Wait(time.Duration) ([]uring.Completion, error) {
+	if len(d.queue) == 0 {
+		return nil, nil
+	}
+	d.last[0] = d.queue[0]
+	d.queue = append(d.queue[:0], d.queue[1:]...) // short, and never grows this way
+	d.stats.Completions++
+	return d.last[:], nil
+}
+
+// Wake implements uring.Driver.
+func (d *Driver) Wake() {}
+
+// Stats implements uring.Driver.
+func (d *Driver) Stats() uring.Stats { return d.stats }
+
+// CloseDriver implements uring.Driver.
+func (d *Driver) CloseDriver() error {
+	for _, e := range d.host.ordered() {
+		if e.drv == d {
+			d.Close(uring.MakeSocket(e.id))
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(d.lists)) {
+		d.lists[id].close(d.host)
+	}
+	d.gone, d.queue = true, nil
+	return nil
+}

@@ -1,0 +1,217 @@
+package simnet
+
+import (
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// end is one end of a connection.
+type end struct {
+	id            int
+	host          *Host
+	drv           *Driver
+	peer          *end // nil once the other end is gone or never was
+	local, remote netip.AddrPort
+
+	// Receiving.
+	rx      stream
+	rxErr   unix.Errno // found behind rx
+	rxEnd   bool       // end of the stream behind rx
+	armed   bool       // Ready
+	user    uint64     // of Ready
+	readyOp uring.Op
+	closed  bool
+	silent  bool // gone without a word
+	lost    bool // the network has forgotten the connection
+
+	connUser uint64 // of Connect
+
+	// Sending: what the application wrote and the network has not taken, and
+	// what travels.
+	tx       stream
+	again    stream // lost on the way, before tx
+	txEnd    bool   // end of the stream behind tx
+	flying   int
+	lastAt   time.Duration // arrival of the last segment, so that none overtakes
+	sending  bool          // a Send waits for room
+	sendUser uint64
+	sendSize int
+	queued   stream // bytes of that Send that did not fit
+	unheard  bool   // what was sent to a dead machine is sent again, for ever
+}
+
+// room is what the direction takes now.
+func (e *end) room() int {
+	held := e.again.size + e.tx.size + e.flying
+	if e.peer != nil {
+		held += e.peer.rx.size
+	}
+	return max(e.host.net.opt.Window-held, 0)
+}
+
+// blocked says whether nothing travels from e now.
+func (e *end) blocked() bool {
+	return e.peer == nil || e.lost || e.host.net.cut[[2]*Host{e.host, e.peer.host}] != cutNone
+}
+
+// pump lets what was written travel.
+func (e *end) pump() {
+	n := e.host.net
+	if e.again.size > 0 && e.flying == 0 && !e.blocked() {
+		e.again.join(&e.tx)
+		e.tx, e.again = e.again, stream{}
+	}
+	for !e.blocked() && e.again.size == 0 && (e.tx.size > 0 || e.txEnd && e.flying == 0) {
+		if e.tx.size == 0 {
+			e.txEnd = false
+			e.fly(nil, true)
+			return
+		}
+		// Every other piece is a full one, so that cuts fall anywhere, but
+		// bytes do not dissolve into crumbs.
+		size := min(e.tx.size, n.opt.Segment)
+		if n.rng.IntN(2) == 0 {
+			size = 1 + n.rng.IntN(size)
+		}
+		seg := e.tx.take(size)
+		if n.opt.ResetEvery > 0 && n.rng.IntN(n.opt.ResetEvery) == 0 {
+			n.Note("reset %d in flight", e.id)
+			e.reset()
+			return
+		}
+		e.fly(seg, false)
+	}
+}
+
+// fly sends one segment on its way.
+func (e *end) fly(seg []byte, last bool) {
+	n := e.host.net
+	e.flying += len(seg)
+	e.lastAt = max(n.now+n.delay(), e.lastAt)
+	n.counts.Segments++
+	n.events.push(&event{at: e.lastAt, seq: n.number(), from: e, to: e.peer, seg: seg, last: last})
+}
+
+// land is the arrival of a segment.
+func (e *end) land(peer *end, seg []byte, last bool) {
+	n := e.host.net
+	e.flying -= len(seg)
+	if e.peer != peer {
+		n.counts.Lost += len(seg)
+		return
+	}
+	if peer.closed {
+		n.counts.Lost += len(seg)
+		switch {
+		case peer.silent && peer.host.dead:
+			e.unheard = true
+		case len(seg) > 0 || peer.silent:
+			e.reset()
+		}
+		return
+	}
+	if e.blocked() || e.again.size > 0 {
+		// Lost on the way, or of no use without what was: it comes again when
+		// the way is free and everything else has landed.
+		e.again.push(seg)
+		e.txEnd = e.txEnd || last
+		e.pump()
+		return
+	}
+	n.counts.Bytes += len(seg)
+	n.noteLand(e.id, peer.id, len(seg), last)
+	peer.rx.push(seg)
+	peer.rxEnd = peer.rxEnd || last
+	peer.edge()
+	if e.txEnd && e.tx.size == 0 {
+		e.pump()
+	}
+}
+
+// edge tells the owner that there is something to read.
+func (e *end) edge() {
+	if e.armed {
+		e.drv.ready(e)
+	}
+}
+
+// drained lets the sender go on after the application read.
+func (e *end) drained() {
+	if p := e.peer; p != nil && (p.sending || p.tx.size > 0 || p.txEnd) {
+		p.refill()
+	}
+}
+
+// refill moves what waits for room into the network.
+func (e *end) refill() {
+	for room := e.room(); room > 0 && e.queued.size > 0; {
+		p := e.queued.take(room)
+		room -= len(p)
+		e.tx.push(p)
+	}
+	e.pump()
+	if e.sending && e.queued.size == 0 {
+		e.sending = false
+		e.drv.finishSend(e, int32(e.sendSize))
+	}
+}
+
+// write takes the bytes of a Send, which it keeps; it returns false if some
+// have to wait.
+func (e *end) write(p []byte) bool {
+	k := min(e.room(), len(p))
+	e.tx.push(p[:k:k])
+	e.queued.push(p[k:])
+	e.pump()
+	return e.queued.size == 0
+}
+
+// finish is an orderly close of our direction.
+func (e *end) finish() {
+	e.txEnd = true
+	e.pump()
+}
+
+// fail ends the end: reads and writes find errno.
+func (e *end) fail(errno unix.Errno) {
+	if e.closed || e.rxErr != 0 {
+		return
+	}
+	e.rx.clear()
+	e.again.clear()
+	e.tx.clear()
+	e.queued.clear()
+	e.rxErr = errno
+	if e.sending {
+		e.sending = false
+		e.drv.finishSend(e, -int32(errno))
+	}
+	e.edge()
+}
+
+// reset breaks the connection at both ends.
+func (e *end) reset() {
+	e.host.net.counts.Resets++
+	p := e.peer
+	e.peer = nil
+	e.fail(unix.ECONNRESET)
+	if p != nil && p.peer == e {
+		p.peer = nil
+		p.fail(unix.ECONNRESET)
+	}
+}
+
+// vanish leaves the other end half open: it hears nothing any more.
+func (e *end) vanish() { e.closed, e.silent = true, true }
+
+// forget has the network drop everything that the two ends send from now on.
+func (e *end) forget() {
+	e.lost = true
+	if e.peer != nil {
+		e.peer.lost = true
+	}
+}

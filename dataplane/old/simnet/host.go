@@ -1,0 +1,160 @@
+package simnet
+
+import (
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// Host is one machine, or one process: it has an address, listeners and
+// connections.
+type Host struct {
+	net       *Network
+	ip        netip.Addr
+	port      uint16 // last ephemeral one
+	listeners map[uint16][]*listener
+	ends      map[int]*end
+	dead      bool // without power
+}
+
+// IP is the host's address.
+func (h *Host) IP() netip.Addr { return h.ip }
+
+// ordered are the host's connections by age.
+func (h *Host) ordered() []*end {
+	list := make([]*end, 0, len(h.ends))
+	for _, e := range h.ends {
+		list = append(list, e)
+	}
+	slices.SortFunc(list, func(a, b *end) int { return a.id - b.id })
+	return list
+}
+
+// ResetAll resets every connection of the host at once, at both ends.
+func (h *Host) ResetAll() {
+	h.net.Note("reset all of %v", h.ip)
+	for _, e := range h.ordered() {
+		e.reset()
+	}
+}
+
+// ResetSome resets one connection of the host, chosen at random.
+func (h *Host) ResetSome() {
+	list := h.ordered()
+	if len(list) == 0 {
+		return
+	}
+	e := list[h.net.rng.IntN(len(list))]
+	h.net.Note("reset %d", e.id)
+	e.reset()
+}
+
+// EndSome has the network end one connection of the host, chosen at random, in
+// one direction: the other end reads the end of the stream.
+func (h *Host) EndSome() {
+	if list := h.ordered(); len(list) > 0 {
+		e := list[h.net.rng.IntN(len(list))]
+		h.net.Note("end %d", e.id)
+		e.finish()
+	}
+}
+
+// ForgetSome has the network forget one connection of the host, chosen at
+// random: nothing travels on it any more, and neither end is told.
+func (h *Host) ForgetSome() {
+	if list := h.ordered(); len(list) > 0 {
+		e := list[h.net.rng.IntN(len(list))]
+		h.net.Note("forget %d", e.id)
+		e.forget()
+	}
+}
+
+// Die is the sudden end of the process: its listeners vanish, and its
+// connections are reset. With silent it is the machine that loses its power:
+// nobody answers until Revive, and the other ends are half open.
+func (h *Host) Die(silent bool) {
+	h.net.Note("die %v silent=%v", h.ip, silent)
+	h.listeners = make(map[uint16][]*listener)
+	h.dead = silent
+	for _, e := range h.ordered() {
+		if silent {
+			e.vanish()
+		} else {
+			e.reset()
+		}
+		delete(h.ends, e.id)
+	}
+}
+
+// Revive lets a machine that died without a word answer again. It knows
+// nothing of its former connections, and resets those on which something is
+// still being sent to it.
+func (h *Host) Revive() {
+	if !h.dead {
+		return
+	}
+	h.net.Note("revive %v", h.ip)
+	h.dead = false
+	for _, other := range h.net.hosts {
+		for _, e := range other.ordered() {
+			if e.unheard && e.peer != nil && e.peer.host == h {
+				h.net.After(h.net.delay(), func() {
+					if e.peer != nil {
+						e.reset()
+					}
+				})
+			}
+		}
+	}
+}
+
+// listener is one member of the group of a port.
+type listener struct {
+	id       int
+	drv      *Driver
+	addr     netip.AddrPort
+	backlog  []*end
+	armed    bool
+	user     uint64
+	closed   bool
+	acceptOp uring.Op
+}
+
+// listen adds a listener; only group members share a port.
+func (h *Host) listen(d *Driver, at netip.AddrPort, group bool) (*listener, unix.Errno) {
+	port := at.Port()
+	if port == 0 {
+		port = h.ephemeral()
+	}
+	if len(h.listeners[port]) > 0 && !group {
+		return nil, unix.EADDRINUSE
+	}
+	h.net.nextID++
+	l := &listener{id: h.net.nextID, drv: d, addr: netip.AddrPortFrom(at.Addr(), port)}
+	h.listeners[port] = append(h.listeners[port], l)
+	return l, 0
+}
+
+func (h *Host) ephemeral() uint16 {
+	h.port++
+	if h.port < 40000 {
+		h.port = 40000
+	}
+	return h.port
+}
+
+// close takes the listener out of its group; what waits is reset.
+func (l *listener) close(h *Host) {
+	l.closed = true
+	group := h.listeners[l.addr.Port()]
+	if i := slices.Index(group, l); i >= 0 {
+		h.listeners[l.addr.Port()] = slices.Delete(group, i, i+1)
+	}
+	for _, e := range l.backlog {
+		e.reset()
+	}
+	l.backlog = nil
+}
