@@ -1,0 +1,306 @@
+package loop
+
+import "sync/atomic"
+
+// Throttles are the receive budget of one connection: bounds that it shares
+// with others, and a share of its own. Nil throttles do not bound.
+type Throttles struct {
+	Messages *Throttle // number of messages, of the connection's policy
+	Bytes    *Throttle // payload bytes, of the connection's policy
+	Dispatch *Throttle // payload bytes, MinDispatchShare at least, of the whole messenger
+	// Share is what this connection may hold of Dispatch, in bytes, even if that
+	// is full; 0: nothing.
+	Share int64
+
+	held   atomic.Int64           // of Dispatch, by this connection
+	paused atomic.Pointer[waiter] // the socket that waits, to be told of a free share
+}
+
+// MinDispatchShare is what a message takes of Throttles.Dispatch, in bytes, if
+// it has less payload: its bookkeeping, so that messages without payload are
+// bounded, too.
+const MinDispatchShare = 256
+
+func dispatchShare(bytes int64) int64 { return max(bytes, MinDispatchShare) }
+
+// Held is what the connection holds of Dispatch. Any goroutine.
+func (t *Throttles) Held() int64 { return t.held.Load() }
+
+// empty says that nothing is bounded.
+func (t *Throttles) empty() bool {
+	return t == nil || t.Messages == nil && t.Bytes == nil && t.Dispatch == nil
+}
+
+// Charge is what one received message holds of a receive budget. Owner: the
+// core while the message is received. From the dispatch on only held changes.
+//
+// Where the limits are far away, a message that is there as a whole is counted
+// when its dispatch is over, if somebody has kept it and it is in no sending queue
+// (Keep): most have gone by then, and have cost the cores no shared counter.
+type Charge struct {
+	from  *Throttles
+	bytes int64
+	held  int32 // 1: from has counted it; atomic from the dispatch on
+	begun bool  // it counts as unfinished
+}
+
+// Bounded says that the message counts against a receive budget.
+func (c *Charge) Bounded() bool { return c.from != nil }
+
+// Unfinished says that the message counts as unfinished.
+func (c *Charge) Unfinished() bool { return c.begun }
+
+// Acquire takes the units of a message that s has received as a whole, or none: then
+// it returns the throttle that is full, to be given to Socket.Pause. The order is that of the protocol text:
+// messages, bytes, dispatch.
+func (t *Throttles) Acquire(s *Socket, bytes int64) (Charge, *Throttle) {
+	if t.empty() {
+		return Charge{}, nil
+	}
+	if t.ample(bytes) {
+		return Charge{from: t, bytes: bytes}, nil
+	}
+	first := s.retrying
+	if t.Messages != nil && !t.Messages.acquire(1, first) {
+		return Charge{}, t.Messages
+	}
+	if t.Bytes != nil && !t.Bytes.acquire(bytes, first) {
+		if t.Messages != nil {
+			t.Messages.release(1)
+		}
+		return Charge{}, t.Bytes
+	}
+	if t.Dispatch != nil && !t.acquireDispatch(dispatchShare(bytes), first) {
+		if t.Bytes != nil {
+			t.Bytes.release(bytes)
+		}
+		if t.Messages != nil {
+			t.Messages.release(1)
+		}
+		return Charge{}, t.Dispatch
+	}
+	return Charge{from: t, bytes: bytes, held: 1}, nil
+}
+
+// ample says that one message of so many bytes, on each core at once, is within
+// all limits.
+func (t *Throttles) ample(bytes int64) bool {
+	return (t.Messages == nil || t.Messages.ample(1)) && (t.Bytes == nil || t.Bytes.ample(bytes)) &&
+		(t.Dispatch == nil || t.Dispatch.ample(dispatchShare(bytes)))
+}
+
+// acquireDispatch takes n units of the messenger's budget. Only the core of the
+// connection takes, so that held is not raised by anybody else.
+func (t *Throttles) acquireDispatch(n int64, first bool) bool {
+	if t.shareHas(n) {
+		t.Dispatch.used.Add(n)
+	} else if !t.Dispatch.acquire(n, first) {
+		return false
+	}
+	t.held.Add(n)
+	return true
+}
+
+// shareHas says that the connection's own share has room for n more units.
+func (t *Throttles) shareHas(n int64) bool { return t.held.Load()+n <= t.Share }
+
+// Units is what one message of so many bytes takes of full.
+func (t *Throttles) Units(full *Throttle, bytes int64) int64 {
+	switch full {
+	case t.Messages:
+		return 1
+	case t.Dispatch:
+		return dispatchShare(bytes)
+	default:
+		return bytes
+	}
+}
+
+// Begin takes the unit of a message of which s has received only a part, or none
+// and returns the throttle that is full. The rest is taken by Charge.Reserve.
+func (t *Throttles) Begin(s *Socket) (Charge, *Throttle) {
+	if t.empty() {
+		return Charge{}, nil
+	}
+	if t.Messages != nil && !t.Messages.acquire(1, s.retrying) {
+		return Charge{}, t.Messages
+	}
+	return Charge{from: t, held: 1, begun: true}, nil
+}
+
+// Reserve takes units for up to want bytes of the unfinished message; with none
+// it returns the throttle that is full.
+func (c *Charge) Reserve(s *Socket, want int64) (int64, *Throttle) {
+	t, w, got := c.from, &s.waiter, want
+	if t.Bytes != nil {
+		if got = t.Bytes.reserve(got, w); got == 0 {
+			return 0, t.Bytes
+		}
+	}
+	if t.Dispatch != nil {
+		n := t.Dispatch.reserve(got, w)
+		if left := min(t.Share-t.held.Load(), got); n == 0 && left > 0 {
+			n = left
+			t.Dispatch.used.Add(n)
+			t.Dispatch.unfinished.Add(n)
+		}
+		t.held.Add(n)
+		if n < got && t.Bytes != nil {
+			t.Bytes.unreserve(got - n)
+		}
+		if got = n; n == 0 {
+			return 0, t.Dispatch
+		}
+	}
+	c.bytes += got
+	return got, nil
+}
+
+// Unreserve gives back what was taken for bytes that did not come.
+func (c *Charge) Unreserve(n int64) {
+	t := c.from
+	if t == nil || n == 0 {
+		return
+	}
+	c.bytes -= n
+	if t.Dispatch != nil {
+		t.held.Add(-n)
+		t.Dispatch.unreserve(n)
+	}
+	if t.Bytes != nil {
+		t.Bytes.unreserve(n)
+	}
+}
+
+// Complete says that the message is there as a whole, with so many bytes of
+// payload: what stood around them does not count any more.
+func (c *Charge) Complete(s *Socket, payload int64) {
+	t, w, had := c.from, &s.waiter, c.bytes
+	if t == nil || !c.begun {
+		return
+	}
+	c.begun, c.bytes = false, payload
+	if t.Bytes != nil {
+		t.Bytes.complete(had)
+		t.Bytes.release(had - payload)
+		t.Bytes.finished(w)
+	}
+	if t.Dispatch != nil {
+		less := had - dispatchShare(payload)
+		t.Dispatch.complete(had)
+		t.held.Add(-less)
+		t.Dispatch.release(less)
+		t.Dispatch.finished(w)
+	}
+}
+
+// Yield has another unfinished message go on beyond the limits in place of the
+// one of s.
+func (c *Charge) Yield(s *Socket) {
+	t, w := c.from, &s.waiter
+	if t == nil || !c.begun {
+		return
+	}
+	if t.Bytes != nil {
+		t.Bytes.finished(w)
+	}
+	if t.Dispatch != nil {
+		t.Dispatch.finished(w)
+	}
+}
+
+// Contended says that others wait for what the message holds.
+func (c *Charge) Contended() bool {
+	t := c.from
+	return t != nil && c.bytes > 0 && (t.Bytes != nil && t.Bytes.Waiting() > 0 || t.Dispatch != nil && t.Dispatch.Waiting() > 0)
+}
+
+// Raise makes the charge as large as bytes, over the limits if need be: the
+// message is there already, and the next ones wait for it to go.
+func (c *Charge) Raise(bytes int64) {
+	t, before := c.from, c.bytes
+	if t == nil || bytes <= before {
+		return
+	}
+	c.bytes = bytes
+	if c.held == 0 {
+		return // it is counted by Keep
+	}
+	if t.Dispatch != nil {
+		more := dispatchShare(bytes) - dispatchShare(before)
+		t.Dispatch.used.Add(more)
+		t.held.Add(more)
+	}
+	if t.Bytes != nil {
+		t.Bytes.used.Add(bytes - before)
+	}
+}
+
+// Abandon gives back what an unfinished message of s holds; s is nil if it is
+// between two cores.
+func (c *Charge) Abandon(s *Socket) {
+	t, w := c.from, s.place()
+	if t == nil || !c.begun || c.held == 0 {
+		c.Release()
+		return
+	}
+	c.held = 0
+	if t.Dispatch != nil {
+		t.Dispatch.complete(c.bytes)
+		t.held.Add(-c.bytes)
+		t.Dispatch.release(c.bytes)
+		t.Dispatch.finished(w)
+	}
+	if t.Bytes != nil {
+		t.Bytes.complete(c.bytes)
+		t.Bytes.release(c.bytes)
+		t.Bytes.finished(w)
+	}
+	if t.Messages != nil {
+		t.Messages.release(1)
+	}
+}
+
+// Release returns what is held, once. Any goroutine that has a reference to the
+// message.
+func (c *Charge) Release() {
+	t := c.from
+	// Most have been given back before, to a sending queue: a load is cheaper.
+	if t == nil || atomic.LoadInt32(&c.held) == 0 || !atomic.CompareAndSwapInt32(&c.held, 1, 0) {
+		return
+	}
+	if t.Dispatch != nil {
+		n := dispatchShare(c.bytes)
+		t.held.Add(-n)
+		t.Dispatch.release(n)
+	}
+	if t.Bytes != nil {
+		t.Bytes.release(c.bytes)
+	}
+	if t.Messages != nil {
+		t.Messages.release(1)
+	}
+	if w := t.paused.Load(); w != nil {
+		w.wake()
+	}
+}
+
+// Reacquire counts what was given back, or not counted yet, over the limits if
+// need be. Any goroutine that has a reference to the message.
+func (c *Charge) Reacquire() {
+	t := c.from
+	if t == nil || !atomic.CompareAndSwapInt32(&c.held, 0, 1) {
+		return
+	}
+	if t.Messages != nil {
+		t.Messages.used.Add(1)
+	}
+	if t.Bytes != nil {
+		t.Bytes.used.Add(c.bytes)
+	}
+	if t.Dispatch != nil {
+		n := dispatchShare(c.bytes)
+		t.held.Add(n)
+		t.Dispatch.used.Add(n)
+	}
+}

@@ -1,0 +1,191 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/stepped"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// DefaultPoolKeep is the default of Config.PoolKeep, in bytes.
+const DefaultPoolKeep = 64 << 20
+
+// ReceiveMode is how a connection receives once it has a framer.
+type ReceiveMode string
+
+// The receive modes.
+const (
+	// ReceiveAuto takes the mode that measured best for the backend.
+	ReceiveAuto ReceiveMode = "auto"
+	// ReceiveBuffers arms a multishot receive into the ring's buffers. A
+	// connection that meets a large data segment changes to ReceiveReady.
+	ReceiveBuffers ReceiveMode = "buffers"
+	// ReceiveReady waits for readiness through the ring and reads straight
+	// into the place that a Placer names. It is the only mode of the epoll backend.
+	ReceiveReady ReceiveMode = "ready"
+)
+
+// Config of a plane. The zero value is usable: one core for each CPU that the
+// process may use, the backend chosen by what the kernel offers.
+type Config struct {
+	// Name is the plane's in profiles: the threads of its cores have the pprof labels
+	// "messenger", which is Name, and "core", the number. Goroutines that a callback on a
+	// core starts inherit them.
+	Name string
+	// Cores is the number of cores, 0: one per usable CPU.
+	Cores int
+	// Pin binds each core's thread to a CPU of its own. Only with CPUs that
+	// nothing else uses does that help: on shared ones it makes the tail three
+	// times as long.
+	Pin bool
+	// Driver configures the I/O engine of each core.
+	Driver uring.Config
+	// Spin is how long a core polls at most before it sleeps, 0: not at all.
+	// The core adapts below it to what polling brings. Use it where cores are not
+	// shared: it buys latency with CPU time.
+	Spin time.Duration
+	// Receive forces a receive mode.
+	Receive ReceiveMode
+	// CopyBelow is for framers: the payload size, in bytes, below which a sent
+	// segment is copied beside its frame's header instead of being gathered, 0:
+	// 2 KiB.
+	CopyBelow int
+	// LargeFrom is for framers: the size of a data segment, in bytes, from which it is
+	// received into a page-aligned buffer of its own, 0: 64 KiB. The connection is
+	// read by readiness from then on (ReceiveReady). From 4 KiB on, such a segment can
+	// be written to a file with direct I/O as it is (File.WriteAt); below 64 KiB that
+	// costs more than the copy which it spares, unless it is written.
+	LargeFrom int
+	// TimeEvery is for framers: one of so many messages is timed, chosen by chance
+	// (CoreStats.Latency); 0: 32, negative: none.
+	TimeEvery int
+	// ZeroCopyFrom is the number of bytes in one write from which the device
+	// reads the payload itself, 0: never. It does not pay on loopback; a
+	// connection on which the kernel reports that it copied after all stops.
+	ZeroCopyFrom int
+	// PoolKeep is how many bytes of free large buffers a core keeps for
+	// re-use, 0: 64 MiB. Beyond that it keeps as many as were in use at once in
+	// the last seconds.
+	PoolKeep int64
+	// StallAfter is how long a core may stand still with work, at least, before
+	// it is reported: it is logged with its stack, once, and CoreStats shows
+	// it. Detection takes up to twice as long and costs the process one
+	// wake-up in that time. 0: DefaultStallAfter, negative: never.
+	StallAfter time.Duration
+	// Open opens the driver of a core in its thread, nil: uring.Open with
+	// Driver. A simulated network sets it.
+	Open func(core int) (uring.Driver, error)
+	// Map maps the memory that a core receives into and lends, nil: uring.Map. A test
+	// of a shortage sets it. Any core calls it.
+	Map func(size int) (*uring.Memory, error)
+	// FileOps is how many requests on files the kernel has of a core at most, 0: 1024. The
+	// others wait, file by file (CoreStats.Files).
+	FileOps int
+	// Disk opens and names files, nil: uring.Host, the machine's. A simulated host has
+	// its own. Any goroutine calls it.
+	Disk uring.Disk
+	// Now is the monotonic clock, nil: the machine's.
+	Now func() time.Duration
+	// Wall is the wall clock of keepalive time stamps, nil: time.Now.
+	Wall func() time.Time
+	// Started is called on each core before it has work, on its thread; with an error
+	// the core does not start. Ended is called on each that has started, when its
+	// sockets have ended, as the last of what runs there. They must not call what waits
+	// for a core. nil: nothing.
+	Started func(c *Core) error
+	Ended   func(c *Core)
+	// Failed is told of a core whose driver broke, on its thread, when its
+	// connections have faulted. It must not block. nil: Plane.Failures and
+	// CoreStats tell of it.
+	Failed func(c *Core, err error)
+	// Stepped is simnet's (Host.Run): it leaves the cores without threads, and gets each
+	// of them once its driver is open, before it has work, on the goroutine that
+	// starts it. nil: each core has a thread.
+	Stepped func(c *Core, s stepped.Stepper)
+	// Logger gets state changes, never messages; nil is silent.
+	Logger *slog.Logger
+}
+
+// ErrConfig is wrapped by what Validate finds.
+var ErrConfig = errors.New("dataplane: invalid configuration")
+
+// Validate returns every problem at once.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...))
+	}
+	if c.Cores < 0 || c.Cores > maxCores {
+		bad("cores = %d, want 0 to %d", c.Cores, maxCores)
+	}
+	if c.Spin < 0 || c.Spin > time.Second {
+		bad("spin = %v, want 0 to 1s", c.Spin)
+	}
+	switch c.Receive {
+	case "", ReceiveAuto, ReceiveBuffers, ReceiveReady:
+	default:
+		bad("receive mode %q, want auto, buffers or ready", c.Receive)
+	}
+	if c.CopyBelow < 0 || c.CopyBelow > 16<<10 {
+		bad("copy-below = %d, want 0 to 16384 bytes", c.CopyBelow)
+	}
+	if c.LargeFrom < 0 || c.ZeroCopyFrom < 0 || c.PoolKeep < 0 || c.FileOps < 0 {
+		bad("negative size")
+	}
+	return errors.Join(errs...)
+}
+
+// Opener is Open, or what stands for nil.
+func (c *Config) Opener() func(core int) (uring.Driver, error) {
+	if c.Open != nil {
+		return c.Open
+	}
+	driver := c.Driver
+	return func(int) (uring.Driver, error) { return uring.Open(driver) }
+}
+
+func (c Config) withDefaults() Config {
+	if c.Cores == 0 {
+		c.Cores = runtime.NumCPU()
+	}
+	if c.Receive == "" {
+		c.Receive = ReceiveAuto
+	}
+	if c.CopyBelow == 0 {
+		c.CopyBelow = 2 << 10
+	}
+	if c.LargeFrom == 0 {
+		c.LargeFrom = 64 << 10
+	}
+	if c.TimeEvery == 0 {
+		c.TimeEvery = 32
+	}
+	if c.PoolKeep == 0 {
+		c.PoolKeep = DefaultPoolKeep
+	}
+	if c.Disk == nil {
+		c.Disk = uring.Host{}
+	}
+	if c.StallAfter == 0 {
+		c.StallAfter = DefaultStallAfter
+	}
+	if c.Now == nil {
+		start := time.Now()
+		c.Now = func() time.Duration { return time.Since(start) }
+	}
+	if c.Wall == nil {
+		c.Wall = time.Now
+	}
+	c.Open = c.Opener()
+	if c.Map == nil {
+		c.Map = uring.Map
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}

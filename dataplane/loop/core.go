@@ -1,0 +1,545 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/pprof"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+const (
+	// ReceiveBytes is the size of the receive buffer that all connections of a
+	// core share: small enough to stay in the L2 cache.
+	ReceiveBytes = 64 << 10
+	// timersPerTurn bounds the timers that one turn fires.
+	timersPerTurn = 256
+)
+
+// Core is one OS thread with one driver and everything that it owns: listeners,
+// sockets, what their framers keep for the core, buffers and timers. Nothing of
+// that is touched by any other goroutine; they hand over tasks through the
+// mailbox.
+type Core struct {
+	id    int
+	plane *Plane
+	cfg   *Config
+	box   mailbox
+	// sleeping is set while the core may be blocked in Wait with an empty
+	// mailbox: then the first that pushes something wakes it.
+	sleeping atomic.Bool
+	draining atomic.Bool // to stop as soon as nothing is left
+	stopping atomic.Bool
+	done     chan struct{} // closed when the thread is gone
+	reaped   chan struct{} // closed when a removed core is out of the plane's list
+	returns  atomic.Pointer[Loan]
+	vitals   health
+	tid      atomic.Int32 // its thread, 0: none
+	load     atomic.Int64 // AddLoad
+	expected atomic.Int64 // Expect
+	// afterEnd guards pool and locals once the core has ended: any goroutine may
+	// then return a loan.
+	afterEnd  sync.Mutex
+	after     sync.Mutex // held while tasks of a core that is gone run
+	closed    atomic.Bool
+	endInTurn bool          // without a thread: not in Plane.Close; fixed
+	stepped   atomic.Uint64 // steps of a core without a thread: its end sees what they did
+
+	// The rest is the core's own.
+	drv         uring.Driver
+	info        uring.Info
+	receive     ReceiveMode
+	now         time.Duration
+	entries     []entry // sockets, listeners and files by slot
+	freeSlot    []uint32
+	pending     []*Socket // something to write, asked once per turn
+	flushing    []*Socket // the list that is being asked
+	todo        *Task     // taken out of the mailbox, not run yet
+	quietWrites int       // quiet writes whose memory somebody waits for
+	readable    []*Socket // the line of those that have bytes to be read
+	served      int       // how many of them are out of the line
+	turnFrom    uint64    // stats.FramesIn when the turn began to receive
+	timers      timers
+	pool        pool
+	trimmer     Timer // while the pool holds more than it may keep for ever
+	hot         *uring.Memory
+	vecs        []*uring.Vec
+	locals      []local // of framers
+	started     bool    // and Config.Ended is due
+	kept        any     // written once, before anybody else has the core
+	spin        time.Duration
+	stats       CoreStats
+	last        CoreStats     // when it ended; readable once done is closed
+	timing      bool          // this turn is timed
+	timedUntil  time.Duration // when its last part ended
+	held        Throttle      // stands for Hold in Socket.paused
+	resting     Throttle      // and this one for Rest
+}
+
+// entry is one slot of the table that completions are routed by.
+type entry struct {
+	gen  uint32
+	sock *Socket
+	lst  *Listener
+}
+
+// ErrStopped is returned for work that is given to a core that has stopped or
+// failed.
+var ErrStopped = errors.New("dataplane: core stopped")
+
+// Load is the number of connections that the core owns, open or not, and of those
+// that are on their way to it. Any goroutine.
+func (c *Core) Load() int { return int(c.load.Load()) }
+
+// AddLoad counts n connections more on the core, or fewer: a core that is being
+// drained lives until none is left. Any goroutine.
+func (c *Core) AddLoad(n int) { c.load.Add(int64(n)) }
+
+// Expect counts n connections more that are on their way to the core and that
+// AddLoad does not count, or fewer. Any goroutine.
+func (c *Core) Expect(n int) { c.expected.Add(int64(n)) }
+
+// Now is the core's clock, read once per turn. On the core.
+func (c *Core) Now() time.Duration {
+	c.assertOwner()
+	return c.now
+}
+
+// Config is that of the plane, with its defaults. It must not be changed. Any
+// goroutine.
+func (c *Core) Config() *Config { return c.cfg }
+
+// Done is closed when the core's thread is gone, and its sockets with it. Any
+// goroutine.
+func (c *Core) Done() <-chan struct{} { return c.done }
+
+// ID is the core's number, from 0.
+func (c *Core) ID() int { return c.id }
+
+// Keep has the core keep v for who has made the plane. In Config.Started only.
+func (c *Core) Keep(v any) { c.kept = v }
+
+// Kept is what Keep was given, nil if that was not called. Any goroutine.
+func (c *Core) Kept() any { return c.kept }
+
+// Gone says that the core has ended, so that tasks run elsewhere. Any goroutine.
+func (c *Core) Gone() bool { return c.closed.Load() }
+
+// Do runs f on the core soon. Any goroutine may call it; it does not wait. It
+// returns ErrStopped, and f never runs, once the core has stopped.
+func (c *Core) Do(f func(c *Core)) error {
+	if c.stopping.Load() {
+		return ErrStopped
+	}
+	c.Post(&Task{Run: f, live: true})
+	return nil
+}
+
+// call runs f on the core and waits for it. On a core it fails with ErrOnCore.
+func (c *Core) call(f func(c *Core)) error {
+	if c.plane.OnCore() {
+		return ErrOnCore
+	}
+	return c.wait(f)
+}
+
+// wait is call by who knows that this is no core.
+func (c *Core) wait(f func(c *Core)) error {
+	ran := make(chan struct{})
+	if err := c.Do(func(c *Core) { f(c); close(ran) }); err != nil {
+		<-c.done // the core uses no memory of the caller any more
+		return err
+	}
+	select {
+	case <-ran:
+		return nil
+	case <-c.done:
+	}
+	select {
+	case <-ran: // while the core ended
+		return nil
+	default:
+		return ErrStopped
+	}
+}
+
+// Post hands t to the core and wakes it if it sleeps. It does not wait, and
+// does not allocate; t must not be posted again before it runs. On a core that is
+// gone t runs all the same, on another goroutine, one task at a time: what the
+// core owned can still be closed, or go to another core. Any goroutine.
+func (c *Core) Post(t *Task) {
+	c.box.push(t)
+	if c.closed.Load() {
+		go c.runLate()
+		return
+	}
+	if c.sleeping.Load() && c.sleeping.CompareAndSwap(true, false) {
+		c.drv.Wake()
+	}
+}
+
+// runLate runs what was posted to a core that is gone.
+func (c *Core) runLate() {
+	c.after.Lock()
+	defer c.after.Unlock()
+	for t := c.box.take(); t != nil; {
+		next := t.next
+		t.next = nil
+		if !t.live {
+			t.Run(c)
+		}
+		t = next
+	}
+}
+
+// open opens the driver in the calling thread.
+func (c *Core) open() error {
+	drv, err := c.cfg.Open(c.id)
+	if err != nil {
+		return fmt.Errorf("core %d: %w", c.id, err)
+	}
+	hot, err := c.cfg.Map(ReceiveBytes)
+	if err != nil {
+		_ = drv.CloseDriver()
+		return fmt.Errorf("core %d: receive buffer: %w", c.id, err)
+	}
+	c.drv, c.hot, c.info = drv, hot, drv.Info()
+	c.pool.keep, c.pool.mapped = c.cfg.PoolKeep, c.cfg.Map
+	c.trimmer.Fire = func(c *Core, now time.Duration) {
+		if c.pool.trim() {
+			c.timers.arm(&c.trimmer, now+trimEvery)
+		}
+	}
+	c.receive = c.cfg.Receive
+	if c.receive == ReceiveAuto || !c.info.Receive {
+		c.receive = ReceiveReady
+	}
+	c.now = c.cfg.Now()
+	if c.cfg.Started != nil {
+		if err := c.cfg.Started(c); err != nil {
+			c.close()
+			return fmt.Errorf("core %d: %w", c.id, err)
+		}
+	}
+	c.started = true
+	return nil
+}
+
+// run is the core's thread.
+func (c *Core) run(opened chan<- error) {
+	runtime.LockOSThread() // never unlocked: the thread ends with the core
+	defer close(c.done)
+	ended := false
+	defer func() {
+		if !ended {
+			c.aborted(recover())
+		}
+	}()
+	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels("messenger", c.cfg.Name, "core", strconv.Itoa(c.id))))
+	if c.cfg.Pin {
+		if err := c.pin(); err != nil {
+			c.cfg.Logger.Warn("core not pinned", "core", c.id, "err", err)
+		}
+	}
+	if err := uring.SharpTimers(); err != nil {
+		c.cfg.Logger.Debug("timer slack not set", "core", c.id, "err", err)
+	}
+	c.tid.Store(int32(unix.Gettid()))
+	c.vitals.goroutine = goroutineHead()
+	if err := c.open(); err != nil {
+		ended = true
+		opened <- err
+		return
+	}
+	opened <- nil
+	for !c.stopping.Load() {
+		if err := c.turn(true); err != nil {
+			c.fail(err)
+			break
+		}
+		if c.draining.Load() && c.left() {
+			c.stopping.Store(true)
+		}
+	}
+	c.close()
+	ended = true
+}
+
+// errExited is the failure of a core whose thread a callback has ended.
+var errExited = errors.New("a callback ended the core's goroutine (runtime.Goexit)")
+
+// aborted is called when a callback of the user did not return. A panic is the
+// user's, and ends the process as any other: with half of a turn done nothing
+// that the core owns can be trusted. A Goexit would end the core without a
+// sign: the core fails instead.
+func (c *Core) aborted(panicked any) {
+	if panicked != nil {
+		panic(panicked)
+	}
+	c.fail(fmt.Errorf("core %d: %w", c.id, errExited))
+	c.close()
+}
+
+// pin binds the thread to a CPU of its own among those that the process may
+// use.
+func (c *Core) pin() error {
+	cpus, err := uring.AllowedCPUs()
+	if err != nil || len(cpus) == 0 {
+		return err
+	}
+	return uring.PinThread(cpus[c.id%len(cpus)])
+}
+
+// turn does one round: tasks, timers, what is to be sent, one system call,
+// what came back. block lets it sleep in that call until there is work. Only
+// the core's thread, or its stepper.
+func (c *Core) turn(block bool) error {
+	c.assertOwner()
+	c.beginLaps()
+	c.runTasks()
+	c.timers.expire(c, c.now, timersPerTurn)
+	if c.timing {
+		c.chargeTime(&c.stats.Spent.Tasks)
+	}
+	c.flushPending()
+	if c.timing {
+		c.chargeTime(&c.stats.Spent.Send)
+	}
+	completions, err := c.sleep(block)
+	if err != nil {
+		return fmt.Errorf("core %d: %w", c.id, err)
+	}
+	if c.timing {
+		c.chargeTime(&c.stats.Spent.Wait)
+	}
+	c.now, c.turnFrom = c.cfg.Now(), c.stats.FramesIn
+	c.stats.Turns++
+	c.vitals.turns.Store(c.stats.Turns)
+	for i := range completions {
+		c.complete(&completions[i])
+	}
+	c.serveReadable()
+	c.takeReturned()
+	if c.pool.kept > c.pool.keep && !c.trimmer.Armed() {
+		c.timers.arm(&c.trimmer, c.now+trimEvery)
+	}
+	if c.timing {
+		c.chargeTime(&c.stats.Spent.Receive)
+	}
+	return nil
+}
+
+// runTasks runs what is in the mailbox: all of it, or one task where a
+// simulation decides what comes next.
+func (c *Core) runTasks() {
+	if c.todo == nil {
+		c.todo = c.box.take()
+	}
+	for t := c.todo; t != nil; t = c.todo {
+		c.todo = t.next
+		t.next = nil
+		t.Run(c)
+		if c.cfg.Stepped != nil {
+			return
+		}
+	}
+}
+
+// busy says whether the core has something to do that no completion would tell
+// of.
+func (c *Core) busy() bool {
+	return c.todo != nil || !c.box.empty() || len(c.pending) > 0 || c.waitsToRead()
+}
+
+// sleep submits and collects, sleeping only if there is nothing left to do.
+func (c *Core) sleep(block bool) ([]uring.Completion, error) {
+	timeout := c.timeout(block)
+	if timeout == 0 {
+		return c.drv.Wait(0)
+	}
+	if c.spin > 0 || c.cfg.Spin > 0 {
+		if got, err := c.poll(timeout); len(got) > 0 || err != nil {
+			return got, err
+		}
+		if !c.box.empty() {
+			return nil, nil
+		}
+	}
+	c.sleeping.Store(true)
+	if !c.box.empty() || c.stopping.Load() {
+		timeout = 0
+	}
+	got, err := c.drv.Wait(timeout)
+	c.sleeping.Store(false)
+	return got, err
+}
+
+// timeout is how long Wait may sleep.
+func (c *Core) timeout(block bool) time.Duration {
+	if !block || c.busy() || c.draining.Load() && c.left() {
+		return 0
+	}
+	when, ok := c.timers.next()
+	switch {
+	case ok && c.quietWrites > 0:
+		return min(max(when-c.now, 0), owedFor)
+	case ok:
+		return max(when-c.now, 0)
+	case c.quietWrites > 0:
+		return owedFor
+	}
+	return -1
+}
+
+// poll looks for completions and tasks without sleeping. A poll that finds
+// nothing halves the time of the next one, a poll that finds something sets it
+// back to Config.Spin.
+func (c *Core) poll(limit time.Duration) ([]uring.Completion, error) {
+	budget := max(c.spin, c.cfg.Spin/64)
+	if limit > 0 {
+		budget = min(budget, limit)
+	}
+	for end := c.cfg.Now() + budget; ; {
+		got, err := c.drv.Wait(0)
+		if len(got) > 0 || err != nil || !c.box.empty() {
+			c.spin = c.cfg.Spin
+			c.stats.SpinHits++
+			return got, err
+		}
+		if c.cfg.Now() >= end {
+			c.spin = budget / 2
+			c.stats.SpinMisses++
+			return nil, nil
+		}
+	}
+}
+
+// complete routes one completion to the socket, listener or file that it belongs to.
+func (c *Core) complete(cp *uring.Completion) {
+	slot, gen := uint32(cp.User), uint32(cp.User>>32)
+	if int(slot) >= len(c.entries) || c.entries[slot].gen != gen {
+		c.stats.Stray++
+		if cp.Kind == uring.KindReceive && cp.Buf != 0 {
+			c.drv.Release(cp.Buf)
+		}
+		// Of a listener that a broken driver has lost: others close when their
+		// accept has ended.
+		if cp.Kind == uring.KindAccept && cp.Res >= 0 {
+			if s, err := c.drv.Adopt(int(cp.Res)); err == nil {
+				c.drv.Close(s)
+			} else {
+				_ = unix.Close(int(cp.Res))
+			}
+		}
+		return
+	}
+	switch e := &c.entries[slot]; {
+	case e.lst != nil:
+		e.lst.complete(c, cp)
+	default:
+		e.sock.complete(cp)
+	}
+}
+
+// slot returns a free entry and the user word that names it.
+func (c *Core) slot() (*entry, uint64) {
+	if n := len(c.freeSlot); n > 0 {
+		i := c.freeSlot[n-1]
+		c.freeSlot = c.freeSlot[:n-1]
+		e := &c.entries[i]
+		return e, uint64(e.gen)<<32 | uint64(i)
+	}
+	c.entries = append(c.entries, entry{gen: 1})
+	i := len(c.entries) - 1
+	return &c.entries[i], 1<<32 | uint64(i)
+}
+
+// freeEntry frees a slot; its user word names nothing from now on.
+func (c *Core) freeEntry(user uint64) {
+	i := uint32(user)
+	e := &c.entries[i]
+	e.sock, e.lst = nil, nil
+	e.gen++
+	if e.gen == 0 {
+		e.gen = 1
+	}
+	c.freeSlot = append(c.freeSlot, i)
+}
+
+// vec lends a gather list.
+func (c *Core) vec() (*uring.Vec, error) {
+	if n := len(c.vecs); n > 0 {
+		v := c.vecs[n-1]
+		c.vecs = c.vecs[:n-1]
+		return v, nil
+	}
+	return uring.NewVec(vecEntries)
+}
+
+func (c *Core) putVec(v *uring.Vec) {
+	v.Reset()
+	c.vecs = append(c.vecs, v)
+}
+
+// close ends the core: sockets, driver, memory.
+func (c *Core) close() {
+	c.endAll(ErrStopped)
+	// Tasks that are here already run once more: somebody may wait for them.
+	for c.todo != nil || !c.box.empty() {
+		c.runTasks()
+	}
+	c.endAll(ErrStopped) // what they have opened
+	if c.started && c.cfg.Ended != nil {
+		c.cfg.Ended(c)
+	}
+	c.last = c.Snapshot()
+	err := c.drv.CloseDriver()
+	if err != nil {
+		c.cfg.Logger.Warn("driver closed with an error", "core", c.id, "err", err)
+	}
+	// The kernel uses none of the memory any more, and it is freed; or it may
+	// still use some (EBUSY), which is then never used again.
+	kept := errors.Is(err, unix.EBUSY)
+	for i := range c.entries {
+		if s := c.entries[i].sock; s != nil && !kept {
+			s.tx.release(c)
+		}
+	}
+	for _, v := range c.vecs {
+		if !kept {
+			v.Free()
+		}
+	}
+	c.vecs = nil
+	if !kept {
+		_ = c.hot.Unmap()
+	}
+	c.tid.Store(0) // from here on the goroutine that holds the lock is the owner
+	c.afterEnd.Lock()
+	defer c.afterEnd.Unlock()
+	c.closed.Store(true)
+	c.pool.keep, c.pool.peaks = 0, [2]int64{}
+	c.takeReturned()
+	if !kept { // else a write in flight keeps its slab, and the pool what is lent
+		c.drainPool()
+	}
+	if !c.box.empty() {
+		go c.runLate()
+	}
+}
+
+// drainPool unmaps the pool of a core that is gone when the last loan of
+// its users is back.
+func (c *Core) drainPool() {
+	if c.pool.inUse == 0 {
+		c.pool.drain()
+	}
+}

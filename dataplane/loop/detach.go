@@ -1,0 +1,166 @@
+package loop
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A live connection changes cores in two hops. Between them the socket is
+// brought to rest: no write in flight, no watch armed. What the kernel has
+// received stays in the socket, what the core has received and the framer has not
+// taken travels along, so that no byte is lost or read twice. The Socket stays
+// behind; the new core makes its own. What the framer has begun it takes along
+// itself.
+
+// detachment is a socket that is coming to rest. Owner: its core.
+type detachment struct {
+	left  func(c *Core, d *Detached)
+	still bool // it does not write any more, and ends reading
+}
+
+// Detached is a socket between two cores. Core.Attach takes it over, or Close
+// ends it.
+type Detached struct {
+	fd      int
+	backlog []byte // received, not delivered
+	eof     bool
+	leaving bool // it prefers to read by readiness
+	held    bool // by Hold
+	waited  bool // for units of a throttle
+	copies  bool
+	touched time.Duration
+	heard   time.Duration
+}
+
+// Detach brings the socket to rest and takes it off its core: no further write
+// begins, and when none is in flight reading ends. A peer that does not read can
+// delay that; Fault ends the wait. left is called once on the core, at once or
+// later: with the socket, or with nil if it has ended instead. Then the framer
+// has heard of that before.
+func (s *Socket) Detach(left func(c *Core, d *Detached)) {
+	s.core.assertOwner()
+	s.detach = &detachment{left: left}
+	if !s.writing {
+		s.unwatch()
+		return
+	}
+	// It reads until the write has ended: the peer may not read what we write
+	// before we read what it does.
+	if !s.tx.awaited {
+		// The end of a quiet write would not end the core's sleep.
+		s.tx.awaited = true
+		s.core.quietWrites++
+	}
+}
+
+// Leaving says that Detach was called.
+func (s *Socket) Leaving() bool {
+	s.core.assertOwner()
+	return s.detach != nil
+}
+
+// unwatch cancels the watch or the receive of a socket that is about to leave.
+func (s *Socket) unwatch() {
+	s.detach.still = true
+	switch {
+	case s.receiving:
+		if !s.useReady && !s.recvPaused {
+			s.core.drv.Cancel(s.recvOp)
+		}
+	case s.ops > 0:
+		s.core.drv.Cancel(s.readyOp) // ignored if there is none
+	}
+	if s.ops == 0 {
+		s.atRest()
+	}
+}
+
+// detaching says that the socket must not be armed again on this core.
+func (s *Socket) detaching() bool { return s.detach != nil && s.detach.still }
+
+// detachFailed is called when a socket ends before it has left. left is called in a
+// task of its own, as the present one may still use the socket.
+func (s *Socket) detachFailed() {
+	left := s.detach.left
+	s.detach = nil
+	s.core.Post(&Task{Run: func(c *Core) { left(c, nil) }})
+}
+
+// detached takes the socket, which is at rest, off its core.
+func (s *Socket) detached() {
+	c, left := s.core, s.detach.left
+	held, waited := s.paused == &c.held, s.Throttled()
+	if t := s.paused; waited {
+		s.leaveLine()
+		defer t.notify()
+	}
+	fd, err := c.drv.Detach(s.sock)
+	if err != nil {
+		s.Fault(fmt.Errorf("leave core %d: %w", c.id, err))
+		return
+	}
+	d := &Detached{
+		fd: fd, backlog: s.backlog[s.consumed:], eof: s.eof, leaving: s.useReady, held: held,
+		waited: waited, copies: s.tx.copies, touched: s.touched, heard: s.heard,
+	}
+	s.dead, s.detach, s.paused, s.backlog = true, nil, nil, nil
+	s.uncarry()
+	c.forget(s)
+	s.free()
+	left(c, d)
+}
+
+// Close ends a socket that goes to no core.
+func (d *Detached) Close() { _ = unix.Close(d.fd) }
+
+// Attach makes a socket of d on this core, with f as its framer. It does nothing
+// until Continue. On an error the descriptor is closed, and the core may be gone:
+// then it is ErrStopped. On the core, or behind its end.
+func (c *Core) Attach(d *Detached, f Framer) (*Socket, error) {
+	c.assertOwner()
+	if c.closed.Load() {
+		d.Close()
+		return nil, ErrStopped
+	}
+	us, err := c.drv.Adopt(d.fd)
+	if err != nil {
+		d.Close()
+		return nil, fmt.Errorf("enter core %d: %w", c.id, err)
+	}
+	s := newSocket(c)
+	s.sock, s.backlog = us, d.backlog
+	s.eof, s.useReady, s.tx.copies, s.touched, s.heard = d.eof, d.leaving, d.copies, d.touched, d.heard
+	s.retrying = d.waited
+	if d.held {
+		s.paused = &c.held
+	}
+	s.carry(f)
+	return s, nil
+}
+
+// Continue goes on with a socket that Attach has made: Feed gets what had come
+// before, unless it is held.
+func (s *Socket) Continue() {
+	s.core.assertOwner()
+	if s.paused == nil {
+		s.feedBacklog()
+	}
+	s.retrying = false
+	if !s.dead {
+		s.rearm()
+	}
+}
+
+// rearm watches a socket that has arrived.
+func (s *Socket) rearm() {
+	switch {
+	case s.eof:
+	case s.core.receive == ReceiveBuffers && !s.useReady && s.Backlog() < s.most:
+		s.armReceive()
+	case s.core.receive == ReceiveBuffers && !s.useReady:
+	default:
+		s.armReady()
+	}
+}

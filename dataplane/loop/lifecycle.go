@@ -1,0 +1,254 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Errors of AddCore and RemoveCore.
+var (
+	// ErrNoCore: the plane has no such core.
+	ErrNoCore = errors.New("dataplane: no such core")
+	// ErrLastCore: no other core is there to take over.
+	ErrLastCore = errors.New("dataplane: the last core cannot be removed")
+	// ErrCoreRemoved is the fault of a connection that could not leave a
+	// removed core in time.
+	ErrCoreRemoved = errors.New("dataplane: core removed")
+)
+
+// CoreState says whether a core can be given work.
+type CoreState uint8
+
+// The states of a core. It begins running; nothing leads back there.
+const (
+	CoreRunning  CoreState = iota
+	CoreDraining           // being removed: what it has leaves it, nothing is added
+	CoreFailed             // its driver broke: the thread is gone, its connections have faulted
+	CoreStopped            // removed, or the plane is closed
+)
+
+func (s CoreState) String() string {
+	switch s {
+	case CoreRunning:
+		return "running"
+	case CoreDraining:
+		return "draining"
+	case CoreFailed:
+		return "failed"
+	case CoreStopped:
+		return "stopped"
+	}
+	return "invalid"
+}
+
+// State says whether the core can be given work. Any goroutine.
+func (c *Core) State() CoreState {
+	switch {
+	case c.vitals.failure.Load() != nil:
+		return CoreFailed
+	case c.stopping.Load():
+		return CoreStopped
+	case c.draining.Load():
+		return CoreDraining
+	}
+	return CoreRunning
+}
+
+// AddCore starts one more core, with the lowest number that is free, and waits
+// until it has opened its driver. It has no listener yet. On a core it fails with
+// ErrOnCore.
+func (p *Plane) AddCore() (*Core, error) {
+	if p.OnCore() {
+		return nil, fmt.Errorf("add a core: %w", ErrOnCore)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.All()
+	switch {
+	case p.closed:
+		return nil, ErrStopped
+	case len(all) >= maxCores:
+		return nil, fmt.Errorf("add a core to %d: %w", len(all), errManyCores)
+	}
+	id := 0
+	for id < len(all) && all[id].id == id {
+		id++
+	}
+	c, err := p.start(id)
+	if err != nil {
+		return nil, fmt.Errorf("add a core: %w", err)
+	}
+	more := slices.Insert(slices.Clone(all), id, c)
+	p.cores.Store(&more)
+	p.cfg.Logger.Info("core added", "core", id, "cores", len(more))
+	return c, nil
+}
+
+// Drain begins to take a core out of service: it refuses to dial, and its
+// thread ends as soon as nothing is left on it: no listener, no socket, no file, and
+// nothing that AddLoad counts. The caller moves the sockets and files away (Detach) and
+// the listeners (Listener.Move, Close). It fails with ErrLastCore if no other core
+// runs. Draining twice is no error. Any goroutine.
+func (p *Plane) Drain(c *Core) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.All()
+	if !slices.Contains(all, c) {
+		return ErrNoCore
+	}
+	if p.closed {
+		return ErrStopped
+	}
+	if c.draining.Load() {
+		return nil
+	}
+	if p.successorCore(c) == nil {
+		return ErrLastCore
+	}
+	c.draining.Store(true)
+	p.reaper.Add(1)
+	go p.reap(c)
+	_ = c.Do(func(*Core) {}) // the core checks whether it is empty; one that has failed does not have to
+	return nil
+}
+
+// successorCore is the successor of core c: the running core with the least Load besides
+// c, nil if there is none.
+func (p *Plane) successorCore(c *Core) *Core {
+	var best *Core
+	for _, o := range p.All() {
+		if o != c && o.State() == CoreRunning && (best == nil || o.Load() < best.Load()) {
+			best = o
+		}
+	}
+	return best
+}
+
+// reap takes a core that has ended out of the list.
+func (p *Plane) reap(c *Core) {
+	defer p.reaper.Done()
+	<-c.done
+	p.mu.Lock()
+	rest := slices.DeleteFunc(slices.Clone(p.All()), func(o *Core) bool { return o == c })
+	if !p.closed {
+		p.cores.Store(&rest)
+	}
+	p.mu.Unlock()
+	p.cfg.Logger.Info("core removed", "core", c.id, "cores", len(rest))
+	close(c.reaped)
+}
+
+// RemoveCore is Drain and AwaitDrained. On a core it fails with ErrOnCore.
+func (p *Plane) RemoveCore(ctx context.Context, c *Core) error {
+	if p.OnCore() {
+		return fmt.Errorf("remove core %d: %w", c.id, ErrOnCore)
+	}
+	if err := p.Drain(c); err != nil {
+		return fmt.Errorf("remove core %d: %w", c.id, err)
+	}
+	return p.AwaitDrained(ctx, c)
+}
+
+// AwaitDrained waits until a core for which Drain succeeded is gone: its thread
+// has ended, its driver is closed and its memory is returned, but for messages
+// that users still hold. A core that has failed is only taken out of the list.
+//
+// When ctx ends first the connections and files that are still on it are closed
+// (ErrCoreRemoved), so that the rest can leave, unless it is stuck; the
+// error of ctx is returned, and the rest happens by itself. On a core it fails with
+// ErrOnCore.
+func (p *Plane) AwaitDrained(ctx context.Context, c *Core) error {
+	if p.OnCore() {
+		return fmt.Errorf("remove core %d: %w", c.id, ErrOnCore)
+	}
+	select {
+	case <-c.reaped:
+		return nil
+	case <-ctx.Done():
+	}
+	_ = c.Do(func(c *Core) { c.faultAll(ErrCoreRemoved) }) // an error is its end
+	return fmt.Errorf("remove core %d: %w", c.id, context.Cause(ctx))
+}
+
+// left says that a core which is being drained has nothing any more.
+func (c *Core) left() bool {
+	return c.load.Load() <= 0 && c.expected.Load() <= 0 && len(c.entries) == len(c.freeSlot) && c.quietWrites == 0 && !c.busy()
+}
+
+// faultAll ends every socket and file.
+func (c *Core) faultAll(err error) {
+	for i := range c.entries {
+		if s := c.entries[i].sock; s != nil {
+			s.Fault(err)
+		}
+	}
+}
+
+// endAll ends every socket, file and listener.
+func (c *Core) endAll(err error) {
+	c.faultAll(err)
+	for i := range c.entries {
+		if l := c.entries[i].lst; l != nil {
+			l.closeOn(c)
+		}
+	}
+}
+
+// fail ends every connection of a core whose driver broke: they fault. Its
+// listeners go to another core at once. What AddLoad counts stays until somebody
+// moves it: the tasks of a core that is gone run on goroutines, one at a time.
+func (c *Core) fail(err error) {
+	c.cfg.Logger.Error("core failed", "core", c.id, "err", err)
+	text := err.Error()
+	c.vitals.failure.Store(&text)
+	c.stopping.Store(true)
+	// The sockets first: a listener that moves needs a descriptor, and they free some.
+	c.faultAll(fmt.Errorf("%w: %w", ErrStopped, err))
+	for i := range c.entries {
+		if l := c.entries[i].lst; l != nil {
+			l.moveOrClose(c)
+		}
+	}
+	c.endAll(fmt.Errorf("%w: %w", ErrStopped, err))
+	c.plane.failed(c, err)
+	if c.cfg.Failed != nil {
+		c.cfg.Failed(c, err)
+	}
+}
+
+// moveOrClose gives the listener of a failing core to another one. What the kernel
+// has queued stays queued.
+func (l *Listener) moveOrClose(c *Core) {
+	to := c.plane.successorCore(c)
+	if to == nil || !l.open || l.closing {
+		return
+	}
+	// The broken driver keeps what is its own, and closes it.
+	fd, err := unix.FcntlInt(uintptr(l.FD()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		c.cfg.Logger.Error("listener lost with its core", "core", c.id, "addr", l.addr, "err", err)
+		return
+	}
+	l.departed(c, ErrStopped)
+	l.leave(c)
+	l.shut(c)
+	l.hand(to, fd, func(err error) {
+		if err != nil {
+			c.cfg.Logger.Error("listener lost with its core", "core", c.id, "addr", l.addr, "err", err)
+		}
+	})
+}
+
+// end is the end of a core without a thread, once. Whoever calls it does so behind
+// the last step, which another goroutine has made.
+func (c *Core) end() {
+	c.stepped.Load()
+	if !c.closed.Load() {
+		c.close()
+		close(c.done)
+	}
+}

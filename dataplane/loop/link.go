@@ -1,0 +1,361 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// Link is a socket of a core as a handshake sees it: exact reads and writes
+// for one ordinary goroutine, carried out by the core. A call that needs the
+// core costs a switch to its thread and one back, so a Link takes whatever has
+// arrived with what was asked for, and sends what was queued with the call that
+// waits for an answer; CoreStats.LinkCalls counts. A Link ends by Close, or by
+// Carry: from then on the socket is a Framer's, together with what was not read
+// or not sent yet.
+//
+// One goroutine uses a Link at a time, none that runs on a core: there reads and
+// writes fail with ErrOnCore and change nothing. Close may be called by any. A call ends
+// with its context even if the core stands still: the core never touches the
+// caller's memory.
+type Link struct {
+	core        *Core
+	local, peer netip.AddrPort
+	result      chan reply // answer to the call under way, or the cause of the end
+	ahead       int        // most that is read and not asked for
+
+	// The calling goroutine's; the core's during a call, and after Open.
+	unread []byte // taken from the socket, not read yet
+	unsent []byte // queued
+	loose  bool   // a write may be in flight that nobody has waited for
+	ended  bool   // the peer sends nothing behind unread
+	failed bool   // a call has failed: there is no other
+
+	sock *Socket // the core's; nil once closed or given away
+}
+
+// reply is the core's answer to a call.
+type reply struct {
+	unread []byte // all that has arrived and was not read; the caller's now
+	eof    bool   // nothing comes behind it
+	err    error
+}
+
+// linkCall is what a call asks of the core. It belongs to the core, which may
+// look at it after the caller has left.
+type linkCall struct {
+	send   []byte                   // to be written first
+	unread []byte                   // stands before what arrives
+	wrote  bool                     // wait until all is written, and read nothing
+	min    int                      // else wait for so many bytes,
+	enough func(unread []byte) bool // and until it says so, unless it is nil
+}
+
+// ErrLinkClosed is what calls on a closed Link return.
+var ErrLinkClosed = errors.New("dataplane: link closed")
+
+// Dial connects to an address through the core. local may be the zero value,
+// or an address and port to bind. A core that is being removed refuses with
+// ErrStopped. It ends with ctx, also while the core stands still. On a core it
+// fails with ErrOnCore.
+func (c *Core) Dial(ctx context.Context, local, to netip.AddrPort, opt uring.SocketOptions) (*Link, error) {
+	if c.plane.OnCore() {
+		return nil, fmt.Errorf("connect to %v: %w", to, ErrOnCore)
+	}
+	l := &Link{core: c, peer: to, result: make(chan reply, 1), ahead: BacklogBytes}
+	err := c.Do(func(c *Core) {
+		switch {
+		case ctx.Err() != nil:
+			return // the caller has left
+		case c.draining.Load():
+			l.answer(reply{err: ErrStopped})
+			return
+		}
+		s := newSocket(c)
+		us, _, err := c.drv.Connect(local, to, opt, s.user)
+		if err != nil {
+			s.Fault(err)
+			l.answer(reply{err: err})
+			return
+		}
+		s.sock, s.link, s.ops = us, l, 1
+		l.sock = s
+	})
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case r := <-l.result:
+		err = r.err
+	case <-c.done:
+		err = ErrStopped
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		l.Close()
+		return nil, fmt.Errorf("connect to %v: %w", to, err)
+	}
+	return l, nil
+}
+
+// Adopt takes over a connected TCP descriptor, and closes it on an error. On the
+// core.
+func (c *Core) Adopt(fd int) (*Link, error) {
+	l, err := c.take(fd)
+	if err == nil {
+		l.sock.arm()
+	}
+	return l, err
+}
+
+// take is Adopt, but for the watch: the caller arms the socket in the same turn.
+func (c *Core) take(fd int) (*Link, error) {
+	c.assertOwner()
+	us, err := c.drv.Adopt(fd)
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	s := newSocket(c)
+	l := &Link{core: c, sock: s, local: c.drv.LocalAddr(us), peer: c.drv.PeerAddr(us), result: make(chan reply, 1), ahead: BacklogBytes}
+	s.sock, s.link = us, l
+	if !l.peer.IsValid() { // gone already
+		s.Fault(unix.ECONNRESET)
+		return nil, unix.ECONNRESET
+	}
+	return l, nil
+}
+
+// ReadAhead bounds what the link reads beyond what was asked for, in bytes, up to
+// its end by Carry; else it is BacklogBytes. In mode ReceiveBuffers what is on its
+// way comes on top. It takes effect for the function that a listener gives links
+// to, before it gives the link to another goroutine.
+func (l *Link) ReadAhead(n int) {
+	if s := l.Socket(); s != nil {
+		l.ahead = min(max(n, 1), BacklogBytes)
+		s.most = l.ahead
+	}
+}
+
+// Core is the core that owns the socket.
+func (l *Link) Core() *Core { return l.core }
+
+// LocalAddr is the socket's own address.
+func (l *Link) LocalAddr() netip.AddrPort { return l.local }
+
+// PeerAddr is the address of the other end.
+func (l *Link) PeerAddr() netip.AddrPort { return l.peer }
+
+// ReadFull fills p; what was queued is sent before it waits. The end of the
+// stream is io.EOF before the first byte and io.ErrUnexpectedEOF behind it.
+// After an error, that of ctx included, the link is closed.
+func (l *Link) ReadFull(ctx context.Context, p []byte) error {
+	if err := l.usable(ctx); err != nil || len(p) == 0 {
+		return err
+	}
+	for got := 0; ; {
+		n := copy(p[got:], l.unread)
+		l.unread = l.unread[n:]
+		got += n
+		switch {
+		case got == len(p):
+			return nil
+		case l.ended && got == 0:
+			return l.fail(io.EOF)
+		case l.ended:
+			return l.fail(io.ErrUnexpectedEOF)
+		}
+		if err := l.take(ctx, min(len(p)-got, l.ahead), nil); err != nil {
+			return err
+		}
+	}
+}
+
+// Await sends what was queued and waits until enough says so of the bytes that
+// have arrived and were not read. It also returns at the end of the stream,
+// and when the link holds no more: what is missing then, ReadFull finds out.
+// After an error, that of ctx included, the link is closed.
+//
+// enough runs on the core, each time that something arrives, with the same
+// bytes as before and more. It must be quick, must not keep the bytes, and uses
+// nothing of the caller's, as it may still run when Await has returned with ctx.
+func (l *Link) Await(ctx context.Context, enough func(unread []byte) bool) error {
+	if err := l.usable(ctx); err != nil || l.ended || enough(l.unread) {
+		return err
+	}
+	return l.take(ctx, 0, enough)
+}
+
+// take has the core send what was queued, and takes all that has arrived as
+// soon as it is enough.
+func (l *Link) take(ctx context.Context, least int, enough func(unread []byte) bool) error {
+	call := &linkCall{send: l.unsent, unread: l.unread, min: least, enough: enough}
+	l.loose = l.loose || len(l.unsent) > 0
+	l.unsent, l.unread = nil, nil
+	r, err := l.await(ctx, func(s *Socket) { s.serveLink(call) })
+	l.unread, l.ended = r.unread, r.eof
+	return err
+}
+
+// Write sends all of p, which it does not keep, behind what was queued. After
+// an error, that of ctx included, the link is closed.
+func (l *Link) Write(ctx context.Context, p []byte) error {
+	l.Queue(p)
+	return l.Flush(ctx)
+}
+
+// Queue leaves p, which it does not keep, to the next call that waits: ReadFull
+// or Await if they have to wait, Write or Flush; or to the handler that takes
+// the socket over, which sends it first. A link that closes drops it.
+func (l *Link) Queue(p []byte) { l.unsent = append(l.unsent, p...) }
+
+// Flush sends what was queued and waits until the kernel has all of it. After
+// an error, that of ctx included, the link is closed.
+func (l *Link) Flush(ctx context.Context) error {
+	if err := l.usable(ctx); err != nil || len(l.unsent) == 0 && !l.loose {
+		return err
+	}
+	call := &linkCall{send: l.unsent, wrote: true}
+	l.unsent, l.loose = nil, false
+	_, err := l.await(ctx, func(s *Socket) { s.serveLink(call) })
+	return err
+}
+
+// usable says why a call cannot begin.
+func (l *Link) usable(ctx context.Context) error {
+	switch {
+	case l.failed && l.core.stopping.Load():
+		return ErrStopped
+	case l.failed:
+		return ErrLinkClosed
+	case ctx.Err() != nil:
+		return l.fail(context.Cause(ctx))
+	}
+	return nil
+}
+
+// fail closes the link because of err.
+func (l *Link) fail(err error) error {
+	l.failed = true
+	l.Close()
+	return err
+}
+
+// await starts an operation on the core and waits for its result.
+func (l *Link) await(ctx context.Context, start func(s *Socket)) (reply, error) {
+	if l.core.plane.OnCore() {
+		return reply{}, ErrOnCore
+	}
+	err := l.core.Do(func(*Core) {
+		switch {
+		case ctx.Err() != nil: // the caller has left
+		case l.sock == nil || l.sock.link != l:
+			l.answer(reply{err: ErrLinkClosed}) // unless the cause is there already
+		default:
+			start(l.sock)
+		}
+	})
+	if err != nil {
+		return reply{}, l.fail(err)
+	}
+	var r reply
+	select {
+	case r = <-l.result:
+	case <-l.core.done:
+		r.err = ErrStopped
+	case <-ctx.Done():
+		r.err = context.Cause(ctx)
+	}
+	if r.err != nil {
+		return reply{}, l.fail(r.err)
+	}
+	return r, nil
+}
+
+// Close has the core shut the socket down, and does not wait for it. It does
+// nothing to a link that was given away.
+func (l *Link) Close() {
+	_ = l.core.Do(func(*Core) { // a core that has stopped has closed it
+		if s := l.sock; s != nil && s.link == l {
+			s.Fault(ErrLinkClosed)
+		}
+		l.sock = nil
+	})
+}
+
+// Refuse is Close for the function that a listener gives links to: it does not
+// wait. Only on the link's core.
+func (l *Link) Refuse() {
+	if s := l.sock; s != nil && s.link == l {
+		s.Fault(ErrLinkClosed)
+	}
+	l.sock = nil
+}
+
+// Reset closes the link, and the peer sees a TCP reset. For tests of the other
+// end.
+func (l *Link) Reset() {
+	l.do(func(s *Socket) { s.Fault(ErrReset) })
+}
+
+// HalfClose ends our direction of the stream: Write fails from here on, what
+// the peer still sends can be read. For tests of the other end.
+func (l *Link) HalfClose() {
+	l.do((*Socket).EndWriting)
+}
+
+// Shutdown ends both directions of the stream and keeps the link: reads
+// and writes fail from here on, and the peer sees the end of the stream. For
+// tests of the other end.
+func (l *Link) Shutdown() {
+	l.do(func(s *Socket) { s.core.drv.Shutdown(s.sock) })
+}
+
+// do runs f with the socket on its core and waits for it, if there still is one
+// and it is the link's. On a core nothing may wait: f runs at once if it is that
+// of the socket, else soon.
+func (l *Link) do(f func(s *Socket)) {
+	run := func(*Core) {
+		if s := l.sock; s != nil && s.link == l {
+			f(s)
+		}
+	}
+	switch {
+	case l.core.current():
+		run(l.core)
+	case l.core.plane.OnCore():
+		_ = l.core.Do(run) // an error is its end
+	default:
+		_ = l.core.wait(run)
+	}
+}
+
+// Socket is the link's socket, nil once the link is closed or given away. On
+// the link's core.
+func (l *Link) Socket() *Socket {
+	l.core.assertOwner()
+	return l.sock
+}
+
+// Carry gives the socket to f, which gets what has come and was not read, during
+// the call. The link is of no use from then on. It fails with ErrLinkClosed, and the
+// cause if there is one, if the socket is gone already. On the link's core; what
+// accepted does there.
+func (l *Link) Carry(f Framer) error {
+	s := l.Socket()
+	if s == nil {
+		return l.Cause()
+	}
+	s.touched = s.core.now
+	s.carry(f)
+	s.feedBacklog()
+	s.resumeReading()
+	return nil
+}

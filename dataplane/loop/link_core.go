@@ -1,0 +1,114 @@
+package loop
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// This file is the core's side of a Link.
+
+// answer ends the call under way. On the core.
+func (l *Link) answer(r reply) {
+	select {
+	case l.result <- r:
+	default: // the caller has gone: its deadline came first
+	}
+}
+
+// Cause is why a link has no socket any more: ErrLinkClosed, with what its socket
+// ended with if no call has returned that. On the link's core, or for its caller.
+func (l *Link) Cause() error {
+	select {
+	case r := <-l.result:
+		if r.err != nil {
+			return fmt.Errorf("%w: %w", ErrLinkClosed, r.err)
+		}
+	default:
+	}
+	return ErrLinkClosed
+}
+
+// serveLink begins a call.
+func (s *Socket) serveLink(c *linkCall) {
+	s.core.stats.LinkCalls++
+	s.prepend(c.unread)
+	s.unsent = append(s.unsent, c.send...)
+	s.call = c
+	s.writeLink()
+	s.feedLink()
+}
+
+// prepend puts p, whose memory it takes, before what is held back.
+func (s *Socket) prepend(p []byte) {
+	if len(p) > 0 {
+		s.backlog, s.consumed = append(p, s.backlog[s.consumed:]...), 0
+	}
+}
+
+// feedLink answers the call under way, if what it waits for is there.
+func (s *Socket) feedLink() {
+	c := s.call
+	if c == nil {
+		return
+	}
+	var r reply
+	if c.wrote {
+		if s.writing {
+			return
+		}
+	} else {
+		have := s.backlog[s.consumed:]
+		done := len(have) >= c.min && (c.enough == nil || c.enough(have))
+		if !done && !s.eof && len(have) < s.most {
+			return
+		}
+		r.unread, r.eof = have, s.eof
+		s.backlog, s.consumed = nil, 0
+	}
+	s.call = nil
+	s.link.answer(r)
+	s.resumeReading()
+}
+
+// writeLink sends what the link has queued, one write at a time.
+func (s *Socket) writeLink() {
+	if s.writing || len(s.unsent) == 0 {
+		return
+	}
+	v, err := s.core.vec()
+	if err != nil {
+		s.Fault(err)
+		return
+	}
+	v.Append(s.unsent)
+	s.unsent = nil
+	s.tx.core, s.tx.vec = s.core, v
+	s.writing = true
+	s.send(0)
+}
+
+// leaveLink takes the socket from its link, with what the link has taken from
+// it and what it has queued.
+func (s *Socket) leaveLink(l *Link) {
+	l.sock, s.link = nil, nil
+	s.prepend(l.unread)
+	s.unsent = append(s.unsent, l.unsent...)
+	l.unread, l.unsent = nil, nil
+	s.writeLink()
+}
+
+// connected is the completion of Dial.
+func (s *Socket) connected(res int32) {
+	l := s.link
+	if l == nil {
+		return
+	}
+	if res < 0 {
+		s.Fault(unix.Errno(-res))
+		return
+	}
+	l.local = s.core.drv.LocalAddr(s.sock)
+	s.arm()
+	l.answer(reply{})
+}

@@ -1,0 +1,187 @@
+package loop
+
+import (
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// Listener accepts connections on one core. Every core that listens on an
+// address has one, in one SO_REUSEPORT group.
+type Listener struct {
+	core     atomic.Pointer[Core] // owner; changes by Move, and when the core fails
+	addr     netip.AddrPort
+	accepted func(*Link)
+	fd       atomic.Int64
+
+	// The core's own.
+	sock  uring.Socket
+	user  uint64
+	retry Timer
+	open  bool
+	op    uring.Op // the accept that is armed, 0: none
+	// outside: the driver has refused the socket so far, and its descriptor is fd.
+	outside bool
+	trouble trouble
+	pace    time.Duration // refusals occupy it up to then, see refusedOne
+	leaving *departure    // nil: it stays
+	// Not to be armed any more, until Resume or for ever, and who waits until it
+	// is not.
+	paused  bool
+	closing bool
+	settled []chan struct{}
+}
+
+// Listen binds addr on the core. accepted runs on the core for each
+// connection, with a Link that is the callee's; it must not block. On a core
+// it fails with ErrOnCore.
+func (c *Core) Listen(addr netip.AddrPort, opt uring.ListenOptions, accepted func(*Link)) (*Listener, error) {
+	l := newListener(c, addr, accepted)
+	var err error
+	if e := c.call(func(c *Core) { err = l.openOn(c, opt) }); e != nil {
+		return nil, e
+	}
+	if err != nil {
+		return nil, fmt.Errorf("core %d: listen %v: %w", c.id, addr, err)
+	}
+	return l, nil
+}
+
+func newListener(c *Core, addr netip.AddrPort, accepted func(*Link)) *Listener {
+	l := &Listener{addr: addr, accepted: accepted}
+	l.core.Store(c)
+	return l
+}
+
+// Addr is the bound address.
+func (l *Listener) Addr() netip.AddrPort { return l.addr }
+
+// Accepted is who gets the connections, as Listen was told.
+func (l *Listener) Accepted() func(*Link) { return l.accepted }
+
+// Core is the core that the listener accepts on.
+func (l *Listener) Core() *Core { return l.core.Load() }
+
+// FD is the listener's descriptor, for attaching a steering program. It stays
+// the listener's, and is another one behind a move; use Descriptor where that
+// may happen at the same time.
+func (l *Listener) FD() int { return int(l.fd.Load()) }
+
+// Close stops accepting, and closes the socket when every connection that was
+// taken out of the kernel's queue has been given to accepted. Connections that
+// are still in that queue are reset, unless another listener of the group
+// inherits them. Closing twice is no error. On a core it fails with ErrOnCore.
+func (l *Listener) Close() error {
+	return l.halt(func() { l.closing = true })
+}
+
+// call runs f on the core that has the listener and waits for it. On a core it
+// fails with ErrOnCore.
+func (l *Listener) call(f func(c *Core)) error {
+	for {
+		c := l.core.Load()
+		ran := false
+		err := c.call(func(c *Core) {
+			if ran = l.core.Load() == c; ran {
+				f(c)
+			}
+		})
+		if err != nil && l.core.Load() == c || err == nil && ran {
+			return err
+		}
+	}
+}
+
+func (l *Listener) openOn(c *Core, opt uring.ListenOptions) error {
+	s, err := c.drv.Listen(l.addr, opt)
+	if err != nil {
+		return err
+	}
+	l.sock, l.addr = s, c.drv.LocalAddr(s)
+	l.setUp(c)
+	l.arm(c)
+	return nil
+}
+
+// setUp gives the listener a slot.
+func (l *Listener) setUp(c *Core) {
+	var e *entry
+	e, l.user = c.slot()
+	e.lst, l.open = l, true
+	if !l.outside {
+		l.fd.Store(int64(l.sock.FD()))
+	}
+	l.retry.Fire = func(c *Core, _ time.Duration) { l.arm(c) }
+}
+
+func (l *Listener) arm(c *Core) {
+	if !l.open || l.paused || l.closing || l.op != 0 || !l.enter(c) {
+		return
+	}
+	var err error
+	if l.op, err = c.drv.Accept(l.sock, l.user); err != nil {
+		l.op = 0
+		l.later(c, err)
+	}
+}
+
+// closeOn closes the socket at once. While an accept is armed only the end of
+// the core may do that: what the accept still yields finds no listener.
+func (l *Listener) closeOn(c *Core) {
+	if !l.open {
+		return
+	}
+	l.open = false
+	c.timers.stop(&l.retry)
+	l.shut(c)
+	c.freeEntry(l.user)
+	l.pauseDone()
+	l.departed(c, ErrLinkClosed)
+}
+
+func (l *Listener) complete(c *Core, cp *uring.Completion) {
+	if cp.Res >= 0 {
+		c.stats.Accepts++
+		l.accept(c, int(cp.Res))
+	} else {
+		c.stats.AcceptErrors++
+	}
+	if cp.Flags&uring.More != 0 {
+		return
+	}
+	l.op = 0
+	if l.awaitQuiet(c); !l.open {
+		return
+	}
+	switch errno := cp.Errno(); errno {
+	case 0, unix.ECANCELED, unix.ECONNABORTED, unix.EINTR, unix.EPROTO:
+		l.again(c)
+	default:
+		// Accepting at once would fail at once: let descriptors and memory come back.
+		l.later(c, errno)
+	}
+}
+
+func (l *Listener) accept(c *Core, fd int) {
+	link, err := c.take(fd)
+	switch err {
+	case nil:
+		s := link.sock
+		l.trouble.over(c, l.addr)
+		l.accepted(link)
+		if !s.dead {
+			s.arm() // no request is spent on one that is refused
+		} else {
+			l.refusedOne(c)
+		}
+	case unix.ECONNRESET: // gone already
+	default:
+		c.stats.AcceptErrors++
+		l.trouble.note(c, l.addr, err)
+	}
+}

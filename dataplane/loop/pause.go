@@ -1,0 +1,165 @@
+package loop
+
+import "time"
+
+// Pause stops reading until full, which is one of ts, has room for need units, or
+// for the message of which a part is there (begun). Then Feed is called again,
+// which takes the units that it could not get before, or pauses anew.
+func (s *Socket) Pause(ts *Throttles, full *Throttle, need int64, begun bool) {
+	s.core.assertOwner()
+	s.paused = full
+	s.waiter.of, s.waiter.need, s.waiter.begun = ts, need, begun
+	if !s.retrying {
+		s.core.stats.Paused++
+		s.pausedAt = s.core.now
+	}
+	s.waiter.of.paused.Store(&s.waiter)
+	full.wait(&s.waiter, s.retrying)
+}
+
+// Passed says that the message which the socket was stopped at has got its
+// units.
+func (s *Socket) Passed() {
+	s.core.assertOwner()
+	s.retrying = false
+}
+
+// Stopped says that the socket does not read, because of a throttle, by Hold or by
+// Rest.
+func (s *Socket) Stopped() bool {
+	s.core.assertOwner()
+	return s.paused != nil
+}
+
+// StoppedSince is since when the socket waits for a throttle, on the core's
+// clock.
+func (s *Socket) StoppedSince() time.Duration {
+	s.core.assertOwner()
+	return s.pausedAt
+}
+
+// Begin notes that something is unfinished from now on, and Took is how long
+// that is ago: the time in which a throttle stopped the socket is left out.
+func (s *Socket) Begin() {
+	s.core.assertOwner()
+	s.began = s.core.now
+}
+
+// Took is the time since Begin.
+func (s *Socket) Took() time.Duration {
+	s.core.assertOwner()
+	return s.core.now - s.began
+}
+
+// Hold stops reading until Release.
+func (s *Socket) Hold() {
+	s.core.assertOwner()
+	if s.paused == nil || s.Resting() {
+		s.paused = &s.core.held
+	}
+}
+
+// Rest stops reading until EndRest, or until Release if Hold comes meanwhile. It does
+// nothing to a socket that is stopped already.
+func (s *Socket) Rest() {
+	s.core.assertOwner()
+	if s.paused == nil {
+		s.paused = &s.core.resting
+	}
+}
+
+// Resting says that the socket does not read because of Rest.
+func (s *Socket) Resting() bool { return s.paused == &s.core.resting }
+
+// EndRest goes on behind a Rest, and does nothing without one. It may call Feed.
+func (s *Socket) EndRest() {
+	s.core.assertOwner()
+	if !s.dead && s.Resting() {
+		s.proceed()
+	}
+}
+
+// Release goes on behind a Hold, and does nothing without one. It may call Feed.
+func (s *Socket) Release() {
+	s.core.assertOwner()
+	if s.dead || s.paused != &s.core.held {
+		return
+	}
+	s.proceed()
+}
+
+// proceed reads again.
+func (s *Socket) proceed() {
+	s.paused = nil
+	s.alive()
+	s.feedBacklog()
+	s.resumeReading()
+}
+
+// alive restarts the idle time, as the peer was not silent: we did not read.
+func (s *Socket) alive() { s.touched = s.core.now }
+
+// Throttled says that a throttle has stopped the socket, rather than Hold or Rest.
+func (s *Socket) Throttled() bool {
+	s.core.assertOwner()
+	return s.paused != nil && s.paused != &s.core.held && !s.Resting()
+}
+
+// unpause tries again, and lets the next in line try behind it.
+func (s *Socket) unpause(*Core) {
+	s.waiter.posted.Store(false)
+	if !s.Throttled() {
+		return
+	}
+	t := s.paused
+	if t.inLine(&s.waiter) && !s.shareFits() {
+		return // units of its own came back, but not enough
+	}
+	since := s.pausedAt
+	s.leaveLine()
+	if !s.dead {
+		s.alive()
+		s.retrying = true
+		s.feedBacklog()
+		s.retrying = false
+		s.resumeReading()
+	}
+	if s.paused == nil {
+		s.began += s.core.now - since
+	} else if s.paused == t {
+		s.pausedAt = since
+	}
+	t.notify()
+	if s.detach != nil && s.ops == 0 {
+		s.atRest()
+	}
+}
+
+// shareFits says that the connection's own share takes what the socket waits
+// for.
+func (s *Socket) shareFits() bool {
+	t := s.waiter.of
+	if s.paused != t.Dispatch {
+		return false
+	}
+	if s.waiter.begun {
+		return t.shareHas(1)
+	}
+	return t.shareHas(s.waiter.need)
+}
+
+// leaveLine ends the wait for the receive budget. The next in line has to be
+// told.
+func (s *Socket) leaveLine() {
+	s.paused.leave(&s.waiter)
+	s.paused = nil
+	s.waiter.of.paused.Store(nil)
+}
+
+// place is the socket's place in line; nil has none.
+func (s *Socket) place() *waiter {
+	if s == nil {
+		return nil
+	}
+	return &s.waiter
+}

@@ -1,0 +1,223 @@
+package loop
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+const (
+	pageSize = 4096
+	// Small buffers, 256 B to 4 KiB, are cut out of chunks: a retained
+	// message of 64 B must not cost a page.
+	minClass   = 8
+	maxCut     = 12
+	chunkBytes = 64 << 10
+	// maxClass is the largest buffer that the pool keeps, 16 MiB; larger ones
+	// are mapped and unmapped.
+	maxClass = 24
+	// classSlack is added to every class above the cut ones, so that a payload
+	// of a power of two fits its class together with the parts of its frame
+	// that stand before and behind it.
+	classSlack = 2 * pageSize
+)
+
+// Buffer is memory outside the Go heap, lent by a core (Core.Lend). Buffers of
+// 4 KiB and more are page-aligned.
+type Buffer struct {
+	b     []byte        // all of it
+	mem   *uring.Memory // nil if cut out of a chunk
+	pool  *pool
+	next  *Buffer
+	class int8 // -1: not kept
+}
+
+// Bytes is all of the buffer: at least what was asked for. The bytes are not
+// zeroed.
+func (b *Buffer) Bytes() []byte { return b.b }
+
+// LetGo gives the buffer back, on the core that lent it: a write that refers to it can
+// hold it (Write.Hold).
+func (b *Buffer) LetGo() { b.pool.put(b) }
+
+// Lend lends a buffer of at least n bytes, until TakeBack on the same core. It
+// fails only if the kernel refuses a mapping. On the core.
+func (c *Core) Lend(n int) (*Buffer, error) {
+	c.assertOwner()
+	return c.pool.get(n)
+}
+
+// TakeBack takes back what Lend lent. On the core, or in Returner.Returned.
+func (c *Core) TakeBack(b *Buffer) {
+	c.assertOwner()
+	c.pool.put(b)
+}
+
+// pool keeps the buffers of one core, one LIFO list for each size, so that the
+// buffer that comes out is the one that is still in the cache. Owner: the
+// core.
+//
+// Mapping a large buffer and touching it for the first time costs more than
+// everything else that happens to its message. So the pool keeps what the load
+// of the last periods has needed, and trim frees the rest: it holds at most the
+// larger of keep and the recent peak of what was lent, besides what is lent,
+// and of the small buffers their high-water mark.
+type pool struct {
+	mapped func(size int) (*uring.Memory, error) // Config.Map; nil: uring.Map
+	free   [maxClass + 1]*Buffer
+	chunks []*uring.Memory
+	used   [maxClass + 1]uint64 // when the class was last asked, by calls
+	calls  uint64
+	keep   int64    // what may stay for ever
+	peaks  [2]int64 // most that was lent in this period and in the one before
+	kept   int64    // bytes of large buffers in the free lists
+	inUse  int64    // bytes lent
+}
+
+// trimEvery is the period of pool.trim.
+const trimEvery = time.Second
+
+// classOf is the class of a buffer of n bytes, or -1 if the pool keeps none of
+// that size.
+func classOf(n int) int {
+	if n <= 1<<minClass {
+		return minClass
+	}
+	if n <= 1<<maxCut {
+		return bits.Len(uint(n - 1))
+	}
+	c := maxCut + 1
+	if n > classSlack {
+		c = max(c, bits.Len(uint(n-classSlack-1)))
+	}
+	if c > maxClass {
+		return -1
+	}
+	return c
+}
+
+// get lends a buffer of at least n bytes. It fails only if the kernel refuses
+// a mapping.
+func (p *pool) get(n int) (*Buffer, error) {
+	c := classOf(n)
+	p.calls++
+	if c >= 0 {
+		p.used[c] = p.calls
+	}
+	if c >= 0 && c <= maxCut && p.free[c] == nil {
+		if err := p.cut(c); err != nil {
+			return nil, err
+		}
+	}
+	if c >= 0 {
+		if b := p.free[c]; b != nil {
+			p.free[c] = b.next
+			b.next = nil
+			if c > maxCut {
+				p.kept -= int64(len(b.b))
+			}
+			p.lend(b)
+			return b, nil
+		}
+		n = 1<<c + classSlack
+	}
+	mem, err := p.more(n)
+	if err != nil {
+		return nil, err
+	}
+	b := &Buffer{mem: mem, b: mem.Bytes(), class: int8(c), pool: p}
+	p.lend(b)
+	return b, nil
+}
+
+// more maps memory.
+func (p *pool) more(n int) (*uring.Memory, error) {
+	if p.mapped == nil {
+		return uring.Map(n)
+	}
+	return p.mapped(n)
+}
+
+func (p *pool) lend(b *Buffer) {
+	p.inUse += int64(len(b.b))
+	p.peaks[0] = max(p.peaks[0], p.inUse)
+}
+
+// cut fills the free list of a small class from a new chunk.
+func (p *pool) cut(c int) error {
+	mem, err := p.more(chunkBytes)
+	if err != nil {
+		return err
+	}
+	p.chunks = append(p.chunks, mem)
+	all, size := mem.Bytes(), 1<<c
+	for at := len(all) - size; at >= 0; at -= size {
+		b := &Buffer{b: all[at : at+size : at+size], class: int8(c), pool: p, next: p.free[c]}
+		p.free[c] = b
+	}
+	return nil
+}
+
+// put takes a buffer back.
+func (p *pool) put(b *Buffer) {
+	invariants.Check(b.pool == p, "buffer returned to the pool of another core")
+	invariants.Poison(b.b)
+	p.inUse -= int64(len(b.b))
+	if b.class < 0 {
+		// It can only fail on an address that we did not map.
+		_ = b.mem.Unmap()
+		return
+	}
+	b.next = p.free[b.class]
+	p.free[b.class] = b
+	if b.mem != nil {
+		p.kept += int64(len(b.b))
+		p.shrink()
+	}
+}
+
+// limit is what the free lists may hold.
+func (p *pool) limit() int64 { return max(p.keep, p.peaks[0], p.peaks[1]) }
+
+// shrink unmaps free buffers beyond the limit, of the class first that was
+// not asked for longest.
+func (p *pool) shrink() {
+	for p.kept > p.limit() {
+		oldest := -1
+		for c := maxCut + 1; c <= maxClass; c++ {
+			if p.free[c] != nil && (oldest < 0 || p.used[c] < p.used[oldest]) {
+				oldest = c
+			}
+		}
+		b := p.free[oldest]
+		p.free[oldest] = b.next
+		p.kept -= int64(len(b.b))
+		_ = b.mem.Unmap()
+	}
+}
+
+// trim ends a period. It returns false if nothing is left to be trimmed later.
+func (p *pool) trim() (again bool) {
+	p.peaks = [2]int64{p.inUse, p.peaks[0]}
+	p.shrink()
+	return p.kept > p.keep
+}
+
+// drain unmaps what is kept. Nothing may be lent any more.
+func (p *pool) drain() {
+	for c := range p.free {
+		for b := p.free[c]; b != nil; b = b.next {
+			if b.mem != nil {
+				_ = b.mem.Unmap()
+			}
+		}
+		p.free[c] = nil
+	}
+	for _, m := range p.chunks {
+		_ = m.Unmap()
+	}
+	p.chunks = nil
+	p.kept = 0
+}

@@ -1,0 +1,429 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// BacklogBytes is how much a socket holds back for a reader that does not
+// take it, before it stops reading. What is on its way to it may come on top.
+const BacklogBytes = 256 << 10
+
+// ErrPeerClosed is how a socket ends whose peer hung up. It wraps io.EOF.
+var ErrPeerClosed = fmt.Errorf("the peer closed the connection: %w", io.EOF)
+
+// Socket is one TCP connection on its core. It serves a Link during the
+// handshake, then a Framer. The core owns all of it: its methods may be called
+// on that core only.
+type Socket struct {
+	core *Core
+	sock uring.Socket
+	user uint64 // names it in completions
+	ops  int    // operations in flight; the slot is free when there is none
+	dead bool   // faulted or closed: nothing more is read or delivered
+
+	link   *Link
+	framer Framer
+	placer Placer // framer, if it is one
+	dirty  bool   // in core.dirty
+
+	// Receiving.
+	receiving  bool     // a multishot receive is armed
+	useReady   bool     // the receive is cancelled, to read by readiness instead
+	recvPaused bool     // the receive is cancelled, as too much is held back
+	recvOp     uring.Op // that receive
+	readyOp    uring.Op // the watch for readiness
+	listed     bool     // in core.readable
+	ending     bool     // a readiness event said that the stream ends or fails
+	eof        bool     // the peer has ended the stream
+	stopped    bool     // the throttle for which the socket waits, nil: it reads
+	paused     *Throttle
+	pausedAt   time.Duration // since when, whatever throttle it was
+	began      time.Duration // what Begin noted, pauses left out
+	retrying   bool          // the first frame to come was paused before
+	waiter     waiter        // its place in the line of paused
+	backlog    []byte        // received, not taken yet
+	consumed   int           // of backlog
+	most       int           // of what is held back: BacklogBytes, or what Link.ReadAhead says
+
+	// A handshake's.
+	call   *linkCall // under way
+	unsent []byte    // behind the write in flight; none without one
+
+	// Sending: one write in flight.
+	writing bool
+	tx      Write
+
+	touched time.Duration // last bytes either way
+	heard   time.Duration // last bytes received
+
+	detach *detachment // the socket is about to go to another core
+}
+
+// newSocket makes a socket with a slot of its own. The caller sets sock.
+func newSocket(c *Core) *Socket {
+	s := &Socket{core: c, touched: c.now, heard: c.now, most: BacklogBytes}
+	s.waiter.core, s.waiter.task.Run = c, s.unpause
+	e, user := c.slot()
+	e.sock, s.user = s, user
+	c.stats.Sockets++
+	return s
+}
+
+// Core is the core that owns the socket.
+func (s *Socket) Core() *Core { return s.core }
+
+// Reading says that the socket has neither ended nor been stopped: Feed goes on
+// only as long.
+func (s *Socket) Reading() bool {
+	s.core.assertOwner()
+	return !s.dead && s.paused == nil
+}
+
+// Writing says that a write is in flight.
+func (s *Socket) Writing() bool {
+	s.core.assertOwner()
+	return s.writing
+}
+
+// Quiet is how long no byte was received.
+func (s *Socket) Quiet() time.Duration {
+	s.core.assertOwner()
+	return max(s.core.now-s.heard, 0)
+}
+
+// Touched is when bytes last came or went, on the core's clock. While the socket
+// is stopped that is now: silence that we cause ourselves does not count.
+func (s *Socket) Touched() time.Duration {
+	s.core.assertOwner()
+	if s.paused != nil {
+		s.touched = s.core.now
+	}
+	return s.touched
+}
+
+// Behind says that the peer has sent more than what was read so far, and its
+// turn to be read is still to come.
+func (s *Socket) Behind() bool {
+	s.core.assertOwner()
+	return s.listed
+}
+
+// HungUp says that the peer has ended its stream, or is about to: what it has
+// sent before may still be to come.
+func (s *Socket) HungUp() bool {
+	s.core.assertOwner()
+	return s.ending || s.eof
+}
+
+// arm starts receiving.
+func (s *Socket) arm() {
+	if s.core.receive == ReceiveBuffers {
+		s.armReceive()
+	} else {
+		s.armReady()
+	}
+}
+
+func (s *Socket) armReceive() {
+	op, err := s.core.drv.Receive(s.sock, s.user)
+	if err != nil {
+		s.Fault(fmt.Errorf("receive: %w", err))
+		return
+	}
+	s.ops++
+	s.recvOp, s.receiving = op, true
+}
+
+func (s *Socket) armReady() {
+	op, err := s.core.drv.Ready(s.sock, s.user)
+	if err != nil {
+		s.Fault(fmt.Errorf("watch: %w", err))
+		return
+	}
+	s.ops++
+	s.readyOp = op
+}
+
+// ReadInPlace has the socket read by readiness from now on, into the places
+// that a Placer names. What the ring has already received still comes, in order.
+func (s *Socket) ReadInPlace() {
+	s.core.assertOwner()
+	if s.receiving && !s.useReady {
+		s.useReady = true
+		s.core.drv.Cancel(s.recvOp)
+	}
+}
+
+// complete handles one completion of this socket.
+func (s *Socket) complete(cp *uring.Completion) {
+	if cp.Flags&uring.More == 0 {
+		s.ops--
+	}
+	switch cp.Kind {
+	case uring.KindReady:
+		s.ready(cp)
+	case uring.KindReceive:
+		s.received(cp)
+	case uring.KindSend:
+		s.sent(cp.Res, cp.Flags, false)
+	case uring.KindConnect:
+		if !s.dead {
+			s.connected(cp.Res)
+		}
+	}
+	if s.ops == 0 {
+		s.atRest()
+	}
+}
+
+// atRest is called when no operation is in flight: the kernel uses none of the
+// socket's memory.
+func (s *Socket) atRest() {
+	switch {
+	case s.dead:
+		s.free()
+	case s.detaching():
+		s.detached()
+	}
+}
+
+// ready is a readiness edge.
+func (s *Socket) ready(cp *uring.Completion) {
+	if s.dead {
+		return
+	}
+	if errno := cp.Errno(); errno != 0 && errno != unix.ECANCELED {
+		s.Fault(fmt.Errorf("watch: %w", errno))
+		return
+	}
+	if cp.Flags&uring.More == 0 {
+		if s.detaching() {
+			return // what has come is read on the other core
+		}
+		s.core.stats.Rearms++
+		s.armReady()
+	}
+	if cp.Res&(unix.POLLHUP|unix.POLLERR) != 0 && s.Throttled() {
+		s.Fault(ErrPeerClosed) // the peer cannot read an answer any more
+		return
+	}
+	if cp.Res&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR) != 0 {
+		s.ending = true
+	}
+	if !s.dead {
+		s.list()
+	}
+}
+
+// received is a slice of the ring's buffers.
+func (s *Socket) received(cp *uring.Completion) {
+	if cp.Buf != 0 {
+		defer s.core.drv.Release(cp.Buf)
+	}
+	if s.dead {
+		return
+	}
+	switch errno := cp.Errno(); {
+	case cp.Res > 0:
+		s.core.stats.BytesIn += uint64(cp.Res)
+		s.deliver(cp.Data)
+	case cp.Res == 0:
+		s.end()
+	case errno != unix.ENOBUFS && errno != unix.ECANCELED && errno != unix.EAGAIN && errno != unix.EINTR:
+		s.Fault(fmt.Errorf("receive: %w", errno))
+	}
+	if cp.Flags&uring.More != 0 {
+		if s.Backlog() >= s.most && !s.recvPaused {
+			// From here on readiness tells of the end of the stream, too.
+			s.recvPaused, s.useReady = true, true
+			s.core.drv.Cancel(s.recvOp)
+		}
+		return
+	}
+	s.receiving, s.recvPaused = false, false
+	switch {
+	case s.dead || s.eof || s.detaching():
+	case s.useReady:
+		s.armReady()
+	case s.Backlog() < s.most:
+		s.core.stats.Rearms++
+		s.armReceive()
+	}
+}
+
+// full says that the reader of the socket has to consume something first.
+func (s *Socket) full() bool {
+	return s.paused != nil || s.Backlog() >= s.most
+}
+
+// Backlog is how many received bytes are not consumed yet.
+func (s *Socket) Backlog() int {
+	s.core.assertOwner()
+	return len(s.backlog) - s.consumed
+}
+
+// deliver hands received bytes to whoever owns the socket. p is valid only
+// during the call.
+func (s *Socket) deliver(p []byte) {
+	s.touched, s.heard = s.core.now, s.core.now
+	if s.framer != nil && s.paused == nil && len(s.backlog) == 0 {
+		p = s.framer.Feed(s, p)
+	}
+	if len(p) == 0 || s.dead {
+		return
+	}
+	s.backlog = append(s.backlog, p...)
+	if s.link != nil {
+		s.feedLink()
+	} else if s.paused == nil {
+		s.list() // the turn is over for it
+	}
+}
+
+// feedBacklog gives the framer what was held back, and has it try again what it
+// stopped at.
+func (s *Socket) feedBacklog() {
+	p := s.backlog[s.consumed:]
+	s.backlog, s.consumed = nil, 0
+	rest := s.framer.Feed(s, p)
+	if s.dead {
+		return
+	}
+	s.backlog = rest
+	switch {
+	case s.paused != nil:
+	case len(rest) > 0:
+		s.list() // the turn is over for it
+	case s.eof:
+		s.Fault(ErrPeerClosed)
+	}
+}
+
+// resumeReading goes on after the reader took something.
+func (s *Socket) resumeReading() {
+	if s.dead || s.eof || s.detaching() || s.full() {
+		return
+	}
+	if s.core.receive == ReceiveBuffers && !s.useReady {
+		if !s.receiving {
+			s.armReceive()
+		}
+		return
+	}
+	if s.stopped && !s.receiving {
+		s.stopped = false
+		s.list() // the readiness event came while we did not read, and does not come again
+	}
+}
+
+// end is the end of the peer's stream.
+func (s *Socket) end() {
+	s.eof = true
+	switch {
+	case s.link != nil:
+		s.feedLink()
+	case s.framer != nil && s.paused == nil && len(s.backlog) == 0:
+		s.Fault(ErrPeerClosed)
+	}
+}
+
+// carry has f serve the socket from here on.
+func (s *Socket) carry(f Framer) {
+	if s.link != nil {
+		s.leaveLink(s.link)
+	}
+	s.framer, s.most = f, BacklogBytes
+	s.placer, _ = f.(Placer)
+	s.core.stats.Handlers++
+}
+
+// uncarry detaches the framer, which gets no further call.
+func (s *Socket) uncarry() Framer {
+	f := s.framer
+	if f != nil {
+		s.framer, s.placer = nil, nil
+		s.core.stats.Handlers--
+	}
+	return f
+}
+
+// Close ends the socket and does not tell its framer. After ErrReset the peer
+// sees a TCP reset.
+func (s *Socket) Close(err error) {
+	s.core.assertOwner()
+	s.uncarry()
+	s.Fault(err)
+}
+
+// EndWriting ends our direction of the stream: what is written from then on
+// fails, what the peer still sends is read.
+func (s *Socket) EndWriting() {
+	s.core.assertOwner()
+	if s.sock.Valid() {
+		_ = unix.Shutdown(s.sock.FD(), unix.SHUT_WR) // fails only if it has ended already
+	}
+}
+
+// resetOnClose has the close that follows send a reset.
+func (s *Socket) resetOnClose() {
+	if s.sock.Valid() {
+		_ = unix.SetsockoptLinger(s.sock.FD(), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // without it the close is an orderly one
+	}
+}
+
+// ErrReset ends a socket so that the peer sees a TCP reset.
+var ErrReset = errors.New("dataplane: connection reset by us")
+
+// Fault ends the socket, and tells its link or framer once. It does nothing to
+// a socket that has ended.
+func (s *Socket) Fault(err error) {
+	s.core.assertOwner()
+	if s.dead {
+		return
+	}
+	s.dead = true
+	c := s.core
+	if t := s.paused; s.Throttled() {
+		s.leaveLine()
+		t.notify()
+	}
+	s.backlog, s.call, s.unsent = nil, nil, nil
+	if s.sock.Valid() {
+		if errors.Is(err, ErrReset) || s.writing && s.tx.lent {
+			// With a zero-copy send the kernel would refer to the payload
+			// until the peer reads it, which may never happen.
+			s.resetOnClose()
+		}
+		c.drv.Close(s.sock)
+	}
+	if l := s.link; l != nil {
+		s.link, l.sock = nil, nil
+		l.answer(reply{err: err})
+	}
+	if f := s.uncarry(); f != nil {
+		f.Ended(s, err)
+	}
+	if s.detach != nil {
+		s.detachFailed()
+	}
+	if s.ops == 0 {
+		s.free()
+	}
+}
+
+// free gives the slot back once no operation is in flight.
+func (s *Socket) free() {
+	if s.user == 0 {
+		return
+	}
+	s.core.freeEntry(s.user)
+	s.user = 0
+	s.core.stats.Sockets--
+}

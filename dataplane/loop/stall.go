@@ -1,0 +1,234 @@
+package loop
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// DefaultStallAfter is how long a core may stand still with work before it
+// counts as stalled.
+const DefaultStallAfter = time.Second
+
+// ErrStalled is returned by calls that wait for a core that does not turn.
+var ErrStalled = errors.New("dataplane: core stalled")
+
+// health show whether a core turns.
+type health struct {
+	turns     atomic.Uint64 // written by the core, once per turn
+	stalls    atomic.Uint64 // times that it was found stalled
+	failure   atomic.Pointer[string]
+	goroutine []byte // "goroutine N ", how its stack begins; set before the core is used
+
+	mu    sync.Mutex
+	still chan struct{} // closed while the core is stalled; guarded by mu
+}
+
+// stalled returns a channel that is closed while the core does not turn. Any
+// goroutine.
+func (v *health) stalled() chan struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.still == nil {
+		v.still = make(chan struct{})
+	}
+	return v.still
+}
+
+// recovered says that the core turns again.
+func (v *health) recovered() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.still = nil
+}
+
+// Healthy says that the core is running, and turns: neither failed, stopped,
+// being removed nor stalled. Any goroutine.
+func (c *Core) Healthy() bool {
+	select {
+	case <-c.vitals.stalled():
+		return false
+	default:
+		return c.State() == CoreRunning
+	}
+}
+
+// Ask runs f on the core and waits for its answer, but not for a core that is
+// stalled (ErrStalled): statistics must be available when a core stalls. On a
+// core it fails with ErrOnCore.
+func Ask[T any](c *Core, f func(c *Core) T) (T, error) {
+	var none T
+	if c.plane.OnCore() {
+		return none, ErrOnCore
+	}
+	still := c.vitals.stalled()
+	select {
+	case <-still:
+		return none, ErrStalled // without leaving a task behind each time
+	default:
+	}
+	got := make(chan T, 1)
+	if err := c.Do(func(c *Core) { got <- f(c) }); err != nil {
+		return none, err
+	}
+	select {
+	case v := <-got:
+		return v, nil
+	case <-still:
+		return none, ErrStalled
+	case <-c.done:
+	}
+	select {
+	case v := <-got: // it ran while the core ended
+		return v, nil
+	default:
+		return none, ErrStopped
+	}
+}
+
+// stallWatch looks at the cores in intervals. A core that has work in two looks
+// in a row and has not turned between them is stalled: a dispatcher blocks, a
+// wake-up was lost, or the machine gives the thread no time.
+type stallWatch struct {
+	p     *Plane
+	every time.Duration
+	seen  map[*Core]*observation
+	once  sync.Once // of end
+	stop  chan struct{}
+	done  chan struct{}
+}
+
+// observation is what the last look found.
+type observation struct {
+	busy    bool
+	turns   uint64
+	since   time.Time // of the first look with these turns
+	stalled bool
+}
+
+// startStallWatch returns nil if the plane is not to be watched.
+func startStallWatch(p *Plane) *stallWatch {
+	if p.cfg.StallAfter < 0 || p.cfg.Stepped != nil {
+		return nil
+	}
+	w := newStallWatch(p)
+	go w.run()
+	return w
+}
+
+func newStallWatch(p *Plane) *stallWatch {
+	return &stallWatch{
+		p: p, every: p.cfg.StallAfter + p.cfg.Spin, // while a core spins it does not turn
+		seen: make(map[*Core]*observation),
+		stop: make(chan struct{}), done: make(chan struct{}),
+	}
+}
+
+func (w *stallWatch) run() {
+	defer close(w.done)
+	tick := time.NewTicker(w.every)
+	defer tick.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-w.stop:
+			return
+		case <-tick.C:
+		}
+		now := time.Now()
+		// A process that was suspended, or got no CPU time, says nothing
+		// about its cores.
+		w.look(now, now.Sub(last) > 2*w.every)
+		last = now
+	}
+}
+
+// end stops the watch, if there is one, and waits for it.
+func (w *stallWatch) end() {
+	if w == nil {
+		return
+	}
+	w.once.Do(func() { close(w.stop) })
+	<-w.done
+}
+
+// look visits all cores. fresh forgets what the last look saw.
+func (w *stallWatch) look(now time.Time, fresh bool) {
+	all := w.p.All()
+	if len(w.seen) > len(all) {
+		maps.DeleteFunc(w.seen, func(c *Core, _ *observation) bool { return !slices.Contains(all, c) })
+	}
+	for _, c := range all {
+		turns := c.vitals.turns.Load()
+		busy := !c.stopping.Load() && (!c.sleeping.Load() || !c.box.empty())
+		s := w.seen[c]
+		if s == nil {
+			s = new(observation)
+			w.seen[c] = s
+		}
+		switch {
+		case busy && s.busy && turns == s.turns && !fresh:
+			if !s.stalled {
+				s.stalled = true
+				w.report(c, now.Sub(s.since))
+			}
+		default:
+			if s.stalled {
+				c.vitals.recovered()
+				w.p.cfg.Logger.Warn("core turns again", "core", c.id, "stalled", now.Sub(s.since))
+			}
+			*s = observation{busy: busy, turns: turns, since: now}
+		}
+	}
+}
+
+// report tells of a stall, once, with the stack of the core.
+func (w *stallWatch) report(c *Core, since time.Duration) {
+	c.vitals.stalls.Add(1)
+	close(c.vitals.stalled())
+	w.p.cfg.Logger.Error("core stalled", "core", c.id, "for", since, "stack", string(c.vitals.stack()))
+}
+
+// maxStack bounds the dump of all goroutines in which a core's is looked for.
+const maxStack = 16 << 20
+
+// stack is the stack of the core's goroutine. The runtime dumps only all of
+// them, with the world stopped meanwhile: this is for a core that stands still
+// anyway.
+func (v *health) stack() []byte {
+	for size := 64 << 10; ; size *= 4 {
+		all := make([]byte, size)
+		n := runtime.Stack(all, true)
+		if one := findStack(all[:n], v.goroutine); one != nil {
+			return one
+		}
+		if n < size || size >= maxStack {
+			return []byte("not among the goroutines of the dump")
+		}
+	}
+}
+
+// findStack takes the goroutine that begins with head out of a dump of all.
+func findStack(all, head []byte) []byte {
+	if len(head) == 0 {
+		return nil
+	}
+	for one := range bytes.SplitSeq(all, []byte("\n\n")) {
+		if bytes.HasPrefix(one, head) {
+			return bytes.TrimSpace(one)
+		}
+	}
+	return nil
+}
+
+// goroutineHead is how the stack of the calling goroutine begins.
+func goroutineHead() []byte {
+	var b [64]byte
+	head, _, _ := bytes.Cut(b[:runtime.Stack(b[:], false)], []byte("["))
+	return bytes.Clone(head)
+}

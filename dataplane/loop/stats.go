@@ -1,0 +1,118 @@
+package loop
+
+import (
+	"errors"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// CoreStats counts what one core did since it started.
+type CoreStats struct {
+	Core    int    `json:"core"`
+	Backend string `json:"backend"`
+	Receive string `json:"receive"` // receive mode of its connections
+	State   string `json:"state"`   // running, draining, failed or stopped
+
+	Turns        uint64 `json:"turns"`
+	SpinHits     uint64 `json:"spin_hits"`   // polls that found work
+	SpinMisses   uint64 `json:"spin_misses"` // polls that ended in sleep
+	Accepts      uint64 `json:"accepts"`
+	AcceptErrors uint64 `json:"accept_errors"`
+	Refused      uint64 `json:"refused"`       // accepted connections that were closed at once
+	AcceptPauses uint64 `json:"accept_pauses"` // times that a listener paused, as it refused many
+	Sockets      int64  `json:"sockets"`       // open now
+	Handlers     int64  `json:"handlers"`      // sockets that a framer has now
+	LinkCalls    uint64 `json:"link_calls"`    // times that a handshake waited for the core
+	FramesIn     uint64 `json:"frames_in"`
+	Aborted      uint64 `json:"aborted"` // frames that their sender aborted
+	MessagesIn   uint64 `json:"messages_in"`
+	MessagesOut  uint64 `json:"messages_out"`
+	BytesIn      uint64 `json:"bytes_in"`
+	BytesOut     uint64 `json:"bytes_out"`
+	Reads        uint64 `json:"reads"`    // direct reads that brought bytes
+	Writes       uint64 `json:"writes"`   // gathered writes
+	Rearms       uint64 `json:"rearms"`   // multishot operations armed again
+	Paused       uint64 `json:"paused"`   // times a throttle stopped a reader
+	TooSlow      uint64 `json:"too_slow"` // connections ended, as a message came too slowly
+	// ControlPauses are the times that a connection was not read for a while, as it
+	// brought too many frames without use.
+	ControlPauses uint64 `json:"control_pauses"`
+	GivenUp       uint64 `json:"given_up"` // sockets given up, as acks might wait behind a full receive budget
+	EarlyEvents   uint64 `json:"early_events"`
+	MovedHere     uint64 `json:"moved_here"`
+	MovedAway     uint64 `json:"moved_away"`
+	Stray         uint64 `json:"stray"` // completions of sockets that have ended
+	PoolInUse     int64  `json:"pool_in_use"`
+	PoolKept      int64  `json:"pool_kept"`
+	PoolLent      uint64 `json:"pool_lent"` // buffers that were asked for
+	Load          int64  `json:"load"`      // connections that it owns, open or not
+	// Stalls are the times that the core was found standing still with work.
+	// While it is Stalled, nothing but Core, State, Stalls, Turns and Load is known.
+	// The same holds for a core that has Failed: the error of its driver.
+	Stalls  uint64 `json:"stalls"`
+	Stalled bool   `json:"stalled,omitempty"`
+	Failed  string `json:"failed,omitempty"`
+	Spent   Spent  `json:"spent"`
+
+	Files FileStats `json:"files"`
+
+	Driver uring.Stats `json:"driver"`
+
+	Latency Latencies `json:"latency"`
+}
+
+// FileStats counts the requests on files of one core.
+type FileStats struct {
+	Open         int64  `json:"open"`        // files, now
+	Ops          int64  `json:"ops"`         // requests that have not ended, now
+	Waiting      int64  `json:"waiting"`     // of these, those that wait for their turn
+	Uncommitted  int64  `json:"uncommitted"` // of these, those that no sync covers yet
+	Reads        uint64 `json:"reads"`
+	Writes       uint64 `json:"writes"`
+	BytesRead    uint64 `json:"bytes_read"`
+	BytesWritten uint64 `json:"bytes_written"`
+	Syncs        uint64 `json:"syncs"`    // group commits
+	Commits      uint64 `json:"commits"`  // requests that those have made durable
+	Errors       uint64 `json:"errors"`   // requests that failed
+	Poisoned     uint64 `json:"poisoned"` // files of which a sync has failed
+}
+
+// Counts are the counters of the core itself. Framers count in them what they
+// know: frames, messages, moves and events, TooSlow, GivenUp, ControlPauses, and
+// Latency but for Dispatch. On the core.
+func (c *Core) Counts() *CoreStats {
+	c.assertOwner()
+	return &c.stats
+}
+
+// Snapshot is what the core has counted up to now. On the core.
+func (c *Core) Snapshot() CoreStats {
+	c.assertOwner()
+	st := c.stats
+	st.Core, st.Backend, st.Receive = c.id, string(c.info.Backend), string(c.receive)
+	st.PoolInUse, st.PoolKept, st.PoolLent = c.pool.inUse, c.pool.kept, c.pool.calls
+	st.Driver = c.drv.Stats()
+	return st
+}
+
+// Stats takes a snapshot of the core. It waits for the core's next turn, but not
+// for that of a stalled one; on a core it fails with ErrOnCore, and Snapshot tells
+// of the core itself. Of a core that has stopped it returns the last counts, with
+// ErrStopped.
+func (c *Core) Stats() (CoreStats, error) {
+	st, err := Ask(c, (*Core).Snapshot)
+	if errors.Is(err, ErrStopped) && (c.cfg.Stepped == nil || c.closed.Load()) { // one that is stepped fails without an end
+		<-c.done // it is on its way
+		st = c.last
+	}
+	st.Load, st.Stalls, st.State = c.load.Load(), c.vitals.stalls.Load(), c.State().String()
+	failure := c.vitals.failure.Load()
+	if failure != nil {
+		st.Failed = *failure
+	}
+	if stalled := errors.Is(err, ErrStalled); stalled || errors.Is(err, ErrStopped) && failure != nil {
+		st.Core, st.Backend, st.Receive = c.id, string(c.info.Backend), string(c.receive)
+		st.Turns, st.Stalled, err = c.vitals.turns.Load(), stalled, nil
+	}
+	return st, err
+}

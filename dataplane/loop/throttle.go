@@ -1,0 +1,269 @@
+package loop
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// Throttle bounds something that received messages take up, bytes or their
+// number, over all connections that share it. A connection that finds no room
+// stops reading until others give back; the units return when the message is
+// released, or when it is queued for sending and its memory is the sending
+// queue's.
+//
+// A message that is there as a whole takes all of its units at once, in the order
+// in which the connections came: nobody passes one that waits. A message larger
+// than the whole limit passes alone, when nothing else is held. A message of
+// which only a part is there is unfinished: it takes units for the bytes that are
+// read. When unfinished messages hold all units, none would ever be given back.
+// So one of them, the finisher, goes on beyond the limit, which is exceeded by
+// one message at most.
+//
+// A limit of 0 means unlimited. All methods may be called by any goroutine;
+// only a full throttle takes a lock.
+type Throttle struct {
+	limit atomic.Int64
+	used  atomic.Int64
+	// unfinished is what unfinished messages hold of used.
+	unfinished atomic.Int64
+	// waiting counts the connections in line and the one that was woken, so that
+	// put and take see without the lock that nobody waits.
+	waiting  atomic.Int64
+	finisher atomic.Pointer[waiter] // set with mu held
+
+	mu                sync.Mutex
+	waitingUnfinished waitLine // connections with an unfinished message; they come first
+	waitingNew        waitLine // the others
+	retrying          *waiter  // out of the line, and about to try again
+}
+
+// NewThrottle makes a throttle; limit <= 0 means unlimited.
+func NewThrottle(limit int64) *Throttle {
+	t := &Throttle{}
+	t.SetLimit(limit)
+	return t
+}
+
+// SetLimit changes the limit for what is taken from now on. What is held above
+// it drains by itself.
+func (t *Throttle) SetLimit(limit int64) {
+	t.limit.Store(max(limit, 0))
+	t.notify()
+}
+
+// Limit is the bound, 0 for none.
+func (t *Throttle) Limit() int64 { return t.limit.Load() }
+
+// Used is what is held now.
+func (t *Throttle) Used() int64 { return t.used.Load() }
+
+// Unfinished is what unfinished messages hold of Used.
+func (t *Throttle) Unfinished() int64 { return t.unfinished.Load() }
+
+// Waiting is the number of connections that do not read because of t.
+func (t *Throttle) Waiting() int64 { return t.waiting.Load() }
+
+// fits says whether n units can be taken when used are held.
+func (t *Throttle) fits(used, n int64) bool {
+	limit := t.limit.Load()
+	return limit == 0 || used == 0 || used+n <= limit
+}
+
+// ample says that n units fit for every core there may be, and nobody waits.
+func (t *Throttle) ample(n int64) bool {
+	limit := t.limit.Load()
+	return t.waiting.Load() == 0 && (limit == 0 || t.used.Load()+maxCores*n <= limit)
+}
+
+// acquire takes n units for a message that is there, or says that the caller has
+// to wait. first: it was called, and passes those in line.
+func (t *Throttle) acquire(n int64, first bool) bool {
+	if !first && t.waiting.Load() > 0 {
+		return false
+	}
+	for {
+		used := t.used.Load()
+		if !t.fits(used, n) {
+			return false
+		}
+		if t.used.CompareAndSwap(used, used+n) {
+			return true
+		}
+	}
+}
+
+// reserve takes up to n units for the unfinished message of w.
+func (t *Throttle) reserve(n int64, w *waiter) int64 {
+	for {
+		used, limit := t.used.Load(), t.limit.Load()
+		got := n
+		if limit > 0 && t.finisher.Load() != w {
+			got = min(n, limit-used)
+		}
+		if got <= 0 {
+			return 0
+		}
+		if t.used.CompareAndSwap(used, used+got) {
+			t.unfinished.Add(got)
+			return got
+		}
+	}
+}
+
+// unreserve gives back what was taken for bytes that did not come.
+func (t *Throttle) unreserve(n int64) {
+	t.unfinished.Add(-n)
+	t.release(n)
+}
+
+// complete says that n units of an unfinished message are those of one that is
+// there as a whole.
+func (t *Throttle) complete(n int64) { t.unfinished.Add(-n) }
+
+// release gives n units back.
+func (t *Throttle) release(n int64) {
+	t.used.Add(-n)
+	if t.waiting.Load() > 0 {
+		t.notify()
+	}
+}
+
+// finished says that w has no unfinished message any more.
+func (t *Throttle) finished(w *waiter) {
+	if t.finisher.Load() == w {
+		t.finisher.Store(nil)
+		t.notify()
+	}
+}
+
+// waiter is the place of one connection in the line of a throttle. Its socket
+// owns it; the links belong to the lock of the throttle in whose line it is.
+type waiter struct {
+	core   *Core
+	task   Task // tries again, on the core
+	posted atomic.Bool
+
+	// Set by the socket before it waits.
+	of    *Throttles // its receive budget
+	need  int64      // units: of a message that is there, or so that going on is worth a read
+	begun bool       // it has an unfinished message
+
+	line       *waitLine
+	prev, next *waiter
+}
+
+// wake has the socket try again, once however often it is called.
+func (w *waiter) wake() {
+	if w.posted.CompareAndSwap(false, true) {
+		w.core.Post(&w.task)
+	}
+}
+
+// waitLine is a list of waiters.
+type waitLine struct{ first, last *waiter }
+
+// add puts w at the end, or at the head.
+func (l *waitLine) add(w *waiter, ahead bool) {
+	w.line = l
+	if ahead {
+		w.next = l.first
+		l.first = w
+		if w.next != nil {
+			w.next.prev = w
+		} else {
+			l.last = w
+		}
+		return
+	}
+	w.prev = l.last
+	l.last = w
+	if w.prev != nil {
+		w.prev.next = w
+	} else {
+		l.first = w
+	}
+}
+
+func (l *waitLine) remove(w *waiter) {
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		l.first = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		l.last = w.prev
+	}
+	w.line, w.prev, w.next = nil, nil, nil
+}
+
+// wait puts w in line, at its head if it has been there before.
+func (t *Throttle) wait(w *waiter, again bool) {
+	t.mu.Lock()
+	line := &t.waitingNew
+	if w.begun {
+		line = &t.waitingUnfinished
+	}
+	line.add(w, again)
+	t.waiting.Add(1)
+	t.mu.Unlock()
+	// Units may have come back between the failed take and now.
+	t.notify()
+}
+
+// inLine says whether w waits and was not called.
+func (t *Throttle) inLine(w *waiter) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return w.line != nil
+}
+
+// leave takes w out of the line, or ends its call. Then the next one has to be
+// called (notify).
+func (t *Throttle) leave(w *waiter) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case w.line != nil:
+		w.line.remove(w)
+	case t.retrying == w:
+		t.retrying = nil
+	default:
+		return
+	}
+	t.waiting.Add(-1)
+}
+
+// notify calls the first in line if it can go on. It tries again, and then,
+// successful or not, the next one is woken: giving back never wakes all at
+// once.
+func (t *Throttle) notify() {
+	t.mu.Lock()
+	w := t.waitingUnfinished.first
+	if w == nil {
+		w = t.waitingNew.first
+	}
+	if w == nil || t.retrying != nil || !t.canAcquire(w) {
+		t.mu.Unlock()
+		return
+	}
+	w.line.remove(w)
+	t.retrying = w
+	t.mu.Unlock()
+	w.wake()
+}
+
+// canAcquire says whether w need not wait any longer. The lock is held.
+func (t *Throttle) canAcquire(w *waiter) bool {
+	used := t.used.Load()
+	if !w.begun || t.finisher.Load() == w {
+		return t.fits(used, w.need) || w.begun
+	}
+	if limit := t.limit.Load(); limit == 0 || used+min(w.need, limit/4) < limit {
+		return true
+	}
+	// Only unfinished messages hold units: one of them must go on, or none ever
+	// will.
+	return used <= t.unfinished.Load() && t.finisher.CompareAndSwap(nil, w)
+}

@@ -1,0 +1,282 @@
+package loop
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+const (
+	// quietBytes is the size up to which a write that refers to payload ends
+	// without a completion of its own; owedFor bounds how long its memory is
+	// held if nothing else wakes the core.
+	quietBytes = 128 << 10
+	owedFor    = time.Millisecond
+)
+
+const (
+	// SlabBytes is what one write takes besides what it refers to, in bytes.
+	SlabBytes = 64 << 10
+	// vecEntries bounds the pieces of one write; frameEntries is left for one
+	// more frame.
+	vecEntries   = 256
+	frameEntries = 8
+	// flushBytes bounds the gathered payload of one write.
+	flushBytes = 1 << 20
+)
+
+// Held is what a write refers to. LetGo is called once, on the core, when the
+// kernel does not read its memory any more.
+type Held interface{ LetGo() }
+
+// Write is one gathered write of a socket, under construction in
+// Framer.Gather and then in flight. Owner: the core.
+type Write struct {
+	// Out holds the bytes that are copied: append to it, up to Room and never
+	// beyond its capacity. What is referred to stands behind what was appended
+	// before.
+	Out []byte
+
+	core    *Core
+	from    int // start of what is not in vec yet
+	vec     *uring.Vec
+	slab    *Buffer
+	extra   []*Buffer // of Extra
+	held    []Held    // whose memory the write refers to
+	size    int
+	awaited bool // quiet, though somebody waits for the memory
+	copies  bool // the kernel copied what was meant as zero copy
+	lent    bool // the write in flight is one without a copy
+}
+
+// Room is how many bytes Out still takes.
+func (w *Write) Room() int {
+	w.core.assertOwner()
+	return cap(w.Out) - len(w.Out)
+}
+
+// Full says that the write takes no further frame: the rest follows in the
+// next one.
+func (w *Write) Full() bool {
+	w.core.assertOwner()
+	return w.vec.Count() > vecEntries-frameEntries || w.vec.Size() > flushBytes
+}
+
+// Refer puts p behind what was appended to Out. It is not copied: it must not
+// change before the write has ended, see Hold. A frame may refer to seven
+// pieces.
+func (w *Write) Refer(p []byte) {
+	w.core.assertOwner()
+	w.cut()
+	w.vec.Append(p)
+}
+
+// Hold has h told when the write no longer refers to its memory.
+func (w *Write) Hold(h Held) {
+	w.core.assertOwner()
+	w.held = append(w.held, h)
+}
+
+// Extra lends a buffer of at least n bytes, empty, for one frame that Out has
+// no room for: append to it and Refer to that. It goes back with the write.
+func (w *Write) Extra(n int) ([]byte, error) {
+	w.core.assertOwner()
+	b, err := w.core.pool.get(n)
+	if err != nil {
+		return nil, err
+	}
+	w.extra = append(w.extra, b)
+	return b.b[:0], nil
+}
+
+// cut ends a piece of the slab.
+func (w *Write) cut() {
+	if len(w.Out) > w.from {
+		w.vec.Append(w.Out[w.from:])
+		w.from = len(w.Out)
+	}
+}
+
+// begin gives the write its list and its slab.
+func (w *Write) begin(c *Core) error {
+	vec, err := c.vec()
+	if err != nil {
+		return err
+	}
+	slab, err := c.pool.get(SlabBytes)
+	if err != nil {
+		c.putVec(vec)
+		return err
+	}
+	w.core, w.vec, w.slab = c, vec, slab
+	w.Out, w.from = slab.b[:0], 0
+	return nil
+}
+
+// release gives back what the write used.
+func (w *Write) release(c *Core) {
+	if w.vec != nil {
+		c.putVec(w.vec)
+		w.vec = nil
+	}
+	if w.slab != nil {
+		c.pool.put(w.slab)
+		w.slab, w.Out = nil, nil
+	}
+	for i, b := range w.extra {
+		c.pool.put(b)
+		w.extra[i] = nil
+	}
+	w.extra = w.extra[:0]
+	for i, h := range w.held {
+		h.LetGo()
+		w.held[i] = nil
+	}
+	w.held = w.held[:0]
+}
+
+// Mark has the framer asked for a write in this turn, if none is under way,
+// else behind that.
+func (s *Socket) Mark() {
+	c := s.core
+	c.assertOwner()
+	if !s.dirty {
+		s.dirty = true
+		c.pending = append(c.pending, s)
+	}
+}
+
+// forget takes s out of the list of those that have something to write.
+func (c *Core) forget(s *Socket) {
+	if !s.dirty {
+		return
+	}
+	s.dirty = false
+	for i, d := range c.pending {
+		if d == s {
+			c.pending = append(c.pending[:i], c.pending[i+1:]...)
+			return
+		}
+	}
+}
+
+// flushPending writes what the connections have to send, one write each. Those
+// that have more wait for the next turn, so that one cannot hold up the rest.
+func (c *Core) flushPending() {
+	if len(c.pending) == 0 {
+		return
+	}
+	c.flushing, c.pending = c.pending, c.flushing[:0]
+	for i, s := range c.flushing {
+		c.flushing[i] = nil
+		s.dirty = false
+		s.gather()
+	}
+}
+
+// gather has the framer build one write, and starts it.
+func (s *Socket) gather() {
+	if s.dead || s.framer == nil || s.writing || s.detach != nil || !s.framer.Pending(s) {
+		return
+	}
+	w := &s.tx
+	if err := w.begin(s.core); err != nil {
+		s.Fault(err)
+		return
+	}
+	err := s.framer.Gather(s, w)
+	if err != nil {
+		s.Fault(fmt.Errorf("send: %w", err))
+	}
+	if s.dead {
+		w.release(s.core)
+		return
+	}
+	s.flush()
+}
+
+// flush starts the write, if there is anything in it.
+func (s *Socket) flush() {
+	w := &s.tx
+	w.cut()
+	if w.vec.Size() == 0 {
+		w.release(s.core)
+		return
+	}
+	var flags uring.SendFlags
+	if !s.framer.Pending(s) && (len(w.held) == 0 || w.vec.Size() <= quietBytes) {
+		// Nobody waits for its completion, or not urgently enough for a
+		// wake-up.
+		flags = uring.SendQuiet
+		w.awaited = len(w.held) > 0
+	} else if from := s.core.cfg.ZeroCopyFrom; from > 0 && w.vec.Size() >= from && !w.copies {
+		flags = uring.SendZeroCopy
+	}
+	s.core.stats.Writes++
+	s.writing = true
+	s.send(flags)
+}
+
+// send starts the write that is in tx.vec.
+func (s *Socket) send(flags uring.SendFlags) {
+	s.tx.size, s.tx.lent = s.tx.vec.Size(), flags&uring.SendZeroCopy != 0
+	done, _, err := s.core.drv.Send(s.sock, s.tx.vec, s.user, flags)
+	switch {
+	case err != nil:
+		s.writing = false
+		s.tx.release(s.core)
+		s.Fault(fmt.Errorf("send: %w", err))
+	case done:
+		s.sent(int32(s.tx.size), 0, true)
+	default:
+		s.ops++
+		if s.tx.awaited {
+			s.core.quietWrites++
+		}
+	}
+}
+
+// sent ends a write; done says that it ended at once.
+func (s *Socket) sent(res int32, flags uring.Flags, done bool) {
+	size := s.tx.size
+	s.writing = false
+	if s.tx.awaited && !done {
+		s.core.quietWrites--
+	}
+	s.tx.awaited = false
+	s.tx.release(s.core)
+	if flags&uring.Copied != 0 {
+		s.tx.copies = true
+	}
+	if s.dead {
+		return
+	}
+	if res < 0 || int(res) != size {
+		err := error(unix.EPIPE)
+		if res < 0 {
+			err = unix.Errno(-res)
+		}
+		s.Fault(fmt.Errorf("send: %w", err))
+		return
+	}
+	s.touched = s.core.now
+	s.core.stats.BytesOut += uint64(size)
+	if len(s.unsent) > 0 {
+		s.writeLink()
+		return
+	}
+	if s.link != nil {
+		s.feedLink()
+		return
+	}
+	if s.detach != nil {
+		s.unwatch()
+		return
+	}
+	if s.framer != nil && s.framer.Pending(s) {
+		s.Mark()
+	}
+}
