@@ -167,6 +167,9 @@ func (c Config) withDefaults() Config {
 	if c.PoolKeep == 0 {
 		c.PoolKeep = DefaultPoolKeep
 	}
+	if c.FileOps == 0 {
+		c.FileOps = DefaultCoreFileOps
+	}
 	if c.Disk == nil {
 		c.Disk = uring.Host{}
 	}

@@ -82,6 +82,10 @@ type Core struct {
 	timedUntil  time.Duration // when its last part ended
 	held        Throttle      // stands for Hold in Socket.paused
 	resting     Throttle      // and this one for Rest
+	fileBusy    int           // requests on files that the driver has
+	fileLine    []*File       // files that wait for room among those
+	fileDone    opLine        // requests that have ended, and whose Done is to be called
+	commits     []*commit     // files to be looked at before the next system call
 }
 
 // entry is one slot of the table that completions are routed by.
@@ -89,6 +93,10 @@ type entry struct {
 	gen  uint32
 	sock *Socket
 	lst  *Listener
+	// Of a file: itself, a request, or the sync under way.
+	file   *File
+	op     *FileOp
+	commit *commit
 }
 
 // ErrStopped is returned for work that is given to a core that has stopped or
@@ -310,6 +318,7 @@ func (c *Core) turn(block bool) error {
 		c.chargeTime(&c.stats.Spent.Tasks)
 	}
 	c.flushPending()
+	c.commitFiles()
 	if c.timing {
 		c.chargeTime(&c.stats.Spent.Send)
 	}
@@ -327,6 +336,7 @@ func (c *Core) turn(block bool) error {
 		c.complete(&completions[i])
 	}
 	c.serveReadable()
+	c.finishFiles()
 	c.takeReturned()
 	if c.pool.kept > c.pool.keep && !c.trimmer.Armed() {
 		c.timers.arm(&c.trimmer, c.now+trimEvery)
@@ -356,7 +366,7 @@ func (c *Core) runTasks() {
 // busy says whether the core has something to do that no completion would tell
 // of.
 func (c *Core) busy() bool {
-	return c.todo != nil || !c.box.empty() || len(c.pending) > 0 || c.waitsToRead()
+	return c.todo != nil || !c.box.empty() || len(c.pending) > 0 || c.waitsToRead() || c.fileDone.first != nil || len(c.commits) > 0
 }
 
 // sleep submits and collects, sleeping only if there is nothing left to do.
@@ -444,6 +454,10 @@ func (c *Core) complete(cp *uring.Completion) {
 	switch e := &c.entries[slot]; {
 	case e.lst != nil:
 		e.lst.complete(c, cp)
+	case e.op != nil:
+		e.op.complete(cp)
+	case e.commit != nil:
+		e.commit.complete(cp)
 	default:
 		e.sock.complete(cp)
 	}
@@ -466,7 +480,7 @@ func (c *Core) slot() (*entry, uint64) {
 func (c *Core) freeEntry(user uint64) {
 	i := uint32(user)
 	e := &c.entries[i]
-	e.sock, e.lst = nil, nil
+	e.sock, e.lst, e.file, e.op, e.commit = nil, nil, nil, nil, nil
 	e.gen++
 	if e.gen == 0 {
 		e.gen = 1
@@ -508,6 +522,7 @@ func (c *Core) close() {
 	// The kernel uses none of the memory any more, and it is freed; or it may
 	// still use some (EBUSY), which is then never used again.
 	kept := errors.Is(err, unix.EBUSY)
+	c.abandonFiles(kept)
 	for i := range c.entries {
 		if s := c.entries[i].sock; s != nil && !kept {
 			s.tx.release(c)

@@ -185,6 +185,9 @@ func (c *Core) faultAll(err error) {
 		if s := c.entries[i].sock; s != nil {
 			s.Fault(err)
 		}
+		if f := c.entries[i].file; f != nil {
+			f.end(err)
+		}
 	}
 }
 

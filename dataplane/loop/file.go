@@ -1,0 +1,281 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+const (
+	// DefaultFileOps is the default of FileOptions.Ops.
+	DefaultFileOps = 256
+	// DefaultCoreFileOps is the default of Config.FileOps.
+	DefaultCoreFileOps = 1024
+	// DefaultCommitBytes is the default of FileOptions.CommitBytes.
+	DefaultCommitBytes = 1 << 20
+)
+
+// ErrFileClosed is returned for requests on a file that is closed or leaves its core,
+// and is the error of those that its end has overtaken.
+var ErrFileClosed = errors.New("dataplane: file closed")
+
+// FileOptions say how a file is opened and used. The zero value reads what is there,
+// through the page cache.
+type FileOptions struct {
+	uring.FileOptions
+	// Bounce has a misaligned request on a file with direct I/O go through a buffer
+	// of the core, which costs a copy, instead of failing with an AlignError. Writes
+	// need an aligned offset and length all the same: the rest of a block would have
+	// to be read before, and be lost if the power goes.
+	Bounce bool
+	// Ops is how many requests the kernel has at most, 0: 256. The others wait in
+	// order.
+	Ops int
+	// CommitDelay is how long a write that waits for durability waits for others at
+	// most before a sync begins that covers them all; 0: not at all. Then those share
+	// a sync that end while another one is under way, or in the same turn. A sync
+	// begins sooner when CommitBytes wait, 0: 1 MiB.
+	CommitDelay time.Duration
+	CommitBytes int64
+}
+
+// DetachedFile is an open file that no core has. Any goroutine may have it, one at a
+// time. Core.AttachFile or Close ends it.
+type DetachedFile struct {
+	name  string
+	fd    int
+	opt   FileOptions
+	info  uring.FileInfo
+	disk  uring.Disk
+	wrong *PoisonError
+	taken atomic.Bool
+}
+
+// OpenFile opens a file for a core. It waits for the disk: on a core it fails with
+// ErrOnCore, and Core.OpenFile does not wait. Any other goroutine.
+func (p *Plane) OpenFile(path string, opt FileOptions) (*DetachedFile, error) {
+	if p.OnCore() {
+		return nil, fmt.Errorf("open %s: %w", path, ErrOnCore)
+	}
+	return openFile(p.cfg.Disk, path, opt)
+}
+
+func openFile(disk uring.Disk, path string, opt FileOptions) (*DetachedFile, error) {
+	if opt.Ops <= 0 {
+		opt.Ops = DefaultFileOps
+	}
+	if opt.CommitBytes <= 0 {
+		opt.CommitBytes = DefaultCommitBytes
+	}
+	fd, err := disk.Open(path, opt.FileOptions)
+	if err != nil {
+		return nil, err
+	}
+	info, err := disk.Stat(fd)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), disk.Close(fd))
+	}
+	return &DetachedFile{name: path, fd: fd, opt: opt, info: info, disk: disk}, nil
+}
+
+// Name is the path that the file was opened by.
+func (d *DetachedFile) Name() string { return d.name }
+
+// Size is the length of the file when it was opened, or left its core, in bytes.
+func (d *DetachedFile) Size() int64 { return d.info.Size }
+
+// Alignment is what requests must be aligned to.
+func (d *DetachedFile) Alignment() uring.Alignment { return d.info.Alignment }
+
+// Close closes a file that no core has taken.
+func (d *DetachedFile) Close() error {
+	if d.taken.Swap(true) {
+		return fmt.Errorf("%s: %w", d.name, ErrFileClosed)
+	}
+	return d.disk.Close(d.fd)
+}
+
+// File is an open file of a core. All of it belongs to that core: its methods may be
+// called there only. It keeps a core that is being removed, until it is closed or has
+// left (Detach).
+type File struct {
+	// OnRoom, if not nil, is told on the core when requests have waited for their turn
+	// (Full), and none does any more; not behind Close and Detach.
+	OnRoom func(f *File)
+
+	core   *Core
+	name   string
+	sock   uring.File
+	align  uring.Alignment
+	disk   uring.Disk
+	opt    FileOptions
+	user   uint64 // its slot, 0: freed
+	ops    int    // requests that have not ended
+	busy   int    // of these, those that the driver has
+	line   opLine // of these, those that wait for their turn
+	lined  bool   // in core.fileLine
+	waited bool   // the line was not empty
+	ended  error  // why no request is taken
+	left   func(c *Core, d *DetachedFile)
+	wrong  *PoisonError
+	commit commit
+}
+
+// AttachFile makes d a file of this core. On an error it is closed, and the core may be
+// gone: then it is ErrStopped. On the core, or behind its end.
+func (c *Core) AttachFile(d *DetachedFile) (*File, error) {
+	c.assertOwner()
+	if d.taken.Swap(true) {
+		return nil, fmt.Errorf("%s: %w", d.name, ErrFileClosed)
+	}
+	if c.stopping.Load() || c.closed.Load() {
+		_ = d.disk.Close(d.fd) // that the core is gone says enough
+		return nil, fmt.Errorf("%s: %w", d.name, ErrStopped)
+	}
+	s, err := c.drv.AdoptFile(d.fd)
+	if err != nil {
+		_ = d.disk.Close(d.fd)
+		return nil, fmt.Errorf("%s: %w", d.name, err)
+	}
+	f := &File{core: c, name: d.name, sock: s, align: d.info.Alignment, disk: d.disk, opt: d.opt, wrong: d.wrong}
+	f.commit.init(f)
+	e, user := c.slot()
+	e.file, f.user = f, user
+	c.stats.Files.Open++
+	return f, nil
+}
+
+// OpenFile opens a file off the core, and attaches it. opened is called once on the
+// core, or behind its end, with the file or an error. On the core.
+func (c *Core) OpenFile(path string, opt FileOptions, opened func(c *Core, f *File, err error)) {
+	c.assertOwner()
+	c.expected.Add(1) // a core that is being removed waits for it
+	open := func() {
+		d, err := openFile(c.cfg.Disk, path, opt)
+		c.Post(&Task{Run: func(c *Core) {
+			c.expected.Add(-1)
+			var f *File
+			if err == nil {
+				f, err = c.AttachFile(d)
+			}
+			opened(c, f, err)
+		}})
+	}
+	if c.cfg.Stepped != nil { // one goroutine does everything
+		open()
+		return
+	}
+	go open()
+}
+
+// Core is the core that owns the file.
+func (f *File) Core() *Core { return f.core }
+
+// Name is the path that the file was opened by.
+func (f *File) Name() string { return f.name }
+
+// Alignment is what requests must be aligned to; zero without direct I/O.
+func (f *File) Alignment() uring.Alignment { return f.align }
+
+// MaxOps is how many requests the kernel has of the file at most (FileOptions.Ops).
+func (f *File) MaxOps() int { return f.opt.Ops }
+
+// Full says that requests wait for their turn: whoever has more should stop taking
+// what makes them (Socket.Hold) until OnRoom.
+func (f *File) Full() bool {
+	f.core.assertOwner()
+	return f.line.first != nil
+}
+
+// Poisoned is the *PoisonError of a file that has lost what was not durable; nil: it
+// has not.
+func (f *File) Poisoned() error {
+	f.core.assertOwner()
+	if f.wrong == nil {
+		return nil
+	}
+	return f.wrong
+}
+
+// Close ends the file. Requests that the kernel does not have fail with ErrFileClosed;
+// so do those that it has, or end with their result. What waits for durability fails
+// with ErrNotDurable. All of them are told later, on the core.
+func (f *File) Close() {
+	f.core.assertOwner()
+	f.end(ErrFileClosed)
+}
+
+// end is Close with a reason.
+func (f *File) end(err error) {
+	if f.ended != nil && f.left == nil {
+		return
+	}
+	f.ended = err
+	f.failLine(err)
+	f.commit.fail(fmt.Errorf("%s: %w: %w", f.name, ErrNotDurable, err))
+	f.core.drv.CloseFile(f.sock)
+	f.depart(nil)
+	f.atRest()
+}
+
+// depart tells who waits for Detach.
+func (f *File) depart(d *DetachedFile) {
+	if left := f.left; left != nil {
+		f.left = nil
+		left(f.core, d)
+	}
+}
+
+// Detach brings the file to rest and takes it off its core: no further request is
+// taken, and when those before have ended left is called once on the core, at once or
+// later, with the file, or with nil if it has ended instead.
+func (f *File) Detach(left func(c *Core, d *DetachedFile)) {
+	f.core.assertOwner()
+	if f.ended != nil {
+		left(f.core, nil)
+		return
+	}
+	f.ended, f.left = ErrFileClosed, left
+	f.commit.mark()
+	f.atRest()
+}
+
+// atRest is called when the file may have nothing to do any more.
+func (f *File) atRest() {
+	switch {
+	case f.ended == nil || f.user == 0 || f.busy > 0 || f.commit.syncing:
+	case f.left == nil:
+		f.free()
+	case f.ops == 0:
+		f.detach()
+	}
+}
+
+func (f *File) detach() {
+	c := f.core
+	fd, err := c.drv.DetachFile(f.sock)
+	if err != nil {
+		c.cfg.Logger.Error("file closed instead of let go", "core", c.id, "file", f.name, "err", err)
+		f.end(ErrFileClosed)
+		return
+	}
+	f.free()
+	d := &DetachedFile{name: f.name, fd: fd, opt: f.opt, disk: f.disk, wrong: f.wrong}
+	d.info.Alignment = f.align
+	if info, err := f.disk.Stat(fd); err == nil { // its size is known by those who wrote it
+		d.info.Size = info.Size
+	}
+	f.depart(d)
+}
+
+// free gives the slot back.
+func (f *File) free() {
+	c := f.core
+	c.timers.stop(&f.commit.timer)
+	c.freeEntry(f.user)
+	f.user = 0
+	c.stats.Files.Open--
+}

@@ -1,0 +1,447 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// Durability is when a write has ended.
+type Durability uint8
+
+// The kinds of durability.
+const (
+	// Written: when the file has the bytes. What is not durable may be lost when the
+	// power goes, or the machine fails.
+	Written Durability = iota
+	// Committed: when a sync that began behind the write has succeeded, which it shares
+	// with others (group commit).
+	Committed
+	// Through: when the bytes are durable by a sync of their own (RWF_DSYNC). For direct
+	// I/O that overwrites on devices that need no flush, this is the fastest.
+	Through
+)
+
+// ErrOpInUse is returned for a FileOp whose last request has not ended.
+var ErrOpInUse = errors.New("dataplane: request under way")
+
+// FileOp is one request on a File. It is embedded in what it serves, so that nothing is
+// allocated, and can be used again once Done was called. Owner: the core.
+type FileOp struct {
+	// Done is called once for each request that was taken, on the core, when it has
+	// ended: never within the call that made it. Its memory is the caller's again.
+	// It is set before the first request.
+	Done func(c *Core, op *FileOp)
+	// N is how many bytes were read or written. Of a write that failed nobody knows.
+	N int
+	// Err is nil, or why the request failed; io.EOF if the file ended before a read
+	// was full. With unix.EBUSY the core has ended with a kernel that has not given the
+	// memory back, which must not be used again.
+	Err error
+	// Data is what ReadBuffer has read, during Done, or until the buffer that
+	// TakeBuffer has returned is given back.
+	Data []byte
+
+	file   *File
+	kind   uring.Kind
+	how    Durability
+	begun  bool // a request has not ended
+	one    [1][]byte
+	pieces [][]byte
+	off    int64
+	length int64   // bytes to move or to reserve
+	own    *Buffer // of ReadBuffer
+	bounce *Buffer
+	skip   int // bytes in own or bounce before what was asked for
+	vec    *uring.Vec
+	next   *FileOp
+}
+
+// opLine is a list of requests, in order.
+type opLine struct {
+	first, last *FileOp
+	n           int
+}
+
+func (l *opLine) push(op *FileOp) {
+	op.next = nil
+	if l.last == nil {
+		l.first = op
+	} else {
+		l.last.next = op
+	}
+	l.last = op
+	l.n++
+}
+
+func (l *opLine) pop() *FileOp {
+	op := l.first
+	if op == nil {
+		return nil
+	}
+	if l.first = op.next; l.first == nil {
+		l.last = nil
+	}
+	op.next = nil
+	l.n--
+	return op
+}
+
+// ReadAt fills p from off on. p is the driver's until Done. An error means that the
+// request was not taken.
+func (f *File) ReadAt(op *FileOp, p []byte, off int64) error {
+	op.one[0] = p
+	return f.ask(op, uring.KindRead, op.one[:], off, int64(len(p)), Written)
+}
+
+// ReadAtv fills several pieces, in order, 256 at most.
+func (f *File) ReadAtv(op *FileOp, pieces [][]byte, off int64) error {
+	return f.ask(op, uring.KindRead, listed(pieces), off, total(pieces), Written)
+}
+
+// ReadBuffer reads n bytes from off on into a buffer of the core, whatever direct I/O
+// is aligned to. FileOp.Data is what was read. The buffer goes back behind Done, unless
+// TakeBuffer takes it.
+func (f *File) ReadBuffer(op *FileOp, n int, off int64) error {
+	return f.ask(op, uring.KindRead, nil, off, int64(n), Written)
+}
+
+// WriteAt writes p from off on. p must not change until Done. An error means that the
+// request was not taken.
+func (f *File) WriteAt(op *FileOp, p []byte, off int64, how Durability) error {
+	op.one[0] = p
+	return f.ask(op, uring.KindWrite, op.one[:], off, int64(len(p)), how)
+}
+
+// WriteAtv writes several pieces, in order, 256 at most.
+func (f *File) WriteAtv(op *FileOp, pieces [][]byte, off int64, how Durability) error {
+	return f.ask(op, uring.KindWrite, listed(pieces), off, total(pieces), how)
+}
+
+// Sync ends when a sync has succeeded that covers every write whose Done was called
+// before. It shares that with others.
+func (f *File) Sync(op *FileOp) error {
+	return f.ask(op, uring.KindSync, nil, 0, 0, Committed)
+}
+
+// Allocate reserves blocks for n bytes from off on, and makes the file as long as that:
+// to overwrite them is faster than to grow the file, and does not find the disk full.
+func (f *File) Allocate(op *FileOp, off, n int64) error {
+	return f.ask(op, uring.KindAllocate, nil, off, n, Written)
+}
+
+// listed tells a list of nothing from no list, which is for ReadBuffer.
+func listed(pieces [][]byte) [][]byte {
+	if pieces == nil {
+		return [][]byte{}
+	}
+	return pieces
+}
+
+func total(pieces [][]byte) (n int64) {
+	for _, p := range pieces {
+		n += int64(len(p))
+	}
+	return n
+}
+
+// TakeBuffer takes the buffer of ReadBuffer, in Done: Data stays valid until it is given
+// back, by Core.TakeBack, or by a write that holds it (Write.Hold). nil: there is none.
+func (op *FileOp) TakeBuffer() *Buffer {
+	b := op.own
+	op.own = nil
+	return b
+}
+
+// ask takes a request.
+func (f *File) ask(op *FileOp, kind uring.Kind, pieces [][]byte, off, n int64, how Durability) error {
+	c := f.core
+	c.assertOwner()
+	switch {
+	case op.begun:
+		return ErrOpInUse
+	case op.Done == nil:
+		return fmt.Errorf("%s: a request without Done: %w", f.name, unix.EINVAL)
+	case f.ended != nil:
+		return fmt.Errorf("%s: %w", f.name, f.ended)
+	case f.wrong != nil && kind != uring.KindRead:
+		return f.wrong
+	case off < 0 || n < 0 || len(pieces) > vecEntries:
+		return fmt.Errorf("%s: %d bytes in %d pieces at %d: %w", f.name, n, len(pieces), off, unix.EINVAL)
+	}
+	if op.own != nil { // asked again in Done
+		c.pool.put(op.own)
+		op.own = nil
+	}
+	op.file, op.kind, op.how, op.pieces, op.off, op.length = f, kind, how, pieces, off, n
+	op.N, op.Err, op.Data, op.skip = 0, nil, nil, 0
+	if kind == uring.KindRead || kind == uring.KindWrite {
+		if err := f.place(op); err != nil {
+			op.pieces, op.one[0] = nil, nil
+			return err
+		}
+	}
+	op.begun = true
+	f.ops++
+	c.stats.Files.Ops++
+	if kind == uring.KindSync {
+		f.commit.add(op)
+		return nil
+	}
+	f.line.push(op)
+	c.stats.Files.Waiting++
+	f.pump()
+	return nil
+}
+
+// pump gives the driver what is in line, up to the bounds.
+func (f *File) pump() {
+	c := f.core
+	for f.line.first != nil && f.busy < f.opt.Ops {
+		if c.fileBusy >= c.cfg.FileOps {
+			if !f.lined {
+				f.lined = true
+				c.fileLine = append(c.fileLine, f)
+			}
+			break
+		}
+		op := f.line.pop()
+		c.stats.Files.Waiting--
+		if err := op.start(); err != nil {
+			op.endLater(fmt.Errorf("%s: %w", f.name, err))
+		}
+	}
+	if f.line.first != nil {
+		f.waited = true
+	}
+}
+
+// start gives the request to the driver.
+func (op *FileOp) start() (err error) {
+	f, c := op.file, op.file.core
+	if op.kind != uring.KindAllocate {
+		if op.vec, err = c.vec(); err != nil {
+			return err
+		}
+		op.fill()
+	}
+	e, user := c.slot()
+	e.op = op
+	switch op.kind {
+	case uring.KindRead:
+		_, err = c.drv.ReadFile(f.sock, op.vec, op.off-int64(op.skip), user)
+	case uring.KindWrite:
+		var flags uring.WriteFlags
+		if op.how == Through {
+			flags = uring.WriteDurable
+		}
+		_, err = c.drv.WriteFile(f.sock, op.vec, op.off, user, flags)
+	default:
+		_, err = c.drv.AllocateFile(f.sock, op.off, op.length, user)
+	}
+	if err != nil {
+		c.freeEntry(user)
+		op.putVec()
+		return err
+	}
+	f.busy++
+	c.fileBusy++
+	return nil
+}
+
+func (op *FileOp) putVec() {
+	if op.vec != nil {
+		op.file.core.putVec(op.vec)
+		op.vec = nil
+	}
+}
+
+// complete takes the driver's answer.
+func (op *FileOp) complete(cp *uring.Completion) {
+	f, c := op.file, op.file.core
+	c.freeEntry(cp.User)
+	f.busy--
+	c.fileBusy--
+	moved := 0
+	if op.vec != nil {
+		moved = op.vec.Size()
+	}
+	op.putVec()
+	err := f.verdict(op, cp.Errno())
+	if err == nil {
+		err = op.moved(int(cp.Res), moved)
+	}
+	f.takeTurn()
+	if err == nil && op.kind == uring.KindWrite && op.how == Committed {
+		f.commit.add(op)
+	} else {
+		op.end(err)
+	}
+	f.atRest()
+	f.tellRoom()
+}
+
+// takeTurn goes on with what waits: this file's, or if others wait for room of the core,
+// theirs before.
+func (f *File) takeTurn() {
+	c := f.core
+	if len(c.fileLine) == 0 {
+		f.pump()
+		return
+	}
+	if f.line.first != nil && !f.lined {
+		f.lined = true
+		c.fileLine = append(c.fileLine, f)
+	}
+	c.serveFiles()
+}
+
+// tellRoom tells the owner if requests have waited, and none does any more.
+func (f *File) tellRoom() {
+	if !f.waited || f.line.first != nil {
+		return
+	}
+	if f.waited = false; f.OnRoom != nil && f.ended == nil {
+		f.OnRoom(f)
+	}
+}
+
+// verdict is the error of a request that the kernel has answered with errno.
+func (f *File) verdict(op *FileOp, errno unix.Errno) error {
+	switch {
+	case errno == unix.ECANCELED && f.ended != nil:
+		return fmt.Errorf("%s: %w", f.name, f.ended)
+	case errno != 0:
+		if errno == unix.EIO && op.how == Through && !f.align.Direct() {
+			f.poison(errno) // it may have told of what others have written
+		}
+		return fmt.Errorf("%s: %s %d bytes at %d: %w", f.name, kindName(op.kind), op.length, op.off, errno)
+	case f.wrong != nil && op.how == Committed:
+		return f.wrong
+	case f.ended != nil && f.left == nil && op.how == Committed:
+		return fmt.Errorf("%s: %w: %w", f.name, ErrNotDurable, f.ended)
+	}
+	return nil
+}
+
+func kindName(k uring.Kind) string {
+	switch k {
+	case uring.KindRead:
+		return "read"
+	case uring.KindWrite:
+		return "write"
+	}
+	return "reserve"
+}
+
+// moved takes the result of a transfer of size bytes.
+func (op *FileOp) moved(n, size int) error {
+	st := &op.file.core.stats.Files
+	switch op.kind {
+	case uring.KindRead:
+		op.N = op.arrived(n)
+		st.Reads++
+		st.BytesRead += uint64(op.N)
+		if int64(op.N) < op.length {
+			return io.EOF
+		}
+	case uring.KindWrite:
+		op.N = n
+		st.Writes++
+		st.BytesWritten += uint64(n)
+		if n != size {
+			return fmt.Errorf("%s: write %d bytes at %d: %d were written: %w", op.file.name, op.length, op.off, n, io.ErrShortWrite)
+		}
+	}
+	return nil
+}
+
+// endLater is end for a request that ends outside completions.
+func (op *FileOp) endLater(err error) {
+	op.Err = err
+	op.file.core.fileDone.push(op)
+}
+
+// finishFiles tells of requests that ended outside completions.
+func (c *Core) finishFiles() {
+	for op := c.fileDone.pop(); op != nil; op = c.fileDone.pop() {
+		f := op.file
+		op.end(op.Err)
+		f.atRest()
+		f.tellRoom()
+	}
+}
+
+// end tells of the end of the request.
+func (op *FileOp) end(err error) {
+	f, c := op.file, op.file.core
+	op.Err, op.begun = err, false
+	op.pieces, op.one[0] = nil, nil
+	if err != nil && err != io.EOF {
+		c.stats.Files.Errors++
+	}
+	f.ops--
+	c.stats.Files.Ops--
+	if op.bounce != nil {
+		c.pool.put(op.bounce)
+		op.bounce = nil
+	}
+	own := op.own
+	op.Done(c, op)
+	if own != nil && op.own == own && !op.begun { // nobody has taken it
+		op.own, op.Data = nil, nil
+		c.pool.put(own)
+	}
+}
+
+// failLine fails what waits for its turn.
+func (f *File) failLine(err error) {
+	for op := f.line.pop(); op != nil; op = f.line.pop() {
+		f.core.stats.Files.Waiting--
+		op.endLater(fmt.Errorf("%s: %w", f.name, err))
+	}
+}
+
+// serveFiles goes on with files that wait for room of the core.
+func (c *Core) serveFiles() {
+	for len(c.fileLine) > 0 && c.fileBusy < c.cfg.FileOps {
+		f := c.fileLine[0]
+		n := copy(c.fileLine, c.fileLine[1:])
+		c.fileLine[n] = nil
+		c.fileLine, f.lined = c.fileLine[:n], false
+		f.pump()
+	}
+}
+
+// abandonFiles ends the requests of a core whose driver is closed. kept says that the
+// kernel still has memory.
+func (c *Core) abandonFiles(kept bool) {
+	err := ErrStopped
+	if kept {
+		err = fmt.Errorf("%w: %w", ErrStopped, unix.EBUSY)
+	}
+	for i := range c.entries {
+		op := c.entries[i].op
+		if op == nil {
+			continue
+		}
+		c.entries[i].op = nil
+		if kept { // what the kernel has is never used again
+			op.vec, op.own, op.bounce = nil, nil, nil
+		}
+		op.putVec()
+		op.file.busy--
+		op.endLater(fmt.Errorf("%s: %w", op.file.name, err))
+	}
+	for i := range c.entries {
+		if f := c.entries[i].file; f != nil {
+			f.commit.syncing = false
+			f.commit.failBatch(fmt.Errorf("%s: %w: %w", f.name, ErrNotDurable, err))
+		}
+	}
+	c.finishFiles()
+}
