@@ -16,8 +16,6 @@ import (
 // Driver is the engine of one simulated core. It never sleeps: Wait returns at
 // most one completion, so that the test decides what happens between any two.
 type Driver struct {
-	uring.FileDriver // nil: no files yet
-
 	host  *Host
 	queue []uring.Completion
 	last  [1]uring.Completion
@@ -250,8 +248,10 @@ func (d *Driver) finishSend(e *end, res int32) {
 	e.drv.push(uring.Completion{Kind: uring.KindSend, User: e.sendUser, Res: res})
 }
 
-// Cancel implements uring.Driver, for watches and accepts.
+// Cancel implements uring.Driver, for watches, accepts and
+// requests on files.
 func (d *Driver) Cancel(op uring.Op) {
+	d.cancelFile(op)
 	for _, e := range d.host.ordered() {
 		if e.drv == d && e.armed && e.readyOp == op {
 			e.armed = false
@@ -377,14 +377,19 @@ func (d *Driver) Wait(time.Duration) ([]uring.Completion, error) {
 	return d.last[:], nil
 }
 
-// Wake implements uring.Driver.
-func (d *Driver) Wake() {}
+// Wake implements uring.Driver. Any goroutine may call it.
+func (d *Driver) Wake() {
+	if wake := d.host.net.opt.Wake; wake != nil {
+		wake()
+	}
+}
 
 // Stats implements uring.Driver.
 func (d *Driver) Stats() uring.Stats { return d.stats }
 
 // CloseDriver implements uring.Driver.
 func (d *Driver) CloseDriver() error {
+	d.closeFiles()
 	for _, e := range d.host.ordered() {
 		if e.drv == d {
 			d.Close(uring.MakeSocket(e.id))

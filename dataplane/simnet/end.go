@@ -74,7 +74,7 @@ func (e *end) pump() {
 		// Every other piece is a full one, so that cuts fall anywhere, but
 		// bytes do not dissolve into crumbs.
 		size := min(e.tx.size, n.opt.Segment)
-		if n.rng.IntN(2) == 0 {
+		if !n.opt.Whole && n.rng.IntN(2) == 0 {
 			size = 1 + n.rng.IntN(size)
 		}
 		seg := e.tx.take(size)
@@ -91,7 +91,7 @@ func (e *end) pump() {
 func (e *end) fly(seg []byte, last bool) {
 	n := e.host.net
 	e.flying += len(seg)
-	e.lastAt = max(n.now+n.delay(), e.lastAt)
+	e.lastAt = max(n.Now()+n.delay(), e.lastAt)
 	n.counts.Segments++
 	n.events.push(&event{at: e.lastAt, seq: n.number(), from: e, to: e.peer, seg: seg, last: last})
 }

@@ -18,6 +18,7 @@ type Host struct {
 	listeners map[uint16][]*listener
 	ends      map[int]*end
 	dead      bool // without power
+	disk      *Disk
 }
 
 // IP is the host's address.
@@ -74,11 +75,19 @@ func (h *Host) ForgetSome() {
 
 // Die is the sudden end of the process: its listeners vanish, and its
 // connections are reset. With silent it is the machine that loses its power:
-// nobody answers until Revive, and the other ends are half open.
+// nobody answers until Revive, the other ends are half open, and its disk holds
+// what was durable (Disk.Crash).
 func (h *Host) Die(silent bool) {
 	h.net.Note("die %v silent=%v", h.ip, silent)
 	h.listeners = make(map[uint16][]*listener)
 	h.dead = silent
+	switch {
+	case h.disk == nil:
+	case silent:
+		h.disk.Crash()
+	default:
+		h.disk.killed()
+	}
 	for _, e := range h.ordered() {
 		if silent {
 			e.vanish()

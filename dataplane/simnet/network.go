@@ -5,6 +5,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/netip"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,12 +17,17 @@ type Options struct {
 	// Segment is the largest piece in which bytes travel, 0: 64 KiB. Every
 	// other piece is cut at a random size below it.
 	Segment int
+	// Whole leaves pieces uncut, for tests that count.
+	Whole bool
 	// Window is how many bytes a direction takes before its sender waits; 0:
 	// 256 KiB.
 	Window int
 	// ResetEvery resets a connection once in so many segments, on average; 0:
 	// never.
 	ResetEvery int
+	// Wake, if not nil, is called when a core that was not Busy is given work: for who
+	// sleeps until then. Any goroutine calls it.
+	Wake func()
 	// Trace, if not nil, gets a line for every event.
 	Trace io.Writer
 }
@@ -30,7 +36,7 @@ type Options struct {
 type Network struct {
 	opt    Options
 	rng    *rand.Rand
-	now    time.Duration
+	now    atomic.Int64 // any goroutine may read it
 	seq    uint64
 	events agenda
 	hosts  []*Host
@@ -76,8 +82,9 @@ func New(seed uint64, opt Options) *Network {
 // Rand is the network's source of choices, for the test that drives it.
 func (n *Network) Rand() *rand.Rand { return n.rng }
 
-// Now is the virtual time since the start. It is a dataplane clock.
-func (n *Network) Now() time.Duration { return n.now }
+// Now is the virtual time since the start. It is a dataplane clock: any goroutine may
+// read it.
+func (n *Network) Now() time.Duration { return time.Duration(n.now.Load()) }
 
 // Counts says what has happened so far.
 func (n *Network) Counts() Counts { return n.counts }
@@ -87,7 +94,7 @@ func (n *Network) Hash() uint64 { return n.hash }
 
 // Note adds a line to the trace, and what it says to Hash.
 func (n *Network) Note(format string, args ...any) {
-	n.mix(uint64(n.now))
+	n.mix(uint64(n.Now()))
 	n.mixString(format)
 	for _, a := range args {
 		switch v := a.(type) {
@@ -108,7 +115,7 @@ func (n *Network) Note(format string, args ...any) {
 		}
 	}
 	if n.opt.Trace != nil {
-		_, _ = fmt.Fprintf(n.opt.Trace, "%12d "+format+"\n", append([]any{n.now}, args...)...)
+		_, _ = fmt.Fprintf(n.opt.Trace, "%12d "+format+"\n", append([]any{n.Now()}, args...)...)
 	}
 }
 
@@ -124,10 +131,10 @@ func (n *Network) mix(v uint64) { n.hash = (n.hash ^ v) * 1099511628211 }
 
 // noteLand is Note for the one event that there are many of.
 func (n *Network) noteLand(from, to, size int, last bool) {
-	n.mix(uint64(n.now))
+	n.mix(uint64(n.Now()))
 	n.mix(uint64(from)<<32 | uint64(size))
 	if n.opt.Trace != nil {
-		_, _ = fmt.Fprintf(n.opt.Trace, "%12d land %d>%d %d bytes end=%v\n", n.now, from, to, size, last)
+		_, _ = fmt.Fprintf(n.opt.Trace, "%12d land %d>%d %d bytes end=%v\n", n.Now(), from, to, size, last)
 	}
 }
 
@@ -142,7 +149,7 @@ func (n *Network) Host(ip netip.Addr) *Host {
 // After schedules f at a virtual time from now. It returns a function that
 // prevents it and says whether it came in time.
 func (n *Network) After(d time.Duration, f func()) (stop func() bool) {
-	e := &event{at: n.now + max(d, 0), seq: n.number(), run: f}
+	e := &event{at: n.Now() + max(d, 0), seq: n.number(), run: f}
 	n.events.push(e)
 	return func() bool {
 		if e.run == nil {
@@ -173,7 +180,7 @@ func (n *Network) Next() (at time.Duration, ok bool) {
 // Step runs the earliest event if it is due, and says whether there was one.
 func (n *Network) Step() bool {
 	at, ok := n.Next()
-	if !ok || at > n.now {
+	if !ok || at > n.Now() {
 		return false
 	}
 	n.events.pop().happen()
@@ -185,7 +192,7 @@ func (n *Network) Advance(to time.Duration) {
 	if at, ok := n.Next(); ok && at < to {
 		to = at
 	}
-	n.now = max(n.now, to)
+	n.now.Store(int64(max(n.Now(), to)))
 }
 
 // Quiet ends all faults: cuts heal, and nothing is reset any more.
@@ -224,10 +231,12 @@ func (n *Network) Heal(a, b *Host) {
 }
 
 // delay is how long one segment travels.
-func (n *Network) delay() time.Duration {
-	d := n.opt.Latency
-	if n.opt.Jitter > 0 {
-		d += time.Duration(n.rng.Int64N(int64(n.opt.Jitter)))
+func (n *Network) delay() time.Duration { return n.random(n.opt.Latency, n.opt.Jitter) }
+
+// random is a time from least on, with what is added at random.
+func (n *Network) random(least, jitter time.Duration) time.Duration {
+	if jitter > 0 {
+		least += time.Duration(n.rng.Int64N(int64(jitter)))
 	}
-	return d
+	return least
 }

@@ -1,0 +1,79 @@
+package simnet_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
+)
+
+func TestCoresOfAHostMoveOnlyWhenTheyAreTurned(t *testing.T) {
+	n := simnet.New(1, simnet.Options{})
+	cfg := loop.Config{Cores: 2}
+	var cores []*simnet.Core
+	n.Host(netip.MustParseAddr("10.0.0.1")).Run(&cfg, func(c *simnet.Core) { cores = append(cores, c) })
+	p, err := loop.New(cfg)
+	must(t, err)
+	if len(cores) != 2 || cores[0].Core != p.Core(0) || cores[1].Core != p.Core(1) {
+		t.Fatalf("given %v", cores)
+	}
+	c := cores[0]
+	if _, armed := c.Deadline(); armed || c.Busy() {
+		t.Error("a new core has something to do")
+	}
+	var fired time.Duration
+	timer := &loop.Timer{Fire: func(_ *loop.Core, now time.Duration) { fired = now }}
+	must(t, c.Do(func(c *loop.Core) { c.Arm(timer, c.Now()+time.Second) }))
+	if !c.Busy() || cores[1].Busy() {
+		t.Errorf("busy: %v, %v", c.Busy(), cores[1].Busy())
+	}
+	must(t, c.Turn())
+	at, armed := c.Deadline()
+	if !armed || at != time.Second || fired != 0 {
+		t.Errorf("due at %v (%v), fired at %v", at, armed, fired)
+	}
+	n.Advance(at)
+	must(t, c.Turn()) // reads the clock
+	must(t, c.Turn())
+	if fired != time.Second {
+		t.Errorf("fired at %v", fired)
+	}
+	must(t, p.Close())
+	must(t, c.Turn())
+}
+
+// Who turns cores on a goroutine of its own hears of work, and ends the cores there.
+func TestACoreThatEndsInATurnIsWokenForItsWorkAndItsEnd(t *testing.T) {
+	woken := make(chan struct{}, 10)
+	n := simnet.New(1, simnet.Options{Wake: func() { woken <- struct{}{} }})
+	cfg := loop.Config{Cores: 1}
+	var c *simnet.Core
+	n.Host(netip.MustParseAddr("10.0.0.1")).Run(&cfg, func(core *simnet.Core) { c = core; c.EndInTurn() })
+	p, err := loop.New(cfg)
+	must(t, err)
+	if c.Busy() {
+		t.Fatal("a new core has something to do")
+	}
+	ran := false
+	must(t, c.Do(func(*loop.Core) { ran = true }))
+	<-woken
+	for c.Busy() {
+		must(t, c.Turn())
+	}
+	if !ran || len(woken) > 0 {
+		t.Errorf("ran: %v, woken %d times more", ran, len(woken))
+	}
+	closed := make(chan struct{})
+	go func() { defer close(closed); _ = p.Close() }()
+	<-woken
+	if c.Gone() || !c.Busy() {
+		t.Error("it ended elsewhere")
+	}
+	must(t, c.Turn())
+	<-closed
+	if !c.Gone() || c.Busy() {
+		t.Error("it has not ended")
+	}
+}

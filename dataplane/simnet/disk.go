@@ -1,0 +1,228 @@
+package simnet
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// Disk is the disk of a host. What is written is read again at once, and is durable
+// after a sync, or by itself if it was written so. What becomes of the rest when
+// the power goes is chosen at random, write by write: lost, kept, or torn, which
+// means that some of its sectors were written. New names, other names and removals
+// are durable after SyncDir; of others the first few are kept, in order.
+//
+// A request ends after a delay of its own, so that they overtake each other, and
+// reads or changes the file at that moment. A sync covers what had ended when it
+// was asked for, and nothing else. A sync that fails has lost what it was to cover:
+// it stays readable until the power goes, and no later sync makes it durable.
+//
+// Directories are durable at once.
+type Disk struct {
+	host   *Host
+	opt    DiskOptions
+	names  map[string]*inode // as programs see them
+	kept   map[string]*inode // as they are after a loss of power
+	moved  []renaming        // the difference, in order
+	dirs   map[string]bool
+	opened map[int]*handle
+	flying []*request // in the order in which they were asked
+	seq    uint64
+	counts DiskCounts
+}
+
+// DiskOptions of a disk. The zero value is a fast and faultless one.
+type DiskOptions struct {
+	// Latency of every request, and what is added at random.
+	Latency time.Duration
+	Jitter  time.Duration
+	// Alignment of direct I/O, zero: 512 bytes for memory and offsets.
+	Alignment uring.Alignment
+	// ErrorEvery fails one request in so many with EIO, on average; 0: none.
+	ErrorEvery int
+	// Fail is asked for each request, and fails it with what it returns. nil: none fails.
+	Fail func(kind uring.Kind, path string) unix.Errno
+	// Room is how many bytes all files may have together, 0: no limit. Beyond it
+	// writes fail with ENOSPC.
+	Room int64
+}
+
+// DiskCounts say what the disk did, so that a test sees that its faults happened.
+type DiskCounts struct {
+	Reads, Writes, Syncs, Errors int
+	Crashes                      int
+	Lost, Torn, Kept             int // writes that were not durable when the power went
+	Dropped                      int // writes that a failed sync has lost
+}
+
+// sector is what a device writes whole or not at all.
+const sector = 512
+
+// Disk is the host's.
+func (h *Host) Disk() *Disk {
+	if h.disk == nil {
+		h.disk = &Disk{
+			host: h, names: map[string]*inode{}, kept: map[string]*inode{}, dirs: map[string]bool{},
+			opened: map[int]*handle{},
+		}
+		h.disk.Configure(DiskOptions{})
+	}
+	return h.disk
+}
+
+// Configure changes what holds for requests from now on.
+func (k *Disk) Configure(opt DiskOptions) {
+	if !opt.Alignment.Direct() {
+		opt.Alignment = uring.Alignment{Memory: sector, Offset: sector}
+	}
+	k.opt = opt
+}
+
+// Counts says what has happened so far.
+func (k *Disk) Counts() DiskCounts { return k.counts }
+
+// InFlight is the number of requests that have not ended.
+func (k *Disk) InFlight() int { return len(k.flying) }
+
+// inode is a file, whatever its names are.
+type inode struct {
+	data  []byte   // as programs see it
+	disk  []byte   // as it is after a loss of power
+	dirty []change // the difference, in order
+}
+
+// change is a write, or a new length.
+type change struct {
+	seq    uint64
+	off    int64
+	p      []byte
+	size   int64 // new length, if p is nil
+	grows  bool  // of size: never shorter
+	doomed bool  // a failed sync was to cover it
+}
+
+// apply makes the change to data.
+func (c *change) apply(data []byte) []byte {
+	switch {
+	case c.p != nil:
+		data = grown(data, c.off+int64(len(c.p)))
+		copy(data[c.off:], c.p)
+	case c.grows:
+		data = grown(data, c.size)
+	default:
+		data = grown(data, c.size)[:c.size]
+	}
+	return data
+}
+
+func grown(data []byte, size int64) []byte {
+	if more := size - int64(len(data)); more > 0 {
+		data = append(data, make([]byte, more)...)
+	}
+	return data
+}
+
+// write changes what programs see.
+func (i *inode) write(c change) {
+	i.data = c.apply(i.data)
+	i.dirty = append(i.dirty, c)
+}
+
+// sync makes durable what covers says.
+func (i *inode) sync(covers func(c *change) bool) {
+	rest := i.dirty[:0]
+	for _, c := range i.dirty {
+		if c.doomed || !covers(&c) {
+			rest = append(rest, c)
+		} else {
+			i.disk = c.apply(i.disk)
+		}
+	}
+	clear(i.dirty[len(rest):])
+	i.dirty = rest
+}
+
+// crash is the loss of power.
+func (i *inode) crash(k *Disk) {
+	for _, c := range i.dirty {
+		k.settle(&c, func(c change) { i.disk = c.apply(i.disk) })
+	}
+	i.dirty = nil
+	i.data = append([]byte(nil), i.disk...)
+}
+
+// settle chooses what becomes of a change that was not durable.
+func (k *Disk) settle(c *change, apply func(change)) {
+	fate := k.host.net.rng.IntN(3)
+	switch {
+	case c.doomed || fate == 0:
+		k.counts.Lost++
+	case fate == 1 || len(c.p) == 0:
+		k.counts.Kept++
+		apply(*c)
+	default:
+		k.counts.Torn++
+		for at := 0; at < len(c.p); at += sector {
+			if k.host.net.rng.IntN(2) == 0 {
+				apply(change{off: c.off + int64(at), p: c.p[at:min(at+sector, len(c.p))]})
+			}
+		}
+	}
+}
+
+// Crash is the loss of power: open files are gone, requests in flight have no end,
+// and the disk holds what was durable, and of the rest what chance has left.
+// Host.Die with silent does it.
+func (k *Disk) Crash() {
+	k.host.net.Note("disk of %v: power lost", k.host.ip)
+	k.counts.Crashes++
+	k.abandon(func(r *request) { r.h.dirty = append(r.h.dirty, r.change()) })
+	for _, i := range k.inodes() {
+		i.crash(k)
+	}
+	first := k.host.net.rng.IntN(len(k.moved) + 1)
+	for i := range k.moved[:first] {
+		k.moved[i].apply(k.kept)
+	}
+	k.moved = nil
+	k.names = make(map[string]*inode, len(k.kept))
+	for path, i := range k.kept {
+		k.names[path] = i
+	}
+	k.opened = map[int]*handle{}
+}
+
+// killed is the end of the process: what has ended stays, and of what was in flight
+// some is done.
+func (k *Disk) killed() {
+	k.abandon(func(r *request) {
+		c := r.change()
+		k.settle(&c, r.h.write)
+	})
+	k.opened = map[int]*handle{}
+}
+
+// abandon ends what is in flight without an answer. Writes are given to written.
+func (k *Disk) abandon(written func(r *request)) {
+	for _, r := range k.flying {
+		r.gone = true
+		if r.kind == uring.KindWrite && r.errno == 0 && r.h.writes {
+			written(r)
+		}
+	}
+	k.flying = nil
+}
+
+// Flip flips a bit of a file, in what is durable and in what programs see; false if
+// the file does not reach as far.
+func (k *Disk) Flip(path string, off int64, bit uint) bool {
+	i := k.names[path]
+	if i == nil || off >= int64(len(i.disk)) || off >= int64(len(i.data)) {
+		return false
+	}
+	i.disk[off] ^= 1 << (bit % 8)
+	i.data[off] ^= 1 << (bit % 8)
+	return true
+}

@@ -1,0 +1,268 @@
+package simnet
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// request is one request on a file, in flight.
+type request struct {
+	disk   *Disk
+	drv    *Driver
+	h      *handle
+	fd     int
+	op     uring.Op
+	kind   uring.Kind
+	user   uint64
+	vec    *uring.Vec
+	off    int64
+	length int64
+	flags  uring.WriteFlags
+	upto   uint64 // KindSync: changes that had happened when it was asked for
+	errno  unix.Errno
+	gone   bool // it has ended, or never will
+}
+
+// AdoptFile implements uring.Driver.
+func (d *Driver) AdoptFile(fd int) (uring.File, error) {
+	h := d.host.Disk().opened[fd]
+	switch {
+	case h == nil || d.gone:
+		return uring.File{}, unix.EBADF
+	case h.drv != nil:
+		return uring.File{}, unix.EEXIST
+	}
+	h.drv = d
+	return uring.MakeFile(fd, h.align), nil
+}
+
+// file is what f names, if it is this driver's.
+func (d *Driver) file(f uring.File) *handle {
+	h := d.host.Disk().opened[f.FD()]
+	if h == nil || h.drv != d || h.shut || d.gone {
+		return nil
+	}
+	return h
+}
+
+// ask sends a request to the disk.
+func (d *Driver) ask(f uring.File, r request) (uring.Op, error) {
+	h := d.file(f)
+	if h == nil {
+		return 0, unix.EBADF
+	}
+	k, n := d.host.disk, d.host.net
+	r.disk, r.drv, r.h, r.fd, r.op, r.upto = k, d, h, f.FD(), d.op(), k.seq
+	r.errno = r.check()
+	switch {
+	case r.errno != 0:
+	case k.opt.Fail != nil:
+		r.errno = k.opt.Fail(r.kind, h.path)
+	}
+	if r.errno == 0 && k.opt.ErrorEvery > 0 && n.rng.IntN(k.opt.ErrorEvery) == 0 {
+		r.errno = unix.EIO
+	}
+	h.busy++
+	k.flying = append(k.flying, &r)
+	n.After(n.random(k.opt.Latency, k.opt.Jitter), r.happen)
+	return r.op, nil
+}
+
+// check says what a kernel would refuse.
+func (r *request) check() unix.Errno {
+	a := r.h.align
+	switch {
+	case r.off < 0, r.kind == uring.KindAllocate && r.length <= 0:
+		return unix.EINVAL
+	case r.kind != uring.KindRead && r.kind != uring.KindSync && !r.h.writes:
+		return unix.EBADF
+	case r.vec != nil && a.Direct() && (r.off%int64(a.Offset) != 0 || r.vec.Size()%a.Offset != 0 || !r.vec.Aligned(a.Memory)):
+		return unix.EINVAL
+	}
+	return 0
+}
+
+// ReadFile implements uring.Driver.
+func (d *Driver) ReadFile(f uring.File, v *uring.Vec, off int64, user uint64) (uring.Op, error) {
+	return d.ask(f, request{kind: uring.KindRead, vec: v, off: off, user: user})
+}
+
+// WriteFile implements uring.Driver.
+func (d *Driver) WriteFile(f uring.File, v *uring.Vec, off int64, user uint64, flags uring.WriteFlags) (uring.Op, error) {
+	return d.ask(f, request{kind: uring.KindWrite, vec: v, off: off, flags: flags, user: user})
+}
+
+// SyncFile implements uring.Driver.
+func (d *Driver) SyncFile(f uring.File, user uint64, _ uring.SyncFlags) (uring.Op, error) {
+	return d.ask(f, request{kind: uring.KindSync, user: user})
+}
+
+// AllocateFile implements uring.Driver.
+func (d *Driver) AllocateFile(f uring.File, off, n int64, user uint64) (uring.Op, error) {
+	return d.ask(f, request{kind: uring.KindAllocate, off: off, length: n, user: user})
+}
+
+// happen is the end of the request.
+func (r *request) happen() {
+	if !r.gone {
+		r.end(r.do())
+	}
+}
+
+// end answers the request.
+func (r *request) end(res int32) {
+	r.gone = true
+	k := r.disk
+	if i := slices.Index(k.flying, r); i >= 0 {
+		k.flying = slices.Delete(k.flying, i, i+1)
+	}
+	if r.h.busy--; r.h.shut && r.h.busy == 0 {
+		delete(k.opened, r.fd)
+	}
+	k.host.net.Note("disk: kind %d of file %d ends with %d", int(r.kind), r.fd, int(res))
+	r.drv.push(uring.Completion{Kind: r.kind, User: r.user, Op: r.op, Res: res})
+}
+
+// change is what the request writes. Its memory is the caller's again behind it.
+func (r *request) change() change {
+	if r.kind == uring.KindAllocate {
+		return change{seq: r.disk.next(), size: r.off + r.length, grows: true}
+	}
+	return change{seq: r.disk.next(), off: r.off, p: r.vec.AppendTo([]byte{})}
+}
+
+// do is what the request does to the file, and its result.
+func (r *request) do() int32 {
+	k := r.disk
+	if r.errno != 0 {
+		k.counts.Errors++
+		if r.kind == uring.KindSync || r.flags&uring.WriteThenSync != 0 {
+			r.doom()
+		}
+		return -int32(r.errno)
+	}
+	switch r.kind {
+	case uring.KindRead:
+		k.counts.Reads++
+		return int32(r.vec.Fill(r.h.data[min(r.off, int64(len(r.h.data))):]))
+	case uring.KindSync:
+		k.counts.Syncs++
+		r.h.sync(func(c *change) bool { return c.seq <= r.upto })
+		return 0
+	}
+	c := r.change()
+	if k.full(r.h.inode, c) {
+		return -int32(unix.ENOSPC)
+	}
+	r.h.write(c)
+	if r.kind == uring.KindAllocate {
+		return 0
+	}
+	k.counts.Writes++
+	switch {
+	case r.flags&uring.WriteThenSync != 0:
+		k.counts.Syncs++
+		r.h.sync(func(o *change) bool { return o.seq <= r.upto || o.seq == c.seq })
+	case r.flags&uring.WriteDurable != 0: // with what stands below it
+		r.h.sync(func(o *change) bool {
+			return o.seq == c.seq || o.off < c.off+int64(len(c.p)) && c.off < o.off+int64(len(o.p)) || o.p == nil
+		})
+	}
+	return int32(len(c.p))
+}
+
+// doom is a sync that failed.
+func (r *request) doom() {
+	for i := range r.h.dirty {
+		if c := &r.h.dirty[i]; c.seq <= r.upto && !c.doomed {
+			c.doomed = true
+			r.disk.counts.Dropped++
+		}
+	}
+}
+
+// full says that the disk has no room for c.
+func (k *Disk) full(of *inode, c change) bool {
+	if k.opt.Room == 0 {
+		return false
+	}
+	used := max(int64(len(of.data)), c.off+int64(len(c.p)), c.size) - int64(len(of.data))
+	for _, i := range k.inodes() {
+		used += int64(len(i.data))
+	}
+	return used > k.opt.Room
+}
+
+// cancelFile ends a request, or comes too late for it.
+func (d *Driver) cancelFile(op uring.Op) {
+	if d.host.disk == nil {
+		return
+	}
+	for _, r := range d.host.disk.flying {
+		if r.drv == d && r.op == op && d.host.net.rng.IntN(2) == 0 {
+			r.cancel()
+			return
+		}
+	}
+}
+
+// cancel ends the request. Of a write any part may have happened.
+func (r *request) cancel() {
+	if r.kind == uring.KindWrite && r.errno == 0 {
+		c := r.change()
+		r.disk.settle(&c, r.h.write)
+	}
+	r.end(-int32(unix.ECANCELED))
+}
+
+// DetachFile implements uring.Driver.
+func (d *Driver) DetachFile(f uring.File) (int, error) {
+	h := d.file(f)
+	switch {
+	case h == nil:
+		return -1, unix.EBADF
+	case h.busy > 0:
+		return -1, unix.EBUSY
+	}
+	h.drv = nil
+	return f.FD(), nil
+}
+
+// CloseFile implements uring.Driver.
+func (d *Driver) CloseFile(f uring.File) {
+	h := d.file(f)
+	if h == nil {
+		return
+	}
+	h.shut = true
+	for _, r := range slices.Clone(d.host.disk.flying) {
+		if r.h == h {
+			d.cancelFile(r.op)
+		}
+	}
+	if h.busy == 0 {
+		delete(d.host.disk.opened, f.FD())
+	}
+}
+
+// closeFiles ends what is in flight as a kernel does that is waited for, and closes
+// every file of the driver.
+func (d *Driver) closeFiles() {
+	k := d.host.disk
+	if k == nil {
+		return
+	}
+	for _, r := range slices.Clone(k.flying) {
+		if r.drv == d {
+			r.happen()
+		}
+	}
+	for fd, h := range k.opened {
+		if h.drv == d {
+			delete(k.opened, fd)
+		}
+	}
+}
