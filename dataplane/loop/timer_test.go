@@ -1,4 +1,4 @@
-package dataplane
+package loop
 
 import (
 	"math/rand/v2"
@@ -11,11 +11,11 @@ func TestTimersFireLikeASortedList(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		var ts timers
-		all := make([]*timer, 40)
+		all := make([]*Timer, 40)
 		model := map[int]time.Duration{}
 		fired := -1
 		for i := range all {
-			all[i] = &timer{fire: func(*Core, time.Duration) { fired = i }}
+			all[i] = &Timer{Fire: func(*Core, time.Duration) { fired = i }}
 		}
 		now := time.Duration(0)
 		for step := range 2000 {
@@ -49,8 +49,8 @@ func TestTimersFireLikeASortedList(t *testing.T) {
 				}
 			}
 			for j := range all {
-				if _, want := model[j]; all[j].armed() != want {
-					t.Fatalf("seed %d step %d: timer %d armed=%v, want %v", seed, step, j, all[j].armed(), want)
+				if _, want := model[j]; all[j].Armed() != want {
+					t.Fatalf("seed %d step %d: timer %d armed=%v, want %v", seed, step, j, all[j].Armed(), want)
 				}
 			}
 			var times []time.Duration
@@ -69,7 +69,7 @@ func TestExpireIsBoundedAndLeavesTheRestForTheNextTurn(t *testing.T) {
 	var ts timers
 	fired := 0
 	for range 100 {
-		ts.arm(&timer{fire: func(*Core, time.Duration) { fired++ }}, 5)
+		ts.arm(&Timer{Fire: func(*Core, time.Duration) { fired++ }}, 5)
 	}
 	for _, want := range []int{30, 60, 90, 100, 100} {
 		ts.expire(nil, 5, 30)
@@ -82,8 +82,8 @@ func TestExpireIsBoundedAndLeavesTheRestForTheNextTurn(t *testing.T) {
 func TestATimerThatArmsItselfFiresOncePerDeadline(t *testing.T) {
 	var ts timers
 	fired := 0
-	var tm timer
-	tm.fire = func(_ *Core, now time.Duration) {
+	var tm Timer
+	tm.Fire = func(_ *Core, now time.Duration) {
 		fired++
 		ts.arm(&tm, now+10)
 	}
@@ -98,9 +98,9 @@ func TestATimerThatArmsItselfFiresOncePerDeadline(t *testing.T) {
 
 func TestATimerMayStopAnotherThatIsDue(t *testing.T) {
 	var ts timers
-	var other timer
-	other.fire = func(*Core, time.Duration) { t.Error("a stopped timer fired") }
-	first := timer{fire: func(*Core, time.Duration) { ts.stop(&other) }}
+	var other Timer
+	other.Fire = func(*Core, time.Duration) { t.Error("a stopped timer fired") }
+	first := Timer{Fire: func(*Core, time.Duration) { ts.stop(&other) }}
 	ts.arm(&first, 1)
 	ts.arm(&other, 1)
 	ts.expire(nil, 1, 256)
@@ -109,7 +109,7 @@ func TestATimerMayStopAnotherThatIsDue(t *testing.T) {
 
 func TestTimersDoNotAllocateOnceWarm(t *testing.T) {
 	var ts timers
-	tm := timer{fire: func(*Core, time.Duration) {}}
+	tm := Timer{Fire: func(*Core, time.Duration) {}}
 	ts.arm(&tm, 1)
 	ts.stop(&tm)
 	if n := testing.AllocsPerRun(100, func() {
@@ -124,10 +124,10 @@ func TestTimersDoNotAllocateOnceWarm(t *testing.T) {
 func BenchmarkTimers(b *testing.B) {
 	var ts timers
 	rng := rand.New(rand.NewPCG(1, 1))
-	all := make([]timer, 10000)
+	all := make([]Timer, 10000)
 	now := time.Duration(0)
 	for i := range all {
-		all[i].fire = func(*Core, time.Duration) {}
+		all[i].Fire = func(*Core, time.Duration) {}
 		ts.arm(&all[i], time.Duration(rng.IntN(1_000_000)))
 	}
 	b.ReportAllocs()

@@ -1,4 +1,4 @@
-package dataplane
+package loop
 
 import (
 	"sync"
@@ -20,7 +20,7 @@ func TestMailboxKeepsTheOrderOfEachProducer(t *testing.T) {
 		go func() {
 			defer running.Done()
 			for n := range each {
-				box.push(&task{run: func(*Core) { got = append(got, entry{p, n}) }})
+				box.push(&Task{Run: func(*Core) { got = append(got, entry{p, n}) }})
 			}
 		}()
 	}
@@ -33,7 +33,7 @@ func TestMailboxKeepsTheOrderOfEachProducer(t *testing.T) {
 		default:
 		}
 		for tk := box.take(); tk != nil; tk = tk.next {
-			tk.run(nil)
+			tk.Run(nil)
 		}
 	}
 	if !box.empty() || len(got) != producers*each {
@@ -97,7 +97,7 @@ func TestManyProducersWakeASleepingCore(t *testing.T) {
 
 func BenchmarkMailbox(b *testing.B) {
 	var box mailbox
-	tasks := make([]task, 64)
+	tasks := make([]Task, 64)
 	b.ReportAllocs()
 	for b.Loop() {
 		for i := range tasks {

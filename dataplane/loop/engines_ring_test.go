@@ -1,0 +1,12 @@
+//go:build !epoll
+
+package loop
+
+import "github.com/ringmsgr/ringmsgr/uring"
+
+// engines of this build, with the receive modes that each of them has.
+var engines = []engine{
+	{"ring/ready", uring.IOUring, ReceiveReady},
+	{"ring/buffers", uring.IOUring, ReceiveBuffers},
+	{"epoll", uring.Epoll, ReceiveReady},
+}

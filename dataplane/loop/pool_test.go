@@ -1,0 +1,215 @@
+package loop
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
+	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
+)
+
+func onPage(p []byte) bool { return reflect.ValueOf(p).Pointer()%pageSize == 0 }
+
+func borrow(t *testing.T, p *pool, n int) *Buffer {
+	t.Helper()
+	b, err := p.get(n)
+	must(t, err)
+	if len(b.b) < n {
+		t.Fatalf("asked for %d bytes, got %d", n, len(b.b))
+	}
+	return b
+}
+
+func TestPoolLendsWhatCameBackLast(t *testing.T) {
+	for _, n := range []int{1, 300, 5000, 70 << 10} {
+		p := &pool{keep: 1 << 30}
+		a, b, c := borrow(t, p, n), borrow(t, p, n), borrow(t, p, n)
+		p.put(b)
+		p.put(a)
+		p.put(c)
+		for i, want := range []*Buffer{c, a, b} {
+			if got := borrow(t, p, n); got != want {
+				t.Errorf("%d bytes: buffer %d is not the one that came back last", n, i)
+			}
+		}
+		p.drain()
+	}
+}
+
+func TestPoolBuffersHoldWhatWasAskedFor(t *testing.T) {
+	p := &pool{keep: 1 << 30}
+	defer p.drain()
+	for class := minClass; class <= maxClass; class++ {
+		for _, n := range []int{1<<class - 1, 1 << class, 1<<class + 1, 1<<class + classSlack, 1<<class + classSlack + 1} {
+			b := borrow(t, p, n)
+			if n > 1<<maxCut && !onPage(b.b) {
+				t.Errorf("buffer of %d bytes is not page-aligned", n)
+			}
+			if n <= 1<<maxCut && len(b.b) >= 2*n && len(b.b) > 1<<minClass {
+				t.Errorf("%d bytes got a buffer of %d", n, len(b.b))
+			}
+			b.b[0], b.b[len(b.b)-1] = 1, 2
+			p.put(b)
+		}
+	}
+}
+
+func TestAPowerOfTwoFitsItsClassTogetherWithItsFrame(t *testing.T) {
+	for n := 1 << 13; n <= 1<<maxClass; n <<= 1 {
+		if got := 1<<classOf(n+classSlack) + classSlack; got != n+classSlack {
+			t.Errorf("%d bytes and their frame take a buffer of %d", n, got)
+		}
+	}
+	if classOf(1<<maxClass+classSlack+1) != -1 {
+		t.Error("a buffer beyond the largest class is kept")
+	}
+}
+
+func TestSmallBuffersOfOneChunkDoNotOverlap(t *testing.T) {
+	p := &pool{}
+	defer p.drain()
+	var all []*Buffer
+	for i := range 2 * chunkBytes / (1 << minClass) {
+		b := borrow(t, p, 200)
+		if cap(b.b) != len(b.b) {
+			t.Fatal("an append would run into the neighbour")
+		}
+		for j := range b.b {
+			b.b[j] = byte(i)
+		}
+		all = append(all, b)
+	}
+	if len(p.chunks) != 2 {
+		t.Errorf("%d chunks for two chunks' worth", len(p.chunks))
+	}
+	for i, b := range all {
+		for _, v := range b.b {
+			if v != byte(i) {
+				t.Fatalf("buffer %d was overwritten by another", i)
+			}
+		}
+		p.put(b)
+	}
+}
+
+func TestPoolKeepsNoMoreThanItsBound(t *testing.T) {
+	const keep = 1 << 20
+	p := &pool{keep: keep}
+	rng := rand.New(rand.NewPCG(7, 7))
+	var out []*Buffer
+	var lent, peak int64
+	for range 2000 {
+		if len(out) > 0 && rng.IntN(2) == 0 {
+			i := rng.IntN(len(out))
+			lent -= int64(len(out[i].b))
+			p.put(out[i])
+			out[i] = out[len(out)-1]
+			out = out[:len(out)-1]
+		} else if len(out) < 20 {
+			b := borrow(t, p, 1+rng.IntN(300<<10))
+			lent += int64(len(b.b))
+			out = append(out, b)
+			peak = max(peak, lent)
+		}
+		var kept int64
+		for c := maxCut + 1; c <= maxClass; c++ {
+			for b := p.free[c]; b != nil; b = b.next {
+				kept += int64(len(b.b))
+			}
+		}
+		if kept != p.kept || kept > max(keep, peak) || p.inUse != lent {
+			t.Fatalf("kept %d (counted %d, bound %d, peak %d), in use %d of %d", p.kept, kept, keep, peak, p.inUse, lent)
+		}
+	}
+	for _, b := range out {
+		p.put(b)
+	}
+	p.trim()
+	if again := p.trim(); again || p.kept > keep {
+		t.Errorf("kept %d after two quiet periods, bound %d", p.kept, keep)
+	}
+	p.drain()
+	if p.kept != 0 || p.inUse != 0 || len(p.chunks) != 0 {
+		t.Errorf("after drain: kept %d, in use %d, %d chunks", p.kept, p.inUse, len(p.chunks))
+	}
+}
+
+// What earlier messages of another size left must not have every later one
+// map its buffer anew.
+func TestAPoolFullOfOtherSizesStillReusesTheOneInDemand(t *testing.T) {
+	p := &pool{keep: 8 << 20}
+	var small []*Buffer
+	for range 7 {
+		small = append(small, borrow(t, p, 1<<20))
+	}
+	for _, b := range small {
+		p.put(b)
+	}
+	p.trim()
+	p.trim()
+	first := borrow(t, p, 4<<20)
+	for range 10 {
+		p.put(first)
+		if b := borrow(t, p, 4<<20); b != first {
+			t.Fatal("another buffer")
+		}
+	}
+	p.put(first)
+	p.drain()
+}
+
+func TestBuffersBeyondTheLargestClassAreNotKept(t *testing.T) {
+	p := &pool{keep: 1 << 40}
+	b := borrow(t, p, 1<<maxClass+classSlack+1)
+	p.put(b)
+	if p.kept != 0 || b.mem.Bytes() != nil {
+		t.Error("a huge buffer stayed mapped")
+	}
+}
+
+func TestDrainUnmapsEverything(t *testing.T) {
+	before := leaktest.Mapped(t)
+	p := &pool{keep: 1 << 30}
+	var out []*Buffer
+	for n := 1; n < 8<<20; n *= 3 {
+		out = append(out, borrow(t, p, n))
+	}
+	if lent := leaktest.Mapped(t) - before; lent < 8<<20/3 {
+		t.Errorf("%d bytes are mapped with all buffers lent", lent)
+	}
+	for _, b := range out {
+		p.put(b)
+	}
+	p.drain()
+	p.drain() // nothing is left for a second one
+	if after := leaktest.Mapped(t); after != before {
+		t.Errorf("%d bytes are mapped before, %d after", before, after)
+	}
+}
+
+func TestReleasedBuffersArePoisonedInInvariantBuilds(t *testing.T) {
+	p := &pool{keep: 1 << 20}
+	defer p.drain()
+	for _, n := range []int{100, 10000} {
+		b := borrow(t, p, n)
+		clear(b.b)
+		p.put(b)
+		poisoned := b.b[0] == invariants.PoisonByte && b.b[len(b.b)-1] == invariants.PoisonByte
+		if poisoned != invariants.Enabled {
+			t.Errorf("%d bytes: poisoned=%v, invariants=%v", n, poisoned, invariants.Enabled)
+		}
+	}
+}
+
+func BenchmarkPool(b *testing.B) {
+	p := &pool{keep: 1 << 30}
+	b.ReportAllocs()
+	for b.Loop() {
+		small, _ := p.get(300)
+		large, _ := p.get(100 << 10)
+		p.put(large)
+		p.put(small)
+	}
+	p.drain()
+}
