@@ -1,0 +1,243 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+func numbers(p *Plane) (ids []int) {
+	for _, c := range p.All() {
+		ids = append(ids, c.ID())
+	}
+	return ids
+}
+
+func expectNumbers(t *testing.T, p *Plane, want ...int) {
+	t.Helper()
+	if got := numbers(p); !slices.Equal(got, want) || p.Cores() != len(want) {
+		t.Errorf("cores %v, want %v", got, want)
+	}
+	for _, i := range want {
+		if c := p.Core(i); c == nil || c.ID() != i {
+			t.Errorf("core %d is %v", i, c)
+		}
+	}
+}
+
+func TestCoresComeAndGo(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 3
+		round := func() {
+			p := newPlane(t, cfg)
+			ctx := deadline(t)
+			must(t, p.RemoveCore(ctx, p.Core(1)))
+			expectNumbers(t, p, 0, 2)
+			if p.Core(1) != nil || p.Core(3) != nil || p.Core(-1) != nil {
+				t.Error("a core that is not there is found")
+			}
+			for _, want := range []int{1, 3} {
+				c, err := p.AddCore()
+				must(t, err)
+				if c.ID() != want || c.State() != CoreRunning {
+					t.Errorf("added core %d, %v", c.ID(), c.State())
+				}
+				must(t, c.call(func(*Core) {}))
+			}
+			expectNumbers(t, p, 0, 1, 2, 3)
+			for _, i := range []int{2, 0, 3} {
+				must(t, p.RemoveCore(ctx, p.Core(i)))
+			}
+			expectNumbers(t, p, 1)
+			if err := p.RemoveCore(ctx, p.Core(1)); !errors.Is(err, ErrLastCore) {
+				t.Errorf("the last core: %v", err)
+			}
+			must(t, p.Core(1).call(func(*Core) {}))
+			p.Close()
+			if _, err := p.AddCore(); !errors.Is(err, ErrStopped) {
+				t.Errorf("a core for a closed plane: %v", err)
+			}
+		}
+		for range 5 { // the Go runtime maps memory for its first threads
+			round()
+		}
+		leaktest.Check(t, round)
+	})
+}
+
+func TestACoreThatCannotOpenIsNotAdded(t *testing.T) {
+	refused := errors.New("no more rings")
+	p := newPlane(t, Config{Cores: 1, Open: func(core int) (uring.Driver, error) {
+		if core > 0 {
+			return nil, refused
+		}
+		return uring.Open(uring.Config{Backend: uring.Epoll})
+	}})
+	if _, err := p.AddCore(); !errors.Is(err, refused) || !strings.Contains(err.Error(), "core 1") {
+		t.Errorf("added: %v", err)
+	}
+	expectNumbers(t, p, 0)
+}
+
+// A stuck core cannot be removed, and does not hang who tries.
+func TestAStuckCoreEndsWhenItIsNotStuckAnyMore(t *testing.T) {
+	p := newPlane(t, Config{Cores: 2, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}})
+	gone := p.Core(0)
+	release := block(t, gone)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	if err := p.RemoveCore(ctx, gone); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("removed: %v", err)
+	}
+	expectNumbers(t, p, 0, 1)
+	release()
+	<-gone.reaped
+	expectNumbers(t, p, 1)
+}
+
+// knocking connects to addr again and again until the test calls stop, which
+// returns how often; every connection must be answered.
+func knocking(t *testing.T, addr string) (stop func() int) {
+	end, ended := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		defer func() { ended <- n }()
+		for ; ; n++ {
+			select {
+			case <-end:
+				return
+			default:
+			}
+			c, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Errorf("connect %d: %v", n, err)
+				return
+			}
+			if _, err := io.ReadFull(c, make([]byte, 5)); err != nil {
+				t.Errorf("connection %d is not served: %v", n, err)
+			}
+			_ = c.(*net.TCPConn).SetLinger(0)
+			c.Close()
+		}
+	}()
+	return func() int { close(end); return <-ended }
+}
+
+// greet answers a connection and closes it.
+func greet(t *testing.T) func(*Link) {
+	return func(l *Link) {
+		go func() {
+			if err := l.Write(deadline(t), []byte("hello")); err != nil && !errors.Is(err, ErrStopped) {
+				_ = l.ReadFull(deadline(t), make([]byte, 1))
+			}
+			_ = l.ReadFull(deadline(t), make([]byte, 1)) // its end
+			l.Close()
+		}()
+	}
+}
+
+func TestAListenerChangesCoresAndRefusesNobody(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 2
+		p := newPlane(t, cfg)
+		l, err := p.Core(0).Listen(loopback, uring.ListenOptions{}, greet(t))
+		must(t, err)
+		stop := knocking(t, l.Addr().String())
+		for i := range 60 {
+			must(t, l.Move(p.Core((i+1)%2)))
+			must(t, l.Move(l.Core())) // nothing to do
+		}
+		if n := stop(); n == 0 {
+			t.Error("nobody came")
+		}
+		if l.Core() != p.Core(0) {
+			t.Errorf("at core %d", l.Core().ID())
+		}
+		must(t, l.Pause())
+		must(t, l.Move(p.Core(1)))
+		if stats(t, p.Core(1)); !l.paused {
+			t.Error("a paused listener accepts behind a move")
+		}
+		must(t, l.Close())
+		if err := l.Move(p.Core(0)); !errors.Is(err, ErrLinkClosed) {
+			t.Errorf("moved when closed: %v", err)
+		}
+		must(t, p.RemoveCore(deadline(t), p.Core(0)))
+	})
+}
+
+// The listeners of a core that fails are another one's at once.
+func TestTheListenersOfAFailedCoreGoOn(t *testing.T) {
+	var broken atomic.Bool
+	told := make(chan int, 1)
+	cause := errors.New("the ring is gone")
+	p := newPlane(t, Config{
+		Cores:  2,
+		Failed: func(c *Core, _ error) { told <- c.ID() },
+		Open: func(core int) (uring.Driver, error) {
+			d, err := uring.Open(uring.Config{Backend: uring.Epoll})
+			if core == 0 && err == nil {
+				d = failing{d, &broken, cause}
+			}
+			return d, err
+		},
+	})
+	failed := p.Core(0)
+	l, err := failed.Listen(loopback, uring.ListenOptions{}, greet(t))
+	must(t, err)
+	broken.Store(true)
+	_ = failed.Do(func(*Core) {})
+	<-failed.done
+	if id := <-told; id != 0 {
+		t.Errorf("core %d is said to have failed", id)
+	}
+	stop := knocking(t, l.Addr().String())
+	for range 20 {
+		must(t, l.call(func(*Core) {}))
+	}
+	if stop(); l.Core() != p.Core(1) || failed.State() != CoreFailed {
+		t.Errorf("at core %d, state %v", l.Core().ID(), failed.State())
+	}
+	if st, err := failed.Stats(); err != nil || st.State != "failed" || st.Failed == "" {
+		t.Errorf("%+v, %v", st, err)
+	}
+	// It is gone at once; who drained it and looks only then is not too late.
+	must(t, p.Drain(failed))
+	<-failed.reaped
+	must(t, p.AwaitDrained(deadline(t), failed))
+	if err := p.RemoveCore(deadline(t), failed); !errors.Is(err, ErrNoCore) {
+		t.Errorf("removed twice: %v", err)
+	}
+	expectNumbers(t, p, 1)
+	must(t, l.Close())
+}
+
+// A callback that ends the core's goroutine makes it fail, not vanish.
+func TestACoreWhoseGoroutineIsEndedHasFailed(t *testing.T) {
+	lines := newLogLines()
+	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}, Logger: slog.New(lines)})
+	must(t, p.Core(0).Do(func(*Core) { runtime.Goexit() }))
+	select {
+	case err := <-p.Failures():
+		if !errors.Is(err, errExited) {
+			t.Errorf("reported %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("nothing reported")
+	}
+	<-p.Core(0).Done()
+	if st := p.Core(0).State(); st != CoreFailed || len(lines.with("core failed")) != 1 {
+		t.Errorf("state %v, logged %q", st, lines.with("core"))
+	}
+}

@@ -1,0 +1,397 @@
+package loop
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// payload makes n bytes that differ by tag.
+func payload(tag, n int) []byte {
+	p := make([]byte, n)
+	for i := range p {
+		p[i] = byte(tag*31 + i*7 + i>>8)
+	}
+	return p
+}
+
+// netPair is a link of p's first core and an ordinary connection at its other
+// end.
+func netPair(t *testing.T, p *Plane) (*Link, *net.TCPConn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer ln.Close()
+	l, err := p.Core(0).Dial(deadline(t), netip.AddrPort{}, netip.MustParseAddrPort(ln.Addr().String()), uring.SocketOptions{})
+	must(t, err)
+	c, err := ln.Accept()
+	must(t, err)
+	t.Cleanup(func() { c.Close() })
+	if l.LocalAddr().String() != c.RemoteAddr().String() || l.PeerAddr().String() != c.LocalAddr().String() {
+		t.Errorf("link %v-%v, connection %v-%v", l.LocalAddr(), l.PeerAddr(), c.RemoteAddr(), c.LocalAddr())
+	}
+	return l, c.(*net.TCPConn)
+}
+
+func TestLinksReadAndWriteExactly(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 2
+		p := newPlane(t, cfg)
+		a, b := linkPair(t, p.Core(0), p.Core(1))
+		if a.LocalAddr() != b.PeerAddr() || a.PeerAddr() != b.LocalAddr() || a.Core() != p.Core(0) || b.Core() != p.Core(1) {
+			t.Errorf("%v-%v and %v-%v", a.LocalAddr(), a.PeerAddr(), b.LocalAddr(), b.PeerAddr())
+		}
+		ctx := deadline(t)
+		rng := rand.New(rand.NewPCG(1, 6))
+		sent := payload(1, 1<<20)
+		wrote := make(chan error, 1)
+		go func() {
+			rng := rand.New(rand.NewPCG(2, 6))
+			for p := sent; len(p) > 0; {
+				n := min(1+rng.IntN(1<<rng.IntN(19)), len(p))
+				if err := a.Write(ctx, p[:n]); err != nil {
+					wrote <- err
+					return
+				}
+				p = p[n:]
+			}
+			wrote <- a.Write(ctx, nil)
+		}()
+		var got []byte
+		for len(got) < len(sent) {
+			q := make([]byte, min(rng.IntN(1<<rng.IntN(19)), len(sent)-len(got)))
+			must(t, b.ReadFull(ctx, q))
+			got = append(got, q...)
+		}
+		must(t, <-wrote)
+		if !bytes.Equal(got, sent) {
+			t.Error("bytes differ")
+		}
+		a.Close()
+		if err := b.ReadFull(ctx, make([]byte, 1)); !errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("read at the end: %v", err)
+		}
+		if err := b.Write(ctx, []byte{1}); !errors.Is(err, ErrLinkClosed) {
+			t.Errorf("write after an error: %v", err)
+		}
+	})
+}
+
+func TestAnEndInTheMiddleOfAReadIsUnexpected(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 1
+		p := newPlane(t, cfg)
+		for _, first := range []bool{false, true} { // the bytes come before or in the read
+			l, c := netPair(t, p)
+			result := make(chan error, 1)
+			read := func() { result <- l.ReadFull(deadline(t), make([]byte, 10)) }
+			if !first {
+				go read()
+			}
+			_, err := c.Write([]byte("short"))
+			must(t, err)
+			must(t, c.Close())
+			if first {
+				go read()
+			}
+			if err := <-result; !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Errorf("%v", err)
+			}
+		}
+	})
+}
+
+func TestAResetIsReported(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 1
+		l, c := netPair(t, newPlane(t, cfg))
+		must(t, c.SetLinger(0))
+		must(t, c.Close())
+		if err := l.ReadFull(deadline(t), make([]byte, 10)); !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, ErrLinkClosed) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// After the end of its context a call has let go of the caller's memory: the
+// race detector sees whether the core still writes to it.
+func TestACancelledCallLetsGoOfTheCallersMemory(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 1
+		p := newPlane(t, cfg)
+		cause := errors.New("enough")
+		for i := range 30 {
+			l, c := netPair(t, p)
+			ctx, cancel := context.WithCancelCause(context.Background())
+			buf := make([]byte, 1<<20)
+			result := make(chan error, 1)
+			go func() {
+				var err error
+				if i%2 == 0 {
+					err = l.ReadFull(ctx, buf)
+				} else {
+					err = l.Write(ctx, buf[:cap(buf)])
+					for err == nil {
+						err = l.Write(ctx, buf)
+					}
+				}
+				for j := range buf {
+					buf[j]++ // ours again
+				}
+				result <- err
+			}()
+			if i%2 == 0 {
+				_, err := c.Write(make([]byte, i*1000))
+				must(t, err)
+			}
+			cancel(cause)
+			go func() { _, _ = c.Write(make([]byte, 100000)) }()
+			select {
+			case err := <-result:
+				if !errors.Is(err, cause) {
+					t.Fatalf("round %d: %v", i, err)
+				}
+			case <-time.After(patience):
+				t.Fatal("a cancelled call does not return")
+			}
+			if err := l.ReadFull(context.Background(), make([]byte, 1)); err == nil {
+				t.Fatal("the link is usable after a cancelled call")
+			}
+			c.Close()
+		}
+	})
+}
+
+func TestADeadContextEndsACallAtOnce(t *testing.T) {
+	p := newPlane(t, Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}})
+	l, _ := netPair(t, p)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := l.ReadFull(ctx, make([]byte, 1)); !errors.Is(err, context.Canceled) {
+		t.Errorf("read: %v", err)
+	}
+	if err := l.Write(context.Background(), []byte{1}); !errors.Is(err, ErrLinkClosed) {
+		t.Errorf("write: %v", err)
+	}
+}
+
+func TestDialReportsWhatTheKernelSays(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 1
+		p := newPlane(t, cfg)
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		to := netip.MustParseAddrPort(ln.Addr().String())
+		ln.Close()
+		if _, err := p.Core(0).Dial(deadline(t), netip.AddrPort{}, to, uring.SocketOptions{}); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("%v", err)
+		}
+		if st := stats(t, p.Core(0)); st.Sockets != 0 {
+			t.Errorf("%d sockets are open", st.Sockets)
+		}
+	})
+}
+
+// fullListener is an address that does not answer: a listener whose queue is
+// full drops further requests.
+func fullListener(t *testing.T) netip.AddrPort {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	t.Cleanup(func() { unix.Close(fd) })
+	must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	must(t, unix.Listen(fd, 0))
+	sa, err := unix.Getsockname(fd)
+	must(t, err)
+	to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(sa.(*unix.SockaddrInet4).Port))
+	for range 4 { // the first ones fill the queue
+		c, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		must(t, err)
+		t.Cleanup(func() { unix.Close(c) })
+		_ = unix.Connect(c, sa)
+	}
+	return to
+}
+
+func TestDialEndsWithItsContext(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 1
+		p := newPlane(t, cfg)
+		to := fullListener(t)
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := p.Core(0).Dial(ctx, netip.AddrPort{}, to, uring.SocketOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		if st := stats(t, p.Core(0)); st.Handlers != 0 {
+			t.Errorf("%d handlers", st.Handlers)
+		}
+	})
+}
+
+func TestClosingThePlaneEndsEveryCallOnALink(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 1
+		p := newPlane(t, cfg)
+		reading, _ := netPair(t, p)
+		writing, _ := netPair(t, p)
+		to := fullListener(t)
+		results := make(chan error, 3)
+		go func() { results <- reading.ReadFull(context.Background(), make([]byte, 1)) }()
+		go func() {
+			for {
+				if err := writing.Write(context.Background(), make([]byte, 1<<20)); err != nil {
+					results <- err
+					return
+				}
+			}
+		}()
+		go func() {
+			_, err := p.Core(0).Dial(context.Background(), netip.AddrPort{}, to, uring.SocketOptions{})
+			results <- err
+		}()
+		for stats(t, p.Core(0)).Sockets < 3 {
+		}
+		p.Close()
+		for range 3 {
+			select {
+			case err := <-results:
+				if !errors.Is(err, ErrStopped) && !errors.Is(err, ErrLinkClosed) {
+					t.Errorf("%v", err)
+				}
+			case <-time.After(patience):
+				t.Fatal("a call hangs after the plane is closed")
+			}
+		}
+		if err := reading.ReadFull(context.Background(), make([]byte, 1)); !errors.Is(err, ErrStopped) {
+			t.Errorf("read on a closed plane: %v", err)
+		}
+		reading.Close()
+		if _, err := p.Core(0).Dial(context.Background(), netip.AddrPort{}, to, uring.SocketOptions{}); !errors.Is(err, ErrStopped) {
+			t.Errorf("dial on a closed plane: %v", err)
+		}
+		if _, err := p.Core(0).Listen(loopback, uring.ListenOptions{}, func(*Link) {}); !errors.Is(err, ErrStopped) {
+			t.Errorf("listen on a closed plane: %v", err)
+		}
+	})
+}
+
+func TestALinkThatNobodyReadsHoldsBackABoundedAmount(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 1
+		p := newPlane(t, cfg)
+		l, c := netPair(t, p)
+		sent := payload(3, 8<<20)
+		go func() { _, _ = c.Write(sent); c.CloseWrite() }()
+		held := func() int {
+			n := make(chan int, 1)
+			must(t, p.Core(0).Do(func(*Core) { n <- l.sock.Backlog() }))
+			return <-n
+		}
+		for held() < BacklogBytes {
+		}
+		if n := held(); n > BacklogBytes+1<<20 {
+			t.Errorf("%d bytes are held back", n)
+		}
+		got := make([]byte, len(sent))
+		for at := 0; at < len(got); at += 64 << 10 {
+			must(t, l.ReadFull(deadline(t), got[at:at+64<<10]))
+			if n := held(); n > BacklogBytes+1<<20 {
+				t.Fatalf("%d bytes are held back", n)
+			}
+		}
+		if !bytes.Equal(got, sent) {
+			t.Error("bytes differ")
+		}
+		if err := l.ReadFull(deadline(t), got[:1]); !errors.Is(err, io.EOF) {
+			t.Errorf("at the end: %v", err)
+		}
+	})
+}
+
+// A fault while no call is under way must not block the core when the next
+// call comes and gives up at once.
+func TestAStaleResultDoesNotBlockTheCore(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for range 20 { // the call takes the result or the end of its context first
+		b := newBed(t, nil)
+		l, f := b.link()
+		f.Errno = unix.ECONNRESET
+		f.Edge(unix.POLLERR)
+		b.settle()
+		if len(l.result) != 1 {
+			t.Fatal("the fault left no result")
+		}
+		got := make(chan error)
+		go func() {
+			_, err := l.await(ctx, func(*Socket) { t.Error("a dead link started a call") })
+			got <- err
+		}()
+		ended := make(chan error)
+		go func() {
+			for {
+				select {
+				case err := <-got:
+					ended <- err
+					return
+				default:
+					b.settle()
+				}
+			}
+		}()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, ErrLinkClosed) && !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+		case <-time.After(patience):
+			t.Fatal("the core hangs")
+		}
+	}
+}
+
+func TestAListenerReportsAddressesInUse(t *testing.T) {
+	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
+	first, err := p.Core(0).Listen(loopback, uring.ListenOptions{ReusePort: true}, func(*Link) {})
+	must(t, err)
+	if first.Core() != p.Core(0) || first.FD() < 0 {
+		t.Error("the listener does not know itself")
+	}
+	second, err := p.Core(1).Listen(first.Addr(), uring.ListenOptions{ReusePort: true}, func(*Link) {})
+	must(t, err)
+	if _, err := p.Core(1).Listen(first.Addr(), uring.ListenOptions{}, func(*Link) {}); !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("%v", err)
+	}
+	must(t, first.Close())
+	must(t, first.Close())
+	must(t, second.Close())
+	if _, err := p.Core(0).Dial(deadline(t), netip.AddrPort{}, first.Addr(), uring.SocketOptions{}); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// Who takes over a link whose socket has ended meanwhile hears why.
+func TestALinkThatHasEndedSaysWhy(t *testing.T) {
+	b := newBed(t, nil)
+	l, f := b.link()
+	f.Errno = unix.ETIMEDOUT
+	f.Edge(0)
+	b.settle()
+	if err := l.Carry(nil); !errors.Is(err, ErrLinkClosed) || !errors.Is(err, unix.ETIMEDOUT) {
+		t.Errorf("error %v", err)
+	}
+	if err := l.Cause(); err != ErrLinkClosed {
+		t.Errorf("once more: %v", err)
+	}
+}

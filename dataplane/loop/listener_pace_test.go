@@ -1,0 +1,123 @@
+package loop
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// refusing is a listener that refuses everybody while refuse is set.
+type refusing struct {
+	*door
+	refuse bool
+}
+
+func newRefusing(t *testing.T) *refusing {
+	t.Helper()
+	o := &refusing{door: &door{}, refuse: true}
+	o.bed = newBed(t, func(cfg *Config, d *fakedriver.Driver) {
+		o.d = &doorDriver{Driver: d}
+		cfg.Open = func(int) (uring.Driver, error) { return o.d, nil }
+	})
+	o.during(func() (err error) {
+		o.l, err = o.c.Listen(netip.AddrPort{}, uring.ListenOptions{}, func(l *Link) {
+			if o.links = append(o.links, l); o.refuse {
+				l.Refuse()
+			}
+		})
+		return err
+	})
+	return o
+}
+
+func TestAListenerThatRefusesManyPausesInBetween(t *testing.T) {
+	o := newRefusing(t)
+	const seconds = 2
+	for range seconds * 10_000 {
+		for range 5 { // 50 000 a second
+			if o.d.armed {
+				o.d.connects()
+				o.settle()
+			}
+		}
+		o.after(100 * time.Microsecond)
+	}
+	per := time.Second / perRefusal
+	if n := time.Duration(len(o.links)); n > seconds*per+per/10 || n < seconds*per*8/10 {
+		t.Errorf("%d refused in %d s, want about %d", n, seconds, seconds*per)
+	}
+	if st := o.c.stats; st.Refused != uint64(len(o.links)) || st.AcceptPauses == 0 || st.Stray != 0 || st.Sockets != 0 {
+		t.Errorf("%d refused, %d pauses, %d stray, %d sockets", st.Refused, st.AcceptPauses, st.Stray, st.Sockets)
+	}
+}
+
+// What the ring has accepted at once is not lost, and the pause is as long as that
+// was much.
+func TestManyAtOnceAreAllRefusedAndFollowedByALongPause(t *testing.T) {
+	o := newRefusing(t)
+	const n = 500
+	for range n {
+		o.d.connects()
+	}
+	o.settle()
+	if len(o.links) != n || o.d.armed {
+		t.Fatalf("%d of %d refused, armed %v", len(o.links), n, o.d.armed)
+	}
+	o.after(n*perRefusal - time.Millisecond)
+	if o.d.armed {
+		t.Error("it accepts too early")
+	}
+	if o.after(2 * time.Millisecond); !o.d.armed {
+		t.Error("it does not accept any more")
+	}
+}
+
+func TestAListenerThatLetsEverybodyInDoesNotPause(t *testing.T) {
+	o := newRefusing(t)
+	o.refuse = false
+	for range 2000 {
+		f := o.d.connects()
+		o.settle()
+		if !f.Armed || !o.d.armed {
+			t.Fatalf("the socket is watched: %v, the listener accepts: %v", f.Armed, o.d.armed)
+		}
+	}
+	if st := o.c.stats; st.Refused != 0 || st.AcceptPauses != 0 {
+		t.Errorf("%d refused, %d pauses", st.Refused, st.AcceptPauses)
+	}
+}
+
+func TestARefusedConnectionIsNotWatched(t *testing.T) {
+	o := newRefusing(t)
+	f := o.d.connects()
+	o.settle()
+	if f.Armed || f.CloseCalls != 1 {
+		t.Errorf("watched %v, closed %d times", f.Armed, f.CloseCalls)
+	}
+}
+
+func TestAListenerInAPauseClosesAndResumes(t *testing.T) {
+	o := newRefusing(t)
+	for range 100 {
+		o.d.connects()
+	}
+	o.settle()
+	o.during(o.l.Pause)
+	if o.after(time.Second); o.d.armed {
+		t.Error("it accepts, though it is paused")
+	}
+	if o.during(o.l.Resume); !o.d.armed {
+		t.Error("it does not accept")
+	}
+	for range 100 {
+		o.d.connects()
+	}
+	o.settle()
+	o.during(o.l.Close)
+	if o.after(time.Second); o.d.armed || o.l.open {
+		t.Error("it is open")
+	}
+}

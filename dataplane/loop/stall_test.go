@@ -1,0 +1,237 @@
+package loop
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/stepped"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// logLines keeps what is logged.
+type logLines struct {
+	mu    sync.Mutex
+	lines []string
+	more  chan struct{}
+}
+
+func newLogLines() *logLines { return &logLines{more: make(chan struct{}, 16)} }
+
+func (l *logLines) Enabled(context.Context, slog.Level) bool { return true }
+func (l *logLines) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *logLines) WithGroup(string) slog.Handler            { return l }
+func (l *logLines) Handle(_ context.Context, r slog.Record) error {
+	var b strings.Builder
+	b.WriteString(r.Message)
+	r.Attrs(func(a slog.Attr) bool { b.WriteString(" " + a.String()); return true })
+	l.mu.Lock()
+	l.lines = append(l.lines, b.String())
+	l.mu.Unlock()
+	select {
+	case l.more <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// with returns the logged lines that contain text.
+func (l *logLines) with(text string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []string
+	for _, line := range l.lines {
+		if strings.Contains(line, text) {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// block keeps a core in a task until the test calls release.
+func block(t testing.TB, c *Core) (release func()) {
+	t.Helper()
+	begun, end := make(chan struct{}), make(chan struct{})
+	must(t, c.Do(func(*Core) { close(begun); standStill(end) }))
+	<-begun
+	var once sync.Once
+	release = func() { once.Do(func() { close(end) }) }
+	t.Cleanup(release)
+	return release
+}
+
+//go:noinline
+func standStill(end chan struct{}) { <-end }
+
+func TestAStalledCoreIsReportedOnceWithItsStack(t *testing.T) {
+	lines := newLogLines()
+	p := newPlane(t, Config{Cores: 2, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}, Logger: slog.New(lines)})
+	w := newStallWatch(p)
+	now := time.Unix(0, 0)
+	look := func() { now = now.Add(time.Second); w.look(now, false) }
+
+	release := block(t, p.Core(1))
+	look()
+	if got := lines.with("core stalled"); len(got) != 0 {
+		t.Fatalf("one look is not enough to tell: %v", got)
+	}
+	look()
+	look()
+	got := lines.with("core stalled")
+	if len(got) != 1 || !strings.Contains(got[0], "core=1 for=1s") || !strings.Contains(got[0], "loop.standStill") {
+		t.Fatalf("logged %q", got)
+	}
+	if strings.Contains(got[0], "TestAStalledCore") {
+		t.Error("the stack of another goroutine was logged, too")
+	}
+	st, err := p.Core(1).Stats()
+	if err != nil || !st.Stalled || st.Stalls != 1 || st.Core != 1 {
+		t.Errorf("stats of the stalled core: %+v, %v", st, err)
+	}
+	if st, err := p.Core(0).Stats(); err != nil || st.Stalled || st.Stalls != 0 {
+		t.Errorf("stats of the other core: %+v, %v", st, err)
+	}
+	if _, err := Ask(p.Core(1), func(*Core) int { return 0 }); !errors.Is(err, ErrStalled) {
+		t.Errorf("asked it: %v", err)
+	}
+	release()
+	must(t, p.Core(1).call(func(*Core) {}))
+	must(t, p.Core(1).call(func(*Core) {})) // a whole turn later
+	look()
+	if got := lines.with("core turns again"); len(got) != 1 || !strings.Contains(got[0], "core=1") {
+		t.Errorf("logged %q", got)
+	}
+	if st, err := p.Core(1).Stats(); err != nil || st.Stalled || st.Stalls != 1 {
+		t.Errorf("stats afterwards: %+v, %v", st, err)
+	}
+}
+
+func TestAnIdleCoreIsNotStalled(t *testing.T) {
+	lines := newLogLines()
+	p := newPlane(t, Config{Cores: 1, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}, Logger: slog.New(lines)})
+	c := p.Core(0)
+	for !c.sleeping.Load() {
+		must(t, c.call(func(*Core) {}))
+	}
+	w := newStallWatch(p)
+	for i := range 4 {
+		w.look(time.Unix(int64(i), 0), false)
+	}
+	if got := lines.with("stalled"); len(got) != 0 {
+		t.Errorf("logged %q", got)
+	}
+}
+
+func TestAProcessThatWasSuspendedSeesNoStall(t *testing.T) {
+	lines := newLogLines()
+	p := newPlane(t, Config{Cores: 1, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}, Logger: slog.New(lines)})
+	block(t, p.Core(0))
+	w := newStallWatch(p)
+	for i := range 4 {
+		w.look(time.Unix(int64(i), 0), true)
+	}
+	if got := lines.with("stalled"); len(got) != 0 {
+		t.Errorf("logged %q", got)
+	}
+}
+
+func TestTheWatchFindsAStallByItself(t *testing.T) {
+	lines := newLogLines()
+	p := newPlane(t, Config{Cores: 1, StallAfter: 5 * time.Millisecond, Driver: uring.Config{Backend: uring.Epoll}, Logger: slog.New(lines)})
+	block(t, p.Core(0))
+	limit := time.After(patience)
+	for len(lines.with("loop.standStill")) == 0 {
+		select {
+		case <-lines.more:
+		case <-limit:
+			t.Fatal("nothing was reported")
+		}
+	}
+}
+
+// A snapshot that waits already when its core is found stalled comes back, too.
+func TestStatsDoNotHangOnACoreThatStalls(t *testing.T) {
+	p := newPlane(t, Config{Cores: 1, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}})
+	block(t, p.Core(0))
+	answer := make(chan CoreStats, 1)
+	go func() {
+		st, err := p.Core(0).Stats()
+		if err != nil {
+			t.Error(err)
+		}
+		answer <- st
+	}()
+	for p.Core(0).box.empty() {
+		select {
+		case st := <-answer:
+			t.Fatalf("answered by a core that does not turn: %+v", st)
+		default:
+		}
+	}
+	w := newStallWatch(p)
+	w.look(time.Unix(1, 0), false)
+	w.look(time.Unix(2, 0), false)
+	select {
+	case st := <-answer:
+		if !st.Stalled {
+			t.Errorf("got %+v", st)
+		}
+	case <-time.After(patience):
+		t.Fatal("still waiting")
+	}
+}
+
+func TestAFailedCoreSaysSoInItsStats(t *testing.T) {
+	broken := errors.New("the ring broke")
+	d := fakedriver.New()
+	p := newPlane(t, Config{Cores: 1, Stepped: func(*Core, stepped.Stepper) {}, Open: func(int) (uring.Driver, error) { return d, nil }})
+	c := p.Core(0)
+	if !c.Healthy() {
+		t.Error("a new core is not healthy")
+	}
+	c.fail(broken)
+	st, err := c.Stats()
+	if err != nil || st.Failed != broken.Error() || st.Stalled {
+		t.Errorf("%+v, %v", st, err)
+	}
+	if c.Healthy() {
+		t.Error("a failed core is healthy")
+	}
+}
+
+func TestFindStack(t *testing.T) {
+	dump := []byte("goroutine 1 [running]:\nmain.a()\n\ngoroutine 12 [select]:\nmain.b()\n\ngoroutine 2 [chan receive]:\nmain.c()\n")
+	for head, want := range map[string]string{
+		"goroutine 1 ":  "goroutine 1 [running]:\nmain.a()",
+		"goroutine 12 ": "goroutine 12 [select]:\nmain.b()",
+		"goroutine 2 ":  "goroutine 2 [chan receive]:\nmain.c()",
+		"goroutine 3 ":  "",
+		"":              "",
+	} {
+		if got := findStack(dump, []byte(head)); !bytes.Equal(got, []byte(want)) {
+			t.Errorf("%q: %q, want %q", head, got, want)
+		}
+	}
+	if head := goroutineHead(); !bytes.HasPrefix(head, []byte("goroutine ")) || !bytes.HasSuffix(head, []byte(" ")) {
+		t.Errorf("head %q", head)
+	}
+}
+
+func TestSpentTimeIsChargedToItsPart(t *testing.T) {
+	p := newPlane(t, Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}})
+	c := p.Core(0)
+	for range 4 * spentEvery {
+		must(t, c.call(func(*Core) {}))
+	}
+	st, err := c.Stats()
+	must(t, err)
+	if st.Spent.Tasks <= 0 || st.Spent.Wait <= 0 || st.Spent.Dispatch != 0 {
+		t.Errorf("spent %+v in %d turns", st.Spent, st.Turns)
+	}
+}
