@@ -1,0 +1,104 @@
+package loop
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+)
+
+func TestThrottleOfZeroIsUnlimited(t *testing.T) {
+	for _, limit := range []int64{0, -5} {
+		th := NewThrottle(limit)
+		if th.Limit() != 0 {
+			t.Fatalf("limit %d became %d", limit, th.Limit())
+		}
+		for range 100 {
+			if !th.acquire(1<<40, false) {
+				t.Fatal("refused without a limit")
+			}
+		}
+	}
+}
+
+func TestThrottleTakesAllOrNothing(t *testing.T) {
+	messages, size, dispatch := NewThrottle(10), NewThrottle(1000), NewThrottle(500)
+	ts := &Throttles{Messages: messages, Bytes: size, Dispatch: dispatch}
+	a, full := ts.Acquire(new(Socket), 400)
+	if full != nil {
+		t.Fatal("refused within the limits")
+	}
+	for _, one := range []struct {
+		prepare func()
+		want    *Throttle
+		units   int64
+	}{
+		{func() {}, dispatch, 256},
+		{func() { size.SetLimit(500) }, size, 200},
+		{func() { messages.SetLimit(1) }, messages, 1},
+	} {
+		one.prepare()
+		_, full := ts.Acquire(new(Socket), 200)
+		if full != one.want {
+			t.Fatal("another throttle is full than expected")
+		}
+		if n := ts.Units(full, 200); n != one.units {
+			t.Fatalf("waits for %d units, want %d", n, one.units)
+		}
+		if messages.Used() != 1 || size.Used() != 400 || dispatch.Used() != 400 {
+			t.Fatalf("a refusal left %d messages, %d and %d bytes", messages.Used(), size.Used(), dispatch.Used())
+		}
+	}
+	a.Release()
+	a.Release() // once is enough
+	if messages.Used() != 0 || size.Used() != 0 || dispatch.Used() != 0 {
+		t.Fatal("not everything came back")
+	}
+}
+
+// Messages without payload take memory, too.
+func TestAnyMessageTakesAShareOfTheDispatchThrottle(t *testing.T) {
+	dispatch := NewThrottle(2 * MinDispatchShare)
+	ts := &Throttles{Dispatch: dispatch}
+	a, _ := ts.Acquire(new(Socket), 0)
+	b, full := ts.Acquire(new(Socket), 1)
+	if full != nil || dispatch.Used() != 2*MinDispatchShare {
+		t.Fatalf("two small messages: %d of %d", dispatch.Used(), dispatch.Limit())
+	}
+	if _, full := ts.Acquire(new(Socket), 0); full != dispatch || ts.Units(full, 0) != MinDispatchShare {
+		t.Fatal("a third one passed")
+	}
+	b.Raise(MinDispatchShare + 1)
+	if dispatch.Used() != 2*MinDispatchShare+1 {
+		t.Fatalf("raised to %d", dispatch.Used())
+	}
+	a.Release()
+	b.Release()
+	if dispatch.Used() != 0 {
+		t.Fatalf("%d bytes did not come back", dispatch.Used())
+	}
+}
+
+func TestThrottleUnderContentionNeverExceedsItsLimit(t *testing.T) {
+	th := NewThrottle(100)
+	var running sync.WaitGroup
+	for g := range 4 {
+		running.Add(1)
+		go func() {
+			defer running.Done()
+			rng := rand.New(rand.NewPCG(uint64(g), 3))
+			for range 20000 {
+				n := 1 + rng.Int64N(60)
+				if th.acquire(n, false) {
+					if used := th.Used(); used > 100 {
+						t.Errorf("%d of 100 units are taken", used)
+					}
+					th.release(n)
+				}
+			}
+		}()
+	}
+	running.Wait()
+	if th.Used() != 0 {
+		t.Errorf("%d units are lost", th.Used())
+	}
+}
