@@ -1,0 +1,132 @@
+package loop
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+func TestWritesThatWaitForDurabilityShareSyncs(t *testing.T) {
+	b := newFileBed(t, FileOptions{}, nil)
+	first := b.write(Committed, 0)
+	b.settle()
+	b.answer(uring.KindWrite, 0)
+	b.pending(first)
+	if n := len(b.parked(uring.KindSync)); n != 1 {
+		t.Fatalf("%d syncs", n)
+	}
+	var later []*noted
+	for i := range 10 {
+		later = append(later, b.write(Committed, int64(i)*unit))
+	}
+	explicit := newRequest()
+	must(t, b.f.Sync(&explicit.FileOp))
+	b.answer(uring.KindWrite, 0)
+	if n := len(b.parked(uring.KindSync)); n != 1 {
+		t.Fatalf("%d syncs, while one is under way", n)
+	}
+	b.answer(uring.KindSync, 0)
+	b.ended(first, nil)
+	b.pending(append(later, explicit)...) // the sync began before them
+	b.answer(uring.KindSync, 0)
+	for _, r := range append(later, explicit) {
+		b.ended(r, nil)
+	}
+	if st := b.c.Counts().Files; st.Syncs != 2 || st.Commits != 12 || st.Ops != 0 || st.Uncommitted != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestAWriteThatNobodyWaitsForNeedsNoSync(t *testing.T) {
+	b := newFileBed(t, FileOptions{}, nil)
+	w, through := b.write(Written, 0), b.write(Through, unit)
+	if r := b.parked(uring.KindWrite); r[0].Durable || !r[1].Durable {
+		t.Error("the wrong one is durable by itself")
+	}
+	b.answer(uring.KindWrite, 0)
+	b.ended(w, nil)
+	b.ended(through, nil)
+	if n := len(b.parked(uring.KindSync)); n != 0 {
+		t.Errorf("%d syncs", n)
+	}
+}
+
+func TestAGroupIsBoundedInTimeAndBytes(t *testing.T) {
+	b := newFileBed(t, FileOptions{CommitDelay: time.Second, CommitBytes: 3 * unit}, nil)
+	b.write(Committed, 0)
+	b.answer(uring.KindWrite, 0)
+	b.after(999 * time.Millisecond)
+	if n := len(b.parked(uring.KindSync)); n != 0 {
+		t.Fatal("the sync does not wait for others")
+	}
+	b.after(time.Millisecond)
+	if n := len(b.parked(uring.KindSync)); n != 1 {
+		t.Fatal("the sync waits for longer than its bound")
+	}
+	b.answer(uring.KindSync, 0)
+	for range 3 {
+		b.write(Committed, 0)
+	}
+	b.answer(uring.KindWrite, 0)
+	if n := len(b.parked(uring.KindSync)); n != 1 {
+		t.Error("more bytes wait than the bound")
+	}
+	b.answer(uring.KindSync, 0)
+}
+
+func TestASyncThatFailsPoisonsWhatWasNotDurable(t *testing.T) {
+	for _, errno := range []unix.Errno{unix.EIO, unix.ENOSPC, unix.EDQUOT, unix.EINTR} {
+		t.Run(errno.Error(), func(t *testing.T) {
+			b := newFileBed(t, FileOptions{Ops: 3}, nil)
+			safe := b.write(Committed, 0)
+			b.answer(uring.KindWrite, 0)
+			b.answer(uring.KindSync, 0)
+			b.ended(safe, nil)
+			covered := b.write(Committed, 0)
+			b.answer(uring.KindWrite, 0)
+			waiting := b.write(Committed, 0)
+			b.answer(uring.KindWrite, 0)
+			flying, read, through := b.write(Committed, 0), b.read(0), b.write(Through, 0)
+			inLine, readInLine := b.write(Written, 0), b.read(0)
+			b.settle()
+			b.answer(uring.KindSync, errno)
+			for _, r := range []*noted{covered, waiting, inLine} {
+				b.ended(r, errno)
+				b.ended(r, ErrNotDurable)
+			}
+			b.pending(flying, read, through, readInLine)
+			b.answer(uring.KindWrite, 0)
+			b.answer(uring.KindRead, 0)
+			b.answer(uring.KindRead, 0)
+			b.ended(flying, ErrNotDurable)
+			b.ended(through, nil)
+			b.ended(read, nil)
+			b.ended(readInLine, nil)
+			var poison *PoisonError
+			for _, err := range []error{
+				b.f.WriteAt(&newRequest().FileOp, nil, 0, Written), b.f.Sync(&newRequest().FileOp),
+				b.f.Allocate(&newRequest().FileOp, 0, 1), b.f.Poisoned(),
+			} {
+				if !errors.As(err, &poison) || poison.Cause != errno || poison.File != "/f" {
+					t.Errorf("a poisoned file: %v", err)
+				}
+			}
+			if n := len(b.d.Files); n != 0 {
+				t.Errorf("%d requests are made anew", n)
+			}
+			// It stays so on another core.
+			var moved *DetachedFile
+			b.f.Detach(func(_ *Core, d *DetachedFile) { moved = d })
+			again, err := b.c.AttachFile(moved)
+			must(t, err)
+			if again.Poisoned() == nil {
+				t.Error("not poisoned any more")
+			}
+			again.Close()
+		})
+	}
+}

@@ -1,0 +1,460 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+const unit = 4096
+
+// fileBed is a bed with an open file whose requests the test answers.
+type fileBed struct {
+	*bed
+	f *File
+}
+
+func newFileBed(t testing.TB, opt FileOptions, change func(*Config)) *fileBed {
+	t.Helper()
+	b := &fileBed{bed: newBed(t, func(cfg *Config, d *fakedriver.Driver) {
+		cfg.Disk = d.Disk
+		d.Disk.Align = uring.Alignment{Memory: 512, Offset: 512}
+		if change != nil {
+			change(cfg)
+		}
+	})}
+	b.d.ParkFiles = true
+	opt.Write, opt.Create = true, true
+	d, err := b.p.OpenFile("/f", opt)
+	must(t, err)
+	b.f, err = b.c.AttachFile(d)
+	must(t, err)
+	return b
+}
+
+// noted is a FileOp that notes its end.
+type noted struct {
+	FileOp
+	done int
+}
+
+func newRequest() *noted {
+	r := new(noted)
+	r.Done = func(*Core, *FileOp) { r.done++ }
+	return r
+}
+
+func (b *fileBed) write(how Durability, off int64) *noted {
+	b.t.Helper()
+	r := newRequest()
+	must(b.t, b.f.WriteAt(&r.FileOp, make([]byte, unit), off, how))
+	return r
+}
+
+func (b *fileBed) read(off int64) *noted {
+	b.t.Helper()
+	r := newRequest()
+	must(b.t, b.f.ReadAt(&r.FileOp, make([]byte, unit), off))
+	return r
+}
+
+// parked are the requests of a kind that the driver has.
+func (b *fileBed) parked(kind uring.Kind) (list []*fakedriver.Request) {
+	for _, r := range b.d.Files {
+		if r.Kind == kind {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// answer answers all of a kind, by doing them or with an errno.
+func (b *fileBed) answer(kind uring.Kind, errno unix.Errno) {
+	b.t.Helper()
+	for _, r := range b.parked(kind) {
+		if errno == 0 {
+			b.d.Answer(r)
+		} else {
+			b.d.AnswerWith(r, -int32(errno))
+		}
+	}
+	b.settle()
+}
+
+// ended wants the request to have ended with err; nil: it succeeded.
+func (b *fileBed) ended(r *noted, err error) {
+	b.t.Helper()
+	if r.done != 1 || !errors.Is(r.Err, err) {
+		b.t.Fatalf("ended %d times with %v, want once with %v", r.done, r.Err, err)
+	}
+}
+
+func (b *fileBed) pending(rs ...*noted) {
+	b.t.Helper()
+	for i, r := range rs {
+		if r.done != 0 {
+			b.t.Fatalf("request %d has ended: %v", i, r.Err)
+		}
+	}
+}
+
+func TestARequestEndsOnceAndNeverWithinTheCall(t *testing.T) {
+	b := newFileBed(t, FileOptions{}, nil)
+	b.d.ParkFiles = false
+	w := b.write(Written, 0)
+	b.pending(w)
+	if err := b.f.WriteAt(&w.FileOp, nil, 0, Written); !errors.Is(err, ErrOpInUse) {
+		t.Errorf("a request under way is asked again: %v", err)
+	}
+	b.settle()
+	b.ended(w, nil)
+	if w.N != unit {
+		t.Errorf("%d bytes", w.N)
+	}
+	r := b.read(2048)
+	b.settle()
+	if r.done != 1 || r.Err != io.EOF || r.N != 2048 {
+		t.Errorf("a read over the end: %d, %v", r.N, r.Err)
+	}
+	if err := b.f.ReadAt(&FileOp{}, nil, 0); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("without Done: %v", err)
+	}
+	if err := b.f.ReadAt(&newRequest().FileOp, nil, -1); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("before the file: %v", err)
+	}
+}
+
+func TestAFailedRequestHarmsNoOther(t *testing.T) {
+	for _, errno := range []unix.Errno{unix.EIO, unix.ENOSPC, unix.EINTR, unix.ECANCELED, unix.EAGAIN, unix.EDQUOT, unix.EROFS} {
+		for _, kind := range []uring.Kind{uring.KindRead, uring.KindWrite, uring.KindAllocate} {
+			t.Run(fmt.Sprint(kind, errno), func(t *testing.T) {
+				b := newFileBed(t, FileOptions{}, nil)
+				ask := func() *noted {
+					switch kind {
+					case uring.KindRead:
+						return b.read(0)
+					case uring.KindWrite:
+						return b.write(Committed, 0)
+					}
+					r := newRequest()
+					must(t, b.f.Allocate(&r.FileOp, 0, unit))
+					return r
+				}
+				bad, good := ask(), ask()
+				b.d.AnswerWith(b.d.Files[0], -int32(errno))
+				b.settle()
+				b.ended(bad, errno)
+				b.pending(good)
+				b.d.AnswerWith(b.d.Files[0], map[uring.Kind]int32{uring.KindAllocate: 0}[kind]+unit)
+				b.settle()
+				b.answer(uring.KindSync, 0)
+				b.ended(good, nil)
+				if b.f.Poisoned() != nil {
+					t.Error("the file is poisoned")
+				}
+			})
+		}
+	}
+}
+
+func TestAShortWriteIsAnError(t *testing.T) {
+	b := newFileBed(t, FileOptions{}, nil)
+	w := b.write(Committed, 0)
+	b.d.AnswerWith(b.d.Files[0], 100)
+	b.settle()
+	b.ended(w, io.ErrShortWrite)
+	if len(b.parked(uring.KindSync)) != 0 {
+		t.Error("a sync for a write that has failed")
+	}
+}
+
+func TestRequestsThatTheDriverRefusesEndLater(t *testing.T) {
+	b := newFileBed(t, FileOptions{}, nil)
+	b.d.FileErr = unix.ENOMEM
+	w, r := b.write(Committed, 0), b.read(0)
+	b.pending(w, r)
+	b.settle()
+	b.ended(w, unix.ENOMEM)
+	b.ended(r, unix.ENOMEM)
+	b.d.FileErr = 0
+	good := b.write(Committed, 0)
+	b.settle()
+	b.d.FileErr = unix.ENOMEM // of the sync
+	b.answer(uring.KindWrite, 0)
+	b.ended(good, ErrNotDurable)
+	if b.f.Poisoned() != nil {
+		t.Error("a sync that was never made poisons")
+	}
+	if n := len(b.c.entries) - len(b.c.freeSlot); n != 1 {
+		t.Errorf("%d slots in use, want that of the file", n)
+	}
+}
+
+func TestRequestsAreBoundedAndWaitInOrder(t *testing.T) {
+	b := newFileBed(t, FileOptions{Ops: 4}, func(cfg *Config) { cfg.FileOps = 6 })
+	d, err := b.p.OpenFile("/g", FileOptions{FileOptions: uring.FileOptions{Write: true, Create: true}})
+	must(t, err)
+	g, err := b.c.AttachFile(d)
+	must(t, err)
+	room := 0
+	b.f.OnRoom = func(*File) { room++ }
+	var order []int
+	var rs []*noted
+	ask := func(f *File) {
+		i, r := len(rs), newRequest()
+		r.Done = func(*Core, *FileOp) { r.done++; order = append(order, i) }
+		rs = append(rs, r)
+		must(t, f.WriteAt(&r.FileOp, make([]byte, unit), int64(i), Written))
+	}
+	for range 8 {
+		ask(b.f)
+	}
+	for range 8 {
+		ask(g)
+	}
+	if n := len(b.d.Files); n != 6 {
+		t.Fatalf("the driver has %d requests, want 6", n)
+	}
+	if st := b.c.Counts().Files; st.Waiting != 10 || st.Ops != 16 || !b.f.Full() || !g.Full() {
+		t.Errorf("%+v", st)
+	}
+	for len(b.d.Files) > 0 {
+		mine := 0
+		for _, r := range b.d.Files {
+			if r.File == b.f.sock {
+				mine++
+			}
+		}
+		if n := len(b.d.Files); n > 6 || mine > 4 {
+			t.Fatalf("the driver has %d requests, %d of one file", n, mine)
+		}
+		b.d.Answer(b.d.Files[0])
+		b.settle()
+	}
+	of := [2]int{-1, -1}
+	for _, i := range order {
+		if i < of[i/8] {
+			t.Fatalf("order %v", order)
+		}
+		of[i/8] = i
+	}
+	if len(order) != 16 || room != 1 || b.f.Full() || b.c.fileBusy != 0 {
+		t.Errorf("%d ended, told of room %d times, %d under way", len(order), room, b.c.fileBusy)
+	}
+}
+
+func TestFilesTakeTurnsWhereTheCoreIsAtItsBound(t *testing.T) {
+	b := newFileBed(t, FileOptions{}, func(cfg *Config) { cfg.FileOps = 2 })
+	d, err := b.p.OpenFile("/g", FileOptions{FileOptions: uring.FileOptions{Write: true, Create: true}})
+	must(t, err)
+	g, err := b.c.AttachFile(d)
+	must(t, err)
+	done := map[*File]int{}
+	for _, f := range []*File{b.f, g} {
+		for range 10 {
+			op := &FileOp{Done: func(*Core, *FileOp) { done[f]++ }}
+			must(t, f.WriteAt(op, make([]byte, unit), 0, Written))
+		}
+	}
+	for len(b.d.Files) > 0 && done[b.f] < 10 {
+		b.d.Answer(b.d.Files[0])
+		b.settle()
+	}
+	if done[g] < 7 {
+		t.Errorf("one file has had %d requests of 10 when the other has had all", done[g])
+	}
+	for len(b.d.Files) > 0 {
+		b.d.Answer(b.d.Files[0])
+		b.settle()
+	}
+	if done[b.f] != 10 || done[g] != 10 {
+		t.Errorf("%d and %d of 10 have ended", done[b.f], done[g])
+	}
+}
+
+func TestAPoisonedFileTellsThatNothingWaits(t *testing.T) {
+	b := newFileBed(t, FileOptions{Ops: 1}, nil)
+	room := 0
+	b.f.OnRoom = func(*File) { room++ }
+	b.write(Committed, 0)
+	b.answer(uring.KindWrite, 0)
+	b.write(Written, 0)
+	b.write(Written, 0)
+	b.answer(uring.KindSync, unix.EIO)
+	b.answer(uring.KindWrite, 0)
+	if room != 1 || b.f.Full() {
+		t.Errorf("told %d times", room)
+	}
+}
+
+func TestClosingAFileEndsItsRequests(t *testing.T) {
+	b := newFileBed(t, FileOptions{Ops: 2}, nil)
+	covered := b.write(Committed, 0)
+	b.answer(uring.KindWrite, 0)
+	waiting := b.write(Committed, 0)
+	b.answer(uring.KindWrite, 0)
+	flying, read, inLine := b.write(Committed, 0), b.read(0), b.write(Written, 0)
+	b.f.Close()
+	b.f.Close()
+	b.pending(covered, waiting, flying, read, inLine)
+	b.settle()
+	b.ended(inLine, ErrFileClosed)
+	b.ended(waiting, ErrNotDurable)
+	b.pending(covered, flying, read)
+	for _, r := range b.d.Files {
+		if !r.Cancelled {
+			t.Error("a request is not cancelled")
+		}
+	}
+	b.answer(uring.KindRead, unix.ECANCELED)
+	b.ended(read, ErrFileClosed)
+	b.d.AnswerWith(b.parked(uring.KindWrite)[0], unit) // it came too late
+	b.settle()
+	b.ended(flying, ErrNotDurable)
+	b.d.AnswerWith(b.parked(uring.KindSync)[0], 0)
+	b.settle()
+	b.ended(covered, nil)
+	if err := b.f.ReadAt(&newRequest().FileOp, nil, 0); !errors.Is(err, ErrFileClosed) {
+		t.Errorf("a closed file is read: %v", err)
+	}
+	if st := b.c.Counts().Files; len(b.c.entries) != len(b.c.freeSlot) || st.Open != 0 || st.Ops != 0 || st.Waiting != 0 || st.Uncommitted != 0 {
+		t.Errorf("%d slots of %d are free, %+v", len(b.c.freeSlot), len(b.c.entries), st)
+	}
+	if n := b.d.Disk.Opened(); n != 0 {
+		t.Errorf("%d files are open", n)
+	}
+}
+
+func TestADetachedFileTakesItsRequestsAlongToTheirEnd(t *testing.T) {
+	b := newFileBed(t, FileOptions{Ops: 1, CommitDelay: time.Hour}, nil)
+	w, inLine := b.write(Committed, 0), b.write(Committed, unit)
+	var left *DetachedFile
+	times := 0
+	b.f.Detach(func(_ *Core, d *DetachedFile) { left = d; times++ })
+	if err := b.f.ReadAt(&newRequest().FileOp, nil, 0); !errors.Is(err, ErrFileClosed) {
+		t.Errorf("a request on a file that leaves: %v", err)
+	}
+	for range 2 {
+		b.answer(uring.KindWrite, 0)
+		b.answer(uring.KindSync, 0)
+	}
+	b.ended(w, nil)
+	b.ended(inLine, nil)
+	if times != 1 || left == nil || left.Size() != 2*unit || left.Name() != "/f" {
+		t.Fatalf("left %d times: %+v", times, left)
+	}
+	must(t, left.Close())
+	if err := left.Close(); !errors.Is(err, ErrFileClosed) {
+		t.Errorf("closed twice: %v", err)
+	}
+	if _, err := b.c.AttachFile(left); !errors.Is(err, ErrFileClosed) {
+		t.Errorf("attached behind its end: %v", err)
+	}
+	if n := b.d.Disk.Opened(); n != 0 {
+		t.Errorf("%d files are open", n)
+	}
+}
+
+func TestTheEndOfACoreEndsItsRequests(t *testing.T) {
+	for name, end := range map[string]func(b *fileBed){
+		"closed": func(b *fileBed) { b.p.Close() },
+		"failed": func(b *fileBed) {
+			b.c.fail(unix.EBADR)
+			b.p.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newFileBed(t, FileOptions{Ops: 2}, nil)
+			covered := b.write(Committed, 0)
+			b.answer(uring.KindWrite, 0)
+			waiting := b.write(Committed, 0)
+			b.answer(uring.KindWrite, 0)
+			flying, read, inLine := b.write(Committed, 0), b.read(0), b.write(Written, 0)
+			left := 0
+			b.f.Detach(func(_ *Core, d *DetachedFile) {
+				if left++; d != nil {
+					t.Error("the file has left")
+				}
+			})
+			end(b)
+			for i, r := range []*noted{covered, waiting, flying, read, inLine} {
+				if r.done != 1 || !errors.Is(r.Err, ErrStopped) {
+					t.Errorf("request %d: %d ends, %v", i, r.done, r.Err)
+				}
+			}
+			if left != 1 {
+				t.Errorf("told %d times", left)
+			}
+			if n := b.d.Disk.Opened(); n != 0 {
+				t.Errorf("%d files are open", n)
+			}
+		})
+	}
+}
+
+func TestOpenFileTellsOnTheCore(t *testing.T) {
+	b := newFileBed(t, FileOptions{}, nil)
+	var got *File
+	var errs []error
+	opened := func(_ *Core, f *File, err error) {
+		if f != nil {
+			got = f
+		}
+		errs = append(errs, err)
+	}
+	b.c.OpenFile("/new", FileOptions{FileOptions: uring.FileOptions{Write: true, Create: true}}, opened)
+	b.c.OpenFile("/none", FileOptions{}, opened)
+	if len(errs) != 0 {
+		t.Error("told within the call")
+	}
+	b.settle()
+	if got == nil || len(errs) != 2 || errs[0] != nil || !errors.Is(errs[1], unix.ENOENT) || got.Name() != "/new" || got.Core() != b.c {
+		t.Fatalf("%+v, %v", got, errs)
+	}
+	b.c.OpenFile("/new", FileOptions{}, opened)
+	b.close()
+	if len(errs) != 3 || !errors.Is(errs[2], ErrStopped) || b.d.Disk.Opened() != 0 {
+		t.Errorf("behind the end of the core: %v, %d files are open", errs, b.d.Disk.Opened())
+	}
+}
+
+func TestFileRequestsCostNoAllocation(t *testing.T) {
+	b := newFileBed(t, FileOptions{FileOptions: uring.FileOptions{Direct: uring.Direct}, Bounce: true}, nil)
+	buf, err := b.c.Lend(unit)
+	must(t, err)
+	defer b.c.TakeBack(buf)
+	p := buf.Bytes()
+	w, r, s := newRequest(), newRequest(), newRequest()
+	// The fake driver allocates its requests: one each.
+	answers := 0
+	run := func() {
+		must(t, b.f.WriteAt(&w.FileOp, p, 0, Committed))
+		must(t, b.f.ReadBuffer(&r.FileOp, 100, 7))
+		must(t, b.f.Sync(&s.FileOp))
+		for len(b.d.Files) > 0 || b.c.busy() {
+			for len(b.d.Files) > 0 {
+				b.d.AnswerWith(b.d.Files[0], map[uring.Kind]int32{uring.KindWrite: unit, uring.KindRead: 512}[b.d.Files[0].Kind])
+				answers++
+			}
+			must(t, b.c.turn(false))
+		}
+	}
+	run()
+	const runs = 100
+	answers = 0
+	total := testing.AllocsPerRun(runs, run)
+	if per := float64(answers) / (runs + 1); total > per && !invariants.Enabled {
+		t.Errorf("%v allocations for %v requests of the fake driver", total, per)
+	}
+	if w.done != runs+2 || r.done != runs+2 || s.done != runs+2 {
+		t.Error("requests are lost")
+	}
+}
