@@ -81,7 +81,7 @@ func TestSweepAndDispatchDoNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Log("allocations are counted, but not judged, in builds that check invariants")
 	}
-	for _, m := range wireModes {
+	for _, m := range allModes {
 		for _, size := range []int{64, 4 << 10, 64 << 10, 300 << 10, 4 << 20} {
 			t.Run(fmt.Sprintf("%s %d", m.name, size), func(t *testing.T) {
 				l := newLoop(t, m, size)
@@ -101,21 +101,23 @@ func TestSweepAndDispatchDoNotAllocate(t *testing.T) {
 	}
 }
 
-// loop is a sending and a receiving connection of one core, in memory: what
+// wireLoop is a sending and a receiving connection of one core, in memory: what
 // the one transmits is fed to the other.
-type loop struct {
+type wireLoop struct {
 	b        *bed
 	out, in  *conn
 	m        *Message
 	received int
 }
 
-func newLoop(t testing.TB, mode wireMode, size int) *loop {
-	l := &loop{b: newBed(t, nil)}
-	l.out = l.b.connRev(OpenOptions{Lossy: true}, mode.rev, mode.secure)
-	l.in = l.b.conn(OpenOptions{Lossy: true})
-	// The receiver decodes what the sender encodes: the role of the peer.
-	l.in.h.sock.rx.dec = l.out.peer.dec
+func newLoop(t testing.TB, mode wireMode, size int) *wireLoop {
+	l := &wireLoop{b: newBed(t, nil)}
+	l.out = l.b.connMode(OpenOptions{Lossy: true}, mode)
+	l.in = l.b.connMode(OpenOptions{Lossy: true}, mode)
+	if mode.msgr1 == nil {
+		// The receiver decodes what the sender encodes: the role of the peer.
+		l.in.h.rx.dec = l.out.peer.dec
+	}
 	l.in.own.discard = true
 	l.in.own.onMessage = func(*Handler, *Message) { l.received++ }
 	l.m = &Message{}
@@ -127,28 +129,28 @@ func newLoop(t testing.TB, mode wireMode, size int) *loop {
 	return l
 }
 
-func (l *loop) round() {
+func (l *wireLoop) round() {
 	want := l.received + 1
 	l.m.Retain()
 	if err := l.out.h.Send(l.m); err != nil {
 		panic(err)
 	}
 	for l.received < want {
-		if err := l.b.c.Turn(false); err != nil {
+		if err := l.b.by.Turn(); err != nil {
 			panic(err)
 		}
-		if f := l.out.sock; len(f.sent) > 0 {
-			l.in.sock.whole = f.sent
-			l.in.sock.edge(0)
-			if err := l.b.c.Turn(false); err != nil {
+		if f := l.out.sock; len(f.Sent) > 0 {
+			l.in.sock.Whole = f.Sent
+			l.in.sock.Edge(0)
+			if err := l.b.by.Turn(); err != nil {
 				panic(err)
 			}
-			for len(l.in.sock.whole) > 0 {
-				if err := l.b.c.Turn(false); err != nil {
+			for len(l.in.sock.Whole) > 0 {
+				if err := l.b.by.Turn(); err != nil {
 					panic(err)
 				}
 			}
-			f.sent = f.sent[:0]
+			f.Sent = f.Sent[:0]
 		}
 	}
 }
@@ -179,5 +181,45 @@ func BenchmarkRoundTrip(b *testing.B) {
 			b.ResetTimer()
 			e.run(b.N)
 		})
+	}
+}
+
+// A message each way on a lossless session of msgr1, with an ack for each.
+func TestAcksOfMsgr1DoNotAllocate(t *testing.T) {
+	if invariants.Enabled {
+		t.Log("allocations are counted, but not judged, in builds that check invariants")
+	}
+	for _, mode := range msgr1Modes {
+		b := newBed(t, nil)
+		c := b.connMode(OpenOptions{}, mode)
+		c.own.discard = true
+		m := &Message{Front: make([]byte, 64)}
+		const runs = 100
+		var in [][]byte // a message, and the ack for ours
+		for seq := uint64(1); seq <= runs+2; seq++ {
+			in = append(in, c.peer.message(seq, seq, &Message{Front: make([]byte, 64)}))
+		}
+		round := func() {
+			m.Retain()
+			if err := c.h.Send(m); err != nil {
+				panic(err)
+			}
+			for c.h.sent.n == 0 {
+				must(t, b.by.Turn())
+			}
+			c.sock.Whole, in = in[0], in[1:]
+			c.sock.Edge(0)
+			for c.h.sent.n > 0 || c.h.unacked > 0 || b.by.Busy() {
+				must(t, b.by.Turn())
+			}
+			c.sock.Sent = c.sock.Sent[:0]
+		}
+		round()
+		if n := testing.AllocsPerRun(runs, round); n != 0 && !invariants.Enabled {
+			t.Errorf("%s: %v allocations", mode.name, n)
+		}
+		if st := c.h.statistics(c.c); st.AcksOut != st.MessagesIn || st.AcksIn != st.MessagesOut || c.own.fault() != nil {
+			t.Errorf("%s: %+v, fault %v", mode.name, st, c.own.fault())
+		}
 	}
 }

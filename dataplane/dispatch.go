@@ -5,40 +5,55 @@ import (
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/internal/mutant"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
 // frame takes one complete frame of the data phase. b is the buffer of its
 // payload, nil if that lies in a receive buffer; taken is what the throttles
 // hold for it.
-func (h *Handler) frame(s *socket, f *frame.Frame, b *buffer, taken throttled) {
-	c := s.core
-	c.stats.FramesIn++
+func (h *Handler) frame(s *loop.Socket, f *frame.Frame, b *loop.Buffer, taken loop.Charge) {
+	c := s.Core()
+	c.Counts().FramesIn++
+	if t := h.options.Tap; t != nil {
+		t.Frame(tap.Frame{Tag: f.Tag, Seg: f.Seg, Compressed: f.Compressed(), Aborted: f.Aborted})
+	}
 	if f.Aborted {
-		// As if it had never been sent (msgr2.md 5.7).
-		c.stats.Aborted++
+		// An aborted frame counts as not sent (msgr2.md 5.7).
+		c.Counts().Aborted++
+		h.useless(c)
 		h.discard(c, b, taken)
 		return
 	}
 	if f.Tag == frame.TagMessage {
 		if err := h.message(s, f, b, taken); err != nil {
-			s.fault(err)
+			s.Fault(err)
 		}
 		return
 	}
 	err := h.control(c, f)
 	h.discard(c, b, taken)
 	if err != nil {
-		s.fault(err)
+		s.Fault(err)
 	}
 }
 
-// discard lets go of a frame that is not dispatched.
-func (h *Handler) discard(c *Core, b *buffer, taken throttled) {
-	taken.giveBack()
+// discard releases a frame that is not dispatched.
+func (h *Handler) discard(c *Core, b *loop.Buffer, taken loop.Charge) {
+	taken.Release()
 	if b != nil {
-		c.pool.put(b)
+		c.TakeBack(b)
 	}
+}
+
+// inDataPhase refuses the frames of a handshake, before anything of their
+// payload is gathered.
+func inDataPhase(tag frame.Tag) error {
+	switch tag {
+	case frame.TagMessage, frame.TagAck, frame.TagKeepalive2, frame.TagKeepalive2Ack:
+		return nil
+	}
+	return fmt.Errorf("%w: %v in the data phase", ErrUnexpectedFrame, tag)
 }
 
 // control handles the frames that are not messages.
@@ -49,100 +64,118 @@ func (h *Handler) control(c *Core, f *frame.Frame) error {
 		if len(p) < 8 {
 			return fmt.Errorf("%w: ack of %d bytes", ErrUnexpectedFrame, len(p))
 		}
-		h.stats.AcksIn++
-		h.acked(binary.LittleEndian.Uint64(p))
+		h.heardAck(c, binary.LittleEndian.Uint64(p))
 	case frame.TagKeepalive2:
 		t, ok := parseTimestamp(p)
 		if !ok {
 			return fmt.Errorf("%w: keepalive of %d bytes", ErrUnexpectedFrame, len(p))
 		}
-		// Only the latest needs an answer.
-		h.seen.Received, h.pongFor, h.pong = t, t, true
-		c.markDirty(h)
+		h.heardKeepalive(c, t)
 	case frame.TagKeepalive2Ack:
 		t, ok := parseTimestamp(p)
 		if !ok {
 			return fmt.Errorf("%w: keepalive ack of %d bytes", ErrUnexpectedFrame, len(p))
 		}
-		h.seen.Acked, h.waiting = t, false
-		h.acks.set(t)
-		h.cfg.Owner.KeepaliveAck(h, t)
+		h.heardKeepaliveAck(c, t)
 	default:
-		return fmt.Errorf("%w: %v in the data phase", ErrUnexpectedFrame, f.Tag)
+		return inDataPhase(f.Tag)
 	}
 	return nil
+}
+
+// heardAck notes an ack frame of the peer.
+func (h *Handler) heardAck(c *Core, seq uint64) {
+	h.stats.AcksIn++
+	unacked := h.sent.n
+	if h.acked(seq); h.sent.n == unacked {
+		h.useless(c)
+	}
 }
 
 // acked drops what the peer has received, up to seq. A number above what was
 // sent frees nothing that was not sent.
 func (h *Handler) acked(seq uint64) {
 	for m := h.sent.first; m != nil && m.seq <= seq; m = h.sent.first {
+		h.givenUp, h.useful = 0, true
 		h.sent.pop()
-		h.letGo(m)
+		m.timeAck(h.core.Load())
+		h.releaseMessage(m, OutcomeAcknowledged)
 	}
 }
 
 // message takes one message: sequence rules, acknowledgement, dispatch.
-func (h *Handler) message(s *socket, f *frame.Frame, b *buffer, taken throttled) error {
-	c := s.core
+func (h *Handler) message(s *loop.Socket, f *frame.Frame, b *loop.Buffer, taken loop.Charge) error {
+	c := s.Core()
 	hd, err := frame.ParseMessageHeader(f.Seg[0])
 	if err != nil {
 		h.discard(c, b, taken)
 		return err
 	}
-	if h.dropped.Load() && !mutant.AckUndispatched {
-		// It is not dispatched, so it must not be acknowledged either: the peer
-		// would take it for delivered.
-		h.discard(c, b, taken)
-		return nil
-	}
 	if hd.Seq <= h.inSeq {
 		h.stats.Duplicates++
+		h.useless(c)
 		h.discard(c, b, taken)
 		return nil
 	}
-	if hd.Seq > h.inSeq+1 {
-		h.stats.Gaps++
+	if !h.lossy {
+		h.acked(hd.AckSeq) // runs the user's code, which may close the connection
 	}
-	h.inSeq = hd.Seq
+	if !h.accept(hd.Seq) {
+		h.discard(c, b, taken)
+		return nil
+	}
 	unpacked := f.Compressed()
 	if unpacked {
 		// The segments are in memory of their own, and larger than what the
 		// throttles were asked for.
 		if b != nil {
-			c.pool.put(b)
+			c.TakeBack(b)
 			b = nil
 		}
-		taken.raise(int64(len(f.Seg[1]) + len(f.Seg[2]) + len(f.Seg[3])))
+		taken.Raise(int64(len(f.Seg[1]) + len(f.Seg[2]) + len(f.Seg[3])))
 	}
-	if !h.lossy {
-		h.owed++
-		c.markDirty(h)
-		h.acked(hd.AckSeq)
-	}
-	m := c.message()
+	m := h.local.lend()
 	m.Type, m.Priority, m.Version, m.CompatVersion = hd.Type, hd.Priority, hd.Version, hd.CompatVersion
 	m.TID, m.DataOff, m.seq = hd.TID, hd.DataOff, hd.Seq
 	m.Front, m.Middle, m.Data = f.Seg[1], f.Seg[2], f.Seg[3]
-	m.buf, m.leased, m.taken = b, b == nil && !unpacked, taken
+	m.buf, m.leased, m.charge = b, b == nil && !unpacked, taken
+	m.crcs.take(f)
+	h.dispatch(c, m)
+	return nil
+}
+
+// accept says whether a message with the number seq, which is new, is dispatched. It
+// counts as received then.
+func (h *Handler) accept(seq uint64) bool {
+	if h.dropped.Load() || h.draining != nil {
+		// It is not dispatched, so it must not be acknowledged either: the peer
+		// would take it for delivered. From here on it is both or neither,
+		// whatever others do meanwhile.
+		return false
+	}
+	if seq > h.inSeq+1 {
+		h.stats.Gaps++
+	}
+	h.inSeq, h.controlUntil = seq, 0
+	if !h.lossy {
+		h.unacked++
+		h.mark()
+	}
+	return true
+}
+
+// dispatch gives a received message to the owner, and lets go of it.
+func (h *Handler) dispatch(c *Core, m *Message) {
+	h.useful = true
 	h.stats.MessagesIn++
 	h.stats.BytesIn += uint64(m.Size())
-	c.stats.MessagesIn++
-	if !h.dropped.Load() {
-		if c.timing {
-			c.lap(&c.stats.Spent.Receive)
-		}
-		h.cfg.Owner.Dispatch(h, m)
-		if c.timing {
-			c.lap(&c.stats.Spent.Dispatch)
-		}
-	}
+	c.Counts().MessagesIn++
+	c.BeginDispatch()
+	h.cfg.Owner.Dispatch(h, m)
+	c.EndDispatch()
+	h.holdPaused(h.sock)
 	if m.leased {
 		m.poison()
 	}
-	if m.refs.Add(-1) < 0 {
-		m.taken.giveBack()
-		c.recycle(m)
-	}
-	return nil
+	m.dispatched()
 }

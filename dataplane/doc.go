@@ -1,29 +1,33 @@
-// Package dataplane moves frames: cores, the sockets that they own, and the
-// I/O side of each connection.
+// Package dataplane is the I/O side of connections of both protocols, msgr2 and the
+// older msgr1, on the cores of package loop.
 //
-// A Core is one OS thread with one uring.Driver. It owns its listeners,
-// sockets, buffers, timers and the Handlers whose connections are open on it;
-// no other goroutine touches them. Work for a core goes through its mailbox. One
-// turn of a core is: tasks, timers, one gathered write for each connection
-// that has something to send, one system call that submits and waits, the
-// completions. The work of a turn is bounded, so that no connection can
-// starve the others.
+// The loop below moves bytes: cores, sockets, listeners, timers, buffers,
+// throttles. A connection begins as a Link of the loop, on which the handshake
+// runs. When that is done the protocol gives the Link to a Handler (Open), which
+// carries messages until the socket faults; then the protocol decides what
+// happens to the session. The Handler has the queues, the list of what was sent
+// and not acknowledged, keepalives, and the frame reader, which is the loop's
+// Framer. Protocol and Handler talk by numbered events, so that their order
+// survives a move of the Handler to another core: by Move while it has no socket,
+// by Migrate with the one that it has.
 //
-// A connection begins as a Link, exact reads and writes for a handshake that
-// runs on an ordinary goroutine. When the handshake is done the protocol gives
-// the Link to a Handler (Open), which carries messages until the socket
-// faults; then the protocol decides what happens to the session. Protocol and
-// Handler talk by numbered events, so that their order survives a move of the
-// Handler to another core.
+// What the protocols differ in is in few files:
 //
-// Cores come and go while everything runs. A new one (Plane.AddCore) begins
-// empty. One that is removed (Plane.RemoveCore) ends when everything has left
-// it: a Handler migrates with its open socket, which is brought to rest on the
-// one core and goes on with the next byte on the other; a Listener moves without
-// being closed. A core whose driver breaks has failed: its connections fault,
-// its listeners go to another core, its handlers can be moved, and the report
-// names it. A callback that panics ends the process, as half of a turn is
-// nothing to go on from; one that ends its goroutine fails the core.
+//   - msgr2: receive.go reads its frames, dispatch.go handles them, flush.go writes.
+//   - msgr1: framer1.go, dispatch1.go and flush1.go.
+//   - both: intake.go has the frame under way and its share of the receive budget;
+//     queues, sequence numbers, timers and moves (handler.go, event.go, keepalive.go,
+//     migrate.go) know no protocol.
+//
+// A message that came in one protocol can be sent on in the other, as a rule without
+// reading it again: crc.go.
+//
+// Memory is bounded on both sides of a connection, and what waits for a bound
+// is freed by something that does not wait for the same: budget.go says who
+// waits for what.
+//
+// Frames that bring nothing are bounded in their rate (control.go): a connection that
+// sends too many of them is read more rarely.
 //
 // The package knows frames, acknowledgements and sequence numbers. It does not
 // know why a session is reset or replaced: that is package control.

@@ -1,154 +1,174 @@
 package dataplane
 
 import (
-	"slices"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/internal/mutant"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
 // Protocol and handler are joined by numbered events in both directions, as
 // the two may be on different cores and the handler may move (msgr2.md 10.3).
-// The sender numbers an event at the moment of the decision; the receiver
-// runs number n+1 only after n, and keeps what comes too early.
+// The sender numbers an event at the moment of the decision, the receiver runs
+// them in the order of their numbers (package ordered).
 
 // event is something that the protocol tells the handler.
 type event struct {
-	task
+	loop.Task
 	h     *Handler
 	n     uint64
 	steps uint64 // numbers it takes: 2 for a move, 1 for all others
 	run   func(h *Handler, c *Core)
 }
 
-// post numbers an event and sends it to the owning core. The caller holds the
-// protocol's lock.
+// post numbers an event and sends it to the owning core. The protocol calls it on
+// one goroutine at a time.
 func (h *Handler) post(steps uint64, run func(h *Handler, c *Core)) {
 	ev := &event{h: h, n: h.posted + 1, steps: steps, run: run}
 	h.posted += steps
-	ev.task.run = ev.arrive
-	h.core.Load().post(&ev.task)
+	ev.Task.Run = ev.arrive
+	h.core.Load().Post(&ev.Task)
 }
 
 // arrive runs the event if it is its turn, and those that waited for it.
 func (ev *event) arrive(c *Core) {
 	h := ev.h
 	if owner := h.core.Load(); owner != c {
-		owner.post(&ev.task) // it has moved
+		owner.Post(&ev.Task) // it has moved
 		return
 	}
-	if mutant.SwapEvents {
-		if ev.n%2 == 1 && ev.steps == 1 {
-			ev.steps = 0 // the second time it runs
-			c.post(&ev.task)
-			return
-		}
-		h.in = ev.n
-		ev.run(h, c)
+	if !h.in.Arrive(ev.n, ev) {
+		c.Counts().EarlyEvents++
+		h.faultDetaching()
 		return
 	}
-	if ev.n != h.in+1 {
-		h.early = append(h.early, ev)
-		c.stats.EarlyEvents++
-		h.hurry()
-		return
-	}
-	for ev != nil {
-		h.in = ev.n
-		ev.run(h, c)
-		if h.core.Load() != c {
-			return // it moved; the second hop goes on
-		}
-		ev = h.nextEarly()
-	}
+	ev.run(h, c)
+	h.runEarly(c)
 }
 
-// nextEarly takes the event whose turn it is out of those that came early.
-func (h *Handler) nextEarly() *event {
-	for i, ev := range h.early {
-		if ev.n == h.in+1 {
-			h.early = slices.Delete(h.early, i, i+1)
-			return ev
+// runEarly runs the events that came early, as far as it is their turn now.
+func (h *Handler) runEarly(c *Core) {
+	for h.core.Load() == c { // else it has moved: the second hop goes on
+		ev, ok := h.in.Next()
+		if !ok {
+			return
 		}
+		ev.run(h, c)
 	}
-	return nil
 }
 
 // OpenOptions are the properties of one connection of a session.
 type OpenOptions struct {
-	Lossy     bool // nothing is kept for replay, nothing acknowledged
-	Encoder   *frame.Encoder
-	Decoder   *frame.Decoder
+	Lossy bool // nothing is kept for replay, nothing acknowledged
+	// Encoder and Decoder are set for a socket that speaks msgr2, Encoder1 and
+	// Decoder1 for one of msgr1: one of the pairs.
+	Encoder  *frame.Encoder
+	Decoder  *frame.Decoder
+	Encoder1 *frame1.Encoder
+	Decoder1 *frame1.Decoder
+	// Source says in messages of msgr1 who we are; those of msgr2 do not say it.
+	Source    Source
 	Throttles *Throttles // on received messages; nil: none
 	// IdleAfter ends the connection when nothing was received or sent for so
-	// long; 0: never.
+	// long; 0: 900 s, negative: never.
 	IdleAfter time.Duration
 	// KeepaliveEvery sends a KEEPALIVE2 in this interval; 0: never.
 	// KeepaliveTimeout ends the connection when the last one was not answered
-	// for so long; 0: never.
+	// for so long; 0: never. A peer of msgr1 that lacks KEEPALIVE2 is sent a
+	// KEEPALIVE, which has no answer, so that KeepaliveTimeout does not end it.
 	KeepaliveEvery   time.Duration
 	KeepaliveTimeout time.Duration
-	// Hook disturbs the data phase; nil costs nothing.
-	Hook FrameHook
+	// LeastRate is what an unfinished message has to bring in a second, in
+	// bytes, behind the first MessageGrace. Where others wait for the units that
+	// it holds it is 16 times as much, behind a tenth of the time. 0: 64 KiB and
+	// 10 s, negative: any rate will do, and no grace.
+	LeastRate    int64
+	MessageGrace time.Duration
+	// ControlRate bounds the frames that bring nothing, in a second: keepalives, acks
+	// that free nothing, messages that are here already, aborted frames. A second's
+	// worth of them may come at once, and a message allows as many again; above that
+	// the connection is read more rarely. 0: 1000, negative: any number.
+	ControlRate int
+	// AlignFrom is the size of a received data segment, in bytes, from which it begins
+	// on a page (Message.Data); 0: that of Config.LargeFrom, which holds in any case.
+	AlignFrom int
+	// Probe sees and disturbs the data phase; nil costs nothing.
+	Probe *probe.Socket
+	// Tap is told of each frame of the data phase; nil costs nothing.
+	Tap tap.Tap
+}
+
+// wipe overwrites the keys of a codec that is not used.
+func (o *OpenOptions) wipe() {
+	if o.Decoder1 == nil {
+		o.Encoder.Wipe()
+		o.Decoder.Wipe()
+	}
 }
 
 // Open hands the socket of link to the handler, which moves frames from now
 // on. The handler must be on the link's core (Move), in state delay. If it
-// was dropped in the meantime the socket is closed.
+// was dropped or refused in the meantime the socket is closed, and what is queued
+// on it is not sent.
 func (h *Handler) Open(link *Link, opt OpenOptions) {
 	h.post(1, func(h *Handler, c *Core) { h.open(c, link, opt) })
 }
 
 func (h *Handler) open(c *Core, link *Link, opt OpenOptions) {
-	s := link.sock
-	if h.state == StateDrop {
+	s := link.Socket()
+	if h.state == StateDrop || h.dropped.Load() { // Close follows: the peer hears nothing more
 		if s != nil {
-			s.fault(ErrDropped)
+			s.Fault(ErrDropped)
 		}
-		opt.Encoder.Wipe()
-		opt.Decoder.Wipe()
+		opt.wipe()
 		return
 	}
-	h.notify = false
-	h.options, h.lossy, h.throttles = opt, opt.Lossy, opt.Throttles
+	h.reportQueued = false
+	h.options, h.lossy, h.throttles = opt.withDefaults(), opt.Lossy, opt.Throttles
 	h.state = StateOpen
 	h.stats.Opens++
 	if s == nil {
-		// The peer was faster than we: the socket is lost already.
-		opt.Encoder.Wipe()
-		opt.Decoder.Wipe()
+		// The peer has closed the socket already.
+		opt.wipe()
 		h.state = StateDelay
 		h.out++
-		h.cfg.Owner.Faulted(h.out, ErrLinkClosed, h.mirror())
+		h.cfg.Owner.Faulted(h.out, link.Cause(), h.takeSnapshot())
 		return
 	}
-	h.sock, h.enc = s, opt.Encoder
-	c.stats.Handlers++
+	h.sock, h.unanswered, h.local = s, stamps{}, localOf(c)
+	if opt.Decoder1 != nil {
+		h.rx1 = newFramer1(h, &opt)
+	} else {
+		h.enc, h.rx = opt.Encoder, frameReader{intake: intake{h: h}, dec: opt.Decoder}
+	}
 	h.takeInbox()
-	s.watch(h)
-	s.attach(h, opt.Decoder)
+	h.watch(c)
+	h.holdPaused(s)
+	_ = link.Carry(h.framer()) // the socket is there
 	if h.state == StateOpen {
-		c.markDirty(h)
+		h.mark()
 	}
 }
 
 // Delay closes the socket, if there is one. With notify the owner is told as
 // soon as there is something to send, at once if there is already. answer, if
-// not nil, gets the mirror, on the core.
-func (h *Handler) Delay(notify bool, answer func(Mirror)) {
+// not nil, gets the snapshot, on the core.
+func (h *Handler) Delay(notify bool, answer func(Snapshot)) {
 	h.post(1, func(h *Handler, c *Core) {
 		if h.state != StateDrop {
 			h.closeSocket(ErrLinkClosed)
 			h.state = StateDelay
 			h.takeInbox()
-			h.notify = notify
+			h.reportQueued = notify
 			if notify && h.pendingOut() {
 				h.tellQueued()
 			}
 		}
 		if answer != nil {
-			answer(h.mirror())
+			answer(h.takeSnapshot())
 		}
 	})
 }
@@ -157,10 +177,21 @@ func (h *Handler) Delay(notify bool, answer func(Mirror)) {
 // both sequences start anew if full, else only the received sequence.
 func (h *Handler) ResetSession(full bool) {
 	h.post(1, func(h *Handler, _ *Core) {
-		h.inSeq, h.owed = 0, 0
+		h.inSeq, h.unacked = 0, 0
 		if full {
 			h.clear()
 			h.outSeq = 0
+		}
+	})
+}
+
+// BeginAfter has a session begin behind the number seq: its first message has the
+// next one (msgr1.md, section 11). It belongs behind ResetSession(true); without it a
+// session begins with 1. Nothing happens if messages have a number already.
+func (h *Handler) BeginAfter(seq uint64) {
+	h.post(1, func(h *Handler, _ *Core) {
+		if h.sent.n == 0 && h.queue.replay.n == 0 {
+			h.outSeq = seq
 		}
 	})
 }
@@ -169,9 +200,7 @@ func (h *Handler) ResetSession(full bool) {
 // was sent is queued again, under numbers that start at 1 in both directions.
 func (h *Handler) ResetPeerState() {
 	h.post(1, func(h *Handler, _ *Core) {
-		if !mutant.KeepInSeq {
-			h.inSeq, h.owed = 0, 0
-		}
+		h.inSeq, h.unacked = 0, 0
 		h.requeue()
 		h.outSeq = 0
 	})
@@ -184,10 +213,11 @@ func (h *Handler) RequeueSent() {
 
 // RequeueSentUpTo drops what the peer reported as received, up to seq, and
 // queues the rest of what was sent again. A number that the peer has
-// acknowledged is never used again (msgr2.md 9.12).
+// acknowledged is never used again (msgr2.md 9.12, msgr1.md 11): with nothing to send
+// again, one above our own is taken over. The caller bounds it.
 func (h *Handler) RequeueSentUpTo(seq uint64) {
 	h.post(1, func(h *Handler, _ *Core) {
-		if h.sent.n == 0 && h.queue.n == 0 && !h.inboxed() {
+		if h.sent.n == 0 && (h.queue.replay.n == 0 || h.outSeq == 0) {
 			h.outSeq = max(h.outSeq, seq)
 			return
 		}
@@ -199,9 +229,6 @@ func (h *Handler) RequeueSentUpTo(seq uint64) {
 // requeue rolls the sending sequence back over what was sent, so that it goes
 // out again under its old numbers.
 func (h *Handler) requeue() {
-	if mutant.ForgetRequeue {
-		return
-	}
 	h.outSeq -= uint64(h.sent.n)
 	h.stats.Requeued += uint64(h.sent.n)
 	h.queue.requeue(&h.sent)
@@ -210,42 +237,44 @@ func (h *Handler) requeue() {
 // Move brings the handler to core to in two hops: on the old core the owner
 // hears Moving (if the core changes), on the new one Moved. It must not be
 // open. It takes two numbers, so that nothing can come between the hops. done
-// runs on the new core behind them. From the call on the new core expects the
-// handler: if it is being removed, it is not gone before that arrives.
-func (h *Handler) Move(to *Core, ev Arrival, done func()) {
-	to.expected.Add(1)
+// runs on the new core behind them. From the call on the handler counts at the
+// new core: the target stays alive until the handler has arrived.
+func (h *Handler) Move(to *Core, ev MoveCause, done func()) {
+	to.Expect(1)
 	h.post(2, func(h *Handler, c *Core) {
-		if to != c && h.state != StateDrop && !mutant.MoveUnannounced {
+		if to != c && h.state != StateDrop {
 			h.cfg.Owner.Moving(h, to)
 		}
-		second := &task{run: func(c2 *Core) {
-			c2.expected.Add(-1)
+		second := &loop.Task{Run: func(c2 *Core) {
+			c2.Expect(-1)
 			h.arrived(c2, c, ev, done)
 		}}
 		if to == c {
-			second.run(c)
+			second.Run(c)
 			return
 		}
-		to.load.Add(1)
+		to.AddLoad(1)
 		h.hop(c, to, second)
 	})
 }
 
 // hop is the first of two: the handler leaves its core. It counts at the new one
 // already.
-func (h *Handler) hop(c, to *Core, second *task) {
-	c.forget(h)
-	c.stats.MovedAway++
-	c.load.Add(-1)
+func (h *Handler) hop(c, to *Core, second *loop.Task) {
+	c.Counts().MovedAway++
+	c.AddLoad(-1)
 	h.core.Store(to) // our last touch
-	to.post(second)
+	to.Post(second)
 }
 
+// passSecond has the second number of a move had its turn.
+func (h *Handler) passSecond() { h.in.Pass(h.in.Last() + 1) }
+
 // arrived is the second hop.
-func (h *Handler) arrived(c, from *Core, ev Arrival, done func()) {
-	h.in++
+func (h *Handler) arrived(c, from *Core, ev MoveCause, done func()) {
+	h.passSecond()
 	if c != from {
-		c.stats.MovedHere++
+		c.Counts().MovedHere++
 	}
 	if h.state != StateDrop {
 		h.cfg.Owner.Moved(h, from, ev)
@@ -255,9 +284,7 @@ func (h *Handler) arrived(c, from *Core, ev Arrival, done func()) {
 	}
 	if c != from {
 		// On the same core the first hop's loop goes on.
-		if next := h.nextEarly(); next != nil {
-			next.arrive(c)
-		}
+		h.runEarly(c)
 	}
 }
 
@@ -279,11 +306,10 @@ func (h *Handler) Close(done func()) {
 	h.Refuse()
 	h.post(1, func(h *Handler, c *Core) {
 		h.state = StateDrop
-		h.notify = false
+		h.reportQueued = false
 		h.closeSocket(ErrDropped)
 		h.clear()
-		c.forget(h)
-		c.load.Add(-1)
+		c.AddLoad(-1)
 		if done != nil {
 			done()
 		}

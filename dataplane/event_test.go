@@ -17,22 +17,18 @@ func TestAnEarlyEventWaitsForThoseBeforeIt(t *testing.T) {
 	b := newBed(t, nil)
 	own := &recorder{}
 	h := NewHandler(b.c, HandlerConfig{Owner: own})
+	var list []*event
 	for i := range 6 {
-		h.Notify(i)
-	}
-	var list []*task
-	for tk := b.c.box.take(); tk != nil; tk = tk.next {
-		list = append(list, tk)
+		list = append(list, &event{h: h, n: uint64(i + 1), steps: 1, run: func(h *Handler, _ *Core) { own.Happened(h, i) }})
 	}
 	for _, i := range []int{5, 2, 0, 1, 4, 3} {
-		list[i].next = nil
-		list[i].run(b.c)
+		list[i].arrive(b.c)
 	}
 	if got := fmt.Sprint(own.happened); got != "[0 1 2 3 4 5]" {
 		t.Errorf("happened %s", got)
 	}
-	if b.c.stats.EarlyEvents != 3 || len(h.early) != 0 {
-		t.Errorf("%d early events counted, %d still wait", b.c.stats.EarlyEvents, len(h.early))
+	if b.c.Counts().EarlyEvents != 3 || h.in.Waiting() != 0 {
+		t.Errorf("%d early events counted, %d still wait", b.c.Counts().EarlyEvents, h.in.Waiting())
 	}
 }
 
@@ -86,12 +82,12 @@ func TestSequenceNumbersAfterEachKindOfReconnect(t *testing.T) {
 			}
 			c.settle()
 			for seq := uint64(1); seq <= 3; seq++ {
-				c.sock.arrive(c.peer.message(seq, 2, &Message{}))
+				c.sock.Arrive(c.peer.message(seq, 2, &Message{}))
 			}
 			c.settle()
-			c.sock.hangUp()
+			c.sock.HangUp()
 			c.settle()
-			if m := c.own.mirrors[0]; m != (Mirror{InSeq: 3, Queued: m.Queued, Sent: true, Notes: 1}) {
+			if m := c.own.mirrors[0]; m != (Snapshot{InSeq: 3, OutSeq: 5, Queued: m.Queued, Sent: true, Useful: true, Notifications: 1}) {
 				t.Fatalf("mirror %+v", m)
 			}
 			must(t, c.h.Send(&Message{TID: 6}))
@@ -131,11 +127,24 @@ func TestAReconnectWithNothingToSendTakesOverThePeersNumber(t *testing.T) {
 	}
 }
 
+func TestWhatWaitsToBeSentForTheFirstTimeHasNumbersAboveThePeers(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	c.h.Delay(false, nil)
+	must(t, c.h.Send(&Message{TID: 1}))
+	must(t, c.h.Send(&Message{TID: 2}))
+	c.settle()
+	c.h.RequeueSentUpTo(41)
+	c.open(OpenOptions{}, frame.Rev1, false)
+	if got := seqs(c.take()); !slices.Equal(got, []uint64{42, 43}) {
+		t.Errorf("seq %v, want 42 and 43", got)
+	}
+}
+
 func TestReplayGoesBeforeUrgentMessages(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	must(t, c.h.Send(&Message{TID: 1, Priority: PriorityLow}))
 	c.settle()
-	c.sock.hangUp()
+	c.sock.HangUp()
 	c.settle()
 	must(t, c.h.Send(&Message{TID: 2, Priority: PriorityHighest}))
 	c.h.RequeueSentUpTo(0)
@@ -160,8 +169,8 @@ func TestTheOwnerIsToldOnceThatSomethingIsQueued(t *testing.T) {
 	if log := c.own.log(); !slices.Equal(log, []string{"queued"}) {
 		t.Fatalf("told %v", log)
 	}
-	var m Mirror
-	c.h.Delay(true, func(got Mirror) { m = got })
+	var m Snapshot
+	c.h.Delay(true, func(got Snapshot) { m = got })
 	c.settle()
 	if log := c.own.log(); !slices.Equal(log, []string{"queued", "queued"}) || !m.Queued {
 		t.Fatalf("told %v, mirror %+v", log, m)
@@ -198,10 +207,10 @@ func TestDelayIsNoFault(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	c.h.Delay(false, nil)
 	c.settle()
-	if c.own.fault() != nil || c.sock.closeCalls != 1 {
-		t.Errorf("fault %v, socket closed %d times", c.own.fault(), c.sock.closeCalls)
+	if c.own.fault() != nil || c.sock.CloseCalls != 1 {
+		t.Errorf("fault %v, socket closed %d times", c.own.fault(), c.sock.CloseCalls)
 	}
-	if st := c.h.snapshot(c.c); st.State != "delay" {
+	if st := c.h.statistics(c.c); st.State != "delay" {
 		t.Errorf("state %s", st.State)
 	}
 }
@@ -210,9 +219,9 @@ func TestOpenOfALostLinkIsAFault(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	c.h.Delay(false, nil)
 	l, f := c.link()
-	f.hangUp()
-	f.errno = 0
-	l.sock.fault(ErrLinkClosed)
+	f.HangUp()
+	f.Errno = 0
+	l.Socket().Fault(ErrLinkClosed)
 	c.h.Open(l, OpenOptions{Encoder: c.peer.ourEncoder(), Decoder: c.peer.ourDecoder()})
 	c.settle()
 	if !errors.Is(c.own.fault(), ErrLinkClosed) {
@@ -226,8 +235,8 @@ func TestOpenAfterCloseClosesTheSocket(t *testing.T) {
 	l, f := c.link()
 	c.h.Open(l, OpenOptions{Encoder: c.peer.ourEncoder(), Decoder: c.peer.ourDecoder()})
 	c.settle()
-	if f.closeCalls != 1 || c.own.fault() != nil || c.c.stats.Sockets != 0 {
-		t.Errorf("closed %d times, fault %v, %d sockets", f.closeCalls, c.own.fault(), c.c.stats.Sockets)
+	if f.CloseCalls != 1 || c.own.fault() != nil || c.c.Counts().Sockets != 0 {
+		t.Errorf("closed %d times, fault %v, %d sockets", f.CloseCalls, c.own.fault(), c.c.Counts().Sockets)
 	}
 }
 
@@ -236,10 +245,10 @@ func TestAMoveTellsBothCoresInOrder(t *testing.T) {
 	own := &recorder{}
 	h := NewHandler(p.Core(0), HandlerConfig{Owner: own})
 	h.Notify("before")
-	h.Move(p.Core(1), Arrival{Accepted: true, Replace: true}, func() { own.note("done") })
+	h.Move(p.Core(1), MoveCause{Accepted: true, Replace: true}, func() { own.note("done") })
 	h.Notify("after")
-	h.Move(p.Core(1), Arrival{}, nil) // to where it is
-	h.Move(p.Core(0), Arrival{}, nil)
+	h.Move(p.Core(1), MoveCause{}, nil) // to where it is
+	h.Move(p.Core(0), MoveCause{}, nil)
 	h.Notify("last")
 	until(t, own, "the last event", func() bool { return slices.Contains(own.log(), "happened last") })
 	want := []string{
@@ -296,12 +305,12 @@ func TestConcurrentSendsSurviveMovesAndReconnects(t *testing.T) {
 		for i := range moves {
 			// What the protocol does for a reconnect: both ends leave their
 			// socket, the peer tells what it has, the rest is sent again.
-			mirror := make(chan Mirror, 1)
+			mirror := make(chan Snapshot, 1)
 			ha.Delay(false, nil)
-			hb.Delay(false, func(m Mirror) { mirror <- m })
+			hb.Delay(false, func(m Snapshot) { mirror <- m })
 			got := <-mirror
 			arrived := make(chan struct{})
-			ha.Move(p.Core((i+1)%2), Arrival{}, func() { close(arrived) })
+			ha.Move(p.Core((i+1)%2), MoveCause{}, func() { close(arrived) })
 			ha.RequeueSentUpTo(got.InSeq)
 			<-arrived
 			join(t, ha, hb, OpenOptions{})
@@ -340,9 +349,9 @@ func TestCloseRacingWithAMoveReleasesEverything(t *testing.T) {
 			}()
 		}
 		done := make(chan struct{})
-		h.Move(p.Core(1), Arrival{}, nil)
+		h.Move(p.Core(1), MoveCause{}, nil)
 		if round%2 == 0 {
-			h.Move(p.Core(0), Arrival{}, nil)
+			h.Move(p.Core(0), MoveCause{}, nil)
 		}
 		h.Close(func() { close(done) })
 		select {

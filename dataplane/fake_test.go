@@ -1,288 +1,31 @@
 package dataplane
 
 import (
-	"errors"
-	"net/netip"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/stepped"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// fakeDriver is a driver in memory whose every answer the test decides. It is
-// used with a Manual plane, on the goroutine of the test.
-type fakeDriver struct {
-	uring.FileDriver // nil: no files yet
-
-	multishot bool // Receive works
-	socks     map[int]*fakeSock
-	queue     []uring.Completion
-	last      []uring.Completion
-	nextFD    int
-	nextOp    uring.Op
-	waitErr   error
-	released  int
-	lent      int
-	closed    bool
-}
-
-// fakeSock is one socket of it.
-type fakeSock struct {
-	drv        *fakeDriver
-	sock       uring.Socket
-	user       uint64
-	armed      bool // Ready
-	receiving  bool // Receive
-	recvOp     uring.Op
-	readyOp    uring.Op
-	pieces     [][]byte // what each read finds
-	whole      []byte   // or one stream, read as far as the buffer reaches
-	end        bool
-	errno      unix.Errno
-	reads      int
-	sent       []byte // what was transmitted
-	writes     int
-	park       bool // sends stay in flight until finish
-	inFlight   *uring.Vec
-	sendUser   uint64
-	sendFlags  uring.SendFlags
-	cancelled  int
-	closeCalls int
-}
-
-// firstFakeFD is far above what the kernel hands out.
-const firstFakeFD = 1 << 24
-
-func newFakeDriver() *fakeDriver {
-	return &fakeDriver{socks: map[int]*fakeSock{}, nextFD: firstFakeFD}
-}
-
-func (d *fakeDriver) open() *fakeSock {
-	d.nextFD++
-	s := &fakeSock{drv: d, sock: uring.MakeSocket(d.nextFD)}
-	d.socks[d.nextFD] = s
-	return s
-}
-
-func (d *fakeDriver) op() uring.Op { d.nextOp++; return d.nextOp }
-
-func (d *fakeDriver) Info() uring.Info {
-	return uring.Info{Backend: "fake", Receive: d.multishot}
-}
-
-func (d *fakeDriver) Listen(netip.AddrPort, uring.ListenOptions) (uring.Socket, error) {
-	return d.open().sock, nil
-}
-
-func (d *fakeDriver) Adopt(fd int) (uring.Socket, error) {
-	if s := d.socks[fd]; s != nil {
-		return s.sock, nil
-	}
-	return uring.Socket{}, unix.EBADF
-}
-
-func (d *fakeDriver) Accept(uring.Socket, uint64) (uring.Op, error) { return d.op(), nil }
-
-func (d *fakeDriver) Connect(_, _ netip.AddrPort, _ uring.SocketOptions, user uint64) (uring.Socket, uring.Op, error) {
-	s, op := d.open(), d.op()
-	d.queue = append(d.queue, uring.Completion{Kind: uring.KindConnect, User: user, Op: op})
-	return s.sock, op, nil
-}
-
-func (d *fakeDriver) Ready(s uring.Socket, user uint64) (uring.Op, error) {
-	f := d.socks[s.FD()]
-	f.armed, f.user = true, user
-	if len(f.pieces) > 0 || len(f.whole) > 0 || f.end || f.errno != 0 {
-		f.edge(0)
-	}
-	f.readyOp = d.op()
-	return f.readyOp, nil
-}
-
-func (d *fakeDriver) Receive(s uring.Socket, user uint64) (uring.Op, error) {
-	if !d.multishot {
-		return 0, errors.ErrUnsupported
-	}
-	f := d.socks[s.FD()]
-	f.receiving, f.user, f.recvOp = true, user, d.op()
-	f.flow()
-	return f.recvOp, nil
-}
-
-func (d *fakeDriver) Release(uring.Buffer) { d.released++ }
-
-func (d *fakeDriver) Recv(s uring.Socket, p []byte) (int, unix.Errno) { return d.Recvv(s, p, nil) }
-
-func (d *fakeDriver) Recvv(s uring.Socket, p, q []byte) (int, unix.Errno) {
-	f := d.socks[s.FD()]
-	f.reads++
-	take := func(src []byte) int {
-		n := copy(p, src)
-		return n + copy(q, src[n:])
-	}
-	switch {
-	case len(f.whole) > 0:
-		n := take(f.whole)
-		f.whole = f.whole[n:]
-		return n, 0
-	case len(f.pieces) > 0:
-		n := take(f.pieces[0])
-		if n == len(f.pieces[0]) {
-			f.pieces = f.pieces[1:]
-			if len(f.pieces) > 0 {
-				f.edge(0) // each piece is an arrival of its own
-			}
-		} else {
-			f.pieces[0] = f.pieces[0][n:]
-		}
-		return n, 0
-	case f.errno != 0:
-		return 0, f.errno
-	case f.end:
-		return 0, 0
-	}
-	return 0, unix.EAGAIN
-}
-
-func (d *fakeDriver) Send(s uring.Socket, v *uring.Vec, user uint64, flags uring.SendFlags) (bool, uring.Op, error) {
-	f := d.socks[s.FD()]
-	f.writes++
-	f.inFlight, f.sendUser, f.sendFlags = v, user, flags
-	if f.park {
-		return false, d.op(), nil
-	}
-	f.sent = v.AppendTo(f.sent)
-	f.inFlight = nil
-	return true, 0, nil
-}
-
-func (d *fakeDriver) Cancel(op uring.Op) {
-	for _, f := range d.socks {
-		if f.receiving && f.recvOp == op {
-			f.cancelled++
-			f.receiving = false
-			d.queue = append(d.queue, uring.Completion{Kind: uring.KindReceive, User: f.user, Op: op, Res: -int32(unix.ECANCELED)})
-		}
-		if f.armed && f.readyOp == op {
-			f.armed = false
-			d.queue = append(d.queue, uring.Completion{Kind: uring.KindReady, User: f.user, Op: op, Res: -int32(unix.ECANCELED)})
-		}
-	}
-}
-
-func (d *fakeDriver) Shutdown(uring.Socket) {}
-
-func (d *fakeDriver) Detach(s uring.Socket) (int, error) { return s.FD(), nil }
-
-func (d *fakeDriver) Close(s uring.Socket) {
-	f := d.socks[s.FD()]
-	if f == nil {
-		return
-	}
-	f.closeCalls++
-	if f.armed {
-		f.armed = false
-		d.queue = append(d.queue, uring.Completion{Kind: uring.KindReady, User: f.user, Res: -int32(unix.ECANCELED)})
-	}
-	if f.receiving {
-		f.receiving = false
-		d.queue = append(d.queue, uring.Completion{Kind: uring.KindReceive, User: f.user, Res: -int32(unix.ECANCELED)})
-	}
-	if f.inFlight != nil {
-		f.finish(-int32(unix.ECANCELED))
-	}
-}
-
-func (d *fakeDriver) LocalAddr(uring.Socket) netip.AddrPort { return netip.AddrPort{} }
-
-func (d *fakeDriver) PeerAddr(uring.Socket) netip.AddrPort {
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 1}), 1)
-}
-
-func (d *fakeDriver) Wait(time.Duration) ([]uring.Completion, error) {
-	if d.waitErr != nil {
-		return nil, d.waitErr
-	}
-	// Two lists, so that the one handed out stays valid until the next Wait.
-	d.queue, d.last = d.last[:0], d.queue
-	return d.last, nil
-}
-
-func (d *fakeDriver) Wake()              {}
-func (d *fakeDriver) Stats() uring.Stats { return uring.Stats{} }
-func (d *fakeDriver) CloseDriver() error { d.closed = true; return nil }
-
-// edge reports readiness with more bits of the poll mask.
-func (f *fakeSock) edge(more int32) {
-	if f.armed {
-		f.drv.queue = append(f.drv.queue, uring.Completion{Kind: uring.KindReady, User: f.user, Res: unix.POLLIN | more, Flags: uring.More})
-	}
-}
-
-// arrive adds what one read finds.
-func (f *fakeSock) arrive(pieces ...[]byte) {
-	for _, p := range pieces {
-		if len(p) > 0 { // an empty read would be the end
-			f.pieces = append(f.pieces, append([]byte(nil), p...))
-		}
-	}
-	f.flow()
-	f.edge(0)
-}
-
-// flow hands pieces to an armed multishot receive.
-func (f *fakeSock) flow() {
-	if !f.receiving {
-		return
-	}
-	for _, p := range f.pieces {
-		f.drv.lent++
-		f.drv.queue = append(f.drv.queue, uring.Completion{
-			Kind: uring.KindReceive, User: f.user, Op: f.recvOp, Res: int32(len(p)), Data: p, Buf: 1, Flags: uring.More,
-		})
-	}
-	f.pieces = nil
-	if f.end {
-		f.receiving = false
-		f.drv.queue = append(f.drv.queue, uring.Completion{Kind: uring.KindReceive, User: f.user, Op: f.recvOp})
-	}
-}
-
-// hangUp is the end of the peer's stream.
-func (f *fakeSock) hangUp() {
-	f.end = true
-	f.flow()
-	f.edge(unix.POLLRDHUP)
-}
-
-// finish ends the send in flight: res is its result, or all of it for 0.
-func (f *fakeSock) finish(res int32) {
-	v := f.inFlight
-	f.inFlight = nil
-	if res == 0 {
-		f.sent = v.AppendTo(f.sent)
-		res = int32(v.Size())
-	}
-	f.drv.queue = append(f.drv.queue, uring.Completion{Kind: uring.KindSend, User: f.sendUser, Res: res})
-}
-
-// bed is a Manual plane of one core over a fakeDriver, with a clock.
+// bed is a stepped plane of one core over a fakeDriver, with a clock.
 type bed struct {
 	t    testing.TB
 	p    *Plane
 	c    *Core
-	d    *fakeDriver
+	by   stepped.Stepper // of c
+	d    *fakedriver.Driver
 	time time.Duration
 }
 
-func newBed(t testing.TB, change func(*Config, *fakeDriver)) *bed {
+func newBed(t testing.TB, change func(*Config, *fakedriver.Driver)) *bed {
 	t.Helper()
-	b := &bed{t: t, d: newFakeDriver()}
+	b := &bed{t: t, d: fakedriver.New()}
 	cfg := Config{
-		Cores: 1, Manual: true,
+		Cores: 1, Stepped: func(_ *Core, s stepped.Stepper) { b.by = s },
 		Open: func(int) (uring.Driver, error) { return b.d, nil },
 		Now:  func() time.Duration { return b.time },
 		Wall: func() time.Time { return time.Unix(1000, 5).Add(b.time) },
@@ -300,7 +43,7 @@ func newBed(t testing.TB, change func(*Config, *fakeDriver)) *bed {
 }
 
 func (b *bed) close() {
-	if !b.d.closed {
+	if !b.d.Closed {
 		b.p.Close()
 	}
 }
@@ -309,10 +52,10 @@ func (b *bed) close() {
 func (b *bed) settle() {
 	b.t.Helper()
 	for range 1 << 20 {
-		if err := b.c.Turn(false); err != nil {
+		if err := b.by.Turn(); err != nil {
 			b.t.Fatal(err)
 		}
-		if !b.c.Busy() && len(b.d.queue) == 0 {
+		if !b.by.Busy() && len(b.d.Queue) == 0 {
 			return
 		}
 	}
@@ -328,12 +71,10 @@ func (b *bed) after(d time.Duration) {
 }
 
 // link makes a connected link over a fake socket.
-func (b *bed) link() (*Link, *fakeSock) {
-	f := b.d.open()
-	s := newSocket(b.c)
-	l := &Link{core: b.c, sock: s, result: make(chan error, 1)}
-	s.sock, s.link = f.sock, l
-	s.arm()
+func (b *bed) link() (*Link, *fakedriver.Sock) {
+	f := b.d.Open()
+	l, err := b.c.Adopt(f.Sock.FD())
+	must(b.t, err)
 	return l, f
 }
 
@@ -342,7 +83,7 @@ type conn struct {
 	*bed
 	h    *Handler
 	own  *recorder
-	sock *fakeSock
+	sock *fakedriver.Sock
 	peer *peerCodec
 }
 
@@ -350,17 +91,27 @@ func (b *bed) conn(opt OpenOptions) *conn { return b.connRev(opt, frame.Rev1, fa
 
 func (b *bed) connRev(opt OpenOptions, rev frame.Revision, secure bool) *conn {
 	b.t.Helper()
+	return b.connMode(opt, wireMode{rev: rev, secure: secure})
+}
+
+func (b *bed) connMode(opt OpenOptions, m wireMode) *conn {
+	b.t.Helper()
 	c := &conn{bed: b, own: &recorder{}}
 	c.h = NewHandler(b.c, HandlerConfig{Owner: c.own})
-	c.open(opt, rev, secure)
+	c.openMode(opt, m)
 	return c
 }
 
 // open gives the handler a new socket.
 func (c *conn) open(opt OpenOptions, rev frame.Revision, secure bool) {
 	c.t.Helper()
-	c.peer = newPeerCodec(c.t, rev, secure)
-	opt.Encoder, opt.Decoder = c.peer.ourEncoder(), c.peer.ourDecoder()
+	c.openMode(opt, wireMode{rev: rev, secure: secure})
+}
+
+func (c *conn) openMode(opt OpenOptions, m wireMode) {
+	c.t.Helper()
+	c.peer = newModeCodec(c.t, m)
+	c.peer.ours(&opt)
 	l, f := c.link()
 	c.sock = f
 	c.h.Open(l, opt)
@@ -370,20 +121,38 @@ func (c *conn) open(opt OpenOptions, rev frame.Revision, secure bool) {
 // take decodes what the handler has sent since the last take.
 func (c *conn) take() []parsed {
 	c.t.Helper()
-	frames := c.peer.decode(c.sock.sent)
-	c.sock.sent = nil
+	frames := c.peer.decode(c.sock.Sent)
+	c.sock.Sent = nil
 	return frames
 }
 
 // peerCodec is the other end of a connection: it makes and parses frames.
 type peerCodec struct {
 	t      testing.TB
+	one    *peerCodec1 // nil: msgr2
 	rev    frame.Revision
 	secure bool
 	enc    *frame.Encoder
 	dec    *frame.Decoder
 	keys   [2]frame.Keys
 	left   []byte
+}
+
+// newModeCodec makes the other end for a framing.
+func newModeCodec(t testing.TB, m wireMode) *peerCodec {
+	if m.msgr1 != nil {
+		return &peerCodec{t: t, one: newPeerCodec1(t, m)}
+	}
+	return newPeerCodec(t, m.rev, m.secure)
+}
+
+// ours sets the codec of our end.
+func (p *peerCodec) ours(opt *OpenOptions) {
+	if p.one != nil {
+		p.one.ours(opt)
+		return
+	}
+	opt.Encoder, opt.Decoder = p.ourEncoder(), p.ourDecoder()
 }
 
 func newPeerCodec(t testing.TB, rev frame.Revision, secure bool) *peerCodec {
@@ -424,6 +193,9 @@ func (p *peerCodec) ourDecoder() *frame.Decoder {
 
 // message encodes one message frame of the peer.
 func (p *peerCodec) message(seq, ack uint64, m *Message) []byte {
+	if p.one != nil {
+		return p.one.message(seq, ack, m)
+	}
 	hd := frame.MessageHeader{Seq: seq, TID: m.TID, Type: m.Type, Priority: m.Priority, AckSeq: ack, Flags: 3}
 	var seg0 [frame.MessageHeaderSize]byte
 	hd.Put(&seg0)
@@ -431,6 +203,9 @@ func (p *peerCodec) message(seq, ack uint64, m *Message) []byte {
 }
 
 func (p *peerCodec) frame(tag frame.Tag, segs ...[]byte) []byte {
+	if p.one != nil {
+		return p.one.control(tag, segs[0])
+	}
 	b, err := p.enc.AppendFrame(nil, tag, segs...)
 	must(p.t, err)
 	return b
@@ -440,12 +215,17 @@ func (p *peerCodec) frame(tag frame.Tag, segs ...[]byte) []byte {
 type parsed struct {
 	tag frame.Tag
 	hd  frame.MessageHeader
+	hd1 frame1.Header // msgr1
 	seg [4][]byte
 }
 
 func (p *peerCodec) decode(b []byte) (frames []parsed) {
 	p.t.Helper()
 	p.left = append(p.left, b...)
+	if p.one != nil {
+		frames, p.left = p.one.decode(p.left)
+		return frames
+	}
 	for {
 		head := p.dec.HeadSize()
 		if len(p.left) < head {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
 )
 
 // verdict is what a stream of bytes came to.
@@ -20,33 +21,33 @@ type verdict struct {
 // feedStream gives a connection all of stream, cut at the given places, and
 // then the end.
 func feedStream(t *testing.T, stream, cuts []byte, receive ReceiveMode, rev frame.Revision) verdict {
-	b := newBed(t, func(cfg *Config, d *fakeDriver) {
+	b := newBed(t, func(cfg *Config, d *fakedriver.Driver) {
 		receiving(receive)(cfg, d)
 		cfg.LargeFrom = 300
 	})
 	defer b.close()
 	c := b.connRev(OpenOptions{Lossy: true}, rev, false)
 	lim := frame.Limits{Control: 1 << 10, Front: 1 << 12, Middle: 1 << 12, Data: 1 << 14}
-	c.h.sock.rx.dec.SetLimits(lim)
+	c.h.rx.dec.SetLimits(lim)
 	for i := 0; len(stream) > 0; i++ {
 		n := len(stream)
 		if i < len(cuts) {
 			n = min(1+int(cuts[i]), n)
 		}
-		c.sock.arrive(stream[:n])
+		c.sock.Arrive(stream[:n])
 		stream = stream[n:]
 		if i%2 == 0 {
 			c.settle()
 		}
 	}
 	c.settle()
-	c.sock.hangUp()
+	c.sock.HangUp()
 	c.settle()
 	err := c.own.fault()
-	if c.c.pool.inUse != 0 {
-		t.Fatalf("%d bytes of buffers are lost", c.c.pool.inUse)
+	if c.c.Snapshot().PoolInUse != 0 {
+		t.Fatalf("%d bytes of buffers are lost", c.c.Snapshot().PoolInUse)
 	}
-	return verdict{c.own.list(), len(c.own.acks), errors.Is(err, frame.ErrFrame) || errors.Is(err, ErrUnexpectedFrame), err != nil}
+	return verdict{c.own.list(), int(c.h.stats.UnaskedAcks), errors.Is(err, frame.ErrFrame) || errors.Is(err, ErrUnexpectedFrame), err != nil}
 }
 
 func FuzzFrameStream(f *testing.F) {

@@ -5,9 +5,82 @@ import (
 	"sync/atomic"
 )
 
+// SendBudget bounds the payload that all connections of a messenger hold for
+// sending, replay included. Each connection has a share of it that others
+// cannot take, so that one whose peer never acknowledges stops only itself. All
+// methods may be called by any goroutine.
+type SendBudget struct {
+	limit, share int64
+	used         atomic.Int64
+	waiting      atomic.Bool // somebody has asked for room
+	mu           sync.Mutex
+	queues       []*queueGauge // that found no room; guarded by mu
+}
+
+// NewSendBudget makes a budget of limit bytes, 0: unlimited, of which each
+// connection may hold share bytes even if the others hold all of it.
+func NewSendBudget(limit, share int64) *SendBudget {
+	return &SendBudget{limit: max(limit, 0), share: share}
+}
+
+// Limit is the bound in bytes, 0 for none.
+func (b *SendBudget) Limit() int64 { return b.limit }
+
+// Used is what is held now, in bytes.
+func (b *SendBudget) Used() int64 { return b.used.Load() }
+
+// acquire charges n bytes of a connection that then holds all of mine.
+func (b *SendBudget) acquire(n, mine int64) bool {
+	for {
+		used := b.used.Load()
+		if b.limit > 0 && used > 0 && mine > b.share && used+n > b.limit {
+			return false
+		}
+		if b.used.CompareAndSwap(used, used+n) {
+			return true
+		}
+	}
+}
+
+func (b *SendBudget) release(n int64) {
+	b.used.Add(-n)
+	if b.waiting.Load() {
+		b.wake()
+	}
+}
+
+// enlist has q hear of the next put.
+func (b *SendBudget) enlist(q *queueGauge) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !q.listed {
+		q.listed = true
+		b.queues = append(b.queues, q)
+	}
+	b.waiting.Store(true)
+}
+
+// wake tells all that found no room: who does not need it any more would keep
+// it from the next.
+func (b *SendBudget) wake() {
+	b.mu.Lock()
+	queues := b.queues
+	b.queues = nil
+	b.waiting.Store(false)
+	for _, q := range queues {
+		q.listed = false
+	}
+	b.mu.Unlock()
+	for _, q := range queues {
+		q.wake()
+	}
+}
+
 // queueGauge bounds what a handler holds for sending. Any goroutine.
 type queueGauge struct {
 	messages, bytes gauge
+	total           *SendBudget // of all connections; nil: none
+	listed          bool        // it is among total.queues; guarded by total.mu
 
 	waiting atomic.Bool // somebody has asked for room
 	mu      sync.Mutex
@@ -40,11 +113,11 @@ func (q *queueGauge) take(m *Message) bool {
 	if !q.reserve(n) {
 		return false
 	}
-	m.charge = n
+	m.queuedBytes = n
 	return true
 }
 
-func (q *queueGauge) put(m *Message) { q.giveBack(m.charge) }
+func (q *queueGauge) put(m *Message) { q.release(m.queuedBytes) }
 
 // reserve charges a message of n bytes.
 func (q *queueGauge) reserve(n int64) bool {
@@ -55,16 +128,46 @@ func (q *queueGauge) reserve(n int64) bool {
 		q.messages.used.Add(-1)
 		return false
 	}
-	return true
+	if q.total == nil || q.total.acquire(n, q.bytes.used.Load()) {
+		return true
+	}
+	q.total.enlist(q)
+	if q.total.acquire(n, q.bytes.used.Load()) { // it came back meanwhile
+		return true
+	}
+	q.bytes.used.Add(-n)
+	q.messages.used.Add(-1)
+	return false
 }
 
-func (q *queueGauge) giveBack(n int64) {
+// add charges a message of n bytes whatever the bounds.
+func (q *queueGauge) add(n int64) {
+	q.messages.used.Add(1)
+	q.bytes.used.Add(n)
+	if q.total != nil {
+		q.total.used.Add(n)
+	}
+}
+
+func (q *queueGauge) release(n int64) { q.releaseAll(1, n) }
+
+// releaseAll gives back so many messages of n bytes together.
+func (q *queueGauge) releaseAll(messages, n int64) {
+	q.undo(messages, n)
+	if q.waiting.Load() {
+		q.wake()
+	}
+}
+
+// undo gives back without telling those who wait on this connection: there is
+// no room for them to be had.
+func (q *queueGauge) undo(messages, n int64) {
 	// The number last: who has taken a number and finds no bytes then shows
 	// it only while this one does, so that it refuses nobody who fits.
 	q.bytes.used.Add(-n)
-	q.messages.used.Add(-1)
-	if q.waiting.Load() {
-		q.wake()
+	q.messages.used.Add(-messages)
+	if q.total != nil {
+		q.total.release(n)
 	}
 }
 

@@ -2,12 +2,14 @@ package dataplane
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"sync/atomic"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/internal/mutant"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/dataplane/ordered"
 )
 
 // State is the I/O state of a handler (msgr2.md 10.2).
@@ -18,7 +20,7 @@ type State uint8
 // another core its old core's record counts as switched: whatever still
 // arrives there is passed on.
 const (
-	StateNone     State = iota // an accepted connection whose fate is open
+	StateNone     State = iota // an accepted connection that is not decided yet
 	StateDelay                 // not connected: queue, do not send
 	StateOpen                  // connected
 	StateDrop                  // closed: discard
@@ -55,14 +57,16 @@ var (
 	ErrUnexpectedFrame = errors.New("dataplane: unexpected frame")
 )
 
-// Mirror is what the protocol needs to know of a handler that is not open.
-type Mirror struct {
+// Snapshot is a snapshot for the protocol of a handler that is not open.
+type Snapshot struct {
 	InSeq  uint64 // highest sequence received
+	OutSeq uint64 // highest sequence sent, but for what is queued again
 	Queued bool   // something waits to be sent
 	Sent   bool   // something was sent and not acknowledged
-	// Notes is the number of the handler's last notification. Those up to it
-	// are of before, however late they come.
-	Notes uint64
+	Useful bool   // something was received or acknowledged since the last fault
+	// Notifications is the number of the handler's last notification. Ignore
+	// notifications numbered up to it: they are older than the snapshot.
+	Notifications uint64
 }
 
 // Owner is the protocol's side of a handler. Its methods run on the handler's
@@ -72,7 +76,7 @@ type Owner interface {
 	Dispatch(h *Handler, m *Message)
 	// Faulted says that the socket is lost: the handler went from open to
 	// delay. n numbers what the handler tells its owner, from 1.
-	Faulted(n uint64, err error, m Mirror)
+	Faulted(n uint64, err error, m Snapshot)
 	// Queued says, after a delay with NotifyOut, that there is something to
 	// send.
 	Queued(n uint64)
@@ -80,7 +84,7 @@ type Owner interface {
 	Moving(h *Handler, to *Core)
 	// Moved says on the new core that the handler has arrived, as a rule for a
 	// socket that is about to open; from is the core that it was on.
-	Moved(h *Handler, from *Core, ev Arrival)
+	Moved(h *Handler, from *Core, ev MoveCause)
 	// Happened delivers an event that the protocol posted, in its place among
 	// the others.
 	Happened(h *Handler, what any)
@@ -89,8 +93,8 @@ type Owner interface {
 	KeepaliveAck(h *Handler, sent Timestamp)
 }
 
-// Arrival says why a handler moved.
-type Arrival struct {
+// MoveCause says why a handler moved.
+type MoveCause struct {
 	Accepted bool // by an accepted socket, else by an outgoing one
 	Replace  bool // the connection takes the place of another one's
 	Migrated bool // by neither: with the socket that it had, by Migrate
@@ -100,9 +104,12 @@ type Arrival struct {
 type HandlerConfig struct {
 	Owner Owner
 	// QueueBytes and QueueMessages bound what waits to be sent and, on a
-	// lossless session, to be acknowledged; 0: unlimited.
+	// lossless session, to be acknowledged; 0: 256 MiB and 262144 messages,
+	// negative: unlimited.
 	QueueBytes    int64
 	QueueMessages int64
+	// Budget bounds the same over all handlers that share it; nil: nothing does.
+	Budget *SendBudget
 }
 
 // Handler is the I/O side of one connection: what is to be sent, what was sent
@@ -111,64 +118,79 @@ type HandlerConfig struct {
 // while the handler is not open, and by Migrate, which takes the socket along.
 //
 // Send and Keepalive may be called by any goroutine. The other methods are
-// the protocol's: it numbers them, under a lock of its own, by calling them in
+// the protocol's: it numbers them, on one goroutine at a time, by calling them in
 // order; the handler runs them in that order, whichever core it is on.
 type Handler struct {
 	cfg  HandlerConfig
 	core atomic.Pointer[Core] // owner
 	// Any goroutine.
-	inbox    atomic.Pointer[Message] // sent, not yet taken by the core; newest first
-	notified atomic.Bool             // kick is in a mailbox
-	dropped  atomic.Bool             // nothing is accepted or dispatched any more
-	wantPing atomic.Bool             // Keepalive was called
-	held     queueGauge
-	full     atomic.Uint64 // times that there was no room
-	acks     ackClock
-	kick     task
+	inbox      atomic.Pointer[Message] // sent, not yet taken by the core; newest first
+	notified   atomic.Bool             // kick is in a mailbox
+	dropped    atomic.Bool             // nothing is accepted or dispatched any more
+	wantPing   atomic.Bool             // Keepalive was called
+	handedOver atomic.Bool             // another process has the session
+	wantPause  atomic.Bool             // Pause, and not Resume, was called last; their tasks may pass each other
+	held       queueGauge
+	full       atomic.Uint64 // times that there was no room
+	acks       ackClock
+	touchTask  loop.Task
 
 	posted uint64 // number of the last event posted; the protocol's
 
 	// The rest belongs to the owning core.
-	in      uint64   // number of the last event run
-	early   []*event // arrived before their turn
-	out     uint64   // number of the last notification
-	state   State
-	notify  bool // tell the owner when something is queued
-	lossy   bool
-	sock    *socket
-	enc     *frame.Encoder
-	inDirty bool // in core.dirty
+	in           ordered.Queue[*event]
+	out          uint64 // number of the last notification
+	state        State
+	reportQueued bool // tell the owner when something is queued
+	lossy        bool
+	sock         *loop.Socket
+	rx           frameReader // of sock, with enc, if it speaks msgr2
+	rx1          *framer1    // of sock, if it speaks msgr1; else nil
+	local        *perCore    // of its core, since there was a sock
+	enc          *frame.Encoder
 
-	holdOut bool                    // stopped by a break point, or because the socket is going away
-	shown   map[shownFrame]struct{} // to the break point, and not written yet
+	paused   bool                    // by the user: wantPause, once the core knows
+	draining *drain                  // nil: not
+	holdOut  bool                    // stopped by a break point
+	shown    map[shownFrame]struct{} // to the break point, and not written yet
 
-	queue  outQueue
-	sent   messageList // lossless: on the wire, not acknowledged
-	inSeq  uint64
-	outSeq uint64
-	owed   uint64 // messages received and not acknowledged
+	queue   outQueue
+	sent    messageList // lossless: on the wire, not acknowledged
+	inSeq   uint64
+	outSeq  uint64
+	unacked uint64 // messages received and not acknowledged
+	useful  bool   // something was received or acknowledged since the last fault
 
 	ping    bool
 	pong    bool
 	pongFor Timestamp
 	seen    Keepalives
+	// What the peer can answer: keepalives of the present socket.
+	unanswered stamps
 	// On the core's clock: the last keepalive sent, and the first one that
 	// nothing has answered yet.
 	pinged, asked time.Duration
-	waiting       bool // for an answer
+	waiting       bool          // for an answer
+	controlUntil  time.Duration // frames without use occupy it up to then, see useless
+	idle          loop.Timer    // looks after an open connection
+	progress      loop.Timer    // while the socket is stopped or rests, or a frame is unfinished
 
 	throttles *Throttles
-	options   OpenOptions
+	givenUp   uint8       // sockets since the last ack, because of a full receive budget
+	options   OpenOptions // with their defaults; 0 is none
 	stats     HandlerStats
 }
 
 // NewHandler makes a handler on core, in state none.
 func NewHandler(core *Core, cfg HandlerConfig) *Handler {
+	cfg = cfg.withDefaults()
 	h := &Handler{cfg: cfg}
 	h.core.Store(core)
-	core.load.Add(1)
-	h.kick.run = h.kicked
-	h.held.bytes.limit, h.held.messages.limit = cfg.QueueBytes, cfg.QueueMessages
+	core.AddLoad(1)
+	h.touchTask.Run = h.touched
+	h.idle.Fire, h.progress.Fire = h.check, h.checkProgress
+	h.rx.h = h
+	h.held.bytes.limit, h.held.messages.limit, h.held.total = cfg.QueueBytes, cfg.QueueMessages, cfg.Budget
 	return h
 }
 
@@ -176,9 +198,14 @@ func NewHandler(core *Core, cfg HandlerConfig) *Handler {
 func (h *Handler) Core() *Core { return h.core.Load() }
 
 // Send queues m for transmission and takes over one reference to it; on an
-// error that stays with the caller. Messages of one goroutine leave in the order of its calls within a
-// priority. Any goroutine, a dispatch included.
-func (h *Handler) Send(m *Message) error {
+// error that stays with the caller. Messages of one goroutine leave in the order
+// of its calls within a priority. A received message counts against the sending
+// queue from then on, and no longer against the receive budget. Any goroutine,
+// a dispatch included.
+func (h *Handler) Send(m *Message) error { return h.send(m, nil) }
+
+// send is Send; t, if not nil, follows the message.
+func (h *Handler) send(m *Message, t Tracker) error {
 	if h.dropped.Load() {
 		return ErrDropped
 	}
@@ -193,6 +220,9 @@ func (h *Handler) Send(m *Message) error {
 		h.full.Add(1)
 		return ErrQueueFull
 	}
+	m.tracker, m.outcome = t, OutcomeNone
+	h.beginTiming(m)
+	m.payload().queue()
 	for {
 		old := h.inbox.Load()
 		if old == sealed {
@@ -216,7 +246,8 @@ func tooLarge(m *Message) bool {
 	return uint64(len(m.Front))+uint64(len(m.Middle))+uint64(len(m.Data)) > MaxMessage
 }
 
-// Keepalive asks for a KEEPALIVE2 frame, as soon as the session is open. Any
+// Keepalive asks for a KEEPALIVE2 frame (to a peer of msgr1 that lacks it: a
+// KEEPALIVE), as soon as the session is open. Any
 // goroutine.
 func (h *Handler) Keepalive() {
 	h.wantPing.Store(true)
@@ -240,7 +271,7 @@ func (h *Handler) Reserve(size int) error {
 }
 
 // Unreserve undoes a Reserve of the same size. Any goroutine.
-func (h *Handler) Unreserve(size int) { h.held.giveBack(int64(size)) }
+func (h *Handler) Unreserve(size int) { h.held.release(int64(size)) }
 
 // QueuedOut is how many messages and bytes wait to be sent or acknowledged.
 func (h *Handler) QueuedOut() (messages, bytes int64) {
@@ -249,15 +280,16 @@ func (h *Handler) QueuedOut() (messages, bytes int64) {
 
 // touch tells the owning core that there is something to take.
 func (h *Handler) touch() {
-	if !h.notified.Swap(true) {
-		h.core.Load().post(&h.kick)
+	// Most find that the core was told: a load is cheaper.
+	if !h.notified.Load() && !h.notified.Swap(true) {
+		h.core.Load().Post(&h.touchTask)
 	}
 }
 
-// kicked runs on a core because of touch.
-func (h *Handler) kicked(c *Core) {
+// touched runs on the core after touch.
+func (h *Handler) touched(c *Core) {
 	if owner := h.core.Load(); owner != c {
-		owner.post(&h.kick) // it has moved
+		owner.Post(&h.touchTask) // it has moved
 		return
 	}
 	h.notified.Store(false)
@@ -265,17 +297,24 @@ func (h *Handler) kicked(c *Core) {
 	if h.wantPing.Load() && h.wantPing.Swap(false) {
 		h.ping = true
 	}
-	h.wake(c)
+	h.wake()
 }
 
-// wake has the handler swept in this turn, or tells the protocol that waits
-// for something to send.
-func (h *Handler) wake(c *Core) {
+// wake has what is queued written in this turn, or tells the protocol that
+// waits for something to send.
+func (h *Handler) wake() {
 	switch {
 	case h.state == StateOpen:
-		c.markDirty(h)
-	case h.notify && h.pendingOut():
+		h.mark()
+	case h.reportQueued && h.pendingOut():
 		h.tellQueued()
+	}
+}
+
+// mark has the socket, if there is one, ask for a write.
+func (h *Handler) mark() {
+	if h.sock != nil {
+		h.sock.Mark()
 	}
 }
 
@@ -294,69 +333,134 @@ func (h *Handler) takeInbox() {
 		next := m.next
 		if h.state == StateDrop {
 			m.next = nil
-			h.letGo(m)
+			h.releaseMessage(m, h.leftover())
 		} else {
 			h.queue.push(m)
+			if m.tracker != nil {
+				m.tracker.Taken()
+			}
 		}
 		m = next
 	}
 }
 
-// letGo releases a message that leaves the handler for good.
-func (h *Handler) letGo(m *Message) {
-	h.held.put(m)
-	m.queued.Store(false)
+// releaseMessage releases a message that leaves the handler for good. A received one
+// that the user has kept counts against the receive budget again.
+func (h *Handler) releaseMessage(m *Message, o Outcome) {
+	t := h.uncharge(m, o)
 	m.Release()
+	left(t)
+}
+
+// uncharge says that m is not in a queue of the handler any more. It returns who is
+// to be told (left) once m is released.
+func (h *Handler) uncharge(m *Message, o Outcome) Tracker {
+	t := m.tracker
+	m.tracker, m.outcome = nil, o
+	h.held.put(m)
+	m.payload().dequeue()
+	m.queued.Store(false)
+	return t
 }
 
 // pendingOut says whether there is anything to send.
 func (h *Handler) pendingOut() bool {
-	return h.queue.n > 0 || h.ping || h.pong || (h.owed > 0 && !h.lossy)
+	if h.draining != nil && h.draining.bye != nil {
+		return false // our direction of the stream has ended
+	}
+	return h.queue.n > 0 || h.ping || h.pong || (h.unacked > 0 && !h.lossy)
 }
 
-func (h *Handler) mirror() Mirror {
-	return Mirror{InSeq: h.inSeq, Queued: h.pendingOut() || h.inboxed(), Sent: h.sent.n > 0, Notes: h.out}
+func (h *Handler) takeSnapshot() Snapshot {
+	return Snapshot{InSeq: h.inSeq, OutSeq: h.outSeq, Queued: h.pendingOut() || h.inboxed(), Sent: h.sent.n > 0, Useful: h.useful, Notifications: h.out}
 }
 
 func (h *Handler) tellQueued() {
-	h.notify = false
-	if mutant.LoseNotify {
-		return
-	}
+	h.reportQueued = false
 	h.out++
 	h.cfg.Owner.Queued(h.out)
 }
 
 // lost is the end of the handler's socket. On the core.
-func (h *Handler) lost(s *socket, err error) {
+func (h *Handler) lost(s *loop.Socket, err error) {
 	if h.sock != s {
 		return
 	}
+	h.tellTap(err)
 	h.closeSocket(nil)
+	if h.draining != nil {
+		h.draining.lost(s)
+	}
 	if h.state != StateOpen {
 		return
 	}
 	h.state = StateDelay
 	h.takeInbox()
 	h.out++
-	h.cfg.Owner.Faulted(h.out, err, h.mirror())
+	h.cfg.Owner.Faulted(h.out, err, h.takeSnapshot())
+	h.useful = false
 }
 
-// closeSocket ends the socket, if there is one. What one sweep had taken of
-// keepalives is lost with it; acks are replaced by the numbers of the
-// reconnect.
+// tellTap says to who watches the socket that it ends.
+func (h *Handler) tellTap(why error) {
+	if t := h.options.Tap; t != nil {
+		h.options.Tap = nil
+		t.Ended(why)
+	}
+}
+
+// closeSocket ends the socket, if there is one. Keepalives of a write under way
+// are lost with it; the sequence numbers of the reconnect replace acks.
 func (h *Handler) closeSocket(err error) {
 	s := h.sock
 	if s == nil {
 		return
 	}
+	c := s.Core()
 	h.sock = nil
 	h.holdOut, h.shown = false, nil // break points belong to the socket
-	s.handler = nil
-	s.core.stats.Handlers--
 	if err != nil {
-		s.fault(err)
+		h.tellTap(err)
+		s.Close(err)
 	}
+	c.Stop(&h.idle)
+	c.Stop(&h.progress)
+	h.endFraming(s)
+}
+
+// framer is that of the socket.
+func (h *Handler) framer() loop.Framer {
+	if h.rx1 != nil {
+		return h.rx1
+	}
+	return &h.rx
+}
+
+// intake is what the framer has of the frame under way.
+func (h *Handler) intake() *intake {
+	if h.rx1 != nil {
+		return &h.rx1.intake
+	}
+	return &h.rx.intake
+}
+
+// underWay is the tag of the frame that is unfinished.
+func (h *Handler) underWay() fmt.Stringer {
+	if h.rx1 != nil {
+		return h.rx1.tag
+	}
+	return h.rx.hd.Tag
+}
+
+// endFraming lets go of an unfinished frame and of the codec. s is nil if the socket is
+// between two cores.
+func (h *Handler) endFraming(s *loop.Socket) {
+	if r := h.rx1; r != nil {
+		r.abandon(s)
+		h.rx1 = nil
+		return
+	}
+	h.rx.reset(s)
 	h.enc.Wipe()
 	h.enc = nil
 }
@@ -365,11 +469,11 @@ func (h *Handler) closeSocket(err error) {
 func (h *Handler) clear() {
 	h.takeInbox()
 	for m := h.sent.pop(); m != nil; m = h.sent.pop() {
-		h.letGo(m)
+		h.releaseMessage(m, h.leftover())
 	}
-	for m := h.queue.pop(); m != nil && !mutant.LeakUnsent; m = h.queue.pop() {
-		h.letGo(m)
+	for m := h.queue.pop(); m != nil; m = h.queue.pop() {
+		h.releaseMessage(m, h.leftover())
 	}
-	h.ping, h.pong, h.owed = false, false, 0
+	h.ping, h.pong, h.unacked = false, false, 0
 	h.wantPing.Store(false)
 }

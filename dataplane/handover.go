@@ -43,7 +43,7 @@ func (h *Handler) Freeze(answer func(HandlerState)) {
 			return
 		}
 		h.closeSocket(ErrLinkClosed)
-		h.state, h.notify = StateDelay, false
+		h.state, h.reportQueued = StateDelay, false
 		for h.inbox.Load() != sealed {
 			h.takeInbox()
 			h.inbox.CompareAndSwap(nil, sealed)
@@ -62,9 +62,7 @@ func (h *Handler) Thaw() {
 
 func (h *Handler) export() HandlerState {
 	st := HandlerState{InSeq: h.inSeq, OutSeq: h.outSeq, Sent: h.sent.all(nil), Replay: h.queue.replay.all(nil)}
-	for i := range h.queue.classes {
-		st.Queued = h.queue.classes[i].list.all(st.Queued)
-	}
+	st.Queued = h.queue.all(st.Queued)
 	for _, list := range [][]*Message{st.Sent, st.Replay, st.Queued} {
 		for _, m := range list {
 			m.Retain()
@@ -118,17 +116,18 @@ func (h *Handler) charge(m *Message) error {
 	if !m.queued.CompareAndSwap(false, true) {
 		return ErrInUse
 	}
-	m.charge = int64(m.Size())
-	h.held.messages.used.Add(1)
-	h.held.bytes.used.Add(m.charge)
+	m.queuedBytes, m.timing = int64(m.Size()), untimed
+	m.payload().queue()
+	h.held.add(m.queuedBytes)
 	return nil
 }
 
 // refuse takes back what Send did with m when it found the inbox sealed.
 // Nobody is woken: there is no room to be had.
 func (h *Handler) refuse(m *Message) error {
-	h.held.messages.used.Add(-1)
-	h.held.bytes.used.Add(-m.charge)
+	m.tracker = nil
+	h.held.undo(1, m.queuedBytes)
+	m.payload().dequeue()
 	m.queued.Store(false)
 	return ErrFrozen
 }

@@ -2,13 +2,7 @@ package dataplane
 
 import (
 	"errors"
-	"net"
-	"net/netip"
-	"os"
 	"testing"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -22,111 +16,11 @@ func handPlanes(t *testing.T, run func(t *testing.T, open func() *Plane)) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				t.Cleanup(p.Close)
+				t.Cleanup(func() { _ = p.Close() })
 				return p
 			})
 		})
 	}
-}
-
-func TestListenerMovesToAnotherPlaneWithItsQueue(t *testing.T) {
-	handPlanes(t, func(t *testing.T, open func() *Plane) {
-		old, next := open(), open()
-		first, second := make(chan *Link, 10), make(chan *Link, 10)
-		l, err := old.Core(0).Listen(netip.MustParseAddrPort("127.0.0.1:0"), uring.ListenOptions{}, func(l *Link) { first <- l })
-		if err != nil {
-			t.Fatal(err)
-		}
-		fd, err := l.Descriptor()
-		if err != nil {
-			t.Fatal(err)
-		}
-		heir, err := next.Core(0).AdoptListener(fd, func(l *Link) { second <- l })
-		if err != nil {
-			t.Fatal(err)
-		}
-		if heir.Addr() != l.Addr() {
-			t.Errorf("adopted %v, want %v", heir.Addr(), l.Addr())
-		}
-		dial := func() net.Conn {
-			c, err := net.Dial("tcp", l.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = c.Close() })
-			return c
-		}
-		take := func(from chan *Link) {
-			t.Helper()
-			select {
-			case l := <-from:
-				l.Close()
-			case <-time.After(10 * time.Second):
-				t.Fatal("not accepted")
-			}
-		}
-		dial()
-		take(first)
-		for range 3 {
-			if err := l.Pause(); err != nil {
-				t.Fatal(err)
-			}
-			c := dial()
-			_ = c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
-			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || len(first)+len(second) != 0 {
-				t.Errorf("a paused listener: %v, accepted %d and %d", err, len(first), len(second))
-			}
-			if err := l.Resume(); err != nil {
-				t.Fatal(err)
-			}
-			take(first)
-		}
-		if err := l.Pause(); err != nil {
-			t.Fatal(err)
-		}
-		dial() // waits in the queue
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := heir.Resume(); err != nil {
-			t.Fatal(err)
-		}
-		take(second)
-		dial()
-		take(second)
-		if err := l.Share(); !errors.Is(err, ErrLinkClosed) {
-			t.Errorf("Share of a closed listener: %v", err)
-		}
-		if _, err := l.Descriptor(); !errors.Is(err, ErrLinkClosed) {
-			t.Errorf("Descriptor of a closed listener: %v", err)
-		}
-		if len(first) != 0 {
-			t.Error("the old listener accepted behind its end")
-		}
-	})
-}
-
-func TestAdoptListenerRefusesWhatDoesNotListen(t *testing.T) {
-	handPlanes(t, func(t *testing.T, open func() *Plane) {
-		p := open()
-		for name, family := range map[string][2]int{
-			"datagram": {unix.AF_INET, unix.SOCK_DGRAM}, "not listening": {unix.AF_INET, unix.SOCK_STREAM}, "unix": {unix.AF_UNIX, unix.SOCK_STREAM},
-		} {
-			fd, err := unix.Socket(family[0], family[1]|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := p.Core(0).AdoptListener(fd, nil); !errors.Is(err, ErrNotListening) {
-				t.Errorf("%s: %v", name, err)
-			}
-			if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != unix.EBADF {
-				t.Errorf("%s: the descriptor is still open: %v", name, err)
-			}
-		}
-		if _, err := p.Core(0).AdoptListener(-1, nil); !errors.Is(err, ErrNotListening) {
-			t.Errorf("no descriptor: %v", err)
-		}
-	})
 }
 
 func TestFrozenHandlerKeepsItsQueueAndTakesNothing(t *testing.T) {

@@ -5,22 +5,27 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
-// holdHook holds the frames at some places among those that it is asked for,
+// holdProbe holds the frames at some places among those that it is asked for,
 // counted from 0, and notes all of them.
-type holdHook struct {
+type holdProbe struct {
 	hold  []int
 	asked []frame.Tag
 }
 
-func (k *holdHook) Frame(tag frame.Tag, write bool) error {
+// socket is one that the probe is told of.
+func (k *holdProbe) socket() *probe.Socket { return probed(k.frame) }
+
+func (k *holdProbe) frame(tag frame.Tag, write bool) error {
 	if !write {
 		return nil
 	}
 	k.asked = append(k.asked, tag)
 	if slices.Contains(k.hold, len(k.asked)-1) {
-		return ErrHold
+		return probe.ErrHold
 	}
 	return nil
 }
@@ -32,7 +37,7 @@ const (
 	tagMsg  = frame.TagMessage
 )
 
-// While a frame is held, others come due that go before it. The hook is asked
+// While a frame is held, others come due that go before it. The probe is asked
 // once for each of them, and once for the one that was held.
 func TestAHeldFrameIsAskedForOnceWhateverComesBetween(t *testing.T) {
 	ping := Timestamp{7, 8}.payload()
@@ -40,15 +45,15 @@ func TestAHeldFrameIsAskedForOnceWhateverComesBetween(t *testing.T) {
 		return func(c *conn) { must(c.t, c.h.Send(&Message{TID: tid, Priority: priority})) }
 	}
 	keepalive := func(c *conn) { c.h.Keepalive() }
-	pinged := func(c *conn) { c.sock.arrive(c.peer.frame(tagPing, ping[:])) }
-	received := func(c *conn) { c.sock.arrive(c.peer.message(1, 0, &Message{})) }
+	pinged := func(c *conn) { c.sock.Arrive(c.peer.frame(tagPing, ping[:])) }
+	received := func(c *conn) { c.sock.Arrive(c.peer.message(1, 0, &Message{})) }
 	for _, one := range []struct {
 		name    string
 		hold    []int
 		first   func(*conn)
 		between []func(*conn)
 		resumes int
-		asked   []frame.Tag // by the hook, in order
+		asked   []frame.Tag // by the probe, in order
 		sent    []frame.Tag
 		tids    []uint64
 	}{
@@ -68,16 +73,16 @@ func TestAHeldFrameIsAskedForOnceWhateverComesBetween(t *testing.T) {
 			[]frame.Tag{tagAck, tagMsg}, []frame.Tag{tagMsg}, []uint64{1}},
 	} {
 		t.Run(one.name, func(t *testing.T) {
-			hook := &holdHook{hold: one.hold}
-			c := newBed(t, nil).conn(OpenOptions{Hook: hook})
+			held := &holdProbe{hold: one.hold}
+			c := newBed(t, nil).conn(OpenOptions{Probe: held.socket()})
 			one.first(c)
 			c.settle()
 			for _, f := range one.between {
 				f(c)
 				c.settle()
 			}
-			if len(c.sock.sent) != 0 || len(hook.asked) != 1 {
-				t.Fatalf("while held: %d bytes sent, asked for %v", len(c.sock.sent), hook.asked)
+			if len(c.sock.Sent) != 0 || len(held.asked) != 1 {
+				t.Fatalf("while held: %d bytes sent, asked for %v", len(c.sock.Sent), held.asked)
 			}
 			for range one.resumes {
 				c.h.Resume()
@@ -90,8 +95,8 @@ func TestAHeldFrameIsAskedForOnceWhateverComesBetween(t *testing.T) {
 					tids = append(tids, f.hd.TID)
 				}
 			}
-			if !slices.Equal(hook.asked, one.asked) {
-				t.Errorf("asked for %v, want %v", hook.asked, one.asked)
+			if !slices.Equal(held.asked, one.asked) {
+				t.Errorf("asked for %v, want %v", held.asked, one.asked)
 			}
 			if !slices.Equal(tags(frames), one.sent) || !slices.Equal(tids, one.tids) {
 				t.Errorf("sent %v, messages %v; want %v, %v", tags(frames), tids, one.sent, one.tids)
@@ -106,57 +111,57 @@ func TestAHeldFrameIsAskedForOnceWhateverComesBetween(t *testing.T) {
 // An ack that was held, and then carried by a message, says nothing about the
 // next one.
 func TestTheNextAckIsAskedForAfterAHeldOneWasCarried(t *testing.T) {
-	hook := &holdHook{hold: []int{0}}
-	c := newBed(t, nil).conn(OpenOptions{Hook: hook})
-	c.sock.arrive(c.peer.message(1, 0, &Message{}))
+	held := &holdProbe{hold: []int{0}}
+	c := newBed(t, nil).conn(OpenOptions{Probe: held.socket()})
+	c.sock.Arrive(c.peer.message(1, 0, &Message{}))
 	c.settle()
 	must(t, c.h.Send(&Message{}))
 	c.h.Resume()
 	c.settle()
-	c.sock.arrive(c.peer.message(2, 0, &Message{}))
+	c.sock.Arrive(c.peer.message(2, 0, &Message{}))
 	c.settle()
-	if want := []frame.Tag{tagAck, tagMsg, tagAck}; !slices.Equal(hook.asked, want) {
-		t.Errorf("asked for %v, want %v", hook.asked, want)
+	if want := []frame.Tag{tagAck, tagMsg, tagAck}; !slices.Equal(held.asked, want) {
+		t.Errorf("asked for %v, want %v", held.asked, want)
 	}
 }
 
 // A message that has no room in one write is asked for once, even if a keepalive
 // goes before it in the next one.
 func TestAMessageThatWaitsForRoomIsAskedForOnce(t *testing.T) {
-	hook := &holdHook{}
-	c := newBed(t, nil).conn(OpenOptions{Hook: hook, Lossy: true})
-	c.sock.park = true
-	const n = 3 * slabBytes / 1000
+	held := &holdProbe{}
+	c := newBed(t, nil).conn(OpenOptions{Probe: held.socket(), Lossy: true})
+	c.sock.Park = true
+	const n = 3 * loop.SlabBytes / 1000
 	for i := range n {
 		must(t, c.h.Send(&Message{TID: uint64(i), Front: make([]byte, 1000)}))
 	}
 	c.settle()
-	for c.sock.inFlight != nil && c.h.queue.n > 0 {
+	for c.sock.InFlight != nil && c.h.queue.n > 0 {
 		c.h.Keepalive()
 		c.settle()
-		c.sock.finish(0)
+		c.sock.Finish(0)
 		c.settle()
 	}
 	messages := 0
-	for _, tag := range hook.asked {
+	for _, tag := range held.asked {
 		if tag == tagMsg {
 			messages++
 		}
 	}
-	if messages != n || c.sock.writes < 3 {
-		t.Errorf("asked %d times for %d messages in %d writes", messages, n, c.sock.writes)
+	if messages != n || c.sock.Writes < 3 {
+		t.Errorf("asked %d times for %d messages in %d writes", messages, n, c.sock.Writes)
 	}
 }
 
-// Break points belong to a socket: on the next one the hook is asked again.
+// Break points belong to a socket: on the next one the probe is asked again.
 func TestAHeldFrameIsAskedForAgainOnTheNextSocket(t *testing.T) {
-	hook := &holdHook{hold: []int{0}}
-	c := newBed(t, nil).conn(OpenOptions{Hook: hook})
+	held := &holdProbe{hold: []int{0}}
+	c := newBed(t, nil).conn(OpenOptions{Probe: held.socket()})
 	must(t, c.h.Send(&Message{}))
 	c.settle()
 	c.h.Delay(false, nil)
-	c.open(OpenOptions{Hook: hook}, frame.Rev1, false)
-	if want := []frame.Tag{tagMsg, tagMsg}; !slices.Equal(hook.asked, want) || len(c.take()) != 1 {
-		t.Errorf("asked for %v, want %v", hook.asked, want)
+	c.open(OpenOptions{Probe: held.socket()}, frame.Rev1, false)
+	if want := []frame.Tag{tagMsg, tagMsg}; !slices.Equal(held.asked, want) || len(c.take()) != 1 {
+		t.Errorf("asked for %v, want %v", held.asked, want)
 	}
 }

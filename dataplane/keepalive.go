@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Errors of connections that ended for want of life.
+// Errors of connections that ended because the peer was silent.
 var (
 	// ErrIdle: nothing was received or sent for the idle limit.
 	ErrIdle = errors.New("dataplane: idle for too long")
@@ -38,8 +38,14 @@ func parseTimestamp(p []byte) (Timestamp, bool) {
 	if len(p) < 8 {
 		return Timestamp{}, false
 	}
-	return Timestamp{binary.LittleEndian.Uint32(p), binary.LittleEndian.Uint32(p[4:])}, true
+	return timestampOf([8]byte(p)), true
 }
+
+func timestampOf(p [8]byte) Timestamp {
+	return Timestamp{binary.LittleEndian.Uint32(p[:]), binary.LittleEndian.Uint32(p[4:])}
+}
+
+func sequenceOf(p [8]byte) uint64 { return binary.LittleEndian.Uint64(p[:]) }
 
 func seqPayload(seq uint64) (p [8]byte) {
 	binary.LittleEndian.PutUint64(p[:], seq)
@@ -47,8 +53,8 @@ func seqPayload(seq uint64) (p [8]byte) {
 }
 
 // wall is the time for a KEEPALIVE2 frame.
-func (c *Core) wall() Timestamp {
-	now := c.cfg.Wall()
+func wall(c *Core) Timestamp {
+	now := c.Config().Wall()
 	return Timestamp{uint32(now.Unix()), uint32(now.Nanosecond())}
 }
 
@@ -60,8 +66,62 @@ type Keepalives struct {
 	Acked    Timestamp // of our last one that the peer answered
 }
 
-// watch starts the timers of an open connection.
-func (s *socket) watch(h *Handler) {
+// stamps are those of the last KEEPALIVE2 frames on a socket that the peer has
+// not answered, in the order of the wire. Only an answer to one of them says
+// anything about the peer: a stamp that was made up does not. Owner: the core.
+type stamps struct {
+	list [keptStamps]Timestamp
+	n    int
+}
+
+// keptStamps is how many there are at most. If the peer is further behind, the
+// oldest stay, as their answers come next, and the latest, as a peer may answer
+// only that one.
+const keptStamps = 8
+
+func (s *stamps) add(t Timestamp) {
+	s.n = min(s.n+1, keptStamps)
+	s.list[s.n-1] = t
+}
+
+// answer says whether t is the stamp of a keepalive without an answer, and
+// forgets it with all before it: their answers do not come any more, since
+// frames stay in order.
+func (s *stamps) answer(t Timestamp) bool {
+	for i, sent := range s.list[:s.n] {
+		if sent == t {
+			s.n = copy(s.list[:], s.list[i+1:s.n])
+			return true
+		}
+	}
+	return false
+}
+
+// heardKeepalive notes a keepalive of the peer. Only the latest needs an answer.
+func (h *Handler) heardKeepalive(c *Core, t Timestamp) {
+	h.seen.Received, h.pongFor, h.pong = t, t, true
+	h.mark()
+	h.useless(c)
+}
+
+// heardKeepaliveAck notes an answer of the peer.
+func (h *Handler) heardKeepaliveAck(c *Core, t Timestamp) {
+	if !h.unanswered.answer(t) {
+		h.stats.UnaskedAcks++
+		h.useless(c)
+		return
+	}
+	h.seen.Acked, h.waiting = t, false
+	h.acks.set(t)
+	h.cfg.Owner.KeepaliveAck(h, t)
+}
+
+// answers says that the peer answers keepalives. One of msgr1 that lacks KEEPALIVE2
+// does not.
+func (h *Handler) answers() bool { return h.rx1 == nil || !h.rx1.enc.Form().OldKeepalive }
+
+// watch starts the timer of an open connection.
+func (h *Handler) watch(c *Core) {
 	o := &h.options
 	every := o.IdleAfter
 	if o.KeepaliveEvery > 0 && (every == 0 || o.KeepaliveEvery < every) {
@@ -70,31 +130,19 @@ func (s *socket) watch(h *Handler) {
 	if every == 0 {
 		return
 	}
-	s.touched, h.pinged, h.waiting = s.core.now, s.core.now, false
-	s.arming(h, s.core.now+every)
-}
-
-// arming sets the timer for the first time.
-func (s *socket) arming(h *Handler, at time.Duration) {
-	s.idle.fire = func(_ *Core, now time.Duration) { s.check(h, now) }
-	s.core.timers.arm(&s.idle, at)
-}
-
-// alive says that the connection is not to blame for its silence so far: we
-// ourselves did not read it.
-func (s *socket) alive() {
-	s.touched = s.core.now
-	if h := s.handler; h != nil {
-		h.asked = s.core.now
-	}
+	h.pinged, h.waiting = c.Now(), false
+	c.Arm(&h.idle, c.Now()+every)
 }
 
 // check looks after a connection whose timer fired and arms it for the
 // earliest moment at which something can be due again.
-func (s *socket) check(h *Handler, now time.Duration) {
-	o := &h.options
-	if s.paused != nil {
-		s.alive()
+func (h *Handler) check(c *Core, now time.Duration) {
+	s, o := h.sock, &h.options
+	if s == nil {
+		return
+	}
+	if s.Stopped() {
+		h.asked = now // we ourselves do not read
 	}
 	next := time.Duration(0)
 	due := func(at time.Duration) {
@@ -103,28 +151,28 @@ func (s *socket) check(h *Handler, now time.Duration) {
 		}
 	}
 	if o.IdleAfter > 0 {
-		if now-s.touched >= o.IdleAfter {
-			s.fault(ErrIdle)
+		if now-s.Touched() >= o.IdleAfter {
+			s.Fault(ErrIdle)
 			return
 		}
-		due(s.touched + o.IdleAfter)
+		due(s.Touched() + o.IdleAfter)
 	}
 	if o.KeepaliveEvery > 0 {
 		if o.KeepaliveTimeout > 0 && h.waiting && now-h.asked >= o.KeepaliveTimeout {
-			s.fault(ErrKeepaliveTimeout)
+			s.Fault(ErrKeepaliveTimeout)
 			return
 		}
 		if now-h.pinged >= o.KeepaliveEvery {
 			h.pinged, h.ping = now, true
-			if !h.waiting {
+			if !h.waiting && h.answers() {
 				h.waiting, h.asked = true, now
 			}
-			s.core.markDirty(h)
+			s.Mark()
 		}
 		due(h.pinged + o.KeepaliveEvery)
 		if o.KeepaliveTimeout > 0 && h.waiting {
 			due(h.asked + o.KeepaliveTimeout)
 		}
 	}
-	s.core.timers.arm(&s.idle, max(next, now+time.Millisecond))
+	c.Arm(&h.idle, max(next, now+time.Millisecond))
 }

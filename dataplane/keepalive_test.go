@@ -14,7 +14,7 @@ func (c *conn) answerAll() (n int) {
 	for _, f := range c.take() {
 		if f.tag == frame.TagKeepalive2 {
 			n++
-			c.sock.arrive(c.peer.frame(frame.TagKeepalive2Ack, f.seg[0][:8]))
+			c.sock.Arrive(c.peer.frame(frame.TagKeepalive2Ack, f.seg[0][:8]))
 		}
 	}
 	c.settle()
@@ -40,7 +40,7 @@ func TestTrafficEitherWayKeepsAConnectionAlive(t *testing.T) {
 			if out {
 				must(t, c.h.Send(&Message{}))
 			} else {
-				c.sock.arrive(c.peer.message(seq, 0, &Message{}))
+				c.sock.Arrive(c.peer.message(seq, 0, &Message{}))
 			}
 			c.settle()
 			c.after(700 * time.Millisecond)
@@ -115,10 +115,10 @@ func TestAThrottledConnectionIsNotIdle(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{
 		Lossy: true, Throttles: ts, IdleAfter: time.Second, KeepaliveEvery: 500 * time.Millisecond, KeepaliveTimeout: 500 * time.Millisecond,
 	})
-	c.sock.park = true // nothing that we send counts as life
+	c.sock.Park = true // nothing that we send counts as life
 	var kept []*Message
 	c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
-	c.sock.arrive(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{}))
+	c.sock.Arrive(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{}))
 	for range 100 {
 		c.after(100 * time.Millisecond)
 	}
@@ -144,8 +144,8 @@ func TestANewConnectionStartsItsTimersAnew(t *testing.T) {
 	c.h.Delay(false, nil)
 	c.settle()
 	c.after(10 * time.Second)
-	if c.own.fault() != nil || len(c.c.timers.heap) != 0 {
-		t.Fatalf("a closed connection: fault %v, %d timers", c.own.fault(), len(c.c.timers.heap))
+	if _, armed := c.by.Deadline(); c.own.fault() != nil || armed {
+		t.Fatalf("a closed connection: fault %v, a timer is armed: %v", c.own.fault(), armed)
 	}
 	c.open(OpenOptions{KeepaliveEvery: time.Second, KeepaliveTimeout: time.Second}, frame.Rev1, false)
 	c.answerAll()
@@ -156,15 +156,15 @@ func TestANewConnectionStartsItsTimersAnew(t *testing.T) {
 }
 
 func TestNoTimerWithoutALimit(t *testing.T) {
-	c := newBed(t, nil).conn(OpenOptions{})
-	if _, ok := c.c.Deadline(); ok {
+	c := newBed(t, nil).conn(OpenOptions{IdleAfter: -1})
+	if _, ok := c.by.Deadline(); ok {
 		t.Error("a timer is armed for nothing")
 	}
 }
 
 // A process that stood still finds its timers due: each is handled once.
 func TestAPauseOfTheProcessMakesNoStorm(t *testing.T) {
-	c := newBed(t, nil).conn(OpenOptions{KeepaliveEvery: time.Second})
+	c := newBed(t, nil).conn(OpenOptions{IdleAfter: -1, KeepaliveEvery: time.Second})
 	c.after(time.Hour)
 	if n := c.answerAll(); n != 1 {
 		t.Errorf("%d keepalives after an hour's pause", n)

@@ -3,13 +3,9 @@ package dataplane
 import (
 	"context"
 	"errors"
-	"io"
-	"log/slog"
-	"net"
 	"runtime"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,58 +31,12 @@ func expectNumbers(t *testing.T, p *Plane, want ...int) {
 	}
 }
 
-func TestCoresComeAndGo(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
-		cfg.Cores = 3
-		round := func() {
-			p := newPlane(t, cfg)
-			ctx := deadline(t)
-			must(t, p.RemoveCore(ctx, p.Core(1)))
-			expectNumbers(t, p, 0, 2)
-			if p.Core(1) != nil || p.Core(3) != nil || p.Core(-1) != nil {
-				t.Error("a core that is not there is found")
-			}
-			for _, want := range []int{1, 3} {
-				c, err := p.AddCore()
-				must(t, err)
-				if c.ID() != want || c.State() != CoreRunning {
-					t.Errorf("added core %d, %v", c.ID(), c.State())
-				}
-				must(t, c.call(func(*Core) {}))
-			}
-			expectNumbers(t, p, 0, 1, 2, 3)
-			for _, i := range []int{2, 0, 3} {
-				must(t, p.RemoveCore(ctx, p.Core(i)))
-			}
-			expectNumbers(t, p, 1)
-			if err := p.RemoveCore(ctx, p.Core(1)); !errors.Is(err, ErrLastCore) {
-				t.Errorf("the last core: %v", err)
-			}
-			must(t, p.Core(1).call(func(*Core) {}))
-			p.Close()
-			if _, err := p.AddCore(); !errors.Is(err, ErrStopped) {
-				t.Errorf("a core for a closed plane: %v", err)
-			}
-		}
-		for range 5 { // the Go runtime maps memory for its first threads
-			round()
-		}
-		checkLeaks(t, round)
-	})
-}
-
-func TestACoreThatCannotOpenIsNotAdded(t *testing.T) {
-	refused := errors.New("no more rings")
-	p := newPlane(t, Config{Cores: 1, Open: func(core int) (uring.Driver, error) {
-		if core > 0 {
-			return nil, refused
-		}
-		return uring.Open(uring.Config{Backend: uring.Epoll})
-	}})
-	if _, err := p.AddCore(); !errors.Is(err, refused) || !strings.Contains(err.Error(), "core 1") {
-		t.Errorf("added: %v", err)
-	}
-	expectNumbers(t, p, 0)
+// turn waits for a task of the core.
+func turn(t testing.TB, c *Core) {
+	t.Helper()
+	ran := make(chan struct{})
+	must(t, c.Do(func(*Core) { close(ran) }))
+	<-ran
 }
 
 // A core leaves only when everything has left it: links and handlers are waited
@@ -113,7 +63,7 @@ func TestARemovedCoreWaitsForWhatItHas(t *testing.T) {
 	must(t, la.Write(deadline(t), []byte("hello")))
 	must(t, lb.ReadFull(deadline(t), make([]byte, 5)))
 	la.Close()
-	must(t, gone.call(func(*Core) {}))
+	turn(t, gone)
 	select {
 	case err := <-removed:
 		t.Fatalf("gone with a handler: %v", err)
@@ -140,164 +90,82 @@ func TestTheEndOfPatienceFaultsWhatIsLeft(t *testing.T) {
 	}
 	until(t, oa, "the fault", func() bool { return errors.Is(oa.fault(), ErrCoreRemoved) })
 	migrate(t, ha, p.Core(1))
-	<-gone.reaped
+	must(t, p.AwaitDrained(deadline(t), gone))
 	expectNumbers(t, p, 1)
-}
-
-// A stuck core cannot be removed, and does not hang who tries.
-func TestAStuckCoreEndsWhenItIsNotStuckAnyMore(t *testing.T) {
-	p := newPlane(t, Config{Cores: 2, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}})
-	gone := p.Core(0)
-	release := block(t, gone)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-	defer cancel()
-	if err := p.RemoveCore(ctx, gone); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("removed: %v", err)
-	}
-	expectNumbers(t, p, 0, 1)
-	release()
-	<-gone.reaped
-	expectNumbers(t, p, 1)
-}
-
-// knocking connects to addr again and again until the test calls stop, which
-// returns how often; every connection must be answered.
-func knocking(t *testing.T, addr string) (stop func() int) {
-	end, ended := make(chan struct{}), make(chan int)
-	go func() {
-		n := 0
-		defer func() { ended <- n }()
-		for ; ; n++ {
-			select {
-			case <-end:
-				return
-			default:
-			}
-			c, err := net.Dial("tcp", addr)
-			if err != nil {
-				t.Errorf("connect %d: %v", n, err)
-				return
-			}
-			if _, err := io.ReadFull(c, make([]byte, 5)); err != nil {
-				t.Errorf("connection %d is not served: %v", n, err)
-			}
-			_ = c.(*net.TCPConn).SetLinger(0)
-			c.Close()
-		}
-	}()
-	return func() int { close(end); return <-ended }
-}
-
-// greet answers a connection and closes it.
-func greet(t *testing.T) func(*Link) {
-	return func(l *Link) {
-		go func() {
-			if err := l.Write(deadline(t), []byte("hello")); err != nil && !errors.Is(err, ErrStopped) {
-				_ = l.ReadFull(deadline(t), make([]byte, 1))
-			}
-			_ = l.ReadFull(deadline(t), make([]byte, 1)) // its end
-			l.Close()
-		}()
-	}
-}
-
-func TestAListenerChangesCoresAndRefusesNobody(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
-		cfg.Cores = 2
-		p := newPlane(t, cfg)
-		l, err := p.Core(0).Listen(loopback, uring.ListenOptions{}, greet(t))
-		must(t, err)
-		stop := knocking(t, l.Addr().String())
-		for i := range 60 {
-			must(t, l.Move(p.Core((i+1)%2)))
-			must(t, l.Move(l.Core())) // nothing to do
-		}
-		if n := stop(); n == 0 {
-			t.Error("nobody came")
-		}
-		if l.Core() != p.Core(0) {
-			t.Errorf("at core %d", l.Core().ID())
-		}
-		must(t, l.Pause())
-		must(t, l.Move(p.Core(1)))
-		if stats(t, p.Core(1)); !l.paused {
-			t.Error("a paused listener accepts behind a move")
-		}
-		must(t, l.Close())
-		if err := l.Move(p.Core(0)); !errors.Is(err, ErrLinkClosed) {
-			t.Errorf("moved when closed: %v", err)
-		}
-		must(t, p.RemoveCore(deadline(t), p.Core(0)))
-	})
-}
-
-// The listeners of a core that fails are another one's at once.
-func TestTheListenersOfAFailedCoreGoOn(t *testing.T) {
-	var broken atomic.Bool
-	told := make(chan int, 1)
-	cause := errors.New("the ring is gone")
-	p := newPlane(t, Config{
-		Cores:  2,
-		Failed: func(c *Core, _ error) { told <- c.ID() },
-		Open: func(core int) (uring.Driver, error) {
-			d, err := uring.Open(uring.Config{Backend: uring.Epoll})
-			if core == 0 && err == nil {
-				d = failing{d, &broken, cause}
-			}
-			return d, err
-		},
-	})
-	failed := p.Core(0)
-	l, err := failed.Listen(loopback, uring.ListenOptions{}, greet(t))
-	must(t, err)
-	broken.Store(true)
-	_ = failed.Do(func(*Core) {})
-	<-failed.done
-	if id := <-told; id != 0 {
-		t.Errorf("core %d is said to have failed", id)
-	}
-	stop := knocking(t, l.Addr().String())
-	for range 20 {
-		must(t, l.call(func(*Core) {}))
-	}
-	if stop(); l.Core() != p.Core(1) || failed.State() != CoreFailed {
-		t.Errorf("at core %d, state %v", l.Core().ID(), failed.State())
-	}
-	if st, err := failed.Stats(); err != nil || st.State != "failed" || st.Failed == "" {
-		t.Errorf("%+v, %v", st, err)
-	}
-	// It is gone at once; who drained it and looks only then is not too late.
-	must(t, p.Drain(failed))
-	<-failed.reaped
-	must(t, p.AwaitDrained(deadline(t), failed))
-	if err := p.RemoveCore(deadline(t), failed); !errors.Is(err, ErrNoCore) {
-		t.Errorf("removed twice: %v", err)
-	}
-	expectNumbers(t, p, 1)
-	must(t, l.Close())
 }
 
 // A callback that ends the core's goroutine makes it fail, not vanish.
 func TestACoreWhoseGoroutineIsEndedHasFailed(t *testing.T) {
-	lines := newLogLines()
-	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}, Logger: slog.New(lines)})
+	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
 	ob := &recorder{}
 	oa := &recorder{onMessage: func(*Handler, *Message) { runtime.Goexit() }}
 	ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{})
 	must(t, hb.Send(&Message{TID: 1}))
 	select {
 	case err := <-p.Failures():
-		if !errors.Is(err, errExited) {
+		if !strings.Contains(err.Error(), "runtime.Goexit") {
 			t.Errorf("reported %v", err)
 		}
 	case <-time.After(patience):
 		t.Fatal("nothing reported")
 	}
-	until(t, oa, "the fault", func() bool { return errors.Is(oa.fault(), errExited) })
+	until(t, oa, "the fault", func() bool { return errors.Is(oa.fault(), ErrStopped) })
 	until(t, ob, "the peer's fault", func() bool { return ob.fault() != nil })
-	<-p.Core(0).done
-	if st := p.Core(0).State(); st != CoreFailed || len(lines.with("core failed")) != 1 {
-		t.Errorf("state %v, logged %q", st, lines.with("core"))
+	<-p.Core(0).Done()
+	if st := p.Core(0).State(); st != CoreFailed {
+		t.Errorf("state %v", st)
 	}
 	migrate(t, ha, p.Core(1))
+}
+
+func TestLoadCountsTheHandlersOfACore(t *testing.T) {
+	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
+	loads := func() [2]int { return [2]int{p.Core(0).Load(), p.Core(1).Load()} }
+	expect := func(when string, want [2]int) {
+		t.Helper()
+		if got := loads(); got != want {
+			t.Errorf("%s: loads %v, want %v", when, got, want)
+		}
+	}
+	a := NewHandler(p.Core(0), HandlerConfig{Owner: &recorder{}})
+	b := NewHandler(p.Core(0), HandlerConfig{Owner: &recorder{}})
+	expect("two made", [2]int{2, 0})
+	a.Delay(false, nil)
+	a.Move(p.Core(1), MoveCause{}, nil)
+	over := make(chan struct{})
+	a.Close(func() { close(over) })
+	b.Move(p.Core(0), MoveCause{}, nil)
+	<-over
+	turn(t, p.Core(0))
+	expect("one moved and closed", [2]int{1, 0})
+}
+
+func TestStatsOfAHandlerDoNotHangOnACoreThatStalls(t *testing.T) {
+	p := newPlane(t, Config{Cores: 1, StallAfter: 10 * time.Millisecond, Driver: uring.Config{Backend: uring.Epoll}})
+	h := NewHandler(p.Core(0), HandlerConfig{Owner: &recorder{}})
+	end := make(chan struct{})
+	must(t, p.Core(0).Do(func(*Core) { <-end }))
+	defer close(end)
+	for p.Core(0).Healthy() {
+		runtime.Gosched()
+	}
+	if _, err := h.Stats(); !errors.Is(err, ErrStalled) {
+		t.Errorf("stats of a handler on it: %v", err)
+	}
+}
+
+func TestStatsOfAHandlerFailAtOnceInItsDispatch(t *testing.T) {
+	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
+	got := make(chan error, 1)
+	own := &recorder{onMessage: func(h *Handler, _ *Message) { _, err := h.Stats(); got <- err }}
+	_, peer := couple(t, p.Core(0), p.Core(1), own, &recorder{}, OpenOptions{})
+	must(t, peer.Send(&Message{}))
+	select {
+	case err := <-got:
+		if !errors.Is(err, ErrOnCore) {
+			t.Errorf("stats: %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the dispatch waits for itself")
+	}
 }

@@ -2,8 +2,10 @@ package dataplane
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Priorities of messages (msgr2.md, section 6, MESSAGE).
@@ -26,7 +28,9 @@ const (
 // A received message belongs to the messenger. It is valid during the dispatch
 // call; who wants it longer calls Retain in that call, and Release later from
 // any goroutine. A received message can be sent, to its own connection or to
-// another one, after Retain.
+// another one, after Retain: then it counts against that connection's sending
+// queue, and no longer against the receive budget. Who changes bytes of its payload
+// before that calls Changed.
 type Message struct {
 	Type          uint16 // application's message type
 	Priority      uint16 // 0 means PriorityDefault
@@ -37,28 +41,47 @@ type Message struct {
 
 	Front  []byte
 	Middle []byte
-	Data   []byte
+	// Data of a received message begins on a page, an address that 4096 divides, if it
+	// has at least as many bytes as Config.LargeFrom, or as OpenOptions.AlignFrom if
+	// that is less: it can be written with direct I/O as it is. It then lies in a
+	// buffer of its own from the beginning, and Retain copies nothing. Not so where the
+	// peer has compressed it, where a peer of msgr1 has set DataOff, or on the connection
+	// to ourselves, which brings what was sent.
+	Data []byte
 
 	// Free, if set, is called once when the messenger and all others have
 	// released a message that was made for sending. It may run on a core: it
-	// must be short and must not block.
+	// must be short and must not block. Outcome says what became of the message.
 	Free func(*Message)
 
-	// Context is the sender's own, untouched by the messenger.
+	// Context is the sender's own, untouched by the messenger; of a received message,
+	// that of its dispatchers.
 	Context any
 
 	next *Message     // inbox, pending or sent list: one at a time
+	prev *Message     // of its class, in an outQueue only
 	refs atomic.Int32 // 0 stands for one reference: the zero Message is usable
 
-	seq    uint64      // on the session that sent or received it
-	charge int64       // bytes charged to the sending queue
-	queued atomic.Bool // in the queue of a handler
+	class   outClass      // in an outQueue only
+	since   time.Duration // of timing, on the clock of the plane
+	timing  timing        // untimed in most
+	outcome Outcome       // of the last Send; written by the core that lets go of it
+
+	seq         uint64      // on the session that sent or received it
+	queuedBytes int64       // charged to the sending queue
+	queued      atomic.Bool // in the queue of a handler
+	tracker     Tracker     // while it is queued and was not written; nil: nobody follows it
 
 	// Received messages only.
-	home   *Core     // whose free list it returns to; nil: made by the user
-	buf    *buffer   // payload memory, if it is the message's own
-	leased bool      // payload lies in a receive buffer of the running dispatch
-	taken  throttled // what was taken from the receiver's throttles
+	home   *perCore     // whose free list it returns to; nil: made by the user
+	loan   loop.Loan    // how it gets there
+	buf    *loop.Buffer // payload memory, if it is the message's own
+	crcs   segmentCRCs  // of the payload as it came; a clone's as well
+	leased bool         // payload lies in a receive buffer of the running dispatch
+	charge loop.Charge  // what it holds of the receiver's budget
+	queues atomic.Int32 // sending queues, and writes in flight, that have it or a clone of it
+
+	of *Message // a clone: the message that has the payload
 }
 
 // NewMessage makes a message of the given type with one reference.
@@ -87,20 +110,110 @@ func (m *Message) Retain() {
 // Release gives one reference back. Any goroutine may call it. After the last
 // one the message and its payload must not be touched.
 func (m *Message) Release() {
+	if m.letGo() {
+		m.home.core.Return(&m.loan)
+	}
+}
+
+// releaseOn is Release on the core of l.
+func (m *Message) releaseOn(l *perCore) {
+	switch {
+	case !m.letGo():
+	case m.home == l:
+		l.recycle(m)
+	default:
+		m.home.core.Return(&m.loan)
+	}
+}
+
+// sole says that the caller, on the core of l, has the only reference to a message
+// that was received there: nobody else knows of it any more.
+func (m *Message) sole(l *perCore) bool { return m.home == l && m.refs.Load() == 0 }
+
+// done gives back a message that sole was said of.
+func (m *Message) done() {
+	m.charge.Release()
+	m.home.recycle(m)
+}
+
+// letGo gives one reference back, and says whether a received message has to
+// return to its core.
+func (m *Message) letGo() bool {
 	if n := m.refs.Add(-1); n >= 0 {
-		return
+		return false
 	} else if n < -1 {
 		panic("ringmsgr: message released more often than retained")
 	}
-	m.taken.giveBack()
-	if m.home == nil {
-		if m.Free != nil {
-			m.refs.Store(0) // it may use the message again
-			m.Free(m)
-		}
+	m.charge.Release()
+	if m.home != nil {
+		return true
+	}
+	if m.Free != nil {
+		m.refs.Store(0) // it may use the message again
+		m.Free(m)
+	}
+	return false
+}
+
+// dispatched gives the reference of the dispatch back, on the core.
+func (m *Message) dispatched() {
+	if m.sole(m.home) {
+		m.done()
 		return
 	}
-	m.home.returned(m)
+	if m.charge.Bounded() && m.queues.Load() == 0 {
+		m.recharge()
+	}
+	m.releaseOn(m.home)
+}
+
+// Clone returns a message to send with the header and the payload of m, which
+// it keeps until it is released itself: what was received once can be sent to
+// several peers without a copy, and counts against their sending queues. (A
+// message of your own that refers to the payload of a received one, and releases
+// that in Free, leaves it in the receive budget: at the bound nothing is read
+// until it is sent and acknowledged.) As for Retain, the first call for a
+// received message belongs into its dispatch. Neither message may be changed
+// while the other lives, but for the fields of the header.
+func (m *Message) Clone() *Message {
+	m.Retain()
+	return &Message{
+		Type: m.Type, Priority: m.Priority, Version: m.Version, CompatVersion: m.CompatVersion, TID: m.TID, DataOff: m.DataOff,
+		Front: m.Front, Middle: m.Middle, Data: m.Data, crcs: m.crcs, of: m.payload(), Free: func(*Message) { m.Release() },
+	}
+}
+
+// payload is the message that has the payload of m.
+func (m *Message) payload() *Message {
+	if m.of != nil {
+		return m.of
+	}
+	return m
+}
+
+// queue says that a sending queue has the payload now: its memory is charged
+// there.
+func (m *Message) queue() {
+	if m.charge.Bounded() && m.queues.Add(1) == 1 {
+		m.charge.Release()
+	}
+}
+
+// dequeue says that a sending queue has let go of it. What the user goes on to
+// hold counts against the receive budget again.
+func (m *Message) dequeue() {
+	if !m.charge.Bounded() || m.queues.Add(-1) > 0 || m.refs.Load() <= 0 {
+		return
+	}
+	m.recharge()
+}
+
+// recharge counts what the user goes on to hold.
+func (m *Message) recharge() {
+	m.charge.Reacquire()
+	if m.queues.Load() > 0 { // it was queued meanwhile
+		m.charge.Release()
+	}
 }
 
 // detach copies a leased payload into a buffer of the message's own.
@@ -110,17 +223,20 @@ func (m *Message) detach() {
 	if n == 0 {
 		return
 	}
-	b, err := m.home.pool.get(n)
+	b, err := m.home.core.Lend(n)
 	var mem []byte
 	if err != nil {
-		mem = make([]byte, n) // no mapping to be had: the heap serves
+		mem = make([]byte, n) // there is no mapping: use the heap
 	} else {
 		m.buf = b
-		mem = b.b
+		mem = b.Bytes()
 	}
-	mem = appendTo(mem[:0], &m.Front)
-	mem = appendTo(mem, &m.Middle)
-	appendTo(mem, &m.Data)
+	mem = mem[:0]
+	for i, seg := range [3]*[]byte{&m.Front, &m.Middle, &m.Data} {
+		old := *seg
+		mem = appendTo(mem, seg)
+		m.crcs[i].moved(old, *seg)
+	}
 }
 
 // appendTo appends *seg to mem and makes *seg the copy.

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"unsafe"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
@@ -59,7 +58,7 @@ func TestReleasingOnceTooOftenPanics(t *testing.T) {
 
 func TestReleasingAReceivedMessageTooOftenPanics(t *testing.T) {
 	b := newBed(t, nil)
-	m := b.c.message()
+	m := localOf(b.c).lend()
 	m.Release()
 	if !panics(m.Release) {
 		t.Error("nobody notices")
@@ -76,7 +75,7 @@ func TestAMessageIsValidOnlyDuringItsDispatch(t *testing.T) {
 		}
 		seen = m.Front
 	}
-	c.sock.arrive(c.peer.message(1, 0, &Message{Front: payload}))
+	c.sock.Arrive(c.peer.message(1, 0, &Message{Front: payload}))
 	c.settle()
 	if invariants.Enabled && bytes.Contains(seen, []byte{0x5a}) {
 		t.Error("the payload survives its dispatch unpoisoned")
@@ -88,29 +87,29 @@ func TestRetainMovesASmallPayloadOutOfTheReceiveBuffer(t *testing.T) {
 	var kept *Message
 	front, data := bytes.Repeat([]byte{1}, 300), bytes.Repeat([]byte{2}, 700)
 	c.own.onMessage = func(_ *Handler, m *Message) {
-		before := unsafe.SliceData(m.Front)
+		before := &m.Front[0]
 		m.Retain()
-		if unsafe.SliceData(m.Front) == before {
+		if &m.Front[0] == before {
 			t.Error("a retained payload stays in the receive buffer")
 		}
 		m.Retain() // a second one moves nothing
 		m.Release()
 		kept = m
 	}
-	c.sock.arrive(c.peer.message(1, 0, &Message{TID: 9, Front: front, Data: data}))
+	c.sock.Arrive(c.peer.message(1, 0, &Message{TID: 9, Front: front, Data: data}))
 	c.settle()
 	c.own.onMessage = nil
 	for seq := uint64(2); seq < 50; seq++ {
-		c.sock.arrive(c.peer.message(seq, 0, &Message{Front: bytes.Repeat([]byte{3}, 1000)}))
+		c.sock.Arrive(c.peer.message(seq, 0, &Message{Front: bytes.Repeat([]byte{3}, 1000)}))
 		c.settle()
 	}
 	if !bytes.Equal(kept.Front, front) || !bytes.Equal(kept.Data, data) || kept.Middle != nil || kept.TID != 9 {
 		t.Error("what was retained has changed")
 	}
-	used := c.c.pool.inUse
+	used := c.c.Snapshot().PoolInUse
 	kept.Release()
 	c.settle()
-	if c.c.pool.inUse >= used {
+	if c.c.Snapshot().PoolInUse >= used {
 		t.Error("the buffer of a released message did not come back")
 	}
 }
@@ -154,6 +153,24 @@ func TestReceivedMessagesReturnToTheirCoreFromAnyGoroutine(t *testing.T) {
 	})
 }
 
+func TestAMessageIsReleasedElsewhereWhileItsCoreOpensAConnection(t *testing.T) {
+	b := newBed(t, nil)
+	c := b.conn(OpenOptions{})
+	var kept *Message
+	c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = m }
+	c.sock.Arrive(c.peer.message(1, 0, &Message{Type: 5, Front: []byte("kept")}))
+	c.settle()
+	var releasing sync.WaitGroup
+	// With the race detector: nothing orders the two.
+	releasing.Go(kept.Release)
+	b.conn(OpenOptions{})
+	releasing.Wait()
+	b.settle()
+	if n := b.c.Snapshot().PoolInUse; n != 0 {
+		t.Errorf("%d bytes are still lent", n)
+	}
+}
+
 func TestAReceivedMessageCanBeSentOn(t *testing.T) {
 	b := newBed(t, nil)
 	in, out := b.conn(OpenOptions{}), b.conn(OpenOptions{})
@@ -162,22 +179,22 @@ func TestAReceivedMessageCanBeSentOn(t *testing.T) {
 		must(t, out.h.Send(m))
 	}
 	front, data := bytes.Repeat([]byte{7}, 100), bytes.Repeat([]byte{8}, 200<<10)
-	in.sock.arrive(in.peer.message(1, 0, &Message{Type: 5, TID: 77, Front: front, Data: data}))
-	in.sock.arrive(in.peer.message(2, 0, &Message{Type: 6, TID: 78, Front: front}))
+	in.sock.Arrive(in.peer.message(1, 0, &Message{Type: 5, TID: 77, Front: front, Data: data}))
+	in.sock.Arrive(in.peer.message(2, 0, &Message{Type: 6, TID: 78, Front: front}))
 	b.settle()
 	frames := out.take()
 	if len(frames) != 2 || frames[0].hd.TID != 77 || !bytes.Equal(frames[0].seg[3], data) ||
 		frames[1].hd.TID != 78 || !bytes.Equal(frames[1].seg[1], front) || frames[0].hd.Seq != 1 {
 		t.Fatalf("sent on: %d frames", len(frames))
 	}
-	if b.c.pool.inUse == 0 {
+	if b.c.Snapshot().PoolInUse == 0 {
 		t.Fatal("memory came back before the peer acknowledged")
 	}
 	ack := seqPayload(2)
-	out.sock.arrive(out.peer.frame(frame.TagAck, ack[:]))
+	out.sock.Arrive(out.peer.frame(frame.TagAck, ack[:]))
 	out.settle()
-	if b.c.pool.inUse != 0 {
-		t.Errorf("%d bytes did not come back", b.c.pool.inUse)
+	if b.c.Snapshot().PoolInUse != 0 {
+		t.Errorf("%d bytes did not come back", b.c.Snapshot().PoolInUse)
 	}
 }
 
@@ -198,5 +215,21 @@ func TestConcurrentReleasesFreeOnce(t *testing.T) {
 		if freed.Load() != 1 {
 			t.Fatalf("freed %d times", freed.Load())
 		}
+	}
+}
+
+// The ack that a message carries may run user code that closes the connection.
+// The message is then neither dispatched nor acknowledged: never just one of both.
+func TestAMessageIsAcknowledgedIfAndOnlyIfItIsDispatched(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	sent := NewMessage(1, nil, nil)
+	sent.Free = func(*Message) { c.h.Refuse() }
+	must(t, c.h.Send(sent))
+	c.settle()
+	c.sock.Arrive(c.peer.message(1, 1, &Message{TID: 7}))
+	c.settle()
+	dispatched, acknowledged := len(c.own.messages) > 0, c.h.inSeq == 1
+	if dispatched != acknowledged || dispatched {
+		t.Errorf("dispatched %v, acknowledged %v", dispatched, acknowledged)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -93,7 +95,7 @@ func changeCores(t *testing.T, cfg Config, lossy bool) {
 		st := stats(t, c)
 		live += st.Handlers
 		if st.Handlers != st.Sockets {
-			t.Errorf("core %d: %d sockets, %d handlers", c.id, st.Sockets, st.Handlers)
+			t.Errorf("core %d: %d sockets, %d handlers", c.ID(), st.Sockets, st.Handlers)
 		}
 	}
 	if live != 2 {
@@ -102,7 +104,7 @@ func changeCores(t *testing.T, cfg Config, lossy bool) {
 }
 
 // bench with two fake drivers: every step is under control.
-func twoBeds(t *testing.T, change func(*Config, *fakeDriver)) (a, b *bed) {
+func twoBeds(t *testing.T, change func(*Config, *fakedriver.Driver)) (a, b *bed) {
 	return newBed(t, change), newBed(t, change)
 }
 
@@ -113,24 +115,24 @@ func TestAFrameIsCutByAMoveAnywhere(t *testing.T) {
 		sizes := [][3]int{{100, 0, 0}, {10, 20, 70_000}, {0, 0, 3}}
 		for _, cut := range []int{1, 31, 33, 95, 97, 140, 400, 4_000, 60_000, 70_300} {
 			a, b := twoBeds(t, receiving(receive))
-			c := a.connRev(OpenOptions{}, mode.rev, mode.secure)
+			c := a.connMode(OpenOptions{}, mode)
 			var stream []byte
 			want := messagesOf(sizes)
 			for i, m := range want {
 				stream = append(stream, c.peer.message(uint64(i+1), 0, m)...)
 			}
-			c.sock.arrive(stream[:cut])
+			c.sock.Arrive(stream[:cut])
 			a.settle()
 			arrived := false
 			c.h.Migrate(b.c, func() { arrived = true })
 			moveSock(t, a, b, c, func() bool { return arrived })
-			c.sock.arrive(stream[cut:])
+			c.sock.Arrive(stream[cut:])
 			b.settle()
 			if err := c.own.fault(); err != nil {
 				t.Fatalf("cut at %d: %v", cut, err)
 			}
 			checkReceived(t, c.own.list(), want)
-			if n := a.c.pool.inUse; n != 0 {
+			if n := a.c.Snapshot().PoolInUse; n != 0 {
 				t.Errorf("cut at %d: the old core's pool has lent %d bytes", cut, n)
 			}
 			b.close()
@@ -143,11 +145,11 @@ func TestAFrameIsCutByAMoveAnywhere(t *testing.T) {
 // told of the descriptor that they cannot see.
 func moveSock(t *testing.T, a, b *bed, c *conn, done func() bool) {
 	t.Helper()
-	b.d.socks[c.sock.sock.FD()] = c.sock
+	b.d.Socks[c.sock.Sock.FD()] = c.sock
 	for range 20 {
 		a.settle()
-		if !c.sock.armed && !c.sock.receiving {
-			c.sock.drv = b.d
+		if !c.sock.Armed && !c.sock.Receiving {
+			c.sock.Drv = b.d
 		}
 		b.settle()
 		if done() {
@@ -162,10 +164,10 @@ func moveSock(t *testing.T, a, b *bed, c *conn, done func() bool) {
 func TestAWriteInFlightEndsBeforeTheSocketLeaves(t *testing.T) {
 	a, b := twoBeds(t, nil)
 	c := a.conn(OpenOptions{})
-	c.sock.park = true
+	c.sock.Park = true
 	must(t, c.h.Send(&Message{TID: 1, Front: payload(1, 5000)}))
 	a.settle()
-	if c.sock.inFlight == nil {
+	if c.sock.InFlight == nil {
 		t.Fatal("no write in flight")
 	}
 	arrived := false
@@ -176,8 +178,8 @@ func TestAWriteInFlightEndsBeforeTheSocketLeaves(t *testing.T) {
 	if arrived || c.h.Core() != a.c {
 		t.Fatal("the socket left with a write in flight")
 	}
-	c.sock.park = false
-	c.sock.finish(0)
+	c.sock.Park = false
+	c.sock.Finish(0)
 	moveSock(t, a, b, c, func() bool { return arrived })
 	b.settle()
 	var got []uint64
@@ -197,7 +199,7 @@ func TestAWriteInFlightEndsBeforeTheSocketLeaves(t *testing.T) {
 func TestAnEventEndsTheWaitOfASocketThatCannotLeave(t *testing.T) {
 	a, b := twoBeds(t, nil)
 	c := a.conn(OpenOptions{})
-	c.sock.park = true
+	c.sock.Park = true
 	must(t, c.h.Send(&Message{TID: 1, Front: payload(1, 5000)}))
 	a.settle()
 	c.h.Migrate(b.c, nil)
@@ -211,8 +213,8 @@ func TestAnEventEndsTheWaitOfASocketThatCannotLeave(t *testing.T) {
 	if !closed || c.h.Core() != b.c {
 		t.Errorf("closed %v on core %v", closed, c.h.Core() == b.c)
 	}
-	if c.sock.closeCalls != 1 {
-		t.Errorf("%d closes", c.sock.closeCalls)
+	if c.sock.CloseCalls != 1 {
+		t.Errorf("%d closes", c.sock.CloseCalls)
 	}
 	b.close()
 	a.close()
@@ -274,7 +276,7 @@ func TestAClosedHandlerMigratesWithItsQueue(t *testing.T) {
 
 // The new core can be gone: the session is what is left.
 func TestASocketThatArrivesAtADeadCoreIsLost(t *testing.T) {
-	checkLeaks(t, func() {
+	leaktest.Check(t, func() {
 		p := newPlane(t, Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}})
 		oa, ob := &recorder{}, &recorder{}
 		ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{})
@@ -286,7 +288,7 @@ func TestASocketThatArrivesAtADeadCoreIsLost(t *testing.T) {
 		until(t, ob, "the fault", func() bool { return errors.Is(ob.fault(), ErrStopped) })
 		until(t, oa, "the peer's fault", func() bool { return oa.fault() != nil })
 		moved := make(chan struct{})
-		hb.Move(p.Core(1), Arrival{}, func() { close(moved) })
+		hb.Move(p.Core(1), MoveCause{}, func() { close(moved) })
 		<-moved
 		hb.RequeueSentUpTo(0)
 		ha.RequeueSentUpTo(1)

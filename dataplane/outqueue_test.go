@@ -52,7 +52,11 @@ func TestOutQueueOrdersLikeItsModel(t *testing.T) {
 		for step := range 1500 {
 			switch r := rng.IntN(20); {
 			case r < 9:
-				m := &Message{Priority: priorities[rng.IntN(len(priorities))], Front: make([]byte, rng.IntN(50))}
+				p := priorities[rng.IntN(len(priorities))]
+				if seed%2 == 1 {
+					p = uint16(rng.Uint32() >> rng.IntN(16))
+				}
+				m := &Message{Priority: p, Front: make([]byte, rng.IntN(50))}
 				q.push(m)
 				model.queued = append(model.queued, m)
 			case r < 18:
@@ -65,6 +69,17 @@ func TestOutQueueOrdersLikeItsModel(t *testing.T) {
 					sent.push(got)
 					sentModel = append(sentModel, got)
 				}
+			case r == 18 && seed%3 == 0 && len(model.queued) > 0: // withdrawn
+				i := rng.IntN(len(model.queued))
+				m := model.queued[i]
+				model.queued = slices.Delete(model.queued, i, i+1)
+				if !q.remove(m) || q.remove(m) {
+					t.Fatalf("seed %d step %d: a queued message is removed not at all, or twice", seed, step)
+				}
+				if m.next != nil || m.prev != nil || m.class != (outClass{}) {
+					t.Fatalf("seed %d step %d: a removed message takes part still", seed, step)
+				}
+				depth(t, q.root, 65535)
 			case r < 19: // acknowledged
 				if m := sent.pop(); m != nil {
 					if m != sentModel[0] {
@@ -112,25 +127,110 @@ func TestReplayGoesAheadOfEveryPriority(t *testing.T) {
 	}
 }
 
+// depth is how many nodes there are on the longest way down, and checks the
+// order on the way.
+func depth(t *testing.T, m *Message, above uint16) int {
+	if m == nil {
+		return 0
+	}
+	c := &m.class
+	if c.priority > above || c.last == nil || c.last.next != nil {
+		t.Fatalf("class %d below %d, or its list is broken", c.priority, above)
+	}
+	if m.next != nil && m.next.class != (outClass{}) {
+		t.Fatalf("class %d: its second message takes part in the tree", c.priority)
+	}
+	return 1 + max(depth(t, c.below[0], c.priority), depth(t, c.below[1], c.priority))
+}
+
 // Priorities are a peer's choice when its messages are passed on.
-func TestAnyNumberOfPrioritiesLeavesFewClasses(t *testing.T) {
+func TestAnyNumberOfPrioritiesLeavesAShortWalkAndTheOrder(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 3))
+	orders := map[string]func(i int) uint16{
+		"rising":  func(i int) uint16 { return uint16(i) },
+		"falling": func(i int) uint16 { return uint16(65535 - i) },
+		"bits":    func(i int) uint16 { return uint16(1)<<(i%16) - uint16(i/16%2) },
+		"random":  func(int) uint16 { return uint16(rng.Uint32()) },
+	}
+	for name, order := range orders {
+		var q outQueue
+		for i := range 2 * 65536 {
+			q.push(&Message{Priority: order(i % 65536), TID: uint64(i)})
+		}
+		if d := depth(t, q.root, 65535); d > 17 {
+			t.Errorf("%s: %d nodes on the way down", name, d)
+		}
+		listed := q.all(nil)
+		var last *Message
+		for i := range 2 * 65536 {
+			peeked := q.peek()
+			m := q.pop()
+			if m == nil || m != peeked || m != listed[i] || m.class != (outClass{}) || m.next != nil {
+				t.Fatalf("%s: message %d is not the one peeked and listed, or takes part still", name, i)
+			}
+			if last != nil && (effective(m) > effective(last) || effective(m) == effective(last) && m.TID < last.TID) {
+				t.Fatalf("%s: priority %d, message %d came behind priority %d, message %d", name, m.Priority, m.TID, last.Priority, last.TID)
+			}
+			last = m
+			if i%8191 == 0 {
+				depth(t, q.root, 65535)
+			}
+		}
+		if q.pop() != nil || q.root != nil || q.n != 0 {
+			t.Errorf("%s: %d messages left", name, q.n)
+		}
+	}
+}
+
+// A message that changes hands, or its priority, while others keep the queue
+// busy costs no memory.
+func TestManyPrioritiesAllocateNothing(t *testing.T) {
 	var q outQueue
-	for p := range 1000 {
-		for _, priority := range []uint16{uint16(p + 1), PriorityDefault} {
-			q.push(&Message{Priority: priority})
-		}
-		q.pop()
-		q.pop()
-		if n := len(q.classes); n > maxIdle {
-			t.Fatalf("%d classes behind %d priorities", n, p+1)
-		}
+	for i := range 65536 {
+		q.push(&Message{Priority: uint16(i)})
 	}
-	for _, p := range []uint16{5, 900, 70, 900, 5} {
-		q.push(&Message{Priority: p})
+	p := uint16(0)
+	if n := testing.AllocsPerRun(10000, func() {
+		m := q.pop()
+		p += 40503
+		m.Priority = p
+		q.push(m)
+	}); n != 0 {
+		t.Errorf("%v allocations for a push and a pop", n)
 	}
-	for _, want := range []uint16{900, 900, 70, 5, 5} {
-		if m := q.peek(); m.Priority != want || q.pop() != m {
-			t.Fatalf("priority %d, want %d", m.Priority, want)
+}
+
+// FuzzOutQueue compares the queue with its model: each byte is a pop or a push,
+// two make a priority.
+func FuzzOutQueue(f *testing.F) {
+	f.Add([]byte{1, 0, 1, 1, 1, 0, 0, 0, 1, 255, 255, 0, 0})
+	f.Add([]byte{1, 0x80, 0, 1, 0x40, 0, 1, 0xC0, 0, 0, 1, 0x80, 1, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, ops []byte) {
+		var q outQueue
+		var model modelQueue
+		for len(ops) > 0 && len(model.queued) < 2000 {
+			if ops[0]%3 == 0 || len(ops) < 3 {
+				if got, want := q.pop(), model.pop(); got != want {
+					t.Fatal("popped another message than the model")
+				}
+				ops = ops[1:]
+				continue
+			}
+			m := &Message{Priority: uint16(ops[1])<<8 | uint16(ops[2])}
+			q.push(m)
+			model.queued = append(model.queued, m)
+			ops = ops[3:]
 		}
-	}
+		if d := depth(t, q.root, 65535); d > 17 {
+			t.Fatalf("%d nodes on the way down", d)
+		}
+		for _, m := range q.all(nil) {
+			if model.pop() != m || q.pop() != m {
+				t.Fatal("listed or popped another message than the model")
+			}
+		}
+		if q.pop() != nil || model.pop() != nil {
+			t.Fatal("messages are left")
+		}
+	})
 }

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -44,7 +43,7 @@ func newPlane(t testing.TB, cfg Config) *Plane {
 		t.Skipf("%s: refused: %v", cfg.Driver.Backend, err)
 	}
 	must(t, err)
-	t.Cleanup(p.Close)
+	t.Cleanup(func() { _ = p.Close() })
 	return p
 }
 
@@ -72,6 +71,14 @@ func deadline(t testing.TB) context.Context {
 	return ctx
 }
 
+// stats of a core that runs.
+func stats(t testing.TB, c *Core) CoreStats {
+	t.Helper()
+	st, err := c.Stats()
+	must(t, err)
+	return st
+}
+
 // couple opens a handler on each core, joined by a connection.
 func couple(t testing.TB, a, b *Core, oa, ob *recorder, opt OpenOptions) (ha, hb *Handler) {
 	t.Helper()
@@ -83,13 +90,19 @@ func couple(t testing.TB, a, b *Core, oa, ob *recorder, opt OpenOptions) (ha, hb
 // join opens both handlers over a new connection between their cores.
 func join(t testing.TB, ha, hb *Handler, opt OpenOptions) {
 	t.Helper()
+	joinMode(t, ha, hb, opt, wireModes[1])
+}
+
+// joinMode is join for a framing that is not encrypted.
+func joinMode(t testing.TB, ha, hb *Handler, opt OpenOptions, m wireMode) {
+	t.Helper()
 	la, lb := linkPair(t, ha.Core(), hb.Core())
 	for _, one := range []struct {
 		h *Handler
 		l *Link
 	}{{ha, la}, {hb, lb}} {
 		o := opt
-		o.Encoder, o.Decoder = frame.NewEncoder(frame.Rev1), frame.NewDecoder(frame.Rev1, frame.DefaultLimits())
+		newModeCodec(t, m).ours(&o)
 		one.h.Open(one.l, o)
 	}
 }
@@ -115,12 +128,4 @@ func until(t testing.TB, r *recorder, what string, done func() bool) {
 			t.Fatalf("waited in vain for %s: %d messages, events %v, fault %v", what, len(r.list()), r.log(), r.fault())
 		}
 	}
-}
-
-// stats of a core that runs.
-func stats(t testing.TB, c *Core) CoreStats {
-	t.Helper()
-	st, err := c.Stats()
-	must(t, err)
-	return st
 }

@@ -4,64 +4,51 @@ import (
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/internal/mutant"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // headMax is the largest part of a frame that must be there before its length
 // is known: 96 bytes in msgr2.1's secure mode.
 const headMax = 96
 
-// frameReader cuts the byte stream of one socket into frames. A frame that
-// lies whole in the bytes that came is parsed in place; the rest of one that
-// does not, and of every one with a large data segment, is gathered in a
-// buffer that then belongs to its message. Owner: the socket's core.
-//
-// A frame passes through these points, in this order:
-//
-//	head incomplete -> opened (length known) -> admitted (throttles) -> [target] -> delivered
+// frameReader is the Framer of a handler whose socket speaks msgr2: it cuts the byte
+// stream into frames, and has the handler write (flush.go). A frame that lies whole in
+// the bytes that came is parsed in place; the rest of one that does not, and of
+// every one with a large data segment, is gathered in a buffer that then belongs
+// to its message (intake.go). Owner: the handler's core.
 type frameReader struct {
-	dec *frame.Decoder
-
-	head    [headMax]byte // head of the frame under way, if it is not in place
-	headLen int
-	opened  bool
-	hd      frame.Header
-	size    int // bytes behind the head
-	taken   throttled
-	admit   bool
-	passed  bool // the break point was asked
-	stall   bool // and stops the connection behind this frame
-
-	target *buffer // where the rest is gathered
-	at     int     // start of the rest in target; the head stands before it
-	fill   int     // bytes of the rest that are there
-
-	// Running crc of a large data segment, taken while its bytes are cached.
-	crcFrom, crcTo int // the data segment within the rest; equal: no running crc
-	crc            uint32
+	intake
+	dec  *frame.Decoder
+	head [headMax]byte // head of the frame under way, if it is not in place
+	hd   frame.Header
 }
 
-// rest is where the bytes that the frame still lacks belong, empty if no
-// target is set.
-func (r *frameReader) rest() []byte {
-	if r.target == nil {
-		return nil
+// Filled implements Placer.
+func (r *frameReader) Filled(s *loop.Socket, n int) {
+	if r.came(n) {
+		r.gathered(s)
 	}
-	return r.target.b[r.at+r.fill : r.at+r.size]
 }
 
-// feed takes received bytes and delivers the frames that they complete. It
-// returns what it did not take because the socket paused; p is valid only
-// during the call.
-func (r *frameReader) feed(s *socket, p []byte) []byte {
-	for !s.dead && s.paused == nil {
+// Gather implements Framer.
+func (r *frameReader) Gather(s *loop.Socket, w *loop.Write) error { return r.h.gather(s, w) }
+
+// Feed implements Framer: it delivers the frames that the bytes complete.
+func (r *frameReader) Feed(s *loop.Socket, p []byte) []byte {
+	r.resumed(s)
+	for s.Reading() {
 		if r.target != nil {
 			if len(p) == 0 {
 				return nil
 			}
-			n := copy(r.rest(), p)
+			n, whole := r.take(s, p)
+			if n == 0 {
+				return p
+			}
 			p = p[n:]
-			r.filled(s, n)
+			if whole {
+				r.gathered(s)
+			}
 			continue
 		}
 		head := r.head[:r.headLen] // opened before, and kept
@@ -73,24 +60,35 @@ func (r *frameReader) feed(s *socket, p []byte) []byte {
 				return nil
 			}
 		}
-		if !r.admit && (!r.mayRead(s) || !r.admitted(s)) {
+		if !r.mayRead(s, r.hd.Tag) {
 			r.keepHead(head)
 			return p
 		}
-		large := int(r.hd.Len[3]) >= s.core.cfg.LargeFrom
-		switch {
-		case len(p) >= r.size && !large:
+		r.classify(s, int(r.hd.Len[3]))
+		whole := len(p) >= r.size && !r.aligned
+		if !whole && !r.aligned && len(p) == 0 {
+			r.keepHead(head)
+			return nil
+		}
+		if !r.admit {
+			if r.hd.Tag == frame.TagMessage && !r.admitted(s, r.payload(), whole) {
+				r.keepHead(head)
+				return p
+			}
+			r.admit = true
+		}
+		if whole {
 			rest := p[:r.size:r.size]
 			p = p[r.size:]
 			r.finish(s, head, rest, nil)
-		case len(p) == 0 && !large:
-			r.keepHead(head)
-			return nil
-		default:
-			r.keepHead(head)
-			if !r.gather(s, large) {
-				return nil
+			if len(p) > 0 && s.Core().Late() {
+				return p
 			}
+			continue
+		}
+		r.keepHead(head)
+		if !r.gather(s) {
+			return nil
 		}
 	}
 	return p
@@ -119,79 +117,55 @@ func (r *frameReader) keepHead(head []byte) {
 }
 
 // open reads the head: from here on the frame's length is known and bounded.
-func (r *frameReader) open(s *socket, head []byte) bool {
+func (r *frameReader) open(s *loop.Socket, head []byte) bool {
 	hd, err := r.dec.Open(head)
 	if err != nil {
-		s.fault(fmt.Errorf("frame head: %w", err))
+		s.Fault(fmt.Errorf("frame head: %w", err))
+		return false
+	}
+	if err := inDataPhase(hd.Tag); err != nil {
+		s.Fault(err)
 		return false
 	}
 	r.hd, r.size, r.opened = hd, r.dec.RestSize(hd), true
 	return true
 }
 
-// admitted takes the message's share of the throttles, before anything of its
-// payload is stored.
-func (r *frameReader) admitted(s *socket) bool {
-	if r.hd.Tag == frame.TagMessage && s.handler != nil {
-		payload := int64(r.hd.Len[1]) + int64(r.hd.Len[2]) + int64(r.hd.Len[3])
-		taken, full := s.handler.throttles.take(payload, s.vain)
-		if full != nil {
-			s.pause(full, s.handler.throttles.units(full, payload))
-			return false
-		}
-		r.taken = taken
-		s.retrying, s.vain = false, 0
-	}
-	r.admit = true
-	return true
+// payload is the size of the message as it was announced.
+func (r *frameReader) payload() int64 {
+	return int64(r.hd.Len[1]) + int64(r.hd.Len[2]) + int64(r.hd.Len[3])
 }
 
-// gather sets a buffer for the rest of the frame. Large data begins on a page
-// boundary of it.
-func (r *frameReader) gather(s *socket, large bool) bool {
+// gather sets a buffer for the rest of the frame. Aligned data begins on a page
+// boundary of it, which makes the buffer larger than those that are not aligned.
+func (r *frameReader) gather(s *loop.Socket) bool {
 	prefix, _ := r.dec.Split(r.hd)
 	at := r.headLen
-	if large {
+	if r.aligned {
 		at += (pageSize - (at+prefix)%pageSize) % pageSize
-		s.preferReady()
 	}
-	b, err := s.core.pool.get(at + r.size)
-	if err != nil {
-		s.fault(fmt.Errorf("frame of %d bytes: no memory: %w", r.size, err))
+	if !r.lend(s, at) {
 		return false
 	}
 	// The head stands before the rest: what is encrypted as one piece is
 	// decrypted in place.
-	copy(b.b[at-r.headLen:], r.head[:r.headLen])
-	r.target, r.at, r.fill = b, at, 0
-	r.crcFrom, r.crcTo = 0, 0
-	if large && r.dec.ChecksSegments() && r.hd.Flags == 0 {
+	copy(r.target.Bytes()[at-r.headLen:], r.head[:r.headLen])
+	if r.large && r.dec.ChecksSegments() && r.hd.Flags == 0 {
 		r.crcFrom, r.crcTo, r.crc = prefix, prefix+int(r.hd.Len[3]), frame.SegmentCRCInit
 	}
 	return true
 }
 
-// filled notes that n more bytes of the rest are in the target.
-func (r *frameReader) filled(s *socket, n int) {
-	from := r.fill
-	r.fill += n
-	if r.crcTo > r.crcFrom {
-		lo, hi := max(from, r.crcFrom), min(r.fill, r.crcTo)
-		if lo < hi {
-			r.crc = frame.SegmentCRC(r.crc, r.target.b[r.at+lo:r.at+hi])
-		}
-	}
-	if r.fill < r.size {
-		return
-	}
+// gathered ends a frame that is whole in its buffer.
+func (r *frameReader) gathered(s *loop.Socket) {
 	b := r.target
 	r.target = nil
-	r.finish(s, b.b[r.at-r.headLen:r.at], b.b[r.at:r.at+r.size], b)
+	r.finish(s, b.Bytes()[r.at-r.headLen:r.at], b.Bytes()[r.at:r.at+r.size], b)
 }
 
 // finish checks a complete frame and delivers it. b is the buffer that holds
 // rest, nil if it lies in a receive buffer.
-func (r *frameReader) finish(s *socket, head, rest []byte, b *buffer) {
+func (r *frameReader) finish(s *loop.Socket, head, rest []byte, b *loop.Buffer) {
 	var f frame.Frame
 	var err error
 	if r.crcTo > r.crcFrom && b != nil {
@@ -201,38 +175,26 @@ func (r *frameReader) finish(s *socket, head, rest []byte, b *buffer) {
 	} else {
 		f, err = r.dec.Finish(r.hd, head, rest)
 	}
-	taken := r.taken
-	stall := r.stall
-	r.headLen, r.opened, r.admit, r.taken = 0, false, false, throttled{}
-	r.passed, r.stall = false, false
-	r.crcFrom, r.crcTo = 0, 0
+	taken, stall := r.complete(s, r.payload())
 	if err != nil {
-		taken.giveBack()
+		taken.Release()
 		if b != nil {
-			s.core.pool.put(b)
+			s.Core().TakeBack(b)
 		}
-		s.fault(fmt.Errorf("%v frame: %w", r.hd.Tag, err))
+		s.Fault(fmt.Errorf("%v frame: %w", r.hd.Tag, err))
 		return
 	}
 	if stall {
-		s.handler.holdOut = true
-		if s.going != nil {
-			s.going.holdOut = true
-		}
-		s.hold()
+		r.h.holdOut = true
+		s.Hold()
 	}
-	s.handler.frame(s, &f, b, taken)
+	r.h.frame(s, &f, b, taken)
 }
 
-// reset lets go of an unfinished frame.
-func (r *frameReader) reset(s *socket) {
-	if r.target != nil {
-		s.core.pool.put(r.target)
-		r.target = nil
-	}
-	if !mutant.LeaveInThrottle {
-		r.taken.giveBack()
-	}
+// reset lets go of an unfinished frame, and of the keys. s is nil if the frame is
+// between two cores.
+func (r *frameReader) reset(s *loop.Socket) {
+	r.abandon(s)
 	if r.dec != nil {
 		r.dec.Wipe()
 	}

@@ -2,15 +2,23 @@ package dataplane
 
 import (
 	"bytes"
+	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // wireMode is one framing.
@@ -18,28 +26,44 @@ type wireMode struct {
 	name   string
 	rev    frame.Revision
 	secure bool
+	msgr1  *frame1.Config // nil: msgr2
+	signed bool           // msgr1
 }
 
 var wireModes = []wireMode{
-	{"rev0 crc", frame.Rev0, false},
-	{"rev1 crc", frame.Rev1, false},
-	{"rev0 secure", frame.Rev0, true},
-	{"rev1 secure", frame.Rev1, true},
+	{name: "rev0 crc", rev: frame.Rev0},
+	{name: "rev1 crc", rev: frame.Rev1},
+	{name: "rev0 secure", rev: frame.Rev0, secure: true},
+	{name: "rev1 secure", rev: frame.Rev1, secure: true},
 }
+
+// msgr1Modes are the framings of msgr1, allModes those of both protocols.
+var (
+	msgr1Modes = []wireMode{
+		{name: "msgr1", msgr1: &frame1.Config{}},
+		{name: "msgr1 signed", msgr1: &frame1.Config{}, signed: true},
+		{name: "msgr1 old", msgr1: &frame1.Config{Form: frame1.Form{OldHeader: true, OldFooter: true, OldKeepalive: true}}},
+	}
+	allModes = slices.Concat(wireModes, msgr1Modes)
+)
 
 // overModes runs f over every framing and receive mode.
 func overModes(t *testing.T, f func(t *testing.T, m wireMode, receive ReceiveMode)) {
-	for _, m := range wireModes {
+	overSome(t, allModes, f)
+}
+
+func overSome(t *testing.T, modes []wireMode, f func(t *testing.T, m wireMode, receive ReceiveMode)) {
+	for _, m := range modes {
 		for _, receive := range []ReceiveMode{ReceiveReady, ReceiveBuffers} {
 			t.Run(m.name+"/"+string(receive), func(t *testing.T) { f(t, m, receive) })
 		}
 	}
 }
 
-func receiving(mode ReceiveMode) func(*Config, *fakeDriver) {
-	return func(cfg *Config, d *fakeDriver) {
+func receiving(mode ReceiveMode) func(*Config, *fakedriver.Driver) {
+	return func(cfg *Config, d *fakedriver.Driver) {
 		cfg.Receive = mode
-		d.multishot = mode == ReceiveBuffers
+		d.Multishot = mode == ReceiveBuffers
 	}
 }
 
@@ -98,18 +122,18 @@ var smallSizes = [][3]int{{0, 0, 0}, {1, 0, 0}, {0, 0, 5}, {7, 3, 16}, {0, 9, 0}
 func TestFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
 	overModes(t, func(t *testing.T, m wireMode, receive ReceiveMode) {
 		list := messagesOf(smallSizes)
-		size := len(newPeerCodec(t, m.rev, m.secure).stream(list))
+		size := len(newModeCodec(t, m).stream(list))
 		for at := range size + 1 {
-			c := newBed(t, receiving(receive)).connRev(OpenOptions{Lossy: true}, m.rev, m.secure)
+			c := newBed(t, receiving(receive)).connMode(OpenOptions{Lossy: true}, m)
 			all := c.peer.stream(list)
-			c.sock.arrive(all[:at])
+			c.sock.Arrive(all[:at])
 			c.settle()
 			if at < size {
-				c.sock.arrive(all[at:])
+				c.sock.Arrive(all[at:])
 				c.settle()
 			}
 			checkReceived(t, c.own.list(), list)
-			if got := len(c.own.acks); got != 2 {
+			if got := c.h.stats.UnaskedAcks; got != 2 {
 				t.Fatalf("cut at %d: %d control frames, want 2", at, got)
 			}
 			c.close()
@@ -119,10 +143,10 @@ func TestFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
 
 func TestFramesAreTheSameByteByByte(t *testing.T) {
 	overModes(t, func(t *testing.T, m wireMode, receive ReceiveMode) {
-		c := newBed(t, receiving(receive)).connRev(OpenOptions{Lossy: true}, m.rev, m.secure)
+		c := newBed(t, receiving(receive)).connMode(OpenOptions{Lossy: true}, m)
 		list := messagesOf(smallSizes)
 		for _, b := range c.peer.stream(list) {
-			c.sock.arrive([]byte{b})
+			c.sock.Arrive([]byte{b})
 			c.settle()
 		}
 		checkReceived(t, c.own.list(), list)
@@ -132,12 +156,14 @@ func TestFramesAreTheSameByteByByte(t *testing.T) {
 // largeFrom of these tests; the sizes lie on both sides of every boundary.
 const testLargeFrom = 16 << 10
 
+func onPage(p []byte) bool { return reflect.ValueOf(p).Pointer()%pageSize == 0 }
+
 func boundarySizes() (sizes [][3]int) {
 	for _, n := range []int{pageSize - 1, pageSize, pageSize + 1, testLargeFrom - 1, testLargeFrom, testLargeFrom + 1,
-		hotBytes - 200, hotBytes, hotBytes + 1, pieceBytes - 1, pieceBytes, pieceBytes + 1, 1 << 20} {
+		loop.ReceiveBytes - 200, loop.ReceiveBytes, loop.ReceiveBytes + 1, pieceBytes - 1, pieceBytes, pieceBytes + 1, 1 << 20} {
 		sizes = append(sizes, [3]int{0, 0, n}, [3]int{13, 0, 0}, [3]int{100, 5, n}, [3]int{n % 5000, 0, 1})
 	}
-	return append(sizes, [3]int{hotBytes + 5, 70000, 3}, [3]int{200000, 0, 100000})
+	return append(sizes, [3]int{loop.ReceiveBytes + 5, 70000, 3}, [3]int{200000, 0, 100000})
 }
 
 func TestLargeFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
@@ -145,25 +171,29 @@ func TestLargeFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
 		list := messagesOf(boundarySizes())
 		for seed := range uint64(3) {
 			rng := rand.New(rand.NewPCG(seed, 4))
-			b := newBed(t, func(cfg *Config, d *fakeDriver) {
+			from := testLargeFrom
+			if seed == 0 {
+				from = pageSize // as servers want it that write what they receive to files
+			}
+			b := newBed(t, func(cfg *Config, d *fakedriver.Driver) {
 				receiving(receive)(cfg, d)
-				cfg.LargeFrom = testLargeFrom
+				cfg.LargeFrom = from
 			})
-			c := b.connRev(OpenOptions{Lossy: true}, m.rev, m.secure)
+			c := b.connMode(OpenOptions{Lossy: true}, m)
 			c.own.onMessage = func(_ *Handler, m *Message) {
-				if len(m.Data) >= testLargeFrom && !onPage(m.Data) {
+				if len(m.Data) >= from && !onPage(m.Data) {
 					t.Errorf("data of %d bytes is not page-aligned", len(m.Data))
 				}
 			}
 			all := c.peer.stream(list)
 			if seed == 2 && receive == ReceiveReady {
-				c.sock.whole = all // every read finds as much as it asks for
-				c.sock.edge(0)
+				c.sock.Whole = all // every read finds as much as it asks for
+				c.sock.Edge(0)
 				c.settle()
 			}
 			for len(all) > 0 && !(seed == 2 && receive == ReceiveReady) {
 				n := min(1+rng.IntN(1<<(4+rng.IntN(15))), len(all))
-				c.sock.arrive(all[:n])
+				c.sock.Arrive(all[:n])
 				all = all[n:]
 				if rng.IntN(3) == 0 {
 					c.settle()
@@ -174,10 +204,10 @@ func TestLargeFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
 				t.Fatal(err)
 			}
 			checkReceived(t, c.own.list(), list)
-			if c.c.pool.inUse != 0 || c.d.lent != c.d.released {
-				t.Errorf("%d bytes are lent, %d of %d receive buffers came back", c.c.pool.inUse, c.d.released, c.d.lent)
+			if c.c.Snapshot().PoolInUse != 0 || c.d.Lent != c.d.Released {
+				t.Errorf("%d bytes are lent, %d of %d receive buffers came back", c.c.Snapshot().PoolInUse, c.d.Released, c.d.Lent)
 			}
-			if receive == ReceiveBuffers && (c.sock.receiving || !c.sock.armed) {
+			if receive == ReceiveBuffers && (c.sock.Receiving || !c.sock.Armed) {
 				t.Error("a large segment did not end the receive into buffers")
 			}
 			c.close()
@@ -189,17 +219,17 @@ func TestAShortReadDoesNotHideTheEndThatCameWithIt(t *testing.T) {
 	for _, one := range []struct {
 		name string
 		mask int32
-		with func(*fakeSock)
+		with func(*fakedriver.Sock)
 	}{
-		{"end", unix.POLLRDHUP, func(f *fakeSock) { f.end = true }},
-		{"hang-up", unix.POLLHUP, func(f *fakeSock) { f.end = true }},
-		{"reset", unix.POLLERR, func(f *fakeSock) { f.errno = unix.ECONNRESET }},
+		{"end", unix.POLLRDHUP, func(f *fakedriver.Sock) { f.End = true }},
+		{"hang-up", unix.POLLHUP, func(f *fakedriver.Sock) { f.End = true }},
+		{"reset", unix.POLLERR, func(f *fakedriver.Sock) { f.Errno = unix.ECONNRESET }},
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			c := newBed(t, nil).conn(OpenOptions{Lossy: true})
-			c.sock.whole = c.peer.message(1, 0, &Message{TID: 1})
+			c.sock.Whole = c.peer.message(1, 0, &Message{TID: 1})
 			one.with(c.sock)
-			c.sock.edge(one.mask) // the only edge that there will be
+			c.sock.Edge(one.mask) // the only edge that there will be
 			c.settle()
 			if len(c.own.list()) != 1 || c.own.fault() == nil {
 				t.Fatalf("%d messages, fault %v", len(c.own.list()), c.own.fault())
@@ -213,9 +243,9 @@ func TestTheEndIsSeenBehindAThrottle(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{Lossy: true, Throttles: &Throttles{Messages: th}})
 	var kept []*Message
 	c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
-	c.sock.whole = append(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{})...)
-	c.sock.end = true
-	c.sock.edge(unix.POLLRDHUP)
+	c.sock.Whole = append(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{})...)
+	c.sock.End = true
+	c.sock.Edge(unix.POLLRDHUP)
 	c.settle()
 	for len(kept) > 0 {
 		m := kept[0]
@@ -229,16 +259,16 @@ func TestTheEndIsSeenBehindAThrottle(t *testing.T) {
 }
 
 func TestDamageEndsOnlyItsConnection(t *testing.T) {
-	for _, m := range wireModes {
+	for _, m := range allModes {
 		t.Run(m.name, func(t *testing.T) {
 			b := newBed(t, nil)
-			good := b.connRev(OpenOptions{}, m.rev, m.secure)
-			bad := b.connRev(OpenOptions{}, m.rev, m.secure)
+			good := b.connMode(OpenOptions{}, m)
+			bad := b.connMode(OpenOptions{}, m)
 			list := messagesOf([][3]int{{100, 20, 80000}, {3000, 0, 0}})
 			all := bad.peer.stream(list)
 			all[len(all)-2000] ^= 0x10 // in the front of the last frame
-			bad.sock.arrive(all)
-			good.sock.arrive(good.peer.stream(list))
+			bad.sock.Arrive(all)
+			good.sock.Arrive(good.peer.stream(list))
 			b.settle()
 			checkReceived(t, good.own.list(), list)
 			checkReceived(t, bad.own.list(), list[:1])
@@ -248,36 +278,69 @@ func TestDamageEndsOnlyItsConnection(t *testing.T) {
 			if err := good.own.fault(); err != nil {
 				t.Errorf("the other connection: %v", err)
 			}
-			if bad.sock.closeCalls != 1 {
-				t.Errorf("socket closed %d times", bad.sock.closeCalls)
+			if bad.sock.CloseCalls != 1 {
+				t.Errorf("socket closed %d times", bad.sock.CloseCalls)
 			}
 		})
 	}
 }
 
 func TestDamageInALargeSegmentIsFound(t *testing.T) {
-	for _, m := range wireModes {
+	for _, m := range allModes {
 		t.Run(m.name, func(t *testing.T) {
-			c := newBed(t, nil).connRev(OpenOptions{}, m.rev, m.secure)
+			c := newBed(t, nil).connMode(OpenOptions{}, m)
 			all := c.peer.message(1, 0, &Message{Data: payload(1, 200<<10)})
 			all[len(all)/2] ^= 1
-			c.sock.whole = all
-			c.sock.edge(0)
+			c.sock.Whole = all
+			c.sock.Edge(0)
 			c.settle()
 			if len(c.own.list()) != 0 || !errors.Is(c.own.fault(), frame.ErrFrame) {
 				t.Fatalf("%d messages, fault %v", len(c.own.list()), c.own.fault())
 			}
-			if c.c.pool.inUse != 0 {
-				t.Errorf("%d bytes are lent", c.c.pool.inUse)
+			if c.c.Snapshot().PoolInUse != 0 {
+				t.Errorf("%d bytes are lent", c.c.Snapshot().PoolInUse)
 			}
 		})
+	}
+}
+
+func TestAbortedFramesNeverHappened(t *testing.T) {
+	for _, rev := range []frame.Revision{frame.Rev0, frame.Rev1} {
+		for _, size := range []int{200, 100 << 10} {
+			t.Run(fmt.Sprintf("%v %d", rev, size), func(t *testing.T) {
+				c := newBed(t, nil).connRev(OpenOptions{}, rev, false)
+				first, second := &Message{TID: 1}, &Message{TID: 2, Front: payload(1, 50)}
+				c.sock.Arrive(c.peer.message(1, 0, first))
+				c.sock.Arrive(c.peer.aborted(2, &Message{Front: payload(2, 10), Data: payload(3, size)}))
+				c.sock.Arrive(c.peer.message(2, 0, second))
+				c.settle()
+				if err := c.own.fault(); err != nil {
+					t.Fatal(err)
+				}
+				checkReceived(t, c.own.list(), []*Message{{TID: 1}, second})
+				if st := c.h.statistics(c.c); st.Gaps != 0 || st.Duplicates != 0 || st.InSeq != 2 || c.c.Counts().Aborted != 1 {
+					t.Errorf("%+v", st)
+				}
+			})
+		}
+	}
+}
+
+func TestAnAbortedControlFrameNeverHappened(t *testing.T) {
+	c := newBed(t, nil).connRev(OpenOptions{}, frame.Rev0, false)
+	enc := frame.NewEncoder(frame.Rev0)
+	stamp := Timestamp{1, 2}.payload()
+	c.sock.Arrive(abortedFrame(enc, frame.TagKeepalive2, stamp[:], [4][]byte{}))
+	c.settle()
+	if c.own.fault() != nil || len(c.take()) != 0 || c.c.Counts().Aborted != 1 {
+		t.Errorf("fault %v, %d aborted", c.own.fault(), c.c.Counts().Aborted)
 	}
 }
 
 func TestDuplicatesAreDroppedAndGapsTolerated(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	for _, seq := range []uint64{1, 1, 3, 2, 3, 7, 1, 8} {
-		c.sock.arrive(c.peer.message(seq, 0, &Message{TID: seq}))
+		c.sock.Arrive(c.peer.message(seq, 0, &Message{TID: seq}))
 		c.settle()
 	}
 	var got []uint64
@@ -287,7 +350,7 @@ func TestDuplicatesAreDroppedAndGapsTolerated(t *testing.T) {
 	if want := []uint64{1, 3, 7, 8}; !slices.Equal(got, want) {
 		t.Errorf("dispatched %v, want %v", got, want)
 	}
-	st := c.h.snapshot(c.c)
+	st := c.h.statistics(c.c)
 	if st.Duplicates != 4 || st.Gaps != 2 || st.InSeq != 8 {
 		t.Errorf("%d duplicates, %d gaps, in-seq %d", st.Duplicates, st.Gaps, st.InSeq)
 	}
@@ -300,21 +363,38 @@ func TestFramesWithoutAPlaceInTheDataPhaseAreFaults(t *testing.T) {
 			continue
 		}
 		c := newBed(t, nil).conn(OpenOptions{})
-		c.sock.arrive(c.peer.frame(tag, make([]byte, 32)))
+		c.sock.Arrive(c.peer.frame(tag, make([]byte, 32)))
 		c.settle()
-		if !errors.Is(c.own.fault(), ErrUnexpectedFrame) {
+		want := ErrUnexpectedFrame
+		if !tag.Known() {
+			want = frame.ErrTag
+		}
+		if !errors.Is(c.own.fault(), want) {
 			t.Errorf("%v: fault %v", tag, c.own.fault())
 		}
 		c.close()
 	}
 	for _, tag := range []frame.Tag{frame.TagAck, frame.TagKeepalive2, frame.TagKeepalive2Ack} {
 		c := newBed(t, nil).conn(OpenOptions{})
-		c.sock.arrive(c.peer.frame(tag, make([]byte, 7)))
+		c.sock.Arrive(c.peer.frame(tag, make([]byte, 7)))
 		c.settle()
 		if !errors.Is(c.own.fault(), ErrUnexpectedFrame) {
 			t.Errorf("%v of 7 bytes: fault %v", tag, c.own.fault())
 		}
 		c.close()
+	}
+}
+
+func TestAFrameBeyondTheLimitsIsRefusedBeforeAnyMemory(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	var head [frame.PreambleSize]byte
+	head[0], head[1], head[2] = byte(frame.TagMessage), 4, frame.MessageHeaderSize
+	binary.LittleEndian.PutUint32(head[20:], 1<<31) // the length of segment 3
+	binary.LittleEndian.PutUint32(head[28:], frame.SegmentCRC(0, head[:28]))
+	c.sock.Arrive(head[:])
+	c.settle()
+	if !errors.Is(c.own.fault(), frame.ErrTooLarge) || c.c.Snapshot().PoolInUse != 0 {
+		t.Errorf("fault %v, %d bytes lent", c.own.fault(), c.c.Snapshot().PoolInUse)
 	}
 }
 
@@ -330,7 +410,7 @@ func TestThrottlingInTheMiddleOfBufferedBytesKeepsTheOrder(t *testing.T) {
 			}
 			list := messagesOf(sizes)
 			ts := &Throttles{Messages: NewThrottle(3), Bytes: NewThrottle(100 << 10)}
-			c := newBed(t, receiving(receive)).connRev(OpenOptions{Throttles: ts}, m.rev, m.secure)
+			c := newBed(t, receiving(receive)).connMode(OpenOptions{Throttles: ts}, m)
 			var kept []*Message
 			c.own.onMessage = func(_ *Handler, m *Message) {
 				if rng.IntN(3) > 0 {
@@ -341,7 +421,7 @@ func TestThrottlingInTheMiddleOfBufferedBytesKeepsTheOrder(t *testing.T) {
 			all := c.peer.stream(list)
 			for len(all) > 0 || len(kept) > 0 {
 				if n := min(rng.IntN(40000), len(all)); n > 0 && rng.IntN(2) == 0 {
-					c.sock.arrive(all[:n])
+					c.sock.Arrive(all[:n])
 					all = all[n:]
 				}
 				if len(kept) > 0 && rng.IntN(2) == 0 {
@@ -354,8 +434,8 @@ func TestThrottlingInTheMiddleOfBufferedBytesKeepsTheOrder(t *testing.T) {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
 			checkReceived(t, c.own.list(), list)
-			if ts.Messages.Used() != 0 || ts.Bytes.Used() != 0 || c.c.pool.inUse != 0 {
-				t.Errorf("seed %d: %d messages, %d bytes, %d of memory are held", seed, ts.Messages.Used(), ts.Bytes.Used(), c.c.pool.inUse)
+			if ts.Messages.Used() != 0 || ts.Bytes.Used() != 0 || c.c.Snapshot().PoolInUse != 0 {
+				t.Errorf("seed %d: %d messages, %d bytes, %d of memory are held", seed, ts.Messages.Used(), ts.Bytes.Used(), c.c.Snapshot().PoolInUse)
 			}
 			c.close()
 		}
@@ -373,10 +453,10 @@ func TestAThrottledConnectionHoldsBackABoundedAmount(t *testing.T) {
 			list := make([]*Message, total)
 			for i := range list {
 				list[i] = &Message{TID: uint64(i), Type: 3, Front: payload(i, 4000)}
-				c.sock.arrive(c.peer.message(uint64(i+1), 0, list[i]))
+				c.sock.Arrive(c.peer.message(uint64(i+1), 0, list[i]))
 				c.settle()
 			}
-			if held := c.h.sock.held(); held > backlogMax+64<<10 {
+			if held := c.h.sock.Backlog(); held > loop.BacklogBytes+64<<10 {
 				t.Errorf("%d bytes are held back", held)
 			}
 			for len(kept) > 0 {
@@ -397,12 +477,12 @@ func TestOneConnectionDoesNotStarveAnother(t *testing.T) {
 	for seq := range uint64(3000) {
 		stream = append(stream, loud.peer.message(seq+1, 0, &Message{Front: make([]byte, 900)})...)
 	}
-	loud.sock.whole = stream
-	loud.sock.edge(0)
-	must(t, b.c.Turn(false))
-	quiet.sock.arrive(quiet.peer.message(1, 0, &Message{}))
+	loud.sock.Whole = stream
+	loud.sock.Edge(0)
+	must(t, b.by.Turn())
+	quiet.sock.Arrive(quiet.peer.message(1, 0, &Message{}))
 	for range 3 {
-		must(t, b.c.Turn(false))
+		must(t, b.by.Turn())
 	}
 	if len(quiet.own.list()) != 1 {
 		t.Error("the quiet connection waits")
@@ -416,29 +496,31 @@ func TestOneConnectionDoesNotStarveAnother(t *testing.T) {
 	}
 }
 
-// testHook answers for each frame by its own rule.
-type testHook func(tag frame.Tag, write bool) error
-
-func (f testHook) Frame(tag frame.Tag, write bool) error { return f(tag, write) }
+// probed is a socket whose probe answers for each frame by a rule.
+func probed(rule func(tag frame.Tag, write bool) error) *probe.Socket {
+	return probe.NewSocket(probe.Func(func(_ context.Context, e probe.Event) error {
+		return rule(e.Tag, e.Step == probe.FrameWrite)
+	}), 1, false, nil)
+}
 
 func TestAStallStopsBehindItsFrameUntilResume(t *testing.T) {
 	reads := 0
-	hook := testHook(func(tag frame.Tag, write bool) error {
+	by := probed(func(tag frame.Tag, write bool) error {
 		if write || tag != frame.TagMessage {
 			return nil
 		}
 		if reads++; reads == 2 {
-			return ErrStall
+			return probe.ErrStall
 		}
 		return nil
 	})
-	c := newBed(t, nil).conn(OpenOptions{Lossy: true, Hook: hook})
+	c := newBed(t, nil).conn(OpenOptions{Lossy: true, Probe: by})
 	list := messagesOf([][3]int{{1, 0, 0}, {2, 0, 0}, {3, 0, 0}, {4, 0, 0}})
 	var all []byte
 	for i, m := range list {
 		all = append(all, c.peer.message(uint64(i+1), 0, m)...)
 	}
-	c.sock.arrive(all)
+	c.sock.Arrive(all)
 	must(t, c.h.Send(&Message{TID: 5}))
 	c.settle()
 	if n := len(c.own.list()); n != 2 {
@@ -448,28 +530,28 @@ func TestAStallStopsBehindItsFrameUntilResume(t *testing.T) {
 	c.settle()
 	checkReceived(t, c.own.list(), list)
 	if reads != 4 || len(c.take()) != 1 {
-		t.Errorf("the hook was asked %d times", reads)
+		t.Errorf("the probe was asked %d times", reads)
 	}
 }
 
 func TestAHoldStopsBeforeItsFrameUntilResume(t *testing.T) {
 	asked := 0
-	hook := testHook(func(tag frame.Tag, write bool) error {
+	by := probed(func(tag frame.Tag, write bool) error {
 		if asked++; asked == 2 {
-			return ErrHold
+			return probe.ErrHold
 		}
 		return nil
 	})
 	for _, size := range []int{10, 200 << 10} {
 		asked = 0
-		c := newBed(t, nil).conn(OpenOptions{Lossy: true, Hook: hook})
+		c := newBed(t, nil).conn(OpenOptions{Lossy: true, Probe: by})
 		list := messagesOf([][3]int{{1, 0, 0}, {2, 0, size}, {3, 0, 0}})
 		var all []byte
 		for i, m := range list {
 			all = append(all, c.peer.message(uint64(i+1), 0, m)...)
 		}
-		c.sock.whole = all
-		c.sock.edge(0)
+		c.sock.Whole = all
+		c.sock.Edge(0)
 		c.settle()
 		if n := len(c.own.list()); n != 1 {
 			t.Fatalf("%d messages in spite of the hold before 2", n)
@@ -478,28 +560,32 @@ func TestAHoldStopsBeforeItsFrameUntilResume(t *testing.T) {
 		c.settle()
 		checkReceived(t, c.own.list(), list)
 		if asked != 3 {
-			t.Errorf("the hook was asked %d times", asked)
+			t.Errorf("the probe was asked %d times", asked)
 		}
 	}
 }
 
-func TestAnErrorOfTheHookIsAFault(t *testing.T) {
+func TestAnErrorOfTheProbeIsAFault(t *testing.T) {
 	own := errors.New("as the test wishes")
-	for _, write := range []bool{false, true} {
-		c := newBed(t, nil).conn(OpenOptions{Hook: testHook(func(_ frame.Tag, w bool) error {
+	for _, one := range []struct {
+		write         bool
+		answer, fault error
+	}{{false, own, own}, {true, own, own}, {false, probe.ErrReset, loop.ErrReset}, {true, probe.ErrReset, loop.ErrReset}} {
+		write := one.write
+		c := newBed(t, nil).conn(OpenOptions{Probe: probed(func(_ frame.Tag, w bool) error {
 			if w == write {
-				return own
+				return one.answer
 			}
 			return nil
 		})})
 		if write {
 			must(t, c.h.Send(&Message{}))
 		} else {
-			c.sock.arrive(c.peer.message(1, 0, &Message{}))
+			c.sock.Arrive(c.peer.message(1, 0, &Message{}))
 		}
 		c.settle()
-		if !errors.Is(c.own.fault(), own) || len(c.own.list()) != 0 || len(c.sock.sent) != 0 {
-			t.Errorf("write=%v: fault %v, %d messages, %d bytes sent", write, c.own.fault(), len(c.own.list()), len(c.sock.sent))
+		if !errors.Is(c.own.fault(), one.fault) || len(c.own.list()) != 0 || len(c.sock.Sent) != 0 {
+			t.Errorf("write=%v: fault %v, %d messages, %d bytes sent", write, c.own.fault(), len(c.own.list()), len(c.sock.Sent))
 		}
 	}
 }

@@ -13,7 +13,7 @@ type recorder struct {
 	messages []received
 	events   []string // everything but messages, in order
 	faults   []error
-	mirrors  []Mirror
+	mirrors  []Snapshot
 	happened []any
 	acks     []Timestamp
 	outs     []uint64 // numbers of notifications
@@ -21,7 +21,7 @@ type recorder struct {
 
 	// Called on the core, if set.
 	onMessage func(h *Handler, m *Message)
-	onFault   func(n uint64, err error, m Mirror)
+	onFault   func(n uint64, err error, m Snapshot)
 	onQueued  func(n uint64)
 	onHappen  func(h *Handler, what any)
 	onMoved   func(h *Handler)
@@ -70,7 +70,7 @@ func (r *recorder) told() {
 	}
 }
 
-func (r *recorder) Faulted(n uint64, err error, m Mirror) {
+func (r *recorder) Faulted(n uint64, err error, m Snapshot) {
 	r.mu.Lock()
 	r.faults, r.mirrors, r.outs = append(r.faults, err), append(r.mirrors, m), append(r.outs, n)
 	r.mu.Unlock()
@@ -92,7 +92,7 @@ func (r *recorder) Queued(n uint64) {
 
 func (r *recorder) Moving(_ *Handler, to *Core) { r.note("moving to %d", to.ID()) }
 
-func (r *recorder) Moved(h *Handler, from *Core, ev Arrival) {
+func (r *recorder) Moved(h *Handler, from *Core, ev MoveCause) {
 	r.note("moved from %d accepted=%v replace=%v", from.ID(), ev.Accepted, ev.Replace)
 	if r.onMoved != nil {
 		r.onMoved(h)

@@ -31,13 +31,13 @@ func TestDamageInEveryPartOfAnEncryptedFrameIsAFault(t *testing.T) {
 				c := newBed(t, nil).connRev(OpenOptions{}, m.rev, true)
 				all := c.peer.message(1, 0, msg)
 				all[at] ^= 0x20
-				c.sock.arrive(all)
+				c.sock.Arrive(all)
 				c.settle()
 				if len(c.own.list()) != 0 || !errors.Is(c.own.fault(), frame.ErrFrame) {
 					t.Errorf("byte %d of %d: %d messages, fault %v", at, whole, len(c.own.list()), c.own.fault())
 				}
-				if c.c.pool.inUse != 0 {
-					t.Errorf("byte %d of %d: %d bytes are lent", at, whole, c.c.pool.inUse)
+				if c.c.Snapshot().PoolInUse != 0 {
+					t.Errorf("byte %d of %d: %d bytes are lent", at, whole, c.c.Snapshot().PoolInUse)
 				}
 				c.close()
 			}
@@ -79,17 +79,17 @@ func TestAbortedEncryptedFramesNeverHappened(t *testing.T) {
 			c.peer.abort(given, last)
 			second := &Message{TID: 2, Front: payload(1, 50)}
 			all = append(append(all, given...), c.peer.message(2, 0, second)...)
-			c.sock.arrive(all)
+			c.sock.Arrive(all)
 			c.settle()
 			if err := c.own.fault(); err != nil {
 				t.Fatal(err)
 			}
 			checkReceived(t, c.own.list(), []*Message{{TID: 1}, second})
-			if st := c.h.snapshot(c.c); st.InSeq != 2 || st.Gaps != 0 || st.Duplicates != 0 || c.c.stats.Aborted != 1 {
+			if st := c.h.statistics(c.c); st.InSeq != 2 || st.Gaps != 0 || st.Duplicates != 0 || c.c.Counts().Aborted != 1 {
 				t.Errorf("%+v", st)
 			}
-			if ts.Messages.Used() != 0 || ts.Bytes.Used() != 0 || c.c.pool.inUse != 0 {
-				t.Errorf("%d messages and %d bytes are taken, %d lent", ts.Messages.Used(), ts.Bytes.Used(), c.c.pool.inUse)
+			if ts.Messages.Used() != 0 || ts.Bytes.Used() != 0 || c.c.Snapshot().PoolInUse != 0 {
+				t.Errorf("%d messages and %d bytes are taken, %d lent", ts.Messages.Used(), ts.Bytes.Used(), c.c.Snapshot().PoolInUse)
 			}
 			c.close()
 		}
@@ -108,8 +108,8 @@ func TestAnEncoderThatRefusesIsAFault(t *testing.T) {
 			if err := c.own.fault(); !errors.Is(err, frame.ErrKeys) {
 				t.Errorf("fault %v", err)
 			}
-			if len(c.sock.sent) != 0 || c.c.pool.inUse != 0 {
-				t.Errorf("%d bytes were sent, %d are lent", len(c.sock.sent), c.c.pool.inUse)
+			if len(c.sock.Sent) != 0 || c.c.Snapshot().PoolInUse != 0 {
+				t.Errorf("%d bytes were sent, %d are lent", len(c.sock.Sent), c.c.Snapshot().PoolInUse)
 			}
 		}
 	})
@@ -124,7 +124,7 @@ func TestEncryptionLeavesThePayloadAlone(t *testing.T) {
 		must(t, c.h.Send(msg))
 		c.settle()
 		first := c.take()
-		c.sock.arrive([]byte("no frame of ours: the connection is lost, and so are its keys. " +
+		c.sock.Arrive([]byte("no frame of ours: the connection is lost, and so are its keys. " +
 			"This is longer than any head that a receiver waits for."))
 		c.settle()
 		c.h.RequeueSentUpTo(0)

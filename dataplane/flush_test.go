@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 func tags(frames []parsed) (list []frame.Tag) {
@@ -38,28 +40,28 @@ func TestOneSweepWritesControlFramesBeforeMessages(t *testing.T) {
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			c := newBed(t, nil).conn(OpenOptions{Lossy: one.lossy})
-			c.sock.park = true
+			c.sock.Park = true
 			must(t, c.h.Send(&Message{TID: 1})) // a write in flight, so that the rest gathers
 			c.settle()
 			if one.keep {
 				c.h.Keepalive()
 			}
 			if one.pinged {
-				c.sock.arrive(c.peer.frame(frame.TagKeepalive2, ping[:]))
+				c.sock.Arrive(c.peer.frame(frame.TagKeepalive2, ping[:]))
 			}
 			if one.received {
-				c.sock.arrive(c.peer.message(1, 0, &Message{}))
+				c.sock.Arrive(c.peer.message(1, 0, &Message{}))
 			}
 			for i := range one.send {
 				must(t, c.h.Send(&Message{TID: uint64(2 + i)}))
 			}
 			c.settle()
-			c.sock.park = false
-			c.sock.finish(0)
+			c.sock.Park = false
+			c.sock.Finish(0)
 			c.settle()
 			frames := c.take()[1:]
-			if got := tags(frames); !slices.Equal(got, one.want) || c.sock.writes != 2 {
-				t.Fatalf("%v in %d writes, want %v", got, c.sock.writes-1, one.want)
+			if got := tags(frames); !slices.Equal(got, one.want) || c.sock.Writes != 2 {
+				t.Fatalf("%v in %d writes, want %v", got, c.sock.Writes-1, one.want)
 			}
 			for i, f := range frames {
 				switch {
@@ -84,7 +86,7 @@ func TestOnlyTheLatestKeepaliveIsAnswered(t *testing.T) {
 		p := Timestamp{uint32(i), 0}.payload()
 		all = append(all, c.peer.frame(frame.TagKeepalive2, p[:])...)
 	}
-	c.sock.arrive(all)
+	c.sock.Arrive(all)
 	c.settle()
 	frames := c.take()
 	if len(frames) != 1 || frames[0].seg[0][0] != 4 {
@@ -93,17 +95,17 @@ func TestOnlyTheLatestKeepaliveIsAnswered(t *testing.T) {
 }
 
 func TestManySmallMessagesTakeFewWrites(t *testing.T) {
-	for _, m := range wireModes {
+	for _, m := range allModes {
 		t.Run(m.name, func(t *testing.T) {
-			c := newBed(t, nil).connRev(OpenOptions{Lossy: true}, m.rev, m.secure)
+			c := newBed(t, nil).connMode(OpenOptions{Lossy: true}, m)
 			const n = 1000
 			for i := range n {
 				must(t, c.h.Send(&Message{TID: uint64(i), Front: make([]byte, 64)}))
 			}
-			before := c.c.stats.Writes
+			before := c.c.Counts().Writes
 			c.settle()
 			frames := c.take()
-			if writes := c.c.stats.Writes - before; writes > 8 || len(frames) != n {
+			if writes := c.c.Counts().Writes - before; writes > 8 || len(frames) != n {
 				t.Fatalf("%d frames in %d writes", len(frames), writes)
 			}
 			for i, f := range frames {
@@ -117,14 +119,14 @@ func TestManySmallMessagesTakeFewWrites(t *testing.T) {
 
 func TestLargePayloadIsGatheredAndSmallPayloadCopied(t *testing.T) {
 	const from = 1000
-	c := newBed(t, func(cfg *Config, _ *fakeDriver) { cfg.CopyBelow = from }).conn(OpenOptions{Lossy: true})
-	c.sock.park = true
+	c := newBed(t, func(cfg *Config, _ *fakedriver.Driver) { cfg.CopyBelow = from }).conn(OpenOptions{Lossy: true})
+	c.sock.Park = true
 	for _, size := range []int{from - 1, from} {
 		freed := 0
 		m := &Message{Front: payload(1, size), Middle: payload(2, size), Data: payload(3, size), Free: func(*Message) { freed++ }}
 		must(t, c.h.Send(m))
 		c.settle()
-		v := c.sock.inFlight
+		v := c.sock.InFlight
 		before := v.AppendTo(nil)
 		m.Front[5]++
 		m.Middle[5]++
@@ -142,7 +144,7 @@ func TestLargePayloadIsGatheredAndSmallPayloadCopied(t *testing.T) {
 		if freed != map[bool]int{false: 1, true: 0}[gathered] {
 			t.Errorf("%d bytes: freed %d times while the write is in flight", size, freed)
 		}
-		c.sock.finish(0)
+		c.sock.Finish(0)
 		c.settle()
 		if freed != 1 {
 			t.Errorf("%d bytes: freed %d times after the write", size, freed)
@@ -168,7 +170,7 @@ func TestALosslessSessionKeepsWhatIsNotAcknowledged(t *testing.T) {
 		{999, []int{0, 1, 1, 1, 1, 1}}, // more than was sent
 	} {
 		ack := seqPayload(one.ack)
-		c.sock.arrive(c.peer.frame(frame.TagAck, ack[:]))
+		c.sock.Arrive(c.peer.frame(frame.TagAck, ack[:]))
 		c.settle()
 		if !slices.Equal(freed, one.want) {
 			t.Fatalf("ack %d: freed %v, want %v", one.ack, freed, one.want)
@@ -189,7 +191,7 @@ func TestAMessageAcknowledgesTooAndBeforeItIsDispatched(t *testing.T) {
 			t.Error("dispatched before its ack was applied")
 		}
 	}
-	c.sock.arrive(c.peer.message(1, 1, &Message{}))
+	c.sock.Arrive(c.peer.message(1, 1, &Message{}))
 	c.settle()
 	if len(c.own.list()) != 1 {
 		t.Fatal("not dispatched")
@@ -198,17 +200,17 @@ func TestAMessageAcknowledgesTooAndBeforeItIsDispatched(t *testing.T) {
 
 func TestAnAckBeforeTheEndOfTheWriteDoesNotFreeItsMemory(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
-	c.sock.park = true
+	c.sock.Park = true
 	freed := 0
 	must(t, c.h.Send(&Message{Data: make([]byte, 100000), Free: func(*Message) { freed++ }}))
 	c.settle()
 	ack := seqPayload(1)
-	c.sock.arrive(c.peer.frame(frame.TagAck, ack[:]))
+	c.sock.Arrive(c.peer.frame(frame.TagAck, ack[:]))
 	c.settle()
 	if freed != 0 {
 		t.Fatal("freed while the kernel reads it")
 	}
-	c.sock.finish(0)
+	c.sock.Finish(0)
 	c.settle()
 	if freed != 1 {
 		t.Fatalf("freed %d times", freed)
@@ -219,7 +221,7 @@ func TestAnAckBeforeTheEndOfTheWriteDoesNotFreeItsMemory(t *testing.T) {
 func TestFreeRunsOnceWhateverBecomesOfAMessage(t *testing.T) {
 	ackAll := func(c *conn) {
 		ack := seqPayload(1 << 40)
-		c.sock.arrive(c.peer.frame(frame.TagAck, ack[:]))
+		c.sock.Arrive(c.peer.frame(frame.TagAck, ack[:]))
 		c.settle()
 	}
 	for _, lossy := range []bool{false, true} {
@@ -231,18 +233,18 @@ func TestFreeRunsOnceWhateverBecomesOfAMessage(t *testing.T) {
 				{"sent and acknowledged", func(c *conn) { c.settle(); ackAll(c) }},
 				{"closed before the sweep", func(c *conn) { c.h.Close(nil) }},
 				{"closed after the write", func(c *conn) { c.settle(); c.h.Close(nil) }},
-				{"closed in the write", func(c *conn) { c.sock.park = true; c.settle(); c.h.Close(nil) }},
+				{"closed in the write", func(c *conn) { c.sock.Park = true; c.settle(); c.h.Close(nil) }},
 				{"reset in the write", func(c *conn) {
-					c.sock.park = true
+					c.sock.Park = true
 					c.settle()
-					c.sock.finish(-int32(unix.ECONNRESET))
+					c.sock.Finish(-int32(unix.ECONNRESET))
 					c.settle()
 					c.h.Close(nil)
 				}},
 				{"written in part", func(c *conn) {
-					c.sock.park = true
+					c.sock.Park = true
 					c.settle()
-					c.sock.finish(5)
+					c.sock.Finish(5)
 					c.settle()
 					c.h.Close(nil)
 				}},
@@ -259,9 +261,9 @@ func TestFreeRunsOnceWhateverBecomesOfAMessage(t *testing.T) {
 				{"closed before anything", func(c *conn) { c.h.Refuse(); c.h.Close(nil) }},
 				{"plane closed before the sweep", func(c *conn) { c.h.Close(nil); c.bed.close() }},
 				{"plane closed in the write", func(c *conn) {
-					c.sock.park = true
+					c.sock.Park = true
 					c.settle()
-					c.own.onFault = func(uint64, error, Mirror) { c.h.Close(nil) }
+					c.own.onFault = func(uint64, error, Snapshot) { c.h.Close(nil) }
 					c.bed.close()
 				}},
 			} {
@@ -272,7 +274,7 @@ func TestFreeRunsOnceWhateverBecomesOfAMessage(t *testing.T) {
 						must(t, c.h.Send(&Message{Data: make([]byte, size), Free: func(*Message) { freed[i]++ }}))
 					}
 					one.run(c)
-					if !c.d.closed {
+					if !c.d.Closed {
 						c.settle()
 					}
 					if !slices.Equal(freed, []int{1, 1, 1}) {
@@ -281,8 +283,8 @@ func TestFreeRunsOnceWhateverBecomesOfAMessage(t *testing.T) {
 					if n, size := c.h.QueuedOut(); n != 0 || size != 0 {
 						t.Errorf("%d messages of %d bytes are charged", n, size)
 					}
-					if c.c.pool.inUse != 0 {
-						t.Errorf("%d bytes are lent", c.c.pool.inUse)
+					if c.c.Snapshot().PoolInUse != 0 {
+						t.Errorf("%d bytes are lent", c.c.Snapshot().PoolInUse)
 					}
 				})
 			}
@@ -291,11 +293,11 @@ func TestFreeRunsOnceWhateverBecomesOfAMessage(t *testing.T) {
 }
 
 func TestFramesAreIntactForEverySize(t *testing.T) {
-	for _, m := range wireModes {
+	for _, m := range allModes {
 		t.Run(m.name, func(t *testing.T) {
-			c := newBed(t, nil).connRev(OpenOptions{Lossy: true}, m.rev, m.secure)
+			c := newBed(t, nil).connMode(OpenOptions{Lossy: true}, m)
 			var sizes [][3]int
-			for _, n := range []int{0, 1, 2047, 2048, 2049, slabBytes/2 - 200, slabBytes / 2, slabBytes, slabBytes + 9000, 1 << 20} {
+			for _, n := range []int{0, 1, 2047, 2048, 2049, loop.SlabBytes/2 - 200, loop.SlabBytes / 2, loop.SlabBytes, loop.SlabBytes + 9000, 1 << 20} {
 				sizes = append(sizes, [3]int{n, 0, 0}, [3]int{0, n, 0}, [3]int{0, 0, n}, [3]int{n, 1, n})
 			}
 			list := messagesOf(sizes)
@@ -320,12 +322,12 @@ func TestFramesAreIntactForEverySize(t *testing.T) {
 func TestAWriteErrorIsAFaultAndNothingIsLost(t *testing.T) {
 	for _, res := range []int32{-int32(unix.EPIPE), 17} {
 		c := newBed(t, nil).conn(OpenOptions{})
-		c.sock.park = true
+		c.sock.Park = true
 		for i := range 5 {
 			must(t, c.h.Send(&Message{TID: uint64(i), Data: make([]byte, 3000)}))
 		}
 		c.settle()
-		c.sock.finish(res)
+		c.sock.Finish(res)
 		c.settle()
 		if !errors.Is(c.own.fault(), unix.EPIPE) {
 			t.Fatalf("result %d: fault %v", res, c.own.fault())
@@ -344,20 +346,20 @@ func TestAWriteErrorIsAFaultAndNothingIsLost(t *testing.T) {
 
 func TestWhileAWriteIsInFlightNothingElseIsWritten(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
-	c.sock.park = true
+	c.sock.Park = true
 	for i := range 10 {
 		must(t, c.h.Send(&Message{TID: uint64(i)}))
 		c.settle()
 	}
-	if c.sock.writes != 1 {
-		t.Fatalf("%d writes at a time", c.sock.writes)
+	if c.sock.Writes != 1 {
+		t.Fatalf("%d writes at a time", c.sock.Writes)
 	}
-	c.sock.finish(0)
+	c.sock.Finish(0)
 	c.settle()
-	c.sock.finish(0)
+	c.sock.Finish(0)
 	c.settle()
-	if got := len(c.take()); got != 10 || c.sock.writes != 2 {
-		t.Errorf("%d messages in %d writes", got, c.sock.writes)
+	if got := len(c.take()); got != 10 || c.sock.Writes != 2 {
+		t.Errorf("%d messages in %d writes", got, c.sock.Writes)
 	}
 }
 

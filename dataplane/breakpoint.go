@@ -1,0 +1,118 @@
+package dataplane
+
+import (
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+)
+
+// The probe of a connection is asked once for every frame, in the place where the
+// frame can still be held: here. Its answers are those of package probe.
+
+// shownFrame names a frame that waits to be written: the next one of its tag, or
+// one message.
+type shownFrame struct {
+	tag frame.Tag
+	m   *Message
+}
+
+// mayWrite asks the probe about a frame that is about to be written, unless it was
+// asked for that one before. pass is false if the write ends before it.
+func (b *flush) mayWrite(tag frame.Tag, m *Message) (pass bool, err error) {
+	h := b.h
+	if h.options.Probe == nil {
+		return true, nil
+	}
+	if _, done := h.shown[shownFrame{tag, m}]; done {
+		delete(h.shown, shownFrame{tag, m})
+		return true, nil
+	}
+	switch err := h.options.Probe.Frame(tag, true); err {
+	case nil:
+		return true, nil
+	case probe.ErrHold:
+		h.holdOut = true
+		h.showed(tag, m)
+		return false, nil
+	case probe.ErrStall:
+		h.holdOut = true
+		b.s.Hold()
+		return true, nil
+	case probe.ErrHalfClose:
+		b.s.EndWriting()
+		return true, nil
+	default:
+		return false, faultOf(err)
+	}
+}
+
+// showed remembers that the probe was asked about a frame that is not written
+// yet. Before it comes up again, others may overtake it: a keepalive, or a more
+// urgent message.
+func (h *Handler) showed(tag frame.Tag, m *Message) {
+	if h.options.Probe == nil {
+		return
+	}
+	if h.shown == nil {
+		h.shown = make(map[shownFrame]struct{})
+	}
+	h.shown[shownFrame{tag, m}] = struct{}{}
+}
+
+// mayRead asks the probe about a frame whose head is there.
+func (r *intake) mayRead(s *loop.Socket, tag frame.Tag) bool {
+	if r.h.options.Probe == nil || r.throttlePassed {
+		return true
+	}
+	r.throttlePassed = true
+	switch err := r.h.options.Probe.Frame(tag, false); err {
+	case nil:
+		return true
+	case probe.ErrHold:
+		s.Hold()
+		return false
+	case probe.ErrStall:
+		r.stall = true
+		return true
+	case probe.ErrHalfClose:
+		s.EndWriting()
+		return true
+	default:
+		s.Fault(faultOf(err))
+		return false
+	}
+}
+
+// faultOf is the fault that an answer of the probe means.
+func faultOf(answer error) error {
+	if answer == probe.ErrReset {
+		return loop.ErrReset
+	}
+	return answer
+}
+
+// Resume lets a connection go on that a probe or Pause stopped. Any goroutine.
+func (h *Handler) Resume() {
+	h.wantPause.Store(false)
+	h.resume()
+}
+
+// resume is Resume, on the core that owns the handler by then. A Pause that was called
+// behind it goes before it.
+func (h *Handler) resume() {
+	owner := h.core.Load()
+	if err := owner.Do(func(c *Core) {
+		if h.core.Load() != c || h.state == StateOpen && h.sock == nil {
+			h.resume() // it has moved, or its socket is still to arrive
+			return
+		}
+		h.holdOut, h.paused = false, h.wantPause.Load()
+		if s := h.sock; s != nil && !h.paused {
+			h.asked = c.Now() // the peer was not silent: we did not read
+			s.Release()
+		}
+		h.wake()
+	}); err != nil && h.core.Load() != owner {
+		h.resume()
+	}
+}

@@ -1,0 +1,33 @@
+package dataplane
+
+// Who waits for memory, and what frees it.
+//
+//	waits                              for                              freed by
+//	a connection that reads            the receive budget (Throttles)   the user, by Release or Send
+//	an unfinished message              the receive budget               as above; else one message goes on (Throttle.finisher),
+//	                                                                    and its peer, by its bytes, or the least rate (progress.go)
+//	the user                           the sending queue (Room)         lossy: the write; lossless: the peer's ack
+//	a write                            the peer                         the peer's reading
+//	a peer's ack                       our reading of what is before    the receive budget
+//
+// The last line closes a cycle: an ack can be behind bytes that a full receive
+// budget does not let us read, while the user waits for that ack and keeps
+// received messages. Three rules break the cycle.
+//
+//   - What was received and is queued for sending counts against the sending
+//     queue, not against the receive budget: who answers with what it got, or
+//     sends it on, frees the budget by that.
+//   - Each connection has a share of the receive budget and of the sending
+//     budget that others cannot take (Throttles.Share, SendBudget): small
+//     messages pass, whatever the others hold.
+//   - On a lossless session the reconnect tells both sides what the other has
+//     received. A connection that is stopped for long while messages of its own
+//     wait for an ack gives its socket up (progress.go): the reconnect frees
+//     what the peer already has.
+//
+// On a lossy session nothing waits for an ack, so there is no such cycle.
+//
+// One cycle is the users' own, and no messenger can break it: two users send
+// each other requests, and each keeps what it received until there is room to
+// send the answer, behind all of its own requests. Users have to leave room for
+// answers, by a bound on the number of requests under way.

@@ -1,0 +1,44 @@
+package dataplane
+
+import (
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+)
+
+// Frames that bring nothing cost their core as much as small messages do, and are
+// charged to nobody: keepalives, acks that free nothing, messages that are here
+// already, aborted frames. A peer may send a second's worth of them at once
+// (OpenOptions.ControlRate). Above that the connection is not read for a while, again
+// and again, until a message comes. Honest peers send one in some seconds.
+
+// controlPause is how long a connection is not read that has brought too many
+// frames without use.
+const controlPause = time.Second / 8
+
+// useless counts a frame that has brought nothing.
+func (h *Handler) useless(c *Core) {
+	rate := h.options.ControlRate
+	if rate <= 0 || h.sock == nil {
+		return
+	}
+	now := c.Now()
+	h.controlUntil = max(h.controlUntil, now) + time.Second/time.Duration(rate)
+	if h.controlUntil-now <= time.Second {
+		return
+	}
+	h.stats.ControlPauses++
+	c.Counts().ControlPauses++
+	h.sock.Rest()
+	c.Arm(&h.progress, now+controlPause)
+}
+
+// rested goes on with a socket behind a pause. It returns false if there was none.
+func (h *Handler) rested(s *loop.Socket) bool {
+	if !s.Resting() {
+		return false
+	}
+	h.asked = s.Core().Now() // the peer was not silent: we did not read
+	s.EndRest()
+	return true
+}

@@ -1,0 +1,118 @@
+package dataplane
+
+import (
+	"math/bits"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
+)
+
+// segmentCRCs are the crcs with which the segments of a received message came,
+// and were checked. A message that is sent on has them in its frame: its payload is
+// not read again. Each belongs to the very bytes that were received. A segment that
+// is another slice now, a part of it for example, has none. Who changes the bytes
+// themselves says so (Message.Changed).
+type segmentCRCs [3]segmentCRC // Front, Middle, Data
+
+type segmentCRC struct {
+	first *byte // of the bytes that it belongs to; nil: there is no crc
+	n     int
+	crc   uint32
+	msgr1 bool // crc is that of msgr1, which begins with another seed
+}
+
+// take notes the crcs of a received frame.
+func (c *segmentCRCs) take(f *frame.Frame) {
+	for i := range c {
+		if f.CRCs.Known[i+1] {
+			c[i] = segmentCRC{first: &f.Seg[i+1][0], n: len(f.Seg[i+1]), crc: f.CRCs.Of[i+1]}
+		}
+	}
+}
+
+// take1 notes the crcs of a received message of msgr1, those that were computed.
+func (c *segmentCRCs) take1(m *received1) {
+	for i, crc := range [3]uint32{m.sums.Front, m.sums.Middle, m.sums.Data} {
+		if p := m.segs[i]; m.summed[i] && len(p) > 0 {
+			c[i] = segmentCRC{first: &p[0], n: len(p), crc: crc, msgr1: true}
+		}
+	}
+}
+
+// has says whether c is the crc of p.
+func (c *segmentCRC) has(p []byte) bool { return c.first != nil && len(p) == c.n && &p[0] == c.first }
+
+// moved says that p is a copy of what old was.
+func (c *segmentCRC) moved(old, p []byte) {
+	if c.has(old) {
+		c.first = &p[0]
+	}
+}
+
+// segments are Front, Middle and Data.
+func (m *Message) segments() [3][]byte { return [3][]byte{m.Front, m.Middle, m.Data} }
+
+// knownCRCs are those for a frame with the message, behind the header.
+func (m *Message) knownCRCs() (known frame.CRCs) {
+	for i, p := range m.segments() {
+		if c := &m.crcs[i]; c.has(p) {
+			if crc, ok := c.in(false, p); ok {
+				known.Set(i+1, crc)
+			}
+		}
+	}
+	return known
+}
+
+// sums1 are the crcs for the footer of msgr1. front, which stands for middle, too, and
+// data say which are needed.
+func (m *Message) sums1(front, data bool) (s frame1.Sums) {
+	need := [3]bool{front, front, data}
+	sums := [3]*uint32{&s.Front, &s.Middle, &s.Data}
+	for i, p := range m.segments() {
+		if !need[i] || len(p) == 0 {
+			continue
+		}
+		if c := &m.crcs[i]; c.has(p) {
+			if crc, ok := c.in(true, p); ok {
+				*sums[i] = crc
+				continue
+			}
+		}
+		*sums[i] = frame1.SegmentCRC(0, p)
+	}
+	return s
+}
+
+// in is the crc of p, which c has, as msgr1 or msgr2 has it. If it is that of the other
+// protocol it is converted, unless it is cheaper to read p: not ok.
+func (c *segmentCRC) in(msgr1 bool, p []byte) (crc uint32, ok bool) {
+	if invariants.Enabled {
+		seed := frame.SegmentCRCInit
+		if c.msgr1 {
+			seed = 0
+		}
+		invariants.Check(frame.SegmentCRC(seed, p) == c.crc, "the payload of a received message was changed without Message.Changed")
+	}
+	switch {
+	case c.msgr1 == msgr1:
+		return c.crc, true
+	case len(p) >= reseedFrom*bits.OnesCount32(uint32(len(p))):
+		return frame1.Reseed(c.crc, uint32(len(p))), true
+	}
+	return 0, false
+}
+
+// reseedFrom is the number of bytes whose crc costs more than a step of a conversion,
+// of which there is one for each bit that is set in the length.
+const reseedFrom = 4 << 10
+
+// Changed says that bytes of the payload of a received message were changed in
+// place. Call it behind the change and before Send or Clone: a received
+// message is sent on with the crcs that it came with, as long as its segments
+// are the slices that were received. With other bytes the peer would take the
+// frame for damaged, and end the connection. Segments that are replaced or cut need
+// no call, nor does a message of your own. The caller is the only one who uses the
+// message, as for any change.
+func (m *Message) Changed() { m.crcs = segmentCRCs{} }

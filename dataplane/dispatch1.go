@@ -1,0 +1,38 @@
+package dataplane
+
+import (
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+)
+
+// received1 is a message of msgr1 that was checked.
+type received1 struct {
+	hd     *frame1.Header
+	segs   [3][]byte    // front, middle, data
+	b      *loop.Buffer // that holds them; nil: they lie in a receive buffer
+	sums   frame1.Sums
+	summed [3]bool // which of the sums were computed
+}
+
+// message1 takes one message of msgr1, as message does one of msgr2. It carries no ack.
+// taken is what the throttles hold for it.
+func (h *Handler) message1(c *Core, in *received1, taken loop.Charge) {
+	hd := in.hd
+	if hd.Seq <= h.inSeq {
+		h.stats.Duplicates++
+		h.useless(c)
+		h.discard(c, in.b, taken)
+		return
+	}
+	if !h.accept(hd.Seq) {
+		h.discard(c, in.b, taken)
+		return
+	}
+	m := h.local.lend()
+	m.Type, m.Priority, m.Version, m.CompatVersion = hd.Type, hd.Priority, hd.Version, hd.CompatVersion
+	m.TID, m.DataOff, m.seq = hd.TID, hd.DataOff, hd.Seq
+	m.Front, m.Middle, m.Data = in.segs[0], in.segs[1], in.segs[2]
+	m.buf, m.leased, m.charge = in.b, in.b == nil, taken
+	m.crcs.take1(in)
+	h.dispatch(c, m)
+}

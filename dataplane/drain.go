@@ -1,0 +1,125 @@
+package dataplane
+
+import (
+	"errors"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+)
+
+// ErrUndelivered: a connection ended, or cannot go on, with messages that were
+// queued and not delivered.
+var ErrUndelivered = errors.New("dataplane: messages were not delivered")
+
+// drainEvery is how often a handler that drains looks whether it is done.
+const drainEvery = time.Millisecond
+
+// DrainOptions say how a handler drains.
+type DrainOptions struct {
+	// Idle says whether the user may still send: while it returns false the queue
+	// is not closed. It runs on the core. nil: always.
+	Idle func() bool
+	// Hopeless says whether a session without a socket will never have one again. It
+	// runs on the core, when something is left to be sent.
+	Hopeless func() bool
+	// Done is called once, on the core: nil when everything that Send had taken was
+	// written and, on a lossless session, acknowledged, and the peer has hung up
+	// since; else ErrUndelivered.
+	Done func(error)
+}
+
+// drain is a handler on its way to the end. Owner: the handler's core.
+type drain struct {
+	h     *Handler
+	opt   DrainOptions
+	timer loop.Timer
+	bye   *loop.Socket // whose writing has ended; nil: none yet
+	holds bool         // messages were left at the last look
+	done  bool
+}
+
+// Drain ends a handler in good order. Messages that come from now on are neither
+// dispatched nor acknowledged, as after Refuse. What is queued is sent; when nothing
+// is left Send fails with ErrFrozen, our direction of the socket ends, and the peer
+// is given time to read all of it and hang up. The handler is not closed: the owner
+// does that. A second call does nothing but call its Done with ErrFrozen. Any
+// goroutine.
+func (h *Handler) Drain(opt DrainOptions) {
+	h.Do(func(c *Core) {
+		if h.draining != nil {
+			opt.Done(ErrFrozen)
+			return
+		}
+		d := &drain{h: h, opt: opt}
+		d.timer.Fire = func(c *Core, _ time.Duration) { d.fired(c) }
+		h.draining = d
+		d.look(c)
+	})
+}
+
+// fired goes on where the handler is now.
+func (d *drain) fired(c *Core) {
+	if d.h.core.Load() != c {
+		d.h.Do(d.look)
+		return
+	}
+	d.look(c)
+}
+
+// look sees how far the handler has come. On its core.
+func (d *drain) look(c *Core) {
+	if d.done {
+		return
+	}
+	switch h := d.h; {
+	case d.bye != nil && h.sock == d.bye:
+		// The peer reads, and has not hung up.
+	case d.bye != nil:
+		d.end(nil)
+		return
+	case h.state == StateDrop:
+		if d.holds {
+			d.end(ErrUndelivered)
+		} else {
+			d.end(nil)
+		}
+		return
+	case d.left():
+		if h.sock == nil && d.opt.Hopeless != nil && d.opt.Hopeless() {
+			d.end(ErrUndelivered)
+			return
+		}
+	case !h.seal(): // somebody sends
+	case h.sock == nil:
+		d.end(nil)
+		return
+	default:
+		d.bye = h.sock
+		h.sock.EndWriting()
+	}
+	c.Arm(&d.timer, c.Now()+drainEvery)
+}
+
+// left says whether there is anything to be sent, or to come.
+func (d *drain) left() bool {
+	h := d.h
+	d.holds = h.inboxed() || h.queue.n > 0 || h.sent.n > 0 || h.sock != nil && h.sock.Writing()
+	return d.holds || h.pendingOut() || d.opt.Idle != nil && !d.opt.Idle()
+}
+
+// lost is the end of a socket.
+func (d *drain) lost(s *loop.Socket) {
+	if d.bye == s && !d.done {
+		d.end(nil)
+	}
+}
+
+func (d *drain) end(err error) {
+	d.done = true
+	d.opt.Done(err)
+}
+
+// seal refuses what is sent from now on, unless something was sent just now.
+func (h *Handler) seal() bool {
+	return h.inbox.Load() == sealed || h.inbox.CompareAndSwap(nil, sealed)
+}

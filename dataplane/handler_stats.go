@@ -1,0 +1,100 @@
+package dataplane
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+)
+
+// HandlerStats counts over all sockets of one handler.
+type HandlerStats struct {
+	State       string `json:"state"`
+	Core        int    `json:"core"`
+	Opens       uint64 `json:"opens"` // times that it went open
+	MessagesIn  uint64 `json:"messages_in"`
+	MessagesOut uint64 `json:"messages_out"`
+	BytesIn     uint64 `json:"bytes_in"`
+	BytesOut    uint64 `json:"bytes_out"`
+	AcksIn      uint64 `json:"acks_in"`
+	AcksOut     uint64 `json:"acks_out"`
+	Requeued    uint64 `json:"requeued"`
+	Duplicates  uint64 `json:"duplicates"` // received again and dropped
+	Gaps        uint64 `json:"gaps"`       // sequence numbers that were skipped
+	InSeq       uint64 `json:"in_seq"`
+	OutSeq      uint64 `json:"out_seq"`
+	Queued      int    `json:"queued"`     // messages to be sent
+	Sent        int    `json:"sent"`       // messages to be acknowledged
+	QueueFull   uint64 `json:"queue_full"` // times that Send found no room
+	AckLag      uint64 `json:"ack_lag"`    // received and not acknowledged
+	Writing     bool   `json:"writing"`    // a write is in flight
+	Throttled   bool   `json:"throttled"`  // it does not read, for whatever reason
+	Paused      bool   `json:"paused"`     // by the user
+	// Unfinished is how many bytes are there of a frame that is not complete.
+	Unfinished int64 `json:"unfinished"`
+	// Reserved is what its received messages hold of Throttles.Dispatch, in
+	// bytes.
+	Reserved int64 `json:"reserved"`
+	// Quiet is how long no byte was received, on the present socket; 0 without
+	// one.
+	Quiet      time.Duration `json:"quiet_ns"`
+	Keepalives Keepalives    `json:"keepalives"`
+	// UnaskedAcks are KEEPALIVE2_ACK frames that answer no KEEPALIVE2 of ours
+	// on the same socket. They were ignored.
+	UnaskedAcks uint64 `json:"unasked_acks"`
+	// ControlPauses are the times that it was not read for a while, as it brought
+	// too many frames without use.
+	ControlPauses uint64 `json:"control_pauses"`
+}
+
+// Stats takes a snapshot. It waits for the owning core's next turn, and returns
+// ErrStalled if that is not to be expected, ErrOnCore on a core.
+func (h *Handler) Stats() (HandlerStats, error) {
+	for {
+		owner := h.core.Load()
+		st, err := loop.Ask(owner, func(c *Core) *HandlerStats {
+			if h.core.Load() != c {
+				return nil // it has moved
+			}
+			st := h.statistics(c)
+			return &st
+		})
+		if err != nil && h.core.Load() == owner {
+			return HandlerStats{}, err
+		}
+		if st != nil {
+			return *st, nil
+		}
+	}
+}
+
+func (h *Handler) statistics(c *Core) HandlerStats {
+	st := h.stats
+	st.State, st.Core = h.state.String(), c.ID()
+	st.InSeq, st.OutSeq = h.inSeq, h.outSeq
+	st.Queued, st.Sent, st.AckLag = h.queue.n, h.sent.n, h.unacked
+	st.Paused = h.paused
+	st.Keepalives, st.QueueFull = h.seen, h.full.Load()
+	if h.sock != nil {
+		st.Writing, st.Throttled = h.sock.Writing(), h.sock.Stopped()
+		st.Unfinished, st.Quiet = int64(h.intake().held()), h.sock.Quiet()
+	}
+	if h.throttles != nil {
+		st.Reserved = h.throttles.Held()
+	}
+	return st
+}
+
+// ackClock lets any goroutine see when the peer last answered a keepalive.
+type ackClock struct{ at atomic.Uint64 }
+
+func (a *ackClock) set(t Timestamp) { a.at.Store(uint64(t.Sec)<<32 | uint64(t.Nsec)) }
+
+func (a *ackClock) get() Timestamp {
+	v := a.at.Load()
+	return Timestamp{uint32(v >> 32), uint32(v)}
+}
+
+// LastKeepaliveAck is the time stamp of our last keepalive that the peer
+// answered, zero if there is none. Any goroutine.
+func (h *Handler) LastKeepaliveAck() Timestamp { return h.acks.get() }

@@ -1,0 +1,254 @@
+package dataplane
+
+import (
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+)
+
+// intake is what the framers of both protocols have of the frame under way: its
+// share of the receive budget, and the buffer in which it is gathered if it does not
+// lie whole in the bytes that came. A framer embeds it, and knows what the bytes mean.
+// Owner: the handler's core.
+//
+// A frame passes through these points, in this order:
+//
+//	head incomplete -> opened (length known) -> admitted (budget) -> [target] -> delivered
+//
+// What a peer announces costs nothing: a message that is there takes its share
+// of the receive budget as a whole, one that is not takes it as its bytes come.
+type intake struct {
+	h *Handler
+
+	headLen        int // bytes of the head that the framer has kept
+	opened         bool
+	large          bool // the frame under way, or the last one, has a large data segment
+	aligned        bool // and this one begins on a page, in memory of its own: all large ones do
+	size           int  // bytes behind the head
+	charge         loop.Charge
+	admit          bool
+	throttlePassed bool // the break point was asked
+	stall          bool // and stops the connection behind this frame
+
+	stopped bool // by a throttle, until the next Feed
+
+	target *loop.Buffer // where the rest is gathered
+	at     int          // start of the rest in target; the head stands before it
+	fill   int          // bytes of the rest that are there
+	ahead  int          // bytes that are reserved for a read under way
+
+	// Running crc of a large data segment, taken while its bytes are cached.
+	crcFrom, crcTo int // the data segment within the rest; equal: no running crc
+	crc            uint32
+}
+
+// pageSize is what aligned data begins on a multiple of.
+const pageSize = 4096
+
+// classify notes what the data of the frame under way is, by its size in bytes.
+func (r *intake) classify(s *loop.Socket, data int) {
+	from := r.h.options.AlignFrom
+	r.large = data >= s.Core().Config().LargeFrom
+	r.aligned = r.large || from > 0 && data >= from
+}
+
+// pieceBytes is how much of a large segment one read takes: large enough
+// to be cheap, small enough that its crc runs over cached bytes.
+const pieceBytes = 256 << 10
+
+// worthARead is how much room an unfinished frame waits for at most, in bytes:
+// enough for one read.
+const worthARead = 64 << 10
+
+// Target implements Placer.
+func (r *intake) Target(s *loop.Socket) (p []byte, ahead int) {
+	ahead = loop.ReceiveBytes
+	if r.large {
+		ahead = loop.LookAhead
+	}
+	rest := r.rest()
+	if len(rest) == 0 {
+		return nil, ahead
+	}
+	r.ahead = r.reserve(s, min(len(rest), pieceBytes))
+	if r.ahead < len(rest) {
+		ahead = 0
+	}
+	return rest[:r.ahead], ahead
+}
+
+// came notes that n bytes of the last Target are there, and says whether the frame
+// is.
+func (r *intake) came(n int) (whole bool) {
+	r.unreserve(r.ahead - n)
+	r.ahead = 0
+	return n > 0 && r.filled(n)
+}
+
+// Pending implements Framer.
+func (r *intake) Pending(*loop.Socket) bool {
+	h := r.h
+	return h.state == StateOpen && !h.holdOut && h.pendingOut()
+}
+
+// Ended implements Framer.
+func (r *intake) Ended(s *loop.Socket, err error) { r.h.lost(s, err) }
+
+// resumed notes that the socket goes on behind a throttle.
+func (r *intake) resumed(s *loop.Socket) {
+	if r.stopped {
+		r.stopped = false
+		r.h.asked = s.Core().Now() // the peer was not silent: we did not read
+	}
+}
+
+// admitted takes the message's share of the receive budget, for so many bytes of
+// payload: all of it if the message is there as a whole.
+func (r *intake) admitted(s *loop.Socket, payload int64, whole bool) bool {
+	var full *Throttle
+	t := r.h.throttles
+	if whole {
+		r.charge, full = t.Acquire(s, payload)
+	} else {
+		r.charge, full = t.Begin(s)
+	}
+	if full != nil {
+		r.pause(s, full, t.Units(full, payload), false)
+		return false
+	}
+	s.Passed()
+	return true
+}
+
+// reserve is how many of want bytes the unfinished frame may take now. If none,
+// the socket has paused. What does not come of them is to be unreserved.
+func (r *intake) reserve(s *loop.Socket, want int) int {
+	if !r.charge.Unfinished() {
+		return want
+	}
+	n, full := r.charge.Reserve(s, int64(want))
+	if full != nil {
+		r.pause(s, full, int64(min(want, worthARead)), true)
+		return 0
+	}
+	s.Passed()
+	return int(n)
+}
+
+// pause stops the socket until full has room.
+func (r *intake) pause(s *loop.Socket, full *Throttle, need int64, begun bool) {
+	r.stopped = true
+	s.Pause(r.h.throttles, full, need, begun)
+	r.h.watchProgress(s)
+}
+
+// unreserve gives back what was reserved for n bytes that did not come.
+func (r *intake) unreserve(n int) {
+	if r.charge.Unfinished() {
+		r.charge.Unreserve(int64(n))
+	}
+}
+
+// unfinished says that a part of a frame is there.
+func (r *intake) unfinished() bool { return r.target != nil }
+
+// held is how many bytes of the frame under way are there.
+func (r *intake) held() int {
+	if r.target == nil {
+		return r.headLen
+	}
+	return r.headLen + r.fill
+}
+
+// rest is where the bytes that the frame still lacks belong, empty if no
+// target is set.
+func (r *intake) rest() []byte {
+	if r.target == nil {
+		return nil
+	}
+	return r.target.Bytes()[r.at+r.fill : r.at+r.size]
+}
+
+// lend sets a buffer for the rest of the frame, which begins at byte at of it.
+func (r *intake) lend(s *loop.Socket, at int) bool {
+	if r.large {
+		s.ReadInPlace()
+	}
+	b, err := s.Core().Lend(at + r.size)
+	if err != nil {
+		s.Fault(fmt.Errorf("frame of %d bytes: no memory: %w", r.size, err))
+		return false
+	}
+	r.target, r.at, r.fill = b, at, 0
+	r.crcFrom, r.crcTo = 0, 0
+	r.begun(s)
+	return true
+}
+
+// begun notes that a frame is unfinished from now on.
+func (r *intake) begun(s *loop.Socket) {
+	s.Begin()
+	r.h.watchProgress(s)
+}
+
+// restore goes on with an unfinished frame on another core: partial is its head
+// and what there is of the rest.
+func (r *intake) restore(s *loop.Socket, partial []byte) error {
+	c := s.Core()
+	b, err := c.Lend(r.at + r.size)
+	if err != nil {
+		return fmt.Errorf("enter core %d: %w", c.ID(), err)
+	}
+	copy(b.Bytes()[r.at-r.headLen:], partial)
+	r.target = b
+	r.begun(s)
+	return nil
+}
+
+// take copies what p has of the unfinished frame into its buffer. n is 0 if there is no
+// room in the receive budget, which has stopped the socket; whole says that nothing
+// lacks now.
+func (r *intake) take(s *loop.Socket, p []byte) (n int, whole bool) {
+	n = r.reserve(s, min(len(p), len(r.rest())))
+	if n == 0 {
+		return 0, false
+	}
+	copy(r.rest(), p[:n])
+	return n, r.filled(n)
+}
+
+// filled notes that n more bytes of the rest are in the target, and says whether
+// that is all of them.
+func (r *intake) filled(n int) (whole bool) {
+	from := r.fill
+	r.fill += n
+	if r.crcTo > r.crcFrom {
+		lo, hi := max(from, r.crcFrom), min(r.fill, r.crcTo)
+		if lo < hi {
+			r.crc = frame.SegmentCRC(r.crc, r.target.Bytes()[r.at+lo:r.at+hi])
+		}
+	}
+	return r.fill == r.size
+}
+
+// complete ends the frame under way. It returns what the throttles hold for it, for
+// so many bytes of payload, and whether a break point stops the connection now.
+func (r *intake) complete(s *loop.Socket, payload int64) (taken loop.Charge, stall bool) {
+	r.charge.Complete(s, payload)
+	taken, stall = r.charge, r.stall
+	r.headLen, r.opened, r.admit, r.charge = 0, false, false, loop.Charge{}
+	r.throttlePassed, r.stall = false, false
+	r.crcFrom, r.crcTo = 0, 0
+	return taken, stall
+}
+
+// abandon lets go of an unfinished frame. s is nil if the frame is between two
+// cores.
+func (r *intake) abandon(s *loop.Socket) {
+	if r.target != nil {
+		s.Core().TakeBack(r.target)
+		r.target = nil
+	}
+	r.charge.Abandon(s)
+}

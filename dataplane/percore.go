@@ -1,0 +1,54 @@
+package dataplane
+
+import (
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+)
+
+// perCore is what the handlers of one core share. Owner: the core.
+type perCore struct {
+	core     *Core    // written once: who releases a message elsewhere reads it
+	messages *Message // free received messages
+	scratch  [8]byte  // payload of a control frame under construction; here it does not escape per frame
+	header   [frame.MessageHeaderSize]byte
+}
+
+var handlerLocal loop.Local[perCore]
+
+// localOf is the perCore of c. A handler keeps it while it has a socket, so that
+// it is not looked up for each message.
+func localOf(c *Core) *perCore {
+	l := handlerLocal.Of(c)
+	if l.core == nil {
+		l.core = c
+	}
+	return l
+}
+
+// lend makes a received message with one reference.
+func (l *perCore) lend() *Message {
+	m := l.messages
+	if m == nil {
+		m = &Message{home: l}
+		m.loan.Of = (*lent)(m)
+		return m
+	}
+	l.messages = m.next
+	m.next = nil
+	return m
+}
+
+// recycle takes a received message back, on the core.
+func (l *perCore) recycle(m *Message) {
+	if m.buf != nil {
+		l.core.TakeBack(m.buf)
+	}
+	*m = Message{home: l, next: l.messages, loan: loop.Loan{Of: (*lent)(m)}}
+	l.messages = m
+}
+
+// lent is a received message that somebody has kept.
+type lent Message
+
+// Returned implements loop.Returner.
+func (m *lent) Returned(*Core) { m.home.recycle((*Message)(m)) }

@@ -1,0 +1,125 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+)
+
+// What a connection holds of the receive budget is freed by its own peer: an
+// unfinished message by its remaining bytes, a stopped stream by the acks in
+// it. Here is what happens if they do not come.
+
+// Faults of connections that held what others wait for.
+var (
+	// ErrTooSlow: an unfinished message came slower than the least rate.
+	ErrTooSlow = errors.New("dataplane: a message comes too slowly")
+	// ErrGivenUp: the socket of a lossless session was stopped by a full receive
+	// budget while messages of ours waited for acks that may stand behind it. The
+	// reconnect tells us what the peer has.
+	ErrGivenUp = errors.New("dataplane: socket given up, as acks may wait behind a full receive budget")
+)
+
+const (
+	// progressEvery is how often a connection is looked at that is stopped, or
+	// has an unfinished frame.
+	progressEvery = time.Second
+	// pressure is how much more is asked of a peer while others wait for what
+	// its unfinished message holds.
+	pressure = 16
+	// giveUpAfter is how long a stopped connection waits before it gives its
+	// socket up, giveUpSoon the same where somebody waits for room in its sending
+	// queue. Both double with each time, up to giveUpMost, until an ack comes:
+	// another reconnect would not free more.
+	giveUpAfter = 3 * time.Second
+	giveUpSoon  = 100 * time.Millisecond
+	giveUpMost  = 5 * time.Minute
+	// hungUpFor is how long a stopped connection whose peer has ended its stream
+	// is kept for what that may still hold.
+	hungUpFor = 30 * time.Second
+)
+
+// watchProgress has the socket looked at soon, and as long as there is a reason.
+func (h *Handler) watchProgress(s *loop.Socket) {
+	if !h.progress.Armed() {
+		c := s.Core()
+		c.Arm(&h.progress, c.Now()+h.nextLook(s))
+	}
+}
+
+// nextLook is when the socket is to be looked at again.
+func (h *Handler) nextLook(s *loop.Socket) time.Duration {
+	if s.Throttled() && h.awaited() {
+		return giveUpSoon
+	}
+	return progressEvery
+}
+
+// awaited says that somebody waits for room that acks would bring.
+func (h *Handler) awaited() bool { return !h.lossy && h.sent.n > 0 && h.held.waiting.Load() }
+
+// checkProgress runs in intervals while the socket is stopped or has an
+// unfinished frame.
+func (h *Handler) checkProgress(c *Core, now time.Duration) {
+	s := h.sock
+	if s == nil || s.Leaving() || h.rested(s) {
+		return
+	}
+	var err error
+	switch {
+	case s.Throttled():
+		err = h.checkStopped(s, now)
+	case h.intake().unfinished():
+		err = h.checkRate(s)
+	default:
+		return
+	}
+	if err != nil {
+		s.Fault(err)
+		return
+	}
+	c.Arm(&h.progress, now+h.nextLook(s))
+}
+
+// checkStopped gives the socket up if the messages that it has sent may be what
+// it waits for, or if its peer is gone.
+func (h *Handler) checkStopped(s *loop.Socket, now time.Duration) error {
+	stopped := now - s.StoppedSince()
+	if s.HungUp() && stopped >= hungUpFor {
+		return ErrPeerClosed
+	}
+	if h.lossy || h.sent.n == 0 {
+		return nil
+	}
+	patience := giveUpAfter
+	if h.awaited() {
+		patience = giveUpSoon
+	}
+	if stopped < min(patience<<h.givenUp, giveUpMost) {
+		return nil
+	}
+	h.givenUp = min(h.givenUp+1, 16)
+	s.Core().Counts().GivenUp++
+	return fmt.Errorf("%w: %d messages are not acknowledged, stopped for %v", ErrGivenUp, h.sent.n, stopped)
+}
+
+// checkRate ends a connection whose unfinished frame came too slowly. A socket
+// that has more for us is not to blame: we did not read it.
+func (h *Handler) checkRate(s *loop.Socket) error {
+	r, o := h.intake(), &h.options
+	if o.LeastRate <= 0 || s.Behind() {
+		return nil
+	}
+	rate, grace := o.LeastRate, o.MessageGrace
+	if r.charge.Contended() {
+		rate, grace = pressure*rate, grace/10
+	}
+	took := s.Took()
+	if took <= grace+time.Duration(float64(r.fill)/float64(rate)*float64(time.Second)) {
+		return nil
+	}
+	s.Core().Counts().TooSlow++
+	return fmt.Errorf("%w: %d of %d bytes of a %v frame in %v", ErrTooSlow, r.fill, r.size, h.underWay(), took)
+}

@@ -1,0 +1,53 @@
+package dataplane
+
+import "github.com/ringmsgr/ringmsgr/dataplane/loop"
+
+// Tracker follows one message through the sending queue of a handler. Its
+// methods run on the handler's core, one at a time, and must not block.
+type Tracker interface {
+	// Taken: the core has the message, and nothing of it is written yet, so that
+	// whatever answers it comes later. A handler that is closed takes nothing.
+	Taken()
+	// Left: the message is no longer in the queue: it was written for the first
+	// time, withdrawn, or dropped with the session. It comes once, and last.
+	Left()
+}
+
+// SendTracked is Send for a message that t follows. On an error t hears nothing.
+func (h *Handler) SendTracked(m *Message, t Tracker) error { return h.send(m, t) }
+
+// Withdraw drops a message that a Tracker has seen Taken and not yet Left: it
+// releases the queue's reference, and the Tracker hears Left. It says whether the
+// message was still in the queue. On the core.
+func (h *Handler) Withdraw(m *Message) bool {
+	if !h.queue.remove(m) {
+		return false
+	}
+	h.releaseMessage(m, OutcomeDropped)
+	return true
+}
+
+// Do has f run soon on the core that owns the handler by then, behind what Send
+// has queued before. It does not wait. After a core has gone f runs all the same,
+// as Core.Post says. Any goroutine.
+func (h *Handler) Do(f func(c *Core)) {
+	t := &loop.Task{}
+	t.Run = func(c *Core) {
+		if owner := h.core.Load(); owner != c {
+			owner.Post(t) // it has moved
+			return
+		}
+		h.takeInbox()
+		h.wake()
+		f(c)
+	}
+	h.core.Load().Post(t)
+}
+
+// left tells who follows m that it has left the queue. The caller does it last, as
+// m may then be queued again.
+func left(t Tracker) {
+	if t != nil {
+		t.Left()
+	}
+}
