@@ -1,0 +1,371 @@
+package dataplane
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+)
+
+const kib = 1 << 10
+
+// budgetConns are connections that share a dispatch budget; every message is
+// kept.
+func budgetConns(t *testing.T, n int, limit, share int64) (*throttledConns, *Throttle) {
+	th := NewThrottle(limit)
+	tc := newThrottledConns(t, 0, nil)
+	for range n {
+		c := tc.conn(OpenOptions{Throttles: &Throttles{Dispatch: th, Share: share}})
+		c.own.onMessage = func(_ *Handler, m *Message) {
+			m.Retain()
+			tc.kept = append(tc.kept, m)
+			tc.order = append(tc.order, m.TID)
+		}
+		tc.conns = append(tc.conns, c)
+	}
+	return tc, th
+}
+
+// part has the first bytes of a message arrive, and returns the others.
+func (c *conn) part(tid uint64, size, arrived int) (rest []byte) {
+	b := c.peer.message(1, 0, &Message{TID: tid, Data: bytes.Repeat([]byte{byte(tid)}, size)})
+	c.flow(b[:arrived])
+	return b[arrived:]
+}
+
+// flow has bytes arrive, some at a time.
+func (c *conn) flow(p []byte) {
+	for ; len(p) > 0; p = p[min(len(p), 32*kib):] {
+		c.sock.Arrive(p[:min(len(p), 32*kib)])
+	}
+	c.settle()
+}
+
+func TestAnAnnouncedLengthTakesNothingOfTheBudget(t *testing.T) {
+	tc, th := budgetConns(t, 3, 100*kib, 0)
+	tc.conns[0].part(1, 16*kib*kib, 77)
+	tc.conns[1].part(2, 9*kib*kib, 77)
+	if th.Used() > 200 {
+		t.Errorf("two messages of which 154 bytes have come hold %d bytes", th.Used())
+	}
+	tc.conns[2].flow(tc.conns[2].part(3, 90*kib, 0))
+	if len(tc.order) != 1 || tc.order[0] != 3 {
+		t.Errorf("dispatched %v beside what was only announced", tc.order)
+	}
+}
+
+func TestUnfinishedMessagesThatHoldTheWholeBudgetEndOneAfterTheOther(t *testing.T) {
+	const size = 300 * kib
+	tc, th := budgetConns(t, 4, 256*kib, 0)
+	var rests [][]byte
+	for i, c := range tc.conns[:3] {
+		rests = append(rests, c.part(uint64(i), size, 128*kib))
+	}
+	for i, c := range tc.conns[:3] {
+		c.flow(rests[i])
+	}
+	// Nothing is released, so one of them can go on and no more.
+	if len(tc.order) != 1 {
+		t.Fatalf("dispatched %v, %d bytes are held, %d wait", tc.order, th.Used(), th.Waiting())
+	}
+	if most := int64(256*kib + size + pieceBytes + loop.ReceiveBytes); th.Used() > most {
+		t.Fatalf("%d bytes are held of %d, more than one message beyond", th.Used(), th.Limit())
+	}
+	tc.conns[3].flow(tc.conns[3].part(3, 10, 0))
+	if len(tc.order) != 1 {
+		t.Fatal("a message passed those that wait")
+	}
+	for range 4 {
+		tc.release()
+	}
+	if len(tc.order) != 4 || th.Used() != 0 || th.Waiting() != 0 || th.Unfinished() != 0 {
+		t.Fatalf("dispatched %v, %d bytes are held, %d of them unfinished, %d wait", tc.order, th.Used(), th.Unfinished(), th.Waiting())
+	}
+	// Another one can go on beyond the limit from here on.
+	tc.conns[0].flow(tc.conns[0].peer.message(2, 0, &Message{TID: 4, Data: make([]byte, 300*kib)}))
+	if len(tc.order) != 5 {
+		t.Fatalf("dispatched %v, %d bytes are held, %d wait", tc.order, th.Used(), th.Waiting())
+	}
+	tc.release()
+	for i, c := range tc.conns {
+		if held := c.h.throttles.Held(); held != 0 {
+			t.Errorf("connection %d holds %d bytes", i, held)
+		}
+	}
+}
+
+func TestTheEndOfOneUnfinishedMessageLetsTheNextGoOn(t *testing.T) {
+	tc, th := budgetConns(t, 3, 100*kib, 0)
+	for i, c := range tc.conns {
+		c.flow(c.part(uint64(i), 300*kib, 90*kib)[:32*kib])
+	}
+	going := func() (on []*conn) {
+		for _, c := range tc.conns {
+			if s := c.h.sock; s != nil && !s.Throttled() {
+				on = append(on, c)
+			}
+		}
+		return on
+	}
+	first := going()
+	if len(first) != 1 {
+		t.Fatalf("%d go on: %d of %d bytes, %d wait", len(first), th.Used(), th.Limit(), th.Waiting())
+	}
+	first[0].h.sock.Fault(io.EOF)
+	tc.settle()
+	if next := going(); len(next) == 0 || next[0] == first[0] {
+		t.Error("one connection ended, and nobody goes on in its place")
+	}
+}
+
+func TestASmallMessagePassesInTheShareOfItsConnection(t *testing.T) {
+	tc, th := budgetConns(t, 2, 100*kib, 8*kib)
+	hog, other := tc.conns[0], tc.conns[1]
+	hog.flow(hog.part(1, 200*kib, 0))
+	if len(tc.order) != 1 || th.Used() != 200*kib {
+		t.Fatalf("dispatched %v, %d bytes are held", tc.order, th.Used())
+	}
+	send := func(seq uint64) {
+		other.sock.Arrive(other.peer.message(seq, 0, &Message{TID: 10 + seq, Front: make([]byte, 3*kib)}))
+		tc.settle()
+	}
+	send(1)
+	send(2)
+	if len(tc.order) != 3 {
+		t.Fatalf("dispatched %v: the share of the other connection was taken", tc.order)
+	}
+	send(3)
+	if len(tc.order) != 3 || !other.h.sock.Throttled() {
+		t.Fatal("a connection got more than its share of a full budget")
+	}
+	// A message of its own comes back: that is enough.
+	tc.kept[1].Release()
+	tc.settle()
+	if len(tc.order) != 4 {
+		t.Errorf("dispatched %v behind the release of a share", tc.order)
+	}
+}
+
+func TestAReceivedMessageThatIsSentCountsAsSent(t *testing.T) {
+	for _, lossy := range []bool{false, true} {
+		th, send := NewThrottle(1000), NewSendBudget(1<<20, 0)
+		b := newBed(t, nil)
+		c := &conn{bed: b, own: &recorder{}}
+		c.h = NewHandler(b.c, HandlerConfig{Owner: c.own, Budget: send})
+		c.open(OpenOptions{Throttles: &Throttles{Dispatch: th}, Lossy: lossy}, frame.Rev1, false)
+		var kept *Message
+		c.own.onMessage = func(h *Handler, m *Message) {
+			m.Retain()
+			m.Retain()
+			kept = m
+			if err := h.Send(m); err != nil {
+				t.Fatal(err)
+			}
+			if th.Used() != 0 || send.Used() != 900 {
+				t.Errorf("queued: %d bytes count as received, %d as sent", th.Used(), send.Used())
+			}
+		}
+		c.sock.Arrive(c.peer.message(1, 0, &Message{Front: make([]byte, 900)}))
+		c.settle()
+		if !lossy {
+			ack := seqPayload(1)
+			c.sock.Arrive(c.peer.frame(frame.TagAck, ack[:]))
+			c.settle()
+		}
+		if th.Used() != 900 || send.Used() != 0 {
+			t.Errorf("lossy %v: kept by the user: %d bytes count as received, %d as sent", lossy, th.Used(), send.Used())
+		}
+		kept.Release()
+		c.settle()
+		if th.Used() != 0 || b.c.Snapshot().PoolInUse != 0 {
+			t.Errorf("lossy %v: %d bytes count as received, %d are in use", lossy, th.Used(), b.c.Snapshot().PoolInUse)
+		}
+	}
+}
+
+func TestASlowMessageEndsItsConnection(t *testing.T) {
+	for _, one := range []struct {
+		name  string
+		rate  int  // bytes a second that come
+		press bool // others wait
+		want  time.Duration
+	}{
+		{"at half the rate", 5 * kib, false, 21 * time.Second},
+		{"above the rate", 11 * kib, false, 0},
+		{"above the rate, but others wait", 11 * kib, true, 2 * time.Second},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			th := NewThrottle(1)
+			b := newBed(t, nil)
+			c := b.conn(OpenOptions{LeastRate: 10 * kib, MessageGrace: 10 * time.Second, Throttles: &Throttles{Dispatch: th}})
+			other := b.conn(OpenOptions{Throttles: &Throttles{Dispatch: th}})
+			rest := c.part(1, 1<<20, 100)
+			if one.press {
+				other.sock.Arrive(other.peer.message(1, 0, &Message{Front: make([]byte, 300)}))
+				b.settle()
+			}
+			var ended time.Duration
+			for now := time.Second; now <= 40*time.Second && ended == 0; now += time.Second {
+				c.sock.Arrive(rest[:one.rate])
+				rest = rest[one.rate:]
+				b.after(time.Second)
+				if c.own.fault() != nil {
+					ended = now
+				}
+			}
+			if ended != one.want {
+				t.Errorf("ended after %v, want %v", ended, one.want)
+			}
+			if one.want > 0 && (!errors.Is(c.own.fault(), ErrTooSlow) || b.c.Counts().TooSlow != 1 || th.Unfinished() != 0) {
+				t.Errorf("fault %v, counted %d, %d bytes are held", c.own.fault(), b.c.Counts().TooSlow, th.Unfinished())
+			}
+		})
+	}
+}
+
+func TestTimeInWhichWeDidNotReadIsNotTheMessagesFault(t *testing.T) {
+	th := NewThrottle(150 * kib)
+	tc := newThrottledConns(t, 0, nil)
+	for range 2 {
+		c := tc.conn(OpenOptions{Throttles: &Throttles{Dispatch: th}, LeastRate: 10 * kib, MessageGrace: 10 * time.Second, Lossy: true})
+		c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); tc.kept = append(tc.kept, m) }
+		tc.conns = append(tc.conns, c)
+	}
+	tc.conns[0].flow(tc.conns[0].part(1, 140*kib, 0))
+	rest := tc.conns[1].part(2, 200*kib, 90*kib)
+	for range 100 {
+		tc.after(time.Second)
+	}
+	if err := tc.conns[1].own.fault(); err != nil || !tc.conns[1].h.sock.Throttled() {
+		t.Fatalf("fault %v of a connection that waits", err)
+	}
+	tc.release()
+	tc.after(time.Second)
+	tc.conns[1].flow(rest)
+	if err := tc.conns[1].own.fault(); err != nil || len(tc.kept) != 1 {
+		t.Errorf("fault %v, %d messages", err, len(tc.kept))
+	}
+}
+
+func TestAStoppedSocketIsGivenUpWhileAcksMayWaitBehindIt(t *testing.T) {
+	for _, one := range []struct {
+		name               string
+		lossy, sends, want bool
+	}{
+		{"lossless, with messages to be acknowledged", false, true, true},
+		{"lossless, with nothing sent", false, false, false},
+		{"lossy", true, true, false},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			ts := &Throttles{Messages: NewThrottle(1)}
+			tc := newThrottledConns(t, 1, ts)
+			c := tc.conns[0]
+			c.h.Delay(false, nil)
+			var gaps []time.Duration
+			for range 3 {
+				c.own.faults = nil
+				c.open(OpenOptions{Throttles: ts, Lossy: one.lossy}, frame.Rev1, false)
+				if one.sends {
+					must(t, c.h.Send(NewMessage(1, nil, nil)))
+				}
+				for seq := uint64(1); seq <= 3; seq++ {
+					c.sock.Arrive(c.peer.message(seq, 0, &Message{}))
+				}
+				tc.settle()
+				begun := tc.time
+				for range 20 {
+					tc.after(time.Second)
+					if c.own.fault() != nil {
+						gaps = append(gaps, tc.time-begun)
+						break
+					}
+				}
+				if err := c.own.fault(); one.want != errors.Is(err, ErrGivenUp) {
+					t.Fatalf("fault %v behind %v", err, tc.time-begun)
+				}
+				if !one.want {
+					return
+				}
+			}
+			if gaps[0] != 3*time.Second || gaps[1] != 6*time.Second || gaps[2] != 12*time.Second || tc.c.Counts().GivenUp != 3 {
+				t.Errorf("given up after %v, counted %d", gaps, tc.c.Counts().GivenUp)
+			}
+			c.h.RequeueSentUpTo(1) // what the reconnect tells
+			tc.settle()
+			if c.h.givenUp != 0 {
+				t.Error("an ack does not bring the patience back")
+			}
+		})
+	}
+}
+
+func TestAStoppedConnectionNoticesThatItsPeerIsGone(t *testing.T) {
+	for _, one := range []struct {
+		name  string
+		gone  func(f *fakedriver.Sock)
+		after time.Duration
+	}{
+		{"reset", func(f *fakedriver.Sock) { f.Edge(unix.POLLERR | unix.POLLHUP) }, 0},
+		{"end of the stream", func(f *fakedriver.Sock) { f.HangUp() }, hungUpFor},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			tc := newThrottledConns(t, 1, &Throttles{Messages: NewThrottle(1)})
+			c := tc.conns[0]
+			c.sock.Arrive(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{}))
+			tc.settle()
+			one.gone(c.sock)
+			tc.settle()
+			for waited := time.Duration(0); waited < one.after; waited += time.Second {
+				if c.own.fault() != nil {
+					t.Fatalf("faulted after %v", waited)
+				}
+				tc.after(time.Second)
+			}
+			if !errors.Is(c.own.fault(), io.EOF) {
+				t.Errorf("fault %v", c.own.fault())
+			}
+		})
+	}
+}
+
+func TestTheSendBudgetBoundsAllAndLeavesEachItsShare(t *testing.T) {
+	b := NewSendBudget(1000, 100)
+	hog, other, third := &queueGauge{total: b}, &queueGauge{total: b}, &queueGauge{total: b}
+	if !hog.reserve(1000) {
+		t.Fatal("refused within the bound")
+	}
+	if hog.reserve(1) {
+		t.Error("a connection holds more than the bound")
+	}
+	if !other.reserve(60) || !other.reserve(40) || other.reserve(1) {
+		t.Error("a connection has not just its share of a full budget")
+	}
+	room, more := other.room(), third.room()
+	if other.reserve(1) || third.reserve(101) {
+		t.Error("more than the share")
+	}
+	select {
+	case <-room:
+		t.Error("room is told of too early")
+	default:
+	}
+	hog.release(1000)
+	<-room
+	<-more
+	if !third.reserve(800) || b.Used() != 900 {
+		t.Errorf("%d bytes are held", b.Used())
+	}
+	third.release(800)
+	other.release(60)
+	other.release(40)
+	if b.Used() != 0 {
+		t.Errorf("%d bytes are lost", b.Used())
+	}
+}

@@ -1,0 +1,212 @@
+package dataplane
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
+)
+
+// relay is a connection that receives, and others to which what it receives is
+// sent on.
+type relay struct {
+	*bed
+	in  *conn
+	out []*conn
+	seq uint64
+}
+
+func newRelay(t *testing.T, from wireMode, to ...wireMode) *relay {
+	b := newBed(t, nil)
+	r := &relay{bed: b, in: b.connMode(OpenOptions{Lossy: true}, from)}
+	r.in.own.discard = true
+	for _, m := range to {
+		r.out = append(r.out, b.connMode(OpenOptions{Lossy: true}, m))
+	}
+	return r
+}
+
+// pass receives a message with such a payload; on has it sent on.
+func (r *relay) pass(sizes [3]int, on func(m *Message)) {
+	r.t.Helper()
+	r.seq++
+	r.in.own.onMessage = func(_ *Handler, m *Message) { on(m) }
+	r.in.sock.Arrive(r.in.peer.message(r.seq, 0, &Message{
+		Front: payload(1, sizes[0]), Middle: payload(2, sizes[1]), Data: payload(3, sizes[2])}))
+	r.settle()
+}
+
+// want is that each of out was sent these segments, in an undamaged frame.
+func (r *relay) want(segs ...[]byte) {
+	r.t.Helper()
+	for i, c := range r.out {
+		frames := c.take() // fails for a damaged one
+		if len(frames) != 1 {
+			r.t.Fatalf("%d frames for peer %d", len(frames), i)
+		}
+		for s, want := range segs {
+			if !bytes.Equal(frames[0].seg[s+1], want) {
+				r.t.Errorf("peer %d: segment %d differs", i, s+1)
+			}
+		}
+	}
+}
+
+// crcShapes are payloads that are copied, gathered, and received apart.
+var crcShapes = [][3]int{{64, 0, 0}, {10, 20, 1000}, {0, 0, 5000}, {3000, 100, 4000}, {100, 0, 100 << 10}, {70000, 3000, 300 << 10},
+	{4096, 100, 64 << 10}}
+
+// crcModes are framings whose crcs can be passed on.
+var crcModes = slices.Concat(wireModes[:2], msgr1Modes[:2])
+
+// overCRCShapes has each shape sent on between both revisions and protocols.
+func overCRCShapes(t *testing.T, f func(t *testing.T, r *relay, shape [3]int)) {
+	for _, from := range crcModes {
+		for _, to := range crcModes {
+			for _, shape := range crcShapes {
+				t.Run(fmt.Sprintf("%s to %s %v", from.name, to.name, shape), func(t *testing.T) { f(t, newRelay(t, from, to), shape) })
+			}
+		}
+	}
+}
+
+// A byte that changes without a word is what shows whether a crc is computed
+// again: it is not, so the frame is damaged. Builds that check invariants say
+// who has done it.
+func TestACRCThatCameWithASegmentIsNotComputedAgain(t *testing.T) {
+	overCRCShapes(t, func(t *testing.T, r *relay, shape [3]int) {
+		for i := range shape {
+			if shape[i] == 0 {
+				continue
+			}
+			damage := func(clone bool) {
+				r.pass(shape, func(m *Message) {
+					m.Retain()
+					segs := m.segments()
+					segs[i][shape[i]-1] ^= 1
+					if clone {
+						c := m.Clone()
+						m.Release()
+						m = c
+					}
+					must(t, r.out[0].h.Send(m))
+				})
+			}
+			for _, clone := range []bool{false, true} {
+				if invariants.Enabled {
+					if !panics(func() { damage(clone) }) {
+						t.Fatal("nobody notices that the payload was changed")
+					}
+					return // the core is of no use any more
+				}
+				damage(clone)
+				err := decodeOne(r.out[0])
+				converted := (r.in.peer.one == nil) != (r.out[0].peer.one == nil)
+				if converted && shape[i] < reseedFrom*bits.OnesCount(uint(shape[i])) {
+					if err != nil { // it was cheaper to compute it
+						t.Errorf("segment %d, clone %v: %v", i+1, clone, err)
+					}
+				} else if !errors.Is(err, frame.ErrSegmentCRC) {
+					t.Errorf("segment %d, clone %v: %v, want a crc that was not computed again", i+1, clone, err)
+				}
+			}
+		}
+	})
+}
+
+// decodeOne takes one frame of crc mode, damaged or not.
+func decodeOne(c *conn) error {
+	wire := c.sock.Sent
+	c.sock.Sent = nil
+	if p := c.peer.one; p != nil {
+		hd, err := p.dec.Header(wire[1 : 1+frame1.NewHeaderSize])
+		if err != nil {
+			return err
+		}
+		segs := wire[1+frame1.NewHeaderSize:]
+		front, middle := hd.FrontLen, hd.FrontLen+hd.MiddleLen
+		data := middle + hd.DataLen
+		return p.dec.Footer(hd, segs[data:], frame1.SumsOf(segs[:front], segs[front:middle], segs[middle:data]))
+	}
+	hd, err := c.peer.dec.Open(wire[:frame.PreambleSize])
+	if err != nil {
+		return err
+	}
+	_, err = c.peer.dec.Finish(hd, wire[:frame.PreambleSize], wire[frame.PreambleSize:])
+	return err
+}
+
+func TestChangedBytesAreSentWithTheirOwnCRC(t *testing.T) {
+	overCRCShapes(t, func(t *testing.T, r *relay, shape [3]int) {
+		var want [3][]byte
+		r.pass(shape, func(m *Message) {
+			m.Retain()
+			for i, seg := range m.segments() {
+				for at := range seg {
+					seg[at] ^= byte(at)
+				}
+				want[i] = bytes.Clone(seg)
+			}
+			m.Changed()
+			must(t, r.out[0].h.Send(m))
+		})
+		r.want(want[0], want[1], want[2])
+	})
+}
+
+func TestSegmentsThatAreReplacedOrCutHaveNoOldCRC(t *testing.T) {
+	overCRCShapes(t, func(t *testing.T, r *relay, shape [3]int) {
+		for name, change := range map[string]func(m *Message){
+			"the beginning": func(m *Message) { m.Front, m.Data = m.Front[:len(m.Front)/2], m.Data[:len(m.Data)/2] },
+			"the end":       func(m *Message) { m.Front, m.Data = m.Front[len(m.Front)/2:], m.Data[len(m.Data)/2:] },
+			"exchanged":     func(m *Message) { m.Front, m.Middle, m.Data = m.Data, m.Front, m.Middle },
+			"another":       func(m *Message) { m.Data = bytes.Repeat([]byte{7}, len(m.Data)) },
+			"longer":        func(m *Message) { m.Data = append(m.Data, 1, 2, 3) },
+			"none":          func(m *Message) { m.Front, m.Middle, m.Data = nil, nil, nil },
+		} {
+			t.Run(name, func(t *testing.T) {
+				for _, before := range []bool{true, false} { // the first Retain moves a small payload
+					var want [3][]byte
+					r.pass(shape, func(m *Message) {
+						if before {
+							change(m)
+						}
+						m.Retain()
+						if !before {
+							change(m)
+						}
+						for i, seg := range m.segments() {
+							want[i] = bytes.Clone(seg)
+						}
+						must(t, r.out[0].h.Send(m))
+					})
+					r.want(want[0], want[1], want[2])
+				}
+			})
+		}
+	})
+}
+
+func TestAMessageIsReplicatedInEveryMode(t *testing.T) {
+	for _, from := range allModes {
+		for _, shape := range crcShapes {
+			t.Run(fmt.Sprintf("%s %v", from.name, shape), func(t *testing.T) {
+				r := newRelay(t, from, allModes...)
+				r.pass(shape, func(m *Message) {
+					for _, c := range r.out[1:] {
+						must(t, c.h.Send(m.Clone()))
+					}
+					m.Retain()
+					must(t, r.out[0].h.Send(m))
+				})
+				r.want(payload(1, shape[0]), payload(2, shape[1]), payload(3, shape[2]))
+			})
+		}
+	}
+}

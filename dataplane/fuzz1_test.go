@@ -1,0 +1,75 @@
+package dataplane
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+)
+
+// feedStream1 is feedStream for msgr1.
+func feedStream1(t *testing.T, stream, cuts []byte, receive ReceiveMode, mode wireMode) verdict {
+	b := newBed(t, func(cfg *Config, d *fakedriver.Driver) {
+		receiving(receive)(cfg, d)
+		cfg.LargeFrom = 300
+	})
+	defer b.close()
+	ts := &Throttles{Messages: NewThrottle(1), Bytes: NewThrottle(1 << 12), Dispatch: NewThrottle(1 << 12)}
+	c := b.connMode(OpenOptions{Lossy: true, Throttles: ts}, mode)
+	one := c.peer.one
+	c.h.rx1.dec = frame1.NewDecoder(one.cfg, one.signer, frame.Limits{Front: 1 << 12, Middle: 1 << 12, Data: 1 << 14})
+	for i := 0; len(stream) > 0; i++ {
+		n := len(stream)
+		if i < len(cuts) {
+			n = min(1+int(cuts[i]), n)
+		}
+		c.sock.Arrive(stream[:n])
+		stream = stream[n:]
+		if i%2 == 0 {
+			c.settle()
+		}
+	}
+	c.settle()
+	c.sock.HangUp()
+	c.settle()
+	err := c.own.fault()
+	if c.c.Snapshot().PoolInUse != 0 || ts.Messages.Used()+ts.Bytes.Used()+ts.Dispatch.Used() != 0 {
+		t.Fatalf("%d bytes of buffers, %d messages and %d bytes of the throttles are lost", c.c.Snapshot().PoolInUse, ts.Messages.Used(), ts.Bytes.Used())
+	}
+	bad := errors.Is(err, frame.ErrFrame) || errors.Is(err, ErrCloseReceived)
+	return verdict{c.own.list(), int(c.h.stats.UnaskedAcks + c.h.stats.AcksIn), bad, err != nil}
+}
+
+// FuzzFrameStream1: a stream means the same wherever it is cut, and whatever it says
+// nothing is lost.
+func FuzzFrameStream1(f *testing.F) {
+	for i, mode := range msgr1Modes {
+		stream := newModeCodec(f, mode).stream(messagesOf([][3]int{{0, 0, 0}, {10, 3, 299}, {1, 0, 300}, {0, 0, 5000}, {4000, 0, 0}}))
+		f.Add(stream, []byte{1, 2, 30, 255, 7}, uint8(i))
+		damaged := bytes.Clone(stream)
+		damaged[len(damaged)/2] ^= 1
+		f.Add(damaged, []byte{200, 200, 200}, uint8(i))
+		f.Add(stream[:len(stream)-3], bytes.Repeat([]byte{0}, 50), uint8(i))
+		f.Add(append(stream, byte(frame1.TagKeepalive), byte(frame1.TagClose), 1), bytes.Repeat([]byte{0}, 500), uint8(i))
+	}
+	f.Fuzz(func(t *testing.T, stream, cuts []byte, mode uint8) {
+		if len(stream) > 1<<17 {
+			return
+		}
+		m := msgr1Modes[int(mode)%len(msgr1Modes)]
+		want := feedStream1(t, stream, nil, ReceiveReady, m)
+		if !want.ended {
+			t.Fatal("the end of the stream was not seen")
+		}
+		for _, receive := range []ReceiveMode{ReceiveReady, ReceiveBuffers} {
+			if got := feedStream1(t, stream, cuts, receive, m); !reflect.DeepEqual(got, want) {
+				t.Fatalf("%s, cut: %d messages, bad=%v; in one piece: %d messages, bad=%v",
+					receive, len(got.messages), got.bad, len(want.messages), want.bad)
+			}
+		}
+	})
+}

@@ -1,0 +1,517 @@
+package dataplane
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+)
+
+// plain1 is what two recent peers speak without signatures.
+var plain1 = msgr1Modes[0]
+
+func (b *bed) conn1(opt OpenOptions) *conn {
+	b.t.Helper()
+	return b.connMode(opt, plain1)
+}
+
+// tags1 are the tags of msgr1 in what the handler has sent since the last take, in hex.
+func (c *conn) tags1() (s string) {
+	c.t.Helper()
+	for _, f := range c.take() {
+		s += map[frame.Tag]string{tagPing: "ping ", tagPong: "pong ", tagAck: "ack ", tagMsg: "msg "}[f.tag]
+	}
+	return s
+}
+
+// Over every engine, both ways, many messages of all sizes, acknowledged.
+func TestTwoHandlersExchangeEverythingInMsgr1(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg Config) {
+		for _, mode := range msgr1Modes {
+			t.Run(mode.name, func(t *testing.T) {
+				cfg.Cores = 2
+				p := newPlane(t, cfg)
+				oa, ob := &recorder{}, &recorder{}
+				ha, hb := NewHandler(p.Core(0), HandlerConfig{Owner: oa}), NewHandler(p.Core(1), HandlerConfig{Owner: ob})
+				joinMode(t, ha, hb, OpenOptions{
+					Throttles:      &Throttles{Messages: NewThrottle(50), Bytes: NewThrottle(1 << 20), Dispatch: NewThrottle(1 << 20)},
+					KeepaliveEvery: time.Millisecond,
+				}, mode)
+				var sizes [][3]int
+				for i := range 150 {
+					sizes = append(sizes, [3]int{i * 37 % 5000, i % 3 * 50, (i % 10 / 9) * i * 3001 % (1 << 20)})
+				}
+				lists := [2][]*Message{messagesOf(sizes), messagesOf(sizes)}
+				for i, h := range []*Handler{ha, hb} {
+					go func() {
+						for _, m := range lists[i] {
+							if err := h.Send(m); err != nil {
+								t.Error(err)
+							}
+						}
+					}()
+				}
+				for i, own := range []*recorder{ob, oa} {
+					until(t, own, "all messages", func() bool { return len(own.list()) == len(sizes) })
+					checkReceived(t, own.list(), lists[i])
+				}
+				for _, h := range []*Handler{ha, hb} {
+					until(t, oa, "the acks", func() bool { n, _ := h.QueuedOut(); _, _ = h.Stats(); oa.told(); return n == 0 })
+				}
+				if oa.fault() != nil || ob.fault() != nil {
+					t.Errorf("faults %v and %v", oa.fault(), ob.fault())
+				}
+			})
+		}
+	})
+}
+
+func TestAWriteOfMsgr1HasKeepalivesThenMessagesThenOneAck(t *testing.T) {
+	for _, lossy := range []bool{false, true} {
+		c := newBed(t, nil).conn1(OpenOptions{Lossy: lossy})
+		c.sock.Park = true
+		must(t, c.h.Send(&Message{})) // a write in flight, so that the rest gathers
+		c.settle()
+		ping := Timestamp{7, 8}.payload()
+		c.sock.Arrive(c.peer.message(1, 0, &Message{}), c.peer.frame(tagPing, ping[:]), c.peer.message(2, 0, &Message{}))
+		c.h.Keepalive()
+		for range 3 {
+			must(t, c.h.Send(&Message{}))
+		}
+		c.settle()
+		c.sock.Park = false
+		c.sock.Finish(0)
+		c.settle()
+		frames := c.take()
+		want := []frame.Tag{tagMsg, tagPing, tagPong, tagMsg, tagMsg, tagMsg, tagAck}
+		if lossy {
+			want = want[:6]
+		}
+		if got := tags(frames); !slices.Equal(got, want) || c.sock.Writes != 2 {
+			t.Fatalf("lossy=%v: %v in %d writes, want %v in 2", lossy, got, c.sock.Writes, want)
+		}
+		if !lossy && !bytes.Equal(frames[6].seg[0], []byte{2, 0, 0, 0, 0, 0, 0, 0}) {
+			t.Errorf("ack of %x, want 2", frames[6].seg[0])
+		}
+		if !bytes.Equal(frames[2].seg[0], ping[:]) {
+			t.Errorf("the answer carries %x, not the peer's stamp", frames[2].seg[0])
+		}
+		if lag := c.h.statistics(c.c).AckLag; lag != 0 {
+			t.Errorf("lossy=%v: %d messages are still to be acknowledged", lossy, lag)
+		}
+	}
+}
+
+// A queue that never empties must not keep the acks back: the peer would run into its
+// bounds.
+func TestEveryWriteOfMsgr1HasItsAck(t *testing.T) {
+	c := newBed(t, nil).conn1(OpenOptions{})
+	c.sock.Park = true
+	for range 3000 { // several writes
+		must(t, c.h.Send(&Message{Front: make([]byte, 100)}))
+	}
+	c.settle()
+	for seq := uint64(1); seq <= 3; seq++ {
+		c.sock.Arrive(c.peer.message(seq, 0, &Message{}))
+		c.settle()
+		c.sock.Finish(0)
+		c.settle()
+	}
+	c.sock.Finish(0)
+	c.settle()
+	if st := c.h.statistics(c.c); st.AcksOut != 3 || st.Queued == 0 {
+		t.Errorf("%d acks while %d messages are queued, want 3", st.AcksOut, st.Queued)
+	}
+	if frames := c.take(); frames[len(frames)-1].tag != tagAck {
+		t.Errorf("the write ends with %v", frames[len(frames)-1].tag)
+	}
+}
+
+func TestEveryTagOfMsgr1(t *testing.T) {
+	stamp := Timestamp{1, 2}.payload()
+	for tag := range 256 {
+		tag := frame1.Tag(tag)
+		c := newBed(t, nil).conn1(OpenOptions{})
+		freed := 0
+		for range 3 {
+			must(t, c.h.Send(&Message{Free: func(*Message) { freed++ }}))
+		}
+		c.h.Keepalive()
+		c.settle()
+		c.sock.Arrive(c.peer.message(1, 0, &Message{}))
+		c.settle()
+		c.take()
+		switch tag {
+		case frame1.TagMessage:
+			c.sock.Arrive(c.peer.message(2, 0, &Message{}))
+		case frame1.TagAck:
+			c.sock.Arrive(frame1.AppendAck(nil, 2))
+		case frame1.TagKeepalive2Ack:
+			c.sock.Arrive(frame1.AppendKeepaliveAck(nil, c.h.seen.Sent.payload()))
+		case frame1.TagKeepalive, frame1.TagClose:
+			c.sock.Arrive([]byte{byte(tag)})
+		default:
+			c.sock.Arrive(append([]byte{byte(tag)}, stamp[:]...))
+		}
+		c.settle()
+		sent, received := "", 1
+		var fault error
+		switch tag {
+		case frame1.TagMessage:
+			sent, received = "ack ", 2
+		case frame1.TagKeepalive2:
+			sent = "pong "
+			if c.h.seen.Received != (Timestamp{1, 2}) {
+				t.Errorf("%v: received %v", tag, c.h.seen.Received)
+			}
+		case frame1.TagKeepalive2Ack:
+			if len(c.own.acks) != 1 || c.h.LastKeepaliveAck() != c.h.seen.Sent {
+				t.Errorf("%v: %d answers", tag, len(c.own.acks))
+			}
+		case frame1.TagAck:
+			if freed != 2 {
+				t.Errorf("%v of 2 frees %d messages", tag, freed)
+			}
+		case frame1.TagKeepalive:
+		case frame1.TagClose:
+			fault = ErrCloseReceived
+		default:
+			fault = frame.ErrTag
+		}
+		if err := c.own.fault(); !errors.Is(err, fault) {
+			t.Errorf("%v: fault %v, want %v", tag, err, fault)
+		}
+		if got := c.tags1(); got != sent || len(c.own.list()) != received {
+			t.Errorf("%v: sent %q, want %q; %d messages", tag, got, sent, len(c.own.list()))
+		}
+		c.close()
+	}
+}
+
+// CLOSE says that the session is over, so what stands before it still counts.
+func TestCloseIsHeardBehindWhatAThrottleHoldsBack(t *testing.T) {
+	th := NewThrottle(1)
+	c := newBed(t, nil).conn1(OpenOptions{Throttles: &Throttles{Messages: th}})
+	var kept []*Message
+	c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
+	c.sock.Arrive(slices.Concat(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{}), []byte{byte(frame1.TagClose)}))
+	c.settle()
+	if c.own.fault() != nil || len(kept) != 1 {
+		t.Fatalf("fault %v, %d messages", c.own.fault(), len(kept))
+	}
+	kept[0].Release()
+	c.settle()
+	if !errors.Is(c.own.fault(), ErrCloseReceived) || len(kept) != 2 {
+		t.Errorf("fault %v, %d messages", c.own.fault(), len(kept))
+	}
+	kept[1].Release()
+}
+
+// The answer to a KEEPALIVE does not exist, so that none must be missed.
+func TestAPeerWithoutKeepalive2IsSentWhatItKnows(t *testing.T) {
+	old := wireMode{name: "old", msgr1: &frame1.Config{Form: frame1.Form{OldKeepalive: true}}}
+	c := newBed(t, nil).connMode(OpenOptions{IdleAfter: time.Hour, KeepaliveEvery: time.Second, KeepaliveTimeout: 2 * time.Second}, old)
+	for range 10 {
+		c.after(time.Second)
+	}
+	if !bytes.Equal(c.sock.Sent, bytes.Repeat([]byte{byte(frame1.TagKeepalive)}, 10)) || c.own.fault() != nil {
+		t.Errorf("sent %x, fault %v", c.sock.Sent, c.own.fault())
+	}
+	c.sock.Arrive(frame1.AppendKeepaliveAck(nil, c.h.seen.Sent.payload())) // made up: it was not asked
+	c.settle()
+	if len(c.own.acks) != 0 || c.h.stats.UnaskedAcks != 1 {
+		t.Errorf("%d answers to what was not asked", len(c.own.acks))
+	}
+	now := newBed(t, nil).conn1(OpenOptions{KeepaliveEvery: time.Second, KeepaliveTimeout: 2 * time.Second})
+	for range 10 {
+		now.after(time.Second)
+	}
+	if now.sock.Sent[0] != byte(frame1.TagKeepalive2) || !errors.Is(now.own.fault(), ErrKeepaliveTimeout) {
+		t.Errorf("sent %x, fault %v", now.sock.Sent, now.own.fault())
+	}
+}
+
+func TestAMessageOfMsgr1SaysWhoSendsIt(t *testing.T) {
+	c := newBed(t, nil).conn1(OpenOptions{})
+	must(t, c.h.Send(&Message{TID: 9, Type: 8, Version: 7, CompatVersion: 6, DataOff: 5, Front: []byte("front"), Middle: []byte("mid"), Data: []byte("d")}))
+	c.settle()
+	got := c.take()[0].hd1
+	want := frame1.Header{
+		Seq: 1, TID: 9, Type: 8, Priority: PriorityDefault, Version: 7, FrontLen: 5, MiddleLen: 3, DataLen: 1, DataOff: 5,
+		SrcType: 4, SrcNum: 17, CompatVersion: 6, CRC: got.CRC,
+	}
+	if got != want {
+		t.Errorf("header %+v, want %+v", got, want)
+	}
+}
+
+func TestWhatThePeerHasNotReceivedGoesOutAgainUnderItsNumber(t *testing.T) {
+	c := newBed(t, nil).conn1(OpenOptions{})
+	for i := range 5 {
+		must(t, c.h.Send(&Message{TID: uint64(i + 1)}))
+	}
+	c.settle()
+	c.sock.Arrive(frame1.AppendAck(nil, 1))
+	c.settle()
+	c.sock.HangUp()
+	c.settle()
+	must(t, c.h.Send(&Message{TID: 6, Priority: PriorityHighest}))
+	c.h.RequeueSentUpTo(3)
+	c.openMode(OpenOptions{}, plain1)
+	var got []uint64
+	for _, f := range c.take() {
+		got = append(got, f.hd.Seq, f.hd.TID)
+	}
+	if want := []uint64{4, 4, 5, 5, 6, 6}; !slices.Equal(got, want) {
+		t.Errorf("sequence and id %v, want %v", got, want)
+	}
+}
+
+func TestASessionBeginsBehindTheNumberThatItIsGiven(t *testing.T) {
+	c := newBed(t, nil).conn1(OpenOptions{})
+	must(t, c.h.Send(&Message{}))
+	c.settle()
+	c.h.BeginAfter(500) // too late: a message has its number
+	must(t, c.h.Send(&Message{}))
+	c.settle()
+	if f := c.take(); len(f) != 2 || f[1].hd.Seq != 2 {
+		t.Fatalf("%d messages, the last with %d", len(f), f[len(f)-1].hd.Seq)
+	}
+	c.sock.HangUp()
+	c.settle()
+	c.h.ResetSession(true)
+	c.h.BeginAfter(1<<31 - 1)
+	c.h.RequeueSentUpTo(0) // the exchange of sequences: the peer has nothing
+	c.openMode(OpenOptions{}, plain1)
+	must(t, c.h.Send(&Message{}))
+	must(t, c.h.Send(&Message{}))
+	c.settle()
+	if f := c.take(); len(f) != 2 || f[0].hd.Seq != 1<<31 || f[1].hd.Seq != 1<<31+1 {
+		t.Errorf("%d messages from %d on", len(f), f[0].hd.Seq)
+	}
+	c.sock.Arrive(frame1.AppendAck(nil, 1<<31+1))
+	c.settle()
+	if n, _ := c.h.QueuedOut(); n != 0 {
+		t.Errorf("%d messages are not acknowledged", n)
+	}
+}
+
+// A peer may begin with any number, and skip some. What it sends twice is dropped, and not
+// acknowledged once more.
+func TestNumbersOfMsgr1MayBeginAnywhereAndNotGoBack(t *testing.T) {
+	c := newBed(t, nil).conn1(OpenOptions{})
+	var acks []byte
+	for _, seq := range []uint64{1 << 30, 1 << 30, 5, 1<<30 + 1, 1<<30 + 7, 1<<30 + 6} {
+		c.sock.Arrive(c.peer.message(seq, 0, &Message{TID: seq, Data: make([]byte, 10)}))
+		c.settle()
+		for _, f := range c.take() {
+			acks = append(acks, f.seg[0][0])
+		}
+	}
+	st := c.h.statistics(c.c)
+	if list := c.own.list(); len(list) != 3 || st.InSeq != 1<<30+7 || st.Duplicates != 3 || st.Gaps != 2 || !bytes.Equal(acks, []byte{0, 1, 7}) {
+		t.Errorf("%d messages, acks %v, %+v", len(list), acks, st)
+	}
+}
+
+// What was half there when the session left is not in its state: the peer sends it again.
+func TestAHandedOverSessionOfMsgr1GoesOnWithWholeMessages(t *testing.T) {
+	b := newBed(t, nil)
+	c := b.conn1(OpenOptions{})
+	for i := range 3 {
+		must(t, c.h.Send(&Message{TID: uint64(i + 1)}))
+	}
+	large := &Message{TID: 12, Data: payload(1, 200_000)}
+	second := c.peer.message(2, 0, large)
+	c.sock.Arrive(c.peer.message(1, 0, &Message{TID: 11}), second[:70_000])
+	c.settle()
+	if c.c.Snapshot().PoolInUse == 0 {
+		t.Fatal("no message is unfinished")
+	}
+	var st HandlerState
+	c.h.Freeze(func(got HandlerState) { st = got })
+	c.settle()
+	if st.InSeq != 1 || st.OutSeq != 3 || len(st.Sent) != 3 || c.c.Snapshot().PoolInUse != 0 {
+		t.Fatalf("%+v, %d bytes of buffers", st, c.c.Snapshot().PoolInUse)
+	}
+	c.h.Close(nil)
+	c.settle()
+	next := &conn{bed: b, own: &recorder{}}
+	next.h = NewHandler(b.c, HandlerConfig{Owner: next.own})
+	must(t, next.h.Restore(st))
+	next.h.RequeueSentUpTo(1)
+	next.openMode(OpenOptions{}, plain1)
+	next.sock.Arrive(next.peer.message(2, 0, large))
+	next.settle()
+	if got := next.own.list(); len(got) != 1 || got[0].seq != 2 || !bytes.Equal(got[0].data, large.Data) {
+		t.Errorf("%d messages", len(got))
+	}
+	frames := next.take()
+	if got := tags(frames); !slices.Equal(got, []frame.Tag{tagMsg, tagMsg, tagAck}) || frames[0].hd.Seq != 2 {
+		t.Errorf("sent %v", got)
+	}
+}
+
+// The frames of msgr1 stop at break points under the names that msgr2 has for them.
+func TestAFrameOfMsgr1IsHeldAtABreakPoint(t *testing.T) {
+	stamp := Timestamp{1, 2}.payload()
+	for _, one := range []struct {
+		tag   frame.Tag
+		write bool
+	}{{tagMsg, false}, {tagAck, false}, {tagPing, false}, {tagPong, false}, {tagMsg, true}, {tagAck, true}, {tagPing, true}, {tagPong, true}} {
+		for _, answer := range []error{probe.ErrHold, probe.ErrStall} {
+			t.Run(fmt.Sprintf("%v write=%v %v", one.tag, one.write, answer), func(t *testing.T) {
+				asked := 0
+				c := newBed(t, nil).conn1(OpenOptions{Probe: probed(func(tag frame.Tag, write bool) error {
+					if tag != one.tag || write != one.write {
+						return nil
+					}
+					if asked++; asked > 1 {
+						return nil
+					}
+					return answer
+				})})
+				must(t, c.h.Send(&Message{TID: 1}))
+				c.h.Keepalive()
+				c.sock.Arrive(slices.Concat(c.peer.message(1, 0, &Message{TID: 1}), frame1.AppendAck(nil, 1), c.peer.frame(tagPing, stamp[:]), c.peer.frame(tagPong, stamp[:])))
+				c.settle()
+				c.sock.Arrive(c.peer.message(2, 0, &Message{TID: 2}))
+				c.settle()
+				done := func() bool {
+					st := c.h.statistics(c.c)
+					return st.MessagesIn == 2 && st.AcksIn == 1 && st.UnaskedAcks == 1 && st.MessagesOut == 1 && st.AckLag == 0 && st.Queued == 0 && !c.h.ping && !c.h.pong
+				}
+				if asked != 1 || c.own.fault() != nil || done() {
+					t.Fatalf("asked %d times, fault %v, all done: %v", asked, c.own.fault(), done())
+				}
+				c.h.Resume()
+				c.settle()
+				if !done() || c.own.fault() != nil {
+					t.Errorf("after Resume: %+v, fault %v", c.h.statistics(c.c), c.own.fault())
+				}
+			})
+		}
+	}
+}
+
+func TestAHandlerHasSocketsOfBothProtocolsOneAfterTheOther(t *testing.T) {
+	c := newBed(t, nil).conn1(OpenOptions{})
+	for i, mode := range slices.Concat(allModes, allModes) {
+		if i > 0 {
+			c.h.ResetSession(true)
+			c.openMode(OpenOptions{}, mode)
+		}
+		must(t, c.h.Send(&Message{TID: uint64(i)}))
+		c.sock.Arrive(c.peer.message(1, 0, &Message{TID: uint64(i)}))
+		c.settle()
+		if list := c.own.list(); len(list) != i+1 || list[i].tid != uint64(i) {
+			t.Fatalf("%s: %d messages, fault %v", mode.name, len(list), c.own.fault())
+		}
+		if f := c.take(); f[0].hd.TID != uint64(i) {
+			t.Fatalf("%s: sent %v", mode.name, tags(f))
+		}
+		c.sock.HangUp()
+		c.settle()
+	}
+}
+
+// A socket that was lossless leaves acks owed to a lossy one, which has none.
+func TestALossySocketOfMsgr1AcknowledgesNothingOfAnEarlierOne(t *testing.T) {
+	c := newBed(t, nil).conn1(OpenOptions{})
+	c.sock.Park = true
+	must(t, c.h.Send(&Message{}))
+	c.settle()
+	c.sock.Arrive(c.peer.message(1, 0, &Message{}))
+	c.settle()
+	c.sock.HangUp()
+	c.settle()
+	if c.h.unacked != 1 {
+		t.Fatalf("%d acks are owed", c.h.unacked)
+	}
+	c.openMode(OpenOptions{Lossy: true}, plain1)
+	must(t, c.h.Send(&Message{}))
+	c.settle()
+	if got := c.tags1(); got != "msg " || c.h.unacked != 0 {
+		t.Errorf("sent %q, %d acks are owed", got, c.h.unacked)
+	}
+}
+
+// Whatever the sizes, what is copied stays in the memory of its write, and there is room
+// for the ack; the probe is asked once for each message.
+func TestAWriteOfMsgr1FillsItsSlabAndNotMore(t *testing.T) {
+	for _, mode := range msgr1Modes {
+		for _, size := range []int{69, 60, 500, 1886} { // of 69 bytes 512 fill it to the last byte
+			asked := 0
+			c := newBed(t, nil).connMode(OpenOptions{Probe: probed(func(tag frame.Tag, write bool) error {
+				if write && tag == tagMsg {
+					asked++
+				}
+				return nil
+			})}, mode)
+			c.sock.Park = true
+			must(t, c.h.Send(&Message{}))
+			c.settle()
+			b, err := c.c.Lend(loop.SlabBytes)
+			must(t, err)
+			room := cap(b.Bytes()) // the pool rounds up
+			c.c.TakeBack(b)
+			const n = 2 * loop.SlabBytes / 60
+			for range n {
+				must(t, c.h.Send(&Message{Front: make([]byte, size)}))
+			}
+			writes, most := 0, 0
+			for seq := uint64(1); c.sock.InFlight != nil; seq++ {
+				if c.h.queue.n > 0 {
+					c.sock.Arrive(c.peer.message(seq, 0, &Message{}))
+				}
+				c.settle()
+				c.sock.Finish(0)
+				c.settle()
+				if v := c.sock.InFlight; v != nil {
+					writes, most = writes+1, max(most, v.Size())
+				}
+				if seq > 2*n {
+					t.Fatal("the queue does not empty")
+				}
+			}
+			if most > room || most < room-size-600 || asked != n+1 || len(c.take()) != n+1+int(c.h.stats.AcksOut) {
+				t.Errorf("%s, %d bytes: the largest of %d writes has %d of %d, asked %d times for %d messages", mode.name, size, writes, most, room, asked, n+1)
+			}
+			c.close()
+		}
+	}
+}
+
+// A head that came in pieces is not part of what moves.
+func TestAMessageOfMsgr1ThatCameInPiecesMoves(t *testing.T) {
+	for _, large := range []int{300, 1 << 20} {
+		for cut := range 600 {
+			a, b := twoBeds(t, func(cfg *Config, _ *fakedriver.Driver) { cfg.LargeFrom = large })
+			c := a.conn1(OpenOptions{})
+			msg := &Message{TID: 5, DataOff: 7, Front: payload(1, 100), Data: payload(2, 400)}
+			wire := c.peer.message(1, 0, msg)
+			for from := 0; from < min(cut, len(wire)); from += 20 {
+				c.sock.Arrive(wire[from:min(from+20, cut, len(wire))])
+				a.settle()
+			}
+			arrived := false
+			c.h.Migrate(b.c, func() { arrived = true })
+			moveSock(t, a, b, c, func() bool { return arrived })
+			c.sock.Arrive(wire[min(cut, len(wire)):])
+			b.settle()
+			if list := c.own.list(); len(list) != 1 || !bytes.Equal(list[0].data, msg.Data) || !bytes.Equal(list[0].front, msg.Front) {
+				t.Fatalf("cut at %d: %d messages, fault %v", cut, len(list), c.own.fault())
+			}
+			b.close()
+			a.close()
+		}
+	}
+}

@@ -1,0 +1,287 @@
+package dataplane
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+)
+
+// header1 is the tag and the header of a message, whatever it says.
+func header1(hd frame1.Header) []byte {
+	return frame1.NewEncoder(frame1.Config{}, nil, [136]byte{}).AppendHeader(nil, &hd)
+}
+
+// What no message may have is refused when its header is there, and what one may have
+// takes nothing before its bytes come.
+func TestAnnouncedLengthsOfMsgr1TakeNoMemory(t *testing.T) {
+	lim := frame.DefaultLimits()
+	for _, one := range []struct {
+		name string
+		hd   frame1.Header
+		want error
+	}{
+		{"front", frame1.Header{Seq: 1, FrontLen: lim.Front + 1}, frame.ErrTooLarge},
+		{"middle", frame1.Header{Seq: 1, MiddleLen: lim.Middle + 1}, frame.ErrTooLarge},
+		{"data", frame1.Header{Seq: 1, DataLen: lim.Data + 1}, frame.ErrTooLarge},
+		{"all", frame1.Header{Seq: 1, FrontLen: 1<<32 - 1, MiddleLen: 1<<32 - 1, DataLen: 1<<32 - 1, DataOff: 1<<16 - 1}, frame.ErrTooLarge},
+		{"the most", frame1.Header{Seq: 1, FrontLen: lim.Front, MiddleLen: lim.Middle, DataLen: lim.Data, DataOff: 1<<16 - 1}, nil},
+	} {
+		for _, receive := range []ReceiveMode{ReceiveReady, ReceiveBuffers} {
+			ts := &Throttles{Bytes: NewThrottle(1 << 20), Dispatch: NewThrottle(1 << 20)}
+			c := newBed(t, receiving(receive)).conn1(OpenOptions{Throttles: ts})
+			lent := c.c.Snapshot().PoolLent
+			c.sock.Arrive(header1(one.hd))
+			c.settle()
+			if err := c.own.fault(); !errors.Is(err, one.want) {
+				t.Errorf("%s: fault %v, want %v", one.name, err, one.want)
+			}
+			if one.want != nil && c.c.Snapshot().PoolLent != lent || ts.Bytes.Used()+ts.Dispatch.Used() != 0 {
+				t.Errorf("%s: %d buffers, %d units", one.name, c.c.Snapshot().PoolLent-lent, ts.Bytes.Used()+ts.Dispatch.Used())
+			}
+			c.close()
+		}
+	}
+}
+
+// Whatever the decoder was told to accept: the sum of three lengths must not wrap.
+func TestLengthsOfMsgr1WithoutLimitsDoNotWrap(t *testing.T) {
+	c := newBed(t, nil).conn1(OpenOptions{})
+	const most = 1<<32 - 1
+	c.h.rx1.dec = frame1.NewDecoder(frame1.Config{}, nil, frame.Limits{Front: most, Middle: most, Data: most})
+	c.sock.Arrive(header1(frame1.Header{Seq: 1, FrontLen: most, MiddleLen: 1, DataLen: most}))
+	c.settle()
+	if !errors.Is(c.own.fault(), frame.ErrTooLarge) {
+		t.Errorf("fault %v", c.own.fault())
+	}
+}
+
+// Every field of a header with a right crc and every wild value.
+func TestAnyWildFieldOfAHeaderOfMsgr1IsAFaultOrHarmless(t *testing.T) {
+	b := newBed(t, nil)
+	p := &pair{bed: b, good: b.conn1(OpenOptions{})}
+	clean := header1(frame1.Header{Seq: 1, TID: 2, Type: 3, Priority: 4, Version: 5})[:1+frame1.NewHeaderSize-4]
+	for _, width := range []int{1, 2, 4, 8} {
+		for at := 0; at+width <= len(clean); at++ {
+			for _, v := range []uint64{0, 1, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 63, 1<<64 - 1} {
+				var wild [8]byte
+				binary.LittleEndian.PutUint64(wild[:], v)
+				changed := bytes.Clone(clean)
+				copy(changed[at:], wild[:width])
+				changed = binary.LittleEndian.AppendUint32(changed, frame1.SegmentCRC(0, changed[1:]))
+				p.wild = b.conn1(OpenOptions{})
+				p.wild.sock.Arrive(changed, frame1.NewEncoder(frame1.Config{}, nil, [136]byte{}).AppendFooter(nil, &frame1.Header{}, frame1.Sums{}))
+				b.settle()
+				p.wild.h.Close(nil)
+				b.settle()
+			}
+		}
+		p.check(fmt.Sprintf("fields of %d bytes", width))
+	}
+}
+
+// Data begins in memory where it does in its page, so that whole pages of it are pages.
+func TestDataOfMsgr1LiesAsItsOffsetSays(t *testing.T) {
+	for _, receive := range []ReceiveMode{ReceiveReady, ReceiveBuffers} {
+		for _, off := range []uint16{0, 1, 511, 4093, 4095, 4096, 4097, 65535} {
+			for _, front := range []int{0, 1, 5000} {
+				c := newBed(t, receiving(receive)).conn1(OpenOptions{})
+				want := payload(3, 100_000)
+				at := uintptr(0)
+				c.own.onMessage = func(_ *Handler, m *Message) { at = reflect.ValueOf(m.Data).Pointer() }
+				c.flow(c.peer.message(1, 0, &Message{DataOff: off, Front: payload(1, front), Data: want}))
+				list := c.own.list()
+				if len(list) != 1 || !bytes.Equal(list[0].data, want) || !bytes.Equal(list[0].front, payload(1, front)) {
+					t.Fatalf("offset %d: %d messages, fault %v", off, len(list), c.own.fault())
+				}
+				if at%pageSize != uintptr(off)%pageSize {
+					t.Errorf("offset %d behind %d bytes: data begins at byte %d of a page", off, front, at%pageSize)
+				}
+				c.close()
+			}
+		}
+	}
+}
+
+// A large segment is read to where it stays; little of it goes through the receive buffer.
+func TestLargeDataOfMsgr1IsReadIntoItsPlace(t *testing.T) {
+	c := newBed(t, nil).conn1(OpenOptions{Lossy: true})
+	const size = 1 << 20
+	c.sock.Whole = c.peer.message(1, 0, &Message{Data: make([]byte, size)})
+	c.sock.Edge(0)
+	c.settle()
+	if len(c.own.list()) != 1 || c.sock.Behind > 64<<10 || c.sock.Reads > 8 {
+		t.Errorf("%d messages in %d reads, %d bytes behind the data; fault %v", len(c.own.list()), c.sock.Reads, c.sock.Behind, c.own.fault())
+	}
+}
+
+// One bit anywhere in a signed message: nothing is dispatched, and nothing is lost.
+func TestDamageAnywhereInASignedMessageOfMsgr1IsAFault(t *testing.T) {
+	for _, size := range []int{40, 70_000} {
+		whole := len(newModeCodec(t, msgr1Modes[1]).message(1, 0, &Message{Front: payload(1, 30), Middle: payload(2, 9), Data: payload(3, size)}))
+		for at := 1; at < whole; at += 1 + (whole-at)/500*7 {
+			ts := &Throttles{Messages: NewThrottle(1), Bytes: NewThrottle(1 << 20), Dispatch: NewThrottle(1 << 20)}
+			c := newBed(t, nil).connMode(OpenOptions{Throttles: ts}, msgr1Modes[1])
+			wire := c.peer.message(1, 0, &Message{Front: payload(1, 30), Middle: payload(2, 9), Data: payload(3, size)})
+			wire[at] ^= 4
+			if at == whole-1 { // the flag of a signature
+				wire[at] = 1
+			}
+			c.flow(wire)
+			if len(c.own.list()) != 0 || !errors.Is(c.own.fault(), frame.ErrFrame) {
+				t.Fatalf("byte %d of %d: %d messages, fault %v", at, whole, len(c.own.list()), c.own.fault())
+			}
+			if ts.Messages.Used()+ts.Bytes.Used()+ts.Dispatch.Used() != 0 || c.c.Snapshot().PoolInUse != 0 {
+				t.Fatalf("byte %d of %d: units or buffers are held", at, whole)
+			}
+			c.close()
+		}
+	}
+}
+
+func TestAnAbortedMessageOfMsgr1EndsTheConnection(t *testing.T) {
+	for _, size := range []int{10, 70_000} {
+		c := newBed(t, nil).conn1(OpenOptions{})
+		wire := c.peer.message(1, 0, &Message{Data: make([]byte, size)})
+		wire[len(wire)-1] = 0
+		c.flow(wire)
+		if len(c.own.list()) != 0 || !errors.Is(c.own.fault(), frame1.ErrAborted) || c.c.Snapshot().PoolInUse != 0 {
+			t.Errorf("%d bytes: %d messages, fault %v", size, len(c.own.list()), c.own.fault())
+		}
+	}
+}
+
+// Wherever the socket ends, what the message held of the throttles comes back.
+func TestUnitsOfMsgr1ReturnWhereverTheSocketEnds(t *testing.T) {
+	for _, large := range []int{300, 1 << 20} {
+		msg := &Message{Front: payload(1, 20), Middle: payload(2, 5), Data: payload(3, 350)}
+		size := len(newModeCodec(t, plain1).message(1, 0, msg))
+		for cut := range size + 1 {
+			for _, way := range []string{"hang-up", "close", "old", "refused"} {
+				ts := &Throttles{Messages: NewThrottle(5), Bytes: NewThrottle(1000), Dispatch: NewThrottle(1000)}
+				c := newBed(t, func(cfg *Config, _ *fakedriver.Driver) { cfg.LargeFrom = large }).conn1(OpenOptions{Throttles: ts})
+				if way == "old" {
+					c.h.inSeq = 7
+				}
+				wire := c.peer.message(1, 0, msg)
+				c.sock.Arrive(wire[:cut])
+				c.settle()
+				switch way {
+				case "close":
+					c.h.Close(nil)
+				case "refused":
+					c.h.Refuse()
+					fallthrough
+				case "old":
+					c.sock.Arrive(wire[cut:])
+				}
+				c.settle()
+				if way == "hang-up" {
+					c.sock.HangUp()
+					c.settle()
+				}
+				if got := len(c.own.list()); got > 1 || got == 1 && cut < size {
+					t.Fatalf("%s at %d of %d: %d messages", way, cut, size, got)
+				}
+				if ts.Messages.Used()+ts.Bytes.Used()+ts.Dispatch.Used()+ts.Held() != 0 || c.c.Snapshot().PoolInUse != 0 {
+					t.Fatalf("%s at %d of %d: %d messages, %d and %d bytes of the throttles, %d of buffers", way, cut, size,
+						ts.Messages.Used(), ts.Bytes.Used(), ts.Dispatch.Used(), c.c.Snapshot().PoolInUse)
+				}
+				c.close()
+			}
+		}
+	}
+}
+
+// The units are taken in the order of the protocol text, all before the message is
+// dispatched: the first throttle that is full is the one that is waited for.
+func TestAMessageOfMsgr1WaitsForTheFirstThrottleThatIsFull(t *testing.T) {
+	for full := range 3 {
+		ts := &Throttles{Messages: NewThrottle(3), Bytes: NewThrottle(3000), Dispatch: NewThrottle(3000)}
+		list := []*Throttle{ts.Messages, ts.Bytes, ts.Dispatch}
+		list[full].SetLimit(1)
+		c := newBed(t, nil).conn1(OpenOptions{Throttles: ts})
+		var kept []*Message
+		c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
+		for seq := uint64(1); seq <= 2; seq++ {
+			c.sock.Arrive(c.peer.message(seq, 0, &Message{Front: make([]byte, 1000)}))
+			c.settle()
+		}
+		for i, th := range list {
+			if want := map[bool]int64{true: 1}[i == full]; th.Waiting() != want {
+				t.Errorf("throttle %d of the order is full: %d wait for throttle %d", full, th.Waiting(), i)
+			}
+		}
+		if ts.Messages.Used() != 1 || ts.Bytes.Used() != 1000 || ts.Dispatch.Used() != 1000 {
+			t.Errorf("%d, %d and %d are held by one message", ts.Messages.Used(), ts.Bytes.Used(), ts.Dispatch.Used())
+		}
+		kept[0].Release()
+		c.settle()
+		if len(kept) != 2 {
+			t.Errorf("throttle %d: the second message does not come", full)
+		}
+		kept[1].Release()
+	}
+}
+
+func TestASlowMessageOfMsgr1EndsItsConnection(t *testing.T) {
+	c := newBed(t, nil).conn1(OpenOptions{LeastRate: 10 * kib, MessageGrace: 10 * time.Second})
+	rest := c.part(1, 1<<20, 100)
+	for now := 0; now < 40 && c.own.fault() == nil; now++ {
+		c.sock.Arrive(rest[:5*kib])
+		rest = rest[5*kib:]
+		c.after(time.Second)
+	}
+	if !errors.Is(c.own.fault(), ErrTooSlow) || c.c.Counts().TooSlow != 1 || c.c.Snapshot().PoolInUse != 0 {
+		t.Errorf("fault %v", c.own.fault())
+	}
+}
+
+// With checks that are switched off the bytes count as they came, and what is passed on
+// has the crcs of these bytes.
+func TestCRCsThatAreSwitchedOffAreNeitherCheckedNorPassedOn(t *testing.T) {
+	for _, one := range []struct {
+		cfg     frame1.Config
+		damaged [3]bool // the segments whose damage passes
+	}{
+		{frame1.Config{NoHeaderCRC: true}, [3]bool{true, true, false}},
+		{frame1.Config{NoDataCRC: true}, [3]bool{false, false, true}},
+		{frame1.Config{NoHeaderCRC: true, NoDataCRC: true}, [3]bool{true, true, true}},
+	} {
+		for _, size := range []int{100, 70_000} {
+			for i, passes := range one.damaged {
+				r := newRelay(t, wireMode{msgr1: &one.cfg}, slices.Concat(wireModes[:2], msgr1Modes)...)
+				segs := [3][]byte{payload(1, 50), payload(2, 60), payload(3, size)}
+				wire := r.in.peer.message(1, 0, &Message{Front: segs[0], Middle: segs[1], Data: segs[2]})
+				wire[1+frame1.NewHeaderSize+[3]int{0, 50, 110}[i]] ^= 1
+				segs[i] = bytes.Clone(segs[i])
+				segs[i][0] ^= 1
+				r.in.own.onMessage = func(_ *Handler, m *Message) {
+					for _, c := range r.out {
+						must(t, c.h.Send(m.Clone()))
+					}
+				}
+				r.in.flow(wire)
+				if passes != (r.in.own.fault() == nil) {
+					t.Fatalf("%+v, segment %d: fault %v", one.cfg, i, r.in.own.fault())
+				}
+				if passes {
+					for _, c := range r.out {
+						f := c.take()
+						if len(f) != 1 || !bytes.Equal(f[0].seg[i+1], segs[i]) {
+							t.Errorf("%+v, segment %d: %d messages", one.cfg, i, len(f))
+						}
+					}
+				}
+			}
+		}
+	}
+}
