@@ -1,0 +1,86 @@
+package dataplane
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// What a tag cannot hold is refused when its head is there: no byte of the body
+// comes, and no buffer is taken for it.
+func TestEveryFrameAboveItsBoundIsRefusedBeforeAnyMemory(t *testing.T) {
+	overSome(t, wireModes, func(t *testing.T, m wireMode, receive ReceiveMode) {
+		for tag := frame.TagHello; tag.Known(); tag++ {
+			for _, n := range []int{int(tag.Bound().Max) + 1, 1 << 20} {
+				c := newBed(t, receiving(receive)).connMode(OpenOptions{}, m)
+				asked := c.c.Snapshot().PoolLent
+				wire := c.peer.frame(tag, make([]byte, n))
+				c.sock.Arrive(wire[:c.peer.dec.HeadSize()])
+				c.settle()
+				if err := c.own.fault(); !errors.Is(err, frame.ErrTooLarge) {
+					t.Errorf("%v of %d bytes: fault %v", tag, n, err)
+				}
+				if c.c.Snapshot().PoolLent != asked || c.c.Snapshot().PoolInUse != 0 {
+					t.Errorf("%v of %d bytes: %d buffers asked for, %d bytes lent", tag, n, c.c.Snapshot().PoolLent-asked, c.c.Snapshot().PoolInUse)
+				}
+				c.close()
+			}
+		}
+	})
+}
+
+func TestEveryFrameOfAHandshakeIsRefusedFromItsPreambleInTheDataPhase(t *testing.T) {
+	overSome(t, wireModes, func(t *testing.T, m wireMode, receive ReceiveMode) {
+		for tag := frame.TagHello; tag.Known(); tag++ {
+			switch tag {
+			case frame.TagMessage, frame.TagAck, frame.TagKeepalive2, frame.TagKeepalive2Ack:
+				continue
+			}
+			c := newBed(t, receiving(receive)).connMode(OpenOptions{}, m)
+			asked := c.c.Snapshot().PoolLent
+			c.sock.Arrive(c.peer.frame(tag, make([]byte, tag.Bound().Max))[:c.peer.dec.HeadSize()])
+			c.settle()
+			if err := c.own.fault(); !errors.Is(err, ErrUnexpectedFrame) || c.c.Snapshot().PoolLent != asked {
+				t.Errorf("%v: fault %v, %d buffers asked for", tag, err, c.c.Snapshot().PoolLent-asked)
+			}
+			c.close()
+		}
+	})
+}
+
+// Control frames do not pass the throttles, so what they can hold is all that
+// bounds the memory of unfinished ones.
+func TestUnfinishedControlFramesHoldFewBytes(t *testing.T) {
+	for _, tag := range []frame.Tag{frame.TagKeepalive2, frame.TagKeepalive2Ack, frame.TagAck} {
+		b := newBed(t, nil)
+		const peers = 32
+		for range peers {
+			c := b.conn(OpenOptions{})
+			wire := c.peer.frame(tag, make([]byte, tag.Bound().Max))
+			c.sock.Arrive(wire[:len(wire)-1])
+			b.settle()
+			if err := c.own.fault(); err != nil {
+				t.Fatalf("%v at its bound: %v", tag, err)
+			}
+		}
+		if n := b.c.Snapshot().PoolInUse; n == 0 || n > peers*4096 {
+			t.Errorf("%d unfinished %v hold %d bytes", peers, tag, n)
+		}
+		b.close()
+	}
+}
+
+// FR-27.
+func TestControlFramesOfANewerPeerAreUnderstood(t *testing.T) {
+	overSome(t, wireModes, func(t *testing.T, m wireMode, receive ReceiveMode) {
+		c := newBed(t, receiving(receive)).connMode(OpenOptions{}, m)
+		stamp := Timestamp{7, 8}.payload()
+		c.sock.Arrive(c.peer.frame(frame.TagKeepalive2, append(stamp[:], make([]byte, frame.ControlSlack)...)))
+		c.settle()
+		got := c.take()
+		if c.own.fault() != nil || len(got) != 1 || got[0].tag != frame.TagKeepalive2Ack || string(got[0].seg[0]) != string(stamp[:]) {
+			t.Errorf("fault %v, %d frames", c.own.fault(), len(got))
+		}
+	})
+}

@@ -1,0 +1,197 @@
+package dataplane
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// limited is a connection that counts against throttles of each kind.
+type limited struct {
+	*conn
+	messages, bytes, dispatch *Throttle
+}
+
+func newLimited(t *testing.T, messages, bytes int64) *limited {
+	b := newBed(t, nil)
+	l := &limited{messages: NewThrottle(messages), bytes: NewThrottle(bytes), dispatch: NewThrottle(bytes)}
+	l.conn = b.conn(OpenOptions{Lossy: true, Throttles: &Throttles{Messages: l.messages, Bytes: l.bytes, Dispatch: l.dispatch}})
+	return l
+}
+
+// held is how many messages of size bytes are counted by all throttles alike, -1 if
+// they differ.
+func (l *limited) held(size int64) int64 {
+	n := l.messages.Used()
+	if l.bytes.Used() != n*size || l.dispatch.Used() != n*size {
+		return -1
+	}
+	return n
+}
+
+func TestAMessageCountsInItsDispatchNearTheLimitsAndElsewhereIfItIsKept(t *testing.T) {
+	for _, size := range []int64{1000, 5000} { // a write copies the first, and refers to the second
+		testWhenAMessageCounts(t, size, true)
+		testWhenAMessageCounts(t, size, false)
+	}
+}
+
+func testWhenAMessageCounts(t *testing.T, size int64, near bool) {
+	messages, bytes, during := int64(1<<20), int64(1<<30), int64(0)
+	if near {
+		messages, bytes, during = 3, 5*size, 1
+	}
+	for _, one := range []struct {
+		name string
+		do   func(h *Handler, m *Message)
+		kept int64
+	}{
+		{"not kept", func(*Handler, *Message) {}, 0},
+		{"released", func(_ *Handler, m *Message) { m.Retain(); m.Release() }, 0},
+		{"kept", func(_ *Handler, m *Message) { m.Retain() }, 1},
+		{"kept twice", func(_ *Handler, m *Message) { m.Retain(); m.Retain() }, 1},
+		{"sent", func(h *Handler, m *Message) { m.Retain(); must(t, h.Send(m)) }, 0},
+		{"sent and kept", func(h *Handler, m *Message) { m.Retain(); m.Retain(); must(t, h.Send(m)) }, 1},
+		{"a clone is sent", func(h *Handler, m *Message) { must(t, h.Send(m.Clone())) }, 0},
+		{"a clone is sent, and it is kept", func(h *Handler, m *Message) { must(t, h.Send(m.Clone())); m.Retain() }, 1},
+	} {
+		l := newLimited(t, messages, bytes)
+		var m *Message
+		l.own.discard = true
+		l.own.onMessage = func(h *Handler, got *Message) {
+			if n := l.held(size); n != during {
+				t.Errorf("%s, near %v: %d messages count in the dispatch, want %d", one.name, near, n, during)
+			}
+			m = got
+			one.do(h, got)
+		}
+		l.sock.Arrive(l.peer.message(1, 0, &Message{Front: make([]byte, size)}))
+		l.settle()
+		if n := l.held(size); n != one.kept {
+			t.Errorf("%s, near %v: %d messages count behind the dispatch, want %d", one.name, near, n, one.kept)
+		}
+		for one.kept > 0 && m.refs.Load() >= 0 {
+			m.Release()
+		}
+		l.settle()
+		if n, mem := l.held(size), l.c.Snapshot().PoolInUse; n != 0 || mem != 0 {
+			t.Errorf("%s, near %v: %d messages count at the end, %d bytes are in use", one.name, near, n, mem)
+		}
+	}
+}
+
+// What is held never exceeds a limit because a message is counted late, however
+// close it is.
+func TestALimitThatCoresTogetherCouldExceedIsCountedBeforeTheDispatch(t *testing.T) {
+	const limit = 1 << 20
+	l := newLimited(t, 0, limit)
+	var kept []*Message
+	l.own.discard = true
+	l.own.onMessage = func(_ *Handler, m *Message) {
+		const most = 1024 // cores
+		if early := int64(len(kept))*1000+most*1000 > limit; early != (l.bytes.Used() > int64(len(kept))*1000) {
+			t.Fatalf("message %d counts before its dispatch: %v, want %v", len(kept), !early, early)
+		}
+		m.Retain()
+		kept = append(kept, m)
+	}
+	for seq := range 2000 {
+		l.sock.Arrive(l.peer.message(uint64(seq+1), 0, &Message{Front: make([]byte, 1000)}))
+	}
+	l.settle()
+	if len(kept) != limit/1000 || l.dispatch.Used() != int64(len(kept))*1000 {
+		t.Errorf("%d messages, %d bytes", len(kept), l.dispatch.Used())
+	}
+	for _, m := range kept {
+		m.Release()
+	}
+}
+
+// Others release and send a message while its dispatch still runs, or just behind
+// it.
+func TestOthersGiveBackAMessageThatIsCountedBehindItsDispatch(t *testing.T) {
+	const total = 3000
+	for _, size := range []int64{300, 3000} {
+		othersGiveBack(t, total, size)
+	}
+}
+
+func othersGiveBack(t *testing.T, total int, size int64) {
+	l := newLimited(t, 1<<20, 1<<30)
+	free, sent := make(chan *Message, total), make(chan *Message, total)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for m := range free {
+			m.Release()
+		}
+	})
+	all.Go(func() {
+		for m := range sent {
+			must(t, l.h.Send(m))
+		}
+	})
+	n := 0
+	l.own.discard = true
+	l.own.onMessage = func(h *Handler, m *Message) {
+		if n++; n%3 != 0 {
+			m.Retain()
+			free <- m
+		}
+		if n%3 != 1 {
+			m.Retain()
+			sent <- m
+		}
+	}
+	for seq := range total {
+		l.sock.Arrive(l.peer.message(uint64(seq+1), 0, &Message{Front: make([]byte, size)}))
+		if seq%10 == 0 {
+			l.settle()
+		}
+	}
+	l.settle()
+	close(free)
+	close(sent)
+	all.Wait()
+	l.settle()
+	if held, mem := l.held(size), l.c.Snapshot().PoolInUse; n != total || held != 0 || mem != 0 {
+		t.Errorf("%d messages came, %d count at the end, %d bytes are in use", n, held, mem)
+	}
+	if got := len(l.take()); got != total-total/3 {
+		t.Errorf("%d answers", got)
+	}
+}
+
+// What a write has taken is off the queue once somebody can look.
+func TestWhatOneWriteTakesLeavesTheQueueBeforeAnybodyIsTold(t *testing.T) {
+	b := newBed(t, nil)
+	c := &conn{bed: b, own: &recorder{discard: true}}
+	c.h = NewHandler(b.c, HandlerConfig{Owner: c.own, Budget: NewSendBudget(1<<20, 0)})
+	c.open(OpenOptions{Lossy: true}, frame.Rev1, false)
+	var own *Message
+	c.own.onMessage = func(h *Handler, m *Message) {
+		m.Retain()
+		must(t, h.Send(m))
+		if m.Seq() == 5 {
+			own = NewMessage(1, nil, nil)
+			own.Free = func(*Message) {
+				if n, bytes := h.QueuedOut(); n != 5 || bytes != 500 {
+					t.Errorf("%d messages and %d bytes are queued behind the sixth, want the five that follow", n, bytes)
+				}
+			}
+			must(t, h.Send(own))
+		}
+	}
+	var stream []byte
+	for seq := range 10 {
+		stream = append(stream, c.peer.message(uint64(seq+1), 0, &Message{Front: make([]byte, 100)})...)
+	}
+	c.sock.Arrive(stream)
+	c.settle()
+	if n, bytes := c.h.QueuedOut(); own == nil || n != 0 || bytes != 0 || c.h.cfg.Budget.Used() != 0 {
+		t.Errorf("%d messages and %d bytes are queued, %d count", n, bytes, c.h.cfg.Budget.Used())
+	}
+	if got := len(c.take()); got != 11 {
+		t.Errorf("%d frames", got)
+	}
+}

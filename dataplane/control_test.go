@@ -1,0 +1,164 @@
+package dataplane
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// uselessFrames are frames that bring nothing, each made for a number.
+var uselessFrames = map[string]func(c *conn, i int) []byte{
+	"keepalives": func(c *conn, i int) []byte {
+		p := Timestamp{uint32(i), 0}.payload()
+		return c.peer.frame(frame.TagKeepalive2, p[:])
+	},
+	"acks of nothing": func(c *conn, _ int) []byte {
+		p := seqPayload(0)
+		return c.peer.frame(frame.TagAck, p[:])
+	},
+	"answers to nothing": func(c *conn, i int) []byte {
+		p := Timestamp{uint32(i), 0}.payload()
+		return c.peer.frame(frame.TagKeepalive2Ack, p[:])
+	},
+	"messages that are here": func(c *conn, _ int) []byte { return c.peer.message(1, 0, &Message{TID: 1}) },
+}
+
+// floodRate is that of the tests.
+const floodRate = 16
+
+// flooded is a connection whose peer has sent a message, n useless frames, and another
+// message behind them.
+func flooded(t *testing.T, opt OpenOptions, useless func(c *conn, i int) []byte, n int) *conn {
+	t.Helper()
+	return flood(newBed(t, nil).conn(opt), useless, n)
+}
+
+func flood(c *conn, useless func(c *conn, i int) []byte, n int) *conn {
+	c.t.Helper()
+	all := c.peer.message(1, 0, &Message{TID: 1})
+	for i := range n {
+		all = append(all, useless(c, i)...)
+	}
+	c.sock.Arrive(append(all, c.peer.message(2, 0, &Message{TID: 2})...))
+	c.settle()
+	return c
+}
+
+func TestAConnectionThatBringsNothingIsReadMoreRarely(t *testing.T) {
+	overProtocols(t, func(t *testing.T, open func(*bed, OpenOptions) *conn) {
+		for name, useless := range uselessFrames {
+			t.Run(name, func(t *testing.T) { readMoreRarely(t, open, useless) })
+		}
+	})
+}
+
+// overProtocols runs f for each protocol.
+func overProtocols(t *testing.T, f func(t *testing.T, open func(*bed, OpenOptions) *conn)) {
+	t.Run("msgr2", func(t *testing.T) { f(t, (*bed).conn) })
+	t.Run("msgr1", func(t *testing.T) { f(t, (*bed).conn1) })
+}
+
+func readMoreRarely(t *testing.T, open func(*bed, OpenOptions) *conn, useless func(c *conn, i int) []byte) {
+	const seconds = 10
+	c := flood(open(newBed(t, nil), OpenOptions{ControlRate: floodRate}), useless, floodRate*(1+seconds))
+	taken := c.c.Counts().FramesIn
+	if most := uint64(floodRate + 2); taken > most {
+		t.Fatalf("%d frames at once, want at most %d", taken, most)
+	}
+	for second := range seconds + 2 {
+		before := c.c.Counts().FramesIn
+		for range 100 {
+			c.after(10 * time.Millisecond)
+		}
+		got := c.c.Counts().FramesIn - before
+		if got > floodRate+2 || second < seconds-1 && got < floodRate-8 {
+			t.Errorf("second %d: %d frames", second, got)
+		}
+	}
+	if n := len(c.own.list()); n != 2 || c.own.fault() != nil {
+		t.Errorf("%d messages, want 2: %v", n, c.own.fault())
+	}
+	st := c.h.statistics(c.c)
+	if st.ControlPauses == 0 || st.ControlPauses != c.c.Counts().ControlPauses || c.h.sock.Resting() {
+		t.Errorf("%d pauses, %d of the core", st.ControlPauses, c.c.Counts().ControlPauses)
+	}
+}
+
+func TestAMessageBetweenFramesWithoutUseKeepsTheConnectionReading(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{ControlRate: floodRate})
+	for seq := range 20 {
+		var all []byte
+		for i := range floodRate {
+			all = append(all, uselessFrames["keepalives"](c, i)...)
+		}
+		c.sock.Arrive(append(all, c.peer.message(uint64(seq+1), 0, &Message{})...))
+		c.settle()
+	}
+	if n := len(c.own.list()); n != 20 || c.h.stats.ControlPauses != 0 {
+		t.Errorf("%d messages of 20, %d pauses", n, c.h.stats.ControlPauses)
+	}
+}
+
+func TestAcksAndAnswersThatAreAwaitedAreNoFramesWithoutUse(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{ControlRate: 1, KeepaliveEvery: time.Second})
+	for i := range 20 {
+		must(t, c.h.Send(&Message{}))
+		c.settle()
+		p := seqPayload(uint64(i + 1))
+		c.sock.Arrive(c.peer.frame(frame.TagAck, p[:]))
+		c.settle()
+	}
+	for range 20 {
+		for _, at := range c.asked(1) {
+			c.answered(at)
+		}
+	}
+	if c.h.sent.n != 0 || c.h.stats.ControlPauses != 0 {
+		t.Errorf("%d messages wait for their ack, %d pauses", c.h.sent.n, c.h.stats.ControlPauses)
+	}
+}
+
+func TestAZeroControlRateIsTheDefaultAndANegativeOneIsNone(t *testing.T) {
+	for _, one := range []struct {
+		rate, frames int
+		paused       bool
+	}{{0, DefaultControlRate, false}, {0, DefaultControlRate + 2, true}, {-1, 20 * DefaultControlRate, false}} {
+		c := flooded(t, OpenOptions{ControlRate: one.rate}, uselessFrames["keepalives"], one.frames)
+		if paused := c.h.stats.ControlPauses > 0; paused != one.paused {
+			t.Errorf("rate %d, %d frames: paused %v", one.rate, one.frames, paused)
+		}
+	}
+}
+
+// Hold goes before the pause: a connection that the user has paused is not read when
+// the pause is over, and a pause that the user ends is over.
+func TestAUsersPauseLastsLongerThanOneForFramesWithoutUse(t *testing.T) {
+	c := flooded(t, OpenOptions{ControlRate: floodRate}, uselessFrames["keepalives"], 10*floodRate)
+	if !c.h.sock.Resting() {
+		t.Fatal("no pause")
+	}
+	c.h.Pause()
+	c.settle()
+	before := c.c.Counts().FramesIn
+	c.after(time.Minute)
+	if got := c.c.Counts().FramesIn; got != before || !c.h.sock.Stopped() {
+		t.Errorf("%d frames while the user has paused it", got-before)
+	}
+	c.h.Resume()
+	for range 1000 {
+		c.after(10 * time.Millisecond)
+	}
+	if n := len(c.own.list()); n != 2 {
+		t.Errorf("%d messages of 2 behind the pause", n)
+	}
+}
+
+func TestAConnectionThatEndsInAPauseIsNotTouched(t *testing.T) {
+	c := flooded(t, OpenOptions{ControlRate: floodRate}, uselessFrames["keepalives"], 10*floodRate)
+	c.h.Delay(false, nil)
+	c.settle()
+	if c.after(time.Second); c.h.sock != nil || c.h.state != StateDelay || c.h.progress.Armed() {
+		t.Errorf("state %v, timer armed %v", c.h.state, c.h.progress.Armed())
+	}
+}

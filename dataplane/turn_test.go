@@ -1,0 +1,313 @@
+package dataplane
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// The bounds of a turn of the loop (loop/read.go).
+const (
+	turnBytes  = 64 << 10
+	turnFrames = 256
+	turnTime   = time.Millisecond
+	clockEvery = 16
+	visitBytes = 256 << 10
+	stayBytes  = 1 << 20
+	mostAhead  = 8 << 10
+)
+
+// crowd is connections of one core that note in which order their messages come.
+type crowd struct {
+	*bed
+	conns []*conn
+	order []string // connection.message
+}
+
+// newCrowd makes n connections that send each message back.
+func newCrowd(t *testing.T, n int) *crowd {
+	b := newBed(t, nil)
+	k := &crowd{bed: b}
+	for i := range n {
+		c := b.conn(OpenOptions{Lossy: true})
+		c.own.discard = true
+		c.own.onMessage = func(h *Handler, m *Message) {
+			k.order = append(k.order, fmt.Sprintf("%d.%d", i, m.Seq()))
+			m.Retain()
+			must(t, h.Send(m))
+		}
+		k.conns = append(k.conns, c)
+	}
+	return k
+}
+
+// ready has a stream of messages of these sizes wait on connection i.
+func (k *crowd) ready(i int, sizes ...int) {
+	c := k.conns[i]
+	for n, size := range sizes {
+		c.sock.Whole = append(c.sock.Whole, c.peer.message(uint64(n+1), 0, &Message{Data: make([]byte, size)})...)
+	}
+	c.sock.Edge(0)
+}
+
+func (k *crowd) turn() {
+	k.t.Helper()
+	must(k.t, k.by.Turn())
+}
+
+// answered is how many connections have something written to them.
+func (k *crowd) answered() (n int) {
+	for _, c := range k.conns {
+		if len(c.sock.Sent) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func TestATurnReceivesABoundedAmountAndThenWrites(t *testing.T) {
+	k := newCrowd(t, 16)
+	for i := range k.conns {
+		k.ready(i, 100<<10)
+	}
+	for turn := 1; turn <= len(k.conns); turn++ {
+		before := k.c.Snapshot().BytesIn
+		answered := len(k.order)
+		k.turn() // writes what the one before has received
+		if n := k.c.Snapshot().BytesIn - before; n > turnBytes+101<<10 {
+			t.Fatalf("turn %d received %d bytes", turn, n)
+		}
+		if k.answered() != answered {
+			t.Fatalf("%d connections are answered in turn %d, want %d", k.answered(), turn, answered)
+		}
+		if len(k.order) != turn || k.order[turn-1] != fmt.Sprintf("%d.1", turn-1) {
+			t.Fatalf("order after turn %d: %v", turn, k.order)
+		}
+	}
+}
+
+func TestATurnTakesABoundedNumberOfMessages(t *testing.T) {
+	k := newCrowd(t, 2*turnFrames+1)
+	for i := range k.conns {
+		k.ready(i, 8)
+	}
+	for want := 0; want < len(k.conns); {
+		k.turn()
+		want = min(want+turnFrames, len(k.conns))
+		if len(k.order) != want {
+			t.Fatalf("%d messages came, want %d", len(k.order), want)
+		}
+	}
+}
+
+func TestOfSmallMessagesAVisitReadsOnce(t *testing.T) {
+	for _, size := range []int{0, 1, 100, 900, 5000} {
+		k := newCrowd(t, 1)
+		k.ready(0, slices.Repeat([]int{size}, 1000)...)
+		for len(k.order) < 1000 {
+			before := k.c.Snapshot().BytesIn
+			k.turn()
+			if n := k.c.Snapshot().BytesIn - before; n == 0 || n > turnBytes+mostAhead+uint64(size) {
+				t.Fatalf("a turn received %d bytes, and has %d messages", n, len(k.order))
+			}
+		}
+	}
+}
+
+func TestAVisitTakesLargeMessagesUpToABoundAndTheyAreAnsweredByOneWrite(t *testing.T) {
+	for _, size := range []int{20 << 10, 64 << 10, 100 << 10, 300 << 10} {
+		k := newCrowd(t, 2)
+		for i := range k.conns {
+			k.ready(i, slices.Repeat([]int{size}, 40)...)
+		}
+		for turn := range 6 {
+			before, had, writes := k.c.Snapshot().BytesIn, len(k.order), k.c.Snapshot().Writes
+			k.turn()
+			n := k.c.Snapshot().BytesIn - before
+			if n < visitBytes-mostAhead || n > visitBytes+uint64(size)+mostAhead {
+				t.Errorf("%d bytes each: turn %d received %d bytes", size, turn, n)
+			}
+			if w := k.c.Snapshot().Writes - writes; turn > 0 && w != 1 {
+				t.Errorf("%d bytes each: turn %d made %d writes", size, turn, w)
+			}
+			for _, id := range k.order[had:] {
+				if id[0] != byte('0'+turn%2) {
+					t.Errorf("%d bytes each: turn %d took %v", size, turn, k.order[had:])
+				}
+			}
+		}
+	}
+}
+
+func TestAVisitThatEndsALargeMessageBeginsNoOtherLargeOne(t *testing.T) {
+	k := newCrowd(t, 1)
+	const size = stayBytes + 200<<10 // the second visit receives more than a turn
+	k.ready(0, size, size, size)
+	for turn := range 6 {
+		k.turn()
+		if want := (turn + 1) / 2; len(k.order) != want {
+			t.Fatalf("turn %d: %d messages, want %d", turn, len(k.order), want)
+		}
+		if turn < 5 && turn%2 == 1 && k.conns[0].h.rx.fill > mostAhead {
+			t.Errorf("turn %d took %d bytes of the next message", turn, k.conns[0].h.rx.fill)
+		}
+	}
+}
+
+func TestALargeMessageIsReadToItsEndBeforeTheNextConnection(t *testing.T) {
+	k := newCrowd(t, 3)
+	for i := range k.conns {
+		k.ready(i, 600<<10, 600<<10)
+	}
+	k.settle()
+	want := []string{"0.1", "1.1", "2.1", "0.2", "1.2", "2.2"}
+	if fmt.Sprint(k.order) != fmt.Sprint(want) {
+		t.Errorf("order %v, want %v", k.order, want)
+	}
+}
+
+func TestAStreamThatNeverEndsDelaysASmallMessageByOneVisit(t *testing.T) {
+	for _, size := range []int{64, 4 << 10, 64 << 10, 1 << 20, 8 << 20} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			k := newCrowd(t, 2)
+			loud, quiet := k.conns[0], k.conns[1]
+			loud.own.onMessage = nil
+			answer, came := quiet.own.onMessage, uint64(0)
+			quiet.own.onMessage = func(h *Handler, m *Message) {
+				came = k.c.Snapshot().BytesIn
+				answer(h, m)
+			}
+			seq := uint64(0)
+			more := func() {
+				for len(loud.sock.Whole) < 16<<20 {
+					seq++
+					loud.sock.Whole = append(loud.sock.Whole, loud.peer.message(seq, 0, &Message{Data: make([]byte, size)})...)
+				}
+				loud.sock.Edge(0)
+			}
+			for round := range 5 {
+				more()
+				for range 3 + round {
+					k.turn()
+				}
+				more()
+				before := k.c.Snapshot().BytesIn
+				m := quiet.peer.message(uint64(round+1), 0, &Message{})
+				quiet.sock.Arrive(m)
+				for len(k.order) == round {
+					k.turn()
+				}
+				if n := came - before; n > stayBytes+pieceBytes+turnBytes+uint64(len(m)) {
+					t.Fatalf("%d bytes were received before the small message", n)
+				}
+				k.turn()
+				if len(quiet.take()) != 1 {
+					t.Fatal("the small message is not answered in the next turn")
+				}
+			}
+		})
+	}
+}
+
+func TestSlowWorkOnMessagesEndsTheTurn(t *testing.T) {
+	for _, receive := range []ReceiveMode{ReceiveReady, ReceiveBuffers} {
+		t.Run(string(receive), func(t *testing.T) {
+			const each, total = 100 * time.Microsecond, 500
+			b := newBed(t, receiving(receive))
+			slow, other := b.conn(OpenOptions{Lossy: true}), b.conn(OpenOptions{Lossy: true})
+			inTurn, most := 0, 0
+			slow.own.onMessage = func(h *Handler, m *Message) {
+				b.time += each
+				inTurn++
+				most = max(most, inTurn)
+				m.Retain()
+				must(t, h.Send(m))
+			}
+			list := make([]*Message, total)
+			for i := range list {
+				list[i] = &Message{TID: uint64(i), Type: 3, Front: payload(i, 64)}
+			}
+			stream := slow.peer.stream(list)
+			for len(stream) > 0 { // in pieces that the ring's buffers could have
+				n := min(len(stream), 30000)
+				slow.sock.Arrive(stream[:n])
+				stream = stream[n:]
+			}
+			other.sock.Arrive(other.peer.message(1, 0, &Message{}))
+			answers := 0
+			for turns := 0; answers < total; turns++ {
+				if turns > total {
+					t.Fatalf("%d of %d messages are answered", answers, total)
+				}
+				inTurn = 0
+				must(t, b.by.Turn())
+				answers += len(slow.take())
+				if turns == 2 && len(other.own.list()) != 1 {
+					t.Error("the other connection waits for more than the slow one's turn")
+				}
+			}
+			// In a turn each piece may end late; with the ring's buffers both come in one.
+			if limit := 2 * (int(turnTime/each) + clockEvery); most > limit {
+				t.Errorf("%d messages in one turn, want %d at most", most, limit)
+			}
+			checkReceived(t, slow.own.list(), list)
+			if err := slow.own.fault(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A throttle that stops a connection in the middle of what a late turn has left,
+// and the end of the stream behind that.
+func TestWhatALateTurnLeavesSurvivesAThrottleAndTheEnd(t *testing.T) {
+	for _, receive := range []ReceiveMode{ReceiveReady, ReceiveBuffers} {
+		t.Run(string(receive), func(t *testing.T) {
+			ts := &Throttles{Messages: NewThrottle(30)}
+			b := newBed(t, receiving(receive))
+			c := b.conn(OpenOptions{Throttles: ts})
+			var kept []*Message
+			c.own.onMessage = func(_ *Handler, m *Message) {
+				b.time += turnTime
+				m.Retain()
+				kept = append(kept, m)
+			}
+			const total = 400
+			list := make([]*Message, total)
+			for i := range list {
+				list[i] = &Message{TID: uint64(i), Type: 3, Front: payload(i, 200)}
+			}
+			stream := c.peer.stream(list)
+			c.sock.Arrive(stream[:len(stream)/2], stream[len(stream)/2:])
+			c.sock.HangUp()
+			for range total {
+				b.settle()
+				for _, m := range kept {
+					m.Release()
+				}
+				kept = kept[:0]
+			}
+			checkReceived(t, c.own.list(), list)
+			if c.own.fault() == nil {
+				t.Error("the end is not seen")
+			}
+		})
+	}
+}
+
+func TestLittleOfALargeSegmentGoesThroughTheReceiveBuffer(t *testing.T) {
+	k := newCrowd(t, 1)
+	c := k.conns[0]
+	k.ready(0, 100<<10, 100<<10, 100<<10, 100<<10)
+	k.settle()
+	if len(k.order) != 4 || c.sock.Behind == 0 || c.sock.Behind > 3*mostAhead {
+		t.Errorf("%d messages came, %d bytes of them through the receive buffer", len(k.order), c.sock.Behind)
+	}
+	if frames := c.take(); len(frames) != 4 || !bytes.Equal(frames[3].seg[3], make([]byte, 100<<10)) || frames[3].tag != frame.TagMessage {
+		t.Errorf("%d answers", len(frames))
+	}
+}
