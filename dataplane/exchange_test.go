@@ -1,0 +1,307 @@
+package dataplane
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// failing breaks a driver at the test's wish.
+type failing struct {
+	uring.Driver
+	broken *atomic.Bool
+	err    error
+}
+
+func (d failing) Wait(timeout time.Duration) ([]uring.Completion, error) {
+	if d.broken.Load() {
+		return nil, d.err
+	}
+	got, err := d.Driver.Wait(timeout)
+	if d.broken.Load() {
+		return nil, d.err
+	}
+	return got, err
+}
+
+func TestCloseWithEverythingInFlightLeavesNothing(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 2
+		newPlane(t, cfg).Close() // skips if refused
+		leaktest.Check(t, func() {
+			p, err := New(cfg)
+			must(t, err)
+			oa, ob := &recorder{}, &recorder{discard: true}
+			var kept atomic.Int64
+			ob.onMessage = func(*Handler, *Message) {
+				if kept.Add(1) == 50 {
+					ob.told()
+				}
+			}
+			ts := &Throttles{Bytes: NewThrottle(1 << 20)}
+			ha, _ := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{Throttles: ts, IdleAfter: time.Hour, KeepaliveEvery: time.Hour})
+			_, err = p.Core(0).Listen(loopback, uring.ListenOptions{}, func(*Link) {})
+			must(t, err)
+			linkPair(t, p.Core(1), p.Core(0))
+			for range 200 {
+				must(t, ha.Send(&Message{Front: make([]byte, 100), Data: make([]byte, 100000)}))
+			}
+			until(t, ob, "some of the messages", func() bool { return kept.Load() >= 50 })
+			p.Close()
+			p.Close() // once more does nothing
+			// The core that ends later may see the other's end as that of the peer.
+			if oa.fault() == nil || ob.fault() == nil || !errors.Is(oa.fault(), ErrStopped) && !errors.Is(ob.fault(), ErrStopped) {
+				t.Errorf("faults %v and %v", oa.fault(), ob.fault())
+			}
+			if ts.Bytes.Used() != 0 {
+				t.Errorf("%d bytes of the throttle are held", ts.Bytes.Used())
+			}
+		})
+	})
+}
+
+func TestMessagesOutliveThePlane(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 2
+		newPlane(t, cfg).Close()
+		leaktest.Check(t, func() {
+			p, err := New(cfg)
+			must(t, err)
+			own := &recorder{discard: true}
+			kept := make(chan *Message, 10)
+			own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept <- m }
+			ts := &Throttles{Messages: NewThrottle(100)}
+			ha, _ := couple(t, p.Core(0), p.Core(1), &recorder{}, own, OpenOptions{Throttles: ts})
+			for i := range 10 {
+				must(t, ha.Send(&Message{TID: uint64(i), Front: payload(i, 500), Data: payload(i, i*30000)}))
+			}
+			var list []*Message
+			for range 10 {
+				list = append(list, <-kept)
+			}
+			p.Close()
+			for i, m := range list {
+				if m.TID != uint64(i) || !bytes.Equal(m.Front, payload(i, 500)) || !bytes.Equal(m.Data, payload(i, i*30000)) {
+					t.Errorf("message %d has changed", i)
+				}
+				m.Release()
+			}
+			if ts.Messages.Used() != 0 || p.Core(1).Snapshot().PoolInUse != 0 {
+				t.Errorf("%d messages, %d bytes are held", ts.Messages.Used(), p.Core(1).Snapshot().PoolInUse)
+			}
+		})
+	})
+}
+
+func TestABrokenDriverFaultsItsConnectionsAndIsReported(t *testing.T) {
+	var broken atomic.Bool
+	cause := errors.New("the ring is gone")
+	p := newPlane(t, Config{Cores: 2, Open: func(core int) (uring.Driver, error) {
+		d, err := uring.Open(uring.Config{Backend: uring.Epoll})
+		if core == 0 && err == nil {
+			d = failing{d, &broken, cause}
+		}
+		return d, err
+	}})
+	oa, ob := &recorder{}, &recorder{}
+	ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{})
+	for range 10 {
+		must(t, ha.Send(&Message{Front: make([]byte, 100)}))
+	}
+	until(t, ob, "the messages", func() bool { return len(ob.list()) == 10 })
+	broken.Store(true)
+	_ = p.Core(0).Do(func(*Core) {})
+	select {
+	case err := <-p.Failures():
+		if !errors.Is(err, cause) || !strings.Contains(err.Error(), "core 0") {
+			t.Errorf("reported %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("nothing reported")
+	}
+	until(t, oa, "the fault", func() bool { return oa.fault() != nil })
+	until(t, ob, "the peer's fault", func() bool { return ob.fault() != nil })
+	if !errors.Is(oa.fault(), cause) || !errors.Is(oa.fault(), ErrStopped) {
+		t.Errorf("fault %v", oa.fault())
+	}
+	// The session goes on elsewhere.
+	<-p.Core(0).Done()
+	must(t, ha.Send(&Message{TID: 11}))
+	moved := make(chan struct{})
+	ha.Move(p.Core(1), MoveCause{}, func() { close(moved) })
+	ha.RequeueSentUpTo(10)
+	select {
+	case <-moved:
+	case <-time.After(patience):
+		t.Fatal("the handler cannot leave its dead core")
+	}
+	join(t, ha, hb, OpenOptions{})
+	until(t, ob, "the message behind the failure", func() bool { return len(ob.list()) == 11 })
+	if m := ob.list()[10]; m.tid != 11 || m.seq != 11 {
+		t.Errorf("message %d with seq %d", m.tid, m.seq)
+	}
+}
+
+// What is closed on a core that is gone is closed all the same.
+func TestAHandlerOfAStoppedCoreCloses(t *testing.T) {
+	p := newPlane(t, Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}})
+	h := NewHandler(p.Core(0), HandlerConfig{Owner: &recorder{}})
+	freed := make(chan struct{}, 2)
+	m := &Message{Free: func(*Message) { freed <- struct{}{} }}
+	must(t, h.Send(m))
+	p.Close()
+	must(t, h.Send(&Message{Free: func(*Message) { freed <- struct{}{} }}))
+	done := make(chan struct{})
+	h.Close(func() { close(done) })
+	for what, ch := range map[string]<-chan struct{}{"the end": done, "the messages": freed} {
+		for range cap(ch) + 1 - min(cap(ch), 1) {
+			select {
+			case <-ch:
+			case <-time.After(patience):
+				t.Fatalf("waited in vain for %s", what)
+			}
+		}
+	}
+}
+
+func TestACompletionOfAnEarlierSocketReachesNobody(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	old := c.sock.User
+	c.h.Delay(false, nil)
+	c.settle()
+	c.open(OpenOptions{}, frame.Rev1, false)
+	if uint32(c.sock.User) != uint32(old) || c.sock.User == old {
+		t.Fatal("the slot was not used again")
+	}
+	c.d.Queue = append(c.d.Queue, uring.Completion{Kind: uring.KindSend, User: old, Res: -5})
+	c.settle()
+	if c.own.fault() != nil || c.c.Counts().Stray != 1 {
+		t.Errorf("fault %v, %d stray", c.own.fault(), c.c.Counts().Stray)
+	}
+}
+
+func TestSocketSlotsComeBack(t *testing.T) {
+	b := newBed(t, nil)
+	slots := map[uint32]bool{}
+	for i := range 100 {
+		c := b.conn(OpenOptions{})
+		c.sock.HangUp()
+		b.settle()
+		if c.own.fault() == nil {
+			t.Fatalf("round %d: no fault", i)
+		}
+		slots[uint32(c.sock.User)] = true
+	}
+	if len(slots) > 2 || b.c.Counts().Sockets != 0 || b.c.Counts().Handlers != 0 {
+		t.Errorf("%d slots, %d sockets, %d handlers", len(slots), b.c.Counts().Sockets, b.c.Counts().Handlers)
+	}
+}
+
+// A slow reader at the other end: what is sent arrives byte for byte, and the
+// queue is bounded where the user sees it.
+func TestASlowReaderGetsEveryByte(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 1
+		p := newPlane(t, cfg)
+		l, c := netPair(t, p)
+		must(t, c.SetReadBuffer(256<<10))
+		own := &recorder{}
+		h := NewHandler(p.Core(0), HandlerConfig{Owner: own, QueueBytes: 4 << 20})
+		peer := newPeerCodec(t, frame.Rev1, false)
+		h.Open(l, OpenOptions{Lossy: true, Encoder: peer.ourEncoder(), Decoder: peer.ourDecoder()})
+		var sizes [][3]int
+		for i := range 60 {
+			sizes = append(sizes, [3]int{i * 50, i % 7 * 1000, i % 5 * 70000})
+		}
+		list := messagesOf(sizes)
+		want := newPeerCodec(t, frame.Rev1, false)
+		var stream []byte
+		for i, m := range list {
+			hd := frame.MessageHeader{Seq: uint64(i + 1), TID: m.TID, Type: m.Type, Priority: PriorityDefault, Flags: messageComplete}
+			var seg0 [frame.MessageHeaderSize]byte
+			hd.Put(&seg0)
+			stream = append(stream, want.frame(frame.TagMessage, seg0[:], m.Front, m.Middle, m.Data)...)
+		}
+		go func() {
+			for _, m := range list {
+				for {
+					room := h.Room()
+					if err := h.Send(m); err == nil {
+						break
+					} else if !errors.Is(err, ErrQueueFull) {
+						t.Error(err)
+						return
+					}
+					<-room
+				}
+			}
+		}()
+		got := make([]byte, 0, len(stream))
+		buf := make([]byte, 3000)
+		for len(got) < len(stream) {
+			must(t, c.SetReadDeadline(time.Now().Add(patience)))
+			n, err := c.Read(buf)
+			must(t, err)
+			got = append(got, buf[:n]...)
+		}
+		if !bytes.Equal(got, stream) {
+			at := 0
+			for got[at] == stream[at] {
+				at++
+			}
+			t.Errorf("byte %d of %d differs", at, len(stream))
+		}
+	})
+}
+
+// Both ends are ours, over every engine: many messages of all sizes both
+// ways.
+func TestTwoHandlersExchangeEverything(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 2
+		cfg.Spin = 20 * time.Microsecond
+		p := newPlane(t, cfg)
+		oa, ob := &recorder{}, &recorder{}
+		ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{
+			Throttles: &Throttles{Messages: NewThrottle(50), Bytes: NewThrottle(1 << 20), Dispatch: NewThrottle(1 << 20)},
+		})
+		var sizes [][3]int
+		for i := range 300 {
+			sizes = append(sizes, [3]int{i * 37 % 5000, i % 3 * 50, (i % 10 / 9) * i * 3001 % (1 << 20)})
+		}
+		lists := [2][]*Message{messagesOf(sizes), messagesOf(sizes)}
+		for i, h := range []*Handler{ha, hb} {
+			go func() {
+				for _, m := range lists[i] {
+					if err := h.Send(m); err != nil {
+						t.Error(err)
+					}
+				}
+			}()
+		}
+		for i, own := range []*recorder{ob, oa} {
+			until(t, own, "all messages", func() bool { return len(own.list()) == len(sizes) })
+			checkReceived(t, own.list(), lists[i])
+		}
+		for _, h := range []*Handler{ha, hb} {
+			until(t, oa, "the acks", func() bool { n, _ := h.QueuedOut(); _, _ = h.Stats(); oa.told(); return n == 0 })
+		}
+		if st := stats(t, p.Core(0)); st.MessagesIn != 300 || st.MessagesOut != 300 || st.BytesIn == 0 || st.Handlers != 1 {
+			t.Errorf("%+v", st)
+		}
+		var log []string
+		log = append(append(log, oa.log()...), ob.log()...)
+		if len(log) != 0 || slices.Contains(log, "fault") {
+			t.Errorf("events %v", fmt.Sprint(log))
+		}
+	})
+}
