@@ -1,0 +1,99 @@
+package dataplane
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+)
+
+// alignedSizes has data of pageSize and more, and of less, behind fronts of any length.
+func alignedSizes() (sizes [][3]int) {
+	for _, n := range []int{pageSize - 1, pageSize, pageSize + 1, 3 * pageSize, testLargeFrom - 1, testLargeFrom, loop.ReceiveBytes} {
+		sizes = append(sizes, [3]int{0, 0, n}, [3]int{n % 700, 0, n}, [3]int{100, 5, n}, [3]int{13, 0, 0})
+	}
+	return sizes
+}
+
+// checkAligned has o check every message of at least from bytes of data, and that it
+// stays where it is when it is retained.
+func checkAligned(t *testing.T, o *recorder, from int) {
+	o.onMessage = func(_ *Handler, m *Message) {
+		if len(m.Data) < from {
+			return
+		}
+		if !onPage(m.Data) {
+			t.Errorf("data of %d bytes behind %d is not page-aligned", len(m.Data), len(m.Front)+len(m.Middle))
+		}
+		before := &m.Data[0]
+		m.Retain()
+		if &m.Data[0] != before {
+			t.Errorf("data of %d bytes was copied by Retain", len(m.Data))
+		}
+		m.Release()
+	}
+}
+
+func TestDataBeginsOnAPageFromTheSizeThatWasAskedFor(t *testing.T) {
+	overModes(t, func(t *testing.T, m wireMode, receive ReceiveMode) {
+		list := messagesOf(alignedSizes())
+		for seed := range uint64(3) {
+			rng := rand.New(rand.NewPCG(seed, 9))
+			b := newBed(t, func(cfg *Config, d *fakedriver.Driver) {
+				receiving(receive)(cfg, d)
+				cfg.LargeFrom = testLargeFrom
+			})
+			c := b.connRev(OpenOptions{Lossy: true, AlignFrom: pageSize}, m.rev, m.secure)
+			checkAligned(t, c.own, pageSize)
+			for all := c.peer.stream(list); len(all) > 0; {
+				n := min(1+rng.IntN(1<<(4+rng.IntN(15))), len(all))
+				c.sock.Arrive(all[:n])
+				all = all[n:]
+				if rng.IntN(3) == 0 {
+					c.settle()
+				}
+			}
+			c.settle()
+			if err := c.own.fault(); err != nil {
+				t.Fatal(err)
+			}
+			checkReceived(t, c.own.list(), list)
+			if n := c.c.Snapshot().PoolInUse; n != 0 {
+				t.Errorf("%d bytes are lent", n)
+			}
+			c.close()
+		}
+	})
+}
+
+// Small data that is aligned does not change how the connection is read.
+func TestAlignedDataLeavesTheReceiveModeAsItIs(t *testing.T) {
+	c := newBed(t, receiving(ReceiveBuffers)).conn(OpenOptions{Lossy: true, AlignFrom: pageSize})
+	c.sock.Arrive(c.peer.stream(messagesOf([][3]int{{10, 0, pageSize}})))
+	c.settle()
+	if !c.sock.Receiving || len(c.own.list()) != 1 {
+		t.Errorf("%d messages, receives into buffers: %v", len(c.own.list()), c.sock.Receiving)
+	}
+}
+
+func TestDataBeginsOnAPageOnTheCoreThatAConnectionMovesTo(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 2
+		p := newPlane(t, cfg)
+		oa, ob := &recorder{}, &recorder{}
+		checkAligned(t, ob, pageSize)
+		ha, hb := couple(t, p.Core(0), p.Core(0), oa, ob, OpenOptions{Lossy: true, AlignFrom: pageSize})
+		list := messagesOf(alignedSizes())
+		for i, m := range list {
+			must(t, ha.Send(m))
+			if i%5 == 0 {
+				migrate(t, hb, p.Core((i/5+1)%2))
+			}
+		}
+		until(t, ob, "all messages", func() bool { return len(ob.list()) == len(list) })
+		checkReceived(t, ob.list(), list)
+		ha.Close(nil)
+		hb.Close(nil)
+	})
+}

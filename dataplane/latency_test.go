@@ -1,0 +1,101 @@
+package dataplane
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+)
+
+// one says that h has one duration, d.
+func one(t *testing.T, what string, h *Histogram, d time.Duration) {
+	t.Helper()
+	if h.Count() != 1 || h.Sum != d {
+		t.Errorf("%s: %d samples, %v in all, want one of %v", what, h.Count(), h.Sum, d)
+	}
+}
+
+func timingEvery(n int) func(*Config, *fakedriver.Driver) {
+	return func(cfg *Config, _ *fakedriver.Driver) { cfg.TimeEvery = n }
+}
+
+func TestAMessageIsTimedFromSendToItsWriteAndToItsAck(t *testing.T) {
+	b := newBed(t, timingEvery(1))
+	c := b.conn(OpenOptions{})
+	must(t, c.h.Send(NewMessage(1, nil, nil)))
+	b.time += 3 * time.Millisecond
+	c.settle()
+	lat := b.c.Snapshot().Latency
+	one(t, "queue", &lat.Queue, 3*time.Millisecond)
+	b.time += 5 * time.Millisecond
+	ack := seqPayload(1)
+	c.sock.Arrive(c.peer.frame(frame.TagAck, ack[:]))
+	c.settle()
+	lat = b.c.Snapshot().Latency
+	one(t, "queue", &lat.Queue, 3*time.Millisecond)
+	one(t, "ack", &lat.Ack, 5*time.Millisecond)
+}
+
+// A message that is sent again is timed from its first write.
+func TestAReplayedMessageIsTimedFromItsFirstWrite(t *testing.T) {
+	b := newBed(t, timingEvery(1))
+	c := b.conn(OpenOptions{})
+	must(t, c.h.Send(NewMessage(1, nil, nil)))
+	c.settle()
+	b.time += time.Second
+	c.h.Delay(false, nil)
+	c.h.RequeueSent()
+	c.settle()
+	link, sock := b.link()
+	c.sock = sock
+	c.h.Open(link, OpenOptions{Encoder: c.peer.ourEncoder(), Decoder: c.peer.ourDecoder()})
+	c.settle()
+	b.time += time.Second
+	c.h.RequeueSentUpTo(1) // the ack
+	c.settle()
+	lat := b.c.Snapshot().Latency
+	one(t, "queue", &lat.Queue, 0)
+	one(t, "ack", &lat.Ack, 2*time.Second)
+}
+
+func TestOnALossySessionNoAckIsTimed(t *testing.T) {
+	b := newBed(t, timingEvery(1))
+	c := b.conn(OpenOptions{Lossy: true})
+	for range 5 {
+		must(t, c.h.Send(NewMessage(1, nil, nil)))
+		c.settle()
+	}
+	if lat := b.c.Snapshot().Latency; lat.Queue.Count() != 5 || lat.Ack.Count() != 0 {
+		t.Errorf("%d queued, %d acknowledged", lat.Queue.Count(), lat.Ack.Count())
+	}
+}
+
+func TestOneOfSoManyMessagesIsTimed(t *testing.T) {
+	for every, want := range map[int][2]uint64{0: {60, 360}, 4: {1000, 2000}, -1: {0, 0}} {
+		b := newBed(t, timingEvery(every))
+		c := b.conn(OpenOptions{Lossy: true})
+		for range 6000 {
+			must(t, c.h.Send(NewMessage(1, nil, nil)))
+			c.settle()
+		}
+		n := b.c.Snapshot().Latency.Queue
+		if n.Count() < want[0] || n.Count() > want[1] {
+			t.Errorf("one of %d: %d of 6000", every, n.Count())
+		}
+	}
+}
+
+func TestDispatchersAreTimed(t *testing.T) {
+	b := newBed(t, nil)
+	c := b.conn(OpenOptions{Lossy: true})
+	c.own.onMessage = func(*Handler, *Message) { b.time += time.Millisecond }
+	for i := range uint64(100) {
+		c.sock.Arrive(c.peer.message(i+1, 0, NewMessage(1, nil, nil)))
+		c.settle()
+	}
+	d := b.c.Snapshot().Latency.Dispatch
+	if d.Count() == 0 || d.Sum != time.Duration(d.Count())*time.Millisecond {
+		t.Errorf("%d samples, %v in all", d.Count(), d.Sum)
+	}
+}

@@ -1,0 +1,115 @@
+package dataplane
+
+import (
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// outcomes has Free note what became of each message.
+type outcomes map[uint64]Outcome
+
+func (o outcomes) message(tid uint64) *Message {
+	return &Message{TID: tid, Free: func(m *Message) { o[m.TID] = m.Outcome() }}
+}
+
+func (o outcomes) check(t *testing.T, want outcomes) {
+	t.Helper()
+	if len(o) != len(want) {
+		t.Errorf("freed %v, want %v", o, want)
+	}
+	for tid, w := range want {
+		if o[tid] != w {
+			t.Errorf("message %d: %v, want %v", tid, o[tid], w)
+		}
+	}
+}
+
+func TestFreeLearnsThatTheSocketOfALossySessionTookAMessage(t *testing.T) {
+	c, got := newBed(t, nil).conn(OpenOptions{Lossy: true}), outcomes{}
+	must(t, c.h.Send(got.message(1)))
+	c.settle()
+	got.check(t, outcomes{1: OutcomeWritten})
+}
+
+func TestFreeTellsAcknowledgedFromDropped(t *testing.T) {
+	c, got := newBed(t, nil).conn(OpenOptions{}), outcomes{}
+	for tid := range uint64(3) {
+		must(t, c.h.Send(got.message(tid+1)))
+	}
+	c.settle()
+	got.check(t, outcomes{})
+	ack := seqPayload(2)
+	c.sock.Arrive(c.peer.frame(frame.TagAck, ack[:]))
+	c.settle()
+	got.check(t, outcomes{1: OutcomeAcknowledged, 2: OutcomeAcknowledged})
+	c.h.Delay(false, nil)
+	c.settle()
+	must(t, c.h.Send(got.message(4))) // never written
+	c.h.ResetSession(true)
+	c.settle()
+	got.check(t, outcomes{1: OutcomeAcknowledged, 2: OutcomeAcknowledged, 3: OutcomeDropped, 4: OutcomeDropped})
+}
+
+// What the peer reports in a reconnect is an acknowledgement like any other.
+func TestFreeLearnsOfAnAcknowledgementThatTheReconnectBrings(t *testing.T) {
+	c, got := newBed(t, nil).conn(OpenOptions{}), outcomes{}
+	must(t, c.h.Send(got.message(1)))
+	must(t, c.h.Send(got.message(2)))
+	c.settle()
+	c.h.Delay(false, nil)
+	c.h.RequeueSentUpTo(1)
+	c.settle()
+	got.check(t, outcomes{1: OutcomeAcknowledged})
+}
+
+func TestFreeLearnsThatAClosedConnectionDroppedAMessage(t *testing.T) {
+	for _, handed := range []bool{false, true} {
+		c, got := newBed(t, nil).conn(OpenOptions{}), outcomes{}
+		must(t, c.h.Send(got.message(1)))
+		c.settle()
+		must(t, c.h.Send(got.message(2))) // in the inbox when the handler closes
+		want := OutcomeDropped
+		if handed {
+			c.h.HandedOver()
+			want = OutcomeHandedOver
+		}
+		c.h.Close(nil)
+		c.settle()
+		got.check(t, outcomes{1: want, 2: want})
+	}
+}
+
+type ignorant struct{}
+
+func (ignorant) Taken() {}
+func (ignorant) Left()  {}
+
+func TestFreeLearnsThatAMessageWasWithdrawn(t *testing.T) {
+	c, got := newBed(t, nil).conn(OpenOptions{}), outcomes{}
+	c.h.Delay(false, nil)
+	c.settle()
+	m := got.message(1)
+	must(t, c.h.SendTracked(m, ignorant{}))
+	c.h.Do(func(*Core) { c.h.Withdraw(m) })
+	c.settle()
+	got.check(t, outcomes{1: OutcomeDropped})
+}
+
+func TestAMessageThatIsSentAgainHasNoOutcomeMeanwhile(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{Lossy: true})
+	m := NewMessage(1, nil, nil)
+	m.Retain()
+	must(t, c.h.Send(m))
+	c.settle()
+	if m.Outcome() != OutcomeWritten {
+		t.Errorf("%v", m.Outcome())
+	}
+	c.h.Delay(false, nil)
+	c.settle()
+	must(t, c.h.Send(m))
+	c.settle()
+	if m.Outcome() != OutcomeNone {
+		t.Errorf("queued again: %v", m.Outcome())
+	}
+}
