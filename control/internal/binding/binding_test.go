@@ -1,0 +1,184 @@
+package binding
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/bpf"
+	"github.com/ringmsgr/ringmsgr/control/internal/placement"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+var loopback = netip.MustParseAddr("127.0.0.1")
+
+func newBinder(t *testing.T, cores int) (*Binder, *dataplane.Plane) {
+	t.Helper()
+	p, err := dataplane.New(dataplane.Config{Cores: cores, Driver: uring.Config{Backend: uring.Epoll}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return &Binder{
+		Cores:  func() []*dataplane.Core { return placement.Running(p.All()) },
+		Accept: func(l *dataplane.Link) { go l.Close() },
+		Pause:  func(context.Context) error { return nil },
+	}, p
+}
+
+func listen(t *testing.T, b *Binder, places ...Place) []Group {
+	t.Helper()
+	groups, err := b.ListenAll(t.Context(), places)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return groups
+}
+
+// coresOf are the cores of listeners, in their order.
+func coresOf(list []*dataplane.Listener) (ids []int) {
+	for _, l := range list {
+		ids = append(ids, l.Core().ID())
+	}
+	return ids
+}
+
+// stranger listens on a port of its own.
+func stranger(t *testing.T) uint16 {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return netip.MustParseAddrPort(l.Addr().String()).Port()
+}
+
+func TestEveryCoreListensOnEveryAddress(t *testing.T) {
+	b, _ := newBinder(t, 3)
+	groups := listen(t, b, Place{Name: "a", IP: loopback}, Place{Name: "b", IP: netip.MustParseAddr("127.0.0.2")})
+	if len(groups) != 2 || groups[0].Addr().Addr() != loopback || groups[1].Addr().Addr() == loopback {
+		t.Fatalf("%d groups", len(groups))
+	}
+	for _, g := range groups {
+		if !slices.Equal(coresOf(g), []int{0, 1, 2}) {
+			t.Errorf("%v: cores %v", g.Addr(), coresOf(g))
+		}
+		Close(g)
+	}
+}
+
+func TestIfOneAddressCannotBeBoundNoneIs(t *testing.T) {
+	b, _ := newBinder(t, 2)
+	taken := stranger(t)
+	first := listen(t, b, Place{IP: loopback})[0]
+	free := first.Addr().Port()
+	Close(first)
+	_, err := b.ListenAll(t.Context(), []Place{{Name: "first", IP: loopback, Ports: OnePort(free)}, {Name: "second", IP: loopback, Ports: OnePort(taken)}})
+	if !errors.Is(err, ErrNoPort) || !strings.Contains(err.Error(), "second") {
+		t.Errorf("got %v", err)
+	}
+	Close(listen(t, b, Place{IP: loopback, Ports: OnePort(free)})[0]) // free again
+}
+
+func TestPortsAreTriedInTheirOrderAndAgain(t *testing.T) {
+	b, _ := newBinder(t, 1)
+	port := stranger(t)
+	passes := 0
+	b.Retries = 2
+	b.Pause = func(context.Context) error {
+		passes++
+		return nil
+	}
+	_, err := b.ListenAll(t.Context(), []Place{{IP: loopback, Ports: OnePort(port)}})
+	if !errors.Is(err, ErrNoPort) || passes != 2 {
+		t.Errorf("%d pauses, %v", passes, err)
+	}
+	_, err = b.ListenAll(t.Context(), []Place{{IP: loopback, Ports: Ports{From: bpf.PortRange{First: port, Last: port}, Avoid: map[uint16]bool{port: true}}}})
+	if !errors.Is(err, ErrNoPort) || !errors.Is(err, errAvoided) {
+		t.Errorf("all to be avoided: %v", err)
+	}
+	late := errors.New("late")
+	b.Pause = func(context.Context) error { return late }
+	if _, err := b.ListenAll(t.Context(), []Place{{IP: loopback, Ports: OnePort(port)}}); !errors.Is(err, late) {
+		t.Errorf("the pause ends with %v", err)
+	}
+}
+
+func TestTheListGivesItselfAwayOnce(t *testing.T) {
+	b, _ := newBinder(t, 2)
+	var s Listeners
+	before := s.Taken()
+	g := listen(t, b, Place{IP: loopback})
+	if old, ok := s.Swap(g, before); !ok || len(old) != 0 || len(s.All()) != 2 {
+		t.Fatalf("swapped %v for %d, %d are there", ok, len(old), len(s.All()))
+	}
+	extra, err := b.Widen(g[0], g[0][1].Core())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // joining twice is no error
+		if !s.Join(g[0][0], extra, nil) || len(s.All()) != 3 || len(s.Groups()) != 1 {
+			t.Errorf("%d are there in %d groups", len(s.All()), len(s.Groups()))
+		}
+	}
+	if s.Join(g[0][0], g[0][1], []*dataplane.Listener{extra}); len(s.All()) != 2 {
+		t.Errorf("%d are there, one is gone", len(s.All()))
+	}
+	old, taken := s.Take()
+	if len(old) != 2 || taken != before+1 || s.Taken() != taken || len(s.All()) != 0 {
+		t.Errorf("took %d, %d times", len(old), taken)
+	}
+	if s.Join(g[0][0], extra, nil) || len(s.All()) != 0 {
+		t.Error("one joins a list that was taken")
+	}
+	if _, ok := s.Swap(g, before); ok || len(s.All()) != 0 {
+		t.Error("it listens again though somebody took the list")
+	}
+	Close(append(old, extra))
+}
+
+func TestListenersFollowTheCoresThatComeAndGo(t *testing.T) {
+	for _, closing := range []bool{true, false} {
+		b, p := newBinder(t, 2)
+		var s Listeners
+		s.Swap(listen(t, b, Place{IP: loopback}, Place{IP: loopback}), 0)
+		lost := func(l *dataplane.Listener, err error) { t.Errorf("%v: %v", l.Addr(), err) }
+		core := p.Core(0)
+		if err := p.Drain(core); err != nil {
+			t.Fatal(err)
+		}
+		b.Leave(&s, core, closing, lost)
+		want := []int{1, 1, 1, 1} // the other core serves them all
+		if closing {
+			want = []int{1, 1}
+		}
+		if got := coresOf(s.All()); !slices.Equal(got, want) {
+			t.Errorf("closing %v: cores %v, want %v", closing, got, want)
+		}
+		if err := p.AwaitDrained(t.Context(), core); err != nil {
+			t.Fatal(err)
+		}
+		next, err := p.AddCore()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Extend(&s, next); err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range s.Groups() {
+			got := coresOf(g)
+			slices.Sort(got)
+			if !slices.Equal(got, []int{0, 1}) {
+				t.Errorf("closing %v: %v is served by %v", closing, g.Addr(), got)
+			}
+		}
+		list, _ := s.Take()
+		Close(list)
+	}
+}
