@@ -1,0 +1,40 @@
+// Package handover gives the listeners and sessions of one process to another one:
+// the steps of both sides, in which order, until when, and what becomes of them when
+// one fails; and the conversation between them: what is said, in which form, over
+// which socket. It knows no messenger: [Pass] has a [Predecessor] carry out its
+// steps, [Take] a [Successor].
+//
+//	step                  what the messenger does                     if something fails from here on
+//	prepare               duplicates listeners and steering           nothing has changed
+//	wait for handshakes   accepts nothing more                        Undo: accepts again
+//	freeze                all lossless sessions stand still, at once  Undo: they go on, on new sockets
+//	wait for rest         attempts, sockets and dispatchers end       the same
+//	send sessions         each leaves its core                        the same
+//	committed             Finish: closes its end of everything        it is the successor's
+//
+// How far that is for one messenger, and what may not begin meanwhile, is its
+// [State].
+//
+// A hand-over is a stream of records in both directions, each a type, a length
+// of 32 bits and so many bytes; numbers are little-endian.
+//
+//	successor                          predecessor
+//	hello  (version, who, nonce)   ->
+//	                               <-  offer (identity, numbers of what follows)
+//	                               <-  listeners, steering (with descriptors)
+//	ready                          ->
+//	                               <-  session, its messages, their payload; ...
+//	                               <-  done (how many there were)
+//	committed                      ->
+//
+// Either side may send refused, with a text, instead of its next record. The
+// write of committed decides: before it everything belongs to the predecessor,
+// after it to the successor.
+//
+// The steps are in predecessor.go and successor.go, State in state.go. [Link] has a
+// method for each line of the second table, in link.go and steps.go; the records are
+// in record.go, identity.go (hello, offer, done) and session.go.
+//
+// A Link is used by one goroutine at a time. Everything that a peer may send is
+// bounded, and what is wrong with it is an error that wraps [ErrHandOver].
+package handover

@@ -1,0 +1,112 @@
+package handover
+
+import (
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// Hello is what the successor says of itself.
+type Hello struct {
+	Entity   wire.EntityName
+	Nonce    uint32
+	AnyNonce bool // it takes that of the predecessor
+}
+
+// succeeds says whether the offer is for who said hello.
+func (h *Hello) succeeds(o *Offer) bool {
+	return h.Entity == o.Entity && (h.AnyNonce || h.Nonce == o.Nonce)
+}
+
+func (h *Hello) appendTo(dst []byte) []byte {
+	dst = le.AppendUint64(dst, handoverMagic)
+	dst = le.AppendUint16(dst, handoverVersion)
+	dst = appendEntity(dst, h.Entity)
+	dst = le.AppendUint32(dst, h.Nonce)
+	return wire.AppendBool(dst, h.AnyNonce)
+}
+
+// readVersion reads what both sides begin with.
+func readVersion(r *wire.Reader) {
+	if m := r.U64(); r.Err() == nil && m != handoverMagic {
+		r.Fail(Errorf("the other side speaks something else"))
+	}
+	if v := r.U16(); r.Err() == nil && v != handoverVersion {
+		r.Fail(Errorf("version %d, we speak %d", v, handoverVersion))
+	}
+}
+
+func decodeHello(p []byte) (h Hello, err error) {
+	r := wire.NewReader(p)
+	readVersion(r)
+	h = Hello{Entity: readEntity(r), Nonce: r.U32(), AnyNonce: r.Bool()}
+	return h, broken(recordHello, r)
+}
+
+func broken(t recordType, r *wire.Reader) error {
+	if err := r.Err(); err != nil {
+		return fmt.Errorf("%w: %v: %w", ErrHandOver, t, err)
+	}
+	return nil
+}
+
+// Offer is the predecessor's identity and what it is about to send.
+type Offer struct {
+	Entity    wire.EntityName
+	Nonce     uint32
+	Number    int64
+	Bound     bool
+	Addrs     wire.AddrVec
+	Listeners uint32 // descriptors
+	Steering  uint32 // descriptors
+}
+
+func (o *Offer) appendTo(dst []byte) []byte {
+	dst = le.AppendUint64(dst, handoverMagic)
+	dst = le.AppendUint16(dst, handoverVersion)
+	dst = appendEntity(dst, o.Entity)
+	dst = le.AppendUint32(dst, o.Nonce)
+	dst = le.AppendUint64(dst, uint64(o.Number))
+	dst = wire.AppendBool(dst, o.Bound)
+	dst = o.Addrs.AppendTo(dst)
+	dst = le.AppendUint32(dst, o.Listeners)
+	return le.AppendUint32(dst, o.Steering)
+}
+
+func decodeOffer(p []byte) (o Offer, err error) {
+	r := wire.NewReader(p)
+	readVersion(r)
+	o = Offer{
+		Entity: readEntity(r), Nonce: r.U32(), Number: r.S64(), Bound: r.Bool(), Addrs: r.AddrVec(),
+		Listeners: r.U32(), Steering: r.U32(),
+	}
+	if o.Listeners > filesMax || o.Steering > filesMax {
+		r.Fail(Errorf("%d descriptors", uint64(o.Listeners)+uint64(o.Steering)))
+	}
+	return o, broken(recordOffer, r)
+}
+
+// Done ends the sessions: it counts what was sent.
+type Done struct {
+	GlobalSeq uint64
+	Sessions  uint32
+	Messages  uint64
+	// GlobalSeq1 is that of msgr1; 0 from a process that does not know it.
+	GlobalSeq1 uint64
+}
+
+func (d *Done) appendTo(dst []byte) []byte {
+	dst = le.AppendUint64(dst, d.GlobalSeq)
+	dst = le.AppendUint32(dst, d.Sessions)
+	dst = le.AppendUint64(dst, d.Messages)
+	return le.AppendUint64(dst, d.GlobalSeq1)
+}
+
+func decodeDone(p []byte) (d Done, err error) {
+	r := wire.NewReader(p)
+	d = Done{GlobalSeq: r.U64(), Sessions: r.U32(), Messages: r.U64()}
+	if r.Len() > 0 {
+		d.GlobalSeq1 = r.U64()
+	}
+	return d, broken(recordDone, r)
+}

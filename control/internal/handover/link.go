@@ -1,0 +1,172 @@
+package handover
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/localsock"
+)
+
+const (
+	filesMax     = 4096 // descriptors of one hand-over
+	filesPerCall = 64   // descriptors in one message; the kernel takes 253
+)
+
+// Link is one side of a hand-over: records, and the descriptors that come with
+// them.
+type Link struct {
+	conn  *net.UnixConn
+	in    *bufio.Reader
+	out   *bufio.Writer
+	files []int // received, not taken yet
+	stop  func() bool
+}
+
+// NewLink speaks over conn, which stays the caller's. When ctx ends, so does what
+// is under way, and conn is of no use any more.
+func NewLink(ctx context.Context, conn *net.UnixConn) *Link {
+	l := &Link{conn: conn, out: bufio.NewWriterSize(conn, payloadMax)}
+	l.in = bufio.NewReaderSize(received{l}, payloadMax)
+	l.stop = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // fails on a closed one only
+	return l
+}
+
+// Close gives up what nobody took. The connection stays open.
+func (l *Link) Close() {
+	l.stop()
+	CloseFiles(l.files)
+	l.files = nil
+}
+
+// CloseFiles closes descriptors that are not needed any more.
+func CloseFiles(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+}
+
+// SameUser checks that the other process runs as our user or as root, as it
+// gets all sessions.
+func (l *Link) SameUser() error {
+	if err := localsock.SameUser(l.conn); err != nil {
+		return Errorf("%w", err)
+	}
+	return nil
+}
+
+// received reads from the socket and keeps the descriptors that come along.
+type received struct{ *Link }
+
+func (l received) Read(p []byte) (int, error) {
+	var oob [512]byte // more than filesPerCall take
+	n, oobn, flags, _, err := l.conn.ReadMsgUnix(p, oob[:])
+	if e := l.keep(oob[:oobn]); e != nil {
+		return 0, e
+	}
+	switch {
+	case err != nil:
+		return max(n, 0), err
+	case flags&unix.MSG_CTRUNC != 0:
+		return 0, Errorf("descriptors were cut off: too many are open here")
+	case n == 0 && len(p) > 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+func (l *Link) keep(oob []byte) error {
+	if len(oob) == 0 {
+		return nil
+	}
+	list, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return Errorf("control message: %w", err)
+	}
+	for i := range list {
+		fds, err := unix.ParseUnixRights(&list[i])
+		if err != nil {
+			return Errorf("control message: %w", err)
+		}
+		l.files = append(l.files, fds...)
+	}
+	if len(l.files) > filesMax {
+		return Errorf("%d descriptors", len(l.files))
+	}
+	return nil
+}
+
+// take hands out n of the received descriptors, in their order.
+func (l *Link) take(n int) ([]int, error) {
+	if n > len(l.files) {
+		return nil, Errorf("%d descriptors announced, %d came", n, len(l.files))
+	}
+	fds := l.files[:n:n]
+	l.files = l.files[n:]
+	return fds, nil
+}
+
+// send writes a record at once.
+func (l *Link) send(t recordType, payload []byte) error {
+	if err := writeRecord(l.out, t, payload); err != nil {
+		return fmt.Errorf("%w: %w", ErrHandOver, err)
+	}
+	if err := l.out.Flush(); err != nil {
+		return fmt.Errorf("%w: %w", ErrHandOver, err)
+	}
+	return nil
+}
+
+// sendFiles writes records that carry descriptors; each says how many.
+func (l *Link) sendFiles(t recordType, fds []int) error {
+	for len(fds) > 0 {
+		n := min(len(fds), filesPerCall)
+		p := []byte{byte(t), 4, 0, 0, 0}
+		p = le.AppendUint32(p, uint32(n))
+		// Far below what a stream socket takes at once, and nothing is before it.
+		sent, _, err := l.conn.WriteMsgUnix(p, unix.UnixRights(fds[:n]...), nil)
+		if err != nil {
+			return fmt.Errorf("%w: %v: %w", ErrHandOver, t, err)
+		}
+		if sent < len(p) {
+			if _, err := l.conn.Write(p[sent:]); err != nil {
+				return fmt.Errorf("%w: %v: %w", ErrHandOver, t, err)
+			}
+		}
+		fds = fds[n:]
+	}
+	return nil
+}
+
+// readFiles reads n descriptors that come with records of type t.
+func (l *Link) readFiles(t recordType, n int) ([]int, error) {
+	var all []int
+	for len(all) < n {
+		p, err := expect(l.in, t)
+		if err == nil && (len(p) != 4 || le.Uint32(p) == 0 || int64(le.Uint32(p)) > int64(n-len(all))) {
+			err = Errorf("%v of %d bytes", t, len(p))
+		}
+		var fds []int
+		if err == nil {
+			fds, err = l.take(int(le.Uint32(p)))
+		}
+		if err != nil {
+			CloseFiles(all)
+			return nil, err
+		}
+		all = append(all, fds...)
+	}
+	return all, nil
+}
+
+// Refuse tells the other side why, if it still listens.
+func (l *Link) Refuse(err error) {
+	text := err.Error()
+	l.out.Reset(l.conn)
+	_ = l.send(recordRefused, []byte(text[:min(len(text), textMax)])) // it learns of the end in any case
+}

@@ -1,0 +1,277 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// Predecessor is what a messenger must be able to do to be handed over. Pass calls
+// the methods from one goroutine, in the order of this list: Finish at the end if
+// the successor has committed, Undo in its place whenever that is not so.
+type Predecessor interface {
+	// Offer is who the messenger is, without the numbers of descriptors.
+	Offer() Offer
+	// Listeners are the listening sockets, those of one address behind each other.
+	Listeners() (Descriptors, error)
+	// Steering are the steering programs of so many addresses.
+	Steering(addrs int) (Descriptors, error)
+
+	// Pause stops accepting.
+	Pause() error
+	// HalfOpen is the number of accepted sockets whose handshake is under way.
+	HalfOpen() int
+	// Freeze has all lossless sessions stand still at once: they have neither socket
+	// nor attempt nor timer, and no new one begins.
+	Freeze() []Frozen
+	// Settle returns the numbers of the last attempts to connect, and how many of
+	// the sessions that were passed have been closed meanwhile. The error says that
+	// the messenger is over.
+	Settle(passed []Frozen) (last Attempts, closed int, err error)
+
+	// Undo has everything go on as before the hand-over, however far it came.
+	Undo()
+	// Finish closes what the successor has.
+	Finish()
+}
+
+// Frozen is a session that stands still, and comes to rest.
+type Frozen interface {
+	// Attempt closes when the attempt that was interrupted has ended; nil: there
+	// was none.
+	Attempt() <-chan struct{}
+	// Suspended tells when the session's socket is closed.
+	Suspended() <-chan dataplane.Snapshot
+	// Dispatched closes when what was received before Suspended has been dispatched.
+	Dispatched() <-chan struct{}
+
+	// Core is the number of the core that has the session's queues.
+	Core() int
+	// Export asks that core for the queues and sequences, which come by the channel
+	// and belong to the receiver. False: the session is closed.
+	Export() (<-chan dataplane.HandlerState, bool)
+	// Record is the session with what Export brought, which it owns from here. False:
+	// the session has been closed, and the state is released.
+	Record(dataplane.HandlerState) (Session, bool)
+}
+
+// Attempts are the numbers of attempts to connect, which both protocols count apart
+// (global_seq).
+type Attempts struct{ Msgr2, Msgr1 uint64 }
+
+// Descriptors are open files that the other process gets duplicates of. Whoever
+// has them calls Close.
+type Descriptors struct {
+	FDs   []int
+	Close func()
+}
+
+// toSuccessor is the predecessor's side of a Link.
+type toSuccessor interface {
+	SameUser() error
+	ReadHello() (Hello, error)
+	SendOffer(Offer) error
+	SendListeners(fds []int) error
+	SendSteering(fds []int) error
+	AwaitReady() error
+	SendSession(*Session) (messages uint64, err error)
+	SendDone(Done) error
+	AwaitCommitted() error
+	Refuse(error)
+}
+
+// halfOpenTime is how long handshakes that are under way get to end before the
+// sessions stand still; halfOpenPoll is how often they are counted.
+const (
+	halfOpenTime = 500 * time.Millisecond
+	halfOpenPoll = time.Millisecond
+)
+
+// Pass hands p over to the process at the other end of conn, which calls Take. The
+// end of ctx ends it, as long as the successor has not committed. After an error
+// everything is as before. conn is of no use afterwards, and stays the caller's.
+func Pass(ctx context.Context, conn *net.UnixConn, p Predecessor) error {
+	l := NewLink(ctx, conn)
+	defer l.Close()
+	return pass(ctx, l, p)
+}
+
+func pass(ctx context.Context, l toSuccessor, p Predecessor) error {
+	err := prepare(l, p)
+	if err == nil {
+		err = passSessions(ctx, l, p)
+	}
+	if err == nil {
+		p.Finish()
+		return nil
+	}
+	p.Undo()
+	l.Refuse(err)
+	return withCause(ctx, err)
+}
+
+// withCause adds why ctx has ended, if it has: the error of a link only says that
+// there was a deadline.
+func withCause(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return errors.Join(err, cause)
+	}
+	return err
+}
+
+// prepare is the first phase: the successor gets everything that can be shared. It
+// changes nothing here.
+func prepare(l toSuccessor, p Predecessor) error {
+	if err := l.SameUser(); err != nil {
+		return err
+	}
+	h, err := l.ReadHello()
+	if err != nil {
+		return err
+	}
+	o := p.Offer()
+	if !h.succeeds(&o) {
+		return Errorf("%v with nonce %d wants to succeed %v with nonce %d", h.Entity, h.Nonce, o.Entity, o.Nonce)
+	}
+	listeners, err := p.Listeners()
+	if err != nil {
+		return Errorf("listeners: %w", err)
+	}
+	defer listeners.Close()
+	steering, err := p.Steering(len(o.Addrs))
+	if err != nil {
+		return Errorf("steering: %w", err)
+	}
+	defer steering.Close()
+	o.Listeners, o.Steering = uint32(len(listeners.FDs)), uint32(len(steering.FDs))
+	if err := l.SendOffer(o); err != nil {
+		return err
+	}
+	if err := l.SendListeners(listeners.FDs); err != nil {
+		return err
+	}
+	if err := l.SendSteering(steering.FDs); err != nil {
+		return err
+	}
+	return l.AwaitReady()
+}
+
+// passSessions is the second phase: everything stands still until the successor has
+// confirmed.
+func passSessions(ctx context.Context, l toSuccessor, p Predecessor) error {
+	if err := p.Pause(); err != nil {
+		return Errorf("%w", err)
+	}
+	if err := awaitHandshakes(ctx, p); err != nil {
+		return err
+	}
+	sessions := p.Freeze()
+	if err := awaitRest(ctx, sessions); err != nil {
+		return err
+	}
+	if err := sendSessions(ctx, l, p, sessions); err != nil {
+		return err
+	}
+	return l.AwaitCommitted()
+}
+
+// awaitHandshakes lets the handshakes of accepted sockets end, so that their peers
+// see no failure. Those that take longer than halfOpenTime fail: the successor has
+// their lossless sessions by then.
+func awaitHandshakes(ctx context.Context, p Predecessor) error {
+	tick := time.NewTicker(halfOpenPoll)
+	defer tick.Stop()
+	late := time.NewTimer(halfOpenTime)
+	defer late.Stop()
+	for p.HalfOpen() > 0 {
+		select {
+		case <-tick.C:
+		case <-late.C:
+			return nil
+		case <-ctx.Done():
+			return Errorf("%w", context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// awaitRest waits until no attempt runs, and everything received has been
+// dispatched, so that what is sent in answer passes, too.
+func awaitRest(ctx context.Context, sessions []Frozen) error {
+	for _, s := range sessions {
+		if ended := s.Attempt(); ended != nil {
+			if err := await(ctx, ended); err != nil {
+				return err
+			}
+		}
+	}
+	for _, s := range sessions {
+		if err := await(ctx, s.Suspended()); err != nil {
+			return err
+		}
+		if err := await(ctx, s.Dispatched()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func await[T any](ctx context.Context, done <-chan T) error {
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return Errorf("sessions do not come to rest: %w", context.Cause(ctx))
+	}
+}
+
+// sendSessions sends all sessions, but for those that are closed in the meantime.
+func sendSessions(ctx context.Context, l toSuccessor, p Predecessor, sessions []Frozen) error {
+	var d Done
+	var passed []Frozen
+	for _, f := range sessions {
+		s, ok, err := record(ctx, f)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		n, err := l.SendSession(&s)
+		s.IO.Release()
+		if err != nil {
+			return err
+		}
+		passed = append(passed, f)
+		d.Sessions++
+		d.Messages += n
+	}
+	last, closed, err := p.Settle(passed)
+	if err == nil && closed > 0 {
+		err = Errorf("%d sessions that were passed on already have been closed", closed)
+	}
+	if err != nil {
+		return err
+	}
+	d.GlobalSeq, d.GlobalSeq1 = last.Msgr2, last.Msgr1
+	return l.SendDone(d)
+}
+
+// record takes a session out of its core.
+func record(ctx context.Context, f Frozen) (s Session, ok bool, err error) {
+	answer, ok := f.Export()
+	if !ok {
+		return s, false, nil
+	}
+	select {
+	case st := <-answer:
+		s, ok = f.Record(st)
+		return s, ok, nil
+	case <-ctx.Done():
+		go func() { late := <-answer; late.Release() }()
+		return s, false, Errorf("core %d: %w", f.Core(), context.Cause(ctx))
+	}
+}

@@ -1,0 +1,197 @@
+package handover
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+var le = binary.LittleEndian
+
+// recordType is the first byte of a record.
+type recordType uint8
+
+const (
+	recordHello recordType = iota + 1
+	recordOffer
+	recordListeners
+	recordSteering
+	recordReady
+	recordSession
+	recordMessage
+	recordPayload
+	recordDone
+	recordCommitted
+	recordRefused
+)
+
+var recordNames = [...]string{
+	"none", "hello", "offer", "listeners", "steering", "ready", "session", "message", "payload", "done", "committed", "refused",
+}
+
+func (t recordType) String() string {
+	if int(t) < len(recordNames) {
+		return recordNames[t]
+	}
+	return fmt.Sprintf("record(%d)", uint8(t))
+}
+
+const (
+	handoverMagic   = 0x52564f48474d4e52 // "RNMGHOVR"
+	handoverVersion = 1
+
+	recordHead  = 5
+	recordMax   = 1 << 20   // payload of one record
+	payloadMax  = 256 << 10 // of a message in one record
+	segmentMax  = 1 << 30   // front, middle or data of a message
+	sessionsMax = 1 << 20
+	messagesMax = 1 << 24 // of one session
+	textMax     = 1 << 10
+)
+
+// ErrHandOver is wrapped by the errors of a hand-over that failed.
+var ErrHandOver = errors.New("control: hand-over failed")
+
+// Errorf is fmt.Errorf with an error that wraps ErrHandOver.
+func Errorf(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrHandOver}, args...)...)
+}
+
+// writeRecord writes one record.
+func writeRecord(w io.Writer, t recordType, payload []byte) error {
+	if len(payload) > recordMax {
+		return Errorf("%v of %d bytes", t, len(payload))
+	}
+	head := [recordHead]byte{byte(t)}
+	le.PutUint32(head[1:], uint32(len(payload)))
+	if _, err := w.Write(head[:]); err != nil {
+		return err
+	}
+	_, err := w.Write(payload)
+	return err
+}
+
+// readRecord reads one record.
+func readRecord(r io.Reader) (recordType, []byte, error) {
+	var head [recordHead]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, nil, err
+	}
+	t, n := recordType(head[0]), le.Uint32(head[1:])
+	if t < recordHello || t > recordRefused || n > recordMax {
+		return 0, nil, Errorf("%v of %d bytes", t, n)
+	}
+	p := make([]byte, n)
+	if _, err := io.ReadFull(r, p); err != nil {
+		return 0, nil, noEOF(err)
+	}
+	return t, p, nil
+}
+
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// expect reads the record that is due. A refusal is the error that it carries.
+func expect(r io.Reader, want recordType) ([]byte, error) {
+	t, p, err := readRecord(r)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %v expected: %w", ErrHandOver, want, err)
+	case t == recordRefused:
+		return nil, Errorf("refused by the other process: %.*q", textMax, p)
+	case t != want:
+		return nil, Errorf("%v where %v was due", t, want)
+	}
+	return p, nil
+}
+
+func appendEntity(dst []byte, n wire.EntityName) []byte {
+	return wire.AppendString(append(dst, byte(n.Type)), n.ID)
+}
+
+func readEntity(r *wire.Reader) wire.EntityName {
+	return wire.EntityName{Type: wire.EntityType(r.U8()), ID: r.Str()}
+}
+
+// writeMessage writes a message and its payload.
+func writeMessage(w io.Writer, m *dataplane.Message) error {
+	segs := [3][]byte{m.Front, m.Middle, m.Data}
+	p := make([]byte, 0, 64)
+	p = le.AppendUint16(p, m.Type)
+	p = le.AppendUint16(p, m.Priority)
+	p = le.AppendUint16(p, m.Version)
+	p = le.AppendUint16(p, m.CompatVersion)
+	p = le.AppendUint16(p, m.DataOff)
+	p = le.AppendUint64(p, m.TID)
+	for _, s := range segs {
+		if len(s) > segmentMax {
+			return Errorf("message with a segment of %d bytes", len(s))
+		}
+		p = le.AppendUint32(p, uint32(len(s)))
+	}
+	if err := writeRecord(w, recordMessage, p); err != nil {
+		return err
+	}
+	for _, s := range segs {
+		for len(s) > 0 {
+			n := min(len(s), payloadMax)
+			if err := writeRecord(w, recordPayload, s[:n]); err != nil {
+				return err
+			}
+			s = s[n:]
+		}
+	}
+	return nil
+}
+
+// readMessage reads a message and its payload. Memory is taken as the payload
+// comes, not as its length says.
+func readMessage(r io.Reader) (*dataplane.Message, error) {
+	p, err := expect(r, recordMessage)
+	if err != nil {
+		return nil, err
+	}
+	rd := wire.NewReader(p)
+	m := &dataplane.Message{
+		Type: rd.U16(), Priority: rd.U16(), Version: rd.U16(), CompatVersion: rd.U16(), DataOff: rd.U16(), TID: rd.U64(),
+	}
+	lens := [3]uint32{rd.U32(), rd.U32(), rd.U32()}
+	if err := broken(recordMessage, rd); err != nil {
+		return nil, err
+	}
+	for i, seg := range [3]*[]byte{&m.Front, &m.Middle, &m.Data} {
+		if *seg, err = readSegment(r, lens[i]); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func readSegment(r io.Reader, n uint32) ([]byte, error) {
+	if n > segmentMax {
+		return nil, Errorf("message with a segment of %d bytes", n)
+	}
+	var seg []byte
+	for uint32(len(seg)) < n {
+		p, err := expect(r, recordPayload)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case len(p) == 0 || uint64(len(seg))+uint64(len(p)) > uint64(n):
+			return nil, Errorf("payload of %d bytes, %d of %d are there", len(p), len(seg), n)
+		case seg == nil && uint32(len(p)) == n:
+			return p, nil
+		}
+		seg = append(seg, p...)
+	}
+	return seg, nil
+}
