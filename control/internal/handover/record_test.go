@@ -1,4 +1,4 @@
-package control
+package handover
 
 import (
 	"bytes"
@@ -10,44 +10,44 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
-func someSession() session {
+func someSession() Session {
 	addr := wire.Addr{Type: wire.AddrMsgr2, Nonce: 77, AddrPort: netip.MustParseAddrPort("[2001:db8::1]:6800")}
 	other := wire.Addr{Type: wire.AddrMsgr2, Nonce: 77, AddrPort: netip.MustParseAddrPort("10.0.0.1:6800")}
-	s := session{
-		target: addr, once: true, peerType: wire.OSD, peerAddrs: wire.AddrVec{addr, other},
-		peerEntity: wire.EntityName{Type: wire.OSD, ID: "3"}, peerNumber: -3, known: true,
-		policy: "lossless-peer", standby: true, register: true, supported: 1 << 60, require: 4,
-		clientCookie: 1<<64 - 1, serverCookie: 2, peerGlobalSeq: 3, connectSeq: 4, features: 5,
-		io: dataplane.HandlerState{InSeq: 6, OutSeq: 7},
+	s := Session{
+		Target: addr, Dialled: true, Near: true, Once: true, PeerType: wire.OSD, PeerAddrs: wire.AddrVec{addr, other},
+		PeerEntity: wire.EntityName{Type: wire.OSD, ID: "3"}, Proven: true, PeerNumber: -3, NumberKnown: true,
+		Policy: "lossless-peer", Standby: true, Register: true, Supported: 1 << 60, Required: 4,
+		ClientCookie: 1<<64 - 1, ServerCookie: 2, PeerGlobalSeq: 3, ConnectSeq: 4, ToldSeq: 8, Features: 5,
+		IO: dataplane.HandlerState{InSeq: 6, OutSeq: 7},
 	}
 	for i, n := range []int{0, 1, payloadMax, payloadMax + 1, 3 * payloadMax} {
-		m := NewMessage(uint16(i), nil, nil)
+		m := dataplane.NewMessage(uint16(i), nil, nil)
 		m.Priority, m.Version, m.CompatVersion, m.TID, m.DataOff = 63, 8, 7, uint64(i)<<40, 9
 		m.Middle = bytes.Repeat([]byte{byte(i)}, n)
 		if n > 1 {
 			m.Front, m.Data = bytes.Repeat([]byte{1}, 11), bytes.Repeat([]byte{2}, n-1)
 		}
-		list := []*[]*Message{&s.io.Sent, &s.io.Sent, &s.io.Replay, &s.io.Queued, &s.io.Queued}[i]
+		list := []*[]*dataplane.Message{&s.IO.Sent, &s.IO.Sent, &s.IO.Replay, &s.IO.Queued, &s.IO.Queued}[i]
 		*list = append(*list, m)
 	}
 	return s
 }
 
 // sessionsRecords is what a predecessor sends behind the successor's ready.
-func sessionsRecords(t testing.TB, list []session) []byte {
+func sessionsRecords(t testing.TB, list []Session) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	d := done{globalSeq: 9}
+	d := Done{GlobalSeq: 9}
 	for i := range list {
-		n, err := list[i].write(&b)
+		n, err := list[i].Write(&b)
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.sessions++
-		d.messages += n
+		d.Sessions++
+		d.Messages += n
 	}
 	if err := writeRecord(&b, recordDone, d.appendTo(nil)); err != nil {
 		t.Fatal(err)
@@ -55,15 +55,41 @@ func sessionsRecords(t testing.TB, list []session) []byte {
 	return b.Bytes()
 }
 
+// A process of before sends a record that ends behind the numbers of messages, one
+// of later may send a longer one.
+func TestARecordOfAnotherVersionIsUnderstood(t *testing.T) {
+	for _, c := range []struct {
+		name                    string
+		entity                  wire.EntityName
+		shorter, longer         int
+		wantDialled, wantProven bool
+	}{
+		{name: "as we write it", entity: who, wantDialled: true, wantProven: true},
+		{name: "longer", entity: who, longer: 30, wantDialled: true, wantProven: true},
+		{name: "of before, with the name of who came", entity: who, shorter: 9},
+		{name: "of before, without a name", shorter: 9, wantDialled: true},
+	} {
+		s := someSession()
+		s.PeerEntity = c.entity
+		p := s.appendTo(nil)
+		p = append(p[:len(p)-c.shorter], make([]byte, c.longer)...)
+		got, _, err := decodeSession(p)
+		if err != nil || got.Dialled != c.wantDialled || got.Proven != c.wantProven || got.ClientCookie != s.ClientCookie ||
+			got.Near != (c.shorter == 0) || (got.ToldSeq != 0) != (c.shorter == 0) {
+			t.Errorf("%s: dialled %v, proven %v, %v", c.name, got.Dialled, got.Proven, err)
+		}
+	}
+}
+
 func TestSessionsComeBackAsTheyWere(t *testing.T) {
-	plain := session{target: wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("1.2.3.4:5")}, anonymous: true, server: true, resetCheck: true}
-	for _, list := range [][]session{nil, {plain}, {someSession(), plain, someSession()}} {
+	plain := Session{Target: wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("1.2.3.4:5")}, Anonymous: true, Server: true, ResetCheck: true}
+	for _, list := range [][]Session{nil, {plain}, {someSession(), plain, someSession()}} {
 		in := sessionsRecords(t, list)
 		got, d, err := readSessions(bytes.NewReader(in))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d.globalSeq != 9 || len(got) != len(list) {
+		if d.GlobalSeq != 9 || len(got) != len(list) {
 			t.Errorf("%+v, %d sessions", d, len(got))
 		}
 		if again := sessionsRecords(t, got); !bytes.Equal(in, again) {
@@ -71,7 +97,7 @@ func TestSessionsComeBackAsTheyWere(t *testing.T) {
 		}
 		for i := range got {
 			a, b := got[i], list[i]
-			a.io, b.io = dataplane.HandlerState{}, dataplane.HandlerState{}
+			a.IO, b.IO = dataplane.HandlerState{}, dataplane.HandlerState{}
 			if !reflect.DeepEqual(a, b) {
 				t.Errorf("got %+v, want %+v", a, b)
 			}
@@ -80,15 +106,15 @@ func TestSessionsComeBackAsTheyWere(t *testing.T) {
 }
 
 func TestIdentityComesBackAsItWas(t *testing.T) {
-	h := hello{entity: wire.EntityName{Type: wire.Mon, ID: "a"}, nonce: 5}
+	h := Hello{Entity: wire.EntityName{Type: wire.Mon, ID: "a"}, Nonce: 5}
 	if got, err := decodeHello(h.appendTo(nil)); err != nil || got != h {
 		t.Errorf("%+v, %v", got, err)
 	}
-	o := offer{entity: h.entity, nonce: 1, number: -1, bound: true, addrs: someSession().peerAddrs, listeners: 3, steering: 6}
+	o := Offer{Entity: h.Entity, Nonce: 1, Number: -1, Bound: true, Addrs: someSession().PeerAddrs, Listeners: 3, Steering: 6}
 	if got, err := decodeOffer(o.appendTo(nil)); err != nil || !reflect.DeepEqual(got, o) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	o.listeners = filesMax + 1
+	o.Listeners = filesMax + 1
 	if _, err := decodeOffer(o.appendTo(nil)); !errors.Is(err, ErrHandOver) {
 		t.Errorf("too many descriptors: %v", err)
 	}
@@ -104,7 +130,7 @@ func TestIdentityComesBackAsItWas(t *testing.T) {
 }
 
 func TestBrokenSessionsAreRefused(t *testing.T) {
-	whole := sessionsRecords(t, []session{someSession()})
+	whole := sessionsRecords(t, []Session{someSession()})
 	for n := 0; n < len(whole); n += 1 + n/7 {
 		if _, _, err := readSessions(bytes.NewReader(whole[:n])); !errors.Is(err, ErrHandOver) {
 			t.Errorf("%d of %d bytes: %v", n, len(whole), err)
@@ -116,15 +142,15 @@ func TestBrokenSessionsAreRefused(t *testing.T) {
 		return b.Bytes()
 	}
 	short, blank := someSession(), someSession()
-	short.io.OutSeq = 1 // two were sent
-	blank.target = wire.Addr{}
+	short.IO.OutSeq = 1 // two were sent
+	blank.Target = wire.Addr{}
 	message := record(recordMessage, make([]byte, 18+12))
 	huge := bytes.Clone(message)
 	huge[len(huge)-1] = 0xff
-	wrong := done{sessions: 1}
+	wrong := Done{Sessions: 1}
 	for name, p := range map[string][]byte{
-		"sent more than its sequence": sessionsRecords(t, []session{short}),
-		"no address":                  sessionsRecords(t, []session{blank}),
+		"sent more than its sequence": sessionsRecords(t, []Session{short}),
+		"no address":                  sessionsRecords(t, []Session{blank}),
 		"wrong count":                 record(recordDone, wrong.appendTo(nil)),
 		"message without a session":   message,
 		"unknown record":              {99, 0, 0, 0, 0},
@@ -152,10 +178,10 @@ func TestBrokenSessionsAreRefused(t *testing.T) {
 func FuzzSessions(f *testing.F) {
 	f.Add(sessionsRecords(f, nil))
 	small := someSession()
-	small.io.Replay, small.io.Queued = nil, nil
-	f.Add(sessionsRecords(f, []session{small, small}))
-	small.io.Sent = nil
-	f.Add(sessionsRecords(f, []session{small}))
+	small.IO.Replay, small.IO.Queued = nil, nil
+	f.Add(sessionsRecords(f, []Session{small, small}))
+	small.IO.Sent = nil
+	f.Add(sessionsRecords(f, []Session{small}))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		list, d, err := readSessions(bytes.NewReader(p))
 		if err != nil {
@@ -164,7 +190,7 @@ func FuzzSessions(f *testing.F) {
 			}
 			return
 		}
-		if int(d.sessions) != len(list) {
+		if int(d.Sessions) != len(list) {
 			t.Fatal(fmt.Sprint(d, len(list)))
 		}
 		again, _, err := readSessions(bytes.NewReader(sessionsRecords(t, list)))
@@ -176,8 +202,8 @@ func FuzzSessions(f *testing.F) {
 
 // FuzzHandOverIdentity feeds the records of the first phase.
 func FuzzHandOverIdentity(f *testing.F) {
-	h := hello{entity: wire.EntityName{Type: wire.OSD, ID: "0"}, anyNonce: true}
-	o := offer{entity: h.entity, addrs: someSession().peerAddrs, listeners: 2}
+	h := Hello{Entity: wire.EntityName{Type: wire.OSD, ID: "0"}, AnyNonce: true}
+	o := Offer{Entity: h.Entity, Addrs: someSession().PeerAddrs, Listeners: 2}
 	f.Add(h.appendTo(nil))
 	f.Add(o.appendTo(nil))
 	f.Fuzz(func(t *testing.T, p []byte) {
@@ -186,7 +212,7 @@ func FuzzHandOverIdentity(f *testing.F) {
 				t.Fatalf("%+v, %v", again, err)
 			}
 		}
-		if got, err := decodeOffer(p); err == nil && (got.listeners > filesMax || got.steering > filesMax) {
+		if got, err := decodeOffer(p); err == nil && (got.Listeners > filesMax || got.Steering > filesMax) {
 			t.Fatalf("%+v", got)
 		}
 	})
