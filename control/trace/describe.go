@@ -1,0 +1,173 @@
+package trace
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// DefaultCut is how many bytes of front, middle and data are recorded each.
+const DefaultCut = 16
+
+// Segments are those of one frame in clear.
+type Segments = [frame.MaxSegments][]byte
+
+// Describe fills in what r says of a frame of msgr2: tag, lengths, fields, and cut bytes
+// of front, middle and data each. Nothing of seg is kept. If the frame is malformed
+// Error says so.
+func (r *Record) Describe(tag frame.Tag, seg *Segments, cut int) {
+	r.Event, r.Tag = Frame, tag.String()
+	n := 1
+	for i := range seg {
+		if len(seg[i]) > 0 {
+			n = i + 1
+		}
+	}
+	r.Segments = make([]int, n)
+	for i := range n {
+		r.Segments[i] = len(seg[i])
+	}
+	if r.Aborted {
+		return
+	}
+	var err error
+	if r.Fields, err = describe(tag, seg[0]); err != nil {
+		r.Fields, r.Error = nil, err.Error()
+		return
+	}
+	if tag == frame.TagMessage {
+		r.Payload = cutAll(seg[1:], cut)
+	}
+}
+
+// cutAll is the beginning of each segment in hex.
+func cutAll(segs [][]byte, cut int) []string {
+	n := 0
+	for i, s := range segs {
+		if len(s) > 0 {
+			n = i + 1
+		}
+	}
+	if n == 0 || cut <= 0 {
+		return nil
+	}
+	out := make([]string, n)
+	for i := range out {
+		out[i] = hex.EncodeToString(segs[i][:min(cut, len(segs[i]))])
+	}
+	return out
+}
+
+// CutPayload is Payload for the three parts of a message.
+func CutPayload(front, middle, data []byte, cut int) []string {
+	return cutAll([][]byte{front, middle, data}, cut)
+}
+
+// describe decodes the payload of a control frame, or the header of a message.
+func describe(tag frame.Tag, p []byte) (any, error) {
+	switch tag {
+	case frame.TagHello:
+		h, err := wire.DecodeHello(p)
+		return &Hello{h.EntityType.String(), h.PeerAddr}, err
+	case frame.TagAuthRequest:
+		a, err := wire.DecodeAuthRequest(p)
+		return &AuthRequest{method(a.Method), modes(a.PreferredModes), len(a.Payload)}, err
+	case frame.TagAuthBadMethod:
+		a, err := wire.DecodeAuthBadMethod(p)
+		methods := make([]string, len(a.AllowedMethods))
+		for i, m := range a.AllowedMethods {
+			methods[i] = method(m)
+		}
+		return &AuthBadMethod{method(a.Method), a.Result, methods, modes(a.AllowedModes)}, err
+	case frame.TagAuthReplyMore:
+		a, err := wire.DecodeAuthReplyMore(p)
+		return &AuthMore{len(a.Payload)}, err
+	case frame.TagAuthRequestMore:
+		a, err := wire.DecodeAuthRequestMore(p)
+		return &AuthMore{len(a.Payload)}, err
+	case frame.TagAuthDone:
+		a, err := wire.DecodeAuthDone(p)
+		return &AuthDone{a.GlobalID, auth.Mode(a.Mode).String(), len(a.Payload)}, err
+	case frame.TagAuthSignature:
+		a, err := wire.DecodeAuthSignature(p)
+		return &AuthSignature{a != wire.AuthSignature{}}, err
+	case frame.TagCompressionRequest:
+		c, err := wire.DecodeCompressionRequest(p)
+		methods := make([]string, len(c.Preferred))
+		for i, m := range c.Preferred {
+			methods[i] = handshake.CompressionMethod(m).String()
+		}
+		return &CompressionRequest{c.Compress, methods}, err
+	case frame.TagCompressionDone:
+		c, err := wire.DecodeCompressionDone(p)
+		return &CompressionDone{c.Compress, handshake.CompressionMethod(c.Method).String()}, err
+	case frame.TagMessage:
+		h, err := frame.ParseMessageHeader(p)
+		return &Message{Seq: h.Seq, TID: h.TID, Type: h.Type, Priority: h.Priority, Version: h.Version, Compat: h.CompatVersion, AckSeq: h.AckSeq}, err
+	case frame.TagAck:
+		r := wire.NewReader(p)
+		return &Ack{r.U64()}, r.Err()
+	case frame.TagKeepalive2, frame.TagKeepalive2Ack:
+		if len(p) < 8 {
+			return nil, fmt.Errorf("%w: keepalive of %d bytes", wire.ErrTruncated, len(p))
+		}
+		return &Keepalive{Stamp([8]byte(p))}, nil
+	}
+	return describeSession(tag, p)
+}
+
+// describeSession decodes the frames that open and resume sessions.
+func describeSession(tag frame.Tag, p []byte) (any, error) {
+	switch tag {
+	case frame.TagClientIdent:
+		c, err := wire.DecodeClientIdent(p)
+		return &ClientIdent{c.Addrs, c.TargetAddr, c.GID, c.GlobalSeq, c.Supported, c.Required, c.Flags&wire.IdentLossy != 0, c.Cookie}, err
+	case frame.TagServerIdent:
+		s, err := wire.DecodeServerIdent(p)
+		return &ServerIdent{s.Addrs, s.GID, s.GlobalSeq, s.Supported, s.Required, s.Flags&wire.IdentLossy != 0, s.Cookie}, err
+	case frame.TagIdentMissingFeatures:
+		m, err := wire.DecodeIdentMissingFeatures(p)
+		return &MissingFeatures{m.Features}, err
+	case frame.TagSessionReconnect:
+		s, err := wire.DecodeSessionReconnect(p)
+		return &Reconnect{s.Addrs, s.ClientCookie, s.ServerCookie, s.GlobalSeq, s.ConnectSeq, s.MsgSeq}, err
+	case frame.TagSessionReconnectOK:
+		s, err := wire.DecodeSessionReconnectOK(p)
+		return &ReconnectOK{s.MsgSeq}, err
+	case frame.TagSessionRetry:
+		s, err := wire.DecodeSessionRetry(p)
+		return &Retry{s.ConnectSeq}, err
+	case frame.TagSessionRetryGlobal:
+		s, err := wire.DecodeSessionRetryGlobal(p)
+		return &RetryGlobal{s.GlobalSeq}, err
+	case frame.TagSessionReset:
+		s, err := wire.DecodeSessionReset(p)
+		return &Reset{s.Full}, err
+	}
+	return nil, nil // WAIT, or a tag of a later version
+}
+
+func method(m uint32) string { return auth.Method(m).String() }
+
+func modes(list []uint32) []string {
+	out := make([]string, len(list))
+	for i, m := range list {
+		out[i] = auth.Mode(m).String()
+	}
+	return out
+}
+
+// Stamp is the time of a keepalive, the zero time for zeros.
+func Stamp(p [8]byte) time.Time {
+	sec, nsec := binary.LittleEndian.Uint32(p[:]), binary.LittleEndian.Uint32(p[4:])
+	if sec == 0 && nsec == 0 {
+		return time.Time{}
+	}
+	return time.Unix(int64(sec), int64(nsec)).UTC()
+}

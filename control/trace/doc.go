@@ -1,0 +1,22 @@
+// Package trace writes down what a messenger sends and receives, frame by frame, those
+// of handshakes included: one JSON object per line, a [Record]. Set Config.Tracer of a
+// messenger to a [Log].
+//
+// Payloads are cut: of front, middle and data of a message a record has the lengths and
+// the first few bytes (Options.Cut), and of an authentication method no byte at all. The
+// rest is what the frame says: fields, sequence numbers, flags. Frames are recorded in
+// clear in mode secure as well, so a trace is to be kept like what the connections
+// carry.
+//
+// # Cost and bounds
+//
+// Without a tracer a frame costs one comparison. With a Log it costs a record, which is
+// put in a queue of [QueueRecords]; a goroutine writes it. A core never waits for the
+// file: if the queue is full records are dropped, and one with event "lost" says how many.
+// The file is bounded by Options.MaxBytes: at the bound it is renamed to FILE.1, in the
+// place of an older one, and a new one is begun, so that both together never have more
+// than twice the bound.
+//
+// "ringmsgr decode" prints a trace, and makes the same records of a recording by
+// tcpdump.
+package trace

@@ -1,0 +1,174 @@
+package trace
+
+import (
+	"strings"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// What frames say. Those of the handshake of msgr1 are in fields1.go. Numbers without a
+// unit are counts or identifiers of the protocol.
+type (
+	// Features are those of a banner.
+	Features struct {
+		Supported uint64 `json:"supported"`
+		Required  uint64 `json:"required"`
+	}
+	// Hello is HELLO.
+	Hello struct {
+		EntityType string    `json:"entity_type"` // of the sender
+		PeerAddr   wire.Addr `json:"peer_addr"`   // of the receiver, as the sender knows it
+	}
+	// AuthRequest is AUTH_REQUEST.
+	AuthRequest struct {
+		Method  string   `json:"method"`
+		Modes   []string `json:"modes"`
+		Payload int      `json:"payload_bytes"`
+	}
+	// AuthBadMethod is AUTH_BAD_METHOD.
+	AuthBadMethod struct {
+		Method  string   `json:"method"`
+		Result  int32    `json:"result"` // a negative errno
+		Methods []string `json:"allowed_methods"`
+		Modes   []string `json:"allowed_modes"`
+	}
+	// AuthMore is AUTH_REPLY_MORE or AUTH_REQUEST_MORE.
+	AuthMore struct {
+		Payload int `json:"payload_bytes"`
+	}
+	// AuthDone is AUTH_DONE.
+	AuthDone struct {
+		GlobalID uint64 `json:"global_id"`
+		Mode     string `json:"mode"`
+		Payload  int    `json:"payload_bytes"`
+	}
+	// AuthSignature is AUTH_SIGNATURE.
+	AuthSignature struct {
+		Signed bool `json:"signed"` // else it is zero, as with method none
+	}
+	// ClientIdent is CLIENT_IDENT.
+	ClientIdent struct {
+		Addrs     wire.AddrVec  `json:"addrs"`
+		Target    wire.Addr     `json:"target"`
+		GID       int64         `json:"gid"`
+		GlobalSeq uint64        `json:"global_seq"`
+		Supported wire.Features `json:"supported"`
+		Required  wire.Features `json:"required"`
+		Lossy     bool          `json:"lossy"`
+		Cookie    uint64        `json:"cookie"`
+	}
+	// ServerIdent is SERVER_IDENT.
+	ServerIdent struct {
+		Addrs     wire.AddrVec  `json:"addrs"`
+		GID       int64         `json:"gid"`
+		GlobalSeq uint64        `json:"global_seq"`
+		Supported wire.Features `json:"supported"`
+		Required  wire.Features `json:"required"`
+		Lossy     bool          `json:"lossy"`
+		Cookie    uint64        `json:"cookie"`
+	}
+	// MissingFeatures is IDENT_MISSING_FEATURES.
+	MissingFeatures struct {
+		Features wire.Features `json:"features"`
+	}
+	// Reconnect is SESSION_RECONNECT.
+	Reconnect struct {
+		Addrs        wire.AddrVec `json:"addrs"`
+		ClientCookie uint64       `json:"client_cookie"`
+		ServerCookie uint64       `json:"server_cookie"`
+		GlobalSeq    uint64       `json:"global_seq"`
+		ConnectSeq   uint64       `json:"connect_seq"`
+		MsgSeq       uint64       `json:"msg_seq"`
+	}
+	// ReconnectOK is SESSION_RECONNECT_OK.
+	ReconnectOK struct {
+		MsgSeq uint64 `json:"msg_seq"`
+	}
+	// Retry is SESSION_RETRY.
+	Retry struct {
+		ConnectSeq uint64 `json:"connect_seq"`
+	}
+	// RetryGlobal is SESSION_RETRY_GLOBAL.
+	RetryGlobal struct {
+		GlobalSeq uint64 `json:"global_seq"`
+	}
+	// Reset is SESSION_RESET.
+	Reset struct {
+		Full bool `json:"full"`
+	}
+	// CompressionRequest is COMPRESSION_REQUEST.
+	CompressionRequest struct {
+		Compress bool     `json:"compress"`
+		Methods  []string `json:"methods"`
+	}
+	// CompressionDone is COMPRESSION_DONE.
+	CompressionDone struct {
+		Compress bool   `json:"compress"`
+		Method   string `json:"method"`
+	}
+	// Message is the header of MESSAGE, or of MSG in msgr1.
+	Message struct {
+		Seq      uint64 `json:"seq"`
+		TID      uint64 `json:"tid"`
+		Type     uint16 `json:"type"`
+		Priority uint16 `json:"priority"`
+		Version  uint16 `json:"version"`
+		Compat   uint16 `json:"compat_version"`
+		AckSeq   uint64 `json:"ack_seq,omitempty"` // msgr1 has none
+		Source   string `json:"source,omitempty"`  // msgr1 alone
+	}
+	// Ack is ACK.
+	Ack struct {
+		Seq uint64 `json:"seq"`
+	}
+	// Keepalive is KEEPALIVE2 or KEEPALIVE2_ACK.
+	Keepalive struct {
+		Stamp time.Time `json:"stamp"`
+	}
+)
+
+// makers give the fields of each tag of msgr2.
+var makers = map[string]func() any{
+	"HELLO":                  func() any { return new(Hello) },
+	"AUTH_REQUEST":           func() any { return new(AuthRequest) },
+	"AUTH_BAD_METHOD":        func() any { return new(AuthBadMethod) },
+	"AUTH_REPLY_MORE":        func() any { return new(AuthMore) },
+	"AUTH_REQUEST_MORE":      func() any { return new(AuthMore) },
+	"AUTH_DONE":              func() any { return new(AuthDone) },
+	"AUTH_SIGNATURE":         func() any { return new(AuthSignature) },
+	"CLIENT_IDENT":           func() any { return new(ClientIdent) },
+	"SERVER_IDENT":           func() any { return new(ServerIdent) },
+	"IDENT_MISSING_FEATURES": func() any { return new(MissingFeatures) },
+	"SESSION_RECONNECT":      func() any { return new(Reconnect) },
+	"SESSION_RECONNECT_OK":   func() any { return new(ReconnectOK) },
+	"SESSION_RETRY":          func() any { return new(Retry) },
+	"SESSION_RETRY_GLOBAL":   func() any { return new(RetryGlobal) },
+	"SESSION_RESET":          func() any { return new(Reset) },
+	"COMPRESSION_REQUEST":    func() any { return new(CompressionRequest) },
+	"COMPRESSION_DONE":       func() any { return new(CompressionDone) },
+	"MESSAGE":                func() any { return new(Message) },
+	"ACK":                    func() any { return new(Ack) },
+	"KEEPALIVE2":             func() any { return new(Keepalive) },
+	"KEEPALIVE2_ACK":         func() any { return new(Keepalive) },
+}
+
+// fieldsOf is an empty value of what a record can have as fields, nil for none.
+func fieldsOf(e Event, protocol, tag string) any {
+	switch {
+	case e == Banner && protocol != Msgr1:
+		return new(Features)
+	case protocol == Msgr1:
+		if strings.HasPrefix(tag, TagReply) {
+			return new(Reply)
+		}
+		if m := makers1[tag]; m != nil {
+			return m()
+		}
+	case e == Frame:
+		if m := makers[tag]; m != nil {
+			return m()
+		}
+	}
+	return nil
+}

@@ -1,0 +1,268 @@
+package trace
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/tap"
+)
+
+const (
+	// QueueRecords is how many records wait for the file at most.
+	QueueRecords = 16 << 10
+	// DefaultMaxBytes is the bound of a trace file.
+	DefaultMaxBytes = 64 << 20
+)
+
+// Options of a Log. The zero value is for everybody.
+type Options struct {
+	// Cut is how many bytes of front, middle and data of a message are recorded each;
+	// 0: DefaultCut, negative: none.
+	Cut int
+	// MaxBytes bounds the file. At the bound it becomes FILE.1, and a new one is begun;
+	// 0: DefaultMaxBytes.
+	MaxBytes int64
+	// Now is the time of records; nil: the machine's.
+	Now func() time.Time
+}
+
+// Log writes the frames of the messengers that have it as their Config.Tracer to a file.
+// All methods may be called by any goroutine.
+type Log struct {
+	opt     Options
+	queue   chan Record
+	dropped atomic.Uint64
+	sockets atomic.Uint64 // numbers those of all messengers
+	done    chan struct{}
+
+	mu     sync.RWMutex // held for reading by who puts a record into the queue
+	closed bool
+
+	out rotating // of the writing goroutine
+}
+
+var _ tap.Tracer = (*Log)(nil)
+
+// Create begins a trace in a file, which it makes; others cannot read it. A file that is
+// there becomes FILE.1.
+// Close ends it, once the messengers that write to it are shut down.
+func Create(path string, opt Options) (*Log, error) {
+	if opt.Cut == 0 {
+		opt.Cut = DefaultCut
+	}
+	if opt.MaxBytes <= 0 {
+		opt.MaxBytes = DefaultMaxBytes
+	}
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	l := &Log{opt: opt, queue: make(chan Record, QueueRecords), done: make(chan struct{}), out: rotating{path: path, most: opt.MaxBytes}}
+	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() && st.Size() > 0 {
+		if err := os.Rename(path, path+".1"); err != nil {
+			return nil, fmt.Errorf("trace: %w", err)
+		}
+	}
+	if err := l.out.open(); err != nil {
+		return nil, err
+	}
+	go l.write()
+	return l, nil
+}
+
+// Close writes what is queued and closes the file. The error is the first that the file
+// had: what came behind it was not written.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	if !l.closed {
+		l.closed = true
+		close(l.queue)
+	}
+	l.mu.Unlock()
+	<-l.done
+	return l.out.err
+}
+
+// Trace implements tap.Tracer.
+func (l *Log) Trace(s tap.Socket) tap.Tap {
+	r := Record{Event: Open, Connector: s.Local.String(), Acceptor: s.Peer.String(), Recorder: Connector}
+	if s.Accepted {
+		r.Connector, r.Acceptor, r.Recorder = r.Acceptor, r.Connector, Acceptor
+	}
+	t := &socket{log: l, id: l.sockets.Add(1), own: r.Recorder}
+	t.put(r)
+	return t
+}
+
+// put queues a record, or counts it as lost.
+func (l *Log) put(r Record) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.closed {
+		return
+	}
+	select {
+	case l.queue <- r:
+	default:
+		l.dropped.Add(1)
+	}
+}
+
+// write is the goroutine that owns the file.
+func (l *Log) write() {
+	defer close(l.done)
+	for r := range l.queue {
+		if n := l.dropped.Swap(0); n > 0 {
+			l.out.record(&Record{Time: r.Time, Event: Lost, Count: n, Error: "the queue for the file was full"})
+		}
+		l.out.record(&r)
+		if len(l.queue) == 0 {
+			l.out.flush()
+		}
+	}
+	if n := l.dropped.Swap(0); n > 0 {
+		l.out.record(&Record{Time: l.opt.Now(), Event: Lost, Count: n, Error: "the queue for the file was full"})
+	}
+	l.out.close()
+}
+
+// socket is the tap of one TCP connection.
+type socket struct {
+	log      *Log
+	id       uint64
+	own      Side
+	protocol atomic.Pointer[string]
+	own1     bool // our banner offers msgr2.1; of the goroutine of the handshake
+	ended    atomic.Bool
+}
+
+func (t *socket) put(r Record) {
+	r.Time, r.Socket = t.log.opt.Now(), t.id
+	t.log.put(r)
+}
+
+func (t *socket) from(sent bool) Side {
+	if sent {
+		return t.own
+	}
+	return t.own.Other()
+}
+
+// Banner implements tap.Tap.
+func (t *socket) Banner(sent bool, supported, required uint64) {
+	rev := supported&wire.BannerRevision1 != 0
+	if sent {
+		t.own1 = rev
+	} else {
+		name := frame.Rev0.String()
+		if rev && t.own1 {
+			name = frame.Rev1.String()
+		}
+		t.protocol.Store(&name)
+	}
+	t.put(Record{Event: Banner, From: t.from(sent), Protocol: "msgr2", Fields: &Features{supported, required}})
+}
+
+// Frame implements tap.Tap.
+func (t *socket) Frame(f tap.Frame) {
+	if t.ended.Load() {
+		return
+	}
+	r := Record{From: t.from(f.Sent), Compressed: f.Compressed, Aborted: f.Aborted}
+	if p := t.protocol.Load(); p != nil {
+		r.Protocol = *p
+	}
+	r.Describe(f.Tag, &f.Seg, t.log.opt.Cut)
+	t.put(r)
+}
+
+// Ended implements tap.Tap.
+func (t *socket) Ended(why error) {
+	if t.ended.Swap(true) {
+		return
+	}
+	r := Record{Event: End}
+	if why != nil {
+		r.Error = why.Error()
+	}
+	t.put(r)
+}
+
+// rotating is the file. After an error it writes nothing more.
+type rotating struct {
+	path string
+	most int64
+	file *os.File
+	buf  *bufio.Writer
+	size int64
+	err  error
+}
+
+func (f *rotating) open() error {
+	file, err := os.OpenFile(f.path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("trace: %w", err)
+	}
+	f.file, f.buf, f.size = file, bufio.NewWriterSize(file, 64<<10), 0
+	return nil
+}
+
+func (f *rotating) record(r *Record) {
+	if f.err != nil {
+		return
+	}
+	line, err := json.Marshal(r)
+	if err != nil {
+		f.err = fmt.Errorf("trace: %w", err)
+		return
+	}
+	line = append(line, '\n')
+	if f.size > 0 && f.size+int64(len(line)) > f.most {
+		if f.rotate(); f.err != nil {
+			return
+		}
+	}
+	n, err := f.buf.Write(line)
+	f.size += int64(n)
+	f.keep(err)
+}
+
+// rotate renames the file and begins a new one.
+func (f *rotating) rotate() {
+	f.flush()
+	f.keep(f.file.Close())
+	f.file = nil
+	if f.err == nil {
+		f.keep(os.Rename(f.path, f.path+".1"))
+	}
+	if f.err == nil {
+		f.err = f.open()
+	}
+}
+
+func (f *rotating) flush() {
+	if f.err == nil {
+		f.keep(f.buf.Flush())
+	}
+}
+
+func (f *rotating) close() {
+	f.flush()
+	if f.file != nil {
+		f.keep(f.file.Close())
+	}
+}
+
+// keep keeps the first error.
+func (f *rotating) keep(err error) {
+	if err != nil && f.err == nil && !errors.Is(err, os.ErrClosed) {
+		f.err = fmt.Errorf("trace: %w", err)
+	}
+}

@@ -1,0 +1,223 @@
+package trace
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/tap"
+)
+
+var (
+	addr  = wire.Addr{Type: wire.AddrMsgr2, Nonce: 7, AddrPort: netip.MustParseAddrPort("10.0.0.1:6800")}
+	addrs = wire.AddrVec{addr}
+)
+
+// samples are one frame of each tag.
+var samples = map[frame.Tag][]byte{
+	frame.TagHello:                wire.Hello{EntityType: wire.OSD, PeerAddr: addr}.AppendTo(nil),
+	frame.TagAuthRequest:          wire.AuthRequest{Method: 2, PreferredModes: []uint32{2, 1}, Payload: []byte("secret")}.AppendTo(nil),
+	frame.TagAuthBadMethod:        wire.AuthBadMethod{Method: 1, Result: -13, AllowedMethods: []uint32{2}, AllowedModes: []uint32{1}}.AppendTo(nil),
+	frame.TagAuthReplyMore:        wire.AuthReplyMore{Payload: []byte("secret")}.AppendTo(nil),
+	frame.TagAuthRequestMore:      wire.AuthRequestMore{Payload: []byte("secret")}.AppendTo(nil),
+	frame.TagAuthDone:             wire.AuthDone{GlobalID: 1 << 60, Mode: 2, Payload: []byte("secret")}.AppendTo(nil),
+	frame.TagAuthSignature:        wire.AuthSignature{1}.AppendTo(nil),
+	frame.TagClientIdent:          wire.ClientIdent{Addrs: addrs, TargetAddr: addr, GID: -1, GlobalSeq: 1, Supported: wire.FeaturesPacific, Flags: 1, Cookie: 1<<63 + 1}.AppendTo(nil),
+	frame.TagServerIdent:          wire.ServerIdent{Addrs: addrs, GID: 3, GlobalSeq: 1, Cookie: 1<<63 + 1}.AppendTo(nil),
+	frame.TagIdentMissingFeatures: wire.IdentMissingFeatures{Features: 1 << 61}.AppendTo(nil),
+	frame.TagSessionReconnect:     wire.SessionReconnect{Addrs: addrs, ClientCookie: 1, ServerCookie: 2, GlobalSeq: 3, ConnectSeq: 4, MsgSeq: 5}.AppendTo(nil),
+	frame.TagSessionReconnectOK:   wire.SessionReconnectOK{MsgSeq: 5}.AppendTo(nil),
+	frame.TagSessionRetry:         wire.SessionRetry{ConnectSeq: 5}.AppendTo(nil),
+	frame.TagSessionRetryGlobal:   wire.SessionRetryGlobal{GlobalSeq: 5}.AppendTo(nil),
+	frame.TagSessionReset:         wire.SessionReset{Full: true}.AppendTo(nil),
+	frame.TagWait:                 nil,
+	frame.TagMessage:              message(9),
+	frame.TagKeepalive2:           {1, 0, 0, 0, 2, 0, 0, 0},
+	frame.TagKeepalive2Ack:        {0, 0, 0, 0, 0, 0, 0, 0},
+	frame.TagAck:                  {9, 0, 0, 0, 0, 0, 0, 0},
+	frame.TagCompressionRequest:   wire.CompressionRequest{Compress: true, Preferred: []uint32{3}}.AppendTo(nil),
+	frame.TagCompressionDone:      wire.CompressionDone{Compress: true, Method: 3}.AppendTo(nil),
+}
+
+func message(seq uint64) []byte {
+	var p [frame.MessageHeaderSize]byte
+	frame.MessageHeader{Seq: seq, TID: 1, Type: 42}.Put(&p)
+	return p[:]
+}
+
+func TestARecordOfEachFrameSurvivesJSON(t *testing.T) {
+	for tag, p := range samples {
+		r := Record{Time: time.Unix(1, 2).UTC(), Socket: 1, From: Acceptor, Protocol: "msgr2.1"}
+		r.Describe(tag, &Segments{p, []byte("front"), nil, []byte("data")}, 2)
+		if r.Error != "" || r.Tag != tag.String() || (r.Fields == nil) != (tag == frame.TagWait) {
+			t.Errorf("%v: %+v", tag, r)
+		}
+		line, err := json.Marshal(&r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, secret := range []string{"secret", "736563726574", "c2VjcmV0"} {
+			if strings.Contains(string(line), secret) {
+				t.Errorf("%v: bytes of the authentication in %s", tag, line)
+			}
+		}
+		var back Record
+		if err := json.Unmarshal(line, &back); err != nil || !reflect.DeepEqual(back, r) {
+			t.Errorf("%v: %+v, %v, want %+v", tag, back, err, r)
+		}
+	}
+	if len(samples) != int(frame.TagCompressionDone) {
+		t.Errorf("%d samples of %d tags", len(samples), frame.TagCompressionDone)
+	}
+}
+
+func TestPayloadIsCut(t *testing.T) {
+	seg := Segments{message(1), []byte("front"), nil, []byte("data")}
+	for cut, want := range map[int][]string{2: {"6672", "", "6461"}, 9: {"66726f6e74", "", "64617461"}, 0: nil, -1: nil} {
+		var r Record
+		if r.Describe(frame.TagMessage, &seg, cut); !reflect.DeepEqual(r.Payload, want) {
+			t.Errorf("%d bytes: %q, want %q", cut, r.Payload, want)
+		}
+		if !reflect.DeepEqual(r.Segments, []int{41, 5, 0, 4}) {
+			t.Errorf("lengths %v", r.Segments)
+		}
+	}
+}
+
+func TestAMalformedFrameIsRecordedAsSuch(t *testing.T) {
+	for tag, p := range samples {
+		if len(p) == 0 {
+			continue
+		}
+		var r Record
+		if r.Describe(tag, &Segments{p[:len(p)-1]}, 0); r.Error == "" || r.Fields != nil {
+			t.Errorf("%v without its last byte: %+v", tag, r)
+		}
+	}
+}
+
+// lines are the records of a file.
+func lines(t *testing.T, path string) (all []Record) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		var r Record
+		if err := json.Unmarshal(s.Bytes(), &r); err != nil {
+			t.Fatalf("%v in %q", err, s.Text())
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+func TestTheFileOfATraceIsBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace")
+	const bound = 4 << 10
+	l, err := Create(path, Options{MaxBytes: bound})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := l.Trace(tap.Socket{})
+	for i := range uint64(1000) {
+		s.Frame(tap.Frame{Tag: frame.TagMessage, Seg: Segments{message(i + 1)}})
+	}
+	s.Ended(errors.New("enough"))
+	s.Frame(tap.Frame{Tag: frame.TagAck}) // behind the end
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.Ended(nil) // behind the end of the trace
+	var all []Record
+	for _, name := range []string{path + ".1", path} {
+		if st, err := os.Stat(name); err != nil || st.Size() > bound || st.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", name, st, err)
+		}
+		all = append(all, lines(t, name)...)
+	}
+	if last := all[len(all)-1]; last.Event != End || last.Error != "enough" {
+		t.Errorf("it ends with %+v", last)
+	}
+	next := all[0].Fields.(*Message).Seq
+	for _, r := range all[:len(all)-1] {
+		if seq := r.Fields.(*Message).Seq; seq != next {
+			t.Fatalf("message %d, want %d", seq, next)
+		}
+		next++
+	}
+	if next != 1001 {
+		t.Errorf("the last messages are missing: %d", next)
+	}
+}
+
+func TestAFullQueueLosesRecordsAndSaysHowMany(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace")
+	l := &Log{opt: Options{Now: time.Now}, queue: make(chan Record, 2), done: make(chan struct{}), out: rotating{path: path, most: 1 << 20}}
+	if err := l.out.open(); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		l.put(Record{Event: Frame}) // nobody writes yet
+	}
+	go l.write()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var lost uint64
+	for _, r := range lines(t, path) {
+		if r.Event == Lost {
+			lost += r.Count
+		}
+	}
+	if lost != 3 {
+		t.Errorf("%d records lost, want 3", lost)
+	}
+}
+
+func TestATraceKeepsTheOneBefore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace")
+	for range 2 {
+		l, err := Create(path, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Trace(tap.Socket{Accepted: true})
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{path, path + ".1"} {
+		if got := lines(t, name); len(got) != 1 || got[0].Event != Open || got[0].Recorder != Acceptor {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if _, err := Create(filepath.Join(path, "below"), Options{}); err == nil {
+		t.Error("a trace below a file")
+	}
+}
+
+func TestWhatAFullDiskLosesIsAnErrorAtTheEnd(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skipf("no /dev/full: %v", err)
+	}
+	l, err := Create("/dev/full", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Trace(tap.Socket{})
+	if err := l.Close(); err == nil {
+		t.Error("no error")
+	}
+}
