@@ -100,3 +100,9 @@ func aboutAuth(err error) bool {
 	damaged := errors.Is(err, frame.ErrFrame) && !errors.Is(err, frame.ErrAuthTag) && !errors.Is(err, frame.ErrKeys)
 	return !errors.As(err, &t) && !isContext(err) && !damaged && !errors.Is(err, ErrReleased) && !errors.Is(err, auth.ErrBusy)
 }
+
+// NewError is an [Error] of the handshake of another protocol, with the address of the
+// peer. failed says that the reason is the authentication.
+func NewError(stage Stage, peer, state string, err error, failed bool) *Error {
+	return &Error{Stage: stage, Peer: peer, State: state, Err: err, auth: failed}
+}
