@@ -10,7 +10,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
-	"github.com/ringmsgr/ringmsgr/control/rados"
+	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 )
 
 // command is one of the program's verbs.

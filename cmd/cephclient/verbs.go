@@ -7,7 +7,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/ringmsgr/ringmsgr/control/rados"
+	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 )
 
 func status(ctx context.Context, e env, c *rados.Cluster, _ []string) error {

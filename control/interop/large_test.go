@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/control/rados"
+	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 )
 
 // Objects that do not fit into one operation go in pieces, and are the same for

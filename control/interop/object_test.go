@@ -16,8 +16,8 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
-	"github.com/ringmsgr/ringmsgr/control/mon"
-	"github.com/ringmsgr/ringmsgr/control/rados"
+	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
+	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/old"
 	"github.com/ringmsgr/ringmsgr/uring"

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/handshake"
-	"github.com/ringmsgr/ringmsgr/control/mon"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
