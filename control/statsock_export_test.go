@@ -1,4 +1,0 @@
-package control
-
-// BindPrivate is how ListenPrivate makes its socket.
-var BindPrivate = bindPrivate
