@@ -12,7 +12,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -96,7 +96,7 @@ func (s *messenger) Addr() net.Addr { return net.TCPAddrFromAddrPort(s.addr.Addr
 func (s *messenger) Nonce() uint32 { return s.addr.Nonce }
 
 func (s *messenger) Syscalls() uint64 {
-	st, err := s.m.Plane().Core(0).Stats()
+	st, err := s.m.Plane().Stats(0)
 	if err != nil {
 		return 0
 	}
@@ -108,7 +108,7 @@ func (s *messenger) Settings() map[string]string {
 		"backend": string(s.m.Plane().Info().Backend), "spin": s.cfg.Spin.String(),
 		"GOMAXPROCS": strconv.Itoa(runtime.GOMAXPROCS(0)),
 	}
-	if st, err := s.m.Plane().Core(0).Stats(); err == nil {
+	if st, err := s.m.Plane().Stats(0); err == nil {
 		set["receive"] = st.Receive
 	}
 	return set

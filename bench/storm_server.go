@@ -16,10 +16,10 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // stormHello is the first line of a storm server.
@@ -61,14 +61,12 @@ func (s *scissors) arm(conns []*control.Conn) {
 	s.left.Store(int64(len(conns)))
 }
 
-func (s *scissors) Step(context.Context, *control.Conn, uint64, handshake.Point, bool) error {
-	return nil
-}
-
-func (s *scissors) Frame(c *control.Conn, tag frame.Tag, write bool) error {
-	if write || tag != frame.TagMessage || s.left.Load() == 0 {
+// At implements probe.Probe.
+func (s *scissors) At(_ context.Context, e probe.Event) error {
+	if e.Step != probe.FrameRead || e.Tag != frame.TagMessage || s.left.Load() == 0 {
 		return nil
 	}
+	c, _ := e.Conn.(*control.Conn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.cut[c] {
@@ -77,7 +75,7 @@ func (s *scissors) Frame(c *control.Conn, tag frame.Tag, write bool) error {
 	delete(s.cut, c)
 	s.left.Add(-1)
 	s.done.Add(1)
-	return dataplane.ErrReset
+	return probe.ErrReset
 }
 
 // serveStorm runs an echo server with sessions until stdin closes.
@@ -91,7 +89,7 @@ func serveStorm(mode, cores string, stdin io.Reader, stdout io.Writer, gone func
 	cut := &scissors{}
 	policy := control.StatefulServer()
 	m, err := control.New(control.Config{
-		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Default: &policy, Interceptor: cut, Steer: control.Steer(mode),
+		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Default: &policy, Probe: cut, Steer: control.Steer(mode),
 		HalfOpen: 2 * stormMax, HandshakeTimeout: stormPatience, DispatchBytes: -1,
 		Plane: dataplane.Config{Cores: n},
 	})

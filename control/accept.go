@@ -6,487 +6,373 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/door"
+	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
-// accepted gets a new socket, on its core: it only leaves it to a goroutine.
-func (m *Messenger) accepted(link *dataplane.Link) {
-	m.arriving.Add(1)
-	go m.serve(link, m.cfg.Clock.Now())
+// acceptor gets the sockets that are accepted on an address.
+func (m *Messenger) acceptor(at wire.Addr) func(*dataplane.Link) {
+	if isMsgr1(at) {
+		return func(link *dataplane.Link) { m.acceptedBy(link, true) }
+	}
+	return m.accepted
 }
 
-func (m *Messenger) serve(link *dataplane.Link, begun time.Time) {
+// accepted gets a new socket of msgr2, on its core.
+func (m *Messenger) accepted(link *dataplane.Link) { m.acceptedBy(link, false) }
+
+// acceptedBy gets a new socket, on its core. If the socket may become half-open,
+// a goroutine goes on with it.
+func (m *Messenger) acceptedBy(link *dataplane.Link, msgr1 bool) {
+	begun := m.cfg.Clock.Now()
+	guest := m.admit(link, begun)
+	if guest == nil {
+		return
+	}
+	m.arriving.Add(1)
+	guest.Begin(func() { go m.serve(link, guest, begun, msgr1) })
+}
+
+func (m *Messenger) serve(link *dataplane.Link, guest *door.Guest, begun time.Time, msgr1 bool) {
+	offCore()
+	defer guest.Leave()
+	pin, pinned := m.steering.Pinned(link.PeerAddr())
 	m.mu.Lock()
 	m.arriving.Add(-1)
-	refuse := !m.started || m.halfOpen >= m.cfg.HalfOpen || !m.work.enter()
+	refuse := !m.started || !m.work.enter()
 	m.counters.Accepted++
 	if refuse {
 		m.counters.Refused++
 		m.mu.Unlock()
+		guest.Passed()
 		link.Close()
 		return
 	}
 	m.halfOpen++
-	a := &accepting{m: m, link: link, begun: begun, att: m.newAttempt()}
+	att := m.newAttempt()
+	att.begun, att.link = begun, link
+	att.accepted = &accepting{m: m, link: link, guest: guest, att: att, pin: pin, pinned: pinned, msgr1: msgr1}
 	m.mu.Unlock()
 	defer m.work.leave()
-	a.run()
+	guest.OnEvict(func() { att.cancel(ErrEvicted) })
+	att.accepted.run()
 }
 
-// accepting is one accepted socket until its fate is decided: a session of its
-// own, or that of a connection that exists.
+// accepting is one accepted socket until it is decided whether it gets a new
+// session or that of an existing connection. Its goroutine reads and writes the
+// frames, the machine of package session decides.
 type accepting struct {
 	m      *Messenger
 	link   *dataplane.Link
-	begun  time.Time
+	guest  *door.Guest
 	att    *attempt
+	msgr1  bool // what is spoken on it
 	ctx    context.Context
-	hook   *hook
-	stream *handshake.Stream
-	peer   *handshake.Peer
+	s      machine          // of the socket: guarded by the messenger's lock
+	began  []session.Action // of the first step: for the log of the connection
 	policy Policy
-	front  wire.Addr // of the peer, once it has said it
+	pin    int // core that the peer was pinned to when it came, if pinned
+	pinned bool
+	// The connection that has the socket, once that is decided: a new one, or one
+	// that existed (taking).
+	conn       *Conn
+	takingOver bool
+	young      bool      // that connection has a socket, and has not had it for long
+	place      Placement // of the socket
 }
 
 func (a *accepting) run() {
 	m := a.m
 	defer close(a.att.done)
+	defer a.att.release()
 	defer a.att.cancel(nil)
-	ctx, cancel := m.withTimeout(a.att.ctx, m.cfg.HandshakeTimeout)
+	ctx, cancel := m.withTimeout(a.att.ctx, m.cfg.HandshakeTimeout) // which begins behind the wait for its turn
 	defer cancel()
 	a.ctx = ctx
 	err := a.handshake()
 	if err == nil {
 		err = a.session()
 	}
+	if err == nil || errors.Is(err, errSuperseded) || errors.Is(err, ErrShutdown) {
+		a.guest.Passed()
+	} else {
+		a.guest.Failed(m.cfg.Clock.Now())
+	}
 	m.mu.Lock()
 	m.halfOpen--
-	if err != nil && !errors.Is(err, errOvertaken) {
+	if err != nil && !errors.Is(err, errSuperseded) {
 		m.counters.AcceptFailures++
+		m.counters.Failures.count(err)
 		countAuthFailure(&m.counters.AuthFailures, err)
+		m.counters.BadBanners.count(err)
 	}
 	m.mu.Unlock()
 	if err != nil {
+		a.att.ended(err)
+		a.att.wipe()
 		a.link.Close()
-		a.hook.decide(nil, false)
+		a.att.probe.Decided(m.ctx, nil, false)
 		m.cfg.Logger.Debug("accepted socket closed", "peer", a.link.PeerAddr(), "err", err)
 	}
 }
 
 func (a *accepting) handshake() error {
 	m := a.m
+	if m.cfg.Probe != nil {
+		a.att.probe = probe.NewSocket(m.cfg.Probe, m.sockets.Add(1), true, nil)
+		a.att.probe.Connected(a.link)
+	}
+	a.att.watch(m, true)
 	cfg := handshake.AcceptConfig{
-		Options:  m.handshakeOptions(nil),
+		Options:  m.handshakeOptions(a.att),
 		PeerAddr: a.link.PeerAddr(),
 		Auth:     m.auth.Load().server,
+		Room:     a.room,
 	}
-	if m.cfg.Interceptor != nil {
-		a.hook = &hook{i: m.cfg.Interceptor, socket: m.sockets.Add(1)}
-		a.hook.open(a.link, true)
-		if err := a.hook.Before(a.ctx, handshake.Point{Step: handshake.SocketAccepted}); err != nil {
-			return err
-		}
-		cfg.Hook = a.hook
+	if err := a.att.probe.Step(a.ctx, probe.Point{Step: probe.SocketAccepted}, probe.Before); err != nil {
+		return err
 	}
-	var err error
-	a.stream, a.peer, err = handshake.Accept(a.ctx, a.link, cfg)
+	if a.msgr1 {
+		return a.handshake1()
+	}
+	stream, peer, err := handshake.Accept(a.ctx, steps{a.link, a}, cfg)
 	if err != nil {
 		return err
 	}
-	if claimed, proven := a.peer.EntityType, a.peer.Auth.Entity; claimed != wire.Client && proven.Type != 0 && proven.Type != claimed {
-		// The type in HELLO is only a claim, and decides about policy and
-		// sessions. A daemon may act as a client, but nobody as a daemon.
-		return fmt.Errorf("%w: HELLO of type %v from %v", ErrWrongPeer, claimed, proven)
+	a.att.talk, a.att.peer = msgr2Talk{stream, m, peer}, peer
+	if err := checkClaimed(peer); err != nil {
+		return err
 	}
 	m.mu.Lock()
-	a.policy = m.policyFor(a.peer.EntityType)
-	m.learn(a.peer.Target)
-	m.mu.Unlock()
+	defer m.mu.Unlock()
+	a.policy = m.policies.get(peer.EntityType)
+	a.s = m.newSession(&a.policy, session.Peer{
+		Type: peer.EntityType, Entity: peer.Auth.Entity, Proven: isProven(peer.Auth),
+		From: a.link.PeerAddr().Addr(),
+	})
+	a.began = a.s.step(session.Accept{}, m.env(&a.s, nil, numbers{}))
+	m.learn(a.link.LocalAddr(), peer.Target)
 	return nil
 }
 
-// session reads what the peer wants and answers, until the socket belongs to
-// a connection or is told to go. After RETRY and RETRY_GLOBAL it expects another
-// SESSION_RECONNECT, after RESET a CLIENT_IDENT, as the sharded implementation
-// does; after IDENT_MISSING_FEATURES it takes a better CLIENT_IDENT, as the
-// classic one does.
+// checkClaimed compares what the peer calls itself with what it has proven: the type is
+// only a claim, and decides about policy and sessions. A daemon may act as a client, but
+// nobody as a daemon.
+func checkClaimed(peer *handshake.Peer) error {
+	if claimed, proven := peer.EntityType, peer.Auth.Entity; claimed != wire.Client && proven.Type != 0 && proven.Type != claimed {
+		return fmt.Errorf("%w: type %v from %v", ErrWrongPeer, claimed, proven)
+	}
+	return nil
+}
+
+// isProven says whether the peer has proven its name.
+func isProven(res *auth.Result) bool {
+	return res.Method != auth.None && res.Entity != (wire.EntityName{})
+}
+
+// session reads what the peer wants and answers, until the socket belongs to a
+// connection or is to be closed.
 func (a *accepting) session() error {
-	want := frame.Tag(0)
-	for range 32 {
-		tag, p, err := a.stream.ReadFrame(a.ctx)
+	for {
+		f, err := a.att.talk.receive(a.ctx)
 		if err != nil {
 			return err
 		}
-		if want != 0 && tag != want {
-			return fmt.Errorf("%w: %v where %v was due", ErrProtocol, tag, want)
+		o := a.step(f)
+		if o.send != nil && a.conn == nil {
+			err = a.att.talk.send(a.ctx, o.send)
 		}
-		var done bool
-		switch tag {
-		case frame.TagClientIdent:
-			ci, e := wire.DecodeClientIdent(p)
-			if e != nil {
-				return e
-			}
-			done, err = a.clientIdent(ci)
-			want = frame.TagClientIdent
-		case frame.TagSessionReconnect:
-			sr, e := wire.DecodeSessionReconnect(p)
-			if e != nil {
-				return e
-			}
-			want, done, err = a.reconnect(sr)
-		default:
-			return fmt.Errorf("%w: %v before the session", ErrProtocol, tag)
-		}
-		if done || err != nil {
+		switch {
+		case err != nil:
 			return err
+		case o.hangup != nil:
+			return o.hangup
+		case a.conn != nil && a.takingOver:
+			return a.result(a.takeOver())
+		case a.conn != nil:
+			return a.result(a.answerFirst())
+		case o.waits:
+			var b [1]byte
+			_ = a.link.ReadFull(a.ctx, b[:]) // the peer's end, a byte or our deadline ends it
+			return errSuperseded
 		}
 	}
-	return fmt.Errorf("%w: session handshake without end", ErrProtocol)
 }
 
-// clientIdent answers CLIENT_IDENT (msgr2.md 9.5).
-func (a *accepting) clientIdent(ci wire.ClientIdent) (done bool, err error) {
+// step has the machine decide about a frame of the peer.
+func (a *accepting) step(f session.Frame) (o outcome) {
 	m := a.m
-	m.mu.Lock()
-	switch {
-	case len(ci.Addrs) == 0 || ci.Addrs.Front().IsBlank():
-		err = fmt.Errorf("%w: CLIENT_IDENT without an address", ErrProtocol)
-	case m.addrs.Contains(ci.Addrs.Front()):
-		err = fmt.Errorf("%w: the peer says that it is %v, as we are", ErrWrongPeer, ci.Addrs.Front())
-	case !m.addrs.Contains(ci.TargetAddr):
-		err = fmt.Errorf("%w: the peer wants %v, we are %v", ErrWrongPeer, ci.TargetAddr, m.addrs)
-	case !a.policy.Lossy && m.handing >= handingFrozen:
-		err = ErrHandedOver
-	case m.ended.overtook(sessionName{ci.Addrs.Front(), ci.Cookie}, ci.GlobalSeq):
-		err = fmt.Errorf("%w: CLIENT_IDENT with global_seq %d of a session that has ended", ErrStale, ci.GlobalSeq)
-	case !a.policy.Lossy && !a.policy.Server && ci.Addrs.Front().AddrPort.Port() == 0:
-		err = fmt.Errorf("%w: peer %v cannot be dialled back", ErrProtocol, ci.Addrs)
-	}
-	if err != nil {
-		m.mu.Unlock()
-		return true, err
-	}
-	if missing := ci.Supported.Missing(a.policy.required()); missing != 0 {
-		m.mu.Unlock()
-		mf := wire.IdentMissingFeatures{Features: missing}
-		return false, a.stream.WriteFrame(a.ctx, frame.TagIdentMissingFeatures, mf.AppendTo(nil))
-	}
-	a.front = ci.Addrs.Front()
-	var e *Conn
-	// The classic rule: what is not registered is not looked up either.
-	if !a.policy.Server || !a.policy.Lossy || a.policy.Register {
-		e = m.known(a)
-	}
-	seen := m.view(e, a)
-	if seen.exists && e.peerType == wire.OSD && e.numberKnown && e.peerNumber != ci.GID {
-		seen.otherEntity = true // an OSD is its number; that of others may change (a monitor's rank)
-	}
-	switch v := decideIdent(seen, ci.Cookie, ci.GlobalSeq, a.policy.ResetCheck); v {
-	case doEstablish, doReplaceLossy:
-		return true, a.establish(ci, e) // unlocks
-	case doReuse, doReuseReset:
-		return true, a.reuse(e, &ci, nil, v == doReuseReset) // unlocks
-	case doWait, doWaitOnly:
-		m.counters.WaitsSent++
-		m.mu.Unlock()
-		if v == doWait {
-			e.h.Keepalive() // so that a dead attempt of ours is noticed
-		}
-		return true, a.serverWait()
-	default:
-		m.mu.Unlock()
-		return true, fmt.Errorf("%w: CLIENT_IDENT with global_seq %d", ErrStale, ci.GlobalSeq)
-	}
-}
-
-// reconnect answers SESSION_RECONNECT (msgr2.md 9.6). want is the frame that
-// must follow if the socket stays undecided.
-func (a *accepting) reconnect(sr wire.SessionReconnect) (want frame.Tag, done bool, err error) {
-	m := a.m
-	front := sr.Addrs.Front()
-	if front.Type != wire.AddrMsgr2 && front.Type != wire.AddrAny || a.front != (wire.Addr{}) && a.front != front {
-		return 0, true, fmt.Errorf("%w: SESSION_RECONNECT from %v", ErrProtocol, sr.Addrs)
-	}
-	a.front = front
-	m.mu.Lock()
-	if m.handing >= handingFrozen {
-		m.mu.Unlock()
-		return 0, true, ErrHandedOver // the successor knows the session
-	}
-	if m.addrs.Contains(front) {
-		m.mu.Unlock()
-		return 0, true, fmt.Errorf("%w: the peer says that it is %v, as we are", ErrWrongPeer, front)
-	}
-	e := m.known(a)
-	switch decideReconnect(m.view(e, a), sr.ClientCookie, sr.GlobalSeq, sr.ConnectSeq, a.policy.ResetCheck) {
-	case doReuse:
-		return 0, true, a.reuse(e, nil, &sr, false) // unlocks
-	case doRetry:
-		r := wire.SessionRetry{ConnectSeq: e.connectSeq}
-		m.counters.RetriesSent++
-		m.mu.Unlock()
-		return frame.TagSessionReconnect, false, a.stream.WriteFrame(a.ctx, frame.TagSessionRetry, r.AppendTo(nil))
-	case doRetryGlobal:
-		r := wire.SessionRetryGlobal{GlobalSeq: e.peerGlobalSeq}
-		m.counters.RetriesSent++
-		m.mu.Unlock()
-		return frame.TagSessionReconnect, false, a.stream.WriteFrame(a.ctx, frame.TagSessionRetryGlobal, r.AppendTo(nil))
-	case doResetFull:
-		return a.sendReset(true) // unlocks
-	case doResetPartial:
-		return a.sendReset(false) // unlocks
-	case doWait, doWaitOnly:
-		m.counters.WaitsSent++
-		m.mu.Unlock()
-		return 0, true, a.serverWait()
-	default:
-		m.mu.Unlock()
-		return 0, true, fmt.Errorf("%w: session of another entity", ErrWrongPeer)
-	}
-}
-
-func (a *accepting) sendReset(full bool) (frame.Tag, bool, error) {
-	a.m.counters.ResetsSent++
-	if !full {
-		a.m.counters.PartialResetsSent++
-	}
-	a.m.mu.Unlock()
-	r := wire.SessionReset{Full: full}
-	return frame.TagClientIdent, false, a.stream.WriteFrame(a.ctx, frame.TagSessionReset, r.AppendTo(nil))
-}
-
-// known is the connection that we have for the peer's address, nil for none.
-// Nobody checks the address that a client says it has, so one gives way to a
-// daemon. The lock is held.
-func (m *Messenger) known(a *accepting) *Conn {
-	e := m.conns[a.front]
-	if e != nil && e.peerType == wire.Client && a.peer.EntityType != wire.Client {
-		return nil
-	}
-	return e
-}
-
-// view is what the tables of decide.go need to know of e. The lock is held.
-func (m *Messenger) view(e *Conn, a *accepting) known {
-	if e == nil {
-		return known{}
-	}
-	ours, theirs := m.addrs.V2(), e.peerAddrs.V2()
-	if theirs.IsBlank() {
-		theirs = a.front
-	}
-	return known{
-		exists: true,
-		// Stricter than the real daemons, which compare what is claimed: a
-		// session is handed to whom it was authenticated for. One that we dialled
-		// is nobody's until its peer has come to us.
-		otherEntity:   e.peerType != a.peer.EntityType || !sameEntity(e.peerEntity, a.peer.Auth.Entity),
-		replacing:     e.state == StateReplacing && !mutantIgnoreWait,
-		lossy:         e.policy.Lossy,
-		peerGlobalSeq: e.peerGlobalSeq,
-		connectSeq:    e.connectSeq,
-		clientCookie:  e.clientCookie,
-		serverCookie:  e.serverCookie,
-		peerWins:      e.policy.Server || ours.Compare(theirs) > 0 || mutantIgnoreWait,
-	}
-}
-
-// sameEntity compares authenticated names; one that is not known matches all.
-func sameEntity(a, b wire.EntityName) bool {
-	return a == b || a == (wire.EntityName{}) || b == (wire.EntityName{})
-}
-
-// serverWait tells the peer to wait and waits until it hangs up.
-func (a *accepting) serverWait() error {
-	if err := a.stream.WriteFrame(a.ctx, frame.TagWait, nil); err != nil {
-		return err
-	}
-	var b [1]byte
-	_ = a.link.ReadFull(a.ctx, b[:]) // its end, a byte, our deadline: all end it
-	return errOvertaken
-}
-
-// establish opens a new session on the socket; e is a lossy connection that
-// gives way, or nil. The lock is held; it unlocks.
-func (a *accepting) establish(ci wire.ClientIdent, e *Conn) error {
-	m := a.m
-	if m.down {
-		m.mu.Unlock()
-		return ErrShutdown
-	}
-	if stranded(a.link) {
-		m.mu.Unlock()
-		return dataplane.ErrStopped
-	}
-	if e != nil {
-		e.closeFor(true, true, ErrReplaced)
-	}
-	c := m.newConn(a.link.Core(), a.policy)
-	c.move(evAccept)
-	c.move(evEstablish)
-	c.att = a.att
-	c.adoptIdent(&ci, a)
-	c.peerType, c.peerEntity = a.peer.EntityType, a.peer.Auth.Entity
-	if !c.policy.Lossy || c.policy.Register {
-		m.conns[a.front] = c
-		c.target = a.front // whom to dial if the session is ours to resume
-	}
-	c.place = m.landed(a.link, nil)
-	a.hook.decide(c, false)
-	moved := make(chan struct{})
-	c.userKnows = true
-	c.h.Delay(false, nil)
-	c.h.Move(a.link.Core(), dataplane.Arrival{Accepted: true, Replace: e != nil}, func() { close(moved) })
-	m.mu.Unlock()
-
-	err := m.await(moved)
-	if err == nil {
-		err = c.sendServerIdent(a, StateEstablishing, false)
-	}
+	where := a.judge(nil)
+	a.att.took = m.cfg.Clock.Now().Sub(a.att.begun)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return c.finish(a, StateEstablishing, err)
+	ev, e := a.request(f)
+	actions := a.s.step(ev, m.env(&a.s, nil, numbers{}))
+	for i, act := range actions {
+		o.record(act)
+		switch act := act.(type) {
+		case session.Count:
+			m.count(act.What)
+		case session.Probe:
+			e.put(e.h.Keepalive)
+		case session.NewConn:
+			if act.ReplaceLossy {
+				e.step(session.Close{Reset: true, Replace: true, Err: ErrReplaced})
+			}
+			a.place = where
+			a.make(actions[i+1:])
+			return o
+		case session.TakeOver:
+			a.give(e, session.Replace{Frame: f, Reset: act.Reset, Entity: a.s.Peer.Entity, Proven: a.s.Peer.Proven})
+			return o
+		}
+	}
+	return o
 }
 
-// adoptIdent takes over what CLIENT_IDENT says. The lock is held.
-func (c *Conn) adoptIdent(ci *wire.ClientIdent, a *accepting) {
-	c.rename(ci.Addrs)
-	if !c.numberKnown {
-		c.peerNumber, c.numberKnown = ci.GID, true
+// request is a frame of the peer with the facts that belong to it, and the connection
+// that it is about, nil for none. The lock is held.
+func (a *accepting) request(f session.Frame) (session.Event, *Conn) {
+	m := a.m
+	if a.msgr1 {
+		return a.request1(f)
 	}
-	c.clientCookie = ci.Cookie
-	c.peerGlobalSeq = ci.GlobalSeq
-	c.features = ci.Supported & c.policy.supported()
-	if c.peerEntity == (wire.EntityName{}) {
-		c.peerEntity = a.peer.Auth.Entity
+	ev := session.Request{Frame: f, Frozen: m.handing.Frozen(), Near: near(f, a.link.PeerAddr()), Refuse: a.refuse()}
+	switch f := f.(type) {
+	case wire.ClientIdent:
+		ev.Ours = m.ours(f.TargetAddr, a.link.LocalAddr())
+		ev.Ended = m.ended.IsStale(session.Name{Peer: f.Addrs.Front(), Cookie: f.Cookie}, f.GlobalSeq)
 	}
+	e := m.meant(f, a.s.Peer)
+	if e != nil {
+		ev.Existing, ev.Settled = e.s.msgr2, a.settled(e)
+	}
+	return ev, e
 }
 
-// mine says whether the socket of a still belongs to the connection. The lock
-// is held.
-func (c *Conn) mine(a *accepting, in State) bool { return c.att == a.att && c.state == in }
-
-// sendServerIdent makes the new session known to the peer.
-func (c *Conn) sendServerIdent(a *accepting, in State, _ bool) error {
-	m := c.m
-	m.mu.Lock()
-	if !c.mine(a, in) {
-		m.mu.Unlock()
-		return errOvertaken
-	}
-	c.mirror.InSeq = 0
-	c.mirror.Queued = c.mirror.Queued || c.mirror.Sent
-	c.mirror.Sent = false
-	c.h.ResetPeerState()
-	si := wire.ServerIdent{
-		Addrs: m.addrs, GID: m.number, GlobalSeq: m.nextGlobalSeq(0),
-		Supported: c.policy.supported(), Required: c.policy.required(),
-	}
-	if c.policy.Lossy {
-		si.Flags = wire.IdentLossy
-		c.serverCookie = 0
-	} else {
-		c.serverCookie = m.newServerCookie(a.link.Core())
-		c.hint.to = ownerHint{} // the cookie is ours, not the peer's
-		si.Cookie = c.serverCookie
-	}
-	m.mu.Unlock()
-	return a.stream.WriteFrame(a.ctx, frame.TagServerIdent, si.AppendTo(nil))
+// settled says that this socket is not older than the numbers of a session: their
+// socket was decided about by its deadline. The lock is held.
+func (a *accepting) settled(e *Conn) bool {
+	return a.att.begun.Sub(e.numbered) > a.m.cfg.HandshakeTimeout
 }
 
-// finish ends an establishing or replacing routine: READY, or the fault rule. The
-// lock is held.
-func (c *Conn) finish(a *accepting, in State, err error) error {
-	if !c.mine(a, in) {
-		return errOvertaken
+// refuse is why no connection may be made, nil if one may. The lock is held.
+func (a *accepting) refuse() error {
+	switch {
+	case a.m.down:
+		return ErrShutdown
+	case coreGone(a.link):
+		return dataplane.ErrStopped
 	}
-	if err != nil {
-		c.fault(in, &Error{Stage: StageSession, Peer: c.peerText(), State: in, Err: err})
-		return err
-	}
-	c.open(a.link, a.stream, a.peer, true, c.m.cfg.Clock.Now().Sub(a.begun))
 	return nil
 }
 
-// reuse gives the socket to the connection that exists, for CLIENT_IDENT or
-// for SESSION_RECONNECT (msgr2.md 9.7). The lock is held; it unlocks.
-func (a *accepting) reuse(e *Conn, ci *wire.ClientIdent, sr *wire.SessionReconnect, reset bool) error {
-	m := a.m
-	prev := e.att
-	if e.frozen {
-		m.mu.Unlock()
-		return ErrHandedOver
+// count counts what an accepted socket was told. The lock is held.
+func (m *Messenger) count(what session.Counter) {
+	switch n := &m.counters; what {
+	case session.WaitsSent:
+		n.WaitsSent++
+	case session.RetriesSent:
+		n.RetriesSent++
+	case session.ResetsSent:
+		n.ResetsSent++
+	case session.PartialResetsSent:
+		n.PartialResetsSent++
 	}
-	if !e.move(evReplace) {
-		m.mu.Unlock()
-		return fmt.Errorf("%w: state %v cannot be replaced", ErrProtocol, e.state)
-	}
-	e.att = a.att
-	if prev != nil {
-		prev.cancel(errOvertaken)
-	}
-	e.stopTimer()
-	e.backoff = 0
-	e.counters.Replaced++
-	a.hook.decide(e, true)
-	mirrored := make(chan dataplane.Mirror, 1)
-	e.h.Delay(false, func(mirror dataplane.Mirror) { mirrored <- mirror })
-	m.mu.Unlock()
+}
 
-	err := a.takeOver(e, prev, mirrored, ci, sr, reset)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return e.finish(a, StateReplacing, err)
+// make makes a connection of the socket. The lock is held.
+func (a *accepting) make(actions []session.Action) {
+	m := a.m
+	c := m.newConn(a.link.Core(), a.policy, a.s)
+	a.conn, a.att.number, c.att = c, a.s.Attempt, a.att
+	c.numbered = a.att.begun
+	if a.att.together = a.att.talk.queues(); a.att.together {
+		c.out.hold()
+	}
+	if front := c.s.Peer.Target; !front.IsBlank() {
+		m.names.add(front, c)
+	}
+	told := a.att.probe
+	c.put(func() { told.Decided(m.ctx, c, false) })
+	c.perform(append(a.began, actions...))
+}
+
+// give lets a connection that exists have the socket. The lock is held.
+func (a *accepting) give(e *Conn, ev session.Replace) {
+	prev := e.att
+	a.young = e.s.State == StateReady && a.att.begun.Add(a.att.took).Sub(e.opened) < a.m.cfg.MaxBackoff
+	told := a.att.probe
+	e.put(func() { told.Decided(e.m.ctx, e, true) })
+	e.step(ev)
+	a.conn, a.takingOver = e, true
+	a.att.prev, a.att.suspended, a.att.number = prev, e.told, e.s.Attempt
+	e.att = a.att
 }
 
 // takeOver is the replacing routine: the interrupted one ends first, then the
-// handler moves to the socket's core, then the session is brought up to date
-// and the peer answered.
-func (a *accepting) takeOver(e *Conn, prev *attempt, mirrored <-chan dataplane.Mirror, ci *wire.ClientIdent, sr *wire.SessionReconnect, reset bool) error {
-	m := a.m
-	if prev != nil {
-		<-prev.done
+// handler moves to the socket's core, then the session is brought up to date and
+// the peer answered (msgr2.md 9.7).
+func (a *accepting) takeOver() error {
+	a.att.interrupt()
+	mirror := <-a.att.suspended
+	if a.young && !mirror.Useful {
+		a.m.door.CameToNothing(a.link.PeerAddr().Addr(), a.att.begun)
 	}
-	mirror := <-mirrored
-	moved := make(chan struct{})
-	m.mu.Lock()
-	if !e.mine(a, StateReplacing) {
-		m.mu.Unlock()
-		return errOvertaken
-	}
-	e.reflect(mirror)
-	if stranded(a.link) {
-		m.mu.Unlock()
-		return dataplane.ErrStopped
-	}
-	e.userKnows = true
-	e.place = m.landed(a.link, e.h.Core())
-	e.h.Move(a.link.Core(), dataplane.Arrival{Accepted: true}, func() { close(moved) })
-	m.mu.Unlock()
-	if err := m.await(moved); err != nil {
+	a.place = a.judge(a.conn.h.Core())
+	if _, err := a.att.check(a.conn.stepLocked(session.Suspended{Attempt: a.att.number, IO: snapshot(mirror)})); err != nil {
 		return err
 	}
+	return a.answer()
+}
 
-	m.mu.Lock()
-	if !e.mine(a, StateReplacing) {
-		m.mu.Unlock()
-		return errOvertaken
+// answerFirst is answer for a new connection. Its handler was made on the core of
+// the socket: it learns there that the connection is accepted, what the peer is told
+// and that it has the socket in one go, if nothing has to be written before.
+func (a *accepting) answerFirst() error {
+	if a.att.together {
+		defer a.conn.out.letGo()
 	}
-	if reset {
-		e.resetSession(true)
+	return a.answer()
+}
+
+// answer makes the session known to the peer, once the handler is on the core
+// of the socket.
+func (a *accepting) answer() error {
+	o, err := a.att.awaitHandler(a.conn)
+	for err == nil && o.send != nil {
+		o, err = a.exchange(o.send)
 	}
-	if ci != nil {
-		e.adoptIdent(ci, a)
-		m.mu.Unlock()
-		return e.sendServerIdent(a, StateReplacing, true)
+	return err
+}
+
+// exchange sends a frame, and tells the machine what follows: that it has left, or the
+// peer's next one.
+func (a *accepting) exchange(f session.Frame) (o outcome, err error) {
+	if err := a.att.talk.send(a.ctx, f); err != nil {
+		return o, err
 	}
-	e.peerGlobalSeq, e.connectSeq = sr.GlobalSeq, sr.ConnectSeq
-	e.h.RequeueSentUpTo(sr.MsgSeq)
-	ok := wire.SessionReconnectOK{MsgSeq: e.mirror.InSeq}
-	m.mu.Unlock()
-	return a.stream.WriteFrame(a.ctx, frame.TagSessionReconnectOK, ok.AppendTo(nil))
+	var ev session.Event = session.Sent{Attempt: a.att.number}
+	if !a.att.talk.last(f) {
+		next, err := a.att.talk.receive(a.ctx)
+		if err != nil {
+			return o, err
+		}
+		ev = session.Answer{Attempt: a.att.number, Frame: next}
+	}
+	a.att.took = a.m.cfg.Clock.Now().Sub(a.att.begun)
+	return a.att.check(a.conn.stepLocked(ev))
+}
+
+// result returns how the routine of a connection has ended.
+func (a *accepting) result(err error) error {
+	if err == nil {
+		return nil
+	}
+	return a.att.fail(a.conn, err)
 }

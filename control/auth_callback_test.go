@@ -12,6 +12,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -51,6 +52,18 @@ func (c *handClock) take(t *handTimer) bool {
 	_, ok := c.timers[t]
 	delete(c.timers, t)
 	return ok
+}
+
+// due says whether a timer runs that ends in d.
+func (c *handClock) due(d time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for t := range c.timers {
+		if t.at.Equal(c.now.Add(d)) {
+			return true
+		}
+	}
+	return false
 }
 
 // pass moves the clock on and runs what is due.
@@ -167,15 +180,10 @@ func arrives(t *testing.T, what string, c <-chan struct{}) {
 // happens waits for something that other goroutines bring about.
 func happens(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(authPatience)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("%s: did not happen", what)
-		}
+	ctx, cancel := context.WithTimeout(context.Background(), authPatience)
+	defer cancel()
+	if msgrtest.Until(ctx, ok) != nil {
+		t.Fatalf("%s: did not happen", what)
 	}
 }
 

@@ -11,22 +11,21 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // hangUp ends a handshake at one step.
-type hangUp struct{ at handshake.Point }
+type hangUp struct{ at probe.Point }
 
-func (h hangUp) Step(_ context.Context, _ *control.Conn, _ uint64, p handshake.Point, after bool) error {
-	if p == h.at && !after {
+// At implements probe.Probe.
+func (h hangUp) At(_ context.Context, e probe.Event) error {
+	if e.Point == h.at && e.When == probe.Before {
 		return errCut
 	}
 	return nil
 }
-
-func (hangUp) Frame(*control.Conn, frame.Tag, bool) error { return nil }
 
 // AU-25: the caller learns whether the authentication or the network failed, from
 // the error of the wait, in the reset event and in the counters.
@@ -50,7 +49,7 @@ func TestFailedAuthenticationIsToldFromAFailedNetwork(t *testing.T) {
 		name     string
 		client   auth.Client
 		server   auth.Server // nil: nobody listens
-		stop     control.Interceptor
+		stop     probe.Probe
 		peer     wire.EntityType
 		want     bool
 		also     error
@@ -62,17 +61,17 @@ func TestFailedAuthenticationIsToldFromAFailedNetwork(t *testing.T) {
 		{"no mode in common", needsSecure, server, nil, wire.Mon, true, auth.ErrNoMode, 1},
 		{"no ticket", withKey(admin), secureServer, nil, wire.OSD, true, cephx.ErrNoTicket, 0},
 		{"nobody there", good, nil, nil, wire.Mon, false, nil, 0},
-		{"cut before the banner", good, server, hangUp{handshake.Point{Step: handshake.SocketAccepted}}, wire.Mon, false, nil, 0},
-		{"cut before the request", good, server, hangUp{handshake.Point{Step: handshake.FrameRead, Tag: frame.TagAuthRequest}}, wire.Mon, false, nil, 0},
-		{"cut before the proof", good, server, hangUp{handshake.Point{Step: handshake.FrameRead, Tag: frame.TagAuthRequestMore}}, wire.Mon, false, nil, 0},
-		{"cut before the end", good, server, hangUp{handshake.Point{Step: handshake.FrameWrite, Tag: frame.TagAuthDone}}, wire.Mon, false, nil, 0},
+		{"cut before the banner", good, server, hangUp{probe.Point{Step: probe.SocketAccepted}}, wire.Mon, false, nil, 0},
+		{"cut before the request", good, server, hangUp{probe.Point{Step: probe.FrameRead, Tag: frame.TagAuthRequest}}, wire.Mon, false, nil, 0},
+		{"cut before the proof", good, server, hangUp{probe.Point{Step: probe.FrameRead, Tag: frame.TagAuthRequestMore}}, wire.Mon, false, nil, 0},
+		{"cut before the end", good, server, hangUp{probe.Point{Step: probe.FrameWrite, Tag: frame.TagAuthDone}}, wire.Mon, false, nil, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			own := "mon.a"
 			if c.peer == wire.OSD {
 				own = "osd.0"
 			}
-			peer := newParty(t, control.Config{Name: entity(t, own), AuthServer: c.server, Interceptor: c.stop}).bind(t)
+			peer := newParty(t, control.Config{Name: entity(t, own), AuthServer: c.server, Probe: c.stop}).bind(t)
 			if c.server == nil {
 				shutdown(t, peer.m)
 			}
@@ -166,7 +165,8 @@ func TestAServerWithoutProofIsTriedAgainWithBackoff(t *testing.T) {
 	}
 	pause := control.DefaultInitialBackoff
 	for attempt := uint64(1); attempt <= 8; attempt++ {
-		happens(t, "the pause", func() bool { return conn.State() == control.StateWait })
+		// The state shows before the timer runs: a clock that goes on in between would move it.
+		happens(t, "the pause", func() bool { return conn.State() == control.StateWait && clock.due(pause) })
 		clock.pass(pause - time.Nanosecond)
 		st, err := conn.Stats()
 		if err != nil {

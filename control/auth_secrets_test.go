@@ -107,7 +107,7 @@ func TestEveryReconnectHasFreshKeys(t *testing.T) {
 		var ours, theirs vault
 		lossless, stateful, cuts := control.LosslessClient(), control.StatefulServer(), newBreaker()
 		client := newParty(t, control.Config{
-			Name: entity(t, "client.admin"), Default: &lossless, Interceptor: cuts, Rev0: rev0, AuthClient: watchedClient{authClient, &ours},
+			Name: entity(t, "client.admin"), Default: &lossless, Probe: cuts, Rev0: rev0, AuthClient: watchedClient{authClient, &ours},
 		})
 		server := newParty(t, control.Config{Name: entity(t, "mon.a"), Default: &stateful, AuthServer: watchedServer{authServer, &theirs}}).bind(t)
 		conn, err := client.m.Connect(server.addr, wire.Mon)
@@ -279,7 +279,7 @@ func TestNoSecretIsEverLogged(t *testing.T) {
 			must(t, err)
 			t.Cleanup(mc.Close)
 			client.m = authMessenger(t, control.Config{
-				Name: admin, Policies: map[wire.EntityType]control.Policy{wire.OSD: lossless}, AuthClient: dialler, Logger: log, Interceptor: cuts,
+				Name: admin, Policies: map[wire.EntityType]control.Policy{wire.OSD: lossless}, AuthClient: dialler, Logger: log, Probe: cuts,
 			}, mc.Dispatcher(), &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
 				client.keep(m)
 				return true

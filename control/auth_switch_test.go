@@ -8,9 +8,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // breaker cuts the connection of the next message that is sent.
@@ -23,12 +23,9 @@ var errCut = errors.New("cut by the test")
 // cut has the next message end its TCP connection.
 func (b *breaker) cut() { b.next <- errCut }
 
-func (b *breaker) Step(context.Context, *control.Conn, uint64, handshake.Point, bool) error {
-	return nil
-}
-
-func (b *breaker) Frame(_ *control.Conn, tag frame.Tag, write bool) error {
-	if tag != frame.TagMessage || !write {
+// At implements probe.Probe.
+func (b *breaker) At(_ context.Context, e probe.Event) error {
+	if e.Step != probe.FrameWrite || e.Tag != frame.TagMessage {
 		return nil
 	}
 	select {
@@ -50,8 +47,8 @@ func TestAuthCanBeReplacedAtRunTime(t *testing.T) {
 	lossless, stateful, cuts := control.LosslessClient(), control.StatefulServer(), newBreaker()
 	server := newParty(t, control.Config{Name: entity(t, "mon.a"), Default: &stateful, AuthServer: keyedServer}).bind(t)
 	// Each is a process of its own: two sessions of one have the same address.
-	another := func(by auth.Client, i control.Interceptor) *party {
-		return newParty(t, control.Config{Name: admin, Default: &lossless, AuthClient: by, Interceptor: i})
+	another := func(by auth.Client, p probe.Probe) *party {
+		return newParty(t, control.Config{Name: admin, Default: &lossless, AuthClient: by, Probe: p})
 	}
 	calm, shaky := another(keyed, nil), another(keyed, cuts)
 	wantMethod := func(from *party, c *control.Conn, m auth.Method) {

@@ -16,7 +16,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/compress"
 	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 const authPatience = 20 * time.Second

@@ -5,8 +5,9 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/binding"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -21,11 +22,11 @@ func TestListeningDuringAShutdownSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := []wire.Addr{{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}}
-	_, err = m.listenAll(t.Context(), at, func(wire.Addr) portChoice {
+	_, err = m.listenAll(t.Context(), at, func(wire.Addr) binding.Ports {
 		if err := m.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}
-		return portChoice{}
+		return binding.Ports{}
 	})
 	if !errors.Is(err, ErrShutdown) {
 		t.Errorf("got %v", err)

@@ -14,11 +14,14 @@ type Clock interface {
 	AfterFunc(d time.Duration, f func()) (stop func() bool)
 }
 
-type machineClock struct{}
+// MachineClock is the Clock of the machine.
+type MachineClock struct{}
 
-func (machineClock) Now() time.Time { return time.Now() }
+// Now is time.Now.
+func (MachineClock) Now() time.Time { return time.Now() }
 
-func (machineClock) AfterFunc(d time.Duration, f func()) func() bool {
+// AfterFunc is time.AfterFunc.
+func (MachineClock) AfterFunc(d time.Duration, f func()) func() bool {
 	return time.AfterFunc(d, f).Stop
 }
 

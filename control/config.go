@@ -2,7 +2,6 @@ package control
 
 import (
 	crand "crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -13,20 +12,30 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
 // Defaults, those of the real daemons where they have one (msgr2.md 11).
 const (
 	DefaultHandshakeTimeout = 10 * time.Second
-	DefaultIdleTimeout      = 900 * time.Second
+	DefaultIdleTimeout      = dataplane.DefaultIdleAfter
 	DefaultInitialBackoff   = 200 * time.Millisecond
 	DefaultMaxBackoff       = 15 * time.Second
-	DefaultQueueBytes       = 256 << 20
-	DefaultQueueMessages    = 256 << 10
+	DefaultQueueBytes       = dataplane.DefaultQueueBytes
+	DefaultQueueMessages    = dataplane.DefaultQueueMessages
+	DefaultMaxCalls         = 64 << 10
+	DefaultSendBytes        = 1 << 30
 	DefaultDispatchBytes    = 100 << 20
+	DefaultMessageGrace     = dataplane.DefaultMessageGrace
+	DefaultLeastRate        = dataplane.DefaultLeastRate
+	DefaultControlRate      = dataplane.DefaultControlRate
 	DefaultHalfOpen         = 4096
+	DefaultHalfOpenBytes    = 16 << 20
+	DefaultFailureRate      = 100
+	DefaultFailureBurst     = 1000
 	DefaultSteerTable       = 4096
 	DefaultBindRetryDelay   = 5 * time.Second
 )
@@ -45,6 +54,13 @@ type Config struct {
 
 	// Plane configures the cores. A messenger owns its plane.
 	Plane dataplane.Config
+	// CoreStarted is called on each core before it has work: those of New, and each that
+	// AddCore adds. With an error there is no such core, and New or AddCore returns it.
+	// CoreStopped is called on each that has started, when it has no connection any more
+	// and is about to end, because it was removed, has failed, or by Shutdown; its timers
+	// do not fire any more. Neither may call what waits for a core. nil: nothing.
+	CoreStarted func(c *Core) error
+	CoreStopped func(c *Core)
 
 	// Steer says how the kernel finds the core of a new connection once we are
 	// bound, with several cores; empty: SteerAuto. Where the kernel or the
@@ -112,19 +128,90 @@ type Config struct {
 	// the bound Send fails with ErrQueueFull, and SendContext waits.
 	QueueBytes    int64
 	QueueMessages int64
-	// DispatchBytes bounds the payload of received messages that are not
-	// released yet, over all connections; 0: 100 MiB, negative: unlimited. A
-	// message counts dataplane.MinDispatchShare at least.
+	// MaxCalls bounds the calls under way on each connection (Conn.Call, Start);
+	// 0: 65536, negative: unlimited.
+	MaxCalls int
+	// SendBytes bounds the payload that all connections together hold for
+	// sending; 0: 1 GiB, negative: unlimited. Each connection may hold 1 MiB (a
+	// 64th of the bound, if that is less) even if the others hold all of it.
+	SendBytes int64
+	// DispatchBytes bounds the payload of received messages that are neither
+	// released nor queued for sending, over all connections; 0: 100 MiB,
+	// negative: unlimited. A message counts dataplane.MinDispatchShare at least,
+	// one of which only a part has come counts that part. Each connection may
+	// hold 64 KiB (a 64th of the bound, if that is less) even if the others hold
+	// all of it.
 	DispatchBytes int64
+	// ConnBytes bounds the same for each connection, of policies without a Bytes
+	// throttle of their own: the rest is left to others. A larger message passes alone.
+	// 0: half of DispatchBytes, negative: unlimited.
+	ConnBytes int64
+	// AlignFrom is the size of the data segment of a received message, in bytes, from
+	// which it begins on a page (Message.Data), as direct I/O wants it; 4096 for a
+	// server that writes blocks of 4 KiB. Each such segment is copied once; from
+	// Plane.LargeFrom on, which is what 0 stands for, it is read into its place.
+	AlignFrom int
+	// LeastRate is how many bytes a second a message must bring of which a part
+	// has come, behind the first MessageGrace; else the connection faults with
+	// dataplane.ErrTooSlow. Where others wait for the room that it takes it must
+	// bring 16 times as much, behind a tenth of the time. A connection that we do
+	// not read is not to blame. 0: 64 KiB and 10 s; negative: any rate will do.
+	LeastRate    int64
+	MessageGrace time.Duration
+	// ControlRate bounds the frames that bring nothing, in a second and for each
+	// connection: keepalives, acks that free nothing, messages that are here already,
+	// aborted frames. A second's worth of them may come at once, and a message allows
+	// as many again; above that the connection is read more rarely. 0: 1000, negative:
+	// unlimited.
+	ControlRate int
 	// HalfOpen bounds the accepted connections whose handshake is under way;
-	// 0: 4096. More are closed at once.
+	// 0: 4096. Above half of it each source has a share of a 16th (an IPv4
+	// address, an IPv6 /64), and each prefix of a quarter (a /24, a /48). A
+	// newcomer that finds no room, or none in its share, takes the place of the
+	// connection that has been silent for longest there; if all make progress,
+	// it is refused. For a moment as many again may be about to go.
 	HalfOpen int
+	// FailureRate bounds how many accepted connections of a source may come to
+	// nothing in a second, and FailureBurst how many may do so at once: those whose
+	// handshake fails, is given up or is evicted, and those that end within
+	// MaxBackoff and have brought no message and no ack. Above that newcomers of the
+	// source wait, up to 2 s; those whose handshake succeeds make place for the next
+	// at once. Who finds more waiting than begin in that time is refused. A prefix
+	// has four times as much. 0: 100 and 1000, negative: unlimited.
+	FailureRate  int
+	FailureBurst int
+	// MaxStandby bounds the sessions without a socket that wait for their peer, of
+	// policies that have a StandbyAge; 0: 16384, negative: unlimited. At the bound the
+	// one that has waited for longest ends with a reset event.
+	MaxStandby int
+	// HalfOpenBytes bounds what the handshakes of accepted connections keep of what
+	// they have sent and received, over all connections and beyond 8 KiB for each,
+	// which is more than real ones take; 0: 16 MiB, negative: unlimited.
+	HalfOpenBytes int64
 	// Limits of received frames; zero: frame.DefaultLimits.
 	Limits frame.Limits
 
-	// Interceptor is told of every step of every handshake and of every frame,
-	// and can disturb it. For tests; nil costs nothing.
-	Interceptor Interceptor
+	// Requests follow requests and their replies, as tracing does; nil costs nothing.
+	Requests *RequestHooks
+
+	// Probe is asked at every step of every handshake and at every frame, and can
+	// disturb them. Conns are *Conn there. For tests; nil costs nothing.
+	Probe probe.Probe
+
+	// Tracer sees every frame that is sent or received, those of handshakes included, in
+	// clear; nil costs nothing. That of package control/trace writes a file. Of a
+	// connection of msgr1 it sees the beginning and the end alone.
+	Tracer tap.Tracer
+	// KeyLog gets a line of text for each connection in mode secure, with which a recording
+	// of it can be decrypted ("ringmsgr decode --keys"). Whoever has that file reads what
+	// these connections carry: it is for a search for errors alone, and New warns of it. A
+	// failing writer is warned of, and fails nothing else. nil: no secret leaves the
+	// messenger.
+	KeyLog io.Writer
+
+	// Inject has the messenger disturb itself, for tests of what stands on it. The zero
+	// value does nothing.
+	Inject Inject
 
 	// Clock is the time of the control plane; nil: the machine's.
 	Clock Clock
@@ -150,7 +237,7 @@ func (c *Config) Validate() error {
 		what string
 		d    time.Duration
 	}{{"handshake timeout", c.HandshakeTimeout}, {"keepalive interval", c.KeepaliveEvery}, {"keepalive timeout", c.KeepaliveTimeout},
-		{"initial back-off", c.InitialBackoff}, {"maximum back-off", c.MaxBackoff}, {"bind retry delay", c.BindRetryDelay}} {
+		{"initial back-off", c.InitialBackoff}, {"maximum back-off", c.MaxBackoff}, {"bind retry delay", c.BindRetryDelay}, {"message grace", c.MessageGrace}} {
 		if d.d < 0 {
 			bad("negative %s", d.what)
 		}
@@ -173,18 +260,23 @@ func (c *Config) Validate() error {
 	if c.MaxBackoff > 0 && c.InitialBackoff > c.MaxBackoff {
 		bad("initial back-off %v above the maximum %v", c.InitialBackoff, c.MaxBackoff)
 	}
+	if c.AlignFrom < 0 {
+		bad("data to be aligned from %d bytes on", c.AlignFrom)
+	}
 	if c.HalfOpen < 0 {
 		bad("%d half-open connections", c.HalfOpen)
 	}
 	if err := c.Compression.validate(); err != nil {
 		errs = append(errs, err)
 	}
+	c.Inject.validate(bad)
 	if err := c.Plane.Validate(); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
+// withDefaults fills in the defaults; 0 stands for no bound from then on.
 func (c Config) withDefaults() Config {
 	def := func(d *time.Duration, v time.Duration) {
 		if *d == 0 {
@@ -202,15 +294,41 @@ func (c Config) withDefaults() Config {
 		case *n == 0:
 			*n = v
 		case *n < 0:
-			*n = 0 // what the data plane calls unlimited
+			*n = 0 // unlimited from here on
 		}
 	}
 	bound(&c.QueueBytes, DefaultQueueBytes)
 	bound(&c.QueueMessages, DefaultQueueMessages)
+	bound(&c.SendBytes, DefaultSendBytes)
 	bound(&c.DispatchBytes, DefaultDispatchBytes)
+	bound(&c.ConnBytes, c.DispatchBytes/2)
+	bound(&c.LeastRate, DefaultLeastRate)
+	bound(&c.HalfOpenBytes, DefaultHalfOpenBytes)
+	def(&c.MessageGrace, DefaultMessageGrace)
 	if c.HalfOpen == 0 {
 		c.HalfOpen = DefaultHalfOpen
 	}
+	if c.FailureRate == 0 {
+		c.FailureRate = DefaultFailureRate
+	}
+	if c.FailureBurst == 0 {
+		c.FailureBurst = DefaultFailureBurst
+	}
+	if c.FailureRate < 0 || c.FailureBurst < 0 {
+		c.FailureRate, c.FailureBurst = 0, 0 // unlimited
+	}
+	if c.ControlRate == 0 {
+		c.ControlRate = DefaultControlRate
+	}
+	c.ControlRate = max(c.ControlRate, 0)
+	if c.MaxCalls == 0 {
+		c.MaxCalls = DefaultMaxCalls
+	}
+	c.MaxCalls = max(c.MaxCalls, 0)
+	if c.MaxStandby == 0 {
+		c.MaxStandby = DefaultMaxStandby
+	}
+	c.MaxStandby = max(c.MaxStandby, 0)
 	if c.Limits == (frame.Limits{}) {
 		c.Limits = frame.DefaultLimits()
 	}
@@ -239,7 +357,7 @@ func (c Config) withDefaults() Config {
 		c.AuthServer = none.NewServer(none.ServerConfig{Monitor: c.Name.Type == wire.Mon})
 	}
 	if c.Clock == nil {
-		c.Clock = machineClock{}
+		c.Clock = MachineClock{}
 	}
 	if c.Rand == nil {
 		c.Rand = crand.Reader
@@ -253,18 +371,34 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// random64 is a random number other than 0. The messenger's lock is held.
-func (m *Messenger) random64() uint64 {
-	var b [8]byte
-	for {
-		// The system's source does not fail; an injected one that does leaves
-		// zeros, which the counter below makes unique.
-		if _, err := io.ReadFull(m.cfg.Rand, b[:]); err != nil {
-			m.fallbackRand++
-			return m.fallbackRand
-		}
-		if v := binary.LittleEndian.Uint64(b[:]); v != 0 {
-			return v
-		}
+// The parts of the messenger's budgets that others cannot take from a
+// connection, in bytes.
+const (
+	ownSend     = 1 << 20
+	ownDispatch = 64 << 10
+)
+
+// handlerConfig is what c, with its defaults filled in, says about every handler.
+func (c *Config) handlerConfig() dataplane.HandlerConfig {
+	return dataplane.HandlerConfig{QueueBytes: forPlane(c.QueueBytes), QueueMessages: forPlane(c.QueueMessages)}
+}
+
+// openOptions is what c, with its defaults filled in, says about every socket.
+func (c *Config) openOptions() dataplane.OpenOptions {
+	return dataplane.OpenOptions{
+		IdleAfter: forPlane(c.IdleTimeout), KeepaliveEvery: c.KeepaliveEvery, KeepaliveTimeout: c.KeepaliveTimeout,
+		LeastRate: forPlane(c.LeastRate), MessageGrace: c.MessageGrace, ControlRate: forPlane(c.ControlRate), AlignFrom: c.AlignFrom,
 	}
 }
+
+// forPlane turns a bound after withDefaults, where 0 is none, into one of the data
+// plane, where 0 is the default and a negative one is none.
+func forPlane[T int | int64 | time.Duration](n T) T {
+	if n == 0 {
+		return -1
+	}
+	return n
+}
+
+// own is what one connection has of a bound for itself.
+func own(bound, most int64) int64 { return min(bound/64, most) }

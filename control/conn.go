@@ -8,7 +8,8 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/ordered"
 )
 
 // Conn is one connection. It outlives its TCP connections as its policy says.
@@ -20,83 +21,82 @@ type Conn struct {
 	id    uint64
 	user  atomic.Value // SetUserData
 	queue dispatchQueue
-	local bool        // to ourselves: no handler is open, no socket
-	over  atomic.Bool // nothing is dispatched any more
+	calls calls
+	line  *dispatchLine // of delayed messages; nil: none are
+	local bool          // to ourselves: no handler is open, no socket
+	over  atomic.Bool   // nothing is dispatched any more
 	// userDown: the user has marked it down, so that no reset event follows.
 	userDown atomic.Bool
+	draining atomic.Bool
 	handed   atomic.Bool // to another process
-	// migrating counts the ways that are not at their end from a core that is
-	// gone, or about to go.
+	// migrating counts the moves under way from a core that is removed or has
+	// failed.
 	migrating atomic.Int32
 	auth      atomic.Pointer[auth.Result]
-	closed    chan struct{} // closed when the handler has let go of everything
-	limits    dataplane.Throttles
+	// waitsFor is the file whose room resumes the connection (File.Hold); nil: none.
+	waitsFor atomic.Pointer[File]
+	closed   chan struct{} // closed when the handler holds nothing any more
+	limits   dataplane.Throttles
+	policy   Policy                    // that it was made with; the present one is in s
+	shown    atomic.Pointer[published] // what cores may ask for
+
+	// out is what has to be done for the connection; its runner owns stopTimer,
+	// that of the back-off.
+	out        outbox
+	stopTimer  func() bool
+	nextMarked *Conn // in protocolLock.marked
 
 	// The rest is guarded by the messenger's lock.
-	state       State
-	policy      Policy
-	anonymous   bool
-	once        bool // no second attempt
-	frozen      bool // stands still for a hand-over
-	userKnows   bool // the user holds it, by Connect or by an event
-	target      wire.Addr
-	peerType    wire.EntityType
-	peerAddrs   wire.AddrVec
-	peerNumber  int64 // gid; valid if numberKnown
-	numberKnown bool
-	peerEntity  wire.EntityName // as authenticated; zero: not known
-
-	// The session (msgr2.md 9.1).
-	clientCookie  uint64
-	serverCookie  uint64
-	hint          hinting // the peer's owner core, by its cookie
-	globalSeq     uint64  // of the attempt under way
-	peerGlobalSeq uint64
-	connectSeq    uint64
-	features      wire.Features // intersection
-
-	mirror     dataplane.Mirror // of the handler, while it is not open
-	heardIn    uint64           // number of the last note
-	covered    uint64           // notes up to this number are older than the mirror
-	earlyNotes []note
-	att        *attempt // owner of the socket that is not the handler's
-	backoff    time.Duration
-	timer      *backoffTimer
-	err        error         // of the last attempt or fault
-	changed    chan struct{} // closed and replaced with every change of state
-	info       Info
-	place      Placement // Core is out of date
-	counters   ConnCounters
+	s             machine
+	opened        time.Time // the last time that it was ready
+	numbered      time.Time // the socket begun that brought the peer's numbers
+	hint          hinting   // the peer's owner core, by its cookie
+	claim         claimCheck
+	alias         wire.Addr // the v1 address of a peer of msgr2, under which it is known, too
+	notifications ordered.Queue[notification]
+	att           *attempt                  // the attempt whose socket the handler does not have yet
+	told          <-chan dataplane.Snapshot // the snapshot that the handler gives for the last Suspend that asked for one
+	err           error                     // of the last attempt or fault
+	streak        streak                    // of failed attempts
+	standby       standby                   // the wait for the peer
+	seen          time.Time                 // when the last socket was lost
+	changed       chan struct{}             // closed and replaced with every change of state
+	info          Info
+	place         Placement // Core is out of date
+	counters      ConnCounters
 }
 
-// attempt is one goroutine that works on a socket for a connection. Whoever
-// takes the connection over cancels it and waits for done; what it does after
-// that changes nothing, as every step checks that it is still conn.att.
-type attempt struct {
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	done   chan struct{}
+// published is what may be asked of a connection without the messenger's lock.
+type published struct {
+	state    State
+	err      error
+	peerType wire.EntityType
+	info     Info
+	place    Placement
 }
 
-func (m *Messenger) newAttempt() *attempt {
-	a := &attempt{done: make(chan struct{})}
-	a.ctx, a.cancel = context.WithCancelCause(m.ctx)
-	return a
-}
-
-// newConn makes a connection in state none. The lock is held.
-func (m *Messenger) newConn(core *dataplane.Core, policy Policy) *Conn {
+// newConn makes a connection with a session of its own. The lock is held.
+func (m *Messenger) newConn(core *dataplane.Core, policy Policy, s machine) *Conn {
 	m.counters.Conns++
 	c := &Conn{
-		m: m, id: m.counters.Conns, policy: policy,
+		m: m, id: m.counters.Conns, policy: policy, s: s,
 		closed: make(chan struct{}), changed: make(chan struct{}),
-		limits: dataplane.Throttles{Messages: policy.Messages, Bytes: policy.Bytes, Dispatch: m.inFlight},
 	}
-	c.h = dataplane.NewHandler(core, dataplane.HandlerConfig{
-		Owner: owner{c}, QueueBytes: m.cfg.QueueBytes, QueueMessages: m.cfg.QueueMessages,
-	})
+	c.setReceiveBudget(&policy)
+	c.calls.limit = int64(m.cfg.MaxCalls)
+	c.line = newDispatchLine(m.inject)
+	c.out.check, c.out.open = &m.mu.check, &m.outboxes
+	handler := m.cfg.handlerConfig()
+	handler.Owner, handler.Budget = owner{c}, m.sending
+	c.h = dataplane.NewHandler(core, handler)
 	m.all[c] = struct{}{}
+	c.publish()
 	return c
+}
+
+// publish shows the state to those who must not wait for the lock, which is held.
+func (c *Conn) publish() {
+	c.shown.Store(&published{state: c.s.State, err: c.err, peerType: c.s.Peer.Type, info: c.info, place: c.place})
 }
 
 // Send queues msg and takes over one reference to it; on an error that stays
@@ -104,14 +104,23 @@ func (m *Messenger) newConn(core *dataplane.Core, policy Policy) *Conn {
 // and in order, whatever happens to TCP connections, unless a reset or remote
 // reset event says that the session was lost. Messages of one goroutine leave in
 // the order of its calls, within a priority. At the bound of the queue
-// (Config.QueueBytes, QueueMessages) it returns ErrQueueFull.
+// (Config.QueueBytes, QueueMessages, SendBytes) it returns ErrQueueFull. A
+// received message that is queued no longer counts against
+// Config.DispatchBytes.
 func (c *Conn) Send(msg *Message) error {
 	if c.local {
 		return c.sendLocal(msg)
 	}
-	switch err := c.h.Send(msg); {
+	return c.sendError(c.h.Send(msg))
+}
+
+// sendError is what Send returns for an error of the handler.
+func (c *Conn) sendError(err error) error {
+	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, dataplane.ErrFrozen) && c.draining.Load():
+		return ErrClosed
 	case errors.Is(err, dataplane.ErrFrozen), errors.Is(err, dataplane.ErrDropped) && c.handed.Load():
 		return ErrHandedOver
 	case errors.Is(err, dataplane.ErrDropped):
@@ -125,10 +134,15 @@ func (c *Conn) Send(msg *Message) error {
 // and for the outcome of a hand-over that is under way.
 // Not for a dispatcher on a core.
 func (c *Conn) SendContext(ctx context.Context, msg *Message) error {
+	wait := func(err error) bool {
+		return errors.Is(err, ErrQueueFull) || errors.Is(err, ErrHandedOver) && !c.handed.Load()
+	}
+	if err := c.Send(msg); !wait(err) {
+		return err
+	}
 	for {
 		room := c.h.Room()
-		err := c.Send(msg)
-		if !errors.Is(err, ErrQueueFull) && (!errors.Is(err, ErrHandedOver) || c.handed.Load()) {
+		if err := c.Send(msg); !wait(err) {
 			return err
 		}
 		select {
@@ -144,7 +158,8 @@ func (c *Conn) SendContext(ctx context.Context, msg *Message) error {
 // then Send, and wait for it after ErrQueueFull. Any goroutine.
 func (c *Conn) Room() <-chan struct{} { return c.h.Room() }
 
-// Keepalive asks the peer for a sign of life. LastKeepaliveAck tells of it.
+// Keepalive sends a KEEPALIVE2. LastKeepaliveAck says which one the peer has
+// answered last.
 func (c *Conn) Keepalive() {
 	if !c.local {
 		c.h.Keepalive()
@@ -155,16 +170,18 @@ func (c *Conn) Keepalive() {
 func (c *Conn) LastKeepaliveAck() time.Time { return c.h.LastKeepaliveAck().Time() }
 
 // MarkDown closes the connection for good: at once, without a reset event,
-// dropping what is queued. The peer sees what its own policy makes of a broken
-// connection. A second call does nothing. During the last exchange of a hand-over
-// it comes too late: the successor has the session.
+// dropping what is queued for sending and what waits for Dispatcher.Queued. The
+// peer sees what its own policy makes of a broken connection. A second call does
+// nothing. During the last exchange of a hand-over it comes too late: the
+// successor has the session. It does not wait.
 func (c *Conn) MarkDown() {
-	c.userDown.Store(true)
+	first := !c.userDown.Swap(true)
 	c.h.Refuse()
 	c.over.Store(true)
-	c.m.mu.Lock()
-	defer c.m.mu.Unlock()
-	c.close(false, ErrMarkedDown)
+	if first {
+		c.m.mu.marked.push(c)
+		c.m.notifications.wake() // its goroutine takes the lock for us; a call back up
+	}
 }
 
 // Closed is closed when the connection is over and nothing of it runs any more.
@@ -186,40 +203,45 @@ func (c *Conn) Core() int { return c.h.Core().ID() }
 func (c *Conn) ID() uint64 { return c.id }
 
 // PeerType is the type of the peer's entity.
-func (c *Conn) PeerType() wire.EntityType {
-	c.m.mu.Lock()
-	defer c.m.mu.Unlock()
-	return c.peerType
-}
+func (c *Conn) PeerType() wire.EntityType { return c.shown.Load().peerType }
 
 // State is the present state.
 func (c *Conn) State() State {
-	c.m.mu.Lock()
-	defer c.m.mu.Unlock()
-	return c.state
+	if c.userDown.Load() {
+		return StateClosing
+	}
+	return c.shown.Load().state
 }
 
 // Err is why the last attempt failed, the session faulted, or the connection
 // ended; nil while it is ready.
 func (c *Conn) Err() error {
-	c.m.mu.Lock()
-	defer c.m.mu.Unlock()
-	return c.err
+	now := c.shown.Load()
+	if now.state != StateClosing && c.userDown.Load() {
+		return ErrMarkedDown
+	}
+	return now.err
 }
 
 // WaitReady waits until the connection is ready. It returns the error that
-// ended the connection, or that of ctx joined with the one of the last attempt.
+// ended the connection; ErrStuck where dialling again does not help, such as
+// where the peer at the address has another nonce or speaks another protocol; or
+// that of ctx joined with the one of the last attempt. StageOf and *Error say how
+// far that came, Error.Advice what to look at.
 // Not for a dispatcher on a core.
 func (c *Conn) WaitReady(ctx context.Context) error {
 	for {
 		c.m.mu.Lock()
-		state, err, changed := c.state, c.err, c.changed
+		state, err, changed, stuck := c.s.State, c.err, c.changed, c.stuckError()
 		c.m.mu.Unlock()
 		switch state {
 		case StateReady:
 			return nil
 		case StateClosing:
 			return err
+		}
+		if stuck != nil {
+			return stuck
 		}
 		select {
 		case <-changed:
@@ -229,82 +251,8 @@ func (c *Conn) WaitReady(ctx context.Context) error {
 	}
 }
 
-// move changes the state by the transition table. The lock is held. An illegal
-// pair is a bug of ours: it is logged, and the state stays.
-func (c *Conn) move(e event) bool {
-	to, err := next(c.state, e)
-	if err != nil {
-		c.m.cfg.Logger.Error("illegal transition", "conn", c.id, "peer", c.peerText(), "err", err)
-		c.m.counters.IllegalTransitions++
-		return false
-	}
-	if c.m.cfg.Logger.Enabled(c.m.ctx, levelState) {
-		c.m.cfg.Logger.Log(c.m.ctx, levelState, "state", "conn", c.id, "peer", c.peerText(), "from", c.state, "event", e, "to", to)
-	}
-	c.state = to
-	close(c.changed)
-	c.changed = make(chan struct{})
-	return true
-}
-
-// peerText names the peer in errors and logs.
-func (c *Conn) peerText() string {
-	if !c.target.IsBlank() {
-		return c.target.String()
-	}
-	return c.peerAddrs.String()
-}
-
-// close ends the connection. The lock is held. reset: tell the user.
-func (c *Conn) close(reset bool, err error) { c.closeFor(reset, false, err) }
-
-func (c *Conn) closeFor(reset, replace bool, err error) {
-	if c.state == StateClosing {
-		return
-	}
-	c.move(evClose)
-	c.h.Refuse() // nothing is dispatched behind the reset event
-	c.err = err
-	c.stopTimer()
-	if c.att != nil {
-		c.att.cancel(err)
-	}
-	c.m.rememberEnd(c)
-	c.unregister()
-	if c.local {
-		c.m.local = nil
-	}
-	delete(c.m.all, c)
-	if reset && c.userKnows {
-		c.over.Store(true)
-		c.h.Notify(resetEvent{replace})
-		c.counters.Resets++
-	}
-	c.m.counters.Closed++
-	c.h.Close(func() {
-		c.over.Store(true)
-		close(c.closed)
-	})
-}
-
-// unregister takes the connection out of the address map. The lock is held.
-func (c *Conn) unregister() {
-	for _, a := range [2]wire.Addr{c.target, c.peerAddrs.Front()} {
-		if c.m.conns[a] == c {
-			delete(c.m.conns, a)
-		}
-	}
-}
-
-func (c *Conn) stopTimer() {
-	if c.timer != nil {
-		c.timer.stop()
-		c.timer = nil
-	}
-}
-
 // sendLocal delivers a message to our own dispatchers, on the goroutine of the
-// connection's queue.
+// connection's queue. That call runs back up, as we are the receiver.
 func (c *Conn) sendLocal(msg *Message) error {
 	if c.over.Load() {
 		return ErrClosed

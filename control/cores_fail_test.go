@@ -10,7 +10,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -44,7 +44,7 @@ func breakable(backend uring.Backend, cores int) (dataplane.Config, func(m *cont
 		return fragile{d, &flags[core]}, nil
 	}}
 	return cfg, func(m *control.Messenger, core int) {
-		c := m.Plane().Core(core)
+		c := m.RawPlane().Core(core)
 		flags[core].Store(true)
 		_ = c.Do(func(*dataplane.Core) {}) // it may have noticed already
 	}

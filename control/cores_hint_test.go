@@ -44,7 +44,7 @@ func TestHintsOfBeforeFallBackQuietly(t *testing.T) {
 	cut := &scissors{}
 	policy := control.StatefulServer()
 	server, _ := steered(t, control.SteerHint, func(c *control.Config) {
-		c.Default, c.Interceptor, c.HandshakeTimeout = &policy, cut, steerPatience
+		c.Default, c.Probe, c.HandshakeTimeout = &policy, cut, steerPatience
 	})
 	ctx := t.Context()
 	add := func(want int) {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -25,6 +25,21 @@ func child(t *testing.T, procs int, cpus ...int) (string, error) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
 	cmd.Env = append(os.Environ(), childEnv+"="+t.Name(), fmt.Sprintf("GOMAXPROCS=%d", procs))
+	return runPrepared(cmd, func() error {
+		if len(cpus) == 0 {
+			return nil
+		}
+		var set unix.CPUSet
+		for _, c := range cpus {
+			set.Set(c)
+		}
+		return unix.SchedSetaffinity(0, &set)
+	})
+}
+
+// runPrepared runs a command and returns what it wrote. prepare changes the thread
+// that starts it, and with it the process that begins; that thread ends.
+func runPrepared(cmd *exec.Cmd, prepare func() error) (string, error) {
 	type result struct {
 		out []byte
 		err error
@@ -32,15 +47,9 @@ func child(t *testing.T, procs int, cpus ...int) (string, error) {
 	done := make(chan result)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		if len(cpus) > 0 {
-			var set unix.CPUSet
-			for _, c := range cpus {
-				set.Set(c)
-			}
-			if err := unix.SchedSetaffinity(0, &set); err != nil {
-				done <- result{err: err}
-				return
-			}
+		if err := prepare(); err != nil {
+			done <- result{err: err}
+			return
 		}
 		out, err := cmd.CombinedOutput()
 		done <- result{out, err}
@@ -95,7 +104,7 @@ func TestAnyNumberOfCoresWorksOnAnyPartOfTheMachine(t *testing.T) {
 // expectPinned looks where the threads of the cores may run.
 func expectPinned(t *testing.T, m *control.Messenger, cpus []int, pin bool) {
 	t.Helper()
-	for _, c := range m.Plane().All() {
+	for _, c := range m.RawPlane().All() {
 		at := make(chan []int, 1)
 		if err := c.Do(func(*dataplane.Core) {
 			here, err := uring.AllowedCPUs()

@@ -17,7 +17,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -66,6 +66,12 @@ type coreBench struct {
 
 func newCoreBench(t *testing.T, cfg control.Config, backend uring.Backend) *coreBench {
 	t.Helper()
+	return newCoreBenchAt(t, cfg, backend, wire.AddrMsgr2)
+}
+
+// newCoreBenchAt is newCoreBench in the protocol of such an address.
+func newCoreBenchAt(t *testing.T, cfg control.Config, backend uring.Backend, at wire.AddrType) *coreBench {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*steerPatience)
 	t.Cleanup(cancel)
 	b := &coreBench{t: t, ctx: ctx, backend: backend, end: make(chan struct{})}
@@ -77,7 +83,9 @@ func newCoreBench(t *testing.T, cfg control.Config, backend uring.Backend) *core
 		cfg.Plane.Driver.Backend = backend
 	}
 	b.server = b.messenger(cfg, b.events.dispatcher(echoBack))
-	bindLoopback(t, b.server)
+	if _, err := b.server.Bind(wire.Addr{Type: at, AddrPort: loopback(0)}); err != nil {
+		t.Fatal(err)
+	}
 	b.at = b.server.Addrs()[0]
 	return b
 }
@@ -370,13 +378,18 @@ func TestCoresComeAndGoUnderLoad(t *testing.T) {
 			if steer != control.SteerNone {
 				needSteering(t)
 			}
-			overCoreBackends(t, func(t *testing.T, backend uring.Backend) { comeAndGo(t, backend, steer) })
+			overCoreBackends(t, func(t *testing.T, backend uring.Backend) { comeAndGo(t, backend, steer, wire.AddrMsgr2) })
 		})
 	}
 }
 
-func comeAndGo(t *testing.T, backend uring.Backend, steer control.Steer) {
-	b := newCoreBench(t, control.Config{Steer: steer, Plane: dataplane.Config{Cores: 2}}, backend)
+// The same with what msgr1 has.
+func TestMsgr1CoresComeAndGoUnderLoad(t *testing.T) {
+	overCoreBackends(t, func(t *testing.T, backend uring.Backend) { comeAndGo(t, backend, control.SteerNone, wire.AddrLegacy) })
+}
+
+func comeAndGo(t *testing.T, backend uring.Backend, steer control.Steer, at wire.AddrType) {
+	b := newCoreBenchAt(t, control.Config{Steer: steer, Plane: dataplane.Config{Cores: 2}}, backend, at)
 	defer b.halt()
 	all := append(b.run(3, 2)[:2], b.server) // a lossy client, a lossless one, the server
 	b.knocks()

@@ -3,7 +3,7 @@ package control
 import (
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 // Message is one message; see dataplane.Message for who owns it and until when.
@@ -14,6 +14,18 @@ func NewMessage(typ uint16, front, data []byte) *Message {
 	return dataplane.NewMessage(typ, front, data)
 }
 
+// Outcome is what became of a message that was sent (Message.Outcome).
+type Outcome = dataplane.Outcome
+
+// The outcomes; see those of package dataplane.
+const (
+	OutcomeNone         = dataplane.OutcomeNone
+	OutcomeWritten      = dataplane.OutcomeWritten
+	OutcomeAcknowledged = dataplane.OutcomeAcknowledged
+	OutcomeDropped      = dataplane.OutcomeDropped
+	OutcomeHandedOver   = dataplane.OutcomeHandedOver
+)
+
 // Dispatcher receives the messages and events of a messenger. Every field is
 // optional. Several form a chain (Messenger.Start): a message goes to the first
 // whose Fast returns true, else to the first that has Queued; an event goes to
@@ -22,15 +34,16 @@ func NewMessage(typ uint16, front, data []byte) *Message {
 // Fast and the events of a connection run on the core that owns it, one at a
 // time. They must not block, nor call what waits for a core (Stats, Shutdown,
 // WaitReady); Send, Keepalive and MarkDown are meant to be called from them. A
-// panic in them is not recovered: it ends the process. runtime.Goexit is the
-// failure of the core.
+// panic in them is not recovered: it ends the process. runtime.Goexit in them
+// fails the core.
 type Dispatcher struct {
 	// Fast gets a message on the core. It returns true if it took it. m and
 	// its payload are valid during the call, unless retained.
 	Fast func(c *Conn, m *Message) bool
 	// Queued gets a message on a goroutine of the connection, in order. m is
 	// valid during the call, unless retained. Messages that wait for it count
-	// against the dispatch limit.
+	// against the dispatch limit. It must not wait for Closed of its own
+	// connection, which ends behind the calls that are due.
 	Queued func(c *Conn, m *Message)
 
 	// Accept: the connection was accepted, or an accepted socket took it over;
@@ -48,7 +61,8 @@ type Dispatcher struct {
 	// Accept or Connect instead.
 	Moved func(c *Conn, from int)
 	// Reset: the connection is over, not by MarkDown. What was not delivered
-	// is lost. It comes once at most, and behind Accept or Connect; a connection
+	// is lost; what waits for Queued is dispatched before, unless the core is
+	// being removed. It comes once at most, and behind Accept or Connect; a connection
 	// that we dial and that never got so far has it only if dialling again is
 	// pointless (Once, ErrWrongPeer, ErrAuth for good), or if the peer's own
 	// connection took its place.
@@ -71,24 +85,33 @@ type (
 // Conn is the handler's owner; these run on its core.
 type owner struct{ *Conn }
 
-func (o owner) Dispatch(_ *dataplane.Handler, m *Message) { o.m.dispatch(o.Conn, m) }
-
-func (o owner) Faulted(n uint64, err error, mirror dataplane.Mirror) {
-	o.m.note(note{conn: o.Conn, n: n, err: err, mirror: mirror, kind: noteFault})
+func (o owner) Dispatch(_ *dataplane.Handler, m *Message) {
+	o.m.mu.check.enterCore()
+	o.m.dispatch(o.Conn, m)
+	o.m.mu.check.leaveCore()
 }
 
-func (o owner) Queued(n uint64) { o.m.note(note{conn: o.Conn, n: n, kind: noteQueued}) }
+func (o owner) Faulted(n uint64, err error, mirror dataplane.Snapshot) {
+	o.line.flush()
+	o.m.notify(notification{conn: o.Conn, n: n, err: err, snapshot: mirror, kind: notifyFault})
+}
+
+func (o owner) Queued(n uint64) { o.m.notify(notification{conn: o.Conn, n: n, kind: notifyQueued}) }
 
 func (o owner) Moving(_ *dataplane.Handler, to *dataplane.Core) {
-	for _, d := range o.m.chain {
+	o.m.mu.check.enterCore()
+	defer o.m.mu.check.leaveCore()
+	for _, d := range o.m.chain.list {
 		if d.Move != nil && !o.userDown.Load() {
 			d.Move(o.Conn, to.ID())
 		}
 	}
 }
 
-func (o owner) Moved(_ *dataplane.Handler, from *dataplane.Core, ev dataplane.Arrival) {
-	for _, d := range o.m.chain {
+func (o owner) Moved(_ *dataplane.Handler, from *dataplane.Core, ev dataplane.MoveCause) {
+	o.m.mu.check.enterCore()
+	defer o.m.mu.check.leaveCore()
+	for _, d := range o.m.chain.list {
 		switch {
 		case o.userDown.Load():
 		case ev.Migrated:
@@ -104,13 +127,17 @@ func (o owner) Moved(_ *dataplane.Handler, from *dataplane.Core, ev dataplane.Ar
 }
 
 func (o owner) Happened(_ *dataplane.Handler, what any) {
+	o.m.mu.check.enterCore()
+	defer o.m.mu.check.leaveCore()
 	if _, lost := what.(remoteResetEvent); lost {
 		o.queue.discard(o.Conn)
+		o.line.flush()
 	}
-	for _, d := range o.m.chain {
+	o.loseCalls()
+	for _, d := range o.m.chain.list {
 		switch ev := what.(type) {
 		case resetEvent:
-			if d.Reset != nil && !o.userDown.Load() {
+			if d.Reset != nil && !o.userDown.Load() && !o.draining.Load() {
 				d.Reset(o.Conn, ev.replace)
 			}
 		case remoteResetEvent:
@@ -122,50 +149,11 @@ func (o owner) Happened(_ *dataplane.Handler, what any) {
 }
 
 func (o owner) KeepaliveAck(_ *dataplane.Handler, sent dataplane.Timestamp) {
-	for _, d := range o.m.chain {
+	o.m.mu.check.enterCore()
+	defer o.m.mu.check.leaveCore()
+	for _, d := range o.m.chain.list {
 		if d.KeepaliveAck != nil && !o.over.Load() {
 			d.KeepaliveAck(o.Conn, sent.Time())
 		}
 	}
-}
-
-// dispatch gives a message to the chain.
-func (m *Messenger) dispatch(c *Conn, msg *Message) {
-	for _, d := range m.chain {
-		if d.Fast != nil && d.Fast(c, msg) {
-			return
-		}
-	}
-	for _, d := range m.chain {
-		if d.Queued != nil {
-			msg.Retain()
-			c.queue.push(m, c, d, msg)
-			return
-		}
-	}
-	m.dropped.Add(1)
-}
-
-// dispatchLocal gives a message that we sent to ourselves to the chain, on the
-// goroutine of the connection's queue. It takes over the sender's reference.
-func (m *Messenger) dispatchLocal(c *Conn, msg *Message) {
-	c.queue.push(m, c, &m.self, msg)
-}
-
-// selfDispatcher has the queue of a local connection run the whole chain.
-func (m *Messenger) selfDispatcher() Dispatcher {
-	return Dispatcher{Queued: func(c *Conn, msg *Message) {
-		for _, d := range m.chain {
-			if d.Fast != nil && d.Fast(c, msg) {
-				return
-			}
-		}
-		for _, d := range m.chain {
-			if d.Queued != nil {
-				d.Queued(c, msg)
-				return
-			}
-		}
-		m.dropped.Add(1)
-	}}
 }

@@ -1,75 +1,72 @@
 package control
 
-import "github.com/ringmsgr/ringmsgr/control/wire"
+import (
+	"sync"
 
-// endedMax bounds each generation of endedSessions.
-const endedMax = 1 << 15
+	"github.com/ringmsgr/ringmsgr/control/session"
+)
 
-// endedSessions remembers sessions that ended while handshakes were under way,
-// with the last global_seq of the peer. A CLIENT_IDENT that is held up on one
-// of those sockets would open another session under the client cookie of the
-// ended one. The peer, which has gone on to a later socket and knows only the
-// first, would resume it with sequences that belong to the other, and messages
-// would be lost.
-//
-// No handshake outlives its deadline, so neither need this: what is in young
-// when that time passes gets old, and what is old is forgotten. It belongs to
-// a messenger, under its lock.
+// endedSessions are the sessions that ended while handshakes were under way. They
+// belong to a messenger, under its lock.
 type endedSessions struct {
-	young, old map[sessionName]uint64
-	stop       func() bool // the timer's, nil while there is nothing
+	session.Ended
+	timed bool // the timer that forgets them is running
+	timer agingTimer
 }
 
-// sessionName is what a CLIENT_IDENT says of its session.
-type sessionName struct {
-	peer   wire.Addr
-	cookie uint64 // of the client
-}
-
-// rememberEnd notes the end of c, if a handshake under way may be about its
-// session. The lock is held.
-func (m *Messenger) rememberEnd(c *Conn) {
-	if c.policy.Lossy || c.serverCookie == 0 || m.down || m.halfOpen+int(m.arriving.Load()) == 0 {
+// rememberEnd notes the end of a session, if a handshake under way may be about
+// it. The lock is held.
+func (m *Messenger) rememberEnd(e session.Remember) {
+	if m.down || m.halfOpen+int(m.arriving.Load()) == 0 {
 		return
 	}
-	s := &m.ended
-	if len(s.young) >= endedMax {
-		s.age()
-	}
-	if s.young == nil {
-		s.young = make(map[sessionName]uint64)
-	}
-	name := sessionName{c.peerAddrs.Front(), c.clientCookie}
-	s.young[name] = max(c.peerGlobalSeq, s.young[name])
-	if s.stop == nil {
+	m.ended.Remember(e.Name, e.PeerGlobalSeq)
+	if !m.ended.timed {
 		m.ageEndedSessions()
 	}
 }
 
-// ageEndedSessions arms the timer. The lock is held.
+// ageEndedSessions has the timer run once per deadline of a handshake, as long as
+// something is left. The lock is held.
 func (m *Messenger) ageEndedSessions() {
-	m.ended.stop = m.cfg.Clock.AfterFunc(m.cfg.HandshakeTimeout, func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.ended.age()
-		m.ended.stop = nil
-		if len(m.ended.old) > 0 && !m.down {
-			m.ageEndedSessions()
-		}
+	m.ended.timed = true
+	m.mu.later(func() {
+		m.ended.timer.start(func() (stop func() bool) {
+			return m.cfg.Clock.AfterFunc(m.cfg.HandshakeTimeout, func() {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				m.ended.timed = false
+				if m.ended.Age() && !m.down {
+					m.ageEndedSessions()
+				}
+			})
+		})
 	})
 }
 
-func (s *endedSessions) age() { s.young, s.old = nil, s.young }
-
-// overtook says whether a CLIENT_IDENT is older than the end of its session.
-func (s *endedSessions) overtook(name sessionName, globalSeq uint64) bool {
-	return globalSeq < max(s.young[name], s.old[name])
+// agingTimer is a timer that is started and ended without the messenger's lock, as
+// the clock is the user's.
+type agingTimer struct {
+	mu   sync.Mutex
+	stop func() bool // of the last run; guarded by mu
+	over bool        // guarded by mu
 }
 
-// forget ends the timer, for good.
-func (s *endedSessions) forget() {
-	if s.stop != nil {
-		s.stop()
+// start starts one more run, unless the timer has ended.
+func (t *agingTimer) start(run func() (stop func() bool)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.over {
+		t.stop = run()
 	}
-	*s = endedSessions{}
+}
+
+// end ends the timer for good.
+func (t *agingTimer) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = true
+	if t.stop != nil {
+		t.stop()
+	}
 }

@@ -7,7 +7,8 @@ import (
 	"os"
 
 	"github.com/ringmsgr/ringmsgr/control/handshake"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 // Errors of the messenger and its connections. Those of a connection that is
@@ -30,23 +31,28 @@ var (
 	ErrTooLarge = dataplane.ErrTooLarge
 	// ErrInUse: the message is in a queue already.
 	ErrInUse = dataplane.ErrInUse
+	// ErrOnCore: a call that waits was made on a core. Nothing was done.
+	ErrOnCore = dataplane.ErrOnCore
 	// ErrProtocol: the peer broke the session protocol.
-	ErrProtocol = errors.New("control: protocol violation")
+	ErrProtocol = session.ErrProtocol
 	// ErrWrongPeer: the peer is not the one that was dialled.
-	ErrWrongPeer = errors.New("control: wrong peer")
+	ErrWrongPeer = session.ErrWrongPeer
 	// ErrMissingFeatures: one side requires features that the other lacks.
-	ErrMissingFeatures = errors.New("control: missing features")
+	ErrMissingFeatures = session.ErrMissingFeatures
 	// ErrAuth: the peer and we did not authenticate each other, as opposed to a
 	// network that failed: we or it were refused, there is no method, mode or
 	// ticket to use, a proof or a signature is wrong.
 	ErrAuth = handshake.ErrAuth
 	// ErrStale: a newer attempt of the same peer is on record.
-	ErrStale = errors.New("control: stale connection attempt")
+	ErrStale = session.ErrStale
 	// ErrHandshakeTimeout: the peer did not complete the handshake in time. It
 	// wraps os.ErrDeadlineExceeded.
 	ErrHandshakeTimeout = fmt.Errorf("control: handshake not complete in time: %w", os.ErrDeadlineExceeded)
+	// ErrEvicted: an accepted connection gave its place among the half-open ones
+	// to a newcomer, as its peer was silent.
+	ErrEvicted = errors.New("control: half-open connection gave way to a newcomer")
 	// ErrWait: a connection race was lost, the peer's own attempt goes on.
-	ErrWait = errors.New("control: told to wait")
+	ErrWait = session.ErrWait
 )
 
 // Stage says how far a connection attempt came.

@@ -2,8 +2,8 @@ package control
 
 import "sync"
 
-// gate counts what runs in the background and, once closed, lets nothing in.
-type gate struct {
+// waitGroup counts what runs in the background and, once closed, lets nothing in.
+type waitGroup struct {
 	mu     sync.Mutex
 	n      int
 	closed bool
@@ -11,7 +11,7 @@ type gate struct {
 }
 
 // enter counts the caller in; it returns false once the gate is closed.
-func (g *gate) enter() bool {
+func (g *waitGroup) enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
@@ -21,7 +21,7 @@ func (g *gate) enter() bool {
 	return true
 }
 
-func (g *gate) leave() {
+func (g *waitGroup) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.n--; g.n == 0 && g.closed {
@@ -30,7 +30,7 @@ func (g *gate) leave() {
 }
 
 // close lets nothing in any more and waits until everything has left.
-func (g *gate) close() {
+func (g *waitGroup) close() {
 	g.mu.Lock()
 	if !g.closed {
 		g.closed, g.empty = true, make(chan struct{})

@@ -1,11 +1,16 @@
 package control
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"io"
 	"net"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/handover"
 )
 
 // The steps at which a broken successor stops.
@@ -25,55 +30,52 @@ const (
 // BreakSuccession plays a successor of m that goes wrong at a step. StopSilent
 // waits for late before it tries to commit, and returns how that went.
 func BreakSuccession(ctx context.Context, m *Messenger, conn *net.UnixConn, step int, late <-chan struct{}) error {
-	l := newHandoverLink(ctx, conn)
+	l := handover.NewLink(ctx, conn)
 	defer conn.Close()
-	defer l.close()
+	defer l.Close()
 	if step == StopBeforeHello {
 		return nil
 	}
-	h := hello{entity: m.cfg.Name, anyNonce: true}
-	if err := l.send(recordHello, h.appendTo(nil)); err != nil || step == StopBehindHello {
+	h := handover.Hello{Entity: m.cfg.Name, AnyNonce: true}
+	if err := l.SendHello(h); err != nil || step == StopBehindHello {
 		return err
 	}
-	p, err := expect(l.in, recordOffer)
+	o, err := l.ReadOffer()
 	if err != nil {
 		return err
 	}
-	o, err := decodeOffer(p)
+	fds, err := l.ReadListeners(int(o.Listeners))
 	if err != nil {
 		return err
 	}
-	fds, err := l.readFiles(recordListeners, int(o.listeners))
+	defer handover.CloseFiles(fds)
+	steer, err := l.ReadSteering(int(o.Steering))
 	if err != nil {
 		return err
 	}
-	defer closeAll(fds)
-	steer, err := l.readFiles(recordSteering, int(o.steering))
-	if err != nil {
-		return err
-	}
-	defer closeAll(steer)
+	defer handover.CloseFiles(steer)
 	switch step {
 	case StopBehindOffer:
 		return nil
 	case StopAtReady:
-		return l.send(recordRefused, []byte("no room"))
+		l.Refuse(errors.New("no room"))
+		return nil
 	}
-	if err := l.send(recordReady, nil); err != nil || step == StopBehindReady {
+	if err := l.SendReady(); err != nil || step == StopBehindReady {
 		return err
 	}
 	if step == StopInSessions {
-		_, _, err := readRecord(l.in)
+		_, err := io.ReadFull(conn, make([]byte, 5)) // the head of a record
 		return err
 	}
-	if _, _, err := readSessions(l.in); err != nil || step == StopBehindSessions {
+	if _, _, err := l.ReadSessions(); err != nil || step == StopBehindSessions {
 		return err
 	}
 	if step == StopWithGarbage {
-		return l.send(recordHello, make([]byte, 100))
+		return l.SendHello(h)
 	}
 	<-late
-	return l.send(recordCommitted, nil)
+	return l.Commit()
 }
 
 // BreakPredecession plays a predecessor that offers the listeners of m and dies
@@ -82,38 +84,47 @@ func BreakSuccession(ctx context.Context, m *Messenger, conn *net.UnixConn, step
 func BreakPredecession(m *Messenger, conn *net.UnixConn, step int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	l := newHandoverLink(ctx, conn)
+	l := handover.NewLink(ctx, conn)
 	defer conn.Close()
-	defer l.close()
-	if _, err := expect(l.in, recordHello); err != nil || step == 0 {
+	defer l.Close()
+	if _, err := l.ReadHello(); err != nil || step == 0 {
 		return err
 	}
-	o := offer{entity: m.cfg.Name, nonce: m.nonce, bound: true, addrs: m.Addrs(), listeners: uint32(len(m.listeners))}
-	if err := l.send(recordOffer, o.appendTo(nil)); err != nil || step == 1 {
+	o := handover.Offer{Entity: m.cfg.Name, Nonce: m.nonce, Bound: true, Addrs: m.Addrs(), Listeners: uint32(len(m.listeners.All()))}
+	if err := l.SendOffer(o); err != nil || step == 1 {
 		return err
 	}
 	var fds []int
-	defer func() { closeAll(fds) }()
-	for _, li := range m.listeners {
+	defer func() { handover.CloseFiles(fds) }()
+	for _, li := range m.listeners.All() {
 		fd, err := unix.FcntlInt(uintptr(li.FD()), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
 		fds = append(fds, fd)
 	}
-	if err := l.sendFiles(recordListeners, fds); err != nil {
+	if err := l.SendListeners(fds); err != nil {
 		return err
 	}
-	if _, err := expect(l.in, recordReady); err != nil || step == 2 {
+	if err := l.AwaitReady(); err != nil || step == 2 {
 		return err
 	}
-	s := session{target: o.addrs[0]}
-	s.io.Queued = []*Message{NewMessage(1, nil, make([]byte, 100))}
+	s := handover.Session{Target: o.Addrs[0]}
+	s.IO.Queued = []*Message{NewMessage(1, nil, make([]byte, 100))}
+	var b bytes.Buffer
+	if _, err := s.Write(&b); err != nil {
+		return err
+	}
 	if step == 3 {
-		return l.send(recordSession, s.appendTo(nil))
+		b.Truncate(b.Len() - 50) // within the payload
 	}
-	if _, err := s.write(l.out); err != nil {
-		return err
-	}
-	return l.out.Flush()
+	_, err := b.WriteTo(conn)
+	return err
+}
+
+// GlobalSeq is the number of the last attempt to connect.
+func GlobalSeq(m *Messenger) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return uint64(m.globalSeq)
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -180,17 +182,36 @@ func TestMessengerThatIsHandedOver(t *testing.T) {
 	}
 }
 
+// reservePort is an address of this host at which nobody listens until the test
+// does: a bound socket keeps others from the port. Who binds it with SO_REUSEADDR,
+// as messengers do, may.
+func reservePort(t *testing.T) netip.AddrPort {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := sa.(*unix.SockaddrInet4)
+	return netip.AddrPortFrom(netip.AddrFrom4(in.Addr), uint16(in.Port))
+}
+
 func TestQueuesPassInTheirOrder(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	// Nobody listens there yet: everything stays queued.
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := l.Addr().(*net.TCPAddr).AddrPort()
-	_ = l.Close()
+	at := reservePort(t)
 	nonce := uint32(5)
 	to := wire.Addr{Type: wire.AddrMsgr2, AddrPort: at, Nonce: nonce}
 	cfg := serverConfig(uring.Auto, 1)
@@ -214,7 +235,12 @@ func TestQueuesPassInTheirOrder(t *testing.T) {
 		msg := control.NewMessage(uint16(100+i), fmt.Append(nil, i), make([]byte, 700<<10*(i%2)))
 		msg.TID, msg.Priority, msg.Version, msg.CompatVersion, msg.DataOff = i, uint16(64+i%3), 3, 2, 1
 		msg.Middle = []byte{byte(i)}
-		msg.Free = func(m *control.Message) { freed <- m.TID }
+		msg.Free = func(m *control.Message) {
+			if o := m.Outcome(); o != control.OutcomeHandedOver {
+				t.Errorf("message %d: %v", m.TID, o)
+			}
+			freed <- m.TID
+		}
 		if err := c.Send(msg); err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,7 +18,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -115,7 +116,7 @@ func newStream(t *testing.T, backend uring.Backend, typ wire.EntityType, policy 
 		t.Fatal(err)
 	}
 	if policy.Standby {
-		if _, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}); err != nil {
+		if _, err := m.Bind(wire.Addr{Type: to.Type, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -205,12 +206,14 @@ func TestHandOverUnderLoadLosesNothing(t *testing.T) {
 	for _, c := range []struct {
 		backend uring.Backend
 		cores   []int // of the generations
+		msgr1   bool
 	}{
-		{uring.Auto, []int{1, 1, 1}}, {uring.Epoll, []int{1, 1, 1}},
-		{uring.Auto, []int{2, 2, 2}}, {uring.Epoll, []int{2, 2, 2}},
-		{uring.Auto, []int{1, 2, 1, 3, 2}}, {uring.Epoll, []int{3, 1, 2, 4}},
+		{backend: uring.Auto, cores: []int{1, 1, 1}}, {backend: uring.Epoll, cores: []int{1, 1, 1}},
+		{backend: uring.Auto, cores: []int{2, 2, 2}}, {backend: uring.Epoll, cores: []int{2, 2, 2}},
+		{backend: uring.Auto, cores: []int{1, 2, 1, 3, 2}}, {backend: uring.Epoll, cores: []int{3, 1, 2, 4}},
+		{backend: uring.Auto, cores: []int{2, 1, 2}, msgr1: true}, {backend: uring.Epoll, cores: []int{1, 2, 1}, msgr1: true},
 	} {
-		t.Run(fmt.Sprint(c.backend, c.cores), func(t *testing.T) {
+		t.Run(fmt.Sprint(c.backend, c.cores, c.msgr1), func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 			defer cancel()
 			m, err := control.New(serverConfig(c.backend, c.cores[0]))
@@ -224,15 +227,20 @@ func TestHandOverUnderLoadLosesNothing(t *testing.T) {
 			if err := m.Start(echo); err != nil {
 				t.Fatal(err)
 			}
-			addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+			at := wire.AddrVec{{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}}
+			if c.msgr1 { // behind the other protocol, so that each passes with its listeners
+				at = append(at, at[0].WithType(wire.AddrLegacy))
+			}
+			addrs, err := m.Bind(at...)
 			if err != nil {
 				t.Fatal(err)
 			}
+			to := addrs[len(addrs)-1]
 			streams := []*stream{
-				newStream(t, c.backend, wire.OSD, control.LosslessPeer(), addrs[0]),
-				newStream(t, c.backend, wire.MDS, control.LosslessClient(), addrs[0]),
+				newStream(t, c.backend, wire.OSD, control.LosslessPeer(), to),
+				newStream(t, c.backend, wire.MDS, control.LosslessClient(), to),
 			}
-			knock := newKnocker(t, addrs[0])
+			knock := newKnocker(t, to)
 			var old []*control.Messenger
 			for _, cores := range c.cores[1:] {
 				for _, s := range streams {
@@ -312,4 +320,75 @@ func (k *knocker) end() {
 		close(k.stop)
 	}
 	k.done.Wait()
+}
+
+// A message for which Send returned nil arrives, also if it was sent while the
+// hand-over began.
+func TestSendDuringAHandOverIsKeptOrRefused(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	var mu sync.Mutex
+	seen := make(map[uint64]bool) // guarded by mu
+	arrived := func() uint64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return uint64(len(seen))
+	}
+	policy := control.LosslessPeer()
+	cfg := serverConfig(uring.Auto, 1)
+	cfg.Name.ID, cfg.Default = "5", &policy
+	peer, err := control.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end(t, peer)
+	if err := peer.Start(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[m.TID] = true
+		return true
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	addrs, err := peer.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The bound: the sender is never far ahead of the peer, however fast it is.
+	bounded := serverConfig(uring.Auto, 1)
+	bounded.QueueMessages = 1000
+	m, _ := serveEcho(t, bounded)
+	var sent uint64
+	for range 5 {
+		c, err := m.Connect(addrs[0], wire.OSD)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := make(chan uint64)
+		go func(n uint64) {
+			for {
+				msg := control.NewMessage(1, nil, nil)
+				msg.TID = n
+				switch err := c.Send(msg); {
+				case err == nil:
+					n++
+				case errors.Is(err, control.ErrQueueFull):
+					runtime.Gosched()
+				case errors.Is(err, control.ErrHandedOver):
+					kept <- n
+					return
+				default:
+					t.Error(err)
+					kept <- n
+					return
+				}
+			}
+		}(sent)
+		eventually(t, ctx, "some that are on their way", func() bool { return arrived() > sent })
+		next := succeed(t, ctx, m, bounded)
+		defer end(t, next)
+		sent, m = <-kept, next
+	}
+	eventually(t, ctx, "all that were sent", func() bool { return arrived() == sent })
 }

@@ -16,10 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // translator forwards TCP connections from a port in one network to the same
@@ -78,12 +76,9 @@ type everySecond struct {
 	most       int
 }
 
-func (e *everySecond) Step(context.Context, *control.Conn, uint64, handshake.Point, bool) error {
-	return nil
-}
-
-func (e *everySecond) Frame(_ *control.Conn, tag frame.Tag, write bool) error {
-	if tag != frame.TagMessage || write {
+// At implements probe.Probe.
+func (e *everySecond) At(_ context.Context, at probe.Event) error {
+	if at.Point != messageRead {
 		return nil
 	}
 	e.mu.Lock()
@@ -92,7 +87,7 @@ func (e *everySecond) Frame(_ *control.Conn, tag frame.Tag, write bool) error {
 		return nil
 	}
 	e.cuts++
-	return dataplane.ErrReset
+	return probe.ErrReset
 }
 
 func (e *everySecond) count() int {
@@ -116,7 +111,7 @@ func TestHintsEndWhereAddressesAreTranslated(t *testing.T) {
 	}
 	cut := &everySecond{most: cuts}
 	policy := control.StatefulServer()
-	server, at := steered(t, control.SteerHint, func(c *control.Config) { c.Default, c.Interceptor = &policy, cut })
+	server, at := steered(t, control.SteerHint, func(c *control.Config) { c.Default, c.Probe = &policy, cut })
 	n := newNetwork(t)
 	var l net.Listener
 	var err error

@@ -15,7 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -54,7 +54,7 @@ func travelBody(n uint64) []byte {
 	return b
 }
 
-func newTraveller(t *testing.T, id, cores int, backend uring.Backend, via func(netip.AddrPort) netip.AddrPort) *traveller {
+func newTraveller(t *testing.T, id, cores int, backend uring.Backend, typ wire.AddrType, via func(netip.AddrPort) netip.AddrPort) *traveller {
 	t.Helper()
 	policy := control.LosslessPeer()
 	m, err := control.New(control.Config{
@@ -98,7 +98,7 @@ func newTraveller(t *testing.T, id, cores int, backend uring.Backend, via func(n
 	if err != nil {
 		t.Fatal(err)
 	}
-	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	addrs, err := m.Bind(wire.Addr{Type: typ, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,20 +161,24 @@ func TestLosslessSessionSurvivesAHostileNetwork(t *testing.T) {
 		for _, cores := range []int{1, 4} {
 			t.Run(fmt.Sprintf("%s,cores=%d", backend, cores), func(t *testing.T) {
 				t.Parallel()
-				hostile(t, uint64(i*10+cores), cores, backend, span)
+				hostile(t, uint64(i*10+cores), cores, backend, wire.AddrMsgr2, span)
 			})
 		}
+		t.Run(fmt.Sprintf("%s,msgr1", backend), func(t *testing.T) {
+			t.Parallel()
+			hostile(t, uint64(100+i), 2, backend, wire.AddrLegacy, span)
+		})
 	}
 }
 
-func hostile(t *testing.T, seed uint64, cores int, backend uring.Backend, span time.Duration) {
+func hostile(t *testing.T, seed uint64, cores int, backend uring.Backend, typ wire.AddrType, span time.Duration) {
 	var ends [2]*traveller
 	var roads [2]*msgrtest.HostileProxy // to each end
 	for i := range ends {
 		roads[i] = msgrtest.NewHostileProxy(t, msgrtest.HostileConfig{Seed: seed*2 + uint64(i), Reach: 2 << 20})
 	}
 	for i := range ends {
-		ends[i] = newTraveller(t, i, cores, backend, func(netip.AddrPort) netip.AddrPort { return roads[1-i].Addr() })
+		ends[i] = newTraveller(t, i, cores, backend, typ, func(netip.AddrPort) netip.AddrPort { return roads[1-i].Addr() })
 		roads[i].Lead(ends[i].addr.AddrPort)
 		defer func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

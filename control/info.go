@@ -4,9 +4,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
 )
 
 // Info is what was negotiated on the last TCP connection of a Conn.
@@ -16,7 +14,7 @@ type Info struct {
 	PeerNumber  int64           // gid
 	PeerEntity  wire.EntityName // as it authenticated itself to us; zero if we connected
 	Features    wire.Features   // what both sides support
-	Protocol    string          // msgr2.0 or msgr2.1
+	Protocol    string          // msgr2.0, msgr2.1 or Msgr1
 	Auth        auth.Method
 	Mode        auth.Mode
 	Compression string // none, snappy, zlib, zstd or lz4
@@ -28,13 +26,14 @@ type Info struct {
 }
 
 // Info is what was negotiated last; the zero Info before the first handshake
-// is complete.
+// is complete. It is there in the Accept and Connect events; Handshake is the
+// time up to them.
 func (c *Conn) Info() Info {
-	c.m.mu.Lock()
-	defer c.m.mu.Unlock()
-	info := c.info
+	now := c.shown.Load()
+	info := now.info
 	if info.Protocol != "" {
-		info.Placement = c.placement()
+		info.Placement = now.place
+		info.Placement.Core = c.h.Core().ID()
 	}
 	return info
 }
@@ -44,13 +43,27 @@ func (c *Conn) Info() Info {
 // may call it, a core's too.
 func (c *Conn) Auth() *auth.Result { return c.auth.Load() }
 
-// note keeps what was negotiated. The lock is held.
-func (c *Conn) note(link *dataplane.Link, peer *handshake.Peer, accepted bool, took time.Duration) {
-	c.auth.Store(peer.Auth)
+// SetAuth says what authentication by messages has found, on a connection of msgr1 to a
+// monitor of ours, where the handshake finds nothing. It holds until the next handshake
+// of the connection. Any goroutine may call it, a core's too.
+func (c *Conn) SetAuth(res *auth.Result) { c.auth.Store(res) }
+
+// keepInfo keeps what was negotiated. The lock is held.
+func (c *Conn) keepInfo(a *attempt) {
+	c.auth.Store(a.peer.Auth)
+	peer := &c.s.Peer
 	c.info = Info{
-		PeerType: c.peerType, PeerAddrs: c.peerAddrs, PeerNumber: c.peerNumber, PeerEntity: c.peerEntity,
-		Features: c.features, Protocol: peer.Revision.String(), Auth: peer.Auth.Method, Mode: peer.Mode,
-		Compression: peer.Compression.String(), Lossy: c.policy.Lossy, Accepted: accepted, Handshake: took,
-		Local: link.LocalAddr().String(), Peer: link.PeerAddr().String(),
+		PeerType: peer.Type, PeerAddrs: peer.Addrs, PeerNumber: peer.Number, PeerEntity: peer.Entity,
+		Features: c.s.Features, Protocol: a.talk.protocol(), Auth: a.peer.Auth.Method, Mode: a.peer.Mode,
+		Compression: a.peer.Compression.String(), Lossy: c.s.Policy.Lossy, Accepted: a.accepted != nil, Handshake: a.took,
+		Local: a.link.LocalAddr().String(), Peer: a.link.PeerAddr().String(),
 	}
+}
+
+// peerText names the peer in errors and logs.
+func (c *Conn) peerText() string {
+	if !c.s.Peer.Target.IsBlank() {
+		return c.s.Peer.Target.String()
+	}
+	return c.s.Peer.Addrs.String()
 }

@@ -1,6 +1,10 @@
 package control
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/session"
+)
 
 // Loopback is the connection to ourselves: what is sent on it comes to our own
 // dispatchers, without a socket, in order, on a goroutine of the connection. It
@@ -27,9 +31,10 @@ func (m *Messenger) loopback() *Conn {
 	if m.local != nil {
 		return m.local
 	}
-	c := m.newConn(m.pickCore(), m.policyFor(m.cfg.Name.Type))
-	c.local, c.userKnows = true, true
-	c.peerType, c.peerEntity, c.state = m.cfg.Name.Type, m.cfg.Name, StateReady
+	policy := m.policies.get(m.cfg.Name.Type)
+	c := m.newConn(m.pickCore(), policy, m.newSession(&policy, session.Peer{Type: m.cfg.Name.Type, Entity: m.cfg.Name}))
+	c.local = true
+	c.step(session.Loopback{})
 	m.local = c
 	m.register(c)
 	return c
@@ -38,8 +43,17 @@ func (m *Messenger) loopback() *Conn {
 // register makes the connection to ourselves findable by our address, if we have
 // one that peers could dial. The lock is held.
 func (m *Messenger) register(c *Conn) {
-	c.target, c.peerAddrs = m.addrs.V2(), m.addrs
-	if !c.target.IsBlank() {
-		m.conns[c.target] = c
+	c.step(session.Readdressed{Addrs: m.addrs})
+	if to := c.s.Peer.Target; !to.IsBlank() {
+		m.names.add(to, c)
+	}
+}
+
+// findLocal makes the connection to ourselves findable by the addresses that we
+// have now. The lock is held.
+func (m *Messenger) findLocal() {
+	if c := m.local; c != nil {
+		c.unregister()
+		m.register(c)
 	}
 }

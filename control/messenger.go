@@ -1,21 +1,26 @@
 package control
 
 import (
-	"cmp"
+	"container/list"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"maps"
-	"net/netip"
 	"slices"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
+	"github.com/ringmsgr/ringmsgr/control/internal/binding"
+	"github.com/ringmsgr/ringmsgr/control/internal/door"
+	"github.com/ringmsgr/ringmsgr/control/internal/handover"
+	"github.com/ringmsgr/ringmsgr/control/internal/placement"
+	"github.com/ringmsgr/ringmsgr/control/internal/resize"
+	"github.com/ringmsgr/ringmsgr/control/internal/steering"
+	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/ration"
 )
 
 // Messenger is one endpoint: an identity, the addresses it is bound to, and
@@ -25,51 +30,52 @@ type Messenger struct {
 	cfg         Config
 	plane       *dataplane.Plane
 	compression *compression
-	inFlight    *dataplane.Throttle // received and not released yet, of all connections
-	dropped     atomic.Uint64       // messages that no dispatcher took
-	sockets     atomic.Uint64       // numbers sockets for the interceptor
-	arriving    atomic.Int64        // accepted sockets that are not counted as half open yet
+	inFlight    *dataplane.Throttle   // received and not released yet, of all connections
+	sending     *dataplane.SendBudget // queued for sending or an ack, of all connections
+	lastTID     atomic.Uint64         // given to calls, or reserved by a connection for them
+	sockets     atomic.Uint64         // numbers sockets for the probe
+	keyLog      func(authDone, secret []byte)
+	unbound     atomic.Bool  // for good, by Drain
+	arriving    atomic.Int64 // accepted sockets that are not counted as half open yet
 	auth        atomic.Pointer[authPair]
 
-	chain     []*Dispatcher // set by Start, then fixed
-	self      Dispatcher    // of the connection to ourselves
-	notes     notebook
-	stopNotes chan struct{}
-	notesDone chan struct{}
-	work      gate // handshakes
-	queues    gate // queued dispatches
-	load      loader
-	resizing  chan struct{} // capacity 1: held while cores come and go
+	chain         chain
+	notifications notificationQueue
+	work          waitGroup       // handshakes
+	queues        waitGroup       // queued dispatches
+	outboxes      waitGroup       // that are being emptied
+	turns         placement.Turns // of cores
+	door          *door.Door      // who may be half open
+	lines         *ration.Logger  // about what peers do
+	random        randomSource
+	binder        *binding.Binder
+	listeners     binding.Listeners
+	steering      *steering.Steerer                // of the listeners
+	hints         *steering.Hints                  // of peers
+	resizing      *resize.Resizer[*dataplane.Core] // its Lock is held while cores or listeners come and go
 
-	// mu guards what follows and the protocol state of all connections. It is
-	// never held over I/O, and no core takes it.
-	mu           sync.Mutex
-	started      bool
-	down         bool // Shutdown was called
-	ctx          context.Context
-	cancel       context.CancelCauseFunc
-	addrs        wire.AddrVec // bound, or learned
-	bound        bool
-	unbinds      uint64       // calls of Unbind
-	places       []netip.Addr // what addrs are bound to, before any was learned; nil after a hand-over
-	nonce        uint32
-	local        *Conn // to ourselves; nil: none
-	number       int64 // gid: configured, or given by a monitor
-	globalSeq    uint64
-	policies     map[wire.EntityType]Policy
-	fallback     Policy // for types that policies does not have
-	listeners    []*dataplane.Listener
-	handing      handing
-	steer        *steering                // of the listeners, nil before Bind
-	pins         bool                     // the steering table has been used
-	noHints      map[netip.Addr]time.Time // peers without owner hints, and until when
-	conns        map[wire.Addr]*Conn      // findable by the peer's first address
-	all          map[*Conn]struct{}       // not closed yet, anonymous ones too
-	halfOpen     int
-	ended        endedSessions
-	nextCore     int
-	fallbackRand uint64
-	counters     Counters
+	// mu guards what follows and the sessions of all connections.
+	mu      protocolLock
+	started bool
+	down    bool // Shutdown was called
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	identity
+	local     *Conn // to ourselves; nil: none
+	number    int64 // gid: configured, or given by a monitor
+	globalSeq session.GlobalSeq
+	inject    *injector // nil: nothing
+	// globalSeq1 counts the attempts of msgr1, which have 32 bits.
+	globalSeq1 session.GlobalSeq
+	policies   policySet
+	handing    handover.State
+	names      names                // which connections go by which address
+	all        map[*Conn]struct{}   // not closed yet, anonymous ones too
+	lingering  map[*Conn]resetEvent // closed, but for what waits for Queued
+	standbys   list.List            // connections that wait for their peer, the longest first
+	halfOpen   int
+	ended      endedSessions
+	counters   Counters
 }
 
 // New makes a messenger and starts its cores. Shutdown ends it.
@@ -79,25 +85,28 @@ func New(cfg Config) (*Messenger, error) {
 	}
 	cfg = cfg.withDefaults()
 	m := &Messenger{
-		cfg:       cfg,
-		inFlight:  dataplane.NewThrottle(cfg.DispatchBytes),
-		stopNotes: make(chan struct{}),
-		notesDone: make(chan struct{}),
-		number:    cfg.Number,
-		policies:  make(map[wire.EntityType]Policy),
-		fallback:  *cfg.Default,
-		conns:     make(map[wire.Addr]*Conn),
-		all:       make(map[*Conn]struct{}),
-		load:      bpf.Load,
-		resizing:  make(chan struct{}, 1),
+		cfg:           cfg,
+		inFlight:      dataplane.NewThrottle(cfg.DispatchBytes),
+		sending:       dataplane.NewSendBudget(cfg.SendBytes, own(cfg.SendBytes, ownSend)),
+		notifications: newNotebook(),
+		number:        cfg.Number,
+		policies:      policySet{of: maps.Clone(cfg.Policies), other: *cfg.Default},
+		names:         newNames(),
+		all:           make(map[*Conn]struct{}),
+		lingering:     make(map[*Conn]resetEvent),
+		door:          newDoor(&cfg),
 	}
+	m.random.from, m.random.check = cfg.Rand, &m.mu.check
+	m.inject = newInjector(&cfg, m.random.next)
+	m.cfg.Logger, m.cfg.Probe = m.mu.check.logger(cfg.Logger), m.mu.check.probe(cfg.Probe)
+	m.keyLog = keyLogger(cfg.KeyLog, m.cfg.Logger)
+	m.lines = ration.New(m.cfg.Logger, cfg.Clock.Now)
 	m.auth.Store(&authPair{cfg.AuthClient, cfg.AuthServer})
-	m.self = m.selfDispatcher()
-	m.notes.more = make(chan struct{}, 1)
+	m.binder, m.steering = m.newBinder(), m.newSteerer(bpf.Load)
+	m.hints = steering.NewHints(steering.HintsConfig{Follow: cfg.followHints, Ports: cfg.HintPorts, Now: cfg.Clock.Now, Lines: m.lines})
+	m.chain.setSelf()
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
-	for t, p := range cfg.Policies {
-		m.policies[t] = p
-	}
+	m.resizing = resize.New(m.ctx, resizing{m})
 	if cfg.Nonce != nil {
 		m.nonce = *cfg.Nonce
 	} else {
@@ -107,17 +116,23 @@ func New(cfg Config) (*Messenger, error) {
 		}
 		m.nonce = binary.LittleEndian.Uint32(b[:])
 	}
+	m.lastTID.Store(m.random.next())
 	var err error
 	if m.compression, err = cfg.Compression.start(); err != nil {
 		return nil, err
 	}
 	cfg.Plane.Failed = m.failedFirst(cfg.Plane.Failed)
+	m.showCores(&cfg)
+	if cfg.Plane.Name == "" {
+		cfg.Plane.Name = cfg.Name.String()
+	}
 	plane, err := dataplane.New(cfg.Plane)
 	if err != nil {
 		return nil, fmt.Errorf("control: %w", err)
 	}
 	m.plane = plane
-	go m.readNotes()
+	m.mu.check.watch(plane)
+	go m.readNotifications()
 	return m, nil
 }
 
@@ -133,23 +148,21 @@ func (m *Messenger) Start(chain ...*Dispatcher) error {
 	if m.started {
 		return fmt.Errorf("%w: started twice", ErrConfig)
 	}
-	m.chain = chain
+	m.chain.list = chain
 	m.started = true
 	return nil
 }
-
-// Plane is the messenger's group of cores.
-func (m *Messenger) Plane() *dataplane.Plane { return m.plane }
 
 // Name is the messenger's identity.
 func (m *Messenger) Name() wire.EntityName { return m.cfg.Name }
 
 // Addrs are the addresses that peers are told: the bound ones, or the learned
-// one of a client, or none yet.
+// one of a client, or none yet. Any goroutine may call it, a core's too.
 func (m *Messenger) Addrs() wire.AddrVec {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return append(wire.AddrVec(nil), m.addrs...)
+	if addrs := m.shown.Load(); addrs != nil {
+		return slices.Clone(*addrs)
+	}
+	return nil
 }
 
 // SetPolicy changes the policy for new connections with peers of type t;
@@ -157,7 +170,7 @@ func (m *Messenger) Addrs() wire.AddrVec {
 func (m *Messenger) SetPolicy(t wire.EntityType, p Policy) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.policies[t] = p
+	m.policies.set(t, p)
 }
 
 // SetDefaultPolicy changes the policy for new connections with peers of types
@@ -165,67 +178,39 @@ func (m *Messenger) SetPolicy(t wire.EntityType, p Policy) {
 func (m *Messenger) SetDefaultPolicy(p Policy) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.fallback = p
+	m.policies.other = p
 }
 
 // DispatchThrottle bounds the received payload that is not released yet.
 func (m *Messenger) DispatchThrottle() *dataplane.Throttle { return m.inFlight }
 
-// policyFor is the policy for a peer type. The lock is held.
-func (m *Messenger) policyFor(t wire.EntityType) Policy {
-	if p, ok := m.policies[t]; ok {
-		return p
-	}
-	return m.fallback
-}
-
-// nextGlobalSeq numbers a connection attempt, above atLeast. The lock is held.
-func (m *Messenger) nextGlobalSeq(atLeast uint64) uint64 {
-	m.globalSeq = max(m.globalSeq, atLeast) + 1
-	return m.globalSeq
-}
-
-// learn takes over the address under which a peer sees us, if we know none, or
-// have one without an IP: of the address only the IP, never the port or the
-// nonce (msgr2.md 7.2.1, as the classic implementation does it). The lock is
-// held.
-func (m *Messenger) learn(seen wire.Addr) {
-	if seen.IsBlank() {
-		return
-	}
-	if len(m.addrs) == 0 {
-		m.addrs = wire.AddrVec{seen.WithType(wire.AddrAny).WithPort(0).WithNonce(m.nonce)}
-		return
-	}
-	for i, a := range m.addrs {
-		if b := withIP(a, seen); a.IsBlank() && b != a {
-			addrs := slices.Clone(m.addrs) // who sends them has the old ones
-			addrs[i] = b
-			m.setAddrs(addrs)
-		}
-	}
-}
-
-// withIP is a with the IP of b if that is of the same family.
-func withIP(a, b wire.Addr) wire.Addr {
-	if ip := b.AddrPort.Addr(); !b.IsBlank() && ip.Is4() == a.AddrPort.Addr().Is4() {
-		a.AddrPort = netip.AddrPortFrom(ip, a.AddrPort.Port())
-	}
-	return a
-}
-
 // Connect returns the connection to a peer: the one that exists for that
-// address, or a new one, which begins to dial. The address must be the peer's
-// exact one, nonce included; the type must be right, too: with a daemon of
-// another type at that address the error wraps ErrWrongPeer, while a client that
-// says it has that address is none to be found by it. Messages may be sent at
-// once: they wait until the session is ready.
+// address, or a new one, which begins to dial: in msgr2 a v2: address, in msgr1 a v1:
+// one (ConnectTo chooses). The address must be the peer's
+// exact one, nonce included; a nonce of 0 stands for whoever is there, if that is a
+// process of ours (two that dial each other need their nonces, or they have two
+// sessions). The type must be right, too: if that address was
+// dialled for a daemon of another type, or name (WithEntity), the error wraps
+// ErrWrongPeer. A peer that came to us and says that it has the address is
+// believed as long as it has the type and the name, and nothing is known that
+// speaks against it, but the address is asked, on another socket: if who is
+// there does not know the session it ends with a reset event and ErrElsewhere, a
+// little more than Config.HandshakeTimeout after it began at the latest, and the next
+// Connect dials. See package session. Messages may be sent at once: they
+// wait until the session is ready. A dispatcher on a core may call it: a connection
+// that we dialled is found without a lock. Else the core waits for the messenger's
+// lock, as others do: while memory is changed, and for no more than a look at every
+// connection.
 func (m *Messenger) Connect(to wire.Addr, peer wire.EntityType, opts ...ConnectOption) (*Conn, error) {
 	o := connectOptions{}
 	for _, f := range opts {
 		f(&o)
 	}
-	m.mu.Lock()
+	if c, err := m.connected(to, peer, &o); c != nil || err != nil {
+		return c, err
+	}
+	numbers, now := m.drawNumbers(), m.cfg.Clock.Now()
+	m.mu.LockAnywhere()
 	defer m.mu.Unlock()
 	if m.down {
 		return nil, ErrShutdown
@@ -233,27 +218,37 @@ func (m *Messenger) Connect(to wire.Addr, peer wire.EntityType, opts ...ConnectO
 	if !m.started {
 		return nil, fmt.Errorf("%w: Connect before Start", ErrConfig)
 	}
-	if to.Type != wire.AddrMsgr2 || to.IsBlank() || to.AddrPort.Port() == 0 {
-		return nil, fmt.Errorf("%w: cannot connect to %v: want v2:IP:PORT/NONCE", ErrConfig, to)
+	if to.Type != wire.AddrMsgr2 && !isMsgr1(to) || to.IsBlank() || to.AddrPort.Port() == 0 {
+		return nil, fmt.Errorf("%w: cannot connect to %v: want v2:IP:PORT/NONCE or v1:IP:PORT/NONCE", ErrConfig, to)
+	}
+	if isMsgr1(to) {
+		if err := m.cfg.msgr1(); err != nil {
+			return nil, err
+		}
+	}
+	if o.entity != (wire.EntityName{}) && o.entity.Type != peer {
+		return nil, fmt.Errorf("%w: %v is no %v", ErrConfig, o.entity, peer)
 	}
 	if m.addrs.Contains(to) {
 		return m.loopback(), nil
 	}
-	if c := m.conns[to]; c != nil && !o.anonymous {
-		switch c.peerType {
-		case peer:
+	if !o.anonymous {
+		c, claimed, err := m.names.to(to, peer, o.entity)
+		if err != nil {
+			return nil, err
+		}
+		if c != nil {
+			if claimed {
+				c.checkClaim(now)
+			}
 			return c, nil
-		case wire.Client:
-			// Nobody checks the address that a client says it has: it gives way.
-		default:
-			return nil, fmt.Errorf("%w: %v is connected as %v, not %v", ErrWrongPeer, to, c.peerType, peer)
 		}
 	}
-	policy := m.policyFor(peer)
+	policy := m.policies.get(peer)
 	if o.policy != nil {
 		policy = *o.policy
 	}
-	if !policy.Lossy && m.handing >= handingFrozen {
+	if !policy.Lossy && m.handing.Frozen() {
 		return nil, ErrHandedOver
 	}
 	if policy.Server {
@@ -266,17 +261,55 @@ func (m *Messenger) Connect(to wire.Addr, peer wire.EntityType, opts ...ConnectO
 	if err != nil {
 		return nil, err
 	}
-	c := m.newConn(core, policy)
+	ns := m.newSession(&policy, session.Peer{
+		Target: to, Dialled: true, Anonymous: o.anonymous, Addrs: wire.AddrVec{to}, Type: peer, Entity: o.entity,
+	})
+	ns.Once = o.once
+	c := m.newConn(core, policy, ns)
 	c.place = Placement{Core: core.ID(), Intended: core.ID(), By: by}
-	c.target, c.peerType, c.peerAddrs = to, peer, wire.AddrVec{to}
-	c.anonymous, c.once, c.userKnows = o.anonymous, o.once, true
-	// The sharded rule: made with the object, whatever the policy.
-	c.clientCookie = m.random64()
-	if !c.anonymous {
-		m.conns[to] = c
+	if !o.anonymous {
+		m.names.add(to, c)
 	}
-	c.connect(evConnect)
+	c.stepWith(session.Connect{}, numbers)
 	return c, nil
+}
+
+// ConnectTo is Connect for a peer of which all addresses are known: its v2: address, or
+// the v1: one if it has no other.
+func (m *Messenger) ConnectTo(addrs wire.AddrVec, peer wire.EntityType, opts ...ConnectOption) (*Conn, error) {
+	to := addrs.V2()
+	if to.IsBlank() {
+		to = addrs.V1()
+	}
+	if to.IsBlank() {
+		return nil, fmt.Errorf("%w: cannot connect to %v: it has neither a v2 nor a v1 address", ErrConfig, addrs)
+	}
+	return m.Connect(to, peer, opts...)
+}
+
+// connected is the connection to a peer that exists already, nil for none that needs
+// no check. It takes no lock. Any goroutine, a core's too.
+func (m *Messenger) connected(to wire.Addr, peer wire.EntityType, o *connectOptions) (*Conn, error) {
+	switch {
+	case o.anonymous, o.entity != (wire.EntityName{}) && o.entity.Type != peer:
+		return nil, nil
+	case m.isOurs(to):
+		if c := m.names.found(to); c != nil && c.local {
+			return c, nil
+		}
+		return nil, nil
+	}
+	c, claimed, err := m.names.to(to, peer, o.entity)
+	if claimed {
+		return nil, nil
+	}
+	return c, err
+}
+
+// isOurs says whether peers are told the address. It takes no lock.
+func (m *Messenger) isOurs(a wire.Addr) bool {
+	addrs := m.shown.Load()
+	return addrs != nil && addrs.Contains(a)
 }
 
 // ConnectOption changes one Connect.
@@ -287,6 +320,7 @@ type connectOptions struct {
 	core                     int
 	with                     *Conn
 	policy                   *Policy
+	entity                   wire.EntityName
 }
 
 // Anonymous makes a connection that is not found by its address: a second one
@@ -301,29 +335,27 @@ func Once() ConnectOption { return func(o *connectOptions) { o.once = true } }
 // WithPolicy overrides the policy of the peer's type.
 func WithPolicy(p Policy) ConnectOption { return func(o *connectOptions) { o.policy = &p } }
 
+// WithEntity says whom the caller wants: a connection that a peer of another name
+// has made is not taken for it, and no peer of another name takes it over. The
+// name must be of the type that Connect is given.
+func WithEntity(name wire.EntityName) ConnectOption {
+	return func(o *connectOptions) { o.entity = name }
+}
+
 // OnCore has core i own the connection.
 func OnCore(i int) ConnectOption {
 	return func(o *connectOptions) { o.core, o.hasCore = i, true }
 }
 
-// Lookup returns the connection of a peer's address, nil if there is none.
-func (m *Messenger) Lookup(a wire.Addr) *Conn {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.conns[a]
-}
+// Lookup returns the connection of a peer's address, nil if there is none. It takes
+// no lock. Any goroutine may call it, a core's too.
+func (m *Messenger) Lookup(a wire.Addr) *Conn { return m.names.found(a) }
 
 // Conns returns all connections that are not closed, oldest first.
 func (m *Messenger) Conns() []*Conn {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.sorted()
-}
-
-// sorted are all connections by age, so that what is done to all of them
-// happens in the same order in every run. The lock is held.
-func (m *Messenger) sorted() []*Conn {
-	return slices.SortedFunc(maps.Keys(m.all), func(a, b *Conn) int { return cmp.Compare(a.id, b.id) })
 }
 
 // Shutdown ends the messenger: no connection is accepted any more, all are
@@ -334,27 +366,27 @@ func (m *Messenger) Shutdown(ctx context.Context) error {
 	m.mu.Lock()
 	first := !m.down
 	m.down = true
-	m.ended.forget()
-	listeners := m.listeners
-	m.listeners = nil
-	m.steer.close()
+	listeners, taken := m.listeners.Take()
 	for _, c := range m.sorted() {
 		c.close(false, ErrShutdown)
 	}
+	m.endLingering(nil, false)
 	m.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for _, l := range listeners {
-			_ = l.Close() // fails only if the core is gone, and the listener with it
-		}
+		m.ended.timer.end()
+		m.steering.Close(taken)
+		binding.Close(listeners)
 		m.cancel(ErrShutdown)
+		m.door.Close()
 		m.work.close()
+		m.outboxes.close()
 		if first {
-			m.plane.Close()
-			close(m.stopNotes)
+			_ = m.plane.Close() // this is no core
+			close(m.notifications.stop)
 		}
-		<-m.notesDone
+		<-m.notifications.done
 		m.queues.close()
 	}()
 	select {

@@ -2,10 +2,10 @@ package control
 
 import (
 	"fmt"
-	"net/netip"
 
-	"github.com/ringmsgr/ringmsgr/bpf"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/control/internal/placement"
+	"github.com/ringmsgr/ringmsgr/control/internal/steering"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 // Placement says which core owns a connection, and which was meant to.
@@ -31,14 +31,6 @@ const (
 // byMove is what chooses a core in place of one that is gone.
 const byMove = "moved"
 
-// The reasons why a connection is not on the core that was meant.
-const (
-	reasonUnsteered = "unsteered"    // nothing steers our listeners
-	reasonNoHint    = "no hint"      // the peer came from an ordinary port, or with a program without the hint rule
-	reasonOther     = "another hint" // the peer's port named another core
-	reasonMissed    = "missed"       // the rule named it, and the kernel took another
-)
-
 // PlacementCounters count accepted sockets by where they arrived.
 type PlacementCounters struct {
 	Intended  uint64 `json:"intended"`  // at the core that was meant
@@ -52,48 +44,30 @@ func (n *PlacementCounters) count(p Placement) {
 	switch p.Reason {
 	case "":
 		n.Intended++
-	case reasonUnsteered:
+	case steering.Unsteered:
 		n.Unsteered++
-	case reasonNoHint:
+	case steering.NoHint:
 		n.NoHint++
-	case reasonOther:
+	case steering.OtherHint:
 		n.OtherHint++
-	case reasonMissed:
+	case steering.Missed:
 		n.Missed++
 	}
 }
 
-// pickCore places a new outgoing connection at the core with the fewest
-// connections, in turn where several have as few, and at one that has failed or
-// stands still only if all have. The lock is held.
-func (m *Messenger) pickCore() *dataplane.Core {
-	all := m.plane.All()
-	n := len(all)
-	var best *dataplane.Core
-	least, healthy := 0, 0
-	next := 0
-	for i := range n {
-		at := (m.nextCore + i) % n
-		c := all[at]
-		load, ok := c.Load(), fitness(c)
-		if best == nil || ok > healthy || ok == healthy && load < least {
-			best, least, healthy, next = c, load, ok, at+1
-		}
-	}
-	m.nextCore = next % n
-	return best
-}
+// running are the cores that can be given work.
+func (m *Messenger) running() []*dataplane.Core { return placement.Running(m.plane.All()) }
 
-// fitness orders cores by whether they can be given work: those that turn, then
-// those that stand still, then those that are gone or about to go.
-func fitness(c *dataplane.Core) int {
-	switch {
-	case c.Healthy():
-		return 2
-	case c.State() == dataplane.CoreRunning:
-		return 1
+// pickCore is the core for one more connection, by its load.
+func (m *Messenger) pickCore() *dataplane.Core { return m.turns.Pick(m.plane.All()) }
+
+// dialCore is the core to dial from: the connection's own if it can be. The
+// lock is held.
+func (m *Messenger) dialCore(c *Conn) *dataplane.Core {
+	if core := c.h.Core(); core.State() == dataplane.CoreRunning {
+		return core
 	}
-	return 0
+	return m.pickCore()
 }
 
 // placeable says whether the user may name a core.
@@ -129,7 +103,7 @@ func SameCore(c *Conn) ConnectOption { return func(o *connectOptions) { o.with =
 // dialled is the placement behind a dial of our own, which never leaves the
 // core: by what chose it first, unless an accepted socket came between.
 func (p Placement) dialled(core *dataplane.Core) Placement {
-	by := "session"
+	by := steering.BySession
 	if p.By == byLoad || p.By == byUser || p.By == byConn {
 		by = p.By
 	}
@@ -143,58 +117,14 @@ func (c *Conn) placement() Placement {
 	return p
 }
 
-// landed says whether an accepted socket arrived where it should; had is the
-// core that owns its session, nil for a new one. The lock is held.
-func (m *Messenger) landed(link *dataplane.Link, had *dataplane.Core) Placement {
-	p := m.steer.judge(arrival{peer: link.PeerAddr(), core: link.Core().ID(), had: had, pins: m.pins})
-	m.counters.Placement.count(p)
-	return p
-}
-
-// arrival is an accepted socket: whose, and where.
-type arrival struct {
-	peer netip.AddrPort
-	core int
-	had  *dataplane.Core // owner of its session, nil for a new one
-	pins bool            // the table has entries
-}
-
-// judge compares where a connection arrived with what the rules say.
-func (s *steering) judge(a arrival) Placement {
-	p := Placement{Core: a.core, Intended: a.core}
-	hint := -1
-	if s.takesHints() && s.policy.Hint.Contains(a.peer.Port()) {
-		hint = int(a.peer.Port()) % s.policy.Cores
-		if !s.live(hint) {
-			hint = -1 // it leads nowhere
-		}
+// judge says whether an accepted socket arrived where it should; had is the core
+// that owns its session, nil for a new one.
+func (a *accepting) judge(had *dataplane.Core) Placement {
+	core := a.link.Core().ID()
+	at := steering.Accepted{Peer: a.link.PeerAddr(), Core: core, Owner: steering.NoCore, Pin: a.pin, Pinned: a.pinned}
+	if had != nil {
+		at.Owner = had.ID()
 	}
-	pin, pinned := 0, false
-	if a.pins {
-		pin, pinned = s.pinned(a.peer)
-	}
-	switch {
-	case pinned:
-		p.By, p.Intended = "table", pin
-	case a.had != nil:
-		p.By, p.Intended = "session", a.had.ID()
-	case hint >= 0:
-		p.By, p.Intended = "hint", hint
-	case s.active() && s.policy.Rules.Has(bpf.RuleCPU):
-		p.By = "cpu"
-	default:
-		p.By = "hash"
-	}
-	switch {
-	case p.Core == p.Intended:
-	case !s.active():
-		p.Reason = reasonUnsteered
-	case p.By == "session" && hint < 0:
-		p.Reason = reasonNoHint
-	case p.By == "session" && hint != p.Intended:
-		p.Reason = reasonOther
-	default:
-		p.Reason = reasonMissed
-	}
-	return p
+	v := a.m.steering.Judge(at)
+	return Placement{Core: core, Intended: v.Intended, By: v.By, Reason: v.Reason}
 }

@@ -3,9 +3,11 @@ package control
 import (
 	"fmt"
 	"slices"
+	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 // Policy says what becomes of a connection (msgr2.md 9.2). It is data: take
@@ -19,6 +21,11 @@ type Policy struct {
 	Standby    bool // does not dial again after a fault before there is something to send, if the peer could dial us
 	ResetCheck bool // a peer that lost its session resets ours: queues are dropped, the user is told
 	Register   bool // accepted connections are found by address, lossy ones too
+
+	// StandbyAge is how long a session without a socket waits for its peer, before it
+	// ends with a reset event and ErrExpired; 0: an hour if the policy is one of a
+	// server, else for ever; negative: for ever.
+	StandbyAge time.Duration
 
 	// Supported and Required are feature sets. Zero Supported means
 	// everything that this package knows. MSG_ADDR2 is always required.
@@ -89,14 +96,42 @@ func ParsePolicy(name string) (Policy, error) {
 	return Policy{}, fmt.Errorf("%w: policy %q, want one of %v", ErrConfig, name, PolicyNames())
 }
 
-// supported is the feature set that the policy offers.
-func (p *Policy) supported() wire.Features {
-	s := p.Supported
-	if s == 0 {
-		s = wire.FeaturesPacific
+// rules are the policy as the session protocol has it.
+func (p *Policy) rules() session.Policy {
+	supported := p.Supported
+	if supported == 0 {
+		supported = wire.FeaturesPacific
 	}
-	return s | wire.FeatureMsgAddr2
+	return session.Policy{
+		Lossy: p.Lossy, Server: p.Server, Standby: p.Standby, ResetCheck: p.ResetCheck, Register: p.Register,
+		Supported: supported | wire.FeatureMsgAddr2, Required: p.Required | wire.FeatureMsgAddr2,
+	}
 }
 
-// required is the feature set that the policy insists on.
-func (p *Policy) required() wire.Features { return p.Required | wire.FeatureMsgAddr2 }
+// rules1 are the policy as msgr1 has it, which needs no feature of its own.
+func (p *Policy) rules1() session.Policy {
+	r := p.rules()
+	r.Required = p.Required
+	return r
+}
+
+// policySet has the policies for new connections, by the type of the peer. It is
+// guarded by the messenger's lock.
+type policySet struct {
+	of    map[wire.EntityType]Policy
+	other Policy // for types that are not in of
+}
+
+func (s *policySet) get(t wire.EntityType) Policy {
+	if p, ok := s.of[t]; ok {
+		return p
+	}
+	return s.other
+}
+
+func (s *policySet) set(t wire.EntityType, p Policy) {
+	if s.of == nil {
+		s.of = make(map[wire.EntityType]Policy)
+	}
+	s.of[t] = p
+}

@@ -3,11 +3,11 @@ package control
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/binding"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 // ErrRebound is why connections are over that a Rebind marked down. It wraps
@@ -31,7 +31,8 @@ var ErrRebound = fmt.Errorf("control: another address was bound: %w", ErrMarkedD
 // ErrNotBound, ErrNoPort if all ports are in use or to be avoided, ErrShutdown,
 // ErrHandedOver if a hand-over came first, and the cause of ctx. That bounds
 // Config.BindRetries, and the wait for a hand-over, for cores that come and go,
-// and for another Rebind. A messenger that Unbind has silenced listens again.
+// and for another Rebind. A messenger that does not listen because of Unbind
+// listens again.
 //
 // Owner hints and pins (PinPeer) hold for the new address. A successor that
 // takes over from here (HandOver) gets the new nonce; its Config.Nonce must be
@@ -46,121 +47,48 @@ func (m *Messenger) Rebind(ctx context.Context, avoid ...uint16) (wire.AddrVec, 
 	}
 	defer done()
 	m.mu.Lock()
-	at, ports := m.elsewhere(avoid)
-	before := m.unbinds
+	at, ports := m.identity.elsewhere(m.cfg.BindPorts, avoid)
+	taken := m.listeners.Taken()
 	m.mu.Unlock()
 	if at == nil {
 		return nil, fmt.Errorf("rebind: %w", ErrNotBound)
 	}
-	e, err := m.listenAll(ctx, at, func(wire.Addr) portChoice { return ports })
+	e, err := m.listenAll(ctx, at, func(wire.Addr) binding.Ports { return ports })
 	if err != nil {
 		return nil, fmt.Errorf("rebind: %w", err)
 	}
-	old, addrs, err := m.swap(e, before)
+	// The old address is not steered from here on, until it closes.
+	m.steering.Follow(taken, m.Cores(), steeringGroups(e.groups, anyCore))
+	old, addrs, err := m.swap(e, taken, uint32(m.random.next()))
 	if err != nil {
+		m.steering.Close(taken + 1) // nothing listens any more
 		e.close()
 		return nil, fmt.Errorf("rebind: %w", err)
 	}
-	closeListeners(old)
+	binding.Close(old)
 	return addrs, nil
 }
 
-// elsewhere is where to listen instead of now: nil if we are not bound. The lock
-// is held.
-func (m *Messenger) elsewhere(avoid []uint16) (at []wire.Addr, ports portChoice) {
-	if !m.bound {
-		return nil, ports
-	}
-	ports = portChoice{from: m.cfg.BindPorts, avoid: make(map[uint16]bool)}
-	for _, p := range avoid {
-		ports.avoid[p] = true
-	}
-	places := m.places
-	for i, a := range m.addrs {
-		ports.avoid[a.AddrPort.Port()] = true
-		if len(m.places) != len(m.addrs) { // by a hand-over
-			places = append(places[:i:i], a.AddrPort.Addr())
-		}
-	}
-	for _, ip := range places {
-		at = append(at, wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.AddrPortFrom(ip, 0)})
-	}
-	return at, ports
-}
-
 // swap is the moment at which the new address takes the place of the old one. It
-// returns the listeners of that, to be closed.
-func (m *Messenger) swap(e *endpoints, unbinds uint64) (old []*dataplane.Listener, addrs wire.AddrVec, err error) {
+// returns the listeners of that, to be closed. nonce is a random one.
+func (m *Messenger) swap(e *endpoints, taken uint64, nonce uint32) (old []*dataplane.Listener, addrs wire.AddrVec, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.down {
 		return nil, nil, ErrShutdown
 	}
-	if m.unbinds != unbinds {
+	old, ok := m.listeners.Swap(e.groups, taken)
+	if !ok {
 		return nil, nil, fmt.Errorf("%w any more: Unbind came between", ErrNotBound)
 	}
-	old = m.listeners
 	for _, c := range m.sorted() {
 		c.userDown.Store(true)
 		c.over.Store(true)
 		c.close(false, ErrRebound)
 	}
-	m.nonce = m.otherNonce()
-	m.settle(e)
-	m.steerAgain(e.groups)
-	m.cfg.Logger.Info("bound anew", "addrs", m.addrs)
-	return old, slices.Clone(m.addrs), nil
-}
-
-// otherNonce is a nonce that is not the present one. The lock is held.
-func (m *Messenger) otherNonce() uint32 {
-	n := uint32(m.random64())
-	if n == m.nonce {
-		n++
-	}
-	return n
-}
-
-// steerAgain has the listeners of other addresses steered as those before. The
-// lock is held.
-func (m *Messenger) steerAgain(groups [][]*dataplane.Listener) {
-	s := m.steer
-	switch {
-	case s == nil || s.closed: // by Unbind
-		m.steer = m.newSteering()
-		m.steer.take(m, groups)
-		m.report(m.steer)
-	case s.active():
-		if s.follow(groups); s.err != nil {
-			m.report(s)
-		}
-	}
-}
-
-// take begins to steer the listeners of all addresses.
-func (s *steering) take(m *Messenger, groups [][]*dataplane.Listener) {
-	for _, group := range groups {
-		s.begin(m.load, m.cfg.SteerTable, group[0].Addr(), group[0].FD())
-		for _, l := range group {
-			s.add(l.Core().ID(), l.FD())
-		}
-	}
-}
-
-// follow has the programs steer the listeners of other addresses, one for one:
-// their tables and counters go along.
-func (s *steering) follow(groups [][]*dataplane.Listener) {
-	for i, g := range s.groups {
-		if s.err != nil {
-			return
-		}
-		g.addr = groups[i][0].Addr()
-		err := g.prog.Attach(groups[i][0].FD())
-		for _, l := range groups[i] {
-			if err == nil {
-				err = g.prog.Add(l.Core().ID(), l.FD())
-			}
-		}
-		s.fail(err)
-	}
+	m.identity.renew(nonce)
+	m.setBound(e)
+	addrs = slices.Clone(m.addrs)
+	m.mu.later(func() { m.cfg.Logger.Info("bound anew", "addrs", addrs) })
+	return old, slices.Clone(addrs), nil
 }

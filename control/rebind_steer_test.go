@@ -172,3 +172,35 @@ func TestRebindWaitsForAHandOver(t *testing.T) {
 		t.Errorf("still at %v", got)
 	}
 }
+
+// The core that gets the number of a removed one has none of its pins.
+func TestPinsEndWithTheirCore(t *testing.T) {
+	needSteering(t)
+	msgrtest.CheckLeaks(t)
+	m, at := steered(t, control.SteerTable, nil)
+	from := netip.AddrPortFrom(source(1), 0)
+	if err := m.PinPeer(from.Addr(), 2); err != nil {
+		t.Fatal(err)
+	}
+	knock(t, from, at)
+	got, _ := arrived(t, m, 1)
+	expectCores(t, got, []int{0, 0, 1, 0})
+	ctx := deadline(t)
+	if err := m.RemoveCore(ctx, 2); err != nil {
+		t.Fatal(err)
+	}
+	knock(t, from, at)
+	if id, err := m.AddCore(ctx); id != 2 || err != nil {
+		t.Fatalf("core %d, %v", id, err)
+	}
+	knock(t, from, at)
+	hashed := func() bool { return statsOf(t, m).Steering.Groups[0].Counters.Hash >= 2 }
+	if err := msgrtest.Until(ctx, hashed); err != nil {
+		t.Errorf("%v: counters %+v, want two connections by hash", err, statsOf(t, m).Steering.Groups[0].Counters)
+	}
+	for core, c := range statsOf(t, m).Steering.Groups[0].Counters.Cores {
+		if c.Missed() != 0 {
+			t.Errorf("%d connections were pinned to core %d, which was not there", c.Missed(), core)
+		}
+	}
+}

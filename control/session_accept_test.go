@@ -13,7 +13,7 @@ import (
 )
 
 // The acceptor's answers, frame by frame, to a peer that plays every row of
-// the tables in decide.go (SE-01 to SE-16, SE-24).
+// the tables of package session (SE-01 to SE-16, SE-24).
 
 const (
 	clientCookie = 0xc11e

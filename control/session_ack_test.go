@@ -57,12 +57,12 @@ func (s *stage) kept(n int) {
 // FT-31, and SE-22, SE-25, SE-28, SE-32: a thousand small messages at once, a part of them
 // acknowledged, a further part received.
 func TestExactlyTheUnacknowledgedOnesOfABatchComeAgain(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := stageFor(t, ctx, v, "LLC")
 		p, _ := s.establish()
 		s.queueDuring(1000)
 		s.takes(p, 1, 1000)
-		p.SendPayload(frame.TagAck, wire.Ack{Seq: 600})
+		p.SendPayload(frame.TagAck, msgrtest.Ack{Seq: 600})
 		s.must(p)
 		s.kept(400)
 		// No reconnect before there is something unsent, too.
@@ -75,7 +75,7 @@ func TestExactlyTheUnacknowledgedOnesOfABatchComeAgain(t *testing.T) {
 		gate.Release()
 		again := s.resume(700)
 		s.takes(again, 701, 1003)
-		again.SendPayload(frame.TagAck, wire.Ack{Seq: 1003})
+		again.SendPayload(frame.TagAck, msgrtest.Ack{Seq: 1003})
 		s.must(again)
 		s.kept(0)
 		if st, err := s.conn.Stats(); err != nil || st.IO.Requeued != 300 {
@@ -95,10 +95,10 @@ func TestImpossibleAcknowledgementsFreeNothing(t *testing.T) {
 		}
 		s.takes(p, 1, 3)
 		for _, seq := range []uint64{2, 2, 1, 0} {
-			p.SendPayload(frame.TagAck, wire.Ack{Seq: seq})
+			p.SendPayload(frame.TagAck, msgrtest.Ack{Seq: seq})
 		}
 		s.kept(1)
-		p.SendPayload(frame.TagAck, wire.Ack{Seq: 1 << 40})
+		p.SendPayload(frame.TagAck, msgrtest.Ack{Seq: 1 << 40})
 		s.kept(0)
 		// What is sent now was covered by that number, and is kept all the same.
 		send(t, s.conn, 4)
@@ -150,7 +150,7 @@ func TestNumbersThatComeAgainAndNumbersThatAreMissing(t *testing.T) {
 // SE-29: nothing is kept of what a lossy connection sent, and it does not
 // acknowledge.
 func TestLossyConnectionNeitherKeepsNorAcknowledges(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		acceptor := nodeOf(t, v, "osd.1", "SLS", 1, withChain(echoer()))
 		connector := nodeOf(t, v, "client.2", "LC", 2)
 		conn := connector.Dial(acceptor)
@@ -173,7 +173,7 @@ func TestLossyConnectionNeitherKeepsNorAcknowledges(t *testing.T) {
 // SE-34: replayed messages go first, whatever the priority of those behind
 // them.
 func TestReplayGoesBeforeAnUrgentMessage(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := stageFor(t, ctx, v, "LLC")
 		p, _ := s.establish()
 		send(t, s.conn, 1)

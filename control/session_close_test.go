@@ -118,7 +118,7 @@ func TestMarkDownDuringAnAcceptanceIsFinal(t *testing.T) {
 
 // SH-02: in WAIT and in STANDBY.
 func TestMarkDownWithoutASocketIsFinal(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		acceptor := nodeOf(t, v, "osd.1", "LP", 1)
 		waits := nodeOf(t, v, "client.2", "LLC", 2, func(c *msgrtest.NodeConfig) { c.InitialBackoff, c.MaxBackoff = time.Hour, time.Hour })
 		waits.Probe.Arm(msgrtest.BannerWrite(), 1, msgrtest.Fault())
@@ -174,7 +174,7 @@ func TestMarkDownManyTimesIsOnce(t *testing.T) {
 func TestShutdownUnderLoadEnds(t *testing.T) {
 	for _, order := range []string{"client first", "server first", "both at once"} {
 		t.Run(order, func(t *testing.T) {
-			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+			everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 				for _, p := range []pairing{{"LC", "SLS"}, {"LP", "LP"}} {
 					acceptor := nodeOf(t, v, "osd.1", p.acceptor, 1, withChain(echoer()))
 					connector := nodeOf(t, v, connectorName(p.connector), p.connector, 2, func(c *msgrtest.NodeConfig) { c.QueueMessages = 64 })

@@ -75,7 +75,7 @@ func TestGlobalSeqIsUniqueUnderContention(t *testing.T) {
 // SE-35: what waits is framed for the connection that takes it, which need not
 // speak the revision of the last one.
 func TestQueuedMessageIsFramedForTheNextConnection(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := stageFor(t, ctx, v, "LLC")
 		p, _ := s.establish()
 		send(t, s.conn, 1)

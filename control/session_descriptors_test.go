@@ -16,7 +16,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -76,7 +76,7 @@ func TestAcceptRecoversWhenDescriptorsComeBack(t *testing.T) {
 				}
 				return st.Cores[0]
 			}
-			if err := eventuallyErr(ctx, func() bool { return stats().AcceptErrors >= 3 }); err != nil {
+			if err := msgrtest.Until(ctx, func() bool { return stats().AcceptErrors >= 3 }); err != nil {
 				t.Fatalf("no third attempt to accept: %+v\n%s", stats(), log.String())
 			}
 			send(t, conn, 2)
@@ -172,7 +172,7 @@ func TestConnectAndCloseOverAndOverLeavesNothing(t *testing.T) {
 				defer cancel()
 				p2, p1 := shortPolicies[p.connector](), shortPolicies[p.acceptor]()
 				plane := dataplane.Config{Cores: 2, Driver: uring.Config{Backend: v.backend}}
-				server := startMessenger(t, control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Default: &p1, Plane: plane, Rev0: v.rev0})
+				server := startMessenger(t, control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Default: &p1, Plane: plane, Rev0: v.rev0, FailureRate: -1})
 				addrs, err := server.Bind(v2(ownHost(), 0))
 				if err != nil {
 					t.Fatal(err)

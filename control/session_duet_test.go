@@ -19,6 +19,8 @@ type duet struct {
 	t                   *testing.T
 	ctx                 context.Context
 	lossy               bool
+	forgets             bool // the acceptor is told that the connector has forgotten the session
+	mayForget           bool // or it is not
 	v                   variant
 	size                int // of the front of every message
 	connector, acceptor *msgrtest.Node
@@ -91,6 +93,10 @@ func (w *duet) await(r msgrtest.Role, want outlook) {
 	w.t.Helper()
 	n := w.side(r)
 	var have []msgrtest.Object
+	forgotten := 0
+	if w.forgets && r == msgrtest.Acceptor {
+		forgotten = 1
+	}
 	ok := func() bool {
 		have = n.Probe.Objects()
 		var got outlook
@@ -102,7 +108,7 @@ func (w *duet) await(r msgrtest.Role, want outlook) {
 				}
 			case o.End == msgrtest.Closed && o.Resets == 1 && o.RemoteResets == 0:
 				got = append(got, true)
-			case (o.End == msgrtest.Established || o.End == msgrtest.Standby) && o.Resets == 0 && o.RemoteResets == 0:
+			case (o.End == msgrtest.Established || o.End == msgrtest.Standby) && o.Resets == 0 && (o.RemoteResets == forgotten || w.mayForget && o.RemoteResets <= forgotten):
 				got = append(got, false)
 			default:
 				return false
@@ -110,7 +116,7 @@ func (w *duet) await(r msgrtest.Role, want outlook) {
 		}
 		return slices.Equal(got, want)
 	}
-	if err := eventuallyErr(w.ctx, ok); err != nil {
+	if err := msgrtest.Until(w.ctx, ok); err != nil {
 		w.t.Fatalf("%v: %v, want (over) %v, have %v\n%s", r, err, want, have, n.Probe.Trace())
 	}
 }

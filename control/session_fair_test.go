@@ -14,10 +14,10 @@ import (
 // done: each takes its turn. The places in line are counted, not the time.
 func TestSmallMessagesTakeTurnsWithLargeOnes(t *testing.T) {
 	const large, larges, small, smalls, senders = 256 << 10, 80, 1 << 10, 10, 10
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		var k keepsake
 		server := nodeOf(t, v, "osd.1", "SFS", 1, withChain(k.dispatcher()), func(c *msgrtest.NodeConfig) {
-			c.DispatchBytes = 2 * large
+			c.DispatchBytes, c.ConnBytes = 2*large, -1 // one connection fills it
 		})
 		throttle := server.DispatchThrottle()
 		sends := func(nonce uint32, n, size int) {

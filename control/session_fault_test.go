@@ -2,11 +2,15 @@ package control_test
 
 import (
 	"context"
+	"net/netip"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -233,21 +237,50 @@ func TestFaultInsideAHandlerCostsOneReconnect(t *testing.T) {
 	})
 }
 
+// refusing is an address that refuses connects as long as the test runs. A port
+// that was only given up could be somebody else's by then.
+func refusing(t *testing.T) wire.Addr {
+	t.Helper()
+	return v2(netip.MustParseAddr("127.0.0.1"), refuse(t, netip.MustParseAddrPort("127.0.0.1:0")))
+}
+
+// refuse holds a port, of the kernel's choice if it is 0, without listening.
+func refuse(t *testing.T, at netip.AddrPort) (port uint16) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	// There may be connections that were accepted there.
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())}); err != nil {
+		t.Fatal(err)
+	}
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uint16(sa.(*unix.SockaddrInet4).Port)
+}
+
 // A first attempt that fails is followed by the back-off, whatever was queued
 // while it was under way.
 func TestRefusedAttemptBacksOffWithMessagesQueued(t *testing.T) {
 	for _, policy := range []string{"LC", "LLC", "LP", "LPR"} {
 		t.Run(policy, func(t *testing.T) {
 			everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
-				gone := nodeOf(t, v, "osd.1", "LP", 1)
-				if err := gone.Unbind(); err != nil {
-					t.Fatal(err)
-				}
+				at := refusing(t)
 				n := nodeOf(t, v, connectorName(policy), policy, 2, func(c *msgrtest.NodeConfig) {
 					c.InitialBackoff, c.MaxBackoff = time.Hour, time.Hour
 				})
 				b := n.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block())
-				conn := n.Dial(gone)
+				conn, err := n.Connect(at, wire.OSD)
+				if err != nil {
+					t.Fatal(err)
+				}
 				n.Hit(ctx, b)
 				send(t, conn, 1)
 				b.Release()
@@ -260,7 +293,7 @@ func TestRefusedAttemptBacksOffWithMessagesQueued(t *testing.T) {
 // A break point that holds a socket in the data phase has no say over the next
 // one.
 func TestHoldEndsWithItsSocket(t *testing.T) {
-	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyModeAndProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		short := func(c *msgrtest.NodeConfig) {
 			c.KeepaliveEvery, c.KeepaliveTimeout = 50*time.Millisecond, 400*time.Millisecond
 		}

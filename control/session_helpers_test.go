@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -12,7 +13,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 // sessionTime bounds one session test, on a machine that has much else to do.
@@ -68,15 +69,26 @@ func nodeOf(t *testing.T, v variant, name, policy string, nonce uint32, change .
 	}
 	cfg := msgrtest.NodeConfig{
 		Config: control.Config{
-			Name: n, Number: int64(nonce), Nonce: &nonce, Default: &p, Plane: dataplane.Config{Cores: 1},
+			Name: n, Number: numberOf(n, nonce), Nonce: &nonce, Default: &p, Plane: dataplane.Config{Cores: 1},
 		},
 		Unbound: policy == "LC" || policy == "LLC",
 	}
 	v.configure(&cfg.Config)
+	if v.msgr1 {
+		cfg.Bind = wire.AddrVec{{Type: wire.AddrLegacy, AddrPort: loopback(0)}}
+	}
 	for _, f := range change {
 		f(&cfg)
 	}
 	return msgrtest.Start(t, cfg)
+}
+
+// numberOf is that of an entity: an OSD is its number.
+func numberOf(n wire.EntityName, nonce uint32) int64 {
+	if id, err := strconv.ParseInt(n.ID, 10, 64); err == nil && n.Type == wire.OSD {
+		return id
+	}
+	return int64(nonce)
 }
 
 // withChain adds dispatchers to a node.
@@ -135,20 +147,20 @@ func receives(t *testing.T, ctx context.Context, n *msgrtest.Node, tids ...uint6
 // first is the first connection of a node that has one.
 func first(t *testing.T, ctx context.Context, n *msgrtest.Node) *control.Conn {
 	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for {
+	var c *control.Conn
+	err := msgrtest.Until(ctx, func() bool {
 		for _, o := range n.Probe.Objects() {
 			if o.Conn != nil {
-				return o.Conn
+				c = o.Conn
+				return true
 			}
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("%s: no connection:\n%s", n.Name(), n.Probe.Trace())
-		}
+		return false
+	})
+	if err != nil {
+		t.Fatalf("%s: no connection:\n%s", n.Name(), n.Probe.Trace())
 	}
+	return c
 }
 
 // loopback is a port of 127.0.0.1.
@@ -173,20 +185,25 @@ func title(parts ...any) string {
 // eventually waits for a condition.
 func eventually(t *testing.T, ctx context.Context, what string, ok func() bool) {
 	t.Helper()
-	if err := eventuallyErr(ctx, ok); err != nil {
+	if err := msgrtest.Until(ctx, ok); err != nil {
 		t.Fatalf("waiting for %s: %v", what, err)
 	}
 }
 
-func eventuallyErr(ctx context.Context, ok func() bool) error {
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+// openIdle opens n connections that do nothing, and waits until both ends are ready.
+func openIdle(t *testing.T, ctx context.Context, server, client *control.Messenger, addr wire.Addr, n int) {
+	t.Helper()
+	var list []*control.Conn
+	for range n {
+		c, err := client.Connect(addr, wire.OSD, control.Anonymous())
+		must(t, err)
+		list = append(list, c)
 	}
-	return nil
+	for _, c := range list {
+		must(t, c.WaitReady(ctx))
+	}
+	eventually(t, ctx, "the handshakes to end", func() bool {
+		st, err := server.Stats()
+		return err == nil && st.HalfOpen == 0
+	})
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
 )
 
 // Throttles as a messenger applies them, over connections and cores.
@@ -49,7 +49,7 @@ func (k *keepsake) letGo() bool {
 // TH-03, TH-05: one limit for all connections on all cores.
 func TestDispatchLimitHoldsOverAllConnections(t *testing.T) {
 	const limit, size, clients, each = 64 << 10, 10 << 10, 6, 20
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		var k keepsake
 		server := nodeOf(t, v, "osd.1", "SFS", 1, withChain(k.dispatcher()), func(c *msgrtest.NodeConfig) {
 			c.Plane.Cores, c.DispatchBytes = 3, limit
@@ -95,7 +95,7 @@ func throttled(k *keepsake) func(*msgrtest.NodeConfig) {
 // TH-01, TH-06: a connection that a throttle holds delays none of the others of
 // its core.
 func TestThrottledConnectionDelaysNoOther(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		var k keepsake
 		server := nodeOf(t, v, "osd.1", "SFS", 1, throttled(&k))
 		held, free := nodeOf(t, v, "client.2", "LLC", 2), nodeOf(t, v, "osd.3", "LLC", 3)
@@ -144,7 +144,18 @@ func TestThrottledConnectionIsNotEndedByOurKeepalives(t *testing.T) {
 			st, err := theirs.Stats()
 			return err == nil && st.IO.Throttled
 		})
-		<-time.After(3 * limit)
+		asked := func() time.Time {
+			st, err := theirs.Stats()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return st.IO.Keepalives.Sent.Time()
+		}
+		begun := asked()
+		if begun.IsZero() {
+			begun = time.Now()
+		}
+		eventually(t, ctx, "keepalives for three limits", func() bool { return asked().Sub(begun) >= 3*limit })
 		if st, err := theirs.Stats(); err != nil || !st.IO.Throttled || st.Counters.Ready != 1 {
 			t.Errorf("after three limits: %+v %v", st, err)
 		}
@@ -158,7 +169,7 @@ func TestThrottledConnectionIsNotEndedByOurKeepalives(t *testing.T) {
 // TH-05, TH-14: a small dispatch limit under faults at every place of the data phase
 // is never lost: what it admits arrives, and it is empty in the end.
 func TestDispatchLimitSurvivesFaults(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		const size, n = 20 << 10, 120
 		server := nodeOf(t, v, "osd.1", "SFS", 1, func(c *msgrtest.NodeConfig) { c.DispatchBytes = 3 * size })
 		client := nodeOf(t, v, "client.2", "LLC", 2)

@@ -12,7 +12,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 // PO-13: with an address and without one, before an address is learned and
@@ -150,7 +150,7 @@ func TestLoopbackKeepsTheOrderOfEverySender(t *testing.T) {
 		wg.Add(1)
 		if s%2 == 0 {
 			go batch()
-		} else if err := us.Plane().Core(int(s/2) % 2).Do(func(*dataplane.Core) { batch() }); err != nil {
+		} else if err := us.RawPlane().Core(int(s/2) % 2).Do(func(*dataplane.Core) { batch() }); err != nil {
 			t.Fatal(err)
 		}
 	}

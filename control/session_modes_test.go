@@ -23,9 +23,13 @@ type variant struct {
 	rev0       bool
 	secure     bool
 	compressed bool
+	msgr1      bool // without any of the others
 }
 
 func (v variant) String() string {
+	if v.msgr1 {
+		return string(v.backend) + ",msgr1"
+	}
 	s := string(v.backend) + ",rev1"
 	if v.rev0 {
 		s = string(v.backend) + ",rev0"
@@ -46,6 +50,9 @@ var variants = allVariants[:4]
 // allVariants are all modes with both engines.
 var allVariants = makeVariants()
 
+// msgr1Variants are both engines with the older protocol.
+var msgr1Variants = []variant{{backend: uring.Auto, msgr1: true}, {backend: uring.Epoll, msgr1: true}}
+
 func makeVariants() []variant {
 	var out []variant
 	bits := []bool{false, true}
@@ -53,7 +60,7 @@ func makeVariants() []variant {
 		for _, secure := range bits {
 			for _, rev0 := range bits {
 				for _, b := range []uring.Backend{uring.Auto, uring.Epoll} {
-					out = append(out, variant{b, rev0, secure, compressed})
+					out = append(out, variant{backend: b, rev0: rev0, secure: secure, compressed: compressed})
 				}
 			}
 		}
@@ -62,25 +69,51 @@ func makeVariants() []variant {
 }
 
 // modesFor are the plain variants and one of the others, which depends on the
-// name of the test; with RINGMSGR_LONG all.
+// name of the test and the seed of the sample; with RINGMSGR_LONG all.
 func modesFor(t *testing.T) []variant {
 	if os.Getenv("RINGMSGR_LONG") != "" {
 		return allVariants
 	}
+	return append(slices.Clone(variants), oneOf(t, allVariants[len(variants):]))
+}
+
+// oneOf is an element of list that depends on the name of the test and the seed of the
+// sample.
+func oneOf(t *testing.T, list []variant) variant {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(t.Name())) // it does not fail
-	others := allVariants[len(variants):]
-	return append(slices.Clone(variants), others[h.Sum32()%uint32(len(others))])
+	return list[(uint64(h.Sum32())+seedOfSample(t))%uint64(len(list))]
+}
+
+// msgr1For is one of the variants with the older protocol; with RINGMSGR_LONG all.
+func msgr1For(t *testing.T) []variant {
+	if os.Getenv("RINGMSGR_LONG") != "" {
+		return msgr1Variants
+	}
+	return []variant{oneOf(t, msgr1Variants)}
+}
+
+// everyProtocol is everyVariant, and the older protocol as well.
+func everyProtocol(t *testing.T, run func(t *testing.T, ctx context.Context, v variant)) {
+	overVariants(t, append(slices.Clone(variants), msgr1For(t)...), run)
+}
+
+// everyModeAndProtocol is everyMode, and the older protocol as well.
+func everyModeAndProtocol(t *testing.T, run func(t *testing.T, ctx context.Context, v variant)) {
+	overVariants(t, append(modesFor(t), msgr1For(t)...), run)
+}
+
+func overVariants(t *testing.T, list []variant, run func(t *testing.T, ctx context.Context, v variant)) {
+	msgrtest.CheckLeaks(t)
+	spread(t, len(list), len(list), func(i int) string { return list[i].String() }, func(t *testing.T, i int) {
+		run(t, deadline(t), list[i])
+	})
 }
 
 // everyMode is everyVariant, encrypted and compressed as well. Both ends have
 // to be nodes.
 func everyMode(t *testing.T, run func(t *testing.T, ctx context.Context, v variant)) {
-	msgrtest.CheckLeaks(t)
-	list := modesFor(t)
-	spread(t, len(list), len(list), func(i int) string { return list[i].String() }, func(t *testing.T, i int) {
-		run(t, deadline(t), list[i])
-	})
+	overVariants(t, modesFor(t), run)
 }
 
 // configure makes a messenger of this variant.
@@ -111,13 +144,20 @@ func (v variant) check(t *testing.T, c *control.Conn) {
 	if v.compressed {
 		method = handshake.CompressionSnappy
 	}
-	if i := c.Info(); i.Protocol != rev.String() || i.Mode != mode || i.Compression != method.String() {
-		t.Errorf("the connection has %s, %v, %s, want %v, %v, %v", i.Protocol, i.Mode, i.Compression, rev, mode, method)
+	protocol := rev.String()
+	if v.msgr1 {
+		protocol = control.Msgr1
+	}
+	if i := c.Info(); i.Protocol != protocol || i.Mode != mode || i.Compression != method.String() {
+		t.Errorf("the connection has %s, %v, %s, want %v, %v, %v", i.Protocol, i.Mode, i.Compression, protocol, mode, method)
 	}
 }
 
 // handshakePoints are the points that a side passes in this variant.
 func (v variant) handshakePoints(r msgrtest.Role) []msgrtest.Point {
+	if v.msgr1 {
+		return msgrtest.HandshakePoints1(r)
+	}
 	list := msgrtest.HandshakePoints(r)
 	dir := []func(frame.Tag) msgrtest.Point{msgrtest.Write, msgrtest.Read}
 	if r == msgrtest.Acceptor {

@@ -74,7 +74,7 @@ func TestEverySendersOrderSurvivesFaults(t *testing.T) {
 // XC-04: a connection is the same one whoever asks for it, also a callback on
 // another core.
 func TestConnectFromACallbackFindsTheSession(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		var mu sync.Mutex
 		found := map[*control.Conn]bool{}
 		var us, peer *msgrtest.Node
@@ -110,7 +110,7 @@ func TestConnectFromACallbackFindsTheSession(t *testing.T) {
 // core, while its own messages are dispatched: nothing of it is dispatched
 // once it is closed.
 func TestMarkDownFromAForeignCoreEndsTheDispatch(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		for range 5 {
 			victims := make(chan *control.Conn, 1)
 			var late sync.Map // dispatched behind Closed
@@ -202,7 +202,7 @@ func TestBusyCallbackHoldsOnlyItsCore(t *testing.T) {
 // KA-12: two clients and two servers, 512 rounds each, with a keepalive in a
 // tenth of them: every client gets exactly its answers.
 func TestKeepalivesAmongTheMessagesDisturbNothing(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		rounds := 128
 		if longTest(t, 0) != 0 {
 			rounds = 512

@@ -3,7 +3,6 @@ package control_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
@@ -256,25 +255,20 @@ func TestSecondAttemptAtTheBannerIsReplaced(t *testing.T) {
 // awaitSockets waits until the cores of a node have this many sockets.
 func awaitSockets(t *testing.T, ctx context.Context, n *msgrtest.Node, want int64) {
 	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for {
+	have := int64(0)
+	err := msgrtest.Until(ctx, func() bool {
 		st, err := n.Stats()
 		if err != nil {
 			t.Fatal(err)
 		}
-		have := int64(0)
+		have = 0
 		for _, c := range st.Cores {
 			have += c.Sockets
 		}
-		if have == want {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("%s: %d sockets, want %d", n.Name(), have, want)
-		}
+		return have == want
+	})
+	if err != nil {
+		t.Fatalf("%s: %d sockets, want %d", n.Name(), have, want)
 	}
 }
 

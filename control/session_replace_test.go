@@ -12,8 +12,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
 )
 
 // A new socket takes over a session while the old one is in the middle of
@@ -86,7 +86,7 @@ func TestMessageBeingReadIsReadAnew(t *testing.T) {
 		front := bytes.Repeat([]byte("x"), 100_000)
 		old.WriteRaw(half(t, old, frame.MessageHeader{Seq: 1, TID: 1}, front))
 		s.must(old)
-		eventually(t, ctx, "the message to be admitted", func() bool { return limit.Used() == int64(len(front)) })
+		eventually(t, ctx, "its part to be counted", func() bool { return limit.Used() >= int64(len(front)/2) })
 		fresh := s.comeBack(si, 1, 0)
 		eventually(t, ctx, "its share to be given back", func() bool { return limit.Used() == 0 })
 		fresh.SendMessage(frame.MessageHeader{Seq: 1, TID: 1}, front, nil, nil)
@@ -178,13 +178,15 @@ func TestEndDuringATakeOverClosesBothSockets(t *testing.T) {
 // its past.
 func TestSessionTakenOverManyTimesDoesNotGrow(t *testing.T) {
 	msgrtest.CheckLeaks(t)
-	rounds := len(sampleOf(make([]struct{}, 1000), 20))
+	rounds := len(sampleOf(t, make([]struct{}, 1000), 20))
 	for _, v := range variants[:2] {
 		t.Run(v.String(), func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			acceptor := nodeOf(t, v, "osd.1", "SFS", 1, withChain(echoer()))
-			connector := nodeOf(t, v, "client.2", "LLC", 2)
+			connector := nodeOf(t, v, "client.2", "LLC", 2, func(c *msgrtest.NodeConfig) {
+				c.InitialBackoff, c.MaxBackoff = time.Millisecond, 5*time.Millisecond // there is one pause in each round
+			})
 			conn := connector.Dial(acceptor)
 			goroutines := 0
 			for i := range rounds {

@@ -52,7 +52,10 @@ func (s *sweep) run(t *testing.T) (calls, bytes int64) {
 
 // TestTheNthSocketCallFails is FT-27: each socket call of a run fails, in a run
 // of its own, until a run ends without reaching it.
-func TestTheNthSocketCallFails(t *testing.T) {
+func TestTheNthSocketCallFails(t *testing.T) { nthSocketCallFails(t, allVariants, 4, 11) }
+
+// nthSocketCallFails has each line in so many of the variants.
+func nthSocketCallFails(t *testing.T, list []variant, each, stride int) {
 	msgrtest.CheckLeaks(t)
 	var lines []*sweep
 	for _, p := range pairings {
@@ -61,13 +64,13 @@ func TestTheNthSocketCallFails(t *testing.T) {
 				if call == aConnect && role == msgrtest.Acceptor || call == anAccept && role == msgrtest.Connector {
 					continue // an acceptor may dial, but need not
 				}
-				for range 4 {
-					lines = append(lines, &sweep{pairing: p, role: role, b: brittle{call: call}, v: allVariants[len(lines)%len(allVariants)]})
+				for range each {
+					lines = append(lines, &sweep{pairing: p, role: role, b: brittle{call: call}, v: list[len(lines)%len(list)]})
 				}
 			}
 		}
 	}
-	lines = sampleOf(lines, 11)
+	lines = sampleOf(t, lines, stride)
 	name := func(i int) string { return lines[i].name() }
 	spread(t, 16, len(lines), name, func(t *testing.T, i int) {
 		for n := int64(1); ; n++ {
@@ -85,19 +88,21 @@ func TestTheNthSocketCallFails(t *testing.T) {
 
 // TestAConnectionIsCutAtEveryByte is FT-30: messages of many sizes, and a
 // fault when so many bytes have come in.
-func TestAConnectionIsCutAtEveryByte(t *testing.T) {
+func TestAConnectionIsCutAtEveryByte(t *testing.T) { cutAtEveryByte(t, allVariants, 7) }
+
+func cutAtEveryByte(t *testing.T, list []variant, stride int) {
 	msgrtest.CheckLeaks(t)
 	var whole []*sweep
 	for _, p := range pairings {
 		for _, role := range []msgrtest.Role{msgrtest.Connector, msgrtest.Acceptor} {
 			for _, size := range []int{0, 1, 100, 4095, 70_000, 1 << 20} {
-				v := allVariants[len(whole)*7%len(allVariants)]
+				v := list[len(whole)*7%len(list)]
 				whole = append(whole, &sweep{pairing: p, role: role, v: v, size: size, b: brittle{bytes: unlimited}})
 			}
 		}
 	}
 	var lines []*sweep
-	for _, w := range sampleOf(whole, 7) {
+	for _, w := range sampleOf(t, whole, stride) {
 		var total int64
 		if !t.Run(w.name(), func(t *testing.T) { _, total = w.run(t) }) {
 			return
@@ -107,7 +112,7 @@ func TestAConnectionIsCutAtEveryByte(t *testing.T) {
 			lines = append(lines, &sweep{pairing: w.pairing, role: w.role, v: w.v, size: w.size, b: brittle{bytes: at}})
 		}
 	}
-	lines = sampleOf(lines, 7)
+	lines = sampleAt(t, lines, stride, seedOfSample(t)/uint64(stride)) // so that stride squared runs meet all
 	spread(t, 16, len(lines), func(i int) string { return lines[i].name() }, func(t *testing.T, i int) { lines[i].run(t) })
 }
 

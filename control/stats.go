@@ -2,8 +2,10 @@ package control
 
 import (
 	"errors"
+	"time"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 // Counters count for a whole messenger.
@@ -13,7 +15,8 @@ type Counters struct {
 	Accepted           uint64 `json:"accepted"`        // sockets
 	AcceptFailures     uint64 `json:"accept_failures"` // handshakes of accepted sockets that failed
 	AuthFailures       uint64 `json:"auth_failures"`   // of these, because of the authentication
-	Refused            uint64 `json:"refused"`         // accepted sockets over the half-open bound
+	Expired            uint64 `json:"expired"`         // connections whose peer did not come back
+	Refused            uint64 `json:"refused"`         // accepted sockets that found no place among the half-open ones
 	WaitsSent          uint64 `json:"waits_sent"`
 	RetriesSent        uint64 `json:"retries_sent"`
 	ResetsSent         uint64 `json:"resets_sent"`
@@ -21,8 +24,11 @@ type Counters struct {
 	IllegalTransitions uint64 `json:"illegal_transitions"` // our own bugs: always 0
 	Undispatched       uint64 `json:"undispatched"`        // messages that no dispatcher took
 
-	Hints     HintCounters      `json:"hints"`
-	Placement PlacementCounters `json:"placement"`
+	Failures   FailureCounters   `json:"failures"`    // accept_failures by cause
+	Door       DoorCounters      `json:"door"`        // accepted sockets that were refused, by cause, and evicted
+	BadBanners BannerCounters    `json:"bad_banners"` // accepted sockets that speak something else
+	Hints      HintCounters      `json:"hints"`
+	Placement  PlacementCounters `json:"placement"`
 }
 
 // ConnCounters count for one connection.
@@ -43,33 +49,22 @@ type ConnCounters struct {
 // ThrottleStats is a bound of received messages that are not released yet, over
 // all connections that share it.
 type ThrottleStats struct {
-	Of      string `json:"of"`      // "messages" or "bytes" of the policy, "dispatch" bytes of the messenger
+	Of      string `json:"of"`      // "messages" or "bytes" of the policy, "connection" bytes, "dispatch" bytes of the messenger
 	Used    int64  `json:"used"`    // now
 	Limit   int64  `json:"limit"`   // 0: none
 	Waiting int64  `json:"waiting"` // connections that do not read because of it
-}
-
-// throttleStats are the throttles of a connection, those without a limit left
-// out.
-func throttleStats(t *dataplane.Throttles) (list []ThrottleStats) {
-	for _, one := range []struct {
-		of string
-		t  *dataplane.Throttle
-	}{{"messages", t.Messages}, {"bytes", t.Bytes}, {"dispatch", t.Dispatch}} {
-		if one.t != nil && one.t.Limit() > 0 {
-			list = append(list, ThrottleStats{Of: one.of, Used: one.t.Used(), Limit: one.t.Limit(), Waiting: one.t.Waiting()})
-		}
-	}
-	return list
 }
 
 // ConnStats is a snapshot of one connection.
 type ConnStats struct {
 	ID           uint64 `json:"id"`
 	Peer         string `json:"peer"`
+	Entity       string `json:"entity,omitempty"` // name of the peer, as it authenticated itself to us
+	Remote       string `json:"remote,omitempty"` // the other end of its last TCP connection
 	PeerType     string `json:"peer_type"`
 	State        string `json:"state"`
 	Policy       string `json:"policy"`
+	Lossy        bool   `json:"lossy"` // as the acceptor decided
 	Protocol     string `json:"protocol,omitempty"`
 	Auth         string `json:"auth,omitempty"`
 	Mode         string `json:"mode,omitempty"`
@@ -79,6 +74,9 @@ type ConnStats struct {
 	ClientCookie bool   `json:"client_cookie"` // known; never its value
 	ServerCookie bool   `json:"server_cookie"`
 	Error        string `json:"error,omitempty"`
+	// LastSeen is when the peer was heard last, as far as it is known: without a
+	// socket, when the last one was lost. Zero: never.
+	LastSeen time.Time `json:"last_seen,omitzero"`
 	// HeldBytes is the payload of all messages that wait to be sent or
 	// acknowledged; their numbers are IO.Queued and IO.Sent.
 	HeldBytes int64                  `json:"held_bytes"`
@@ -93,13 +91,20 @@ type ConnStats struct {
 func (c *Conn) Stats() (ConnStats, error) {
 	io, err := c.h.Stats()
 	_, held := c.h.QueuedOut()
+	now := c.m.cfg.Clock.Now()
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
 	st := ConnStats{
-		ID: c.id, Peer: c.peerText(), PeerType: c.peerType.String(), State: c.state.String(), Policy: c.policy.Name,
-		ConnectSeq: c.connectSeq, GlobalSeq: c.globalSeq, ClientCookie: c.clientCookie != 0, ServerCookie: c.serverCookie != 0,
+		ID: c.id, Peer: c.peerText(), PeerType: c.s.Peer.Type.String(), State: c.s.State.String(), Policy: c.policy.Name, Lossy: c.s.Policy.Lossy,
+		ConnectSeq: c.s.ConnectSeq, GlobalSeq: c.s.GlobalSeq,
 		Placement: c.placement(), Counters: c.counters, IO: io, Protocol: c.info.Protocol, Compression: c.info.Compression,
-		HeldBytes: held, Throttles: throttleStats(&c.limits),
+		LastSeen: c.lastSeen(now, io.Quiet), Remote: c.info.Peer, HeldBytes: held, Throttles: c.throttleStats(),
+	}
+	if s := c.s.msgr2; s != nil {
+		st.ClientCookie, st.ServerCookie = s.ClientCookie != 0, s.ServerCookie != 0
+	}
+	if c.info.PeerEntity != (wire.EntityName{}) {
+		st.Entity = c.info.PeerEntity.String()
 	}
 	if c.info.Mode != 0 {
 		st.Auth, st.Mode = c.info.Auth.String(), c.info.Mode.String()
@@ -117,42 +122,60 @@ type Stats struct {
 	Backend  string `json:"backend"`
 	Fallback string `json:"fallback,omitempty"` // why not io_uring
 	Open     int    `json:"open"`               // connections now
+	Standby  int    `json:"standby"`            // of these, sessions that wait for their peer, and end if it does not come
 	HalfOpen int    `json:"half_open"`          // handshakes of accepted sockets now
 	InFlight int64  `json:"in_flight"`          // received payload bytes not released
 	// InFlightLimit bounds InFlight, 0 if nothing does; Waiting are the
 	// connections that do not read because of it.
-	InFlightLimit int64                 `json:"in_flight_limit"`
-	Waiting       int64                 `json:"waiting"`
-	Steering      SteeringStats         `json:"steering"`
-	Counters      Counters              `json:"counters"`
-	Cores         []dataplane.CoreStats `json:"cores"`
+	InFlightLimit int64 `json:"in_flight_limit"`
+	// Sending is what all connections hold for sending, in bytes of payload;
+	// SendingLimit bounds it, 0 if nothing does.
+	Sending      int64                 `json:"sending"`
+	SendingLimit int64                 `json:"sending_limit"`
+	Waiting      int64                 `json:"waiting"`
+	Steering     SteeringStats         `json:"steering"`
+	Counters     Counters              `json:"counters"`
+	Cores        []dataplane.CoreStats `json:"cores"`
 }
 
-// Stats takes a snapshot. It waits for the next turn of each core.
+// Latency is that of all cores together.
+func (st *Stats) Latency() (all dataplane.Latencies) {
+	for i := range st.Cores {
+		all.Merge(&st.Cores[i].Latency)
+	}
+	return all
+}
+
+// Stats takes a snapshot. It waits for the next turn of each core. After Shutdown it
+// returns the last counts of the cores, with dataplane.ErrStopped.
 func (m *Messenger) Stats() (Stats, error) {
 	info := m.plane.Info()
 	m.mu.Lock()
 	st := Stats{
 		Name: m.cfg.Name.String(), Addrs: m.addrs.String(), Backend: string(info.Backend), Fallback: info.Fallback,
-		Open: len(m.all), HalfOpen: m.halfOpen + int(m.arriving.Load()), InFlight: m.inFlight.Used(), InFlightLimit: m.inFlight.Limit(), Waiting: m.inFlight.Waiting(),
+		Open: len(m.all), Standby: m.standbys.Len(), HalfOpen: m.halfOpen + int(m.arriving.Load()), InFlight: m.inFlight.Used(), InFlightLimit: m.inFlight.Limit(), Waiting: m.inFlight.Waiting(),
+		Sending: m.sending.Used(), SendingLimit: m.sending.Limit(),
 		Counters: m.counters,
 	}
-	st.Counters.Undispatched = m.dropped.Load()
-	steering, err := m.steeringStats()
+	m.countDoor(&st.Counters)
 	m.mu.Unlock()
+	st.Counters.Undispatched = m.chain.dropped.Load()
+	st.Counters.Hints = HintCounters(m.hints.Counts())
+	steering, err := m.steeringStats()
 	st.Steering = steering
 	if err != nil {
 		return st, err
 	}
+	var stopped error
 	for _, c := range m.plane.All() {
 		cs, err := c.Stats()
 		if errors.Is(err, dataplane.ErrStopped) && m.ctx.Err() == nil {
-			continue // removed meanwhile, or as good as that
+			continue // removed meanwhile, or about to be
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, dataplane.ErrStopped) {
 			return st, err
 		}
-		st.Cores = append(st.Cores, cs)
+		st.Cores, stopped = append(st.Cores, cs), err
 	}
-	return st, nil
+	return st, stopped
 }

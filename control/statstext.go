@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 // String is the snapshot as aligned tables: the messenger, its steering, and a
@@ -46,9 +46,12 @@ func (st *Stats) text(process string) string {
 	n := &st.Counters
 	head.row("connections", fmt.Sprintf("%d open, %d half open, %d made, %d closed", st.Open, st.HalfOpen, n.Conns, n.Closed))
 	head.row("accepted", fmt.Sprintf("%d, %d failed, %d refused", n.Accepted, n.AcceptFailures, n.Refused))
+	head.row("failed", n.Failures.line())
+	head.row("half open", doorLine(n.Door))
 	head.row("placed", n.Placement.line())
 	head.row("hints", n.Hints.line())
 	head.row("in flight", fmt.Sprintf("%d bytes%s, %d connections wait", st.InFlight, of(st.InFlightLimit), st.Waiting))
+	head.row("sending", fmt.Sprintf("%d bytes%s", st.Sending, of(st.SendingLimit)))
 	head.flush()
 
 	for _, g := range st.Steering.Groups {
@@ -63,6 +66,20 @@ func (st *Stats) text(process string) string {
 		work.row(c.Core, coreState(c), c.Load, c.Sockets, c.Accepts, c.MessagesIn, c.MessagesOut, c.BytesIn, c.BytesOut, c.MovedHere, c.MovedAway, c.Stalls)
 	}
 	work.flush()
+
+	b.WriteString("\n")
+	late := newTable(&b, tabwriter.AlignRight)
+	late.row("latency", "samples", "mean", "p50", "p99", "p99.9")
+	all := st.Latency()
+	for _, one := range []struct {
+		what string
+		h    *dataplane.Histogram
+	}{{"queue", &all.Queue}, {"dispatch", &all.Dispatch}, {"ack", &all.Ack}} {
+		n := one.h.Count()
+		mean := one.h.Sum / time.Duration(max(n, 1))
+		late.row(one.what, n, brief(mean), brief(one.h.Quantile(0.5)), brief(one.h.Quantile(0.99)), brief(one.h.Quantile(0.999)))
+	}
+	late.flush()
 
 	b.WriteString("\n")
 	loop := newTable(&b, tabwriter.AlignRight)
@@ -115,7 +132,7 @@ func (st ConnStats) String() string {
 	t := newTable(&b, 0)
 	t.row("connection", fmt.Sprintf("%d to %s %s", st.ID, st.PeerType, st.Peer))
 	t.row("state", withReason(st.State, st.Error))
-	t.row("policy", st.Policy)
+	t.row("policy", withReason(st.Policy, lossyText(st)))
 	if st.Protocol != "" {
 		t.row("protocol", strings.Join(nonEmpty(st.Protocol, st.Auth, st.Mode, st.Compression), ", "))
 	}
@@ -130,9 +147,19 @@ func (st ConnStats) String() string {
 		t.row("throttle", fmt.Sprintf("%d %s%s, %d connections wait", th.Used, th.unit(), of(th.Limit), th.Waiting))
 	}
 	t.row("messages", fmt.Sprintf("%d in, %d out, %d requeued, %d duplicates, %d gaps", io.MessagesIn, io.MessagesOut, io.Requeued, io.Duplicates, io.Gaps))
-	t.row("bytes", fmt.Sprintf("%d in, %d out", io.BytesIn, io.BytesOut))
+	t.row("bytes", fmt.Sprintf("%d in, %d out; the last came %v ago", io.BytesIn, io.BytesOut, io.Quiet.Round(time.Millisecond)))
+	t.row("receiving", fmt.Sprintf("%d bytes of an unfinished frame, %d bytes of the receive budget held", io.Unfinished, io.Reserved))
 	t.flush()
 	return b.String()
+}
+
+func (n FailureCounters) line() string {
+	return fmt.Sprintf("%d banner, %d timeout, %d wrong peer, %d stale, %d auth, %d limits, %d evicted, %d other",
+		n.Banner, n.Timeout, n.WrongPeer, n.Stale, n.Auth, n.Limits, n.Evicted, n.Other)
+}
+
+func doorLine(n DoorCounters) string {
+	return fmt.Sprintf("refused %d over all, %d for their source, %d for their prefix, %d for failures before; %d waited, %d evicted", n.OverAll, n.Source, n.Prefix, n.Rate, n.Waited, n.Evicted)
 }
 
 func (p Placement) line() string {
@@ -163,6 +190,14 @@ func of(limit int64) string {
 		return ""
 	}
 	return fmt.Sprintf(" of %d", limit)
+}
+
+// lossyText says that a connection ends with its TCP connection.
+func lossyText(st ConnStats) string {
+	if st.Lossy {
+		return "lossy"
+	}
+	return ""
 }
 
 func yes(b bool) string {
@@ -203,6 +238,15 @@ func coreState(c *dataplane.CoreStats) string {
 		return "draining"
 	}
 	return "ok"
+}
+
+// brief rounds a latency to three digits.
+func brief(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit)
 }
 
 // seconds rounds a duration for a column.

@@ -3,19 +3,20 @@ package control_test
 import (
 	"errors"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 // textLog is a log in memory.
@@ -128,24 +129,57 @@ func TestWithoutThePrivilegeEverythingWorksAndStatsSayWhy(t *testing.T) {
 }
 
 // runWithout runs a command that can have the capabilities neither now nor
-// later. The bounding set is a thread's: the one that is changed here ends.
+// later. The bounding set is a thread's.
 func runWithout(cmd *exec.Cmd, caps ...int) (string, error) {
-	type result struct {
-		out []byte
-		err error
-	}
-	done := make(chan result)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	return runPrepared(cmd, func() error {
 		for _, c := range caps {
 			if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil {
-				done <- result{err: err}
-				return
+				return err
 			}
 		}
-		out, err := cmd.CombinedOutput()
-		done <- result{out, err}
+		return nil
+	})
+}
+
+// The messenger's lock is free while a program is loaded.
+func TestTheMessengerAnswersWhileAProgramLoads(t *testing.T) {
+	m, err := control.New(control.Config{
+		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Steer: control.SteerTable, Plane: dataplane.Config{Cores: 1},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	endWithTest(t, m)
+	loading, load := make(chan struct{}), make(chan struct{})
+	m.SetLoader(func(bpf.Config) (*bpf.Steering, error) {
+		close(loading)
+		<-load
+		return nil, bpf.ErrUnsupported
+	})
+	if err := m.Start(&control.Dispatcher{Fast: echoBack}); err != nil {
+		t.Fatal(err)
+	}
+	at := bindLoopback(t, m)
+	added := make(chan error, 1)
+	go func() {
+		_, err := m.AddCore(t.Context()) // the second one: there is something to steer
+		added <- err
 	}()
-	r := <-done
-	return string(r.out), r.err
+	<-loading
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		knock(t, netip.AddrPortFrom(source(1), 0), at)
+		m.Conns()
+	}()
+	select {
+	case <-answered:
+	case <-time.After(steerPatience):
+		t.Error("it waits for the program")
+	}
+	close(load)
+	<-answered
+	if err := <-added; err != nil {
+		t.Error(err)
+	}
 }

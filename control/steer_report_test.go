@@ -8,9 +8,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -133,11 +134,7 @@ func checkReports(t *testing.T, server *control.Messenger, mode control.Steer, w
 		return
 	}
 	counters := st.Steering.Groups[0].Counters
-	for core, c := range counters.Cores {
-		if got := int(c.Addr.Selected + c.CPU.Selected); got != perCore[core] || c.Missed() != 0 {
-			t.Errorf("the program counted %d for core %d (%+v), connections say %d", got, core, c, perCore[core])
-		}
-	}
+	expectSelected(t, counters, perCore, func(c bpf.CoreCounters) uint64 { return c.Addr.Selected + c.CPU.Selected })
 	if counters.Hash != 0 {
 		t.Errorf("%d connections were left to the hash", counters.Hash)
 	}

@@ -12,10 +12,10 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -88,6 +88,9 @@ func (s *sessionClient) exchange(t testing.TB, n int) {
 	}
 }
 
+// messageRead is the moment at which a message has begun to arrive.
+var messageRead = probe.Point{Step: probe.FrameRead, Tag: frame.TagMessage}
+
 // scissors cut every connection once, at the next message that it receives.
 type scissors struct {
 	mu  sync.Mutex
@@ -104,14 +107,12 @@ func (s *scissors) arm(conns []*control.Conn) {
 	}
 }
 
-func (s *scissors) Step(context.Context, *control.Conn, uint64, handshake.Point, bool) error {
-	return nil
-}
-
-func (s *scissors) Frame(c *control.Conn, tag frame.Tag, write bool) error {
-	if tag != frame.TagMessage || write {
+// At implements probe.Probe.
+func (s *scissors) At(_ context.Context, e probe.Event) error {
+	if e.Point != messageRead {
 		return nil
 	}
+	c, _ := e.Conn.(*control.Conn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.cut[c] {
@@ -119,7 +120,7 @@ func (s *scissors) Frame(c *control.Conn, tag frame.Tag, write bool) error {
 	}
 	delete(s.cut, c)
 	s.n.Add(1)
-	return dataplane.ErrReset
+	return probe.ErrReset
 }
 
 // cutAndReturn cuts n sessions at once, has them come back with their messages, and
@@ -129,7 +130,7 @@ func cutAndReturn(t *testing.T, mode control.Steer, n int) (*control.Messenger, 
 	cut := &scissors{}
 	policy := control.StatefulServer()
 	server, _ := steered(t, mode, func(c *control.Config) {
-		c.Default, c.Interceptor, c.HandshakeTimeout = &policy, cut, steerPatience
+		c.Default, c.Probe, c.HandshakeTimeout = &policy, cut, steerPatience
 	})
 	var clients []*sessionClient
 	for i := range n {
@@ -206,11 +207,7 @@ func TestWithTheHintNoSessionMovesToAnotherCore(t *testing.T) {
 		perCore[cs.Placement.Core]++
 	}
 	counters := st.Steering.Groups[0].Counters
-	for core, c := range counters.Cores {
-		if int(c.Hint.Selected) != perCore[core] || c.Missed() != 0 {
-			t.Errorf("core %d has %d sessions, the program counted %+v", core, perCore[core], c)
-		}
-	}
+	expectSelected(t, counters, perCore, byHint)
 	// The first connections went by hash; a segment on its way to a connection
 	// that was cut is asked about like a SYN, and counted, too.
 	if counters.Hash < uint64(n) || counters.Hash > uint64(2*n) {
@@ -270,7 +267,7 @@ func TestAPeerThatIgnoresTheHintIsServedWhereItArrives(t *testing.T) {
 	needSteering(t)
 	cut := &scissors{}
 	policy := control.StatefulServer()
-	server, _ := steered(t, control.SteerHint, func(c *control.Config) { c.Default, c.Interceptor = &policy, cut })
+	server, _ := steered(t, control.SteerHint, func(c *control.Config) { c.Default, c.Probe = &policy, cut })
 	const n = 24
 	var clients []*sessionClient
 	for i := range n {
@@ -297,7 +294,7 @@ func TestAHintIsNotFollowedByItsGiver(t *testing.T) {
 	peer := func(id string) *control.Messenger {
 		policy := control.LosslessPeer()
 		m, err := control.New(control.Config{
-			Name: wire.EntityName{Type: wire.OSD, ID: id}, Default: &policy, Interceptor: cut, Steer: control.SteerHint,
+			Name: wire.EntityName{Type: wire.OSD, ID: id}, Default: &policy, Probe: cut, Steer: control.SteerHint,
 			InitialBackoff: time.Millisecond, MaxBackoff: 50 * time.Millisecond,
 			Plane: dataplane.Config{Cores: 2},
 		})
@@ -427,7 +424,7 @@ func TestThePinGoesBeforeTheSession(t *testing.T) {
 	needSteering(t)
 	cut := &scissors{}
 	policy := control.StatefulServer()
-	server, _ := steered(t, "table,hint", func(c *control.Config) { c.Default, c.Interceptor = &policy, cut })
+	server, _ := steered(t, "table,hint", func(c *control.Config) { c.Default, c.Probe = &policy, cut })
 	c := newSessionClient(t, 1, server.Addrs()[0], nil)
 	c.exchange(t, 1)
 	was := server.Conns()[0].Core()

@@ -22,7 +22,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -176,6 +176,22 @@ func expectCores(t testing.TB, got, want []int) {
 	}
 }
 
+// expectSelected checks what the program counted for each core: as many
+// connections selected as want has, and no misses.
+func expectSelected(t testing.TB, counters bpf.Counters, want []int, selected func(bpf.CoreCounters) uint64) {
+	t.Helper()
+	for core, c := range counters.Cores {
+		if int(selected(c)) != want[core] || c.Missed() != 0 {
+			t.Errorf("counters of core %d: %+v, want %d", core, c, want[core])
+		}
+	}
+}
+
+// The rules that select a core.
+func byAddr(c bpf.CoreCounters) uint64 { return c.Addr.Selected }
+func byHint(c bpf.CoreCounters) uint64 { return c.Hint.Selected }
+func byCPU(c bpf.CoreCounters) uint64  { return c.CPU.Selected }
+
 func TestTheTablePutsEveryConnectionWhereItBelongs(t *testing.T) {
 	needSteering(t)
 	const hosts = 100
@@ -194,11 +210,7 @@ func TestTheTablePutsEveryConnectionWhereItBelongs(t *testing.T) {
 	got, st := arrived(t, m, n)
 	expectCores(t, got, want)
 	counters := st.Steering.Groups[0].Counters
-	for core, c := range counters.Cores {
-		if int(c.Addr.Selected) != want[core] || c.Missed() != 0 {
-			t.Errorf("counters of core %d: %+v, want %d", core, c, want[core])
-		}
-	}
+	expectSelected(t, counters, want, byAddr)
 	if counters.Hash != 0 {
 		t.Errorf("%d connections were left to the hash", counters.Hash)
 	}
@@ -238,11 +250,7 @@ func TestTheHintPutsEveryConnectionWhereItBelongs(t *testing.T) {
 	}
 	got, st := arrived(t, m, n)
 	expectCores(t, got, want)
-	for core, c := range st.Steering.Groups[0].Counters.Cores {
-		if int(c.Hint.Selected) != want[core] || c.Missed() != 0 {
-			t.Errorf("counters of core %d: %+v, want %d", core, c, want[core])
-		}
-	}
+	expectSelected(t, st.Steering.Groups[0].Counters, want, byHint)
 	if st.Steering.HintPorts != ports.String() {
 		t.Errorf("hint ports %s, want %v", st.Steering.HintPorts, ports)
 	}
@@ -270,11 +278,7 @@ func TestTheCPUPutsEveryConnectionOnTheCoreOfItsCPU(t *testing.T) {
 			}
 			got, st := arrived(t, m, n)
 			expectCores(t, got, want)
-			for core, c := range st.Steering.Groups[0].Counters.Cores {
-				if int(c.CPU.Selected) != want[core] || c.Missed() != 0 {
-					t.Errorf("counters of core %d: %+v, want %d", core, c, want[core])
-				}
-			}
+			expectSelected(t, st.Steering.Groups[0].Counters, want, byCPU)
 		})
 	}
 }

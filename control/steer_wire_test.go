@@ -12,7 +12,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -65,11 +65,7 @@ func TestOverAWireTheCPUPutsEveryConnectionOnTheCoreOfItsCPU(t *testing.T) {
 	got, st := arrived(t, m, total+1)
 	expectCores(t, got, want)
 	counters := st.Steering.Groups[0].Counters
-	for core, c := range counters.Cores {
-		if int(c.CPU.Selected) != want[core] || c.Missed() != 0 {
-			t.Errorf("counters of core %d: %+v, want %d", core, c, want[core])
-		}
-	}
+	expectSelected(t, counters, want, byCPU)
 	if counters.Hash != 0 {
 		t.Errorf("%d connections were left to the hash", counters.Hash)
 	}

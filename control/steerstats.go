@@ -1,10 +1,6 @@
 package control
 
-import (
-	"errors"
-
-	"github.com/ringmsgr/ringmsgr/bpf"
-)
+import "github.com/ringmsgr/ringmsgr/bpf"
 
 // SteeringStats says how new connections find their core.
 type SteeringStats struct {
@@ -32,40 +28,15 @@ type SteeringGroup struct {
 	Counters bpf.Counters `json:"counters"`
 }
 
-// steeringStats takes a snapshot. The lock is held.
+// steeringStats takes a snapshot.
 func (m *Messenger) steeringStats() (SteeringStats, error) {
-	s := m.steer
-	st := SteeringStats{Mode: m.cfg.Steer, Active: s.active()}
-	var missing *bpf.LoadError
-	switch {
-	case s == nil:
-		st.Why = "not bound"
-		return st, nil
-	case s.err != nil:
-		st.Why = s.err.Error()
-		if errors.As(s.err, &missing) {
-			st.Why, st.Missing, st.Remedy = missing.Err.Error(), missing.Missing, missing.Remedy
-		}
-		return st, nil
-	case s.closed:
-		st.Why = "not bound any more"
+	st, err := m.steering.Stats()
+	out := SteeringStats{
+		Mode: m.cfg.Steer, Active: st.Active, Rules: st.Rules, HintPorts: st.HintPorts, Migration: st.Migration,
+		Why: st.Why, Missing: st.Missing, Remedy: st.Remedy,
 	}
-	st.Rules = s.ruleNames()
-	if s.policy.Rules.Has(bpf.RuleHint) {
-		st.HintPorts = s.policy.Hint.String()
+	for _, g := range st.Groups {
+		out.Groups = append(out.Groups, SteeringGroup(g))
 	}
-	for _, g := range s.groups {
-		st.Migration = g.prog.Info().Migration
-		counters := g.last
-		if !s.closed {
-			var err error
-			if counters, err = g.prog.Counters(); err != nil {
-				return st, err
-			}
-		}
-		// The other slots wait for cores to be added.
-		counters.Cores = counters.Cores[:min(len(counters.Cores), s.policy.Cores)]
-		st.Groups = append(st.Groups, SteeringGroup{Addr: g.addr.String(), Counters: counters})
-	}
-	return st, nil
+	return out, err
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -150,7 +150,7 @@ func (s *reunion) cut(t *testing.T) (n int) {
 	t.Helper()
 	cut := make(chan int, len(s.dialling))
 	for i, m := range s.dialling {
-		err := m.Plane().Core(0).Do(func(*dataplane.Core) {
+		err := m.RawPlane().Core(0).Do(func(*dataplane.Core) {
 			c := s.cutters[i]
 			cut <- len(c.open)
 			for sock := range c.open {

@@ -6,12 +6,8 @@ import "errors"
 // and their sessions go on, and what Addrs tells to peers stays. Rebind listens
 // again. Not for a dispatcher on a core.
 func (m *Messenger) Unbind() error {
-	m.mu.Lock()
-	listeners := m.listeners
-	m.listeners = nil
-	m.unbinds++
-	m.steer.close()
-	m.mu.Unlock()
+	listeners, taken := m.listeners.Take()
+	m.steering.Close(taken)
 	var errs []error
 	for _, l := range listeners {
 		errs = append(errs, l.Close())

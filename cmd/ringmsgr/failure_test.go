@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // pretender is a TCP server that does what f does with each connection, and
@@ -117,16 +117,18 @@ func TestPingNamesTheStageAndTheReason(t *testing.T) {
 // frameFault breaks connections at frames.
 type frameFault func(tag frame.Tag, write bool) error
 
-func (frameFault) Step(context.Context, *control.Conn, uint64, handshake.Point, bool) error {
-	return nil
+// At implements probe.Probe.
+func (f frameFault) At(_ context.Context, e probe.Event) error {
+	if e.When != probe.Data {
+		return nil
+	}
+	return f(e.Tag, e.Step == probe.FrameWrite)
 }
-
-func (f frameFault) Frame(_ *control.Conn, tag frame.Tag, write bool) error { return f(tag, write) }
 
 var errInjected = errors.New("injected")
 
 func TestPingNamesTheStageOfALostKeepalive(t *testing.T) {
-	addr := messenger(t, control.Config{Interceptor: frameFault(func(tag frame.Tag, _ bool) error {
+	addr := messenger(t, control.Config{Probe: frameFault(func(tag frame.Tag, _ bool) error {
 		if tag == frame.TagKeepalive2 {
 			return errInjected
 		}
@@ -150,7 +152,7 @@ func TestSendSurvivesFaultsOnALosslessSession(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var frames atomic.Int64
-			addr := messenger(t, control.Config{Default: &c.server, Interceptor: frameFault(func(tag frame.Tag, write bool) error {
+			addr := messenger(t, control.Config{Default: &c.server, Probe: frameFault(func(tag frame.Tag, write bool) error {
 				if tag == frame.TagMessage && frames.Add(1)%701 == 0 {
 					return errInjected
 				}
@@ -168,7 +170,7 @@ func TestSendSurvivesFaultsOnALosslessSession(t *testing.T) {
 
 func TestSendFailsWhenALossyConnectionBreaks(t *testing.T) {
 	var frames atomic.Int64
-	addr := messenger(t, control.Config{Interceptor: frameFault(func(tag frame.Tag, write bool) error {
+	addr := messenger(t, control.Config{Probe: frameFault(func(tag frame.Tag, write bool) error {
 		if tag == frame.TagMessage && !write && frames.Add(1) == 100 {
 			return errInjected
 		}

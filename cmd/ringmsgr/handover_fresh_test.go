@@ -8,23 +8,24 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // holder stops the first handshake of a client at one of its steps.
 type holder struct {
-	at      handshake.Point
+	at      probe.Point
 	after   bool
 	once    sync.Once
 	reached chan struct{}
 	release chan struct{}
 }
 
-func (h *holder) Step(ctx context.Context, _ *control.Conn, _ uint64, p handshake.Point, after bool) error {
-	if p != h.at || after != h.after {
+// At implements probe.Probe.
+func (h *holder) At(ctx context.Context, e probe.Event) error {
+	if e.Point != h.at || e.When == probe.Data || (e.When == probe.After) != h.after {
 		return nil
 	}
 	h.once.Do(func() {
@@ -36,8 +37,6 @@ func (h *holder) Step(ctx context.Context, _ *control.Conn, _ uint64, p handshak
 	})
 	return nil
 }
-
-func (*holder) Frame(*control.Conn, frame.Tag, bool) error { return nil }
 
 func (h *holder) String() string {
 	if h.after {
@@ -58,7 +57,7 @@ func newFresh(t *testing.T, i int, h *holder, policy control.Policy, to wire.Add
 	t.Helper()
 	f := &fresh{holder: h, echos: make(chan uint64, 1)}
 	m, err := control.New(control.Config{
-		Name: wire.EntityName{Type: wire.Client, ID: fmt.Sprint(i)}, Default: &policy, Interceptor: h,
+		Name: wire.EntityName{Type: wire.Client, ID: fmt.Sprint(i)}, Default: &policy, Probe: h,
 		HandshakeTimeout: time.Hour, // what waits for that fails the test
 		Plane:            dataplane.Config{Cores: 1},
 	})
@@ -147,9 +146,9 @@ func (d *dynasty) open() int {
 // closed by the predecessor and begins anew, at once, with the successor; that of
 // a lossy connection goes on with the predecessor.
 func TestAHandshakeUnderWaySurvivesAHandOver(t *testing.T) {
-	read, write := handshake.FrameRead, handshake.FrameWrite
-	points := []handshake.Point{
-		{Step: handshake.SocketConnecting}, {Step: handshake.BannerWrite}, {Step: handshake.BannerRead}, {Step: handshake.BannerPayloadRead},
+	read, write := probe.FrameRead, probe.FrameWrite
+	points := []probe.Point{
+		{Step: probe.SocketConnecting}, {Step: probe.BannerWrite}, {Step: probe.BannerRead}, {Step: probe.BannerPayloadRead},
 		{Step: write, Tag: frame.TagHello}, {Step: read, Tag: frame.TagHello},
 		{Step: write, Tag: frame.TagAuthRequest}, {Step: read, Tag: frame.TagAuthDone},
 		{Step: write, Tag: frame.TagAuthSignature}, {Step: read, Tag: frame.TagAuthSignature},
@@ -172,7 +171,7 @@ func TestAHandshakeUnderWaySurvivesAHandOver(t *testing.T) {
 			var all []*fresh
 			for i, p := range points {
 				for _, after := range []bool{false, true} {
-					if p.Step == read && !after || p.Step == handshake.SocketConnecting && after {
+					if p.Step == read && !after || p.Step == probe.SocketConnecting && after {
 						continue // before a read the tag is not known, and a dial has no end
 					}
 					h := &holder{at: p, after: after, reached: make(chan struct{}), release: make(chan struct{})}
@@ -205,9 +204,9 @@ func TestAReconnectUnderWaySurvivesAHandOver(t *testing.T) {
 	}
 	var all []*fresh
 	for i, h := range []*holder{
-		{at: handshake.Point{Step: handshake.FrameWrite, Tag: frame.TagSessionReconnect}},
-		{at: handshake.Point{Step: handshake.FrameWrite, Tag: frame.TagSessionReconnect}, after: true},
-		{at: handshake.Point{Step: handshake.FrameRead, Tag: frame.TagSessionReconnectOK}, after: true},
+		{at: probe.Point{Step: probe.FrameWrite, Tag: frame.TagSessionReconnect}},
+		{at: probe.Point{Step: probe.FrameWrite, Tag: frame.TagSessionReconnect}, after: true},
+		{at: probe.Point{Step: probe.FrameRead, Tag: frame.TagSessionReconnectOK}, after: true},
 	} {
 		h.reached, h.release = make(chan struct{}), make(chan struct{})
 		f := newFresh(t, i, h, control.LosslessClient(), to)

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 // cannedSnapshots are two, two seconds apart.

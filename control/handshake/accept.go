@@ -20,8 +20,10 @@ import (
 // a further frame. Give ctx a deadline: a peer may stay silent for ever.
 func Accept(ctx context.Context, link Link, cfg AcceptConfig) (*Stream, *Peer, error) {
 	a := acceptor{cfg: &cfg}
-	a.run = run{s: newStream(link, cfg.Hook), opts: &cfg.Options}
+	a.run = run{s: newStream(link, cfg.Probe), opts: &cfg.Options, acceptor: true}
+	a.s.room, a.s.tap = cfg.Room, cfg.Tap
 	if err := a.handshake(ctx); err != nil {
+		a.s.flush(ctx) // what is queued may tell the peer why
 		a.peer.Auth.Wipe()
 		a.s.Wipe()
 		return nil, nil, a.fail(cfg.PeerAddr, cause(ctx, err))
@@ -156,8 +158,9 @@ func (a *acceptor) done(ctx context.Context, res *auth.Result, method auth.Metho
 	if err != nil {
 		return nil, err
 	}
-	done := wire.AuthDone{GlobalID: res.GlobalID, Mode: uint32(mode), Payload: reply}
-	if err := a.write(ctx, StageAuth, frame.TagAuthDone, done.AppendTo(nil)); err != nil {
+	done := wire.AuthDone{GlobalID: res.GlobalID, Mode: uint32(mode), Payload: reply}.AppendTo(nil)
+	a.logKeys(keys, done)
+	if err := a.write(ctx, StageAuth, frame.TagAuthDone, done); err != nil {
 		if keys != nil {
 			keys.Wipe()
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -52,8 +53,8 @@ func TestAnErrorOfTheLastCallStopsEverything(t *testing.T) {
 		spy := &spyClient{keyedClient: keyedClient{client}}
 		cc, ac := keyedConfigs(client, newKeyed(mode))
 		seen := &recorder{}
-		cc.Auth, cc.Hook = spy, seen
-		a, b := newLink()
+		cc.Auth, cc.Probe = spy, probed(seen)
+		a, b := linktest.New()
 		x, y := both(t, t.Context(), a, b, cc, ac)
 		if !errors.Is(x.err, errLast) || !errors.Is(x.err, ErrAuth) || !errors.Is(y.err, io.EOF) {
 			t.Errorf("%v: connector %v, acceptor %v", mode, x.err, y.err)
@@ -66,8 +67,8 @@ func TestAnErrorOfTheLastCallStopsEverything(t *testing.T) {
 		half := &halfServer{keyedServer: keyedServer{newKeyed(mode)}}
 		cc, ac = keyedConfigs(newKeyed(mode), keyed{})
 		seen = &recorder{}
-		ac.Auth, ac.Hook = half, seen
-		a, b = newLink()
+		ac.Auth, ac.Probe = half, probed(seen)
+		a, b = linktest.New()
 		x, y = both(t, t.Context(), a, b, cc, ac)
 		if !errors.Is(y.err, errLast) || !errors.Is(y.err, ErrAuth) || !errors.Is(x.err, &auth.Refused{}) {
 			t.Errorf("%v: connector %v, acceptor %v", mode, x.err, y.err)
@@ -103,11 +104,11 @@ func TestTheMethodCannotChangeInTheMiddle(t *testing.T) {
 		// The acceptor has sent AUTH_REPLY_MORE of cephx; the peer begins anew.
 		again := wire.AuthRequest{Method: uint32(method), PreferredModes: []uint32{1}, Payload: append([]byte{1}, make([]byte, 16)...)}
 		peer := append(join(toAcceptor[:3]), encode(t, frame.TagAuthRequest, again.AppendTo(nil))...)
-		link := scripted(peer)
+		link := linktest.Scripted(peer)
 		if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, ErrUnexpectedFrame) || !errors.Is(err, ErrAuth) {
 			t.Errorf("acceptor, %v: %v", method, err)
 		}
-		sent := pieces(t, link.tx.content())
+		sent := pieces(t, link.Out.Content())
 		if last := sent[len(sent)-1].tag; last != frame.TagAuthReplyMore {
 			t.Errorf("acceptor, %v: answered with %v", method, last)
 		}
@@ -117,7 +118,7 @@ func TestTheMethodCannotChangeInTheMiddle(t *testing.T) {
 		}
 		bad := wire.AuthBadMethod{Method: uint32(method), Result: auth.EACCES, AllowedMethods: []uint32{uint32(method)}, AllowedModes: []uint32{1}}
 		peer = append(join(toConnector[:3]), encode(t, frame.TagAuthBadMethod, bad.AppendTo(nil))...)
-		if _, _, err := Connect(t.Context(), scripted(peer), cc); !errors.Is(err, ErrUnexpectedFrame) || !errors.Is(err, ErrAuth) {
+		if _, _, err := Connect(t.Context(), linktest.Scripted(peer), cc); !errors.Is(err, ErrUnexpectedFrame) || !errors.Is(err, ErrAuth) {
 			t.Errorf("connector, %v: %v", method, err)
 		}
 	}
@@ -145,7 +146,7 @@ func TestOnlyFailedAuthenticationIsErrAuth(t *testing.T) {
 		{"short secret of the acceptor", newKeyed(auth.Secure), short, [2]bool{false, true}},
 	} {
 		cc, ac := keyedConfigs(c.connector, c.acceptor)
-		a, b := newLink()
+		a, b := linktest.New()
 		x, y := both(t, t.Context(), a, b, cc, ac)
 		if got := [2]bool{errors.Is(x.err, ErrAuth), errors.Is(y.err, ErrAuth)}; got != c.want {
 			t.Errorf("%s: %v, %v", c.name, x.err, y.err)
@@ -153,26 +154,26 @@ func TestOnlyFailedAuthenticationIsErrAuth(t *testing.T) {
 	}
 	// A stream that ends is the network, wherever it does.
 	for n := range s2c {
-		if _, _, err := Connect(t.Context(), scripted(s2c[:n]), cc); errors.Is(err, ErrAuth) {
+		if _, _, err := Connect(t.Context(), linktest.Scripted(s2c[:n]), cc); errors.Is(err, ErrAuth) {
 			t.Fatalf("connector after %d bytes: %v", n, err)
 		}
 	}
 	for n := range c2s {
-		if _, _, err := Accept(t.Context(), scripted(c2s[:n]), ac); errors.Is(err, ErrAuth) {
+		if _, _, err := Accept(t.Context(), linktest.Scripted(c2s[:n]), ac); errors.Is(err, ErrAuth) {
 			t.Fatalf("acceptor after %d bytes: %v", n, err)
 		}
 	}
 	// So is a time limit, and an injected fault.
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errLast)
-	a, _ := newLink()
+	a, _ := linktest.New()
 	if _, _, err := Connect(ctx, a, cc); errors.Is(err, ErrAuth) || !errors.Is(err, errLast) {
 		t.Error(err)
 	}
 	for i := 1; ; i++ {
 		h := &recorder{failAt: i}
-		cc.Hook = h
-		a, b := newLink()
+		cc.Probe = probed(h)
+		a, b := linktest.New()
 		x, _ := both(t, t.Context(), a, b, cc, ac)
 		if x.err == nil {
 			break

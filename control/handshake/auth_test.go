@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -83,14 +84,14 @@ func TestIllegalFramesAreFaultsInEveryState(t *testing.T) {
 			{frame.TagAuthBadMethod, frame.TagAuthReplyMore, frame.TagAuthDone},
 			{frame.TagAuthSignature},
 			{frame.TagCompressionDone},
-		}, func(peer []byte) error { _, _, err := Connect(t.Context(), scripted(peer), cc); return err }},
+		}, func(peer []byte) error { _, _, err := Connect(t.Context(), linktest.Scripted(peer), cc); return err }},
 		{"acceptor", pieces(t, c2s), [][]frame.Tag{
 			{frame.TagHello},
 			{frame.TagAuthRequest},
 			{frame.TagAuthRequestMore},
 			{frame.TagAuthSignature},
 			{frame.TagCompressionRequest},
-		}, func(peer []byte) error { _, _, err := Accept(t.Context(), scripted(peer), ac); return err }},
+		}, func(peer []byte) error { _, _, err := Accept(t.Context(), linktest.Scripted(peer), ac); return err }},
 	} {
 		if len(side.peer) != 1+len(side.legal) {
 			t.Fatalf("%s: %d pieces", side.name, len(side.peer))
@@ -102,9 +103,16 @@ func TestIllegalFramesAreFaultsInEveryState(t *testing.T) {
 				if slices.Contains(legal, tag) {
 					continue
 				}
-				for _, payload := range [][]byte{nil, real.payload} {
+				payloads, want := [][]byte{nil, real.payload}, ErrUnexpectedFrame
+				switch {
+				case !tag.Known():
+					want = frame.ErrTag
+				case tag == frame.TagMessage: // other headers are refused for their length
+					payloads = [][]byte{make([]byte, frame.MessageHeaderSize)}
+				}
+				for _, payload := range payloads {
 					err := side.run(append(bytes.Clone(before), encode(t, tag, payload)...))
-					if !errors.Is(err, ErrUnexpectedFrame) || wantError(t, err).Terminal() {
+					if !errors.Is(err, want) || wantError(t, err).Terminal() {
 						t.Errorf("%s, state %d, %v: %v", side.name, state, tag, err)
 					}
 				}
@@ -146,7 +154,7 @@ func TestModeIsTheConnectorsFirstThatIsAllowed(t *testing.T) {
 		client := newKeyed(c.offered...)
 		cc, ac := keyedConfigs(client, newKeyed(c.allowed...))
 		cc.Modes, ac.Modes = c.limitC, c.limitS
-		a, b := newLink()
+		a, b := linktest.New()
 		x, y := both(t, t.Context(), a, b, cc, ac)
 		switch c.want {
 		case 0:
@@ -169,9 +177,9 @@ func TestUnknownMethodIsRefusedWithBothLists(t *testing.T) {
 	cc, _ := keyedConfigs(newKeyed(bothMode...), keyed{})
 	cc.PeerType = wire.Mon
 	_, ac := noneConfigs()
-	a, b := newLink()
+	a, b := linktest.New()
 	var s2c []byte
-	b.tamper = func(_ int, p []byte) { s2c = append(s2c, p...) }
+	b.Tamper = func(_ int, p []byte) { s2c = append(s2c, p...) }
 	x, y := both(t, t.Context(), a, b, cc, ac)
 	if e := wantError(t, x.err); !errors.Is(x.err, auth.ErrNoMethod) || !errors.Is(x.err, &auth.Refused{Errno: auth.EOPNOTSUPP}) || !e.Terminal() {
 		t.Error(x.err)
@@ -191,7 +199,7 @@ func TestRetriesAreBoundedOnBothSides(t *testing.T) {
 	client, server := newKeyed(auth.CRC), newKeyed(auth.CRC)
 	client.retries, server.refuse = 1000, &auth.Refused{Errno: auth.EPERM}
 	cc, ac := keyedConfigs(client, server)
-	a, b := newLink()
+	a, b := linktest.New()
 	x, y := both(t, t.Context(), a, b, cc, ac)
 	if !errors.Is(x.err, ErrTooManyRounds) || !errors.Is(y.err, ErrTooManyRounds) || !errors.Is(y.err, &auth.Refused{Errno: auth.EPERM}) {
 		t.Error(x.err, y.err)
@@ -210,7 +218,7 @@ func TestRetryOnTheSameConnectionSucceeds(t *testing.T) {
 		if !strings.HasPrefix(r.name, "08") {
 			continue
 		}
-		a, b := newLink()
+		a, b := linktest.New()
 		x, y := both(t, t.Context(), a, b, r.connectConfig(t), r.acceptConfig(t))
 		if x.err != nil || y.err != nil || x.peer.Auth.Method != auth.None || y.peer.Auth.Entity.String() != "client.admin" {
 			t.Error(x.err, y.err)
@@ -223,7 +231,7 @@ func TestRoundsAreBoundedOnBothSides(t *testing.T) {
 		server := newKeyed(auth.CRC)
 		server.rounds = rounds
 		cc, ac := keyedConfigs(newKeyed(auth.CRC), server)
-		a, b := newLink()
+		a, b := linktest.New()
 		x, y := both(t, t.Context(), a, b, cc, ac)
 		if ok != (x.err == nil && y.err == nil) || !ok && !errors.Is(y.err, ErrTooManyRounds) {
 			t.Errorf("%d rounds: %v, %v", rounds, x.err, y.err)
@@ -237,7 +245,7 @@ func TestRoundsAreBoundedOnBothSides(t *testing.T) {
 	for range maxAuthRounds + 1 {
 		peer = append(peer, list[2].bytes...)
 	}
-	if _, _, err := Connect(t.Context(), scripted(peer), cc); !errors.Is(err, ErrTooManyRounds) {
+	if _, _, err := Connect(t.Context(), linktest.Scripted(peer), cc); !errors.Is(err, ErrTooManyRounds) {
 		t.Error(err)
 	}
 }
@@ -251,7 +259,7 @@ func TestBusyServerClosesWithoutAFrame(t *testing.T) {
 			server.refuse = auth.ErrBusy
 		}
 		cc, ac := keyedConfigs(client, server)
-		a, b := newLink()
+		a, b := linktest.New()
 		x, y := both(t, t.Context(), a, b, cc, ac)
 		if !errors.Is(y.err, auth.ErrBusy) || errors.Is(y.err, ErrAuth) || !errors.Is(x.err, io.EOF) || len(*client.results) != 0 || wantError(t, x.err).Terminal() {
 			t.Errorf("start %v: %v, %v", start, x.err, y.err)
@@ -272,7 +280,7 @@ func TestClientFailuresAreTerminalExceptInDone(t *testing.T) {
 		client := newKeyed(auth.CRC)
 		c.set(&client)
 		cc, ac := keyedConfigs(client, newKeyed(auth.CRC))
-		a, b := newLink()
+		a, b := linktest.New()
 		x, _ := both(t, t.Context(), a, b, cc, ac)
 		if e := wantError(t, x.err); !errors.Is(x.err, failed) || e.Terminal() != c.terminal || e.Stage != StageAuth {
 			t.Error(x.err)
@@ -290,14 +298,14 @@ func TestDowngradeIsAFault(t *testing.T) {
 	for _, mode := range []uint32{0, 1, 3, 1 << 31} {
 		cc, _ := keyedConfigs(newKeyed(auth.Secure), keyed{})
 		peer := answer(t, frame.TagAuthDone, wire.AuthDone{GlobalID: 1, Mode: mode}.AppendTo(nil))
-		if _, _, err := Connect(t.Context(), scripted(peer), cc); !errors.Is(err, auth.ErrDowngrade) || wantError(t, err).Terminal() {
+		if _, _, err := Connect(t.Context(), linktest.Scripted(peer), cc); !errors.Is(err, auth.ErrDowngrade) || wantError(t, err).Terminal() {
 			t.Errorf("mode %d: %v", mode, err)
 		}
 	}
 	cc, _ := noneConfigs()
 	cc.PeerType = wire.OSD
 	peer := answer(t, frame.TagAuthDone, wire.AuthDone{GlobalID: 1, Mode: 2}.AppendTo(nil))
-	if _, _, err := Connect(t.Context(), scripted(peer), cc); !errors.Is(err, auth.ErrDowngrade) {
+	if _, _, err := Connect(t.Context(), linktest.Scripted(peer), cc); !errors.Is(err, auth.ErrDowngrade) {
 		t.Errorf("secure without keys: %v", err)
 	}
 }
@@ -306,7 +314,7 @@ func TestOddResultsAndMethodsInBadMethod(t *testing.T) {
 	for _, result := range []int32{0, 1, 1 << 30, -1 << 31} {
 		cc, _ := keyedConfigs(newKeyed(auth.CRC), keyed{})
 		bad := wire.AuthBadMethod{Method: 2, Result: result, AllowedMethods: []uint32{0, 2, 1 << 31}, AllowedModes: []uint32{0, 99}}
-		_, _, err := Connect(t.Context(), scripted(answer(t, frame.TagAuthBadMethod, bad.AppendTo(nil))), cc)
+		_, _, err := Connect(t.Context(), linktest.Scripted(answer(t, frame.TagAuthBadMethod, bad.AppendTo(nil))), cc)
 		if !errors.Is(err, ErrGaveUp) || !errors.Is(err, &auth.Refused{}) {
 			t.Errorf("result %d: %v", result, err)
 		}
@@ -314,7 +322,7 @@ func TestOddResultsAndMethodsInBadMethod(t *testing.T) {
 	for _, method := range []uint32{0, 1, 77} {
 		cc, _ := keyedConfigs(newKeyed(auth.CRC), keyed{})
 		bad := wire.AuthBadMethod{Method: method, Result: auth.EACCES, AllowedMethods: []uint32{2}}
-		_, _, err := Connect(t.Context(), scripted(answer(t, frame.TagAuthBadMethod, bad.AppendTo(nil))), cc)
+		_, _, err := Connect(t.Context(), linktest.Scripted(answer(t, frame.TagAuthBadMethod, bad.AppendTo(nil))), cc)
 		if !errors.Is(err, ErrUnexpectedFrame) {
 			t.Errorf("refusal of method %d: %v", method, err)
 		}
@@ -324,11 +332,11 @@ func TestOddResultsAndMethodsInBadMethod(t *testing.T) {
 func TestRequestForMethodZeroIsRefused(t *testing.T) {
 	_, ac := keyedConfigs(keyed{}, newKeyed(auth.CRC))
 	peer := answer(t, frame.TagAuthRequest, wire.AuthRequest{Method: 0, PreferredModes: []uint32{1}}.AppendTo(nil))
-	link := scripted(peer)
+	link := linktest.Scripted(peer)
 	if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, auth.ErrNoMethod) {
 		t.Error(err)
 	}
-	list := pieces(t, link.tx.content())
+	list := pieces(t, link.Out.Content())
 	if last := list[len(list)-1]; last.tag != frame.TagAuthBadMethod {
 		t.Errorf("answered with %v", last.tag)
 	}
@@ -347,13 +355,13 @@ func TestShortSecretsAndMissingKeysAreFaults(t *testing.T) {
 		bad := newKeyed(auth.Secure)
 		c.set(&bad)
 		cc, ac := keyedConfigs(bad, good)
-		a, b := newLink()
+		a, b := linktest.New()
 		if x, _ := both(t, t.Context(), a, b, cc, ac); !errors.Is(x.err, c.want) {
 			t.Errorf("connector: %v, want %v", x.err, c.want)
 		}
 		// The acceptor notices before it says AUTH_DONE.
 		cc, ac = keyedConfigs(good, bad)
-		a, b = newLink()
+		a, b = linktest.New()
 		x, y := both(t, t.Context(), a, b, cc, ac)
 		if !errors.Is(y.err, c.want) || !errors.Is(x.err, io.EOF) {
 			t.Errorf("acceptor: %v, want %v; connector: %v", y.err, c.want, x.err)
@@ -362,7 +370,7 @@ func TestShortSecretsAndMissingKeysAreFaults(t *testing.T) {
 	k := newKeyed(auth.Secure)
 	k.secret = auth.ConnectionSecretMin
 	cc, ac := keyedConfigs(k, k)
-	a, b := newLink()
+	a, b := linktest.New()
 	if x, y := both(t, t.Context(), a, b, cc, ac); x.err != nil || y.err != nil {
 		t.Error(x.err, y.err)
 	}
@@ -373,7 +381,7 @@ func TestDifferentSessionKeysAreFoundBySignature(t *testing.T) {
 		other := newKeyed(mode)
 		other.key = 8
 		cc, ac := keyedConfigs(newKeyed(mode), other)
-		a, b := newLink()
+		a, b := linktest.New()
 		x, y := both(t, t.Context(), a, b, cc, ac)
 		for _, err := range []error{x.err, y.err} {
 			if !errors.Is(err, ErrSignature) || wantError(t, err).Terminal() {
@@ -396,13 +404,13 @@ func TestAnyChangeOnTheWayIsFoundBySignature(t *testing.T) {
 	const unknownBit = wire.BannerPrefixSize + 7
 	for _, mode := range bothMode {
 		cc, ac := keyedConfigs(newKeyed(mode), newKeyed(mode))
-		a, b := newLink()
-		a.tamper = flip(unknownBit)
+		a, b := linktest.New()
+		a.Tamper = flip(unknownBit)
 		if x, _ := both(t, t.Context(), a, b, cc, ac); !errors.Is(x.err, ErrSignature) {
 			t.Errorf("%v, connector to acceptor: %v", mode, x.err)
 		}
-		a, b = newLink()
-		b.tamper = flip(unknownBit)
+		a, b = linktest.New()
+		b.Tamper = flip(unknownBit)
 		if _, y := both(t, t.Context(), a, b, cc, ac); !errors.Is(y.err, ErrSignature) {
 			t.Errorf("%v, acceptor to connector: %v", mode, y.err)
 		}
@@ -414,11 +422,11 @@ func TestAnyChangeOnTheWayIsFoundBySignature(t *testing.T) {
 		// A changed length makes a side wait for bytes that never come.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		a, b := newLink()
+		a, b := linktest.New()
 		if fromConnector {
-			a.tamper = flip(at)
+			a.Tamper = flip(at)
 		} else {
-			b.tamper = flip(at)
+			b.Tamper = flip(at)
 		}
 		return both(t, ctx, a, b, cc, ac)
 	}
@@ -445,10 +453,10 @@ func TestZeroSignatureNeedsAMethodWithoutKey(t *testing.T) {
 		list[len(list)-1].bytes = sig
 		return join(list)
 	}
-	if _, _, err := Connect(t.Context(), scripted(replace(s2c, zero)), cc); !errors.Is(err, ErrSignature) {
+	if _, _, err := Connect(t.Context(), linktest.Scripted(replace(s2c, zero)), cc); !errors.Is(err, ErrSignature) {
 		t.Error(err)
 	}
-	if _, _, err := Accept(t.Context(), scripted(replace(c2s, zero)), ac); !errors.Is(err, ErrSignature) {
+	if _, _, err := Accept(t.Context(), linktest.Scripted(replace(c2s, zero)), ac); !errors.Is(err, ErrSignature) {
 		t.Error(err)
 	}
 	cc, ac = noneConfigs()
@@ -457,10 +465,10 @@ func TestZeroSignatureNeedsAMethodWithoutKey(t *testing.T) {
 		sig := make([]byte, wire.SignatureSize)
 		sig[i] = 1
 		odd := encode(t, frame.TagAuthSignature, sig)
-		if _, _, err := Connect(t.Context(), scripted(replace(s2c, odd)), cc); !errors.Is(err, ErrSignature) {
+		if _, _, err := Connect(t.Context(), linktest.Scripted(replace(s2c, odd)), cc); !errors.Is(err, ErrSignature) {
 			t.Error(err)
 		}
-		if _, _, err := Accept(t.Context(), scripted(replace(c2s, odd)), ac); !errors.Is(err, ErrSignature) {
+		if _, _, err := Accept(t.Context(), linktest.Scripted(replace(c2s, odd)), ac); !errors.Is(err, ErrSignature) {
 			t.Error(err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -16,12 +17,12 @@ func TestEverythingBeforeAuthenticationIsBounded(t *testing.T) {
 	// One frame: beyond the limit it is refused before it is read.
 	_, ac := keyedConfigs(keyed{}, newKeyed(auth.CRC))
 	huge := wire.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: make([]byte, frame.PreAuthLimits().Control)}
-	link := scripted(answer(t, frame.TagAuthRequest, huge.AppendTo(nil)))
-	before := len(link.rx.content())
+	link := linktest.Scripted(answer(t, frame.TagAuthRequest, huge.AppendTo(nil)))
+	before := len(link.In.Content())
 	if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, frame.ErrTooLarge) {
 		t.Error(err)
 	}
-	if read := before - len(link.rx.content()); read > 1000 {
+	if read := before - len(link.In.Content()); read > 1000 {
 		t.Errorf("read %d bytes", read)
 	}
 	// All frames together.
@@ -33,7 +34,7 @@ func TestEverythingBeforeAuthenticationIsBounded(t *testing.T) {
 	for range maxAuthRequests {
 		peer = append(peer, encode(t, frame.TagAuthRequest, large)...)
 	}
-	if _, _, err := Accept(t.Context(), scripted(peer), ac); !errors.Is(err, ErrTooLong) {
+	if _, _, err := Accept(t.Context(), linktest.Scripted(peer), ac); !errors.Is(err, ErrTooLong) {
 		t.Error(err)
 	}
 }
@@ -51,7 +52,7 @@ func TestAbortedFrameIsPassedOver(t *testing.T) {
 	}
 	f[len(f)-17] = 1
 	peer := slices.Concat(c2s[:wire.BannerSize], f, c2s[wire.BannerSize:])
-	if _, _, err := Accept(t.Context(), scripted(peer), ac); err != nil {
+	if _, _, err := Accept(t.Context(), linktest.Scripted(peer), ac); err != nil {
 		t.Error(err)
 	}
 }
@@ -65,7 +66,7 @@ func TestSecretsAreWipedOnSuccessAndOnFailure(t *testing.T) {
 		spy := &spyClient{keyedClient: keyedClient{client}}
 		cc, ac := keyedConfigs(client, newKeyed(auth.Secure))
 		cc.Auth = spy
-		a, b := newLink()
+		a, b := linktest.New()
 		both(t, t.Context(), a, b, cc, ac)
 		if len(spy.key) == 0 || !bytes.Equal(spy.key, make([]byte, len(spy.key))) || !bytes.Equal(spy.secret, make([]byte, len(spy.secret))) {
 			t.Errorf("right key %v: left %x %x", rightKey, spy.key, spy.secret)
@@ -77,12 +78,56 @@ func TestSecretsAreWipedOnSuccessAndOnFailure(t *testing.T) {
 	// Also when the authentication itself fails half way.
 	_, ac := noneConfigs()
 	ac.Auth = none.NewServer(none.ServerConfig{})
-	a, b := newLink()
+	a, b := linktest.New()
 	client := newKeyed(auth.Secure)
 	cc, _ := keyedConfigs(client, keyed{})
 	cc.PeerType = 0
 	both(t, t.Context(), a, b, cc, ac)
 	if client.wiped.Load() != 1 {
 		t.Errorf("exchange wiped %d times", client.wiped.Load())
+	}
+}
+
+// What a tag cannot hold is refused when its head is there: nothing more is read,
+// and there is no buffer for it.
+func TestEveryFrameAboveItsBoundIsRefusedFromItsPreamble(t *testing.T) {
+	for _, rev := range []frame.Revision{frame.Rev0, frame.Rev1} {
+		for tag := range frame.Tag(32) {
+			body := make([]byte, tag.Bound().Max+1)
+			wire, err := frame.NewEncoder(rev).AppendFrame(nil, tag, body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			link := linktest.Scripted(wire)
+			s := newStream(link, nil)
+			s.start(rev)
+			want := frame.ErrTooLarge
+			if !tag.Known() {
+				want = frame.ErrTag
+			}
+			if _, _, err := s.ReadFrame(t.Context()); !errors.Is(err, want) {
+				t.Errorf("%v, %v: %v", rev, tag, err)
+			}
+			if read := len(wire) - len(link.In.Content()); read != frame.PreambleSize || cap(s.in) > 512 {
+				t.Errorf("%v, %v: %d bytes read, %d of memory", rev, tag, read, cap(s.in))
+			}
+		}
+	}
+}
+
+// The limits before authentication refuse no control frame that its tag can hold.
+func TestEveryControlFrameAtItsBoundIsRead(t *testing.T) {
+	for _, rev := range []frame.Revision{frame.Rev0, frame.Rev1} {
+		for tag := frame.TagHello; tag.Known(); tag++ {
+			wire, err := frame.NewEncoder(rev).AppendFrame(nil, tag, make([]byte, tag.Bound().Max))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := newStream(linktest.Scripted(wire), nil)
+			s.start(rev)
+			if got, p, err := s.ReadFrame(t.Context()); err != nil || got != tag || len(p) != int(tag.Bound().Max) {
+				t.Errorf("%v, %v: %v of %d bytes, %v", rev, tag, got, len(p), err)
+			}
+		}
 	}
 }

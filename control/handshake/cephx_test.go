@@ -13,6 +13,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -110,7 +111,7 @@ func (r *realm) client(id string, w way) *cephx.Client {
 	if w.peer != wire.Mon {
 		login := way{wire.Mon, w.mode, false}
 		cc, ac := r.configs(c, login)
-		a, b := newLink()
+		a, b := linktest.New()
 		if x, y := both(r.t, context.Background(), a, b, cc, ac); x.err != nil || y.err != nil {
 			r.t.Fatal(x.err, y.err)
 		}
@@ -136,7 +137,7 @@ func (r *realm) meet(t testing.TB, c auth.Client, w way, toAcceptor, toConnector
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	a, b := newLink()
+	a, b := linktest.New()
 	cc, ac := r.configs(c, w)
 	one, two := &rewriter{end: a, rewrite: toAcceptor}, &rewriter{end: b, rewrite: toConnector}
 	done := make(chan struct{})
@@ -144,12 +145,12 @@ func (r *realm) meet(t testing.TB, c auth.Client, w way, toAcceptor, toConnector
 		defer close(done)
 		y.stream, y.peer, y.err = Accept(ctx, two, ac)
 		if y.err != nil {
-			b.tx.close()
+			b.Out.Close()
 		}
 	}()
 	x.stream, x.peer, x.err = Connect(ctx, one, cc)
 	if x.err != nil {
-		a.tx.close()
+		a.Out.Close()
 	}
 	<-done
 	return x, y, one.written, two.written
@@ -262,7 +263,7 @@ func TestARecordedCephxHandshakeIsRefused(t *testing.T) {
 			t.Fatal(x.err, y.err)
 		}
 		cc, ac := r.configs(c, w)
-		link := scripted(bytes.Join(c2s, nil))
+		link := linktest.Scripted(bytes.Join(c2s, nil))
 		_, _, err := Accept(t.Context(), link, ac)
 		if !errors.Is(err, ErrAuth) {
 			t.Errorf("%v: the acceptor says %v", w, err)
@@ -270,13 +271,13 @@ func TestARecordedCephxHandshakeIsRefused(t *testing.T) {
 		if w.peer == wire.Mon && !errors.Is(err, cephx.ErrProof) || w.peer == wire.OSD && !errors.Is(err, cephx.ErrChallenge) {
 			t.Errorf("%v: refused for another reason: %v", w, err)
 		}
-		if bytes.Contains(link.tx.content(), s2c[len(s2c)-1]) {
+		if bytes.Contains(link.Out.Content(), s2c[len(s2c)-1]) {
 			t.Errorf("%v: the same signature again", w)
 		}
 		// To the same client, and to one of the same entity that starts.
 		for _, c := range []*cephx.Client{c, r.client("admin", w)} {
 			cc.Auth = c
-			if _, _, err := Connect(t.Context(), scripted(bytes.Join(s2c, nil)), cc); !errors.Is(err, ErrAuth) {
+			if _, _, err := Connect(t.Context(), linktest.Scripted(bytes.Join(s2c, nil)), cc); !errors.Is(err, ErrAuth) {
 				t.Errorf("%v: the connector says %v", w, err)
 			}
 		}

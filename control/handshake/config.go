@@ -8,6 +8,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
 // Options are what both roles have in common. The zero value offers both revisions and
@@ -30,8 +32,15 @@ type Options struct {
 	// ignores those of the peer; mode secure has none. The peer must be set alike
 	// (ms_crc_data = false of later releases): one that checks refuses the first frame.
 	NoDataCRC bool
-	// Hook intercepts reads and writes; nil costs nothing.
-	Hook Hook
+	// Probe sees and disturbs every read and write; nil costs nothing. A write has gone
+	// to the link when the probe is asked after it, and nothing behind it was written.
+	Probe *probe.Socket
+	// Tap is told of both banners and of each frame; nil costs nothing.
+	Tap tap.Tap
+	// KeyLog gets what a recorded connection in mode secure can be decrypted with: the
+	// payload of its AUTH_DONE, which names it, and the secret of the connection. Both
+	// are valid during the call. nil: nobody gets it.
+	KeyLog func(authDone, secret []byte)
 }
 
 func (o *Options) banner() wire.Banner {
@@ -78,6 +87,10 @@ type AcceptConfig struct {
 	PeerAddr netip.AddrPort
 	// Auth authenticates the peer. Required.
 	Auth auth.Server
+	// Room is asked before the handshake keeps n more bytes of what it sends or
+	// receives, until its end. An error of it, which should wrap [ErrNoRoom], fails the
+	// handshake. nil: there is room.
+	Room func(n int) error
 }
 
 // Peer is what a successful handshake knows about the other side.

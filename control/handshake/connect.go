@@ -17,8 +17,10 @@ import (
 // and the caller closes it. Give ctx a deadline.
 func Connect(ctx context.Context, link Link, cfg ConnectConfig) (*Stream, *Peer, error) {
 	c := connector{cfg: &cfg}
-	c.run = run{s: newStream(link, cfg.Hook), opts: &cfg.Options}
+	c.run = run{s: newStream(link, cfg.Probe), opts: &cfg.Options}
+	c.s.tap = cfg.Tap
 	if err := c.handshake(ctx); err != nil {
+		c.s.flush(ctx) // what is queued may tell the peer why
 		c.peer.Auth.Wipe()
 		c.s.Wipe()
 		return nil, nil, c.fail(cfg.Target, cause(ctx, err))
@@ -168,7 +170,9 @@ func (c *connector) done(ctx context.Context, x auth.ClientExchange, method auth
 		res.Wipe()
 		return nil, err
 	}
-	return c.adopt(res, method, mode, true)
+	keys, err := c.adopt(res, method, mode, true)
+	c.logKeys(keys, payload)
+	return keys, err
 }
 
 // gaveUp marks an error of the auth client as terminal. A context that is done says

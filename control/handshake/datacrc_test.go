@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -39,7 +40,7 @@ func TestDataCRCsOfOneSideOnlyAreAFault(t *testing.T) {
 	for _, connector := range []bool{true, false} {
 		cc, ac := noneConfigs()
 		cc.NoDataCRC, ac.NoDataCRC = connector, !connector
-		c, s := newLink()
+		c, s := linktest.New()
 		x, y := both(t, t.Context(), c, s, cc, ac)
 		checks, leaves := y.err, x.err
 		if !connector {

@@ -12,7 +12,8 @@
 // # What this package promises
 //
 //   - It never reads a byte that it does not consume, so what the link has prefetched
-//     stays in order for the next owner.
+//     stays in order for the next owner. What it has written may still be queued in the
+//     link, if that is a [BufferedLink]; the next owner sends it first.
 //   - Everything received before authentication is bounded: frame sizes, the number of
 //     rounds, and the whole transcript.
 //   - A frame in the wrong state, a wrong signature and every malformed byte end the
@@ -25,8 +26,8 @@
 // Time limits are the deadline of the context; a caller should always set one, because
 // a peer may stay silent for ever. Closing the socket, back-off and retry belong to the
 // session layer, which asks [Error.Terminal] whether to retry at all. Learning the own
-// address is offered as pure functions ([LearnClassic], [LearnSharded], [CheckTarget])
-// that the session layer applies to [Peer.SeenAs] and [Peer.Target].
+// address from [Peer.SeenAs] and [Peer.Target] is the session layer's, too; for a client
+// without one, [LearnClassic] has the rule.
 //
 // One handshake belongs to one goroutine. Different handshakes share nothing.
 package handshake

@@ -45,19 +45,28 @@ var (
 	ErrTooManyRounds = errors.New("too many authentication rounds")
 	// ErrTooLong means that the peer sent more than is ever needed before authentication.
 	ErrTooLong = errors.New("handshake is too long")
+	// ErrNoRoom means that other connections hold all the room for what comes before
+	// authentication.
+	ErrNoRoom = errors.New("no room left for handshakes")
 	// ErrConfig means that the handshake cannot start with this configuration.
 	ErrConfig = errors.New("invalid configuration")
 	// ErrReleased means that a stream was used after [Stream.Release].
 	ErrReleased = errors.New("stream was released")
 )
 
-// Error is what [Connect] and [Accept] return.
+// Error is what [Connect] and [Accept] return, and what those of package handshake1 do.
 type Error struct {
 	Stage Stage
 	Peer  string // address of the peer, as configured
 	State string // what was going on, such as "read HELLO"
 	Err   error  // the reason
 	auth  bool
+}
+
+// NewError is an [Error] of the handshake of another protocol, with the address of the
+// peer. failed says that the reason is the authentication.
+func NewError(stage Stage, peer, state string, err error, failed bool) *Error {
+	return &Error{Stage: stage, Peer: peer, State: state, Err: err, auth: failed}
 }
 
 // Error implements error.
@@ -79,7 +88,7 @@ func (e *Error) Terminal() bool {
 		errors.Is(e.Err, ErrGaveUp) || errors.Is(e.Err, ErrConfig)
 }
 
-// transportError is what the link or the hook returned, which says nothing about
+// transportError is what the link or the probe returned, which says nothing about
 // the authentication.
 type transportError struct{ err error }
 
@@ -98,11 +107,6 @@ func transport(err error) error {
 func aboutAuth(err error) bool {
 	var t *transportError
 	damaged := errors.Is(err, frame.ErrFrame) && !errors.Is(err, frame.ErrAuthTag) && !errors.Is(err, frame.ErrKeys)
-	return !errors.As(err, &t) && !isContext(err) && !damaged && !errors.Is(err, ErrReleased) && !errors.Is(err, auth.ErrBusy)
-}
-
-// NewError is an [Error] of the handshake of another protocol, with the address of the
-// peer. failed says that the reason is the authentication.
-func NewError(stage Stage, peer, state string, err error, failed bool) *Error {
-	return &Error{Stage: stage, Peer: peer, State: state, Err: err, auth: failed}
+	return !errors.As(err, &t) && !isContext(err) && !damaged && !errors.Is(err, ErrReleased) &&
+		!errors.Is(err, ErrNoRoom) && !errors.Is(err, auth.ErrBusy)
 }

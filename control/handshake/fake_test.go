@@ -10,6 +10,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -131,9 +132,9 @@ func keyedConfigs(c, s keyed) (ConnectConfig, AcceptConfig) {
 // capture runs a handshake that works and returns what each side has written.
 func capture(t testing.TB, cc ConnectConfig, ac AcceptConfig) (c2s, s2c []byte) {
 	t.Helper()
-	c, s := newLink()
-	c.tamper = func(_ int, b []byte) { c2s = append(c2s, b...) }
-	s.tamper = func(_ int, b []byte) { s2c = append(s2c, b...) }
+	c, s := linktest.New()
+	c.Tamper = func(_ int, b []byte) { c2s = append(c2s, b...) }
+	s.Tamper = func(_ int, b []byte) { s2c = append(s2c, b...) }
 	x, y := both(t, context.Background(), c, s, cc, ac)
 	if x.err != nil || y.err != nil {
 		t.Fatal(x.err, y.err)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -35,7 +36,7 @@ func FuzzPeer(f *testing.F) {
 			peer = append(peer, encode(t, frame.Tag(tag), data)...)
 		}
 		// Whatever the peer sends, it then hangs up, so only a complete handshake succeeds.
-		link := scripted(bytes.Clone(peer))
+		link := linktest.Scripted(bytes.Clone(peer))
 		var err error
 		if connector {
 			_, _, err = Connect(t.Context(), link, cc)

@@ -14,8 +14,10 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // echo checks that the two streams still understand each other.
@@ -46,8 +48,8 @@ func TestEveryRevisionAndMode(t *testing.T) {
 							cc, ac = keyedConfigs(newKeyed(mode), newKeyed(bothMode...))
 						}
 						cc.Rev0Only, ac.Rev0Only = cRev0, sRev0
-						c, s := newLink()
-						c.single, s.single = single, single
+						c, s := linktest.New()
+						c.Single, s.Single = single, single
 						x, y := both(t, t.Context(), c, s, cc, ac)
 						if x.err != nil || y.err != nil {
 							t.Fatal(x.err, y.err)
@@ -88,19 +90,19 @@ func TestEveryRevisionAndMode(t *testing.T) {
 func TestBannerIsSentWithoutWaiting(t *testing.T) {
 	want := wire.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
 	cc, ac := noneConfigs()
-	link := scripted(nil)
+	link := linktest.Scripted(nil)
 	_, _, err := Connect(t.Context(), link, cc)
 	if e := wantError(t, err); e.Stage != StageBanner || !errors.Is(err, io.EOF) || e.Terminal() {
 		t.Error(err)
 	}
-	if got := link.tx.content(); !bytes.Equal(got, want) {
+	if got := link.Out.Content(); !bytes.Equal(got, want) {
 		t.Errorf("connector sent %x", got)
 	}
-	link = scripted(nil)
+	link = linktest.Scripted(nil)
 	if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
-	if got := link.tx.content(); !bytes.Equal(got, want) {
+	if got := link.Out.Content(); !bytes.Equal(got, want) {
 		t.Errorf("acceptor sent %x", got)
 	}
 }
@@ -136,8 +138,8 @@ func TestBannerRules(t *testing.T) {
 	} {
 		cc, ac := noneConfigs()
 		cc.Required, ac.Required = c.required, c.required
-		_, _, err1 := Connect(t.Context(), scripted(c.peer), cc)
-		_, _, err2 := Accept(t.Context(), scripted(c.peer), ac)
+		_, _, err1 := Connect(t.Context(), linktest.Scripted(c.peer), cc)
+		_, _, err2 := Accept(t.Context(), linktest.Scripted(c.peer), ac)
 		for _, err := range []error{err1, err2} {
 			e := wantError(t, err)
 			if c.want == nil && e.Stage != StageHello || c.want != nil && (e.Stage != StageBanner || !errors.Is(err, c.want) || e.Terminal() != c.terminal) {
@@ -150,7 +152,7 @@ func TestBannerRules(t *testing.T) {
 func TestWrongPeerTypeIsTerminal(t *testing.T) {
 	cc, ac := noneConfigs()
 	cc.PeerType = wire.OSD
-	c, s := newLink()
+	c, s := linktest.New()
 	x, y := both(t, t.Context(), c, s, cc, ac)
 	if e := wantError(t, x.err); !errors.Is(x.err, ErrPeerType) || !e.Terminal() || e.Stage != StageHello {
 		t.Error(x.err)
@@ -164,7 +166,7 @@ func TestWrongPeerTypeIsTerminal(t *testing.T) {
 	for _, any := range []wire.EntityType{0, wire.Any} {
 		cc, ac := noneConfigs()
 		cc.PeerType, ac.EntityType = any, 0x77
-		c, s := newLink()
+		c, s := linktest.New()
 		if x, y := both(t, t.Context(), c, s, cc, ac); x.err != nil || y.err != nil || x.peer.EntityType != 0x77 {
 			t.Error(x.err, y.err)
 		}
@@ -180,15 +182,15 @@ func TestWholeHandshakeInOneSegment(t *testing.T) {
 		t.Fatal(err)
 	}
 	ac.Auth = none.NewServer(none.ServerConfig{Monitor: true})
-	link := scripted(append(bytes.Clone(c2s), keepalive...))
+	link := linktest.Scripted(append(bytes.Clone(c2s), keepalive...))
 	s, _, err := Accept(t.Context(), link, ac)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := link.tx.content(); !bytes.Equal(got, s2c) {
+	if got := link.Out.Content(); !bytes.Equal(got, s2c) {
 		t.Errorf("answers\n%x\nwant\n%x", got, s2c)
 	}
-	if got := link.rx.content(); !bytes.Equal(got, keepalive) {
+	if got := link.In.Content(); !bytes.Equal(got, keepalive) {
 		t.Errorf("left on the link: %x", got)
 	}
 	if tag, _, err := s.ReadFrame(t.Context()); tag != frame.TagKeepalive2 || err != nil {
@@ -208,7 +210,7 @@ func TestDeadlineEndsASilentPeer(t *testing.T) {
 			for n := 0; n < len(all); n += 13 {
 				start := time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-				link := &end{rx: newPipe(bytes.Clone(all[:n])...), tx: newPipe()}
+				link := &end{In: linktest.NewPipe(bytes.Clone(all[:n])...), Out: linktest.NewPipe()}
 				var err error
 				if role == "connector" {
 					_, _, err = Connect(ctx, link, cc)
@@ -232,20 +234,20 @@ func TestCanceledContextIsNotTerminal(t *testing.T) {
 	client := newKeyed(auth.CRC)
 	client.startErr = context.Canceled
 	cc, ac := keyedConfigs(client, newKeyed(auth.CRC))
-	c, s := newLink()
+	c, s := linktest.New()
 	x, _ := both(t, ctx, c, s, cc, ac)
 	if e := wantError(t, x.err); e.Terminal() || !errors.Is(x.err, context.Canceled) {
 		t.Error(x.err)
 	}
 	cancel()
-	c, _ = newLink()
+	c, _ = linktest.New()
 	if _, _, err := Connect(ctx, c, cc); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
 
 func TestConfigurationErrors(t *testing.T) {
-	c, s := newLink()
+	c, s := linktest.New()
 	if _, _, err := Connect(t.Context(), c, ConnectConfig{}); !errors.Is(err, ErrConfig) || !wantError(t, err).Terminal() {
 		t.Error(err)
 	}
@@ -280,7 +282,7 @@ func TestCompressionNegotiation(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			cc, ac := keyedConfigs(newKeyed(c.mode), newKeyed(c.mode))
 			cc.Compression, ac.Compression = c.c, c.s
-			a, b := newLink()
+			a, b := linktest.New()
 			x, y := both(t, t.Context(), a, b, cc, ac)
 			if x.err != nil || y.err != nil {
 				t.Fatal(x.err, y.err)
@@ -309,14 +311,22 @@ func (r *recorder) note(s string) error {
 	return nil
 }
 
-func (r *recorder) Before(_ context.Context, p Point) error { return r.note("before " + p.String()) }
-func (r *recorder) After(_ context.Context, p Point) error  { return r.note("after " + p.String()) }
+// At implements probe.Probe.
+func (r *recorder) At(_ context.Context, e probe.Event) error {
+	if e.When == probe.Before {
+		return r.note("before " + e.Point.String())
+	}
+	return r.note("after " + e.Point.String())
+}
 
-func TestHookSeesEveryStepAndCanFailIt(t *testing.T) {
+// probed is the socket of one side, which p is told of.
+func probed(p probe.Probe) *probe.Socket { return probe.NewSocket(p, 1, false, nil) }
+
+func TestAProbeSeesEveryStepAndCanFailIt(t *testing.T) {
 	run := func(c, s *recorder) (x, y outcome) {
 		cc, ac := keyedConfigs(newKeyed(auth.Secure), newKeyed(auth.Secure))
-		cc.Hook, ac.Hook = c, s
-		a, b := newLink()
+		cc.Probe, ac.Probe = probed(c), probed(s)
+		a, b := linktest.New()
 		return both(t, t.Context(), a, b, cc, ac)
 	}
 	c, s := &recorder{}, &recorder{}
@@ -350,7 +360,7 @@ func TestHookSeesEveryStepAndCanFailIt(t *testing.T) {
 }
 
 func ExampleConnect() {
-	link, peerLink := newLink() // a real program wraps a TCP connection
+	link, peerLink := linktest.New() // a real program wraps a TCP connection
 	go Accept(context.Background(), peerLink, AcceptConfig{
 		Options:  Options{EntityType: wire.Mon},
 		PeerAddr: clientAt,
@@ -384,11 +394,11 @@ func TestHelloShowsThePeerItsAddress(t *testing.T) {
 	} {
 		_, ac := noneConfigs()
 		ac.PeerAddr, ac.EntityType = netip.MustParseAddrPort(seen), wire.OSD
-		link := scripted(wire.Banner{Supported: 1}.AppendTo(nil))
+		link := linktest.Scripted(wire.Banner{Supported: 1}.AppendTo(nil))
 		if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, io.EOF) {
 			t.Fatal(err)
 		}
-		sent := pieces(t, link.tx.content())
+		sent := pieces(t, link.Out.Content())
 		h, err := wire.DecodeHello(sent[1].payload)
 		if err != nil || len(sent) != 2 || sent[1].tag != frame.TagHello || h.EntityType != wire.OSD || h.PeerAddr.String() != want {
 			t.Errorf("%s: %v as %v, %v", seen, h.PeerAddr, h.EntityType, err)

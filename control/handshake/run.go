@@ -21,11 +21,12 @@ const (
 
 // run is what both roles share: where they are, for the error, and what they have.
 type run struct {
-	s     *Stream
-	opts  *Options
-	peer  Peer
-	stage Stage
-	state string
+	s        *Stream
+	opts     *Options
+	peer     Peer
+	stage    Stage
+	state    string
+	acceptor bool
 	// refused: the peer was told that its authentication failed.
 	refused bool
 	// authenticated: what can still fail is the compression negotiation.
@@ -56,6 +57,10 @@ func (r *run) banners(ctx context.Context) error {
 func (r *run) hello(ctx context.Context, peerAddr wire.Addr) (wire.Hello, error) {
 	own := wire.Hello{EntityType: r.opts.EntityType, PeerAddr: peerAddr}
 	if err := r.write(ctx, StageHello, frame.TagHello, own.AppendTo(nil)); err != nil {
+		return wire.Hello{}, err
+	}
+	good := func(p []byte) bool { _, err := wire.DecodeHello(p); return err == nil }
+	if err := r.await(ctx, StageHello, frame.TagHello, good); err != nil {
 		return wire.Hello{}, err
 	}
 	r.at(StageHello, "read HELLO")
@@ -89,6 +94,14 @@ func (r *run) adopt(res *auth.Result, m auth.Method, mode auth.Mode, connector b
 	return &keys, nil
 }
 
+// logKeys gives the secret of a connection in mode secure to who asked for it. done is
+// the payload of AUTH_DONE.
+func (r *run) logKeys(keys *frame.Keys, done []byte) {
+	if keys != nil && r.opts.KeyLog != nil {
+		r.opts.KeyLog(done, r.peer.Auth.ConnectionSecret)
+	}
+}
+
 // sign switches the ciphers on and exchanges the signatures. Both sides send theirs
 // without waiting.
 func (r *run) sign(ctx context.Context, keys *frame.Keys) error {
@@ -105,20 +118,29 @@ func (r *run) sign(ctx context.Context, keys *frame.Keys) error {
 	if err := r.write(ctx, StageAuth, frame.TagAuthSignature, own.AppendTo(nil)); err != nil {
 		return err
 	}
+	good := func(p []byte) bool { return checkSignature(p, want) == nil }
+	if err := r.await(ctx, StageAuth, frame.TagAuthSignature, good); err != nil {
+		return err
+	}
 	r.at(StageAuth, "read AUTH_SIGNATURE")
 	_, payload, err := r.expect(ctx, frame.TagAuthSignature)
 	if err != nil {
 		return err
 	}
-	got, err := wire.DecodeAuthSignature(payload)
-	if err != nil {
+	if err := checkSignature(payload, want); err != nil {
 		return err
-	}
-	if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-		return ErrSignature
 	}
 	r.authenticated = true
 	return nil
+}
+
+// checkSignature looks at the payload of AUTH_SIGNATURE.
+func checkSignature(payload []byte, want wire.AuthSignature) error {
+	got, err := wire.DecodeAuthSignature(payload)
+	if err == nil && subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+		err = ErrSignature
+	}
+	return err
 }
 
 // compression runs the negotiation if both banners have the feature.
@@ -134,6 +156,17 @@ func (r *run) compression(ctx context.Context, negotiate func(*Compression, cont
 func (r *run) write(ctx context.Context, stage Stage, tag frame.Tag, payload []byte) error {
 	r.at(stage, "write "+tag.String())
 	return r.s.WriteFrame(ctx, tag, payload)
+}
+
+// await waits for a frame of a connector and for the one behind it. Behind HELLO and behind
+// AUTH_SIGNATURE a connector sends another frame without an answer to them, so an acceptor
+// need not look at them one by one. The reverse does not hold.
+func (r *run) await(ctx context.Context, stage Stage, tag frame.Tag, good func(payload []byte) bool) error {
+	if !r.acceptor {
+		return nil
+	}
+	r.at(stage, "wait for "+tag.String()+" and the next frame")
+	return r.s.await(ctx, tag, good)
 }
 
 // expect reads a frame that must have one of the tags.

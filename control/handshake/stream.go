@@ -6,29 +6,38 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
 // Stream reads and writes control frames over a [Link]. [Connect] and [Accept] make it;
 // the session layer uses it until the session is established. It belongs to one
 // goroutine at a time.
 type Stream struct {
-	link Link
-	hook Hook
-	enc  *frame.Encoder // nil before the banners and after Release
-	dec  *frame.Decoder
-	log  transcript
-	in   []byte // the frame being read; reused
-	out  []byte // the frame being written; reused
+	link  Link
+	buf   BufferedLink // link, if writes are queued; nil with a probe, which sees each on its own
+	probe *probe.Socket
+	tap   tap.Tap        // nil: nobody watches
+	enc   *frame.Encoder // nil before the banners and after Release
+	dec   *frame.Decoder
+	log   transcript
+	in    []byte            // the frame being read; reused
+	out   []byte            // the frame being written; reused
+	room  func(n int) error // AcceptConfig.Room
 }
 
-func newStream(link Link, hook Hook) *Stream {
-	return &Stream{link: link, hook: hook, log: transcript{on: true}}
+func newStream(link Link, p *probe.Socket) *Stream {
+	s := &Stream{link: link, probe: p, log: transcript{on: true}}
+	if p == nil {
+		s.buf, _ = link.(BufferedLink)
+	}
+	return s
 }
 
 // ReadFrame reads the next control frame. The payload is valid until the next call.
 //
 // An error wraps [ErrUnexpectedFrame] if the frame has more than one segment,
-// [frame.ErrFrame] if it is damaged, or is the one of the link or the hook. The stream
+// [frame.ErrFrame] if it is damaged, or is the one of the link or the probe. The stream
 // is of no use after an error. Frames that the sender aborted are passed over (protocol
 // section 5.7).
 func (s *Stream) ReadFrame(ctx context.Context) (frame.Tag, []byte, error) {
@@ -45,7 +54,9 @@ func (s *Stream) readFrame(ctx context.Context) (tag frame.Tag, payload []byte, 
 		return 0, nil, false, ErrReleased
 	}
 	n := s.dec.HeadSize()
-	s.in = grow(s.in, n)
+	if err := s.growIn(n); err != nil {
+		return 0, nil, false, err
+	}
 	if err := s.readFull(ctx, s.in[:n]); err != nil {
 		return 0, nil, false, err
 	}
@@ -54,8 +65,10 @@ func (s *Stream) readFrame(ctx context.Context) (tag frame.Tag, payload []byte, 
 		return 0, nil, false, err
 	}
 	rest := s.dec.RestSize(h)
-	s.in = grow(s.in, n+rest)
-	p := Point{Step: FrameRead, Tag: h.Tag}
+	p := probe.Point{Step: probe.FrameRead, Tag: h.Tag}
+	if err := s.growIn(n + rest); err != nil {
+		return h.Tag, nil, false, fmt.Errorf("%v: %w", h.Tag, err)
+	}
 	if err := s.before(ctx, p); err != nil {
 		return h.Tag, nil, false, err
 	}
@@ -68,18 +81,22 @@ func (s *Stream) readFrame(ctx context.Context) (tag frame.Tag, payload []byte, 
 	if err != nil {
 		return h.Tag, nil, false, fmt.Errorf("%v: %w", h.Tag, err)
 	}
+	if s.tap != nil {
+		s.tap.Frame(tap.Frame{Tag: h.Tag, Seg: f.Seg, Aborted: f.Aborted})
+	}
 	if h.Num != 1 {
 		return h.Tag, nil, false, fmt.Errorf("%w: %v with %d segments", ErrUnexpectedFrame, h.Tag, h.Num)
 	}
 	return h.Tag, f.Seg[0], f.Aborted, s.after(ctx, p)
 }
 
-// WriteFrame writes a control frame. It does not keep payload.
+// WriteFrame writes a control frame, or leaves it to a [BufferedLink], which sends it
+// before the next read that has to wait. It does not keep payload.
 func (s *Stream) WriteFrame(ctx context.Context, tag frame.Tag, payload []byte) error {
 	if s.enc == nil {
 		return ErrReleased
 	}
-	p := Point{Step: FrameWrite, Tag: tag}
+	p := probe.Point{Step: probe.FrameWrite, Tag: tag}
 	if err := s.before(ctx, p); err != nil {
 		return err
 	}
@@ -88,16 +105,22 @@ func (s *Stream) WriteFrame(ctx context.Context, tag frame.Tag, payload []byte) 
 		return err
 	}
 	s.out = out
+	if s.tap != nil {
+		s.tap.Frame(tap.Frame{Sent: true, Tag: tag, Seg: [frame.MaxSegments][]byte{payload}})
+	}
 	if err := s.write(ctx, out); err != nil {
 		return err
 	}
 	return s.after(ctx, p)
 }
 
+// Queues says that WriteFrame leaves frames to the link, and so does not wait.
+func (s *Stream) Queues() bool { return s.buf != nil }
+
 // Release gives up the codecs, with the keys and the nonce counters of this connection,
 // and ends the use of the stream. The decoder has the limits for authenticated peers,
-// [frame.DefaultLimits]. Whoever takes them reads and writes the link from now on, and
-// wipes them when the connection ends.
+// [frame.DefaultLimits]. Whoever takes them reads and writes the link from now on, what is
+// queued there first, and wipes them when the connection ends.
 func (s *Stream) Release() (*frame.Encoder, *frame.Decoder) {
 	enc, dec := s.enc, s.dec
 	if dec != nil {
@@ -136,9 +159,12 @@ func (s *Stream) secure(k *frame.Keys) error {
 // exchangeBanners sends the own banner, reads the peer's, checks both and sets up the
 // framing. It returns the features that both sides support.
 func (s *Stream) exchangeBanners(ctx context.Context, own wire.Banner) (features uint64, err error) {
-	p := Point{Step: BannerWrite}
+	p := probe.Point{Step: probe.BannerWrite}
 	if err := s.before(ctx, p); err != nil {
 		return 0, err
+	}
+	if s.tap != nil {
+		s.tap.Banner(true, own.Supported, own.Required)
 	}
 	if err := s.write(ctx, own.AppendTo(nil)); err != nil {
 		return 0, err
@@ -146,7 +172,7 @@ func (s *Stream) exchangeBanners(ctx context.Context, own wire.Banner) (features
 	if err := s.after(ctx, p); err != nil {
 		return 0, err
 	}
-	prefix, err := s.readBanner(ctx, BannerRead, wire.BannerPrefixSize)
+	prefix, err := s.readBannerPrefix(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -154,13 +180,16 @@ func (s *Stream) exchangeBanners(ctx context.Context, own wire.Banner) (features
 	if err != nil {
 		return 0, err
 	}
-	payload, err := s.readBanner(ctx, BannerPayloadRead, n)
+	payload, err := s.readBanner(ctx, probe.BannerPayloadRead, n)
 	if err != nil {
 		return 0, err
 	}
 	peer, err := wire.DecodeBanner(payload)
 	if err != nil {
 		return 0, err
+	}
+	if s.tap != nil {
+		s.tap.Banner(false, peer.Supported, peer.Required)
 	}
 	if missing := own.Required &^ peer.Supported; missing != 0 {
 		return 0, fmt.Errorf("%w: peer lacks 0x%x", ErrFeatures, missing)
@@ -180,12 +209,14 @@ func revision(features uint64) frame.Revision {
 	return frame.Rev0
 }
 
-func (s *Stream) readBanner(ctx context.Context, step Step, n int) ([]byte, error) {
-	p := Point{Step: step}
+func (s *Stream) readBanner(ctx context.Context, step probe.Step, n int) ([]byte, error) {
+	p := probe.Point{Step: step}
 	if err := s.before(ctx, p); err != nil {
 		return nil, err
 	}
-	s.in = grow(s.in, n)
+	if err := s.growIn(n); err != nil {
+		return nil, err
+	}
 	if err := s.readFull(ctx, s.in[:n]); err != nil {
 		return nil, err
 	}
@@ -194,7 +225,7 @@ func (s *Stream) readBanner(ctx context.Context, step Step, n int) ([]byte, erro
 
 // readFull reads and records; nothing else reads the link.
 func (s *Stream) readFull(ctx context.Context, p []byte) error {
-	if err := s.log.room(len(p)); err != nil {
+	if err := s.record(len(p)); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -209,37 +240,76 @@ func (s *Stream) readFull(ctx context.Context, p []byte) error {
 
 // write writes and records; nothing else writes the link.
 func (s *Stream) write(ctx context.Context, p []byte) error {
-	if err := s.log.room(len(p)); err != nil {
+	if err := s.record(len(p)); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
 		return transport(context.Cause(ctx))
 	}
-	if err := s.link.Write(ctx, p); err != nil {
+	if s.buf != nil {
+		s.buf.Queue(p)
+	} else if err := s.link.Write(ctx, p); err != nil {
 		return transport(err)
 	}
 	s.log.sent(p)
 	return nil
 }
 
-func (s *Stream) before(ctx context.Context, p Point) error {
-	if s.hook == nil {
-		return nil
+// flush sends what is queued, for a peer that is not read any more. The connection ends
+// then, so the result does not matter.
+func (s *Stream) flush(ctx context.Context) {
+	if s.buf != nil {
+		_ = s.buf.Flush(ctx)
 	}
-	return transport(s.hook.Before(ctx, p))
 }
 
-func (s *Stream) after(ctx context.Context, p Point) error {
-	if s.hook == nil {
+func (s *Stream) before(ctx context.Context, p probe.Point) error {
+	if s.probe == nil {
 		return nil
 	}
-	return transport(s.hook.After(ctx, p))
+	return transport(s.probe.Step(ctx, p, probe.Before))
 }
+
+func (s *Stream) after(ctx context.Context, p probe.Point) error {
+	if s.probe == nil {
+		return nil
+	}
+	return transport(s.probe.Step(ctx, p, probe.After))
+}
+
+// record asks for room for n bytes that the transcript is about to keep.
+func (s *Stream) record(n int) error {
+	if err := s.log.room(n); err != nil || !s.log.on {
+		return err
+	}
+	return s.ask(n)
+}
+
+// growIn makes room for a frame of n bytes.
+func (s *Stream) growIn(n int) error {
+	if more := max(n, leastIn) - cap(s.in); more > 0 {
+		if err := s.ask(more); err != nil {
+			return err
+		}
+	}
+	s.in = grow(s.in, n)
+	return nil
+}
+
+func (s *Stream) ask(n int) error {
+	if s.room == nil {
+		return nil
+	}
+	return s.room(n)
+}
+
+// leastIn is the least room for a frame.
+const leastIn = 512
 
 // grow returns b with a length of at least n and its content kept.
 func grow(b []byte, n int) []byte {
 	if n <= cap(b) {
 		return b[:cap(b)]
 	}
-	return append(make([]byte, 0, max(n, 512)), b...)[:max(n, 512)]
+	return append(make([]byte, 0, max(n, leastIn)), b...)[:max(n, leastIn)]
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -263,10 +264,10 @@ func (x *replayServerExchange) Handle(_ context.Context, p []byte) ([]byte, *aut
 // unread is untouched, it decodes, and what the other side wrote encodes identically.
 func checkAfter(t *testing.T, link *end, s *Stream, rxTail []byte, rxFrames []recordedFrame, txHead, txTail []byte, txFrames []recordedFrame) {
 	t.Helper()
-	if got := link.rx.content(); !bytes.Equal(got, rxTail) {
+	if got := link.In.Content(); !bytes.Equal(got, rxTail) {
 		t.Fatalf("%d bytes are left on the link, want %d", len(got), len(rxTail))
 	}
-	if got := link.tx.content(); !bytes.Equal(got, txHead) {
+	if got := link.Out.Content(); !bytes.Equal(got, txHead) {
 		t.Fatalf("wrote\n%x\nwant\n%x", got, txHead)
 	}
 	for _, f := range rxFrames {
@@ -280,7 +281,7 @@ func checkAfter(t *testing.T, link *end, s *Stream, rxTail []byte, rxFrames []re
 			t.Fatal(err)
 		}
 	}
-	if got := link.tx.content(); !bytes.Equal(got, slices.Concat(txHead, txTail)) {
+	if got := link.Out.Content(); !bytes.Equal(got, slices.Concat(txHead, txTail)) {
 		t.Errorf("after the handshake wrote\n%x\nwant\n%x", got[len(txHead):], txTail)
 	}
 }
@@ -288,7 +289,7 @@ func checkAfter(t *testing.T, link *end, s *Stream, rxTail []byte, rxFrames []re
 func TestConnectorRepeatsRecordedHandshakes(t *testing.T) {
 	for _, r := range recordings(t) {
 		t.Run(r.name, func(t *testing.T) {
-			link := scripted(r.S2C)
+			link := linktest.Scripted(r.S2C)
 			cfg := r.connectConfig(t)
 			s, peer, err := Connect(t.Context(), link, cfg)
 			if err != nil {
@@ -314,7 +315,7 @@ func TestConnectorRepeatsRecordedHandshakes(t *testing.T) {
 func TestAcceptorRepeatsRecordedHandshakes(t *testing.T) {
 	for _, r := range recordings(t) {
 		t.Run(r.name, func(t *testing.T) {
-			link := scripted(r.C2S)
+			link := linktest.Scripted(r.C2S)
 			s, peer, err := Accept(t.Context(), link, r.acceptConfig(t))
 			if err != nil {
 				t.Fatal(err)
@@ -337,12 +338,12 @@ func TestEveryCutOfARecordedHandshakeIsAnError(t *testing.T) {
 		}
 		head, _, _ := r.split("s2c")
 		for n := range head {
-			_, _, err := Connect(t.Context(), scripted(head[:n]), r.connectConfig(t))
+			_, _, err := Connect(t.Context(), linktest.Scripted(head[:n]), r.connectConfig(t))
 			wantError(t, err)
 		}
 		head, _, _ = r.split("c2s")
 		for n := range head {
-			_, _, err := Accept(t.Context(), scripted(head[:n]), r.acceptConfig(t))
+			_, _, err := Accept(t.Context(), linktest.Scripted(head[:n]), r.acceptConfig(t))
 			wantError(t, err)
 		}
 	}

@@ -7,8 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // Break is an armed action.
@@ -26,7 +25,7 @@ type Break struct {
 	optional atomic.Bool // Forget was called
 
 	mu   sync.Mutex
-	conn *control.Conn // held in the data phase; guarded by mu
+	conn probe.Conn // held in the data phase; guarded by mu
 }
 
 // Hit is closed when the break is reached: with Stall and Silence behind the
@@ -92,21 +91,15 @@ func (b *Break) strikes(total int) bool {
 	return total == b.nth
 }
 
-// before acts ahead of a step of a handshake. s is nil before there is a socket.
-func (b *Break) before(ctx context.Context, s *control.Socket) error {
+// before acts ahead of a step of a handshake.
+func (b *Break) before(ctx context.Context) error {
 	switch b.action.kind {
 	case actFault:
 		return ErrInjected
 	case actReset:
-		if s != nil {
-			s.Reset()
-		}
-		return ErrInjected
+		return probe.ErrReset
 	case actHalfClose:
-		if s == nil {
-			return ErrInjected
-		}
-		s.HalfClose()
+		return probe.ErrHalfClose
 	case actBlock:
 		return b.held(ctx)
 	case actDelay:
@@ -122,8 +115,8 @@ func (b *Break) before(ctx context.Context, s *control.Socket) error {
 }
 
 // after acts after a step of a handshake.
-func (b *Break) after(ctx context.Context, s *control.Socket) error {
-	if b.action.kind == actStall && s != nil {
+func (b *Break) after(ctx context.Context, s *probe.Socket) error {
+	if b.action.kind == actStall {
 		s.Shutdown()
 	}
 	close(b.hit)
@@ -143,26 +136,26 @@ func (b *Break) held(ctx context.Context) error {
 func (b *Break) later() bool { return b.action.kind == actStall || b.action.kind == actSilence }
 
 // frame acts in the data phase, on the core.
-func (b *Break) frame(c *control.Conn) error {
+func (b *Break) frame(c probe.Conn) error {
 	switch b.action.kind {
 	case actFault:
 		return ErrInjected
 	case actReset:
-		return dataplane.ErrReset
+		return probe.ErrReset
 	case actHalfClose:
-		return dataplane.ErrHalfClose
+		return probe.ErrHalfClose
 	case actBlock:
-		return b.hold(c, dataplane.ErrHold)
+		return b.hold(c, probe.ErrHold)
 	case actStall, actSilence:
-		return b.hold(c, dataplane.ErrStall)
+		return b.hold(c, probe.ErrStall)
 	case actDelay:
 		time.AfterFunc(b.action.delay, c.Resume)
-		return dataplane.ErrHold
+		return probe.ErrHold
 	}
 	return nil
 }
 
-func (b *Break) hold(c *control.Conn, err error) error {
+func (b *Break) hold(c probe.Conn, err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {

@@ -2,7 +2,7 @@
 // itself: it breaks connections at exact places, counts what happens to each
 // connection, and plays a peer that does what the test wants.
 //
-// A Probe is a [control.Interceptor]. A test arms it with breaks: a Point of the
+// A Probe is a [probe.Probe]. A test arms it with breaks: a Point of the
 // protocol, its occurrence, and an Action, such as "close the connection
 // before the second CLIENT_IDENT is written". A break says when it was
 // reached, and Probe.Check fails if one never was: a fault that did not fire
@@ -17,8 +17,9 @@
 //
 // A Node is a messenger with a Probe, with timers short enough for tests, and
 // an Inbox of what it received. A Peer is the other end as a script, frame by
-// frame, over a real TCP connection. A HostileProxy is the network in between
-// that lets no connection live.
+// frame, over a real TCP connection; Ack and Keepalive are payloads that it can
+// send in the data phase. A HostileProxy is the network in between that lets no
+// connection live.
 //
-// CheckLeaks fails a test that leaves goroutines or descriptors behind.
+// Until waits for what no event tells. CheckLeaks fails a test that leaves goroutines or descriptors behind.
 package msgrtest

@@ -112,6 +112,16 @@ func (p *HostileProxy) Lead(to netip.AddrPort) { p.to.Store(&to) }
 // doing so.
 func (p *HostileProxy) Calm() { p.calm.Store(true) }
 
+// CutAll resets all connections that are there now.
+func (p *HostileProxy) CutAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		_ = c.(*net.TCPConn).SetLinger(0) // or it is closed already
+		_ = c.Close()
+	}
+}
+
 // Troubles is what it did so far.
 func (p *HostileProxy) Troubles() Troubles {
 	return Troubles{

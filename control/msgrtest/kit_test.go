@@ -11,8 +11,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -97,6 +97,8 @@ func TestAwaitComparesEveryNumber(t *testing.T) {
 		}
 	})
 }
+
+func TestTheExampleOfStartRuns(t *testing.T) { sessionSurvivesAFault(t) }
 
 func TestCheckTellsOfBreaksThatWereNotReached(t *testing.T) {
 	p := msgrtest.NewProbe()

@@ -23,11 +23,13 @@ const shutdownPatience = 10 * time.Second
 // NodeConfig configures a Node.
 type NodeConfig struct {
 	// Config of the messenger. Without a Name it is osd.0; timers of 0 are
-	// those of a Node; one core unless Plane says otherwise. Its Interceptor is the
-	// node's probe.
+	// those of a Node; one core unless Plane says otherwise. Its Probe is the
+	// node's.
 	control.Config
 	// Unbound leaves the node without an address to accept on.
 	Unbound bool
+	// Bind are the addresses to accept on; nil: v2:127.0.0.1:0.
+	Bind wire.AddrVec
 	// Chain of dispatchers behind those of the node. They need not take
 	// messages.
 	Chain []*control.Dispatcher
@@ -39,11 +41,11 @@ type Node struct {
 	*control.Messenger
 	Probe *Probe
 	Inbox *Inbox
-	Addr  wire.Addr // where it accepts; zero if unbound
+	Addr  wire.Addr // where it accepts, the first address; zero if unbound
 	t     testing.TB
 }
 
-// Start makes a messenger, starts it and binds it to a port of 127.0.0.1. At
+// Start makes a messenger, starts it and binds it. At
 // the end of the test it is shut down, and the test fails if that does not
 // end, if a break was never reached, if the counters moved behind the last
 // Await, if a connection was told things out of order, if a state transition
@@ -66,7 +68,7 @@ func Start(t testing.TB, cfg NodeConfig) *Node {
 	if cfg.Plane.Cores == 0 {
 		cfg.Plane.Cores = 1
 	}
-	cfg.Interceptor = n.Probe
+	cfg.Config.Probe = n.Probe
 	m, err := control.New(cfg.Config)
 	if err != nil {
 		t.Fatalf("msgrtest: %v", err)
@@ -79,11 +81,14 @@ func Start(t testing.TB, cfg NodeConfig) *Node {
 		t.Fatalf("msgrtest: %v", err)
 	}
 	if !cfg.Unbound {
-		addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+		if cfg.Bind == nil {
+			cfg.Bind = wire.AddrVec{{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}}
+		}
+		addrs, err := m.Bind(cfg.Bind...)
 		if err != nil {
 			t.Fatalf("msgrtest: %v", err)
 		}
-		n.Addr = addrs.V2()
+		n.Addr = addrs.Front()
 	}
 	return n
 }

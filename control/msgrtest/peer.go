@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // PeerConfig says who a Peer is.
@@ -25,6 +26,8 @@ type PeerConfig struct {
 	// Addr is the address that it claims in ident and reconnect frames; it
 	// need not be a real one. A PeerListener's peers claim where it listens.
 	Addr wire.Addr
+	// From is the IP that it dials from; zero: the system chooses.
+	From netip.Addr
 	// Rev0 makes it speak msgr2.0.
 	Rev0 bool
 	// AuthClient and AuthServer; nil: method none.
@@ -55,7 +58,10 @@ type Peer struct {
 // DialPeer connects to a messenger. ctx bounds the whole script.
 func DialPeer(ctx context.Context, cfg PeerConfig, to wire.Addr) *Peer {
 	p := &Peer{cfg: cfg, ctx: ctx, target: to}
-	var d net.Dialer
+	d := net.Dialer{}
+	if cfg.From.IsValid() {
+		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(cfg.From, 0))
+	}
 	p.conn, p.err = d.DialContext(ctx, "tcp", to.AddrPort.String())
 	p.bound()
 	return p
@@ -121,21 +127,23 @@ func (p *Peer) fail(err error) bool {
 // errStopped ends a handshake on purpose.
 var errStopped = errors.New("stopped")
 
-// stopAt is a hook that stops before a point.
-type stopAt struct{ at Point }
-
-func (s stopAt) Before(_ context.Context, p handshake.Point) error {
-	if p == s.at {
-		return errStopped
-	}
-	return nil
+// stopAt is a probe that stops before a point.
+func stopAt(at Point) probe.Probe {
+	return probe.Func(func(_ context.Context, e probe.Event) error {
+		if e.Point == at && e.When == probe.Before {
+			return errStopped
+		}
+		return nil
+	})
 }
-
-func (stopAt) After(context.Context, handshake.Point) error { return nil }
 
 // SeeAs has an accepted Peer tell the other side, in its HELLO, that it comes
 // from that address. It takes effect if it is called before Handshake.
 func (p *Peer) SeeAs(from netip.AddrPort) { p.sees = from }
+
+// Claim has a Peer that dialled say that this is the address that it has reached.
+// It takes effect if it is called before Handshake.
+func (p *Peer) Claim(target wire.Addr) { p.target = target }
 
 // Handshake runs from the banner to the signatures. The next frame is
 // CLIENT_IDENT or SESSION_RECONNECT.
@@ -143,13 +151,13 @@ func (p *Peer) Handshake() { p.handshake(nil) }
 
 // HandshakeUntil runs the handshake up to a point, and stops there. What comes
 // then can only be silence, WriteRaw, or an end.
-func (p *Peer) HandshakeUntil(at Point) { p.handshake(stopAt{at}) }
+func (p *Peer) HandshakeUntil(at Point) { p.handshake(stopAt(at)) }
 
-func (p *Peer) handshake(h handshake.Hook) {
+func (p *Peer) handshake(by probe.Probe) {
 	if p.err != nil {
 		return
 	}
-	opt := handshake.Options{EntityType: p.cfg.Name.Type, Rev0Only: p.cfg.Rev0, Hook: h}
+	opt := handshake.Options{EntityType: p.cfg.Name.Type, Rev0Only: p.cfg.Rev0, Probe: probe.NewSocket(by, 1, p.accepted, nil)}
 	var s *handshake.Stream
 	var err error
 	if p.accepted {
@@ -170,8 +178,8 @@ func (p *Peer) handshake(h handshake.Hook) {
 		s, p.Info, err = handshake.Connect(p.ctx, netLink{p.conn}, handshake.ConnectConfig{Options: opt, Target: p.target, Auth: client})
 	}
 	switch {
-	case h != nil && errors.Is(err, errStopped):
-	case err == nil && h != nil:
+	case by != nil && errors.Is(err, errStopped):
+	case err == nil && by != nil:
 		p.fail(errors.New("the handshake ended before the point was reached"))
 	case !p.fail(err):
 		p.enc, p.dec = s.Release()

@@ -3,52 +3,58 @@ package msgrtest
 import (
 	"fmt"
 
-	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // Point is a place at which a connection can be disturbed: a step that is
 // about to happen (msgr2.md 10.12). Points of frames exist for every tag, in
 // the handshake and in the data phase.
-type Point = handshake.Point
+type Point = probe.Point
 
 // SocketConnecting is the moment before a connector dials.
-func SocketConnecting() Point { return Point{Step: handshake.SocketConnecting} }
+func SocketConnecting() Point { return Point{Step: probe.SocketConnecting} }
 
 // SocketAccepted is the moment after a socket was accepted.
-func SocketAccepted() Point { return Point{Step: handshake.SocketAccepted} }
+func SocketAccepted() Point { return Point{Step: probe.SocketAccepted} }
 
 // BannerWrite is the own banner.
-func BannerWrite() Point { return Point{Step: handshake.BannerWrite} }
+func BannerWrite() Point { return Point{Step: probe.BannerWrite} }
 
 // BannerRead is the fixed part of the peer's banner.
-func BannerRead() Point { return Point{Step: handshake.BannerRead} }
+func BannerRead() Point { return Point{Step: probe.BannerRead} }
 
 // BannerPayloadRead is the rest of the peer's banner.
-func BannerPayloadRead() Point { return Point{Step: handshake.BannerPayloadRead} }
+func BannerPayloadRead() Point { return Point{Step: probe.BannerPayloadRead} }
 
 // Write is a frame that is written.
-func Write(tag frame.Tag) Point { return Point{Step: handshake.FrameWrite, Tag: tag} }
+func Write(tag frame.Tag) Point { return Point{Step: probe.FrameWrite, Tag: tag} }
 
 // Read is a frame that is read. It is reached when the frame's head has
 // arrived, as its tag is not known before.
-func Read(tag frame.Tag) Point { return Point{Step: handshake.FrameRead, Tag: tag} }
+func Read(tag frame.Tag) Point { return Point{Step: probe.FrameRead, Tag: tag} }
 
-var stepNames = map[handshake.Step]string{
-	handshake.SocketConnecting:  "SOCKET_CONNECTING",
-	handshake.SocketAccepted:    "SOCKET_ACCEPTED",
-	handshake.BannerWrite:       "BANNER_WRITE",
-	handshake.BannerRead:        "BANNER_READ",
-	handshake.BannerPayloadRead: "BANNER_PAYLOAD_READ",
+var stepNames = map[probe.Step]string{
+	probe.SocketConnecting:  "SOCKET_CONNECTING",
+	probe.SocketAccepted:    "SOCKET_ACCEPTED",
+	probe.BannerWrite:       "BANNER_WRITE",
+	probe.BannerRead:        "BANNER_READ",
+	probe.BannerPayloadRead: "BANNER_PAYLOAD_READ",
+	probe.ConnectWrite:      "CONNECT_WRITE",
+	probe.ConnectRead:       "CONNECT_READ",
+	probe.ReplyWrite:        "REPLY_WRITE",
+	probe.ReplyRead:         "REPLY_READ",
+	probe.SeqWrite:          "SEQ_WRITE",
+	probe.SeqRead:           "SEQ_READ",
 }
 
 // PointName is the name of a point, such as "SOCKET_CONNECTING" or
 // "CLIENT_IDENT_WRITE".
 func PointName(p Point) string {
 	switch p.Step {
-	case handshake.FrameWrite:
+	case probe.FrameWrite:
 		return p.Tag.String() + "_WRITE"
-	case handshake.FrameRead:
+	case probe.FrameRead:
 		return p.Tag.String() + "_READ"
 	}
 	return stepNames[p.Step]
@@ -113,6 +119,24 @@ func HandshakePoints(r Role) []Point {
 		Write(frame.TagAuthRequest), Read(frame.TagAuthDone), Write(frame.TagAuthSignature), Read(frame.TagAuthSignature),
 		Write(frame.TagClientIdent), Read(frame.TagServerIdent),
 	}
+}
+
+// HandshakePoints1 are the points that a side passes in a handshake of msgr1 that opens
+// or resumes a session, in order.
+func HandshakePoints1(r Role) []Point {
+	steps := []probe.Step{
+		probe.SocketConnecting, probe.BannerRead, probe.BannerPayloadRead, probe.BannerWrite, probe.ConnectWrite, probe.ReplyRead, probe.SeqWrite,
+	}
+	if r == Acceptor {
+		steps = []probe.Step{
+			probe.SocketAccepted, probe.BannerWrite, probe.BannerRead, probe.BannerPayloadRead, probe.ConnectRead, probe.ReplyWrite, probe.SeqRead,
+		}
+	}
+	points := make([]Point, len(steps))
+	for i, s := range steps {
+		points[i] = Point{Step: s}
+	}
+	return points
 }
 
 // ReconnectPoints are the points of a handshake that resumes a session and

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // Probe disturbs and counts the connections of one messenger. It is the
-// messenger's Config.Interceptor, and its Dispatcher must stand in the
+// messenger's Config.Probe, and its Dispatcher must stand in the
 // messenger's chain. All methods may be called by any goroutine.
 type Probe struct {
 	mu      sync.Mutex
@@ -31,7 +31,6 @@ type Probe struct {
 
 // watched is a socket during its handshake.
 type watched struct {
-	sock *control.Socket // nil until it is connected
 	obj  *object
 	late *Break // acts behind the step under way
 }
@@ -152,22 +151,18 @@ func (p *Probe) Await(ctx context.Context, lines ...string) error {
 		}
 		wants[i] = w
 	}
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for {
-		objects := p.Objects()
-		if matchAll(wants, objects) {
-			p.mu.Lock()
-			p.wants = wants
-			p.mu.Unlock()
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("msgrtest: %w\nwant %s\nhave %s\n%s", context.Cause(ctx), list(lines), list(objects), p.Trace())
-		}
+	var objects []Object
+	err := Until(ctx, func() bool {
+		objects = p.Objects()
+		return matchAll(wants, objects)
+	})
+	if err != nil {
+		return fmt.Errorf("msgrtest: %w\nwant %s\nhave %s\n%s", err, list(lines), list(objects), p.Trace())
 	}
+	p.mu.Lock()
+	p.wants = wants
+	p.mu.Unlock()
+	return nil
 }
 
 func matchAll(wants []want, objects []Object) bool {
@@ -233,27 +228,32 @@ func (p *Probe) reached(at Point) *Break {
 	return hit
 }
 
-// Step implements control.Interceptor.
-func (p *Probe) Step(ctx context.Context, conn *control.Conn, socket uint64, at handshake.Point, after bool) error {
+// At implements probe.Probe.
+func (p *Probe) At(ctx context.Context, e probe.Event) error {
+	switch {
+	case e.When == probe.Data:
+		return p.frame(e)
+	case e.Step == probe.SocketDecided:
+		p.decided(e)
+		return nil
+	case e.When == probe.After:
+		return p.after(ctx, e)
+	}
+	return p.before(ctx, e)
+}
+
+// before is called ahead of a step of a handshake.
+func (p *Probe) before(ctx context.Context, e probe.Event) error {
 	p.mu.Lock()
-	w := p.sockets[socket]
+	w := p.sockets[e.Socket.ID()]
 	if w == nil {
 		w = &watched{}
-		p.sockets[socket] = w
+		p.sockets[e.Socket.ID()] = w
 	}
-	if after {
-		b := w.late
-		w.late = nil
-		p.mu.Unlock()
-		if b != nil {
-			return b.after(ctx, w.sock)
-		}
-		return nil
-	}
-	p.count(w, conn, at)
-	p.log("socket %d %s", socket, PointName(at))
-	b := p.reached(at)
-	sock := w.sock
+	conn, _ := e.Conn.(*control.Conn)
+	p.count(w, conn, e.Point)
+	p.log("socket %d %s", e.Socket.ID(), PointName(e.Point))
+	b := p.reached(e.Point)
 	if b != nil && b.later() {
 		w.late = b
 		b = nil
@@ -263,7 +263,20 @@ func (p *Probe) Step(ctx context.Context, conn *control.Conn, socket uint64, at 
 		return nil
 	}
 	close(b.hit)
-	return b.before(ctx, sock)
+	return b.before(ctx)
+}
+
+// after is called behind a step of a handshake.
+func (p *Probe) after(ctx context.Context, e probe.Event) error {
+	p.mu.Lock()
+	w := p.sockets[e.Socket.ID()]
+	b := w.late
+	w.late = nil
+	p.mu.Unlock()
+	if b == nil {
+		return nil
+	}
+	return b.after(ctx, e.Socket)
 }
 
 // count notes a step in the counters of its object. The lock is held.
@@ -306,52 +319,37 @@ func (p *Probe) object(conn *control.Conn) *object {
 	return o
 }
 
-// Frame implements control.Interceptor.
-func (p *Probe) Frame(conn *control.Conn, tag frame.Tag, write bool) error {
-	at := Read(tag)
-	if write {
-		at = Write(tag)
-	}
+// frame is called for a frame of the data phase, on the core.
+func (p *Probe) frame(e probe.Event) error {
 	p.mu.Lock()
-	p.log("conn %d %s", conn.ID(), PointName(at))
-	b := p.reached(at)
+	p.log("conn %d %s", e.Conn.ID(), PointName(e.Point))
+	b := p.reached(e.Point)
 	p.mu.Unlock()
 	if b == nil {
 		return nil
 	}
 	defer close(b.hit)
-	return b.frame(conn)
+	return b.frame(e.Conn)
 }
 
-// Opened implements control.SocketInterceptor.
-func (p *Probe) Opened(s *control.Socket) {
+// decided is called when it is known what became of an accepted socket.
+func (p *Probe) decided(e probe.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w := p.sockets[s.ID()]
-	if w == nil {
-		w = &watched{}
-		p.sockets[s.ID()] = w
-	}
-	w.sock = s
-}
-
-// Decided implements control.SocketInterceptor.
-func (p *Probe) Decided(s *control.Socket, conn *control.Conn, replaced bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	w := p.sockets[s.ID()]
+	w := p.sockets[e.Socket.ID()]
 	if w == nil || w.obj == nil {
 		return
 	}
+	conn, _ := e.Conn.(*control.Conn)
 	switch {
 	case conn == nil:
-		p.log("socket %d closed", s.ID())
+		p.log("socket %d closed", e.Socket.ID())
 		w.obj.over = true
-	case replaced:
-		p.log("socket %d taken over by conn %d", s.ID(), conn.ID())
+	case e.TookOver:
+		p.log("socket %d taken over by conn %d", e.Socket.ID(), conn.ID())
 		w.obj.End = Replaced
 	default:
-		p.log("socket %d made conn %d", s.ID(), conn.ID())
+		p.log("socket %d made conn %d", e.Socket.ID(), conn.ID())
 		w.obj.Conn = conn
 		p.conns[conn] = w.obj
 	}

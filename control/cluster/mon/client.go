@@ -7,14 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -27,11 +28,15 @@ const (
 // Config of a Client. Only Mons is required.
 type Config struct {
 	// Mons are addresses of monitors, tried in this order. The newest monmap
-	// adds the others.
+	// adds the others. If all are v1 addresses msgr1 is spoken with everybody who
+	// does.
 	Mons []wire.Addr
 	// Auth is the messenger's cephx client, whose tickets are to be renewed;
 	// nil with method none.
 	Auth *cephx.Client
+	// None is the messenger's client of method none, which is told the number that a
+	// monitor gives us by msgr1; nil with cephx, or if there is no v1 address.
+	None *none.Client
 	// Secrets gets the rotating secrets of a daemon's own service, and newer
 	// ones in time; nil for entities that are no daemon.
 	Secrets *cephx.SecretStore
@@ -47,14 +52,6 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-type machineClock struct{}
-
-func (machineClock) Now() time.Time { return time.Now() }
-
-func (machineClock) AfterFunc(d time.Duration, f func()) func() bool {
-	return time.AfterFunc(d, f).Stop
-}
-
 // Client is a session with the monitors of a cluster. All methods may be
 // called by any goroutine but a core's.
 //
@@ -65,6 +62,7 @@ type Client struct {
 	ctx  context.Context    // ends with Close
 	stop context.CancelFunc
 	done chan struct{} // closed when run has ended
+	tid  atomic.Uint64 // of the last command
 
 	// mu guards what follows. Cores take it too: it is never held for long.
 	mu      sync.Mutex
@@ -76,22 +74,9 @@ type Client struct {
 	known   chan struct{} // closed when there is a session and a monmap
 	refused chan struct{} // closed when every monitor has refused us, and not known
 	subs    map[string]subscription
-	tid     uint64
-	calls   map[uint64]*call // commands under way
+	ready   chan struct{}    // closed, and replaced, when a session is ready
 	osdmaps []chan<- OSDMaps // who waits for a map
 	renewed uint64
-}
-
-// call is a command that waits for its answer.
-type call struct {
-	command []byte
-	prefix  string
-	answer  chan answer // capacity 1
-}
-
-type answer struct {
-	out Output
-	err error
 }
 
 // Output is what a command answers.
@@ -118,14 +103,14 @@ func NewClient(cfg Config) (*Client, error) {
 		cfg.Retry = DefaultRetry
 	}
 	if cfg.Clock == nil {
-		cfg.Clock = machineClock{}
+		cfg.Clock = control.MachineClock{}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := &Client{
 		cfg: cfg, mons: slices.Clone(cfg.Mons), known: make(chan struct{}), refused: make(chan struct{}), done: make(chan struct{}),
-		subs: map[string]subscription{"monmap": {}, "config": {}}, calls: make(map[uint64]*call),
+		subs: map[string]subscription{"monmap": {}, "config": {}}, ready: make(chan struct{}),
 	}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c, nil
@@ -158,10 +143,20 @@ func (c *Client) Open(ctx context.Context, m *control.Messenger) error {
 		c.Close()
 		return err
 	case <-ctx.Done():
-		err := c.Err()
+		err := c.silence()
 		c.Close()
 		return errors.Join(context.Cause(ctx), err)
 	}
+}
+
+// silence is why nobody has accepted us so far.
+func (c *Client) silence() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lastErr == nil && c.session != nil {
+		return fmt.Errorf("%w: nothing came from %v", ErrNoAnswer, c.session.to)
+	}
+	return c.lastErr
 }
 
 // Close ends the session and fails the commands that are under way. The
@@ -263,31 +258,54 @@ func (c *Client) Command(ctx context.Context, command map[string]string) (Output
 	if err != nil {
 		return Output{}, err // of a map of strings: never
 	}
-	k := &call{command: text, prefix: command["prefix"], answer: make(chan answer, 1)}
-	c.mu.Lock()
-	c.tid++
-	tid := c.tid
-	c.calls[tid] = k
-	if c.session != nil && c.session.ready {
-		err = c.sendLocked(commandMessage(tid, c.monmap.FSID, text))
+	tid := c.tid.Add(1)
+	var s *session
+	for {
+		if s, err = c.next(ctx, s); err != nil {
+			return Output{}, err
+		}
+		reply, err := s.conn.Call(ctx, commandMessage(tid, c.MonMap().FSID, text), control.WithTID(tid))
+		switch {
+		case err == nil:
+			return commandOutput(command["prefix"], reply)
+		case !errors.Is(err, control.ErrSessionLost) && !errors.Is(err, control.ErrClosed):
+			return Output{}, err
+		}
 	}
-	c.mu.Unlock()
-	defer func() {
+}
+
+// next waits for a session other than the one that was lost.
+func (c *Client) next(ctx context.Context, lost *session) (*session, error) {
+	for {
 		c.mu.Lock()
-		delete(c.calls, tid)
+		s, ready := c.session, c.ready
+		usable := s != nil && s.ready && s != lost
 		c.mu.Unlock()
-	}()
-	if err != nil {
-		return Output{}, err
+		if usable {
+			return s, nil
+		}
+		select {
+		case <-ready:
+		case <-c.ctx.Done():
+			return nil, ErrClosed
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
-	select {
-	case a := <-k.answer:
-		return a.out, a.err
-	case <-c.ctx.Done():
-		return Output{}, ErrClosed
-	case <-ctx.Done():
-		return Output{}, context.Cause(ctx)
+}
+
+// commandOutput reads the answer to a command, and releases it.
+func commandOutput(prefix string, m *control.Message) (Output, error) {
+	defer m.Release()
+	if m.Type != typeCommandAck {
+		return Output{}, fmt.Errorf("%w: message of type %d in place of MMonCommandAck", ErrMessage, m.Type)
 	}
+	result, status, err := decodeCommandAck(m.Front)
+	out := Output{Status: status, Data: bytes.Clone(m.Data)}
+	if err == nil && result < 0 {
+		err = &CommandError{Prefix: prefix, Errno: syscall.Errno(-result), Status: status}
+	}
+	return out, err
 }
 
 // Dispatcher takes the messages of the monitor session; all others it leaves
@@ -320,9 +338,7 @@ func (c *Client) receive(conn *control.Conn, m *control.Message) bool {
 		}
 	case typeOSDMap:
 		err = c.newOSDMap(m.Front)
-	case typeCommandAck:
-		err = c.commandAck(m)
-	case typeSubscribeAck, typeConfig, typeMgrMap:
+	case typeSubscribeAck, typeConfig, typeMgrMap, typeCommandAck: // the last is too late
 	default:
 		return false
 	}
@@ -356,12 +372,37 @@ func candidates(configured []wire.Addr, mons []Mon) []wire.Addr {
 		seen[a] = true
 	}
 	for _, mon := range mons {
-		if a := mon.Addrs.V2(); !a.IsBlank() && !seen[a] {
+		a := mon.Addrs.V2()
+		if msgr1(configured) {
+			a = prefer(configured, mon.Addrs)
+		}
+		if !a.IsBlank() && !seen[a] {
 			seen[a] = true
 			out = append(out, a)
 		}
 	}
 	return out
+}
+
+// Prefer is the address of a daemon that is to be dialled: its v2 address, or the v1 one
+// if it has no other, or if all configured monitors are v1 addresses. Blank: it has
+// none. Any goroutine.
+func (c *Client) Prefer(addrs wire.AddrVec) wire.Addr { return prefer(c.cfg.Mons, addrs) }
+
+func prefer(mons []wire.Addr, addrs wire.AddrVec) wire.Addr {
+	first, second := addrs.V2(), addrs.V1()
+	if msgr1(mons) {
+		first, second = second, first
+	}
+	if first.IsBlank() {
+		return second
+	}
+	return first
+}
+
+// msgr1 says whether all of them are v1 addresses.
+func msgr1(mons []wire.Addr) bool {
+	return !slices.ContainsFunc(mons, func(a wire.Addr) bool { return a.Type != wire.AddrLegacy })
 }
 
 func (c *Client) newOSDMap(front []byte) error {
@@ -380,21 +421,6 @@ func (c *Client) newOSDMap(front []byte) error {
 	return nil
 }
 
-func (c *Client) commandAck(m *control.Message) error {
-	k := c.calls[m.TID]
-	if k == nil {
-		return nil // its caller has gone, or it is the second answer
-	}
-	delete(c.calls, m.TID)
-	result, status, err := decodeCommandAck(m.Front)
-	a := answer{out: Output{Status: status, Data: bytes.Clone(m.Data)}, err: err}
-	if err == nil && result < 0 {
-		a.err = &CommandError{Prefix: k.prefix, Errno: syscall.Errno(-result), Status: status}
-	}
-	k.answer <- a
-	return err
-}
-
 // resume brings a new session up to date.
 func (c *Client) resume(s *session) error {
 	c.mu.Lock()
@@ -403,11 +429,8 @@ func (c *Client) resume(s *session) error {
 	if err := c.sendLocked(subscribeMessage(c.subs)); err != nil {
 		return err
 	}
-	for _, tid := range slices.Sorted(maps.Keys(c.calls)) {
-		if err := c.sendLocked(commandMessage(tid, c.monmap.FSID, c.calls[tid].command)); err != nil {
-			return err
-		}
-	}
+	close(c.ready)
+	c.ready = make(chan struct{})
 	select {
 	case <-c.known:
 	default:

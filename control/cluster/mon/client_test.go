@@ -3,8 +3,10 @@ package mon_test
 import (
 	"context"
 	"errors"
+	"net"
 	"net/netip"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -16,6 +18,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 var errNotKnown = errors.New("command not known")
@@ -258,4 +261,35 @@ func secretIDs(t *testing.T, c *cluster) []uint64 {
 	check(t, err)
 	defer s.Wipe()
 	return s.IDs()
+}
+
+// Who waits for a monitor that accepts and says nothing is told which.
+func TestOpenNamesTheMonitorThatIsSilent(t *testing.T) {
+	silent, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	addr := wire.Addr{Type: wire.AddrMsgr2, AddrPort: silent.Addr().(*net.TCPAddr).AddrPort()}
+	c, err := mon.NewClient(mon.Config{Mons: []wire.Addr{addr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Plane: dataplane.Config{Cores: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := m.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := m.Start(c.Dispatcher()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := c.Open(ctx, m); !errors.Is(err, mon.ErrNoAnswer) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), addr.String()) {
+		t.Errorf("%v, want ErrNoAnswer with %v", err, addr)
+	}
 }

@@ -117,8 +117,8 @@ func decodeCommandAck(front []byte) (result int32, status string, err error) {
 }
 
 // authMessage makes MAuth.
-func authMessage(payload []byte) *control.Message {
-	b := le.AppendUint32(appendPaxos(nil), uint32(auth.Cephx))
+func authMessage(method auth.Method, payload []byte) *control.Message {
+	b := le.AppendUint32(appendPaxos(nil), uint32(method))
 	b = wire.AppendBlob(b, payload)
 	return message(typeAuth, 0, 1, 1, le.AppendUint32(b, 0))
 }

@@ -2,9 +2,7 @@ package mon
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"errors"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,48 +10,17 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
-
-// vector is a captured message.
-type vector struct {
-	Note    string
-	Type    uint16
-	Version uint16
-	Compat  uint16 `json:"compat_version"`
-	TID     uint64
-	Front   string
-	Data    string
-}
-
-func vectors(t testing.TB) []vector {
-	t.Helper()
-	text, err := os.ReadFile("testdata/messages.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var file struct{ Vectors []vector }
-	if err := json.Unmarshal(text, &file); err != nil {
-		t.Fatal(err)
-	}
-	return file.Vectors
-}
-
-func (v *vector) front(t testing.TB) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(v.Front)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
 
 // Every captured message decodes, every cut of it fails, and what we make of
 // its content is the same bytes where we say the same.
 func TestCapturedMessages(t *testing.T) {
 	seen := map[uint16]int{}
-	for _, v := range vectors(t) {
-		front := v.front(t)
+	for _, v := range captured.Read(t) {
+		front := v.FrontBytes(t)
 		seen[v.Type]++
 		var decode func(p []byte) error
 		switch v.Type {
@@ -126,7 +93,7 @@ func TestSubscriptionsComeBack(t *testing.T) {
 }
 
 func TestAuthMessagesComeBack(t *testing.T) {
-	_, p, err := decodeAuth(authMessage([]byte("payload")).Front)
+	_, p, err := decodeAuth(authMessage(auth.Cephx, []byte("payload")).Front)
 	if err != nil || string(p) != "payload" {
 		t.Errorf("%q, %v", p, err)
 	}
@@ -214,10 +181,10 @@ func TestAMapOfEpoch0IsNotSent(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	for _, v := range vectors(f) {
-		f.Add(v.Type, v.front(f))
+	for _, v := range captured.Read(f) {
+		f.Add(v.Type, v.FrontBytes(f))
 	}
-	f.Add(uint16(typeAuth), authMessage([]byte{1, 2}).Front)
+	f.Add(uint16(typeAuth), authMessage(auth.Cephx, []byte{1, 2}).Front)
 	f.Add(uint16(typeAuthReply), (&authReply{method: 2, globalID: 7, payload: []byte{3}}).message(1).Front)
 	f.Fuzz(func(t *testing.T, typ uint16, p []byte) {
 		switch typ {

@@ -22,11 +22,18 @@ type ServerConfig struct {
 	// syscall.Errno in it tells the peer that number, any other EINVAL; its
 	// text is the status, unless there is one. Nil: no command is known.
 	Command func(c *control.Conn, command map[string]any) (Output, error)
+	// Authority logs clients of msgr1 in, and Number numbers those of method none, which
+	// it may never do twice alike. Without one of them they are refused.
+	Authority *cephx.Authority
+	Number    func() uint64
+	// Status is what a ping is answered with, as JSON; it runs on a core. Those of
+	// real monitors have "health" and "mon_status". Nil: health is all there is.
+	Status func() any
 }
 
 // NewServer returns a dispatcher with which a program is a monitor to clients:
-// it answers MAuth of entities that logged in to a [cephx.Server] of an
-// Authority, so that they can renew tickets and daemons can fetch rotating
+// it answers MAuth of entities that log in by msgr1, or that logged in to a
+// [cephx.Server] of an Authority, so that they can renew tickets and daemons can fetch rotating
 // secrets; MMonGetMap and MMonSubscribe; commands; and MPing. All other messages
 // it leaves to the next in the chain.
 //
@@ -35,8 +42,20 @@ func NewServer(cfg ServerConfig) *control.Dispatcher {
 	return &control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
 		var reply *control.Message
 		switch m.Type {
+		case typeAuth, typePing, typeMonGetMap, typeSubscribe: // what is not answered in any case looks itself
+		default:
+			if !admitted(c) {
+				return true // nobody has an answer for it
+			}
+		}
+		switch m.Type {
 		case typeAuth:
 			res := c.Auth()
+			if c.Info().Protocol == control.Msgr1 {
+				a := cfg.login(c, m.Front)
+				reply = a.message(m.TID)
+				break
+			}
 			if res == nil {
 				return false
 			}
@@ -47,13 +66,13 @@ func NewServer(cfg ServerConfig) *control.Dispatcher {
 			a := answerAuth(session, m.Front)
 			reply = a.message(m.TID)
 		case typePing:
-			reply = message(typePing, m.TID, 1, 1, wire.AppendString(nil, "{}"))
+			reply = message(typePing, m.TID, 1, 1, wire.AppendString(nil, cfg.status()))
 		case typeMonGetMap:
 			if cfg.Map == nil {
 				return false
 			}
 			monmap := cfg.Map()
-			if monmap.Epoch == 0 {
+			if monmap.Epoch == 0 || !admitted(c) {
 				return true
 			}
 			reply = mapMessage(monmap)
@@ -67,6 +86,24 @@ func NewServer(cfg ServerConfig) *control.Dispatcher {
 		_ = c.Send(reply) // fails only if the connection has ended
 		return true
 	}}
+}
+
+// status is the answer to a ping.
+func (cfg *ServerConfig) status() string {
+	var about any = map[string]Health{"health": {"HEALTH_OK"}}
+	if cfg.Status != nil {
+		about = cfg.Status()
+	}
+	text, err := json.Marshal(about)
+	if err != nil {
+		return "{}" // what the user gave cannot be JSON
+	}
+	return string(text)
+}
+
+// Health is how a cluster is, in the answer to a ping.
+type Health struct {
+	Status string `json:"status"` // HEALTH_OK, HEALTH_WARN or HEALTH_ERR
 }
 
 func answerAuth(s *cephx.Session, front []byte) authReply {
@@ -97,11 +134,11 @@ func (cfg *ServerConfig) subscribe(c *control.Conn, front []byte) bool {
 		return true
 	}
 	if s, ok := subs["monmap"]; ok && cfg.Map != nil {
-		if m := cfg.Map(); m.Epoch > 0 && uint64(m.Epoch) >= s.start {
+		if m := cfg.Map(); m.Epoch > 0 && uint64(m.Epoch) >= s.start && admitted(c) {
 			_ = c.Send(mapMessage(m)) // fails only if the connection has ended
 		}
 	}
-	if _, ok := subs["config"]; ok {
+	if _, ok := subs["config"]; ok && admitted(c) {
 		_ = c.Send(message(typeConfig, 0, 1, 1, le.AppendUint32(nil, 0)))
 	}
 	return true

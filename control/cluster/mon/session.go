@@ -15,6 +15,7 @@ import (
 
 // session is one connection to a monitor.
 type session struct {
+	to      wire.Addr
 	conn    *control.Conn
 	ready   bool           // guarded by the client's lock
 	mapped  bool           // likewise: it has sent a monmap
@@ -92,6 +93,11 @@ func (c *Client) one(ctx context.Context, to wire.Addr) error {
 	if err := s.conn.WaitReady(wait); err != nil {
 		return err
 	}
+	if to.Type == wire.AddrLegacy {
+		if err := c.login(wait, s); err != nil {
+			return err
+		}
+	}
 	// A monitor sends the monmap once by itself, but only if it is asked for.
 	if err := s.conn.Send(message(typeMonGetMap, 0, 1, 1, nil)); err != nil {
 		return err
@@ -119,7 +125,7 @@ func (c *Client) dial(to wire.Addr) (*session, error) {
 		return nil, err
 	}
 	c.session = &session{
-		conn: conn, monmap: make(chan struct{}), replies: make(chan authReply, 1),
+		to: to, conn: conn, monmap: make(chan struct{}), replies: make(chan authReply, 1),
 	}
 	return c.session, nil
 }
@@ -212,7 +218,7 @@ func (k *keeper) tend() (time.Duration, error) {
 	if payload == nil {
 		return k.idle(now), nil
 	}
-	if err := k.s.conn.Send(authMessage(payload)); err != nil {
+	if err := k.s.conn.Send(authMessage(auth.Cephx, payload)); err != nil {
 		return 0, err
 	}
 	k.under, k.deadline = what, now.Add(cfg.Timeout)

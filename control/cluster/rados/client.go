@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -16,8 +17,10 @@ import (
 )
 
 var (
-	// ErrNoOSD: no OSD is there to serve an object.
+	// ErrNoOSD: no OSD came up to serve an object before the context ended.
 	ErrNoOSD = errors.New("rados: no osd")
+	// ErrNoAnswer: an OSD did not answer before the context ended.
+	ErrNoAnswer = errors.New("rados: the osd does not answer")
 	// errAgain: the request must be sent again, perhaps to another OSD.
 	errAgain = errors.New("rados: placement changed or connection lost")
 )
@@ -26,8 +29,12 @@ var (
 // drops what is for a placement group that it does not have any more.
 const resendAfter = 10 * time.Second
 
-// pause is before another attempt to reach an OSD.
-const pause = 100 * time.Millisecond
+// pause is before another attempt to reach an OSD, and mapPause before monitors are
+// asked again for one that is up.
+const (
+	pause    = 100 * time.Millisecond
+	mapPause = 500 * time.Millisecond
+)
 
 // Client reads and writes objects. All methods may be called by any goroutine
 // but a core's.
@@ -35,29 +42,17 @@ type Client struct {
 	mon *mon.Client
 	m   *control.Messenger
 
-	// mu guards what follows. Cores take it too: it is never held for long.
+	tid atomic.Uint64 // of the last request
+
 	mu        sync.Mutex
-	tid       uint64
-	waiting   map[uint64]*waiter // requests under way
-	addrEpoch uint32             // of addrs
-	addrs     map[int]wire.Addr  // of OSDs; replaced, never changed
-}
-
-// waiter is a request that waits for its answer.
-type waiter struct {
-	conn   *control.Conn
-	answer chan result // capacity 1
-}
-
-type result struct {
-	reply opReply
-	err   error
+	addrEpoch uint32            // of addrs; guarded by mu
+	addrs     map[int]wire.Addr // of OSDs; replaced, never changed; guarded by mu
 }
 
 // New makes a client beside a monitor client. Its Dispatcher must be among those
 // of the messenger's Start.
 func New(monitors *mon.Client) *Client {
-	return &Client{mon: monitors, waiting: make(map[uint64]*waiter)}
+	return &Client{mon: monitors}
 }
 
 // Open sets the messenger. The monitor client is open by then.
@@ -87,13 +82,10 @@ func (c *Client) do(ctx context.Context, pool string, r *request) ([]byte, error
 	if len(r.data) > 1<<31 {
 		return nil, fmt.Errorf("%s object %q: %w", r.name, r.obj, syscall.EFBIG)
 	}
-	c.mu.Lock()
-	c.tid++
-	r.tid = c.tid
-	c.mu.Unlock()
+	r.tid = c.tid.Add(1)
 	for ; ; r.retry++ {
 		var err error
-		if r.place, err = c.place(ctx, pool, r.obj); err != nil {
+		if r.place, err = c.placed(ctx, pool, r.obj); err != nil {
 			return nil, fmt.Errorf("%s object %q: %w", r.name, r.obj, err)
 		}
 		reply, err := c.attempt(ctx, r)
@@ -109,6 +101,31 @@ func (c *Client) do(ctx context.Context, pool string, r *request) ([]byte, error
 	}
 }
 
+// placed waits until there is an OSD that has the object.
+func (c *Client) placed(ctx context.Context, pool, object string) (place, error) {
+	for {
+		p, err := c.place(ctx, pool, object)
+		if !errors.Is(err, ErrNoOSD) {
+			return p, err
+		}
+		if late := sleep(ctx, mapPause); late != nil {
+			return p, errors.Join(err, late)
+		}
+	}
+}
+
+// sleep returns why ctx ended, if it did before d was over.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // attempt sends a request and waits for its answer, or for a reason to send it
 // again.
 func (c *Client) attempt(ctx context.Context, r *request) (opReply, error) {
@@ -116,41 +133,30 @@ func (c *Client) attempt(ctx context.Context, r *request) (opReply, error) {
 	if err != nil {
 		return opReply{}, err
 	}
-	if err := c.ready(ctx, conn); err != nil {
+	if err := c.ready(ctx, conn); ctx.Err() != nil {
+		return opReply{}, fmt.Errorf("%w: osd.%d at %v: %w", ErrNoAnswer, r.place.osd, r.place.addr, err)
+	} else if err != nil {
 		return opReply{}, err
 	}
-	w := &waiter{conn: conn, answer: make(chan result, 1)}
-	c.mu.Lock()
-	c.waiting[r.tid] = w
-	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		delete(c.waiting, r.tid)
-		c.mu.Unlock()
-	}()
-	if err := conn.Send(r.message()); err != nil {
-		if errors.Is(err, control.ErrClosed) {
-			return opReply{}, errAgain
-		}
-		return opReply{}, err
-	}
-	timer := time.NewTimer(resendAfter)
-	defer timer.Stop()
-	select {
-	case a := <-w.answer:
-		return a.reply, a.err
-	case <-conn.Closed():
-		select {
-		case a := <-w.answer: // just before
-			return a.reply, a.err
-		default:
-			return opReply{}, errAgain
-		}
-	case <-timer.C:
+	wait, cancel := context.WithTimeout(ctx, resendAfter)
+	defer cancel()
+	reply, err := conn.Call(wait, r.message(), control.WithTID(r.tid))
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return opReply{}, fmt.Errorf("%w: osd.%d at %v: %w", ErrNoAnswer, r.place.osd, r.place.addr, context.Cause(ctx))
+	case wait.Err() != nil, errors.Is(err, control.ErrSessionLost), errors.Is(err, control.ErrClosed):
 		return opReply{}, errAgain
-	case <-ctx.Done():
-		return opReply{}, context.Cause(ctx)
+	default:
+		return opReply{}, err
 	}
+	defer reply.Release()
+	if reply.Type != typeOpReply {
+		return opReply{}, fmt.Errorf("%w: message of type %d in place of MOSDOpReply", ErrMessage, reply.Type)
+	}
+	p, err := decodeOpReply(reply.Front, reply.Data)
+	p.data = bytes.Clone(p.data)
+	return p, err
 }
 
 // ready waits for a connection. An OSD that does not answer may have been
@@ -167,39 +173,18 @@ func (c *Client) ready(ctx context.Context, conn *control.Conn) error {
 		return err
 	}
 	conn.MarkDown()
-	select {
-	case <-time.After(pause):
-		return errAgain
-	case <-ctx.Done():
-		return errors.Join(context.Cause(ctx), err)
+	if late := sleep(ctx, pause); late != nil {
+		return errors.Join(late, err)
 	}
+	return errAgain
 }
 
-// Dispatcher takes the answers of OSDs; all other messages it leaves to the
-// next in the chain.
+// Dispatcher takes what OSDs send besides answers that are waited for, and leaves
+// the messages of others to the next in the chain.
 func (c *Client) Dispatcher() *control.Dispatcher {
-	return &control.Dispatcher{Fast: c.receive}
-}
-
-// receive takes a message on a core.
-func (c *Client) receive(conn *control.Conn, m *control.Message) bool {
-	if m.Type != typeOpReply {
-		// Maps that OSDs send to those who are behind: the monitor is asked
-		// for each placement anyway.
-		return m.Type == typeOSDBackoff
-	}
-	reply, err := decodeOpReply(m.Front, m.Data)
-	reply.data = bytes.Clone(reply.data)
-	c.finish(m.TID, conn, result{reply, err})
-	return true
-}
-
-// finish gives a request its answer, if it waits for one from that connection.
-func (c *Client) finish(tid uint64, conn *control.Conn, r result) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if w := c.waiting[tid]; w != nil && w.conn == conn {
-		delete(c.waiting, tid)
-		w.answer <- r
-	}
+	return &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+		// Maps that OSDs send to those who are behind are of no use: the monitor
+		// is asked for each placement anyway.
+		return m.Type == typeOpReply || m.Type == typeOSDBackoff
+	}}
 }

@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/old"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
 // Config of Dial.
@@ -21,7 +24,7 @@ type Config struct {
 	Name wire.EntityName
 	// Key is the entity's secret key; the zero Key stands for method none.
 	Key cephx.Key
-	// Mons are addresses of monitors.
+	// Mons are addresses of monitors. If all are v1 addresses msgr1 is spoken.
 	Mons []wire.Addr
 	// Modes that connections may have, most preferred first; empty: the
 	// defaults of the protocol. With only auth.Secure nothing weaker is used.
@@ -34,6 +37,9 @@ type Config struct {
 	Plane dataplane.Config
 	// Logger gets what is worth knowing; nil is silent.
 	Logger *slog.Logger
+	// Tracer and KeyLog are those of control.Config; nil: none.
+	Tracer tap.Tracer
+	KeyLog io.Writer
 }
 
 // Cluster is a Client with a messenger of its own.
@@ -57,7 +63,7 @@ func Dial(ctx context.Context, cfg Config) (*Cluster, error) {
 	}
 	config := control.Config{
 		Name: cfg.Name, Plane: cfg.Plane, Modes: cfg.Modes, Rev0: cfg.Rev0, Logger: cfg.Logger,
-		Compression: cfg.Compression, KeepaliveEvery: keepaliveEvery, KeepaliveTimeout: keepaliveTimeout,
+		Tracer: cfg.Tracer, KeyLog: cfg.KeyLog, Compression: cfg.Compression, KeepaliveEvery: keepaliveEvery, KeepaliveTimeout: keepaliveTimeout,
 	}
 	c := &Cluster{}
 	if !cfg.Key.IsZero() {
@@ -71,7 +77,12 @@ func Dial(ctx context.Context, cfg Config) (*Cluster, error) {
 		}
 		c.keys, config.AuthClient = keys, keys
 	}
-	monitors, err := mon.NewClient(mon.Config{Mons: cfg.Mons, Auth: c.keys, Logger: cfg.Logger})
+	var unproven *none.Client
+	if c.keys == nil {
+		unproven = none.NewClient(cfg.Name)
+		config.AuthClient = unproven
+	}
+	monitors, err := mon.NewClient(mon.Config{Mons: cfg.Mons, Auth: c.keys, None: unproven, Logger: cfg.Logger})
 	if err != nil {
 		return nil, err
 	}

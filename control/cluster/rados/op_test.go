@@ -2,50 +2,15 @@ package rados
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"io/fs"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
-
-// vector is a captured message.
-type vector struct {
-	Note    string
-	Type    uint16
-	Version uint16
-	Compat  uint16 `json:"compat_version"`
-	TID     uint64
-	Front   string
-	Data    string
-	DataLen int `json:"data_len"`
-}
-
-func vectors(t testing.TB) []vector {
-	t.Helper()
-	text, err := os.ReadFile("testdata/messages.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var file struct{ Vectors []vector }
-	if err := json.Unmarshal(text, &file); err != nil {
-		t.Fatal(err)
-	}
-	return file.Vectors
-}
-
-func (v *vector) front(t testing.TB) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(v.Front)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
 
 // Our requests are, byte for byte, those of the real tool.
 func TestRequestsAreThoseOfTheRealTool(t *testing.T) {
@@ -55,7 +20,7 @@ func TestRequestsAreThoseOfTheRealTool(t *testing.T) {
 		"rados stat":                  {op: opStat},
 	}
 	found := 0
-	for _, v := range vectors(t) {
+	for _, v := range captured.Read(t) {
 		r, ok := requests[v.Note]
 		if !ok || v.Type != typeOp {
 			continue
@@ -99,17 +64,17 @@ func TestAnswersOfARealOSD(t *testing.T) {
 		"rados stat": {0, 16},
 		"rados rm":   {0, 0},
 	}
-	for _, v := range vectors(t) {
+	for _, v := range captured.Read(t) {
 		w, ok := want[v.Note]
 		if !ok || v.Type != typeOpReply {
 			continue
 		}
 		delete(want, v.Note)
-		r, err := decodeOpReply(v.front(t), make([]byte, v.DataLen))
+		r, err := decodeOpReply(v.FrontBytes(t), make([]byte, v.DataLen))
 		if err != nil || r.result != w.result || len(r.data) != w.data || r.epoch == 0 {
 			t.Errorf("%s: %+v, %v", v.Note, r, err)
 		}
-		front := v.front(t)
+		front := v.FrontBytes(t)
 		for n := range 100 {
 			if r, err := decodeOpReply(front[:n], nil); !errors.Is(err, ErrMessage) {
 				t.Errorf("%s cut after %d: %+v, %v", v.Note, n, r, err)
@@ -152,11 +117,11 @@ func TestAddressesAreDecoded(t *testing.T) {
 		{"osd":0,"up":1,"public_addrs":{"addrvec":[{"type":"v2","addr":"10.0.0.1:6800","nonce":11},{"type":"v1","addr":"10.0.0.1:6801","nonce":11}]}},
 		{"osd":1,"up":0,"public_addrs":{"addrvec":[{"type":"v2","addr":"10.0.0.2:6800","nonce":12}]}},
 		{"osd":2,"up":1,"public_addrs":{"addrvec":[{"type":"v1","addr":"10.0.0.3:6800","nonce":13}]}}]}`
-	epoch, addrs, err := decodeAddrs([]byte(text))
+	epoch, addrs, err := decodeAddrs([]byte(text), wire.AddrVec.V2)
 	if err != nil || epoch != 9 || len(addrs) != 1 || addrs[0].String() != "v2:10.0.0.1:6800/11" {
 		t.Errorf("%d %v %v", epoch, addrs, err)
 	}
-	if _, _, err := decodeAddrs([]byte(strings.Replace(text, "10.0.0.1:6800", "nowhere", 1))); !errors.Is(err, ErrMessage) {
+	if _, _, err := decodeAddrs([]byte(strings.Replace(text, "10.0.0.1:6800", "nowhere", 1)), wire.AddrVec.V2); !errors.Is(err, ErrMessage) {
 		t.Errorf("a bad address: %v", err)
 	}
 }
@@ -169,9 +134,9 @@ func TestAbsentObjectsAreNotExist(t *testing.T) {
 }
 
 func FuzzDecodeOpReply(f *testing.F) {
-	for _, v := range vectors(f) {
+	for _, v := range captured.Read(f) {
 		if v.Type == typeOpReply {
-			f.Add(v.front(f), make([]byte, v.DataLen))
+			f.Add(v.FrontBytes(f), make([]byte, v.DataLen))
 		}
 	}
 	f.Fuzz(func(t *testing.T, front, data []byte) {

@@ -65,7 +65,7 @@ func (c *Client) osdAddr(ctx context.Context, p place) (wire.Addr, error) {
 		if err != nil {
 			return wire.Addr{}, err
 		}
-		if epoch, addrs, err = decodeAddrs(out.Data); err != nil {
+		if epoch, addrs, err = decodeAddrs(out.Data, c.mon.Prefer); err != nil {
 			return wire.Addr{}, err
 		}
 		c.mu.Lock()
@@ -74,13 +74,14 @@ func (c *Client) osdAddr(ctx context.Context, p place) (wire.Addr, error) {
 	}
 	a, ok := addrs[p.osd]
 	if !ok {
-		return wire.Addr{}, fmt.Errorf("%w: osd.%d is down or has no msgr2 address", ErrNoOSD, p.osd)
+		return wire.Addr{}, fmt.Errorf("%w: osd.%d is down or has no address", ErrNoOSD, p.osd)
 	}
 	return a, nil
 }
 
-// decodeAddrs reads the addresses in the answer to "osd dump".
-func decodeAddrs(text []byte) (epoch uint32, addrs map[int]wire.Addr, err error) {
+// decodeAddrs reads the addresses in the answer to "osd dump", and takes those that
+// prefer says.
+func decodeAddrs(text []byte, prefer func(wire.AddrVec) wire.Addr) (epoch uint32, addrs map[int]wire.Addr, err error) {
 	var dump struct {
 		Epoch uint32
 		OSDs  []struct {
@@ -98,14 +99,18 @@ func decodeAddrs(text []byte) (epoch uint32, addrs map[int]wire.Addr, err error)
 	}
 	addrs = make(map[int]wire.Addr)
 	for _, o := range dump.OSDs {
+		var all wire.AddrVec
 		for _, v := range o.Addrs.Vec {
-			if o.Up != 1 || v.Type != "v2" {
+			if o.Up != 1 || v.Type != "v2" && v.Type != "v1" {
 				continue
 			}
-			a, err := wire.ParseAddr(fmt.Sprintf("v2:%s/%d", v.Addr, v.Nonce))
+			a, err := wire.ParseAddr(fmt.Sprintf("%s:%s/%d", v.Type, v.Addr, v.Nonce))
 			if err != nil {
 				return 0, nil, fmt.Errorf("%w: osd dump: osd.%d: %w", ErrMessage, o.OSD, err)
 			}
+			all = append(all, a)
+		}
+		if a := prefer(all); !a.IsBlank() {
 			addrs[o.OSD] = a
 		}
 	}

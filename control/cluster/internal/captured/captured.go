@@ -1,0 +1,47 @@
+// Package captured reads the messages of real daemons and tools that the tests of
+// the clients of a cluster are held against.
+package captured
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"testing"
+)
+
+// Message is a captured message. Front and Data are in hexadecimal digits.
+type Message struct {
+	Note    string // what it is
+	Type    uint16
+	Version uint16
+	Compat  uint16 `json:"compat_version"`
+	TID     uint64
+	Front   string
+	Data    string
+	DataLen int `json:"data_len"`
+}
+
+// Read reads testdata/messages.json of the package under test. What is wrong fails
+// the test.
+func Read(t testing.TB) []Message {
+	t.Helper()
+	text, err := os.ReadFile("testdata/messages.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct{ Vectors []Message }
+	if err := json.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	return file.Vectors
+}
+
+// FrontBytes is the front as it was on the wire.
+func (m *Message) FrontBytes(t testing.TB) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(m.Front)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

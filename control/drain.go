@@ -1,0 +1,147 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// ErrUndelivered: a connection that was drained has ended, or cannot reconnect, and
+// messages that Send had accepted were not delivered.
+var ErrUndelivered = dataplane.ErrUndelivered
+
+// Drain ends the connection in good order, where MarkDown drops what is queued. It
+// waits for calls that are under way and for what waits for Dispatcher.Queued, then
+// until everything that Send has taken was written, and acknowledged on a lossless
+// session; then it ends the stream, and waits until the peer has read it and hung
+// up. Send works until the queue is empty, and then fails with ErrClosed; calls are
+// no longer begun. When no call is under way any more, messages of the peer are neither
+// dispatched nor acknowledged: a lossless peer keeps them, and learns from a reset that
+// this session is gone.
+//
+// There is no reset event. The error is ErrUndelivered if the connection ended before
+// everything was delivered, the cause of ctx if that ended first, or that of an
+// earlier end (ErrClosed). In each case the connection is over, as after MarkDown.
+// Replies that are to be given later (Later) are the user's to wait for. On a core it
+// fails at once with ErrOnCore.
+func (c *Conn) Drain(ctx context.Context) error {
+	if c.m.plane.OnCore() {
+		return ErrOnCore
+	}
+	return c.drain(ctx)
+}
+
+func (c *Conn) drain(ctx context.Context) error {
+	if c.over.Load() {
+		return ErrClosed
+	}
+	if c.draining.Swap(true) {
+		return fmt.Errorf("drained twice: %w", ErrClosed)
+	}
+	defer c.MarkDown()
+	if err := c.awaitCalls(ctx); err != nil {
+		return err
+	}
+	if c.local {
+		return c.await(ctx, c.queue.drained())
+	}
+	result := make(chan error, 1)
+	c.h.Drain(dataplane.DrainOptions{
+		Idle:     c.queue.isIdle,
+		Hopeless: func() bool { return c.policy.Server && c.m.unbound.Load() },
+		Done: func(err error) {
+			c.MarkDown() // ahead of the fault of the socket
+			result <- err
+		},
+	})
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("control: drain: %w", context.Cause(ctx))
+	}
+}
+
+// awaitCalls waits until no call is under way.
+func (c *Conn) awaitCalls(ctx context.Context) error {
+	for c.calls.n.Load() > 0 {
+		room := c.calls.room()
+		if c.calls.n.Load() == 0 {
+			return nil
+		}
+		if err := c.await(ctx, room); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// await waits for a channel, unless the connection or ctx ends.
+func (c *Conn) await(ctx context.Context, ready <-chan struct{}) error {
+	select {
+	case <-ready:
+		return nil
+	case <-c.closed:
+		return ErrUndelivered
+	case <-ctx.Done():
+		return fmt.Errorf("control: drain: %w", context.Cause(ctx))
+	}
+}
+
+// Drain ends the messenger in good order: it stops accepting, drains all connections
+// at the same time (Conn.Drain), and then is Shutdown. Sessions of a server policy
+// that have no socket cannot come back: those with something to deliver end with
+// ErrUndelivered. When ctx ends the rest is shut down at once. The errors of all
+// connections are joined, a cause of ctx once. On a core it fails at once with
+// ErrOnCore.
+func (m *Messenger) Drain(ctx context.Context) error {
+	if m.plane.OnCore() {
+		return ErrOnCore
+	}
+	m.unbound.Store(true)
+	errs := []error{m.Unbind()}
+	for conns := m.undrained(); len(conns) > 0 && ctx.Err() == nil; conns = m.undrained() {
+		errs = append(errs, drainAll(ctx, conns)...)
+	}
+	if ctx.Err() != nil {
+		errs = append(errs, fmt.Errorf("control: drain: %w", context.Cause(ctx)))
+		ended, end := context.WithTimeout(context.WithoutCancel(ctx), m.cfg.HandshakeTimeout)
+		defer end()
+		ctx = ended
+	}
+	return errors.Join(append(errs, m.Shutdown(ctx))...)
+}
+
+// undrained are the connections that nobody has drained yet: handshakes that were
+// under way may bring some.
+func (m *Messenger) undrained() (list []*Conn) {
+	for _, c := range m.Conns() {
+		if !c.draining.Load() && !c.userDown.Load() {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// drainAll drains connections at the same time, and returns the errors that are not
+// that of ctx.
+func drainAll(ctx context.Context, conns []*Conn) (errs []error) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, c := range conns {
+		wg.Go(func() {
+			err := c.drain(ctx)
+			if err == nil || ctx.Err() != nil || errors.Is(err, ErrClosed) {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, fmt.Errorf("connection %d: %w", c.id, err))
+		})
+	}
+	wg.Wait()
+	return errs
+}

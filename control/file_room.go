@@ -1,0 +1,44 @@
+package control
+
+// The memory that waits for a disk is bounded: a file is full when as many requests as
+// FileOptions.Ops have not ended, those included whose write waits for a sync. Who has
+// more should stop taking what makes them.
+
+// Full says that the file has enough to do: as many requests as FileOptions.Ops are
+// under way, or requests wait for room that the core's files share (dataplane.Config.FileOps).
+// Further ones are taken all the same. On the core.
+func (f *File) Full() bool { return f.ops >= f.most || f.f.Full() }
+
+// Hold stops reading from a connection while the file is Full, and says whether it is. For
+// Dispatcher.Fast, behind the request that the message made: what came in the same read is
+// still dispatched, the rest waits in the peer. The connection is resumed when the file has
+// room, or has ended, wherever the connection is by then; a Pause of the user's own ends
+// with that. It has no effect on the connection to ourselves. On the core.
+func (f *File) Hold(conn *Conn) bool {
+	if !f.Full() {
+		return false
+	}
+	if !conn.local && conn.waitsFor.CompareAndSwap(nil, f) {
+		f.held = append(f.held, conn)
+		conn.Pause()
+	}
+	return true
+}
+
+// room tells those who wait for it that there is room. It is called whenever a request has
+// ended, which is also how the requests of a file end that is closed, or whose core fails.
+func (f *File) room() {
+	if !f.full || f.Full() {
+		return
+	}
+	f.full = false
+	f.held, f.resume = f.resume[:0], f.held
+	for i, conn := range f.resume {
+		f.resume[i] = nil
+		conn.waitsFor.Store(nil)
+		conn.Resume()
+	}
+	if f.OnRoom != nil && !f.ended {
+		f.OnRoom(f)
+	}
+}

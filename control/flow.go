@@ -1,0 +1,58 @@
+package control
+
+import "github.com/ringmsgr/ringmsgr/dataplane"
+
+// Flow control for one connection. What its user keeps of received messages counts
+// against three bounds: that of the messenger (Config.DispatchBytes), those of its
+// policy, and its own (Config.ConnBytes), so that one user who keeps much stops its
+// own peer before it stops the others. Pause stops a peer at once.
+
+// Pause stops reading from the peer, over reconnects too, until Resume: the peer's
+// queue fills, and its keepalives are not missed. The core may dispatch a message
+// that is on its way. Acks of the peer are not read either: on a lossless connection
+// what we send stays in our queue. The pause is in Stats (IO.Paused). It has no effect
+// on the connection to ourselves. Any goroutine; it does not wait.
+func (c *Conn) Pause() {
+	if !c.local {
+		c.h.Pause()
+	}
+}
+
+// Resume lets a connection go on that Pause, or Config.Probe in the data phase, has
+// stopped. Any goroutine; it does not wait.
+func (c *Conn) Resume() { c.h.Resume() }
+
+// setReceiveBudget sets that of a new connection. A policy that bounds the bytes of
+// all its connections takes the place of the bound of one.
+func (c *Conn) setReceiveBudget(p *Policy) {
+	t, cfg := &c.limits, &c.m.cfg
+	t.Messages, t.Bytes, t.Dispatch, t.Share = p.Messages, p.Bytes, c.m.inFlight, own(cfg.DispatchBytes, ownDispatch)
+	if t.Bytes == nil && cfg.ConnBytes > 0 {
+		t.Bytes = dataplane.NewThrottle(cfg.ConnBytes)
+	}
+}
+
+// throttleStats are the bounds of received messages that hold for a connection.
+func (c *Conn) throttleStats() []ThrottleStats {
+	list := throttleStats(&c.limits)
+	for i := range list {
+		if list[i].Of == "bytes" && c.policy.Bytes == nil {
+			list[i].Of = "connection"
+		}
+	}
+	return list
+}
+
+// throttleStats are the throttles of a connection, those without a limit left
+// out.
+func throttleStats(t *dataplane.Throttles) (list []ThrottleStats) {
+	for _, one := range []struct {
+		of string
+		t  *dataplane.Throttle
+	}{{"messages", t.Messages}, {"bytes", t.Bytes}, {"dispatch", t.Dispatch}} {
+		if one.t != nil && one.t.Limit() > 0 {
+			list = append(list, ThrottleStats{Of: one.of, Used: one.t.Used(), Limit: one.t.Limit(), Waiting: one.t.Waiting()})
+		}
+	}
+	return list
+}

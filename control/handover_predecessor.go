@@ -1,0 +1,207 @@
+package control
+
+import (
+	"os"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/binding"
+	"github.com/ringmsgr/ringmsgr/control/internal/handover"
+	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// predecessor is a messenger that is handed over: it carries out the steps that
+// package handover decides on.
+type predecessor struct {
+	m         *Messenger
+	listeners []*dataplane.Listener // that do not accept
+	conns     []handover.Frozen
+}
+
+// Offer is who we are.
+func (p *predecessor) Offer() handover.Offer {
+	m := p.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return handover.Offer{Entity: m.cfg.Name, Nonce: m.nonce, Number: m.number, Bound: m.bound, Addrs: m.addrs}
+}
+
+// Listeners are those of all addresses.
+func (p *predecessor) Listeners() (d handover.Descriptors, err error) {
+	d.Close = func() { handover.CloseFiles(d.FDs) }
+	for _, l := range p.m.listeners.All() {
+		fd, err := l.Descriptor()
+		if err != nil {
+			d.Close()
+			return d, err
+		}
+		d.FDs = append(d.FDs, fd)
+	}
+	return d, nil
+}
+
+// Steering are the programs of all addresses.
+func (p *predecessor) Steering(addrs int) (d handover.Descriptors, err error) {
+	programs, err := p.m.steering.Files(addrs)
+	for _, f := range programs {
+		d.FDs = append(d.FDs, int(f.Fd()))
+	}
+	d.Close = func() { closeFiles(programs) }
+	return d, err
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close() // a duplicate
+	}
+}
+
+// Pause has connections wait in the queues of the listening sockets.
+func (p *predecessor) Pause() error {
+	p.listeners = p.m.listeners.All()
+	for _, l := range p.listeners {
+		if err := l.Pause(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// HalfOpen counts sockets that are not decided about yet.
+func (p *predecessor) HalfOpen() int {
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	return p.m.halfOpen + int(p.m.arriving.Load())
+}
+
+// Freeze stops all lossless sessions.
+func (p *predecessor) Freeze() []handover.Frozen {
+	m := p.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.handing.Freeze()
+	for _, c := range m.sorted() {
+		if c.s.Policy.Lossy || c.local {
+			continue
+		}
+		f := &frozen{c: c}
+		c.step(session.Freeze{})
+		if c.att != nil {
+			f.attempt = c.att.done
+			c.att = nil
+		}
+		f.suspended = c.told
+		p.conns = append(p.conns, f)
+	}
+	return p.conns
+}
+
+// Settle looks once more whether anything has changed that the successor was told.
+func (p *predecessor) Settle(passed []handover.Frozen) (last handover.Attempts, closed int, err error) {
+	m := p.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.down {
+		return last, 0, ErrShutdown
+	}
+	for _, f := range passed {
+		if f.(*frozen).c.s.State == StateClosing {
+			closed++
+		}
+	}
+	return handover.Attempts{Msgr2: uint64(m.globalSeq), Msgr1: uint64(m.globalSeq1)}, closed, nil
+}
+
+// Undo has sessions and listeners go on, those that stand still.
+func (p *predecessor) Undo() {
+	m := p.m
+	m.mu.Lock()
+	m.handing.Undo()
+	for _, f := range p.conns {
+		if c := f.(*frozen).c; c.s.State != StateClosing {
+			c.put(c.h.Thaw)
+			c.step(session.Thaw{})
+		}
+	}
+	m.mu.Unlock()
+	for _, l := range p.listeners {
+		_ = l.Resume() // fails only if the core is gone, and the listener with it
+	}
+}
+
+// Finish closes our end of what was passed.
+func (p *predecessor) Finish() {
+	m := p.m
+	m.mu.Lock()
+	m.handing.Finish()
+	listeners, taken := m.listeners.Take()
+	for _, f := range p.conns {
+		c := f.(*frozen).c
+		c.handed.Store(true)
+		c.h.HandedOver()
+		c.close(false, ErrHandedOver)
+	}
+	m.mu.Unlock()
+	m.steering.Close(taken)
+	binding.Close(listeners)
+}
+
+// frozen is a connection that stands still.
+type frozen struct {
+	c         *Conn
+	attempt   <-chan struct{}           // that was interrupted, and may still run
+	suspended <-chan dataplane.Snapshot // comes when the socket is closed
+}
+
+func (f *frozen) Attempt() <-chan struct{}             { return f.attempt }
+func (f *frozen) Suspended() <-chan dataplane.Snapshot { return f.suspended }
+func (f *frozen) Dispatched() <-chan struct{}          { f.c.line.flush(); return f.c.queue.drained() }
+func (f *frozen) Core() int                            { return f.c.Core() }
+
+// Export asks the core, unless the connection is closed.
+func (f *frozen) Export() (<-chan dataplane.HandlerState, bool) {
+	c := f.c
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	if c.s.State == StateClosing {
+		return nil, false
+	}
+	answer := make(chan dataplane.HandlerState, 1)
+	c.put(func() { c.h.Freeze(func(st dataplane.HandlerState) { answer <- st }) })
+	return answer, true
+}
+
+// Record puts together what the machine and the core know.
+func (f *frozen) Record(st dataplane.HandlerState) (s handover.Session, ok bool) {
+	c := f.c
+	c.m.mu.Lock()
+	if ok = c.s.State != StateClosing; ok {
+		c.step(session.FrozenSnapshot{IO: frozenSnapshot(&st)})
+		s = c.record(st)
+	}
+	c.m.mu.Unlock()
+	if !ok {
+		st.Release() // it may call the user (Message.Free)
+	}
+	return s, ok
+}
+
+// frozenSnapshot is the state of a handler, as the machine wants it.
+func frozenSnapshot(st *dataplane.HandlerState) session.Snapshot {
+	return session.Snapshot{InSeq: st.InSeq, OutSeq: st.OutSeq, Queued: len(st.Replay)+len(st.Queued) > 0, Sent: len(st.Sent) > 0}
+}
+
+// record is everything of the connection that its successor needs. The lock is held.
+func (c *Conn) record(st dataplane.HandlerState) handover.Session {
+	p, s := &c.policy, &c.s
+	r := handover.Session{
+		Target: s.Peer.Target, Dialled: s.Peer.Dialled, Near: s.Peer.Near, Anonymous: s.Peer.Anonymous, Once: s.Once, PeerType: s.Peer.Type, PeerAddrs: s.Peer.Addrs,
+		PeerEntity: s.Peer.Entity, Proven: s.Peer.Proven, PeerNumber: s.Peer.Number, NumberKnown: s.Peer.NumberKnown,
+		Policy: p.Name, Server: p.Server, Standby: p.Standby, ResetCheck: p.ResetCheck, Register: p.Register,
+		Supported: p.Supported, Required: p.Required,
+		PeerGlobalSeq: s.PeerGlobalSeq, ConnectSeq: s.ConnectSeq, Features: s.Features, IO: st,
+	}
+	if s := s.msgr2; s != nil {
+		r.ClientCookie, r.ServerCookie, r.ToldSeq = s.ClientCookie, s.ServerCookie, s.ToldSeq
+	}
+	return r
+}

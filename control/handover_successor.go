@@ -1,0 +1,195 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/handover"
+	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/session1"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// successor makes the messenger that takes another one over: it carries out the steps
+// that package handover decides on.
+type successor struct {
+	cfg   Config
+	chain []*Dispatcher
+	ctx   context.Context // of the call of TakeOver
+	m     *Messenger      // from Start on
+	conns []*Conn
+	addrs wire.AddrVec // of the predecessor
+}
+
+// Hello is who we are by our configuration.
+func (s *successor) Hello() (handover.Hello, error) {
+	if err := s.cfg.Validate(); err != nil {
+		return handover.Hello{}, err
+	}
+	h := handover.Hello{Entity: s.cfg.Name, AnyNonce: s.cfg.Nonce == nil}
+	if s.cfg.Nonce != nil {
+		h.Nonce = *s.cfg.Nonce
+	}
+	return h, nil
+}
+
+// Start makes the messenger, with the predecessor's nonce.
+func (s *successor) Start(o handover.Offer) (err error) {
+	s.cfg.Nonce, s.addrs = &o.Nonce, o.Addrs
+	if s.m, err = New(s.cfg); err != nil {
+		return err
+	}
+	return s.m.Start(s.chain...)
+}
+
+// Listeners distributes the predecessor's listeners over the cores.
+func (s *successor) Listeners(fds []int) error {
+	m := s.m
+	next := make(map[netip.AddrPort]int)
+	for i, fd := range fds {
+		// Those of one address are in the order of its cores.
+		addr := uring.LocalAddr(fd) // AdoptListener refuses one that is not valid
+		core := m.plane.Core(next[addr] % m.plane.Cores())
+		next[addr]++
+		li, err := core.AdoptListener(fd, m.acceptor(s.typed(addr)))
+		if err != nil {
+			handover.CloseFiles(fds[i+1:])
+			return handover.Errorf("%w", err)
+		}
+		m.listeners.Add(li)
+	}
+	return nil
+}
+
+// typed is the address of a listener: its socket says all of it but the protocol.
+func (s *successor) typed(at netip.AddrPort) wire.Addr {
+	for _, a := range s.addrs {
+		if a.AddrPort.Port() == at.Port() && (a.AddrPort.Addr() == at.Addr() || at.Addr().IsUnspecified()) {
+			return a
+		}
+	}
+	return wire.Addr{Type: wire.AddrMsgr2, AddrPort: at}
+}
+
+// Steering takes the predecessor's programs. They stay in charge of their listeners,
+// with the predecessor's policy until Begin.
+func (s *successor) Steering(fds []int) error {
+	m := s.m
+	var files []*os.File
+	for _, fd := range fds {
+		files = append(files, os.NewFile(uintptr(fd), "steering"))
+	}
+	defer closeFiles(files)
+	var addrs []netip.AddrPort
+	for _, g := range m.listeners.Groups() { // in the order of Offer.Addrs, of which some may have been learned
+		addrs = append(addrs, g.Addr())
+	}
+	m.steering.Adopt(m.listeners.Taken(), m.Cores(), files, addrs)
+	return nil
+}
+
+// Restore makes the sessions, all at once.
+func (s *successor) Restore(o handover.Offer, sessions []handover.Session, last handover.Attempts) error {
+	m := s.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.down {
+		return ErrShutdown
+	}
+	m.bound, m.globalSeq, m.globalSeq1 = o.Bound, session.GlobalSeq(last.Msgr2), session.GlobalSeq(last.Msgr1)
+	m.setAddrs(o.Addrs)
+	if m.number < 0 {
+		m.number = o.Number
+	}
+	for i := range sessions {
+		c, err := m.restore(&sessions[i])
+		if err != nil {
+			return err
+		}
+		s.conns = append(s.conns, c)
+	}
+	return nil
+}
+
+// restore makes one session. The lock is held.
+func (m *Messenger) restore(s *handover.Session) (*Conn, error) {
+	if old := m.names.found(s.Target); !s.Anonymous && old != nil && old.s.Peer.Entity == s.PeerEntity {
+		return nil, handover.Errorf("two sessions with %v", s.Target)
+	}
+	p := Policy{
+		Name: s.Policy, Server: s.Server, Standby: s.Standby, ResetCheck: s.ResetCheck, Register: s.Register,
+		Supported: s.Supported, Required: s.Required,
+	}
+	ours := m.policies.get(s.PeerType)
+	p.Messages, p.Bytes = ours.Messages, ours.Bytes
+	peer := session.Peer{
+		Target: s.Target, Dialled: s.Dialled, Near: s.Near, Anonymous: s.Anonymous, Addrs: s.PeerAddrs, Type: s.PeerType,
+		Entity: s.PeerEntity, Proven: s.Proven, Number: s.PeerNumber, NumberKnown: s.NumberKnown,
+	}
+	ns := m.newSession(&p, peer)
+	ns.Once = s.Once
+	c := m.newConn(m.pickCore(), p, ns)
+	if ns.msgr1 != nil {
+		c.step(session1.Restore{PeerGlobalSeq: s.PeerGlobalSeq, ConnectSeq: s.ConnectSeq, Features: s.Features, IO: frozenSnapshot(&s.IO)})
+	} else {
+		c.step(session.Restore{
+			ClientCookie: s.ClientCookie, ServerCookie: s.ServerCookie, PeerGlobalSeq: s.PeerGlobalSeq, ConnectSeq: s.ConnectSeq, ToldSeq: s.ToldSeq,
+			Features: s.Features, IO: frozenSnapshot(&s.IO),
+		})
+	}
+	if err := c.h.Restore(s.IO); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrHandOver, err)
+	}
+	if !s.Anonymous {
+		m.names.add(s.Target, c)
+	}
+	c.renamed(session.Renamed{From: s.Target, To: s.PeerAddrs.Front(), Also: !s.Anonymous})
+	return c, nil
+}
+
+// Begin has sessions, listeners and our own steering go on.
+func (s *successor) Begin() {
+	m := s.m
+	m.mu.Lock()
+	for _, c := range s.conns {
+		c.step(session.Thaw{})
+	}
+	m.mu.Unlock()
+	for _, l := range m.listeners.All() {
+		if err := l.Resume(); err != nil {
+			m.cfg.Logger.Error("listener not resumed", "addr", l.Addr(), "err", err)
+		}
+	}
+	m.extendGroups()
+	m.steering.Continue(steeringGroups(m.listeners.Groups(), anyCore))
+}
+
+// Undo ends the messenger, if there is one.
+func (s *successor) Undo() error {
+	if s.m == nil {
+		return nil
+	}
+	return s.m.Shutdown(context.WithoutCancel(s.ctx))
+}
+
+// extendGroups opens sockets for the cores that the predecessor did not have.
+func (m *Messenger) extendGroups() {
+	for _, group := range m.listeners.Groups() {
+		for i := len(group); i < m.plane.Cores(); i++ {
+			l, err := m.binder.Widen(group, m.plane.Core(i))
+			if err != nil {
+				m.cfg.Logger.Warn("core without a listener", "core", i, "addr", group.Addr(), "err", err)
+				break
+			}
+			m.mu.Lock()
+			ok := !m.down && m.handing.Idle() && m.listeners.Join(group[0], l, nil)
+			m.mu.Unlock()
+			if !ok {
+				_ = l.Close() // fails only if the core is gone, and the listener with it
+			}
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package handshake
+
+import (
+	"context"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// await waits in one go for two frames that the peer sends without an answer in between:
+// one with the tag, whose payload must be good, and whatever follows it. It reads neither.
+// If the first one is anything else it does not wait for the second, so that a peer that
+// makes a mistake is told at once. With a link that has no use for it, or in mode secure,
+// where frames are read in order only, it does nothing.
+func (s *Stream) await(ctx context.Context, tag frame.Tag, good func(payload []byte) bool) error {
+	if s.buf == nil || s.dec.IsSecure() {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return transport(context.Cause(ctx))
+	}
+	a := ahead{dec: frame.NewDecoder(s.dec.Rev(), frame.PreAuthLimits()), tag: tag, good: good}
+	a.dec.SetSegmentCRC(s.dec.ChecksSegments())
+	return transport(s.buf.Await(ctx, a.enough))
+}
+
+// ahead looks for two frames in mode crc. It shares nothing with the stream: the link may
+// still ask it when the stream has given up waiting.
+type ahead struct {
+	dec  *frame.Decoder
+	tag  frame.Tag
+	good func(payload []byte) bool
+	size int // of the first frame, once it is there and good
+}
+
+// enough reports whether both frames are in b, or there is no point in waiting.
+func (a *ahead) enough(b []byte) bool {
+	if a.size == 0 {
+		h, size, done := a.whole(b)
+		if size == 0 {
+			return done
+		}
+		n := a.dec.HeadSize()
+		f, err := a.dec.Finish(h, b[:n], b[n:size])
+		if err != nil || h.Tag != a.tag || h.Num != 1 || f.Aborted || !a.good(f.Seg[0]) {
+			return true
+		}
+		a.size = size
+	}
+	_, size, done := a.whole(b[a.size:])
+	return done || size > 0
+}
+
+// whole returns the size of the frame at the start of b, 0 if it is not all there; done
+// says that it never will be.
+func (a *ahead) whole(b []byte) (h frame.Header, size int, done bool) {
+	n := a.dec.HeadSize()
+	if len(b) < n {
+		return h, 0, false
+	}
+	h, err := a.dec.Open(b[:n])
+	if err != nil {
+		return h, 0, true
+	}
+	if size = n + a.dec.RestSize(h); len(b) < size {
+		return h, 0, false
+	}
+	return h, size, false
+}

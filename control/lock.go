@@ -1,0 +1,159 @@
+package control
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// protocolLock guards a messenger's protocol: the sessions of all connections, and
+// what Messenger says. Who holds it changes memory, and nothing else: what has to
+// be done for a change, from a system call to a call of user code, waits in the
+// outboxes of the connections, or in todo, until Unlock has freed it. No core
+// takes it, but for a dispatcher that makes a connection (LockAnywhere). Builds with
+// the tag "invariants" check that, for all that runs on a core.
+type protocolLock struct {
+	mu      sync.Mutex
+	check   lockCheck
+	marked  markedList // marked down, and not closed yet
+	changed []*Conn    // with something in the outbox; guarded by mu
+	todo    []func()   // see later; guarded by mu
+}
+
+// Lock takes the lock, and first closes the connections that were marked down:
+// the caller sees them closed.
+func (l *protocolLock) Lock() {
+	l.check.mayLock()
+	l.lock()
+}
+
+// LockAnywhere is Lock for the one call that a dispatcher may make on a core:
+// Connect, if it has to make a connection. The core may wait for a change of memory
+// then, and for nothing else.
+func (l *protocolLock) LockAnywhere() { l.lock() }
+
+// lock closes the connections that were marked down, before anybody else sees them
+// under the lock. That call runs back up, to runner.go.
+func (l *protocolLock) lock() {
+	l.mu.Lock()
+	l.check.locked()
+	for _, c := range l.marked.take() {
+		c.close(false, ErrMarkedDown)
+	}
+}
+
+// endMarked closes the connections that were marked down, if nobody has done so
+// yet.
+func (l *protocolLock) endMarked() {
+	l.Lock()
+	defer l.Unlock()
+}
+
+// Unlock frees the lock, and then carries out what was decided under it.
+func (l *protocolLock) Unlock() {
+	changed, todo := l.changed, l.todo
+	l.changed, l.todo = nil, nil
+	l.check.unlocked()
+	l.mu.Unlock()
+	for _, c := range changed {
+		c.out.run()
+	}
+	for _, f := range todo {
+		f()
+	}
+}
+
+// later has f run once the lock is free, on the same goroutine. The lock is held.
+func (l *protocolLock) later(f func()) { l.todo = append(l.todo, f) }
+
+// outbox is what one connection has to do, in the order of the steps that
+// decided it. Whoever frees the lock empties it; one goroutine at a time does, so
+// that the handler's events keep their order.
+type outbox struct {
+	check   *lockCheck
+	open    *waitGroup // counts those that run, for Shutdown
+	mu      sync.Mutex
+	waiting []func() // guarded by mu
+	running bool     // guarded by mu
+}
+
+// put appends f and says whether it is the first to wait.
+func (o *outbox) put(f func()) (first bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.waiting = append(o.waiting, f)
+	return len(o.waiting) == 1
+}
+
+// hold has what is put wait until letGo, so that the steps of one goroutine reach
+// the core together. It is for an outbox that nobody runs: that of a connection
+// which is being made. The lock is held.
+func (o *outbox) hold() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.running = true
+}
+
+// letGo ends hold.
+func (o *outbox) letGo() {
+	o.mu.Lock()
+	o.running = false
+	o.mu.Unlock()
+	o.run()
+}
+
+// run carries out what waits, unless another goroutine does so already: that
+// one goes on with it.
+func (o *outbox) run() {
+	o.check.mustBeFree("the actions of a connection")
+	if o.open.enter() {
+		defer o.open.leave()
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.running {
+		return
+	}
+	o.running = true
+	for len(o.waiting) > 0 {
+		batch := o.waiting
+		o.waiting = nil
+		o.mu.Unlock()
+		for _, f := range batch {
+			f()
+		}
+		o.mu.Lock()
+	}
+	o.running = false
+}
+
+// markedList are connections that their user has marked down. MarkDown may run on
+// a core, which must not wait for the lock: it only adds the connection here, and
+// the next goroutine that takes the lock closes it.
+type markedList struct{ head atomic.Pointer[Conn] }
+
+// push adds a connection, at most once.
+func (l *markedList) push(c *Conn) {
+	for {
+		old := l.head.Load()
+		c.nextMarked = old
+		if l.head.CompareAndSwap(old, c) {
+			return
+		}
+	}
+}
+
+func (l *markedList) empty() bool { return l.head.Load() == nil }
+
+// take empties the list, oldest first.
+func (l *markedList) take() []*Conn {
+	if l.empty() {
+		return nil
+	}
+	var list []*Conn
+	for c := l.head.Swap(nil); c != nil; c = c.nextMarked {
+		list = append(list, c)
+	}
+	slices.Reverse(list)
+	return list
+}

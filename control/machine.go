@@ -1,0 +1,50 @@
+package control
+
+import (
+	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/session1"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// machine is the session of a connection, or of an accepted socket, in the protocol
+// that it speaks: one of msgr2 and msgr1 is there. Both have the Lifecycle. The
+// messenger's lock guards it.
+type machine struct {
+	*session.Lifecycle
+	msgr2 *session.Session
+	msgr1 *session1.Session
+}
+
+// step is the Step of the protocol.
+func (s *machine) step(ev session.Event, env session.Env) (actions []session.Action) {
+	if s.msgr1 != nil {
+		*s.msgr1, actions = session1.Step(*s.msgr1, ev, env)
+	} else {
+		*s.msgr2, actions = session.Step(*s.msgr2, ev, env)
+	}
+	return actions
+}
+
+// isMsgr1 says whether an address is one at which msgr1 is spoken. Every other one
+// is for msgr2.
+func isMsgr1(a wire.Addr) bool { return a.Type == wire.AddrLegacy }
+
+// newSession is the session of a connection, in the protocol of the address that it
+// goes by, or of an accepted socket of msgr2, which has none yet.
+func (m *Messenger) newSession(p *Policy, peer session.Peer) machine {
+	if isMsgr1(peer.Target) {
+		return m.newSession1(p, peer)
+	}
+	s := session.New(p.rules(), peer, m.backoff())
+	return machine{Lifecycle: &s.Lifecycle, msgr2: &s}
+}
+
+// newSession1 is a session of msgr1.
+func (m *Messenger) newSession1(p *Policy, peer session.Peer) machine {
+	s := session1.New(m.cfg.Name.Type, p.rules1(), peer, m.backoff())
+	return machine{Lifecycle: &s.Lifecycle, msgr1: &s}
+}
+
+func (m *Messenger) backoff() session.Backoff {
+	return session.Backoff{Initial: m.cfg.InitialBackoff, Max: m.cfg.MaxBackoff}
+}

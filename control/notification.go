@@ -1,0 +1,117 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/session1"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// notification is a notification of a handler to the protocol. It has a number, as
+// those of one handler can come from different cores.
+type notification struct {
+	conn     *Conn
+	n        uint64
+	kind     notificationKind
+	err      error
+	snapshot dataplane.Snapshot
+	at       time.Time // when it was read
+}
+
+type notificationKind uint8
+
+const (
+	notifyFault notificationKind = iota
+	notifyQueued
+)
+
+// notificationQueue brings notes from the cores to one goroutine of the messenger.
+type notificationQueue struct {
+	mu    sync.Mutex
+	queue []notification // guarded by mu
+	more  chan struct{}  // capacity 1
+	stop  chan struct{}  // closed by Shutdown
+	done  chan struct{}  // closed when readNotes has ended
+}
+
+func newNotebook() notificationQueue {
+	return notificationQueue{more: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+}
+
+// notify is called by cores; it does not block.
+func (m *Messenger) notify(n notification) {
+	b := &m.notifications
+	b.mu.Lock()
+	b.queue = append(b.queue, n)
+	b.mu.Unlock()
+	b.wake()
+}
+
+// wake has readNotes look for notifications. It does not block.
+func (b *notificationQueue) wake() {
+	select {
+	case b.more <- struct{}{}:
+	default:
+	}
+}
+
+// readNotifications runs until the messenger is shut down.
+func (m *Messenger) readNotifications() {
+	b := &m.notifications
+	defer close(b.done)
+	for {
+		select {
+		case <-b.more:
+		case <-b.stop:
+			return
+		}
+		b.mu.Lock()
+		notes := b.queue
+		b.queue = nil
+		b.mu.Unlock()
+		now := m.cfg.Clock.Now()
+		for i := range notes {
+			notes[i].at = now
+			m.mu.Lock()
+			notes[i].conn.notified(notes[i])
+			m.mu.Unlock()
+		}
+		if !m.mu.marked.empty() {
+			m.mu.endMarked()
+		}
+	}
+}
+
+// notified handles a notification, once all with lower numbers are handled. The
+// lock is held.
+func (c *Conn) notified(n notification) {
+	for ok := c.notifications.Arrive(n.n, n); ok; n, ok = c.notifications.Next() {
+		c.run(n)
+	}
+}
+
+func (c *Conn) run(n notification) {
+	switch n.kind {
+	case notifyFault:
+		c.seen = n.at
+		useful := n.snapshot.Useful || n.at.Sub(c.opened) >= c.m.cfg.MaxBackoff
+		if !useful {
+			c.cameToNothing(n.at)
+		}
+		c.step(session.Lost{Notification: n.n, IO: snapshot(n.snapshot), Err: lossOf(n.err), Useful: useful})
+	case notifyQueued:
+		c.step(session.Queued{})
+	}
+}
+
+// lossOf is why a socket was lost, as the machines have it.
+func lossOf(err error) error {
+	if errors.Is(err, dataplane.ErrCloseReceived) {
+		return fmt.Errorf("%w (%w)", session1.ErrClosed, err)
+	}
+	return err
+}

@@ -1,0 +1,439 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/control/wire1"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+)
+
+// What is different in msgr1, or between the two protocols. What is alike runs for both
+// in the other tests (everyProtocol).
+
+// everyMsgr1 is everyVariant for the older protocol.
+func everyMsgr1(t *testing.T, run func(t *testing.T, ctx context.Context, v variant)) {
+	overVariants(t, msgr1Variants, run)
+}
+
+func TestMsgr1MessagesGoBothWays(t *testing.T) {
+	for _, pair := range pairings {
+		t.Run(pair.connector+"-"+pair.acceptor, func(t *testing.T) {
+			everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
+				acceptor := nodeOf(t, v, "osd.1", pair.acceptor, 1, withChain(echoer()))
+				connector := nodeOf(t, v, connectorName(pair.connector), pair.connector, 2)
+				conn := connector.Dial(acceptor)
+				for tid := range uint64(100) {
+					send(t, conn, tid)
+				}
+				eventually(t, ctx, "all echoes", func() bool { return len(connector.Inbox.TIDs()) == 100 })
+				if i := conn.Info(); i.Protocol != control.Msgr1 || i.Lossy != pair.lossy() || i.Features != wire.FeaturesPacific {
+					t.Errorf("%+v", i)
+				}
+				ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+				defer cancel()
+				if err := conn.Drain(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// TestMsgr1EveryFaultEverywhereEndsByTheRules is FT-25 for msgr1: every break point of its
+// handshake and of the data phase.
+func TestMsgr1EveryFaultEverywhereEndsByTheRules(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	trials := sampleOf(t, productOf(msgr1Variants), 31)
+	spread(t, 24, len(trials), func(i int) string { return trials[i].name() }, func(t *testing.T, i int) { trials[i].run(t) })
+}
+
+// What becomes of a session by its policies is the same in both protocols.
+func TestMsgr1EveryPairOfPoliciesHasTheOutcomeOfMsgr2(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	dials, all := []string{"LC", "LLC", "LP", "LPR"}, []string{"LC", "LLC", "LP", "LPR", "SFS", "SLS", "SLR"}
+	pair := func(i int) (a, b string, v variant) {
+		return dials[i/len(all)], all[i%len(all)], msgr1Variants[i%len(msgr1Variants)]
+	}
+	name := func(i int) string { a, b, v := pair(i); return title(a+"-"+b, v) }
+	spread(t, 8, len(dials)*len(all), name, func(t *testing.T, i int) {
+		a, b, v := pair(i)
+		runPair(t, deadline(t), v, a, b)
+	})
+}
+
+// A peer that has forgotten its session is told so by RESETSESSION, or has ours reset, as
+// the policies say.
+func TestMsgr1LifeOfAConnectionUnderEachPolicy(t *testing.T) {
+	for _, c := range lifeCases {
+		t.Run(c.connector+"-"+c.acceptor, func(t *testing.T) {
+			c.connects, c.accepts = anyFrames(c.connects), anyFrames(c.accepts)
+			everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) { c.run(t, ctx, v) })
+		})
+	}
+}
+
+// anyFrames leaves the numbers of frames out of lines, which are those of msgr2.
+func anyFrames(lines []string) []string {
+	out := make([]string, len(lines))
+	for i, l := range lines {
+		out[i] = frames.ReplaceAllString(l, "$1(${2},*,*,$3)")
+	}
+	return out
+}
+
+var frames = regexp.MustCompile(`([CA])\((\d),\d,\d,(\d)\)`)
+
+// Two ends that dial at once have one session, wherever the one is when the other comes.
+func TestMsgr1RaceHasOneSurvivor(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	at := msgrtest.HandshakePoints1(msgrtest.Connector)
+	spread(t, 8, 2*len(at), func(i int) string { return title(msgrtest.PointName(at[i/2]), i%2 == 0) }, func(t *testing.T, i int) {
+		ctx := deadline(t)
+		us, them := racers(t, msgr1Variants[i/2%2], i%2 == 0)
+		b := us.Probe.Arm(at[i/2], 1, msgrtest.Block())
+		send(t, us.Dial(them), 1)
+		us.Hit(ctx, b)
+		c := them.Dial(us)
+		send(t, c, 2)
+		time.AfterFunc(20*time.Millisecond, b.Release)
+		receives(t, ctx, them, 1)
+		receives(t, ctx, us, 2)
+		for _, n := range []*msgrtest.Node{us, them} {
+			eventually(t, ctx, "one connection", func() bool { return len(n.Conns()) == 1 })
+		}
+	})
+}
+
+// A messenger has both protocols, each at its address. A session is in one of them: a
+// process that comes by the other one gets a new one in its place.
+func TestMsgr1AndMsgr2AtOneMessenger(t *testing.T) {
+	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
+		both := func(c *msgrtest.NodeConfig) {
+			c.Bind = wire.AddrVec{v2(loopback(0).Addr(), 0), v2(loopback(0).Addr(), 0).WithType(wire.AddrLegacy)}
+			c.Plane.Cores = 2
+		}
+		server := nodeOf(t, v, "osd.1", "LP", 1, both, withChain(echoer()))
+		addrs := server.Addrs()
+		if len(addrs) != 2 || addrs[0] != addrs.V2() || addrs[1] != addrs.V1() {
+			t.Fatalf("bound to %v", addrs)
+		}
+		peer := nodeOf(t, v, "osd.2", "LP", 2, both)
+		protocolOf := func(c *control.Conn, want string) {
+			t.Helper()
+			must(t, c.WaitReady(ctx))
+			if got := c.Info().Protocol; got != want {
+				t.Errorf("connection to %v speaks %s", addrs, got)
+			}
+		}
+		first, err := peer.ConnectTo(wire.AddrVec{addrs[1], addrs[0]}, wire.OSD)
+		must(t, err)
+		send(t, first, 1)
+		receives(t, ctx, peer, 1001)
+		protocolOf(first, "msgr2.1")
+		at := server.Lookup(peer.Addrs().V2())
+		if at == nil || !at.Info().PeerAddrs.Equal(peer.Addrs()) {
+			t.Fatalf("the server has %v for the peer", at)
+		}
+
+		second, err := peer.ConnectTo(wire.AddrVec{addrs[1]}, wire.OSD)
+		must(t, err)
+		send(t, second, 2)
+		receives(t, ctx, peer, 1001, 1002)
+		protocolOf(second, control.Msgr1)
+		eventually(t, ctx, "the end of the session of msgr2", func() bool { return at.State() == control.StateClosing })
+		if !errors.Is(at.Err(), control.ErrReplaced) {
+			t.Errorf("the session of msgr2 has ended with %v", at.Err())
+		}
+		if now := server.Lookup(peer.Addrs().V1()); now == nil || now.Info().Protocol != control.Msgr1 {
+			t.Errorf("the server has %v for the v1 address of the peer", now)
+		}
+		first.MarkDown()
+
+		if _, err := peer.ConnectTo(wire.AddrVec{{Type: wire.AddrAny}}, wire.OSD); !errors.Is(err, control.ErrConfig) {
+			t.Errorf("without an address: %v", err)
+		}
+		if self, err := server.Connect(addrs[1], wire.OSD); err != nil || !self.IsLoopback() {
+			t.Errorf("our own v1 address: %v, %v", self, err)
+		}
+		old := server.Addrs()
+		now, err := server.Rebind(ctx)
+		must(t, err)
+		if len(now) != 2 || now[0].Type != wire.AddrMsgr2 || now[1].Type != wire.AddrLegacy || now[1].AddrPort == old[1].AddrPort {
+			t.Errorf("bound to %v, was %v", now, old)
+		}
+		second.MarkDown()
+		third, err := peer.Connect(now[1], wire.OSD)
+		must(t, err)
+		send(t, third, 3)
+		receives(t, ctx, peer, 1001, 1002, 1003)
+	})
+}
+
+// Who speaks the other protocol, or means another process, is told apart at once.
+func TestMsgr1AtTheWrongAddressEndsInAnError(t *testing.T) {
+	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
+		server := nodeOf(t, v, "osd.1", "SLS", 1)
+		client := nodeOf(t, v, "client.2", "LC", 2)
+		for _, one := range []struct {
+			to    wire.Addr
+			peer  wire.EntityType
+			stage control.Stage
+			about string
+		}{
+			{server.Addr.WithType(wire.AddrMsgr2), wire.OSD, control.StageBanner, "v1 address"},
+			{server.Addr.WithNonce(7), wire.OSD, control.StageHello, "nonce"},
+			{server.Addr, wire.Mon, control.StageIdent, ""},
+		} {
+			c, err := client.Connect(one.to, one.peer, control.Once(), control.Anonymous())
+			must(t, err)
+			err = c.WaitReady(ctx)
+			var e *control.Error
+			if !errors.As(err, &e) || e.Stage != one.stage || !strings.Contains(e.Advice(), one.about) {
+				t.Errorf("%v as %v: %v", one.to, one.peer, err)
+			}
+		}
+		plain := nodeOf(t, variants[0], "osd.3", "SLS", 3)
+		c, err := client.Connect(plain.Addr.WithType(wire.AddrLegacy), wire.OSD, control.Once())
+		must(t, err)
+		var e *control.Error
+		if err := c.WaitReady(ctx); !errors.As(err, &e) || !strings.Contains(e.Advice(), "v2 address") {
+			t.Errorf("msgr1 at a v2 address: %v", err)
+		}
+		wrong, err := client.Connect(server.Addr.WithNonce(8), wire.OSD)
+		must(t, err)
+		if err := wrong.WaitReady(ctx); !errors.Is(err, control.ErrStuck) {
+			t.Errorf("another nonce again and again: %v", err)
+		}
+		secure := nodeOf(t, v, "client.4", "LC", 4, func(c *msgrtest.NodeConfig) { c.Modes = []auth.Mode{auth.Secure} })
+		if _, err := secure.Connect(server.Addr, wire.OSD); !errors.Is(err, control.ErrConfig) {
+			t.Errorf("msgr1 where only mode secure is allowed: %v", err)
+		}
+		if _, err := secure.Bind(server.Addr.WithPort(0)); !errors.Is(err, control.ErrConfig) {
+			t.Errorf("bound where only mode secure is allowed: %v", err)
+		}
+	})
+}
+
+// ticketed are the two ends of cephx between a client and an OSD. The client has logged
+// in.
+func ticketed(t *testing.T) (client *cephx.Client, server auth.Server) {
+	t.Helper()
+	var ring cephx.Keyring
+	for _, name := range []wire.EntityName{{Type: wire.Mon}, {Type: wire.Client, ID: "2"}} {
+		key, err := cephx.NewKey(nil, time.Now())
+		must(t, err)
+		must(t, ring.Set(cephx.Entity{Name: name, Key: key, Caps: map[string]string{"osd": "allow *"}}))
+		if name.Type == wire.Client {
+			client, err = cephx.NewClient(cephx.ClientConfig{Name: name, Key: key})
+			must(t, err)
+		}
+	}
+	authority, err := cephx.NewAuthority(cephx.AuthorityConfig{Entities: &ring})
+	must(t, err)
+	session, login := authority.NewSession(), client.NewLogin()
+	start, err := login.StartMAuth()
+	must(t, err)
+	challenge, err := session.StartMAuth(start)
+	must(t, err)
+	proof, err := login.Challenge(challenge)
+	must(t, err)
+	reply, err := session.Handle(proof)
+	must(t, err)
+	_, err = login.Done(session.GlobalID(), 0, reply)
+	must(t, err)
+	for client.NeedRenew(time.Now()) != 0 {
+		request, err := client.RenewRequest()
+		must(t, err)
+		reply, err := session.Handle(request)
+		must(t, err)
+		must(t, client.HandleReply(reply))
+	}
+	server, err = cephx.NewServer(cephx.ServerConfig{Own: wire.OSD, Secrets: authority})
+	must(t, err)
+	return client, server
+}
+
+// Authorizers of cephx open a connection, whose messages are signed, and the session goes
+// on over faults. A wrong authorizer opens none.
+func TestMsgr1AuthorizersDecideWhoGetsIn(t *testing.T) {
+	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
+		keys, server := ticketed(t)
+		_, other := ticketed(t)
+		acceptor := nodeOf(t, v, "osd.1", "SFS", 1, withChain(echoer()), func(c *msgrtest.NodeConfig) { c.AuthServer = server })
+		client := nodeOf(t, v, "client.2", "LLC", 2, func(c *msgrtest.NodeConfig) { c.AuthClient = keys })
+		conn := client.Dial(acceptor)
+		b := client.Probe.Arm(msgrtest.Write(frame.TagMessage), 2, msgrtest.Reset())
+		for tid := range uint64(5) {
+			send(t, conn, tid)
+		}
+		client.Hit(ctx, b)
+		receives(t, ctx, client, 1000, 1001, 1002, 1003, 1004)
+		theirs := first(t, ctx, acceptor)
+		if i := theirs.Info(); i.Auth != auth.Cephx || i.PeerEntity.String() != "client.2" || theirs.Auth().GlobalID != keys.GlobalID() {
+			t.Errorf("%+v, number %d of %d", i, theirs.Auth().GlobalID, keys.GlobalID())
+		}
+		for name, c := range map[string]func(*msgrtest.NodeConfig){
+			"tickets of another cluster": func(c *msgrtest.NodeConfig) { c.AuthServer = other },
+			"method none":                func(c *msgrtest.NodeConfig) { c.AuthServer = nil },
+		} {
+			strange := nodeOf(t, v, "osd.3", "SFS", 3, c)
+			conn := client.Dial(strange, control.Once())
+			if err := conn.WaitReady(ctx); !errors.Is(err, control.ErrAuth) {
+				t.Errorf("%s: %v", name, err)
+			}
+			eventually(t, ctx, "a failure of authentication", func() bool {
+				st, err := strange.Stats()
+				return err == nil && st.Counters.AuthFailures == 1
+			})
+		}
+	})
+}
+
+// rawMsgr1 has exchanged addresses with a node, as a client.
+func rawMsgr1(t *testing.T, n *msgrtest.Node) net.Conn {
+	t.Helper()
+	return rawMsgr1From(t, n, wire.Addr{Type: wire.AddrLegacy, Nonce: 9})
+}
+
+// rawMsgr1From is rawMsgr1 of a peer that says that this is its address.
+func rawMsgr1From(t *testing.T, n *msgrtest.Node, own wire.Addr) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", n.Addr.AddrPort.String())
+	must(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	must(t, c.SetDeadline(time.Now().Add(sessionTime)))
+	hello := make([]byte, wire1.AcceptorHelloSize)
+	_, err = io.ReadFull(c, hello)
+	must(t, err)
+	h, err := wire1.DecodeAcceptorHello(hello)
+	must(t, err)
+	if h.Own != n.Addr {
+		t.Errorf("the acceptor is %v, says %v", n.Addr, h.Own)
+	}
+	_, err = c.Write(wire1.ConnectorHello{Own: own}.AppendTo(nil))
+	must(t, err)
+	return c
+}
+
+// V1-08: what is announced before anything is proven takes no memory, and ends the
+// socket.
+func TestMsgr1AnnouncedLengthsEndAnUnprovenConnection(t *testing.T) {
+	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
+		n := nodeOf(t, v, "osd.1", "SLS", 1)
+		ask := wire1.Connect{Features: wire.FeaturesPacific, HostType: uint32(wire.Client), GlobalSeq: 1, Protocol: wire1.Protocol(wire.Client, wire.OSD), AuthMethod: 1}
+		authorizer := wire1.Connect(ask)
+		authorizer.AuthorizerLen = 1 << 31
+		strange := ask
+		strange.HostType = 1 << 20
+		for name, c := range map[string]wire1.Connect{"authorizer": authorizer, "host type": strange} {
+			conn := rawMsgr1(t, n)
+			_, err := conn.Write(c.AppendTo(nil))
+			must(t, err)
+			if b, err := io.ReadAll(conn); len(b) > 0 {
+				t.Errorf("%s: answered with %x, %v", name, b, err)
+			}
+		}
+		// Behind the handshake a header may announce no more than the limits.
+		conn := rawMsgr1(t, n)
+		x, err := none.NewClient(wire.EntityName{Type: wire.Client, ID: "9"}).Start(ctx, wire.OSD)
+		must(t, err)
+		_, _, proof, err := x.Request(ctx)
+		must(t, err)
+		ask.AuthorizerLen = uint32(len(proof))
+		_, err = conn.Write(append(ask.AppendTo(nil), proof...))
+		must(t, err)
+		reply := make([]byte, wire1.ReplySize)
+		_, err = io.ReadFull(conn, reply)
+		must(t, err)
+		if a, err := wire1.DecodeReply(reply); err != nil || a.Tag != wire1.TagSeq {
+			t.Fatalf("%v, %v", a, err)
+		}
+		h := frame1.Header{Seq: 1, Type: 1, FrontLen: 1 << 31}
+		_, err = conn.Write(frame1.NewEncoder(frame1.Config{}, nil, [wire1.AddrSize]byte{}).AppendHeader(wire1.Seq{}.AppendTo(nil), &h))
+		must(t, err)
+		if _, err := io.ReadAll(conn); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("a message of 2 GiB is waited for")
+		}
+		eventually(t, ctx, "the failures", func() bool {
+			st, err := n.Stats()
+			return err == nil && st.Counters.AcceptFailures >= 2 && st.HalfOpen == 0
+		})
+	})
+}
+
+// A connect message does not say whom it wants. Who was told an address of ours that is
+// none any more wants nobody who is here now.
+func TestMsgr1WhoWantsTheAddressBeforeARebindGetsNoSession(t *testing.T) {
+	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
+		server := nodeOf(t, v, "osd.1", "LP", 1)
+		client := nodeOf(t, v, "osd.2", "LP", 2)
+		b := server.Probe.Arm(msgrtest.Point{Step: probe.ConnectRead}, 1, msgrtest.Block())
+		c := client.Dial(server)
+		send(t, c, 1)
+		server.Hit(ctx, b)
+		_, err := server.Rebind(ctx)
+		must(t, err)
+		b.Release()
+		eventually(t, ctx, "a failure", func() bool {
+			st, err := server.Stats()
+			return err == nil && st.Counters.AcceptFailures == 1
+		})
+		if got := server.Inbox.TIDs(); len(got) > 0 || len(server.Conns()) > 0 {
+			t.Errorf("messages %v, connections %v", got, server.Conns())
+		}
+	})
+}
+
+// A wildcard tells each peer of msgr1 the address by which it has come.
+func TestMsgr1AWildcardIsReachedByEachAddress(t *testing.T) {
+	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
+		n := nodeOf(t, v, "osd.1", "SLS", 1, func(c *msgrtest.NodeConfig) {
+			c.Bind = wire.AddrVec{{Type: wire.AddrLegacy, AddrPort: netip.MustParseAddrPort("0.0.0.0:0")}}
+		})
+		client := nodeOf(t, v, "client.2", "LC", 2)
+		for _, ip := range []string{"127.0.0.1", "127.0.0.2"} {
+			to := n.Addr
+			to.AddrPort = netip.AddrPortFrom(netip.MustParseAddr(ip), n.Addr.AddrPort.Port())
+			c, err := client.Connect(to, wire.OSD)
+			must(t, err)
+			if err := c.WaitReady(ctx); err != nil {
+				t.Errorf("%s: %v", ip, err)
+			}
+		}
+	})
+}
+
+// A message above the limits of the configuration is refused from its header.
+func TestMsgr1LimitsAreThoseOfTheConfiguration(t *testing.T) {
+	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
+		server := nodeOf(t, v, "osd.1", "SLS", 1, func(c *msgrtest.NodeConfig) {
+			c.Limits = frame.DefaultLimits()
+			c.Limits.Data = 8 << 10
+		})
+		conn := nodeOf(t, v, "client.2", "LC", 2).Dial(server)
+		for _, size := range []int{8 << 10, 8<<10 + 1} {
+			m := control.NewMessage(1, nil, make([]byte, size))
+			m.TID = uint64(size)
+			must(t, conn.Send(m))
+		}
+		receives(t, ctx, server, 8<<10)
+		eventually(t, ctx, "the end of the connection", func() bool { return conn.State() == control.StateClosing })
+	})
+}

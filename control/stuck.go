@@ -1,0 +1,88 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/handshake1"
+	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// A connection dials again whatever happens, but for a few refusals that the
+// protocol calls final. Some failures hardly mend by that: there is another process
+// at the address, or none that speaks msgr2. Who waits for the connection is told
+// after a few of them, and the log of every first one. The log is written when the
+// lock is free, by the outbox of runner.go: that call runs back up.
+
+// ErrStuck: the attempts of a connection fail one after the other in a way that
+// dialling again does not mend. The *Error of the last one is wrapped, whose Advice
+// says what to look at. The connection goes on dialling until MarkDown.
+var ErrStuck = errors.New("control: dialling again does not help")
+
+// stuckAfter is how many attempts have to fail like that, one after the other. With
+// the default back-off that takes less than a second.
+const stuckAfter = 3
+
+// streak counts the attempts of a connection that have failed since it was ready
+// last. It is guarded by the messenger's lock.
+type streak struct {
+	failed int // in any way
+	stuck  int // of these, the last ones that dialling again does not mend
+}
+
+// lasting says whether an attempt failed for a reason that lasts as a rule: the peer
+// is not the one that was dialled, or does not want us.
+func (e *Error) lasting() bool {
+	switch err := e.Err; {
+	case errors.Is(err, wire.ErrBadBanner), errors.Is(err, ErrAuth), errors.Is(err, ErrMissingFeatures), errors.Is(err, ErrWrongPeer),
+		errors.Is(err, session.ErrOtherAddress), errors.Is(err, handshake1.ErrAddress):
+		return true
+	case e.Stage != StageIdent:
+		return false
+	default: // who is dialled by another address hangs up without a word
+		return hungUp(err)
+	}
+}
+
+// attemptFailed counts a failed attempt of ours, and warns of the first one and of
+// the one that makes it likely that no other will do. The lock is held.
+func (c *Conn) attemptFailed(err error) {
+	var e *Error
+	if !c.s.Peer.Dialled || c.s.Once || errors.Is(err, ErrWait) || !errors.As(err, &e) {
+		return
+	}
+	n := &c.streak
+	n.failed++
+	if n.stuck++; !e.lasting() {
+		n.stuck = 0
+	}
+	if n.failed != 1 && n.stuck != stuckAfter {
+		return
+	}
+	text, advice := "attempt failed, dialling again", e.Advice()
+	if n.stuck == stuckAfter {
+		text = "attempts fail alike, dialling on"
+	}
+	peer := c.peerText()
+	c.put(func() {
+		about := []any{"conn", c.id, "peer", peer, "err", err}
+		if advice != "" {
+			about = append(about, "advice", advice)
+		}
+		c.m.lines.Warn(text, about...)
+	})
+}
+
+// stuckError is ErrStuck with its reason, nil if the connection is not stuck. The
+// lock is held.
+func (c *Conn) stuckError() error {
+	var e *Error
+	if c.streak.stuck < stuckAfter || !errors.As(c.err, &e) {
+		return nil
+	}
+	if advice := e.Advice(); advice != "" {
+		return fmt.Errorf("%w: %w: %s", ErrStuck, c.err, advice)
+	}
+	return fmt.Errorf("%w: %w", ErrStuck, c.err)
+}
