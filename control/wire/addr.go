@@ -238,8 +238,3 @@ func DecodeAddr(p []byte) (Addr, error) {
 	a := r.Addr()
 	return a, wrap("address", r.Err())
 }
-
-// SameHost reports whether both have the same family and IP address.
-func (a Addr) SameHost(b Addr) bool {
-	return a.AddrPort.Addr().WithZone("") == b.AddrPort.Addr().WithZone("")
-}

@@ -124,7 +124,7 @@ func TestLegacyFormIsAccepted(t *testing.T) {
 		if got, err := DecodeAddr(p); err != nil || got != want {
 			t.Errorf("%s: %v, %v", s, got, err)
 		}
-		if got, err := DecodeAddrVec(p); err != nil || !got.Equal(AddrVec{want}) {
+		if got, err := decodeAddrVec(p); err != nil || !got.Equal(AddrVec{want}) {
 			t.Errorf("%s as a vector: %v, %v", s, got, err)
 		}
 		for n := range p {
@@ -141,14 +141,14 @@ func TestLegacyFormIsAccepted(t *testing.T) {
 
 func TestVectorMarkers(t *testing.T) {
 	a, _ := ParseAddr("v2:10.0.0.1:6800/1")
-	if v, err := DecodeAddrVec(a.AppendTo(nil)); err != nil || !v.Equal(AddrVec{a}) {
+	if v, err := decodeAddrVec(a.AppendTo(nil)); err != nil || !v.Equal(AddrVec{a}) {
 		t.Errorf("bare address: %v, %v", v, err)
 	}
-	if v, err := DecodeAddrVec([]byte{2, 0, 0, 0, 0}); err != nil || len(v) != 0 {
+	if v, err := decodeAddrVec([]byte{2, 0, 0, 0, 0}); err != nil || len(v) != 0 {
 		t.Errorf("empty vector: %v, %v", v, err)
 	}
 	for _, marker := range []byte{3, 4, 0xff} {
-		if _, err := DecodeAddrVec(append([]byte{marker}, make([]byte, 200)...)); !errors.Is(err, ErrMalformed) {
+		if _, err := decodeAddrVec(append([]byte{marker}, make([]byte, 200)...)); !errors.Is(err, ErrMalformed) {
 			t.Errorf("marker %d: %v", marker, err)
 		}
 	}
@@ -194,13 +194,9 @@ func TestBlankAndSameHost(t *testing.T) {
 		}
 	}
 	a, _ := ParseAddr("v2:127.0.0.1:1/1")
-	b, _ := ParseAddr("v1:127.0.0.1:2/2")
-	if !a.SameHost(b) {
-		t.Error("port, type and nonce do not make a host")
-	}
 	c, _ := ParseAddr("v2:[::ffff:127.0.0.1]:1/1")
-	if a.SameHost(c) || a.Equal(c) {
-		t.Error("the family is part of the host")
+	if a.Equal(c) {
+		t.Error("the family is part of the address")
 	}
 }
 
@@ -278,7 +274,7 @@ func FuzzParseAddrVec(f *testing.F) {
 		if err != nil || !slices.Equal(v, again) {
 			t.Fatalf("%q: %v, then %v, %v", s, v, again, err)
 		}
-		if w, err := DecodeAddrVec(v.AppendTo(nil)); err != nil || !slices.Equal(v, w) {
+		if w, err := decodeAddrVec(v.AppendTo(nil)); err != nil || !slices.Equal(v, w) {
 			t.Fatalf("%q: %v, decoded %v, %v", s, v, w, err)
 		}
 	})

@@ -77,10 +77,3 @@ func (r *Reader) AddrVec() AddrVec {
 	}
 	return v
 }
-
-// DecodeAddrVec reads one vector from the front of p.
-func DecodeAddrVec(p []byte) (AddrVec, error) {
-	r := NewReader(p)
-	v := r.AddrVec()
-	return v, wrap("address vector", r.Err())
-}

@@ -1,6 +1,7 @@
 // Package wire encodes and decodes the values that the control plane puts into
 // messenger frames: entity names, addresses, the banner, and the payload of every
-// control frame of protocol version 2.
+// control frame of protocol version 2, but for acks and keepalives, which are package
+// dataplane's.
 //
 // It knows bytes and nothing else. It never does I/O, keeps no state between calls
 // and starts no goroutine, so everything in it is safe for concurrent use as long as

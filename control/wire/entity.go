@@ -2,7 +2,6 @@ package wire
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 )
 
@@ -121,46 +120,6 @@ func (r *Reader) EntityName() EntityName {
 		return EntityName{}
 	}
 	return EntityName{Type: EntityType(typ), ID: id}
-}
-
-// DecodeEntityName reads one entity name from the front of p.
-func DecodeEntityName(p []byte) (EntityName, error) {
-	r := NewReader(p)
-	n := r.EntityName()
-	return n, wrap("entity name", r.Err())
-}
-
-// EntityNum is the numeric name of an entity, such as osd.3 or client.4115 (protocol
-// section 1.4). Num is -1 while it is not known.
-type EntityNum struct {
-	Type EntityType
-	Num  int64
-}
-
-// String returns "type.number", with "?" for a number that is not known.
-func (n EntityNum) String() string {
-	if n.Num < 0 {
-		return n.Type.String() + ".?"
-	}
-	return n.Type.String() + "." + strconv.FormatInt(n.Num, 10)
-}
-
-// AppendTo appends the 9-byte wire form.
-func (n EntityNum) AppendTo(dst []byte) []byte {
-	return le.AppendUint64(append(dst, uint8(n.Type)), uint64(n.Num))
-}
-
-// EntityNum reads the wire form of a numeric entity name.
-func (r *Reader) EntityNum() EntityNum {
-	t := EntityType(r.U8())
-	return EntityNum{Type: t, Num: r.S64()}
-}
-
-// DecodeEntityNum reads one numeric entity name from the front of p.
-func DecodeEntityNum(p []byte) (EntityNum, error) {
-	r := NewReader(p)
-	n := r.EntityNum()
-	return n, wrap("entity number", r.Err())
 }
 
 // wrap names what was being decoded when err happened.

@@ -40,9 +40,6 @@ func (r *Reader) Len() int {
 	return len(r.buf) - r.off
 }
 
-// Offset returns the number of bytes read so far.
-func (r *Reader) Offset() int { return r.off }
-
 // Bytes returns the next n bytes without copying them; nil after a failure.
 func (r *Reader) Bytes(n int) []byte {
 	if r.err != nil {
@@ -56,9 +53,6 @@ func (r *Reader) Bytes(n int) []byte {
 	r.off += n
 	return p
 }
-
-// Rest returns all bytes not read yet without copying them.
-func (r *Reader) Rest() []byte { return r.Bytes(r.Len()) }
 
 // Skip passes over n bytes.
 func (r *Reader) Skip(n int) { r.Bytes(n) }
@@ -87,14 +81,6 @@ func (r *Reader) Bool() bool { return r.U8() != 0 }
 func (r *Reader) U16() uint16 {
 	if p := r.Bytes(2); p != nil {
 		return binary.LittleEndian.Uint16(p)
-	}
-	return 0
-}
-
-// U16BE reads a big-endian uint16, the order of ports in addresses.
-func (r *Reader) U16BE() uint16 {
-	if p := r.Bytes(2); p != nil {
-		return binary.BigEndian.Uint16(p)
 	}
 	return 0
 }
