@@ -1,0 +1,74 @@
+package handshake
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// The link stays open and brings nothing more: whoever waited for more than the first
+// wrong byte would wait for ever.
+func TestWhatIsNoBannerIsToldWithItsFirstWrongByte(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	type said struct {
+		bytes  string
+		speech wire.Speech
+	}
+	list := []said{
+		{"ceph v0", wire.SpeechMsgr1}, {"G", wire.SpeechHTTP}, {"H", wire.SpeechHTTP}, {"\x16", wire.SpeechTLS},
+		{"S", wire.SpeechSSH}, {"\x00", wire.SpeechOther}, {"ceph v3", wire.SpeechOther},
+	}
+	magic := "ceph v2\n"
+	for i := range magic {
+		list = append(list, said{magic[:i] + "\xff", wire.SpeechOther})
+	}
+	for _, c := range list {
+		cc, ac := noneConfigs()
+		for name, run := range map[string]func(Link) error{
+			"connector": func(l Link) error { _, _, err := Connect(ctx, l, cc); return err },
+			"acceptor":  func(l Link) error { _, _, err := Accept(ctx, l, ac); return err },
+		} {
+			for _, more := range []string{"", "more of it"} {
+				link := &end{In: linktest.NewPipe([]byte(c.bytes + more)...), Out: linktest.NewPipe()}
+				err := run(link)
+				e, ok := errors.AsType[*wire.BannerError](err)
+				if !ok || e.Speech != c.speech || string(e.Got) != c.bytes || wantError(t, err).Stage != StageBanner {
+					t.Errorf("%s, %q: %v", name, c.bytes, err)
+				}
+				if left := string(link.In.Content()); left != more {
+					t.Errorf("%s, %q: %q is left", name, c.bytes, left)
+				}
+			}
+		}
+	}
+}
+
+func TestABannerThatEndsEarlyIsToldFromNoneAtAll(t *testing.T) {
+	banner := wire.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
+	for n := range banner {
+		_, ac := noneConfigs()
+		_, _, err := Accept(t.Context(), linktest.Scripted(banner[:n]), ac)
+		want := io.ErrUnexpectedEOF
+		if n == 0 || n == wire.BannerPrefixSize { // at the start of a part
+			want = io.EOF
+		}
+		if !errors.Is(err, want) {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+}
+
+func TestABannerThatComesInPartsIsRead(t *testing.T) {
+	cc, ac := noneConfigs()
+	c, s := linktest.New()
+	c.Single, s.Single = true, true
+	if x, y := both(t, context.Background(), c, s, cc, ac); x.err != nil || y.err != nil {
+		t.Error(x.err, y.err)
+	}
+}

@@ -1,0 +1,170 @@
+package handshake
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// wildValues are put in the place of each field, whatever its width.
+var wildValues = []uint64{0, 1, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 63, 1<<64 - 1}
+
+// wild calls f with payload and a wild value in each window of 1, 2, 4 and 8 bytes:
+// whatever the fields are, each of them is met.
+func wild(payload []byte, f func(what string, p []byte)) {
+	for _, width := range []int{1, 2, 4, 8} {
+		for at := 0; at+width <= len(payload); at++ {
+			for _, v := range wildValues {
+				var b [8]byte
+				binary.LittleEndian.PutUint64(b[:], v)
+				if width < 8 && v>>(8*width) != 0 && v != 1<<64-1 {
+					continue // the same as a smaller one
+				}
+				p := bytes.Clone(payload)
+				if copy(p[at:], b[:width]); !bytes.Equal(p, payload) {
+					f(fmt.Sprintf("%d bytes at %d are %x", width, at, b[:width]), p)
+				}
+			}
+		}
+	}
+}
+
+// allocated is how many bytes f allocates.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// HI-01 and HI-25: each field of each frame of a handshake with each wild value,
+// for both roles. A handshake ends with an error, or was not hurt; it never takes
+// memory for a length that is not there.
+func TestAnyWildFieldOfAHandshakeIsAnErrorOrHarmless(t *testing.T) {
+	cc, ac := keyedConfigs(newKeyed(auth.CRC), newKeyed(auth.CRC))
+	wanting(&cc, &ac)
+	c2s, s2c := capture(t, cc, ac)
+	for _, role := range []struct {
+		name   string
+		stream []byte
+		run    func(l Link) error
+	}{
+		{"acceptor", c2s, func(l Link) error { _, _, err := Accept(t.Context(), l, ac); return err }},
+		{"connector", s2c, func(l Link) error { _, _, err := Connect(t.Context(), l, cc); return err }},
+	} {
+		t.Run(role.name, func(t *testing.T) {
+			list := pieces(t, role.stream)
+			if err := role.run(linktest.Scripted(join(list))); err != nil {
+				t.Fatalf("unchanged: %v", err)
+			}
+			for i, p := range list {
+				runs := 0
+				total := allocated(func() {
+					wild(p.payload, func(what string, changed []byte) {
+						runs++
+						peer := slices.Concat(join(list[:i]), encode(t, p.tag, changed), join(list[i+1:]))
+						if err := role.run(linktest.Scripted(peer)); err != nil {
+							wantError(t, err)
+						} else if p.tag == frame.TagAuthSignature {
+							t.Errorf("%v with %s was accepted", p.tag, what)
+						}
+					})
+				})
+				if runs > 0 && total > uint64(runs)*128<<10 {
+					t.Errorf("%v: %d bytes allocated in %d handshakes", p.tag, total, runs)
+				}
+			}
+		})
+	}
+}
+
+// writesOf runs a handshake that works and returns the writes of each side, which
+// are the banner and single frames.
+func writesOf(t *testing.T, cc ConnectConfig, ac AcceptConfig) (c2s, s2c [][]byte) {
+	t.Helper()
+	c, s := linktest.New()
+	c.Tamper = func(_ int, b []byte) { c2s = append(c2s, bytes.Clone(b)) }
+	s.Tamper = func(_ int, b []byte) { s2c = append(s2c, bytes.Clone(b)) }
+	if x, y := both(t, context.Background(), c, s, cc, ac); x.err != nil || y.err != nil {
+		t.Fatal(x.err, y.err)
+	}
+	return c2s, s2c
+}
+
+// HI-23 and HI-25: whatever comes behind whichever part of a handshake that is in
+// order, in each revision and mode, ends it with an error.
+func TestRandomBytesBehindEachStageEndTheHandshake(t *testing.T) {
+	seeds := 300
+	if os.Getenv("RINGMSGR_LONG") != "" {
+		seeds = 10_000
+	}
+	for _, rev0 := range []bool{false, true} {
+		for _, mode := range []auth.Mode{auth.CRC, auth.Secure} {
+			t.Run(fmt.Sprintf("rev0=%v,%v", rev0, mode), func(t *testing.T) {
+				cc, ac := keyedConfigs(newKeyed(mode), newKeyed(mode))
+				cc.Rev0Only, ac.Rev0Only = rev0, rev0
+				c2s, s2c := writesOf(t, cc, ac)
+				if _, _, err := Accept(t.Context(), linktest.Scripted(slices.Concat(c2s...)), ac); err != nil {
+					t.Fatalf("unchanged: %v", err)
+				}
+				for stage := range len(c2s) {
+					for seed := range seeds {
+						rng := rand.New(rand.NewPCG(uint64(seed), uint64(stage)))
+						junk := make([]byte, 1+rng.IntN(400))
+						for i := range junk {
+							junk[i] = byte(rng.Uint32())
+						}
+						if _, _, err := Accept(t.Context(), linktest.Scripted(append(slices.Concat(c2s[:stage]...), junk...)), ac); err == nil {
+							t.Errorf("accepted behind stage %d, seed %d", stage, seed)
+						} else {
+							wantError(t, err)
+						}
+						if _, _, err := Connect(t.Context(), linktest.Scripted(append(slices.Concat(s2c[:stage]...), junk...)), cc); err == nil {
+							t.Errorf("connected behind stage %d, seed %d", stage, seed)
+						} else {
+							wantError(t, err)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// HI-06: the buffer of frames is used again, and what an earlier frame left there is
+// not read for a later one that claims more than it has.
+func TestAFrameReadsNothingOfTheOneBefore(t *testing.T) {
+	client, server := newKeyed(auth.CRC), newKeyed(auth.CRC)
+	server.refuse = &auth.Refused{Errno: auth.EPERM}
+	_, ac := keyedConfigs(client, server)
+	long := wire.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: bytes.Repeat([]byte("secret"), 1000)}.AppendTo(nil)
+	short := wire.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: []byte("short")}.AppendTo(nil)
+	binary.LittleEndian.PutUint32(short[12:], 3000) // the length of the payload
+	peer := append(answer(t, frame.TagAuthRequest, long), encode(t, frame.TagAuthRequest, short)...)
+	_, _, err := Accept(t.Context(), linktest.Scripted(peer), ac)
+	if !errors.Is(err, wire.ErrTruncated) {
+		t.Errorf("a payload of 3000 bytes in a frame of %d: %v", len(short), err)
+	}
+	// What a frame gives out ends with the frame.
+	s := newStream(linktest.Scripted(slices.Concat(encode(t, frame.TagAuthRequest, long), encode(t, frame.TagAuthRequest, short))), nil)
+	s.start(frame.Rev1)
+	for _, want := range [][]byte{long, short} {
+		_, p, err := s.ReadFrame(t.Context())
+		if err != nil || !bytes.Equal(p, want) || cap(p) > len(p)+64 {
+			t.Errorf("%d bytes with room for %d, %v", len(p), cap(p), err)
+		}
+	}
+}
