@@ -1,0 +1,121 @@
+package control_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// BenchmarkCall compares requests that a program tracks by itself, in the plainest
+// way that works on one core (bare), with Start and with Call.
+func BenchmarkCall(b *testing.B) {
+	for _, depth := range []int{1, 64} {
+		for _, form := range []string{"bare", "start"} {
+			b.Run(form+map[int]string{1: "/depth1", 64: "/depth64"}[depth], func(b *testing.B) {
+				p := newCaller(b, form == "start", depth)
+				b.ReportAllocs()
+				b.ResetTimer()
+				p.run(b.N)
+			})
+		}
+	}
+	b.Run("call/depth1", func(b *testing.B) {
+		p := newCaller(b, true, 1)
+		b.ReportAllocs()
+		b.ResetTimer()
+		for range b.N {
+			reply, err := p.conn.Call(b.Context(), control.NewMessage(1, p.payload, nil))
+			if err != nil {
+				b.Fatal(err)
+			}
+			reply.Release()
+		}
+	})
+}
+
+// caller is a client that keeps requests under way.
+type caller struct {
+	t        testing.TB
+	conn     *control.Conn
+	payload  []byte
+	requests []*control.Request // nil: bare
+	messages []*control.Message
+	left     int // to be sent
+	missing  int // answers
+	done     chan struct{}
+}
+
+func newCaller(t testing.TB, start bool, depth int) *caller {
+	server := newMessenger(t, "osd.0", 1, uring.Auto)
+	if err := server.Start(&control.Dispatcher{Fast: echo}); err != nil {
+		t.Fatal(err)
+	}
+	addrs, err := server.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &caller{t: t, payload: make([]byte, 64), done: make(chan struct{}, 1)}
+	for i := range depth {
+		m := control.NewMessage(1, p.payload, nil)
+		m.TID = uint64(i)
+		p.messages = append(p.messages, m)
+		if start {
+			p.requests = append(p.requests, &control.Request{Message: m, Done: func(r *control.Request, _ *control.Message, err error) {
+				if err != nil {
+					t.Error(err)
+				}
+				p.answered(r.Context.(int))
+			}, Context: i})
+		}
+	}
+	client := newMessenger(t, "client.admin", 1, uring.Auto)
+	if err := client.Start(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+		p.answered(int(m.TID))
+		return true
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if p.conn, err = client.Connect(addrs[0], wire.OSD); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.conn.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// run makes n requests.
+func (p *caller) run(n int) {
+	depth := min(n, len(p.messages))
+	p.missing, p.left = n, n-depth
+	for i := range depth {
+		p.send(i)
+	}
+	<-p.done
+}
+
+func (p *caller) send(i int) {
+	p.messages[i].Retain()
+	var err error
+	if p.requests != nil {
+		err = p.conn.Start(p.requests[i])
+	} else {
+		err = p.conn.Send(p.messages[i])
+	}
+	if err != nil {
+		p.t.Error(err)
+	}
+}
+
+// answered runs on the core.
+func (p *caller) answered(i int) {
+	if p.missing--; p.missing == 0 {
+		p.done <- struct{}{}
+	} else if p.left > 0 {
+		p.left--
+		p.send(i)
+	}
+}

@@ -1,0 +1,197 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// Requests keep coming while the server drains: what it has answered arrives, and so
+// does all that its own goroutines have sent.
+func TestDrainLosesNothingUnderLoad(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	const rounds, senders = 25, 2
+	spread(t, 1, len(variants)*rounds, func(i int) string { return fmt.Sprint(variants[i%len(variants)], "/", i/len(variants)) },
+		func(t *testing.T, i int) {
+			v := variants[i%len(variants)]
+			ctx := deadline(t)
+			pair := [2]string{"LLC", "SFS"}
+			if i/len(variants)%2 == 0 {
+				pair = [2]string{"LC", "SLS"}
+			}
+			var answered, arrived, pushed, came atomic.Int64
+			accepted := make(chan *control.Conn, 1)
+			server := nodeOf(t, v, "osd.0", pair[1], 1, withChain(&control.Dispatcher{
+				Accept: func(c *control.Conn, _ int, _ bool) {
+					select {
+					case accepted <- c:
+					default:
+					}
+				},
+				Fast: func(c *control.Conn, m *control.Message) bool {
+					if c.Reply(m, control.NewMessage(2, make([]byte, 300), nil)) == nil {
+						answered.Add(1)
+					}
+					return true
+				},
+			}))
+			client := nodeOf(t, v, "client.1", pair[0], 2, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
+				if m.Type == 3 {
+					came.Add(1)
+					return true
+				}
+				arrived.Add(1)
+				_ = c.Send(control.NewMessage(1, make([]byte, 100), nil)) // the next request
+				return true
+			}}))
+			conn := client.Dial(server)
+			for range 16 {
+				send(t, conn, 0)
+			}
+			back := <-accepted
+			var wg sync.WaitGroup
+			for range senders {
+				wg.Go(func() {
+					for {
+						err := back.SendContext(ctx, control.NewMessage(3, make([]byte, 2000), nil))
+						if err != nil {
+							if !errors.Is(err, control.ErrClosed) {
+								t.Error(err)
+							}
+							return
+						}
+						if pushed.Add(1) > 300 {
+							return
+						}
+					}
+				})
+			}
+			eventually(t, ctx, "some answers", func() bool { return arrived.Load() > int64(i) })
+			if err := server.Drain(ctx); err != nil {
+				t.Fatal(err)
+			}
+			wg.Wait()
+			eventually(t, ctx, "the rest", func() bool { return arrived.Load() >= answered.Load() && came.Load() >= pushed.Load() })
+			if a, b, c, d := answered.Load(), arrived.Load(), pushed.Load(), came.Load(); a != b || c != d {
+				t.Errorf("answered %d, arrived %d; pushed %d, came %d", a, b, c, d)
+			}
+		})
+}
+
+// A client sends and is done.
+func TestDrainDeliversWhatWasQueuedBeforeTheConnectionWasReady(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		for _, pair := range [][2]string{{"LC", "SLS"}, {"LLC", "SFS"}} {
+			var came atomic.Int64
+			server := nodeOf(t, v, "osd.0", pair[1], 1, withChain(&control.Dispatcher{Fast: func(*control.Conn, *control.Message) bool {
+				came.Add(1)
+				return true
+			}}))
+			client := nodeOf(t, v, "client.1", pair[0], 2, withChain(&control.Dispatcher{
+				Reset: func(*control.Conn, bool) { t.Error("a reset event") },
+			}))
+			conn := client.Dial(server)
+			const n = 500
+			for range n {
+				send(t, conn, 0)
+			}
+			if err := conn.Drain(ctx); err != nil {
+				t.Fatal(err)
+			}
+			<-conn.Closed()
+			eventually(t, ctx, "all of them", func() bool { return came.Load() == n })
+			if err := conn.Send(control.NewMessage(1, nil, nil)); !errors.Is(err, control.ErrClosed) {
+				t.Errorf("send behind it: %v", err)
+			}
+			if err := conn.Drain(ctx); !errors.Is(err, control.ErrClosed) {
+				t.Errorf("a second time: %v", err)
+			}
+		}
+	})
+}
+
+func TestDrainEndsWithItsContextAndSaysSo(t *testing.T) {
+	ctx := deadline(t)
+	client := nodeOf(t, variants[0], "client.1", "LLC", 2)
+	conn := toNobody(t, client)
+	send(t, conn, 1)
+	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	if err := client.Drain(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	<-conn.Closed()
+	if _, err := client.Connect(emptyAddr(t), wire.OSD); !errors.Is(err, control.ErrShutdown) {
+		t.Errorf("behind it: %v", err)
+	}
+}
+
+// A session whose client is gone cannot be waited for where nobody can come.
+func TestDrainNamesWhatNobodyCanFetch(t *testing.T) {
+	ctx := deadline(t)
+	server := nodeOf(t, variants[0], "osd.0", "SFS", 1)
+	client := nodeOf(t, variants[0], "client.1", "LLC", 2)
+	conn := client.Dial(server)
+	send(t, conn, 1)
+	receives(t, ctx, server, 1)
+	back := first(t, ctx, server)
+	conn.MarkDown()
+	eventually(t, ctx, "standby", func() bool { return back.State() == control.StateStandby })
+	send(t, back, 2)
+	if err := server.Drain(ctx); !errors.Is(err, control.ErrUndelivered) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDrainWaitsForCallsAndForQueuedDispatches(t *testing.T) {
+	ctx := deadline(t)
+	pending := make(chan control.PendingReply, 1)
+	server := callServer(t, variants[0], "SLS", func(p control.PendingReply, _ string) { pending <- p })
+	client := nodeOf(t, variants[0], "client.1", "LC", 2)
+	conn := client.Dial(server)
+	result := make(chan error, 1)
+	go func() {
+		_, err := call(ctx, conn, typeLater, "x")
+		result <- err
+	}()
+	p := <-pending
+	drained := make(chan error, 1)
+	go func() { drained <- conn.Drain(ctx) }()
+	eventually(t, ctx, "the drain", func() bool {
+		err := conn.Start(&control.Request{Message: control.NewMessage(typeUpper, nil, nil), Done: func(*control.Request, *control.Message, error) {}})
+		return errors.Is(err, control.ErrClosed)
+	})
+	if err := p.Send(control.NewMessage(1, nil, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-result; err != nil {
+		t.Errorf("the call: %v", err)
+	}
+	if err := <-drained; err != nil {
+		t.Errorf("the drain: %v", err)
+	}
+}
+
+// emptyAddr is an address at which nobody listens.
+func emptyAddr(t *testing.T) wire.Addr {
+	t.Helper()
+	a, err := wire.ParseAddr("v2:127.0.0.1:1/1")
+	must(t, err)
+	return a
+}
+
+// toNobody is a connection to it.
+func toNobody(t *testing.T, client *msgrtest.Node) *control.Conn {
+	t.Helper()
+	conn, err := client.Connect(emptyAddr(t), wire.OSD)
+	must(t, err)
+	return conn
+}
