@@ -1,0 +1,51 @@
+//go:build !invariants && !race
+
+package control_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// A task goes from core to core, arms a timer there, and counts in what it finds.
+func TestTasksTimersAndValuesOfCoresDoNotAllocate(t *testing.T) {
+	const rounds, cores = 1000, 2
+	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: dataplane.Config{Cores: cores}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	endWithTest(t, m)
+	var task control.Task
+	var timers [cores]control.Timer
+	done := make(chan struct{})
+	left := 0
+	fire := func(c *control.Core) { m.Core((c.ID() + 1) % cores).Post(&task) }
+	for i := range timers {
+		timers[i].Fire = fire
+	}
+	task.Run = func(c *control.Core) {
+		spots.Of(c).count++
+		if left--; left == 0 {
+			done <- struct{}{}
+			return
+		}
+		if left%2 == 0 {
+			c.Arm(&timers[c.ID()], time.Duration(0))
+			return
+		}
+		fire(c)
+	}
+	run := func() {
+		left = rounds
+		m.Core(0).Post(&task)
+		<-done
+	}
+	run()
+	if n := testing.AllocsPerRun(5, run); n > rounds/100 {
+		t.Errorf("%v allocations in %d rounds", n, rounds)
+	}
+}

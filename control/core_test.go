@@ -1,0 +1,353 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// spot is what the tests have on each core.
+type spot struct {
+	thread int // of the core
+	count  int // without a lock: the race detector watches
+}
+
+var spots control.CoreLocal[spot]
+
+// placed has every core know its thread, and checks that it ends on it.
+func placed(t *testing.T, cfg *control.Config) {
+	cfg.CoreStarted = func(c *control.Core) error {
+		spots.Of(c).thread = unix.Gettid()
+		return nil
+	}
+	cfg.CoreStopped = func(c *control.Core) { here(t, c) }
+}
+
+// here fails the test if the caller does not run on c.
+func here(t *testing.T, c *control.Core) {
+	p := spots.Of(c)
+	if p.count++; p.thread != unix.Gettid() {
+		t.Errorf("core %d is thread %d, and this is %d", c.ID(), p.thread, unix.Gettid())
+	}
+}
+
+func TestHandlersTasksAndTimersRunOnTheCoreThatTheyAreGiven(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		const cores = 3
+		fired := make(chan int, cores)
+		var server *msgrtest.Node
+		var tasks [cores]control.Task
+		var timers [cores]control.Timer
+		for i := range cores {
+			tasks[i].Run = func(c *control.Core) {
+				here(t, c)
+				before := c.Now()
+				timers[i].Fire = func(c *control.Core) {
+					here(t, c)
+					if c.ID() != i || timers[i].Armed() || c.Now()-before < time.Millisecond {
+						t.Errorf("core %d: timer %d, armed %v, after %v", c.ID(), i, timers[i].Armed(), c.Now()-before)
+					}
+					fired <- i
+				}
+				c.Arm(&timers[i], time.Millisecond)
+			}
+		}
+		server = nodeOf(t, v, "osd.1", "SFS", 1, withChain(&control.Dispatcher{Fast: func(c *control.Conn, _ *control.Message) bool {
+			here(t, c.OwnerCore())
+			for i := range cores {
+				server.Core(i).Post(&tasks[i])
+			}
+			return true
+		}}), func(c *msgrtest.NodeConfig) {
+			c.Plane.Cores = cores
+			placed(t, &c.Config)
+		})
+		if server.Core(cores) != nil || server.Core(-1) != nil {
+			t.Error("there are more cores than were asked for")
+		}
+		conn := nodeOf(t, v, "client.2", "LLC", 2).Dial(server)
+		send(t, conn, 1)
+		var came []int
+		for range cores {
+			select {
+			case i := <-fired:
+				came = append(came, i)
+			case <-ctx.Done():
+				t.Fatalf("timers of cores %v have fired", came)
+			}
+		}
+		slices.Sort(came)
+		if !slices.Equal(came, []int{0, 1, 2}) {
+			t.Errorf("timers %v", came)
+		}
+	})
+}
+
+func TestATimerThatIsStoppedDoesNotFire(t *testing.T) {
+	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: dataplane.Config{Cores: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	endWithTest(t, m)
+	done := make(chan struct{})
+	stopped := control.Timer{Fire: func(*control.Core) { t.Error("it fires") }}
+	last := control.Timer{Fire: func(*control.Core) { close(done) }}
+	m.Core(0).Do(func(c *control.Core) {
+		c.Arm(&stopped, time.Millisecond)
+		c.Arm(&last, 2*time.Millisecond)
+		if !stopped.Armed() {
+			t.Error("it is not armed")
+		}
+		c.Stop(&stopped)
+	})
+	<-done
+}
+
+// A connection that moves between cores is followed by its tasks: each of them runs
+// once, on the core that owns it then.
+func TestTasksFollowTheirConnection(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		var conn *control.Conn
+		var ran atomic.Int64
+		follow := func(c *control.Conn, then func()) {
+			c.Do(func(at *control.Core) {
+				here(t, at)
+				if at != c.OwnerCore() {
+					t.Errorf("it runs on core %d, and the connection is on %d", at.ID(), c.Core())
+				}
+				ran.Add(1)
+				then()
+			})
+		}
+		moved := make(chan *control.Core, 100)
+		accepted := make(chan *control.Conn, 1)
+		server := nodeOf(t, v, "osd.1", "SFS", 1, withChain(&control.Dispatcher{
+			Accept: func(c *control.Conn, _ int, _ bool) { here(t, c.OwnerCore()); accepted <- c },
+			Move: func(c *control.Conn, _ int) { // the task comes when the connection has left
+				here(t, c.OwnerCore())
+				follow(c, func() {})
+			},
+			Moved: func(c *control.Conn, _ int) { here(t, c.OwnerCore()); moved <- c.OwnerCore() },
+		}), func(c *msgrtest.NodeConfig) {
+			c.Plane.Cores = 2
+			placed(t, &c.Config)
+		})
+		send(t, nodeOf(t, v, "client.2", "LLC", 2).Dial(server), 1)
+		conn = <-accepted
+		posted, stop := int64(0), make(chan struct{})
+		var all sync.WaitGroup
+		all.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				done := make(chan struct{})
+				follow(conn, func() { close(done) })
+				posted++
+				<-done
+			}
+		})
+		for range 4 {
+			if err := server.RemoveCore(ctx, conn.Core()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := server.AddCore(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		close(stop)
+		all.Wait()
+		posted += 4
+		eventually(t, ctx, "all tasks", func() bool { return ran.Load() >= posted })
+		if ran.Load() != posted || len(moved) != 4 {
+			t.Errorf("%d of %d tasks ran, %d moves", ran.Load(), posted, len(moved))
+		}
+	})
+}
+
+func TestATaskOfACoreThatIsGoneRunsElsewhere(t *testing.T) {
+	overCoreBackends(t, func(t *testing.T, backend uring.Backend) {
+		m, err := control.New(control.Config{
+			Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: dataplane.Config{Cores: 2, Driver: uring.Config{Backend: backend}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		endWithTest(t, m)
+		c := m.Core(1)
+		if err := m.RemoveCore(deadline(t), 1); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan bool)
+		c.Do(func(c *control.Core) { done <- c.Gone() && c.ID() == 1 })
+		if !<-done || m.Core(1) != nil || m.Core(0).Gone() {
+			t.Error("it does not say that its core is gone")
+		}
+	})
+}
+
+// coreLog notes the hooks of cores.
+type coreLog struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (l *coreLog) add(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = append(l.list, fmt.Sprintf(format, args...))
+}
+
+func (l *coreLog) check(t *testing.T, want ...string) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	slices.Sort(l.list)
+	if !slices.Equal(l.list, want) {
+		t.Errorf("%q, want %q", l.list, want)
+	}
+	l.list = nil
+}
+
+func (l *coreLog) hooks(cfg *control.Config) {
+	cfg.CoreStarted = func(c *control.Core) error { l.add("%d starts", c.ID()); return nil }
+	cfg.CoreStopped = func(c *control.Core) { l.add("%d stops", c.ID()) }
+}
+
+func TestHooksTellOfCoresThatComeAndGo(t *testing.T) {
+	overCoreBackends(t, func(t *testing.T, backend uring.Backend) {
+		var log coreLog
+		plane, breakCore := breakable(backend, 3)
+		cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: plane}
+		log.hooks(&cfg)
+		m, err := control.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := deadline(t)
+		log.check(t, "0 starts", "1 starts", "2 starts")
+		if err := m.RemoveCore(ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+		log.check(t, "1 stops")
+		if _, err := m.AddCore(ctx); err != nil {
+			t.Fatal(err)
+		}
+		log.check(t, "1 starts")
+		failed := m.Core(2)
+		breakCore(m, 2)
+		eventually(t, ctx, "the end of the core", failed.Gone)
+		log.check(t, "2 stops")
+		if err := m.Shutdown(ctx); err != nil {
+			t.Fatal(err)
+		}
+		log.check(t, "0 stops", "1 stops")
+	})
+}
+
+func TestACoreWhoseHookFailsDoesNotStart(t *testing.T) {
+	overCoreBackends(t, func(t *testing.T, backend uring.Backend) {
+		var log coreLog
+		no := errors.New("no disk")
+		cfg := control.Config{
+			Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: dataplane.Config{Cores: 2, Driver: uring.Config{Backend: backend}},
+		}
+		log.hooks(&cfg)
+		refused := 1
+		cfg.CoreStarted = func(c *control.Core) error {
+			if c.ID() == refused {
+				return no
+			}
+			return nil
+		}
+		if _, err := control.New(cfg); !errors.Is(err, no) {
+			t.Fatal(err)
+		}
+		log.check(t, "0 stops")
+		refused = 2
+		m, err := control.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		endWithTest(t, m)
+		if _, err := m.AddCore(deadline(t)); !errors.Is(err, no) || len(m.Cores()) != 2 {
+			t.Errorf("%v, cores %v", err, m.Cores())
+		}
+	})
+}
+
+func TestTheConnectionToOurselvesHasNoCore(t *testing.T) {
+	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: dataplane.Config{Cores: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	endWithTest(t, m)
+	if err := m.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := m.Loopback()
+	if err != nil || c.OwnerCore() != nil {
+		t.Errorf("%v, %v", c.OwnerCore(), err)
+	}
+	done := make(chan struct{})
+	c.Do(func(*control.Core) { close(done) })
+	<-done
+}
+
+// In a simulation there are no threads: who turns a core is on it.
+func TestTasksAndTimersRunInASimulation(t *testing.T) {
+	net := simnet.New(1, simnet.Options{})
+	var core *simnet.Core
+	var log coreLog
+	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: dataplane.Config{Cores: 1}}
+	net.Host(netip.MustParseAddr("10.0.0.1")).Run(&cfg.Plane, func(c *simnet.Core) { core = c })
+	log.hooks(&cfg)
+	m, err := control.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.check(t, "0 starts")
+	timer := control.Timer{Fire: func(c *control.Core) { log.add("fires at %v", c.Now()) }}
+	m.Core(0).Do(func(c *control.Core) {
+		log.add("runs")
+		c.Arm(&timer, time.Hour)
+	})
+	for core.Busy() {
+		if err := core.Turn(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log.check(t, "runs")
+	at, ok := core.Deadline()
+	if !ok || at != time.Hour {
+		t.Fatalf("due at %v, %v", at, ok)
+	}
+	net.Advance(at)
+	for range 2 { // a turn reads the clock, the next one fires
+		if err := core.Turn(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log.check(t, "fires at 1h0m0s")
+	if err := m.Shutdown(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	log.check(t, "0 stops")
+}
