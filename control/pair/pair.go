@@ -1,0 +1,168 @@
+package pair
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
+)
+
+// Latency is that of the network, if Config says nothing of it.
+const Latency = 100 * time.Microsecond
+
+// Patience is how much of the bubble's time Pair.Context lasts.
+const Patience = time.Hour
+
+// Config of a Pair. The zero value will do: a server that takes no message, and a client
+// of it with a lossless session.
+type Config struct {
+	// Server and Client configure the messengers. Without a Name they are osd.0 and
+	// client.0; without a policy they have that of a stateful server and of a lossless
+	// client; one core, unless Plane says otherwise. Plane's driver and clock are those of
+	// the network.
+	Server, Client control.Config
+	// Serve and Receive are the dispatchers of the server and of the client; nil: none.
+	Serve, Receive *control.Dispatcher
+	// Network has the faults and the latency of the network.
+	Network simnet.Options
+	// Seed chooses between what is due at the same time.
+	Seed uint64
+}
+
+// Pair is a server and a client, joined in memory.
+type Pair struct {
+	Server, Client *control.Messenger
+	// Conn is the client's connection to the server. It is ready when the test begins.
+	Conn *control.Conn
+	// Addr is where the server accepts, for further connections.
+	Addr wire.Addr
+	// Context ends with the test, or when that has waited for Patience, so that what
+	// never happens is an error.
+	Context context.Context
+
+	// Network, ServerHost and ClientHost belong to the goroutine of the network: use them
+	// in Do.
+	Network                *simnet.Network
+	ServerHost, ClientHost *simnet.Host
+
+	t     *testing.T
+	began time.Time
+	woken chan struct{} // something is to be done
+	acts  chan func()   // of Do
+	stop  chan struct{}
+	ended chan struct{}
+
+	mu    sync.Mutex
+	cores []*simnet.Core // guarded by mu
+}
+
+// Test runs f in a bubble with a Pair, and ends the messengers behind it. The test fails
+// if the connection does not come up, or if the messengers do not end. f must not call
+// synctest.Wait: Settle takes its place.
+func Test(t *testing.T, cfg Config, f func(t *testing.T, p *Pair)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), Patience)
+		defer cancel()
+		p := newPair(t, ctx, cfg)
+		defer p.end()
+		p.connect(&cfg)
+		f(t, p)
+	})
+}
+
+func newPair(t *testing.T, ctx context.Context, cfg Config) *Pair {
+	p := &Pair{
+		Context: ctx, t: t, began: time.Now(),
+		woken: make(chan struct{}, 1), acts: make(chan func()), stop: make(chan struct{}), ended: make(chan struct{}),
+	}
+	if cfg.Network.Latency == 0 {
+		cfg.Network.Latency = Latency
+	}
+	cfg.Network.Wake = p.wake
+	p.Network = simnet.New(cfg.Seed, cfg.Network)
+	p.ServerHost = p.Network.Host(netip.MustParseAddr("10.0.0.1"))
+	p.ClientHost = p.Network.Host(netip.MustParseAddr("10.0.0.2"))
+	go p.run()
+	return p
+}
+
+// connect makes both messengers and the connection.
+func (p *Pair) connect(cfg *Config) {
+	p.Server = p.messenger(cfg.Server, p.ServerHost, wire.EntityName{Type: wire.OSD, ID: "0"}, control.StatefulServer(), cfg.Serve)
+	p.Client = p.messenger(cfg.Client, p.ClientHost, wire.EntityName{Type: wire.Client, ID: "0"}, control.LosslessClient(), cfg.Receive)
+	addrs, err := p.Server.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.AddrPortFrom(p.ServerHost.IP(), 6800)})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.Addr = addrs[0]
+	if p.Conn, err = p.Client.Connect(p.Addr, p.Server.Name().Type); err == nil {
+		err = p.Conn.WaitReady(p.Context)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *Pair) messenger(cfg control.Config, host *simnet.Host, name wire.EntityName, policy control.Policy, d *control.Dispatcher) *control.Messenger {
+	if cfg.Name == (wire.EntityName{}) {
+		cfg.Name = name
+	}
+	if cfg.Default == nil && cfg.Policies == nil {
+		cfg.Default = &policy
+	}
+	cfg.Plane.Cores = max(cfg.Plane.Cores, 1)
+	host.Run(&cfg.Plane, p.opened)
+	m, err := control.New(cfg)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var chain []*control.Dispatcher
+	if d != nil {
+		chain = append(chain, d)
+	}
+	if err := m.Start(chain...); err != nil {
+		p.t.Error(err)
+	}
+	return m
+}
+
+// end shuts both messengers down, and then the network.
+func (p *Pair) end() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, m := range []*control.Messenger{p.Client, p.Server} {
+		if m == nil {
+			continue
+		}
+		if err := m.Shutdown(ctx); err != nil {
+			p.t.Errorf("%v does not end: %v", m.Name(), err)
+		}
+	}
+	close(p.stop)
+	<-p.ended
+}
+
+// Do runs f on the goroutine of the network, between two of its steps, and waits for it:
+// for what changes the network or a host, such as ServerHost.ResetAll. Not for a
+// dispatcher.
+func (p *Pair) Do(f func()) {
+	done := make(chan struct{})
+	p.acts <- func() { f(); close(done) }
+	<-done
+}
+
+// Settle waits until nothing is left to be done at this moment: what was sent has
+// arrived and was dispatched if the network has carried it, and everybody else waits.
+// Not for a dispatcher.
+func (p *Pair) Settle() {
+	quiet := make(chan struct{})
+	p.acts <- func() { p.settled(quiet) }
+	<-quiet
+}

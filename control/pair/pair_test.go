@@ -1,0 +1,133 @@
+package pair_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/pair"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// upper answers each request with its text in capital letters.
+func upper() *control.Dispatcher {
+	return &control.Dispatcher{Fast: func(c *control.Conn, r *control.Message) bool {
+		_ = c.Reply(r, control.NewMessage(r.Type, bytes.ToUpper(r.Front), nil))
+		return true
+	}}
+}
+
+// ask calls and checks the answer.
+func ask(t *testing.T, ctx context.Context, c *control.Conn, text string) {
+	t.Helper()
+	reply, err := c.Call(ctx, control.NewMessage(1000, []byte(text), nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Release()
+	if want := bytes.ToUpper([]byte(text)); !bytes.Equal(reply.Front, want) {
+		t.Errorf("%q, want %q", reply.Front, want)
+	}
+}
+
+func TestARequestIsAnsweredWithoutASocket(t *testing.T) {
+	pair.Test(t, pair.Config{Serve: upper()}, func(t *testing.T, p *pair.Pair) {
+		ask(t, p.Context, p.Conn, "hello")
+		if st, err := p.Server.Stats(); err != nil || st.Backend != "simulated" || st.Open != 1 {
+			t.Errorf("%+v, %v", st, err)
+		}
+	})
+}
+
+// The time is the bubble's, for the network and for everybody else.
+func TestTimePassesWithTheNetwork(t *testing.T) {
+	cfg := pair.Config{Serve: upper()}
+	cfg.Network.Latency = time.Minute
+	cfg.Server.HandshakeTimeout, cfg.Client.HandshakeTimeout = 24*time.Hour, 24*time.Hour
+	cfg.Server.IdleTimeout, cfg.Client.IdleTimeout = -1, -1
+	pair.Test(t, cfg, func(t *testing.T, p *pair.Pair) {
+		began := time.Now()
+		reply, err := p.Conn.Call(context.Background(), control.NewMessage(1000, []byte("x"), nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply.Release()
+		if took := time.Since(began); took != 2*time.Minute {
+			t.Errorf("there and back took %v", took)
+		}
+	})
+}
+
+func TestTheContextEndsWhatNeverHappens(t *testing.T) {
+	pair.Test(t, pair.Config{}, func(t *testing.T, p *pair.Pair) {
+		_, err := p.Conn.Call(p.Context, control.NewMessage(1000, nil, nil))
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAConnectionThatBreaksIsMade(t *testing.T) {
+	pair.Test(t, pair.Config{Serve: upper()}, func(t *testing.T, p *pair.Pair) {
+		for i := range 5 {
+			p.Do(p.ServerHost.ResetAll)
+			ask(t, p.Context, p.Conn, fmt.Sprint("again ", i))
+		}
+		if st, err := p.Conn.Stats(); err != nil || st.Counters.Reconnects != 5 {
+			t.Errorf("%d reconnects, %v", st.Counters.Reconnects, err)
+		}
+	})
+}
+
+func TestWhatIsSentHasArrivedWhenItSettles(t *testing.T) {
+	came := 0 // without a lock: who settles sees what cores did
+	cfg := pair.Config{Serve: &control.Dispatcher{Fast: func(*control.Conn, *control.Message) bool { came++; return true }}}
+	pair.Test(t, cfg, func(t *testing.T, p *pair.Pair) {
+		if err := p.Conn.Send(control.NewMessage(1, nil, nil)); err != nil {
+			t.Fatal(err)
+		}
+		p.Settle()
+		if came != 0 {
+			t.Error("it came without the latency of the network")
+		}
+		over := make(chan struct{})
+		p.Do(func() { p.Network.After(pair.Latency, func() { close(over) }) })
+		<-over
+		p.Settle()
+		if came != 1 {
+			t.Errorf("%d came", came)
+		}
+	})
+}
+
+func TestPairsHaveAnyConfigurationAndCoresThatComeAndGo(t *testing.T) {
+	lossy, stateless := control.LossyClient(), control.StatelessServer()
+	cfg := pair.Config{Serve: upper()}
+	cfg.Server = control.Config{Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Default: &stateless, Plane: dataplane.Config{Cores: 3}}
+	cfg.Client = control.Config{Default: &lossy, Plane: dataplane.Config{Cores: 2}}
+	pair.Test(t, cfg, func(t *testing.T, p *pair.Pair) {
+		ask(t, p.Context, p.Conn, "one")
+		for i := range 2 {
+			if err := p.Server.RemoveCore(p.Context, i); err != nil {
+				t.Fatal(err)
+			}
+			ask(t, p.Context, p.Conn, "more")
+		}
+		if _, err := p.Server.AddCore(p.Context); err != nil {
+			t.Fatal(err)
+		}
+		other, err := p.Client.Connect(p.Addr, wire.Mon, control.Anonymous())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask(t, p.Context, other, "two")
+		if err := p.Client.Shutdown(p.Context); err != nil { // Test does it again
+			t.Error(err)
+		}
+	})
+}
