@@ -1,0 +1,64 @@
+//go:build !invariants && !race
+
+package control_test
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// The server of the example, and a client that asks in turn for a write and a read, both
+// on their cores.
+func TestRequestsOnFilesDoNotAllocate(t *testing.T) {
+	overRealDisks(t, diskOptions{plain: true}, func(t *testing.T, b *blockBed) {
+		client := newMessenger(t, "client.1", 1, uring.Auto)
+		number := binary.LittleEndian.AppendUint32(nil, 3)
+		done := make(chan struct{})
+		left := 0
+		next := func(c *control.Core, conn *control.Conn) {
+			typ, n := readBlock, 0
+			if left%2 == 0 {
+				typ, n = writeBlock, blockSize
+			}
+			m, err := c.NewMessage(typ, n)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			m.Front = number
+			if err := conn.Send(m); err != nil {
+				t.Error(err)
+			}
+		}
+		must(t, client.Start(&control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {
+			if m.Type != blockDone {
+				t.Errorf("%s", m.Front)
+			}
+			if left--; left == 0 {
+				done <- struct{}{}
+			} else {
+				next(conn.OwnerCore(), conn)
+			}
+			return true
+		}}))
+		addrs := b.server.Addrs()
+		conn, err := client.Connect(addrs[0], wire.OSD)
+		must(t, err)
+		must(t, conn.WaitReady(b.ctx))
+		const requests = 300
+		start := control.Task{Run: func(c *control.Core) { next(c, conn) }}
+		run := func() {
+			left = requests
+			conn.Post(&start)
+			<-done
+		}
+		run()
+		if n := testing.AllocsPerRun(3, run); n > requests/20 {
+			t.Errorf("%v allocations in %d requests", n, requests)
+		}
+	})
+}

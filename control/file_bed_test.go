@@ -1,0 +1,220 @@
+package control_test
+
+import (
+	"context"
+	"encoding/binary"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/pair"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
+	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// blockBed is the block server of the example with a client, on one disk.
+type blockBed struct {
+	t      *testing.T
+	ctx    context.Context
+	server *control.Messenger
+	conn   *control.Conn
+	// fail has the next request of that kind end with EIO.
+	fail func(kind uring.Kind)
+}
+
+// diskOptions are those of the tests: everything that a user can choose has its effect.
+type diskOptions struct {
+	file  control.FileOptions
+	cores int
+	serve func(c *control.Conn, m *control.Message) bool
+	plain bool // the driver as it is: fail has no effect
+}
+
+// overDisks runs f over each engine with the machine's disk, and over the simulated one.
+func overDisks(t *testing.T, opt diskOptions, f func(t *testing.T, b *blockBed)) {
+	overRealDisks(t, opt, f)
+	t.Run("simulated", func(t *testing.T) { onSimulatedDisk(t, opt, f) })
+}
+
+func overRealDisks(t *testing.T, opt diskOptions, f func(t *testing.T, b *blockBed)) {
+	for _, backend := range []uring.Backend{uring.Auto, uring.Epoll} {
+		for name, direct := range map[string]control.DirectMode{"direct": control.TryDirect, "buffered": control.Buffered} {
+			t.Run(string(backend)+"/"+name, func(t *testing.T) {
+				opt := opt
+				opt.file.Direct = direct
+				f(t, newBlockBed(t, backend, opt))
+			})
+		}
+	}
+}
+
+// fileEnds are the kinds of requests as faulty knows them.
+var fileEnds = map[uring.Kind]faulty.Request{
+	uring.KindRead: faulty.ReadFileEnd, uring.KindWrite: faulty.WriteFileEnd, uring.KindSync: faulty.SyncFileEnd,
+}
+
+func newBlockBed(t *testing.T, backend uring.Backend, opt diskOptions) *blockBed {
+	b := &blockBed{t: t, ctx: deadline(t)}
+	var next atomic.Value // the request that fails
+	next.Store(faulty.Request(""))
+	b.fail = func(kind uring.Kind) { next.Store(fileEnds[kind]) }
+	ask := func(at faulty.Request) faulty.Fault {
+		if next.CompareAndSwap(at, faulty.Request("")) {
+			return faulty.Fault{Errno: unix.EIO}
+		}
+		return faulty.Fault{}
+	}
+	open := func(int) (uring.Driver, error) { return uring.Open(uring.Config{Backend: backend}) }
+	if !opt.plain {
+		open = faulty.OpenWith(open, ask)
+	}
+	server, err := control.New(control.Config{
+		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, AlignFrom: blockSize,
+		Plane: dataplane.Config{Cores: max(1, opt.cores), Open: open},
+	})
+	must(t, err)
+	endWithTest(t, server)
+	b.server = server
+	b.open(t.TempDir()+"/blocks", opt.file)
+	must(t, server.Start(&control.Dispatcher{Fast: opt.handler()}))
+	addrs, err := server.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	must(t, err)
+	client := newMessenger(t, "client.admin", 1, backend)
+	must(t, client.Start())
+	b.conn, err = client.Connect(addrs[0], wire.OSD)
+	must(t, err)
+	must(t, b.conn.WaitReady(b.ctx))
+	return b
+}
+
+func (o diskOptions) handler() func(c *control.Conn, m *control.Message) bool {
+	if o.serve != nil {
+		return o.serve
+	}
+	return serveBlocks
+}
+
+// simulatedDisk is slow enough to be seen.
+var simulatedDisk = simnet.DiskOptions{Latency: diskLatency}
+
+func onSimulatedDisk(t *testing.T, opt diskOptions, f func(t *testing.T, b *blockBed)) {
+	onPair(t, opt, func(t *testing.T, b *blockBed, _ *pair.Pair) { f(t, b) })
+}
+
+func onPair(t *testing.T, opt diskOptions, f func(t *testing.T, b *blockBed, p *pair.Pair)) {
+	cfg := pair.Config{Serve: &control.Dispatcher{Fast: opt.handler()}}
+	cfg.Server.AlignFrom, cfg.Server.Plane.Cores = blockSize, opt.cores
+	pair.Test(t, cfg, func(t *testing.T, p *pair.Pair) {
+		b := &blockBed{t: t, ctx: p.Context, server: p.Server, conn: p.Conn}
+		b.fail = func(kind uring.Kind) {
+			p.Do(func() {
+				faults, failed := simulatedDisk, false
+				faults.Fail = func(k uring.Kind, _ string) unix.Errno {
+					if k != kind || failed {
+						return 0
+					}
+					failed = true
+					return unix.EIO
+				}
+				p.ServerHost.Disk().Configure(faults)
+			})
+		}
+		p.Do(func() { p.ServerHost.Disk().Configure(simulatedDisk) })
+		b.open("/blocks", opt.file)
+		f(t, b, p)
+	})
+}
+
+// on runs f on core 0 of the server, and waits for it.
+func (b *blockBed) on(f func(c *control.Core, s *blockStore)) {
+	b.t.Helper()
+	done := make(chan struct{})
+	b.server.Core(0).Do(func(c *control.Core) { f(c, blockStores.Of(c)); close(done) })
+	select {
+	case <-done:
+	case <-b.ctx.Done():
+		b.t.Fatal("the core does nothing")
+	}
+}
+
+// open opens the file of core 0, off the core.
+func (b *blockBed) open(path string, opt control.FileOptions) {
+	b.t.Helper()
+	opened := make(chan error, 1)
+	opt.Write, opt.Create = true, true
+	b.on(func(c *control.Core, s *blockStore) {
+		c.OpenFile(path, opt, func(at *control.Core, f *control.File, err error) {
+			if at != c {
+				b.t.Error("opened on another core")
+			}
+			s.file = f
+			opened <- err
+		})
+	})
+	if err := <-opened; err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// blockAnswer is what came of a request.
+type blockAnswer struct {
+	number uint32
+	failed string // empty: not
+	data   []byte
+	err    error // of the call
+}
+
+// ask makes requests at the same time, and returns what came of them.
+func (b *blockBed) ask(typ uint16, numbers ...uint32) []blockAnswer {
+	b.t.Helper()
+	answers := make(chan blockAnswer, len(numbers))
+	for _, n := range numbers {
+		go func() { answers <- b.one(typ, n) }()
+	}
+	var list []blockAnswer
+	for range numbers {
+		list = append(list, <-answers)
+	}
+	return list
+}
+
+func (b *blockBed) one(typ uint16, n uint32) blockAnswer {
+	var data []byte
+	if typ == writeBlock {
+		data = blockOf(n)
+	}
+	a := blockAnswer{number: n}
+	m, err := b.conn.Call(b.ctx, control.NewMessage(typ, binary.LittleEndian.AppendUint32(nil, n), data))
+	if a.err = err; err != nil {
+		return a
+	}
+	defer m.Release()
+	if m.Type == blockFailed {
+		a.failed = string(m.Front)
+	}
+	a.data = append(a.data, m.Data...)
+	return a
+}
+
+// blockOf is what is written as block n.
+func blockOf(n uint32) []byte {
+	p := make([]byte, blockSize)
+	for i := range p {
+		p[i] = byte(n + uint32(i)*uint32(i)>>8)
+	}
+	return p
+}
+
+// files are the counts of core 0.
+func (b *blockBed) files() dataplane.CoreStats {
+	b.t.Helper()
+	st, err := b.server.Plane().Stats(0)
+	must(b.t, err)
+	return st
+}

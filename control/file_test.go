@@ -1,0 +1,259 @@
+package control_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/pair"
+	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+const diskLatency = 5 * time.Millisecond
+
+func numbers(n uint32) (list []uint32) {
+	for i := range n {
+		list = append(list, i)
+	}
+	return list
+}
+
+func TestBlocksAreWrittenDurablyAndReadBackOnTheCore(t *testing.T) {
+	overDisks(t, diskOptions{}, func(t *testing.T, b *blockBed) {
+		const n = 32
+		for _, a := range b.ask(writeBlock, numbers(n)...) {
+			if a.err != nil || a.failed != "" {
+				t.Fatalf("write: %+v", a)
+			}
+		}
+		st := b.files().Files
+		if st.Writes != n || st.Commits != n || st.Syncs == 0 || st.Ops != 0 {
+			t.Errorf("answered with %+v", st)
+		}
+		for _, a := range b.ask(readBlock, numbers(n)...) {
+			if a.err != nil || a.failed != "" || !bytes.Equal(a.data, blockOf(a.number)) {
+				t.Fatalf("read: %v %q, %d bytes", a.err, a.failed, len(a.data))
+			}
+		}
+		if a := b.one(readBlock, n+1); !strings.Contains(a.failed, "EOF") {
+			t.Errorf("behind the end: %+v", a)
+		}
+	})
+}
+
+// A write and the sync behind it each take the latency of the disk.
+func TestAnAnswerComesBehindTheSyncThatCoversItsWrite(t *testing.T) {
+	onPair(t, diskOptions{}, func(t *testing.T, b *blockBed, p *pair.Pair) {
+		began := time.Now()
+		if a := b.one(writeBlock, 1); a.err != nil || a.failed != "" {
+			t.Fatalf("%+v", a)
+		}
+		if took := time.Since(began); took < 2*diskLatency {
+			t.Errorf("answered after %v", took)
+		}
+		p.Do(func() {
+			if c := p.ServerHost.Disk().Counts(); c.Syncs != 1 || c.Writes != 1 {
+				t.Errorf("%+v", c)
+			}
+		})
+	})
+}
+
+func TestAnErrorOfTheDiskReachesExactlyItsRequest(t *testing.T) {
+	for kind, typ := range map[uring.Kind]uint16{uring.KindWrite: writeBlock, uring.KindRead: readBlock} {
+		overDisks(t, diskOptions{}, func(t *testing.T, b *blockBed) {
+			b.ask(writeBlock, numbers(16)...)
+			b.fail(kind)
+			failed := 0
+			for _, a := range b.ask(typ, numbers(16)...) {
+				if a.err != nil {
+					t.Fatal(a.err)
+				}
+				if strings.Contains(a.failed, unix.EIO.Error()) {
+					failed++
+				} else if a.failed != "" || typ == readBlock && !bytes.Equal(a.data, blockOf(a.number)) {
+					t.Errorf("%q", a.failed)
+				}
+			}
+			if failed != 1 {
+				t.Errorf("%d requests failed", failed)
+			}
+			if a := b.one(typ, 1); a.failed != "" {
+				t.Errorf("the next one: %s", a.failed)
+			}
+		})
+	}
+}
+
+func TestAFileWhoseSyncFailedTakesNoMoreWrites(t *testing.T) {
+	overDisks(t, diskOptions{}, func(t *testing.T, b *blockBed) {
+		b.one(writeBlock, 1)
+		b.fail(uring.KindSync)
+		for range 2 {
+			if a := b.one(writeBlock, 2); !strings.Contains(a.failed, control.ErrNotDurable.Error()) {
+				t.Errorf("a write: %+v", a.failed)
+			}
+		}
+		if a := b.one(readBlock, 1); a.failed != "" || !bytes.Equal(a.data, blockOf(1)) {
+			t.Errorf("a read: %q", a.failed)
+		}
+		b.on(func(_ *control.Core, s *blockStore) {
+			var wrong *control.PoisonError
+			if err := s.file.Poisoned(); !errors.As(err, &wrong) || wrong.Cause != unix.EIO || wrong.File != s.file.Name() {
+				t.Errorf("poisoned: %v", err)
+			}
+		})
+	})
+}
+
+func TestAMisalignedRequestSaysWhatIsWrong(t *testing.T) {
+	overDisks(t, diskOptions{file: control.FileOptions{Direct: control.Direct}}, func(t *testing.T, b *blockBed) {
+		b.on(func(c *control.Core, s *blockStore) {
+			if s.file.Alignment().Offset == 0 {
+				return // its file system has no direct I/O
+			}
+			m, err := c.NewMessage(1, blockSize)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer m.Release()
+			op := control.FileOp{Done: func(*control.Core, *control.FileOp) { t.Error("it was taken") }}
+			var wrong *control.AlignError
+			if err := s.file.WriteAt(&op, m.Data, 1, control.Written); !errors.As(err, &wrong) || wrong.What != "offset" {
+				t.Errorf("%v", err)
+			}
+			if s.file.Full() {
+				t.Error("what was not taken counts")
+			}
+		})
+	})
+}
+
+// A core that is removed goes on until its file is closed, and so long serves it.
+func TestACoreThatIsRemovedWaitsForItsFiles(t *testing.T) {
+	overDisks(t, diskOptions{cores: 2}, func(t *testing.T, b *blockBed) {
+		core := b.server.Core(0)
+		ended := make(chan error, 2)
+		short, cancel := context.WithCancel(b.ctx)
+		removed := make(chan error, 1)
+		go func() { removed <- b.server.RemoveCore(short, 0) }()
+		b.drains()
+		core.Do(func(c *control.Core) {
+			s := blockStores.Of(c)
+			op := &control.FileOp{}
+			op.Done = func(_ *control.Core, op *control.FileOp) { ended <- op.Err }
+			m, err := c.NewMessage(1, blockSize)
+			if err != nil {
+				t.Error(err)
+			}
+			if err := s.file.WriteAt(op, m.Data, 0, control.Committed); err != nil {
+				ended <- err
+			}
+		})
+		if err := <-ended; err != nil {
+			t.Errorf("a write on a core that is being removed: %v", err)
+		}
+		left := make(chan *control.DetachedFile, 1)
+		core.Do(func(c *control.Core) {
+			blockStores.Of(c).file.Detach(func(_ *control.Core, d *control.DetachedFile) { left <- d })
+		})
+		d := <-left
+		if err := <-removed; err != nil {
+			t.Errorf("removed: %v", err)
+		}
+		cancel()
+		b.server.Core(1).Do(func(c *control.Core) {
+			f, err := c.AttachFile(d)
+			if err == nil {
+				op := &control.FileOp{Done: func(_ *control.Core, op *control.FileOp) { ended <- op.Err }}
+				err = f.ReadBuffer(op, blockSize, 0)
+			}
+			if err != nil {
+				ended <- err
+			}
+		})
+		if err := <-ended; err != nil {
+			t.Errorf("read on the other core: %v", err)
+		}
+	})
+}
+
+func TestTheFilesOfARemovedCoreAreClosedWhenNobodyWaits(t *testing.T) {
+	overDisks(t, diskOptions{cores: 2}, func(t *testing.T, b *blockBed) {
+		var f *control.File
+		b.on(func(_ *control.Core, s *blockStore) { f = s.file })
+		core := b.server.Core(0)
+		ctx, cancel := context.WithCancel(b.ctx)
+		removed := make(chan error, 1)
+		go func() { removed <- b.server.RemoveCore(ctx, 0) }()
+		b.drains()
+		cancel()
+		if err := <-removed; !errors.Is(err, context.Canceled) {
+			t.Errorf("removed: %v", err)
+		}
+		eventually(t, b.ctx, "the end of the core", core.Gone)
+		refused := make(chan error, 1)
+		core.Do(func(*control.Core) {
+			op := &control.FileOp{Done: func(*control.Core, *control.FileOp) {}}
+			refused <- f.Sync(op)
+		})
+		if err := <-refused; !errors.Is(err, control.ErrCoreRemoved) {
+			t.Errorf("a request behind the end: %v", err)
+		}
+	})
+}
+
+// drains waits until core 0 is being removed.
+func (b *blockBed) drains() {
+	b.t.Helper()
+	eventually(b.t, b.ctx, "the removal to begin", func() bool {
+		st, err := b.server.Plane().Stats(0)
+		return err == nil && st.State == "draining"
+	})
+}
+
+func TestShutdownWithRequestsUnderWayLeavesNothingBehind(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	mapped := leaktest.Mapped(t)
+	overDisks(t, diskOptions{}, func(t *testing.T, b *blockBed) {
+		const n = 64
+		ended := make(chan error, 2*n)
+		b.on(func(c *control.Core, s *blockStore) {
+			for i := range int64(n) {
+				m, err := c.NewMessage(1, blockSize)
+				if err != nil {
+					t.Error(err)
+				}
+				write := &control.FileOp{Done: func(_ *control.Core, op *control.FileOp) { m.Release(); ended <- op.Err }}
+				read := &control.FileOp{Done: func(_ *control.Core, op *control.FileOp) {
+					op.Message(1).Release()
+					ended <- nil
+				}}
+				if err := errors.Join(s.file.WriteAt(write, m.Data, i*blockSize, control.Committed), s.file.ReadBuffer(read, blockSize, 0)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		if err := b.server.Shutdown(b.ctx); err != nil {
+			t.Error(err)
+		}
+		for range 2 * n { // each is told how it ended
+			err := <-ended
+			if err != nil && !errors.Is(err, control.ErrCoreGone) && !errors.Is(err, control.ErrFileClosed) {
+				t.Errorf("ended with %v", err)
+			}
+		}
+	})
+	if n := leaktest.Settled(mapped, func() int { return leaktest.Mapped(t) }); n > mapped {
+		t.Errorf("%d bytes mapped before, %d after", mapped, n)
+	}
+}
