@@ -1,0 +1,183 @@
+package control_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
+	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// The cells of set-up and of shutdown.
+
+// cellsOf are the trials of one request.
+func cellsOf(r faulty.Request) (out []driverTrial) {
+	for _, c := range driverTrials() {
+		if c.Request == r {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// plane is one whose drivers are asked for.
+func (e engine) plane(cores int, ask func(faulty.Request) faulty.Fault) dataplane.Config {
+	return dataplane.Config{
+		Cores: cores, Receive: e.receive,
+		Open: faulty.OpenWith(func(int) (uring.Driver, error) { return uring.Open(uring.Config{Backend: e.backend}) }, ask),
+	}
+}
+
+// A core that cannot open its driver: the messenger does not start, or goes on with
+// the cores that it has.
+func TestEveryErrorOfASetUpIsClearAndLeavesNothing(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	mapped := leaktest.Mapped(t)
+	for _, c := range sampleOf(t, cellsOf(faulty.Open), 5) {
+		for nth := range int64(3) {
+			t.Run(title(c, nth), func(t *testing.T) {
+				s := &faulty.Strike{At: faulty.Open, Fault: c.Fault, Nth: nth + 1}
+				m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Plane: c.engine.plane(2, s.Ask)})
+				if nth < 2 {
+					if !errors.Is(err, c.Fault.Errno) || !strings.Contains(err.Error(), fmt.Sprintf("core %d", nth)) {
+						t.Errorf("error %v", err)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer end(t, m)
+				if err := m.Start(); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := m.AddCore(deadline(t)); !errors.Is(err, c.Fault.Errno) || len(m.Cores()) != 2 {
+					t.Errorf("error %v, cores %v", err, m.Cores())
+				}
+				if _, err := m.AddCore(deadline(t)); err != nil || len(m.Cores()) != 3 {
+					t.Errorf("the next one: %v, cores %v", err, m.Cores())
+				}
+			})
+		}
+	}
+	if n := leaktest.Settled(mapped, func() int { return leaktest.Mapped(t) }); n > mapped {
+		t.Errorf("%d bytes mapped before, %d after", mapped, n)
+	}
+}
+
+// A listener that cannot be opened: the bind says why, and the next one works; so does
+// a core that is added and cannot listen.
+func TestEveryErrorOfABindIsClearAndTheNextOneWorks(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	trials := sampleOf(t, cellsOf(faulty.Listen), 5)
+	spread(t, 8, len(trials), func(i int) string { return trials[i].String() }, func(t *testing.T, i int) {
+		c, ctx := trials[i], deadline(t)
+		s := &faulty.Strike{At: faulty.Listen, Fault: c.Fault, Nth: 1}
+		hub := nodeOf(t, variant{backend: c.engine.backend}, "osd.1", "SFS", 9, withChain(echoer()), func(cfg *msgrtest.NodeConfig) {
+			cfg.Unbound, cfg.Plane = true, c.engine.plane(1, s.Ask)
+		})
+		if _, err := hub.Bind(v2(ownHost(), 0)); !errors.Is(err, c.Fault.Errno) {
+			t.Errorf("error %v", err)
+		}
+		addrs, err := hub.Bind(v2(ownHost(), 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Nth = 3
+		if _, err := hub.AddCore(ctx); !errors.Is(err, c.Fault.Errno) {
+			t.Errorf("a core that cannot listen: %v", err)
+		}
+		eventually(t, ctx, "the end of that core", func() bool { return len(hub.Cores()) == 1 })
+		if _, err := hub.AddCore(ctx); err != nil || len(hub.Cores()) != 2 {
+			t.Errorf("the next one: %v, cores %v", err, hub.Cores())
+		}
+		client := nodeOf(t, variant{backend: c.engine.backend}, "client.2", "LLC", 2)
+		conn, err := client.Connect(addrs[0], wire.OSD)
+		if err != nil {
+			t.Fatal(err)
+		}
+		send(t, conn, 1)
+		receives(t, ctx, client, 1001)
+	})
+}
+
+// A driver that cannot be closed: the messenger ends all the same.
+func TestEveryErrorAtTheEndIsLoggedAndEndsNothingElse(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	mapped := leaktest.Mapped(t)
+	kept := false
+	for _, c := range sampleOf(t, cellsOf(faulty.Close), 3) {
+		t.Run(c.String(), func(t *testing.T) {
+			var log lockedLog
+			s := &faulty.Strike{At: faulty.Close, Fault: c.Fault, Nth: 1}
+			hub := nodeOf(t, variant{backend: c.engine.backend}, "osd.1", "SFS", 9, withChain(echoer()), c.engine.broken(s.Ask, 2, &log))
+			client := nodeOf(t, variant{backend: c.engine.backend}, "client.2", "LLC", 2)
+			send(t, client.Dial(hub), 1)
+			receives(t, deadline(t), client, 1001)
+			if err := hub.Shutdown(deadline(t)); err != nil {
+				t.Error(err)
+			}
+			if n := strings.Count(log.String(), c.Fault.Errno.Error()); n != 1 {
+				t.Errorf("%d lines with the cause:\n%s", n, log.String())
+			}
+		})
+		kept = kept || c.Fault.Errno == unix.EBUSY // the kernel may still write into it
+	}
+	if kept {
+		return
+	}
+	if n := leaktest.Settled(mapped, func() int { return leaktest.Mapped(t) }); n > mapped {
+		t.Errorf("%d bytes mapped before, %d after", mapped, n)
+	}
+}
+
+// No attempt to dial succeeds for a while: the log has one line of it, and the session
+// goes on when one does.
+func TestAShortageThatLastsIsLoggedOnce(t *testing.T) {
+	type run struct {
+		e  engine
+		at faulty.Request
+	}
+	var runs []run
+	for _, e := range driverEngines() {
+		runs = append(runs, run{e, faulty.Connect}, run{e, faulty.ConnectEnd})
+	}
+	name := func(i int) string { return title(string(runs[i].e.backend), string(runs[i].e.receive), runs[i].at) }
+	spread(t, len(runs), len(runs), name, func(t *testing.T, i int) {
+		ctx, e := deadline(t), runs[i].e
+		var log lockedLog
+		r := &rising{at: runs[i].at, fault: faulty.Fault{Errno: unix.ENOBUFS}, most: 6}
+		v := variant{backend: e.backend}
+		hub := nodeOf(t, v, "osd.1", "SFS", 9, withChain(echoer()))
+		client := nodeOf(t, v, "client.2", "LLC", 2, e.broken(r.ask, 1, &log))
+		send(t, client.Dial(hub), 1)
+		receives(t, ctx, client, 1001)
+		if n := strings.Count(log.String(), unix.ENOBUFS.Error()); n != 1 || r.most > 0 {
+			t.Errorf("%d lines with the cause, %d attempts left:\n%s", n, r.most, log.String())
+		}
+	})
+}
+
+// rising lets the first requests of a kind fail.
+type rising struct {
+	at    faulty.Request
+	fault faulty.Fault
+	most  int
+}
+
+func (r *rising) ask(at faulty.Request) faulty.Fault {
+	if at != r.at || r.most == 0 {
+		return faulty.Fault{}
+	}
+	r.most--
+	return r.fault
+}

@@ -1,0 +1,299 @@
+package control_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
+	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// Whatever the kernel answers to a request of a core: every cell of the table of
+// package faulty, over every engine, between real messengers. One of them, the hub, has
+// a connection to each of two others, and one request of its cores fails. Nothing is lost,
+// the other connection goes on, and the log has the cause once.
+
+// driverTrial is one cell on one engine.
+type driverTrial struct {
+	faulty.Cell
+	engine engine
+	number int
+}
+
+// engine is a way to move bytes.
+type engine struct {
+	backend uring.Backend
+	receive dataplane.ReceiveMode
+}
+
+func (c driverTrial) String() string {
+	return title(string(c.engine.backend)+"-"+string(c.engine.receive), c.Cell)
+}
+
+// driverEngines are those of this build and kernel.
+func driverEngines() []engine {
+	list := []engine{{uring.Epoll, dataplane.ReceiveReady}}
+	if uring.Probe(nil).Ring && uring.Flavour != uring.Epoll {
+		list = append(list, engine{uring.IOUring, dataplane.ReceiveReady}, engine{uring.IOUring, dataplane.ReceiveBuffers})
+	}
+	return list
+}
+
+// asks says whether a core asks for that on the engine.
+func (e engine) asks(r faulty.Request) bool {
+	switch r {
+	case faulty.Receive, faulty.ReceiveEnd:
+		return e.receive == dataplane.ReceiveBuffers
+	case faulty.Ready, faulty.ReadyEnd, faulty.Read:
+		return e.receive == dataplane.ReceiveReady
+	}
+	return true
+}
+
+// driverTrials are all of them, without those of requests in list.
+func driverTrials(without ...faulty.Request) (out []driverTrial) {
+	for _, e := range driverEngines() {
+		for _, c := range faulty.Table() {
+			if e.asks(c.Request) && !slices.Contains(without, c.Request) {
+				out = append(out, driverTrial{c, e, len(out)})
+			}
+		}
+	}
+	return out
+}
+
+// seed makes choices that the next run makes in another way.
+func (c driverTrial) seed(t *testing.T) uint64 {
+	h := fnv.New64a()
+	_, _ = fmt.Fprint(h, c, seedOfSample(t)) // it does not fail
+	return h.Sum64()
+}
+
+// nth is which of the requests fails.
+func (c driverTrial) nth(seed uint64) int64 {
+	most := uint64(8)
+	switch c.Request {
+	case faulty.Accept, faulty.Detach, faulty.Close, faulty.Listen, faulty.Map: // a connection needs no second buffer
+		most = 1
+	case faulty.Adopt, faulty.AcceptEnd, faulty.Connect, faulty.ConnectEnd, faulty.Ready, faulty.Receive:
+		most = 2
+	case faulty.Wait:
+		most = 40
+	}
+	nth := int64(1 + seed%most)
+	if c.Request == faulty.Map {
+		nth++ // the first one is for the core itself, which does not start without it
+	}
+	return nth
+}
+
+// accepting says whether the hub is the one that accepts.
+func (c driverTrial) accepting(seed uint64) bool {
+	switch c.Request {
+	case faulty.Adopt, faulty.Accept, faulty.AcceptEnd:
+		return true
+	case faulty.Connect, faulty.ConnectEnd:
+		return false
+	}
+	return seed/8%2 == 0
+}
+
+// TestEveryErrorOfTheKernelEndsByTheTable: the cells of what a core does while it
+// runs.
+func TestEveryErrorOfTheKernelEndsByTheTable(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	trials := sampleOf(t, driverTrials(faulty.Open, faulty.Listen, faulty.Close), 11)
+	mapped := leaktest.Mapped(t)
+	spread(t, 8, len(trials), func(i int) string { return trials[i].String() }, func(t *testing.T, i int) { trials[i].run(t) })
+	if n := leaktest.Settled(mapped, func() int { return leaktest.Mapped(t) }); n > mapped {
+		t.Errorf("%d bytes mapped before, %d after", mapped, n)
+	}
+}
+
+// broken has a node use the engine with the fault, and tells what it logs.
+func (e engine) broken(ask func(faulty.Request) faulty.Fault, cores int, log *lockedLog) func(*msgrtest.NodeConfig) {
+	return func(cfg *msgrtest.NodeConfig) {
+		cfg.Plane.Cores, cfg.Plane.Receive = cores, e.receive
+		cfg.Plane.Open = faulty.OpenWith(func(int) (uring.Driver, error) { return uring.Open(uring.Config{Backend: e.backend}) }, ask)
+		cfg.Plane.Map = faulty.MapWith(ask)
+		cfg.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+}
+
+// driverLine is a connection of the hub.
+type driverLine struct {
+	from, to *msgrtest.Node
+	conn     *control.Conn
+	sent     []uint64
+}
+
+// send sends a message that is echoed.
+func (l *driverLine) send(t *testing.T, tid uint64) {
+	t.Helper()
+	m := control.NewMessage(1, bytes.Repeat([]byte{byte(tid)}, int(tid%5)*1000), bytes.Repeat([]byte{1}, int(tid%3)*100_000))
+	m.TID = tid
+	if err := l.conn.Send(m); err != nil {
+		t.Fatalf("send: %v", err)
+	}
+	l.sent = append(l.sent, tid)
+}
+
+// done says that all have arrived, and their echoes.
+func (l *driverLine) done() bool {
+	return len(l.arrived()) >= len(l.sent) && len(l.from.Inbox.TIDs()) >= len(l.sent) && len(l.echoed()) >= len(l.sent)
+}
+
+// arrived and echoed are what there is of this line.
+func (l *driverLine) arrived() []uint64 { return l.ours(l.to, 0) }
+func (l *driverLine) echoed() []uint64  { return l.ours(l.from, 1000) }
+
+func (l *driverLine) ours(at *msgrtest.Node, more uint64) (out []uint64) {
+	for _, tid := range at.Inbox.TIDs() {
+		if tid >= more && tid/100 == (l.sent[0]+more)/100 {
+			out = append(out, tid)
+		}
+	}
+	return out
+}
+
+func (c driverTrial) run(t *testing.T) {
+	ctx, seed := deadline(t), c.seed(t)
+	s := &faulty.Strike{At: c.Request, Fault: c.Fault, Nth: c.nth(seed)}
+	cores := 1
+	if c.Request == faulty.Wait || c.Request == faulty.Detach {
+		cores = 2
+	}
+	var log lockedLog
+	change := c.engine.broken(s.Ask, cores, &log)
+	plain, v := func(*msgrtest.NodeConfig) {}, variant{backend: c.engine.backend}
+	p := pairing{"LLC", "SFS"}
+	if seed/16%2 == 0 {
+		p = pairing{"LP", "LP"}
+	}
+	connector, acceptor := func(name string, nonce uint32, change func(*msgrtest.NodeConfig)) *msgrtest.Node {
+		return nodeOf(t, v, strings.Replace(connectorName(p.connector), "2", name, 1), p.connector, nonce, withChain(echoer()), change)
+	}, func(name string, nonce uint32, change func(*msgrtest.NodeConfig)) *msgrtest.Node {
+		return nodeOf(t, v, "osd."+name, p.acceptor, nonce, withChain(echoer()), change)
+	}
+	var hub *msgrtest.Node
+	var lines []*driverLine
+	if c.accepting(seed) {
+		hub = acceptor("1", 9, change)
+		for i, name := range []string{"2", "3"} {
+			lines = append(lines, &driverLine{from: connector(name, uint32(2+i), plain), to: hub})
+		}
+	} else {
+		to := []*msgrtest.Node{acceptor("1", 8, plain), acceptor("3", 9, plain)}
+		hub = connector("2", 2, change)
+		lines = append(lines, &driverLine{from: hub, to: to[0]}, &driverLine{from: hub, to: to[1]})
+	}
+	for _, l := range lines {
+		l.conn = l.from.Dial(l.to)
+	}
+	left := 4 // rounds behind the fault
+	for round := uint64(1); round < 60 && left > 0; round++ {
+		if s.Struck() {
+			left--
+		}
+		for i, l := range lines {
+			l.send(t, uint64(i+1)*100+round)
+		}
+		for i, l := range lines {
+			eventually(t, ctx, fmt.Sprintf("round %d on line %d, struck %v\n%s", round, i, s.Struck(), log.String()), l.done)
+		}
+		if c.Request == faulty.Detach && round == 3 {
+			c.removeCore(t, ctx, hub, lines)
+		}
+	}
+	if !s.Struck() {
+		t.Fatalf("there was no %s number %d", s.At, s.Nth)
+	}
+	for i, l := range lines {
+		want := make([]uint64, 0, len(l.sent))
+		for _, tid := range l.sent {
+			want = append(want, tid+1000)
+		}
+		if got := l.arrived(); !slices.Equal(got, l.sent) {
+			t.Errorf("line %d: arrived %v of %v", i, got, l.sent)
+		}
+		if got := l.echoed(); !slices.Equal(got, want) {
+			t.Errorf("line %d: echoes %v of %v", i, got, want)
+		}
+	}
+	c.checkFaults(t, hub, lines)
+	if c.told() {
+		eventually(t, ctx, "the cause in the log", func() bool { return strings.Contains(log.String(), c.Fault.Errno.Error()) })
+	}
+	c.checkLog(t, log.String())
+}
+
+// told says whether the log must have the cause.
+func (c driverTrial) told() bool {
+	return c.Fault.Errno != 0 && c.Then != faulty.Again && c.Then != faulty.Unnoticed
+}
+
+// removeCore has the sockets of a core leave it.
+func (c driverTrial) removeCore(t *testing.T, ctx context.Context, hub *msgrtest.Node, lines []*driverLine) {
+	t.Helper()
+	core := hub.Conns()[0].Core()
+	if err := hub.RemoveCore(ctx, core); err != nil {
+		t.Fatalf("remove core %d: %v", core, err)
+	}
+}
+
+// checkFaults: which connections have noticed.
+func (c driverTrial) checkFaults(t *testing.T, hub *msgrtest.Node, lines []*driverLine) {
+	t.Helper()
+	most := 1
+	switch c.Then {
+	case faulty.Again, faulty.Later, faulty.Unnoticed:
+		most = 0
+	case faulty.CoreFails:
+		most = len(lines)
+	}
+	struck, list := 0, ""
+	for _, conn := range hub.Conns() {
+		st, err := conn.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st.Counters.Faults > 0 {
+			struck++
+		}
+		list += fmt.Sprintf("\n%s: %+v", st.Peer, st.Counters)
+	}
+	if struck > most {
+		t.Errorf("%d connections have noticed, want %d at most:%s", struck, most, list)
+	}
+}
+
+// checkLog: the log has the cause once, above the level of single events.
+func (c driverTrial) checkLog(t *testing.T, text string) {
+	t.Helper()
+	loud := 0
+	for line := range strings.Lines(text) {
+		if c.Fault.Errno != 0 && strings.Contains(line, c.Fault.Errno.Error()) && !strings.Contains(line, "level=DEBUG") {
+			loud++
+		}
+	}
+	most := 1
+	switch c.Then {
+	case faulty.Again, faulty.Unnoticed:
+		most = 0
+	case faulty.CoreFails:
+		most = 3 // the core and its connections
+	}
+	if loud > most {
+		t.Errorf("%d lines with the cause above the level of debugging, want %d at most:\n%s", loud, most, text)
+	}
+}
