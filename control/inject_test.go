@@ -1,0 +1,299 @@
+package control_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// injects configures a node.
+func injects(i control.Inject) func(*msgrtest.NodeConfig) {
+	return func(c *msgrtest.NodeConfig) { c.Inject = i }
+}
+
+// arrivals are the transaction ids that came, by the front of their messages.
+type arrivals struct {
+	mu   sync.Mutex
+	tids map[string][]uint64 // guarded by mu
+}
+
+func (a *arrivals) dispatcher() *control.Dispatcher {
+	return &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.tids[string(m.Front)] = append(a.tids[string(m.Front)], m.TID)
+		return true
+	}}
+}
+
+func (a *arrivals) of(front string) []uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.tids[front])
+}
+
+// injectedLoad is how many connections there are between dialling and accepting nodes, and
+// what is sent.
+type injectedLoad struct{ from, to, operations int }
+
+func injectedSize() injectedLoad {
+	if os.Getenv("RINGMSGR_LONG") != "" {
+		return injectedLoad{10, 5, 10_000}
+	}
+	return injectedLoad{2, 2, 240}
+}
+
+// Over sockets one operation in thirty of which fails, with handshakes and dispatches
+// that take their time, and connections that are marked down by chance: what a session
+// that lives was given arrives exactly once and in order, of one that was marked down a
+// beginning, and nothing is held in the end.
+func TestInjectedFailuresLoseNoMessage(t *testing.T) {
+	seed := seedOfSample(t)
+	t.Logf("RINGMSGR_SAMPLE=%d", seed)
+	overVariants(t, slices.Concat(variants[:2], msgr1Variants), func(t *testing.T, _ context.Context, v variant) {
+		size := injectedSize()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*sessionTime)
+		defer cancel()
+		fault := func(n uint64) func(*msgrtest.NodeConfig) {
+			return injects(control.Inject{
+				Seed: seed*1000 + n + 1, SocketFailures: 30, Handshakes: control.Delay{Probability: 0.05, Max: 5 * time.Millisecond},
+				Dispatches: []control.DispatchDelay{{Delay: control.Delay{Probability: 0.1, Max: 5 * time.Millisecond}}},
+			})
+		}
+		var from, to []*msgrtest.Node
+		got := &arrivals{tids: make(map[string][]uint64)}
+		for i := range size.to {
+			to = append(to, nodeOf(t, v, fmt.Sprintf("osd.%d", i), "LP", uint32(100+i), withChain(got.dispatcher()), fault(uint64(i))))
+		}
+		for i := range size.from {
+			from = append(from, nodeOf(t, v, fmt.Sprintf("osd.%d", 50+i), "LP", uint32(1+i), fault(uint64(50+i))))
+		}
+		var wg sync.WaitGroup
+		for i := range size.from * size.to {
+			wg.Go(func() {
+				l := injectedLine{t: t, ctx: ctx, number: i, from: from[i%size.from], to: to[i/size.from], got: got, rng: rand.New(rand.NewPCG(seed, uint64(i)))}
+				l.run(size.operations / (size.from * size.to))
+			})
+		}
+		wg.Wait()
+		checkFailures(t, from)
+		for _, n := range append(from, to...) {
+			holdsNothing(t, ctx, n)
+		}
+	})
+}
+
+// injectedLine is one of the connections, and those that take its place.
+type injectedLine struct {
+	t        *testing.T
+	ctx      context.Context
+	number   int
+	from, to *msgrtest.Node
+	got      *arrivals
+	rng      *rand.Rand
+}
+
+// run sends, in bursts, until so many messages were sent.
+func (l *injectedLine) run(n int) {
+	for generation := 0; n > 0; generation++ {
+		front := fmt.Sprintf("%d/%d", l.number, generation)
+		conn, sent := l.from.Dial(l.to), 0
+		down := false
+		for n > 0 && !down {
+			for range min(n, 1+l.rng.IntN(6)) {
+				m := control.NewMessage(1, []byte(front), bytes.Repeat([]byte{1}, l.rng.IntN(3)*3000))
+				m.TID = uint64(sent)
+				if err := conn.SendContext(l.ctx, m); err != nil {
+					l.t.Errorf("%s: %v", front, err)
+					return
+				}
+				n--
+				sent++
+			}
+			if down = n > 0 && l.rng.IntN(12) == 0; down {
+				conn.MarkDown()
+				<-conn.Closed()
+				break
+			}
+			eventually(l.t, l.ctx, "a burst of "+front, func() bool { return len(l.got.of(front)) >= sent })
+		}
+		got := l.got.of(front)
+		for i, tid := range got {
+			if tid != uint64(i) {
+				l.t.Errorf("%s: %v of %d arrived", front, got, sent)
+				return
+			}
+		}
+		if len(got) > sent || !down && len(got) < sent {
+			l.t.Errorf("%s: %d of %d arrived", front, len(got), sent)
+		}
+	}
+}
+
+// checkFailures fails if no connection of the nodes has ever lost a socket.
+func checkFailures(t *testing.T, nodes []*msgrtest.Node) {
+	t.Helper()
+	n := uint64(0)
+	for _, node := range nodes {
+		for _, c := range node.Conns() {
+			st, err := c.Stats()
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += st.Counters.Faults
+		}
+	}
+	if n == 0 {
+		t.Error("no socket has failed")
+	}
+}
+
+// holdsNothing waits until the throttles and queues of a node are empty.
+func holdsNothing(t *testing.T, ctx context.Context, n *msgrtest.Node) {
+	t.Helper()
+	eventually(t, ctx, "empty throttles of "+n.Name().String(), func() bool {
+		for _, c := range n.Conns() {
+			st, err := c.Stats()
+			if err != nil || st.HeldBytes != 0 || st.IO.Sent != 0 {
+				return false
+			}
+			for _, th := range st.Throttles {
+				if th.Used != 0 {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
+
+// upToAnHour is a delay that no test waits for.
+var upToAnHour = control.Delay{Probability: 1, Max: time.Hour}
+
+// typed sends a message of a type.
+func typed(t *testing.T, c *control.Conn, typ uint16, tid uint64) {
+	t.Helper()
+	m := control.NewMessage(typ, nil, nil)
+	m.TID = tid
+	if err := c.Send(m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waiting waits until a connection holds messages that are not dispatched.
+func waiting(t *testing.T, ctx context.Context, c *control.Conn, received uint64) {
+	t.Helper()
+	eventually(t, ctx, "messages that wait", func() bool {
+		st, err := c.Stats()
+		return err == nil && st.IO.MessagesIn == received
+	})
+}
+
+func TestADelayedMessageHoldsThoseBehindItUntilTheSocketFails(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		late := control.DispatchDelay{Peers: []wire.EntityType{wire.Client}, Types: []uint16{7}, Delay: upToAnHour}
+		server := nodeOf(t, v, "osd.1", "SFS", 1, injects(control.Inject{Seed: 1, Dispatches: []control.DispatchDelay{late}}))
+		client, daemon := nodeOf(t, v, "client.2", "LLC", 2), nodeOf(t, v, "osd.3", "LP", 3)
+		conn := client.Dial(server)
+		typed(t, conn, 1, 1)
+		receives(t, ctx, server, 1)
+		theirs, other := first(t, ctx, server), daemon.Dial(server)
+		typed(t, conn, 7, 2)
+		typed(t, conn, 1, 3)
+		waiting(t, ctx, theirs, 3)
+		typed(t, other, 7, 100)
+		receives(t, ctx, server, 1, 100)
+		client.Probe.ArmNext(msgrtest.Write(frame.TagMessage), msgrtest.Fault())
+		typed(t, conn, 1, 4)
+		receives(t, ctx, server, 1, 100, 2, 3, 4)
+	})
+}
+
+func TestDelayedMessagesEndWithTheirConnection(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		late := injects(control.Inject{Seed: 1, Dispatches: []control.DispatchDelay{{Delay: upToAnHour}}})
+		server, client := nodeOf(t, v, "osd.1", "LP", 1, late), nodeOf(t, v, "osd.2", "LP", 2)
+		conn := client.Dial(server)
+		typed(t, conn, 1, 1)
+		theirs := first(t, ctx, server)
+		waiting(t, ctx, theirs, 1)
+		conn.MarkDown() // the socket is lost
+		receives(t, ctx, server, 1)
+		typed(t, client.Dial(server), 1, 2)
+		waiting(t, ctx, theirs, 2)
+		theirs.MarkDown()
+		<-theirs.Closed()
+		holdsNothing(t, ctx, server)
+		receives(t, ctx, server, 1)
+	})
+}
+
+// A test that waits for the chance of a delay would take long: this clock has every
+// timer that could be one fire at once, and keeps how long it would have been.
+type hastyClock struct {
+	control.MachineClock
+	most time.Duration
+	mu   sync.Mutex
+	took []time.Duration // guarded by mu
+}
+
+func (c *hastyClock) AfterFunc(d time.Duration, f func()) func() bool {
+	if d > c.most {
+		return c.MachineClock.AfterFunc(d, f)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.took = append(c.took, d)
+	return c.MachineClock.AfterFunc(0, f)
+}
+
+func (c *hastyClock) delays() []time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.took)
+}
+
+func TestHandshakesAreDelayedBySeed(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		dial := func(seed uint64) []time.Duration {
+			clock := &hastyClock{most: time.Millisecond}
+			server := nodeOf(t, v, "osd.1", "SLS", 1)
+			client := nodeOf(t, v, "client.2", "LC", 2, func(c *msgrtest.NodeConfig) {
+				c.Clock, c.Inject = clock, control.Inject{Seed: seed, Handshakes: control.Delay{Probability: 0.5, Max: clock.most}}
+			})
+			must(t, client.Dial(server).WaitReady(ctx))
+			return clock.delays()
+		}
+		one, again, other := dial(1), dial(1), dial(3)
+		if len(one) == 0 || !slices.Equal(one, again) || slices.Equal(one, other) {
+			t.Errorf("%v, then %v, with another seed %v", one, again, other)
+		}
+	})
+}
+
+func TestWhatCannotBeInjectedIsAnErrorOfTheConfiguration(t *testing.T) {
+	for _, i := range []control.Inject{
+		{SocketFailures: -1},
+		{Handshakes: control.Delay{Probability: 1.1}},
+		{Handshakes: control.Delay{Probability: math.NaN()}},
+		{Dispatches: []control.DispatchDelay{{Delay: control.Delay{Probability: 0.5, Max: -1}}}},
+	} {
+		c := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Inject: i}
+		if err := c.Validate(); !errors.Is(err, control.ErrConfig) {
+			t.Errorf("%+v: %v", i, err)
+		}
+	}
+}

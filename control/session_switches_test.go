@@ -1,0 +1,179 @@
+package control_test
+
+import (
+	"net/netip"
+	"testing"
+	"testing/synctest"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
+)
+
+// simulated is a simulated network with messengers of one core each. One thing happens
+// at a time: a goroutine runs until it waits, or a core turns once. So it can tell
+// when the one hands over to the other.
+type simulated struct {
+	t     *testing.T
+	net   *simnet.Network
+	cores []*simnet.Core
+	asked map[*simnet.Core]int // times that goroutines gave work to the core while it had none
+}
+
+func newSimulated(t *testing.T) *simulated {
+	return &simulated{t: t, net: simnet.New(1, simnet.Options{Whole: true}), asked: make(map[*simnet.Core]int)}
+}
+
+// start makes a messenger with a core on a host of its own.
+func (s *simulated) start(host byte, name wire.EntityName, d *control.Dispatcher, change ...func(*control.Config)) (*control.Messenger, *simnet.Core) {
+	s.t.Helper()
+	cfg := dataplane.Config{Cores: 1}
+	s.net.Host(s.at(host).Addr()).Run(&cfg, func(c *simnet.Core) { s.cores = append(s.cores, c) })
+	c := control.Config{Name: name, Plane: cfg}
+	for _, f := range change {
+		f(&c)
+	}
+	m, err := control.New(c)
+	must(s.t, err)
+	must(s.t, m.Start(d))
+	return m, s.cores[len(s.cores)-1]
+}
+
+func (s *simulated) at(host byte) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, host}), 6800)
+}
+
+// settle lets everything happen that takes no time.
+func (s *simulated) settle() {
+	s.t.Helper()
+	s.wait()
+	for range 1 << 16 {
+		if !s.step() {
+			return
+		}
+		s.wait()
+	}
+	s.t.Fatal("it never comes to rest")
+}
+
+// step has one core turn, or the network do one thing.
+func (s *simulated) step() bool {
+	for _, c := range s.cores {
+		if c.Busy() {
+			must(s.t, c.Turn())
+			return true
+		}
+	}
+	at, ok := s.net.Next()
+	if ok && at <= s.net.Now() {
+		return s.net.Step()
+	}
+	if ok {
+		s.net.Advance(at)
+	}
+	return ok
+}
+
+// wait lets the goroutines run until all of them wait.
+func (s *simulated) wait() {
+	var idle []*simnet.Core
+	for _, c := range s.cores {
+		if !c.Busy() {
+			idle = append(idle, c)
+		}
+	}
+	synctest.Wait()
+	for _, c := range idle {
+		if c.Busy() {
+			s.asked[c]++
+		}
+	}
+}
+
+// do runs f on a goroutine, and everything else until it is done.
+func (s *simulated) do(f func()) {
+	s.t.Helper()
+	done := make(chan struct{})
+	go func() { f(); close(done) }()
+	s.settle()
+	select {
+	case <-done:
+	default:
+		s.t.Fatal("it does not end")
+	}
+}
+
+// The core wakes the goroutine of the handshake with the socket. From there on the
+// two take turns: the goroutine gives the core work, for which it waits, and the last
+// of it opens the handler. So each time that the core is given work stands for two
+// switches, there and from there, or to there.
+func TestAnAcceptedConnectionIsReadyAfterEightSwitches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t)
+		var accepted *control.Conn
+		var got, events int
+		server, core := s.start(1, wire.EntityName{Type: wire.OSD, ID: "0"}, &control.Dispatcher{
+			Accept: func(c *control.Conn, _ int, _ bool) {
+				if events++; got != 0 {
+					t.Error("a message comes before the accept event")
+				}
+				accepted = c
+			},
+			Fast: func(*control.Conn, *control.Message) bool { got++; return true },
+		})
+		client, _ := s.start(2, wire.EntityName{Type: wire.Client, ID: "admin"}, &control.Dispatcher{})
+		to := wire.Addr{Type: wire.AddrMsgr2, AddrPort: s.at(1)}
+		s.do(func() {
+			bound, err := server.Bind(to)
+			must(t, err)
+			to = bound[0]
+		})
+		s.asked[core] = 0
+		conn, err := client.Connect(to, wire.OSD)
+		must(t, err)
+		must(t, conn.Send(control.NewMessage(1, nil, nil)))
+		s.settle()
+		if events != 1 || got != 1 || accepted.State() != control.StateReady {
+			t.Fatalf("%d accept events, %d messages", events, got)
+		}
+		if n := 2 * s.asked[core]; n > 8 {
+			t.Errorf("%d switches until the accepted connection is ready, want at most 8", n)
+		} else {
+			t.Logf("%d switches", n)
+		}
+		s.do(func() { must(t, client.Shutdown(t.Context())) })
+		s.do(func() { must(t, server.Shutdown(t.Context())) })
+	})
+}
+
+// A connection that its dispatcher marks down in the accept event is never ready
+// for its peer.
+func TestMarkDownInTheAcceptEventLeavesThePeerWithoutASession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t)
+		server, _ := s.start(1, wire.EntityName{Type: wire.OSD, ID: "0"}, &control.Dispatcher{
+			Accept: func(c *control.Conn, _ int, _ bool) { c.MarkDown() },
+			Fast:   func(*control.Conn, *control.Message) bool { t.Error("a message"); return true },
+		})
+		connected := false
+		client, _ := s.start(2, wire.EntityName{Type: wire.Client, ID: "admin"}, &control.Dispatcher{
+			Connect: func(*control.Conn, int) { connected = true },
+		})
+		to := wire.Addr{Type: wire.AddrMsgr2, AddrPort: s.at(1)}
+		s.do(func() {
+			bound, err := server.Bind(to)
+			must(t, err)
+			to = bound[0]
+		})
+		conn, err := client.Connect(to, wire.OSD, control.Once())
+		must(t, err)
+		must(t, conn.Send(control.NewMessage(1, nil, nil)))
+		s.settle()
+		if connected || conn.State() != control.StateClosing || len(server.Conns()) != 0 {
+			t.Errorf("connected: %v, state %v, the server has %d connections", connected, conn.State(), len(server.Conns()))
+		}
+		s.do(func() { must(t, client.Shutdown(t.Context())) })
+		s.do(func() { must(t, server.Shutdown(t.Context())) })
+	})
+}
