@@ -1,0 +1,48 @@
+package control
+
+import (
+	"testing"
+	"time"
+)
+
+// What the goroutine of a connection has taken out of the queue is of the ended
+// session, too.
+func TestNothingOfAnEndedSessionIsDispatched(t *testing.T) {
+	m, c := &Messenger{}, &Conn{}
+	entered, let := make(chan uint64), make(chan struct{})
+	freed := make(chan uint64, 10)
+	d := &Dispatcher{Queued: func(_ *Conn, msg *Message) { entered <- msg.TID; <-let }}
+	push := func(ids ...uint64) {
+		for _, id := range ids {
+			msg := NewMessage(1, nil, nil)
+			msg.TID, msg.Free = id, func(m *Message) { freed <- m.TID }
+			c.queue.push(m, c, d, msg)
+		}
+	}
+	dispatched := func(want uint64) {
+		t.Helper()
+		select {
+		case id := <-entered:
+			if id != want {
+				t.Fatalf("message %d is dispatched, want %d", id, want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("message %d is not dispatched", want)
+		}
+	}
+	push(0)
+	dispatched(0)
+	push(1, 2, 3)
+	let <- struct{}{}
+	dispatched(1) // and 2 and 3 are in the same batch
+	push(4)
+	c.queue.discard(c)
+	push(5)
+	let <- struct{}{}
+	dispatched(5)
+	let <- struct{}{}
+	<-c.queue.drained()
+	if len(freed) != 6 {
+		t.Errorf("%d of 6 messages are freed", len(freed))
+	}
+}
