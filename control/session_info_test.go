@@ -1,0 +1,162 @@
+package control_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// heard keeps what Info and Auth say within the Accept and Connect events.
+type heard struct {
+	mu   sync.Mutex
+	info []control.Info
+	auth int
+}
+
+func (h *heard) hear(c *control.Conn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.info = append(h.info, c.Info())
+	if c.Auth() != nil {
+		h.auth++
+	}
+}
+
+func (h *heard) dispatcher() *control.Dispatcher {
+	return &control.Dispatcher{
+		Accept:  func(c *control.Conn, _ int, _ bool) { h.hear(c) },
+		Connect: func(c *control.Conn, _ int) { h.hear(c) },
+	}
+}
+
+func TestInfoIsCompleteInTheAcceptAndConnectEvents(t *testing.T) {
+	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
+		var ours, theirs heard
+		server := nodeOf(t, v, "osd.1", "LP", 1, withChain(theirs.dispatcher()))
+		client := nodeOf(t, v, "osd.2", "LP", 2, withChain(ours.dispatcher()))
+		// The second event is that of a reconnect.
+		client.Probe.Arm(msgrtest.Write(frame.TagMessage), 2, msgrtest.Fault())
+		c := client.Dial(server)
+		send(t, c, 1)
+		receives(t, ctx, server, 1)
+		send(t, c, 2)
+		receives(t, ctx, server, 1, 2)
+		for _, one := range []struct {
+			who  *heard
+			conn *control.Conn
+			peer wire.Addr
+		}{{&ours, c, server.Addr}, {&theirs, first(t, ctx, server), client.Addr}} {
+			want := one.conn.Info()
+			one.who.mu.Lock()
+			if len(one.who.info) != 2 || one.who.auth != 2 {
+				t.Errorf("%d events, %d with Auth", len(one.who.info), one.who.auth)
+			}
+			for i, got := range one.who.info {
+				if len(got.PeerAddrs) != 1 || got.PeerAddrs[0] != one.peer || got.Handshake <= 0 || got.Local == "" || got.Peer == "" {
+					t.Errorf("event %d: %+v", i, got)
+				}
+				if got.Features != want.Features || got.PeerNumber != want.PeerNumber || got.PeerType != want.PeerType ||
+					got.Protocol != want.Protocol || got.Auth != want.Auth || got.Mode != want.Mode || got.Compression != want.Compression ||
+					got.Lossy != want.Lossy || got.Accepted != want.Accepted || got.Placement.By == "" {
+					t.Errorf("event %d: %+v, later %+v", i, got, want)
+				}
+			}
+			one.who.mu.Unlock()
+		}
+	})
+}
+
+func TestStatsTellWhatAConnectionHoldsAndWhenItWasHeard(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		const size, part = 5000, 700
+		var k keepsake
+		server := nodeOf(t, v, "osd.1", "SFS", 1, withChain(k.dispatcher()))
+		p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Number: 2, Addr: v2(loopback(1).Addr(), 1).WithNonce(2), Rev0: v.rev0}, server.Addr)
+		defer p.Close()
+		p.Establish(7, 1)
+		p.SendMessage(frame.MessageHeader{Seq: 1, TID: 1}, make([]byte, size), nil, nil)
+		half := half(t, p, frame.MessageHeader{Seq: 2, TID: 2}, make([]byte, size))[:part]
+		p.WriteRaw(half)
+		if p.Err() != nil {
+			t.Fatal(p.Err())
+		}
+		c := first(t, ctx, server)
+		var st control.ConnStats
+		eventually(t, ctx, "the part of a message", func() bool {
+			var err error
+			st, err = c.Stats()
+			return err == nil && st.IO.MessagesIn == 1 && st.IO.Unfinished == part
+		})
+		// The kept one, and what is there of the other behind its head.
+		if st.IO.Reserved < size || st.IO.Reserved > size+part {
+			t.Errorf("%d bytes reserved", st.IO.Reserved)
+		}
+		if st.Lossy {
+			t.Error("a lossless connection is called lossy")
+		}
+		quiet := st.IO.Quiet
+		eventually(t, ctx, "silence to last", func() bool {
+			st, err := c.Stats()
+			return err == nil && st.IO.Quiet > quiet+10*time.Millisecond
+		})
+		p.WriteRaw(half[:1])
+		eventually(t, ctx, "the next byte", func() bool {
+			st, err := c.Stats()
+			return err == nil && st.IO.Unfinished == part+1 && st.IO.Quiet < 5*time.Second
+		})
+		k.letGo()
+		eventually(t, ctx, "less to be reserved", func() bool {
+			st, err := c.Stats()
+			return err == nil && st.IO.Reserved <= part+1
+		})
+	})
+}
+
+func TestStatsCallALossyConnectionLossy(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		server := nodeOf(t, v, "osd.1", "SLS", 1)
+		c := nodeOf(t, v, "client.2", "LC", 2).Dial(server)
+		if err := c.WaitReady(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range []*control.Conn{c, first(t, ctx, server)} {
+			if st, err := one.Stats(); err != nil || !st.Lossy {
+				t.Errorf("%+v %v", st, err)
+			}
+		}
+	})
+}
+
+func TestFailedHandshakesAreCountedByCause(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		server := nodeOf(t, v, "osd.1", "SLS", 1, func(c *msgrtest.NodeConfig) { c.HandshakeTimeout = 300 * time.Millisecond })
+		silence(t, ctx, "127.0.0.1", server.Addr.AddrPort, 1) // ends by the timeout
+		for _, s := range silence(t, ctx, "127.0.0.1", server.Addr.AddrPort, 2) {
+			if _, err := s.Write([]byte("GET / HTTP/1.1\r\n")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.Client, ID: "2"}, Addr: wire.Addr{Nonce: 2, AddrPort: loopback(1)}, Rev0: v.rev0}, server.Addr)
+		defer p.Close()
+		p.Handshake()
+		ci := p.ClientIdent(0, 1)
+		ci.TargetAddr = ci.TargetAddr.WithNonce(999)
+		p.SendPayload(frame.TagClientIdent, ci)
+		want := control.FailureCounters{Timeout: 1, Banner: 2, WrongPeer: 1}
+		var n control.Counters
+		eventually(t, ctx, "the failures", func() bool {
+			st, err := server.Stats()
+			n = st.Counters
+			return err == nil && n.AcceptFailures == 4
+		})
+		if n.Failures != want || n.BadBanners.HTTP != 2 {
+			t.Errorf("%+v, %+v, want %+v", n.Failures, n.BadBanners, want)
+		}
+	})
+}

@@ -1,0 +1,137 @@
+package control_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/keylog"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/trace"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// tracedIn are the records of a file, by the side that has sent them.
+func tracedIn(t *testing.T, file string) (recorder trace.Side, tags map[trace.Side][]string, all []trace.Record) {
+	t.Helper()
+	p, err := os.ReadFile(file)
+	must(t, err)
+	tags = make(map[trace.Side][]string)
+	for line := range bytes.Lines(p) {
+		var r trace.Record
+		must(t, json.Unmarshal(line, &r))
+		switch r.Event {
+		case trace.Open:
+			recorder = r.Recorder
+		case trace.Banner:
+			tags[r.From] = append(tags[r.From], "banner")
+		case trace.Frame:
+			tags[r.From] = append(tags[r.From], r.Tag)
+		}
+		all = append(all, r)
+	}
+	return recorder, tags, all
+}
+
+func TestATracerSeesEveryFrameOfBothSides(t *testing.T) {
+	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
+		dir := t.TempDir()
+		var logs []*trace.Log
+		withTrace := func(name string) func(*msgrtest.NodeConfig) {
+			l, err := trace.Create(filepath.Join(dir, name), trace.Options{Cut: 4})
+			must(t, err)
+			logs = append(logs, l)
+			return func(c *msgrtest.NodeConfig) { c.Tracer = l }
+		}
+		server := nodeOf(t, v, "osd.1", "SFS", 1, withTrace("server"), withChain(echoer()))
+		client := nodeOf(t, v, "client.2", "LLC", 2, withTrace("client"))
+		conn := client.Dial(server)
+		m := control.NewMessage(7, []byte("front"), bytes.Repeat([]byte("data"), 5000))
+		m.TID = 1
+		must(t, conn.Send(m))
+		receives(t, ctx, client, 1001)
+		for _, n := range []*msgrtest.Node{client, server} {
+			must(t, n.Shutdown(ctx))
+		}
+		for _, l := range logs {
+			must(t, l.Close())
+		}
+		for name, want := range map[string]trace.Side{"client": trace.Connector, "server": trace.Acceptor} {
+			recorder, tags, all := tracedIn(t, filepath.Join(dir, name))
+			if recorder != want {
+				t.Errorf("%s: recorded by %q", name, recorder)
+			}
+			for side, ends := range map[trace.Side]string{trace.Connector: "CLIENT_IDENT", trace.Acceptor: "SERVER_IDENT"} {
+				got := tags[side]
+				if len(got) < 6 || got[0] != "banner" || got[1] != "HELLO" || !slices.Contains(got, ends) || !slices.Contains(got, "MESSAGE") ||
+					slices.Index(got, ends) > slices.Index(got, "MESSAGE") {
+					t.Errorf("%s: the %s sent %v", name, side, got)
+				}
+			}
+			message := slices.IndexFunc(all, func(r trace.Record) bool { return r.Tag == "MESSAGE" && r.From == trace.Connector })
+			r := all[message]
+			if f, ok := r.Fields.(*trace.Message); !ok || f.Seq != 1 || f.TID != 1 || f.Type != 7 || !slices.Equal(r.Segments, []int{41, 5, 0, 20000}) ||
+				!slices.Equal(r.Payload, []string{"66726f6e", "", "64617461"}) {
+				t.Errorf("%s: %+v %+v", name, r, r.Fields)
+			}
+			if last := all[len(all)-1]; last.Event != trace.End || last.Error == "" {
+				t.Errorf("%s: it ends with %+v", name, last)
+			}
+		}
+	})
+}
+
+// logBuffer is what was logged.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func TestKeysAreLoggedOnDemandAloneWithAWarning(t *testing.T) {
+	for _, secure := range []bool{true, false} {
+		var keys, lines [2]logBuffer
+		ctx := deadline(t)
+		v := variant{backend: uring.Auto, secure: secure}
+		with := func(i int) func(*msgrtest.NodeConfig) {
+			return func(c *msgrtest.NodeConfig) {
+				c.KeyLog, c.Logger = &keys[i], slog.New(slog.NewTextHandler(&lines[i], nil))
+			}
+		}
+		server := nodeOf(t, v, "osd.1", "SFS", 1, with(0))
+		client := nodeOf(t, v, "client.2", "LLC", 2, with(1))
+		must(t, client.Dial(server).WaitReady(ctx))
+		for i := range keys {
+			k, err := keylog.Read(strings.NewReader(keys[i].String()))
+			must(t, err)
+			if want := map[bool]int{true: 1, false: 0}[secure]; k.Len() != want {
+				t.Errorf("secure %t: %d keys, want %d", secure, k.Len(), want)
+			}
+			if !strings.Contains(lines[i].String(), "level=WARN") || !strings.Contains(lines[i].String(), "are logged") {
+				t.Errorf("no warning in %q", lines[i].String())
+			}
+		}
+		if keys[0].String() != keys[1].String() {
+			t.Errorf("the sides log different keys:\n%s%s", keys[0].String(), keys[1].String())
+		}
+	}
+}
