@@ -1,0 +1,385 @@
+//go:build !race
+
+package sim_test
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+const again = unix.EAGAIN
+
+// phase is how far a socket of the adversary is in the protocol.
+type phase uint8
+
+const (
+	phaseBanner phase = iota
+	phaseHello
+	phaseAuth
+	phaseSign
+	phaseSession
+	phaseOpen
+)
+
+// talk is what a socket says and has heard, as somebody who follows the protocol.
+type talk struct {
+	phase phase
+	rev0  bool
+	enc   *frame.Encoder
+	dec   *frame.Decoder
+	sum   heard
+
+	name  wire.EntityName // of its own
+	claim wire.EntityName // what it says
+	key   []byte
+
+	addr                       wire.Addr // which it says is its own
+	clientCookie, serverCookie uint64
+	inSeq, outSeq              uint64
+	stubborn                   int  // it answers always with the same, if above 0
+	feigns                     bool // see feign
+}
+
+// heard is what its signature covers: what it has received in the handshake.
+type heard struct {
+	rx   []byte
+	over bool
+}
+
+func (h *heard) received(p []byte) {
+	if !h.over {
+		h.rx = append(h.rx, p...)
+	}
+}
+
+// newTalk chooses who a socket says it is.
+func (a *adversary) newTalk() talk {
+	t := talk{rev0: a.rng.IntN(6) == 0, addr: a.ownAddr()}
+	types := []wire.EntityType{wire.OSD, wire.OSD, wire.Client, wire.Client, wire.Mon, wire.MDS, wire.Mgr}
+	t.name = wire.EntityName{Type: types[a.rng.IntN(len(types))], ID: foeNames[a.rng.IntN(len(foeNames))]}
+	t.claim = t.name
+	if n := a.w.nodes[a.rng.IntN(len(a.w.nodes))]; a.plan.proven && n.server() && a.rng.IntN(2) == 0 {
+		t.addr = n.addr
+	}
+	t.clientCookie, t.serverCookie = a.rng.Uint64(), a.rng.Uint64()
+	if a.rng.IntN(4) == 0 {
+		t.stubborn = 1 + a.rng.IntN(24)
+	}
+	return t
+}
+
+// feign has a socket follow the protocol under the address of another node, until
+// it is sent something, and leave then: the node is to dial that address.
+func (s *foeSocket) feign() {
+	for _, n := range s.a.w.nodes {
+		if n != s.to && n.server() && n.m != nil {
+			s.addr = n.addr
+		}
+	}
+	s.feigns, s.wild, s.drip, s.deaf, s.mute = true, 0, false, false, false
+	s.name.Type = wire.OSD
+}
+
+// foeNames are the ids that the adversary can prove.
+var foeNames = []string{"66", "67"}
+
+// foeName says whether a name is the adversary's.
+func foeName(n wire.EntityName) bool { return slices.Contains(foeNames, n.ID) }
+
+// begin is what a socket says first.
+func (s *foeSocket) begin() {
+	if s.strays() {
+		return
+	}
+	s.write(s.banner())
+}
+
+func (s *foeSocket) banner() []byte {
+	b := wire.Banner{}
+	if !s.rev0 {
+		b.Supported = wire.BannerRevision1
+	}
+	return b.AppendTo(nil)
+}
+
+// strays has the socket do what is not to be done now, if that is its way.
+func (s *foeSocket) strays() bool {
+	if s.wild == 0 || s.a.rng.IntN(s.wild) > 0 {
+		return false
+	}
+	s.a.mischief(s)
+	return s.gone || s.a.rng.IntN(2) == 0 // or both
+}
+
+// hear takes whole pieces of the protocol out of what has come.
+func (s *foeSocket) hear() {
+	for !s.gone {
+		if s.phase == phaseBanner {
+			if len(s.in) < wire.BannerSize {
+				return
+			}
+			peer, _ := wire.DecodeBanner(s.in[wire.BannerPrefixSize:wire.BannerSize])
+			s.take(wire.BannerSize)
+			rev := frame.Rev1
+			if s.rev0 || peer.Supported&wire.BannerRevision1 == 0 {
+				rev = frame.Rev0
+			}
+			s.enc, s.dec = frame.NewEncoder(rev), frame.NewDecoder(rev, frame.DefaultLimits())
+			s.phase = phaseHello
+			if !s.strays() {
+				s.sendHello()
+			}
+			continue
+		}
+		if len(s.in) < frame.PreambleSize {
+			return
+		}
+		h, err := s.dec.Open(slices.Clone(s.in[:frame.PreambleSize]))
+		if err != nil {
+			s.lost("cannot be read", err)
+			return
+		}
+		size := frame.PreambleSize + s.dec.RestSize(h)
+		if len(s.in) < size {
+			return
+		}
+		raw := slices.Clone(s.in[:size])
+		f, err := s.dec.Finish(h, raw[:frame.PreambleSize], slices.Clone(raw[frame.PreambleSize:]))
+		if err != nil {
+			s.lost("is damaged", err)
+			return
+		}
+		if f.Tag == frame.TagAuthSignature {
+			s.sum.over = true
+		}
+		s.take(size)
+		s.a.seen.remember(&f, raw)
+		s.heard(&f)
+	}
+}
+
+// lost is a frame that cannot be read. That must not be, unless the socket has
+// spoilt the banners, so that both do not speak of the same revision.
+func (s *foeSocket) lost(how string, err error) {
+	s.deaf = true
+	if !s.odd {
+		s.a.w.fail("adversary: a node sent a frame that %s: %v", how, err)
+	}
+}
+
+func (s *foeSocket) take(n int) {
+	s.sum.received(s.in[:n])
+	s.in = s.in[n:]
+}
+
+// frame makes a frame, or nothing before the banners.
+func (s *foeSocket) frame(tag frame.Tag, segs ...[]byte) []byte {
+	enc := s.enc
+	if enc == nil {
+		enc = frame.NewEncoder(frame.Rev1)
+	}
+	b, err := enc.AppendFrame(nil, tag, segs...)
+	if err != nil {
+		s.a.w.fail("adversary: %v", err)
+	}
+	return b
+}
+
+func (s *foeSocket) send(tag frame.Tag, segs ...[]byte) { s.write(s.frame(tag, segs...)) }
+
+type framePayload interface{ AppendTo(dst []byte) []byte }
+
+func (s *foeSocket) say(tag frame.Tag, p framePayload) { s.send(tag, p.AppendTo(nil)) }
+
+func (s *foeSocket) sendHello() {
+	typ := s.claim.Type
+	if s.a.rng.IntN(8) == 0 && !s.feigns {
+		typ = wire.EntityType(s.a.rng.Uint32())
+		s.a.did("hello of any type")
+	}
+	s.say(frame.TagHello, wire.Hello{EntityType: typ, PeerAddr: s.target()})
+}
+
+// target is whom it wants to have reached.
+func (s *foeSocket) target() wire.Addr {
+	if s.to != nil && (s.feigns || s.a.rng.IntN(10) > 0) {
+		return s.to.addr
+	}
+	return s.a.anyAddr()
+}
+
+// heard is a frame of the node: it is answered as the protocol wants, or not.
+func (s *foeSocket) heard(f *frame.Frame) {
+	if s.strays() {
+		return
+	}
+	switch f.Tag {
+	case frame.TagHello:
+		s.phase = phaseAuth
+		if s.to != nil {
+			s.requestAuth()
+		}
+	case frame.TagAuthReplyMore:
+		more, _ := wire.DecodeAuthReplyMore(f.Seg[0])
+		s.key = proofKey(s.name, more.Payload)
+		answer := proofOf(s.key)
+		if s.claim != s.name {
+			answer = s.a.bytes(32)
+		}
+		s.say(frame.TagAuthRequestMore, wire.AuthRequestMore{Payload: answer})
+	case frame.TagAuthBadMethod:
+		if s.a.rng.IntN(2) == 0 {
+			s.requestAuth()
+		} else {
+			s.close()
+		}
+	case frame.TagAuthDone:
+		s.phase = phaseSign
+		s.sign()
+	case frame.TagAuthRequest:
+		s.authRequested(f)
+	case frame.TagAuthRequestMore:
+		s.phase = phaseSign
+		s.doneAuth()
+	case frame.TagAuthSignature:
+		s.phase = phaseSession
+		if s.to != nil {
+			s.openSession()
+		}
+	default:
+		s.heardSession(f)
+	}
+}
+
+// requestAuth says a name, its own or not.
+func (s *foeSocket) requestAuth() {
+	a := s.a
+	s.claim = s.name
+	if a.plan.proven && !s.feigns && a.rng.IntN(5) == 0 {
+		s.claim = a.honestName()
+		a.did("claim another name")
+	}
+	req := wire.AuthRequest{Method: uint32(auth.None), PreferredModes: []uint32{uint32(auth.CRC)}}
+	if a.plan.proven {
+		req.Method, req.Payload = uint32(auth.Cephx), s.claim.AppendTo(nil)
+	} else {
+		// Form, name and global id.
+		req.Payload = binary.LittleEndian.AppendUint64(s.claim.AppendTo([]byte{1}), a.number())
+	}
+	s.say(frame.TagAuthRequest, req)
+}
+
+// authRequested answers a node that dialled it.
+func (s *foeSocket) authRequested(f *frame.Frame) {
+	req, _ := wire.DecodeAuthRequest(f.Seg[0])
+	if auth.Method(req.Method) == auth.None {
+		s.phase = phaseSign
+		s.doneAuth()
+		return
+	}
+	challenge := s.a.bytes(32)
+	s.key = proofKey(wire.NewReader(req.Payload).EntityName(), challenge)
+	s.say(frame.TagAuthReplyMore, wire.AuthReplyMore{Payload: challenge})
+}
+
+func (s *foeSocket) doneAuth() {
+	s.say(frame.TagAuthDone, wire.AuthDone{GlobalID: s.a.number(), Mode: uint32(auth.CRC)})
+	s.sign()
+}
+
+// sign sends the signature of what was received.
+func (s *foeSocket) sign() {
+	var sig wire.AuthSignature
+	if len(s.key) > 0 {
+		copy(sig[:], mac(s.key, s.sum.rx))
+	}
+	s.say(frame.TagAuthSignature, sig)
+}
+
+// heardSession is a frame behind the signatures.
+func (s *foeSocket) heardSession(f *frame.Frame) {
+	a := s.a
+	switch f.Tag {
+	case frame.TagClientIdent:
+		ci, _ := wire.DecodeClientIdent(f.Seg[0])
+		s.clientCookie = ci.Cookie
+		s.answerSession(ci.TargetAddr)
+	case frame.TagSessionReconnect:
+		sr, _ := wire.DecodeSessionReconnect(f.Seg[0])
+		s.clientCookie = sr.ClientCookie
+		s.answerReconnect(sr)
+	case frame.TagServerIdent:
+		si, _ := wire.DecodeServerIdent(f.Seg[0])
+		s.serverCookie = si.Cookie
+		s.opened()
+	case frame.TagSessionReconnectOK:
+		s.opened()
+	case frame.TagSessionRetry, frame.TagSessionRetryGlobal:
+		s.say(frame.TagSessionReconnect, s.reconnect())
+	case frame.TagSessionReset:
+		s.say(frame.TagClientIdent, s.clientIdent())
+	case frame.TagWait:
+		if a.rng.IntN(2) == 0 {
+			s.close()
+		}
+	case frame.TagMessage:
+		s.gotMessage(f)
+	case frame.TagKeepalive2:
+		if k, err := msgrtest.DecodeKeepalive(f.Seg[0]); err == nil && a.rng.IntN(4) > 0 {
+			s.say(frame.TagKeepalive2Ack, k)
+		}
+	}
+}
+
+// opened is the begin of the data phase.
+func (s *foeSocket) opened() {
+	s.phase = phaseOpen
+	s.a.did("open a session")
+	if s.feigns {
+		for range 8 {
+			s.sendMessage(s.outSeq+1, 100)
+		}
+		return
+	}
+	if s.a.rng.IntN(6) == 0 {
+		s.a.did("abandon a session")
+		if s.a.rng.IntN(2) == 0 {
+			s.close()
+		} else {
+			s.mute, s.deaf = true, s.a.rng.IntN(2) == 0
+		}
+	}
+}
+
+// gotMessage acknowledges, or not.
+func (s *foeSocket) gotMessage(f *frame.Frame) {
+	hd, err := frame.ParseMessageHeader(f.Seg[0])
+	if err != nil {
+		s.a.w.fail("adversary: %v", err)
+		return
+	}
+	if len(f.Seg[1]) == simFront && s.a.w.lanes[binary.LittleEndian.Uint64(f.Seg[1])] != nil {
+		s.a.w.fail("a message between honest nodes came to the adversary")
+	}
+	if s.feigns {
+		s.a.did("leave with the address of a node")
+		s.close()
+		return
+	}
+	s.inSeq = hd.Seq
+	switch s.a.rng.IntN(4) {
+	case 0:
+		s.a.did("leave a message unacknowledged")
+	case 1:
+		s.sendMessage(s.outSeq+1, s.a.size())
+	default:
+		s.say(frame.TagAck, msgrtest.Ack{Seq: s.inSeq})
+	}
+}

@@ -1,0 +1,223 @@
+//go:build !race
+
+package sim_test
+
+import (
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// doubt is a lossless message that was released before it arrived. The event
+// of a reset has to explain it soon.
+type doubt struct {
+	lane   *lane
+	number uint64
+	since  time.Duration
+}
+
+// checkDoubts fails for those that nothing explains. all: there was time
+// enough for every one of them.
+func (w *world) checkDoubts(all bool) {
+	kept := w.doubts[:0]
+	for _, d := range w.doubts {
+		ch := d.lane.ch
+		if d.lane.lost >= d.number || ch.over() || ch.w.life != ch.from.life || ch.from.ending || ch.toLife != ch.to.life {
+			continue
+		}
+		if ch.from.frozen > d.since {
+			d.since = ch.from.frozen
+		}
+		if all || w.net.Now() > d.since+2*time.Second {
+			w.fail("node %d: message %d of stream %d to node %d was released before it arrived", ch.from.id, d.number, d.lane.stream, ch.to.id)
+			continue
+		}
+		kept = append(kept, d)
+	}
+	w.doubts = kept
+}
+
+// settled says whether everything has arrived that must.
+func (w *world) settled() bool {
+	if w.foe.atWork() {
+		return w.completed()
+	}
+	for _, n := range w.nodes {
+		if n.accepted != n.freed || n.resizing != nil { // a core waits for its handshakes
+			return false
+		}
+		for _, t := range n.throttles() {
+			if t.Used() != 0 {
+				return false // half a message of a peer that died without a word
+			}
+		}
+		for _, ch := range n.channels {
+			for _, l := range ch.lanes {
+				if l.waiting != nil || l.missing() != 0 {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// missing is the first message that should have arrived and has not.
+func (l *lane) missing() uint64 {
+	if l.ch.over() {
+		return 0
+	}
+	for number := l.lost + 1; number <= l.next; number++ {
+		if !l.arrived(number) {
+			return number
+		}
+	}
+	return 0
+}
+
+// finish ends all faults and lets everything arrive: within two maximum
+// back-offs, the handshakes between them and the time until a dead connection
+// is noticed.
+func (w *world) finish() {
+	w.quiet = true
+	w.endFaults()
+	w.net.Quiet()
+	for _, n := range w.nodes {
+		n.frozen = 0
+	}
+	w.births(true)
+	for _, n := range w.nodes {
+		for len(n.kept) > 0 {
+			n.let(n.kept[0])
+		}
+		for _, ch := range n.channels {
+			switch {
+			case ch.over():
+			case ch.toLife != ch.to.life:
+				n.markDown(ch.conn) // its peer will never be back
+			default:
+				ch.conn.Keepalive() // leaves standby, and so learns of resets
+			}
+		}
+	}
+	for _, n := range w.nodes {
+		if !n.server() {
+			n.comeBack(w.nodes[0]) // a server cannot reach a client that stays away
+		}
+	}
+	w.still()
+	limit := w.net.Now() + 100*time.Second
+	for !w.failed {
+		w.run(time.Second)
+		if w.settled() && w.net.Now() > limit-97*time.Second || w.net.Now() > limit {
+			break
+		}
+	}
+	w.run(time.Second)
+}
+
+// check compares what was sent with what arrived, when all faults are over.
+func (w *world) check() {
+	w.checkDoubts(true)
+	for _, n := range w.nodes {
+		if n.resizing != nil {
+			w.fail("node %d: its cores are still being changed", n.id)
+		}
+		for _, ch := range n.channels {
+			for i, l := range ch.lanes {
+				if number := l.missing(); number != 0 {
+					w.fail("node %d conn %d: message %d of %d of stream %d to node %d is missing, lost only up to %d (state %v, err %v)",
+						n.id, ch.conn.ID(), number, l.next, l.stream, ch.to.id, l.lost, ch.conn.State(), ch.conn.Err())
+				}
+				if l.waiting != nil {
+					w.fail("node %d conn %d: lane %d still waits for room", n.id, ch.conn.ID(), i)
+				}
+			}
+			if ch.w.refused && !ch.over() {
+				w.fail("node %d conn %d: Send said that it is over, and no event did", n.id, ch.conn.ID())
+			}
+		}
+		if n.accepted != n.freed {
+			w.fail("node %d: %d messages were sent, %d released", n.id, n.accepted, n.freed)
+		}
+		w.checkIdle(n)
+	}
+}
+
+// checkIdle checks the gauges of a messenger on which nothing moves.
+func (w *world) checkIdle(n *node) {
+	n.checkThrottles()
+	w.wait("stats", func() {
+		st, err := n.m.Stats()
+		if err != nil {
+			w.fail("node %d: stats: %v", n.id, err)
+		}
+		for _, c := range st.Cores {
+			w.cover.Paused += int(c.Paused)
+		}
+	})
+	for _, c := range n.m.Conns() {
+		var st control.ConnStats
+		var err error
+		w.wait("stats", func() { st, err = c.Stats() })
+		if err != nil {
+			w.fail("node %d conn %d: stats: %v", n.id, c.ID(), err)
+		}
+		if st.IO.Queued != 0 || st.IO.Sent != 0 || st.IO.Throttled {
+			w.fail("node %d conn %d: not idle: %+v", n.id, c.ID(), st)
+		}
+		if c.Info().Protocol == control.Msgr1 && st.IO.Duplicates != 0 {
+			w.fail("node %d conn %d: %d messages came again, which real daemons do not survive", n.id, c.ID(), st.IO.Duplicates)
+		}
+	}
+}
+
+// throttles are those that the plan has.
+func (n *node) throttles() []*dataplane.Throttle {
+	list := []*dataplane.Throttle{n.m.DispatchThrottle()}
+	for _, t := range []*dataplane.Throttle{n.policy.Messages, n.policy.Bytes} {
+		if t != nil {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+func (n *node) checkThrottles() {
+	for _, t := range n.throttles() {
+		if t.Used() != 0 || t.Waiting() != 0 {
+			n.w.fail("node %d: a throttle holds %d, %d wait", n.id, t.Used(), t.Waiting())
+		}
+	}
+}
+
+// checkOver checks what is true after Shutdown.
+func (n *node) checkOver() {
+	w := n.w
+	for len(n.kept) > 0 {
+		n.let(n.kept[0])
+	}
+	n.checkThrottles()
+	w.still() // blocked senders have their error
+	if n.accepted != n.freed {
+		w.fail("node %d: after shutdown, %d messages were sent and %d released", n.id, n.accepted, n.freed)
+	}
+	for c := range n.conns {
+		select {
+		case <-c.Closed():
+		default:
+			w.fail("node %d: conn %d is not closed after shutdown", n.id, c.ID())
+		}
+	}
+	st, _ := n.m.Stats() // its cores are gone, its counters are not
+	w.cover.PartialResets += int(st.Counters.PartialResetsSent)
+	if n.old() {
+		w.cover.Waits1 += int(st.Counters.WaitsSent)
+		w.cover.Retries1 += int(st.Counters.RetriesSent)
+		w.cover.Resets1 += int(st.Counters.ResetsSent)
+	}
+	if st.Counters.IllegalTransitions != 0 || st.HalfOpen != 0 || st.Open != 0 || st.Counters.Conns != st.Counters.Closed {
+		w.fail("node %d: after shutdown %+v", n.id, st)
+	}
+}

@@ -1,0 +1,48 @@
+// Package sim is the simulator: a test that runs whole messengers, each with
+// several cores, over a simulated network and clock, and checks what their users
+// see. There is nothing here to import; it uses what any user of control has.
+//
+//	go test ./control/sim                                         1000 seeds, and the checks of the simulator itself
+//	go test ./control/sim -run 'TestSimulation$' -sim.seeds=100000 -timeout 2h
+//	go test ./control/sim -run 'TestSimulation$' -sim.first=93 -sim.seeds=1 -sim.trace
+//	go test ./control/sim -run 'TestSimulation$' -sim.seeds=6000 -sim.protocol=msgr1
+//	go test ./control/sim -run 'TestAdversary$' -sim.seeds=10000 -timeout 2h
+//
+// One seed decides everything: the nodes and their policy, the traffic, the
+// faults, and which of the things that could happen next does. So a seed that
+// fails fails again, and the third of these commands, which every failure prints,
+// shows its course.
+//
+// A world (world_test.go) has a network (dataplane/simnet) and nodes
+// (node_test.go): processes with a messenger, which end and begin anew. It moves
+// by steps. In a step one thing happens: an event of the network, a turn of one
+// core, or, if there is neither, time passes until the next of them is due. The
+// cores have no threads (simnet.Host.Run), the network and the clocks are
+// memory. Only the messenger's goroutines are real: all of them run until they wait
+// (testing/synctest) before the next step, one at a time (still_test.go).
+//
+// Where to read on:
+//
+//	what                                          where
+//	what a seed decides before it begins          plan_test.go
+//	which protocol the nodes speak                protocol_test.go
+//	the random acts between the steps             act_test.go, cores_test.go, rebind_test.go
+//	faults within handshakes                      breaks_test.go
+//	requests to drivers that fail                 faults_test.go
+//	what nodes send, and what becomes of it       traffic_test.go
+//	the callbacks, and what each may say          events_test.go
+//	what must be true in the end                  check_test.go
+//	what must have happened in some seed          cover_test.go
+//	seeds that once found a bug                   sim_test.go
+//	seeds shared out to processes                 parallel_test.go
+//	bounds at which honest peers must not stop    live_test.go
+//	a peer that chooses every field and moment    adversary_test.go
+//	the same seed runs the same course            repeat_test.go
+//	bugs that the simulator must find             mutant_test.go, testdata/mutants.txt
+//
+// What is promised, and so checked: on a lossless connection each message arrives
+// once and in order as long as both ends live, and what is lost is told by a reset;
+// a message that Send took over is released exactly once; callbacks come on the
+// core that owns the connection, in their order; throttles hold what they bound; and
+// after Shutdown nothing is left.
+package sim

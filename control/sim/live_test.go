@@ -1,0 +1,284 @@
+//go:build !race
+
+package sim_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+var liveSeeds = flag.Int("sim.live", 150, "seeds of the simulation at the bounds")
+
+// TestHonestPeersNeverStopEachOther has every policy work at its bounds: all
+// ends answer each message with what they received, wait where there is no room,
+// and keep what they wait with. Whatever the bounds, all answers come.
+func TestHonestPeersNeverStopEachOther(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var total liveCover
+	for seed := range uint64(*liveSeeds) {
+		synctest.Test(t, func(t *testing.T) { total.add(runLive(t, seed+1)) })
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%+v", total)
+	if *liveSeeds >= 100 && (total.full == 0 || total.paused == 0 || total.givenUp == 0 || total.cloned == 0 || total.own == 0) {
+		t.Errorf("the bounds were not reached: %+v", total)
+	}
+}
+
+type liveCover struct{ echoes, full, cloned, own, paused, givenUp int }
+
+func (c *liveCover) add(o liveCover) {
+	c.echoes += o.echoes
+	c.full += o.full
+	c.cloned += o.cloned
+	c.own += o.own
+	c.paused += o.paused
+	c.givenUp += o.givenUp
+}
+
+// liveWorld is a world whose nodes answer everything.
+type liveWorld struct {
+	*world
+	answer liveAnswerKind
+	queues map[liveLine]*liveQueue
+	got    map[uint64]uint64 // answers by stream
+	cover  liveCover
+}
+
+// liveAnswerKind is how a user answers.
+type liveAnswerKind int
+
+const (
+	answerSame  liveAnswerKind = iota // with the message itself
+	answerClone                       // with a clone of it
+	answerOwn                         // with a message of its own, which releases what came when it is freed
+)
+
+// liveLine is what a user sends on a connection: what it asks, or its answers,
+// which do not wait behind what it asks.
+type liveLine struct {
+	c       *control.Conn
+	answers bool
+}
+
+// liveQueue are the messages of one line that wait for room.
+type liveQueue struct {
+	waiting []*control.Message
+	busy    bool
+	done    chan struct{}
+}
+
+func runLive(t *testing.T, seed uint64) liveCover {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	kind := simKinds[int(seed)%len(simKinds)]
+	l := &liveWorld{answer: liveAnswerKind(rng.IntN(3)), queues: make(map[liveLine]*liveQueue), got: make(map[uint64]uint64)}
+	large := 200 + rng.IntN(20_000)
+	bound := func(from, most int) int64 {
+		if rng.IntN(3) == 0 {
+			return 0
+		}
+		return int64(from + rng.IntN(most))
+	}
+	if kind.both && l.answer == answerOwn {
+		l.answer = answerClone // see budget.go: users who both ask must not hold what they got
+	}
+	plan := newPlan(rng)
+	plan.kind, plan.nodes, plan.large, plan.priorities, plan.replies, plan.slow, plan.silent = kind, 2+rng.IntN(2), large, false, false, false, false
+	plan.net.ResetEvery, plan.breakEvery, plan.idle, plan.every = 0, 0, 0, 0
+	plan.net.Window = 4 << (10 + rng.IntN(6))
+	plan.messages, plan.bytes, plan.dispatch = bound(1, 8), bound(100, large), bound(100, 2*large)
+	plan.queueMessages, plan.queueBytes = bound(1, 8), bound(100, large)
+	if kind.both {
+		plan.queueMessages, plan.queueBytes = 0, 0 // for the same reason
+	}
+	l.world = newWorldOf(t, seed, plan, rng, nil, l)
+
+	const each = 30
+	var lanes []*lane
+	for _, n := range l.nodes {
+		for _, to := range l.nodes {
+			if to != n && to.server() && (n.id > to.id || n.server()) {
+				lanes = append(lanes, n.channelTo(to).lanes...)
+			}
+		}
+	}
+	for range each {
+		for _, one := range lanes {
+			l.sendOne(one, rng.IntN(large))
+		}
+	}
+	limit := l.net.Now() + 30*time.Minute
+	for !l.failed && l.net.Now() < limit {
+		l.run(time.Second)
+		if l.over(lanes, each) {
+			break
+		}
+	}
+	if !l.over(lanes, each) {
+		l.show()
+	}
+	for _, one := range lanes {
+		if got := l.got[one.stream]; got != each && !l.failed {
+			l.fail("%d of %d answers came on stream %d, answer kind %d, plan %v", got, each, one.stream, l.answer, plan)
+		}
+	}
+	for _, n := range l.nodes {
+		l.wait("stats", func() {
+			st, err := n.m.Stats()
+			if err != nil {
+				l.fail("stats: %v", err)
+			}
+			for _, c := range st.Cores {
+				l.cover.paused += int(c.Paused)
+				l.cover.givenUp += int(c.GivenUp)
+			}
+		})
+	}
+	for _, n := range l.nodes {
+		n.shutdown()
+	}
+	return l.cover
+}
+
+// show logs what each connection holds.
+func (l *liveWorld) show() {
+	for _, n := range l.nodes {
+		for _, t := range n.throttles() {
+			l.t.Logf("node %d: throttle holds %d of %d, %d wait", n.id, t.Used(), t.Limit(), t.Waiting())
+		}
+		for _, c := range n.m.Conns() {
+			var st control.ConnStats
+			l.wait("stats", func() { st, _ = c.Stats() })
+			l.t.Logf("node %d conn %d: %s, in %d out %d, queued %d sent %d, %d bytes held, throttled %v, err %s", n.id, c.ID(), st.State,
+				st.IO.MessagesIn, st.IO.MessagesOut, st.IO.Queued, st.IO.Sent, st.HeldBytes, st.IO.Throttled, st.Error)
+			for _, answers := range []bool{true, false} {
+				if q := l.queues[liveLine{c, answers}]; q != nil {
+					l.t.Logf("  answers %v: %d wait, one for room: %v", answers, len(q.waiting), q.busy)
+				}
+			}
+		}
+	}
+}
+
+// sendOne has a message wait for room in the lane's own order.
+func (l *liveWorld) sendOne(one *lane, size int) {
+	p := one.parcel(0, size, false)
+	one.next++
+	one.ch.from.accepted++
+	l.send(liveLine{one.ch.conn, false}, &p.msg)
+}
+
+// over says whether all answers are there.
+func (l *liveWorld) over(lanes []*lane, each uint64) bool {
+	for _, one := range lanes {
+		if l.got[one.stream] != each {
+			return false
+		}
+	}
+	return true
+}
+
+// send sends, or has the message wait behind others of its connection.
+func (l *liveWorld) send(on liveLine, m *control.Message) {
+	q := l.queues[on]
+	if q == nil {
+		q = new(liveQueue)
+		l.queues[on] = q
+	}
+	l.woken = true
+	if !q.busy {
+		err := on.c.Send(m)
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, control.ErrQueueFull) {
+			l.fail("send: %v", err)
+			return
+		}
+		l.cover.full++
+	}
+	q.waiting = append(q.waiting, m)
+	l.next(on.c, q)
+}
+
+// next has a goroutine wait for the room of the first that has none.
+func (l *liveWorld) next(c *control.Conn, q *liveQueue) {
+	if q.busy || len(q.waiting) == 0 {
+		return
+	}
+	m := q.waiting[0]
+	q.waiting, q.busy = q.waiting[1:], true
+	q.done = make(chan struct{})
+	go func() {
+		defer close(q.done)
+		if err := c.SendContext(context.Background(), m); err != nil && !errors.Is(err, control.ErrClosed) {
+			l.fail("send: %v", err)
+		}
+	}()
+}
+
+// collect goes on with the connections that found room.
+func (l *liveWorld) collect() {
+	if l.world == nil {
+		return // it is being made
+	}
+	for _, n := range l.nodes {
+		if n.m == nil {
+			continue
+		}
+		for _, c := range n.m.Conns() {
+			for _, answers := range []bool{true, false} {
+				q := l.queues[liveLine{c, answers}]
+				if q == nil || !q.busy {
+					continue
+				}
+				select {
+				case <-q.done:
+					q.busy = false
+					l.next(c, q)
+				default:
+				}
+			}
+		}
+	}
+}
+
+// received answers a message, or counts an answer.
+func (l *liveWorld) received(c *control.Conn, m *control.Message, stream, number uint64) {
+	if m.Type == liveAnswer {
+		if number != l.got[stream]+1 {
+			l.fail("answer %d of stream %d came behind %d", number, stream, l.got[stream])
+		}
+		l.got[stream] = number
+		l.cover.echoes++
+		return
+	}
+	answer := m
+	switch l.answer {
+	case answerSame:
+		m.Retain()
+	case answerClone:
+		answer = m.Clone()
+		l.cover.cloned++
+	case answerOwn:
+		m.Retain()
+		answer = &control.Message{TID: m.TID, Front: m.Front, Middle: m.Middle, Data: m.Data, Free: func(*dataplane.Message) { m.Release() }}
+		l.cover.own++
+	}
+	answer.Type = liveAnswer
+	l.send(liveLine{c, true}, answer)
+}
+
+// liveAnswer is the type of answers.
+const liveAnswer = 9

@@ -1,0 +1,142 @@
+//go:build !race
+
+package sim_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
+)
+
+// simKind is a pair of policies.
+type simKind struct {
+	name            string
+	dialler, server func() control.Policy
+	both            bool // either side dials
+	lossless        bool
+}
+
+var simKinds = []simKind{
+	{"lossless-peer", control.LosslessPeer, control.LosslessPeer, true, true},
+	{"lossless-peer-reuse", control.LosslessPeerReuse, control.LosslessPeerReuse, true, true},
+	{"lossless-client", control.LosslessClient, control.StatefulServer, false, true},
+	{"lossy-client", control.LossyClient, control.StatelessServer, false, false},
+	{"lossy-registered", control.LossyClient, control.StatelessRegisteredServer, false, false},
+}
+
+// simPlan is what a seed decides before anything happens.
+type simPlan struct {
+	kind     simKind
+	nodes    int
+	cores    int // at most, per node
+	net      simnet.Options
+	protocol simProtocol
+	actions  int
+	burst    int // messages sent at once, at most
+	large    int // bytes of a large payload, at most
+	lanes    int // goroutines that send on one connection
+
+	rev0       bool // msgr2.0
+	priorities bool
+	replies    bool // some messages are answered from the dispatcher
+	slow       bool // some messages are kept for a while
+	silent     bool // connections and machines die without a word
+	resizes    bool // cores come and go
+	rebinds    bool // servers move to other addresses
+	breakEvery int  // a break point in so many disturbs; 0: none does
+
+	// Bounds; 0: none.
+	messages, bytes, dispatch int64 // throttles on what is received
+	queueMessages, queueBytes int64
+
+	idle, every, timeout time.Duration // idle limit and keepalives; 0: none
+
+	foe *adversaryPlan // nil: there is none
+}
+
+func newPlan(r *rand.Rand) simPlan {
+	p := simPlan{
+		kind:    simKinds[r.IntN(len(simKinds))],
+		nodes:   2 + r.IntN(2),
+		cores:   1 + r.IntN(4),
+		actions: 20 + r.IntN(80),
+		burst:   1 + r.IntN(40),
+		lanes:   1 + r.IntN(3),
+		net: simnet.Options{
+			Latency: time.Duration(r.IntN(2000)) * time.Microsecond,
+			Jitter:  time.Duration(r.IntN(5000)) * time.Microsecond,
+		},
+		rev0:       r.IntN(6) == 0,
+		priorities: r.IntN(2) == 0,
+		replies:    r.IntN(3) == 0,
+		slow:       r.IntN(3) == 0,
+		silent:     r.IntN(3) == 0,
+	}
+	if r.IntN(8) == 0 {
+		// Bytes trickle: cuts fall anywhere in a frame.
+		p.net.Segment, p.net.Window = 16<<r.IntN(5), 1<<(10+r.IntN(4))
+		p.actions, p.large = p.actions/2, 2000
+	} else {
+		p.net.Segment, p.net.Window = 1<<(11+r.IntN(6)), 1<<(13+r.IntN(6))
+		p.large = 100 << 10
+	}
+	if r.IntN(2) == 0 {
+		p.net.ResetEvery = 20 << r.IntN(6)
+	}
+	if r.IntN(3) == 0 {
+		p.breakEvery = 40 << r.IntN(4)
+	}
+	p.bound(r)
+	return p
+}
+
+// bound chooses throttles, queue bounds and timeouts.
+func (p *simPlan) bound(r *rand.Rand) {
+	some := func(from, span int) int64 {
+		if r.IntN(3) != 0 {
+			return 0
+		}
+		return int64(from + r.IntN(span))
+	}
+	p.messages, p.bytes, p.dispatch = some(1, 8), some(100, 20_000), some(100, 100_000)
+	p.queueMessages, p.queueBytes = some(1, 40), some(300, 100_000)
+	seconds := func(from, span int) time.Duration {
+		return time.Duration(from*1000+r.IntN(span*1000)) * time.Millisecond
+	}
+	if p.silent || r.IntN(4) == 0 {
+		if r.IntN(2) == 0 {
+			p.idle = seconds(3, 8)
+		}
+		if p.idle == 0 || r.IntN(2) == 0 {
+			p.every, p.timeout = seconds(1, 3), seconds(3, 6)
+		}
+	}
+}
+
+// policy is one of the kind's, with throttles of its own.
+func (p *simPlan) policy(f func() control.Policy) control.Policy {
+	policy := f()
+	if p.messages > 0 {
+		policy.Messages = dataplane.NewThrottle(p.messages)
+	}
+	if p.bytes > 0 {
+		policy.Bytes = dataplane.NewThrottle(p.bytes)
+	}
+	return policy
+}
+
+// String is what the plan has besides its policies.
+func (p simPlan) String() string {
+	foe := p.foe
+	p.kind, p.foe = simKind{}, nil
+	type plain simPlan
+	text := fmt.Sprintf("%+v", plain(p))
+	if foe != nil {
+		text += fmt.Sprintf(" with %+v", *foe)
+	}
+	return text
+}
