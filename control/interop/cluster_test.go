@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,6 +28,8 @@ type clusterConfig struct {
 	mode string        // crc or secure: what the daemons prefer
 	osds int           // memstore OSDs; with one or more there is a pool "data" of size 1
 	ttl  time.Duration // of tickets and of the secrets that they are made with; 0: the daemons' default
+	// msgr1 has the monitor listen on its v1 address, too, and no proxy before the other.
+	msgr1 bool
 }
 
 func (c clusterConfig) String() string { return fmt.Sprintf("auth=%s,mode=%s", c.auth, c.mode) }
@@ -67,7 +70,9 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 	free := freePorts(t, 3)
 	public, behind, v1 := free[0], free[1], free[2]
 	c.monAddr = wire.AddrVec{loopback(wire.AddrMsgr2, public), loopback(wire.AddrLegacy, v1)}
-	c.link = startProxy(t, public.String(), behind.String())
+	if !cfg.msgr1 {
+		c.link = startProxy(t, public.String(), behind.String())
+	}
 
 	check(t, os.WriteFile(c.file("ceph.conf"), []byte(c.conf(behind)), 0o644))
 	c.run("ceph-authtool", "--create-keyring", c.file("keyring"), "--gen-key", "-n", "mon.", "--cap", "mon", "allow *")
@@ -151,8 +156,10 @@ func (c *cluster) conf(behind netip.AddrPort) string {
 	set("debug ms", "0")
 	set("log file", "")
 	set("admin socket", "")
-	b.WriteString("[mon.a]\n")
-	set("public bind addr", "v2:"+behind.String())
+	if !c.msgr1 {
+		b.WriteString("[mon.a]\n")
+		set("public bind addr", "v2:"+behind.String())
+	}
 	return b.String()
 }
 
@@ -171,12 +178,12 @@ func (c *cluster) daemons() []*daemon { return append([]*daemon{c.mon}, c.osds..
 
 // osdAddr is the v2 address of an OSD for its clients, with the nonce of its
 // process.
-func (c *cluster) osdAddr(id int) wire.Addr { return c.osdAddrOf(id, "public_addrs") }
+func (c *cluster) osdAddr(id int) wire.Addr { return c.osdAddrOf(id, "public_addrs", "v2") }
 
 // clusterAddr is the v2 address of an OSD for other OSDs.
-func (c *cluster) clusterAddr(id int) wire.Addr { return c.osdAddrOf(id, "cluster_addrs") }
+func (c *cluster) clusterAddr(id int) wire.Addr { return c.osdAddrOf(id, "cluster_addrs", "v2") }
 
-func (c *cluster) osdAddrOf(id int, kind string) wire.Addr {
+func (c *cluster) osdAddrOf(id int, kind, protocol string) wire.Addr {
 	c.t.Helper()
 	var dump struct{ OSDs []map[string]json.RawMessage }
 	check(c.t, json.Unmarshal(c.ceph("osd", "dump", "--format", "json"), &dump))
@@ -190,14 +197,14 @@ func (c *cluster) osdAddrOf(id int, kind string) wire.Addr {
 		}
 		check(c.t, errors.Join(json.Unmarshal(o["osd"], &n), json.Unmarshal(o[kind], &addrs)))
 		for _, a := range addrs.Vec {
-			if n == id && a.Type == "v2" {
-				addr, err := wire.ParseAddr(fmt.Sprintf("v2:%s/%d", a.Addr, a.Nonce))
+			if n == id && a.Type == protocol {
+				addr, err := wire.ParseAddr(fmt.Sprintf("%s:%s/%d", protocol, a.Addr, a.Nonce))
 				check(c.t, err)
 				return addr
 			}
 		}
 	}
-	c.t.Fatalf("osd.%d has no v2 address: %+v", id, dump)
+	c.t.Fatalf("osd.%d has no %s address: %+v", id, protocol, dump)
 	return wire.Addr{}
 }
 
@@ -233,6 +240,16 @@ func tryTool(t *testing.T, program string, args ...string) ([]byte, error) {
 		return nil, fmt.Errorf("%v: %w\n%s%s", cmd, err, stdout.Bytes(), stderr.Bytes())
 	}
 	return stdout.Bytes(), nil
+}
+
+// crashed says whether err is that of a tool which a memory error ended.
+func crashed(err error) bool {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGSEGV
 }
 
 // clusterDir is a directory for a cluster. It is not t.TempDir: the path of a

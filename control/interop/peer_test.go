@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
@@ -71,21 +70,12 @@ func newPeer(t *testing.T, c *cluster, protocol string, backend uring.Backend) *
 // cephxClient has the key of name.
 func cephxClient(t *testing.T, c *cluster, name wire.EntityName) *cephx.Client {
 	t.Helper()
-	f, err := os.Open(c.file("keyring"))
-	check(t, err)
-	defer f.Close()
-	ring, err := cephx.ReadKeyring(f)
-	check(t, err)
-	own, ok := ring.Lookup(name)
-	if !ok {
-		t.Fatalf("the keyring has no %v", name)
-	}
 	mode := auth.CRC
 	if c.mode == "secure" {
 		mode = auth.Secure
 	}
 	client, err := cephx.NewClient(cephx.ClientConfig{
-		Name: name, Key: own.Key, Modes: func(wire.EntityType) []auth.Mode { return []auth.Mode{mode} },
+		Name: name, Key: clusterKey(t, c, name), Modes: func(wire.EntityType) []auth.Mode { return []auth.Mode{mode} },
 	})
 	check(t, err)
 	return client
