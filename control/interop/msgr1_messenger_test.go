@@ -1,0 +1,203 @@
+//go:build !giouring
+
+package interop_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// A messenger with the v1 ports of real daemons.
+
+// TestMsgr1MessengerWithRealDaemons shares objects with the real tools, knowing nothing
+// but v1 addresses, loses its connections, and goes on.
+func TestMsgr1MessengerWithRealDaemons(t *testing.T) {
+	enabled(t)
+	for _, method := range []string{"none", "cephx"} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			c := startCluster(t, clusterConfig{auth: method, mode: "crc", osds: 1, msgr1: true})
+			for _, backend := range backends {
+				t.Run(string(backend), func(t *testing.T) { useMsgr1(t, c, backend) })
+			}
+			t.Run("refused", func(t *testing.T) { refusedMsgr1(t, c) })
+		})
+	}
+}
+
+// dialMsgr1 is a client of the cluster by msgr1.
+func dialMsgr1(t *testing.T, c *cluster, backend uring.Backend) *rados.Cluster {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cfg := rados.Config{
+		Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Mons: []wire.Addr{c.monAddr.V1()},
+		Plane: dataplane.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
+	}
+	if c.auth == "cephx" {
+		cfg.Key = clusterKey(t, c, cfg.Name)
+	}
+	cl, err := rados.Dial(ctx, cfg)
+	check(t, err)
+	t.Cleanup(func() { check(t, cl.Close()) })
+	return cl
+}
+
+func useMsgr1(t *testing.T, c *cluster, backend uring.Backend) {
+	quiet(t, c)
+	cl := dialMsgr1(t, c, backend)
+	useObjects(t, c, cl)
+	seen := map[wire.EntityType]bool{}
+	for _, conn := range cl.Messenger().Conns() {
+		i := conn.Info()
+		want := auth.None
+		if c.auth == "cephx" && i.PeerType == wire.OSD {
+			want = auth.Cephx // the monitor wants no authorizer
+		}
+		if i.Protocol != "msgr1" || i.Features != wire.FeaturesPacific || !i.Lossy || i.Auth != want || i.Mode != auth.CRC {
+			t.Errorf("%+v", i)
+		}
+		seen[i.PeerType] = true
+		conn.MarkDown()
+	}
+	if !seen[wire.Mon] || !seen[wire.OSD] {
+		t.Errorf("connections to %v", seen)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	check(t, cl.Write(ctx, "data", "again", []byte("all connections are new")))
+	if got, err := cl.Read(ctx, "data", "again"); err != nil || string(got) != "all connections are new" {
+		t.Errorf("read %q, %v", got, err)
+	}
+	check(t, cl.Remove(ctx, "data", "again"))
+}
+
+// refusedMsgr1 is who the daemons do not let in, or who is at the wrong address.
+func refusedMsgr1(t *testing.T, c *cluster) {
+	m, err := control.New(control.Config{
+		Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Plane: dataplane.Config{Cores: 1, Driver: uring.Config{Backend: backends[0]}},
+		AuthClient: none.NewClient(wire.EntityName{Type: wire.Client, ID: "admin"}),
+	})
+	check(t, err)
+	t.Cleanup(func() { shutdown(t, m) })
+	check(t, m.Start())
+	p := &peer{t: t, m: m}
+	osd := c.osdAddrOf(0, "public_addrs", "v1")
+	wantRefused(p, osd.WithNonce(osd.Nonce+1), wire.OSD, control.StageHello)
+	wantRefused(p, c.monAddr.V1().WithNonce(77), wire.Mon, control.StageHello)
+	wantRefused(p, osd, wire.Mon, control.StageIdent) // another protocol version
+	wantRefused(p, c.monAddr.V2().WithType(wire.AddrLegacy), wire.Mon, control.StageBanner)
+	if c.auth == "none" {
+		return
+	}
+	conn, err := m.Connect(osd, wire.OSD, control.Once())
+	check(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := conn.WaitReady(ctx); !errors.Is(err, control.ErrAuth) || !errors.Is(err, &auth.Refused{Errno: auth.EACCES}) {
+		t.Errorf("without a ticket: %v", err)
+	}
+}
+
+// TestMsgr1RealClientConnectsToUs has the real tool, which knows a v1 address alone, log in
+// to a monitor of ours and ask for its status, across a cut.
+func TestMsgr1RealClientConnectsToUs(t *testing.T) {
+	enabled(t)
+	t.Parallel()
+	for _, method := range []string{"none", "cephx"} {
+		for _, backend := range backends {
+			t.Run(method+"/"+string(backend), func(t *testing.T) {
+				u := serveAsMon(t, clusterConfig{auth: method, mode: "crc"}, control.Msgr1, backend)
+				u.pinged()
+				u.asked()
+			})
+		}
+	}
+}
+
+// cutter resets sockets of ours when so many messages were written on all of them.
+type cutter struct {
+	written atomic.Int64
+	every   int64
+}
+
+func (c *cutter) At(_ context.Context, e probe.Event) error {
+	if e.When == probe.Data && e.Step == probe.FrameWrite && e.Tag == frame.TagMessage && c.written.Add(1)%c.every == 0 {
+		return probe.ErrReset
+	}
+	return nil
+}
+
+// TestMsgr1MessengerKeepsASessionWithTheMonitor is a monitor that the real one does not
+// know, whose lossless session with it loses its socket again and again: each ping is
+// answered once.
+func TestMsgr1MessengerKeepsASessionWithTheMonitor(t *testing.T) {
+	enabled(t)
+	t.Parallel()
+	c := startCluster(t, clusterConfig{auth: "none", mode: "crc", msgr1: true})
+	for i, backend := range backends {
+		t.Run(string(backend), func(t *testing.T) {
+			policy, nonce := control.LosslessPeerReuse(), uint32(60010+i)
+			name := wire.EntityName{Type: wire.Mon, ID: "z"}
+			cut := &cutter{every: 7}
+			m, err := control.New(control.Config{
+				Name: name, Nonce: &nonce, Default: &policy, Probe: cut, InitialBackoff: 10 * time.Millisecond,
+				Plane: dataplane.Config{Cores: 2, Driver: uring.Config{Backend: backend}},
+			})
+			check(t, err)
+			t.Cleanup(func() { shutdown(t, m) })
+			answers := make(chan uint64, 1000)
+			check(t, m.Start(&control.Dispatcher{
+				Fast: func(_ *control.Conn, m *control.Message) bool {
+					if m.Type == msgPing {
+						answers <- m.Seq()
+					}
+					return true
+				},
+				RemoteReset: func(*control.Conn) { t.Error("the monitor has forgotten the session") },
+			}))
+			_, err = m.Bind(loopback(wire.AddrLegacy, freePorts(t, 1)[0]))
+			check(t, err)
+			conn, err := m.Connect(c.monAddr.V1(), wire.Mon)
+			check(t, err)
+			const pings = 40
+			last := uint64(0)
+			for n := range pings {
+				check(t, conn.Send(control.NewMessage(msgPing, nil, nil)))
+				select {
+				case seq := <-answers:
+					if seq <= last {
+						t.Fatalf("answer %d has number %d behind %d", n, seq, last)
+					}
+					last = seq
+				case <-time.After(patience):
+					st, err := conn.Stats()
+					t.Fatalf("ping %d has no answer: %+v, %v", n, st, err)
+				}
+			}
+			st, err := conn.Stats()
+			check(t, err)
+			if st.Counters.Ready < 4 || st.Counters.Faults < 3 || st.Lossy || st.ConnectSeq < 4 {
+				t.Errorf("%+v", st)
+			}
+			select {
+			case seq := <-answers:
+				t.Errorf("one more answer, number %d", seq)
+			default:
+			}
+		})
+	}
+}
