@@ -1,0 +1,217 @@
+package prom_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/prom"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// messenger starts one that ends with the test.
+func messenger(t testing.TB, cfg control.Config, chain ...*control.Dispatcher) *control.Messenger {
+	t.Helper()
+	m, err := control.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { end(t, m) })
+	if err := m.Start(chain...); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func end(t testing.TB, m *control.Messenger) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := m.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// busy is a server that has answered n requests.
+func busy(t testing.TB, n int) *control.Messenger {
+	t.Helper()
+	policy, other := control.StatefulServer(), control.LosslessClient()
+	plane := dataplane.Config{Cores: 2, TimeEvery: 1}
+	server := messenger(t, control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Default: &policy, Plane: plane},
+		&control.Dispatcher{Fast: func(c *control.Conn, r *control.Message) bool {
+			_ = c.Reply(r, control.NewMessage(r.Type, bytes.Clone(r.Front), nil))
+			return true
+		}})
+	addrs, err := server.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := messenger(t, control.Config{Name: wire.EntityName{Type: wire.Client, ID: "a"}, Default: &other, Plane: plane})
+	conn, err := client.Connect(addrs[0], wire.OSD)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for range n {
+		reply, err := conn.Call(ctx, control.NewMessage(1000, []byte("question"), nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply.Release()
+	}
+	return server
+}
+
+// scrape asks the handler as Prometheus does.
+func scrape(t testing.TB, h http.Handler) map[string]*dto.MetricFamily {
+	t.Helper()
+	server := httptest.NewServer(h)
+	defer server.Close()
+	answer, err := http.Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatalf("%v, %s", err, text)
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	all, err := parser.TextToMetricFamilies(strings.NewReader(string(text)))
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return all
+}
+
+// sum is that of all counters and gauges of a family whose labels have the given
+// values; the counts of histograms.
+func sum(t testing.TB, all map[string]*dto.MetricFamily, name string, labels ...string) (n float64) {
+	t.Helper()
+	f := all[name]
+	if f == nil {
+		t.Errorf("there is no metric %s", name)
+		return 0
+	}
+next:
+	for _, m := range f.Metric {
+		have := make(map[string]string)
+		for _, l := range m.Label {
+			have[l.GetName()] = l.GetValue()
+		}
+		for i := 0; i < len(labels); i += 2 {
+			if have[labels[i]] != labels[i+1] {
+				continue next
+			}
+		}
+		n += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+	}
+	return n
+}
+
+func TestAScrapeHasWhatTheMessengerDid(t *testing.T) {
+	const requests = 50
+	all := scrape(t, prom.Handler(busy(t, requests), prom.Conns()))
+	for _, one := range []struct {
+		name   string
+		labels []string
+		low    float64
+		high   float64
+	}{
+		{"ringmsgr_up", nil, 1, 1},
+		{"ringmsgr_info", nil, 1, 1},
+		{"ringmsgr_open", []string{"messenger", "osd.0"}, 1, 1},
+		{"ringmsgr_conns_total", nil, 1, 1},
+		{"ringmsgr_accepted_total", nil, 1, 1},
+		{"ringmsgr_failures_total", []string{"kind", "banner"}, 0, 0},
+		{"ringmsgr_core_state", []string{"state", "running"}, 2, 2},
+		{"ringmsgr_core_messages_in_total", nil, requests, requests},
+		{"ringmsgr_core_messages_out_total", nil, requests, requests},
+		{"ringmsgr_core_spent_seconds_total", []string{"kind", "wait"}, 1e-9, 60},
+		{"ringmsgr_core_driver_total", []string{"kind", "syscalls"}, requests, 1e9},
+		{"ringmsgr_core_driver_in_flight", nil, 0, 1e6},
+		{"ringmsgr_core_latency_seconds", []string{"of", "queue"}, requests, requests},
+		{"ringmsgr_core_latency_seconds", []string{"of", "ack"}, requests - 1, requests},
+		{"ringmsgr_peers_connections", []string{"peer_type", "client", "state", "ready"}, 1, 1},
+		{"go_goroutines", nil, 1, 1e6},
+	} {
+		if n := sum(t, all, one.name, one.labels...); n < one.low || n > one.high {
+			t.Errorf("%s %v is %v, want %v to %v", one.name, one.labels, n, one.low, one.high)
+		}
+	}
+	for name, f := range all {
+		if strings.HasPrefix(name, "ringmsgr") && len(f.GetHelp()) < 10 {
+			t.Errorf("%s has no help", name)
+		}
+	}
+}
+
+func TestTheBucketsOfALatencyAddUp(t *testing.T) {
+	all := scrape(t, prom.Handler(busy(t, 20)))
+	for _, m := range all["ringmsgr_core_latency_seconds"].Metric {
+		before := uint64(0)
+		for _, b := range m.Histogram.Bucket {
+			if b.GetCumulativeCount() < before {
+				t.Errorf("bucket %v has %d, the one before %d", b.GetUpperBound(), b.GetCumulativeCount(), before)
+			}
+			before = b.GetCumulativeCount()
+		}
+		if before != m.Histogram.GetSampleCount() || len(m.Histogram.Bucket) != 31 {
+			t.Errorf("%d of %d in %d buckets", before, m.Histogram.GetSampleCount(), len(m.Histogram.Bucket))
+		}
+	}
+}
+
+// The names are as Prometheus wants them.
+func TestTheLinterOfPrometheusIsContent(t *testing.T) {
+	problems, err := testutil.CollectAndLint(prom.New(busy(t, 1), prom.Conns()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+func TestAfterTheShutdownTheLastCountsAreShown(t *testing.T) {
+	m := busy(t, 5)
+	c := prom.Handler(m)
+	end(t, m)
+	all := scrape(t, c)
+	if up, n := sum(t, all, "ringmsgr_up"), sum(t, all, "ringmsgr_core_messages_in_total"); up != 0 || n != 5 {
+		t.Errorf("up %v, %v messages", up, n)
+	}
+}
+
+// Every metric that the dashboard asks for is one.
+func TestTheDashboardAsksForWhatIsThere(t *testing.T) {
+	text, err := os.ReadFile("dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := scrape(t, prom.Handler(busy(t, 1), prom.Conns()))
+	asked := regexp.MustCompile(`(ringmsgr|go|process)_[a-z0-9_]+`).FindAllString(string(text), -1)
+	if len(asked) < 20 {
+		t.Errorf("only %d metrics", len(asked))
+	}
+	for _, name := range asked {
+		if all[strings.TrimSuffix(name, "_bucket")] == nil && all[name] == nil {
+			t.Errorf("%s is no metric", name)
+		}
+	}
+}

@@ -1,0 +1,20 @@
+// Package prom shows the statistics of a messenger to Prometheus. It is a module of its
+// own, so that the library does not depend on Prometheus.
+//
+// A program serves them by one line:
+//
+//	http.Handle("/metrics", prom.Handler(messenger))
+//
+// or registers a Collector where it has its other metrics. A scrape takes what
+// Messenger.Stats takes: it waits for the next turn of each core, and allocates; between
+// scrapes nothing is done.
+//
+// The names follow the statistics, whose texts say what each means: the counter conns
+// of control.Counters is ringmsgr_conns_total, a group of them such as failures is one
+// metric with the label kind, and what is about a core begins with ringmsgr_core and has
+// the label core. Times are in seconds. All have the label messenger.
+// The latencies are samples (control.Config, Plane.TimeEvery): their counts are not those
+// of all messages.
+//
+// dashboard.json shows the metrics in Grafana: import it, and choose the data source.
+package prom

@@ -1,0 +1,127 @@
+package prom
+
+import (
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// The statistics are structures of numbers with names in JSON. The metrics are found
+// in their types, so that none is forgotten: a uint64 is a counter, a signed integer a
+// gauge, a time.Duration a counter of seconds, and a structure of them one metric with a
+// label for its fields.
+
+// field is one number of a structure as a metric.
+type field struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	scale float64
+	path  []int
+	label string // that of the field in a group; empty: it is none
+}
+
+// set describes fields.
+type set struct {
+	prefix string
+	labels prometheus.Labels // of every metric
+	names  []string          // of the labels that vary, those of a group left out
+	gauges map[string]bool   // names of unsigned numbers that go down as well
+	skip   map[string]bool
+	help   string // begins the text of those that help has not
+}
+
+// of are the metrics of a structure.
+func (s *set) of(t reflect.Type) (list []field) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "" || s.skip[name] {
+			continue
+		}
+		if f.Type.Kind() == reflect.Struct {
+			list = append(list, s.group(name, f)...)
+		} else if one, ok := s.number(name, "", f.Type, s.names); ok {
+			one.path = f.Index
+			list = append(list, one)
+		}
+	}
+	return list
+}
+
+// group is one metric, with a label for the fields of a structure; those that are no
+// counters are metrics of their own.
+func (s *set) group(name string, group reflect.StructField) (list []field) {
+	t := group.Type
+	for i := range t.NumField() {
+		f := t.Field(i)
+		kind, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if kind == "" || s.skip[name+"_"+kind] {
+			continue
+		}
+		labels := append(append([]string{}, s.names...), "kind")
+		one, ok := s.number(name, kind, f.Type, labels)
+		if ok && one.kind == prometheus.GaugeValue {
+			one, ok = s.number(name+"_"+kind, "", f.Type, s.names)
+		}
+		if ok {
+			one.path = append(append([]int{}, group.Index...), f.Index...)
+			list = append(list, one)
+		}
+	}
+	return list
+}
+
+// number is one metric without its path.
+func (s *set) number(name, label string, t reflect.Type, labels []string) (field, bool) {
+	f := field{kind: prometheus.CounterValue, scale: 1, label: strings.TrimSuffix(label, "_ns")}
+	full := name
+	if label != "" {
+		full = name + "_" + label
+	}
+	words := strings.ReplaceAll(name, "_", " ")
+	metric := s.prefix + "_" + name
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		f.scale = 1 / float64(time.Second)
+		metric = strings.TrimSuffix(metric, "_ns") + "_seconds_total"
+		words = "seconds of " + strings.TrimSuffix(words, " ns")
+	case t.Kind() == reflect.Uint64 && !s.gauges[full]:
+		metric += "_total"
+	case t.Kind() == reflect.Uint64, t.Kind() == reflect.Int, t.Kind() == reflect.Int64, t.Kind() == reflect.Bool:
+		f.kind = prometheus.GaugeValue
+		if bytesOf[full] {
+			metric += "_bytes"
+		}
+	default:
+		return f, false
+	}
+	text := help[metric]
+	if text == "" {
+		text = s.help + ": " + words + "."
+	}
+	f.desc = prometheus.NewDesc(metric, text, labels, s.labels)
+	return f, true
+}
+
+// collect reads the metrics of a structure, whose varying labels have these values.
+func collect(out chan<- prometheus.Metric, v reflect.Value, list []field, values ...string) {
+	for _, f := range list {
+		n, with := 0.0, values
+		switch one := v.FieldByIndex(f.path); one.Kind() {
+		case reflect.Uint64:
+			n = float64(one.Uint())
+		case reflect.Bool:
+			if one.Bool() {
+				n = 1
+			}
+		default:
+			n = float64(one.Int())
+		}
+		if f.label != "" {
+			with = append(append([]string{}, values...), f.label)
+		}
+		out <- prometheus.MustNewConstMetric(f.desc, f.kind, n*f.scale, with...)
+	}
+}
