@@ -1,0 +1,201 @@
+// Package address reads the addresses of messengers as people write them: with
+// a host name, and without what goes without saying.
+package address
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// DefaultPort is that of a monitor, which is what most addresses belong to, and
+// DefaultPort1 its one for msgr1.
+const (
+	DefaultPort  = 3300
+	DefaultPort1 = 6789
+)
+
+// Form is how a complete address looks, and Form1 one of msgr1.
+const (
+	Form  = "v2:HOST:PORT/NONCE, such as v2:10.0.0.1:3300/0 or localhost"
+	Form1 = "v1:HOST:PORT/NONCE, such as v1:10.0.0.1:6789/0 or localhost"
+)
+
+// ErrSyntax says that a text is no address that can be used.
+var ErrSyntax = errors.New("wrong address")
+
+// Lookup finds the IP addresses of a host name.
+type Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
+
+// system looks names up as the system does.
+func system(ctx context.Context, host string) ([]netip.Addr, error) {
+	all, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	var unknown *net.DNSError
+	if errors.As(err, &unknown) {
+		err = errors.New(unknown.Err) // without the server that was asked
+	}
+	return all, err
+}
+
+// Reader reads addresses.
+type Reader struct {
+	Lookup  Lookup // nil: as the system does
+	AnyPort bool   // port 0 is allowed: to listen on any free one
+	Msgr1   bool   // v1 addresses are wanted, not v2 ones
+}
+
+// For is the reader of a text whose protocol is that of its type, and without one that
+// of proto: v1, or v2 or empty.
+func (r Reader) For(proto, text string) (Reader, error) {
+	if proto != "" && proto != "v1" && proto != "v2" {
+		return r, fmt.Errorf("protocol %q: want v1 or v2", proto)
+	}
+	r.Msgr1 = proto == "v1" || proto == "" && strings.HasPrefix(text, "v1:")
+	return r, nil
+}
+
+// Parse reads an address. The type may be left out and is v2, the only one that
+// is taken; without a port it is DefaultPort, without a nonce 0. Of a list in
+// brackets, as Ceph prints it, the first v2 address is taken. With Msgr1 all of that is
+// v1 and DefaultPort1. Errors wrap
+// ErrSyntax, unless a host name is not known.
+func (r Reader) Parse(ctx context.Context, text string) (wire.Addr, error) {
+	proto, other, typ, standard, form := "v2", "v1", wire.AddrMsgr2, uint16(DefaultPort), Form
+	if r.Msgr1 {
+		proto, other, typ, standard, form = "v1", "v2", wire.AddrLegacy, DefaultPort1, Form1
+	}
+	fail := func(why string) (wire.Addr, error) {
+		return wire.Addr{}, fmt.Errorf("%w: %q: %s; want %s", ErrSyntax, text, why, form)
+	}
+	if list, err := wire.ParseAddrVec(text); err == nil && strings.HasPrefix(text, "[v") {
+		for _, a := range list {
+			if a.Type == typ {
+				return r.Parse(ctx, a.String())
+			}
+		}
+		return fail("only " + proto + " addresses are spoken, and it has none")
+	}
+	rest := text
+	if kind, tail, ok := strings.Cut(text, ":"); ok {
+		switch kind {
+		case proto:
+			rest = tail
+		case other, "any", "none":
+			return fail("only " + proto + " addresses are spoken")
+		}
+	}
+	rest, nonceText, hasNonce := strings.Cut(rest, "/")
+	nonce := uint64(0)
+	if hasNonce {
+		var err error
+		if nonce, err = strconv.ParseUint(nonceText, 10, 32); err != nil {
+			return fail("the nonce is no number of 32 bits")
+		}
+	}
+	host, port, why := split(rest, standard)
+	if why == "" && port == 0 && !r.AnyPort {
+		why = "the port is 0"
+	}
+	if why != "" {
+		return fail(why)
+	}
+	ip, err := r.resolve(ctx, host)
+	switch {
+	case errors.Is(err, ErrSyntax):
+		return fail(fmt.Sprintf("%q is neither an IP address nor a host name", host))
+	case err != nil:
+		return wire.Addr{}, fmt.Errorf("%q: %w", text, err)
+	case ip.IsUnspecified():
+		return fail("the IP address is a wildcard, not one that peers dial")
+	}
+	// The library's own reader checks what an IPv6 zone may be.
+	a, err := wire.ParseAddr(proto + ":" + netip.AddrPortFrom(ip, port).String())
+	if err != nil {
+		return fail("the IPv6 zone is no positive number")
+	}
+	a.Nonce = uint32(nonce)
+	return a, nil
+}
+
+// split cuts the port off; without one it is standard. why says what is wrong.
+func split(s string, standard uint16) (host string, port uint16, why string) {
+	host, portText := s, ""
+	switch inner, closed := strings.CutSuffix(s, "]"); {
+	case s == "":
+		return "", 0, "the host is missing"
+	case isIP(s):
+	case closed && strings.HasPrefix(s, "["):
+		host = inner[1:]
+	default:
+		colon := strings.LastIndexByte(s, ':')
+		if colon < 0 {
+			break
+		}
+		host, portText = s[:colon], s[colon+1:]
+		if portText == "" {
+			return "", 0, "the port is missing behind the colon"
+		}
+		if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+			host = host[1 : len(host)-1]
+		} else if strings.Contains(host, ":") {
+			return "", 0, "an IPv6 address with a port stands in brackets"
+		}
+	}
+	if portText == "" {
+		return host, standard, ""
+	}
+	n, err := strconv.ParseUint(portText, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Sprintf("the port %q is not in 1..65535", portText)
+	}
+	return host, uint16(n), ""
+}
+
+func isIP(s string) bool {
+	_, err := netip.ParseAddr(s)
+	return err == nil
+}
+
+// name is a host name; one of digits and dots only is a mistyped IP address.
+var (
+	name   = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?$`)
+	digits = regexp.MustCompile(`^[0-9.]+$`)
+)
+
+// resolve finds the IP address of a host, IPv4 first, as most monitors have it.
+func (r Reader) resolve(ctx context.Context, host string) (netip.Addr, error) {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip, nil
+	}
+	switch {
+	case host == "localhost":
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
+	case !name.MatchString(host) || digits.MatchString(host):
+		return netip.Addr{}, ErrSyntax
+	}
+	lookup := r.Lookup
+	if lookup == nil {
+		lookup = system
+	}
+	all, err := lookup(ctx, host)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("look up host %s: %w", host, err)
+	}
+	var found netip.Addr
+	for _, ip := range all {
+		if ip = ip.Unmap(); !found.IsValid() || ip.Is4() && !found.Is4() {
+			found = ip
+		}
+	}
+	if !found.IsValid() {
+		return found, fmt.Errorf("look up host %s: it has no IP address", host)
+	}
+	return found, nil
+}
