@@ -1,0 +1,159 @@
+package judge
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/trace"
+)
+
+// maxConns is how many connections are followed at a time.
+const maxConns = 64 << 10
+
+// Judge follows the connections of one trace or recording.
+type Judge struct {
+	conns map[uint64]*conn
+	notes []trace.Record // of the record that is being looked at
+	now   time.Time
+}
+
+// New makes a Judge that has seen nothing.
+func New() *Judge { return &Judge{conns: make(map[uint64]*conn)} }
+
+// conn is one connection.
+type conn struct {
+	j      *Judge
+	socket uint64
+	msgr1  bool
+	joined bool // it had begun before, or a gap hides how it came to where it is
+	opened bool // messages may be sent
+	state  string
+	sides  [2]side
+	method string // of authentication
+	mode   string
+}
+
+// side is what one end has said.
+type side struct {
+	rank   int    // how far it is in the handshake
+	tag    string // its last frame there
+	entity string // type, then with its number
+	addrs  string
+	rev1   bool
+	seq    sequence
+	beats  []time.Time // keepalives that the other side has not answered
+}
+
+// Look takes the next record, and returns what it means: records with the events State
+// and Wrong, valid until the next call.
+func (j *Judge) Look(r *trace.Record) []trace.Record {
+	j.notes, j.now = j.notes[:0], r.Time
+	if r.Event == trace.State || r.Event == trace.Wrong {
+		return nil // of a judge before us
+	}
+	c := j.conns[r.Socket]
+	if r.Event == trace.Open || c == nil {
+		if r.Event == trace.Lost && r.Socket == 0 {
+			j.lostAll()
+			return nil
+		}
+		if len(j.conns) >= maxConns {
+			clear(j.conns)
+		}
+		c = &conn{j: j, socket: r.Socket, joined: r.Event != trace.Open || r.Error != "", state: "banners", msgr1: r.Protocol == trace.Msgr1}
+		j.conns[r.Socket] = c
+	}
+	switch r.Event {
+	case trace.Banner, trace.Frame:
+		c.frame(r)
+	case trace.Lost:
+		c.lost(r.From)
+	case trace.Bad:
+		c.lost(r.From)
+	case trace.End:
+		c.end(r)
+		delete(j.conns, r.Socket)
+	}
+	return j.notes
+}
+
+// lostAll: records of nobody knows which connections are missing.
+func (j *Judge) lostAll() {
+	for _, c := range j.conns {
+		c.lost(trace.Connector)
+		c.lost(trace.Acceptor)
+	}
+}
+
+func (c *conn) note(e trace.Event, from trace.Side, format string, args ...any) {
+	c.j.notes = append(c.j.notes, trace.Record{Time: c.j.now, Socket: c.socket, Event: e, From: from, Text: fmt.Sprintf(format, args...)})
+}
+
+func (c *conn) wrong(from trace.Side, format string, args ...any) {
+	c.note(trace.Wrong, from, format, args...)
+}
+
+// enter notes another state.
+func (c *conn) enter(state, format string, args ...any) {
+	c.state = state
+	c.note(trace.State, "", format, args...)
+}
+
+func (c *conn) of(s trace.Side) *side {
+	if s == trace.Acceptor {
+		return &c.sides[1]
+	}
+	return &c.sides[0]
+}
+
+func (c *conn) frame(r *trace.Record) {
+	if r.From != trace.Connector && r.From != trace.Acceptor {
+		return
+	}
+	if r.Error != "" {
+		c.wrong(r.From, "%s is malformed: %s", r.Tag, r.Error)
+		return
+	}
+	if r.Aborted {
+		c.wrong(r.From, "%s was given up by its sender, and counts as not sent", r.Tag)
+		return
+	}
+	if r.Protocol == trace.Msgr1 {
+		c.msgr1 = true
+		c.frame1(r)
+		return
+	}
+	c.frame2(r)
+}
+
+// lost: something of a side is missing.
+func (c *conn) lost(from trace.Side) {
+	s := c.of(from)
+	c.joined = true
+	s.seq = sequence{}
+	c.of(from.Other()).beats = nil
+	s.beats = nil
+}
+
+func (c *conn) end(r *trace.Record) {
+	if !c.opened && !c.joined {
+		why := r.Error
+		if why == "" {
+			why = "closed"
+		}
+		c.wrong("", "it ended before a session was open, in state %s: %s", c.state, why)
+		return
+	}
+	for _, from := range []trace.Side{trace.Connector, trace.Acceptor} {
+		s := c.of(from)
+		if len(s.beats) > 0 && r.Time.Sub(s.beats[0]) >= time.Second {
+			c.wrong(from.Other(), "it did not answer %d keepalives, the first %.1f s before the end", len(s.beats), r.Time.Sub(s.beats[0]).Seconds())
+		}
+	}
+}
+
+// open has messages flow from here on.
+func (c *conn) open(format string, args ...any) {
+	c.opened = true
+	c.enter("open", format, args...)
+}
