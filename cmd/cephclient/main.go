@@ -28,10 +28,3 @@ type env struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 }
-
-// The exit statuses.
-const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2
-)

@@ -1,15 +1,17 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"flag"
+	"fmt"
 	"io"
-	"log/slog"
-	"os"
-	"strings"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/control/compress"
@@ -25,89 +27,119 @@ type options struct {
 	name     string
 	keyring  string
 	mode     string
+	proto    string
 	rev      int
 	compress string
 	backend  string
 	timeout  time.Duration
-	verbose  bool
+	logLevel string
+	flags.Recording
 }
 
 func (o *options) register(fs *flag.FlagSet) {
-	fs.StringVar(&o.mons, "mon", "", "`ADDRS` of monitors, such as v2:10.0.0.1:3300, separated by commas")
+	fs.StringVar(&o.mons, "mon", "", "`ADDRS` of monitors, such as v2:10.0.0.1:3300 or mon-a.example.com, separated by commas")
 	fs.StringVar(&o.name, "name", "client.admin", "`ENTITY` that we are")
 	fs.StringVar(&o.keyring, "keyring", "", "`FILE` with its key; without it there is no authentication")
 	fs.StringVar(&o.mode, "mode", "", "connection modes, preferred first: `LIST` of crc and secure (default the protocol's)")
+	fs.StringVar(&o.proto, "proto", "", "`PROTOCOL`: v2, or v1 for msgr1 with everybody who speaks it (default as the addresses of monitors say, else v2)")
 	fs.IntVar(&o.rev, "rev", 1, "highest protocol `REVISION`: 0 for msgr2.0, 1 for msgr2.1")
 	fs.StringVar(&o.compress, "compress", "none", "`METHOD` of compression towards OSDs that have it")
 	fs.StringVar(&o.backend, "backend", "auto", "I/O `ENGINE`: auto, io_uring or epoll")
 	fs.DurationVar(&o.timeout, "timeout", 30*time.Second, "`DURATION` of the whole command at most")
-	fs.BoolVar(&o.verbose, "v", false, "log what happens to standard error")
+	o.Recording.Register(fs)
+	flags.RegisterLogLevel(fs, &o.logLevel, "warn")
 }
 
-// config is what the flags say. Its errors are usage errors.
-func (o *options) config(log io.Writer) (cfg rados.Config, err error) {
-	if o.mons == "" {
-		return cfg, usagef("--mon is missing: the address of a monitor")
+// splitAddrs cuts a comma list of addresses, some of which may be lists in
+// brackets themselves.
+func splitAddrs(list string) (all []string) {
+	begin, inside := 0, false
+	for i, c := range list {
+		switch {
+		case c == '[':
+			inside = true
+		case c == ']':
+			inside = false
+		case c == ',' && !inside:
+			all, begin = append(all, list[begin:i]), i+1
+		}
 	}
-	for text := range strings.SplitSeq(o.mons, ",") {
-		a, err := wire.ParseAddr(text)
-		if err != nil || a.Type != wire.AddrMsgr2 {
-			return cfg, usagef("--mon %q: want v2:IP:PORT", text)
+	return append(all, list[begin:])
+}
+
+// config is what the flags say. Its errors are usage errors, but for a host that
+// is not known.
+func (o *options) config(ctx context.Context, log io.Writer) (cfg rados.Config, err error) {
+	if o.mons == "" {
+		return cfg, cli.Usagef("--mon is missing: the address of a monitor")
+	}
+	for _, text := range splitAddrs(o.mons) {
+		r, err := address.Reader{}.For(o.proto, text)
+		if err != nil {
+			return cfg, cli.Usagef("--proto: %w", err)
+		}
+		a, err := r.Parse(ctx, text)
+		switch {
+		case errors.Is(err, address.ErrSyntax):
+			return cfg, cli.Usagef("--mon: %w", err)
+		case err != nil:
+			return cfg, fmt.Errorf("--mon: %w", err)
 		}
 		cfg.Mons = append(cfg.Mons, a)
 	}
-	if cfg.Name, err = wire.ParseEntityName(o.name); err != nil {
-		return cfg, usagef("--name: %w", err)
+	if cfg.Name, err = flags.Name(o.name); err != nil {
+		return cfg, err
 	}
-	if o.rev != 0 && o.rev != 1 {
-		return cfg, usagef("--rev %d: want 0 or 1", o.rev)
+	if cfg.Rev0, err = flags.Revision(o.rev); err != nil {
+		return cfg, err
 	}
-	cfg.Rev0 = o.rev == 0
-	if o.mode != "" {
-		if cfg.Modes, err = auth.ParseModes(o.mode); err != nil {
-			return cfg, usagef("--mode: %w", err)
-		}
+	if cfg.Modes, err = flags.Modes(o.mode); err != nil {
+		return cfg, err
 	}
 	method, err := compress.Parse(o.compress)
 	if err != nil {
-		return cfg, usagef("--compress: %w", err)
+		return cfg, cli.Usagef("--compress: %w", err)
 	}
 	if method != handshake.CompressionNone {
 		cfg.Compression = control.Compression{Methods: []handshake.CompressionMethod{method}}
 	}
-	switch b := uring.Backend(o.backend); b {
-	case uring.Auto, uring.IOUring, uring.Epoll:
-		cfg.Plane = dataplane.Config{Cores: 1, Driver: uring.Config{Backend: b}}
-	default:
-		return cfg, usagef("--backend %q: want auto, io_uring or epoll", o.backend)
+	backend, err := flags.Backend(o.backend)
+	if err != nil {
+		return cfg, err
 	}
-	if o.timeout <= 0 {
-		return cfg, usagef("--timeout %v: want more than nothing", o.timeout)
-	}
-	if o.verbose {
-		cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
+	cfg.Plane = dataplane.Config{Cores: 1, Driver: uring.Config{Backend: backend}}
+	if cfg.Logger, err = flags.Logger(o.logLevel, log); err != nil {
+		return cfg, err
 	}
 	if o.keyring != "" {
-		cfg.Key, err = readKey(o.keyring, cfg.Name)
+		if cfg.Key, err = readKey(o.keyring, cfg.Name); err != nil {
+			return cfg, err
+		}
 	}
-	return cfg, err
+	return cfg, o.record(&cfg)
+}
+
+// record opens the files of --trace and --keylog.
+func (o *options) record(cfg *rados.Config) error {
+	var of control.Config
+	if err := o.Apply(&of); err != nil {
+		cfg.Key.Wipe()
+		return err
+	}
+	cfg.Tracer, cfg.KeyLog = of.Tracer, of.KeyLog
+	return nil
 }
 
 // readKey finds the entity's key in a keyring file.
 func readKey(file string, name wire.EntityName) (cephx.Key, error) {
-	f, err := os.Open(file)
+	ring, err := flags.Keyring(file)
 	if err != nil {
-		return cephx.Key{}, usagef("--keyring: %w", err)
-	}
-	defer f.Close()
-	ring, err := cephx.ReadKeyring(f)
-	if err != nil {
-		return cephx.Key{}, usagef("--keyring %s: %w", file, err)
+		return cephx.Key{}, err
 	}
 	defer ring.Wipe()
 	e, ok := ring.Lookup(name)
 	if !ok {
-		return cephx.Key{}, usagef("--keyring %s has no key of %v", file, name)
+		return cephx.Key{}, cli.Usagef("--keyring %s has no key of %v", file, name)
 	}
 	return e.Key.Clone(), nil
 }

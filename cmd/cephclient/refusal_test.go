@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
@@ -81,7 +82,7 @@ func TestARefusalSaysWhatToDo(t *testing.T) {
 	} {
 		args := append([]string{"--mon", c.mon, "--timeout", "10m"}, append(strings.Fields(c.flags), "status")...)
 		status, stdout, stderr := call(t, args...)
-		if status != exitFailed || stdout != "" || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
+		if status != cli.Failed || stdout != "" || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: status %d, %q; want %q", c.flags, status, stderr, c.want)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"io"
 	"strings"
 
-	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 )
 
@@ -33,100 +33,93 @@ func commands() []command {
 	}
 }
 
-// usageError says that the program was called wrongly.
-type usageError struct{ err error }
-
-func (u *usageError) Error() string { return u.err.Error() }
-
-func (u *usageError) Unwrap() error { return u.err }
-
-func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
-
 // run is the whole program. It ends early when ctx does.
 func run(ctx context.Context, e env, args []string) int {
 	err := execute(ctx, e, args)
-	var usage *usageError
 	switch {
 	case err == nil:
-		return exitOK
-	case errors.As(err, &usage):
+		return cli.OK
+	case cli.IsUsage(err):
 		fmt.Fprintf(e.stderr, "cephclient: %v\nrun 'cephclient -h' for help\n", err)
-		return exitUsage
+		return cli.Usage
 	default:
-		fmt.Fprintf(e.stderr, "cephclient: %v\n", strings.ReplaceAll(err.Error(), "\n", "; "))
-		return exitFailed
+		fmt.Fprintf(e.stderr, "cephclient: %v\n", cli.OneLine(err))
+		return cli.Failed
 	}
 }
 
-func execute(ctx context.Context, e env, args []string) error {
-	fs := flag.NewFlagSet("cephclient", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	fs.Usage = func() {}
+func execute(ctx context.Context, e env, args []string) (err error) {
+	fs := cli.NewFlags("cephclient")
 	var o options
 	o.register(fs)
-	err := fs.Parse(args)
+	rest, err := cli.Parse(fs, args)
 	if errors.Is(err, flag.ErrHelp) {
 		printHelp(e.stdout, fs)
 		return nil
 	}
 	if err != nil {
-		return &usageError{err}
+		return err
 	}
-	verb, err := pick(fs.Args())
+	if len(rest) == 1 && rest[0] == "version" {
+		return cli.PrintVersion(e.stdout, "cephclient", false)
+	}
+	if len(rest) == 2 && rest[0] == "completion" {
+		return complete(e.stdout, fs, rest[1])
+	}
+	verb, err := pick(rest)
 	if err != nil {
 		return err
 	}
-	cfg, err := o.config(e.stderr)
-	if err != nil {
+	if err := flags.Timeout(o.timeout); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
+	cfg, err := o.config(ctx, e.stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.Close()) }()
 	c, err := rados.Dial(ctx, cfg)
 	cfg.Key.Wipe()
 	if err != nil {
 		return o.explain(err)
 	}
-	err = verb.run(ctx, e, c, fs.Args()[1:])
-	return errors.Join(err, c.Close())
-}
-
-// explain adds what to do about an error of the authentication.
-func (o *options) explain(err error) error {
-	switch {
-	case !errors.Is(err, control.ErrAuth):
-		return err
-	case o.keyring == "" && errors.Is(err, auth.ErrNoMethod):
-		return fmt.Errorf("the cluster wants a key, give --keyring: %w", err)
-	case errors.Is(err, auth.ErrNoMethod):
-		return fmt.Errorf("the cluster has no cephx, leave out --keyring: %w", err)
-	case errors.Is(err, auth.ErrNoMode):
-		return fmt.Errorf("the cluster does not allow the modes of --mode: %w", err)
-	case errors.Is(err, &auth.Refused{Errno: auth.EACCES}):
-		return fmt.Errorf("the cluster does not know %s with the key in %s: %w", o.name, o.keyring, err)
-	}
-	return err
+	err = verb.run(ctx, e, c, rest[1:])
+	return errors.Join(o.explain(err), c.Close())
 }
 
 // pick finds the command and checks the number of its arguments.
 func pick(args []string) (command, error) {
 	if len(args) == 0 {
-		return command{}, usagef("no command")
+		return command{}, cli.Usagef("no command")
 	}
 	for _, c := range commands() {
 		if c.name != args[0] {
 			continue
 		}
 		if len(args)-1 != len(c.args) {
-			return command{}, usagef("usage: %s", c.usage())
+			return command{}, cli.Usagef("usage: %s", c.usage())
 		}
 		return c, nil
 	}
-	return command{}, usagef("no command %q", args[0])
+	return command{}, cli.Usagef("no command %q", args[0])
 }
 
 func (c *command) usage() string {
 	return strings.Join(append([]string{"cephclient [flags]", c.name}, c.args...), " ")
+}
+
+// complete writes the script for a shell.
+func complete(w io.Writer, fs *flag.FlagSet, shell string) error {
+	verbs := []cli.Verb{{Name: "version", Summary: "what this program was built from", Flags: fs}, {Name: "completion", Flags: fs, Args: cli.Shells}}
+	for _, c := range commands() {
+		verbs = append(verbs, cli.Verb{Name: c.name, Summary: c.help, Flags: fs})
+	}
+	return cli.Complete(w, shell, "cephclient", verbs, map[string][]string{
+		"ENGINE": {"auto", "io_uring", "epoll"}, "LEVEL": {"debug", "info", "warn", "error", "off"}, "LIST": {"crc", "secure", "secure,crc"},
+		"METHOD": {"none", "snappy", "zlib", "zstd", "lz4"}, "REVISION": {"0", "1"},
+	})
 }
 
 func printHelp(w io.Writer, fs *flag.FlagSet) {
@@ -134,13 +127,9 @@ func printHelp(w io.Writer, fs *flag.FlagSet) {
 	for _, c := range commands() {
 		fmt.Fprintf(w, "  %-24s %s\n", strings.Join(append([]string{c.name}, c.args...), " "), c.help)
 	}
+	fmt.Fprintf(w, "  %-24s %s\n", "version", "what this program was built from")
+	fmt.Fprintf(w, "  %-24s %s\n", "completion SHELL", "have the shell complete commands and flags: bash, zsh or fish")
 	fmt.Fprint(w, "\nflags:\n")
-	fs.VisitAll(func(f *flag.Flag) {
-		value, usage := flag.UnquoteUsage(f)
-		if f.DefValue != "" && f.DefValue != "false" {
-			usage += " (default " + f.DefValue + ")"
-		}
-		fmt.Fprintf(w, "  %-24s %s\n", strings.TrimSpace("--"+f.Name+" "+value), usage)
-	})
+	cli.PrintFlags(w, fs)
 	fmt.Fprint(w, "\nExit status: 0 done, 1 failed, 2 called wrongly.\n")
 }

@@ -3,10 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
 // call runs the program.
@@ -30,8 +34,8 @@ func TestWrongCallsSayWhatIsWrong(t *testing.T) {
 		{nil, "no command"},
 		{[]string{"dance"}, `no command "dance"`},
 		{[]string{"status"}, "--mon is missing"},
-		{[]string{"--mon", "127.0.0.1", "status"}, "want v2:IP:PORT"},
-		{[]string{"--mon", "v1:127.0.0.1:6789", "status"}, "want v2:IP:PORT"},
+		{[]string{"--mon", "127.0.0.1:x", "status"}, "--mon: wrong address: \"127.0.0.1:x\""},
+		{[]string{"--mon", "any:127.0.0.1:6789", "status"}, "want v2:HOST:PORT/NONCE"},
 		{[]string{mon, "status", "more"}, "usage: cephclient [flags] status"},
 		{[]string{mon, "put", "pool"}, "usage: cephclient [flags] put POOL OBJECT FILE"},
 		{[]string{mon, "--name", "nobody", "status"}, "--name"},
@@ -43,9 +47,11 @@ func TestWrongCallsSayWhatIsWrong(t *testing.T) {
 		{[]string{mon, "--keyring", keyring + ".not", "status"}, "--keyring"},
 		{[]string{mon, "--keyring", keyring, "status"}, "has no key of client.admin"},
 		{[]string{"--nonsense", "status"}, "nonsense"},
+		{[]string{mon, "--timeout", "5", "status"}, "the unit is missing"},
+		{[]string{"version", "more"}, "no command"},
 	} {
 		status, stdout, stderr := call(t, c.args...)
-		if status != exitUsage || stdout != "" || !strings.Contains(stderr, c.want) {
+		if status != cli.Usage || stdout != "" || !strings.Contains(stderr, c.want) {
 			t.Errorf("%q: status %d, %q %q; want %q", c.args, status, stdout, stderr, c.want)
 		}
 	}
@@ -54,14 +60,14 @@ func TestWrongCallsSayWhatIsWrong(t *testing.T) {
 func TestNobodyThereIsAFailure(t *testing.T) {
 	// Port 1 of the loopback address refuses.
 	status, stdout, stderr := call(t, "--mon", "v2:127.0.0.1:1", "--timeout", "300ms", "status")
-	if status != exitFailed || stdout != "" || !strings.Contains(stderr, "connect as client.admin") || strings.Count(stderr, "\n") != 1 {
+	if status != cli.Failed || stdout != "" || !strings.Contains(stderr, "connect as client.admin") || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("status %d, %q, %q", status, stdout, stderr)
 	}
 }
 
 func TestHelpNamesEveryCommand(t *testing.T) {
 	status, stdout, stderr := call(t, "-h")
-	if status != exitOK || stderr != "" {
+	if status != cli.OK || stderr != "" {
 		t.Errorf("status %d, %q", status, stderr)
 	}
 	for _, c := range commands() {
@@ -71,11 +77,56 @@ func TestHelpNamesEveryCommand(t *testing.T) {
 	}
 }
 
+func TestHelpMayStandBehindTheCommand(t *testing.T) {
+	_, want, _ := call(t, "-h")
+	for _, args := range [][]string{{"status", "-h"}, {"put", "--help"}, {"get", "pool", "object", "-", "-h"}} {
+		if status, stdout, stderr := call(t, args...); status != cli.OK || stdout != want || stderr != "" {
+			t.Errorf("%q: status %d, %q %q", args, status, stdout, stderr)
+		}
+	}
+}
+
+func TestTheVersionNeedsNoCluster(t *testing.T) {
+	if status, stdout, _ := call(t, "version"); status != cli.OK || !strings.HasPrefix(stdout, "cephclient ") {
+		t.Errorf("status %d, %q", status, stdout)
+	}
+}
+
+func TestMonitorsAreAList(t *testing.T) {
+	o := options{mons: "[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0],10.0.0.2,v2:[fd00::3]:3301", name: "client.admin", rev: 1, compress: "none", backend: "auto", logLevel: "off"}
+	cfg, err := o.config(t.Context(), io.Discard)
+	if err != nil || len(cfg.Mons) != 3 || cfg.Mons[0].String() != "v2:10.0.0.1:3300/0" || cfg.Mons[1].String() != "v2:10.0.0.2:3300/0" ||
+		cfg.Mons[2].String() != "v2:[fd00::3]:3301/0" {
+		t.Errorf("%v, %v", cfg.Mons, err)
+	}
+}
+
 func TestACancelledRunEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out, err bytes.Buffer
-	if status := run(ctx, env{strings.NewReader(""), &out, &err}, []string{"--mon", "v2:127.0.0.1:1", "monmap"}); status != exitFailed {
+	if status := run(ctx, env{strings.NewReader(""), &out, &err}, []string{"--mon", "v2:127.0.0.1:1", "monmap"}); status != cli.Failed {
 		t.Errorf("status %d, %s", status, err.String())
+	}
+}
+
+func TestHelpFitsAHundredColumns(t *testing.T) {
+	_, help, _ := call(t, "-h")
+	for line := range strings.Lines(help) {
+		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > cli.Width {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+}
+
+func TestEveryShellHasItsCompletion(t *testing.T) {
+	for _, shell := range cli.Shells {
+		status, stdout, stderr := call(t, "completion", shell)
+		if status != cli.OK || !strings.Contains(stdout, "osdmap") || !strings.Contains(stdout, "log-level") || stderr != "" {
+			t.Errorf("%s: status %d, %q %q", shell, status, stdout, stderr)
+		}
+	}
+	if status, _, _ := call(t, "completion", "cmd"); status != cli.Usage {
+		t.Errorf("status %d", status)
 	}
 }

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
+	"github.com/ringmsgr/ringmsgr/control/handshake"
+)
+
+// explained is an error in the words of who runs the program.
+type explained struct {
+	text string
+	err  error
+}
+
+func (e *explained) Error() string { return e.text }
+
+func (e *explained) Unwrap() error { return e.err }
+
+// explain says what happened, how long we waited, and what to look at first.
+func (o *options) explain(err error) error {
+	if err == nil || cli.IsUsage(err) {
+		return err
+	}
+	if todo := o.authAdvice(err); todo != "" {
+		return fmt.Errorf("%s: %w", todo, err)
+	}
+	e := &explained{text: plain(err), err: err}
+	if advice := advice(err); advice != "" {
+		e.text += ": " + advice
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		e.text += fmt.Sprintf("; gave up after %v (--timeout)", o.timeout)
+	}
+	return e
+}
+
+// authAdvice is what to do about an error of the authentication.
+func (o *options) authAdvice(err error) string {
+	switch {
+	case !errors.Is(err, control.ErrAuth):
+		return ""
+	case o.keyring == "" && errors.Is(err, auth.ErrNoMethod):
+		return "the cluster wants a key, give --keyring"
+	case errors.Is(err, auth.ErrNoMethod):
+		return "the cluster has no cephx, leave out --keyring"
+	case errors.Is(err, auth.ErrNoMode):
+		return "the cluster does not allow the modes of --mode"
+	case errors.Is(err, &auth.Refused{Errno: auth.EACCES}):
+		return fmt.Sprintf("the cluster does not know %s with the key in %s", o.name, o.keyring)
+	}
+	return ""
+}
+
+// advice is what an administrator would look at first.
+func advice(err error) string {
+	var ce *control.Error
+	switch {
+	case errors.As(err, &ce):
+		return ce.Advice()
+	case errors.Is(err, mon.ErrNoAnswer):
+		return "it is overloaded or frozen, or a firewall drops the packets"
+	}
+	return ""
+}
+
+// plain is the text of an error without what only somebody who reads the code can
+// use: that a context has ended, and the packages and states that it went through.
+func plain(err error) string {
+	var parts []string
+	for _, part := range strings.Split(cli.OneLine(err), "; ") {
+		part = strings.TrimSuffix(strings.ReplaceAll(part, context.DeadlineExceeded.Error(), ""), ": ")
+		if part = internals(err).Replace(part); part != "" {
+			parts = append(parts, part)
+		}
+	}
+	text := strings.Join(parts, ": ")
+	for strings.Contains(text, ": : ") {
+		text = strings.ReplaceAll(text, ": : ", ": ")
+	}
+	return strings.TrimSuffix(text, ": ")
+}
+
+// internals are the words of an error that are left out.
+func internals(err error) *strings.Replacer {
+	words := []string{"rados: ", "", "mon: the", "the", "control: ", "", "dataplane: ", "", ", state connecting", "", "exchange banners: ", ""}
+	var ce *control.Error
+	if errors.As(err, &ce) {
+		// The peer is named once.
+		words = append(words, fmt.Sprintf("%s: peer %s", ce.Stage, ce.Peer), ce.Peer, ": handshake with "+ce.Peer+": "+string(ce.Stage)+": ", ": ")
+	}
+	var he *handshake.Error
+	if errors.As(err, &he) {
+		words = append(words, he.State+": ", "")
+	}
+	return strings.NewReplacer(words...)
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+)
+
+// listener accepts connections and says what it is told to.
+func listener(t *testing.T, says string) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { c.Close() })
+			_, _ = c.Write([]byte(says)) // it may have hung up
+		}
+	}()
+	return l.Addr().String()
+}
+
+func TestWhoDoesNotAnswerIsExplained(t *testing.T) {
+	silent, msgr1, web := listener(t, ""), listener(t, "ceph v027"+strings.Repeat("\x00", 272)), listener(t, "HTTP/1.1 400 Bad Request\r\n\r\n")
+	for _, c := range []struct {
+		mon, what string
+		says      []string
+	}{
+		{silent, "a frozen monitor", []string{"the monitor does not answer: nothing came from v2:" + silent + "/0: it is overloaded or frozen"}},
+		{"127.0.0.1:1", "a wrong port", []string{"v2:127.0.0.1:1/0: ", "connection refused: nothing listens there"}},
+		{msgr1, "a v1 address", []string{"this is the v1 address of a daemon, want its v2 one"}},
+		{web, "a web server", []string{"this is a web server"}},
+	} {
+		status, stdout, stderr := call(t, "--mon", c.mon, "--timeout", "300ms", "status")
+		if status != cli.Failed || stdout != "" || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%s: status %d, %q %q", c.what, status, stdout, stderr)
+		}
+		for _, want := range append(c.says, "cephclient: connect as client.admin: ", "; gave up after 300ms (--timeout)") {
+			if !strings.Contains(stderr, want) {
+				t.Errorf("%s: %q does not say %q", c.what, stderr, want)
+			}
+		}
+		for _, internal := range []string{"context deadline", "rados: ", "mon: the", "state connecting", "handshake with", "dataplane:"} {
+			if strings.Contains(stderr, internal) {
+				t.Errorf("%s: %q tells of %q", c.what, stderr, internal)
+			}
+		}
+	}
+}
