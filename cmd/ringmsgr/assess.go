@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -127,7 +128,7 @@ func (f *findings) scheduler() check {
 }
 
 func (f *findings) files() check {
-	c := check{Name: "open files", State: stateOK, Found: limits(f.machine.Files)}
+	c := check{Name: "open files", State: stateOK, Found: limits(f.machine.Files, func(n uint64) string { return fmt.Sprint(n) })}
 	if f.machine.Files.Soft < enoughFiles {
 		c.State, c.Remedy = stateNote, fmt.Sprintf("raise RLIMIT_NOFILE (ulimit -n) to %d or more: a connection takes one", enoughFiles)
 	}
@@ -135,7 +136,7 @@ func (f *findings) files() check {
 }
 
 func (f *findings) memlock() check {
-	c := check{Name: "memlock", State: stateOK, Found: limits(f.machine.Memlock)}
+	c := check{Name: "memlock", State: stateOK, Found: limits(f.machine.Memlock, func(n uint64) string { return quantity.Bytes(int64(n)) })}
 	locks := slices.ContainsFunc(f.machine.Capabilities, func(c uring.Capability) bool { return c.Name == "CAP_IPC_LOCK" && c.Have })
 	switch {
 	case locks:
@@ -196,18 +197,18 @@ func (f *findings) seccomp() check {
 	return c
 }
 
-func limits(l uring.Limit) string {
+// limits writes what is allowed and what may be asked for.
+func limits(l uring.Limit, number func(uint64) string) string {
+	text := func(n uint64) string {
+		if n == math.MaxUint64 {
+			return "unlimited"
+		}
+		return number(n)
+	}
 	if l.Soft == l.Hard {
-		return limit(l.Soft)
+		return text(l.Soft)
 	}
-	return fmt.Sprintf("%s, may be raised to %s", limit(l.Soft), limit(l.Hard))
-}
-
-func limit(n uint64) string {
-	if n == math.MaxUint64 {
-		return "unlimited"
-	}
-	return fmt.Sprint(n)
+	return fmt.Sprintf("%s, may be raised to %s", text(l.Soft), text(l.Hard))
 }
 
 func orUnknown(s string) string {

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"flag"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
@@ -35,21 +36,21 @@ func (o *authOptions) register(fs *flag.FlagSet) {
 
 // authenticate fills in the auth part of cfg, whose name is set.
 func (o *authOptions) authenticate(e env, cfg *control.Config) error {
-	list, err := modes(o.mode)
+	list, err := flags.Modes(o.mode)
 	if err != nil {
 		return err
 	}
 	cfg.Modes = list
 	method, err := auth.ParseMethod(o.auth)
 	if err != nil || method != auth.None && method != auth.Cephx {
-		return usagef("--auth %q: want none or cephx", o.auth)
+		return cli.Usagef("--auth %q: want none or cephx", o.auth)
 	}
 	if method == auth.None {
 		if o.key != "" || o.keyring != "" {
-			return usagef("--key and --keyring need --auth cephx")
+			return cli.Usagef("--key and --keyring need --auth cephx")
 		}
 		if len(list) > 0 && !slices.Contains(list, auth.CRC) {
-			return usagef("--mode secure needs --auth cephx: without a key there is nothing to encrypt with")
+			return cli.Usagef("--mode secure needs --auth cephx: without a key there is nothing to encrypt with")
 		}
 		return nil
 	}
@@ -64,36 +65,27 @@ func (o *authOptions) authenticate(e env, cfg *control.Config) error {
 func (o *authOptions) readKeys(e env, name wire.EntityName) (*cephx.Keyring, error) {
 	switch {
 	case o.key != "" && o.keyring != "":
-		return nil, usagef("--key and --keyring exclude each other")
+		return nil, cli.Usagef("--key and --keyring exclude each other")
 	case o.keyring != "":
-		f, err := os.Open(o.keyring)
-		if err != nil {
-			return nil, usagef("--keyring: %w", err)
-		}
-		defer f.Close()
-		ring, err := cephx.ReadKeyring(f)
-		if err != nil {
-			return nil, usagef("--keyring %s: %w", o.keyring, err)
-		}
-		return ring, nil
+		return flags.Keyring(o.keyring)
 	case o.key == "":
-		return nil, usagef("--auth cephx needs --key or --keyring")
+		return nil, cli.Usagef("--auth cephx needs --key or --keyring")
 	}
 	text := o.key
 	if text == "-" {
 		line, err := bufio.NewReader(e.stdin).ReadString('\n')
 		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, usagef("--key -: %w", err)
+			return nil, cli.Usagef("--key -: %w", err)
 		}
 		text = strings.TrimSpace(line)
 	}
 	key, err := cephx.ParseKey(text)
 	if err != nil {
-		return nil, usagef("--key: %w", err)
+		return nil, cli.Usagef("--key: %w", err)
 	}
 	ring := &cephx.Keyring{}
 	if err := ring.Set(cephx.Entity{Name: keyName(name), Key: key}); err != nil {
-		return nil, usagef("--key: %w", err)
+		return nil, cli.Usagef("--key: %w", err)
 	}
 	return ring, nil
 }
@@ -111,7 +103,7 @@ func keyName(name wire.EntityName) wire.EntityName {
 func (o *authOptions) cephx(cfg *control.Config, ring *cephx.Keyring) error {
 	own, ok := ring.Lookup(keyName(cfg.Name))
 	if !ok {
-		return usagef("the keyring has no key of %v", keyName(cfg.Name))
+		return cli.Usagef("--keyring %s has no key of %v", o.keyring, keyName(cfg.Name))
 	}
 	var offer func(wire.EntityType) []auth.Mode // nil: the defaults
 	if list := cfg.Modes; len(list) > 0 {
@@ -121,15 +113,15 @@ func (o *authOptions) cephx(cfg *control.Config, ring *cephx.Keyring) error {
 	var err error
 	if cfg.Name.Type == wire.Mon {
 		if authority, err = cephx.NewAuthority(cephx.AuthorityConfig{Entities: ring, ServiceTTL: o.ticketLife}); err != nil {
-			return usagef("cephx: %w", err)
+			return cli.Usagef("--auth cephx: %w", err)
 		}
 		if cfg.AuthServer, err = cephx.NewServer(cephx.ServerConfig{Own: wire.Mon, Authority: authority, Modes: offer}); err != nil {
-			return usagef("cephx: %w", err)
+			return cli.Usagef("--auth cephx: %w", err)
 		}
 	}
 	client, err := cephx.NewClient(cephx.ClientConfig{Name: cfg.Name, Key: own.Key, Modes: offer, Authority: authority})
 	if err != nil {
-		return usagef("cephx: %w", err)
+		return cli.Usagef("--auth cephx: %w", err)
 	}
 	cfg.AuthClient = client
 	return nil
@@ -138,7 +130,7 @@ func (o *authOptions) cephx(cfg *control.Config, ring *cephx.Keyring) error {
 // accepts checks that we can authenticate who connects to us.
 func (o *authOptions) accepts(cfg *control.Config) error {
 	if o.auth == "cephx" && cfg.AuthServer == nil {
-		return usagef("%v cannot accept with cephx on its own: a daemon gets the secrets for that from the monitors; "+
+		return cli.Usagef("--name %v: it cannot accept with cephx on its own: a daemon gets the secrets for that from the monitors; "+
 			"use --name mon.NAME with a keyring", cfg.Name)
 	}
 	return nil

@@ -30,10 +30,12 @@ func (o *sessionOptions) open(cfg control.Config, d *control.Dispatcher) (*contr
 	}
 	m, err := control.New(cfg)
 	if err != nil {
-		return nil, err
+		return nil, o.startError(err)
 	}
 	if err = m.Start(d); err == nil && len(o.listen.addrs) > 0 {
-		_, err = m.Bind(o.listen.addrs...)
+		if _, err = m.Bind(o.listen.addrs...); err != nil {
+			err = o.listen.bindError(err)
+		}
 	}
 	if err != nil {
 		_ = closeMessenger(m) // the first error tells more

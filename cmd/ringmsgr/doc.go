@@ -5,10 +5,15 @@
 //	ringmsgr serve [flags]         echo every message back
 //	ringmsgr send [flags] ADDR     send messages to an echo, verify and measure them
 //	ringmsgr top [flags] PID|SOCKET  watch the cores and connections of a running process
+//	ringmsgr decode [flags] FILE   print the frames of a recording or a trace, and what is wrong
 //	ringmsgr doctor [flags]        what this machine offers, what will be used, what helps
+//	ringmsgr version [flags]       what this program was built from
+//	ringmsgr completion SHELL      have the shell complete commands and flags
+//	ringmsgr help TOPIC            addresses, policies, exit, recording, or a command
 //
-// Addresses are written as Ceph writes them: v2:127.0.0.1:3300/0. Flags may
-// stand before or behind the address. "ringmsgr COMMAND -h" lists them.
+// Addresses are written as Ceph writes them: v2:127.0.0.1:3300/0. A host name will
+// do, and what is left out is v2, port 3300, nonce 0: "localhost" is the address
+// above. Flags may stand before or behind the address. "ringmsgr COMMAND -h" lists them.
 //
 // The exit status is 0 if the command did what it was asked for, 1 if it could
 // not, 2 if it was called wrongly.
@@ -22,7 +27,7 @@
 // ping:
 //
 //	{"peer":{"type":"mon","addrs":"[v2:...]","gid":0,"features":"0x..."},
-//	 "protocol":"msgr2.1|msgr2.0","auth":"none|cephx","mode":"crc|secure",
+//	 "protocol":"msgr2.1|msgr2.0|msgr1","auth":"none|cephx","mode":"crc|secure",
 //	 "compression":"none","backend":"io_uring|epoll","handshake_us":N,
 //	 "rtt_us":{"min":N,"p50":N,"p99":N,"max":N},"count":N}
 //
@@ -47,12 +52,14 @@
 //	 "conns":[{"id":N,"peer":"...","state":"...","policy":"...","protocol":"...","mode":"...","core":N,...,
 //	  "queued":N,"sent":N,"ack_lag":N,"in_seq":N,"out_seq":N,"reconnects":N,"error":"..."}]}
 //
-// send; if messages were under way when it failed, with "error" and "stage":
+// send; if messages were under way when it failed, with "error" and "stage", and
+// with "latency_us":null if no echo came:
 //
 //	{"peer":{...},"protocol":"...","auth":"...","mode":"...","backend":"...",
 //	 "policy":"...","lossy":false,"conns":N,"depth":N,"size":N,
 //	 "messages":N,"verified":N,"seconds":N,"messages_per_s":N,"mb_per_s":N,
 //	 "latency_us":{"min":N,"p50":N,"p90":N,"p99":N,"p999":N,"max":N},
+//	 "resident_bytes":N,"resident_peak_bytes":N,
 //	 "reconnects":N,"duplicates":0,"losses":0,"corrupt":0}
 //
 // doctor:
@@ -60,4 +67,19 @@
 //	{"ok":true,"backend":"io_uring|epoll","fallback":"...","receive":"buffers|ready","cores":N,
 //	 "checks":[{"name":"...","state":"ok|note|problem","found":"...","remedy":"..."}],
 //	 "machine":{...}}
+//
+// doctor --limits; a value of 0 means that nothing is bounded:
+//
+//	{"limits":[{"name":"...","value":N,"unit":"bytes|bytes/s|ns|messages|connections|peers|lines","per":"...","of":"..."}]}
+//
+// decode, one line for each record; "fields" are what a frame says, by its tag (package
+// control/trace):
+//
+//	{"time":"...","socket":N,"event":"open|banner|frame|state|wrong|bad|lost|end","from":"connector|acceptor",
+//	 "connector":"...","acceptor":"...","recorder":"...","protocol":"...","tag":"...","segments":[N,...],"fields":{...},
+//	 "payload":["hex",...],"compressed":true,"aborted":true,"text":"...","count":N,"error":"..."}
+//
+// version; commit and modified are missing if they are not known:
+//
+//	{"version":"...","commit":"...","modified":false,"go":"...","platform":"linux/amd64"}
 package main

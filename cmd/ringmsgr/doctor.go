@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -19,20 +20,30 @@ func doctorCommand() command {
 		name: "doctor", args: "[flags]", summary: "what this machine offers, what will be used, what helps",
 		help: `Starts cores as the flags say, and stops them again; tries what the kernel
 offers; and reports what will be used, what will not and why, and what helps.
-Status 0 means that a messenger can run.`,
+With --disk it also tries how files in a directory can be read and written.
+Status 0 means that a messenger can run. With --limits it prints instead what a
+messenger bounds, whatever its peers do.`,
 		example: "ringmsgr doctor --cores 4 --pin",
 		json: `{"ok":true,"backend":"io_uring|epoll","fallback":"...","receive":"buffers|ready","cores":N,
  "checks":[{"name":"...","state":"ok|note|problem","found":"...","remedy":"..."}],
- "machine":{...}}`,
+ "machine":{...}}
+{"limits":[{"name":"...","value":N,"unit":"bytes|bytes/s|ns|messages|connections|peers|lines",
+  "per":"...","of":"..."}]}`,
 		setup: func(fs *flag.FlagSet) runner {
 			d := &doctor{}
 			d.machineOptions.register(fs, 0)
+			fs.StringVar(&d.disk, "disk", "", "also try how files in `DIR` can be read and written, with one that is removed again")
+			fs.BoolVar(&d.limits, "limits", false, "print the bounds in force, and nothing else")
 			return d.run
 		},
 	}
 }
 
-type doctor struct{ machineOptions }
+type doctor struct {
+	machineOptions
+	limits bool
+	disk   string
+}
 
 // checkState is the outcome of one check.
 type checkState string
@@ -64,16 +75,23 @@ type diagnosis struct {
 
 func (d *doctor) run(_ context.Context, e env, args []string) error {
 	if len(args) > 0 {
-		return usagef("unexpected argument %q", args[0])
+		return cli.Usagef("unexpected argument %q", args[0])
 	}
 	cfg, err := d.plane(e)
 	if err != nil {
 		return err
 	}
+	if d.limits {
+		return d.reportLimits(e, cfg)
+	}
 	f := examine(cfg)
 	r := f.assess()
+	if d.disk != "" {
+		s, err := uring.ProbeDisk(d.disk)
+		r.Checks = append(r.Checks, assessDisk(d.disk, s, err, uring.Backend(r.Backend)))
+	}
 	if d.json {
-		err = writeJSON(e.stdout, r)
+		err = cli.WriteJSON(e.stdout, r)
 	} else {
 		r.print(e)
 	}
@@ -120,7 +138,7 @@ func (f *findings) tryCores() {
 		f.coresErr = err
 		return
 	}
-	defer p.Close()
+	defer func() { _ = p.Close() }() // this is no core
 	st, err := p.Core(0).Stats()
 	f.info, f.receive, f.coresErr = p.Info(), st.Receive, err
 }

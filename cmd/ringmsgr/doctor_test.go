@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -87,12 +88,12 @@ func TestDoctorWarnsOfCoresThatShareCPUs(t *testing.T) {
 }
 
 func TestDoctorTriesThisMachine(t *testing.T) {
-	r := ringmsgr(t, "doctor", "--json", "--cores", "1", "--backend", "epoll").want(t, exitOK)
+	r := ringmsgr(t, "doctor", "--json", "--cores", "1", "--backend", "epoll").want(t, cli.OK)
 	d := decode[diagnosis](t, r)
 	if !d.OK || d.Backend != "epoll" || d.Cores != 1 || d.Receive != "ready" || len(d.Checks) != 12 || len(d.Machine.CPUs) == 0 {
 		t.Errorf("doctor says %s", r.stdout)
 	}
-	r = ringmsgr(t, "doctor").want(t, exitOK)
+	r = ringmsgr(t, "doctor").want(t, cli.OK)
 	if !strings.Contains(r.stdout, "A messenger can run here") {
 		t.Errorf("doctor says %s", r.stdout)
 	}

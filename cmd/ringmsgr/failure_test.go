@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
@@ -75,7 +76,7 @@ func TestPingNamesTheStageAndTheReason(t *testing.T) {
 		{"the end at once", pretender(t, func(net.Conn) {}), "", control.StageBanner, "hung up"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := ringmsgr(t, append(strings.Fields("ping --json "+c.flags), c.addr)...).want(t, exitFailed)
+			r := ringmsgr(t, append(strings.Fields("ping --json "+c.flags), c.addr)...).want(t, cli.Failed)
 			if f := decode[failure](t, r); f.Stage != c.stage || !strings.Contains(f.Error, c.says) {
 				t.Errorf("got %s; want stage %s, saying %q", r.stdout, c.stage, c.says)
 			}
@@ -91,23 +92,23 @@ func TestPingNamesTheStageAndTheReason(t *testing.T) {
 		}
 		refused = "v2:" + l.Addr().String()
 		_ = l.Close()
-		r := ringmsgr(t, "ping", refused).want(t, exitFailed)
+		r := ringmsgr(t, "ping", refused).want(t, cli.Failed)
 		if r.stdout != "" || !strings.HasPrefix(r.stderr, "ringmsgr ping: connect: "+refused+"/0: ") || !strings.Contains(r.stderr, "nothing listens there") {
 			t.Errorf("stdout %q, stderr %q", r.stdout, r.stderr)
 		}
-		x := ringmsgr(t, "send", "--json", refused).want(t, exitFailed)
+		x := ringmsgr(t, "send", "--json", refused).want(t, cli.Failed)
 		if f := decode[failure](t, x); f.Stage != control.StageConnect {
 			t.Errorf("send says %s", x.stdout)
 		}
 		silent := pretender(t, says(v2Banner))
 		for _, policy := range []string{"lossy-client", "lossless-client"} {
-			x = ringmsgr(t, "send", "--json", "--policy", policy, "--timeout", "400ms", silent).want(t, exitFailed)
+			x = ringmsgr(t, "send", "--json", "--policy", policy, "--timeout", "400ms", silent).want(t, cli.Failed)
 			if f := decode[failure](t, x); f.Stage != control.StageHello || !strings.Contains(f.Error, "no answer within") {
 				t.Errorf("send with policy %s says %s", policy, x.stdout)
 			}
 		}
 		// A lossless connection dials until the time is over, and then tells why.
-		x = ringmsgr(t, "send", "--json", "--policy", "lossless-client", "--timeout", "300ms", refused).want(t, exitFailed)
+		x = ringmsgr(t, "send", "--json", "--policy", "lossless-client", "--timeout", "300ms", refused).want(t, cli.Failed)
 		if f := decode[failure](t, x); f.Stage != control.StageConnect || !strings.Contains(f.Error, "nothing listens there") {
 			t.Errorf("send says %s", x.stdout)
 		}
@@ -134,7 +135,7 @@ func TestPingNamesTheStageOfALostKeepalive(t *testing.T) {
 		}
 		return nil
 	})}, &control.Dispatcher{})
-	r := ringmsgr(t, "ping", "--json", addr).want(t, exitFailed)
+	r := ringmsgr(t, "ping", "--json", addr).want(t, cli.Failed)
 	if f := decode[failure](t, r); f.Stage != control.StageKeepalive || !strings.Contains(f.Error, "hung up") {
 		t.Errorf("got %s", r.stdout)
 	}
@@ -157,9 +158,9 @@ func TestSendSurvivesFaultsOnALosslessSession(t *testing.T) {
 					return errInjected
 				}
 				return nil
-			})}, &control.Dispatcher{Fast: echo})
+			})}, &control.Dispatcher{Fast: new(echoer).echo})
 			args := strings.Fields("send --json --messages 3000 --size 3000 --depth 32 " + c.flags)
-			r := ringmsgr(t, append(args, addr)...).want(t, exitOK)
+			r := ringmsgr(t, append(args, addr)...).want(t, cli.OK)
 			x := decode[sent](t, r)
 			if x.Verified != 3000 || x.Reconnects < 4 || x.Duplicates+x.Losses+x.Corrupt != 0 {
 				t.Errorf("send says %s", r.stdout)
@@ -175,8 +176,8 @@ func TestSendFailsWhenALossyConnectionBreaks(t *testing.T) {
 			return errInjected
 		}
 		return nil
-	})}, &control.Dispatcher{Fast: echo})
-	r := ringmsgr(t, "send", "--json", "--messages", "1000", "--policy", "lossless-client", addr).want(t, exitFailed)
+	})}, &control.Dispatcher{Fast: new(echoer).echo})
+	r := ringmsgr(t, "send", "--json", "--messages", "1000", "--policy", "lossless-client", addr).want(t, cli.Failed)
 	x := decode[sent](t, r)
 	if !x.Lossy || x.Verified >= 100 || x.Losses == 0 || x.Losses > 16 || x.Stage != control.StageSession || !strings.Contains(x.Error, "hung up") {
 		t.Errorf("send says %s", r.stdout)
@@ -194,9 +195,9 @@ func TestSendFailsWhenTheSessionIsForgotten(t *testing.T) {
 			c.MarkDown() // as a server that was started anew
 			return true
 		}
-		return echo(c, m)
+		return new(echoer).echo(c, m)
 	}})
-	r := ringmsgr(t, "send", "--json", "--messages", "1000", "--policy", "lossless-client", addr).want(t, exitFailed)
+	r := ringmsgr(t, "send", "--json", "--messages", "1000", "--policy", "lossless-client", addr).want(t, cli.Failed)
 	if x := decode[sent](t, r); x.Verified > 50 || x.Losses == 0 || !strings.Contains(x.Error, "lost the session") {
 		t.Errorf("send says %s", r.stdout)
 	}
@@ -210,6 +211,21 @@ func TestSendNoticesWrongEchoes(t *testing.T) {
 		says  string
 	}{
 		{"a changed byte", func(c *control.Conn, m *control.Message) { answer(c, m, m.TID, 777) }, func(s *sent) uint64 { return s.Corrupt }, "differs"},
+		{"a middle that was not sent", func(c *control.Conn, m *control.Message) {
+			r := copyOf(m)
+			r.Middle = []byte("more")
+			_ = c.Send(r)
+		}, func(s *sent) uint64 { return s.Corrupt }, "differs"},
+		{"another front", func(c *control.Conn, m *control.Message) {
+			r := copyOf(m)
+			r.Front[3] ^= 1
+			_ = c.Send(r)
+		}, func(s *sent) uint64 { return s.Corrupt }, "differs"},
+		{"less payload", func(c *control.Conn, m *control.Message) {
+			r := copyOf(m)
+			r.Data = r.Data[:len(r.Data)-1]
+			_ = c.Send(r)
+		}, func(s *sent) uint64 { return s.Corrupt }, "differs"},
 		{"twice", func(c *control.Conn, m *control.Message) { answer(c, m, m.TID, -1); answer(c, m, m.TID, -1) },
 			func(s *sent) uint64 { return s.Duplicates }, "twice"},
 		{"left out", func(*control.Conn, *control.Message) {}, func(s *sent) uint64 { return s.Losses }, "missing"},
@@ -222,9 +238,9 @@ func TestSendNoticesWrongEchoes(t *testing.T) {
 					c.echo(conn, m)
 					return true
 				}
-				return echo(conn, m)
+				return new(echoer).echo(conn, m)
 			}})
-			r := ringmsgr(t, "send", "--json", "--messages", "100", "--size", "1000", addr).want(t, exitFailed)
+			r := ringmsgr(t, "send", "--json", "--messages", "100", "--size", "1000", addr).want(t, cli.Failed)
 			if x := decode[sent](t, r); c.count(&x) == 0 || !strings.Contains(x.Error, c.says) || x.Stage != control.StageSession {
 				t.Errorf("send says %s", r.stdout)
 			}
@@ -235,7 +251,7 @@ func TestSendNoticesWrongEchoes(t *testing.T) {
 // answer sends a copy of m with another tid and byte flip changed, if that is
 // not negative.
 func answer(c *control.Conn, m *control.Message, tid uint64, flip int) {
-	r := control.NewMessage(m.Type, append([]byte(nil), m.Front...), append([]byte(nil), m.Data...))
+	r := copyOf(m)
 	r.TID = tid
 	if flip >= 0 {
 		r.Data[flip] ^= 4
@@ -243,14 +259,28 @@ func answer(c *control.Conn, m *control.Message, tid uint64, flip int) {
 	_ = c.Send(r)
 }
 
+func copyOf(m *control.Message) *control.Message {
+	r := control.NewMessage(m.Type, append([]byte(nil), m.Front...), append([]byte(nil), m.Data...))
+	r.TID = m.TID
+	return r
+}
+
 func TestSendNoticesThatNothingComesBack(t *testing.T) {
 	addr := messenger(t, control.Config{}, &control.Dispatcher{})
-	r := ringmsgr(t, "send", "--json", "--timeout", "200ms", "--progress", addr).want(t, exitFailed)
+	r := ringmsgr(t, "send", "--json", "--timeout", "200ms", "--progress", addr).want(t, cli.Failed)
 	if x := decode[sent](t, r); x.Verified != 0 || x.Losses != 16 || !strings.Contains(x.Error, "no echo came for 200ms") {
 		t.Errorf("send says %s", r.stdout)
 	}
 	if !strings.Contains(r.stderr, "0 of 10000 verified") {
 		t.Errorf("no progress: %q", r.stderr)
+	}
+	// What was not measured is not 0.
+	if !strings.Contains(r.stdout, `"latency_us":null`) {
+		t.Errorf("send says %s", r.stdout)
+	}
+	r = ringmsgr(t, "send", "--timeout", "200ms", addr).want(t, cli.Failed)
+	if !strings.Contains(r.stdout, "no echo came") || strings.Contains(r.stdout, "min 0") {
+		t.Errorf("send says %s", r.stdout)
 	}
 }
 
@@ -258,8 +288,8 @@ func TestPingEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	addr := pretender(t, func(c net.Conn) { cancel(); says("")(c) })
 	var out, errs lockedBuffer
-	status := run(ctx, env{strings.NewReader(""), &out, &errs, time.Now, nil}, []string{"ping", addr})
-	if status != exitFailed || !strings.Contains(errs.String(), "canceled") {
+	status := run(ctx, env{strings.NewReader(""), &out, &errs, time.Now, nil, nil}, []string{"ping", addr})
+	if status != cli.Failed || !strings.Contains(errs.String(), "canceled") {
 		t.Errorf("status %d, stderr %s", status, errs.String())
 	}
 }

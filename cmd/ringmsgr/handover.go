@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
@@ -43,9 +44,9 @@ func (o *succession) register(fs *flag.FlagSet) {
 func (o *succession) check(key string) error {
 	switch {
 	case o.linger < 0:
-		return usagef("--linger %v: want 0 or more", o.linger)
+		return cli.Usagef("--linger %v: want 0 or more", o.linger)
 	case o.path != "" && key == "-":
-		return usagef("--handover and --key - exclude each other: a successor could not read the key again")
+		return cli.Usagef("--handover and --key - exclude each other: a successor could not read the key again")
 	}
 	return nil
 }
@@ -67,7 +68,7 @@ func (o *succession) takeOver(ctx context.Context, cfg control.Config, d *contro
 	var dialer net.Dialer
 	c, err := dialer.DialContext(ctx, "unix", o.from)
 	if err != nil {
-		return nil, fmt.Errorf("--take-over: %w", err)
+		return nil, fmt.Errorf("--take-over %s: %s", o.from, cause(err))
 	}
 	defer c.Close()
 	m, err := control.TakeOver(ctx, cfg, c.(*net.UnixConn), d)
@@ -77,8 +78,8 @@ func (o *succession) takeOver(ctx context.Context, cfg control.Config, d *contro
 	return m, nil
 }
 
-// throne is where successors come to.
-type throne struct {
+// successorListener is where successors come to.
+type successorListener struct {
 	o      *succession
 	e      env
 	m      *control.Messenger
@@ -90,15 +91,15 @@ type throne struct {
 }
 
 // offer waits for successors until close.
-func (o *succession) offer(ctx context.Context, e env, m *control.Messenger, log *slog.Logger) (*throne, error) {
-	t := &throne{o: o, e: e, m: m, log: log, handed: make(chan struct{})}
+func (o *succession) offer(ctx context.Context, e env, m *control.Messenger, log *slog.Logger) (*successorListener, error) {
+	t := &successorListener{o: o, e: e, m: m, log: log, handed: make(chan struct{})}
 	ctx, t.stop = context.WithCancel(ctx)
 	if o.path == "" {
 		return t, nil
 	}
 	var err error
 	if t.l, err = control.ListenPrivate(o.path); err != nil {
-		return nil, fmt.Errorf("--handover: %w", err)
+		return nil, fmt.Errorf("--handover %s: %s", o.path, cause(err))
 	}
 	t.all.Go(func() { t.accept(ctx) })
 	t.all.Go(func() { t.spawn(ctx) })
@@ -106,7 +107,7 @@ func (o *succession) offer(ctx context.Context, e env, m *control.Messenger, log
 }
 
 // close ends it. The path stays if it is a successor's by now.
-func (t *throne) close() error {
+func (t *successorListener) close() error {
 	t.stop()
 	var err error
 	if t.l != nil {
@@ -116,8 +117,8 @@ func (t *throne) close() error {
 	return err
 }
 
-// accept hands over to whoever comes, until that has worked.
-func (t *throne) accept(ctx context.Context) {
+// accept hands over to each process that connects, until a hand-over succeeds.
+func (t *successorListener) accept(ctx context.Context) {
 	for {
 		c, err := t.l.Accept()
 		if err != nil {
@@ -140,7 +141,7 @@ func (t *throne) accept(ctx context.Context) {
 }
 
 // spawn starts a successor for each signal, one at a time.
-func (t *throne) spawn(ctx context.Context) {
+func (t *successorListener) spawn(ctx context.Context) {
 	ended := make(chan error, 1)
 	running := false
 	for {
@@ -169,7 +170,7 @@ func (t *throne) spawn(ctx context.Context) {
 
 // successor is the program that is now where ours was when it began, so that an
 // upgrade takes effect, else ours.
-func (t *throne) successor() *exec.Cmd {
+func (t *successorListener) successor() *exec.Cmd {
 	exe, err := os.Executable()
 	if _, e := os.Stat(exe); err != nil || e != nil {
 		exe = "/proc/self/exe"
@@ -207,10 +208,13 @@ func successorArgs(args []string, path string) []string {
 	return append(slices.Clip(out), "--take-over="+path)
 }
 
+// lingerPoll is how often lingers looks.
+const lingerPoll = 5 * time.Millisecond
+
 // lingers waits until the lossy connections have ended, at most --linger.
 func (o *succession) lingers(ctx context.Context, e env, m *control.Messenger) {
 	end := e.now().Add(o.linger)
-	poll := time.NewTicker(drainPoll)
+	poll := time.NewTicker(lingerPoll)
 	defer poll.Stop()
 	for e.now().Before(end) {
 		if st, err := m.Stats(); err != nil || st.Open+st.HalfOpen == 0 {

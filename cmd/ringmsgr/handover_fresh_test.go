@@ -130,15 +130,9 @@ func (f *fresh) works(t *testing.T, attempts uint64) {
 }
 
 // open is how many connections the present process has.
-func (d *dynasty) open() int {
+func (d *serverChain) open() int {
 	d.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	s, err := control.ReadStats(ctx, d.stats)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	return s.Messenger.Open
+	return d.snapshot().Messenger.Open
 }
 
 // A handshake that is under way at the moment of a hand-over, at whatever step
@@ -163,7 +157,7 @@ func TestAHandshakeUnderWaySurvivesAHandOver(t *testing.T) {
 		{"stateless-server", control.LossyClient(), 1},
 	} {
 		t.Run(c.server, func(t *testing.T) {
-			d := found(t, "--name", "osd.0", "--cores", "2", "--policy", c.server, "--timeout", "1h")
+			d := startChain(t, "--name", "osd.0", "--cores", "2", "--policy", c.server, "--timeout", "1h")
 			to, err := wire.ParseAddr(d.addr)
 			if err != nil {
 				t.Fatal(err)
@@ -181,7 +175,7 @@ func TestAHandshakeUnderWaySurvivesAHandOver(t *testing.T) {
 			for _, f := range all {
 				f.held(t)
 			}
-			d.succeed()
+			d.handOver()
 			works(t, all, c.attempts)
 			if open := d.open(); c.attempts > 1 && open != len(all) {
 				t.Errorf("the successor has %d of %d sessions", open, len(all))
@@ -197,7 +191,7 @@ func TestAHandshakeUnderWaySurvivesAHandOver(t *testing.T) {
 // The same for one that resumes a session, which the hand-over before it made
 // necessary.
 func TestAReconnectUnderWaySurvivesAHandOver(t *testing.T) {
-	d := found(t, "--name", "osd.0", "--cores", "2", "--policy", "stateful-server", "--timeout", "1h")
+	d := startChain(t, "--name", "osd.0", "--cores", "2", "--policy", "stateful-server", "--timeout", "1h")
 	to, err := wire.ParseAddr(d.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -217,11 +211,11 @@ func TestAReconnectUnderWaySurvivesAHandOver(t *testing.T) {
 		cancel()
 		all = append(all, f)
 	}
-	d.succeed()
+	d.handOver()
 	for _, f := range all {
 		f.held(t)
 	}
-	d.succeed()
+	d.handOver()
 	works(t, all, 3)
 	for _, f := range all {
 		if st, err := f.c.Stats(); err != nil || st.Counters.RemoteResets != 0 {

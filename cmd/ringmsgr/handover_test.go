@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
@@ -30,8 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// dynasty is a serve in a process of its own, and its successors.
-type dynasty struct {
+// serverChain is a serve in a process of its own, and its successors.
+type serverChain struct {
 	t     *testing.T
 	addr  string
 	stats string
@@ -42,11 +43,11 @@ type dynasty struct {
 	errs  *lockedBuffer
 }
 
-// found starts the first one.
-func found(t *testing.T, args ...string) *dynasty {
+// startChain starts the first one.
+func startChain(t *testing.T, args ...string) *serverChain {
 	t.Helper()
 	dir := t.TempDir()
-	d := &dynasty{
+	d := &serverChain{
 		t: t, stats: filepath.Join(dir, "stats"), path: filepath.Join(dir, "handover"),
 		ready: make(chan string, 200), rest: make(chan []string, 1), errs: &lockedBuffer{},
 	}
@@ -90,7 +91,7 @@ func pipe(t *testing.T) (r, w *os.File) {
 }
 
 // read sorts what the processes write, until the last of them has ended.
-func (d *dynasty) read(r io.Reader) {
+func (d *serverChain) read(r io.Reader) {
 	var rest []string
 	for lines := bufio.NewScanner(r); lines.Scan(); {
 		if strings.HasPrefix(lines.Text(), "listening") {
@@ -102,7 +103,7 @@ func (d *dynasty) read(r io.Reader) {
 	d.rest <- rest
 }
 
-func (d *dynasty) listening() string {
+func (d *serverChain) listening() string {
 	d.t.Helper()
 	select {
 	case l := <-d.ready:
@@ -114,7 +115,7 @@ func (d *dynasty) listening() string {
 }
 
 // succeed has the present one hand over.
-func (d *dynasty) succeed() {
+func (d *serverChain) handOver() {
 	d.t.Helper()
 	if err := syscall.Kill(d.pids[len(d.pids)-1], syscall.SIGUSR2); err != nil {
 		d.t.Fatal(err)
@@ -128,7 +129,13 @@ func (d *dynasty) succeed() {
 	}
 }
 
-func (d *dynasty) pid() int {
+func (d *serverChain) pid() int {
+	d.t.Helper()
+	return d.snapshot().PID
+}
+
+// snapshot is what the present process says of itself.
+func (d *serverChain) snapshot() *control.Snapshot {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -136,11 +143,11 @@ func (d *dynasty) pid() int {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	return s.PID
+	return s
 }
 
 // end ends the last one, and checks that all have ended well.
-func (d *dynasty) end() {
+func (d *serverChain) end() {
 	d.t.Helper()
 	if err := syscall.Kill(d.pids[len(d.pids)-1], syscall.SIGTERM); err != nil {
 		d.t.Fatal(err)
@@ -176,7 +183,7 @@ func untilDone(t *testing.T, done <-chan struct{}, args ...string) []sent {
 	var all []sent
 	for {
 		r := ringmsgr(t, append([]string{"send", "--json"}, args...)...)
-		if r.status != exitOK {
+		if r.status != cli.OK {
 			t.Errorf("send: %s %s", r.stdout, r.stderr)
 			return all
 		}
@@ -190,7 +197,7 @@ func untilDone(t *testing.T, done <-chan struct{}, args ...string) []sent {
 }
 
 func TestSessionsPassToSuccessors(t *testing.T) {
-	d := found(t, "--name", "osd.0", "--cores", "2", "--policy", "lossless-peer")
+	d := startChain(t, "--name", "osd.0", "--cores", "2", "--policy", "lossless-peer")
 	done := make(chan struct{})
 	var loads sync.WaitGroup
 	var reports [2][]sent
@@ -204,7 +211,7 @@ func TestSessionsPassToSuccessors(t *testing.T) {
 		})
 	}
 	for range handOvers() {
-		d.succeed()
+		d.handOver()
 	}
 	close(done)
 	loads.Wait()
@@ -225,31 +232,29 @@ func TestSessionsPassToSuccessors(t *testing.T) {
 	d.end()
 }
 
-// successor waits until a process that is nobody's successor has a child that
-// has begun to be its own: the same program, but hardly further than that.
-func (d *dynasty) successor(pid int) int {
+// successor waits until somebody has begun to take over, from the first process: it is
+// the same program, but hardly further than that. It is looked for among all
+// processes, as its parent may be gone by the time.
+func (d *serverChain) successor() int {
 	d.t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
-		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+		all, err := filepath.Glob("/proc/[0-9]*/cmdline")
 		if err != nil {
 			d.t.Fatal(err)
 		}
-		for _, task := range tasks {
-			children, _ := os.ReadFile(task) // a thread may have ended
-			for _, child := range strings.Fields(string(children)) {
-				args, _ := os.ReadFile("/proc/" + child + "/cmdline")
-				if !strings.Contains(string(args), "--take-over="+d.path) {
-					continue
-				}
-				n, err := strconv.Atoi(child)
-				if err != nil {
-					d.t.Fatal(err)
-				}
-				return n
+		for _, file := range all {
+			args, _ := os.ReadFile(file) // it may have ended
+			if !strings.Contains(string(args), "--take-over="+d.path) {
+				continue
 			}
+			n, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			if err != nil {
+				d.t.Fatal(err)
+			}
+			return n
 		}
 	}
-	d.t.Fatalf("process %d has no successor: %s", pid, d.errs)
+	d.t.Fatalf("process %d has no successor: %s", d.pids[0], d.errs)
 	return 0
 }
 
@@ -257,11 +262,11 @@ func (d *dynasty) successor(pid int) int {
 // before it has got as far as a handler, obeys when it can.
 func TestASignalToASuccessorThatIsNotReadyIsObeyed(t *testing.T) {
 	for range 3 {
-		d := found(t, "--cores", "2")
+		d := startChain(t, "--cores", "2")
 		if err := syscall.Kill(d.pids[0], syscall.SIGUSR2); err != nil {
 			t.Fatal(err)
 		}
-		early := d.successor(d.pids[0])
+		early := d.successor()
 		if err := syscall.Kill(early, syscall.SIGUSR2); err != nil {
 			t.Fatal(err)
 		}
@@ -274,19 +279,19 @@ func TestASignalToASuccessorThatIsNotReadyIsObeyed(t *testing.T) {
 		if d.pids[2] == early {
 			t.Fatal("the second successor does not answer")
 		}
-		ringmsgr(t, "send", "--messages", "10", d.addr).want(t, exitOK)
+		ringmsgr(t, "send", "--messages", "10", d.addr).want(t, cli.OK)
 		d.end()
 	}
 }
 
 func TestLossyClientsAreNotRefusedByAHandOver(t *testing.T) {
-	d := found(t, "--cores", "2")
+	d := startChain(t, "--cores", "2")
 	done := make(chan struct{})
 	var loads sync.WaitGroup
 	loads.Go(func() { untilDone(t, done, "--messages", "50", "--conns", "3", d.addr) })
 	loads.Go(func() { untilDone(t, done, "--messages", "5000", "--depth", "4", d.addr) })
 	for range handOvers() {
-		d.succeed()
+		d.handOver()
 	}
 	close(done)
 	loads.Wait()
@@ -297,14 +302,14 @@ func TestSuccessorThatCannotStartLeavesServeAsItIs(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "handover")
 	s := serve(t, "--name", "osd.1", "--handover", path, "--log-level", "off")
-	r := ringmsgr(t, "serve", "--name", "osd.2", "--take-over", path, "--handover", path).want(t, exitFailed)
+	r := ringmsgr(t, "serve", "--name", "osd.2", "--take-over", path, "--handover", path).want(t, cli.Failed)
 	if !strings.Contains(r.stderr, "osd.2") {
 		t.Errorf("stderr %q", r.stderr)
 	}
-	ringmsgr(t, "send", "--peer", "osd", "--messages", "10", s.addr).want(t, exitOK)
-	ringmsgr(t, "serve", "--take-over", filepath.Join(dir, "nobody")).want(t, exitFailed)
-	ringmsgr(t, "serve", "--linger", "-1s").want(t, exitUsage)
-	ringmsgr(t, "serve", "--name", "mon.a", "--auth", "cephx", "--key", "-", "--handover", path).want(t, exitUsage)
+	ringmsgr(t, "send", "--peer", "osd", "--messages", "10", s.addr).want(t, cli.OK)
+	ringmsgr(t, "serve", "--take-over", filepath.Join(dir, "nobody")).want(t, cli.Failed)
+	ringmsgr(t, "serve", "--linger", "-1s").want(t, cli.Usage)
+	ringmsgr(t, "serve", "--name", "mon.a", "--auth", "cephx", "--key", "-", "--handover", path).want(t, cli.Usage)
 }
 
 func TestSuccessorArgs(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"io"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
@@ -41,6 +43,14 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
+// hosts is the name service of the tests.
+func hosts(_ context.Context, host string) ([]netip.Addr, error) {
+	if host == "here.example" {
+		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
+	}
+	return nil, errors.New("no such host")
+}
+
 // result is how a run of the program ended.
 type result struct {
 	status         int
@@ -58,7 +68,7 @@ func ringmsgrWith(t testing.TB, stdin string, args ...string) result {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var out, errs lockedBuffer
-	e := env{stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs, now: time.Now}
+	e := env{stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs, now: time.Now, lookup: hosts}
 	status := run(ctx, e, args)
 	return result{status, out.String(), errs.String()}
 }
@@ -104,7 +114,7 @@ func serve(t testing.TB, args ...string) *running {
 	r, w := io.Pipe()
 	s := &running{cancel: cancel, lines: bufio.NewScanner(r), errs: &lockedBuffer{}, status: make(chan int, 1)}
 	go func() {
-		status := run(ctx, env{strings.NewReader(""), w, s.errs, time.Now, nil}, append([]string{"serve"}, args...))
+		status := run(ctx, env{strings.NewReader(""), w, s.errs, time.Now, nil, nil}, append([]string{"serve"}, args...))
 		_ = w.Close()
 		s.status <- status
 	}()
@@ -124,10 +134,10 @@ func (s *running) stop(t testing.TB) (rest string) {
 	for s.lines.Scan() {
 		rest += s.lines.Text() + "\n"
 	}
-	if status := <-s.status; status != exitOK {
+	if status := <-s.status; status != cli.OK {
 		t.Errorf("serve ended with status %d: %s", status, s.errs)
 	}
-	s.status <- exitOK // for the next call
+	s.status <- cli.OK // for the next call
 	return rest
 }
 
@@ -185,7 +195,7 @@ func golden(t testing.TB, name, got string) {
 var (
 	addrPattern   = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 	hexPattern    = regexp.MustCompile(`0x[0-9a-f]+`)
-	numberPattern = regexp.MustCompile(`([ :,])\d+(\.\d+)?(e[-+]?\d+)?( us| ms| s)?\b`)
+	numberPattern = regexp.MustCompile(`([ :,])\d+( \d{3})*(\.\d+)?(e[-+]?\d+)?( us| ms| s)?( [kM]?B/s| [KMG]?i?B)?\b`)
 )
 
 // normal replaces what differs from run to run: ports, numbers and backends.

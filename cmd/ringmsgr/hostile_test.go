@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -23,18 +24,20 @@ type hostileCell struct {
 	backend uring.Backend
 	cores   int
 	seed    uint64
+	proto   string
 }
 
 // hostileCells are the cells, and how long each of them runs: RINGMSGR_LONG, or
-// shortly and one only.
+// shortly and one of each protocol only.
 func hostileCells(t *testing.T) ([]hostileCell, time.Duration) {
 	t.Helper()
 	all := []hostileCell{
-		{uring.Auto, 4, 1}, {uring.Auto, 1, 2}, {uring.Epoll, 4, 3}, {uring.Epoll, 1, 4},
+		{uring.Auto, 4, 1, "v2"}, {uring.Auto, 1, 5, "v1"}, {uring.Auto, 1, 2, "v2"}, {uring.Epoll, 4, 3, "v2"}, {uring.Epoll, 1, 4, "v2"},
+		{uring.Auto, 4, 6, "v1"}, {uring.Epoll, 4, 7, "v1"}, {uring.Epoll, 1, 8, "v1"},
 	}
 	long := os.Getenv("RINGMSGR_LONG")
 	if long == "" {
-		return all[:1], 2 * time.Second
+		return all[:2], 2 * time.Second
 	}
 	span, err := time.ParseDuration(long)
 	if err != nil {
@@ -49,7 +52,7 @@ func hostileCells(t *testing.T) ([]hostileCell, time.Duration) {
 func TestLosslessSendAcrossAHostileNetwork(t *testing.T) {
 	cells, span := hostileCells(t)
 	for _, c := range cells {
-		t.Run(fmt.Sprintf("%s,cores=%d", c.backend, c.cores), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s,cores=%d,%s", c.backend, c.cores, c.proto), func(t *testing.T) {
 			sendAcross(t, c, span)
 		})
 	}
@@ -70,7 +73,7 @@ func sendAcross(t *testing.T, cell hostileCell, span time.Duration) {
 	toSender.Lead(sender)
 	common := []string{
 		"--json", "--policy", "lossless-peer", "--cores", fmt.Sprint(cell.cores), "--backend", string(cell.backend),
-		"--keepalive", "100ms", "--log-level", "off",
+		"--keepalive", "100ms", "--log-level", "off", "--proto", cell.proto,
 	}
 	server := spawn(t, append([]string{"serve", "--name", "osd.0", "--nonce", "70", "--verify",
 		"--via", toSender.Addr().String(), "--timeout", "1s"}, common...)...)
@@ -78,19 +81,19 @@ func sendAcross(t *testing.T, cell hostileCell, span time.Duration) {
 	server.decode(&ready)
 	toServer.Lead(ready.Listening.Front().AddrPort)
 
-	client := spawn(t, append([]string{"send", "--name", "osd.1", "--peer", "osd", "--listen", "v2:" + sender.String(),
+	client := spawn(t, append([]string{"send", "--name", "osd.1", "--peer", "osd", "--listen", cell.proto + ":" + sender.String(),
 		"--via", toServer.Addr().String(), "--duration", span.String(), "--depth", "32", "--size", "3KiB",
 		"--timeout", "60s", ready.Listening.Front().String()}, common...)...)
 	calm := time.AfterFunc(span, func() { toServer.Calm(); toSender.Calm() })
 	defer calm.Stop()
 	var report sent
 	client.decode(&report)
-	client.want(exitOK)
+	client.want(cli.OK)
 	server.signal(syscall.SIGTERM)
 	var end served
 	end.verdict = &verdict{}
 	line := server.decode(&end)
-	server.want(exitOK)
+	server.want(cli.OK)
 
 	if report.Verified == 0 || report.Verified != report.Messages || report.Lossy || report.Reconnects == 0 ||
 		report.Duplicates+report.Losses+report.Corrupt != 0 {
@@ -109,7 +112,7 @@ func sendAcross(t *testing.T, cell hostileCell, span time.Duration) {
 
 // process is the program in a process of its own.
 type process struct {
-	t     *testing.T
+	t     testing.TB
 	cmd   *exec.Cmd
 	lines *json.Decoder
 	errs  *lockedBuffer
@@ -117,7 +120,7 @@ type process struct {
 }
 
 // spawn starts the program. The test's end kills it if it still runs.
-func spawn(t *testing.T, args ...string) *process {
+func spawn(t testing.TB, args ...string) *process {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -191,12 +194,12 @@ func TestVia(t *testing.T) {
 	addr := strings.TrimPrefix(s.addr, "v2:")
 	road.Lead(netip.MustParseAddrPort(strings.TrimSuffix(addr, "/9")))
 	via := road.Addr().String()
-	p := decode[pong](t, ringmsgr(t, "ping", "--json", "--peer", "osd", "--via", via, s.addr).want(t, exitOK))
+	p := decode[pong](t, ringmsgr(t, "ping", "--json", "--peer", "osd", "--via", via, s.addr).want(t, cli.OK))
 	if p.Peer.Addrs.String() != "["+s.addr+"]" || road.Carried() != 1 {
 		t.Errorf("%+v, %d connections through the proxy", p, road.Carried())
 	}
 	// The address of the proxy is not that of the server.
-	f := decode[failure](t, ringmsgr(t, "ping", "--json", "--peer", "osd", "--timeout", "2s", "v2:"+via+"/9").want(t, exitFailed))
+	f := decode[failure](t, ringmsgr(t, "ping", "--json", "--peer", "osd", "--timeout", "2s", "v2:"+via+"/9").want(t, cli.Failed))
 	if f.Stage == control.StageConnect || road.Carried() != 2 {
 		t.Errorf("%+v, %d connections through the proxy", f, road.Carried())
 	}
@@ -213,7 +216,7 @@ func TestLosslessSendRepeatsItsFirstAttempt(t *testing.T) {
 		road.Lead(netip.MustParseAddrPort(strings.TrimSuffix(strings.TrimPrefix(s.addr, "v2:"), "/9")))
 	}()
 	r := ringmsgr(t, "send", "--json", "--peer", "osd", "--policy", "lossless-peer", "--messages", "10", "--via", road.Addr().String(), s.addr)
-	if x := decode[sent](t, r.want(t, exitOK)); x.Verified != 10 {
+	if x := decode[sent](t, r.want(t, cli.OK)); x.Verified != 10 {
 		t.Errorf("send says %+v", x)
 	}
 }

@@ -7,12 +7,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
 // lane is one connection of send: it keeps depth messages under way and checks
-// the echoes. Message n lives in slot n modulo depth; a slot is used again
-// when its echo has come and the messenger has let go of the message.
+// the echoes. Message n lives in slot n modulo depth; a slot is used again when
+// its echo has come and the messenger has released the message.
 type lane struct {
 	id      int
 	now     func() time.Time
@@ -26,9 +27,10 @@ type lane struct {
 	total uint64 // messages to send
 	next  uint64 // number of the next one
 	got   uint64 // echoes, which come in order
+	full  bool   // the sending queue had no room: a goroutine waits for it
 	over  bool
 	err   error
-	times latency
+	times *latency.Histogram
 
 	duplicates, losses, corrupt uint64
 }
@@ -51,7 +53,7 @@ var (
 )
 
 func newLane(id int, total uint64, depth int, p *pattern, typ uint16, now func() time.Time, ended func(*lane)) *lane {
-	l := &lane{id: id, now: now, pattern: p, typ: typ, ended: ended, total: total, slots: make([]slot, depth)}
+	l := &lane{id: id, now: now, pattern: p, typ: typ, ended: ended, total: total, slots: make([]slot, depth), times: latency.New()}
 	for i := range l.slots {
 		s := &l.slots[i]
 		s.msg.Type, s.msg.Front, s.msg.Context = typ, s.head[:], s
@@ -78,7 +80,7 @@ func (l *lane) start(c *control.Conn) {
 // pump sends as much as the depth allows. The lock is held.
 func (l *lane) pump(now time.Time) {
 	depth := uint64(len(l.slots))
-	for !l.over && l.next < l.total && l.next-l.got < depth {
+	for !l.over && !l.full && l.next < l.total && l.next-l.got < depth {
 		s := &l.slots[l.next%depth]
 		if s.used {
 			return // freed goes on
@@ -89,12 +91,30 @@ func (l *lane) pump(now time.Time) {
 		binary.LittleEndian.PutUint64(s.head[8:], l.next)
 		stamp(s.msg.Data, k)
 		s.msg.TID = l.next
-		if err := l.conn.Send(&s.msg); err != nil {
+		err := l.conn.Send(&s.msg)
+		if errors.Is(err, control.ErrQueueFull) {
+			room := l.conn.Room()
+			if err = l.conn.Send(&s.msg); errors.Is(err, control.ErrQueueFull) {
+				s.used, l.full = false, true
+				go l.resume(room)
+				return
+			}
+		}
+		if err != nil {
 			l.end(err)
 			return
 		}
 		l.next++
 	}
+}
+
+// resume goes on when there is room.
+func (l *lane) resume(room <-chan struct{}) {
+	<-room
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.full = false
+	l.pump(l.now())
 }
 
 // stop sends nothing more: the lane ends with the echoes that are due.
@@ -142,7 +162,7 @@ func (l *lane) echo(m *control.Message) {
 		l.end(fmt.Errorf("%w: number %d of %d bytes", errCorrupt, m.TID, m.Size()))
 		return
 	}
-	l.times.add(now.Sub(l.slots[l.got%uint64(len(l.slots))].sent))
+	l.times.Record(now.Sub(l.slots[l.got%uint64(len(l.slots))].sent))
 	l.got++
 	if l.got == l.total {
 		l.end(nil)

@@ -1,19 +1,26 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
+
+// lookupTime bounds how long the host name of a --listen is looked up.
+const lookupTime = 10 * time.Second
 
 // listenFlag collects --listen: addresses, those with a range of ports having
 // port 0, and the range.
 type listenFlag struct {
 	addrs wire.AddrVec
+	typed []bool        // by address: it says its protocol
 	ports bpf.PortRange // the zero value: none
 }
 
@@ -31,14 +38,15 @@ func (l *listenFlag) Set(s string) error {
 	if err != nil {
 		return err
 	}
-	a, err := wire.ParseAddr(s)
-	switch {
-	case err != nil:
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTime)
+	defer cancel()
+	r, err := address.Reader{AnyPort: true}.For("", s)
+	if err != nil {
 		return err
-	case a.Type != wire.AddrMsgr2:
-		return fmt.Errorf("only v2 addresses are spoken")
-	case !a.AddrPort.IsValid() || a.AddrPort.Addr().IsUnspecified():
-		return fmt.Errorf("want the IP address that peers dial, as v2:IP:PORT")
+	}
+	a, err := r.Parse(ctx, s)
+	if err != nil {
+		return err
 	}
 	none := bpf.PortRange{}
 	switch {
@@ -49,7 +57,17 @@ func (l *listenFlag) Set(s string) error {
 		l.ports = ports
 	}
 	l.addrs = append(l.addrs, a)
+	l.typed = append(l.typed, strings.HasPrefix(s, "v"))
 	return nil
+}
+
+// speak has the addresses that do not say their protocol have this one; empty: v2.
+func (l *listenFlag) speak(proto string) {
+	for i := range l.addrs {
+		if proto == "v1" && !l.typed[i] {
+			l.addrs[i].Type = wire.AddrLegacy
+		}
+	}
 }
 
 // cutPorts takes a range of ports out of an address, leaving 0: FIRST-LAST

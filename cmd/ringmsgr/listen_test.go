@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
 func TestListenTakesAddressesAndARangeOfPorts(t *testing.T) {
@@ -30,7 +31,8 @@ func TestListenTakesAddressesAndARangeOfPorts(t *testing.T) {
 		{args: []string{"v2:127.0.0.1:-6800"}, err: "FIRST-LAST"},
 		{args: []string{"6800-6900"}, err: "address"},
 		{args: []string{"v2:0.0.0.0:6800-6900"}, err: "peers dial"},
-		{args: []string{"v1:127.0.0.1:6800-6900"}, err: "only v2"},
+		{args: []string{"v1:127.0.0.1:6800-7568"}, addrs: "[v1:127.0.0.1:0/0]", ports: daemon},
+		{args: []string{"any:127.0.0.1:6800-6900"}, err: "only v2"},
 	} {
 		var l listenFlag
 		var err error
@@ -64,13 +66,13 @@ func TestServersShareARangeOfPorts(t *testing.T) {
 		if _, err := netip.ParseAddrPort(strings.TrimSuffix(strings.TrimPrefix(s.addr, "v2:"), "/0")); err != nil {
 			t.Error(err)
 		}
-		ringmsgr(t, "ping", "--count", "1", s.addr).want(t, exitOK)
+		ringmsgr(t, "ping", "--count", "1", s.addr).want(t, cli.OK)
 	}
-	r := ringmsgr(t, "serve", "--listen", at).want(t, exitFailed)
+	r := ringmsgr(t, "serve", "--listen", at).want(t, cli.Failed)
 	if !strings.Contains(r.stderr, "no free port: 6890-6891") {
 		t.Errorf("the third one says %q", r.stderr)
 	}
-	ringmsgr(t, "serve", "--listen", "v2:"+host+":2-1").want(t, exitUsage)
+	ringmsgr(t, "serve", "--listen", "v2:"+host+":2-1").want(t, cli.Usage)
 }
 
 // ownHost is an address of this process alone: another one may run the same

@@ -8,6 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -114,7 +117,8 @@ func (l *load) transfer(ctx context.Context) error {
 	begin := l.e.now()
 	for i, lane := range l.lanes {
 		lane.start(l.conns[i])
-		// A connection that ended before it had a lane has told nobody.
+		// No event has told of a connection that ended before it had a
+		// lane.
 		if l.conns[i].State() == control.StateClosing {
 			lane.fail(l.conns[i].Err())
 		}
@@ -190,8 +194,8 @@ func (l *load) writeProgress(got, more uint64, since time.Duration) {
 	if l.s.messages < math.MaxUint64 {
 		of = fmt.Sprintf(" of %d", l.s.messages)
 	}
-	fmt.Fprintf(l.e.stderr, "%4.0f s  %d%s verified, %d in the last second, %.1f MB/s\n",
-		since.Seconds(), got, of, more, float64(more)*float64(l.s.size)/1e6)
+	fmt.Fprintf(l.e.stderr, "%4.0f s  %d%s verified, %d in the last second, %s\n",
+		since.Seconds(), got, of, more, quantity.Rate(float64(more)*float64(l.s.size), "B/s"))
 }
 
 func (l *load) verified() (n uint64) {
@@ -211,7 +215,7 @@ func (l *load) report(failed error) *sent {
 	if l.s.duration == 0 {
 		r.Messages = l.s.messages
 	}
-	var times latency
+	times := latency.New()
 	for i, lane := range l.lanes {
 		lane.mu.Lock()
 		if l.s.duration > 0 {
@@ -221,7 +225,7 @@ func (l *load) report(failed error) *sent {
 		r.Duplicates += lane.duplicates
 		r.Losses += lane.losses
 		r.Corrupt += lane.corrupt
-		times.merge(&lane.times)
+		times.Add(lane.times)
 		lane.mu.Unlock()
 		if st, err := l.conns[i].Stats(); err == nil && st.Counters.Ready > 0 {
 			r.Reconnects += st.Counters.Ready - 1
@@ -229,9 +233,14 @@ func (l *load) report(failed error) *sent {
 	}
 	r.Rate = round(float64(r.Verified)/l.elapsed.Seconds(), 1)
 	r.Bandwidth = round(float64(r.Verified)*float64(l.s.size)/1e6/l.elapsed.Seconds(), 3)
-	r.Latency = quantiles{
-		toMicros(times.min), toMicros(times.quantile(0.5)), toMicros(times.quantile(0.9)),
-		toMicros(times.quantile(0.99)), toMicros(times.quantile(0.999)), toMicros(times.max),
+	if times.Count() > 0 {
+		r.Latency = &quantiles{
+			toMicros(times.Min()), toMicros(times.Quantile(0.5)), toMicros(times.Quantile(0.9)),
+			toMicros(times.Quantile(0.99)), toMicros(times.Quantile(0.999)), toMicros(times.Max()),
+		}
+	}
+	if memory, err := procstat.ReadMemory(0); err == nil {
+		r.Memory, r.Peak = memory.Resident, memory.Peak
 	}
 	if failed != nil {
 		f := l.failure(failed)

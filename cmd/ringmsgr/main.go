@@ -11,5 +11,5 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal kills
-	os.Exit(run(ctx, env{os.Stdin, os.Stdout, os.Stderr, time.Now, growProcs}, os.Args[1:]))
+	os.Exit(run(ctx, env{os.Stdin, os.Stdout, os.Stderr, time.Now, growProcs, nil}, os.Args[1:]))
 }

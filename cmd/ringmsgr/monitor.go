@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/build"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
@@ -18,24 +19,55 @@ type monitor struct {
 	since time.Time                         // of the map
 }
 
-// ping is the message that a mon answers with itself, as we echo it anyway.
+// ping is the message that a mon answers with how it is. One that carries
+// something is an echo's.
 const ping = 2
 
-// attend has d answer as a mon, if cfg makes us one with a keyring; all other
-// messages are left to what d did before.
+// attend has d answer as a mon, if cfg makes us one: pings of real tools, and with a
+// keyring what clients ask for that stay. All other messages are left to what d did
+// before.
 func (n *monitor) attend(cfg *control.Config, d *control.Dispatcher) {
-	server, ok := cfg.AuthServer.(*cephx.Server)
-	if !ok || cfg.Name.Type != wire.Mon || server == nil {
+	if cfg.Name.Type != wire.Mon {
 		return
 	}
-	answers := mon.NewServer(mon.ServerConfig{Map: func() mon.MonMap { return n.monMap(cfg.Name.ID) }}).Fast
+	server, _ := cfg.AuthServer.(*cephx.Server)
+	logins := mon.ServerConfig{
+		Map:    func() mon.MonMap { return n.monMap(cfg.Name.ID) },
+		Status: func() any { return n.status(cfg.Name.ID) },
+	}
+	if server != nil {
+		logins.Authority = server.Authority()
+	}
+	answers := mon.NewServer(logins).Fast
 	rest := d.Fast
 	d.Fast = func(c *control.Conn, m *control.Message) bool {
-		if m.Type != ping && answers(c, m) {
+		asked := server != nil && m.Type != ping || m.Type == ping && m.Size() == 0
+		if asked && answers(c, m) {
 			return true
 		}
 		return rest(c, m)
 	}
+}
+
+// monStatus is what a ping is answered with, as much of what real monitors say as
+// is true of us.
+type monStatus struct {
+	Health mon.Health `json:"health"`
+	Status struct {
+		Name    string `json:"name"`
+		State   string `json:"state"`
+		Version string `json:"version"`
+		Addrs   string `json:"addrs"`
+	} `json:"mon_status"`
+}
+
+func (n *monitor) status(id string) monStatus {
+	s := monStatus{Health: mon.Health{Status: "HEALTH_OK"}}
+	s.Status.Name, s.Status.State, s.Status.Version = id, "leader", "ringmsgr "+build.Read().Version
+	if m := n.m.Load(); m != nil {
+		s.Status.Addrs = m.Addrs().String()
+	}
+	return s
 }
 
 // monMap is a cluster with one monitor: us. There is none before the messenger

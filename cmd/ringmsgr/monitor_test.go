@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -58,13 +59,15 @@ func TestServeRenewsTicketsAsAMon(t *testing.T) {
 	if l := life(); l > 10*time.Minute || l < 5*time.Minute {
 		t.Errorf("tickets live for %v, want 10 minutes", l)
 	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
 	for range 3 {
 		ahead.Add(int64(9 * time.Minute))
 		for keys.NeedRenew(now()) != 0 {
 			select {
 			case <-ctx.Done():
 				t.Fatalf("not renewed: %v, %v", keys.Tickets(), client.Err())
-			case <-time.After(time.Millisecond):
+			case <-tick.C:
 			}
 		}
 	}
@@ -79,6 +82,38 @@ func TestServeRenewsTicketsAsAMon(t *testing.T) {
 		}
 	case <-ctx.Done():
 		t.Error("no echo")
+	}
+}
+
+// A tool's ping gets what a monitor answers, with any authentication; one that
+// carries something comes back.
+func TestServeAnswersAPingAsAMonitor(t *testing.T) {
+	s := serve(t)
+	addr, err := wire.ParseAddr(s.addr)
+	must(t, err)
+	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Plane: dataplane.Config{Cores: 1}})
+	must(t, err)
+	defer func() { must(t, closeMessenger(m)) }()
+	answers := make(chan string, 2)
+	must(t, m.Start(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+		answers <- string(m.Front)
+		return true
+	}}))
+	c, err := m.Connect(addr, wire.Mon)
+	must(t, err)
+	must(t, c.Send(control.NewMessage(ping, nil, nil)))
+	must(t, c.Send(control.NewMessage(ping, []byte("front"), nil)))
+	var about struct {
+		Health struct{ Status string }
+		Mon    struct{ Name, State, Addrs string } `json:"mon_status"`
+	}
+	text := <-answers
+	if len(text) < 4 || json.Unmarshal([]byte(text[4:]), &about) != nil || about.Health.Status != "HEALTH_OK" || about.Mon.Name != "a" ||
+		about.Mon.Addrs != "["+s.addr+"]" {
+		t.Errorf("answer %q", text)
+	}
+	if echo := <-answers; echo != "front" {
+		t.Errorf("echo %q", echo)
 	}
 }
 

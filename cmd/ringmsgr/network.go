@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -28,7 +29,7 @@ const silentKeepalives = 5
 // apply sets cfg up. Its errors are usage errors.
 func (o *networkOptions) apply(cfg *control.Config) error {
 	if o.keepalive < 0 {
-		return usagef("--keepalive %v: want 0 or more", o.keepalive)
+		return cli.Usagef("--keepalive %v: want 0 or more", o.keepalive)
 	}
 	cfg.KeepaliveEvery, cfg.KeepaliveTimeout = o.keepalive, silentKeepalives*o.keepalive
 	if o.via == "" {
@@ -36,7 +37,7 @@ func (o *networkOptions) apply(cfg *control.Config) error {
 	}
 	via, err := netip.ParseAddrPort(o.via)
 	if err != nil || via.Port() == 0 || via.Addr().IsUnspecified() {
-		return usagef("--via %q: want IP:PORT", o.via)
+		return cli.Usagef("--via %q: want IP:PORT", o.via)
 	}
 	driver := cfg.Plane.Driver
 	cfg.Plane.Open = func(int) (uring.Driver, error) {

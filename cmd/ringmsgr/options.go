@@ -1,17 +1,20 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"flag"
 	"fmt"
-	"io"
-	"log/slog"
 	"runtime"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/compress"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
@@ -40,44 +43,60 @@ func (o *machineOptions) register(fs *flag.FlagSet, cores int) {
 	fs.StringVar(&o.backend, "backend", "auto", "I/O `ENGINE`: auto, io_uring or epoll")
 	fs.DurationVar(&o.spin, "spin", 0, "`DURATION` that a core polls at most before it sleeps, such as 20us")
 	fs.StringVar(&o.receive, "receive", "auto", "`MODE` of receiving: auto, buffers or ready")
-	fs.StringVar(&o.logLevel, "log-level", "warn", "`LEVEL` from which to log to standard error: debug, info, warn, error, or off")
-}
-
-// logger writes text to standard error.
-func (o *machineOptions) logger(w io.Writer) (*slog.Logger, error) {
-	if o.logLevel == "off" {
-		return slog.New(slog.DiscardHandler), nil
-	}
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
-		return nil, usagef("--log-level %q: want off, debug, info, warn or error", o.logLevel)
-	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})), nil
+	flags.RegisterLogLevel(fs, &o.logLevel, "warn")
 }
 
 // plane is the configuration of the cores.
 func (o *machineOptions) plane(e env) (dataplane.Config, error) {
-	log, err := o.logger(e.stderr)
+	log, err := flags.Logger(o.logLevel, e.stderr)
 	if err != nil {
 		return dataplane.Config{}, err
 	}
-	switch b := uring.Backend(o.backend); b {
-	case uring.Auto, uring.IOUring, uring.Epoll:
-	default:
-		return dataplane.Config{}, usagef("--backend %q: want auto, io_uring or epoll", o.backend)
+	backend, err := flags.Backend(o.backend)
+	if err != nil {
+		return dataplane.Config{}, err
 	}
 	cfg := dataplane.Config{
 		Cores: o.cores, Pin: o.pin, Spin: o.spin, Logger: log,
-		Driver:  uring.Config{Backend: uring.Backend(o.backend)},
+		Driver:  uring.Config{Backend: backend},
 		Receive: dataplane.ReceiveMode(o.receive),
 	}
-	if err := cfg.Validate(); err != nil {
-		return cfg, &usageError{err}
+	if err := o.validate(cfg); err != nil {
+		return cfg, err
 	}
 	if cfg.Cores == 0 {
 		cfg.Cores = runtime.NumCPU()
 	}
 	return cfg, nil
+}
+
+// validate has the library judge each flag alone, so that the error names it.
+func (o *machineOptions) validate(cfg dataplane.Config) error {
+	for _, f := range []struct {
+		flag string
+		only dataplane.Config
+	}{
+		{fmt.Sprintf("--cores %d", o.cores), dataplane.Config{Cores: o.cores}},
+		{fmt.Sprintf("--spin %v", o.spin), dataplane.Config{Spin: o.spin}},
+		{fmt.Sprintf("--receive %q", o.receive), dataplane.Config{Receive: dataplane.ReceiveMode(o.receive)}},
+	} {
+		if err := f.only.Validate(); err != nil {
+			return cli.Usagef("%s: %s", f.flag, wanted(err))
+		}
+	}
+	if err := cfg.Validate(); err != nil {
+		return &cli.UsageError{Err: err}
+	}
+	return nil
+}
+
+// wanted is what the library wants a value to be.
+func wanted(err error) string {
+	text := err.Error()
+	if i := strings.LastIndex(text, "want "); i >= 0 {
+		return text[i:]
+	}
+	return text
 }
 
 // sessionOptions are the flags of every command that talks to a peer.
@@ -86,6 +105,7 @@ type sessionOptions struct {
 	name    string
 	nonce   uint32Flag
 	listen  listenFlag
+	proto   string
 	rev     int
 	policy  string
 	steer   string
@@ -93,15 +113,18 @@ type sessionOptions struct {
 	timeout time.Duration
 	authOptions
 	networkOptions
+	recording flags.Recording
 }
 
 func (o *sessionOptions) register(fs *flag.FlagSet, name string, cores int, timeout time.Duration, bound string) {
 	o.machineOptions.register(fs, cores)
 	o.authOptions.register(fs)
 	o.networkOptions.register(fs)
+	o.recording.Register(fs)
 	fs.StringVar(&o.name, "name", name, "`ENTITY` that we are, such as client.admin or mon.a")
 	fs.Var(&o.nonce, "nonce", "`NUMBER` of this process in its address (default 0 for a mon, else random)")
 	fs.Var(&o.listen, "listen", "`ADDR` to accept connections on, such as v2:127.0.0.1:6800, or the first free port of a range, as v2:127.0.0.1:6800-7568; may be repeated")
+	fs.StringVar(&o.proto, "proto", "", "`PROTOCOL` of addresses: v2, or v1 for msgr1 (default as each address says, else v2)")
 	fs.IntVar(&o.rev, "rev", 1, "highest protocol `REVISION`: 0 for msgr2.0, 1 for msgr2.1")
 	fs.StringVar(&o.policy, "policy", "", "`POLICY` of connections: "+strings.Join(control.PolicyNames(), ", "))
 	fs.StringVar(&o.steer, "steer", "auto", "`RULES` by which the kernel finds the core of a connection: auto, none, cpu, hint, table, or a comma list")
@@ -109,14 +132,15 @@ func (o *sessionOptions) register(fs *flag.FlagSet, name string, cores int, time
 	fs.DurationVar(&o.timeout, "timeout", timeout, "`DURATION`: "+bound)
 }
 
-// config is the configuration of a messenger. Its errors are usage errors.
+// config is the configuration of a messenger. Its errors are usage errors, but for
+// those of files to write. The caller closes the recording.
 func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 	if cfg.Plane, err = o.plane(e); err != nil {
 		return cfg, err
 	}
 	cfg.Logger = cfg.Plane.Logger
-	if cfg.Name, err = wire.ParseEntityName(o.name); err != nil {
-		return cfg, usagef("--name: %w", err)
+	if cfg.Name, err = flags.Name(o.name); err != nil {
+		return cfg, err
 	}
 	switch cfg.Name.Type {
 	case wire.OSD, wire.Mon:
@@ -126,24 +150,27 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 			cfg.Number = int64(n)
 		}
 	}
-	if o.rev != 0 && o.rev != 1 {
-		return cfg, usagef("--rev %d: want 0 or 1", o.rev)
+	if cfg.Rev0, err = flags.Revision(o.rev); err != nil {
+		return cfg, err
 	}
-	cfg.Rev0 = o.rev == 0
-	if o.timeout <= 0 {
-		return cfg, usagef("--timeout %v: want more than nothing", o.timeout)
+	if err := flags.Timeout(o.timeout); err != nil {
+		return cfg, err
 	}
 	cfg.HandshakeTimeout = o.timeout
 	if o.policy != "" {
 		p, err := control.ParsePolicy(o.policy)
 		if err != nil {
-			return cfg, usagef("--policy: %w", err)
+			return cfg, cli.Usagef("--policy: %w", err)
 		}
 		cfg.Default = &p
 	}
+	if _, err := (address.Reader{}).For(o.proto, ""); err != nil {
+		return cfg, cli.Usagef("--proto: %w", err)
+	}
+	o.listen.speak(o.proto)
 	o.listen.apply(&cfg)
 	if cfg.Steer, err = control.ParseSteer(o.steer); err != nil {
-		return cfg, usagef("--steer: %w", err)
+		return cfg, cli.Usagef("--steer: %w", err)
 	}
 	if cfg.Compression, err = o.compression(); err != nil {
 		return cfg, err
@@ -158,9 +185,9 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 		return cfg, err
 	}
 	if err := cfg.Validate(); err != nil {
-		return cfg, &usageError{err}
+		return cfg, &cli.UsageError{Err: err}
 	}
-	return cfg, nil
+	return cfg, o.recording.Apply(&cfg)
 }
 
 // compression parses --compress. Who names a method wants it with every peer.
@@ -171,7 +198,7 @@ func (o *sessionOptions) compression() (c control.Compression, err error) {
 	for _, name := range strings.Split(o.packed, ",") {
 		m, err := compress.Parse(name)
 		if err != nil {
-			return c, usagef("--compress: %w", err)
+			return c, cli.Usagef("--compress: %w", err)
 		}
 		c.Methods = append(c.Methods, m)
 	}
@@ -182,7 +209,7 @@ func (o *sessionOptions) compression() (c control.Compression, err error) {
 // dials checks that the policy is one of a side that dials.
 func dials(cfg *control.Config) error {
 	if cfg.Default != nil && cfg.Default.Server {
-		return usagef("--policy %s never dials; want one of a client or peer", cfg.Default.Name)
+		return cli.Usagef("--policy %s never dials; want one of a client or peer", cfg.Default.Name)
 	}
 	return nil
 }
@@ -195,7 +222,7 @@ func (o *sessionOptions) pickNonce(name wire.EntityName) (*uint32, error) {
 			continue
 		}
 		if nonce != nil && *nonce != a.Nonce {
-			return nil, usagef("--listen %v: all addresses of a process have the same nonce, that of --nonce", a)
+			return nil, cli.Usagef("--listen %v: all addresses of a process have the same nonce, that of --nonce", a)
 		}
 		nonce = &a.Nonce
 	}
@@ -205,22 +232,46 @@ func (o *sessionOptions) pickNonce(name wire.EntityName) (*uint32, error) {
 	return nonce, nil
 }
 
-// target parses the address of the peer.
-func target(args []string) (wire.Addr, error) {
+// target reads the address of the peer. It is a usage error that it is none; that
+// its host is not known is a failure to connect.
+func (o *sessionOptions) target(ctx context.Context, e env, args []string) (wire.Addr, error) {
 	if len(args) != 1 {
-		return wire.Addr{}, usagef("want one address, got %d arguments", len(args))
+		return wire.Addr{}, cli.Usagef("want one address, got %d arguments", len(args))
 	}
-	a, err := wire.ParseAddr(args[0])
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	r, err := address.Reader{Lookup: e.lookup}.For(o.proto, args[0])
 	if err != nil {
-		return a, &usageError{err}
+		return wire.Addr{}, cli.Usagef("--proto: %w", err)
 	}
+	a, err := r.Parse(ctx, args[0])
 	switch {
-	case a.Type != wire.AddrMsgr2:
-		return a, usagef("address %v: only v2 addresses can be dialled", a)
-	case a.IsBlank() || a.AddrPort.Port() == 0 || a.AddrPort.Addr().IsUnspecified():
-		return a, usagef("address %v: want v2:IP:PORT/NONCE", a)
+	case errors.Is(err, address.ErrSyntax):
+		err = &cli.UsageError{Err: err}
+	case err != nil:
+		err = &stageError{control.StageConnect, err}
 	}
-	return a, nil
+	return a, err
+}
+
+// setUp is what a command that talks to a peer begins with: its configuration and
+// the address of the peer. A failure that is no usage error was reported.
+func (o *sessionOptions) setUp(ctx context.Context, e env, command string, args []string) (cfg control.Config, to wire.Addr, err error) {
+	cfg, err = o.config(e)
+	if err != nil {
+		return cfg, wire.Addr{}, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, o.recording.Close())
+		}
+	}()
+	to, err = o.target(ctx, e, args)
+	var failed *stageError
+	if errors.As(err, &failed) {
+		err = fail(e, command, o.json, failure{failed.err.Error(), failed.stage})
+	}
+	return cfg, to, err
 }
 
 // peerType parses --peer.
@@ -229,10 +280,10 @@ func peerType(s string) (wire.EntityType, error) {
 	switch t {
 	case wire.Mon, wire.OSD, wire.Mgr, wire.MDS, wire.Client:
 	default:
-		return 0, usagef("--peer %q: want mon, osd, mgr, mds or client", s)
+		return 0, cli.Usagef("--peer %q: want mon, osd, mgr, mds or client", s)
 	}
 	if err != nil {
-		return 0, usagef("--peer: %w", err)
+		return 0, cli.Usagef("--peer: %w", err)
 	}
 	return t, nil
 }
@@ -260,47 +311,15 @@ func (f *uint32Flag) Set(s string) error {
 // size is a number of bytes, such as 64 or 4MiB.
 type size int
 
-var sizeUnits = []struct {
-	suffix string
-	bytes  uint64
-}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}, {"", 1}}
-
 func (s *size) String() string {
 	if s == nil {
 		return ""
 	}
-	for _, u := range sizeUnits[:3] {
-		if n := uint64(*s); n >= u.bytes && n%u.bytes == 0 {
-			return fmt.Sprint(n/u.bytes, u.suffix)
-		}
-	}
-	return fmt.Sprint(int(*s), "B")
+	return strings.ReplaceAll(quantity.Bytes(int64(*s)), " ", "")
 }
 
 func (s *size) Set(text string) error {
-	for _, u := range sizeUnits {
-		digits, ok := strings.CutSuffix(text, u.suffix)
-		if !ok {
-			continue
-		}
-		n, err := strconv.ParseUint(digits, 10, 40)
-		if err != nil || n > (1<<40)/u.bytes {
-			break
-		}
-		*s = size(n * u.bytes)
-		return nil
-	}
-	return fmt.Errorf("want a number of bytes such as 64, 16KiB or 4MiB")
-}
-
-// modes parses a comma list of connection modes.
-func modes(s string) ([]auth.Mode, error) {
-	if s == "" {
-		return nil, nil
-	}
-	list, err := auth.ParseModes(s)
-	if err != nil {
-		return nil, usagef("--mode: %w", err)
-	}
-	return list, nil
+	n, err := quantity.ParseBytes(text, maxPayload)
+	*s = size(n)
+	return err
 }

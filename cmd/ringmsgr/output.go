@@ -1,19 +1,14 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
 	"time"
-)
 
-// writeJSON writes v as one line.
-func writeJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
+)
 
 // table is a report for people: a name and what there is to say about it.
 type table struct{ w io.Writer }
@@ -29,15 +24,7 @@ func toMicros(d time.Duration) micros {
 	return micros(math.Round(float64(d)/100) / 10)
 }
 
-func (m micros) String() string {
-	switch {
-	case m >= 1e6:
-		return fmt.Sprintf("%.2f s", float64(m)/1e6)
-	case m >= 1e3:
-		return fmt.Sprintf("%.2f ms", float64(m)/1e3)
-	}
-	return fmt.Sprintf("%.1f us", float64(m))
-}
+func (m micros) String() string { return quantity.Micros(float64(m)) }
 
 // round keeps n decimals.
 func round(v float64, n int) float64 {
@@ -51,7 +38,7 @@ func round(v float64, n int) float64 {
 // fail reports a failure and returns the error that says so.
 func fail(e env, name string, asJSON bool, f failure) error {
 	if asJSON {
-		if err := writeJSON(e.stdout, f); err != nil {
+		if err := cli.WriteJSON(e.stdout, f); err != nil {
 			return err
 		}
 		return errReported

@@ -58,22 +58,6 @@ func stamp(b []byte, k uint64) {
 	}
 }
 
-// stamped says whether b has the stamps of key k, whatever the window.
-func stamped(b []byte, k uint64) bool {
-	for place := uint64(0); len(b) > 0; place++ {
-		if len(b) < stampSize {
-			var s [stampSize]byte
-			binary.LittleEndian.PutUint64(s[:], k+place)
-			return bytes.Equal(b, s[:len(b)])
-		}
-		if binary.LittleEndian.Uint64(b) != k+place {
-			return false
-		}
-		b = b[min(stampEvery, len(b)):]
-	}
-	return true
-}
-
 // matches compares b with window w stamped with k.
 func matches(b, w []byte, k uint64) bool {
 	if len(b) != len(w) {

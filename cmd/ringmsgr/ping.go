@@ -6,6 +6,8 @@ import (
 	"flag"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -18,7 +20,7 @@ keepalives, each from the moment the core sends it until its answer is there.
 Ends within --timeout in any case.`,
 		example: "ringmsgr ping --count 100 v2:127.0.0.1:3300",
 		json: `{"peer":{"type":"mon","addrs":"[v2:...]","gid":0,"features":"0x..."},
- "protocol":"msgr2.1|msgr2.0","auth":"none|cephx","mode":"crc|secure",
+ "protocol":"msgr2.1|msgr2.0|msgr1","auth":"none|cephx","mode":"crc|secure",
  "compression":"none","backend":"io_uring|epoll","handshake_us":N,
  "rtt_us":{"min":N,"p50":N,"p99":N,"max":N},"count":N}
 on failure:
@@ -60,22 +62,19 @@ type pong struct {
 	Count       int        `json:"count"`
 }
 
-func (p *pinger) run(ctx context.Context, e env, args []string) error {
-	to, err := target(args)
-	if err != nil {
-		return err
-	}
+func (p *pinger) run(ctx context.Context, e env, args []string) (err error) {
 	peer, err := peerType(p.peer)
 	if err != nil {
 		return err
 	}
 	if p.count < 1 {
-		return usagef("--count %d: want at least 1", p.count)
+		return cli.Usagef("--count %d: want at least 1", p.count)
 	}
-	cfg, err := p.config(e)
+	cfg, to, err := p.setUp(ctx, e, "ping", args)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, p.recording.Close()) }()
 	if err := dials(&cfg); err != nil {
 		return err
 	}
@@ -84,14 +83,13 @@ func (p *pinger) run(ctx context.Context, e env, args []string) error {
 	}
 	cfg.HandshakeTimeout = attemptTime(p.timeout)
 	answer, err := p.ping(ctx, e, cfg, to, peer)
-	var usage *usageError
 	switch {
-	case errors.As(err, &usage):
+	case cli.IsUsage(err):
 		return err
 	case err != nil:
-		return fail(e, "ping", p.json, explain(err, to, p.timeout))
+		return fail(e, "ping", p.json, p.explain(err, to, p.timeout))
 	case p.json:
-		return writeJSON(e.stdout, answer)
+		return cli.WriteJSON(e.stdout, answer)
 	}
 	answer.print(&table{e.stdout})
 	return nil
@@ -100,7 +98,8 @@ func (p *pinger) run(ctx context.Context, e env, args []string) error {
 func (p *pinger) ping(ctx context.Context, e env, cfg control.Config, to wire.Addr, peer wire.EntityType) (*pong, error) {
 	trips := newTrips(e.now, p.count)
 	m, err := p.open(cfg, &control.Dispatcher{
-		// A mon talks to whoever connects; what it says does not matter here.
+		// A mon sends messages to every client; their content does not matter
+		// here.
 		Fast:         func(*control.Conn, *control.Message) bool { return true },
 		KeepaliveAck: func(c *control.Conn, _ time.Time) { trips.acked(c) },
 		Reset:        func(c *control.Conn, _ bool) { trips.end() },
@@ -131,11 +130,11 @@ func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips
 		return nil, &stageError{control.StageKeepalive, err}
 	}
 	n := negotiatedBy(m, info)
-	l := &trips.times
+	l := trips.times
 	return &pong{
 		Peer: n.Peer, Protocol: n.Protocol, Auth: n.Auth, Mode: n.Mode, Compression: info.Compression, Backend: n.Backend,
 		Handshake: toMicros(info.Handshake), Count: p.count,
-		RTT: rtt{toMicros(l.min), toMicros(l.quantile(0.5)), toMicros(l.quantile(0.99)), toMicros(l.max)},
+		RTT: rtt{toMicros(l.Min()), toMicros(l.Quantile(0.5)), toMicros(l.Quantile(0.99)), toMicros(l.Max())},
 	}, nil
 }
 
@@ -156,13 +155,13 @@ type trips struct {
 	left  int // of the core, until done
 	warm  bool
 	sent  time.Time
-	times latency
+	times *latency.Histogram
 	done  chan struct{}
 	ended chan struct{}
 }
 
 func newTrips(now func() time.Time, count int) *trips {
-	return &trips{now: now, left: count, done: make(chan struct{}), ended: make(chan struct{}, 1)}
+	return &trips{now: now, left: count, times: latency.New(), done: make(chan struct{}), ended: make(chan struct{}, 1)}
 }
 
 func (t *trips) acked(c *control.Conn) {
@@ -171,7 +170,7 @@ func (t *trips) acked(c *control.Conn) {
 		return
 	}
 	if t.warm {
-		t.times.add(now.Sub(t.sent))
+		t.times.Record(now.Sub(t.sent))
 		if t.left--; t.left == 0 {
 			close(t.done)
 			return

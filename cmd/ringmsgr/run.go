@@ -10,6 +10,9 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
 // env is what the program gets from its surroundings.
@@ -20,14 +23,9 @@ type env struct {
 	// procs makes sure that the Go scheduler has room for the threads of so
 	// many cores; nil leaves it alone.
 	procs func(cores int)
+	// lookup finds the addresses of a host; nil: as the system does.
+	lookup address.Lookup
 }
-
-// The exit statuses.
-const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2
-)
 
 // command is one of the program's verbs.
 type command struct {
@@ -35,42 +33,37 @@ type command struct {
 	args    string // of the usage line
 	summary string // one line, for the list
 	help    string // what it does, at length
-	json    string // shape of its JSON
+	json    string // shape of its JSON; empty: it has no flags
 	example string
 	// setup registers the command's flags and returns what runs it.
 	setup func(fs *flag.FlagSet) runner
 }
 
-// runner runs a command whose flags are parsed. A *usageError is the caller's
+// runner runs a command whose flags are parsed. A [cli.UsageError] is the caller's
 // fault, any other error was reported already.
 type runner func(ctx context.Context, e env, args []string) error
-
-// usageError says that the program was called wrongly.
-type usageError struct{ err error }
-
-func (u *usageError) Error() string { return u.err.Error() }
-
-func (u *usageError) Unwrap() error { return u.err }
-
-func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
 // errReported is the failure of a command that has said why.
 var errReported = errors.New("failed")
 
 func commands() []command {
-	return []command{pingCommand(), serveCommand(), sendCommand(), topCommand(), doctorCommand()}
+	return []command{pingCommand(), serveCommand(), sendCommand(), topCommand(), decodeCommand(), doctorCommand(), versionCommand(), completionCommand()}
 }
 
 // run is the whole program. It ends early when ctx does.
 func run(ctx context.Context, e env, args []string) int {
 	if len(args) == 0 {
 		printCommands(e.stderr)
-		return exitUsage
+		return cli.Usage
 	}
 	switch args[0] {
-	case "-h", "-help", "--help", "help":
+	case "-h", "-help", "--help":
 		printCommands(e.stdout)
-		return exitOK
+		return cli.OK
+	case "help":
+		return help(e, args[1:])
+	case "-version", "--version":
+		args[0] = "version"
 	}
 	for _, c := range commands() {
 		if c.name == args[0] {
@@ -78,53 +71,30 @@ func run(ctx context.Context, e env, args []string) int {
 		}
 	}
 	fmt.Fprintf(e.stderr, "ringmsgr: no command %q; run 'ringmsgr -h'\n", args[0])
-	return exitUsage
+	return cli.Usage
 }
 
 func (c *command) run(ctx context.Context, e env, args []string) int {
-	fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	fs.Usage = func() {}
+	fs := cli.NewFlags(c.name)
 	runCommand := c.setup(fs)
-	rest, err := parse(fs, args)
+	rest, err := cli.Parse(fs, args)
 	if errors.Is(err, flag.ErrHelp) {
 		c.printHelp(e.stdout, fs)
-		return exitOK
+		return cli.OK
 	}
-	if err != nil {
-		err = &usageError{err}
-	} else {
+	if err == nil {
 		err = runCommand(ctx, e, rest)
 	}
-	var usage *usageError
 	switch {
 	case err == nil:
-		return exitOK
-	case errors.As(err, &usage):
-		fmt.Fprintf(e.stderr, "ringmsgr %s: %v\nrun 'ringmsgr %s -h' for help\n", c.name, oneLine(err), c.name)
-		return exitUsage
+		return cli.OK
+	case cli.IsUsage(err):
+		fmt.Fprintf(e.stderr, "ringmsgr %s: %v\nrun 'ringmsgr %s -h' for help\n", c.name, cli.OneLine(err), c.name)
+		return cli.Usage
 	case !errors.Is(err, errReported):
-		fmt.Fprintf(e.stderr, "ringmsgr %s: %v\n", c.name, oneLine(err))
+		fmt.Fprintf(e.stderr, "ringmsgr %s: %v\n", c.name, cli.OneLine(err))
 	}
-	return exitFailed
-}
-
-// parse parses flags that may stand before and behind other arguments, which
-// it returns. Behind "--" there are no flags.
-func parse(fs *flag.FlagSet, args []string) (rest []string, err error) {
-	for {
-		if err := fs.Parse(args); err != nil {
-			return nil, err
-		}
-		left := fs.Args()
-		if len(left) == 0 {
-			return rest, nil
-		}
-		if taken := len(args) - len(left); taken > 0 && args[taken-1] == "--" {
-			return append(rest, left...), nil
-		}
-		rest, args = append(rest, left[0]), left[1:]
-	}
+	return cli.Failed
 }
 
 func printCommands(w io.Writer) {
@@ -132,29 +102,23 @@ func printCommands(w io.Writer) {
 	for _, c := range commands() {
 		fmt.Fprintf(w, "  ringmsgr %-22s %s\n", c.name+" "+c.args, c.summary)
 	}
-	fmt.Fprint(w, "\nEvery command has --json and -h. Exit status: 0 done, 1 failed, 2 called wrongly.\n")
+	fmt.Fprint(w, "\nmore:\n")
+	printTopics(w)
+	fmt.Fprint(w, "\nEvery command has -h, and all but completion have --json.\nExit status: 0 done, 1 failed, 2 called wrongly.\n")
 }
 
 func (c *command) printHelp(w io.Writer, fs *flag.FlagSet) {
 	fmt.Fprintf(w, "usage: ringmsgr %s %s\n\n%s\n\nexample:\n  %s\n\n", c.name, c.args, strings.TrimSpace(c.help), c.example)
+	if c.json == "" {
+		return // it has no flags
+	}
 	fmt.Fprintf(w, "With --json, one object per line:\n%s\n\nflags:\n", indent(c.json))
-	fs.VisitAll(func(f *flag.Flag) {
-		value, usage := flag.UnquoteUsage(f)
-		switch f.DefValue {
-		case "", "false", "0", "0s":
-		default:
-			usage += " (default " + f.DefValue + ")"
-		}
-		fmt.Fprintf(w, "  %-21s %s\n", strings.TrimSpace("--"+f.Name+" "+value), usage)
-	})
+	cli.PrintFlags(w, fs)
 }
 
 func indent(s string) string {
 	return "  " + strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n  ")
 }
-
-// oneLine joins the lines of a joined error.
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // growProcs gives the Go scheduler two threads beside those that the cores
 // block, unless the user has decided about it.

@@ -8,6 +8,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
@@ -16,7 +18,7 @@ func sendCommand() command {
 		name: "send", args: "[flags] ADDR", summary: "send messages to an echo, verify and measure them",
 		help: `Sends messages to a peer that echoes them, such as "ringmsgr serve", and checks
 every byte of every echo and their order. Memory is --conns x --depth x --size,
-whatever the number of messages.
+and 35 KiB of latencies per connection, whatever the number of messages.
 
 With a lossless policy on both sides it survives faults: connections reconnect,
 and every message still arrives exactly once and in order. On a lossy connection,
@@ -32,7 +34,9 @@ server that keeps no sessions, which is the default of serve.`,
  "policy":"...","lossy":false,"conns":N,"depth":N,"size":N,
  "messages":N,"verified":N,"seconds":N,"messages_per_s":N,"mb_per_s":N,
  "latency_us":{"min":N,"p50":N,"p90":N,"p99":N,"p999":N,"max":N},
+ "resident_bytes":N,"resident_peak_bytes":N,
  "reconnects":N,"duplicates":0,"losses":0,"corrupt":0}
+with "latency_us":null if no echo came;
 with "error" and "stage" as well if it failed while messages were under way;
 if it could not connect:
 {"error":"...","stage":"connect|banner|hello|auth|ident|session"}`,
@@ -99,8 +103,10 @@ type sent struct {
 	Verified   uint64        `json:"verified"`
 	Seconds    float64       `json:"seconds"`
 	Rate       float64       `json:"messages_per_s"`
-	Bandwidth  float64       `json:"mb_per_s"` // 10^6 bytes of payload, one way
-	Latency    quantiles     `json:"latency_us"`
+	Bandwidth  float64       `json:"mb_per_s"`       // 10^6 bytes of payload, one way
+	Latency    *quantiles    `json:"latency_us"`     // nil: no echo came
+	Memory     int64         `json:"resident_bytes"` // of this process, at the end
+	Peak       int64         `json:"resident_peak_bytes"`
 	Reconnects uint64        `json:"reconnects"`
 	Duplicates uint64        `json:"duplicates"`
 	Losses     uint64        `json:"losses"`
@@ -109,11 +115,7 @@ type sent struct {
 	Stage      control.Stage `json:"stage,omitempty"`
 }
 
-func (s *sender) run(ctx context.Context, e env, args []string) error {
-	to, err := target(args)
-	if err != nil {
-		return err
-	}
+func (s *sender) run(ctx context.Context, e env, args []string) (err error) {
 	peer, err := peerType(s.peer)
 	if err != nil {
 		return err
@@ -121,10 +123,11 @@ func (s *sender) run(ctx context.Context, e env, args []string) error {
 	if err := s.checkBounds(); err != nil {
 		return err
 	}
-	cfg, err := s.config(e)
+	cfg, to, err := s.setUp(ctx, e, "send", args)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, s.recording.Close()) }()
 	if cfg.Default == nil {
 		p := control.LossyClient()
 		cfg.Default = &p
@@ -133,7 +136,15 @@ func (s *sender) run(ctx context.Context, e env, args []string) error {
 		return err
 	}
 	if !cfg.Default.Lossy && s.conns > 1 && len(s.listen.addrs) > 0 {
-		return usagef("--listen and several lossless connections exclude each other: each would need an address of its own")
+		return cli.Usagef("--listen and several lossless connections exclude each other: each would need an address of its own")
+	}
+	if !cfg.Default.Lossy && s.conns > 1 && cfg.Nonce != nil {
+		why := fmt.Sprintf("--nonce %d", *cfg.Nonce)
+		if s.nonce.value == nil {
+			why = fmt.Sprintf("--name %s, whose nonce is %d,", s.name, *cfg.Nonce)
+		}
+		return cli.Usagef("%s and --conns %d exclude each other with policy %s: sessions are told apart by their nonce, which must be random then",
+			why, s.conns, cfg.Default.Name)
 	}
 	// A peer that comes back should not be kept waiting for long.
 	cfg.MaxBackoff = min(time.Second, s.timeout)
@@ -152,12 +163,11 @@ func (s *sender) run(ctx context.Context, e env, args []string) error {
 	if err == nil {
 		err = l.connect(ctx)
 	}
-	var usage *usageError
 	switch {
-	case errors.As(err, &usage):
+	case cli.IsUsage(err):
 		return errors.Join(err, l.close())
 	case err != nil:
-		f := explain(err, to, s.timeout)
+		f := s.explain(err, to, s.timeout)
 		if f.Stage == control.StageIdent && l.policy.Lossy && s.conns > 1 {
 			f.Error += "; several lossy connections need a server that keeps no sessions"
 		}
@@ -181,24 +191,22 @@ func given(fs *flag.FlagSet, name string) (found bool) {
 func (s *sender) checkBounds() error {
 	switch {
 	case s.duration < 0:
-		return usagef("--duration %v: want 0 or more", s.duration)
+		return cli.Usagef("--duration %v: want 0 or more", s.duration)
 	case s.messages < 1:
-		return usagef("--messages 0: want at least 1")
+		return cli.Usagef("--messages 0: want at least 1")
 	case s.depth < 1 || s.depth > maxDepth:
-		return usagef("--depth %d: want 1 to %d", s.depth, maxDepth)
+		return cli.Usagef("--depth %d: want 1 to %d", s.depth, maxDepth)
 	case s.conns < 1 || s.conns > maxConns:
-		return usagef("--conns %d: want 1 to %d", s.conns, maxConns)
-	case s.size > maxPayload:
-		return usagef("--size %d: want at most %d", s.size, maxPayload)
+		return cli.Usagef("--conns %d: want 1 to %d", s.conns, maxConns)
 	case s.typ < 0 || s.typ > 0xffff:
-		return usagef("--type %d: want 0 to 65535", s.typ)
+		return cli.Usagef("--type %d: want 0 to 65535", s.typ)
 	}
 	return nil
 }
 
 func (s *sender) print(e env, r *sent) error {
 	if s.json {
-		if err := writeJSON(e.stdout, r); err != nil {
+		if err := cli.WriteJSON(e.stdout, r); err != nil {
 			return err
 		}
 	} else {
@@ -221,11 +229,15 @@ func (r *sent) print(t *table) {
 	}
 	t.row("policy", "%s, the connection is %s", r.Policy, loss)
 	t.row("backend", "%s", r.Backend)
-	t.row("load", "%d messages of %d bytes, %d connections, depth %d", r.Messages, r.Size, r.Conns, r.Depth)
+	t.row("load", "%d messages of %s, %d connections, depth %d", r.Messages, quantity.Bytes(int64(r.Size)), r.Conns, r.Depth)
 	t.row("verified", "%d echoes in %.3f s, %d duplicates, %d losses, %d corrupt", r.Verified, r.Seconds, r.Duplicates, r.Losses, r.Corrupt)
-	t.row("rate", "%.0f messages/s, %.2f MB/s each way", r.Rate, r.Bandwidth)
-	q := &r.Latency
-	t.row("latency", "min %v, p50 %v, p90 %v, p99 %v, p99.9 %v, max %v", q.Min, q.P50, q.P90, q.P99, q.P999, q.Max)
+	t.row("rate", "%s messages/s, %s each way", quantity.Count(r.Rate), quantity.Rate(r.Bandwidth*1e6, "B/s"))
+	if q := r.Latency; q == nil {
+		t.row("latency", "not known, no echo came")
+	} else {
+		t.row("latency", "min %v, p50 %v, p90 %v, p99 %v, p99.9 %v, max %v", q.Min, q.P50, q.P90, q.P99, q.P999, q.Max)
+	}
+	t.row("memory", "%s resident, %s at most", quantity.Bytes(r.Memory), quantity.Bytes(r.Peak))
 	t.row("reconnects", "%d", r.Reconnects)
 }
 
@@ -238,7 +250,7 @@ func (l *load) warn() {
 
 // failure explains what ended a run that had begun.
 func (l *load) failure(err error) failure {
-	f := explain(err, l.to, l.s.timeout)
+	f := l.s.explain(err, l.to, l.s.timeout)
 	if control.StageOf(err) == "" {
 		f.Stage = control.StageSession
 	}

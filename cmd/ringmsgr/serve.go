@@ -10,9 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 func serveCommand() command {
@@ -34,7 +36,7 @@ process serves them until they end, at most --linger, then drains and exits
 with status 0. If the successor fails, the old process serves on.
 
 With --verify it checks that the messages of each "ringmsgr send" come exactly
-once and in order, and exits with status 1 if they did not.
+once, in order and whole, and exits with status 1 if they did not.
 
 With --auth cephx as a mon it is one to real clients as well: it proves those in
 its keyring, renews their tickets, and gives them a map of a cluster with one mon.
@@ -42,9 +44,11 @@ It knows no commands. All other messages are echoed.
 
 With --stats it answers "ringmsgr top".`,
 		example: "ringmsgr serve --name mon.a --listen v2:127.0.0.1:3300",
-		json: `{"listening":"[v2:...]","name":"mon.a","policy":"...","cores":N,"backend":"io_uring|epoll","fallback":"..."}
+		json: `{"listening":"[v2:...]","name":"mon.a","policy":"...","cores":N,
+ "backend":"io_uring|epoll","fallback":"..."}
 and at the end:
-{"messages_in":N,"messages_out":N,"bytes_in":N,"bytes_out":N,"accepted":N,"accept_failures":N,"drained":true}
+{"messages_in":N,"messages_out":N,"bytes_in":N,"bytes_out":N,"accepted":N,"accept_failures":N,
+ "drained":true}
 with "handed_over" as well if a successor goes on, and with --verify
 "verified":N,"duplicates":0,"losses":0,"corrupt":0.`,
 		setup: func(fs *flag.FlagSet) runner {
@@ -93,27 +97,28 @@ type served struct {
 	*verdict              // nil without --verify
 }
 
-func (s *server) run(ctx context.Context, e env, args []string) error {
+func (s *server) run(ctx context.Context, e env, args []string) (err error) {
 	if len(args) > 0 {
-		return usagef("unexpected argument %q", args[0])
+		return cli.Usagef("unexpected argument %q", args[0])
 	}
 	if s.drain < 0 {
-		return usagef("--drain %v: want 0 or more", s.drain)
+		return cli.Usagef("--drain %v: want 0 or more", s.drain)
 	}
 	if err := s.succession.check(s.key); err != nil {
 		return err
 	}
 	defer s.heed()()
 	if s.verify && (s.path != "" || s.from != "") {
-		return usagef("--verify and a hand-over exclude each other: how far a session is does not go along")
+		return cli.Usagef("--verify and a hand-over exclude each other: how far a session is does not go along")
 	}
 	if len(s.listen.addrs) == 0 {
-		s.listen.addrs = wire.AddrVec{{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}}
+		s.listen.addrs, s.listen.typed = wire.AddrVec{{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}}, []bool{false}
 	}
 	cfg, err := s.config(e)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, s.recording.Close()) }()
 	if cfg.Default == nil {
 		p := control.StatelessServer()
 		cfg.Default = &p
@@ -132,6 +137,7 @@ func (s *server) run(ctx context.Context, e env, args []string) error {
 
 // begin makes the messenger, or continues that of another process.
 func (s *server) begin(ctx context.Context, cfg control.Config) (*control.Messenger, error) {
+	echo := new(echoer).echo
 	d := &control.Dispatcher{Fast: echo}
 	if s.verify {
 		d.Fast = func(c *control.Conn, m *control.Message) bool {
@@ -159,43 +165,40 @@ func (s *server) serve(ctx context.Context, e env, m *control.Messenger, cfg *co
 		}
 		stats, e := m.ServeStats(path)
 		if e != nil {
-			return fmt.Errorf("--stats: %w", e)
+			return fmt.Errorf("--stats %s: %s", s.stats, cause(e))
 		}
 		defer func() { err = errors.Join(err, stats.Close()) }()
 	}
-	heir, err := s.offer(ctx, e, m, cfg.Logger)
+	successors, err := s.offer(ctx, e, m, cfg.Logger)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, heir.close()) }()
+	defer func() { err = errors.Join(err, successors.close()) }()
 	if err := s.ready(e, m, cfg.Default.Name); err != nil {
 		return err
 	}
 	end := served{}
 	select {
 	case <-ctx.Done():
-	case <-heir.handed:
+	case <-successors.handed:
 		end.HandedOver = true
 		s.lingers(ctx, e, m)
 	case err = <-m.Plane().Failures():
 		return fmt.Errorf("a core broke: %w", err)
 	}
-	err = m.Unbind()
-	end.Drained = s.drained(e, m)
-	if st, e := m.Stats(); e == nil {
-		end.count(&st)
-	} else {
-		err = errors.Join(err, e)
-	}
-	if err != nil {
+	end.Drained = s.drained(m)
+	st, err := m.Stats()
+	if err != nil && !errors.Is(err, dataplane.ErrStopped) { // that says only that it is down
 		return err
 	}
+	end.count(&st)
+	err = nil
 	if s.verify {
 		end.verdict = s.verdict()
 		err = end.err()
 	}
 	if s.json {
-		return errors.Join(writeJSON(e.stdout, end), err)
+		return errors.Join(cli.WriteJSON(e.stdout, end), err)
 	}
 	return errors.Join(end.print(e), err)
 }
@@ -213,16 +216,6 @@ func (s *served) print(e env) error {
 	return err
 }
 
-// echo sends a message back, on the core that received it and without a copy
-// of a large payload.
-func echo(c *control.Conn, m *control.Message) bool {
-	m.Retain()
-	if err := c.Send(m); err != nil {
-		m.Release() // the connection has just ended, and the peer with it
-	}
-	return true
-}
-
 // ready says where we listen.
 func (s *server) ready(e env, m *control.Messenger, policy string) error {
 	info := m.Plane().Info()
@@ -231,7 +224,7 @@ func (s *server) ready(e env, m *control.Messenger, policy string) error {
 		Backend: string(info.Backend), Fallback: info.Fallback,
 	}
 	if s.json {
-		return writeJSON(e.stdout, l)
+		return cli.WriteJSON(e.stdout, l)
 	}
 	var addrs []string
 	for _, a := range l.Listening {
@@ -242,38 +235,12 @@ func (s *server) ready(e env, m *control.Messenger, policy string) error {
 	return err
 }
 
-// drainPoll is how often the queues are looked at.
-const drainPoll = 5 * time.Millisecond
-
-// drained waits until nothing is queued on any connection, at most --drain.
-func (s *server) drained(e env, m *control.Messenger) bool {
-	end := e.now().Add(s.drain)
-	poll := time.NewTicker(drainPoll)
-	defer poll.Stop()
-	for quiet := 0; ; <-poll.C {
-		// Twice in a row: what was in a receive buffer the first time has been
-		// answered by the second.
-		if idle(m) {
-			if quiet++; quiet == 2 {
-				return true
-			}
-		} else {
-			quiet = 0
-		}
-		if !e.now().Before(end) {
-			return false
-		}
-	}
-}
-
-func idle(m *control.Messenger) bool {
-	for _, c := range m.Conns() {
-		st, err := c.Stats()
-		if err == nil && st.State == control.StateReady.String() && (st.IO.Queued > 0 || st.IO.Sent > 0 || st.IO.Writing) {
-			return false
-		}
-	}
-	return true
+// drained ends the messenger when all replies have gone out, after --drain at the
+// latest, and says whether they have.
+func (s *server) drained(m *control.Messenger) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), s.drain)
+	defer cancel()
+	return m.Drain(ctx) == nil
 }
 
 func (s *served) count(st *control.Stats) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -33,7 +34,7 @@ func TestPingServeAndSendOnEachBackend(t *testing.T) {
 				t.Errorf("backend %s", l.Backend)
 			}
 			for rev, protocol := range []string{"msgr2.0", "msgr2.1"} {
-				r := ringmsgr(t, "ping", s.addr, "--json", "--peer", "osd", "--count", "7", "--rev", fmt.Sprint(rev), "--backend", backend).want(t, exitOK)
+				r := ringmsgr(t, "ping", s.addr, "--json", "--peer", "osd", "--count", "7", "--rev", fmt.Sprint(rev), "--backend", backend).want(t, cli.OK)
 				p := decode[pong](t, r)
 				if p.Peer.Type != wire.OSD || p.Peer.GID != 3 || p.Peer.Addrs.String() != "["+s.addr+"]" || p.Protocol != protocol ||
 					p.Auth != "none" || p.Mode != "crc" || p.Compression != "none" || p.Backend != l.Backend || p.Count != 7 {
@@ -53,10 +54,11 @@ func TestPingServeAndSendOnEachBackend(t *testing.T) {
 				{"1", "100", "16", "3", "lossless-client"}, // connections without a message
 			} {
 				r := ringmsgr(t, "send", "--json", "--peer", "osd", "--messages", c.n, "--size", c.size, "--depth", c.depth,
-					"--conns", c.conns, "--policy", c.policy, "--backend", backend, s.addr).want(t, exitOK)
+					"--conns", c.conns, "--policy", c.policy, "--backend", backend, s.addr).want(t, cli.OK)
 				x := decode[sent](t, r)
 				if fmt.Sprint(x.Verified) != c.n || x.Messages != x.Verified || x.Losses+x.Duplicates+x.Corrupt+x.Reconnects != 0 ||
-					x.Policy != c.policy || x.Lossy || fmt.Sprint(x.Conns) != c.conns || x.Rate <= 0 || x.Latency.Min <= 0 || x.Latency.P50 > x.Latency.Max {
+					x.Policy != c.policy || x.Lossy || fmt.Sprint(x.Conns) != c.conns || x.Rate <= 0 || x.Latency.Min <= 0 || x.Latency.P50 > x.Latency.Max ||
+					x.Memory < 1<<20 || x.Peak < x.Memory { // no Go program fits into 1 MiB
 					t.Errorf("send says %s", r.stdout)
 				}
 			}
@@ -72,14 +74,29 @@ func TestPingServeAndSendOnEachBackend(t *testing.T) {
 	}
 }
 
+func TestAnAddressMayBeAHostName(t *testing.T) {
+	s := serve(t, "--listen", "localhost:0")
+	_, port, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(s.addr, "v2:"), "/0"), ":")
+	for _, host := range []string{"localhost", "v2:localhost", "here.example", "127.0.0.1"} {
+		ringmsgr(t, "ping", "--count", "1", host+":"+port).want(t, cli.OK)
+		ringmsgr(t, "send", "--messages", "1", host+":"+port+"/0").want(t, cli.OK)
+	}
+	for _, command := range []string{"ping", "send"} {
+		r := ringmsgr(t, command, "--json", "nowhere.example:"+port).want(t, cli.Failed)
+		if f := decode[failure](t, r); f.Stage != control.StageConnect || !strings.Contains(f.Error, "look up host nowhere.example: no such host") {
+			t.Errorf("%s says %s", command, r.stdout)
+		}
+	}
+}
+
 func TestLossyConnectionsShareCores(t *testing.T) {
 	s := serve(t)
-	r := ringmsgr(t, "send", "--json", "--conns", "6", "--cores", "2", "--messages", "3000", s.addr).want(t, exitOK)
+	r := ringmsgr(t, "send", "--json", "--conns", "6", "--cores", "2", "--messages", "3000", s.addr).want(t, cli.OK)
 	if x := decode[sent](t, r); !x.Lossy || x.Conns != 6 || x.Verified != 3000 {
 		t.Errorf("send says %s", r.stdout)
 	}
 	stateful := serve(t, "--policy", "stateful-server")
-	r = ringmsgr(t, "send", "--json", "--conns", "6", stateful.addr).want(t, exitFailed)
+	r = ringmsgr(t, "send", "--json", "--conns", "6", stateful.addr).want(t, cli.Failed)
 	if f := decode[failure](t, r); !strings.Contains(f.Error, "keeps no sessions") {
 		t.Errorf("send says %s", r.stdout)
 	}
@@ -88,10 +105,10 @@ func TestLossyConnectionsShareCores(t *testing.T) {
 func TestReportsForPeople(t *testing.T) {
 	s := serve(t, "--cores", "1")
 	golden(t, "serve", normal(s.ready)+"\n")
-	golden(t, "ping", normal(ringmsgr(t, "ping", s.addr).want(t, exitOK).stdout))
-	golden(t, "ping-json", normal(ringmsgr(t, "ping", "--json", s.addr).want(t, exitOK).stdout))
-	golden(t, "send", normal(ringmsgr(t, "send", "--messages", "10", s.addr).want(t, exitOK).stdout))
-	golden(t, "send-json", normal(ringmsgr(t, "send", "--messages", "10", "--json", s.addr).want(t, exitOK).stdout))
+	golden(t, "ping", normal(ringmsgr(t, "ping", s.addr).want(t, cli.OK).stdout))
+	golden(t, "ping-json", normal(ringmsgr(t, "ping", "--json", s.addr).want(t, cli.OK).stdout))
+	golden(t, "send", normal(ringmsgr(t, "send", "--messages", "10", s.addr).want(t, cli.OK).stdout))
+	golden(t, "send-json", normal(ringmsgr(t, "send", "--messages", "10", "--json", s.addr).want(t, cli.OK).stdout))
 	golden(t, "serve-end", normal(s.stop(t)))
 }
 
@@ -109,17 +126,17 @@ func TestCephxInBothModes(t *testing.T) {
 		{"--key " + clientKey + " --mode secure,crc", "secure"},
 		{"--key - --mode crc,secure", "crc"},
 	} {
-		r := ringmsgrWith(t, clientKey+"\n", append(strings.Fields("ping --json --auth cephx "+c.flags), s.addr)...).want(t, exitOK)
+		r := ringmsgrWith(t, clientKey+"\n", append(strings.Fields("ping --json --auth cephx "+c.flags), s.addr)...).want(t, cli.OK)
 		if p := decode[pong](t, r); p.Auth != "cephx" || p.Mode != c.mode {
 			t.Errorf("%s: %s", c.flags, r.stdout)
 		}
 	}
 	r := ringmsgr(t, "send", "--json", "--auth", "cephx", "--key", clientKey, "--mode", "secure", "--size", "100KiB", "--messages", "50", s.addr)
-	if x := decode[sent](t, r.want(t, exitOK)); x.Mode != "secure" || x.Verified != 50 {
+	if x := decode[sent](t, r.want(t, cli.OK)); x.Mode != "secure" || x.Verified != 50 {
 		t.Errorf("send says %s", r.stdout)
 	}
 	for _, flags := range []string{"--auth none", "--auth cephx --key " + monKey} {
-		r := ringmsgr(t, append(strings.Fields("ping --json "+flags), s.addr)...).want(t, exitFailed)
+		r := ringmsgr(t, append(strings.Fields("ping --json "+flags), s.addr)...).want(t, cli.Failed)
 		if f := decode[failure](t, r); f.Stage != control.StageAuth {
 			t.Errorf("%s: %s", flags, r.stdout)
 		}
@@ -170,7 +187,7 @@ func TestServeEndsWithinDrainBesideAPeerThatDoesNotRead(t *testing.T) {
 
 func TestServeNeedsAFreePort(t *testing.T) {
 	s := serve(t)
-	r := ringmsgr(t, "serve", "--listen", s.addr).want(t, exitFailed)
+	r := ringmsgr(t, "serve", "--listen", s.addr).want(t, cli.Failed)
 	if !strings.Contains(r.stderr, "address already in use") {
 		t.Errorf("stderr: %s", r.stderr)
 	}
@@ -181,7 +198,7 @@ func TestSendAllocatesNothingPerMessage(t *testing.T) {
 	mallocs := func(n string) uint64 {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		ringmsgr(t, "send", "--messages", n, "--depth", "64", s.addr).want(t, exitOK)
+		ringmsgr(t, "send", "--messages", n, "--depth", "64", s.addr).want(t, cli.OK)
 		runtime.ReadMemStats(&after)
 		return after.Mallocs - before.Mallocs
 	}
@@ -189,5 +206,40 @@ func TestSendAllocatesNothingPerMessage(t *testing.T) {
 	few, many := mallocs("1000"), mallocs("51000")
 	if per := (float64(many) - float64(few)) / 50000; per > 0.05 {
 		t.Errorf("%.3f allocations per message", per)
+	}
+}
+
+// Both protocols at one server: which one is spoken is up to the address.
+func TestPingServeAndSendInMsgr1(t *testing.T) {
+	for _, backend := range []string{"auto", "epoll"} {
+		t.Run(backend, func(t *testing.T) {
+			s := serve(t, "--json", "--name", "osd.3", "--nonce", "9", "--policy", "stateful-server", "--backend", backend,
+				"--listen", "127.0.0.1:0", "--listen", "v2:127.0.0.1:0", "--proto", "v1")
+			var l listening
+			if err := json.Unmarshal([]byte(s.ready), &l); err != nil {
+				t.Fatal(err)
+			}
+			if v := l.Listening; len(v) != 2 || v[0] != v.V1() || v[1] != v.V2() {
+				t.Fatalf("serve says %s", s.ready)
+			}
+			at := l.Listening.V1().String()
+			for to, protocol := range map[string]string{at: "msgr1", l.Listening.V2().String(): "msgr2.1"} {
+				p := decode[pong](t, ringmsgr(t, "ping", to, "--json", "--peer", "osd", "--count", "3", "--backend", backend).want(t, cli.OK))
+				if p.Protocol != protocol || p.Count != 3 || p.RTT.Min <= 0 {
+					t.Errorf("%s: %+v", to, p)
+				}
+			}
+			_, bare, _ := strings.Cut(at, ":")
+			ringmsgr(t, "ping", bare, "--proto", "v1", "--peer", "osd", "--count", "1").want(t, cli.OK)
+			for _, size := range []string{"0", "70000", "4MiB"} {
+				x := decode[sent](t, ringmsgr(t, "send", "--json", "--peer", "osd", "--messages", "20", "--size", size, "--conns", "2",
+					"--policy", "lossless-client", "--backend", backend, at).want(t, cli.OK))
+				if x.Verified != 20 || x.Messages != 20 || x.Protocol != "msgr1" || x.Losses+x.Duplicates+x.Corrupt+x.Reconnects != 0 {
+					t.Errorf("%s: %+v", size, x)
+				}
+			}
+			ringmsgr(t, "ping", at, "--proto", "v2", "--peer", "osd").want(t, cli.Usage)
+			ringmsgr(t, "ping", at, "--proto", "v3", "--peer", "osd").want(t, cli.Usage)
+		})
 	}
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
-	"os"
+	"math"
 	"strconv"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
@@ -21,20 +21,25 @@ func topCommand() command {
 the socket @ringmsgr-stats-PID; anything else is the path of the socket, or an
 abstract name that begins with @.
 
-In the live view, q quits, s and S change the order of the connections, and space
-stops and continues. Without a terminal, use --once or --json. A process that
-hands over to a successor is followed if it was named by path.`,
+In the live view, q quits, s and S change the order of the connections, g shows one
+row for each peer, the arrows and page keys scroll, and space stops and continues.
+What the screen has no room for is left out, the least important first. Without a
+terminal, use --once or --json. A process that hands over to a successor is
+followed if it was named by path.`,
 		example: "ringmsgr top --once $(pidof ringmsgr)",
-		json: `{"time":"...","pid":N,"name":"...","addrs":"...","backend":"...","steering":"...","open":N,"half_open":N,
- "made":N,"in_flight":N,"seconds":N,"total":{"in_per_s":N,"out_per_s":N,"mb_in_per_s":N,"mb_out_per_s":N},
+		json: `{"time":"...","pid":N,"name":"...","addrs":"...","backend":"...","steering":"...",
+ "open":N,"half_open":N,"made":N,"in_flight":N,"seconds":N,
+ "total":{"in_per_s":N,"out_per_s":N,"mb_in_per_s":N,"mb_out_per_s":N},
  "cores":[{"core":N,"conns":N,"busy":N,"in_per_s":N,...,"writes_per_s":N,"syscalls_per_s":N,
-  "shares":{"tasks":N,"send":N,"receive":N,"dispatch":N},"in_flight":N,"overflows":N,"rearms":N,"paused":N,
-  "stalls":N,"stalled":false}],
- "conns":[{"id":N,"peer":"...","state":"...","policy":"...","protocol":"...","mode":"...",
-  "core":N,"intended":N,"by":"...","reason":"...","in_per_s":N,...,"queued":N,"sent":N,"held_bytes":N,"ack_lag":N,
-  "throttled":false,"in_seq":N,"out_seq":N,"reconnects":N,"error":"..."}]}
-one for each interval; busy is the share of time outside of the wait, -1 if it is not known; core is where a
-connection is, intended where it was meant to be, reason why those differ`,
+  "shares":{"tasks":N,"send":N,"receive":N,"dispatch":N},"in_flight":N,"overflows":N,"rearms":N,
+  "paused":N,"stalls":N,"stalled":false}],
+ "conns":[{"id":N,"peer":"...","entity":"...","remote":"...","state":"...","policy":"...",
+  "protocol":"...","mode":"...",
+  "core":N,"intended":N,"by":"...","reason":"...","in_per_s":N,...,"queued":N,"sent":N,
+  "held_bytes":N,"ack_lag":N,"throttled":false,"in_seq":N,"out_seq":N,"reconnects":N,
+  "error":"..."}]}
+one for each interval; busy is the share of time outside of the wait, -1 if it is not known; core
+is where a connection is, intended where it was meant to be, reason why those differ`,
 		setup: func(fs *flag.FlagSet) runner {
 			t := &top{order: orderRate}
 			fs.BoolVar(&t.json, "json", false, "write JSON")
@@ -58,14 +63,14 @@ const topPatience = 3
 
 func (t *top) run(ctx context.Context, e env, args []string) error {
 	if len(args) != 1 {
-		return usagef("want one PID or socket, got %d arguments", len(args))
+		return cli.Usagef("want one PID or socket, got %d arguments", len(args))
 	}
 	if t.every < 10*time.Millisecond {
-		return usagef("--every %v: want at least 10ms", t.every)
+		return cli.Usagef("--every %v: want at least 10ms", t.every)
 	}
 	screen := newScreen(e.stdout)
 	if screen == nil && !t.once && !t.json {
-		return usagef("the output is no terminal: use --once or --json")
+		return cli.Usagef("the output is no terminal: use --once or --json")
 	}
 	path := args[0]
 	if pid, err := strconv.ParseUint(path, 10, 31); err == nil {
@@ -73,7 +78,7 @@ func (t *top) run(ctx context.Context, e env, args []string) error {
 	}
 	before, err := control.ReadStats(ctx, path)
 	if err != nil {
-		return fmt.Errorf("%w; does the process serve statistics, and is it yours?", err)
+		return statsError(path, err)
 	}
 	if t.once || t.json {
 		return t.print(ctx, e, path, before, screen)
@@ -98,6 +103,9 @@ func (t *top) next(ctx context.Context, path string, tick <-chan time.Time) (*co
 	return nil, err
 }
 
+// printedWidth is that of what is no terminal.
+const printedWidth = 132
+
 // print writes one interval, or a line of JSON for each.
 func (t *top) print(ctx context.Context, e env, path string, before *control.Snapshot, screen *screen) error {
 	tick := time.NewTicker(t.every)
@@ -111,9 +119,12 @@ func (t *top) print(ctx context.Context, e env, path string, before *control.Sna
 		f.sort(t.order)
 		before = now
 		if t.json {
-			err = writeJSON(e.stdout, f)
+			err = cli.WriteJSON(e.stdout, f)
 		} else {
-			v := topView{width: 132, color: screen != nil && screen.color}
+			v := topView{width: printedWidth, color: screen != nil && screen.color}
+			if screen != nil {
+				v.width, _ = screen.size()
+			}
 			_, err = io.WriteString(e.stdout, v.render(f, t.order))
 		}
 		if t.once || err != nil {
@@ -132,36 +143,59 @@ func (t *top) live(ctx context.Context, e env, path string, before *control.Snap
 	tick := time.NewTicker(t.every)
 	defer tick.Stop()
 	frame := newTopFrame(before, before)
-	stopped := false
+	v := topView{color: screen.color, live: true, history: &topHistory{}}
 	snapshots, failed := t.watch(ctx, path, tick.C)
 	for {
 		frame.sort(t.order)
-		width, height := screen.size()
-		v := topView{width: width, height: height, color: screen.color, live: true, stopped: stopped}
+		v.width, v.height = screen.size()
 		if err := screen.draw(v.render(frame, t.order)); err != nil {
 			return err
 		}
 		select {
-		case key := <-screen.keys:
-			switch key {
-			case 'q', 'Q', 3, 4:
+		case k := <-screen.keys:
+			if !t.press(&v, k) {
 				return nil
-			case 's':
-				t.order = t.order.step(1)
-			case 'S':
-				t.order = t.order.step(-1)
-			case ' ':
-				stopped = !stopped
 			}
 		case now := <-snapshots:
-			if !stopped {
+			if !v.stopped {
 				frame = newTopFrame(before, now)
+				v.history.add(frame)
 			}
 			before = now
 		case err := <-failed:
 			return ended(ctx, err)
 		}
 	}
+}
+
+// press does what a key is for, and says whether to go on.
+func (t *top) press(v *topView, k keypress) bool {
+	switch k {
+	case 'q', 'Q', 3, 4:
+		return false
+	case 's':
+		t.order = t.order.step(1)
+	case 'S':
+		t.order = t.order.step(-1)
+	case 'g':
+		v.group = !v.group
+	case ' ':
+		v.stopped = !v.stopped
+	case keyUp, 'k':
+		v.first--
+	case keyDown, 'j':
+		v.first++
+	case keyPageUp, 'b':
+		v.first -= v.page
+	case keyPageDown, 'f':
+		v.first += v.page
+	case keyHome:
+		v.first = 0
+	case keyEnd:
+		v.first = math.MaxInt32
+	}
+	v.first = max(0, v.first) // the end is known when it is drawn
+	return true
 }
 
 // watch takes snapshots in the background, so that keys work meanwhile.
@@ -190,8 +224,8 @@ func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("the process is gone: %w", err)
+	if gone(err) {
+		return errors.New("the process is gone")
 	}
 	return err
 }

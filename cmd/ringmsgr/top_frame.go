@@ -64,6 +64,8 @@ type topShare struct {
 type topConn struct {
 	ID       uint64 `json:"id"`
 	Peer     string `json:"peer"`
+	Entity   string `json:"entity,omitempty"` // its name
+	Remote   string `json:"remote,omitempty"` // address of its socket
 	State    string `json:"state"`
 	Policy   string `json:"policy"`
 	Protocol string `json:"protocol"`
@@ -82,6 +84,8 @@ type topConn struct {
 	OutSeq     uint64 `json:"out_seq"`
 	Reconnects uint64 `json:"reconnects"`
 	Error      string `json:"error,omitempty"`
+
+	members int // connections of a group
 }
 
 // newTopFrame compares two snapshots. Those of different processes, as after a
@@ -158,7 +162,7 @@ func (f *topFrame) core(before, now *dataplane.CoreStats) topCore {
 func (f *topFrame) conn(before, now *control.ConnStats) topConn {
 	a, b := &before.IO, &now.IO
 	c := topConn{
-		ID: now.ID, Peer: now.Peer, State: now.State, Policy: now.Policy, Protocol: now.Protocol, Mode: now.Mode,
+		ID: now.ID, Peer: now.Peer, Entity: now.Entity, Remote: now.Remote, State: now.State, Policy: now.Policy, Protocol: now.Protocol, Mode: now.Mode,
 		Core: now.Placement.Core, Intended: now.Placement.Intended, By: now.Placement.By, Reason: now.Placement.Reason,
 		topRates: topRates{
 			In: f.per(a.MessagesIn, b.MessagesIn), Out: f.per(a.MessagesOut, b.MessagesOut),
@@ -191,7 +195,7 @@ var topOrders = []struct {
 	{"queue", func(a, b *topConn) int { return cmp.Compare(b.Queued+b.Sent, a.Queued+a.Sent) }},
 	{"lag", func(a, b *topConn) int { return cmp.Compare(b.AckLag, a.AckLag) }},
 	{"core", func(a, b *topConn) int { return cmp.Compare(a.Core, b.Core) }},
-	{"peer", func(a, b *topConn) int { return cmp.Compare(a.Peer, b.Peer) }},
+	{"peer", func(a, b *topConn) int { return cmp.Or(cmp.Compare(a.Entity, b.Entity), cmp.Compare(a.Peer, b.Peer)) }},
 	{"id", func(a, b *topConn) int { return 0 }},
 }
 

@@ -12,7 +12,7 @@ import (
 type screen struct {
 	out   *os.File
 	color bool
-	keys  chan byte
+	keys  chan keypress
 }
 
 // newScreen returns the terminal behind w, nil if there is none.
@@ -24,7 +24,7 @@ func newScreen(w io.Writer) *screen {
 	if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err != nil {
 		return nil
 	}
-	return &screen{out: f, color: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb", keys: make(chan byte)}
+	return &screen{out: f, color: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb", keys: make(chan keypress)}
 }
 
 // size is the terminal's, or a usual one.
@@ -62,15 +62,59 @@ func (s *screen) enter(in io.Reader) (leave func(), err error) {
 	}, nil
 }
 
-// readKeys ends with its input, or with the program.
+// keypress is a key that was pressed: a letter, or one of these.
+type keypress rune
+
+const (
+	keyUp keypress = -1 - iota
+	keyDown
+	keyPageUp
+	keyPageDown
+	keyHome
+	keyEnd
+	keyOther
+)
+
+// escaped are the keys that come as several bytes: VT100, xterm and the console.
+var escaped = map[string]keypress{
+	"[A": keyUp, "[B": keyDown, "OA": keyUp, "OB": keyDown, "[5~": keyPageUp, "[6~": keyPageDown,
+	"[H": keyHome, "OH": keyHome, "[1~": keyHome, "[F": keyEnd, "OF": keyEnd, "[4~": keyEnd,
+}
+
+// readKeys ends with its input, or with the program. A key that sends several
+// bytes sends them at once.
 func (s *screen) readKeys(in io.Reader) {
-	var b [1]byte
+	var b [32]byte
 	for {
-		if n, err := in.Read(b[:]); n == 0 || err != nil {
+		n, err := in.Read(b[:])
+		for _, k := range decodeKeys(b[:n]) {
+			s.keys <- k
+		}
+		if n == 0 || err != nil {
 			return
 		}
-		s.keys <- b[0]
 	}
+}
+
+// decodeKeys tells the keys in what a terminal sent.
+func decodeKeys(b []byte) (keys []keypress) {
+	for len(b) > 0 {
+		if b[0] != 0x1b {
+			keys, b = append(keys, keypress(b[0])), b[1:]
+			continue
+		}
+		end := 1 // of the sequence: its last byte is a letter or ~
+		for end < len(b) && (end == 1 || b[end] < '@' || b[end] > '~') {
+			end++
+		}
+		end = min(end+1, len(b))
+		k, ok := escaped[string(b[1:end])]
+		if !ok {
+			k = keyOther
+		}
+		keys, b = append(keys, k), b[end:]
+	}
+	return keys
 }
 
 // draw replaces what is on the screen, in one write and without a blank moment.

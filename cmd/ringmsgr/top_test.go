@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
@@ -48,6 +49,8 @@ func cannedSnapshots() (before, now *control.Snapshot) {
 			c.Placement = control.Placement{Core: int(i % 2), Intended: int(i % 2), By: "hash"}
 			s.Conns = append(s.Conns, c)
 		}
+		s.Conns[0].Entity, s.Conns[0].Remote = "client.admin", "10.0.0.100:53412"
+		s.Conns[3].Entity, s.Conns[3].Remote = "client.admin", "10.0.0.103:41202"
 		s.Conns[1].State, s.Conns[1].Error = "connecting", "connect: peer v2:10.0.0.101:6800/12345678: connection refused"
 		s.Conns[2].State, s.Conns[3].Mode = "standby", "secure"
 		s.Conns[3].Placement = control.Placement{Core: 1, Intended: 0, By: "session", Reason: "unsteered"}
@@ -62,6 +65,14 @@ func cannedSnapshots() (before, now *control.Snapshot) {
 func TestTopDrawsWhatHappened(t *testing.T) {
 	before, now := cannedSnapshots()
 	f := newTopFrame(before, now)
+	told := &topHistory{}
+	for i := range 12 {
+		for j := range f.Cores {
+			f.Cores[j].In *= float64(i%5+1) / 3
+		}
+		told.add(f)
+	}
+	f = newTopFrame(before, now)
 	for _, c := range []struct {
 		name  string
 		order topOrder
@@ -70,6 +81,9 @@ func TestTopDrawsWhatHappened(t *testing.T) {
 		{"top-once", "rate", topView{width: 132}},
 		{"top-live", "queue", topView{width: 100, height: 12, color: true, live: true, stopped: true}},
 		{"top-narrow", "id", topView{width: 40, height: 24}},
+		{"top-80", "lag", topView{width: 80, height: 24, live: true, history: told}},
+		{"top-160", "rate", topView{width: 160, height: 24, live: true, history: told}},
+		{"top-group", "rate", topView{width: 80, live: true, group: true}},
 	} {
 		f.sort(c.order)
 		text := c.view.render(f, c.order)
@@ -88,7 +102,7 @@ func TestTopDrawsWhatHappened(t *testing.T) {
 		}
 	}
 	var b strings.Builder
-	if err := writeJSON(&b, f); err != nil {
+	if err := cli.WriteJSON(&b, f); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "top-json", b.String())
@@ -98,7 +112,7 @@ func TestTopOrdersConnections(t *testing.T) {
 	before, now := cannedSnapshots()
 	f := newTopFrame(before, now)
 	for order, want := range map[topOrder]string{
-		"rate": "[4 3 2 1]", "bytes": "[4 3 2 1]", "queue": "[1 2 3 4]", "lag": "[4 3 2 1]", "core": "[1 3 2 4]", "peer": "[1 2 3 4]", "id": "[1 2 3 4]",
+		"rate": "[4 3 2 1]", "bytes": "[4 3 2 1]", "queue": "[1 2 3 4]", "lag": "[4 3 2 1]", "core": "[1 3 2 4]", "peer": "[2 3 1 4]", "id": "[1 2 3 4]",
 	} {
 		f.sort(order)
 		var ids []uint64
@@ -111,6 +125,52 @@ func TestTopOrdersConnections(t *testing.T) {
 	}
 	if o := orderRate.step(-1).step(1); o != orderRate {
 		t.Errorf("around the orders: %s", o)
+	}
+}
+
+// What the screen is too narrow for goes, and comes back with the room.
+func TestTopKeepsRatesAndLagOnNarrowScreens(t *testing.T) {
+	for width, want := range map[int]string{
+		60: "PEER STATE IN/s OUT/s LAG", 80: "PEER STATE IN/s OUT/s IN OUT LAG QUEUED", 0: "ID PEER STATE IN/s OUT/s IN OUT LAG QUEUED SENT CORE RECONN POLICY",
+	} {
+		columns := fitColumns((&topView{}).connColumns(), width)
+		if got := strings.Join(strings.Fields(tableHead(columns)), " "); got != want {
+			t.Errorf("at %d columns: %s, want %s", width, got, want)
+		}
+	}
+}
+
+func TestTopScrollsAndStopsAtTheEnds(t *testing.T) {
+	before, now := cannedSnapshots()
+	f := newTopFrame(before, now)
+	cmd, v := &top{order: "id"}, topView{width: 80, height: 7 + len(f.Cores) + 2, live: true}
+	f.sort(cmd.order)
+	for _, c := range []struct {
+		keys string
+		want string
+	}{
+		{"", "1-2 of 4"},
+		{"\x1b[B", "2-3 of 4"},
+		{"\x1b[6~", "3-4 of 4"},
+		{"\x1b[A", "2-3 of 4"},
+		{"\x1b[5~", "1-2 of 4"},
+		{"\x1bOF", "3-4 of 4"},
+		{"j", "3-4 of 4"},
+		{"\x1b[H\x1b[99~\x1b", "1-2 of 4"},
+		{"ggjjj", "3-4 of 4"},
+	} {
+		for _, k := range decodeKeys([]byte(c.keys)) {
+			if !cmd.press(&v, k) {
+				t.Errorf("%q ends it", c.keys)
+			}
+			v.render(f, cmd.order)
+		}
+		if text := v.render(f, cmd.order); !strings.Contains(text, c.want) {
+			t.Errorf("after %q: %s", c.keys, text)
+		}
+	}
+	if cmd.press(&v, 'q') {
+		t.Error("q does not quit")
 	}
 }
 
@@ -134,11 +194,11 @@ func TestTopWatchesServe(t *testing.T) {
 	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", st, err)
 	}
-	text := ringmsgr(t, "top", "--once", "--every", "20ms", path).want(t, exitOK).stdout
+	text := ringmsgr(t, "top", "--once", "--every", "20ms", path).want(t, cli.OK).stdout
 	if !strings.Contains(text, s.addr) || !strings.Contains(text, fmt.Sprint("pid ", os.Getpid())) || strings.Contains(text, "\x1b") {
 		t.Errorf("top shows %s", text)
 	}
-	f := decode[topFrame](t, ringmsgr(t, "top", "--json", "--once", "--every", "20ms", path).want(t, exitOK))
+	f := decode[topFrame](t, ringmsgr(t, "top", "--json", "--once", "--every", "20ms", path).want(t, cli.OK))
 	if f.PID != os.Getpid() || len(f.Cores) != 2 || f.Name != "mon.a" || f.Seconds <= 0 {
 		t.Errorf("%+v", f)
 	}
@@ -164,19 +224,19 @@ func TestTopWatchesServe(t *testing.T) {
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("the socket is still there: %v", err)
 	}
-	ringmsgr(t, "top", "--once", path).want(t, exitFailed)
+	ringmsgr(t, "top", "--once", path).want(t, cli.Failed)
 }
 
 func TestTopFindsAProcessByItsNumber(t *testing.T) {
 	serve(t, "--stats", "auto")
-	f := decode[topFrame](t, ringmsgr(t, "top", "--json", "--once", "--every", "20ms", fmt.Sprint(os.Getpid())).want(t, exitOK))
+	f := decode[topFrame](t, ringmsgr(t, "top", "--json", "--once", "--every", "20ms", fmt.Sprint(os.Getpid())).want(t, cli.OK))
 	if f.PID != os.Getpid() {
 		t.Errorf("%+v", f)
 	}
 }
 
 func TestTopIsCalledRightly(t *testing.T) {
-	golden(t, "help-top", ringmsgr(t, "top", "-h").want(t, exitOK).stdout)
+	golden(t, "help-top", ringmsgr(t, "top", "-h").want(t, cli.OK).stdout)
 	for _, c := range []struct{ args, says string }{
 		{"top", "want one PID"},
 		{"top 1 2", "want one PID"},
@@ -184,11 +244,11 @@ func TestTopIsCalledRightly(t *testing.T) {
 		{"top --once --every 1ms 1", "--every 1ms"},
 		{"top --once --sort size 1", "want rate"},
 	} {
-		if r := ringmsgr(t, strings.Fields(c.args)...).want(t, exitUsage); !strings.Contains(r.stderr, c.says) {
+		if r := ringmsgr(t, strings.Fields(c.args)...).want(t, cli.Usage); !strings.Contains(r.stderr, c.says) {
 			t.Errorf("%s: %s", c.args, r.stderr)
 		}
 	}
-	if r := ringmsgr(t, "top", "--once", "/nonexistent/socket").want(t, exitFailed); !strings.Contains(r.stderr, "serve statistics") {
+	if r := ringmsgr(t, "top", "--once", "/nonexistent/socket").want(t, cli.Failed); !strings.Contains(r.stderr, "serve statistics") {
 		t.Errorf("%s", r.stderr)
 	}
 }

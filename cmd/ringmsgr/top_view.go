@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 )
 
 // topView draws frames as text.
@@ -13,6 +15,10 @@ type topView struct {
 	color         bool
 	live          bool
 	stopped       bool
+	group         bool        // one row for each peer
+	first         int         // row of the connections that is shown first
+	page          int         // rows of connections that were shown
+	history       *topHistory // nil: none
 	b             strings.Builder
 }
 
@@ -49,6 +55,25 @@ func cut(text string, n int) string {
 	return string([]rune(text)[:n-1]) + "…"
 }
 
+// phrases joins what is not empty, the most important first, and leaves out
+// what does not fit.
+func (v *topView) phrases(parts ...string) string {
+	text := ""
+	for _, p := range parts {
+		if p == "" {
+			continue
+		}
+		if text != "" {
+			p = "   " + p
+		}
+		if v.width > 0 && utf8.RuneCountInString(text+p) > v.width {
+			break
+		}
+		text += p
+	}
+	return text
+}
+
 // render draws one frame.
 func (v *topView) render(f *topFrame, o topOrder) string {
 	v.b.Reset()
@@ -58,21 +83,25 @@ func (v *topView) render(f *topFrame, o topOrder) string {
 	}
 	state := ""
 	if v.stopped {
-		state = "   stopped, space continues"
+		state = "stopped, space continues"
 	}
-	v.line(styleTitle, fmt.Sprintf("ringmsgr top   %s %s   pid %d   %s   steering %s%s", f.Name, f.Addrs, f.PID, f.Backend, f.Steering, state))
+	v.line(styleTitle, v.phrases("ringmsgr top", f.Name, state, f.Backend, fmt.Sprintf("pid %d", f.PID), "steering "+f.Steering, f.Addrs))
 	alarm := ""
 	if overflows > 0 {
-		alarm = fmt.Sprintf("   %d ring overflows", overflows)
+		alarm = fmt.Sprintf("%d ring overflows", overflows)
 	}
-	v.line("", fmt.Sprintf("%s   %d open, %d half open, %d made   %s in flight   in %s/s %s   out %s/s %s%s",
-		f.Time.Format("15:04:05"), f.Open, f.HalfOpen, f.Made, bytesText(float64(f.InFlight)),
-		count(f.Total.In), bandwidth(f.Total.MBIn), count(f.Total.Out), bandwidth(f.Total.MBOut), alarm))
+	trend := ""
+	if v.history != nil {
+		trend = curve(v.history.total, min(len(v.history.total), 12))
+	}
+	v.line("", v.phrases(f.Time.Format("15:04:05"), alarm, fmt.Sprintf("in %s/s %s", count(f.Total.In), bandwidth(f.Total.MBIn)),
+		fmt.Sprintf("out %s/s %s", count(f.Total.Out), bandwidth(f.Total.MBOut)), fmt.Sprintf("%d open", f.Open),
+		fmt.Sprintf("%s held", quantity.Bytes(f.InFlight)), trend, fmt.Sprintf("%d half open, %d made", f.HalfOpen, f.Made)))
 	v.line("", "")
-	v.line(styleHead, v.pad(fmt.Sprintf("%4s  %-21s %6s %8s %8s %11s %11s %9s %9s %7s %4s %4s %4s %5s %6s", "CORE", "BUSY", "CONNS",
-		"IN/s", "OUT/s", "IN", "OUT", "WRITES/s", "CALLS/s", "MSG/WR", "SEND", "RECV", "DISP", "RING", "STALLS")))
+	columns := fitColumns(v.coreColumns(), v.width)
+	v.line(styleHead, v.pad(tableHead(columns)))
 	for i := range f.Cores {
-		v.core(&f.Cores[i])
+		v.row(tableRow(v, columns, &f.Cores[i]))
 	}
 	v.line("", "")
 	v.conns(f, o)
@@ -87,138 +116,194 @@ func (v *topView) pad(text string) string {
 	return text + strings.Repeat("\u00a0", max(0, v.width-utf8.RuneCountInString(text)))
 }
 
-const barCells = 15
-
-func (v *topView) core(c *topCore) {
-	busy, style := "not known", styleDim
-	if c.Busy < 0 && c.topRates == (topRates{}) {
-		busy = "idle"
+// columns of a core.
+func (v *topView) coreColumns() []topColumn[topCore] {
+	type core = topCore
+	plain := func(f func(c *core) string) func(*core, int) (string, string) {
+		return func(c *core, _ int) (string, string) { return f(c), "" }
 	}
-	if c.Busy >= 0 {
-		n := int(math.Round(c.Busy * barCells))
-		busy = strings.Repeat("█", n) + strings.Repeat("·", barCells-n) + fmt.Sprintf(" %3.0f%%", c.Busy*100)
-		style = map[bool]string{true: styleWait, false: styleGood}[c.Busy >= 0.8]
+	columns := []topColumn[core]{
+		{head: "CORE", width: 4, rank: 0, cell: plain(func(c *core) string { return fmt.Sprint(c.Core) })},
+		{head: " BUSY", width: 15, rank: 1, left: true, grows: 22, cell: busyCell},
+		{head: "CONNS", width: 6, rank: 3, cell: plain(func(c *core) string { return fmt.Sprint(c.Conns) })},
+		{head: "IN/s", width: 7, rank: 2, cell: plain(func(c *core) string { return count(c.In) })},
+		{head: "OUT/s", width: 7, rank: 2, cell: plain(func(c *core) string { return count(c.Out) })},
+		{head: "IN", width: 9, rank: 2, cell: plain(func(c *core) string { return bandwidth(c.MBIn) })},
+		{head: "OUT", width: 9, rank: 2, cell: plain(func(c *core) string { return bandwidth(c.MBOut) })},
+		{head: "CALLS/s", width: 7, rank: 5, cell: plain(func(c *core) string { return count(c.Syscalls) })},
+		{head: "WRITES/s", width: 8, rank: 8, cell: plain(func(c *core) string { return count(c.Writes) })},
+		// Behind a large message there are several writes.
+		{head: "MSG/WR", width: 6, rank: 7, cell: plain(func(c *core) string {
+			if c.Writes == 0 {
+				return "-"
+			}
+			return fmt.Sprintf("%.1f", c.Out/c.Writes)
+		})},
+		{head: "SEND", width: 4, rank: 6, cell: plain(func(c *core) string { return share(c.Shares.Send) })},
+		{head: "RECV", width: 4, rank: 6, cell: plain(func(c *core) string { return share(c.Shares.Receive) })},
+		{head: "DISP", width: 4, rank: 6, cell: plain(func(c *core) string { return share(c.Shares.Dispatch) })},
+		{head: "RING", width: 4, rank: 9, cell: plain(func(c *core) string { return fmt.Sprint(c.InFlight) })},
+		{head: "STALLS", width: 6, rank: 6, cell: plain(func(c *core) string { return fmt.Sprint(c.Stalls) })},
 	}
-	if c.Stalled {
-		busy, style = "STALLED", styleBad
+	if v.history != nil {
+		columns = append(columns, topColumn[core]{head: "TREND", width: 10, rank: 4, left: true, grows: 40, cell: func(c *core, width int) (string, string) {
+			return curve(v.history.cores[c.Core], width), styleDim
+		}})
 	}
-	switch c.State {
-	case "failed":
-		busy, style = "FAILED", styleBad
-	case "draining":
-		busy, style = "being removed", styleWait
-	}
-	// Behind a large message there are several writes.
-	per := "-"
-	if c.Writes > 0 {
-		per = fmt.Sprintf("%.1f", c.Out/c.Writes)
-	}
-	rest := fmt.Sprintf(" %6d %8s %8s %11s %11s %9s %9s %7s %4s %4s %4s %5d %6d", c.Conns, count(c.In), count(c.Out), bandwidth(c.MBIn),
-		bandwidth(c.MBOut), count(c.Writes), count(c.Syscalls), per, share(c.Shares.Send), share(c.Shares.Receive), share(c.Shares.Dispatch),
-		c.InFlight, c.Stalls)
-	busy += strings.Repeat(" ", max(0, 21-utf8.RuneCountInString(busy)))
-	room := v.width - 27
-	if v.width <= 0 || room > 0 {
-		v.b.WriteString(fmt.Sprintf("%4d  ", c.Core) + v.styled(style, busy) + cut(rest, room) + "\n")
-	}
+	return columns
 }
 
-func (v *topView) conns(f *topFrame, o topOrder) {
-	peer := 24
-	for i := range f.Conns {
-		peer = max(peer, min(40, utf8.RuneCountInString(f.Conns[i].Peer)))
+// busyCell is a bar, or what keeps the core from work.
+func busyCell(c *topCore, width int) (string, string) {
+	switch {
+	case c.State == "failed":
+		return " FAILED", styleBad
+	case c.State == "draining":
+		return " being removed", styleWait
+	case c.Stalled:
+		return " STALLED", styleBad
+	case c.Busy < 0 && c.topRates == (topRates{}):
+		return " idle", styleDim
+	case c.Busy < 0:
+		return " not known", styleDim
 	}
-	v.line(styleHead, v.pad(fmt.Sprintf("%5s  %-*s %-12s %4s %8s %8s %11s %11s %6s %5s %5s %6s  %s", "ID", peer, "PEER", "STATE", "CORE",
-		"IN/s", "OUT/s", "IN", "OUT", "QUEUED", "SENT", "LAG", "RECONN", "POLICY")))
-	shown := len(f.Conns)
-	if v.height > 0 {
-		// Two lines of title, two blank ones, two heads, the foot.
-		shown = max(0, min(shown, v.height-7-len(f.Cores)))
+	cells := width - 6
+	n := int(math.Round(c.Busy * float64(cells)))
+	bar := fmt.Sprintf(" %s%s %3.0f%%", strings.Repeat("█", n), strings.Repeat("·", cells-n), c.Busy*100)
+	if c.Busy >= 0.8 {
+		return bar, styleWait
 	}
-	for i := range f.Conns[:shown] {
-		v.conn(&f.Conns[i], peer)
-	}
-	foot := fmt.Sprintf("by %s", o)
-	if n := len(f.Conns) - shown; n > 0 {
-		foot = fmt.Sprintf("%d more, by %s", n, o)
-	}
-	if v.live {
-		foot += "   q quit   s S order   space stop"
-	}
-	v.line(styleDim, foot)
+	return bar, styleGood
 }
 
-func (v *topView) conn(c *topConn, peer int) {
-	style := styleWait
-	switch c.State {
+// columns of a connection, or of a group of them.
+func (v *topView) connColumns() []topColumn[topConn] {
+	type conn = topConn
+	plain := func(f func(c *conn) string) func(*conn, int) (string, string) {
+		return func(c *conn, _ int) (string, string) { return f(c), "" }
+	}
+	columns := []topColumn[conn]{
+		{head: "ID", width: 5, rank: 8, cell: plain(func(c *conn) string { return fmt.Sprint(c.ID) })},
+		{head: "PEER", width: 18, rank: 0, left: true, grows: 36, cell: func(c *conn, width int) (string, string) { return peerText(c, width), "" }},
+		{head: "STATE", width: 10, rank: 1, left: true, grows: 12, cell: func(c *conn, _ int) (string, string) { return c.State, stateStyle(c.State) }},
+		{head: "IN/s", width: 7, rank: 2, cell: plain(func(c *conn) string { return count(c.In) })},
+		{head: "OUT/s", width: 7, rank: 2, cell: plain(func(c *conn) string { return count(c.Out) })},
+		{head: "IN", width: 9, rank: 3, cell: plain(func(c *conn) string { return bandwidth(c.MBIn) })},
+		{head: "OUT", width: 9, rank: 3, cell: plain(func(c *conn) string { return bandwidth(c.MBOut) })},
+		{head: "LAG", width: 5, rank: 2, cell: plain(func(c *conn) string { return fmt.Sprint(c.AckLag) })},
+		{head: "QUEUED", width: 6, rank: 4, cell: plain(func(c *conn) string { return fmt.Sprint(c.Queued) })},
+		{head: "SENT", width: 5, rank: 6, cell: plain(func(c *conn) string { return fmt.Sprint(c.Sent) })},
+		{head: "CORE", width: 4, rank: 5, cell: plain(coreText)},
+		{head: "RECONN", width: 6, rank: 6, cell: plain(func(c *conn) string { return fmt.Sprint(c.Reconnects) })},
+	}
+	if v.history != nil && !v.group {
+		columns = append(columns, topColumn[conn]{head: "TREND", width: 12, rank: 7, left: true, cell: func(c *conn, width int) (string, string) {
+			return curve(v.history.conns[c.ID], width), styleDim
+		}})
+	}
+	return append(columns, topColumn[conn]{head: "POLICY", width: 13, rank: 5, left: true, grows: 200, cell: func(c *conn, _ int) (string, string) {
+		return policyText(c), ""
+	}})
+}
+
+// peerText is who the peer is and where, as much of it as there is room for.
+func peerText(c *topConn, width int) string {
+	switch {
+	case c.members > 1:
+		return fmt.Sprintf("%s × %d", c.Entity, c.members)
+	case c.Entity == "" || c.Remote == "":
+		return c.Peer
+	}
+	full := c.Entity + " " + c.Remote
+	if utf8.RuneCountInString(full) <= width {
+		return full
+	}
+	return c.Entity + " " + c.Remote[strings.LastIndexByte(c.Remote, ':'):]
+}
+
+func stateStyle(state string) string {
+	switch state {
 	case "ready":
-		style = styleGood
+		return styleGood
 	case "connecting", "wait":
-		style = styleBad
+		return styleBad
 	}
+	return styleWait
+}
+
+// coreText is the core, and the one that was meant if that is another.
+func coreText(c *topConn) string {
+	switch {
+	case c.Core == severalCores:
+		return "*"
+	case c.Core != c.Intended:
+		return fmt.Sprintf("%d≠%d", c.Core, c.Intended)
+	}
+	return fmt.Sprint(c.Core)
+}
+
+func policyText(c *topConn) string {
 	policy := c.Policy
 	if c.Mode == "secure" {
 		policy += ", secure"
 	}
-	if c.Error != "" {
-		policy += ": " + c.Error
-	}
 	if c.Throttled {
 		policy += ", throttled"
 	}
-	core := fmt.Sprint(c.Core)
-	if c.Core != c.Intended {
-		core = fmt.Sprintf("%d≠%d", c.Core, c.Intended)
+	if c.Error != "" {
+		policy += ": " + c.Error
 	}
-	rest := fmt.Sprintf(" %4s %8s %8s %11s %11s %6d %5d %5d %6d  %s", core, count(c.In), count(c.Out), bandwidth(c.MBIn), bandwidth(c.MBOut),
-		c.Queued, c.Sent, c.AckLag, c.Reconnects, policy)
-	at := 5 + 2 + peer + 1
-	room := v.width - at - 12
-	if v.width <= 0 || room > 0 {
-		v.b.WriteString(fmt.Sprintf("%5d  %-*s ", c.ID, peer, cut(c.Peer, peer)) + v.styled(style, fmt.Sprintf("%-12s", c.State)) + cut(rest, room) + "\n")
-	}
+	return policy
 }
+
+// conns writes the connections that fit, from the first one that is scrolled to.
+func (v *topView) conns(f *topFrame, o topOrder) {
+	rows := f.Conns
+	if v.group {
+		rows = grouped(rows)
+	}
+	columns := fitColumns(v.connColumns(), v.width)
+	v.line(styleHead, v.pad(tableHead(columns)))
+	shown := len(rows)
+	if v.height > 0 {
+		// Two lines of title, two blank ones, two heads, the foot.
+		shown = max(0, min(shown, v.height-7-len(f.Cores)))
+	}
+	v.first = max(0, min(v.first, len(rows)-shown))
+	v.page = shown
+	for i := range rows[v.first:][:shown] {
+		v.row(tableRow(v, columns, &rows[v.first+i]))
+	}
+	what := "connection"
+	if v.group {
+		what = "peer"
+	}
+	if len(rows) != 1 {
+		what += "s"
+	}
+	foot := fmt.Sprintf("%d %s by %s", len(rows), what, o)
+	if shown < len(rows) {
+		foot = fmt.Sprintf("%d-%d of %s", v.first+min(1, shown), v.first+shown, foot)
+	}
+	if v.live {
+		foot += "   q quit  s S order  g group  ↑↓ scroll  space stop"
+	}
+	v.line(styleDim, foot)
+}
+
+// row writes a line that has its width and its styles already.
+func (v *topView) row(text string) { v.b.WriteString(text + "\n") }
 
 // share is a part of the time.
 func share(v float64) string { return fmt.Sprintf("%.0f%%", v*100) }
 
 // count is a number per second in at most seven columns.
-func count(v float64) string {
-	switch {
-	case v >= 1e9:
-		return fmt.Sprintf("%.2fG", v/1e9)
-	case v >= 1e6:
-		return fmt.Sprintf("%.2fM", v/1e6)
-	case v >= 1e4:
-		return fmt.Sprintf("%.1fk", v/1e3)
-	case v > 0 && v < 10:
-		return fmt.Sprintf("%.1f", v)
-	}
-	return fmt.Sprintf("%.0f", v)
-}
+func count(v float64) string { return strings.ReplaceAll(quantity.Rate(v, ""), " ", "") }
 
 // bandwidth is a rate given in 10^6 bytes per second.
 func bandwidth(mb float64) string {
-	switch {
-	case mb >= 1e3:
-		return fmt.Sprintf("%.2f GB/s", mb/1e3)
-	case mb >= 1:
-		return fmt.Sprintf("%.1f MB/s", mb)
-	case mb > 0:
-		return fmt.Sprintf("%.0f kB/s", mb*1e3)
+	if mb == 0 {
+		return "0"
 	}
-	return "0"
-}
-
-// bytesText is a number of bytes.
-func bytesText(n float64) string {
-	switch {
-	case n >= 1<<30:
-		return fmt.Sprintf("%.1f GiB", n/(1<<30))
-	case n >= 1<<20:
-		return fmt.Sprintf("%.1f MiB", n/(1<<20))
-	case n >= 1<<10:
-		return fmt.Sprintf("%.1f KiB", n/(1<<10))
-	}
-	return fmt.Sprintf("%.0f B", n)
+	return quantity.Rate(mb*1e6, "B/s")
 }

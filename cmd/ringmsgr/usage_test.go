@@ -2,12 +2,14 @@ package main
 
 import (
 	"flag"
-	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/build"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
 const somewhere = "v2:127.0.0.1:1"
@@ -23,23 +25,24 @@ func TestWrongCallsAreUsageErrors(t *testing.T) {
 		{"ping", "want one address"},
 		{"ping " + somewhere + " " + somewhere, "want one address"},
 		{"ping --count 0 " + somewhere, "--count 0"},
-		{"ping --count many " + somewhere, "invalid value"},
+		{"ping --count many " + somewhere, `--count "many": want a number`},
 		{"ping --peer cat " + somewhere, `--peer "cat"`},
 		{"ping --peer auth " + somewhere, `--peer "auth"`},
-		{"ping nonsense", "address"},
-		{"ping v1:127.0.0.1:6789", "only v2 addresses"},
-		{"ping v2:127.0.0.1:0", "want v2:IP:PORT"},
-		{"ping v2:0.0.0.0:3300", "want v2:IP:PORT"},
+		{"ping v2:nonsense:x", "address"},
+		{"ping --proto v2 v1:127.0.0.1:6789", "only v2 addresses"},
+		{"ping v2:127.0.0.1:0", "the port is 0; want v2:HOST:PORT/NONCE"},
+		{"ping v2:0.0.0.0:3300", "a wildcard, not one that peers dial; want v2:HOST:PORT/NONCE"},
 		{"ping --timeout 0 " + somewhere, "--timeout 0s"},
 		{"ping --timeout -1s " + somewhere, "--timeout -1s"},
+		{"ping --timeout 5 " + somewhere, `--timeout "5": the unit is missing`},
 		{"ping --policy best " + somewhere, "--policy"},
 		{"ping --policy stateful-server " + somewhere, "never dials"},
 		{"ping --name nobody " + somewhere, "--name"},
 		{"ping --rev 2 " + somewhere, "--rev 2"},
 		{"ping --backend kqueue " + somewhere, `--backend "kqueue"`},
-		{"ping --receive fast " + somewhere, "receive mode"},
-		{"ping --cores -1 " + somewhere, "cores = -1"},
-		{"ping --spin -1s " + somewhere, "spin = -1s"},
+		{"ping --receive fast " + somewhere, `--receive "fast": want auto`},
+		{"ping --cores -1 " + somewhere, "--cores -1: want 0 to 1024"},
+		{"ping --spin -1s " + somewhere, "--spin -1s: want 0 to 1s"},
 		{"ping --log-level loud " + somewhere, `--log-level "loud"`},
 		{"ping --auth gss " + somewhere, `--auth "gss"`},
 		{"ping --auth cephx " + somewhere, "needs --key or --keyring"},
@@ -50,10 +53,12 @@ func TestWrongCallsAreUsageErrors(t *testing.T) {
 		{"ping --key " + clientKey + " " + somewhere, "need --auth cephx"},
 		{"ping --mode secure " + somewhere, "needs --auth cephx"},
 		{"ping --mode plain " + somewhere, "--mode"},
-		{"ping --listen v1:127.0.0.1:0 " + somewhere, "only v2"},
+		{"ping --listen any:127.0.0.1:0 " + somewhere, "only v2"},
 		{"ping --listen v2:0.0.0.0:0 " + somewhere, "IP address"},
 		{"ping --nonce -3 " + somewhere, "32 bits"},
-		{"ping --proto v1 " + somewhere, "not defined: -proto"},
+		{"ping --proto v1 " + somewhere, "only v1 addresses"},
+		{"ping --proto msgr1 " + somewhere, "want v1 or v2"},
+		{"ping --protocol v1 " + somewhere, "no flag --protocol"},
 		{"ping --compress gzip " + somewhere, "--compress"},
 		{"ping --auth cephx --listen v2:127.0.0.1:0 --key " + clientKey + " " + somewhere, "cannot accept with cephx"},
 		{"ping --via somewhere " + somewhere, "--via"},
@@ -71,18 +76,20 @@ func TestWrongCallsAreUsageErrors(t *testing.T) {
 		{"send --messages 0 " + somewhere, "--messages 0"},
 		{"send --duration -1s " + somewhere, "--duration -1s"},
 		{"send --size -1 " + somewhere, "number of bytes"},
-		{"send --size 1TiB " + somewhere, "number of bytes"},
+		{"send --size 1TiB " + somewhere, "at most"},
 		{"send --size 1GiB " + somewhere, "at most"},
 		{"send --depth 0 " + somewhere, "--depth 0"},
 		{"send --conns 0 " + somewhere, "--conns 0"},
 		{"send --type 65536 " + somewhere, "--type 65536"},
 		{"send --policy stateless-server " + somewhere, "never dials"},
 		{"send --conns 2 --policy lossless-peer --listen v2:127.0.0.1:0 " + somewhere, "exclude each other"},
+		{"send --conns 2 --policy lossless-client --nonce 7 " + somewhere, "--nonce 7 and --conns 2 exclude each other"},
+		{"send --conns 2 --policy lossless-client --name mon.b " + somewhere, "--name mon.b, whose nonce is 0, and --conns 2 exclude each other"},
 		{"doctor now", "unexpected argument"},
-		{"doctor --auth none", "not defined: -auth"},
+		{"doctor --auth none", "no flag --auth"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
-			r := ringmsgr(t, strings.Fields(c.args)...).want(t, exitUsage)
+			r := ringmsgr(t, strings.Fields(c.args)...).want(t, cli.Usage)
 			if r.stdout != "" || !strings.Contains(r.stderr, c.says) {
 				t.Errorf("stdout %q, stderr %q; want the latter to say %q", r.stdout, r.stderr, c.says)
 			}
@@ -92,55 +99,136 @@ func TestWrongCallsAreUsageErrors(t *testing.T) {
 
 func TestHelpIsAsDocumented(t *testing.T) {
 	for _, args := range [][]string{{"-h"}, {"--help"}, {"help"}} {
-		golden(t, "help", ringmsgr(t, args...).want(t, exitOK).stdout)
+		golden(t, "help", ringmsgr(t, args...).want(t, cli.OK).stdout)
 	}
-	for _, c := range []string{"ping", "serve", "send", "doctor"} {
-		golden(t, "help-"+c, ringmsgr(t, c, "-h").want(t, exitOK).stdout)
-		golden(t, "help-"+c, ringmsgr(t, c, somewhere, "--help").want(t, exitOK).stdout)
+	for _, c := range []string{"ping", "serve", "send", "doctor", "top", "version", "decode", "completion"} {
+		golden(t, "help-"+c, ringmsgr(t, c, "-h").want(t, cli.OK).stdout)
+		golden(t, "help-"+c, ringmsgr(t, c, somewhere, "--help").want(t, cli.OK).stdout)
 	}
 }
 
-func TestFlagsMayStandAnywhere(t *testing.T) {
-	for _, c := range []struct {
-		args, rest string
-		n          int
-		b          bool
-	}{
-		{"", "", 0, false},
-		{"a", "a", 0, false},
-		{"--n 1 a --b", "a", 1, true},
-		{"a -n=2 b --b=false", "a b", 2, false},
-		{"--b a --n 3 b", "a b", 3, true},
-		{"--n 1 -- --b --n", "--b --n", 1, false},
-		{"a -- --n 9", "a --n 9", 0, false},
-	} {
-		fs := flag.NewFlagSet("", flag.ContinueOnError)
-		fs.SetOutput(io.Discard)
-		n, b := fs.Int("n", 0, ""), fs.Bool("b", false, "")
-		rest, err := parse(fs, strings.Fields(c.args))
-		if err != nil || *n != c.n || *b != c.b || !slices.Equal(rest, strings.Fields(c.rest)) {
-			t.Errorf("%q: got %v, n %d, b %v, %v", c.args, rest, *n, *b, err)
+func TestHelpFitsAHundredColumns(t *testing.T) {
+	texts := []string{ringmsgr(t, "-h").stdout}
+	for _, c := range commands() {
+		texts = append(texts, ringmsgr(t, c.name, "-h").stdout)
+	}
+	for _, name := range helpNames() {
+		texts = append(texts, ringmsgr(t, "help", name).stdout)
+	}
+	for _, text := range texts {
+		for line := range strings.Lines(text) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > cli.Width {
+				t.Errorf("%d columns: %s", n, line)
+			}
 		}
 	}
 }
 
+func TestTheVersionIsPrinted(t *testing.T) {
+	for _, args := range []string{"version", "--version"} {
+		if r := ringmsgr(t, args).want(t, cli.OK); !strings.HasPrefix(r.stdout, "ringmsgr ") || strings.Count(r.stdout, "\n") != 1 {
+			t.Errorf("%s: %q", args, r.stdout)
+		}
+	}
+	if b := decode[build.Info](t, ringmsgr(t, "version", "--json").want(t, cli.OK)); b.Go == "" || b.Platform == "" {
+		t.Errorf("%+v", b)
+	}
+	ringmsgr(t, "version", "now").want(t, cli.Usage)
+}
+
+// What fails below a flag is told with its name, and without what lies between.
+func TestAFailureNamesTheFlagThatCausedIt(t *testing.T) {
+	s := serve(t)
+	for _, c := range []struct{ args, says string }{
+		{"serve --listen " + s.addr, "--listen " + s.addr + ": address already in use"},
+		{"serve --listen " + rangeOf(s.addr), ": address already in use"},
+		{"serve --stats /nonexistent/x", "--stats /nonexistent/x: no such file or directory"},
+		{"serve --handover /nonexistent/x", "--handover /nonexistent/x: no such file or directory"},
+		{"serve --take-over /nonexistent/x", "--take-over /nonexistent/x: no such file or directory"},
+		{"top --once /nonexistent/x", "no statistics at /nonexistent/x: no such file or directory; does"},
+		{"top --once @ringmsgr-nobody", "no statistics at @ringmsgr-nobody: connection refused; does"},
+		{"ping --via 127.0.0.1:1 " + s.addr, "--via 127.0.0.1:1"},
+		{"send --via 127.0.0.1:1 " + s.addr, "--via 127.0.0.1:1"},
+	} {
+		r := ringmsgr(t, strings.Fields(c.args)...).want(t, cli.Failed)
+		if !strings.Contains(r.stderr, c.says) {
+			t.Errorf("%s: %q, want %q", c.args, r.stderr, c.says)
+		}
+		for _, internal := range []string{"dial unix", "listen unix", "control:", "dataplane:", "bind:", "ring:", "core 0"} {
+			if strings.Contains(r.stderr, internal) {
+				t.Errorf("%s: %q tells of %q", c.args, r.stderr, internal)
+			}
+		}
+	}
+}
+
+// rangeOf is an address with a range of ports in which only its own is.
+func rangeOf(addr string) string {
+	host, port, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(addr, "v2:"), "/0"), ":")
+	return "v2:" + host + ":" + port + "-" + port
+}
+
 func TestSizesAreReadAndWritten(t *testing.T) {
 	for text, want := range map[string]size{
-		"0": 0, "64": 64, "64B": 64, "16KiB": 16 << 10, "4MiB": 4 << 20, "1GiB": 1 << 30, "1023GiB": 1023 << 30,
+		"0": 0, "64": 64, "64B": 64, "16KiB": 16 << 10, "4MiB": 4 << 20, "1.5MiB": 3 << 19, "4MB": 4000000, "256MiB": maxPayload,
 	} {
 		var s size
 		if err := s.Set(text); err != nil || s != want {
 			t.Errorf("%q: got %d, %v", text, s, err)
 		}
-		var again size
-		if err := again.Set(s.String()); err != nil || again != s {
-			t.Errorf("%q is written as %q, which reads %d, %v", text, s.String(), again, err)
+	}
+	for s, want := range map[size]string{0: "0B", 64: "64B", 16 << 10: "16KiB", 3 << 19: "1.5MiB", maxPayload: "256MiB"} {
+		if got := s.String(); got != want {
+			t.Errorf("%d is written as %q, want %q", s, got, want)
 		}
 	}
-	for _, text := range []string{"", "KiB", "-1", "1.5MiB", "4MB", "0x10", "99999999999999999999", "2048GiB"} {
+	for _, text := range []string{"", "KiB", "-1", "0x10", "99999999999999999999", "257MiB"} {
 		var s size
 		if err := s.Set(text); err == nil {
 			t.Errorf("%q is read as %d", text, s)
 		}
+	}
+}
+
+func TestHelpHasTopicsAndCommands(t *testing.T) {
+	for _, name := range helpNames() {
+		if r := ringmsgr(t, "help", name).want(t, cli.OK); !strings.Contains(r.stdout, name) {
+			t.Errorf("%s: %q", name, r.stdout)
+		}
+	}
+	if r := ringmsgr(t, "help", "cats").want(t, cli.Usage); !strings.Contains(r.stderr, `nothing about "cats": want one of ping`) {
+		t.Errorf("%q", r.stderr)
+	}
+}
+
+func TestEveryShellHasItsCompletion(t *testing.T) {
+	for _, shell := range cli.Shells {
+		r := ringmsgr(t, "completion", shell).want(t, cli.OK)
+		for _, c := range commands() {
+			if !strings.Contains(r.stdout, c.name) {
+				t.Errorf("%s does not complete %s", shell, c.name)
+			}
+		}
+	}
+	ringmsgr(t, "completion").want(t, cli.Usage)
+	ringmsgr(t, "completion", "cmd").want(t, cli.Usage)
+}
+
+// One word means one thing: flags of the same name are of the same kind everywhere.
+func TestFlagsAreSpelledAlike(t *testing.T) {
+	kinds := map[string]string{"timeout": "DURATION", "keyring": "FILE", "trace": "FILE", "keylog": "FILE", "name": "ENTITY", "backend": "ENGINE",
+		"mode": "LIST", "rev": "REVISION", "log-level": "LEVEL", "json": ""}
+	for _, c := range commands() {
+		fs := cli.NewFlags(c.name)
+		c.setup(fs)
+		fs.VisitAll(func(f *flag.Flag) {
+			value, usage := flag.UnquoteUsage(f)
+			if want, ok := kinds[f.Name]; ok && value != want || strings.ToLower(f.Name) != f.Name || strings.Contains(f.Name, "_") || usage == "" {
+				t.Errorf("%s --%s %s: %s", c.name, f.Name, value, usage)
+			}
+			if value != strings.ToUpper(value) {
+				t.Errorf("%s --%s: its value is %q", c.name, f.Name, value)
+			}
+		})
 	}
 }

@@ -1,24 +1,57 @@
 package main
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"strings"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
-func TestVerifierCountsWhatIsNotInOrder(t *testing.T) {
-	message := func(n uint64) *control.Message {
-		front := make([]byte, headSize)
-		binary.LittleEndian.PutUint64(front, 3)
-		binary.LittleEndian.PutUint64(front[8:], n)
-		m := control.NewMessage(2, front, make([]byte, 1000))
-		m.TID = n
-		stamp(m.Data, key(3, n))
-		return m
+// sentMessage is message n of lane 3 of a sender that keeps 16 under way.
+func sentMessage(n uint64, size int) *control.Message {
+	front := make([]byte, headSize)
+	binary.LittleEndian.PutUint64(front, 3)
+	binary.LittleEndian.PutUint64(front[8:], n)
+	m := control.NewMessage(2, front, bytes.Clone(newPattern(size).window(int(n%16))))
+	m.TID = n
+	stamp(m.Data, key(3, n))
+	return m
+}
+
+func TestVerifierLooksAtEveryByte(t *testing.T) {
+	v, conn := &verifier{}, &control.Conn{}
+	next, wrong := uint64(0), uint64(0)
+	for _, size := range []int{0, 1, 7, 8, 9, 512, 513, 521, 1100, 1<<16 + 9} { // the last one is larger than the first pattern
+		for range 40 {
+			v.check(conn, sentMessage(next, size))
+			next++
+		}
+		for at := 0; at < size; at += 1 + at/1200*997 {
+			m := sentMessage(next, size)
+			m.Data[at] ^= 1
+			v.check(conn, m)
+			if wrong++; v.corrupt.Load() != wrong {
+				t.Fatalf("byte %d of %d may change", at, size)
+			}
+		}
+		if size > 0 {
+			m := sentMessage(next, size)
+			m.Middle = []byte("more")
+			v.check(conn, m)
+			wrong++
+		}
 	}
+	if got, want := *v.verdict(), (verdict{Verified: next, Corrupt: wrong}); got != want {
+		t.Errorf("%v, want %v", &got, &want)
+	}
+}
+
+func TestVerifierCountsWhatIsNotInOrder(t *testing.T) {
+	message := func(n uint64) *control.Message { return sentMessage(n, 1000) }
 	for name, c := range map[string]struct {
 		numbers []uint64
 		want    verdict
@@ -62,13 +95,13 @@ func TestVerifierCountsWhatIsNotInOrder(t *testing.T) {
 
 func TestServeVerifies(t *testing.T) {
 	s := serve(t, "--verify", "--json", "--cores", "2")
-	ringmsgr(t, "send", "--messages", "1000", "--conns", "3", "--size", "1000", s.addr).want(t, exitOK)
+	ringmsgr(t, "send", "--messages", "1000", "--conns", "3", "--size", "1000", s.addr).want(t, cli.OK)
 	var v verdict
 	if err := json.Unmarshal([]byte(s.stop(t)), &v); err != nil || v != (verdict{Verified: 1000}) {
 		t.Errorf("%v, %v", &v, err)
 	}
 	s = serve(t, "--verify")
-	ringmsgr(t, "send", "--messages", "7", s.addr).want(t, exitOK)
+	ringmsgr(t, "send", "--messages", "7", s.addr).want(t, cli.OK)
 	if rest := s.stop(t); !strings.Contains(rest, "verified: 7 messages in order, 0 duplicates, 0 losses, 0 corrupt\n") {
 		t.Errorf("serve says %s", rest)
 	}
@@ -76,11 +109,11 @@ func TestServeVerifies(t *testing.T) {
 
 func TestSendForADuration(t *testing.T) {
 	s := serve(t)
-	x := decode[sent](t, ringmsgr(t, "send", "--json", "--conns", "2", "--duration", "100ms", s.addr).want(t, exitOK))
+	x := decode[sent](t, ringmsgr(t, "send", "--json", "--conns", "2", "--duration", "100ms", s.addr).want(t, cli.OK))
 	if x.Verified == 0 || x.Messages != x.Verified || x.Losses != 0 {
 		t.Errorf("send says %+v", x)
 	}
-	x = decode[sent](t, ringmsgr(t, "send", "--json", "--messages", "5", "--duration", "1h", s.addr).want(t, exitOK))
+	x = decode[sent](t, ringmsgr(t, "send", "--json", "--messages", "5", "--duration", "1h", s.addr).want(t, cli.OK))
 	if x.Verified != 5 || x.Messages != 5 {
 		t.Errorf("send says %+v", x)
 	}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/cmd/internal/capture"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/dissect"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/judge"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/control/keylog"
+	"github.com/ringmsgr/ringmsgr/control/trace"
+)
+
+func decodeCommand() command {
+	return command{
+		name: "decode", args: "[flags] FILE", summary: "print the frames of a recording or a trace, and what is wrong",
+		help: `Reads a recording of tcpdump or Wireshark (pcap or pcapng), or a trace of --trace,
+and prints every frame of msgr2.0, msgr2.1 and msgr1 in it, the states that each
+connection goes through, and what is wrong: refusals, damaged frames, sequence
+numbers that are missing or come twice, acks of what was not sent, frames where
+they do not belong, keepalives without an answer. - reads standard input.
+
+A line begins with the number of the connection and the seconds since the first
+record; > is what the side sends that has dialled, < what the other one does,
+= a state, ! what is wrong, ~ what is missing.
+
+Connections in mode secure are decrypted if their keys were logged: by --keylog of
+a command on one side, with --keys FILE here. Payloads are cut to --cut bytes.
+
+Record with: tcpdump -i any -s 0 -w FILE tcp port 3300`,
+		example: "ringmsgr decode --brief FILE.pcap",
+		json: `one record for each line of text, with those fields that it has:
+{"time":"...","socket":N,"event":"open|banner|frame|state|wrong|bad|lost|end",
+ "from":"connector|acceptor","connector":"...","acceptor":"...","recorder":"...",
+ "protocol":"msgr2.1|msgr2.0|msgr2|msgr1","tag":"...","segments":[N,...],"fields":{...},
+ "payload":["hex",...],"compressed":true,"aborted":true,"text":"...","count":N,
+ "error":"..."}`,
+		setup: func(fs *flag.FlagSet) runner {
+			d := &decoding{}
+			fs.BoolVar(&d.json, "json", false, "write JSON")
+			fs.StringVar(&d.keys, "keys", "", "`FILE` with the keys of connections in mode secure")
+			fs.Uint64Var(&d.only, "connection", 0, "`NUMBER` of the only connection to print (default all)")
+			fs.BoolVar(&d.brief, "brief", false, "leave the frames out: only connections, states and what is wrong")
+			d.cut = trace.DefaultCut
+			fs.Var(&d.cut, "cut", "payload to print of each part of a message: `BYTES`")
+			return d.run
+		},
+	}
+}
+
+// decoding is one run of the command.
+type decoding struct {
+	json  bool
+	keys  string
+	only  uint64
+	brief bool
+	cut   size
+
+	judge *judge.Judge
+	out   *bufio.Writer
+	err   error     // of out
+	zero  time.Time // of the first record
+	count struct{ conns, frames, wrong uint64 }
+}
+
+func (d *decoding) run(ctx context.Context, e env, args []string) error {
+	if len(args) != 1 {
+		return cli.Usagef("want one file, got %d arguments", len(args))
+	}
+	keys, err := d.readKeys()
+	if err != nil {
+		return err
+	}
+	in := e.stdin
+	if args[0] != "-" {
+		f, err := os.Open(args[0])
+		if err != nil {
+			return fmt.Errorf("%s: %s", args[0], cause(err))
+		}
+		defer f.Close()
+		in = f
+	}
+	d.judge, d.out = judge.New(), bufio.NewWriter(e.stdout)
+	r := bufio.NewReaderSize(in, 64<<10)
+	head, _ := r.Peek(4) // too short a file is reported by who reads it
+	if capture.Is(head) {
+		err = d.recording(ctx, r, keys)
+	} else {
+		err = d.trace(ctx, r)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", args[0], err)
+	}
+	if err == nil && !d.json {
+		fmt.Fprintf(d.out, "%d connections, %d frames; %d things are wrong\n", d.count.conns, d.count.frames, d.count.wrong)
+	}
+	return errors.Join(err, d.err, d.out.Flush())
+}
+
+func (d *decoding) readKeys() (*keylog.Keys, error) {
+	if d.keys == "" {
+		return nil, nil
+	}
+	f, err := os.Open(d.keys)
+	if err != nil {
+		return nil, cli.Usagef("--keys %s: %s", d.keys, cause(err))
+	}
+	defer f.Close()
+	keys, err := keylog.Read(f)
+	if err != nil {
+		return nil, cli.Usagef("--keys %s: %w", d.keys, err)
+	}
+	return keys, nil
+}
+
+// recording decodes the packets of tcpdump.
+func (d *decoding) recording(ctx context.Context, r io.Reader, keys *keylog.Keys) error {
+	packets, err := capture.NewReader(r)
+	if err != nil {
+		return err
+	}
+	var last uint64
+	number := func() uint64 { last++; return last }
+	opt := dissect.Options{Keys: keys, Cut: d.cutBytes(), Emit: d.record}
+	streams := capture.NewAssembler(func(at time.Time, c capture.Conn) capture.Handler { return dissect.NewConn(at, c, number, opt) })
+	for ctx.Err() == nil && d.err == nil {
+		p, err := packets.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			streams.Close()
+			return err
+		}
+		if s, ok := p.Segment(); ok {
+			streams.Add(s)
+		}
+	}
+	streams.Close()
+	return nil
+}
+
+func (d *decoding) cutBytes() int {
+	if d.cut == 0 {
+		return -1
+	}
+	return int(d.cut)
+}
+
+// maxLine is how long a line of a trace can be, in bytes.
+const maxLine = 1 << 20
+
+// trace reads the records of --trace.
+func (d *decoding) trace(ctx context.Context, r io.Reader) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
+	for n := 1; lines.Scan() && ctx.Err() == nil && d.err == nil; n++ {
+		if len(lines.Bytes()) == 0 {
+			continue
+		}
+		var rec trace.Record
+		if err := json.Unmarshal(lines.Bytes(), &rec); err != nil || rec.Event == "" {
+			return fmt.Errorf("line %d is no record of a trace, and the file is no recording of tcpdump", n)
+		}
+		if rec.Event != trace.State && rec.Event != trace.Wrong { // of a run before
+			d.record(rec)
+		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return fmt.Errorf("a line has more than %d bytes, which no record of a trace has", maxLine)
+	}
+	return lines.Err()
+}
+
+// record prints a record and what it means.
+func (d *decoding) record(r trace.Record) {
+	notes := d.judge.Look(&r)
+	if d.only != 0 && r.Socket != d.only && r.Socket != 0 {
+		return
+	}
+	switch r.Event {
+	case trace.Open:
+		d.count.conns++
+	case trace.Banner, trace.Frame:
+		d.count.frames++
+	case trace.Bad:
+		d.count.wrong++
+	}
+	if !d.brief || r.Event != trace.Banner && r.Event != trace.Frame {
+		d.print(&r)
+	}
+	for i := range notes {
+		if notes[i].Event == trace.Wrong {
+			d.count.wrong++
+		}
+		d.print(&notes[i])
+	}
+}
+
+func (d *decoding) print(r *trace.Record) {
+	if d.zero.IsZero() {
+		d.zero = r.Time
+	}
+	var err error
+	if d.json {
+		err = cli.WriteJSON(d.out, r)
+	} else {
+		_, err = fmt.Fprintln(d.out, recordText(r, r.Time.Sub(d.zero)))
+	}
+	if d.err == nil {
+		d.err = err
+	}
+}

@@ -1,0 +1,93 @@
+//go:build !race
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// What the machine does to a process, and the process to the machine.
+
+// awaitStopped waits until a process is stopped by a signal, or is not.
+func awaitStopped(t *testing.T, pid int, stopped bool) {
+	t.Helper()
+	err := msgrtest.Until(t.Context(), func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		_, state, found := bytes.Cut(stat, []byte(") "))
+		return err == nil && found && (state[0] == 'T') == stopped
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// IO-19: a process that is stopped and goes on, again and again, loses nothing, and
+// who connects meanwhile is served afterwards.
+func TestAServerThatIsStoppedNowAndThenServesOn(t *testing.T) {
+	for _, backend := range []uring.Backend{uring.Auto, uring.Epoll} {
+		t.Run(string(backend), func(t *testing.T) {
+			server := spawn(t, "serve", "--json", "--policy", "stateful-server", "--cores", "2", "--backend", string(backend), "--log-level", "off")
+			var ready listening
+			server.decode(&ready)
+			at := ready.Listening.Front()
+			client := spawn(t, "send", "--json", "--policy", "lossless-client", "--messages", "20000", "--conns", "4", "--size", "2KiB",
+				"--keepalive", "100ms", "--log-level", "off", at.String())
+			pid := server.cmd.Process.Pid
+			for range 20 {
+				server.signal(syscall.SIGSTOP)
+				awaitStopped(t, pid, true)
+				c, err := net.Dial("tcp", at.AddrPort.String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				server.signal(syscall.SIGCONT)
+				awaitStopped(t, pid, false)
+				banner := make([]byte, 8)
+				if _, err := c.Read(banner); err != nil || !bytes.HasPrefix(banner, []byte("ceph v2")) {
+					t.Errorf("%q, %v", banner, err)
+				}
+				_ = c.Close()
+			}
+			var report sent
+			client.decode(&report)
+			client.want(cli.OK)
+			if report.Verified != 20000 || report.Losses+report.Duplicates+report.Corrupt != 0 {
+				t.Errorf("send says %+v", report)
+			}
+		})
+	}
+}
+
+// RL-14: 64 connections with messages of 4 MiB stay below 512 MiB of memory.
+func TestLargeMessagesOnManyConnectionsStayBelowHalfAGigabyte(t *testing.T) {
+	for _, backend := range []uring.Backend{uring.Auto, uring.Epoll} {
+		t.Run(string(backend), func(t *testing.T) {
+			server := spawn(t, "serve", "--json", "--cores", "2", "--backend", string(backend), "--log-level", "off")
+			var ready listening
+			server.decode(&ready)
+			client := spawn(t, "send", "--json", "--messages", "96", "--conns", "64", "--depth", "1", "--size", "4MiB", "--log-level", "off",
+				ready.Listening.Front().String())
+			var report sent
+			client.decode(&report)
+			client.want(cli.OK)
+			m, err := procstat.ReadMemory(server.cmd.Process.Pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if report.Verified == 0 || m.Peak == 0 || m.Peak > 512<<20 {
+				t.Errorf("%d messages, %d MiB", report.Verified, m.Peak>>20)
+			}
+			t.Logf("%d messages, %d MiB at most", report.Verified, m.Peak>>20)
+		})
+	}
+}
