@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+)
+
+// The recordings are of real daemons, Ceph 16.2.15, by tcpdump on the loopback: the
+// command "ceph" with a monitor in msgr2 and in msgr1, and "ringmsgr ping --rev 0" in
+// mode secure, with its key.
+const recordings = "testdata/capture/"
+
+func TestRecordingsOfRealDaemonsAreDecoded(t *testing.T) {
+	for name, args := range map[string]string{
+		"decode-msgr2":  recordings + "msgr2.pcap",
+		"decode-msgr1":  recordings + "msgr1.pcap",
+		"decode-secure": "--keys " + recordings + "secure.keys " + recordings + "secure.pcap",
+		"decode-sealed": recordings + "secure.pcap",
+		"decode-brief":  "--brief " + recordings + "msgr2.pcap",
+		"decode-json":   "--json --cut 2 " + recordings + "msgr2.pcap",
+	} {
+		golden(t, name, ringmsgr(t, append([]string{"decode"}, strings.Fields(args)...)...).want(t, cli.OK).stdout)
+	}
+}
+
+// What decode writes as JSON it reads as well, with the same result.
+func TestDecodeReadsItsOwnJSON(t *testing.T) {
+	text := ringmsgr(t, "decode", recordings+"msgr2.pcap").want(t, cli.OK).stdout
+	lines := ringmsgr(t, "decode", "--json", recordings+"msgr2.pcap").want(t, cli.OK).stdout
+	if again := ringmsgrWith(t, lines, "decode", "-").want(t, cli.OK).stdout; again != text {
+		t.Errorf("got\n%s\nwant\n%s", again, text)
+	}
+}
+
+// packets are the head of a recording and its packets, each with its own head.
+func packets(t testing.TB, file string) (head []byte, list [][]byte) {
+	t.Helper()
+	p, err := os.ReadFile(recordings + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, p = p[:24], p[24:]
+	for len(p) > 0 {
+		n := 16 + binary.LittleEndian.Uint32(p[8:])
+		list, p = append(list, p[:n]), p[n:]
+	}
+	return head, list
+}
+
+func TestDecodeSaysWhatIsWrong(t *testing.T) {
+	type recording = [][]byte
+	// payload is the index of the n-th packet of at least so many bytes.
+	payload := func(list recording, size, n int) int {
+		for i, p := range list {
+			if len(p) >= size {
+				if n--; n < 0 {
+					return i
+				}
+			}
+		}
+		t.Fatal("no such packet")
+		return 0
+	}
+	for _, c := range []struct {
+		file, what string
+		change     func(list recording) recording
+		says       string
+	}{
+		{"msgr2.pcap", "a byte of a message is damaged", func(l recording) recording {
+			i := payload(l, 300, 1)
+			l[i] = bytes.Clone(l[i])
+			l[i][len(l[i])-40] ^= 1
+			return l
+		}, "! acceptor: MESSAGE: bad frame: segment crc does not match"},
+		{"msgr2.pcap", "a byte of a preamble is damaged", func(l recording) recording {
+			i := payload(l, 300, 1)
+			l[i] = bytes.Clone(l[i])
+			l[i][16+14+20+32+3] ^= 1
+			return l
+		}, "preamble crc does not match"},
+		{"msgr2.pcap", "the recording ends early", func(l recording) recording { return l[:len(l)-8] }, "end: open where the recording ends"},
+		{"msgr2.pcap", "the recording ends in the handshake", func(l recording) recording { return l[:12] }, "it ended before a session was open"},
+		{"msgr2.pcap", "the recording begins late", func(l recording) recording { return l[20:] }, "it had begun before the recording"},
+		{"msgr1.pcap", "a byte of a message is damaged", func(l recording) recording {
+			i := payload(l, 260, 1)
+			l[i] = bytes.Clone(l[i])
+			l[i][len(l[i])-30] ^= 1
+			return l
+		}, "MSG: "},
+	} {
+		head, list := packets(t, c.file)
+		file := string(bytes.Join(append([][]byte{head}, c.change(list)...), nil))
+		if got := ringmsgrWith(t, file, "decode", "-").want(t, cli.OK).stdout; !strings.Contains(got, c.says) {
+			t.Errorf("%s: nothing says %q in\n%s", c.what, c.says, got)
+		}
+	}
+}
+
+// Without any one packet the rest is decoded: a gap is found, said, and read over.
+func TestDecodeReadsOnBehindAGap(t *testing.T) {
+	for _, file := range []string{"msgr2.pcap", "msgr1.pcap", "secure.pcap"} {
+		head, list := packets(t, file)
+		whole := strings.Count(ringmsgr(t, "decode", recordings+file).want(t, cli.OK).stdout, "\n")
+		for i := range list {
+			rest := bytes.Join(append([][]byte{head}, append(append([][]byte{}, list[:i]...), list[i+1:]...)...), nil)
+			got := ringmsgrWith(t, string(rest), "decode", "-").want(t, cli.OK).stdout
+			if n := strings.Count(got, "\n"); n > whole+8 {
+				t.Errorf("%s without packet %d: %d lines, with it %d:\n%s", file, i, n, whole, got)
+			}
+		}
+	}
+}
+
+func TestATraceIsDecodedLikeARecording(t *testing.T) {
+	dir := t.TempDir()
+	server, client := filepath.Join(dir, "server"), filepath.Join(dir, "client")
+	s := serve(t, "--trace", server)
+	ringmsgr(t, "ping", "--count", "3", "--trace", client, s.addr).want(t, cli.OK)
+	s.stop(t)
+	for _, file := range []string{server, client} {
+		got := ringmsgr(t, "decode", file).want(t, cli.OK).stdout
+		for _, says := range []string{"> BANNER", "< HELLO I am mon", "= open: ", "> KEEPALIVE2 ", "< KEEPALIVE2_ACK", "= end: ", "; 0 things are wrong"} {
+			if !strings.Contains(got, says) {
+				t.Errorf("nothing says %q in\n%s", says, got)
+			}
+		}
+	}
+}
+
+func TestKeysAreLoggedToAFileOfOurOwn(t *testing.T) {
+	keyring := filepath.Join(t.TempDir(), "keyring")
+	if err := os.WriteFile(keyring, []byte("[mon.]\n\tkey = "+monKey+"\n[client.admin]\n\tkey = "+clientKey+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "keys")
+	s := serve(t, "--auth", "cephx", "--keyring", keyring)
+	for range 2 {
+		r := ringmsgr(t, "ping", "--auth", "cephx", "--key", clientKey, "--mode", "secure", "--count", "1", "--keylog", file, s.addr).want(t, cli.OK)
+		if !strings.Contains(r.stderr, "level=WARN") || !strings.Contains(r.stderr, "can read what was recorded") {
+			t.Errorf("no warning in %q", r.stderr)
+		}
+	}
+	p, err := os.ReadFile(file)
+	if err != nil || bytes.Count(p, []byte("MSGR2_SECRET ")) != 2 {
+		t.Errorf("%q, %v", p, err)
+	}
+	if st, err := os.Stat(file); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", st, err)
+	}
+}
+
+func TestDecodeRefusesWhatItCannotRead(t *testing.T) {
+	for _, c := range []struct{ stdin, args, says string }{
+		{"", "/nonexistent/x", "/nonexistent/x: no such file or directory"},
+		{"nonsense", "-", "line 1 is no record of a trace"},
+		{"{}\n", "-", "line 1 is no record"},
+		{strings.Repeat("x", maxLine+1), "-", "more than 1048576 bytes"},
+		{"\xd4\xc3\xb2\xa1", "-", "no recording of network traffic"},
+	} {
+		r := ringmsgrWith(t, c.stdin, append([]string{"decode"}, strings.Fields(c.args)...)...).want(t, cli.Failed)
+		if !strings.Contains(r.stderr, c.says) {
+			t.Errorf("%s: %q, want %q", c.args, r.stderr, c.says)
+		}
+	}
+	if r := ringmsgrWith(t, "", "decode", "-").want(t, cli.OK); r.stdout != "0 connections, 0 frames; 0 things are wrong\n" {
+		t.Errorf("an empty trace: %q", r.stdout)
+	}
+}
