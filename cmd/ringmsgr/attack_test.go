@@ -1,0 +1,204 @@
+//go:build !race
+
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// attacks are what one source can do to a server for ever, with eight goroutines. They
+// return when ctx ends, or what they attack hangs up.
+var attacks = map[string]func(ctx context.Context, from netip.Addr, at wire.Addr){
+	"nothing":        func(ctx context.Context, _ netip.Addr, _ wire.Addr) { <-ctx.Done() },
+	"silent sockets": func(ctx context.Context, from netip.Addr, at wire.Addr) { opened(ctx, from, at, nil) },
+	"another protocol": func(ctx context.Context, from netip.Addr, at wire.Addr) {
+		opened(ctx, from, at, []byte("GET / HTTP/1.1\r\n\r\n"))
+	},
+	"large logins": func(ctx context.Context, from netip.Addr, at wire.Addr) { opened(ctx, from, at, largeLogin()) },
+	"idents": func(ctx context.Context, from netip.Addr, at wire.Addr) {
+		for ctx.Err() == nil {
+			p := attacker(ctx, from, at)
+			p.Establish(7, 1)
+			p.Close()
+		}
+	},
+	"keepalives": func(ctx context.Context, from netip.Addr, at wire.Addr) {
+		p := attacker(ctx, from, at)
+		defer p.Close()
+		p.Establish(0, 1)
+		for p.Err() == nil && ctx.Err() == nil {
+			p.SendPayload(frame.TagKeepalive2, msgrtest.Keepalive{})
+		}
+	},
+	"unfinished messages": func(ctx context.Context, from netip.Addr, at wire.Addr) {
+		for ctx.Err() == nil {
+			p := attacker(ctx, from, at)
+			p.Establish(0, 1)
+			p.WriteRaw(unfinishedMessage())
+			p.ExpectEnd() // for want of progress
+			p.Close()
+		}
+	},
+}
+
+// Attackers have the address of honest peers, or one that shares no prefix with it.
+var (
+	ours   = netip.MustParseAddr("127.0.0.1")
+	theirs = netip.MustParseAddr("127.0.1.66")
+)
+
+// floods are attacks that have more sockets come to nothing than there is room for
+// those of their source to wait: then honest peers of the same source are refused,
+// too.
+var floods = []string{"silent sockets", "another protocol", "large logins"}
+
+// attacker is a peer that can do a handshake.
+func attacker(ctx context.Context, from netip.Addr, at wire.Addr) *msgrtest.Peer {
+	return msgrtest.DialPeer(ctx, msgrtest.PeerConfig{
+		Name: wire.EntityName{Type: wire.Client, ID: "attacker"}, Addr: wire.Addr{Type: wire.AddrAny, Nonce: 66, AddrPort: at.AddrPort}, From: from,
+	}, at)
+}
+
+// opened opens sockets without pause, sends this on each, and keeps the last 300.
+func opened(ctx context.Context, from netip.Addr, at wire.Addr, say []byte) {
+	var open []net.Conn
+	defer func() {
+		for _, c := range open {
+			_ = c.Close()
+		}
+	}()
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), Control: anyPort}
+	for ctx.Err() == nil {
+		c, err := d.DialContext(ctx, "tcp", at.AddrPort.String())
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			return
+		} else if err != nil {
+			continue // no port, or reset at once
+		}
+		_, _ = c.Write(say) // it may have been refused
+		if open = append(open, c); len(open) > 300 {
+			_ = open[0].Close()
+			open = open[1:]
+		}
+	}
+}
+
+// anyPort has the kernel choose the port when the destination is known, so that there
+// are enough of them.
+func anyPort(_, _ string, c syscall.RawConn) error {
+	return c.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1) // else there are fewer
+	})
+}
+
+func largeLogin() []byte {
+	enc := frame.NewEncoder(frame.Rev1)
+	hello, _ := enc.AppendFrame(nil, frame.TagHello, wire.Hello{EntityType: wire.Client}.AppendTo(nil))
+	login, _ := enc.AppendFrame(nil, frame.TagAuthRequest, wire.AuthRequest{Method: 1, PreferredModes: []uint32{1}, Payload: make([]byte, 60<<10)}.AppendTo(nil))
+	return slices.Concat(wire.Banner{Supported: wire.BannerRevision1}.AppendTo(nil), hello, login[:len(login)-100])
+}
+
+func unfinishedMessage() []byte {
+	var head [frame.MessageHeaderSize]byte
+	(&frame.MessageHeader{Seq: 1, TID: 1}).Put(&head)
+	m, _ := frame.NewEncoder(frame.Rev1).AppendFrame(nil, frame.TagMessage, head[:], nil, nil, make([]byte, 4<<20))
+	return m[:len(m)-1]
+}
+
+// underAttack starts a server of one core and eight attackers, and ends them with the
+// test.
+func underAttack(t testing.TB, name string, from netip.Addr) (server *process, at wire.Addr) {
+	t.Helper()
+	server = spawn(t, "serve", "--json", "--cores", "1", "--log-level", "off")
+	var ready listening
+	server.decode(&ready)
+	at = ready.Listening.Front()
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() { attacks[name](ctx, from, at) })
+	}
+	t.Cleanup(func() {
+		stop()
+		server.signal(syscall.SIGKILL)
+		all.Wait()
+	})
+	return server, at
+}
+
+// In each attack honest messages pass, and the server's memory stays below the sum of
+// what its bounds say for what the attack does: the receive budget of 100 MiB, the
+// 16 MiB of half-open connections, 64 MiB of free buffers, and 64 MiB for the rest.
+func TestHonestMessagesPassInEveryAttack(t *testing.T) {
+	const most = (100 + 16 + 64 + 64) << 20
+	for name := range attacks {
+		t.Run(name, func(t *testing.T) {
+			from := ours
+			if slices.Contains(floods, name) {
+				from = theirs
+			}
+			server, at := underAttack(t, name, from)
+			var report sent
+			client := spawn(t, "send", "--json", "--messages", "500", "--depth", "4", "--size", "512", "--timeout", "60s", "--log-level", "off", at.String())
+			client.decode(&report)
+			client.want(cli.OK)
+			m, err := procstat.ReadMemory(server.cmd.Process.Pid)
+			if err != nil || m.Peak > most || report.Verified != 500 {
+				t.Errorf("%+v, %d MiB, %v", report, m.Peak>>20, err)
+			}
+		})
+	}
+}
+
+// BenchmarkAttacks prints, for each attack, the CPU of the server's one core without
+// honest work, the round trips of an honest sender beside it, and the memory:
+// go test ./cmd/ringmsgr -run '^$' -bench Attacks -benchtime 1x
+func BenchmarkAttacks(b *testing.B) {
+	for name := range attacks {
+		b.Run(name, func(b *testing.B) {
+			server, at := underAttack(b, name, theirs)
+			pid := server.cmd.Process.Pid
+			for b.Loop() {
+				before, err := procstat.ReadCPU(pid)
+				if err != nil {
+					b.Fatal(err)
+				}
+				const span = 3 * time.Second
+				ctx, cancel := context.WithTimeout(b.Context(), span)
+				<-ctx.Done()
+				cancel()
+				after, err := procstat.ReadCPU(pid)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(100*(after-before).Seconds()/span.Seconds(), "%CPU")
+				var report sent
+				client := spawn(b, "send", "--json", "--duration", "3s", "--depth", "1", "--size", "512", "--timeout", "60s", "--log-level", "off", at.String())
+				client.decode(&report)
+				client.want(cli.OK)
+				m, err := procstat.ReadMemory(pid)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(float64(report.Latency.P99), "p99-us")
+				b.ReportMetric(float64(m.Peak>>20), "MiB")
+			}
+		})
+	}
+}

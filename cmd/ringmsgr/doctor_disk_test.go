@@ -1,0 +1,41 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+func TestDoctorSaysHowFilesAreReadAndWritten(t *testing.T) {
+	direct := uring.Alignment{Memory: 512, Offset: 4096}
+	for _, c := range []struct {
+		name    string
+		s       uring.DiskSupport
+		err     error
+		backend uring.Backend
+		state   checkState
+		found   string
+	}{
+		{"ring", uring.DiskSupport{Alignment: direct}, nil, uring.IOUring, stateOK, "by the ring, in blocks of 4096"},
+		{"aio", uring.DiskSupport{Alignment: direct, AIO: true, NowaitRead: true, NowaitWrite: true}, nil, uring.Epoll, stateOK, "by Linux AIO"},
+		{"writes", uring.DiskSupport{Alignment: direct, AIO: true, NowaitRead: true}, nil, uring.Epoll, stateOK, "buffered writes are left"},
+		{"no aio", uring.DiskSupport{Alignment: direct, AIOWhy: "out of them", NowaitRead: true}, nil, uring.Epoll, stateNote, "out of them"},
+		{"no direct", uring.DiskSupport{DirectWhy: "none here"}, nil, uring.IOUring, stateNote, "none here"},
+		{"no reads", uring.DiskSupport{DirectWhy: "none here"}, nil, uring.Epoll, stateNote, "buffered reads are left"},
+		{"nothing", uring.DiskSupport{}, errors.New("not allowed"), uring.IOUring, stateNote, "not allowed"},
+	} {
+		if got := assessDisk("/d", c.s, c.err, c.backend); got.State != c.state || !strings.Contains(got.Found, c.found) || got.Name != "disk" {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+	}
+}
+
+func TestDoctorTriesADisk(t *testing.T) {
+	d := decode[diagnosis](t, ringmsgr(t, "doctor", "--json", "--cores", "1", "--backend", "epoll", "--disk", t.TempDir()).want(t, cli.OK))
+	if last := d.Checks[len(d.Checks)-1]; len(d.Checks) != 13 || last.Name != "disk" || last.Found == "" {
+		t.Errorf("%+v", d.Checks)
+	}
+}
