@@ -46,7 +46,7 @@ func TestTheBenchmarkRuns(t *testing.T) {
 	t.Setenv(asProgram, "1")
 	path := filepath.Join(t.TempDir(), "results.json")
 	var stdout, stderr bytes.Buffer
-	args := []string{"--rounds", "2", "--slice", "50ms", "--sizes", "64,64KiB", "--loads", "1x1,4x4", "--json", path, "--servers", everyServer()}
+	args := []string{"--rounds", "2", "--slice", "10ms", "--sizes", "64,64KiB", "--loads", "1x1,4x4", "--json", path, "--servers", everyServer()}
 	if status := run(args, nil, &stdout, &stderr); status != exitOK {
 		t.Fatalf("exit status %d\n%s%s", status, stdout.String(), stderr.String())
 	}
@@ -89,7 +89,7 @@ func TestTheBenchmarkRunsInSecureMode(t *testing.T) {
 	t.Setenv(asProgram, "1")
 	path := filepath.Join(t.TempDir(), "results.json")
 	var stdout, stderr bytes.Buffer
-	args := []string{"--mode", "secure", "--rounds", "1", "--slice", "50ms", "--sizes", "64,64KiB", "--loads", "3x2", "--json", path, "--servers", everyServer()}
+	args := []string{"--mode", "secure", "--rounds", "1", "--slice", "10ms", "--sizes", "64,64KiB", "--loads", "3x2", "--json", path, "--servers", everyServer()}
 	if status := run(args, nil, &stdout, &stderr); status != exitOK {
 		t.Fatalf("exit status %d\n%s%s", status, stdout.String(), stderr.String())
 	}

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
-	"time"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/codec"
-	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 )
 
 // The comparison of the frame codec takes more rounds than messages do, and
@@ -36,8 +34,8 @@ func (r *runner) measureCodec(ctx context.Context, stdout io.Writer) error {
 
 // measureCodecOnly starts no servers.
 func measureCodecOnly(ctx context.Context, opt options, stdout, stderr io.Writer) error {
-	r := &runner{opt: opt, stderr: stderr, progress: newProgress(stderr)}
-	r.file = report.File{Started: time.Now(), Machine: machine(), Command: opt.args, Mode: modeSecure}
+	r := newRunner(opt, stderr)
+	r.file.Base, r.file.Mode, r.file.Width = "", modeSecure, columns(stdout)
 	if err := r.file.WriteHead(stdout); err != nil {
 		return err
 	}

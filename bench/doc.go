@@ -1,10 +1,11 @@
 // Command bench compares the messenger's io_uring and epoll flavours with what
 // else a Go program could use, end to end: plain package net with a goroutine
-// per connection and the same frames, and the floor, a bare echo of bytes that
-// shows what TCP alone costs.
+// per connection and the same frames, the floor, a bare echo of bytes that shows
+// what TCP alone costs, the same with whole requests (floor+store), and the
+// messenger's loop without its frames. Both flavours are there in msgr1, too.
 //
 //	go run ./bench            # everything, a few minutes
-//	go run ./bench --quick    # everything, coarsely, within a minute
+//	go run ./bench --quick    # fewer loads, within a minute
 //	go run ./bench --mode secure # the same with AES-GCM
 //	go run ./bench --codec    # AES-GCM of the frame codec, no messages
 //	go run ./bench --storm 1000 # sessions that are cut at once and come back
@@ -15,10 +16,10 @@
 // client process loads them in turn, round by round, in alternating order, so
 // that each ratio compares two servers at nearly the same moment. Servers and
 // client are this same program, started with hidden arguments. They end when
-// it does, however it ends.
+// it does, however it ends. The messenger runs with its default limits.
 //
 // In secure mode every frame is encrypted with AES-128-GCM, by the servers and
-// by the client, which checks every reply; the floor stays as it is. Then the
-// frame codec is compared with crypto/cipher, which it is built on, on one core
+// by the client, which checks every reply; the floor, the loop and the servers of
+// msgr1, which has no such mode, stay as they are. Then the frame codec is compared with crypto/cipher, which it is built on, on one core
 // and without any network.
 package main

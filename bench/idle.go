@@ -6,16 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"text/tabwriter"
 	"time"
 
-	"github.com/dustin/go-humanize"
-	"golang.org/x/sys/unix"
-
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 )
 
 // Defaults: settle lets what the handshakes started come to rest, watch is how
@@ -37,10 +33,7 @@ type idleResult struct {
 // measureIdle opens opt.idle connections to each server, and watches what
 // they cost while nothing is sent.
 func measureIdle(ctx context.Context, opt options, stdout, stderr io.Writer) error {
-	if _, ok := stderr.(*os.File); !ok {
-		stderr = &lockedWriter{w: stderr} // the children write too
-	}
-	r := &runner{opt: opt, stderr: stderr, progress: newProgress(stderr), plan: newPlan(opt, time.Now)}
+	r := newRunner(opt, stderr)
 	defer r.stop()
 	if err := r.start(ctx); err != nil {
 		return err
@@ -61,8 +54,8 @@ func measureIdle(ctx context.Context, opt options, stdout, stderr io.Writer) err
 	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "server\tconnections\tmemory each\twake-ups/s\tCPU ms/s\t")
 	for _, res := range results {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%.1f\t%.2f\t\n", res.Server, humanize.Comma(int64(res.Conns)),
-			humanize.IBytes(uint64(max(res.BytesPerConn, 0))), res.WakesPerSec, res.CPUPerSec)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.1f\t%.2f\t\n", res.Server, quantity.Count(float64(res.Conns)),
+			quantity.Bytes(res.BytesPerConn), res.WakesPerSec, res.CPUPerSec)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -84,7 +77,7 @@ func (r *runner) idle(ctx context.Context, t *target) (idleResult, error) {
 		return res, err
 	}
 	open := clientRequest{Server: t.name, Open: &load.Options{
-		Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.child.PID(), Secure: r.opt.secure,
+		Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.pid, Secure: r.opt.secure && !t.msgr1, Msgr1: t.msgr1,
 		Conns: r.opt.idle, Depth: 1, Size: 64,
 	}}
 	call, cancel := context.WithTimeout(ctx, callTimeout+time.Duration(r.opt.idle)*5*time.Millisecond)
@@ -99,7 +92,7 @@ func (r *runner) idle(ctx context.Context, t *target) (idleResult, error) {
 	if err := pause(ctx, r.opt.watch); err != nil {
 		return res, err
 	}
-	end, err := observe(t.child.PID())
+	end, err := observe(t.pid)
 	if err != nil {
 		return res, err
 	}
@@ -122,7 +115,7 @@ func (r *runner) resting(ctx context.Context, t *target) (observation, error) {
 	if err := pause(ctx, r.opt.settle/4); err != nil {
 		return observation{}, err
 	}
-	return observe(t.child.PID())
+	return observe(t.pid)
 }
 
 func pause(ctx context.Context, d time.Duration) error {
@@ -136,45 +129,20 @@ func pause(ctx context.Context, d time.Duration) error {
 
 // observation is what the kernel says of a process.
 type observation struct {
-	rss   int64
-	wakes int64 // voluntary context switches of all threads
+	rss   int64 // bytes of resident memory
+	wakes int64 // of all threads
 	cpu   time.Duration
 }
 
-func observe(pid int) (observation, error) {
-	var o observation
-	root := filepath.Join("/proc", strconv.Itoa(pid))
-	status, err := os.ReadFile(filepath.Join(root, "status"))
+func observe(pid int) (o observation, err error) {
+	memory, err := procstat.ReadMemory(pid)
 	if err != nil {
 		return o, err
 	}
-	o.rss = 1024 * statusField(string(status), "VmRSS:")
-	tasks, err := filepath.Glob(filepath.Join(root, "task", "*", "status"))
-	if err != nil {
+	o.rss = memory.Resident
+	if o.wakes, err = procstat.ReadWakes(pid); err != nil {
 		return o, err
 	}
-	for _, task := range tasks {
-		if status, err = os.ReadFile(task); err == nil { // a thread may have ended
-			o.wakes += statusField(string(status), "voluntary_ctxt_switches:")
-		}
-	}
-	// The kernel's name for the CPU clock of another process.
-	const schedClock = 2
-	var ts unix.Timespec
-	if err := unix.ClockGettime(int32(^pid<<3|schedClock), &ts); err != nil {
-		return o, fmt.Errorf("cpu clock of process %d: %w", pid, err)
-	}
-	o.cpu = time.Duration(ts.Nano())
-	return o, nil
-}
-
-// statusField is the number behind a name in a status file.
-func statusField(status, name string) int64 {
-	for line := range strings.Lines(status) {
-		if rest, ok := strings.CutPrefix(line, name); ok {
-			n, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			return n
-		}
-	}
-	return 0
+	o.cpu, err = procstat.ReadCPU(pid)
+	return o, err
 }

@@ -3,30 +3,24 @@ package main
 import (
 	"os"
 	"runtime"
-	"runtime/debug"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/build"
 )
 
 // machine describes where this program runs and what it was built from.
 func machine() report.Machine {
-	m := report.Machine{CPU: cpuModel(), Cores: runtime.NumCPU(), Kernel: "unknown", Go: runtime.Version()}
+	built := build.Read()
+	m := report.Machine{
+		CPU: cpuModel(), Cores: runtime.NumCPU(), Kernel: "unknown",
+		Go: built.Go, Commit: built.Commit, Modified: built.Modified,
+	}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
 		m.Kernel = unix.ByteSliceToString(u.Release[:])
-	}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			switch s.Key {
-			case "vcs.revision":
-				m.Commit = s.Value
-			case "vcs.modified":
-				m.Modified = s.Value == "true"
-			}
-		}
 	}
 	return m
 }

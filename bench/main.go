@@ -28,7 +28,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == childCommand {
 		return runChild(args[1:], stdin, stdout, stderr)
 	}
-	opt, err := parseOptions(args, stderr)
+	opt, err := parseOptions(args, stdout)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return exitOK

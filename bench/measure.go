@@ -8,11 +8,10 @@ import (
 	"os"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/bench/internal/hist"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
 	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
-	"github.com/ringmsgr/ringmsgr/bench/internal/syscount"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
 )
 
 // callTimeout bounds one answer of a child beyond the time that it measures.
@@ -22,6 +21,7 @@ const callTimeout = 60 * time.Second
 type target struct {
 	variant
 	child *proc.Child
+	pid   int
 	hello serverHello
 }
 
@@ -32,20 +32,38 @@ type runner struct {
 	spawner  *proc.Spawner
 	client   *proc.Child
 	targets  []*target
-	counter  *syscount.Source // nil if system calls cannot be counted from outside
-	why      error            // why not
+	counter  counterFunc // nil if system calls cannot be counted from outside
+	why      error       // why not
+	ask      askFunc
 	plan     plan
 	progress *progress
 	stderr   io.Writer
 }
 
-// measure runs the benchmark and writes its results.
-func measure(ctx context.Context, opt options, stdout, stderr io.Writer) (err error) {
+// askFunc asks a child, with a bound on its answer.
+type askFunc func(ctx context.Context, c *proc.Child, request, result any) error
+
+// newRunner starts nothing yet.
+func newRunner(opt options, stderr io.Writer) *runner {
 	if _, ok := stderr.(*os.File); !ok {
 		stderr = &lockedWriter{w: stderr} // the children write too
 	}
 	r := &runner{opt: opt, stderr: stderr, progress: newProgress(stderr), plan: newPlan(opt, time.Now)}
+	r.file = report.File{Started: time.Now(), Machine: machine(), Command: opt.args, Base: opt.base, Mode: opt.mode()}
+	r.ask = func(ctx context.Context, c *proc.Child, request, result any) error {
+		ctx, cancel := context.WithTimeoutCause(ctx, callTimeout+opt.slice, errors.New("no answer in time"))
+		defer cancel()
+		return c.Call(ctx, request, result)
+	}
+	return r
+}
+
+// measure runs the benchmark and writes its results.
+func measure(ctx context.Context, opt options, stdout, stderr io.Writer) (err error) {
+	r := newRunner(opt, stderr)
 	defer r.stop()
+	r.file.Width = columns(stdout)
+	r.file.Subject, r.file.Rival = opt.question()
 	if err := r.start(ctx); err != nil {
 		return err
 	}
@@ -71,8 +89,7 @@ func (r *runner) start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	r.file = report.File{Started: time.Now(), Machine: machine(), Command: r.opt.args, Base: r.opt.base, Mode: r.opt.mode()}
-	if r.counter, r.why = syscount.Open(); r.why != nil {
+	if r.counter, r.why = openCounter(); r.why != nil {
 		r.note("system calls are counted by the servers that count their own: %v", r.why)
 	}
 	flavours := newFlavours(r.progress)
@@ -96,6 +113,7 @@ func (r *runner) start(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		t.pid = t.child.PID()
 		r.targets = append(r.targets, t)
 		r.file.Servers = append(r.file.Servers, report.Server{Name: v.name, About: v.about, Settings: t.hello.Settings})
 	}
@@ -141,7 +159,7 @@ func (r *runner) measureCells(ctx context.Context, stdout io.Writer) error {
 			return fmt.Errorf("%v: %w", l, err)
 		}
 		r.progress.clear()
-		if err := cell.Write(stdout, r.opt.base); err != nil {
+		if err := r.file.WriteCell(stdout, cell); err != nil {
 			return err
 		}
 		r.file.Cells = append(r.file.Cells, *cell)
@@ -153,12 +171,12 @@ func (r *runner) measureCells(ctx context.Context, stdout io.Writer) error {
 func (r *runner) measureCell(ctx context.Context, l report.Load) (*report.Cell, error) {
 	cell := &report.Cell{Load: l, Results: make([]report.Result, len(r.targets))}
 	for i, t := range r.targets {
-		cell.Results[i] = report.Result{Server: t.name, Latency: &hist.Histogram{}}
+		cell.Results[i] = report.Result{Server: t.name, Latency: latency.New()}
 		o := load.Options{
-			Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.child.PID(), Raw: t.raw, Secure: r.opt.secure && !t.raw,
+			Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.pid, Raw: t.raw, Secure: r.opt.secure && !t.raw && !t.msgr1, Msgr1: t.msgr1,
 			Conns: l.Conns, Depth: l.Depth, Size: l.Size,
 		}
-		if err := r.call(ctx, r.client, clientRequest{Server: t.name, Open: &o}, nil); err != nil {
+		if err := r.ask(ctx, r.client, clientRequest{Server: t.name, Open: &o}, nil); err != nil {
 			return nil, fmt.Errorf("%s: %w", t.name, err)
 		}
 	}
@@ -166,7 +184,7 @@ func (r *runner) measureCell(ctx context.Context, l report.Load) (*report.Cell, 
 		return nil, err
 	}
 	for _, t := range r.targets {
-		if err := r.call(ctx, r.client, clientRequest{Server: t.name, Close: true}, nil); err != nil {
+		if err := r.ask(ctx, r.client, clientRequest{Server: t.name, Close: true}, nil); err != nil {
 			return nil, fmt.Errorf("%s: %w", t.name, err)
 		}
 	}
@@ -183,7 +201,7 @@ func (r *runner) rounds(ctx context.Context, cell *report.Cell) error {
 	}
 	took := time.Duration(0)
 	for round := range r.opt.rounds {
-		if round > 0 && !r.plan.another(took) {
+		if round > 0 && !r.plan.another(round, took) {
 			break
 		}
 		began := time.Now()
@@ -211,16 +229,36 @@ func (r *runner) rounds(ctx context.Context, cell *report.Cell) error {
 }
 
 // load loads one server for one slice.
-func (r *runner) load(ctx context.Context, t *target, l report.Load, s load.Slice) (load.Result, error) {
-	var res load.Result
-	if l.GCLoad {
-		on, off := true, false
-		if err := r.call(ctx, t.child, serverRequest{GCLoad: &on}, nil); err != nil {
-			return res, err
-		}
-		defer func() { _ = r.call(ctx, t.child, serverRequest{GCLoad: &off}, nil) }()
+func (r *runner) load(ctx context.Context, t *target, l report.Load, s load.Slice) (res load.Result, err error) {
+	err = r.withGCLoad(ctx, t, l, func() error {
+		res, err = r.run(ctx, t, s)
+		return err
+	})
+	return res, err
+}
+
+// withGCLoad does something while the load on the garbage collector of a
+// server is on, if l has it.
+func (r *runner) withGCLoad(ctx context.Context, t *target, l report.Load, do func() error) error {
+	if !l.GCLoad {
+		return do()
 	}
-	err := r.call(ctx, r.client, clientRequest{Server: t.name, Run: &s}, &res)
+	on, off := true, false
+	if err := r.ask(ctx, t.child, serverRequest{GCLoad: &on}, nil); err != nil {
+		return err
+	}
+	err := do()
+	// Off in any case; what failed before tells more.
+	if e := r.ask(ctx, t.child, serverRequest{GCLoad: &off}, nil); err == nil {
+		err = e
+	}
+	return err
+}
+
+// run has the client load one server for one slice.
+func (r *runner) run(ctx context.Context, t *target, s load.Slice) (load.Result, error) {
+	var res load.Result
+	err := r.ask(ctx, r.client, clientRequest{Server: t.name, Run: &s}, &res)
 	// Every request is answered in the end. A window that only counts is not
 	// made longer until something came; one that is timed must not be empty.
 	timed := s.WindowMax > s.Window
@@ -228,13 +266,6 @@ func (r *runner) load(ctx context.Context, t *target, l report.Load, s load.Slic
 		err = fmt.Errorf("nothing was received within %v", res.Window)
 	}
 	return res, err
-}
-
-// call asks a child, with a bound on its answer.
-func (r *runner) call(ctx context.Context, c *proc.Child, request, result any) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout+r.opt.slice, errors.New("no answer in time"))
-	defer cancel()
-	return c.Call(ctx, request, result)
 }
 
 // sample turns what the client measured into the figures of the report.

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dustin/go-humanize"
-
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 )
 
 // options is what the command line asks for.
@@ -47,9 +47,15 @@ const (
 	defaultRounds = 7
 	defaultSlice  = 300 * time.Millisecond
 	defaultWarm   = 50 * time.Millisecond
-	quickRounds   = 3
-	quickSlice    = 100 * time.Millisecond
-	quickWarm     = 20 * time.Millisecond
+	defaultSizes  = "64,4KiB,64KiB,1MiB,4MiB"
+	defaultLoads  = "1x1,64x1,16x16"
+	// A quick run has fewer cells, but as many rounds: what they agree on is
+	// believed.
+	quickSizes  = "64,64KiB,1MiB"
+	quickLoads  = "1x1,64x1"
+	quickRounds = 7
+	quickSlice  = 150 * time.Millisecond
+	quickWarm   = 20 * time.Millisecond
 	// quickTotal leaves room in the promised minute for compiling this program.
 	quickTotal = 45 * time.Second
 )
@@ -87,56 +93,54 @@ func (g *gcChoice) Set(s string) error {
 	return nil
 }
 
-// parseOptions reads the command line. Usage goes to stderr.
-func parseOptions(args []string, stderr io.Writer) (options, error) {
+// parseOptions reads the command line. Help, if that is what it asks for, goes
+// to stdout.
+func parseOptions(args []string, stdout io.Writer) (options, error) {
 	o := options{gcLoad: "off", args: args, settle: idleSettle, watch: idleWatch}
 	all := variants()
-	var names []string
-	for _, v := range all {
-		if !v.extra {
-			names = append(names, v.name)
-		}
-	}
-	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
-	fs.SetOutput(stderr)
-	fs.Usage = func() {
-		fmt.Fprintln(stderr, "usage: go run ./bench [flags]\n\nExample: go run ./bench --quick --sizes 64,4KiB --json results.json\n\nServers:")
-		for _, v := range all {
-			fmt.Fprintf(stderr, "  %-14s %s\n", v.name, v.about)
-		}
-		fmt.Fprintln(stderr, "\nFlags:")
-		fs.PrintDefaults()
-	}
-	fs.BoolVar(&o.quick, "quick", false, "coarse figures within a minute")
+	fs := cli.NewFlags("bench")
+	fs.BoolVar(&o.quick, "quick", false, "fewer loads, within a minute")
 	fs.IntVar(&o.idle, "idle", 0, "measure what `n` idle connections cost each server, instead of messages")
 	fs.IntVar(&o.storm, "storm", 0, "cut `n` lossless sessions at once and watch them come back, unsteered and with the owner hint")
 	fs.IntVar(&o.cores, "storm-cores", stormCores, "`cores` of the server, with --storm")
 	fs.StringVar(&o.json, "json", "", "write everything measured to `file`")
 	fs.StringVar(&o.show, "show", "", "print the tables of a `file` written with --json, and measure nothing")
-	servers := fs.String("servers", strings.Join(names, ","), "servers to compare, a comma `list`")
+	servers := fs.String("servers", "", "servers to compare, a comma `list` (default "+usualServers(all, false)+", with --quick "+usualServers(all, true)+")")
 	fs.StringVar(&o.base, "base", "", "`server` that the ratios are relative to (default epoll if compared, else net, else the first)")
-	sizes := fs.String("sizes", "64,4KiB,64KiB,1MiB,4MiB", "payload sizes, a comma `list`")
-	shapes := fs.String("loads", "1x1,64x1,16x16", "connections x depth, a comma `list`")
+	sizes := fs.String("sizes", "", "payload sizes, a comma `list` (default "+defaultSizes+", with --quick "+quickSizes+")")
+	shapes := fs.String("loads", "", "connections x depth, a comma `list` (default "+defaultLoads+", with --quick "+quickLoads+")")
 	fs.Var(&o.gcLoad, "gc-load", "load the garbage collector in the servers: on, off or both")
 	mode := fs.String("mode", modeCRC, "`mode` of the connections: crc, or secure, which compares the frame codec with crypto/cipher too")
 	fs.BoolVar(&o.codec, "codec", false, "compare the frame codec in secure mode with crypto/cipher, and measure no messages")
 	fs.BoolVar(&o.build, "tags-build", false, "build the epoll flavour with -tags epoll, instead of choosing it at run time in the default build")
-	fs.IntVar(&o.rounds, "rounds", 0, fmt.Sprintf("measured rounds per cell (default %d, with --quick %d or fewer)", defaultRounds, quickRounds))
+	fs.IntVar(&o.rounds, "rounds", 0, fmt.Sprintf("measured rounds per cell, %d to judge it (default %d)", report.EnoughRounds, defaultRounds))
 	fs.DurationVar(&o.slice, "slice", 0, fmt.Sprintf("measured `time` per server and round (default %v, with --quick %v)", defaultSlice, quickSlice))
-	if err := fs.Parse(args); err != nil {
+	rest, err := cli.Parse(fs, args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(stdout, "usage: go run ./bench [flags]\n\nExample: go run ./bench --quick --sizes 64,4KiB --json results.json\n\nServers:")
+		for _, v := range all {
+			fmt.Fprintf(stdout, "  %-14s %s\n", v.name, v.about)
+		}
+		fmt.Fprintln(stdout, "\nFlags:")
+		cli.PrintFlags(stdout, fs)
+	}
+	if err != nil {
 		return o, err
 	}
-	if fs.NArg() > 0 {
-		return o, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	if len(rest) > 0 {
+		return o, fmt.Errorf("unexpected argument %q", rest[0])
 	}
 	var errs []error
 	collect := func(err error) { errs = append(errs, err) }
-	var err error
-	o.servers, err = chooseServers(all, *servers)
+	o.servers, err = chooseServers(all, cmp.Or(*servers, usualServers(all, o.quick)))
 	collect(err)
-	o.sizes, err = parseList(*sizes, parseSize)
+	allSizes, allLoads := defaultSizes, defaultLoads
+	if o.quick {
+		allSizes, allLoads = quickSizes, quickLoads
+	}
+	o.sizes, err = parseList(cmp.Or(*sizes, allSizes), parseSize)
 	collect(err)
-	o.shapes, err = parseList(*shapes, parseShape)
+	o.shapes, err = parseList(cmp.Or(*shapes, allLoads), parseShape)
 	collect(err)
 	if o.secure = *mode == modeSecure; !o.secure && *mode != modeCRC {
 		collect(fmt.Errorf("--mode %q is neither crc nor secure", *mode))
@@ -156,6 +160,7 @@ func (o *options) complete() error {
 		rounds, slice, o.warm = quickRounds, quickSlice, quickWarm
 	}
 	o.rounds, o.slice = cmp.Or(o.rounds, rounds), cmp.Or(o.slice, slice)
+	o.warm = min(o.warm, o.slice)
 	var errs []error
 	if o.rounds < 1 || o.rounds > 1000 {
 		errs = append(errs, fmt.Errorf("--rounds %d is not in 1..1000", o.rounds))
@@ -166,21 +171,36 @@ func (o *options) complete() error {
 	if o.slice < time.Millisecond || o.slice > time.Minute {
 		errs = append(errs, fmt.Errorf("--slice %v is not in 1ms..1m", o.slice))
 	}
-	has := func(name string) bool {
-		return slices.ContainsFunc(o.servers, func(v variant) bool { return v.name == name })
-	}
 	switch {
 	case len(o.servers) == 0:
-	case o.base == "" && has("epoll"):
+	case o.base == "" && o.has("epoll"):
 		o.base = "epoll"
-	case o.base == "" && has("net"):
+	case o.base == "" && o.has("net"):
 		o.base = "net"
 	case o.base == "":
 		o.base = o.servers[0].name
-	case !has(o.base):
+	case !o.has(o.base):
 		errs = append(errs, fmt.Errorf("--base %s is not among the servers", o.base))
 	}
 	return errors.Join(errs...)
+}
+
+// question is what the conclusion answers: our flavour against what a Go program
+// would do without us, or else against the base. Empty if there is no such pair.
+func (o *options) question() (subject, rival string) {
+	for _, s := range []string{"io_uring", "epoll"} {
+		for _, r := range []string{"net", o.base} {
+			if s != r && o.has(s) && o.has(r) {
+				return s, r
+			}
+		}
+	}
+	return "", ""
+}
+
+// has says whether a server is compared.
+func (o *options) has(name string) bool {
+	return slices.ContainsFunc(o.servers, func(v variant) bool { return v.name == name })
 }
 
 // cells lists the loads, without GC load first, the heaviest last.
@@ -201,6 +221,17 @@ func (o *options) cells() []report.Load {
 		}
 	}
 	return cells
+}
+
+// usualServers lists what is compared if nothing is named.
+func usualServers(all []variant, quick bool) string {
+	var names []string
+	for _, v := range all {
+		if !v.extra && (!quick || !v.detail) {
+			names = append(names, v.name)
+		}
+	}
+	return strings.Join(names, ",")
 }
 
 // chooseServers picks the named variants, in the order of the names.
@@ -227,13 +258,16 @@ func parseList[T any](list string, parse func(string) (T, error)) ([]T, error) {
 	return items, nil
 }
 
+// maxSize bounds the payload of a message.
+const maxSize = 16 << 20
+
 // parseSize reads a payload size such as 64, 4KiB or 1MiB.
 func parseSize(text string) (int, error) {
-	n, err := humanize.ParseBytes(text)
-	if err != nil || n < 1 || n > 16<<20 {
-		return 0, fmt.Errorf("size %q is not in 1..16MiB", text)
+	n, err := quantity.ParseBytes(text, maxSize)
+	if err == nil && n == 0 {
+		err = fmt.Errorf("size %q: want at least 1", text)
 	}
-	return int(n), nil
+	return int(n), err
 }
 
 // parseShape reads connections x depth, such as 16x16.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -9,6 +8,8 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
+	"github.com/ringmsgr/ringmsgr/bench/internal/report"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
 func TestDefaultsCoverEveryPromisedCell(t *testing.T) {
@@ -83,6 +84,8 @@ func TestWrongArgumentsAreNamed(t *testing.T) {
 		"--loads 0x1":                      `load "0x1"`,
 		"--rounds -1":                      "--rounds -1",
 		"--slice 1ns":                      "--slice 1ns",
+		"--slice 5":                        `--slice "5": the unit is missing`,
+		"--nothing":                        "no flag --nothing",
 		"--gc-load=maybe":                  "on, off or both",
 		"--mode plain":                     `--mode "plain"`,
 		"more":                             `"more"`,
@@ -98,20 +101,34 @@ func TestWrongArgumentsAreNamed(t *testing.T) {
 	}
 }
 
-func TestHelpIsNoError(t *testing.T) {
+func TestHelpIsNoErrorAndFitsAHundredColumns(t *testing.T) {
 	var usage strings.Builder
-	if status := run([]string{"-h"}, nil, io.Discard, &usage); status != exitOK || !strings.Contains(usage.String(), "Example:") {
-		t.Errorf("status %d\n%s", status, usage.String())
+	if status := run([]string{"-h"}, nil, &usage, io.Discard); status != exitOK {
+		t.Errorf("status %d", status)
+	}
+	for _, want := range []string{"Example:", "  epoll ", "\n  --quick  ", "\n  --slice time  "} {
+		if !strings.Contains(usage.String(), want) {
+			t.Errorf("no %q in\n%s", want, usage.String())
+		}
+	}
+	for line := range strings.Lines(usage.String()) {
+		if n := len([]rune(line)) - 1; n > cli.Width {
+			t.Errorf("%d columns: %s", n, line)
+		}
 	}
 }
 
-func TestAQuickPlanEndsInTimeWithMoreRoundsThanItCanHave(t *testing.T) {
-	for _, slow := range []time.Duration{1, 2, 10} {
-		// Both halves of the promised cells, one run each.
-		o, err := parseOptions([]string{"--quick", fmt.Sprintf("--gc-load=%s", [...]string{"off", "on"}[slow%2])}, io.Discard)
+func TestAQuickPlanEndsInTimeAndJudgesWhatItMeasures(t *testing.T) {
+	for _, c := range []struct {
+		gc   string
+		slow time.Duration // times what the plan expects
+		want int           // cells at least
+	}{{"off", 1, 6}, {"on", 1, 3}, {"off", 2, 3}, {"off", 10, 1}} {
+		o, err := parseOptions([]string{"--quick", "--gc-load=" + c.gc}, io.Discard)
 		if err != nil {
 			t.Fatal(err)
 		}
+		slow := c.slow
 		start := time.Unix(1e9, 0)
 		now := start
 		p := newPlan(o, func() time.Time { return now })
@@ -124,19 +141,35 @@ func TestAQuickPlanEndsInTimeWithMoreRoundsThanItCanHave(t *testing.T) {
 			measured++
 			round := time.Duration(len(o.servers)) * p.need(l) * slow
 			longest = max(longest, round)
-			for rounds := 1; ; rounds++ {
+			now = now.Add(round) // system calls
+			done := 0
+			for done < 1000 && (done == 0 || p.another(done, round)) {
 				now = now.Add(round)
-				if rounds == 1000 || !p.another(round) {
-					break
-				}
+				done++
+			}
+			if slow < 10 && done < report.EnoughRounds {
+				t.Errorf("%d times as slow as expected: %v has %d rounds", slow, l, done)
 			}
 		}
-		if took := now.Sub(start); took > quickTotal+longest {
+		// A cell that is begun has one round in which system calls are counted, and
+		// one that is measured.
+		if took := now.Sub(start); took > quickTotal+2*longest || took > time.Minute {
 			t.Errorf("%d times as slow as expected: %v", slow, took)
 		}
-		if slow == 1 && measured != len(o.cells()) {
-			t.Errorf("%d of %d cells measured", measured, len(o.cells()))
+		if measured < c.want {
+			t.Errorf("GC load %s, %d times as slow as expected: %d of %d cells measured", c.gc, slow, measured, len(o.cells()))
 		}
+	}
+}
+
+func TestAQuickRunHasFewerCellsWithAsManyRounds(t *testing.T) {
+	o, err := parseOptions([]string{"--quick"}, io.Discard)
+	if err != nil || len(o.cells()) != 6 || o.rounds < report.EnoughRounds || o.slice != quickSlice {
+		t.Errorf("%d cells, %+v, %v", len(o.cells()), o, err)
+	}
+	o, err = parseOptions([]string{"--quick", "--sizes", "100", "--loads", "2x2", "--rounds", "9"}, io.Discard)
+	if err != nil || len(o.cells()) != 1 || o.cells()[0].Size != 100 || o.rounds != 9 {
+		t.Errorf("%+v, %v", o, err)
 	}
 }
 
@@ -152,7 +185,7 @@ func TestAFullPlanHasNoEnd(t *testing.T) {
 		t.Fatalf("%+v", p.slice)
 	}
 	now = now.Add(100 * time.Hour)
-	if !p.begin() || !p.another(time.Hour) {
+	if !p.begin() || !p.another(7, time.Hour) {
 		t.Error("it ends")
 	}
 }

@@ -14,8 +14,9 @@ const (
 	quickExtend = 1500 * time.Millisecond
 )
 
-// plan divides the time of a quick run among its cells. When time is short
-// there are fewer rounds: slices are never too short to mean something.
+// plan divides the time of a quick run among its cells. When time is short the
+// last cells are left out: rounds are never too few to be judged, nor slices too
+// short to mean something.
 type plan struct {
 	slice    load.Slice
 	servers  int
@@ -38,14 +39,14 @@ func newPlan(o options, now func() time.Time) plan {
 	return p
 }
 
-// begin starts the next cell. It returns false if no time is left for it.
+// begin starts the next cell. It returns false if not enough time is left for it.
 func (p *plan) begin() bool {
 	if p.deadline.IsZero() {
 		return true
 	}
 	left := p.deadline.Sub(p.now())
-	round := time.Duration(p.servers) * p.need(p.left[0])
-	if left < round {
+	// One more round counts system calls.
+	if left < (1+report.EnoughRounds)*p.round(p.left[0]) {
 		return false
 	}
 	var sum time.Duration
@@ -58,11 +59,19 @@ func (p *plan) begin() bool {
 	return true
 }
 
-// another says whether there is time for one more round in this cell, when the
-// last one took so long.
-func (p *plan) another(took time.Duration) bool {
-	return p.deadline.IsZero() || !p.now().Add(took).After(p.cellEnd)
+// another says whether there is time for one more round in this cell, when
+// some are done and the last one took so long. A cell that is slower than
+// estimated takes from those behind it what it needs to be judged.
+func (p *plan) another(done int, took time.Duration) bool {
+	end := p.cellEnd
+	if done < report.EnoughRounds {
+		end = p.deadline
+	}
+	return p.deadline.IsZero() || !p.now().Add(took).After(end)
 }
+
+// round estimates a round of all servers.
+func (p *plan) round(l report.Load) time.Duration { return time.Duration(p.servers) * p.need(l) }
 
 // need estimates a slice: what is open has to go through once before the
 // window begins, at about 1 GB/s, and as much is under way when it ends.

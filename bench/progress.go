@@ -33,6 +33,19 @@ func newProgress(w io.Writer) *progress {
 	return p
 }
 
+// columns is the width of the terminal that w is; 0 if it is none.
+func columns(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	return int(size.Col)
+}
+
 // lockedWriter lets several goroutines write.
 type lockedWriter struct {
 	mu sync.Mutex

@@ -27,8 +27,8 @@ const closeTimeout = 5 * time.Second
 func messengerVariants() []variant {
 	var list []variant
 	add := func(name, about string, extra bool, cfg serverConfig) {
-		v := variant{name: name, about: about, extra: extra, config: cfg, start: startMessenger}
-		if name == "epoll" {
+		v := variant{name: name, about: about, extra: extra, detail: cfg.Msgr1, msgr1: cfg.Msgr1, config: cfg, start: startMessenger}
+		if name == "epoll" || name == "epoll+v1" {
 			v.tags = "epoll"
 		}
 		list = append(list, v)
@@ -39,6 +39,10 @@ func messengerVariants() []variant {
 	}
 	add("epoll", "ringmsgr, one core, the same loop over epoll", false, serverConfig{Backend: epoll})
 	if uring.Flavour != uring.Epoll {
+		add("io_uring+v1", "the ring with msgr1, the older protocol, always in its mode crc", false, serverConfig{Backend: ring, Msgr1: true})
+	}
+	add("epoll+v1", "epoll with msgr1", false, serverConfig{Backend: epoll, Msgr1: true})
+	if uring.Flavour != uring.Epoll {
 		add("io_uring+recv", "the same, receiving into the ring's buffers", true, serverConfig{Backend: ring, Receive: "buffers"})
 		add("io_uring+spin", "the same, polling 50 us before it sleeps", true, serverConfig{Backend: ring, Spin: spinTime})
 	}
@@ -46,43 +50,54 @@ func messengerVariants() []variant {
 	return list
 }
 
-// messenger is an echo server on one core of the messenger.
+// messenger is an echo server on one core of the messenger, with the limits that
+// a messenger has by default.
 type messenger struct {
 	m    *control.Messenger
 	addr wire.Addr
 	cfg  serverConfig
 }
 
-func startMessenger(cfg serverConfig) (echoServer, error) {
+// messengerConfig leaves every limit at its default: what a user gets is what is
+// compared.
+func messengerConfig(cfg serverConfig) control.Config {
 	nonce := uint32(1)
 	var server auth.Server // nil: none
-	if cfg.Secure {
+	if cfg.Secure && !cfg.Msgr1 {
 		server = session.NewSecureServer()
 	}
-	m, err := control.New(control.Config{
-		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: &nonce,
-		// Throttling is not what is measured.
-		DispatchBytes: -1,
-		AuthServer:    server,
+	return control.Config{
+		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: &nonce, AuthServer: server,
 		Plane: dataplane.Config{
 			Cores: 1, Spin: cfg.Spin, Receive: dataplane.ReceiveMode(cfg.Receive),
 			Driver: uring.Config{Backend: uring.Backend(cfg.Backend)},
 		},
-	})
+	}
+}
+
+// echo sends a message back, on the core that received it.
+func echo(c *control.Conn, m *control.Message) bool {
+	m.Retain()
+	if c.Send(m) != nil {
+		m.Release() // the connection is gone
+	}
+	return true
+}
+
+func startMessenger(cfg serverConfig) (echoServer, error) {
+	m, err := control.New(messengerConfig(cfg))
 	if err != nil {
 		return nil, err
 	}
 	s := &messenger{m: m, cfg: cfg}
-	err = m.Start(&control.Dispatcher{Fast: func(c *control.Conn, msg *control.Message) bool {
-		msg.Retain()
-		if c.Send(msg) != nil {
-			msg.Release() // the connection is gone
-		}
-		return true
-	}})
+	err = m.Start(&control.Dispatcher{Fast: echo})
 	if err == nil {
 		var addrs wire.AddrVec
-		if addrs, err = m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}); err == nil {
+		at := wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}
+		if cfg.Msgr1 {
+			at.Type = wire.AddrLegacy
+		}
+		if addrs, err = m.Bind(at); err == nil {
 			s.addr = addrs[0]
 			return s, nil
 		}
@@ -108,14 +123,20 @@ func (s *messenger) Settings() map[string]string {
 		"backend": string(s.m.Plane().Info().Backend), "spin": s.cfg.Spin.String(),
 		"GOMAXPROCS": strconv.Itoa(runtime.GOMAXPROCS(0)),
 	}
+	if s.cfg.Msgr1 {
+		set["protocol"] = control.Msgr1
+	}
 	if st, err := s.m.Plane().Stats(0); err == nil {
 		set["receive"] = st.Receive
 	}
 	return set
 }
 
-func (s *messenger) Close() error {
+func (s *messenger) Close() error { return closeMessenger(s.m) }
+
+// closeMessenger ends m, within a bound.
+func closeMessenger(m *control.Messenger) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	return s.m.Shutdown(ctx)
+	return m.Shutdown(ctx)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
@@ -50,13 +51,10 @@ type stormRun struct {
 // measureStorm cuts opt.storm sessions at once, again and again, unsteered and
 // steered in turn, and watches them come back.
 func measureStorm(ctx context.Context, opt options, stdout, stderr io.Writer) (err error) {
-	if _, ok := stderr.(*os.File); !ok {
-		stderr = &lockedWriter{w: stderr} // the children write too
-	}
-	s := &stormRun{r: &runner{opt: opt, stderr: stderr, progress: newProgress(stderr)}}
+	s := &stormRun{r: newRunner(opt, stderr)}
 	defer s.stop()
 	r := s.r
-	r.file = report.File{Started: time.Now(), Machine: machine(), Command: opt.args, Mode: opt.mode()}
+	r.file.Base, r.file.Width = "", columns(stdout) // no servers are compared
 	r.file.Storm = &report.Storm{
 		Sessions: opt.storm, Cores: opt.cores, Size: stormSize, EveryMS: float64(stormEvery.Milliseconds()), WindowS: opt.slice.Seconds(), Base: string(stormWays[0].steer),
 		Results: make([]report.StormResult, 0, len(stormWays)), // targets point into it
@@ -119,7 +117,7 @@ func (s *stormRun) start(ctx context.Context) error {
 		t.result = &(*results)[len(*results)-1]
 		r.progress.say("opening %d sessions, steering %s", r.opt.storm, name)
 		open := flockRequest{Open: &flockOptions{Addr: t.hello.Addr, Sessions: r.opt.storm, Size: stormSize}}
-		if err := r.call(ctx, t.client, open, nil); err != nil {
+		if err := r.ask(ctx, t.client, open, nil); err != nil {
 			return err
 		}
 	}
@@ -143,30 +141,30 @@ func (s *stormRun) storm(ctx context.Context, t *stormTarget) (sample report.Sto
 	r := s.r
 	var before, cut, after stormStats
 	var seen flockResult
-	if err := r.call(ctx, t.client, flockRequest{Begin: true}, nil); err != nil {
+	if err := r.ask(ctx, t.client, flockRequest{Begin: true}, nil); err != nil {
 		return sample, err
 	}
 	if err := pause(ctx, stormCalm); err != nil {
 		return sample, err
 	}
-	if err := r.call(ctx, t.server, stormRequest{}, &before); err != nil {
+	if err := r.ask(ctx, t.server, stormRequest{}, &before); err != nil {
 		return sample, err
 	}
-	cpu, err := observe(t.server.PID())
+	cpu, err := procstat.ReadCPU(t.server.PID())
 	if err != nil {
 		return sample, err
 	}
-	if err := r.call(ctx, t.server, stormRequest{Cut: true}, &cut); err != nil {
+	if err := r.ask(ctx, t.server, stormRequest{Cut: true}, &cut); err != nil {
 		return sample, err
 	}
-	if err := r.call(ctx, t.client, flockRequest{Await: &flockWindow{At: cut.At, Length: r.opt.slice}}, &seen); err != nil {
+	if err := r.ask(ctx, t.client, flockRequest{Await: &flockWindow{At: cut.At, Length: r.opt.slice}}, &seen); err != nil {
 		return sample, err
 	}
-	spent, err := observe(t.server.PID())
+	spent, err := procstat.ReadCPU(t.server.PID())
 	if err != nil {
 		return sample, err
 	}
-	if err := r.call(ctx, t.server, stormRequest{}, &after); err != nil {
+	if err := r.ask(ctx, t.server, stormRequest{}, &after); err != nil {
 		return sample, err
 	}
 	if n := after.Cut - before.Cut; n != int64(r.opt.storm) || after.Open != r.opt.storm {
@@ -178,7 +176,8 @@ func (s *stormRun) storm(ctx context.Context, t *stormTarget) (sample report.Sto
 		Moved: float64(after.Moved - before.Moved), Hinted: float64(seen.Hinted),
 		BackMS: ms(seen.All), MedianBackMS: ms(seen.Half),
 		MessagesPerS: float64(seen.Storm.Echoes) / seen.Storm.Length.Seconds(), P50US: us(seen.Storm.P50), P99US: us(seen.Storm.P99),
-		ServerCPUMS: ms(spent.cpu - cpu.cpu),
+		Late:        float64(seen.Storm.Late),
+		ServerCPUMS: ms(spent - cpu),
 		CalmPerS:    float64(seen.Calm.Echoes) / seen.Calm.Length.Seconds(), CalmP99US: us(seen.Calm.P99),
 		FailedAttempts: float64(seen.Attempts) - float64(r.opt.storm),
 	}, nil

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/bench/internal/hist"
 	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
@@ -48,11 +48,13 @@ type flockResult struct {
 	Attempts uint64        `json:"attempts"` // dials, since the last one
 }
 
-// flockPart are the echoes that came in some time.
+// flockPart are the messages of some time: their echoes, and how long each
+// took.
 type flockPart struct {
-	Echoes uint64        `json:"echoes"`
+	Echoes uint64        `json:"echoes"` // that came within the time
+	Late   uint64        `json:"late"`   // that were due, and came later
 	Length time.Duration `json:"length"`
-	P50    time.Duration `json:"p50"`
+	P50    time.Duration `json:"p50"` // of both
 	P99    time.Duration `json:"p99"`
 }
 
@@ -279,26 +281,33 @@ func (f *flock) await(w *flockWindow) (flockResult, error) {
 	return r, f.countDials(&r)
 }
 
-// count sorts the echoes into those before the cut and those within the window.
+// count sorts the echoes. To the storm belong those of all messages that were
+// sent before the end of the window, if they were still due at the cut: those
+// of sessions that come back later count as late, with the time that they took.
 func (f *flock) count(w *flockWindow, r *flockResult) {
-	var calm, storm hist.Histogram
+	calm, storm := latency.New(), latency.New()
+	late := uint64(0)
 	end := w.At.Add(w.Length)
 	var back []time.Duration
 	for _, s := range f.sessions {
 		for _, e := range s.echoes {
+			sent := e.at.Add(-e.took)
 			switch {
 			case e.at.Before(w.At):
 				calm.Record(e.took)
-			case e.at.Before(end):
+			case sent.Before(end):
 				storm.Record(e.took)
+				if !e.at.Before(end) {
+					late++
+				}
 			}
 		}
 		back = append(back, s.backAt.Sub(w.At))
 	}
 	slices.Sort(back)
 	r.Half, r.All = back[len(back)/2], back[len(back)-1]
-	r.Calm = flockPart{calm.Count(), w.At.Sub(f.began), calm.Quantile(0.5), calm.Quantile(0.99)}
-	r.Storm = flockPart{storm.Count(), w.Length, storm.Quantile(0.5), storm.Quantile(0.99)}
+	r.Calm = flockPart{calm.Count(), 0, w.At.Sub(f.began), calm.Quantile(0.5), calm.Quantile(0.99)}
+	r.Storm = flockPart{storm.Count() - late, late, w.Length, storm.Quantile(0.5), storm.Quantile(0.99)}
 }
 
 // countDials asks the connections what they counted.

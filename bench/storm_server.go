@@ -90,20 +90,14 @@ func serveStorm(mode, cores string, stdin io.Reader, stdout io.Writer, gone func
 	policy := control.StatefulServer()
 	m, err := control.New(control.Config{
 		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Default: &policy, Probe: cut, Steer: control.Steer(mode),
-		HalfOpen: 2 * stormMax, HandshakeTimeout: stormPatience, DispatchBytes: -1,
-		Plane: dataplane.Config{Cores: n},
+		HandshakeTimeout: stormPatience, // not what is measured
+		Plane:            dataplane.Config{Cores: n},
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = closeMessenger(m) }() // the process ends with it
-	if err := m.Start(&control.Dispatcher{Fast: func(c *control.Conn, msg *control.Message) bool {
-		msg.Retain()
-		if c.Send(msg) != nil {
-			msg.Release() // the connection is gone
-		}
-		return true
-	}}); err != nil {
+	if err := m.Start(&control.Dispatcher{Fast: echo}); err != nil {
 		return err
 	}
 	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
@@ -148,11 +142,4 @@ func stormState(m *control.Messenger, cut *scissors, arm bool) (stormStats, erro
 	}
 	s.Cut = cut.done.Load()
 	return s, err
-}
-
-// closeMessenger ends m, within a bound.
-func closeMessenger(m *control.Messenger) error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	return m.Shutdown(ctx)
 }

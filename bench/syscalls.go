@@ -19,41 +19,72 @@ func (r *runner) countRound(ctx context.Context, cell *report.Cell) error {
 	return nil
 }
 
-// count adds one slice of one server to what was found.
+// count adds one slice of one server to what was found. What the server does
+// for anything but its replies, such as switching the GC load on and off, is
+// outside of the count, or is the same few calls for a whole slice.
 func (r *runner) count(ctx context.Context, t *target, l report.Load, found *report.Syscalls) error {
-	before, err := r.startCount(ctx, t)
-	if err != nil {
-		return err
-	}
-	defer before.close()
-	s := r.plan.slice
-	s.WarmMax, s.WindowMax = s.Warm, s.Window // no need to wait for a steady state
-	res, err := r.load(ctx, t, l, s)
-	if err != nil {
-		return err
-	}
-	calls, known, err := before.calls(ctx)
-	if err != nil {
-		return err
-	}
-	switch {
-	case r.counter != nil:
-		found.How = "counted by the " + syscount.Method
-	case known:
-		found.How = "counted by the server itself"
-	default:
-		found.How = fmt.Sprintf("not known, it does not count them and %v", r.why)
+	return r.withGCLoad(ctx, t, l, func() error {
+		before, err := r.startCount(ctx, t)
+		if err != nil {
+			return err
+		}
+		defer before.close()
+		s := r.plan.slice
+		s.WarmMax, s.WindowMax = s.Warm, s.Window // no need to wait for a steady state
+		res, err := r.run(ctx, t, s)
+		if err != nil {
+			return err
+		}
+		calls, known, err := before.calls(ctx)
+		if err != nil {
+			return err
+		}
+		switch {
+		case r.counter != nil:
+			found.How = "counted by the " + syscount.Method
+		case known:
+			found.How = "counted by the server itself"
+		default:
+			found.How = fmt.Sprintf("not known, it does not count them and %v", r.why)
+			return nil
+		}
+		// The count runs from before the first request to behind the last
+		// reply, as Total does.
+		found.PerMessage = append(found.PerMessage, float64(calls)/float64(res.Total))
 		return nil
+	})
+}
+
+// callCounter counts the system calls of one process.
+type callCounter interface {
+	// Read returns how many there were since the counter was started.
+	Read() (uint64, error)
+	Close()
+}
+
+// counterFunc starts a counter for a process.
+type counterFunc func(pid int) (callCounter, error)
+
+// openCounter finds out whether this process may count the calls of others.
+func openCounter() (counterFunc, error) {
+	source, err := syscount.Open()
+	if err != nil {
+		return nil, err
 	}
-	found.PerMessage = append(found.PerMessage, float64(calls)/float64(res.Total))
-	return nil
+	return func(pid int) (callCounter, error) {
+		c, err := source.Start(pid)
+		if err != nil {
+			return nil, err
+		}
+		return c, nil
+	}, nil
 }
 
 // callCount is a count in progress.
 type callCount struct {
 	r       *runner
 	t       *target
-	outside *syscount.Counter
+	outside callCounter // nil: the server counts, if anybody does
 	first   *uint64
 }
 
@@ -62,7 +93,7 @@ func (r *runner) startCount(ctx context.Context, t *target) (*callCount, error) 
 	c := &callCount{r: r, t: t}
 	var err error
 	if r.counter != nil {
-		c.outside, err = r.counter.Start(t.child.PID())
+		c.outside, err = r.counter(t.pid)
 		return c, err
 	}
 	c.first, err = c.ask(ctx)
@@ -72,7 +103,7 @@ func (r *runner) startCount(ctx context.Context, t *target) (*callCount, error) 
 // ask returns the server's own count, nil if it has none.
 func (c *callCount) ask(ctx context.Context) (*uint64, error) {
 	var stats serverStats
-	err := c.r.call(ctx, c.t.child, serverRequest{}, &stats)
+	err := c.r.ask(ctx, c.t.child, serverRequest{}, &stats)
 	return stats.Syscalls, err
 }
 

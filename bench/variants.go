@@ -12,7 +12,9 @@ type variant struct {
 	name   string
 	about  string
 	extra  bool   // compared only when it is named
+	detail bool   // not compared by --quick, unless it is named
 	raw    bool   // echoes bytes: no handshake, no frames
+	msgr1  bool   // speaks msgr1
 	tags   string // build tags of its flavour, used with --tags-build
 	config serverConfig
 	start  startFunc
@@ -24,6 +26,7 @@ type serverConfig struct {
 	Receive string        // receive mode of the messenger, empty: its own choice
 	Spin    time.Duration // how long the messenger polls before it sleeps
 	Secure  bool          // mode secure, for all connections
+	Msgr1   bool          // the protocol of the messenger, which has no mode secure
 }
 
 // startFunc starts a server on a free port of the loopback address.
@@ -52,6 +55,14 @@ func variants() []variant {
 		{
 			name: "floor", about: "bare echo of bytes on one locked epoll loop: what TCP alone costs", raw: true,
 			start: func(serverConfig) (echoServer, error) { return started(server.NewFloor()) },
+		},
+		{
+			name: "floor+store", about: "the same loop, which gathers each request in a buffer before it sends it", raw: true, detail: true,
+			start: func(serverConfig) (echoServer, error) { return started(server.NewFloorStore()) },
+		},
+		{
+			name: "loop", about: "bare echo of requests on one core of the messenger's loop, without its frames", raw: true, detail: true,
+			start: func(serverConfig) (echoServer, error) { return started(server.NewLoop()) },
 		},
 		{
 			name: "net", about: "package net, a goroutine per connection, the same frames",

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -47,10 +48,10 @@ func Measure(ctx context.Context, o Options, say func(what string)) ([]report.Co
 			return nil, err
 		}
 		for _, op := range []operation{b.seal(), b.open()} {
-			say(fmt.Sprintf("frame codec: %s %s", op.name, report.Size(size)))
+			say(fmt.Sprintf("frame codec: %s %s", op.name, quantity.Bytes(int64(size))))
 			c := report.Codec{Size: size, Op: op.name}
 			if err := b.measure(ctx, o, op, &c); err != nil {
-				return nil, fmt.Errorf("%s %s: %w", op.name, report.Size(size), err)
+				return nil, fmt.Errorf("%s %s: %w", op.name, quantity.Bytes(int64(size)), err)
 			}
 			c.Compute()
 			all = append(all, c)

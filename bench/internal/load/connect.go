@@ -16,7 +16,7 @@ import (
 const connectTimeout = 10 * time.Second
 
 // connect opens one connection, up to the data phase, and returns its
-// non-blocking descriptor, which is the caller's, and unless o.Raw its codecs.
+// non-blocking descriptor, which is the caller's, and of msgr2 its codecs.
 // nonce makes it a client of its own.
 func connect(ctx context.Context, o Options, nonce uint32) (fd int, enc *frame.Encoder, dec *frame.Decoder, err error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
@@ -28,10 +28,15 @@ func connect(ctx context.Context, o Options, nonce uint32) (fd int, enc *frame.E
 	}
 	defer c.Close()
 	tcp := c.(*net.TCPConn) // without delay, which is net's default
-	if !o.Raw {
-		if enc, dec, err = session.Connect(ctx, tcp, o.Nonce, nonce, o.Secure); err != nil {
-			return -1, nil, nil, fmt.Errorf("handshake: %w", err)
-		}
+	switch {
+	case o.Raw:
+	case o.Msgr1:
+		err = session.Connect1(ctx, tcp, o.Nonce, nonce)
+	default:
+		enc, dec, err = session.Connect(ctx, tcp, o.Nonce, nonce, o.Secure)
+	}
+	if err != nil {
+		return -1, nil, nil, fmt.Errorf("handshake: %w", err)
 	}
 	fd, err = detach(tcp)
 	return fd, enc, dec, err

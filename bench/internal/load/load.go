@@ -11,7 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ringmsgr/ringmsgr/bench/internal/hist"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
 )
 
 const (
@@ -66,7 +67,6 @@ type Load struct {
 	epoll   int
 	scratch []byte
 	events  [eventsMax]unix.EpollEvent
-	base    time.Time
 
 	current *conn                   // whose bytes are being read
 	ended   func(now time.Duration) // a reply of current is complete
@@ -74,11 +74,8 @@ type Load struct {
 	openAll   int           // requests without a reply
 	lastReply time.Duration // when the last one came
 	stopping  bool          // no new requests
-	measured  bool          // within the window
 	cold      int           // connections that have not answered depth requests in this slice
-	total     uint64        // replies of this slice
-	bytes     uint64        // received within the window
-	latency   hist.Histogram
+	meter     meter
 }
 
 // Open connects and, unless o.Raw, runs the handshake on every connection.
@@ -86,7 +83,7 @@ func Open(ctx context.Context, o Options) (*Load, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	t, err := newTemplate(o.Size)
+	t, err := newTemplate(o.Size, o.Msgr1)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +91,14 @@ func Open(ctx context.Context, o Options) (*Load, error) {
 	if err != nil {
 		return nil, fmt.Errorf("epoll_create1: %w", err)
 	}
-	l := &Load{opt: o, nonce: rand.Uint32(), t: t, epoll: epoll, scratch: make([]byte, scratchSize), base: time.Now()}
+	l := &Load{opt: o, nonce: rand.Uint32(), t: t, epoll: epoll, scratch: make([]byte, scratchSize)}
+	base := time.Now()
+	l.meter = meter{
+		now:     func() time.Duration { return time.Since(base) },
+		server:  func() (time.Duration, error) { return procstat.ReadCPU(o.PID) },
+		client:  func() (time.Duration, error) { return procstat.ReadCPU(0) },
+		latency: latency.New(),
+	}
 	l.ended = l.answer
 	for i := range o.Conns {
 		if err := l.dial(ctx, i); err != nil {
@@ -139,84 +143,21 @@ func (l *Load) Close() {
 	_ = unix.Close(l.epoll)
 }
 
-// now is the time since Open.
-func (l *Load) now() time.Duration { return time.Since(l.base) }
-
 // Run loads the server for one slice and waits until every request is
 // answered. The calling goroutine should be locked to its thread. After an
 // error the Load can only be closed.
 func (l *Load) Run(s Slice) (Result, error) {
-	l.begin()
-	res := Result{}
-	server, client := processClock(l.opt.PID), processClock(0)
-	if err := l.fill(); err != nil {
-		return res, err
-	}
-	start := l.now()
-	for {
-		warm := l.now() - start
-		if warm >= s.Warm && (l.cold == 0 || warm >= max(s.Warm, s.WarmMax)) {
-			break
-		}
-		if err := l.turn(); err != nil {
-			return res, err
-		}
-	}
-	res.Steady = l.cold == 0
-	cpuServer, err := server.read()
-	if err != nil {
-		return res, err
-	}
-	cpuClient, err := client.read()
-	if err != nil {
-		return res, err
-	}
-	start, l.measured = l.now(), true
-	for !l.windowOver(l.now()-start, s) {
-		if err := l.turn(); err != nil {
-			return res, err
-		}
-	}
-	res.Window, l.measured = l.now()-start, false
-	if res.ServerCPU, err = server.read(); err != nil {
-		return res, err
-	}
-	if res.ClientCPU, err = client.read(); err != nil {
-		return res, err
-	}
-	res.ServerCPU -= cpuServer
-	res.ClientCPU -= cpuClient
-	if err := l.drain(); err != nil {
-		return res, err
-	}
-	res.Bytes, res.PerReply, res.Total = l.bytes, l.t.wire, l.total
-	latency := l.latency
-	res.Latency = &latency
-	return res, nil
-}
-
-// windowOver says whether the window has been open for long enough.
-func (l *Load) windowOver(open time.Duration, s Slice) bool {
-	enough := l.latency.Count() >= uint64(l.opt.Conns*l.opt.Depth)
-	return open >= s.Window && (enough || open >= s.WindowMax)
-}
-
-// begin resets what a slice counts.
-func (l *Load) begin() {
-	l.stopping, l.measured = false, false
-	l.total, l.bytes = 0, 0
-	l.cold = len(l.conns)
-	l.lastReply = l.now()
-	l.latency.Reset()
-	for _, c := range l.conns {
-		c.answered = 0
-	}
+	res, err := l.meter.run(s, l, uint64(l.opt.Conns*l.opt.Depth))
+	res.PerReply = l.t.wire
+	return res, err
 }
 
 // fill issues the first requests of every connection.
 func (l *Load) fill() error {
+	l.stopping, l.cold, l.lastReply = false, len(l.conns), l.meter.now()
 	for _, c := range l.conns {
-		now := l.now()
+		c.answered = 0
+		now := l.meter.now()
 		for range l.opt.Depth {
 			l.issue(c, now)
 		}
@@ -226,6 +167,9 @@ func (l *Load) fill() error {
 	}
 	return nil
 }
+
+// warm says whether every open request was answered once.
+func (l *Load) warm() bool { return l.cold == 0 }
 
 // drain ends the slice: requests that were not begun are taken back, the
 // others answered.
@@ -259,11 +203,8 @@ func (l *Load) answer(now time.Duration) {
 	c.first = (c.first + 1) % len(c.issued)
 	c.open--
 	l.openAll--
-	l.total++
 	l.lastReply = now
-	if l.measured {
-		l.latency.Record(now - issued)
-	}
+	l.meter.answered(now - issued)
 	if c.answered < l.opt.Depth {
 		if c.answered++; c.answered == l.opt.Depth {
 			l.cold--
@@ -281,7 +222,7 @@ func (l *Load) turn() error {
 		return os.NewSyscallError("epoll_wait", err)
 	}
 	if n <= 0 {
-		if now := l.now(); now-l.lastReply >= stallAfter {
+		if now := l.meter.now(); now-l.lastReply >= stallAfter {
 			return fmt.Errorf("%w: %d requests open for %v", ErrStalled, l.openAll, now-l.lastReply)
 		}
 		return nil
@@ -306,10 +247,8 @@ func (l *Load) handle(c *conn, events uint32) error {
 			return fmt.Errorf("%w: the server closed", ErrReply)
 		default:
 			l.current = c
-			if l.measured {
-				l.bytes += uint64(n)
-			}
-			if err := c.in.take(l.scratch[:n], l.now(), l.ended); err != nil {
+			l.meter.received(n)
+			if err := c.in.take(l.scratch[:n], l.meter.now(), l.ended); err != nil {
 				return err
 			}
 		}

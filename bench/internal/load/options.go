@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/bench/internal/hist"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
 )
 
 // Options says what to open.
@@ -17,9 +17,11 @@ type Options struct {
 	// Secure connects in secure mode: every frame is encrypted, decrypted and
 	// checked here too.
 	Secure bool `json:"secure,omitempty"`
-	Conns  int  `json:"conns"` // connections
-	Depth  int  `json:"depth"` // requests open per connection
-	Size   int  `json:"size"`  // bytes of payload per request
+	// Msgr1 speaks that protocol, whose messages are not encrypted.
+	Msgr1 bool `json:"msgr1,omitempty"`
+	Conns int  `json:"conns"` // connections
+	Depth int  `json:"depth"` // requests open per connection
+	Size  int  `json:"size"`  // bytes of payload per request
 }
 
 // Limits of Options.
@@ -43,6 +45,9 @@ func (o Options) Validate() error {
 	if o.Raw && o.Secure {
 		errs = append(errs, errors.New("raw connections are not encrypted"))
 	}
+	if o.Msgr1 && (o.Raw || o.Secure) {
+		errs = append(errs, errors.New("connections of msgr1 are neither raw nor encrypted"))
+	}
 	return errors.Join(errs...)
 }
 
@@ -61,12 +66,12 @@ type Slice struct {
 // holds few whole ones, and a fraction at both ends. Total counts the messages
 // of warm-up and drain too.
 type Result struct {
-	Bytes     uint64          `json:"bytes"`      // received within the window
-	PerReply  int             `json:"per_reply"`  // bytes of a reply on the wire
-	Total     uint64          `json:"total"`      // answered from first to last
-	Window    time.Duration   `json:"window"`     // real length
-	ServerCPU time.Duration   `json:"server_cpu"` // user and system time of the server process
-	ClientCPU time.Duration   `json:"client_cpu"` // the same of this process
-	Steady    bool            `json:"steady"`     // every open request was answered once before the window
-	Latency   *hist.Histogram `json:"latency"`    // from issuing a request to the end of its reply, of those within the window
+	Bytes     uint64             `json:"bytes"`      // received within the window
+	PerReply  int                `json:"per_reply"`  // bytes of a reply on the wire
+	Total     uint64             `json:"total"`      // answered from first to last
+	Window    time.Duration      `json:"window"`     // real length
+	ServerCPU time.Duration      `json:"server_cpu"` // user and system time of the server process
+	ClientCPU time.Duration      `json:"client_cpu"` // the same of this process
+	Steady    bool               `json:"steady"`     // every open request was answered once before the window
+	Latency   *latency.Histogram `json:"latency"`    // from issuing a request to the end of its reply, of those within the window
 }

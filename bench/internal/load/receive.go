@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 )
 
 // ErrReply says that a server sent something else than it should have.
@@ -20,8 +21,8 @@ const sampleMask = 63
 type stage uint8
 
 const (
-	atPreamble stage = iota
-	atHeader         // header and its crc
+	atPreamble stage = iota // or tag
+	atHeader                // header and its crc
 	atPayload
 	atTail
 	atSkipped // rest of a control frame
@@ -33,7 +34,7 @@ type receiver struct {
 	t       *template
 	dec     *frame.Decoder
 	stage   stage
-	part    [headLen]byte // beginning of a piece whose end has not arrived
+	part    [headMax]byte // beginning of a piece whose end has not arrived
 	partLen int
 	off     int  // bytes of the payload (or raw reply) that have passed
 	skip    int  // bytes of a control frame still to come
@@ -95,16 +96,16 @@ func (r *receiver) take(p []byte, now time.Duration, done func(now time.Duration
 		var ok bool
 		switch r.stage {
 		case atPreamble:
-			if piece, p, ok = r.gather(p, preambleLen); !ok {
+			if piece, p, ok = r.gather(p, r.t.lead); !ok {
 				return nil
 			}
-			if bytes.Equal(piece, r.t.head[:preambleLen]) {
+			if bytes.Equal(piece, r.t.head[:r.t.lead]) {
 				r.stage = atHeader
 			} else if err := r.controlFrame(piece); err != nil {
 				return err
 			}
 		case atHeader:
-			if piece, p, ok = r.gather(p, headLen-preambleLen); !ok {
+			if piece, p, ok = r.gather(p, r.t.header+4); !ok {
 				return nil
 			}
 			if err := r.header(piece); err != nil {
@@ -124,7 +125,7 @@ func (r *receiver) take(p []byte, now time.Duration, done func(now time.Duration
 				r.stage = atTail
 			}
 		case atTail:
-			if piece, p, ok = r.gather(p, tailLen); !ok {
+			if piece, p, ok = r.gather(p, len(r.t.tail)); !ok {
 				return nil
 			}
 			if !bytes.Equal(piece, r.t.tail) {
@@ -146,8 +147,11 @@ func (r *receiver) take(p []byte, now time.Duration, done func(now time.Duration
 
 // controlFrame looks at a preamble that is not that of a reply. Keepalives and
 // acks, which a server may send at any time, are skipped.
-func (r *receiver) controlFrame(preamble []byte) error {
-	h, err := r.dec.Open(preamble)
+func (r *receiver) controlFrame(lead []byte) error {
+	if r.t.msgr1 {
+		return r.controlTag(frame1.Tag(lead[0]))
+	}
+	h, err := r.dec.Open(lead)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrReply, err)
 	}
@@ -162,10 +166,25 @@ func (r *receiver) controlFrame(preamble []byte) error {
 	return nil
 }
 
-// header checks the header of a reply and its crc.
+// controlTag is controlFrame in msgr1.
+func (r *receiver) controlTag(tag frame1.Tag) (err error) {
+	switch tag {
+	case frame1.TagKeepalive2, frame1.TagKeepalive2Ack, frame1.TagAck:
+		r.stage = atSkipped
+		r.skip, err = frame1.Form{}.Size(tag)
+		return err
+	}
+	return fmt.Errorf("%w: %v", ErrReply, tag)
+}
+
+// header checks the header of a reply, its crc, and its lengths if they are in it.
 func (r *receiver) header(p []byte) error {
-	if crc := frame.SegmentCRC(frame.SegmentCRCInit, p[:headerLen]); crc != binary.LittleEndian.Uint32(p[headerLen:]) {
+	l := &r.t.layout
+	if crc := frame.SegmentCRC(l.seed, p[:l.header]); crc != binary.LittleEndian.Uint32(p[l.header:]) {
 		return fmt.Errorf("%w: header crc", ErrReply)
+	}
+	if got, want := p[l.lens:l.lensEnd], r.t.head[l.lead+l.lens:l.lead+l.lensEnd]; !bytes.Equal(got, want) {
+		return fmt.Errorf("%w: lengths %x, want %x", ErrReply, got, want)
 	}
 	seq, tid := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:])
 	if err := r.next(seq, tid); err != nil {

@@ -3,20 +3,28 @@ package load
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 )
 
-func testTemplate(t testing.TB, size int) *template {
+func testTemplate(t testing.TB, size int) *template { return testTemplates(t, size)[0] }
+
+// testTemplates are that of msgr2, and that of msgr1.
+func testTemplates(t testing.TB, size int) (list []*template) {
 	t.Helper()
-	tmpl, err := newTemplate(size)
-	if err != nil {
-		t.Fatal(err)
+	for _, msgr1 := range []bool{false, true} {
+		tmpl, err := newTemplate(size, msgr1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, tmpl)
 	}
-	return tmpl
+	return list
 }
 
 // replies returns n correct replies, tids counting from tid.
@@ -25,7 +33,7 @@ func replies(tmpl *template, n int, tid uint64) []byte {
 	for i := range n {
 		start := len(p)
 		p = append(p, tmpl.frame...)
-		number(p[start:start+headLen], uint64(i+1), tid+uint64(i))
+		tmpl.number(p[start:], uint64(i+1), tid+uint64(i))
 	}
 	return p
 }
@@ -50,11 +58,11 @@ func TestAFrameOfTheDecoderIsWhatTheTemplateBuilds(t *testing.T) {
 	tmpl := testTemplate(t, 1000)
 	p := replies(tmpl, 1, 5)
 	d := frame.NewDecoder(frame.Rev1, frame.DefaultLimits())
-	h, err := d.Open(p[:preambleLen])
+	h, err := d.Open(p[:tmpl.lead])
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := d.Finish(h, p[:preambleLen], p[preambleLen:])
+	f, err := d.Finish(h, p[:tmpl.lead], p[tmpl.lead:])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,12 +72,25 @@ func TestAFrameOfTheDecoderIsWhatTheTemplateBuilds(t *testing.T) {
 	}
 }
 
+func TestAMessageOfTheDecoderOfMsgr1IsWhatTheTemplateBuilds(t *testing.T) {
+	tmpl := testTemplates(t, 1000)[1]
+	p := replies(tmpl, 1, 5)
+	d := frame1.NewDecoder(frame1.Config{}, nil, frame.DefaultLimits())
+	h, err := d.Header(p[1:tmpl.headLen()])
+	if err != nil || p[0] != byte(frame1.TagMessage) || h.Seq != 1 || h.TID != 5 || h.Type != messageType || h.PayloadSize() != 1000 {
+		t.Fatalf("tag %d, %+v, %v", p[0], h, err)
+	}
+	if err := d.Footer(h, tmpl.tail, frame1.SumsOf(nil, nil, tmpl.payload)); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestRepliesAreFoundHoweverTheStreamIsCut(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	for _, size := range []int{1, 64, 5000} {
-		tmpl := testTemplate(t, size)
+	for _, tmpl := range slices.Concat(testTemplates(t, 1), testTemplates(t, 64), testTemplates(t, 5000)) {
+		size := len(tmpl.payload)
 		for range 20 {
 			r := newReceiver(tmpl, false, 9)
 			if n, err := feed(&r, replies(tmpl, 200, 9), rng); n != 200 || err != nil {
@@ -88,14 +109,25 @@ func TestRepliesAreFoundHoweverTheStreamIsCut(t *testing.T) {
 }
 
 func TestControlFramesBetweenRepliesAreSkipped(t *testing.T) {
+	for _, tmpl := range testTemplates(t, 100) {
+		skipsControlFrames(t, tmpl)
+	}
+}
+
+func skipsControlFrames(t *testing.T, tmpl *template) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	tmpl := testTemplate(t, 100)
 	e := frame.NewEncoder(frame.Rev1)
 	one := replies(tmpl, 3, 1)
 	var p []byte
 	for i := range 3 {
-		for _, tag := range []frame.Tag{frame.TagKeepalive2, frame.TagKeepalive2Ack, frame.TagAck} {
-			p, _ = e.AppendFrame(p, tag, make([]byte, 8))
+		if tmpl.msgr1 {
+			p = frame1.Form{}.AppendKeepalive(p, [8]byte{})
+			p = frame1.AppendKeepaliveAck(p, [8]byte{})
+			p = frame1.AppendAck(p, 8)
+		} else {
+			for _, tag := range []frame.Tag{frame.TagKeepalive2, frame.TagKeepalive2Ack, frame.TagAck} {
+				p, _ = e.AppendFrame(p, tag, make([]byte, 8))
+			}
 		}
 		p = append(p, one[i*len(tmpl.frame):(i+1)*len(tmpl.frame)]...)
 	}
@@ -108,23 +140,37 @@ func TestControlFramesBetweenRepliesAreSkipped(t *testing.T) {
 }
 
 func TestEveryKindOfWrongReplyIsNoticed(t *testing.T) {
-	tmpl := testTemplate(t, 100)
-	size := len(tmpl.frame)
 	other, err := frame.NewEncoder(frame.Rev1).AppendFrame(nil, frame.TagWait)
 	if err != nil {
 		t.Fatal(err)
 	}
+	templates := testTemplates(t, 100)
+	noticesWrongReplies(t, templates[0], other, "WAIT", "preamble")
+	noticesWrongReplies(t, templates[1], []byte{byte(frame1.TagClose)}, "CLOSE", "")
+	tmpl := templates[1]
+	longer := replies(tmpl, 1, 1)
+	longer[tmpl.lead+tmpl.lensEnd-4]++
+	tmpl.number(longer, 1, 1) // with the crc of that
+	r := newReceiver(tmpl, false, 1)
+	if err := r.take(longer, 0, func(time.Duration) {}); !errors.Is(err, ErrReply) || !strings.Contains(err.Error(), "lengths") {
+		t.Errorf("another length: %v", err)
+	}
+}
+
+func noticesWrongReplies(t *testing.T, tmpl *template, other []byte, tag, lead string) {
+	t.Helper()
+	size := len(tmpl.frame)
 	for name, c := range map[string]struct {
 		stream []byte
 		want   string
 	}{
-		"preamble":       {flip(replies(tmpl, 2, 1), size+3), "preamble"},
-		"header":         {flip(replies(tmpl, 2, 1), size+seqOffset), "header crc"},
+		"preamble":       {flip(replies(tmpl, 2, 1), size+min(3, tmpl.lead-1)), lead},
+		"header":         {flip(replies(tmpl, 2, 1), size+tmpl.lead), "header crc"},
 		"epilogue":       {flip(replies(tmpl, 2, 1), 2*size-1), "epilogue"},
 		"lost message":   {replies(tmpl, 2, 1)[size:], "sequence 2 after 0"},
 		"wrong order":    {replies(tmpl, 1, 2), "transaction"},
-		"unknown frame":  {other, "WAIT"},
-		"sampled bytes":  {flip(replies(tmpl, 1, 64), headLen+50), "bytes differ"},
+		"unknown frame":  {other, tag},
+		"sampled bytes":  {flip(replies(tmpl, 1, 64), tmpl.headLen()+50), "bytes differ"},
 		"twice the same": {append(replies(tmpl, 1, 1), replies(tmpl, 1, 1)...), "sequence 1 after 1"},
 	} {
 		tid := uint64(1)
@@ -156,7 +202,7 @@ func TestReceivingDoesNotAllocate(t *testing.T) {
 	done := func(time.Duration) {}
 	n := testing.AllocsPerRun(100, func() {
 		seq++
-		number(one[:headLen], seq, seq)
+		tmpl.number(one, seq, seq)
 		if err := r.take(one, 0, done); err != nil {
 			t.Fatal(err)
 		}
@@ -167,19 +213,20 @@ func TestReceivingDoesNotAllocate(t *testing.T) {
 }
 
 func FuzzReceiver(f *testing.F) {
-	tmpl, err := newTemplate(64)
-	if err != nil {
-		f.Fatal(err)
-	}
+	templates := testTemplates(f, 64)
+	tmpl := templates[0]
+	f.Add(replies(templates[1], 3, 1), uint64(1), false)
 	f.Add(replies(tmpl, 3, 1), uint64(1), false)
 	f.Add(tmpl.frame, uint64(2), true)
 	ack, _ := frame.NewEncoder(frame.Rev1).AppendFrame(nil, frame.TagAck, make([]byte, 8))
 	f.Add(ack, uint64(3), false)
 	f.Fuzz(func(t *testing.T, p []byte, seed uint64, raw bool) {
-		r := newReceiver(tmpl, raw, 1)
-		n, _ := feed(&r, p, rand.New(rand.NewPCG(seed, 0)))
-		if n*len(tmpl.frame) > len(p) {
-			t.Fatalf("%d replies in %d bytes", n, len(p))
+		for _, tmpl := range templates {
+			r := newReceiver(tmpl, raw, 1)
+			n, _ := feed(&r, p, rand.New(rand.NewPCG(seed, 0)))
+			if n*len(tmpl.frame) > len(p) {
+				t.Fatalf("%d replies in %d bytes", n, len(p))
+			}
 		}
 	})
 }

@@ -33,7 +33,7 @@ func newSender(t *template, raw bool, tid uint64, depth int) sender {
 		s.out = make([]byte, 0, depth*len(t.frame))
 		return s
 	}
-	s.heads = make([]byte, depth*headLen)
+	s.heads = make([]byte, depth*t.headLen())
 	for i := range depth {
 		copy(s.head(uint64(i)), t.head)
 	}
@@ -45,8 +45,9 @@ func (s *sender) small() bool { return s.heads == nil }
 
 // head returns the place of the head of request seq.
 func (s *sender) head(seq uint64) []byte {
-	i := int(seq%uint64(s.depth)) * headLen
-	return s.heads[i : i+headLen]
+	n := s.t.headLen()
+	i := int(seq%uint64(s.depth)) * n
+	return s.heads[i : i+n]
 }
 
 // request queues one more.
@@ -56,11 +57,11 @@ func (s *sender) request() {
 		start := len(s.out)
 		s.out = append(s.out, s.t.frame...)
 		if !s.raw {
-			number(s.out[start:start+headLen], s.seq, s.tid)
+			s.t.number(s.out[start:], s.seq, s.tid)
 		}
 	} else {
 		if !s.raw {
-			number(s.head(s.seq), s.seq, s.tid)
+			s.t.number(s.head(s.seq), s.seq, s.tid)
 		}
 		s.queued++
 	}

@@ -2,6 +2,7 @@ package load
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"time"
 
@@ -46,8 +47,8 @@ func sendAll(t *testing.T, s outbound, from, to int) []byte {
 }
 
 func TestRequestsArriveWholeAndInOrderThroughAFullSocket(t *testing.T) {
-	for _, size := range []int{1, 100, copyBelow, 50000} {
-		tmpl := testTemplate(t, size)
+	for _, tmpl := range slices.Concat(testTemplates(t, 1), testTemplates(t, 100), testTemplates(t, copyBelow), testTemplates(t, 50000)) {
+		size := len(tmpl.payload)
 		from, to := socketPair(t)
 		s := newSender(tmpl, false, 1, 5)
 		r := newReceiver(tmpl, false, 1)

@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 	"strconv"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 )
 
 // Codec compares one operation of the frame codec in secure mode with the same
@@ -39,10 +40,7 @@ func (c *Codec) Compute() {
 			ratios = append(ratios, q)
 		}
 	}
-	c.GBPerS, c.CipherGBPerS, c.Ratio = Median(own), Median(cipher), Ratio{}
-	if len(ratios) > 0 {
-		c.Ratio = Ratio{Median: Median(ratios), Min: slices.Min(ratios), Max: slices.Max(ratios), Rounds: len(ratios)}
-	}
+	c.GBPerS, c.CipherGBPerS, c.Ratio = Median(own), Median(cipher), summed(ratios)
 }
 
 // WriteCodec writes the table of the frame codec.
@@ -57,14 +55,15 @@ func (f *File) writeCodec(b *bytes.Buffer) {
 	if len(f.Codec) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\nAES-128-GCM on one core: frames of our codec against bare segments of crypto/cipher (CPU time, medians of %d rounds)\n",
-		len(f.Codec[0].Samples))
+	b.WriteByte('\n')
+	writeText(b, fmt.Sprintf("AES-128-GCM on one core: frames of our codec against bare segments of crypto/cipher (CPU time, %s)",
+		mediansOf(len(f.Codec[0].Samples))), f.width())
 	rows := [][]string{{"data", "operation", "codec GB/s", "crypto/cipher GB/s", "codec : crypto/cipher", "allocations per frame"}}
 	for _, c := range f.Codec {
 		rows = append(rows, []string{
-			Size(c.Size), c.Op, fmt.Sprintf("%.2f", c.GBPerS), fmt.Sprintf("%.2f", c.CipherGBPerS),
+			quantity.Bytes(int64(c.Size)), c.Op, fmt.Sprintf("%.2f", c.GBPerS), fmt.Sprintf("%.2f", c.CipherGBPerS),
 			c.Ratio.String(), strconv.FormatFloat(c.Allocations, 'f', -1, 64),
 		})
 	}
-	writeAligned(b, rows)
+	writeAligned(b, rows, f.width(), 0)
 }

@@ -11,7 +11,7 @@ func TestTheCodecIsComparedRoundByRound(t *testing.T) {
 		{Round: 1, NS: 20000, CipherNS: 19000}, {Round: 2, NS: 40000, CipherNS: 40000}, {Round: 3, NS: 21000, CipherNS: 18900},
 	}}
 	c.Compute()
-	if c.Ratio != (Ratio{Median: 0.95, Min: 0.9, Max: 1, Rounds: 3}) {
+	if r := c.Ratio; r.Median != 0.95 || r.Min != 0.9 || r.Max != 1 || r.Rounds != 3 {
 		t.Errorf("ratio %+v", c.Ratio)
 	}
 	if got := c.GBPerS; got < 3.12 || got > 3.13 {

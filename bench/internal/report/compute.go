@@ -53,8 +53,7 @@ func (c *Cell) Compute(base string) {
 
 // medians takes the median of each figure.
 func medians(samples []Sample) Sample {
-	var m Sample
-	for _, f := range []func(*Sample) *float64{
+	m := medianOf(samples,
 		func(s *Sample) *float64 { return &s.Messages },
 		func(s *Sample) *float64 { return &s.WindowS },
 		func(s *Sample) *float64 { return &s.MessagesPerS },
@@ -64,13 +63,7 @@ func medians(samples []Sample) Sample {
 		func(s *Sample) *float64 { return &s.P999US },
 		func(s *Sample) *float64 { return &s.ServerCPUUS },
 		func(s *Sample) *float64 { return &s.ClientCPUUS },
-	} {
-		values := make([]float64, len(samples))
-		for i := range samples {
-			values[i] = *f(&samples[i])
-		}
-		*f(&m) = Median(values)
-	}
+	)
 	for i, s := range samples {
 		if i == 0 || s.Replies < m.Replies {
 			m.Replies = s.Replies // the worst case: it says how far to trust the quantiles
@@ -80,11 +73,25 @@ func medians(samples []Sample) Sample {
 	return m
 }
 
+// medianOf takes the median of each of the figures; the rest stays zero.
+func medianOf[T any](samples []T, figures ...func(*T) *float64) (m T) {
+	for _, f := range figures {
+		values := make([]float64, len(samples))
+		for i := range samples {
+			values[i] = *f(&samples[i])
+		}
+		*f(&m) = Median(values)
+	}
+	return m
+}
+
+func (s Sample) round() int { return s.Round }
+
 // ratio compares samples of the same round.
-func ratio(samples, base []Sample, figure func(Sample) float64) Ratio {
+func ratio[T interface{ round() int }](samples, base []T, figure func(T) float64) Ratio {
 	var values []float64
 	for _, s := range samples {
-		i := slices.IndexFunc(base, func(b Sample) bool { return b.Round == s.Round })
+		i := slices.IndexFunc(base, func(b T) bool { return b.round() == s.round() })
 		if i < 0 {
 			continue
 		}
@@ -100,46 +107,11 @@ func summed(values []float64) Ratio {
 	if len(values) == 0 {
 		return Ratio{}
 	}
-	return Ratio{Median: Median(values), Min: slices.Min(values), Max: slices.Max(values), Rounds: len(values)}
-}
-
-// Verdict is what a ratio says.
-type Verdict int
-
-// The verdicts.
-const (
-	Same   Verdict = iota // no difference that can be told from noise
-	Better                // than the base
-	Worse                 // than the base
-)
-
-const (
-	enoughRounds = 5    // from which on a small difference is believed
-	smallStep    = 0.02 // the smallest difference that counts then
-	largeStep    = 0.05 // and with fewer rounds
-)
-
-// Verdict judges r: all rounds must agree, and the median must differ from 1
-// by 2 %, or by 5 % when there are fewer than five rounds. With a single round
-// nothing can be said.
-func (r Ratio) Verdict(moreIsBetter bool) Verdict {
-	step := smallStep
-	if r.Rounds < enoughRounds {
-		step = largeStep
+	r := Ratio{Median: Median(values), Min: slices.Min(values), Max: slices.Max(values), Rounds: len(values)}
+	off := make([]float64, len(values))
+	for i, v := range values {
+		off[i] = math.Abs(v-r.Median) / r.Median
 	}
-	var v Verdict
-	switch {
-	case r.Rounds < 2:
-		return Same
-	case r.Min > 1 && r.Median >= 1+step:
-		v = Better
-	case r.Max < 1 && r.Median <= 1-step:
-		v = Worse
-	default:
-		return Same
-	}
-	if moreIsBetter {
-		return v
-	}
-	return Better + Worse - v
+	r.Spread = Median(off)
+	return r
 }

@@ -2,26 +2,28 @@ package report
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
-	"github.com/dustin/go-humanize"
-
-	"github.com/ringmsgr/ringmsgr/bench/internal/hist"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 )
 
 // File is everything that one run of the benchmark found.
 type File struct {
 	Started time.Time `json:"started"`
 	Machine Machine   `json:"machine"`
-	Command []string  `json:"command"` // arguments of the run
-	Base    string    `json:"base"`    // the server that the ratios are relative to
-	Mode    string    `json:"mode"`    // of the connections: "crc" or "secure"
+	Command []string  `json:"command"`           // arguments of the run
+	Base    string    `json:"base"`              // the server that the ratios are relative to
+	Mode    string    `json:"mode"`              // of the connections: "crc" or "secure"
+	Subject string    `json:"subject,omitempty"` // the server that the conclusion is about
+	Rival   string    `json:"rival,omitempty"`   // what it compares that with
 	Servers []Server  `json:"servers"`
 	Cells   []Cell    `json:"cells"`
 	Codec   []Codec   `json:"codec,omitempty"` // secure mode: the frame codec against crypto/cipher
 	Storm   *Storm    `json:"storm,omitempty"`
 	Notes   []string  `json:"notes,omitempty"` // what the run could not do, and why
+
+	Width int `json:"-"` // columns of what is printed; 0: DefaultWidth
 }
 
 // Machine says where the figures come from.
@@ -57,7 +59,7 @@ type Load struct {
 
 // String is a short name of the load, such as "4 KiB 16x16".
 func (l Load) String() string {
-	s := fmt.Sprintf("%s %dx%d", Size(l.Size), l.Conns, l.Depth)
+	s := fmt.Sprintf("%s %dx%d", quantity.Bytes(int64(l.Size)), l.Conns, l.Depth)
 	if l.GCLoad {
 		s += " gc"
 	}
@@ -66,32 +68,30 @@ func (l Load) String() string {
 
 // Title is a long name of the load.
 func (l Load) Title() string {
-	conns := "1 connection"
-	if l.Conns != 1 {
-		conns = fmt.Sprintf("%d connections", l.Conns)
-	}
-	s := fmt.Sprintf("%s, %s, depth %d", Size(l.Size), conns, l.Depth)
+	s := fmt.Sprintf("%s, %s, depth %d", quantity.Bytes(int64(l.Size)), connections(l.Conns), l.Depth)
 	if l.GCLoad {
 		s += ", GC load in the server"
 	}
 	return s
 }
 
-// Size writes a number of bytes as people do: "64 B", "4 KiB".
-func Size(n int) string {
-	return strings.Replace(humanize.IBytes(uint64(n)), ".0 ", " ", 1)
+func connections(n int) string {
+	if n == 1 {
+		return "1 connection"
+	}
+	return fmt.Sprintf("%d connections", n)
 }
 
 // Result is what one cell did to one server. Samples are in the order of their
 // rounds; a round that could not be measured is missing from all servers of
 // the cell.
 type Result struct {
-	Server   string          `json:"server"`
-	Samples  []Sample        `json:"samples"`
-	Median   Sample          `json:"median"` // of each figure by itself
-	Ratio    *Ratios         `json:"ratio,omitempty"`
-	Syscalls Syscalls        `json:"syscalls"`
-	Latency  *hist.Histogram `json:"latency,omitempty"` // of all rounds together
+	Server   string             `json:"server"`
+	Samples  []Sample           `json:"samples"`
+	Median   Sample             `json:"median"` // of each figure by itself
+	Ratio    *Ratios            `json:"ratio,omitempty"`
+	Syscalls Syscalls           `json:"syscalls"`
+	Latency  *latency.Histogram `json:"latency,omitempty"` // of all rounds together
 }
 
 // Sample is one measured slice of time. CPU figures are user and system time
@@ -131,10 +131,13 @@ type Ratios struct {
 	ServerCPU Ratio `json:"server_cpu"`
 }
 
-// Ratio is the median of the ratios of all rounds and their extremes.
+// Ratio is the median of the ratios of all rounds, and how they lie around it.
 type Ratio struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
 	Rounds int     `json:"rounds"`
+	// Spread is the part of the median by which half of the rounds differ from it
+	// at most. A single round that was disturbed does not change it.
+	Spread float64 `json:"spread"`
 }

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"math"
-	"slices"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 )
 
 // Storm is what happened when all sessions of a server were cut at once and
@@ -31,9 +31,11 @@ type StormResult struct {
 	Ratio    *StormRatios      `json:"ratio,omitempty"`
 }
 
-// StormSample is one storm. Latencies are those of the echoes that came in the
-// window, which begins with the cut; that of a message that was cut off counts
-// from its first sending.
+// StormSample is one storm. The window begins with the cut. Latencies are those
+// of all messages that were under way at the cut or sent within the window,
+// whenever their echo came: a session that is back after the window counts
+// with what its message waited. That of a message that was cut off counts from its
+// first sending.
 type StormSample struct {
 	Round          int     `json:"round"`
 	Order          int     `json:"order"`   // place within the round
@@ -41,7 +43,8 @@ type StormSample struct {
 	Hinted         float64 `json:"hinted"`  // reconnects from a port that names a core
 	BackMS         float64 `json:"back_ms"` // from the cut to the first echo of the last session
 	MedianBackMS   float64 `json:"median_back_ms"`
-	MessagesPerS   float64 `json:"messages_per_s"` // within the window
+	MessagesPerS   float64 `json:"messages_per_s"` // echoes that came within the window
+	Late           float64 `json:"late"`           // messages whose echo came after it
 	P50US          float64 `json:"p50_us"`
 	P99US          float64 `json:"p99_us"`
 	ServerCPUMS    float64 `json:"server_cpu_ms"` // until all are back and the window is over
@@ -73,52 +76,33 @@ func (s *Storm) Compute() {
 		r.Ratio = nil
 		if r.Steer != s.Base && len(base) > 0 && len(r.Samples) > 0 {
 			r.Ratio = &StormRatios{
-				Rate: stormRatio(r.Samples, base, func(s StormSample) float64 { return s.MessagesPerS }),
-				P99:  stormRatio(r.Samples, base, func(s StormSample) float64 { return s.P99US }),
-				Back: stormRatio(r.Samples, base, func(s StormSample) float64 { return s.BackMS }),
-				CPU:  stormRatio(r.Samples, base, func(s StormSample) float64 { return s.ServerCPUMS }),
+				Rate: ratio(r.Samples, base, func(s StormSample) float64 { return s.MessagesPerS }),
+				P99:  ratio(r.Samples, base, func(s StormSample) float64 { return s.P99US }),
+				Back: ratio(r.Samples, base, func(s StormSample) float64 { return s.BackMS }),
+				CPU:  ratio(r.Samples, base, func(s StormSample) float64 { return s.ServerCPUMS }),
 			}
 		}
 	}
 }
 
-func stormMedians(samples []StormSample) (m StormSample) {
-	for _, f := range []func(*StormSample) *float64{
+func stormMedians(samples []StormSample) StormSample {
+	return medianOf(samples,
 		func(s *StormSample) *float64 { return &s.Moved },
 		func(s *StormSample) *float64 { return &s.Hinted },
 		func(s *StormSample) *float64 { return &s.BackMS },
 		func(s *StormSample) *float64 { return &s.MedianBackMS },
 		func(s *StormSample) *float64 { return &s.MessagesPerS },
+		func(s *StormSample) *float64 { return &s.Late },
 		func(s *StormSample) *float64 { return &s.P50US },
 		func(s *StormSample) *float64 { return &s.P99US },
 		func(s *StormSample) *float64 { return &s.ServerCPUMS },
 		func(s *StormSample) *float64 { return &s.CalmPerS },
 		func(s *StormSample) *float64 { return &s.CalmP99US },
 		func(s *StormSample) *float64 { return &s.FailedAttempts },
-	} {
-		values := make([]float64, len(samples))
-		for i := range samples {
-			values[i] = *f(&samples[i])
-		}
-		*f(&m) = Median(values)
-	}
-	return m
+	)
 }
 
-// stormRatio compares samples of the same round.
-func stormRatio(samples, base []StormSample, figure func(StormSample) float64) Ratio {
-	var values []float64
-	for _, s := range samples {
-		i := slices.IndexFunc(base, func(b StormSample) bool { return b.Round == s.Round })
-		if i < 0 {
-			continue
-		}
-		if q := figure(s) / figure(base[i]); !math.IsNaN(q) && !math.IsInf(q, 0) {
-			values = append(values, q)
-		}
-	}
-	return summed(values)
-}
+func (s StormSample) round() int { return s.Round }
 
 // WriteStorm writes the table of the storm, if there was one.
 func (f *File) WriteStorm(w io.Writer) error {
@@ -130,26 +114,28 @@ func (f *File) WriteStorm(w io.Writer) error {
 }
 
 func (f *File) writeStorm(b *bytes.Buffer) {
-	if f.Storm != nil {
-		f.Storm.write(b)
+	s := f.Storm
+	if s == nil {
+		return
 	}
-}
-
-func (s *Storm) write(b *bytes.Buffer) {
 	rounds := 0
 	for _, r := range s.Results {
 		rounds = max(rounds, len(r.Samples))
 	}
-	fmt.Fprintf(b, "\n%d lossless sessions cut at once, %d cores, %s on each every %s, %s from the cut (medians of %d rounds)\n",
-		s.Sessions, s.Cores, Size(s.Size), micros(s.EveryMS*1e3), micros(s.WindowS*1e6), rounds)
+	window := quantity.Micros(s.WindowS * 1e6)
+	b.WriteByte('\n')
+	writeText(b, fmt.Sprintf("%d lossless sessions cut at once, %d cores, %s on each every %s, %s from the cut (%s)",
+		s.Sessions, s.Cores, quantity.Bytes(int64(s.Size)), quantity.Micros(s.EveryMS*1e3), window, mediansOf(rounds)), f.width())
 	rows := [][]string{{
-		"steering", "moved", "hinted", "half back", "all back", "msg/s", "p50", "p99", "server CPU", "calm msg/s", "calm p99",
+		"steering", "moved", "hinted", "half back", "all back", "msg/s", "late", "p50", "p99", "server CPU", "calm msg/s", "calm p99",
 		"msg/s : " + s.Base, "p99 : " + s.Base, "all back : " + s.Base, "server CPU : " + s.Base,
 	}}
 	for _, r := range s.Results {
 		rows = append(rows, r.row(s.Base))
 	}
-	writeAligned(b, rows)
+	writeAligned(b, rows, f.width(), len(rows[0])-4)
+	writeText(b, fmt.Sprintf("msg/s: echoes within %s from the cut. late: messages of that time whose echo came after it. "+
+		"p50, p99: of both, from the first sending to the echo.", window), f.width())
 }
 
 func (r *StormResult) row(base string) []string {
@@ -158,8 +144,8 @@ func (r *StormResult) row(base string) []string {
 	}
 	m := &r.Median
 	row := []string{
-		r.Steer, fmt.Sprintf("%.0f", m.Moved), fmt.Sprintf("%.0f", m.Hinted), micros(m.MedianBackMS * 1e3), micros(m.BackMS * 1e3),
-		count(m.MessagesPerS), micros(m.P50US), micros(m.P99US), micros(m.ServerCPUMS * 1e3), count(m.CalmPerS), micros(m.CalmP99US),
+		r.Steer, fmt.Sprintf("%.0f", m.Moved), fmt.Sprintf("%.0f", m.Hinted), quantity.Micros(m.MedianBackMS * 1e3), quantity.Micros(m.BackMS * 1e3),
+		quantity.Count(m.MessagesPerS), fmt.Sprintf("%.0f", m.Late), quantity.Micros(m.P50US), quantity.Micros(m.P99US), quantity.Micros(m.ServerCPUMS * 1e3), quantity.Count(m.CalmPerS), quantity.Micros(m.CalmP99US),
 	}
 	switch {
 	case r.Steer == base:

@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"fmt"
+	"strings"
 )
 
 // measure is one of the figures that the summary judges.
@@ -34,13 +35,32 @@ func (f *File) writeSummary(b *bytes.Buffer) {
 			b.WriteString("  no cell compares them\n")
 		}
 	}
-	b.WriteString("\nA cell is better or worse when all its rounds agree and the median differs by 2 % (5 % with fewer than 5 rounds).\n")
+	f.writeNoise(b)
+}
+
+// writeNoise says which differences the summary takes for real.
+func (f *File) writeNoise(b *bytes.Buffer) {
+	var noise []string
+	for _, m := range measures {
+		if n := f.noise(m); n > 0 {
+			noise = append(noise, fmt.Sprintf("%s %.1f %%", m.name, n*100))
+		}
+	}
+	if len(noise) == 0 {
+		fmt.Fprintf(b, "\nNothing is judged: that takes %d rounds.\n", EnoughRounds)
+		return
+	}
+	b.WriteByte('\n')
+	writeText(b, "Noise: half of the paired rounds of a typical cell lie within this of their median:", f.width())
+	writeText(b, "  "+strings.Join(noise, ", "), f.width())
+	writeText(b, "A cell is better or worse when all its rounds agree and its median differs by more than that.", f.width())
 }
 
 // writeMeasure writes one figure of one server and says whether there was any.
 func (f *File) writeMeasure(b *bytes.Buffer, server string, m measure) bool {
-	var lists [3][]string
+	var lists [4][]string
 	total, doubtful := 0, 0
+	noise := f.noise(m)
 	for _, c := range f.Cells {
 		for _, r := range c.Results {
 			if r.Server != server || r.Ratio == nil {
@@ -55,19 +75,22 @@ func (f *File) writeMeasure(b *bytes.Buffer, server string, m measure) bool {
 				doubtful++
 				continue
 			}
-			v := q.Verdict(m.moreIsBetter)
+			v := q.Verdict(m.moreIsBetter, noise)
 			lists[v] = append(lists[v], fmt.Sprintf("%s %v", c.Load, q))
 		}
 	}
 	if total == 0 {
 		return false
 	}
-	fmt.Fprintf(b, "  %s: worse in %d, better in %d, the same in %d of %d cells",
+	line := fmt.Sprintf("  %s: worse in %d, better in %d, the same in %d of %d cells",
 		m.name, len(lists[Worse]), len(lists[Better]), len(lists[Same]), total)
 	if doubtful > 0 {
-		fmt.Fprintf(b, ", %d marked > not judged", doubtful)
+		line += fmt.Sprintf(", %d marked > not judged", doubtful)
 	}
-	b.WriteString("\n")
+	if n := len(lists[Unknown]); n > 0 {
+		line += fmt.Sprintf(", %d of too few rounds", n)
+	}
+	writeText(b, line, f.width())
 	for _, l := range []struct {
 		name  string
 		cells []string
@@ -111,16 +134,16 @@ func (f *File) writeNotes(b *bytes.Buffer) {
 		}
 	}
 	for _, how := range order {
-		fmt.Fprintf(b, "System calls of %s: %s.\n", join(hows[how]), how)
+		writeText(b, fmt.Sprintf("System calls of %s: %s.", join(hows[how]), how), f.width())
 	}
 	if f.marked(func(s Sample) bool { return s.Replies < 1000 }) {
-		b.WriteString("~: too few replies per round for this quantile, it is about the largest latency.\n")
+		writeText(b, "~: too few replies per round for this quantile, it is about the largest latency.", f.width())
 	}
 	if f.marked(func(s Sample) bool { return s.UnsteadyStart }) {
-		b.WriteString(">: measured before the queues had filled, the latency in the long run is higher and the rate may be another.\n")
+		writeText(b, ">: measured before the queues had filled, the latency in the long run is higher and the rate may be another.", f.width())
 	}
 	for _, n := range f.Notes {
-		fmt.Fprintf(b, "Note: %s.\n", n)
+		writeText(b, fmt.Sprintf("Note: %s.", n), f.width())
 	}
 }
 

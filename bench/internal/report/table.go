@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"strconv"
-	"strings"
-	"unicode/utf8"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 )
 
 // WriteTable writes the machine, one table per cell, that of the frame codec, and
@@ -15,7 +14,7 @@ func (f *File) WriteTable(w io.Writer) error {
 	var b bytes.Buffer
 	f.writeHead(&b)
 	for i := range f.Cells {
-		f.Cells[i].write(&b, f.Base)
+		f.writeCell(&b, &f.Cells[i])
 	}
 	f.writeCodec(&b)
 	f.writeStorm(&b)
@@ -23,6 +22,7 @@ func (f *File) WriteTable(w io.Writer) error {
 		f.writeSummary(&b)
 	}
 	f.writeNotes(&b)
+	f.writeConclusion(&b)
 	_, err := w.Write(b.Bytes())
 	return err
 }
@@ -40,6 +40,7 @@ func (f *File) WriteSummary(w io.Writer) error {
 	var b bytes.Buffer
 	f.writeSummary(&b)
 	f.writeNotes(&b)
+	f.writeConclusion(&b)
 	_, err := w.Write(b.Bytes())
 	return err
 }
@@ -47,48 +48,57 @@ func (f *File) WriteSummary(w io.Writer) error {
 // writeHead says what was compared, and where.
 func (f *File) writeHead(b *bytes.Buffer) {
 	m := f.Machine
-	fmt.Fprintf(b, "%s, %d cores, Linux %s, %s", m.CPU, m.Cores, m.Kernel, m.Go)
+	head := fmt.Sprintf("%s, %d cores, Linux %s, %s", m.CPU, m.Cores, m.Kernel, m.Go)
 	if m.Commit != "" {
-		fmt.Fprintf(b, ", commit %.12s", m.Commit)
+		head += fmt.Sprintf(", commit %.12s", m.Commit)
 		if m.Modified {
-			b.WriteString(" with changes")
+			head += " with changes"
 		}
 	}
 	if f.Mode == "secure" {
-		b.WriteString(", mode secure")
+		head += ", mode secure"
 	}
-	b.WriteString("\n")
+	writeText(b, head, f.width())
+	name := 0
 	for _, s := range f.Servers {
-		fmt.Fprintf(b, "  %-8s %s\n", s.Name, s.About)
+		name = max(name, len(s.Name))
+	}
+	for _, s := range f.Servers {
+		fmt.Fprintf(b, "  %-*s %s\n", name, s.Name, s.About)
 	}
 }
 
-// Write writes the table of one cell.
-func (c *Cell) Write(w io.Writer, base string) error {
+// WriteCell writes the table of one cell.
+func (f *File) WriteCell(w io.Writer, c *Cell) error {
 	var b bytes.Buffer
-	c.write(&b, base)
+	f.writeCell(&b, c)
 	_, err := w.Write(b.Bytes())
 	return err
 }
 
-func (c *Cell) write(b *bytes.Buffer, base string) {
+func (f *File) writeCell(b *bytes.Buffer, c *Cell) {
 	rounds := 0
 	for _, r := range c.Results {
 		rounds = max(rounds, len(r.Samples))
 	}
-	unit := "rounds"
-	if rounds == 1 {
-		unit = "round"
-	}
-	fmt.Fprintf(b, "\n%s (medians of %d %s)\n", c.Load.Title(), rounds, unit)
+	b.WriteByte('\n')
+	writeText(b, fmt.Sprintf("%s (%s)", c.Load.Title(), mediansOf(rounds)), f.width())
 	rows := [][]string{{
 		"server", "msg/s", "MB/s", "p50", "p99", "p99.9", "server CPU", "client CPU", "syscalls",
-		"msg/s : " + base, "p99 : " + base, "server CPU : " + base,
+		"msg/s : " + f.Base, "p99 : " + f.Base, "server CPU : " + f.Base,
 	}}
 	for _, r := range c.Results {
-		rows = append(rows, r.row(base))
+		rows = append(rows, r.row(f.Base))
 	}
-	writeAligned(b, rows)
+	writeAligned(b, rows, f.width(), len(rows[0])-3)
+}
+
+// mediansOf says what the figures of a table are.
+func mediansOf(rounds int) string {
+	if rounds == 1 {
+		return "one round"
+	}
+	return fmt.Sprintf("medians of %d rounds", rounds)
 }
 
 // row formats one line of a cell's table.
@@ -102,16 +112,16 @@ func (r Result) row(base string) []string {
 		case us == 0:
 			return "-"
 		case m.UnsteadyStart:
-			return "> " + micros(us)
+			return "> " + quantity.Micros(us)
 		case m.Replies < beyond:
-			return "~ " + micros(us)
+			return "~ " + quantity.Micros(us)
 		}
-		return micros(us)
+		return quantity.Micros(us)
 	}
 	row := []string{
-		r.Server, count(m.MessagesPerS), count(m.MBPerS),
+		r.Server, quantity.Count(m.MessagesPerS), quantity.Count(m.MBPerS),
 		latency(m.P50US, 1), latency(m.P99US, 100), latency(m.P999US, 1000),
-		micros(m.ServerCPUUS), micros(m.ClientCPUUS), r.Syscalls.String(),
+		quantity.Micros(m.ServerCPUUS), quantity.Micros(m.ClientCPUUS), r.Syscalls.String(),
 	}
 	switch {
 	case r.Server == base:
@@ -124,10 +134,13 @@ func (r Result) row(base string) []string {
 	return row
 }
 
-// String writes the median and the extremes.
+// String writes the median and the extremes, which one round does not have.
 func (r Ratio) String() string {
-	if r.Rounds == 0 {
+	switch r.Rounds {
+	case 0:
 		return "-"
+	case 1:
+		return fmt.Sprintf("%.2f (1 round)", r.Median)
 	}
 	return fmt.Sprintf("%.2f (%.2f..%.2f)", r.Median, r.Min, r.Max)
 }
@@ -141,64 +154,4 @@ func (s Syscalls) String() string {
 		return fmt.Sprintf(">= %.2f", s.Median)
 	}
 	return fmt.Sprintf("%.2f", s.Median)
-}
-
-// count writes a rate with three digits or more.
-func count(v float64) string {
-	switch {
-	case v < 10:
-		return strconv.FormatFloat(v, 'f', 2, 64)
-	case v < 100:
-		return strconv.FormatFloat(v, 'f', 1, 64)
-	}
-	s := strconv.FormatFloat(v, 'f', 0, 64)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + " " + s[i:]
-	}
-	return s
-}
-
-// micros writes a time with three digits and a unit that suits it.
-func micros(us float64) string {
-	unit := "us"
-	switch {
-	case us >= 1e6:
-		us, unit = us/1e6, "s"
-	case us >= 1e3:
-		us, unit = us/1e3, "ms"
-	}
-	digits := 2
-	switch {
-	case us >= 100:
-		digits = 0
-	case us >= 10:
-		digits = 1
-	}
-	return strconv.FormatFloat(us, 'f', digits, 64) + " " + unit
-}
-
-// writeAligned writes rows in columns, the first one to the left and the
-// others to the right.
-func writeAligned(b *bytes.Buffer, rows [][]string) {
-	var widths []int
-	for _, row := range rows {
-		for i, cell := range row {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	for _, row := range rows {
-		var line strings.Builder
-		for i, cell := range row {
-			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if i == 0 {
-				line.WriteString("  " + cell + pad)
-			} else {
-				line.WriteString("  " + pad + cell)
-			}
-		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
-	}
 }

@@ -3,20 +3,25 @@ package server
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
 	"github.com/ringmsgr/ringmsgr/bench/internal/session"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/proctest"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-func newFloor(t *testing.T) *Floor {
+func TestMain(m *testing.M) { proctest.Main(m) }
+
+func testFloor(t *testing.T, start func() (*Floor, error)) *Floor {
 	t.Helper()
-	f, err := NewFloor()
+	f, err := start()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,6 +31,20 @@ func newFloor(t *testing.T) *Floor {
 		}
 	})
 	return f
+}
+
+// dial connects to a floor. Bytes that get lost must not let the test hang.
+func dial(t *testing.T, f *Floor) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp4", f.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() }) // the server may have closed it
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 func newNet(t *testing.T, secure bool) *Net {
@@ -43,16 +62,8 @@ func newNet(t *testing.T, secure bool) *Net {
 }
 
 func TestTheFloorEchoesMoreThanTheSocketsHold(t *testing.T) {
-	f := newFloor(t)
-	c, err := net.Dial("tcp4", f.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	// Bytes that get lost must not let the test hang.
-	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	f := testFloor(t, NewFloor)
+	c := dial(t, f)
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 4<<20) // 64 MiB
 	written := make(chan error, 1)
 	go func() {
@@ -75,7 +86,7 @@ func TestTheFloorEchoesMoreThanTheSocketsHold(t *testing.T) {
 }
 
 func TestTheFloorForgetsAClosedConnection(t *testing.T) {
-	f := newFloor(t)
+	f := testFloor(t, NewFloor)
 	for range 3 {
 		c, err := net.Dial("tcp4", f.Addr().String())
 		if err != nil {
@@ -88,6 +99,49 @@ func TestTheFloorForgetsAClosedConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Close()
+	}
+}
+
+// A request in pieces comes back when its last byte is there, and not before; the
+// next one may have begun with it.
+func TestTheStoringFloorSendsWholeRequests(t *testing.T) {
+	f := testFloor(t, NewFloorStore)
+	c := dial(t, f)
+	var sent []byte
+	for i, size := range []int{0, 64, 4096, storeLarge, 10, 3 << 20, storeAhead - requestRest, 1} {
+		r := bytes.Repeat([]byte{byte(i + 1)}, requestRest+size)
+		binary.LittleEndian.PutUint32(r[requestLength:], uint32(size))
+		sent = append(sent, r...)
+	}
+	got := make([]byte, len(sent))
+	written := make(chan error, 1)
+	go func() {
+		var err error
+		for rest := sent; len(rest) > 0 && err == nil; {
+			n := min(len(rest), 1+len(rest)%70000)
+			_, err = c.Write(rest[:n])
+			rest = rest[n:]
+		}
+		written <- err
+	}()
+	if _, err := io.ReadFull(c, got); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, sent) {
+		t.Error("other bytes came back")
+	}
+	half := sent[:requestRest/2]
+	if _, err := c.Write(half); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Read(got); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%d bytes of half a request came back, %v", n, err)
 	}
 }
 
@@ -181,11 +235,12 @@ func TestTheNetServerClosesABrokenStream(t *testing.T) {
 
 // The client is tested here because it needs servers.
 func TestTheLoadClientMeasuresBothServers(t *testing.T) {
-	floor, plain, secure := newFloor(t), newNet(t, false), newNet(t, true)
+	floor, plain, secure := testFloor(t, NewFloor), newNet(t, false), newNet(t, true)
+	store := testFloor(t, NewFloorStore)
 	for _, c := range []struct {
 		addr        net.Addr
 		raw, secure bool
-	}{{floor.Addr(), true, false}, {plain.Addr(), false, false}, {secure.Addr(), false, true}} {
+	}{{floor.Addr(), true, false}, {store.Addr(), true, false}, {plain.Addr(), false, false}, {secure.Addr(), false, true}} {
 		for _, o := range []load.Options{
 			{Conns: 1, Depth: 1, Size: 64},
 			{Conns: 5, Depth: 7, Size: 4096},
@@ -198,11 +253,19 @@ func TestTheLoadClientMeasuresBothServers(t *testing.T) {
 			}
 			s := load.Slice{Warm: time.Millisecond, WarmMax: 10 * time.Second, Window: 10 * time.Millisecond, WindowMax: 10 * time.Second}
 			for range 3 { // slices follow each other on the same connections
+				began := time.Now()
 				r, err := l.Run(s)
 				if err != nil {
 					t.Fatalf("%+v: %v", o, err)
 				}
 				open := uint64(o.Conns * o.Depth)
+				// The window begins and ends in the middle of replies.
+				if whole := r.Bytes / uint64(r.PerReply); max(whole, r.Latency.Count())-min(whole, r.Latency.Count()) > open {
+					t.Errorf("%+v: bytes of %d replies, %d latencies", o, whole, r.Latency.Count())
+				}
+				if took := time.Since(began); r.Latency.Max() > took+took/50 || r.Latency.Min() <= 0 {
+					t.Errorf("%+v: latencies %v..%v within %v", o, r.Latency.Min(), r.Latency.Max(), took)
+				}
 				if !r.Steady || r.Latency.Count() < open || r.Total < 2*open || r.Bytes == 0 || r.Window < s.Window {
 					t.Fatalf("%+v: %+v, %d replies", o, r, r.Latency.Count())
 				}
@@ -212,6 +275,24 @@ func TestTheLoadClientMeasuresBothServers(t *testing.T) {
 			}
 			l.Close()
 		}
+	}
+}
+
+// The CPU time of the server is that of the process named, not of the client.
+func TestTheLoadClientReadsTheClockOfTheServer(t *testing.T) {
+	f := testFloor(t, NewFloor)
+	o := load.Options{Addr: f.Addr().String(), Raw: true, Conns: 1, Depth: 16, Size: 64, PID: proctest.Sleeper(t)}
+	l, err := load.Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r, err := l.Run(load.Slice{Warm: 10 * time.Millisecond, WarmMax: 10 * time.Second, Window: 100 * time.Millisecond, WindowMax: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.ServerCPU > r.ClientCPU/10 {
+		t.Errorf("a process that sleeps used %v, the client %v", r.ServerCPU, r.ClientCPU)
 	}
 }
 
