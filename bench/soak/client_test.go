@@ -1,0 +1,267 @@
+package soak
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// kind is how a session behaves.
+type kind struct {
+	name   string
+	proxy  bool          // across the hostile proxy, else directly
+	peer   bool          // lossless-peer: the server may dial as well
+	depth  int           // messages under way at most
+	sizes  [2]int        // bytes of payload: from, to
+	every  time.Duration // between messages, on average
+	hold   time.Duration // that a consumer keeps an echo, at most; 0: not at all
+	timed  bool          // its latency is what is shown
+	number int           // sessions of this kind with each server
+}
+
+var kinds = []kind{
+	{name: "cut", proxy: true, depth: 16, sizes: [2]int{64, 128 << 10}, every: 20 * time.Millisecond, number: 6},
+	{name: "peer", proxy: true, peer: true, depth: 16, sizes: [2]int{64, 16 << 10}, every: 20 * time.Millisecond, number: 2},
+	{name: "slow", depth: 64, sizes: [2]int{32 << 10, 64 << 10}, every: 10 * time.Millisecond, hold: 400 * time.Millisecond, number: 2},
+	{name: "timed", depth: 4, sizes: [2]int{64, 4096}, every: 5 * time.Millisecond, timed: true, number: 2},
+}
+
+// session is a lossless session that verifies every message. Echoes come back in
+// two orders, that of the even transactions and that of the odd ones.
+type session struct {
+	kind
+	name string
+	m    *control.Messenger
+	c    *control.Conn
+	rng  *rand.Rand // the sender's
+
+	mu      sync.Mutex
+	sent    map[uint64]note // guarded by mu: that did not come back
+	next    [2]uint64       // guarded by mu: the next even and odd one
+	echoes  uint64          // guarded by mu
+	wrong   error           // guarded by mu: the first thing that must not be
+	took    *latency.Histogram
+	last    time.Time
+	changed chan struct{} // has an element after an echo
+}
+
+// note is a message under way.
+type note struct {
+	at   time.Time
+	size int
+}
+
+var errWrong = errors.New("soak: a lossless session is not what it promises")
+
+// detour is a driver whose connections go through a proxy.
+type detour struct {
+	uring.Driver
+	via netip.AddrPort
+}
+
+func (d detour) Connect(local, _ netip.AddrPort, opt uring.SocketOptions, user uint64) (uring.Socket, uring.Op, error) {
+	return d.Driver.Connect(local, d.via, opt, user)
+}
+
+// openSession connects to a server, over a proxy if the kind says so.
+func openSession(k kind, id int, to wire.Addr, proxy netip.AddrPort) (*session, error) {
+	s := &session{
+		kind: k, name: fmt.Sprintf("%s.%d", k.name, id), sent: map[uint64]note{}, next: [2]uint64{2, 1},
+		rng: rand.New(rand.NewPCG(uint64(id), 11)), took: latency.New(), last: time.Now(), changed: make(chan struct{}, 1),
+	}
+	policy, who := control.LosslessClient(), wire.EntityName{Type: wire.Client, ID: fmt.Sprint(id)}
+	if k.peer {
+		policy, who.Type = control.LosslessPeer(), wire.OSD
+	}
+	cfg := control.Config{
+		Name: who, Number: int64(id), Default: &policy, Plane: dataplane.Config{Cores: 1},
+		HandshakeTimeout: 5 * time.Second, KeepaliveEvery: 500 * time.Millisecond, KeepaliveTimeout: 3 * time.Second, MaxBackoff: 2 * time.Second,
+	}
+	if k.proxy {
+		cfg.Plane.Open = func(int) (uring.Driver, error) {
+			d, err := uring.Open(uring.Config{})
+			if err != nil {
+				return nil, err
+			}
+			return detour{d, proxy}, nil
+		}
+	}
+	m, err := control.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.m = m
+	err = m.Start(&control.Dispatcher{
+		Queued:      s.received,
+		Reset:       func(*control.Conn, bool) { s.fail(errors.New("reset")) },
+		RemoteReset: func(*control.Conn) { s.fail(errors.New("reset by the server")) },
+	})
+	if err == nil && k.peer {
+		_, err = m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	}
+	if err == nil {
+		s.c, err = m.Connect(to, wire.OSD)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func (s *session) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return s.m.Shutdown(ctx)
+}
+
+func (s *session) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.wrong == nil {
+		s.wrong = fmt.Errorf("%w: %s: %w, behind %d echoes, last %v ago", errWrong, s.name, err, s.echoes, time.Since(s.last))
+	}
+}
+
+// run sends until ctx ends, and then waits for what is under way.
+func (s *session) run(ctx context.Context) {
+	for tid := uint64(1); ctx.Err() == nil && s.healthy(); tid++ {
+		s.pause(ctx)
+		if !s.room(ctx) {
+			break
+		}
+		size := s.sizes[0] + s.rng.IntN(s.sizes[1]-s.sizes[0]+1)
+		msg := control.NewMessage(1000, pattern(8, tid, 1), pattern(size, tid, 2))
+		msg.TID = tid
+		s.mu.Lock()
+		s.sent[tid] = note{time.Now(), size}
+		s.mu.Unlock()
+		sending, cancel := context.WithTimeout(context.Background(), patience)
+		if err := s.c.SendContext(sending, msg); err != nil {
+			s.fail(fmt.Errorf("send %d: %w", tid, err))
+		}
+		cancel()
+	}
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for s.healthy() && s.underWay() > 0 {
+		select {
+		case <-s.changed:
+		case <-limit.C:
+			s.fail(fmt.Errorf("%d messages under way for %v: %v, %w", s.underWay(), patience, s.c.State(), s.c.Err()))
+		}
+	}
+}
+
+// pause spreads the messages at random.
+func (s *session) pause(ctx context.Context) {
+	t := time.NewTimer(time.Duration(s.rng.Int64N(int64(2 * s.every))))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// room waits until fewer than depth messages are under way.
+func (s *session) room(ctx context.Context) bool {
+	for s.healthy() && s.underWay() >= s.depth {
+		select {
+		case <-s.changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
+func (s *session) healthy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wrong == nil
+}
+
+func (s *session) underWay() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.sent)
+}
+
+// received verifies an echo.
+func (s *session) received(_ *control.Conn, m *control.Message) {
+	if err := s.verify(m); err != nil {
+		s.fail(err)
+	}
+	if s.hold > 0 && m.TID%8 == 0 {
+		m.Retain()
+		time.AfterFunc(s.hold, m.Release)
+	}
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (s *session) verify(m *control.Message) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, ok := s.sent[m.TID]
+	if want := s.next[m.TID%2]; m.TID != want || !ok {
+		return fmt.Errorf("echo %d came, want %d", m.TID, want)
+	}
+	if !same(m.Front, 8, m.TID, 1) || !same(m.Data, n.size, m.TID, 2) {
+		return fmt.Errorf("echo %d is not what was sent", m.TID)
+	}
+	s.next[m.TID%2] += 2
+	delete(s.sent, m.TID)
+	s.echoes++
+	s.last = time.Now()
+	if s.timed {
+		s.took.Record(s.last.Sub(n.at))
+	}
+	return nil
+}
+
+// window takes what the session saw since the last call.
+func (s *session) window(into *latency.Histogram) (echoes uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	into.Add(s.took)
+	s.took.Reset()
+	return s.echoes, s.wrong
+}
+
+// pattern is a payload that no other transaction has.
+func pattern(size int, tid, salt uint64) []byte {
+	b := make([]byte, 0, size+8)
+	for x := tid*2654435761 + salt; len(b) < size; x = x*6364136223846793005 + 1442695040888963407 {
+		b = binary.LittleEndian.AppendUint64(b, x)
+	}
+	return b[:size]
+}
+
+func same(b []byte, size int, tid, salt uint64) bool {
+	if len(b) != size {
+		return false
+	}
+	var word [8]byte
+	for x := tid*2654435761 + salt; len(b) > 0; x = x*6364136223846793005 + 1442695040888963407 {
+		binary.LittleEndian.PutUint64(word[:], x)
+		n := min(8, len(b))
+		if string(b[:n]) != string(word[:n]) {
+			return false
+		}
+		b = b[n:]
+	}
+	return true
+}

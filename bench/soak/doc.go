@@ -1,0 +1,27 @@
+// Package soak is a test that runs everything at once for a long time, and looks
+// whether anything grows: memory, descriptors, goroutines, latencies. There is
+// nothing here to import.
+//
+//	go test ./bench/soak                                                  some seconds, in the gate
+//	RINGMSGR_LONG=1h go test -v ./bench/soak -timeout 2h                  an hour, with a table
+//	RINGMSGR_LONG=1h go test -v ./bench/soak -timeout 2h -soak.plot FILE  and a plot, as SVG
+//
+// Two servers, a process each, answer to lossless sessions. The steady one lives
+// as long as the test, and is what is looked at; the other one is handed over to a
+// successor again and again. Both write their log to a disk that is full. Beside
+// them, all the time:
+//
+//	what                                                       where
+//	sessions that verify each message, across a proxy that     client_test.go
+//	cuts, resets, half-closes and stalls; consumers that are
+//	slow; sessions whose latency is measured
+//	storms: all sessions of the proxies are cut at once,       soak_test.go
+//	cores that come and go, hand-overs
+//	peers that send garbage, are silent, announce what never   hostile_test.go
+//	comes, never read, or never stop asking
+//
+// What is asserted: each message arrived once and in order in both directions,
+// though everything was cut; in the end, with the others gone, there are no more
+// descriptors and goroutines than before; and resident memory never passed the
+// sum of the documented bounds and 64 MiB. Times are measured, and printed.
+package soak

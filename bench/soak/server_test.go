@@ -1,0 +1,310 @@
+package soak
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// childCommand is the first argument of a server process; the path of its
+// predecessor's socket may follow.
+const childCommand = "soak-server"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == childCommand {
+		if err := serve(os.Args[2:], os.Stdin, os.Stdout); err != nil {
+			proc.Fail(os.Stdout, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// Bounds of a server: small, so that they are reached.
+const (
+	dispatchBytes = 16 << 20
+	sendBytes     = 32 << 20
+	halfOpen      = 512
+	// halfOpenBytes is what a half-open connection may take.
+	halfOpenBytes = 16 << 10
+	// coreBytes is what a core has for its buffers.
+	coreBytes = 16 << 20
+	leastCore = 2 // cores of a server, at least
+	mostCores = 4
+)
+
+// memoryBound is the sum of what is documented.
+const memoryBound = dispatchBytes + sendBytes + halfOpen*halfOpenBytes + mostCores*coreBytes
+
+// serverHello is the first line of a server.
+type serverHello struct {
+	Addr wire.Addr `json:"addr"`
+}
+
+// serverRequest is a line to a server: one of its fields is set, or none to have
+// the sample alone.
+type serverRequest struct {
+	Listen  string `json:"listen,omitempty"`  // for a successor, at this path
+	Handed  bool   `json:"handed,omitempty"`  // wait until the successor has everything
+	Cores   int    `json:"cores,omitempty"`   // begin to become so many
+	Collect bool   `json:"collect,omitempty"` // garbage, before the sample
+}
+
+// serverSample answers every request.
+type serverSample struct {
+	Resident   int64            `json:"resident"` // bytes
+	Peak       int64            `json:"peak"`
+	Heap       uint64           `json:"heap"`
+	Files      int              `json:"files"`
+	Kinds      map[string]int   `json:"kinds"` // files by what they are
+	Goroutines int              `json:"goroutines"`
+	Cores      int              `json:"cores"`
+	Changes    int              `json:"changes"`           // of the number of cores, that ended
+	Trouble    string           `json:"trouble,omitempty"` // with one of them
+	Open       int              `json:"open"`
+	HalfOpen   int              `json:"half_open"`
+	InFlight   int64            `json:"in_flight"`
+	Sending    int64            `json:"sending"`
+	Counters   control.Counters `json:"counters"`
+}
+
+// server is one server process.
+type server struct {
+	m      *control.Messenger
+	handed chan error // how the hand-over ended
+
+	changing sync.Mutex // held while cores come and go
+	mu       sync.Mutex
+	changes  int    // guarded by mu
+	trouble  string // guarded by mu
+}
+
+// serve is the life of a server process.
+func serve(args []string, stdin io.Reader, stdout io.Writer) error {
+	// A log that cannot be written: the disk is full.
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer full.Close()
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), mostCores+2))
+	s := &server{}
+	lossless, lossy := control.StatefulServer(), control.StatelessServer()
+	cfg := control.Config{
+		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Default: &lossy,
+		Policies: map[wire.EntityType]control.Policy{wire.Client: lossless, wire.OSD: control.LosslessPeer()},
+		Plane:    dataplane.Config{Cores: leastCore}, Logger: slog.New(slog.NewTextHandler(full, nil)),
+		HandshakeTimeout: 5 * time.Second, KeepaliveEvery: 500 * time.Millisecond, KeepaliveTimeout: 3 * time.Second,
+		MaxBackoff: 2 * time.Second, DispatchBytes: dispatchBytes, SendBytes: sendBytes, HalfOpen: halfOpen,
+		MessageGrace: 3 * time.Second,
+	}
+	// Half of the messages come back from the core, the others from a goroutine.
+	echo := &control.Dispatcher{Fast: s.fast, Queued: s.queued}
+	if len(args) > 0 {
+		err = s.takeOver(cfg, args[0], echo)
+	} else {
+		err = s.start(cfg, echo)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		_ = s.m.Shutdown(ctx) // the process ends with it
+	}()
+	return proc.Serve(stdin, stdout, serverHello{s.m.Addrs()[0]}, s.answer, func() { os.Exit(0) })
+}
+
+func (s *server) start(cfg control.Config, d *control.Dispatcher) error {
+	m, err := control.New(cfg)
+	if err != nil {
+		return err
+	}
+	s.m = m
+	if err := m.Start(d); err != nil {
+		return err
+	}
+	_, err = m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	return err
+}
+
+func (s *server) takeOver(cfg control.Config, path string, d *control.Dispatcher) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var dialer net.Dialer
+	c, err := dialer.DialContext(ctx, "unix", path)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	s.m, err = control.TakeOver(ctx, cfg, c.(*net.UnixConn), d)
+	return err
+}
+
+// fast sends what is even back from the core, if there is room at once.
+func (s *server) fast(c *control.Conn, m *control.Message) bool {
+	if m.TID%2 == 1 {
+		return false
+	}
+	clone := m.Clone()
+	switch err := c.Send(clone); {
+	case err == nil:
+		return true
+	case errors.Is(err, control.ErrQueueFull), errors.Is(err, control.ErrHandedOver):
+		clone.Release()
+		return false // it waits for room behind the others
+	default:
+		clone.Release() // the session is over
+		return true
+	}
+}
+
+// queued waits for room; while it does, its connection is not read from.
+func (s *server) queued(c *control.Conn, m *control.Message) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if clone := m.Clone(); c.SendContext(ctx, clone) != nil {
+		clone.Release() // the session is over
+	}
+}
+
+func (s *server) answer(line json.RawMessage) (any, error) {
+	var req serverRequest
+	if err := json.Unmarshal(line, &req); err != nil {
+		return nil, err
+	}
+	var err error
+	switch {
+	case req.Listen != "":
+		err = s.listen(req.Listen)
+	case req.Handed:
+		if err = <-s.handed; err == nil {
+			return serverSample{}, nil
+		}
+	case req.Cores > 0:
+		if s.changing.TryLock() {
+			go s.become(req.Cores)
+		}
+	case req.Collect:
+		runtime.GC()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.sample()
+}
+
+// become adds cores, or removes the oldest, until there are n.
+func (s *server) become(n int) {
+	defer s.changing.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var err error
+	for cores := s.m.Cores(); len(cores) != n && err == nil; cores = s.m.Cores() {
+		if len(cores) < n {
+			_, err = s.m.AddCore(ctx)
+		} else {
+			err = s.m.RemoveCore(ctx, cores[0])
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changes++
+	if err != nil {
+		s.trouble = err.Error()
+	}
+}
+
+// listen hands over to the process that comes to path.
+func (s *server) listen(path string) error {
+	l, err := control.ListenPrivate(path)
+	if err != nil {
+		return err
+	}
+	s.handed = make(chan error, 1)
+	go func() {
+		defer l.Close()
+		c, err := l.Accept()
+		if err != nil {
+			s.handed <- err
+			return
+		}
+		defer c.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		s.handed <- s.m.HandOver(ctx, c.(*net.UnixConn))
+	}()
+	return nil
+}
+
+func (s *server) sample() (serverSample, error) {
+	var out serverSample
+	mem, err := procstat.ReadMemory(0)
+	if err != nil {
+		return out, err
+	}
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return out, err
+	}
+	kinds := map[string]int{}
+	for _, f := range files {
+		to, _ := os.Readlink("/proc/self/fd/" + f.Name()) // of the one that reads the directory: none
+		kinds[strings.TrimRight(to, "[]0123456789")]++
+	}
+	st, err := s.m.Stats()
+	if err != nil {
+		return out, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var heap runtime.MemStats
+	runtime.ReadMemStats(&heap)
+	return serverSample{
+		Resident: mem.Resident, Peak: mem.Peak, Heap: heap.HeapAlloc, Files: len(files), Kinds: kinds, Goroutines: runtime.NumGoroutine(),
+		Cores: len(s.m.Cores()), Changes: s.changes, Trouble: s.trouble, Open: st.Open, HalfOpen: st.HalfOpen, InFlight: st.InFlight, Sending: st.Sending, Counters: st.Counters,
+	}, nil
+}
+
+// process is a server as the test sees it.
+type process struct {
+	*proc.Child
+	addr wire.Addr
+}
+
+func startServer(ctx context.Context, sp *proc.Spawner, args ...string) (*process, error) {
+	// Not by its path: in an hour somebody may have removed it.
+	const exe = "/proc/self/exe"
+	var hello serverHello
+	var said bytes.Buffer
+	c, err := sp.Start(ctx, "server", exe, append([]string{childCommand}, args...), &said, &hello)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, &said)
+	}
+	return &process{c, hello.Addr}, nil
+}
+
+func (p *process) ask(ctx context.Context, req serverRequest) (s serverSample, err error) {
+	err = p.Call(ctx, req, &s)
+	return s, err
+}

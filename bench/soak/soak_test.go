@@ -1,0 +1,282 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+var plotFile = flag.String("soak.plot", "", "write a plot of the run to this `file`, as SVG")
+
+// patience bounds what must happen.
+const patience = 60 * time.Second
+
+// plan says how long a run is, and how often things happen in it.
+type plan struct {
+	length   time.Duration
+	window   time.Duration // between two rows
+	storm    time.Duration
+	cores    time.Duration // between two changes of the number of cores
+	handOver time.Duration
+	settle   time.Duration // without attackers, behind and before
+}
+
+func planned(t *testing.T) plan {
+	long := os.Getenv("RINGMSGR_LONG")
+	if long == "" {
+		return plan{6 * time.Second, time.Second, 1500 * time.Millisecond, 700 * time.Millisecond, 2 * time.Second, 10 * time.Second}
+	}
+	d, err := time.ParseDuration(long)
+	if err != nil {
+		t.Fatalf("RINGMSGR_LONG: %v", err)
+	}
+	return plan{d, max(d/60, time.Second), 20 * time.Second, 5 * time.Second, 15 * time.Second, 30 * time.Second}
+}
+
+// world is everything that runs.
+type world struct {
+	t        *testing.T
+	plan     plan
+	spawner  *proc.Spawner
+	steady   *process
+	handed   *process
+	proxies  []*msgrtest.HostileProxy
+	sessions []*session
+	acts     atomic.Int64
+	storms   atomic.Int64
+	changes  atomic.Int64 // cores that came or went
+	handOver atomic.Int64
+	rows     []row
+}
+
+// Everything at once: no message is lost, doubled or overtaken, and nothing grows.
+func TestNothingGrowsAndNothingIsLostWithEverythingAtOnce(t *testing.T) {
+	w := &world{t: t, plan: planned(t), spawner: proc.NewSpawner()}
+	t.Cleanup(w.spawner.Close)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var err error
+	for _, p := range []**process{&w.steady, &w.handed} {
+		if *p, err = startServer(ctx, w.spawner); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer func() { w.steady.Stop(); w.handed.Stop() }()
+	servers := []wire.Addr{w.steady.addr, w.handed.addr}
+	w.open(servers)
+
+	var senders, others sync.WaitGroup
+	sending, stopSending := context.WithCancel(ctx)
+	defer stopSending()
+	for _, s := range w.sessions {
+		senders.Go(func() { s.run(sending) })
+	}
+	// Without steering a core that goes leaves its listening socket to the others:
+	// there are as many as there ever were cores.
+	w.become(ctx, mostCores)
+	w.become(ctx, leastCore)
+	w.during(w.plan.settle/10, nil) // all are connected
+	before := w.baseline(ctx)
+
+	hostile, stopHostile := context.WithCancel(ctx)
+	defer stopHostile()
+	attackAll(hostile, &others, servers, &w.acts)
+	w.disturb(hostile, &others)
+	w.during(w.plan.length, w.row)
+	stopHostile()
+	others.Wait()
+	for _, p := range w.proxies {
+		p.Calm()
+	}
+	stopSending()
+	senders.Wait()
+
+	w.judgeSessions()
+	w.judgeServer(before)
+	w.print()
+	for _, s := range w.sessions {
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// open makes all sessions.
+func (w *world) open(servers []wire.Addr) {
+	for i, to := range servers {
+		proxy := msgrtest.NewHostileProxy(w.t, msgrtest.HostileConfig{Seed: uint64(i), Reach: 4 << 20, Stall: 2 * time.Second})
+		proxy.Lead(to.AddrPort)
+		w.proxies = append(w.proxies, proxy)
+		for j, k := range kinds {
+			for n := range k.number {
+				var through netip.AddrPort
+				if k.proxy {
+					through = proxy.Addr()
+				}
+				s, err := openSession(k, 1+100*i+10*j+n, to, through)
+				if err != nil {
+					w.t.Fatal(err)
+				}
+				w.sessions = append(w.sessions, s)
+			}
+		}
+	}
+}
+
+// during calls what every window until the time is over, or a session fails.
+func (w *world) during(length time.Duration, what func(began time.Time)) {
+	began, end := time.Now(), time.NewTimer(length)
+	defer end.Stop()
+	tick := time.NewTicker(min(w.plan.window, length))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if what != nil {
+				what(began)
+			}
+			for _, s := range w.sessions {
+				if !s.healthy() {
+					return // it says why in the end
+				}
+			}
+		case <-end.C:
+			return
+		}
+	}
+}
+
+// disturb starts the storms, the changes of cores and the hand-overs.
+func (w *world) disturb(ctx context.Context, wg *sync.WaitGroup) {
+	every := func(d time.Duration, count *atomic.Int64, what func() error) {
+		wg.Go(func() {
+			for rest(ctx, d); ctx.Err() == nil; rest(ctx, d) {
+				if err := what(); err != nil {
+					w.t.Error(err)
+					return
+				}
+				count.Add(1)
+			}
+		})
+	}
+	every(w.plan.storm, &w.storms, func() error {
+		for _, p := range w.proxies {
+			p.CutAll()
+		}
+		return nil
+	})
+	rng := rand.New(rand.NewPCG(3, 5))
+	every(w.plan.cores, &w.changes, func() error {
+		now, err := w.steady.ask(w.t.Context(), serverRequest{Cores: leastCore + rng.IntN(mostCores-leastCore+1)})
+		if now.Trouble != "" {
+			err = errors.New(now.Trouble)
+		}
+		return err
+	})
+	every(w.plan.handOver, &w.handOver, w.succeed)
+}
+
+// succeed replaces the second server by a successor.
+func (w *world) succeed() error {
+	path := filepath.Join(w.t.TempDir(), fmt.Sprint(w.handOver.Load()))
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	if _, err := w.handed.ask(ctx, serverRequest{Listen: path}); err != nil {
+		return err
+	}
+	next, err := startServer(ctx, w.spawner, path)
+	if err != nil {
+		return fmt.Errorf("hand-over %d: %w", w.handOver.Load(), err)
+	}
+	old := w.handed
+	w.handed = next
+	if _, err := old.ask(ctx, serverRequest{Handed: true}); err != nil {
+		return err
+	}
+	old.Stop()
+	return nil
+}
+
+// become waits until the steady server has so many cores.
+func (w *world) become(ctx context.Context, cores int) {
+	for {
+		s, err := w.steady.ask(ctx, serverRequest{Cores: cores})
+		if err != nil || s.Trouble != "" {
+			w.t.Fatal(err, s.Trouble)
+		}
+		if s.Cores == cores {
+			return
+		}
+		rest(ctx, 20*time.Millisecond)
+	}
+}
+
+// baseline is the most that the steady server uses when nobody attacks it: with
+// all sessions connected at once.
+func (w *world) baseline(ctx context.Context) serverSample {
+	var most serverSample
+	for range 20 {
+		s, err := w.steady.ask(ctx, serverRequest{Collect: true})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		s.Files, s.Goroutines = max(s.Files, most.Files), max(s.Goroutines, most.Goroutines)
+		most = s
+		rest(ctx, w.plan.settle/200)
+	}
+	return most
+}
+
+func (w *world) judgeSessions() {
+	unused := latency.New()
+	for _, s := range w.sessions {
+		echoes, err := s.window(unused)
+		if err != nil {
+			w.t.Error(err)
+		}
+		if echoes == 0 {
+			w.t.Errorf("%s: no echo came", s.name)
+		}
+	}
+	if w.storms.Load() == 0 || w.changes.Load() == 0 || w.handOver.Load() == 0 || w.acts.Load() == 0 {
+		w.t.Errorf("%d storms, %d changes of cores, %d hand-overs, %d attacks: want some of each",
+			w.storms.Load(), w.changes.Load(), w.handOver.Load(), w.acts.Load())
+	}
+}
+
+// judgeServer waits until the steady server is as it was before the attacks.
+func (w *world) judgeServer(before serverSample) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), w.plan.settle)
+	defer cancel()
+	var now serverSample
+	err := msgrtest.Until(ctx, func() bool {
+		rest(ctx, 100*time.Millisecond)
+		var err error
+		now, err = w.steady.ask(w.t.Context(), serverRequest{Cores: leastCore})
+		if err == nil && now.Cores == leastCore {
+			now, err = w.steady.ask(w.t.Context(), serverRequest{Collect: true})
+		}
+		return err == nil && now.Cores == leastCore && now.Files <= before.Files && now.Goroutines <= before.Goroutines && now.InFlight == 0 && now.Sending == 0
+	})
+	if err != nil {
+		w.t.Errorf("behind all the server is not as before: %+v, before %+v", now, before)
+	}
+	if limit := int64(memoryBound + 64<<20); now.Peak > limit {
+		w.t.Errorf("%d bytes were resident, the sum of the bounds and 64 MiB is %d", now.Peak, limit)
+	}
+	w.t.Logf("steady server: before %+v\nbehind %+v", before, now)
+}
