@@ -232,7 +232,9 @@ func (c driverTrial) run(t *testing.T) {
 	}
 	c.checkFaults(t, hub, lines)
 	if c.told() {
-		eventually(t, ctx, "the cause in the log", func() bool { return strings.Contains(log.String(), c.Fault.Errno.Error()) })
+		if err := msgrtest.Until(ctx, func() bool { return strings.Contains(log.String(), c.Fault.Errno.Error()) }); err != nil {
+			t.Errorf("the log does not have the cause: %v\n%s", err, log.String())
+		}
 	}
 	c.checkLog(t, log.String())
 }

@@ -272,6 +272,9 @@ func (c *Conn) prepare(a session.Action) {
 		})
 	case session.Log:
 		peer, err := c.peerText(), c.err
+		if c.goesOn(err, a.Text) {
+			return
+		}
 		c.put(func() { m.lines.Info(a.Text, "conn", c.id, "peer", peer, "err", err) })
 	case session.Dial:
 		c.prepareDial(a.Attempt)

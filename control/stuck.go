@@ -29,6 +29,27 @@ const stuckAfter = 3
 type streak struct {
 	failed int // in any way
 	stuck  int // of these, the last ones that dialling again does not mend
+
+	warning *warning // of the last failure; nil if there is none
+}
+
+// warning is a line of the log that waits for the messenger's lock to be free. What
+// the step says next belongs to it, so that a cause is logged once.
+type warning struct {
+	text string
+	of   error
+}
+
+// goesOn adds what the session does after the failure that was warned of. It returns
+// false if there is no warning of err. The lock is held.
+func (c *Conn) goesOn(err error, text string) bool {
+	w := c.streak.warning
+	if w == nil || w.of != err {
+		return false
+	}
+	w.text = "attempt failed, " + text
+	c.streak.warning = nil
+	return true
 }
 
 // lasting says whether an attempt failed for a reason that lasts as a rule: the peer
@@ -49,6 +70,7 @@ func (e *Error) lasting() bool {
 // the one that makes it likely that no other will do. The lock is held.
 func (c *Conn) attemptFailed(err error) {
 	var e *Error
+	c.streak.warning = nil
 	if !c.s.Peer.Dialled || c.s.Once || errors.Is(err, ErrWait) || !errors.As(err, &e) {
 		return
 	}
@@ -60,17 +82,18 @@ func (c *Conn) attemptFailed(err error) {
 	if n.failed != 1 && n.stuck != stuckAfter {
 		return
 	}
-	text, advice := "attempt failed, dialling again", e.Advice()
+	w, advice := &warning{text: "attempt failed, dialling again", of: err}, e.Advice()
 	if n.stuck == stuckAfter {
-		text = "attempts fail alike, dialling on"
+		w.text = "attempts fail alike, dialling on"
 	}
+	n.warning = w
 	peer := c.peerText()
 	c.put(func() {
 		about := []any{"conn", c.id, "peer", peer, "err", err}
 		if advice != "" {
 			about = append(about, "advice", advice)
 		}
-		c.m.lines.Warn(text, about...)
+		c.m.lines.Warn(w.text, about...)
 	})
 }
 
