@@ -37,7 +37,9 @@ type Link struct {
 	ended  bool   // the peer sends nothing behind unread
 	failed bool   // a call has failed: there is no other
 
-	sock *Socket // the core's; nil once closed or given away
+	// The core's.
+	sock  *Socket // nil once closed or given away
+	cause error   // what the socket ended with, until somebody has been told
 }
 
 // reply is the core's answer to a call.
@@ -257,7 +259,7 @@ func (l *Link) await(ctx context.Context, start func(s *Socket)) (reply, error) 
 		switch {
 		case ctx.Err() != nil: // the caller has left
 		case l.sock == nil || l.sock.link != l:
-			l.answer(reply{err: ErrLinkClosed}) // unless the cause is there already
+			l.answer(reply{err: l.takeCause()}) // unless it is there already
 		default:
 			start(l.sock)
 		}
@@ -283,10 +285,8 @@ func (l *Link) await(ctx context.Context, start func(s *Socket)) (reply, error) 
 // nothing to a link that was given away.
 func (l *Link) Close() {
 	_ = l.core.Do(func(*Core) { // a core that has stopped has closed it
-		if s := l.sock; s != nil && s.link == l {
-			s.Fault(ErrLinkClosed)
-		}
-		l.sock = nil
+		l.Refuse()
+		l.cause = nil // the call that failed has returned it
 	})
 }
 

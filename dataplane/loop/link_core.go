@@ -1,6 +1,8 @@
 package loop
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -17,16 +19,25 @@ func (l *Link) answer(r reply) {
 }
 
 // Cause is why a link has no socket any more: ErrLinkClosed, with what its socket
-// ended with if no call has returned that. On the link's core, or for its caller.
+// ended with if nobody has been told. On the link's core.
 func (l *Link) Cause() error {
-	select {
-	case r := <-l.result:
-		if r.err != nil {
-			return fmt.Errorf("%w: %w", ErrLinkClosed, r.err)
-		}
-	default:
+	if err := l.takeCause(); !errors.Is(err, ErrLinkClosed) {
+		return fmt.Errorf("%w: %w", ErrLinkClosed, err)
 	}
 	return ErrLinkClosed
+}
+
+// takeCause is what the socket has ended with, ErrLinkClosed if that is not known.
+// The answer to the last call may have been in the way of the cause when the socket
+// ended, so that the next call finds it here.
+func (l *Link) takeCause() error {
+	select {
+	case <-l.result: // the same, or for a call that has been given up
+	default:
+	}
+	err := cmp.Or(l.cause, ErrLinkClosed)
+	l.cause = nil
+	return err
 }
 
 // serveLink begins a call.

@@ -395,3 +395,30 @@ func TestALinkThatHasEndedSaysWhy(t *testing.T) {
 		t.Errorf("once more: %v", err)
 	}
 }
+
+// The socket ends while the answer to a call has not been taken yet: the next call
+// hears why.
+func TestTheCallBehindAnAnswerHearsWhyTheSocketEnded(t *testing.T) {
+	b := newBed(t, nil)
+	l, f := b.link()
+	l.answer(reply{unread: []byte("x")})
+	f.Errno = unix.ENOMEM
+	f.Edge(unix.POLLERR)
+	b.settle()
+	if r := <-l.result; r.err != nil || string(r.unread) != "x" {
+		t.Fatalf("answer %q, %v", r.unread, r.err)
+	}
+	got := make(chan error, 1)
+	go func() { got <- l.Write(deadline(t), []byte("y")) }()
+	for {
+		select {
+		case err := <-got:
+			if !errors.Is(err, unix.ENOMEM) {
+				t.Errorf("%v, want what the socket ended with", err)
+			}
+			return
+		default:
+			b.settle()
+		}
+	}
+}

@@ -404,7 +404,7 @@ func (s *Socket) Fault(err error) {
 		c.drv.Close(s.sock)
 	}
 	if l := s.link; l != nil {
-		s.link, l.sock = nil, nil
+		s.link, l.sock, l.cause = nil, nil, err
 		l.answer(reply{err: err})
 	}
 	if f := s.uncarry(); f != nil {
