@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -26,9 +27,10 @@ func Example_forward() {
 		replicas = append(replicas, addr)
 	}
 
-	var peers []*control.Conn // set before the first client comes
+	var peers atomic.Pointer[[]*control.Conn] // a core reads what this goroutine sets
+	peers.Store(new([]*control.Conn))
 	primary, addr, stop := startOSD(ctx, "0", &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
-		for _, peer := range peers {
+		for _, peer := range *peers.Load() {
 			// The clone keeps the payload until the peer has acknowledged it.
 			clone := m.Clone()
 			if err := peer.Send(clone); err != nil {
@@ -38,11 +40,13 @@ func Example_forward() {
 		return true
 	}})
 	defer stop()
+	var connected []*control.Conn
 	for _, replica := range replicas {
 		peer, err := primary.Connect(replica, wire.OSD)
 		try(err)
-		peers = append(peers, peer)
+		connected = append(connected, peer)
 	}
+	peers.Store(&connected)
 
 	client, err := control.New(control.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}})
 	try(err)
