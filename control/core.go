@@ -135,6 +135,16 @@ func (c *Core) Do(f func(c *Core)) { c.Post(&Task{Run: f}) }
 // price of an allocation.
 func (c *Conn) Do(f func(c *Core)) { c.Post(&Task{Run: f}) }
 
+// Offload has work run on another goroutine, as it may block, and then called on the core
+// once work has returned, or behind the end of the core (Gone). A simulated core runs work at
+// once. RemoveCore waits for both. On the core, Config.CoreStarted included.
+func (c *Core) Offload(work func(), then func(c *Core)) {
+	c.c.Offload(func() {
+		offCore()
+		work()
+	}, func(c *loop.Core) { then(coreOf(c)) })
+}
+
 // Timer is one deadline of a core. It is made by the user, best as a part of what it
 // is about, and must not be copied. Its core owns it while it is armed: what goes to
 // another core with a connection is stopped in Dispatcher.Move, and armed in Moved.

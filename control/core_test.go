@@ -46,6 +46,37 @@ func here(t *testing.T, c *control.Core) {
 	}
 }
 
+func TestOffloadedWorkBlocksNoCore(t *testing.T) {
+	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: dataplane.Config{Cores: 1}}
+	placed(t, &cfg)
+	m, err := control.New(cfg)
+	must(t, err)
+	endWithTest(t, m)
+	release, back := make(chan struct{}), make(chan bool)
+	m.Core(0).Do(func(c *control.Core) {
+		thread := spots.Of(c).thread
+		c.Offload(func() {
+			<-release
+			if unix.Gettid() == thread {
+				t.Error("the work runs on the core")
+			}
+		}, func(at *control.Core) {
+			here(t, at)
+			back <- at == c
+		})
+	})
+	turned := make(chan struct{})
+	m.Core(0).Do(func(*control.Core) { close(turned) }) // it runs while the work does not end
+	<-turned
+	close(release)
+	if !<-back {
+		t.Error("it came back on another core")
+	}
+	if _, err := m.Disk().List(t.TempDir()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestHandlersTasksAndTimersRunOnTheCoreThatTheyAreGiven(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		const cores = 3

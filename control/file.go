@@ -153,6 +153,11 @@ func (c *Core) OpenFile(path string, opt FileOptions, opened func(c *Core, f *Fi
 	})
 }
 
+// Disk lists, renames and removes files, and makes directories durable, where the files of
+// the cores are: on the machine's disk, or on that of a simulated host
+// (dataplane.Config.Disk). Its calls wait: a core makes them in Offload.
+func (m *Messenger) Disk() uring.Disk { return m.plane.Disk() }
+
 func (c *Core) newFile(f *loop.File) *File {
 	own := &File{f: f, core: c, most: f.MaxOps()}
 	f.OnRoom = func(*loop.File) { own.room() }

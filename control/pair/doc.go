@@ -13,7 +13,8 @@
 // to be had, and nothing else on the machine disturbs.
 //
 // Faults are injected on the simulated hosts, by Pair.Do: connections that break,
-// directions that are cut, processes that die. What is about the session itself has more
+// directions that are cut, processes that die; Pair.Restart has the server begin anew, with
+// the disk that it had. What is about the session itself has more
 // precise tools in package msgrtest, over real sockets.
 //
 // The order in which the cores and the network do what is due at the same time comes from

@@ -52,6 +52,7 @@ type Pair struct {
 	ServerHost, ClientHost *simnet.Host
 
 	t     *testing.T
+	cfg   Config
 	began time.Time
 	woken chan struct{} // something is to be done
 	acts  chan func()   // of Do
@@ -72,14 +73,15 @@ func Test(t *testing.T, cfg Config, f func(t *testing.T, p *Pair)) {
 		defer cancel()
 		p := newPair(t, ctx, cfg)
 		defer p.end()
-		p.connect(&cfg)
+		p.Client = p.messenger(cfg.Client, p.ClientHost, wire.EntityName{Type: wire.Client, ID: "0"}, control.LosslessClient(), cfg.Receive)
+		p.connect()
 		f(t, p)
 	})
 }
 
 func newPair(t *testing.T, ctx context.Context, cfg Config) *Pair {
 	p := &Pair{
-		Context: ctx, t: t, began: time.Now(),
+		Context: ctx, t: t, cfg: cfg, began: time.Now(),
 		woken: make(chan struct{}, 1), acts: make(chan func()), stop: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if cfg.Network.Latency == 0 {
@@ -93,10 +95,9 @@ func newPair(t *testing.T, ctx context.Context, cfg Config) *Pair {
 	return p
 }
 
-// connect makes both messengers and the connection.
-func (p *Pair) connect(cfg *Config) {
-	p.Server = p.messenger(cfg.Server, p.ServerHost, wire.EntityName{Type: wire.OSD, ID: "0"}, control.StatefulServer(), cfg.Serve)
-	p.Client = p.messenger(cfg.Client, p.ClientHost, wire.EntityName{Type: wire.Client, ID: "0"}, control.LosslessClient(), cfg.Receive)
+// connect makes the server and the connection to it.
+func (p *Pair) connect() {
+	p.Server = p.messenger(p.cfg.Server, p.ServerHost, wire.EntityName{Type: wire.OSD, ID: "0"}, control.StatefulServer(), p.cfg.Serve)
 	addrs, err := p.Server.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.AddrPortFrom(p.ServerHost.IP(), 6800)})
 	if err != nil {
 		p.t.Fatal(err)
@@ -108,6 +109,21 @@ func (p *Pair) connect(cfg *Config) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+}
+
+// Restart is the sudden end of the server's process or, with power, the loss of power on
+// its machine, which its disk sees as well (simnet.Host.Die), and the start of another
+// process there, with the same configuration: Server and Addr are the new one's. Conn is
+// marked down, so that its calls end, and is a new one.
+func (p *Pair) Restart(power bool) {
+	p.t.Helper()
+	p.Do(func() { p.ServerHost.Die(power) })
+	if err := p.shutdown(p.Server); err != nil {
+		p.t.Fatalf("what is left of the server does not end: %v", err)
+	}
+	p.Conn.MarkDown()
+	p.Do(func() { p.ServerHost.Die(power); p.ServerHost.Revive() })
+	p.connect()
 }
 
 func (p *Pair) messenger(cfg control.Config, host *simnet.Host, name wire.EntityName, policy control.Policy, d *control.Dispatcher) *control.Messenger {
@@ -135,18 +151,22 @@ func (p *Pair) messenger(cfg control.Config, host *simnet.Host, name wire.Entity
 
 // end shuts both messengers down, and then the network.
 func (p *Pair) end() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
 	for _, m := range []*control.Messenger{p.Client, p.Server} {
 		if m == nil {
 			continue
 		}
-		if err := m.Shutdown(ctx); err != nil {
+		if err := p.shutdown(m); err != nil {
 			p.t.Errorf("%v does not end: %v", m.Name(), err)
 		}
 	}
 	close(p.stop)
 	<-p.ended
+}
+
+func (p *Pair) shutdown(m *control.Messenger) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return m.Shutdown(ctx)
 }
 
 // Do runs f on the goroutine of the network, between two of its steps, and waits for it:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // upper answers each request with its text in capital letters.
@@ -130,4 +132,35 @@ func TestPairsHaveAnyConfigurationAndCoresThatComeAndGo(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// What the first process has made durable is there for the second one, which knows no
+// session.
+func TestAServerThatIsStartedAgainHasItsDisk(t *testing.T) {
+	for _, power := range []bool{false, true} {
+		pair.Test(t, pair.Config{Serve: upper()}, func(t *testing.T, p *pair.Pair) {
+			p.Do(func() {
+				k := p.ServerHost.Disk()
+				fd, err := k.Open("/data/durable", uring.FileOptions{Write: true, Create: true})
+				if err = errors.Join(err, k.Close(fd), k.SyncDir("/data")); err != nil {
+					t.Error(err)
+				}
+			})
+			first, conn := p.Server, p.Conn
+			_, err := conn.Call(p.Context, control.NewMessage(1000, []byte("before"), nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Restart(power)
+			ask(t, p.Context, p.Conn, "behind")
+			if p.Server == first || p.Conn == conn || conn.Err() == nil {
+				t.Error("it is the same server, or the connection goes on")
+			}
+			p.Do(func() {
+				if names, err := p.ServerHost.Disk().List("/data"); err != nil || !slices.Equal(names, []string{"durable"}) {
+					t.Errorf("%v, %v", names, err)
+				}
+			})
+		})
+	}
 }

@@ -151,25 +151,40 @@ func (c *Core) AttachFile(d *DetachedFile) (*File, error) {
 // OpenFile opens a file off the core, and attaches it. opened is called once on the
 // core, or behind its end, with the file or an error. On the core.
 func (c *Core) OpenFile(path string, opt FileOptions, opened func(c *Core, f *File, err error)) {
+	var d *DetachedFile
+	var err error
+	c.Offload(func() { d, err = openFile(c.cfg.Disk, path, opt) }, func(c *Core) {
+		var f *File
+		if err == nil {
+			f, err = c.AttachFile(d)
+		}
+		opened(c, f, err)
+	})
+}
+
+// Offload has work run on a goroutine of its own, as it may wait, and then called on the
+// core once it has returned, or behind the end of the core. A core without a thread
+// (Config.Stepped) runs work at once. A core that is being removed waits for both. On the
+// core.
+func (c *Core) Offload(work func(), then func(c *Core)) {
 	c.assertOwner()
-	c.expected.Add(1) // a core that is being removed waits for it
-	open := func() {
-		d, err := openFile(c.cfg.Disk, path, opt)
+	c.expected.Add(1)
+	do := func() {
+		work()
 		c.Post(&Task{Run: func(c *Core) {
 			c.expected.Add(-1)
-			var f *File
-			if err == nil {
-				f, err = c.AttachFile(d)
-			}
-			opened(c, f, err)
+			then(c)
 		}})
 	}
 	if c.cfg.Stepped != nil { // one goroutine does everything
-		open()
+		do()
 		return
 	}
-	go open()
+	go do()
 }
+
+// Disk is what opens and names the files of the plane's cores (Config.Disk).
+func (p *Plane) Disk() uring.Disk { return p.cfg.Disk }
 
 // Core is the core that owns the file.
 func (f *File) Core() *Core { return f.core }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -423,6 +424,33 @@ func TestOpenFileTellsOnTheCore(t *testing.T) {
 	b.close()
 	if len(errs) != 3 || !errors.Is(errs[2], ErrStopped) || b.d.Disk.Opened() != 0 {
 		t.Errorf("behind the end of the core: %v, %d files are open", errs, b.d.Disk.Opened())
+	}
+}
+
+func TestOffloadedWorkComesBackToItsCore(t *testing.T) {
+	b := newFileBed(t, FileOptions{}, nil)
+	var course []string
+	offload := func() {
+		b.c.Offload(func() { course = append(course, "work") }, func(c *Core) {
+			if c != b.c {
+				t.Error("on another core")
+			}
+			course = append(course, "then")
+		})
+		course = append(course, "asked")
+	}
+	offload()
+	b.settle()
+	if !slices.Equal(course, []string{"work", "asked", "then"}) {
+		t.Errorf("%v", course)
+	}
+	if b.p.Disk() == nil {
+		t.Error("no disk")
+	}
+	offload()
+	b.close()
+	if len(course) != 6 || b.c.expected.Load() != 0 {
+		t.Errorf("behind the end of the core: %v", course)
 	}
 }
 

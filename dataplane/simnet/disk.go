@@ -28,6 +28,7 @@ type Disk struct {
 	moved  []renaming        // the difference, in order
 	dirs   map[string]bool
 	opened map[int]*handle
+	orphan bool       // the process has died, and no other has begun (Host.Driver)
 	flying []*request // in the order in which they were asked
 	seq    uint64
 	counts DiskCounts

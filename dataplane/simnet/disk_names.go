@@ -81,6 +81,8 @@ func (k *Disk) Open(path string, opt uring.FileOptions) (int, error) {
 	path = filepath.Clean(path)
 	i := k.names[path]
 	switch {
+	case k.orphan:
+		return -1, pathError("open", path, unix.EIO)
 	case i == nil && !opt.Create:
 		return -1, pathError("open", path, unix.ENOENT)
 	case i != nil && opt.Create && opt.Exclusive:
@@ -149,7 +151,10 @@ func (k *Disk) List(dir string) (names []string, err error) {
 func (k *Disk) Rename(from, to string) error {
 	from, to = filepath.Clean(from), filepath.Clean(to)
 	i := k.names[from]
-	if i == nil {
+	switch {
+	case k.orphan:
+		return pathError("rename", from, unix.EIO)
+	case i == nil:
 		return pathError("rename", from, unix.ENOENT)
 	}
 	k.rename(renaming{from: from, to: to, file: i})
@@ -159,7 +164,10 @@ func (k *Disk) Rename(from, to string) error {
 // Remove implements uring.Disk.
 func (k *Disk) Remove(path string) error {
 	path = filepath.Clean(path)
-	if k.names[path] == nil {
+	switch {
+	case k.orphan:
+		return pathError("remove", path, unix.EIO)
+	case k.names[path] == nil:
 		return pathError("remove", path, unix.ENOENT)
 	}
 	k.rename(renaming{from: path})
@@ -172,6 +180,9 @@ func (k *Disk) MakeDir(dir string) error { k.dirs[filepath.Clean(dir)] = true; r
 // SyncDir implements uring.Disk.
 func (k *Disk) SyncDir(dir string) error {
 	dir = filepath.Clean(dir)
+	if k.orphan {
+		return pathError("sync", dir, unix.EIO)
+	}
 	k.moved = slices.DeleteFunc(k.moved, func(r renaming) bool {
 		if r.in(dir) {
 			r.apply(k.kept)

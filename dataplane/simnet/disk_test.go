@@ -2,6 +2,7 @@ package simnet_test
 
 import (
 	"bytes"
+	"errors"
 	"net/netip"
 	"slices"
 	"testing"
@@ -153,6 +154,26 @@ func TestTheEndOfAProcessLosesNothingThatWasAnswered(t *testing.T) {
 	r.open()
 	if got := r.read(0, 4096); !bytes.Equal(got, bytes.Repeat([]byte("a"), 4096)) {
 		t.Error("bytes that were written are gone")
+	}
+}
+
+func TestWhatIsLeftOfADeadProcessReachesTheDiskNoMore(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		r := newDiskRig(t, 1, simnet.DiskOptions{})
+		k := r.h.Disk()
+		r.h.Die(silent)
+		_, opened := k.Open("/data/g", uring.FileOptions{Write: true, Create: true})
+		for what, err := range map[string]error{
+			"open": opened, "rename": k.Rename("/data/f", "/data/g"), "remove": k.Remove("/data/f"), "sync": k.SyncDir("/data"),
+		} {
+			if !errors.Is(err, unix.EIO) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		r.open() // by the next process
+		if names, err := k.List("/data"); err != nil || !slices.Equal(names, []string{"f"}) {
+			t.Errorf("%v, %v", names, err)
+		}
 	}
 }
 

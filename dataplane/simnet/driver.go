@@ -28,8 +28,11 @@ type Driver struct {
 
 var _ uring.Driver = (*Driver)(nil)
 
-// Driver makes the engine of a core on the host.
+// Driver makes the engine of a core on the host. Behind Die a new process begins with it.
 func (h *Host) Driver() *Driver {
+	if h.disk != nil {
+		h.disk.orphan = false
+	}
 	return &Driver{host: h, ops: make(map[uring.Op]*end), lists: make(map[int]*listener)}
 }
 

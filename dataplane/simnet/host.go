@@ -76,7 +76,7 @@ func (h *Host) ForgetSome() {
 // Die is the sudden end of the process: its listeners vanish, and its
 // connections are reset. With silent it is the machine that loses its power:
 // nobody answers until Revive, the other ends are half open, and its disk holds
-// what was durable (Disk.Crash).
+// what was durable (Disk.Crash). What is left of the process reaches the disk no more.
 func (h *Host) Die(silent bool) {
 	h.net.Note("die %v silent=%v", h.ip, silent)
 	h.listeners = make(map[uint16][]*listener)
@@ -87,6 +87,9 @@ func (h *Host) Die(silent bool) {
 		h.disk.Crash()
 	default:
 		h.disk.killed()
+	}
+	if h.disk != nil {
+		h.disk.orphan = true
 	}
 	for _, e := range h.ordered() {
 		if silent {
