@@ -1,0 +1,58 @@
+// Command ringkv is a durable key-value store and its load generator: an example, to be
+// copied, of a server whose cores read and write the disk themselves.
+//
+//	ringkv serve --dir DIRECTORY --cores 2 &
+//	echo hello | ringkv put v2:127.0.0.1:7777 greeting
+//	ringkv get v2:127.0.0.1:7777 greeting
+//	ringkv load v2:127.0.0.1:7777 --conns 16 --depth 16 --size 4KiB --puts 50%
+//
+// A put or delete that is answered with success is on the disk. A get sees what is on the
+// disk, and nothing else. What was refused may have happened, and is seen behind the next
+// start or never.
+//
+// # The way of a request
+//
+// Each core has a shard: an index in memory and a log on disk (shard.go). A key belongs to
+// one of them, by its hash. The core that a request comes to (server.handle, a
+// Dispatcher.Fast) posts it, a control.Task, to the core of its key, which
+//
+//   - for a put writes the value from the buffer that it was received in, behind a header,
+//     to the end of its log (control.File.WriteAtv), and answers once a sync has covered it,
+//     which it shares with all that are written at the time (control.Committed);
+//   - for a get reads the record into a buffer of the core (File.ReadBuffer), checks it, and
+//     sends that buffer (FileOp.Message).
+//
+// No goroutine waits, no value is copied, no lock is taken. Everything that a request needs
+// while it waits is in one struct that is used again (request.go); the answer is a
+// control.PendingReply. File.Hold stops reading from a connection when the disk has enough
+// to do. What only happens now and then and may block, such as making a file, is done beside
+// the core: Core.Offload (roll.go). The index is made at the start, by a goroutine that may
+// wait (recover.go).
+//
+// I/O goes through the page cache: records have any length, and what is read often is in
+// memory. A store of whole blocks would use direct I/O, as the example of control.File does.
+//
+// # What the disk may do
+//
+//   - Writes overtake each other. So a record counts only when all before it are durable,
+//     and is answered in that order (shard.settle): the log has no holes in what counts.
+//   - Power fails within a write. The log ends at the first record that is not whole; the
+//     rest is cut off, and logged. record.go and scan.go say how such a tail is told from
+//     damage, which is an error: the server does not start with a log in which it cannot see
+//     what is missing, and a value that is damaged is an error to those who read it.
+//   - A write fails, or the disk is full. The log is cut there and goes on in a new file,
+//     whose first record says so; if there can be none, changes are refused. Reads go on.
+//   - A sync fails. Nobody knows what is left of what it was to cover: the same, and whoever
+//     starts behind that writes what it finds once more (recover.go, keep).
+//   - Files are named and removed: the directory is synced before something depends on it.
+//
+// Logs grow: compact.go frees their oldest files.
+//
+// # How it is tested
+//
+// sim_test.go runs the server on a simulated disk, by seed: power cuts, torn writes, errors,
+// full disks, flipped bits; model_test.go knows what must be there. kill_test.go does it with
+// processes.
+//
+//	go test ./cmd/ringkv -run WhateverHappens -kv.seeds=10000 -timeout 2h
+package main

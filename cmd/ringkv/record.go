@@ -1,0 +1,87 @@
+package main
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+)
+
+// What a record may hold, in bytes.
+const (
+	maxKey   = 1 << 10
+	maxValue = 4 << 20
+)
+
+// kind is what a record says.
+type kind uint8
+
+const (
+	kindPut    kind = 1 + iota
+	kindDelete      // no value
+	kindMark        // neither key nor value: it says what is durable
+)
+
+// position is a place in the log of a shard: the number of a segment and an offset in it.
+type position uint64
+
+func positionOf(segment uint32, off int64) position {
+	return position(segment)<<32 | position(off)
+}
+
+func (p position) segment() uint32 { return uint32(p >> 32) }
+func (p position) off() int64      { return int64(uint32(p)) }
+
+// record is one entry of the log. On disk it is a header, the key and the value; the header:
+//
+//	 0  crc32c of the header behind it and the key, begun with the salt of the segment and the offset
+//	 4  crc32c of the value
+//	 8  length of the value
+//	12  length of the key, 16 bits; kind, 8 bits; 'k'
+//	16  durable, 64 bits
+//
+// The first crc holds at one place of one segment only: bytes that a client has chosen, or
+// that were there before, are never taken for a record.
+type record struct {
+	kind       kind
+	key, value []byte
+	durable    position // everything below was acknowledged when it was written
+	off, size  int64
+	whole      bool // the value is what was written
+}
+
+const headerSize = 24
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func headerSum(salt uint32, off int64, headerAndKey []byte) uint32 {
+	return crc32.Update(salt^uint32(off)*0x9e3779b1, castagnoli, headerAndKey[4:])
+}
+
+// appendHeader appends the header and the key of r to nothing, as they are written at r.off.
+// The value follows on disk.
+func appendHeader(to []byte, r *record, salt uint32) []byte {
+	to = binary.LittleEndian.AppendUint32(to[:0], 0)
+	to = binary.LittleEndian.AppendUint32(to, crc32.Checksum(r.value, castagnoli))
+	to = binary.LittleEndian.AppendUint32(to, uint32(len(r.value)))
+	to = append(binary.LittleEndian.AppendUint16(to, uint16(len(r.key))), byte(r.kind), 'k')
+	to = append(binary.LittleEndian.AppendUint64(to, uint64(r.durable)), r.key...)
+	binary.LittleEndian.PutUint32(to, headerSum(salt, r.off, to))
+	return to
+}
+
+// readRecord reads the record that p begins with, which was read from off on. It is false
+// if there is none. The value is nil if p ends within it.
+func readRecord(p []byte, salt uint32, off int64) (record, bool) {
+	if len(p) < headerSize || p[15] != 'k' {
+		return record{}, false
+	}
+	value, keyEnd := int64(binary.LittleEndian.Uint32(p[8:])), headerSize+int64(binary.LittleEndian.Uint16(p[12:]))
+	if value > maxValue || int64(len(p)) < keyEnd || headerSum(salt, off, p[:keyEnd]) != binary.LittleEndian.Uint32(p) {
+		return record{}, false
+	}
+	r := record{kind: kind(p[14]), key: p[headerSize:keyEnd], durable: position(binary.LittleEndian.Uint64(p[16:])), off: off, size: keyEnd + value}
+	if int64(len(p)) >= r.size {
+		r.value = p[keyEnd:r.size]
+		r.whole = crc32.Checksum(r.value, castagnoli) == binary.LittleEndian.Uint32(p[4:])
+	}
+	return r, true
+}
