@@ -1,0 +1,170 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+)
+
+const asProgram = "RINGKV_TEST_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// begin starts a server in a process of its own, and returns its address.
+func begin(t *testing.T, args ...string) (cmd *exec.Cmd, addr string) {
+	t.Helper()
+	cmd = exec.Command(os.Args[0], append([]string{"serve", "--listen", "v2:127.0.0.1:0", "--log-level", "error"}, args...)...)
+	cmd.Env, cmd.Stderr = append(os.Environ(), asProgram+"=1"), os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	line, err := bufio.NewReader(out).ReadString(',')
+	if err != nil {
+		t.Fatalf("it does not listen: %q, %v", line, err)
+	}
+	return cmd, strings.TrimSuffix(strings.TrimPrefix(line, "listening "), ",")
+}
+
+// The server is killed under load, again and again, and must have every value that it has
+// acknowledged. It is killed when a number of requests are answered.
+func TestKilledAtAnyMomentItLosesNothingThatWasAcknowledged(t *testing.T) {
+	rounds := 3
+	if os.Getenv("RINGMSGR_LONG") != "" {
+		rounds = 200
+	}
+	for _, backend := range []string{"auto", "epoll"} {
+		t.Run(backend, func(t *testing.T) {
+			seed := rand.Uint64()
+			t.Logf("seed %d", seed)
+			rng := rand.New(rand.NewPCG(seed, 1))
+			dir, o := t.TempDir(), &model{t: t}
+			for range rounds {
+				cmd, addr := begin(t, "--dir", dir, "--cores", "2", "--backend", backend)
+				e := env{stderr: io.Discard, backend: backend, level: "off", cores: 1, timeout: time.Minute}
+				m, conns, err := e.dial(t.Context(), addr, 2)
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.readAll(conns[0])
+				var left atomic.Int64
+				left.Store(int64(1 + rng.IntN(2000)))
+				over := make(chan struct{})
+				for key := range keys {
+					conn, rng := conns[key%2], rand.New(rand.NewPCG(rng.Uint64(), 1))
+					var next func()
+					next = func() {
+						if n := left.Add(-1); n == 0 {
+							close(over)
+						} else if n > -keys { // some go on while it is being killed
+							o.ask(conn, pick(rng), key, next)
+						}
+					}
+					next()
+				}
+				<-over
+				_ = cmd.Process.Kill()
+				_ = cmd.Wait()
+				for _, c := range conns {
+					c.MarkDown()
+				}
+				o.under.Wait()
+				o.died()
+				if err := shutdown(m); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+func ringkv(t *testing.T, stdin string, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	var out, errs strings.Builder
+	status = run(t.Context(), env{stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs}, args)
+	return status, out.String(), errs.String()
+}
+
+func TestTheCommandsDoWhatTheyAreNamedFor(t *testing.T) {
+	cmd, addr := begin(t, "--dir", t.TempDir(), "--cores", "2")
+	large := strings.Repeat("large ", maxValue/6)
+	for _, c := range []struct {
+		stdin, args    string
+		status         int
+		stdout, stderr string
+	}{
+		{"value", "put ADDR a", cli.OK, "", ""},
+		{"x", "put ADDR b", cli.OK, "", ""},
+		{large, "put ADDR ab", cli.OK, "", ""},
+		{"", "get ADDR a", cli.OK, "value", ""},
+		{"", "get ADDR ab", cli.OK, large, ""},
+		{"", "scan ADDR", cli.OK, "a\nab\nb\n", ""},
+		{"", "scan ADDR a", cli.OK, "a\nab\n", ""},
+		{"", "delete ADDR a b", cli.OK, "", ""},
+		{"", "get ADDR a", cli.Failed, "", "no such key"},
+		{"", "delete ADDR a", cli.Failed, "", "no such key"},
+		{"", "put ADDR a", cli.Failed, "", "a value of 0 bytes"},
+		{large + "larger", "put ADDR a", cli.Failed, "", "a value of 4194305 bytes"},
+		{"", "load ADDR --duration 50ms --keys 10 --size 1KiB --conns 2", cli.OK, "puts ", ""},
+		{"", "", cli.Usage, "", "no command"},
+		{"", "dance", cli.Usage, "", `no command "dance"`},
+		{"", "get ADDR", cli.Usage, "", "get ADDRESS KEY"},
+		{"", "serve", cli.Usage, "", "--dir is missing"},
+		{"", "serve --dir x --cores 0", cli.Usage, "", "--cores 0"},
+		{"", "load ADDR --size 5MiB", cli.Usage, "", "--size"},
+		{"", "load ADDR --puts many", cli.Usage, "", "--puts"},
+	} {
+		status, stdout, stderr := ringkv(t, c.stdin, strings.Fields(strings.ReplaceAll(c.args, "ADDR", addr))...)
+		if status != c.status || !strings.Contains(stdout, c.stdout) || !strings.Contains(stderr, c.stderr) || c.stderr == "" && stderr != "" {
+			t.Errorf("%s: status %d, %.80q, %q", c.args, status, stdout, stderr)
+		}
+	}
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ends with %v", err)
+	}
+	status, help, _ := ringkv(t, "", "-h")
+	for line := range strings.Lines(help) {
+		if len(line) > cli.Width+1 || status != cli.OK {
+			t.Errorf("%d columns: %s", len(line), line)
+		}
+	}
+}
+
+func TestADirectoryHasOneServerAndItsNumberOfCores(t *testing.T) {
+	dir := t.TempDir()
+	cmd, addr := begin(t, "--dir", dir, "--cores", "2")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // it does not wait
+	if unlock, err := lock(ctx, dir); !errors.Is(err, syscall.EWOULDBLOCK) {
+		t.Errorf("%v, %t", err, unlock != nil)
+	}
+	if status, _, stderr := ringkv(t, "x", "put", addr, "a"); status != cli.OK {
+		t.Error(stderr)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if status, _, stderr := ringkv(t, "", "serve", "--dir", dir, "--cores", "3", "--listen", "v2:127.0.0.1:0"); status != cli.Failed || !strings.Contains(stderr, "was written with --cores 2") {
+		t.Errorf("status %d, %s", status, stderr)
+	}
+}
