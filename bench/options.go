@@ -6,9 +6,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
@@ -132,16 +135,21 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	}
 	var errs []error
 	collect := func(err error) { errs = append(errs, err) }
+	of := func(flag string, err error) {
+		if err != nil {
+			collect(fmt.Errorf("%s: %w", flag, err))
+		}
+	}
 	o.servers, err = chooseServers(all, cmp.Or(*servers, usualServers(all, o.quick)))
-	collect(err)
+	of("--servers", err)
 	allSizes, allLoads := defaultSizes, defaultLoads
 	if o.quick {
 		allSizes, allLoads = quickSizes, quickLoads
 	}
 	o.sizes, err = parseList(cmp.Or(*sizes, allSizes), parseSize)
-	collect(err)
+	of("--sizes", err)
 	o.shapes, err = parseList(cmp.Or(*shapes, allLoads), parseShape)
-	collect(err)
+	of("--loads", err)
 	if o.secure = *mode == modeSecure; !o.secure && *mode != modeCRC {
 		collect(fmt.Errorf("--mode %q is neither crc nor secure", *mode))
 	}
@@ -165,8 +173,14 @@ func (o *options) complete() error {
 	if o.rounds < 1 || o.rounds > 1000 {
 		errs = append(errs, fmt.Errorf("--rounds %d is not in 1..1000", o.rounds))
 	}
+	if o.idle < 0 {
+		errs = append(errs, fmt.Errorf("--idle %d: want 0 or more", o.idle))
+	}
+	if err := writable(o.json); err != nil {
+		errs = append(errs, fmt.Errorf("--json %s: %w", o.json, err))
+	}
 	if o.storm < 0 || o.storm > stormMax || o.storm > 0 && (o.cores < 2 || o.cores > 64) {
-		errs = append(errs, fmt.Errorf("--storm %d on %d cores is not within %d sessions and 2..64 cores", o.storm, o.cores, stormMax))
+		errs = append(errs, fmt.Errorf("--storm %d with --storm-cores %d is not within %d sessions and 2..64 cores", o.storm, o.cores, stormMax))
 	}
 	if o.slice < time.Millisecond || o.slice > time.Minute {
 		errs = append(errs, fmt.Errorf("--slice %v is not in 1ms..1m", o.slice))
@@ -183,6 +197,23 @@ func (o *options) complete() error {
 		errs = append(errs, fmt.Errorf("--base %s is not among the servers", o.base))
 	}
 	return errors.Join(errs...)
+}
+
+// writable says whether there is a directory for a file, so that a run does not fail
+// once it has measured everything.
+func writable(file string) error {
+	if file == "" {
+		return nil
+	}
+	dir, err := os.Stat(filepath.Dir(file))
+	if err == nil && !dir.IsDir() {
+		err = syscall.ENOTDIR
+	}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
 }
 
 // question is what the conclusion answers: our flavour against what a Go program

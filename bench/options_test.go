@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
+	"flag"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -187,5 +190,38 @@ func TestAFullPlanHasNoEnd(t *testing.T) {
 	now = now.Add(100 * time.Hour)
 	if !p.begin() || !p.another(7, time.Hour) {
 		t.Error("it ends")
+	}
+}
+
+// A flag that no call below is wrong about fails the test.
+func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
+	bad := map[string]string{
+		"base": "floor", "gc-load": "loud", "idle": "-5", "json": "/nonexistent/x", "loads": "1", "mode": "plain", "rounds": "-1",
+		"servers": "mine", "show": "/nonexistent", "sizes": "x", "slice": "5", "storm": "-1", "storm-cores": "1",
+	}
+	var usage strings.Builder
+	if _, err := parseOptions([]string{"-h"}, &usage); !errors.Is(err, flag.ErrHelp) {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`(?m)^  --(\S+)( \S)?`).FindAllStringSubmatch(usage.String(), -1)
+	if len(names) < len(bad) {
+		t.Errorf("only %q", names)
+	}
+	for _, f := range names {
+		name := f[1]
+		args := []string{"--servers", "net", "--storm", "2", "--" + name + "=" + bad[name]}
+		switch {
+		case name == "quick" || name == "codec" || name == "tags-build":
+			args[4] = "--" + name + "=perhaps"
+		case bad[name] == "":
+			t.Errorf("--%s: no value is known that is wrong", name)
+			continue
+		case name == "storm" || name == "show":
+			args = args[4:]
+		}
+		var errs strings.Builder
+		if status := run(args, nil, io.Discard, &errs); status == exitOK || !strings.Contains(errs.String(), "--"+name) || strings.Count(errs.String(), "\n") != 1 {
+			t.Errorf("%q: status %d, %q", args, status, errs.String())
+		}
 	}
 }

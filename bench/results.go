@@ -32,7 +32,7 @@ func (r *runner) save() error {
 func show(path string, stdout io.Writer) error {
 	p, err := os.ReadFile(path)
 	if err != nil {
-		return err
+		return fmt.Errorf("--show: %w", err)
 	}
 	var f report.File
 	if err := json.Unmarshal(p, &f); err != nil {

@@ -81,7 +81,7 @@ func (o *authOptions) readKeys(e env, name wire.EntityName) (*cephx.Keyring, err
 	}
 	key, err := cephx.ParseKey(text)
 	if err != nil {
-		return nil, cli.Usagef("--key: %w", err)
+		return nil, cli.Usagef("--key: this is no secret key in base64, as keyrings have it")
 	}
 	ring := &cephx.Keyring{}
 	if err := ring.Set(cephx.Entity{Name: keyName(name), Key: key}); err != nil {

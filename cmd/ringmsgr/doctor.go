@@ -84,6 +84,11 @@ func (d *doctor) run(_ context.Context, e env, args []string) error {
 	if d.limits {
 		return d.reportLimits(e, cfg)
 	}
+	if d.disk != "" {
+		if _, err := os.ReadDir(d.disk); err != nil {
+			return cli.Usagef("--disk %s: %s", d.disk, cause(err))
+		}
+	}
 	f := examine(cfg)
 	r := f.assess()
 	if d.disk != "" {

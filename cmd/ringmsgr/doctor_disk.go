@@ -11,7 +11,7 @@ func assessDisk(dir string, s uring.DiskSupport, err error, backend uring.Backen
 	c := check{Name: "disk", State: stateOK}
 	switch {
 	case err != nil:
-		c.State, c.Found, c.Remedy = stateNote, err.Error(), "name a directory that can be written"
+		c.State, c.Found, c.Remedy = stateNote, fmt.Sprintf("--disk %s: %s", dir, cause(err)), "name a directory that can be written"
 		return c
 	case !s.Alignment.Direct():
 		c.State = stateNote

@@ -160,7 +160,7 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 	if o.policy != "" {
 		p, err := control.ParsePolicy(o.policy)
 		if err != nil {
-			return cfg, cli.Usagef("--policy: %w", err)
+			return cfg, cli.Usagef("--policy %q: %s", o.policy, wanted(err))
 		}
 		cfg.Default = &p
 	}
@@ -170,7 +170,7 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 	o.listen.speak(o.proto)
 	o.listen.apply(&cfg)
 	if cfg.Steer, err = control.ParseSteer(o.steer); err != nil {
-		return cfg, cli.Usagef("--steer: %w", err)
+		return cfg, cli.Usagef("--steer %q: %s", o.steer, wanted(err))
 	}
 	if cfg.Compression, err = o.compression(); err != nil {
 		return cfg, err

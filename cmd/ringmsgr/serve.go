@@ -104,6 +104,9 @@ func (s *server) run(ctx context.Context, e env, args []string) (err error) {
 	if s.drain < 0 {
 		return cli.Usagef("--drain %v: want 0 or more", s.drain)
 	}
+	if s.ticketLife <= 0 {
+		return cli.Usagef("--ticket-life %v: want more than nothing", s.ticketLife)
+	}
 	if err := s.succession.check(s.key); err != nil {
 		return err
 	}

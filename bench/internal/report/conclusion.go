@@ -10,6 +10,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 )
 
+// busyNoise is the noise above which no advice is given.
+const busyNoise = 0.25
+
 // compared is one load with the ratios of Subject to Rival.
 type compared struct {
 	load    Load
@@ -66,11 +69,15 @@ func (f *File) writeConclusion(b *bytes.Buffer) {
 	for _, x := range all {
 		cpu = append(cpu, x.cpu.Median)
 	}
+	last := fmt.Sprintf("On this machine %s; %s needs %.2f of %s's CPU.", f.advice(faster, slower), f.Subject, Median(cpu), f.Rival)
+	if noise > busyNoise {
+		last = "Something else uses this machine: rounds of the same load differ too much. Run it again when nothing else does."
+	}
 	b.WriteByte('\n')
 	for _, line := range []string{
 		fmt.Sprintf("%s is faster than %s %s.", f.Subject, f.Rival, best),
 		fmt.Sprintf("It is slower %s; %d are within noise (%.0f %%).", worst, len(all)-len(faster)-len(slower), noise*100),
-		fmt.Sprintf("On this machine %s; %s needs %.2f of %s's CPU.", f.advice(faster, slower), f.Subject, Median(cpu), f.Rival),
+		last,
 	} {
 		writeText(b, line, f.width())
 	}

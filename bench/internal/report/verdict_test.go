@@ -136,6 +136,10 @@ func TestTheConclusionIsThreeLinesThatSayWhatToTake(t *testing.T) {
 			[]Cell{paired(load(64, 64), 1, down...)},
 			[]string{"in none of 1 loads.", "It is slower in 1:", "On this machine take theirs for loads like these;"},
 		},
+		"a busy machine": {
+			[]Cell{paired(load(64, 64), 1, 2, 2.8, 1.4, 1.3, 3.1)},
+			[]string{"in 1 of 1 loads", "It is slower in none;", "Something else uses this machine: rounds of the same load differ too much. Run it again"},
+		},
 		"no difference": {
 			[]Cell{paired(load(64, 64), 1, same...)},
 			[]string{"in none of 1 loads.", "It is slower in none; 1", "On this machine take either for loads like these;"},

@@ -64,7 +64,7 @@ func Modes(text string) ([]auth.Mode, error) {
 func Keyring(file string) (*cephx.Keyring, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, cli.Usagef("--keyring: %w", err)
+		return nil, cli.Usagef("--keyring %s: %s", file, reason(err))
 	}
 	defer f.Close()
 	ring, err := cephx.ReadKeyring(f)

@@ -53,15 +53,15 @@ func TestWrongValuesNameTheirFlag(t *testing.T) {
 		t.Fatal(err)
 	}
 	for flag, read := range map[string]func() error{
-		`--backend "kqueue"`:  func() error { _, err := Backend("kqueue"); return err },
-		"--rev 2":             func() error { _, err := Revision(2); return err },
-		"--name":              func() error { _, err := Name("nobody"); return err },
-		"--mode":              func() error { _, err := Modes("loud"); return err },
-		`--log-level "loud"`:  func() error { _, err := Logger("loud", nil); return err },
-		"--timeout 0s":        func() error { return Timeout(0) },
-		"--timeout -1s":       func() error { return Timeout(-time.Second) },
-		"--keyring: open":     func() error { _, err := Keyring(broken + ".not"); return err },
-		"--keyring " + broken: func() error { _, err := Keyring(broken); return err },
+		`--backend "kqueue"`: func() error { _, err := Backend("kqueue"); return err },
+		"--rev 2":            func() error { _, err := Revision(2); return err },
+		"--name":             func() error { _, err := Name("nobody"); return err },
+		"--mode":             func() error { _, err := Modes("loud"); return err },
+		`--log-level "loud"`: func() error { _, err := Logger("loud", nil); return err },
+		"--timeout 0s":       func() error { return Timeout(0) },
+		"--timeout -1s":      func() error { return Timeout(-time.Second) },
+		"--keyring " + broken + ".not: no such file": func() error { _, err := Keyring(broken + ".not"); return err },
+		"--keyring " + broken:                        func() error { _, err := Keyring(broken); return err },
 	} {
 		if err := read(); !cli.IsUsage(err) || !strings.HasPrefix(err.Error(), flag) {
 			t.Errorf("%s: %v", flag, err)

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"flag"
+	"strings"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+)
+
+// badValues has for each flag, by its name, a call that is wrong about it. A name with a
+// command before it is for that command alone. Flags that are set or not are not in it.
+var badValues = map[string]string{
+	"auth":            "--auth gss",
+	"backend":         "--backend kqueue",
+	"compress":        "--compress gzip",
+	"connection":      "--connection first",
+	"conns":           "--conns 0",
+	"cores":           "--cores 1025",
+	"count":           "--count 0",
+	"cut":             "--cut many",
+	"depth":           "--depth 0",
+	"disk":            "--disk /nonexistent",
+	"drain":           "--drain -1s",
+	"duration":        "--duration -1s",
+	"every":           "--every 0s",
+	"handover":        "--handover /nonexistent/x",
+	"keepalive":       "--keepalive -1s",
+	"key":             "--auth cephx --key nonsense",
+	"keylog":          "--keylog /nonexistent/x",
+	"keyring":         "--auth cephx --keyring /nonexistent",
+	"keys":            "--keys /nonexistent",
+	"linger":          "--linger -1s",
+	"listen":          "--listen v2:nonsense:x",
+	"log-level":       "--log-level loud",
+	"messages":        "--messages 0",
+	"mode":            "--mode plain",
+	"name":            "--name nobody",
+	"nonce":           "--nonce -3",
+	"peer":            "--peer cat",
+	"policy":          "--policy best",
+	"proto":           "--proto v3",
+	"receive":         "--receive fast",
+	"rev":             "--rev 2",
+	"serve take-over": "--take-over /nonexistent/x",
+	"size":            "--size -1",
+	"sort":            "--sort colour",
+	"spin":            "--spin 2s",
+	"stats":           "--stats /nonexistent/x",
+	"steer":           "--steer sideways",
+	"ticket-life":     "--ticket-life -1s",
+	"timeout":         "--timeout 0s",
+	"trace":           "--trace /nonexistent/x",
+	"type":            "--type 65536",
+	"via":             "--via 127.0.0.1:0",
+}
+
+// operands are what a command needs beside its flags.
+var operands = map[string]string{"ping": somewhere, "send": somewhere, "top": "--once @ringmsgr-nobody", "decode": recordings + "msgr2.pcap"}
+
+// Every flag of every command that gets a value it cannot take says so by its name, on
+// standard error alone, in one line and without the words of packages.
+func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
+	for _, c := range commands() {
+		fs := cli.NewFlags(c.name)
+		c.setup(fs)
+		fs.VisitAll(func(f *flag.Flag) {
+			bad, ok := badValues[c.name+" "+f.Name]
+			if !ok {
+				bad, ok = badValues[f.Name]
+			}
+			if b, is := f.Value.(interface{ IsBoolFlag() bool }); is && b.IsBoolFlag() {
+				bad, ok = "--"+f.Name+"=perhaps", true
+			}
+			if !ok {
+				t.Errorf("%s --%s: no value is known that is wrong", c.name, f.Name)
+				return
+			}
+			args := strings.Fields(c.name + " " + operands[c.name] + " " + bad)
+			t.Run(strings.Join(args, " "), func(t *testing.T) {
+				refused(t, ringmsgr(t, args...), f.Name)
+			})
+			if value, _ := flag.UnquoteUsage(f); value != "" {
+				args := []string{c.name, "--" + f.Name}
+				t.Run(strings.Join(args, " "), func(t *testing.T) {
+					refused(t, ringmsgr(t, args...), f.Name)
+				})
+			}
+		})
+	}
+}
+
+// refused checks what a run says that ended because of a flag.
+func refused(t *testing.T, r result, name string) {
+	t.Helper()
+	if r.status == cli.OK || r.stdout != "" {
+		t.Errorf("status %d, stdout %q", r.status, r.stdout)
+	}
+	first, rest, _ := strings.Cut(r.stderr, "\n")
+	if !strings.Contains(first, "--"+name) {
+		t.Errorf("%q does not name --%s", first, name)
+	}
+	if rest != "" && !strings.HasPrefix(rest, "run 'ringmsgr ") {
+		t.Errorf("more than one line: %q", r.stderr)
+	}
+	for _, internal := range []string{"control:", "dataplane:", "uring:", "wire:", "auth:", "cephx:", "flag:", "strconv", "parse error", "open /", "listen unix", "dial unix"} {
+		if strings.Contains(r.stderr, internal) {
+			t.Errorf("%q tells of %q", r.stderr, internal)
+		}
+	}
+}
