@@ -19,7 +19,8 @@ import (
 // may use it; several of them can be in one registry if their messengers have different
 // names.
 type Collector struct {
-	m *control.Messenger
+	m    *control.Messenger // nil: Remote has the statistics
+	name string
 
 	up, info, state, latency, steered *prometheus.Desc
 	messenger, counters, cores        []field
@@ -35,9 +36,18 @@ func Conns() Option { return func(c *Collector) { c.conns = newConnMetrics(c.lab
 
 // New makes a collector of m, which it does not shut down.
 func New(m *control.Messenger, opts ...Option) *Collector {
-	c := &Collector{m: m}
+	c := named(m.Name().String(), opts...)
+	c.m = m
+	return c
+}
+
+const upHelp = "Whether the messenger runs: 0 after its shutdown."
+
+// named makes a collector of a messenger with a name.
+func named(name string, opts ...Option) *Collector {
+	c := &Collector{name: name}
 	labels := c.labels()
-	c.up = prometheus.NewDesc("ringmsgr_up", "Whether the messenger runs: 0 after its shutdown.", nil, labels)
+	c.up = prometheus.NewDesc("ringmsgr_up", upHelp, nil, labels)
 	c.info = prometheus.NewDesc("ringmsgr_info", "Always 1; the labels say how the messenger does its I/O, and why not by io_uring.",
 		[]string{"backend", "fallback"}, labels)
 	c.state = prometheus.NewDesc("ringmsgr_core_state", "Always 1; the label says whether the core is running, stalled, draining, failed or stopped.",
@@ -61,7 +71,7 @@ func New(m *control.Messenger, opts ...Option) *Collector {
 }
 
 func (c *Collector) labels() prometheus.Labels {
-	return prometheus.Labels{"messenger": c.m.Name().String()}
+	return prometheus.Labels{"messenger": c.name}
 }
 
 // Handler serves the metrics of m, of the Go runtime and of the process.
@@ -89,13 +99,22 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	st, err := c.m.Stats()
+	c.show(out, &st, err)
+	if c.conns != nil && err == nil {
+		c.conns.collect(out, c.m)
+	}
+}
+
+// show is everything but the connections. With an error the statistics are what is
+// known, and the messenger does not run.
+func (c *Collector) show(out chan<- prometheus.Metric, st *control.Stats, err error) {
 	up := 1.0
 	if err != nil {
 		up = 0 // what is known is shown nevertheless
 	}
 	out <- prometheus.MustNewConstMetric(c.up, prometheus.GaugeValue, up)
 	out <- prometheus.MustNewConstMetric(c.info, prometheus.GaugeValue, 1, st.Backend, st.Fallback)
-	collect(out, reflect.ValueOf(&st).Elem(), c.messenger)
+	collect(out, reflect.ValueOf(st).Elem(), c.messenger)
 	collect(out, reflect.ValueOf(&st.Counters).Elem(), c.counters)
 	for i := range st.Cores {
 		core := &st.Cores[i]
@@ -115,9 +134,6 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	}
 	for _, g := range st.Steering.Groups {
 		c.collectSteering(out, g.Addr, &g.Counters)
-	}
-	if c.conns != nil && err == nil {
-		c.conns.collect(out, c.m)
 	}
 }
 

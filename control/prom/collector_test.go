@@ -39,7 +39,7 @@ func messenger(t testing.TB, cfg control.Config, chain ...*control.Dispatcher) *
 }
 
 func end(t testing.TB, m *control.Messenger) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := m.Shutdown(ctx); err != nil {
 		t.Error(err)
@@ -48,6 +48,22 @@ func end(t testing.TB, m *control.Messenger) {
 
 // busy is a server that has answered n requests.
 func busy(t testing.TB, n int) *control.Messenger {
+	t.Helper()
+	server, conn := pair(t)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for range n {
+		reply, err := conn.Call(ctx, control.NewMessage(1000, []byte("question"), nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply.Release()
+	}
+	return server
+}
+
+// pair is a server that answers requests, and a connection to it.
+func pair(t testing.TB) (*control.Messenger, *control.Conn) {
 	t.Helper()
 	policy, other := control.StatefulServer(), control.LosslessClient()
 	plane := dataplane.Config{Cores: 2, TimeEvery: 1}
@@ -65,16 +81,7 @@ func busy(t testing.TB, n int) *control.Messenger {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	for range n {
-		reply, err := conn.Call(ctx, control.NewMessage(1000, []byte("question"), nil))
-		if err != nil {
-			t.Fatal(err)
-		}
-		reply.Release()
-	}
-	return server
+	return server, conn
 }
 
 // scrape asks the handler as Prometheus does.

@@ -37,9 +37,13 @@ func (c *connMetrics) collect(out chan<- prometheus.Metric, m *control.Messenger
 		out <- prometheus.NewInvalidMetric(c.conns, err)
 		return
 	}
+	c.show(out, s.Conns)
+}
+
+func (c *connMetrics) show(out chan<- prometheus.Metric, conns []control.ConnStats) {
 	sums := make(map[[2]string]connSum)
-	for i := range s.Conns {
-		st := &s.Conns[i]
+	for i := range conns {
+		st := &conns[i]
 		if st.ID == 0 {
 			continue // it has just ended
 		}

@@ -16,5 +16,8 @@
 // The latencies are samples (control.Config, Plane.TimeEvery): their counts are not those
 // of all messages.
 //
+// A Remote does the same for the messenger of another process that serves its statistics at
+// a Unix socket; the program cmd/ringmsgr-exporter is made of it.
+//
 // dashboard.json shows the metrics in Grafana: import it, and choose the data source.
 package prom

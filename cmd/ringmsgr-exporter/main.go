@@ -1,0 +1,143 @@
+// Command ringmsgr-exporter shows the statistics of a running messenger to Prometheus. It
+// reads them where the process serves them, such as "ringmsgr serve --stats auto", so that
+// this process needs nothing of Prometheus:
+//
+//	ringmsgr-exporter --listen 127.0.0.1:9720 PID|SOCKET
+//
+// The metrics are those of package prom, and those of the process. It is a module of its
+// own for what it depends on.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/prom"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal kills
+	os.Exit(run(ctx, os.Stdout, os.Stderr, os.Args[1:]))
+}
+
+const help = `usage: ringmsgr-exporter [flags] PID|SOCKET
+
+Serves the statistics of a process at http://ADDRESS/metrics, for Prometheus. The
+process serves them at a Unix socket, as "ringmsgr serve --stats auto" does: a PID finds
+@ringmsgr-stats-PID, anything else is the path of the socket, or an abstract name that
+begins with @. It has to be a process of the same user, or this one runs as root.
+
+The process may come later, and may be replaced: each scrape asks whoever is there.
+
+example:
+  ringmsgr-exporter --listen 127.0.0.1:9720 $(pidof ringmsgr)
+
+flags:
+`
+
+// run is the whole program. It ends when ctx does.
+func run(ctx context.Context, stdout, stderr io.Writer, args []string) int {
+	err := execute(ctx, stdout, args)
+	switch {
+	case err == nil:
+		return cli.OK
+	case cli.IsUsage(err):
+		fmt.Fprintf(stderr, "ringmsgr-exporter: %v\nrun 'ringmsgr-exporter -h' for help\n", cli.OneLine(err))
+		return cli.Usage
+	default:
+		fmt.Fprintf(stderr, "ringmsgr-exporter: %v\n", cli.OneLine(err))
+		return cli.Failed
+	}
+}
+
+func execute(ctx context.Context, stdout io.Writer, args []string) error {
+	fs := cli.NewFlags("ringmsgr-exporter")
+	listen := fs.String("listen", "127.0.0.1:9720", "`ADDRESS` to serve at: HOST:PORT; whoever reaches it sees the metrics")
+	conns := fs.Bool("conns", true, "also what the connections hold, by the type of the peer and the state")
+	version := fs.Bool("version", false, "print what this program was built from")
+	rest, err := cli.Parse(fs, args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, help)
+		cli.PrintFlags(stdout, fs)
+		return nil
+	case err != nil:
+		return err
+	case *version:
+		return cli.PrintVersion(stdout, "ringmsgr-exporter", false)
+	case len(rest) != 1:
+		return cli.Usagef("want one PID or socket, got %d arguments", len(rest))
+	}
+	path := rest[0]
+	if pid, err := strconv.ParseUint(path, 10, 31); err == nil {
+		path = control.StatsSocket(int(pid))
+	}
+	l, err := net.Listen("tcp", *listen)
+	if err != nil {
+		var errno syscall.Errno
+		var form *net.AddrError
+		switch {
+		case errors.As(err, &errno):
+			err = errno
+		case errors.As(err, &form):
+			return cli.Usagef("--listen %q: %s; want HOST:PORT", *listen, form.Err)
+		}
+		return fmt.Errorf("--listen %s: %w", *listen, err)
+	}
+	fmt.Fprintf(stdout, "serving %s at http://%v/metrics\n", path, l.Addr())
+	return serve(ctx, l, handler(path, *conns))
+}
+
+// handler serves the metrics of the messenger at a socket, and of its process.
+func handler(path string, conns bool) http.Handler {
+	var opts []prom.Option
+	if conns {
+		opts = append(opts, prom.Conns())
+	}
+	remote := prom.NewRemote(path, opts...)
+	process := collectors.NewProcessCollector(collectors.ProcessCollectorOpts{PidFn: func() (int, error) {
+		if pid := remote.PID(); pid != 0 {
+			return pid, nil
+		}
+		return 0, errors.New("the process was not reached yet")
+	}})
+	all := prometheus.NewRegistry()
+	all.MustRegister(remote, process)
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{}))
+	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprint(w, `<a href="/metrics">metrics</a>`)
+	})
+	return mux
+}
+
+// serve answers until ctx ends.
+func serve(ctx context.Context, l net.Listener, h http.Handler) error {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return server.Close()
+	}
+}

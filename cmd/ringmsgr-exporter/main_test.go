@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+func TestWrongCallsNameTheFlag(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                       "want one PID or socket, got 0 arguments",
+		"1 2":                    "want one PID or socket, got 2 arguments",
+		"--listen here 1":        `--listen "here": missing port in address; want HOST:PORT`,
+		"--listen 192.0.2.1:0 1": "--listen 192.0.2.1:0: cannot assign requested address",
+		"--listen":               "--listen needs a value",
+		"--conns=perhaps 1":      `--conns "perhaps": want true or false`,
+		"--version=perhaps":      `--version "perhaps": want true or false`,
+		"--port 1":               "there is no flag --port",
+	} {
+		var out, errs bytes.Buffer
+		status := run(t.Context(), &out, &errs, strings.Fields(args))
+		if status == cli.OK || out.Len() > 0 || !strings.Contains(errs.String(), want) || strings.Contains(errs.String(), "listen tcp") {
+			t.Errorf("%q: status %d, %q %q; want %q", args, status, out.String(), errs.String(), want)
+		}
+	}
+}
+
+func TestHelpFitsAHundredColumns(t *testing.T) {
+	var out bytes.Buffer
+	if status := run(t.Context(), &out, io.Discard, []string{"-h"}); status != cli.OK || !strings.Contains(out.String(), "--listen ADDRESS") {
+		t.Errorf("status %d: %s", status, out.String())
+	}
+	for line := range strings.Lines(out.String()) {
+		if n := utf8.RuneCountInString(line) - 1; n > cli.Width {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+}
+
+// The exporter is there before the messenger, and shows it as soon as it comes.
+func TestAMessengerIsShownOnceItIsThere(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "stats")
+	ctx, cancel := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	status := make(chan int, 1)
+	go func() { status <- run(ctx, in, io.Discard, []string{"--listen", "127.0.0.1:0", path}) }()
+	var socket, url string
+	if _, err := fmt.Fscanf(out, "serving %s at %s\n", &socket, &url); err != nil || socket != path {
+		t.Fatalf("%q, %v", socket, err)
+	}
+	if code, text := get(t, url); code != http.StatusInternalServerError {
+		t.Errorf("%d before there is a messenger: %s", code, text)
+	}
+	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "7"}, Plane: dataplane.Config{Cores: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Start(&control.Dispatcher{}); err != nil {
+		t.Fatal(err)
+	}
+	stats, err := m.ServeStats(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	get(t, url) // it says which process it is
+	code, text := get(t, url)
+	for _, want := range []string{`ringmsgr_up{messenger="osd.7"} 1`, "process_resident_memory_bytes"} {
+		if code != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("%d, no %s in\n%s", code, want, text)
+		}
+	}
+	if err := stats.Close(); err != nil {
+		t.Error(err)
+	}
+	end, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	if err := m.Shutdown(end); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if s := <-status; s != cli.OK {
+		t.Errorf("status %d", s)
+	}
+}
+
+func get(t *testing.T, url string) (code int, text string) {
+	t.Helper()
+	answer, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	b, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(b)
+}
