@@ -1,0 +1,9 @@
+// Command plot draws the results of the benchmark as SVG: the CPU time of the server for
+// each message and its system calls over the size of the payload, and how latencies are
+// distributed in one load.
+//
+//	go run ./bench --json FILE.json
+//	cd bench/plot && go run . --dir DIR FILE.json
+//
+// It is a module of its own for what it draws with.
+package main

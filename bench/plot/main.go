@@ -1,0 +1,96 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/report"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run is the program; it returns its exit status.
+func run(args []string, stdout, stderr io.Writer) int {
+	switch err := execute(args, stdout); {
+	case err == nil:
+		return cli.OK
+	case cli.IsUsage(err):
+		fmt.Fprintln(stderr, "plot:", err)
+		return cli.Usage
+	default:
+		fmt.Fprintln(stderr, "plot:", err)
+		return cli.Failed
+	}
+}
+
+func execute(args []string, stdout io.Writer) error {
+	fs := cli.NewFlags("plot")
+	dir := fs.String("dir", ".", "`DIRECTORY` to write to: cpu.svg, syscalls.svg and latency.svg")
+	load := fs.String("load", "64x1", "`LOAD` of cpu.svg and syscalls.svg: connections x depth")
+	cell := fs.String("cell", "4 KiB 64x1", "`CELL` of latency.svg: size and load, as the report names it")
+	servers := fs.String("servers", "", "`LIST` of servers to draw, separated by commas (default all that were measured)")
+	rest, err := cli.Parse(fs, args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(stdout, "usage: go run . [flags] FILE.json\n\nDraws what \"go run ./bench --json FILE.json\" has measured.\n\nflags:\n")
+		cli.PrintFlags(stdout, fs)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(rest) != 1 {
+		return cli.Usagef("want one file, got %d arguments", len(rest))
+	}
+	f, err := read(rest[0])
+	if err != nil {
+		return err
+	}
+	d := drawing{file: f}
+	if *servers != "" {
+		d.only = strings.Split(*servers, ",")
+	}
+	for name, draw := range map[string]func() (io.WriterTo, error){
+		"cpu.svg":      func() (io.WriterTo, error) { return d.cpu(*load) },
+		"syscalls.svg": func() (io.WriterTo, error) { return d.syscalls(*load) },
+		"latency.svg":  func() (io.WriterTo, error) { return d.latency(*cell) },
+	} {
+		picture, err := draw()
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if err := write(filepath.Join(*dir, name), picture); err != nil {
+			return fmt.Errorf("--dir %s: %w", *dir, err)
+		}
+	}
+	return nil
+}
+
+// read reads the results of a run.
+func read(path string) (*report.File, error) {
+	p, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &report.File{}
+	if err := json.Unmarshal(p, f); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
+}
+
+// write makes a file with a picture in it.
+func write(path string, picture io.WriterTo) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = picture.WriteTo(f)
+	return errors.Join(err, f.Close())
+}
