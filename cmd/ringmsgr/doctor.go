@@ -160,11 +160,14 @@ func tryRing() error {
 }
 
 func (r *diagnosis) print(e env) {
-	t := &table{e.stdout}
+	width := cli.Width
+	if s := newScreen(e.stdout); s != nil {
+		width, _ = s.size()
+	}
 	for _, c := range r.Checks {
-		t.row(c.Name, "%-8s %s", c.State, c.Found)
+		hang(e.stdout, fmt.Sprintf("%-12s %-8s", c.Name, c.State), c.Found, width)
 		if c.Remedy != "" {
-			t.row("", "%-8s -> %s", "", c.Remedy)
+			hang(e.stdout, strings.Repeat(" ", 21)+" ->", c.Remedy, width)
 		}
 	}
 	if !r.OK {

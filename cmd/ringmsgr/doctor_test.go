@@ -98,3 +98,20 @@ func TestDoctorTriesThisMachine(t *testing.T) {
 		t.Errorf("doctor says %s", r.stdout)
 	}
 }
+
+func TestWhatDoctorFoundFitsTheScreen(t *testing.T) {
+	const text = "GOMAXPROCS is 2, wanted is 4 (cores + 2): set it in programs that embed the library"
+	for _, width := range []int{40, 80, 100} {
+		var b strings.Builder
+		hang(&b, "scheduler    note    ", text, width)
+		words := strings.Fields(strings.TrimPrefix(b.String(), "scheduler    note"))
+		if strings.Join(words, " ") != text {
+			t.Errorf("%d columns: %q", width, words)
+		}
+		for line := range strings.Lines(b.String()) {
+			if n := len(strings.TrimRight(line, "\n")); n > width {
+				t.Errorf("%d columns of %d: %s", n, width, line)
+			}
+		}
+	}
+}

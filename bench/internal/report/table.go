@@ -59,12 +59,8 @@ func (f *File) writeHead(b *bytes.Buffer) {
 		head += ", mode secure"
 	}
 	writeText(b, head, f.width())
-	name := 0
 	for _, s := range f.Servers {
-		name = max(name, len(s.Name))
-	}
-	for _, s := range f.Servers {
-		fmt.Fprintf(b, "  %-*s %s\n", name, s.Name, s.About)
+		writeText(b, fmt.Sprintf("  %s: %s", s.Name, s.About), f.width())
 	}
 }
 
