@@ -52,7 +52,8 @@ func (f *File) writeConclusion(b *bytes.Buffer) {
 	noise := f.noise(measures[0])
 	all := f.compare(noise)
 	if len(all) == 0 {
-		fmt.Fprintf(b, "\nToo few rounds to say whether %s is faster than %s: --rounds %d is the least.\n", f.Subject, f.Rival, EnoughRounds)
+		b.WriteByte('\n')
+		writeText(b, fmt.Sprintf("Too few rounds to say whether %s is faster than %s: --rounds %d is the least.", f.Subject, f.Rival, EnoughRounds), f.width())
 		return
 	}
 	slices.SortStableFunc(all, func(a, b compared) int { return cmp.Compare(b.rate.Median, a.rate.Median) })
