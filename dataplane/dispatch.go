@@ -44,6 +44,9 @@ func (h *Handler) discard(c *Core, b *loop.Buffer, taken loop.Charge) {
 	if b != nil {
 		c.TakeBack(b)
 	}
+	if d := h.cameApart(); d != nil {
+		d.drop()
+	}
 }
 
 // inDataPhase refuses the frames of a handshake, before anything of their
@@ -140,7 +143,7 @@ func (h *Handler) message(s *loop.Socket, f *frame.Frame, b *loop.Buffer, taken 
 	m.Front, m.Middle, m.Data = f.Seg[1], f.Seg[2], f.Seg[3]
 	m.buf, m.leased, m.charge = b, b == nil && !unpacked, taken
 	m.crcs.take(f)
-	h.dispatch(c, m)
+	h.deliver(c, m)
 	return nil
 }
 
@@ -162,6 +165,20 @@ func (h *Handler) accept(seq uint64) bool {
 		h.mark()
 	}
 	return true
+}
+
+// deliver gives a received message its data, if that is not in its frame, and dispatches
+// it.
+func (h *Handler) deliver(c *Core, m *Message) {
+	if h.posts == nil {
+		h.dispatch(c, m)
+		return
+	}
+	spent := h.place(m)
+	h.dispatch(c, m)
+	if spent != nil {
+		c.TakeBack(spent)
+	}
 }
 
 // dispatch gives a received message to the owner, and lets go of it.

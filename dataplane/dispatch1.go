@@ -34,5 +34,5 @@ func (h *Handler) message1(c *Core, in *received1, taken loop.Charge) {
 	m.Front, m.Middle, m.Data = in.segs[0], in.segs[1], in.segs[2]
 	m.buf, m.leased, m.charge = in.b, in.b == nil, taken
 	m.crcs.take1(in)
-	h.dispatch(c, m)
+	h.deliver(c, m)
 }

@@ -22,6 +22,9 @@
 // A message that came in one protocol can be sent on in the other, as a rule without
 // reading it again: crc.go.
 //
+// Data goes into memory that a user has posted for it: posting.go, with the rules; how the
+// data of an unfinished frame lies apart from the rest is in apart.go.
+//
 // Memory is bounded on both sides of a connection, and what waits for a bound
 // is freed by something that does not wait for the same: budget.go says who
 // waits for what.

@@ -174,17 +174,26 @@ func (r *framer1) message(s *loop.Socket, p []byte) (rest []byte, goesOn bool) {
 // gather sets a buffer for the rest of the message. Large data begins in it where the
 // header says that it does in a page (msgr1.md, section 10.5).
 func (r *framer1) gather(s *loop.Socket) bool {
-	at, before := 0, int(r.hd.FrontLen+r.hd.MiddleLen)
+	at, before, off := 0, int(r.hd.FrontLen+r.hd.MiddleLen), 0
 	if r.aligned {
-		at = (int(r.hd.DataOff)%pageSize - before%pageSize + pageSize) % pageSize
-		if at+r.size <= pageSize { // buffers up to a page are not aligned
-			at += pageSize
+		off = int(r.hd.DataOff) % pageSize
+	}
+	if r.hd.DataLen > 0 && r.h.awaitsData() {
+		if !r.lendApart(s, at, before, int(r.hd.DataLen), off) {
+			return false
+		}
+	} else {
+		if r.aligned {
+			at = (off - before%pageSize + pageSize) % pageSize
+			if at+r.size <= pageSize { // buffers up to a page are not aligned
+				at += pageSize
+			}
+		}
+		if !r.lend(s, at, r.size) {
+			return false
 		}
 	}
-	if !r.lend(s, at) {
-		return false
-	}
-	if _, data := r.dec.Checks(); r.large && data {
+	if _, data := r.dec.Checks(); (r.large || r.apart.on) && data {
 		r.crcFrom, r.crcTo, r.crc = before, before+int(r.hd.DataLen), 0
 	}
 	return true
@@ -192,9 +201,10 @@ func (r *framer1) gather(s *loop.Socket) bool {
 
 // gathered ends a message that is whole in its buffer.
 func (r *framer1) gathered(s *loop.Socket) {
-	b := r.target
+	b, size := r.target, r.size-r.apart.size()
 	r.target = nil
-	r.finish(s, b.Bytes()[r.at:r.at+r.size], b)
+	r.handOver()
+	r.finish(s, b.Bytes()[r.at:r.at+size], b)
 }
 
 // finish checks a complete message and delivers it. b is the buffer that holds rest,
@@ -202,8 +212,13 @@ func (r *framer1) gathered(s *loop.Socket) {
 func (r *framer1) finish(s *loop.Socket, rest []byte, b *loop.Buffer) {
 	c, h := s.Core(), r.h
 	m := received1{hd: &r.hd, b: b}
+	d := h.cameApart()
 	for i, n := range [3]uint32{r.hd.FrontLen, r.hd.MiddleLen, r.hd.DataLen} {
-		if n > 0 {
+		switch {
+		case n == 0:
+		case i == 2 && d != nil:
+			m.segs[i] = d.place
+		default:
 			m.segs[i], rest = rest[:n:n], rest[n:]
 		}
 	}

@@ -154,6 +154,7 @@ type Handler struct {
 	holdOut  bool                    // stopped by a break point
 	shown    map[shownFrame]struct{} // to the break point, and not written yet
 
+	posts   *postings // nil: there never were any
 	queue   outQueue
 	sent    messageList // lossless: on the wire, not acknowledged
 	inSeq   uint64

@@ -45,6 +45,11 @@ type HandlerStats struct {
 	// ControlPauses are the times that it was not read for a while, as it brought
 	// too many frames without use.
 	ControlPauses uint64 `json:"control_pauses"`
+	// Postings are armed now. Posted messages came into posted memory; PostingMisses
+	// were for one that had no room for their data.
+	Postings      int    `json:"postings"`
+	Posted        uint64 `json:"posted"`
+	PostingMisses uint64 `json:"posting_misses"`
 }
 
 // Stats takes a snapshot. It waits for the owning core's next turn, and returns
@@ -78,6 +83,9 @@ func (h *Handler) statistics(c *Core) HandlerStats {
 	if h.sock != nil {
 		st.Writing, st.Throttled = h.sock.Writing(), h.sock.Stopped()
 		st.Unfinished, st.Quiet = int64(h.intake().held()), h.sock.Quiet()
+	}
+	if h.posts != nil {
+		st.Postings = len(h.posts.armed)
 	}
 	if h.throttles != nil {
 		st.Reserved = h.throttles.Held()

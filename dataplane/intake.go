@@ -33,10 +33,11 @@ type intake struct {
 
 	stopped bool // by a throttle, until the next Feed
 
-	target *loop.Buffer // where the rest is gathered
-	at     int          // start of the rest in target; the head stands before it
-	fill   int          // bytes of the rest that are there
-	ahead  int          // bytes that are reserved for a read under way
+	target *loop.Buffer // where the rest is gathered, but for data that is
+	apart  apart
+	at     int // start of the rest in target; the head stands before it
+	fill   int // bytes of the rest that are there
+	ahead  int // bytes that are reserved for a read under way
 
 	// Running crc of a large data segment, taken while its bytes are cached.
 	crcFrom, crcTo int // the data segment within the rest; equal: no running crc
@@ -67,12 +68,15 @@ func (r *intake) Target(s *loop.Socket) (p []byte, ahead int) {
 	if r.large {
 		ahead = loop.LookAhead
 	}
+	if r.apart.on && !r.settle(s) {
+		return nil, ahead
+	}
 	rest := r.rest()
 	if len(rest) == 0 {
 		return nil, ahead
 	}
 	r.ahead = r.reserve(s, min(len(rest), pieceBytes))
-	if r.ahead < len(rest) {
+	if r.ahead < len(rest) || r.fill < r.apart.from {
 		ahead = 0
 	}
 	return rest[:r.ahead], ahead
@@ -161,21 +165,25 @@ func (r *intake) held() int {
 	return r.headLen + r.fill
 }
 
-// rest is where the bytes that the frame still lacks belong, empty if no
-// target is set.
+// rest is where the bytes that the frame still lacks belong, or the next of them,
+// empty if no target is set.
 func (r *intake) rest() []byte {
 	if r.target == nil {
 		return nil
 	}
+	if r.apart.on {
+		return r.missing()
+	}
 	return r.target.Bytes()[r.at+r.fill : r.at+r.size]
 }
 
-// lend sets a buffer for the rest of the frame, which begins at byte at of it.
-func (r *intake) lend(s *loop.Socket, at int) bool {
+// lend sets a buffer for the rest of the frame, or for size bytes of it, which begins at
+// byte at of the buffer.
+func (r *intake) lend(s *loop.Socket, at, size int) bool {
 	if r.large {
 		s.ReadInPlace()
 	}
-	b, err := s.Core().Lend(at + r.size)
+	b, err := s.Core().Lend(at + size)
 	if err != nil {
 		s.Fault(fmt.Errorf("frame of %d bytes: no memory: %w", r.size, err))
 		return false
@@ -196,7 +204,12 @@ func (r *intake) begun(s *loop.Socket) {
 // and what there is of the rest.
 func (r *intake) restore(s *loop.Socket, partial []byte) error {
 	c := s.Core()
-	b, err := c.Lend(r.at + r.size)
+	b, err := c.Lend(r.at + r.size - r.apart.size())
+	if err == nil {
+		if err = r.apart.enter(c); err != nil {
+			c.TakeBack(b)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("enter core %d: %w", c.ID(), err)
 	}
@@ -210,6 +223,9 @@ func (r *intake) restore(s *loop.Socket, partial []byte) error {
 // room in the receive budget, which has stopped the socket; whole says that nothing
 // lacks now.
 func (r *intake) take(s *loop.Socket, p []byte) (n int, whole bool) {
+	if r.apart.on && !r.settle(s) {
+		return 0, false
+	}
 	n = r.reserve(s, min(len(p), len(r.rest())))
 	if n == 0 {
 		return 0, false
@@ -221,14 +237,13 @@ func (r *intake) take(s *loop.Socket, p []byte) (n int, whole bool) {
 // filled notes that n more bytes of the rest are in the target, and says whether
 // that is all of them.
 func (r *intake) filled(n int) (whole bool) {
-	from := r.fill
-	r.fill += n
 	if r.crcTo > r.crcFrom {
-		lo, hi := max(from, r.crcFrom), min(r.fill, r.crcTo)
+		lo, hi := max(r.fill, r.crcFrom), min(r.fill+n, r.crcTo)
 		if lo < hi {
-			r.crc = frame.SegmentCRC(r.crc, r.target.Bytes()[r.at+lo:r.at+hi])
+			r.crc = frame.SegmentCRC(r.crc, r.rest()[lo-r.fill:hi-r.fill])
 		}
 	}
+	r.fill += n
 	return r.fill == r.size
 }
 
@@ -250,5 +265,6 @@ func (r *intake) abandon(s *loop.Socket) {
 		s.Core().TakeBack(r.target)
 		r.target = nil
 	}
+	r.apart.drop()
 	r.charge.Abandon(s)
 }

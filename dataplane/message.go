@@ -46,7 +46,8 @@ type Message struct {
 	// that is less: it can be written with direct I/O as it is. It then lies in a
 	// buffer of its own from the beginning, and Retain copies nothing. Not so where the
 	// peer has compressed it, where a peer of msgr1 has set DataOff, or on the connection
-	// to ourselves, which brings what was sent.
+	// to ourselves, which brings what was sent; and where it lies in memory that the user has
+	// posted (Posted), it begins where that does.
 	Data []byte
 
 	// Free, if set, is called once when the messenger and all others have
@@ -73,13 +74,15 @@ type Message struct {
 	tracker     Tracker     // while it is queued and was not written; nil: nobody follows it
 
 	// Received messages only.
-	home   *perCore     // whose free list it returns to; nil: made by the user
-	loan   loop.Loan    // how it gets there
-	buf    *loop.Buffer // payload memory, if it is the message's own
-	crcs   segmentCRCs  // of the payload as it came; a clone's as well
-	leased bool         // payload lies in a receive buffer of the running dispatch
-	charge loop.Charge  // what it holds of the receiver's budget
-	queues atomic.Int32 // sending queues, and writes in flight, that have it or a clone of it
+	home    *perCore     // whose free list it returns to; nil: made by the user
+	loan    loop.Loan    // how it gets there
+	buf     *loop.Buffer // payload memory, if it is the message's own
+	dataBuf *loop.Buffer // that of Data, if it has one of its own
+	crcs    segmentCRCs  // of the payload as it came; a clone's as well
+	leased  bool         // payload, but for posted data, lies in a buffer of the running dispatch
+	posted  bool         // Data lies in memory that the user has posted
+	charge  loop.Charge  // what it holds of the receiver's budget
+	queues  atomic.Int32 // sending queues, and writes in flight, that have it or a clone of it
 
 	of *Message // a clone: the message that has the payload
 }
@@ -95,6 +98,11 @@ func (m *Message) Seq() uint64 { return m.seq }
 
 // Size is the length of the payload in bytes.
 func (m *Message) Size() int { return len(m.Front) + len(m.Middle) + len(m.Data) }
+
+// Posted says that Data of a received message lies in memory that the user has posted for
+// it, and that is the user's again: the messenger does not touch it any more, but that a
+// message which is sent on (Send, Clone) is read there until it is released.
+func (m *Message) Posted() bool { return m.posted }
 
 // Retain adds a reference. The first Retain of a received message must be
 // called during its dispatch, on the dispatching goroutine: it moves a small
@@ -219,7 +227,11 @@ func (m *Message) recharge() {
 // detach copies a leased payload into a buffer of the message's own.
 func (m *Message) detach() {
 	m.leased = false
+	segs := []*[]byte{&m.Front, &m.Middle, &m.Data}
 	n := m.Size()
+	if m.posted { // it stays where it is
+		segs, n = segs[:2], n-len(m.Data)
+	}
 	if n == 0 {
 		return
 	}
@@ -232,7 +244,7 @@ func (m *Message) detach() {
 		mem = b.Bytes()
 	}
 	mem = mem[:0]
-	for i, seg := range [3]*[]byte{&m.Front, &m.Middle, &m.Data} {
+	for i, seg := range segs {
 		old := *seg
 		mem = appendTo(mem, seg)
 		m.crcs[i].moved(old, *seg)
@@ -254,7 +266,9 @@ func (m *Message) poison() {
 	if invariants.Enabled {
 		invariants.Poison(m.Front)
 		invariants.Poison(m.Middle)
-		invariants.Poison(m.Data)
+		if !m.posted {
+			invariants.Poison(m.Data)
+		}
 	}
 }
 

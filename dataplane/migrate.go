@@ -68,7 +68,9 @@ func (h *Handler) detachState(s *loop.Socket, d *loop.Detached) *migrationState 
 	c, r := s.Core(), h.intake()
 	l := &migrationState{socket: d}
 	if b := r.target; b != nil {
-		l.partial = bytes.Clone(b.Bytes()[r.at-r.headLen : r.at+r.fill])
+		data := r.apart.filled(r.fill)
+		l.partial = bytes.Clone(b.Bytes()[r.at-r.headLen : r.at+r.fill-data])
+		r.apart.leave(data)
 		c.TakeBack(b)
 		r.target = nil
 	}

@@ -43,6 +43,9 @@ func (l *perCore) recycle(m *Message) {
 	if m.buf != nil {
 		l.core.TakeBack(m.buf)
 	}
+	if m.dataBuf != nil {
+		l.core.TakeBack(m.dataBuf)
+	}
 	*m = Message{home: l, next: l.messages, loan: loop.Loan{Of: (*lent)(m)}}
 	l.messages = m
 }

@@ -140,27 +140,34 @@ func (r *frameReader) payload() int64 {
 // boundary of it, which makes the buffer larger than those that are not aligned.
 func (r *frameReader) gather(s *loop.Socket) bool {
 	prefix, _ := r.dec.Split(r.hd)
-	at := r.headLen
-	if r.aligned {
-		at += (pageSize - (at+prefix)%pageSize) % pageSize
-	}
-	if !r.lend(s, at) {
-		return false
+	at, data, clear := r.headLen, int(r.hd.Len[3]), r.hd.Flags == 0 && !r.dec.IsSecure()
+	if data > 0 && clear && r.hd.Tag == frame.TagMessage && r.h.awaitsData() {
+		if !r.lendApart(s, at, prefix, data, 0) {
+			return false
+		}
+	} else {
+		if r.aligned {
+			at += (pageSize - (at+prefix)%pageSize) % pageSize
+		}
+		if !r.lend(s, at, r.size) {
+			return false
+		}
 	}
 	// The head stands before the rest: what is encrypted as one piece is
 	// decrypted in place.
 	copy(r.target.Bytes()[at-r.headLen:], r.head[:r.headLen])
-	if r.large && r.dec.ChecksSegments() && r.hd.Flags == 0 {
-		r.crcFrom, r.crcTo, r.crc = prefix, prefix+int(r.hd.Len[3]), frame.SegmentCRCInit
+	if (r.large || r.apart.on) && r.dec.ChecksSegments() && r.hd.Flags == 0 {
+		r.crcFrom, r.crcTo, r.crc = prefix, prefix+data, frame.SegmentCRCInit
 	}
 	return true
 }
 
 // gathered ends a frame that is whole in its buffer.
 func (r *frameReader) gathered(s *loop.Socket) {
-	b := r.target
+	b, size := r.target, r.size-r.apart.size()
 	r.target = nil
-	r.finish(s, b.Bytes()[r.at-r.headLen:r.at], b.Bytes()[r.at:r.at+r.size], b)
+	r.handOver()
+	r.finish(s, b.Bytes()[r.at-r.headLen:r.at], b.Bytes()[r.at:r.at+size], b)
 }
 
 // finish checks a complete frame and delivers it. b is the buffer that holds
@@ -168,19 +175,22 @@ func (r *frameReader) gathered(s *loop.Socket) {
 func (r *frameReader) finish(s *loop.Socket, head, rest []byte, b *loop.Buffer) {
 	var f frame.Frame
 	var err error
-	if r.crcTo > r.crcFrom && b != nil {
+	d := r.h.cameApart()
+	switch {
+	case d != nil:
+		if f, err = r.dec.FinishSplit(r.hd, rest[:d.from], r.crc, rest[d.from:]); err == nil && !f.Aborted {
+			f.Seg[3] = d.place
+		}
+	case r.crcTo > r.crcFrom && b != nil:
 		if f, err = r.dec.FinishSplit(r.hd, rest[:r.crcFrom], r.crc, rest[r.crcTo:]); err == nil {
 			f.Seg[3] = rest[r.crcFrom:r.crcTo:r.crcTo]
 		}
-	} else {
+	default:
 		f, err = r.dec.Finish(r.hd, head, rest)
 	}
 	taken, stall := r.complete(s, r.payload())
 	if err != nil {
-		taken.Release()
-		if b != nil {
-			s.Core().TakeBack(b)
-		}
+		r.h.discard(s.Core(), b, taken)
 		s.Fault(fmt.Errorf("%v frame: %w", r.hd.Tag, err))
 		return
 	}

@@ -24,6 +24,7 @@ type recorder struct {
 	onFault   func(n uint64, err error, m Snapshot)
 	onQueued  func(n uint64)
 	onHappen  func(h *Handler, what any)
+	onMoving  func()
 	onMoved   func(h *Handler)
 	// discard keeps nothing of messages.
 	discard bool
@@ -90,7 +91,12 @@ func (r *recorder) Queued(n uint64) {
 	}
 }
 
-func (r *recorder) Moving(_ *Handler, to *Core) { r.note("moving to %d", to.ID()) }
+func (r *recorder) Moving(_ *Handler, to *Core) {
+	r.note("moving to %d", to.ID())
+	if r.onMoving != nil {
+		r.onMoving()
+	}
+}
 
 func (r *recorder) Moved(h *Handler, from *Core, ev MoveCause) {
 	r.note("moved from %d accepted=%v replace=%v", from.ID(), ev.Accepted, ev.Replace)

@@ -30,6 +30,10 @@ func (p *Plane) OnCore() bool {
 	return false
 }
 
+// Current says that the caller runs on the thread of this core; never on one that is
+// stepped, or gone. Any goroutine.
+func (c *Core) Current() bool { return c.current() }
+
 // current says that the caller runs on the thread of this core.
 func (c *Core) current() bool { return c.tid.Load() == int32(unix.Gettid()) }
 

@@ -1,0 +1,159 @@
+package dataplane
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+)
+
+// A user who knows that a message with a certain transaction id comes can post memory
+// for its data: the data is read straight into it, and Message.Data lies there. The rules:
+//
+//   - A message is matched when all that stands before its data is there. A duplicate
+//     matches nothing, nor does a message without data, or one whose data does not fit:
+//     that one is received as if nothing was posted, and counted (PostingMisses).
+//   - Data in clear, neither compressed nor whole in the bytes that one read brought, is
+//     read into its place (apart.go). All else is copied there when it is checked, so
+//     that nothing that was not authenticated in mode secure comes into memory of the
+//     user's.
+//   - A posting is over when a message is dispatched that has it. Until then it is
+//     armed: a frame that ends half way, by a fault, a failed check or a sender that
+//     aborts it, leaves it as it was, but for its bytes, and the message that comes
+//     again finds it.
+//   - The core reads into memory in calls that end before it does anything else.
+//     Nothing is in flight when a posting is withdrawn: what has come is copied
+//     into memory of ours, where the message goes on.
+//   - Memory that was posted is nobody's of the pool's. The throttles count a message that
+//     lies there as any other.
+//
+// A handler that was never given a posting pays one look at a nil pointer for each
+// message.
+
+// Errors of AddPosting.
+var (
+	// ErrPostingTID: memory is posted for this transaction id already.
+	ErrPostingTID = errors.New("dataplane: memory is posted for this transaction id already")
+	// ErrPostingBuffer: a posting has no memory, or no transaction id.
+	ErrPostingBuffer = errors.New("dataplane: a posting needs a transaction id and memory")
+)
+
+// Posting is memory for the data of one message. It must not be changed, nor its memory
+// touched, while a handler has it. Owner: the core of the handler.
+type Posting struct {
+	TID    uint64 // of the message, not 0
+	Buffer []byte
+	User   PostingUser
+}
+
+// PostingUser hears what becomes of a posting.
+type PostingUser interface {
+	// Used says that a message has come whose Data is the beginning of the posted memory.
+	// The handler has it no more; the message is dispatched next. On the core.
+	Used()
+}
+
+// postings are those of one handler.
+type postings struct {
+	armed map[uint64]*Posting
+	came  apart // of the message that is being handed over
+}
+
+// AddPosting arms a posting. The errors are ErrDropped, ErrPostingTID and
+// ErrPostingBuffer. On the core.
+func (h *Handler) AddPosting(p *Posting) error {
+	switch {
+	case p.TID == 0 || len(p.Buffer) == 0:
+		return ErrPostingBuffer
+	case h.state == StateDrop:
+		return ErrDropped
+	case h.posts == nil:
+		h.posts = &postings{armed: make(map[uint64]*Posting)}
+	case h.posts.armed[p.TID] != nil:
+		return ErrPostingTID
+	}
+	h.posts.armed[p.TID] = p
+	return nil
+}
+
+// RemovePosting takes a posting back: the handler does not touch its memory any more. It
+// returns false if the handler does not have it. On the core that owns the handler, c,
+// at any moment.
+func (h *Handler) RemovePosting(c *Core, p *Posting) bool {
+	if h.posts == nil || h.posts.armed[p.TID] != p {
+		return false
+	}
+	delete(h.posts.armed, p.TID)
+	if h.sock == nil {
+		c = nil
+	}
+	r := h.intake()
+	r.apart.vacate(c, p, r.apart.filled(r.fill))
+	came := &h.posts.came
+	came.vacate(c, p, came.size())
+	return true
+}
+
+// Postings are those that are armed, by their ids. On the core.
+func (h *Handler) Postings() []*Posting {
+	if h.posts == nil {
+		return nil
+	}
+	return slices.SortedFunc(maps.Values(h.posts.armed), func(a, b *Posting) int { return cmp.Compare(a.TID, b.TID) })
+}
+
+// awaitsData says that memory is posted for somebody.
+func (h *Handler) awaitsData() bool { return h.posts != nil && len(h.posts.armed) > 0 }
+
+// postingFor returns the posting for a message with so many bytes of data, nil if there is
+// none that has room for them.
+func (h *Handler) postingFor(tid uint64, size int) *Posting {
+	p := h.posts.armed[tid]
+	if p != nil && size > len(p.Buffer) {
+		h.stats.PostingMisses++
+		return nil
+	}
+	return p
+}
+
+// place gives a received message, which is about to be dispatched, its data where that
+// is apart from the frame, or belongs into posted memory. spent is the buffer of the
+// frame, if it is of no use behind the dispatch any more. Only if h.posts is there.
+func (h *Handler) place(m *Message) (spent *loop.Buffer) {
+	if d := h.posts.came; d.on {
+		h.posts.came = apart{}
+		old := m.Data
+		m.Data, m.dataBuf = d.place, d.buf
+		m.crcs[2].moved(old, m.Data)
+		if d.posting != nil {
+			h.use(d.posting, m)
+		}
+		return nil
+	}
+	if len(m.Data) == 0 {
+		return nil
+	}
+	p := h.postingFor(m.TID, len(m.Data))
+	if p == nil {
+		return nil
+	}
+	old := m.Data
+	m.Data = p.Buffer[:len(old):len(old)]
+	copy(m.Data, old)
+	m.crcs[2].moved(old, m.Data)
+	if m.buf != nil { // what is left in it is small, as a rule
+		spent, m.buf, m.leased = m.buf, nil, true
+	}
+	h.use(p, m)
+	return spent
+}
+
+// use ends a posting with the message that has it.
+func (h *Handler) use(p *Posting, m *Message) {
+	delete(h.posts.armed, p.TID)
+	m.posted = true
+	h.stats.Posted++
+	p.User.Used()
+}

@@ -1,0 +1,503 @@
+package dataplane
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+)
+
+// target is posted memory with a fence on both sides.
+type target struct {
+	Posting
+	all  []byte
+	used int
+}
+
+const fence = 64
+
+func newTarget(tid uint64, size int) *target {
+	g := &target{all: bytes.Repeat([]byte{0xee}, size+2*fence)}
+	g.Posting = Posting{TID: tid, Buffer: g.all[fence : fence+size : fence+size], User: g}
+	return g
+}
+
+func (g *target) Used() { g.used++ }
+
+// fill is what the owner writes into memory that is his again.
+func (g *target) fill() {
+	for i := range g.Buffer {
+		g.Buffer[i] = 0xa5
+	}
+}
+
+func (g *target) untouched() bool {
+	return bytes.Count(g.Buffer, []byte{0xa5}) == len(g.Buffer) && g.fenced()
+}
+
+func (g *target) fenced() bool {
+	return bytes.Count(g.all[:fence], []byte{0xee})+bytes.Count(g.all[len(g.all)-fence:], []byte{0xee}) == 2*fence
+}
+
+// has says that m lies at the beginning of the memory.
+func (g *target) has(m *Message) bool { return len(m.Data) > 0 && &m.Data[0] == &g.Buffer[0] }
+
+// postBed is a connection with a throttle of each kind, whose messages are kept.
+func postBed(t *testing.T, mode wireMode, receive ReceiveMode, large int) (*conn, *Throttles, *[]*Message) {
+	ts := &Throttles{Messages: NewThrottle(5), Bytes: NewThrottle(4 << 20), Dispatch: NewThrottle(4 << 20)}
+	c := newBed(t, func(cfg *Config, d *fakedriver.Driver) {
+		receiving(receive)(cfg, d)
+		if large > 0 {
+			cfg.LargeFrom = large
+		}
+	}).connMode(OpenOptions{Throttles: ts}, mode)
+	kept := new([]*Message)
+	c.own.onMessage = func(_ *Handler, m *Message) {
+		m.Retain()
+		*kept = append(*kept, m)
+	}
+	return c, ts, kept
+}
+
+// nothingHeld checks that all is given back.
+func nothingHeld(t *testing.T, c *conn, ts *Throttles, where string) {
+	t.Helper()
+	if ts.Messages.Used()+ts.Bytes.Used()+ts.Dispatch.Used()+ts.Held() != 0 || c.c.Snapshot().PoolInUse != 0 {
+		t.Fatalf("%s: %d messages, %d and %d bytes of the throttles, %d of buffers are held", where,
+			ts.Messages.Used(), ts.Bytes.Used(), ts.Dispatch.Used(), c.c.Snapshot().PoolInUse)
+	}
+}
+
+func releaseAll(kept *[]*Message) {
+	for _, m := range *kept {
+		m.Release()
+	}
+	*kept = nil
+}
+
+func TestPostedDataLiesInTheMemoryOfTheUserWhereverTheStreamIsCut(t *testing.T) {
+	overModes(t, func(t *testing.T, mode wireMode, receive ReceiveMode) {
+		for _, large := range []int{100, 1 << 20} {
+			msg := &Message{TID: 7, DataOff: 9, Front: payload(1, 21), Middle: payload(2, 13), Data: payload(3, 110)}
+			size := len(newModeCodec(t, mode).message(1, 0, msg))
+			for cut := 0; cut <= size; cut += 1 + cut%3 {
+				c, ts, kept := postBed(t, mode, receive, large)
+				g, other := newTarget(7, 160), newTarget(8, 160)
+				must(t, c.h.AddPosting(&g.Posting))
+				must(t, c.h.AddPosting(&other.Posting))
+				wire := c.peer.message(1, 0, msg)
+				c.sock.Arrive(wire[:cut])
+				c.settle()
+				c.sock.Arrive(wire[cut:])
+				c.settle()
+				where := fmt.Sprintf("cut at %d of %d, large from %d", cut, size, large)
+				if len(*kept) != 1 || c.own.fault() != nil {
+					t.Fatalf("%s: %d messages, fault %v", where, len(*kept), c.own.fault())
+				}
+				m := (*kept)[0]
+				if !m.Posted() || !g.has(m) || !bytes.Equal(m.Data, msg.Data) || !bytes.Equal(m.Front, msg.Front) || !bytes.Equal(m.Middle, msg.Middle) {
+					t.Fatalf("%s: posted %v, in place %v", where, m.Posted(), g.has(m))
+				}
+				if g.used != 1 || other.used != 0 || !g.fenced() || bytes.Count(g.Buffer[110:], []byte{0xee}) != 50 {
+					t.Fatalf("%s: used %d times, memory behind the data was written", where, g.used)
+				}
+				if st := c.h.statistics(c.c); st.Posted != 1 || st.Postings != 1 || c.h.RemovePosting(c.c, &g.Posting) {
+					t.Fatalf("%s: %+v", where, st)
+				}
+				releaseAll(kept)
+				c.settle()
+				nothingHeld(t, c, ts, where)
+				if !bytes.Equal(g.Buffer[:110], msg.Data) {
+					t.Fatalf("%s: memory of the user's was changed when the message was released", where)
+				}
+				c.close()
+			}
+		}
+	})
+}
+
+// A large message in clear is read to where it was posted: what is ours has the rest of it.
+func TestLargePostedDataIsReadIntoItsPlace(t *testing.T) {
+	for _, mode := range slices.Concat(wireModes[:2], msgr1Modes) {
+		const size = 1 << 20
+		c, _, kept := postBed(t, mode, ReceiveReady, 0)
+		g := newTarget(7, size)
+		must(t, c.h.AddPosting(&g.Posting))
+		wire := c.peer.message(1, 0, &Message{TID: 7, Front: payload(1, 100), Data: payload(3, size)})
+		c.sock.Arrive(wire[:size/2])
+		c.settle()
+		if n := c.c.Snapshot().PoolInUse; n > 8<<10 {
+			t.Errorf("%s: %d bytes of buffers while half is there", mode.name, n)
+		}
+		c.sock.Reads, c.sock.Whole = 0, wire[size/2:]
+		c.sock.Edge(0)
+		c.settle()
+		if len(*kept) != 1 || !g.has((*kept)[0]) || !bytes.Equal((*kept)[0].Data, payload(3, size)) || c.sock.Behind > 64<<10 || c.sock.Reads > 8 {
+			t.Errorf("%s: %d messages in %d reads, %d bytes behind the data; fault %v", mode.name, len(*kept), c.sock.Reads, c.sock.Behind, c.own.fault())
+		}
+		releaseAll(kept)
+	}
+}
+
+// The memory is the owner's again from the withdrawal on, and the message comes whole.
+func TestAPostingIsWithdrawnAtEveryByte(t *testing.T) {
+	overModes(t, func(t *testing.T, mode wireMode, receive ReceiveMode) {
+		for _, large := range []int{100, 1 << 20} {
+			msg := &Message{TID: 7, DataOff: 9, Front: payload(1, 21), Middle: payload(2, 13), Data: payload(3, 110)}
+			size := len(newModeCodec(t, mode).message(1, 0, msg))
+			for cut := range size {
+				c, ts, kept := postBed(t, mode, receive, large)
+				g := newTarget(7, 160)
+				must(t, c.h.AddPosting(&g.Posting))
+				wire := c.peer.message(1, 0, msg)
+				c.sock.Arrive(wire[:cut])
+				c.settle()
+				where := fmt.Sprintf("withdrawn at %d of %d, large from %d", cut, size, large)
+				if !c.h.RemovePosting(c.c, &g.Posting) || c.h.RemovePosting(c.c, &g.Posting) {
+					t.Fatalf("%s: not once", where)
+				}
+				g.fill()
+				c.sock.Arrive(wire[cut:])
+				c.settle()
+				if len(*kept) != 1 || c.own.fault() != nil {
+					t.Fatalf("%s: %d messages, fault %v", where, len(*kept), c.own.fault())
+				}
+				m := (*kept)[0]
+				if m.Posted() || g.used != 0 || !bytes.Equal(m.Data, msg.Data) || !bytes.Equal(m.Front, msg.Front) || !bytes.Equal(m.Middle, msg.Middle) {
+					t.Fatalf("%s: posted %v, data equal: %v", where, m.Posted(), bytes.Equal(m.Data, msg.Data))
+				}
+				releaseAll(kept)
+				c.settle()
+				if !g.untouched() {
+					t.Fatalf("%s: memory of the user's was touched", where)
+				}
+				nothingHeld(t, c, ts, where)
+				c.close()
+			}
+		}
+	})
+}
+
+// The ack in a message frees one of ours, and that runs the user's code, between the last
+// byte of the message and its dispatch.
+func TestAPostingIsWithdrawnWhileItsMessageIsHandedOver(t *testing.T) {
+	for _, size := range []int{100, 100_000} {
+		for _, mode := range wireModes {
+			c, ts, kept := postBed(t, mode, ReceiveReady, 0)
+			g := newTarget(7, size)
+			must(t, c.h.AddPosting(&g.Posting))
+			freed := false
+			must(t, c.h.Send(&Message{Free: func(*Message) {
+				freed = c.h.RemovePosting(c.c, &g.Posting)
+				g.fill()
+			}}))
+			c.settle()
+			c.flow(c.peer.message(1, 1, &Message{TID: 7, Front: payload(1, 10), Data: payload(3, size)}))
+			if !freed || len(*kept) != 1 || c.own.fault() != nil {
+				t.Fatalf("%s: withdrawn %v, %d messages, fault %v", mode.name, freed, len(*kept), c.own.fault())
+			}
+			if m := (*kept)[0]; m.Posted() || !bytes.Equal(m.Data, payload(3, size)) || !bytes.Equal(m.Front, payload(1, 10)) || !g.untouched() || g.used != 0 {
+				t.Errorf("%s: posted %v", mode.name, m.Posted())
+			}
+			releaseAll(kept)
+			c.settle()
+			nothingHeld(t, c, ts, mode.name)
+		}
+	}
+}
+
+// A socket that is lost in the middle leaves the posting to the message that comes again;
+// one that comes twice does not touch it.
+func TestAPostingIsForTheMessageThatComesAgain(t *testing.T) {
+	overModes(t, func(t *testing.T, mode wireMode, receive ReceiveMode) {
+		for _, large := range []int{100, 1 << 20} {
+			msg := &Message{TID: 7, Front: payload(1, 21), Data: payload(3, 110)}
+			size := len(newModeCodec(t, mode).message(1, 0, msg))
+			for cut := 0; cut < size; cut += 1 + cut%3 {
+				c, ts, kept := postBed(t, mode, receive, large)
+				g := newTarget(7, 160)
+				must(t, c.h.AddPosting(&g.Posting))
+				c.sock.Arrive(c.peer.message(1, 0, msg)[:cut])
+				c.settle()
+				c.sock.HangUp()
+				c.settle()
+				where := fmt.Sprintf("lost at %d of %d", cut, size)
+				nothingHeld(t, c, ts, where)
+				if g.used != 0 || !slices.Equal(c.h.Postings(), []*Posting{&g.Posting}) {
+					t.Fatalf("%s: used %d times, %d armed", where, g.used, len(c.h.Postings()))
+				}
+				c.openMode(OpenOptions{Throttles: ts}, mode)
+				c.sock.Arrive(c.peer.message(1, 0, msg))
+				c.settle()
+				if len(*kept) != 1 || !g.has((*kept)[0]) || !bytes.Equal((*kept)[0].Data, msg.Data) || g.used != 1 {
+					t.Fatalf("%s: %d messages, used %d times", where, len(*kept), g.used)
+				}
+				releaseAll(kept)
+				again := newTarget(7, 160)
+				again.fill()
+				must(t, c.h.AddPosting(&again.Posting))
+				c.sock.Arrive(c.peer.message(1, 0, msg))
+				c.settle()
+				if st := c.h.statistics(c.c); st.Duplicates != 1 || again.used != 0 || !again.untouched() || !c.h.RemovePosting(c.c, &again.Posting) {
+					t.Fatalf("%s: %d duplicates, used %d times", where, st.Duplicates, again.used)
+				}
+				nothingHeld(t, c, ts, where)
+				c.close()
+			}
+		}
+	})
+}
+
+func TestWhatDoesNotFitAPostingComesAsUsual(t *testing.T) {
+	overModes(t, func(t *testing.T, mode wireMode, receive ReceiveMode) {
+		for _, size := range []int{101, 5000, 300_000} {
+			c, ts, kept := postBed(t, mode, receive, 0)
+			g := newTarget(7, 100)
+			g.fill()
+			must(t, c.h.AddPosting(&g.Posting))
+			c.flow(c.peer.message(1, 0, &Message{TID: 7, Data: payload(3, size)}))
+			c.flow(c.peer.message(2, 0, &Message{TID: 7, Front: payload(2, 50)})) // no data
+			c.flow(c.peer.message(3, 0, &Message{TID: 6, Data: payload(3, 100)})) // for another one
+			if len(*kept) != 3 || c.own.fault() != nil {
+				t.Fatalf("%d bytes: %d messages, fault %v", size, len(*kept), c.own.fault())
+			}
+			for i, m := range *kept {
+				if m.Posted() || i == 0 && !bytes.Equal(m.Data, payload(3, size)) {
+					t.Errorf("%d bytes: message %d was posted: %v", size, i, m.Posted())
+				}
+			}
+			if st := c.h.statistics(c.c); st.PostingMisses != 1 || st.Posted != 0 || !g.untouched() {
+				t.Errorf("%d bytes: %+v", size, st)
+			}
+			c.flow(c.peer.message(4, 0, &Message{TID: 7, Data: payload(4, 100)})) // to the last byte
+			if len(*kept) != 4 || !g.has((*kept)[3]) || !g.fenced() || g.used != 1 {
+				t.Errorf("%d bytes: the posting is not used by what fits", size)
+			}
+			releaseAll(kept)
+			c.settle()
+			nothingHeld(t, c, ts, fmt.Sprint(size))
+			c.close()
+		}
+	})
+}
+
+// Large data that nobody has posted memory for begins where it would without postings.
+func TestDataBesidesPostingsIsAlignedAsUsual(t *testing.T) {
+	for _, mode := range allModes {
+		for _, off := range []uint16{0, 9, 4095} {
+			c, _, kept := postBed(t, mode, ReceiveReady, 0)
+			must(t, c.h.AddPosting(&newTarget(8, 10).Posting))
+			for i, size := range []int{70_000, 1 << 20} {
+				c.flow(c.peer.message(uint64(i+1), 0, &Message{TID: 7, DataOff: off, Front: payload(1, 5000), Data: payload(3, size)}))
+				want := uintptr(0)
+				if mode.msgr1 != nil {
+					want = uintptr(off)
+				}
+				if m := (*kept)[i]; reflect.ValueOf(m.Data).Pointer()%pageSize != want || !bytes.Equal(m.Data, payload(3, size)) || !bytes.Equal(m.Front, payload(1, 5000)) {
+					t.Errorf("%s: data of %d bytes begins at byte %d of a page, want %d", mode.name, size, reflect.ValueOf(m.Data).Pointer()%pageSize, want)
+				}
+			}
+			releaseAll(kept)
+			c.close()
+		}
+	}
+}
+
+// A message for nobody is gathered as one for a posting, and lost as any other.
+func TestDataBesidesPostingsIsGivenBackWhereverTheSocketEnds(t *testing.T) {
+	overModes(t, func(t *testing.T, mode wireMode, receive ReceiveMode) {
+		msg := &Message{TID: 7, Front: payload(1, 21), Data: payload(3, 110)}
+		size := len(newModeCodec(t, mode).message(1, 0, msg))
+		for cut := 0; cut < size; cut += 1 + cut%5 {
+			c, ts, _ := postBed(t, mode, receive, 100)
+			must(t, c.h.AddPosting(&newTarget(8, 160).Posting))
+			c.sock.Arrive(c.peer.message(1, 0, msg)[:cut])
+			c.settle()
+			c.sock.HangUp()
+			c.settle()
+			nothingHeld(t, c, ts, fmt.Sprintf("lost at %d of %d", cut, size))
+			c.close()
+		}
+	})
+}
+
+// Nothing that was not checked is taken for a message, nor ends a posting.
+func TestADamagedOrAbortedMessageLeavesItsPostingArmed(t *testing.T) {
+	for _, mode := range allModes[:6] {
+		for _, size := range []int{300, 100_000} {
+			msg := &Message{TID: 7, Front: payload(1, 21), Data: payload(3, size)}
+			c, ts, kept := postBed(t, mode, ReceiveReady, 0)
+			g := newTarget(7, size)
+			must(t, c.h.AddPosting(&g.Posting))
+			wire := c.peer.message(1, 0, msg)
+			wire[len(wire)-40-size/2] ^= 1 // in the data
+			c.flow(wire)
+			if len(*kept) != 0 || c.own.fault() == nil || g.used != 0 || len(c.h.Postings()) != 1 {
+				t.Fatalf("%s: %d messages, fault %v", mode.name, len(*kept), c.own.fault())
+			}
+			if mode.secure && bytes.Count(g.Buffer, []byte{0xee}) != len(g.Buffer) {
+				t.Errorf("%s: bytes that were not authenticated lie in memory of the user's", mode.name)
+			}
+			nothingHeld(t, c, ts, mode.name)
+			c.openMode(OpenOptions{Throttles: ts}, mode)
+			if mode.msgr1 == nil && !mode.secure {
+				c.flow(c.peer.aborted(1, msg))
+			}
+			if g.used != 0 || len(c.h.Postings()) != 1 || len(*kept) != 0 {
+				t.Fatalf("%s: an aborted message ends the posting", mode.name)
+			}
+			c.flow(c.peer.message(1, 0, msg))
+			if len(*kept) != 1 || !g.has((*kept)[0]) || !bytes.Equal((*kept)[0].Data, msg.Data) {
+				t.Errorf("%s: %d messages, fault %v", mode.name, len(*kept), c.own.fault())
+			}
+			releaseAll(kept)
+			c.settle()
+			nothingHeld(t, c, ts, mode.name)
+		}
+	}
+}
+
+// halves compresses by leaving out what runs of one byte repeat.
+type halves struct{}
+
+func (halves) Compress(dst, src []byte) ([]byte, error) {
+	for len(src) > 0 {
+		n := 1
+		for n < len(src) && n < 255 && src[n] == src[0] {
+			n++
+		}
+		dst, src = append(dst, byte(n), src[0]), src[n:]
+	}
+	return dst, nil
+}
+
+func (halves) Decompress(dst, src []byte, _ int) ([]byte, error) {
+	for ; len(src) > 1; src = src[2:] {
+		dst = append(dst, bytes.Repeat(src[1:2], int(src[0]))...)
+	}
+	return dst, nil
+}
+
+func TestCompressedDataIsCopiedToItsPosting(t *testing.T) {
+	for _, mode := range wireModes {
+		for _, size := range []int{2000, 300_000} {
+			c, ts, kept := postBed(t, mode, ReceiveReady, 0)
+			c.h.rx.dec.Decompress(halves{})
+			c.peer.enc.Compress(halves{}, 10)
+			g := newTarget(7, size)
+			must(t, c.h.AddPosting(&g.Posting))
+			wire := c.peer.message(1, 0, &Message{TID: 7, Data: make([]byte, size)})
+			if len(wire) > size/2 {
+				t.Fatal("it was not compressed")
+			}
+			c.flow(wire[:70])
+			c.flow(wire[70:])
+			if len(*kept) != 1 || !g.has((*kept)[0]) || bytes.Count(g.Buffer, []byte{0}) != size || !g.fenced() {
+				t.Fatalf("%s: %d messages, fault %v", mode.name, len(*kept), c.own.fault())
+			}
+			releaseAll(kept)
+			c.settle()
+			nothingHeld(t, c, ts, mode.name)
+		}
+	}
+}
+
+// A connection changes cores in the middle of a message. Its posting goes along, or is
+// withdrawn before, between the cores, or behind it.
+func TestAPostingGoesAlongToAnotherCore(t *testing.T) {
+	overModes(t, func(t *testing.T, mode wireMode, receive ReceiveMode) {
+		for _, when := range []string{"never", "before", "leaving", "between", "behind", "another"} {
+			for cut := 0; cut < 400; cut += 11 {
+				change := func(cfg *Config, d *fakedriver.Driver) { receiving(receive)(cfg, d); cfg.LargeFrom = 100 }
+				a, b := twoBeds(t, change)
+				c := a.connMode(OpenOptions{}, mode)
+				var kept []*Message
+				c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
+				g := newTarget(7, 110)
+				if when == "another" { // the data lies in memory of the core's
+					g.TID = 8
+				}
+				must(t, c.h.AddPosting(&g.Posting))
+				withdraw := func(now string, c0 *Core) {
+					if when == now && !c.h.RemovePosting(c0, &g.Posting) {
+						t.Errorf("%s: nothing to withdraw", when)
+					}
+					if when == now {
+						g.fill()
+					}
+				}
+				msg := &Message{TID: 7, DataOff: 7, Front: payload(1, 30), Data: payload(2, 110)}
+				wire := c.peer.message(1, 0, msg)
+				cut := min(cut, len(wire)-1)
+				c.sock.Arrive(wire[:cut])
+				a.settle()
+				withdraw("before", a.c)
+				arrived := false
+				c.own.onMoving = func() { withdraw("leaving", a.c) }
+				c.own.onMoved = func(*Handler) { withdraw("between", b.c) }
+				c.h.Migrate(b.c, func() { arrived = true })
+				moveSock(t, a, b, c, func() bool { return arrived })
+				withdraw("behind", b.c)
+				c.sock.Arrive(wire[cut:])
+				b.settle()
+				if len(kept) != 1 || !bytes.Equal(kept[0].Data, msg.Data) || !bytes.Equal(kept[0].Front, msg.Front) {
+					t.Fatalf("%s, cut at %d: %d messages, fault %v", when, cut, len(kept), c.own.fault())
+				}
+				if when == "never" != g.has(kept[0]) || kept[0].Posted() != g.has(kept[0]) {
+					t.Fatalf("%s, cut at %d: posted %v", when, cut, kept[0].Posted())
+				}
+				kept[0].Release()
+				b.settle()
+				if when != "never" && when != "another" && !g.untouched() || a.c.Snapshot().PoolInUse+b.c.Snapshot().PoolInUse != 0 {
+					t.Fatalf("%s, cut at %d: memory was touched, or %d and %d bytes of buffers are held", when, cut, a.c.Snapshot().PoolInUse, b.c.Snapshot().PoolInUse)
+				}
+				b.close()
+				a.close()
+			}
+		}
+	})
+}
+
+// The session leaves for another process with half of a message: the memory is not read
+// into any more, and is given back by who closes the handler.
+func TestAPostingStaysBehindWhenItsSessionIsHandedOver(t *testing.T) {
+	for _, mode := range allModes {
+		c, ts, _ := postBed(t, mode, ReceiveReady, 0)
+		g := newTarget(7, 100_000)
+		must(t, c.h.AddPosting(&g.Posting))
+		c.flow(c.peer.message(1, 0, &Message{TID: 7, Data: payload(3, 100_000)})[:60_000])
+		c.h.Freeze(func(HandlerState) {})
+		c.settle()
+		nothingHeld(t, c, ts, mode.name)
+		g.fill()
+		if !slices.Equal(c.h.Postings(), []*Posting{&g.Posting}) || !c.h.RemovePosting(c.c, &g.Posting) || !g.untouched() {
+			t.Errorf("%s: %d postings", mode.name, len(c.h.Postings()))
+		}
+		c.h.Close(nil)
+		c.settle()
+		if err := c.h.AddPosting(&g.Posting); !errors.Is(err, ErrDropped) {
+			t.Errorf("%s: a closed handler takes a posting: %v", mode.name, err)
+		}
+	}
+}
+
+func TestAPostingNeedsAnIDOfItsOwnAndMemory(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	if c.h.Postings() != nil {
+		t.Error("there are postings")
+	}
+	g := newTarget(7, 10)
+	must(t, c.h.AddPosting(&g.Posting))
+	for _, one := range []struct {
+		p    Posting
+		want error
+	}{{Posting{TID: 7, Buffer: make([]byte, 1)}, ErrPostingTID}, {Posting{Buffer: make([]byte, 1)}, ErrPostingBuffer}, {Posting{TID: 8}, ErrPostingBuffer}} {
+		if err := c.h.AddPosting(&one.p); !errors.Is(err, one.want) || c.h.RemovePosting(c.c, &one.p) {
+			t.Errorf("got %v, want %v", err, one.want)
+		}
+	}
+}
