@@ -35,6 +35,7 @@ const (
 	UnitNanoseconds Unit = "ns"
 	UnitMessages    Unit = "messages"
 	UnitCalls       Unit = "calls"
+	UnitPostings    Unit = "postings"
 	UnitConnections Unit = "connections"
 	UnitPeers       Unit = "peers"
 	UnitPerSecond   Unit = "1/s"
@@ -111,6 +112,7 @@ func (c *Config) sendBounds() []Bound {
 		{"QueueBytes", c.QueueBytes, UnitBytes, "connection", "to be sent or acknowledged"},
 		{"QueueMessages", c.QueueMessages, UnitMessages, "connection", "to be sent or acknowledged"},
 		{"MaxCalls", int64(c.MaxCalls), UnitCalls, "connection", "requests that wait for their reply"},
+		{"MaxPostings", int64(c.MaxPostings), UnitPostings, "connection", "buffers of the user's that wait for their data"},
 		{"SendBytes", c.SendBytes, UnitBytes, "messenger", "to be sent or acknowledged"},
 		{"SendBytes (share)", own(c.SendBytes, ownSend), UnitBytes, "connection", "the same, that others cannot take"},
 	}

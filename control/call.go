@@ -58,6 +58,14 @@ func (c *Conn) Call(ctx context.Context, msg *Message, opts ...CallOption) (*Mes
 	case res := <-w.done:
 		return res.reply, res.err
 	case <-ctx.Done():
+		if len(w.Buffer) > 0 { // the caller gets it back: wait for the core
+			w.Cancel()
+			res := <-w.done
+			if errors.Is(res.err, context.Canceled) {
+				res.err = context.Cause(ctx)
+			}
+			return res.reply, res.err
+		}
 		if w.claim() {
 			w.Cancel()
 			w.ended(nil, context.Cause(ctx))
@@ -85,6 +93,11 @@ type Request struct {
 	// TID is the transaction id to use; 0: one that differs from all others of this
 	// messenger, chosen anew with each Start.
 	TID uint64
+	// Buffer, if not empty, is memory for the data of the reply, as a Posting has it: it
+	// belongs to the messenger from Start on, and is the user's again when Done runs, in
+	// whatever way the request has ended. Message.Posted says whether the reply has it; a
+	// reply without data, or with too much, has not, nor one to a request to ourselves.
+	Buffer []byte
 	// Done is called once for each Start that has succeeded, on the core that owns
 	// the connection: with the reply, which is valid during the call unless it is
 	// retained, or with the reason why there is none: ErrSessionLost,
@@ -104,9 +117,10 @@ type Request struct {
 	// lock of its calls.
 	next      *Request // in the same bucket
 	tid       uint64
-	taken     bool // it is among the calls
-	queued    bool // and the message was not written yet
-	delivered bool // to ourselves: the message has come to the dispatchers
+	taken     bool              // it is among the calls
+	queued    bool              // and the message was not written yet
+	posted    dataplane.Posting // of Buffer; without an id: not posted
+	delivered bool              // to ourselves: the message has come to the dispatchers
 }
 
 // Start sends a request without waiting for the reply, which Done gets. It allocates
@@ -193,7 +207,9 @@ func (t *trackedRequest) Left() {
 	r.queued = false
 	if !r.taken { // the connection was closed when it came
 		r.conn.finish(r, nil, r.conn.lostError())
+		return
 	}
+	r.conn.postBuffer(r) // what comes before can not be the reply
 }
 
 // drop takes a call out of the table, and its message out of the queue if it is
@@ -209,6 +225,7 @@ func (c *Conn) drop(r *Request) {
 // waited for it.
 func (c *Conn) finish(r *Request, reply *Message, err error) bool {
 	r.taken = false
+	c.freeBuffer(r)
 	done, w := r.Done, r.waiting
 	c.calls.leave()
 	r.state.Add(1)

@@ -27,6 +27,7 @@ const (
 	DefaultQueueBytes       = dataplane.DefaultQueueBytes
 	DefaultQueueMessages    = dataplane.DefaultQueueMessages
 	DefaultMaxCalls         = 64 << 10
+	DefaultMaxPostings      = 64 << 10
 	DefaultSendBytes        = 1 << 30
 	DefaultDispatchBytes    = 100 << 20
 	DefaultMessageGrace     = dataplane.DefaultMessageGrace
@@ -131,6 +132,10 @@ type Config struct {
 	// MaxCalls bounds the calls under way on each connection (Conn.Call, Start);
 	// 0: 65536, negative: unlimited.
 	MaxCalls int
+	// MaxPostings bounds the memory posted on each connection (Conn.PostBuffer), in
+	// postings; 0: 65536, negative: unlimited. The buffers of requests are bounded by
+	// MaxCalls.
+	MaxPostings int
 	// SendBytes bounds the payload that all connections together hold for
 	// sending; 0: 1 GiB, negative: unlimited. Each connection may hold 1 MiB (a
 	// 64th of the bound, if that is less) even if the others hold all of it.
@@ -325,6 +330,10 @@ func (c Config) withDefaults() Config {
 		c.MaxCalls = DefaultMaxCalls
 	}
 	c.MaxCalls = max(c.MaxCalls, 0)
+	if c.MaxPostings == 0 {
+		c.MaxPostings = DefaultMaxPostings
+	}
+	c.MaxPostings = max(c.MaxPostings, 0)
 	if c.MaxStandby == 0 {
 		c.MaxStandby = DefaultMaxStandby
 	}

@@ -16,15 +16,16 @@ import (
 // All methods may be called by any goroutine, a dispatcher's included, unless
 // they say otherwise.
 type Conn struct {
-	m     *Messenger
-	h     *dataplane.Handler
-	id    uint64
-	user  atomic.Value // SetUserData
-	queue dispatchQueue
-	calls calls
-	line  *dispatchLine // of delayed messages; nil: none are
-	local bool          // to ourselves: no handler is open, no socket
-	over  atomic.Bool   // nothing is dispatched any more
+	m        *Messenger
+	h        *dataplane.Handler
+	id       uint64
+	user     atomic.Value // SetUserData
+	queue    dispatchQueue
+	calls    calls
+	postings postingCount
+	line     *dispatchLine // of delayed messages; nil: none are
+	local    bool          // to ourselves: no handler is open, no socket
+	over     atomic.Bool   // nothing is dispatched any more
 	// userDown: the user has marked it down, so that no reset event follows.
 	userDown atomic.Bool
 	draining atomic.Bool
@@ -83,7 +84,7 @@ func (m *Messenger) newConn(core *dataplane.Core, policy Policy, s machine) *Con
 		closed: make(chan struct{}), changed: make(chan struct{}),
 	}
 	c.setReceiveBudget(&policy)
-	c.calls.limit = int64(m.cfg.MaxCalls)
+	c.calls.limit, c.postings.limit = int64(m.cfg.MaxCalls), int64(m.cfg.MaxPostings)
 	c.line = newDispatchLine(m.inject)
 	c.out.check, c.out.open = &m.mu.check, &m.outboxes
 	handler := m.cfg.handlerConfig()

@@ -134,6 +134,7 @@ func (o owner) Happened(_ *dataplane.Handler, what any) {
 		o.line.flush()
 	}
 	o.loseCalls()
+	o.losePostings()
 	for _, d := range o.m.chain.list {
 		switch ev := what.(type) {
 		case resetEvent:

@@ -22,6 +22,8 @@
 //     bounds. At them Send returns ErrQueueFull, SendContext waits, Room tells when to
 //     try again, and connections stop reading. dataplane/budget.go says why nothing
 //     waits for ever.
+//   - Who knows what comes can post memory for it (Conn.PostBuffer, WithBuffer): data is
+//     read there from the socket, and the memory can be taken back at any moment.
 //   - Handlers reach files on their core without waiting (File, Core.OpenFile), and
 //     File.Hold has connections wait for the disk; the example of File is a block server.
 //   - Nothing is printed and nothing exits. Give Config.Logger a *slog.Logger to hear of

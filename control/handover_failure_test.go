@@ -146,6 +146,8 @@ func TestMessengerThatIsHandedOver(t *testing.T) {
 	s := newStream(t, uring.Auto, wire.OSD, control.LosslessPeer(), addr)
 	s.progress(5)
 	c := m.Conns()[0]
+	posted := make(chan error, 1)
+	must(t, c.PostBuffer(&control.Posting{TID: 1 << 40, Buffer: make([]byte, 10), Done: func(_ *control.Posting, err error) { posted <- err }}))
 	resets := make(chan struct{}, 1)
 	next := succeed(t, ctx, m, serverConfig(uring.Auto, 1), &control.Dispatcher{Reset: func(*control.Conn, bool) { resets <- struct{}{} }}, echoAll())
 	defer end(t, next)
@@ -163,6 +165,12 @@ func TestMessengerThatIsHandedOver(t *testing.T) {
 	}
 	if err := c.Err(); !errors.Is(err, control.ErrHandedOver) {
 		t.Errorf("Err: %v", err)
+	}
+	if err := <-posted; !errors.Is(err, control.ErrHandedOver) || !errors.Is(err, control.ErrSessionLost) {
+		t.Errorf("a posting: %v", err)
+	}
+	if err := c.PostBuffer(&control.Posting{TID: 1, Buffer: make([]byte, 10)}); !errors.Is(err, control.ErrHandedOver) {
+		t.Errorf("PostBuffer: %v", err)
 	}
 	p := control.LosslessPeer()
 	if _, err := m.Connect(s.m.Addrs()[0], wire.OSD, control.WithPolicy(p)); !errors.Is(err, control.ErrHandedOver) {

@@ -14,8 +14,8 @@ import (
 // was received is dispatched, or belongs to a connection that the user or a
 // shutdown has ended, or is dropped behind the reset event that says so.
 //
-// Every connection ends here, and then loses its calls: loseCalls is in call.go, which
-// stands above this file.
+// Every connection ends here, and then loses its calls and postings: loseCalls is in
+// call.go, losePostings in posting.go, which stand above this file.
 
 // tellReset has the handler of a closed connection say that it is over, at once
 // or when it has lingered. The lock is held.
@@ -71,6 +71,7 @@ func (c *Conn) endIO() {
 		c.h.Close(func() {
 			c.over.Store(true)
 			c.loseCalls()
+			c.losePostings()
 			close(c.closed)
 		})
 	})

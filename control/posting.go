@@ -1,0 +1,277 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+)
+
+// Memory for data that is known to come: a Posting for any message, Request.Buffer and
+// WithBuffer for a reply. How a message finds its memory is in dataplane/posting.go.
+
+// ErrTooManyPostings: Config.MaxPostings are posted on the connection.
+var ErrTooManyPostings = errors.New("control: too many postings on the connection")
+
+// Posting is memory of the user's for the data of one message, such as pages for direct
+// I/O. It is made by the user, may be posted again once Done has run, and must not be
+// copied.
+//
+// The message is the next one on its connection that has the transaction id, is not there
+// already, and has data that fits: Message.Data of it is then the beginning of Buffer
+// (Message.Posted). Any other is received as if nothing was posted; one with the id whose
+// data does not fit counts in HandlerStats.PostingMisses, and leaves the posting as it is.
+// Data that comes in clear is read straight from the socket. In mode secure, compressed,
+// or whole in one small read, it is copied there when it was checked.
+//
+// From PostBuffer on until Done the memory belongs to the messenger, and what it contains
+// is undefined. It is not in the messenger's budgets, but the message is, as any other.
+// From Done on it is the user's: the messenger writes nothing there, and reads only what
+// of it the user sends.
+type Posting struct {
+	TID    uint64 // of the message; not 0
+	Buffer []byte // not empty
+	// Done, if set, is called once for each PostBuffer that has succeeded, on the core that
+	// owns the connection: with nil when the message has come, which is dispatched next, or
+	// with the reason why Buffer was not used: context.Canceled after Withdraw,
+	// ErrSessionLost, ErrTIDInUse. It must not block, like Dispatcher.Fast, and may
+	// post again.
+	Done func(p *Posting, err error)
+	// Context is the user's own.
+	Context any
+
+	conn  *Conn
+	state atomic.Uint64 // counts postings and ends: odd while it is posted
+	task  loop.Task     // brings it to its core
+
+	// Owner: the core of conn, from PostBuffer on.
+	armed    dataplane.Posting
+	pending  bool // the core has not seen it
+	canceled bool // and it was withdrawn by then
+	waiting  []chan struct{}
+}
+
+// PostBuffer posts memory for the data of one message. It stays posted over faults and
+// reconnects, and to whatever core the connection moves, until a message has it, it is
+// withdrawn, or the session is lost, handed over to another process included. A message
+// that one goroutine sends behind PostBuffer cannot be answered before it, but on a
+// connection that changes cores at that moment: Request.Buffer has no such gap.
+//
+// On an error Done is not called: ErrTooManyPostings, ErrInUse for one that is posted,
+// ErrConfig, ErrClosed, ErrHandedOver, errors.ErrUnsupported on the connection to ourselves, which reads
+// nothing, and on the core of the connection ErrTIDInUse. Any goroutine, a dispatcher's on
+// a core too. It allocates nothing but the first time.
+func (c *Conn) PostBuffer(p *Posting) error {
+	switch {
+	case p.TID == 0 || len(p.Buffer) == 0:
+		return fmt.Errorf("%w: a posting needs a transaction id and memory", ErrConfig)
+	case c.local:
+		return fmt.Errorf("%w: postings on the connection to ourselves", errors.ErrUnsupported)
+	case c.handed.Load():
+		return ErrHandedOver
+	case c.draining.Load() || c.over.Load():
+		return ErrClosed
+	}
+	s := p.state.Load()
+	if s&1 != 0 || !p.state.CompareAndSwap(s, s+1) {
+		return ErrInUse
+	}
+	if !c.postings.enter() {
+		p.state.Add(1)
+		return ErrTooManyPostings
+	}
+	p.conn, p.pending, p.canceled = c, true, false
+	p.armed = dataplane.Posting{TID: p.TID, Buffer: p.Buffer, User: (*postedByUser)(p)}
+	if core := c.onOwnCore(); core != nil {
+		if err := p.arm(); err != nil {
+			c.postings.leave()
+			p.state.Add(1)
+			return err
+		}
+		return nil
+	}
+	if p.task.Run == nil {
+		p.task.Run = p.arrive
+	}
+	c.h.Core().Post(&p.task)
+	return nil
+}
+
+// onOwnCore is the core that owns the connection, if the caller runs there, else nil.
+func (c *Conn) onOwnCore() *dataplane.Core {
+	core := c.h.Core()
+	if !core.Current() || c.h.Core() != core {
+		return nil
+	}
+	return core
+}
+
+// arrive arms a posting on the core.
+func (p *Posting) arrive(at *dataplane.Core) {
+	if owner := p.conn.h.Core(); owner != at {
+		owner.Post(&p.task) // the connection has moved
+		return
+	}
+	if p.canceled {
+		p.end(context.Canceled)
+	} else if err := p.arm(); err != nil {
+		p.end(err)
+	}
+}
+
+func (p *Posting) arm() error {
+	p.pending = false
+	err := p.conn.h.AddPosting(&p.armed)
+	switch {
+	case errors.Is(err, dataplane.ErrPostingTID):
+		return fmt.Errorf("%w: %d is posted", ErrTIDInUse, p.armed.TID)
+	case err != nil:
+		return p.conn.lostError()
+	}
+	return nil
+}
+
+// Withdraw takes the memory back: Done gets context.Canceled, unless a message has come
+// before, or nothing if the posting is over already. If half of the data is there, it is
+// copied, and the message comes whole in memory of the messenger's. It does not wait; on
+// the core that owns the connection Done has run when it returns, but for a posting that
+// another goroutine has made just now. Any goroutine, but not at the same time as
+// PostBuffer.
+func (p *Posting) Withdraw() {
+	s := p.state.Load()
+	if s&1 == 0 {
+		return
+	}
+	if core := p.conn.onOwnCore(); core != nil {
+		p.withdraw(core)
+		return
+	}
+	p.conn.h.Do(func(core *dataplane.Core) {
+		if p.state.Load() == s {
+			p.withdraw(core)
+		}
+	})
+}
+
+// TakeBack is Withdraw for a goroutine that waits: when it returns nil, Done has run,
+// and nobody but the caller touches the memory, unless a message that has it is about to
+// be dispatched, or still held. It fails with the cause of ctx if that ends first, as it may
+// while the core stands still, and the memory is not free then; and at once with
+// ErrOnCore on a core. Any other goroutine, but not at the same time as PostBuffer.
+func (p *Posting) TakeBack(ctx context.Context) error {
+	s := p.state.Load()
+	if p.conn == nil {
+		return nil // it never was posted
+	}
+	c := p.conn
+	if c.m.plane.OnCore() {
+		return ErrOnCore
+	}
+	done := make(chan struct{})
+	c.h.Do(func(core *dataplane.Core) {
+		if s&1 == 0 || p.state.Load() != s { // it is over, and so is its Done, which ran here
+			close(done)
+			return
+		}
+		p.waiting = append(p.waiting, done)
+		p.withdraw(core)
+	})
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// withdraw ends a posting that is not over. On the core.
+func (p *Posting) withdraw(core *dataplane.Core) {
+	if p.pending {
+		p.canceled = true // it is on its way
+		return
+	}
+	p.conn.h.RemovePosting(core, &p.armed)
+	p.end(context.Canceled)
+}
+
+// end tells the user that the memory is his again. On the core.
+func (p *Posting) end(err error) {
+	done, waiting := p.Done, p.waiting
+	p.waiting = nil
+	p.conn.postings.leave()
+	p.state.Add(1)
+	if done != nil {
+		done(p, err)
+	}
+	for _, w := range waiting {
+		close(w)
+	}
+}
+
+// postedByUser is a posting that is armed.
+type postedByUser Posting
+
+// Used implements dataplane.PostingUser.
+func (p *postedByUser) Used() { (*Posting)(p).end(nil) }
+
+// losePostings ends all postings, in the order of their ids: the session is gone. It
+// follows loseCalls, which ends those of requests. On the core.
+func (c *Conn) losePostings() {
+	if c.local {
+		return
+	}
+	for _, a := range c.h.Postings() {
+		// One that another's Done has withdrawn, or posted again, is not among them.
+		if p, ok := a.User.(*postedByUser); ok && c.h.RemovePosting(c.h.Core(), a) {
+			(*Posting)(p).end(c.lostError())
+		}
+	}
+}
+
+// postingCount are the postings of one connection. Any goroutine.
+type postingCount struct {
+	limit int64 // 0: none
+	n     atomic.Int64
+}
+
+func (k *postingCount) enter() bool {
+	if n := k.n.Add(1); k.limit > 0 && n > k.limit {
+		k.n.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (k *postingCount) leave() { k.n.Add(-1) }
+
+// WithBuffer has the data of the reply come into p, as Request.Buffer does. Call then
+// returns when nobody but the caller touches p any more: with a ctx that has ended it
+// still waits for the core.
+func WithBuffer(p []byte) CallOption { return func(r *Request) { r.Buffer = p } }
+
+// postedByRequest is a request whose buffer is posted.
+type postedByRequest Request
+
+// Used implements dataplane.PostingUser: the reply ends the request.
+func (*postedByRequest) Used() {}
+
+// postBuffer posts the buffer of a request that is written and waits for its reply. A
+// Posting with the same id goes before it. On the core.
+func (c *Conn) postBuffer(r *Request) {
+	if len(r.Buffer) == 0 || c.calls.table.get(r.tid) != r {
+		return
+	}
+	r.posted = dataplane.Posting{TID: r.tid, Buffer: r.Buffer, User: (*postedByRequest)(r)}
+	_ = c.h.AddPosting(&r.posted) // the reply comes into memory of ours then
+}
+
+// freeBuffer takes the buffer of a request back, before Done. On the core.
+func (c *Conn) freeBuffer(r *Request) {
+	if r.posted.TID != 0 {
+		c.h.RemovePosting(c.h.Core(), &r.posted)
+		r.posted = dataplane.Posting{}
+	}
+}

@@ -1,0 +1,354 @@
+package control_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+)
+
+// dataServer answers each request with as many bytes of data as its front asks for, at
+// once or, of typeLater, when it is told to.
+func dataServer(t *testing.T, v variant, policy string, later func(func() error), change ...func(*msgrtest.NodeConfig)) *msgrtest.Node {
+	return nodeOf(t, v, "osd.0", policy, 1, append(change, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
+		size := int(binary.LittleEndian.Uint32(m.Front))
+		reply := control.NewMessage(m.Type, []byte("answer"), dataOf(size))
+		if m.Type == typeLater {
+			due := c.Later(m)
+			later(func() error { return due.Send(reply) })
+			return true
+		}
+		if c.Reply(m, reply) != nil {
+			reply.Release()
+		}
+		return true
+	}}))...)
+}
+
+// dataOf is what a reply of that size has.
+func dataOf(size int) []byte {
+	p := make([]byte, size)
+	for i := range p {
+		p[i] = byte(i*7 + size + i>>9)
+	}
+	return p
+}
+
+func dataRequest(typ uint16, size int) *control.Message {
+	return control.NewMessage(typ, binary.LittleEndian.AppendUint32(nil, uint32(size)), nil)
+}
+
+// ours fills memory as only its owner may.
+func ours(p []byte) {
+	for i := range p {
+		p[i] = 0xa5
+	}
+}
+
+func isOurs(p []byte) bool { return bytes.Count(p, []byte{0xa5}) == len(p) }
+
+func TestTheDataOfAReplyComesIntoTheBufferOfItsCall(t *testing.T) {
+	everyModeAndProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		server := dataServer(t, v, "SFS", nil)
+		client := nodeOf(t, v, "client.1", "LLC", 2)
+		conn := client.Dial(server)
+		for _, c := range []struct {
+			size, buffer int
+			fits         bool
+		}{{1, 1, true}, {100, 200, true}, {5000, 5000, true}, {4 << 20, 4 << 20, true}, {300_000, 1 << 20, true}, {5000, 4999, false}, {300_000, 4096, false}, {0, 100, false}} {
+			all := make([]byte, c.buffer+8)
+			ours(all)
+			reply, err := conn.Call(ctx, dataRequest(typeUpper, c.size), control.WithBuffer(all[:c.buffer]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(reply.Data, dataOf(c.size)) || reply.Posted() != c.fits || c.fits && &reply.Data[0] != &all[0] {
+				t.Errorf("%d bytes for %d: posted %v", c.size, c.buffer, reply.Posted())
+			}
+			if from := map[bool]int{true: c.size}[c.fits]; !isOurs(all[from:]) {
+				t.Errorf("%d bytes for %d: memory behind the data was written", c.size, c.buffer)
+			}
+			reply.Release()
+			if c.fits && !bytes.Equal(all[:c.size], dataOf(c.size)) {
+				t.Errorf("%d bytes: the memory changed with the release", c.size)
+			}
+		}
+		if st, err := conn.Stats(); err != nil || st.IO.Posted != 5 || st.IO.PostingMisses != 2 || st.IO.Postings != 0 {
+			t.Errorf("%+v, %v", st.IO, err)
+		}
+	})
+}
+
+// When Call returns, its buffer is the caller's, and a reply that comes then finds
+// another place.
+func TestACallThatEndsGivesItsBufferBack(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		answers := make(chan func() error, 1)
+		server := dataServer(t, v, "SFS", func(f func() error) { answers <- f })
+		late := make(chan bool, 1)
+		client := nodeOf(t, v, "client.1", "LLC", 2, withChain(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+			late <- !m.Posted() && bytes.Equal(m.Data, dataOf(100_000))
+			return true
+		}}))
+		conn := client.Dial(server)
+		for range 3 {
+			short, cancel := context.WithCancelCause(ctx)
+			why := errors.New("why")
+			buffer := make([]byte, 100_000)
+			go func() { answers <- <-answers; cancel(why) }()
+			if _, err := conn.Call(short, dataRequest(typeLater, len(buffer)), control.WithBuffer(buffer)); !errors.Is(err, why) {
+				t.Fatalf("got %v", err)
+			}
+			ours(buffer)
+			must(t, (<-answers)())
+			if !<-late || !isOurs(buffer) {
+				t.Error("the late reply did not come whole into memory of its own")
+			}
+		}
+	})
+}
+
+func TestAMessageComesIntoThePostedBufferOverAReconnect(t *testing.T) {
+	everyModeAndProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		server := dataServer(t, v, "SFS", nil)
+		order := make(chan string, 4)
+		buffer := make([]byte, 1<<20)
+		client := nodeOf(t, v, "client.1", "LLC", 2, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
+			order <- fmt.Sprint(m.TID, m.Posted(), len(m.Data) > 0 && &m.Data[0] == &buffer[0], c.OwnerCore().Now() > 0)
+			return true
+		}}))
+		conn := client.Dial(server)
+		p := &control.Posting{TID: 77, Buffer: buffer, Done: func(_ *control.Posting, err error) { order <- fmt.Sprint(err) }}
+		must(t, conn.PostBuffer(p))
+		b := server.Probe.ArmNext(msgrtest.MustPoint("MESSAGE_WRITE"), msgrtest.Fault())
+		m := dataRequest(typeUpper, 900_000)
+		m.TID = 77
+		must(t, conn.Send(m))
+		server.Hit(ctx, b)
+		if done, came := <-order, <-order; done != "<nil>" || came != "77 true true true" {
+			t.Errorf("%s, then %s", done, came)
+		}
+		if !bytes.Equal(buffer[:900_000], dataOf(900_000)) {
+			t.Error("other data")
+		}
+		p.Withdraw() // of no effect
+		must(t, p.TakeBack(ctx))
+		if len(order) != 0 {
+			t.Error("Done ran twice")
+		}
+	})
+}
+
+// Cases of a session that ends under postings: those of calls.
+func TestALostSessionEndsItsPostingsWithATypedError(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		for _, c := range []struct {
+			name, client, server string
+			end                  func(client, server *msgrtest.Node, conn *control.Conn)
+			is                   error
+		}{
+			{"a lossy connection breaks", "LC", "SLS", func(_, server *msgrtest.Node, _ *control.Conn) { end(t, server.Messenger) }, control.ErrSessionLost},
+			{"marked down", "LLC", "SFS", func(_, _ *msgrtest.Node, conn *control.Conn) { conn.MarkDown() }, control.ErrMarkedDown},
+			{"shut down", "LLC", "SFS", func(client, _ *msgrtest.Node, _ *control.Conn) { end(t, client.Messenger) }, control.ErrShutdown},
+			{"the peer has lost the session", "LLC", "SFS", func(_, server *msgrtest.Node, _ *control.Conn) {
+				for _, o := range server.Conns() {
+					o.MarkDown()
+				}
+			}, control.ErrSessionLost},
+		} {
+			server := dataServer(t, v, c.server, nil)
+			client := nodeOf(t, v, "client.1", c.client, 2)
+			conn := client.Dial(server)
+			must(t, conn.WaitReady(ctx))
+			ended := make(chan error, 4)
+			postings := make([]*control.Posting, 3)
+			for i := range postings {
+				postings[i] = &control.Posting{TID: uint64(i + 1), Buffer: make([]byte, 10), Done: func(_ *control.Posting, err error) { ended <- err }}
+				must(t, conn.PostBuffer(postings[i]))
+			}
+			if st, err := conn.Stats(); err != nil || st.IO.Postings != 3 {
+				t.Fatalf("%s: %d postings, %v", c.name, st.IO.Postings, err)
+			}
+			c.end(client, server, conn)
+			for _, p := range postings {
+				if err := <-ended; !errors.Is(err, control.ErrSessionLost) || !errors.Is(err, c.is) {
+					t.Errorf("%s: %v, want %v", c.name, err, c.is)
+				}
+				must(t, p.TakeBack(ctx))
+			}
+			conn.MarkDown()
+			<-conn.Closed()
+			if err := conn.PostBuffer(postings[0]); !errors.Is(err, control.ErrClosed) {
+				t.Errorf("%s: a closed connection takes a posting: %v", c.name, err)
+			}
+		}
+	})
+}
+
+func TestPostingsAreBoundedAndCheckedWhereTheyAreMade(t *testing.T) {
+	ctx := deadline(t)
+	server := dataServer(t, variants[0], "SFS", nil)
+	client := nodeOf(t, variants[0], "client.1", "LLC", 2, func(c *msgrtest.NodeConfig) { c.MaxPostings = 2 })
+	conn := client.Dial(server)
+	ended := make(chan error, 8)
+	posting := func(tid uint64) *control.Posting {
+		return &control.Posting{TID: tid, Buffer: make([]byte, 10), Done: func(_ *control.Posting, err error) { ended <- err }}
+	}
+	first, second := posting(1), posting(1)
+	must(t, conn.PostBuffer(first))
+	if err := conn.PostBuffer(first); !errors.Is(err, control.ErrInUse) {
+		t.Errorf("one that is posted: %v", err)
+	}
+	must(t, conn.PostBuffer(second))
+	if err := <-ended; !errors.Is(err, control.ErrTIDInUse) {
+		t.Errorf("the same id: %v", err)
+	}
+	must(t, second.TakeBack(ctx))
+	second.TID = 2
+	must(t, conn.PostBuffer(second))
+	if err := conn.PostBuffer(posting(3)); !errors.Is(err, control.ErrTooManyPostings) {
+		t.Errorf("one more: %v", err)
+	}
+	for _, p := range []*control.Posting{{TID: 5}, {Buffer: make([]byte, 1)}} {
+		if err := conn.PostBuffer(p); !errors.Is(err, control.ErrConfig) {
+			t.Errorf("%+v: %v", p.TID, err)
+		}
+		p.Withdraw()
+		must(t, p.TakeBack(ctx))
+	}
+	must(t, second.TakeBack(ctx))
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("taken back: %v", err)
+	}
+	// On the core everything happens at once, and nothing waits.
+	ran := make(chan struct{})
+	conn.Do(func(*control.Core) {
+		defer close(ran)
+		third := posting(1)
+		if err := conn.PostBuffer(third); !errors.Is(err, control.ErrTIDInUse) {
+			t.Errorf("the same id on the core: %v", err)
+		}
+		third.TID = 3
+		if err := conn.PostBuffer(third); err != nil {
+			t.Error(err)
+		}
+		if err := third.TakeBack(ctx); !errors.Is(err, control.ErrOnCore) {
+			t.Errorf("a core that waits for itself: %v", err)
+		}
+		third.Withdraw()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("withdrawn: %v", err)
+			}
+		default:
+			t.Error("the posting is not over when Withdraw returns")
+		}
+	})
+	<-ran
+	first.Withdraw()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("withdrawn: %v", err)
+	}
+	us, err := nodeOf(t, variants[0], "osd.4", "LP", 4).Loopback()
+	must(t, err)
+	if err := us.PostBuffer(posting(1)); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("to ourselves: %v", err)
+	}
+	if st, err := conn.Stats(); err != nil || st.IO.Postings != 0 {
+		t.Errorf("%d postings, %v", st.IO.Postings, err)
+	}
+}
+
+// Goroutines post, ask, and take back at moments of their own, over sockets that fail and
+// between two cores. What is taken back is theirs: the race detector and their pattern
+// say so. Every message comes whole, into memory of the one or of the other.
+func TestWhatIsTakenBackIsNotTouched(t *testing.T) {
+	seed := seedOfSample(t)
+	t.Logf("RINGMSGR_SAMPLE=%d", seed)
+	everyModeAndProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		inject := injects(control.Inject{Seed: seed + 1, SocketFailures: 200})
+		server := dataServer(t, v, "SFS", nil, inject)
+		var mu sync.Mutex
+		came := map[uint64]chan bool{}
+		cores := func(c *msgrtest.NodeConfig) { c.Plane.Cores = 2 }
+		client := nodeOf(t, v, "client.1", "LLC", 2, inject, cores, withChain(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			came[m.TID] <- m.Posted()
+			if !m.Posted() && !bytes.Equal(m.Data, dataOf(len(m.Data))) {
+				t.Error("a message came with other data")
+			}
+			return true
+		}}))
+		conn := client.Dial(server)
+		var wg sync.WaitGroup
+		used := 0
+		for g := range 4 {
+			wg.Go(func() {
+				rng := rand.New(rand.NewPCG(seed, uint64(g)))
+				for i := range 40 {
+					size := 1 + rng.IntN(1<<rng.IntN(20))
+					tid := uint64(1 + g*1000 + i)
+					answer, done := make(chan bool, 1), make(chan error, 1)
+					mu.Lock()
+					came[tid] = answer
+					mu.Unlock()
+					p := &control.Posting{TID: tid, Buffer: make([]byte, size), Done: func(_ *control.Posting, err error) { done <- err }}
+					if err := conn.PostBuffer(p); err != nil {
+						t.Error(err)
+						return
+					}
+					m := dataRequest(typeUpper, size)
+					m.TID = tid
+					if err := conn.SendContext(ctx, m); err != nil {
+						t.Error(err)
+						return
+					}
+					posted, early := false, rng.IntN(3) > 0
+					if !early {
+						posted = <-answer
+					}
+					for range rng.IntN(2000) { // some moment
+						_ = conn.ID()
+					}
+					if err := p.TakeBack(ctx); err != nil {
+						t.Error(err)
+						return
+					}
+					err := <-done
+					if err == nil && !bytes.Equal(p.Buffer, dataOf(size)) {
+						t.Errorf("message %d came with other data", tid)
+					}
+					ours(p.Buffer)
+					if early {
+						posted = <-answer
+					}
+					if posted != (err == nil) || err != nil && !errors.Is(err, context.Canceled) {
+						t.Errorf("message %d: posted %v, outcome %v", tid, posted, err)
+					}
+					if !isOurs(p.Buffer) {
+						t.Errorf("message %d: memory was touched after it was taken back", tid)
+					}
+					mu.Lock()
+					if posted {
+						used++
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		t.Log(used, "of 160 were used")
+		if st, err := conn.Stats(); err != nil || st.IO.Postings != 0 {
+			t.Errorf("%d postings, %v", st.IO.Postings, err)
+		}
+	})
+}
