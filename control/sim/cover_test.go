@@ -29,6 +29,7 @@ type simCover struct {
 	Opens1, Resumes1                                     int // of msgr1
 	Waits1, Retries1, Resets1                            int // the answers of nodes that have it alone
 	KeepaliveAcks1                                       int
+	PostedUsed, PostedTaken                              int // TestSimulationOfPostings
 
 	Acts map[string]int `json:",omitempty"` // of an adversary
 
@@ -77,7 +78,7 @@ func (c *simCover) add(o *simCover) {
 // receiver that has forgotten them, need not happen at all.
 var simRare = map[string]int{
 	"Canceled": 1000, "PartialResets": 1000, "GlobalRetries": 1000, "DownInReplace": 1000, "DeathInReplace": 1000,
-	"Repeated": math.MaxInt,
+	"Repeated": math.MaxInt, "PostedUsed": math.MaxInt, "PostedTaken": math.MaxInt,
 }
 
 // simOnly is what one protocol alone has.

@@ -6,6 +6,7 @@
 //	go test ./control/sim -run 'TestSimulation$' -sim.seeds=100000 -timeout 2h
 //	go test ./control/sim -run 'TestSimulation$' -sim.first=93 -sim.seeds=1 -sim.trace
 //	go test ./control/sim -run 'TestSimulation$' -sim.seeds=6000 -sim.protocol=msgr1
+//	go test ./control/sim -run 'TestSimulationOfPostings$' -sim.seeds=10000 -timeout 2h
 //	go test ./control/sim -run 'TestAdversary$' -sim.seeds=10000 -timeout 2h
 //
 // One seed decides everything: the nodes and their policy, the traffic, the
@@ -30,6 +31,7 @@
 //	faults within handshakes                      breaks_test.go
 //	requests to drivers that fail                 faults_test.go
 //	what nodes send, and what becomes of it       traffic_test.go
+//	memory that users post for it, and take back  postings_test.go
 //	the callbacks, and what each may say          events_test.go
 //	what must be true in the end                  check_test.go
 //	what must have happened in some seed          cover_test.go

@@ -46,10 +46,15 @@ func runSeed(t testing.TB, seed uint64, trace io.Writer) *world {
 }
 
 func runSeedIn(t testing.TB, seed uint64, protocol simProtocol, trace io.Writer) *world {
-	w := newWorld(t, seed, protocol, trace)
+	return newWorld(t, seed, protocol, trace).simulate()
+}
+
+// simulate is the whole course of a world.
+func (w *world) simulate() *world {
 	for range w.plan.actions {
 		w.births(false)
 		w.act()
+		w.postings.act()
 		w.run(w.span(400 * time.Millisecond))
 		w.checkDoubts(false)
 		if w.failed {
@@ -63,6 +68,7 @@ func runSeedIn(t testing.TB, seed uint64, protocol simProtocol, trace io.Writer)
 	for _, n := range w.nodes {
 		n.shutdown()
 	}
+	w.postings.check()
 	w.cover.Seeds++
 	w.cover.NetResets += w.net.Counts().Resets
 	return w

@@ -36,8 +36,10 @@ type world struct {
 	cover   *simCover
 	live    *liveWorld // answers all messages; nil in most
 	foe     *adversary // nil in most
-	calm    calm
-	failed  bool
+	// postings are made and withdrawn by users; nil in most.
+	postings *simPostings
+	calm     calm
+	failed   bool
 }
 
 type readyCore struct {
@@ -95,6 +97,9 @@ func (w *world) fail(format string, args ...any) {
 func (w *world) test() string {
 	if w.foe != nil {
 		return "TestAdversary"
+	}
+	if w.postings != nil {
+		return "TestSimulationOfPostings"
 	}
 	return "TestSimulation"
 }
@@ -187,6 +192,7 @@ func (w *world) step() bool {
 		w.still()
 	}
 	w.foe.watch()
+	w.postings.step()
 	return true
 }
 
