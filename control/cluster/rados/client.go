@@ -140,7 +140,7 @@ func (c *Client) attempt(ctx context.Context, r *request) (opReply, error) {
 	}
 	wait, cancel := context.WithTimeout(ctx, resendAfter)
 	defer cancel()
-	reply, err := conn.Call(wait, r.message(), control.WithTID(r.tid))
+	reply, err := conn.Call(wait, r.message(), control.WithTID(r.tid), control.WithBuffer(r.into))
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
@@ -155,7 +155,12 @@ func (c *Client) attempt(ctx context.Context, r *request) (opReply, error) {
 		return opReply{}, fmt.Errorf("%w: message of type %d in place of MOSDOpReply", ErrMessage, reply.Type)
 	}
 	p, err := decodeOpReply(reply.Front, reply.Data)
-	p.data = bytes.Clone(p.data)
+	switch {
+	case r.into == nil || len(p.data) > len(r.into): // too much is refused (atMost)
+		p.data = bytes.Clone(p.data)
+	case !reply.Posted():
+		p.data = r.into[:copy(r.into, p.data)]
+	}
 	return p, err
 }
 

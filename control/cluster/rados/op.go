@@ -80,6 +80,7 @@ type request struct {
 	mtime time.Time
 	// offset is where to begin; length is how much to read, 0: everything.
 	offset, length uint64
+	into           []byte // where what is read goes; nil: to memory of its own
 	tid            uint64
 	retry          int32
 }

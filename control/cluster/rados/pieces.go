@@ -50,6 +50,29 @@ func (c *Client) Read(ctx context.Context, pool, object string) ([]byte, error) 
 	}
 }
 
+// ReadInto reads an object from offset on into p, piece by piece as Read does, until p is
+// full or the object ends, and returns how many bytes there are. They are read from the
+// socket straight into p, if they come neither encrypted nor compressed: p can be pages for
+// direct I/O. Nobody else touches p before or after; what it has behind these bytes, or
+// after an error, is undefined.
+func (c *Client) ReadInto(ctx context.Context, pool, object string, offset uint64, p []byte) (int, error) {
+	for n := 0; ; {
+		piece := p[n:min(n+PieceSize, len(p))]
+		if len(piece) == 0 {
+			return n, nil
+		}
+		data, err := c.do(ctx, pool, &request{
+			name: "read", op: opRead, obj: object, offset: offset + uint64(n), length: uint64(len(piece)), into: piece,
+		})
+		if err == nil {
+			data, err = atMost(len(piece), data)
+		}
+		if n += len(data); err != nil || len(data) < len(piece) {
+			return n, err
+		}
+	}
+}
+
 // ReadAt returns at most n bytes of an object from offset on, at most PieceSize;
 // fewer are there if the object ends before, and none behind its end.
 func (c *Client) ReadAt(ctx context.Context, pool, object string, offset uint64, n int) ([]byte, error) {

@@ -1,0 +1,75 @@
+//go:build !giouring
+
+package interop_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// A real OSD's answers come into memory of the caller's, by both protocols.
+func TestObjectsAreReadIntoMemoryOfTheCaller(t *testing.T) {
+	enabled(t)
+	t.Parallel()
+	c := startCluster(t, clusterConfig{auth: "cephx", mode: "crc", osds: 1, msgr1: true})
+	for _, backend := range backends {
+		for protocol, dial := range map[string]func() *rados.Cluster{
+			"msgr2": func() *rados.Cluster { return dialCluster(t, c, "msgr2.1", backend) },
+			"msgr1": func() *rados.Cluster { return dialMsgr1(t, c, backend) },
+		} {
+			t.Run(protocol+"/"+string(backend), func(t *testing.T) { readInto(t, dial(), backend) })
+		}
+	}
+}
+
+func readInto(t *testing.T, cl *rados.Cluster, backend uring.Backend) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	defer cancel()
+	const name = "read into memory"
+	rng := rand.New(rand.NewPCG(7, 7))
+	pieces := uint64(0)
+	for _, size := range []int{1, 4096, 4<<20 + 1, rados.PieceSize + 4097} {
+		pattern := make([]byte, size)
+		for i := range pattern {
+			pattern[i] = byte(rng.Uint32())
+		}
+		check(t, cl.Write(ctx, "data", name, pattern))
+		for _, room := range []int{size, size + 10, max(size-10, 0), size / 2} {
+			p := bytes.Repeat([]byte{0xa5}, room+8)
+			from := rng.IntN(size)
+			want := pattern[from:][:min(room, size-from)]
+			n, err := cl.ReadInto(ctx, "data", name, uint64(from), p[:room])
+			check(t, err)
+			if !bytes.Equal(p[:n], want) || bytes.Count(p[room:], []byte{0xa5}) != 8 {
+				t.Errorf("%s: %d bytes from %d of %d come as %d others", backend, room, from, size, n)
+			}
+			for at := 0; at < len(want); at += rados.PieceSize {
+				pieces++
+			}
+		}
+	}
+	posted := uint64(0)
+	for _, conn := range cl.Messenger().Conns() {
+		if conn.PeerType() == wire.OSD {
+			st, err := conn.Stats()
+			check(t, err)
+			posted += st.IO.Posted
+		}
+	}
+	if posted != pieces {
+		t.Errorf("%d of %d answers came into memory of the caller", posted, pieces)
+	}
+	check(t, cl.Remove(ctx, "data", name))
+	p := make([]byte, 10)
+	if n, err := cl.ReadInto(ctx, "data", name, 0, p); n != 0 || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("read of an absent object: %d, %v", n, err)
+	}
+}
