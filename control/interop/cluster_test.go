@@ -30,6 +30,8 @@ type clusterConfig struct {
 	ttl  time.Duration // of tickets and of the secrets that they are made with; 0: the daemons' default
 	// msgr1 has the monitor listen on its v1 address, too, and no proxy before the other.
 	msgr1 bool
+	// v1only has all daemons bind v1 addresses alone, and the monmap name no other.
+	v1only bool
 }
 
 func (c clusterConfig) String() string { return fmt.Sprintf("auth=%s,mode=%s", c.auth, c.mode) }
@@ -40,7 +42,7 @@ type cluster struct {
 	t       *testing.T
 	dir     string
 	fsid    string
-	monAddr wire.AddrVec // as the monmap has it: v2, v1
+	monAddr wire.AddrVec // as the monmap has it: v2, v1, or the latter alone
 	link    *proxy       // every byte to the mon's v2 address passes through it
 	mon     *daemon
 	osds    []*daemon
@@ -70,7 +72,10 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 	free := freePorts(t, 3)
 	public, behind, v1 := free[0], free[1], free[2]
 	c.monAddr = wire.AddrVec{loopback(wire.AddrMsgr2, public), loopback(wire.AddrLegacy, v1)}
-	if !cfg.msgr1 {
+	switch {
+	case cfg.v1only:
+		c.monAddr = c.monAddr[1:]
+	case !cfg.msgr1:
 		c.link = startProxy(t, public.String(), behind.String())
 	}
 
@@ -122,6 +127,7 @@ func (c *cluster) conf(behind netip.AddrPort) string {
 	}
 	set("auth allow insecure global id reclaim", "false")
 	set("ms bind ipv6", "false")
+	set("ms bind msgr2", strconv.FormatBool(!c.v1only))
 	set("public addr", "127.0.0.1")
 	set("cluster addr", "127.0.0.1")
 	for key, file := range map[string]string{
@@ -156,7 +162,13 @@ func (c *cluster) conf(behind netip.AddrPort) string {
 	set("debug ms", "0")
 	set("log file", "")
 	set("admin socket", "")
-	if !c.msgr1 {
+	if c.v1only {
+		// By msgr1 an OSD is logged in before it has the monmap, and its first command names
+		// the cluster 0 if it does not know better.
+		b.WriteString("[osd]\n")
+		set("monmap", c.file("monmap"))
+	}
+	if c.link != nil {
 		b.WriteString("[mon.a]\n")
 		set("public bind addr", "v2:"+behind.String())
 	}

@@ -113,7 +113,7 @@ func refusedMsgr1(t *testing.T, c *cluster) {
 }
 
 // TestMsgr1RealClientConnectsToUs has the real tool, which knows a v1 address alone, log in
-// to a monitor of ours and ask for its status, across a cut.
+// to a monitor of ours, ask for its status, and give it data and take it back, across cuts.
 func TestMsgr1RealClientConnectsToUs(t *testing.T) {
 	enabled(t)
 	t.Parallel()
@@ -123,6 +123,7 @@ func TestMsgr1RealClientConnectsToUs(t *testing.T) {
 				u := serveAsMon(t, clusterConfig{auth: method, mode: "crc"}, control.Msgr1, backend)
 				u.pinged()
 				u.asked()
+				u.keeps(4<<10, 4<<20)
 			})
 		}
 	}

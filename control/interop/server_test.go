@@ -1,12 +1,15 @@
 package interop_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -95,7 +98,9 @@ type monitor struct {
 	conns    chan *control.Conn
 	status   atomic.Int64 // how often the status was asked for
 	pings    atomic.Int64
-	crashes  uint64 // of the tool, in pinged
+	crashes  uint64   // of the tool, in pinged
+	values   sync.Map // what the tool has given, by key
+	asks     sync.Map // what was asked for: commands with their keys
 }
 
 // serveAsMon is a monitor to real clients: authority, monmap, commands.
@@ -155,21 +160,82 @@ func serveAsMon(t *testing.T, cfg clusterConfig, protocol string, backend uring.
 	return u
 }
 
-// command knows what the tool asks for to show the status. The first time that
-// it asks, its connection is cut instead, so that it has to come back.
-func (u *monitor) command(c *control.Conn, command map[string]any) (mon.Output, error) {
+// command knows what the tool asks for to show the status, and keeps values. The first
+// time that it asks for anything, its connection is cut instead, so that it has to come
+// back.
+func (u *monitor) command(c *control.Conn, command map[string]any, data []byte) (mon.Output, error) {
+	key, _ := command["key"].(string)
+	first := func() bool {
+		if _, again := u.asks.LoadOrStore(fmt.Sprint(command["prefix"], key), true); again {
+			return false
+		}
+		c.MarkDown()
+		return true
+	}
 	switch command["prefix"] {
 	case "get_command_descriptions":
-		return mon.Output{Data: []byte(`{"cmd000":{"sig":["status"],"help":"show","module":"mon","perm":"r","flags":0}}`)}, nil
+		return mon.Output{Data: []byte(descriptions)}, nil
 	case "status":
-		if u.status.Add(1) == 1 {
-			c.MarkDown()
+		u.status.Add(1)
+		if first() {
 			return mon.Output{}, syscall.EAGAIN
 		}
 		text, err := json.Marshal(map[string]string{"answer": "from " + c.Auth().Entity.String()})
 		return mon.Output{Data: text}, err
+	case "config-key set":
+		if first() {
+			return mon.Output{}, syscall.EAGAIN
+		}
+		u.values.Store(key, bytes.Clone(data))
+		return mon.Output{Status: "set " + key}, nil
+	case "config-key get":
+		value, ok := u.values.Load(key)
+		if first() || !ok {
+			return mon.Output{}, syscall.ENOENT
+		}
+		return mon.Output{Data: value.([]byte)}, nil
 	}
 	return mon.Output{}, errors.New("command not known")
+}
+
+// descriptions are the commands that the tool may send us.
+const descriptions = `{
+	"cmd000": {"sig": ["status"], "help": "show", "module": "mon", "perm": "r", "flags": 0},
+	"cmd001": {"sig": ["config-key", "set", {"name": "key", "type": "CephString"}, {"name": "val", "type": "CephString", "req": "false"}],
+		"help": "keep", "module": "config-key", "perm": "rw", "flags": 0},
+	"cmd002": {"sig": ["config-key", "get", {"name": "key", "type": "CephString"}], "help": "give", "module": "config-key", "perm": "r", "flags": 0}
+}`
+
+// keeps has the real tool give us values of every size and take them back, across cuts:
+// so many bytes in one message, each way.
+func (u *monitor) keeps(sizes ...int) {
+	u.t.Helper()
+	ceph := func(args ...string) []byte {
+		u.t.Helper()
+		return runTool(u.t, "ceph", append([]string{"--conf", u.conf(), "--connect-timeout", "60"}, args...)...)
+	}
+	in, out := filepath.Join(u.dir, "in"), filepath.Join(u.dir, "out")
+	for _, size := range sizes {
+		before := u.accepted.Load()
+		key, value := fmt.Sprint("bytes", size), make([]byte, size)
+		rand.NewChaCha8([32]byte{1, byte(size >> 8), byte(size >> 16)}).Read(value)
+		check(u.t, os.WriteFile(in, value, 0o600))
+		ceph("config-key", "set", key, "-i", in)
+		if kept, _ := u.values.Load(key); kept == nil || !bytes.Equal(kept.([]byte), value) {
+			u.t.Errorf("not the %d bytes that the tool has sent have come", size)
+		}
+		ceph("config-key", "get", key, "-o", out)
+		got, err := os.ReadFile(out)
+		check(u.t, err)
+		if !bytes.Equal(got, value) {
+			u.t.Errorf("the tool has %d bytes, not the %d that it gave", len(got), size)
+		}
+		if n := u.accepted.Load() - before; n < 4 {
+			u.t.Errorf("%d connections: want each command to come back after a cut", n)
+		}
+		u.check()
+	}
+	u.noComplaints()
 }
 
 func (u *monitor) conf() string { return filepath.Join(u.dir, "ceph.conf") }
@@ -219,6 +285,12 @@ func (u *monitor) asked() {
 		u.t.Errorf("%d connections, asked %d times: want it to come back after the cut", n, u.status.Load())
 	}
 	u.check()
+	u.noComplaints()
+}
+
+// noComplaints looks through the tool's log.
+func (u *monitor) noComplaints() {
+	u.t.Helper()
 	log, err := os.ReadFile(filepath.Join(u.dir, "client.log"))
 	check(u.t, err)
 	if len(log) == 0 {

@@ -254,6 +254,12 @@ func (c *Client) sendLocked(m *control.Message) error {
 // A command whose session is lost is sent again on the next one, as the
 // reference does it. An error of the monitor is a *CommandError.
 func (c *Client) Command(ctx context.Context, command map[string]string) (Output, error) {
+	return c.CommandWith(ctx, command, nil)
+}
+
+// CommandWith is Command with data that goes along, such as the value of "config-key
+// set". The data must not be changed before it returns, and not at all if it fails.
+func (c *Client) CommandWith(ctx context.Context, command map[string]string, data []byte) (Output, error) {
 	text, err := json.Marshal(command)
 	if err != nil {
 		return Output{}, err // of a map of strings: never
@@ -264,7 +270,7 @@ func (c *Client) Command(ctx context.Context, command map[string]string) (Output
 		if s, err = c.next(ctx, s); err != nil {
 			return Output{}, err
 		}
-		reply, err := s.conn.Call(ctx, commandMessage(tid, c.MonMap().FSID, text), control.WithTID(tid))
+		reply, err := s.conn.Call(ctx, commandMessage(tid, c.MonMap().FSID, text, data), control.WithTID(tid))
 		switch {
 		case err == nil:
 			return commandOutput(command["prefix"], reply)

@@ -1,6 +1,7 @@
 package mon_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -39,6 +40,11 @@ func TestASessionHasTheMonmapAndRunsCommands(t *testing.T) {
 	_, err = j.mon.Command(ctx, map[string]string{"prefix": "make tea"})
 	if !errors.As(err, &refused) || !errors.Is(err, syscall.EINVAL) || refused.Status != errNotKnown.Error() {
 		t.Errorf("%v", err)
+	}
+	data := bytes.Repeat([]byte("data"), 1<<18)
+	out, err = j.mon.CommandWith(ctx, map[string]string{"prefix": "echo"}, data)
+	if err != nil || !bytes.Equal(out.Data, data) {
+		t.Errorf("%d bytes came back, %d went along: %v", len(out.Data), len(data), err)
 	}
 	i := j.mon.Conn().Info()
 	if i.Auth != auth.Cephx || i.Mode != auth.Secure {

@@ -103,7 +103,7 @@ func startServer(ring *cephx.Keyring) (*control.Messenger, wire.Addr, error) {
 		Map: func() mon.MonMap {
 			return mon.MonMap{FSID: fsid, Epoch: 1, Changed: time.Now(), Mons: []mon.Mon{{Name: "a", Addrs: m.Addrs()}}}
 		},
-		Command: func(c *control.Conn, command map[string]any) (mon.Output, error) {
+		Command: func(c *control.Conn, command map[string]any, _ []byte) (mon.Output, error) {
 			if command["prefix"] != "whoami" {
 				return mon.Output{}, fmt.Errorf("no such command")
 			}

@@ -1,6 +1,7 @@
 package mon_test
 
 import (
+	"bytes"
 	"context"
 	"net/netip"
 	"strings"
@@ -130,9 +131,13 @@ func startCluster(t *testing.T, ttl time.Duration) *cluster {
 		Map: func() mon.MonMap {
 			return mon.MonMap{FSID: fsid, Epoch: 1, Changed: time.Unix(1000, 0), Mons: []mon.Mon{{Name: "a", Addrs: wire.AddrVec{c.addr}}}}
 		},
-		Command: func(conn *control.Conn, command map[string]any) (mon.Output, error) {
+		Command: func(conn *control.Conn, command map[string]any, data []byte) (mon.Output, error) {
 			c.commands.Add(1)
-			if command["prefix"] != "whoami" {
+			switch command["prefix"] {
+			case "whoami":
+			case "echo":
+				return mon.Output{Data: bytes.Clone(data)}, nil
+			default:
 				return mon.Output{}, errNotKnown
 			}
 			return mon.Output{Data: []byte(conn.Auth().Entity.String())}, nil

@@ -31,7 +31,7 @@ func startMsgr1(t *testing.T, authority *cephx.Authority) wire.Addr {
 		Map: func() mon.MonMap {
 			return mon.MonMap{FSID: fsid, Epoch: 1, Changed: time.Unix(1000, 0), Mons: []mon.Mon{{Name: "a", Addrs: addrs}}}
 		},
-		Command: func(c *control.Conn, _ map[string]any) (mon.Output, error) {
+		Command: func(c *control.Conn, _ map[string]any, _ []byte) (mon.Output, error) {
 			return mon.Output{Data: []byte(c.Auth().Entity.String())}, nil
 		},
 	}

@@ -90,11 +90,13 @@ func decodeSubscribe(front []byte) (map[string]subscription, error) {
 	return subs, bad("MMonSubscribe", r.Err())
 }
 
-// commandMessage makes MMonCommand. command is one JSON object.
-func commandMessage(tid uint64, fsid FSID, command []byte) *control.Message {
+// commandMessage makes MMonCommand. command is one JSON object, data what goes along.
+func commandMessage(tid uint64, fsid FSID, command, data []byte) *control.Message {
 	b := append(appendPaxos(nil), fsid[:]...)
 	b = le.AppendUint32(b, 1)
-	return message(typeCommand, tid, 1, 1, wire.AppendBlob(b, command))
+	m := message(typeCommand, tid, 1, 1, wire.AppendBlob(b, command))
+	m.Data = data
+	return m
 }
 
 // decodeCommand reads the front of MMonCommand: its JSON.

@@ -55,7 +55,7 @@ func TestCapturedMessages(t *testing.T) {
 			text, _ := decodeCommand(front)
 			var fsid FSID
 			copy(fsid[:], front[paxosSize:])
-			m := commandMessage(v.TID, fsid, text)
+			m := commandMessage(v.TID, fsid, text, nil)
 			if hex.EncodeToString(m.Front) != v.Front || m.Version != v.Version || m.CompatVersion != v.Compat {
 				t.Errorf("%s: we make %x", v.Note, m.Front)
 			}

@@ -18,10 +18,11 @@ type ServerConfig struct {
 	// One of epoch 0 is not sent: there is none yet, and clients ask again.
 	Map func() MonMap
 	// Command carries out a command of the peer c, whose Auth says who it is
-	// and what it may. It runs on a core: it must not block. An error with a
+	// and what it may. data is what comes along with the command, such as the file of
+	// "ceph -i"; it is valid until Command returns. It runs on a core: it must not block. An error with a
 	// syscall.Errno in it tells the peer that number, any other EINVAL; its
 	// text is the status, unless there is one. Nil: no command is known.
-	Command func(c *control.Conn, command map[string]any) (Output, error)
+	Command func(c *control.Conn, command map[string]any, data []byte) (Output, error)
 	// Authority logs clients of msgr1 in, and Number numbers those of method none, which
 	// it may never do twice alike. Without one of them they are refused.
 	Authority *cephx.Authority
@@ -156,7 +157,7 @@ func (cfg *ServerConfig) command(c *control.Conn, m *control.Message) *control.M
 	case cfg.Command == nil:
 		err = errors.New("command not known")
 	default:
-		out, err = cfg.Command(c, command)
+		out, err = cfg.Command(c, command, m.Data)
 	}
 	var result int32
 	if err != nil {

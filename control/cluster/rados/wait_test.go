@@ -37,7 +37,7 @@ func startCluster(t *testing.T, osd netip.AddrPort) *cluster {
 		}
 	})
 	c := &cluster{}
-	command := func(_ *control.Conn, command map[string]any) (mon.Output, error) {
+	command := func(_ *control.Conn, command map[string]any, _ []byte) (mon.Output, error) {
 		if command["prefix"] == "osd dump" {
 			text := fmt.Sprintf(`{"epoch":7,"osds":[{"osd":0,"up":1,"public_addrs":{"addrvec":[{"type":"v2","addr":"%v","nonce":5}]}}]}`, osd)
 			return mon.Output{Data: []byte(text)}, nil
