@@ -154,6 +154,7 @@ func (c *cluster) conf(behind netip.AddrPort) string {
 	set("osd crush chooseleaf type", "0")
 	set("mon allow pool size one", "true")
 	set("mon warn on pool no redundancy", "false")
+	set("mon config key max entry size", "16777216")
 	set("mon data avail warn", "1")
 	set("mon data avail crit", "0")
 	// The classes live in a package that is not needed otherwise.

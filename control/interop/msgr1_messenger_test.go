@@ -5,9 +5,7 @@ package interop_test
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
@@ -15,8 +13,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -126,79 +122,5 @@ func TestMsgr1RealClientConnectsToUs(t *testing.T) {
 				u.keeps(4<<10, 4<<20)
 			})
 		}
-	}
-}
-
-// cutter resets sockets of ours when so many messages were written on all of them.
-type cutter struct {
-	written atomic.Int64
-	every   int64
-}
-
-func (c *cutter) At(_ context.Context, e probe.Event) error {
-	if e.When == probe.Data && e.Step == probe.FrameWrite && e.Tag == frame.TagMessage && c.written.Add(1)%c.every == 0 {
-		return probe.ErrReset
-	}
-	return nil
-}
-
-// TestMsgr1MessengerKeepsASessionWithTheMonitor is a monitor that the real one does not
-// know, whose lossless session with it loses its socket again and again: each ping is
-// answered once.
-func TestMsgr1MessengerKeepsASessionWithTheMonitor(t *testing.T) {
-	enabled(t)
-	t.Parallel()
-	c := startCluster(t, clusterConfig{auth: "none", mode: "crc", msgr1: true})
-	for i, backend := range backends {
-		t.Run(string(backend), func(t *testing.T) {
-			policy, nonce := control.LosslessPeerReuse(), uint32(60010+i)
-			name := wire.EntityName{Type: wire.Mon, ID: "z"}
-			cut := &cutter{every: 7}
-			m, err := control.New(control.Config{
-				Name: name, Nonce: &nonce, Default: &policy, Probe: cut, InitialBackoff: 10 * time.Millisecond,
-				Plane: dataplane.Config{Cores: 2, Driver: uring.Config{Backend: backend}},
-			})
-			check(t, err)
-			t.Cleanup(func() { shutdown(t, m) })
-			answers := make(chan uint64, 1000)
-			check(t, m.Start(&control.Dispatcher{
-				Fast: func(_ *control.Conn, m *control.Message) bool {
-					if m.Type == msgPing {
-						answers <- m.Seq()
-					}
-					return true
-				},
-				RemoteReset: func(*control.Conn) { t.Error("the monitor has forgotten the session") },
-			}))
-			_, err = m.Bind(loopback(wire.AddrLegacy, freePorts(t, 1)[0]))
-			check(t, err)
-			conn, err := m.Connect(c.monAddr.V1(), wire.Mon)
-			check(t, err)
-			const pings = 40
-			last := uint64(0)
-			for n := range pings {
-				check(t, conn.Send(control.NewMessage(msgPing, nil, nil)))
-				select {
-				case seq := <-answers:
-					if seq <= last {
-						t.Fatalf("answer %d has number %d behind %d", n, seq, last)
-					}
-					last = seq
-				case <-time.After(patience):
-					st, err := conn.Stats()
-					t.Fatalf("ping %d has no answer: %+v, %v", n, st, err)
-				}
-			}
-			st, err := conn.Stats()
-			check(t, err)
-			if st.Counters.Ready < 4 || st.Counters.Faults < 3 || st.Lossy || st.ConnectSeq < 4 {
-				t.Errorf("%+v", st)
-			}
-			select {
-			case seq := <-answers:
-				t.Errorf("one more answer, number %d", seq)
-			default:
-			}
-		})
 	}
 }

@@ -53,8 +53,8 @@ func fsidBytes(fsid string) ([]byte, error) {
 
 // appendCommand appends what commands to mons and OSDs have in common: the
 // cluster and one JSON object.
-func appendCommand(b []byte, fsid, prefix string) ([]byte, error) {
-	cmd, err := json.Marshal(map[string]string{"prefix": prefix, "format": "json"})
+func appendCommand(b []byte, fsid string, command map[string]string) ([]byte, error) {
+	cmd, err := json.Marshal(command)
 	if err != nil {
 		return nil, err
 	}
@@ -66,18 +66,30 @@ func appendCommand(b []byte, fsid, prefix string) ([]byte, error) {
 
 // monCommand makes a command for a mon.
 func monCommand(fsid, prefix string, tid uint64) (*control.Message, error) {
+	return monCommandOf(fsid, plain(prefix), nil, tid)
+}
+
+// monCommandOf is monCommand with arguments, and data that goes along.
+func monCommandOf(fsid string, args map[string]string, data []byte, tid uint64) (*control.Message, error) {
 	head := make([]byte, 18) // version 0, mon -1, its tid 0
 	binary.LittleEndian.PutUint16(head[8:], 0xffff)
-	return command(msgMonCommand, head, fsid, prefix, tid)
+	m, err := command(msgMonCommand, head, fsid, args, tid)
+	m.Data = data
+	return m, err
 }
 
 // osdCommand makes a command for an OSD.
 func osdCommand(fsid, prefix string, tid uint64) (*control.Message, error) {
-	return command(msgCommand, nil, fsid, prefix, tid)
+	return command(msgCommand, nil, fsid, plain(prefix), tid)
 }
 
-func command(typ uint16, head []byte, fsid, prefix string, tid uint64) (*control.Message, error) {
-	front, err := appendCommand(head, fsid, prefix)
+// plain is a command without arguments.
+func plain(prefix string) map[string]string {
+	return map[string]string{"prefix": prefix, "format": "json"}
+}
+
+func command(typ uint16, head []byte, fsid string, args map[string]string, tid uint64) (*control.Message, error) {
+	front, err := appendCommand(head, fsid, args)
 	m := control.NewMessage(typ, front, nil)
 	m.TID, m.Version, m.CompatVersion = tid, 1, 1
 	return m, err
