@@ -54,6 +54,7 @@ type Conn struct {
 	hint          hinting   // the peer's owner core, by its cookie
 	claim         claimCheck
 	alias         wire.Addr // the v1 address of a peer of msgr2, under which it is known, too
+	told1         wire.Addr // who a peer of msgr1 was told that we are
 	notifications ordered.Queue[notification]
 	att           *attempt                  // the attempt whose socket the handler does not have yet
 	told          <-chan dataplane.Snapshot // the snapshot that the handler gives for the last Suspend that asked for one

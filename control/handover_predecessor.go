@@ -202,6 +202,8 @@ func (c *Conn) record(st dataplane.HandlerState) handover.Session {
 	}
 	if s := s.msgr2; s != nil {
 		r.ClientCookie, r.ServerCookie, r.ToldSeq = s.ClientCookie, s.ServerCookie, s.ToldSeq
+	} else {
+		r.ToldSeq = c.s.msgr1.ToldSeq()
 	}
 	return r
 }

@@ -47,6 +47,9 @@ func (d *dialling) handshake1() error {
 	m := d.c.m
 	m.mu.Lock()
 	own := m.own1(d.a.link.LocalAddr(), false)
+	if own.IsBlank() && !d.c.told1.IsBlank() {
+		own = d.c.told1
+	}
 	m.mu.Unlock()
 	c, err := handshake1.Connect(d.ctx, d.a.link, handshake1.ConnectConfig{
 		Options: m.handshake1Options(d.a, own), Target: d.target, PeerType: d.peerType, Auth: m.auth.Load().client,
@@ -59,6 +62,7 @@ func (d *dialling) handshake1() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.learn(d.a.link.LocalAddr(), c.SeenAs())
+	d.c.told1 = c.Own()
 	return nil
 }
 
@@ -240,7 +244,8 @@ func (c *acceptor1) release(opt *dataplane.OpenOptions, features wire.Features) 
 
 // own1 is our own address for a peer of msgr1, local our end of its socket: our v1
 // address, and what makes this process instance unique if we have none. Accepted: the
-// one by which the peer has reached us.
+// one by which the peer has reached us. Without any address of our own its IP is blank: the
+// peer says how it sees us, which holds for nobody else, as a session goes by it.
 func (id *identity) own1(local netip.AddrPort, accepted bool) wire.Addr {
 	ip := local.Addr().Unmap().WithZone("")
 	for i, a := range id.addrs {
@@ -253,7 +258,7 @@ func (id *identity) own1(local netip.AddrPort, accepted bool) wire.Addr {
 		return a
 	}
 	own := wire.Addr{Type: wire.AddrLegacy, Nonce: id.nonce}
-	if front := id.addrs.Front(); !front.IsBlank() {
+	if front := id.addrs.Front(); id.bound && !front.IsBlank() {
 		own.AddrPort = netip.AddrPortFrom(front.AddrPort.Addr(), 0)
 	}
 	return own

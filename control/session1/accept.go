@@ -202,8 +202,10 @@ func (s *Session) accept(r *session.Run) {
 	s.PeerGlobalSeq, s.ConnectSeq = uint64(c.GlobalSeq), uint64(c.ConnectSeq)+1
 	s.Features = c.Features & s.Policy.Supported
 	s.counts = true
+	own := r.Env.Seq.Next(0)
+	s.told.add(own)
 	reply := wire1.Reply{
-		Tag: wire1.TagSeq, Features: s.Policy.Supported, GlobalSeq: uint32(r.Env.Seq.Next(0)), ConnectSeq: c.ConnectSeq + 1,
+		Tag: wire1.TagSeq, Features: s.Policy.Supported, GlobalSeq: uint32(own), ConnectSeq: c.ConnectSeq + 1,
 		Protocol: s.protocol(),
 	}
 	if s.Policy.Lossy {

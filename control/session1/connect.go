@@ -43,6 +43,9 @@ func (s *Session) sendConnect(r *session.Run) {
 	if s.Policy.Lossy {
 		c.Flags = wire1.FlagLossy
 	}
+	if s.doubts() {
+		c.GlobalSeq = uint32(s.told.tooLow())
+	}
 	what := session.Idents
 	if s.ConnectSeq > 0 {
 		what = session.Reconnects
@@ -92,6 +95,11 @@ func (s *Session) unexpected(f session.Frame) error {
 // reply takes an answer to our connect message.
 func (s *Session) reply(r *session.Run, a Answer) error {
 	s.due = dueNothing
+	if s.doubts() {
+		if err := s.judge(a); err != nil {
+			return err
+		}
+	}
 	switch a.Tag {
 	case wire1.TagFeatures:
 		return fmt.Errorf("%w: the peer requires %v", session.ErrMissingFeatures, s.Policy.Supported.Missing(a.Features))
@@ -191,6 +199,7 @@ func (s *Session) sent(r *session.Run, ev session.Sent) {
 func (s *Session) adopt(r *session.Run) {
 	s.PeerGlobalSeq = uint64(s.answer.GlobalSeq)
 	s.ConnectSeq++
+	s.told = told{}
 	s.Policy.Lossy = s.answer.Lossy() // the acceptor decides
 	s.Peer.Dialled = true             // we reached the peer at that address, even if only the peer had named it before
 	s.open(r)

@@ -77,6 +77,7 @@ type Request struct {
 // Restore brings a session of another process. It is stopped.
 type Restore struct {
 	PeerGlobalSeq, ConnectSeq uint64
+	ToldSeq                   uint64 // Session.ToldSeq, 0 if it is not known
 	Features                  wire.Features
 	IO                        session.Snapshot
 }

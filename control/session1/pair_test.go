@@ -89,8 +89,8 @@ func (n *node) other() *node {
 	return n.w.nodes[0]
 }
 
-func (n *node) fresh() *Session {
-	s := New(wire.OSD, n.policy, session.Peer{Type: wire.OSD, Target: addr(n.other().name)}, session.Backoff{Initial: time.Second, Max: time.Minute})
+func (n *node) fresh(dialled bool) *Session {
+	s := New(wire.OSD, n.policy, session.Peer{Type: wire.OSD, Target: addr(n.other().name), Dialled: dialled}, session.Backoff{Initial: time.Second, Max: time.Minute})
 	return &s
 }
 
@@ -139,6 +139,10 @@ func (n *node) perform(actions []session.Action) {
 			n.timer = true
 		case session.StopTimer:
 			n.timer = false
+		case session.Faulted:
+			if n.half != nil && n.half != n.data {
+				n.half.close()
+			}
 		case session.Cancel:
 			if n.half != nil {
 				n.half.close()
@@ -190,7 +194,7 @@ func (n *node) dial(attempt uint64) {
 	ours.peer, theirs.peer = theirs, ours
 	n.half = ours
 	n.w.halves = append(n.w.halves, ours, theirs)
-	s := m.fresh()
+	s := m.fresh(false)
 	*s, _ = Step(*s, session.Accept{}, m.env)
 	theirs.socket, theirs.want = s, true
 	n.later(func() {
@@ -314,7 +318,7 @@ func (n *node) submit() {
 	n.next++
 	n.queue = append(n.queue, message{id: n.next})
 	if n.conn == nil {
-		n.conn = n.fresh()
+		n.conn = n.fresh(true)
 		n.step(session.Connect{})
 		return
 	}

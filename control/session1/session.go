@@ -19,6 +19,8 @@ type Session struct {
 	answer  Answer          // connector: the one that opens the connection
 	connect wire1.Connect   // acceptor: the one that opens, or interrupts, the connection
 	replace session.Replace // state Replacing: what the accepted socket said
+	told    told            // what the peer may know of our global_seq
+	there   bool            // the peer is at the address that it has claimed
 }
 
 // due is the frame, or the event, that the attempt waits for.
@@ -96,10 +98,16 @@ func (s *Session) restore(r *session.Run, ev Restore) {
 		return
 	}
 	s.PeerGlobalSeq, s.ConnectSeq, s.Features = ev.PeerGlobalSeq, ev.ConnectSeq, ev.Features
+	s.told = told{ev.ToldSeq}
 }
+
+// ToldSeq is our global_seq in the reply that has opened the session, 0 if the peer has
+// sent that.
+func (s *Session) ToldSeq() uint64 { return s.told.last() }
 
 // open completes a handshake.
 func (s *Session) open(r *session.Run) {
+	s.told.confirm()
 	s.counts, s.anew, s.due = true, false, dueNothing
 	s.Ready(r)
 }

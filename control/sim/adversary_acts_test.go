@@ -76,16 +76,19 @@ func (a *adversary) mischief(s *foeSocket) {
 	if !s.up {
 		return
 	}
-	list := foeActs
+	list, data := foeActs, foeDataActs
+	if s.v1 {
+		list, data = foeActs1, foeDataActs1
+	}
 	if s.phase == phaseOpen && a.rng.IntN(4) > 0 {
-		list = foeDataActs
+		list = data
 	}
 	act := list[a.rng.IntN(len(list))]
 	if act.proven && !a.plan.proven {
 		return
 	}
 	a.did(act.name)
-	s.odd = s.odd || s.phase == phaseBanner || s.phase == phaseHello
+	s.odd = s.odd || s.phase == phaseBanner || s.phase == phaseHello || s.v1 && s.phase != phaseOpen
 	act.do(s)
 }
 
@@ -253,6 +256,9 @@ func (s *foeSocket) announce() {
 
 // message makes one with a payload of so many bytes.
 func (s *foeSocket) message(seq uint64, size int) []byte {
+	if s.v1 {
+		return s.message1(seq, size)
+	}
 	a := s.a
 	hd := frame.MessageHeader{Seq: seq, TID: a.number(), Type: uint16(a.rng.Uint32()), Priority: uint16(a.rng.Uint32()), AckSeq: s.inSeq}
 	if a.rng.IntN(10) == 0 {

@@ -24,8 +24,10 @@ type proof struct {
 
 // proofKey signs the handshake of a name that was challenged: who accepts knows
 // it, as a service knows the session key in a ticket for it.
+//
+// It has the size of the keys of cephx, which sign messages in msgr1.
 func proofKey(name wire.EntityName, challenge []byte) []byte {
-	return mac(mac([]byte("secret"), []byte(name.String())), challenge)
+	return mac(mac([]byte("secret"), []byte(name.String())), challenge)[:16]
 }
 
 // proofOf answers the challenge.
@@ -104,7 +106,7 @@ func (x *proofDialling) ReplyMore(_ context.Context, challenge []byte) ([]byte, 
 func (x *proofDialling) Done(context.Context, uint64, auth.Mode, []byte) (*auth.Result, error) {
 	key := x.key
 	if key == nil {
-		key = []byte("none was agreed") // nobody can sign with it
+		key = []byte("none was agreed.") // nobody can sign with it
 	}
 	return &auth.Result{Entity: x.name, SessionKey: append([]byte(nil), key...)}, nil
 }

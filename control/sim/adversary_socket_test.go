@@ -50,7 +50,8 @@ type memory struct {
 type foeHost struct {
 	host      *simnet.Host
 	drv       *simnet.Driver
-	listeners []uint64 // their numbers
+	listeners []uint64    // their numbers
+	addrs     []wire.Addr // of the listeners
 }
 
 const (
@@ -65,7 +66,8 @@ type foeSocket struct {
 	on      *foeHost
 	s       uring.Socket
 	user    uint64
-	to      *node // that it dials; nil: accepted
+	to      *node     // that it dials; nil: accepted
+	listens wire.Addr // on which it was accepted
 	up      bool
 	gone    bool
 	in      []byte
@@ -97,7 +99,8 @@ func newAdversary(w *world) *adversary {
 		h := &foeHost{host: w.net.Host(netip.AddrFrom4([4]byte{10, 6, 6, byte(1 + i)}))}
 		h.drv = h.host.Driver()
 		a.hosts = append(a.hosts, h)
-		a.dialled = append(a.dialled, wire.Addr{Type: wire.AddrMsgr2, Nonce: uint32(i), AddrPort: netip.AddrPortFrom(h.host.IP(), foePort)})
+		h.addrs = a.addrsOf(h.host.IP(), uint32(i))
+		a.dialled = append(a.dialled, h.addrs...)
 	}
 	w.largest = a.heldMost(1000) - w.plan.dispatch
 	w.cover.Acts = a.acts
@@ -107,14 +110,16 @@ func newAdversary(w *world) *adversary {
 // begin has it listen and act.
 func (a *adversary) begin() {
 	for _, h := range a.hosts {
-		s, err := h.drv.Listen(netip.AddrPortFrom(h.host.IP(), foePort), uring.ListenOptions{})
-		if err != nil {
-			a.w.t.Fatal(err)
-		}
-		a.users++
-		h.listeners = append(h.listeners, a.users)
-		if _, err := h.drv.Accept(s, a.users); err != nil {
-			a.w.t.Fatal(err)
+		for _, addr := range h.addrs {
+			s, err := h.drv.Listen(addr.AddrPort, uring.ListenOptions{})
+			if err != nil {
+				a.w.t.Fatal(err)
+			}
+			a.users++
+			h.listeners = append(h.listeners, a.users)
+			if _, err := h.drv.Accept(s, a.users); err != nil {
+				a.w.t.Fatal(err)
+			}
 		}
 	}
 	a.later()
@@ -168,8 +173,8 @@ func (a *adversary) look() {
 
 func (a *adversary) completed(h *foeHost, c uring.Completion) {
 	if c.Kind == uring.KindAccept {
-		if slices.Contains(h.listeners, c.User) && c.Res >= 0 {
-			a.accepted(h, uring.MakeSocket(int(c.Res)))
+		if i := slices.Index(h.listeners, c.User); i >= 0 && c.Res >= 0 {
+			a.accepted(h, h.addrs[i], uring.MakeSocket(int(c.Res)))
 		}
 		return
 	}
@@ -199,9 +204,9 @@ func (a *adversary) completed(h *foeHost, c uring.Completion) {
 	}
 }
 
-func (a *adversary) accepted(h *foeHost, fd uring.Socket) {
-	s := a.socket(h, fd)
-	s.up = true
+func (a *adversary) accepted(h *foeHost, at wire.Addr, fd uring.Socket) {
+	s := a.socket(h, fd, at.Type == wire.AddrLegacy)
+	s.up, s.listens = true, at
 	if a.rng.IntN(8) > 0 {
 		s.name.Type = wire.OSD // else it is not whom the node expects
 		s.claim = s.name
@@ -212,13 +217,13 @@ func (a *adversary) accepted(h *foeHost, fd uring.Socket) {
 }
 
 // socket makes one, and gives up the oldest if there are too many.
-func (a *adversary) socket(h *foeHost, fd uring.Socket) *foeSocket {
+func (a *adversary) socket(h *foeHost, fd uring.Socket, v1 bool) *foeSocket {
 	for len(a.sockets) >= foeSockets {
 		a.sockets[0].close()
 	}
 	a.users++
 	s := &foeSocket{a: a, on: h, s: fd, user: a.users}
-	s.talk = a.newTalk()
+	s.talk = a.newTalk(v1)
 	switch a.rng.IntN(6) {
 	case 0:
 		s.wild = 1 + a.rng.IntN(3)
@@ -245,12 +250,13 @@ func (a *adversary) dial(to *node) *foeSocket {
 	h := a.hosts[a.rng.IntN(len(a.hosts))]
 	a.users++
 	user := a.users
-	fd, _, err := h.drv.Connect(netip.AddrPort{}, to.addr.AddrPort, uring.SocketOptions{}, user)
+	at := a.pick(to)
+	fd, _, err := h.drv.Connect(netip.AddrPort{}, at.AddrPort, uring.SocketOptions{}, user)
 	if err != nil {
 		a.w.fail("adversary: %v", err)
 		return nil
 	}
-	s := a.socket(h, fd)
+	s := a.socket(h, fd, at.Type == wire.AddrLegacy)
 	s.user, s.to = user, to
 	if a.plan.proven && a.rng.IntN(8) == 0 {
 		s.feign()
@@ -348,43 +354,50 @@ func (a *adversary) did(what string) {
 	a.w.net.Note("adversary: %s", what)
 }
 
-// remember keeps some of what it sees.
-func (m *memory) remember(f *frame.Frame, raw []byte) {
+// piece keeps bytes that came together, number and address what they say.
+func (m *memory) piece(raw []byte) {
 	if len(m.frames) < memoryMost && len(raw) < 8<<10 {
 		m.frames = append(m.frames, slices.Clone(raw))
 	}
-	number := func(list ...uint64) {
-		if len(m.numbers) < memoryMost {
-			m.numbers = append(m.numbers, list...)
-		}
+}
+
+func (m *memory) number(list ...uint64) {
+	if len(m.numbers) < memoryMost {
+		m.numbers = append(m.numbers, list...)
 	}
-	addrs := func(v wire.AddrVec) {
-		if len(m.addrs) < memoryMost {
-			m.addrs = append(m.addrs, v...)
-		}
+}
+
+func (m *memory) address(v ...wire.Addr) {
+	if len(m.addrs) < memoryMost {
+		m.addrs = append(m.addrs, v...)
 	}
+}
+
+// remember keeps some of what it sees.
+func (m *memory) remember(f *frame.Frame, raw []byte) {
+	m.piece(raw)
 	switch f.Tag {
 	case frame.TagHello:
 		if h, err := wire.DecodeHello(f.Seg[0]); err == nil {
-			addrs(wire.AddrVec{h.PeerAddr})
+			m.address(h.PeerAddr)
 		}
 	case frame.TagClientIdent:
 		if c, err := wire.DecodeClientIdent(f.Seg[0]); err == nil {
-			number(c.GlobalSeq, c.Cookie)
-			addrs(c.Addrs)
+			m.number(c.GlobalSeq, c.Cookie)
+			m.address(c.Addrs...)
 		}
 	case frame.TagServerIdent:
 		if c, err := wire.DecodeServerIdent(f.Seg[0]); err == nil {
-			number(c.GlobalSeq, c.Cookie)
-			addrs(c.Addrs)
+			m.number(c.GlobalSeq, c.Cookie)
+			m.address(c.Addrs...)
 		}
 	case frame.TagSessionReconnect:
 		if c, err := wire.DecodeSessionReconnect(f.Seg[0]); err == nil {
-			number(c.ClientCookie, c.ServerCookie, c.GlobalSeq, c.ConnectSeq, c.MsgSeq)
+			m.number(c.ClientCookie, c.ServerCookie, c.GlobalSeq, c.ConnectSeq, c.MsgSeq)
 		}
 	case frame.TagSessionRetryGlobal, frame.TagSessionRetry, frame.TagSessionReconnectOK, frame.TagAck:
 		if a, err := msgrtest.DecodeAck(f.Seg[0]); err == nil {
-			number(a.Seq)
+			m.number(a.Seq)
 		}
 	}
 }

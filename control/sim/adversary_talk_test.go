@@ -12,6 +12,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 )
 
 const again = unix.EAGAIN
@@ -31,6 +32,8 @@ const (
 // talk is what a socket says and has heard, as somebody who follows the protocol.
 type talk struct {
 	phase phase
+	v1    bool // it speaks msgr1 (adversary_msgr1_test.go)
+	old   talk1
 	rev0  bool
 	enc   *frame.Encoder
 	dec   *frame.Decoder
@@ -60,13 +63,13 @@ func (h *heard) received(p []byte) {
 }
 
 // newTalk chooses who a socket says it is.
-func (a *adversary) newTalk() talk {
-	t := talk{rev0: a.rng.IntN(6) == 0, addr: a.ownAddr()}
+func (a *adversary) newTalk(v1 bool) talk {
+	t := talk{v1: v1, rev0: a.rng.IntN(6) == 0, addr: a.ownAddr()}
 	types := []wire.EntityType{wire.OSD, wire.OSD, wire.Client, wire.Client, wire.Mon, wire.MDS, wire.Mgr}
 	t.name = wire.EntityName{Type: types[a.rng.IntN(len(types))], ID: foeNames[a.rng.IntN(len(foeNames))]}
 	t.claim = t.name
 	if n := a.w.nodes[a.rng.IntN(len(a.w.nodes))]; a.plan.proven && n.server() && a.rng.IntN(2) == 0 {
-		t.addr = n.addr
+		t.addr = n.at(v1)
 	}
 	t.clientCookie, t.serverCookie = a.rng.Uint64(), a.rng.Uint64()
 	if a.rng.IntN(4) == 0 {
@@ -80,7 +83,7 @@ func (a *adversary) newTalk() talk {
 func (s *foeSocket) feign() {
 	for _, n := range s.a.w.nodes {
 		if n != s.to && n.server() && n.m != nil {
-			s.addr = n.addr
+			s.addr = n.at(s.v1)
 		}
 	}
 	s.feigns, s.wild, s.drip, s.deaf, s.mute = true, 0, false, false, false
@@ -98,7 +101,11 @@ func (s *foeSocket) begin() {
 	if s.strays() {
 		return
 	}
-	s.write(s.banner())
+	if s.v1 {
+		s.begin1()
+	} else {
+		s.write(s.banner())
+	}
 }
 
 func (s *foeSocket) banner() []byte {
@@ -120,7 +127,9 @@ func (s *foeSocket) strays() bool {
 
 // hear takes whole pieces of the protocol out of what has come.
 func (s *foeSocket) hear() {
-	for !s.gone {
+	for s.v1 && !s.gone && !s.deaf && s.hear1() {
+	}
+	for !s.gone && !s.v1 {
 		if s.phase == phaseBanner {
 			if len(s.in) < wire.BannerSize {
 				return
@@ -210,7 +219,7 @@ func (s *foeSocket) sendHello() {
 // target is whom it wants to have reached.
 func (s *foeSocket) target() wire.Addr {
 	if s.to != nil && (s.feigns || s.a.rng.IntN(10) > 0) {
-		return s.to.addr
+		return s.to.at(s.v1)
 	}
 	return s.a.anyAddr()
 }
@@ -330,7 +339,12 @@ func (s *foeSocket) heardSession(f *frame.Frame) {
 			s.close()
 		}
 	case frame.TagMessage:
-		s.gotMessage(f)
+		hd, err := frame.ParseMessageHeader(f.Seg[0])
+		if err != nil {
+			s.a.w.fail("adversary: %v", err)
+			return
+		}
+		s.gotMessage(hd.Seq, f.Seg[1])
 	case frame.TagKeepalive2:
 		if k, err := msgrtest.DecodeKeepalive(f.Seg[0]); err == nil && a.rng.IntN(4) > 0 {
 			s.say(frame.TagKeepalive2Ack, k)
@@ -359,13 +373,8 @@ func (s *foeSocket) opened() {
 }
 
 // gotMessage acknowledges, or not.
-func (s *foeSocket) gotMessage(f *frame.Frame) {
-	hd, err := frame.ParseMessageHeader(f.Seg[0])
-	if err != nil {
-		s.a.w.fail("adversary: %v", err)
-		return
-	}
-	if len(f.Seg[1]) == simFront && s.a.w.lanes[binary.LittleEndian.Uint64(f.Seg[1])] != nil {
+func (s *foeSocket) gotMessage(seq uint64, front []byte) {
+	if len(front) == simFront && s.a.w.lanes[binary.LittleEndian.Uint64(front)] != nil {
 		s.a.w.fail("a message between honest nodes came to the adversary")
 	}
 	if s.feigns {
@@ -373,13 +382,17 @@ func (s *foeSocket) gotMessage(f *frame.Frame) {
 		s.close()
 		return
 	}
-	s.inSeq = hd.Seq
+	s.inSeq = seq
 	switch s.a.rng.IntN(4) {
 	case 0:
 		s.a.did("leave a message unacknowledged")
 	case 1:
 		s.sendMessage(s.outSeq+1, s.a.size())
-	default:
-		s.say(frame.TagAck, msgrtest.Ack{Seq: s.inSeq})
+	case 2, 3:
+		if s.v1 {
+			s.write(frame1.AppendAck(nil, s.inSeq))
+		} else {
+			s.say(frame.TagAck, msgrtest.Ack{Seq: s.inSeq})
+		}
 	}
 }

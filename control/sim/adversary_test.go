@@ -117,6 +117,7 @@ func runAdversary(t testing.TB, seed uint64, trace io.Writer) *world {
 	rng := rand.New(rand.NewPCG(seed, 1313))
 	plan := newAdversaryPlan(rng)
 	plan.resizes = !plan.foe.calm && seed%4 == 0
+	plan.protocol = adversaryProtocol(seed)
 	w := newWorldOf(t, seed, plan, rng, trace, nil)
 	foe := w.foe
 	foe.begin()

@@ -43,7 +43,11 @@ func protocolOf(seed uint64) simProtocol {
 // flags are those that repeat the world of a seed.
 func (w *world) flags() string {
 	text := fmt.Sprintf("-sim.first=%d -sim.seeds=1", w.seed)
-	if w.plan.protocol != "" && w.plan.protocol != protocolOf(w.seed) || *simOneProtocol != "" {
+	of := protocolOf
+	if w.foe != nil {
+		of = adversaryProtocol
+	}
+	if w.plan.protocol != "" && w.plan.protocol != of(w.seed) || *simOneProtocol != "" {
 		text += " -sim.protocol=" + string(w.plan.protocol)
 	}
 	return text

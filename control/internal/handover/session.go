@@ -30,7 +30,7 @@ type Session struct {
 
 	ClientCookie, ServerCookie uint64
 	PeerGlobalSeq, ConnectSeq  uint64
-	ToldSeq                    uint64 // our global_seq in our SERVER_IDENT, 0: none is known
+	ToldSeq                    uint64 // our global_seq in our SERVER_IDENT, in msgr1 in our reply; 0: none is known
 	Features                   wire.Features
 
 	IO dataplane.HandlerState // its owner releases it
