@@ -51,6 +51,12 @@ func needSteering(t testing.TB) {
 // steered is a bound messenger with several cores.
 func steered(t testing.TB, mode control.Steer, change func(*control.Config)) (*control.Messenger, netip.AddrPort) {
 	t.Helper()
+	return steeredAs(t, wire.AddrMsgr2, mode, change)
+}
+
+// steeredAs is steered with a protocol.
+func steeredAs(t testing.TB, typ wire.AddrType, mode control.Steer, change func(*control.Config)) (*control.Messenger, netip.AddrPort) {
+	t.Helper()
 	cfg := control.Config{
 		Name:  wire.EntityName{Type: wire.OSD, ID: "0"},
 		Steer: mode, HalfOpen: 1 << 16,
@@ -67,7 +73,7 @@ func steered(t testing.TB, mode control.Steer, change func(*control.Config)) (*c
 	if err := m.Start(&control.Dispatcher{Fast: echoBack}); err != nil {
 		t.Fatal(err)
 	}
-	return m, bindLoopback(t, m)
+	return m, bindLoopbackAs(t, m, typ)
 }
 
 func endWithTest(t testing.TB, m *control.Messenger) {
@@ -82,7 +88,12 @@ func endWithTest(t testing.TB, m *control.Messenger) {
 
 func bindLoopback(t testing.TB, m *control.Messenger) netip.AddrPort {
 	t.Helper()
-	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	return bindLoopbackAs(t, m, wire.AddrMsgr2)
+}
+
+func bindLoopbackAs(t testing.TB, m *control.Messenger, typ wire.AddrType) netip.AddrPort {
+	t.Helper()
+	addrs, err := m.Bind(wire.Addr{Type: typ, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {
 		t.Fatal(err)
 	}
