@@ -159,7 +159,7 @@ func (s *Session) resume(r *session.Run) {
 		return
 	}
 	s.anew = a.ConnectSeq == 0 && s.ConnectSeq > 0
-	s.counts = !ev.Reset
+	s.counts = !ev.Reset && s.ConnectSeq > 0 // what was never open goes on as it began
 	known := s.PeerGlobalSeq
 	if ev.Reset {
 		s.Forget(r, true)
