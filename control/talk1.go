@@ -29,7 +29,7 @@ func (c *Config) msgr1() error {
 
 // handshake1Options are what both roles of msgr1 have in common.
 func (m *Messenger) handshake1Options(a *attempt, own wire.Addr) handshake1.Options {
-	return handshake1.Options{EntityType: m.cfg.Name.Type, Own: own, NoDataCRC: m.cfg.NoDataCRC, Limits: m.cfg.Limits, Probe: a.probe}
+	return handshake1.Options{EntityType: m.cfg.Name.Type, Own: own, NoDataCRC: m.cfg.NoDataCRC, Limits: m.cfg.Limits, Probe: a.probe, Tap: a.tap}
 }
 
 // nobody1 is what authentication has found where there was no authorizer.

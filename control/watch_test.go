@@ -16,6 +16,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/keylog"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/trace"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -81,6 +83,77 @@ func TestATracerSeesEveryFrameOfBothSides(t *testing.T) {
 			if f, ok := r.Fields.(*trace.Message); !ok || f.Seq != 1 || f.TID != 1 || f.Type != 7 || !slices.Equal(r.Segments, []int{41, 5, 0, 20000}) ||
 				!slices.Equal(r.Payload, []string{"66726f6e", "", "64617461"}) {
 				t.Errorf("%s: %+v %+v", name, r, r.Fields)
+			}
+			if last := all[len(all)-1]; last.Event != trace.End || last.Error == "" {
+				t.Errorf("%s: it ends with %+v", name, last)
+			}
+		}
+	})
+}
+
+// TestMsgr1ATracerSeesEverythingOfBothSides is the same for msgr1, with a session that is
+// resumed, and keepalives.
+func TestMsgr1ATracerSeesEverythingOfBothSides(t *testing.T) {
+	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
+		dir := t.TempDir()
+		var logs []*trace.Log
+		withTrace := func(name string) func(*msgrtest.NodeConfig) {
+			l, err := trace.Create(filepath.Join(dir, name), trace.Options{Cut: 4})
+			must(t, err)
+			logs = append(logs, l)
+			return func(c *msgrtest.NodeConfig) { c.Tracer = l }
+		}
+		server := nodeOf(t, v, "osd.1", "SFS", 1, withTrace("server"), withChain(echoer()))
+		client := nodeOf(t, v, "client.2", "LLC", 2, withTrace("client"))
+		conn := client.Dial(server)
+		m := control.NewMessage(7, []byte("front"), bytes.Repeat([]byte("data"), 5000))
+		m.TID = 1
+		must(t, conn.Send(m))
+		receives(t, ctx, client, 1001)
+		cut := server.Probe.ArmNext(msgrtest.Read(frame.TagMessage), msgrtest.Fault())
+		send(t, conn, 2)
+		server.Hit(ctx, cut)
+		receives(t, ctx, client, 1001, 1002)
+		conn.Keepalive()
+		eventually(t, ctx, "an answer to the keepalive", func() bool { return !conn.LastKeepaliveAck().IsZero() })
+		for _, n := range []*msgrtest.Node{client, server} {
+			must(t, n.Shutdown(ctx))
+		}
+		for _, l := range logs {
+			must(t, l.Close())
+		}
+		for name, want := range map[string]trace.Side{"client": trace.Connector, "server": trace.Acceptor} {
+			recorder, tags, all := tracedIn(t, filepath.Join(dir, name))
+			if recorder != want {
+				t.Errorf("%s: recorded by %q", name, recorder)
+			}
+			for side, must := range map[trace.Side][]string{
+				trace.Connector: {"banner", "connect", "seq", "MSG", "banner", "connect", "connect", "seq", "MSG", "KEEPALIVE2"},
+				trace.Acceptor:  {"banner", "reply SEQ", "seq", "MSG", "banner", "reply RETRY_GLOBAL", "reply SEQ", "seq", "MSG", "KEEPALIVE2_ACK"},
+			} {
+				rest := tags[side]
+				for _, tag := range must {
+					i := slices.Index(rest, tag)
+					if i < 0 {
+						t.Errorf("%s: the %s sent %v, and no %s where one is due", name, side, tags[side], tag)
+						break
+					}
+					rest = rest[i+1:]
+				}
+				if !slices.Contains(tags[side], "ACK") {
+					t.Errorf("%s: the %s sent %v, and no ACK", name, side, tags[side])
+				}
+			}
+			message := slices.IndexFunc(all, func(r trace.Record) bool { return r.Tag == "MSG" && r.From == trace.Connector })
+			r := all[message]
+			if f, ok := r.Fields.(*trace.Message); !ok || f.Seq != 1 || f.TID != 1 || f.Type != 7 || f.Source != "client.2" || r.Protocol != trace.Msgr1 ||
+				!slices.Equal(r.Segments, []int{53, 5, 0, 20000}) || !slices.Equal(r.Payload, []string{"66726f6e", "", "64617461"}) {
+				t.Errorf("%s: %+v %+v", name, r, r.Fields)
+			}
+			for _, r := range all {
+				if r.Event == trace.Frame && (r.Error != "" || r.Protocol != trace.Msgr1) || r.Event == trace.Banner && r.Fields.(*trace.Addresses).Own.Type != wire.AddrLegacy {
+					t.Errorf("%s: %+v", name, r)
+				}
 			}
 			if last := all[len(all)-1]; last.Event != trace.End || last.Error == "" {
 				t.Errorf("%s: it ends with %+v", name, last)

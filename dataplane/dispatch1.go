@@ -3,11 +3,13 @@ package dataplane
 import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
 // received1 is a message of msgr1 that was checked.
 type received1 struct {
 	hd     *frame1.Header
+	form   frame1.Form // that hd came in
 	segs   [3][]byte    // front, middle, data
 	b      *loop.Buffer // that holds them; nil: they lie in a receive buffer
 	sums   frame1.Sums
@@ -18,6 +20,9 @@ type received1 struct {
 // taken is what the throttles hold for it.
 func (h *Handler) message1(c *Core, in *received1, taken loop.Charge) {
 	hd := in.hd
+	if t := h.options.Tap; t != nil {
+		t.Part(tap.Part{Kind: tap.Open, Tag: frame1.TagMessage, Form: in.form, Header: hd, Seg: in.segs})
+	}
 	if hd.Seq <= h.inSeq {
 		h.stats.Duplicates++
 		h.useless(c)
@@ -35,4 +40,12 @@ func (h *Handler) message1(c *Core, in *received1, taken loop.Charge) {
 	m.buf, m.leased, m.charge = in.b, in.b == nil, taken
 	m.crcs.take1(in)
 	h.deliver(c, m)
+}
+
+// tapped says to who watches the socket what passes that is no message. body is what
+// follows the tag.
+func (h *Handler) tapped(sent bool, tag frame1.Tag, body []byte) {
+	if t := h.options.Tap; t != nil {
+		t.Part(tap.Part{Sent: sent, Kind: tap.Open, Tag: tag, Bytes: body})
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
 // ackSize is what an ACK of msgr1 takes, in bytes. Every write has room left for one.
@@ -42,7 +43,9 @@ func (b *flush1) keepalives() error {
 		if h.answers() {
 			h.unanswered.add(h.seen.Sent)
 		}
+		from := len(w.Out)
 		w.Out = b.r.enc.Form().AppendKeepalive(w.Out, h.seen.Sent.payload())
+		h.tapped(true, frame1.Tag(w.Out[from]), w.Out[from+1:])
 	}
 	if h.pong {
 		if pass, err := b.mayWrite(frame.TagKeepalive2Ack, nil); !pass {
@@ -50,6 +53,7 @@ func (b *flush1) keepalives() error {
 		}
 		h.pong = false
 		w.Out = frame1.AppendKeepaliveAck(w.Out, h.pongFor.payload())
+		h.tapped(true, frame1.TagKeepalive2Ack, w.Out[len(w.Out)-8:])
 	}
 	return nil
 }
@@ -94,6 +98,10 @@ func (b *flush1) message(m *Message) (fits bool) {
 	w.Out = enc.AppendHeader(w.Out, &hd)
 	b.payload(m, below)
 	w.Out = enc.AppendFooter(w.Out, &hd, m.sums1(enc.Checks()))
+	if t := b.h.options.Tap; t != nil {
+		told := hd // the header itself stays on the stack
+		t.Part(tap.Part{Sent: true, Kind: tap.Open, Tag: frame1.TagMessage, Form: enc.Form(), Header: &told, Seg: [3][]byte{m.Front, m.Middle, m.Data}})
+	}
 	return true
 }
 
@@ -109,6 +117,7 @@ func (b *flush1) ack() error {
 		}
 		h.stats.AcksOut++
 		b.w.Out = frame1.AppendAck(b.w.Out, h.ackSeq())
+		h.tapped(true, frame1.TagAck, b.w.Out[len(b.w.Out)-8:])
 	}
 	h.unacked = 0
 	return nil

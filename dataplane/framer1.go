@@ -125,6 +125,7 @@ func (r *framer1) open(s *loop.Socket, head []byte) bool {
 	switch r.tag {
 	case frame1.TagMessage:
 	case frame1.TagClose:
+		r.h.tapped(false, r.tag, nil)
 		s.Fault(ErrCloseReceived)
 		return false
 	default:
@@ -211,7 +212,7 @@ func (r *framer1) gathered(s *loop.Socket) {
 // nil if it lies in a receive buffer.
 func (r *framer1) finish(s *loop.Socket, rest []byte, b *loop.Buffer) {
 	c, h := s.Core(), r.h
-	m := received1{hd: &r.hd, b: b}
+	m := received1{hd: &r.hd, form: r.dec.Form(), b: b}
 	d := h.cameApart()
 	for i, n := range [3]uint32{r.hd.FrontLen, r.hd.MiddleLen, r.hd.DataLen} {
 		switch {
@@ -258,6 +259,8 @@ func (r *framer1) control(s *loop.Socket) {
 		h.holdOut = true
 		s.Hold()
 	}
+	n, _ := r.dec.Form().Size(r.tag) // it is one that the protocol has
+	h.tapped(false, r.tag, r.body[:n])
 	switch r.tag {
 	case frame1.TagAck:
 		h.heardAck(c, sequenceOf(r.body))

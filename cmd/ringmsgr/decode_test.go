@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -126,6 +127,29 @@ func TestATraceIsDecodedLikeARecording(t *testing.T) {
 	for _, file := range []string{server, client} {
 		got := ringmsgr(t, "decode", file).want(t, cli.OK).stdout
 		for _, says := range []string{"> BANNER", "< HELLO I am mon", "= open: ", "> KEEPALIVE2 ", "< KEEPALIVE2_ACK", "= end: ", "; 0 things are wrong"} {
+			if !strings.Contains(got, says) {
+				t.Errorf("nothing says %q in\n%s", says, got)
+			}
+		}
+	}
+}
+
+// TestATraceOfMsgr1IsDecodedLikeARecording has acks, too, as its session is lossless.
+func TestATraceOfMsgr1IsDecodedLikeARecording(t *testing.T) {
+	dir := t.TempDir()
+	server, client := filepath.Join(dir, "server"), filepath.Join(dir, "client")
+	s := serve(t, "--json", "--name", "osd.3", "--policy", "stateful-server", "--listen", "127.0.0.1:0", "--proto", "v1", "--trace", server)
+	var l listening
+	if err := json.Unmarshal([]byte(s.ready), &l); err != nil {
+		t.Fatal(err)
+	}
+	ringmsgr(t, "send", "--peer", "osd", "--policy", "lossless-client", "--messages", "5", "--size", "1234", "--trace", client, l.Listening.V1().String()).want(t, cli.OK)
+	s.stop(t)
+	for _, file := range []string{server, client} {
+		got := ringmsgr(t, "decode", file).want(t, cli.OK).stdout
+		for _, says := range []string{
+			"> BANNER msgr1", "< BANNER msgr1", "> CONNECT", "< REPLY", "= open: lossless session", "> MSG", "< MSG", "data 1234", "ACK", "= end: ", "; 0 things are wrong",
+		} {
 			if !strings.Contains(got, says) {
 				t.Errorf("nothing says %q in\n%s", says, got)
 			}

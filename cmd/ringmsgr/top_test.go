@@ -253,7 +253,7 @@ func TestTopShowsConnectionsOfMsgr1(t *testing.T) {
 			continue
 		}
 		c := f.Conns[0]
-		if c.Protocol != control.Msgr1 || c.Mode != "crc" || c.State != "ready" || !strings.HasPrefix(c.Peer, "v1:") || c.InSeq == 0 || c.MBIn == 0 ||
+		if c.Protocol != control.Msgr1 || c.Mode != "crc" || c.State != "ready" || !strings.HasPrefix(c.Peer, "[v1:") || c.InSeq == 0 || c.MBIn == 0 ||
 			f.Cores[c.Core].In == 0 || f.Addrs != fmt.Sprint(l.Listening) {
 			t.Errorf("%+v at %s", c, f.Addrs)
 		}

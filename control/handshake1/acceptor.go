@@ -13,6 +13,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/control/wire1"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
 // AcceptConfig configures [Accept].
@@ -61,13 +62,16 @@ func (a *Acceptor) addresses(ctx context.Context) error {
 	ip := a.cfg.PeerAddr.Addr().Unmap() // what a dual-stack socket reports for IPv4
 	seen := wire.Addr{Type: wire.AddrLegacy, AddrPort: netip.AddrPortFrom(ip, a.cfg.PeerAddr.Port())}
 	a.at(handshake.StageBanner, "write the banner")
-	if err := a.writeAt(ctx, probe.BannerWrite, wire1.AcceptorHello{Own: a.cfg.Own, Seen: seen}.AppendTo(nil)); err != nil {
+	hello := wire1.AcceptorHello{Own: a.cfg.Own, Seen: seen}.AppendTo(nil)
+	a.tapped(true, tap.AcceptorHello, hello)
+	if err := a.writeAt(ctx, probe.BannerWrite, hello); err != nil {
 		return err
 	}
 	p, err := a.readHello(ctx, wire1.ConnectorHelloSize)
 	if err != nil {
 		return err
 	}
+	a.tapped(false, tap.ConnectorHello, p)
 	h, err := wire1.DecodeConnectorHello(p)
 	if err != nil {
 		return err
@@ -102,6 +106,7 @@ func (a *Acceptor) readConnect(ctx context.Context) (err error) {
 		if a.connect, err = wire1.DecodeConnect(p[:]); err != nil {
 			return err
 		}
+		a.tapped(false, tap.Connect, p[:])
 		n := int(a.connect.AuthorizerLen) // bounded
 		if a.cfg.Room != nil && n > 0 {
 			if err := a.cfg.Room(n); err != nil {
@@ -187,9 +192,12 @@ func (a *Acceptor) Reply(ctx context.Context, r session1.Answer) error {
 		proof = a.proof
 	}
 	r.AuthorizerLen = uint32(len(proof))
-	p := append(r.Reply.AppendTo(nil), proof...)
+	p := r.Reply.AppendTo(nil)
+	a.tapped(true, tap.Reply, p)
+	p = append(p, proof...)
 	if r.Tag == wire1.TagSeq {
 		p = wire1.Seq{Received: r.Received}.AppendTo(p)
+		a.tapped(true, tap.Seq, p[len(p)-wire1.SeqSize:])
 	}
 	a.at(StageConnect, "write "+r.Tag.String())
 	if err := a.writeAt(ctx, probe.ReplyWrite, p); err != nil {

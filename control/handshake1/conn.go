@@ -13,6 +13,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire1"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
 // StageConnect is the stage of the connect messages, beside those of package handshake:
@@ -49,6 +50,8 @@ type Options struct {
 	// Probe sees and disturbs every read and write; nil costs nothing. A write has gone
 	// to the link when the probe is asked after it, and nothing behind it was written.
 	Probe *probe.Socket
+	// Tap is told of every part of the handshake; nil costs nothing.
+	Tap tap.Tap
 }
 
 // Authorizes says whether a connector of that type shows an authorizer to the acceptor.
@@ -117,6 +120,13 @@ func (c *conn) write(ctx context.Context, p []byte) error {
 	return c.link.Write(ctx, p)
 }
 
+// tapped says to who watches the link what passes on it.
+func (c *conn) tapped(sent bool, kind tap.Kind, p []byte) {
+	if c.opts.Tap != nil {
+		c.opts.Tap.Part(tap.Part{Sent: sent, Kind: kind, Bytes: p})
+	}
+}
+
 // probed does what the probe is asked about.
 func (c *conn) probed(ctx context.Context, s probe.Step, do func() error) error {
 	p := probe.Point{Step: s}
@@ -169,6 +179,7 @@ func (c *conn) readSeq(ctx context.Context) (wire1.Seq, error) {
 	if err := c.readAt(ctx, probe.SeqRead, p[:]); err != nil {
 		return wire1.Seq{}, err
 	}
+	c.tapped(false, tap.Seq, p[:])
 	return wire1.DecodeSeq(p[:])
 }
 

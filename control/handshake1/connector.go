@@ -10,6 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/control/wire1"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
 // ConnectConfig configures [Connect].
@@ -62,6 +63,7 @@ func (c *Connector) addresses(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.tapped(false, tap.AcceptorHello, p)
 	h, err := wire1.DecodeAcceptorHello(p)
 	if err != nil {
 		return err
@@ -72,7 +74,9 @@ func (c *Connector) addresses(ctx context.Context) error {
 	c.seen = h.Seen
 	c.own = handshake.LearnClassic(c.cfg.Own, h.Seen).WithType(wire.AddrLegacy)
 	c.at(handshake.StageHello, "write addresses")
-	return c.writeAt(ctx, probe.BannerWrite, wire1.ConnectorHello{Own: c.own}.AppendTo(nil))
+	hello := wire1.ConnectorHello{Own: c.own}.AppendTo(nil)
+	c.tapped(true, tap.ConnectorHello, hello)
+	return c.writeAt(ctx, probe.BannerWrite, hello)
 }
 
 // sameAcceptor compares what the acceptor says with what was dialled. It may not know its
@@ -168,7 +172,9 @@ func (c *Connector) exchange(ctx context.Context, m wire1.Connect, authorizer []
 		return a, nil, fmt.Errorf("%w: authorizer of %d bytes", handshake.ErrConfig, len(authorizer))
 	}
 	m.AuthorizerLen = uint32(len(authorizer))
-	if err := c.writeAt(ctx, probe.ConnectWrite, append(m.AppendTo(nil), authorizer...)); err != nil {
+	p := m.AppendTo(nil)
+	c.tapped(true, tap.Connect, p)
+	if err := c.writeAt(ctx, probe.ConnectWrite, append(p, authorizer...)); err != nil {
 		return a, nil, err
 	}
 	c.at(StageConnect, "read the answer to connect")
@@ -188,6 +194,7 @@ func (c *Connector) readReply(ctx context.Context) (a session1.Answer, proof []b
 	if a.Reply, err = wire1.DecodeReply(p[:]); err != nil {
 		return a, nil, err
 	}
+	c.tapped(false, tap.Reply, p[:])
 	proof = make([]byte, a.AuthorizerLen) // bounded
 	if err := c.read(ctx, proof); err != nil {
 		return a, nil, err
@@ -200,6 +207,7 @@ func (c *Connector) readReply(ctx context.Context) (a session1.Answer, proof []b
 	if err := c.read(ctx, q[:]); err != nil {
 		return a, nil, err
 	}
+	c.tapped(false, tap.Seq, q[:])
 	seq, err := wire1.DecodeSeq(q[:])
 	a.Received = seq.Received
 	return a, proof, err
@@ -208,7 +216,9 @@ func (c *Connector) readReply(ctx context.Context) (a session1.Answer, proof []b
 // WriteSeq sends what we have received, after an answer with wire1.TagSeq.
 func (c *Connector) WriteSeq(ctx context.Context, s wire1.Seq) error {
 	c.at(StageConnect, "write the sequence")
-	if err := c.writeAt(ctx, probe.SeqWrite, s.AppendTo(nil)); err != nil {
+	p := s.AppendTo(nil)
+	c.tapped(true, tap.Seq, p)
+	if err := c.writeAt(ctx, probe.SeqWrite, p); err != nil {
 		return c.fail(ctx, err, false)
 	}
 	return nil

@@ -183,6 +183,16 @@ func (t *socket) Frame(f tap.Frame) {
 	t.put(r)
 }
 
+// Part implements tap.Tap.
+func (t *socket) Part(p tap.Part) {
+	if t.ended.Load() {
+		return
+	}
+	r := Record{From: t.from(p.Sent)}
+	r.describe1(&p, t.log.opt.Cut)
+	t.put(r)
+}
+
 // Ended implements tap.Tap.
 func (t *socket) Ended(why error) {
 	if t.ended.Swap(true) {

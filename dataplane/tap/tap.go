@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 )
 
 // Tracer gives each socket its tap. Implementations are called by many goroutines at
@@ -29,6 +30,8 @@ type Tap interface {
 	Banner(sent bool, supported, required uint64)
 	// Frame: its slices are valid during the call.
 	Frame(f Frame)
+	// Part is Banner and Frame of msgr1; what it points to is valid during the call.
+	Part(p Part)
 	// Ended: the socket is closed, and why. It can come from any goroutine, and again:
 	// the first says why, and what comes behind it is to be passed over.
 	Ended(why error)
@@ -42,4 +45,32 @@ type Frame struct {
 	Seg [frame.MaxSegments][]byte
 	// Compressed and Aborted are known of received frames alone.
 	Compressed, Aborted bool
+}
+
+// Kind says what a Part is.
+type Kind uint8
+
+// The kinds, in the order in which they come.
+const (
+	AcceptorHello  Kind = iota + 1 // banner and addresses
+	ConnectorHello                 // the same
+	Connect                        // a connect message
+	Reply                          // to a connect message
+	Seq                            // what a side has received, behind a reply with SEQ
+	Open                           // what has a frame1.Tag
+)
+
+// Part is what msgr1 has in place of a frame.
+type Part struct {
+	Sent bool // else received
+	Kind Kind
+	// Bytes are all of it, without an authorizer, and with Open what follows the tag of an
+	// ACK or a keepalive.
+	Bytes []byte
+	// Tag is set with Open, and Form, Header and Seg, which are front, middle and data,
+	// if that is a message.
+	Tag    frame1.Tag
+	Form   frame1.Form
+	Header *frame1.Header
+	Seg    [3][]byte
 }

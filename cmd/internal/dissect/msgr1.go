@@ -1,10 +1,7 @@
 package dissect
 
 import (
-	"fmt"
-
 	"github.com/ringmsgr/ringmsgr/cmd/internal/capture"
-	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/trace"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/control/wire1"
@@ -148,23 +145,9 @@ func (m *msgr1) connect(d *direction, p *parts) bool {
 		return false
 	}
 	d.take(size)
-	f := &trace.Connect{
-		Features: c.Features, HostType: hostType(c.HostType), GlobalSeq: c.GlobalSeq, ConnectSeq: c.ConnectSeq, Protocol: c.Protocol,
-		Authorizer: int(c.AuthorizerLen), Lossy: c.Lossy(),
-	}
-	if c.AuthMethod != 0 {
-		f.Method = auth.Method(c.AuthMethod).String()
-	}
-	m.emit(d, trace.TagConnect, f)
+	m.emit(d, trace.TagConnect, trace.ConnectOf(&c))
 	m.asked, p.phase = c, awaits
 	return true
-}
-
-func hostType(n uint32) string {
-	if n > 0xff {
-		return fmt.Sprintf("type(0x%x)", n)
-	}
-	return wire.EntityType(n).String()
 }
 
 func (m *msgr1) reply(d *direction, p *parts) bool {
@@ -180,9 +163,7 @@ func (m *msgr1) reply(d *direction, p *parts) bool {
 		return false
 	}
 	d.take(size)
-	m.emit(d, trace.TagReply+a.Tag.String(), &trace.Reply{
-		Features: a.Features, GlobalSeq: a.GlobalSeq, ConnectSeq: a.ConnectSeq, Protocol: a.Protocol, Authorizer: int(a.AuthorizerLen), Lossy: a.Lossy(),
-	})
+	m.emit(d, trace.TagReply+a.Tag.String(), trace.ReplyOf(&a))
 	other := &m.dirs[d.side.Other()]
 	switch a.Tag {
 	case wire1.TagReady, wire1.TagSeq:
@@ -261,20 +242,10 @@ func (m *msgr1) message(d *direction, p *parts, header []byte) bool {
 	m.c.emit(trace.Record{
 		Event: trace.Frame, From: sideOf(d.side), Protocol: trace.Msgr1, Tag: frame1.TagMessage.String(),
 		Segments: []int{len(header), len(front), len(middle), len(data)},
-		Fields: &trace.Message{
-			Seq: h.Seq, TID: h.TID, Type: h.Type, Priority: h.Priority, Version: h.Version, Compat: h.CompatVersion,
-			Source: source(h.SrcType, h.SrcNum),
-		},
-		Payload: trace.CutPayload(front, middle, data, m.c.opt.Cut),
+		Fields:   trace.MessageOf(&h),
+		Payload:  trace.CutPayload(front, middle, data, m.c.opt.Cut),
 	})
 	return true
-}
-
-func source(typ uint8, num int64) string {
-	if num < 0 {
-		return wire.EntityType(typ).String() + ".?"
-	}
-	return fmt.Sprintf("%v.%d", wire.EntityType(typ), num)
 }
 
 func (m *msgr1) damaged(d *direction, p *parts, tag frame1.Tag, err error) bool {

@@ -1,0 +1,106 @@
+package trace
+
+import (
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/control/wire1"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
+	"github.com/ringmsgr/ringmsgr/dataplane/tap"
+)
+
+// What a record says of msgr1.
+
+// describe1 is Describe for msgr1.
+func (r *Record) describe1(p *tap.Part, cut int) {
+	r.Event, r.Protocol = Frame, Msgr1
+	var err error
+	switch p.Kind {
+	case tap.AcceptorHello:
+		var h wire1.AcceptorHello
+		h, err = wire1.DecodeAcceptorHello(p.Bytes)
+		r.Event, r.Tag, r.Fields = Banner, TagAddresses, &Addresses{Own: h.Own, Seen: &h.Seen}
+	case tap.ConnectorHello:
+		var h wire1.ConnectorHello
+		h, err = wire1.DecodeConnectorHello(p.Bytes)
+		r.Event, r.Tag, r.Fields = Banner, TagAddresses, &Addresses{Own: h.Own}
+	case tap.Connect:
+		var c wire1.Connect
+		c, err = wire1.DecodeConnect(p.Bytes)
+		r.Tag, r.Fields = TagConnect, ConnectOf(&c)
+	case tap.Reply:
+		var a wire1.Reply
+		a, err = wire1.DecodeReply(p.Bytes)
+		r.Tag, r.Fields = TagReply+a.Tag.String(), ReplyOf(&a)
+	case tap.Seq:
+		var s wire1.Seq
+		s, err = wire1.DecodeSeq(p.Bytes)
+		r.Tag, r.Fields = TagSeqs, &Seqs{Received: s.Received}
+	default:
+		r.Tag = p.Tag.String()
+		r.Fields, err = describeOpen1(p)
+		if h := p.Header; h != nil {
+			r.Segments = []int{p.Form.HeaderSize(), len(p.Seg[0]), len(p.Seg[1]), len(p.Seg[2])}
+			r.Payload = cutAll(p.Seg[:], cut)
+		}
+	}
+	if err != nil {
+		r.Fields, r.Error = nil, err.Error()
+	}
+}
+
+// describeOpen1 is what has a tag.
+func describeOpen1(p *tap.Part) (any, error) {
+	switch p.Tag {
+	case frame1.TagMessage:
+		return MessageOf(p.Header), nil
+	case frame1.TagAck:
+		seq, err := frame1.ParseAck(p.Bytes)
+		return &Ack{seq}, err
+	case frame1.TagKeepalive2, frame1.TagKeepalive2Ack:
+		stamp, err := frame1.ParseKeepalive(p.Bytes)
+		return &Keepalive{Stamp(stamp)}, err
+	}
+	return nil, nil
+}
+
+// ConnectOf is what a connect message says.
+func ConnectOf(c *wire1.Connect) *Connect {
+	f := &Connect{
+		Features: c.Features, HostType: hostType(c.HostType), GlobalSeq: c.GlobalSeq, ConnectSeq: c.ConnectSeq, Protocol: c.Protocol,
+		Authorizer: int(c.AuthorizerLen), Lossy: c.Lossy(),
+	}
+	if c.AuthMethod != 0 {
+		f.Method = auth.Method(c.AuthMethod).String()
+	}
+	return f
+}
+
+func hostType(n uint32) string {
+	if n > 0xff {
+		return fmt.Sprintf("type(0x%x)", n)
+	}
+	return wire.EntityType(n).String()
+}
+
+// ReplyOf is what the answer to a connect message says.
+func ReplyOf(a *wire1.Reply) *Reply {
+	return &Reply{
+		Features: a.Features, GlobalSeq: a.GlobalSeq, ConnectSeq: a.ConnectSeq, Protocol: a.Protocol, Authorizer: int(a.AuthorizerLen), Lossy: a.Lossy(),
+	}
+}
+
+// MessageOf is what the header of a message of msgr1 says.
+func MessageOf(h *frame1.Header) *Message {
+	return &Message{
+		Seq: h.Seq, TID: h.TID, Type: h.Type, Priority: h.Priority, Version: h.Version, Compat: h.CompatVersion, Source: source(h.SrcType, h.SrcNum),
+	}
+}
+
+func source(typ uint8, num int64) string {
+	if num < 0 {
+		return wire.EntityType(typ).String() + ".?"
+	}
+	return fmt.Sprintf("%v.%d", wire.EntityType(typ), num)
+}
