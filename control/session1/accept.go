@@ -163,6 +163,7 @@ func (s *Session) resume(r *session.Run) {
 	known := s.PeerGlobalSeq
 	if ev.Reset {
 		s.Forget(r, true)
+		s.drawn = true
 	}
 	s.Peer.Proven = s.Peer.Proven || ev.Proven
 	if s.Peer.Entity == (wire.EntityName{}) {

@@ -114,7 +114,7 @@ func (s *Session) reply(r *session.Run, a Answer) error {
 			return err
 		}
 		s.Forget(r, true)
-		s.counts = false
+		s.counts, s.drawn = false, true
 	case wire1.TagRetryGlobal:
 		// global_seq is one number for all our peers.
 		told, own := uint64(a.GlobalSeq), uint64(*r.Env.Seq)
@@ -207,7 +207,7 @@ func (s *Session) adopt(r *session.Run) {
 
 // checkReceived judges what the peer says that it has received from us.
 func (s *Session) checkReceived(r *session.Run, seq uint64) error {
-	if s.IO.OutSeq == 0 && !s.IO.Sent && seq <= maxReceived {
+	if (s.IO.OutSeq == 0 || s.drawn) && !s.IO.Sent && seq <= maxReceived {
 		return nil // from the connection before this one, which we have forgotten: ours numbers on
 	}
 	anew, err := s.CheckReceived(seq)

@@ -131,7 +131,8 @@ func (n *node) perform(actions []session.Action) {
 		case session.ResetIO:
 			n.inSeq = 0
 			if a.Full {
-				n.queue, n.sent, n.outSeq = nil, nil, 0
+				// As with MSG_AUTH the numbers begin anywhere, often below those that were there.
+				n.queue, n.sent, n.outSeq = nil, nil, uint64(n.w.rng.IntN(8))
 			}
 		case session.TellRemoteReset:
 			n.forgot++

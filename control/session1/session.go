@@ -19,6 +19,7 @@ type Session struct {
 	answer  Answer          // connector: the one that opens the connection
 	connect wire1.Connect   // acceptor: the one that opens, or interrupts, the connection
 	replace session.Replace // state Replacing: what the accepted socket said
+	drawn   bool            // a full reset has drawn our numbers, and the session was not open since
 	told    told            // what the peer may know of our global_seq
 	there   bool            // the peer is at the address that it has claimed
 }
@@ -108,6 +109,6 @@ func (s *Session) ToldSeq() uint64 { return s.told.last() }
 // open completes a handshake.
 func (s *Session) open(r *session.Run) {
 	s.told.confirm()
-	s.counts, s.anew, s.due = true, false, dueNothing
+	s.counts, s.anew, s.drawn, s.due = true, false, false, dueNothing
 	s.Ready(r)
 }
