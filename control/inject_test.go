@@ -16,6 +16,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -76,7 +77,7 @@ func TestInjectedFailuresLoseNoMessage(t *testing.T) {
 		var from, to []*msgrtest.Node
 		got := &arrivals{tids: make(map[string][]uint64)}
 		for i := range size.to {
-			to = append(to, nodeOf(t, v, fmt.Sprintf("osd.%d", i), "LP", uint32(100+i), withChain(got.dispatcher()), fault(uint64(i))))
+			to = append(to, nodeOf(t, v, fmt.Sprintf("osd.%d", i), "LP", uint32(100+i), withChain(got.dispatcher()), fault(uint64(i)), tightly))
 		}
 		for i := range size.from {
 			from = append(from, nodeOf(t, v, fmt.Sprintf("osd.%d", 50+i), "LP", uint32(1+i), fault(uint64(50+i))))
@@ -94,6 +95,11 @@ func TestInjectedFailuresLoseNoMessage(t *testing.T) {
 			holdsNothing(t, ctx, n)
 		}
 	})
+}
+
+// tightly has all connections of a node share throttles that a few messages fill.
+func tightly(c *msgrtest.NodeConfig) {
+	c.Default.Messages, c.Default.Bytes, c.DispatchBytes = dataplane.NewThrottle(8), dataplane.NewThrottle(20_000), 30_000
 }
 
 // injectedLine is one of the connections, and those that take its place.

@@ -244,6 +244,17 @@ func TestMsgr1ClientConnectsToTheMonitorAndAnOSD(t *testing.T) {
 			o := dialV1(t, osd, osd.fresh(), &seq)
 			o.send(2, nil) // MPing: signed, if there is cephx
 			check(t, o.ping())
+			// A message that its sender has given up ends the connection: nothing behind it counts.
+			given := dialV1(t, osd, osd.fresh(), &seq)
+			check(t, given.ping())
+			h := frame1.Header{Seq: 1, Type: 2, Priority: 127, Version: 1, CompatVersion: 1, SrcType: uint8(wire.Client), SrcNum: -1}
+			b := given.enc.AppendMessage(nil, &h, nil, nil, nil)
+			b[len(b)-1] &^= 1 // COMPLETE
+			_, err := given.link.Conn.Write(b)
+			check(t, err)
+			if err := given.ping(); err == nil {
+				t.Error("aborted: the osd goes on")
+			}
 			if method == "none" {
 				return
 			}
