@@ -13,6 +13,7 @@
 //     accept.go.
 //   - The connector's messages and the answers to them: connect.go.
 //   - What is believed of the numbers in frames: numbers.go.
+//   - How a session goes on at an address that only its peer has named: claim.go.
 //
 // A session has no cookies. It is found by the peer's address. connect_seq 0 opens a
 // new session; a peer that says 0 where we have a higher number has forgotten the

@@ -20,7 +20,8 @@ import (
 // Beside honest nodes there is a peer that speaks the protocol and chooses every
 // field and every moment: the adversary. It has no messenger, but sockets
 // (adversary_socket_test.go), which follow the protocol as far as the seed wants
-// (adversary_talk_test.go) and do anything else between (adversary_acts_test.go).
+// (adversary_talk_test.go) and do anything else between (adversary_acts_test.go). In some
+// seeds that is msgr1 (adversary_msgr1_test.go, adversary_msgr1_acts_test.go).
 //
 // What it may do without harm depends on what names are worth:
 //
@@ -114,10 +115,15 @@ func newAdversaryPlan(r *rand.Rand) simPlan {
 
 // runAdversary is one whole simulation with an adversary.
 func runAdversary(t testing.TB, seed uint64, trace io.Writer) *world {
+	return runAdversaryIn(t, seed, adversaryProtocol(seed), trace)
+}
+
+// runAdversaryIn is runAdversary with a protocol that the seed need not have.
+func runAdversaryIn(t testing.TB, seed uint64, protocol simProtocol, trace io.Writer) *world {
 	rng := rand.New(rand.NewPCG(seed, 1313))
 	plan := newAdversaryPlan(rng)
 	plan.resizes = !plan.foe.calm && seed%4 == 0
-	plan.protocol = adversaryProtocol(seed)
+	plan.protocol = protocol
 	w := newWorldOf(t, seed, plan, rng, trace, nil)
 	foe := w.foe
 	foe.begin()
@@ -222,10 +228,14 @@ func TestAnAdversaryRunsTheSameCourseForTheSameSeed(t *testing.T) {
 
 // adversaryRegressions are seeds that find a bug which once was there.
 var adversaryRegressions = []struct {
-	seed uint64
-	was  string
+	seed     uint64
+	protocol simProtocol
+	was      string
 }{
-	{22, "who claimed the address of a node, and left, had another node begin a session there, which ended the one that they had"},
+	{22, simMsgr2, "who claimed the address of a node, and left, had another node begin a session there, which ended the one that they had"},
+	{8, simMsgr1, "the same had a session of msgr1 go on with that node: it got messages that were for the adversary"},
+	{988, simMsgr1, "the first peer of a client that is not bound said who the client is, and a session with another one was lost when it said so there"},
+	{5474, simMsgr1, "a socket that came, and said no more, had a session count as one that was open before"},
 }
 
 func TestAdversaryFindsOldBugs(t *testing.T) {
@@ -233,7 +243,7 @@ func TestAdversaryFindsOldBugs(t *testing.T) {
 	for _, r := range adversaryRegressions {
 		t.Run(fmt.Sprint(r.seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				if runAdversary(t, r.seed, nil); t.Failed() {
+				if runAdversaryIn(t, r.seed, r.protocol, nil); t.Failed() {
 					t.Logf("once it was: %s", r.was)
 				}
 			})

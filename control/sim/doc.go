@@ -38,7 +38,7 @@
 //	seeds that once found a bug                   sim_test.go
 //	seeds shared out to processes                 parallel_test.go
 //	bounds at which honest peers must not stop    live_test.go
-//	a peer that chooses every field and moment    adversary_test.go
+//	a peer that chooses every field and moment    adversary_test.go, in msgr1 adversary_msgr1_test.go
 //	the same seed runs the same course            repeat_test.go
 //	bugs that the simulator must find             mutant_test.go, testdata/mutants.txt
 //

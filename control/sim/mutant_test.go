@@ -58,7 +58,7 @@ func TestSimulationNoticesBugs(t *testing.T) {
 			test = "TestAdversary"
 		}
 		protocol := simMsgr2
-		if strings.HasPrefix(mutant, "msgr1-") {
+		if strings.HasPrefix(strings.TrimPrefix(mutant, "adversary-"), "msgr1-") {
 			protocol = simMsgr1
 		}
 		cmd := exec.CommandContext(t.Context(), program, "-test.run=^"+test+"$", "-sim.parallel=1", "-sim.protocol="+string(protocol),
