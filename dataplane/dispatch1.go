@@ -9,7 +9,7 @@ import (
 // received1 is a message of msgr1 that was checked.
 type received1 struct {
 	hd     *frame1.Header
-	form   frame1.Form // that hd came in
+	form   frame1.Form  // that hd came in
 	segs   [3][]byte    // front, middle, data
 	b      *loop.Buffer // that holds them; nil: they lie in a receive buffer
 	sums   frame1.Sums
