@@ -81,6 +81,7 @@ type serverSample struct {
 	Changes    int              `json:"changes"`           // of the number of cores, that ended
 	Trouble    string           `json:"trouble,omitempty"` // with one of them
 	Open       int              `json:"open"`
+	Ready      int              `json:"ready"` // of these, all the time while Files were counted
 	HalfOpen   int              `json:"half_open"`
 	InFlight   int64            `json:"in_flight"`
 	Sending    int64            `json:"sending"`
@@ -263,9 +264,16 @@ func (s *server) sample() (serverSample, error) {
 	if err != nil {
 		return out, err
 	}
+	before := s.readies()
 	files, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return out, err
+	}
+	ready := 0
+	for id, n := range s.readies() {
+		if n > 0 && before[id] == n {
+			ready++
+		}
 	}
 	kinds := map[string]int{}
 	for _, f := range files {
@@ -282,8 +290,19 @@ func (s *server) sample() (serverSample, error) {
 	runtime.ReadMemStats(&heap)
 	return serverSample{
 		Resident: mem.Resident, Peak: mem.Peak, Heap: heap.HeapAlloc, Files: len(files), Kinds: kinds, Goroutines: runtime.NumGoroutine(),
-		Cores: len(s.m.Cores()), Changes: s.changes, Trouble: s.trouble, Open: st.Open, HalfOpen: st.HalfOpen, InFlight: st.InFlight, Sending: st.Sending, Counters: st.Counters,
+		Cores: len(s.m.Cores()), Changes: s.changes, Trouble: s.trouble, Open: st.Open, Ready: ready, HalfOpen: st.HalfOpen, InFlight: st.InFlight, Sending: st.Sending, Counters: st.Counters,
 	}, nil
+}
+
+// readies says of each connection how many times it has become ready, 0 if it is not.
+func (s *server) readies() map[uint64]uint64 {
+	out := map[uint64]uint64{}
+	for _, c := range s.m.Conns() {
+		if st, err := c.Stats(); err == nil && c.State() == control.StateReady {
+			out[c.ID()] = st.Counters.Ready
+		}
+	}
+	return out
 }
 
 // process is a server as the test sees it.
