@@ -151,12 +151,14 @@ func (st *Stats) Latency() (all dataplane.Latencies) {
 func (m *Messenger) Stats() (Stats, error) {
 	info := m.plane.Info()
 	m.mu.Lock()
+	arriving := m.arriving.Load() // accepted, and not counted yet
 	st := Stats{
 		Name: m.cfg.Name.String(), Addrs: m.addrs.String(), Backend: string(info.Backend), Fallback: info.Fallback,
-		Open: len(m.all), Standby: m.standbys.Len(), HalfOpen: m.halfOpen + int(m.arriving.Load()), InFlight: m.inFlight.Used(), InFlightLimit: m.inFlight.Limit(), Waiting: m.inFlight.Waiting(),
+		Open: len(m.all), Standby: m.standbys.Len(), HalfOpen: m.halfOpen + int(arriving), InFlight: m.inFlight.Used(), InFlightLimit: m.inFlight.Limit(), Waiting: m.inFlight.Waiting(),
 		Sending: m.sending.Used(), SendingLimit: m.sending.Limit(),
 		Counters: m.counters,
 	}
+	st.Counters.Accepted += uint64(arriving)
 	m.countDoor(&st.Counters)
 	m.mu.Unlock()
 	st.Counters.Undispatched = m.chain.dropped.Load()
