@@ -159,11 +159,11 @@ func (s *Session) resume(r *session.Run) {
 		return
 	}
 	s.anew = a.ConnectSeq == 0 && s.ConnectSeq > 0
-	s.counts = !ev.Reset && s.ConnectSeq > 0 // what was never open goes on as it began
+	s.counts = !ev.Reset
 	known := s.PeerGlobalSeq
 	if ev.Reset {
 		s.Forget(r, true)
-		s.drawn = true
+		s.drawn, s.wasOpen = true, false
 	}
 	s.Peer.Proven = s.Peer.Proven || ev.Proven
 	if s.Peer.Entity == (wire.EntityName{}) {

@@ -110,11 +110,15 @@ func (s *Session) reply(r *session.Run, a Answer) error {
 	case wire1.TagWait:
 		return session.ErrWait
 	case wire1.TagResetSession:
+		if !s.wasOpen && s.ConnectSeq > 0 { // only attempts that broke off have raised it: nothing is lost
+			s.ConnectSeq, s.counts = 0, false
+			break
+		}
 		if err := s.MayBegin(r); err != nil {
 			return err
 		}
 		s.Forget(r, true)
-		s.counts, s.drawn = false, true
+		s.counts, s.drawn, s.wasOpen = false, true, false
 	case wire1.TagRetryGlobal:
 		// global_seq is one number for all our peers.
 		told, own := uint64(a.GlobalSeq), uint64(*r.Env.Seq)
@@ -213,7 +217,7 @@ func (s *Session) checkReceived(r *session.Run, seq uint64) error {
 	anew, err := s.CheckReceived(seq)
 	if anew {
 		s.Forget(r, false)
-		s.counts = false
+		s.counts, s.wasOpen = false, false
 	}
 	return err
 }

@@ -20,6 +20,7 @@ type Session struct {
 	connect wire1.Connect   // acceptor: the one that opens, or interrupts, the connection
 	replace session.Replace // state Replacing: what the accepted socket said
 	drawn   bool            // a full reset has drawn our numbers, and the session was not open since
+	wasOpen bool            // the session was open since it began, or was forgotten
 	told    told            // what the peer may know of our global_seq
 	there   bool            // the peer is at the address that it has claimed
 }
@@ -100,6 +101,7 @@ func (s *Session) restore(r *session.Run, ev Restore) {
 	}
 	s.PeerGlobalSeq, s.ConnectSeq, s.Features = ev.PeerGlobalSeq, ev.ConnectSeq, ev.Features
 	s.told = told{ev.ToldSeq}
+	s.wasOpen = ev.ConnectSeq > 0
 }
 
 // ToldSeq is our global_seq in the reply that has opened the session, 0 if the peer has
@@ -109,6 +111,6 @@ func (s *Session) ToldSeq() uint64 { return s.told.last() }
 // open completes a handshake.
 func (s *Session) open(r *session.Run) {
 	s.told.confirm()
-	s.counts, s.anew, s.drawn, s.due = true, false, false, dueNothing
+	s.counts, s.anew, s.drawn, s.wasOpen, s.due = true, false, false, true, dueNothing
 	s.Ready(r)
 }

@@ -38,6 +38,7 @@ var simRegressions = []struct {
 	{443, simMsgr2, "a connection that had ended stayed in the line of its throttle"},
 	{67, simMsgr1, "a new connection did not open to a peer that resumed its session with the one before"},
 	{478, simMsgr1, "a handshake that a Rebind overtook opened a session with the wrong peer"},
+	{17146, simMsgr1, "two nodes gave way to each other for ever: a session that was never open kept connect_seq 0 when a takeover broke off"},
 }
 
 // runSeed is one whole simulation.
