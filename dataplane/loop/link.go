@@ -346,8 +346,8 @@ func (l *Link) Socket() *Socket {
 
 // Carry gives the socket to f, which gets what has come and was not read, during
 // the call. The link is of no use from then on. It fails with ErrLinkClosed, and the
-// cause if there is one, if the socket is gone already. On the link's core; what
-// accepted does there.
+// cause if there is one, if the socket is gone already. If it ends during the call, f
+// hears of that. On the link's core; what accepted does there.
 func (l *Link) Carry(f Framer) error {
 	s := l.Socket()
 	if s == nil {
@@ -355,6 +355,9 @@ func (l *Link) Carry(f Framer) error {
 	}
 	s.touched = s.core.now
 	s.carry(f)
+	if s.dead {
+		return nil // f has been told
+	}
 	s.feedBacklog()
 	s.resumeReading()
 	return nil

@@ -422,3 +422,31 @@ func TestTheCallBehindAnAnswerHearsWhyTheSocketEnded(t *testing.T) {
 		}
 	}
 }
+
+// heir takes over a link, and hears of the end of its socket.
+type heir struct{ ended []error }
+
+func (*heir) Feed(*Socket, []byte) []byte  { return nil }
+func (*heir) Pending(*Socket) bool         { return false }
+func (*heir) Gather(*Socket, *Write) error { return nil }
+func (h *heir) Ended(_ *Socket, err error) { h.ended = append(h.ended, err) }
+
+// What a link has queued is written as it is carried: if that ends the socket, the
+// framer hears of it.
+func TestWhoCarriesALinkHearsOfAWriteThatEndsIt(t *testing.T) {
+	b := newBed(t, nil)
+	l, f := b.link()
+	l.Queue([]byte("last words"))
+	f.Refuse = unix.ECONNRESET
+	var h heir
+	if err := l.Carry(&h); err != nil {
+		t.Errorf("Carry: %v", err)
+	}
+	b.settle()
+	if len(h.ended) != 1 || !errors.Is(h.ended[0], unix.ECONNRESET) {
+		t.Errorf("the framer has heard %v", h.ended)
+	}
+	if n := b.c.stats.Handlers; n != 0 {
+		t.Errorf("%d framers are counted", n)
+	}
+}

@@ -336,12 +336,12 @@ func (s *Socket) end() {
 
 // carry has f serve the socket from here on.
 func (s *Socket) carry(f Framer) {
-	if s.link != nil {
-		s.leaveLink(s.link)
-	}
 	s.framer, s.most = f, BacklogBytes
 	s.placer, _ = f.(Placer)
 	s.core.stats.Handlers++
+	if s.link != nil {
+		s.leaveLink(s.link) // it may end the socket, as it writes: f hears of that
+	}
 }
 
 // uncarry detaches the framer, which gets no further call.

@@ -48,7 +48,8 @@ type Sock struct {
 	Behind     int    // bytes that Recvv has put behind its first place
 	Sent       []byte // what was transmitted
 	Writes     int
-	Park       bool // sends stay in flight until finish
+	Park       bool       // sends stay in flight until finish
+	Refuse     unix.Errno // what a send ends with at once, if not 0
 	InFlight   *uring.Vec
 	SendUser   uint64
 	SendFlags  uring.SendFlags
@@ -171,6 +172,9 @@ func (d *Driver) Recvv(s uring.Socket, p, q []byte) (int, unix.Errno) {
 func (d *Driver) Send(s uring.Socket, v *uring.Vec, user uint64, flags uring.SendFlags) (bool, uring.Op, error) {
 	f := d.Socks[s.FD()]
 	f.Writes++
+	if f.Refuse != 0 {
+		return false, 0, f.Refuse
+	}
 	f.InFlight, f.SendUser, f.SendFlags = v, user, flags
 	if f.Park {
 		return false, d.Op(), nil
