@@ -76,8 +76,18 @@ func TestAHostileProxyDoesEverythingAndInventsNothing(t *testing.T) {
 		t.Errorf("%v in %d connections", n, p.Carried())
 	}
 	p.Calm()
-	before := p.Troubles()
-	if back := exchange(t, p, data); !bytes.Equal(back, data) || p.Troubles() != before {
-		t.Errorf("calm: %d of %d bytes came back, %v after %v", len(back), len(data), p.Troubles(), before)
+	// A connection of before may be in the middle of its last one, each of them once.
+	quiet := false
+	for range 20 {
+		before := p.Troubles()
+		if back := exchange(t, p, data); !bytes.Equal(back, data) {
+			t.Errorf("calm: %d of %d bytes came back", len(back), len(data))
+		}
+		if quiet = p.Troubles() == before; quiet {
+			break
+		}
+	}
+	if !quiet {
+		t.Errorf("calm, and there are more and more: %v", p.Troubles())
 	}
 }
