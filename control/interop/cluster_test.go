@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -93,7 +94,7 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 		c.startOSD(i)
 	}
 	if cfg.osds > 0 {
-		c.ceph("osd", "pool", "create", "data", "8", "8")
+		c.createPool("data")
 	}
 	return c
 }
@@ -225,6 +226,21 @@ func (c *cluster) osdAddrOf(id int, kind, protocol string) wire.Addr {
 func (c *cluster) ceph(args ...string) []byte {
 	c.t.Helper()
 	return c.run("ceph", append([]string{"--conf", c.file("ceph.conf"), "--connect-timeout", "60"}, args...)...)
+}
+
+// createPool asks until the monitor answers with what commands it has: a new one that has
+// not settled yet says EPERM to that.
+func (c *cluster) createPool(name string) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	defer cancel()
+	err := error(nil)
+	if msgrtest.Until(ctx, func() bool {
+		_, err = tryTool(c.t, "ceph", "--conf", c.file("ceph.conf"), "--connect-timeout", "60", "osd", "pool", "create", name, "8", "8")
+		return err == nil || !strings.Contains(err.Error(), "problem getting command descriptions")
+	}) != nil || err != nil {
+		c.t.Fatalf("create pool %s: %v", name, err)
+	}
 }
 
 func (c *cluster) run(program string, args ...string) []byte {
