@@ -304,8 +304,11 @@ func (d *Driver) Shutdown(s uring.Socket) {
 func (d *Driver) Close(s uring.Socket) {
 	if l := d.lists[s.FD()]; l != nil {
 		delete(d.lists, s.FD())
+		armed := l.armed // else user is of an accept that has ended, maybe on another core
 		l.close(d.host)
-		d.push(uring.Completion{Kind: uring.KindAccept, User: l.user, Res: -int32(unix.ECANCELED)})
+		if armed {
+			d.push(uring.Completion{Kind: uring.KindAccept, User: l.user, Op: l.acceptOp, Res: -int32(unix.ECANCELED)})
+		}
 		return
 	}
 	e := d.end(s)

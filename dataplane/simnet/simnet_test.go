@@ -414,6 +414,26 @@ func TestGroupMembersShareAPortAndOthersDoNot(t *testing.T) {
 	}
 }
 
+// An accept that has ended is not ended again by the end of its listener, at whichever
+// driver that is now.
+func TestAListenerThatClosesEndsOnlyTheAcceptThatIsArmed(t *testing.T) {
+	w := newWorld(t, 9, simnet.Options{})
+	l, err := w.drv[0].Listen(netip.AddrPortFrom(w.host[0].IP(), 0), uring.ListenOptions{})
+	must(t, err)
+	op, err := w.drv[0].Accept(l, userAccept)
+	must(t, err)
+	w.drv[0].Cancel(op)
+	w.run(time.Second)
+	if c, n := w.find(0, uring.KindAccept, userAccept); n != 1 || c.Res != -int32(unix.ECANCELED) {
+		t.Fatalf("%d ends of the accept: %+v", n, c)
+	}
+	w.drv[0].Close(l)
+	w.run(time.Second)
+	if c, n := w.find(0, uring.KindAccept, userAccept); n != 1 {
+		t.Errorf("%d ends of the accept: %+v", n, c)
+	}
+}
+
 func TestReceiveIntoBuffersIsUnsupported(t *testing.T) {
 	w := newWorld(t, 10, simnet.Options{})
 	a, _ := w.connect()
