@@ -110,12 +110,12 @@ func (s *Session) reply(r *session.Run, a Answer) error {
 	case wire1.TagWait:
 		return session.ErrWait
 	case wire1.TagResetSession:
+		if err := s.MayBegin(r); err != nil {
+			return err
+		}
 		if !s.wasOpen && s.ConnectSeq > 0 { // only attempts that broke off have raised it: nothing is lost
 			s.ConnectSeq, s.counts = 0, false
 			break
-		}
-		if err := s.MayBegin(r); err != nil {
-			return err
 		}
 		s.Forget(r, true)
 		s.counts, s.drawn, s.wasOpen = false, true, false
