@@ -43,6 +43,9 @@ func (c *Config) Validate() error {
 	if c.Files < 0 || c.Files > maxEntries {
 		bad("file table of %d places: want at most %d", c.Files, maxEntries)
 	}
+	if c.RegisteredBytes < 0 {
+		bad("%d bytes of registered memory", c.RegisteredBytes)
+	}
 	if c.FileWorkers < 0 || c.FileWorkers > maxWorkers {
 		bad("%d threads for files: want at most %d", c.FileWorkers, maxWorkers)
 	}

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ringmsgr/ringmsgr/uring"
 	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
@@ -16,6 +18,12 @@ func overFiles(t *testing.T, f func(t *testing.T, cfg uring.Config, direct uring
 		cfg := uring.Config{Backend: backend}
 		t.Run(string(backend)+"/buffered", func(t *testing.T) { f(t, cfg, uring.Buffered) })
 		t.Run(string(backend)+"/direct", func(t *testing.T) { f(t, cfg, uring.TryDirect) })
+		if backend != uring.Epoll { // limits of its tables
+			few := uring.Config{Backend: backend, Files: 1, RegisteredBytes: 20 << 12}
+			t.Run(string(backend)+"/few", func(t *testing.T) { f(t, few, uring.TryDirect) })
+			none := uring.Config{Backend: backend, Off: []string{uring.FeatureFileTable, uring.FeatureRegisteredBuffers}}
+			t.Run(string(backend)+"/none", func(t *testing.T) { f(t, none, uring.TryDirect) })
+		}
 		if backend == uring.Epoll {
 			cfg.Off, cfg.FileWorkers = []string{uring.FeatureAIO}, 3
 			t.Run(string(backend)+"/threads", func(t *testing.T) { f(t, cfg, uring.TryDirect) })
@@ -141,6 +149,39 @@ func TestFileRequestsCostNoAllocation(t *testing.T) {
 		}
 		if n := testing.AllocsPerRun(20, round); n >= 1 { // not the goroutines that wait for files now and then
 			t.Errorf("%v allocations for three requests", n)
+		}
+	})
+}
+
+// A result is 31 bits: no request asks for more.
+func TestATransferOfTwoGigabytesIsRefused(t *testing.T) {
+	overFiles(t, func(t *testing.T, cfg uring.Config, direct uring.DirectMode) {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		r := newRig(t, cfg)
+		defer r.finish()
+		fd, err := uring.Host{}.Open(t.TempDir()+"/f", uring.FileOptions{Write: true, Create: true, Direct: direct})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := r.d.AdoptFile(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mem, err := uring.Map(1 << 30) // nobody touches it
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer mem.Unmap()
+		v := r.vec(mem.Bytes(), mem.Bytes())
+		if _, err := r.d.WriteFile(f, v, 0, 1, 0); !errors.Is(err, unix.EINVAL) {
+			t.Errorf("written: %v", err)
+		}
+		if _, err := r.d.ReadFile(f, v, 0, 1); !errors.Is(err, unix.EINVAL) {
+			t.Errorf("read: %v", err)
+		}
+		if n := r.d.Stats().InFlight; n != 0 {
+			t.Errorf("%d operations in flight", n)
 		}
 	})
 }

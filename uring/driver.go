@@ -226,6 +226,7 @@ type Stats struct {
 	Enters      uint64 `json:"enters"`      // io_uring_enter or epoll_wait
 	Sleeps      uint64 `json:"sleeps"`      // of these, those allowed to block
 	Submitted   uint64 `json:"submitted"`   // requests given to the kernel
+	Registered  uint64 `json:"registered"`  // requests on files that used registered memory
 	Completions uint64 `json:"completions"` // completions delivered
 	Stale       uint64 `json:"stale"`       // late completions dropped by generation
 	Overflows   uint64 `json:"overflows"`   // times the completion queue overflowed

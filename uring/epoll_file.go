@@ -1,6 +1,7 @@
 package uring
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -115,6 +116,9 @@ func (d *epollDriver) startFile(kind Kind, f File, v *Vec, user uint64, fill fun
 	if e == nil {
 		return 0, fmt.Errorf("epoll: no such file: %w", unix.EBADF)
 	}
+	if kind.tooLong(v) {
+		return 0, fmt.Errorf("epoll: file %d: %w", f.FD(), errTooLong)
+	}
 	op, ok := d.ops.add(kind, f.sock, user, v)
 	if !ok {
 		return 0, fmt.Errorf("epoll: too many operations in flight: %w", unix.ENOBUFS)
@@ -157,6 +161,15 @@ func (d *epollDriver) SyncFile(f File, user uint64, flags SyncFlags) (Op, error)
 func (d *epollDriver) AllocateFile(f File, off, n int64, user uint64) (Op, error) {
 	return d.startFile(KindAllocate, f, nil, user, func(o *operation) { o.begin(f, off, n, 0) })
 }
+
+// errPlainMemory: neither AIO nor threads know memory that is registered.
+var errPlainMemory = fmt.Errorf("epoll: register memory: %w", errors.ErrUnsupported)
+
+// RegisterMemory implements FileDriver.
+func (d *epollDriver) RegisterMemory(*Memory) error { return errPlainMemory }
+
+// UnregisterMemory implements FileDriver.
+func (d *epollDriver) UnregisterMemory(*Memory) {}
 
 // moveNow moves what does not have to wait. done says that this was all.
 func (d *epollDriver) moveNow(e *diskFile, o *operation) (final int32, done bool) {

@@ -12,13 +12,15 @@ const (
 	FeatureRegisteredRing = "registered_ring"
 	FeatureExtArg         = "ext_arg_timeout"
 	FeatureFileTable      = "file_table"
-	FeatureCQESkip        = "cqe_skip"
-	FeatureAcceptMulti    = "multishot_accept"
-	FeatureRecvMulti      = "multishot_recv"
-	FeatureBufferRing     = "buffer_ring"
-	FeatureIncremental    = "incremental_buffers"
-	FeatureSendZC         = "sendmsg_zc"
-	FeatureReportUsage    = "zc_report_usage"
+	// FeatureRegisteredBuffers is memory that stays pinned (RegisterMemory).
+	FeatureRegisteredBuffers = "registered_buffers"
+	FeatureCQESkip           = "cqe_skip"
+	FeatureAcceptMulti       = "multishot_accept"
+	FeatureRecvMulti         = "multishot_recv"
+	FeatureBufferRing        = "buffer_ring"
+	FeatureIncremental       = "incremental_buffers"
+	FeatureSendZC            = "sendmsg_zc"
+	FeatureReportUsage       = "zc_report_usage"
 )
 
 // ringFeatures lists all of them with the kernel that brought them, in the
@@ -33,6 +35,7 @@ func ringFeatures() []Feature {
 		{Name: FeatureRegisteredRing, Since: "5.18"},
 		{Name: FeatureExtArg, Since: "5.11"},
 		{Name: FeatureFileTable, Since: "5.19"},
+		{Name: FeatureRegisteredBuffers, Since: "5.19"},
 		{Name: FeatureCQESkip, Since: "5.17"},
 		{Name: FeatureAcceptMulti, Since: "5.19"},
 		{Name: FeatureRecvMulti, Since: "6.0"},

@@ -1,6 +1,11 @@
 package uring
 
-import "golang.org/x/sys/unix"
+import (
+	"fmt"
+	"math"
+
+	"golang.org/x/sys/unix"
+)
 
 // FileDriver is the part of a Driver that reads and writes files. What the text
 // of Driver says of requests holds here as well: each has exactly one final
@@ -14,7 +19,7 @@ import "golang.org/x/sys/unix"
 // it. A sync covers the writes whose completion was taken before it was asked
 // for, and nothing is promised of others.
 //
-// What a read or write has moved in part only is gone on with by the driver. A
+// A list holds less than 2 GiB, else EINVAL. What a read or write has moved in part only is gone on with by the driver. A
 // Cancel comes too late for a request that the device has begun.
 type FileDriver interface {
 	// AdoptFile takes over a descriptor of a regular file or block device.
@@ -37,6 +42,17 @@ type FileDriver interface {
 	// AllocateFile reserves blocks for n bytes from off on, and grows the file as
 	// far as that. Res is 0 or a negative errno.
 	AllocateFile(f File, off, n int64, user uint64) (Op, error)
+
+	// RegisterMemory has the kernel keep m pinned, so that requests with direct I/O whose
+	// list is one piece of m cost less. Nothing else changes. It fails with
+	// errors.ErrUnsupported where the driver cannot, and with another error where limits
+	// are reached (RLIMIT_MEMLOCK, Config.RegisteredBytes): then requests work as before.
+	// Memory that is registered cannot be unmapped; twice is as good as once.
+	RegisterMemory(m *Memory) error
+
+	// UnregisterMemory ends that; so does CloseDriver. Requests in flight are not
+	// touched. It does nothing with memory that is not registered.
+	UnregisterMemory(m *Memory)
 
 	// DetachFile lets go of f without closing it and returns its descriptor.
 	// Nothing may be in flight on f, else it fails with EBUSY.
@@ -97,8 +113,14 @@ type SyncFlags uint8
 // time of the last change (fdatasync).
 const SyncData SyncFlags = 1
 
+// errTooLong is the error of a transfer whose result would not fit a Completion.
+var errTooLong = fmt.Errorf("2 GiB or more at once: %w", unix.EINVAL)
+
 // isFile says that k is a request on a file.
 func (k Kind) isFile() bool { return k >= KindRead && k <= KindAllocate }
+
+// tooLong says that a request with list v cannot be made.
+func (k Kind) tooLong(v *Vec) bool { return k.transfers() && v.Size() > math.MaxInt32 }
 
 // transfers says that k moves bytes.
 func (k Kind) transfers() bool { return k == KindRead || k == KindWrite }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,6 +15,7 @@ import (
 // use beyond that of its bytes.
 type Memory struct {
 	data []byte
+	pins atomic.Int32 // drivers that have it registered
 }
 
 // Map returns size bytes of zeroed memory, rounded up to whole pages.
@@ -41,10 +43,15 @@ func Map(size int) (*Memory, error) {
 func (m *Memory) Bytes() []byte { return m.data }
 
 // Unmap gives the memory back to the kernel. Whoever calls it knows that no
-// operation in flight refers to it. A second call does nothing.
+// operation in flight refers to it. A second call does nothing. Memory that a driver
+// has registered stays, with EBUSY: requests on whatever is mapped there next would
+// move other bytes.
 func (m *Memory) Unmap() error {
 	if m == nil || m.data == nil {
 		return nil
+	}
+	if m.pins.Load() > 0 {
+		return fmt.Errorf("unmap %d bytes that are registered with a driver: %w", len(m.data), unix.EBUSY)
 	}
 	data := m.data
 	m.data = nil

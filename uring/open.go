@@ -33,6 +33,9 @@ type Config struct {
 	// Files of the ring's table, 0: 4096. Sockets beyond use plain
 	// descriptors.
 	Files int
+	// RegisteredBytes is how many bytes of memory a ring has registered at most
+	// (RegisterMemory), 0: 64 MiB. The kernel may have less: RLIMIT_MEMLOCK.
+	RegisteredBytes int64
 	// FileWorkers is how many threads of an epoll engine wait for files at most, 0:
 	// 16. A thread that waits takes one of GOMAXPROCS for some time.
 	FileWorkers int

@@ -43,6 +43,8 @@ const (
 	opThenSync                    // KindWrite: a sync follows
 	opSyncing                     // KindWrite: it is under way
 	opParked                      // KindRead and so on: not given to the kernel yet
+	opFixed                       // KindRead, KindWrite: the request under way is on registered memory
+	opPlain                       // KindRead, KindWrite: not to be tried so again
 )
 
 const maxSlots = math.MaxInt32 - 1

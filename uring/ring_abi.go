@@ -6,6 +6,7 @@ package uring
 // every architecture.
 
 const (
+	setupIOPoll       = 1 << 0
 	setupCQSize       = 1 << 3
 	setupSubmitAll    = 1 << 7
 	setupCoopTaskrun  = 1 << 8
@@ -33,6 +34,8 @@ const (
 	opcodeReadv       = 1
 	opcodeWritev      = 2
 	opcodeFsync       = 3
+	opcodeReadFixed   = 4
+	opcodeWriteFixed  = 5
 	opcodePollAdd     = 6
 	opcodeSendmsg     = 9
 	opcodeTimeout     = 11
@@ -67,13 +70,17 @@ const (
 )
 
 const (
+	registerBuffers       = 0
+	unregisterBuffers     = 1
 	registerFilesUpdate   = 6
 	registerFiles2        = 13
+	registerBuffers2      = 15
+	registerBuffersUpdate = 16
 	registerRingFDs       = 20
 	unregisterRingFDs     = 21
 	registerBufferRing    = 22
 	unregisterBufferRing  = 23
-	filesSparse           = 1 << 0 // in fileTable.flags
+	resourceSparse        = 1 << 0 // in resourceTable.flags
 	bufferRingIncremental = 1 << 1 // in bufferRegistration.flags
 	anyOffset             = 1<<32 - 1
 )
@@ -89,7 +96,7 @@ type sqe struct {
 	len     uint32
 	opFlags uint32
 	user    uint64
-	group   uint16
+	group   uint16 // of buffers, or the place of registered memory
 	_       uint16
 	_       uint32
 	_       [2]uint64
@@ -133,7 +140,8 @@ type waitArg struct {
 	timespec    uint64
 }
 
-type fileTable struct {
+// resourceTable registers a table of files or of memory.
+type resourceTable struct {
 	n     uint32
 	flags uint32
 	_     uint64
@@ -146,6 +154,16 @@ type slotUpdate struct {
 	offset uint32
 	_      uint32
 	data   uint64
+}
+
+// resourceUpdate registers or clears places of the table of memory.
+type resourceUpdate struct {
+	offset uint32
+	_      uint32
+	data   uint64
+	tags   uint64
+	n      uint32
+	_      uint32
 }
 
 type bufferRegistration struct {

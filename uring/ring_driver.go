@@ -17,6 +17,7 @@ type ringDriver struct {
 	ring    *ring
 	ops     opTable
 	files   *files       // nil: plain descriptors
+	fixed   *registered  // nil: memory is pinned by each request
 	buffers *bufferRing  // nil: no Receive
 	socks   []Socket     // by descriptor: what is open here, files as well
 	shut    map[int]bool // files that close when their last operation has ended
@@ -97,6 +98,7 @@ func (d *ringDriver) open(cfg *Config) (err error) {
 	d.probe(set)
 	d.openBuffers(cfg, set)
 	d.openFiles(cfg, set)
+	d.openRegistered(cfg, set)
 	if err = d.openTimer(set); err != nil {
 		return err
 	}
@@ -197,9 +199,12 @@ func (d *ringDriver) release() error {
 		if d.buffers != nil {
 			errs = append(errs, d.buffers.unregister(d.ring))
 		}
+		if d.fixed != nil { // closing lets go of it some time later
+			_, _ = d.ring.register(unregisterBuffers, nil, 0)
+		}
 		d.ring.close()
 	}
-	errs = append(errs, d.files.unmap(), d.addrs.Unmap(), d.timerMem.Unmap())
+	errs = append(errs, d.fixed.forget(), d.files.unmap(), d.addrs.Unmap(), d.timerMem.Unmap())
 	d.state = stateClosed
 	return errors.Join(errs...)
 }

@@ -4,7 +4,6 @@ package uring
 
 import (
 	"fmt"
-	"math"
 	"net"
 	"unsafe"
 
@@ -32,6 +31,9 @@ func (d *ringDriver) startFile(kind Kind, f File, v *Vec, user uint64, fill func
 	}
 	if len(d.shut) > 0 && d.shut[f.FD()] {
 		return 0, fmt.Errorf("ring: file %d is being closed: %w", f.FD(), unix.EBADF)
+	}
+	if kind.tooLong(v) {
+		return 0, fmt.Errorf("ring: file %d: %w", f.FD(), errTooLong)
 	}
 	op, ok := d.ops.add(kind, f.sock, user, v)
 	if !ok {
@@ -103,15 +105,30 @@ func (d *ringDriver) aimTransfer(e *sqe, o *operation) {
 		single, list = opcodeWrite, opcodeWritev
 	}
 	e.off, e.opFlags = uint64(o.file.off)+uint64(o.sent), uint32(o.file.flags)
-	if pieces := o.vec.left(); len(pieces) == 1 && pieces[0].len <= math.MaxInt32 {
-		e.opcode, e.addr, e.len = single, uint64(pieces[0].base), uint32(pieces[0].len)
-	} else {
+	o.bits &^= opFixed
+	pieces := o.vec.left()
+	if len(pieces) > 1 {
 		e.opcode, e.addr, e.len = list, uint64(uintptr(unsafe.Pointer(&pieces[0]))), uint32(len(pieces))
+		return
+	}
+	e.opcode, e.addr, e.len = single, uint64(pieces[0].base), uint32(pieces[0].len)
+	if o.file.grain == 0 || o.bits&opPlain != 0 {
+		return // what goes through the page cache is copied, and pins nothing
+	}
+	if place, ok := d.fixed.place(&pieces[0]); ok {
+		o.bits |= opFixed
+		e.opcode, e.group = single-opcodeRead+opcodeReadFixed, place
+		d.stats.Registered++
 	}
 }
 
 // fileAnswer deals with an answer to a request on a file.
 func (d *ringDriver) fileAnswer(to *[]Completion, op Op, o *operation, res int32) {
+	if res < 0 && o.bits&opFixed != 0 && o.step() == stepTransfer && fixedRefused(unix.Errno(-res)) {
+		o.bits |= opPlain
+		d.again = append(d.again, op)
+		return
+	}
 	if final, again := o.progress(int64(res)); !again {
 		d.complete(to, op, o, final, 0)
 	} else {

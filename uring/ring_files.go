@@ -29,7 +29,7 @@ func newFiles(r *ring, n int) (*files, unix.Errno) {
 	if err != nil {
 		return nil, unix.ENOMEM
 	}
-	reg := fileTable{n: uint32(n), flags: filesSparse}
+	reg := resourceTable{n: uint32(n), flags: resourceSparse}
 	if _, errno := r.register(registerFiles2, unsafe.Pointer(&reg), uint32(unsafe.Sizeof(reg))); errno != 0 {
 		_ = mem.Unmap()
 		return nil, errno

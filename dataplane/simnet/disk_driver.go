@@ -1,6 +1,8 @@
 package simnet
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -47,6 +49,15 @@ func (d *Driver) file(f uring.File) *handle {
 	}
 	return h
 }
+
+// errPlainMemory: a simulated disk pins nothing.
+var errPlainMemory = fmt.Errorf("simnet: register memory: %w", errors.ErrUnsupported)
+
+// RegisterMemory implements uring.Driver.
+func (d *Driver) RegisterMemory(*uring.Memory) error { return errPlainMemory }
+
+// UnregisterMemory implements uring.Driver.
+func (d *Driver) UnregisterMemory(*uring.Memory) {}
 
 // ask sends a request to the disk.
 func (d *Driver) ask(f uring.File, r request) (uring.Op, error) {

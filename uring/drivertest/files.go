@@ -32,6 +32,9 @@ func Files(t *testing.T, open func(t *testing.T) *Bed) {
 		{"a closed file takes no request", closedFile},
 		{"a detached file lives on", detached},
 		{"errors belong to their request", refused},
+		{"registered memory moves as other memory", registered},
+		{"memory is taken back under its requests", unregistered},
+		{"registered memory stays mapped", pinned},
 		{"a driver that closes waits for its requests", closing},
 	} {
 		t.Run(one.name, func(t *testing.T) {

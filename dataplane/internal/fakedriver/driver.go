@@ -27,6 +27,9 @@ type Driver struct {
 	ParkFiles bool       // the test answers them
 	FileErr   unix.Errno // requests on files fail with it at once
 
+	Registered  map[*uring.Memory]int // how often memory was registered that still is
+	RegisterErr error                 // what RegisterMemory fails with
+
 	owed   []int // files of answers that Wait has not returned
 	last   []uring.Completion
 	nextFD int

@@ -183,6 +183,21 @@ func (d *Driver) AllocateFile(f uring.File, off, n int64, user uint64) (uring.Op
 	return d.ask(&Request{Kind: uring.KindAllocate, File: f, Off: off, Length: n, User: user})
 }
 
+// RegisterMemory implements uring.Driver. The test may say that there is no room.
+func (d *Driver) RegisterMemory(m *uring.Memory) error {
+	if d.RegisterErr != nil {
+		return d.RegisterErr
+	}
+	if d.Registered == nil {
+		d.Registered = map[*uring.Memory]int{}
+	}
+	d.Registered[m]++
+	return nil
+}
+
+// UnregisterMemory implements uring.Driver.
+func (d *Driver) UnregisterMemory(m *uring.Memory) { delete(d.Registered, m) }
+
 // Answer does what r asks for, and answers it.
 func (d *Driver) Answer(r *Request) { d.AnswerWith(r, d.do(r)) }
 

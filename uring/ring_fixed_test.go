@@ -1,0 +1,298 @@
+//go:build !epoll
+
+package uring
+
+import (
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A piece is on registered memory exactly if all of it is in one area.
+func TestAPieceIsFoundInTheOneAreaThatHasAllOfIt(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		table := &registered{}
+		at, areas := uintptr(1), map[uintptr]uint16{} // by each address
+		for place := range uint16(rng.IntN(20)) {
+			at += uintptr(rng.IntN(3)) // 0: it is the neighbour of the one before
+			to := at + 1 + uintptr(rng.IntN(5))
+			table.areas = append(table.areas, fixedArea{from: at, to: to, place: place})
+			for ; at < to; at++ {
+				areas[at] = place
+			}
+		}
+		for from := range at + 3 {
+			for size := uintptr(1); size < 8; size++ {
+				place, want := areas[from]
+				last, end := areas[from+size-1]
+				want = want && end && last == place
+				got, ok := table.place(&iovec{base: from, len: size})
+				if ok != want || ok && got != place {
+					t.Fatalf("%+v: %d bytes at %d: place %d, %v", table.areas, size, from, got, ok)
+				}
+			}
+		}
+	}
+	if _, ok := (*registered)(nil).place(&iovec{base: 1, len: 1}); ok {
+		t.Error("a ring without registered memory has some")
+	}
+}
+
+// fixedBed is a ring with a file that has direct I/O.
+func fixedBed(t *testing.T, cfg Config) (*ringDriver, File) {
+	t.Helper()
+	d := newTestRing(t, cfg)
+	if d.fixed == nil {
+		t.Skip("this kernel registers no memory")
+	}
+	fd, err := Host{}.Open(t.TempDir()+"/f", FileOptions{Write: true, Create: true, Direct: Direct})
+	if errors.Is(err, errors.ErrUnsupported) {
+		t.Skip("this file system has no direct I/O")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := d.AdoptFile(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, f
+}
+
+func mapped(t *testing.T, n int) *Memory {
+	t.Helper()
+	m, err := Map(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// transferred makes one request on all of m, and returns its result.
+func transferred(t *testing.T, d *ringDriver, f File, kind Kind, m *Memory) int32 {
+	t.Helper()
+	v, err := NewVec(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Free()
+	v.Append(m.Bytes())
+	if kind == KindRead {
+		_, err = d.ReadFile(f, v, 0, 1)
+	} else {
+		_, err = d.WriteFile(f, v, 0, 1, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := d.Wait(-1)
+	if err != nil || len(got) != 1 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	return got[0].Res
+}
+
+// Direct I/O on registered memory uses it; what is not registered, or not any more, and
+// what goes through the page cache, does not.
+func TestDirectIOUsesRegisteredMemory(t *testing.T) {
+	d, f := fixedBed(t, Config{})
+	m, other := mapped(t, 8192), mapped(t, 8192)
+	used := func(kind Kind, m *Memory, want uint64) {
+		t.Helper()
+		before := d.stats.Registered
+		if res := transferred(t, d, f, kind, m); res != 8192 || d.stats.Registered-before != want {
+			t.Errorf("result %d, %d requests used registered memory, want %d", res, d.stats.Registered-before, want)
+		}
+	}
+	used(KindWrite, m, 0)
+	if err := d.RegisterMemory(m); err != nil {
+		t.Fatal(err)
+	}
+	used(KindWrite, m, 1)
+	used(KindRead, m, 1)
+	used(KindRead, other, 0)
+	direct := f
+	f.align = Alignment{} // as a file that was opened without
+	used(KindRead, m, 0)
+	f = direct
+	d.UnregisterMemory(m)
+	used(KindRead, m, 0)
+	for _, m := range []*Memory{m, other} {
+		if err := m.Unmap(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The bounds of a ring are kept, and what has been given back can be used again.
+func TestRegisteredMemoryIsBounded(t *testing.T) {
+	d, f := fixedBed(t, Config{RegisteredBytes: 3 << 12})
+	var all []*Memory
+	for i := range 5 {
+		m := mapped(t, 1<<12)
+		all = append(all, m)
+		if err := d.RegisterMemory(m); (err != nil) != (i >= 3) || errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("piece %d: %v", i, err)
+		}
+		if res := transferred(t, d, f, KindWrite, m); res != 1<<12 {
+			t.Errorf("piece %d: %d", i, res)
+		}
+	}
+	d.UnregisterMemory(all[1])
+	if err := d.RegisterMemory(all[4]); err != nil {
+		t.Errorf("behind a piece that was given back: %v", err)
+	}
+	if err := d.RegisterMemory(all[3]); !errors.Is(err, unix.ENOMEM) {
+		t.Errorf("beyond the bound: %v", err)
+	}
+	for _, m := range all {
+		d.UnregisterMemory(m)
+		if err := m.Unmap(); err != nil {
+			t.Error(err)
+		}
+	}
+	if d.fixed.bytes != 0 || len(d.fixed.free) != fixedPlaces || len(d.fixed.areas) != 0 {
+		t.Errorf("%d bytes, %d places are free", d.fixed.bytes, len(d.fixed.free))
+	}
+}
+
+// The table of a ring has so many places and no more.
+func TestTheTableOfRegisteredMemoryFillsUp(t *testing.T) {
+	d, _ := fixedBed(t, Config{})
+	all := make([]*Memory, fixedPlaces+1)
+	for i := range all {
+		all[i] = mapped(t, 1)
+		if err := d.RegisterMemory(all[i]); (err != nil) != (i == fixedPlaces) {
+			t.Fatalf("piece %d: %v", i, err)
+		}
+	}
+	for _, m := range all {
+		d.UnregisterMemory(m)
+		if err := m.Unmap(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A limit on locked memory costs nothing but the advantage.
+func TestALimitOnLockedMemoryLeavesRequestsAsTheyWere(t *testing.T) {
+	ended := make(chan struct{})
+	go func() { // its thread, which loses a capability, ends with it
+		defer close(ended)
+		runtime.LockOSThread()
+		var before unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before); err != nil {
+			t.Error(err)
+			return
+		}
+		if err := withoutCapability(unix.CAP_IPC_LOCK); err != nil {
+			t.Error(err)
+			return
+		}
+		const limit = 1 << 20
+		if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: limit, Max: before.Max}); err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &before) }()
+		fillLimit(t, limit)
+	}()
+	<-ended
+}
+
+// fillLimit registers more than the limit has room for.
+func fillLimit(t *testing.T, limit int) {
+	drv, err := openRing(Config{})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	d := drv.(*ringDriver)
+	defer func() {
+		if err := d.CloseDriver(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if d.fixed == nil {
+		return
+	}
+	var all []*Memory
+	refused := 0
+	for range 20 {
+		m, err := Map(limit / 16)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		all = append(all, m)
+		calls := d.stats.Syscalls
+		switch err := d.RegisterMemory(m); {
+		case err == nil && refused > 0:
+			t.Error("more is registered behind a refusal")
+		case err != nil && (!errors.Is(err, unix.ENOMEM) || errors.Is(err, errors.ErrUnsupported)):
+			t.Errorf("refused with %v", err)
+		case err != nil:
+			if refused++; refused > 1 && d.stats.Syscalls != calls {
+				t.Error("the kernel is asked again and again")
+			}
+		}
+	}
+	if refused == 0 {
+		t.Error("the limit is none")
+	}
+	for i, m := range all {
+		d.UnregisterMemory(m)
+		if i == 0 && len(d.fixed.areas) > 0 {
+			if err := d.RegisterMemory(all[len(all)-1]); err != nil {
+				t.Errorf("behind a piece that was given back: %v", err)
+			}
+		}
+	}
+	for _, m := range all {
+		if err := m.Unmap(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// withoutCapability takes one away from this thread.
+func withoutCapability(bit int) error {
+	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&h, &data[0]); err != nil {
+		return err
+	}
+	data[bit/32].Effective &^= 1 << (bit % 32)
+	return unix.Capset(&h, &data[0])
+}
+
+// A file system that cannot move registered memory is asked again for the same without.
+func TestARequestThatRegisteredMemoryIsRefusedToGoesOnPlain(t *testing.T) {
+	for errno := unix.Errno(1); errno < lastErrno; errno++ {
+		d := &ringDriver{}
+		o := asked(t, KindRead, 4096, opLive|opFixed, 512)
+		op, _ := d.ops.add(KindRead, MakeSocket(7), 42, o.vec)
+		slot := d.ops.get(op)
+		slot.bits, slot.file = o.bits, o.file
+		var out []Completion
+		d.answer(&out, uint64(op), -int32(errno), 0)
+		interrupted := errno == unix.EINTR || errno == unix.EAGAIN
+		if again := fixedRefused(errno) || interrupted; again != (len(d.again) == 1) || again == (len(out) == 1) {
+			t.Errorf("%v: %+v, %d queued again", errno, out, len(d.again))
+		}
+		if plain := slot.bits&opPlain != 0; len(d.again) == 1 && plain == interrupted {
+			t.Errorf("%v: plain %v", errno, plain)
+		}
+		if !fixedRefused(errno) {
+			continue
+		}
+		slot.bits &^= opFixed // as the next request has it
+		if d.answer(&out, uint64(op), -int32(errno), 0); len(out) != 1 || out[0].Errno() != errno {
+			t.Errorf("%v, plain: %+v", errno, out)
+		}
+	}
+}
