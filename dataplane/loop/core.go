@@ -541,7 +541,7 @@ func (c *Core) close() {
 	c.afterEnd.Lock()
 	defer c.afterEnd.Unlock()
 	c.closed.Store(true)
-	c.pool.keep, c.pool.peaks = 0, [2]int64{}
+	c.pool.keep, c.pool.peaks, c.pool.files = 0, [2]int64{}, nil
 	c.takeReturned()
 	if !kept { // else a write in flight keeps its slab, and the pool what is lent
 		c.drainPool()

@@ -50,7 +50,9 @@
 //
 // Direct I/O (FileOptions.Direct) wants aligned memory, offsets and lengths: what is not
 // gets an AlignError that names them, or goes through a buffer (FileOptions.Bounce).
-// Buffers that a core lends are aligned from 4 KiB on.
+// Buffers that a core lends are aligned from 4 KiB on, and stay pinned for direct I/O once
+// the core has such a file (uring.FileDriver.RegisterMemory): those up to 4 MiB, 64 MiB of
+// a core together, and no more than RLIMIT_MEMLOCK allows.
 //
 // Writes that wait for durability share syncs (file_commit.go), which are bounded in time
 // and bytes. A sync that fails poisons the file (PoisonError): nothing that was not

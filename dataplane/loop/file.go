@@ -141,6 +141,9 @@ func (c *Core) AttachFile(d *DetachedFile) (*File, error) {
 		return nil, fmt.Errorf("%s: %w", d.name, err)
 	}
 	f := &File{core: c, name: d.name, sock: s, align: d.info.Alignment, disk: d.disk, opt: d.opt, wrong: d.wrong}
+	if f.align.Direct() {
+		c.pool.files = c.drv
+	}
 	f.commit.init(f)
 	e, user := c.slot()
 	e.file, f.user = f, user

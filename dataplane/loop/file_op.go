@@ -61,6 +61,10 @@ type FileOp struct {
 	next   *FileOp
 }
 
+// maxTransfer bounds the bytes of one read or write: with whole blocks around them they
+// fit a completion.
+const maxTransfer = 1 << 30
+
 // opLine is a list of requests, in order.
 type opLine struct {
 	first, last *FileOp
@@ -91,7 +95,7 @@ func (l *opLine) pop() *FileOp {
 	return op
 }
 
-// ReadAt fills p from off on. p is the driver's until Done. An error means that the
+// ReadAt fills p, 1 GiB at most, from off on. p is the driver's until Done. An error means that the
 // request was not taken.
 func (f *File) ReadAt(op *FileOp, p []byte, off int64) error {
 	op.one[0] = p
@@ -110,7 +114,7 @@ func (f *File) ReadBuffer(op *FileOp, n int, off int64) error {
 	return f.ask(op, uring.KindRead, nil, off, int64(n), Written)
 }
 
-// WriteAt writes p from off on. p must not change until Done. An error means that the
+// WriteAt writes p, 1 GiB at most, from off on. p must not change until Done. An error means that the
 // request was not taken.
 func (f *File) WriteAt(op *FileOp, p []byte, off int64, how Durability) error {
 	op.one[0] = p
@@ -170,7 +174,7 @@ func (f *File) ask(op *FileOp, kind uring.Kind, pieces [][]byte, off, n int64, h
 		return fmt.Errorf("%s: %w", f.name, f.ended)
 	case f.wrong != nil && kind != uring.KindRead:
 		return f.wrong
-	case off < 0 || n < 0 || len(pieces) > vecEntries:
+	case off < 0 || n < 0 || len(pieces) > vecEntries || kind != uring.KindAllocate && n > maxTransfer:
 		return fmt.Errorf("%s: %d bytes in %d pieces at %d: %w", f.name, n, len(pieces), off, unix.EINVAL)
 	}
 	if op.own != nil { // asked again in Done

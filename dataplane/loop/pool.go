@@ -22,6 +22,8 @@ const (
 	// of a power of two fits its class together with the parts of its frame
 	// that stand before and behind it.
 	classSlack = 2 * pageSize
+	// maxRegistered is the largest buffer whose memory stays pinned for direct I/O.
+	maxRegistered = 4<<20 + classSlack
 )
 
 // Buffer is memory outside the Go heap, lent by a core (Core.Lend). Buffers of
@@ -29,9 +31,11 @@ const (
 type Buffer struct {
 	b     []byte        // all of it
 	mem   *uring.Memory // nil if cut out of a chunk
+	chunk *uring.Memory // it is cut out of, of those that files use; else nil
 	pool  *pool
 	next  *Buffer
 	class int8 // -1: not kept
+	tried bool // to register its memory
 }
 
 // Bytes is all of the buffer: at least what was asked for. The bytes are not
@@ -66,6 +70,7 @@ func (c *Core) TakeBack(b *Buffer) {
 // and of the small buffers their high-water mark.
 type pool struct {
 	mapped func(size int) (*uring.Memory, error) // Config.Map; nil: uring.Map
+	files  uring.FileDriver                      // with direct I/O, which registers what is lent; nil: none yet
 	free   [maxClass + 1]*Buffer
 	chunks []*uring.Memory
 	used   [maxClass + 1]uint64 // when the class was last asked, by calls
@@ -143,6 +148,29 @@ func (p *pool) more(n int) (*uring.Memory, error) {
 func (p *pool) lend(b *Buffer) {
 	p.inUse += int64(len(b.b))
 	p.peaks[0] = max(p.peaks[0], p.inUse)
+	if p.files != nil && !b.tried {
+		p.register(b)
+	}
+}
+
+// register has the driver keep the memory of b pinned, for requests with direct I/O.
+func (p *pool) register(b *Buffer) {
+	b.tried = true
+	m := b.mem
+	if m == nil {
+		m = b.chunk
+	}
+	if m != nil && len(b.b) <= maxRegistered {
+		_ = p.files.RegisterMemory(m) // without it requests cost more, and do the same
+	}
+}
+
+// unmap frees a buffer that is none of a chunk.
+func (p *pool) unmap(b *Buffer) {
+	if b.tried && p.files != nil {
+		p.files.UnregisterMemory(b.mem)
+	}
+	_ = b.mem.Unmap() // it can only fail on an address that we did not map
 }
 
 // cut fills the free list of a small class from a new chunk.
@@ -155,6 +183,9 @@ func (p *pool) cut(c int) error {
 	all, size := mem.Bytes(), 1<<c
 	for at := len(all) - size; at >= 0; at -= size {
 		b := &Buffer{b: all[at : at+size : at+size], class: int8(c), pool: p, next: p.free[c]}
+		if c == maxCut {
+			b.chunk = mem
+		}
 		p.free[c] = b
 	}
 	return nil
@@ -166,8 +197,7 @@ func (p *pool) put(b *Buffer) {
 	invariants.Poison(b.b)
 	p.inUse -= int64(len(b.b))
 	if b.class < 0 {
-		// It can only fail on an address that we did not map.
-		_ = b.mem.Unmap()
+		p.unmap(b)
 		return
 	}
 	b.next = p.free[b.class]
@@ -194,7 +224,7 @@ func (p *pool) shrink() {
 		b := p.free[oldest]
 		p.free[oldest] = b.next
 		p.kept -= int64(len(b.b))
-		_ = b.mem.Unmap()
+		p.unmap(b)
 	}
 }
 
@@ -210,7 +240,7 @@ func (p *pool) drain() {
 	for c := range p.free {
 		for b := p.free[c]; b != nil; b = b.next {
 			if b.mem != nil {
-				_ = b.mem.Unmap()
+				p.unmap(b)
 			}
 		}
 		p.free[c] = nil
