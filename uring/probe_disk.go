@@ -17,6 +17,14 @@ type DiskSupport struct {
 	AIOWhy      string    `json:"linux_aio_why,omitempty"`
 	NowaitRead  bool      `json:"nowait_read"`  // reads say that they would wait (RWF_NOWAIT)
 	NowaitWrite bool      `json:"nowait_write"` // so do writes
+
+	// Of a ring, with direct I/O. Polled completions no engine uses: a ring that has them
+	// has nothing else, no socket and no sync, so that it would be a second one of each
+	// core, which could then never sleep while it waits for the disk.
+	Registered    bool   `json:"registered_memory"` // memory that stays pinned (FileDriver.RegisterMemory)
+	RegisteredWhy string `json:"registered_memory_why,omitempty"`
+	Polled        bool   `json:"polled_completions"` // the device can be polled (IORING_SETUP_IOPOLL)
+	PolledWhy     string `json:"polled_completions_why,omitempty"`
 }
 
 // ProbeDisk finds out by trying, with a file in dir that it removes again. It waits for
@@ -51,8 +59,10 @@ func ProbeDisk(dir string) (s DiskSupport, err error) {
 	fd, err := Host{}.Open(f.Name(), FileOptions{Direct: Direct})
 	if err != nil {
 		s.DirectWhy, err = err.Error(), nil
+		s.RegisteredWhy, s.PolledWhy = "needs direct I/O", "needs direct I/O"
 	} else {
 		s.Alignment, err = alignmentOf(fd)
+		s.probeRing(fd)
 		_ = unix.Close(fd)
 	}
 	var ctx uintptr

@@ -142,7 +142,7 @@ func (f *findings) memlock() check {
 	case locks:
 		c.Found += ", and CAP_IPC_LOCK lifts it"
 	case f.machine.Memlock.Soft < enoughMemlock:
-		c.State, c.Remedy = stateNote, "raise RLIMIT_MEMLOCK (ulimit -l) if you want zero-copy sends; nothing else needs it on Linux 5.12 or later"
+		c.State, c.Remedy = stateNote, "raise RLIMIT_MEMLOCK (ulimit -l) if you want zero-copy sends, or files with direct I/O: beyond it each request pins its memory anew"
 	}
 	return c
 }

@@ -19,6 +19,7 @@ func assessDisk(dir string, s uring.DiskSupport, err error, backend uring.Backen
 		c.Remedy = "put files that are written durably on a file system with direct I/O, such as ext4 or XFS"
 	case backend != uring.Epoll:
 		c.Found = fmt.Sprintf("%s: direct I/O by the ring, in blocks of %d bytes", dir, s.Alignment.Offset)
+		c.ringDisk(s)
 	case s.AIO:
 		c.Found = fmt.Sprintf("%s: direct I/O by Linux AIO, in blocks of %d bytes", dir, s.Alignment.Offset)
 	default:
@@ -36,4 +37,20 @@ func assessDisk(dir string, s uring.DiskSupport, err error, backend uring.Backen
 		}
 	}
 	return c
+}
+
+// ringDisk says what a ring does beyond plain requests.
+func (c *check) ringDisk(s uring.DiskSupport) {
+	if s.Registered {
+		c.Found += "; buffers stay pinned, as far as RLIMIT_MEMLOCK goes"
+	} else {
+		c.State = stateNote
+		c.Found += fmt.Sprintf("; no registered buffers (%s): each request pins its memory, which costs some CPU", s.RegisteredWhy)
+		c.Remedy = "Linux 5.19 or later, and RLIMIT_MEMLOCK (ulimit -l) above the bytes of the buffers"
+	}
+	if s.Polled {
+		c.Found += "; polled completions work, and are not used: a core that polls its disk can neither sleep nor have sockets on that ring"
+	} else {
+		c.Found += fmt.Sprintf("; no polled completions (%s)", s.PolledWhy)
+	}
 }

@@ -19,7 +19,11 @@ func TestDoctorSaysHowFilesAreReadAndWritten(t *testing.T) {
 		state   checkState
 		found   string
 	}{
-		{"ring", uring.DiskSupport{Alignment: direct}, nil, uring.IOUring, stateOK, "by the ring, in blocks of 4096"},
+		{"ring", uring.DiskSupport{Alignment: direct, Registered: true}, nil, uring.IOUring, stateOK, "by the ring, in blocks of 4096"},
+		{"pinned", uring.DiskSupport{Alignment: direct, Registered: true}, nil, uring.IOUring, stateOK, "buffers stay pinned"},
+		{"not pinned", uring.DiskSupport{Alignment: direct, RegisteredWhy: "no room"}, nil, uring.IOUring, stateNote, "no registered buffers (no room)"},
+		{"polled", uring.DiskSupport{Alignment: direct, Registered: true, Polled: true}, nil, uring.IOUring, stateOK, "polled completions work, and are not used"},
+		{"not polled", uring.DiskSupport{Alignment: direct, Registered: true, PolledWhy: "not here"}, nil, uring.IOUring, stateOK, "no polled completions (not here)"},
 		{"aio", uring.DiskSupport{Alignment: direct, AIO: true, NowaitRead: true, NowaitWrite: true}, nil, uring.Epoll, stateOK, "by Linux AIO"},
 		{"writes", uring.DiskSupport{Alignment: direct, AIO: true, NowaitRead: true}, nil, uring.Epoll, stateOK, "buffered writes are left"},
 		{"no aio", uring.DiskSupport{Alignment: direct, AIOWhy: "out of them", NowaitRead: true}, nil, uring.Epoll, stateNote, "out of them"},
