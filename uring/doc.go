@@ -39,6 +39,20 @@
 // request for half of them. To adopt a file costs two calls that do not wait, to
 // close one a call.
 //
+// Direct I/O pins the memory of each request, and lets go of it at its end. Memory that a
+// driver has registered (RegisterMemory) stays pinned; the ring finds by itself which
+// requests are on it. That spares CPU, the more the larger the request; where the limit on
+// locked memory is reached, or the kernel cannot, requests are as before.
+//
+// Two ways of the kernel's are not used. A write and its sync linked in the queue
+// (IOSQE_IO_LINK) cost as much as a sync that is asked for behind the write
+// (BenchmarkWriteAndSync compares), and the link is cut without a sign where the kernel
+// takes the one and not yet the other. One durable write (WriteDurable) costs less than
+// both with direct I/O, and more when several go through the page cache. Polled completions
+// (IORING_SETUP_IOPOLL) want a ring without sockets, syncs and timeouts, whose thread
+// polls for as long as the disk works: a core would have two rings and could not sleep. Few
+// devices have the queues for it: ProbeDisk tells.
+//
 // The epoll engine moves at once what the page cache holds (RWF_NOWAIT), gives direct
 // I/O to Linux AIO, and lets a bounded number of threads wait for the rest. It costs
 // about what the ring does for direct I/O on files that do not grow: preallocate
