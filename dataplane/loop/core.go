@@ -522,6 +522,7 @@ func (c *Core) close() {
 	// The kernel uses none of the memory any more, and it is freed; or it may
 	// still use some (EBUSY), which is then never used again.
 	kept := errors.Is(err, unix.EBUSY)
+	c.pool.frozen = kept
 	c.abandonFiles(kept)
 	for i := range c.entries {
 		if s := c.entries[i].sock; s != nil && !kept {

@@ -370,9 +370,12 @@ func (op *FileOp) endLater(err error) {
 	op.file.core.fileDone.push(op)
 }
 
-// finishFiles tells of requests that ended outside completions.
+// finishFiles tells of requests that ended outside completions. What ends so while it
+// does has its turn later: a request may be refused, and made again, without end.
 func (c *Core) finishFiles() {
-	for op := c.fileDone.pop(); op != nil; op = c.fileDone.pop() {
+	done := c.fileDone
+	c.fileDone = opLine{}
+	for op := done.pop(); op != nil; op = done.pop() {
 		f := op.file
 		op.end(op.Err)
 		f.atRest()
@@ -447,5 +450,7 @@ func (c *Core) abandonFiles(kept bool) {
 			f.commit.failBatch(fmt.Errorf("%s: %w: %w", f.name, ErrNotDurable, err))
 		}
 	}
-	c.finishFiles()
+	for c.fileDone.first != nil {
+		c.finishFiles()
+	}
 }

@@ -218,12 +218,16 @@ func TestABatchOfATurnIsOneSystemCall(t *testing.T) {
 		var before uring.Stats
 		var during uint64
 		must(t, p.Core(0).call(func(c *Core) {
-			before = c.drv.Stats()
-			for i := range int64(n) {
-				buf, err := c.Lend(unit)
+			blocks := make([]*Buffer, n)
+			for i := range blocks { // whose memory is registered when it is new
+				var err error
+				blocks[i], err = c.Lend(unit)
 				must(t, err)
+			}
+			before = c.drv.Stats()
+			for i, buf := range blocks {
 				op := &FileOp{Done: func(c *Core, op *FileOp) { c.TakeBack(buf); ended <- op.Err }}
-				must(t, f.WriteAt(op, buf.Bytes()[:unit], i*unit, Written))
+				must(t, f.WriteAt(op, buf.Bytes()[:unit], int64(i)*unit, Written))
 			}
 			during = c.drv.Stats().Syscalls - before.Syscalls
 		}))

@@ -79,6 +79,7 @@ type pool struct {
 	peaks  [2]int64 // most that was lent in this period and in the one before
 	kept   int64    // bytes of large buffers in the free lists
 	inUse  int64    // bytes lent
+	frozen bool     // the kernel may still use what is lent: it is neither freed nor lent again
 }
 
 // trimEvery is the period of pool.trim.
@@ -194,6 +195,9 @@ func (p *pool) cut(c int) error {
 // put takes a buffer back.
 func (p *pool) put(b *Buffer) {
 	invariants.Check(b.pool == p, "buffer returned to the pool of another core")
+	if p.frozen {
+		return // it counts as lent for ever
+	}
 	invariants.Poison(b.b)
 	p.inUse -= int64(len(b.b))
 	if b.class < 0 {

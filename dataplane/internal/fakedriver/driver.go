@@ -29,6 +29,7 @@ type Driver struct {
 
 	Registered  map[*uring.Memory]int // how often memory was registered that still is
 	RegisterErr error                 // what RegisterMemory fails with
+	CloseErr    error                 // what CloseDriver fails with
 
 	owed   []int // files of answers that Wait has not returned
 	last   []uring.Completion
@@ -262,7 +263,7 @@ func (d *Driver) CloseDriver() error {
 			delete(d.Disk.opened, fd)
 		}
 	}
-	return nil
+	return d.CloseErr
 }
 
 // Edge reports readiness with more bits of the poll mask.
