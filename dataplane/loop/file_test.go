@@ -32,7 +32,7 @@ func newFileBed(t testing.TB, opt FileOptions, change func(*Config)) *fileBed {
 			change(cfg)
 		}
 	})}
-	b.d.ParkFiles = true
+	b.d.ParkFiles, b.d.RegisterErr = true, nil
 	opt.Write, opt.Create = true, true
 	d, err := b.p.OpenFile("/f", opt)
 	must(t, err)

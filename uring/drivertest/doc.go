@@ -1,4 +1,4 @@
-// Package drivertest holds drivers against the contract of uring.FileDriver. The
-// tests of each driver run it, wherever that is: on a kernel, in memory, or
-// simulated.
+// Package drivertest holds drivers against the contract of uring.FileDriver, with the
+// uring.Disk that opens their files. The tests of each driver run it, wherever that is:
+// on a kernel, in memory, or simulated.
 package drivertest

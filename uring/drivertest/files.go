@@ -32,6 +32,8 @@ func Files(t *testing.T, open func(t *testing.T) *Bed) {
 		{"a closed file takes no request", closedFile},
 		{"a detached file lives on", detached},
 		{"errors belong to their request", refused},
+		{"a disk measures what was written, reserved and cut", measured},
+		{"names belong to their files", named},
 		{"registered memory moves as other memory", registered},
 		{"memory is taken back under its requests", unregistered},
 		{"registered memory stays mapped", pinned},

@@ -28,7 +28,7 @@ type Driver struct {
 	FileErr   unix.Errno // requests on files fail with it at once
 
 	Registered  map[*uring.Memory]int // how often memory was registered that still is
-	RegisterErr error                 // what RegisterMemory fails with
+	RegisterErr error                 // what RegisterMemory fails with, ErrUnsupported unless a test changes it
 	CloseErr    error                 // what CloseDriver fails with
 
 	owed   []int // files of answers that Wait has not returned
@@ -68,7 +68,7 @@ const firstFD = 1 << 24
 
 // New makes a driver without sockets.
 func New() *Driver {
-	return &Driver{Socks: map[int]*Sock{}, nextFD: firstFD, Disk: NewDisk()}
+	return &Driver{Socks: map[int]*Sock{}, nextFD: firstFD, Disk: NewDisk(), RegisterErr: errors.ErrUnsupported}
 }
 
 // Open makes a connected socket.

@@ -118,13 +118,22 @@ func (k *Disk) List(dir string) (names []string, err error) {
 
 // Rename implements uring.Disk.
 func (k *Disk) Rename(from, to string) error {
+	if k.files[from] == nil {
+		return unix.ENOENT
+	}
 	k.files[to] = k.files[from]
 	delete(k.files, from)
 	return nil
 }
 
 // Remove implements uring.Disk.
-func (k *Disk) Remove(path string) error { delete(k.files, path); return nil }
+func (k *Disk) Remove(path string) error {
+	if k.files[path] == nil {
+		return unix.ENOENT
+	}
+	delete(k.files, path)
+	return nil
+}
 
 // MakeDir implements uring.Disk.
 func (k *Disk) MakeDir(string) error { return nil }
@@ -183,7 +192,8 @@ func (d *Driver) AllocateFile(f uring.File, off, n int64, user uint64) (uring.Op
 	return d.ask(&Request{Kind: uring.KindAllocate, File: f, Off: off, Length: n, User: user})
 }
 
-// RegisterMemory implements uring.Driver. The test may say that there is no room.
+// RegisterMemory implements uring.Driver. With RegisterErr nil it notes the memory, which
+// can be unmapped all the same.
 func (d *Driver) RegisterMemory(m *uring.Memory) error {
 	if d.RegisterErr != nil {
 		return d.RegisterErr
