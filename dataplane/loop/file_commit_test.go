@@ -76,6 +76,61 @@ func TestAGroupIsBoundedInTimeAndBytes(t *testing.T) {
 		t.Error("more bytes wait than the bound")
 	}
 	b.answer(uring.KindSync, 0)
+	b.after(time.Minute)
+	b.write(Committed, 0)
+	b.answer(uring.KindWrite, 0)
+	b.after(999 * time.Millisecond)
+	if n := len(b.parked(uring.KindSync)); n != 0 {
+		t.Error("the bound of a later group counts from an earlier one")
+	}
+	b.after(time.Millisecond)
+	if n := len(b.parked(uring.KindSync)); n != 1 {
+		t.Error("a later group waits for longer than its bound")
+	}
+	b.answer(uring.KindSync, 0)
+}
+
+// What waits for room of its core ends when its file is poisoned, and who has stopped
+// because of it is told, although no request of the file is under way.
+func TestAPoisonedFileWithNothingUnderWayTellsThatThereIsRoom(t *testing.T) {
+	b := newFileBed(t, FileOptions{}, func(cfg *Config) { cfg.FileOps = 1 })
+	d, err := b.p.OpenFile("/g", FileOptions{FileOptions: uring.FileOptions{Write: true, Create: true}})
+	must(t, err)
+	g, err := b.c.AttachFile(d)
+	must(t, err)
+	b.write(Committed, 0)
+	b.answer(uring.KindWrite, 0) // its sync is under way
+	other := newRequest()
+	must(t, g.WriteAt(&other.FileOp, make([]byte, unit), 0, Written))
+	room := 0
+	b.f.OnRoom = func(*File) { room++ }
+	waiting := b.write(Written, 0)
+	if !b.f.Full() {
+		t.Fatal("the core has room")
+	}
+	b.answer(uring.KindSync, unix.EIO)
+	b.ended(waiting, unix.EIO)
+	if room != 1 || b.f.Full() {
+		t.Errorf("told %d times", room)
+	}
+	b.answer(uring.KindWrite, 0)
+	b.ended(other, nil)
+}
+
+// A file that ends while a group waits leaves nothing behind that would fire.
+func TestAGroupThatWaitsEndsWithItsFile(t *testing.T) {
+	b := newFileBed(t, FileOptions{CommitDelay: time.Hour}, nil)
+	w := b.write(Committed, 0)
+	b.answer(uring.KindWrite, 0)
+	if _, ok := b.c.timers.next(); !ok {
+		t.Fatal("nothing bounds how long the group waits")
+	}
+	b.f.Close()
+	b.settle()
+	b.ended(w, ErrNotDurable)
+	if when, ok := b.c.timers.next(); ok {
+		t.Errorf("a timer is left, for %v", when)
+	}
 }
 
 func TestASyncThatFailsPoisonsWhatWasNotDurable(t *testing.T) {
