@@ -128,6 +128,8 @@ func TestFileRequestsCostNoAllocation(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer mem.Unmap()
+		_ = r.d.RegisterMemory(mem) // the same holds where it cannot
+		defer r.d.UnregisterMemory(mem)
 		v, w := r.vec(mem.Bytes()[:4096]), r.vec(mem.Bytes()[4096:])
 		round := func() {
 			_, errs := r.d.WriteFile(f, v, 0, 1, 0)
