@@ -3,6 +3,7 @@ package uring
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -21,6 +22,9 @@ type Disk interface {
 	Close(fd int) error
 	// Stat measures an open file.
 	Stat(fd int) (FileInfo, error)
+	// ReadAt reads an open file from off on. It reads less than p holds only with an
+	// error: io.EOF at the end of the file. With direct I/O all of it is aligned.
+	ReadAt(fd int, p []byte, off int64) (n int, err error)
 	// Truncate cuts an open file, or makes it longer with zeros. Its new length
 	// is durable after a sync.
 	Truncate(fd int, size int64) error
@@ -122,6 +126,24 @@ func (Host) Stat(fd int) (FileInfo, error) {
 	}
 	a, err := alignmentOf(fd)
 	return FileInfo{Size: st.Size, Alignment: a}, err
+}
+
+// ReadAt implements Disk.
+func (Host) ReadAt(fd int, p []byte, off int64) (n int, err error) {
+	for n < len(p) {
+		m, err := unix.Pread(fd, p[n:], off+int64(n))
+		if err == unix.EINTR {
+			continue
+		} else if err != nil {
+			return n, os.NewSyscallError("pread", err)
+		}
+		n += m
+		var st unix.Stat_t // not one more read, whose offset need not be aligned
+		if n < len(p) && (m == 0 || unix.Fstat(fd, &st) == nil && st.Size <= off+int64(n)) {
+			return n, io.EOF
+		}
+	}
+	return n, nil
 }
 
 // Truncate implements Disk.

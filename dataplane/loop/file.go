@@ -3,6 +3,7 @@ package loop
 import (
 	"errors"
 	"fmt"
+	"io"
 	"sync/atomic"
 	"time"
 
@@ -89,6 +90,21 @@ func (d *DetachedFile) Size() int64 { return d.info.Size }
 
 // Alignment is what requests must be aligned to.
 func (d *DetachedFile) Alignment() uring.Alignment { return d.info.Alignment }
+
+// ReadAt reads from off on, and waits for the disk: for what is read before a core has
+// the file, such as an index at the start. It is an io.ReaderAt. With direct I/O p, its
+// length and off are aligned. A file that a core has taken fails with ErrFileClosed. Not on
+// a core.
+func (d *DetachedFile) ReadAt(p []byte, off int64) (int, error) {
+	if d.taken.Load() {
+		return 0, fmt.Errorf("%s: %w", d.name, ErrFileClosed)
+	}
+	n, err := d.disk.ReadAt(d.fd, p, off)
+	if err != nil && err != io.EOF {
+		err = fmt.Errorf("read %s: %w", d.name, err)
+	}
+	return n, err
+}
 
 // Close closes a file that no core has taken.
 func (d *DetachedFile) Close() error {

@@ -123,7 +123,17 @@ func TestDurableWritesAreReadBackAndMoveBetweenCores(t *testing.T) {
 		if d == nil || d.Size() != writers*each*unit {
 			t.Fatalf("left as %+v", d)
 		}
+		block, err := uring.Map(unit)
+		must(t, err)
+		defer func() { must(t, block.Unmap()) }()
+		n, err := d.ReadAt(block.Bytes(), 5*unit)
+		if n != unit || err != nil || block.Bytes()[1] != 6 {
+			t.Errorf("without a core %d bytes are read: %v, %v", n, block.Bytes()[:2], err)
+		}
 		g := attachOn(t, p.Core(1), d)
+		if _, err = d.ReadAt(block.Bytes(), 0); !errors.Is(err, ErrFileClosed) {
+			t.Errorf("a file that a core has is read by others: %v", err)
+		}
 		must(t, p.RemoveCore(deadline(t), p.Core(0))) // nothing keeps it
 		must(t, p.Core(1).Do(func(c *Core) { new(writer).start(c, g, 0, 2, done) }))
 		must(t, await(t, done))

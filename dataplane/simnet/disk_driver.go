@@ -67,19 +67,24 @@ func (d *Driver) ask(f uring.File, r request) (uring.Op, error) {
 	}
 	k, n := d.host.disk, d.host.net
 	r.disk, r.drv, r.h, r.fd, r.op, r.upto = k, d, h, f.FD(), d.op(), k.seq
-	r.errno = r.check()
-	switch {
-	case r.errno != 0:
-	case k.opt.Fail != nil:
-		r.errno = k.opt.Fail(r.kind, h.path)
-	}
-	if r.errno == 0 && k.opt.ErrorEvery > 0 && n.rng.IntN(k.opt.ErrorEvery) == 0 {
-		r.errno = unix.EIO
+	if r.errno = r.check(); r.errno == 0 {
+		r.errno = k.fault(r.kind, h.path)
 	}
 	h.busy++
 	k.flying = append(k.flying, &r)
 	n.After(n.random(k.opt.Latency, k.opt.Jitter), r.happen)
 	return r.op, nil
+}
+
+// fault is what a request fails with, as DiskOptions say.
+func (k *Disk) fault(kind uring.Kind, path string) (errno unix.Errno) {
+	if k.opt.Fail != nil {
+		errno = k.opt.Fail(kind, path)
+	}
+	if errno == 0 && k.opt.ErrorEvery > 0 && k.host.net.rng.IntN(k.opt.ErrorEvery) == 0 {
+		errno = unix.EIO
+	}
+	return errno
 }
 
 // check says what a kernel would refuse.

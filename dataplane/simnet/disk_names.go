@@ -1,6 +1,7 @@
 package simnet
 
 import (
+	"io"
 	"io/fs"
 	"maps"
 	"path/filepath"
@@ -121,6 +122,24 @@ func (k *Disk) Stat(fd int) (uring.FileInfo, error) {
 		return uring.FileInfo{}, unix.EBADF
 	}
 	return uring.FileInfo{Size: int64(len(h.data)), Alignment: h.align}, nil
+}
+
+// ReadAt implements uring.Disk. It takes no time, and fails as a request does.
+func (k *Disk) ReadAt(fd int, p []byte, off int64) (int, error) {
+	h := k.opened[fd]
+	if h == nil || off < 0 {
+		return 0, unix.EBADF
+	}
+	if errno := k.fault(uring.KindRead, h.path); errno != 0 {
+		k.counts.Errors++
+		return 0, pathError("read", h.path, errno)
+	}
+	k.counts.Reads++
+	n := copy(p, h.data[min(off, int64(len(h.data))):])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
 }
 
 // Truncate implements uring.Disk.

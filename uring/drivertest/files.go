@@ -3,6 +3,7 @@ package drivertest
 import (
 	"bytes"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"testing"
 
@@ -98,6 +99,16 @@ func atTheEnd(b *Bed) {
 	user, _ = b.read(f, b.list(got), 0)
 	b.expect(user, page+100)
 	b.atRest()
+	for _, c := range []struct {
+		off, length int64
+		want        []byte
+		err         error
+	}{{0, page, p[:page], nil}, {page, page, p[page : page+100], io.EOF}, {0, 4 * page, p[:page+100], io.EOF}, {8 * page, page, nil, io.EOF}, {8 * page, 0, nil, nil}} {
+		n, err := b.Disk.ReadAt(f.FD(), got[:c.length], c.off)
+		if err != c.err || !bytes.Equal(got[:n], c.want) {
+			b.t.Fatalf("without a driver %d bytes of %d are read from %d on, %v", n, c.length, c.off, err)
+		}
+	}
 }
 
 func nothing(b *Bed) {

@@ -1,6 +1,7 @@
 package fakedriver
 
 import (
+	"io"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -96,6 +97,19 @@ func (k *Disk) Stat(fd int) (uring.FileInfo, error) {
 		return uring.FileInfo{}, unix.EBADF
 	}
 	return uring.FileInfo{Size: int64(len(h.data)), Alignment: h.align}, nil
+}
+
+// ReadAt implements uring.Disk.
+func (k *Disk) ReadAt(fd int, p []byte, off int64) (int, error) {
+	h := k.opened[fd]
+	if h == nil {
+		return 0, unix.EBADF
+	}
+	n := copy(p, h.data[min(off, int64(len(h.data))):])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
 }
 
 // Truncate implements uring.Disk.
