@@ -178,6 +178,14 @@ func (p *Pair) Do(f func()) {
 	<-done
 }
 
+// Pass lets d of the bubble's time pass, with whatever the network and everybody else do
+// meanwhile. Not for a dispatcher.
+func (p *Pair) Pass(d time.Duration) {
+	over := make(chan struct{})
+	p.Do(func() { p.Network.After(d, func() { close(over) }) })
+	<-over
+}
+
 // Settle waits until nothing is left to be done at this moment: what was sent has
 // arrived and was dispatched if the network has carried it, and everybody else waits.
 // Not for a dispatcher.

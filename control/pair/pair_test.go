@@ -46,6 +46,18 @@ func TestARequestIsAnsweredWithoutASocket(t *testing.T) {
 	})
 }
 
+func TestTimeIsLetPassWhileNobodyHasAnythingToDo(t *testing.T) {
+	pair.Test(t, pair.Config{Serve: upper()}, func(t *testing.T, p *pair.Pair) {
+		fired, began := false, time.Now()
+		time.AfterFunc(59*time.Minute, func() { fired = true })
+		p.Pass(58 * time.Minute)
+		if took := time.Since(began); took != 58*time.Minute || fired {
+			t.Errorf("%v passed, a timer of 59 minutes fired: %t", took, fired)
+		}
+		ask(t, p.Context, p.Conn, "still there")
+	})
+}
+
 // The time is the bubble's, for the network and for everybody else.
 func TestTimePassesWithTheNetwork(t *testing.T) {
 	cfg := pair.Config{Serve: upper()}

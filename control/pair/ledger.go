@@ -1,0 +1,94 @@
+package pair
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// Ledger knows what a durable server must have, for tests that end its process or cut its
+// power at any moment: what was acknowledged is there, and what was asked for without that
+// is there from the next process on, or never. Values are known by their versions, which a
+// test does not use twice for a key; 0 stands for no value. The zero Ledger is of an empty
+// server. Any goroutine.
+type Ledger struct {
+	mu   sync.Mutex
+	keys map[string]*account
+	life int // number of the server's process
+}
+
+// account is what the ledger has of a key.
+type account struct {
+	acked uint64
+	maybe []attempt // since then, that were not acknowledged
+}
+
+type attempt struct {
+	version uint64
+	life    int
+}
+
+func (l *Ledger) account(key string) *account {
+	if l.keys == nil {
+		l.keys = map[string]*account{}
+	}
+	if l.keys[key] == nil {
+		l.keys[key] = &account{}
+	}
+	return l.keys[key]
+}
+
+// Acknowledged notes a change that the server has confirmed. The changes of a key must be
+// made one behind the other.
+func (l *Ledger) Acknowledged(key string, version uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	*l.account(key) = account{acked: version}
+}
+
+// Refused notes a change that failed, or whose answer never came: it may have happened.
+func (l *Ledger) Refused(key string, version uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.account(key)
+	k.maybe = append(k.maybe, attempt{version, l.life})
+}
+
+// Found notes what was read. It is an error if that must not be there, or must not be there
+// any more.
+func (l *Ledger) Found(key string, version uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.account(key)
+	acked, ok := k.acked, version == k.acked
+	k.maybe = slices.DeleteFunc(k.maybe, func(a attempt) bool {
+		ok = ok || a.version == version && a.life < l.life
+		return a.life < l.life // it is decided
+	})
+	k.acked = version
+	if !ok {
+		return fmt.Errorf("pair: %s has version %d, and %d was acknowledged", key, version, acked)
+	}
+	return nil
+}
+
+// Restarted notes that the server's process has ended, and that of what is asked from here
+// on another one hears.
+func (l *Ledger) Restarted() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.life++
+}
+
+// Present are the keys that have a value, in order, once each was Found or Acknowledged.
+func (l *Ledger) Present() (keys []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, k := range l.keys {
+		if k.acked != 0 {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
