@@ -6,10 +6,12 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal kills
-	os.Exit(run(ctx, env{os.Stdin, os.Stdout, os.Stderr, time.Now, growProcs, nil}, os.Args[1:]))
+	os.Exit(run(ctx, env{os.Stdin, os.Stdout, os.Stderr, time.Now, cli.GrowProcs, nil}, os.Args[1:]))
 }

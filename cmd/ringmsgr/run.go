@@ -6,8 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"runtime"
 	"strings"
 	"time"
 
@@ -118,12 +116,4 @@ func (c *command) printHelp(w io.Writer, fs *flag.FlagSet) {
 
 func indent(s string) string {
 	return "  " + strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n  ")
-}
-
-// growProcs gives the Go scheduler two threads beside those that the cores
-// block, unless the user has decided about it.
-func growProcs(cores int) {
-	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) < cores+2 {
-		runtime.GOMAXPROCS(cores + 2)
-	}
 }

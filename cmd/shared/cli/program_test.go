@@ -1,0 +1,55 @@
+package cli_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+)
+
+func TestAProgramRunsItsCommandsAndSaysHowItIsCalled(t *testing.T) {
+	for _, c := range []struct {
+		args           string
+		status         int
+		stdout, stderr string
+	}{
+		{"one A", cli.OK, "", ""},
+		{"one --level 3 A", cli.OK, "", ""},
+		{"some A", cli.OK, "", ""},
+		{"some A B", cli.OK, "", ""},
+		{"many A B C", cli.OK, "", ""},
+		{"version", cli.OK, "tool ", ""},
+		{"--help", cli.OK, "many A B...", ""},
+		{"fails", cli.Failed, "", "tool: it cannot; nor that\n"},
+		{"", cli.Usage, "", "no command\nrun 'tool -h' for help\n"},
+		{"dance", cli.Usage, "", `no command "dance"`},
+		{"version more", cli.Usage, "", `no command "version"`},
+		{"one", cli.Usage, "", "usage: tool [flags] one A\n"},
+		{"one A B", cli.Usage, "", "usage: tool [flags] one A\n"},
+		{"some", cli.Usage, "", "some A [B]"},
+		{"some A B C", cli.Usage, "", "some A [B]"},
+		{"many A", cli.Usage, "", "many A B..."},
+		{"one A --level x", cli.Usage, "", "--level"},
+	} {
+		var got []string
+		run := func(_ context.Context, args []string) error { got = args; return nil }
+		fails := func(context.Context, []string) error {
+			return errors.Join(errors.New("it cannot"), errors.New("nor that"))
+		}
+		p := cli.Program{Name: "tool", About: "a test", Flags: cli.NewFlags("tool"), Commands: []cli.Command{
+			{"one", "A", "takes one", run}, {"some", "A [B]", "takes one or two", run},
+			{"many", "A B...", "takes two or more", run}, {"fails", "", "cannot", fails},
+		}}
+		p.Flags.Int("level", 1, "a `NUMBER`")
+		var out, errs strings.Builder
+		status := p.Run(t.Context(), &out, &errs, strings.Fields(c.args))
+		if status != c.status || !strings.Contains(out.String(), c.stdout) || !strings.Contains(errs.String(), c.stderr) {
+			t.Errorf("%s: status %d, %q, %q", c.args, status, out.String(), errs.String())
+		}
+		if words := strings.Fields(strings.ReplaceAll(c.args, "--level 3 ", "")); status == cli.OK && got != nil && len(got) != len(words)-1 {
+			t.Errorf("%s: it got %q", c.args, got)
+		}
+	}
+}
