@@ -10,6 +10,7 @@ require (
 	github.com/klauspost/compress v1.20.3
 	github.com/pawelgaczynski/giouring v0.0.0-20230826085535-69588b89acb9
 	github.com/pierrec/lz4/v4 v4.1.33
+	github.com/tidwall/btree v1.8.2
 	golang.org/x/sys v0.49.0
 )
 

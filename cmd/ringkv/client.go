@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -18,24 +17,27 @@ var (
 	errRefused  = errors.New("the server says")
 )
 
+// client is a connection to a server.
+type client struct{ *control.Conn }
+
 // dial makes connections to a server; the messenger is to be shut down.
-func (e *env) dial(ctx context.Context, to string, conns int) (m *control.Messenger, list []*control.Conn, err error) {
+func (e *env) dial(ctx context.Context, to string, n int) (*control.Messenger, []client, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	at, err := address.Reader{}.Parse(ctx, to)
 	if err != nil {
 		return nil, nil, cli.Usagef("%w", err)
 	}
-	if m, err = e.messenger(wire.EntityName{Type: wire.Client, ID: "ringkv"}, nil); err != nil {
+	m, err := e.messenger(control.Config{Name: wire.EntityName{Type: wire.Client, ID: "ringkv"}})
+	if err != nil {
 		return nil, nil, err
 	}
+	list := make([]client, n)
 	err = m.Start()
-	for len(list) < conns && err == nil {
-		var c *control.Conn
-		if c, err = m.Connect(at, wire.OSD, control.Anonymous()); err == nil {
-			err = c.WaitReady(ctx)
+	for i := 0; i < n && err == nil; i++ {
+		if list[i].Conn, err = m.Connect(at, wire.OSD, control.Anonymous()); err == nil {
+			err = list[i].WaitReady(ctx)
 		}
-		list = append(list, c)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, shutdown(m))
@@ -43,85 +45,58 @@ func (e *env) dial(ctx context.Context, to string, conns int) (m *control.Messen
 	return m, list, nil
 }
 
-// call makes a request and waits for the data of its answer.
-func call(ctx context.Context, conn *control.Conn, typ uint16, front, data []byte) ([]byte, error) {
-	m, err := conn.Call(ctx, control.NewMessage(typ, front, data))
+// do makes a request and waits for the data of its answer.
+func (c client) do(ctx context.Context, typ uint16, key string, data []byte) ([]byte, error) {
+	m, err := c.Call(ctx, control.NewMessage(typ, []byte(key), data))
 	if err != nil {
 		return nil, err
 	}
 	defer m.Release()
-	return append([]byte(nil), m.Data...), verdict(m)
-}
-
-// verdict is what an answer says of its request.
-func verdict(m *control.Message) error {
 	switch m.Type {
 	case msgDone:
-		return nil
+		return append([]byte(nil), m.Data...), nil
 	case msgNotFound:
-		return errNotFound
+		return nil, errNotFound
 	}
-	return fmt.Errorf("%w: %s", errRefused, m.Front)
+	return nil, fmt.Errorf("%w: %s", errRefused, m.Front)
 }
 
-// keysOf are the keys in the answer to a scan.
-func keysOf(data []byte) (keys []string) {
-	for len(data) > 0 {
-		n, used := binary.Uvarint(data)
-		if used <= 0 || n > uint64(len(data)-used) {
-			break
+// ask is the commands that make one request, or some.
+func (e *env) ask(ctx context.Context, verb string, args []string) error {
+	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	defer cancel()
+	m, clients, err := e.dial(ctx, args[0], 1)
+	if err != nil {
+		return err
+	}
+	c, value, key := clients[0], []byte(nil), append(args, "")[1]
+	switch verb {
+	case "put":
+		value, err = io.ReadAll(io.LimitReader(e.stdin, maxValue+1)) // one more is refused
+		if err == nil {
+			_, err = c.do(ctx, msgPut, key, value)
 		}
-		data = data[used:]
-		keys, data = append(keys, string(data[:n])), data[n:]
-	}
-	return keys
-}
-
-// client is a command that makes requests.
-func client(do func(ctx context.Context, e *env, conn *control.Conn, args []string) error) func(context.Context, *env, []string) error {
-	return func(ctx context.Context, e *env, args []string) error {
-		ctx, cancel := context.WithTimeout(ctx, e.timeout)
-		defer cancel()
-		m, conns, err := e.dial(ctx, args[0], 1)
-		if err != nil {
-			return err
+	case "get":
+		if value, err = c.do(ctx, msgGet, key, nil); err == nil {
+			_, err = e.stdout.Write(value)
 		}
-		return errors.Join(do(ctx, e, conns[0], args[1:]), shutdown(m))
-	}
-}
-
-func put(ctx context.Context, e *env, conn *control.Conn, args []string) error {
-	value, err := io.ReadAll(io.LimitReader(e.stdin, maxValue+1)) // one more is refused
-	if err == nil {
-		_, err = call(ctx, conn, msgPut, []byte(args[0]), value)
-	}
-	return err
-}
-
-func get(ctx context.Context, e *env, conn *control.Conn, args []string) error {
-	value, err := call(ctx, conn, msgGet, []byte(args[0]), nil)
-	if err == nil {
-		_, err = e.stdout.Write(value)
-	}
-	return err
-}
-
-func remove(ctx context.Context, _ *env, conn *control.Conn, args []string) error {
-	for _, key := range args {
-		if _, err := call(ctx, conn, msgDelete, []byte(key), nil); err != nil {
-			return fmt.Errorf("%s: %w", key, err)
+	case "delete":
+		for i := 1; i < len(args) && err == nil; i++ {
+			_, err = c.do(ctx, msgDelete, args[i], nil)
 		}
+	case "scan":
+		err = c.scan(ctx, key, func(key string) { fmt.Fprintln(e.stdout, key) })
 	}
-	return nil
+	return errors.Join(err, shutdown(m))
 }
 
-func scanKeys(ctx context.Context, e *env, conn *control.Conn, args []string) error {
-	var least []byte
-	for {
-		data, err := call(ctx, conn, msgScan, []byte(append(args, "")[0]), least)
-		keys := keysOf(data)
+// scan calls f for all keys that begin with prefix, in order.
+func (c client) scan(ctx context.Context, prefix string, f func(key string)) error {
+	for least := []byte(nil); ; {
+		data, err := c.do(ctx, msgScan, prefix, least)
+		keys := readKeys(data)
 		for _, key := range keys {
-			fmt.Fprintln(e.stdout, key)
+			f(key)
 		}
 		if err != nil || len(keys) < maxScan {
 			return err

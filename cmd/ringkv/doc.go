@@ -16,43 +16,41 @@
 // one of them, by its hash. The core that a request comes to (server.handle, a
 // Dispatcher.Fast) posts it, a control.Task, to the core of its key, which
 //
-//   - for a put writes the value from the buffer that it was received in, behind a header,
-//     to the end of its log (control.File.WriteAtv), and answers once a sync has covered it,
-//     which it shares with all that are written at the time (control.Committed);
+//   - for a put writes the value from the buffer that it was received in, behind a header
+//     (record.go), to the end of its log (control.File.WriteAtv), and answers once a sync has
+//     covered it, which it shares with all that are written at the time (control.Committed);
 //   - for a get reads the record into a buffer of the core (File.ReadBuffer), checks it, and
 //     sends that buffer (FileOp.Message).
 //
-// No goroutine waits, no value is copied, no lock is taken. Everything that a request needs
-// while it waits is in one struct that is used again (request.go); the answer is a
-// control.PendingReply. File.Hold stops reading from a connection when the disk has enough
-// to do. What only happens now and then and may block, such as making a file, is done beside
-// the core: Core.Offload (roll.go). The index is made at the start, by a goroutine that may
-// wait (recover.go).
+// No goroutine waits, no value is copied. What a request needs while it waits is in one
+// struct that is used again (server.go); the answer is a control.PendingReply. File.Hold stops
+// reading from a connection when the disk has enough to do. What happens now and then and may
+// block, such as making a file (segment.go), making the index at the start (recover.go), and
+// reading what is to be compacted (compact.go), is done beside the core: Core.Offload.
 //
-// I/O goes through the page cache: records have any length, and what is read often is in
-// memory. A store of whole blocks would use direct I/O, as the example of control.File does.
+// I/O goes through the page cache, as records have any length. Direct I/O wants whole blocks:
+// the example of control.File does it.
 //
 // # What the disk may do
 //
 //   - Writes overtake each other. So a record counts only when all before it are durable,
 //     and is answered in that order (shard.settle): the log has no holes in what counts.
 //   - Power fails within a write. The log ends at the first record that is not whole; the
-//     rest is cut off, and logged. record.go and scan.go say how such a tail is told from
-//     damage, which is an error: the server does not start with a log in which it cannot see
-//     what is missing, and a value that is damaged is an error to those who read it.
-//   - A write fails, or the disk is full. The log is cut there and goes on in a new file,
-//     whose first record says so; if there can be none, changes are refused. Reads go on.
+//     rest is cut off, and logged. Damage is told from such a tail (recover.go): a server does
+//     not start with a log in which it cannot see what is missing, and a value that is damaged
+//     is an error to those who read it. Only what was acknowledged in about the last 0.1 s
+//     before the end of the process can be damaged and look like a tail, or longer ago while
+//     no new file can be made.
+//   - A write fails, or the disk is full. The log is cut there and goes on in a new file; if
+//     there can be none, changes are refused. Reads go on.
 //   - A sync fails. Nobody knows what is left of what it was to cover: the same, and whoever
-//     starts behind that writes what it finds once more (recover.go, keep).
+//     starts behind that writes what it finds once more.
 //   - Files are named and removed: the directory is synced before something depends on it.
-//
-// Logs grow: compact.go frees their oldest files.
 //
 // # How it is tested
 //
-// sim_test.go runs the server on a simulated disk, by seed: power cuts, torn writes, errors,
-// full disks, flipped bits; model_test.go knows what must be there. kill_test.go does it with
-// processes.
+// sim_test.go runs the server on a simulated disk, by seed; a pair.Ledger knows what must be
+// there. kill_test.go does it with processes.
 //
 //	go test ./cmd/ringkv -run WhateverHappens -kv.seeds=10000 -timeout 2h
 package main

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -29,7 +28,8 @@ func TestMain(m *testing.M) {
 // begin starts a server in a process of its own, and returns its address.
 func begin(t *testing.T, args ...string) (cmd *exec.Cmd, addr string) {
 	t.Helper()
-	cmd = exec.Command(os.Args[0], append([]string{"serve", "--listen", "v2:127.0.0.1:0", "--log-level", "error"}, args...)...)
+	args = append(args, "serve", "--listen", "v2:127.0.0.1:0", "--log-level", "error", "--cores", "2")
+	cmd = exec.Command(os.Args[0], args...)
 	cmd.Env, cmd.Stderr = append(os.Environ(), asProgram+"=1"), os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -60,53 +60,68 @@ func TestKilledAtAnyMomentItLosesNothingThatWasAcknowledged(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			dir, o := t.TempDir(), &model{t: t}
 			for range rounds {
-				cmd, addr := begin(t, "--dir", dir, "--cores", "2", "--backend", backend)
-				e := env{stderr: io.Discard, backend: backend, level: "off", cores: 1, timeout: time.Minute}
-				m, conns, err := e.dial(t.Context(), addr, 2)
-				if err != nil {
-					t.Fatal(err)
-				}
-				o.readAll(conns[0])
-				var left atomic.Int64
-				left.Store(int64(1 + rng.IntN(2000)))
-				over := make(chan struct{})
-				for key := range keys {
-					conn, rng := conns[key%2], rand.New(rand.NewPCG(rng.Uint64(), 1))
-					var next func()
-					next = func() {
-						if n := left.Add(-1); n == 0 {
-							close(over)
-						} else if n > -keys { // some go on while it is being killed
-							o.ask(conn, pick(rng), key, next)
-						}
-					}
-					next()
-				}
-				<-over
-				_ = cmd.Process.Kill()
-				_ = cmd.Wait()
-				for _, c := range conns {
-					c.MarkDown()
-				}
-				o.under.Wait()
-				o.died()
-				if err := shutdown(m); err != nil {
-					t.Error(err)
-				}
+				cmd, addr := begin(t, "--dir", dir, "--backend", backend)
+				o.killed(rng, cmd, backend, addr)
 			}
 		})
 	}
 }
 
-func ringkv(t *testing.T, stdin string, args ...string) (status int, stdout, stderr string) {
+// killed is the life of a server.
+func (o *model) killed(rng *rand.Rand, cmd *exec.Cmd, backend, addr string) {
+	e := env{stderr: io.Discard, backend: backend, level: "off", cores: 1, timeout: time.Minute}
+	m, clients, err := e.dial(o.t.Context(), addr, 2)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.all(clients[0].Conn, msgGet, keys)
+	var left atomic.Int64
+	left.Store(int64(1 + rng.IntN(2000)))
+	over := make(chan struct{})
+	for key := range keys {
+		rng := rand.New(rand.NewPCG(rng.Uint64(), 1))
+		var next func()
+		next = func() {
+			if n := left.Add(-1); n == 0 {
+				close(over)
+			} else if n > -keys { // some go on while it is being killed
+				o.ask(clients[key%2].Conn, pick(rng), key, next)
+			}
+		}
+		next()
+	}
+	<-over
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	for _, c := range clients {
+		c.MarkDown()
+	}
+	o.under.Wait()
+	o.Restarted()
+	if err := shutdown(m); err != nil {
+		o.t.Error(err)
+	}
+}
+
+// check runs the program in this process, and says what is not as it should be.
+func check(t *testing.T, stdin, args string, status int, stdout, stderr string) {
 	t.Helper()
 	var out, errs strings.Builder
-	status = run(t.Context(), env{stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs}, args)
-	return status, out.String(), errs.String()
+	e := &env{stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs}
+	got := e.run(t.Context(), strings.Fields(args))
+	if got != status || !strings.Contains(out.String(), stdout) ||
+		!strings.Contains(errs.String(), stderr) || stderr == "" && errs.Len() > 0 {
+		t.Errorf("%s: status %d, %.80q, %q", args, got, out.String(), errs.String())
+	}
+	for line := range strings.Lines(out.String()) {
+		if args == "-h" && len(line) > cli.Width+1 {
+			t.Errorf("%d columns: %s", len(line), line)
+		}
+	}
 }
 
 func TestTheCommandsDoWhatTheyAreNamedFor(t *testing.T) {
-	cmd, addr := begin(t, "--dir", t.TempDir(), "--cores", "2")
+	cmd, addr := begin(t, "--dir", t.TempDir())
 	large := strings.Repeat("large ", maxValue/6)
 	for _, c := range []struct {
 		stdin, args    string
@@ -133,38 +148,26 @@ func TestTheCommandsDoWhatTheyAreNamedFor(t *testing.T) {
 		{"", "serve --dir x --cores 0", cli.Usage, "", "--cores 0"},
 		{"", "load ADDR --size 5MiB", cli.Usage, "", "--size"},
 		{"", "load ADDR --puts many", cli.Usage, "", "--puts"},
+		{"", "-h", cli.OK, "load ADDRESS", ""},
 	} {
-		status, stdout, stderr := ringkv(t, c.stdin, strings.Fields(strings.ReplaceAll(c.args, "ADDR", addr))...)
-		if status != c.status || !strings.Contains(stdout, c.stdout) || !strings.Contains(stderr, c.stderr) || c.stderr == "" && stderr != "" {
-			t.Errorf("%s: status %d, %.80q, %q", c.args, status, stdout, stderr)
-		}
+		args := strings.ReplaceAll(c.args, "ADDR", addr)
+		check(t, c.stdin, args, c.status, c.stdout, c.stderr)
 	}
 	_ = cmd.Process.Signal(syscall.SIGTERM)
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("it ends with %v", err)
 	}
-	status, help, _ := ringkv(t, "", "-h")
-	for line := range strings.Lines(help) {
-		if len(line) > cli.Width+1 || status != cli.OK {
-			t.Errorf("%d columns: %s", len(line), line)
-		}
-	}
 }
 
 func TestADirectoryHasOneServerAndItsNumberOfCores(t *testing.T) {
 	dir := t.TempDir()
-	cmd, addr := begin(t, "--dir", dir, "--cores", "2")
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // it does not wait
-	if unlock, err := lock(ctx, dir); !errors.Is(err, syscall.EWOULDBLOCK) {
+	cmd, addr := begin(t, "--dir", dir)
+	if unlock, err := lock(dir); !errors.Is(err, syscall.EWOULDBLOCK) {
 		t.Errorf("%v, %t", err, unlock != nil)
 	}
-	if status, _, stderr := ringkv(t, "x", "put", addr, "a"); status != cli.OK {
-		t.Error(stderr)
-	}
+	check(t, "x", "put "+addr+" a", cli.OK, "", "")
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	if status, _, stderr := ringkv(t, "", "serve", "--dir", dir, "--cores", "3", "--listen", "v2:127.0.0.1:0"); status != cli.Failed || !strings.Contains(stderr, "was written with --cores 2") {
-		t.Errorf("status %d, %s", status, stderr)
-	}
+	args := "serve --cores 3 --listen v2:127.0.0.1:0 --dir " + dir
+	check(t, "", args, cli.Failed, "", "was written with --cores 2")
 }

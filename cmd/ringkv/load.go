@@ -7,17 +7,16 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
-	"github.com/ringmsgr/ringmsgr/control"
 )
 
 // load puts and gets random keys, --depth requests at a time on each connection.
-func load(ctx context.Context, e *env, args []string) error {
+func (e *env) load(ctx context.Context, args []string) error {
 	size, err := quantity.ParseBytes(e.size, maxValue)
 	share, bad := strconv.ParseFloat(strings.TrimSuffix(e.puts, "%"), 64)
 	switch {
@@ -28,112 +27,64 @@ func load(ctx context.Context, e *env, args []string) error {
 	case bad != nil || share < 0 || share > 100:
 		return cli.Usagef("--puts %q: want 0%% to 100%%", e.puts)
 	}
-	m, conns, err := e.dial(ctx, args[0], e.conns)
+	m, clients, err := e.dial(ctx, args[0], e.conns)
 	if err != nil {
 		return err
 	}
 	value := make([]byte, size)
-	for i := range value {
-		value[i] = byte(rand.Uint32())
-	}
-	var lanes []*lane
-	for i := range e.conns * e.depth {
-		lanes = append(lanes, &lane{conn: conns[i%e.conns], value: value, keys: e.keys, share: share / 100, key: i, step: e.conns * e.depth})
-	}
-	err = errors.Join(phase(lanes), ctx.Err()) // every key is put
-	began := time.Now()
-	for _, l := range lanes {
-		l.key, l.step, l.times = 0, 0, [2]*latency.Histogram{latency.New(), latency.New()}
-		l.over = func() bool { return time.Since(began) >= e.duration || ctx.Err() != nil }
-	}
-	if err == nil {
-		err = phase(lanes)
-	}
-	took := time.Since(began).Seconds()
-	for put, name := range [2]string{"gets", "puts"} {
-		all := latency.New()
-		for _, l := range lanes {
-			all.Add(l.times[put])
+	_, _ = rand.NewChaCha8([32]byte{}).Read(value)          // never fails
+	times := make([][2]*latency.Histogram, e.conns*e.depth) // of gets and puts
+	var put atomic.Int64
+	err = each(len(times), func(i int) (err error) { // every key is put
+		times[i] = [2]*latency.Histogram{latency.New(), latency.New()}
+		for key := put.Add(1); key <= int64(e.keys) && err == nil; key = put.Add(1) {
+			_, err = clients[i%e.conns].do(ctx, msgPut, strconv.FormatInt(key, 10), value)
 		}
-		if rate := float64(all.Count()) / took; rate > 0 {
-			fmt.Fprintf(e.stdout, "%s %s/s, %s; p50 %s, p99 %s, p99.9 %s\n", name, quantity.Count(rate), quantity.Rate(rate*float64(size), "B/s"),
-				quantity.Duration(all.Quantile(0.5)), quantity.Duration(all.Quantile(0.99)), quantity.Duration(all.Quantile(0.999)))
+		return err
+	})
+	began := time.Now()
+	if err == nil {
+		err = each(len(times), func(i int) (err error) {
+			for time.Since(began) < e.duration && err == nil {
+				kind, typ, data := 0, msgGet, []byte(nil)
+				if rand.Float64()*100 < share {
+					kind, typ, data = 1, msgPut, value
+				}
+				key, sent := strconv.Itoa(1+rand.IntN(e.keys)), time.Now()
+				data, err = clients[i%e.conns].do(ctx, typ, key, data)
+				times[i][kind].Record(time.Since(sent))
+				if kind == 0 && err == nil && len(data) != len(value) {
+					err = fmt.Errorf("a value has %d bytes, and had %d", len(data), len(value))
+				}
+			}
+			return err
+		})
+	}
+	for kind, name := range [2]string{"gets", "puts"} {
+		all := latency.New()
+		for i := 0; i < len(times) && err == nil; i++ {
+			all.Add(times[i][kind])
+		}
+		if rate := float64(all.Count()) / time.Since(began).Seconds(); rate > 0 {
+			fmt.Fprintf(e.stdout, "%s %s/s, %s; p50 %s, p99 %s, p99.9 %s\n", name,
+				quantity.Count(rate), quantity.Rate(rate*float64(size), "B/s"),
+				quantity.Duration(all.Quantile(0.5)), quantity.Duration(all.Quantile(0.99)),
+				quantity.Duration(all.Quantile(0.999)))
 		}
 	}
 	return errors.Join(err, shutdown(m))
 }
 
-// phase has all lanes go on until their end. The error is that of one of them.
-func phase(lanes []*lane) (err error) {
-	var all sync.WaitGroup
-	for _, l := range lanes {
-		all.Add(1)
-		l.Done, l.ended = l.answered, all.Done
-		l.next()
+// each runs f for n lanes at once. The error is that of one of them.
+func each(n int, f func(lane int) error) (err error) {
+	ended := make(chan error, n)
+	for i := range n {
+		go func() { ended <- f(i) }()
 	}
-	all.Wait()
-	for _, l := range lanes {
-		if l.err != nil {
-			err = l.err
+	for range n {
+		if one := <-ended; one != nil {
+			err = one
 		}
 	}
 	return err
-}
-
-// lane is one request after the other. Owner: the core of its connection, once it has begun.
-type lane struct {
-	control.Request
-	conn      *control.Conn
-	value     []byte
-	keys      int
-	share     float64 // of puts
-	key, step int     // with a step: the keys that it puts
-	put       int     // 1: it is one
-	sent      time.Time
-	times     [2]*latency.Histogram // of gets and puts
-	over      func() bool
-	ended     func()
-	err       error
-}
-
-func (l *lane) next() {
-	key := l.key
-	if l.put = 1; l.step > 0 {
-		l.key += l.step
-	} else if key = rand.IntN(l.keys); rand.Float64() >= l.share {
-		l.put = 0
-	}
-	if key >= l.keys || l.step == 0 && l.over() {
-		l.ended()
-		return
-	}
-	l.Message = control.NewMessage(msgGet, fmt.Appendf(nil, "key-%08d", key), nil)
-	if l.put == 1 {
-		l.Message.Type, l.Message.Data = msgPut, l.value
-	}
-	l.sent = time.Now()
-	if err := l.conn.Start(&l.Request); err != nil {
-		l.err = err // from here on nobody else has the lane
-		l.Message.Release()
-		l.ended()
-	}
-}
-
-// answered takes the answer, on the core.
-func (l *lane) answered(_ *control.Request, m *control.Message, err error) {
-	took := time.Since(l.sent)
-	if l.err = err; err == nil {
-		l.err = verdict(m)
-	}
-	if l.err == nil && l.put == 0 && len(m.Data) != len(l.value) {
-		l.err = fmt.Errorf("a value has %d bytes, and had %d", len(m.Data), len(l.value))
-	}
-	switch {
-	case l.err != nil:
-		l.ended()
-		return
-	case l.step == 0:
-		l.times[l.put].Record(took)
-	}
-	l.next()
 }

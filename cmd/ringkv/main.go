@@ -3,40 +3,49 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal kills
-	os.Exit(run(ctx, env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}, os.Args[1:]))
+	e := &env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	os.Exit(e.run(ctx, os.Args[1:]))
 }
 
 // env is what the program gets from its surroundings, and its flags.
 type env struct {
 	stdin                       io.Reader
 	stdout, stderr              io.Writer
+	log                         *slog.Logger
 	listen, dir, backend, level string
 	cores, conns, depth, keys   int
 	size, puts                  string
 	timeout, duration           time.Duration
 }
 
-func (e *env) register(fs *flag.FlagSet) {
+// run is the whole program. It ends early when ctx does.
+func (e *env) run(ctx context.Context, args []string) int {
+	fs := cli.NewFlags("ringkv")
 	fs.StringVar(&e.listen, "listen", "v2:127.0.0.1:7777", "serve: `ADDRESS` to listen on")
-	fs.StringVar(&e.dir, "dir", "", "serve: `DIRECTORY` of the values; it is made if it is not there")
+	fs.StringVar(&e.dir, "dir", "", "serve: `DIRECTORY` of the values; made if it is not there")
 	fs.StringVar(&e.backend, "backend", "auto", "I/O `ENGINE`: auto, io_uring or epoll")
-	fs.IntVar(&e.cores, "cores", 1, "`NUMBER` of cores; serve: that of a directory cannot be changed")
-	fs.DurationVar(&e.timeout, "timeout", 30*time.Second, "`DURATION` at most of getting connected, and of all that is no load")
+	fs.IntVar(&e.cores, "cores", 1, "`NUMBER` of cores; serve: always the same for a directory")
+	fs.DurationVar(&e.timeout, "timeout", 30*time.Second, "`DURATION` at most of what is no load")
 	fs.IntVar(&e.conns, "conns", 16, "load: `NUMBER` of connections")
 	fs.IntVar(&e.depth, "depth", 16, "load: `NUMBER` of requests under way on each")
 	fs.IntVar(&e.keys, "keys", 10000, "load: `NUMBER` of keys; they are put first")
@@ -44,70 +53,99 @@ func (e *env) register(fs *flag.FlagSet) {
 	fs.StringVar(&e.puts, "puts", "50%", "load: `SHARE` of the requests that put")
 	fs.DurationVar(&e.duration, "duration", 10*time.Second, "load: `DURATION` of it")
 	flags.RegisterLogLevel(fs, &e.level, "warn")
-}
-
-// commands are the program's verbs, with the number of arguments that each takes.
-var commands = []struct {
-	name, args, help string
-	least, most      int
-	run              func(ctx context.Context, e *env, args []string) error
-}{
-	{"serve", "", "serve the values in a directory", 0, 0, serve},
-	{"put", " ADDRESS KEY", "store what is read from standard input", 2, 2, client(put)},
-	{"get", " ADDRESS KEY", "write a value to standard output", 2, 2, client(get)},
-	{"delete", " ADDRESS KEY...", "remove values", 2, 1 << 16, client(remove)},
-	{"scan", " ADDRESS [PREFIX]", "list keys, in order", 1, 2, client(scanKeys)},
-	{"load", " ADDRESS", "put and get, and say how fast that is", 1, 1, load},
-}
-
-// run is the whole program. It ends early when ctx does.
-func run(ctx context.Context, e env, args []string) int {
-	err := e.execute(ctx, args)
-	switch {
-	case err == nil:
-		return cli.OK
-	case cli.IsUsage(err):
-		fmt.Fprintf(e.stderr, "ringkv: %v\nrun 'ringkv -h' for help\n", err)
-		return cli.Usage
+	about := "a durable key-value store, an example of a server on this library"
+	p := cli.Program{Name: "ringkv", About: about, Flags: fs, Commands: []cli.Command{
+		{Name: "serve", Help: "serve the values in a directory", Run: e.serve},
+		{Name: "put", Args: "ADDRESS KEY", Help: "store what is read from standard input"},
+		{Name: "get", Args: "ADDRESS KEY", Help: "write a value to standard output"},
+		{Name: "delete", Args: "ADDRESS KEY...", Help: "remove values"},
+		{Name: "scan", Args: "ADDRESS [PREFIX]", Help: "list keys, in order"},
+		{Name: "load", Args: "ADDRESS", Help: "put and get, and say how fast that is", Run: e.load},
+	}}
+	for i := range p.Commands {
+		if c := &p.Commands[i]; c.Run == nil {
+			c.Run = func(ctx context.Context, args []string) error { return e.ask(ctx, c.Name, args) }
+		}
 	}
-	fmt.Fprintf(e.stderr, "ringkv: %v\n", cli.OneLine(err))
-	return cli.Failed
+	return p.Run(ctx, e.stdout, e.stderr, args)
 }
 
-func (e *env) execute(ctx context.Context, args []string) error {
-	fs := cli.NewFlags("ringkv")
-	e.register(fs)
-	rest, err := cli.Parse(fs, args)
+// messenger makes one, with the cores, the engine and the log that the flags say.
+func (e *env) messenger(cfg control.Config) (m *control.Messenger, err error) {
+	cfg.Plane.Cores = e.cores
+	cfg.Plane.Driver.Backend, err = flags.Backend(e.backend)
+	if err == nil {
+		e.log, err = flags.Logger(e.level, e.stderr)
+	}
+	if err != nil {
+		return nil, err
+	}
+	cli.GrowProcs(e.cores) // each blocks a thread
+	cfg.Logger = e.log
+	return control.New(cfg)
+}
+
+// shutdown ends a messenger. What is acknowledged is durable: nothing is waited for.
+func shutdown(m *control.Messenger) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return m.Shutdown(ctx)
+}
+
+// serve serves until ctx ends, or a core breaks.
+func (e *env) serve(ctx context.Context, _ []string) (err error) {
+	at, err := address.Reader{AnyPort: true}.Parse(ctx, e.listen)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		e.help(fs)
-		return nil
 	case err != nil:
-		return err
-	case len(rest) == 0:
-		return cli.Usagef("no command")
-	case rest[0] == "version":
-		return cli.PrintVersion(e.stdout, "ringkv", false)
+		return cli.Usagef("--listen: %w", err)
+	case e.dir == "":
+		return cli.Usagef("--dir is missing")
 	case e.cores < 1 || e.cores > 1024:
 		return cli.Usagef("--cores %d: want 1 to 1024", e.cores)
 	}
-	for _, c := range commands {
-		if c.name == rest[0] {
-			if n := len(rest) - 1; n < c.least || n > c.most {
-				return cli.Usagef("usage: ringkv [flags] %s%s", c.name, c.args)
-			}
-			return c.run(ctx, e, rest[1:])
-		}
+	locked, err := lock(e.dir)
+	if err != nil {
+		return err
 	}
-	return cli.Usagef("no command %q", rest[0])
+	defer locked.Close()
+	name := wire.EntityName{Type: wire.OSD, ID: "0"}
+	m, err := e.messenger(control.Config{Name: name, Nonce: &at.Nonce})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, shutdown(m)) }()
+	v := &server{m: m, dir: e.dir, segment: segmentSize, log: e.log}
+	if err := v.open(e.cores); err != nil {
+		return err
+	}
+	if err := m.Start(&control.Dispatcher{Fast: v.handle}); err != nil {
+		return err
+	}
+	addrs, err := m.Bind(at)
+	if err != nil {
+		return err
+	}
+	backend := m.Plane().Info().Backend
+	fmt.Fprintf(e.stdout, "listening %v, cores %d, backend %s\n", addrs[0], e.cores, backend)
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-m.Plane().Failures():
+		return fmt.Errorf("a core broke: %w", err)
+	}
 }
 
-func (e *env) help(fs *flag.FlagSet) {
-	fmt.Fprint(e.stdout, "ringkv: a durable key-value store, an example of a server on this library\n\nusage: ringkv [flags] COMMAND\n\n")
-	for _, c := range commands {
-		fmt.Fprintf(e.stdout, "  %-24s %s\n", c.name+c.args, c.help)
+// lock keeps other processes out of a directory until it is closed, or this one has ended.
+func lock(dir string) (io.Closer, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
 	}
-	fmt.Fprintf(e.stdout, "  %-24s %s\n\nflags:\n", "version", "what this program was built from")
-	cli.PrintFlags(e.stdout, fs)
-	fmt.Fprint(e.stdout, "\nExit status: 0 done, 1 failed, 2 called wrongly.\n")
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s is in use: %w", dir, err), d.Close())
+	}
+	return d, nil
 }

@@ -20,7 +20,7 @@ const (
 	kindMark        // neither key nor value: it says what is durable
 )
 
-// position is a place in the log of a shard: the number of a segment and an offset in it.
+// position is a place in the log of a shard: the number of a segment, and an offset in it.
 type position uint64
 
 func positionOf(segment uint32, off int64) position {
@@ -32,7 +32,7 @@ func (p position) off() int64      { return int64(uint32(p)) }
 
 // record is one entry of the log. On disk it is a header, the key and the value; the header:
 //
-//	 0  crc32c of the header behind it and the key, begun with the salt of the segment and the offset
+//	 0  crc32c of the header behind it and the key, begun with the segment's salt and the offset
 //	 4  crc32c of the value
 //	 8  length of the value
 //	12  length of the key, 16 bits; kind, 8 bits; 'k'
@@ -50,38 +50,59 @@ type record struct {
 
 const headerSize = 24
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+var (
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+	order      = binary.LittleEndian
+)
 
 func headerSum(salt uint32, off int64, headerAndKey []byte) uint32 {
 	return crc32.Update(salt^uint32(off)*0x9e3779b1, castagnoli, headerAndKey[4:])
 }
 
-// appendHeader appends the header and the key of r to nothing, as they are written at r.off.
-// The value follows on disk.
+// appendHeader returns the header and the key of r as they are written at r.off, in the
+// memory of to. The value follows on disk.
 func appendHeader(to []byte, r *record, salt uint32) []byte {
-	to = binary.LittleEndian.AppendUint32(to[:0], 0)
-	to = binary.LittleEndian.AppendUint32(to, crc32.Checksum(r.value, castagnoli))
-	to = binary.LittleEndian.AppendUint32(to, uint32(len(r.value)))
-	to = append(binary.LittleEndian.AppendUint16(to, uint16(len(r.key))), byte(r.kind), 'k')
-	to = append(binary.LittleEndian.AppendUint64(to, uint64(r.durable)), r.key...)
-	binary.LittleEndian.PutUint32(to, headerSum(salt, r.off, to))
+	to = order.AppendUint32(to[:0], 0)
+	to = order.AppendUint32(to, crc32.Checksum(r.value, castagnoli))
+	to = order.AppendUint32(to, uint32(len(r.value)))
+	to = append(order.AppendUint16(to, uint16(len(r.key))), byte(r.kind), 'k')
+	to = append(order.AppendUint64(to, uint64(r.durable)), r.key...)
+	order.PutUint32(to, headerSum(salt, r.off, to))
 	return to
 }
 
 // readRecord reads the record that p begins with, which was read from off on. It is false
 // if there is none. The value is nil if p ends within it.
-func readRecord(p []byte, salt uint32, off int64) (record, bool) {
+func readRecord(p []byte, salt uint32, off int64) (r record, ok bool) {
 	if len(p) < headerSize || p[15] != 'k' {
-		return record{}, false
+		return r, false
 	}
-	value, keyEnd := int64(binary.LittleEndian.Uint32(p[8:])), headerSize+int64(binary.LittleEndian.Uint16(p[12:]))
-	if value > maxValue || int64(len(p)) < keyEnd || headerSum(salt, off, p[:keyEnd]) != binary.LittleEndian.Uint32(p) {
-		return record{}, false
+	value, keyEnd := int64(order.Uint32(p[8:])), headerSize+int64(order.Uint16(p[12:]))
+	if value > maxValue || int64(len(p)) < keyEnd ||
+		headerSum(salt, off, p[:keyEnd]) != order.Uint32(p) {
+		return r, false
 	}
-	r := record{kind: kind(p[14]), key: p[headerSize:keyEnd], durable: position(binary.LittleEndian.Uint64(p[16:])), off: off, size: keyEnd + value}
+	r = record{kind: kind(p[14]), key: p[headerSize:keyEnd], off: off, size: keyEnd + value}
+	r.durable = position(order.Uint64(p[16:]))
 	if int64(len(p)) >= r.size {
 		r.value = p[keyEnd:r.size]
-		r.whole = crc32.Checksum(r.value, castagnoli) == binary.LittleEndian.Uint32(p[4:])
+		r.whole = crc32.Checksum(r.value, castagnoli) == order.Uint32(p[4:])
 	}
 	return r, true
+}
+
+// appendKeys makes what answers a scan: each key behind its length. readKeys reads it.
+func appendKeys(keys []string) (to []byte) {
+	for _, key := range keys {
+		to = append(order.AppendUint16(to, uint16(len(key))), key...)
+	}
+	return to
+}
+
+func readKeys(p []byte) (keys []string) {
+	for len(p) >= 2 && len(p) >= 2+int(order.Uint16(p)) {
+		end := 2 + int(order.Uint16(p))
+		keys, p = append(keys, string(p[2:end])), p[end:]
+	}
+	return keys
 }

@@ -7,23 +7,20 @@ import (
 	"testing"
 )
 
-// segmentOf is the bytes of a segment that begins with a mark, has values of several sizes
-// and ends with a mark, and where each record begins. Each was written when those before it
-// were acknowledged.
+// segmentOf is the bytes of a segment that has values of several sizes and ends with a mark,
+// and where each record begins. Each was written when those before it were acknowledged.
 func segmentOf(salt uint32) (data []byte, offs []int) {
-	values := [][]byte{nil, []byte("v"), bytes.Repeat([]byte("long "), 40), nil, []byte("last"), nil}
-	for i, value := range values {
-		offs = append(offs, len(data))
-		r := record{kind: kindPut, key: fmt.Appendf(nil, "key %d", i), value: value, durable: positionOf(7, int64(len(data))), off: int64(len(data))}
-		switch i {
-		case 0:
-			r.kind, r.key, r.durable = kindMark, nil, positionOf(6, 100)
-		case 3:
-			r.kind = kindDelete
-		case len(values) - 1:
-			r.kind, r.key = kindMark, nil
+	long := bytes.Repeat([]byte("long "), 40)
+	for i, r := range []record{
+		{kind: kindPut, value: []byte("v")}, {kind: kindPut, value: long}, {kind: kindDelete},
+		{kind: kindPut, value: []byte("last")}, {kind: kindMark},
+	} {
+		if r.kind != kindMark {
+			r.key = fmt.Appendf(nil, "key %d", i)
 		}
-		data = append(append(data, appendHeader(nil, &r, salt)...), value...)
+		r.off, r.durable = int64(len(data)), positionOf(7, int64(len(data)))
+		offs = append(offs, len(data))
+		data = append(append(data, appendHeader(nil, &r, salt)...), r.value...)
 	}
 	return data, append(offs, len(data))
 }
@@ -31,9 +28,10 @@ func segmentOf(salt uint32) (data []byte, offs []int) {
 func TestATornTailIsCutOffAtEveryByte(t *testing.T) {
 	whole, offs := segmentOf(1)
 	for n := range whole {
-		for _, tail := range [][]byte{nil, make([]byte, 100), bytes.Repeat([]byte("k"), 100), whole[:min(n, 64)]} {
+		other := bytes.Repeat([]byte("k"), 100)
+		for _, tail := range [][]byte{nil, make([]byte, 100), other, whole[:min(n, 64)]} {
 			data := append(bytes.Clone(whole[:n]), tail...)
-			c := scan(data, 1)
+			c := look(data, 1)
 			want := 0
 			for _, off := range offs {
 				if off <= n {
@@ -41,8 +39,10 @@ func TestATornTailIsCutOffAtEveryByte(t *testing.T) {
 				}
 			}
 			sure, end := c.end(7)
-			if end < int64(want) || !slices.Contains(offs, int(end)) || !bytes.Equal(data[:end], whole[:end]) || sure > end || c.check(sure) != nil {
-				t.Fatalf("%d bytes and %d others: it ends at %d, want %d; %d are sure, %v", n, len(tail), end, want, sure, c.check(sure))
+			kept := slices.Contains(offs, int(end)) && bytes.Equal(data[:end], whole[:end])
+			if end < int64(want) || !kept || sure > end || c.gap < sure {
+				t.Fatalf("%d bytes and %d others: it ends at %d, want %d; %d are sure, gap at %d",
+					n, len(tail), end, want, sure, c.gap)
 			}
 		}
 	}
@@ -51,31 +51,28 @@ func TestATornTailIsCutOffAtEveryByte(t *testing.T) {
 func TestAFlippedBitIsNoticedWhereverItIs(t *testing.T) {
 	whole, offs := segmentOf(1)
 	last := offs[len(offs)-2]
-	want := scan(whole, 1)
-	for at := range last {
-		for bit := range 8 {
-			data := bytes.Clone(whole)
-			data[at] ^= 1 << bit
-			c := scan(data, 1)
-			sure, end := c.end(7)
-			if sure != int64(last) || end < sure {
-				t.Fatalf("byte %d: up to %d it is sure, want %d, and it ends at %d", at, sure, last, end)
+	want := look(whole, 1)
+	for bit := range 8 * last {
+		data, at := bytes.Clone(whole), bit/8
+		data[at] ^= 1 << (bit % 8)
+		c := look(data, 1)
+		if sure, end := c.end(7); sure != int64(last) || end < sure {
+			t.Fatalf("byte %d: up to %d it is sure, want %d, and it ends at %d", at, sure, last, end)
+		} else if c.gap < sure {
+			continue // the server does not start
+		}
+		damaged := 0
+		for i, r := range c.records {
+			w := want.records[i]
+			if r.kind != w.kind || !bytes.Equal(r.key, w.key) || r.off != w.off || r.size != w.size {
+				t.Fatalf("byte %d: record %d is another one", at, i)
 			}
-			if c.check(sure) != nil {
-				continue // the server does not start
+			if !r.whole {
+				damaged++
 			}
-			damaged := 0
-			for i, r := range c.records {
-				if w := want.records[i]; r.kind != w.kind || !bytes.Equal(r.key, w.key) || r.off != w.off || r.size != w.size {
-					t.Fatalf("byte %d: record %d is another one", at, i)
-				}
-				if !r.whole {
-					damaged++
-				}
-			}
-			if damaged != 1 || len(c.records) != len(want.records) {
-				t.Fatalf("byte %d: %d of %d records are damaged", at, damaged, len(c.records))
-			}
+		}
+		if damaged != 1 || len(c.records) != len(want.records) {
+			t.Fatalf("byte %d: %d of %d records are damaged", at, damaged, len(c.records))
 		}
 	}
 }
@@ -83,10 +80,10 @@ func TestAFlippedBitIsNoticedWhereverItIs(t *testing.T) {
 // Bytes of a client that look like a record, or those of another file, are none.
 func TestARecordIsOneInItsPlaceAlone(t *testing.T) {
 	whole, _ := segmentOf(1)
-	if c := scan(whole, 2); len(c.records) != 0 || c.gap != 0 {
+	if c := look(whole, 2); len(c.records) != 0 || c.gap != 0 {
 		t.Error("read with another salt")
 	}
-	if c := scan(append(make([]byte, 1), whole...), 1); len(c.records) != 0 {
+	if c := look(append(make([]byte, 1), whole...), 1); len(c.records) != 0 {
 		t.Error("read at another offset")
 	}
 }

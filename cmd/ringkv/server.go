@@ -1,26 +1,27 @@
 package main
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"log/slog"
-	"path/filepath"
-	"slices"
-	"strings"
+	"sync"
 
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
-// server is the store of a messenger.
-type server struct {
-	m       *control.Messenger
-	dir     string
-	cores   int
-	segment int64 // bytes of a file, about
-	log     *slog.Logger
-}
+// What goes over the wire: the type of a message says what it is.
+const (
+	msgPut      uint16 = 1100 + iota // Front: key, Data: value
+	msgGet                           // Front: key
+	msgDelete                        // Front: key
+	msgScan                          // Front: how the keys begin, Data: the least key
+	msgDone                          // Data: the value; of a scan the keys (appendKeys)
+	msgNotFound                      // there is no such key
+	msgFailed                        // Front: why
+	doMark                           // not on the wire: what a shard does by itself
+	doCopy
+)
 
 const (
 	segmentSize = 64 << 20
@@ -29,104 +30,138 @@ const (
 
 var errNotServed = errors.New("the core of this key does not serve")
 
-// open makes the indexes of all cores, and lets them serve. It waits for the disk: not on a
-// core.
-func (v *server) open() error {
-	all, errs := make([]*shard, v.cores), make(chan error, v.cores)
-	for i := range all {
-		made := make(chan *shard, 1)
-		v.m.Core(i).Do(func(c *control.Core) {
-			s := shards.Of(c)
-			s.init(v, c)
-			made <- s
-		})
-		all[i] = <-made
+// server is the store of a messenger.
+type server struct {
+	m       *control.Messenger
+	dir     string
+	segment int64 // bytes of a file, about
+	log     *slog.Logger
+	shards  []*shard  // one for each core
+	free    sync.Pool // of *request
+}
+
+// open makes the indexes of all cores. It waits for the disk: not on a core.
+func (v *server) open(cores int) (err error) {
+	for i := range cores {
+		v.shards = append(v.shards, newShard(v, v.m.Core(i)))
 	}
-	disk := v.m.Disk()
-	if err := all[0].offload(func() error { return errors.Join(disk.MakeDir(v.dir), disk.SyncDir(filepath.Dir(v.dir))) }); err != nil {
-		return err
+	ended := make(chan error, cores)
+	for _, s := range v.shards {
+		s.core.Do(func(*control.Core) { s.recover(func(err error) { ended <- err }) })
 	}
-	for _, s := range all {
-		go func() {
-			err := s.recover()
-			s.core.Do(func(*control.Core) {
-				if s.open = err == nil; s.open {
-					s.settle()
-				}
-				errs <- err
-			})
-		}()
-	}
-	var err error
-	for range all {
-		err = errors.Join(err, <-errs)
+	for range v.shards {
+		err = errors.Join(err, <-ended)
 	}
 	return err
 }
 
-// handle takes a message of a client (Dispatcher.Fast), and brings it to the core that has
-// its key.
+// handle takes a message of a client (Dispatcher.Fast), on the core of its connection, and
+// brings it to the core that has its key. A scan visits all, from the first one on.
 func (v *server) handle(c *control.Conn, m *control.Message) bool {
 	at := c.OwnerCore()
 	if m.Type < msgPut || m.Type > msgScan || at == nil {
 		return false
 	}
-	home, err := 0, valid(m)
-	if m.Type != msgScan { // which visits all of them
-		home = int(crc32.Checksum(m.Front, castagnoli) % uint32(v.cores))
+	home := 0
+	if m.Type != msgScan {
+		home = int(crc32.Checksum(m.Front, castagnoli) % uint32(len(v.shards)))
 	}
-	to := v.m.Core(home)
-	if to == nil {
-		err = errNotServed
-	}
-	r := shards.Of(at).newRequest()
-	r.do, r.due = m.Type, c.Later(m)
-	if err != nil {
-		r.fail(shards.Of(at), err)
-		return true
-	}
+	r := v.shards[home].newRequest()
+	r.do, r.due, r.msg = m.Type, c.Later(m), m
 	m.Retain() // a value is written from where it was received
-	if r.msg = m; to == at {
+	if r.shard.core == at {
 		r.begin(at)
 	} else {
-		to.Post(&r.Task)
+		r.shard.core.Post(&r.Task)
 	}
 	return true
 }
 
-func valid(m *control.Message) error {
-	switch {
-	case m.Type == msgScan:
-	case len(m.Front) == 0 || len(m.Front) > maxKey:
-		return fmt.Errorf("a key of %d bytes: want 1 to %d", len(m.Front), maxKey)
-	case m.Type == msgPut && (len(m.Data) == 0 || len(m.Data) > maxValue):
-		return fmt.Errorf("a value of %d bytes: want 1 to %d", len(m.Data), maxValue)
-	}
-	return nil
+// request is one of a client, or of a shard itself. What it waits for is a part of it, and
+// it is used again, so that nothing is allocated for it.
+type request struct {
+	control.FileOp        // on the disk
+	control.Task          // to the core of the key
+	shard          *shard // that has it
+	head           []byte // header and key, as they are written
+	pieces         [][]byte
+	job
 }
 
-// scan takes the keys of one core, and goes on to the next one.
-func (s *shard) scan(r *request) {
-	prefix, least := string(r.msg.Front), string(r.msg.Data)
-	n := s.index.seek([]byte(max(prefix, least)))
-	for taken := 0; n != nil && strings.HasPrefix(n.key, prefix) && taken < maxScan; n = n.next[0] {
-		if n.in != nil {
-			r.keys = append(r.keys, n.key)
-			taken++
-		}
+// job is what of a request is new each time.
+type job struct {
+	do    uint16
+	due   control.PendingReply
+	msg   *control.Message // of the client
+	rec   record
+	entry *entry
+	in    *segment // where rec is read or written
+	ended bool     // the write, which is durable unless it has an error
+	keys  []string // of a scan
+}
+
+func (s *shard) newRequest() *request {
+	r, ok := s.kv.free.Get().(*request)
+	if !ok {
+		r = new(request)
+		r.Run, r.Done = r.begin, r.moved
 	}
-	if next := s.core.ID() + 1; next < s.kv.cores {
-		if to := s.kv.m.Core(next); to != nil {
-			to.Post(&r.Task)
-		} else {
-			r.fail(s, errNotServed)
-		}
+	r.shard = s
+	return r
+}
+
+// begin is called on the core that has the key.
+func (r *request) begin(c *control.Core) {
+	s, key, value := r.shard, len(r.msg.Front), len(r.msg.Data)
+	switch {
+	case c.Gone():
+		r.fail(errNotServed)
+	case r.do == msgScan:
+		s.scan(r)
+	case key == 0 || key > maxKey:
+		r.fail(fmt.Errorf("a key of %d bytes: want 1 to %d", key, maxKey))
+	case r.do == msgGet:
+		s.get(r)
+	case r.do == msgPut && (value == 0 || value > maxValue):
+		r.fail(fmt.Errorf("a value of %d bytes: want 1 to %d", value, maxValue))
+	default:
+		s.change(r)
+	}
+}
+
+// moved is called when the disk has done it.
+func (r *request) moved(*control.Core, *control.FileOp) {
+	if r.do == msgGet {
+		r.shard.got(r)
 		return
 	}
-	slices.Sort(r.keys)
-	m := control.NewMessage(msgDone, nil, nil)
-	for _, key := range r.keys[:min(maxScan, len(r.keys))] {
-		m.Data = append(binary.AppendUvarint(m.Data, uint64(len(key))), key...)
+	r.ended = true
+	r.shard.settle()
+}
+
+// answer ends a request with a message that has nothing in it.
+func (r *request) answer(typ uint16) {
+	m, _ := r.shard.core.NewMessage(typ, 0) // without data it does not fail
+	r.send(m)
+}
+
+func (r *request) fail(err error) {
+	r.send(control.NewMessage(msgFailed, []byte(err.Error()), nil))
+}
+
+func (r *request) send(m *control.Message) {
+	if err := r.due.Send(m); err != nil {
+		m.Release() // nobody waits for it any more
 	}
-	r.send(s, m)
+	r.finish()
+}
+
+// finish gives back what a request has.
+func (r *request) finish() {
+	if r.msg != nil {
+		r.msg.Release()
+	}
+	clear(r.pieces)
+	r.job = job{}
+	r.shard.kv.free.Put(r)
 }

@@ -4,7 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/tidwall/btree"
 
 	"github.com/ringmsgr/ringmsgr/control"
 )
@@ -12,145 +16,162 @@ import (
 // shard is the part of the store that one core has: a log, cut into segments, and an index
 // of it. Only that core touches it, so that there is no lock.
 type shard struct {
-	kv       *server
-	core     *control.Core
-	log      *slog.Logger
-	open     bool // the index is made
-	index    index
-	segments []*segment // oldest first
-	active   *segment   // the last one, if records can be appended
-	queue    []*request // records on their way to the disk, in the order of the log
-	waiting  []*request // for the next segment
-	durable  position   // all records below it are applied
-	marked   position   // of that, what the disk knows
-	live     int64      // bytes of records that have a value
-	free     []*request
-	quiet    control.Timer // of rest
-	rolling
+	kv      *server
+	core    *control.Core
+	log     *slog.Logger
+	index   btree.Map[string, *entry]
+	queue   []*request // records on their way to the disk, in the order of the log
+	waiting []*request // for the next segment
+	durable position   // all records below it are applied
+	marked  position   // of that, what the disk knows
+	live    int64      // bytes of records that have a value
+	quiet   control.Timer
+	segments
 	compaction
 }
 
-// segment is one file of a log.
-type segment struct {
-	path         string
-	number, salt uint32
-	file         *control.File
-	end          int64
-	broken       error   // a write failed: it ends there
-	nodes        []*node // those whose values are or were here
+// entry is a key.
+type entry struct {
+	key       string
+	in        *segment // nil: there is no value that was acknowledged
+	off, size int64    // of the record
+	pending   int      // records of the key that are on their way to the disk
 }
 
 // markAfter is how long nothing is written before a mark is.
 const markAfter = 100 * time.Millisecond
 
-// shards has each core's.
-var shards control.CoreLocal[shard]
+func newShard(v *server, c *control.Core) *shard {
+	s := &shard{kv: v, core: c, log: v.log.With("core", c.ID())}
+	s.quiet.Fire = func(*control.Core) { s.mark() }
+	s.retry.Fire = func(*control.Core) { s.settle() }
+	return s
+}
 
-func (s *shard) init(kv *server, c *control.Core) {
-	s.kv, s.core, s.log = kv, c, kv.log.With("core", c.ID())
-	s.index.head.next = make([]*node, levels)
-	s.retry.Fire = func(*control.Core) { s.stuck = false; s.settle() }
-	s.quiet.Fire = func(*control.Core) { s.rest() }
-	s.again.Fire = func(*control.Core) { s.compact() }
+// find returns the entry of a key; nil: there is none.
+func (s *shard) find(key []byte) *entry {
+	n, _ := s.index.Get(string(key))
+	return n
+}
+
+// add returns the entry of a key, which it makes if there is none.
+func (s *shard) add(key []byte) *entry {
+	n := s.find(key)
+	if n == nil {
+		n = &entry{key: string(key)}
+		s.index.Set(n.key, n)
+	}
+	return n
+}
+
+// forget removes the entry of a key that has no value, and is about to get none.
+func (s *shard) forget(n *entry) {
+	if n.in == nil && n.pending == 0 {
+		s.index.Delete(n.key)
+	}
+}
+
+// place says where the value of a key is. Without a segment there is none.
+func (s *shard) place(n *entry, in *segment, off, size int64) {
+	s.live += size - n.size
+	n.in, n.off, n.size = in, off, size
+	s.forget(n)
+}
+
+// scan takes the keys of one core, and goes on to the next one. The last one answers.
+func (s *shard) scan(r *request) {
+	prefix, taken := string(r.msg.Front), 0
+	s.index.Ascend(max(prefix, string(r.msg.Data)), func(key string, n *entry) bool {
+		if !strings.HasPrefix(key, prefix) || taken == maxScan {
+			return false
+		}
+		if n.in != nil {
+			r.keys = append(r.keys, key)
+			taken++
+		}
+		return true
+	})
+	if next := s.core.ID() + 1; next < len(s.kv.shards) {
+		r.shard = s.kv.shards[next]
+		r.shard.core.Post(&r.Task)
+		return
+	}
+	slices.Sort(r.keys)
+	r.send(control.NewMessage(msgDone, nil, appendKeys(r.keys[:min(maxScan, len(r.keys))])))
 }
 
 // get reads a value. What is not durable yet is not seen.
 func (s *shard) get(r *request) {
-	if r.node = s.index.find(r.msg.Front); r.node == nil || r.node.in == nil {
-		r.answer(s, msgNotFound)
+	if r.entry = s.find(r.msg.Front); r.entry == nil || r.entry.in == nil {
+		r.answer(msgNotFound)
 		return
 	}
-	conn := r.due.Conn()
-	if err := r.read(); err != nil {
-		r.fail(s, err)
+	r.in, r.rec.off = r.entry.in, r.entry.off
+	if err := r.in.file.ReadBuffer(&r.FileOp, int(r.entry.size), r.rec.off); err != nil {
+		r.fail(err)
 		return
 	}
-	r.in.file.Hold(conn) // no more of them than the disk can take
-}
-
-// read reads the record of r.node.
-func (r *request) read() error {
-	r.in, r.rec.off = r.node.in, r.node.off
-	return r.in.file.ReadBuffer(&r.FileOp, int(r.node.size), r.rec.off)
+	r.in.file.Hold(r.due.Conn()) // no more of them than the disk can take
 }
 
 // got answers with what was read, if it is what was written. The buffer that the disk has
 // filled is what is sent.
 func (s *shard) got(r *request) {
-	rec, err := r.check()
-	switch {
-	case errors.Is(err, control.ErrFileClosed) && r.in != r.node.in: // it has been moved meanwhile
+	if errors.Is(r.Err, control.ErrFileClosed) && r.in != r.entry.in { // it was moved meanwhile
 		s.get(r)
-	case err != nil:
-		s.log.Error("a value cannot be read", "key", r.node.key, "file", r.in.path, "at", r.rec.off, "err", err)
-		r.fail(s, err)
-	default:
-		m := r.Message(msgDone)
-		m.Data = rec.value
-		r.send(s, m)
-	}
-}
-
-// check is the record that was read.
-func (r *request) check() (record, error) {
-	if r.Err != nil {
-		return record{}, r.Err
+		return
 	}
 	rec, ok := readRecord(r.Data, r.in.salt, r.rec.off)
-	if !ok || !rec.whole || rec.kind != kindPut || string(rec.key) != r.node.key {
-		return rec, fmt.Errorf("%w: %s at %d", errDamaged, r.in.path, r.rec.off)
+	if r.Err == nil && (!ok || !rec.whole || rec.kind != kindPut || string(rec.key) != r.entry.key) {
+		r.Err = fmt.Errorf("%w: %s at %d", errDamaged, r.in.path, r.rec.off)
 	}
-	return rec, nil
+	if r.Err != nil {
+		s.log.Error("a value cannot be read", "key", r.entry.key, "err", r.Err)
+		r.fail(r.Err)
+		return
+	}
+	m := r.Message(msgDone)
+	m.Data = rec.value
+	r.send(m)
 }
 
 // change takes a put or a delete.
 func (s *shard) change(r *request) {
 	r.rec = record{kind: kindPut, key: r.msg.Front, value: r.msg.Data}
 	if r.do == msgPut {
-		r.node = s.index.add(r.msg.Front)
-	} else if r.node = s.index.find(r.msg.Front); r.node == nil {
-		r.answer(s, msgNotFound)
+		r.entry = s.add(r.msg.Front)
+	} else if r.entry = s.find(r.msg.Front); r.entry == nil {
+		r.answer(msgNotFound)
 		return
 	} else {
 		r.rec.kind, r.rec.value = kindDelete, nil
 	}
-	conn := r.due.Conn()
-	r.node.pending++
+	r.entry.pending++
 	s.append(r)
 	if s.active != nil {
-		s.active.file.Hold(conn)
+		s.active.file.Hold(r.due.Conn())
 	}
 	s.settle()
 }
 
-// append has a record written, now or once there is a segment for it.
+// append has a record written behind all others, and made durable with those that are
+// written at the same time; or once there is a segment with room for it.
 func (s *shard) append(r *request) {
-	r.rec.size = int64(headerSize + len(r.rec.key) + len(r.rec.value))
-	if s.fits(r) {
-		s.write(r)
+	g, size := s.active, int64(headerSize+len(r.rec.key)+len(r.rec.value))
+	if g == nil || g.end > 0 && g.end+size > s.kv.segment {
+		s.active, s.waiting = nil, append(s.waiting, r)
 		return
 	}
-	s.active = nil
-	s.waiting = append(s.waiting, r)
-}
-
-func (s *shard) fits(r *request) bool {
-	return s.active != nil && (s.active.end == headerSize || s.active.end+r.rec.size <= s.kv.segment)
-}
-
-// write has a record written behind all others, and made durable with those that are written
-// at the same time.
-func (s *shard) write(r *request) {
-	g := s.active
-	r.in, r.rec.off, r.rec.durable = g, g.end, s.durable
-	g.end += r.rec.size
+	r.in, r.rec.off, r.rec.size, r.rec.durable = g, g.end, size, s.durable
+	g.end += size
 	r.head = appendHeader(r.head, &r.rec, g.salt)
 	if r.pieces = append(r.pieces[:0], r.head); len(r.rec.value) > 0 {
 		r.pieces = append(r.pieces, r.rec.value)
 	}
 	s.queue = append(s.queue, r)
 	if err := g.file.WriteAtv(&r.FileOp, r.pieces, r.rec.off, control.Committed); err != nil {
-		r.Err, r.ended = err, true
+		r.Err = err
+		s.core.Do(func(c *control.Core) { r.moved(c, &r.FileOp) })
 	}
 }
 
@@ -161,76 +182,69 @@ func (s *shard) settle() {
 	for len(s.queue) > 0 && s.queue[0].ended {
 		r := s.queue[0]
 		s.queue = s.queue[1:]
-		if r.Err != nil && r.in.broken == nil { // it ends before r, and the next one says so
-			s.log.Warn("a write failed: the log goes on in another segment", "file", r.in.path, "at", r.rec.off, "err", r.Err)
-			r.in.broken, r.in.end, s.active = r.Err, r.rec.off, nil
+		if r.Err != nil && r.in.broken == nil {
+			s.breakOff(r)
 		}
-		if r.in.broken != nil {
-			s.refuse(r, r.in.broken)
-			continue
+		if r.in.broken == nil {
+			s.durable = positionOf(r.in.number, r.rec.off+r.rec.size)
 		}
-		s.durable = positionOf(r.in.number, r.rec.off+r.rec.size)
-		s.apply(r)
-	}
-	switch {
-	case len(s.queue) > 0:
-	case s.active == nil && (len(s.waiting) > 0 || s.marked != s.durable):
-		s.roll()
-	case s.marked != s.durable && !s.quiet.Armed():
-		s.core.Arm(&s.quiet, markAfter)
+		s.apply(r, r.in.broken)
 	}
 	s.compact()
-}
-
-// apply has a durable record count.
-func (s *shard) apply(r *request) {
-	switch n := r.node; r.do {
-	case doMark:
-		if s.leftover = nil; r.rec.off > 0 { // the first one is worth as much as any record
-			s.marked = s.durable
-		}
-		r.finish(s)
-	case doCopy:
-		s.copyEnded(r, nil)
-	case msgPut:
-		n.pending--
-		s.place(n, r.in, r.rec.off, r.rec.size)
-		r.answer(s, msgDone)
-	default:
-		typ := msgDone
-		if n.in == nil {
-			typ = msgNotFound
-		}
-		n.pending--
-		s.place(n, nil, 0, 0)
-		r.answer(s, typ)
-	}
-}
-
-// place says where the value of a key is. Without a segment there is none.
-func (s *shard) place(n *node, in *segment, off, size int64) {
-	s.live += size - n.size
-	if n.in, n.off, n.size = in, off, size; in != nil {
-		in.nodes = append(in.nodes, n)
-	}
-	s.index.forget(n)
-}
-
-// refuse ends a request whose record is not durable.
-func (s *shard) refuse(r *request, err error) {
 	switch {
-	case r.do == doCopy:
-		s.copyEnded(r, err)
+	case len(s.queue) > 0:
+	case s.active == nil && len(s.waiting) > 0:
+		s.roll()
+	case s.marked != s.durable && !s.quiet.Armed() && !s.core.Gone():
+		s.core.Arm(&s.quiet, markAfter)
+	}
+}
+
+// apply has a record count that is durable, or else ends its request with err.
+func (s *shard) apply(r *request, err error) {
+	n, answer := r.entry, msgDone
+	if n != nil {
+		n.pending--
+	}
+	switch {
+	case err != nil && n != nil:
+		s.forget(n)
+	case err != nil:
 	case r.do == doMark:
-		if r.rec.off == 0 { // the segment has not begun
-			s.segments = s.segments[:len(s.segments)-1]
-			r.in.file.Close()
-			s.rollFailed(err)
-		}
-		r.finish(s)
+		s.marked = s.durable
+	case r.do == msgDelete && n.in == nil:
+		answer = msgNotFound
+		s.forget(n)
+	case r.do == msgDelete:
+		s.place(n, nil, 0, 0)
 	default:
-		r.node.pending--
-		s.index.forget(r.node)
-		r.fail(s, err)
+		s.place(n, r.in, r.rec.off, r.rec.size)
+	}
+	if r.do == doCopy {
+		if s.copies--; err != nil {
+			s.giveUp(err)
+		}
+	}
+	switch {
+	case r.do >= doMark:
+		r.finish()
+	case err != nil:
+		r.fail(err)
+	default:
+		r.answer(answer)
+	}
+}
+
+// mark has the disk know what is durable, when nothing was written for a moment.
+func (s *shard) mark() {
+	switch {
+	case len(s.queue) > 0 || s.marked == s.durable:
+	case s.active == nil:
+		s.roll() // the name of the next segment says it
+	default:
+		r := s.newRequest()
+		r.do, r.rec = doMark, record{kind: kindMark}
+		s.append(r)
+		s.settle()
 	}
 }

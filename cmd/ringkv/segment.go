@@ -1,0 +1,129 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"path/filepath"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+)
+
+// segment is one file of a log.
+type segment struct {
+	path         string
+	number, salt uint32
+	before       position // where the log ends that the segment goes on with
+	opened       *control.DetachedFile
+	found        *contents     // at the start
+	file         *control.File // opened, once the core has it
+	end          int64
+	broken       error // a write failed: it ends there
+}
+
+// A name says all that must be known of a segment before it is read: the core and how many
+// there are, number, salt and before. So where a segment ends is durable when the next one
+// has a name, and one that the next one goes past holds nothing that counts.
+const segmentName = "%dof%d-%08x-%08x-%016x.log"
+
+// segments are the files of a shard.
+type segments struct {
+	list     []*segment // oldest first
+	active   *segment   // the last one, if records can be appended
+	number   uint32     // the highest that a name has had
+	leftover []string   // files in which nothing counts
+	rolls    bool       // the next one is being made
+	trouble  error      // why there is none
+	retry    control.Timer
+}
+
+// retryAfter is how long changes are refused before the next segment is tried again.
+const retryAfter = time.Second
+
+// roll makes the next segment, once all records of the last one are applied or refused:
+// where it ends is known then.
+func (s *shard) roll() {
+	switch {
+	case s.rolls || s.core.Gone():
+		return
+	case s.retry.Armed():
+		s.refuseWaiting()
+		return
+	}
+	s.number++
+	s.rolls = true
+	g := &segment{number: s.number, salt: rand.Uint32(), before: s.durable}
+	name := fmt.Sprintf(segmentName, s.core.ID(), len(s.kv.shards), g.number, g.salt, g.before)
+	g.path = filepath.Join(s.kv.dir, name)
+	old := s.leftover
+	s.leftover = append(old, g.path)
+	var err error
+	s.core.Offload(func() { err = s.kv.create(g, old) }, func(c *control.Core) {
+		if s.rolls = false; err == nil {
+			g.file, err = c.AttachFile(g.opened)
+		}
+		if err != nil {
+			s.rollFailed(err)
+			return
+		}
+		s.list, s.active, s.leftover, s.marked = append(s.list, g), g, nil, s.durable
+		waiting := s.waiting
+		s.waiting = nil
+		for _, r := range waiting {
+			s.append(r)
+		}
+		s.choose()
+		s.settle()
+	})
+}
+
+// create makes the file of a segment, and its name durable. Before that it removes files in
+// which nothing counts: who starts later must not find them without those around them.
+func (v *server) create(g *segment, old []string) (err error) {
+	for _, path := range old {
+		if err := v.m.Disk().Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	opt := control.FileOptions{Write: true, Create: true, Exclusive: true}
+	if g.opened, err = v.m.OpenFile(g.path, opt); err != nil {
+		return err
+	}
+	if err := v.m.Disk().SyncDir(v.dir); err != nil {
+		return errors.Join(err, g.opened.Close())
+	}
+	return nil
+}
+
+// breakOff ends a segment before r, which could not be written.
+func (s *shard) breakOff(r *request) {
+	g := r.in
+	s.log.Warn("a write failed: the log is cut", "file", g.path, "at", r.rec.off, "err", r.Err)
+	g.broken, g.end, s.active = r.Err, r.rec.off, nil
+	if g.end == 0 { // it is the last one
+		s.list, s.leftover = s.list[:len(s.list)-1], append(s.leftover, g.path)
+		g.file.Close()
+		s.rollFailed(r.Err)
+	}
+}
+
+// rollFailed refuses all changes for a moment. A full disk is such a case: what it takes to
+// have room again is for the operator to do, and reads go on.
+func (s *shard) rollFailed(err error) {
+	s.log.Error("no new segment: changes are refused", "err", err, "retry", retryAfter)
+	s.trouble = err
+	if !s.core.Gone() {
+		s.core.Arm(&s.retry, retryAfter)
+	}
+	s.refuseWaiting()
+}
+
+func (s *shard) refuseWaiting() {
+	waiting := s.waiting
+	s.waiting = nil
+	for _, r := range waiting {
+		s.apply(r, s.trouble)
+	}
+}
