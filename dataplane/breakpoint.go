@@ -20,14 +20,14 @@ type shownFrame struct {
 // asked for that one before. pass is false if the write ends before it.
 func (b *flush) mayWrite(tag frame.Tag, m *Message) (pass bool, err error) {
 	h := b.h
-	if h.options.Probe == nil {
+	if h.probe == nil {
 		return true, nil
 	}
 	if _, done := h.shown[shownFrame{tag, m}]; done {
 		delete(h.shown, shownFrame{tag, m})
 		return true, nil
 	}
-	switch err := h.options.Probe.Frame(tag, true); err {
+	switch err := h.probe.Frame(tag, true); err {
 	case nil:
 		return true, nil
 	case probe.ErrHold:
@@ -50,7 +50,7 @@ func (b *flush) mayWrite(tag frame.Tag, m *Message) (pass bool, err error) {
 // yet. Before it comes up again, others may overtake it: a keepalive, or a more
 // urgent message.
 func (h *Handler) showed(tag frame.Tag, m *Message) {
-	if h.options.Probe == nil {
+	if h.probe == nil {
 		return
 	}
 	if h.shown == nil {
@@ -61,11 +61,11 @@ func (h *Handler) showed(tag frame.Tag, m *Message) {
 
 // mayRead asks the probe about a frame whose head is there.
 func (r *intake) mayRead(s *loop.Socket, tag frame.Tag) bool {
-	if r.h.options.Probe == nil || r.throttlePassed {
+	if r.h.probe == nil || r.throttlePassed {
 		return true
 	}
 	r.throttlePassed = true
-	switch err := r.h.options.Probe.Frame(tag, false); err {
+	switch err := r.h.probe.Frame(tag, false); err {
 	case nil:
 		return true
 	case probe.ErrHold:

@@ -188,8 +188,8 @@ func TestWhatOneWriteTakesLeavesTheQueueBeforeAnybodyIsTold(t *testing.T) {
 	}
 	c.sock.Arrive(stream)
 	c.settle()
-	if n, bytes := c.h.QueuedOut(); own == nil || n != 0 || bytes != 0 || c.h.cfg.Budget.Used() != 0 {
-		t.Errorf("%d messages and %d bytes are queued, %d count", n, bytes, c.h.cfg.Budget.Used())
+	if n, bytes := c.h.QueuedOut(); own == nil || n != 0 || bytes != 0 || c.h.held.total.Used() != 0 {
+		t.Errorf("%d messages and %d bytes are queued, %d count", n, bytes, c.h.held.total.Used())
 	}
 	if got := len(c.take()); got != 11 {
 		t.Errorf("%d frames", got)

@@ -18,7 +18,7 @@ const controlPause = time.Second / 8
 
 // useless counts a frame that has brought nothing.
 func (h *Handler) useless(c *Core) {
-	rate := h.options.ControlRate
+	rate := h.pace.controlRate
 	if rate <= 0 || h.sock == nil {
 		return
 	}
@@ -27,7 +27,7 @@ func (h *Handler) useless(c *Core) {
 	if h.controlUntil-now <= time.Second {
 		return
 	}
-	h.stats.ControlPauses++
+	h.stats.controlPauses++
 	c.Counts().ControlPauses++
 	h.sock.Rest()
 	c.Arm(&h.progress, now+controlPause)

@@ -95,8 +95,8 @@ func TestAMessageBetweenFramesWithoutUseKeepsTheConnectionReading(t *testing.T) 
 		c.sock.Arrive(append(all, c.peer.message(uint64(seq+1), 0, &Message{})...))
 		c.settle()
 	}
-	if n := len(c.own.list()); n != 20 || c.h.stats.ControlPauses != 0 {
-		t.Errorf("%d messages of 20, %d pauses", n, c.h.stats.ControlPauses)
+	if n := len(c.own.list()); n != 20 || c.h.stats.controlPauses != 0 {
+		t.Errorf("%d messages of 20, %d pauses", n, c.h.stats.controlPauses)
 	}
 }
 
@@ -114,8 +114,8 @@ func TestAcksAndAnswersThatAreAwaitedAreNoFramesWithoutUse(t *testing.T) {
 			c.answered(at)
 		}
 	}
-	if c.h.sent.n != 0 || c.h.stats.ControlPauses != 0 {
-		t.Errorf("%d messages wait for their ack, %d pauses", c.h.sent.n, c.h.stats.ControlPauses)
+	if c.h.sent.n != 0 || c.h.stats.controlPauses != 0 {
+		t.Errorf("%d messages wait for their ack, %d pauses", c.h.sent.n, c.h.stats.controlPauses)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestAZeroControlRateIsTheDefaultAndANegativeOneIsNone(t *testing.T) {
 		paused       bool
 	}{{0, DefaultControlRate, false}, {0, DefaultControlRate + 2, true}, {-1, 20 * DefaultControlRate, false}} {
 		c := flooded(t, OpenOptions{ControlRate: one.rate}, uselessFrames["keepalives"], one.frames)
-		if paused := c.h.stats.ControlPauses > 0; paused != one.paused {
+		if paused := c.h.stats.controlPauses > 0; paused != one.paused {
 			t.Errorf("rate %d, %d frames: paused %v", one.rate, one.frames, paused)
 		}
 	}

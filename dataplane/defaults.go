@@ -20,13 +20,26 @@ func (c HandlerConfig) withDefaults() HandlerConfig {
 	return c
 }
 
-// withDefaults fills in the defaults; 0 stands for no bound from then on.
-func (o OpenOptions) withDefaults() OpenOptions {
-	o.IdleAfter = bound(o.IdleAfter, DefaultIdleAfter)
-	o.LeastRate = bound(o.LeastRate, DefaultLeastRate)
-	o.ControlRate = bound(o.ControlRate, DefaultControlRate)
-	o.MessageGrace = bound(o.MessageGrace, DefaultMessageGrace)
-	return o
+// pace is what OpenOptions say of times and rates, with the defaults; 0 stands for no
+// bound. It never changes.
+type pace struct {
+	idleAfter, keepaliveEvery, keepaliveTimeout time.Duration
+
+	leastRate    int64
+	messageGrace time.Duration
+	controlRate  int
+	alignFrom    int
+}
+
+func paceOf(o *OpenOptions) pace {
+	return pace{
+		idleAfter:      bound(o.IdleAfter, DefaultIdleAfter),
+		keepaliveEvery: o.KeepaliveEvery, keepaliveTimeout: o.KeepaliveTimeout,
+		leastRate:    bound(o.LeastRate, DefaultLeastRate),
+		messageGrace: bound(o.MessageGrace, DefaultMessageGrace),
+		controlRate:  bound(o.ControlRate, DefaultControlRate),
+		alignFrom:    o.AlignFrom,
+	}
 }
 
 // bound is what a handler keeps of a configured n: the default for 0, and 0, which

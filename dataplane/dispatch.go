@@ -15,7 +15,7 @@ import (
 func (h *Handler) frame(s *loop.Socket, f *frame.Frame, b *loop.Buffer, taken loop.Charge) {
 	c := s.Core()
 	c.Counts().FramesIn++
-	if t := h.options.Tap; t != nil {
+	if t := h.tap; t != nil {
 		t.Frame(tap.Frame{Tag: f.Tag, Seg: f.Seg, Compressed: f.Compressed(), Aborted: f.Aborted})
 	}
 	if f.Aborted {
@@ -88,7 +88,7 @@ func (h *Handler) control(c *Core, f *frame.Frame) error {
 
 // heardAck notes an ack frame of the peer.
 func (h *Handler) heardAck(c *Core, seq uint64) {
-	h.stats.AcksIn++
+	h.stats.acksIn++
 	unacked := h.sent.n
 	if h.acked(seq); h.sent.n == unacked {
 		h.useless(c)
@@ -115,7 +115,7 @@ func (h *Handler) message(s *loop.Socket, f *frame.Frame, b *loop.Buffer, taken 
 		return err
 	}
 	if hd.Seq <= h.inSeq {
-		h.stats.Duplicates++
+		h.stats.duplicates++
 		h.useless(c)
 		h.discard(c, b, taken)
 		return nil
@@ -157,7 +157,7 @@ func (h *Handler) accept(seq uint64) bool {
 		return false
 	}
 	if seq > h.inSeq+1 {
-		h.stats.Gaps++
+		h.stats.gaps++
 	}
 	h.inSeq, h.controlUntil = seq, 0
 	if !h.lossy {
@@ -184,11 +184,11 @@ func (h *Handler) deliver(c *Core, m *Message) {
 // dispatch gives a received message to the owner, and lets go of it.
 func (h *Handler) dispatch(c *Core, m *Message) {
 	h.useful = true
-	h.stats.MessagesIn++
-	h.stats.BytesIn += uint64(m.Size())
+	h.stats.messagesIn++
+	h.stats.bytesIn += uint64(m.Size())
 	c.Counts().MessagesIn++
 	c.BeginDispatch()
-	h.cfg.Owner.Dispatch(h, m)
+	h.owner.Dispatch(h, m)
 	c.EndDispatch()
 	h.holdPaused(h.sock)
 	if m.leased {

@@ -20,11 +20,11 @@ type received1 struct {
 // taken is what the throttles hold for it.
 func (h *Handler) message1(c *Core, in *received1, taken loop.Charge) {
 	hd := in.hd
-	if t := h.options.Tap; t != nil {
+	if t := h.tap; t != nil {
 		t.Part(tap.Part{Kind: tap.Open, Tag: frame1.TagMessage, Form: in.form, Header: hd, Seg: in.segs})
 	}
 	if hd.Seq <= h.inSeq {
-		h.stats.Duplicates++
+		h.stats.duplicates++
 		h.useless(c)
 		h.discard(c, in.b, taken)
 		return
@@ -45,7 +45,7 @@ func (h *Handler) message1(c *Core, in *received1, taken loop.Charge) {
 // tapped says to who watches the socket what passes that is no message. body is what
 // follows the tag.
 func (h *Handler) tapped(sent bool, tag frame1.Tag, body []byte) {
-	if t := h.options.Tap; t != nil {
+	if t := h.tap; t != nil {
 		t.Part(tap.Part{Sent: sent, Kind: tap.Open, Tag: tag, Bytes: body})
 	}
 }

@@ -127,18 +127,20 @@ func (h *Handler) open(c *Core, link *Link, opt OpenOptions) {
 		return
 	}
 	h.reportQueued = false
-	h.options, h.lossy, h.throttles = opt.withDefaults(), opt.Lossy, opt.Throttles
+	h.local = localOf(c)
+	h.pace = h.local.paceOf(&opt)
+	h.lossy, h.throttles, h.probe, h.tap = opt.Lossy, opt.Throttles, opt.Probe, opt.Tap
 	h.state = StateOpen
-	h.stats.Opens++
+	h.stats.opens++
 	if s == nil {
 		// The peer has closed the socket already.
 		opt.wipe()
 		h.state = StateDelay
 		h.out++
-		h.cfg.Owner.Faulted(h.out, link.Cause(), h.takeSnapshot())
+		h.owner.Faulted(h.out, link.Cause(), h.takeSnapshot())
 		return
 	}
-	h.sock, h.unanswered, h.local = s, stamps{}, localOf(c)
+	h.sock, h.unanswered = s, h.unanswered[:0]
 	if opt.Decoder1 != nil {
 		h.rx1 = newFramer1(h, &opt)
 	} else {
@@ -230,7 +232,7 @@ func (h *Handler) RequeueSentUpTo(seq uint64) {
 // out again under its old numbers.
 func (h *Handler) requeue() {
 	h.outSeq -= uint64(h.sent.n)
-	h.stats.Requeued += uint64(h.sent.n)
+	h.stats.requeued += uint64(h.sent.n)
 	h.queue.requeue(&h.sent)
 }
 
@@ -243,7 +245,7 @@ func (h *Handler) Move(to *Core, ev MoveCause, done func()) {
 	to.Expect(1)
 	h.post(2, func(h *Handler, c *Core) {
 		if to != c && h.state != StateDrop {
-			h.cfg.Owner.Moving(h, to)
+			h.owner.Moving(h, to)
 		}
 		second := &loop.Task{Run: func(c2 *Core) {
 			c2.Expect(-1)
@@ -277,7 +279,7 @@ func (h *Handler) arrived(c, from *Core, ev MoveCause, done func()) {
 		c.Counts().MovedHere++
 	}
 	if h.state != StateDrop {
-		h.cfg.Owner.Moved(h, from, ev)
+		h.owner.Moved(h, from, ev)
 	}
 	if done != nil {
 		done()
@@ -290,7 +292,7 @@ func (h *Handler) arrived(c, from *Core, ev MoveCause, done func()) {
 
 // Notify has the owner hear what, in its place among the other events.
 func (h *Handler) Notify(what any) {
-	h.post(1, func(h *Handler, _ *Core) { h.cfg.Owner.Happened(h, what) })
+	h.post(1, func(h *Handler, _ *Core) { h.owner.Happened(h, what) })
 }
 
 // Refuse stops the handler at once, ahead of the event that closes it: Send

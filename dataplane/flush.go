@@ -50,7 +50,7 @@ func (b *flush) control() error {
 			return err
 		}
 		h.pong = false
-		if err := b.frame(frame.TagKeepalive2Ack, h.pongFor.payload()); err != nil {
+		if err := b.frame(frame.TagKeepalive2Ack, h.seen.Received.payload()); err != nil {
 			return err
 		}
 	}
@@ -60,7 +60,7 @@ func (b *flush) control() error {
 				return err
 			}
 			h.unacked = 0
-			h.stats.AcksOut++
+			h.stats.acksOut++
 			return b.frame(frame.TagAck, seqPayload(h.ackSeq()))
 		}
 		h.unacked = 0
@@ -74,7 +74,7 @@ func (b *flush) frame(tag frame.Tag, payload [8]byte) error {
 	b.local.scratch = payload
 	out, err := b.h.enc.AppendFrame(b.w.Out, tag, b.local.scratch[:])
 	b.w.Out = out
-	if t := b.h.options.Tap; t != nil && err == nil {
+	if t := b.h.tap; t != nil && err == nil {
 		t.Frame(tap.Frame{Sent: true, Tag: tag, Seg: [4][]byte{b.local.scratch[:]}})
 	}
 	return err
@@ -108,7 +108,7 @@ func (b *flush) messages() error {
 			h.showed(frame.TagMessage, m)
 			return nil
 		}
-		if t := h.options.Tap; t != nil {
+		if t := h.tap; t != nil {
 			t.Frame(tap.Frame{Sent: true, Tag: frame.TagMessage, Seg: [4][]byte{b.local.header[:], m.Front, m.Middle, m.Data}})
 		}
 		b.wrote(m)
@@ -121,8 +121,8 @@ func (b *flush) wrote(m *Message) {
 	h.outSeq++
 	m.seq = h.outSeq
 	h.queue.pop()
-	h.stats.MessagesOut++
-	h.stats.BytesOut += uint64(m.Size())
+	h.stats.messagesOut++
+	h.stats.bytesOut += uint64(m.Size())
 	b.c.Counts().MessagesOut++
 	m.timeWrite(b.c)
 	switch {

@@ -52,7 +52,7 @@ func (b *flush1) keepalives() error {
 			return err
 		}
 		h.pong = false
-		w.Out = frame1.AppendKeepaliveAck(w.Out, h.pongFor.payload())
+		w.Out = frame1.AppendKeepaliveAck(w.Out, h.seen.Received.payload())
 		h.tapped(true, frame1.TagKeepalive2Ack, w.Out[len(w.Out)-8:])
 	}
 	return nil
@@ -98,7 +98,7 @@ func (b *flush1) message(m *Message) (fits bool) {
 	w.Out = enc.AppendHeader(w.Out, &hd)
 	b.payload(m, below)
 	w.Out = enc.AppendFooter(w.Out, &hd, m.sums1(enc.Checks()))
-	if t := b.h.options.Tap; t != nil {
+	if t := b.h.tap; t != nil {
 		told := hd // the header itself stays on the stack
 		t.Part(tap.Part{Sent: true, Kind: tap.Open, Tag: frame1.TagMessage, Form: enc.Form(), Header: &told, Seg: [3][]byte{m.Front, m.Middle, m.Data}})
 	}
@@ -115,7 +115,7 @@ func (b *flush1) ack() error {
 		if pass, err := b.mayWrite(frame.TagAck, nil); !pass {
 			return err
 		}
-		h.stats.AcksOut++
+		h.stats.acksOut++
 		b.w.Out = frame1.AppendAck(b.w.Out, h.ackSeq())
 		h.tapped(true, frame1.TagAck, b.w.Out[len(b.w.Out)-8:])
 	}

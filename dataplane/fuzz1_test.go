@@ -41,7 +41,7 @@ func feedStream1(t *testing.T, stream, cuts []byte, receive ReceiveMode, mode wi
 		t.Fatalf("%d bytes of buffers, %d messages and %d bytes of the throttles are lost", c.c.Snapshot().PoolInUse, ts.Messages.Used(), ts.Bytes.Used())
 	}
 	bad := errors.Is(err, frame.ErrFrame) || errors.Is(err, ErrCloseReceived)
-	return verdict{c.own.list(), int(c.h.stats.UnaskedAcks + c.h.stats.AcksIn), bad, err != nil}
+	return verdict{c.own.list(), int(c.h.stats.unaskedAcks + c.h.stats.acksIn), bad, err != nil}
 }
 
 // FuzzFrameStream1: a stream means the same wherever it is cut, and whatever it says

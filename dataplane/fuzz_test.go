@@ -47,7 +47,7 @@ func feedStream(t *testing.T, stream, cuts []byte, receive ReceiveMode, rev fram
 	if c.c.Snapshot().PoolInUse != 0 {
 		t.Fatalf("%d bytes of buffers are lost", c.c.Snapshot().PoolInUse)
 	}
-	return verdict{c.own.list(), int(c.h.stats.UnaskedAcks), errors.Is(err, frame.ErrFrame) || errors.Is(err, ErrUnexpectedFrame), err != nil}
+	return verdict{c.own.list(), int(c.h.stats.unaskedAcks), errors.Is(err, frame.ErrFrame) || errors.Is(err, ErrUnexpectedFrame), err != nil}
 }
 
 func FuzzFrameStream(f *testing.F) {

@@ -10,6 +10,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/ordered"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
 // State is the I/O state of a handler (msgr2.md 10.2).
@@ -121,8 +123,8 @@ type HandlerConfig struct {
 // the protocol's: it numbers them, on one goroutine at a time, by calling them in
 // order; the handler runs them in that order, whichever core it is on.
 type Handler struct {
-	cfg  HandlerConfig
-	core atomic.Pointer[Core] // owner
+	owner Owner
+	core  atomic.Pointer[Core]
 	// Any goroutine.
 	inbox      atomic.Pointer[Message] // sent, not yet taken by the core; newest first
 	notified   atomic.Bool             // kick is in a mailbox
@@ -137,21 +139,25 @@ type Handler struct {
 
 	posted uint64 // number of the last event posted; the protocol's
 
-	// The rest belongs to the owning core.
+	// The rest belongs to the owning core. There are as many of them as connections:
+	// what an idle one does not need is behind a pointer.
 	in           ordered.Queue[*event]
 	out          uint64 // number of the last notification
 	state        State
 	reportQueued bool // tell the owner when something is queued
 	lossy        bool
+	paused       bool  // by the user: wantPause, once the core knows
+	holdOut      bool  // stopped by a break point
+	useful       bool  // something was received or acknowledged since the last fault
+	waiting      bool  // for the answer to a keepalive
+	givenUp      uint8 // sockets since the last ack, because of a full receive budget
 	sock         *loop.Socket
 	rx           frameReader // of sock, with enc, if it speaks msgr2
 	rx1          *framer1    // of sock, if it speaks msgr1; else nil
 	local        *perCore    // of its core, since there was a sock
 	enc          *frame.Encoder
 
-	paused   bool                    // by the user: wantPause, once the core knows
 	draining *drain                  // nil: not
-	holdOut  bool                    // stopped by a break point
 	shown    map[shownFrame]struct{} // to the break point, and not written yet
 
 	posts   *postings // nil: there never were any
@@ -160,32 +166,30 @@ type Handler struct {
 	inSeq   uint64
 	outSeq  uint64
 	unacked uint64 // messages received and not acknowledged
-	useful  bool   // something was received or acknowledged since the last fault
 
-	ping    bool
-	pong    bool
-	pongFor Timestamp
-	seen    Keepalives
+	ping bool
+	pong bool
+	seen Keepalives
 	// What the peer can answer: keepalives of the present socket.
 	unanswered stamps
 	// On the core's clock: the last keepalive sent, and the first one that
 	// nothing has answered yet.
 	pinged, asked time.Duration
-	waiting       bool          // for an answer
 	controlUntil  time.Duration // frames without use occupy it up to then, see useless
 	idle          loop.Timer    // looks after an open connection
 	progress      loop.Timer    // while the socket is stopped or rests, or a frame is unfinished
 
 	throttles *Throttles
-	givenUp   uint8       // sockets since the last ack, because of a full receive budget
-	options   OpenOptions // with their defaults; 0 is none
-	stats     HandlerStats
+	pace      *pace         // of the last socket
+	probe     *probe.Socket // of the socket; nil: none
+	tap       tap.Tap       // of the socket; nil: nobody watches it
+	stats     handlerCounters
 }
 
 // NewHandler makes a handler on core, in state none.
 func NewHandler(core *Core, cfg HandlerConfig) *Handler {
 	cfg = cfg.withDefaults()
-	h := &Handler{cfg: cfg}
+	h := &Handler{owner: cfg.Owner}
 	h.core.Store(core)
 	core.AddLoad(1)
 	h.touchTask.Run = h.touched
@@ -379,7 +383,7 @@ func (h *Handler) takeSnapshot() Snapshot {
 func (h *Handler) tellQueued() {
 	h.reportQueued = false
 	h.out++
-	h.cfg.Owner.Queued(h.out)
+	h.owner.Queued(h.out)
 }
 
 // lost is the end of the handler's socket. On the core.
@@ -398,14 +402,14 @@ func (h *Handler) lost(s *loop.Socket, err error) {
 	h.state = StateDelay
 	h.takeInbox()
 	h.out++
-	h.cfg.Owner.Faulted(h.out, err, h.takeSnapshot())
+	h.owner.Faulted(h.out, err, h.takeSnapshot())
 	h.useful = false
 }
 
 // tellTap says to who watches the socket that it ends.
 func (h *Handler) tellTap(why error) {
-	if t := h.options.Tap; t != nil {
-		h.options.Tap = nil
+	if t := h.tap; t != nil {
+		h.tap = nil
 		t.Ended(why)
 	}
 }

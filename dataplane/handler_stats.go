@@ -52,6 +52,13 @@ type HandlerStats struct {
 	PostingMisses uint64 `json:"posting_misses"`
 }
 
+// handlerCounters are what a handler counts for HandlerStats.
+type handlerCounters struct {
+	opens, messagesIn, messagesOut, bytesIn, bytesOut, acksIn, acksOut, requeued, duplicates, gaps uint64
+
+	unaskedAcks, controlPauses, posted, postingMisses uint64
+}
+
 // Stats takes a snapshot. It waits for the owning core's next turn, and returns
 // ErrStalled if that is not to be expected, ErrOnCore on a core.
 func (h *Handler) Stats() (HandlerStats, error) {
@@ -74,8 +81,13 @@ func (h *Handler) Stats() (HandlerStats, error) {
 }
 
 func (h *Handler) statistics(c *Core) HandlerStats {
-	st := h.stats
-	st.State, st.Core = h.state.String(), c.ID()
+	n := &h.stats
+	st := HandlerStats{
+		State: h.state.String(), Core: c.ID(), Opens: n.opens,
+		MessagesIn: n.messagesIn, MessagesOut: n.messagesOut, BytesIn: n.bytesIn, BytesOut: n.bytesOut,
+		AcksIn: n.acksIn, AcksOut: n.acksOut, Requeued: n.requeued, Duplicates: n.duplicates, Gaps: n.gaps,
+		UnaskedAcks: n.unaskedAcks, ControlPauses: n.controlPauses, Posted: n.posted, PostingMisses: n.postingMisses,
+	}
 	st.InSeq, st.OutSeq = h.inSeq, h.outSeq
 	st.Queued, st.Sent, st.AckLag = h.queue.n, h.sent.n, h.unacked
 	st.Paused = h.paused

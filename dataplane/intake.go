@@ -49,7 +49,7 @@ const pageSize = 4096
 
 // classify notes what the data of the frame under way is, by its size in bytes.
 func (r *intake) classify(s *loop.Socket, data int) {
-	from := r.h.options.AlignFrom
+	from := r.h.pace.alignFrom
 	r.large = data >= s.Core().Config().LargeFrom
 	r.aligned = r.large || from > 0 && data >= from
 }

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -69,10 +70,7 @@ type Keepalives struct {
 // stamps are those of the last KEEPALIVE2 frames on a socket that the peer has
 // not answered, in the order of the wire. Only an answer to one of them says
 // anything about the peer: a stamp that was made up does not. Owner: the core.
-type stamps struct {
-	list [keptStamps]Timestamp
-	n    int
-}
+type stamps []Timestamp
 
 // keptStamps is how many there are at most. If the peer is further behind, the
 // oldest stay, as their answers come next, and the latest, as a peer may answer
@@ -80,26 +78,25 @@ type stamps struct {
 const keptStamps = 8
 
 func (s *stamps) add(t Timestamp) {
-	s.n = min(s.n+1, keptStamps)
-	s.list[s.n-1] = t
+	if list := *s; len(list) == keptStamps {
+		list[keptStamps-1] = t
+		return
+	}
+	*s = append(*s, t)
 }
 
 // answer says whether t is the stamp of a keepalive without an answer, and
 // forgets it with all before it: their answers do not come any more, since
 // frames stay in order.
 func (s *stamps) answer(t Timestamp) bool {
-	for i, sent := range s.list[:s.n] {
-		if sent == t {
-			s.n = copy(s.list[:], s.list[i+1:s.n])
-			return true
-		}
-	}
-	return false
+	i := slices.Index(*s, t)
+	*s = slices.Delete(*s, 0, i+1)
+	return i >= 0
 }
 
 // heardKeepalive notes a keepalive of the peer. Only the latest needs an answer.
 func (h *Handler) heardKeepalive(c *Core, t Timestamp) {
-	h.seen.Received, h.pongFor, h.pong = t, t, true
+	h.seen.Received, h.pong = t, true
 	h.mark()
 	h.useless(c)
 }
@@ -107,13 +104,13 @@ func (h *Handler) heardKeepalive(c *Core, t Timestamp) {
 // heardKeepaliveAck notes an answer of the peer.
 func (h *Handler) heardKeepaliveAck(c *Core, t Timestamp) {
 	if !h.unanswered.answer(t) {
-		h.stats.UnaskedAcks++
+		h.stats.unaskedAcks++
 		h.useless(c)
 		return
 	}
 	h.seen.Acked, h.waiting = t, false
 	h.acks.set(t)
-	h.cfg.Owner.KeepaliveAck(h, t)
+	h.owner.KeepaliveAck(h, t)
 }
 
 // answers says that the peer answers keepalives. One of msgr1 that lacks KEEPALIVE2
@@ -122,10 +119,10 @@ func (h *Handler) answers() bool { return h.rx1 == nil || !h.rx1.enc.Form().OldK
 
 // watch starts the timer of an open connection.
 func (h *Handler) watch(c *Core) {
-	o := &h.options
-	every := o.IdleAfter
-	if o.KeepaliveEvery > 0 && (every == 0 || o.KeepaliveEvery < every) {
-		every = o.KeepaliveEvery
+	o := h.pace
+	every := o.idleAfter
+	if o.keepaliveEvery > 0 && (every == 0 || o.keepaliveEvery < every) {
+		every = o.keepaliveEvery
 	}
 	if every == 0 {
 		return
@@ -137,7 +134,7 @@ func (h *Handler) watch(c *Core) {
 // check looks after a connection whose timer fired and arms it for the
 // earliest moment at which something can be due again.
 func (h *Handler) check(c *Core, now time.Duration) {
-	s, o := h.sock, &h.options
+	s, o := h.sock, h.pace
 	if s == nil {
 		return
 	}
@@ -150,28 +147,28 @@ func (h *Handler) check(c *Core, now time.Duration) {
 			next = at
 		}
 	}
-	if o.IdleAfter > 0 {
-		if now-s.Touched() >= o.IdleAfter {
+	if o.idleAfter > 0 {
+		if now-s.Touched() >= o.idleAfter {
 			s.Fault(ErrIdle)
 			return
 		}
-		due(s.Touched() + o.IdleAfter)
+		due(s.Touched() + o.idleAfter)
 	}
-	if o.KeepaliveEvery > 0 {
-		if o.KeepaliveTimeout > 0 && h.waiting && now-h.asked >= o.KeepaliveTimeout {
+	if o.keepaliveEvery > 0 {
+		if o.keepaliveTimeout > 0 && h.waiting && now-h.asked >= o.keepaliveTimeout {
 			s.Fault(ErrKeepaliveTimeout)
 			return
 		}
-		if now-h.pinged >= o.KeepaliveEvery {
+		if now-h.pinged >= o.keepaliveEvery {
 			h.pinged, h.ping = now, true
 			if !h.waiting && h.answers() {
 				h.waiting, h.asked = true, now
 			}
 			s.Mark()
 		}
-		due(h.pinged + o.KeepaliveEvery)
-		if o.KeepaliveTimeout > 0 && h.waiting {
-			due(h.asked + o.KeepaliveTimeout)
+		due(h.pinged + o.keepaliveEvery)
+		if o.keepaliveTimeout > 0 && h.waiting {
+			due(h.asked + o.keepaliveTimeout)
 		}
 	}
 	c.Arm(&h.idle, max(next, now+time.Millisecond))

@@ -28,7 +28,7 @@ func (c *conn) asked(n int) (list []Timestamp) {
 // answered has the peer send an ack and tells whether it was believed.
 func (c *conn) answered(at Timestamp) bool {
 	c.t.Helper()
-	believed, unasked := len(c.own.acks), c.h.stats.UnaskedAcks
+	believed, unasked := len(c.own.acks), c.h.stats.unaskedAcks
 	p := at.payload()
 	c.sock.Arrive(c.peer.frame(frame.TagKeepalive2Ack, p[:]))
 	c.settle()
@@ -120,8 +120,8 @@ func TestAPeerFarBehindIsBelieved(t *testing.T) {
 		sent = append(sent, c.asked(1)...)
 		c.answered(sent[i])
 	}
-	if c.own.fault() != nil || c.h.unanswered.n > keptStamps {
-		t.Errorf("fault %v, %d stamps", c.own.fault(), c.h.unanswered.n)
+	if c.own.fault() != nil || len(c.h.unanswered) > keptStamps {
+		t.Errorf("fault %v, %d stamps", c.own.fault(), len(c.h.unanswered))
 	}
 }
 

@@ -84,7 +84,7 @@ func (h *Handler) detachState(s *loop.Socket, d *loop.Detached) *migrationState 
 // leaveCore is the first hop. l is nil if there is no socket.
 func (h *Handler) leaveCore(c, to *Core, l *migrationState, done func()) {
 	if h.state != StateDrop {
-		h.cfg.Owner.Moving(h, to)
+		h.owner.Moving(h, to)
 	}
 	h.hop(c, to, &loop.Task{Run: func(c2 *Core) { h.enterCore(c2, c, l, done) }})
 }
@@ -94,7 +94,7 @@ func (h *Handler) enterCore(c, from *Core, l *migrationState, done func()) {
 	h.passSecond()
 	c.Counts().MovedHere++
 	if h.state != StateDrop {
-		h.cfg.Owner.Moved(h, from, MoveCause{Migrated: true})
+		h.owner.Moved(h, from, MoveCause{Migrated: true})
 	}
 	if l != nil {
 		h.attachState(c, l)
@@ -114,7 +114,7 @@ func (h *Handler) attachState(c *Core, l *migrationState) {
 		h.holdOut, h.state = false, StateDelay
 		h.takeInbox()
 		h.out++
-		h.cfg.Owner.Faulted(h.out, err, h.takeSnapshot())
+		h.owner.Faulted(h.out, err, h.takeSnapshot())
 		return
 	}
 	h.sock.Continue()
@@ -136,7 +136,7 @@ func (h *Handler) adopt(c *Core, l *migrationState) error {
 			return err
 		}
 	}
-	if o := &h.options; o.IdleAfter > 0 || o.KeepaliveEvery > 0 {
+	if o := h.pace; o.idleAfter > 0 || o.keepaliveEvery > 0 {
 		c.Arm(&h.idle, c.Now()) // it finds out what is due
 	}
 	return nil

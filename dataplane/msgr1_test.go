@@ -227,7 +227,7 @@ func TestAPeerWithoutKeepalive2IsSentWhatItKnows(t *testing.T) {
 	}
 	c.sock.Arrive(frame1.AppendKeepaliveAck(nil, c.h.seen.Sent.payload())) // made up: it was not asked
 	c.settle()
-	if len(c.own.acks) != 0 || c.h.stats.UnaskedAcks != 1 {
+	if len(c.own.acks) != 0 || c.h.stats.unaskedAcks != 1 {
 		t.Errorf("%d answers to what was not asked", len(c.own.acks))
 	}
 	now := newBed(t, nil).conn1(OpenOptions{KeepaliveEvery: time.Second, KeepaliveTimeout: 2 * time.Second})
@@ -482,7 +482,7 @@ func TestAWriteOfMsgr1FillsItsSlabAndNotMore(t *testing.T) {
 					t.Fatal("the queue does not empty")
 				}
 			}
-			if most > room || most < room-size-600 || asked != n+1 || len(c.take()) != n+1+int(c.h.stats.AcksOut) {
+			if most > room || most < room-size-600 || asked != n+1 || len(c.take()) != n+1+int(c.h.stats.acksOut) {
 				t.Errorf("%s, %d bytes: the largest of %d writes has %d of %d, asked %d times for %d messages", mode.name, size, writes, most, room, asked, n+1)
 			}
 			c.close()

@@ -11,6 +11,7 @@ type perCore struct {
 	messages *Message // free received messages
 	scratch  [8]byte  // payload of a control frame under construction; here it does not escape per frame
 	header   [frame.MessageHeaderSize]byte
+	pace     *pace // of the connection that was opened last: most have the same
 }
 
 var handlerLocal loop.Local[perCore]
@@ -23,6 +24,15 @@ func localOf(c *Core) *perCore {
 		l.core = c
 	}
 	return l
+}
+
+// paceOf is the pace of a connection, which it shares with those that have the same.
+func (l *perCore) paceOf(o *OpenOptions) *pace {
+	if p := paceOf(o); l.pace == nil || *l.pace != p {
+		kept := p // so that a pace which is there already costs nothing
+		l.pace = &kept
+	}
+	return l.pace
 }
 
 // lend makes a received message with one reference.

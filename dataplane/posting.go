@@ -112,7 +112,7 @@ func (h *Handler) awaitsData() bool { return h.posts != nil && len(h.posts.armed
 func (h *Handler) postingFor(tid uint64, size int) *Posting {
 	p := h.posts.armed[tid]
 	if p != nil && size > len(p.Buffer) {
-		h.stats.PostingMisses++
+		h.stats.postingMisses++
 		return nil
 	}
 	return p
@@ -154,6 +154,6 @@ func (h *Handler) place(m *Message) (spent *loop.Buffer) {
 func (h *Handler) use(p *Posting, m *Message) {
 	delete(h.posts.armed, p.TID)
 	m.posted = true
-	h.stats.Posted++
+	h.stats.posted++
 	p.User.Used()
 }

@@ -108,11 +108,11 @@ func (h *Handler) checkStopped(s *loop.Socket, now time.Duration) error {
 // checkRate ends a connection whose unfinished frame came too slowly. A socket
 // that has more for us is not to blame: we did not read it.
 func (h *Handler) checkRate(s *loop.Socket) error {
-	r, o := h.intake(), &h.options
-	if o.LeastRate <= 0 || s.Behind() {
+	r, o := h.intake(), h.pace
+	if o.leastRate <= 0 || s.Behind() {
 		return nil
 	}
-	rate, grace := o.LeastRate, o.MessageGrace
+	rate, grace := o.leastRate, o.messageGrace
 	if r.charge.Contended() {
 		rate, grace = pressure*rate, grace/10
 	}

@@ -133,7 +133,7 @@ func TestFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
 				c.settle()
 			}
 			checkReceived(t, c.own.list(), list)
-			if got := c.h.stats.UnaskedAcks; got != 2 {
+			if got := c.h.stats.unaskedAcks; got != 2 {
 				t.Fatalf("cut at %d: %d control frames, want 2", at, got)
 			}
 			c.close()

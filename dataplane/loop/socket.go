@@ -34,19 +34,19 @@ type Socket struct {
 	dirty  bool   // in core.dirty
 
 	// Receiving.
-	receiving  bool     // a multishot receive is armed
-	useReady   bool     // the receive is cancelled, to read by readiness instead
-	recvPaused bool     // the receive is cancelled, as too much is held back
-	recvOp     uring.Op // that receive
-	readyOp    uring.Op // the watch for readiness
-	listed     bool     // in core.readable
-	ending     bool     // a readiness event said that the stream ends or fails
-	eof        bool     // the peer has ended the stream
-	stopped    bool     // the throttle for which the socket waits, nil: it reads
-	paused     *Throttle
+	receiving  bool          // a multishot receive is armed
+	useReady   bool          // the receive is cancelled, to read by readiness instead
+	recvPaused bool          // the receive is cancelled, as too much is held back
+	recvOp     uring.Op      // that receive
+	readyOp    uring.Op      // the watch for readiness
+	listed     bool          // in core.readable
+	ending     bool          // a readiness event said that the stream ends or fails
+	eof        bool          // the peer has ended the stream
+	stopped    bool          // readiness came while it was full, and does not come again
+	retrying   bool          // the first frame to come was paused before
+	paused     *Throttle     // for which the socket waits; nil: it reads
 	pausedAt   time.Duration // since when, whatever throttle it was
 	began      time.Duration // what Begin noted, pauses left out
-	retrying   bool          // the first frame to come was paused before
 	waiter     waiter        // its place in the line of paused
 	backlog    []byte        // received, not taken yet
 	consumed   int           // of backlog
