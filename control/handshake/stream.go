@@ -144,8 +144,7 @@ func (s *Stream) Wipe() {
 
 // start sets up the framing that the banners agreed on.
 func (s *Stream) start(rev frame.Revision) {
-	s.enc = frame.NewEncoder(rev)
-	s.dec = frame.NewDecoder(rev, frame.PreAuthLimits())
+	s.enc, s.dec = frame.NewCodec(rev, frame.PreAuthLimits())
 }
 
 // secure encrypts everything from here on, in both directions.

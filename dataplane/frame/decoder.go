@@ -19,8 +19,7 @@ type Decoder struct {
 	skipCRC bool
 	comp    Compressor
 
-	peeked  [PreambleSize]byte // revision 0, secure: preamble not trusted yet
-	scratch []byte             // revision 0, secure: frame out of two buffers
+	early *early // nil: not in secure mode of revision 0
 
 	// The last preamble in clear that Open has accepted: messages of one kind
 	// have the same, and need no second look. Not set: the tag is 0.
@@ -32,6 +31,23 @@ type Decoder struct {
 // agreed on. Anything but Rev0 is taken for Rev1.
 func NewDecoder(rev Revision, lim Limits) *Decoder {
 	return &Decoder{layout: layout{rev: known(rev)}, limits: lim, bounds: &tagBounds}
+}
+
+// NewCodec makes the encoder and the decoder of one connection, in one piece of memory
+// that lives as long as either of them.
+func NewCodec(rev Revision, lim Limits) (*Encoder, *Decoder) {
+	c := &struct {
+		enc Encoder
+		dec Decoder
+	}{*NewEncoder(rev), *NewDecoder(rev, lim)}
+	return &c.enc, &c.dec
+}
+
+// early is what secure mode of revision 0 needs: its frames are authenticated as a whole,
+// so that their preambles are looked at before.
+type early struct {
+	peeked  [PreambleSize]byte // not trusted yet
+	scratch []byte             // frame out of two buffers
 }
 
 // SetLimits replaces the limits, from the next Open on.
@@ -49,6 +65,9 @@ func (d *Decoder) Secure(key [16]byte, nonce [12]byte) error {
 		return err
 	}
 	d.layout.secure = true
+	if d.layout.rev == Rev0 {
+		d.early = new(early)
+	}
 	return nil
 }
 
@@ -71,9 +90,10 @@ func (d *Decoder) ChecksSegments() bool { return !d.layout.secure && !d.skipCRC 
 // after it.
 func (d *Decoder) Wipe() {
 	d.dir.wipe()
-	clear(d.peeked[:])
-	clear(d.scratch[:cap(d.scratch)])
-	d.scratch = nil
+	if e := d.early; e != nil {
+		clear(e.scratch[:cap(e.scratch)])
+		*e = early{}
+	}
 }
 
 // HeadSize is the number of bytes that Open needs in the current mode: 32, or
@@ -100,10 +120,10 @@ func (d *Decoder) Open(head []byte) (Header, error) {
 	}
 	switch {
 	case d.layout.secure && d.layout.rev == Rev0:
-		if err := d.dir.peek(d.peeked[:], head); err != nil {
+		if err := d.dir.peek(d.early.peeked[:], head); err != nil {
 			return Header{}, err
 		}
-		preamble = d.peeked[:]
+		preamble = d.early.peeked[:]
 	case d.layout.secure:
 		if _, err := d.dir.open(head); err != nil {
 			return Header{}, err

@@ -63,9 +63,10 @@ func (d *Decoder) finishSecureRev0(f *Frame, head, rest []byte) error {
 	whole := joined(head, rest)
 	together := whole != nil
 	if !together {
-		d.scratch = slices.Grow(d.scratch[:0], len(head)+len(rest))
-		d.scratch = append(append(d.scratch, head...), rest...)
-		whole = d.scratch
+		e := d.early
+		e.scratch = slices.Grow(e.scratch[:0], len(head)+len(rest))
+		e.scratch = append(append(e.scratch, head...), rest...)
+		whole = e.scratch
 	}
 	plain, err := d.dir.open(whole)
 	if err != nil {
@@ -84,8 +85,8 @@ func (d *Decoder) finishSecureRev0(f *Frame, head, rest []byte) error {
 	if !together {
 		copy(head, plain)
 		copy(rest, plain[PreambleSize:])
-		if cap(d.scratch) > keepScratch {
-			d.scratch = nil
+		if cap(d.early.scratch) > keepScratch {
+			d.early.scratch = nil
 		}
 	}
 	rest = rest[:len(rest)-tagSize]
