@@ -16,13 +16,11 @@ type machine struct {
 }
 
 // step is the Step of the protocol.
-func (s *machine) step(ev session.Event, env session.Env) (actions []session.Action) {
+func (s *machine) step(ev session.Event, env session.Env) []session.Action {
 	if s.msgr1 != nil {
-		*s.msgr1, actions = session1.Step(*s.msgr1, ev, env)
-	} else {
-		*s.msgr2, actions = session.Step(*s.msgr2, ev, env)
+		return s.msgr1.Advance(ev, env)
 	}
-	return actions
+	return s.msgr2.Advance(ev, env)
 }
 
 // isMsgr1 says whether an address is one at which msgr1 is spoken. Every other one

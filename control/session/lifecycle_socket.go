@@ -31,7 +31,7 @@ func (l *Lifecycle) Hangup(r *Run, err error) {
 // Round counts a session frame on this socket, and says whether it is below most.
 func (l *Lifecycle) Round(most int) bool {
 	l.rounds++
-	return l.rounds < most
+	return int(l.rounds) < most
 }
 
 // Establish makes a connection of the accepted socket, on which a new session

@@ -71,7 +71,7 @@ func (s *Session) clientIdent(r *Run, ci wire.ClientIdent, ev Request) error {
 		s.tell(r, wire.IdentMissingFeatures{Features: missing}, KindClientIdent)
 		return nil
 	}
-	s.front = front
+	s.claimed = &claimed{front: front}
 	e := s.findable(ev.Existing)
 	if s.Policy.Server && !s.Policy.findable() {
 		e = nil // the classic rule: what is not registered is not looked up either
@@ -101,7 +101,7 @@ func (s *Session) clientIdent(r *Run, ci wire.ClientIdent, ev Request) error {
 func (s *Session) sessionReconnect(r *Run, sr wire.SessionReconnect, ev Request) error {
 	front := sr.Addrs.Front()
 	switch {
-	case front.Type != wire.AddrMsgr2 && front.Type != wire.AddrAny, s.front != (wire.Addr{}) && s.front != front:
+	case front.Type != wire.AddrMsgr2 && front.Type != wire.AddrAny, s.claimed != nil && s.claimed.front != front:
 		return fmt.Errorf("%w: SESSION_RECONNECT from %v", ErrProtocol, sr.Addrs)
 	case ev.Frozen:
 		return ErrFrozen // the successor knows the session
@@ -111,7 +111,7 @@ func (s *Session) sessionReconnect(r *Run, sr wire.SessionReconnect, ev Request)
 	if sr.GlobalSeq > numbers.Max || sr.ConnectSeq > numbers.Max {
 		return fmt.Errorf("%w: SESSION_RECONNECT with global_seq %d, connect_seq %d", ErrProtocol, sr.GlobalSeq, sr.ConnectSeq)
 	}
-	s.front = front
+	s.claimed = &claimed{front: front}
 	e := s.findable(ev.Existing)
 	switch DecideReconnect(s.view(e, r.Env.Addrs, ev.Settled), sr.ClientCookie, sr.GlobalSeq, sr.ConnectSeq, s.Policy.ResetCheck) {
 	case DoReuse:
@@ -153,7 +153,7 @@ func (s *Session) view(e *Session, ours wire.AddrVec, settled bool) View {
 	}
 	theirs := e.Peer.Addrs.V2()
 	if theirs.IsBlank() {
-		theirs = s.front
+		theirs = s.claimed.front
 	}
 	return View{
 		Exists: true,

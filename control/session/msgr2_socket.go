@@ -12,7 +12,7 @@ import (
 
 // establish opens a new session on the socket.
 func (s *Session) establish(r *Run, ci wire.ClientIdent, near, replaceLossy bool) {
-	if !s.Establish(r, s.front, near, replaceLossy) {
+	if !s.Establish(r, s.claimed.front, near, replaceLossy) {
 		return
 	}
 	s.adopt(r, ci, s.Peer.Entity)
@@ -25,7 +25,7 @@ func (s *Session) adopt(r *Run, ci wire.ClientIdent, by wire.EntityName) {
 	if !s.Peer.NumberKnown {
 		s.Peer.Number, s.Peer.NumberKnown = ci.GID, true
 	}
-	s.target = ci.TargetAddr
+	s.claimed = &claimed{target: ci.TargetAddr}
 	s.ClientCookie = ci.Cookie
 	s.PeerGlobalSeq = ci.GlobalSeq
 	s.Features = ci.Supported & s.Policy.Supported
@@ -37,7 +37,7 @@ func (s *Session) adopt(r *Run, ci wire.ClientIdent, by wire.EntityName) {
 // apply has an accepted socket take over.
 func (ev Replace) apply(s *Session, r *Run) {
 	if s.Interrupt(r) {
-		s.replace = ev
+		s.replace = &ev
 	}
 }
 
@@ -69,8 +69,8 @@ func (ev HandlerMoved) apply(s *Session, r *Run) {
 
 // resume brings the session up to date with what the accepted socket said.
 func (s *Session) resume(r *Run) {
-	ev := s.replace
-	s.replace = Replace{}
+	ev := *s.replace
+	s.replace = nil
 	if ev.Reset {
 		s.reset(r, true)
 	}
@@ -98,7 +98,7 @@ func (s *Session) sendServerIdent(r *Run) {
 		Addrs: s.told(r.Env.Addrs), GID: r.Env.Number, GlobalSeq: r.Env.Seq.Next(0),
 		Supported: s.Policy.Supported, Required: s.Policy.Required,
 	}
-	s.ToldSeq = si.GlobalSeq
+	s.claimed, s.ToldSeq = nil, si.GlobalSeq
 	if s.Policy.Lossy {
 		si.Flags = wire.IdentLossy
 		s.ServerCookie = 0
@@ -113,10 +113,10 @@ func (s *Session) sendServerIdent(r *Run) {
 // told is what the peer is told of our addresses: it has to find the one by which
 // it has reached us among them. Other peers are not told that.
 func (s *Session) told(ours wire.AddrVec) wire.AddrVec {
-	if ours.Contains(s.target) {
+	if ours.Contains(s.claimed.target) {
 		return ours
 	}
-	return append(slices.Clone(ours), s.target)
+	return append(slices.Clone(ours), s.claimed.target)
 }
 
 // apply ends an acceptor's handshake.

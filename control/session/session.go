@@ -9,12 +9,12 @@ import (
 // Lifecycle is what every connection has, whatever protocol it speaks.
 type Lifecycle struct {
 	State     State
-	Policy    Policy
-	Peer      Peer
 	Once      bool // no second attempt
 	Frozen    bool // stands still for a hand-over
 	Announced bool // the user knows of the connection, and is told when it is over
 	Local     bool // the connection to ourselves: it has no socket
+	Policy    Policy
+	Peer      Peer
 
 	GlobalSeq     uint64        // of our own attempt under way
 	PeerGlobalSeq uint64        // of the peer's last attempt
@@ -28,9 +28,9 @@ type Lifecycle struct {
 	Timer            uint64   // number of the back-off timer's last run
 	IO               Snapshot // of the handler, while it is not open
 	lastNotification uint64   // notifications up to this number are older than IO
-	useless          int      // times in a row that it was ready and of no use
-	rounds           int      // session frames on this socket
-	strange          int      // times in a row that the peer has received what we have not sent
+	useless          int32    // times in a row that it was ready and of no use
+	rounds           int32    // session frames on this socket
+	strange          int32    // times in a row that the peer has received what we have not sent
 }
 
 // Session is the protocol of one msgr2 connection (msgr2.md 9.1), or of an
@@ -43,11 +43,16 @@ type Session struct {
 	ServerCookie uint64
 	ToldSeq      uint64 // our global_seq in the SERVER_IDENT that opened the session, 0 if the peer sent that
 
-	asked   Kind // connector: the frame that waits for its answer
-	due     Kind // accepted socket: the frame that must come next, 0: any
-	front   wire.Addr
-	replace Replace   // state Replacing: what the accepted socket said
-	target  wire.Addr // acceptor: ours by which the peer of CLIENT_IDENT has reached us
+	asked   Kind     // connector: the frame that waits for its answer
+	due     Kind     // accepted socket: the frame that must come next, 0: any
+	claimed *claimed // acceptor: what the peer said, until it is answered
+	replace *Replace // state Replacing: what the accepted socket said
+}
+
+// claimed is what the peer of an accepted socket said. It never changes.
+type claimed struct {
+	front  wire.Addr // of the peer, until a connection is made
+	target wire.Addr // from then on: ours by which the peer of CLIENT_IDENT has reached us
 }
 
 // NewLifecycle is a connection in state None.
@@ -117,16 +122,22 @@ type Env struct {
 // carried out in their order. Neither s nor what it leads to is changed, but for
 // the numbers that env gives out.
 func Step(s Session, ev Event, env Env) (Session, []Action) {
+	actions := s.Advance(ev, env)
+	return s, actions
+}
+
+// Advance is Step in place, for the owner of the session: without a copy.
+func (s *Session) Advance(ev Event, env Env) []Action {
 	r := &Run{Env: env}
 	switch ev := ev.(type) {
 	case LifeEvent:
-		ev.Live(&s.Lifecycle, &s, r)
+		ev.Live(&s.Lifecycle, s, r)
 	case ownEvent:
-		ev.apply(&s, r)
+		ev.apply(s, r)
 	default:
 		r.Foreign(ev)
 	}
-	return s, r.actions
+	return r.actions
 }
 
 // Run is one step under way, of this machine or of one that shares its rules.

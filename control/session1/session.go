@@ -62,12 +62,18 @@ func (*Session) Address(v wire.AddrVec) wire.Addr { return v.V1() }
 // that env gives out do. Env.Seq counts the attempts of msgr1 alone, as they have
 // 32 bits; Env.Cookie and Env.OwnerCookie are not called.
 func Step(s Session, ev session.Event, env session.Env) (Session, []session.Action) {
+	actions := s.Advance(ev, env)
+	return s, actions
+}
+
+// Advance is Step in place, for the owner of the session: without a copy.
+func (s *Session) Advance(ev session.Event, env session.Env) []session.Action {
 	r := &session.Run{Env: env}
 	switch ev := ev.(type) {
 	case session.Lost:
 		s.lost(r, ev)
 	case session.LifeEvent:
-		ev.Live(&s.Lifecycle, &s, r)
+		ev.Live(&s.Lifecycle, s, r)
 	case session.Authenticated:
 		s.connected(r, ev)
 	case session.Answer:
@@ -85,7 +91,7 @@ func Step(s Session, ev session.Event, env session.Env) (Session, []session.Acti
 	default:
 		r.Foreign(ev)
 	}
-	return s, r.Actions()
+	return r.Actions()
 }
 
 // lost is the fault of the data phase. A peer that says CLOSE ends the session.
