@@ -75,7 +75,7 @@ type accepting struct {
 	ctx    context.Context
 	s      machine          // of the socket: guarded by the messenger's lock
 	began  []session.Action // of the first step: for the log of the connection
-	policy Policy
+	policy *Policy
 	pin    int // core that the peer was pinned to when it came, if pinned
 	pinned bool
 	// The connection that has the socket, once that is decided: a new one, or one
@@ -151,7 +151,7 @@ func (a *accepting) handshake() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	a.policy = m.policies.get(peer.EntityType)
-	a.s = m.newSession(&a.policy, session.Peer{
+	a.s = m.newSession(a.policy, session.Peer{
 		Type: peer.EntityType, Entity: peer.Auth.Entity, Proven: isProven(peer.Auth),
 		From: a.link.PeerAddr().Addr(),
 	})

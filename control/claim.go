@@ -80,7 +80,7 @@ func (c *Conn) awaitSettled() bool {
 	defer stop()
 	select {
 	case <-settled:
-	case <-c.closed:
+	case <-c.Closed():
 	case <-m.ctx.Done():
 	}
 	return true

@@ -36,9 +36,9 @@ type Conn struct {
 	auth      atomic.Pointer[auth.Result]
 	// waitsFor is the file whose room resumes the connection (File.Hold); nil: none.
 	waitsFor atomic.Pointer[File]
-	closed   chan struct{} // closed when the handler holds nothing any more
+	closed   signal // sent when the handler holds nothing any more
 	limits   dataplane.Throttles
-	policy   Policy                    // that it was made with; the present one is in s
+	policy   *Policy                   // that it was made with, which never changes; the present one is in s
 	shown    atomic.Pointer[published] // what cores may ask for
 
 	// out is what has to be done for the connection; its runner owns stopTimer,
@@ -56,38 +56,35 @@ type Conn struct {
 	alias         wire.Addr // the v1 address of a peer of msgr2, under which it is known, too
 	told1         wire.Addr // who a peer of msgr1 was told that we are
 	notifications ordered.Queue[notification]
-	att           *attempt                  // the attempt whose socket the handler does not have yet
+	att           *attempt                  // the attempt whose socket the handler does not have yet; nil: it has it
 	told          <-chan dataplane.Snapshot // the snapshot that the handler gives for the last Suspend that asked for one
 	err           error                     // of the last attempt or fault
 	streak        streak                    // of failed attempts
 	standby       standby                   // the wait for the peer
 	seen          time.Time                 // when the last socket was lost
-	changed       chan struct{}             // closed and replaced with every change of state
-	info          Info
-	place         Placement // Core is out of date
+	changed       chan struct{}             // closed with the next change of state; nil: nobody waits for it
+	info          *Info                     // what was negotiated last, which never changes; nil: nothing yet
+	place         Placement                 // Core is out of date
 	counters      ConnCounters
 }
 
 // published is what may be asked of a connection without the messenger's lock.
 type published struct {
 	state    State
-	err      error
 	peerType wire.EntityType
-	info     Info
+	err      error
+	info     *Info // nil: nothing was negotiated yet
 	place    Placement
 }
 
 // newConn makes a connection with a session of its own. The lock is held.
-func (m *Messenger) newConn(core *dataplane.Core, policy Policy, s machine) *Conn {
+func (m *Messenger) newConn(core *dataplane.Core, policy *Policy, s machine) *Conn {
 	m.counters.Conns++
-	c := &Conn{
-		m: m, id: m.counters.Conns, policy: policy, s: s,
-		closed: make(chan struct{}), changed: make(chan struct{}),
-	}
-	c.setReceiveBudget(&policy)
+	c := &Conn{m: m, id: m.counters.Conns, policy: policy, s: s}
+	c.setReceiveBudget(policy)
 	c.calls.limit, c.postings.limit = int64(m.cfg.MaxCalls), int64(m.cfg.MaxPostings)
 	c.line = newDispatchLine(m.inject)
-	c.out.check, c.out.open = &m.mu.check, &m.outboxes
+	c.out.of = &m.mu
 	handler := m.cfg.handlerConfig()
 	handler.Owner, handler.Budget = owner{c}, m.sending
 	c.h = dataplane.NewHandler(core, handler)
@@ -187,7 +184,7 @@ func (c *Conn) MarkDown() {
 }
 
 // Closed is closed when the connection is over and nothing of it runs any more.
-func (c *Conn) Closed() <-chan struct{} { return c.closed }
+func (c *Conn) Closed() <-chan struct{} { return c.closed.sent() }
 
 // SetUserData attaches v to the connection, for the user alone. It stays over
 // faults, replaces and remote resets: what of it belonged to the old session is
@@ -234,7 +231,7 @@ func (c *Conn) Err() error {
 func (c *Conn) WaitReady(ctx context.Context) error {
 	for {
 		c.m.mu.Lock()
-		state, err, changed, stuck := c.s.State, c.err, c.changed, c.stuckError()
+		state, err, changed, stuck := c.s.State, c.err, c.change(), c.stuckError()
 		c.m.mu.Unlock()
 		switch state {
 		case StateReady:
@@ -251,6 +248,22 @@ func (c *Conn) WaitReady(ctx context.Context) error {
 			return errors.Join(context.Cause(ctx), err)
 		}
 	}
+}
+
+// change returns a channel that closes with the next change of state. The lock is held.
+func (c *Conn) change() <-chan struct{} {
+	if c.changed == nil {
+		c.changed = make(chan struct{})
+	}
+	return c.changed
+}
+
+// negotiated is what was negotiated last; the zero Info before. The lock is held.
+func (c *Conn) negotiated() *Info {
+	if c.info == nil {
+		return new(Info)
+	}
+	return c.info
 }
 
 // sendLocal delivers a message to our own dispatchers, on the goroutine of the

@@ -88,7 +88,7 @@ func (e *heldMessage) wait(c *Conn) {
 	select {
 	case <-due:
 	case <-e.flushed:
-	case <-c.closed:
+	case <-c.Closed():
 	}
 }
 

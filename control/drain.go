@@ -84,7 +84,7 @@ func (c *Conn) await(ctx context.Context, ready <-chan struct{}) error {
 	select {
 	case <-ready:
 		return nil
-	case <-c.closed:
+	case <-c.Closed():
 		return ErrUndelivered
 	case <-ctx.Done():
 		return fmt.Errorf("control: drain: %w", context.Cause(ctx))

@@ -192,7 +192,7 @@ func frozenSnapshot(st *dataplane.HandlerState) session.Snapshot {
 
 // record is everything of the connection that its successor needs. The lock is held.
 func (c *Conn) record(st dataplane.HandlerState) handover.Session {
-	p, s := &c.policy, &c.s
+	p, s := c.policy, &c.s
 	r := handover.Session{
 		Target: s.Peer.Target, Dialled: s.Peer.Dialled, Near: s.Peer.Near, Anonymous: s.Peer.Anonymous, Once: s.Once, PeerType: s.Peer.Type, PeerAddrs: s.Peer.Addrs,
 		PeerEntity: s.Peer.Entity, Proven: s.Peer.Proven, PeerNumber: s.Peer.Number, NumberKnown: s.Peer.NumberKnown,

@@ -131,7 +131,7 @@ func (m *Messenger) restore(s *handover.Session) (*Conn, error) {
 	}
 	ns := m.newSession(&p, peer)
 	ns.Once = s.Once
-	c := m.newConn(m.pickCore(), p, ns)
+	c := m.newConn(m.pickCore(), &p, ns)
 	if ns.msgr1 != nil {
 		c.step(session1.Restore{PeerGlobalSeq: s.PeerGlobalSeq, ConnectSeq: s.ConnectSeq, ToldSeq: s.ToldSeq, Features: s.Features, IO: frozenSnapshot(&s.IO)})
 	} else {

@@ -50,7 +50,7 @@ func hinted(t *testing.T, m *Messenger, to netip.AddrPort, h steering.Owner) *Co
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := LosslessClient()
-	c := m.newConn(m.plane.Core(0), p, m.newSession(&p, session.Peer{Target: wire.Addr{Type: wire.AddrMsgr2, AddrPort: to}}))
+	c := m.newConn(m.plane.Core(0), &p, m.newSession(&p, session.Peer{Target: wire.Addr{Type: wire.AddrMsgr2, AddrPort: to}}))
 	c.hint.to = h
 	return c
 }

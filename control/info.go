@@ -30,11 +30,12 @@ type Info struct {
 // time up to them.
 func (c *Conn) Info() Info {
 	now := c.shown.Load()
-	info := now.info
-	if info.Protocol != "" {
-		info.Placement = now.place
-		info.Placement.Core = c.h.Core().ID()
+	if now.info == nil {
+		return Info{}
 	}
+	info := *now.info
+	info.Placement = now.place
+	info.Placement.Core = c.h.Core().ID()
 	return info
 }
 
@@ -52,7 +53,7 @@ func (c *Conn) SetAuth(res *auth.Result) { c.auth.Store(res) }
 func (c *Conn) keepInfo(a *attempt) {
 	c.auth.Store(a.peer.Auth)
 	peer := &c.s.Peer
-	c.info = Info{
+	c.info = &Info{
 		PeerType: peer.Type, PeerAddrs: peer.Addrs, PeerNumber: peer.Number, PeerEntity: peer.Entity,
 		Features: c.s.Features, Protocol: a.talk.protocol(), Auth: a.peer.Auth.Method, Mode: a.peer.Mode,
 		Compression: a.peer.Compression.String(), Lossy: c.s.Policy.Lossy, Accepted: a.accepted != nil, Handshake: a.took,

@@ -72,7 +72,7 @@ func (c *Conn) endIO() {
 			c.over.Store(true)
 			c.loseCalls()
 			c.losePostings()
-			close(c.closed)
+			c.closed.send()
 		})
 	})
 }

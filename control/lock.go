@@ -18,6 +18,8 @@ type protocolLock struct {
 	marked  markedList // marked down, and not closed yet
 	changed []*Conn    // with something in the outbox; guarded by mu
 	todo    []func()   // see later; guarded by mu
+	// outboxes counts those that are being emptied, for Shutdown.
+	outboxes waitGroup
 }
 
 // Lock takes the lock, and first closes the connections that were marked down:
@@ -70,8 +72,7 @@ func (l *protocolLock) later(f func()) { l.todo = append(l.todo, f) }
 // decided it. Whoever frees the lock empties it; one goroutine at a time does, so
 // that the handler's events keep their order.
 type outbox struct {
-	check   *lockCheck
-	open    *waitGroup // counts those that run, for Shutdown
+	of      *protocolLock
 	mu      sync.Mutex
 	waiting []func() // guarded by mu
 	running bool     // guarded by mu
@@ -105,9 +106,9 @@ func (o *outbox) letGo() {
 // run carries out what waits, unless another goroutine does so already: that
 // one goes on with it.
 func (o *outbox) run() {
-	o.check.mustBeFree("the actions of a connection")
-	if o.open.enter() {
-		defer o.open.leave()
+	o.of.check.mustBeFree("the actions of a connection")
+	if o.of.outboxes.enter() {
+		defer o.of.outboxes.leave()
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()

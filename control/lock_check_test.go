@@ -24,7 +24,7 @@ func TestTheLockIsCheckedToKeepItsPromise(t *testing.T) {
 	m := idle(t, func(c *Config) { c.Probe = probe.Func(func(context.Context, probe.Event) error { return nil }) })
 	p := LosslessPeer()
 	m.mu.Lock()
-	c := m.newConn(m.pickCore(), p, m.newSession(&p, session.Peer{Target: nobody(1)}))
+	c := m.newConn(m.pickCore(), &p, m.newSession(&p, session.Peer{Target: nobody(1)}))
 	m.mu.Unlock()
 	locked := func(f func()) func() {
 		return func() {

@@ -116,7 +116,7 @@ func TestLookupFollowsWhatIsKnownOfAPeer(t *testing.T) {
 	p := LosslessPeer()
 	m.mu.Lock()
 	claims := func(id string) *Conn {
-		c := m.newConn(m.pickCore(), p, m.newSession(&p, session.Peer{Target: nobody(1), Type: wire.OSD, Entity: wire.EntityName{Type: wire.OSD, ID: id}}))
+		c := m.newConn(m.pickCore(), &p, m.newSession(&p, session.Peer{Target: nobody(1), Type: wire.OSD, Entity: wire.EntityName{Type: wire.OSD, ID: id}}))
 		m.names.add(nobody(1), c)
 		return c
 	}
@@ -210,7 +210,7 @@ func TestUserCodeMayCallTheMessengerBack(t *testing.T) {
 			}
 			for c.State() == StateConnecting {
 				m.mu.Lock()
-				changed := c.changed
+				changed := c.change()
 				m.mu.Unlock()
 				if c.State() != StateConnecting {
 					break
@@ -256,7 +256,7 @@ func TestActionsOfAConnectionKeepTheirOrder(t *testing.T) {
 	m := idle(t, nil)
 	p := LosslessPeer()
 	m.mu.Lock()
-	c := m.newConn(m.pickCore(), p, m.newSession(&p, session.Peer{Target: nobody(1)}))
+	c := m.newConn(m.pickCore(), &p, m.newSession(&p, session.Peer{Target: nobody(1)}))
 	m.mu.Unlock()
 	const each, goroutines = 1000, 4
 	next, wrong, at := 0, 0, 0

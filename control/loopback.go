@@ -32,7 +32,7 @@ func (m *Messenger) loopback() *Conn {
 		return m.local
 	}
 	policy := m.policies.get(m.cfg.Name.Type)
-	c := m.newConn(m.pickCore(), policy, m.newSession(&policy, session.Peer{Type: m.cfg.Name.Type, Entity: m.cfg.Name}))
+	c := m.newConn(m.pickCore(), policy, m.newSession(policy, session.Peer{Type: m.cfg.Name.Type, Entity: m.cfg.Name}))
 	c.local = true
 	c.step(session.Loopback{})
 	m.local = c

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"sync/atomic"
 
@@ -43,7 +42,6 @@ type Messenger struct {
 	notifications notificationQueue
 	work          waitGroup       // handshakes
 	queues        waitGroup       // queued dispatches
-	outboxes      waitGroup       // that are being emptied
 	turns         placement.Turns // of cores
 	door          *door.Door      // who may be half open
 	lines         *ration.Logger  // about what peers do
@@ -90,7 +88,7 @@ func New(cfg Config) (*Messenger, error) {
 		sending:       dataplane.NewSendBudget(cfg.SendBytes, own(cfg.SendBytes, ownSend)),
 		notifications: newNotebook(),
 		number:        cfg.Number,
-		policies:      policySet{of: maps.Clone(cfg.Policies), other: *cfg.Default},
+		policies:      newPolicySet(cfg.Policies, *cfg.Default),
 		names:         newNames(),
 		all:           make(map[*Conn]struct{}),
 		lingering:     make(map[*Conn]resetEvent),
@@ -178,7 +176,7 @@ func (m *Messenger) SetPolicy(t wire.EntityType, p Policy) {
 func (m *Messenger) SetDefaultPolicy(p Policy) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.policies.other = p
+	m.policies.other = &p
 }
 
 // DispatchThrottle bounds the received payload that is not released yet.
@@ -246,7 +244,7 @@ func (m *Messenger) Connect(to wire.Addr, peer wire.EntityType, opts ...ConnectO
 	}
 	policy := m.policies.get(peer)
 	if o.policy != nil {
-		policy = *o.policy
+		policy = o.policy
 	}
 	if !policy.Lossy && m.handing.Frozen() {
 		return nil, ErrHandedOver
@@ -261,7 +259,7 @@ func (m *Messenger) Connect(to wire.Addr, peer wire.EntityType, opts ...ConnectO
 	if err != nil {
 		return nil, err
 	}
-	ns := m.newSession(&policy, session.Peer{
+	ns := m.newSession(policy, session.Peer{
 		Target: to, Dialled: true, Anonymous: o.anonymous, Addrs: wire.AddrVec{to}, Type: peer, Entity: o.entity,
 	})
 	ns.Once = o.once
@@ -381,7 +379,7 @@ func (m *Messenger) Shutdown(ctx context.Context) error {
 		m.cancel(ErrShutdown)
 		m.door.Close()
 		m.work.close()
-		m.outboxes.close()
+		m.mu.outboxes.close()
 		if first {
 			_ = m.plane.Close() // this is no core
 			close(m.notifications.stop)

@@ -41,7 +41,7 @@ func TestASessionThatLivesLongIsOfUse(t *testing.T) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := LosslessClient()
-	c := m.newConn(m.pickCore(), p, m.newSession(&p, session.Peer{Target: wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("192.0.2.1:6800")}}))
+	c := m.newConn(m.pickCore(), &p, m.newSession(&p, session.Peer{Target: wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("192.0.2.1:6800")}}))
 	for i, one := range []struct {
 		lived time.Duration
 		want  State
@@ -67,7 +67,7 @@ func TestAFaultOfAnEarlierSocketIsNone(t *testing.T) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := LosslessPeer()
-	c := m.newConn(m.pickCore(), p, m.newSession(&p, session.Peer{Target: wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("192.0.2.1:6800")}}))
+	c := m.newConn(m.pickCore(), &p, m.newSession(&p, session.Peer{Target: wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("192.0.2.1:6800")}}))
 	c.s.State = StateConnecting
 	c.step(session.Authenticated{IO: session.Snapshot{InSeq: 10, Notifications: 3}}) // its handler has told three times
 	c.s.State = StateReady

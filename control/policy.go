@@ -116,13 +116,21 @@ func (p *Policy) rules1() session.Policy {
 }
 
 // policySet has the policies for new connections, by the type of the peer. It is
-// guarded by the messenger's lock.
+// guarded by the messenger's lock. What it holds never changes: connections share it.
 type policySet struct {
-	of    map[wire.EntityType]Policy
-	other Policy // for types that are not in of
+	of    map[wire.EntityType]*Policy
+	other *Policy // for types that are not in of
 }
 
-func (s *policySet) get(t wire.EntityType) Policy {
+func newPolicySet(of map[wire.EntityType]Policy, other Policy) policySet {
+	s := policySet{of: make(map[wire.EntityType]*Policy, len(of)), other: &other}
+	for t, p := range of {
+		s.set(t, p)
+	}
+	return s
+}
+
+func (s *policySet) get(t wire.EntityType) *Policy {
 	if p, ok := s.of[t]; ok {
 		return p
 	}
@@ -130,8 +138,5 @@ func (s *policySet) get(t wire.EntityType) Policy {
 }
 
 func (s *policySet) set(t wire.EntityType, p Policy) {
-	if s.of == nil {
-		s.of = make(map[wire.EntityType]Policy)
-	}
-	s.of[t] = p
+	s.of[t] = &p
 }

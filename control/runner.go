@@ -78,12 +78,14 @@ func (c *Conn) stepWith(ev session.Event, n numbers) outcome {
 // perform does the actions of a step that change memory, and puts the others into
 // the outbox. The lock is held.
 func (c *Conn) perform(actions []session.Action) (o outcome) {
-	leave := false
+	leave, open := false, false
 	for _, a := range actions {
 		o.record(a)
 		switch a.(type) {
-		case session.Faulted, session.Open:
+		case session.Faulted:
 			leave = true
+		case session.Open:
+			leave, open = true, true
 		}
 		switch session.PlaceOf(a) {
 		case session.Memory:
@@ -91,6 +93,9 @@ func (c *Conn) perform(actions []session.Action) (o outcome) {
 		case session.IO:
 			c.prepare(a)
 		}
+	}
+	if open && o.send == nil {
+		c.att = nil // it has nothing left to do for us
 	}
 	c.publish()
 	if leave {
@@ -167,8 +172,10 @@ func (c *Conn) performState(a session.Action) {
 
 // moved tells of a new state. The lock is held.
 func (c *Conn) moved(a session.StateChanged) {
-	close(c.changed)
-	c.changed = make(chan struct{})
+	if c.changed != nil {
+		close(c.changed)
+		c.changed = nil
+	}
 	if a.To == StateStandby {
 		c.beginStandby()
 	} else {

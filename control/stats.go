@@ -94,20 +94,21 @@ func (c *Conn) Stats() (ConnStats, error) {
 	now := c.m.cfg.Clock.Now()
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
+	info := c.negotiated()
 	st := ConnStats{
 		ID: c.id, Peer: c.peerText(), PeerType: c.s.Peer.Type.String(), State: c.s.State.String(), Policy: c.policy.Name, Lossy: c.s.Policy.Lossy,
 		ConnectSeq: c.s.ConnectSeq, GlobalSeq: c.s.GlobalSeq,
-		Placement: c.placement(), Counters: c.counters, IO: io, Protocol: c.info.Protocol, Compression: c.info.Compression,
-		LastSeen: c.lastSeen(now, io.Quiet), Remote: c.info.Peer, HeldBytes: held, Throttles: c.throttleStats(),
+		Placement: c.placement(), Counters: c.counters, IO: io, Protocol: info.Protocol, Compression: info.Compression,
+		LastSeen: c.lastSeen(now, io.Quiet), Remote: info.Peer, HeldBytes: held, Throttles: c.throttleStats(),
 	}
 	if s := c.s.msgr2; s != nil {
 		st.ClientCookie, st.ServerCookie = s.ClientCookie != 0, s.ServerCookie != 0
 	}
-	if c.info.PeerEntity != (wire.EntityName{}) {
-		st.Entity = c.info.PeerEntity.String()
+	if info.PeerEntity != (wire.EntityName{}) {
+		st.Entity = info.PeerEntity.String()
 	}
-	if c.info.Mode != 0 {
-		st.Auth, st.Mode = c.info.Auth.String(), c.info.Mode.String()
+	if info.Mode != 0 {
+		st.Auth, st.Mode = info.Auth.String(), info.Mode.String()
 	}
 	if c.err != nil {
 		st.Error = c.err.Error()

@@ -27,8 +27,8 @@ const stuckAfter = 3
 // streak counts the attempts of a connection that have failed since it was ready
 // last. It is guarded by the messenger's lock.
 type streak struct {
-	failed int // in any way
-	stuck  int // of these, the last ones that dialling again does not mend
+	failed int32 // in any way
+	stuck  int32 // of these, the last ones that dialling again does not mend
 
 	warning *warning // of the last failure; nil if there is none
 }
