@@ -43,22 +43,29 @@ func tracedIn(t *testing.T, file string) (recorder trace.Side, tags map[trace.Si
 	return recorder, tags, all
 }
 
+// bothTraced are a server and a client that each trace into a file of their name in dir, with
+// a message on its way between them.
+func bothTraced(t *testing.T, v variant) (server, client *msgrtest.Node, conn *control.Conn, dir string, logs []*trace.Log) {
+	t.Helper()
+	dir = t.TempDir()
+	withTrace := func(name string) func(*msgrtest.NodeConfig) {
+		l, err := trace.Create(filepath.Join(dir, name), trace.Options{Cut: 4})
+		must(t, err)
+		logs = append(logs, l)
+		return func(c *msgrtest.NodeConfig) { c.Tracer = l }
+	}
+	server = nodeOf(t, v, "osd.1", "SFS", 1, withTrace("server"), withChain(echoer()))
+	client = nodeOf(t, v, "client.2", "LLC", 2, withTrace("client"))
+	conn = client.Dial(server)
+	m := control.NewMessage(7, []byte("front"), bytes.Repeat([]byte("data"), 5000))
+	m.TID = 1
+	must(t, conn.Send(m))
+	return server, client, conn, dir, logs
+}
+
 func TestATracerSeesEveryFrameOfBothSides(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
-		dir := t.TempDir()
-		var logs []*trace.Log
-		withTrace := func(name string) func(*msgrtest.NodeConfig) {
-			l, err := trace.Create(filepath.Join(dir, name), trace.Options{Cut: 4})
-			must(t, err)
-			logs = append(logs, l)
-			return func(c *msgrtest.NodeConfig) { c.Tracer = l }
-		}
-		server := nodeOf(t, v, "osd.1", "SFS", 1, withTrace("server"), withChain(echoer()))
-		client := nodeOf(t, v, "client.2", "LLC", 2, withTrace("client"))
-		conn := client.Dial(server)
-		m := control.NewMessage(7, []byte("front"), bytes.Repeat([]byte("data"), 5000))
-		m.TID = 1
-		must(t, conn.Send(m))
+		server, client, _, dir, logs := bothTraced(t, v)
 		receives(t, ctx, client, 1001)
 		for _, n := range []*msgrtest.Node{client, server} {
 			must(t, n.Shutdown(ctx))
@@ -95,20 +102,7 @@ func TestATracerSeesEveryFrameOfBothSides(t *testing.T) {
 // resumed, and keepalives.
 func TestMsgr1ATracerSeesEverythingOfBothSides(t *testing.T) {
 	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
-		dir := t.TempDir()
-		var logs []*trace.Log
-		withTrace := func(name string) func(*msgrtest.NodeConfig) {
-			l, err := trace.Create(filepath.Join(dir, name), trace.Options{Cut: 4})
-			must(t, err)
-			logs = append(logs, l)
-			return func(c *msgrtest.NodeConfig) { c.Tracer = l }
-		}
-		server := nodeOf(t, v, "osd.1", "SFS", 1, withTrace("server"), withChain(echoer()))
-		client := nodeOf(t, v, "client.2", "LLC", 2, withTrace("client"))
-		conn := client.Dial(server)
-		m := control.NewMessage(7, []byte("front"), bytes.Repeat([]byte("data"), 5000))
-		m.TID = 1
-		must(t, conn.Send(m))
+		server, client, conn, dir, logs := bothTraced(t, v)
 		receives(t, ctx, client, 1001)
 		cut := server.Probe.ArmNext(msgrtest.Read(frame.TagMessage), msgrtest.Fault())
 		send(t, conn, 2)

@@ -316,30 +316,36 @@ func TestAddressOfNothingIsInvalid(t *testing.T) {
 	})
 }
 
+// shares has both listeners of an address get some of many connections.
+func (r *rig) shares(addr netip.AddrPort, a, b uring.Socket) {
+	r.t.Helper()
+	userA, _ := r.accept(a)
+	userB, _ := r.accept(b)
+	const total = 64
+	for range total {
+		c, err := net.DialTimeout("tcp", addr.String(), patience)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.t.Cleanup(func() { _ = c.Close() })
+	}
+	gotA, gotB := 0, 0
+	r.until("connections missing", func() bool {
+		gotA, gotB = len(r.collected[userA]), len(r.collected[userB])
+		return gotA+gotB == total
+	})
+	if gotA == 0 || gotB == 0 {
+		r.t.Fatalf("connections %d and %d: not shared", gotA, gotB)
+	}
+}
+
 func TestReusePortGroup(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		group := uring.ListenOptions{ReusePort: true}
 		a := r.listen(loopback, group)
 		addr := r.d.LocalAddr(a)
 		b := r.listen(addr, group)
-		userA, _ := r.accept(a)
-		userB, _ := r.accept(b)
-		const total = 64
-		for range total {
-			c, err := net.DialTimeout("tcp", addr.String(), patience)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-		}
-		gotA, gotB := 0, 0
-		r.until("connections missing", func() bool {
-			gotA, gotB = len(r.collected[userA]), len(r.collected[userB])
-			return gotA+gotB == total
-		})
-		if gotA == 0 || gotB == 0 {
-			t.Fatalf("connections %d and %d: not shared", gotA, gotB)
-		}
+		r.shares(addr, a, b)
 		if _, err := r.d.Listen(addr, uring.ListenOptions{}); err == nil {
 			t.Fatal("the address was taken outside the group")
 		}
@@ -352,24 +358,7 @@ func TestAFoundedGroupIsSharedWithNobodyElse(t *testing.T) {
 		a := r.listen(loopback, found)
 		addr := r.d.LocalAddr(a)
 		b := r.listen(addr, join)
-		userA, _ := r.accept(a)
-		userB, _ := r.accept(b)
-		const total = 64
-		for range total {
-			c, err := net.DialTimeout("tcp", addr.String(), patience)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-		}
-		gotA, gotB := 0, 0
-		r.until("connections missing", func() bool {
-			gotA, gotB = len(r.collected[userA]), len(r.collected[userB])
-			return gotA+gotB == total
-		})
-		if gotA == 0 || gotB == 0 {
-			t.Errorf("connections %d and %d: not shared", gotA, gotB)
-		}
+		r.shares(addr, a, b)
 		for name, at := range map[string]netip.AddrPort{
 			"a founded group": addr, "an open group": r.d.LocalAddr(r.listen(loopback, join)), "a lone listener": r.d.LocalAddr(r.listen(loopback, uring.ListenOptions{})),
 		} {
