@@ -148,6 +148,9 @@ func (w *world) check() {
 // checkIdle checks the gauges of a messenger on which nothing moves.
 func (w *world) checkIdle(n *node) {
 	n.checkThrottles()
+	if deaf := n.host.Deaf(); deaf != 0 {
+		w.fail("node %d: %d listeners accept nothing", n.id, deaf)
+	}
 	w.wait("stats", func() {
 		st, err := n.m.Stats()
 		if err != nil {

@@ -15,8 +15,7 @@ import (
 type Driver struct {
 	uring.Driver
 	ask func(Request) Fault
-	// simulated: the descriptors are numbers that the driver below has made, so that
-	// nobody else can close them.
+	// simulated: the descriptors are numbers that the driver below has made.
 	simulated bool
 	flying    map[key]*flight
 	queue     []uring.Completion // to be delivered
@@ -111,9 +110,6 @@ func (d *Driver) Listen(addr netip.AddrPort, opt uring.ListenOptions) (uring.Soc
 // caller's, who closes it.
 func (d *Driver) Adopt(fd int) (uring.Socket, error) {
 	if err := d.call(Adopt); err != nil {
-		if d.simulated {
-			d.discard(fd)
-		}
 		return uring.Socket{}, err
 	}
 	return d.Driver.Adopt(fd)

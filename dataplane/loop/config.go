@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/stepped"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -88,6 +90,9 @@ type Config struct {
 	// Disk opens and names files, nil: uring.Host, the machine's. A simulated host has
 	// its own. Any goroutine calls it.
 	Disk uring.Disk
+	// CloseFD closes the descriptor of a socket that no driver has, nil: close(2). A
+	// simulated host has its own. Any goroutine calls it.
+	CloseFD func(fd int)
 	// Now is the monotonic clock, nil: the machine's.
 	Now func() time.Duration
 	// Wall is the wall clock of keepalive time stamps, nil: time.Now.
@@ -172,6 +177,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Disk == nil {
 		c.Disk = uring.Host{}
+	}
+	if c.CloseFD == nil {
+		c.CloseFD = func(fd int) { _ = unix.Close(fd) }
 	}
 	if c.StallAfter == 0 {
 		c.StallAfter = DefaultStallAfter

@@ -446,7 +446,7 @@ func (c *Core) complete(cp *uring.Completion) {
 			if s, err := c.drv.Adopt(int(cp.Res)); err == nil {
 				c.drv.Close(s)
 			} else {
-				_ = unix.Close(int(cp.Res))
+				c.cfg.CloseFD(int(cp.Res))
 			}
 		}
 		return

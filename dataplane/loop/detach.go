@@ -3,8 +3,6 @@ package loop
 import (
 	"fmt"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // A live connection changes cores in two hops. Between them the socket is
@@ -24,7 +22,8 @@ type detachment struct {
 // ends it.
 type Detached struct {
 	fd      int
-	backlog []byte // received, not delivered
+	closeFD func(fd int) // Config.CloseFD
+	backlog []byte       // received, not delivered
 	eof     bool
 	leaving bool // it prefers to read by readiness
 	held    bool // by Hold
@@ -102,7 +101,7 @@ func (s *Socket) detached() {
 		return
 	}
 	d := &Detached{
-		fd: fd, backlog: s.backlog[s.consumed:], eof: s.eof, leaving: s.useReady, held: held,
+		fd: fd, closeFD: c.cfg.CloseFD, backlog: s.backlog[s.consumed:], eof: s.eof, leaving: s.useReady, held: held,
 		waited: waited, copies: s.tx.copies, touched: s.touched, heard: s.heard,
 	}
 	s.dead, s.detach, s.paused, s.backlog = true, nil, nil, nil
@@ -113,7 +112,7 @@ func (s *Socket) detached() {
 }
 
 // Close ends a socket that goes to no core.
-func (d *Detached) Close() { _ = unix.Close(d.fd) }
+func (d *Detached) Close() { d.closeFD(d.fd) }
 
 // Attach makes a socket of d on this core, with f as its framer. It does nothing
 // until Continue. On an error the descriptor is closed, and the core may be gone:

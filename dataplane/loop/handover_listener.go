@@ -20,7 +20,7 @@ var ErrNotListening = errors.New("dataplane: not a listening TCP socket")
 func (c *Core) AdoptListener(fd int, accepted func(*Link)) (*Listener, error) {
 	addr, err := listening(fd)
 	if err != nil {
-		_ = unix.Close(fd)
+		c.cfg.CloseFD(fd)
 		return nil, fmt.Errorf("core %d: adopt descriptor %d: %w", c.id, fd, err)
 	}
 	l := newListener(c, addr, accepted)
@@ -29,7 +29,7 @@ func (c *Core) AdoptListener(fd int, accepted func(*Link)) (*Listener, error) {
 		err = e
 	}
 	if err != nil {
-		_ = unix.Close(fd)
+		c.cfg.CloseFD(fd)
 		return nil, fmt.Errorf("core %d: adopt listener %v: %w", c.id, addr, err)
 	}
 	return l, nil

@@ -122,7 +122,7 @@ func (c *Core) take(fd int) (*Link, error) {
 	c.assertOwner()
 	us, err := c.drv.Adopt(fd)
 	if err != nil {
-		_ = unix.Close(fd)
+		c.cfg.CloseFD(fd)
 		return nil, err
 	}
 	s := newSocket(c)

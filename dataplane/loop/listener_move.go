@@ -100,7 +100,7 @@ func (l *Listener) hand(to *Core, fd int, done func(error)) {
 	to.Post(&Task{Run: func(c *Core) {
 		if c.closed.Load() {
 			l.open = false
-			_ = unix.Close(fd)
+			c.cfg.CloseFD(fd)
 			done(ErrStopped)
 			return
 		}

@@ -3,8 +3,6 @@ package loop
 import (
 	"net/netip"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // A listener for which descriptors, memory or something else is missing never gives
@@ -60,7 +58,7 @@ func (l *Listener) enter(c *Core) bool {
 // shut closes the socket, whoever has it.
 func (l *Listener) shut(c *Core) {
 	if l.outside {
-		_ = unix.Close(l.FD())
+		c.cfg.CloseFD(l.FD())
 		return
 	}
 	c.drv.Close(l.sock)

@@ -17,11 +17,11 @@ type Core struct {
 }
 
 // Run configures a plane to run on the host: its cores have drivers, the clock
-// of the network and the host's disk, and no threads. opened is called with each core before it has
+// of the network, the host's disk and its descriptors, and no threads. opened is called with each core before it has
 // work, on the goroutine that starts it.
 func (h *Host) Run(cfg *loop.Config, opened func(c *Core)) {
 	var drv *Driver // of the core that is started: one at a time is
-	cfg.Now, cfg.Disk = h.net.Now, h.Disk()
+	cfg.Now, cfg.Disk, cfg.CloseFD = h.net.Now, h.Disk(), h.closeFD
 	cfg.Open = func(int) (uring.Driver, error) {
 		drv = h.Driver()
 		return drv, nil

@@ -5,8 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 func TestCoresOfAHostMoveOnlyWhenTheyAreTurned(t *testing.T) {
@@ -75,5 +78,48 @@ func TestACoreThatEndsInATurnIsWokenForItsWorkAndItsEnd(t *testing.T) {
 	<-closed
 	if !c.Gone() || c.Busy() {
 		t.Error("it has not ended")
+	}
+}
+
+// What no driver has is closed by the plane of its host: nobody listens there any more,
+// and who is connected hears of it.
+func TestAPlaneClosesTheDescriptorsOfItsHost(t *testing.T) {
+	w := newWorld(t, 12, simnet.Options{})
+	cfg := loop.Config{Cores: 1}
+	w.host[1].Run(&cfg, func(*simnet.Core) {})
+	at := netip.AddrPortFrom(w.host[1].IP(), 4711)
+	l, err := w.drv[1].Listen(at, uring.ListenOptions{})
+	must(t, err)
+	if n := w.host[1].Deaf(); n != 1 {
+		t.Errorf("%d listeners accept nothing, want 1", n)
+	}
+	accept, err := w.drv[1].Accept(l, userAccept)
+	must(t, err)
+	if n := w.host[1].Deaf(); n != 0 {
+		t.Errorf("%d listeners accept nothing, want 0", n)
+	}
+	a, _, err := w.drv[0].Connect(netip.AddrPort{}, at, uring.SocketOptions{}, userConnect)
+	must(t, err)
+	w.run(time.Minute)
+	taken, n := w.find(1, uring.KindAccept, userAccept)
+	if n != 1 {
+		t.Fatalf("%d connections", n)
+	}
+	cfg.CloseFD(int(taken.Res))
+	w.run(time.Second)
+	if _, errno, end := w.read(0, a); errno == unix.EAGAIN && !end {
+		t.Error("the peer does not hear of the end")
+	}
+
+	w.drv[1].Cancel(accept)
+	fd, err := w.drv[1].Detach(l)
+	must(t, err)
+	cfg.CloseFD(fd)
+	cfg.CloseFD(fd) // nothing
+	if n := w.host[1].Deaf(); n != 0 {
+		t.Errorf("%d listeners are left", n)
+	}
+	if _, err := w.drv[1].Listen(at, uring.ListenOptions{}); err != nil {
+		t.Errorf("the port of a listener that is closed: %v", err)
 	}
 }

@@ -315,8 +315,6 @@ func (d *Driver) Close(s uring.Socket) {
 	if e == nil {
 		return
 	}
-	d.host.net.counts.Ended++
-	delete(d.host.ends, e.id)
 	for op, c := range d.ops {
 		if c == e {
 			delete(d.ops, op)
@@ -332,14 +330,7 @@ func (d *Driver) Close(s uring.Socket) {
 		d.drop(e.user)
 		d.push(uring.Completion{Kind: uring.KindReady, User: e.user, Res: -int32(unix.ECANCELED)})
 	}
-	unread := e.rx.size > 0
-	e.closed = true
-	e.rx.clear()
-	if unread {
-		e.reset() // as TCP does
-		return
-	}
-	e.finish()
+	d.host.closeEnd(e)
 }
 
 // drop forgets edges of a watch that is over.

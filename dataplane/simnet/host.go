@@ -123,6 +123,47 @@ func (h *Host) Revive() {
 	}
 }
 
+// closeFD closes a socket that no driver has.
+func (h *Host) closeFD(fd int) {
+	for _, group := range h.listeners {
+		for _, l := range group {
+			if l.id == fd {
+				l.close(h)
+				return
+			}
+		}
+	}
+	if e := h.ends[fd]; e != nil {
+		h.closeEnd(e)
+	}
+}
+
+// closeEnd closes a connection.
+func (h *Host) closeEnd(e *end) {
+	h.net.counts.Ended++
+	delete(h.ends, e.id)
+	unread := e.rx.size > 0
+	e.closed = true
+	e.rx.clear()
+	if unread {
+		e.reset() // as TCP does
+		return
+	}
+	e.finish()
+}
+
+// Deaf is how many sockets of the host listen, and have no accept armed.
+func (h *Host) Deaf() (n int) {
+	for _, group := range h.listeners {
+		for _, l := range group {
+			if !l.armed {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // listener is one member of the group of a port.
 type listener struct {
 	id       int
