@@ -31,7 +31,7 @@ func (e *Error) Advice() string {
 	case late && stage == StageConnect:
 		return "no host there, or a firewall drops the packets"
 	case late && stage == StageBanner:
-		return "it accepts connections, but does not speak msgr2"
+		return "it accepts connections and says nothing; it is frozen, or does not speak msgr2"
 	case hungUp(err) && stage == StageBanner:
 		return "the peer hung up; it may not speak msgr2, or expect TLS"
 	case hungUp(err) && stage == StageIdent:

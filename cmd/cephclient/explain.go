@@ -10,6 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
+	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/control/handshake"
 )
 
@@ -66,6 +67,10 @@ func advice(err error) string {
 		return ce.Advice()
 	case errors.Is(err, mon.ErrNoAnswer):
 		return "it is overloaded or frozen, or a firewall drops the packets"
+	case errors.Is(err, rados.ErrNoAnswer):
+		return "it is overloaded or frozen, the placement group of the object is not active, or a firewall drops the packets"
+	case errors.Is(err, rados.ErrNoOSD):
+		return "those that have the object are down"
 	}
 	return ""
 }

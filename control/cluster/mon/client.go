@@ -274,6 +274,8 @@ func (c *Client) CommandWith(ctx context.Context, command map[string]string, dat
 		switch {
 		case err == nil:
 			return commandOutput(command["prefix"], reply)
+		case errors.Is(err, context.DeadlineExceeded):
+			return Output{}, fmt.Errorf("%w: command %q to %v: %w", ErrNoAnswer, command["prefix"], s.to, err)
 		case !errors.Is(err, control.ErrSessionLost) && !errors.Is(err, control.ErrClosed):
 			return Output{}, err
 		}
@@ -295,7 +297,7 @@ func (c *Client) next(ctx context.Context, lost *session) (*session, error) {
 		case <-c.ctx.Done():
 			return nil, ErrClosed
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return nil, errors.Join(context.Cause(ctx), c.silence())
 		}
 	}
 }

@@ -12,7 +12,8 @@ var (
 	ErrConfig = errors.New("mon: invalid configuration")
 	// ErrClosed: the client is closed. It wraps net.ErrClosed.
 	ErrClosed = fmt.Errorf("mon: client closed: %w", net.ErrClosed)
-	// ErrNoAnswer: a monitor does not answer: an attempt to reach it, or a renewal.
+	// ErrNoAnswer: a monitor does not answer: an attempt to reach it, a renewal, or a
+	// command.
 	ErrNoAnswer = errors.New("mon: the monitor does not answer")
 	// ErrMessage: a message cannot be decoded.
 	ErrMessage = errors.New("mon: malformed message")

@@ -77,7 +77,7 @@ func (c *Client) giveUp() {
 }
 
 // one has a session with the monitor at an address, until it is lost.
-func (c *Client) one(ctx context.Context, to wire.Addr) error {
+func (c *Client) one(ctx context.Context, to wire.Addr) (err error) {
 	s, err := c.dial(to)
 	if err != nil {
 		return err
@@ -85,12 +85,17 @@ func (c *Client) one(ctx context.Context, to wire.Addr) error {
 	defer func() {
 		c.mu.Lock()
 		c.session = nil
+		if ctx.Err() == nil {
+			c.lastErr = err // there is always one or the other
+		}
 		c.mu.Unlock()
 		s.conn.MarkDown()
 	}()
 	wait, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
-	if err := s.conn.WaitReady(wait); err != nil {
+	if err := s.conn.WaitReady(wait); errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w: nothing came from %v: %w", ErrNoAnswer, to, err)
+	} else if err != nil {
 		return err
 	}
 	if to.Type == wire.AddrLegacy {

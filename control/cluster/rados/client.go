@@ -103,9 +103,15 @@ func (c *Client) do(ctx context.Context, pool string, r *request) ([]byte, error
 
 // placed waits until there is an OSD that has the object.
 func (c *Client) placed(ctx context.Context, pool, object string) (place, error) {
+	var none error // what the monitor said last
 	for {
 		p, err := c.place(ctx, pool, object)
-		if !errors.Is(err, ErrNoOSD) {
+		switch {
+		case errors.Is(err, ErrNoOSD):
+			none = err
+		case none != nil && ctx.Err() != nil: // that is why we still ask
+			return p, errors.Join(none, context.Cause(ctx))
+		default:
 			return p, err
 		}
 		if late := sleep(ctx, mapPause); late != nil {

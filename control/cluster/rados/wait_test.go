@@ -23,6 +23,10 @@ type cluster struct {
 	addr    wire.Addr    // of the monitor
 	primary atomic.Int32 // of every object; -1: none
 	asked   atomic.Int32 // where an object is
+	// silent is the first question of those that have no answer, 0: all have one; hold is
+	// closed when they may.
+	silent atomic.Int32
+	hold   chan struct{}
 }
 
 func startCluster(t *testing.T, osd netip.AddrPort) *cluster {
@@ -36,13 +40,15 @@ func startCluster(t *testing.T, osd netip.AddrPort) *cluster {
 			t.Error(err)
 		}
 	})
-	c := &cluster{}
+	c := &cluster{hold: make(chan struct{})}
 	command := func(_ *control.Conn, command map[string]any, _ []byte) (mon.Output, error) {
 		if command["prefix"] == "osd dump" {
 			text := fmt.Sprintf(`{"epoch":7,"osds":[{"osd":0,"up":1,"public_addrs":{"addrvec":[{"type":"v2","addr":"%v","nonce":5}]}}]}`, osd)
 			return mon.Output{Data: []byte(text)}, nil
 		}
-		c.asked.Add(1)
+		if n, first := c.asked.Add(1), c.silent.Load(); first > 0 && n >= first {
+			<-c.hold
+		}
 		text := fmt.Sprintf(`{"epoch":7,"pool_id":1,"raw_pgid":"1.a5","pgid":"1.5","acting_primary":%d}`, c.primary.Load())
 		return mon.Output{Data: []byte(text)}, nil
 	}
@@ -111,5 +117,37 @@ func TestAClientWaitsForAnOSDUntilItsDeadline(t *testing.T) {
 	stop(late)
 	if err := <-done; !errors.Is(err, rados.ErrNoAnswer) || !strings.Contains(err.Error(), "osd.0 at v2:"+osd.String()) {
 		t.Errorf("%v, want ErrNoAnswer with the address", err)
+	}
+}
+
+// Whatever a client waits for when its deadline comes, it says it: the OSD that is not
+// there, even if the monitor was asked once more, or the monitor.
+func TestADeadlineTellsWhatWasWaitedFor(t *testing.T) {
+	for _, first := range []int32{1, 2} {
+		c := startCluster(t, netip.MustParseAddrPort("127.0.0.1:1"))
+		c.primary.Store(-1)
+		c.silent.Store(first)
+		dialing, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		client, err := rados.Dial(dialing, rados.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Mons: []wire.Addr{c.addr}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		ctx, late := context.WithCancelCause(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- client.Write(ctx, "data", "object", []byte("text")) }()
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for c.asked.Load() < first {
+			<-tick.C
+		}
+		late(context.DeadlineExceeded)
+		err = <-done
+		want := map[int32]error{1: mon.ErrNoAnswer, 2: rados.ErrNoOSD}[first]
+		if !errors.Is(err, want) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("question %d has no answer: %v, want %v", first, err, want)
+		}
+		close(c.hold)
 	}
 }
