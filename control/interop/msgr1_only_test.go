@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -26,10 +25,7 @@ import (
 func TestMsgr1DaemonsWithoutMsgr2(t *testing.T) {
 	enabled(t)
 	t.Parallel()
-	program := filepath.Join(t.TempDir(), "cephclient")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../cmd/cephclient").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	program := buildProgram(t, "cephclient")
 	for _, method := range []string{"none", "cephx"} {
 		t.Run(method, func(t *testing.T) {
 			t.Parallel()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,10 +13,7 @@ import (
 func TestTheClientProgramOnARealCluster(t *testing.T) {
 	enabled(t)
 	t.Parallel()
-	program := filepath.Join(t.TempDir(), "cephclient")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../cmd/cephclient").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	program := buildProgram(t, "cephclient")
 	c := startCluster(t, clusterConfig{auth: "cephx", mode: "secure", osds: 1})
 	for _, backend := range backends {
 		t.Run(string(backend), func(t *testing.T) {
