@@ -201,7 +201,7 @@ func (v *topView) connColumns() []topColumn[topConn] {
 			return curve(v.history.conns[c.ID], width), styleDim
 		}})
 	}
-	return append(columns, topColumn[conn]{head: "POLICY", width: 13, rank: 5, left: true, grows: 200, cell: func(c *conn, _ int) (string, string) {
+	return append(columns, topColumn[conn]{head: "POLICY", width: 15, rank: 5, left: true, grows: 200, cell: func(c *conn, _ int) (string, string) {
 		return policyText(c), ""
 	}})
 }
