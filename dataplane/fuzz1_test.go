@@ -65,7 +65,7 @@ func FuzzFrameStream1(f *testing.F) {
 		if !want.ended {
 			t.Fatal("the end of the stream was not seen")
 		}
-		for _, receive := range []ReceiveMode{ReceiveReady, ReceiveBuffers} {
+		for _, receive := range receiveModes {
 			if got := feedStream1(t, stream, cuts, receive, m); !reflect.DeepEqual(got, want) {
 				t.Fatalf("%s, cut: %d messages, bad=%v; in one piece: %d messages, bad=%v",
 					receive, len(got.messages), got.bad, len(want.messages), want.bad)

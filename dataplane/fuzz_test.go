@@ -71,7 +71,7 @@ func FuzzFrameStream(f *testing.F) {
 		if !want.ended {
 			t.Fatal("the end of the stream was not seen")
 		}
-		for _, receive := range []ReceiveMode{ReceiveReady, ReceiveBuffers} {
+		for _, receive := range receiveModes {
 			if got := feedStream(t, stream, cuts, receive, rev); !reflect.DeepEqual(got, want) {
 				t.Fatalf("%s, cut: %d messages, bad=%v; in one piece: %d messages, bad=%v",
 					receive, len(got.messages), got.bad, len(want.messages), want.bad)

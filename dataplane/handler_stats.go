@@ -30,6 +30,10 @@ type HandlerStats struct {
 	Writing     bool   `json:"writing"`    // a write is in flight
 	Throttled   bool   `json:"throttled"`  // it does not read, for whatever reason
 	Paused      bool   `json:"paused"`     // by the user
+	// Receive is how its present socket receives, "buffers" or "ready", ReceiveWhy why;
+	// empty without one.
+	Receive    ReceiveMode `json:"receive,omitempty"`
+	ReceiveWhy Why         `json:"receive_why,omitempty"`
 	// Unfinished is how many bytes are there of a frame that is not complete.
 	Unfinished int64 `json:"unfinished"`
 	// Reserved is what its received messages hold of Throttles.Dispatch, in
@@ -93,6 +97,7 @@ func (h *Handler) statistics(c *Core) HandlerStats {
 	st.Paused = h.paused
 	st.Keepalives, st.QueueFull = h.seen, h.full.Load()
 	if h.sock != nil {
+		st.Receive, st.ReceiveWhy = h.sock.Receives()
 		st.Writing, st.Throttled = h.sock.Writing(), h.sock.Stopped()
 		st.Unfinished, st.Quiet = int64(h.intake().held()), h.sock.Quiet()
 	}

@@ -11,6 +11,8 @@ type (
 	Config = loop.Config
 	// ReceiveMode is how a connection receives.
 	ReceiveMode = loop.ReceiveMode
+	// Why is why a connection, or a core, receives as it does.
+	Why = loop.Why
 	// Core is one thread with its driver and sockets.
 	Core = loop.Core
 	// CoreState says whether a core can be given work.

@@ -35,7 +35,7 @@ func TestAnnouncedLengthsOfMsgr1TakeNoMemory(t *testing.T) {
 		{"all", frame1.Header{Seq: 1, FrontLen: 1<<32 - 1, MiddleLen: 1<<32 - 1, DataLen: 1<<32 - 1, DataOff: 1<<16 - 1}, frame.ErrTooLarge},
 		{"the most", frame1.Header{Seq: 1, FrontLen: lim.Front, MiddleLen: lim.Middle, DataLen: lim.Data, DataOff: 1<<16 - 1}, nil},
 	} {
-		for _, receive := range []ReceiveMode{ReceiveReady, ReceiveBuffers} {
+		for _, receive := range receiveModes {
 			ts := &Throttles{Bytes: NewThrottle(1 << 20), Dispatch: NewThrottle(1 << 20)}
 			c := newBed(t, receiving(receive)).conn1(OpenOptions{Throttles: ts})
 			lent := c.c.Snapshot().PoolLent
@@ -90,7 +90,7 @@ func TestAnyWildFieldOfAHeaderOfMsgr1IsAFaultOrHarmless(t *testing.T) {
 
 // Data begins in memory where it does in its page, so that whole pages of it are pages.
 func TestDataOfMsgr1LiesAsItsOffsetSays(t *testing.T) {
-	for _, receive := range []ReceiveMode{ReceiveReady, ReceiveBuffers} {
+	for _, receive := range receiveModes {
 		for _, off := range []uint16{0, 1, 511, 4093, 4095, 4096, 4097, 65535} {
 			for _, front := range []int{0, 1, 5000} {
 				c := newBed(t, receiving(receive)).conn1(OpenOptions{})

@@ -52,9 +52,12 @@ func overModes(t *testing.T, f func(t *testing.T, m wireMode, receive ReceiveMod
 	overSome(t, allModes, f)
 }
 
+// receiveModes are all there are.
+var receiveModes = []ReceiveMode{ReceiveAuto, ReceiveReady, ReceiveBuffers}
+
 func overSome(t *testing.T, modes []wireMode, f func(t *testing.T, m wireMode, receive ReceiveMode)) {
 	for _, m := range modes {
-		for _, receive := range []ReceiveMode{ReceiveReady, ReceiveBuffers} {
+		for _, receive := range receiveModes {
 			t.Run(m.name+"/"+string(receive), func(t *testing.T) { f(t, m, receive) })
 		}
 	}
@@ -63,7 +66,7 @@ func overSome(t *testing.T, modes []wireMode, f func(t *testing.T, m wireMode, r
 func receiving(mode ReceiveMode) func(*Config, *fakedriver.Driver) {
 	return func(cfg *Config, d *fakedriver.Driver) {
 		cfg.Receive = mode
-		d.Multishot = mode == ReceiveBuffers
+		d.Multishot = mode != ReceiveReady
 	}
 }
 
@@ -443,7 +446,7 @@ func TestThrottlingInTheMiddleOfBufferedBytesKeepsTheOrder(t *testing.T) {
 }
 
 func TestAThrottledConnectionHoldsBackABoundedAmount(t *testing.T) {
-	for _, receive := range []ReceiveMode{ReceiveReady, ReceiveBuffers} {
+	for _, receive := range receiveModes {
 		t.Run(string(receive), func(t *testing.T) {
 			ts := &Throttles{Messages: NewThrottle(1)}
 			c := newBed(t, receiving(receive)).conn(OpenOptions{Throttles: ts})

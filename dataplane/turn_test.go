@@ -214,7 +214,7 @@ func TestAStreamThatNeverEndsDelaysASmallMessageByOneVisit(t *testing.T) {
 }
 
 func TestSlowWorkOnMessagesEndsTheTurn(t *testing.T) {
-	for _, receive := range []ReceiveMode{ReceiveReady, ReceiveBuffers} {
+	for _, receive := range receiveModes {
 		t.Run(string(receive), func(t *testing.T) {
 			const each, total = 100 * time.Microsecond, 500
 			b := newBed(t, receiving(receive))
@@ -265,7 +265,7 @@ func TestSlowWorkOnMessagesEndsTheTurn(t *testing.T) {
 // A throttle that stops a connection in the middle of what a late turn has left,
 // and the end of the stream behind that.
 func TestWhatALateTurnLeavesSurvivesAThrottleAndTheEnd(t *testing.T) {
-	for _, receive := range []ReceiveMode{ReceiveReady, ReceiveBuffers} {
+	for _, receive := range receiveModes {
 		t.Run(string(receive), func(t *testing.T) {
 			ts := &Throttles{Messages: NewThrottle(30)}
 			b := newBed(t, receiving(receive))

@@ -55,6 +55,9 @@ type Info struct {
 	Entries  int       `json:"entries,omitempty"`  // of the submission queue, after halving for lack of memory
 }
 
+// Has says whether the feature of that name was found and is used.
+func (i *Info) Has(name string) bool { return featureSet(i.Features).have(name) }
+
 // Feature is one optional ability of the kernel, found by trying it.
 type Feature struct {
 	Name  string `json:"name"`

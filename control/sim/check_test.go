@@ -158,6 +158,9 @@ func (w *world) checkIdle(n *node) {
 		}
 		for _, c := range st.Cores {
 			w.cover.Paused += int(c.Paused)
+			w.cover.TookBuffers += int(c.TookBuffers)
+			w.cover.LeftBuffers += int(c.LeftBuffers)
+			w.cover.NoBuffers += int(c.Driver.NoBuffers)
 		}
 	})
 	for _, c := range n.m.Conns() {

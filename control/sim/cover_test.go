@@ -26,6 +26,7 @@ type simCover struct {
 	Added, Removed, Migrated, MovedLive                  int
 	Rebinds, RebindsDown                                 int
 	DriverFaults                                         int
+	TookBuffers, LeftBuffers, NoBuffers                  int // of receiving
 	Opens1, Resumes1                                     int // of msgr1
 	Waits1, Retries1, Resets1                            int // the answers of nodes that have it alone
 	KeepaliveAcks1                                       int

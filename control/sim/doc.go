@@ -30,6 +30,7 @@
 //	the random acts between the steps             act_test.go, cores_test.go, rebind_test.go
 //	faults within handshakes                      breaks_test.go
 //	requests to drivers that fail                 faults_test.go
+//	which of them have receive buffers            receive_test.go
 //	what nodes send, and what becomes of it       traffic_test.go
 //	memory that users post for it, and take back  postings_test.go
 //	the callbacks, and what each may say          events_test.go

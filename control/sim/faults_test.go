@@ -36,6 +36,7 @@ func newSimFaults(seed uint64) *faulty.Random {
 			}
 		}
 	}
+	every[faulty.Receive], every[faulty.ReceiveEnd] = 64*scale, 400*scale // behind all others, whose course stays
 	return faulty.NewRandom(rng, every)
 }
 

@@ -57,6 +57,7 @@ func newWorld(t testing.TB, seed uint64, protocol simProtocol, trace io.Writer) 
 
 // newWorldOf is a world of a given plan.
 func newWorldOf(t testing.TB, seed uint64, plan simPlan, rng *rand.Rand, trace io.Writer, live *liveWorld) *world {
+	plan.net.ReceiveBuffers = receiveBuffersOf(seed)
 	if trace != nil {
 		fmt.Fprintf(trace, "%s: %s\n", plan.kind.name, plan)
 	}

@@ -21,7 +21,9 @@ type ReceiveMode string
 
 // The receive modes.
 const (
-	// ReceiveAuto takes the mode that measured best for the backend.
+	// ReceiveAuto has each connection choose by what it receives: small messages into
+	// the ring's buffers, as with ReceiveBuffers, others as with ReceiveReady. Where
+	// the kernel has no incremental buffers (before Linux 6.12) it is ReceiveReady.
 	ReceiveAuto ReceiveMode = "auto"
 	// ReceiveBuffers arms a multishot receive into the ring's buffers. A
 	// connection that meets a large data segment changes to ReceiveReady.
@@ -50,7 +52,7 @@ type Config struct {
 	// The core adapts below it to what polling brings. Use it where cores are not
 	// shared: it buys latency with CPU time.
 	Spin time.Duration
-	// Receive forces a receive mode.
+	// Receive forces a receive mode, "": ReceiveAuto.
 	Receive ReceiveMode
 	// CopyBelow is for framers: the payload size, in bytes, below which a sent
 	// segment is copied beside its frame's header instead of being gathered, 0:

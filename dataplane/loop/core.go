@@ -57,6 +57,7 @@ type Core struct {
 	drv         uring.Driver
 	info        uring.Info
 	receive     ReceiveMode
+	receiveWhy  Why
 	now         time.Duration
 	entries     []entry // sockets, listeners and files by slot
 	freeSlot    []uint32
@@ -226,10 +227,7 @@ func (c *Core) open() error {
 			c.timers.arm(&c.trimmer, now+trimEvery)
 		}
 	}
-	c.receive = c.cfg.Receive
-	if c.receive == ReceiveAuto || !c.info.Receive {
-		c.receive = ReceiveReady
-	}
+	c.chooseReceive()
 	c.now = c.cfg.Now()
 	if c.cfg.Started != nil {
 		if err := c.cfg.Started(c); err != nil {

@@ -25,7 +25,7 @@ type Detached struct {
 	closeFD func(fd int) // Config.CloseFD
 	backlog []byte       // received, not delivered
 	eof     bool
-	leaving bool // it prefers to read by readiness
+	way     way  // as it wants to receive
 	held    bool // by Hold
 	waited  bool // for units of a throttle
 	copies  bool
@@ -63,13 +63,8 @@ func (s *Socket) Leaving() bool {
 // unwatch cancels the watch or the receive of a socket that is about to leave.
 func (s *Socket) unwatch() {
 	s.detach.still = true
-	switch {
-	case s.receiving:
-		if !s.useReady && !s.recvPaused {
-			s.core.drv.Cancel(s.recvOp)
-		}
-	case s.ops > 0:
-		s.core.drv.Cancel(s.readyOp) // ignored if there is none
+	if w := &s.way; w.receiving && !w.ready || w.watching && w.ready { // else it is being cancelled
+		s.core.drv.Cancel(w.op)
 	}
 	if s.ops == 0 {
 		s.atRest()
@@ -101,7 +96,7 @@ func (s *Socket) detached() {
 		return
 	}
 	d := &Detached{
-		fd: fd, closeFD: c.cfg.CloseFD, backlog: s.backlog[s.consumed:], eof: s.eof, leaving: s.useReady, held: held,
+		fd: fd, closeFD: c.cfg.CloseFD, backlog: s.backlog[s.consumed:], eof: s.eof, way: s.way, held: held,
 		waited: waited, copies: s.tx.copies, touched: s.touched, heard: s.heard,
 	}
 	s.dead, s.detach, s.paused, s.backlog = true, nil, nil, nil
@@ -130,7 +125,10 @@ func (c *Core) Attach(d *Detached, f Framer) (*Socket, error) {
 	}
 	s := newSocket(c)
 	s.sock, s.backlog = us, d.backlog
-	s.eof, s.useReady, s.tx.copies, s.touched, s.heard = d.eof, d.leaving, d.copies, d.touched, d.heard
+	s.eof, s.tx.copies, s.touched, s.heard = d.eof, d.copies, d.touched, d.heard
+	if c.receive != ReceiveReady {
+		s.way = d.way
+	}
 	s.retrying = d.waited
 	if d.held {
 		s.paused = &c.held
@@ -156,10 +154,7 @@ func (s *Socket) Continue() {
 func (s *Socket) rearm() {
 	switch {
 	case s.eof:
-	case s.core.receive == ReceiveBuffers && !s.useReady && s.Backlog() < s.most:
-		s.armReceive()
-	case s.core.receive == ReceiveBuffers && !s.useReady:
-	default:
-		s.armReady()
+	case s.way.ready || s.Backlog() < s.most:
+		s.arm()
 	}
 }

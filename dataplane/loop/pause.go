@@ -8,6 +8,7 @@ import "time"
 func (s *Socket) Pause(ts *Throttles, full *Throttle, need int64, begun bool) {
 	s.core.assertOwner()
 	s.paused = full
+	s.stopReceiving()
 	s.waiter.of, s.waiter.need, s.waiter.begun = ts, need, begun
 	if !s.retrying {
 		s.core.stats.Paused++
@@ -56,6 +57,7 @@ func (s *Socket) Hold() {
 	s.core.assertOwner()
 	if s.paused == nil || s.Resting() {
 		s.paused = &s.core.held
+		s.stopReceiving()
 	}
 }
 
@@ -65,6 +67,7 @@ func (s *Socket) Rest() {
 	s.core.assertOwner()
 	if s.paused == nil {
 		s.paused = &s.core.resting
+		s.stopReceiving()
 	}
 }
 

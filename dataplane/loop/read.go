@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
 )
 
 // A connection that has bytes to be read stands in one line with the others,
@@ -122,6 +124,9 @@ func (s *Socket) visit() (got int) {
 		}
 		return got
 	}
+	if s.way.receiving {
+		return got // what is in the kernel comes through the ring
+	}
 	for least, most := 0, math.MaxInt; ; {
 		if s.dead || s.eof {
 			return got
@@ -164,6 +169,7 @@ const (
 // and not more than most.
 func (s *Socket) readOnce(least, most int) (got int, left remains) {
 	c := s.core
+	invariants.Check(!s.way.receiving, "direct read while the ring receives")
 	hot := c.hot.Bytes()
 	var place []byte
 	ahead := len(hot)
@@ -212,6 +218,7 @@ func (s *Socket) readOnce(least, most int) (got int, left remains) {
 		s.end()
 		return 0, nothingMore
 	}
+	after, frames := c.now-s.heard, c.stats.FramesIn
 	s.touched, s.heard = c.now, c.now
 	c.stats.BytesIn += uint64(n)
 	c.stats.Reads++
@@ -221,6 +228,7 @@ func (s *Socket) readOnce(least, most int) (got int, left remains) {
 	if n > into && !s.dead {
 		s.deliver(hot[:n-into])
 	}
+	s.didRead(n, c.stats.FramesIn-frames, after)
 	switch {
 	case n < room && !s.ending:
 		// A short read means that the kernel has no more, unless the end of the

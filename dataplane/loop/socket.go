@@ -34,23 +34,19 @@ type Socket struct {
 	dirty  bool   // in core.dirty
 
 	// Receiving.
-	receiving  bool          // a multishot receive is armed
-	useReady   bool          // the receive is cancelled, to read by readiness instead
-	recvPaused bool          // the receive is cancelled, as too much is held back
-	recvOp     uring.Op      // that receive
-	readyOp    uring.Op      // the watch for readiness
-	listed     bool          // in core.readable
-	ending     bool          // a readiness event said that the stream ends or fails
-	eof        bool          // the peer has ended the stream
-	stopped    bool          // readiness came while it was full, and does not come again
-	retrying   bool          // the first frame to come was paused before
-	paused     *Throttle     // for which the socket waits; nil: it reads
-	pausedAt   time.Duration // since when, whatever throttle it was
-	began      time.Duration // what Begin noted, pauses left out
-	waiter     waiter        // its place in the line of paused
-	backlog    []byte        // received, not taken yet
-	consumed   int           // of backlog
-	most       int           // of what is held back: BacklogBytes, or what Link.ReadAhead says
+	way      way
+	listed   bool          // in core.readable
+	ending   bool          // a readiness event said that the stream ends or fails
+	eof      bool          // the peer has ended the stream
+	stopped  bool          // readiness came while it was full, and does not come again
+	paused   *Throttle     // for which the socket waits; nil: it reads
+	pausedAt time.Duration // since when, whatever throttle it was
+	began    time.Duration // what Begin noted, pauses left out
+	retrying bool          // the first frame to come was paused before
+	waiter   waiter        // its place in the line of paused
+	backlog  []byte        // received, not taken yet
+	consumed int           // of backlog
+	most     int           // of what is held back: BacklogBytes, or what Link.ReadAhead says
 
 	// A handshake's.
 	call   *linkCall // under way
@@ -70,6 +66,7 @@ type Socket struct {
 func newSocket(c *Core) *Socket {
 	s := &Socket{core: c, touched: c.now, heard: c.now, most: BacklogBytes}
 	s.waiter.core, s.waiter.task.Run = c, s.unpause
+	s.way.begin(c)
 	e, user := c.slot()
 	e.sock, s.user = s, user
 	c.stats.Sockets++
@@ -122,45 +119,6 @@ func (s *Socket) HungUp() bool {
 	return s.ending || s.eof
 }
 
-// arm starts receiving.
-func (s *Socket) arm() {
-	if s.core.receive == ReceiveBuffers {
-		s.armReceive()
-	} else {
-		s.armReady()
-	}
-}
-
-func (s *Socket) armReceive() {
-	op, err := s.core.drv.Receive(s.sock, s.user)
-	if err != nil {
-		s.Fault(fmt.Errorf("receive: %w", err))
-		return
-	}
-	s.ops++
-	s.recvOp, s.receiving = op, true
-}
-
-func (s *Socket) armReady() {
-	op, err := s.core.drv.Ready(s.sock, s.user)
-	if err != nil {
-		s.Fault(fmt.Errorf("watch: %w", err))
-		return
-	}
-	s.ops++
-	s.readyOp = op
-}
-
-// ReadInPlace has the socket read by readiness from now on, into the places
-// that a Placer names. What the ring has already received still comes, in order.
-func (s *Socket) ReadInPlace() {
-	s.core.assertOwner()
-	if s.receiving && !s.useReady {
-		s.useReady = true
-		s.core.drv.Cancel(s.recvOp)
-	}
-}
-
 // complete handles one completion of this socket.
 func (s *Socket) complete(cp *uring.Completion) {
 	if cp.Flags&uring.More == 0 {
@@ -192,75 +150,6 @@ func (s *Socket) atRest() {
 	case s.detaching():
 		s.detached()
 	}
-}
-
-// ready is a readiness edge.
-func (s *Socket) ready(cp *uring.Completion) {
-	if s.dead {
-		return
-	}
-	if errno := cp.Errno(); errno != 0 && errno != unix.ECANCELED {
-		s.Fault(fmt.Errorf("watch: %w", errno))
-		return
-	}
-	if cp.Flags&uring.More == 0 {
-		if s.detaching() {
-			return // what has come is read on the other core
-		}
-		s.core.stats.Rearms++
-		s.armReady()
-	}
-	if cp.Res&(unix.POLLHUP|unix.POLLERR) != 0 && s.Throttled() {
-		s.Fault(ErrPeerClosed) // the peer cannot read an answer any more
-		return
-	}
-	if cp.Res&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR) != 0 {
-		s.ending = true
-	}
-	if !s.dead {
-		s.list()
-	}
-}
-
-// received is a slice of the ring's buffers.
-func (s *Socket) received(cp *uring.Completion) {
-	if cp.Buf != 0 {
-		defer s.core.drv.Release(cp.Buf)
-	}
-	if s.dead {
-		return
-	}
-	switch errno := cp.Errno(); {
-	case cp.Res > 0:
-		s.core.stats.BytesIn += uint64(cp.Res)
-		s.deliver(cp.Data)
-	case cp.Res == 0:
-		s.end()
-	case errno != unix.ENOBUFS && errno != unix.ECANCELED && errno != unix.EAGAIN && errno != unix.EINTR:
-		s.Fault(fmt.Errorf("receive: %w", errno))
-	}
-	if cp.Flags&uring.More != 0 {
-		if s.Backlog() >= s.most && !s.recvPaused {
-			// From here on readiness tells of the end of the stream, too.
-			s.recvPaused, s.useReady = true, true
-			s.core.drv.Cancel(s.recvOp)
-		}
-		return
-	}
-	s.receiving, s.recvPaused = false, false
-	switch {
-	case s.dead || s.eof || s.detaching():
-	case s.useReady:
-		s.armReady()
-	case s.Backlog() < s.most:
-		s.core.stats.Rearms++
-		s.armReceive()
-	}
-}
-
-// full says that the reader of the socket has to consume something first.
-func (s *Socket) full() bool {
-	return s.paused != nil || s.Backlog() >= s.most
 }
 
 // Backlog is how many received bytes are not consumed yet.
@@ -303,23 +192,6 @@ func (s *Socket) feedBacklog() {
 		s.list() // the turn is over for it
 	case s.eof:
 		s.Fault(ErrPeerClosed)
-	}
-}
-
-// resumeReading goes on after the reader took something.
-func (s *Socket) resumeReading() {
-	if s.dead || s.eof || s.detaching() || s.full() {
-		return
-	}
-	if s.core.receive == ReceiveBuffers && !s.useReady {
-		if !s.receiving {
-			s.armReceive()
-		}
-		return
-	}
-	if s.stopped && !s.receiving {
-		s.stopped = false
-		s.list() // the readiness event came while we did not read, and does not come again
 	}
 }
 

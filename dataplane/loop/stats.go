@@ -10,8 +10,10 @@ import (
 type CoreStats struct {
 	Core    int    `json:"core"`
 	Backend string `json:"backend"`
-	Receive string `json:"receive"` // receive mode of its connections
-	State   string `json:"state"`   // running, draining, failed or stopped
+	Receive string `json:"receive"` // receive mode of its connections; auto: each has its own
+	// ReceiveWhy is why it is that mode.
+	ReceiveWhy string `json:"receive_why"`
+	State      string `json:"state"` // running, draining, failed or stopped
 
 	Turns        uint64 `json:"turns"`
 	SpinHits     uint64 `json:"spin_hits"`   // polls that found work
@@ -29,11 +31,18 @@ type CoreStats struct {
 	MessagesOut  uint64 `json:"messages_out"`
 	BytesIn      uint64 `json:"bytes_in"`
 	BytesOut     uint64 `json:"bytes_out"`
-	Reads        uint64 `json:"reads"`    // direct reads that brought bytes
-	Writes       uint64 `json:"writes"`   // gathered writes
-	Rearms       uint64 `json:"rearms"`   // multishot operations armed again
-	Paused       uint64 `json:"paused"`   // times a throttle stopped a reader
-	TooSlow      uint64 `json:"too_slow"` // connections ended, as a message came too slowly
+	Reads        uint64 `json:"reads"`  // direct reads that brought bytes
+	Writes       uint64 `json:"writes"` // gathered writes
+	Rearms       uint64 `json:"rearms"` // multishot operations armed again
+	// Receiving are the sockets that receive into the ring's buffers now, Receives how
+	// often bytes came that way. With ReceiveAuto, TookBuffers and LeftBuffers are the
+	// times that a socket began with it, and went back to readiness.
+	Receiving   int64  `json:"receiving"`
+	Receives    uint64 `json:"receives"`
+	TookBuffers uint64 `json:"took_buffers"`
+	LeftBuffers uint64 `json:"left_buffers"`
+	Paused      uint64 `json:"paused"`   // times a throttle stopped a reader
+	TooSlow     uint64 `json:"too_slow"` // connections ended, as a message came too slowly
 	// ControlPauses are the times that a connection was not read for a while, as it
 	// brought too many frames without use.
 	ControlPauses uint64 `json:"control_pauses"`
@@ -89,7 +98,7 @@ func (c *Core) Counts() *CoreStats {
 func (c *Core) Snapshot() CoreStats {
 	c.assertOwner()
 	st := c.stats
-	st.Core, st.Backend, st.Receive = c.id, string(c.info.Backend), string(c.receive)
+	st.Core, st.Backend, st.Receive, st.ReceiveWhy = c.id, string(c.info.Backend), string(c.receive), string(c.receiveWhy)
 	st.PoolInUse, st.PoolKept, st.PoolLent = c.pool.inUse, c.pool.kept, c.pool.calls
 	st.Driver = c.drv.Stats()
 	return st
@@ -111,7 +120,7 @@ func (c *Core) Stats() (CoreStats, error) {
 		st.Failed = *failure
 	}
 	if stalled := errors.Is(err, ErrStalled); stalled || errors.Is(err, ErrStopped) && failure != nil {
-		st.Core, st.Backend, st.Receive = c.id, string(c.info.Backend), string(c.receive)
+		st.Core, st.Backend, st.Receive, st.ReceiveWhy = c.id, string(c.info.Backend), string(c.receive), string(c.receiveWhy)
 		st.Turns, st.Stalled, err = c.vitals.turns.Load(), stalled, nil
 	}
 	return st, err

@@ -1,8 +1,6 @@
 package simnet
 
 import (
-	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -16,14 +14,17 @@ import (
 // Driver is the engine of one simulated core. It never sleeps: Wait returns at
 // most one completion, so that the test decides what happens between any two.
 type Driver struct {
-	host  *Host
-	queue []uring.Completion
-	last  [1]uring.Completion
-	ops   map[uring.Op]*end // connects under way
-	next  uring.Op
-	lists map[int]*listener
-	stats uring.Stats
-	gone  bool
+	host    *Host
+	queue   []uring.Completion
+	last    [1]uring.Completion
+	ops     map[uring.Op]*end // connects under way
+	next    uring.Op
+	lists   map[int]*listener
+	lent    int          // bytes of receive buffers that were not released
+	buffers uring.Buffer // the last one that was lent
+	held    map[uring.Buffer]int
+	stats   uring.Stats
+	gone    bool
 }
 
 var _ uring.Driver = (*Driver)(nil)
@@ -33,7 +34,7 @@ func (h *Host) Driver() *Driver {
 	if h.disk != nil {
 		h.disk.orphan = false
 	}
-	return &Driver{host: h, ops: make(map[uring.Op]*end), lists: make(map[int]*listener)}
+	return &Driver{host: h, ops: make(map[uring.Op]*end), lists: make(map[int]*listener), held: make(map[uring.Buffer]int)}
 }
 
 // Pending says whether Wait would return something.
@@ -52,7 +53,13 @@ func (d *Driver) push(c uring.Completion) {
 }
 
 // Info implements uring.Driver.
-func (d *Driver) Info() uring.Info { return uring.Info{Backend: "simulated"} }
+func (d *Driver) Info() uring.Info {
+	info := uring.Info{Backend: "simulated", Receive: d.host.net.opt.ReceiveBuffers > 0}
+	if info.Receive {
+		info.Features = []uring.Feature{{Name: uring.FeatureIncremental, Have: true}}
+	}
+	return info
+}
 
 // Listen implements uring.Driver.
 func (d *Driver) Listen(addr netip.AddrPort, opt uring.ListenOptions) (uring.Socket, error) {
@@ -192,14 +199,6 @@ func (d *Driver) ready(e *end) {
 	e.drv.push(uring.Completion{Kind: uring.KindReady, User: e.user, Res: mask, Flags: uring.More})
 }
 
-// Receive implements uring.Driver.
-func (d *Driver) Receive(uring.Socket, uint64) (uring.Op, error) {
-	return 0, fmt.Errorf("simulated network: multishot receive: %w", errors.ErrUnsupported)
-}
-
-// Release implements uring.Driver.
-func (d *Driver) Release(uring.Buffer) {}
-
 // Recv implements uring.Driver.
 func (d *Driver) Recv(s uring.Socket, p []byte) (int, unix.Errno) { return d.Recvv(s, p, nil) }
 
@@ -262,6 +261,12 @@ func (d *Driver) Cancel(op uring.Op) {
 			return
 		}
 	}
+	for _, e := range d.host.ordered() {
+		if e.drv == d && e.recvOp == op {
+			e.endReceive(-int32(unix.ECANCELED))
+			return
+		}
+	}
 	for _, id := range slices.Sorted(maps.Keys(d.lists)) {
 		if l := d.lists[id]; l.armed && l.acceptOp == op {
 			l.armed = false
@@ -286,7 +291,7 @@ func (d *Driver) Detach(s uring.Socket) (int, error) {
 	switch {
 	case e == nil:
 		return -1, unix.EBADF
-	case e.armed || e.sending:
+	case e.armed || e.sending || e.recvOp != 0:
 		return -1, unix.EBUSY
 	}
 	e.drv = nil
@@ -329,6 +334,9 @@ func (d *Driver) Close(s uring.Socket) {
 		e.armed = false
 		d.drop(e.user)
 		d.push(uring.Completion{Kind: uring.KindReady, User: e.user, Res: -int32(unix.ECANCELED)})
+	}
+	if e.recvOp != 0 {
+		e.endReceive(-int32(unix.ECANCELED))
 	}
 	d.host.closeEnd(e)
 }

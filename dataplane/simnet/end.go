@@ -24,6 +24,7 @@ type end struct {
 	armed   bool       // Ready
 	user    uint64     // of Ready
 	readyOp uring.Op
+	recvOp  uring.Op // of Receive, 0: none is armed
 	closed  bool
 	silent  bool // gone without a word
 	lost    bool // the network has forgotten the connection
@@ -137,6 +138,7 @@ func (e *end) edge() {
 	if e.armed {
 		e.drv.ready(e)
 	}
+	e.flow()
 }
 
 // drained lets the sender go on after the application read.

@@ -16,6 +16,7 @@ import (
 // used with a stepped plane, on the goroutine of the test.
 type Driver struct {
 	Multishot bool          // Receive works
+	Whole     bool          // with buffers that connections cannot share
 	Socks     map[int]*Sock // by descriptor
 	Queue     []uring.Completion
 	WaitErr   error // what Wait fails with
@@ -84,7 +85,7 @@ func (d *Driver) Op() uring.Op { d.nextOp++; return d.nextOp }
 
 // Info implements uring.Driver.
 func (d *Driver) Info() uring.Info {
-	return uring.Info{Backend: "fake", Receive: d.Multishot}
+	return uring.Info{Backend: "fake", Receive: d.Multishot, Features: []uring.Feature{{Name: uring.FeatureIncremental, Have: d.Multishot && !d.Whole}}}
 }
 
 // Listen implements uring.Driver.
@@ -299,6 +300,14 @@ func (f *Sock) flow() {
 	if f.End {
 		f.Receiving = false
 		f.Drv.Queue = append(f.Drv.Queue, uring.Completion{Kind: uring.KindReceive, User: f.User, Op: f.recvOp})
+	}
+}
+
+// RunOut ends an armed multishot receive, as no receive buffer is free.
+func (f *Sock) RunOut() {
+	if f.Receiving {
+		f.Receiving = false
+		f.Drv.Queue = append(f.Drv.Queue, uring.Completion{Kind: uring.KindReceive, User: f.User, Op: f.recvOp, Res: -int32(unix.ENOBUFS)})
 	}
 }
 

@@ -1,0 +1,324 @@
+package dataplane
+
+import (
+	"errors"
+	"io"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+)
+
+// adaptive is a connection that chooses how it receives, and what it was sent.
+type adaptive struct {
+	*conn
+	test *testing.T
+	sent []*Message
+}
+
+func newAdaptive(t *testing.T, opt OpenOptions) *adaptive {
+	return &adaptive{test: t, conn: newBed(t, receiving(ReceiveAuto)).conn(opt)}
+}
+
+// arrive brings messages with data of these sizes, one after the other.
+func (a *adaptive) arrive(sizes ...int) {
+	a.t.Helper()
+	for _, n := range sizes {
+		a.sock.Arrive(a.message(n))
+		a.settle()
+	}
+}
+
+// message is the next one of the stream.
+func (a *adaptive) message(n int) []byte {
+	m := &Message{TID: uint64(len(a.sent)), Type: 3, Data: payload(len(a.sent), n)}
+	a.sent = append(a.sent, m)
+	return a.peer.message(uint64(len(a.sent)), 0, m)
+}
+
+// small lets n small messages arrive.
+func (a *adaptive) small(n int) {
+	a.t.Helper()
+	for range n {
+		a.arrive(100)
+	}
+}
+
+// expect says how the connection must receive now, and that it gets everything.
+func (a *adaptive) expect(mode ReceiveMode, why Why) {
+	a.t.Helper()
+	st := a.h.statistics(a.c)
+	if st.Receive != mode || st.ReceiveWhy != why {
+		a.t.Fatalf("it receives by %q, %q, want %q, %q", st.Receive, st.ReceiveWhy, mode, why)
+	}
+	if buffers := mode == ReceiveBuffers; a.sock.Receiving != buffers || a.sock.Armed == buffers {
+		a.t.Fatalf("mode %s: a receive is armed: %v, a watch: %v", mode, a.sock.Receiving, a.sock.Armed)
+	}
+	if n := a.c.Snapshot().Receiving; n == 1 != (mode == ReceiveBuffers) {
+		a.t.Fatalf("%d sockets are counted as receiving", n)
+	}
+}
+
+// whole checks what has come up to now.
+func (a *adaptive) whole() {
+	a.t.Helper()
+	checkReceived(a.test, a.own.list(), a.sent)
+	if a.d.Lent != a.d.Released {
+		a.t.Errorf("%d of %d receive buffers came back", a.d.Released, a.d.Lent)
+	}
+}
+
+func TestSmallMessagesGoThroughTheReceiveBuffers(t *testing.T) {
+	a := newAdaptive(t, OpenOptions{Lossy: true})
+	a.expect(ReceiveReady, loop.WhyBegun)
+	a.small(3)
+	a.expect(ReceiveReady, loop.WhyBegun)
+	a.small(1)
+	a.expect(ReceiveBuffers, loop.WhySmall)
+	reads := a.sock.Reads
+	a.small(50)
+	a.expect(ReceiveBuffers, loop.WhySmall)
+	if st := a.c.Snapshot(); a.sock.Reads != reads || st.Receives != 50 || st.TookBuffers != 1 || st.LeftBuffers != 0 {
+		t.Errorf("%d direct reads; %d receives, %d times to the buffers and %d back", a.sock.Reads-reads, st.Receives, st.TookBuffers, st.LeftBuffers)
+	}
+	a.whole()
+}
+
+func TestALargeMessageBringsReadinessBackForLongerEachTime(t *testing.T) {
+	a := newAdaptive(t, OpenOptions{Lossy: true})
+	for _, needs := range []int{4, 8, 16, 32} {
+		a.small(needs - 1)
+		if a.sock.Receiving {
+			t.Fatalf("fewer than %d small messages are enough", needs)
+		}
+		a.small(1)
+		a.expect(ReceiveBuffers, loop.WhySmall)
+		a.arrive(200 << 10)
+		a.expect(ReceiveReady, loop.WhyLarge)
+	}
+	a.small(64)
+	for range 600 {
+		a.small(1)
+	}
+	a.arrive(200 << 10) // it was steady for so long that it is trusted as at first
+	a.small(7)
+	a.expect(ReceiveReady, loop.WhyLarge)
+	a.small(1)
+	a.expect(ReceiveBuffers, loop.WhySmall)
+	a.whole()
+}
+
+func TestMessagesThatAreNeitherSmallNorLargeLeaveTheBuffers(t *testing.T) {
+	a := newAdaptive(t, OpenOptions{Lossy: true})
+	for range 20 {
+		a.arrive(12 << 10)
+	}
+	a.expect(ReceiveReady, loop.WhyBegun)
+	a.small(4)
+	for range 50 {
+		a.arrive(12 << 10)
+	}
+	a.expect(ReceiveBuffers, loop.WhySmall)
+	for range 20 {
+		a.arrive(40 << 10)
+	}
+	a.expect(ReceiveReady, loop.WhyLarge)
+	a.whole()
+}
+
+func TestAnIdleConnectionWithKeepalivesStaysWithReadiness(t *testing.T) {
+	a := newAdaptive(t, OpenOptions{Lossy: true})
+	for range 100 {
+		a.time += 2 * time.Second
+		a.small(1)
+	}
+	a.expect(ReceiveReady, loop.WhyBegun)
+	a.whole()
+}
+
+func TestAConnectionThatIsStoppedReceivesNoMore(t *testing.T) {
+	ts := &Throttles{Messages: NewThrottle(5)}
+	a := newAdaptive(t, OpenOptions{Throttles: ts})
+	var kept []*Message
+	a.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
+	a.small(5)
+	a.expect(ReceiveBuffers, loop.WhySmall)
+	way := a.message(300) // more than one on its way when it is stopped
+	for range 20 {
+		way = append(way, a.message(300)...)
+	}
+	a.sock.Arrive(way)
+	a.settle()
+	a.expect(ReceiveReady, loop.WhyStopped)
+	held := a.h.sock.Backlog()
+	for range 300 {
+		a.arrive(4000)
+	}
+	if n := a.h.sock.Backlog(); n != held || n > len(way) {
+		t.Errorf("%d bytes are held back, %d when it was stopped", n, held)
+	}
+	if a.d.Lent != a.d.Released {
+		t.Error("a stopped connection keeps receive buffers")
+	}
+	for len(kept) > 0 {
+		m := kept[0]
+		kept = kept[1:]
+		m.Release()
+		a.settle()
+	}
+	a.whole()
+}
+
+func TestTheEndIsSeenByAConnectionThatWasStoppedAsItCame(t *testing.T) {
+	ts := &Throttles{Messages: NewThrottle(5)}
+	a := newAdaptive(t, OpenOptions{Lossy: true, Throttles: ts})
+	var kept []*Message
+	a.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
+	a.small(5)
+	a.sock.Arrive(append(a.message(300), a.message(300)...))
+	a.sock.HangUp()
+	a.settle()
+	if !a.h.sock.HungUp() || a.own.fault() != nil {
+		t.Fatalf("hung up: %v, fault %v", a.h.sock.HungUp(), a.own.fault())
+	}
+	for len(kept) > 0 {
+		m := kept[0]
+		kept = kept[1:]
+		m.Release()
+		a.settle()
+	}
+	a.whole()
+	if !errors.Is(a.own.fault(), io.EOF) {
+		t.Errorf("fault %v", a.own.fault())
+	}
+}
+
+func TestAConnectionThatFindsNoReceiveBufferReadsByReadiness(t *testing.T) {
+	a := newAdaptive(t, OpenOptions{Lossy: true})
+	a.small(6)
+	a.expect(ReceiveBuffers, loop.WhySmall)
+	a.sock.RunOut()
+	a.sock.Arrive(a.message(500), a.message(500)) // behind the end of the receive
+	a.settle()
+	a.expect(ReceiveReady, loop.WhyExhausted)
+	a.small(5)
+	a.expect(ReceiveReady, loop.WhyExhausted)
+	a.small(1)
+	a.expect(ReceiveBuffers, loop.WhySmall)
+	a.whole()
+}
+
+func TestWholeReceiveBuffersAreNotTakenByDefault(t *testing.T) {
+	b := newBed(t, func(cfg *Config, d *fakedriver.Driver) { d.Multishot, d.Whole = true, true })
+	a := &adaptive{test: t, conn: b.conn(OpenOptions{Lossy: true})}
+	a.small(100)
+	a.expect(ReceiveReady, loop.WhyWhole)
+	if st := a.c.Snapshot(); st.Receive != string(ReceiveReady) || st.ReceiveWhy != string(loop.WhyWhole) {
+		t.Errorf("the core says %q, %q", st.Receive, st.ReceiveWhy)
+	}
+	a.whole()
+}
+
+// How a connection receives goes along to another core, whatever it is about to change.
+func TestTheWayOfReceivingMovesWithTheConnection(t *testing.T) {
+	for _, one := range []struct {
+		small   int
+		settles bool
+		want    ReceiveMode
+	}{{0, true, ReceiveReady}, {1, true, ReceiveReady}, {4, true, ReceiveBuffers}, {4, false, ReceiveBuffers}} {
+		b1, b2 := twoBeds(t, receiving(ReceiveAuto))
+		a := &adaptive{test: t, conn: b1.conn(OpenOptions{})}
+		for range one.small {
+			a.sock.Arrive(a.message(100))
+		}
+		if one.settles {
+			a.settle()
+		} else {
+			for range 4 { // the last one has been read, and the watch is being cancelled
+				must(t, a.by.Turn())
+			}
+			if a.sock.Armed || a.sock.Receiving {
+				t.Error("it is not about to change")
+			}
+		}
+		arrived := false
+		a.h.Migrate(b2.c, func() { arrived = true })
+		a.sock.Arrive(a.message(3000))
+		moveSock(t, b1, b2, a.conn, func() bool { return arrived })
+		a.sock.Arrive(a.message(200))
+		b2.settle()
+		if st := a.h.statistics(b2.c); st.Receive != one.want {
+			t.Errorf("behind %d small messages it receives by %q on the other core", one.small, st.Receive)
+		}
+		a.whole()
+	}
+}
+
+// Sizes, stops and shortages in any order: whatever changes the way, each message comes
+// once, in its order.
+func TestNothingIsLostOrReorderedAsTheWayOfReceivingChanges(t *testing.T) {
+	overSome(t, allModes, func(t *testing.T, m wireMode, receive ReceiveMode) {
+		if receive != ReceiveAuto {
+			return
+		}
+		took, left := uint64(0), uint64(0)
+		for seed := range uint64(40) {
+			rng := rand.New(rand.NewPCG(seed, 12))
+			b := newBed(t, receiving(receive))
+			a := &adaptive{test: t, conn: b.connMode(OpenOptions{Throttles: &Throttles{Messages: NewThrottle(int64(1 + rng.IntN(6)))}}, m)}
+			var kept []*Message
+			a.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
+			release := func() {
+				for len(kept) > 0 {
+					kept[0].Release()
+					kept = kept[1:]
+				}
+			}
+			for range 100 {
+				n := rng.IntN(600)
+				if rng.IntN(12) == 0 {
+					n = rng.IntN(150 << 10)
+				}
+				for p := a.message(n); len(p) > 0; {
+					k := min(1+rng.IntN(20_000), len(p))
+					a.sock.Arrive(p[:k])
+					p = p[k:]
+					switch rng.IntN(12) {
+					case 0:
+						a.sock.RunOut()
+					case 1:
+						must(t, a.by.Turn())
+					case 2, 3, 4, 5, 6:
+						release()
+						a.settle()
+					}
+				}
+				if rng.IntN(3) > 0 {
+					release()
+				}
+			}
+			for len(a.own.list()) < len(a.sent) && a.own.fault() == nil {
+				before := len(a.own.list())
+				a.settle()
+				if len(kept) == 0 && len(a.own.list()) == before {
+					break
+				}
+				release()
+			}
+			a.settle()
+			a.whole()
+			if err := a.own.fault(); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			st := b.c.Snapshot()
+			took, left = took+st.TookBuffers, left+st.LeftBuffers
+			release()
+			b.close()
+		}
+		if took < 20 || left < 20 {
+			t.Errorf("it went to the buffers %d times, and back %d times", took, left)
+		}
+	})
+}

@@ -1,0 +1,57 @@
+package loop
+
+import (
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+)
+
+// Nothing of a stranger goes through the buffers that all share, and what a link holds
+// back is bounded to the byte.
+func TestAHandshakeIsReadByReadiness(t *testing.T) {
+	b := newBed(t, func(cfg *Config, d *fakedriver.Driver) { d.Multishot = true })
+	l, f := b.link()
+	l.ReadAhead(1000)
+	for range 100 {
+		f.Arrive(make([]byte, 100))
+		b.settle()
+	}
+	if f.Receiving || !f.Armed {
+		t.Errorf("receives into buffers: %v, watches: %v", f.Receiving, f.Armed)
+	}
+	if n := l.sock.Backlog(); n != 1000 {
+		t.Errorf("%d bytes are held back", n)
+	}
+}
+
+func TestACoreSaysHowItsConnectionsReceiveAndWhy(t *testing.T) {
+	for _, one := range []struct {
+		set         ReceiveMode
+		multi, part bool
+		want        ReceiveMode
+		why         Why
+	}{
+		{"", true, true, ReceiveAuto, WhyEach},
+		{ReceiveAuto, true, true, ReceiveAuto, WhyEach},
+		{ReceiveAuto, true, false, ReceiveReady, WhyWhole},
+		{ReceiveAuto, false, false, ReceiveReady, WhyEngine},
+		{ReceiveBuffers, true, false, ReceiveBuffers, WhyAsked},
+		{ReceiveBuffers, false, false, ReceiveReady, WhyEngine},
+		{ReceiveReady, true, true, ReceiveReady, WhyAsked},
+	} {
+		b := newBed(t, func(cfg *Config, d *fakedriver.Driver) { cfg.Receive, d.Multishot, d.Whole = one.set, one.multi, !one.part })
+		if st := b.c.Snapshot(); st.Receive != string(one.want) || st.ReceiveWhy != string(one.why) {
+			t.Errorf("%+v: %q, %q", one, st.Receive, st.ReceiveWhy)
+		}
+		l, _ := b.link()
+		want, why := ReceiveReady, one.why
+		if one.want == ReceiveBuffers {
+			want = ReceiveBuffers
+		} else if one.want == ReceiveAuto {
+			why = WhyBegun
+		}
+		if got, because := l.sock.Receives(); got != want || because != why {
+			t.Errorf("%+v: a socket begins by %q, %q", one, got, because)
+		}
+	}
+}
