@@ -35,7 +35,7 @@ func messengerVariants() []variant {
 	}
 	ring, epoll := string(uring.IOUring), string(uring.Epoll)
 	if uring.Flavour != uring.Epoll {
-		add("io_uring", "ringmsgr, one core, frames through a ring", false, serverConfig{Backend: ring})
+		add("io_uring", "ringmsgr, one core, frames through a ring; each connection chooses how it receives", false, serverConfig{Backend: ring})
 	}
 	add("epoll", "ringmsgr, one core, the same loop over epoll", false, serverConfig{Backend: epoll})
 	if uring.Flavour != uring.Epoll {
@@ -43,7 +43,8 @@ func messengerVariants() []variant {
 	}
 	add("epoll+v1", "epoll with msgr1", false, serverConfig{Backend: epoll, Msgr1: true})
 	if uring.Flavour != uring.Epoll {
-		add("io_uring+recv", "the same, receiving into the ring's buffers", true, serverConfig{Backend: ring, Receive: "buffers"})
+		add("io_uring+ready", "the ring, every connection waiting for readiness and reading directly", true, serverConfig{Backend: ring, Receive: "ready"})
+		add("io_uring+recv", "the ring, every connection receiving into its buffers, up to the first large message", true, serverConfig{Backend: ring, Receive: "buffers"})
 		add("io_uring+spin", "the same, polling 50 us before it sleeps", true, serverConfig{Backend: ring, Spin: spinTime})
 	}
 	add("epoll+spin", "ringmsgr over epoll, polling 50 us before it sleeps", true, serverConfig{Backend: epoll, Spin: spinTime})
@@ -127,7 +128,7 @@ func (s *messenger) Settings() map[string]string {
 		set["protocol"] = control.Msgr1
 	}
 	if st, err := s.m.Plane().Stats(0); err == nil {
-		set["receive"] = st.Receive
+		set["receive"] = st.Receive + ": " + st.ReceiveWhy
 	}
 	return set
 }

@@ -83,11 +83,11 @@ func (st *Stats) text(process string) string {
 
 	b.WriteString("\n")
 	loop := newTable(&b, tabwriter.AlignRight)
-	loop.row("core", "turns", "syscalls", "in flight", "overflows", "rearms", "no buffers", "paused", "tasks", "send", "wait", "receive", "dispatch")
+	loop.row("core", "turns", "syscalls", "in flight", "overflows", "rearms", "by buffers", "no buffers", "paused", "tasks", "send", "wait", "receive", "dispatch")
 	for i := range st.Cores {
 		c := &st.Cores[i]
 		t := &c.Spent
-		loop.row(c.Core, c.Turns, c.Driver.Syscalls, c.Driver.InFlight, c.Driver.Overflows, c.Rearms, c.Driver.NoBuffers, c.Paused,
+		loop.row(c.Core, c.Turns, c.Driver.Syscalls, c.Driver.InFlight, c.Driver.Overflows, c.Rearms, c.Receiving, c.Driver.NoBuffers, c.Paused,
 			seconds(t.Tasks), seconds(t.Send), seconds(t.Wait), seconds(t.Receive), seconds(t.Dispatch))
 	}
 	loop.flush()
@@ -149,6 +149,9 @@ func (st ConnStats) String() string {
 	t.row("messages", fmt.Sprintf("%d in, %d out, %d requeued, %d duplicates, %d gaps", io.MessagesIn, io.MessagesOut, io.Requeued, io.Duplicates, io.Gaps))
 	t.row("bytes", fmt.Sprintf("%d in, %d out; the last came %v ago", io.BytesIn, io.BytesOut, io.Quiet.Round(time.Millisecond)))
 	t.row("receiving", fmt.Sprintf("%d bytes of an unfinished frame, %d bytes of the receive budget held", io.Unfinished, io.Reserved))
+	if io.Receive != "" {
+		t.row("reading", withReason(string(io.Receive), string(io.ReceiveWhy)))
+	}
 	t.flush()
 	return b.String()
 }

@@ -62,7 +62,7 @@ func exampleStats() Stats {
 		Cores: []dataplane.CoreStats{
 			{
 				Core: 0, Load: 7, Sockets: 8, Accepts: 15, MessagesIn: 123456, MessagesOut: 123450, BytesIn: 98765432, BytesOut: 1024,
-				Turns: 100000, Rearms: 3, Paused: 1, Driver: uring.Stats{Syscalls: 100400, InFlight: 17},
+				Turns: 100000, Rearms: 3, Receiving: 6, Paused: 1, Driver: uring.Stats{Syscalls: 100400, InFlight: 17},
 				Spent:   dataplane.Spent{Tasks: 1234567, Send: 2 * time.Second, Wait: 61 * time.Second, Receive: 1500 * time.Millisecond, Dispatch: 999999999},
 				Latency: latenciesOf(1000),
 			},
@@ -89,6 +89,7 @@ func TestConnectionStatsAsText(t *testing.T) {
 		IO: dataplane.HandlerStats{
 			MessagesIn: 10, MessagesOut: 11, BytesIn: 1000, BytesOut: 1100, Requeued: 2, InSeq: 10, OutSeq: 11, Queued: 3, Sent: 4, AckLag: 1,
 			QueueFull: 5, Writing: true, Throttled: true, Unfinished: 33, Reserved: 5000, Quiet: 1234567 * time.Microsecond,
+			Receive: dataplane.ReceiveBuffers, ReceiveWhy: "small messages",
 		},
 		HeldBytes: 70000,
 		Throttles: []ThrottleStats{{Of: "messages", Used: 90, Limit: 100, Waiting: 2}, {Of: "dispatch", Used: 4096, Limit: 100 << 20}},
@@ -96,6 +97,7 @@ func TestConnectionStatsAsText(t *testing.T) {
 	text := st.String()
 	st.Placement = Placement{Core: 1, Intended: 1, By: byLoad}
 	st.State, st.Error, st.Protocol, st.Lossy = "wait", "connection refused", "", true
+	st.IO.Receive, st.IO.ReceiveWhy = "", ""
 	st.IO.Writing, st.IO.Throttled, st.IO.QueueFull, st.Throttles = false, false, 0, nil
 	golden(t, "connstats.golden", text+"\n"+st.String())
 }

@@ -11,6 +11,10 @@
 // survives a move of the Handler to another core: by Move while it has no socket,
 // by Migrate with the one that it has.
 //
+// Small frames come in the ring's buffers, where there is a ring that can share them, and
+// are parsed there; what belongs to a large segment is read into its place. Each socket
+// chooses by what it gets (package loop, receive.go), and HandlerStats says what it does.
+//
 // What the protocols differ in is in few files:
 //
 //   - msgr2: receive.go reads its frames, dispatch.go handles them, flush.go writes.

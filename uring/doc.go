@@ -21,6 +21,12 @@
 // not fit, and Close and Shutdown first submit what was queued before them.
 // Wait tells the Go scheduler only when it may sleep.
 //
+// Receive needs no call of its own: the kernel fills buffers that all sockets of the
+// driver share, and the answer says which part is whose. Incremental buffers (Linux 6.12)
+// are taken from one end to the other by whoever receives next; whole ones hold the bytes
+// of one answer each, so that a few thousand small answers need as many. Watch (Ready) and
+// read directly what is large, or must not come before it can be taken.
+//
 // # Memory
 //
 // Everything that the kernel reads or writes while a request is in flight

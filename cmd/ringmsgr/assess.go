@@ -24,7 +24,7 @@ const (
 func (f *findings) assess() *diagnosis {
 	r := &diagnosis{OK: f.coresErr == nil, Cores: f.cfg.Cores, Machine: f.machine}
 	if r.OK {
-		r.Backend, r.Fallback, r.Receive = string(f.info.Backend), f.info.Fallback, f.receive
+		r.Backend, r.Fallback, r.Receive, r.ReceiveWhy = string(f.info.Backend), f.info.Fallback, f.receive, f.why
 	}
 	r.Checks = []check{
 		f.engine(), f.ring(), f.features(), f.steer(), f.cpus(), f.scheduler(),
@@ -46,7 +46,7 @@ func (f *findings) engine() check {
 	case f.info.Fallback != "":
 		c.State, c.Found = stateNote, "epoll, because there is no ring"
 	default:
-		c.Found = fmt.Sprintf("%s will be used, receive mode %s", f.info.Backend, f.receive)
+		c.Found = fmt.Sprintf("%s will be used, receive mode %s (%s)", f.info.Backend, f.receive, f.why)
 	}
 	return c
 }

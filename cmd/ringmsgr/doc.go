@@ -64,7 +64,8 @@
 //
 // doctor:
 //
-//	{"ok":true,"backend":"io_uring|epoll","fallback":"...","receive":"buffers|ready","cores":N,
+//	{"ok":true,"backend":"io_uring|epoll","fallback":"...","receive":"auto|buffers|ready",
+//	 "receive_why":"...","cores":N,
 //	 "checks":[{"name":"...","state":"ok|note|problem","found":"...","remedy":"..."}],
 //	 "machine":{...}}
 //

@@ -24,7 +24,8 @@ With --disk it also tries how files in a directory can be read and written.
 Status 0 means that a messenger can run. With --limits it prints instead what a
 messenger bounds, whatever its peers do.`,
 		example: "ringmsgr doctor --cores 4 --pin",
-		json: `{"ok":true,"backend":"io_uring|epoll","fallback":"...","receive":"buffers|ready","cores":N,
+		json: `{"ok":true,"backend":"io_uring|epoll","fallback":"...","receive":"auto|buffers|ready",
+ "receive_why":"...","cores":N,
  "checks":[{"name":"...","state":"ok|note|problem","found":"...","remedy":"..."}],
  "machine":{...}}
 {"limits":[{"name":"...","value":N,"unit":"bytes|bytes/s|ns|messages|connections|peers|lines",
@@ -64,13 +65,15 @@ type check struct {
 
 // diagnosis is the JSON of doctor.
 type diagnosis struct {
-	OK       bool          `json:"ok"`
-	Backend  string        `json:"backend,omitempty"`
-	Fallback string        `json:"fallback,omitempty"`
-	Receive  string        `json:"receive,omitempty"`
-	Cores    int           `json:"cores"`
-	Checks   []check       `json:"checks"`
-	Machine  uring.Machine `json:"machine"`
+	OK       bool   `json:"ok"`
+	Backend  string `json:"backend,omitempty"`
+	Fallback string `json:"fallback,omitempty"`
+	Receive  string `json:"receive,omitempty"`
+	// ReceiveWhy is why it is that mode.
+	ReceiveWhy string        `json:"receive_why,omitempty"`
+	Cores      int           `json:"cores"`
+	Checks     []check       `json:"checks"`
+	Machine    uring.Machine `json:"machine"`
 }
 
 func (d *doctor) run(_ context.Context, e env, args []string) error {
@@ -114,7 +117,8 @@ type findings struct {
 	coresErr error // why no cores run
 	info     uring.Info
 	receive  string
-	ringErr  error // why no ring opens, if none does
+	why      string // of receive
+	ringErr  error  // why no ring opens, if none does
 
 	steering    bpf.Info
 	steeringErr error
@@ -145,7 +149,7 @@ func (f *findings) tryCores() {
 	}
 	defer func() { _ = p.Close() }() // this is no core
 	st, err := p.Core(0).Stats()
-	f.info, f.receive, f.coresErr = p.Info(), st.Receive, err
+	f.info, f.receive, f.why, f.coresErr = p.Info(), st.Receive, st.ReceiveWhy, err
 }
 
 // tryRing returns why no ring can be had.
@@ -174,7 +178,7 @@ func (r *diagnosis) print(e env) {
 		fmt.Fprintln(e.stdout, "\nA messenger cannot run here as asked.")
 		return
 	}
-	fmt.Fprintf(e.stdout, "\nA messenger can run here: %d cores on %s, receive mode %s.\n", r.Cores, r.Backend, r.Receive)
+	fmt.Fprintf(e.stdout, "\nA messenger can run here: %d cores on %s, receive mode %s (%s).\n", r.Cores, r.Backend, r.Receive, r.ReceiveWhy)
 }
 
 // setupError is the cause and the remedy of a refused ring.

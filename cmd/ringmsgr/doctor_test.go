@@ -18,7 +18,7 @@ import (
 // goodMachine has everything.
 func goodMachine() *findings {
 	return &findings{
-		cfg: dataplane.Config{Cores: 2}, procs: 4, slack: "50000", receive: "ready",
+		cfg: dataplane.Config{Cores: 2}, procs: 4, slack: "50000", receive: "auto", why: "each connection by its messages",
 		info:     uring.Info{Backend: uring.IOUring, Receive: true},
 		steering: bpf.Info{Migration: true},
 		machine: uring.Machine{
@@ -37,7 +37,7 @@ func poorMachine() *findings {
 	f := goodMachine()
 	refused := &uring.SetupError{Call: "io_uring_setup", Errno: unix.EPERM, Cause: "a filter forbids it", Remedy: "allow it"}
 	f.cfg.Cores, f.procs, f.slack = 8, 2, ""
-	f.info = uring.Info{Backend: uring.Epoll, Fallback: refused.Error()}
+	f.info, f.receive, f.why = uring.Info{Backend: uring.Epoll, Fallback: refused.Error()}, "ready", "the engine has no receive buffers"
 	f.ringErr = fmt.Errorf("open driver: %w", refused)
 	f.steeringErr = &bpf.LoadError{Missing: "CAP_BPF", Remedy: "grant it", Err: unix.EPERM}
 	f.machine.Ring, f.machine.Receive, f.machine.RingWhy, f.machine.Features = false, false, refused.Error(), nil

@@ -47,10 +47,14 @@ type topCore struct {
 	InFlight  uint64   `json:"in_flight"` // operations that the kernel has: the depth of the ring
 	Overflows uint64   `json:"overflows"`
 	Rearms    uint64   `json:"rearms"`
-	Paused    uint64   `json:"paused"` // times that a throttle stopped a reader
-	Stalls    uint64   `json:"stalls"`
-	Stalled   bool     `json:"stalled"`
-	State     string   `json:"state,omitempty"` // running, draining or failed
+	// Receive is the receive mode; with auto, ByBuffers of the connections receive into
+	// the ring's buffers now.
+	Receive   string `json:"receive"`
+	ByBuffers int64  `json:"by_buffers"`
+	Paused    uint64 `json:"paused"` // times that a throttle stopped a reader
+	Stalls    uint64 `json:"stalls"`
+	Stalled   bool   `json:"stalled"`
+	State     string `json:"state,omitempty"` // running, draining or failed
 }
 
 // topShare is where the time of a core went, as shares of all of it.
@@ -80,6 +84,8 @@ type topConn struct {
 	Held       int64  `json:"held_bytes"` // of both
 	AckLag     uint64 `json:"ack_lag"`
 	Throttled  bool   `json:"throttled"`
+	Receive    string `json:"receive,omitempty"` // buffers or ready
+	ReceiveWhy string `json:"receive_why,omitempty"`
 	InSeq      uint64 `json:"in_seq"`
 	OutSeq     uint64 `json:"out_seq"`
 	Reconnects uint64 `json:"reconnects"`
@@ -146,7 +152,7 @@ func (f *topFrame) core(before, now *dataplane.CoreStats) topCore {
 			MBIn: round(f.per(before.BytesIn, now.BytesIn)/1e6, 3), MBOut: round(f.per(before.BytesOut, now.BytesOut)/1e6, 3),
 		},
 		Writes: f.per(before.Writes, now.Writes), Syscalls: f.per(before.Driver.Syscalls, now.Driver.Syscalls),
-		InFlight: now.Driver.InFlight, Overflows: now.Driver.Overflows, Rearms: now.Rearms, Paused: now.Paused,
+		InFlight: now.Driver.InFlight, Overflows: now.Driver.Overflows, Rearms: now.Rearms, Receive: now.Receive, ByBuffers: now.Receiving, Paused: now.Paused,
 	}
 	a, b := &before.Spent, &now.Spent
 	waited := b.Wait - a.Wait
@@ -168,7 +174,7 @@ func (f *topFrame) conn(before, now *control.ConnStats) topConn {
 			In: f.per(a.MessagesIn, b.MessagesIn), Out: f.per(a.MessagesOut, b.MessagesOut),
 			MBIn: round(f.per(a.BytesIn, b.BytesIn)/1e6, 3), MBOut: round(f.per(a.BytesOut, b.BytesOut)/1e6, 3),
 		},
-		Queued: b.Queued, Sent: b.Sent, Held: now.HeldBytes, AckLag: b.AckLag, Throttled: b.Throttled, InSeq: b.InSeq, OutSeq: b.OutSeq, Error: now.Error,
+		Queued: b.Queued, Sent: b.Sent, Held: now.HeldBytes, AckLag: b.AckLag, Throttled: b.Throttled, Receive: string(b.Receive), ReceiveWhy: string(b.ReceiveWhy), InSeq: b.InSeq, OutSeq: b.OutSeq, Error: now.Error,
 	}
 	if n := now.Counters.Ready; n > 0 {
 		c.Reconnects = n - 1

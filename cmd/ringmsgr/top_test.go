@@ -30,7 +30,7 @@ func cannedSnapshots() (before, now *control.Snapshot) {
 		m.Steering.Active, m.Steering.Rules = true, []string{"table_addr", "hint"}
 		for i := range uint64(3) {
 			c := dataplane.CoreStats{
-				Core: int(i), Handlers: int64(2 - i), Stalls: i,
+				Core: int(i), Handlers: int64(2 - i), Receive: "auto", Receiving: int64(2-i) / 2, Stalls: i,
 				MessagesIn: 1000 + n*(100000>>(4*i)), MessagesOut: 900 + n*(90000>>(4*i)), BytesIn: n * 5e8 >> (8 * i), BytesOut: n * 1e7 >> (4 * i),
 				Writes: n * 3000,
 			}

@@ -143,6 +143,7 @@ func (v *topView) coreColumns() []topColumn[topCore] {
 		{head: "RECV", width: 4, rank: 6, cell: plain(func(c *core) string { return share(c.Shares.Receive) })},
 		{head: "DISP", width: 4, rank: 6, cell: plain(func(c *core) string { return share(c.Shares.Dispatch) })},
 		{head: "RING", width: 4, rank: 9, cell: plain(func(c *core) string { return fmt.Sprint(c.InFlight) })},
+		{head: "BY-BUFS", width: 7, rank: 10, cell: plain(func(c *core) string { return fmt.Sprint(c.ByBuffers) })},
 		{head: "STALLS", width: 6, rank: 6, cell: plain(func(c *core) string { return fmt.Sprint(c.Stalls) })},
 	}
 	if v.history != nil {

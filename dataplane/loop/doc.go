@@ -10,6 +10,11 @@
 // bytes, frames and time (read.go): no connection starves the others, and what was
 // received is sent on while it is in the cache. A Plane is a group of cores.
 //
+// On a ring each socket chooses how it receives (receive.go): small messages come through
+// buffers that the ring fills, without a system call for each; a large one is read into its
+// place when the socket is ready, and so is what comes to a handshake, to a socket that is
+// mostly idle, or to one that was stopped. Socket.Receives says which, and why.
+//
 // A connection begins as a Link: exact reads and writes for a handshake that
 // runs on an ordinary goroutine. Link.Carry gives its Socket to a Framer, which
 // is the protocol: the loop hands it the bytes that have come, whole batches at

@@ -39,7 +39,9 @@ func TestACoreSaysHowItsConnectionsReceiveAndWhy(t *testing.T) {
 		{ReceiveBuffers, false, false, ReceiveReady, WhyEngine},
 		{ReceiveReady, true, true, ReceiveReady, WhyAsked},
 	} {
-		b := newBed(t, func(cfg *Config, d *fakedriver.Driver) { cfg.Receive, d.Multishot, d.Whole = one.set, one.multi, !one.part })
+		b := newBed(t, func(cfg *Config, d *fakedriver.Driver) {
+			cfg.Receive, d.Multishot, d.Whole = one.set, one.multi, !one.part
+		})
 		if st := b.c.Snapshot(); st.Receive != string(one.want) || st.ReceiveWhy != string(one.why) {
 			t.Errorf("%+v: %q, %q", one, st.Receive, st.ReceiveWhy)
 		}
