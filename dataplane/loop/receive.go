@@ -34,9 +34,9 @@ import (
 // tries again. A socket that then stays with the buffers is trusted as at first.
 const (
 	// smallFrame is the average size of frames, in bytes, up to which a socket goes over to
-	// the buffers, largeFrame beyond which it goes back. From 8 KiB on the buffers take
-	// hardly fewer system calls than direct reads, and the same CPU; and one turn receives
-	// what they hold, so that others wait longer.
+	// the buffers, largeFrame beyond which it goes back. Of larger ones they save system
+	// calls but hardly any CPU, as there is more to copy; and a turn receives all that the
+	// buffers hold, so that others wait longer for theirs.
 	smallFrame, largeFrame = 8 << 10, 16 << 10
 	// frameWindow is over how many bytes received into buffers that is looked at.
 	frameWindow = 128 << 10
