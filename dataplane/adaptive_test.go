@@ -221,6 +221,22 @@ func TestWholeReceiveBuffersAreNotTakenByDefault(t *testing.T) {
 	a.whole()
 }
 
+// It stands in line to be read when it goes over: what the kernel holds comes through the
+// ring then, and not by a read that would overtake it.
+func TestNothingIsReadDirectlyWhileTheRingReceives(t *testing.T) {
+	a := newAdaptive(t, OpenOptions{Lossy: true})
+	for len(a.sock.Whole) < 1<<20 {
+		a.sock.Whole = append(a.sock.Whole, a.message(1000)...)
+	}
+	a.sock.Edge(0)
+	a.settle()
+	a.expect(ReceiveBuffers, loop.WhySmall)
+	if a.sock.Crossed > 0 {
+		t.Errorf("%d direct reads while the ring receives", a.sock.Crossed)
+	}
+	a.whole()
+}
+
 // How a connection receives goes along to another core, whatever it is about to change.
 func TestTheWayOfReceivingMovesWithTheConnection(t *testing.T) {
 	for _, one := range []struct {

@@ -50,6 +50,7 @@ type Sock struct {
 	End        bool
 	Errno      unix.Errno
 	Reads      int
+	Crossed    int    // direct reads while a receive was armed
 	Behind     int    // bytes that Recvv has put behind its first place
 	Sent       []byte // what was transmitted
 	Writes     int
@@ -143,6 +144,9 @@ func (d *Driver) Recv(s uring.Socket, p []byte) (int, unix.Errno) { return d.Rec
 func (d *Driver) Recvv(s uring.Socket, p, q []byte) (int, unix.Errno) {
 	f := d.Socks[s.FD()]
 	f.Reads++
+	if f.Receiving {
+		f.Crossed++
+	}
 	take := func(src []byte) int {
 		n := copy(p, src)
 		more := copy(q, src[n:])
@@ -289,6 +293,10 @@ func (f *Sock) Arrive(pieces ...[]byte) {
 func (f *Sock) flow() {
 	if !f.Receiving {
 		return
+	}
+	for len(f.Whole) > 0 {
+		n := min(len(f.Whole), 64<<10)
+		f.Pieces, f.Whole = append(f.Pieces, f.Whole[:n]), f.Whole[n:]
 	}
 	for _, p := range f.Pieces {
 		f.Drv.Lent++
