@@ -43,8 +43,8 @@ func messengerVariants() []variant {
 	}
 	add("epoll+v1", "epoll with msgr1", false, serverConfig{Backend: epoll, Msgr1: true})
 	if uring.Flavour != uring.Epoll {
-		add("io_uring+ready", "the ring, every connection waiting for readiness and reading directly", true, serverConfig{Backend: ring, Receive: "ready"})
-		add("io_uring+recv", "the ring, every connection receiving into its buffers, up to the first large message", true, serverConfig{Backend: ring, Receive: "buffers"})
+		add("io_uring+ready", "the ring, waiting for readiness and reading directly", true, serverConfig{Backend: ring, Receive: "ready"})
+		add("io_uring+recv", "the ring, receiving into its buffers up to the first large message", true, serverConfig{Backend: ring, Receive: "buffers"})
 		add("io_uring+spin", "the same, polling 50 us before it sleeps", true, serverConfig{Backend: ring, Spin: spinTime})
 	}
 	add("epoll+spin", "ringmsgr over epoll, polling 50 us before it sleeps", true, serverConfig{Backend: epoll, Spin: spinTime})
