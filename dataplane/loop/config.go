@@ -60,7 +60,8 @@ type Config struct {
 	CopyBelow int
 	// LargeFrom is for framers: the size of a data segment, in bytes, from which it is
 	// received into a page-aligned buffer of its own, 0: 64 KiB. The connection is
-	// read by readiness from then on (ReceiveReady). From 4 KiB on, such a segment can
+	// read by readiness from then on (ReceiveReady), with ReceiveAuto until enough small
+	// messages have come. From 4 KiB on, such a segment can
 	// be written to a file with direct I/O as it is (File.WriteAt); below 64 KiB that
 	// costs more than the copy which it spares, unless it is written.
 	LargeFrom int
