@@ -68,6 +68,9 @@ func (r *intake) Target(s *loop.Socket) (p []byte, ahead int) {
 	if r.large {
 		ahead = loop.LookAhead
 	}
+	if r.target != nil && r.size > loop.FurtherBytes {
+		ahead = loop.NearAhead
+	}
 	if r.apart.on && !r.settle(s) {
 		return nil, ahead
 	}
