@@ -54,9 +54,11 @@ func (r *intake) classify(s *loop.Socket, data int) {
 	r.aligned = r.large || from > 0 && data >= from
 }
 
-// pieceBytes is how much of a large segment one read takes: large enough
-// to be cheap, small enough that its crc runs over cached bytes.
-const pieceBytes = 256 << 10
+// pieceBytes is how much of a large segment one read takes at most, small enough that
+// its crc runs over cached bytes. Each read tells the peer of the room that it made, and
+// has it go on: with pieces of 256 KiB the server took a tenth more CPU for messages of
+// 1 MiB on 16 connections, with 4 MiB for larger ones as much as with 1 MiB.
+const pieceBytes = 1 << 20
 
 // worthARead is how much room an unfinished frame waits for at most, in bytes:
 // enough for one read.
