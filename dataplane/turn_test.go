@@ -18,6 +18,7 @@ const (
 	clockEvery = 16
 	visitBytes = 256 << 10
 	stayBytes  = 1 << 20
+	stayAlone  = 4 << 20
 	mostAhead  = 8 << 10
 	nearAhead  = 16
 )
@@ -146,7 +147,7 @@ func TestAVisitTakesLargeMessagesUpToABoundAndTheyAreAnsweredByOneWrite(t *testi
 
 func TestAVisitThatEndsALargeMessageBeginsNoOtherLargeOne(t *testing.T) {
 	k := newCrowd(t, 1)
-	const size = stayBytes + 200<<10 // the second visit receives more than a turn
+	const size = stayAlone + 200<<10 // the second visit receives more than a turn
 	k.ready(0, size, size, size)
 	for turn := range 6 {
 		k.turn()
@@ -168,6 +169,27 @@ func TestALargeMessageIsReadToItsEndBeforeTheNextConnection(t *testing.T) {
 	want := []string{"0.1", "1.1", "2.1", "0.2", "1.2", "2.2"}
 	if fmt.Sprint(k.order) != fmt.Sprint(want) {
 		t.Errorf("order %v, want %v", k.order, want)
+	}
+}
+
+func TestAVisitStaysLongerWithALargeMessageWhereOnlySuchOnesWait(t *testing.T) {
+	for _, small := range []bool{false, true} {
+		k := newCrowd(t, 4)
+		for i := range 3 {
+			k.ready(i, 100<<10, 3<<20) // the first shows that its messages are large
+		}
+		for range 3 {
+			k.turn()
+		}
+		if small {
+			k.ready(3, 8)
+		}
+		had, before := len(k.order), k.c.Snapshot().BytesIn
+		k.turn()
+		n := k.c.Snapshot().BytesIn - before
+		if whole := len(k.order) > had; whole == small || small && n > stayBytes+pieceBytes {
+			t.Errorf("small message in line: %v: a visit took %d bytes, messages %v", small, n, k.order)
+		}
 	}
 }
 

@@ -67,6 +67,7 @@ type Core struct {
 	quietWrites int       // quiet writes whose memory somebody waits for
 	readable    []*Socket // the line of those that have bytes to be read
 	served      int       // how many of them are out of the line
+	smallInLine int       // how many in the line are not in a large message
 	turnFrom    uint64    // stats.FramesIn when the turn began to receive
 	timers      timers
 	pool        pool

@@ -36,6 +36,8 @@ type Socket struct {
 	// Receiving.
 	way      way
 	listed   bool          // in core.readable
+	large    bool          // the message under way, or the last one, is large
+	small    bool          // it was not when it was listed: counted in core.smallInLine
 	ending   bool          // a readiness event said that the stream ends or fails
 	eof      bool          // the peer has ended the stream
 	stopped  bool          // readiness came while it was full, and does not come again
