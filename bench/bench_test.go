@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 )
 
@@ -94,7 +95,7 @@ func TestTheBenchmarkRunsInSecureMode(t *testing.T) {
 		t.Fatalf("exit status %d\n%s%s", status, stdout.String(), stderr.String())
 	}
 	f := readReport(t, path)
-	if f.Mode != modeSecure || len(f.Cells) != 2 || len(f.Codec) != 2*len(codecSizes()) {
+	if f.Mode != child.ModeSecure || len(f.Cells) != 2 || len(f.Codec) != 2*len(codecSizes()) {
 		t.Fatalf("mode %q, %d cells, %d rows of the codec", f.Mode, len(f.Cells), len(f.Codec))
 	}
 	for _, c := range f.Cells {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 
+	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/codec"
 )
 
@@ -35,7 +36,7 @@ func (r *runner) measureCodec(ctx context.Context, stdout io.Writer) error {
 // measureCodecOnly starts no servers.
 func measureCodecOnly(ctx context.Context, opt options, stdout, stderr io.Writer) error {
 	r := newRunner(opt, stderr)
-	r.file.Base, r.file.Mode, r.file.Width = "", modeSecure, columns(stdout)
+	r.file.Base, r.file.Mode, r.file.Width = "", child.ModeSecure, columns(stdout)
 	if err := r.file.WriteHead(stdout); err != nil {
 		return err
 	}

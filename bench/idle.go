@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
@@ -76,13 +77,13 @@ func (r *runner) idle(ctx context.Context, t *target) (idleResult, error) {
 	if err != nil {
 		return res, err
 	}
-	open := clientRequest{Server: t.name, Open: &load.Options{
+	open := child.ClientRequest{Server: t.name, Open: &load.Options{
 		Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.pid, Secure: r.opt.secure && !t.msgr1, Msgr1: t.msgr1,
 		Conns: r.opt.idle, Depth: 1, Size: 64,
 	}}
 	call, cancel := context.WithTimeout(ctx, callTimeout+time.Duration(r.opt.idle)*5*time.Millisecond)
 	defer cancel()
-	if err := r.client.Call(call, open, nil); err != nil {
+	if err := r.clientOf(t).Call(call, open, nil); err != nil {
 		return res, err
 	}
 	after, err := r.resting(ctx, t)
@@ -99,7 +100,7 @@ func (r *runner) idle(ctx context.Context, t *target) (idleResult, error) {
 	res.BytesPerConn = (after.rss - before.rss) / int64(r.opt.idle)
 	res.WakesPerSec = float64(end.wakes-after.wakes) / r.opt.watch.Seconds()
 	res.CPUPerSec = (end.cpu - after.cpu).Seconds() * 1000 / r.opt.watch.Seconds()
-	return res, r.client.Call(call, clientRequest{Server: t.name, Close: true}, nil)
+	return res, r.clientOf(t).Call(call, child.ClientRequest{Server: t.name, Close: true}, nil)
 }
 
 // resting has the server return what it does not need, and looks at it.
@@ -109,7 +110,7 @@ func (r *runner) resting(ctx context.Context, t *target) (observation, error) {
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := t.child.Call(call, serverRequest{Trim: true}, nil); err != nil {
+	if err := t.child.Call(call, child.ServerRequest{Trim: true}, nil); err != nil {
 		return observation{}, err
 	}
 	if err := pause(ctx, r.opt.settle/4); err != nil {

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
@@ -25,7 +27,7 @@ const (
 
 // run is the program; it returns its exit status.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	if len(args) > 0 && args[0] == childCommand {
+	if len(args) > 0 && args[0] == child.Command {
 		return runChild(args[1:], stdin, stdout, stderr)
 	}
 	opt, err := parseOptions(args, stdout)

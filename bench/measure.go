@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
 	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
@@ -20,9 +22,10 @@ const callTimeout = 60 * time.Second
 // target is a server process under test.
 type target struct {
 	variant
-	child *proc.Child
-	pid   int
-	hello serverHello
+	child  *proc.Child
+	client *proc.Child // its own; nil: that of the runner
+	pid    int
+	hello  child.Hello
 }
 
 // runner measures all cells.
@@ -36,6 +39,7 @@ type runner struct {
 	why      error       // why not
 	ask      askFunc
 	plan     plan
+	cores    int // of each server; 0: as usual
 	progress *progress
 	stderr   io.Writer
 }
@@ -95,31 +99,62 @@ func (r *runner) start(ctx context.Context) error {
 	flavours := newFlavours(r.progress)
 	defer flavours.remove()
 	r.spawner = proc.NewSpawner()
+	var hello struct{}
+	r.client, err = r.spawner.Start(ctx, "client", exe, []string{child.Command, "client"}, r.stderr, &hello)
+	if err != nil {
+		return err
+	}
 	for _, v := range r.opt.servers {
-		program := exe
-		if r.opt.build && v.tags != "" {
-			program, err = flavours.build(ctx, v.tags)
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			if err != nil {
-				r.note("%s is the default build, its own could not be made: %v", v.name, err)
-				program = exe
-			}
+		program, err := r.program(ctx, flavours, v, exe)
+		if err != nil {
+			return err
 		}
 		t := &target{variant: v}
 		r.progress.say("starting server %s", v.name)
-		t.child, err = r.spawner.Start(ctx, v.name, program, []string{childCommand, "server", v.name, r.opt.mode()}, r.stderr, &t.hello)
+		t.child, err = r.spawner.Start(ctx, v.name, program, []string{child.Command, "server", v.name, r.opt.mode(), strconv.Itoa(r.cores)}, r.stderr, &t.hello)
 		if err != nil {
 			return err
 		}
 		t.pid = t.child.PID()
 		r.targets = append(r.targets, t)
 		r.file.Servers = append(r.file.Servers, report.Server{Name: v.name, About: v.about, Settings: t.hello.Settings})
+		if v.own {
+			t.client, err = r.spawner.Start(ctx, "client of "+v.name, program, []string{child.Command, "client", v.name}, r.stderr, &hello)
+			if err != nil {
+				return err
+			}
+		}
 	}
-	var hello struct{}
-	r.client, err = r.spawner.Start(ctx, "client", exe, []string{childCommand, "client"}, r.stderr, &hello)
-	return err
+	return nil
+}
+
+// program returns what a server is a part of.
+func (r *runner) program(ctx context.Context, f *flavours, v variant, exe string) (string, error) {
+	program := exe
+	var err error
+	switch {
+	case v.rival:
+		if program, err = f.module(ctx, rivalModule); err != nil {
+			err = fmt.Errorf("server %s: %w", v.name, err)
+		}
+	case r.opt.build && v.tags != "":
+		if program, err = f.build(ctx, v.tags); err != nil {
+			r.note("%s is the default build, its own could not be made: %v", v.name, err)
+			program, err = exe, nil
+		}
+	}
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
+	return program, err
+}
+
+// clientOf returns who loads t.
+func (r *runner) clientOf(t *target) *proc.Child {
+	if t.client != nil {
+		return t.client
+	}
+	return r.client
 }
 
 // note adds a remark to the report and shows it at once.
@@ -136,6 +171,9 @@ func (r *runner) stop() {
 		r.client.Stop()
 	}
 	for _, t := range r.targets {
+		if t.client != nil {
+			t.client.Stop()
+		}
 		t.child.Stop()
 	}
 	if r.spawner != nil {
@@ -176,7 +214,7 @@ func (r *runner) measureCell(ctx context.Context, l report.Load) (*report.Cell, 
 			Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.pid, Raw: t.raw, Secure: r.opt.secure && !t.raw && !t.msgr1, Msgr1: t.msgr1,
 			Conns: l.Conns, Depth: l.Depth, Size: l.Size,
 		}
-		if err := r.ask(ctx, r.client, clientRequest{Server: t.name, Open: &o}, nil); err != nil {
+		if err := r.ask(ctx, r.clientOf(t), child.ClientRequest{Server: t.name, Open: &o}, nil); err != nil {
 			return nil, fmt.Errorf("%s: %w", t.name, err)
 		}
 	}
@@ -184,7 +222,7 @@ func (r *runner) measureCell(ctx context.Context, l report.Load) (*report.Cell, 
 		return nil, err
 	}
 	for _, t := range r.targets {
-		if err := r.ask(ctx, r.client, clientRequest{Server: t.name, Close: true}, nil); err != nil {
+		if err := r.ask(ctx, r.clientOf(t), child.ClientRequest{Server: t.name, Close: true}, nil); err != nil {
 			return nil, fmt.Errorf("%s: %w", t.name, err)
 		}
 	}
@@ -244,12 +282,12 @@ func (r *runner) withGCLoad(ctx context.Context, t *target, l report.Load, do fu
 		return do()
 	}
 	on, off := true, false
-	if err := r.ask(ctx, t.child, serverRequest{GCLoad: &on}, nil); err != nil {
+	if err := r.ask(ctx, t.child, child.ServerRequest{GCLoad: &on}, nil); err != nil {
 		return err
 	}
 	err := do()
 	// Off in any case; what failed before tells more.
-	if e := r.ask(ctx, t.child, serverRequest{GCLoad: &off}, nil); err == nil {
+	if e := r.ask(ctx, t.child, child.ServerRequest{GCLoad: &off}, nil); err == nil {
 		err = e
 	}
 	return err
@@ -258,7 +296,7 @@ func (r *runner) withGCLoad(ctx context.Context, t *target, l report.Load, do fu
 // run has the client load one server for one slice.
 func (r *runner) run(ctx context.Context, t *target, s load.Slice) (load.Result, error) {
 	var res load.Result
-	err := r.ask(ctx, r.client, clientRequest{Server: t.name, Run: &s}, &res)
+	err := r.ask(ctx, r.clientOf(t), child.ClientRequest{Server: t.name, Run: &s}, &res)
 	// Every request is answered in the end. A window that only counts is not
 	// made longer until something came; one that is timed must not be empty.
 	timed := s.WindowMax > s.Window

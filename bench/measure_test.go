@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
 	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
@@ -59,7 +60,7 @@ func (s *script) strays() {
 
 func (s *script) ask(_ context.Context, _ *proc.Child, request, result any) error {
 	switch q := request.(type) {
-	case serverRequest:
+	case child.ServerRequest:
 		if q.GCLoad != nil {
 			s.strays()
 			s.steps = append(s.steps, fmt.Sprint("gc ", *q.GCLoad))
@@ -68,9 +69,9 @@ func (s *script) ask(_ context.Context, _ *proc.Child, request, result any) erro
 		s.steps = append(s.steps, "read")
 		if s.own != nil {
 			now := *s.own
-			result.(*serverStats).Syscalls = &now
+			result.(*child.ServerStats).Syscalls = &now
 		}
-	case clientRequest:
+	case child.ClientRequest:
 		if q.Run == nil {
 			s.strays()
 			return nil

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
@@ -63,18 +64,12 @@ const (
 	quickTotal = 45 * time.Second
 )
 
-// Values of --mode.
-const (
-	modeCRC    = "crc"
-	modeSecure = "secure"
-)
-
 // mode is the value of --mode.
 func (o *options) mode() string {
 	if o.secure {
-		return modeSecure
+		return child.ModeSecure
 	}
-	return modeCRC
+	return child.ModeCRC
 }
 
 // gcChoice is the value of --gc-load: cells without the load, with it, or both.
@@ -100,7 +95,7 @@ func (g *gcChoice) Set(s string) error {
 // to stdout.
 func parseOptions(args []string, stdout io.Writer) (options, error) {
 	o := options{gcLoad: "off", args: args, settle: idleSettle, watch: idleWatch}
-	all := variants()
+	all := everyVariant()
 	fs := cli.NewFlags("bench")
 	fs.BoolVar(&o.quick, "quick", false, "fewer loads, within a minute")
 	fs.IntVar(&o.idle, "idle", 0, "measure what `n` idle connections cost each server, instead of messages")
@@ -113,7 +108,7 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	sizes := fs.String("sizes", "", "payload sizes, a comma `list` (default "+defaultSizes+", with --quick "+quickSizes+")")
 	shapes := fs.String("loads", "", "connections x depth, a comma `list` (default "+defaultLoads+", with --quick "+quickLoads+")")
 	fs.Var(&o.gcLoad, "gc-load", "load the garbage collector in the servers: on, off or both")
-	mode := fs.String("mode", modeCRC, "`mode` of the connections: crc, or secure, which compares the frame codec with crypto/cipher too")
+	mode := fs.String("mode", child.ModeCRC, "`mode` of the connections: crc, or secure, which compares the frame codec with crypto/cipher too")
 	fs.BoolVar(&o.codec, "codec", false, "compare the frame codec in secure mode with crypto/cipher, and measure no messages")
 	fs.BoolVar(&o.build, "tags-build", false, "build the epoll flavour with -tags epoll, instead of choosing it at run time in the default build")
 	fs.IntVar(&o.rounds, "rounds", 0, fmt.Sprintf("measured rounds per cell, %d to judge it (default %d)", report.EnoughRounds, defaultRounds))
@@ -150,7 +145,7 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	of("--sizes", err)
 	o.shapes, err = parseList(cmp.Or(*shapes, allLoads), parseShape)
 	of("--loads", err)
-	if o.secure = *mode == modeSecure; !o.secure && *mode != modeCRC {
+	if o.secure = *mode == child.ModeSecure; !o.secure && *mode != child.ModeCRC {
 		collect(fmt.Errorf("--mode %q is neither crc nor secure", *mode))
 	}
 	collect(o.complete())

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/session"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
@@ -70,7 +71,7 @@ func messengerConfig(cfg serverConfig) control.Config {
 	return control.Config{
 		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: &nonce, AuthServer: server,
 		Plane: dataplane.Config{
-			Cores: 1, Spin: cfg.Spin, Receive: dataplane.ReceiveMode(cfg.Receive),
+			Cores: max(1, cfg.Cores), Spin: cfg.Spin, Receive: dataplane.ReceiveMode(cfg.Receive),
 			Driver: uring.Config{Backend: uring.Backend(cfg.Backend)},
 		},
 	}
@@ -85,7 +86,7 @@ func echo(c *control.Conn, m *control.Message) bool {
 	return true
 }
 
-func startMessenger(cfg serverConfig) (echoServer, error) {
+func startMessenger(cfg serverConfig) (child.Server, error) {
 	m, err := control.New(messengerConfig(cfg))
 	if err != nil {
 		return nil, err

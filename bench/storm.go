@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
@@ -93,7 +94,7 @@ func (s *stormRun) start(ctx context.Context) error {
 	r := s.r
 	r.spawner = proc.NewSpawner()
 	spawn := func(name string, hello any, args ...string) (*proc.Child, error) {
-		return r.spawner.Start(ctx, name, exe, append([]string{childCommand}, args...), r.stderr, hello)
+		return r.spawner.Start(ctx, name, exe, append([]string{child.Command}, args...), r.stderr, hello)
 	}
 	for _, way := range stormWays {
 		t := &stormTarget{}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/bench/internal/syscount"
 )
@@ -102,8 +103,8 @@ func (r *runner) startCount(ctx context.Context, t *target) (*callCount, error) 
 
 // ask returns the server's own count, nil if it has none.
 func (c *callCount) ask(ctx context.Context) (*uint64, error) {
-	var stats serverStats
-	err := c.r.ask(ctx, c.t.child, serverRequest{}, &stats)
+	var stats child.ServerStats
+	err := c.r.ask(ctx, c.t.child, child.ServerRequest{}, &stats)
 	return stats.Syscalls, err
 }
 

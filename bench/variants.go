@@ -1,9 +1,10 @@
 package main
 
 import (
-	"net"
+	"runtime"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/server"
 )
 
@@ -15,6 +16,8 @@ type variant struct {
 	detail bool   // not compared by --quick, unless it is named
 	raw    bool   // echoes bytes: no handshake, no frames
 	msgr1  bool   // speaks msgr1
+	rival  bool   // is in the module of the rivals, where its start function is
+	own    bool   // has a client of its own there
 	tags   string // build tags of its flavour, used with --tags-build
 	config serverConfig
 	start  startFunc
@@ -26,56 +29,50 @@ type serverConfig struct {
 	Receive string        // receive mode of the messenger, empty: its own choice
 	Spin    time.Duration // how long the messenger polls before it sleeps
 	Secure  bool          // mode secure, for all connections
+	Cores   int           // of the messenger, 0: one; of others the CPUs, 0: all
 	Msgr1   bool          // the protocol of the messenger, which has no mode secure
 }
 
 // startFunc starts a server on a free port of the loopback address.
-type startFunc func(cfg serverConfig) (echoServer, error)
+type startFunc func(cfg serverConfig) (child.Server, error)
 
-// echoServer is a running server, whatever it is made of.
-type echoServer interface {
-	// Addr returns where it listens.
-	Addr() net.Addr
-	// Close ends it. It is called once.
-	Close() error
+// rivalModule is where the servers are that the library does not depend on.
+const rivalModule = "bench/rivals"
+
+// everyVariant lists the servers that can be compared: those of this build, and the
+// rivals.
+func everyVariant() []variant {
+	list := variants()
+	for _, r := range child.Rivals() {
+		list = append(list, variant{name: r.Name, about: r.About, extra: true, rival: true, own: r.OwnClient})
+	}
+	return list
 }
-
-// syscallCounter is a server that knows how many system calls it has made.
-type syscallCounter interface{ Syscalls() uint64 }
-
-// noncer is a messenger whose address has a nonce, which clients must know.
-type noncer interface{ Nonce() uint32 }
-
-// describer is a server with settings worth reporting, such as its backend.
-type describer interface{ Settings() map[string]string }
 
 // variants lists the servers of this build.
 func variants() []variant {
 	list := []variant{
 		{
 			name: "floor", about: "bare echo of bytes on one locked epoll loop: what TCP alone costs", raw: true,
-			start: func(serverConfig) (echoServer, error) { return started(server.NewFloor()) },
+			start: func(serverConfig) (child.Server, error) { return child.Started(server.NewFloor()) },
 		},
 		{
 			name: "floor+store", about: "the same loop, which gathers each request in a buffer before it sends it", raw: true, detail: true,
-			start: func(serverConfig) (echoServer, error) { return started(server.NewFloorStore()) },
+			start: func(serverConfig) (child.Server, error) { return child.Started(server.NewFloorStore()) },
 		},
 		{
 			name: "loop", about: "bare echo of requests on one core of the messenger's loop, without its frames", raw: true, detail: true,
-			start: func(serverConfig) (echoServer, error) { return started(server.NewLoop()) },
+			start: func(serverConfig) (child.Server, error) { return child.Started(server.NewLoop()) },
 		},
 		{
 			name: "net", about: "package net, a goroutine per connection, the same frames",
-			start: func(cfg serverConfig) (echoServer, error) { return started(server.NewNet(cfg.Secure)) },
+			start: func(cfg serverConfig) (child.Server, error) {
+				if cfg.Cores > 0 {
+					runtime.GOMAXPROCS(cfg.Cores)
+				}
+				return child.Started(server.NewNet(cfg.Secure))
+			},
 		},
 	}
 	return append(list, messengerVariants()...)
-}
-
-// started avoids an interface that holds a nil pointer.
-func started[S echoServer](s S, err error) (echoServer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
 }

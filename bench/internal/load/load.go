@@ -10,9 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
 )
 
 const (
@@ -64,6 +61,7 @@ type Load struct {
 	nonce   uint32 // of the first connection
 	t       *template
 	conns   []*conn
+	active  []*conn // those that carry requests in this slice
 	epoll   int
 	scratch []byte
 	events  [eventsMax]unix.EpollEvent
@@ -92,13 +90,7 @@ func Open(ctx context.Context, o Options) (*Load, error) {
 		return nil, fmt.Errorf("epoll_create1: %w", err)
 	}
 	l := &Load{opt: o, nonce: rand.Uint32(), t: t, epoll: epoll, scratch: make([]byte, scratchSize)}
-	base := time.Now()
-	l.meter = meter{
-		now:     func() time.Duration { return time.Since(base) },
-		server:  func() (time.Duration, error) { return procstat.ReadCPU(o.PID) },
-		client:  func() (time.Duration, error) { return procstat.ReadCPU(0) },
-		latency: latency.New(),
-	}
+	l.meter = newMeter(o.PID)
 	l.ended = l.answer
 	for i := range o.Conns {
 		if err := l.dial(ctx, i); err != nil {
@@ -147,15 +139,19 @@ func (l *Load) Close() {
 // answered. The calling goroutine should be locked to its thread. After an
 // error the Load can only be closed.
 func (l *Load) Run(s Slice) (Result, error) {
-	res, err := l.meter.run(s, l, uint64(l.opt.Conns*l.opt.Depth))
+	var err error
+	if l.active, err = Spread(s, l.conns); err != nil {
+		return Result{}, err
+	}
+	res, err := l.meter.run(s, l, uint64(len(l.active)*l.opt.Depth))
 	res.PerReply = l.t.wire
 	return res, err
 }
 
 // fill issues the first requests of every connection.
 func (l *Load) fill() error {
-	l.stopping, l.cold, l.lastReply = false, len(l.conns), l.meter.now()
-	for _, c := range l.conns {
+	l.stopping, l.cold, l.lastReply = false, len(l.active), l.meter.now()
+	for _, c := range l.active {
 		c.answered = 0
 		now := l.meter.now()
 		for range l.opt.Depth {
@@ -175,7 +171,7 @@ func (l *Load) warm() bool { return l.cold == 0 }
 // others answered.
 func (l *Load) drain() error {
 	l.stopping = true
-	for _, c := range l.conns {
+	for _, c := range l.active {
 		n := c.out.withdraw()
 		c.open -= n
 		l.openAll -= n

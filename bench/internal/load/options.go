@@ -59,6 +59,24 @@ type Slice struct {
 	// WindowMax bounds the window if it would have to be longer for as many
 	// replies as there are open requests.
 	WindowMax time.Duration `json:"window_max"`
+	// Active is how many connections carry requests, with as many idle ones between each
+	// two of them. 0: all.
+	Active int `json:"active,omitempty"`
+}
+
+// Spread chooses the active ones of all connections. Error: there are not so many.
+func Spread[T any](s Slice, all []T) ([]T, error) {
+	switch {
+	case s.Active == 0:
+		return all, nil
+	case s.Active < 0 || s.Active > len(all):
+		return nil, fmt.Errorf("%d of %d connections cannot be active", s.Active, len(all))
+	}
+	chosen := make([]T, s.Active)
+	for i := range chosen {
+		chosen[i] = all[i*len(all)/len(chosen)]
+	}
+	return chosen, nil
 }
 
 // Result is what happened in one slice. CPU times and latencies belong to the

@@ -3,7 +3,6 @@ package load
 import (
 	"encoding/binary"
 	"fmt"
-	"math/rand/v2"
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -58,9 +57,7 @@ type template struct {
 
 // newTemplate builds a request with size random bytes, in msgr2 or msgr1.
 func newTemplate(size int, msgr1 bool) (*template, error) {
-	payload := make([]byte, size)
-	rng := rand.NewChaCha8([32]byte{'b', 'e', 'n', 'c', 'h'})
-	_, _ = rng.Read(payload) // never fails
+	payload := Payload(size)
 	t := &template{layout: layout2, msgr1: msgr1}
 	encode := encode2
 	if msgr1 {

@@ -12,10 +12,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-const (
-	netBuffer   = 64 << 10
-	gatherAbove = 16 << 10 // data segments from this size on are written from where they were read
-)
+const netBuffer = 64 << 10
 
 // Net is the echo server that a Go programmer writes with package net: a
 // goroutine per connection, buffered reading and writing, replies flushed when
@@ -74,24 +71,23 @@ func (n *Net) accept(ctx context.Context) {
 
 // netConn is a connection in the data phase.
 type netConn struct {
-	c   net.Conn
-	r   *bufio.Reader
-	w   *bufio.Writer
-	dec *frame.Decoder
-	enc *frame.Encoder
-	in  []byte // current frame, used again
-	seq uint64 // of the last message sent
+	c     net.Conn
+	r     *bufio.Reader
+	w     *bufio.Writer
+	dec   *frame.Decoder
+	enc   *frame.Encoder
+	reply *Replier
+	in    []byte // current frame, used again
 
-	header [frame.MessageHeaderSize]byte
-	pieces []byte // what surrounds a gathered payload, or a large encrypted frame
-	vec    [3][]byte
+	out []byte // a large encrypted frame
+	vec [3][]byte
 }
 
 // newNetConn prepares the data phase.
 func newNetConn(c net.Conn, enc *frame.Encoder, dec *frame.Decoder) *netConn {
 	return &netConn{
 		c: c, r: bufio.NewReaderSize(c, netBuffer), w: bufio.NewWriterSize(c, netBuffer),
-		dec: dec, enc: enc, in: make([]byte, dec.HeadSize()),
+		dec: dec, enc: enc, reply: NewReplier(enc), in: make([]byte, dec.HeadSize()),
 	}
 }
 
@@ -107,7 +103,7 @@ func (n *netConn) serve() error {
 		case f.Tag == frame.TagMessage:
 			err = n.echo(&f)
 		case f.Tag == frame.TagKeepalive2:
-			err = n.write(frame.TagKeepalive2Ack, f.Seg[0])
+			err = n.acknowledge(f.Seg[0])
 		case f.Tag == frame.TagKeepalive2Ack, f.Tag == frame.TagAck:
 		default:
 			err = fmt.Errorf("unexpected frame %v", f.Tag)
@@ -153,35 +149,16 @@ func (n *netConn) fill(p []byte) error {
 
 // echo sends a message back.
 func (n *netConn) echo(f *frame.Frame) error {
-	m, err := frame.ParseMessageHeader(f.Seg[0])
-	if err != nil {
-		return err
-	}
-	m.AckSeq = m.Seq
-	n.seq++
-	m.Seq = n.seq
-	m.Put(&n.header)
-	switch large := len(f.Seg[3]) >= gatherAbove; {
-	case large && n.enc.Gathers():
+	switch large := n.reply.Large(f); {
+	case large && n.reply.Gathers():
 		return n.writeGathered(f)
 	case large:
 		return n.writeEncrypted(f)
 	}
-	return n.write(frame.TagMessage, n.header[:], f.Seg[1], f.Seg[2], f.Seg[3])
-}
-
-// write encodes a small frame straight into the writer's buffer.
-func (n *netConn) write(tag frame.Tag, segs ...[]byte) error {
-	size := 0
-	for _, s := range segs {
-		size += len(s)
+	if err := n.room(len(f.Seg[1]) + len(f.Seg[2]) + len(f.Seg[3])); err != nil {
+		return err
 	}
-	if n.w.Available() < size+frameOverhead {
-		if err := n.w.Flush(); err != nil {
-			return err
-		}
-	}
-	p, err := n.enc.AppendFrame(n.w.AvailableBuffer(), tag, segs...)
+	p, err := n.reply.Append(n.w.AvailableBuffer(), f) // straight into the writer's buffer
 	if err != nil {
 		return err
 	}
@@ -189,9 +166,30 @@ func (n *netConn) write(tag frame.Tag, segs ...[]byte) error {
 	return err
 }
 
-// frameOverhead is more than a frame adds to its segments: in secure mode 144
-// bytes and three paddings.
+// acknowledge answers a keepalive.
+func (n *netConn) acknowledge(stamp []byte) error {
+	if err := n.room(len(stamp)); err != nil {
+		return err
+	}
+	p, err := n.enc.AppendFrame(n.w.AvailableBuffer(), frame.TagKeepalive2Ack, stamp)
+	if err != nil {
+		return err
+	}
+	_, err = n.w.Write(p)
+	return err
+}
+
+// frameOverhead is more than a frame of the data phase adds to the segments of its
+// user: in secure mode 144 bytes and three paddings.
 const frameOverhead = 192
+
+// room makes place in the writer's buffer for a frame.
+func (n *netConn) room(size int) error {
+	if n.w.Available() >= size+frameOverhead {
+		return nil
+	}
+	return n.w.Flush()
+}
 
 // writeEncrypted sends a large message in secure mode.
 func (n *netConn) writeEncrypted(f *frame.Frame) error {
@@ -199,11 +197,10 @@ func (n *netConn) writeEncrypted(f *frame.Frame) error {
 		return err
 	}
 	var err error
-	n.pieces, err = n.enc.AppendFrame(n.pieces[:0], frame.TagMessage, n.header[:], f.Seg[1], f.Seg[2], f.Seg[3])
-	if err != nil {
+	if n.out, err = n.reply.Append(n.out[:0], f); err != nil {
 		return err
 	}
-	_, err = n.c.Write(n.pieces)
+	_, err = n.c.Write(n.out)
 	return err
 }
 
@@ -212,14 +209,12 @@ func (n *netConn) writeGathered(f *frame.Frame) error {
 	if err := n.w.Flush(); err != nil {
 		return err
 	}
-	lens := [4]int{1: len(f.Seg[1]), 2: len(f.Seg[2]), 3: len(f.Seg[3])}
-	n.pieces = n.enc.AppendOpen(n.pieces[:0], frame.TagMessage, n.header[:], lens)
-	n.pieces = append(n.pieces, f.Seg[1]...)
-	n.pieces = append(n.pieces, f.Seg[2]...)
-	before := len(n.pieces)
-	n.pieces = n.enc.AppendClose(n.pieces, n.header[:], f.Seg)
-	n.vec = [3][]byte{n.pieces[:before], f.Seg[3], n.pieces[before:]}
+	before, after, err := n.reply.Gather(f)
+	if err != nil {
+		return err
+	}
+	n.vec = [3][]byte{before, f.Seg[3], after}
 	buffers := net.Buffers(n.vec[:])
-	_, err := buffers.WriteTo(n.c)
+	_, err = buffers.WriteTo(n.c)
 	return err
 }

@@ -1,0 +1,67 @@
+package child
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/load"
+	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
+)
+
+// Command is the hidden first argument of a helper process. Then come "client", or
+// "server", the name of the server, the mode of its connections and its cores; the
+// client of another program gets the name of its server.
+const Command = "child"
+
+// The modes of connections.
+const (
+	ModeCRC    = "crc"
+	ModeSecure = "secure"
+)
+
+// Hello is the first line of a server process.
+type Hello struct {
+	Addr     string            `json:"addr"`            // IP:port
+	Nonce    uint32            `json:"nonce,omitempty"` // of a messenger
+	Settings map[string]string `json:"settings,omitempty"`
+}
+
+// ServerRequest is a line to a server process.
+type ServerRequest struct {
+	GCLoad *bool `json:"gc_load,omitempty"` // switch the load on or off
+	Trim   bool  `json:"trim,omitempty"`    // return unused memory to the system
+}
+
+// ServerStats answers every ServerRequest.
+type ServerStats struct {
+	Syscalls *uint64 `json:"syscalls,omitempty"` // made so far, if the server counts them
+}
+
+// ClientRequest is a line to a client process; one of the fields is set.
+type ClientRequest struct {
+	Server string        `json:"server"` // whose connections are meant
+	Open   *load.Options `json:"open,omitempty"`
+	Run    *load.Slice   `json:"run,omitempty"`
+	Close  bool          `json:"close,omitempty"`
+}
+
+// The exit statuses of Main.
+const (
+	exitOK     = 0
+	exitFailed = 1
+)
+
+// Main is the whole of a helper process: it does what serve does, which gets the
+// function that ends the process once its parent is gone, and returns the exit status.
+func Main(serve func(gone func()) error, stdout, stderr io.Writer) int {
+	// Ctrl-C reaches all processes of a terminal; the parent ends its children.
+	signal.Ignore(os.Interrupt)
+	if err := serve(func() { os.Exit(exitOK) }); err != nil {
+		proc.Fail(stdout, err)
+		fmt.Fprintln(stderr, "bench:", err)
+		return exitFailed
+	}
+	return exitOK
+}

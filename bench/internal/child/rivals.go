@@ -1,0 +1,20 @@
+package child
+
+// Rival is a server of the module bench/rivals, which has what the library's does not
+// depend on.
+type Rival struct {
+	Name  string
+	About string
+	// OwnClient says that the client is there, too, as the server speaks neither msgr nor
+	// bare bytes.
+	OwnClient bool
+}
+
+// Rivals lists them.
+func Rivals() []Rival {
+	return []Rival{
+		{Name: "netpoll", About: "cloudwego/netpoll, a poller and a goroutine per busy connection, the same frames"},
+		{Name: "grpc", About: "gRPC-go, unary calls of bytes, its own client, no TLS and no checksums", OwnClient: true},
+		{Name: "grpc+stream", About: "the same, one stream of messages both ways per connection", OwnClient: true},
+	}
+}
