@@ -1,0 +1,59 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/child"
+	"github.com/ringmsgr/ringmsgr/bench/internal/report"
+)
+
+// The benchmark, as a user runs it, builds this module and compares its servers with
+// another one.
+func TestTheBenchmarkComparesTheRivals(t *testing.T) {
+	dir := t.TempDir()
+	program, results := filepath.Join(dir, "bench"), filepath.Join(dir, "results.json")
+	library := filepath.Join("..", "..")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./bench")
+	build.Dir = library
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	servers := "net"
+	for _, r := range child.Rivals() {
+		servers += "," + r.Name
+	}
+	run := exec.CommandContext(t.Context(), program, "--servers", servers, "--rounds", "2", "--slice", "10ms",
+		"--sizes", "64,64KiB", "--loads", "1x1,4x4", "--json", results)
+	run.Dir = library
+	out, err := run.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	p, err := os.ReadFile(results)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f report.File
+	if err := json.Unmarshal(p, &f); err != nil {
+		t.Fatal(err)
+	}
+	if len(f.Servers) != 1+len(child.Rivals()) || len(f.Cells) != 4 {
+		t.Fatalf("%d servers, %d cells", len(f.Servers), len(f.Cells))
+	}
+	for _, s := range f.Servers[1:] {
+		if len(s.Settings) == 0 || s.About == "" {
+			t.Errorf("%+v", s)
+		}
+	}
+	for _, c := range f.Cells {
+		for _, r := range c.Results {
+			if len(r.Samples) != 2 || r.Latency == nil || r.Latency.Count() == 0 || r.Median.ServerCPUUS <= 0 || r.Median.ClientCPUUS <= 0 || r.Syscalls.How == "" {
+				t.Errorf("%v %s: %+v, %+v", c.Load, r.Server, r.Median, r.Syscalls)
+			}
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/child"
+	"github.com/ringmsgr/ringmsgr/bench/internal/load"
+	"github.com/ringmsgr/ringmsgr/bench/internal/session"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// start starts a rival for a test.
+func start(t *testing.T, name string, secure bool) child.Server {
+	t.Helper()
+	s, err := startServer(name, secure, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	})
+	return s
+}
+
+// connect opens a load on a rival, by its own client or by that of the benchmark.
+func connect(t *testing.T, r child.Rival, o load.Options) child.Load {
+	t.Helper()
+	var l child.Load
+	var err error
+	if r.OwnClient {
+		l, err = openClient(t.Context(), r.Name, o)
+	} else {
+		l, err = load.Open(t.Context(), o)
+	}
+	if err != nil {
+		t.Fatalf("%s, %+v: %v", r.Name, o, err)
+	}
+	t.Cleanup(l.Close)
+	return l
+}
+
+// slice is short and ends when all open requests were answered.
+var slice = load.Slice{Warm: time.Millisecond, WarmMax: 20 * time.Second, Window: 20 * time.Millisecond, WindowMax: 20 * time.Second}
+
+// The client checks every reply, so what is counted here is verified.
+func TestEveryRivalEchoesWhatItIsSent(t *testing.T) {
+	for _, r := range child.Rivals() {
+		for _, secure := range []bool{false, true} {
+			if secure && r.OwnClient {
+				continue // it has no such mode
+			}
+			s := start(t, r.Name, secure)
+			if d, ok := s.(child.Describer); !ok || d.Settings()["GOMAXPROCS"] == "" {
+				t.Errorf("%s does not say how it is set", r.Name)
+			}
+			for _, o := range []load.Options{
+				{Conns: 1, Depth: 1, Size: 1},
+				{Conns: 5, Depth: 7, Size: 4096},
+				{Conns: 9, Depth: 3, Size: 300000},
+				{Conns: 2, Depth: 2, Size: 5 << 20},
+			} {
+				o.Addr, o.Secure = s.Addr().String(), secure
+				l := connect(t, r, o)
+				for _, active := range []int{0, 1, 0} { // slices follow each other on the same connections
+					open, s := uint64(o.Conns*o.Depth), slice
+					if s.Active = active; active > 0 {
+						open = uint64(active * o.Depth)
+					}
+					res, err := l.Run(s)
+					if err != nil {
+						t.Fatalf("%s, %+v: %v", r.Name, o, err)
+					}
+					if !res.Steady || res.Total < 2*open || res.Latency.Count() < open || res.Latency.Min() <= 0 || res.Bytes == 0 || res.Window < s.Window {
+						t.Errorf("%s, %+v: %+v, %d latencies", r.Name, o, res, res.Latency.Count())
+					}
+					// The window begins and ends in the middle of replies.
+					if whole := res.Bytes / uint64(res.PerReply); max(whole, res.Latency.Count())-min(whole, res.Latency.Count()) > open+res.Latency.Count()/5 {
+						t.Errorf("%s, %+v: bytes of %d replies, %d latencies", r.Name, o, whole, res.Latency.Count())
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestAClientReportsARivalThatEnds(t *testing.T) {
+	for _, r := range child.Rivals() {
+		if !r.OwnClient {
+			continue
+		}
+		s, err := startServer(r.Name, false, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := connect(t, r, load.Options{Addr: s.Addr().String(), Conns: 2, Depth: 2, Size: 64})
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := l.Run(slice); err == nil {
+			t.Errorf("%s: no error", r.Name)
+		}
+	}
+}
+
+func TestAClientReportsThatNobodyListens(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	if _, err := openClient(t.Context(), "grpc", load.Options{Addr: addr, Conns: 1, Depth: 1, Size: 1}); !errors.Is(err, errNotConnected) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := openClient(t.Context(), "grpc", load.Options{Addr: addr, Conns: 0, Depth: 1, Size: 1}); err == nil {
+		t.Error("no connections are no error")
+	}
+}
+
+// In crc mode and encrypted, small segments and gathered ones.
+func TestTheNetpollServerAnswersKeepalivesAndKeepsEverySegment(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		c, err := net.Dial("tcp4", start(t, "netpoll", secure).Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		enc, dec, err := session.Connect(t.Context(), c, 0, 1, secure)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, data := range [][]byte{nil, []byte("data"), bytes.Repeat([]byte("x"), 16<<10), bytes.Repeat([]byte("y"), 1<<20)} {
+			var header [frame.MessageHeaderSize]byte
+			m := frame.MessageHeader{Seq: uint64(i + 1), TID: uint64(100 + i), Type: 77}
+			m.Put(&header)
+			p, err := enc.AppendFrame(nil, frame.TagKeepalive2, []byte("12345678"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p, err = enc.AppendFrame(p, frame.TagMessage, header[:], []byte("front"), []byte("middle"), data); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Write(p); err != nil {
+				t.Fatal(err)
+			}
+			if f := readFrame(t, c, dec); f.Tag != frame.TagKeepalive2Ack || string(f.Seg[0]) != "12345678" {
+				t.Fatalf("%v %q", f.Tag, f.Seg[0])
+			}
+			f := readFrame(t, c, dec)
+			got, err := frame.ParseMessageHeader(f.Seg[0])
+			if err != nil || got.Seq != m.Seq || got.AckSeq != m.Seq || got.TID != m.TID {
+				t.Errorf("header %+v, %v", got, err)
+			}
+			if string(f.Seg[1]) != "front" || string(f.Seg[2]) != "middle" || !bytes.Equal(f.Seg[3], data) {
+				t.Errorf("segments differ with %d bytes of data", len(data))
+			}
+		}
+		if _, err := c.Write(bytes.Repeat([]byte{0xff}, 4096)); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := c.Read(make([]byte, 1)); err == nil {
+			t.Errorf("%d bytes in answer to a broken stream", n)
+		}
+	}
+}
+
+func readFrame(t *testing.T, r io.Reader, d *frame.Decoder) frame.Frame {
+	t.Helper()
+	head := make([]byte, d.HeadSize())
+	if _, err := io.ReadFull(r, head); err != nil {
+		t.Fatal(err)
+	}
+	h, err := d.Open(head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest := make([]byte, d.RestSize(h))
+	if _, err := io.ReadFull(r, rest); err != nil {
+		t.Fatal(err)
+	}
+	f, err := d.Finish(h, head, rest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func TestWhatIsNoChildOrNoRivalIsRefused(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                            "go run ./bench --rivals",
+		"--help":                      "go run ./bench --rivals",
+		"child":                       "unknown child",
+		"child client":                "unknown child",
+		"child server nothing crc 0":  errNoSuch.Error(),
+		"child server netpoll crc x":  "cores of server netpoll",
+		"child server grpc secure -x": "cores of server grpc",
+	} {
+		var stdout, stderr bytes.Buffer
+		if status := run(strings.Fields(args), nil, &stdout, &stderr); status == 0 || !strings.Contains(stderr.String(), want) {
+			t.Errorf("%q: status %d, %q", args, status, stderr.String())
+		}
+	}
+	if _, err := openClient(t.Context(), "netpoll", load.Options{}); !errors.Is(err, errNoSuch) {
+		t.Errorf("a client of netpoll: %v", err)
+	}
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+// caller has one call open at a time.
+type caller struct {
+	l    *grpcLoad
+	conn *grpc.ClientConn
+	numbers
+}
+
+func newCaller(l *grpcLoad, c *grpc.ClientConn, index int) *caller {
+	return &caller{l: l, conn: c, numbers: newNumbers(index)}
+}
+
+func (c *caller) run(stop <-chan struct{}) error {
+	ctx := context.Background()
+	for n := 1; ; n++ {
+		issued := c.l.now()
+		request, reply := c.request(c.l.payload), message{}
+		if err := c.conn.Invoke(ctx, unaryMethod, &request, &reply); err != nil {
+			return err
+		}
+		now := c.l.now()
+		if err := c.check(&reply, c.l.payload); err != nil {
+			return err
+		}
+		c.l.answered(now, issued, n)
+		if ended(stop) {
+			return nil
+		}
+	}
+}
+
+// streamer keeps the requests of a stream open.
+type streamer struct {
+	l      *grpcLoad
+	stream grpc.ClientStream
+	numbers
+}
+
+func newStreamer(l *grpcLoad, s grpc.ClientStream, index int) *streamer {
+	return &streamer{l: l, stream: s, numbers: newNumbers(index)}
+}
+
+// run receives beside another goroutine that sends: a request that waits for the window
+// of the stream must not hold up the replies that would open it.
+func (s *streamer) run(stop <-chan struct{}) error {
+	depth := s.l.opt.Depth
+	due := make(chan time.Duration, depth) // when each request to be sent was issued
+	for range depth {
+		due <- s.l.now()
+	}
+	sent := make(chan time.Duration, depth) // those that are
+	failed := make(chan error, 1)
+	go func() {
+		defer close(sent)
+		failed <- s.send(due, sent, stop)
+	}()
+	n := 0
+	for issued := range sent {
+		var reply message
+		if err := s.stream.RecvMsg(&reply); err != nil {
+			return err
+		}
+		now := s.l.now()
+		if err := s.check(&reply, s.l.payload); err != nil {
+			return err
+		}
+		n++
+		s.l.answered(now, issued, n)
+		due <- now // has room: this one is no longer open
+	}
+	return <-failed
+}
+
+// send sends what is due, until stop closes: then requests that were not begun are taken
+// back.
+func (s *streamer) send(due <-chan time.Duration, sent chan<- time.Duration, stop <-chan struct{}) error {
+	for {
+		select {
+		case <-stop:
+			return nil
+		case issued := <-due:
+			if ended(stop) {
+				return nil
+			}
+			request := s.request(s.l.payload)
+			if err := s.stream.SendMsg(&request); err != nil {
+				return err
+			}
+			sent <- issued
+		}
+	}
+}
+
+// ended says whether stop is closed.
+func ended(stop <-chan struct{}) bool {
+	select {
+	case <-stop:
+		return true
+	default:
+		return false
+	}
+}
