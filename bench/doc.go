@@ -9,6 +9,9 @@
 //	go run ./bench --mode secure # the same with AES-GCM
 //	go run ./bench --codec    # AES-GCM of the frame codec, no messages
 //	go run ./bench --storm 1000 # sessions that are cut at once and come back
+//	go run ./bench --rivals   # against other libraries, which bench/rivals has
+//	go run ./bench --growth   # more connections, and more cores
+//	go run ./bench --figures dir # all that the documents show, with pictures
 //	go run ./bench --json results.json
 //	go run ./bench --show results.json
 //

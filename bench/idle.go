@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
-	"github.com/ringmsgr/ringmsgr/bench/internal/load"
+	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 )
@@ -34,6 +34,9 @@ type idleResult struct {
 // measureIdle opens opt.idle connections to each server, and watches what
 // they cost while nothing is sent.
 func measureIdle(ctx context.Context, opt options, stdout, stderr io.Writer) error {
+	if err := enoughDescriptors(opt.idle); err != nil {
+		return fmt.Errorf("--idle: %w", err)
+	}
 	r := newRunner(opt, stderr)
 	defer r.stop()
 	if err := r.start(ctx); err != nil {
@@ -77,13 +80,7 @@ func (r *runner) idle(ctx context.Context, t *target) (idleResult, error) {
 	if err != nil {
 		return res, err
 	}
-	open := child.ClientRequest{Server: t.name, Open: &load.Options{
-		Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.pid, Secure: r.opt.secure && !t.msgr1, Msgr1: t.msgr1,
-		Conns: r.opt.idle, Depth: 1, Size: 64,
-	}}
-	call, cancel := context.WithTimeout(ctx, callTimeout+time.Duration(r.opt.idle)*5*time.Millisecond)
-	defer cancel()
-	if err := r.clientOf(t).Call(call, open, nil); err != nil {
+	if err := r.open(ctx, t, report.Load{Conns: r.opt.idle, Depth: 1, Size: 64}); err != nil {
 		return res, err
 	}
 	after, err := r.resting(ctx, t)
@@ -100,7 +97,7 @@ func (r *runner) idle(ctx context.Context, t *target) (idleResult, error) {
 	res.BytesPerConn = (after.rss - before.rss) / int64(r.opt.idle)
 	res.WakesPerSec = float64(end.wakes-after.wakes) / r.opt.watch.Seconds()
 	res.CPUPerSec = (end.cpu - after.cpu).Seconds() * 1000 / r.opt.watch.Seconds()
-	return res, r.clientOf(t).Call(call, child.ClientRequest{Server: t.name, Close: true}, nil)
+	return res, r.ask(ctx, r.clientOf(t), child.ClientRequest{Server: t.name, Close: true}, nil)
 }
 
 // resting has the server return what it does not need, and looks at it.

@@ -38,30 +38,35 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "bench:", err)
 		return exitUsage
 	}
-	if opt.show != "" {
-		err = show(opt.show, stdout)
-	} else {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-		defer stop()
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		go watchGoTool(ctx, cancel)
-		switch {
-		case opt.codec:
-			err = measureCodecOnly(ctx, opt, stdout, stderr)
-		case opt.storm > 0:
-			err = measureStorm(ctx, opt, stdout, stderr)
-		case opt.idle > 0:
-			err = measureIdle(ctx, opt, stdout, stderr)
-		default:
-			err = measure(ctx, opt, stdout, stderr)
-		}
-	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go watchGoTool(ctx, cancel)
+	err = withPictures(ctx, &opt, stderr, func() error { return execute(ctx, opt, stdout, stderr) })
 	if err != nil {
 		fmt.Fprintln(stderr, "bench:", err)
 		return exitFailed
 	}
 	return exitOK
+}
+
+// execute does what is asked for.
+func execute(ctx context.Context, opt options, stdout, stderr io.Writer) error {
+	switch {
+	case opt.show != "":
+		return show(opt.show, stdout)
+	case opt.codec:
+		return measureCodecOnly(ctx, opt, stdout, stderr)
+	case opt.storm > 0:
+		return measureStorm(ctx, opt, stdout, stderr)
+	case opt.idle > 0:
+		return measureIdle(ctx, opt, stdout, stderr)
+	case opt.growth.on && opt.figures == "":
+		return measureGrowth(ctx, opt, stdout, stderr)
+	default:
+		return measure(ctx, opt, stdout, stderr)
+	}
 }
 
 // errOrphaned ends a run whose go command is gone.

@@ -30,22 +30,23 @@ type target struct {
 
 // runner measures all cells.
 type runner struct {
-	opt      options
-	file     report.File
-	spawner  *proc.Spawner
-	client   *proc.Child
-	targets  []*target
-	counter  counterFunc // nil if system calls cannot be counted from outside
-	why      error       // why not
-	ask      askFunc
-	plan     plan
-	cores    int // of each server; 0: as usual
-	progress *progress
-	stderr   io.Writer
+	opt       options
+	file      report.File
+	spawner   *proc.Spawner
+	client    *proc.Child
+	targets   []*target
+	counter   counterFunc // nil if system calls cannot be counted from outside
+	why       error       // why not
+	askWithin askFunc
+	plan      plan
+	cores     int  // of each server; 0: as usual
+	apart     bool // each server has a client of its own
+	progress  *progress
+	stderr    io.Writer
 }
 
 // askFunc asks a child, with a bound on its answer.
-type askFunc func(ctx context.Context, c *proc.Child, request, result any) error
+type askFunc func(ctx context.Context, limit time.Duration, c *proc.Child, request, result any) error
 
 // newRunner starts nothing yet.
 func newRunner(opt options, stderr io.Writer) *runner {
@@ -54,16 +55,26 @@ func newRunner(opt options, stderr io.Writer) *runner {
 	}
 	r := &runner{opt: opt, stderr: stderr, progress: newProgress(stderr), plan: newPlan(opt, time.Now)}
 	r.file = report.File{Started: time.Now(), Machine: machine(), Command: opt.args, Base: opt.base, Mode: opt.mode()}
-	r.ask = func(ctx context.Context, c *proc.Child, request, result any) error {
-		ctx, cancel := context.WithTimeoutCause(ctx, callTimeout+opt.slice, errors.New("no answer in time"))
+	r.askWithin = func(ctx context.Context, limit time.Duration, c *proc.Child, request, result any) error {
+		ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("no answer in time"))
 		defer cancel()
 		return c.Call(ctx, request, result)
 	}
 	return r
 }
 
+// ask asks a child for what takes no longer than a slice.
+func (r *runner) ask(ctx context.Context, c *proc.Child, request, result any) error {
+	return r.askWithin(ctx, callTimeout+r.opt.slice, c, request, result)
+}
+
 // measure runs the benchmark and writes its results.
 func measure(ctx context.Context, opt options, stdout, stderr io.Writer) (err error) {
+	if opt.growth.on {
+		if err := opt.growth.check(); err != nil {
+			return err
+		}
+	}
 	r := newRunner(opt, stderr)
 	defer r.stop()
 	r.file.Width = columns(stdout)
@@ -76,6 +87,9 @@ func measure(ctx context.Context, opt options, stdout, stderr io.Writer) (err er
 	}
 	failure := r.measureCells(ctx, stdout)
 	r.stop()
+	if failure == nil && opt.growth.on {
+		failure = r.grow(ctx)
+	}
 	if failure == nil && opt.secure {
 		failure = r.measureCodec(ctx, stdout)
 	}
@@ -118,9 +132,14 @@ func (r *runner) start(ctx context.Context) error {
 		t.pid = t.child.PID()
 		r.targets = append(r.targets, t)
 		r.file.Servers = append(r.file.Servers, report.Server{Name: v.name, About: v.about, Settings: t.hello.Settings})
-		if v.own {
-			t.client, err = r.spawner.Start(ctx, "client of "+v.name, program, []string{child.Command, "client", v.name}, r.stderr, &hello)
-			if err != nil {
+		if v.own || r.apart {
+			args := []string{child.Command, "client"}
+			if !v.own {
+				program = exe
+			} else {
+				args = append(args, v.name)
+			}
+			if t.client, err = r.spawner.Start(ctx, "client of "+v.name, program, args, r.stderr, &hello); err != nil {
 				return err
 			}
 		}
@@ -210,24 +229,37 @@ func (r *runner) measureCell(ctx context.Context, l report.Load) (*report.Cell, 
 	cell := &report.Cell{Load: l, Results: make([]report.Result, len(r.targets))}
 	for i, t := range r.targets {
 		cell.Results[i] = report.Result{Server: t.name, Latency: latency.New()}
-		o := load.Options{
-			Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.pid, Raw: t.raw, Secure: r.opt.secure && !t.raw && !t.msgr1, Msgr1: t.msgr1,
-			Conns: l.Conns, Depth: l.Depth, Size: l.Size,
-		}
-		if err := r.ask(ctx, r.clientOf(t), child.ClientRequest{Server: t.name, Open: &o}, nil); err != nil {
+		if err := r.open(ctx, t, l); err != nil {
 			return nil, fmt.Errorf("%s: %w", t.name, err)
 		}
 	}
 	if err := r.rounds(ctx, cell); err != nil {
 		return nil, err
 	}
-	for _, t := range r.targets {
-		if err := r.ask(ctx, r.clientOf(t), child.ClientRequest{Server: t.name, Close: true}, nil); err != nil {
-			return nil, fmt.Errorf("%s: %w", t.name, err)
-		}
+	if err := r.closeAll(ctx); err != nil {
+		return nil, err
 	}
 	cell.Compute(r.opt.base)
 	return cell, nil
+}
+
+// open connects the client of a server to it.
+func (r *runner) open(ctx context.Context, t *target, l report.Load) error {
+	o := load.Options{
+		Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.pid, Raw: t.raw, Secure: r.opt.secure && !t.raw && !t.msgr1, Msgr1: t.msgr1,
+		Conns: l.Conns, Depth: l.Depth, Size: l.Size,
+	}
+	return r.askWithin(ctx, callTimeout+time.Duration(l.Conns)*openEach, r.clientOf(t), child.ClientRequest{Server: t.name, Open: &o}, nil)
+}
+
+// closeAll ends the connections of all clients.
+func (r *runner) closeAll(ctx context.Context) error {
+	for _, t := range r.targets {
+		if err := r.ask(ctx, r.clientOf(t), child.ClientRequest{Server: t.name, Close: true}, nil); err != nil {
+			return fmt.Errorf("%s: %w", t.name, err)
+		}
+	}
+	return nil
 }
 
 // rounds measures all rounds of a cell. System calls are counted in slices of
@@ -296,7 +328,7 @@ func (r *runner) withGCLoad(ctx context.Context, t *target, l report.Load, do fu
 // run has the client load one server for one slice.
 func (r *runner) run(ctx context.Context, t *target, s load.Slice) (load.Result, error) {
 	var res load.Result
-	err := r.ask(ctx, r.clientOf(t), child.ClientRequest{Server: t.name, Run: &s}, &res)
+	err := r.askWithin(ctx, callTimeout+s.Window, r.clientOf(t), child.ClientRequest{Server: t.name, Run: &s}, &res)
 	// Every request is answered in the end. A window that only counts is not
 	// made longer until something came; one that is timed must not be empty.
 	timed := s.WindowMax > s.Window

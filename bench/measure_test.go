@@ -58,7 +58,7 @@ func (s *script) strays() {
 	}
 }
 
-func (s *script) ask(_ context.Context, _ *proc.Child, request, result any) error {
+func (s *script) ask(_ context.Context, _ time.Duration, _ *proc.Child, request, result any) error {
 	switch q := request.(type) {
 	case child.ServerRequest:
 		if q.GCLoad != nil {
@@ -127,7 +127,7 @@ func scripted(t *testing.T, s *script, args ...string) *runner {
 		t.Fatal(err)
 	}
 	r := newRunner(opt, io.Discard)
-	r.ask = s.ask
+	r.askWithin = s.ask
 	for i, v := range opt.servers {
 		r.targets = append(r.targets, &target{variant: v, pid: i + 1})
 	}

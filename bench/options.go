@@ -28,6 +28,9 @@ type options struct {
 	storm   int           // sessions that are cut at once, instead of messages
 	cores   int           // of the server, with --storm
 	idle    int           // connections that do nothing, instead of messages
+	growth  growth
+	plot    string // directory for pictures
+	figures string // directory for everything that the documents show
 	json    string
 	show    string
 	servers []variant
@@ -41,6 +44,7 @@ type options struct {
 	rounds  int
 	slice   time.Duration
 	warm    time.Duration
+	total   time.Duration // that all cells may take; 0: as long as it needs
 	args    []string
 }
 
@@ -51,18 +55,41 @@ const (
 	defaultRounds = 7
 	defaultSlice  = 300 * time.Millisecond
 	defaultWarm   = 50 * time.Millisecond
-	defaultSizes  = "64,4KiB,64KiB,1MiB,4MiB"
-	defaultLoads  = "1x1,64x1,16x16"
 	// A quick run has fewer cells, but as many rounds: what they agree on is
 	// believed.
-	quickSizes  = "64,64KiB,1MiB"
-	quickLoads  = "1x1,64x1"
 	quickRounds = 7
 	quickSlice  = 150 * time.Millisecond
 	quickWarm   = 20 * time.Millisecond
 	// quickTotal leaves room in the promised minute for compiling this program.
 	quickTotal = 45 * time.Second
+	// The same for a run with all rivals: it lasts three minutes on a machine that does
+	// nothing else, and four at most.
+	rivalsSlice = 200 * time.Millisecond
+	rivalsTotal = 225 * time.Second
 )
+
+// preset is what a run compares if nothing is named.
+type preset struct {
+	servers, sizes, loads string
+	slice                 time.Duration
+}
+
+// presets returns those of a usual run, and of one with --quick, --rivals and --figures.
+func presets(all []variant) (usual, quick, rivals, figures preset) {
+	others := ""
+	for _, r := range child.Rivals() {
+		others += "," + r.Name
+	}
+	ours := "net,epoll"
+	if slices.ContainsFunc(all, func(v variant) bool { return v.name == "io_uring" }) {
+		ours = "net,io_uring,epoll"
+	}
+	usual = preset{usualServers(all, false), "64,4KiB,64KiB,1MiB,4MiB", "1x1,64x1,16x16", defaultSlice}
+	quick = preset{usualServers(all, true), "64,64KiB,1MiB", "1x1,64x1", quickSlice}
+	rivals = preset{"floor+store," + ours + others, "64,4KiB,64KiB,1MiB", "64x1,16x16", rivalsSlice}
+	figures = preset{"floor,floor+store," + ours + others, usual.sizes, usual.loads, defaultSlice}
+	return usual, quick, rivals, figures
+}
 
 // mode is the value of --mode.
 func (o *options) mode() string {
@@ -94,25 +121,32 @@ func (g *gcChoice) Set(s string) error {
 // parseOptions reads the command line. Help, if that is what it asks for, goes
 // to stdout.
 func parseOptions(args []string, stdout io.Writer) (options, error) {
-	o := options{gcLoad: "off", args: args, settle: idleSettle, watch: idleWatch}
+	o := options{gcLoad: "off", args: args, settle: idleSettle, watch: idleWatch, growth: growth{settle: growthSettle}}
 	all := everyVariant()
+	usual, quick, rivals, figures := presets(all)
 	fs := cli.NewFlags("bench")
 	fs.BoolVar(&o.quick, "quick", false, "fewer loads, within a minute")
 	fs.IntVar(&o.idle, "idle", 0, "measure what `n` idle connections cost each server, instead of messages")
 	fs.IntVar(&o.storm, "storm", 0, "cut `n` lossless sessions at once and watch them come back, unsteered and with the owner hint")
 	fs.IntVar(&o.cores, "storm-cores", stormCores, "`cores` of the server, with --storm")
+	against := fs.Bool("rivals", false, "compare with other libraries, gRPC-go and netpoll: servers "+rivals.servers+", sizes "+rivals.sizes+", loads "+rivals.loads+", within four minutes; any server can also be named")
+	fs.BoolVar(&o.growth.on, "growth", false, "measure what more connections, few and all of them active, and more cores cost, instead of messages")
+	growthConns := fs.String("growth-conns", defaultGrowthConns, "numbers of connections, a comma `list`, with --growth")
+	growthCores := fs.String("growth-cores", defaultGrowthCores, "numbers of cores of a server, a comma `list`, with --growth")
+	fs.StringVar(&o.plot, "plot", "", "draw what was measured, or what --show names, in `directory`")
+	fs.StringVar(&o.figures, "figures", "", "measure all that the documents show, messages, rivals and growth, into `directory`: results.json, and pictures of it")
 	fs.StringVar(&o.json, "json", "", "write everything measured to `file`")
 	fs.StringVar(&o.show, "show", "", "print the tables of a `file` written with --json, and measure nothing")
-	servers := fs.String("servers", "", "servers to compare, a comma `list` (default "+usualServers(all, false)+", with --quick "+usualServers(all, true)+")")
+	servers := fs.String("servers", "", "servers to compare, a comma `list` (default "+usual.servers+", with --quick "+quick.servers+", with --growth "+growthServers(usual.servers)+")")
 	fs.StringVar(&o.base, "base", "", "`server` that the ratios are relative to (default epoll if compared, else net, else the first)")
-	sizes := fs.String("sizes", "", "payload sizes, a comma `list` (default "+defaultSizes+", with --quick "+quickSizes+")")
-	shapes := fs.String("loads", "", "connections x depth, a comma `list` (default "+defaultLoads+", with --quick "+quickLoads+")")
+	sizes := fs.String("sizes", "", "payload sizes, a comma `list` (default "+usual.sizes+", with --quick "+quick.sizes+", with --growth 4KiB)")
+	shapes := fs.String("loads", "", "connections x depth, a comma `list` (default "+usual.loads+", with --quick "+quick.loads+")")
 	fs.Var(&o.gcLoad, "gc-load", "load the garbage collector in the servers: on, off or both")
 	mode := fs.String("mode", child.ModeCRC, "`mode` of the connections: crc, or secure, which compares the frame codec with crypto/cipher too")
 	fs.BoolVar(&o.codec, "codec", false, "compare the frame codec in secure mode with crypto/cipher, and measure no messages")
 	fs.BoolVar(&o.build, "tags-build", false, "build the epoll flavour with -tags epoll, instead of choosing it at run time in the default build")
 	fs.IntVar(&o.rounds, "rounds", 0, fmt.Sprintf("measured rounds per cell, %d to judge it (default %d)", report.EnoughRounds, defaultRounds))
-	fs.DurationVar(&o.slice, "slice", 0, fmt.Sprintf("measured `time` per server and round (default %v, with --quick %v)", defaultSlice, quickSlice))
+	fs.DurationVar(&o.slice, "slice", 0, fmt.Sprintf("measured `time` per server and round (default %v, with --quick %v, with --rivals and --growth %v)", defaultSlice, quickSlice, rivalsSlice))
 	rest, err := cli.Parse(fs, args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(stdout, "usage: go run ./bench [flags]\n\nExample: go run ./bench --quick --sizes 64,4KiB --json results.json\n\nServers:")
@@ -135,16 +169,50 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 			collect(fmt.Errorf("%s: %w", flag, err))
 		}
 	}
-	o.servers, err = chooseServers(all, cmp.Or(*servers, usualServers(all, o.quick)))
-	of("--servers", err)
-	allSizes, allLoads := defaultSizes, defaultLoads
-	if o.quick {
-		allSizes, allLoads = quickSizes, quickLoads
+	chosen := usual
+	switch {
+	case o.figures != "":
+		chosen = figures
+	case *against:
+		chosen = rivals
+	case o.quick:
+		chosen = quick
 	}
-	o.sizes, err = parseList(cmp.Or(*sizes, allSizes), parseSize)
+	if *against && o.figures == "" && cmp.Or(*servers, *sizes, *shapes) == "" && o.rounds == 0 && o.slice == 0 {
+		o.total = rivalsTotal // nothing else is asked for
+	}
+	growing := growthServers(chosen.servers)
+	if o.figures != "" {
+		growing = growthServers(usual.servers) // 10 000 connections of gRPC take gigabytes
+	}
+	if o.growth.on && o.figures == "" {
+		chosen.servers = growing
+	}
+	o.servers, err = chooseServers(all, cmp.Or(*servers, chosen.servers))
+	of("--servers", err)
+	o.sizes, err = parseList(cmp.Or(*sizes, chosen.sizes), parseSize)
 	of("--sizes", err)
-	o.shapes, err = parseList(cmp.Or(*shapes, allLoads), parseShape)
+	o.shapes, err = parseList(cmp.Or(*shapes, chosen.loads), parseShape)
 	of("--loads", err)
+	o.growth.servers, _ = chooseServers(all, cmp.Or(*servers, growing)) // --servers has its error
+	o.growth.size = growthSize
+	if o.growth.on && *sizes != "" && len(o.sizes) > 0 {
+		o.growth.size = o.sizes[0]
+		if len(o.sizes) > 1 {
+			of("--sizes", errors.New("--growth has one size"))
+		}
+	}
+	o.growth.conns, err = parseList(*growthConns, within(1, growthMaxConns))
+	of("--growth-conns", err)
+	o.growth.cores, err = parseList(*growthCores, within(1, growthMaxCores))
+	of("--growth-cores", err)
+	if o.growth.on && !o.quick {
+		chosen.slice = growthSlice
+	}
+	if o.storm != 0 {
+		chosen.slice = stormWindow
+	}
+	o.slice = cmp.Or(o.slice, chosen.slice)
 	if o.secure = *mode == child.ModeSecure; !o.secure && *mode != child.ModeCRC {
 		collect(fmt.Errorf("--mode %q is neither crc nor secure", *mode))
 	}
@@ -154,15 +222,12 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 
 // complete fills in what depends on other options and checks the rest.
 func (o *options) complete() error {
-	rounds, slice := defaultRounds, defaultSlice
-	if o.storm != 0 {
-		slice = stormWindow
-	}
+	rounds := defaultRounds
 	o.warm = defaultWarm
 	if o.quick {
-		rounds, slice, o.warm = quickRounds, quickSlice, quickWarm
+		rounds, o.warm, o.total = quickRounds, quickWarm, quickTotal
 	}
-	o.rounds, o.slice = cmp.Or(o.rounds, rounds), cmp.Or(o.slice, slice)
+	o.rounds = cmp.Or(o.rounds, rounds)
 	o.warm = min(o.warm, o.slice)
 	var errs []error
 	if o.rounds < 1 || o.rounds > 1000 {
@@ -174,6 +239,7 @@ func (o *options) complete() error {
 	if err := writable(o.json); err != nil {
 		errs = append(errs, fmt.Errorf("--json %s: %w", o.json, err))
 	}
+	errs = append(errs, o.completePictures())
 	if o.storm < 0 || o.storm > stormMax || o.storm > 0 && (o.cores < 2 || o.cores > 64) {
 		errs = append(errs, fmt.Errorf("--storm %d with --storm-cores %d is not within %d sessions and 2..64 cores", o.storm, o.cores, stormMax))
 	}
@@ -192,6 +258,26 @@ func (o *options) complete() error {
 		errs = append(errs, fmt.Errorf("--base %s is not among the servers", o.base))
 	}
 	return errors.Join(errs...)
+}
+
+// completePictures fills in what --figures and --plot stand for.
+func (o *options) completePictures() error {
+	for _, f := range []struct{ flag, dir string }{{"--figures", o.figures}, {"--plot", o.plot}} {
+		if f.dir == "" {
+			continue
+		}
+		if o.storm > 0 || o.idle > 0 || o.codec {
+			return fmt.Errorf("%s: --storm, --idle and --codec have no pictures", f.flag)
+		}
+		if err := writable(filepath.Clean(f.dir)); err != nil { // it is made
+			return fmt.Errorf("%s %s: %w", f.flag, f.dir, err)
+		}
+	}
+	if o.figures != "" {
+		o.growth.on = true
+		o.plot, o.json = cmp.Or(o.plot, o.figures), cmp.Or(o.json, filepath.Join(o.figures, "results.json"))
+	}
+	return nil
 }
 
 // writable says whether there is a directory for a file, so that a run does not fail
@@ -269,6 +355,29 @@ func chooseServers(all []variant, list string) ([]variant, error) {
 		}
 		return all[i], nil
 	})
+}
+
+// growthServers leaves out of a list what --growth does not compare unasked: what differs
+// from others of the list by its protocol, or by what is not counted here.
+func growthServers(list string) string {
+	var names []string
+	for name := range strings.SplitSeq(list, ",") {
+		if name != "floor+store" && name != "loop" && !strings.HasSuffix(name, "+v1") {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+// within parses a number.
+func within(least, most int) func(text string) (int, error) {
+	return func(text string) (int, error) {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < least || n > most {
+			return 0, fmt.Errorf("%q is not a number in %d..%d", text, least, most)
+		}
+		return n, nil
+	}
 }
 
 // parseList parses the items of a comma list, which must not be empty.

@@ -93,6 +93,13 @@ func TestWrongArgumentsAreNamed(t *testing.T) {
 		"--mode plain":                     `--mode "plain"`,
 		"more":                             `"more"`,
 		"--sizes x --loads y --servers zz": `size "x"`,
+		"--growth --growth-conns 1,0":      `--growth-conns: "0"`,
+		"--growth --growth-conns 30000":    `--growth-conns: "30000"`,
+		"--growth --growth-cores 1,many":   `--growth-cores: "many"`,
+		"--growth --sizes 64,128":          "--growth has one size",
+		"--rivals --servers gprc":          `unknown server "gprc"`,
+		"--plot . --idle 5":                "--plot: --storm, --idle and --codec have no pictures",
+		"--figures . --codec":              "--figures: --storm, --idle and --codec have no pictures",
 	} {
 		_, err := parseOptions(strings.Fields(args), io.Discard)
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -165,6 +172,38 @@ func TestAQuickPlanEndsInTimeAndJudgesWhatItMeasures(t *testing.T) {
 	}
 }
 
+// Slow servers take rounds from a run with all rivals, and no more than its four minutes.
+func TestARunWithAllRivalsEndsInTime(t *testing.T) {
+	for _, slow := range []time.Duration{1, 3, 30} { // times what the plan expects
+		o, err := parseOptions([]string{"--rivals"}, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Unix(1e9, 0)
+		now := start
+		p := newPlan(o, func() time.Time { return now })
+		rounds := 0
+		for _, l := range o.cells() {
+			if !p.begin() {
+				break
+			}
+			round := p.round(l) * slow
+			now = now.Add(round) // system calls
+			for done := 0; done < o.rounds && (done == 0 || p.another(done, round)); done++ {
+				now = now.Add(round)
+				rounds++
+			}
+			now = now.Add(round) // system calls, once more
+		}
+		if slow == 1 && rounds != len(o.cells())*o.rounds {
+			t.Errorf("%d rounds of %d cells", rounds, len(o.cells()))
+		}
+		if took := now.Sub(start); slow < 30 && took > 4*time.Minute || rounds == 0 {
+			t.Errorf("%d times as slow as expected: %v, %d rounds", slow, took, rounds)
+		}
+	}
+}
+
 func TestAQuickRunHasFewerCellsWithAsManyRounds(t *testing.T) {
 	o, err := parseOptions([]string{"--quick"}, io.Discard)
 	if err != nil || len(o.cells()) != 6 || o.rounds < report.EnoughRounds || o.slice != quickSlice {
@@ -198,6 +237,7 @@ func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
 	bad := map[string]string{
 		"base": "floor", "gc-load": "loud", "idle": "-5", "json": "/nonexistent/x", "loads": "1", "mode": "plain", "rounds": "-1",
 		"servers": "mine", "show": "/nonexistent", "sizes": "x", "slice": "5", "storm": "-1", "storm-cores": "1",
+		"growth-conns": "0", "growth-cores": "x", "plot": "x", "figures": "x",
 	}
 	var usage strings.Builder
 	if _, err := parseOptions([]string{"-h"}, &usage); !errors.Is(err, flag.ErrHelp) {
@@ -211,7 +251,7 @@ func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
 		name := f[1]
 		args := []string{"--servers", "net", "--storm", "2", "--" + name + "=" + bad[name]}
 		switch {
-		case name == "quick" || name == "codec" || name == "tags-build":
+		case name == "quick" || name == "codec" || name == "tags-build" || name == "rivals" || name == "growth":
 			args[4] = "--" + name + "=perhaps"
 		case bad[name] == "":
 			t.Errorf("--%s: no value is known that is wrong", name)
@@ -223,5 +263,57 @@ func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
 		if status := run(args, nil, io.Discard, &errs); status == exitOK || !strings.Contains(errs.String(), "--"+name) || strings.Count(errs.String(), "\n") != 1 {
 			t.Errorf("%q: status %d, %q", args, status, errs.String())
 		}
+	}
+}
+
+func TestPresetsNameWhatTheyCompare(t *testing.T) {
+	all := everyVariant()
+	for args, want := range map[string]struct {
+		has, hasNot string
+		cells       int
+		slice       time.Duration
+	}{
+		"--rivals":                       {"floor+store,net,epoll,netpoll,grpc,grpc+stream", "floor,loop,epoll+v1", 8, rivalsSlice},
+		"--rivals --sizes 64 --slice 1s": {"netpoll,grpc", "loop", 2, time.Second},
+		"--growth":                       {"floor,net,epoll", "floor+store,loop,epoll+v1,grpc", 15, growthSlice},
+		"--growth --rivals":              {"net,epoll,grpc,netpoll", "floor+store", 8, growthSlice},
+		"--growth --servers grpc,net":    {"grpc,net", "epoll", 15, growthSlice},
+		"--figures figures":              {"floor,floor+store,net,epoll,netpoll,grpc,grpc+stream", "loop,epoll+v1", 15, defaultSlice},
+	} {
+		o, err := parseOptions(strings.Fields(args), io.Discard)
+		if err != nil {
+			t.Errorf("%s: %v", args, err)
+			continue
+		}
+		for name := range strings.SplitSeq(want.has, ",") {
+			if !o.has(name) {
+				t.Errorf("%s: %s is missing", args, name)
+			}
+		}
+		for name := range strings.SplitSeq(want.hasNot, ",") {
+			if o.has(name) {
+				t.Errorf("%s: %s is compared", args, name)
+			}
+		}
+		if len(o.cells()) != want.cells || o.slice != want.slice {
+			t.Errorf("%s: %d cells, slices of %v", args, len(o.cells()), o.slice)
+		}
+		if len(o.growth.servers) == 0 || len(o.growth.servers) > len(all) {
+			t.Errorf("%s: growth of %d servers", args, len(o.growth.servers))
+		}
+	}
+	for args, want := range map[string]time.Duration{
+		"--rivals": rivalsTotal, "--rivals --rounds 9": 0, "--rivals --sizes 64": 0, "--quick": quickTotal, "--quick --rivals": quickTotal, "": 0, "--figures figures --rivals": 0,
+	} {
+		if o, err := parseOptions(strings.Fields(args), io.Discard); err != nil || o.total != want {
+			t.Errorf("%q may take %v, want %v, %v", args, o.total, want, err)
+		}
+	}
+	o, err := parseOptions([]string{"--figures", "figures"}, io.Discard)
+	if slices.ContainsFunc(o.growth.servers, func(v variant) bool { return v.rival || v.name == "floor+store" }) || len(o.growth.servers) < 3 {
+		t.Errorf("--figures: growth of %+v", o.growth.servers)
+	}
+	if err != nil || !o.growth.on || o.plot != "figures" || o.json != "figures/results.json" {
+		t.Errorf("--figures: growth %v, pictures in %q, results in %q, %v", o.growth.on, o.plot, o.json, err)
 	}
 }

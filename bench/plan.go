@@ -14,7 +14,7 @@ const (
 	quickExtend = 1500 * time.Millisecond
 )
 
-// plan divides the time of a quick run among its cells. When time is short the
+// plan divides the time of a run that must end in time among its cells. When time is short the
 // last cells are left out: rounds are never too few to be judged, nor slices too
 // short to mean something.
 type plan struct {
@@ -32,8 +32,10 @@ func newPlan(o options, now func() time.Time) plan {
 		slice:   load.Slice{Warm: o.warm, WarmMax: extendMax, Window: o.slice, WindowMax: o.slice + extendMax},
 		servers: len(o.servers), now: now, left: o.cells(),
 	}
+	if o.total > 0 {
+		p.deadline = now().Add(o.total)
+	}
 	if o.quick {
-		p.deadline = now().Add(quickTotal)
 		p.slice.WarmMax, p.slice.WindowMax = quickExtend, 2*o.slice
 	}
 	return p

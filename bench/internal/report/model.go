@@ -21,6 +21,7 @@ type File struct {
 	Cells   []Cell    `json:"cells"`
 	Codec   []Codec   `json:"codec,omitempty"` // secure mode: the frame codec against crypto/cipher
 	Storm   *Storm    `json:"storm,omitempty"`
+	Growth  *Growth   `json:"growth,omitempty"`
 	Notes   []string  `json:"notes,omitempty"` // what the run could not do, and why
 
 	Width int `json:"-"` // columns of what is printed; 0: DefaultWidth
@@ -55,11 +56,16 @@ type Load struct {
 	Conns  int  `json:"conns"` // connections
 	Depth  int  `json:"depth"` // requests open on each
 	GCLoad bool `json:"gc_load,omitempty"`
+	// Active is how many connections carry requests; 0: all.
+	Active int `json:"active,omitempty"`
 }
 
 // String is a short name of the load, such as "4 KiB 16x16".
 func (l Load) String() string {
 	s := fmt.Sprintf("%s %dx%d", quantity.Bytes(int64(l.Size)), l.Conns, l.Depth)
+	if l.Active > 0 && l.Active < l.Conns {
+		s += fmt.Sprintf(" %d active", l.Active)
+	}
 	if l.GCLoad {
 		s += " gc"
 	}

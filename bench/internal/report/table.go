@@ -18,7 +18,8 @@ func (f *File) WriteTable(w io.Writer) error {
 	}
 	f.writeCodec(&b)
 	f.writeStorm(&b)
-	if len(f.Servers) > 0 {
+	f.writeGrowth(&b)
+	if len(f.Cells) > 0 || len(f.Servers) > 0 && f.Growth.Empty() {
 		f.writeSummary(&b)
 	}
 	f.writeNotes(&b)
@@ -38,6 +39,7 @@ func (f *File) WriteHead(w io.Writer) error {
 // WriteSummary writes the part that comes after the cells.
 func (f *File) WriteSummary(w io.Writer) error {
 	var b bytes.Buffer
+	f.writeGrowth(&b)
 	f.writeSummary(&b)
 	f.writeNotes(&b)
 	f.writeConclusion(&b)
