@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,7 +21,11 @@ import (
 // results writes a file as the benchmark does, with two servers and three cells.
 func results(t *testing.T) (path string) {
 	t.Helper()
-	f := report.File{Machine: report.Machine{CPU: "a test", Cores: 1, Kernel: "0", Go: "go"}, Servers: []report.Server{{Name: "ours"}, {Name: "theirs"}}}
+	return written(t, measured())
+}
+
+func measured() *report.File {
+	f := &report.File{Machine: report.Machine{CPU: "a test", Cores: 1, Kernel: "0", Go: "go"}, Servers: []report.Server{{Name: "ours"}, {Name: "theirs"}}}
 	for i, size := range []int{64, 4096, 65536} {
 		c := report.Cell{Load: report.Load{Size: size, Conns: 64, Depth: 1}}
 		for j, s := range f.Servers {
@@ -35,7 +40,25 @@ func results(t *testing.T) (path string) {
 		}
 		f.Cells = append(f.Cells, c)
 	}
-	p, err := json.Marshal(&f)
+	return f
+}
+
+// grown adds what more connections cost.
+func grown(f *report.File) *report.File {
+	f.Growth = &report.Growth{Size: 4096}
+	for _, l := range []struct{ conns, active int }{{1, 1}, {100, 1}, {100, 100}, {10000, 100}, {10000, 10000}} {
+		c := report.Cell{Load: report.Load{Size: 4096, Conns: l.conns, Active: l.active, Depth: 1}}
+		for j, s := range f.Servers {
+			c.Results = append(c.Results, report.Result{Server: s.Name, Median: report.Sample{ServerCPUUS: float64(l.active + j)}})
+		}
+		f.Growth.Cells = append(f.Growth.Cells, c)
+	}
+	return f
+}
+
+func written(t *testing.T, f *report.File) (path string) {
+	t.Helper()
+	p, err := json.Marshal(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,11 +75,17 @@ func TestThePicturesAreSVGAndNameTheServers(t *testing.T) {
 	if status := run([]string{"--dir", dir, results(t)}, io.Discard, &errs); status != cli.OK {
 		t.Fatalf("status %d: %s", status, errs.String())
 	}
-	for name, words := range map[string][]string{
+	picturesSay(t, dir, map[string][]string{
 		"cpu.svg":      {"CPU of the server for each message, 64x1", "64 B", "4 KiB", "64 KiB", "microseconds"},
 		"syscalls.svg": {"System calls of the server for each message, 64x1", "64 KiB"},
 		"latency.svg":  {"Latency, 4 KiB 64x1", "share of the requests"},
-	} {
+	})
+}
+
+// picturesSay looks into the pictures of a directory.
+func picturesSay(t *testing.T, dir string, said map[string][]string) {
+	t.Helper()
+	for name, words := range said {
 		p, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
@@ -76,6 +105,64 @@ func TestThePicturesAreSVGAndNameTheServers(t *testing.T) {
 	}
 }
 
+func TestGrowthIsDrawnBesideMessagesAndAlone(t *testing.T) {
+	words := []string{"CPU of the server for each message, 4 KiB", "1 % of the connections active", "10000", "connections"}
+	both, alone := t.TempDir(), t.TempDir()
+	if status := run([]string{"--dir", both, written(t, grown(measured()))}, io.Discard, io.Discard); status != cli.OK {
+		t.Fatal(status)
+	}
+	picturesSay(t, both, map[string][]string{"growth.svg": words, "cpu.svg": nil, "latency.svg": nil, "syscalls.svg": nil})
+	f := grown(measured())
+	f.Cells = nil
+	if status := run([]string{"--dir", alone, written(t, f)}, io.Discard, io.Discard); status != cli.OK {
+		t.Fatal(status)
+	}
+	picturesSay(t, alone, map[string][]string{"growth.svg": words})
+	if files, err := os.ReadDir(alone); err != nil || len(files) != 1 {
+		t.Errorf("%v, %v", files, err)
+	}
+}
+
+// A run without the usual load, or the usual size, is drawn too, and one whose system
+// calls nobody could count.
+func TestWhatAnyRunHasIsDrawn(t *testing.T) {
+	f := measured()
+	for i := range f.Cells {
+		f.Cells[i].Load.Conns, f.Cells[i].Load.Depth = 3, 2
+		for j := range f.Cells[i].Results {
+			f.Cells[i].Results[j].Syscalls = report.Syscalls{How: "not known"}
+		}
+	}
+	f.Cells = f.Cells[2:]
+	dir := t.TempDir()
+	var out bytes.Buffer
+	if status := run([]string{"--dir", dir, written(t, f)}, &out, io.Discard); status != cli.OK || !strings.Contains(out.String(), "syscalls.svg is not drawn") {
+		t.Fatalf("status %d, %s", status, out.String())
+	}
+	picturesSay(t, dir, map[string][]string{"cpu.svg": {"3x2"}, "latency.svg": {"Latency, 64 KiB 3x2"}})
+	f.Cells = nil
+	if status := run([]string{"--dir", dir, written(t, f)}, io.Discard, io.Discard); status != cli.Failed {
+		t.Errorf("nothing to draw: status %d", status)
+	}
+}
+
+// The benchmark, as a user runs it, builds this program and draws.
+func TestTheBenchmarkDraws(t *testing.T) {
+	dir := t.TempDir()
+	program, library := filepath.Join(dir, "bench"), filepath.Join("..", "..")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./bench")
+	build.Dir = library
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	show := exec.CommandContext(t.Context(), program, "--show", written(t, grown(measured())), "--plot", filepath.Join(dir, "pictures"))
+	show.Dir = library
+	if out, err := show.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	picturesSay(t, filepath.Join(dir, "pictures"), map[string][]string{"cpu.svg": nil, "latency.svg": nil, "syscalls.svg": nil, "growth.svg": nil})
+}
+
 func TestOnlyTheServersThatAreNamedAreDrawn(t *testing.T) {
 	dir := t.TempDir()
 	if status := run([]string{"--servers", "ours", "--dir", dir, results(t)}, io.Discard, io.Discard); status != cli.OK {
@@ -90,7 +177,7 @@ func TestWhatCannotBeDrawnIsSaid(t *testing.T) {
 	file := results(t)
 	for args, want := range map[string]string{
 		"":                             "want one file",
-		"--load 1x1 " + file:           "no results",
+		"--load 1x1 " + file:           "cpu.svg: the file has no results",
 		"--cell none " + file:          "latency.svg: the file has no results",
 		"--servers others " + file:     "no results",
 		"--dir /nonexistent/x " + file: "--dir /nonexistent/x",
