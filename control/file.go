@@ -106,8 +106,8 @@ func (o FileOptions) loop() loop.FileOptions {
 // ends, the core fails, or Shutdown ends it, its files are closed: every request that was
 // taken is told how it ended, and later ones are not taken.
 type File struct {
-	// OnRoom, if not nil, is called on the core when the file was Full and is not any
-	// more; not behind Close and Detach.
+	// OnRoom, if not nil, is called on the core when the file was Full and has room again
+	// for a quarter of FileOptions.Ops; not behind Close and Detach.
 	OnRoom func(f *File)
 
 	f      *loop.File

@@ -14,7 +14,16 @@ import (
 // The server of the example, and a client that asks in turn for a write and a read, both
 // on their cores.
 func TestRequestsOnFilesDoNotAllocate(t *testing.T) {
-	overRealDisks(t, diskOptions{plain: true}, func(t *testing.T, b *blockBed) {
+	requestsDoNotAllocate(t, control.FileOptions{})
+}
+
+// Each request makes the file full, so that its connection is held and goes on.
+func TestRequestsOnAFileThatIsFullDoNotAllocate(t *testing.T) {
+	requestsDoNotAllocate(t, control.FileOptions{Ops: 1})
+}
+
+func requestsDoNotAllocate(t *testing.T, opt control.FileOptions) {
+	overRealDisks(t, diskOptions{plain: true, file: opt}, func(t *testing.T, b *blockBed) {
 		client := newMessenger(t, "client.1", 1, uring.Auto)
 		number := binary.LittleEndian.AppendUint32(nil, 3)
 		done := make(chan struct{})

@@ -12,8 +12,9 @@ func (f *File) Full() bool { return f.ops >= f.most || f.f.Full() }
 // Hold stops reading from a connection while the file is Full, and says whether it is. For
 // Dispatcher.Fast, behind the request that the message made: what came in the same read is
 // still dispatched, the rest waits in the peer. The connection is resumed when the file has
-// room, or has ended, wherever the connection is by then; a Pause of the user's own ends
-// with that. It has no effect on the connection to ourselves. On the core.
+// room for a quarter of FileOptions.Ops, or has ended, wherever the connection is by then; a
+// Pause of the user's own ends with that. It has no effect on the connection to ourselves.
+// On the core.
 func (f *File) Hold(conn *Conn) bool {
 	if !f.Full() {
 		return false
@@ -27,8 +28,11 @@ func (f *File) Hold(conn *Conn) bool {
 
 // room tells those who wait for it that there is room. It is called whenever a request has
 // ended, which is also how the requests of a file end that is closed, or whose core fails.
+//
+// There is room again when a quarter of the bound is free: with one place only, connections
+// that have more than the disk takes would stop and go on with every request.
 func (f *File) room() {
-	if !f.full || f.Full() {
+	if !f.full || f.Full() || f.ops >= f.most-f.most/4 && !f.ended {
 		return
 	}
 	f.full = false

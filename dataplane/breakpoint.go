@@ -90,29 +90,3 @@ func faultOf(answer error) error {
 	}
 	return answer
 }
-
-// Resume lets a connection go on that a probe or Pause stopped. Any goroutine.
-func (h *Handler) Resume() {
-	h.wantPause.Store(false)
-	h.resume()
-}
-
-// resume is Resume, on the core that owns the handler by then. A Pause that was called
-// behind it goes before it.
-func (h *Handler) resume() {
-	owner := h.core.Load()
-	if err := owner.Do(func(c *Core) {
-		if h.core.Load() != c || h.state == StateOpen && h.sock == nil {
-			h.resume() // it has moved, or its socket is still to arrive
-			return
-		}
-		h.holdOut, h.paused = false, h.wantPause.Load()
-		if s := h.sock; s != nil && !h.paused {
-			h.asked = c.Now() // the peer was not silent: we did not read
-			s.Release()
-		}
-		h.wake()
-	}); err != nil && h.core.Load() != owner {
-		h.resume()
-	}
-}

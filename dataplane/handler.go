@@ -131,7 +131,10 @@ type Handler struct {
 	dropped    atomic.Bool             // nothing is accepted or dispatched any more
 	wantPing   atomic.Bool             // Keepalive was called
 	handedOver atomic.Bool             // another process has the session
-	wantPause  atomic.Bool             // Pause, and not Resume, was called last; their tasks may pass each other
+	wantPause  atomic.Bool             // Pause, and not Resume, was called last
+	wantResume atomic.Bool             // Resume was called, and the core does not know
+	following  atomic.Bool             // followTask is posted
+	followTask loop.Task
 	held       queueGauge
 	full       atomic.Uint64 // times that there was no room
 	acks       ackClock

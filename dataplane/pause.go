@@ -8,12 +8,49 @@ import "github.com/ringmsgr/ringmsgr/dataplane/loop"
 // Resume the last call holds, however the handler moves meanwhile. Any goroutine.
 func (h *Handler) Pause() {
 	h.wantPause.Store(true)
-	h.Do(func(*Core) {
-		if h.wantPause.Load() {
-			h.paused = true
-			h.holdPaused(h.sock)
+	h.follow()
+}
+
+// Resume lets a connection go on that a probe or Pause stopped. Any goroutine.
+func (h *Handler) Resume() {
+	h.wantPause.Store(false)
+	h.wantResume.Store(true)
+	h.follow()
+}
+
+// follow has the core that owns the handler by then do what was called last. One task is
+// enough for all calls that come before it runs, so that none of them allocates.
+func (h *Handler) follow() {
+	if h.following.Swap(true) {
+		return
+	}
+	if h.followTask.Run == nil {
+		h.followTask.Run = h.followed
+	}
+	h.core.Load().Post(&h.followTask)
+}
+
+// followed is the task of follow.
+func (h *Handler) followed(c *Core) {
+	if owner := h.core.Load(); owner != c || h.wantResume.Load() && h.state == StateOpen && h.sock == nil && !c.Gone() {
+		owner.Post(&h.followTask) // it has moved, or its socket is still to arrive
+		return
+	}
+	h.following.Store(false) // who calls from here on posts it again
+	resumed := h.wantResume.Swap(false)
+	if h.paused = h.wantPause.Load(); c.Gone() {
+		return
+	}
+	h.takeInbox()
+	h.holdPaused(h.sock)
+	if resumed {
+		h.holdOut = false
+		if s := h.sock; s != nil && !h.paused {
+			h.asked = c.Now() // the peer was not silent: we did not read
+			s.Release()
 		}
-	})
+	}
+	h.wake()
 }
 
 // holdPaused stops a socket, if the handler is paused.
