@@ -1,0 +1,121 @@
+package load
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// dialect is how requests and answers look on one connection.
+type dialect interface {
+	// request appends one with n bytes of data, which fill writes.
+	request(dst []byte, id uint64, r blocks.Request, n int, fill func(p []byte)) ([]byte, error)
+	// answer takes one off the beginning of p.
+	answer(p []byte) (storageAnswer, error)
+	// size is what an answer with n bytes of data takes.
+	size(n int) int
+}
+
+// storageAnswer is one answer. The data is in what it was taken from.
+type storageAnswer struct {
+	size   int  // in bytes; 0: it is not whole
+	other  bool // it is none, but may be there
+	failed bool // data is the reason
+	id     uint64
+	data   []byte
+}
+
+// rawDialect is without frames.
+type rawDialect struct{ file int64 }
+
+func (rawDialect) request(dst []byte, id uint64, r blocks.Request, n int, fill func([]byte)) ([]byte, error) {
+	at := len(dst)
+	dst = slices.Grow(dst, blocks.HeadSize+n)[:at+blocks.HeadSize+n]
+	blocks.Head{ID: id, Request: r, Data: n}.Put((*[blocks.HeadSize]byte)(dst[at:]))
+	fill(dst[at+blocks.HeadSize:])
+	return dst, nil
+}
+
+func (d rawDialect) answer(p []byte) (a storageAnswer, err error) {
+	if len(p) < blocks.HeadSize {
+		return a, nil
+	}
+	h, err := blocks.ParseHead((*[blocks.HeadSize]byte)(p), d.file)
+	if err != nil || len(p) < blocks.HeadSize+h.Data {
+		return a, err
+	}
+	a.size, a.failed, a.id = blocks.HeadSize+h.Data, h.Failed, h.ID
+	a.data = p[blocks.HeadSize:a.size]
+	return a, nil
+}
+
+func (rawDialect) size(n int) int { return blocks.HeadSize + n }
+
+// framed is msgr2.1 in crc mode. It belongs to one connection.
+type framed struct {
+	enc    *frame.Encoder
+	dec    *frame.Decoder
+	seq    uint64 // of the last request
+	head   [frame.MessageHeaderSize]byte
+	front  [blocks.RequestSize]byte
+	opened bool // head of the first frame in what is there
+	h      frame.Header
+}
+
+func newFramed(enc *frame.Encoder, dec *frame.Decoder) *framed { return &framed{enc: enc, dec: dec} }
+
+func (d *framed) request(dst []byte, id uint64, r blocks.Request, n int, fill func([]byte)) ([]byte, error) {
+	d.seq++
+	h := frame.MessageHeader{Seq: d.seq, TID: id, Type: blocks.TypeRequest, Priority: 127, Version: 1, Flags: 3}
+	h.Put(&d.head)
+	r.Put(&d.front)
+	dst = d.enc.AppendOpen(dst, frame.TagMessage, d.head[:], [4]int{1: len(d.front), 3: n})
+	dst = append(dst, d.front[:]...)
+	at := len(dst)
+	dst = slices.Grow(dst, n)[:at+n]
+	fill(dst[at:])
+	return d.enc.AppendClose(dst, d.head[:], [4][]byte{1: d.front[:], 3: dst[at : at+n]}), nil
+}
+
+func (d *framed) answer(p []byte) (a storageAnswer, err error) {
+	size := d.dec.HeadSize()
+	if len(p) < size {
+		return a, nil
+	}
+	if !d.opened {
+		if d.h, err = d.dec.Open(p[:size]); err != nil {
+			return a, err
+		}
+		d.opened = true
+	}
+	rest := d.dec.RestSize(d.h)
+	if len(p) < size+rest {
+		return a, nil
+	}
+	d.opened = false
+	f, err := d.dec.Finish(d.h, p[:size], p[size:size+rest])
+	if err != nil {
+		return a, err
+	}
+	a.size = size + rest
+	switch f.Tag {
+	case frame.TagMessage:
+	case frame.TagKeepalive2, frame.TagKeepalive2Ack, frame.TagAck:
+		a.other = true
+		return a, nil
+	default:
+		return a, fmt.Errorf("frame %v", f.Tag)
+	}
+	m, err := frame.ParseMessageHeader(f.Seg[0])
+	if err != nil {
+		return a, err
+	}
+	if a.id, a.data = m.TID, f.Seg[3]; m.Type != blocks.TypeDone {
+		a.failed, a.data = true, f.Seg[1]
+	}
+	return a, nil
+}
+
+func (d *framed) size(n int) int { return d.enc.FrameSize(frame.MessageHeaderSize, 0, 0, n) }

@@ -1,0 +1,91 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// fillEach is how much of a file is written at once.
+const fillEach = 1 << 20
+
+// File is the file that all servers use. It has no name, so that nothing is left of it
+// however the program ends. Any goroutine, one at a time.
+type File struct {
+	// Direct says that it can be used past the page cache; if not, Why is the reason.
+	Direct bool
+	Why    error
+
+	f    *os.File
+	size int64
+}
+
+// NewFile makes one of size bytes in dir, full of blocks, on the disk.
+func NewFile(dir string, size int64) (*File, error) {
+	f, err := os.OpenFile(dir, os.O_RDWR|unix.O_TMPFILE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("make a file without a name: %w", err)
+	}
+	file := &File{f: f, size: size}
+	if err := file.fill(); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("fill a file of %d bytes in %s: %w", size, dir, err)
+	}
+	d, err := os.OpenFile(file.Path(), os.O_RDWR|unix.O_DIRECT, 0)
+	if file.Direct, file.Why = err == nil, err; err == nil {
+		_ = d.Close() // nothing was written to it
+	}
+	return file, nil
+}
+
+func (f *File) fill() error {
+	if err := unix.Fallocate(int(f.f.Fd()), 0, 0, f.size); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+		return err
+	}
+	mem, err := uring.Map(fillEach)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = mem.Unmap() }() // nobody has it
+	for off := int64(0); off < f.size; off += fillEach {
+		p := mem.Bytes()[:min(fillEach, f.size-off)]
+		blocks.Fill(p, off, 0)
+		if _, err := f.f.WriteAt(p, off); err != nil {
+			return err
+		}
+	}
+	return f.f.Sync()
+}
+
+// Path opens it, as long as this process has it.
+func (f *File) Path() string {
+	return "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(f.f.Fd()))
+}
+
+// Config is what a server is told of it.
+func (f *File) Config() Config { return Config{Path: f.Path(), Size: f.size, Direct: f.Direct} }
+
+// Forget has the page cache forget all of it.
+func (f *File) Forget() error {
+	return os.NewSyscallError("posix_fadvise", unix.Fadvise(int(f.f.Fd()), 0, 0, unix.FADV_DONTNEED))
+}
+
+// Remember has the page cache know all of it.
+func (f *File) Remember() error {
+	p := make([]byte, fillEach)
+	for off := int64(0); off < f.size; off += fillEach {
+		if _, err := f.f.ReadAt(p[:min(fillEach, f.size-off)], off); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close ends it. Processes that have opened it keep it.
+func (f *File) Close() { _ = f.f.Close() } // nothing of it is needed any more

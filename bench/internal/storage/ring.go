@@ -1,0 +1,372 @@
+package storage
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+const (
+	ringStage = 64 << 10 // received bytes pass through here
+	ringAsk   = 256      // answers of one send at most
+)
+
+// Ring is the least that a storage server on a driver can do: one locked thread, which
+// reads requests, gives them to the driver, and sends what is there at the end of a turn.
+// No budgets, no timers, no back-pressure: nobody should run it.
+type Ring struct {
+	cfg      Config
+	addr     netip.AddrPort
+	backend  uring.Backend
+	drv      uring.Driver
+	files    [ways]uring.File
+	listener uring.Socket
+	conns    []*ringConn // by number; nil: ended
+	requests []*ringRequest
+	free     []int // of requests
+	dirty    []*ringConn
+	stage    []byte
+	stopping atomic.Bool
+	syscalls atomic.Uint64
+	done     chan error
+}
+
+// The user words of completions: what they are about, and its number.
+const (
+	ofAccept uint64 = iota << 32
+	ofReady
+	ofSend
+	ofFile
+)
+
+const ofMask uint64 = 0xffffffff_00000000
+
+// NewRing starts one on a free port of the loopback address.
+func NewRing(cfg Config, backend string) (*Ring, error) {
+	r := &Ring{cfg: cfg, stage: make([]byte, ringStage), done: make(chan error, 1)}
+	opened := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := r.open(backend)
+		opened <- err
+		if err == nil {
+			err = r.loop()
+		}
+		if r.drv != nil {
+			if e := r.drv.CloseDriver(); err == nil {
+				err = e
+			}
+		}
+		r.done <- err
+	}()
+	if <-opened != nil {
+		return nil, fmt.Errorf("ring: %w", <-r.done) // the same, when all of it is closed
+	}
+	return r, nil
+}
+
+func (r *Ring) open(backend string) (err error) {
+	if r.drv, err = uring.Open(uring.Config{Backend: uring.Backend(backend)}); err != nil {
+		return err
+	}
+	r.backend = r.drv.Info().Backend
+	for i, mode := range [ways]uring.DirectMode{buffered: uring.Buffered, direct: uring.Direct} {
+		if i == direct && !r.cfg.Direct {
+			continue
+		}
+		fd, err := uring.Host{}.Open(r.cfg.Path, uring.FileOptions{Write: true, Direct: mode})
+		if err != nil {
+			return err
+		}
+		if r.files[i], err = r.drv.AdoptFile(fd); err != nil {
+			return err
+		}
+	}
+	if r.listener, err = r.drv.Listen(netip.MustParseAddrPort("127.0.0.1:0"), uring.ListenOptions{}); err != nil {
+		return err
+	}
+	r.addr = r.drv.LocalAddr(r.listener)
+	_, err = r.drv.Accept(r.listener, ofAccept)
+	return err
+}
+
+// Addr returns where it listens.
+func (r *Ring) Addr() net.Addr { return net.TCPAddrFromAddrPort(r.addr) }
+
+// Settings says what it runs on.
+func (r *Ring) Settings() map[string]string { return map[string]string{"backend": string(r.backend)} }
+
+// Syscalls returns how many system calls its thread has made.
+func (r *Ring) Syscalls() (n uint64, known bool) { return r.syscalls.Load(), true }
+
+// Close ends it and all connections, and returns what ended it before, if something did.
+// Call it once.
+func (r *Ring) Close() error {
+	r.stopping.Store(true)
+	r.drv.Wake()
+	return <-r.done
+}
+
+// ringConn is one connection.
+type ringConn struct {
+	r       *Ring
+	sock    uring.Socket
+	index   uint64
+	in      cutter
+	now     int   // the request whose data is coming
+	answers []int // to be sent
+	sending []int
+	vec     *uring.Vec
+	marked  bool
+	ended   bool
+}
+
+// ringRequest is one request.
+type ringRequest struct {
+	conn *ringConn
+	what blocks.Head
+	head [blocks.HeadSize]byte
+	mem  *uring.Memory
+	vec  *uring.Vec
+}
+
+func (r *Ring) loop() error {
+	for !r.stopping.Load() {
+		got, err := r.drv.Wait(-1)
+		if err != nil {
+			return err
+		}
+		for i := range got {
+			if err := r.complete(&got[i]); err != nil {
+				return err
+			}
+		}
+		for i := 0; i < len(r.dirty); i++ { // it may become longer
+			r.dirty[i].marked = false
+			if err := r.dirty[i].send(); err != nil {
+				return err
+			}
+		}
+		r.dirty = r.dirty[:0]
+		r.syscalls.Store(r.drv.Stats().Syscalls)
+	}
+	return nil
+}
+
+func (r *Ring) complete(cp *uring.Completion) error {
+	n := cp.User &^ ofMask
+	switch cp.User & ofMask {
+	case ofAccept:
+		if cp.Res < 0 {
+			return fmt.Errorf("accept: %w", cp.Errno())
+		}
+		return r.accept(int(cp.Res))
+	case ofReady:
+		return r.conns[n].ready(cp)
+	case ofSend:
+		return r.conns[n].sent(cp)
+	}
+	return r.requests[n].done(int(n), cp)
+}
+
+func (r *Ring) accept(fd int) error {
+	s, err := r.drv.Adopt(fd)
+	if err != nil {
+		return err
+	}
+	c := &ringConn{r: r, sock: s, index: uint64(len(r.conns))}
+	c.in = cutter{size: r.cfg.Size, begin: c.begin, whole: c.whole}
+	if c.vec, err = uring.NewVec(2 * ringAsk); err != nil {
+		return err
+	}
+	r.conns = append(r.conns, c)
+	_, err = r.drv.Ready(s, ofReady|c.index)
+	return err
+}
+
+// end closes the connection.
+func (c *ringConn) end() {
+	if !c.ended {
+		c.ended = true
+		c.r.drv.Close(c.sock)
+		for _, i := range c.answers {
+			c.r.release(i)
+		}
+		c.answers = nil
+	}
+}
+
+// ready reads what there is.
+func (c *ringConn) ready(cp *uring.Completion) error {
+	if c.ended {
+		return nil
+	}
+	for {
+		want := c.in.want
+		n, errno := c.r.drv.Recvv(c.sock, want, c.r.stage)
+		switch {
+		case errno == unix.EAGAIN:
+			return nil
+		case errno != 0 || n == 0:
+			c.end()
+			return nil
+		}
+		placed := min(n, len(want))
+		err := c.in.filled(placed)
+		if err == nil {
+			err = c.in.take(c.r.stage[:n-placed])
+		}
+		if err != nil {
+			return err
+		}
+		if n < len(want)+len(c.r.stage) { // it was all
+			if cp.Flags&uring.More == 0 {
+				_, err = c.r.drv.Ready(c.sock, ofReady|c.index)
+			}
+			return err
+		}
+	}
+}
+
+func (c *ringConn) begin(h blocks.Head) ([]byte, error) {
+	r := c.r
+	if len(r.free) == 0 {
+		vec, err := uring.NewVec(1)
+		if err != nil {
+			return nil, err
+		}
+		r.free = append(r.free, len(r.requests))
+		r.requests = append(r.requests, &ringRequest{vec: vec})
+	}
+	last := len(r.free) - 1
+	c.now, r.free = r.free[last], r.free[:last]
+	q := r.requests[c.now]
+	q.conn, q.what = c, h
+	if h.Len > 0 && (q.mem == nil || len(q.mem.Bytes()) < h.Len) {
+		_ = q.mem.Unmap() // nobody has it
+		var err error
+		if q.mem, err = uring.Map(h.Len); err != nil {
+			return nil, err
+		}
+	}
+	if h.Kind == blocks.Write {
+		return q.mem.Bytes()[:h.Len], nil
+	}
+	return nil, nil
+}
+
+func (r *Ring) release(i int) {
+	r.requests[i].conn = nil
+	r.free = append(r.free, i)
+}
+
+func (c *ringConn) whole() error {
+	q := c.r.requests[c.now]
+	h := &q.what
+	if h.Kind == blocks.Ping {
+		c.answer(c.now)
+		return nil
+	}
+	f := c.r.files[way(h.Request)]
+	if !f.Valid() {
+		return errWay(h.Request)
+	}
+	data := q.mem.Bytes()[:h.Len]
+	q.vec.Reset()
+	q.vec.Append(data)
+	user := ofFile | uint64(c.now)
+	if h.Kind == blocks.Read {
+		_, err := c.r.drv.ReadFile(f, q.vec, h.Off, user)
+		return err
+	}
+	if err := blocks.Stamped(data, h.Off); err != nil {
+		return err
+	}
+	_, err := c.r.drv.WriteFile(f, q.vec, h.Off, user, uring.WriteDurable)
+	return err
+}
+
+// done takes the end of a request on the file.
+func (q *ringRequest) done(i int, cp *uring.Completion) error {
+	if cp.Res != int32(q.what.Len) {
+		return fmt.Errorf("%d bytes at %d: result %d", q.what.Len, q.what.Off, cp.Res)
+	}
+	if q.what.Kind == blocks.Read {
+		if err := blocks.Stamped(q.mem.Bytes()[:q.what.Len], q.what.Off); err != nil {
+			return err
+		}
+	}
+	q.conn.answer(i)
+	return nil
+}
+
+func (c *ringConn) answer(i int) {
+	if c.ended {
+		c.r.release(i)
+		return
+	}
+	h := c.r.requests[i].what
+	h.Data = 0
+	if h.Kind == blocks.Read {
+		h.Data = h.Len
+	}
+	h.Put(&c.r.requests[i].head)
+	c.answers = append(c.answers, i)
+	c.mark()
+}
+
+func (c *ringConn) mark() {
+	if !c.marked {
+		c.marked = true
+		c.r.dirty = append(c.r.dirty, c)
+	}
+}
+
+// send begins to send the answers, if none are being sent.
+func (c *ringConn) send() error {
+	if c.ended || len(c.sending) > 0 || len(c.answers) == 0 {
+		return nil
+	}
+	n := min(len(c.answers), ringAsk)
+	c.sending = append(c.sending[:0], c.answers[:n]...)
+	c.answers = c.answers[:copy(c.answers, c.answers[n:])]
+	c.vec.Reset()
+	for _, i := range c.sending {
+		q := c.r.requests[i]
+		c.vec.Append(q.head[:])
+		if q.what.Kind == blocks.Read {
+			c.vec.Append(q.mem.Bytes()[:q.what.Len])
+		}
+	}
+	done, _, err := c.r.drv.Send(c.sock, c.vec, ofSend|c.index, 0)
+	if err == nil && done {
+		c.over()
+	}
+	return err
+}
+
+// over gives back what was sent.
+func (c *ringConn) over() {
+	for _, i := range c.sending {
+		c.r.release(i)
+	}
+	c.sending = c.sending[:0]
+	if len(c.answers) > 0 {
+		c.mark()
+	}
+}
+
+func (c *ringConn) sent(cp *uring.Completion) error {
+	c.over()
+	if cp.Res < 0 {
+		c.end()
+	}
+	return nil
+}

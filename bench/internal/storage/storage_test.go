@@ -1,0 +1,195 @@
+package storage
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
+	"github.com/ringmsgr/ringmsgr/bench/internal/load"
+)
+
+// served is a server of any kind.
+type served interface {
+	Addr() net.Addr
+	Close() error
+}
+
+// kinds start every kind of server.
+var kinds = []struct {
+	name  string
+	raw   bool
+	start func(cfg Config) (served, error)
+}{
+	{"ring", true, func(cfg Config) (served, error) { return NewRing(cfg, "auto") }},
+	{"ring over epoll", true, func(cfg Config) (served, error) { return NewRing(cfg, "epoll") }},
+	{"loop", true, func(cfg Config) (served, error) { return NewLoop(cfg, "auto") }},
+	{"messenger", false, func(cfg Config) (served, error) { return NewMessenger(cfg, "auto") }},
+	{"messenger over epoll", false, func(cfg Config) (served, error) { return NewMessenger(cfg, "epoll") }},
+	{"inline", false, func(cfg Config) (served, error) { return NewInline(cfg, "epoll") }},
+	{"pool", false, func(cfg Config) (served, error) { return NewPool(cfg, "epoll", 4) }},
+	{"net", false, func(cfg Config) (served, error) { return NewBlocking(cfg) }},
+}
+
+const testSize = 4 << 20
+
+func newFile(t *testing.T) *File {
+	t.Helper()
+	f, err := NewFile(t.TempDir(), testSize)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		t.Skip("the file system has no files without a name")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Close)
+	return f
+}
+
+// options are those of a load on s.
+func options(s served, raw bool, f *File, kind blocks.Kind, flags uint8, size int) load.StorageOptions {
+	o := load.StorageOptions{Kind: kind, Flags: flags, Path: f.Path(), File: f.size}
+	o.Addr, o.PID, o.Raw, o.Conns, o.Depth, o.Size = s.Addr().String(), os.Getpid(), raw, 3, 4, size
+	if n, ok := s.(interface{ Nonce() uint32 }); ok {
+		o.Nonce = n.Nonce()
+	}
+	return o
+}
+
+// slice ends when every request was answered.
+var slice = load.Slice{WarmMax: time.Minute, Window: time.Millisecond, WindowMax: time.Minute}
+
+// The client checks each answer, and reads back what was acknowledged.
+func TestEveryServerReadsAndWritesWhatItIsAskedFor(t *testing.T) {
+	f := newFile(t)
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			s, err := k.start(f.Config())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			for _, kind := range []blocks.Kind{blocks.Read, blocks.Write, blocks.Ping} {
+				for _, flags := range []uint8{0, blocks.Grouped, blocks.Direct, blocks.Direct | blocks.Grouped} {
+					for _, size := range []int{blocks.Size, 16 * blocks.Size} {
+						if flags&blocks.Direct != 0 && !f.Direct {
+							continue
+						}
+						if kind == blocks.Ping {
+							size = 0
+						}
+						l, err := load.OpenStorage(t.Context(), options(s, k.raw, f, kind, flags, size))
+						if err != nil {
+							t.Fatal(err)
+						}
+						res, err := l.Run(slice)
+						l.Close()
+						if err != nil || !res.Steady || res.Total < 12 || res.Bytes%uint64(res.PerReply) != 0 && res.Bytes == 0 {
+							t.Fatalf("kind %d, flags %#x, %d bytes: %+v, %v", kind, flags, size, res, err)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// A block that is not what it should be is answered as a failure, or ends the connection.
+func TestNoServerPassesOnADamagedBlock(t *testing.T) {
+	f := newFile(t)
+	if _, err := f.f.WriteAt(make([]byte, testSize), 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			s, err := k.start(f.Config())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close() // it may have ended with the damage
+			o := options(s, k.raw, f, blocks.Read, 0, blocks.Size)
+			l, err := load.OpenStorage(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			if _, err := l.Run(slice); !errors.Is(err, load.ErrReply) && !errors.Is(err, unix.ECONNRESET) {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// A server that acknowledges what it has not written is found out.
+func TestAWriteThatWasNotMadeIsNoticed(t *testing.T) {
+	f, elsewhere := newFile(t), newFile(t)
+	s, err := NewBlocking(elsewhere.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	l, err := load.OpenStorage(t.Context(), options(s, false, f, blocks.Write, 0, blocks.Size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := l.Run(slice); !errors.Is(err, load.ErrReply) {
+		t.Fatal(err)
+	}
+}
+
+// While the disk has enough to do pings are answered, and it can be left alone again.
+func TestADiskThatIsBusyDoesNotStopTheNetwork(t *testing.T) {
+	f := newFile(t)
+	if !f.Direct {
+		t.Skipf("no direct I/O: %v", f.Why)
+	}
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			s, err := k.start(f.Config())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			busy, ok := s.(interface{ Saturate(n int) error })
+			if _, messenger := s.(*Messenger); !ok || messenger && s.(*Messenger).pool == nil && s.(*Messenger).file[direct] == nil {
+				return // it has none of that
+			}
+			l, err := load.OpenStorage(t.Context(), options(s, k.raw, f, blocks.Ping, 0, 0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			for _, n := range []int{8, 0, 16, 0} {
+				if err := busy.Saturate(n); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := l.Run(slice); err != nil {
+					t.Fatalf("%d reads: %v", n, err)
+				}
+			}
+		})
+	}
+}
+
+func TestAConfigComesBackEqual(t *testing.T) {
+	want := Config{Path: "/p", Size: 7, Direct: true}
+	text, err := json.Marshal(want)
+	var got Config
+	if err == nil {
+		err = json.Unmarshal(text, &got)
+	}
+	if err != nil || got != want {
+		t.Fatal(fmt.Sprint(got), err)
+	}
+}
