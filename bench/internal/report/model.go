@@ -22,6 +22,7 @@ type File struct {
 	Codec   []Codec   `json:"codec,omitempty"` // secure mode: the frame codec against crypto/cipher
 	Storm   *Storm    `json:"storm,omitempty"`
 	Growth  *Growth   `json:"growth,omitempty"`
+	Storage *Storage  `json:"storage,omitempty"`
 	Notes   []string  `json:"notes,omitempty"` // what the run could not do, and why
 
 	Width int `json:"-"` // columns of what is printed; 0: DefaultWidth

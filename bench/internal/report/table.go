@@ -19,6 +19,7 @@ func (f *File) WriteTable(w io.Writer) error {
 	f.writeCodec(&b)
 	f.writeStorm(&b)
 	f.writeGrowth(&b)
+	f.writeStorage(&b)
 	if len(f.Cells) > 0 || len(f.Servers) > 0 && f.Growth.Empty() {
 		f.writeSummary(&b)
 	}
