@@ -25,6 +25,10 @@ func runChild(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 			return serveStorm(args[1], args[2], stdin, stdout, gone)
 		case len(args) == 2 && args[0] == "storm-client":
 			return serveStormClient(args[1], stdin, stdout, gone)
+		case len(args) == 3 && args[0] == "storage-server":
+			return serveStorage(args[1], args[2], stdin, stdout, gone)
+		case len(args) == 1 && args[0] == "storage-client":
+			return serveStorageClient(stdin, stdout, gone)
 		}
 		return fmt.Errorf("unknown child %q", args)
 	}, stdout, stderr)

@@ -8,6 +8,7 @@
 //	go run ./bench --quick    # fewer loads, within a minute
 //	go run ./bench --mode secure # the same with AES-GCM
 //	go run ./bench --codec    # AES-GCM of the frame codec, no messages
+//	go run ./bench --storage  # servers that read and durably write a file
 //	go run ./bench --storm 1000 # sessions that are cut at once and come back
 //	go run ./bench --rivals   # against other libraries, which bench/rivals has
 //	go run ./bench --growth   # more connections, and more cores
@@ -25,4 +26,7 @@
 // by the client, which checks every reply; the floor, the loop and the servers of
 // msgr1, which has no such mode, stay as they are. Then the frame codec is compared with crypto/cipher, which it is built on, on one core
 // and without any network.
+//
+// Storage servers (--storage) are compared in the same way. Their requests read blocks of a
+// file, or overwrite them durably; the floor is a bare ring without frames.
 package main

@@ -46,6 +46,7 @@ type options struct {
 	warm    time.Duration
 	total   time.Duration // that all cells may take; 0: as long as it needs
 	args    []string
+	storage storageOptions
 }
 
 // shape is a number of connections and the requests open on each.
@@ -147,10 +148,15 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	fs.BoolVar(&o.build, "tags-build", false, "build the epoll flavour with -tags epoll, instead of choosing it at run time in the default build")
 	fs.IntVar(&o.rounds, "rounds", 0, fmt.Sprintf("measured rounds per cell, %d to judge it (default %d)", report.EnoughRounds, defaultRounds))
 	fs.DurationVar(&o.slice, "slice", 0, fmt.Sprintf("measured `time` per server and round (default %v, with --quick %v, with --rivals and --growth %v)", defaultSlice, quickSlice, rivalsSlice))
+	onFiles := addStorageFlags(fs, &o.storage)
 	rest, err := cli.Parse(fs, args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(stdout, "usage: go run ./bench [flags]\n\nExample: go run ./bench --quick --sizes 64,4KiB --json results.json\n\nServers:")
 		for _, v := range all {
+			fmt.Fprintf(stdout, "  %-14s %s\n", v.name, v.about)
+		}
+		fmt.Fprintln(stdout, "\nServers of --storage:")
+		for _, v := range storageVariants() {
 			fmt.Fprintf(stdout, "  %-14s %s\n", v.name, v.about)
 		}
 		fmt.Fprintln(stdout, "\nFlags:")
@@ -169,6 +175,12 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 			collect(fmt.Errorf("%s: %w", flag, err))
 		}
 	}
+	if o.storage.what != "" {
+		collect(o.storage.complete(&o, onFiles, *servers, *sizes, *shapes))
+		collect(o.complete())
+		return o, errors.Join(errs...)
+	}
+	collect(onFiles.unused(&o.storage))
 	chosen := usual
 	switch {
 	case o.figures != "":

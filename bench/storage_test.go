@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/report"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// storageOf parses arguments of --storage.
+func storageOf(t *testing.T, args string) options {
+	t.Helper()
+	o, err := parseOptions(append([]string{"--storage"}, strings.Fields(args)...), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestStorageHasACellForEachPromisedLoad(t *testing.T) {
+	o := storageOf(t, "")
+	count := map[string]int{}
+	for _, c := range o.storageCells() {
+		count[c.What+", "+c.How]++
+	}
+	for kind, want := range map[string]int{
+		"durable write, direct": 6, "durable write, buffered": 6, "read, direct": 6, "read, cached": 6, "read, uncached": 6,
+	} {
+		if count[kind] != want {
+			t.Errorf("%s: %d cells, want %d", kind, count[kind], want)
+		}
+	}
+	if o.storage.size != 1<<30 || o.rounds < report.EnoughRounds || o.storage.total != storageTotal {
+		t.Errorf("%+v", o)
+	}
+	o = storageOf(t, "--quick")
+	if n := len(o.storageCells()); n != 4 || o.rounds < report.EnoughRounds || o.storage.total != storageQuickTotal {
+		t.Errorf("%d quick cells, %+v", n, o)
+	}
+	o = storageOf(t, "--quick --sizes 8KiB --loads 2x2,1x1 --storage-io cached --storage-size 1MiB --rounds 3 --servers net,epoll")
+	if n := len(o.storageCells()); n != 4 || o.storage.size != 1<<20 || o.storage.total != 0 || o.storage.base != "epoll" || len(o.storage.servers) != 2 {
+		t.Errorf("%d chosen cells, %+v", n, o)
+	}
+}
+
+func TestWrongArgumentsOfStorageAreNamed(t *testing.T) {
+	for args, want := range map[string]string{
+		"--storage=kv":               "must be files",
+		"--servers floor":            `unknown storage server "floor"`,
+		"--servers net --base epoll": "--base epoll",
+		"--sizes 64":                 "--sizes 64",
+		"--sizes 2MiB":               "--sizes 2097152",
+		"--loads 1":                  `load "1"`,
+		"--storage-size much":        "--storage-size",
+		"--storage-size 64KiB":       "--storage-size 65536 has no room",
+		"--storage-io paper":         `--storage-io: "paper"`,
+		"--rounds -1":                "--rounds -1",
+		"more":                       `"more"`,
+	} {
+		_, err := parseOptions(append([]string{"--storage"}, strings.Fields(args)...), io.Discard)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want %s", args, err, want)
+		}
+	}
+}
+
+func TestFlagsOfStorageAreRefusedWithoutIt(t *testing.T) {
+	for _, flag := range []string{"--storage-size=1GiB", "--storage-io=direct", "--storage-dir=/"} {
+		if _, err := parseOptions([]string{flag}, io.Discard); err == nil || !strings.Contains(err.Error(), "nothing without --storage") {
+			t.Errorf("%s: %v", flag, err)
+		}
+	}
+}
+
+func TestWhatFioSaysIsUnderstood(t *testing.T) {
+	got, err := parseFio([]byte(`{"jobs": [{"read": {"iops": 0}, "usr_cpu": 10, "sys_cpu": 40,
+		"write": {"iops": 50000, "clat_ns": {"percentile": {"50.000000": 20000, "99.000000": 31000}}}}]}`))
+	if err != nil || *got != (report.Fio{PerS: 50000, P50US: 20, P99US: 31, CPUUS: 10}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, text := range []string{"", "{}", `{"jobs": [{}]}`} {
+		if _, err := parseFio([]byte(text)); err == nil {
+			t.Errorf("%q is understood", text)
+		}
+	}
+}
+
+// A short run of every server on a small file. The client checks every answer, and reads
+// back what was acknowledged, so that a server that does not do its work fails the run.
+func TestEveryStorageServerIsMeasured(t *testing.T) {
+	t.Setenv(asProgram, "1")
+	path := filepath.Join(t.TempDir(), "storage.json")
+	args := strings.Fields("--storage --storage-size 4MiB --sizes 4KiB --loads 16x16 --rounds 1 --slice 5ms")
+	var stdout, stderr bytes.Buffer
+	if status := run(append(args, "--storage-dir", t.TempDir(), "--json", path), nil, &stdout, &stderr); status != exitOK {
+		t.Fatalf("exit status %d\n%s%s", status, stdout.String(), stderr.String())
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f report.File
+	if err := json.Unmarshal(text, &f); err != nil {
+		t.Fatal(err)
+	}
+	direct := !slices.ContainsFunc(f.Notes, func(n string) bool { return strings.Contains(n, "nothing is measured with direct I/O") })
+	fio, _ := findFio()
+	seen := map[string]int{}
+	for _, c := range f.Storage.Cells {
+		seen[c.What]++
+		for _, r := range c.Results {
+			if len(r.Samples) != 1 || r.Median.MessagesPerS <= 0 || r.Median.P99US < r.Median.P50US || len(r.Allocs) != 1 || r.Syscalls.How == "" {
+				t.Errorf("%s: %+v", c.Title(), r)
+			}
+			if tuned := strings.HasPrefix(r.Server, "pool") || r.Server == "net+procs"; tuned != (r.Procs > 0) || tuned && len(r.Tried) == 0 {
+				t.Errorf("%s: %s has %d Ps of %v", c.Title(), r.Server, r.Procs, r.Tried)
+			}
+		}
+		if grid := c.What == report.StorageRead || c.What == report.StorageWrite; grid {
+			want := len(storageVariants()) - 2 // without the extra one and that for the page cache
+			if c.How == report.StorageCached || c.How == report.StorageUncached {
+				want++
+			}
+			if len(c.Results) != want {
+				t.Errorf("%s: %d servers, want %d", c.Title(), len(c.Results), want)
+			}
+			if c.How == report.StorageDirect && fio != "" && c.Fio == nil {
+				t.Errorf("%s: fio was not run: %q", c.Title(), f.Notes)
+			}
+		} else if len(c.Results) != 2 {
+			t.Errorf("%s: %d results", c.Title(), len(c.Results))
+		}
+	}
+	want := map[string]int{report.StorageRead: 2, report.StorageWrite: 1, report.StorageGroup: 1, report.StorageNetwork: 0}
+	if uring.Flavour != uring.Epoll {
+		want[report.StorageGroup]++
+	}
+	if direct {
+		want[report.StorageRead]++
+		want[report.StorageWrite]++
+		want[report.StorageNetwork] = 2 + want[report.StorageGroup]
+	}
+	for what, n := range want {
+		if seen[what] != n {
+			t.Errorf("%s: %d cells, want %d", what, seen[what], n)
+		}
+	}
+	if out := stdout.String() + stderr.String(); (fio == "" && direct) != strings.Contains(out, "NO STOCK PROGRAM") {
+		t.Errorf("fio %q, and this is said of it:\n%s", fio, out)
+	}
+	for line := range strings.Lines(stdout.String()) {
+		if n := len([]rune(line)) - 1; n > report.DefaultWidth {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	var shown bytes.Buffer
+	if status := run([]string{"--show", path}, nil, &shown, io.Discard); status != exitOK || !strings.Contains(shown.String(), "What the library aims at") {
+		t.Errorf("--show: status %d\n%s", status, shown.String())
+	}
+}
