@@ -39,6 +39,8 @@ type storageRun struct {
 func measureStorage(ctx context.Context, opt options, stdout, stderr io.Writer) (err error) {
 	s := &storageRun{runner: newRunner(opt, stderr)}
 	defer s.stop()
+	// A server that waits for its disk may take long until it answers at all.
+	s.plan.slice.WindowMax = opt.slice + extendMax
 	if opt.storage.total > 0 {
 		s.deadline = time.Now().Add(opt.storage.total)
 	}
@@ -257,6 +259,8 @@ func (p *prepared) options(c *report.StorageCell, cfg storage.Config) *load.Stor
 	switch c.What {
 	case report.StorageNetwork:
 		o.Kind = blocks.Ping
+	case report.StorageGroup:
+		o.Kind = blocks.Write
 	case report.StorageWrite:
 		o.Kind = blocks.Write
 		if c.How != report.StorageDirect {

@@ -105,24 +105,31 @@ func (s *storageRun) measureGroups(ctx context.Context, keep func(*report.Storag
 		if err != nil {
 			return err
 		}
-		c := &report.StorageCell{
-			What: report.StorageGroup, How: v.name, Base: report.ResultEach, Load: report.Load{Size: 4 << 10, Conns: shape.conns, Depth: shape.depth},
+		for _, how := range []string{report.StorageDirect, report.StorageBuffered} {
+			if how == report.StorageDirect && !disk.Direct {
+				continue
+			}
+			c := &report.StorageCell{
+				What: report.StorageGroup, How: v.name + ", " + how, Base: report.ResultEach,
+				Load: report.Load{Size: 4 << 10, Conns: shape.conns, Depth: shape.depth},
+			}
+			s.progress.say("%s", c.Title())
+			flags := uint8(0)
+			if how == report.StorageDirect {
+				flags = blocks.Direct
+			}
+			each, grouped := prepared{storageTarget: *t, flags: flags}, prepared{storageTarget: *t, flags: flags | blocks.Grouped}
+			each.name, grouped.name = report.ResultEach, report.ResultGrouped
+			err = s.compare(ctx, c, []prepared{each, grouped}, disk)
+			if err == nil {
+				err = keep(c)
+			}
+			if err != nil {
+				t.child.Stop()
+				return fmt.Errorf("%s: %w", c.Title(), err)
+			}
 		}
-		s.progress.say("%s", c.Title())
-		flags := uint8(0)
-		if disk.Direct {
-			flags = blocks.Direct
-		}
-		each, grouped := prepared{storageTarget: *t, flags: flags}, prepared{storageTarget: *t, flags: flags | blocks.Grouped}
-		each.name, grouped.name = report.ResultEach, report.ResultGrouped
-		err = s.compare(ctx, c, []prepared{each, grouped}, disk)
 		t.child.Stop()
-		if err == nil {
-			err = keep(c)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", c.Title(), err)
-		}
 	}
 	return nil
 }

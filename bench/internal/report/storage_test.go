@@ -38,7 +38,7 @@ func cannedStorage() *File {
 				Fio: &Fio{PerS: 120000, P50US: 2000, P99US: 3000, CPUUS: 4},
 			},
 			{
-				What: StorageGroup, How: "io_uring", Base: ResultEach, Load: Load{Size: 4096, Conns: 16, Depth: 16},
+				What: StorageGroup, How: "io_uring, buffered", Base: ResultEach, Load: Load{Size: 4096, Conns: 16, Depth: 16},
 				Results: []StorageResult{
 					storageResult(ResultEach, 1000, 1000, 1000, 1000, 1000), storageResult(ResultGrouped, 4000, 4500, 5500, 4800, 4900),
 				},
@@ -106,7 +106,7 @@ func TestTheTablesOfStorageFitAHundredColumns(t *testing.T) {
 	for _, want := range []string{
 		"durable write, direct: 4 KiB, 16 connections, depth 16 (medians of 5 rounds)", "(fio)", "inline     not measured",
 		"net+procs: GOMAXPROCS 18 is the best of 2, 4, 18.", "network only, io_uring: 64 connections, depth 1 (one round)",
-		"\n  group commit, io_uring, 4 KiB 16x16\n    near  ", "3 met, 1 near, 2 missed, 1 unknown.",
+		"\n  group commit, io_uring, buffered, 4 KiB 16x16\n    near  ", "3 met, 1 near, 2 missed, 1 unknown.",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
