@@ -125,7 +125,7 @@ func (f *File) allocsAim() (rows [][]string) {
 		if most <= noAllocs {
 			verdict = "met"
 		}
-		rows = append(rows, []string{verdict, server, "allocs", fmt.Sprintf("%.2f", most), "0", "most of all: " + where})
+		rows = append(rows, []string{verdict, server, "allocs", fmt.Sprintf("%.2f", most), "0", "most: " + where})
 	}
 	return rows
 }

@@ -20,13 +20,16 @@ func (f *File) width() int {
 // writeAligned writes rows in columns, the first one to the left and the others
 // to the right. What does not fit beside each other becomes tables below each
 // other, each with the first column; columns from apart on, if that is not 0,
-// stay together then.
+// stay together then. A row of one cell is a heading, as wide as it is.
 func writeAligned(b *bytes.Buffer, rows [][]string, width, apart int) {
 	var widths []int
 	for _, row := range rows {
 		for i, cell := range row {
 			if i == len(widths) {
 				widths = append(widths, 0)
+			}
+			if len(row) == 1 {
+				continue
 			}
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
@@ -37,7 +40,7 @@ func writeAligned(b *bytes.Buffer, rows [][]string, width, apart int) {
 				continue // it says everything in the first block
 			}
 			var line strings.Builder
-			line.WriteString("  " + row[0] + strings.Repeat(" ", widths[0]-utf8.RuneCountInString(row[0])))
+			line.WriteString("  " + row[0] + strings.Repeat(" ", max(0, widths[0]-utf8.RuneCountInString(row[0]))))
 			for i := block.first; i < min(block.end, len(row)); i++ {
 				line.WriteString("  " + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(row[i])) + row[i])
 			}
