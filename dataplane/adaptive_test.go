@@ -221,6 +221,29 @@ func TestWholeReceiveBuffersAreNotTakenByDefault(t *testing.T) {
 	a.whole()
 }
 
+// What the ring's buffers hold of one connection is not taken all at once: others, and who
+// stops it from a task, come in between.
+func TestAConnectionThatBringsMuchAtOnceWaitsForItsTurnAgain(t *testing.T) {
+	a := newAdaptive(t, OpenOptions{Lossy: true})
+	a.small(4)
+	a.expect(ReceiveBuffers, loop.WhySmall)
+	before := len(a.sent)
+	for range 900 {
+		a.sock.Arrive(a.message(1000))
+	}
+	most, seen := 0, before
+	for len(a.own.list()) < len(a.sent) {
+		must(t, a.by.Turn())
+		most, seen = max(most, len(a.own.list())-seen), len(a.own.list())
+	}
+	if most > (256+64+1)<<10/1000 {
+		t.Errorf("%d messages in one turn", most)
+	}
+	a.settle()
+	a.expect(ReceiveReady, loop.WhyBehind)
+	a.whole()
+}
+
 // It stands in line to be read when it goes over: what the kernel holds comes through the
 // ring then, and not by a read that would overtake it.
 func TestNothingIsReadDirectlyWhileTheRingReceives(t *testing.T) {
@@ -230,7 +253,9 @@ func TestNothingIsReadDirectlyWhileTheRingReceives(t *testing.T) {
 	}
 	a.sock.Edge(0)
 	a.settle()
-	a.expect(ReceiveBuffers, loop.WhySmall)
+	if a.c.Snapshot().TookBuffers != 1 {
+		t.Error("it did not go over to the buffers")
+	}
 	if a.sock.Crossed > 0 {
 		t.Errorf("%d direct reads while the ring receives", a.sock.Crossed)
 	}

@@ -151,7 +151,7 @@ func (s *Socket) visit() (got int) {
 		if s.Backlog() == 0 {
 			s.resumeReading()
 		}
-		return got
+		return got - s.Backlog()
 	}
 	if s.way.receiving {
 		return got // what is in the kernel comes through the ring

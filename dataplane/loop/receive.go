@@ -28,7 +28,8 @@ import (
 //	                                have brought small messages
 //	it goes back to readiness       when a large message comes; when it is stopped, as one
 //	                                that does not read must not go on to receive; when it
-//	                                falls behind; when the buffers have run out
+//	                                brings more in a turn than a visit takes, or falls
+//	                                behind; when the buffers have run out
 //
 // Each time that it has gone back it wants to see twice as many small reads before it
 // tries again. A socket that then stays with the buffers is trusted as at first.
@@ -77,6 +78,8 @@ type way struct {
 	needs     int32    // small reads until it goes over to the buffers
 	bytes     uint32   // that came with the streak, or since they were last looked at
 	frames    uint32   // the same
+	turn      uint64   // in which bytes came into buffers last
+	came      int      // how many in that turn
 }
 
 // begin is the way of a new socket.
@@ -289,6 +292,14 @@ func (s *Socket) take(p []byte) {
 	st, w := &s.core.stats, &s.way
 	st.BytesIn += uint64(len(p))
 	st.Receives++
+	if w.turn != st.Turns {
+		w.turn, w.came = st.Turns, 0
+	}
+	if w.came += len(p); w.came > visitBytes && s.core.receive == ReceiveAuto && s.framer != nil {
+		s.keep(p)
+		s.leaveBuffers(WhyBehind)
+		return
+	}
 	frames := st.FramesIn
 	s.deliver(p)
 	if s.core.receive != ReceiveAuto || w.ready {

@@ -170,10 +170,17 @@ func (s *Socket) deliver(p []byte) {
 	if len(p) == 0 || s.dead {
 		return
 	}
-	s.backlog = append(s.backlog, p...)
+	s.keep(p)
 	if s.link != nil {
 		s.feedLink()
-	} else if s.paused == nil {
+	}
+}
+
+// keep holds back received bytes. A framer gets them when it is the socket's turn.
+func (s *Socket) keep(p []byte) {
+	s.touched, s.heard = s.core.now, s.core.now
+	s.backlog = append(s.backlog, p...)
+	if s.link == nil && s.paused == nil {
 		s.list() // the turn is over for it
 	}
 }
@@ -181,16 +188,19 @@ func (s *Socket) deliver(p []byte) {
 // feedBacklog gives the framer what was held back, and has it try again what it
 // stopped at.
 func (s *Socket) feedBacklog() {
-	p := s.backlog[s.consumed:]
+	all := s.backlog[s.consumed:]
+	p := all[:min(len(all), ReceiveBytes)] // no more than a read brings
 	s.backlog, s.consumed = nil, 0
 	rest := s.framer.Feed(s, p)
 	if s.dead {
 		return
 	}
-	s.backlog = rest
+	if all = all[len(p)-len(rest):]; len(all) > 0 {
+		s.backlog = all
+	}
 	switch {
 	case s.paused != nil:
-	case len(rest) > 0:
+	case len(all) > 0:
 		s.list() // the turn is over for it
 	case s.eof:
 		s.Fault(ErrPeerClosed)
