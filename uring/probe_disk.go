@@ -58,7 +58,11 @@ func ProbeDisk(dir string) (s DiskSupport, err error) {
 
 	fd, err := Host{}.Open(f.Name(), FileOptions{Direct: Direct})
 	if err != nil {
-		s.DirectWhy, err = err.Error(), nil
+		s.DirectWhy = err.Error()
+		if errno := unix.Errno(0); errors.As(err, &errno) {
+			s.DirectWhy = errno.Error() // of a file that nobody knows
+		}
+		err = nil
 		s.RegisteredWhy, s.PolledWhy = "needs direct I/O", "needs direct I/O"
 	} else {
 		s.Alignment, err = alignmentOf(fd)

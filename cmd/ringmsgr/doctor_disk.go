@@ -15,7 +15,11 @@ func assessDisk(dir string, s uring.DiskSupport, err error, backend uring.Backen
 		return c
 	case !s.Alignment.Direct():
 		c.State = stateNote
-		c.Found = fmt.Sprintf("%s: no direct I/O (%s): everything goes through the page cache, and threads of the kernel wait for it", dir, s.DirectWhy)
+		waits := "threads of the kernel wait" // those of the ring
+		if backend == uring.Epoll {
+			waits = "threads of the process wait"
+		}
+		c.Found = fmt.Sprintf("%s: no direct I/O (%s): everything is copied to and from the page cache, and %s for what is not in it and for syncs", dir, s.DirectWhy, waits)
 		c.Remedy = "put files that are written durably on a file system with direct I/O, such as ext4 or XFS"
 	case backend != uring.Epoll:
 		c.Found = fmt.Sprintf("%s: direct I/O by the ring, in blocks of %d bytes", dir, s.Alignment.Offset)

@@ -27,7 +27,8 @@ func TestDoctorSaysHowFilesAreReadAndWritten(t *testing.T) {
 		{"aio", uring.DiskSupport{Alignment: direct, AIO: true, NowaitRead: true, NowaitWrite: true}, nil, uring.Epoll, stateOK, "by Linux AIO"},
 		{"writes", uring.DiskSupport{Alignment: direct, AIO: true, NowaitRead: true}, nil, uring.Epoll, stateOK, "buffered writes are left"},
 		{"no aio", uring.DiskSupport{Alignment: direct, AIOWhy: "out of them", NowaitRead: true}, nil, uring.Epoll, stateNote, "out of them"},
-		{"no direct", uring.DiskSupport{DirectWhy: "none here"}, nil, uring.IOUring, stateNote, "none here"},
+		{"no direct", uring.DiskSupport{DirectWhy: "none here"}, nil, uring.IOUring, stateNote, "(none here): everything is copied to and from the page cache, and threads of the kernel wait"},
+		{"no direct, no ring", uring.DiskSupport{DirectWhy: "none here"}, nil, uring.Epoll, stateNote, "and threads of the process wait"},
 		{"no reads", uring.DiskSupport{DirectWhy: "none here"}, nil, uring.Epoll, stateNote, "buffered reads are left"},
 		{"nothing", uring.DiskSupport{}, errors.New("not allowed"), uring.IOUring, stateNote, "not allowed"},
 	} {

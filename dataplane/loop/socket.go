@@ -41,10 +41,10 @@ type Socket struct {
 	ending   bool          // a readiness event said that the stream ends or fails
 	eof      bool          // the peer has ended the stream
 	stopped  bool          // readiness came while it was full, and does not come again
+	retrying bool          // the first frame to come was paused before
 	paused   *Throttle     // for which the socket waits; nil: it reads
 	pausedAt time.Duration // since when, whatever throttle it was
 	began    time.Duration // what Begin noted, pauses left out
-	retrying bool          // the first frame to come was paused before
 	waiter   waiter        // its place in the line of paused
 	backlog  []byte        // received, not taken yet
 	consumed int           // of backlog
