@@ -15,9 +15,9 @@ import (
 // Owner: the handler's core.
 type apart struct {
 	on       bool
+	page     bool // in ours: the data begins on a page
 	from, to int  // the data within the rest of the frame
 	off      int  // in ours: where the data begins in its page
-	page     bool // and that it does
 
 	place   []byte       // as large as the data; nil: not settled
 	buf     *loop.Buffer // that has place, if it is a buffer of ours

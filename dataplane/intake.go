@@ -21,17 +21,17 @@ import (
 type intake struct {
 	h *Handler
 
-	headLen        int // bytes of the head that the framer has kept
+	headLen int // bytes of the head that the framer has kept
+	size    int // bytes behind it
+	charge  loop.Charge
+
 	opened         bool
 	large          bool // the frame under way, or the last one, has a large data segment
 	aligned        bool // and this one begins on a page, in memory of its own: all large ones do
-	size           int  // bytes behind the head
-	charge         loop.Charge
 	admit          bool
 	throttlePassed bool // the break point was asked
 	stall          bool // and stops the connection behind this frame
-
-	stopped bool // by a throttle, until the next Feed
+	stopped        bool // by a throttle, until the next Feed
 
 	target *loop.Buffer // where the rest is gathered, but for data that is
 	apart  apart

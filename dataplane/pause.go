@@ -24,16 +24,16 @@ func (h *Handler) follow() {
 	if h.following.Swap(true) {
 		return
 	}
-	if h.followTask.Run == nil {
-		h.followTask.Run = h.followed
+	if h.followTask == nil { // whoever sets following has it
+		h.followTask = &loop.Task{Run: h.followed}
 	}
-	h.core.Load().Post(&h.followTask)
+	h.core.Load().Post(h.followTask)
 }
 
 // followed is the task of follow.
 func (h *Handler) followed(c *Core) {
 	if owner := h.core.Load(); owner != c || h.wantResume.Load() && h.state == StateOpen && h.sock == nil && !c.Gone() {
-		owner.Post(&h.followTask) // it has moved, or its socket is still to arrive
+		owner.Post(h.followTask) // it has moved, or its socket is still to arrive
 		return
 	}
 	h.following.Store(false) // who calls from here on posts it again
