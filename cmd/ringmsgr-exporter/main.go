@@ -80,7 +80,7 @@ func execute(ctx context.Context, stdout io.Writer, args []string) error {
 		return nil
 	case err != nil:
 		return err
-	case *version:
+	case *version || len(rest) == 1 && rest[0] == "version": // as the other programs have it; ./version is a socket
 		return cli.PrintVersion(stdout, "ringmsgr-exporter", false)
 	case len(rest) != 1:
 		return cli.Usagef("want one PID or socket, got %d arguments", len(rest))

@@ -1,5 +1,5 @@
 // Ringmsgr talks to Ceph daemons and to other programs that speak the
-// messenger protocol msgr2, and shows what the library makes of a machine.
+// messenger protocols msgr2 and msgr1, and shows what the library makes of a machine.
 //
 //	ringmsgr ping [flags] ADDR     connect, say what was negotiated, measure round trips
 //	ringmsgr serve [flags]         echo every message back

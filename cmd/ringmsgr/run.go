@@ -96,7 +96,7 @@ func (c *command) run(ctx context.Context, e env, args []string) int {
 }
 
 func printCommands(w io.Writer) {
-	fmt.Fprint(w, "ringmsgr: a messenger for the Ceph protocol msgr2\n\nusage:\n")
+	fmt.Fprint(w, "ringmsgr: a messenger for the Ceph protocols msgr2 and msgr1\n\nusage:\n")
 	for _, c := range commands() {
 		fmt.Fprintf(w, "  ringmsgr %-22s %s\n", c.name+" "+c.args, c.summary)
 	}
