@@ -75,7 +75,7 @@ func TestTooFewDescriptorsAreSaidAtOnce(t *testing.T) {
 		"--growth --growth-conns 10,300 --rivals":      "--growth-conns",
 		"--idle 300 --servers net":                     "--idle",
 	} {
-		cmd := exec.CommandContext(t.Context(), "sh", "-c", `ulimit -n 350 && exec "$0" "$@"`, os.Args[0])
+		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `ulimit -n 350 && exec "$0" "$@"`, os.Args[0])
 		cmd.Args = append(cmd.Args, strings.Fields(args)...)
 		cmd.Env = append(os.Environ(), asProgram+"=1")
 		out, err := cmd.CombinedOutput()

@@ -34,7 +34,7 @@ type Config struct {
 	// descriptors.
 	Files int
 	// RegisteredBytes is how many bytes of memory a ring has registered at most
-	// (RegisterMemory), 0: 64 MiB. The kernel may have less: RLIMIT_MEMLOCK.
+	// (RegisterMemory). 0: 64 MiB, or a sixteenth of RLIMIT_MEMLOCK where that holds for it.
 	RegisteredBytes int64
 	// FileWorkers is how many threads of an epoll engine wait for files at most, 0:
 	// 16. A thread that waits takes one of GOMAXPROCS for some time.

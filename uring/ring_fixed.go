@@ -22,6 +22,9 @@ const (
 	fixedPlaces = 1024
 	// defaultFixedBytes bounds their size together.
 	defaultFixedBytes = 64 << 20
+	// lockedShare is the part of RLIMIT_MEMLOCK that a ring takes for them, if the limit
+	// holds for it: all rings of a user share it, and those to come must find room.
+	lockedShare = 16
 )
 
 var (
@@ -65,13 +68,29 @@ func (d *ringDriver) openRegistered(cfg *Config, set featureSet) {
 	}
 	t := &registered{free: make([]uint16, fixedPlaces), most: cfg.RegisteredBytes, mem: mem, arg: (*iovec)(unsafe.Pointer(&mem.Bytes()[0]))}
 	if t.most == 0 {
-		t.most = defaultFixedBytes
+		t.most = fixedByDefault()
 	}
 	for i := range t.free {
 		t.free[i] = uint16(fixedPlaces - 1 - i)
 	}
 	d.fixed = t
 	set.found(FeatureRegisteredBuffers)
+}
+
+// fixedByDefault is how many bytes of memory a ring of this thread registers at most.
+func fixedByDefault() int64 {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) != nil || limit.Cur == unix.RLIM_INFINITY || hasCapability(unix.CAP_IPC_LOCK) {
+		return defaultFixedBytes
+	}
+	return int64(min(limit.Cur/lockedShare, defaultFixedBytes))
+}
+
+// hasCapability says whether this thread has a capability.
+func hasCapability(bit int) bool {
+	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	return unix.Capget(&h, &data[0]) == nil && data[bit/32].Effective&(1<<(bit%32)) != 0
 }
 
 // RegisterMemory implements FileDriver.
