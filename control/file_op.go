@@ -3,8 +3,9 @@ package control
 import "github.com/ringmsgr/ringmsgr/dataplane/loop"
 
 // FileOp is one request on a File. It is made by the user, best as a part of what it
-// serves, must not be copied, and can be used again once Done was called. Only its first
-// use allocates. Owner: the core of the file.
+// serves, must not be copied, and can be used again from Done on. Only its first use
+// allocates. Owner: the core of the file, which looks at it behind Done: give it to another
+// core, or to a pool of several, not before Done has returned.
 type FileOp struct {
 	// Done is called once for each request that was taken, when it has ended, on the core
 	// that made it: never within the call that made it. The memory of the request is the

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"log/slog"
-	"sync"
 
 	"github.com/ringmsgr/ringmsgr/control"
 )
@@ -26,6 +25,7 @@ const (
 const (
 	segmentSize = 64 << 20
 	maxScan     = 1000 // keys in one answer
+	maxFree     = 1024 // requests that a core keeps to use again
 )
 
 var errNotServed = errors.New("the core of this key does not serve")
@@ -36,8 +36,7 @@ type server struct {
 	dir     string
 	segment int64 // bytes of a file, about
 	log     *slog.Logger
-	shards  []*shard  // one for each core
-	free    sync.Pool // of *request
+	shards  []*shard // one for each core
 }
 
 // open makes the indexes of all cores. It waits for the disk: not on a core.
@@ -66,8 +65,8 @@ func (v *server) handle(c *control.Conn, m *control.Message) bool {
 	if m.Type != msgScan {
 		home = int(crc32.Checksum(m.Front, castagnoli) % uint32(len(v.shards)))
 	}
-	r := v.shards[home].newRequest()
-	r.do, r.due, r.msg = m.Type, c.Later(m), m
+	r := v.shards[at.ID()].newRequest()
+	r.shard, r.do, r.due, r.msg = v.shards[home], m.Type, c.Later(m), m
 	m.Retain() // a value is written from where it was received
 	if r.shard.core == at {
 		r.begin(at)
@@ -100,13 +99,15 @@ type job struct {
 	keys  []string // of a scan
 }
 
+// newRequest is called on the core of s, whoever the request is for.
 func (s *shard) newRequest() *request {
-	r, ok := s.kv.free.Get().(*request)
-	if !ok {
-		r = new(request)
-		r.Run, r.Done = r.begin, r.moved
+	if last := len(s.free) - 1; last >= 0 {
+		r := s.free[last]
+		s.free, r.shard = s.free[:last], s
+		return r
 	}
-	r.shard = s
+	r := &request{shard: s}
+	r.Run, r.Done = r.begin, r.moved
 	return r
 }
 
@@ -163,5 +164,7 @@ func (r *request) finish() {
 	}
 	clear(r.pieces)
 	r.job = job{}
-	r.shard.kv.free.Put(r)
+	if s := r.shard; len(s.free) < maxFree { // not to another core's: a FileOp belongs to this one
+		s.free = append(s.free, r)
+	}
 }

@@ -22,6 +22,7 @@ type shard struct {
 	index   btree.Map[string, *entry]
 	queue   []*request // records on their way to the disk, in the order of the log
 	waiting []*request // for the next segment
+	free    []*request // that have ended
 	durable position   // all records below it are applied
 	marked  position   // of that, what the disk knows
 	live    int64      // bytes of records that have a value
