@@ -108,10 +108,21 @@ func (c *cluster) startOSD(i int) {
 	check(c.t, os.WriteFile(key, c.ceph("auth", "get-or-create", name, "mon", "allow profile osd", "osd", "allow *"), 0o600))
 	common := []string{"--conf", c.file("ceph.conf"), "--id", strconv.Itoa(i), "--keyring", key}
 	c.run("ceph-osd", append(common, "--mkfs", "--osd-uuid", id)...)
-	d := startDaemon(c.t, c.dir, name, append([]string{"ceph-osd", "--foreground"}, common...)...)
 	type osdStatus struct{ State string }
-	waitFor(c.t, d, "status", 2*patience, func(s osdStatus) bool { return s.State == "active" })
-	c.osds = append(c.osds, d)
+	for tries := 1; ; tries++ {
+		d := startDaemon(c.t, c.dir, name, append([]string{"ceph-osd", "--foreground"}, common...)...)
+		err := awaitAnswer(d, "status", 2*patience, func(s osdStatus) bool { return s.State == "active" })
+		if err == nil {
+			c.osds = append(c.osds, d)
+			return
+		}
+		// A race of its own: it asks the monitor for something before it has the monmap, and
+		// ends when that is refused.
+		if tries == 5 || !errors.Is(err, errEnded) || !strings.Contains(err.Error(), "mon_cmd_maybe_osd_create fail: 'wrong fsid'") {
+			c.t.Fatal(err)
+		}
+		c.t.Logf("%s ended as it started, and is started again: wrong fsid", name)
+	}
 }
 
 // conf is the configuration of all daemons and tools of the cluster.

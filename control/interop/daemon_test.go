@@ -163,6 +163,14 @@ func (d *daemon) command(command map[string]any, answer any) error {
 // waitFor asks until ok accepts an answer, the daemon ends or limit passes.
 func waitFor[A any](t *testing.T, d *daemon, prefix string, limit time.Duration, ok func(A) bool) {
 	t.Helper()
+	check(t, awaitAnswer(d, prefix, limit, ok))
+}
+
+// errEnded: the daemon has ended.
+var errEnded = errors.New("ended")
+
+// awaitAnswer is waitFor for a daemon that may fail. The error says what it said last.
+func awaitAnswer[A any](d *daemon, prefix string, limit time.Duration, ok func(A) bool) error {
 	deadline := time.After(limit)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -171,15 +179,15 @@ func waitFor[A any](t *testing.T, d *daemon, prefix string, limit time.Duration,
 		var a A
 		err := d.ask(prefix, &a)
 		if err == nil && ok(a) {
-			return
+			return nil
 		}
 		last = errors.Join(err, fmt.Errorf("last answer %+v", a))
 		select {
 		case <-tick.C:
 		case <-d.gone:
-			t.Fatalf("%s ended: %v\n%s", d.name, d.err, d.tail())
+			return fmt.Errorf("%s %w: %v\n%s", d.name, errEnded, d.err, d.tail())
 		case <-deadline:
-			t.Fatalf("%s is not ready after %v: %v\n%s", d.name, limit, last, d.tail())
+			return fmt.Errorf("%s is not ready after %v: %w\n%s", d.name, limit, last, d.tail())
 		}
 	}
 }
