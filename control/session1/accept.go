@@ -204,6 +204,9 @@ func (s *Session) accept(r *session.Run) {
 	s.Features = c.Features & s.Policy.Supported
 	s.counts = true
 	own := r.Env.Seq.Next(0)
+	if s.IO.InSeq > s.inAtOpen {
+		s.told.confirm()
+	}
 	s.told.add(own)
 	reply := wire1.Reply{
 		Tag: wire1.TagSeq, Features: s.Policy.Supported, GlobalSeq: uint32(own), ConnectSeq: c.ConnectSeq + 1,

@@ -2,6 +2,7 @@ package session1
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/control/wire1"
@@ -16,48 +17,57 @@ import (
 // too low. Who has a session with us answers RETRY_GLOBAL with our number that it has on
 // record. The peer has that of our reply, which no other session has.
 
-// told are our global_seqs in the replies that may have opened the session: the last one
-// that did, and later ones, of which nobody knows whether they have arrived.
-type told [4]uint64
+// told are our global_seqs in the replies to connect messages that may have opened the
+// session. The peer has one of them on record: it takes the number over when it has sent its
+// own sequence, of which we hear before, or never. So the last number that has opened the
+// session here, and those before it, stay until messages have come on that socket.
+type told struct {
+	numbers [8]uint32 // in their order; 0: none
+	opened  uint32    // the one that has opened the session last; 0: none has
+}
 
-// add appends a reply. If there are too many the first that nobody has confirmed is left
-// out.
+// add appends a reply. If there are too many the second one is left out: the first was
+// confirmed, as a rule.
 func (t *told) add(seq uint64) {
-	for i := range t {
-		if t[i] == 0 {
-			t[i] = seq
+	for i := range t.numbers {
+		if t.numbers[i] == 0 {
+			t.numbers[i] = uint32(seq)
 			return
 		}
 	}
-	copy(t[1:], t[2:])
-	t[len(t)-1] = seq
+	copy(t.numbers[1:], t.numbers[2:])
+	t.numbers[len(t.numbers)-1] = uint32(seq)
 }
 
-// confirm leaves the last one.
-func (t *told) confirm() { *t = told{t.last()} }
+// open notes that the last one has opened the session.
+func (t *told) open() { t.opened = uint32(t.last()) }
+
+// confirm leaves out what stands before the one that has opened the session.
+func (t *told) confirm() {
+	for t.numbers[0] != 0 && t.numbers[0] < t.opened {
+		copy(t.numbers[:], t.numbers[1:])
+		t.numbers[len(t.numbers)-1] = 0
+	}
+}
 
 func (t *told) last() (seq uint64) {
-	for _, n := range t {
-		if n > 0 {
-			seq = n
-		}
+	for _, n := range t.numbers {
+		seq = max(seq, uint64(n))
 	}
 	return seq
 }
 
 // knows says whether the peer may have this number of ours on record.
 func (t *told) knows(seq uint64) bool {
-	for _, n := range t {
-		if n > 0 && n == seq {
-			return true
-		}
-	}
-	return false
+	return seq > 0 && slices.ContainsFunc(t.numbers[:], func(n uint32) bool { return uint64(n) == seq })
 }
 
 // tooLow is a number below any that another session of this process has had for long, and
 // not so far below that it is implausible.
-func (t *told) tooLow() uint64 { return t[0] - min(t[0], numbers.Lead/2) }
+func (t *told) tooLow() uint64 {
+	first := uint64(t.numbers[0])
+	return first - min(first, numbers.Lead/2)
+}
 
 // doubts says whether only the peer has named the address at which the session is to go
 // on. What came from another process, which did not say what it has told, is believed.

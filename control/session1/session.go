@@ -12,17 +12,18 @@ import (
 type Session struct {
 	session.Lifecycle
 
-	own     wire.EntityType // ours
-	counts  bool            // the next attempt of ours raises connect_seq
-	anew    bool            // the peer has forgotten the session: it is told READY, not SEQ
-	due     due             // what the attempt waits for
-	answer  Answer          // connector: the one that opens the connection
-	connect wire1.Connect   // acceptor: the one that opens, or interrupts, the connection
-	replace session.Replace // state Replacing: what the accepted socket said
-	drawn   bool            // a full reset has drawn our numbers, and the session was not open since
-	wasOpen bool            // the session was open since it began, or was forgotten
-	told    told            // what the peer may know of our global_seq
-	there   bool            // the peer is at the address that it has claimed
+	own      wire.EntityType // ours
+	counts   bool            // the next attempt of ours raises connect_seq
+	anew     bool            // the peer has forgotten the session: it is told READY, not SEQ
+	due      due             // what the attempt waits for
+	answer   Answer          // connector: the one that opens the connection
+	connect  wire1.Connect   // acceptor: the one that opens, or interrupts, the connection
+	replace  session.Replace // state Replacing: what the accepted socket said
+	drawn    bool            // a full reset has drawn our numbers, and the session was not open since
+	wasOpen  bool            // the session was open since it began, or was forgotten
+	told     told            // what the peer may know of our global_seq
+	inAtOpen uint64          // IO.InSeq when the session opened last
+	there    bool            // the peer is at the address that it has claimed
 }
 
 // due is the frame, or the event, that the attempt waits for.
@@ -106,7 +107,11 @@ func (s *Session) restore(r *session.Run, ev Restore) {
 		return
 	}
 	s.PeerGlobalSeq, s.ConnectSeq, s.Features = ev.PeerGlobalSeq, ev.ConnectSeq, ev.Features
-	s.told = told{ev.ToldSeq}
+	s.told = told{}
+	if ev.ToldSeq > 0 {
+		s.told.add(ev.ToldSeq)
+		s.told.open()
+	}
 	s.wasOpen = ev.ConnectSeq > 0
 }
 
@@ -116,7 +121,8 @@ func (s *Session) ToldSeq() uint64 { return s.told.last() }
 
 // open completes a handshake.
 func (s *Session) open(r *session.Run) {
-	s.told.confirm()
+	s.told.open()
+	s.inAtOpen = s.IO.InSeq
 	s.counts, s.anew, s.drawn, s.wasOpen, s.due = true, false, false, true, dueNothing
 	s.Ready(r)
 }
