@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"runtime/debug"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
@@ -27,14 +26,8 @@ type storageStats struct {
 	Mallocs uint64 `json:"mallocs"` // heap allocations so far
 }
 
-// storageClientRequest is a line to the client of storage servers, which understands what
-// the client of echo servers is asked too, but for Open.
-type storageClientRequest struct {
-	Server string               `json:"server"`
-	Open   *load.StorageOptions `json:"open,omitempty"`
-	Run    *load.Slice          `json:"run,omitempty"`
-	Close  bool                 `json:"close,omitempty"`
-}
+// storageClientRequest is a line to the client of storage servers.
+type storageClientRequest = child.Request[load.StorageOptions]
 
 // serveStorage runs one storage server until stdin closes.
 func serveStorage(name, config string, stdin io.Reader, stdout io.Writer, gone func()) error {
@@ -88,33 +81,11 @@ func serveStorage(name, config string, stdin io.Reader, stdout io.Writer, gone f
 // thread.
 func serveStorageClient(stdin io.Reader, stdout io.Writer, gone func()) error {
 	runtime.LockOSThread()
-	debug.SetGCPercent(400) // it hardly allocates while it measures
-	loads := map[string]*load.Storage{}
-	return proc.Serve(stdin, stdout, struct{}{}, func(line json.RawMessage) (any, error) {
-		var req storageClientRequest
-		if err := json.Unmarshal(line, &req); err != nil {
-			return nil, err
+	return child.ServeClient(func(ctx context.Context, o load.StorageOptions) (child.Load, error) {
+		l, err := load.OpenStorage(ctx, o)
+		if err != nil {
+			return nil, err // not an interface that holds a nil pointer
 		}
-		l := loads[req.Server]
-		switch {
-		case req.Open != nil:
-			if l != nil {
-				return nil, errors.New("connections are open already")
-			}
-			l, err := load.OpenStorage(context.Background(), *req.Open)
-			if err == nil {
-				loads[req.Server] = l
-			}
-			return nil, err
-		case l == nil:
-			return nil, errors.New("no connections are open")
-		case req.Run != nil:
-			return l.Run(*req.Run)
-		case req.Close:
-			l.Close()
-			delete(loads, req.Server)
-			return nil, nil
-		}
-		return nil, errors.New("empty request")
-	}, gone)
+		return l, nil
+	}, stdin, stdout, gone)
 }

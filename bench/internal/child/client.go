@@ -26,11 +26,11 @@ type Load interface {
 
 // ServeClient runs a client until stdin closes. All loads run on the calling
 // goroutine, one at a time.
-func ServeClient(open func(context.Context, load.Options) (Load, error), stdin io.Reader, stdout io.Writer, gone func()) error {
+func ServeClient[O any](open func(context.Context, O) (Load, error), stdin io.Reader, stdout io.Writer, gone func()) error {
 	debug.SetGCPercent(clientGCPercent)
 	loads := map[string]Load{}
 	return proc.Serve(stdin, stdout, struct{}{}, func(line json.RawMessage) (any, error) {
-		var req ClientRequest
+		var req Request[O]
 		if err := json.Unmarshal(line, &req); err != nil {
 			return nil, err
 		}

@@ -39,13 +39,17 @@ type ServerStats struct {
 	Syscalls *uint64 `json:"syscalls,omitempty"` // made so far, if the server counts them
 }
 
-// ClientRequest is a line to a client process; one of the fields is set.
-type ClientRequest struct {
-	Server string        `json:"server"` // whose connections are meant
-	Open   *load.Options `json:"open,omitempty"`
-	Run    *load.Slice   `json:"run,omitempty"`
-	Close  bool          `json:"close,omitempty"`
+// Request is a line to a client process; one of the fields besides Server is set. O says
+// which connections to open.
+type Request[O any] struct {
+	Server string      `json:"server"` // whose connections are meant
+	Open   *O          `json:"open,omitempty"`
+	Run    *load.Slice `json:"run,omitempty"`
+	Close  bool        `json:"close,omitempty"`
 }
+
+// ClientRequest is a line to the client of echo servers.
+type ClientRequest = Request[load.Options]
 
 // The exit statuses of Main.
 const (
