@@ -219,7 +219,7 @@ func (a *accepting) step(f session.Frame) (o outcome) {
 		case session.Count:
 			m.count(act.What)
 		case session.Probe:
-			e.put(e.h.Keepalive)
+			e.out.put(e.h.Keepalive)
 		case session.NewConn:
 			if act.ReplaceLossy {
 				e.step(session.Close{Reset: true, Replace: true, Err: ErrReplaced})
@@ -299,7 +299,7 @@ func (a *accepting) make(actions []session.Action) {
 		m.names.add(front, c)
 	}
 	told := a.att.probe
-	c.put(func() { told.Decided(m.ctx, c, false) })
+	c.out.put(func() { told.Decided(m.ctx, c, false) })
 	c.perform(append(a.began, actions...))
 }
 
@@ -308,7 +308,7 @@ func (a *accepting) give(e *Conn, ev session.Replace) {
 	prev := e.att
 	a.young = e.s.State == StateReady && a.att.begun.Add(a.att.took).Sub(e.opened) < a.m.cfg.MaxBackoff
 	told := a.att.probe
-	e.put(func() { told.Decided(e.m.ctx, e, true) })
+	e.out.put(func() { told.Decided(e.m.ctx, e, true) })
 	e.step(ev)
 	a.conn, a.takingOver = e, true
 	a.att.prev, a.att.suspended, a.att.number = prev, e.told, e.s.Attempt

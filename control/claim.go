@@ -36,7 +36,7 @@ func (c *Conn) checkClaim(now time.Time) {
 		return
 	}
 	c.claim.running = true
-	c.put(func() { go c.runCheck() })
+	c.out.put(func() { go c.runCheck() })
 }
 
 // asks says whether there is something to ask. msgr1 has no such question. The lock is

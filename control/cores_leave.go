@@ -47,7 +47,7 @@ func (c *Conn) migrate(to *dataplane.Core) {
 	c.place = Placement{Core: to.ID(), Intended: to.ID(), By: byMove}
 	c.publish()
 	c.m.turns.Expect(to, 1)
-	c.put(func() {
+	c.out.put(func() {
 		c.h.Migrate(to, func() {
 			c.migrating.Add(-1)
 			if !runningCore(to) {

@@ -50,7 +50,7 @@ func (c *Conn) beginStandby() {
 	w.run++
 	w.at = m.standbys.PushBack(c)
 	run := w.run
-	c.put(func() { c.startStandbyTimer(age, run) })
+	c.out.put(func() { c.startStandbyTimer(age, run) })
 	if most := m.cfg.MaxStandby; most > 0 && m.standbys.Len() > most {
 		m.mu.later(m.endOldestStandby)
 	}
@@ -63,7 +63,7 @@ func (c *Conn) startStandbyTimer(age time.Duration, run uint64) {
 		switch {
 		case c.standby.at == nil || c.standby.run != run:
 		case c.s.Frozen: // about to be another process's
-			c.put(func() { c.startStandbyTimer(age, run) })
+			c.out.put(func() { c.startStandbyTimer(age, run) })
 		default:
 			c.expire()
 		}
@@ -78,7 +78,7 @@ func (c *Conn) endStandby() {
 	}
 	c.m.standbys.Remove(w.at)
 	w.at = nil
-	c.put(func() {
+	c.out.put(func() {
 		if w.stop != nil {
 			w.stop()
 			w.stop = nil

@@ -118,7 +118,7 @@ func (p *predecessor) Undo() {
 	m.handing.Undo()
 	for _, f := range p.conns {
 		if c := f.(*frozen).c; c.s.State != StateClosing {
-			c.put(c.h.Thaw)
+			c.out.put(c.h.Thaw)
 			c.step(session.Thaw{})
 		}
 	}
@@ -166,7 +166,7 @@ func (f *frozen) Export() (<-chan dataplane.HandlerState, bool) {
 		return nil, false
 	}
 	answer := make(chan dataplane.HandlerState, 1)
-	c.put(func() { c.h.Freeze(func(st dataplane.HandlerState) { answer <- st }) })
+	c.out.put(func() { c.h.Freeze(func(st dataplane.HandlerState) { answer <- st }) })
 	return answer, true
 }
 

@@ -32,7 +32,7 @@ func (c *Conn) tellReset(ev resetEvent) {
 		return
 	}
 	m.lingering[c] = ev
-	c.put(func() { c.h.Delay(false, nil) }) // its socket is of no use any more
+	c.out.put(func() { c.h.Delay(false, nil) }) // its socket is of no use any more
 }
 
 // closeIO ends the handler of a closed connection, unless it lingers. The lock is
@@ -62,12 +62,12 @@ func (c *Conn) endLingering(tell bool) {
 // behind it. The lock is held.
 func (c *Conn) sayReset(ev resetEvent) {
 	c.over.Store(true)
-	c.put(func() { c.h.Notify(ev) })
+	c.out.put(func() { c.h.Notify(ev) })
 }
 
 // endIO closes the handler. The lock is held.
 func (c *Conn) endIO() {
-	c.put(func() {
+	c.out.put(func() {
 		c.h.Close(func() {
 			c.over.Store(true)
 			c.loseCalls()

@@ -12,12 +12,16 @@ import (
 // outboxes of the connections, or in todo, until Unlock has freed it. No core
 // takes it, but for a dispatcher that makes a connection (LockAnywhere). Builds with
 // the tag "invariants" check that, for all that runs on a core.
+//
+// Everything above takes the lock, so what it calls back is a function that New gives
+// it: close, which steps the machine of a connection that was marked down (runner.go).
 type protocolLock struct {
 	mu      sync.Mutex
 	check   lockCheck
-	marked  markedList // marked down, and not closed yet
-	changed []*Conn    // with something in the outbox; guarded by mu
-	todo    []func()   // see later; guarded by mu
+	marked  markedList  // marked down, and not closed yet
+	close   func(*Conn) // ends one of them; set by New
+	changed []*outbox   // with something to do; guarded by mu
+	todo    []func()    // see later; guarded by mu
 	// outboxes counts those that are being emptied, for Shutdown.
 	outboxes waitGroup
 }
@@ -35,12 +39,12 @@ func (l *protocolLock) Lock() {
 func (l *protocolLock) LockAnywhere() { l.lock() }
 
 // lock closes the connections that were marked down, before anybody else sees them
-// under the lock. That call runs back up, to runner.go.
+// under the lock.
 func (l *protocolLock) lock() {
 	l.mu.Lock()
 	l.check.locked()
 	for _, c := range l.marked.take() {
-		c.close(false, ErrMarkedDown)
+		l.close(c)
 	}
 }
 
@@ -57,8 +61,8 @@ func (l *protocolLock) Unlock() {
 	l.changed, l.todo = nil, nil
 	l.check.unlocked()
 	l.mu.Unlock()
-	for _, c := range changed {
-		c.out.run()
+	for _, o := range changed {
+		o.run()
 	}
 	for _, f := range todo {
 		f()
@@ -78,12 +82,16 @@ type outbox struct {
 	running bool     // guarded by mu
 }
 
-// put appends f and says whether it is the first to wait.
-func (o *outbox) put(f func()) (first bool) {
+// put has f run once the lock is free, behind what the connection has to do
+// already. The lock is held.
+func (o *outbox) put(f func()) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	o.waiting = append(o.waiting, f)
-	return len(o.waiting) == 1
+	first := len(o.waiting) == 1
+	o.mu.Unlock()
+	if first {
+		o.of.changed = append(o.of.changed, o)
+	}
 }
 
 // hold has what is put wait until letGo, so that the steps of one goroutine reach

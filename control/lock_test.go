@@ -267,7 +267,7 @@ func TestActionsOfAConnectionKeepTheirOrder(t *testing.T) {
 				m.mu.Lock()
 				n := next
 				next++
-				c.put(func() {
+				c.out.put(func() {
 					if at != n { // one at a time: at needs no lock
 						wrong++
 					}

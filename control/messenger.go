@@ -94,6 +94,7 @@ func New(cfg Config) (*Messenger, error) {
 		lingering:     make(map[*Conn]resetEvent),
 		door:          newDoor(&cfg),
 	}
+	m.mu.close = func(c *Conn) { c.close(false, ErrMarkedDown) }
 	m.random.from, m.random.check = cfg.Rand, &m.mu.check
 	m.inject = newInjector(&cfg, m.random.next)
 	m.cfg.Logger, m.cfg.Probe = m.mu.check.logger(cfg.Logger), m.mu.check.probe(cfg.Probe)

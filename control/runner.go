@@ -119,14 +119,6 @@ func (m *Messenger) env(s *machine, c *Conn, n numbers) session.Env {
 	return e
 }
 
-// put has f run once the lock is free, behind what the connection has to do
-// already. The lock is held.
-func (c *Conn) put(f func()) {
-	if c.out.put(f) {
-		c.m.mu.changed = append(c.m.mu.changed, c)
-	}
-}
-
 // performState does what changes our own memory. The lock is held.
 func (c *Conn) performState(a session.Action) {
 	m := c.m
@@ -136,7 +128,7 @@ func (c *Conn) performState(a session.Action) {
 	case session.Illegal:
 		m.counters.IllegalTransitions++
 		peer := c.peerText()
-		c.put(func() { m.cfg.Logger.Error("illegal transition", "conn", c.id, "peer", peer, "err", a.Err) })
+		c.out.put(func() { m.cfg.Logger.Error("illegal transition", "conn", c.id, "peer", peer, "err", a.Err) })
 	case session.Faulted:
 		c.faulted(a)
 	case session.Count:
@@ -182,7 +174,7 @@ func (c *Conn) moved(a session.StateChanged) {
 		c.endStandby()
 	}
 	log, ctx, peer := c.m.cfg.Logger, c.m.ctx, c.peerText()
-	c.put(func() {
+	c.out.put(func() {
 		if log.Enabled(ctx, levelState) {
 			log.Log(ctx, levelState, "state", "conn", c.id, "peer", peer, "from", a.From, "event", a.By, "to", a.To)
 		}
@@ -241,16 +233,16 @@ func (c *Conn) prepare(a session.Action) {
 			c.told = told
 			answer = func(mirror dataplane.Snapshot) { told <- mirror }
 		}
-		c.put(func() { h.Delay(a.Notify, answer) })
+		c.out.put(func() { h.Delay(a.Notify, answer) })
 	case session.Requeue:
-		c.put(h.RequeueSent)
+		c.out.put(h.RequeueSent)
 	case session.RequeueUpTo:
-		c.put(func() { h.RequeueSentUpTo(a.Seq) })
+		c.out.put(func() { h.RequeueSentUpTo(a.Seq) })
 	case session.ResetPeer:
-		c.put(h.ResetPeerState)
+		c.out.put(h.ResetPeerState)
 	case session.ResetIO:
 		randomly := a.Full && c.s.msgr1 != nil && c.s.Features.Has(wire.FeatureMsgAuth)
-		c.put(func() {
+		c.out.put(func() {
 			h.ResetSession(a.Full)
 			if randomly {
 				h.BeginAfter(m.random.next() & (1<<31 - 1)) // msgr1.md, section 15
@@ -259,7 +251,7 @@ func (c *Conn) prepare(a session.Action) {
 	case session.TellReset: // it and CloseIO wait for what is queued here
 		c.tellReset(resetEvent{a.Replace})
 	case session.TellRemoteReset:
-		c.put(func() { h.Notify(remoteResetEvent{}) })
+		c.out.put(func() { h.Notify(remoteResetEvent{}) })
 	case session.MoveHandler:
 		c.prepareMove(c.att, dataplane.MoveCause{Accepted: a.Accepted, Replace: a.Replace})
 	case session.Open:
@@ -267,11 +259,11 @@ func (c *Conn) prepare(a session.Action) {
 	case session.CloseIO:
 		c.closeIO()
 	case session.StartTimer:
-		c.put(func() {
+		c.out.put(func() {
 			c.stopTimer = m.cfg.Clock.AfterFunc(a.After, func() { c.stepLocked(session.TimerFired{Run: a.Run}) })
 		})
 	case session.StopTimer:
-		c.put(func() {
+		c.out.put(func() {
 			if c.stopTimer != nil {
 				c.stopTimer()
 				c.stopTimer = nil
@@ -282,7 +274,7 @@ func (c *Conn) prepare(a session.Action) {
 		if c.goesOn(err, a.Text) {
 			return
 		}
-		c.put(func() { m.lines.Info(a.Text, "conn", c.id, "peer", peer, "err", err) })
+		c.out.put(func() { m.lines.Info(a.Text, "conn", c.id, "peer", peer, "err", err) })
 	case session.Dial:
 		c.prepareDial(a.Attempt)
 	case session.Cancel:
@@ -291,7 +283,7 @@ func (c *Conn) prepare(a session.Action) {
 			if err == nil {
 				err = errSuperseded
 			}
-			c.put(func() { att.cancel(err) })
+			c.out.put(func() { att.cancel(err) })
 		}
 	}
 }
@@ -304,7 +296,7 @@ func (c *Conn) prepareMove(a *attempt, why dataplane.MoveCause) {
 	}
 	c.keepInfo(a) // for the event that says that the handler has arrived
 	link, moved, there := a.link, a.moved, a.together
-	c.put(func() {
+	c.out.put(func() {
 		if !there && coreGone(link) {
 			moved <- dataplane.ErrStopped
 			return
@@ -329,7 +321,7 @@ func (c *Conn) prepareOpen(a *attempt) {
 	opt.Lossy, opt.Throttles, opt.Probe, opt.Tap = c.s.Policy.Lossy, &c.limits, a.probe, a.tap
 	opt.Source = dataplane.Source{Type: uint8(m.cfg.Name.Type), Num: m.number}
 	link, talk, features := a.link, a.talk, c.s.Features
-	c.put(func() {
+	c.out.put(func() {
 		if err := talk.release(&opt, features); err != nil {
 			link.Close()
 			go c.endFor(err)
@@ -358,7 +350,7 @@ func (c *Conn) prepareDial(number uint64) {
 	}
 	d := &dialling{c: c, a: a, target: c.s.Peer.Target, peerType: c.s.Peer.Type}
 	a.dial = d
-	c.put(func() { go d.run() })
+	c.out.put(func() { go d.run() })
 }
 
 // close ends the connection, at once if it lingers. The lock is held. reset: tell

@@ -13,7 +13,7 @@ import (
 // protocol calls final. Some failures hardly mend by that: there is another process
 // at the address, or none that speaks msgr2. Who waits for the connection is told
 // after a few of them, and the log of every first one. The log is written when the
-// lock is free, by the outbox of runner.go: that call runs back up.
+// lock is free, by the outbox of the connection.
 
 // ErrStuck: the attempts of a connection fail one after the other in a way that
 // dialling again does not mend. The *Error of the last one is wrapped, whose Advice
@@ -88,7 +88,7 @@ func (c *Conn) attemptFailed(err error) {
 	}
 	n.warning = w
 	peer := c.peerText()
-	c.put(func() {
+	c.out.put(func() {
 		about := []any{"conn", c.id, "peer", peer, "err", err}
 		if advice != "" {
 			about = append(about, "advice", advice)
