@@ -48,7 +48,7 @@ func (c *Conn) Call(ctx context.Context, msg *Message, opts ...CallOption) (*Mes
 	for _, f := range opts {
 		f(&w.Request)
 	}
-	c.follow(ctx, &w.Request)
+	c.m.cfg.Requests.begin(ctx, c, &w.Request)
 	if err := w.start(ctx, c); err != nil {
 		w.ended(nil, err)
 		msg.Release()
@@ -142,10 +142,10 @@ func (c *Conn) Start(r *Request) error {
 	if err == nil {
 		r.conn, r.next, r.taken, r.queued, r.delivered = c, nil, false, false, false
 		if r.waiting == nil {
-			c.follow(context.Background(), r)
+			c.m.cfg.Requests.begin(context.Background(), c, r)
 		}
 		if c.local {
-			err = c.startLocal(r)
+			err = r.startLocal()
 		} else {
 			err = c.sendError(c.h.SendTracked(r.Message, (*trackedRequest)(r)))
 		}
@@ -172,13 +172,13 @@ func (r *Request) Cancel() {
 	}
 	c := r.conn
 	if c.local {
-		c.cancelLocal(r, s)
+		r.cancelLocal(s)
 		return
 	}
 	c.h.Do(func(*dataplane.Core) {
 		if r.state.Load() == s && r.taken {
-			c.drop(r)
-			c.finish(r, nil, context.Canceled)
+			r.drop()
+			r.finish(nil, context.Canceled)
 		}
 	})
 }
@@ -191,14 +191,14 @@ func (t *trackedRequest) Taken() {
 	r := (*Request)(t)
 	c := r.conn
 	r.queued = true
-	c.nameCall(r)
+	c.calls.name(r, &c.m.lastTID)
 	if c.calls.table.add(r) {
 		r.taken = true
 		return
 	}
 	r.taken = true
 	c.h.Withdraw(r.Message)
-	c.finish(r, nil, fmt.Errorf("%w: %d", ErrTIDInUse, r.tid))
+	r.finish(nil, fmt.Errorf("%w: %d", ErrTIDInUse, r.tid))
 }
 
 // Left implements dataplane.Tracker.
@@ -206,48 +206,10 @@ func (t *trackedRequest) Left() {
 	r := (*Request)(t)
 	r.queued = false
 	if !r.taken { // the connection was closed when it came
-		r.conn.finish(r, nil, r.conn.lostError())
+		r.finish(nil, r.conn.lostError())
 		return
 	}
-	r.conn.postBuffer(r) // what comes before can not be the reply
-}
-
-// drop takes a call out of the table, and its message out of the queue if it is
-// there still. On the core.
-func (c *Conn) drop(r *Request) {
-	c.calls.table.remove(r)
-	if r.queued {
-		c.h.Withdraw(r.Message)
-	}
-}
-
-// finish ends a call that is in the table no more. It says whether somebody still
-// waited for it.
-func (c *Conn) finish(r *Request, reply *Message, err error) bool {
-	r.taken = false
-	c.freeBuffer(r)
-	done, w := r.Done, r.waiting
-	c.calls.leave()
-	r.state.Add(1)
-	if w != nil && !w.claim() {
-		return false
-	}
-	r.ended(reply, err)
-	done(r, reply, err)
-	return true
-}
-
-// answered gives a message to the call that waits for it. On the core.
-func (c *Conn) answered(m *Message) bool {
-	if c.calls.table.n == 0 {
-		return false
-	}
-	r := c.calls.table.get(m.TID)
-	if r == nil || r.queued { // nobody can answer what was not sent
-		return false
-	}
-	c.calls.table.remove(r)
-	return c.finish(r, m, nil)
+	r.postBuffer() // what comes before can not be the reply
 }
 
 // start is Start, but it waits for room.
@@ -284,29 +246,21 @@ func (w *waitingCall) mustWait(err error, c *Conn) bool {
 	return errors.Is(err, ErrTooManyCalls) || errors.Is(err, ErrQueueFull) || errors.Is(err, ErrHandedOver) && !c.handed.Load()
 }
 
-// loseCalls ends all calls, in the order of their ids: the session is gone. On the
+// lose ends all calls of c, in the order of their ids: the session is gone. On the
 // core.
-func (c *Conn) loseCalls() {
+func (k *calls) lose(c *Conn) {
 	if c.local {
-		c.loseLocalCalls()
+		k.loseLocal(c)
 		return
 	}
-	if c.calls.table.n == 0 {
+	if k.table.n == 0 {
 		return
 	}
 	err := c.lostError()
-	for _, r := range c.calls.table.all() {
+	for _, r := range k.table.all() {
 		if r.taken {
-			c.drop(r)
-			c.finish(r, nil, err)
+			r.drop()
+			r.finish(nil, err)
 		}
 	}
-}
-
-// lostError says why the session is gone.
-func (c *Conn) lostError() error {
-	if err := c.Err(); err != nil {
-		return fmt.Errorf("%w: %w", ErrSessionLost, err)
-	}
-	return ErrSessionLost
 }

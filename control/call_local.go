@@ -5,28 +5,27 @@ import "context"
 // Calls on the connection to ourselves. It has no core that could own them, so a lock
 // guards them; it is free while dispatchers and Done run. The request and
 // its reply come to the dispatchers on the same connection: the first message with
-// the transaction id is the request. call.go comes here for that connection, and a
-// call ends as there, so calls between the two files run both ways.
+// the transaction id is the request.
 
-func (c *Conn) startLocal(r *Request) error {
+func (r *Request) startLocal() error {
+	c := r.conn
 	k := &c.calls
 	k.lock.Lock()
-	c.nameCall(r)
+	k.name(r, &c.m.lastTID)
 	if r.taken = k.table.add(r); !r.taken {
 		k.lock.Unlock()
 		return ErrTIDInUse
 	}
 	k.lock.Unlock()
 	err := c.sendLocal(r.Message)
-	if err != nil && !c.takeLocal(r) {
+	if err != nil && !k.takeLocal(r) {
 		return nil // Done has heard of the end of the connection
 	}
 	return err
 }
 
 // takeLocal takes a call out of the table. It says whether that was still to be done.
-func (c *Conn) takeLocal(r *Request) bool {
-	k := &c.calls
+func (k *calls) takeLocal(r *Request) bool {
 	k.lock.Lock()
 	defer k.lock.Unlock()
 	if !r.taken {
@@ -37,15 +36,14 @@ func (c *Conn) takeLocal(r *Request) bool {
 	return true
 }
 
-func (c *Conn) cancelLocal(r *Request, state uint64) {
-	if r.state.Load() == state && c.takeLocal(r) {
-		c.finish(r, nil, context.Canceled)
+func (r *Request) cancelLocal(state uint64) {
+	if r.state.Load() == state && r.conn.calls.takeLocal(r) {
+		r.finish(nil, context.Canceled)
 	}
 }
 
 // answeredLocal gives a message to the call that waits for it.
-func (c *Conn) answeredLocal(m *Message) bool {
-	k := &c.calls
+func (k *calls) answeredLocal(m *Message) bool {
 	k.lock.Lock()
 	r := k.table.get(m.TID)
 	switch {
@@ -60,17 +58,17 @@ func (c *Conn) answeredLocal(m *Message) bool {
 	k.table.remove(r)
 	r.taken = false
 	k.lock.Unlock()
-	return c.finish(r, m, nil)
+	return r.finish(m, nil)
 }
 
-func (c *Conn) loseLocalCalls() {
-	k := &c.calls
+// loseLocal is lose for the connection to ourselves.
+func (k *calls) loseLocal(c *Conn) {
 	k.lock.Lock()
 	all := k.table.all()
 	k.lock.Unlock()
 	for _, r := range all {
-		if c.takeLocal(r) {
-			c.finish(r, nil, c.lostError())
+		if k.takeLocal(r) {
+			r.finish(nil, c.lostError())
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 // calls are those that are under way on one connection.
@@ -63,18 +65,82 @@ func (k *calls) room() <-chan struct{} {
 // messenger, so that connections do not share a counter for each call.
 const tidBlock = 1 << 10
 
-// nameCall gives a request its transaction id. The ids of a messenger begin at a random
-// number, so that they differ from those that its peers give to their own requests.
-func (c *Conn) nameCall(r *Request) {
-	k := &c.calls
+// name gives a request its transaction id; last is the last one that the connections of
+// the messenger have taken. The ids of a messenger begin at a random number, so that they
+// differ from those that its peers give to their own requests.
+func (k *calls) name(r *Request, last *atomic.Uint64) {
 	for r.tid = r.TID; r.tid == 0 || r.TID == 0 && k.table.get(r.tid) != nil; r.tid = k.next {
 		if k.next == k.end {
-			k.end = c.m.lastTID.Add(tidBlock)
+			k.end = last.Add(tidBlock)
 			k.next = k.end - tidBlock
 		}
 		k.next++
 	}
 	r.Message.TID = r.tid
+}
+
+// answered gives a message to the call that waits for it. On the core.
+func (k *calls) answered(m *Message) bool {
+	if k.table.n == 0 {
+		return false
+	}
+	r := k.table.get(m.TID)
+	if r == nil || r.queued { // nobody can answer what was not sent
+		return false
+	}
+	k.table.remove(r)
+	return r.finish(m, nil)
+}
+
+// drop takes a call out of the table, and its message out of the queue if it is
+// there still. On the core.
+func (r *Request) drop() {
+	r.conn.calls.table.remove(r)
+	if r.queued {
+		r.conn.h.Withdraw(r.Message)
+	}
+}
+
+// finish ends a call that is in the table no more. It says whether somebody still
+// waited for it.
+func (r *Request) finish(reply *Message, err error) bool {
+	r.taken = false
+	r.freeBuffer()
+	done, w := r.Done, r.waiting
+	r.conn.calls.leave()
+	r.state.Add(1)
+	if w != nil && !w.claim() {
+		return false
+	}
+	r.ended(reply, err)
+	done(r, reply, err)
+	return true
+}
+
+// postedByRequest is a request whose buffer is posted.
+type postedByRequest Request
+
+// Used implements dataplane.PostingUser: the reply ends the request.
+func (*postedByRequest) Used() {}
+
+// postBuffer posts the buffer of a request that is written and waits for its reply. A
+// Posting with the same id goes before it. On the core.
+func (r *Request) postBuffer() {
+	c := r.conn
+	if len(r.Buffer) == 0 || c.calls.table.get(r.tid) != r {
+		return
+	}
+	r.posted = dataplane.Posting{TID: r.tid, Buffer: r.Buffer, User: (*postedByRequest)(r)}
+	_ = c.h.AddPosting(&r.posted) // the reply comes into memory of ours then
+}
+
+// freeBuffer takes the buffer of a request back, before Done. On the core.
+func (r *Request) freeBuffer() {
+	if r.posted.TID != 0 {
+		h := r.conn.h
+		h.RemovePosting(h.Core(), &r.posted)
+		r.posted = dataplane.Posting{}
+	}
 }
 
 // waitingCall is a Call.

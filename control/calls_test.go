@@ -50,7 +50,7 @@ func TestTransactionIDsOfAMessengerDiffer(t *testing.T) {
 	conns := []*Conn{{m: m}, {m: m}, {m: m}}
 	for i := range 5 * tidBlock {
 		r := &Request{Message: &Message{}}
-		conns[i%len(conns)].nameCall(r)
+		conns[i%len(conns)].calls.name(r, &m.lastTID)
 		if r.tid == 0 || seen[r.tid] || r.Message.TID != r.tid {
 			t.Fatalf("call %d has id %d, the message %d", i, r.tid, r.Message.TID)
 		}

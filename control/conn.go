@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -22,7 +23,7 @@ type Conn struct {
 	user     atomic.Value // SetUserData
 	queue    dispatchQueue
 	calls    calls
-	postings postingCount
+	postings postings
 	line     *dispatchLine // of delayed messages; nil: none are
 	local    bool          // to ourselves: no handler is open, no socket
 	over     atomic.Bool   // nothing is dispatched any more
@@ -83,7 +84,7 @@ func (m *Messenger) newConn(core *dataplane.Core, policy *Policy, s machine) *Co
 	c := &Conn{m: m, id: m.counters.Conns, policy: policy, s: s}
 	c.setReceiveBudget(policy)
 	c.calls.limit, c.postings.limit = int64(m.cfg.MaxCalls), int64(m.cfg.MaxPostings)
-	c.line = newDispatchLine(m.inject)
+	c.line = m.inject.line()
 	c.out.of = &m.mu
 	handler := m.cfg.handlerConfig()
 	handler.Owner, handler.Budget = owner{c}, m.sending
@@ -127,6 +128,14 @@ func (c *Conn) sendError(err error) error {
 	default:
 		return err
 	}
+}
+
+// lostError says why the session is gone.
+func (c *Conn) lostError() error {
+	if err := c.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrSessionLost, err)
+	}
+	return ErrSessionLost
 }
 
 // SendContext is Send, but it waits for room where Send returns ErrQueueFull,
@@ -267,7 +276,7 @@ func (c *Conn) negotiated() *Info {
 }
 
 // sendLocal delivers a message to our own dispatchers, on the goroutine of the
-// connection's queue. That call runs back up, as we are the receiver.
+// connection's queue. It takes over the sender's reference.
 func (c *Conn) sendLocal(msg *Message) error {
 	if c.over.Load() {
 		return ErrClosed
@@ -275,6 +284,6 @@ func (c *Conn) sendLocal(msg *Message) error {
 	if err := c.h.Reserve(msg.Size()); err != nil {
 		return err
 	}
-	c.m.dispatchLocal(c, msg)
+	c.queue.push(c.m, c, &c.m.chain.self, msg)
 	return nil
 }

@@ -91,6 +91,18 @@ func (o owner) Dispatch(_ *dataplane.Handler, m *Message) {
 	o.m.mu.check.leaveCore()
 }
 
+// dispatch gives a message to the call that waits for it, or to the chain, on the
+// core of its connection.
+func (m *Messenger) dispatch(c *Conn, msg *Message) {
+	if c.line != nil && c.line.takes(c, msg) {
+		return
+	}
+	if d := m.offer(c, msg); d != nil {
+		msg.Retain()
+		c.queue.push(m, c, d, msg)
+	}
+}
+
 func (o owner) Faulted(n uint64, err error, mirror dataplane.Snapshot) {
 	o.line.flush()
 	o.m.notify(notification{conn: o.Conn, n: n, err: err, snapshot: mirror, kind: notifyFault})
@@ -133,8 +145,8 @@ func (o owner) Happened(_ *dataplane.Handler, what any) {
 		o.queue.discard(o.Conn)
 		o.line.flush()
 	}
-	o.loseCalls()
-	o.losePostings()
+	o.calls.lose(o.Conn)
+	o.postings.lose(o.Conn)
 	for _, d := range o.m.chain.list {
 		switch ev := what.(type) {
 		case resetEvent:

@@ -28,7 +28,7 @@ func TestAMessageGoesToTheFirstThatTakesItElseToTheFirstThatQueues(t *testing.T)
 				got = ""
 				msg := NewMessage(typ, nil, nil)
 				if local {
-					m.dispatchLocal(&c, msg)
+					c.queue.push(&m, &c, &m.chain.self, msg)
 				} else {
 					m.dispatch(&c, msg)
 					msg.Release()

@@ -18,14 +18,6 @@ type dispatchLine struct {
 	flushed chan struct{} // closed by flush, and replaced; guarded by mu
 }
 
-// newDispatchLine is nil if i delays no messages.
-func newDispatchLine(i *injector) *dispatchLine {
-	if i == nil || len(i.Dispatches) == 0 {
-		return nil
-	}
-	return &dispatchLine{inject: i, flushed: make(chan struct{})}
-}
-
 // flush has what waits now dispatched at once. nil has nothing that waits.
 func (l *dispatchLine) flush() {
 	if l == nil {

@@ -144,3 +144,11 @@ func (i *injector) late(peer wire.EntityType, message uint16) (by time.Duration,
 	}
 	return 0, ever
 }
+
+// line holds back the messages of one connection, nil if i delays none.
+func (i *injector) line() *dispatchLine {
+	if i == nil || len(i.Dispatches) == 0 {
+		return nil
+	}
+	return &dispatchLine{inject: i, flushed: make(chan struct{})}
+}

@@ -14,8 +14,7 @@ import (
 // was received is dispatched, or belongs to a connection that the user or a
 // shutdown has ended, or is dropped behind the reset event that says so.
 //
-// Every connection ends here, and then loses its calls and postings: loseCalls is in
-// call.go, losePostings in posting.go, which stand above this file.
+// Every connection ends here, and then loses its calls and postings.
 
 // tellReset has the handler of a closed connection say that it is over, at once
 // or when it has lingered. The lock is held.
@@ -70,8 +69,8 @@ func (c *Conn) endIO() {
 	c.out.put(func() {
 		c.h.Close(func() {
 			c.over.Store(true)
-			c.loseCalls()
-			c.losePostings()
+			c.calls.lose(c)
+			c.postings.lose(c)
 			c.closed.send()
 		})
 	})

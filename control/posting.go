@@ -85,7 +85,7 @@ func (c *Conn) PostBuffer(p *Posting) error {
 	}
 	p.conn, p.pending, p.canceled = c, true, false
 	p.armed = dataplane.Posting{TID: p.TID, Buffer: p.Buffer, User: (*postedByUser)(p)}
-	if core := c.onOwnCore(); core != nil {
+	if core := ownCore(c.h); core != nil {
 		if err := p.arm(); err != nil {
 			c.postings.leave()
 			p.state.Add(1)
@@ -100,10 +100,10 @@ func (c *Conn) PostBuffer(p *Posting) error {
 	return nil
 }
 
-// onOwnCore is the core that owns the connection, if the caller runs there, else nil.
-func (c *Conn) onOwnCore() *dataplane.Core {
-	core := c.h.Core()
-	if !core.Current() || c.h.Core() != core {
+// ownCore is the core that owns a handler, if the caller runs there, else nil.
+func ownCore(h *dataplane.Handler) *dataplane.Core {
+	core := h.Core()
+	if !core.Current() || h.Core() != core {
 		return nil
 	}
 	return core
@@ -145,7 +145,7 @@ func (p *Posting) Withdraw() {
 	if s&1 == 0 {
 		return
 	}
-	if core := p.conn.onOwnCore(); core != nil {
+	if core := ownCore(p.conn.h); core != nil {
 		p.withdraw(core)
 		return
 	}
@@ -217,9 +217,25 @@ type postedByUser Posting
 // Used implements dataplane.PostingUser.
 func (p *postedByUser) Used() { (*Posting)(p).end(nil) }
 
-// losePostings ends all postings, in the order of their ids: the session is gone. It
-// follows loseCalls, which ends those of requests. On the core.
-func (c *Conn) losePostings() {
+// postings are those of one connection, which its handler has. Any goroutine.
+type postings struct {
+	limit int64 // 0: none
+	n     atomic.Int64
+}
+
+func (k *postings) enter() bool {
+	if n := k.n.Add(1); k.limit > 0 && n > k.limit {
+		k.n.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (k *postings) leave() { k.n.Add(-1) }
+
+// lose ends all postings of c, in the order of their ids: the session is gone. It
+// follows calls.lose, which ends those of requests. On the core.
+func (*postings) lose(c *Conn) {
 	if c.local {
 		return
 	}
@@ -231,47 +247,7 @@ func (c *Conn) losePostings() {
 	}
 }
 
-// postingCount are the postings of one connection. Any goroutine.
-type postingCount struct {
-	limit int64 // 0: none
-	n     atomic.Int64
-}
-
-func (k *postingCount) enter() bool {
-	if n := k.n.Add(1); k.limit > 0 && n > k.limit {
-		k.n.Add(-1)
-		return false
-	}
-	return true
-}
-
-func (k *postingCount) leave() { k.n.Add(-1) }
-
 // WithBuffer has the data of the reply come into p, as Request.Buffer does. Call then
 // returns when nobody but the caller touches p any more: with a ctx that has ended it
 // still waits for the core.
 func WithBuffer(p []byte) CallOption { return func(r *Request) { r.Buffer = p } }
-
-// postedByRequest is a request whose buffer is posted.
-type postedByRequest Request
-
-// Used implements dataplane.PostingUser: the reply ends the request.
-func (*postedByRequest) Used() {}
-
-// postBuffer posts the buffer of a request that is written and waits for its reply. A
-// Posting with the same id goes before it. On the core.
-func (c *Conn) postBuffer(r *Request) {
-	if len(r.Buffer) == 0 || c.calls.table.get(r.tid) != r {
-		return
-	}
-	r.posted = dataplane.Posting{TID: r.tid, Buffer: r.Buffer, User: (*postedByRequest)(r)}
-	_ = c.h.AddPosting(&r.posted) // the reply comes into memory of ours then
-}
-
-// freeBuffer takes the buffer of a request back, before Done. On the core.
-func (c *Conn) freeBuffer(r *Request) {
-	if r.posted.TID != 0 {
-		c.h.RemovePosting(c.h.Core(), &r.posted)
-		r.posted = dataplane.Posting{}
-	}
-}

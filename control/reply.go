@@ -5,7 +5,7 @@ package control
 // errors, are as for Send. Call it while request is dispatched, or retained.
 func (c *Conn) Reply(request, reply *Message) error {
 	reply.TID = request.TID
-	return c.replied(request.Context, c.Send(reply))
+	return c.m.cfg.Requests.end(c, request.Context, c.Send(reply))
 }
 
 // Later returns what is needed to answer request after it has been released: a small
@@ -32,9 +32,10 @@ func (p PendingReply) Conn() *Conn { return p.conn }
 // Conn.Send; it fails with ErrSessionLost if the peer has lost its session since
 // then, as nobody waits for the reply any more.
 func (p PendingReply) Send(reply *Message) error {
+	hooks := p.conn.m.cfg.Requests
 	if p.conn.queue.session.Load() != p.session {
-		return p.conn.replied(p.context, ErrSessionLost)
+		return hooks.end(p.conn, p.context, ErrSessionLost)
 	}
 	reply.TID = p.tid
-	return p.conn.replied(p.context, p.conn.Send(reply))
+	return hooks.end(p.conn, p.context, p.conn.Send(reply))
 }

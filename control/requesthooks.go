@@ -21,9 +21,9 @@ type RequestHooks struct {
 	Replied func(c *Conn, requested any, err error)
 }
 
-// follow tells of a request that is about to be sent.
-func (c *Conn) follow(ctx context.Context, r *Request) {
-	if h := c.m.cfg.Requests; h != nil && h.Call != nil {
+// begin tells of a request that is about to be sent.
+func (h *RequestHooks) begin(ctx context.Context, c *Conn, r *Request) {
+	if h != nil && h.Call != nil {
 		r.over = h.Call(ctx, c, r)
 	}
 }
@@ -36,9 +36,9 @@ func (r *Request) ended(reply *Message, err error) {
 	}
 }
 
-// replied tells of a reply, and returns its error.
-func (c *Conn) replied(requested any, err error) error {
-	if h := c.m.cfg.Requests; h != nil && h.Replied != nil {
+// end tells of a reply, and returns its error.
+func (h *RequestHooks) end(c *Conn, requested any, err error) error {
+	if h != nil && h.Replied != nil {
 		h.Replied(c, requested, err)
 	}
 	return err
