@@ -146,7 +146,7 @@ func (m *Messenger) restore(s *handover.Session) (*Conn, error) {
 	if !s.Anonymous {
 		m.names.add(s.Target, c)
 	}
-	c.renamed(session.Renamed{From: s.Target, To: s.PeerAddrs.Front(), Also: !s.Anonymous})
+	m.names.renamed(c, session.Renamed{From: s.Target, To: s.PeerAddrs.Front(), Also: !s.Anonymous})
 	return c, nil
 }
 

@@ -126,7 +126,7 @@ func TestLookupFollowsWhatIsKnownOfAPeer(t *testing.T) {
 	}
 	before := first.s.Peer
 	first.s.Peer.Proven = true
-	first.showPeer(&before)
+	m.names.showPeer(first, &before)
 	if m.Lookup(nobody(1)) != first {
 		t.Error("a name that is proven does not count")
 	}

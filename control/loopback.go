@@ -53,7 +53,7 @@ func (m *Messenger) register(c *Conn) {
 // have now. The lock is held.
 func (m *Messenger) findLocal() {
 	if c := m.local; c != nil {
-		c.unregister()
+		m.names.forget(c)
 		m.register(c)
 	}
 }

@@ -163,6 +163,60 @@ func (n *names) to(a wire.Addr, want wire.EntityType, name wire.EntityName) (c *
 	}
 }
 
+// renamed follows the peer's addresses; what was the first of them before no
+// longer leads to the connection, unless it is the target. With Also the peer, which
+// we dialled, finds the connection under the new one: that is what it comes back
+// with, whichever was dialled. The lock is held.
+func (n *names) renamed(c *Conn, a session.Renamed) {
+	if a.From != c.s.Peer.Target && a.From != a.To {
+		n.remove(a.From, c)
+	}
+	if a.Also && !a.To.IsBlank() {
+		n.add(a.To, c)
+	}
+	n.renameAlias(c)
+}
+
+// renameAlias has who comes by the v1 address of a peer of msgr2 find that this process has
+// a session with us already. It leads nobody there. The lock is held.
+func (n *names) renameAlias(c *Conn) {
+	p := &c.s.Peer
+	alias := p.Addrs.V1()
+	if c.s.msgr2 == nil || p.Anonymous || c.s.Policy.Lossy && !c.s.Policy.Register {
+		alias = wire.Addr{}
+	}
+	if alias == c.alias {
+		return
+	}
+	if !c.alias.IsBlank() {
+		n.remove(c.alias, c)
+	}
+	if c.alias = alias; !alias.IsBlank() {
+		n.add(alias, c)
+	}
+}
+
+// showPeer publishes who the peer is now, if that leads elsewhere than before. The
+// lock is held.
+func (n *names) showPeer(c *Conn, before *session.Peer) {
+	now := &c.s.Peer
+	if now.FoundLike(before) {
+		return
+	}
+	for _, a := range [2]wire.Addr{now.Target, now.Addrs.Front()} {
+		if slices.Contains(n.of[a], c) {
+			n.show(a)
+		}
+	}
+}
+
+// forget has a connection go by no address any more. The lock is held.
+func (n *names) forget(c *Conn) {
+	for _, a := range [3]wire.Addr{c.s.Peer.Target, c.s.Peer.Addrs.Front(), c.alias} {
+		n.remove(a, c)
+	}
+}
+
 // meant is the connection that a frame of an accepted socket is about, or that is
 // in its way; nil for none. The lock is held.
 func (m *Messenger) meant(f session.Frame, peer session.Peer) *Conn {
@@ -173,60 +227,6 @@ func (m *Messenger) meant(f session.Frame, peer session.Peer) *Conn {
 		return nil
 	}
 	return known[i]
-}
-
-// renamed follows the peer's addresses; what was the first of them before no
-// longer leads to the connection, unless it is the target. With Also the peer, which
-// we dialled, finds the connection under the new one: that is what it comes back
-// with, whichever was dialled. The lock is held.
-func (c *Conn) renamed(a session.Renamed) {
-	if a.From != c.s.Peer.Target && a.From != a.To {
-		c.m.names.remove(a.From, c)
-	}
-	if a.Also && !a.To.IsBlank() {
-		c.m.names.add(a.To, c)
-	}
-	c.renameAlias()
-}
-
-// renameAlias has who comes by the v1 address of a peer of msgr2 find that this process has
-// a session with us already. It leads nobody there. The lock is held.
-func (c *Conn) renameAlias() {
-	p := &c.s.Peer
-	alias := p.Addrs.V1()
-	if c.s.msgr2 == nil || p.Anonymous || c.s.Policy.Lossy && !c.s.Policy.Register {
-		alias = wire.Addr{}
-	}
-	if alias == c.alias {
-		return
-	}
-	if !c.alias.IsBlank() {
-		c.m.names.remove(c.alias, c)
-	}
-	if c.alias = alias; !alias.IsBlank() {
-		c.m.names.add(alias, c)
-	}
-}
-
-// showPeer publishes who the peer is now, if that leads elsewhere than before. The
-// lock is held.
-func (c *Conn) showPeer(before *session.Peer) {
-	now := &c.s.Peer
-	if now.FoundLike(before) {
-		return
-	}
-	for _, a := range [2]wire.Addr{now.Target, now.Addrs.Front()} {
-		if slices.Contains(c.m.names.of[a], c) {
-			c.m.names.show(a)
-		}
-	}
-}
-
-// unregister has the connection go by no address any more. The lock is held.
-func (c *Conn) unregister() {
-	for _, a := range [3]wire.Addr{c.s.Peer.Target, c.s.Peer.Addrs.Front(), c.alias} {
-		c.m.names.remove(a, c)
-	}
 }
 
 // sorted are all connections by age, so that what is done to all of them

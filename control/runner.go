@@ -71,7 +71,7 @@ func (c *Conn) stepWith(ev session.Event, n numbers) outcome {
 	if c.s.PeerGlobalSeq != numbered && c.att != nil {
 		c.numbered = c.att.begun
 	}
-	c.showPeer(&before)
+	c.m.names.showPeer(c, &before)
 	return c.perform(actions)
 }
 
@@ -134,7 +134,7 @@ func (c *Conn) performState(a session.Action) {
 	case session.Count:
 		c.count(a.What)
 	case session.Renamed:
-		c.renamed(a)
+		m.names.renamed(c, a)
 	case session.Only:
 		c.endDoubles()
 	case session.Disproved:
@@ -153,7 +153,7 @@ func (c *Conn) performState(a session.Action) {
 		if a.Err != nil {
 			c.err = a.Err
 		}
-		c.unregister()
+		m.names.forget(c)
 		if c.local {
 			m.local = nil
 		}
