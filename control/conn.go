@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/ordered"
@@ -34,13 +33,12 @@ type Conn struct {
 	// migrating counts the moves under way from a core that is removed or has
 	// failed.
 	migrating atomic.Int32
-	auth      atomic.Pointer[auth.Result]
 	// waitsFor is the file whose room resumes the connection (File.Hold); nil: none.
 	waitsFor atomic.Pointer[File]
 	closed   signal // sent when the handler holds nothing any more
 	limits   dataplane.Throttles
-	policy   *Policy                   // that it was made with, which never changes; the present one is in s
-	shown    atomic.Pointer[published] // what cores may ask for
+	policy   *Policy // that it was made with, which never changes; the present one is in s
+	shown    view    // what others may ask for
 
 	// out is what has to be done for the connection; its runner owns stopTimer,
 	// that of the back-off.
@@ -59,23 +57,10 @@ type Conn struct {
 	notifications ordered.Queue[notification]
 	att           *attempt                  // the attempt whose socket the handler does not have yet; nil: it has it
 	told          <-chan dataplane.Snapshot // the snapshot that the handler gives for the last Suspend that asked for one
-	err           error                     // of the last attempt or fault
 	streak        streak                    // of failed attempts
 	standby       standby                   // the wait for the peer
 	seen          time.Time                 // when the last socket was lost
-	changed       chan struct{}             // closed with the next change of state; nil: nobody waits for it
-	info          *Info                     // what was negotiated last, which never changes; nil: nothing yet
-	place         Placement                 // Core is out of date
 	counters      ConnCounters
-}
-
-// published is what may be asked of a connection without the messenger's lock.
-type published struct {
-	state    State
-	peerType wire.EntityType
-	err      error
-	info     *Info // nil: nothing was negotiated yet
-	place    Placement
 }
 
 // newConn makes a connection with a session of its own. The lock is held.
@@ -90,13 +75,8 @@ func (m *Messenger) newConn(core *dataplane.Core, policy *Policy, s machine) *Co
 	handler.Owner, handler.Budget = owner{c}, m.sending
 	c.h = dataplane.NewHandler(core, handler)
 	m.all[c] = struct{}{}
-	c.publish()
+	c.shown.publish(&c.s)
 	return c
-}
-
-// publish shows the state to those who must not wait for the lock, which is held.
-func (c *Conn) publish() {
-	c.shown.Store(&published{state: c.s.State, err: c.err, peerType: c.s.Peer.Type, info: c.info, place: c.place})
 }
 
 // Send queues msg and takes over one reference to it; on an error that stays
@@ -211,20 +191,20 @@ func (c *Conn) Core() int { return c.h.Core().ID() }
 func (c *Conn) ID() uint64 { return c.id }
 
 // PeerType is the type of the peer's entity.
-func (c *Conn) PeerType() wire.EntityType { return c.shown.Load().peerType }
+func (c *Conn) PeerType() wire.EntityType { return c.shown.now.Load().peerType }
 
 // State is the present state.
 func (c *Conn) State() State {
 	if c.userDown.Load() {
 		return StateClosing
 	}
-	return c.shown.Load().state
+	return c.shown.now.Load().state
 }
 
 // Err is why the last attempt failed, the session faulted, or the connection
 // ended; nil while it is ready.
 func (c *Conn) Err() error {
-	now := c.shown.Load()
+	now := c.shown.now.Load()
 	if now.state != StateClosing && c.userDown.Load() {
 		return ErrMarkedDown
 	}
@@ -240,7 +220,7 @@ func (c *Conn) Err() error {
 func (c *Conn) WaitReady(ctx context.Context) error {
 	for {
 		c.m.mu.Lock()
-		state, err, changed, stuck := c.s.State, c.err, c.change(), c.stuckError()
+		state, err, changed, stuck := c.s.State, c.shown.err, c.shown.change(), c.stuckError()
 		c.m.mu.Unlock()
 		switch state {
 		case StateReady:
@@ -257,22 +237,6 @@ func (c *Conn) WaitReady(ctx context.Context) error {
 			return errors.Join(context.Cause(ctx), err)
 		}
 	}
-}
-
-// change returns a channel that closes with the next change of state. The lock is held.
-func (c *Conn) change() <-chan struct{} {
-	if c.changed == nil {
-		c.changed = make(chan struct{})
-	}
-	return c.changed
-}
-
-// negotiated is what was negotiated last; the zero Info before. The lock is held.
-func (c *Conn) negotiated() *Info {
-	if c.info == nil {
-		return new(Info)
-	}
-	return c.info
 }
 
 // sendLocal delivers a message to our own dispatchers, on the goroutine of the

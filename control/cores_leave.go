@@ -44,8 +44,8 @@ func (c *Conn) movingToSocket() bool {
 // The lock is held.
 func (c *Conn) migrate(to *dataplane.Core) {
 	c.migrating.Add(1)
-	c.place = Placement{Core: to.ID(), Intended: to.ID(), By: byMove}
-	c.publish()
+	c.shown.place = Placement{Core: to.ID(), Intended: to.ID(), By: byMove}
+	c.shown.publish(&c.s)
 	c.m.turns.Expect(to, 1)
 	c.out.put(func() {
 		c.h.Migrate(to, func() {

@@ -92,10 +92,10 @@ func (s steps) ReadFull(ctx context.Context, p []byte) error {
 // cameToNothing has the door count that the socket of a connection was of no use,
 // if it was accepted. The lock is held.
 func (c *Conn) cameToNothing(now time.Time) {
-	if c.info == nil || !c.info.Accepted {
+	if c.shown.info == nil || !c.shown.info.Accepted {
 		return
 	}
-	if from, err := netip.ParseAddrPort(c.info.Peer); err == nil {
+	if from, err := netip.ParseAddrPort(c.shown.info.Peer); err == nil {
 		c.m.door.CameToNothing(from.Addr(), now)
 	}
 }

@@ -29,7 +29,7 @@ type Info struct {
 // is complete. It is there in the Accept and Connect events; Handshake is the
 // time up to them.
 func (c *Conn) Info() Info {
-	now := c.shown.Load()
+	now := c.shown.now.Load()
 	if now.info == nil {
 		return Info{}
 	}
@@ -42,29 +42,9 @@ func (c *Conn) Info() Info {
 // Auth is what authentication found on the last TCP connection, with its
 // secrets wiped; nil before the first. It must not be changed. Any goroutine
 // may call it, a core's too.
-func (c *Conn) Auth() *auth.Result { return c.auth.Load() }
+func (c *Conn) Auth() *auth.Result { return c.shown.auth.Load() }
 
 // SetAuth says what authentication by messages has found, on a connection of msgr1 to a
 // monitor of ours, where the handshake finds nothing. It holds until the next handshake
 // of the connection. Any goroutine may call it, a core's too.
-func (c *Conn) SetAuth(res *auth.Result) { c.auth.Store(res) }
-
-// keepInfo keeps what was negotiated. The lock is held.
-func (c *Conn) keepInfo(a *attempt) {
-	c.auth.Store(a.peer.Auth)
-	peer := &c.s.Peer
-	c.info = &Info{
-		PeerType: peer.Type, PeerAddrs: peer.Addrs, PeerNumber: peer.Number, PeerEntity: peer.Entity,
-		Features: c.s.Features, Protocol: a.talk.protocol(), Auth: a.peer.Auth.Method, Mode: a.peer.Mode,
-		Compression: a.peer.Compression.String(), Lossy: c.s.Policy.Lossy, Accepted: a.accepted != nil, Handshake: a.took,
-		Local: a.link.LocalAddr().String(), Peer: a.link.PeerAddr().String(),
-	}
-}
-
-// peerText names the peer in errors and logs.
-func (c *Conn) peerText() string {
-	if !c.s.Peer.Target.IsBlank() {
-		return c.s.Peer.Target.String()
-	}
-	return c.s.Peer.Addrs.String()
-}
+func (c *Conn) SetAuth(res *auth.Result) { c.shown.auth.Store(res) }

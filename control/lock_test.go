@@ -210,7 +210,7 @@ func TestUserCodeMayCallTheMessengerBack(t *testing.T) {
 			}
 			for c.State() == StateConnecting {
 				m.mu.Lock()
-				changed := c.change()
+				changed := c.shown.change()
 				m.mu.Unlock()
 				if c.State() != StateConnecting {
 					break

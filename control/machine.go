@@ -23,6 +23,14 @@ func (s *machine) step(ev session.Event, env session.Env) []session.Action {
 	return s.msgr2.Advance(ev, env)
 }
 
+// peerText names the peer in errors and logs.
+func (s *machine) peerText() string {
+	if !s.Peer.Target.IsBlank() {
+		return s.Peer.Target.String()
+	}
+	return s.Peer.Addrs.String()
+}
+
 // isMsgr1 says whether an address is one at which msgr1 is spoken. Every other one
 // is for msgr2.
 func isMsgr1(a wire.Addr) bool { return a.Type == wire.AddrLegacy }

@@ -265,7 +265,7 @@ func (m *Messenger) Connect(to wire.Addr, peer wire.EntityType, opts ...ConnectO
 	})
 	ns.Once = o.once
 	c := m.newConn(core, policy, ns)
-	c.place = Placement{Core: core.ID(), Intended: core.ID(), By: by}
+	c.shown.place = Placement{Core: core.ID(), Intended: core.ID(), By: by}
 	if !o.anonymous {
 		m.names.add(to, c)
 	}

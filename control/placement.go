@@ -110,13 +110,6 @@ func (p Placement) dialled(core *dataplane.Core) Placement {
 	return Placement{Core: core.ID(), Intended: core.ID(), By: by}
 }
 
-// placement is the placement now. The lock is held.
-func (c *Conn) placement() Placement {
-	p := c.place
-	p.Core = c.h.Core().ID()
-	return p
-}
-
 // judge says whether an accepted socket arrived where it should; had is the core
 // that owns its session, nil for a new one.
 func (a *accepting) judge(had *dataplane.Core) Placement {

@@ -97,7 +97,7 @@ func (c *Conn) perform(actions []session.Action) (o outcome) {
 	if open && o.send == nil {
 		c.att = nil // it has nothing left to do for us
 	}
-	c.publish()
+	c.shown.publish(&c.s)
 	if leave {
 		c.leaveCore(c.h.Core())
 	}
@@ -127,7 +127,7 @@ func (c *Conn) performState(a session.Action) {
 		c.moved(a)
 	case session.Illegal:
 		m.counters.IllegalTransitions++
-		peer := c.peerText()
+		peer := c.s.peerText()
 		c.out.put(func() { m.cfg.Logger.Error("illegal transition", "conn", c.id, "peer", peer, "err", a.Err) })
 	case session.Faulted:
 		c.faulted(a)
@@ -151,7 +151,7 @@ func (c *Conn) performState(a session.Action) {
 		c.h.Refuse()
 	case session.End:
 		if a.Err != nil {
-			c.err = a.Err
+			c.shown.err = a.Err
 		}
 		m.names.forget(c)
 		if c.local {
@@ -164,16 +164,13 @@ func (c *Conn) performState(a session.Action) {
 
 // moved tells of a new state. The lock is held.
 func (c *Conn) moved(a session.StateChanged) {
-	if c.changed != nil {
-		close(c.changed)
-		c.changed = nil
-	}
+	c.shown.stateChanged()
 	if a.To == StateStandby {
 		c.beginStandby()
 	} else {
 		c.endStandby()
 	}
-	log, ctx, peer := c.m.cfg.Logger, c.m.ctx, c.peerText()
+	log, ctx, peer := c.m.cfg.Logger, c.m.ctx, c.s.peerText()
 	c.out.put(func() {
 		if log.Enabled(ctx, levelState) {
 			log.Log(ctx, levelState, "state", "conn", c.id, "peer", peer, "from", a.From, "event", a.By, "to", a.To)
@@ -183,16 +180,16 @@ func (c *Conn) moved(a session.StateChanged) {
 
 // faulted keeps why. The lock is held.
 func (c *Conn) faulted(a session.Faulted) {
-	c.err = a.Err
+	c.shown.err = a.Err
 	if e := (*Error)(nil); !errors.As(a.Err, &e) {
 		stage := StageSession
 		if a.From == StateConnecting {
 			stage = StageIdent
 		}
-		c.err = &Error{Stage: stage, Peer: c.peerText(), State: a.From, Err: a.Err}
+		c.shown.err = &Error{Stage: stage, Peer: c.s.peerText(), State: a.From, Err: a.Err}
 	}
 	if a.From == StateConnecting {
-		c.attemptFailed(c.err)
+		c.attemptFailed(c.shown.err)
 	}
 	c.counters.Faults++
 	countAuthFailure(&c.counters.AuthFailures, a.Err)
@@ -270,7 +267,7 @@ func (c *Conn) prepare(a session.Action) {
 			}
 		})
 	case session.Log:
-		peer, err := c.peerText(), c.err
+		peer, err := c.s.peerText(), c.shown.err
 		if c.goesOn(err, a.Text) {
 			return
 		}
@@ -291,10 +288,10 @@ func (c *Conn) prepare(a session.Action) {
 // prepareMove brings the handler to the socket of an attempt. The lock is held.
 func (c *Conn) prepareMove(a *attempt, why dataplane.MoveCause) {
 	if acc := a.accepted; acc != nil {
-		c.place = acc.place
+		c.shown.place = acc.place
 		c.m.counters.Placement.count(acc.place)
 	}
-	c.keepInfo(a) // for the event that says that the handler has arrived
+	c.shown.keep(&c.s, a) // for the event that says that the handler has arrived
 	link, moved, there := a.link, a.moved, a.together
 	c.out.put(func() {
 		if !there && coreGone(link) {
@@ -308,11 +305,11 @@ func (c *Conn) prepareMove(a *attempt, why dataplane.MoveCause) {
 // prepareOpen gives the handler the socket of an attempt. The lock is held.
 func (c *Conn) prepareOpen(a *attempt) {
 	m := c.m
-	c.err = nil
+	c.shown.err = nil
 	if a.dial != nil {
-		c.place = c.place.dialled(a.link.Core())
+		c.shown.place = c.shown.place.dialled(a.link.Core())
 	}
-	c.keepInfo(a)
+	c.shown.keep(&c.s, a)
 	c.opened = a.begun.Add(a.took)
 	if c.claim.wanted {
 		c.checkClaim(c.opened)

@@ -94,11 +94,11 @@ func (c *Conn) Stats() (ConnStats, error) {
 	now := c.m.cfg.Clock.Now()
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
-	info := c.negotiated()
+	info := c.shown.negotiated()
 	st := ConnStats{
-		ID: c.id, Peer: c.peerText(), PeerType: c.s.Peer.Type.String(), State: c.s.State.String(), Policy: c.policy.Name, Lossy: c.s.Policy.Lossy,
+		ID: c.id, Peer: c.s.peerText(), PeerType: c.s.Peer.Type.String(), State: c.s.State.String(), Policy: c.policy.Name, Lossy: c.s.Policy.Lossy,
 		ConnectSeq: c.s.ConnectSeq, GlobalSeq: c.s.GlobalSeq,
-		Placement: c.placement(), Counters: c.counters, IO: io, Protocol: info.Protocol, Compression: info.Compression,
+		Placement: c.shown.placement(c.h.Core()), Counters: c.counters, IO: io, Protocol: info.Protocol, Compression: info.Compression,
 		LastSeen: c.lastSeen(now, io.Quiet), Remote: info.Peer, HeldBytes: held, Throttles: c.throttleStats(),
 	}
 	if s := c.s.msgr2; s != nil {
@@ -110,8 +110,8 @@ func (c *Conn) Stats() (ConnStats, error) {
 	if info.Mode != 0 {
 		st.Auth, st.Mode = info.Auth.String(), info.Mode.String()
 	}
-	if c.err != nil {
-		st.Error = c.err.Error()
+	if c.shown.err != nil {
+		st.Error = c.shown.err.Error()
 	}
 	return st, err
 }

@@ -87,7 +87,7 @@ func (c *Conn) attemptFailed(err error) {
 		w.text = "attempts fail alike, dialling on"
 	}
 	n.warning = w
-	peer := c.peerText()
+	peer := c.s.peerText()
 	c.out.put(func() {
 		about := []any{"conn", c.id, "peer", peer, "err", err}
 		if advice != "" {
@@ -101,11 +101,11 @@ func (c *Conn) attemptFailed(err error) {
 // lock is held.
 func (c *Conn) stuckError() error {
 	var e *Error
-	if c.streak.stuck < stuckAfter || !errors.As(c.err, &e) {
+	if c.streak.stuck < stuckAfter || !errors.As(c.shown.err, &e) {
 		return nil
 	}
 	if advice := e.Advice(); advice != "" {
-		return fmt.Errorf("%w: %w: %s", ErrStuck, c.err, advice)
+		return fmt.Errorf("%w: %w: %s", ErrStuck, c.shown.err, advice)
 	}
-	return fmt.Errorf("%w: %w", ErrStuck, c.err)
+	return fmt.Errorf("%w: %w", ErrStuck, c.shown.err)
 }
