@@ -33,12 +33,10 @@ type Conn struct {
 	// migrating counts the moves under way from a core that is removed or has
 	// failed.
 	migrating atomic.Int32
-	// waitsFor is the file whose room resumes the connection (File.Hold); nil: none.
-	waitsFor atomic.Pointer[File]
-	closed   signal // sent when the handler holds nothing any more
-	limits   dataplane.Throttles
-	policy   *Policy // that it was made with, which never changes; the present one is in s
-	shown    view    // what others may ask for
+	closed    signal // sent when the handler holds nothing any more
+	receiving receiving
+	policy    *Policy // that it was made with, which never changes; the present one is in s
+	shown     view    // what others may ask for
 
 	// out is what has to be done for the connection; its runner owns stopTimer,
 	// that of the back-off.
@@ -67,7 +65,7 @@ type Conn struct {
 func (m *Messenger) newConn(core *dataplane.Core, policy *Policy, s machine) *Conn {
 	m.counters.Conns++
 	c := &Conn{m: m, id: m.counters.Conns, policy: policy, s: s}
-	c.setReceiveBudget(policy)
+	c.receiving.bound(policy, &m.cfg, m.inFlight)
 	c.calls.limit, c.postings.limit = int64(m.cfg.MaxCalls), int64(m.cfg.MaxPostings)
 	c.line = m.inject.line()
 	c.out.of = &m.mu

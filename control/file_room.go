@@ -19,7 +19,7 @@ func (f *File) Hold(conn *Conn) bool {
 	if !f.Full() {
 		return false
 	}
-	if !conn.local && conn.waitsFor.CompareAndSwap(nil, f) {
+	if !conn.local && conn.receiving.waitsFor.CompareAndSwap(nil, f) {
 		f.held = append(f.held, conn)
 		conn.Pause()
 	}
@@ -39,7 +39,7 @@ func (f *File) room() {
 	f.held, f.resume = f.resume[:0], f.held
 	for i, conn := range f.resume {
 		f.resume[i] = nil
-		conn.waitsFor.Store(nil)
+		conn.receiving.waitsFor.Store(nil)
 		conn.Resume()
 	}
 	if f.OnRoom != nil && !f.ended {

@@ -1,11 +1,23 @@
 package control
 
-import "github.com/ringmsgr/ringmsgr/dataplane"
+import (
+	"sync/atomic"
+
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
 
 // Flow control for one connection. What its user keeps of received messages counts
 // against three bounds: that of the messenger (Config.DispatchBytes), those of its
 // policy, and its own (Config.ConnBytes), so that one user who keeps much stops its
 // own peer before it stops the others. Pause stops a peer at once.
+
+// receiving is what stops a connection from reading: the bounds that it shares with
+// others, and a file without room.
+type receiving struct {
+	limits dataplane.Throttles
+	// waitsFor is the file whose room resumes the connection (File.Hold); nil: none.
+	waitsFor atomic.Pointer[File]
+}
 
 // Pause stops reading from the peer, over reconnects too, until Resume: the peer's
 // queue fills, and its keepalives are not missed. The core may dispatch a message
@@ -22,21 +34,21 @@ func (c *Conn) Pause() {
 // stopped. Any goroutine; it does not wait.
 func (c *Conn) Resume() { c.h.Resume() }
 
-// setReceiveBudget sets that of a new connection. A policy that bounds the bytes of
-// all its connections takes the place of the bound of one.
-func (c *Conn) setReceiveBudget(p *Policy) {
-	t, cfg := &c.limits, &c.m.cfg
-	t.Messages, t.Bytes, t.Dispatch, t.Share = p.Messages, p.Bytes, c.m.inFlight, own(cfg.DispatchBytes, ownDispatch)
+// bound sets the bounds of a new connection; all is that of the messenger. A policy that
+// bounds the bytes of all its connections takes the place of the bound of one.
+func (r *receiving) bound(p *Policy, cfg *Config, all *dataplane.Throttle) {
+	t := &r.limits
+	t.Messages, t.Bytes, t.Dispatch, t.Share = p.Messages, p.Bytes, all, own(cfg.DispatchBytes, ownDispatch)
 	if t.Bytes == nil && cfg.ConnBytes > 0 {
 		t.Bytes = dataplane.NewThrottle(cfg.ConnBytes)
 	}
 }
 
-// throttleStats are the bounds of received messages that hold for a connection.
-func (c *Conn) throttleStats() []ThrottleStats {
-	list := throttleStats(&c.limits)
+// stats are the bounds that hold for a connection of policy p.
+func (r *receiving) stats(p *Policy) []ThrottleStats {
+	list := throttleStats(&r.limits)
 	for i := range list {
-		if list[i].Of == "bytes" && c.policy.Bytes == nil {
+		if list[i].Of == "bytes" && p.Bytes == nil {
 			list[i].Of = "connection"
 		}
 	}

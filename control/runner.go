@@ -315,7 +315,7 @@ func (c *Conn) prepareOpen(a *attempt) {
 		c.checkClaim(c.opened)
 	}
 	opt := m.cfg.openOptions()
-	opt.Lossy, opt.Throttles, opt.Probe, opt.Tap = c.s.Policy.Lossy, &c.limits, a.probe, a.tap
+	opt.Lossy, opt.Throttles, opt.Probe, opt.Tap = c.s.Policy.Lossy, &c.receiving.limits, a.probe, a.tap
 	opt.Source = dataplane.Source{Type: uint8(m.cfg.Name.Type), Num: m.number}
 	link, talk, features := a.link, a.talk, c.s.Features
 	c.out.put(func() {
