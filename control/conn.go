@@ -218,7 +218,7 @@ func (c *Conn) Err() error {
 func (c *Conn) WaitReady(ctx context.Context) error {
 	for {
 		c.m.mu.Lock()
-		state, err, changed, stuck := c.s.State, c.shown.err, c.shown.change(), c.stuckError()
+		state, err, changed, stuck := c.s.State, c.shown.err, c.shown.change(), c.streak.stuckError(c.shown.err)
 		c.m.mu.Unlock()
 		switch state {
 		case StateReady:

@@ -89,13 +89,13 @@ func (s steps) ReadFull(ctx context.Context, p []byte) error {
 	return err
 }
 
-// cameToNothing has the door count that the socket of a connection was of no use,
+// cameToNothing has the door count that the last socket of a connection was of no use,
 // if it was accepted. The lock is held.
-func (c *Conn) cameToNothing(now time.Time) {
-	if c.shown.info == nil || !c.shown.info.Accepted {
+func (m *Messenger) cameToNothing(last *Info, now time.Time) {
+	if last == nil || !last.Accepted {
 		return
 	}
-	if from, err := netip.ParseAddrPort(c.shown.info.Peer); err == nil {
-		c.m.door.CameToNothing(from.Addr(), now)
+	if from, err := netip.ParseAddrPort(last.Peer); err == nil {
+		m.door.CameToNothing(from.Addr(), now)
 	}
 }

@@ -176,7 +176,7 @@ func (f *frozen) Record(st dataplane.HandlerState) (s handover.Session, ok bool)
 	c.m.mu.Lock()
 	if ok = c.s.State != StateClosing; ok {
 		c.step(session.FrozenSnapshot{IO: frozenSnapshot(&st)})
-		s = c.record(st)
+		s = record(c, st)
 	}
 	c.m.mu.Unlock()
 	if !ok {
@@ -190,8 +190,8 @@ func frozenSnapshot(st *dataplane.HandlerState) session.Snapshot {
 	return session.Snapshot{InSeq: st.InSeq, OutSeq: st.OutSeq, Queued: len(st.Replay)+len(st.Queued) > 0, Sent: len(st.Sent) > 0}
 }
 
-// record is everything of the connection that its successor needs. The lock is held.
-func (c *Conn) record(st dataplane.HandlerState) handover.Session {
+// record is everything of a connection that its successor needs. The lock is held.
+func record(c *Conn, st dataplane.HandlerState) handover.Session {
 	p, s := c.policy, &c.s
 	r := handover.Session{
 		Target: s.Peer.Target, Dialled: s.Peer.Dialled, Near: s.Peer.Near, Anonymous: s.Peer.Anonymous, Once: s.Once, PeerType: s.Peer.Type, PeerAddrs: s.Peer.Addrs,

@@ -100,7 +100,7 @@ func (c *Conn) run(n notification) {
 		c.seen = n.at
 		useful := n.snapshot.Useful || n.at.Sub(c.opened) >= c.m.cfg.MaxBackoff
 		if !useful {
-			c.cameToNothing(n.at)
+			c.m.cameToNothing(c.shown.info, n.at)
 		}
 		c.step(session.Lost{Notification: n.n, IO: snapshot(n.snapshot), Err: lossOf(n.err), Useful: useful})
 	case notifyQueued:

@@ -189,7 +189,7 @@ func (c *Conn) faulted(a session.Faulted) {
 		c.shown.err = &Error{Stage: stage, Peer: c.s.peerText(), State: a.From, Err: a.Err}
 	}
 	if a.From == StateConnecting {
-		c.attemptFailed(c.shown.err)
+		c.streak.attemptFailed(c, c.shown.err)
 	}
 	c.counters.Faults++
 	countAuthFailure(&c.counters.AuthFailures, a.Err)
@@ -268,7 +268,7 @@ func (c *Conn) prepare(a session.Action) {
 		})
 	case session.Log:
 		peer, err := c.s.peerText(), c.shown.err
-		if c.goesOn(err, a.Text) {
+		if c.streak.goesOn(err, a.Text) {
 			return
 		}
 		c.out.put(func() { m.lines.Info(a.Text, "conn", c.id, "peer", peer, "err", err) })

@@ -42,13 +42,13 @@ type warning struct {
 
 // goesOn adds what the session does after the failure that was warned of. It returns
 // false if there is no warning of err. The lock is held.
-func (c *Conn) goesOn(err error, text string) bool {
-	w := c.streak.warning
+func (n *streak) goesOn(err error, text string) bool {
+	w := n.warning
 	if w == nil || w.of != err {
 		return false
 	}
 	w.text = "attempt failed, " + text
-	c.streak.warning = nil
+	n.warning = nil
 	return true
 }
 
@@ -66,15 +66,14 @@ func (e *Error) lasting() bool {
 	}
 }
 
-// attemptFailed counts a failed attempt of ours, and warns of the first one and of
-// the one that makes it likely that no other will do. The lock is held.
-func (c *Conn) attemptFailed(err error) {
+// attemptFailed counts a failed attempt of c, if it was ours, and warns of the first one
+// and of the one that makes it likely that no other will do. The lock is held.
+func (n *streak) attemptFailed(c *Conn, err error) {
 	var e *Error
-	c.streak.warning = nil
+	n.warning = nil
 	if !c.s.Peer.Dialled || c.s.Once || errors.Is(err, ErrWait) || !errors.As(err, &e) {
 		return
 	}
-	n := &c.streak
 	n.failed++
 	if n.stuck++; !e.lasting() {
 		n.stuck = 0
@@ -97,15 +96,15 @@ func (c *Conn) attemptFailed(err error) {
 	})
 }
 
-// stuckError is ErrStuck with its reason, nil if the connection is not stuck. The
-// lock is held.
-func (c *Conn) stuckError() error {
+// stuckError is ErrStuck with last, the error of the last attempt; nil if the connection
+// is not stuck. The lock is held.
+func (n *streak) stuckError(last error) error {
 	var e *Error
-	if c.streak.stuck < stuckAfter || !errors.As(c.shown.err, &e) {
+	if n.stuck < stuckAfter || !errors.As(last, &e) {
 		return nil
 	}
 	if advice := e.Advice(); advice != "" {
-		return fmt.Errorf("%w: %w: %s", ErrStuck, c.shown.err, advice)
+		return fmt.Errorf("%w: %w: %s", ErrStuck, last, advice)
 	}
-	return fmt.Errorf("%w: %w", ErrStuck, c.shown.err)
+	return fmt.Errorf("%w: %w", ErrStuck, last)
 }
