@@ -155,7 +155,7 @@ func (a *accepting) handshake() error {
 		Type: peer.EntityType, Entity: peer.Auth.Entity, Proven: isProven(peer.Auth),
 		From: a.link.PeerAddr().Addr(),
 	})
-	a.began = a.s.step(session.Accept{}, m.env(&a.s, nil, numbers{}))
+	a.began = a.s.advance(session.Accept{}, m.env(&a.s, nil, numbers{}))
 	m.learn(a.link.LocalAddr(), peer.Target)
 	return nil
 }
@@ -212,7 +212,7 @@ func (a *accepting) step(f session.Frame) (o outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	ev, e := a.request(f)
-	actions := a.s.step(ev, m.env(&a.s, nil, numbers{}))
+	actions := a.s.advance(ev, m.env(&a.s, nil, numbers{}))
 	for i, act := range actions {
 		o.record(act)
 		switch act := act.(type) {
@@ -222,7 +222,7 @@ func (a *accepting) step(f session.Frame) (o outcome) {
 			e.out.put(e.h.Keepalive)
 		case session.NewConn:
 			if act.ReplaceLossy {
-				e.step(session.Close{Reset: true, Replace: true, Err: ErrReplaced})
+				e.s.step(session.Close{Reset: true, Replace: true, Err: ErrReplaced})
 			}
 			a.place = where
 			a.make(actions[i+1:])
@@ -258,7 +258,7 @@ func (a *accepting) request(f session.Frame) (session.Event, *Conn) {
 // settled says that this socket is not older than the numbers of a session: their
 // socket was decided about by its deadline. The lock is held.
 func (a *accepting) settled(e *Conn) bool {
-	return a.att.begun.Sub(e.numbered) > a.m.cfg.HandshakeTimeout
+	return a.att.begun.Sub(e.s.numbered) > a.m.cfg.HandshakeTimeout
 }
 
 // refuse is why no connection may be made, nil if one may. The lock is held.
@@ -290,8 +290,8 @@ func (m *Messenger) count(what session.Counter) {
 func (a *accepting) make(actions []session.Action) {
 	m := a.m
 	c := m.newConn(a.link.Core(), a.policy, a.s)
-	a.conn, a.att.number, c.att = c, a.s.Attempt, a.att
-	c.numbered = a.att.begun
+	a.conn, a.att.number, c.s.att = c, a.s.Attempt, a.att
+	c.s.numbered = a.att.begun
 	if a.att.together = a.att.talk.queues(); a.att.together {
 		c.out.hold()
 	}
@@ -300,19 +300,19 @@ func (a *accepting) make(actions []session.Action) {
 	}
 	told := a.att.probe
 	c.out.put(func() { told.Decided(m.ctx, c, false) })
-	c.perform(append(a.began, actions...))
+	c.s.perform(append(a.began, actions...))
 }
 
 // give lets a connection that exists have the socket. The lock is held.
 func (a *accepting) give(e *Conn, ev session.Replace) {
-	prev := e.att
-	a.young = e.s.State == StateReady && a.att.begun.Add(a.att.took).Sub(e.opened) < a.m.cfg.MaxBackoff
+	prev := e.s.att
+	a.young = e.s.State == StateReady && a.att.begun.Add(a.att.took).Sub(e.s.opened) < a.m.cfg.MaxBackoff
 	told := a.att.probe
 	e.out.put(func() { told.Decided(e.m.ctx, e, true) })
-	e.step(ev)
+	e.s.step(ev)
 	a.conn, a.takingOver = e, true
-	a.att.prev, a.att.suspended, a.att.number = prev, e.told, e.s.Attempt
-	e.att = a.att
+	a.att.prev, a.att.suspended, a.att.number = prev, e.s.told, e.s.Attempt
+	e.s.att = a.att
 }
 
 // takeOver is the replacing routine: the interrupted one ends first, then the
@@ -325,7 +325,7 @@ func (a *accepting) takeOver() error {
 		a.m.door.CameToNothing(a.link.PeerAddr().Addr(), a.att.begun)
 	}
 	a.place = a.judge(a.conn.h.Core())
-	if _, err := a.att.check(a.conn.stepLocked(session.Suspended{Attempt: a.att.number, IO: snapshot(mirror)})); err != nil {
+	if _, err := a.att.check(a.conn.s.stepLocked(session.Suspended{Attempt: a.att.number, IO: snapshot(mirror)})); err != nil {
 		return err
 	}
 	return a.answer()
@@ -366,7 +366,7 @@ func (a *accepting) exchange(f session.Frame) (o outcome, err error) {
 		ev = session.Answer{Attempt: a.att.number, Frame: next}
 	}
 	a.att.took = a.m.cfg.Clock.Now().Sub(a.att.begun)
-	return a.att.check(a.conn.stepLocked(ev))
+	return a.att.check(a.conn.s.stepLocked(ev))
 }
 
 // result returns how the routine of a connection has ended.

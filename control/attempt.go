@@ -101,7 +101,7 @@ func (a *attempt) awaitHandler(c *Conn) (outcome, error) {
 		return outcome{}, err
 	}
 	a.took = c.m.cfg.Clock.Now().Sub(a.begun)
-	return a.check(c.stepLocked(session.HandlerMoved{Attempt: a.number}))
+	return a.check(c.s.stepLocked(session.HandlerMoved{Attempt: a.number}))
 }
 
 // check says whether the attempt goes on after a step.
@@ -121,7 +121,7 @@ func (a *attempt) fail(c *Conn, err error) error {
 	if errors.Is(err, errSuperseded) || errors.Is(err, errReported) {
 		return err
 	}
-	if o := c.stepLocked(session.Failed{Attempt: a.number, Err: err, Terminal: terminal(err)}); o.superseded {
+	if o := c.s.stepLocked(session.Failed{Attempt: a.number, Err: err, Terminal: terminal(err)}); o.superseded {
 		return errSuperseded
 	}
 	return err

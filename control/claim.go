@@ -28,6 +28,12 @@ type claimCheck struct {
 // checkClaim checks the address that leads to the connection, if only its peer says
 // so, now or when it is ready. The lock is held.
 func (c *Conn) checkClaim(now time.Time) {
+	if c.claim == nil {
+		if c.s.Peer.Dialled {
+			return
+		}
+		c.claim = new(claimCheck)
+	}
 	c.claim.wanted = !c.s.Peer.Dialled
 	if !c.claim.wanted || c.claim.running || now.Before(c.claim.next) {
 		return
@@ -61,7 +67,7 @@ func (c *Conn) runCheck() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c.claim.running, c.claim.wanted, c.claim.next = false, false, now.Add(m.cfg.MaxBackoff)
-	c.step(ev)
+	c.s.step(ev)
 }
 
 // awaitSettled waits until the peer must have our SERVER_IDENT: before that it may not
@@ -69,7 +75,7 @@ func (c *Conn) runCheck() {
 func (c *Conn) awaitSettled() bool {
 	m := c.m
 	m.mu.Lock()
-	opened := c.opened
+	opened := c.s.opened
 	m.mu.Unlock()
 	left := m.cfg.HandshakeTimeout - m.cfg.Clock.Now().Sub(opened)
 	if left <= 0 {
@@ -131,7 +137,7 @@ func near(f session.Frame, from netip.AddrPort) bool {
 func (c *Conn) endDoubles() {
 	for _, o := range c.m.names.all(c.s.Peer.Target) {
 		if o != c && o.s.msgr2 != nil && o.s.msgr2.Doubles(c.s.msgr2) {
-			o.step(session.Close{Reset: true, Replace: true, Err: ErrReplaced})
+			o.s.step(session.Close{Reset: true, Replace: true, Err: ErrReplaced})
 		}
 	}
 }

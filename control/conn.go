@@ -9,7 +9,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
-	"github.com/ringmsgr/ringmsgr/dataplane/ordered"
 )
 
 // Conn is one connection. It outlives its TCP connections as its policy says.
@@ -38,33 +37,23 @@ type Conn struct {
 	policy    *Policy // that it was made with, which never changes; the present one is in s
 	shown     view    // what others may ask for
 
-	// out is what has to be done for the connection; its runner owns stopTimer,
-	// that of the back-off.
-	out        outbox
-	stopTimer  func() bool
-	nextMarked *Conn // in protocolLock.marked
+	out        outbox // what has to be done for the connection
+	nextMarked *Conn  // in protocolLock.marked
 
 	// The rest is guarded by the messenger's lock.
-	s             machine
-	opened        time.Time // the last time that it was ready
-	numbered      time.Time // the socket begun that brought the peer's numbers
-	hint          hinting   // the peer's owner core, by its cookie
-	claim         claimCheck
-	alias         wire.Addr // the v1 address of a peer of msgr2, under which it is known, too
-	told1         wire.Addr // who a peer of msgr1 was told that we are
-	notifications ordered.Queue[notification]
-	att           *attempt                  // the attempt whose socket the handler does not have yet; nil: it has it
-	told          <-chan dataplane.Snapshot // the snapshot that the handler gives for the last Suspend that asked for one
-	streak        streak                    // of failed attempts
-	standby       standby                   // the wait for the peer
-	seen          time.Time                 // when the last socket was lost
-	counters      ConnCounters
+	s       runner      // its session
+	hint    hinting     // the peer's owner core, by its cookie
+	claim   *claimCheck // of the address that its peer says it has; nil: nobody has asked for it
+	alias   wire.Addr   // the v1 address of a peer of msgr2, under which it is known, too
+	told1   wire.Addr   // who a peer of msgr1 was told that we are
+	standby standby     // the wait for the peer
 }
 
 // newConn makes a connection with a session of its own. The lock is held.
 func (m *Messenger) newConn(core *dataplane.Core, policy *Policy, s machine) *Conn {
 	m.counters.Conns++
-	c := &Conn{m: m, id: m.counters.Conns, policy: policy, s: s}
+	c := &Conn{m: m, id: m.counters.Conns, policy: policy}
+	c.s.c, c.s.machine = c, s
 	c.receiving.bound(policy, &m.cfg, m.inFlight)
 	c.calls.limit, c.postings.limit = int64(m.cfg.MaxCalls), int64(m.cfg.MaxPostings)
 	c.line = m.inject.line()
@@ -73,7 +62,7 @@ func (m *Messenger) newConn(core *dataplane.Core, policy *Policy, s machine) *Co
 	handler.Owner, handler.Budget = owner{c}, m.sending
 	c.h = dataplane.NewHandler(core, handler)
 	m.all[c] = struct{}{}
-	c.shown.publish(&c.s)
+	c.shown.publish(&c.s.machine)
 	return c
 }
 
@@ -218,7 +207,7 @@ func (c *Conn) Err() error {
 func (c *Conn) WaitReady(ctx context.Context) error {
 	for {
 		c.m.mu.Lock()
-		state, err, changed, stuck := c.s.State, c.shown.err, c.shown.change(), c.streak.stuckError(c.shown.err)
+		state, err, changed, stuck := c.s.State, c.shown.err, c.shown.change(), c.s.streak.stuckError(c.shown.err)
 		c.m.mu.Unlock()
 		switch state {
 		case StateReady:

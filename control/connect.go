@@ -155,7 +155,7 @@ func (d *dialling) wrapAt(stage Stage, err error) error {
 func (d *dialling) session() error {
 	select {
 	case mirror := <-d.a.suspended:
-		o, err := d.a.check(d.c.stepLocked(session.Authenticated{Attempt: d.a.number, IO: snapshot(mirror)}))
+		o, err := d.a.check(d.c.s.stepLocked(session.Authenticated{Attempt: d.a.number, IO: snapshot(mirror)}))
 		for err == nil && o.send != nil {
 			o, err = d.exchange(o.send)
 		}
@@ -175,7 +175,7 @@ func (d *dialling) exchange(f session.Frame) (outcome, error) {
 		return outcome{}, err
 	}
 	d.a.took = d.c.m.cfg.Clock.Now().Sub(d.a.begun)
-	return d.a.check(d.c.stepLocked(session.Answer{Attempt: d.a.number, Frame: answer}))
+	return d.a.check(d.c.s.stepLocked(session.Answer{Attempt: d.a.number, Frame: answer}))
 }
 
 // ready opens the handler on the socket, once the handler is on its core. In msgr1 the
@@ -184,7 +184,7 @@ func (d *dialling) ready() error {
 	o, err := d.a.awaitHandler(d.c)
 	if err == nil && o.send != nil {
 		if err = d.a.talk.send(d.ctx, o.send); err == nil {
-			_, err = d.a.check(d.c.stepLocked(session.Sent{Attempt: d.a.number}))
+			_, err = d.a.check(d.c.s.stepLocked(session.Sent{Attempt: d.a.number}))
 		}
 	}
 	return d.wrapAt(StageSession, err)

@@ -45,7 +45,7 @@ func (c *Conn) movingToSocket() bool {
 func (c *Conn) migrate(to *dataplane.Core) {
 	c.migrating.Add(1)
 	c.shown.place = Placement{Core: to.ID(), Intended: to.ID(), By: byMove}
-	c.shown.publish(&c.s)
+	c.shown.publish(&c.s.machine)
 	c.m.turns.Expect(to, 1)
 	c.out.put(func() {
 		c.h.Migrate(to, func() {

@@ -89,7 +89,7 @@ func (c *Conn) endStandby() {
 // expire ends a connection whose peer has not come back. The lock is held.
 func (c *Conn) expire() {
 	c.m.counters.Expired++
-	c.close(true, ErrExpired)
+	c.s.close(true, ErrExpired)
 }
 
 // endOldestStandby keeps the bound on the number of those that wait.
@@ -107,9 +107,9 @@ func (m *Messenger) endOldestStandby() {
 
 // lastSeen is when the peer was heard last, as far as it is known; quiet is how long
 // that is ago on the present socket. The lock is held.
-func (c *Conn) lastSeen(now time.Time, quiet time.Duration) time.Time {
-	if c.s.State == StateReady {
+func (r *runner) lastSeen(now time.Time, quiet time.Duration) time.Time {
+	if r.State == StateReady {
 		return now.Add(-quiet)
 	}
-	return c.seen
+	return r.seen
 }

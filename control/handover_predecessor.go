@@ -84,12 +84,12 @@ func (p *predecessor) Freeze() []handover.Frozen {
 			continue
 		}
 		f := &frozen{c: c}
-		c.step(session.Freeze{})
-		if c.att != nil {
-			f.attempt = c.att.done
-			c.att = nil
+		c.s.step(session.Freeze{})
+		if c.s.att != nil {
+			f.attempt = c.s.att.done
+			c.s.att = nil
 		}
-		f.suspended = c.told
+		f.suspended = c.s.told
 		p.conns = append(p.conns, f)
 	}
 	return p.conns
@@ -119,7 +119,7 @@ func (p *predecessor) Undo() {
 	for _, f := range p.conns {
 		if c := f.(*frozen).c; c.s.State != StateClosing {
 			c.out.put(c.h.Thaw)
-			c.step(session.Thaw{})
+			c.s.step(session.Thaw{})
 		}
 	}
 	m.mu.Unlock()
@@ -138,7 +138,7 @@ func (p *predecessor) Finish() {
 		c := f.(*frozen).c
 		c.handed.Store(true)
 		c.h.HandedOver()
-		c.close(false, ErrHandedOver)
+		c.s.close(false, ErrHandedOver)
 	}
 	m.mu.Unlock()
 	m.steering.Close(taken)
@@ -175,7 +175,7 @@ func (f *frozen) Record(st dataplane.HandlerState) (s handover.Session, ok bool)
 	c := f.c
 	c.m.mu.Lock()
 	if ok = c.s.State != StateClosing; ok {
-		c.step(session.FrozenSnapshot{IO: frozenSnapshot(&st)})
+		c.s.step(session.FrozenSnapshot{IO: frozenSnapshot(&st)})
 		s = record(c, st)
 	}
 	c.m.mu.Unlock()

@@ -133,9 +133,9 @@ func (m *Messenger) restore(s *handover.Session) (*Conn, error) {
 	ns.Once = s.Once
 	c := m.newConn(m.pickCore(), &p, ns)
 	if ns.msgr1 != nil {
-		c.step(session1.Restore{PeerGlobalSeq: s.PeerGlobalSeq, ConnectSeq: s.ConnectSeq, ToldSeq: s.ToldSeq, Features: s.Features, IO: frozenSnapshot(&s.IO)})
+		c.s.step(session1.Restore{PeerGlobalSeq: s.PeerGlobalSeq, ConnectSeq: s.ConnectSeq, ToldSeq: s.ToldSeq, Features: s.Features, IO: frozenSnapshot(&s.IO)})
 	} else {
-		c.step(session.Restore{
+		c.s.step(session.Restore{
 			ClientCookie: s.ClientCookie, ServerCookie: s.ServerCookie, PeerGlobalSeq: s.PeerGlobalSeq, ConnectSeq: s.ConnectSeq, ToldSeq: s.ToldSeq,
 			Features: s.Features, IO: frozenSnapshot(&s.IO),
 		})
@@ -155,7 +155,7 @@ func (s *successor) Begin() {
 	m := s.m
 	m.mu.Lock()
 	for _, c := range s.conns {
-		c.step(session.Thaw{})
+		c.s.step(session.Thaw{})
 	}
 	m.mu.Unlock()
 	for _, l := range m.listeners.All() {

@@ -81,7 +81,7 @@ func (d *dialling) dialFrom(core *dataplane.Core) (*dataplane.Link, error) {
 			d.hinted = local.Port()
 			m.hints.Count(func(n *steering.HintCounts) { n.Dialled++ })
 			m.mu.Lock()
-			c.counters.Hinted++
+			c.s.counters.Hinted++
 			m.mu.Unlock()
 			return link, nil
 		case errors.Is(err, unix.EADDRINUSE), errors.Is(err, unix.EADDRNOTAVAIL):

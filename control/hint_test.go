@@ -162,7 +162,7 @@ func TestTakenPortsFallBackToAnOrdinaryOne(t *testing.T) {
 	if got := link.LocalAddr().Port(); got != d.hinted || got%2 != 0 || !ports.Contains(got) {
 		t.Errorf("connected from %d, hinted %d", got, d.hinted)
 	}
-	if m.hints.Counts().Dialled != 1 || c.counters.Hinted != 1 {
+	if m.hints.Counts().Dialled != 1 || c.s.counters.Hinted != 1 {
 		t.Errorf("counted %+v", m.hints.Counts())
 	}
 }

@@ -34,7 +34,7 @@ func (m *Messenger) loopback() *Conn {
 	policy := m.policies.get(m.cfg.Name.Type)
 	c := m.newConn(m.pickCore(), policy, m.newSession(policy, session.Peer{Type: m.cfg.Name.Type, Entity: m.cfg.Name}))
 	c.local = true
-	c.step(session.Loopback{})
+	c.s.step(session.Loopback{})
 	m.local = c
 	m.register(c)
 	return c
@@ -43,7 +43,7 @@ func (m *Messenger) loopback() *Conn {
 // register makes the connection to ourselves findable by our address, if we have
 // one that peers could dial. The lock is held.
 func (m *Messenger) register(c *Conn) {
-	c.step(session.Readdressed{Addrs: m.addrs})
+	c.s.step(session.Readdressed{Addrs: m.addrs})
 	if to := c.s.Peer.Target; !to.IsBlank() {
 		m.names.add(to, c)
 	}

@@ -15,8 +15,8 @@ type machine struct {
 	msgr1 *session1.Session
 }
 
-// step is the Step of the protocol.
-func (s *machine) step(ev session.Event, env session.Env) []session.Action {
+// advance is the Step of the protocol.
+func (s *machine) advance(ev session.Event, env session.Env) []session.Action {
 	if s.msgr1 != nil {
 		return s.msgr1.Advance(ev, env)
 	}

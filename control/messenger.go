@@ -94,7 +94,7 @@ func New(cfg Config) (*Messenger, error) {
 		lingering:     make(map[*Conn]resetEvent),
 		door:          newDoor(&cfg),
 	}
-	m.mu.close = func(c *Conn) { c.close(false, ErrMarkedDown) }
+	m.mu.close = func(c *Conn) { c.s.close(false, ErrMarkedDown) }
 	m.random.from, m.random.check = cfg.Rand, &m.mu.check
 	m.inject = newInjector(&cfg, m.random.next)
 	m.cfg.Logger, m.cfg.Probe = m.mu.check.logger(cfg.Logger), m.mu.check.probe(cfg.Probe)
@@ -269,7 +269,7 @@ func (m *Messenger) Connect(to wire.Addr, peer wire.EntityType, opts ...ConnectO
 	if !o.anonymous {
 		m.names.add(to, c)
 	}
-	c.stepWith(session.Connect{}, numbers)
+	c.s.stepWith(session.Connect{}, numbers)
 	return c, nil
 }
 
@@ -367,7 +367,7 @@ func (m *Messenger) Shutdown(ctx context.Context) error {
 	m.down = true
 	listeners, taken := m.listeners.Take()
 	for _, c := range m.sorted() {
-		c.close(false, ErrShutdown)
+		c.s.close(false, ErrShutdown)
 	}
 	m.endLingering(nil, false)
 	m.mu.Unlock()

@@ -77,7 +77,7 @@ func (m *Messenger) readNotifications() {
 		for i := range notes {
 			notes[i].at = now
 			m.mu.Lock()
-			notes[i].conn.notified(notes[i])
+			notes[i].conn.s.notified(notes[i])
 			m.mu.Unlock()
 		}
 		if !m.mu.marked.empty() {
@@ -88,23 +88,24 @@ func (m *Messenger) readNotifications() {
 
 // notified handles a notification, once all with lower numbers are handled. The
 // lock is held.
-func (c *Conn) notified(n notification) {
-	for ok := c.notifications.Arrive(n.n, n); ok; n, ok = c.notifications.Next() {
-		c.run(n)
+func (r *runner) notified(n notification) {
+	for ok := r.notifications.Arrive(n.n, n); ok; n, ok = r.notifications.Next() {
+		r.handle(n)
 	}
 }
 
-func (c *Conn) run(n notification) {
+func (r *runner) handle(n notification) {
+	c := r.c
 	switch n.kind {
 	case notifyFault:
-		c.seen = n.at
-		useful := n.snapshot.Useful || n.at.Sub(c.opened) >= c.m.cfg.MaxBackoff
+		r.seen = n.at
+		useful := n.snapshot.Useful || n.at.Sub(r.opened) >= c.m.cfg.MaxBackoff
 		if !useful {
 			c.m.cameToNothing(c.shown.info, n.at)
 		}
-		c.step(session.Lost{Notification: n.n, IO: snapshot(n.snapshot), Err: lossOf(n.err), Useful: useful})
+		r.step(session.Lost{Notification: n.n, IO: snapshot(n.snapshot), Err: lossOf(n.err), Useful: useful})
 	case notifyQueued:
-		c.step(session.Queued{})
+		r.step(session.Queued{})
 	}
 }
 

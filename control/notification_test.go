@@ -49,10 +49,10 @@ func TestASessionThatLivesLongIsOfUse(t *testing.T) {
 		{time.Minute, StateConnecting}, {time.Minute, StateConnecting}, {0, StateConnecting}, {time.Minute, StateConnecting},
 		{time.Minute - 1, StateConnecting}, {time.Minute - 1, StateWait},
 	} {
-		c.s.State, c.opened = StateReady, time.Unix(1000, 0)
+		c.s.State, c.s.opened = StateReady, time.Unix(1000, 0)
 		n := uint64(i + 1)
-		c.notified(notification{
-			conn: c, n: n, kind: notifyFault, err: errors.New("broken"), at: c.opened.Add(one.lived), snapshot: dataplane.Snapshot{Notifications: n},
+		c.s.notified(notification{
+			conn: c, n: n, kind: notifyFault, err: errors.New("broken"), at: c.s.opened.Add(one.lived), snapshot: dataplane.Snapshot{Notifications: n},
 		})
 		if c.s.State != one.want {
 			t.Errorf("loss %d, lived for %v: state %v, want %v", n, one.lived, c.s.State, one.want)
@@ -69,15 +69,15 @@ func TestAFaultOfAnEarlierSocketIsNone(t *testing.T) {
 	p := LosslessPeer()
 	c := m.newConn(m.pickCore(), &p, m.newSession(&p, session.Peer{Target: wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("192.0.2.1:6800")}}))
 	c.s.State = StateConnecting
-	c.step(session.Authenticated{IO: session.Snapshot{InSeq: 10, Notifications: 3}}) // its handler has told three times
+	c.s.step(session.Authenticated{IO: session.Snapshot{InSeq: 10, Notifications: 3}}) // its handler has told three times
 	c.s.State = StateReady
 	for n := uint64(1); n <= 3; n++ {
-		c.notified(notification{conn: c, n: n, kind: notifyFault, err: errors.New("broken"), snapshot: dataplane.Snapshot{InSeq: 5, Notifications: n}})
+		c.s.notified(notification{conn: c, n: n, kind: notifyFault, err: errors.New("broken"), snapshot: dataplane.Snapshot{InSeq: 5, Notifications: n}})
 	}
 	if c.s.State != StateReady || c.s.IO.InSeq != 10 {
 		t.Errorf("state %v, received up to %d", c.s.State, c.s.IO.InSeq)
 	}
-	c.notified(notification{conn: c, n: 4, kind: notifyFault, err: errors.New("broken"), snapshot: dataplane.Snapshot{InSeq: 12, Notifications: 4}})
+	c.s.notified(notification{conn: c, n: 4, kind: notifyFault, err: errors.New("broken"), snapshot: dataplane.Snapshot{InSeq: 12, Notifications: 4}})
 	if c.s.State == StateReady || c.s.IO.InSeq != 12 {
 		t.Errorf("behind its own fault: state %v, received up to %d", c.s.State, c.s.IO.InSeq)
 	}

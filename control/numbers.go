@@ -49,7 +49,7 @@ func (n numbers) cookie() uint64 { return n.client }
 // owner is a new server cookie, which tells peers of package control the core that
 // owns the socket, if they can reach it by a hint.
 func (n numbers) owner(m *Messenger, c *Conn) uint64 {
-	h := m.steering.Hint(c.att.link.Core().ID())
+	h := m.steering.Hint(c.s.att.link.Core().ID())
 	if !h.Known() {
 		return n.server
 	}

@@ -84,7 +84,7 @@ func (m *Messenger) swap(e *endpoints, taken uint64, nonce uint32) (old []*datap
 	for _, c := range m.sorted() {
 		c.userDown.Store(true)
 		c.over.Store(true)
-		c.close(false, ErrRebound)
+		c.s.close(false, ErrRebound)
 	}
 	m.identity.renew(nonce)
 	m.setBound(e)

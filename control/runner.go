@@ -3,11 +3,13 @@ package control
 import (
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/ordered"
 )
 
 // The machine of the protocol says what has to be done; this file does it. A
@@ -21,6 +23,22 @@ import (
 
 // levelState is the log level of state changes.
 const levelState = slog.LevelDebug
+
+// runner is the session of a connection, and what its steps leave behind. The
+// messenger's lock guards it.
+type runner struct {
+	c *Conn
+	machine
+	notifications ordered.Queue[notification]
+	att           *attempt                  // the attempt whose socket the handler does not have yet; nil: it has it
+	told          <-chan dataplane.Snapshot // the snapshot that the handler gives for the last Suspend that asked for one
+	opened        time.Time                 // the last time that it was ready
+	numbered      time.Time                 // the socket begun that brought the peer's numbers
+	seen          time.Time                 // when the last socket was lost
+	streak        streak                    // of failed attempts
+	counters      ConnCounters
+	stopTimer     func() bool // of the back-off; its owner is who runs the outbox
+}
 
 // outcome is what a step means for the attempt whose event it was.
 type outcome struct {
@@ -49,7 +67,8 @@ func (o *outcome) record(a session.Action) {
 
 // stepLocked is one step: it takes the lock, steps, frees the lock, and carries out what
 // the machine said.
-func (c *Conn) stepLocked(ev session.Event) outcome {
+func (r *runner) stepLocked(ev session.Event) outcome {
+	c := r.c
 	var n numbers
 	switch ev.(type) {
 	case session.Answer, session.HandlerMoved: // these may make a cookie
@@ -57,27 +76,29 @@ func (c *Conn) stepLocked(ev session.Event) outcome {
 	}
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
-	return c.stepWith(ev, n)
+	return r.stepWith(ev, n)
 }
 
 // step is play for who has the lock.
-func (c *Conn) step(ev session.Event) outcome { return c.stepWith(ev, numbers{}) }
+func (r *runner) step(ev session.Event) outcome { return r.stepWith(ev, numbers{}) }
 
 // stepWith is step with the random numbers that Connect, Answer and Arrived need.
 // The lock is held.
-func (c *Conn) stepWith(ev session.Event, n numbers) outcome {
-	before, numbered := c.s.Peer, c.s.PeerGlobalSeq
-	actions := c.s.step(ev, c.m.env(&c.s, c, n))
-	if c.s.PeerGlobalSeq != numbered && c.att != nil {
-		c.numbered = c.att.begun
+func (r *runner) stepWith(ev session.Event, n numbers) outcome {
+	c := r.c
+	before, numbered := r.Peer, r.PeerGlobalSeq
+	actions := r.advance(ev, c.m.env(&r.machine, c, n))
+	if r.PeerGlobalSeq != numbered && r.att != nil {
+		r.numbered = r.att.begun
 	}
 	c.m.names.showPeer(c, &before)
-	return c.perform(actions)
+	return r.perform(actions)
 }
 
 // perform does the actions of a step that change memory, and puts the others into
 // the outbox. The lock is held.
-func (c *Conn) perform(actions []session.Action) (o outcome) {
+func (r *runner) perform(actions []session.Action) (o outcome) {
+	c := r.c
 	leave, open := false, false
 	for _, a := range actions {
 		o.record(a)
@@ -89,15 +110,15 @@ func (c *Conn) perform(actions []session.Action) (o outcome) {
 		}
 		switch session.PlaceOf(a) {
 		case session.Memory:
-			c.performState(a)
+			r.performState(a)
 		case session.IO:
-			c.prepare(a)
+			r.prepare(a)
 		}
 	}
 	if open && o.send == nil {
-		c.att = nil // it has nothing left to do for us
+		r.att = nil // it has nothing left to do for us
 	}
-	c.shown.publish(&c.s)
+	c.shown.publish(&r.machine)
 	if leave {
 		c.leaveCore(c.h.Core())
 	}
@@ -120,19 +141,19 @@ func (m *Messenger) env(s *machine, c *Conn, n numbers) session.Env {
 }
 
 // performState does what changes our own memory. The lock is held.
-func (c *Conn) performState(a session.Action) {
-	m := c.m
+func (r *runner) performState(a session.Action) {
+	c, m := r.c, r.c.m
 	switch a := a.(type) {
 	case session.StateChanged:
-		c.moved(a)
+		r.moved(a)
 	case session.Illegal:
 		m.counters.IllegalTransitions++
-		peer := c.s.peerText()
+		peer := r.peerText()
 		c.out.put(func() { m.cfg.Logger.Error("illegal transition", "conn", c.id, "peer", peer, "err", a.Err) })
 	case session.Faulted:
-		c.faulted(a)
+		r.faulted(a)
 	case session.Count:
-		c.count(a.What)
+		r.count(a.What)
 	case session.Renamed:
 		m.names.renamed(c, a)
 	case session.Only:
@@ -140,7 +161,7 @@ func (c *Conn) performState(a session.Action) {
 	case session.Disproved:
 		m.names.disprove(a.Addr)
 	case session.HintReceived:
-		if d := c.att.dial; d != nil {
+		if d := r.att.dial; d != nil {
 			d.adoptHint(a.Cookie)
 		}
 	case session.HintDropped:
@@ -163,14 +184,15 @@ func (c *Conn) performState(a session.Action) {
 }
 
 // moved tells of a new state. The lock is held.
-func (c *Conn) moved(a session.StateChanged) {
+func (r *runner) moved(a session.StateChanged) {
+	c := r.c
 	c.shown.stateChanged()
 	if a.To == StateStandby {
 		c.beginStandby()
 	} else {
 		c.endStandby()
 	}
-	log, ctx, peer := c.m.cfg.Logger, c.m.ctx, c.s.peerText()
+	log, ctx, peer := c.m.cfg.Logger, c.m.ctx, r.peerText()
 	c.out.put(func() {
 		if log.Enabled(ctx, levelState) {
 			log.Log(ctx, levelState, "state", "conn", c.id, "peer", peer, "from", a.From, "event", a.By, "to", a.To)
@@ -179,25 +201,26 @@ func (c *Conn) moved(a session.StateChanged) {
 }
 
 // faulted keeps why. The lock is held.
-func (c *Conn) faulted(a session.Faulted) {
+func (r *runner) faulted(a session.Faulted) {
+	c := r.c
 	c.shown.err = a.Err
 	if e := (*Error)(nil); !errors.As(a.Err, &e) {
 		stage := StageSession
 		if a.From == StateConnecting {
 			stage = StageIdent
 		}
-		c.shown.err = &Error{Stage: stage, Peer: c.s.peerText(), State: a.From, Err: a.Err}
+		c.shown.err = &Error{Stage: stage, Peer: r.peerText(), State: a.From, Err: a.Err}
 	}
 	if a.From == StateConnecting {
-		c.streak.attemptFailed(c, c.shown.err)
+		r.streak.attemptFailed(c, c.shown.err)
 	}
-	c.counters.Faults++
-	countAuthFailure(&c.counters.AuthFailures, a.Err)
+	r.counters.Faults++
+	countAuthFailure(&r.counters.AuthFailures, a.Err)
 }
 
 // count counts for the connection or the messenger. The lock is held.
-func (c *Conn) count(what session.Counter) {
-	switch n := &c.counters; what {
+func (r *runner) count(what session.Counter) {
+	switch n := &r.counters; what {
 	case session.Attempts:
 		n.Attempts++
 	case session.Idents:
@@ -210,7 +233,7 @@ func (c *Conn) count(what session.Counter) {
 		n.Replaced++
 	case session.Readies:
 		n.Ready++
-		c.streak = streak{}
+		r.streak = streak{}
 	case session.Resets:
 		n.Resets++
 	case session.RemoteResets:
@@ -220,14 +243,14 @@ func (c *Conn) count(what session.Counter) {
 
 // prepare puts an action on the handler, the timer or the log into the outbox.
 // The lock is held.
-func (c *Conn) prepare(a session.Action) {
-	m, h := c.m, c.h
+func (r *runner) prepare(a session.Action) {
+	c, m, h := r.c, r.c.m, r.c.h
 	switch a := a.(type) {
 	case session.Suspend:
 		var answer func(dataplane.Snapshot)
 		if a.ReplyTo != 0 {
 			told := make(chan dataplane.Snapshot, 1)
-			c.told = told
+			r.told = told
 			answer = func(mirror dataplane.Snapshot) { told <- mirror }
 		}
 		c.out.put(func() { h.Delay(a.Notify, answer) })
@@ -238,7 +261,7 @@ func (c *Conn) prepare(a session.Action) {
 	case session.ResetPeer:
 		c.out.put(h.ResetPeerState)
 	case session.ResetIO:
-		randomly := a.Full && c.s.msgr1 != nil && c.s.Features.Has(wire.FeatureMsgAuth)
+		randomly := a.Full && r.msgr1 != nil && r.Features.Has(wire.FeatureMsgAuth)
 		c.out.put(func() {
 			h.ResetSession(a.Full)
 			if randomly {
@@ -250,32 +273,32 @@ func (c *Conn) prepare(a session.Action) {
 	case session.TellRemoteReset:
 		c.out.put(func() { h.Notify(remoteResetEvent{}) })
 	case session.MoveHandler:
-		c.prepareMove(c.att, dataplane.MoveCause{Accepted: a.Accepted, Replace: a.Replace})
+		r.prepareMove(r.att, dataplane.MoveCause{Accepted: a.Accepted, Replace: a.Replace})
 	case session.Open:
-		c.prepareOpen(c.att)
+		r.prepareOpen(r.att)
 	case session.CloseIO:
 		c.closeIO()
 	case session.StartTimer:
 		c.out.put(func() {
-			c.stopTimer = m.cfg.Clock.AfterFunc(a.After, func() { c.stepLocked(session.TimerFired{Run: a.Run}) })
+			r.stopTimer = m.cfg.Clock.AfterFunc(a.After, func() { r.stepLocked(session.TimerFired{Run: a.Run}) })
 		})
 	case session.StopTimer:
 		c.out.put(func() {
-			if c.stopTimer != nil {
-				c.stopTimer()
-				c.stopTimer = nil
+			if r.stopTimer != nil {
+				r.stopTimer()
+				r.stopTimer = nil
 			}
 		})
 	case session.Log:
-		peer, err := c.s.peerText(), c.shown.err
-		if c.streak.goesOn(err, a.Text) {
+		peer, err := r.peerText(), c.shown.err
+		if r.streak.goesOn(err, a.Text) {
 			return
 		}
 		c.out.put(func() { m.lines.Info(a.Text, "conn", c.id, "peer", peer, "err", err) })
 	case session.Dial:
-		c.prepareDial(a.Attempt)
+		r.prepareDial(a.Attempt)
 	case session.Cancel:
-		if att := c.att; att != nil {
+		if att := r.att; att != nil {
 			err := a.Err
 			if err == nil {
 				err = errSuperseded
@@ -286,12 +309,13 @@ func (c *Conn) prepare(a session.Action) {
 }
 
 // prepareMove brings the handler to the socket of an attempt. The lock is held.
-func (c *Conn) prepareMove(a *attempt, why dataplane.MoveCause) {
+func (r *runner) prepareMove(a *attempt, why dataplane.MoveCause) {
+	c := r.c
 	if acc := a.accepted; acc != nil {
 		c.shown.place = acc.place
 		c.m.counters.Placement.count(acc.place)
 	}
-	c.shown.keep(&c.s, a) // for the event that says that the handler has arrived
+	c.shown.keep(&r.machine, a) // for the event that says that the handler has arrived
 	link, moved, there := a.link, a.moved, a.together
 	c.out.put(func() {
 		if !there && coreGone(link) {
@@ -303,25 +327,25 @@ func (c *Conn) prepareMove(a *attempt, why dataplane.MoveCause) {
 }
 
 // prepareOpen gives the handler the socket of an attempt. The lock is held.
-func (c *Conn) prepareOpen(a *attempt) {
-	m := c.m
+func (r *runner) prepareOpen(a *attempt) {
+	c, m := r.c, r.c.m
 	c.shown.err = nil
 	if a.dial != nil {
 		c.shown.place = c.shown.place.dialled(a.link.Core())
 	}
-	c.shown.keep(&c.s, a)
-	c.opened = a.begun.Add(a.took)
-	if c.claim.wanted {
-		c.checkClaim(c.opened)
+	c.shown.keep(&r.machine, a)
+	r.opened = a.begun.Add(a.took)
+	if c.claim != nil && c.claim.wanted {
+		c.checkClaim(r.opened)
 	}
 	opt := m.cfg.openOptions()
-	opt.Lossy, opt.Throttles, opt.Probe, opt.Tap = c.s.Policy.Lossy, &c.receiving.limits, a.probe, a.tap
+	opt.Lossy, opt.Throttles, opt.Probe, opt.Tap = r.Policy.Lossy, &c.receiving.limits, a.probe, a.tap
 	opt.Source = dataplane.Source{Type: uint8(m.cfg.Name.Type), Num: m.number}
-	link, talk, features := a.link, a.talk, c.s.Features
+	link, talk, features := a.link, a.talk, r.Features
 	c.out.put(func() {
 		if err := talk.release(&opt, features); err != nil {
 			link.Close()
-			go c.endFor(err)
+			go r.endFor(err)
 			return
 		}
 		c.h.Open(link, opt)
@@ -329,31 +353,33 @@ func (c *Conn) prepareOpen(a *attempt) {
 }
 
 // endFor ends a connection that cannot be opened.
-func (c *Conn) endFor(err error) {
+func (r *runner) endFor(err error) {
+	c := r.c
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
-	c.close(true, err)
+	r.close(true, err)
 }
 
 // prepareDial begins an attempt of our own. The lock is held.
-func (c *Conn) prepareDial(number uint64) {
-	m := c.m
+func (r *runner) prepareDial(number uint64) {
+	c, m := r.c, r.c.m
 	a := m.newAttempt()
-	a.number, a.prev, a.suspended = number, c.att, c.told
-	c.att = a
+	a.number, a.prev, a.suspended = number, r.att, r.told
+	r.att = a
 	if !m.work.enter() {
 		close(a.done)
 		return // shutting down: the connection is being closed
 	}
-	d := &dialling{c: c, a: a, target: c.s.Peer.Target, peerType: c.s.Peer.Type}
+	d := &dialling{c: c, a: a, target: r.Peer.Target, peerType: r.Peer.Type}
 	a.dial = d
 	c.out.put(func() { go d.run() })
 }
 
 // close ends the connection, at once if it lingers. The lock is held. reset: tell
 // the user.
-func (c *Conn) close(reset bool, err error) {
-	c.step(session.Close{Reset: reset, Err: err})
+func (r *runner) close(reset bool, err error) {
+	c := r.c
+	r.step(session.Close{Reset: reset, Err: err})
 	if !reset {
 		c.endLingering(false)
 	}

@@ -98,8 +98,8 @@ func (c *Conn) Stats() (ConnStats, error) {
 	st := ConnStats{
 		ID: c.id, Peer: c.s.peerText(), PeerType: c.s.Peer.Type.String(), State: c.s.State.String(), Policy: c.policy.Name, Lossy: c.s.Policy.Lossy,
 		ConnectSeq: c.s.ConnectSeq, GlobalSeq: c.s.GlobalSeq,
-		Placement: c.shown.placement(c.h.Core()), Counters: c.counters, IO: io, Protocol: info.Protocol, Compression: info.Compression,
-		LastSeen: c.lastSeen(now, io.Quiet), Remote: info.Peer, HeldBytes: held, Throttles: c.receiving.stats(c.policy),
+		Placement: c.shown.placement(c.h.Core()), Counters: c.s.counters, IO: io, Protocol: info.Protocol, Compression: info.Compression,
+		LastSeen: c.s.lastSeen(now, io.Quiet), Remote: info.Peer, HeldBytes: held, Throttles: c.receiving.stats(c.policy),
 	}
 	if s := c.s.msgr2; s != nil {
 		st.ClientCookie, st.ServerCookie = s.ClientCookie != 0, s.ServerCookie != 0

@@ -187,7 +187,7 @@ func (a *accepting) begin1(peer wire.EntityType) wire.Features {
 		a.att.peer.EntityType = peer
 		a.policy = m.policies.get(peer)
 		a.s = m.newSession1(a.policy, session.Peer{Type: peer, From: a.link.PeerAddr().Addr()})
-		a.began = a.s.step(session.Accept{}, m.env(&a.s, nil, numbers{}))
+		a.began = a.s.advance(session.Accept{}, m.env(&a.s, nil, numbers{}))
 	}
 	return a.s.Policy.Required
 }
