@@ -7,14 +7,10 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/handshake"
-	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
-
-// runner.go begins attempts, and an attempt tells the machine what it sees, so its
-// calls of stepLocked run back up.
 
 // attempt is one goroutine that works on a socket for a connection. Whoever takes
 // the connection over cancels it and waits for done; what it does after that
@@ -89,61 +85,9 @@ func (a *attempt) interrupt() {
 	}
 }
 
-// awaitHandler waits until the handler is on the core of the socket, and tells the
-// machine.
-func (a *attempt) awaitHandler(c *Conn) (outcome, error) {
-	if !a.together {
-		if err := <-a.moved; err != nil {
-			return outcome{}, err
-		}
-	}
-	if err := context.Cause(c.m.ctx); err != nil {
-		return outcome{}, err
-	}
-	a.took = c.m.cfg.Clock.Now().Sub(a.begun)
-	return a.check(c.s.stepLocked(session.HandlerMoved{Attempt: a.number}))
-}
-
-// check says whether the attempt goes on after a step.
-func (a *attempt) check(o outcome) (outcome, error) {
-	switch {
-	case o.superseded:
-		return o, errSuperseded
-	case o.faulted != nil:
-		return o, errReported
-	}
-	return o, nil
-}
-
-// fail has the fault rule applied to an attempt, unless that has happened, or the
-// connection has moved on.
-func (a *attempt) fail(c *Conn, err error) error {
-	if errors.Is(err, errSuperseded) || errors.Is(err, errReported) {
-		return err
-	}
-	if o := c.s.stepLocked(session.Failed{Attempt: a.number, Err: err, Terminal: terminal(err)}); o.superseded {
-		return errSuperseded
-	}
-	return err
-}
-
-// terminal says that dialling again would not help.
-func terminal(err error) bool {
-	if errors.Is(err, ErrWrongPeer) {
-		return true
-	}
-	var he *handshake.Error
-	return errors.As(err, &he) && he.Terminal()
-}
-
 // coreGone says that the core of a link has ended, and the socket with it: the
 // handler cannot move there.
 func coreGone(l *dataplane.Link) bool {
 	s := l.Core().State()
 	return s == dataplane.CoreFailed || s == dataplane.CoreStopped
-}
-
-// snapshot converts what a handler says to the form of the machine.
-func snapshot(m dataplane.Snapshot) session.Snapshot {
-	return session.Snapshot{InSeq: m.InSeq, OutSeq: m.OutSeq, Queued: m.Queued, Sent: m.Sent, Notifications: m.Notifications}
 }

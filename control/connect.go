@@ -87,14 +87,6 @@ func (d *dialling) dial() error {
 	return err
 }
 
-// handshakeOptions are what both roles have in common.
-func (m *Messenger) handshakeOptions(a *attempt) handshake.Options {
-	return handshake.Options{
-		EntityType: m.cfg.Name.Type, Rev0Only: m.cfg.Rev0, Modes: m.cfg.Modes, Compression: m.compression.negotiate,
-		NoDataCRC: m.cfg.NoDataCRC, Probe: a.probe, Tap: a.tap, KeyLog: m.keyLog,
-	}
-}
-
 // handshake runs from the banner to the end of authentication, or in msgr1 to the
 // addresses.
 func (d *dialling) handshake() error {
@@ -121,22 +113,6 @@ func (d *dialling) handshake() error {
 	}
 	m.numbered(peer.Auth.GlobalID)
 	return nil
-}
-
-// SetNumber tells a client the number that a monitor has given it in messages, as they
-// do where msgr1 is spoken; the handshake of msgr2 brings it by itself. A number that is
-// known stays. Messages of msgr1 name it, on connections that open from now on.
-func (m *Messenger) SetNumber(globalID uint64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.numbered(globalID)
-}
-
-// numbered takes over the number that a monitor has given us. The lock is held.
-func (m *Messenger) numbered(globalID uint64) {
-	if m.cfg.Name.Type == wire.Client && m.number < 0 && globalID != 0 {
-		m.number = int64(globalID)
-	}
 }
 
 func (d *dialling) wrapHandshake(err error) error { return d.wrapAt(StageBanner, err) }

@@ -4,6 +4,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/control/session1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 // machine is the session of a connection, or of an accepted socket, in the protocol
@@ -29,6 +30,11 @@ func (s *machine) peerText() string {
 		return s.Peer.Target.String()
 	}
 	return s.Peer.Addrs.String()
+}
+
+// snapshot converts what a handler says to the form of the machine.
+func snapshot(m dataplane.Snapshot) session.Snapshot {
+	return session.Snapshot{InSeq: m.InSeq, OutSeq: m.OutSeq, Queued: m.Queued, Sent: m.Sent, Notifications: m.Notifications}
 }
 
 // isMsgr1 says whether an address is one at which msgr1 is spoken. Every other one

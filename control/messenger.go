@@ -86,7 +86,7 @@ func New(cfg Config) (*Messenger, error) {
 		cfg:           cfg,
 		inFlight:      dataplane.NewThrottle(cfg.DispatchBytes),
 		sending:       dataplane.NewSendBudget(cfg.SendBytes, own(cfg.SendBytes, ownSend)),
-		notifications: newNotebook(),
+		notifications: newNotificationQueue(),
 		number:        cfg.Number,
 		policies:      newPolicySet(cfg.Policies, *cfg.Default),
 		names:         newNames(),

@@ -7,7 +7,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// What our own addresses are. A bound IP is what the configuration says, and
+// What our own addresses are, and our number. A bound IP is what the configuration says, and
 // nothing changes it. Of an address that is bound without an IP (a wildcard) the
 // IP is learned once, from the first socket, and peers are told that one. It is
 // what the kernel says of our end of the socket: what a peer says about it holds
@@ -73,5 +73,21 @@ func (id *identity) ours(target wire.Addr, local netip.AddrPort) bool {
 func (m *Messenger) learn(local netip.AddrPort, seen wire.Addr) {
 	if m.identity.learn(local, seen) {
 		m.findLocal()
+	}
+}
+
+// SetNumber tells a client the number that a monitor has given it in messages, as they
+// do where msgr1 is spoken; the handshake of msgr2 brings it by itself. A number that is
+// known stays. Messages of msgr1 name it, on connections that open from now on.
+func (m *Messenger) SetNumber(globalID uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.numbered(globalID)
+}
+
+// numbered takes over the number that a monitor has given us. The lock is held.
+func (m *Messenger) numbered(globalID uint64) {
+	if m.cfg.Name.Type == wire.Client && m.number < 0 && globalID != 0 {
+		m.number = int64(globalID)
 	}
 }

@@ -60,6 +60,14 @@ func (s msgr2Talk) release(opt *dataplane.OpenOptions, _ wire.Features) error {
 	return nil
 }
 
+// handshakeOptions are what both roles have in common.
+func (m *Messenger) handshakeOptions(a *attempt) handshake.Options {
+	return handshake.Options{
+		EntityType: m.cfg.Name.Type, Rev0Only: m.cfg.Rev0, Modes: m.cfg.Modes, Compression: m.compression.negotiate,
+		NoDataCRC: m.cfg.NoDataCRC, Probe: a.probe, Tap: a.tap, KeyLog: m.keyLog,
+	}
+}
+
 // encode is a frame of the session on the wire.
 func encode(f session.Frame) (frame.Tag, []byte) {
 	switch f := f.(type) {
