@@ -11,6 +11,9 @@ import (
 // policy's StandbyAge, or when Config.MaxStandby others have begun to wait since. A
 // peer that comes back after that is told that its session is gone (SESSION_RESET),
 // so that nothing is lost without an event on both sides.
+//
+// runner.go says when a session begins and ends to wait, and has the end of the connection:
+// that is the one call that runs back up, through standbys.expire, which New sets.
 
 // ErrExpired is why a connection is over whose peer did not come back in time.
 var ErrExpired = errors.New("control: the peer did not come back")
@@ -32,51 +35,61 @@ func (p *Policy) standbyAge() time.Duration {
 	return 0
 }
 
+// standbys are the sessions that wait for their peer, the longest first. They belong to
+// a messenger, under its lock.
+type standbys struct {
+	list   list.List // of *Conn
+	most   int       // 0: any number
+	clock  Clock
+	lock   *protocolLock
+	expire func(*Conn) // ends a connection whose peer has not come back
+}
+
 // standby is the wait of a connection for its peer.
 type standby struct {
 	run uint64        // counts the waits; guarded by the messenger's lock
-	at  *list.Element // in Messenger.standbys, nil: not; likewise
+	at  *list.Element // in standbys, nil: not; likewise
 	// stop ends the timer. Owner: who runs the connection's outbox.
 	stop func() bool
 }
 
-// beginStandby has a session that waits from now on end in time. The lock is held.
-func (c *Conn) beginStandby() {
-	m, w := c.m, &c.standby
-	age := c.policy.standbyAge()
+// begin has a session that waits from now on end in time. The lock is held.
+func (s *standbys) begin(c *Conn) {
+	w, age := &c.standby, c.policy.standbyAge()
 	if age == 0 || w.at != nil {
 		return
 	}
 	w.run++
-	w.at = m.standbys.PushBack(c)
+	w.at = s.list.PushBack(c)
 	run := w.run
-	c.out.put(func() { c.startStandbyTimer(age, run) })
-	if most := m.cfg.MaxStandby; most > 0 && m.standbys.Len() > most {
-		m.mu.later(m.endOldestStandby)
+	c.out.put(func() { s.startTimer(c, age, run) })
+	if s.most > 0 && s.list.Len() > s.most {
+		s.lock.later(s.endOldest)
 	}
 }
 
-func (c *Conn) startStandbyTimer(age time.Duration, run uint64) {
-	c.standby.stop = c.m.cfg.Clock.AfterFunc(age, func() {
-		c.m.mu.Lock()
-		defer c.m.mu.Unlock()
+func (s *standbys) startTimer(c *Conn, age time.Duration, run uint64) {
+	w := &c.standby
+	w.stop = s.clock.AfterFunc(age, func() {
+		s.lock.Lock()
+		defer s.lock.Unlock()
 		switch {
-		case c.standby.at == nil || c.standby.run != run:
+		case w.at == nil || w.run != run:
 		case c.s.Frozen: // about to be another process's
-			c.out.put(func() { c.startStandbyTimer(age, run) })
+			c.out.put(func() { s.startTimer(c, age, run) })
 		default:
-			c.expire()
+			s.expire(c)
 		}
 	})
 }
 
-// endStandby ends the wait. The lock is held.
-func (c *Conn) endStandby() {
+// end ends the wait. The lock is held.
+func (s *standbys) end(c *Conn) {
 	w := &c.standby
 	if w.at == nil {
 		return
 	}
-	c.m.standbys.Remove(w.at)
+	s.list.Remove(w.at)
 	w.at = nil
 	c.out.put(func() {
 		if w.stop != nil {
@@ -86,30 +99,15 @@ func (c *Conn) endStandby() {
 	})
 }
 
-// expire ends a connection whose peer has not come back. The lock is held.
-func (c *Conn) expire() {
-	c.m.counters.Expired++
-	c.s.close(true, ErrExpired)
-}
-
-// endOldestStandby keeps the bound on the number of those that wait.
-func (m *Messenger) endOldestStandby() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for at := m.standbys.Front(); at != nil && m.standbys.Len() > m.cfg.MaxStandby; {
+// endOldest keeps the bound on the number of those that wait.
+func (s *standbys) endOldest() {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	for at := s.list.Front(); at != nil && s.list.Len() > s.most; {
 		c := at.Value.(*Conn)
 		at = at.Next()
 		if !c.s.Frozen {
-			c.expire()
+			s.expire(c)
 		}
 	}
-}
-
-// lastSeen is when the peer was heard last, as far as it is known; quiet is how long
-// that is ago on the present socket. The lock is held.
-func (r *runner) lastSeen(now time.Time, quiet time.Duration) time.Time {
-	if r.State == StateReady {
-		return now.Add(-quiet)
-	}
-	return r.seen
 }

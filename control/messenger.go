@@ -1,7 +1,6 @@
 package control
 
 import (
-	"container/list"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -70,7 +69,7 @@ type Messenger struct {
 	names      names                // which connections go by which address
 	all        map[*Conn]struct{}   // not closed yet, anonymous ones too
 	lingering  map[*Conn]resetEvent // closed, but for what waits for Queued
-	standbys   list.List            // connections that wait for their peer, the longest first
+	standbys   standbys
 	halfOpen   int
 	ended      endedSessions
 	counters   Counters
@@ -95,6 +94,8 @@ func New(cfg Config) (*Messenger, error) {
 		door:          newDoor(&cfg),
 	}
 	m.mu.close = func(c *Conn) { c.s.close(false, ErrMarkedDown) }
+	m.standbys.most, m.standbys.clock, m.standbys.lock = cfg.MaxStandby, cfg.Clock, &m.mu
+	m.standbys.expire = func(c *Conn) { c.s.expire() }
 	m.random.from, m.random.check = cfg.Rand, &m.mu.check
 	m.inject = newInjector(&cfg, m.random.next)
 	m.cfg.Logger, m.cfg.Probe = m.mu.check.logger(cfg.Logger), m.mu.check.probe(cfg.Probe)

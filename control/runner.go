@@ -188,9 +188,9 @@ func (r *runner) moved(a session.StateChanged) {
 	c := r.c
 	c.shown.stateChanged()
 	if a.To == StateStandby {
-		c.beginStandby()
+		c.m.standbys.begin(c)
 	} else {
-		c.endStandby()
+		c.m.standbys.end(c)
 	}
 	log, ctx, peer := c.m.cfg.Logger, c.m.ctx, r.peerText()
 	c.out.put(func() {
@@ -383,4 +383,19 @@ func (r *runner) close(reset bool, err error) {
 	if !reset {
 		c.endLingering(false)
 	}
+}
+
+// expire ends a connection whose peer has not come back. The lock is held.
+func (r *runner) expire() {
+	r.c.m.counters.Expired++
+	r.close(true, ErrExpired)
+}
+
+// lastSeen is when the peer was heard last, as far as it is known; quiet is how long
+// that is ago on the present socket. The lock is held.
+func (r *runner) lastSeen(now time.Time, quiet time.Duration) time.Time {
+	if r.State == StateReady {
+		return now.Add(-quiet)
+	}
+	return r.seen
 }

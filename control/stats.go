@@ -155,7 +155,7 @@ func (m *Messenger) Stats() (Stats, error) {
 	arriving := m.arriving.Load() // accepted, and not counted yet
 	st := Stats{
 		Name: m.cfg.Name.String(), Addrs: m.addrs.String(), Backend: string(info.Backend), Fallback: info.Fallback,
-		Open: len(m.all), Standby: m.standbys.Len(), HalfOpen: m.halfOpen + int(arriving), InFlight: m.inFlight.Used(), InFlightLimit: m.inFlight.Limit(), Waiting: m.inFlight.Waiting(),
+		Open: len(m.all), Standby: m.standbys.list.Len(), HalfOpen: m.halfOpen + int(arriving), InFlight: m.inFlight.Used(), InFlightLimit: m.inFlight.Limit(), Waiting: m.inFlight.Waiting(),
 		Sending: m.sending.Used(), SendingLimit: m.sending.Limit(),
 		Counters: m.counters,
 	}
