@@ -26,12 +26,10 @@ type Conn struct {
 	local    bool          // to ourselves: no handler is open, no socket
 	over     atomic.Bool   // nothing is dispatched any more
 	// userDown: the user has marked it down, so that no reset event follows.
-	userDown atomic.Bool
-	draining atomic.Bool
-	handed   atomic.Bool // to another process
-	// migrating counts the moves under way from a core that is removed or has
-	// failed.
-	migrating atomic.Int32
+	userDown  atomic.Bool
+	draining  atomic.Bool
+	handed    atomic.Bool // to another process
+	leaving   leaving
 	closed    signal // sent when the handler holds nothing any more
 	receiving receiving
 	policy    *Policy // that it was made with, which never changes; the present one is in s

@@ -1,83 +1,76 @@
 package control
 
 import (
+	"sync/atomic"
+
 	"github.com/ringmsgr/ringmsgr/control/internal/resize"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 // How connections leave a core that is being removed or has failed: all of them
-// at once (migrateAll), one that comes to it too late (leaveIfDraining), one whose
-// handshake has ended there (leaveCore). Which of them go is decided in package resize.
+// at once (migrateAll), one that comes to it too late (arrived), one whose
+// handshake has ended there (stepEnded). Which of them go is decided in package resize.
 
 // migrateAll has all connections leave a core, but for those whose handshake is
 // under way: they follow when it ends. One that lingers there ends. The lock is
 // held.
 func (m *Messenger) migrateAll(core *dataplane.Core) {
-	m.endLingering(core, true)
+	m.lingering.endAll(core, true)
 	for _, c := range m.sorted() {
-		if c.at(core).Leaves(resize.Evacuation) {
-			c.migrate(m.pickCore())
+		if c.leaving.facts(c, core).Leaves(resize.Evacuation) {
+			c.leaving.migrate(c, m.pickCore())
 		}
 	}
 }
 
-// at are the facts by which it is decided whether the connection leaves a core. The
-// lock is held.
-func (c *Conn) at(core *dataplane.Core) resize.Conn {
+// leaving are the moves under way of one connection, from a core that is removed or has
+// failed. The lock is held where they begin.
+type leaving struct{ moves atomic.Int32 }
+
+// facts are those by which it is decided whether the connection leaves a core.
+func (l *leaving) facts(c *Conn, core *dataplane.Core) resize.Conn {
 	return resize.Conn{
-		Here: c.h.Core() == core, Boarding: c.movingToSocket(), Underway: c.migrating.Load() > 0, Closing: c.s.State == StateClosing,
+		Here: c.h.Core() == core, Boarding: c.s.movingToSocket(), Underway: l.moves.Load() > 0, Closing: c.s.State == StateClosing,
 		CoreRuns: runningCore(core),
 	}
 }
 
-// movingToSocket says that an attempt has a socket for the connection, or is about
-// to, and brings the handler to that socket's core. The lock is held.
-func (c *Conn) movingToSocket() bool {
-	switch c.s.State {
-	case StateAccepting, StateEstablishing, StateConnecting, StateReplacing:
-		return true
-	}
-	return false
-}
-
 // migrate has the connection go to another core, with its socket if it has one.
-// The lock is held.
-func (c *Conn) migrate(to *dataplane.Core) {
-	c.migrating.Add(1)
+func (l *leaving) migrate(c *Conn, to *dataplane.Core) {
+	l.moves.Add(1)
 	c.shown.place = Placement{Core: to.ID(), Intended: to.ID(), By: byMove}
 	c.shown.publish(&c.s.machine)
 	c.m.turns.Expect(to, 1)
 	c.out.put(func() {
 		c.h.Migrate(to, func() {
-			c.migrating.Add(-1)
+			l.moves.Add(-1)
 			if !runningCore(to) {
-				go c.leaveIfDraining(to) // it was removed meanwhile, or has failed
+				go l.arrived(c, to) // it was removed meanwhile, or has failed
 			}
 		})
 		c.m.turns.Expect(to, -1) // the handler counts there itself from now on
 	})
 }
 
-// leaveIfDraining has a connection leave the core to which it has just come, if that
-// is being removed or has failed, or end if it lingers.
-func (c *Conn) leaveIfDraining(core *dataplane.Core) {
+// arrived has a connection leave the core to which it has just come, if that is being
+// removed or has failed, or end if it lingers. It takes the lock.
+func (l *leaving) arrived(c *Conn, core *dataplane.Core) {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
-	c.endLingering(true)
-	c.leaveAt(resize.Arrival, core)
+	c.m.lingering.end(c, true)
+	l.leave(c, resize.Arrival, core)
 }
 
-// leaveCore has the connection leave its core if that is being removed or has
-// failed, in whatever state it is after a step. The lock is held.
-func (c *Conn) leaveCore(core *dataplane.Core) { c.leaveAt(resize.StepEnded, core) }
+// stepEnded has the connection leave its core if that is being removed or has failed, in
+// whatever state it is after a step.
+func (l *leaving) stepEnded(c *Conn) { l.leave(c, resize.StepEnded, c.h.Core()) }
 
-// leaveAt has the connection leave its core if it is to, and if another one runs. The
-// lock is held.
-func (c *Conn) leaveAt(at resize.Moment, core *dataplane.Core) {
-	if !c.at(core).Leaves(at) {
+// leave has the connection leave its core if it is to, and if another one runs.
+func (l *leaving) leave(c *Conn, at resize.Moment, core *dataplane.Core) {
+	if !l.facts(c, core).Leaves(at) {
 		return
 	}
 	if to := c.m.pickCore(); runningCore(to) {
-		c.migrate(to)
+		l.migrate(c, to)
 	}
 }

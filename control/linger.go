@@ -16,56 +16,69 @@ import (
 //
 // Every connection ends here, and then loses its calls and postings.
 
+// lingering are the closed connections of a messenger, but for what waits for Queued, with
+// the reset event that each of them ends with. The messenger's lock guards them.
+type lingering map[*Conn]resetEvent
+
 // tellReset has the handler of a closed connection say that it is over, at once
 // or when it has lingered. The lock is held.
-func (c *Conn) tellReset(ev resetEvent) {
-	m := c.m
+func (l lingering) tellReset(c *Conn, ev resetEvent) {
 	c.line.flush()
 	lingers := c.h.Core().State() == dataplane.CoreRunning && c.queue.finish(c, func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		c.endLingering(true)
+		c.m.mu.Lock()
+		defer c.m.mu.Unlock()
+		l.end(c, true)
 	})
 	if !lingers {
-		c.sayReset(ev)
+		sayReset(c, ev)
 		return
 	}
-	m.lingering[c] = ev
+	l[c] = ev
 	c.out.put(func() { c.h.Delay(false, nil) }) // its socket is of no use any more
 }
 
 // closeIO ends the handler of a closed connection, unless it lingers. The lock is
 // held.
-func (c *Conn) closeIO() {
-	if _, lingers := c.m.lingering[c]; !lingers {
-		c.endIO()
+func (l lingering) closeIO(c *Conn) {
+	if _, lingers := l[c]; !lingers {
+		endIO(c)
 	}
 }
 
-// endLingering is the end of a connection that lingers, if it still does. tell:
-// with its reset event. The lock is held.
-func (c *Conn) endLingering(tell bool) {
-	ev, lingers := c.m.lingering[c]
+// end is the end of a connection that lingers, if it still does. tell: with its reset
+// event. The lock is held.
+func (l lingering) end(c *Conn, tell bool) {
+	ev, lingers := l[c]
 	if !lingers {
 		return
 	}
-	delete(c.m.lingering, c)
+	delete(l, c)
 	if tell {
-		c.sayReset(ev)
+		sayReset(c, ev)
 	}
 	c.over.Store(true)
-	c.endIO()
+	endIO(c)
+}
+
+// endAll ends the connections that linger on a core, nil: on all, without what waits
+// for Queued. The lock is held.
+func (l lingering) endAll(on *dataplane.Core, tell bool) {
+	for _, c := range slices.SortedFunc(maps.Keys(l), func(a, b *Conn) int { return cmp.Compare(a.id, b.id) }) {
+		if on == nil || c.h.Core() == on {
+			l.end(c, tell)
+		}
+	}
 }
 
 // sayReset puts the reset event among those of the handler. Nothing is dispatched
 // behind it. The lock is held.
-func (c *Conn) sayReset(ev resetEvent) {
+func sayReset(c *Conn, ev resetEvent) {
 	c.over.Store(true)
 	c.out.put(func() { c.h.Notify(ev) })
 }
 
 // endIO closes the handler. The lock is held.
-func (c *Conn) endIO() {
+func endIO(c *Conn) {
 	c.out.put(func() {
 		c.h.Close(func() {
 			c.over.Store(true)
@@ -74,14 +87,4 @@ func (c *Conn) endIO() {
 			c.closed.send()
 		})
 	})
-}
-
-// endLingering ends the connections that linger on a core, nil: on all, without
-// what waits for Queued. The lock is held.
-func (m *Messenger) endLingering(on *dataplane.Core, tell bool) {
-	for _, c := range slices.SortedFunc(maps.Keys(m.lingering), func(a, b *Conn) int { return cmp.Compare(a.id, b.id) }) {
-		if on == nil || c.h.Core() == on {
-			c.endLingering(tell)
-		}
-	}
 }

@@ -37,6 +37,16 @@ func snapshot(m dataplane.Snapshot) session.Snapshot {
 	return session.Snapshot{InSeq: m.InSeq, OutSeq: m.OutSeq, Queued: m.Queued, Sent: m.Sent, Notifications: m.Notifications}
 }
 
+// movingToSocket says that an attempt has a socket for the connection, or is about
+// to, and brings the handler to that socket's core. The lock is held.
+func (s *machine) movingToSocket() bool {
+	switch s.State {
+	case StateAccepting, StateEstablishing, StateConnecting, StateReplacing:
+		return true
+	}
+	return false
+}
+
 // isMsgr1 says whether an address is one at which msgr1 is spoken. Every other one
 // is for msgr2.
 func isMsgr1(a wire.Addr) bool { return a.Type == wire.AddrLegacy }

@@ -66,9 +66,9 @@ type Messenger struct {
 	globalSeq1 session.GlobalSeq
 	policies   policySet
 	handing    handover.State
-	names      names                // which connections go by which address
-	all        map[*Conn]struct{}   // not closed yet, anonymous ones too
-	lingering  map[*Conn]resetEvent // closed, but for what waits for Queued
+	names      names              // which connections go by which address
+	all        map[*Conn]struct{} // not closed yet, anonymous ones too
+	lingering  lingering
 	standbys   standbys
 	halfOpen   int
 	ended      endedSessions
@@ -90,7 +90,7 @@ func New(cfg Config) (*Messenger, error) {
 		policies:      newPolicySet(cfg.Policies, *cfg.Default),
 		names:         newNames(),
 		all:           make(map[*Conn]struct{}),
-		lingering:     make(map[*Conn]resetEvent),
+		lingering:     make(lingering),
 		door:          newDoor(&cfg),
 	}
 	m.mu.close = func(c *Conn) { c.s.close(false, ErrMarkedDown) }
@@ -370,7 +370,7 @@ func (m *Messenger) Shutdown(ctx context.Context) error {
 	for _, c := range m.sorted() {
 		c.s.close(false, ErrShutdown)
 	}
-	m.endLingering(nil, false)
+	m.lingering.endAll(nil, false)
 	m.mu.Unlock()
 	done := make(chan struct{})
 	go func() {

@@ -120,7 +120,7 @@ func (r *runner) perform(actions []session.Action) (o outcome) {
 	}
 	c.shown.publish(&r.machine)
 	if leave {
-		c.leaveCore(c.h.Core())
+		c.leaving.stepEnded(c)
 	}
 	return o
 }
@@ -269,7 +269,7 @@ func (r *runner) prepare(a session.Action) {
 			}
 		})
 	case session.TellReset: // it and CloseIO wait for what is queued here
-		c.tellReset(resetEvent{a.Replace})
+		m.lingering.tellReset(c, resetEvent{a.Replace})
 	case session.TellRemoteReset:
 		c.out.put(func() { h.Notify(remoteResetEvent{}) })
 	case session.MoveHandler:
@@ -277,7 +277,7 @@ func (r *runner) prepare(a session.Action) {
 	case session.Open:
 		r.prepareOpen(r.att)
 	case session.CloseIO:
-		c.closeIO()
+		m.lingering.closeIO(c)
 	case session.StartTimer:
 		c.out.put(func() {
 			r.stopTimer = m.cfg.Clock.AfterFunc(a.After, func() { r.stepLocked(session.TimerFired{Run: a.Run}) })
@@ -381,7 +381,7 @@ func (r *runner) close(reset bool, err error) {
 	c := r.c
 	r.step(session.Close{Reset: reset, Err: err})
 	if !reset {
-		c.endLingering(false)
+		c.m.lingering.end(c, false)
 	}
 }
 
