@@ -1,12 +1,9 @@
 package control
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
 	"github.com/ringmsgr/ringmsgr/control/session"
@@ -61,29 +58,6 @@ func (m *Messenger) serve(link *dataplane.Link, guest *door.Guest, begun time.Ti
 	defer m.work.leave()
 	guest.OnEvict(func() { att.cancel(ErrEvicted) })
 	att.accepted.run()
-}
-
-// accepting is one accepted socket until it is decided whether it gets a new
-// session or that of an existing connection. Its goroutine reads and writes the
-// frames, the machine of package session decides.
-type accepting struct {
-	m      *Messenger
-	link   *dataplane.Link
-	guest  *door.Guest
-	att    *attempt
-	msgr1  bool // what is spoken on it
-	ctx    context.Context
-	s      machine          // of the socket: guarded by the messenger's lock
-	began  []session.Action // of the first step: for the log of the connection
-	policy *Policy
-	pin    int // core that the peer was pinned to when it came, if pinned
-	pinned bool
-	// The connection that has the socket, once that is decided: a new one, or one
-	// that existed (taking).
-	conn       *Conn
-	takingOver bool
-	young      bool      // that connection has a socket, and has not had it for long
-	place      Placement // of the socket
 }
 
 func (a *accepting) run() {
@@ -158,21 +132,6 @@ func (a *accepting) handshake() error {
 	a.began = a.s.advance(session.Accept{}, m.env(&a.s, nil, numbers{}))
 	m.learn(a.link.LocalAddr(), peer.Target)
 	return nil
-}
-
-// checkClaimed compares what the peer calls itself with what it has proven: the type is
-// only a claim, and decides about policy and sessions. A daemon may act as a client, but
-// nobody as a daemon.
-func checkClaimed(peer *handshake.Peer) error {
-	if claimed, proven := peer.EntityType, peer.Auth.Entity; claimed != wire.Client && proven.Type != 0 && proven.Type != claimed {
-		return fmt.Errorf("%w: type %v from %v", ErrWrongPeer, claimed, proven)
-	}
-	return nil
-}
-
-// isProven says whether the peer has proven its name.
-func isProven(res *auth.Result) bool {
-	return res.Method != auth.None && res.Entity != (wire.EntityName{})
 }
 
 // session reads what the peer wants and answers, until the socket belongs to a
@@ -253,23 +212,6 @@ func (a *accepting) request(f session.Frame) (session.Event, *Conn) {
 		ev.Existing, ev.Settled = e.s.msgr2, a.settled(e)
 	}
 	return ev, e
-}
-
-// settled says that this socket is not older than the numbers of a session: their
-// socket was decided about by its deadline. The lock is held.
-func (a *accepting) settled(e *Conn) bool {
-	return a.att.begun.Sub(e.s.numbered) > a.m.cfg.HandshakeTimeout
-}
-
-// refuse is why no connection may be made, nil if one may. The lock is held.
-func (a *accepting) refuse() error {
-	switch {
-	case a.m.down:
-		return ErrShutdown
-	case coreGone(a.link):
-		return dataplane.ErrStopped
-	}
-	return nil
 }
 
 // count counts what an accepted socket was told. The lock is held.

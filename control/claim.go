@@ -20,60 +20,53 @@ var ErrElsewhere = session.ErrElsewhere
 // it has: package session has the question, and judges the answer (claim.go there). It
 // runs beside the session, on a socket of its own. The messenger's lock guards it.
 type claimCheck struct {
+	c       *Conn
 	wanted  bool // Connect has returned the connection for that address
 	running bool
 	next    time.Time // not before
 }
 
-// checkClaim checks the address that leads to the connection, if only its peer says
-// so, now or when it is ready. The lock is held.
-func (c *Conn) checkClaim(now time.Time) {
-	if c.claim == nil {
+// checkClaim checks the address that leads to a connection, if only its peer says so,
+// now or when it is ready. The lock is held.
+func checkClaim(c *Conn, now time.Time) {
+	k := c.claim
+	if k == nil {
 		if c.s.Peer.Dialled {
 			return
 		}
-		c.claim = new(claimCheck)
+		k = &claimCheck{c: c}
+		c.claim = k
 	}
-	c.claim.wanted = !c.s.Peer.Dialled
-	if !c.claim.wanted || c.claim.running || now.Before(c.claim.next) {
+	k.wanted = !c.s.Peer.Dialled
+	if !k.wanted || k.running || now.Before(k.next) {
 		return
 	}
-	if !c.asks() || !c.m.work.enter() {
+	if !c.s.asks() || !c.m.work.enter() {
 		return
 	}
-	c.claim.running = true
-	c.out.put(func() { go c.runCheck() })
+	k.running = true
+	c.out.put(func() { go k.run() })
 }
 
-// asks says whether there is something to ask. msgr1 has no such question. The lock is
-// held.
-func (c *Conn) asks() bool {
-	if c.s.msgr2 == nil {
-		return false
-	}
-	_, ok := c.s.msgr2.Question(nil)
-	return ok
-}
-
-// runCheck is the goroutine of a check.
-func (c *Conn) runCheck() {
-	m := c.m
+// run is the goroutine of a check.
+func (k *claimCheck) run() {
+	m := k.c.m
 	defer m.work.leave()
-	ev := c.ask()
-	if _, reset := ev.Answer.(wire.SessionReset); reset && c.awaitSettled() {
-		ev = c.ask()
+	ev := k.ask()
+	if _, reset := ev.Answer.(wire.SessionReset); reset && k.awaitSettled() {
+		ev = k.ask()
 	}
 	now := m.cfg.Clock.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c.claim.running, c.claim.wanted, c.claim.next = false, false, now.Add(m.cfg.MaxBackoff)
-	c.s.step(ev)
+	k.running, k.wanted, k.next = false, false, now.Add(m.cfg.MaxBackoff)
+	k.c.s.step(ev)
 }
 
 // awaitSettled waits until the peer must have our SERVER_IDENT: before that it may not
 // know the session that we have with it. It returns false if the peer had it already.
-func (c *Conn) awaitSettled() bool {
-	m := c.m
+func (k *claimCheck) awaitSettled() bool {
+	c, m := k.c, k.c.m
 	m.mu.Lock()
 	opened := c.s.opened
 	m.mu.Unlock()
@@ -94,8 +87,8 @@ func (c *Conn) awaitSettled() bool {
 
 // ask dials the address, and asks for the session. If nobody answers, the event says
 // nothing about the address.
-func (c *Conn) ask() (ev session.Checked) {
-	m := c.m
+func (k *claimCheck) ask() (ev session.Checked) {
+	c, m := k.c, k.c.m
 	ctx, cancel := m.withTimeout(m.ctx, m.cfg.HandshakeTimeout)
 	defer cancel()
 	m.mu.Lock()
@@ -123,21 +116,4 @@ func (c *Conn) ask() (ev session.Checked) {
 	}
 	ev.Other = errors.Is(err, handshake.ErrPeerType)
 	return ev
-}
-
-// near says whether a socket comes from the IP of the first address that its frame
-// names.
-func near(f session.Frame, from netip.AddrPort) bool {
-	addrs, _ := session.PeerOf(f)
-	return addrs.Front().AddrPort.Addr().Unmap() == from.Addr().Unmap()
-}
-
-// endDoubles ends the other sessions with the peer of c, which we dialled. The lock is
-// held.
-func (c *Conn) endDoubles() {
-	for _, o := range c.m.names.all(c.s.Peer.Target) {
-		if o != c && o.s.msgr2 != nil && o.s.msgr2.Doubles(c.s.msgr2) {
-			o.s.step(session.Close{Reset: true, Replace: true, Err: ErrReplaced})
-		}
-	}
 }

@@ -92,7 +92,7 @@ func (d *dialling) dial() error {
 func (d *dialling) handshake() error {
 	m := d.c.m
 	if isMsgr1(d.target) {
-		return d.handshake1()
+		return d.wrapHandshake(d.handshake1())
 	}
 	stream, peer, err := handshake.Connect(d.ctx, d.a.link, handshake.ConnectConfig{
 		Options:  m.handshakeOptions(d.a),

@@ -37,6 +37,16 @@ func snapshot(m dataplane.Snapshot) session.Snapshot {
 	return session.Snapshot{InSeq: m.InSeq, OutSeq: m.OutSeq, Queued: m.Queued, Sent: m.Sent, Notifications: m.Notifications}
 }
 
+// asks says whether there is something to ask who is at the address that the peer says it
+// has. msgr1 has no such question. The lock is held.
+func (s *machine) asks() bool {
+	if s.msgr2 == nil {
+		return false
+	}
+	_, ok := s.msgr2.Question(nil)
+	return ok
+}
+
 // movingToSocket says that an attempt has a socket for the connection, or is about
 // to, and brings the handler to that socket's core. The lock is held.
 func (s *machine) movingToSocket() bool {

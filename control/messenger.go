@@ -39,7 +39,8 @@ type Messenger struct {
 
 	chain         chain
 	notifications notificationQueue
-	work          waitGroup       // handshakes
+	work          waitGroup // handshakes
+	up            upward
 	queues        waitGroup       // queued dispatches
 	turns         placement.Turns // of cores
 	door          *door.Door      // who may be half open
@@ -93,6 +94,7 @@ func New(cfg Config) (*Messenger, error) {
 		lingering:     make(lingering),
 		door:          newDoor(&cfg),
 	}
+	m.up = upward{dial: (*dialling).run, checkClaim: checkClaim}
 	m.mu.close = func(c *Conn) { c.s.close(false, ErrMarkedDown) }
 	m.standbys.most, m.standbys.clock, m.standbys.lock = cfg.MaxStandby, cfg.Clock, &m.mu
 	m.standbys.expire = func(c *Conn) { c.s.expire() }
@@ -239,7 +241,7 @@ func (m *Messenger) Connect(to wire.Addr, peer wire.EntityType, opts ...ConnectO
 		}
 		if c != nil {
 			if claimed {
-				c.checkClaim(now)
+				checkClaim(c, now)
 			}
 			return c, nil
 		}

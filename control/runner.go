@@ -17,9 +17,16 @@ import (
 // what is for the handler, a timer or a log goes to the connection's outbox, and
 // what is for the socket of an attempt goes back to the attempt.
 //
-// A behaviour that has a file of its own is done there: claim.go, connect.go,
-// cores_leave.go, expire.go, linger.go. Those files step the machine too, through
-// this one, so the calls into them run back up.
+// A behaviour that has a file of its own is done there: registry.go, cores_leave.go,
+// expire.go, linger.go, stuck.go. Two begin a goroutine that steps the machine in turn,
+// so they stand above this file, and the calls of them run back up, through upward:
+// the attempts of connect.go, and the checks of claim.go.
+
+// upward are the calls that run back up. New sets them.
+type upward struct {
+	dial       func(*dialling)              // the goroutine of an attempt
+	checkClaim func(c *Conn, now time.Time) // the lock is held
+}
 
 // levelState is the log level of state changes.
 const levelState = slog.LevelDebug
@@ -157,7 +164,7 @@ func (r *runner) performState(a session.Action) {
 	case session.Renamed:
 		m.names.renamed(c, a)
 	case session.Only:
-		c.endDoubles()
+		r.endDoubles()
 	case session.Disproved:
 		m.names.disprove(a.Addr)
 	case session.HintReceived:
@@ -180,6 +187,15 @@ func (r *runner) performState(a session.Action) {
 		}
 		delete(m.all, c)
 		m.counters.Closed++
+	}
+}
+
+// endDoubles ends the other sessions with the peer, which we dialled. The lock is held.
+func (r *runner) endDoubles() {
+	for _, o := range r.c.m.names.all(r.Peer.Target) {
+		if o != r.c && o.s.msgr2 != nil && o.s.msgr2.Doubles(r.msgr2) {
+			o.s.step(session.Close{Reset: true, Replace: true, Err: ErrReplaced})
+		}
 	}
 }
 
@@ -336,7 +352,7 @@ func (r *runner) prepareOpen(a *attempt) {
 	c.shown.keep(&r.machine, a)
 	r.opened = a.begun.Add(a.took)
 	if c.claim != nil && c.claim.wanted {
-		c.checkClaim(r.opened)
+		m.up.checkClaim(c, r.opened)
 	}
 	opt := m.cfg.openOptions()
 	opt.Lossy, opt.Throttles, opt.Probe, opt.Tap = r.Policy.Lossy, &c.receiving.limits, a.probe, a.tap
@@ -372,7 +388,7 @@ func (r *runner) prepareDial(number uint64) {
 	}
 	d := &dialling{c: c, a: a, target: r.Peer.Target, peerType: r.Peer.Type}
 	a.dial = d
-	c.out.put(func() { go d.run() })
+	c.out.put(func() { go m.up.dial(d) })
 }
 
 // close ends the connection, at once if it lingers. The lock is held. reset: tell

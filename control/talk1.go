@@ -55,7 +55,7 @@ func (d *dialling) handshake1() error {
 		Options: m.handshake1Options(d.a, own), Target: d.target, PeerType: d.peerType, Auth: m.auth.Load().client,
 	})
 	if err != nil {
-		return d.wrapHandshake(err)
+		return err
 	}
 	d.a.talk = &connector1{Connector: c, d: d}
 	d.a.peer = &handshake.Peer{EntityType: d.peerType, SeenAs: c.SeenAs(), Mode: auth.CRC, Auth: nobody1()}
