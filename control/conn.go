@@ -15,36 +15,38 @@ import (
 // All methods may be called by any goroutine, a dispatcher's included, unless
 // they say otherwise.
 type Conn struct {
-	m        *Messenger
-	h        *dataplane.Handler
-	id       uint64
-	user     atomic.Value // SetUserData
-	queue    dispatchQueue
-	calls    calls
-	postings postings
-	line     *dispatchLine // of delayed messages; nil: none are
-	local    bool          // to ourselves: no handler is open, no socket
-	over     atomic.Bool   // nothing is dispatched any more
-	// userDown: the user has marked it down, so that no reset event follows.
-	userDown  atomic.Bool
-	draining  atomic.Bool
-	handed    atomic.Bool // to another process
-	leaving   leaving
-	closed    signal // sent when the handler holds nothing any more
-	receiving receiving
-	policy    *Policy // that it was made with, which never changes; the present one is in s
-	shown     view    // what others may ask for
+	m      *Messenger
+	h      *dataplane.Handler
+	id     uint64
+	user   atomic.Value // SetUserData
+	policy *Policy      // that it was made with, which never changes; the present one is in s
 
-	out        outbox // what has to be done for the connection
-	nextMarked *Conn  // in protocolLock.marked
+	local    bool        // to ourselves: no handler is open, no socket
+	over     atomic.Bool // nothing is dispatched any more
+	userDown atomic.Bool // the user has marked it down, so that no reset event follows
+	draining atomic.Bool
+	handed   atomic.Bool // to another process
+	closed   signal      // sent when the handler holds nothing any more
 
-	// The rest is guarded by the messenger's lock.
+	// Its parts: each has what it needs, and a file with its rules.
+	queue     dispatchQueue // received messages that wait for Dispatcher.Queued
+	line      *dispatchLine // of delayed messages; nil: none are
+	calls     calls         // requests that wait for their reply
+	postings  postings      // memory that waits for data
+	receiving receiving     // what stops it from reading (flow.go)
+	shown     view          // what it shows of its session
+	out       outbox        // what has to be done for it (lock.go)
+	leaving   leaving       // its moves from cores that end (cores_leave.go)
+
+	nextMarked *Conn // in protocolLock.marked
+
+	// The messenger's lock guards the rest.
 	s       runner      // its session
-	hint    hinting     // the peer's owner core, by its cookie
+	standby standby     // the wait for the peer (expire.go)
 	claim   *claimCheck // of the address that its peer says it has; nil: nobody has asked for it
-	alias   wire.Addr   // the v1 address of a peer of msgr2, under which it is known, too
-	told1   wire.Addr   // who a peer of msgr1 was told that we are
-	standby standby     // the wait for the peer
+	hint    hinting     // the peer's owner core, by its cookie
+	alias   wire.Addr   // of names: the v1 address of a peer of msgr2, under which it is known, too
+	told1   wire.Addr   // who a peer of msgr1 was told that we are (talk1.go)
 }
 
 // newConn makes a connection with a session of its own. The lock is held.

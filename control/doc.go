@@ -34,8 +34,26 @@
 // What happens to a session is decided by the machine of its protocol, whose text, in
 // package session or session1, leads to each rule. Here runner.go steps it and carries out what it says,
 // accept.go and connect.go move the frames of a handshake between a socket and
-// the machine (talk.go, talk1.go), notification.go brings it the notifications of the cores. claim.go
+// the machine (talk.go, talk1.go), notification_steps.go brings it the notifications of the cores. claim.go
 // asks an address whether the peer that claims it is there.
+//
+// A Conn is what the user holds. conn.go has what all of it shares, and how it sends; its
+// parts are types of their own, each in a file with its rules:
+//
+//	requests and their replies                calls.go             call.go, call_local.go, reply.go
+//	memory that waits for data                posting.go           dispatcher.go, linger.go
+//	messages that wait for Dispatcher.Queued  queue.go             dispatcher.go, dispatchline.go
+//	what stops it from reading                flow.go              file_room.go
+//	what it shows: state, error, Info, place  view.go              info.go, stats.go
+//	its session, and what follows each step   runner.go            notification_steps.go, attempt_steps.go
+//	the addresses that lead to it             registry.go          runner.go
+//	what it has to do once the lock is free   lock.go              runner.go
+//	attempts that fail alike                  stuck.go             runner.go
+//	the wait for a peer that may come back    expire.go            runner.go
+//	its end behind what was received          linger.go            runner.go
+//	its moves from a core that ends           cores_leave.go       runner.go, cores_steps.go
+//
+// The last column says who uses it.
 //
 // Who owns what:
 //
@@ -70,7 +88,7 @@
 // package below, which knows no Messenger; its text says where to read on:
 //
 //	what                                      where                used by
-//	what happens to a session                 session, session1    machine.go, runner.go, notification.go
+//	what happens to a session                 session, session1    machine.go, runner.go, notification_steps.go
 //	listening: ports, groups of listeners     internal/binding     bind.go, rebind.go, unbind.go
 //	which core gets a new connection          internal/steering    steer.go, hint.go, placement.go
 //	which core we choose                      internal/placement   placement.go
@@ -80,12 +98,14 @@
 //	Unix sockets for one user's processes     internal/localsock   handover.go
 //	frames before the session                 handshake            connect.go, accept.go, talk.go
 //	the handshake of msgr1                    handshake1           talk1.go
-//	numbered events in their order            dataplane/ordered    notification.go
+//	numbered events in their order            dataplane/ordered    runner.go, notification_steps.go
 //	sockets that fail by chance (Inject)      dataplane/inject     inject.go, dispatchline.go
 //
-// Files call those below them: Messenger and what ties it together, then Conn, then
-// what one behaviour needs, then the lock. A file says why where a call of its own runs
-// back up.
+// Files call those below them: what ties a Messenger together, then the attempts, then
+// the runner of a session, then Conn and what one behaviour needs, then the lock. No file calls one
+// that depends on it, but through four functions that New sets: lock.go ends
+// who was marked down, expire.go whose peer does not come back, and runner.go begins
+// attempts and checks of claims. Each of them says why.
 //
 // Above a Messenger stand the clients of a cluster (package cluster), msgrtest,
 // which breaks connections on purpose, pair, which joins two for the tests of
