@@ -63,10 +63,10 @@ func (o *options) authAdvice(err error) string {
 func advice(err error) string {
 	var ce *control.Error
 	switch {
+	case errors.Is(err, mon.ErrNoAnswer): // whether the messenger's patience ended first or ours
+		return "it is overloaded or frozen, or a firewall drops the packets"
 	case errors.As(err, &ce):
 		return ce.Advice()
-	case errors.Is(err, mon.ErrNoAnswer):
-		return "it is overloaded or frozen, or a firewall drops the packets"
 	case errors.Is(err, rados.ErrNoAnswer):
 		return "it is overloaded or frozen, the placement group of the object is not active, or a firewall drops the packets"
 	case errors.Is(err, rados.ErrNoOSD):

@@ -1,11 +1,16 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 )
 
 // listener accepts connections and says what it is told to.
@@ -52,6 +57,23 @@ func TestWhoDoesNotAnswerIsExplained(t *testing.T) {
 		for _, internal := range []string{"context deadline", "rados: ", "mon: the", "state connecting", "handshake with", "dataplane:"} {
 			if strings.Contains(stderr, internal) {
 				t.Errorf("%s: %q tells of %q", c.what, stderr, internal)
+			}
+		}
+	}
+}
+
+// Which limit ends first, the messenger's or --timeout, is a matter of microseconds.
+func TestASilentMonitorIsExplainedAlikeWhoeverGivesUpFirst(t *testing.T) {
+	o := options{timeout: control.DefaultHandshakeTimeout}
+	for _, why := range []error{
+		context.DeadlineExceeded,
+		&control.Error{Stage: control.StageBanner, Peer: "v2:127.0.0.1:1/0", Err: control.ErrHandshakeTimeout},
+	} {
+		err := fmt.Errorf("%w: nothing came from v2:127.0.0.1:1/0: %w", mon.ErrNoAnswer, why)
+		got := o.explain(errors.Join(context.DeadlineExceeded, err)).Error()
+		for _, want := range []string{"the monitor does not answer: nothing came from v2:127.0.0.1:1/0: ", "it is overloaded or frozen", "gave up after 10s (--timeout)"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("%v: %q does not say %q", why, got, want)
 			}
 		}
 	}

@@ -106,6 +106,30 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	}
 }
 
+// A monitor that is frozen still accepts connections.
+func TestASilentMonitorIsToldAlikeWhoeverGivesUpFirst(t *testing.T) {
+	silent, err := net.Listen("tcp4", "127.0.0.1:0")
+	check(t, err)
+	defer silent.Close()
+	addr := wire.Addr{Type: wire.AddrMsgr2, AddrPort: silent.Addr().(*net.TCPAddr).AddrPort()}
+	for _, first := range []string{"the messenger", "the client"} {
+		const soon, late = 50 * time.Millisecond, time.Hour
+		limits := map[string][2]time.Duration{"the messenger": {soon, late}, "the client": {late, soon}}[first]
+		m := messenger(t, control.Config{Name: name(t, "client.admin"), HandshakeTimeout: limits[0]})
+		cl, err := mon.NewClient(mon.Config{Mons: []wire.Addr{addr}, Timeout: limits[1], Retry: late})
+		check(t, err)
+		check(t, m.Start(cl.Dispatcher()))
+		ctx, cancel := context.WithCancel(t.Context())
+		opened := make(chan error, 1)
+		go func() { opened <- cl.Open(ctx, m) }()
+		eventually(t, "an attempt that failed", func() bool { return cl.Err() != nil })
+		cancel()
+		if err := <-opened; !errors.Is(err, mon.ErrNoAnswer) || !strings.Contains(err.Error(), addr.String()) {
+			t.Errorf("%s gives up first: %v, want ErrNoAnswer with the address", first, err)
+		}
+	}
+}
+
 func TestOpenSaysWhyThereIsNoSession(t *testing.T) {
 	c := startCluster(t, time.Hour)
 	key, err := cephx.NewKey(nil, time.Now())

@@ -93,7 +93,8 @@ func (c *Client) one(ctx context.Context, to wire.Addr) (err error) {
 	}()
 	wait, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
-	if err := s.conn.WaitReady(wait); errors.Is(err, context.DeadlineExceeded) {
+	// Whose patience ends first, the messenger's or ours, does not matter.
+	if err := s.conn.WaitReady(wait); errors.Is(err, context.DeadlineExceeded) || errors.Is(err, control.ErrHandshakeTimeout) {
 		return fmt.Errorf("%w: nothing came from %v: %w", ErrNoAnswer, to, err)
 	} else if err != nil {
 		return err
