@@ -383,16 +383,18 @@ func TestInteropRealClientLogsIn(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			server, err := cephx.NewServer(cephx.ServerConfig{Own: wire.Mon, Authority: authority})
 			check(t, err)
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			// At this address nobody else dials: daemons of tests beside this one go on to
+			// dial ports of 127.0.0.1 that are free again.
+			ln, err := net.Listen("tcp", "127.77.0.1:0")
 			check(t, err)
 			defer ln.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			tool := exec.CommandContext(ctx, "ceph", "-c", "/dev/null", "-k", os.Getenv("CEPH_KEYRING"), "-n", "client.admin",
 				"-m", "v2:"+ln.Addr().String(), "--ms_mon_client_mode="+mode.String(), "status")
 			check(t, tool.Start())
 			defer tool.Wait()
 			defer cancel()
-			check(t, ln.(*net.TCPListener).SetDeadline(time.Now().Add(20*time.Second)))
+			check(t, ln.(*net.TCPListener).SetDeadline(time.Now().Add(time.Minute)))
 			conn, err := ln.Accept()
 			check(t, err)
 			defer conn.Close()
