@@ -36,6 +36,7 @@ var badValues = map[string]string{
 	"messages":        "--messages 0",
 	"mode":            "--mode plain",
 	"name":            "--name nobody",
+	"nice":            "--nice 20",
 	"nonce":           "--nonce -3",
 	"peer":            "--peer cat",
 	"policy":          "--policy best",

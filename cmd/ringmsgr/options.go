@@ -26,6 +26,7 @@ type machineOptions struct {
 	json     bool
 	cores    int
 	pin      bool
+	nice     int
 	backend  string
 	spin     time.Duration
 	receive  string
@@ -40,6 +41,7 @@ func (o *machineOptions) register(fs *flag.FlagSet, cores int) {
 	}
 	fs.IntVar(&o.cores, "cores", cores, usage)
 	fs.BoolVar(&o.pin, "pin", false, "bind each core to a CPU; only with CPUs that nothing else uses")
+	fs.IntVar(&o.nice, "nice", 0, "`NICENESS` of each core's thread, -20 to 19; below 0 it needs CAP_SYS_NICE")
 	fs.StringVar(&o.backend, "backend", "auto", "I/O `ENGINE`: auto, io_uring or epoll")
 	fs.DurationVar(&o.spin, "spin", 0, "`DURATION` that a core polls at most before it sleeps, such as 20us")
 	fs.StringVar(&o.receive, "receive", "auto", "`MODE` of receiving: auto, buffers or ready")
@@ -57,7 +59,7 @@ func (o *machineOptions) plane(e env) (dataplane.Config, error) {
 		return dataplane.Config{}, err
 	}
 	cfg := dataplane.Config{
-		Cores: o.cores, Pin: o.pin, Spin: o.spin, Logger: log,
+		Cores: o.cores, Pin: o.pin, Nice: o.nice, Spin: o.spin, Logger: log,
 		Driver:  uring.Config{Backend: backend},
 		Receive: dataplane.ReceiveMode(o.receive),
 	}
@@ -77,6 +79,7 @@ func (o *machineOptions) validate(cfg dataplane.Config) error {
 		only dataplane.Config
 	}{
 		{fmt.Sprintf("--cores %d", o.cores), dataplane.Config{Cores: o.cores}},
+		{fmt.Sprintf("--nice %d", o.nice), dataplane.Config{Nice: o.nice}},
 		{fmt.Sprintf("--spin %v", o.spin), dataplane.Config{Spin: o.spin}},
 		{fmt.Sprintf("--receive %q", o.receive), dataplane.Config{Receive: dataplane.ReceiveMode(o.receive)}},
 	} {

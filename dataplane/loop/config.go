@@ -46,6 +46,11 @@ type Config struct {
 	// nothing else uses does that help: on shared ones it makes the tail three
 	// times as long.
 	Pin bool
+	// Nice is the niceness of each core's thread, -20 to 19: below 0 the kernel prefers
+	// it to the other threads of the machine, those of the garbage collector included. That
+	// needs CAP_SYS_NICE or room in RLIMIT_NICE; where it is not granted a warning
+	// says so and the core runs as it is.
+	Nice int
 	// Driver configures the I/O engine of each core.
 	Driver uring.Config
 	// Spin is how long a core polls at most before it sleeps, 0: not at all.
@@ -129,6 +134,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Cores < 0 || c.Cores > maxCores {
 		bad("cores = %d, want 0 to %d", c.Cores, maxCores)
+	}
+	if c.Nice < -20 || c.Nice > 19 {
+		bad("niceness = %d, want -20 to 19", c.Nice)
 	}
 	if c.Spin < 0 || c.Spin > time.Second {
 		bad("spin = %v, want 0 to 1s", c.Spin)
