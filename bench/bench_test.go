@@ -161,6 +161,26 @@ func TestTheBenchmarkRunsWithGCLoad(t *testing.T) {
 	}
 }
 
+func TestStreamsAreInTheWayOfTheLoadAndNotMeasured(t *testing.T) {
+	t.Setenv(asProgram, "1")
+	file := filepath.Join(t.TempDir(), "results.json")
+	var stdout, stderr bytes.Buffer
+	args := []string{"--beside", "2x256KiB", "--pace", "500", "--servers", "floor,epoll", "--base", "floor", "--rounds", "1", "--slice", "50ms", "--sizes", "64", "--loads", "1x1", "--json", file}
+	if status := run(args, nil, &stdout, &stderr); status != exitOK {
+		t.Fatalf("exit status %d\n%s%s", status, stdout.String(), stderr.String())
+	}
+	for _, want := range []string{"500 requests/s, beside 2 connections that stream 256 KiB", "streams MB/s"} {
+		if !strings.Contains(stdout.String(), want) {
+			t.Errorf("%q is not in\n%s", want, stdout.String())
+		}
+	}
+	for _, r := range readReport(t, file).Cells[0].Results {
+		if s := r.Samples[0]; s.BesideMBPerS == 0 || s.MBPerS > 1 || r.Syscalls.Known() {
+			t.Errorf("%s: %+v, %+v", r.Server, s, r.Syscalls)
+		}
+	}
+}
+
 func TestEveryEndingOfTheBenchmarkEndsItsChildren(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT, syscall.SIGTERM} {
 		t.Run(unix.SignalName(sig), func(t *testing.T) {

@@ -22,6 +22,11 @@
 // client are this same program, started with hidden arguments. They end when
 // it does, however it ends. The messenger runs with its default limits.
 //
+// Each reply brings the next request, so that a server is never without work. --pace
+// issues requests at a rate instead: that leaves CPU to be had, and shows what a server that
+// stands still for a moment does to all that should have come meanwhile. --beside has
+// other connections stream large messages through the same server.
+//
 // In secure mode every frame is encrypted with AES-128-GCM, by the servers and
 // by the client, which checks every reply; the floor, the loop and the servers of
 // msgr1, which has no such mode, stay as they are. Then the frame codec is compared with crypto/cipher, which it is built on, on one core

@@ -34,6 +34,7 @@ type runner struct {
 	file      report.File
 	spawner   *proc.Spawner
 	client    *proc.Child
+	streams   *proc.Child // the client of what runs beside the loads, nil: nothing does
 	targets   []*target
 	counter   counterFunc // nil if system calls cannot be counted from outside
 	why       error       // why not
@@ -118,6 +119,11 @@ func (r *runner) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if r.opt.beside.Conns > 0 {
+		if r.streams, err = r.spawner.Start(ctx, "client of the streams", exe, []string{child.Command, "client"}, r.stderr, &hello); err != nil {
+			return err
+		}
+	}
 	for _, v := range r.opt.servers {
 		program, err := r.program(ctx, flavours, v, exe)
 		if err != nil {
@@ -186,8 +192,10 @@ func (r *runner) note(format string, args ...any) {
 // stop ends all processes. It may be called twice.
 func (r *runner) stop() {
 	r.progress.clear()
-	if r.client != nil {
-		r.client.Stop()
+	for _, c := range []*proc.Child{r.client, r.streams} {
+		if c != nil {
+			c.Stop()
+		}
 	}
 	for _, t := range r.targets {
 		if t.client != nil {
@@ -198,7 +206,7 @@ func (r *runner) stop() {
 	if r.spawner != nil {
 		r.spawner.Close()
 	}
-	r.client, r.targets = nil, nil
+	r.client, r.streams, r.targets = nil, nil, nil
 }
 
 // measureCells measures one cell after the other and prints each when it is
@@ -249,13 +257,19 @@ func (r *runner) open(ctx context.Context, t *target, l report.Load) error {
 		Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.pid, Raw: t.raw, Secure: r.opt.secure && !t.raw && !t.msgr1, Msgr1: t.msgr1,
 		Conns: l.Conns, Depth: l.Depth, Size: l.Size,
 	}
-	return r.askWithin(ctx, callTimeout+time.Duration(l.Conns)*openEach, r.clientOf(t), child.ClientRequest{Server: t.name, Open: &o}, nil)
+	if err := r.askWithin(ctx, callTimeout+time.Duration(l.Conns)*openEach, r.clientOf(t), child.ClientRequest{Server: t.name, Open: &o}, nil); err != nil {
+		return err
+	}
+	return r.openStreams(ctx, t, o, l.Beside)
 }
 
 // closeAll ends the connections of all clients.
 func (r *runner) closeAll(ctx context.Context) error {
 	for _, t := range r.targets {
 		if err := r.ask(ctx, r.clientOf(t), child.ClientRequest{Server: t.name, Close: true}, nil); err != nil {
+			return fmt.Errorf("%s: %w", t.name, err)
+		}
+		if err := r.closeStreams(ctx, t); err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
 	}
@@ -281,11 +295,12 @@ func (r *runner) rounds(ctx context.Context, cell *report.Cell) error {
 			if round%2 == 1 {
 				i = len(r.targets) - 1 - place
 			}
-			res, err := r.load(ctx, r.targets[i], cell.Load, r.plan.slice)
+			res, streams, err := r.loadBeside(ctx, r.targets[i], cell.Load, r.plan.slice)
 			if err != nil {
 				return fmt.Errorf("%s: %w", r.targets[i].name, err)
 			}
 			s := sample(res, cell.Load.Size)
+			s.BesideMBPerS = streams
 			s.Round, s.Order = round+1, place+1
 			cell.Results[i].Samples = append(cell.Results[i].Samples, s)
 			cell.Results[i].Latency.Add(res.Latency)
@@ -300,6 +315,7 @@ func (r *runner) rounds(ctx context.Context, cell *report.Cell) error {
 
 // load loads one server for one slice.
 func (r *runner) load(ctx context.Context, t *target, l report.Load, s load.Slice) (res load.Result, err error) {
+	s.Rate = float64(l.Rate)
 	err = r.withGCLoad(ctx, t, l, func() error {
 		res, err = r.run(ctx, t, s)
 		return err
@@ -327,8 +343,13 @@ func (r *runner) withGCLoad(ctx context.Context, t *target, l report.Load, do fu
 
 // run has the client load one server for one slice.
 func (r *runner) run(ctx context.Context, t *target, s load.Slice) (load.Result, error) {
+	return r.runOn(ctx, r.clientOf(t), t, s)
+}
+
+// runOn has one of its clients load a server for one slice.
+func (r *runner) runOn(ctx context.Context, client *proc.Child, t *target, s load.Slice) (load.Result, error) {
 	var res load.Result
-	err := r.askWithin(ctx, callTimeout+s.Window, r.clientOf(t), child.ClientRequest{Server: t.name, Run: &s}, &res)
+	err := r.askWithin(ctx, callTimeout+s.Window, client, child.ClientRequest{Server: t.name, Run: &s}, &res)
 	// Every request is answered in the end. A window that only counts is not
 	// made longer until something came; one that is timed must not be empty.
 	timed := s.WindowMax > s.Window

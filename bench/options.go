@@ -38,9 +38,11 @@ type options struct {
 	sizes   []int
 	shapes  []shape
 	gcLoad  gcChoice
-	secure  bool // mode of the connections: secure, else crc
-	codec   bool // only the frame codec, no messages
-	build   bool // build the flavours that are chosen by build tags
+	pace    int            // requests per second, 0: as fast as the replies come
+	beside  report.Streams // what is in the way of the loads
+	secure  bool           // mode of the connections: secure, else crc
+	codec   bool           // only the frame codec, no messages
+	build   bool           // build the flavours that are chosen by build tags
 	rounds  int
 	slice   time.Duration
 	warm    time.Duration
@@ -143,6 +145,8 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	sizes := fs.String("sizes", "", "payload sizes, a comma `list` (default "+usual.sizes+", with --quick "+quick.sizes+", with --growth 4KiB)")
 	shapes := fs.String("loads", "", "connections x depth, a comma `list` (default "+usual.loads+", with --quick "+quick.loads+")")
 	fs.Var(&o.gcLoad, "gc-load", "load the garbage collector in the servers: on, off or both")
+	fs.IntVar(&o.pace, "pace", 0, "issue so many `requests` per second in each cell, whatever the replies do, instead of one for each reply; latencies count from when a request was due")
+	beside := fs.String("beside", "", "have other connections stream large messages through the same servers meanwhile, `CONNECTIONSxSIZE` such as 8x4MiB")
 	mode := fs.String("mode", child.ModeCRC, "`mode` of the connections: crc, or secure, which compares the frame codec with crypto/cipher too")
 	fs.BoolVar(&o.codec, "codec", false, "compare the frame codec in secure mode with crypto/cipher, and measure no messages")
 	fs.BoolVar(&o.build, "tags-build", false, "build the epoll flavour with -tags epoll, instead of choosing it at run time in the default build")
@@ -206,6 +210,8 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	of("--sizes", err)
 	o.shapes, err = parseList(cmp.Or(*shapes, chosen.loads), parseShape)
 	of("--loads", err)
+	of("--beside", o.setBeside(*beside))
+	of("--pace", o.checkPace())
 	o.growth.servers, _ = chooseServers(all, cmp.Or(*servers, growing)) // --servers has its error
 	o.growth.size = growthSize
 	if o.growth.on && *sizes != "" && len(o.sizes) > 0 {
@@ -340,7 +346,7 @@ func (o *options) cells() []report.Load {
 	for _, g := range gc {
 		for _, size := range o.sizes {
 			for _, s := range o.shapes {
-				cells = append(cells, report.Load{Size: size, Conns: s.conns, Depth: s.depth, GCLoad: g})
+				cells = append(cells, report.Load{Size: size, Conns: s.conns, Depth: s.depth, GCLoad: g, Rate: o.pace, Beside: o.beside})
 			}
 		}
 	}

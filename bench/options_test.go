@@ -40,13 +40,15 @@ func defaultServers() []variant {
 	return slices.DeleteFunc(variants(), func(v variant) bool { return v.extra })
 }
 
-func TestGCLoadAddsOrReplacesCells(t *testing.T) {
+func TestGCLoadPaceAndStreamsMakeOtherCells(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                "64 B 1x1",
-		"--gc-load":       "64 B 1x1 gc",
-		"--gc-load=on":    "64 B 1x1 gc",
-		"--gc-load=both":  "64 B 1x1, 64 B 1x1 gc",
-		"--gc-load=false": "64 B 1x1",
+		"":                                   "64 B 1x1",
+		"--gc-load":                          "64 B 1x1 gc",
+		"--gc-load=on":                       "64 B 1x1 gc",
+		"--gc-load=both":                     "64 B 1x1, 64 B 1x1 gc",
+		"--gc-load=false":                    "64 B 1x1",
+		"--pace 20000":                       "64 B 1x1 20000/s",
+		"--beside 8x4MiB --gc-load --pace 7": "64 B 1x1 7/s gc beside 8x4 MiB",
 	} {
 		o, err := parseOptions(append(strings.Fields(args), "--sizes", "64", "--loads", "1x1"), io.Discard)
 		if err != nil {
@@ -97,6 +99,12 @@ func TestWrongArgumentsAreNamed(t *testing.T) {
 		"--growth --growth-conns 30000":    `--growth-conns: "30000"`,
 		"--growth --growth-cores 1,many":   `--growth-cores: "many"`,
 		"--growth --sizes 64,128":          "--growth has one size",
+		"--pace -1":                        "--pace: -1 is not in 0..",
+		"--pace 5 --servers grpc":          "--pace: server grpc has a client of its own",
+		"--beside 4MiB":                    `--beside: "4MiB" is not CONNECTIONSxSIZE`,
+		"--beside 8x0":                     `--beside: "8x0"`,
+		"--beside 65x64":                   "at most 64 connections",
+		"--beside 1x64 --servers grpc":     "--beside: server grpc has a client of its own",
 		"--rivals --servers gprc":          `unknown server "gprc"`,
 		"--plot . --idle 5":                "--plot: --storm, --idle and --codec have no pictures",
 		"--figures . --codec":              "--figures: --storm, --idle and --codec have no pictures",
@@ -237,6 +245,7 @@ func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
 	bad := map[string]string{
 		"base": "floor", "gc-load": "loud", "idle": "-5", "json": "/nonexistent/x", "loads": "1", "mode": "plain", "rounds": "-1",
 		"servers": "mine", "show": "/nonexistent", "sizes": "x", "slice": "5", "storm": "-1", "storm-cores": "1",
+		"pace": "-1", "beside": "8",
 		"growth-conns": "0", "growth-cores": "x", "plot": "x", "figures": "x",
 		"storage": "kv", "storage-dir": "/nonexistent/x", "storage-io": "paper", "storage-size": "much",
 	}

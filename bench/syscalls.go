@@ -12,6 +12,9 @@ import (
 // countRound loads every server once and counts its system calls: from
 // outside, which treats all alike, or else as the server itself does.
 func (r *runner) countRound(ctx context.Context, cell *report.Cell) error {
+	if cell.Load.Beside.Conns > 0 {
+		return nil // whose they are cannot be told
+	}
 	for i, t := range r.targets {
 		if err := r.count(ctx, t, cell.Load, &cell.Results[i].Syscalls); err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
@@ -31,6 +34,7 @@ func (r *runner) count(ctx context.Context, t *target, l report.Load, found *rep
 		}
 		defer before.close()
 		s := r.plan.slice
+		s.Rate = float64(l.Rate)
 		s.WarmMax, s.WindowMax = s.Warm, s.Window // no need to wait for a steady state
 		res, err := r.run(ctx, t, s)
 		if err != nil {

@@ -63,7 +63,7 @@ func (d *drawing) overSize(load, title, unit string, of func(*report.Result) (fl
 	var ticks plot.ConstantTicks
 	for i := range d.file.Cells {
 		c := &d.file.Cells[i]
-		if shape(c.Load) != load || c.Load.GCLoad {
+		if shape(c.Load) != load || c.Load.GCLoad || c.Load.Rate > 0 || c.Load.Beside.Conns > 0 {
 			continue
 		}
 		size := float64(c.Load.Size)

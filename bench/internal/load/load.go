@@ -72,6 +72,7 @@ type Load struct {
 	openAll   int           // requests without a reply
 	lastReply time.Duration // when the last one came
 	stopping  bool          // no new requests
+	pace      pace          // when requests are issued
 	cold      int           // connections that have not answered depth requests in this slice
 	meter     meter
 }
@@ -143,6 +144,7 @@ func (l *Load) Run(s Slice) (Result, error) {
 	if l.active, err = Spread(s, l.conns); err != nil {
 		return Result{}, err
 	}
+	l.pace = newPace(s.Rate, l.active, l.opt.Depth)
 	res, err := l.meter.run(s, l, uint64(len(l.active)*l.opt.Depth))
 	res.PerReply = l.t.wire
 	return res, err
@@ -151,8 +153,12 @@ func (l *Load) Run(s Slice) (Result, error) {
 // fill issues the first requests of every connection.
 func (l *Load) fill() error {
 	l.stopping, l.cold, l.lastReply = false, len(l.active), l.meter.now()
+	l.pace.due = l.lastReply
 	for _, c := range l.active {
 		c.answered = 0
+		if l.pace.on() {
+			continue // turn issues them
+		}
 		now := l.meter.now()
 		for range l.opt.Depth {
 			l.issue(c, now)
@@ -206,19 +212,28 @@ func (l *Load) answer(now time.Duration) {
 			l.cold--
 		}
 	}
-	if !l.stopping {
+	switch {
+	case l.stopping:
+	case l.pace.on():
+		l.pace.release(c)
+	default:
 		l.issue(c, now)
 	}
 }
 
 // turn waits for events and handles them.
 func (l *Load) turn() error {
-	n, err := unix.EpollWait(l.epoll, l.events[:], int(pollEach.Milliseconds()))
+	if !l.stopping {
+		if err := l.issueDue(); err != nil {
+			return err
+		}
+	}
+	n, err := l.await()
 	if err != nil && err != unix.EINTR {
 		return os.NewSyscallError("epoll_wait", err)
 	}
 	if n <= 0 {
-		if now := l.meter.now(); now-l.lastReply >= stallAfter {
+		if now := l.meter.now(); l.openAll > 0 && now-l.lastReply >= stallAfter {
 			return fmt.Errorf("%w: %d requests open for %v", ErrStalled, l.openAll, now-l.lastReply)
 		}
 		return nil

@@ -62,6 +62,10 @@ type Slice struct {
 	// Active is how many connections carry requests, with as many idle ones between each
 	// two of them. 0: all.
 	Active int `json:"active,omitempty"`
+	// Rate is how many requests per second are issued, on all connections together,
+	// whatever the replies do; latencies count from when a request was due. 0: each
+	// reply brings the next request.
+	Rate float64 `json:"rate,omitempty"`
 }
 
 // Spread chooses the active ones of all connections. Error: there are not so many.

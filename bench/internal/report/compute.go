@@ -63,6 +63,7 @@ func medians(samples []Sample) Sample {
 		func(s *Sample) *float64 { return &s.P999US },
 		func(s *Sample) *float64 { return &s.ServerCPUUS },
 		func(s *Sample) *float64 { return &s.ClientCPUUS },
+		func(s *Sample) *float64 { return &s.BesideMBPerS },
 	)
 	for i, s := range samples {
 		if i == 0 || s.Replies < m.Replies {

@@ -59,6 +59,18 @@ type Load struct {
 	GCLoad bool `json:"gc_load,omitempty"`
 	// Active is how many connections carry requests; 0: all.
 	Active int `json:"active,omitempty"`
+	// Rate is how many requests per second come, whatever the replies do; 0: each reply
+	// brings the next request.
+	Rate int `json:"rate,omitempty"`
+	// Beside is what other connections do to the same server meanwhile.
+	Beside Streams `json:"beside,omitzero"`
+}
+
+// Streams are connections with one large request open on each. They are not measured: they
+// are there to be in the way.
+type Streams struct {
+	Conns int `json:"conns"` // 0: there are none
+	Size  int `json:"size"`  // bytes of payload
 }
 
 // String is a short name of the load, such as "4 KiB 16x16".
@@ -67,8 +79,14 @@ func (l Load) String() string {
 	if l.Active > 0 && l.Active < l.Conns {
 		s += fmt.Sprintf(" %d active", l.Active)
 	}
+	if l.Rate > 0 {
+		s += fmt.Sprintf(" %d/s", l.Rate)
+	}
 	if l.GCLoad {
 		s += " gc"
+	}
+	if l.Beside.Conns > 0 {
+		s += fmt.Sprintf(" beside %dx%s", l.Beside.Conns, quantity.Bytes(int64(l.Beside.Size)))
 	}
 	return s
 }
@@ -76,8 +94,14 @@ func (l Load) String() string {
 // Title is a long name of the load.
 func (l Load) Title() string {
 	s := fmt.Sprintf("%s, %s, depth %d", quantity.Bytes(int64(l.Size)), connections(l.Conns), l.Depth)
+	if l.Rate > 0 {
+		s += fmt.Sprintf(", %d requests/s", l.Rate)
+	}
 	if l.GCLoad {
 		s += ", GC load in the server"
+	}
+	if l.Beside.Conns > 0 {
+		s += fmt.Sprintf(", beside %s that stream %s; the server's CPU is of both", connections(l.Beside.Conns), quantity.Bytes(int64(l.Beside.Size)))
 	}
 	return s
 }
@@ -116,7 +140,8 @@ type Sample struct {
 	P999US        float64 `json:"p99_9_us"`
 	ServerCPUUS   float64 `json:"server_cpu_us_per_message"`
 	ClientCPUUS   float64 `json:"client_cpu_us_per_message"`
-	UnsteadyStart bool    `json:"unsteady_start,omitempty"` // latencies are too small: not every open request was answered once before the window
+	BesideMBPerS  float64 `json:"beside_mb_per_s,omitempty"` // payload one way of the streams beside it
+	UnsteadyStart bool    `json:"unsteady_start,omitempty"`  // latencies are too small: not every open request was answered once before the window
 }
 
 // Syscalls tells how many system calls the server made per message.

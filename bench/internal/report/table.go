@@ -89,7 +89,14 @@ func (f *File) writeCell(b *bytes.Buffer, c *Cell) {
 	for _, r := range c.Results {
 		rows = append(rows, r.row(f.Base))
 	}
-	writeAligned(b, rows, f.width(), len(rows[0])-3)
+	apart := len(rows[0]) - 3
+	if c.Load.Beside.Conns > 0 {
+		rows[0] = append(rows[0], "streams MB/s")
+		for i, r := range c.Results {
+			rows[i+1] = append(rows[i+1], quantity.Count(r.Median.BesideMBPerS))
+		}
+	}
+	writeAligned(b, rows, f.width(), apart)
 }
 
 // mediansOf says what the figures of a table are.

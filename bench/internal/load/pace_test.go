@@ -1,0 +1,115 @@
+package load
+
+import (
+	"net"
+	"testing"
+	"time"
+)
+
+// echoes starts an echo server, which waits before it answers.
+func echoes(t *testing.T, wait func()) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				p := make([]byte, 4<<10)
+				for {
+					n, err := conn.Read(p)
+					if err != nil {
+						return
+					}
+					wait()
+					if _, err := conn.Write(p[:n]); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+func TestPacedRequestsKeepTheirRate(t *testing.T) {
+	const rate, window = 500, 400 * time.Millisecond
+	load, err := Open(t.Context(), Options{Addr: echoes(t, func() {}), Raw: true, Conns: 4, Depth: 2, Size: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer load.Close()
+	for range 2 { // what the first slice leaves behind does not disturb the second
+		began := time.Now()
+		r, err := load.Run(Slice{Rate: rate, Warm: time.Millisecond, WarmMax: 10 * time.Second, Window: window, WindowMax: window})
+		if err != nil || !r.Steady {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if took := time.Since(began); float64(r.Total) > took.Seconds()*rate+1 || r.Latency.Count() == 0 {
+			t.Errorf("%d replies within %v at %d per second, %d of them in the window", r.Total, took, rate, r.Latency.Count())
+		}
+	}
+}
+
+func TestARequestThatWaitsForAPlaceCountsFromWhenItWasDue(t *testing.T) {
+	gate := make(chan struct{})
+	load, err := Open(t.Context(), Options{Addr: echoes(t, func() { <-gate }), Raw: true, Conns: 1, Depth: 1, Size: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer load.Close()
+	load.active, load.pace = load.conns, newPace(1000, load.conns, 1)
+	now := time.Duration(0)
+	load.meter.now = func() time.Duration { return now }
+	load.meter.latency.Reset()
+	load.meter.measured = true
+	if err := load.fill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := load.issueDue(); err != nil || load.openAll != 1 {
+		t.Fatalf("%d requests open, %v", load.openAll, err)
+	}
+	now = 10 * time.Millisecond // ten more are due, and there is no place for them
+	if err := load.issueDue(); err != nil || load.openAll != 1 {
+		t.Fatalf("%d requests open, %v", load.openAll, err)
+	}
+	close(gate)
+	for load.meter.latency.Count() < 11 {
+		if err := load.turn(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Due at 0, 1, ... 10 ms, answered at 10 ms.
+	if least, most := load.meter.latency.Quantile(0), load.meter.latency.Quantile(1); least > time.Millisecond/10 || most < 9*time.Millisecond {
+		t.Errorf("latencies %v to %v", least, most)
+	}
+	if load.openAll != 0 || load.pace.due != 11*time.Millisecond {
+		t.Errorf("%d requests are open, the next is due at %v", load.openAll, load.pace.due)
+	}
+}
+
+func TestPlacesAreUsedInTurn(t *testing.T) {
+	a, b := &conn{index: 0}, &conn{index: 1}
+	p := newPace(1000, []*conn{a, b}, 2)
+	p.due = time.Millisecond
+	if c, _ := p.next(0); c != nil {
+		t.Error("issued before it was due")
+	}
+	for i, want := range []*conn{a, b, a, b, nil} {
+		c, due := p.next(time.Second)
+		if c != want || c != nil && due != time.Duration(i+1)*time.Millisecond {
+			t.Errorf("request %d: %+v, due at %v", i, c, due)
+		}
+	}
+	p.release(b)
+	if c, _ := p.next(time.Second); c != b {
+		t.Errorf("%+v", c)
+	}
+}
