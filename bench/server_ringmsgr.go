@@ -2,14 +2,17 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"runtime"
 	"strconv"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/session"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -19,6 +22,13 @@ import (
 
 // spinTime is how long the spinning variants poll at most.
 const spinTime = 50 * time.Microsecond
+
+// Settings against a garbage collector, each for itself and all together.
+const (
+	calmNice  = -10
+	calmProcs = 2         // for the collector, beside the cores
+	calmRoom  = 256 << 20 // bytes
+)
 
 // closeTimeout bounds the shutdown of a messenger at the end of a benchmark.
 const closeTimeout = 5 * time.Second
@@ -48,6 +58,13 @@ func messengerVariants() []variant {
 		add("io_uring+recv", "the ring, receiving into its buffers up to the first large message", true, serverConfig{Backend: ring, Receive: "buffers"})
 		add("io_uring+spin", "the same, polling 50 us before it sleeps", true, serverConfig{Backend: ring, Spin: spinTime})
 	}
+	if uring.Flavour != uring.Epoll {
+		add("io_uring+nice", "the ring, its core at niceness -10", true, serverConfig{Backend: ring, Nice: calmNice})
+		add("io_uring+procs", "the ring, GOMAXPROCS two above its cores", true, serverConfig{Backend: ring, Procs: calmProcs})
+		add("io_uring+limit", "the ring, GOGC off and a memory limit 256 MiB above what lives", true, serverConfig{Backend: ring, Room: calmRoom})
+		add("io_uring+calm", "the ring with all three", true, serverConfig{Backend: ring, Nice: calmNice, Procs: calmProcs, Room: calmRoom})
+	}
+	add("epoll+calm", "ringmsgr over epoll with all three", true, serverConfig{Backend: epoll, Nice: calmNice, Procs: calmProcs, Room: calmRoom})
 	add("epoll+spin", "ringmsgr over epoll, polling 50 us before it sleeps", true, serverConfig{Backend: epoll, Spin: spinTime})
 	return list
 }
@@ -71,7 +88,7 @@ func messengerConfig(cfg serverConfig) control.Config {
 	return control.Config{
 		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: &nonce, AuthServer: server,
 		Plane: dataplane.Config{
-			Cores: max(1, cfg.Cores), Spin: cfg.Spin, Receive: dataplane.ReceiveMode(cfg.Receive),
+			Cores: max(1, cfg.Cores), Nice: cfg.Nice, Spin: cfg.Spin, Receive: dataplane.ReceiveMode(cfg.Receive),
 			Driver: uring.Config{Backend: uring.Backend(cfg.Backend)},
 		},
 	}
@@ -87,7 +104,14 @@ func echo(c *control.Conn, m *control.Message) bool {
 }
 
 func startMessenger(cfg serverConfig) (child.Server, error) {
-	m, err := control.New(messengerConfig(cfg))
+	if cfg.Procs > 0 {
+		runtime.GOMAXPROCS(max(1, cfg.Cores) + cfg.Procs)
+	}
+	c := messengerConfig(cfg)
+	if cfg.Nice != 0 { // it may not be granted
+		c.Plane.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
+	m, err := control.New(c)
 	if err != nil {
 		return nil, err
 	}
@@ -112,6 +136,8 @@ func (s *messenger) Addr() net.Addr { return net.TCPAddrFromAddrPort(s.addr.Addr
 
 func (s *messenger) Nonce() uint32 { return s.addr.Nonce }
 
+func (s *messenger) RoomBeforeGC() int64 { return s.cfg.Room }
+
 func (s *messenger) Syscalls() uint64 {
 	st, err := s.m.Plane().Stats(0)
 	if err != nil {
@@ -124,6 +150,12 @@ func (s *messenger) Settings() map[string]string {
 	set := map[string]string{
 		"backend": string(s.m.Plane().Info().Backend), "spin": s.cfg.Spin.String(),
 		"GOMAXPROCS": strconv.Itoa(runtime.GOMAXPROCS(0)),
+	}
+	if s.cfg.Nice != 0 {
+		set["niceness"] = strconv.Itoa(s.cfg.Nice)
+	}
+	if s.cfg.Room > 0 {
+		set["room before GC"] = quantity.Bytes(s.cfg.Room)
 	}
 	if s.cfg.Msgr1 {
 		set["protocol"] = control.Msgr1

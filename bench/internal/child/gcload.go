@@ -30,8 +30,10 @@ type gcLoad struct {
 	lists [gcAllocators]*gcNode // rings of nodes, replaced one after the other
 	stop  chan struct{}
 	wait  sync.WaitGroup
+	room  int64 // bytes that are allocated between two collections; 0: a tenth of the heap
 
-	percent int // the setting to go back to
+	percent int   // the settings to go back to
+	limit   int64 // bytes
 }
 
 // on starts the load; the heap is built the first time.
@@ -45,7 +47,15 @@ func (g *gcLoad) on() {
 		}
 		runtime.GC()
 	}
-	g.percent = debug.SetGCPercent(gcPercent)
+	if g.room > 0 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		g.percent = debug.SetGCPercent(-1)
+		g.limit = debug.SetMemoryLimit(int64(m.Sys-m.HeapReleased) + g.room)
+	} else {
+		g.percent = debug.SetGCPercent(gcPercent)
+		g.limit = debug.SetMemoryLimit(-1) // it stays
+	}
 	g.stop = make(chan struct{})
 	for i := range g.lists {
 		g.wait.Go(func() { g.lists[i] = churn(g.lists[i], g.stop) })
@@ -61,6 +71,7 @@ func (g *gcLoad) off() {
 	g.wait.Wait()
 	g.stop = nil
 	debug.SetGCPercent(g.percent)
+	debug.SetMemoryLimit(g.limit)
 	runtime.GC() // ends the collection that may be under way: the next slice is another server's
 }
 

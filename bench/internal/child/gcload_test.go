@@ -2,6 +2,7 @@ package child
 
 import (
 	"runtime"
+	"runtime/debug"
 	"testing"
 )
 
@@ -29,6 +30,26 @@ func TestGCLoadMakesCollectionsAndStops(t *testing.T) {
 	g.on() // again, with the same heap
 	g.off()
 	runtime.KeepAlive(&g)
+}
+
+func TestARoomBeforeTheLimitSparesCollections(t *testing.T) {
+	g := gcLoad{room: 1 << 30}
+	limit, percent := debug.SetMemoryLimit(-1), debug.SetGCPercent(100)
+	defer debug.SetGCPercent(percent)
+	g.on()
+	var before, m runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for m.TotalAlloc < before.TotalAlloc+gcHeapBytes/5 { // two collections without that room
+		runtime.Gosched()
+		runtime.ReadMemStats(&m)
+	}
+	if n := m.NumGC - before.NumGC; n > 0 {
+		t.Errorf("%d collections", n)
+	}
+	g.off()
+	if l, p := debug.SetMemoryLimit(-1), debug.SetGCPercent(100); l != limit || p != 100 {
+		t.Errorf("limit %d and percent %d stay", l, p)
+	}
 }
 
 func TestARingKeepsItsLength(t *testing.T) {

@@ -27,6 +27,14 @@ type Noncer interface{ Nonce() uint32 }
 // Describer is a server with settings worth reporting, such as its backend.
 type Describer interface{ Settings() map[string]string }
 
+// Limiter is a server that wants its memory to be collected at a limit and not before, as
+// a program does with GOMEMLIMIT and GOGC=off.
+type Limiter interface {
+	// RoomBeforeGC returns how many bytes that limit is above what the process has when
+	// the load on the collector begins; 0: there is no limit.
+	RoomBeforeGC() int64
+}
+
 // Started avoids an interface that holds a nil pointer.
 func Started[S Server](s S, err error) (Server, error) {
 	if err != nil {
@@ -50,6 +58,9 @@ func ServeServer(name string, start func() (Server, error), stdin io.Reader, std
 		hello.Settings = d.Settings()
 	}
 	var gc gcLoad
+	if l, ok := s.(Limiter); ok {
+		gc.room = l.RoomBeforeGC()
+	}
 	return proc.Serve(stdin, stdout, hello, func(line json.RawMessage) (any, error) {
 		var req ServerRequest
 		if err := json.Unmarshal(line, &req); err != nil {
