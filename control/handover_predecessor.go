@@ -203,7 +203,8 @@ func record(c *Conn, st dataplane.HandlerState) handover.Session {
 	if s := s.msgr2; s != nil {
 		r.ClientCookie, r.ServerCookie, r.ToldSeq = s.ClientCookie, s.ServerCookie, s.ToldSeq
 	} else {
-		r.ToldSeq = c.s.msgr1.ToldSeq()
+		r.Told, r.OpenedSeq = c.s.msgr1.Told()
+		r.ToldSeq = uint64(r.OpenedSeq) // for a successor that knows only one
 	}
 	return r
 }

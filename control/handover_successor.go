@@ -133,7 +133,7 @@ func (m *Messenger) restore(s *handover.Session) (*Conn, error) {
 	ns.Once = s.Once
 	c := m.newConn(m.pickCore(), &p, ns)
 	if ns.msgr1 != nil {
-		c.s.step(session1.Restore{PeerGlobalSeq: s.PeerGlobalSeq, ConnectSeq: s.ConnectSeq, ToldSeq: s.ToldSeq, Features: s.Features, IO: frozenSnapshot(&s.IO)})
+		c.s.step(session1.Restore{PeerGlobalSeq: s.PeerGlobalSeq, ConnectSeq: s.ConnectSeq, Told: s.Told, Opened: s.OpenedSeq, Features: s.Features, IO: frozenSnapshot(&s.IO)})
 	} else {
 		c.s.step(session.Restore{
 			ClientCookie: s.ClientCookie, ServerCookie: s.ServerCookie, PeerGlobalSeq: s.PeerGlobalSeq, ConnectSeq: s.ConnectSeq, ToldSeq: s.ToldSeq,

@@ -77,7 +77,8 @@ type Request struct {
 // Restore brings a session of another process. It is stopped.
 type Restore struct {
 	PeerGlobalSeq, ConnectSeq uint64
-	ToldSeq                   uint64 // Session.ToldSeq, 0 if it is not known
+	Told                      []uint32 // Session.Told, none if they are not known
+	Opened                    uint32
 	Features                  wire.Features
 	IO                        session.Snapshot
 }

@@ -2,6 +2,8 @@ package session1
 
 import (
 	"errors"
+	"strconv"
+	"strings"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/scripttest"
 	"github.com/ringmsgr/ringmsgr/control/session"
@@ -16,6 +18,20 @@ func (a args) io(notes uint64) session.Snapshot {
 	return session.Snapshot{
 		InSeq: a.Num("in_seq", 0), OutSeq: a.Num("out_seq", 0), Queued: a.Has("queued"), Sent: a.Has("sent"), Notifications: notes,
 	}
+}
+
+// told are the numbers of replies that another process sent, the last one opened the
+// session.
+func (a args) told() (numbers []uint32, opened uint32) {
+	for text := range strings.FieldsFuncSeq(a.Str("told", ""), func(r rune) bool { return r == '+' }) {
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			a.Fatal(err)
+		}
+		opened = uint32(n)
+		numbers = append(numbers, opened)
+	}
+	return numbers, opened
 }
 
 // err is a failure by its name.
@@ -103,7 +119,8 @@ func (x *script) event(a args) session.Event {
 	case "thaw":
 		return session.Thaw{}
 	case "restore":
-		return Restore{PeerGlobalSeq: a.Num("peer_global_seq", 0), ConnectSeq: a.Num("connect_seq", 0), IO: a.io(x.notes)}
+		numbers, opened := a.told()
+		return Restore{PeerGlobalSeq: a.Num("peer_global_seq", 0), ConnectSeq: a.Num("connect_seq", 0), Told: numbers, Opened: opened, IO: a.io(x.notes)}
 	case "loopback":
 		return session.Loopback{}
 	case "readdressed":

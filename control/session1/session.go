@@ -107,17 +107,28 @@ func (s *Session) restore(r *session.Run, ev Restore) {
 		return
 	}
 	s.PeerGlobalSeq, s.ConnectSeq, s.Features = ev.PeerGlobalSeq, ev.ConnectSeq, ev.Features
-	s.told = told{}
-	if ev.ToldSeq > 0 {
-		s.told.add(ev.ToldSeq)
-		s.told.open()
+	s.told, s.inAtOpen = told{opened: ev.Opened}, s.IO.InSeq
+	for _, seq := range ev.Told {
+		s.told.add(uint64(seq))
 	}
 	s.wasOpen = ev.ConnectSeq > 0
 }
 
-// ToldSeq is our global_seq in the reply that has opened the session, 0 if the peer has
-// sent that.
-func (s *Session) ToldSeq() uint64 { return s.told.last() }
+// Told returns our global_seqs in the replies of which the peer has one on record, in their
+// order, and the one that has opened the session last. None and 0 if the peer has sent
+// the replies.
+func (s *Session) Told() (numbers []uint32, opened uint32) {
+	t := s.told
+	if s.IO.InSeq > s.inAtOpen {
+		t.confirm()
+	}
+	for _, n := range t.numbers {
+		if n != 0 {
+			numbers = append(numbers, n)
+		}
+	}
+	return numbers, t.opened
+}
 
 // open completes a handshake.
 func (s *Session) open(r *session.Run) {

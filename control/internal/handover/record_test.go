@@ -20,7 +20,7 @@ func someSession() Session {
 		Target: addr, Dialled: true, Near: true, Once: true, PeerType: wire.OSD, PeerAddrs: wire.AddrVec{addr, other},
 		PeerEntity: wire.EntityName{Type: wire.OSD, ID: "3"}, Proven: true, PeerNumber: -3, NumberKnown: true,
 		Policy: "lossless-peer", Standby: true, Register: true, Supported: 1 << 60, Required: 4,
-		ClientCookie: 1<<64 - 1, ServerCookie: 2, PeerGlobalSeq: 3, ConnectSeq: 4, ToldSeq: 8, Features: 5,
+		ClientCookie: 1<<64 - 1, ServerCookie: 2, PeerGlobalSeq: 3, ConnectSeq: 4, ToldSeq: 8, Told: []uint32{6, 8, 9}, OpenedSeq: 8, Features: 5,
 		IO: dataplane.HandlerState{InSeq: 6, OutSeq: 7},
 	}
 	for i, n := range []int{0, 1, payloadMax, payloadMax + 1, 3 * payloadMax} {
@@ -65,9 +65,10 @@ func TestARecordOfAnotherVersionIsUnderstood(t *testing.T) {
 		wantDialled, wantProven bool
 	}{
 		{name: "as we write it", entity: who, wantDialled: true, wantProven: true},
+		{name: "of before, with one number of ours", entity: who, shorter: 4 + 3*4 + 4, wantDialled: true, wantProven: true},
 		{name: "longer", entity: who, longer: 30, wantDialled: true, wantProven: true},
-		{name: "of before, with the name of who came", entity: who, shorter: 9},
-		{name: "of before, without a name", shorter: 9, wantDialled: true},
+		{name: "of before, with the name of who came", entity: who, shorter: 9 + 4 + 3*4 + 4},
+		{name: "of before, without a name", shorter: 9 + 4 + 3*4 + 4, wantDialled: true},
 	} {
 		s := someSession()
 		s.PeerEntity = c.entity
@@ -75,7 +76,7 @@ func TestARecordOfAnotherVersionIsUnderstood(t *testing.T) {
 		p = append(p[:len(p)-c.shorter], make([]byte, c.longer)...)
 		got, _, err := decodeSession(p)
 		if err != nil || got.Dialled != c.wantDialled || got.Proven != c.wantProven || got.ClientCookie != s.ClientCookie ||
-			got.Near != (c.shorter == 0) || (got.ToldSeq != 0) != (c.shorter == 0) {
+			got.Near != (c.shorter <= 20) || (got.ToldSeq != 0) != (c.shorter <= 20) || (got.Told != nil) != (c.shorter == 0) {
 			t.Errorf("%s: dialled %v, proven %v, %v", c.name, got.Dialled, got.Proven, err)
 		}
 	}

@@ -30,7 +30,9 @@ type Session struct {
 
 	ClientCookie, ServerCookie uint64
 	PeerGlobalSeq, ConnectSeq  uint64
-	ToldSeq                    uint64 // our global_seq in our SERVER_IDENT, in msgr1 in our reply; 0: none is known
+	ToldSeq                    uint64   // our global_seq in our SERVER_IDENT, in msgr1 OpenedSeq; 0: none is known
+	Told                       []uint32 // msgr1: those in all replies of which the peer may have one on record
+	OpenedSeq                  uint32   // msgr1: the one of Told that has opened the session last
 	Features                   wire.Features
 
 	IO dataplane.HandlerState // its owner releases it
@@ -78,7 +80,12 @@ func (s *Session) appendTo(dst []byte) []byte {
 	if s.Near {
 		bits |= bitNear
 	}
-	return le.AppendUint64(append(dst, bits), s.ToldSeq)
+	dst = le.AppendUint64(append(dst, bits), s.ToldSeq)
+	dst = le.AppendUint32(dst, uint32(len(s.Told)))
+	for _, seq := range s.Told {
+		dst = le.AppendUint32(dst, seq)
+	}
+	return le.AppendUint32(dst, s.OpenedSeq)
 }
 
 // decodeSession is the other side of appendTo; lens are the numbers of messages
@@ -112,6 +119,13 @@ func decodeSession(p []byte) (s Session, lens [3]uint32, err error) {
 	} else {
 		// Whom nobody knows by name has never come to us.
 		s.Dialled = s.PeerEntity == (wire.EntityName{})
+	}
+	switch {
+	case r.Len() > 0:
+		s.Told, s.OpenedSeq = r.U32s(), r.U32()
+	case s.ToldSeq > 0 && s.Target.Type == wire.AddrLegacy: // of a process that kept only one
+		s.OpenedSeq = uint32(s.ToldSeq)
+		s.Told = []uint32{s.OpenedSeq}
 	}
 	if uint64(lens[0]) > s.IO.OutSeq {
 		r.Fail(Errorf("%d messages sent up to sequence %d", lens[0], s.IO.OutSeq))
