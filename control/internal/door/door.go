@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -44,12 +45,15 @@ type Counters struct {
 }
 
 // Door lets connections in. All methods may be called by any goroutine, a
-// core's too: the lock is held for a few steps, whose number does not depend on
-// how many are inside, and no other code runs under it.
+// core's too: the lock is held for a few steps, and for a few more for each guest that
+// has made progress since it was held last. No other code runs under it.
 type Door struct {
 	cfg Config
 
-	mu       sync.Mutex // guards all that follows, and the guests' fields
+	progress reports      // of guests, not in the lists yet
+	queued   atomic.Int64 // how many wait in line; changes under mu
+
+	mu       sync.Mutex // guards all that follows, and the guests' fields where they do not say who else does
 	all      scope
 	sources  map[netip.Prefix]*scope
 	prefixes map[netip.Prefix]*scope
@@ -71,22 +75,28 @@ func New(cfg Config) *Door {
 	}
 }
 
-// Guest is one connection that was let in. Its methods may be called by any
-// goroutine; those on a nil Guest do nothing.
+// Guest is one connection that was let in. One goroutine at a time uses it: who let
+// it in, up to Begin, and from then on that of its handshake. Those on a nil Guest do
+// nothing.
 type Guest struct {
 	door    *Door
+	arrived time.Time
+	atOnce  bool // it did not have to wait
 	scopes  [scopes]*scope
 	links   [scopes]link // its places in the lists of the scopes
-	moved   bool         // it has made progress
+	moved   bool         // it has made progress, as far as the lists know
 	last    time.Time    // of that
-	held    int64        // bytes
-	evicted bool
+	report  report       // of progress that the lists do not know of
 	gone    bool
-	evict   func()
-	waits   *list.Element // its place in line, nil: it does not wait
-	begin   func()        // while it waits, see Begin
-	paid    bool          // it has been charged in advance
-	passed  bool          // it is not going to be charged any more
+	evicted atomic.Bool            // changes under the lock
+	evict   atomic.Pointer[func()] // until it is called
+	waits   *list.Element          // its place in line, nil: it does not wait
+	begin   func()                 // while it waits, see Begin
+
+	// Of its goroutine, once it does not wait any more.
+	held   int64 // bytes
+	paid   bool  // it has been charged in advance
+	passed bool  // it is not going to be charged any more
 }
 
 // Admit lets a connection in, or returns nil and the cause of the refusal.
@@ -108,7 +118,7 @@ func (d *Door) Admit(from netip.Addr, now time.Time) (*Guest, Cause) {
 		d.counters.Evicted++
 		evict, begin = d.evict(victim)
 	}
-	g := &Guest{door: d, last: now}
+	g := &Guest{door: d, arrived: now, last: now, atOnce: !wait}
 	g.scopes = [scopes]*scope{inAll: &d.all, inSource: scopeOf(d.sources, source), inPrefix: scopeOf(d.prefixes, prefix)}
 	d.list(g)
 	if wait {
@@ -130,12 +140,20 @@ func (d *Door) Admit(from netip.Addr, now time.Time) (*Guest, Cause) {
 // evict has a guest go. What it returns is to be called without the lock, which is
 // held, unless it is nil: begin for one that has waited up to now.
 func (d *Door) evict(g *Guest) (evict, begin func()) {
-	g.evicted = true
+	g.evicted.Store(true)
 	if g.waits != nil {
 		g.passed = true // it has cost nothing yet
 	}
 	d.unlist(g, 1)
-	return g.evict, d.leaveLine(g)
+	return g.takeEvict(), d.leaveLine(g)
+}
+
+// takeEvict is what OnEvict was given, for whoever comes first.
+func (g *Guest) takeEvict() func() {
+	if f := g.evict.Swap(nil); f != nil {
+		return *f
+	}
+	return nil
 }
 
 // Cause says why a connection was refused.
@@ -197,6 +215,7 @@ func (d *Door) room(source, prefix netip.Prefix, now time.Time) (*Guest, Cause) 
 // victim is who gives way in a scope: the oldest silent one, else the one that
 // has stood still for longest, if that is long enough. The lock is held.
 func (d *Door) victim(s *scope, now time.Time, full Cause) (*Guest, Cause) {
+	d.relistMoved()
 	if g := s.silent.first; g != nil {
 		return g, Admitted
 	}
@@ -212,27 +231,19 @@ func (g *Guest) OnEvict(f func()) {
 	if g == nil {
 		return
 	}
-	g.door.mu.Lock()
-	late := g.evicted
-	g.evict = f
-	g.door.mu.Unlock()
-	if late {
-		f()
+	g.evict.Store(&f)
+	if g.evicted.Load() {
+		if f := g.takeEvict(); f != nil {
+			f()
+		}
 	}
 }
 
-// Progress says that the peer has done a step of the handshake.
+// Progress says that the peer has done a step of the handshake. It takes no lock.
 func (g *Guest) Progress(now time.Time) {
-	if g == nil {
-		return
+	if g != nil {
+		g.door.progress.add(g, now.Sub(g.arrived))
 	}
-	d := g.door
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if g.evicted || g.gone {
-		return
-	}
-	d.relist(g, now)
 }
 
 // Leave gives the place back: the connection is open, or closed. Without Passed
@@ -248,11 +259,12 @@ func (g *Guest) Leave() {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.relistMoved() // the reports do not keep a guest that has gone
 	d.release(g)
 	g.fail(now)
 	switch {
 	case g.gone:
-	case g.evicted:
+	case g.evicted.Load():
 		d.left(g)
 	default:
 		d.unlist(g, 0)

@@ -40,6 +40,7 @@ func (d *Door) join(g *Guest) {
 		d.lineOf[source] = e
 	}
 	g.waits = e.Value.(*line).guests.PushBack(g)
+	d.queued.Add(1)
 	d.counters.Waited++
 }
 
@@ -53,6 +54,7 @@ func (d *Door) leaveLine(g *Guest) (begin func()) {
 	l := e.Value.(*line)
 	l.guests.Remove(g.waits)
 	g.waits = nil
+	d.queued.Add(-1)
 	if l.guests.Len() == 0 {
 		delete(d.lineOf, l.source)
 		d.lines.Remove(e)
@@ -65,6 +67,10 @@ func (d *Door) leaveLine(g *Guest) (begin func()) {
 // and may be on any goroutine. It does so, too, for one that is evicted while it
 // waits, or has waited for too long: then OnEvict tells. f must not block.
 func (g *Guest) Begin(f func()) {
+	if g.atOnce {
+		f()
+		return
+	}
 	d := g.door
 	d.mu.Lock()
 	if g.waits != nil {
@@ -83,6 +89,10 @@ func (g *Guest) Passed() {
 		return
 	}
 	d := g.door
+	if !g.paid && d.queued.Load() == 0 {
+		g.passed = true
+		return
+	}
 	now := d.cfg.Rate.Clock.Now()
 	d.mu.Lock()
 	g.passed = true

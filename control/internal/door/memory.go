@@ -13,11 +13,15 @@ func (g *Guest) Hold(n int) bool {
 	if g == nil {
 		return true
 	}
+	beyond := max(g.held+int64(n)-OwnBytes, 0) - max(g.held-OwnBytes, 0)
+	if beyond <= 0 {
+		g.held += int64(n) // nobody else has to know
+		return true
+	}
 	d := g.door
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	beyond := max(g.held+int64(n)-OwnBytes, 0) - max(g.held-OwnBytes, 0)
-	if beyond > 0 && (g.gone || d.cfg.Bytes > 0 && d.beyond+beyond > d.cfg.Bytes) {
+	if g.gone || d.cfg.Bytes > 0 && d.beyond+beyond > d.cfg.Bytes {
 		d.counters.Memory++
 		return false
 	}

@@ -107,6 +107,16 @@ func (s *scope) forget() {
 	}
 }
 
+// relistMoved brings the lists up to date. The lock is held.
+func (d *Door) relistMoved() {
+	for _, g := range d.progress.take() {
+		if !g.gone && !g.evicted.Load() {
+			d.relist(g, g.arrived.Add(g.report.seen))
+		}
+	}
+	d.progress.forget()
+}
+
 // relist moves a guest behind all others that have made progress.
 func (d *Door) relist(g *Guest, now time.Time) {
 	for at, s := range g.scopes {
