@@ -20,10 +20,12 @@ type protocolLock struct {
 	check   lockCheck
 	marked  markedList  // marked down, and not closed yet
 	close   func(*Conn) // ends one of them; set by New
-	changed []*outbox   // with something to do; guarded by mu
+	changed []*outbox   // for which something was put; guarded by mu, and empty while it is free
 	todo    []func()    // see later; guarded by mu
 	// outboxes counts those that are being emptied, for Shutdown.
 	outboxes waitGroup
+	taken    batch     // see outbox.given
+	batches  sync.Pool // of *batch, empty
 }
 
 // Lock takes the lock, and first closes the connections that were marked down:
@@ -57,11 +59,18 @@ func (l *protocolLock) endMarked() {
 
 // Unlock frees the lock, and then carries out what was decided under it.
 func (l *protocolLock) Unlock() {
-	changed, todo := l.changed, l.todo
-	l.changed, l.todo = nil, nil
+	var few [4]*outbox
+	ours, todo := few[:0], l.todo
+	for _, o := range l.changed {
+		if o.give() {
+			ours = append(ours, o)
+		}
+	}
+	clear(l.changed)
+	l.changed, l.todo = l.changed[:0], nil
 	l.check.unlocked()
 	l.mu.Unlock()
-	for _, o := range changed {
+	for _, o := range ours {
 		o.run()
 	}
 	for _, f := range todo {
@@ -71,70 +80,6 @@ func (l *protocolLock) Unlock() {
 
 // later has f run once the lock is free, on the same goroutine. The lock is held.
 func (l *protocolLock) later(f func()) { l.todo = append(l.todo, f) }
-
-// outbox is what one connection has to do, in the order of the steps that
-// decided it. Whoever frees the lock empties it; one goroutine at a time does, so
-// that the handler's events keep their order.
-type outbox struct {
-	of      *protocolLock
-	mu      sync.Mutex
-	waiting []func() // guarded by mu
-	running bool     // guarded by mu
-}
-
-// put has f run once the lock is free, behind what the connection has to do
-// already. The lock is held.
-func (o *outbox) put(f func()) {
-	o.mu.Lock()
-	o.waiting = append(o.waiting, f)
-	first := len(o.waiting) == 1
-	o.mu.Unlock()
-	if first {
-		o.of.changed = append(o.of.changed, o)
-	}
-}
-
-// hold has what is put wait until letGo, so that the steps of one goroutine reach
-// the core together. It is for an outbox that nobody runs: that of a connection
-// which is being made. The lock is held.
-func (o *outbox) hold() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.running = true
-}
-
-// letGo ends hold.
-func (o *outbox) letGo() {
-	o.mu.Lock()
-	o.running = false
-	o.mu.Unlock()
-	o.run()
-}
-
-// run carries out what waits, unless another goroutine does so already: that
-// one goes on with it.
-func (o *outbox) run() {
-	o.of.check.mustBeFree("the actions of a connection")
-	if o.of.outboxes.enter() {
-		defer o.of.outboxes.leave()
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.running {
-		return
-	}
-	o.running = true
-	for len(o.waiting) > 0 {
-		batch := o.waiting
-		o.waiting = nil
-		o.mu.Unlock()
-		for _, f := range batch {
-			f()
-		}
-		o.mu.Lock()
-	}
-	o.running = false
-}
 
 // markedList are connections that their user has marked down. MarkDown may run on
 // a core, which must not wait for the lock: it only adds the connection here, and

@@ -14,6 +14,7 @@ type randomSource struct {
 	mu     sync.Mutex
 	from   io.Reader // guarded by mu
 	failed uint64    // guarded by mu
+	buf    [8]byte   // guarded by mu
 	check  *lockCheck
 }
 
@@ -21,15 +22,27 @@ func (r *randomSource) next() uint64 {
 	r.check.mustBeFree("the source of random numbers")
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var b [8]byte
+	return r.draw()
+}
+
+// pair is two of them.
+func (r *randomSource) pair() (a, b uint64) {
+	r.check.mustBeFree("the source of random numbers")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.draw(), r.draw()
+}
+
+// draw is next for who has the lock of the source.
+func (r *randomSource) draw() uint64 {
 	for {
 		// The system's source does not fail; an injected one that does leaves
 		// zeros, which the counter makes unique.
-		if _, err := io.ReadFull(r.from, b[:]); err != nil {
+		if _, err := io.ReadFull(r.from, r.buf[:]); err != nil {
 			r.failed++
 			return r.failed
 		}
-		if v := binary.LittleEndian.Uint64(b[:]); v != 0 {
+		if v := binary.LittleEndian.Uint64(r.buf[:]); v != 0 {
 			return v
 		}
 	}
@@ -39,8 +52,9 @@ func (r *randomSource) next() uint64 {
 // held during a step.
 type numbers struct{ client, server uint64 }
 
-func (m *Messenger) drawNumbers() numbers {
-	return numbers{client: m.random.next(), server: m.random.next()}
+func (m *Messenger) drawNumbers() (n numbers) {
+	n.client, n.server = m.random.pair()
+	return n
 }
 
 // cookie is a new client cookie.
