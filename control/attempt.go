@@ -31,10 +31,12 @@ type attempt struct {
 	begun time.Time
 	took  time.Duration // the whole handshake
 	link  *dataplane.Link
-	probe *probe.Socket // nil: none
-	tap   tap.Tap       // nil: nobody watches the socket
-	talk  talk
-	peer  *handshake.Peer // as far as it is known
+	// The addresses of link, once somebody has asked for them.
+	localText, peerText string
+	probe               *probe.Socket // nil: none
+	tap                 tap.Tap       // nil: nobody watches the socket
+	talk                talk
+	peer                *handshake.Peer // as far as it is known
 
 	dial     *dialling  // we dialled; else
 	accepted *accepting // we accepted
@@ -75,6 +77,14 @@ func (a *attempt) wipe() {
 	if a.talk != nil {
 		a.talk.Wipe()
 	}
+}
+
+// ends are the addresses of the socket.
+func (a *attempt) ends() (local, peer string) {
+	if a.localText == "" {
+		a.localText, a.peerText = a.link.LocalAddr().String(), a.link.PeerAddr().String()
+	}
+	return a.localText, a.peerText
 }
 
 // interrupt waits until the attempt that this one interrupted has ended.

@@ -25,11 +25,13 @@ func (s *machine) advance(ev session.Event, env session.Env) []session.Action {
 }
 
 // peerText names the peer in errors and logs.
-func (s *machine) peerText() string {
-	if !s.Peer.Target.IsBlank() {
-		return s.Peer.Target.String()
+func (s *machine) peerText() string { return peerText(s.Peer.Target, s.Peer.Addrs) }
+
+func peerText(target wire.Addr, addrs wire.AddrVec) string {
+	if !target.IsBlank() {
+		return target.String()
 	}
-	return s.Peer.Addrs.String()
+	return addrs.String()
 }
 
 // snapshot converts what a handler says to the form of the machine.

@@ -62,6 +62,7 @@ type Messenger struct {
 	local     *Conn // to ourselves; nil: none
 	number    int64 // gid: configured, or given by a monitor
 	globalSeq session.GlobalSeq
+	asker     asker     // of the step under way
 	inject    *injector // nil: nothing
 	// globalSeq1 counts the attempts of msgr1, which have 32 bits.
 	globalSeq1 session.GlobalSeq
@@ -107,6 +108,7 @@ func New(cfg Config) (*Messenger, error) {
 	m.binder, m.steering = m.newBinder(), m.newSteerer(bpf.Load)
 	m.hints = steering.NewHints(steering.HintsConfig{Follow: cfg.followHints, Ports: cfg.HintPorts, Now: cfg.Clock.Now, Lines: m.lines})
 	m.chain.setSelf()
+	m.asker.begin(m)
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
 	m.resizing = resize.New(m.ctx, resizing{m})
 	if cfg.Nonce != nil {

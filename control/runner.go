@@ -135,16 +135,37 @@ func (r *runner) perform(actions []session.Action) (o outcome) {
 // env is what a step of s may ask of the messenger; c is its connection, nil for an
 // accepted socket. The lock is held.
 func (m *Messenger) env(s *machine, c *Conn, n numbers) session.Env {
-	e := session.Env{Addrs: m.addrs, Number: m.number, Seq: &m.globalSeq, Cookie: n.cookie, OwnerCookie: func() uint64 { return n.owner(m, c) }}
+	m.asker.n, m.asker.c = n, c
+	e := m.asker.env
+	e.Addrs, e.Number, e.Seq = m.addrs, m.number, &m.globalSeq
 	if s.msgr1 != nil {
 		e.Seq = &m.globalSeq1
 	}
+	e.Contested = nil
 	if c != nil {
 		messages, _ := c.h.QueuedOut()
 		e.Unsent = messages > 0
-		e.Contested = func() bool { return session.Contested(c.s.Lifecycle, lives(m.names.of[c.s.Peer.Target])) }
+		e.Contested = m.asker.env.Contested
 	}
 	return e
+}
+
+// asker answers what a step asks. There is one, as the lock is held during a step; it
+// guards all of this.
+type asker struct {
+	env session.Env // with the functions alone, which are made once
+	// Of the step under way.
+	c *Conn
+	n numbers
+}
+
+// begin makes the functions.
+func (a *asker) begin(m *Messenger) {
+	a.env.Cookie = func() uint64 { return a.n.cookie() }
+	a.env.OwnerCookie = func() uint64 { return a.n.owner(m, a.c) }
+	a.env.Contested = func() bool {
+		return session.Contested(a.c.s.Lifecycle, lives(m.names.of[a.c.s.Peer.Target]))
+	}
 }
 
 // performState does what changes our own memory. The lock is held.
@@ -208,10 +229,10 @@ func (r *runner) moved(a session.StateChanged) {
 	} else {
 		c.m.standbys.end(c)
 	}
-	log, ctx, peer := c.m.cfg.Logger, c.m.ctx, r.peerText()
+	target, addrs := r.Peer.Target, r.Peer.Addrs
 	c.out.put(func() {
-		if log.Enabled(ctx, levelState) {
-			log.Log(ctx, levelState, "state", "conn", c.id, "peer", peer, "from", a.From, "event", a.By, "to", a.To)
+		if log, ctx := c.m.cfg.Logger, c.m.ctx; log.Enabled(ctx, levelState) {
+			log.Log(ctx, levelState, "state", "conn", c.id, "peer", peerText(target, addrs), "from", a.From, "event", a.By, "to", a.To)
 		}
 	})
 }

@@ -59,8 +59,8 @@ func (v *view) keep(s *machine, a *attempt) {
 		PeerType: peer.Type, PeerAddrs: peer.Addrs, PeerNumber: peer.Number, PeerEntity: peer.Entity,
 		Features: s.Features, Protocol: a.talk.protocol(), Auth: a.peer.Auth.Method, Mode: a.peer.Mode,
 		Compression: a.peer.Compression.String(), Lossy: s.Policy.Lossy, Accepted: a.accepted != nil, Handshake: a.took,
-		Local: a.link.LocalAddr().String(), Peer: a.link.PeerAddr().String(),
 	}
+	v.info.Local, v.info.Peer = a.ends()
 }
 
 // negotiated is what was negotiated last; the zero Info before. The lock is held.

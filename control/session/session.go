@@ -128,7 +128,7 @@ func Step(s Session, ev Event, env Env) (Session, []Action) {
 
 // Advance is Step in place, for the owner of the session: without a copy.
 func (s *Session) Advance(ev Event, env Env) []Action {
-	r := &Run{Env: env}
+	r := NewRun(env)
 	switch ev := ev.(type) {
 	case LifeEvent:
 		ev.Live(&s.Lifecycle, s, r)
@@ -144,6 +144,14 @@ func (s *Session) Advance(ev Event, env Env) []Action {
 type Run struct {
 	Env     Env
 	actions []Action
+	few     [8]Action // room for those of most steps
+}
+
+// NewRun begins a step.
+func NewRun(env Env) *Run {
+	r := &Run{Env: env}
+	r.actions = r.few[:0]
+	return r
 }
 
 // Do adds to what has to be done.

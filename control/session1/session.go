@@ -69,7 +69,7 @@ func Step(s Session, ev session.Event, env session.Env) (Session, []session.Acti
 
 // Advance is Step in place, for the owner of the session: without a copy.
 func (s *Session) Advance(ev session.Event, env session.Env) []session.Action {
-	r := &session.Run{Env: env}
+	r := session.NewRun(env)
 	switch ev := ev.(type) {
 	case session.Lost:
 		s.lost(r, ev)
