@@ -37,7 +37,7 @@ type msgr2Talk struct {
 }
 
 func (s msgr2Talk) send(ctx context.Context, f session.Frame) error {
-	tag, payload := encode(f)
+	tag, payload := encode(s.Scratch(), f)
 	return s.WriteFrame(ctx, tag, payload)
 }
 
@@ -68,25 +68,25 @@ func (m *Messenger) handshakeOptions(a *attempt) handshake.Options {
 	}
 }
 
-// encode is a frame of the session on the wire.
-func encode(f session.Frame) (frame.Tag, []byte) {
+// encode is a frame of the session on the wire; the payload may take the memory of dst.
+func encode(dst []byte, f session.Frame) (frame.Tag, []byte) {
 	switch f := f.(type) {
 	case wire.ClientIdent:
-		return frame.TagClientIdent, f.AppendTo(nil)
+		return frame.TagClientIdent, f.AppendTo(dst)
 	case wire.ServerIdent:
-		return frame.TagServerIdent, f.AppendTo(nil)
+		return frame.TagServerIdent, f.AppendTo(dst)
 	case wire.IdentMissingFeatures:
-		return frame.TagIdentMissingFeatures, f.AppendTo(nil)
+		return frame.TagIdentMissingFeatures, f.AppendTo(dst)
 	case wire.SessionReconnect:
-		return frame.TagSessionReconnect, f.AppendTo(nil)
+		return frame.TagSessionReconnect, f.AppendTo(dst)
 	case wire.SessionReconnectOK:
-		return frame.TagSessionReconnectOK, f.AppendTo(nil)
+		return frame.TagSessionReconnectOK, f.AppendTo(dst)
 	case wire.SessionRetry:
-		return frame.TagSessionRetry, f.AppendTo(nil)
+		return frame.TagSessionRetry, f.AppendTo(dst)
 	case wire.SessionRetryGlobal:
-		return frame.TagSessionRetryGlobal, f.AppendTo(nil)
+		return frame.TagSessionRetryGlobal, f.AppendTo(dst)
 	case wire.SessionReset:
-		return frame.TagSessionReset, f.AppendTo(nil)
+		return frame.TagSessionReset, f.AppendTo(dst)
 	default: // session.WaitFrame: the machine sends no other
 		return frame.TagWait, nil
 	}

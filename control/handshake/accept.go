@@ -19,9 +19,9 @@ import (
 // An error is an [*Error]. The link is of no use then, and the caller closes it without
 // a further frame. Give ctx a deadline: a peer may stay silent for ever.
 func Accept(ctx context.Context, link Link, cfg AcceptConfig) (*Stream, *Peer, error) {
-	a := acceptor{cfg: &cfg}
-	a.run = run{s: newStream(link, cfg.Probe), opts: &cfg.Options, acceptor: true}
-	a.s.room, a.s.tap = cfg.Room, cfg.Tap
+	a := &acceptor{cfg: cfg}
+	a.begin(link, &a.cfg.Options)
+	a.acceptor, a.s.room = true, cfg.Room
 	if err := a.handshake(ctx); err != nil {
 		a.s.flush(ctx) // what is queued may tell the peer why
 		a.peer.Auth.Wipe()
@@ -31,9 +31,11 @@ func Accept(ctx context.Context, link Link, cfg AcceptConfig) (*Stream, *Peer, e
 	return a.s, &a.peer, nil
 }
 
+// acceptor is one piece of memory: the stream, the peer and the buffers live as long as
+// the handshake does.
 type acceptor struct {
 	run
-	cfg     *AcceptConfig
+	cfg     AcceptConfig
 	refusal error // the last AUTH_BAD_METHOD, in case the peer then leaves
 }
 
@@ -98,7 +100,7 @@ func (a *acceptor) afterRefusal(err error) error {
 // exchange runs one AUTH_REQUEST and the rounds that belong to it. A refusal leaves the
 // connection open for another request; an error ends it.
 func (a *acceptor) exchange(ctx context.Context, req wire.AuthRequest) (keys *frame.Keys, refusal, err error) {
-	a.state = "answer AUTH_REQUEST"
+	a.at(a.stage, "answer AUTH_REQUEST")
 	method := auth.Method(req.Method)
 	mode, err := a.pick(ctx, method, req.PreferredModes)
 	if err != nil {
@@ -123,7 +125,7 @@ func (a *acceptor) exchange(ctx context.Context, req wire.AuthRequest) (keys *fr
 		if round == maxAuthRounds {
 			return nil, nil, fmt.Errorf("%w: %d rounds", ErrTooManyRounds, maxAuthRounds)
 		}
-		if err := a.write(ctx, StageAuth, frame.TagAuthReplyMore, wire.AuthReplyMore{Payload: reply}.AppendTo(nil)); err != nil {
+		if err := a.write(ctx, StageAuth, frame.TagAuthReplyMore, wire.AuthReplyMore{Payload: reply}.AppendTo(a.s.Scratch())); err != nil {
 			return nil, nil, err
 		}
 		a.at(StageAuth, "read AUTH_REQUEST_MORE")
@@ -158,7 +160,7 @@ func (a *acceptor) done(ctx context.Context, res *auth.Result, method auth.Metho
 	if err != nil {
 		return nil, err
 	}
-	done := wire.AuthDone{GlobalID: res.GlobalID, Mode: uint32(mode), Payload: reply}.AppendTo(nil)
+	done := wire.AuthDone{GlobalID: res.GlobalID, Mode: uint32(mode), Payload: reply}.AppendTo(a.s.Scratch())
 	a.logKeys(keys, done)
 	if err := a.write(ctx, StageAuth, frame.TagAuthDone, done); err != nil {
 		if keys != nil {
@@ -178,7 +180,7 @@ func (a *acceptor) badMethod(ctx context.Context, m auth.Method, refusal error) 
 		AllowedMethods: numbers(a.cfg.Auth.Methods(ctx, a.peer.EntityType)),
 		AllowedModes:   numbers(a.opts.restrict(announced)),
 	}
-	return a.write(ctx, StageAuth, frame.TagAuthBadMethod, bad.AppendTo(nil))
+	return a.write(ctx, StageAuth, frame.TagAuthBadMethod, bad.AppendTo(a.s.Scratch()))
 }
 
 // An error of the auth server is a refusal, which the peer is told, unless the server is

@@ -3,6 +3,7 @@ package handshake
 import (
 	"context"
 
+	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -11,26 +12,35 @@ import (
 // If the first one is anything else it does not wait for the second, so that a peer that
 // makes a mistake is told at once. With a link that has no use for it, or in mode secure,
 // where frames are read in order only, it does nothing.
-func (s *Stream) await(ctx context.Context, tag frame.Tag, good func(payload []byte) bool) error {
+func (s *Stream) await(ctx context.Context, tag frame.Tag, want wire.AuthSignature, good check) error {
 	if s.buf == nil || s.dec.IsSecure() {
 		return nil
 	}
 	if ctx.Err() != nil {
 		return transport(context.Cause(ctx))
 	}
-	a := ahead{dec: frame.NewDecoder(s.dec.Rev(), frame.PreAuthLimits()), tag: tag, good: good}
+	a := &s.ahead
+	if a.ask == nil {
+		a.ask = a.enough
+	}
+	a.dec, a.tag, a.want, a.good, a.size = *frame.NewDecoder(s.dec.Rev(), frame.PreAuthLimits()), tag, want, good, 0
 	a.dec.SetSegmentCRC(s.dec.ChecksSegments())
-	return transport(s.buf.Await(ctx, a.enough))
+	return transport(s.buf.Await(ctx, a.ask))
 }
 
-// ahead looks for two frames in mode crc. It shares nothing with the stream: the link may
-// still ask it when the stream has given up waiting.
+// ahead looks for two frames in mode crc. While a call waits it is the link's, and also
+// when that has failed: the link may still ask it when the stream has given up waiting.
 type ahead struct {
-	dec  *frame.Decoder
+	dec  frame.Decoder
 	tag  frame.Tag
-	good func(payload []byte) bool
-	size int // of the first frame, once it is there and good
+	want wire.AuthSignature // for good
+	good check
+	size int                      // of the first frame, once it is there and good
+	ask  func(unread []byte) bool // enough
 }
+
+// check looks at a payload; want is the signature that it has to have, if it has one.
+type check func(payload []byte, want *wire.AuthSignature) bool
 
 // enough reports whether both frames are in b, or there is no point in waiting.
 func (a *ahead) enough(b []byte) bool {
@@ -41,7 +51,7 @@ func (a *ahead) enough(b []byte) bool {
 		}
 		n := a.dec.HeadSize()
 		f, err := a.dec.Finish(h, b[:n], b[n:size])
-		if err != nil || h.Tag != a.tag || h.Num != 1 || f.Aborted || !a.good(f.Seg[0]) {
+		if err != nil || h.Tag != a.tag || h.Num != 1 || f.Aborted || !a.good(f.Seg[0], &a.want) {
 			return true
 		}
 		a.size = size

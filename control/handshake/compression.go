@@ -57,7 +57,7 @@ func (c *Compression) negotiateConnector(ctx context.Context, s *Stream, peer *P
 	for _, m := range c.Methods {
 		req.Preferred = append(req.Preferred, uint32(m))
 	}
-	if err := s.WriteFrame(ctx, frame.TagCompressionRequest, req.AppendTo(nil)); err != nil {
+	if err := s.WriteFrame(ctx, frame.TagCompressionRequest, req.AppendTo(s.Scratch())); err != nil {
 		return 0, err
 	}
 	tag, payload, err := s.ReadFrame(ctx)
@@ -104,7 +104,7 @@ func (c *Compression) negotiateAcceptor(ctx context.Context, s *Stream, peer *Pe
 		}
 	}
 	done := wire.CompressionDone{Compress: method != CompressionNone, Method: uint32(method)}
-	return method, s.WriteFrame(ctx, frame.TagCompressionDone, done.AppendTo(nil))
+	return method, s.WriteFrame(ctx, frame.TagCompressionDone, done.AppendTo(s.Scratch()))
 }
 
 // unexpected makes the error for a frame that is not legal in this state.

@@ -16,9 +16,8 @@ import (
 // An error is an [*Error]; ask it whether it is terminal. The link is of no use then,
 // and the caller closes it. Give ctx a deadline.
 func Connect(ctx context.Context, link Link, cfg ConnectConfig) (*Stream, *Peer, error) {
-	c := connector{cfg: &cfg}
-	c.run = run{s: newStream(link, cfg.Probe), opts: &cfg.Options}
-	c.s.tap = cfg.Tap
+	c := &connector{cfg: cfg}
+	c.begin(link, &c.cfg.Options)
 	if err := c.handshake(ctx); err != nil {
 		c.s.flush(ctx) // what is queued may tell the peer why
 		c.peer.Auth.Wipe()
@@ -30,7 +29,7 @@ func Connect(ctx context.Context, link Link, cfg ConnectConfig) (*Stream, *Peer,
 
 type connector struct {
 	run
-	cfg *ConnectConfig
+	cfg ConnectConfig
 }
 
 func (c *connector) handshake(ctx context.Context) error {
@@ -78,7 +77,7 @@ func (c *connector) authenticate(ctx context.Context) (*frame.Keys, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.state = tag.String()
+		c.at(c.stage, tag.String())
 		switch tag {
 		case frame.TagAuthBadMethod:
 			if err := c.badMethod(ctx, x, method, payload); err != nil {
@@ -116,7 +115,7 @@ func (c *connector) request(ctx context.Context, x auth.ClientExchange) (auth.Me
 		return 0, nil, gaveUp(fmt.Errorf("%w: method %v has %v, allowed are %v", auth.ErrNoMode, method, modes, c.opts.Modes))
 	}
 	req := wire.AuthRequest{Method: uint32(method), PreferredModes: numbers(offered), Payload: payload}
-	return method, offered, c.write(ctx, StageAuth, frame.TagAuthRequest, req.AppendTo(nil))
+	return method, offered, c.write(ctx, StageAuth, frame.TagAuthRequest, req.AppendTo(c.s.Scratch()))
 }
 
 // badMethod asks the auth client whether it has another offer.
@@ -152,7 +151,7 @@ func (c *connector) replyMore(ctx context.Context, x auth.ClientExchange, payloa
 	if err != nil {
 		return gaveUp(err)
 	}
-	return c.write(ctx, StageAuth, frame.TagAuthRequestMore, wire.AuthRequestMore{Payload: answer}.AppendTo(nil))
+	return c.write(ctx, StageAuth, frame.TagAuthRequestMore, wire.AuthRequestMore{Payload: answer}.AppendTo(c.s.Scratch()))
 }
 
 // done takes the acceptor's decision, which must be one that was offered.

@@ -21,11 +21,12 @@ const (
 
 // run is what both roles share: where they are, for the error, and what they have.
 type run struct {
-	s        *Stream
+	s        *Stream // own
+	own      Stream
 	opts     *Options
 	peer     Peer
 	stage    Stage
-	state    string
+	state    state
 	acceptor bool
 	// refused: the peer was told that its authentication failed.
 	refused bool
@@ -33,13 +34,34 @@ type run struct {
 	authenticated bool
 }
 
+// state is what is going on, put into words when a handshake fails.
+type state struct {
+	before string
+	tag    frame.Tag // 0: before says it all
+	behind string
+}
+
+func (s state) String() string {
+	if s.tag == 0 {
+		return s.before
+	}
+	return s.before + s.tag.String() + s.behind
+}
+
+// begin makes the stream.
+func (r *run) begin(link Link, o *Options) {
+	r.own.begin(link, o.Probe)
+	r.own.tap = o.Tap
+	r.s, r.opts = &r.own, o
+}
+
 // at notes what is going on.
-func (r *run) at(stage Stage, state string) { r.stage, r.state = stage, state }
+func (r *run) at(stage Stage, what string) { r.stage, r.state = stage, state{before: what} }
 
 // fail wraps err with where it happened.
 func (r *run) fail(peer fmt.Stringer, err error) error {
 	failed := r.stage == StageAuth && !r.authenticated && (r.refused || aboutAuth(err))
-	return &Error{Stage: r.stage, Peer: peer.String(), State: r.state, Err: err, auth: failed}
+	return &Error{Stage: r.stage, Peer: peer.String(), State: r.state.String(), Err: err, auth: failed}
 }
 
 func (r *run) banners(ctx context.Context) error {
@@ -56,11 +78,11 @@ func (r *run) banners(ctx context.Context) error {
 // hello sends the own HELLO and reads the peer's. Neither side waits for the other.
 func (r *run) hello(ctx context.Context, peerAddr wire.Addr) (wire.Hello, error) {
 	own := wire.Hello{EntityType: r.opts.EntityType, PeerAddr: peerAddr}
-	if err := r.write(ctx, StageHello, frame.TagHello, own.AppendTo(nil)); err != nil {
+	if err := r.write(ctx, StageHello, frame.TagHello, own.AppendTo(r.s.Scratch())); err != nil {
 		return wire.Hello{}, err
 	}
-	good := func(p []byte) bool { _, err := wire.DecodeHello(p); return err == nil }
-	if err := r.await(ctx, StageHello, frame.TagHello, good); err != nil {
+	good := func(p []byte, _ *wire.AuthSignature) bool { _, err := wire.DecodeHello(p); return err == nil }
+	if err := r.await(ctx, StageHello, frame.TagHello, wire.AuthSignature{}, good); err != nil {
 		return wire.Hello{}, err
 	}
 	r.at(StageHello, "read HELLO")
@@ -115,11 +137,11 @@ func (r *run) sign(ctx context.Context, keys *frame.Keys) error {
 			return err
 		}
 	}
-	if err := r.write(ctx, StageAuth, frame.TagAuthSignature, own.AppendTo(nil)); err != nil {
+	if err := r.write(ctx, StageAuth, frame.TagAuthSignature, own.AppendTo(r.s.Scratch())); err != nil {
 		return err
 	}
-	good := func(p []byte) bool { return checkSignature(p, want) == nil }
-	if err := r.await(ctx, StageAuth, frame.TagAuthSignature, good); err != nil {
+	good := func(p []byte, want *wire.AuthSignature) bool { return checkSignature(p, want) == nil }
+	if err := r.await(ctx, StageAuth, frame.TagAuthSignature, want, good); err != nil {
 		return err
 	}
 	r.at(StageAuth, "read AUTH_SIGNATURE")
@@ -127,7 +149,7 @@ func (r *run) sign(ctx context.Context, keys *frame.Keys) error {
 	if err != nil {
 		return err
 	}
-	if err := checkSignature(payload, want); err != nil {
+	if err := checkSignature(payload, &want); err != nil {
 		return err
 	}
 	r.authenticated = true
@@ -135,7 +157,7 @@ func (r *run) sign(ctx context.Context, keys *frame.Keys) error {
 }
 
 // checkSignature looks at the payload of AUTH_SIGNATURE.
-func checkSignature(payload []byte, want wire.AuthSignature) error {
+func checkSignature(payload []byte, want *wire.AuthSignature) error {
 	got, err := wire.DecodeAuthSignature(payload)
 	if err == nil && subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
 		err = ErrSignature
@@ -154,19 +176,19 @@ func (r *run) compression(ctx context.Context, negotiate func(*Compression, cont
 }
 
 func (r *run) write(ctx context.Context, stage Stage, tag frame.Tag, payload []byte) error {
-	r.at(stage, "write "+tag.String())
+	r.stage, r.state = stage, state{before: "write ", tag: tag}
 	return r.s.WriteFrame(ctx, tag, payload)
 }
 
 // await waits for a frame of a connector and for the one behind it. Behind HELLO and behind
 // AUTH_SIGNATURE a connector sends another frame without an answer to them, so an acceptor
 // need not look at them one by one. The reverse does not hold.
-func (r *run) await(ctx context.Context, stage Stage, tag frame.Tag, good func(payload []byte) bool) error {
+func (r *run) await(ctx context.Context, stage Stage, tag frame.Tag, want wire.AuthSignature, good check) error {
 	if !r.acceptor {
 		return nil
 	}
-	r.at(stage, "wait for "+tag.String()+" and the next frame")
-	return r.s.await(ctx, tag, good)
+	r.stage, r.state = stage, state{before: "wait for ", tag: tag, behind: " and the next frame"}
+	return r.s.await(ctx, tag, want, good)
 }
 
 // expect reads a frame that must have one of the tags.

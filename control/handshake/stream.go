@@ -24,15 +24,36 @@ type Stream struct {
 	in    []byte            // the frame being read; reused
 	out   []byte            // the frame being written; reused
 	room  func(n int) error // AcceptConfig.Room
+	ahead ahead
+	space space
+}
+
+// space is memory for what is usual; what needs more gets its own.
+type space struct {
+	rx, tx [384]byte // transcript
+	in     [leastIn]byte
+	out    [320]byte
+	body   [256]byte // a payload
 }
 
 func newStream(link Link, p *probe.Socket) *Stream {
-	s := &Stream{link: link, probe: p, log: transcript{on: true}}
+	s := new(Stream)
+	s.begin(link, p)
+	return s
+}
+
+// begin makes a stream of s.
+func (s *Stream) begin(link Link, p *probe.Socket) {
+	s.link, s.probe = link, p
+	s.log = transcript{on: true, rx: s.space.rx[:0], tx: s.space.tx[:0]}
+	s.out = s.space.out[:0]
 	if p == nil {
 		s.buf, _ = link.(BufferedLink)
 	}
-	return s
 }
+
+// Scratch is empty memory for the payload of the next WriteFrame.
+func (s *Stream) Scratch() []byte { return s.space.body[:0] }
 
 // ReadFrame reads the next control frame. The payload is valid until the next call.
 //
@@ -165,7 +186,7 @@ func (s *Stream) exchangeBanners(ctx context.Context, own wire.Banner) (features
 	if s.tap != nil {
 		s.tap.Banner(true, own.Supported, own.Required)
 	}
-	if err := s.write(ctx, own.AppendTo(nil)); err != nil {
+	if err := s.write(ctx, own.AppendTo(s.Scratch())); err != nil {
 		return 0, err
 	}
 	if err := s.after(ctx, p); err != nil {
@@ -290,6 +311,9 @@ func (s *Stream) growIn(n int) error {
 		if err := s.ask(more); err != nil {
 			return err
 		}
+	}
+	if s.in == nil {
+		s.in = s.space.in[:0]
 	}
 	s.in = grow(s.in, n)
 	return nil

@@ -167,13 +167,14 @@ func (r *Reader) addrBody(marker uint8) (a Addr) {
 	switch {
 	case r.err != nil:
 	case marker == addrMarkerVersioned:
-		r.Envelope(addrVersion, func(_ uint8, r *Reader) {
-			a.Type = AddrType(r.U32())
-			a.Nonce = r.U32()
-			if n := r.Count(1); n > 0 {
-				a.AddrPort = r.sockaddr(r.Bytes(n))
+		if _, in, ok := r.open(addrVersion); ok {
+			a.Type = AddrType(in.U32())
+			a.Nonce = in.U32()
+			if n := in.Count(1); n > 0 {
+				a.AddrPort = in.sockaddr(in.Bytes(n))
 			}
-		})
+			r.err = in.err
+		}
 	case marker == addrMarkerLegacy:
 		r.Skip(3)
 		a.Type = AddrLegacy

@@ -157,16 +157,24 @@ func (r *Reader) Utime() time.Time {
 // calling body, if the writer demands a reader newer than known. An error in the body
 // is an error of r too.
 func (r *Reader) Envelope(known uint8, body func(version uint8, r *Reader)) {
+	if version, inner, ok := r.open(known); ok {
+		body(version, &inner)
+		r.err = inner.err
+	}
+}
+
+// open is the beginning of Envelope. The caller reads inner if ok, and makes its error
+// that of r.
+func (r *Reader) open(known uint8) (version uint8, inner Reader, ok bool) {
 	version, compat := r.U8(), r.U8()
 	size := r.Count(1)
-	inner := Reader{buf: r.Bytes(size)}
+	inner = Reader{buf: r.Bytes(size)}
 	if r.err != nil {
-		return
+		return 0, inner, false
 	}
 	if compat > known {
 		r.err = fmt.Errorf("%w: needs a reader of version %d, this is %d", ErrVersion, compat, known)
-		return
+		return 0, inner, false
 	}
-	body(version, &inner)
-	r.err = inner.err
+	return version, inner, true
 }
