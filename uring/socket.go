@@ -220,29 +220,37 @@ func recvvNow(fd int, p, q []byte) (int, unix.Errno) {
 // LocalAddr is the address of an IP socket that no driver has; invalid if the
 // kernel knows none. Any goroutine.
 func LocalAddr(fd int) netip.AddrPort {
-	sa, err := unix.Getsockname(fd)
-	return addrPort(sa, err)
+	return nameOf(unix.SYS_GETSOCKNAME, fd)
 }
 
 // peerAddr is the address of the other end, in the same way.
 func peerAddr(fd int) netip.AddrPort {
-	sa, err := unix.Getpeername(fd)
-	return addrPort(sa, err)
+	return nameOf(unix.SYS_GETPEERNAME, fd)
 }
 
-func addrPort(sa unix.Sockaddr, err error) netip.AddrPort {
-	if err != nil {
+// nameOf asks the kernel for one of the addresses of an IP socket. Those of the unix
+// package take four pieces of memory for it.
+func nameOf(call uintptr, fd int) netip.AddrPort {
+	var name unix.RawSockaddrInet6 // the longer one
+	size := uint32(unsafe.Sizeof(name))
+	if _, _, errno := unix.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(&name)), uintptr(unsafe.Pointer(&size))); errno != 0 {
 		return netip.AddrPort{}
 	}
-	switch sa := sa.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
-	case *unix.SockaddrInet6:
-		a := netip.AddrFrom16(sa.Addr)
-		if sa.ZoneId != 0 && !a.Is4In6() {
-			a = a.WithZone(strconv.FormatUint(uint64(sa.ZoneId), 10))
+	switch name.Family {
+	case unix.AF_INET:
+		in4 := (*unix.RawSockaddrInet4)(unsafe.Pointer(&name))
+		return netip.AddrPortFrom(netip.AddrFrom4(in4.Addr), portOf(in4.Port))
+	case unix.AF_INET6:
+		a := netip.AddrFrom16(name.Addr)
+		if name.Scope_id != 0 && !a.Is4In6() {
+			a = a.WithZone(strconv.FormatUint(uint64(name.Scope_id), 10))
 		}
-		return netip.AddrPortFrom(a.Unmap(), uint16(sa.Port))
+		return netip.AddrPortFrom(a.Unmap(), portOf(name.Port))
 	}
 	return netip.AddrPort{}
+}
+
+// portOf is a port that is stored in the order of the network.
+func portOf(p uint16) uint16 {
+	return binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&p))[:])
 }

@@ -33,9 +33,11 @@ type Link struct {
 	// The calling goroutine's; the core's during a call, and after Open.
 	unread []byte // taken from the socket, not read yet
 	unsent []byte // queued
+	spent  []byte // the memory of what was read, for what comes
 	loose  bool   // a write may be in flight that nobody has waited for
 	ended  bool   // the peer sends nothing behind unread
 	failed bool   // a call has failed: there is no other
+	call   linkCall
 
 	// The core's.
 	sock  *Socket // nil once closed or given away
@@ -49,9 +51,12 @@ type reply struct {
 	err    error
 }
 
-// linkCall is what a call asks of the core. It belongs to the core, which may
-// look at it after the caller has left.
+// linkCall is what a call asks of the core, to which it belongs until the call is
+// answered. Where the caller has left there is no other call, so that the core may
+// look at it later, too.
 type linkCall struct {
+	task   Task
+	ctx    context.Context          // the caller's
 	send   []byte                   // to be written first
 	unread []byte                   // stands before what arrives
 	wrote  bool                     // wait until all is written, and read nothing
@@ -198,11 +203,15 @@ func (l *Link) Await(ctx context.Context, enough func(unread []byte) bool) error
 // take has the core send what was queued, and takes all that has arrived as
 // soon as it is enough.
 func (l *Link) take(ctx context.Context, least int, enough func(unread []byte) bool) error {
-	call := &linkCall{send: l.unsent, unread: l.unread, min: least, enough: enough}
+	c := &l.call
+	c.send, c.unread, c.wrote, c.min, c.enough = l.unsent, l.unread, false, least, enough
+	if len(c.unread) == 0 {
+		c.unread = l.spent
+	}
 	l.loose = l.loose || len(l.unsent) > 0
-	l.unsent, l.unread = nil, nil
-	r, err := l.await(ctx, func(s *Socket) { s.serveLink(call) })
-	l.unread, l.ended = r.unread, r.eof
+	l.unsent, l.unread, l.spent = nil, nil, nil
+	r, err := l.await(ctx)
+	l.unread, l.spent, l.ended = r.unread, r.unread[:0], r.eof
 	return err
 }
 
@@ -216,7 +225,15 @@ func (l *Link) Write(ctx context.Context, p []byte) error {
 // Queue leaves p, which it does not keep, to the next call that waits: ReadFull
 // or Await if they have to wait, Write or Flush; or to the handler that takes
 // the socket over, which sends it first. A link that closes drops it.
-func (l *Link) Queue(p []byte) { l.unsent = append(l.unsent, p...) }
+func (l *Link) Queue(p []byte) {
+	if l.unsent == nil {
+		l.unsent = make([]byte, 0, max(len(p), usualFlight))
+	}
+	l.unsent = append(l.unsent, p...)
+}
+
+// usualFlight is room for what a handshake sends at a time, in bytes.
+const usualFlight = 384
 
 // Flush sends what was queued and waits until the kernel has all of it. After
 // an error, that of ctx included, the link is closed.
@@ -224,9 +241,10 @@ func (l *Link) Flush(ctx context.Context) error {
 	if err := l.usable(ctx); err != nil || len(l.unsent) == 0 && !l.loose {
 		return err
 	}
-	call := &linkCall{send: l.unsent, wrote: true}
+	c := &l.call
+	c.send, c.unread, c.wrote, c.min, c.enough = l.unsent, nil, true, 0, nil
 	l.unsent, l.loose = nil, false
-	_, err := l.await(ctx, func(s *Socket) { s.serveLink(call) })
+	_, err := l.await(ctx)
 	return err
 }
 
@@ -250,23 +268,19 @@ func (l *Link) fail(err error) error {
 	return err
 }
 
-// await starts an operation on the core and waits for its result.
-func (l *Link) await(ctx context.Context, start func(s *Socket)) (reply, error) {
+// await has the core serve the call and waits for its answer.
+func (l *Link) await(ctx context.Context) (reply, error) {
 	if l.core.plane.OnCore() {
 		return reply{}, ErrOnCore
 	}
-	err := l.core.Do(func(*Core) {
-		switch {
-		case ctx.Err() != nil: // the caller has left
-		case l.sock == nil || l.sock.link != l:
-			l.answer(reply{err: l.takeCause()}) // unless it is there already
-		default:
-			start(l.sock)
-		}
-	})
-	if err != nil {
-		return reply{}, l.fail(err)
+	if l.core.stopping.Load() {
+		return reply{}, l.fail(ErrStopped)
 	}
+	l.call.ctx = ctx
+	if t := &l.call.task; t.Run == nil {
+		t.Run, t.live = l.serve, true
+	}
+	l.core.Post(&l.call.task)
 	var r reply
 	select {
 	case r = <-l.result:

@@ -40,11 +40,21 @@ func (l *Link) takeCause() error {
 	return err
 }
 
-// serveLink begins a call.
+// serve begins a call.
+func (l *Link) serve(*Core) {
+	switch {
+	case l.call.ctx.Err() != nil: // the caller has left
+	case l.sock == nil || l.sock.link != l:
+		l.answer(reply{err: l.takeCause()}) // unless it is there already
+	default:
+		l.sock.serveLink(&l.call)
+	}
+}
+
 func (s *Socket) serveLink(c *linkCall) {
 	s.core.stats.LinkCalls++
 	s.prepend(c.unread)
-	s.unsent = append(s.unsent, c.send...)
+	s.queueLink(c.send)
 	s.call = c
 	s.writeLink()
 	s.feedLink()
@@ -52,8 +62,17 @@ func (s *Socket) serveLink(c *linkCall) {
 
 // prepend puts p, whose memory it takes, before what is held back.
 func (s *Socket) prepend(p []byte) {
-	if len(p) > 0 {
+	if len(p) > 0 || s.backlog == nil {
 		s.backlog, s.consumed = append(p, s.backlog[s.consumed:]...), 0
+	}
+}
+
+// queueLink puts p, whose memory it takes, behind what is to be sent.
+func (s *Socket) queueLink(p []byte) {
+	if len(s.unsent) == 0 {
+		s.unsent = p
+	} else {
+		s.unsent = append(s.unsent, p...)
 	}
 }
 
@@ -104,8 +123,8 @@ func (s *Socket) writeLink() {
 func (s *Socket) leaveLink(l *Link) {
 	l.sock, s.link = nil, nil
 	s.prepend(l.unread)
-	s.unsent = append(s.unsent, l.unsent...)
-	l.unread, l.unsent = nil, nil
+	s.queueLink(l.unsent)
+	l.unread, l.unsent, l.spent = nil, nil, nil
 	s.writeLink()
 }
 

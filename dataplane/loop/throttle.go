@@ -40,7 +40,7 @@ type Throttle struct {
 // NewThrottle makes a throttle; limit <= 0 means unlimited.
 func NewThrottle(limit int64) *Throttle {
 	t := &Throttle{}
-	t.SetLimit(limit)
+	t.limit.Store(max(limit, 0))
 	return t
 }
 
