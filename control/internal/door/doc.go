@@ -17,4 +17,7 @@
 // as the bound may be in that state, and of one source as many as its share:
 // above that newcomers are refused. Memory is bounded by twice the number of
 // places.
+//
+// A handshake asks the door at each step. What it says of its own, how much it keeps and
+// that it has got on, takes no lock (report.go, memory.go).
 package door

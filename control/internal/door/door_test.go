@@ -3,6 +3,7 @@ package door
 import (
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -290,5 +291,78 @@ func BenchmarkAdmitAtTheBound(b *testing.B) {
 	for b.Loop() {
 		g, _ := d.Admit(from, start)
 		g.OnEvict(g.Leave)
+	}
+}
+
+// Guests report their steps without the lock. Who gives way is whoever would if each
+// step had moved its guest in the lists at once.
+func TestWhoStoodStillForLongestGivesWayWhateverTheOrderOfTheReports(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		const most = 8
+		d := New(Config{Most: most, PerSource: most, PerPrefix: most, Patience: time.Second})
+		now := start
+		type inside struct {
+			g       *Guest
+			last    time.Time
+			evicted bool
+		}
+		var guests []*inside
+		admit := func() {
+			g, cause := d.Admit(ip(0, 0, 1), now)
+			if g == nil {
+				t.Fatal(cause)
+			}
+			one := &inside{g: g, last: now}
+			g.OnEvict(func() { one.evicted = true })
+			guests = append(guests, one)
+		}
+		step := func(one *inside) {
+			now = now.Add(time.Duration(1 + rng.IntN(1000)))
+			one.last = now
+			one.g.Progress(now)
+		}
+		for range most {
+			admit()
+			step(guests[len(guests)-1])
+		}
+		for range 20 {
+			for range rng.IntN(12) {
+				step(guests[rng.IntN(most)])
+			}
+			now = now.Add(time.Second) // whoever it is has stood still for long enough
+			oldest := slices.MinFunc(guests, func(a, b *inside) int { return a.last.Compare(b.last) })
+			admit()
+			guests[most].last = now
+			for _, one := range guests {
+				if one.evicted != (one == oldest) {
+					t.Fatalf("evicted %v one that stood still for %v, the longest is %v", one.evicted, now.Sub(one.last), now.Sub(oldest.last))
+				}
+			}
+			oldest.g.Leave()
+			guests = slices.DeleteFunc(guests, func(one *inside) bool { return one == oldest })
+			step(guests[most-1])
+		}
+	}
+}
+
+// What a guest reports and holds of its own it says without the lock.
+func TestTheStepsOfAHandshakeTakeNoLock(t *testing.T) {
+	d, c := paced()
+	g, _ := d.Admit(ip(0, 0, 1), c.now)
+	d.mu.Lock() // a call that takes it never returns
+	begun := false
+	g.Begin(func() { begun = true })
+	g.OnEvict(func() { t.Error("it has to go") })
+	for range 10 {
+		g.Progress(c.now)
+		if !g.Hold(OwnBytes / 10) {
+			t.Error("no room for its own")
+		}
+	}
+	g.Passed()
+	d.mu.Unlock()
+	if g.Leave(); !begun || d.Inside() != 0 {
+		t.Errorf("begun: %v, %d are inside", begun, d.Inside())
 	}
 }
