@@ -18,6 +18,7 @@ import (
 // allocate, so that tests of allocations hold with it, too.
 type lockCheck struct {
 	holder atomic.Uint64
+	taken  uint64                          // how often; guarded by the lock
 	plane  atomic.Pointer[dataplane.Plane] // whose threads are cores, in callbacks or not
 
 	mu    sync.Mutex
@@ -42,7 +43,11 @@ func (l *lockCheck) mayLock() {
 // watch tells of the cores.
 func (l *lockCheck) watch(p *dataplane.Plane) { l.plane.Store(p) }
 
-func (l *lockCheck) locked()   { l.holder.Store(l.goroutine()) }
+func (l *lockCheck) locked() {
+	l.holder.Store(l.goroutine())
+	l.taken++
+}
+
 func (l *lockCheck) unlocked() { l.holder.Store(0) }
 
 // mustBeFree says that the caller is about to do something that must not happen
