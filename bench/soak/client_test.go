@@ -165,7 +165,7 @@ func (s *session) run(ctx context.Context) {
 
 // pause spreads the messages at random.
 func (s *session) pause(ctx context.Context) {
-	t := time.NewTimer(time.Duration(s.rng.Int64N(int64(2 * s.every))))
+	t := time.NewTimer(time.Duration(s.rng.Int64N(int64(slower(2 * s.every)))))
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -48,7 +48,7 @@ func attackAll(ctx context.Context, wg *sync.WaitGroup, servers []wire.Addr, act
 					a.act(h, round)
 					cancel()
 					acts.Add(1)
-					rest(ctx, 50*time.Millisecond)
+					rest(ctx, slower(50*time.Millisecond))
 				}
 			})
 		}
@@ -145,6 +145,6 @@ func (h *hostile) begin(ctx context.Context) {
 	for ctx.Err() == nil {
 		p := h.peer(ctx)
 		p.Reset()
-		rest(ctx, 20*time.Millisecond)
+		rest(ctx, slower(20*time.Millisecond))
 	}
 }

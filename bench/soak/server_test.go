@@ -22,11 +22,15 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
 )
 
-// childCommand is the first argument of a server process; the path of its
-// predecessor's socket may follow.
+// childCommand is the first argument of a server process. The directory of its files
+// follows, or noFiles, and then the path of its predecessor's socket, if it has one.
 const childCommand = "soak-server"
+
+// noFiles is for a server without storage.
+const noFiles = "-"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == childCommand {
@@ -47,8 +51,8 @@ const (
 	// halfOpenBytes is what a half-open connection may take.
 	halfOpenBytes = 16 << 10
 	// coreBytes is what a core has for its buffers.
-	coreBytes = 16 << 20
-	leastCore = 2 // cores of a server, at least
+	coreBytes = 16 << 20 // poolKeep of them when it is idle
+	leastCore = 2        // cores of a server, at least
 	mostCores = 4
 )
 
@@ -85,13 +89,17 @@ type serverSample struct {
 	HalfOpen   int              `json:"half_open"`
 	InFlight   int64            `json:"in_flight"`
 	Sending    int64            `json:"sending"`
+	Locked     int64            `json:"locked"` // bytes, pinned ones too
+	Ops        int64            `json:"ops"`    // requests on files
+	Storage    storageSample    `json:"storage"`
 	Counters   control.Counters `json:"counters"`
 }
 
 // server is one server process.
 type server struct {
-	m      *control.Messenger
-	handed chan error // how the hand-over ended
+	m       *control.Messenger
+	storage *storage   // nil: none
+	handed  chan error // how the hand-over ended
 
 	changing sync.Mutex // held while cores come and go
 	mu       sync.Mutex
@@ -109,19 +117,31 @@ func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 	defer full.Close()
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), mostCores+2))
 	s := &server{}
+	if args[0] != noFiles {
+		if s.storage, err = newStorage(args[0]); err != nil {
+			return err
+		}
+		s.storage.m, s.storage.trouble = func() *control.Messenger { return s.m }, s.fail
+	}
 	lossless, lossy := control.StatefulServer(), control.StatelessServer()
 	cfg := control.Config{
 		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Default: &lossy,
 		Policies: map[wire.EntityType]control.Policy{wire.Client: lossless, wire.OSD: control.LosslessPeer()},
-		Plane:    dataplane.Config{Cores: leastCore}, Logger: slog.New(slog.NewTextHandler(full, nil)),
+		Plane:    dataplane.Config{Cores: leastCore, PoolKeep: poolKeep}, Logger: slog.New(slog.NewTextHandler(full, nil)),
 		HandshakeTimeout: 5 * time.Second, KeepaliveEvery: 500 * time.Millisecond, KeepaliveTimeout: 3 * time.Second,
 		MaxBackoff: 2 * time.Second, DispatchBytes: dispatchBytes, SendBytes: sendBytes, HalfOpen: halfOpen,
 		MessageGrace: 3 * time.Second,
 	}
+	if s.storage != nil {
+		cfg.CoreStarted = s.storage.started
+		cfg.AlignFrom = 4096 // so that blocks can be written as they are received
+		cfg.Plane.FileOps = 2 * fileOps
+		cfg.Plane.Open = faulty.OpenWith(cfg.Plane.Opener(), strike)
+	}
 	// Half of the messages come back from the core, the others from a goroutine.
 	echo := &control.Dispatcher{Fast: s.fast, Queued: s.queued}
-	if len(args) > 0 {
-		err = s.takeOver(cfg, args[0], echo)
+	if len(args) > 1 {
+		err = s.takeOver(cfg, args[1], echo)
 	} else {
 		err = s.start(cfg, echo)
 	}
@@ -162,8 +182,13 @@ func (s *server) takeOver(cfg control.Config, path string, d *control.Dispatcher
 	return err
 }
 
-// fast sends what is even back from the core, if there is room at once.
+// fast sends what is even back from the core, if there is room at once. Requests on files
+// stay on the core.
 func (s *server) fast(c *control.Conn, m *control.Message) bool {
+	if m.Type == orderType && s.storage != nil {
+		s.storage.serve(c, m)
+		return true
+	}
 	if m.TID%2 == 1 {
 		return false
 	}
@@ -225,13 +250,25 @@ func (s *server) become(n int) {
 		if len(cores) < n {
 			_, err = s.m.AddCore(ctx)
 		} else {
+			if c := s.m.Core(cores[0]); c != nil && s.storage != nil {
+				c.Do(s.storage.leave)
+			}
 			err = s.m.RemoveCore(ctx, cores[0])
 		}
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.changes++
+	s.mu.Unlock()
 	if err != nil {
+		s.fail(err)
+	}
+}
+
+// fail notes the first thing that must not be.
+func (s *server) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.trouble == "" {
 		s.trouble = err.Error()
 	}
 }
@@ -288,10 +325,18 @@ func (s *server) sample() (serverSample, error) {
 	defer s.mu.Unlock()
 	var heap runtime.MemStats
 	runtime.ReadMemStats(&heap)
-	return serverSample{
+	out = serverSample{
 		Resident: mem.Resident, Peak: mem.Peak, Heap: heap.HeapAlloc, Files: len(files), Kinds: kinds, Goroutines: runtime.NumGoroutine(),
 		Cores: len(s.m.Cores()), Changes: s.changes, Trouble: s.trouble, Open: st.Open, Ready: ready, HalfOpen: st.HalfOpen, InFlight: st.InFlight, Sending: st.Sending, Counters: st.Counters,
-	}, nil
+		Locked: mem.Locked,
+	}
+	for i := range st.Cores {
+		out.Ops += st.Cores[i].Files.Ops
+	}
+	if s.storage != nil {
+		out.Storage = s.storage.sample()
+	}
+	return out, nil
 }
 
 // readies says of each connection how many times it has become ready, 0 if it is not.

@@ -9,18 +9,24 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-var plotFile = flag.String("soak.plot", "", "write a plot of the run to this `file`, as SVG")
+var (
+	plotFile = flag.String("soak.plot", "", "write a plot of the run to this `file`, as SVG")
+	pace     = flag.Float64("soak.pace", 1, "pauses are so many times as `long`, for a machine that others use")
+)
+
+// slower is a pause at the pace of the run.
+func slower(d time.Duration) time.Duration { return time.Duration(float64(d) * *pace) }
 
 // patience bounds what must happen.
 const patience = 60 * time.Second
@@ -56,6 +62,7 @@ type world struct {
 	handed   *process
 	proxies  []*msgrtest.HostileProxy
 	sessions []*session
+	keepers  []*keeper
 	acts     atomic.Int64
 	storms   atomic.Int64
 	changes  atomic.Int64 // cores that came or went
@@ -70,20 +77,27 @@ func TestNothingGrowsAndNothingIsLostWithEverythingAtOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var err error
-	for _, p := range []**process{&w.steady, &w.handed} {
-		if *p, err = startServer(ctx, w.spawner); err != nil {
-			t.Fatal(err)
-		}
+	if w.steady, err = startServer(ctx, w.spawner, t.TempDir()); err != nil {
+		t.Fatal(err)
 	}
-	defer func() { w.steady.Stop(); w.handed.Stop() }()
+	defer func() { w.steady.Stop() }()
+	if w.handed, err = startServer(ctx, w.spawner, noFiles); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { w.handed.Stop() }()
 	servers := []wire.Addr{w.steady.addr, w.handed.addr}
 	w.open(servers)
+	w.openKeepers()
 
 	var senders, others sync.WaitGroup
 	sending, stopSending := context.WithCancel(ctx)
 	defer stopSending()
 	for _, s := range w.sessions {
 		senders.Go(func() { s.run(sending) })
+	}
+	began := time.Now()
+	for n, k := range w.keepers {
+		senders.Go(func() { k.run(sending, n, began) })
 	}
 	// Without steering a core that goes leaves its listening socket to the others:
 	// there are as many as there ever were cores.
@@ -97,6 +111,7 @@ func TestNothingGrowsAndNothingIsLostWithEverythingAtOnce(t *testing.T) {
 	attackAll(hostile, &others, servers, &w.acts)
 	w.disturb(hostile, &others)
 	w.during(w.plan.length, w.row)
+	w.awaitStorage(ctx)
 	stopHostile()
 	others.Wait()
 	for _, p := range w.proxies {
@@ -107,7 +122,13 @@ func TestNothingGrowsAndNothingIsLostWithEverythingAtOnce(t *testing.T) {
 
 	w.judgeSessions()
 	w.judgeServer(before)
+	w.judgeGrowth()
 	w.print()
+	for _, k := range w.keepers {
+		if err := errors.Join(k.trouble(), k.close()); err != nil {
+			t.Error(err)
+		}
+	}
 	for _, s := range w.sessions {
 		if err := s.close(); err != nil {
 			t.Error(err)
@@ -137,6 +158,21 @@ func (w *world) open(servers []wire.Addr) {
 	}
 }
 
+// openKeepers makes the sessions that keep data on the steady server.
+func (w *world) openKeepers() {
+	for n := range keepers {
+		var through netip.AddrPort
+		if n%2 == 0 {
+			through = w.proxies[0].Addr()
+		}
+		k, err := openKeeper(n, w.steady.addr, through)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.keepers = append(w.keepers, k)
+	}
+}
+
 // during calls what every window until the time is over, or a session fails.
 func (w *world) during(length time.Duration, what func(began time.Time)) {
 	began, end := time.Now(), time.NewTimer(length)
@@ -149,15 +185,18 @@ func (w *world) during(length time.Duration, what func(began time.Time)) {
 			if what != nil {
 				what(began)
 			}
-			for _, s := range w.sessions {
-				if !s.healthy() {
-					return // it says why in the end
-				}
+			if !w.healthy() {
+				return // it says why in the end
 			}
 		case <-end.C:
 			return
 		}
 	}
+}
+
+func (w *world) healthy() bool {
+	return !slices.ContainsFunc(w.sessions, func(s *session) bool { return !s.healthy() }) &&
+		!slices.ContainsFunc(w.keepers, func(k *keeper) bool { return k.trouble() != nil })
 }
 
 // disturb starts the storms, the changes of cores and the hand-overs.
@@ -198,7 +237,7 @@ func (w *world) succeed() error {
 	if _, err := w.handed.ask(ctx, serverRequest{Listen: path}); err != nil {
 		return err
 	}
-	next, err := startServer(ctx, w.spawner, path)
+	next, err := startServer(ctx, w.spawner, noFiles, path)
 	if err != nil {
 		return fmt.Errorf("hand-over %d: %w", w.handOver.Load(), err)
 	}
@@ -234,52 +273,13 @@ func (w *world) baseline(ctx context.Context) serverSample {
 		if err != nil {
 			w.t.Fatalf("the server, after %d samples of which %d have all sessions: %v", n, all, err)
 		}
-		if s.Ready == len(w.sessions)/2 { // the other half is the second server's
+		if s.Ready == len(w.sessions)/2+len(w.keepers) { // the other half is the second server's
 			all++
 		}
 		s.Files, s.Goroutines = max(s.Files, most.Files), max(s.Goroutines, most.Goroutines)
+		s.Resident, s.Heap, s.Locked = max(s.Resident, most.Resident), max(s.Heap, most.Heap), max(s.Locked, most.Locked)
 		most = s
 		rest(ctx, w.plan.settle/200)
 	}
 	return most
-}
-
-func (w *world) judgeSessions() {
-	unused := latency.New()
-	for _, s := range w.sessions {
-		echoes, err := s.window(unused)
-		if err != nil {
-			w.t.Error(err)
-		}
-		if echoes == 0 {
-			w.t.Errorf("%s: no echo came", s.name)
-		}
-	}
-	if w.storms.Load() == 0 || w.changes.Load() == 0 || w.handOver.Load() == 0 || w.acts.Load() == 0 {
-		w.t.Errorf("%d storms, %d changes of cores, %d hand-overs, %d attacks: want some of each",
-			w.storms.Load(), w.changes.Load(), w.handOver.Load(), w.acts.Load())
-	}
-}
-
-// judgeServer waits until the steady server is as it was before the attacks.
-func (w *world) judgeServer(before serverSample) {
-	ctx, cancel := context.WithTimeout(w.t.Context(), w.plan.settle)
-	defer cancel()
-	var now serverSample
-	err := msgrtest.Until(ctx, func() bool {
-		rest(ctx, 100*time.Millisecond)
-		var err error
-		now, err = w.steady.ask(w.t.Context(), serverRequest{Cores: leastCore})
-		if err == nil && now.Cores == leastCore {
-			now, err = w.steady.ask(w.t.Context(), serverRequest{Collect: true})
-		}
-		return err == nil && now.Cores == leastCore && now.Files <= before.Files && now.Goroutines <= before.Goroutines && now.InFlight == 0 && now.Sending == 0
-	})
-	if err != nil {
-		w.t.Errorf("behind all the server is not as before: %+v, before %+v", now, before)
-	}
-	if limit := int64(memoryBound + 64<<20); now.Peak > limit {
-		w.t.Errorf("%d bytes were resident, the sum of the bounds and 64 MiB is %d", now.Peak, limit)
-	}
-	w.t.Logf("steady server: before %+v\nbehind %+v", before, now)
 }

@@ -16,6 +16,7 @@ import (
 type Memory struct {
 	Resident int64 // bytes now
 	Peak     int64 // bytes at most since the process began
+	Locked   int64 // bytes now that are locked, or pinned for requests to the kernel
 }
 
 // ReadMemory returns the memory of process pid.
@@ -24,7 +25,8 @@ func ReadMemory(pid int) (Memory, error) {
 	if err != nil {
 		return Memory{}, err
 	}
-	return Memory{Resident: 1024 * status.number("VmRSS:"), Peak: 1024 * status.number("VmHWM:")}, nil
+	return Memory{Resident: 1024 * status.number("VmRSS:"), Peak: 1024 * status.number("VmHWM:"),
+		Locked: 1024 * (status.number("VmLck:") + status.number("VmPin:"))}, nil
 }
 
 // ReadWakes returns how often the threads of process pid have slept and were

@@ -77,6 +77,25 @@ func TestWakesAreCounted(t *testing.T) {
 	}
 }
 
+func TestLockedMemoryIsThatOfTheProcess(t *testing.T) {
+	const size = 16 << 10 // anybody may lock as much
+	before, err := ReadMemory(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(block)
+	if err := unix.Mlock(block); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := ReadMemory(0); err != nil || after.Locked-before.Locked != size {
+		t.Errorf("%+v, then %+v, %v", before, after, err)
+	}
+}
+
 func TestAProcessThatIsGoneIsAnError(t *testing.T) {
 	const nobody = 1 << 27
 	if _, err := ReadCPU(nobody); err == nil {

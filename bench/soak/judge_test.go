@@ -1,0 +1,128 @@
+package soak
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+)
+
+// judgeSessions looks at what the clients saw.
+func (w *world) judgeSessions() {
+	unused := latency.New()
+	for _, s := range w.sessions {
+		echoes, err := s.window(unused)
+		if err != nil {
+			w.t.Error(err)
+		}
+		if echoes == 0 {
+			w.t.Errorf("%s: no echo came", s.name)
+		}
+	}
+	if w.storms.Load() == 0 || w.changes.Load() == 0 || w.handOver.Load() == 0 || w.acts.Load() == 0 {
+		w.t.Errorf("%d storms, %d changes of cores, %d hand-overs, %d attacks: want some of each",
+			w.storms.Load(), w.changes.Load(), w.handOver.Load(), w.acts.Load())
+	}
+}
+
+// awaitStorage goes on until all that can happen to files has happened.
+func (w *world) awaitStorage(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var now storageSample
+	err := msgrtest.Until(ctx, func() bool {
+		rest(ctx, 50*time.Millisecond)
+		s, err := w.steady.ask(w.t.Context(), serverRequest{})
+		now = s.Storage
+		return !w.healthy() || err == nil && w.allPlaces() && now.Held > 0 && now.Moved > 0 && now.Reopened > 0 && now.Failed > 0 && (now.Full > 0 || !now.Small)
+	})
+	if err != nil {
+		w.t.Errorf("not everything has happened to files: all places are in use: %v, %+v", w.allPlaces(), now)
+	}
+	if !now.Small {
+		w.t.Log("no small file system can be mounted here: the disk is never really full")
+	}
+	for _, k := range w.keepers {
+		w.t.Logf("%s: reads %d, %d, %d, writes %d, %d, %d, %d met a full disk, %d reads behind a write that failed", k.name,
+			k.reads[cached].Load(), k.reads[direct].Load(), k.reads[objects].Load(),
+			k.writes[cached].Load(), k.writes[direct].Load(), k.writes[objects].Load(), k.full.Load(), k.doubts.Load())
+	}
+}
+
+// allPlaces says that every keeper has read and written everywhere.
+func (w *world) allPlaces() bool {
+	for _, k := range w.keepers {
+		for p := range places {
+			if k.reads[p].Load() == 0 || k.writes[p].Load() == 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// judgeServer waits until the steady server is as it was before the attacks.
+func (w *world) judgeServer(before serverSample) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), w.plan.settle)
+	defer cancel()
+	var now serverSample
+	err := msgrtest.Until(ctx, func() bool {
+		rest(ctx, 100*time.Millisecond)
+		var err error
+		now, err = w.steady.ask(w.t.Context(), serverRequest{Cores: leastCore})
+		if err == nil && now.Cores == leastCore {
+			now, err = w.steady.ask(w.t.Context(), serverRequest{Collect: true})
+		}
+		return err == nil && now.Cores == leastCore && now.Files <= before.Files && now.Goroutines <= before.Goroutines &&
+			now.InFlight == 0 && now.Sending == 0 && now.Ops == 0 && now.Locked <= before.Locked+lockedSlack && now.Resident <= before.Resident+residentSlack
+	})
+	if err != nil {
+		w.t.Errorf("behind all the server is not as before: %+v, before %+v", now, before)
+	}
+	if now.Trouble != "" {
+		w.t.Error(errors.New(now.Trouble))
+	}
+	if limit := int64(memoryBound + 64<<20); now.Peak > limit {
+		w.t.Errorf("%d bytes were resident, the sum of the bounds and 64 MiB is %d", now.Peak, limit)
+	}
+	w.t.Logf("steady server: before %+v\nbehind %+v", before, now)
+}
+
+// What the server may have more of behind all than before, in bytes: the small buffers of a
+// core stay at their high-water mark, and the collector keeps pages for later.
+const (
+	lockedSlack   = 4 << 20
+	residentSlack = 64 << 20
+)
+
+// judgeGrowth compares the last quarter of a long run with the second one.
+func (w *world) judgeGrowth() {
+	if len(w.rows) < 40 {
+		return
+	}
+	q := len(w.rows) / 4
+	for _, s := range series {
+		if s.slack == 0 {
+			continue
+		}
+		early, late := median(w.rows[q:2*q], s.of), median(w.rows[3*q:], s.of)
+		w.t.Logf("%s: %.4g %s in the second quarter, %.4g in the last one", s.name, early, s.unit, late)
+		if late > early*1.1+s.slack {
+			w.t.Errorf("%s grows: %.4g %s in the second quarter, %.4g in the last one", s.name, early, s.unit, late)
+		}
+	}
+}
+
+// median is the one in the middle, as storms and attacks come and go.
+func median(rows []row, of func(row) float64) float64 {
+	var all []float64
+	for _, r := range rows {
+		all = append(all, of(r))
+	}
+	slices.SortFunc(all, cmp.Compare)
+	return all[len(all)/2]
+}
