@@ -31,6 +31,6 @@
 // behind a write that failed the old bytes or the new ones; in the end, with the others
 // gone, there are no more descriptors and goroutines than before, and but for what
 // judge_test.go allows no more resident, locked and pinned memory; resident memory never
-// passed the sum of the documented bounds and 64 MiB; and from 40 rows on the last
+// passed the sum of the documented bounds and 64 MiB; and from 200 rows on the last
 // quarter of the run has no more than the second one. Times are measured, and printed.
 package soak

@@ -99,9 +99,10 @@ const (
 	residentSlack = 64 << 20
 )
 
-// judgeGrowth compares the last quarter of a long run with the second one.
+// judgeGrowth compares the last quarter of a long run with the second one. In a short one
+// the number of cores decides, which changes at random.
 func (w *world) judgeGrowth() {
-	if len(w.rows) < 40 {
+	if len(w.rows) < 200 {
 		return
 	}
 	q := len(w.rows) / 4

@@ -50,7 +50,7 @@ func planned(t *testing.T) plan {
 	if err != nil {
 		t.Fatalf("RINGMSGR_LONG: %v", err)
 	}
-	return plan{d, max(d/60, time.Second), 20 * time.Second, 5 * time.Second, 15 * time.Second, 30 * time.Second}
+	return plan{d, max(d/240, time.Second), 20 * time.Second, 5 * time.Second, 15 * time.Second, 30 * time.Second}
 }
 
 // world is everything that runs.
