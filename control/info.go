@@ -5,9 +5,10 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
-// Info is what was negotiated on the last TCP connection of a Conn.
+// Info is what was negotiated on the last TCP connection of a Conn, and how that receives.
 type Info struct {
 	PeerType    wire.EntityType
 	PeerAddrs   wire.AddrVec
@@ -23,11 +24,17 @@ type Info struct {
 	Handshake   time.Duration
 	Local, Peer string // socket addresses
 	Placement   Placement
+	// Receive is how it receives now: dataplane.ReceiveBuffers, by the ring into buffers that
+	// the connections of the core share, or dataplane.ReceiveReady, by readiness and direct
+	// reads. ReceiveWhy is why. Both change with what comes, and are empty without a TCP
+	// connection that carries messages: in the Accept and Connect events it may not yet.
+	Receive    dataplane.ReceiveMode
+	ReceiveWhy dataplane.Why
 }
 
 // Info is what was negotiated last; the zero Info before the first handshake
 // is complete. It is there in the Accept and Connect events; Handshake is the
-// time up to them.
+// time up to them. It takes no lock, and waits for no core. Any goroutine, a core's too.
 func (c *Conn) Info() Info {
 	now := c.shown.now.Load()
 	if now.info == nil {
@@ -36,6 +43,7 @@ func (c *Conn) Info() Info {
 	info := *now.info
 	info.Placement = now.place
 	info.Placement.Core = c.h.Core().ID()
+	info.Receive, info.ReceiveWhy = c.h.Receives()
 	return info
 }
 

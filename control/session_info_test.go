@@ -9,7 +9,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // heard keeps what Info and Auth say within the Accept and Connect events.
@@ -115,6 +117,42 @@ func TestStatsTellWhatAConnectionHoldsAndWhenItWasHeard(t *testing.T) {
 			st, err := c.Stats()
 			return err == nil && st.IO.Reserved <= part+1
 		})
+	})
+}
+
+func TestInfoSaysHowAConnectionReceivesAndWhy(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		server := nodeOf(t, v, "osd.1", "SFS", 1)
+		c := nodeOf(t, v, "client.2", "LLC", 2).Dial(server)
+		if err := c.WaitReady(ctx); err != nil {
+			t.Fatal(err)
+		}
+		theirs := first(t, ctx, server)
+		st, err := server.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		mode, why := dataplane.ReceiveBuffers, loop.WhySmall // of one that chooses, behind small messages
+		if of := st.Cores[0]; of.Receive != string(dataplane.ReceiveAuto) {
+			mode, why = dataplane.ReceiveMode(of.Receive), dataplane.Why(of.ReceiveWhy)
+		}
+		var tid uint64
+		eventually(t, ctx, "it to receive as it should", func() bool {
+			tid++
+			send(t, c, tid)
+			info := theirs.Info()
+			return info.Receive == mode && info.ReceiveWhy == why
+		})
+		if one, err := theirs.Stats(); err != nil || one.IO.Receive != mode || one.IO.ReceiveWhy != why {
+			t.Errorf("the statistics say %q, %q, %v", one.IO.Receive, one.IO.ReceiveWhy, err)
+		}
+		c.MarkDown()
+		for _, gone := range []*control.Conn{c, theirs} {
+			eventually(t, ctx, "nothing without a TCP connection", func() bool {
+				info := gone.Info()
+				return info.Receive == "" && info.ReceiveWhy == ""
+			})
+		}
 	})
 }
 

@@ -53,6 +53,9 @@ func (a *adaptive) expect(mode ReceiveMode, why Why) {
 	if st.Receive != mode || st.ReceiveWhy != why {
 		a.t.Fatalf("it receives by %q, %q, want %q, %q", st.Receive, st.ReceiveWhy, mode, why)
 	}
+	if shown, because := a.h.Receives(); shown != mode || because != why {
+		a.t.Fatalf("others see %q, %q, want %q, %q", shown, because, mode, why)
+	}
 	if buffers := mode == ReceiveBuffers; a.sock.Receiving != buffers || a.sock.Armed == buffers {
 		a.t.Fatalf("mode %s: a receive is armed: %v, a watch: %v", mode, a.sock.Receiving, a.sock.Armed)
 	}

@@ -134,6 +134,7 @@ type Handler struct {
 	wantPause  atomic.Bool             // Pause, and not Resume, was called last
 	wantResume atomic.Bool             // Resume was called, and the core does not know
 	following  atomic.Bool             // followTask is posted
+	receives   loop.ReceiveView        // how sock receives
 	followTask *loop.Task              // made by the first Pause
 	held       queueGauge
 	full       atomic.Uint64 // times that there was no room

@@ -110,6 +110,10 @@ func (h *Handler) statistics(c *Core) HandlerStats {
 	return st
 }
 
+// Receives is how the handler's present socket receives, and why; both are empty without
+// one. It may change at any moment. Any goroutine, a core's too.
+func (h *Handler) Receives() (ReceiveMode, Why) { return h.receives.Receives() }
+
 // ackClock lets any goroutine see when the peer last answered a keepalive.
 type ackClock struct{ at atomic.Uint64 }
 

@@ -101,6 +101,9 @@ func (r *intake) Pending(*loop.Socket) bool {
 	return h.state == StateOpen && !h.holdOut && h.pendingOut()
 }
 
+// ReceiveView implements loop.ReceiveShower.
+func (r *intake) ReceiveView(*loop.Socket) *loop.ReceiveView { return &r.h.receives }
+
 // Ended implements Framer.
 func (r *intake) Ended(s *loop.Socket, err error) { r.h.lost(s, err) }
 

@@ -109,7 +109,8 @@ func (c *Core) chooseReceive() {
 	}
 }
 
-// Receives is how the socket receives, ReceiveBuffers or ReceiveReady, and why.
+// Receives is how the socket receives, ReceiveBuffers or ReceiveReady, and why. On its
+// core; ReceiveView is for others.
 func (s *Socket) Receives() (ReceiveMode, Why) {
 	s.core.assertOwner()
 	if s.way.ready {
@@ -173,6 +174,7 @@ func (s *Socket) leaveBuffers(why Why) {
 		return
 	}
 	w.ready, w.why = true, why
+	s.show()
 	w.count(0)
 	w.needs = min(2*w.needs, manyReads)
 	s.core.stats.LeftBuffers++
@@ -209,6 +211,7 @@ func (s *Socket) didRead(n int, frames uint64, after time.Duration) {
 		return
 	}
 	w.ready, w.why = false, WhySmall
+	s.show()
 	w.count(0)
 	s.core.stats.TookBuffers++
 	s.core.drv.Cancel(w.op)

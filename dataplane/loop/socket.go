@@ -35,6 +35,7 @@ type Socket struct {
 
 	// Receiving.
 	way      way
+	view     *ReceiveView  // of the framer; nil: none
 	listed   bool          // in core.readable
 	large    bool          // the message under way, or the last one, is large
 	small    bool          // it was not when it was listed: counted in core.smallInLine
@@ -222,6 +223,10 @@ func (s *Socket) end() {
 func (s *Socket) carry(f Framer) {
 	s.framer, s.most = f, BacklogBytes
 	s.placer, _ = f.(Placer)
+	if shower, ok := f.(ReceiveShower); ok {
+		s.view = shower.ReceiveView(s)
+		s.show()
+	}
 	s.core.stats.Handlers++
 	if s.link != nil {
 		s.leaveLink(s.link) // it may end the socket, as it writes: f hears of that
@@ -233,6 +238,7 @@ func (s *Socket) uncarry() Framer {
 	f := s.framer
 	if f != nil {
 		s.framer, s.placer = nil, nil
+		s.hide()
 		s.core.stats.Handlers--
 	}
 	return f
