@@ -37,7 +37,8 @@ type flight struct {
 	fault Fault             // of its final completion
 	last  *uring.Completion // Early: the one that shall be the last
 	part  *uring.Vec        // Part, Short: what is sent instead
-	size  int               // SendEnd: of the list
+	size  int               // SendEnd: of the list; of a request on a file that tells: what it says at most
+	tells bool              // of a request on a file: all of it was done, and half is told
 	list  *uring.Vec        // of a request on a file
 	mem   *uring.Memory     // of part, there
 }

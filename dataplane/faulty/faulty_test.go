@@ -246,6 +246,44 @@ func TestTheSameSourceGivesTheSameFaults(t *testing.T) {
 	}
 }
 
+// Direct I/O takes whole blocks only: a request for one is not made a smaller one.
+func TestAShortRequestForOneBlockIsNoMisalignedOne(t *testing.T) {
+	for _, size := range []int{512, 1024, 1536} {
+		ask := func(r faulty.Request) (f faulty.Fault) {
+			if r == faulty.ReadFileEnd || r == faulty.WriteFileEnd {
+				f.Form = faulty.Short
+			}
+			return f
+		}
+		p := newPair(t, ask)
+		host := p.net.Host(netip.AddrFrom4([4]byte{10, 0, 0, 3}))
+		p.d[0] = faulty.New(host.Driver(), ask)
+		must(t, host.Disk().MakeDir("/d"))
+		fd, err := host.Disk().Open("/d/f", uring.FileOptions{Write: true, Create: true, Direct: uring.Direct})
+		must(t, err)
+		file, err := p.d[0].AdoptFile(fd)
+		must(t, err)
+		mem, err := uring.Map(4096)
+		must(t, err)
+		v, err := uring.NewVec(1)
+		must(t, err)
+		v.Append(mem.Bytes()[:size])
+		_, err = p.d[0].WriteFile(file, v, 0, 1, 0)
+		must(t, err)
+		p.run()
+		_, err = p.d[0].ReadFile(file, v, 0, 2)
+		must(t, err)
+		p.run()
+		for _, kind := range []uring.Kind{uring.KindWrite, uring.KindRead} {
+			if got := p.done[kind]; len(got) != 1 || got[0].Res <= 0 || int(got[0].Res) >= size {
+				t.Errorf("%v of %d bytes: %+v", kind, size, got)
+			}
+		}
+		v.Free()
+		must(t, mem.Unmap())
+	}
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

@@ -70,10 +70,13 @@ func (d *Driver) file(kind uring.Kind, end Request, v *uring.Vec, user uint64, s
 	}
 	fl := &flight{fault: f, list: v}
 	if v != nil && (f.Form == Part || f.Form == Short) {
-		if err := fl.halve(v); err != nil {
+		if v.Size() < 2*block { // half of it is no block, which direct I/O may refuse: all is done, and half is told
+			fl.tells, fl.size = true, v.Size()/2
+		} else if err := fl.halve(v); err != nil {
 			return 0, err
+		} else {
+			v = fl.part
 		}
-		v = fl.part
 	}
 	op, err := start(v)
 	if err != nil {
@@ -89,13 +92,10 @@ func (d *Driver) file(kind uring.Kind, end Request, v *uring.Vec, user uint64, s
 // that is aligned for direct I/O.
 func (fl *flight) halve(v *uring.Vec) (err error) {
 	n := v.Size() / 2 / block * block
-	if n == 0 {
-		n = v.Size() / 2
-	}
 	if fl.part, err = uring.NewVec(1); err != nil {
 		return err
 	}
-	if fl.mem, err = uring.Map(max(n, 1)); err != nil {
+	if fl.mem, err = uring.Map(n); err != nil {
 		fl.free()
 		return err
 	}
@@ -112,6 +112,9 @@ const block = 512
 func (d *Driver) fileAnswer(fl *flight, c uring.Completion) {
 	if fl.part != nil && c.Kind == uring.KindRead && c.Res > 0 {
 		fl.list.Fill(fl.mem.Bytes()[:c.Res])
+	}
+	if fl.tells {
+		c.Res = min(c.Res, int32(fl.size))
 	}
 	switch {
 	case fl.fault.Errno != 0:
