@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // adaptive is a connection that chooses how it receives, and what it was sent.
@@ -244,6 +245,37 @@ func TestAConnectionThatBringsMuchAtOnceWaitsForItsTurnAgain(t *testing.T) {
 	}
 	a.settle()
 	a.expect(ReceiveReady, loop.WhyBehind)
+	a.whole()
+}
+
+// A receive can end with the bytes by which the connection falls behind, as where the ring
+// has no room for more answers.
+func TestAReceiveThatEndsWhereItFallsBehindIsFollowedByAWatch(t *testing.T) {
+	a := newAdaptive(t, OpenOptions{Lossy: true})
+	a.own.onMessage = func(*Handler, *Message) { a.time += time.Millisecond } // a turn takes few of them
+	a.small(4)
+	a.expect(ReceiveBuffers, loop.WhySmall)
+	slice := func() (b []byte) {
+		for len(b) < 240<<10 {
+			b = append(b, a.message(1000)...)
+		}
+		return b
+	}
+	a.sock.Arrive(slice())
+	must(t, a.by.Turn())
+	b := slice()
+	large := a.message(200 << 10)
+	a.sock.Arrive(append(b, large[:100]...))
+	last := &a.d.Queue[len(a.d.Queue)-1]
+	last.Flags &^= uring.More
+	a.sock.Receiving = false
+	must(t, a.by.Turn())
+	if n := a.h.sock.Backlog(); n < loop.BacklogBytes {
+		t.Fatalf("%d bytes are held back", n)
+	}
+	a.settle()
+	a.sock.Arrive(large[100:])
+	a.settle()
 	a.whole()
 }
 

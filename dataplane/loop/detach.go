@@ -152,9 +152,7 @@ func (s *Socket) Continue() {
 
 // rearm watches a socket that has arrived.
 func (s *Socket) rearm() {
-	switch {
-	case s.eof:
-	case s.way.ready || s.Backlog() < s.most:
+	if !s.eof {
 		s.arm()
 	}
 }

@@ -276,17 +276,15 @@ func (s *Socket) received(cp *uring.Completion) {
 	case errno != unix.ENOBUFS && errno != unix.ECANCELED && errno != unix.EAGAIN && errno != unix.EINTR:
 		s.Fault(fmt.Errorf("receive: %w", errno))
 	}
-	if !last {
-		if s.Backlog() >= s.most {
-			s.leaveBuffers(WhyBehind) // from here on readiness tells of the end of the stream, too
-		}
+	if s.Backlog() >= s.most {
+		s.leaveBuffers(WhyBehind) // from here on readiness tells of the end of the stream, too
+	}
+	if !last || s.dead || s.eof || s.detaching() {
 		return
 	}
-	switch {
-	case s.dead || s.eof || s.detaching():
-	case s.way.ready || s.Backlog() < s.most:
-		s.core.stats.Rearms++
-		s.arm()
+	s.core.stats.Rearms++
+	if !s.way.receiving { // who took the bytes may have gone on reading
+		s.arm() // whatever is held back: nobody else would
 	}
 }
 
