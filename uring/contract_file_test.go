@@ -108,6 +108,20 @@ func TestTheHostsDisk(t *testing.T) {
 	}
 }
 
+// newFile is an empty file that the driver of r has.
+func (r *rig) newFile(t *testing.T, direct uring.DirectMode) uring.File {
+	t.Helper()
+	fd, err := uring.Host{}.Open(t.TempDir()+"/f", uring.FileOptions{Write: true, Create: true, Direct: direct})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := r.d.AdoptFile(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
 // Requests on files cost no allocation, whichever way they take.
 func TestFileRequestsCostNoAllocation(t *testing.T) {
 	overFiles(t, func(t *testing.T, cfg uring.Config, direct uring.DirectMode) {
@@ -115,14 +129,7 @@ func TestFileRequestsCostNoAllocation(t *testing.T) {
 		defer runtime.UnlockOSThread()
 		r := newRig(t, cfg)
 		defer r.finish()
-		fd, err := uring.Host{}.Open(t.TempDir()+"/f", uring.FileOptions{Write: true, Create: true, Direct: direct})
-		if err != nil {
-			t.Fatal(err)
-		}
-		f, err := r.d.AdoptFile(fd)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := r.newFile(t, direct)
 		mem, err := uring.Map(8192)
 		if err != nil {
 			t.Fatal(err)
@@ -162,14 +169,7 @@ func TestATransferOfTwoGigabytesIsRefused(t *testing.T) {
 		defer runtime.UnlockOSThread()
 		r := newRig(t, cfg)
 		defer r.finish()
-		fd, err := uring.Host{}.Open(t.TempDir()+"/f", uring.FileOptions{Write: true, Create: true, Direct: direct})
-		if err != nil {
-			t.Fatal(err)
-		}
-		f, err := r.d.AdoptFile(fd)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := r.newFile(t, direct)
 		mem, err := uring.Map(1 << 30) // nobody touches it
 		if err != nil {
 			t.Fatal(err)

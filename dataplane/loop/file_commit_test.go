@@ -57,17 +57,21 @@ func TestAWriteThatNobodyWaitsForNeedsNoSync(t *testing.T) {
 
 func TestAGroupIsBoundedInTimeAndBytes(t *testing.T) {
 	b := newFileBed(t, FileOptions{CommitDelay: time.Second, CommitBytes: 3 * unit}, nil)
-	b.write(Committed, 0)
-	b.answer(uring.KindWrite, 0)
-	b.after(999 * time.Millisecond)
-	if n := len(b.parked(uring.KindSync)); n != 0 {
-		t.Fatal("the sync does not wait for others")
+	waitsItsSecond := func(group string) {
+		t.Helper()
+		b.write(Committed, 0)
+		b.answer(uring.KindWrite, 0)
+		b.after(999 * time.Millisecond)
+		if n := len(b.parked(uring.KindSync)); n != 0 {
+			t.Fatalf("the sync of %s group does not wait for others", group)
+		}
+		b.after(time.Millisecond)
+		if n := len(b.parked(uring.KindSync)); n != 1 {
+			t.Fatalf("the sync of %s group waits for longer than its bound", group)
+		}
+		b.answer(uring.KindSync, 0)
 	}
-	b.after(time.Millisecond)
-	if n := len(b.parked(uring.KindSync)); n != 1 {
-		t.Fatal("the sync waits for longer than its bound")
-	}
-	b.answer(uring.KindSync, 0)
+	waitsItsSecond("the first")
 	for range 3 {
 		b.write(Committed, 0)
 	}
@@ -77,17 +81,7 @@ func TestAGroupIsBoundedInTimeAndBytes(t *testing.T) {
 	}
 	b.answer(uring.KindSync, 0)
 	b.after(time.Minute)
-	b.write(Committed, 0)
-	b.answer(uring.KindWrite, 0)
-	b.after(999 * time.Millisecond)
-	if n := len(b.parked(uring.KindSync)); n != 0 {
-		t.Error("the bound of a later group counts from an earlier one")
-	}
-	b.after(time.Millisecond)
-	if n := len(b.parked(uring.KindSync)); n != 1 {
-		t.Error("a later group waits for longer than its bound")
-	}
-	b.answer(uring.KindSync, 0)
+	waitsItsSecond("a later") // its bound counts from its own begin
 }
 
 // What waits for room of its core ends when its file is poisoned, and who has stopped
