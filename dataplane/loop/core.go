@@ -64,7 +64,7 @@ type Core struct {
 	pending     []*Socket // something to write, asked once per turn
 	flushing    []*Socket // the list that is being asked
 	todo        *Task     // taken out of the mailbox, not run yet
-	quietWrites int       // quiet writes whose memory somebody waits for
+	owed        bool      // a quiet write was begun whose memory somebody waits for
 	readable    []*Socket // the line of those that have bytes to be read
 	served      int       // how many of them are out of the line
 	smallInLine int       // how many in the line are not in a large message
@@ -376,8 +376,14 @@ func (c *Core) busy() bool {
 // sleep submits and collects, sleeping only if there is nothing left to do.
 func (c *Core) sleep(block bool) ([]uring.Completion, error) {
 	timeout := c.timeout(block)
-	if timeout == 0 {
-		return c.drv.Wait(0)
+	if c.owed || timeout == 0 {
+		// A call that does not wait says that the kernel has taken what was written. To
+		// sleep would keep its memory until something else happens, and a timer of a
+		// millisecond that bounds this costs more than the call.
+		c.owed = false
+		if got, err := c.drv.Wait(0); timeout == 0 || len(got) > 0 || err != nil {
+			return got, err
+		}
 	}
 	if c.spin > 0 || c.cfg.Spin > 0 {
 		if got, err := c.poll(timeout); len(got) > 0 || err != nil {
@@ -402,15 +408,10 @@ func (c *Core) timeout(block bool) time.Duration {
 		return 0
 	}
 	when, ok := c.timers.next()
-	switch {
-	case ok && c.quietWrites > 0:
-		return min(max(when-c.now, 0), owedFor)
-	case ok:
-		return max(when-c.now, 0)
-	case c.quietWrites > 0:
-		return owedFor
+	if !ok {
+		return -1
 	}
-	return -1
+	return max(when-c.now, 0)
 }
 
 // poll looks for completions and tasks without sleeping. A poll that finds

@@ -47,11 +47,7 @@ func (s *Socket) Detach(left func(c *Core, d *Detached)) {
 	}
 	// It reads until the write has ended: the peer may not read what we write
 	// before we read what it does.
-	if !s.tx.awaited {
-		// The end of a quiet write would not end the core's sleep.
-		s.tx.awaited = true
-		s.core.quietWrites++
-	}
+	s.core.owed = true // the end of a quiet write would not end the core's sleep
 }
 
 // Leaving says that Detach was called.

@@ -176,7 +176,7 @@ func (p *Plane) AwaitDrained(ctx context.Context, c *Core) error {
 
 // left says that a core which is being drained has nothing any more.
 func (c *Core) left() bool {
-	return c.load.Load() <= 0 && c.expected.Load() <= 0 && len(c.entries) == len(c.freeSlot) && c.quietWrites == 0 && !c.busy()
+	return c.load.Load() <= 0 && c.expected.Load() <= 0 && len(c.entries) == len(c.freeSlot) && !c.busy()
 }
 
 // faultAll ends every socket and file.

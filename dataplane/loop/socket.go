@@ -133,7 +133,7 @@ func (s *Socket) complete(cp *uring.Completion) {
 	case uring.KindReceive:
 		s.received(cp)
 	case uring.KindSend:
-		s.sent(cp.Res, cp.Flags, false)
+		s.sent(cp.Res, cp.Flags)
 	case uring.KindConnect:
 		if !s.dead {
 			s.connected(cp.Res)

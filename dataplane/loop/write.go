@@ -2,20 +2,15 @@ package loop
 
 import (
 	"fmt"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-const (
-	// quietBytes is the size up to which a write that refers to payload ends
-	// without a completion of its own; owedFor bounds how long its memory is
-	// held if nothing else wakes the core.
-	quietBytes = 128 << 10
-	owedFor    = time.Millisecond
-)
+// quietBytes is the size up to which a write that refers to payload ends without a
+// completion of its own.
+const quietBytes = 128 << 10
 
 const (
 	// SlabBytes is what one write takes besides what it refers to, in bytes.
@@ -40,16 +35,15 @@ type Write struct {
 	// before.
 	Out []byte
 
-	core    *Core
-	from    int // start of what is not in vec yet
-	vec     *uring.Vec
-	slab    *Buffer
-	extra   []*Buffer // of Extra
-	held    []Held    // whose memory the write refers to
-	size    int
-	awaited bool // quiet, though somebody waits for the memory
-	copies  bool // the kernel copied what was meant as zero copy
-	lent    bool // the write in flight is one without a copy
+	core   *Core
+	from   int // start of what is not in vec yet
+	vec    *uring.Vec
+	slab   *Buffer
+	extra  []*Buffer // of Extra
+	held   []Held    // whose memory the write refers to
+	size   int
+	copies bool // the kernel copied what was meant as zero copy
+	lent   bool // the write in flight is one without a copy
 }
 
 // Room is how many bytes Out still takes.
@@ -208,10 +202,8 @@ func (s *Socket) flush() {
 	}
 	var flags uring.SendFlags
 	if !s.framer.Pending(s) && (len(w.held) == 0 || w.vec.Size() <= quietBytes) {
-		// Nobody waits for its completion, or not urgently enough for a
-		// wake-up.
+		// It needs no wake-up. Who waits for its memory hears before the core sleeps.
 		flags = uring.SendQuiet
-		w.awaited = len(w.held) > 0
 	} else if from := s.core.cfg.ZeroCopyFrom; from > 0 && w.vec.Size() >= from && !w.copies {
 		flags = uring.SendZeroCopy
 	}
@@ -230,23 +222,19 @@ func (s *Socket) send(flags uring.SendFlags) {
 		s.tx.release(s.core)
 		s.Fault(fmt.Errorf("send: %w", err))
 	case done:
-		s.sent(int32(s.tx.size), 0, true)
+		s.sent(int32(s.tx.size), 0)
 	default:
 		s.ops++
-		if s.tx.awaited {
-			s.core.quietWrites++
+		if flags&uring.SendQuiet != 0 && len(s.tx.held) > 0 {
+			s.core.owed = true
 		}
 	}
 }
 
-// sent ends a write; done says that it ended at once.
-func (s *Socket) sent(res int32, flags uring.Flags, done bool) {
+// sent ends a write.
+func (s *Socket) sent(res int32, flags uring.Flags) {
 	size := s.tx.size
 	s.writing = false
-	if s.tx.awaited && !done {
-		s.core.quietWrites--
-	}
-	s.tx.awaited = false
 	s.tx.release(s.core)
 	if flags&uring.Copied != 0 {
 		s.tx.copies = true
