@@ -79,11 +79,11 @@ func benchmarkEcho(b *testing.B, backend uring.Backend, size, depth int) {
 
 // processCPU is the CPU time that the process has used.
 func processCPU(b *testing.B) time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t); err != nil {
 		b.Fatal(err)
 	}
-	return time.Duration(unix.TimevalToNsec(u.Utime) + unix.TimevalToNsec(u.Stime))
+	return time.Duration(t.Nano())
 }
 
 func echo(c *control.Conn, m *control.Message) bool {
