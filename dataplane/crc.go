@@ -53,16 +53,22 @@ func (c *segmentCRC) moved(old, p []byte) {
 // segments are Front, Middle and Data.
 func (m *Message) segments() [3][]byte { return [3][]byte{m.Front, m.Middle, m.Data} }
 
-// knownCRCs are those for a frame with the message, behind the header.
-func (m *Message) knownCRCs() (known frame.CRCs) {
-	for i, p := range m.segments() {
-		if c := &m.crcs[i]; c.has(p) {
-			if crc, ok := c.in(false, p); ok {
-				known.Set(i+1, crc)
-			}
-		}
+// knownCRCs notes in known, which is empty, those for a frame with the message, behind
+// the header.
+func (m *Message) knownCRCs(known *frame.CRCs) {
+	m.crcs[0].note(known, 1, m.Front)
+	m.crcs[1].note(known, 2, m.Middle)
+	m.crcs[2].note(known, 3, m.Data)
+}
+
+// note notes the crc of segment i, which is p, if c has it.
+func (c *segmentCRC) note(known *frame.CRCs, i int, p []byte) {
+	if !c.has(p) {
+		return
 	}
-	return known
+	if crc, ok := c.in(false, p); ok {
+		known.Set(i, crc)
+	}
 }
 
 // sums1 are the crcs for the footer of msgr1. front, which stands for middle, too, and

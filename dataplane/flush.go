@@ -185,7 +185,8 @@ func (b *flush) message(m *Message) (fits bool, err error) {
 	if b.w.Room() < frameOverhead+copied {
 		return false, nil
 	}
-	known := m.knownCRCs()
+	var known frame.CRCs
+	m.knownCRCs(&known)
 	if copied == m.Size() {
 		b.w.Out, err = enc.AppendFrameKnown(b.w.Out, frame.TagMessage, &known, b.local.header[:], m.Front, m.Middle, m.Data)
 		return true, err

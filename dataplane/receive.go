@@ -173,7 +173,7 @@ func (r *frameReader) gathered(s *loop.Socket) {
 // finish checks a complete frame and delivers it. b is the buffer that holds
 // rest, nil if it lies in a receive buffer.
 func (r *frameReader) finish(s *loop.Socket, head, rest []byte, b *loop.Buffer) {
-	var f frame.Frame
+	f := frame.Frame{Header: r.hd}
 	var err error
 	d := r.h.cameApart()
 	switch {
@@ -186,7 +186,7 @@ func (r *frameReader) finish(s *loop.Socket, head, rest []byte, b *loop.Buffer) 
 			f.Seg[3] = rest[r.crcFrom:r.crcTo:r.crcTo]
 		}
 	default:
-		f, err = r.dec.Finish(r.hd, head, rest)
+		err = r.dec.FinishInto(&f, head, rest)
 	}
 	taken, stall := r.complete(s, r.payload())
 	if err != nil {

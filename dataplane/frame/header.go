@@ -35,7 +35,7 @@ type Header struct {
 }
 
 // Compressed tells whether the segments are compressed on the wire.
-func (h Header) Compressed() bool { return h.Flags&FlagCompressed != 0 }
+func (h *Header) Compressed() bool { return h.Flags&FlagCompressed != 0 }
 
 // putPreamble writes the 32 bytes of h's preamble, crc included, to dst. What h
 // says beyond Num is written as zero.
