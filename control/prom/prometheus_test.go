@@ -24,13 +24,17 @@ import (
 // patience bounds what waits for another program: a machine may be slow.
 const patience = 2 * time.Minute
 
-// prometheus starts the one of this machine, which scrapes targets, and returns where it
-// answers.
+// startPrometheus starts the one of this machine, which scrapes targets and serves the
+// files of this package at /user/. It returns where it answers.
 func startPrometheus(t *testing.T, ctx context.Context, targets ...string) (address string) {
 	t.Helper()
 	program, err := exec.LookPath("prometheus")
 	if err != nil {
 		t.Skipf("no Prometheus here, which Debian's package prometheus has: %v", err)
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
 	}
 	dir := t.TempDir()
 	config := "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\nscrape_configs:\n  - job_name: ringmsgr\n    static_configs: [{targets: ['" + strings.Join(targets, "','") + "']}]\n"
@@ -38,7 +42,7 @@ func startPrometheus(t *testing.T, ctx context.Context, targets ...string) (addr
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(ctx, program, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:0")
+	cmd := exec.CommandContext(ctx, program, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:0", "--web.user-assets="+here)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	log, err := cmd.StderrPipe()
@@ -104,60 +108,38 @@ func ask(ctx context.Context, address, expr string) ([]sample, error) {
 	return a.Data.Result, nil
 }
 
-// queries are what the dashboard asks, with its variables filled in.
-func queries(t *testing.T) (list []string) {
+// prometheusUnderLoad returns where a Prometheus answers that scrapes a server twice: by a
+// handler of its program, and by its statistics socket. The server answers requests until
+// the test ends.
+func prometheusUnderLoad(t *testing.T, ctx context.Context) (address string) {
 	t.Helper()
-	text, err := os.ReadFile("dashboard.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var d struct {
-		Panels []struct {
-			Targets []struct {
-				Expr string `json:"expr"`
-			} `json:"targets"`
-		} `json:"panels"`
-	}
-	if err := json.Unmarshal(text, &d); err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range d.Panels {
-		for _, q := range p.Targets {
-			list = append(list, strings.NewReplacer("$messenger", "osd.*", "$__rate_interval", "1m").Replace(q.Expr))
-		}
-	}
-	return list
-}
-
-// Prometheus scrapes a server that answers requests meanwhile, both from the program
-// itself and over its statistics socket, and has a number for every query of the
-// dashboard.
-func TestARealPrometheusAnswersTheDashboardUnderLoad(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	server, conn := pair(t)
 	path := filepath.Join(t.TempDir(), "stats")
 	stats, err := server.ServeStats(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := stats.Close(); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
 	_, over := remote(path)
 	var targets []string
 	for _, h := range []http.Handler{prom.Handler(server, prom.Conns()), over} {
 		s := httptest.NewServer(h)
-		defer s.Close()
+		t.Cleanup(s.Close)
 		targets = append(targets, strings.TrimPrefix(s.URL, "http://"))
 	}
 	serving, stop := context.WithCancel(ctx)
-	defer stop()
-	address := startPrometheus(t, serving, targets...)
+	address = startPrometheus(t, serving, targets...)
+	t.Cleanup(stop) // runs before what waits for its end
 	load, done := context.WithCancel(ctx)
 	ended := make(chan struct{})
+	t.Cleanup(func() {
+		done()
+		<-ended
+	})
 	go func() {
 		defer close(ended)
 		for load.Err() == nil {
@@ -169,12 +151,19 @@ func TestARealPrometheusAnswersTheDashboardUnderLoad(t *testing.T) {
 			}
 		}
 	}()
-	for _, expr := range append(queries(t), `count(ringmsgr_up == 1) == 2`, `sum(rate(ringmsgr_core_messages_in_total[1m])) > 0`) {
+	return address
+}
+
+// Prometheus scrapes a server that answers requests meanwhile, both from the program
+// itself and over its statistics socket, and has a number for every query of the
+// dashboard.
+func TestARealPrometheusAnswersTheDashboardUnderLoad(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	address := prometheusUnderLoad(t, ctx)
+	for _, expr := range append(readDashboard(t).queries(), `count(ringmsgr_up == 1) == 2`, `sum(rate(ringmsgr_core_messages_in_total[1m])) > 0`) {
 		answers(t, ctx, address, expr)
 	}
-	done()
-	<-ended
-	stop()
 }
 
 // answers waits until Prometheus has numbers for a query: a rate takes two scrapes.
