@@ -104,7 +104,7 @@ func refused(t *testing.T, r result, name string) {
 	if rest != "" && !strings.HasPrefix(rest, "run 'ringmsgr ") {
 		t.Errorf("more than one line: %q", r.stderr)
 	}
-	for _, internal := range []string{"control:", "dataplane:", "uring:", "wire:", "auth:", "cephx:", "flag:", "strconv", "parse error", "open /", "listen unix", "dial unix"} {
+	for _, internal := range []string{"control:", "dataplane:", "uring:", "wire:", "auth:", "cephx:", "flag:", "strconv", "parse error", "invalid syntax", "open /", "listen unix", "dial unix"} {
 		if strings.Contains(r.stderr, internal) {
 			t.Errorf("%q tells of %q", r.stderr, internal)
 		}

@@ -174,11 +174,12 @@ func (r *diagnosis) print(e env) {
 			hang(e.stdout, strings.Repeat(" ", 21)+" ->", c.Remedy, width)
 		}
 	}
-	if !r.OK {
-		fmt.Fprintln(e.stdout, "\nA messenger cannot run here as asked.")
-		return
+	verdict := "A messenger cannot run here as asked."
+	if r.OK {
+		verdict = fmt.Sprintf("A messenger can run here: %d cores on %s, receive mode %s (%s).", r.Cores, r.Backend, r.Receive, r.ReceiveWhy)
 	}
-	fmt.Fprintf(e.stdout, "\nA messenger can run here: %d cores on %s, receive mode %s (%s).\n", r.Cores, r.Backend, r.Receive, r.ReceiveWhy)
+	fmt.Fprintln(e.stdout)
+	paragraph(e.stdout, verdict, width)
 }
 
 // setupError is the cause and the remedy of a refused ring.

@@ -105,7 +105,9 @@ func TestWhatDoctorFoundFitsTheScreen(t *testing.T) {
 		var b strings.Builder
 		hang(&b, "scheduler    note    ", text, width)
 		words := strings.Fields(strings.TrimPrefix(b.String(), "scheduler    note"))
-		if strings.Join(words, " ") != text {
+		paragraph(&b, text, width)
+		words = append(words, strings.Fields(b.String())[2+len(words):]...)
+		if strings.Join(words, " ") != text+" "+text {
 			t.Errorf("%d columns: %q", width, words)
 		}
 		for line := range strings.Lines(b.String()) {

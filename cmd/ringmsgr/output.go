@@ -37,6 +37,26 @@ func hang(w io.Writer, head, text string, width int) {
 	fmt.Fprintln(w)
 }
 
+// paragraph writes a text in lines of at most width columns.
+func paragraph(w io.Writer, text string, width int) {
+	column := 0
+	for _, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case column == 0:
+		case column+1+n > width:
+			fmt.Fprintln(w)
+			column = 0
+		default:
+			word = " " + word
+			n++
+		}
+		fmt.Fprint(w, word)
+		column += n
+	}
+	fmt.Fprintln(w)
+}
+
 // micros is a duration in microseconds, to a tenth.
 type micros float64
 

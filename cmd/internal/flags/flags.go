@@ -34,7 +34,7 @@ func Revision(n int) (rev0 bool, err error) {
 func Name(text string) (wire.EntityName, error) {
 	name, err := wire.ParseEntityName(text)
 	if err != nil {
-		return name, cli.Usagef("--name: %w", err)
+		return name, cli.Usagef("--name %q: want TYPE.ID, such as client.admin, mon.a or osd.0", text)
 	}
 	return name, nil
 }
@@ -55,7 +55,7 @@ func Modes(text string) ([]auth.Mode, error) {
 	}
 	list, err := auth.ParseModes(text)
 	if err != nil {
-		return nil, cli.Usagef("--mode: %w", err)
+		return nil, cli.Usagef("--mode %q: want crc, secure, or both with a comma, the preferred one first", text)
 	}
 	return list, nil
 }
