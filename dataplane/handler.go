@@ -135,6 +135,7 @@ type Handler struct {
 	wantResume atomic.Bool             // Resume was called, and the core does not know
 	following  atomic.Bool             // followTask is posted
 	receives   loop.ReceiveView        // how sock receives
+	timed      atomic.Uint32           // which of the next messages is, see beginTiming
 	followTask *loop.Task              // made by the first Pause
 	held       queueGauge
 	full       atomic.Uint64 // times that there was no room
@@ -332,6 +333,7 @@ func (h *Handler) takeInbox() {
 	if !h.inboxed() {
 		return
 	}
+	h.drawTimed()
 	var first *Message
 	for m := h.inbox.Swap(nil); m != nil; {
 		next := m.next

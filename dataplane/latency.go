@@ -15,11 +15,22 @@ const (
 	writtenAt
 )
 
-// beginTiming decides whether m is timed. Any goroutine.
+// beginTiming decides whether m, which the handler holds by now, is timed: the number of
+// messages that it holds has to be, modulo TimeEvery (a power of two), the one that was drawn.
+// Any goroutine.
 func (h *Handler) beginTiming(m *Message) {
 	m.timing = untimed
-	if cfg := h.core.Load().Config(); cfg.TimeEvery > 0 && rand.Uint32N(uint32(cfg.TimeEvery)) == 0 {
+	cfg := h.core.Load().Config()
+	if cfg.TimeEvery > 0 && uint32(h.held.messages.used.Load())&uint32(cfg.TimeEvery-1) == h.timed.Load() {
 		m.timing, m.since = queuedAt, cfg.Now()
+	}
+}
+
+// drawTimed draws the number anew. That is once for all messages that are sent together: a
+// random number for each would be a measurable part of what a small one costs. On the core.
+func (h *Handler) drawTimed() {
+	if every := h.core.Load().Config().TimeEvery; every > 0 {
+		h.timed.Store(rand.Uint32N(uint32(every)))
 	}
 }
 

@@ -71,17 +71,44 @@ func TestOnALossySessionNoAckIsTimed(t *testing.T) {
 	}
 }
 
+// However many messages are sent together.
 func TestOneOfSoManyMessagesIsTimed(t *testing.T) {
-	for every, want := range map[int][2]uint64{0: {60, 360}, 4: {1000, 2000}, -1: {0, 0}} {
-		b := newBed(t, timingEvery(every))
-		c := b.conn(OpenOptions{Lossy: true})
-		for range 6000 {
-			must(t, c.h.Send(NewMessage(1, nil, nil)))
-			c.settle()
+	for every, want := range map[int][2]uint64{0: {60, 360}, 3: {1000, 2000}, 4: {1000, 2000}, -1: {0, 0}} {
+		for _, together := range []int{1, 3, 40} {
+			b := newBed(t, timingEvery(every))
+			c := b.conn(OpenOptions{Lossy: true})
+			for range 6000 / together {
+				for range together {
+					must(t, c.h.Send(NewMessage(1, nil, nil)))
+				}
+				c.settle()
+			}
+			n := b.c.Snapshot().Latency.Queue
+			if n.Count() < want[0] || n.Count() > want[1] {
+				t.Errorf("one of %d, %d together: %d of 6000", every, together, n.Count())
+			}
 		}
-		n := b.c.Snapshot().Latency.Queue
-		if n.Count() < want[0] || n.Count() > want[1] {
-			t.Errorf("one of %d: %d of 6000", every, n.Count())
+	}
+}
+
+// Of messages that are sent together each may be the one: they wait for different times.
+func TestNoPlaceAmongMessagesThatAreSentTogetherIsPreferred(t *testing.T) {
+	b := newBed(t, timingEvery(8))
+	c := b.conn(OpenOptions{Lossy: true})
+	var timed [12]int
+	for range 2000 {
+		for i := range timed {
+			m := NewMessage(1, nil, nil)
+			must(t, c.h.Send(m))
+			if m.timing != untimed {
+				timed[i]++
+			}
+		}
+		c.settle()
+	}
+	for i, n := range timed {
+		if n < 150 || n > 350 {
+			t.Errorf("message %d was timed %d times of 2000", i, n)
 		}
 	}
 }

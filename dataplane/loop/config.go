@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/bits"
 	"runtime"
 	"time"
 
@@ -71,7 +72,7 @@ type Config struct {
 	// costs more than the copy which it spares, unless it is written.
 	LargeFrom int
 	// TimeEvery is for framers: one of so many messages is timed, chosen by chance
-	// (CoreStats.Latency); 0: 32, negative: none.
+	// (CoreStats.Latency); 0: 32, negative: none. It is rounded up to a power of two.
 	TimeEvery int
 	// ZeroCopyFrom is the number of bytes in one write from which the device
 	// reads the payload itself, 0: never. It does not pay on loopback; a
@@ -179,6 +180,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.TimeEvery == 0 {
 		c.TimeEvery = 32
+	}
+	if c.TimeEvery > 0 {
+		c.TimeEvery = 1 << bits.Len32(uint32(min(c.TimeEvery, 1<<30)-1))
 	}
 	if c.PoolKeep == 0 {
 		c.PoolKeep = DefaultPoolKeep
