@@ -1,191 +1,110 @@
 package prom_test
 
 import (
-	"context"
-	"io"
-	"net/http/httptest"
-	"net/netip"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/prom"
-	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
-// BenchmarkMetrics measures what metrics cost under load, each kind by itself and all at
-// once: two servers with a client each, of which one has them, answer requests in turn.
-// time-ratio is the median of the quotients, with metrics through without: 1 is no cost.
-// spread-percent is how far apart the quartiles of the quotients are. The aim is a cost
-// below the spread, with -benchtime 60x on a machine that does nothing else.
+// BenchmarkMetrics measures what metrics cost a server: the CPU time of its whole process
+// for each request, with metrics against without. Two processes, alike but for the metrics,
+// answer in short slices that take turns, so that what else the machine does meets both. After
+// one round of slices two new processes take over, so that where the memory of one happens to
+// lie does not count.
+//
+// cost-percent is the median of the rounds; from-percent and to-percent are the bounds of its
+// 95 % confidence interval, by resampling. "nothing" compares two that are alike: its interval
+// has to contain 0, and its width is what this measurement can tell.
+//
+//	go test -run '^$' -bench Metrics -benchtime 40x
+//
+// takes two minutes for each kind. The less else the machine does, the fewer rounds will do.
 func BenchmarkMetrics(b *testing.B) {
-	for _, kind := range []struct {
-		name string
-		set  func(cfg *control.Config)
-		// scraped: the server's metrics are asked for once in each turn.
-		scraped bool
-	}{
-		{"nothing", func(*control.Config) {}, false},
-		{"histograms", histograms, false},
-		{"labels", func(cfg *control.Config) { cfg.Plane.Name = "metered" }, false},
-		{"hooks", hooks, false},
-		{"collector", func(*control.Config) {}, true},
-		{"all", func(cfg *control.Config) { histograms(cfg); hooks(cfg); cfg.Plane.Name = "metered" }, true},
+	for _, kind := range []metrics{
+		{Name: "nothing"},
+		{Name: "histograms", Histograms: true},
+		{Name: "labels", Labels: true},
+		{Name: "hooks", Hooks: true},
+		{Name: "collector", Scraped: true},
+		{Name: "all", Histograms: true, Labels: true, Scraped: true},
 	} {
-		b.Run(kind.name, func(b *testing.B) {
-			without := newLoad(b, func(*control.Config) {})
-			with := newLoad(b, kind.set)
-			scrape := func() {}
-			if kind.scraped {
-				scrape = scraper(b, with.server)
+		b.Run(kind.Name, func(b *testing.B) {
+			var costs, each, scrapes []float64
+			for b.Loop() {
+				without, with := round(b, kind)
+				costs = append(costs, 100*(with.cost()/without.cost()-1))
+				each = append(each, without.cost())
+				scrapes = append(scrapes, float64(with.scraping.Microseconds()))
 			}
-			for range 3 { // warm
-				without.run(requests)
-				with.run(requests)
+			low, high := interval(costs)
+			b.ReportMetric(quantile(costs, 0.5), "cost-percent")
+			b.ReportMetric(low, "from-percent")
+			b.ReportMetric(high, "to-percent")
+			b.ReportMetric(quantile(each, 0.5), "cpu-ns/request")
+			if kind.Scraped {
+				b.ReportMetric(quantile(scrapes, 0.5), "cpu-us/scrape")
 			}
-			var ratios []float64
-			b.ResetTimer()
-			for i := range b.N {
-				var took [2]time.Duration
-				for turn := range 2 {
-					which := (i + turn) % 2 // neither is always the first
-					start := time.Now()
-					if which == 0 {
-						without.run(requests)
-					} else {
-						metered(with, scrape)
-					}
-					took[which] = time.Since(start)
-				}
-				ratios = append(ratios, float64(took[1])/float64(took[0]))
-			}
-			b.StopTimer()
-			slices.Sort(ratios)
-			b.ReportMetric(ratios[len(ratios)/2], "time-ratio")
-			b.ReportMetric(100*(ratios[len(ratios)*3/4]-ratios[len(ratios)/4]), "spread-percent")
-			b.ReportMetric(0, "ns/op") // of both together says nothing
+			b.ReportMetric(0, "ns/op") // of a whole round says nothing
 		})
 	}
 }
 
+// metrics are those that a server has.
+type metrics struct {
+	Name string
+	// Histograms has latencies measured as they are by default; else none is.
+	Histograms bool
+	// Labels names the server's threads for pprof.
+	Labels bool
+	// Hooks has each reply followed, as a tracer does.
+	Hooks bool
+	// Scraped has the server asked for its metrics over HTTP, once in each second of load.
+	Scraped bool
+}
+
 const (
-	// requests is how many one turn of a load has, and depth how many are under way.
-	requests = 20000
-	depth    = 32
+	slice = 10 * time.Millisecond
+	pairs = 100 // of slices in a round: each server has a second of load
 )
 
-// histograms has the latencies measured as they are by default; else none is.
-func histograms(cfg *control.Config) { cfg.Plane.TimeEvery = 0 }
-
-// hooks follows each request as a tracer does.
-func hooks(cfg *control.Config) {
-	cfg.Requests = &control.RequestHooks{
-		Call: func(_ context.Context, _ *control.Conn, r *control.Request) func(*control.Message, error) {
-			return r.Context.(*call).over
-		},
-		Replied: func(*control.Conn, any, error) {},
+// round measures two new servers.
+func round(b *testing.B, kind metrics) (without, with *metered) {
+	servers := [2]*metered{startMetered(b, metrics{}), startMetered(b, kind)}
+	for _, s := range servers {
+		defer s.end(b)
+		s.warm(b)
 	}
-}
-
-// metered is a turn of a load that is scraped while it runs.
-func metered(l *load, scrape func()) {
-	l.begin(requests)
-	scrape()
-	<-l.done
-}
-
-// scraper asks for all metrics of a messenger once, as Prometheus does.
-func scraper(b *testing.B, m *control.Messenger) func() {
-	h := prom.Handler(m)
-	return func() {
-		answer := httptest.NewRecorder()
-		h.ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
-		if n, err := io.Copy(io.Discard, answer.Body); n == 0 || err != nil {
-			b.Errorf("%d bytes, %v", n, err)
-		}
-	}
-}
-
-// load is a client that keeps requests to a server under way.
-type load struct {
-	b      *testing.B
-	server *control.Messenger
-	conn   *control.Conn
-	calls  []*call
-	done   chan struct{}
-
-	// Owner: the core of the client, while requests are under way.
-	left, missing int
-}
-
-// call is a request, again and again.
-type call struct {
-	control.Request
-	over func(*control.Message, error) // for hooks
-}
-
-func newLoad(b *testing.B, set func(*control.Config)) *load {
-	config := func(name wire.EntityName) control.Config {
-		cfg := control.Config{Name: name, Plane: dataplane.Config{Cores: 1, TimeEvery: -1}}
-		set(&cfg)
-		return cfg
-	}
-	l := &load{b: b, done: make(chan struct{}, 1)}
-	l.server = messenger(b, config(wire.EntityName{Type: wire.OSD, ID: "0"}), &control.Dispatcher{Fast: func(c *control.Conn, r *control.Message) bool {
-		_ = c.Reply(r, control.NewMessage(r.Type, nil, nil))
-		return true
-	}})
-	addrs, err := l.server.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-	if err != nil {
-		b.Fatal(err)
-	}
-	client := messenger(b, config(wire.EntityName{Type: wire.Client, ID: "a"}))
-	if l.conn, err = client.Connect(addrs[0], wire.OSD); err != nil {
-		b.Fatal(err)
-	}
-	if err := l.conn.WaitReady(b.Context()); err != nil {
-		b.Fatal(err)
-	}
-	for range depth {
-		c := &call{over: func(*control.Message, error) {}}
-		c.Message, c.Context = control.NewMessage(1000, make([]byte, 64), nil), c
-		c.Done = func(_ *control.Request, _ *control.Message, err error) {
-			if err != nil {
-				b.Error(err)
+	for i := range pairs {
+		for turn := range 2 {
+			s := servers[(i+turn)%2] // neither is always the first
+			if s == servers[1] && kind.Scraped && i == pairs/2 {
+				s.workScraped(b)
+			} else {
+				s.work(b)
 			}
-			l.answered(c)
 		}
-		l.calls = append(l.calls, c)
 	}
-	return l
+	return servers[0], servers[1]
 }
 
-// run makes n requests.
-func (l *load) run(n int) { l.begin(n); <-l.done }
-
-// begin is run that does not wait for done.
-func (l *load) begin(n int) {
-	l.left, l.missing = n-depth, n
-	for _, c := range l.calls {
-		l.send(c)
-	}
+// quantile returns the value below which a part of values lies.
+func quantile(values []float64, part float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[int(part*float64(len(sorted)-1)+0.5)]
 }
 
-func (l *load) send(c *call) {
-	c.Message.Retain()
-	if err := l.conn.Start(&c.Request); err != nil {
-		l.b.Error(err)
+// interval returns between which bounds the median lies in 95 of 100 cases, as far as values
+// tell: by the medians of samples that are drawn from them.
+func interval(values []float64) (low, high float64) {
+	random := rand.New(rand.NewPCG(1, 1))
+	medians := make([]float64, 2000)
+	sample := make([]float64, len(values))
+	for i := range medians {
+		for j := range sample {
+			sample[j] = values[random.IntN(len(values))]
+		}
+		medians[i] = quantile(sample, 0.5)
 	}
-}
-
-// answered runs on the core.
-func (l *load) answered(c *call) {
-	if l.missing--; l.missing == 0 {
-		l.done <- struct{}{}
-	} else if l.left > 0 {
-		l.left--
-		l.send(c)
-	}
+	return quantile(medians, 0.025), quantile(medians, 0.975)
 }
