@@ -3,16 +3,14 @@ package main
 import (
 	"bytes"
 	"errors"
-	"io"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
+	"github.com/ringmsgr/ringmsgr/bench/internal/echotest"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
-	"github.com/ringmsgr/ringmsgr/bench/internal/session"
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
 // start starts a rival for a test.
@@ -128,69 +126,8 @@ func TestAClientReportsThatNobodyListens(t *testing.T) {
 // In crc mode and encrypted, small segments and gathered ones.
 func TestTheNetpollServerAnswersKeepalivesAndKeepsEverySegment(t *testing.T) {
 	for _, secure := range []bool{false, true} {
-		c, err := net.Dial("tcp4", start(t, "netpoll", secure).Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		enc, dec, err := session.Connect(t.Context(), c, 0, 1, secure)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, data := range [][]byte{nil, []byte("data"), bytes.Repeat([]byte("x"), 16<<10), bytes.Repeat([]byte("y"), 1<<20)} {
-			var header [frame.MessageHeaderSize]byte
-			m := frame.MessageHeader{Seq: uint64(i + 1), TID: uint64(100 + i), Type: 77}
-			m.Put(&header)
-			p, err := enc.AppendFrame(nil, frame.TagKeepalive2, []byte("12345678"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if p, err = enc.AppendFrame(p, frame.TagMessage, header[:], []byte("front"), []byte("middle"), data); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := c.Write(p); err != nil {
-				t.Fatal(err)
-			}
-			if f := readFrame(t, c, dec); f.Tag != frame.TagKeepalive2Ack || string(f.Seg[0]) != "12345678" {
-				t.Fatalf("%v %q", f.Tag, f.Seg[0])
-			}
-			f := readFrame(t, c, dec)
-			got, err := frame.ParseMessageHeader(f.Seg[0])
-			if err != nil || got.Seq != m.Seq || got.AckSeq != m.Seq || got.TID != m.TID {
-				t.Errorf("header %+v, %v", got, err)
-			}
-			if string(f.Seg[1]) != "front" || string(f.Seg[2]) != "middle" || !bytes.Equal(f.Seg[3], data) {
-				t.Errorf("segments differ with %d bytes of data", len(data))
-			}
-		}
-		if _, err := c.Write(bytes.Repeat([]byte{0xff}, 4096)); err != nil {
-			t.Fatal(err)
-		}
-		if n, err := c.Read(make([]byte, 1)); err == nil {
-			t.Errorf("%d bytes in answer to a broken stream", n)
-		}
+		echotest.AnswersAndKeeps(t, start(t, "netpoll", secure).Addr(), secure)
 	}
-}
-
-func readFrame(t *testing.T, r io.Reader, d *frame.Decoder) frame.Frame {
-	t.Helper()
-	head := make([]byte, d.HeadSize())
-	if _, err := io.ReadFull(r, head); err != nil {
-		t.Fatal(err)
-	}
-	h, err := d.Open(head)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rest := make([]byte, d.RestSize(h))
-	if _, err := io.ReadFull(r, rest); err != nil {
-		t.Fatal(err)
-	}
-	f, err := d.Finish(h, head, rest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
 }
 
 func TestWhatIsNoChildOrNoRivalIsRefused(t *testing.T) {

@@ -75,15 +75,21 @@ type Fio struct {
 
 // Compute fills in the medians and ratios.
 func (c *StorageCell) Compute() {
-	plain := Cell{Load: c.Load, Results: make([]Result, len(c.Results))}
-	for i := range c.Results {
-		plain.Results[i] = c.Results[i].Result
-		c.Results[i].AllocsMedian = Median(c.Results[i].Allocs)
-	}
+	plain := Cell{Load: c.Load, Results: c.plain()}
 	plain.Compute(c.Base)
 	for i := range c.Results {
 		c.Results[i].Result = plain.Results[i]
+		c.Results[i].AllocsMedian = Median(c.Results[i].Allocs)
 	}
+}
+
+// plain is what any cell has.
+func (c *StorageCell) plain() []Result {
+	list := make([]Result, len(c.Results))
+	for i := range c.Results {
+		list[i] = c.Results[i].Result
+	}
+	return list
 }
 
 // Title says what the cell does.
@@ -96,12 +102,7 @@ func (c *StorageCell) Title() string {
 }
 
 // WriteStorageHead writes what is measured, and where.
-func (f *File) WriteStorageHead(w io.Writer) error {
-	var b bytes.Buffer
-	f.writeStorageHead(&b)
-	_, err := w.Write(b.Bytes())
-	return err
-}
+func (f *File) WriteStorageHead(w io.Writer) error { return write(w, f.writeStorageHead) }
 
 func (f *File) writeStorageHead(b *bytes.Buffer) {
 	s := f.Storage
@@ -114,29 +115,19 @@ func (f *File) writeStorageHead(b *bytes.Buffer) {
 
 // WriteStorageCell writes the table of one cell.
 func (f *File) WriteStorageCell(w io.Writer, c *StorageCell) error {
-	var b bytes.Buffer
-	f.writeStorageCell(&b, c)
-	_, err := w.Write(b.Bytes())
-	return err
+	return write(w, func(b *bytes.Buffer) { f.writeStorageCell(b, c) })
 }
 
 func (f *File) writeStorageCell(b *bytes.Buffer, c *StorageCell) {
-	rounds := 0
-	for _, r := range c.Results {
-		rounds = max(rounds, len(r.Samples))
-	}
-	b.WriteByte('\n')
-	writeText(b, fmt.Sprintf("%s (%s)", c.Title(), mediansOf(rounds)), f.width())
-	rows := [][]string{{
-		"server", "req/s", "MB/s", "p50", "p99", "p99.9", "server CPU", "client CPU", "syscalls", "allocs",
-		"req/s : " + c.Base, "p99 : " + c.Base, "server CPU : " + c.Base,
-	}}
-	ratios := len(rows[0]) - 3
+	heads := c.Load.columns(c.Base)
+	ratios := len(heads) - ratioColumns
+	heads[1], heads[ratios] = "req/s", "req/s : "+c.Base
+	rows := [][]string{slices.Insert(heads, ratios, "allocs")}
 	var tried []string
 	for _, r := range c.Results {
 		row := r.row(c.Base)
-		if len(row) > ratios-1 {
-			row = slices.Insert(row, ratios-1, r.allocs())
+		if len(row) > ratios {
+			row = slices.Insert(row, ratios, r.allocs())
 		}
 		rows = append(rows, row)
 		if r.Procs > 0 {
@@ -149,7 +140,7 @@ func (f *File) writeStorageCell(b *bytes.Buffer, c *StorageCell) {
 			quantity.Micros(x.CPUUS), "-", "-", "-", "-", "-", "-",
 		})
 	}
-	writeAligned(b, rows, f.width(), ratios)
+	f.writeRows(b, c.Title(), c.plain(), rows)
 	if len(tried) > 0 {
 		writeText(b, strings.Join(tried, "; ")+".", f.width())
 	}
@@ -174,11 +165,7 @@ func (r *StorageResult) procs() string {
 
 // WriteStorageSummary writes which aims are met, and what could not be done.
 func (f *File) WriteStorageSummary(w io.Writer) error {
-	var b bytes.Buffer
-	f.writeAims(&b)
-	f.writeNotes(&b)
-	_, err := w.Write(b.Bytes())
-	return err
+	return write(w, f.writeAims, f.writeNotes)
 }
 
 func (f *File) writeStorage(b *bytes.Buffer) {

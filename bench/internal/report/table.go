@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 )
@@ -11,41 +12,39 @@ import (
 // WriteTable writes the machine, one table per cell, that of the frame codec, and
 // the summary.
 func (f *File) WriteTable(w io.Writer) error {
+	return write(w, func(b *bytes.Buffer) {
+		f.writeHead(b)
+		for i := range f.Cells {
+			f.writeCell(b, &f.Cells[i])
+		}
+		f.writeCodec(b)
+		f.writeStorm(b)
+		f.writeGrowth(b)
+		f.writeStorage(b)
+		if len(f.Cells) > 0 || len(f.Servers) > 0 && f.Growth.Empty() {
+			f.writeSummary(b)
+		}
+		f.writeNotes(b)
+		f.writeConclusion(b)
+	})
+}
+
+// write writes at once what parts write.
+func write(w io.Writer, parts ...func(b *bytes.Buffer)) error {
 	var b bytes.Buffer
-	f.writeHead(&b)
-	for i := range f.Cells {
-		f.writeCell(&b, &f.Cells[i])
+	for _, part := range parts {
+		part(&b)
 	}
-	f.writeCodec(&b)
-	f.writeStorm(&b)
-	f.writeGrowth(&b)
-	f.writeStorage(&b)
-	if len(f.Cells) > 0 || len(f.Servers) > 0 && f.Growth.Empty() {
-		f.writeSummary(&b)
-	}
-	f.writeNotes(&b)
-	f.writeConclusion(&b)
 	_, err := w.Write(b.Bytes())
 	return err
 }
 
 // WriteHead writes the part of the table that comes before the cells.
-func (f *File) WriteHead(w io.Writer) error {
-	var b bytes.Buffer
-	f.writeHead(&b)
-	_, err := w.Write(b.Bytes())
-	return err
-}
+func (f *File) WriteHead(w io.Writer) error { return write(w, f.writeHead) }
 
 // WriteSummary writes the part that comes after the cells.
 func (f *File) WriteSummary(w io.Writer) error {
-	var b bytes.Buffer
-	f.writeGrowth(&b)
-	f.writeSummary(&b)
-	f.writeNotes(&b)
-	f.writeConclusion(&b)
-	_, err := w.Write(b.Bytes())
-	return err
+	return write(w, f.writeGrowth, f.writeSummary, f.writeNotes, f.writeConclusion)
 }
 
 // writeHead says what was compared, and where.
@@ -69,34 +68,45 @@ func (f *File) writeHead(b *bytes.Buffer) {
 
 // WriteCell writes the table of one cell.
 func (f *File) WriteCell(w io.Writer, c *Cell) error {
-	var b bytes.Buffer
-	f.writeCell(&b, c)
-	_, err := w.Write(b.Bytes())
-	return err
+	return write(w, func(b *bytes.Buffer) { f.writeCell(b, c) })
 }
 
 func (f *File) writeCell(b *bytes.Buffer, c *Cell) {
-	rounds := 0
-	for _, r := range c.Results {
-		rounds = max(rounds, len(r.Samples))
+	rows := [][]string{c.Load.columns(f.Base)}
+	for i := range c.Results {
+		rows = append(rows, c.Results[i].row(f.Base))
 	}
-	b.WriteByte('\n')
-	writeText(b, fmt.Sprintf("%s (%s)", c.Load.Title(), mediansOf(rounds)), f.width())
-	rows := [][]string{{
-		"server", "msg/s", "MB/s", "p50", "p99", "p99.9", "server CPU", "client CPU", "syscalls",
-		"msg/s : " + f.Base, "p99 : " + f.Base, "server CPU : " + f.Base,
-	}}
-	for _, r := range c.Results {
-		rows = append(rows, r.row(f.Base))
-	}
-	apart := len(rows[0]) - 3
 	if c.Load.Beside.Conns > 0 {
-		rows[0] = append(rows[0], "streams MB/s")
+		rows[0] = slices.Insert(rows[0], len(rows[0])-ratioColumns, "streams MB/s")
 		for i, r := range c.Results {
-			rows[i+1] = append(rows[i+1], quantity.Count(r.Median.BesideMBPerS))
+			if row := rows[i+1]; len(row) > ratioColumns { // it was measured
+				rows[i+1] = slices.Insert(row, len(row)-ratioColumns, quantity.Count(r.Median.BesideMBPerS))
+			}
 		}
 	}
-	writeAligned(b, rows, f.width(), apart)
+	f.writeRows(b, c.Load.Title(), c.Results, rows)
+}
+
+// ratioColumns are those at the end of the table of a cell.
+const ratioColumns = 3
+
+// columns are the heads of the table of a cell.
+func (l Load) columns(base string) []string {
+	return []string{
+		"server", "msg/s", "MB/s", "p50", "p99", "p99.9", "server CPU", "client CPU", "syscalls",
+		"msg/s : " + base, "p99 : " + base, "server CPU : " + base,
+	}
+}
+
+// writeRows writes the table of a cell, whose results are in rows.
+func (f *File) writeRows(b *bytes.Buffer, title string, results []Result, rows [][]string) {
+	rounds := 0
+	for i := range results {
+		rounds = max(rounds, len(results[i].Samples))
+	}
+	b.WriteByte('\n')
+	writeText(b, fmt.Sprintf("%s (%s)", title, mediansOf(rounds)), f.width())
+	writeAligned(b, rows, f.width(), len(rows[0])-ratioColumns)
 }
 
 // mediansOf says what the figures of a table are.

@@ -11,10 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/bench/internal/echotest"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
-	"github.com/ringmsgr/ringmsgr/bench/internal/session"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/proctest"
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
 func TestMain(m *testing.M) { proctest.Main(m) }
@@ -147,90 +146,12 @@ func TestTheStoringFloorSendsWholeRequests(t *testing.T) {
 
 func TestTheNetServerAnswersKeepalivesAndKeepsEverySegment(t *testing.T) {
 	for _, secure := range []bool{false, true} {
-		answersAndKeeps(t, secure)
+		echotest.AnswersAndKeeps(t, newNet(t, secure).Addr(), secure)
 	}
-}
-
-func answersAndKeeps(t *testing.T, secure bool) {
-	n := newNet(t, secure)
-	c, err := net.Dial("tcp4", n.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	e, d, err := session.Connect(t.Context(), c, 0, 1, secure)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, data := range [][]byte{nil, []byte("data"), make([]byte, gatherAbove), make([]byte, 1<<20)} {
-		var header [frame.MessageHeaderSize]byte
-		m := frame.MessageHeader{Seq: uint64(i + 1), TID: uint64(100 + i), Type: 77}
-		m.Put(&header)
-		p, err := e.AppendFrame(nil, frame.TagKeepalive2, []byte("12345678"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err = e.AppendFrame(p, frame.TagMessage, header[:], []byte("front"), []byte("middle"), data)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Write(p); err != nil {
-			t.Fatal(err)
-		}
-		if f := readFrame(t, c, d); f.Tag != frame.TagKeepalive2Ack || string(f.Seg[0]) != "12345678" {
-			t.Fatalf("%v %q", f.Tag, f.Seg[0])
-		}
-		f := readFrame(t, c, d)
-		got, err := frame.ParseMessageHeader(f.Seg[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got.Seq != m.Seq || got.AckSeq != m.Seq || got.TID != m.TID || got.Type != m.Type {
-			t.Errorf("header %+v", got)
-		}
-		if string(f.Seg[1]) != "front" || string(f.Seg[2]) != "middle" || !bytes.Equal(f.Seg[3], data) {
-			t.Errorf("segments differ with %d bytes of data", len(data))
-		}
-	}
-}
-
-func readFrame(t *testing.T, r io.Reader, d *frame.Decoder) frame.Frame {
-	t.Helper()
-	head := make([]byte, d.HeadSize())
-	if _, err := io.ReadFull(r, head); err != nil {
-		t.Fatal(err)
-	}
-	h, err := d.Open(head)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rest := make([]byte, d.RestSize(h))
-	if _, err := io.ReadFull(r, rest); err != nil {
-		t.Fatal(err)
-	}
-	f, err := d.Finish(h, head, rest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
 }
 
 func TestTheNetServerClosesABrokenStream(t *testing.T) {
-	n := newNet(t, false)
-	c, err := net.Dial("tcp4", n.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if _, _, err := session.Connect(t.Context(), c, 0, 1, false); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Write(bytes.Repeat([]byte{0xff}, frame.PreambleSize)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Fatalf("error %v", err)
-	}
+	echotest.Connect(t, newNet(t, false).Addr(), false).Breaks(t)
 }
 
 // The client is tested here because it needs servers.
