@@ -229,14 +229,11 @@ func (l *Load) turn() error {
 		}
 	}
 	n, err := l.await()
-	if err != nil && err != unix.EINTR {
-		return os.NewSyscallError("epoll_wait", err)
+	if err == nil && n == 0 {
+		err = stalled(l.openAll, l.meter.now()-l.lastReply)
 	}
-	if n <= 0 {
-		if now := l.meter.now(); l.openAll > 0 && now-l.lastReply >= stallAfter {
-			return fmt.Errorf("%w: %d requests open for %v", ErrStalled, l.openAll, now-l.lastReply)
-		}
-		return nil
+	if err != nil {
+		return err
 	}
 	for _, ev := range l.events[:n] {
 		if err := l.handle(l.conns[ev.Fd], ev.Events); err != nil {
@@ -249,19 +246,14 @@ func (l *Load) turn() error {
 // handle reads once and writes what became possible.
 func (l *Load) handle(c *conn, events uint32) error {
 	if events&^unix.EPOLLOUT != 0 {
-		n, err := unix.Read(c.fd, l.scratch)
-		switch {
-		case err == unix.EAGAIN || err == unix.EINTR:
-		case err != nil:
-			return os.NewSyscallError("read", err)
-		case n == 0:
-			return fmt.Errorf("%w: the server closed", ErrReply)
-		default:
-			l.current = c
-			l.meter.received(n)
-			if err := c.in.take(l.scratch[:n], l.meter.now(), l.ended); err != nil {
-				return err
-			}
+		n, err := receive(c.fd, l.scratch)
+		if err != nil {
+			return err
+		}
+		l.current = c
+		l.meter.received(n)
+		if err := c.in.take(l.scratch[:n], l.meter.now(), l.ended); err != nil {
+			return err
 		}
 	}
 	return l.flush(c)
@@ -274,14 +266,5 @@ func (l *Load) flush(c *conn) error {
 			return os.NewSyscallError("write", err)
 		}
 	}
-	blocks := c.out.pending()
-	if blocks == c.blocks {
-		return nil
-	}
-	c.blocks = blocks
-	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(c.index)}
-	if blocks {
-		ev.Events |= unix.EPOLLOUT
-	}
-	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(l.epoll, unix.EPOLL_CTL_MOD, c.fd, &ev))
+	return watch(l.epoll, c.fd, c.index, &c.blocks, c.out.pending())
 }

@@ -1,10 +1,6 @@
 package load
 
-import (
-	"time"
-
-	"golang.org/x/sys/unix"
-)
+import "time"
 
 // pace issues requests at a rate that does not depend on the replies: an open loop. A
 // request that finds no free place waits for one, and its latency counts from when it
@@ -67,15 +63,11 @@ func (l *Load) issueDue() error {
 	}
 }
 
-// await waits for events, but no longer than to the next request.
+// await waits for events, but no longer than to the next request: none are no error.
 func (l *Load) await() (n int, err error) {
-	if !l.pace.on() || l.pace.count == 0 || l.stopping {
-		return unix.EpollWait(l.epoll, l.events[:], int(pollEach.Milliseconds()))
+	longest := pollEach
+	if l.pace.on() && l.pace.count > 0 && !l.stopping {
+		longest = min(longest, max(0, l.pace.due-l.meter.now()))
 	}
-	// epoll_wait(2) knows milliseconds.
-	wait := unix.NsecToTimespec(int64(min(pollEach, max(0, l.pace.due-l.meter.now()))))
-	if _, err := unix.Ppoll([]unix.PollFd{{Fd: int32(l.epoll), Events: unix.POLLIN}}, &wait, nil); err != nil {
-		return 0, err
-	}
-	return unix.EpollWait(l.epoll, l.events[:], 0)
+	return awaitEvents(l.epoll, l.events[:], longest)
 }

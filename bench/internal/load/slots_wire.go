@@ -11,15 +11,15 @@ import (
 // dialect is how requests and answers look on one connection.
 type dialect interface {
 	// request appends one with n bytes of data, which fill writes.
-	request(dst []byte, id uint64, r blocks.Request, n int, fill func(p []byte)) ([]byte, error)
+	request(dst []byte, id uint64, typ uint16, front []byte, n int, fill func(p []byte)) ([]byte, error)
 	// answer takes one off the beginning of p.
-	answer(p []byte) (storageAnswer, error)
+	answer(p []byte) (answer, error)
 	// size is what an answer with n bytes of data takes.
 	size(n int) int
 }
 
-// storageAnswer is one answer. The data is in what it was taken from.
-type storageAnswer struct {
+// answer is one answer. The data is in what it was taken from.
+type answer struct {
 	size   int  // in bytes; 0: it is not whole
 	other  bool // it is none, but may be there
 	failed bool // data is the reason
@@ -30,7 +30,11 @@ type storageAnswer struct {
 // rawDialect is without frames.
 type rawDialect struct{ file int64 }
 
-func (rawDialect) request(dst []byte, id uint64, r blocks.Request, n int, fill func([]byte)) ([]byte, error) {
+func (d rawDialect) request(dst []byte, id uint64, _ uint16, front []byte, n int, fill func([]byte)) ([]byte, error) {
+	r, err := blocks.Parse(front, d.file)
+	if err != nil {
+		return dst, err
+	}
 	at := len(dst)
 	dst = slices.Grow(dst, blocks.HeadSize+n)[:at+blocks.HeadSize+n]
 	blocks.Head{ID: id, Request: r, Data: n}.Put((*[blocks.HeadSize]byte)(dst[at:]))
@@ -38,7 +42,7 @@ func (rawDialect) request(dst []byte, id uint64, r blocks.Request, n int, fill f
 	return dst, nil
 }
 
-func (d rawDialect) answer(p []byte) (a storageAnswer, err error) {
+func (d rawDialect) answer(p []byte) (a answer, err error) {
 	if len(p) < blocks.HeadSize {
 		return a, nil
 	}
@@ -57,29 +61,34 @@ func (rawDialect) size(n int) int { return blocks.HeadSize + n }
 type framed struct {
 	enc    *frame.Encoder
 	dec    *frame.Decoder
+	done   uint16 // the type of an answer that is no failure
 	seq    uint64 // of the last request
 	head   [frame.MessageHeaderSize]byte
-	front  [blocks.RequestSize]byte
 	opened bool // head of the first frame in what is there
 	h      frame.Header
 }
 
-func newFramed(enc *frame.Encoder, dec *frame.Decoder) *framed { return &framed{enc: enc, dec: dec} }
+// answeredBy has messages of one type be answers, and others say why there is none.
+func answeredBy(done uint16) func(framed) dialect {
+	return func(d framed) dialect {
+		d.done = done
+		return &d
+	}
+}
 
-func (d *framed) request(dst []byte, id uint64, r blocks.Request, n int, fill func([]byte)) ([]byte, error) {
+func (d *framed) request(dst []byte, id uint64, typ uint16, front []byte, n int, fill func([]byte)) ([]byte, error) {
 	d.seq++
-	h := frame.MessageHeader{Seq: d.seq, TID: id, Type: blocks.TypeRequest, Priority: 127, Version: 1, Flags: 3}
+	h := frame.MessageHeader{Seq: d.seq, TID: id, Type: typ, Priority: 127, Version: 1, Flags: 3}
 	h.Put(&d.head)
-	r.Put(&d.front)
-	dst = d.enc.AppendOpen(dst, frame.TagMessage, d.head[:], [4]int{1: len(d.front), 3: n})
-	dst = append(dst, d.front[:]...)
+	dst = d.enc.AppendOpen(dst, frame.TagMessage, d.head[:], [4]int{1: len(front), 3: n})
+	dst = append(dst, front...)
 	at := len(dst)
 	dst = slices.Grow(dst, n)[:at+n]
 	fill(dst[at:])
-	return d.enc.AppendClose(dst, d.head[:], [4][]byte{1: d.front[:], 3: dst[at : at+n]}), nil
+	return d.enc.AppendClose(dst, d.head[:], [4][]byte{1: front, 3: dst[at : at+n]}), nil
 }
 
-func (d *framed) answer(p []byte) (a storageAnswer, err error) {
+func (d *framed) answer(p []byte) (a answer, err error) {
 	size := d.dec.HeadSize()
 	if len(p) < size {
 		return a, nil
@@ -112,8 +121,8 @@ func (d *framed) answer(p []byte) (a storageAnswer, err error) {
 	if err != nil {
 		return a, err
 	}
-	if a.id, a.data = m.TID, f.Seg[3]; m.Type != blocks.TypeDone {
-		a.failed, a.data = true, f.Seg[1]
+	if a.id, a.data = m.TID, f.Seg[3]; m.Type != d.done {
+		a.failed, a.data = true, fmt.Appendf(nil, "message type %d: %s", m.Type, f.Seg[1])
 	}
 	return a, nil
 }
