@@ -41,7 +41,7 @@ type slots struct {
 // slot is one request that a connection has open.
 type slot struct {
 	number     int    // of all slots
-	at         int64  // what it is about: a place in a file, or a key
+	at         int64  // the place in a file that it is about
 	generation uint64 // of what it writes
 	issued     time.Duration
 	busy, warm bool

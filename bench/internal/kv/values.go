@@ -1,0 +1,86 @@
+package kv
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+)
+
+// The types of messages, as cmd/ringkv has them. The front of a request is the key, the
+// data of a put the value; so is that of the answer to a get.
+const (
+	TypePut      uint16 = 1100
+	TypeGet      uint16 = 1101
+	TypeDone     uint16 = 1104
+	TypeNotFound uint16 = 1105
+	TypeFailed   uint16 = 1106 // the front says why
+)
+
+// What a key and a value may have, in bytes, as cmd/ringkv has it.
+const (
+	MaxKey   = 1 << 10
+	MaxValue = 4 << 20
+)
+
+// ErrValue says that a value is not the one that must be there.
+var ErrValue = errors.New("wrong value")
+
+// stampSize is what of a value says which one it is.
+const stampSize = 16
+
+// shifts is how many values have other bytes at each place.
+const shifts = 509
+
+// Values makes and checks values of one size. All of their bytes depend on the key and the
+// generation, which is how often the key was put. Any goroutine may use it.
+type Values struct {
+	size    int
+	pattern []byte
+}
+
+// NewValues makes those of size bytes.
+func NewValues(size int) *Values {
+	v := &Values{size: size, pattern: make([]byte, size+shifts)}
+	_, _ = rand.NewChaCha8([32]byte{'k', 'v'}).Read(v.pattern) // never fails
+	return v
+}
+
+// Size is how many bytes a value has.
+func (v *Values) Size() int { return v.size }
+
+func (v *Values) stamp(key int64, generation uint64) (s [stampSize]byte, rest []byte) {
+	binary.LittleEndian.PutUint64(s[:], generation)
+	binary.LittleEndian.PutUint64(s[8:], uint64(key))
+	shift := (uint64(key)*31 + generation*17) % shifts
+	return s, v.pattern[shift:]
+}
+
+// Fill makes a value in p, which has its size.
+func (v *Values) Fill(p []byte, key int64, generation uint64) {
+	s, rest := v.stamp(key, generation)
+	n := copy(p, s[:])
+	copy(p[n:], rest)
+}
+
+// Check looks at every byte of what was read. Error: ErrValue.
+func (v *Values) Check(p []byte, key int64, generation uint64) error {
+	if len(p) != v.size {
+		return fmt.Errorf("%w of key %d: %d bytes, want %d", ErrValue, key, len(p), v.size)
+	}
+	s, rest := v.stamp(key, generation)
+	n := min(len(p), stampSize)
+	if !bytes.Equal(p[:n], s[:n]) {
+		return fmt.Errorf("%w of key %d: its stamp is %x, want that of generation %d", ErrValue, key, p[:n], generation)
+	}
+	if !bytes.Equal(p[n:], rest[:len(p)-n]) {
+		return fmt.Errorf("%w of key %d: bytes differ", ErrValue, key)
+	}
+	return nil
+}
+
+// AppendKey appends the name of a key: values of each size have keys of their own.
+func (v *Values) AppendKey(to []byte, key int64) []byte {
+	return fmt.Appendf(to, "%07d-%08d", v.size, key)
+}
