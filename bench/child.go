@@ -29,6 +29,10 @@ func runChild(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 			return serveStorage(args[1], args[2], stdin, stdout, gone)
 		case len(args) == 1 && args[0] == "storage-client":
 			return serveStorageClient(stdin, stdout, gone)
+		case len(args) >= 3 && args[0] == "kv-server":
+			return serveKV(args[1], args[2], args[3:], stdin, stdout, gone)
+		case len(args) == 1 && args[0] == "kv-client":
+			return serveKVClient(stdin, stdout, gone)
 		}
 		return fmt.Errorf("unknown child %q", args)
 	}, stdout, stderr)

@@ -58,6 +58,8 @@ func execute(ctx context.Context, opt options, stdout, stderr io.Writer) error {
 		return show(opt.show, stdout)
 	case opt.codec:
 		return measureCodecOnly(ctx, opt, stdout, stderr)
+	case opt.storage.what == storageKV:
+		return measureKV(ctx, opt, stdout, stderr)
 	case opt.storage.what != "":
 		return measureStorage(ctx, opt, stdout, stderr)
 	case opt.storm > 0:

@@ -39,6 +39,7 @@ type runner struct {
 	counter   counterFunc // nil if system calls cannot be counted from outside
 	why       error       // why not
 	askWithin askFunc
+	opening   func(t *target, l report.Load) any // asks a client to connect; nil: for echoes
 	plan      plan
 	cores     int  // of each server; 0: as usual
 	apart     bool // each server has a client of its own
@@ -253,11 +254,15 @@ func (r *runner) measureCell(ctx context.Context, l report.Load) (*report.Cell, 
 
 // open connects the client of a server to it.
 func (r *runner) open(ctx context.Context, t *target, l report.Load) error {
+	limit := callTimeout + time.Duration(l.Conns)*openEach
+	if r.opening != nil {
+		return r.askWithin(ctx, limit, r.clientOf(t), r.opening(t, l), nil)
+	}
 	o := load.Options{
 		Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.pid, Raw: t.raw, Secure: r.opt.secure && !t.raw && !t.msgr1, Msgr1: t.msgr1,
 		Conns: l.Conns, Depth: l.Depth, Size: l.Size,
 	}
-	if err := r.askWithin(ctx, callTimeout+time.Duration(l.Conns)*openEach, r.clientOf(t), child.ClientRequest{Server: t.name, Open: &o}, nil); err != nil {
+	if err := r.askWithin(ctx, limit, r.clientOf(t), child.ClientRequest{Server: t.name, Open: &o}, nil); err != nil {
 		return err
 	}
 	return r.openStreams(ctx, t, o, l.Beside)

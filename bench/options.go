@@ -37,6 +37,7 @@ type options struct {
 	base    string
 	sizes   []int
 	shapes  []shape
+	whats   []string // that requests do, if they are not echoed
 	gcLoad  gcChoice
 	pace    int            // requests per second, 0: as fast as the replies come
 	beside  report.Streams // what is in the way of the loads
@@ -153,7 +154,7 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	fs.IntVar(&o.rounds, "rounds", 0, fmt.Sprintf("measured rounds per cell, %d to judge it (default %d)", report.EnoughRounds, defaultRounds))
 	fs.DurationVar(&o.slice, "slice", 0, fmt.Sprintf("measured `time` per server and round (default %v, with --quick %v, with --rivals and --growth %v)", defaultSlice, quickSlice, rivalsSlice))
 	onFiles := addStorageFlags(fs, &o.storage)
-	rest, err := cli.Parse(fs, args)
+	rest, err := cli.Parse(fs, joinStorage(args))
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(stdout, "usage: go run ./bench [flags]\n\nExample: go run ./bench --quick --sizes 64,4KiB --json results.json\n\nServers:")
 		for _, v := range all {
@@ -161,6 +162,10 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 		}
 		fmt.Fprintln(stdout, "\nServers of --storage:")
 		for _, v := range storageVariants() {
+			fmt.Fprintf(stdout, "  %-14s %s\n", v.name, v.about)
+		}
+		fmt.Fprintln(stdout, "\nServers of --storage kv:")
+		for _, v := range kvVariants() {
 			fmt.Fprintf(stdout, "  %-14s %s\n", v.name, v.about)
 		}
 		fmt.Fprintln(stdout, "\nFlags:")
@@ -178,6 +183,9 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 		if err != nil {
 			collect(fmt.Errorf("%s: %w", flag, err))
 		}
+	}
+	if o.storage.what == storageKV {
+		return o, o.storage.completeKV(&o, onFiles, *servers, *sizes, *shapes, *mode)
 	}
 	if o.storage.what != "" {
 		collect(o.storage.complete(&o, onFiles, *servers, *sizes, *shapes))
@@ -342,11 +350,17 @@ func (o *options) cells() []report.Load {
 	if o.gcLoad != "off" {
 		gc = append(gc, true)
 	}
+	whats := o.whats
+	if len(whats) == 0 {
+		whats = []string{""}
+	}
 	var cells []report.Load
 	for _, g := range gc {
-		for _, size := range o.sizes {
-			for _, s := range o.shapes {
-				cells = append(cells, report.Load{Size: size, Conns: s.conns, Depth: s.depth, GCLoad: g, Rate: o.pace, Beside: o.beside})
+		for _, what := range whats {
+			for _, size := range o.sizes {
+				for _, s := range o.shapes {
+					cells = append(cells, report.Load{What: what, Size: size, Conns: s.conns, Depth: s.depth, GCLoad: g, Rate: o.pace, Beside: o.beside})
+				}
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
@@ -25,6 +26,7 @@ type storageOptions struct {
 	servers []storageVariant
 	base    string
 	chosen  bool // somebody has said which cells
+	keys    int  // of key-value servers
 	// total bounds a run that nobody has said the rounds of; zero: nothing does.
 	total time.Duration
 }
@@ -46,10 +48,13 @@ const (
 // Values of --storage-io.
 var storageWays = map[string]string{"direct": report.StorageDirect, "cached": report.StorageCached, "uncached": report.StorageUncached}
 
-// storageChoice is the value of --storage: nothing or files.
+// storageChoice is the value of --storage.
 type storageChoice string
 
-const storageFiles storageChoice = "files"
+const (
+	storageFiles storageChoice = "files"
+	storageKV    storageChoice = "kv"
+)
 
 func (s *storageChoice) String() string   { return string(*s) }
 func (s *storageChoice) IsBoolFlag() bool { return true }
@@ -57,10 +62,38 @@ func (s *storageChoice) Set(text string) error {
 	switch text {
 	case "true", "files":
 		*s = storageFiles
+	case "kv":
+		*s = storageKV
 	case "false":
 		*s = ""
 	default:
-		return errors.New("must be files")
+		return errors.New("must be files or kv")
+	}
+	return nil
+}
+
+// joinStorage has a word behind --storage be its value: package flag knows values of such a
+// flag, which needs none, behind a "=" only.
+func joinStorage(args []string) []string {
+	list := slices.Clone(args)
+	for i := 0; i+1 < len(list) && list[i] != "--"; i++ {
+		if (list[i] == "--storage" || list[i] == "-storage") && !strings.HasPrefix(list[i+1], "-") {
+			list = slices.Replace(list, i, i+2, list[i]+"="+list[i+1])
+		}
+	}
+	return list
+}
+
+// findDir chooses the directory of files, and says whether it can be written to.
+func (s *storageOptions) findDir() error {
+	if s.dir == "" {
+		s.dir = "/var/tmp"
+		if _, err := os.Stat(s.dir); errors.Is(err, fs.ErrNotExist) {
+			s.dir = os.TempDir()
+		}
+	}
+	if err := writable(filepath.Join(s.dir, "file")); err != nil {
+		return fmt.Errorf("--storage-dir %s: %w", s.dir, err)
 	}
 	return nil
 }
@@ -70,8 +103,8 @@ type storageFlags struct{ size, io *string }
 
 // addStorageFlags defines them.
 func addStorageFlags(set *flag.FlagSet, o *storageOptions) storageFlags {
-	set.Var(&o.what, "storage", "measure servers that read and durably write a file, instead of echoes")
-	set.StringVar(&o.dir, "storage-dir", "", "`directory` of that file, on the disk that is meant (default /var/tmp)")
+	set.Var(&o.what, "storage", "measure servers that read and durably write a file, instead of echoes; or kv, key-value servers")
+	set.StringVar(&o.dir, "storage-dir", "", "`directory` of the files, on the disk that is meant (default /var/tmp)")
 	return storageFlags{
 		size: set.String("storage-size", "", "`size` of that file (default "+storageSize+", with --quick "+storageQuickSize+")"),
 		io:   set.String("storage-io", "", "ways to that file, a comma `list` (default direct,cached,uncached)"),
@@ -111,15 +144,7 @@ func (s *storageOptions) complete(o *options, f storageFlags, servers, sizes, sh
 		return "", fmt.Errorf("%q is none of direct, cached and uncached", name)
 	})
 	of("--storage-io", err)
-	if s.dir == "" {
-		s.dir = "/var/tmp"
-		if _, err := os.Stat(s.dir); errors.Is(err, fs.ErrNotExist) {
-			s.dir = os.TempDir()
-		}
-	}
-	if err = writable(filepath.Join(s.dir, "file")); err != nil {
-		errs = append(errs, fmt.Errorf("--storage-dir %s: %w", s.dir, err))
-	}
+	errs = append(errs, s.findDir())
 	s.servers, err = parseList(cmp.Or(servers, usualStorage()), findStorage)
 	of("--servers", err)
 	o.sizes, err = parseList(cmp.Or(sizes, storageSizes), parseSize)

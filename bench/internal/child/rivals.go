@@ -10,7 +10,15 @@ type Rival struct {
 	OwnClient bool
 }
 
-// Rivals lists them.
+// KVRivals lists those that are key-value servers, with clients of their own.
+func KVRivals() []Rival {
+	return []Rival{
+		{Name: "bbolt", About: "go.etcd.io/bbolt behind unary calls of gRPC-go; puts are batched while others are under way", OwnClient: true},
+		{Name: "pebble", About: "cockroachdb/pebble behind unary calls of gRPC-go, each put with Sync", OwnClient: true},
+	}
+}
+
+// Rivals lists those that echo.
 func Rivals() []Rival {
 	return []Rival{
 		{Name: "netpoll", About: "cloudwego/netpoll, a poller and a goroutine per busy connection, the same frames"},

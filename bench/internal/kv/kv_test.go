@@ -192,10 +192,9 @@ func TestAValueIsKnownByItsKeyAndGeneration(t *testing.T) {
 
 func TestEachSlotHasKeysOfItsOwn(t *testing.T) {
 	const keys, slots = 10, 4
-	w := NewWork(Options{Put: true, Keys: keys}, 100, slots, NewLedger(keys))
-	if !w.FillRest() {
-		t.Fatal("nothing is to be filled")
-	}
+	ledger := NewLedger(keys)
+	w := NewWork(Options{Put: true, Keys: keys}, 100, slots, ledger)
+	w.FillRest()
 	for n := 0; ; n++ {
 		turn, ok := w.Next(0)
 		if !ok {
@@ -208,7 +207,7 @@ func TestEachSlotHasKeysOfItsOwn(t *testing.T) {
 			t.Fatalf("%+v, %v", turn, err)
 		}
 	}
-	if w.FillRest() {
+	if w.FillRest(); len(w.queue) > 0 || !ledger.Whole() {
 		t.Error("what was put is to be put again")
 	}
 	w.Measure()

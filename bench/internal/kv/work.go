@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 )
 
@@ -17,6 +18,21 @@ type Ledger struct{ generations []uint64 }
 
 // NewLedger makes that of an empty server with so many keys.
 func NewLedger(keys int) *Ledger { return &Ledger{make([]uint64, keys)} }
+
+// Whole says whether every key was put.
+func (l *Ledger) Whole() bool { return !slices.Contains(l.generations, 0) }
+
+// Ledgers are those of all servers that a client knows. They belong to one goroutine.
+type Ledgers map[string]*Ledger
+
+// Of returns that of a server, for so many keys of values of size bytes.
+func (l Ledgers) Of(server string, size, keys int) *Ledger {
+	name := fmt.Sprint(server, size, keys)
+	if l[name] == nil {
+		l[name] = NewLedger(keys)
+	}
+	return l[name]
+}
 
 // Options say what clients ask for.
 type Options struct {
@@ -65,16 +81,14 @@ func NewWork(o Options, size, slots int, ledger *Ledger) *Work {
 	return &Work{Values: NewValues(size), opt: o, ledger: ledger, slots: slots}
 }
 
-// FillRest has all keys put next that never were, by whichever slot, and says whether there
-// are any.
-func (w *Work) FillRest() bool {
+// FillRest has all keys put next that never were, by whichever slot.
+func (w *Work) FillRest() {
 	w.queued, w.puts, w.queue = true, true, w.queue[:0]
 	for key, g := range w.ledger.generations {
 		if g == 0 {
 			w.queue = append(w.queue, int64(key))
 		}
 	}
-	return len(w.queue) > 0
 }
 
 // Measure has slots ask for what the options say, without end.

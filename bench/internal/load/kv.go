@@ -50,15 +50,17 @@ func OpenKV(ctx context.Context, o KVOptions, ledger *kv.Ledger) (*KV, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	filling, err := connectKV(ctx, o.Filling(), ledger)
-	if err == nil {
-		if filling.kv.FillRest() {
-			err = filling.exhaust()
+	if !ledger.Whole() {
+		k, err := connectKV(ctx, o.Filling(), ledger)
+		if err != nil {
+			return nil, err
 		}
-		filling.Close()
-	}
-	if err != nil {
-		return nil, err
+		k.kv.FillRest()
+		err = k.exhaust()
+		k.Close()
+		if err != nil {
+			return nil, err
+		}
 	}
 	return connectKV(ctx, o, ledger)
 }

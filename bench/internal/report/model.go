@@ -23,6 +23,7 @@ type File struct {
 	Storm   *Storm    `json:"storm,omitempty"`
 	Growth  *Growth   `json:"growth,omitempty"`
 	Storage *Storage  `json:"storage,omitempty"`
+	KV      *KV       `json:"kv,omitempty"`    // the cells are of key-value servers
 	Notes   []string  `json:"notes,omitempty"` // what the run could not do, and why
 
 	Width int `json:"-"` // columns of what is printed; 0: DefaultWidth
@@ -51,12 +52,26 @@ type Cell struct {
 	Results []Result `json:"results"`
 }
 
+// KV says what key-value servers were compared with.
+type KV struct {
+	Dir        string `json:"dir"` // where they have their files
+	FileSystem string `json:"file_system"`
+	Keys       int    `json:"keys"` // of each size of values
+}
+
+// What the requests to key-value servers do.
+const (
+	KVPut = "durable put"
+	KVGet = "get"
+)
+
 // Load is one kind of load.
 type Load struct {
-	Size   int  `json:"size"`  // bytes of payload
-	Conns  int  `json:"conns"` // connections
-	Depth  int  `json:"depth"` // requests open on each
-	GCLoad bool `json:"gc_load,omitempty"`
+	What   string `json:"what,omitempty"` // that requests do; empty: they are echoed
+	Size   int    `json:"size"`           // bytes of payload
+	Conns  int    `json:"conns"`          // connections
+	Depth  int    `json:"depth"`          // requests open on each
+	GCLoad bool   `json:"gc_load,omitempty"`
 	// Active is how many connections carry requests; 0: all.
 	Active int `json:"active,omitempty"`
 	// Rate is how many requests per second come, whatever the replies do; 0: each reply
@@ -76,6 +91,9 @@ type Streams struct {
 // String is a short name of the load, such as "4 KiB 16x16".
 func (l Load) String() string {
 	s := fmt.Sprintf("%s %dx%d", quantity.Bytes(int64(l.Size)), l.Conns, l.Depth)
+	if l.What != "" {
+		s = l.What + " " + s
+	}
 	if l.Active > 0 && l.Active < l.Conns {
 		s += fmt.Sprintf(" %d active", l.Active)
 	}
@@ -94,6 +112,9 @@ func (l Load) String() string {
 // Title is a long name of the load.
 func (l Load) Title() string {
 	s := fmt.Sprintf("%s, %s, depth %d", quantity.Bytes(int64(l.Size)), connections(l.Conns), l.Depth)
+	if l.What != "" {
+		s = l.What + ", " + s
+	}
 	if l.Rate > 0 {
 		s += fmt.Sprintf(", %d requests/s", l.Rate)
 	}

@@ -119,9 +119,10 @@ func (f *File) WriteStorageCell(w io.Writer, c *StorageCell) error {
 }
 
 func (f *File) writeStorageCell(b *bytes.Buffer, c *StorageCell) {
-	heads := c.Load.columns(c.Base)
+	load := c.Load
+	load.What = c.What
+	heads := load.columns(c.Base)
 	ratios := len(heads) - ratioColumns
-	heads[1], heads[ratios] = "req/s", "req/s : "+c.Base
 	rows := [][]string{slices.Insert(heads, ratios, "allocs")}
 	var tried []string
 	for _, r := range c.Results {

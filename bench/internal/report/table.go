@@ -61,6 +61,10 @@ func (f *File) writeHead(b *bytes.Buffer) {
 		head += ", mode secure"
 	}
 	writeText(b, head, f.width())
+	if f.KV != nil {
+		writeText(b, fmt.Sprintf("Key-value servers, with files in %s (%s): %d keys for each size of values. Every value that is read is checked, byte by byte, and puts are read back.",
+			f.KV.Dir, f.KV.FileSystem, f.KV.Keys), f.width())
+	}
 	for _, s := range f.Servers {
 		writeText(b, fmt.Sprintf("  %s: %s", s.Name, s.About), f.width())
 	}
@@ -92,9 +96,13 @@ const ratioColumns = 3
 
 // columns are the heads of the table of a cell.
 func (l Load) columns(base string) []string {
+	rate := "msg/s"
+	if l.What != "" {
+		rate = "req/s"
+	}
 	return []string{
-		"server", "msg/s", "MB/s", "p50", "p99", "p99.9", "server CPU", "client CPU", "syscalls",
-		"msg/s : " + base, "p99 : " + base, "server CPU : " + base,
+		"server", rate, "MB/s", "p50", "p99", "p99.9", "server CPU", "client CPU", "syscalls",
+		rate + " : " + base, "p99 : " + base, "server CPU : " + base,
 	}
 }
 
