@@ -100,7 +100,7 @@ func (k *kvRun) command(ctx context.Context, f *flavours, v variant, exe string)
 		return "", nil, err
 	}
 	dir := filepath.Join(k.dir, v.name)
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", nil, err
 	}
 	args = []string{child.Command, "kv-server", v.name, dir}

@@ -45,7 +45,7 @@ func kvVariants() []variant {
 	}
 	list = append(list,
 		variant{name: "ringkv+epoll", about: "cmd/ringkv over epoll, one core, which has threads for files", config: serverConfig{Backend: string(uring.Epoll)}},
-		variant{name: kvNet, about: "package net, a goroutine per connection, the same log under a mutex; one of those who wait syncs for all"},
+		variant{name: kvNet, about: "package net, a goroutine per connection, the same log under a lock, shared syncs"},
 		variant{name: "net+each", about: "the same with a sync for each put"})
 	for _, r := range child.KVRivals() {
 		list = append(list, variant{name: r.Name, about: r.About, rival: true, own: true})

@@ -247,7 +247,7 @@ func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
 		"servers": "mine", "show": "/nonexistent", "sizes": "x", "slice": "5", "storm": "-1", "storm-cores": "1",
 		"pace": "-1", "beside": "8",
 		"growth-conns": "0", "growth-cores": "x", "plot": "x", "figures": "x",
-		"storage": "kv", "storage-dir": "/nonexistent/x", "storage-io": "paper", "storage-size": "much",
+		"storage": "paper", "storage-dir": "/nonexistent/x", "storage-io": "paper", "storage-size": "much",
 	}
 	var usage strings.Builder
 	if _, err := parseOptions([]string{"-h"}, &usage); !errors.Is(err, flag.ErrHelp) {

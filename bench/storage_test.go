@@ -54,7 +54,7 @@ func TestStorageHasACellForEachPromisedLoad(t *testing.T) {
 
 func TestWrongArgumentsOfStorageAreNamed(t *testing.T) {
 	for args, want := range map[string]string{
-		"--storage=kv":               "must be files",
+		"--storage=paper":            "must be files or kv",
 		"--servers floor":            `unknown storage server "floor"`,
 		"--servers net --base epoll": "--base epoll",
 		"--sizes 64":                 "--sizes 64",

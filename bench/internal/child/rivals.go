@@ -13,7 +13,7 @@ type Rival struct {
 // KVRivals lists those that are key-value servers, with clients of their own.
 func KVRivals() []Rival {
 	return []Rival{
-		{Name: "bbolt", About: "go.etcd.io/bbolt behind unary calls of gRPC-go; puts are batched while others are under way", OwnClient: true},
+		{Name: "bbolt", About: "go.etcd.io/bbolt behind unary calls of gRPC-go; puts that meet are batched", OwnClient: true},
 		{Name: "pebble", About: "cockroachdb/pebble behind unary calls of gRPC-go, each put with Sync", OwnClient: true},
 	}
 }

@@ -17,21 +17,43 @@ type Conn struct {
 	net.Conn
 	enc *frame.Encoder
 	dec *frame.Decoder
+	seq uint64 // of the last message sent
 }
 
-// Connect opens one, until the test ends.
-func Connect(t *testing.T, to net.Addr, secure bool) *Conn {
+// Ask sends a message and returns the type, the front and the data of its answer.
+func (c *Conn) Ask(t *testing.T, typ uint16, front, data string) (uint16, string, string) {
+	t.Helper()
+	c.seq++
+	var header [frame.MessageHeaderSize]byte
+	asked := frame.MessageHeader{Seq: c.seq, TID: c.seq, Type: typ, Priority: 127, Version: 1}
+	asked.Put(&header)
+	c.send(t, frame.TagMessage, header[:], []byte(front), nil, []byte(data))
+	for {
+		f := c.receive(t)
+		if f.Tag != frame.TagMessage {
+			continue
+		}
+		got, err := frame.ParseMessageHeader(f.Seg[0])
+		if err != nil || got.TID != asked.TID {
+			t.Fatalf("header %+v, %v", got, err)
+		}
+		return got.Type, string(f.Seg[1]), string(f.Seg[3])
+	}
+}
+
+// Connect opens one, until the test ends. A messenger has a nonce in its address.
+func Connect(t *testing.T, to net.Addr, nonce uint32, secure bool) *Conn {
 	t.Helper()
 	c, err := net.Dial("tcp4", to.String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	enc, dec, err := session.Connect(t.Context(), c, 0, 1, secure)
+	enc, dec, err := session.Connect(t.Context(), c, nonce, 1, secure)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Conn{c, enc, dec}
+	return &Conn{Conn: c, enc: enc, dec: dec}
 }
 
 // AnswersAndKeeps checks that a server answers keepalives, and sends each message back
@@ -39,7 +61,7 @@ func Connect(t *testing.T, to net.Addr, secure bool) *Conn {
 // protocol.
 func AnswersAndKeeps(t *testing.T, to net.Addr, secure bool) {
 	t.Helper()
-	c := Connect(t, to, secure)
+	c := Connect(t, to, 0, secure)
 	for i, size := range []int{0, 4, 16 << 10, 1 << 20} {
 		data := bytes.Repeat([]byte{byte('a' + i)}, size)
 		sent := frame.MessageHeader{Seq: uint64(i + 1), TID: uint64(100 + i), Type: 77}

@@ -151,7 +151,7 @@ func TestTheNetServerAnswersKeepalivesAndKeepsEverySegment(t *testing.T) {
 }
 
 func TestTheNetServerClosesABrokenStream(t *testing.T) {
-	echotest.Connect(t, newNet(t, false).Addr(), false).Breaks(t)
+	echotest.Connect(t, newNet(t, false).Addr(), 0, false).Breaks(t)
 }
 
 // The client is tested here because it needs servers.
