@@ -11,9 +11,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 )
 
-// The benchmark, as a user runs it, builds this module and compares its servers with
-// another one.
-func TestTheBenchmarkComparesTheRivals(t *testing.T) {
+// benchmark runs the benchmark as a user does, which builds this module, and returns its
+// results.
+func benchmark(t *testing.T, args ...string) (f report.File) {
+	t.Helper()
 	dir := t.TempDir()
 	program, results := filepath.Join(dir, "bench"), filepath.Join(dir, "results.json")
 	library := filepath.Join("..", "..")
@@ -22,25 +23,35 @@ func TestTheBenchmarkComparesTheRivals(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	servers := "net"
-	for _, r := range child.Rivals() {
-		servers += "," + r.Name
-	}
-	run := exec.CommandContext(t.Context(), program, "--servers", servers, "--rounds", "2", "--slice", "10ms",
-		"--sizes", "64,64KiB", "--loads", "1x1,4x4", "--json", results)
+	run := exec.CommandContext(t.Context(), program, append(args, "--rounds", "2", "--slice", "10ms", "--json", results)...)
 	run.Dir = library
-	out, err := run.CombinedOutput()
-	if err != nil {
+	if out, err := run.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	p, err := os.ReadFile(results)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var f report.File
 	if err := json.Unmarshal(p, &f); err != nil {
 		t.Fatal(err)
 	}
+	for _, c := range f.Cells {
+		for _, r := range c.Results {
+			if len(r.Samples) != 2 || r.Latency == nil || r.Latency.Count() == 0 || r.Median.ServerCPUUS <= 0 || r.Median.ClientCPUUS <= 0 || r.Syscalls.How == "" {
+				t.Errorf("%v %s: %+v, %+v", c.Load, r.Server, r.Median, r.Syscalls)
+			}
+		}
+	}
+	return f
+}
+
+// Its servers are compared with another one.
+func TestTheBenchmarkComparesTheRivals(t *testing.T) {
+	servers := "net"
+	for _, r := range child.Rivals() {
+		servers += "," + r.Name
+	}
+	f := benchmark(t, "--servers", servers, "--sizes", "64,64KiB", "--loads", "1x1,4x4")
 	if len(f.Servers) != 1+len(child.Rivals()) || len(f.Cells) != 4 {
 		t.Fatalf("%d servers, %d cells", len(f.Servers), len(f.Cells))
 	}
@@ -49,11 +60,16 @@ func TestTheBenchmarkComparesTheRivals(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	for _, c := range f.Cells {
-		for _, r := range c.Results {
-			if len(r.Samples) != 2 || r.Latency == nil || r.Latency.Count() == 0 || r.Median.ServerCPUUS <= 0 || r.Median.ClientCPUUS <= 0 || r.Syscalls.How == "" {
-				t.Errorf("%v %s: %+v, %+v", c.Load, r.Server, r.Median, r.Syscalls)
-			}
-		}
+}
+
+// cmd/ringkv is another program, too.
+func TestTheBenchmarkComparesKeyValueServers(t *testing.T) {
+	servers := "ringkv+epoll"
+	for _, r := range child.KVRivals() {
+		servers += "," + r.Name
+	}
+	f := benchmark(t, "--storage", "kv", "--storage-dir", t.TempDir(), "--servers", servers, "--sizes", "100", "--loads", "4x4")
+	if len(f.Servers) != 1+len(child.KVRivals()) || len(f.Cells) != 2 || f.Base != "ringkv+epoll" {
+		t.Errorf("%d servers, %d cells, base %s", len(f.Servers), len(f.Cells), f.Base)
 	}
 }

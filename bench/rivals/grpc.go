@@ -20,6 +20,9 @@ const (
 	streamPath  = "/" + echoService + "/Stream"
 )
 
+// unary says that calls are answered one by one.
+const unary = "unary"
+
 const (
 	// grpcBuffer is the size of the buffers for reading and writing that gRPC-go's own
 	// benchmark has on both sides (benchmark/worker); the default is 32 KiB.
@@ -36,7 +39,7 @@ const (
 // as there are CPUs (NumStreamWorkers), for which "preliminary experiments suggest" just
 // that number; a stream has its goroutine for as long as it lives.
 type grpcServer struct {
-	stream   bool
+	calls    string // how they are made
 	listener net.Listener
 	server   *grpc.Server
 	done     chan error
@@ -44,6 +47,19 @@ type grpcServer struct {
 
 // newGRPC starts one, for streams or for calls.
 func newGRPC(stream bool) (*grpcServer, error) {
+	calls := unary
+	if stream {
+		calls = "streams"
+	}
+	return serveGRPC(calls, &grpc.ServiceDesc{
+		ServiceName: echoService, HandlerType: (*any)(nil),
+		Methods: []grpc.MethodDesc{{MethodName: "Call", Handler: echoCall}},
+		Streams: []grpc.StreamDesc{{StreamName: "Stream", Handler: echoStream, ServerStreams: true, ClientStreams: true}},
+	}, nil)
+}
+
+// serveGRPC starts a server of one service.
+func serveGRPC(calls string, service *grpc.ServiceDesc, handler any) (*grpcServer, error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("grpc: %w", err)
@@ -52,15 +68,11 @@ func newGRPC(stream bool) (*grpcServer, error) {
 		grpc.ForceServerCodecV2(bytesCodec{}), grpc.MaxRecvMsgSize(grpcLargest),
 		grpc.ReadBufferSize(grpcBuffer), grpc.WriteBufferSize(grpcBuffer),
 	}
-	if !stream {
+	if calls == unary {
 		opts = append(opts, grpc.NumStreamWorkers(uint32(runtime.GOMAXPROCS(0))))
 	}
-	g := &grpcServer{stream: stream, listener: l, server: grpc.NewServer(opts...), done: make(chan error, 1)}
-	g.server.RegisterService(&grpc.ServiceDesc{
-		ServiceName: echoService, HandlerType: (*any)(nil),
-		Methods: []grpc.MethodDesc{{MethodName: "Call", Handler: echoCall}},
-		Streams: []grpc.StreamDesc{{StreamName: "Stream", Handler: echoStream, ServerStreams: true, ClientStreams: true}},
-	}, g)
+	g := &grpcServer{calls: calls, listener: l, server: grpc.NewServer(opts...), done: make(chan error, 1)}
+	g.server.RegisterService(service, handler)
 	go func() { g.done <- g.server.Serve(l) }()
 	return g, nil
 }
@@ -70,12 +82,8 @@ func (g *grpcServer) Addr() net.Addr { return g.listener.Addr() }
 
 // Settings says how it is used.
 func (g *grpcServer) Settings() map[string]string {
-	calls := "unary"
-	if g.stream {
-		calls = "streams"
-	}
 	return map[string]string{
-		"version": grpc.Version, "calls": calls, "buffers": strconv.Itoa(grpcBuffer), "GOMAXPROCS": strconv.Itoa(runtime.GOMAXPROCS(0)),
+		"version": grpc.Version, "calls": g.calls, "buffers": strconv.Itoa(grpcBuffer), "GOMAXPROCS": strconv.Itoa(runtime.GOMAXPROCS(0)),
 	}
 }
 

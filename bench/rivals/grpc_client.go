@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
+	"github.com/ringmsgr/ringmsgr/bench/internal/kv"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
 )
 
@@ -37,6 +38,7 @@ type grpcLoad struct {
 	payload []byte
 	conns   []*grpcConn
 	stream  bool
+	kv      *kv.Work           // nil: echoes
 	workers []worker           // of this slice
 	answers int                // of each worker, until all its open requests were answered once
 	streams context.Context    // of all streams
@@ -70,6 +72,14 @@ func openGRPC(ctx context.Context, o load.Options, stream bool) (child.Load, err
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+	l, err := connectGRPC(ctx, o, stream)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func connectGRPC(ctx context.Context, o load.Options, stream bool) (*grpcLoad, error) {
 	l := &grpcLoad{opt: o, payload: load.Payload(o.Size), meter: load.NewMeter(o.PID), stream: stream, answers: 1}
 	if stream {
 		l.answers = o.Depth
@@ -90,6 +100,12 @@ func openGRPC(ctx context.Context, o load.Options, stream bool) (child.Load, err
 // employ makes the workers of a connection: one that has a stream, or one for each call
 // that is open.
 func (l *grpcLoad) employ(c *grpcConn) error {
+	if l.kv != nil {
+		for i := range l.opt.Depth {
+			c.workers = append(c.workers, &kvCaller{l: l, conn: c.ClientConn, slot: c.index*l.opt.Depth + i})
+		}
+		return nil
+	}
 	if !l.stream {
 		for i := range l.opt.Depth {
 			c.workers = append(c.workers, newCaller(l, c.ClientConn, c.index*l.opt.Depth+i))
@@ -170,14 +186,8 @@ func (l *grpcLoad) Run(s load.Slice) (load.Result, error) {
 	if err != nil {
 		return load.Result{}, err
 	}
-	l.workers = l.workers[:0]
-	for _, c := range active {
-		if c.workers == nil {
-			if err := l.employ(c); err != nil {
-				return load.Result{}, err
-			}
-		}
-		l.workers = append(l.workers, c.workers...)
+	if err := l.choose(active); err != nil {
+		return load.Result{}, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -191,6 +201,20 @@ func (l *grpcLoad) Run(s load.Slice) (load.Result, error) {
 	res.PerReply = l.opt.Size + headerSize
 	res.Bytes = uint64(float64(res.Bytes) / float64(l.all) * float64(res.Total) * float64(res.PerReply))
 	return res, nil
+}
+
+// choose has the workers of some connections be those of the next slice.
+func (l *grpcLoad) choose(active []*grpcConn) error {
+	l.workers = l.workers[:0]
+	for _, c := range active {
+		if c.workers == nil {
+			if err := l.employ(c); err != nil {
+				return err
+			}
+		}
+		l.workers = append(l.workers, c.workers...)
+	}
+	return nil
 }
 
 // Fill implements load.Traffic.
