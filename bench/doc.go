@@ -9,6 +9,7 @@
 //	go run ./bench --mode secure # the same with AES-GCM
 //	go run ./bench --codec    # AES-GCM of the frame codec, no messages
 //	go run ./bench --storage  # servers that read and durably write a file
+//	go run ./bench --storage kv # cmd/ringkv and other durable key-value servers
 //	go run ./bench --storm 1000 # sessions that are cut at once and come back
 //	go run ./bench --rivals   # against other libraries, which bench/rivals has
 //	go run ./bench --growth   # more connections, and more cores
@@ -33,5 +34,7 @@
 // and without any network.
 //
 // Storage servers (--storage) are compared in the same way. Their requests read blocks of a
-// file, or overwrite them durably; the floor is a bare ring without frames.
+// file, or overwrite them durably; the floor is a bare ring without frames. Key-value servers
+// (--storage kv) are cmd/ringkv as it is started by a user, the same store behind package net
+// and a lock, and stores of others behind gRPC, which bench/rivals has.
 package main

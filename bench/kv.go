@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/kv"
@@ -28,8 +29,6 @@ type kvRun struct {
 func measureKV(ctx context.Context, opt options, stdout, stderr io.Writer) error {
 	k := &kvRun{runner: newRunner(opt, stderr)}
 	defer k.stop()
-	// A server that waits for its disk may take long until it answers at all.
-	k.plan.slice.WindowMax = opt.slice + extendMax
 	k.opening = k.openingKV
 	f := &k.file
 	f.Width = columns(stdout)
@@ -38,6 +37,9 @@ func measureKV(ctx context.Context, opt options, stdout, stderr io.Writer) error
 	if err := k.start(ctx); err != nil {
 		return err
 	}
+	k.plan = newPlan(opt, time.Now) // what had to be built may have taken long
+	// A server that waits for its disk may take long until it answers at all.
+	k.plan.slice.WindowMax = opt.slice + extendMax
 	if err := f.WriteHead(stdout); err != nil {
 		return err
 	}

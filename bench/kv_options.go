@@ -20,9 +20,6 @@ const (
 	kvQuickSizes = "4KiB"
 	kvQuickLoads = "64x1,16x16"
 	kvSlice      = 200 * time.Millisecond
-	// kvQuickTotal leaves room in the promised minute for compiling, and for filling the
-	// servers of the last cell.
-	kvQuickTotal = 40 * time.Second
 	// kvKeys and kvQuickKeys are how many keys there are for each size of values, if no load
 	// has more requests open.
 	kvKeys      = 1024
@@ -46,7 +43,7 @@ func kvVariants() []variant {
 	list = append(list,
 		variant{name: "ringkv+epoll", about: "cmd/ringkv over epoll, one core, which has threads for files", config: serverConfig{Backend: string(uring.Epoll)}},
 		variant{name: kvNet, about: "package net, a goroutine per connection, the same log under a lock, shared syncs"},
-		variant{name: "net+each", about: "the same with a sync for each put"})
+		variant{name: "net+each", detail: true, about: "the same with a sync for each put"})
 	for _, r := range child.KVRivals() {
 		list = append(list, variant{name: r.Name, about: r.About, rival: true, own: true})
 	}
@@ -69,7 +66,7 @@ func (s *storageOptions) completeKV(o *options, f storageFlags, servers, sizes, 
 		}
 	}
 	errs = append(errs, s.findDir())
-	usual, usualSizes, usualLoads, slice, keys := usualServers(kvVariants(), false), kvSizes, kvLoads, kvSlice, kvKeys
+	usual, usualSizes, usualLoads, slice, keys := usualServers(kvVariants(), o.quick), kvSizes, kvLoads, kvSlice, kvKeys
 	if o.quick {
 		usualSizes, usualLoads, slice, keys = kvQuickSizes, kvQuickLoads, quickSlice, kvQuickKeys
 	}
@@ -92,11 +89,7 @@ func (s *storageOptions) completeKV(o *options, f storageFlags, servers, sizes, 
 	if o.base == "" && o.has(kvRing) {
 		o.base = kvRing
 	}
-	err = o.complete()
-	if o.quick {
-		o.total = kvQuickTotal
-	}
-	return errors.Join(append(errs, err)...)
+	return errors.Join(append(errs, o.complete())...)
 }
 
 // kvQuestion is what the conclusion of key-value servers answers.
