@@ -25,8 +25,7 @@ func Serve(dir string, each bool) (*Server, error) {
 	}
 	s := &Server{store: store}
 	if s.Server, err = framed.Listen(s.serve); err != nil {
-		store.Close()
-		return nil, err
+		return nil, errors.Join(err, store.Close())
 	}
 	return s, nil
 }
