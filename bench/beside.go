@@ -22,9 +22,6 @@ const (
 	besideLead = 100 * time.Millisecond
 )
 
-// errOwnClient says that a server is loaded by a client of another library.
-var errOwnClient = errors.New("has a client of its own, which cannot do that")
-
 // setBeside reads the value of --beside.
 func (o *options) setBeside(text string) error {
 	if text == "" {
@@ -37,7 +34,7 @@ func (o *options) setBeside(text string) error {
 		return fmt.Errorf("%q is not CONNECTIONSxSIZE, such as 8x4MiB, with at most %d connections", text, besideMax)
 	}
 	o.beside = report.Streams{Conns: n, Size: bytes}
-	return o.ownClient()
+	return nil
 }
 
 // checkPace judges --pace.
@@ -45,16 +42,19 @@ func (o *options) checkPace() error {
 	if o.pace < 0 || o.pace > paceMax {
 		return fmt.Errorf("%d is not in 0..%d", o.pace, paceMax)
 	}
-	if o.pace == 0 {
-		return nil
-	}
-	return o.ownClient()
+	return o.onlyEchoes(o.pace > 0)
 }
 
-// ownClient is an error if one of the servers has a client of its own.
-func (o *options) ownClient() error {
-	if i := slices.IndexFunc(o.servers, func(v variant) bool { return v.own }); i >= 0 {
-		return fmt.Errorf("server %s %w", o.servers[i].name, errOwnClient)
+// onlyEchoes is an error if something is given that the servers, or what is measured of them,
+// cannot have.
+func (o *options) onlyEchoes(given bool) error {
+	switch i := slices.IndexFunc(o.servers, func(v variant) bool { return v.own }); {
+	case !given:
+		return nil
+	case o.storage.what != "" || o.growth.on || o.figures != "" || o.storm > 0 || o.idle > 0 || o.codec:
+		return errors.New("is for echoed messages, not for --storage, --growth, --figures, --storm, --idle and --codec")
+	case i >= 0:
+		return fmt.Errorf("server %s has a client of its own, which cannot do that", o.servers[i].name)
 	}
 	return nil
 }

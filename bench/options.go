@@ -184,8 +184,14 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 			collect(fmt.Errorf("%s: %w", flag, err))
 		}
 	}
+	of("--beside", o.setBeside(*beside))
+	if o.storage.what != "" {
+		of("--beside", o.onlyEchoes(o.beside.Conns > 0))
+		of("--pace", o.onlyEchoes(o.pace != 0))
+	}
 	if o.storage.what == storageKV {
-		return o, o.storage.completeKV(&o, onFiles, *servers, *sizes, *shapes, *mode)
+		collect(o.storage.completeKV(&o, onFiles, *servers, *sizes, *shapes, *mode))
+		return o, errors.Join(errs...)
 	}
 	if o.storage.what != "" {
 		collect(o.storage.complete(&o, onFiles, *servers, *sizes, *shapes))
@@ -218,7 +224,7 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	of("--sizes", err)
 	o.shapes, err = parseList(cmp.Or(*shapes, chosen.loads), parseShape)
 	of("--loads", err)
-	of("--beside", o.setBeside(*beside))
+	of("--beside", o.onlyEchoes(o.beside.Conns > 0))
 	of("--pace", o.checkPace())
 	o.growth.servers, _ = chooseServers(all, cmp.Or(*servers, growing)) // --servers has its error
 	o.growth.size = growthSize
