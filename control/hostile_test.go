@@ -188,7 +188,7 @@ func hostile(t *testing.T, seed uint64, cores int, backend uring.Backend, typ wi
 			}
 		}()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), span)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var senders sync.WaitGroup
 	var conns [2]*control.Conn
@@ -204,6 +204,14 @@ func hostile(t *testing.T, seed uint64, cores int, backend uring.Backend, typ wi
 			}
 		})
 	}
+	// Where the machine is slow little comes so far that the network disturbs it.
+	enough, end := context.WithTimeout(t.Context(), span)
+	defer end()
+	<-enough.Done()
+	late, end := context.WithTimeout(t.Context(), 30*time.Second)
+	defer end()
+	_ = msgrtest.Until(late, func() bool { return roads[0].Troubles().Add(roads[1].Troubles()) != msgrtest.Troubles{} }) // judged below
+	cancel()
 	senders.Wait()
 	for _, r := range roads {
 		r.Calm()
