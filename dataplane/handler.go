@@ -134,7 +134,6 @@ type Handler struct {
 	wantPause  atomic.Bool             // Pause, and not Resume, was called last
 	wantResume atomic.Bool             // Resume was called, and the core does not know
 	following  atomic.Bool             // followTask is posted
-	receives   loop.ReceiveView        // how sock receives
 	timed      atomic.Uint32           // which of the next messages is, see beginTiming
 	followTask *loop.Task              // made by the first Pause
 	held       queueGauge
@@ -172,9 +171,10 @@ type Handler struct {
 	outSeq  uint64
 	unacked uint64 // messages received and not acknowledged
 
-	ping bool
-	pong bool
-	seen Keepalives
+	ping     bool
+	pong     bool
+	receives loop.ReceiveView // how sock receives; any goroutine looks at it
+	seen     Keepalives
 	// What the peer can answer: keepalives of the present socket.
 	unanswered stamps
 	// On the core's clock: the last keepalive sent, and the first one that
