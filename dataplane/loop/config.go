@@ -50,7 +50,8 @@ type Config struct {
 	// Nice is the niceness of each core's thread, -20 to 19: below 0 the kernel prefers
 	// it to the other threads of the machine, those of the garbage collector included. That
 	// needs CAP_SYS_NICE or room in RLIMIT_NICE; where it is not granted a warning
-	// says so and the core runs as it is.
+	// says so and the core runs as it is. It is for cores that share their CPUs with other
+	// programs: beside a garbage collector it brings nothing (bench/README.md).
 	Nice int
 	// Driver configures the I/O engine of each core.
 	Driver uring.Config
