@@ -79,19 +79,28 @@ func (s *shard) roll() {
 	})
 }
 
-// create makes the file of a segment, and its name durable. Before that it removes files in
-// which nothing counts: who starts later must not find them without those around them.
+// create makes the file of a segment, and its name durable, and then removes files in which
+// nothing counts. In the other order a kill between the two would leave nobody who says
+// where the log before them ends.
 func (v *server) create(g *segment, old []string) (err error) {
-	for _, path := range old {
-		if err := v.m.Disk().Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
 	opt := control.FileOptions{Write: true, Create: true, Exclusive: true}
 	if g.opened, err = v.m.OpenFile(g.path, opt); err != nil {
 		return err
 	}
-	if err := v.m.Disk().SyncDir(v.dir); err != nil {
+	disk := v.m.Disk()
+	err = disk.SyncDir(v.dir)
+	for _, path := range old {
+		if err != nil {
+			break
+		}
+		if err = disk.Remove(path); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	}
+	if err == nil && len(old) > 0 {
+		err = disk.SyncDir(v.dir)
+	}
+	if err != nil {
 		return errors.Join(err, g.opened.Close())
 	}
 	return nil
