@@ -25,13 +25,20 @@ type Stream struct {
 	out   []byte            // the frame being written; reused
 	room  func(n int) error // AcceptConfig.Room
 	ahead ahead
-	space space
+	first firstSpace
+	space *space // nil before the banners
 }
 
-// space is memory for what is usual; what needs more gets its own.
+// firstSpace is memory for the banners. Many a peer says nothing, and its connection is to
+// take little until then.
+type firstSpace struct {
+	rx, tx, body [48]byte
+	in           [leastIn]byte
+}
+
+// space is memory for what is usual behind the banners; what needs more gets its own.
 type space struct {
 	rx, tx [384]byte // transcript
-	in     [leastIn]byte
 	out    [320]byte
 	body   [256]byte // a payload
 }
@@ -45,15 +52,19 @@ func newStream(link Link, p *probe.Socket) *Stream {
 // begin makes a stream of s.
 func (s *Stream) begin(link Link, p *probe.Socket) {
 	s.link, s.probe = link, p
-	s.log = transcript{on: true, rx: s.space.rx[:0], tx: s.space.tx[:0]}
-	s.out = s.space.out[:0]
+	s.log = transcript{on: true, rx: s.first.rx[:0], tx: s.first.tx[:0]}
 	if p == nil {
 		s.buf, _ = link.(BufferedLink)
 	}
 }
 
 // Scratch is empty memory for the payload of the next WriteFrame.
-func (s *Stream) Scratch() []byte { return s.space.body[:0] }
+func (s *Stream) Scratch() []byte {
+	if s.space == nil {
+		return s.first.body[:0]
+	}
+	return s.space.body[:0]
+}
 
 // ReadFrame reads the next control frame. The payload is valid until the next call.
 //
@@ -166,6 +177,9 @@ func (s *Stream) Wipe() {
 // start sets up the framing that the banners agreed on.
 func (s *Stream) start(rev frame.Revision) {
 	s.enc, s.dec = frame.NewCodec(rev, frame.PreAuthLimits())
+	s.space = new(space)
+	s.log.rx, s.log.tx = append(s.space.rx[:0], s.log.rx...), append(s.space.tx[:0], s.log.tx...)
+	s.out = s.space.out[:0]
 }
 
 // secure encrypts everything from here on, in both directions.
@@ -313,7 +327,7 @@ func (s *Stream) growIn(n int) error {
 		}
 	}
 	if s.in == nil {
-		s.in = s.space.in[:0]
+		s.in = s.first.in[:0]
 	}
 	s.in = grow(s.in, n)
 	return nil

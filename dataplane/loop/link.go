@@ -226,7 +226,7 @@ func (l *Link) Write(ctx context.Context, p []byte) error {
 // or Await if they have to wait, Write or Flush; or to the handler that takes
 // the socket over, which sends it first. A link that closes drops it.
 func (l *Link) Queue(p []byte) {
-	if l.unsent == nil {
+	if l.unsent == nil && l.spent != nil { // the peer has said something
 		l.unsent = make([]byte, 0, max(len(p), usualFlight))
 	}
 	l.unsent = append(l.unsent, p...)
