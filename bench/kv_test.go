@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	"net"
 	"os"
@@ -111,14 +110,7 @@ func TestKeyValueServersAreMeasured(t *testing.T) {
 	if status := run(append(args, "--storage-dir", dir, "--json", path), nil, &stdout, &stderr); status != exitOK {
 		t.Fatalf("exit status %d\n%s%s", status, stdout.String(), stderr.String())
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var f report.File
-	if err := json.Unmarshal(text, &f); err != nil {
-		t.Fatal(err)
-	}
+	f := readReport(t, path)
 	if len(f.Cells) != 4 || f.KV == nil || f.KV.Keys != kvKeys || f.KV.Dir != dir {
 		t.Errorf("%d cells, %+v", len(f.Cells), f.KV)
 	}

@@ -2,9 +2,7 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -104,14 +102,7 @@ func TestEveryStorageServerIsMeasured(t *testing.T) {
 	if status := run(append(args, "--storage-dir", t.TempDir(), "--json", path), nil, &stdout, &stderr); status != exitOK {
 		t.Fatalf("exit status %d\n%s%s", status, stdout.String(), stderr.String())
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var f report.File
-	if err := json.Unmarshal(text, &f); err != nil {
-		t.Fatal(err)
-	}
+	f := readReport(t, path)
 	direct := !slices.ContainsFunc(f.Notes, func(n string) bool { return strings.Contains(n, "nothing is measured with direct I/O") })
 	fio, _ := findFio()
 	seen := map[string]int{}

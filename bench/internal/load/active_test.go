@@ -8,34 +8,43 @@ import (
 	"time"
 )
 
+// serve accepts connections up to the end of the test, each with a goroutine of its own.
+func serve(t *testing.T, each func(net.Conn)) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				each(conn)
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
 func TestOnlyActiveConnectionsCarryRequests(t *testing.T) {
 	for _, c := range []struct{ conns, active, want int }{{10, 0, 10}, {10, 2, 2}, {10, 10, 10}, {1, 1, 1}} {
-		l, err := net.Listen("tcp4", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
 		var used atomic.Int64 // connections that brought something
-		go func() {
-			for {
-				conn, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					defer conn.Close()
-					first := make([]byte, 1)
-					if _, err := io.ReadFull(conn, first); err != nil {
-						return
-					}
-					used.Add(1)
-					if _, err := conn.Write(first); err == nil {
-						_, _ = io.Copy(conn, conn) // until the client closes
-					}
-				}()
+		addr := serve(t, func(conn net.Conn) {
+			first := make([]byte, 1)
+			if _, err := io.ReadFull(conn, first); err != nil {
+				return
 			}
-		}()
-		o := Options{Addr: l.Addr().String(), Raw: true, Conns: c.conns, Depth: 2, Size: 64}
+			used.Add(1)
+			if _, err := conn.Write(first); err == nil {
+				_, _ = io.Copy(conn, conn) // until the client closes
+			}
+		})
+		o := Options{Addr: addr, Raw: true, Conns: c.conns, Depth: 2, Size: 64}
 		load, err := Open(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)

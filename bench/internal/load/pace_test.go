@@ -9,34 +9,19 @@ import (
 // echoes starts an echo server, which waits before it answers.
 func echoes(t *testing.T, wait func()) (addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
+	return serve(t, func(conn net.Conn) {
+		p := make([]byte, 4<<10)
 		for {
-			conn, err := l.Accept()
+			n, err := conn.Read(p)
 			if err != nil {
 				return
 			}
-			go func() {
-				defer conn.Close()
-				p := make([]byte, 4<<10)
-				for {
-					n, err := conn.Read(p)
-					if err != nil {
-						return
-					}
-					wait()
-					if _, err := conn.Write(p[:n]); err != nil {
-						return
-					}
-				}
-			}()
+			wait()
+			if _, err := conn.Write(p[:n]); err != nil {
+				return
+			}
 		}
-	}()
-	return l.Addr().String()
+	})
 }
 
 func TestPacedRequestsKeepTheirRate(t *testing.T) {

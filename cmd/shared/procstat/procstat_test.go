@@ -39,12 +39,7 @@ func TestTheMemoryIsThatOfTheProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Not from the heap, which may have pages to spare.
-	block, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Munmap(block)
+	block := mapped(t, size)
 	for i := 0; i < len(block); i += 4096 {
 		block[i] = 1
 	}
@@ -83,11 +78,7 @@ func TestLockedMemoryIsThatOfTheProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	block, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Munmap(block)
+	block := mapped(t, size)
 	if err := unix.Mlock(block); err != nil {
 		t.Fatal(err)
 	}
@@ -111,4 +102,15 @@ func TestAStatusHasNumbers(t *testing.T) {
 	if s.number("VmRSS:") != 123 || s.number("Empty:") != 0 || s.number("None:") != 0 {
 		t.Errorf("%d %d %d", s.number("VmRSS:"), s.number("Empty:"), s.number("None:"))
 	}
+}
+
+// mapped is memory that is not from the heap, which may have pages to spare.
+func mapped(t *testing.T, size int) []byte {
+	t.Helper()
+	block, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(block) }) // the process ends with it
+	return block
 }
