@@ -3,18 +3,14 @@ package soak
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
-	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // kind is how a session behaves.
@@ -41,16 +37,13 @@ var kinds = []kind{
 // two orders, that of the even transactions and that of the odd ones.
 type session struct {
 	kind
-	name string
-	m    *control.Messenger
-	c    *control.Conn
-	rng  *rand.Rand // the sender's
+	user
+	rng *rand.Rand // the sender's
 
-	mu      sync.Mutex
+	// Guarded by the user's mu, too.
 	sent    map[uint64]note // guarded by mu: that did not come back
 	next    [2]uint64       // guarded by mu: the next even and odd one
 	echoes  uint64          // guarded by mu
-	wrong   error           // guarded by mu: the first thing that must not be
 	took    *latency.Histogram
 	last    time.Time
 	changed chan struct{} // has an element after an echo
@@ -62,74 +55,26 @@ type note struct {
 	size int
 }
 
-var errWrong = errors.New("soak: a lossless session is not what it promises")
-
-// detour is a driver whose connections go through a proxy.
-type detour struct {
-	uring.Driver
-	via netip.AddrPort
-}
-
-func (d detour) Connect(local, _ netip.AddrPort, opt uring.SocketOptions, user uint64) (uring.Socket, uring.Op, error) {
-	return d.Driver.Connect(local, d.via, opt, user)
-}
-
 // openSession connects to a server, over a proxy if the kind says so.
 func openSession(k kind, id int, to wire.Addr, proxy netip.AddrPort) (*session, error) {
 	s := &session{
-		kind: k, name: fmt.Sprintf("%s.%d", k.name, id), sent: map[uint64]note{}, next: [2]uint64{2, 1},
+		kind: k, user: user{who: fmt.Sprintf("%s.%d", k.name, id)}, sent: map[uint64]note{}, next: [2]uint64{2, 1},
 		rng: rand.New(rand.NewPCG(uint64(id), 11)), took: latency.New(), last: time.Now(), changed: make(chan struct{}, 1),
 	}
-	policy, who := control.LosslessClient(), wire.EntityName{Type: wire.Client, ID: fmt.Sprint(id)}
-	if k.peer {
-		policy, who.Type = control.LosslessPeer(), wire.OSD
+	if !k.proxy {
+		proxy = netip.AddrPort{}
 	}
-	cfg := control.Config{
-		Name: who, Number: int64(id), Default: &policy, Plane: dataplane.Config{Cores: 1},
-		HandshakeTimeout: 5 * time.Second, KeepaliveEvery: 500 * time.Millisecond, KeepaliveTimeout: 3 * time.Second, MaxBackoff: 2 * time.Second,
-	}
-	if k.proxy {
-		cfg.Plane.Open = func(int) (uring.Driver, error) {
-			d, err := uring.Open(uring.Config{})
-			if err != nil {
-				return nil, err
-			}
-			return detour{d, proxy}, nil
-		}
-	}
-	m, err := control.New(cfg)
-	if err != nil {
+	if err := s.open(id, k.peer, to, proxy, s.received, s.fail); err != nil {
 		return nil, err
 	}
-	s.m = m
-	err = m.Start(&control.Dispatcher{
-		Queued:      s.received,
-		Reset:       func(*control.Conn, bool) { s.fail(errors.New("reset")) },
-		RemoteReset: func(*control.Conn) { s.fail(errors.New("reset by the server")) },
-	})
-	if err == nil && k.peer {
-		_, err = m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-	}
-	if err == nil {
-		s.c, err = m.Connect(to, wire.OSD)
-	}
-	if err != nil {
-		return nil, errors.Join(err, s.close())
-	}
 	return s, nil
-}
-
-func (s *session) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	return s.m.Shutdown(ctx)
 }
 
 func (s *session) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.wrong == nil {
-		s.wrong = fmt.Errorf("%w: %s: %w, behind %d echoes, last %v ago", errWrong, s.name, err, s.echoes, time.Since(s.last))
+		s.wrong = fmt.Errorf("%w: %s: %w, behind %d echoes, last %v ago", errWrong, s.who, err, s.echoes, time.Since(s.last))
 	}
 }
 

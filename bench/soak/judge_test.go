@@ -20,7 +20,7 @@ func (w *world) judgeSessions() {
 			w.t.Error(err)
 		}
 		if echoes == 0 {
-			w.t.Errorf("%s: no echo came", s.name)
+			w.t.Errorf("%s: no echo came", s.who)
 		}
 	}
 	if w.storms.Load() == 0 || w.changes.Load() == 0 || w.handOver.Load() == 0 || w.acts.Load() == 0 {
@@ -47,7 +47,7 @@ func (w *world) awaitStorage(ctx context.Context) {
 		w.t.Log("no small file system can be mounted here: the disk is never really full")
 	}
 	for _, k := range w.keepers {
-		w.t.Logf("%s: reads %d, %d, %d, writes %d, %d, %d, %d met a full disk, %d reads behind a write that failed", k.name,
+		w.t.Logf("%s: reads %d, %d, %d, writes %d, %d, %d, %d met a full disk, %d reads behind a write that failed", k.who,
 			k.reads[cached].Load(), k.reads[direct].Load(), k.reads[objects].Load(),
 			k.writes[cached].Load(), k.writes[direct].Load(), k.writes[objects].Load(), k.full.Load(), k.doubts.Load())
 	}

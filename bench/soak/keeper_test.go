@@ -3,7 +3,6 @@ package soak
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -14,8 +13,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
-	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 const (
@@ -32,13 +29,7 @@ const (
 // keeper is a lossless session that keeps data on the steady server, and knows what must
 // be there.
 type keeper struct {
-	name string
-	m    *control.Messenger
-	c    *control.Conn
-
-	mu    sync.Mutex
-	wrong error // guarded by mu: the first thing that must not be
-
+	user
 	reads, writes [places]atomic.Int64 // that succeeded
 	full          atomic.Int64         // requests that a full disk refused
 	doubts        atomic.Int64         // reads of what a failed write has left
@@ -59,55 +50,14 @@ type content struct {
 }
 
 func openKeeper(n int, to wire.Addr, through netip.AddrPort) (*keeper, error) {
-	k := &keeper{name: fmt.Sprintf("keeper.%d", n)}
-	policy := control.LosslessClient()
-	cfg := control.Config{
-		Name: wire.EntityName{Type: wire.Client, ID: fmt.Sprint(firstKeeper + n)}, Number: int64(firstKeeper + n), Default: &policy,
-		Plane:            dataplane.Config{Cores: 1},
-		HandshakeTimeout: 5 * time.Second, KeepaliveEvery: 500 * time.Millisecond, KeepaliveTimeout: 3 * time.Second, MaxBackoff: 2 * time.Second,
+	k := &keeper{user: user{who: fmt.Sprintf("keeper.%d", n)}}
+	stray := func(_ *control.Conn, m *control.Message) {
+		k.fail(fmt.Errorf("result %d that nobody waits for", m.TID))
 	}
-	if through.IsValid() {
-		cfg.Plane.Open = func(int) (uring.Driver, error) {
-			d, err := uring.Open(uring.Config{})
-			if err != nil {
-				return nil, err
-			}
-			return detour{d, through}, nil
-		}
-	}
-	m, err := control.New(cfg)
-	if err != nil {
+	if err := k.open(firstKeeper+n, false, to, through, stray, k.fail); err != nil {
 		return nil, err
 	}
-	k.m = m
-	err = m.Start(&control.Dispatcher{
-		Queued: func(_ *control.Conn, m *control.Message) {
-			k.fail(fmt.Errorf("result %d that nobody waits for", m.TID))
-		},
-		Reset:       func(*control.Conn, bool) { k.fail(errors.New("reset")) },
-		RemoteReset: func(*control.Conn) { k.fail(errors.New("reset by the server")) },
-	})
-	if err == nil {
-		k.c, err = m.Connect(to, wire.OSD)
-	}
-	if err != nil {
-		return nil, errors.Join(err, k.close())
-	}
 	return k, nil
-}
-
-func (k *keeper) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	return k.m.Shutdown(ctx)
-}
-
-func (k *keeper) fail(err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.wrong == nil {
-		k.wrong = fmt.Errorf("%w: %s: %w", errWrong, k.name, err)
-	}
 }
 
 func (k *keeper) trouble() error {

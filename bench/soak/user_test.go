@@ -1,0 +1,93 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+var errWrong = errors.New("soak: a lossless session is not what it promises")
+
+// user is one end of a lossless session with a server. It must never be reset.
+type user struct {
+	who string
+	m   *control.Messenger
+	c   *control.Conn
+
+	mu    sync.Mutex
+	wrong error // guarded by mu: the first thing that must not be
+}
+
+// detour is a driver whose connections go through a proxy.
+type detour struct {
+	uring.Driver
+	via netip.AddrPort
+}
+
+func (d detour) Connect(local, _ netip.AddrPort, opt uring.SocketOptions, user uint64) (uring.Socket, uring.Op, error) {
+	return d.Driver.Connect(local, d.via, opt, user)
+}
+
+// open connects to a server as number n, over a proxy if there is one. A peer listens, too.
+func (u *user) open(n int, peer bool, to wire.Addr, through netip.AddrPort, queued func(*control.Conn, *control.Message), fail func(error)) error {
+	policy, who := control.LosslessClient(), wire.EntityName{Type: wire.Client, ID: fmt.Sprint(n)}
+	if peer {
+		policy, who.Type = control.LosslessPeer(), wire.OSD
+	}
+	cfg := control.Config{
+		Name: who, Number: int64(n), Default: &policy, Plane: dataplane.Config{Cores: 1},
+		HandshakeTimeout: 5 * time.Second, KeepaliveEvery: 500 * time.Millisecond, KeepaliveTimeout: 3 * time.Second, MaxBackoff: 2 * time.Second,
+	}
+	if through.IsValid() {
+		cfg.Plane.Open = func(int) (uring.Driver, error) {
+			d, err := uring.Open(uring.Config{})
+			if err != nil {
+				return nil, err
+			}
+			return detour{d, through}, nil
+		}
+	}
+	m, err := control.New(cfg)
+	if err != nil {
+		return err
+	}
+	u.m = m
+	err = m.Start(&control.Dispatcher{
+		Queued:      queued,
+		Reset:       func(*control.Conn, bool) { fail(errors.New("reset")) },
+		RemoteReset: func(*control.Conn) { fail(errors.New("reset by the server")) },
+	})
+	if err == nil && peer {
+		_, err = m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	}
+	if err == nil {
+		u.c, err = m.Connect(to, wire.OSD)
+	}
+	if err != nil {
+		return errors.Join(err, u.close())
+	}
+	return nil
+}
+
+func (u *user) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return u.m.Shutdown(ctx)
+}
+
+// fail keeps the first thing that must not be. The lock is free.
+func (u *user) fail(err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.wrong == nil {
+		u.wrong = fmt.Errorf("%w: %s: %w", errWrong, u.who, err)
+	}
+}
