@@ -104,6 +104,34 @@ func TestEveryServerReadsAndWritesWhatItIsAskedFor(t *testing.T) {
 	}
 }
 
+// A read may cover blocks of several writes.
+func TestReadsAreRightBehindSmallerWrites(t *testing.T) {
+	f := newFile(t)
+	s, err := NewBlocking(f.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, c := range []struct {
+		kind blocks.Kind
+		size int
+	}{{blocks.Write, blocks.Size}, {blocks.Read, 16 * blocks.Size}} {
+		l, err := load.OpenStorage(t.Context(), options(s, false, f, c.kind, 0, c.size))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		// Of each 64 reads of a place one is compared byte by byte.
+		for replies := uint64(0); replies < 3*4*64; {
+			res, err := l.Run(slice)
+			if err != nil {
+				t.Fatalf("kind %d, %d bytes: %v", c.kind, c.size, err)
+			}
+			replies += res.Total
+		}
+	}
+}
+
 // A block that is not what it should be is answered as a failure, or ends the connection.
 func TestNoServerPassesOnADamagedBlock(t *testing.T) {
 	f := newFile(t)
