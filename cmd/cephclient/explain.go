@@ -62,13 +62,16 @@ func (o *options) authAdvice(err error) string {
 // advice is what an administrator would look at first.
 func advice(err error) string {
 	var ce *control.Error
+	failed := errors.As(err, &ce)
+	// Silence is told alike, whether the messenger's patience ended first or ours.
+	silent := !failed || errors.Is(err, control.ErrHandshakeTimeout)
 	switch {
-	case errors.Is(err, mon.ErrNoAnswer): // whether the messenger's patience ended first or ours
+	case errors.Is(err, mon.ErrNoAnswer):
 		return "it is overloaded or frozen, or a firewall drops the packets"
-	case errors.As(err, &ce):
-		return ce.Advice()
-	case errors.Is(err, rados.ErrNoAnswer):
+	case errors.Is(err, rados.ErrNoAnswer) && silent:
 		return "it is overloaded or frozen, the placement group of the object is not active, or a firewall drops the packets"
+	case failed:
+		return ce.Advice()
 	case errors.Is(err, rados.ErrNoOSD):
 		return "those that have the object are down"
 	}

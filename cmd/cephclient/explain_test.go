@@ -8,9 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
+	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 )
 
 // listener accepts connections and says what it is told to.
@@ -63,18 +66,35 @@ func TestWhoDoesNotAnswerIsExplained(t *testing.T) {
 }
 
 // Which limit ends first, the messenger's or --timeout, is a matter of microseconds.
-func TestASilentMonitorIsExplainedAlikeWhoeverGivesUpFirst(t *testing.T) {
+func TestASilentDaemonIsExplainedAlikeWhoeverGivesUpFirst(t *testing.T) {
 	o := options{timeout: control.DefaultHandshakeTimeout}
 	for _, why := range []error{
 		context.DeadlineExceeded,
 		&control.Error{Stage: control.StageBanner, Peer: "v2:127.0.0.1:1/0", Err: control.ErrHandshakeTimeout},
 	} {
-		err := fmt.Errorf("%w: nothing came from v2:127.0.0.1:1/0: %w", mon.ErrNoAnswer, why)
-		got := o.explain(errors.Join(context.DeadlineExceeded, err)).Error()
-		for _, want := range []string{"the monitor does not answer: nothing came from v2:127.0.0.1:1/0: ", "it is overloaded or frozen", "gave up after 10s (--timeout)"} {
-			if !strings.Contains(got, want) {
-				t.Errorf("%v: %q does not say %q", why, got, want)
+		for _, c := range []struct {
+			err  error
+			says string
+		}{
+			{fmt.Errorf("%w: nothing came from v2:127.0.0.1:1/0: %w", mon.ErrNoAnswer, why), "the monitor does not answer: nothing came from v2:127.0.0.1:1/0: "},
+			{fmt.Errorf("%w: osd.0 at v2:127.0.0.1:1/0: %w", rados.ErrNoAnswer, why), "the osd does not answer: osd.0 at v2:127.0.0.1:1/0: "},
+		} {
+			got := o.explain(errors.Join(context.DeadlineExceeded, c.err)).Error()
+			for _, want := range []string{c.says, "it is overloaded or frozen", "gave up after 10s (--timeout)"} {
+				if !strings.Contains(got, want) {
+					t.Errorf("%v: %q does not say %q", why, got, want)
+				}
 			}
 		}
+	}
+}
+
+// An OSD that is gone is not said to be frozen.
+func TestAnOSDThatRefusesIsNotExplainedAsASilentOne(t *testing.T) {
+	o := options{timeout: control.DefaultHandshakeTimeout}
+	err := fmt.Errorf("%w: osd.0 at v2:127.0.0.1:1/0: %w", rados.ErrNoAnswer,
+		&control.Error{Stage: control.StageConnect, Peer: "v2:127.0.0.1:1/0", Err: unix.ECONNREFUSED})
+	if got := o.explain(err).Error(); !strings.Contains(got, "nothing listens there") || strings.Contains(got, "frozen") {
+		t.Error(got)
 	}
 }
