@@ -17,7 +17,7 @@ var (
 	isWrong   = regexp.MustCompile(`(?i)\bbad\b|fail|mismatch|unexpected|malformed|unable|wrong|invalid|unsupported|abort|corrupt|refus|reject|denied|missing|truncated|exception|\bnot (us|me|match|valid|allowed|support)|is trying to reach`)
 	// What a daemon says when a connection ends, as ours do: a client's ends
 	// with it.
-	isEnd = regexp.MustCompile(`read_until read failed|read peer banner (payload )?failed|write [\w ]+ write failed r=-(32|104) |read frame [a-z ]+ failed r=-1 |write_event send [a-z ]+ failed|fault on lossy channel, failing|send_message inline write is denied, reschedule|handle_message read tag failed|handle_message_footer aborted = 0`)
+	isEnd = regexp.MustCompile(`process reconnect failed to |read_until read failed|read peer banner (payload )?failed|write [\w ]+ write failed r=-(32|104) |read frame [a-z ]+ failed r=-1 |write_event send [a-z ]+ failed|fault on lossy channel, failing|send_message inline write is denied, reschedule|handle_message read tag failed|handle_message_footer aborted = 0`)
 )
 
 // suspicious are parts of all lines that isError and isWrong match: the logs are
