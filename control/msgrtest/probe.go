@@ -77,8 +77,13 @@ func (p *Probe) ArmBehind(first *Break, at Point, nth int, a Action) *Break {
 	return p.arm(at, nth, a, first)
 }
 
-// ArmNext is Arm for the next occurrence.
-func (p *Probe) ArmNext(at Point, a Action) *Break { return p.Arm(at, p.Seen(at)+1, a) }
+// ArmNext is Arm for the next occurrence. One that comes at the same moment is
+// either counted before, or it is the next one.
+func (p *Probe) ArmNext(at Point, a Action) *Break {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.arm(at, p.seen[at]+1, a, nil)
+}
 
 // Seen is how often a point was reached.
 func (p *Probe) Seen(at Point) int {
