@@ -3,6 +3,7 @@ package control_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
@@ -14,12 +15,26 @@ import (
 
 // racers are two nodes, the first of which is under test.
 func racers(t *testing.T, v variant, weWin bool, chain ...*control.Dispatcher) (us, them *msgrtest.Node) {
+	t.Helper()
+	return racersWith(t, v, weWin, func(*msgrtest.NodeConfig) {}, chain...)
+}
+
+// racersThatWait are racers of whom the one that is told to wait does so for longer
+// than a test takes. It would dial once more if the winner of the race took longer
+// than the longest pause.
+func racersThatWait(t *testing.T, v variant, weWin bool) (us, them *msgrtest.Node) {
+	t.Helper()
+	return racersWith(t, v, weWin, func(c *msgrtest.NodeConfig) { c.MaxBackoff = time.Hour })
+}
+
+func racersWith(t *testing.T, v variant, weWin bool, change func(*msgrtest.NodeConfig), chain ...*control.Dispatcher) (us, them *msgrtest.Node) {
+	t.Helper()
 	ours, theirs := uint32(2), uint32(1)
 	if weWin {
 		ours, theirs = 1, 2
 	}
-	us = nodeOf(t, v, "osd.1", "LP", ours)
-	them = nodeOf(t, v, "osd.2", "LP", theirs, withChain(chain...))
+	us = nodeOf(t, v, "osd.1", "LP", ours, change)
+	them = nodeOf(t, v, "osd.2", "LP", theirs, change, withChain(chain...))
 	return us, them
 }
 
@@ -46,7 +61,7 @@ func pointsIn(t *testing.T, names string, list []variant, run func(t *testing.T,
 // RA-01.
 func TestRaceOfIdentsMakesOneSession(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
-		us, them := racers(t, v, true)
+		us, them := racersThatWait(t, v, true)
 		start := []*msgrtest.Break{
 			us.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block()),
 			them.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block()),
@@ -206,15 +221,15 @@ func TestIdentWinsAgainstAReconnect(t *testing.T) {
 // other connection, which opens though its own side has nothing to send.
 func TestWaitingSideIsServedByTheWinner(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
-		us, them := racers(t, v, true)
+		us, them := racersThatWait(t, v, true)
 		b := us.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block())
 		us.Dial(them)
 		us.Hit(ctx, b)
+		told := them.Probe.Arm(msgrtest.Read(frame.TagWait), 1, msgrtest.Continue())
 		waiting := them.Dial(us)
 		for tid := range uint64(5) {
 			send(t, waiting, tid+1)
 		}
-		told := them.Probe.ArmNext(msgrtest.Read(frame.TagWait), msgrtest.Continue())
 		them.Hit(ctx, told)
 		b.Release()
 		receives(t, ctx, us, 1, 2, 3, 4, 5)
@@ -276,7 +291,7 @@ func awaitSockets(t *testing.T, ctx context.Context, n *msgrtest.Node, want int6
 // once, and each further SESSION_RECONNECT is the answer to a RETRY.
 func TestBothReconnectAtOnceIntoOneSession(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
-		us, them := racers(t, v, true)
+		us, them := racersThatWait(t, v, true)
 		us.Probe.Arm(msgrtest.Read(frame.TagMessage), 1, msgrtest.Fault())
 		ours := us.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block())
 		theirs := them.Probe.Arm(msgrtest.SocketConnecting(), 2, msgrtest.Block())
