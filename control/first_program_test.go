@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -124,7 +122,7 @@ func TestWaitReadySaysThatThePeerSpeaksAnotherProtocol(t *testing.T) {
 func TestAServerThatComesLaterIsWaitedForAndLogged(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	ctx := deadline(t)
-	kept, at := keepPort(t) // nobody listens there
+	at := msgrtest.ReservePort(t) // nobody listens there
 	var log lockedBuffer
 	client := nodeOf(t, variants[0], "client.1", "LLC", 2, func(c *msgrtest.NodeConfig) {
 		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -157,32 +155,12 @@ func TestAServerThatComesLaterIsWaitedForAndLogged(t *testing.T) {
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Close(kept); err != nil {
-		t.Fatal(err)
-	}
 	if _, err := server.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: at}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-ready; err != nil {
 		t.Error(err)
 	}
-}
-
-// keepPort is a socket that keeps a port of 127.0.0.1, and does not listen there.
-func keepPort(t *testing.T) (fd int, at netip.AddrPort) {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	sa, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fd, loopback(uint16(sa.(*unix.SockaddrInet4).Port))
 }
 
 // lockedBuffer is a log.

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -35,7 +33,7 @@ func serveEcho(t *testing.T, cfg control.Config) (*control.Messenger, wire.Addr)
 	if err := m.Start(echoAll()); err != nil {
 		t.Fatal(err)
 	}
-	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: msgrtest.ReservePort(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,36 +188,12 @@ func TestMessengerThatIsHandedOver(t *testing.T) {
 	}
 }
 
-// reservePort is an address of this host at which nobody listens until the test
-// does: a bound socket keeps others from the port. Who binds it with SO_REUSEADDR,
-// as messengers do, may.
-func reservePort(t *testing.T) netip.AddrPort {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Close(fd) })
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	sa, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in := sa.(*unix.SockaddrInet4)
-	return netip.AddrPortFrom(netip.AddrFrom4(in.Addr), uint16(in.Port))
-}
-
 func TestQueuesPassInTheirOrder(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	// Nobody listens there yet: everything stays queued.
-	at := reservePort(t)
+	at := msgrtest.ReservePort(t)
 	nonce := uint32(5)
 	to := wire.Addr{Type: wire.AddrMsgr2, AddrPort: at, Nonce: nonce}
 	cfg := serverConfig(uring.Auto, 1)

@@ -31,7 +31,7 @@ func provenPeer(t *testing.T, ctx context.Context, at wire.Addr, id string, numb
 
 // somewhere is an address at which nobody listens.
 func somewhere(t *testing.T) wire.Addr {
-	return wire.Addr{Type: wire.AddrMsgr2, AddrPort: reservePort(t), Nonce: 2}
+	return wire.Addr{Type: wire.AddrMsgr2, AddrPort: msgrtest.ReservePort(t), Nonce: 2}
 }
 
 // What we know of a peer counts behind a hand-over what it counted before.

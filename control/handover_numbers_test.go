@@ -54,7 +54,6 @@ func TestAConnectionWithOneAttemptHasOneAfterAHandOver(t *testing.T) {
 		must(t, err)
 		must(t, c.WaitReady(ctx))
 		must(t, peer.Unbind())
-		refuse(t, to.AddrPort)
 		next := succeed(t, ctx, m, cfg)
 		defer end(t, next)
 		eventually(t, ctx, "the end of the only attempt", func() bool {

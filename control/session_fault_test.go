@@ -2,11 +2,8 @@ package control_test
 
 import (
 	"context"
-	"net/netip"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
@@ -237,42 +234,13 @@ func TestFaultInsideAHandlerCostsOneReconnect(t *testing.T) {
 	})
 }
 
-// refusing is an address that refuses connects as long as the test runs. A port
-// that was only given up could be somebody else's by then.
-func refusing(t *testing.T) wire.Addr {
-	t.Helper()
-	return v2(netip.MustParseAddr("127.0.0.1"), refuse(t, netip.MustParseAddrPort("127.0.0.1:0")))
-}
-
-// refuse holds a port, of the kernel's choice if it is 0, without listening.
-func refuse(t *testing.T, at netip.AddrPort) (port uint16) {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Close(fd) })
-	// There may be connections that were accepted there.
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())}); err != nil {
-		t.Fatal(err)
-	}
-	sa, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return uint16(sa.(*unix.SockaddrInet4).Port)
-}
-
 // A first attempt that fails is followed by the back-off, whatever was queued
 // while it was under way.
 func TestRefusedAttemptBacksOffWithMessagesQueued(t *testing.T) {
 	for _, policy := range []string{"LC", "LLC", "LP", "LPR"} {
 		t.Run(policy, func(t *testing.T) {
 			everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
-				at := refusing(t)
+				at := wire.Addr{Type: wire.AddrMsgr2, AddrPort: msgrtest.ReservePort(t)}
 				n := nodeOf(t, v, connectorName(policy), policy, 2, func(c *msgrtest.NodeConfig) {
 					c.InitialBackoff, c.MaxBackoff = time.Hour, time.Hour
 				})

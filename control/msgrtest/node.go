@@ -3,9 +3,11 @@ package msgrtest
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -28,7 +30,9 @@ type NodeConfig struct {
 	control.Config
 	// Unbound leaves the node without an address to accept on.
 	Unbound bool
-	// Bind are the addresses to accept on; nil: v2:127.0.0.1:0.
+	// Bind are the addresses to accept on; nil: v2:127.0.0.1:0. For port 0 of
+	// 127.0.0.1 the node has a port until the end of the test (ReservePort), so
+	// that its peers reach nobody else behind its shutdown.
 	Bind wire.AddrVec
 	// Chain of dispatchers behind those of the node. They need not take
 	// messages.
@@ -69,6 +73,10 @@ func Start(t testing.TB, cfg NodeConfig) *Node {
 		cfg.Plane.Cores = 1
 	}
 	cfg.Config.Probe = n.Probe
+	if cfg.Bind == nil {
+		cfg.Bind = wire.AddrVec{{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}}
+	}
+	at := reserved(t, &cfg) // given up after the shutdown
 	m, err := control.New(cfg.Config)
 	if err != nil {
 		t.Fatalf("msgrtest: %v", err)
@@ -81,16 +89,25 @@ func Start(t testing.TB, cfg NodeConfig) *Node {
 		t.Fatalf("msgrtest: %v", err)
 	}
 	if !cfg.Unbound {
-		if cfg.Bind == nil {
-			cfg.Bind = wire.AddrVec{{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}}
-		}
-		addrs, err := m.Bind(cfg.Bind...)
+		addrs, err := m.Bind(at...)
 		if err != nil {
 			t.Fatalf("msgrtest: %v", err)
 		}
 		n.Addr = addrs.Front()
 	}
 	return n
+}
+
+// reserved are the addresses of a node, with ports of its own.
+func reserved(t testing.TB, cfg *NodeConfig) wire.AddrVec {
+	t.Helper()
+	at := slices.Clone(cfg.Bind)
+	for i := range at {
+		if !cfg.Unbound && cfg.BindPorts == (bpf.PortRange{}) && at[i].AddrPort == netip.MustParseAddrPort("127.0.0.1:0") {
+			at[i].AddrPort = ReservePort(t)
+		}
+	}
+	return at
 }
 
 // finish is the check at the end of the test.

@@ -1,0 +1,33 @@
+package msgrtest
+
+import (
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// ReservePort is an address of 127.0.0.1 that is the test's alone until its end.
+// Nobody else gets the port from the kernel, though nobody listens there: a connect
+// is refused. Who binds with SO_REUSEADDR, as messengers and package net do, may
+// listen there, give it up, and listen again.
+func ReservePort(t testing.TB) netip.AddrPort {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatalf("msgrtest: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) }) // it has nothing left to say
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		t.Fatalf("msgrtest: %v", err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatalf("msgrtest: %v", err)
+	}
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatalf("msgrtest: %v", err)
+	}
+	in := sa.(*unix.SockaddrInet4)
+	return netip.AddrPortFrom(netip.AddrFrom4(in.Addr), uint16(in.Port))
+}
