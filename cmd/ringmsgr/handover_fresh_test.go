@@ -87,7 +87,7 @@ func (f *fresh) held(t *testing.T) {
 	t.Helper()
 	select {
 	case <-f.reached:
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatalf("%v: not reached, %v: %v", f.holder, f.c.State(), f.c.Err())
 	}
 }
@@ -106,7 +106,7 @@ func works(t *testing.T, all []*fresh, attempts uint64) {
 
 func (f *fresh) works(t *testing.T, attempts uint64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := f.c.WaitReady(ctx); err != nil {
 		t.Errorf("%v: not ready, %v: %v", f.holder, err, f.c.Err())
@@ -204,7 +204,7 @@ func TestAReconnectUnderWaySurvivesAHandOver(t *testing.T) {
 	} {
 		h.reached, h.release = make(chan struct{}), make(chan struct{})
 		f := newFresh(t, i, h, control.LosslessClient(), to)
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		if err := f.c.WaitReady(ctx); err != nil {
 			t.Fatal(err)
 		}

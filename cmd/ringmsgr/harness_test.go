@@ -65,7 +65,7 @@ func ringmsgr(t testing.TB, args ...string) result {
 
 func ringmsgrWith(t testing.TB, stdin string, args ...string) result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	var out, errs lockedBuffer
 	e := env{stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs, now: time.Now, lookup: hosts}

@@ -63,11 +63,12 @@ func TestPingServeAndSendOnEachBackend(t *testing.T) {
 				}
 			}
 			var end served
-			if err := json.Unmarshal([]byte(s.stop(t)), &end); err != nil {
+			last := s.stop(t)
+			if err := json.Unmarshal([]byte(last), &end); err != nil {
 				t.Fatal(err)
 			}
 			if end.MessagesIn != 3322 || end.MessagesIn != end.MessagesOut || !end.Drained || end.Accepted == 0 {
-				t.Errorf("serve ends with %+v", end)
+				t.Errorf("serve ends with %s", last)
 			}
 			s.errs.mustBeEmpty(t)
 		})
