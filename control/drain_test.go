@@ -151,6 +151,24 @@ func TestDrainNamesWhatNobodyCanFetch(t *testing.T) {
 	}
 }
 
+// What is not a message is not missed: a keepalive that the socket of a client did not take
+// any more, as it was gone at once.
+func TestDrainMissesNoKeepaliveThatNobodyCanFetch(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		server := nodeOf(t, v, "osd.0", "SFS", 1)
+		client := nodeOf(t, v, "client.1", "LLC", 2)
+		conn := client.Dial(server)
+		must(t, conn.WaitReady(ctx))
+		back := first(t, ctx, server)
+		conn.MarkDown()
+		eventually(t, ctx, "standby", func() bool { return back.State() == control.StateStandby })
+		back.Keepalive()
+		if err := server.Drain(ctx); err != nil {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 func TestDrainWaitsForCallsAndForQueuedDispatches(t *testing.T) {
 	ctx := deadline(t)
 	pending := make(chan control.PendingReply, 1)

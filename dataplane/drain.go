@@ -86,8 +86,15 @@ func (d *drain) look(c *Core) {
 		return
 	case d.left():
 		if h.sock == nil && d.opt.Hopeless != nil && d.opt.Hopeless() {
-			d.end(ErrUndelivered)
-			return
+			if d.holds {
+				d.end(ErrUndelivered)
+				return
+			}
+			// Keepalives and acknowledgements are for a socket that is gone.
+			if d.idle() && h.seal() {
+				d.end(nil)
+				return
+			}
 		}
 	case !h.seal(): // somebody sends
 	case h.sock == nil:
@@ -104,8 +111,11 @@ func (d *drain) look(c *Core) {
 func (d *drain) left() bool {
 	h := d.h
 	d.holds = h.inboxed() || h.queue.n > 0 || h.sent.n > 0 || h.sock != nil && h.sock.Writing()
-	return d.holds || h.pendingOut() || d.opt.Idle != nil && !d.opt.Idle()
+	return d.holds || h.pendingOut() || !d.idle()
 }
+
+// idle says whether the user sends nothing more.
+func (d *drain) idle() bool { return d.opt.Idle == nil || d.opt.Idle() }
 
 // lost is the end of a socket.
 func (d *drain) lost(s *loop.Socket) {
