@@ -19,7 +19,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
-const authPatience = 20 * time.Second
+const authPatience = time.Minute
 
 // party is one messenger of a pair that authenticate each other.
 type party struct {

@@ -26,7 +26,7 @@ func newMessenger(t testing.TB, name string, cores int, backend uring.Backend) *
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := m.Shutdown(ctx); err != nil {
 			t.Error(err)
@@ -94,7 +94,7 @@ func TestMessagesOfEverySizeAreEchoedInOrder(t *testing.T) {
 							t.Fatalf("reply %d: got tid %d front %q and %d bytes", tid, got.tid, got.front, len(got.data))
 						}
 						tid++
-					case <-time.After(20 * time.Second):
+					case <-time.After(time.Minute):
 						st, _ := client.Stats()
 						t.Fatalf("no reply to %d of %d bytes: state %v err %v %+v", tid, n, conn.State(), conn.Err(), st)
 					}

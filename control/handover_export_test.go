@@ -82,7 +82,7 @@ func BreakSuccession(ctx context.Context, m *Messenger, conn *net.UnixConn, step
 // at a step: 0 before the offer, 1 behind it, 2 behind the successor's ready, 3
 // within a session, 4 before the last record.
 func BreakPredecession(m *Messenger, conn *net.UnixConn, step int) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	l := handover.NewLink(ctx, conn)
 	defer conn.Close()

@@ -55,7 +55,11 @@ func TestSuccessorThatFailsLeavesThePredecessorServing(t *testing.T) {
 				a, b := unixPair(t)
 				late, fake := make(chan struct{}), make(chan error, 1)
 				go func() { fake <- control.BreakSuccession(ctx, m, b, step, late) }()
-				handCtx, stop := context.WithTimeout(ctx, time.Second)
+				limit := time.Minute
+				if step == control.StopSilent {
+					limit = time.Second
+				}
+				handCtx, stop := context.WithTimeout(ctx, limit)
 				err := m.HandOver(handCtx, a)
 				stop()
 				close(late)
@@ -100,7 +104,7 @@ func TestPredecessorThatFailsLeavesNothingWithTheSuccessor(t *testing.T) {
 		a, b := unixPair(t)
 		fake := make(chan error, 1)
 		go func() { fake <- control.BreakPredecession(m, a, step) }()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		next, err := control.TakeOver(ctx, serverConfig(uring.Auto, 2), b, echoAll())
 		cancel()
 		if next != nil || !errors.Is(err, control.ErrHandOver) {
@@ -138,7 +142,7 @@ func TestSuccessorMustBeTheSameEntity(t *testing.T) {
 
 func TestMessengerThatIsHandedOver(t *testing.T) {
 	msgrtest.CheckLeaks(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	m, addr := handoverServer(t, uring.Auto, 1)
 	s := newStream(t, uring.Auto, wire.OSD, control.LosslessPeer(), addr)
@@ -190,7 +194,7 @@ func TestMessengerThatIsHandedOver(t *testing.T) {
 
 func TestQueuesPassInTheirOrder(t *testing.T) {
 	msgrtest.CheckLeaks(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	// Nobody listens there yet: everything stays queued.
 	at := msgrtest.ReservePort(t)
@@ -278,7 +282,7 @@ func TestSteeringIsHandedOver(t *testing.T) {
 	if !st.Steering.Active {
 		t.Fatalf("not steered: %+v", st.Steering)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for _, cores := range []int{2, 3, 1, 2} {
 		next := succeed(t, ctx, m, serverConfig(uring.Auto, cores), echoAll())

@@ -79,7 +79,7 @@ func queuedEcho(t *testing.T) *control.Dispatcher {
 
 func end(t testing.TB, m *control.Messenger) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := m.Shutdown(ctx); err != nil {
 		t.Error(err)
@@ -123,7 +123,7 @@ func newStream(t *testing.T, backend uring.Backend, typ wire.EntityType, policy 
 	if s.c, err = m.Connect(to, wire.OSD); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := s.c.WaitReady(ctx); err != nil {
 		t.Fatal(err)
@@ -171,7 +171,7 @@ func (s *stream) until(n uint64) {
 	s.t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); s.next.Load() < n; <-tick.C {
+	for deadline := time.Now().Add(time.Minute); s.next.Load() < n; <-tick.C {
 		if time.Now().After(deadline) {
 			st, _ := s.c.Stats()
 			s.t.Fatalf("%v: echo %d of %d: state %v, err %v\n%+v", s.m.Name(), s.next.Load(), n, s.c.State(), s.c.Err(), st)
@@ -294,13 +294,13 @@ func newKnocker(t *testing.T, to wire.Addr) *knocker {
 				return
 			default:
 			}
-			c, err := net.DialTimeout("tcp", to.AddrPort.String(), 10*time.Second)
+			c, err := net.DialTimeout("tcp", to.AddrPort.String(), time.Minute)
 			if err != nil {
 				t.Errorf("connect %d: %v", k.n.Load(), err)
 				return
 			}
 			// The banner says that somebody has accepted it.
-			_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+			_ = c.SetDeadline(time.Now().Add(time.Minute))
 			var b [8]byte
 			if _, err := c.Read(b[:]); err != nil {
 				t.Errorf("connection %d lost: %v", k.n.Load(), err)
@@ -326,7 +326,7 @@ func (k *knocker) end() {
 // hand-over began.
 func TestSendDuringAHandOverIsKeptOrRefused(t *testing.T) {
 	msgrtest.CheckLeaks(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var mu sync.Mutex
 	seen := make(map[uint64]bool) // guarded by mu

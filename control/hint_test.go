@@ -123,7 +123,7 @@ func TestTheNextCookieConfirmsOrContradictsTheHint(t *testing.T) {
 // socketOf dials as an attempt of c does.
 func socketOf(t *testing.T, c *Conn) (*dialling, *dataplane.Link, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	d := &dialling{c: c, target: c.s.Peer.Target, ctx: ctx, a: c.m.newAttempt()}
 	link, err := d.dialSocket()

@@ -181,7 +181,7 @@ func hostile(t *testing.T, seed uint64, cores int, backend uring.Backend, typ wi
 		ends[i] = newTraveller(t, i, cores, backend, typ, func(netip.AddrPort) netip.AddrPort { return roads[1-i].Addr() })
 		roads[i].Lead(ends[i].addr.AddrPort)
 		defer func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			if err := ends[i].m.Shutdown(ctx); err != nil {
 				t.Error(err)
@@ -216,7 +216,7 @@ func hostile(t *testing.T, seed uint64, cores int, backend uring.Backend, typ wi
 	for _, r := range roads {
 		r.Calm()
 	}
-	ctx, cancel = context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var total msgrtest.Troubles
 	for i, p := range ends {

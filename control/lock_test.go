@@ -34,7 +34,7 @@ func idle(t *testing.T, change func(*Config)) *Messenger {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := m.Shutdown(ctx); err != nil {
 			t.Error(err)
@@ -76,7 +76,7 @@ func TestMarkDownDoesNotWaitForTheLock(t *testing.T) {
 	}
 	select {
 	case <-c.Closed():
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("it is not closed")
 	}
 }
@@ -147,7 +147,7 @@ func TestAConnectionThatWasMarkedDownEndsByItself(t *testing.T) {
 	c.MarkDown()
 	select {
 	case <-c.Closed():
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("it is not closed")
 	}
 }
@@ -217,7 +217,7 @@ func TestUserCodeMayCallTheMessengerBack(t *testing.T) {
 				}
 				<-changed
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			if _, err := m.Rebind(ctx); err != nil {
 				t.Error(err)
@@ -282,7 +282,7 @@ func TestActionsOfAConnectionKeepTheirOrder(t *testing.T) {
 	}
 	select {
 	case <-done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("two ran at a time")
 	}
 	if wrong != 0 {

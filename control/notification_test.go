@@ -24,7 +24,7 @@ func noteMessenger(t *testing.T) *Messenger {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := m.Shutdown(ctx); err != nil {
 			t.Error(err)

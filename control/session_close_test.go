@@ -197,7 +197,7 @@ func TestShutdownUnderLoadEnds(t *testing.T) {
 					}
 					awaitTID(t, ctx, acceptor, 20)
 					down := func(n *msgrtest.Node) {
-						end, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+						end, cancel := context.WithTimeout(context.Background(), time.Minute)
 						defer cancel()
 						if err := n.Shutdown(end); err != nil {
 							t.Errorf("%s: %v", n.Name(), err)
@@ -250,7 +250,7 @@ func TestShutdownWithHeldConnectionsEnds(t *testing.T) {
 				b := subject.Probe.Arm(at, 1, msgrtest.Block())
 				send(t, connector.Dial(acceptor), 1)
 				subject.Hit(ctx, b)
-				end, cancel := context.WithTimeout(ctx, 5*time.Second)
+				end, cancel := context.WithTimeout(ctx, time.Minute)
 				defer cancel()
 				if err := subject.Shutdown(end); err != nil {
 					t.Error(err)

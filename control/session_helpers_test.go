@@ -17,7 +17,7 @@ import (
 )
 
 // sessionTime bounds one session test, on a machine that has much else to do.
-const sessionTime = 30 * time.Second
+const sessionTime = 90 * time.Second
 
 // spread runs cases at the same time, at most width of them: they spend their
 // time waiting for timers and sockets, so that more of them than CPUs pay.

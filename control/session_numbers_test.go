@@ -52,7 +52,7 @@ func TestNumbersThatWouldWrapAreRefused(t *testing.T) {
 // handshake can be under way any more that is older.
 func TestHighNumbersInAnothersNameLockNobodyOut(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "SFS", true, func(c *msgrtest.NodeConfig) { c.HandshakeTimeout = 300 * time.Millisecond })
+		s := playTo(t, ctx, v, "SFS", true, func(c *msgrtest.NodeConfig) { c.HandshakeTimeout = 2 * time.Second })
 		p, si := s.establish(clientCookie, 5)
 		s.talks(p, 1)
 		attack := s.reconnect(clientCookie, si.Cookie, 1<<62, 1<<62, 1)

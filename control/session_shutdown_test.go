@@ -22,10 +22,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// shutsDown must end within the time of the matrix.
+// shutsDown must end, and not by the limit of a handshake, which is longer.
 func shutsDown(t *testing.T, n *msgrtest.Node) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := n.Shutdown(ctx); err != nil {
 		t.Errorf("%s: %v", n.Name(), err)

@@ -30,7 +30,7 @@ func TestStatisticsAreServed(t *testing.T) {
 		if srv.Addr() != path {
 			t.Errorf("it serves at %s, want %s", srv.Addr(), path)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		snap, err := control.ReadStats(ctx, path)
 		cancel()
 		if err != nil {

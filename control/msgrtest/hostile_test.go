@@ -40,7 +40,7 @@ func exchange(t *testing.T, p *msgrtest.HostileProxy, data []byte) []byte {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	go func() {
 		_, _ = c.Write(data)
 		_ = c.(*net.TCPConn).CloseWrite()

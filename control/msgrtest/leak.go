@@ -13,7 +13,7 @@ import (
 )
 
 // leakPatience is how long CheckLeaks waits for the last ones to go.
-const leakPatience = 10 * time.Second
+const leakPatience = time.Minute
 
 // CheckLeaks notes the goroutines and open descriptors of the process, and
 // fails the test if there are more of them at its end. Call it first, so that

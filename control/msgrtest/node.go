@@ -12,15 +12,16 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// Timers of a Node whose configuration does not set them.
+// Timers of a Node whose configuration does not set them. A handshake has more time
+// than a test, so that none fails because the machine is busy.
 const (
-	NodeHandshakeTimeout = 10 * time.Second
+	NodeHandshakeTimeout = 5 * time.Minute
 	NodeInitialBackoff   = 20 * time.Millisecond
 	NodeMaxBackoff       = 200 * time.Millisecond
 )
 
 // shutdownPatience bounds the shutdown of a Node at the end of its test.
-const shutdownPatience = 10 * time.Second
+const shutdownPatience = time.Minute
 
 // NodeConfig configures a Node.
 type NodeConfig struct {

@@ -19,7 +19,7 @@ import (
 )
 
 // patience is how long anything may take.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 const keyringText = `
 [mon.]
