@@ -10,8 +10,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// shutdownTime bounds how long a messenger may take to end.
-const shutdownTime = 2 * time.Second
+// shutdownTime bounds how long a messenger may take to end. Only a defect takes as long,
+// or a machine that gives a core no time.
+const shutdownTime = 10 * time.Second
 
 // closeMessenger ends m. Its peers have nothing to gain from our patience.
 func closeMessenger(m *control.Messenger) error {

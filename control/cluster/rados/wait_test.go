@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
@@ -86,10 +87,16 @@ func TestAClientWaitsForAnOSDUntilItsDeadline(t *testing.T) {
 	}
 	defer client.Close()
 
-	short, cancel := context.WithTimeout(ctx, 1200*time.Millisecond)
-	defer cancel()
-	err = client.Write(short, "data", "object", []byte("text"))
-	if !errors.Is(err, rados.ErrNoOSD) || !errors.Is(err, context.DeadlineExceeded) || c.asked.Load() < 2 {
+	// The time is over when it has asked twice.
+	short, over := context.WithCancelCause(ctx)
+	written := make(chan error, 1)
+	go func() { written <- client.Write(short, "data", "object", []byte("text")) }()
+	if err := msgrtest.Until(ctx, func() bool { return c.asked.Load() >= 2 }); err != nil {
+		t.Errorf("asked %d times: %v", c.asked.Load(), err)
+	}
+	over(context.DeadlineExceeded)
+	err = <-written
+	if !errors.Is(err, rados.ErrNoOSD) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("asked %d times, then %v; want ErrNoOSD at the deadline", c.asked.Load(), err)
 	}
 
