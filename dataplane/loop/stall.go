@@ -26,36 +26,50 @@ type health struct {
 	goroutine []byte // "goroutine N ", how its stack begins; set before the core is used
 
 	mu    sync.Mutex
-	still chan struct{} // closed while the core is stalled; guarded by mu
+	still chan struct{} // closed by found; nil: nobody waits; guarded by mu
+	at    uint64        // turns when it was closed; guarded by mu
 }
 
-// stalled returns a channel that is closed while the core does not turn. Any
-// goroutine.
+// stalled returns a channel that is closed while the core does not turn. A core that
+// has turned since it was found stalled is not any more: the watch sees that only at
+// its next look. Any goroutine.
 func (v *health) stalled() chan struct{} {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.still == nil {
+	return v.watched()
+}
+
+// watched is stalled. The lock is held.
+func (v *health) watched() chan struct{} {
+	if v.still == nil || isClosed(v.still) && v.turns.Load() != v.at {
 		v.still = make(chan struct{})
 	}
 	return v.still
 }
 
-// recovered says that the core turns again.
-func (v *health) recovered() {
+// found says that the core is stalled since it had turned so often.
+func (v *health) found(turns uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.still = nil
+	v.at = turns
+	if still := v.watched(); !isClosed(still) {
+		close(still)
+	}
+}
+
+func isClosed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // Healthy says that the core is running, and turns: neither failed, stopped,
 // being removed nor stalled. Any goroutine.
 func (c *Core) Healthy() bool {
-	select {
-	case <-c.vitals.stalled():
-		return false
-	default:
-		return c.State() == CoreRunning
-	}
+	return !isClosed(c.vitals.stalled()) && c.State() == CoreRunning
 }
 
 // Ask runs f on the core and waits for its answer, but not for a core that is
@@ -67,10 +81,8 @@ func Ask[T any](c *Core, f func(c *Core) T) (T, error) {
 		return none, ErrOnCore
 	}
 	still := c.vitals.stalled()
-	select {
-	case <-still:
+	if isClosed(still) && !isClosed(c.done) {
 		return none, ErrStalled // without leaving a task behind each time
-	default:
 	}
 	got := make(chan T, 1)
 	if err := c.Do(func(c *Core) { got <- f(c) }); err != nil {
@@ -179,7 +191,6 @@ func (w *stallWatch) look(now time.Time, fresh bool) {
 			}
 		default:
 			if s.stalled {
-				c.vitals.recovered()
 				w.p.cfg.Logger.Warn("core turns again", "core", c.id, "stalled", now.Sub(s.since))
 			}
 			*s = observation{busy: busy, turns: turns, since: now}
@@ -190,7 +201,7 @@ func (w *stallWatch) look(now time.Time, fresh bool) {
 // report tells of a stall, once, with the stack of the core.
 func (w *stallWatch) report(c *Core, since time.Duration) {
 	c.vitals.stalls.Add(1)
-	close(c.vitals.stalled())
+	c.vitals.found(w.seen[c].turns)
 	w.p.cfg.Logger.Error("core stalled", "core", c.id, "for", since, "stack", string(c.vitals.stack()))
 }
 

@@ -66,6 +66,14 @@ func block(t testing.TB, c *Core) (release func()) {
 	return release
 }
 
+// asleep waits until a core has nothing to do.
+func asleep(t testing.TB, c *Core) {
+	t.Helper()
+	for !c.sleeping.Load() {
+		must(t, c.call(func(*Core) {}))
+	}
+}
+
 //go:noinline
 func standStill(end chan struct{}) { <-end }
 
@@ -77,6 +85,7 @@ func TestAStalledCoreIsReportedOnceWithItsStack(t *testing.T) {
 	look := func() { now = now.Add(time.Second); w.look(now, false) }
 
 	release := block(t, p.Core(1))
+	asleep(t, p.Core(0)) // these looks follow each other faster than a core may get the CPU
 	look()
 	if got := lines.with("core stalled"); len(got) != 0 {
 		t.Fatalf("one look is not enough to tell: %v", got)
@@ -112,13 +121,63 @@ func TestAStalledCoreIsReportedOnceWithItsStack(t *testing.T) {
 	}
 }
 
+// A machine that is busy for a second stalls a core for as long: whoever asks it as soon
+// as it turns has its answer, and the last counts are not lost if it stops then.
+func TestACoreThatTurnsAgainAnswersBeforeTheWatchLooks(t *testing.T) {
+	p := newPlane(t, Config{Cores: 1, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}, Logger: slog.New(newLogLines())})
+	c, w := p.Core(0), newStallWatch(p)
+	now := time.Unix(0, 0)
+	for round := range uint64(2) {
+		release := block(t, c)
+		for range 3 { // the first one may see turns that are new to it
+			now = now.Add(time.Second)
+			w.look(now, false)
+		}
+		if _, err := Ask(c, func(*Core) int { return 0 }); !errors.Is(err, ErrStalled) || c.Healthy() {
+			t.Errorf("asked a stalled one: %v", err)
+		}
+		release()
+		must(t, c.call(func(*Core) {}))
+		must(t, c.call(func(*Core) {})) // a whole turn later
+		if got, err := Ask(c, func(*Core) int { return 7 }); got != 7 || err != nil || !c.Healthy() {
+			t.Errorf("it answers %d, %v", got, err)
+		}
+		if st, err := c.Stats(); err != nil || st.Stalled || st.Stalls != round+1 {
+			t.Errorf("%+v, %v", st, err)
+		}
+	}
+	block(t, c)
+	for range 3 {
+		now = now.Add(time.Second)
+		w.look(now, false)
+	}
+	if st, err := c.Stats(); err != nil || !st.Stalled {
+		t.Errorf("%+v, %v", st, err)
+	}
+}
+
+func TestAStalledCoreThatStopsTellsItsLastCounts(t *testing.T) {
+	p := newPlane(t, Config{Cores: 1, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}, Logger: slog.New(newLogLines())})
+	c, w := p.Core(0), newStallWatch(p)
+	release := block(t, c)
+	for i := range 3 {
+		w.look(time.Unix(int64(i), 0), false)
+	}
+	if st, err := c.Stats(); err != nil || !st.Stalled {
+		t.Errorf("%+v, %v", st, err)
+	}
+	release()
+	must(t, p.Close())
+	if st, err := c.Stats(); !errors.Is(err, ErrStopped) || st.Stalled || st.Stalls != 1 || st.Turns == 0 || st.Backend == "" {
+		t.Errorf("%+v, %v", st, err)
+	}
+}
+
 func TestAnIdleCoreIsNotStalled(t *testing.T) {
 	lines := newLogLines()
 	p := newPlane(t, Config{Cores: 1, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}, Logger: slog.New(lines)})
 	c := p.Core(0)
-	for !c.sleeping.Load() {
-		must(t, c.call(func(*Core) {}))
-	}
+	asleep(t, c)
 	w := newStallWatch(p)
 	for i := range 4 {
 		w.look(time.Unix(int64(i), 0), false)
