@@ -135,7 +135,7 @@ func TestMessagesThatAreNeitherSmallNorLargeLeaveTheBuffers(t *testing.T) {
 func TestAnIdleConnectionWithKeepalivesStaysWithReadiness(t *testing.T) {
 	a := newAdaptive(t, OpenOptions{Lossy: true})
 	for range 100 {
-		a.time += 2 * time.Second
+		a.Time += 2 * time.Second
 		a.small(1)
 	}
 	a.expect(ReceiveReady, loop.WhyBegun)
@@ -237,7 +237,7 @@ func TestAConnectionThatBringsMuchAtOnceWaitsForItsTurnAgain(t *testing.T) {
 	}
 	most, seen := 0, before
 	for len(a.own.list()) < len(a.sent) {
-		must(t, a.by.Turn())
+		must(t, a.By.Turn())
 		most, seen = max(most, len(a.own.list())-seen), len(a.own.list())
 	}
 	if most > (256+64+1)<<10/1000 {
@@ -252,7 +252,7 @@ func TestAConnectionThatBringsMuchAtOnceWaitsForItsTurnAgain(t *testing.T) {
 // has no room for more answers.
 func TestAReceiveThatEndsWhereItFallsBehindIsFollowedByAWatch(t *testing.T) {
 	a := newAdaptive(t, OpenOptions{Lossy: true})
-	a.own.onMessage = func(*Handler, *Message) { a.time += time.Millisecond } // a turn takes few of them
+	a.own.onMessage = func(*Handler, *Message) { a.Time += time.Millisecond } // a turn takes few of them
 	a.small(4)
 	a.expect(ReceiveBuffers, loop.WhySmall)
 	slice := func() (b []byte) {
@@ -262,14 +262,14 @@ func TestAReceiveThatEndsWhereItFallsBehindIsFollowedByAWatch(t *testing.T) {
 		return b
 	}
 	a.sock.Arrive(slice())
-	must(t, a.by.Turn())
+	must(t, a.By.Turn())
 	b := slice()
 	large := a.message(200 << 10)
 	a.sock.Arrive(append(b, large[:100]...))
 	last := &a.d.Queue[len(a.d.Queue)-1]
 	last.Flags &^= uring.More
 	a.sock.Receiving = false
-	must(t, a.by.Turn())
+	must(t, a.By.Turn())
 	if n := a.h.sock.Backlog(); n < loop.BacklogBytes {
 		t.Fatalf("%d bytes are held back", n)
 	}
@@ -313,7 +313,7 @@ func TestTheWayOfReceivingMovesWithTheConnection(t *testing.T) {
 			a.settle()
 		} else {
 			for range 4 { // the last one has been read, and the watch is being cancelled
-				must(t, a.by.Turn())
+				must(t, a.By.Turn())
 			}
 			if a.sock.Armed || a.sock.Receiving {
 				t.Error("it is not about to change")
@@ -365,7 +365,7 @@ func TestNothingIsLostOrReorderedAsTheWayOfReceivingChanges(t *testing.T) {
 					case 0:
 						a.sock.RunOut()
 					case 1:
-						must(t, a.by.Turn())
+						must(t, a.By.Turn())
 					case 2, 3, 4, 5, 6:
 						release()
 						a.settle()

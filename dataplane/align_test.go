@@ -46,15 +46,7 @@ func TestDataBeginsOnAPageFromTheSizeThatWasAskedFor(t *testing.T) {
 			})
 			c := b.connRev(OpenOptions{Lossy: true, AlignFrom: pageSize}, m.rev, m.secure)
 			checkAligned(t, c.own, pageSize)
-			for all := c.peer.stream(list); len(all) > 0; {
-				n := min(1+rng.IntN(1<<(4+rng.IntN(15))), len(all))
-				c.sock.Arrive(all[:n])
-				all = all[n:]
-				if rng.IntN(3) == 0 {
-					c.settle()
-				}
-			}
-			c.settle()
+			c.arriveInPieces(rng, c.peer.stream(list))
 			if err := c.own.fault(); err != nil {
 				t.Fatal(err)
 			}

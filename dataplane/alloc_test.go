@@ -136,17 +136,17 @@ func (l *wireLoop) round() {
 		panic(err)
 	}
 	for l.received < want {
-		if err := l.b.by.Turn(); err != nil {
+		if err := l.b.By.Turn(); err != nil {
 			panic(err)
 		}
 		if f := l.out.sock; len(f.Sent) > 0 {
 			l.in.sock.Whole = f.Sent
 			l.in.sock.Edge(0)
-			if err := l.b.by.Turn(); err != nil {
+			if err := l.b.By.Turn(); err != nil {
 				panic(err)
 			}
 			for len(l.in.sock.Whole) > 0 {
-				if err := l.b.by.Turn(); err != nil {
+				if err := l.b.By.Turn(); err != nil {
 					panic(err)
 				}
 			}
@@ -205,12 +205,12 @@ func TestAcksOfMsgr1DoNotAllocate(t *testing.T) {
 				panic(err)
 			}
 			for c.h.sent.n == 0 {
-				must(t, b.by.Turn())
+				must(t, b.By.Turn())
 			}
 			c.sock.Whole, in = in[0], in[1:]
 			c.sock.Edge(0)
-			for c.h.sent.n > 0 || c.h.unacked > 0 || b.by.Busy() {
-				must(t, b.by.Turn())
+			for c.h.sent.n > 0 || c.h.unacked > 0 || b.By.Busy() {
+				must(t, b.By.Turn())
 			}
 			c.sock.Sent = c.sock.Sent[:0]
 		}

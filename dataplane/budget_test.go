@@ -279,16 +279,16 @@ func TestAStoppedSocketIsGivenUpWhileAcksMayWaitBehindIt(t *testing.T) {
 					c.sock.Arrive(c.peer.message(seq, 0, &Message{}))
 				}
 				tc.settle()
-				begun := tc.time
+				begun := tc.Time
 				for range 20 {
 					tc.after(time.Second)
 					if c.own.fault() != nil {
-						gaps = append(gaps, tc.time-begun)
+						gaps = append(gaps, tc.Time-begun)
 						break
 					}
 				}
 				if err := c.own.fault(); one.want != errors.Is(err, ErrGivenUp) {
-					t.Fatalf("fault %v behind %v", err, tc.time-begun)
+					t.Fatalf("fault %v behind %v", err, tc.Time-begun)
 				}
 				if !one.want {
 					return

@@ -44,8 +44,8 @@ func BenchmarkEcho(b *testing.B) {
 					c.h.inSeq, answered = 0, 0
 					c.sock.Whole = stream
 					c.sock.Edge(0)
-					for answered < n || len(c.sock.Whole) > 0 || bd.by.Busy() {
-						must(b, bd.by.Turn())
+					for answered < n || len(c.sock.Whole) > 0 || bd.By.Busy() {
+						must(b, bd.By.Turn())
 					}
 					c.sock.Sent = c.sock.Sent[:0]
 				}

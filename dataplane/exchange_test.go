@@ -11,27 +11,10 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
-
-// failing breaks a driver at the test's wish.
-type failing struct {
-	uring.Driver
-	broken *atomic.Bool
-	err    error
-}
-
-func (d failing) Wait(timeout time.Duration) ([]uring.Completion, error) {
-	if d.broken.Load() {
-		return nil, d.err
-	}
-	got, err := d.Driver.Wait(timeout)
-	if d.broken.Load() {
-		return nil, d.err
-	}
-	return got, err
-}
 
 func TestCloseWithEverythingInFlightLeavesNothing(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg Config) {
@@ -108,7 +91,7 @@ func TestABrokenDriverFaultsItsConnectionsAndIsReported(t *testing.T) {
 	p := newPlane(t, Config{Cores: 2, Open: func(core int) (uring.Driver, error) {
 		d, err := uring.Open(uring.Config{Backend: uring.Epoll})
 		if core == 0 && err == nil {
-			d = failing{d, &broken, cause}
+			d = planetest.Failing{Driver: d, Broken: &broken, Err: cause}
 		}
 		return d, err
 	}})
@@ -212,7 +195,7 @@ func TestASlowReaderGetsEveryByte(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg Config) {
 		cfg.Cores = 1
 		p := newPlane(t, cfg)
-		l, c := netPair(t, p)
+		l, c := netPair(t, p.Core(0))
 		must(t, c.SetReadBuffer(256<<10))
 		own := &recorder{}
 		h := NewHandler(p.Core(0), HandlerConfig{Owner: own, QueueBytes: 4 << 20})
@@ -263,6 +246,33 @@ func TestASlowReaderGetsEveryByte(t *testing.T) {
 	})
 }
 
+// exchange sends so many messages of all sizes both ways, and waits until all have
+// arrived unchanged and are acknowledged.
+func exchange(t *testing.T, count int, ha, hb *Handler, oa, ob *recorder) {
+	t.Helper()
+	var sizes [][3]int
+	for i := range count {
+		sizes = append(sizes, [3]int{i * 37 % 5000, i % 3 * 50, (i % 10 / 9) * i * 3001 % (1 << 20)})
+	}
+	lists := [2][]*Message{messagesOf(sizes), messagesOf(sizes)}
+	for i, h := range []*Handler{ha, hb} {
+		go func() {
+			for _, m := range lists[i] {
+				if err := h.Send(m); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	for i, own := range []*recorder{ob, oa} {
+		until(t, own, "all messages", func() bool { return len(own.list()) == len(sizes) })
+		checkReceived(t, own.list(), lists[i])
+	}
+	for _, h := range []*Handler{ha, hb} {
+		until(t, oa, "the acks", func() bool { n, _ := h.QueuedOut(); _, _ = h.Stats(); oa.told(); return n == 0 })
+	}
+}
+
 // Both ends are ours, over every engine: many messages of all sizes both
 // ways.
 func TestTwoHandlersExchangeEverything(t *testing.T) {
@@ -274,27 +284,7 @@ func TestTwoHandlersExchangeEverything(t *testing.T) {
 		ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{
 			Throttles: &Throttles{Messages: NewThrottle(50), Bytes: NewThrottle(1 << 20), Dispatch: NewThrottle(1 << 20)},
 		})
-		var sizes [][3]int
-		for i := range 300 {
-			sizes = append(sizes, [3]int{i * 37 % 5000, i % 3 * 50, (i % 10 / 9) * i * 3001 % (1 << 20)})
-		}
-		lists := [2][]*Message{messagesOf(sizes), messagesOf(sizes)}
-		for i, h := range []*Handler{ha, hb} {
-			go func() {
-				for _, m := range lists[i] {
-					if err := h.Send(m); err != nil {
-						t.Error(err)
-					}
-				}
-			}()
-		}
-		for i, own := range []*recorder{ob, oa} {
-			until(t, own, "all messages", func() bool { return len(own.list()) == len(sizes) })
-			checkReceived(t, own.list(), lists[i])
-		}
-		for _, h := range []*Handler{ha, hb} {
-			until(t, oa, "the acks", func() bool { n, _ := h.QueuedOut(); _, _ = h.Stats(); oa.told(); return n == 0 })
-		}
+		exchange(t, 300, ha, hb, oa, ob)
 		if st := stats(t, p.Core(0)); st.MessagesIn != 300 || st.MessagesOut != 300 || st.BytesIn == 0 || st.Handlers != 1 {
 			t.Errorf("%+v", st)
 		}

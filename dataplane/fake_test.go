@@ -1,42 +1,36 @@
 package dataplane
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/stepped"
-	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// bed is a stepped plane of one core over a fakeDriver, with a clock.
+// bed is a plane of one core over a fake driver, which the test turns itself.
 type bed struct {
-	t    testing.TB
-	p    *Plane
-	c    *Core
-	by   stepped.Stepper // of c
-	d    *fakedriver.Driver
-	time time.Duration
+	*planetest.Bed
+	t testing.TB
+	p *Plane
+	c *Core
+	d *fakedriver.Driver // of the core
 }
 
 func newBed(t testing.TB, change func(*Config, *fakedriver.Driver)) *bed {
 	t.Helper()
-	b := &bed{t: t, d: fakedriver.New()}
-	cfg := Config{
-		Cores: 1, Stepped: func(_ *Core, s stepped.Stepper) { b.by = s },
-		Open: func(int) (uring.Driver, error) { return b.d, nil },
-		Now:  func() time.Duration { return b.time },
-		Wall: func() time.Time { return time.Unix(1000, 5).Add(b.time) },
-	}
+	b := &bed{Bed: planetest.NewBed(t), t: t}
+	b.d = b.D
+	cfg := Config{Cores: 1, Stepped: func(_ *Core, s stepped.Stepper) { b.By = s }, Open: b.Open, Now: b.Now, Wall: b.Wall}
 	if change != nil {
 		change(&cfg, b.d)
 	}
 	p, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	b.p, b.c = p, p.Core(0)
 	t.Cleanup(b.close)
 	return b
@@ -48,27 +42,9 @@ func (b *bed) close() {
 	}
 }
 
-// settle runs the core until nothing is left to do.
-func (b *bed) settle() {
-	b.t.Helper()
-	for range 1 << 20 {
-		if err := b.by.Turn(); err != nil {
-			b.t.Fatal(err)
-		}
-		if !b.by.Busy() && len(b.d.Queue) == 0 {
-			return
-		}
-	}
-	b.t.Fatal("the core never comes to rest")
-}
+func (b *bed) settle() { b.t.Helper(); b.Settle() }
 
-// after moves the clock and lets timers fire.
-func (b *bed) after(d time.Duration) {
-	b.t.Helper()
-	b.time += d
-	b.settle()
-	b.settle()
-}
+func (b *bed) after(d time.Duration) { b.t.Helper(); b.After(d) }
 
 // link makes a connected link over a fake socket.
 func (b *bed) link() (*Link, *fakedriver.Sock) {
@@ -115,6 +91,20 @@ func (c *conn) openMode(opt OpenOptions, m wireMode) {
 	l, f := c.link()
 	c.sock = f
 	c.h.Open(l, opt)
+	c.settle()
+}
+
+// arriveInPieces has a stream arrive cut by chance, also between turns.
+func (c *conn) arriveInPieces(rng *rand.Rand, stream []byte) {
+	c.t.Helper()
+	for len(stream) > 0 {
+		n := min(1+rng.IntN(1<<(4+rng.IntN(15))), len(stream))
+		c.sock.Arrive(stream[:n])
+		stream = stream[n:]
+		if rng.IntN(3) == 0 {
+			c.settle()
+		}
+	}
 	c.settle()
 }
 
@@ -252,12 +242,5 @@ func (p *peerCodec) decode(b []byte) (frames []parsed) {
 		}
 		p.left = p.left[size:]
 		frames = append(frames, one)
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -22,20 +22,7 @@ func feedStream1(t *testing.T, stream, cuts []byte, receive ReceiveMode, mode wi
 	c := b.connMode(OpenOptions{Lossy: true, Throttles: ts}, mode)
 	one := c.peer.one
 	c.h.rx1.dec = frame1.NewDecoder(one.cfg, one.signer, frame.Limits{Front: 1 << 12, Middle: 1 << 12, Data: 1 << 14})
-	for i := 0; len(stream) > 0; i++ {
-		n := len(stream)
-		if i < len(cuts) {
-			n = min(1+int(cuts[i]), n)
-		}
-		c.sock.Arrive(stream[:n])
-		stream = stream[n:]
-		if i%2 == 0 {
-			c.settle()
-		}
-	}
-	c.settle()
-	c.sock.HangUp()
-	c.settle()
+	c.arriveCut(stream, cuts)
 	err := c.own.fault()
 	if c.c.Snapshot().PoolInUse != 0 || ts.Messages.Used()+ts.Bytes.Used()+ts.Dispatch.Used() != 0 {
 		t.Fatalf("%d bytes of buffers, %d messages and %d bytes of the throttles are lost", c.c.Snapshot().PoolInUse, ts.Messages.Used(), ts.Bytes.Used())

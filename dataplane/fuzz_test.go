@@ -18,17 +18,9 @@ type verdict struct {
 	ended    bool
 }
 
-// feedStream gives a connection all of stream, cut at the given places, and
-// then the end.
-func feedStream(t *testing.T, stream, cuts []byte, receive ReceiveMode, rev frame.Revision) verdict {
-	b := newBed(t, func(cfg *Config, d *fakedriver.Driver) {
-		receiving(receive)(cfg, d)
-		cfg.LargeFrom = 300
-	})
-	defer b.close()
-	c := b.connRev(OpenOptions{Lossy: true}, rev, false)
-	lim := frame.Limits{Control: 1 << 10, Front: 1 << 12, Middle: 1 << 12, Data: 1 << 14}
-	c.h.rx.dec.SetLimits(lim)
+// arriveCut has a stream arrive, cut at the given places, and then the end.
+func (c *conn) arriveCut(stream, cuts []byte) {
+	c.t.Helper()
 	for i := 0; len(stream) > 0; i++ {
 		n := len(stream)
 		if i < len(cuts) {
@@ -43,6 +35,20 @@ func feedStream(t *testing.T, stream, cuts []byte, receive ReceiveMode, rev fram
 	c.settle()
 	c.sock.HangUp()
 	c.settle()
+}
+
+// feedStream gives a connection all of stream, cut at the given places, and
+// then the end.
+func feedStream(t *testing.T, stream, cuts []byte, receive ReceiveMode, rev frame.Revision) verdict {
+	b := newBed(t, func(cfg *Config, d *fakedriver.Driver) {
+		receiving(receive)(cfg, d)
+		cfg.LargeFrom = 300
+	})
+	defer b.close()
+	c := b.connRev(OpenOptions{Lossy: true}, rev, false)
+	lim := frame.Limits{Control: 1 << 10, Front: 1 << 12, Middle: 1 << 12, Data: 1 << 14}
+	c.h.rx.dec.SetLimits(lim)
+	c.arriveCut(stream, cuts)
 	err := c.own.fault()
 	if c.c.Snapshot().PoolInUse != 0 {
 		t.Fatalf("%d bytes of buffers are lost", c.c.Snapshot().PoolInUse)

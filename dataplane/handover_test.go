@@ -3,29 +3,12 @@ package dataplane
 import (
 	"errors"
 	"testing"
-
-	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// handPlanes runs a test on both backends, with planes of one core.
-func handPlanes(t *testing.T, run func(t *testing.T, open func() *Plane)) {
-	for _, backend := range []uring.Backend{uring.Auto, uring.Epoll} {
-		t.Run(string(backend), func(t *testing.T) {
-			run(t, func() *Plane {
-				p, err := New(Config{Cores: 1, Driver: uring.Config{Backend: backend}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { _ = p.Close() })
-				return p
-			})
-		})
-	}
-}
-
 func TestFrozenHandlerKeepsItsQueueAndTakesNothing(t *testing.T) {
-	handPlanes(t, func(t *testing.T, open func() *Plane) {
-		p := open()
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 1
+		p := newPlane(t, cfg)
 		h := NewHandler(p.Core(0), HandlerConfig{Owner: nil, QueueMessages: 3})
 		freeze := func() HandlerState {
 			answer := make(chan HandlerState, 1)
@@ -73,8 +56,9 @@ func TestFrozenHandlerKeepsItsQueueAndTakesNothing(t *testing.T) {
 }
 
 func TestRestoredHandlerHasTheStateOfTheFrozenOne(t *testing.T) {
-	handPlanes(t, func(t *testing.T, open func() *Plane) {
-		p := open()
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 1
+		p := newPlane(t, cfg)
 		m := make([]*Message, 6)
 		for i := range m {
 			m[i] = NewMessage(uint16(i), make([]byte, 10), nil)

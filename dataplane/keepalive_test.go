@@ -144,7 +144,7 @@ func TestANewConnectionStartsItsTimersAnew(t *testing.T) {
 	c.h.Delay(false, nil)
 	c.settle()
 	c.after(10 * time.Second)
-	if _, armed := c.by.Deadline(); c.own.fault() != nil || armed {
+	if _, armed := c.By.Deadline(); c.own.fault() != nil || armed {
 		t.Fatalf("a closed connection: fault %v, a timer is armed: %v", c.own.fault(), armed)
 	}
 	c.open(OpenOptions{KeepaliveEvery: time.Second, KeepaliveTimeout: time.Second}, frame.Rev1, false)
@@ -157,7 +157,7 @@ func TestANewConnectionStartsItsTimersAnew(t *testing.T) {
 
 func TestNoTimerWithoutALimit(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{IdleAfter: -1})
-	if _, ok := c.by.Deadline(); ok {
+	if _, ok := c.By.Deadline(); ok {
 		t.Error("a timer is armed for nothing")
 	}
 }

@@ -24,11 +24,11 @@ func TestAMessageIsTimedFromSendToItsWriteAndToItsAck(t *testing.T) {
 	b := newBed(t, timingEvery(1))
 	c := b.conn(OpenOptions{})
 	must(t, c.h.Send(NewMessage(1, nil, nil)))
-	b.time += 3 * time.Millisecond
+	b.Time += 3 * time.Millisecond
 	c.settle()
 	lat := b.c.Snapshot().Latency
 	one(t, "queue", &lat.Queue, 3*time.Millisecond)
-	b.time += 5 * time.Millisecond
+	b.Time += 5 * time.Millisecond
 	ack := seqPayload(1)
 	c.sock.Arrive(c.peer.frame(frame.TagAck, ack[:]))
 	c.settle()
@@ -43,7 +43,7 @@ func TestAReplayedMessageIsTimedFromItsFirstWrite(t *testing.T) {
 	c := b.conn(OpenOptions{})
 	must(t, c.h.Send(NewMessage(1, nil, nil)))
 	c.settle()
-	b.time += time.Second
+	b.Time += time.Second
 	c.h.Delay(false, nil)
 	c.h.RequeueSent()
 	c.settle()
@@ -51,7 +51,7 @@ func TestAReplayedMessageIsTimedFromItsFirstWrite(t *testing.T) {
 	c.sock = sock
 	c.h.Open(link, OpenOptions{Encoder: c.peer.ourEncoder(), Decoder: c.peer.ourDecoder()})
 	c.settle()
-	b.time += time.Second
+	b.Time += time.Second
 	c.h.RequeueSentUpTo(1) // the ack
 	c.settle()
 	lat := b.c.Snapshot().Latency
@@ -116,7 +116,7 @@ func TestNoPlaceAmongMessagesThatAreSentTogetherIsPreferred(t *testing.T) {
 func TestDispatchersAreTimed(t *testing.T) {
 	b := newBed(t, nil)
 	c := b.conn(OpenOptions{Lossy: true})
-	c.own.onMessage = func(*Handler, *Message) { b.time += time.Millisecond }
+	c.own.onMessage = func(*Handler, *Message) { b.Time += time.Millisecond }
 	for i := range uint64(100) {
 		c.sock.Arrive(c.peer.message(i+1, 0, NewMessage(1, nil, nil)))
 		c.settle()

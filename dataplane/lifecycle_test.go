@@ -4,32 +4,13 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
-
-func numbers(p *Plane) (ids []int) {
-	for _, c := range p.All() {
-		ids = append(ids, c.ID())
-	}
-	return ids
-}
-
-func expectNumbers(t *testing.T, p *Plane, want ...int) {
-	t.Helper()
-	if got := numbers(p); !slices.Equal(got, want) || p.Cores() != len(want) {
-		t.Errorf("cores %v, want %v", got, want)
-	}
-	for _, i := range want {
-		if c := p.Core(i); c == nil || c.ID() != i {
-			t.Errorf("core %d is %v", i, c)
-		}
-	}
-}
 
 // turn waits for a task of the core.
 func turn(t testing.TB, c *Core) {
@@ -74,7 +55,7 @@ func TestARemovedCoreWaitsForWhatItHas(t *testing.T) {
 	if gone.State() != CoreStopped {
 		t.Errorf("state %v", gone.State())
 	}
-	expectNumbers(t, p, 1, 2)
+	planetest.CheckCores(t, p, 1, 2)
 }
 
 // The end of the context ends what does not leave by itself.
@@ -91,7 +72,7 @@ func TestTheEndOfPatienceFaultsWhatIsLeft(t *testing.T) {
 	until(t, oa, "the fault", func() bool { return errors.Is(oa.fault(), ErrCoreRemoved) })
 	migrate(t, ha, p.Core(1))
 	must(t, p.AwaitDrained(deadline(t), gone))
-	expectNumbers(t, p, 1)
+	planetest.CheckCores(t, p, 1)
 }
 
 // A callback that ends the core's goroutine makes it fail, not vanish.

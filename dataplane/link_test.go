@@ -2,37 +2,16 @@ package dataplane
 
 import (
 	"errors"
-	"net"
-	"net/netip"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/uring"
 )
-
-// netPair is a link of p's first core and an ordinary connection at its other
-// end.
-func netPair(t *testing.T, p *Plane) (*Link, *net.TCPConn) {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer ln.Close()
-	l, err := p.Core(0).Dial(deadline(t), netip.AddrPort{}, netip.MustParseAddrPort(ln.Addr().String()), uring.SocketOptions{})
-	must(t, err)
-	c, err := ln.Accept()
-	must(t, err)
-	t.Cleanup(func() { c.Close() })
-	if l.LocalAddr().String() != c.RemoteAddr().String() || l.PeerAddr().String() != c.LocalAddr().String() {
-		t.Errorf("link %v-%v, connection %v-%v", l.LocalAddr(), l.PeerAddr(), c.RemoteAddr(), c.LocalAddr())
-	}
-	return l, c.(*net.TCPConn)
-}
 
 func TestBytesBehindTheHandshakeStayForTheHandler(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg Config) {
 		cfg.Cores = 1
 		p := newPlane(t, cfg)
-		l, c := netPair(t, p)
+		l, c := netPair(t, p.Core(0))
 		peer := newPeerCodec(t, frame.Rev1, false)
 		list := messagesOf([][3]int{{10, 0, 0}, {0, 0, 300 << 10}, {700, 5, 0}})
 		go func() { _, _ = c.Write(append([]byte("handshake"), peer.stream(list)...)) }()

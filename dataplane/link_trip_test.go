@@ -3,37 +3,9 @@ package dataplane
 import (
 	"bytes"
 	"testing"
-	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
-
-// during runs f, a call on a link, while the core of the bed turns.
-func (b *bed) during(f func() error) error {
-	b.t.Helper()
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	var err error
-	b.turnUntil(func() bool {
-		select {
-		case err = <-done:
-			return true
-		default:
-			return false
-		}
-	})
-	return err
-}
-
-func (b *bed) turnUntil(done func() bool) {
-	b.t.Helper()
-	for end := time.Now().Add(patience); !done(); b.settle() {
-		if time.Now().After(end) {
-			b.t.Fatal("the call does not end")
-		}
-	}
-	b.settle()
-}
 
 // HS-16: what a link has taken and what it has queued is the handler's, in order.
 func TestAHandlerTakesOverWhatItsLinkHasReadAndQueued(t *testing.T) {
@@ -43,12 +15,12 @@ func TestAHandlerTakesOverWhatItsLinkHasReadAndQueued(t *testing.T) {
 	list := messagesOf([][3]int{{10, 0, 0}, {700, 5, 0}})
 	f.Arrive(append([]byte("handshake"), peer.stream(list[:1])...))
 	b.settle()
-	must(t, b.during(func() error { return l.ReadFull(deadline(t), make([]byte, 9)) }))
+	must(t, b.During(func() error { return l.ReadFull(deadline(t), make([]byte, 9)) }))
 	more := peer.message(2, 0, list[1])
 	f.Arrive(more[:50]) // behind what the link has taken
 	b.settle()
 	f.Park = true
-	must(t, b.during(func() error { // leaves a write in flight
+	must(t, b.During(func() error { // leaves a write in flight
 		l.Queue([]byte("welcome"))
 		return l.Await(deadline(t), func(unread []byte) bool { return len(unread) > 50 })
 	}))

@@ -45,27 +45,7 @@ func TestTwoHandlersExchangeEverythingInMsgr1(t *testing.T) {
 					Throttles:      &Throttles{Messages: NewThrottle(50), Bytes: NewThrottle(1 << 20), Dispatch: NewThrottle(1 << 20)},
 					KeepaliveEvery: time.Millisecond,
 				}, mode)
-				var sizes [][3]int
-				for i := range 150 {
-					sizes = append(sizes, [3]int{i * 37 % 5000, i % 3 * 50, (i % 10 / 9) * i * 3001 % (1 << 20)})
-				}
-				lists := [2][]*Message{messagesOf(sizes), messagesOf(sizes)}
-				for i, h := range []*Handler{ha, hb} {
-					go func() {
-						for _, m := range lists[i] {
-							if err := h.Send(m); err != nil {
-								t.Error(err)
-							}
-						}
-					}()
-				}
-				for i, own := range []*recorder{ob, oa} {
-					until(t, own, "all messages", func() bool { return len(own.list()) == len(sizes) })
-					checkReceived(t, own.list(), lists[i])
-				}
-				for _, h := range []*Handler{ha, hb} {
-					until(t, oa, "the acks", func() bool { n, _ := h.QueuedOut(); _, _ = h.Stats(); oa.told(); return n == 0 })
-				}
+				exchange(t, 150, ha, hb, oa, ob)
 				if oa.fault() != nil || ob.fault() != nil {
 					t.Errorf("faults %v and %v", oa.fault(), ob.fault())
 				}

@@ -193,16 +193,9 @@ func TestLargeFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
 				c.sock.Whole = all // every read finds as much as it asks for
 				c.sock.Edge(0)
 				c.settle()
+			} else {
+				c.arriveInPieces(rng, all)
 			}
-			for len(all) > 0 && !(seed == 2 && receive == ReceiveReady) {
-				n := min(1+rng.IntN(1<<(4+rng.IntN(15))), len(all))
-				c.sock.Arrive(all[:n])
-				all = all[n:]
-				if rng.IntN(3) == 0 {
-					c.settle()
-				}
-			}
-			c.settle()
 			if err := c.own.fault(); err != nil {
 				t.Fatal(err)
 			}
@@ -473,27 +466,36 @@ func TestAThrottledConnectionHoldsBackABoundedAmount(t *testing.T) {
 	}
 }
 
-func TestOneConnectionDoesNotStarveAnother(t *testing.T) {
+// besideAQuietOne opens a connection that so many frames have arrived for, each made
+// by one, and one that gets a message behind the first turn, which it has
+// received after three more.
+func besideAQuietOne(t *testing.T, frames uint64, one func(c *conn, n uint64) []byte) (loud *conn) {
+	t.Helper()
 	b := newBed(t, nil)
 	loud, quiet := b.conn(OpenOptions{Lossy: true}), b.conn(OpenOptions{Lossy: true})
 	var stream []byte
-	for seq := range uint64(3000) {
-		stream = append(stream, loud.peer.message(seq+1, 0, &Message{Front: make([]byte, 900)})...)
+	for n := range frames {
+		stream = append(stream, one(loud, n+1)...)
 	}
 	loud.sock.Whole = stream
 	loud.sock.Edge(0)
-	must(t, b.by.Turn())
+	must(t, b.By.Turn())
 	quiet.sock.Arrive(quiet.peer.message(1, 0, &Message{}))
 	for range 3 {
-		must(t, b.by.Turn())
+		must(t, b.By.Turn())
 	}
 	if len(quiet.own.list()) != 1 {
 		t.Error("the quiet connection waits")
 	}
+	return loud
+}
+
+func TestOneConnectionDoesNotStarveAnother(t *testing.T) {
+	loud := besideAQuietOne(t, 3000, func(c *conn, n uint64) []byte { return c.peer.message(n, 0, &Message{Front: make([]byte, 900)}) })
 	if n := len(loud.own.list()); n > 1000 {
 		t.Errorf("the loud connection got %d messages in four turns", n)
 	}
-	b.settle()
+	loud.settle()
 	if n := len(loud.own.list()); n != 3000 {
 		t.Errorf("%d of 3000 messages", n)
 	}

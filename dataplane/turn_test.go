@@ -58,7 +58,7 @@ func (k *crowd) ready(i int, sizes ...int) {
 
 func (k *crowd) turn() {
 	k.t.Helper()
-	must(k.t, k.by.Turn())
+	must(k.t, k.By.Turn())
 }
 
 // answered is how many connections have something written to them.
@@ -244,7 +244,7 @@ func TestSlowWorkOnMessagesEndsTheTurn(t *testing.T) {
 			slow, other := b.conn(OpenOptions{Lossy: true}), b.conn(OpenOptions{Lossy: true})
 			inTurn, most := 0, 0
 			slow.own.onMessage = func(h *Handler, m *Message) {
-				b.time += each
+				b.Time += each
 				inTurn++
 				most = max(most, inTurn)
 				m.Retain()
@@ -267,7 +267,7 @@ func TestSlowWorkOnMessagesEndsTheTurn(t *testing.T) {
 					t.Fatalf("%d of %d messages are answered", answers, total)
 				}
 				inTurn = 0
-				must(t, b.by.Turn())
+				must(t, b.By.Turn())
 				answers += len(slow.take())
 				if turns == 2 && len(other.own.list()) != 1 {
 					t.Error("the other connection waits for more than the slow one's turn")
@@ -295,7 +295,7 @@ func TestWhatALateTurnLeavesSurvivesAThrottleAndTheEnd(t *testing.T) {
 			c := b.conn(OpenOptions{Throttles: ts})
 			var kept []*Message
 			c.own.onMessage = func(_ *Handler, m *Message) {
-				b.time += turnTime
+				b.Time += turnTime
 				m.Retain()
 				kept = append(kept, m)
 			}

@@ -186,27 +186,11 @@ func TestTinyFramesWithoutEndHaveTheirTurnOnly(t *testing.T) {
 		"repeated message": func(c *conn, _ uint64) []byte { return c.peer.message(1, 0, &Message{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			const frames = 20_000
-			b := newBed(t, nil)
-			loud, quiet := b.conn(OpenOptions{Lossy: true}), b.conn(OpenOptions{Lossy: true})
-			var stream []byte
-			for n := range uint64(frames) {
-				stream = append(stream, one(loud, n+1)...)
-			}
-			loud.sock.Whole = stream
-			loud.sock.Edge(0)
-			must(t, b.by.Turn())
-			quiet.sock.Arrive(quiet.peer.message(1, 0, &Message{}))
-			for range 3 {
-				must(t, b.by.Turn())
-			}
-			if len(quiet.own.list()) != 1 {
-				t.Error("the quiet connection waits")
-			}
+			loud := besideAQuietOne(t, 20_000, one)
 			if len(loud.sock.Whole) == 0 {
 				t.Error("everything was read in four turns: nothing is shown")
 			}
-			b.settle()
+			loud.settle()
 			if err := loud.own.fault(); err != nil {
 				t.Error(err)
 			}

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -14,15 +15,15 @@ const benchBlocks = 4096
 // BenchmarkDurableWrites overwrites blocks of 4 KiB with direct I/O, so many at once: on a
 // driver alone, and on a core by each kind of durability.
 func BenchmarkDurableWrites(b *testing.B) {
-	for _, one := range engines {
-		if one.receive != ReceiveReady {
+	for _, one := range planetest.Engines() {
+		if ReceiveMode(one.Receive) != ReceiveReady {
 			continue
 		}
 		for _, depth := range []int{1, 16, 64} {
-			cfg := Config{Cores: 1, Driver: uring.Config{Backend: one.backend}}
-			b.Run(fmt.Sprintf("%s/%d/driver", one.name, depth), func(b *testing.B) { benchDriver(b, cfg, depth) })
+			cfg := Config{Cores: 1, Driver: uring.Config{Backend: one.Backend}}
+			b.Run(fmt.Sprintf("%s/%d/driver", one.Name, depth), func(b *testing.B) { benchDriver(b, cfg, depth) })
 			for name, how := range map[string]Durability{"through": Through, "committed": Committed} {
-				b.Run(fmt.Sprintf("%s/%d/%s", one.name, depth, name), func(b *testing.B) { benchLoop(b, cfg, depth, how) })
+				b.Run(fmt.Sprintf("%s/%d/%s", one.Name, depth, name), func(b *testing.B) { benchLoop(b, cfg, depth, how) })
 			}
 		}
 	}

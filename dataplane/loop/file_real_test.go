@@ -7,19 +7,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // overFiles runs f over each engine, with direct I/O and through the page cache.
 func overFiles(t *testing.T, f func(t *testing.T, cfg Config, direct uring.DirectMode)) {
-	for _, one := range engines {
-		if one.receive != ReceiveReady {
+	for _, one := range planetest.Engines() {
+		if ReceiveMode(one.Receive) != ReceiveReady {
 			continue
 		}
-		cfg := Config{Driver: uring.Config{Backend: one.backend}}
-		t.Run(one.name+"/direct", func(t *testing.T) { f(t, cfg, uring.TryDirect) })
-		t.Run(one.name+"/buffered", func(t *testing.T) { f(t, cfg, uring.Buffered) })
+		cfg := Config{Driver: uring.Config{Backend: one.Backend}}
+		t.Run(one.Name+"/direct", func(t *testing.T) { f(t, cfg, uring.TryDirect) })
+		t.Run(one.Name+"/buffered", func(t *testing.T) { f(t, cfg, uring.Buffered) })
 	}
 }
 

@@ -13,25 +13,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// handPlanes runs a test on both backends, with planes of one core.
-func handPlanes(t *testing.T, run func(t *testing.T, open func() *Plane)) {
-	for _, backend := range []uring.Backend{uring.Auto, uring.Epoll} {
-		t.Run(string(backend), func(t *testing.T) {
-			run(t, func() *Plane {
-				p, err := New(Config{Cores: 1, Driver: uring.Config{Backend: backend}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { _ = p.Close() })
-				return p
-			})
-		})
-	}
-}
-
 func TestListenerMovesToAnotherPlaneWithItsQueue(t *testing.T) {
-	handPlanes(t, func(t *testing.T, open func() *Plane) {
-		old, next := open(), open()
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 1
+		old, next := newPlane(t, cfg), newPlane(t, cfg)
 		first, second := make(chan *Link, 10), make(chan *Link, 10)
 		l, err := old.Core(0).Listen(netip.MustParseAddrPort("127.0.0.1:0"), uring.ListenOptions{}, func(l *Link) { first <- l })
 		if err != nil {
@@ -107,8 +92,9 @@ func TestListenerMovesToAnotherPlaneWithItsQueue(t *testing.T) {
 }
 
 func TestAdoptListenerRefusesWhatDoesNotListen(t *testing.T) {
-	handPlanes(t, func(t *testing.T, open func() *Plane) {
-		p := open()
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 1
+		p := newPlane(t, cfg)
 		for name, family := range map[string][2]int{
 			"datagram": {unix.AF_INET, unix.SOCK_DGRAM}, "not listening": {unix.AF_INET, unix.SOCK_STREAM}, "unix": {unix.AF_UNIX, unix.SOCK_STREAM},
 		} {

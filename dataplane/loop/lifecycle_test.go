@@ -7,34 +7,15 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
-
-func numbers(p *Plane) (ids []int) {
-	for _, c := range p.All() {
-		ids = append(ids, c.ID())
-	}
-	return ids
-}
-
-func expectNumbers(t *testing.T, p *Plane, want ...int) {
-	t.Helper()
-	if got := numbers(p); !slices.Equal(got, want) || p.Cores() != len(want) {
-		t.Errorf("cores %v, want %v", got, want)
-	}
-	for _, i := range want {
-		if c := p.Core(i); c == nil || c.ID() != i {
-			t.Errorf("core %d is %v", i, c)
-		}
-	}
-}
 
 func TestCoresComeAndGo(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg Config) {
@@ -43,7 +24,7 @@ func TestCoresComeAndGo(t *testing.T) {
 			p := newPlane(t, cfg)
 			ctx := deadline(t)
 			must(t, p.RemoveCore(ctx, p.Core(1)))
-			expectNumbers(t, p, 0, 2)
+			planetest.CheckCores(t, p, 0, 2)
 			if p.Core(1) != nil || p.Core(3) != nil || p.Core(-1) != nil {
 				t.Error("a core that is not there is found")
 			}
@@ -55,11 +36,11 @@ func TestCoresComeAndGo(t *testing.T) {
 				}
 				must(t, c.call(func(*Core) {}))
 			}
-			expectNumbers(t, p, 0, 1, 2, 3)
+			planetest.CheckCores(t, p, 0, 1, 2, 3)
 			for _, i := range []int{2, 0, 3} {
 				must(t, p.RemoveCore(ctx, p.Core(i)))
 			}
-			expectNumbers(t, p, 1)
+			planetest.CheckCores(t, p, 1)
 			if err := p.RemoveCore(ctx, p.Core(1)); !errors.Is(err, ErrLastCore) {
 				t.Errorf("the last core: %v", err)
 			}
@@ -87,7 +68,7 @@ func TestACoreThatCannotOpenIsNotAdded(t *testing.T) {
 	if _, err := p.AddCore(); !errors.Is(err, refused) || !strings.Contains(err.Error(), "core 1") {
 		t.Errorf("added: %v", err)
 	}
-	expectNumbers(t, p, 0)
+	planetest.CheckCores(t, p, 0)
 }
 
 // A stuck core cannot be removed, and does not hang who tries.
@@ -100,10 +81,10 @@ func TestAStuckCoreEndsWhenItIsNotStuckAnyMore(t *testing.T) {
 	if err := p.RemoveCore(ctx, gone); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("removed: %v", err)
 	}
-	expectNumbers(t, p, 0, 1)
+	planetest.CheckCores(t, p, 0, 1)
 	release()
 	<-gone.reaped
-	expectNumbers(t, p, 1)
+	planetest.CheckCores(t, p, 1)
 }
 
 // knocking connects to addr again and again until the test calls stop, which
@@ -188,7 +169,7 @@ func TestTheListenersOfAFailedCoreGoOn(t *testing.T) {
 		Open: func(core int) (uring.Driver, error) {
 			d, err := uring.Open(uring.Config{Backend: uring.Epoll})
 			if core == 0 && err == nil {
-				d = failing{d, &broken, cause}
+				d = planetest.Failing{Driver: d, Broken: &broken, Err: cause}
 			}
 			return d, err
 		},
@@ -219,7 +200,7 @@ func TestTheListenersOfAFailedCoreGoOn(t *testing.T) {
 	if err := p.RemoveCore(deadline(t), failed); !errors.Is(err, ErrNoCore) {
 		t.Errorf("removed twice: %v", err)
 	}
-	expectNumbers(t, p, 1)
+	planetest.CheckCores(t, p, 1)
 	must(t, l.Close())
 }
 

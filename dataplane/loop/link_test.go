@@ -25,24 +25,6 @@ func payload(tag, n int) []byte {
 	return p
 }
 
-// netPair is a link of p's first core and an ordinary connection at its other
-// end.
-func netPair(t *testing.T, p *Plane) (*Link, *net.TCPConn) {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer ln.Close()
-	l, err := p.Core(0).Dial(deadline(t), netip.AddrPort{}, netip.MustParseAddrPort(ln.Addr().String()), uring.SocketOptions{})
-	must(t, err)
-	c, err := ln.Accept()
-	must(t, err)
-	t.Cleanup(func() { c.Close() })
-	if l.LocalAddr().String() != c.RemoteAddr().String() || l.PeerAddr().String() != c.LocalAddr().String() {
-		t.Errorf("link %v-%v, connection %v-%v", l.LocalAddr(), l.PeerAddr(), c.RemoteAddr(), c.LocalAddr())
-	}
-	return l, c.(*net.TCPConn)
-}
-
 func TestLinksReadAndWriteExactly(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg Config) {
 		cfg.Cores = 2
@@ -92,7 +74,7 @@ func TestAnEndInTheMiddleOfAReadIsUnexpected(t *testing.T) {
 		cfg.Cores = 1
 		p := newPlane(t, cfg)
 		for _, first := range []bool{false, true} { // the bytes come before or in the read
-			l, c := netPair(t, p)
+			l, c := netPair(t, p.Core(0))
 			result := make(chan error, 1)
 			read := func() { result <- l.ReadFull(deadline(t), make([]byte, 10)) }
 			if !first {
@@ -114,7 +96,7 @@ func TestAnEndInTheMiddleOfAReadIsUnexpected(t *testing.T) {
 func TestAResetIsReported(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg Config) {
 		cfg.Cores = 1
-		l, c := netPair(t, newPlane(t, cfg))
+		l, c := netPair(t, newPlane(t, cfg).Core(0))
 		must(t, c.SetLinger(0))
 		must(t, c.Close())
 		if err := l.ReadFull(deadline(t), make([]byte, 10)); !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, ErrLinkClosed) {
@@ -131,7 +113,7 @@ func TestACancelledCallLetsGoOfTheCallersMemory(t *testing.T) {
 		p := newPlane(t, cfg)
 		cause := errors.New("enough")
 		for i := range 30 {
-			l, c := netPair(t, p)
+			l, c := netPair(t, p.Core(0))
 			ctx, cancel := context.WithCancelCause(context.Background())
 			buf := make([]byte, 1<<20)
 			result := make(chan error, 1)
@@ -174,7 +156,7 @@ func TestACancelledCallLetsGoOfTheCallersMemory(t *testing.T) {
 
 func TestADeadContextEndsACallAtOnce(t *testing.T) {
 	p := newPlane(t, Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}})
-	l, _ := netPair(t, p)
+	l, _ := netPair(t, p.Core(0))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := l.ReadFull(ctx, make([]byte, 1)); !errors.Is(err, context.Canceled) {
@@ -243,8 +225,8 @@ func TestClosingThePlaneEndsEveryCallOnALink(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg Config) {
 		cfg.Cores = 1
 		p := newPlane(t, cfg)
-		reading, _ := netPair(t, p)
-		writing, _ := netPair(t, p)
+		reading, _ := netPair(t, p.Core(0))
+		writing, _ := netPair(t, p.Core(0))
 		to := fullListener(t)
 		results := make(chan error, 3)
 		go func() { results <- reading.ReadFull(context.Background(), make([]byte, 1)) }()
@@ -290,7 +272,7 @@ func TestALinkThatNobodyReadsHoldsBackABoundedAmount(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg Config) {
 		cfg.Cores = 1
 		p := newPlane(t, cfg)
-		l, c := netPair(t, p)
+		l, c := netPair(t, p.Core(0))
 		sent := payload(3, 8<<20)
 		go func() { _, _ = c.Write(sent); c.CloseWrite() }()
 		held := func() int {

@@ -12,33 +12,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// during runs f, a call on a link, while the core of the bed turns.
-func (b *bed) during(f func() error) error {
-	b.t.Helper()
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	var err error
-	b.turnUntil(func() bool {
-		select {
-		case err = <-done:
-			return true
-		default:
-			return false
-		}
-	})
-	return err
-}
-
-func (b *bed) turnUntil(done func() bool) {
-	b.t.Helper()
-	for end := time.Now().Add(patience); !done(); b.settle() {
-		if time.Now().After(end) {
-			b.t.Fatal("the call does not end")
-		}
-	}
-	b.settle()
-}
-
 func TestALinkTakesAllThatHasArrivedInOneCall(t *testing.T) {
 	b := newBed(t, nil)
 	l, f := b.link()
@@ -46,7 +19,7 @@ func TestALinkTakesAllThatHasArrivedInOneCall(t *testing.T) {
 	b.settle()
 	for _, want := range []string{"one", "two", "three"} {
 		got := make([]byte, len(want))
-		must(t, b.during(func() error { return l.ReadFull(deadline(t), got) }))
+		must(t, b.During(func() error { return l.ReadFull(deadline(t), got) }))
 		if string(got) != want {
 			t.Errorf("read %q, want %q", got, want)
 		}
@@ -62,26 +35,26 @@ func TestAQueuedWriteLeavesWithTheNextCallThatWaits(t *testing.T) {
 	f.Arrive([]byte("first"))
 	b.settle()
 	got := make([]byte, 2)
-	must(t, b.during(func() error { return l.ReadFull(deadline(t), got) }))
+	must(t, b.During(func() error { return l.ReadFull(deadline(t), got) }))
 	l.Queue([]byte("AB"))
-	must(t, b.during(func() error { return l.ReadFull(deadline(t), got) })) // does not wait
+	must(t, b.During(func() error { return l.ReadFull(deadline(t), got) })) // does not wait
 	l.Queue([]byte("CD"))
 	if len(f.Sent) != 0 {
 		t.Fatalf("%q is sent already", f.Sent)
 	}
 	done := make(chan error, 1)
 	go func() { done <- l.ReadFull(deadline(t), got) }() // "t", and one that is not there
-	b.turnUntil(func() bool { return f.Sent != nil })
+	b.TurnUntil(func() bool { return f.Sent != nil })
 	f.Arrive([]byte("x"))
-	b.turnUntil(func() bool { return len(done) == 1 })
+	b.TurnUntil(func() bool { return len(done) == 1 })
 	must(t, <-done)
 	if string(f.Sent) != "ABCD" || f.Writes != 1 || string(got) != "tx" {
 		t.Errorf("sent %q in %d writes, read %q", f.Sent, f.Writes, got)
 	}
 	l.Queue([]byte("E"))
-	must(t, b.during(func() error { return l.Write(deadline(t), []byte("F")) }))
+	must(t, b.During(func() error { return l.Write(deadline(t), []byte("F")) }))
 	l.Queue([]byte("G"))
-	must(t, b.during(func() error { return l.Flush(deadline(t)) }))
+	must(t, b.During(func() error { return l.Flush(deadline(t)) }))
 	must(t, l.Flush(deadline(t))) // has nothing to do
 	if string(f.Sent) != "ABCDEFG" || b.c.stats.LinkCalls != 4 {
 		t.Errorf("sent %q with %d calls", f.Sent, b.c.stats.LinkCalls)
@@ -92,7 +65,7 @@ func TestAwaitEndsWithEnoughOrTheEndOrAFullLink(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg Config) {
 		cfg.Cores = 1
 		p := newPlane(t, cfg)
-		l, c := netPair(t, p)
+		l, c := netPair(t, p.Core(0))
 		_, err := c.Write([]byte("some"))
 		must(t, err)
 		asked := 0
@@ -125,10 +98,10 @@ func TestAwaitEndsWithEnoughOrTheEndOrAFullLink(t *testing.T) {
 // carry out later what nobody waits for.
 func TestCallsOnALinkOfAStalledCoreEndWithTheirContext(t *testing.T) {
 	p := newPlane(t, Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}})
-	reading, _ := netPair(t, p)
-	writing, peer := netPair(t, p)
-	waiting, _ := netPair(t, p)
-	closing, end := netPair(t, p)
+	reading, _ := netPair(t, p.Core(0))
+	writing, peer := netPair(t, p.Core(0))
+	waiting, _ := netPair(t, p.Core(0))
+	closing, end := netPair(t, p.Core(0))
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer ln.Close()

@@ -74,20 +74,10 @@ func newDoor(t *testing.T) *door {
 	return o
 }
 
-// during runs f on another goroutine, and the core meanwhile.
+// during runs f, which must succeed, while the core turns.
 func (o *door) during(f func() error) {
 	o.t.Helper()
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	for {
-		select {
-		case err := <-done:
-			must(o.t, err)
-			return
-		default:
-			o.settle()
-		}
-	}
+	must(o.t, o.During(f))
 }
 
 // posted runs f on another goroutine until it has given the core its task.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -152,24 +151,6 @@ func TestWorkForAStoppedCoreIsRefused(t *testing.T) {
 	if _, err := p.Core(0).Stats(); !errors.Is(err, ErrStopped) {
 		t.Errorf("%v", err)
 	}
-}
-
-// failing breaks a driver at the test's wish.
-type failing struct {
-	uring.Driver
-	broken *atomic.Bool
-	err    error
-}
-
-func (d failing) Wait(timeout time.Duration) ([]uring.Completion, error) {
-	if d.broken.Load() {
-		return nil, d.err
-	}
-	got, err := d.Driver.Wait(timeout)
-	if d.broken.Load() {
-		return nil, d.err
-	}
-	return got, err
 }
 
 func TestAStrayAcceptIsClosed(t *testing.T) {

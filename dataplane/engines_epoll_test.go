@@ -1,8 +1,0 @@
-//go:build epoll
-
-package dataplane
-
-import "github.com/ringmsgr/ringmsgr/uring"
-
-// engines of this build, which links no ring.
-var engines = []engine{{"epoll", uring.Epoll, ReceiveReady}}

@@ -1,0 +1,149 @@
+// Package planetest is what tests of the loop and tests of what stands on it
+// share: engines to run over, planes that end with their test, connections, and a
+// bed on which the test itself turns a core. The tests of package loop are inside
+// of it, so nothing here imports it: what a plane, a core or a link is comes as a
+// type parameter.
+package planetest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// Patience is how long a test waits for what must happen.
+const Patience = 20 * time.Second
+
+// Loopback is an address to listen at, with any port.
+var Loopback = netip.MustParseAddrPort("127.0.0.1:0")
+
+// Engine is a way to move bytes that a plane can be made with.
+type Engine struct {
+	Name    string
+	Backend uring.Backend
+	Receive string // a receive mode of the loop
+}
+
+// OverEngines runs f over each engine of the build, with the receive modes that it
+// has.
+func OverEngines(t *testing.T, f func(t *testing.T, e Engine)) {
+	t.Helper()
+	for _, one := range Engines() {
+		t.Run(one.Name, func(t *testing.T) { f(t, one) })
+	}
+}
+
+// Start makes a plane that ends with the test. Where the kernel refuses its
+// engine, the test is skipped with the reason.
+func Start[P interface{ Close() error }](t testing.TB, engine uring.Backend, open func() (P, error)) P {
+	t.Helper()
+	p, err := open()
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EACCES) || errors.Is(err, errors.ErrUnsupported) {
+		t.Skipf("%s: refused: %v", engine, err)
+	}
+	Must(t, err)
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// Must ends the test with an error.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Deadline is a context that ends a test which hangs.
+func Deadline(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Stats of a core that runs.
+func Stats[S any](t testing.TB, c interface{ Stats() (S, error) }) S {
+	t.Helper()
+	st, err := c.Stats()
+	Must(t, err)
+	return st
+}
+
+// CheckCores expects that a plane has the cores with these numbers.
+func CheckCores[C interface {
+	comparable
+	ID() int
+}](t testing.TB, p interface {
+	All() []C
+	Core(i int) C
+	Cores() int
+}, want ...int) {
+	t.Helper()
+	var got []int
+	for _, c := range p.All() {
+		got = append(got, c.ID())
+	}
+	if !slices.Equal(got, want) || p.Cores() != len(want) {
+		t.Errorf("cores %v, %d in all, want %v", got, p.Cores(), want)
+	}
+	var none C
+	for _, i := range want {
+		if c := p.Core(i); c == none || c.ID() != i {
+			t.Errorf("core %d is %v", i, c)
+		}
+	}
+}
+
+// Core is what makes a connection: L is its link, N its listener.
+type Core[L, N any] interface {
+	Listen(at netip.AddrPort, opt uring.ListenOptions, accept func(L)) (N, error)
+	Dial(ctx context.Context, from, to netip.AddrPort, opt uring.SocketOptions) (L, error)
+}
+
+// LinkPair connects core a to core b.
+func LinkPair[L any, N interface {
+	Addr() netip.AddrPort
+	Close() error
+}](t testing.TB, a, b Core[L, N]) (dialled, accepted L) {
+	t.Helper()
+	got := make(chan L, 1)
+	l, err := b.Listen(Loopback, uring.ListenOptions{}, func(l L) { got <- l })
+	Must(t, err)
+	dialled, err = a.Dial(Deadline(t), netip.AddrPort{}, l.Addr(), uring.SocketOptions{})
+	Must(t, err)
+	select {
+	case accepted = <-got:
+	case <-time.After(Patience):
+		t.Fatal("nothing accepted")
+	}
+	Must(t, l.Close())
+	return dialled, accepted
+}
+
+// NetPair is a link of a core and an ordinary connection at its other end.
+func NetPair[L interface {
+	LocalAddr() netip.AddrPort
+	PeerAddr() netip.AddrPort
+}, N any](t testing.TB, core Core[L, N]) (L, *net.TCPConn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	Must(t, err)
+	defer ln.Close()
+	l, err := core.Dial(Deadline(t), netip.AddrPort{}, netip.MustParseAddrPort(ln.Addr().String()), uring.SocketOptions{})
+	Must(t, err)
+	c, err := ln.Accept()
+	Must(t, err)
+	t.Cleanup(func() { c.Close() })
+	if l.LocalAddr().String() != c.RemoteAddr().String() || l.PeerAddr().String() != c.LocalAddr().String() {
+		t.Errorf("link %v-%v, connection %v-%v", l.LocalAddr(), l.PeerAddr(), c.RemoteAddr(), c.LocalAddr())
+	}
+	return l, c.(*net.TCPConn)
+}
