@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -302,24 +301,34 @@ func clusterDir(t *testing.T) string {
 
 // portPool hands out ports that nobody uses, each only once. They lie below the
 // ephemeral ones, so that no outgoing connection takes one before its daemon
-// does, and above those of OSDs.
+// does, and above those of OSDs. A port may be bound a while later, and again behind a
+// restart: so that no other test process has it meanwhile, each has a block of ports,
+// and listens on the first one as long as it lives.
 type portPool struct {
-	mu   sync.Mutex
-	next uint16 // above the first
+	mu    sync.Mutex
+	block net.Listener // nil: none is taken yet
+	next  uint16       // of the block
 }
 
-const firstPort, portCount = 20000, 12000
+const firstPort, portBlock, portBlocks = 20000, 600, 20
 
-// ports begin anywhere, so that two runs at a time do not meet.
-var ports = portPool{next: uint16(rand.IntN(portCount))}
+var ports portPool
 
 func (p *portPool) take(t *testing.T) netip.AddrPort {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for range portCount {
-		at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), firstPort+p.next)
-		p.next = (p.next + 1) % portCount
+	for i := uint16(0); p.block == nil && i < portBlocks; i++ {
+		if l, err := net.Listen("tcp4", onLoopback(firstPort+i*portBlock).String()); err == nil {
+			p.block = l
+		}
+	}
+	if p.block == nil {
+		t.Fatal("every block of ports has its process")
+	}
+	first := uint16(p.block.Addr().(*net.TCPAddr).Port)
+	for p.next++; p.next < portBlock; p.next++ {
+		at := onLoopback(first + p.next)
 		if l, err := net.Listen("tcp4", at.String()); err == nil {
 			check(t, l.Close())
 			return at
@@ -327,6 +336,10 @@ func (p *portPool) take(t *testing.T) netip.AddrPort {
 	}
 	t.Fatal("no port is free")
 	return netip.AddrPort{}
+}
+
+func onLoopback(n uint16) netip.AddrPort {
+	return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), n)
 }
 
 // freePorts are loopback addresses on which nobody listens.

@@ -64,8 +64,9 @@ func (c *cluster) record(t *testing.T) *recording {
 	for _, a := range c.monAddr {
 		filter += fmt.Sprintf(" or tcp port %d", a.AddrPort.Port())
 	}
-	// A packet is in the file once it is captured.
-	r.cmd = exec.Command("tcpdump", "-Z", "root", "-i", "lo", "--immediate-mode", "-U", "-s", "0", "-B", "65536", "-w", r.file, filter)
+	// The buffer has room for all that is recorded, however slow tcpdump is. A packet is in
+	// the file a second after it is captured.
+	r.cmd = exec.Command("tcpdump", "-Z", "root", "-i", "lo", "-U", "-s", "0", "-B", "262144", "-w", r.file, filter)
 	check(t, startTied(r.cmd, func(error) { close(r.gone) }))
 	t.Cleanup(func() { _ = r.cmd.Process.Kill() })
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

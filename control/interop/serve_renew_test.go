@@ -71,8 +71,8 @@ func wantOneSession(t *testing.T, log string) {
 		t.Error("the client has not asked for new tickets")
 	}
 	for _, bad := range []string{"_reopen_session", "hunting", "ms_handle_reset", "auth_reply(proto 2 -"} {
-		if strings.Contains(after, bad) {
-			t.Errorf("the client says %q", bad)
+		if before, _, found := strings.Cut(after, bad); found {
+			t.Errorf("the client says %q behind\n%s", bad, before[max(0, len(before)-2000):])
 		}
 	}
 	if found := complaints(log); len(found) > 0 {
