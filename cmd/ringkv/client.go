@@ -12,10 +12,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-var (
-	errNotFound = errors.New("there is no such key")
-	errRefused  = errors.New("the server says")
-)
+var errRefused = errors.New("the server says")
 
 // client is a connection to a server.
 type client struct{ *control.Conn }
@@ -94,13 +91,13 @@ func (e *env) ask(ctx context.Context, verb string, args []string) error {
 func (c client) scan(ctx context.Context, prefix string, f func(key string)) error {
 	for least := []byte(nil); ; {
 		data, err := c.do(ctx, msgScan, prefix, least)
-		keys := readKeys(data)
-		for _, key := range keys {
-			f(key)
+		list := readRecords(data, 0)
+		for _, rec := range list {
+			f(string(rec.key))
 		}
-		if err != nil || len(keys) < maxScan {
+		if err != nil || len(list) < maxScan {
 			return err
 		}
-		least = append([]byte(keys[len(keys)-1]), 0) // the next key that there can be
+		least = append(list[maxScan-1].key, 0) // the next key that there can be
 	}
 }

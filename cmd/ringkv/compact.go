@@ -13,16 +13,16 @@ import (
 // segment is in memory meanwhile.
 
 const (
-	maxCopies = 64   // values on their way
-	maxLooks  = 4096 // at records in one go
+	maxOwn   = 64   // values on their way
+	maxLooks = 4096 // at records in one go
 )
 
 // compaction is what a shard knows of it.
 type compaction struct {
-	victim *segment // nil: none
-	loaded bool     // left is what has not been looked at
-	left   []record
-	copies int
+	compacts bool     // a segment is being read, compacted or removed
+	victim   *segment // that is compacted
+	left     []record // of it, that were not looked at
+	own      int      // records of the shard itself, copies and marks, on their way
 }
 
 // choose begins a compaction if it is due.
@@ -31,23 +31,24 @@ func (s *shard) choose() {
 	for _, g := range s.list {
 		total += g.end
 	}
-	busy := s.victim != nil || s.copies > 0 || s.core.Gone()
-	if busy || len(s.list) < 2 || total-s.live <= total/2 {
+	if s.compacts || s.own > 0 || len(s.list) < 2 || total-s.live <= total/2 || s.core.Gone() {
 		return
 	}
-	g := s.list[0]
-	s.victim = g
+	g := *s.list[0] // its file is opened once more
+	s.compacts = true
+	var left []record
 	var err error
 	s.core.Offload(func() {
-		if err = g.load(s.kv.m); err == nil {
-			err = g.opened.Close()
+		var data []byte
+		if data, err = g.load(s.kv.m); err == nil {
+			left, err = readRecords(data, g.salt), g.opened.Close()
 		}
 	}, func(*control.Core) {
 		if err != nil {
 			s.giveUp(err)
 			return
 		}
-		s.left, s.loaded, g.found = g.found.records, true, nil
+		s.victim, s.left = s.list[0], left
 		s.settle()
 	})
 }
@@ -55,13 +56,13 @@ func (s *shard) choose() {
 // giveUp ends a compaction until there is another segment.
 func (s *shard) giveUp(err error) {
 	s.log.Error("a segment is not compacted now", "err", err)
-	s.victim, s.left, s.loaded = nil, nil, false
+	s.compacts, s.victim, s.left = false, nil, nil
 }
 
 // compact goes on with it. Where a value is being overwritten it waits for that: a copy
 // behind the new value would undo it.
 func (s *shard) compact() {
-	for looks := 0; len(s.left) > 0 && s.copies < maxCopies && !s.core.Gone(); looks++ {
+	for looks := 0; s.victim != nil && len(s.left) > 0 && s.own < maxOwn; looks++ {
 		rec := s.left[0]
 		n := s.find(rec.key)
 		switch {
@@ -75,36 +76,28 @@ func (s *shard) compact() {
 			s.giveUp(fmt.Errorf("%w: %s at %d", errDamaged, s.victim.path, rec.off))
 			return
 		default:
-			r := s.newRequest()
-			r.do, r.entry = doCopy, n
-			r.rec = record{kind: kindPut, key: rec.key, value: rec.value}
-			n.pending++
-			s.copies++
-			s.append(r)
+			s.writeOwn(record{key: rec.key, value: rec.value})
 		}
 		s.left = s.left[1:]
 	}
-	if s.loaded && len(s.left) == 0 && s.copies == 0 && !s.core.Gone() {
-		s.remove(s.victim)
+	if s.victim != nil && len(s.left) == 0 && s.own == 0 {
+		s.remove()
 	}
 }
 
-// remove removes a segment that nothing is left in. The next one is not looked at before
+// remove removes the victim, in which nothing is left. The next one is not looked at before
 // that is durable: else a record of a delete could be gone, and what it deletes be back.
-func (s *shard) remove(g *segment) {
-	s.list, s.loaded, s.left = s.list[1:], false, nil
+func (s *shard) remove() {
+	g := s.victim
+	s.victim, s.list = nil, s.list[1:]
 	g.file.Close() // who reads there reads again elsewhere
 	var err error
-	s.core.Offload(func() {
-		if err = s.kv.m.Disk().Remove(g.path); err == nil {
-			err = s.kv.m.Disk().SyncDir(s.kv.dir)
-		}
-	}, func(*control.Core) {
+	s.core.Offload(func() { err = s.kv.remove(g.path) }, func(*control.Core) {
 		if err != nil {
 			s.log.Error("nothing is compacted before the next start", "err", err)
 			return
 		}
-		s.victim = nil
+		s.compacts = false
 		s.choose()
 		s.settle()
 	})

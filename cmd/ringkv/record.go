@@ -11,42 +11,34 @@ const (
 	maxValue = 4 << 20
 )
 
-// kind is what a record says.
-type kind uint8
-
-const (
-	kindPut    kind = 1 + iota
-	kindDelete      // no value
-	kindMark        // neither key nor value: it says what is durable
-)
-
 // position is a place in the log of a shard: the number of a segment, and an offset in it.
 type position uint64
 
-func positionOf(segment uint32, off int64) position {
-	return position(segment)<<32 | position(off)
-}
+func positionOf(segment uint32, off int64) position { return position(segment)<<32 | position(off) }
+func (p position) segment() uint32                  { return uint32(p >> 32) }
+func (p position) off() int64                       { return int64(uint32(p)) }
 
-func (p position) segment() uint32 { return uint32(p >> 32) }
-func (p position) off() int64      { return int64(uint32(p)) }
-
-// record is one entry of the log. On disk it is a header, the key and the value; the header:
+// record is one entry of the log: a key and its value. Without a value it deletes the key;
+// without a key either it is a mark, which says what is durable. On disk it is a header, the
+// key and the value; the header:
 //
 //	 0  crc32c of the header behind it and the key, begun with the segment's salt and the offset
 //	 4  crc32c of the value
-//	 8  length of the value
-//	12  length of the key, 16 bits; kind, 8 bits; 'k'
+//	 8  length of the value, 32 bits
+//	12  length of the key, 16 bits; 1; 'k'
 //	16  durable, 64 bits
 //
 // The first crc holds at one place of one segment only: bytes that a client has chosen, or
 // that were there before, are never taken for a record.
 type record struct {
-	kind       kind
 	key, value []byte
 	durable    position // everything below was acknowledged when it was written
 	off, size  int64
 	whole      bool // the value is what was written
 }
+
+// deletes says that the record has no value, be it damaged.
+func (r *record) deletes() bool { return r.size == headerSize+int64(len(r.key)) }
 
 const headerSize = 24
 
@@ -59,15 +51,16 @@ func headerSum(salt uint32, off int64, headerAndKey []byte) uint32 {
 	return crc32.Update(salt^uint32(off)*0x9e3779b1, castagnoli, headerAndKey[4:])
 }
 
-// appendHeader returns the header and the key of r as they are written at r.off, in the
-// memory of to. The value follows on disk.
-func appendHeader(to []byte, r *record, salt uint32) []byte {
-	to = order.AppendUint32(to[:0], 0)
+// appendHeader appends the header and the key of r as they are written at r.off. The value
+// follows on disk.
+func (r *record) appendHeader(to []byte, salt uint32) []byte {
+	at := len(to)
+	to = order.AppendUint32(to, 0)
 	to = order.AppendUint32(to, crc32.Checksum(r.value, castagnoli))
 	to = order.AppendUint32(to, uint32(len(r.value)))
-	to = append(order.AppendUint16(to, uint16(len(r.key))), byte(r.kind), 'k')
+	to = append(order.AppendUint16(to, uint16(len(r.key))), 1, 'k')
 	to = append(order.AppendUint64(to, uint64(r.durable)), r.key...)
-	order.PutUint32(to, headerSum(salt, r.off, to))
+	order.PutUint32(to[at:], headerSum(salt, r.off, to[at:]))
 	return to
 }
 
@@ -78,12 +71,10 @@ func readRecord(p []byte, salt uint32, off int64) (r record, ok bool) {
 		return r, false
 	}
 	value, keyEnd := int64(order.Uint32(p[8:])), headerSize+int64(order.Uint16(p[12:]))
-	if value > maxValue || int64(len(p)) < keyEnd ||
-		headerSum(salt, off, p[:keyEnd]) != order.Uint32(p) {
+	if value > maxValue || int64(len(p)) < keyEnd || headerSum(salt, off, p[:keyEnd]) != order.Uint32(p) {
 		return r, false
 	}
-	r = record{kind: kind(p[14]), key: p[headerSize:keyEnd], off: off, size: keyEnd + value}
-	r.durable = position(order.Uint64(p[16:]))
+	r = record{key: p[headerSize:keyEnd], durable: position(order.Uint64(p[16:])), off: off, size: keyEnd + value}
 	if int64(len(p)) >= r.size {
 		r.value = p[keyEnd:r.size]
 		r.whole = crc32.Checksum(r.value, castagnoli) == order.Uint32(p[4:])
@@ -91,18 +82,15 @@ func readRecord(p []byte, salt uint32, off int64) (r record, ok bool) {
 	return r, true
 }
 
-// appendKeys makes what answers a scan: each key behind its length. readKeys reads it.
-func appendKeys(keys []string) (to []byte) {
-	for _, key := range keys {
-		to = append(order.AppendUint16(to, uint16(len(key))), key...)
+// readRecords finds the records in p. Behind what is none it goes on with the next one.
+func readRecords(p []byte, salt uint32) (list []record) {
+	for off := int64(0); off < int64(len(p)); {
+		if r, ok := readRecord(p[off:], salt, off); ok {
+			list = append(list, r)
+			off += r.size
+		} else {
+			off++
+		}
 	}
-	return to
-}
-
-func readKeys(p []byte) (keys []string) {
-	for len(p) >= 2 && len(p) >= 2+int(order.Uint16(p)) {
-		end := 2 + int(order.Uint16(p))
-		keys, p = append(keys, string(p[2:end])), p[end:]
-	}
-	return keys
+	return list
 }

@@ -48,44 +48,39 @@ func (s *shard) recover(ended func(error)) {
 	})
 }
 
-// readLog finds the segments, from the youngest on, and then reads them.
+// readLog follows the names of the segments back from the youngest one, and then reads them
+// all. The tail is what of the youngest one may not be durable.
 func (s *shard) readLog() (tail []byte, err error) {
 	files, err := s.findFiles()
 	var next *segment
 	for _, g := range slices.Backward(files) {
 		switch {
 		case next == nil: // nobody says where it ends
-			tail, err = s.cutOff(g)
+			s.number = g.number
 		case g.number == next.before.segment():
 			g.end = next.before.off()
 		case g.number > next.before.segment(): // the log goes past it
 			s.leftover = append(s.leftover, g.path)
 			continue
 		default:
-			err = fmt.Errorf("%w: a segment before %s is missing", errDamaged, next.path)
+			return nil, fmt.Errorf("%w: a segment before %s is missing", errDamaged, next.path)
 		}
-		if err != nil {
-			return nil, err
-		}
-		if next = g; g.end > 0 {
-			s.list = append(s.list, g)
-		} else {
-			s.leftover, err = append(s.leftover, g.path), g.opened.Close()
-		}
+		s.list, next = append(s.list, g), g
 	}
 	slices.Reverse(s.list)
 	for _, g := range s.list {
-		if err == nil && g.found == nil {
-			err = g.load(s.kv.m)
-		}
 		if err == nil {
-			err = s.take(g)
+			tail, err = s.read(g)
 		}
+	}
+	if last := len(s.list) - 1; err == nil && last >= 0 && s.list[last].end == 0 { // nothing counts in it
+		s.leftover, err = append(s.leftover, s.list[last].path), s.list[last].opened.Close()
+		s.list = s.list[:last]
 	}
 	return tail, err
 }
 
-// findFiles finds the files of a shard, and opens none.
+// findFiles finds the files of a shard, the oldest first, and opens none.
 func (s *shard) findFiles() (files []*segment, err error) {
 	disk, dir := s.kv.m.Disk(), s.kv.dir
 	if err := errors.Join(disk.MakeDir(dir), disk.SyncDir(filepath.Dir(dir))); err != nil {
@@ -107,96 +102,59 @@ func (s *shard) findFiles() (files []*segment, err error) {
 	return files, err // in order, as their numbers have the same length
 }
 
-// load opens a segment and reads the whole of it.
-func (g *segment) load(m *control.Messenger) (err error) {
-	if g.opened, err = m.OpenFile(g.path, control.FileOptions{Write: true}); err != nil {
-		return err
-	}
-	data := make([]byte, g.opened.Size())
-	if _, err := g.opened.ReadAt(data, 0); err != nil {
-		return errors.Join(err, g.opened.Close())
-	}
-	g.found = look(data, g.salt)
-	return nil
-}
-
-// cutOff finds where the youngest segment ends. The tail is what of it may not be durable.
-func (s *shard) cutOff(g *segment) (tail []byte, err error) {
-	if err := g.load(s.kv.m); err != nil {
+// read puts the records of a segment into the index. A value that is damaged is reported to
+// those who read it.
+func (s *shard) read(g *segment) (tail []byte, err error) {
+	data, err := g.load(s.kv.m)
+	if err != nil {
 		return nil, err
 	}
-	sure, end := g.found.end(g.number)
-	if rest := int64(len(g.found.data)) - end; rest > 0 {
-		s.log.Warn("a torn tail is cut off", "file", g.path, "at", end, "bytes", rest)
+	records, sure, end := g.extent(readRecords(data, g.salt))
+	if end < sure {
+		return nil, fmt.Errorf("%w: %s at %d", errDamaged, g.path, end)
 	}
-	s.number, g.end, s.marked, s.durable = g.number, end, g.before, g.before
-	if sure > 0 {
-		s.marked = positionOf(g.number, sure)
-	}
-	if end > 0 {
-		s.durable = positionOf(g.number, end)
-	}
-	return g.found.data[sure:end], nil
-}
-
-// take puts the records of a segment into the index. A value that is damaged is reported to
-// those who read it.
-func (s *shard) take(g *segment) error {
-	if g.found.gap < g.end {
-		return fmt.Errorf("%w: %s at %d", errDamaged, g.path, g.found.gap)
-	}
-	for _, r := range g.found.records {
-		if r.off >= g.end {
-			break
-		}
+	for _, r := range records {
 		if !r.whole {
 			s.log.Error("a value is damaged", "file", g.path, "at", r.off, "key", string(r.key))
 		}
-		if r.kind == kindPut {
-			s.place(s.add(r.key), g, r.off, r.size)
-		} else if n := s.find(r.key); n != nil {
-			s.place(n, nil, 0, 0)
-		}
+		s.place(s.add(r.key), g, &r)
 	}
-	g.found = nil
-	return nil
+	if rest := int64(len(data)) - end; g.end == 0 && rest > 0 {
+		s.log.Warn("a torn tail is cut off", "file", g.path, "at", end, "bytes", rest)
+	}
+	if g.end, s.durable, s.marked = end, g.before, g.before; end > 0 {
+		s.durable, s.marked = positionOf(g.number, end), positionOf(g.number, sure)
+	}
+	return data[sure:end], nil
 }
 
-// contents is what is in a segment.
-type contents struct {
-	data    []byte
-	records []record
-	gap     int64    // where the first thing begins that is no record
-	durable position // the highest that a record knows
+// load opens a segment and reads the whole of it.
+func (g *segment) load(m *control.Messenger) (data []byte, err error) {
+	if g.opened, err = m.OpenFile(g.path, control.FileOptions{Write: true}); err != nil {
+		return nil, err
+	}
+	data = make([]byte, g.opened.Size())
+	if _, err = g.opened.ReadAt(data, 0); err != nil {
+		err = errors.Join(err, g.opened.Close())
+	}
+	return data, err
 }
 
-// look finds the records of a segment. Behind what is none it goes on with the next one.
-func look(data []byte, salt uint32) *contents {
-	size := int64(len(data))
-	c := &contents{data: data, gap: size}
-	for off := int64(0); off < size; {
-		if r, ok := readRecord(data[off:], salt, off); ok {
-			c.records, c.durable = append(c.records, r), max(c.durable, r.durable)
-			off += r.size
-		} else {
-			c.gap = min(c.gap, off)
-			off++
+// extent finds which records of a segment count. Up to sure all of it was acknowledged,
+// behind that perhaps: there the youngest one, which has no end yet, goes on to the first
+// record that is not whole.
+func (g *segment) extent(all []record) (counts []record, sure, end int64) {
+	sure = g.end
+	for _, r := range all {
+		if g.end == 0 && r.durable.segment() == g.number {
+			sure = max(sure, r.durable.off())
 		}
 	}
-	return c
-}
-
-// end is where the youngest segment ends, whose number is given. Up to sure all of it was
-// acknowledged, behind that perhaps.
-func (c *contents) end(number uint32) (sure, end int64) {
-	if c.durable.segment() == number {
-		sure = c.durable.off()
-	}
-	end = sure
-	for _, r := range c.records {
-		if r.off == end && r.whole {
-			end += r.size
+	for i, r := range all {
+		if r.off != end || end >= sure && (g.end > 0 || !r.whole) {
+			return all[:i], sure, end
 		}
+		end += r.size
 	}
-	return sure, end
+	return all, sure, end
 }

@@ -17,7 +17,6 @@ type segment struct {
 	number, salt uint32
 	before       position // where the log ends that the segment goes on with
 	opened       *control.DetachedFile
-	found        *contents     // at the start
 	file         *control.File // opened, once the core has it
 	end          int64
 	broken       error // a write failed: it ends there
@@ -46,10 +45,10 @@ const retryAfter = time.Second
 // where it ends is known then.
 func (s *shard) roll() {
 	switch {
-	case s.rolls || s.core.Gone():
+	case s.rolls:
 		return
 	case s.retry.Armed():
-		s.refuseWaiting()
+		s.refuse(s.trouble)
 		return
 	}
 	s.number++
@@ -65,7 +64,7 @@ func (s *shard) roll() {
 			g.file, err = c.AttachFile(g.opened)
 		}
 		if err != nil {
-			s.rollFailed(err)
+			s.refuse(err)
 			return
 		}
 		s.list, s.active, s.leftover, s.marked = append(s.list, g), g, nil, s.durable
@@ -87,21 +86,24 @@ func (v *server) create(g *segment, old []string) (err error) {
 	if g.opened, err = v.m.OpenFile(g.path, opt); err != nil {
 		return err
 	}
-	disk := v.m.Disk()
-	err = disk.SyncDir(v.dir)
-	for _, path := range old {
-		if err != nil {
-			break
-		}
-		if err = disk.Remove(path); errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
-	}
-	if err == nil && len(old) > 0 {
-		err = disk.SyncDir(v.dir)
+	if err = v.m.Disk().SyncDir(v.dir); err == nil {
+		err = v.remove(old...)
 	}
 	if err != nil {
-		return errors.Join(err, g.opened.Close())
+		err = errors.Join(err, g.opened.Close())
+	}
+	return err
+}
+
+// remove removes files, each durably before the next one.
+func (v *server) remove(paths ...string) error {
+	for _, path := range paths {
+		if err := v.m.Disk().Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := v.m.Disk().SyncDir(v.dir); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -111,28 +113,23 @@ func (s *shard) breakOff(r *request) {
 	g := r.in
 	s.log.Warn("a write failed: the log is cut", "file", g.path, "at", r.rec.off, "err", r.Err)
 	g.broken, g.end, s.active = r.Err, r.rec.off, nil
-	if g.end == 0 { // it is the last one
+	if g.end == 0 { // nothing counts in it
 		s.list, s.leftover = s.list[:len(s.list)-1], append(s.leftover, g.path)
 		g.file.Close()
-		s.rollFailed(r.Err)
+		s.refuse(r.Err)
 	}
 }
 
-// rollFailed refuses all changes for a moment. A full disk is such a case: what it takes to
-// have room again is for the operator to do, and reads go on.
-func (s *shard) rollFailed(err error) {
-	s.log.Error("no new segment: changes are refused", "err", err, "retry", retryAfter)
-	s.trouble = err
-	if !s.core.Gone() {
+// refuse refuses all changes for a moment, as there is no segment for them. A full disk is
+// such a case: what it takes to have room again is for the operator to do, and reads go on.
+func (s *shard) refuse(err error) {
+	if s.trouble = err; !s.retry.Armed() && !s.core.Gone() {
+		s.log.Error("no new segment: changes are refused", "err", err, "retry", retryAfter)
 		s.core.Arm(&s.retry, retryAfter)
 	}
-	s.refuseWaiting()
-}
-
-func (s *shard) refuseWaiting() {
 	waiting := s.waiting
 	s.waiting = nil
 	for _, r := range waiting {
-		s.apply(r, s.trouble)
+		s.apply(r, err)
 	}
 }

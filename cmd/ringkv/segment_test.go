@@ -50,10 +50,7 @@ func TestAFileInWhichNothingCountsStaysUntilTheNextSegmentIsDurable(t *testing.T
 		var paths, want []string
 		want = []string{"open " + fmt.Sprint(i+1), "sync"}
 		for _, name := range old {
-			paths, want = append(paths, filepath.Join(v.dir, name)), append(want, "remove "+name)
-		}
-		if old != nil {
-			want = append(want, "sync")
+			paths, want = append(paths, filepath.Join(v.dir, name)), append(want, "remove "+name, "sync")
 		}
 		if err := v.create(g, paths); err != nil {
 			t.Fatal(err)

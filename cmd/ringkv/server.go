@@ -15,11 +15,9 @@ const (
 	msgGet                           // Front: key
 	msgDelete                        // Front: key
 	msgScan                          // Front: how the keys begin, Data: the least key
-	msgDone                          // Data: the value; of a scan the keys (appendKeys)
+	msgDone                          // Data: the value; of a scan records without values
 	msgNotFound                      // there is no such key
 	msgFailed                        // Front: why
-	doMark                           // not on the wire: what a shard does by itself
-	doCopy
 )
 
 const (
@@ -28,7 +26,10 @@ const (
 	maxFree     = 1024 // requests that a core keeps to use again
 )
 
-var errNotServed = errors.New("the core of this key does not serve")
+var (
+	errNotFound  = errors.New("there is no such key")
+	errNotServed = errors.New("the core of this key does not serve")
+)
 
 // server is the store of a messenger.
 type server struct {
@@ -66,7 +67,7 @@ func (v *server) handle(c *control.Conn, m *control.Message) bool {
 		home = int(crc32.Checksum(m.Front, castagnoli) % uint32(len(v.shards)))
 	}
 	r := v.shards[at.ID()].newRequest()
-	r.shard, r.do, r.due, r.msg = v.shards[home], m.Type, c.Later(m), m
+	r.shard, r.due, r.msg = v.shards[home], c.Later(m), m
 	m.Retain() // a value is written from where it was received
 	if r.shard.core == at {
 		r.begin(at)
@@ -89,14 +90,13 @@ type request struct {
 
 // job is what of a request is new each time.
 type job struct {
-	do    uint16
-	due   control.PendingReply
-	msg   *control.Message // of the client
-	rec   record
-	entry *entry
-	in    *segment // where rec is read or written
-	ended bool     // the write, which is durable unless it has an error
-	keys  []string // of a scan
+	msg     *control.Message // of the client; nil: the request is the shard's own
+	due     control.PendingReply
+	entry   *entry
+	rec     record
+	in      *segment // where rec is read or written
+	written bool     // rec is durable, unless there is an error
+	keys    []string // of a scan
 }
 
 // newRequest is called on the core of s, whoever the request is for.
@@ -116,15 +116,15 @@ func (r *request) begin(c *control.Core) {
 	s, key, value := r.shard, len(r.msg.Front), len(r.msg.Data)
 	switch {
 	case c.Gone():
-		r.fail(errNotServed)
-	case r.do == msgScan:
+		r.end(errNotServed)
+	case r.msg.Type == msgScan:
 		s.scan(r)
 	case key == 0 || key > maxKey:
-		r.fail(fmt.Errorf("a key of %d bytes: want 1 to %d", key, maxKey))
-	case r.do == msgGet:
+		r.end(fmt.Errorf("a key of %d bytes: want 1 to %d", key, maxKey))
+	case r.msg.Type == msgGet:
 		s.get(r)
-	case r.do == msgPut && (value == 0 || value > maxValue):
-		r.fail(fmt.Errorf("a value of %d bytes: want 1 to %d", value, maxValue))
+	case r.msg.Type == msgPut && (value == 0 || value > maxValue):
+		r.end(fmt.Errorf("a value of %d bytes: want 1 to %d", value, maxValue))
 	default:
 		s.change(r)
 	}
@@ -132,39 +132,41 @@ func (r *request) begin(c *control.Core) {
 
 // moved is called when the disk has done it.
 func (r *request) moved(*control.Core, *control.FileOp) {
-	if r.do == msgGet {
+	if r.msg != nil && r.msg.Type == msgGet {
 		r.shard.got(r)
 		return
 	}
-	r.ended = true
+	r.written = true
 	r.shard.settle()
 }
 
-// answer ends a request with a message that has nothing in it.
-func (r *request) answer(typ uint16) {
-	m, _ := r.shard.core.NewMessage(typ, 0) // without data it does not fail
-	r.send(m)
+// end answers a request with success, or with why there is none.
+func (r *request) end(err error) {
+	m, _ := r.shard.core.NewMessage(msgDone, 0) // without data it does not fail
+	switch {
+	case errors.Is(err, errNotFound):
+		m.Type = msgNotFound
+	case err != nil:
+		m.Type, m.Front = msgFailed, []byte(err.Error())
+	}
+	r.answer(m)
 }
 
-func (r *request) fail(err error) {
-	r.send(control.NewMessage(msgFailed, []byte(err.Error()), nil))
-}
-
-func (r *request) send(m *control.Message) {
+// answer gives back what the request has, too.
+func (r *request) answer(m *control.Message) {
 	if err := r.due.Send(m); err != nil {
 		m.Release() // nobody waits for it any more
 	}
-	r.finish()
+	r.msg.Release()
+	r.free()
 }
 
-// finish gives back what a request has.
-func (r *request) finish() {
-	if r.msg != nil {
-		r.msg.Release()
-	}
+// free gives the request back to be used again: not to another core, as its FileOp belongs
+// to this one.
+func (r *request) free() {
 	clear(r.pieces)
 	r.job = job{}
-	if s := r.shard; len(s.free) < maxFree { // not to another core's: a FileOp belongs to this one
+	if s := r.shard; len(s.free) < maxFree {
 		s.free = append(s.free, r)
 	}
 }

@@ -65,6 +65,17 @@ func (s *shard) add(key []byte) *entry {
 	return n
 }
 
+// place has a record of g count, from now on: the key has its value, or none any more.
+func (s *shard) place(n *entry, g *segment, rec *record) {
+	off, size := rec.off, rec.size
+	if rec.deletes() {
+		g, off, size = nil, 0, 0
+	}
+	s.live += size - n.size
+	n.in, n.off, n.size = g, off, size
+	s.forget(n)
+}
+
 // forget removes the entry of a key that has no value, and is about to get none.
 func (s *shard) forget(n *entry) {
 	if n.in == nil && n.pending == 0 {
@@ -72,25 +83,14 @@ func (s *shard) forget(n *entry) {
 	}
 }
 
-// place says where the value of a key is. Without a segment there is none.
-func (s *shard) place(n *entry, in *segment, off, size int64) {
-	s.live += size - n.size
-	n.in, n.off, n.size = in, off, size
-	s.forget(n)
-}
-
 // scan takes the keys of one core, and goes on to the next one. The last one answers.
 func (s *shard) scan(r *request) {
-	prefix, taken := string(r.msg.Front), 0
+	prefix, most := string(r.msg.Front), len(r.keys)+maxScan
 	s.index.Ascend(max(prefix, string(r.msg.Data)), func(key string, n *entry) bool {
-		if !strings.HasPrefix(key, prefix) || taken == maxScan {
-			return false
-		}
-		if n.in != nil {
+		if n.in != nil && strings.HasPrefix(key, prefix) {
 			r.keys = append(r.keys, key)
-			taken++
 		}
-		return true
+		return strings.HasPrefix(key, prefix) && len(r.keys) < most
 	})
 	if next := s.core.ID() + 1; next < len(s.kv.shards) {
 		r.shard = s.kv.shards[next]
@@ -98,18 +98,23 @@ func (s *shard) scan(r *request) {
 		return
 	}
 	slices.Sort(r.keys)
-	r.send(control.NewMessage(msgDone, nil, appendKeys(r.keys[:min(maxScan, len(r.keys))])))
+	var list []byte
+	for _, key := range r.keys[:min(maxScan, len(r.keys))] {
+		rec := record{key: []byte(key), off: int64(len(list))}
+		list = rec.appendHeader(list, 0)
+	}
+	r.answer(control.NewMessage(msgDone, nil, list))
 }
 
 // get reads a value. What is not durable yet is not seen.
 func (s *shard) get(r *request) {
 	if r.entry = s.find(r.msg.Front); r.entry == nil || r.entry.in == nil {
-		r.answer(msgNotFound)
+		r.end(errNotFound)
 		return
 	}
 	r.in, r.rec.off = r.entry.in, r.entry.off
 	if err := r.in.file.ReadBuffer(&r.FileOp, int(r.entry.size), r.rec.off); err != nil {
-		r.fail(err)
+		r.end(err)
 		return
 	}
 	r.in.file.Hold(r.due.Conn()) // no more of them than the disk can take
@@ -123,40 +128,52 @@ func (s *shard) got(r *request) {
 		return
 	}
 	rec, ok := readRecord(r.Data, r.in.salt, r.rec.off)
-	if r.Err == nil && (!ok || !rec.whole || rec.kind != kindPut || string(rec.key) != r.entry.key) {
+	if r.Err == nil && (!ok || !rec.whole || string(rec.key) != r.entry.key) {
 		r.Err = fmt.Errorf("%w: %s at %d", errDamaged, r.in.path, r.rec.off)
 	}
 	if r.Err != nil {
 		s.log.Error("a value cannot be read", "key", r.entry.key, "err", r.Err)
-		r.fail(r.Err)
+		r.end(r.Err)
 		return
 	}
 	m := r.Message(msgDone)
 	m.Data = rec.value
-	r.send(m)
+	r.answer(m)
 }
 
 // change takes a put or a delete.
 func (s *shard) change(r *request) {
-	r.rec = record{kind: kindPut, key: r.msg.Front, value: r.msg.Data}
-	if r.do == msgPut {
-		r.entry = s.add(r.msg.Front)
-	} else if r.entry = s.find(r.msg.Front); r.entry == nil {
-		r.answer(msgNotFound)
+	r.rec = record{key: r.msg.Front}
+	if r.msg.Type == msgPut {
+		r.rec.value = r.msg.Data
+	} else if s.find(r.msg.Front) == nil {
+		r.end(errNotFound)
 		return
-	} else {
-		r.rec.kind, r.rec.value = kindDelete, nil
 	}
-	r.entry.pending++
-	s.append(r)
+	s.write(r)
 	if s.active != nil {
 		s.active.file.Hold(r.due.Conn())
 	}
 	s.settle()
 }
 
-// append has a record written behind all others, and made durable with those that are
-// written at the same time; or once there is a segment with room for it.
+// write has the record of a request written behind all others.
+func (s *shard) write(r *request) {
+	r.entry = s.add(r.rec.key)
+	r.entry.pending++
+	s.append(r)
+}
+
+// writeOwn has the shard write a record that no client has asked for.
+func (s *shard) writeOwn(rec record) {
+	r := s.newRequest()
+	r.rec = rec
+	s.own++
+	s.write(r)
+}
+
+// append has a record written, and made durable with those that are written at the same
+// time; or once there is a segment with room for it.
 func (s *shard) append(r *request) {
 	g, size := s.active, int64(headerSize+len(r.rec.key)+len(r.rec.value))
 	if g == nil || g.end > 0 && g.end+size > s.kv.segment {
@@ -165,7 +182,7 @@ func (s *shard) append(r *request) {
 	}
 	r.in, r.rec.off, r.rec.size, r.rec.durable = g, g.end, size, s.durable
 	g.end += size
-	r.head = appendHeader(r.head, &r.rec, g.salt)
+	r.head = r.rec.appendHeader(r.head[:0], g.salt)
 	if r.pieces = append(r.pieces[:0], r.head); len(r.rec.value) > 0 {
 		r.pieces = append(r.pieces, r.rec.value)
 	}
@@ -180,7 +197,7 @@ func (s *shard) append(r *request) {
 // when it and all before it are durable. So a log that is cut off at the first record that
 // is not there has all that was acknowledged.
 func (s *shard) settle() {
-	for len(s.queue) > 0 && s.queue[0].ended {
+	for len(s.queue) > 0 && s.queue[0].written {
 		r := s.queue[0]
 		s.queue = s.queue[1:]
 		if r.Err != nil && r.in.broken == nil {
@@ -191,49 +208,43 @@ func (s *shard) settle() {
 		}
 		s.apply(r, r.in.broken)
 	}
+	if s.core.Gone() {
+		return
+	}
 	s.compact()
 	switch {
 	case len(s.queue) > 0:
 	case s.active == nil && len(s.waiting) > 0:
 		s.roll()
-	case s.marked != s.durable && !s.quiet.Armed() && !s.core.Gone():
+	case s.marked != s.durable && !s.quiet.Armed():
 		s.core.Arm(&s.quiet, markAfter)
 	}
 }
 
 // apply has a record count that is durable, or else ends its request with err.
 func (s *shard) apply(r *request, err error) {
-	n, answer := r.entry, msgDone
-	if n != nil {
-		n.pending--
-	}
-	switch {
-	case err != nil && n != nil:
+	n := r.entry
+	n.pending--
+	missing := n.in == nil && r.rec.deletes()
+	if err == nil {
+		s.place(n, r.in, &r.rec)
+	} else {
 		s.forget(n)
-	case err != nil:
-	case r.do == doMark:
-		s.marked = s.durable
-	case r.do == msgDelete && n.in == nil:
-		answer = msgNotFound
-		s.forget(n)
-	case r.do == msgDelete:
-		s.place(n, nil, 0, 0)
-	default:
-		s.place(n, r.in, r.rec.off, r.rec.size)
 	}
-	if r.do == doCopy {
-		if s.copies--; err != nil {
-			s.giveUp(err)
+	if r.msg != nil {
+		if err == nil && missing {
+			err = errNotFound
 		}
+		r.end(err)
+		return
 	}
-	switch {
-	case r.do >= doMark:
-		r.finish()
-	case err != nil:
-		r.fail(err)
-	default:
-		r.answer(answer)
+	switch s.own--; {
+	case err == nil && len(r.rec.key) == 0:
+		s.marked = s.durable
+	case err != nil && s.victim != nil:
+		s.giveUp(err)
 	}
+	r.free()
 }
 
 // mark has the disk know what is durable, when nothing was written for a moment.
@@ -243,9 +254,7 @@ func (s *shard) mark() {
 	case s.active == nil:
 		s.roll() // the name of the next segment says it
 	default:
-		r := s.newRequest()
-		r.do, r.rec = doMark, record{kind: kindMark}
-		s.append(r)
+		s.writeOwn(record{})
 		s.settle()
 	}
 }

@@ -148,8 +148,9 @@ func (w *world) round() {
 	}
 	w.disk(simnet.DiskOptions{})
 	w.readAll()
-	data, err := client{w.Conn}.do(w.Context, msgScan, "", nil)
-	if names := readKeys(data); err != nil || !slices.Equal(names, w.Present()) {
+	var names []string
+	err := client{w.Conn}.scan(w.Context, "", func(key string) { names = append(names, key) })
+	if err != nil || !slices.Equal(names, w.Present()) {
 		w.t.Errorf("the keys are %q, %v; want %q", names, err, w.Present())
 	}
 }
