@@ -28,7 +28,7 @@ type Disk struct {
 	moved  []renaming        // the difference, in order
 	dirs   map[string]bool
 	opened map[int]*handle
-	orphan bool       // the process has died, and no other has begun (Host.Driver)
+	orphan bool       // the process has died, or as good as that, and no other has begun (Host.Driver)
 	flying []*request // in the order in which they were asked
 	seq    uint64
 	counts DiskCounts
@@ -48,12 +48,17 @@ type DiskOptions struct {
 	// Room is how many bytes all files may have together, 0: no limit. Beyond it
 	// writes fail with ENOSPC.
 	Room int64
+	// StopAt has the process come no further than to so many changes and syncs of names: the
+	// last of them and all that is asked for behind it fail with EIO, until the test has the
+	// process end (Host.Die) and another one begin. 0: never.
+	StopAt int
 }
 
 // DiskCounts say what the disk did, so that a test sees that its faults happened.
 type DiskCounts struct {
 	Reads, Writes, Syncs, Errors int
 	Crashes                      int
+	Stops                        int // by DiskOptions.StopAt
 	Lost, Torn, Kept             int // writes that were not durable when the power went
 	Dropped                      int // writes that a failed sync has lost
 }

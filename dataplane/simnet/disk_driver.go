@@ -78,6 +78,9 @@ func (d *Driver) ask(f uring.File, r request) (uring.Op, error) {
 
 // fault is what a request fails with, as DiskOptions say.
 func (k *Disk) fault(kind uring.Kind, path string) (errno unix.Errno) {
+	if k.orphan {
+		return unix.EIO
+	}
 	if k.opt.Fail != nil {
 		errno = k.opt.Fail(kind, path)
 	}

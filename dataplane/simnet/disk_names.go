@@ -54,6 +54,17 @@ func (k *Disk) rename(r renaming) {
 	k.moved = append(k.moved, r)
 }
 
+// stops counts a change or sync of names, and says whether it comes to nothing.
+func (k *Disk) stops() bool {
+	if k.opt.StopAt > 0 && !k.orphan {
+		if k.opt.StopAt--; k.opt.StopAt == 0 {
+			k.orphan = true
+			k.counts.Stops++
+		}
+	}
+	return k.orphan
+}
+
 // inodes are all files, by name; those without one last, by their handles.
 func (k *Disk) inodes() (list []*inode) {
 	seen := map[*inode]bool{}
@@ -88,6 +99,8 @@ func (k *Disk) Open(path string, opt uring.FileOptions) (int, error) {
 		return -1, pathError("open", path, unix.ENOENT)
 	case i != nil && opt.Create && opt.Exclusive:
 		return -1, pathError("open", path, unix.EEXIST)
+	case i == nil && k.stops():
+		return -1, pathError("open", path, unix.EIO)
 	case i == nil:
 		i = new(inode)
 		k.rename(renaming{to: path, file: i})
@@ -171,7 +184,7 @@ func (k *Disk) Rename(from, to string) error {
 	from, to = filepath.Clean(from), filepath.Clean(to)
 	i := k.names[from]
 	switch {
-	case k.orphan:
+	case k.stops():
 		return pathError("rename", from, unix.EIO)
 	case i == nil:
 		return pathError("rename", from, unix.ENOENT)
@@ -184,7 +197,7 @@ func (k *Disk) Rename(from, to string) error {
 func (k *Disk) Remove(path string) error {
 	path = filepath.Clean(path)
 	switch {
-	case k.orphan:
+	case k.stops():
 		return pathError("remove", path, unix.EIO)
 	case k.names[path] == nil:
 		return pathError("remove", path, unix.ENOENT)
@@ -199,7 +212,7 @@ func (k *Disk) MakeDir(dir string) error { k.dirs[filepath.Clean(dir)] = true; r
 // SyncDir implements uring.Disk.
 func (k *Disk) SyncDir(dir string) error {
 	dir = filepath.Clean(dir)
-	if k.orphan {
+	if k.stops() {
 		return pathError("sync", dir, unix.EIO)
 	}
 	k.moved = slices.DeleteFunc(k.moved, func(r renaming) bool {

@@ -177,6 +177,25 @@ func TestWhatIsLeftOfADeadProcessReachesTheDiskNoMore(t *testing.T) {
 	}
 }
 
+func TestAProcessStopsBetweenTwoChangesOfNames(t *testing.T) {
+	r := newDiskRig(t, 1, simnet.DiskOptions{})
+	k := r.h.Disk()
+	k.Configure(simnet.DiskOptions{StopAt: 2})
+	renamed, removed := k.Rename("/data/f", "/data/g"), k.Remove("/data/g")
+	if renamed != nil || !errors.Is(removed, unix.EIO) || !errors.Is(k.SyncDir("/data"), unix.EIO) {
+		t.Errorf("rename: %v, remove: %v", renamed, removed)
+	}
+	if res := r.write(0, 'a', 512, 0); res != -int32(unix.EIO) {
+		t.Errorf("a write behind the end: %d", res)
+	}
+	r.h.Die(false)
+	r.d = r.h.Driver() // another process
+	names, err := k.List("/data")
+	if err != nil || !slices.Equal(names, []string{"g"}) || k.Remove("/data/g") != nil || k.Counts().Stops != 1 {
+		t.Errorf("%v, %v, %+v", names, err, k.Counts())
+	}
+}
+
 func TestASyncThatFailsLosesWhatItWasToCover(t *testing.T) {
 	fail := unix.Errno(0)
 	r := newDiskRig(t, 1, simnet.DiskOptions{Fail: func(kind uring.Kind, _ string) unix.Errno {
