@@ -4,7 +4,7 @@
 //	ringkv serve --dir DIRECTORY --cores 2 &
 //	echo hello | ringkv put v2:127.0.0.1:7777 greeting
 //	ringkv get v2:127.0.0.1:7777 greeting
-//	ringkv load v2:127.0.0.1:7777 --conns 16 --depth 16 --size 4KiB --puts 50%
+//	ringkv load v2:127.0.0.1:7777 --conns 16 --depth 16 --size 4KiB --puts 50
 //
 // A put or delete that is answered with success is on the disk. A get sees what is on the
 // disk, and nothing else. What was refused may have happened, and is seen behind the next

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
@@ -58,49 +57,44 @@ func TestKilledAtAnyMomentItLosesNothingThatWasAcknowledged(t *testing.T) {
 			seed := rand.Uint64()
 			t.Logf("seed %d", seed)
 			rng := rand.New(rand.NewPCG(seed, 1))
-			dir, o := t.TempDir(), &model{t: t}
+			dir, o := t.TempDir(), &model{t: t, ctx: t.Context()}
 			for range rounds {
 				cmd, addr := begin(t, "--dir", dir, "--backend", backend)
-				o.killed(rng, cmd, backend, addr)
+				e := env{stderr: io.Discard, backend: backend, level: "off", cores: 1}
+				err := e.dial(t.Context(), addr, 2, func(clients []client) error {
+					o.clients = clients
+					o.killed(rng, cmd)
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
 			}
 		})
 	}
 }
 
 // killed is the life of a server.
-func (o *model) killed(rng *rand.Rand, cmd *exec.Cmd, backend, addr string) {
-	e := env{stderr: io.Discard, backend: backend, level: "off", cores: 1, timeout: time.Minute}
-	m, clients, err := e.dial(o.t.Context(), addr, 2)
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	o.all(clients[0].Conn, msgGet, keys)
+func (o *model) killed(rng *rand.Rand, cmd *exec.Cmd) {
+	o.all(msgGet, keys)
 	var left atomic.Int64
 	left.Store(int64(1 + rng.IntN(2000)))
-	over := make(chan struct{})
 	for key := range keys {
 		rng := rand.New(rand.NewPCG(rng.Uint64(), 1))
-		var next func()
-		next = func() {
-			if n := left.Add(-1); n == 0 {
-				close(over)
-			} else if n > -keys { // some go on while it is being killed
-				o.ask(clients[key%2].Conn, pick(rng), key, next)
+		o.under.Go(func() {
+			for o.ask(pick(rng), key) == nil { // others go on while it is being killed
+				if left.Add(-1) == 0 {
+					_ = cmd.Process.Kill()
+					_ = cmd.Wait()
+					for _, c := range o.clients {
+						c.MarkDown()
+					}
+				}
 			}
-		}
-		next()
-	}
-	<-over
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
-	for _, c := range clients {
-		c.MarkDown()
+		})
 	}
 	o.under.Wait()
 	o.Restarted()
-	if err := shutdown(m); err != nil {
-		o.t.Error(err)
-	}
 }
 
 // check runs the program in this process, and says what is not as it should be.
@@ -142,16 +136,14 @@ func TestTheCommandsDoWhatTheyAreNamedFor(t *testing.T) {
 		{large + "larger", "put ADDR a", cli.Failed, "", "a value of 4194305 bytes"},
 		{"", "load ADDR --duration 50ms --keys 10 --size 1KiB --conns 2", cli.OK, "puts ", ""},
 		{"", "", cli.Usage, "", "no command"},
-		{"", "dance", cli.Usage, "", `no command "dance"`},
 		{"", "get ADDR", cli.Usage, "", "get ADDRESS KEY"},
 		{"", "serve", cli.Usage, "", "--dir is missing"},
 		{"", "serve --dir x --cores 0", cli.Usage, "", "--cores 0"},
 		{"", "load ADDR --size 5MiB", cli.Usage, "", "--size"},
-		{"", "load ADDR --puts many", cli.Usage, "", "--puts"},
+		{"", "load ADDR --puts 101", cli.Usage, "", "--puts"},
 		{"", "-h", cli.OK, "load ADDRESS", ""},
 	} {
-		args := strings.ReplaceAll(c.args, "ADDR", addr)
-		check(t, c.stdin, args, c.status, c.stdout, c.stderr)
+		check(t, c.stdin, strings.ReplaceAll(c.args, "ADDR", addr), c.status, c.stdout, c.stderr)
 	}
 	_ = cmd.Process.Signal(syscall.SIGTERM)
 	if err := cmd.Wait(); err != nil {
@@ -162,8 +154,8 @@ func TestTheCommandsDoWhatTheyAreNamedFor(t *testing.T) {
 func TestADirectoryHasOneServerAndItsNumberOfCores(t *testing.T) {
 	dir := t.TempDir()
 	cmd, addr := begin(t, "--dir", dir)
-	if unlock, err := lock(dir); !errors.Is(err, syscall.EWOULDBLOCK) {
-		t.Errorf("%v, %t", err, unlock != nil)
+	if _, err := lock(dir); !errors.Is(err, syscall.EWOULDBLOCK) {
+		t.Error(err)
 	}
 	check(t, "x", "put "+addr+" a", cli.OK, "", "")
 	_ = cmd.Process.Kill()

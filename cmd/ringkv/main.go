@@ -29,13 +29,13 @@ func main() {
 
 // env is what the program gets from its surroundings, and its flags.
 type env struct {
-	stdin                       io.Reader
-	stdout, stderr              io.Writer
-	log                         *slog.Logger
-	listen, dir, backend, level string
-	cores, conns, depth, keys   int
-	size, puts                  string
-	timeout, duration           time.Duration
+	stdin                             io.Reader
+	stdout, stderr                    io.Writer
+	log                               *slog.Logger
+	listen, dir, backend, level, size string
+	cores, conns, depth, keys         int
+	puts                              float64
+	duration                          time.Duration
 }
 
 // run is the whole program. It ends early when ctx does.
@@ -45,55 +45,49 @@ func (e *env) run(ctx context.Context, args []string) int {
 	fs.StringVar(&e.dir, "dir", "", "serve: `DIRECTORY` of the values; made if it is not there")
 	fs.StringVar(&e.backend, "backend", "auto", "I/O `ENGINE`: auto, io_uring or epoll")
 	fs.IntVar(&e.cores, "cores", 1, "`NUMBER` of cores; serve: always the same for a directory")
-	fs.DurationVar(&e.timeout, "timeout", 30*time.Second, "`DURATION` at most of what is no load")
 	fs.IntVar(&e.conns, "conns", 16, "load: `NUMBER` of connections")
 	fs.IntVar(&e.depth, "depth", 16, "load: `NUMBER` of requests under way on each")
 	fs.IntVar(&e.keys, "keys", 10000, "load: `NUMBER` of keys; they are put first")
 	fs.StringVar(&e.size, "size", "4KiB", "load: `BYTES` of a value")
-	fs.StringVar(&e.puts, "puts", "50%", "load: `SHARE` of the requests that put")
+	fs.Float64Var(&e.puts, "puts", 50, "load: `PERCENT` of the requests that put")
 	fs.DurationVar(&e.duration, "duration", 10*time.Second, "load: `DURATION` of it")
 	flags.RegisterLogLevel(fs, &e.level, "warn")
 	about := "a durable key-value store, an example of a server on this library"
 	p := cli.Program{Name: "ringkv", About: about, Flags: fs, Commands: []cli.Command{
 		{Name: "serve", Help: "serve the values in a directory", Run: e.serve},
-		{Name: "put", Args: "ADDRESS KEY", Help: "store what is read from standard input"},
-		{Name: "get", Args: "ADDRESS KEY", Help: "write a value to standard output"},
-		{Name: "delete", Args: "ADDRESS KEY...", Help: "remove values"},
-		{Name: "scan", Args: "ADDRESS [PREFIX]", Help: "list keys, in order"},
+		{Name: "put", Args: "ADDRESS KEY", Help: "store what is read from standard input", Run: e.ask("put")},
+		{Name: "get", Args: "ADDRESS KEY", Help: "write a value to standard output", Run: e.ask("get")},
+		{Name: "delete", Args: "ADDRESS KEY...", Help: "remove values", Run: e.ask("delete")},
+		{Name: "scan", Args: "ADDRESS [PREFIX]", Help: "list keys, in order", Run: e.ask("scan")},
 		{Name: "load", Args: "ADDRESS", Help: "put and get, and say how fast that is", Run: e.load},
 	}}
-	for i := range p.Commands {
-		if c := &p.Commands[i]; c.Run == nil {
-			c.Run = func(ctx context.Context, args []string) error { return e.ask(ctx, c.Name, args) }
-		}
-	}
 	return p.Run(ctx, e.stdout, e.stderr, args)
 }
 
-// messenger makes one, with the cores, the engine and the log that the flags say.
-func (e *env) messenger(cfg control.Config) (m *control.Messenger, err error) {
+// with calls f with a messenger of the cores, the engine and the log that the flags say.
+func (e *env) with(cfg control.Config, f func(m *control.Messenger) error) (err error) {
 	cfg.Plane.Cores = e.cores
 	cfg.Plane.Driver.Backend, err = flags.Backend(e.backend)
 	if err == nil {
 		e.log, err = flags.Logger(e.level, e.stderr)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	cli.GrowProcs(e.cores) // each blocks a thread
 	cfg.Logger = e.log
-	return control.New(cfg)
-}
-
-// shutdown ends a messenger. What is acknowledged is durable: nothing is waited for.
-func shutdown(m *control.Messenger) error {
+	m, err := control.New(cfg)
+	if err != nil {
+		return err
+	}
+	err = f(m)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	return m.Shutdown(ctx)
+	return errors.Join(err, m.Shutdown(ctx)) // what is acknowledged is durable: nothing is waited for
 }
 
 // serve serves until ctx ends, or a core breaks.
-func (e *env) serve(ctx context.Context, _ []string) (err error) {
+func (e *env) serve(ctx context.Context, _ []string) error {
 	at, err := address.Reader{AnyPort: true}.Parse(ctx, e.listen)
 	switch {
 	case err != nil:
@@ -108,31 +102,27 @@ func (e *env) serve(ctx context.Context, _ []string) (err error) {
 		return err
 	}
 	defer locked.Close()
-	name := wire.EntityName{Type: wire.OSD, ID: "0"}
-	m, err := e.messenger(control.Config{Name: name, Nonce: &at.Nonce})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, shutdown(m)) }()
-	v := &server{m: m, dir: e.dir, segment: segmentSize, log: e.log}
-	if err := v.open(e.cores); err != nil {
-		return err
-	}
-	if err := m.Start(&control.Dispatcher{Fast: v.handle}); err != nil {
-		return err
-	}
-	addrs, err := m.Bind(at)
-	if err != nil {
-		return err
-	}
-	backend := m.Plane().Info().Backend
-	fmt.Fprintf(e.stdout, "listening %v, cores %d, backend %s\n", addrs[0], e.cores, backend)
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-m.Plane().Failures():
-		return fmt.Errorf("a core broke: %w", err)
-	}
+	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: &at.Nonce}
+	return e.with(cfg, func(m *control.Messenger) error {
+		v := &server{m: m, dir: e.dir, segment: segmentSize, log: e.log}
+		if err := v.open(e.cores); err != nil {
+			return err
+		}
+		if err := m.Start(&control.Dispatcher{Fast: v.handle}); err != nil {
+			return err
+		}
+		addrs, err := m.Bind(at)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(e.stdout, "listening %v, cores %d, backend %s\n", addrs[0], e.cores, m.Plane().Info().Backend)
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-m.Plane().Failures():
+			return fmt.Errorf("a core broke: %w", err)
+		}
+	})
 }
 
 // lock keeps other processes out of a directory until it is closed, or this one has ended.

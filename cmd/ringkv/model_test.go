@@ -2,13 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/pair"
 )
 
@@ -18,6 +19,8 @@ const keys = 30
 type model struct {
 	pair.Ledger
 	t       testing.TB
+	ctx     context.Context
+	clients []client
 	under   sync.WaitGroup // requests under way
 	version atomic.Uint64
 	faults  atomic.Bool // requests may be refused
@@ -43,51 +46,43 @@ func pick(rng *rand.Rand) uint16 {
 	return []uint16{msgPut, msgPut, msgPut, msgGet, msgDelete}[rng.IntN(5)]
 }
 
-// ask makes a request; behind is called once it has ended.
-func (o *model) ask(conn *control.Conn, typ uint16, key int, behind func()) {
+// ask makes a request and judges the answer. The error says that there is none.
+func (o *model) ask(typ uint16, key int) error {
 	version := uint64(0)
 	if typ == msgPut {
 		version = o.version.Add(1)
 	}
-	o.under.Add(1)
-	m := control.NewMessage(typ, []byte(nameOf(key)), valueOf(key, version))
-	r := &control.Request{Message: m}
-	r.Done = func(_ *control.Request, m *control.Message, err error) {
-		o.answered(typ, key, version, m, err)
-		behind()
-		o.under.Done()
-	}
-	if err := conn.Start(r); err != nil {
-		r.Done(r, nil, err) // it was not asked
-	}
-}
-
-// all asks the same of the first n keys, and waits.
-func (o *model) all(conn *control.Conn, typ uint16, n int) {
-	for key := range n {
-		o.ask(conn, typ, key, func() {})
-	}
-	o.under.Wait()
-}
-
-// answered judges an answer; err says that there is none.
-func (o *model) answered(typ uint16, key int, version uint64, m *control.Message, err error) {
+	data, err := o.clients[key%len(o.clients)].do(o.ctx, typ, nameOf(key), valueOf(key, version))
+	refused := errors.Is(err, errRefused)
 	switch {
-	case err == nil && m.Type == msgFailed && !o.faults.Load():
-		o.t.Errorf("key %d: refused: %s", key, m.Front)
-	case (err != nil || m.Type == msgFailed) && typ != msgGet:
-		o.Refused(nameOf(key), version)
-	case err != nil || m.Type == msgFailed:
-	case m.Type == msgDone && typ != msgGet:
+	case refused && !o.faults.Load():
+		o.t.Errorf("key %d: %v", key, err)
+	case err != nil && !errors.Is(err, errNotFound):
+		if typ != msgGet {
+			o.Refused(nameOf(key), version)
+		}
+		if !refused {
+			return err
+		}
+	case err == nil && typ != msgGet:
 		o.Acknowledged(nameOf(key), version)
 	default:
 		version = 0
-		_, _ = fmt.Sscanf(string(m.Data), "%d of", &version)
-		if !bytes.Equal(m.Data, valueOf(key, version)) {
-			o.t.Errorf("key %d: a wrong value of %d bytes", key, len(m.Data))
+		_, _ = fmt.Sscanf(string(data), "%d of", &version)
+		if !bytes.Equal(data, valueOf(key, version)) {
+			o.t.Errorf("key %d: a wrong value of %d bytes", key, len(data))
 		}
 		if err := o.Found(nameOf(key), version); err != nil {
 			o.t.Error(err)
 		}
 	}
+	return nil
+}
+
+// all asks the same of the first n keys, and waits.
+func (o *model) all(typ uint16, n int) {
+	for key := range n {
+		o.under.Go(func() { _ = o.ask(typ, key) })
+	}
+	o.under.Wait()
 }

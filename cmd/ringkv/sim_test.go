@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
@@ -24,7 +26,7 @@ var (
 	kvFirst = flag.Uint64("kv.first", 1, "the first of them")
 )
 
-// world is a server on a simulated disk.
+// world is a server on a simulated disk, and its client.
 type world struct {
 	model
 	*pair.Pair
@@ -43,7 +45,7 @@ func simulate(t *testing.T, seed uint64, f func(w *world)) {
 	}}
 	cfg.Server.Plane.Cores = w.cores
 	pair.Test(t, cfg, func(t *testing.T, p *pair.Pair) {
-		w.t, w.Pair = t, p
+		w.t, w.ctx, w.Pair = t, p.Context, p
 		if err := w.open(); err != nil {
 			t.Fatal(err)
 		}
@@ -53,6 +55,7 @@ func simulate(t *testing.T, seed uint64, f func(w *world)) {
 
 // open opens the store, on a disk without faults.
 func (w *world) open() error {
+	w.clients = []client{{w.Conn}}
 	w.disk(simnet.DiskOptions{Latency: time.Microsecond, Jitter: time.Millisecond})
 	v := &server{m: w.Server, dir: "/kv", segment: 4096, log: slog.New(slog.DiscardHandler)}
 	defer w.v.Store(v)
@@ -61,43 +64,52 @@ func (w *world) open() error {
 
 func (w *world) disk(opt simnet.DiskOptions) {
 	w.Do(func() { w.ServerHost.Disk().Configure(opt) })
-	faults := opt.ErrorEvery > 0 || opt.Room > 0
+	faults := opt.ErrorEvery > 0 || opt.Room > 0 || opt.StopAt > 0 || opt.Fail != nil
 	if w.faults.Load() && !faults {
 		w.Pass(2 * retryAfter) // what has failed is over
 	}
 	w.faults.Store(faults)
 }
 
-// restart ends the process, and opens the store in another one.
-func (w *world) restart(power bool) error {
+// restart ends the process, and opens the store in another one, which may fail with allowed.
+func (w *world) restart(power bool, allowed error) bool {
 	w.v.Store(nil)
 	w.Restart(power)
 	w.under.Wait() // all calls have ended
 	w.Restarted()
-	return w.open()
+	err := w.open()
+	if err != nil && !errors.Is(err, allowed) {
+		w.t.Fatal(err)
+	}
+	return err == nil
 }
 
 // load makes requests, each for another key.
 func (w *world) load(n int) {
 	for _, key := range w.rng.Perm(keys)[:n] {
-		w.ask(w.Conn, pick(w.rng), key, func() {})
+		typ := pick(w.rng)
+		w.under.Go(func() { _ = w.ask(typ, key) })
 	}
 }
-
-func (w *world) readAll() { w.all(w.Conn, msgGet, keys) }
 
 func (w *world) files() (names []string) {
 	w.Do(func() { names, _ = w.ServerHost.Disk().List("/kv") })
 	return names
 }
 
-func (w *world) compacted() bool { return !strings.Contains(w.files()[0], "-00000001-") }
+// compacted counts the first files that are gone.
+func (w *world) compacted() (n int) {
+	if !strings.Contains(w.files()[0], "-00000001-") {
+		n = 1
+	}
+	return n
+}
 
 // A process that is killed, power cuts, writes that are torn, overtake each other, fail, or
 // find the disk full; the model knows what must be there.
 func TestWhatIsAcknowledgedSurvivesWhateverHappensToTheDisk(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // a seed takes the same course again
-	crashes, lost, torn, failed, compacted := 0, 0, 0, 0, 0
+	seen := make([]int, 6)
 	for i := range *kvSeeds {
 		seed := *kvFirst + uint64(i)
 		t.Run(fmt.Sprintf("kv.first=%d", seed), func(t *testing.T) {
@@ -108,16 +120,14 @@ func TestWhatIsAcknowledgedSurvivesWhateverHappensToTheDisk(t *testing.T) {
 				w.flip()
 				var c simnet.DiskCounts
 				w.Do(func() { c = w.ServerHost.Disk().Counts() })
-				crashes, lost, torn, failed = crashes+c.Crashes, lost+c.Lost, torn+c.Torn, failed+c.Errors
-				if w.compacted() {
-					compacted++
+				for i, n := range []int{c.Crashes, c.Stops, c.Lost, c.Torn, c.Errors, w.compacted()} {
+					seen[i] += n
 				}
 			})
 		})
 	}
-	if *kvSeeds >= 20 && min(crashes, lost, torn, failed, compacted) == 0 {
-		t.Errorf("crashes %d, writes lost %d, torn %d, failed %d, compacted %d: want some of each",
-			crashes, lost, torn, failed, compacted)
+	if *kvSeeds >= 20 && slices.Min(seen) == 0 {
+		t.Errorf("crashes, stops, writes lost, torn, failed, compactions: %d, want some of each", seen)
 	}
 }
 
@@ -125,11 +135,14 @@ func TestWhatIsAcknowledgedSurvivesWhateverHappensToTheDisk(t *testing.T) {
 func (w *world) round() {
 	jitter := time.Duration(1+w.rng.IntN(2000)) * time.Microsecond
 	opt := simnet.DiskOptions{Latency: time.Microsecond, Jitter: jitter}
-	switch w.rng.IntN(5) {
-	case 0:
+	if w.rng.IntN(4) == 0 {
 		opt.ErrorEvery = 5 + w.rng.IntN(40)
-	case 1:
+	}
+	if w.rng.IntN(6) == 0 {
 		opt.Room = int64(1 + w.rng.IntN(40000))
+	}
+	if w.rng.IntN(3) == 0 {
+		opt.StopAt = 1 + w.rng.IntN(6)
 	}
 	w.disk(opt)
 	for range w.rng.IntN(12) {
@@ -139,17 +152,15 @@ func (w *world) round() {
 			w.Pass(retryAfter + 2*markAfter)
 		}
 	}
-	if w.rng.IntN(4) > 0 {
+	if w.rng.IntN(4) > 0 || opt.StopAt > 0 {
 		w.load(24)
 		w.Pass(time.Duration(w.rng.IntN(int(4 * time.Millisecond))))
-		if err := w.restart(w.rng.IntN(3) > 0); err != nil {
-			w.t.Fatal(err)
-		}
+		w.restart(w.rng.IntN(3) > 0, nil)
 	}
 	w.disk(simnet.DiskOptions{})
-	w.readAll()
+	w.all(msgGet, keys)
 	var names []string
-	err := client{w.Conn}.scan(w.Context, "", func(key string) { names = append(names, key) })
+	err := w.clients[0].scan(w.ctx, "", func(key string) { names = append(names, key) })
 	if err != nil || !slices.Equal(names, w.Present()) {
 		w.t.Errorf("the keys are %q, %v; want %q", names, err, w.Present())
 	}
@@ -169,85 +180,92 @@ func (w *world) flip() {
 		}
 	})
 	w.faults.Store(true)
-	w.readAll()
-	err := w.restart(false)
-	w.faults.Store(true)
-	if err == nil {
-		w.readAll()
-	} else if !errors.Is(err, errDamaged) {
-		w.t.Error(err)
+	w.all(msgGet, keys)
+	begins := w.restart(false, errDamaged)
+	if w.faults.Store(true); begins {
+		w.all(msgGet, keys)
 	}
 }
 
 func TestAFullDiskRefusesChangesAndReadsGoOn(t *testing.T) {
 	simulate(t, 3, func(w *world) {
-		w.all(w.Conn, msgPut, keys)
+		w.all(msgPut, keys)
 		w.disk(simnet.DiskOptions{Room: 1})
 		for range 2 {
-			_, err := client{w.Conn}.do(w.Context, msgPut, nameOf(0), []byte("more"))
+			_, err := w.clients[0].do(w.ctx, msgPut, nameOf(0), []byte("more"))
 			if !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "no space left") {
 				t.Errorf("a put: %v", err)
 			}
-			w.readAll()
+			w.all(msgGet, keys)
 			w.Pass(2 * retryAfter)
 		}
 		w.disk(simnet.DiskOptions{})
-		w.all(w.Conn, msgPut, 1)
-		w.readAll()
+		w.all(msgPut, 1)
+		w.all(msgGet, keys)
 	})
 }
 
 func TestCompactionKeepsWhatIsThereAndNothingElse(t *testing.T) {
 	simulate(t, 3, func(w *world) {
-		w.all(w.Conn, msgPut, keys) // some of which are not touched any more
-		for range 300 {
-			w.under.Wait()
-			for key := range 3 {
-				w.ask(w.Conn, pick(w.rng), key, func() {})
-			}
+		w.all(msgPut, keys) // some of which are not touched any more
+		for range 900 {
+			_ = w.ask(pick(w.rng), w.rng.IntN(3))
 		}
-		w.under.Wait()
 		w.Pass(time.Second)
-		if n := len(w.files()); n > 60 || !w.compacted() {
+		if n := len(w.files()); n > 60 || w.compacted() == 0 {
 			t.Errorf("nothing is compacted: %d segments", n)
 		}
-		w.readAll()
-		if err := w.restart(true); err != nil {
-			w.t.Fatal(err)
-		}
-		w.readAll()
+		w.all(msgGet, keys)
+		w.restart(true, nil)
+		w.all(msgGet, keys)
 	})
+}
+
+// The name of a segment says where the log before it ends: a file that says so now is removed
+// when another one says it durably.
+func TestWhereTheLogEndsIsKnownWhereverTheProcessStops(t *testing.T) {
+	for stop := range 6 {
+		simulate(t, 3, func(w *world) {
+			w.all(msgPut, 1)
+			w.disk(simnet.DiskOptions{StopAt: 2, Fail: func(kind uring.Kind, _ string) (errno unix.Errno) {
+				if kind == uring.KindSync {
+					errno = unix.EIO
+				}
+				return errno
+			}})
+			w.all(msgPut, 1) // fails and is cut off: it would be read again without the next name,
+			w.all(msgPut, 1) // which there is now
+			w.restart(false, nil)
+			w.all(msgGet, 1)
+			w.disk(simnet.DiskOptions{StopAt: stop})
+			w.all(msgPut, 1)
+			w.restart(false, nil)
+			w.all(msgGet, 1)
+		})
+	}
 }
 
 // A file that the log goes past is left by a process that could not use it.
 func TestAMissingSegmentIsDamageAndOneThatTheLogGoesPastIsNot(t *testing.T) {
 	for _, past := range []bool{false, true} {
 		simulate(t, 3, func(w *world) {
-			w.all(w.Conn, msgPut, keys)
+			w.all(msgPut, keys)
 			w.Pass(time.Second)
 			names := w.files()
 			last := names[len(names)-1]
-			var id, cores int
-			var g segment
-			_, err := fmt.Sscanf(last, segmentName, &id, &cores, &g.number, &g.salt, &g.before)
-			if err != nil {
-				w.t.Fatal(err)
-			}
-			name := fmt.Sprintf("/kv/"+segmentName, id, cores, g.number+1, g.salt, g.before)
 			w.Do(func() {
 				disk := w.ServerHost.Disk()
 				if past {
-					_ = disk.Rename("/kv/"+last, name)
+					_ = disk.Rename("/kv/"+last, "/kv/"+strings.Replace(last, "1-0", "1-1", 1))
 					_, _ = disk.Open("/kv/"+last, uring.FileOptions{Create: true})
 				} else {
 					_ = disk.Remove("/kv/" + names[len(names)-2])
 				}
 			})
-			switch err := w.restart(false); {
-			case past && err == nil:
-				w.readAll()
-			case past || !errors.Is(err, errDamaged):
-				t.Errorf("past it %t: %v", past, err)
+			if begins := w.restart(false, errDamaged); begins != past {
+				t.Errorf("past it %t: it begins %t", past, begins)
+			} else if begins {
+				w.all(msgGet, keys)
 			}
 		})
 	}
