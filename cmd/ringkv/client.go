@@ -1,15 +1,21 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"slices"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -103,4 +109,50 @@ func (e *env) ask(verb string) func(ctx context.Context, args []string) error {
 			return err
 		})
 	}
+}
+
+// load puts and gets random keys, --depth at a time on each connection. What is not there yet
+// is no error: --puts 100 puts it.
+func (e *env) load(ctx context.Context, args []string) error {
+	size, err := quantity.ParseBytes(e.size, maxValue)
+	switch {
+	case e.conns < 1 || e.depth < 1 || e.keys < 1 || e.duration <= 0:
+		return cli.Usagef("--conns, --depth, --keys, --duration: want more than nothing")
+	case err != nil || size < 1:
+		return cli.Usagef("--size %q: want 1 to %s", e.size, quantity.Bytes(maxValue))
+	case e.puts < 0 || e.puts > 100:
+		return cli.Usagef("--puts %v: want 0 to 100", e.puts)
+	}
+	value := make([]byte, size)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(value) // never fails
+	return e.dial(ctx, args[0], e.conns, func(clients []client) (failed error) {
+		var lanes sync.WaitGroup
+		var mu sync.Mutex // guards gets, puts and failed
+		gets, puts, began := latency.New(), latency.New(), time.Now()
+		for i := range e.conns * e.depth {
+			lanes.Go(func() {
+				for err := error(nil); err == nil && time.Since(began) < e.duration; {
+					times, typ, data := gets, msgGet, []byte(nil)
+					if rand.Float64()*100 < e.puts {
+						times, typ, data = puts, msgPut, value
+					}
+					key, sent := strconv.Itoa(rand.IntN(e.keys)), time.Now()
+					if _, err = clients[i%e.conns].do(ctx, typ, key, data); errors.Is(err, errNotFound) {
+						err = nil
+					}
+					mu.Lock()
+					times.Record(time.Since(sent))
+					failed = cmp.Or(failed, err)
+					mu.Unlock()
+				}
+			})
+		}
+		lanes.Wait()
+		for i, times := range []*latency.Histogram{gets, puts} {
+			rate := quantity.Count(float64(times.Count()) / time.Since(began).Seconds())
+			p50, p99 := quantity.Duration(times.Quantile(0.5)), quantity.Duration(times.Quantile(0.99))
+			fmt.Fprintf(e.stdout, "%s %s/s, p50 %s, p99 %s\n", []string{"gets", "puts"}[i], rate, p50, p99)
+		}
+		return failed
+	})
 }

@@ -47,20 +47,19 @@ func (e *env) run(ctx context.Context, args []string) int {
 	fs.IntVar(&e.cores, "cores", 1, "`NUMBER` of cores; serve: always the same for a directory")
 	fs.IntVar(&e.conns, "conns", 16, "load: `NUMBER` of connections")
 	fs.IntVar(&e.depth, "depth", 16, "load: `NUMBER` of requests under way on each")
-	fs.IntVar(&e.keys, "keys", 10000, "load: `NUMBER` of keys; they are put first")
+	fs.IntVar(&e.keys, "keys", 10000, "load: `NUMBER` of keys")
 	fs.StringVar(&e.size, "size", "4KiB", "load: `BYTES` of a value")
 	fs.Float64Var(&e.puts, "puts", 50, "load: `PERCENT` of the requests that put")
 	fs.DurationVar(&e.duration, "duration", 10*time.Second, "load: `DURATION` of it")
 	flags.RegisterLogLevel(fs, &e.level, "warn")
-	about := "a durable key-value store, an example of a server on this library"
-	p := cli.Program{Name: "ringkv", About: about, Flags: fs, Commands: []cli.Command{
+	p := cli.Program{Name: "ringkv", Flags: fs, Commands: []cli.Command{
 		{Name: "serve", Help: "serve the values in a directory", Run: e.serve},
 		{Name: "put", Args: "ADDRESS KEY", Help: "store what is read from standard input", Run: e.ask("put")},
 		{Name: "get", Args: "ADDRESS KEY", Help: "write a value to standard output", Run: e.ask("get")},
 		{Name: "delete", Args: "ADDRESS KEY...", Help: "remove values", Run: e.ask("delete")},
 		{Name: "scan", Args: "ADDRESS [PREFIX]", Help: "list keys, in order", Run: e.ask("scan")},
 		{Name: "load", Args: "ADDRESS", Help: "put and get, and say how fast that is", Run: e.load},
-	}}
+	}, About: "a durable key-value store, an example of a server on this library"}
 	return p.Run(ctx, e.stdout, e.stderr, args)
 }
 

@@ -20,6 +20,7 @@ type model struct {
 	pair.Ledger
 	t       testing.TB
 	ctx     context.Context
+	rng     *rand.Rand
 	clients []client
 	under   sync.WaitGroup // requests under way
 	version atomic.Uint64

@@ -73,10 +73,6 @@ func (s *shard) readLog() (tail []byte, err error) {
 			tail, err = s.read(g)
 		}
 	}
-	if last := len(s.list) - 1; err == nil && last >= 0 && s.list[last].end == 0 { // nothing counts in it
-		s.leftover, err = append(s.leftover, s.list[last].path), s.list[last].opened.Close()
-		s.list = s.list[:last]
-	}
 	return tail, err
 }
 
@@ -117,7 +113,7 @@ func (s *shard) read(g *segment) (tail []byte, err error) {
 		if !r.whole {
 			s.log.Error("a value is damaged", "file", g.path, "at", r.off, "key", string(r.key))
 		}
-		s.place(s.add(r.key), g, &r)
+		s.place(s.find(r.key, true), g, &r)
 	}
 	if rest := int64(len(data)) - end; g.end == 0 && rest > 0 {
 		s.log.Warn("a torn tail is cut off", "file", g.path, "at", end, "bytes", rest)

@@ -152,18 +152,15 @@ func (r *request) end(err error) {
 	r.answer(m)
 }
 
-// answer gives back what the request has, too.
+// answer ends a request, with a message if it is one of a client. It is used again on this
+// core and no other, as a FileOp belongs to its core.
 func (r *request) answer(m *control.Message) {
-	if err := r.due.Send(m); err != nil {
-		m.Release() // nobody waits for it any more
+	if m != nil {
+		if err := r.due.Send(m); err != nil {
+			m.Release() // nobody waits for it any more
+		}
+		r.msg.Release()
 	}
-	r.msg.Release()
-	r.free()
-}
-
-// free gives the request back to be used again: not to another core, as its FileOp belongs
-// to this one.
-func (r *request) free() {
 	clear(r.pieces)
 	r.job = job{}
 	if s := r.shard; len(s.free) < maxFree {

@@ -49,35 +49,26 @@ func newShard(v *server, c *control.Core) *shard {
 	return s
 }
 
-// find returns the entry of a key; nil: there is none.
-func (s *shard) find(key []byte) *entry {
+// find returns the entry of a key, and makes one if there is none and add says so.
+func (s *shard) find(key []byte, add bool) *entry {
 	n, _ := s.index.Get(string(key))
-	return n
-}
-
-// add returns the entry of a key, which it makes if there is none.
-func (s *shard) add(key []byte) *entry {
-	n := s.find(key)
-	if n == nil {
+	if n == nil && add {
 		n = &entry{key: string(key)}
 		s.index.Set(n.key, n)
 	}
 	return n
 }
 
-// place has a record of g count, from now on: the key has its value, or none any more.
+// place has a record of g count, if there is one: the key has its value, or none any more. An
+// entry without a value, which is about to get none, goes.
 func (s *shard) place(n *entry, g *segment, rec *record) {
-	off, size := rec.off, rec.size
-	if rec.deletes() {
-		g, off, size = nil, 0, 0
+	if rec != nil {
+		s.live -= n.size
+		if n.in, n.off, n.size = g, rec.off, rec.size; rec.deletes() {
+			n.in, n.size = nil, 0
+		}
+		s.live += n.size
 	}
-	s.live += size - n.size
-	n.in, n.off, n.size = g, off, size
-	s.forget(n)
-}
-
-// forget removes the entry of a key that has no value, and is about to get none.
-func (s *shard) forget(n *entry) {
 	if n.in == nil && n.pending == 0 {
 		s.index.Delete(n.key)
 	}
@@ -108,7 +99,7 @@ func (s *shard) scan(r *request) {
 
 // get reads a value. What is not durable yet is not seen.
 func (s *shard) get(r *request) {
-	if r.entry = s.find(r.msg.Front); r.entry == nil || r.entry.in == nil {
+	if r.entry = s.find(r.msg.Front, false); r.entry == nil || r.entry.in == nil {
 		r.end(errNotFound)
 		return
 	}
@@ -143,12 +134,13 @@ func (s *shard) got(r *request) {
 
 // change takes a put or a delete.
 func (s *shard) change(r *request) {
+	if r.msg.Type == msgDelete && s.find(r.msg.Front, false) == nil {
+		r.end(errNotFound)
+		return
+	}
 	r.rec = record{key: r.msg.Front}
 	if r.msg.Type == msgPut {
 		r.rec.value = r.msg.Data
-	} else if s.find(r.msg.Front) == nil {
-		r.end(errNotFound)
-		return
 	}
 	s.write(r)
 	if s.active != nil {
@@ -157,19 +149,19 @@ func (s *shard) change(r *request) {
 	s.settle()
 }
 
-// write has the record of a request written behind all others.
-func (s *shard) write(r *request) {
-	r.entry = s.add(r.rec.key)
-	r.entry.pending++
-	s.append(r)
-}
-
 // writeOwn has the shard write a record that no client has asked for.
 func (s *shard) writeOwn(rec record) {
 	r := s.newRequest()
 	r.rec = rec
 	s.own++
 	s.write(r)
+}
+
+// write has the record of a request written behind all others.
+func (s *shard) write(r *request) {
+	r.entry = s.find(r.rec.key, true)
+	r.entry.pending++
+	s.append(r)
 }
 
 // append has a record written, and made durable with those that are written at the same
@@ -223,28 +215,27 @@ func (s *shard) settle() {
 
 // apply has a record count that is durable, or else ends its request with err.
 func (s *shard) apply(r *request, err error) {
-	n := r.entry
+	n, rec := r.entry, &r.rec
 	n.pending--
-	missing := n.in == nil && r.rec.deletes()
-	if err == nil {
-		s.place(n, r.in, &r.rec)
-	} else {
-		s.forget(n)
+	own, missing := r.msg == nil, n.in == nil && rec.deletes()
+	if err != nil {
+		rec = nil
 	}
-	if r.msg != nil {
-		if err == nil && missing {
-			err = errNotFound
-		}
-		r.end(err)
-		return
-	}
-	switch s.own--; {
-	case err == nil && len(r.rec.key) == 0:
-		s.marked = s.durable
-	case err != nil && s.victim != nil:
+	s.place(n, r.in, rec)
+	switch {
+	case own && err != nil && s.victim != nil:
 		s.giveUp(err)
+	case own && err == nil && missing: // a mark
+		s.marked = s.durable
+	case err == nil && missing:
+		err = errNotFound
 	}
-	r.free()
+	if own {
+		s.own--
+		r.answer(nil)
+	} else {
+		r.end(err)
+	}
 }
 
 // mark has the disk know what is durable, when nothing was written for a moment.

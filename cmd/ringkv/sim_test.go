@@ -30,14 +30,13 @@ var (
 type world struct {
 	model
 	*pair.Pair
-	rng   *rand.Rand
 	cores int
 	v     atomic.Pointer[server]
 }
 
 // simulate runs f with a store in a bubble, where time passes by itself.
 func simulate(t *testing.T, seed uint64, f func(w *world)) {
-	w := &world{rng: rand.New(rand.NewPCG(seed, 1)), cores: 1 + int(seed%3)}
+	w := &world{cores: 1 + int(seed%3)}
 	cfg := pair.Config{Seed: seed}
 	cfg.Serve = &control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
 		v := w.v.Load()
@@ -45,7 +44,7 @@ func simulate(t *testing.T, seed uint64, f func(w *world)) {
 	}}
 	cfg.Server.Plane.Cores = w.cores
 	pair.Test(t, cfg, func(t *testing.T, p *pair.Pair) {
-		w.t, w.ctx, w.Pair = t, p.Context, p
+		w.t, w.ctx, w.rng, w.Pair = t, p.Context, rand.New(rand.NewPCG(seed, 1)), p
 		if err := w.open(); err != nil {
 			t.Fatal(err)
 		}
