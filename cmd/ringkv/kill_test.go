@@ -140,5 +140,5 @@ func TestTheCommandsDoWhatTheyAreNamedFor(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("it ends with %v", err)
 	}
-	check(t, "", "serve --cores 3 --listen v2:127.0.0.1:0 --dir "+dir, cli.Failed, "", "was written with --cores 2")
+	check(t, "", "serve --cores 3 --listen v2:127.0.0.1:0 --dir "+dir, cli.Failed, "", "written with --cores 2")
 }

@@ -7,8 +7,14 @@ import (
 
 // What a record may hold, in bytes.
 const (
-	maxKey   = 1 << 10
-	maxValue = 4 << 20
+	headerSize = 24
+	maxKey     = 1 << 10
+	maxValue   = 4 << 20
+)
+
+var (
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+	order      = binary.LittleEndian
 )
 
 // position is a place in the log of a shard: the number of a segment, and an offset in it.
@@ -40,13 +46,6 @@ type record struct {
 // deletes says that the record has no value, be it damaged.
 func (r *record) deletes() bool { return r.size == headerSize+int64(len(r.key)) }
 
-const headerSize = 24
-
-var (
-	castagnoli = crc32.MakeTable(crc32.Castagnoli)
-	order      = binary.LittleEndian
-)
-
 func headerSum(salt uint32, off int64, headerAndKey []byte) uint32 {
 	return crc32.Update(salt^uint32(off)*0x9e3779b1, castagnoli, headerAndKey[4:])
 }
@@ -74,7 +73,8 @@ func readRecord(p []byte, salt uint32, off int64) (r record, ok bool) {
 	if value > maxValue || int64(len(p)) < keyEnd || headerSum(salt, off, p[:keyEnd]) != order.Uint32(p) {
 		return r, false
 	}
-	r = record{key: p[headerSize:keyEnd], durable: position(order.Uint64(p[16:])), off: off, size: keyEnd + value}
+	r = record{key: p[headerSize:keyEnd], off: off, size: keyEnd + value}
+	r.durable = position(order.Uint64(p[16:]))
 	if int64(len(p)) >= r.size {
 		r.value = p[keyEnd:r.size]
 		r.whole = crc32.Checksum(r.value, castagnoli) == order.Uint32(p[4:])

@@ -19,6 +19,10 @@ import (
 
 var errDamaged = errors.New("the log is damaged")
 
+func (g *segment) damaged(off int64) error {
+	return fmt.Errorf("%w: %s at %d", errDamaged, g.path, off)
+}
+
 // recover makes the index of a shard from its log, beside the core, and then tells ended.
 func (s *shard) recover(ended func(error)) {
 	var tail []byte
@@ -29,20 +33,19 @@ func (s *shard) recover(ended func(error)) {
 				g.file, err = c.AttachFile(g.opened)
 			}
 		}
-		if err != nil || len(tail) == 0 {
-			ended(err)
-			return
-		}
 		// What another process has written, and is not known to be durable, may be in memory
 		// alone, even where a sync succeeds now, if one has failed before: it is written again.
-		op := &control.FileOp{Done: func(_ *control.Core, op *control.FileOp) {
-			if op.Err == nil {
-				s.settle()
-			}
-			ended(op.Err)
-		}}
-		last := s.list[len(s.list)-1]
-		if err := last.file.WriteAt(op, tail, last.end-int64(len(tail)), control.Committed); err != nil {
+		if err == nil && len(tail) > 0 {
+			op := &control.FileOp{Done: func(_ *control.Core, op *control.FileOp) {
+				if op.Err == nil {
+					s.settle() // has a mark written
+				}
+				ended(op.Err)
+			}}
+			last := s.list[len(s.list)-1]
+			err = last.file.WriteAt(op, tail, last.end-int64(len(tail)), control.Committed)
+		}
+		if err != nil || len(tail) == 0 {
 			ended(err)
 		}
 	})
@@ -107,7 +110,7 @@ func (s *shard) read(g *segment) (tail []byte, err error) {
 	}
 	records, sure, end := g.extent(readRecords(data, g.salt))
 	if end < sure {
-		return nil, fmt.Errorf("%w: %s at %d", errDamaged, g.path, end)
+		return nil, g.damaged(end)
 	}
 	for _, r := range records {
 		if !r.whole {

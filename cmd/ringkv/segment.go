@@ -15,9 +15,9 @@ import (
 type segment struct {
 	path         string
 	number, salt uint32
-	before       position // where the log ends that the segment goes on with
-	opened       *control.DetachedFile
-	file         *control.File // opened, once the core has it
+	before       position              // where the log ends that the segment goes on with
+	opened       *control.DetachedFile // until the core has it:
+	file         *control.File
 	end          int64
 	broken       error // a write failed: it ends there
 }
@@ -52,12 +52,11 @@ func (s *shard) roll() {
 		return
 	}
 	s.number++
-	s.rolls = true
 	g := &segment{number: s.number, salt: rand.Uint32(), before: s.durable}
 	name := fmt.Sprintf(segmentName, s.core.ID(), len(s.kv.shards), g.number, g.salt, g.before)
 	g.path = filepath.Join(s.kv.dir, name)
 	old := s.leftover
-	s.leftover = append(old, g.path)
+	s.rolls, s.leftover = true, append(old, g.path)
 	var err error
 	s.core.Offload(func() { err = s.kv.create(g, old) }, func(c *control.Core) {
 		if s.rolls = false; err == nil {
@@ -68,14 +67,17 @@ func (s *shard) roll() {
 			return
 		}
 		s.list, s.active, s.leftover, s.marked = append(s.list, g), g, nil, s.durable
-		waiting := s.waiting
-		s.waiting = nil
-		for _, r := range waiting {
+		for _, r := range s.takeWaiting() {
 			s.append(r)
 		}
 		s.choose()
 		s.settle()
 	})
+}
+
+func (s *shard) takeWaiting() (list []*request) {
+	list, s.waiting = s.waiting, nil
+	return list
 }
 
 // create makes the file of a segment, and its name durable, and then removes files in which
@@ -96,16 +98,13 @@ func (v *server) create(g *segment, old []string) (err error) {
 }
 
 // remove removes files, each durably before the next one.
-func (v *server) remove(paths ...string) error {
-	for _, path := range paths {
-		if err := v.m.Disk().Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		if err := v.m.Disk().SyncDir(v.dir); err != nil {
-			return err
+func (v *server) remove(paths ...string) (err error) {
+	for i := 0; i < len(paths) && err == nil; i++ {
+		if err = v.m.Disk().Remove(paths[i]); err == nil || errors.Is(err, fs.ErrNotExist) {
+			err = v.m.Disk().SyncDir(v.dir)
 		}
 	}
-	return nil
+	return err
 }
 
 // breakOff ends a segment before r, which could not be written.
@@ -127,106 +126,7 @@ func (s *shard) refuse(err error) {
 		s.log.Error("no new segment: changes are refused", "err", err, "retry", retryAfter)
 		s.core.Arm(&s.retry, retryAfter)
 	}
-	waiting := s.waiting
-	s.waiting = nil
-	for _, r := range waiting {
+	for _, r := range s.takeWaiting() {
 		s.apply(r, err)
 	}
-}
-
-// Compaction frees the oldest segment of a log when more than half of the log is of no use:
-// values that count are appended to the log again, as if they had just been put, and the
-// file is removed. As it is always the oldest one, a record of a delete has nothing left to
-// delete, and goes with it. It runs beside everything else, a few records at a time; the
-// segment is in memory meanwhile.
-
-const (
-	maxOwn   = 64   // values on their way
-	maxLooks = 4096 // at records in one go
-)
-
-// compaction is what a shard knows of it.
-type compaction struct {
-	compacts bool     // a segment is being read, compacted or removed
-	victim   *segment // that is compacted
-	left     []record // of it, that were not looked at
-	own      int      // records of the shard itself, copies and marks, on their way
-}
-
-// choose begins a compaction if it is due.
-func (s *shard) choose() {
-	total := int64(0)
-	for _, g := range s.list {
-		total += g.end
-	}
-	if s.compacts || s.own > 0 || len(s.list) < 2 || total-s.live <= total/2 || s.core.Gone() {
-		return
-	}
-	g := *s.list[0] // its file is opened once more
-	s.compacts = true
-	var left []record
-	var err error
-	s.core.Offload(func() {
-		var data []byte
-		if data, err = g.load(s.kv.m); err == nil {
-			left, err = readRecords(data, g.salt), g.opened.Close()
-		}
-	}, func(*control.Core) {
-		if err != nil {
-			s.giveUp(err)
-			return
-		}
-		s.victim, s.left = s.list[0], left
-		s.settle()
-	})
-}
-
-// giveUp ends a compaction until there is another segment.
-func (s *shard) giveUp(err error) {
-	s.log.Error("a segment is not compacted now", "err", err)
-	s.compacts, s.victim, s.left = false, nil, nil
-}
-
-// compact goes on with it. Where a value is being overwritten it waits for that: a copy
-// behind the new value would undo it.
-func (s *shard) compact() {
-	for looks := 0; s.victim != nil && len(s.left) > 0 && s.own < maxOwn; looks++ {
-		rec := s.left[0]
-		n := s.find(rec.key, false)
-		switch {
-		case looks == maxLooks:
-			s.core.Do(func(*control.Core) { s.settle() })
-			return
-		case n == nil || n.in != s.victim || n.off != rec.off: // it does not count
-		case n.pending > 0:
-			return
-		case !rec.whole:
-			s.giveUp(fmt.Errorf("%w: %s at %d", errDamaged, s.victim.path, rec.off))
-			return
-		default:
-			s.writeOwn(record{key: rec.key, value: rec.value})
-		}
-		s.left = s.left[1:]
-	}
-	if s.victim != nil && len(s.left) == 0 && s.own == 0 {
-		s.remove()
-	}
-}
-
-// remove removes the victim, in which nothing is left. The next one is not looked at before
-// that is durable: else a record of a delete could be gone, and what it deletes be back.
-func (s *shard) remove() {
-	g := s.victim
-	s.victim, s.list = nil, s.list[1:]
-	g.file.Close() // who reads there reads again elsewhere
-	var err error
-	s.core.Offload(func() { err = s.kv.remove(g.path) }, func(*control.Core) {
-		if err != nil {
-			s.log.Error("nothing is compacted before the next start", "err", err)
-			return
-		}
-		s.compacts = false
-		s.choose()
-		s.settle()
-	})
 }

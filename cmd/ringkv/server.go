@@ -26,10 +26,7 @@ const (
 	maxFree     = 1024 // requests that a core keeps to use again
 )
 
-var (
-	errNotFound  = errors.New("there is no such key")
-	errNotServed = errors.New("the core of this key does not serve")
-)
+var errNotFound = errors.New("there is no such key")
 
 // server is the store of a messenger.
 type server struct {
@@ -84,7 +81,6 @@ type request struct {
 	control.Task          // to the core of the key
 	shard          *shard // that has it
 	head           []byte // header and key, as they are written
-	pieces         [][]byte
 	job
 }
 
@@ -94,9 +90,10 @@ type job struct {
 	due     control.PendingReply
 	entry   *entry
 	rec     record
-	in      *segment // where rec is read or written
-	written bool     // rec is durable, unless there is an error
-	keys    []string // of a scan
+	pieces  [2][]byte // rec as it is written
+	in      *segment  // where rec is read or written
+	written bool      // rec is durable, unless there is an error
+	keys    []string  // of a scan
 }
 
 // newRequest is called on the core of s, whoever the request is for.
@@ -112,11 +109,9 @@ func (s *shard) newRequest() *request {
 }
 
 // begin is called on the core that has the key.
-func (r *request) begin(c *control.Core) {
+func (r *request) begin(*control.Core) {
 	s, key, value := r.shard, len(r.msg.Front), len(r.msg.Data)
 	switch {
-	case c.Gone():
-		r.end(errNotServed)
 	case r.msg.Type == msgScan:
 		s.scan(r)
 	case key == 0 || key > maxKey:
@@ -134,10 +129,10 @@ func (r *request) begin(c *control.Core) {
 func (r *request) moved(*control.Core, *control.FileOp) {
 	if r.msg != nil && r.msg.Type == msgGet {
 		r.shard.got(r)
-		return
+	} else {
+		r.written = true
+		r.shard.settle()
 	}
-	r.written = true
-	r.shard.settle()
 }
 
 // end answers a request with success, or with why there is none.
@@ -161,7 +156,6 @@ func (r *request) answer(m *control.Message) {
 		}
 		r.msg.Release()
 	}
-	clear(r.pieces)
 	r.job = job{}
 	if s := r.shard; len(s.free) < maxFree {
 		s.free = append(s.free, r)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -120,7 +119,7 @@ func (s *shard) got(r *request) {
 	}
 	rec, ok := readRecord(r.Data, r.in.salt, r.rec.off)
 	if r.Err == nil && (!ok || !rec.whole || string(rec.key) != r.entry.key) {
-		r.Err = fmt.Errorf("%w: %s at %d", errDamaged, r.in.path, r.rec.off)
+		r.Err = r.in.damaged(r.rec.off)
 	}
 	if r.Err != nil {
 		s.log.Error("a value cannot be read", "key", r.entry.key, "err", r.Err)
@@ -175,11 +174,9 @@ func (s *shard) append(r *request) {
 	r.in, r.rec.off, r.rec.size, r.rec.durable = g, g.end, size, s.durable
 	g.end += size
 	r.head = r.rec.appendHeader(r.head[:0], g.salt)
-	if r.pieces = append(r.pieces[:0], r.head); len(r.rec.value) > 0 {
-		r.pieces = append(r.pieces, r.rec.value)
-	}
+	r.pieces = [2][]byte{r.head, r.rec.value}
 	s.queue = append(s.queue, r)
-	if err := g.file.WriteAtv(&r.FileOp, r.pieces, r.rec.off, control.Committed); err != nil {
+	if err := g.file.WriteAtv(&r.FileOp, r.pieces[:], r.rec.off, control.Committed); err != nil {
 		r.Err = err
 		s.core.Do(func(c *control.Core) { r.moved(c, &r.FileOp) })
 	}
@@ -201,6 +198,7 @@ func (s *shard) settle() {
 		s.apply(r, r.in.broken)
 	}
 	if s.core.Gone() {
+		s.refuse(control.ErrCoreGone)
 		return
 	}
 	s.compact()

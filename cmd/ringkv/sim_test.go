@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -9,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,6 +29,77 @@ var (
 	kvFirst = flag.Uint64("kv.first", 1, "the first of them")
 )
 
+const keys = 30
+
+// model makes requests and knows what the store must have.
+type model struct {
+	pair.Ledger
+	t       testing.TB
+	ctx     context.Context
+	rng     *rand.Rand
+	clients []client
+	under   sync.WaitGroup // requests under way
+	version atomic.Uint64
+	faults  atomic.Bool // requests may be refused
+}
+
+// valueOf is up to 1500 bytes, of some versions 20 000, that begin with the version.
+func valueOf(key string, version uint64) []byte {
+	most := 1500
+	switch {
+	case version == 0:
+		return nil
+	case version%16 == 0:
+		most = 20000
+	}
+	text := fmt.Appendf(nil, "%d of %s,", version, key)
+	n := max(len(text), int(uint32(version)*2654435761>>8)%most)
+	return bytes.Repeat(text, 1+n/len(text))[:n]
+}
+
+func pick(rng *rand.Rand) uint16 {
+	return []uint16{msgPut, msgPut, msgPut, msgGet, msgDelete}[rng.IntN(5)]
+}
+
+// ask makes a request and judges the answer. The error says that there is none.
+func (o *model) ask(typ uint16, number int) error {
+	key, version := fmt.Sprintf("key-%03d", number), uint64(0)
+	if typ == msgPut {
+		version = o.version.Add(1)
+	}
+	data, err := o.clients[number%len(o.clients)].do(o.ctx, typ, key, valueOf(key, version))
+	refused, missing := errors.Is(err, errRefused), errors.Is(err, errNotFound)
+	switch {
+	case refused && !o.faults.Load():
+		o.t.Errorf("%s: %v", key, err)
+	case err != nil && !missing && typ != msgGet:
+		o.Refused(key, version)
+	case err == nil && typ != msgGet:
+		o.Acknowledged(key, version)
+	case err == nil || missing:
+		version = 0
+		_, _ = fmt.Sscanf(string(data), "%d of", &version)
+		if !bytes.Equal(data, valueOf(key, version)) {
+			o.t.Errorf("%s: a wrong value of %d bytes", key, len(data))
+		}
+		if err := o.Found(key, version); err != nil {
+			o.t.Error(err)
+		}
+	}
+	if refused || missing {
+		return nil
+	}
+	return err
+}
+
+// all asks the same of the first n keys, and waits.
+func (o *model) all(typ uint16, n int) {
+	for key := range n {
+		o.under.Go(func() { _ = o.ask(typ, key) })
+	}
+	o.under.Wait()
+}
+
 // world is a server on a simulated disk, and its client.
 type world struct {
 	model
@@ -38,27 +112,37 @@ type world struct {
 func simulate(t *testing.T, seed uint64, f func(w *world)) {
 	w := &world{cores: 1 + int(seed%3)}
 	cfg := pair.Config{Seed: seed}
+	cfg.Server.Plane.Cores = w.cores
 	cfg.Serve = &control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
 		v := w.v.Load()
 		return v != nil && v.handle(c, m)
 	}}
-	cfg.Server.Plane.Cores = w.cores
 	pair.Test(t, cfg, func(t *testing.T, p *pair.Pair) {
 		w.t, w.ctx, w.rng, w.Pair = t, p.Context, rand.New(rand.NewPCG(seed, 1)), p
-		if err := w.open(); err != nil {
-			t.Fatal(err)
-		}
+		w.open(nil)
 		f(w)
 	})
 }
 
-// open opens the store, on a disk without faults.
-func (w *world) open() error {
+// open opens the store, on a disk without faults. It may fail with allowed.
+func (w *world) open(allowed error) bool {
 	w.clients = []client{{w.Conn}}
 	w.disk(simnet.DiskOptions{Latency: time.Microsecond, Jitter: time.Millisecond})
 	v := &server{m: w.Server, dir: "/kv", segment: 4096, log: slog.New(slog.DiscardHandler)}
-	defer w.v.Store(v)
-	return v.open(w.cores)
+	err := v.open(w.cores)
+	if w.v.Store(v); err != nil && !errors.Is(err, allowed) {
+		w.t.Fatal(err)
+	}
+	return err == nil
+}
+
+// restart ends the process, and opens the store in another one.
+func (w *world) restart(power bool, allowed error) bool {
+	w.v.Store(nil)
+	w.Restart(power)
+	w.under.Wait() // all calls have ended
+	w.Restarted()
+	return w.open(allowed)
 }
 
 func (w *world) disk(opt simnet.DiskOptions) {
@@ -68,19 +152,6 @@ func (w *world) disk(opt simnet.DiskOptions) {
 		w.Pass(2 * retryAfter) // what has failed is over
 	}
 	w.faults.Store(faults)
-}
-
-// restart ends the process, and opens the store in another one, which may fail with allowed.
-func (w *world) restart(power bool, allowed error) bool {
-	w.v.Store(nil)
-	w.Restart(power)
-	w.under.Wait() // all calls have ended
-	w.Restarted()
-	err := w.open()
-	if err != nil && !errors.Is(err, allowed) {
-		w.t.Fatal(err)
-	}
-	return err == nil
 }
 
 // load makes requests, each for another key.
@@ -96,13 +167,8 @@ func (w *world) files() (names []string) {
 	return names
 }
 
-// compacted counts the first files that are gone.
-func (w *world) compacted() (n int) {
-	if !strings.Contains(w.files()[0], "-00000001-") {
-		n = 1
-	}
-	return n
-}
+// compacted is 1 if the first file is gone.
+func (w *world) compacted() int { return 1 - strings.Count(w.files()[0], "-00000001-") }
 
 // A process that is killed, power cuts, writes that are torn, overtake each other, fail, or
 // find the disk full; the model knows what must be there.
@@ -132,8 +198,7 @@ func TestWhatIsAcknowledgedSurvivesWhateverHappensToTheDisk(t *testing.T) {
 
 // round is some load with some faults, and then perhaps the end of the process.
 func (w *world) round() {
-	jitter := time.Duration(1+w.rng.IntN(2000)) * time.Microsecond
-	opt := simnet.DiskOptions{Latency: time.Microsecond, Jitter: jitter}
+	opt := simnet.DiskOptions{Jitter: time.Duration(1+w.rng.IntN(2000)) * time.Microsecond}
 	if w.rng.IntN(4) == 0 {
 		opt.ErrorEvery = 5 + w.rng.IntN(40)
 	}
@@ -169,15 +234,11 @@ func (w *world) round() {
 // and so behind a restart, if the server starts.
 func (w *world) flip() {
 	w.Pass(time.Second) // marks are written
-	names := w.files()
-	w.Do(func() {
-		for range 100 {
-			name, at := names[w.rng.IntN(len(names))], int64(w.rng.IntN(4096))
-			if w.ServerHost.Disk().Flip("/kv/"+name, at, uint(w.rng.IntN(8))) {
-				break
-			}
-		}
-	})
+	names, flipped := w.files(), false
+	for tries := 0; tries < 100 && !flipped; tries++ {
+		path, at := "/kv/"+names[w.rng.IntN(len(names))], int64(w.rng.IntN(4096))
+		w.Do(func() { flipped = w.ServerHost.Disk().Flip(path, at, uint(w.rng.IntN(8))) })
+	}
 	w.faults.Store(true)
 	w.all(msgGet, keys)
 	begins := w.restart(false, errDamaged)
@@ -191,7 +252,7 @@ func TestAFullDiskRefusesChangesAndReadsGoOn(t *testing.T) {
 		w.all(msgPut, keys)
 		w.disk(simnet.DiskOptions{Room: 1})
 		for range 2 {
-			_, err := w.clients[0].do(w.ctx, msgPut, nameOf(0), []byte("more"))
+			_, err := w.clients[0].do(w.ctx, msgPut, "key-000", []byte("more"))
 			if !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "no space left") {
 				t.Errorf("a put: %v", err)
 			}
@@ -223,15 +284,13 @@ func TestCompactionKeepsWhatIsThereAndNothingElse(t *testing.T) {
 // The name of a segment says where the log before it ends: a file that says so now is removed
 // when another one says it durably.
 func TestWhereTheLogEndsIsKnownWhereverTheProcessStops(t *testing.T) {
+	fail := func(kind uring.Kind, _ string) unix.Errno {
+		return map[uring.Kind]unix.Errno{uring.KindSync: unix.EIO}[kind]
+	}
 	for stop := range 6 {
 		simulate(t, 3, func(w *world) {
 			w.all(msgPut, 1)
-			w.disk(simnet.DiskOptions{StopAt: 2, Fail: func(kind uring.Kind, _ string) (errno unix.Errno) {
-				if kind == uring.KindSync {
-					errno = unix.EIO
-				}
-				return errno
-			}})
+			w.disk(simnet.DiskOptions{StopAt: 2, Fail: fail})
 			w.all(msgPut, 1) // fails and is cut off: it would be read again without the next name,
 			w.all(msgPut, 1) // which there is now
 			w.restart(false, nil)
@@ -251,12 +310,12 @@ func TestAMissingSegmentIsDamageAndOneThatTheLogGoesPastIsNot(t *testing.T) {
 			w.all(msgPut, keys)
 			w.Pass(time.Second)
 			names := w.files()
-			last := names[len(names)-1]
+			last := "/kv/" + names[len(names)-1]
 			w.Do(func() {
 				disk := w.ServerHost.Disk()
 				if past {
-					_ = disk.Rename("/kv/"+last, "/kv/"+strings.Replace(last, "1-0", "1-1", 1))
-					_, _ = disk.Open("/kv/"+last, uring.FileOptions{Create: true})
+					_ = disk.Rename(last, strings.Replace(last, "1-0", "1-1", 1)) // a higher number
+					_, _ = disk.Open(last, uring.FileOptions{Create: true})
 				} else {
 					_ = disk.Remove("/kv/" + names[len(names)-2])
 				}

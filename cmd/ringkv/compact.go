@@ -1,0 +1,96 @@
+package main
+
+import "github.com/ringmsgr/ringmsgr/control"
+
+// Compaction frees the oldest segment of a log when more than half of the log is of no use:
+// values that count are appended to the log again, as if they had just been put, and the
+// file is removed. As it is always the oldest one, a record of a delete has nothing left to
+// delete, and goes with it. It runs beside everything else, a few records at a time; the
+// segment is in memory meanwhile.
+
+const (
+	maxOwn   = 64   // values on their way
+	maxLooks = 4096 // at records in one go
+)
+
+// compaction is what a shard knows of it.
+type compaction struct {
+	compacts bool     // a segment is being read, compacted or removed
+	victim   *segment // that is compacted
+	left     []record // of it, that were not looked at
+	own      int      // records of the shard itself, copies and marks, on their way
+}
+
+// choose begins a compaction if it is due.
+func (s *shard) choose() {
+	total := int64(0)
+	for _, g := range s.list {
+		total += g.end
+	}
+	if s.compacts || s.own > 0 || len(s.list) < 2 || total-s.live <= total/2 || s.core.Gone() {
+		return
+	}
+	g := *s.list[0] // its file is opened once more
+	s.compacts = true
+	var data []byte
+	var left []record
+	var err error
+	s.core.Offload(func() {
+		if data, err = g.load(s.kv.m); err == nil {
+			left, err = readRecords(data, g.salt), g.opened.Close()
+		}
+	}, func(*control.Core) {
+		if s.victim, s.left = s.list[0], left; err != nil {
+			s.giveUp(err)
+		}
+		s.settle()
+	})
+}
+
+// giveUp ends a compaction until there is another segment.
+func (s *shard) giveUp(err error) {
+	s.log.Error("a segment is not compacted now", "err", err)
+	s.compacts, s.victim, s.left = false, nil, nil
+}
+
+// compact goes on with it. Where a value is being overwritten it waits for that: a copy
+// behind the new value would undo it.
+func (s *shard) compact() {
+	for looks := 0; s.victim != nil && len(s.left) > 0 && s.own < maxOwn; looks++ {
+		rec := s.left[0]
+		n := s.find(rec.key, false)
+		switch {
+		case looks == maxLooks:
+			s.core.Do(func(*control.Core) { s.settle() })
+			return
+		case n == nil || n.in != s.victim || n.off != rec.off: // it does not count
+		case n.pending > 0:
+			return
+		case !rec.whole:
+			s.giveUp(s.victim.damaged(rec.off))
+			return
+		default:
+			s.writeOwn(record{key: rec.key, value: rec.value})
+		}
+		s.left = s.left[1:]
+	}
+	if s.victim != nil && len(s.left) == 0 && s.own == 0 {
+		s.remove()
+	}
+}
+
+// remove removes the victim, in which nothing is left. The next one is not looked at before
+// that is durable: else a record of a delete could be gone, and what it deletes be back.
+func (s *shard) remove() {
+	g := s.victim
+	s.victim, s.list = nil, s.list[1:]
+	g.file.Close() // who reads there reads again elsewhere
+	var err error
+	s.core.Offload(func() { err = s.kv.remove(g.path) }, func(*control.Core) {
+		if s.compacts = err != nil; s.compacts {
+			s.log.Error("nothing is compacted before the next start", "err", err)
+		}
+		s.choose()
+		s.settle()
+	})
+}
