@@ -26,10 +26,8 @@
 // struct that is used again (server.go); the answer is a control.PendingReply. File.Hold stops
 // reading from a connection when the disk has enough to do. What happens now and then and may
 // block, such as making a file (segment.go), making the index at the start (recover.go), and
-// reading what is to be compacted (compact.go), is done beside the core: Core.Offload.
-//
-// I/O goes through the page cache, as records have any length. Direct I/O wants whole blocks:
-// the example of control.File does it.
+// reading what is to be compacted (compact.go), is done beside the core: Core.Offload. I/O
+// goes through the page cache, as records have any length; direct I/O wants whole blocks.
 //
 // # What the disk may do
 //
@@ -47,10 +45,8 @@
 //     starts behind that writes what it finds once more.
 //   - Files are named and removed: the directory is synced before something depends on it.
 //
-// # How it is tested
-//
-// sim_test.go runs the server on a simulated disk, by seed; a pair.Ledger knows what must be
-// there. kill_test.go does it with processes.
+// sim_test.go runs the server on a simulated disk, by seed, and a pair.Ledger knows what must
+// be there; kill_test.go does it with processes.
 //
 //	go test ./cmd/ringkv -run WhateverHappens -kv.seeds=10000 -timeout 2h
 package main

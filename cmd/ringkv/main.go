@@ -23,8 +23,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal kills
-	e := &env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
-	os.Exit(e.run(ctx, os.Args[1:]))
+	os.Exit((&env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}).run(ctx, os.Args[1:]))
 }
 
 // env is what the program gets from its surroundings, and its flags.

@@ -116,7 +116,7 @@ func (s *shard) read(g *segment) (tail []byte, err error) {
 		if !r.whole {
 			s.log.Error("a value is damaged", "file", g.path, "at", r.off, "key", string(r.key))
 		}
-		s.place(s.find(r.key, true), g, &r)
+		s.place(s.find(r.key, true), g, &r, nil)
 	}
 	if rest := int64(len(data)) - end; g.end == 0 && rest > 0 {
 		s.log.Warn("a torn tail is cut off", "file", g.path, "at", end, "bytes", rest)

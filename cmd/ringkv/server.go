@@ -135,7 +135,7 @@ func (r *request) moved(*control.Core, *control.FileOp) {
 	}
 }
 
-// end answers a request with success, or with why there is none.
+// end ends a request with success, or with why there is none.
 func (r *request) end(err error) {
 	m, _ := r.shard.core.NewMessage(msgDone, 0) // without data it does not fail
 	switch {
@@ -147,13 +147,13 @@ func (r *request) end(err error) {
 	r.answer(m)
 }
 
-// answer ends a request, with a message if it is one of a client. It is used again on this
+// answer ends a request with a message, if it is one of a client. It is used again on this
 // core and no other, as a FileOp belongs to its core.
 func (r *request) answer(m *control.Message) {
-	if m != nil {
-		if err := r.due.Send(m); err != nil {
-			m.Release() // nobody waits for it any more
-		}
+	if r.msg == nil || r.due.Send(m) != nil {
+		m.Release() // nobody waits for it
+	}
+	if r.msg != nil {
 		r.msg.Release()
 	}
 	r.job = job{}

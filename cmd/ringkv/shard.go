@@ -58,10 +58,10 @@ func (s *shard) find(key []byte, add bool) *entry {
 	return n
 }
 
-// place has a record of g count, if there is one: the key has its value, or none any more. An
+// place has a record of g count, if err is nil: the key has its value, or none any more. An
 // entry without a value, which is about to get none, goes.
-func (s *shard) place(n *entry, g *segment, rec *record) {
-	if rec != nil {
+func (s *shard) place(n *entry, g *segment, rec *record, err error) {
+	if err == nil {
 		s.live -= n.size
 		if n.in, n.off, n.size = g, rec.off, rec.size; rec.deletes() {
 			n.in, n.size = nil, 0
@@ -137,28 +137,22 @@ func (s *shard) change(r *request) {
 		r.end(errNotFound)
 		return
 	}
-	r.rec = record{key: r.msg.Front}
+	rec := record{key: r.msg.Front}
 	if r.msg.Type == msgPut {
-		r.rec.value = r.msg.Data
+		rec.value = r.msg.Data
 	}
-	s.write(r)
+	s.write(r, rec)
 	if s.active != nil {
 		s.active.file.Hold(r.due.Conn())
 	}
 	s.settle()
 }
 
-// writeOwn has the shard write a record that no client has asked for.
-func (s *shard) writeOwn(rec record) {
-	r := s.newRequest()
-	r.rec = rec
-	s.own++
-	s.write(r)
-}
-
-// write has the record of a request written behind all others.
-func (s *shard) write(r *request) {
-	r.entry = s.find(r.rec.key, true)
+// write has a record written behind all others. Without a message it is the shard's own.
+func (s *shard) write(r *request, rec record) {
+	if r.rec, r.entry = rec, s.find(rec.key, true); r.msg == nil {
+		s.own++
+	}
 	r.entry.pending++
 	s.append(r)
 }
@@ -213,27 +207,22 @@ func (s *shard) settle() {
 
 // apply has a record count that is durable, or else ends its request with err.
 func (s *shard) apply(r *request, err error) {
-	n, rec := r.entry, &r.rec
+	n := r.entry
 	n.pending--
-	own, missing := r.msg == nil, n.in == nil && rec.deletes()
-	if err != nil {
-		rec = nil
+	missing := n.in == nil && r.rec.deletes()
+	s.place(n, r.in, &r.rec, err)
+	if r.msg == nil {
+		s.own--
 	}
-	s.place(n, r.in, rec)
 	switch {
-	case own && err != nil && s.victim != nil:
+	case r.msg == nil && err != nil && s.victim != nil:
 		s.giveUp(err)
-	case own && err == nil && missing: // a mark
+	case len(n.key) == 0 && err == nil:
 		s.marked = s.durable
-	case err == nil && missing:
+	case missing && err == nil:
 		err = errNotFound
 	}
-	if own {
-		s.own--
-		r.answer(nil)
-	} else {
-		r.end(err)
-	}
+	r.end(err)
 }
 
 // mark has the disk know what is durable, when nothing was written for a moment.
@@ -243,7 +232,7 @@ func (s *shard) mark() {
 	case s.active == nil:
 		s.roll() // the name of the next segment says it
 	default:
-		s.writeOwn(record{})
+		s.write(s.newRequest(), record{})
 		s.settle()
 	}
 }
