@@ -23,7 +23,7 @@ import (
 var errRefused = errors.New("the server says")
 
 // patience is how long a connection and each request may take.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // client is a connection to a server.
 type client struct{ *control.Conn }

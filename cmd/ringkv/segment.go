@@ -81,8 +81,7 @@ func (s *shard) takeWaiting() (list []*request) {
 }
 
 // create makes the file of a segment, and its name durable, and then removes files in which
-// nothing counts. In the other order a kill between the two would leave nobody who says
-// where the log before them ends.
+// nothing counts: until then their names may be all that says where the log before them ends.
 func (v *server) create(g *segment, old []string) (err error) {
 	opt := control.FileOptions{Write: true, Create: true, Exclusive: true}
 	if g.opened, err = v.m.OpenFile(g.path, opt); err != nil {
