@@ -20,6 +20,10 @@ const (
 	NodeMaxBackoff       = 200 * time.Millisecond
 )
 
+// nodeStall is how long a core of a Node stands still before it counts as stalled: a
+// busy machine is none.
+const nodeStall = time.Minute
+
 // shutdownPatience bounds the shutdown of a Node at the end of its test.
 const shutdownPatience = time.Minute
 
@@ -72,6 +76,9 @@ func Start(t testing.TB, cfg NodeConfig) *Node {
 	}
 	if cfg.Plane.Cores == 0 {
 		cfg.Plane.Cores = 1
+	}
+	if cfg.Plane.StallAfter == 0 {
+		cfg.Plane.StallAfter = nodeStall
 	}
 	cfg.Config.Probe = n.Probe
 	if cfg.Bind == nil {
