@@ -29,7 +29,10 @@ func newSimulated(t *testing.T) *simulated {
 func (s *simulated) start(host byte, name wire.EntityName, d *control.Dispatcher, change ...func(*control.Config)) (*control.Messenger, *simnet.Core) {
 	s.t.Helper()
 	cfg := dataplane.Config{Cores: 1}
-	s.net.Host(s.at(host).Addr()).Run(&cfg, func(c *simnet.Core) { s.cores = append(s.cores, c) })
+	s.net.Host(s.at(host).Addr()).Run(&cfg, func(c *simnet.Core) {
+		c.EndInTurn() // what a turn does may let Shutdown go on, which would close the core beside it
+		s.cores = append(s.cores, c)
+	})
 	c := control.Config{Name: name, Plane: cfg}
 	for _, f := range change {
 		f(&c)
