@@ -13,7 +13,7 @@ import (
 // package handover decides on.
 type predecessor struct {
 	m         *Messenger
-	listeners []*dataplane.Listener // that do not accept
+	listeners []*dataplane.Listener // that the successor gets
 	conns     []handover.Frozen
 }
 
@@ -28,7 +28,8 @@ func (p *predecessor) Offer() handover.Offer {
 // Listeners are those of all addresses.
 func (p *predecessor) Listeners() (d handover.Descriptors, err error) {
 	d.Close = func() { handover.CloseFiles(d.FDs) }
-	for _, l := range p.m.listeners.All() {
+	p.listeners = p.m.listeners.All()
+	for _, l := range p.listeners {
 		fd, err := l.Descriptor()
 		if err != nil {
 			d.Close()
@@ -57,7 +58,6 @@ func closeFiles(files []*os.File) {
 
 // Pause has connections wait in the queues of the listening sockets.
 func (p *predecessor) Pause() error {
-	p.listeners = p.m.listeners.All()
 	for _, l := range p.listeners {
 		if err := l.Pause(); err != nil {
 			return err
@@ -119,7 +119,7 @@ func (p *predecessor) Undo() {
 	for _, f := range p.conns {
 		if c := f.(*frozen).c; c.s.State != StateClosing {
 			c.out.put(c.h.Thaw)
-			c.s.step(session.Thaw{})
+			c.s.goOn()
 		}
 	}
 	m.mu.Unlock()

@@ -6,10 +6,12 @@ import (
 	"net/netip"
 	"os"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/binding"
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
 	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/control/session1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -22,6 +24,8 @@ type successor struct {
 	m     *Messenger      // from Start on
 	conns []*Conn
 	addrs wire.AddrVec // of the predecessor
+
+	listeners []*dataplane.Listener // that were the predecessor's
 }
 
 // Hello is who we are by our configuration.
@@ -60,6 +64,7 @@ func (s *successor) Listeners(fds []int) error {
 			return handover.Errorf("%w", err)
 		}
 		m.listeners.Add(li)
+		s.listeners = append(s.listeners, li)
 	}
 	return nil
 }
@@ -84,7 +89,7 @@ func (s *successor) Steering(fds []int) error {
 	}
 	defer closeFiles(files)
 	var addrs []netip.AddrPort
-	for _, g := range m.listeners.Groups() { // in the order of Offer.Addrs, of which some may have been learned
+	for _, g := range binding.Groups(s.listeners) { // in the order of Offer.Addrs, of which some may have been learned
 		addrs = append(addrs, g.Addr())
 	}
 	m.steering.Adopt(m.listeners.Taken(), m.Cores(), files, addrs)
@@ -143,10 +148,11 @@ func (m *Messenger) restore(s *handover.Session) (*Conn, error) {
 	if err := c.h.Restore(s.IO); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrHandOver, err)
 	}
-	if !s.Anonymous {
+	front := s.PeerAddrs.Front()
+	if !s.Anonymous && s.Target != front {
 		m.names.add(s.Target, c)
 	}
-	m.names.renamed(c, session.Renamed{From: s.Target, To: s.PeerAddrs.Front(), Also: !s.Anonymous})
+	m.names.renamed(c, session.Renamed{From: s.Target, To: front, Also: !s.Anonymous})
 	return c, nil
 }
 
@@ -155,16 +161,19 @@ func (s *successor) Begin() {
 	m := s.m
 	m.mu.Lock()
 	for _, c := range s.conns {
-		c.s.step(session.Thaw{})
+		c.s.goOn()
 	}
 	m.mu.Unlock()
-	for _, l := range m.listeners.All() {
+	for _, l := range s.listeners {
 		if err := l.Resume(); err != nil {
 			m.cfg.Logger.Error("listener not resumed", "addr", l.Addr(), "err", err)
 		}
 	}
-	m.extendGroups()
-	m.steering.Continue(steeringGroups(m.listeners.Groups(), anyCore))
+	groups := binding.Groups(s.listeners)
+	if m.extend(groups) {
+		groups = m.listeners.Groups()
+	}
+	m.steering.Continue(steeringGroups(groups, anyCore))
 }
 
 // Undo ends the messenger, if there is one.
@@ -175,9 +184,10 @@ func (s *successor) Undo() error {
 	return s.m.Shutdown(context.WithoutCancel(s.ctx))
 }
 
-// extendGroups opens sockets for the cores that the predecessor did not have.
-func (m *Messenger) extendGroups() {
-	for _, group := range m.listeners.Groups() {
+// extend opens sockets for the cores that the predecessor did not have, and says
+// whether there are any.
+func (m *Messenger) extend(groups []binding.Group) (more bool) {
+	for _, group := range groups {
 		for i := len(group); i < m.plane.Cores(); i++ {
 			l, err := m.binder.Widen(group, m.plane.Core(i))
 			if err != nil {
@@ -190,6 +200,8 @@ func (m *Messenger) extendGroups() {
 			if !ok {
 				_ = l.Close() // fails only if the core is gone, and the listener with it
 			}
+			more = true
 		}
 	}
+	return more
 }

@@ -224,10 +224,11 @@ func (r *runner) endDoubles() {
 func (r *runner) moved(a session.StateChanged) {
 	c := r.c
 	c.shown.stateChanged()
-	if a.To == StateStandby {
-		c.m.standbys.begin(c)
-	} else {
+	switch {
+	case a.To != StateStandby:
 		c.m.standbys.end(c)
+	case !r.Frozen: // else it does from goOn on
+		c.m.standbys.begin(c)
 	}
 	target, addrs := r.Peer.Target, r.Peer.Addrs
 	c.out.put(func() {
@@ -253,6 +254,14 @@ func (r *runner) faulted(a session.Faulted) {
 	}
 	r.counters.Faults++
 	countAuthFailure(&r.counters.AuthFailures, a.Err)
+}
+
+// goOn has a session that stood still go on. The lock is held.
+func (r *runner) goOn() {
+	r.step(session.Thaw{})
+	if r.State == StateStandby {
+		r.c.m.standbys.begin(r.c)
+	}
 }
 
 // count counts for the connection or the messenger. The lock is held.

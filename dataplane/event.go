@@ -298,8 +298,9 @@ func (h *Handler) Notify(what any) {
 // Refuse stops the handler at once, ahead of the event that closes it: Send
 // fails and nothing more is dispatched. Any goroutine.
 func (h *Handler) Refuse() {
-	h.dropped.Store(true)
-	h.held.wake()
+	if !h.dropped.Swap(true) {
+		h.held.wake()
+	}
 }
 
 // Close is the last event: the socket is closed, everything queued is

@@ -153,7 +153,10 @@ func appendSockaddr(dst []byte, ap netip.AddrPort) []byte {
 	dst = append(dst, byte(ap.Port()>>8), byte(ap.Port()), 0, 0, 0, 0)
 	a16 := ip.As16()
 	dst = append(dst, a16[:]...)
-	scope, _ := strconv.ParseUint(ip.Zone(), 10, 32) // a named zone means nothing elsewhere
+	var scope uint64
+	if zone := ip.Zone(); zone != "" {
+		scope, _ = strconv.ParseUint(zone, 10, 32) // a named zone means nothing elsewhere
+	}
 	return le.AppendUint32(dst, uint32(scope))
 }
 

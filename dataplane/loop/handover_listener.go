@@ -67,18 +67,18 @@ func listening(fd int) (netip.AddrPort, error) {
 // it returns, every connection that was taken out of that queue has been given
 // to accepted. On a core it fails with ErrOnCore.
 func (l *Listener) Pause() error {
-	return l.halt(func() { l.paused = true })
+	return l.halt(&l.paused)
 }
 
 // halt ends the accept that is armed and waits for its last completion, so that
-// no connection which it has accepted is lost. why runs on the core first, and
-// says why no other accept follows.
-func (l *Listener) halt(why func()) error {
+// no connection which it has accepted is lost. why, which says that
+// no other accept follows, is set on the core first.
+func (l *Listener) halt(why *bool) error {
 	settled := make(chan struct{})
 	var on *Core
 	err := l.call(func(c *Core) {
 		on = c
-		why()
+		*why = true
 		c.timers.stop(&l.retry)
 		l.settled = append(l.settled, settled)
 		if l.op == 0 {

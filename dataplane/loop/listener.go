@@ -77,7 +77,7 @@ func (l *Listener) FD() int { return int(l.fd.Load()) }
 // are still in that queue are reset, unless another listener of the group
 // inherits them. Closing twice is no error. On a core it fails with ErrOnCore.
 func (l *Listener) Close() error {
-	return l.halt(func() { l.closing = true })
+	return l.halt(&l.closing)
 }
 
 // call runs f on the core that has the listener and waits for it. On a core it

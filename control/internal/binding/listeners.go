@@ -28,9 +28,10 @@ func (s *Listeners) All() []*dataplane.Listener {
 }
 
 // Groups are the listeners of each address, in the order of the addresses.
-func (s *Listeners) Groups() []Group { return groups(s.All()) }
+func (s *Listeners) Groups() []Group { return Groups(s.All()) }
 
-func groups(list []*dataplane.Listener) []Group {
+// Groups are the listeners of each address, in the order of the list.
+func Groups(list []*dataplane.Listener) []Group {
 	var out []Group
 	for _, l := range list {
 		i := slices.IndexFunc(out, func(g Group) bool { return g.Addr() == l.Addr() })

@@ -24,7 +24,8 @@ type Link struct {
 	conn  *net.UnixConn
 	in    *bufio.Reader
 	out   *bufio.Writer
-	files []int // received, not taken yet
+	files []int     // received, not taken yet
+	oob   [512]byte // for more than filesPerCall take
 	stop  func() bool
 }
 
@@ -64,9 +65,8 @@ func (l *Link) SameUser() error {
 type received struct{ *Link }
 
 func (l received) Read(p []byte) (int, error) {
-	var oob [512]byte // more than filesPerCall take
-	n, oobn, flags, _, err := l.conn.ReadMsgUnix(p, oob[:])
-	if e := l.keep(oob[:oobn]); e != nil {
+	n, oobn, flags, _, err := l.conn.ReadMsgUnix(p, l.oob[:])
+	if e := l.keep(l.oob[:oobn]); e != nil {
 		return 0, e
 	}
 	switch {
@@ -112,8 +112,8 @@ func (l *Link) take(n int) ([]int, error) {
 }
 
 // send writes a record at once.
-func (l *Link) send(t recordType, payload []byte) error {
-	if err := writeRecord(l.out, t, payload); err != nil {
+func (l *Link) send(t recordType, appendTo func([]byte) []byte) error {
+	if err := writeRecord(l.out, t, appendTo); err != nil {
 		return fmt.Errorf("%w: %w", ErrHandOver, err)
 	}
 	if err := l.out.Flush(); err != nil {
@@ -126,10 +126,10 @@ func (l *Link) send(t recordType, payload []byte) error {
 func (l *Link) sendFiles(t recordType, fds []int) error {
 	for len(fds) > 0 {
 		n := min(len(fds), filesPerCall)
-		p := []byte{byte(t), 4, 0, 0, 0}
-		p = le.AppendUint32(p, uint32(n))
+		p := [recordHead + 4]byte{byte(t), 4}
+		le.PutUint32(p[recordHead:], uint32(n))
 		// Far below what a stream socket takes at once, and nothing is before it.
-		sent, _, err := l.conn.WriteMsgUnix(p, unix.UnixRights(fds[:n]...), nil)
+		sent, _, err := l.conn.WriteMsgUnix(p[:], unix.UnixRights(fds[:n]...), nil)
 		if err != nil {
 			return fmt.Errorf("%w: %v: %w", ErrHandOver, t, err)
 		}
@@ -168,5 +168,5 @@ func (l *Link) readFiles(t recordType, n int) ([]int, error) {
 func (l *Link) Refuse(err error) {
 	text := err.Error()
 	l.out.Reset(l.conn)
-	_ = l.send(recordRefused, []byte(text[:min(len(text), textMax)])) // it learns of the end in any case
+	_ = l.send(recordRefused, func(p []byte) []byte { return append(p, text[:min(len(text), textMax)]...) }) // it learns of the end in any case
 }

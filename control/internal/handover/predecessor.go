@@ -182,20 +182,25 @@ func passSessions(ctx context.Context, l toSuccessor, p Predecessor) error {
 // see no failure. Those that take longer than halfOpenTime fail: the successor has
 // their lossless sessions by then.
 func awaitHandshakes(ctx context.Context, p Predecessor) error {
+	if p.HalfOpen() == 0 {
+		return nil
+	}
 	tick := time.NewTicker(halfOpenPoll)
 	defer tick.Stop()
 	late := time.NewTimer(halfOpenTime)
 	defer late.Stop()
-	for p.HalfOpen() > 0 {
+	for {
 		select {
 		case <-tick.C:
+			if p.HalfOpen() == 0 {
+				return nil
+			}
 		case <-late.C:
 			return nil
 		case <-ctx.Done():
 			return Errorf("%w", context.Cause(ctx))
 		}
 	}
-	return nil
 }
 
 // awaitRest waits until no attempt runs, and everything received has been

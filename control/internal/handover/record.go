@@ -1,6 +1,7 @@
 package handover
 
 import (
+	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -61,14 +62,31 @@ func Errorf(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrHandOver}, args...)...)
 }
 
-// writeRecord writes one record.
-func writeRecord(w io.Writer, t recordType, payload []byte) error {
-	if len(payload) > recordMax {
-		return Errorf("%v of %d bytes", t, len(payload))
+// writer takes records, which are put together in the room that it has.
+type writer interface {
+	io.Writer
+	AvailableBuffer() []byte
+}
+
+// writeRecord writes one record, the payload of which appendTo appends.
+func writeRecord(w writer, t recordType, appendTo func([]byte) []byte) error {
+	p := appendTo(append(w.AvailableBuffer(), byte(t), 0, 0, 0, 0))
+	n := len(p) - recordHead
+	if n > recordMax {
+		return Errorf("%v of %d bytes", t, n)
 	}
-	head := [recordHead]byte{byte(t)}
-	le.PutUint32(head[1:], uint32(len(payload)))
-	if _, err := w.Write(head[:]); err != nil {
+	le.PutUint32(p[1:], uint32(n))
+	_, err := w.Write(p)
+	return err
+}
+
+// writePayload writes a record of bytes that are there already.
+func writePayload(w writer, payload []byte) error {
+	if len(payload) > recordMax {
+		return Errorf("%v of %d bytes", recordPayload, len(payload))
+	}
+	head := append(w.AvailableBuffer(), byte(recordPayload))
+	if _, err := w.Write(le.AppendUint32(head, uint32(len(payload)))); err != nil {
 		return err
 	}
 	_, err := w.Write(payload)
@@ -76,15 +94,19 @@ func writeRecord(w io.Writer, t recordType, payload []byte) error {
 }
 
 // readRecord reads one record.
-func readRecord(r io.Reader) (recordType, []byte, error) {
-	var head [recordHead]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
+func readRecord(r *bufio.Reader) (recordType, []byte, error) {
+	head, err := r.Peek(recordHead)
+	if len(head) == 0 {
 		return 0, nil, err
+	}
+	if err != nil {
+		return 0, nil, noEOF(err)
 	}
 	t, n := recordType(head[0]), le.Uint32(head[1:])
 	if t < recordHello || t > recordRefused || n > recordMax {
 		return 0, nil, Errorf("%v of %d bytes", t, n)
 	}
+	_, _ = r.Discard(recordHead) // it has them
 	p := make([]byte, n)
 	if _, err := io.ReadFull(r, p); err != nil {
 		return 0, nil, noEOF(err)
@@ -100,7 +122,7 @@ func noEOF(err error) error {
 }
 
 // expect reads the record that is due. A refusal is the error that it carries.
-func expect(r io.Reader, want recordType) ([]byte, error) {
+func expect(r *bufio.Reader, want recordType) ([]byte, error) {
 	t, p, err := readRecord(r)
 	switch {
 	case err != nil:
@@ -122,28 +144,32 @@ func readEntity(r *wire.Reader) wire.EntityName {
 }
 
 // writeMessage writes a message and its payload.
-func writeMessage(w io.Writer, m *dataplane.Message) error {
+func writeMessage(w writer, m *dataplane.Message) error {
 	segs := [3][]byte{m.Front, m.Middle, m.Data}
-	p := make([]byte, 0, 64)
-	p = le.AppendUint16(p, m.Type)
-	p = le.AppendUint16(p, m.Priority)
-	p = le.AppendUint16(p, m.Version)
-	p = le.AppendUint16(p, m.CompatVersion)
-	p = le.AppendUint16(p, m.DataOff)
-	p = le.AppendUint64(p, m.TID)
 	for _, s := range segs {
 		if len(s) > segmentMax {
 			return Errorf("message with a segment of %d bytes", len(s))
 		}
-		p = le.AppendUint32(p, uint32(len(s)))
 	}
-	if err := writeRecord(w, recordMessage, p); err != nil {
+	err := writeRecord(w, recordMessage, func(p []byte) []byte {
+		p = le.AppendUint16(p, m.Type)
+		p = le.AppendUint16(p, m.Priority)
+		p = le.AppendUint16(p, m.Version)
+		p = le.AppendUint16(p, m.CompatVersion)
+		p = le.AppendUint16(p, m.DataOff)
+		p = le.AppendUint64(p, m.TID)
+		for _, s := range segs {
+			p = le.AppendUint32(p, uint32(len(s)))
+		}
+		return p
+	})
+	if err != nil {
 		return err
 	}
 	for _, s := range segs {
 		for len(s) > 0 {
 			n := min(len(s), payloadMax)
-			if err := writeRecord(w, recordPayload, s[:n]); err != nil {
+			if err := writePayload(w, s[:n]); err != nil {
 				return err
 			}
 			s = s[n:]
@@ -154,7 +180,7 @@ func writeMessage(w io.Writer, m *dataplane.Message) error {
 
 // readMessage reads a message and its payload. Memory is taken as the payload
 // comes, not as its length says.
-func readMessage(r io.Reader) (*dataplane.Message, error) {
+func readMessage(r *bufio.Reader) (*dataplane.Message, error) {
 	p, err := expect(r, recordMessage)
 	if err != nil {
 		return nil, err
@@ -175,7 +201,7 @@ func readMessage(r io.Reader) (*dataplane.Message, error) {
 	return m, nil
 }
 
-func readSegment(r io.Reader, n uint32) ([]byte, error) {
+func readSegment(r *bufio.Reader, n uint32) ([]byte, error) {
 	if n > segmentMax {
 		return nil, Errorf("message with a segment of %d bytes", n)
 	}

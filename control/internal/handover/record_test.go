@@ -1,6 +1,7 @@
 package handover
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -36,6 +37,8 @@ func someSession() Session {
 	return s
 }
 
+func reader(p []byte) *bufio.Reader { return bufio.NewReader(bytes.NewReader(p)) }
+
 // sessionsRecords is what a predecessor sends behind the successor's ready.
 func sessionsRecords(t testing.TB, list []Session) []byte {
 	t.Helper()
@@ -49,7 +52,7 @@ func sessionsRecords(t testing.TB, list []Session) []byte {
 		d.Sessions++
 		d.Messages += n
 	}
-	if err := writeRecord(&b, recordDone, d.appendTo(nil)); err != nil {
+	if err := writeRecord(&b, recordDone, d.appendTo); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -86,7 +89,7 @@ func TestSessionsComeBackAsTheyWere(t *testing.T) {
 	plain := Session{Target: wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("1.2.3.4:5")}, Anonymous: true, Server: true, ResetCheck: true}
 	for _, list := range [][]Session{nil, {plain}, {someSession(), plain, someSession()}} {
 		in := sessionsRecords(t, list)
-		got, d, err := readSessions(bytes.NewReader(in))
+		got, d, err := readSessions(reader(in))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,13 +136,13 @@ func TestIdentityComesBackAsItWas(t *testing.T) {
 func TestBrokenSessionsAreRefused(t *testing.T) {
 	whole := sessionsRecords(t, []Session{someSession()})
 	for n := 0; n < len(whole); n += 1 + n/7 {
-		if _, _, err := readSessions(bytes.NewReader(whole[:n])); !errors.Is(err, ErrHandOver) {
+		if _, _, err := readSessions(reader(whole[:n])); !errors.Is(err, ErrHandOver) {
 			t.Errorf("%d of %d bytes: %v", n, len(whole), err)
 		}
 	}
 	record := func(t recordType, p []byte) []byte {
 		var b bytes.Buffer
-		_ = writeRecord(&b, t, p) // a buffer takes all
+		_ = writeRecord(&b, t, func(dst []byte) []byte { return append(dst, p...) }) // a buffer takes all
 		return b.Bytes()
 	}
 	short, blank := someSession(), someSession()
@@ -158,19 +161,29 @@ func TestBrokenSessionsAreRefused(t *testing.T) {
 		"record too long":             {byte(recordSession), 0, 0, 0, 1},
 		"refusal":                     record(recordRefused, []byte("no")),
 	} {
-		if _, _, err := readSessions(bytes.NewReader(p)); !errors.Is(err, ErrHandOver) {
+		if _, _, err := readSessions(reader(p)); !errors.Is(err, ErrHandOver) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := readMessage(bytes.NewReader(huge)); !errors.Is(err, ErrHandOver) {
+	if _, err := readMessage(reader(huge)); !errors.Is(err, ErrHandOver) {
 		t.Errorf("segment too long: %v", err)
 	}
 	two := append(record(recordMessage, append(make([]byte, 18), 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)), record(recordPayload, []byte("ab"))...)
-	if _, err := readMessage(bytes.NewReader(two)); !errors.Is(err, ErrHandOver) {
+	if _, err := readMessage(reader(two)); !errors.Is(err, ErrHandOver) {
 		t.Errorf("more payload than announced: %v", err)
 	}
-	if err := writeRecord(io.Discard, recordPayload, make([]byte, recordMax+1)); !errors.Is(err, ErrHandOver) {
+	large := func([]byte) []byte { return make([]byte, recordHead+recordMax+1) }
+	if err := writeRecord(new(bytes.Buffer), recordDone, large); !errors.Is(err, ErrHandOver) {
 		t.Errorf("record too long to write: %v", err)
+	}
+}
+
+func TestARecordIsPutTogetherInTheRoomOfItsBuffer(t *testing.T) {
+	s := someSession()
+	s.IO = dataplane.HandlerState{Queued: []*dataplane.Message{dataplane.NewMessage(1, []byte("front"), []byte("data"))}}
+	w := bufio.NewWriterSize(io.Discard, payloadMax)
+	if n := testing.AllocsPerRun(10, func() { _, _ = s.Write(w); _ = w.Flush() }); n > 0 {
+		t.Errorf("%v pieces of memory for a session and its message", n)
 	}
 }
 
@@ -184,7 +197,7 @@ func FuzzSessions(f *testing.F) {
 	small.IO.Sent = nil
 	f.Add(sessionsRecords(f, []Session{small}))
 	f.Fuzz(func(t *testing.T, p []byte) {
-		list, d, err := readSessions(bytes.NewReader(p))
+		list, d, err := readSessions(reader(p))
 		if err != nil {
 			if !errors.Is(err, ErrHandOver) {
 				t.Fatalf("error of another kind: %v", err)
@@ -194,7 +207,7 @@ func FuzzSessions(f *testing.F) {
 		if int(d.Sessions) != len(list) {
 			t.Fatal(fmt.Sprint(d, len(list)))
 		}
-		again, _, err := readSessions(bytes.NewReader(sessionsRecords(t, list)))
+		again, _, err := readSessions(reader(sessionsRecords(t, list)))
 		if err != nil || len(again) != len(list) {
 			t.Fatalf("written and read again: %v", err)
 		}

@@ -1,7 +1,7 @@
 package handover
 
 import (
-	"io"
+	"bufio"
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
@@ -136,9 +136,10 @@ func decodeSession(p []byte) (s Session, lens [3]uint32, err error) {
 	return s, lens, broken(recordSession, r)
 }
 
-// Write writes the session and its messages and returns their number.
-func (s *Session) Write(w io.Writer) (n uint64, err error) {
-	if err := writeRecord(w, recordSession, s.appendTo(nil)); err != nil {
+// Write writes the session and its messages into a buffer, and returns their
+// number.
+func (s *Session) Write(w writer) (n uint64, err error) {
+	if err := writeRecord(w, recordSession, s.appendTo); err != nil {
 		return 0, err
 	}
 	for _, list := range [3][]*dataplane.Message{s.IO.Sent, s.IO.Replay, s.IO.Queued} {
@@ -156,7 +157,7 @@ func (s *Session) Write(w io.Writer) (n uint64, err error) {
 }
 
 // readSession reads the messages of a session whose record is p.
-func readSession(r io.Reader, p []byte) (s Session, n uint64, err error) {
+func readSession(r *bufio.Reader, p []byte) (s Session, n uint64, err error) {
 	s, lens, err := decodeSession(p)
 	if err != nil {
 		return s, 0, err
@@ -175,7 +176,7 @@ func readSession(r io.Reader, p []byte) (s Session, n uint64, err error) {
 }
 
 // readSessions reads until the predecessor has sent everything.
-func readSessions(r io.Reader) (list []Session, d Done, err error) {
+func readSessions(r *bufio.Reader) (list []Session, d Done, err error) {
 	var messages uint64
 	for {
 		t, p, err := readRecord(r)

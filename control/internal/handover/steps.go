@@ -7,10 +7,13 @@ import (
 	"time"
 )
 
+// nothing is the payload of a record that says all by its type.
+func nothing(p []byte) []byte { return p }
+
 // The steps of the successor, in their order.
 
 // SendHello opens the conversation.
-func (l *Link) SendHello(h Hello) error { return l.send(recordHello, h.appendTo(nil)) }
+func (l *Link) SendHello(h Hello) error { return l.send(recordHello, h.appendTo) }
 
 // ReadOffer reads what the predecessor has.
 func (l *Link) ReadOffer() (Offer, error) {
@@ -30,13 +33,13 @@ func (l *Link) ReadListeners(n int) ([]int, error) { return l.readFiles(recordLi
 func (l *Link) ReadSteering(n int) ([]int, error) { return l.readFiles(recordSteering, n) }
 
 // SendReady says that the successor has everything but the sessions.
-func (l *Link) SendReady() error { return l.send(recordReady, nil) }
+func (l *Link) SendReady() error { return l.send(recordReady, nothing) }
 
 // ReadSessions reads until the predecessor has sent everything.
 func (l *Link) ReadSessions() ([]Session, Done, error) { return readSessions(l.in) }
 
 // Commit makes everything the successor's, once it has returned nil.
-func (l *Link) Commit() error { return l.send(recordCommitted, nil) }
+func (l *Link) Commit() error { return l.send(recordCommitted, nothing) }
 
 // The steps of the predecessor, in their order.
 
@@ -54,7 +57,7 @@ func (l *Link) SendOffer(o Offer) error {
 	if o.Listeners > filesMax {
 		return Errorf("%d listeners", o.Listeners)
 	}
-	return l.send(recordOffer, o.appendTo(nil))
+	return l.send(recordOffer, o.appendTo)
 }
 
 // SendListeners sends duplicates of listening sockets, those of one address
@@ -81,7 +84,7 @@ func (l *Link) SendSession(s *Session) (messages uint64, err error) {
 }
 
 // SendDone ends the sessions.
-func (l *Link) SendDone(d Done) error { return l.send(recordDone, d.appendTo(nil)) }
+func (l *Link) SendDone(d Done) error { return l.send(recordDone, d.appendTo) }
 
 // AwaitCommitted waits for the successor's commit. When the wait fails, the successor
 // is kept from committing behind our back: its write fails from the moment of

@@ -18,6 +18,9 @@ const filesPerGroup = 6
 // of the addresses: none unless so many addresses are steered. The caller closes
 // them.
 func (s *Steerer) Files(addrs int) ([]*os.File, error) {
+	if !s.now.Load().active {
+		return nil, nil
+	}
 	s.lock()
 	defer s.mu.Unlock()
 	if !s.active() || len(s.groups) != addrs {
