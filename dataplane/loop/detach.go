@@ -25,9 +25,10 @@ type Detached struct {
 	closeFD func(fd int) // Config.CloseFD
 	backlog []byte       // received, not delivered
 	eof     bool
-	way     way  // as it wants to receive
-	held    bool // by Hold
-	waited  bool // for units of a throttle
+	way     way         // as it wants to receive
+	mode    ReceiveMode // of its core, which the way belongs to
+	held    bool        // by Hold
+	waited  bool        // for units of a throttle
 	copies  bool
 	touched time.Duration
 	heard   time.Duration
@@ -92,7 +93,7 @@ func (s *Socket) detached() {
 		return
 	}
 	d := &Detached{
-		fd: fd, closeFD: c.cfg.CloseFD, backlog: s.backlog[s.consumed:], eof: s.eof, way: s.way, held: held,
+		fd: fd, closeFD: c.cfg.CloseFD, backlog: s.backlog[s.consumed:], eof: s.eof, way: s.way, mode: c.receive, held: held,
 		waited: waited, copies: s.tx.copies, touched: s.touched, heard: s.heard,
 	}
 	s.dead, s.detach, s.paused, s.backlog = true, nil, nil, nil
@@ -122,7 +123,7 @@ func (c *Core) Attach(d *Detached, f Framer) (*Socket, error) {
 	s := newSocket(c)
 	s.sock, s.backlog = us, d.backlog
 	s.eof, s.tx.copies, s.touched, s.heard = d.eof, d.copies, d.touched, d.heard
-	if c.receive != ReceiveReady {
+	if d.mode == c.receive && c.receive != ReceiveReady { // else it has to find its way anew
 		s.way = d.way
 	}
 	s.retrying = d.waited

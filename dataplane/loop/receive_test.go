@@ -75,3 +75,41 @@ func TestACoreSaysHowItsConnectionsReceiveAndWhy(t *testing.T) {
 		}
 	}
 }
+
+// What a socket has seen is taken along to a core that receives in the same mode. On
+// one of another mode, because of its engine or its configuration, it begins anew.
+func TestASocketBeginsAnewOnACoreThatReceivesOtherwise(t *testing.T) {
+	core := func(set ReceiveMode, multi bool) *bed {
+		return newBed(t, func(cfg *Config, d *fakedriver.Driver) { cfg.Receive, d.Multishot = set, multi })
+	}
+	for _, one := range []struct {
+		from, to *bed
+		want     ReceiveMode
+		why      Why
+	}{
+		{core(ReceiveAuto, true), core(ReceiveAuto, true), ReceiveReady, WhyStopped},
+		{core(ReceiveAuto, true), core(ReceiveAuto, false), ReceiveReady, WhyEngine},
+		{core(ReceiveAuto, true), core(ReceiveReady, true), ReceiveReady, WhyAsked},
+		{core(ReceiveAuto, true), core(ReceiveBuffers, true), ReceiveBuffers, WhyAsked},
+		{core(ReceiveAuto, false), core(ReceiveBuffers, true), ReceiveBuffers, WhyAsked},
+		{core(ReceiveBuffers, true), core(ReceiveAuto, true), ReceiveReady, WhyBegun},
+		{core(ReceiveReady, true), core(ReceiveAuto, true), ReceiveReady, WhyBegun},
+	} {
+		l, _ := one.from.link()
+		if one.from.c.receive == ReceiveAuto {
+			l.sock.way.why = WhyStopped // it has been in the buffers
+		}
+		var left *Detached
+		l.sock.Detach(func(_ *Core, d *Detached) { left = d })
+		one.from.settle()
+		f := one.to.d.Open()
+		left.fd = f.Sock.FD() // one of the other driver
+		s, err := one.to.c.Attach(left, new(heir))
+		must(t, err)
+		s.Continue()
+		one.to.settle()
+		if got, why := s.Receives(); got != one.want || why != one.why || f.Receiving != (got == ReceiveBuffers) {
+			t.Errorf("from %s to %s: %q, %q, a receive is armed: %v", one.from.c.receive, one.to.c.receive, got, why, f.Receiving)
+		}
+	}
+}
