@@ -362,7 +362,7 @@ func (b *coreBench) unbroken() {
 }
 
 func overCoreBackends(t *testing.T, f func(t *testing.T, backend uring.Backend)) {
-	for _, backend := range []uring.Backend{uring.Auto, uring.Epoll} {
+	for _, backend := range engines {
 		t.Run(string(backend), func(t *testing.T) {
 			msgrtest.CheckLeaks(t)
 			f(t, backend)

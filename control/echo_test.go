@@ -36,7 +36,7 @@ func newMessenger(t testing.TB, name string, cores int, backend uring.Backend) *
 }
 
 func TestMessagesOfEverySizeAreEchoedInOrder(t *testing.T) {
-	for _, backend := range []uring.Backend{uring.Auto, uring.Epoll} {
+	for _, backend := range engines {
 		t.Run(string(backend), func(t *testing.T) {
 			server := newMessenger(t, "osd.0", 2, backend)
 			err := server.Start(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {

@@ -43,7 +43,7 @@ func overDisks(t *testing.T, opt diskOptions, f func(t *testing.T, b *blockBed))
 }
 
 func overRealDisks(t *testing.T, opt diskOptions, f func(t *testing.T, b *blockBed)) {
-	for _, backend := range []uring.Backend{uring.Auto, uring.Epoll} {
+	for _, backend := range engines {
 		for name, direct := range map[string]control.DirectMode{"direct": control.TryDirect, "buffered": control.Buffered} {
 			t.Run(string(backend)+"/"+name, func(t *testing.T) {
 				opt := opt

@@ -15,13 +15,12 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // What somebody writes first: a server that chooses its nonce, and a client that
 // knows no nonce.
 func TestTheFirstProgramOfANewcomerWorks(t *testing.T) {
-	for _, backend := range []uring.Backend{uring.Auto, uring.Epoll} {
+	for _, backend := range engines {
 		for _, host := range []string{"127.0.0.1", "0.0.0.0"} {
 			ctx := deadline(t)
 			server := newMessenger(t, "osd.0", 1, backend)

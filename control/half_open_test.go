@@ -9,13 +9,12 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 func TestNoMoreConnectionsAreHalfOpenThanAllowed(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	const limit, silent = 3, 8
-	for _, backend := range []uring.Backend{uring.Auto, uring.Epoll} {
+	for _, backend := range engines {
 		t.Run(string(backend), func(t *testing.T) {
 			ctx := deadline(t)
 			cfg := serverConfig(backend, 2)

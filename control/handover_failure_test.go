@@ -42,7 +42,7 @@ func serveEcho(t *testing.T, cfg control.Config) (*control.Messenger, wire.Addr)
 
 func TestSuccessorThatFailsLeavesThePredecessorServing(t *testing.T) {
 	msgrtest.CheckLeaks(t)
-	for _, backend := range []uring.Backend{uring.Auto, uring.Epoll} {
+	for _, backend := range engines {
 		t.Run(string(backend), func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 			defer cancel()

@@ -157,7 +157,7 @@ func longTest(t *testing.T, short time.Duration) time.Duration {
 
 func TestLosslessSessionSurvivesAHostileNetwork(t *testing.T) {
 	span := longTest(t, 2*time.Second)
-	for i, backend := range []uring.Backend{uring.Auto, uring.Epoll} {
+	for i, backend := range engines {
 		for _, cores := range []int{1, 4} {
 			t.Run(fmt.Sprintf("%s,cores=%d", backend, cores), func(t *testing.T) {
 				t.Parallel()

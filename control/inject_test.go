@@ -64,7 +64,7 @@ func injectedSize() injectedLoad {
 func TestInjectedFailuresLoseNoMessage(t *testing.T) {
 	seed := seedOfSample(t)
 	t.Logf("RINGMSGR_SAMPLE=%d", seed)
-	overVariants(t, slices.Concat(variants[:2], msgr1Variants), func(t *testing.T, _ context.Context, v variant) {
+	overVariants(t, slices.Concat(newest, msgr1Variants), func(t *testing.T, _ context.Context, v variant) {
 		size := injectedSize()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*sessionTime)
 		defer cancel()

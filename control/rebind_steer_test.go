@@ -73,7 +73,7 @@ func TestARebindWithoutSteeringIsUnsteered(t *testing.T) {
 // A hand-over passes the address of the last Rebind, and a successor can be
 // bound anew.
 func TestRebindGoesTogetherWithAHandOver(t *testing.T) {
-	for _, backend := range []uring.Backend{uring.Auto, uring.Epoll} {
+	for _, backend := range engines {
 		t.Run(string(backend), func(t *testing.T) {
 			msgrtest.CheckLeaks(t)
 			ctx := deadline(t)

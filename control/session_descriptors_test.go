@@ -24,7 +24,7 @@ import (
 // connected goes on, the log says so once; when descriptors come back, so do
 // the connections. It never gives up.
 func TestAcceptRecoversWhenDescriptorsComeBack(t *testing.T) {
-	for _, backend := range []uring.Backend{uring.Auto, uring.Epoll} {
+	for _, backend := range engines {
 		t.Run(string(backend), func(t *testing.T) {
 			ctx := deadline(t)
 			// A ring takes note of the limit when an accept is armed.
@@ -164,7 +164,7 @@ func TestConnectAndCloseOverAndOverLeavesNothing(t *testing.T) {
 		cycles = 10_000
 	}
 	msgrtest.CheckLeaks(t)
-	for _, v := range variants[:2] {
+	for _, v := range newest {
 		for _, p := range []pairing{{"LC", "SLS"}, {"LLC", "SFS"}} {
 			t.Run(title(v, p.connector), func(t *testing.T) {
 				msgrtest.CheckLeaks(t)

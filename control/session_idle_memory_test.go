@@ -60,7 +60,7 @@ func TestAllSilentSocketsAreGoneBehindTheirDeadline(t *testing.T) {
 	if os.Getenv("RINGMSGR_LONG") != "" {
 		n, timeout, soon = 5000, 10*time.Second, 2*time.Second
 	}
-	for _, v := range variants[:2] {
+	for _, v := range newest {
 		t.Run(v.String(), func(t *testing.T) {
 			ctx := deadline(t)
 			cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, HalfOpen: 2 * n, HandshakeTimeout: timeout}

@@ -43,15 +43,38 @@ func (v variant) String() string {
 	return s
 }
 
-// variants are those in which most tests run: both engines with both
-// revisions, neither encrypted nor compressed.
-var variants = allVariants[:4]
+// engines are those that tests run over: the one that this build prefers, and epoll in
+// the default build alone. Without rings epoll is what the build prefers, so that it would
+// be the same twice; beside giouring it is that of the default build.
+var engines = enginesOf(uring.Flavour)
 
-// allVariants are all modes with both engines.
+func enginesOf(flavour uring.Backend) []uring.Backend {
+	if flavour == uring.IOUring {
+		return []uring.Backend{uring.Auto, uring.Epoll}
+	}
+	return []uring.Backend{uring.Auto}
+}
+
+// variants are those in which most tests run: each engine with both
+// revisions, neither encrypted nor compressed.
+var variants = allVariants[:2*len(engines)]
+
+// newest are those of the variants with the newer revision.
+var newest = variants[:len(engines)]
+
+// allVariants are all modes with each engine.
 var allVariants = makeVariants()
 
-// msgr1Variants are both engines with the older protocol.
-var msgr1Variants = []variant{{backend: uring.Auto, msgr1: true}, {backend: uring.Epoll, msgr1: true}}
+// msgr1Variants are each engine with the older protocol.
+var msgr1Variants = makeMsgr1Variants()
+
+func makeMsgr1Variants() []variant {
+	var out []variant
+	for _, b := range engines {
+		out = append(out, variant{backend: b, msgr1: true})
+	}
+	return out
+}
 
 func makeVariants() []variant {
 	var out []variant
@@ -59,7 +82,7 @@ func makeVariants() []variant {
 	for _, compressed := range bits {
 		for _, secure := range bits {
 			for _, rev0 := range bits {
-				for _, b := range []uring.Backend{uring.Auto, uring.Epoll} {
+				for _, b := range engines {
 					out = append(out, variant{backend: b, rev0: rev0, secure: secure, compressed: compressed})
 				}
 			}

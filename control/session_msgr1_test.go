@@ -106,7 +106,7 @@ func TestMsgr1RaceHasOneSurvivor(t *testing.T) {
 	at := msgrtest.HandshakePoints1(msgrtest.Connector)
 	spread(t, 8, 2*len(at), func(i int) string { return title(msgrtest.PointName(at[i/2]), i%2 == 0) }, func(t *testing.T, i int) {
 		ctx := deadline(t)
-		us, them := racers(t, msgr1Variants[i/2%2], i%2 == 0)
+		us, them := racers(t, msgr1Variants[i/2%len(msgr1Variants)], i%2 == 0)
 		b := us.Probe.Arm(at[i/2], 1, msgrtest.Block())
 		send(t, us.Dial(them), 1)
 		us.Hit(ctx, b)

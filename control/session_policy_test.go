@@ -270,7 +270,7 @@ func TestEveryPairOfPoliciesHasADefinedOutcome(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"SFS", "SLS", "SLR"} {
-		n := nodeOf(t, variants[1], "osd.1", name, 1)
+		n := nodeOf(t, newest[len(newest)-1], "osd.1", name, 1)
 		to := wire.Addr{Type: wire.AddrMsgr2, AddrPort: n.Addr.AddrPort, Nonce: 77}
 		if _, err := n.Connect(to, wire.OSD); !errors.Is(err, control.ErrConfig) {
 			t.Errorf("%s dials: %v", name, err)

@@ -52,7 +52,7 @@ func (s *sweep) run(t *testing.T) (calls, bytes int64) {
 
 // TestTheNthSocketCallFails is FT-27: each socket call of a run fails, in a run
 // of its own, until a run ends without reaching it.
-func TestTheNthSocketCallFails(t *testing.T) { nthSocketCallFails(t, allVariants, 4, 11) }
+func TestTheNthSocketCallFails(t *testing.T) { nthSocketCallFails(t, allVariants, len(variants), 11) }
 
 // nthSocketCallFails has each line in so many of the variants.
 func nthSocketCallFails(t *testing.T, list []variant, each, stride int) {

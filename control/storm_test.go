@@ -227,7 +227,7 @@ func (s *reunion) connected(u usage) bool {
 }
 
 func TestAThousandSessionsComeBackFromACut(t *testing.T) {
-	for _, backend := range []uring.Backend{uring.Auto, uring.Epoll} {
+	for _, backend := range engines {
 		t.Run(string(backend), func(t *testing.T) {
 			goroutines := runtime.NumGoroutine()
 			s := newReunion(t, backend)
