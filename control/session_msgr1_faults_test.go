@@ -7,12 +7,12 @@ import "testing"
 
 // Two faults at any two places of a lossless session lose nothing, and double nothing.
 func TestMsgr1EveryOrderedPairOfFaultsConverges(t *testing.T) {
-	orderedPairsConverge(t, msgr1Variants, 29)
+	orderedPairsConverge(t, msgr1Variants, strideOf(29, 59))
 }
 
 // The same with both sides free to resume.
 func TestMsgr1PairsOfFaultsInARaceConverge(t *testing.T) {
-	racingPairsConverge(t, msgr1Variants, 29)
+	racingPairsConverge(t, msgr1Variants, strideOf(29, 59))
 }
 
 // Each socket call of a run fails, in a run of its own.

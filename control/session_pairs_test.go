@@ -85,7 +85,7 @@ func orderedPairs(list []variant) []faults {
 // TestEveryOrderedPairOfFaultsConverges is FT-26: all ordered pairs of two
 // places of lossless sessions. Nothing is lost, nothing comes twice (INV-01).
 func TestEveryOrderedPairOfFaultsConverges(t *testing.T) {
-	orderedPairsConverge(t, allVariants, 29)
+	orderedPairsConverge(t, allVariants, strideOf(29, 59))
 }
 
 func orderedPairsConverge(t *testing.T, list []variant, stride int) {
@@ -120,8 +120,10 @@ func (f faults) run(t *testing.T) {
 
 // TestPairsOfFaultsInARaceConverge samples pairs with both sides free to resume,
 // so that their attempts meet. The seed of the sample draws them, other ones for
-// every 29 seeds.
-func TestPairsOfFaultsInARaceConverge(t *testing.T) { racingPairsConverge(t, variants, 29) }
+// as many seeds as the stride.
+func TestPairsOfFaultsInARaceConverge(t *testing.T) {
+	racingPairsConverge(t, variants, strideOf(29, 59))
+}
 
 func racingPairsConverge(t *testing.T, list []variant, stride int) {
 	msgrtest.CheckLeaks(t)
@@ -132,7 +134,7 @@ func racingPairsConverge(t *testing.T, list []variant, stride int) {
 		nth      [2]int
 		v        variant
 	}
-	rng := rand.New(rand.NewPCG(seedOfSample(t)/29, 26))
+	rng := rand.New(rand.NewPCG(seedOfSample(t)/uint64(stride), 26))
 	var pairs []pair
 	for i := range racingPairs {
 		p := pair{policies: pairings[2+rng.IntN(3)], v: list[i%len(list)]}
