@@ -2,6 +2,7 @@ package syscount
 
 import (
 	"os"
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,8 @@ func TestCountsTheCallsOfAProcess(t *testing.T) {
 		}
 		t.Skip("needs root or CAP_PERFMON and a kernel with tracepoints: ", err)
 	}
+	runtime.LockOSThread() // a thread that starts beside Start may be unknown to it
+	defer runtime.UnlockOSThread()
 	c, err := s.Start(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
