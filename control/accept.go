@@ -262,12 +262,12 @@ func (a *accepting) give(e *Conn, ev session.Replace) {
 // the peer answered (msgr2.md 9.7).
 func (a *accepting) takeOver() error {
 	a.att.interrupt()
-	mirror := <-a.att.suspended
-	if a.young && !mirror.Useful {
+	snap := <-a.att.suspended
+	if a.young && !snap.Useful {
 		a.m.door.CameToNothing(a.link.PeerAddr().Addr(), a.att.begun)
 	}
 	a.place = a.judge(a.conn.h.Core())
-	if _, err := a.att.check(a.conn.s.stepLocked(session.Suspended{Attempt: a.att.number, IO: snapshot(mirror)})); err != nil {
+	if _, err := a.att.check(a.conn.s.stepLocked(session.Suspended{Attempt: a.att.number, IO: snapshot(snap)})); err != nil {
 		return err
 	}
 	return a.answer()

@@ -130,8 +130,8 @@ func (d *dialling) wrapAt(stage Stage, err error) error {
 // 9.4): the machine says which frame, and what comes of the answer.
 func (d *dialling) session() error {
 	select {
-	case mirror := <-d.a.suspended:
-		o, err := d.a.check(d.c.s.stepLocked(session.Authenticated{Attempt: d.a.number, IO: snapshot(mirror)}))
+	case snap := <-d.a.suspended:
+		o, err := d.a.check(d.c.s.stepLocked(session.Authenticated{Attempt: d.a.number, IO: snapshot(snap)}))
 		for err == nil && o.send != nil {
 			o, err = d.exchange(o.send)
 		}

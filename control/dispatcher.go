@@ -103,9 +103,9 @@ func (m *Messenger) dispatch(c *Conn, msg *Message) {
 	}
 }
 
-func (o owner) Faulted(n uint64, err error, mirror dataplane.Snapshot) {
+func (o owner) Faulted(n uint64, err error, snap dataplane.Snapshot) {
 	o.line.flush()
-	o.m.notify(notification{conn: o.Conn, n: n, err: err, snapshot: mirror, kind: notifyFault})
+	o.m.notify(notification{conn: o.Conn, n: n, err: err, snapshot: snap, kind: notifyFault})
 }
 
 func (o owner) Queued(n uint64) { o.m.notify(notification{conn: o.Conn, n: n, kind: notifyQueued}) }

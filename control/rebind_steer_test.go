@@ -93,12 +93,12 @@ func TestRebindGoesTogetherWithAHandOver(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := newStream(t, backend, wire.MDS, control.LosslessClient(), addrs[0])
-			heir := succeed(t, ctx, us, serverConfig(backend, 3), echoAll())
-			t.Cleanup(func() { end(t, heir) })
+			successor := succeed(t, ctx, us, serverConfig(backend, 3), echoAll())
+			t.Cleanup(func() { end(t, successor) })
 			if _, err := us.Rebind(ctx); !errors.Is(err, control.ErrHandedOver) {
 				t.Errorf("rebind after a hand-over: %v", err)
 			}
-			if got := heir.Addrs(); !got.Equal(addrs) {
+			if got := successor.Addrs(); !got.Equal(addrs) {
 				t.Fatalf("the successor is at %v, want %v", got, addrs)
 			}
 			if err := s.c.WaitReady(ctx); err != nil {
@@ -106,7 +106,7 @@ func TestRebindGoesTogetherWithAHandOver(t *testing.T) {
 			}
 			s.end()
 			s.c.MarkDown()
-			again, err := heir.Rebind(ctx)
+			again, err := successor.Rebind(ctx)
 			if err != nil || again[0].AddrPort.Port() == addrs[0].AddrPort.Port() || again[0].AddrPort.Addr() != addrs[0].AddrPort.Addr() || again[0].Nonce == addrs[0].Nonce {
 				t.Fatalf("from %v to %v: %v", addrs, again, err)
 			}

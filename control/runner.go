@@ -297,7 +297,7 @@ func (r *runner) prepare(a session.Action) {
 		if a.ReplyTo != 0 {
 			told := make(chan dataplane.Snapshot, 1)
 			r.told = told
-			answer = func(mirror dataplane.Snapshot) { told <- mirror }
+			answer = func(snap dataplane.Snapshot) { told <- snap }
 		}
 		c.out.put(func() { h.Delay(a.Notify, answer) })
 	case session.Requeue:

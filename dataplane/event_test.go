@@ -87,7 +87,7 @@ func TestSequenceNumbersAfterEachKindOfReconnect(t *testing.T) {
 			c.settle()
 			c.sock.HangUp()
 			c.settle()
-			if m := c.own.mirrors[0]; m != (Snapshot{InSeq: 3, OutSeq: 5, Queued: m.Queued, Sent: true, Useful: true, Notifications: 1}) {
+			if m := c.own.snapshots[0]; m != (Snapshot{InSeq: 3, OutSeq: 5, Queued: m.Queued, Sent: true, Useful: true, Notifications: 1}) {
 				t.Fatalf("mirror %+v", m)
 			}
 			must(t, c.h.Send(&Message{TID: 6}))

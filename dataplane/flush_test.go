@@ -332,8 +332,8 @@ func TestAWriteErrorIsAFaultAndNothingIsLost(t *testing.T) {
 		if !errors.Is(c.own.fault(), unix.EPIPE) {
 			t.Fatalf("result %d: fault %v", res, c.own.fault())
 		}
-		if m := c.own.mirrors[0]; !m.Sent || m.Queued {
-			t.Errorf("result %d: mirror %+v", res, m)
+		if m := c.own.snapshots[0]; !m.Sent || m.Queued {
+			t.Errorf("result %d: snapshot %+v", res, m)
 		}
 		c.h.RequeueSentUpTo(0)
 		c.open(OpenOptions{}, frame.Rev1, false)

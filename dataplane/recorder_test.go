@@ -9,15 +9,15 @@ import (
 // recorder is an Owner that notes what it is told. All of it may be read by any
 // goroutine.
 type recorder struct {
-	mu       sync.Mutex
-	messages []received
-	events   []string // everything but messages, in order
-	faults   []error
-	mirrors  []Snapshot
-	happened []any
-	acks     []Timestamp
-	outs     []uint64 // numbers of notifications
-	notice   chan struct{}
+	mu        sync.Mutex
+	messages  []received
+	events    []string // everything but messages, in order
+	faults    []error
+	snapshots []Snapshot
+	happened  []any
+	acks      []Timestamp
+	outs      []uint64 // numbers of notifications
+	notice    chan struct{}
 
 	// Called on the core, if set.
 	onMessage func(h *Handler, m *Message)
@@ -73,7 +73,7 @@ func (r *recorder) told() {
 
 func (r *recorder) Faulted(n uint64, err error, m Snapshot) {
 	r.mu.Lock()
-	r.faults, r.mirrors, r.outs = append(r.faults, err), append(r.mirrors, m), append(r.outs, n)
+	r.faults, r.snapshots, r.outs = append(r.faults, err), append(r.snapshots, m), append(r.outs, n)
 	r.mu.Unlock()
 	r.note("fault")
 	if r.onFault != nil {

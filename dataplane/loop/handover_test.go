@@ -26,12 +26,12 @@ func TestListenerMovesToAnotherPlaneWithItsQueue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		heir, err := next.Core(0).AdoptListener(fd, func(l *Link) { second <- l })
+		successor, err := next.Core(0).AdoptListener(fd, func(l *Link) { second <- l })
 		if err != nil {
 			t.Fatal(err)
 		}
-		if heir.Addr() != l.Addr() {
-			t.Errorf("adopted %v, want %v", heir.Addr(), l.Addr())
+		if successor.Addr() != l.Addr() {
+			t.Errorf("adopted %v, want %v", successor.Addr(), l.Addr())
 		}
 		dial := func() net.Conn {
 			c, err := net.Dial("tcp", l.Addr().String())
@@ -73,7 +73,7 @@ func TestListenerMovesToAnotherPlaneWithItsQueue(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if err := heir.Resume(); err != nil {
+		if err := successor.Resume(); err != nil {
 			t.Fatal(err)
 		}
 		take(second)

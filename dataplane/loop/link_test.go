@@ -406,13 +406,13 @@ func TestTheCallBehindAnAnswerHearsWhyTheSocketEnded(t *testing.T) {
 	}
 }
 
-// heir takes over a link, and hears of the end of its socket.
-type heir struct{ ended []error }
+// newOwner takes over a link, and hears of the end of its socket.
+type newOwner struct{ ended []error }
 
-func (*heir) Feed(*Socket, []byte) []byte  { return nil }
-func (*heir) Pending(*Socket) bool         { return false }
-func (*heir) Gather(*Socket, *Write) error { return nil }
-func (h *heir) Ended(_ *Socket, err error) { h.ended = append(h.ended, err) }
+func (*newOwner) Feed(*Socket, []byte) []byte  { return nil }
+func (*newOwner) Pending(*Socket) bool         { return false }
+func (*newOwner) Gather(*Socket, *Write) error { return nil }
+func (h *newOwner) Ended(_ *Socket, err error) { h.ended = append(h.ended, err) }
 
 // What a link has queued is written as it is carried: if that ends the socket, the
 // framer hears of it.
@@ -421,7 +421,7 @@ func TestWhoCarriesALinkHearsOfAWriteThatEndsIt(t *testing.T) {
 	l, f := b.link()
 	l.Queue([]byte("last words"))
 	f.Refuse = unix.ECONNRESET
-	var h heir
+	var h newOwner
 	if err := l.Carry(&h); err != nil {
 		t.Errorf("Carry: %v", err)
 	}

@@ -104,7 +104,7 @@ func TestASocketBeginsAnewOnACoreThatReceivesOtherwise(t *testing.T) {
 		one.from.settle()
 		f := one.to.d.Open()
 		left.fd = f.Sock.FD() // one of the other driver
-		s, err := one.to.c.Attach(left, new(heir))
+		s, err := one.to.c.Attach(left, new(newOwner))
 		must(t, err)
 		s.Continue()
 		one.to.settle()

@@ -27,7 +27,7 @@ func (e *quietEngine) Wait(timeout time.Duration) ([]uring.Completion, error) {
 
 // referrer is a framer that sends one payload, where it lies.
 type referrer struct {
-	heir
+	newOwner
 	payload []byte
 	pending bool
 	letGo   int
