@@ -328,14 +328,55 @@ func (p *portPool) take(t *testing.T) netip.AddrPort {
 	}
 	first := uint16(p.block.Addr().(*net.TCPAddr).Port)
 	for p.next++; p.next < portBlock; p.next++ {
-		at := onLoopback(first + p.next)
-		if l, err := net.Listen("tcp4", at.String()); err == nil {
-			check(t, l.Close())
+		if at := onLoopback(first + p.next); isFree(t, at) {
 			return at
 		}
 	}
 	t.Fatal("no port is free")
 	return netip.AddrPort{}
+}
+
+// isFree says whether nobody listens at an address. No process is forked meanwhile: until
+// its exec it would have our socket, too, and keep the port from who binds it next.
+func isFree(t *testing.T, at netip.AddrPort) bool {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	l, err := net.Listen("tcp4", at.String())
+	if err == nil {
+		check(t, l.Close())
+	}
+	return err == nil
+}
+
+// A port can be bound at once, also while other processes start.
+func TestAFreePortCanBeBoundWhileProcessesStart(t *testing.T) {
+	enabled(t)
+	var pool portPool
+	defer func() { check(t, pool.block.Close()) }()
+	stop := make(chan struct{})
+	var starts sync.WaitGroup
+	defer starts.Wait()
+	defer close(stop)
+	for range 4 {
+		starts.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_ = exec.Command("true").Run() // that it is forked is what matters
+				}
+			}
+		})
+	}
+	for range portBlock - 100 {
+		l, err := net.Listen("tcp4", pool.take(t).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, l.Close())
+	}
 }
 
 func onLoopback(n uint16) netip.AddrPort {
