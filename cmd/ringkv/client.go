@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -20,7 +21,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-var errRefused = errors.New("the server says")
+var (
+	errRefused = errors.New("the server says")
+	errOther   = errors.New("a value is not what load has put")
+)
 
 // patience is how long a connection and each request may take.
 const patience = time.Minute
@@ -111,8 +115,8 @@ func (e *env) ask(verb string) func(ctx context.Context, args []string) error {
 	}
 }
 
-// load puts and gets random keys, --depth at a time on each connection. What is not there yet
-// is no error: --puts 100 puts it.
+// load puts and gets random keys, --depth at a time on each connection, and checks what it
+// gets: all values begin alike. What is not there yet is no error: --puts 100 puts it.
 func (e *env) load(ctx context.Context, args []string) error {
 	size, err := quantity.ParseBytes(e.size, maxValue)
 	switch {
@@ -123,8 +127,8 @@ func (e *env) load(ctx context.Context, args []string) error {
 	case e.puts < 0 || e.puts > 100:
 		return cli.Usagef("--puts %v: want 0 to 100", e.puts)
 	}
-	value := make([]byte, size)
-	_, _ = rand.NewChaCha8([32]byte{}).Read(value) // never fails
+	longest := make([]byte, maxValue)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(longest) // never fails
 	return e.dial(ctx, args[0], e.conns, func(clients []client) (failed error) {
 		var lanes sync.WaitGroup
 		var mu sync.Mutex // guards gets, puts and failed
@@ -134,11 +138,14 @@ func (e *env) load(ctx context.Context, args []string) error {
 				for err := error(nil); err == nil && time.Since(began) < e.duration; {
 					times, typ, data := gets, msgGet, []byte(nil)
 					if rand.Float64()*100 < e.puts {
-						times, typ, data = puts, msgPut, value
+						times, typ, data = puts, msgPut, longest[:size]
 					}
 					key, sent := strconv.Itoa(rand.IntN(e.keys)), time.Now()
-					if _, err = clients[i%e.conns].do(ctx, typ, key, data); errors.Is(err, errNotFound) {
+					switch data, err = clients[i%e.conns].do(ctx, typ, key, data); {
+					case errors.Is(err, errNotFound):
 						err = nil
+					case err == nil && !bytes.HasPrefix(longest, data):
+						err = fmt.Errorf("%w: %d bytes", errOther, len(data))
 					}
 					mu.Lock()
 					times.Record(time.Since(sent))

@@ -125,6 +125,8 @@ func TestTheCommandsDoWhatTheyAreNamedFor(t *testing.T) {
 		{"", "put ADDR a", cli.Failed, "", "a value of 0 bytes"},
 		{large + "larger", "put ADDR a", cli.Failed, "", "a value of 4194305 bytes"},
 		{"", "load ADDR --duration 50ms --keys 10 --size 1KiB --conns 2", cli.OK, "puts ", ""},
+		{"value", "put ADDR 0", cli.OK, "", ""},
+		{"", "load ADDR --keys 1 --puts 0", cli.Failed, "", "not what load has put"},
 		{"", "", cli.Usage, "", "no command"},
 		{"", "get ADDR", cli.Usage, "", "get ADDRESS KEY"},
 		{"", "serve", cli.Usage, "", "--dir is missing"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"syscall"
@@ -102,7 +103,7 @@ func (e *env) serve(ctx context.Context, _ []string) error {
 	defer locked.Close()
 	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: &at.Nonce}
 	return e.with(cfg, func(m *control.Messenger) error {
-		v := &server{m: m, dir: e.dir, segment: segmentSize, log: e.log}
+		v := &server{m: m, dir: e.dir, segment: segmentSize, salt: rand.Uint32, log: e.log}
 		if err := v.open(e.cores); err != nil {
 			return err
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"path/filepath"
 	"time"
 
@@ -52,7 +51,7 @@ func (s *shard) roll() {
 		return
 	}
 	s.number++
-	g := &segment{number: s.number, salt: rand.Uint32(), before: s.durable}
+	g := &segment{number: s.number, salt: s.kv.salt(), before: s.durable}
 	name := fmt.Sprintf(segmentName, s.core.ID(), len(s.kv.shards), g.number, g.salt, g.before)
 	g.path = filepath.Join(s.kv.dir, name)
 	old := s.leftover

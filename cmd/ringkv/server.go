@@ -32,7 +32,8 @@ var errNotFound = errors.New("there is no such key")
 type server struct {
 	m       *control.Messenger
 	dir     string
-	segment int64 // bytes of a file, about
+	segment int64         // bytes of a file, about
+	salt    func() uint32 // of a new file: random, as clients must not guess it
 	log     *slog.Logger
 	shards  []*shard // one for each core
 }
