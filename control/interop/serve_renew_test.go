@@ -3,7 +3,9 @@ package interop_test
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,44 +39,72 @@ func TestARealClientRenewsItsTicketsAtServe(t *testing.T) {
 				"log file = %s\nlog to stderr = false\ndebug monc = 20\ndebug auth = 20\ndebug ms = 1\n", addr, keyring, log)
 			check(t, os.WriteFile(conf, []byte(text), 0o600))
 
-			// It waits for an osdmap, which does not come, and so does not end.
-			cmd := exec.Command("rados", "--conf", conf, "-p", "none", "ls")
-			cmd.Env = cephEnv()
-			check(t, startTied(cmd, func(error) {}))
-			defer func() { check(t, cmd.Process.Kill()) }()
-			deadline := time.After(2 * time.Minute)
-			tick := time.NewTicker(200 * time.Millisecond)
-			defer tick.Stop()
-			for {
-				said, err := os.ReadFile(log)
-				if err == nil && strings.Count(string(said), "verify_service_ticket_reply got 3 keys") > renewals {
-					wantOneSession(t, string(said))
+			// One may find us wrong by a defect of its own; all of them do if we are wrong.
+			for tries := 1; ; tries++ {
+				said := renewingClient(t, conf, log, renewals)
+				if !reconnectedByItself(said) {
+					wantOneSession(t, said)
 					return
 				}
-				select {
-				case <-tick.C:
-				case <-deadline:
-					t.Fatalf("not renewed %d times; the client says\n%s", renewals, said[max(0, len(said)-5000):])
+				if tries == 5 {
+					t.Fatalf("%d clients in a row found our acknowledgements to be of 2106; the last one says\n%s", tries, said)
 				}
+				t.Log("TRIED AGAIN: the client found our acknowledgement, which came within its tick, to be of 2106")
 			}
 		})
 	}
 }
 
-// wantOneSession looks at what the tool's last client says behind its first renewal.
-func wantOneSession(t *testing.T, log string) {
+// renewingClient runs a client until it has renewed its tickets so often, and returns what
+// it says.
+func renewingClient(t *testing.T, conf, log string, renewals int) string {
 	t.Helper()
-	// Before it the tool had others, to ask for the configuration; one that takes long renews, too.
+	if err := os.Remove(log); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	// It waits for an osdmap, which does not come, and so does not end.
+	cmd := exec.Command("rados", "--conf", conf, "-p", "none", "ls")
+	cmd.Env = cephEnv()
+	check(t, startTied(cmd, func(error) {}))
+	defer func() { check(t, cmd.Process.Kill()) }()
+	deadline := time.After(2 * time.Minute)
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		said, err := os.ReadFile(log)
+		if err == nil && strings.Count(string(said), "verify_service_ticket_reply got 3 keys") > renewals {
+			return string(said)
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("not renewed %d times; the client says\n%s", renewals, said[max(0, len(said)-5000):])
+		}
+	}
+}
+
+// renewing is what the tool's last client says behind its first renewal. Before it the tool
+// had others, to ask for the configuration; one that takes long renews, too.
+func renewing(log string) (string, bool) {
 	last := log[strings.LastIndex(log, "monclient: shutdown")+1:]
 	_, after, found := strings.Cut(last, "_check_auth_tickets getting new tickets!")
+	return after, found
+}
+
+// reconnectedByItself says that the client met a defect of its own: an acknowledgement that
+// comes between its look at the clock and the comparison is from the future, and so 2^32
+// seconds old.
+func reconnectedByItself(log string) bool {
+	after, _ := renewing(log)
+	return strings.Contains(after, "monclient: no keepalive since") && strings.Contains(after, " (2106-")
+}
+
+// wantOneSession fails if the client has left its session behind its first renewal.
+func wantOneSession(t *testing.T, log string) {
+	t.Helper()
+	after, found := renewing(log)
 	if !found {
 		t.Error("the client has not asked for new tickets")
-	}
-	// A defect of its own: an acknowledgement that comes between its look at the clock and the
-	// comparison is from the future, and so 2^32 seconds old.
-	if strings.Contains(after, "monclient: no keepalive since") && strings.Contains(after, " (2106-") {
-		t.Log("NOT JUDGED: the client reconnected because our acknowledgement came within its tick")
-		return
 	}
 	for _, bad := range []string{"_reopen_session", "hunting", "ms_handle_reset", "auth_reply(proto 2 -"} {
 		if before, _, found := strings.Cut(after, bad); found {
