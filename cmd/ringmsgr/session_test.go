@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -204,10 +205,14 @@ func TestSendAllocatesNothingPerMessage(t *testing.T) {
 		return after.Mallocs - before.Mallocs
 	}
 	mallocs("100")
-	few, many := mallocs("1000"), mallocs("51000")
-	// What a busy machine has the runtime allocate for threads and timers counts, too.
-	if per := (float64(many) - float64(few)) / 50000; per > 0.2 {
-		t.Errorf("%.3f allocations per message", per)
+	// A busy machine has the runtime allocate for threads and timers, which only adds.
+	least := math.Inf(1)
+	for tries := 0; tries < 5 && least > 0.05; tries++ {
+		few, many := mallocs("1000"), mallocs("51000")
+		least = min(least, (float64(many)-float64(few))/50000)
+	}
+	if least > 0.05 {
+		t.Errorf("%.3f allocations per message", least)
 	}
 }
 
