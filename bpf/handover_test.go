@@ -14,8 +14,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// heirEnv holds the address that the second process of the hand-over serves.
-const heirEnv = "RINGMSGR_TEST_HEIR"
+// successorEnv holds the address that the second process of the hand-over serves.
+const successorEnv = "RINGMSGR_TEST_HEIR"
 
 func files(t testing.TB, s *Steering) []*os.File {
 	t.Helper()
@@ -32,14 +32,14 @@ func files(t testing.TB, s *Steering) []*os.File {
 // A new process, without any capability, takes the slots over while clients
 // connect; then the old listeners close.
 func TestHandOverToAnotherProcess(t *testing.T) {
-	if addr := os.Getenv(heirEnv); addr != "" {
+	if addr := os.Getenv(successorEnv); addr != "" {
 		inherit(t, addr)
 		return
 	}
 	s := mustLoad(t, Config{MaxCores: 2, Policy: DefaultPolicy(2)})
 	needMigration(t, s)
 	if kernelBefore(t, 5, 19) {
-		t.Skip("before Linux 5.19 the heir needs a capability")
+		t.Skip("before Linux 5.19 the successor needs a capability")
 	}
 	old := []*server{serve(t, "127.0.0.1:0", 'o')}
 	addr := old[0].Addr().String()
@@ -51,18 +51,18 @@ func TestHandOverToAnotherProcess(t *testing.T) {
 	c := hammer(t, addr, "127.81.9.1", "127.81.9.2")
 	c.await(t, 50)
 
-	heir := exec.Command(os.Args[0], "-test.run=^TestHandOverToAnotherProcess$")
-	heir.Env = append(os.Environ(), heirEnv+"="+addr)
-	heir.ExtraFiles = files(t, s)
-	heir.Stderr = os.Stderr
-	stdin, err := heir.StdinPipe()
+	successor := exec.Command(os.Args[0], "-test.run=^TestHandOverToAnotherProcess$")
+	successor.Env = append(os.Environ(), successorEnv+"="+addr)
+	successor.ExtraFiles = files(t, s)
+	successor.Stderr = os.Stderr
+	stdin, err := successor.StdinPipe()
 	must(t, err)
-	stdout, err := heir.StdoutPipe()
+	stdout, err := successor.StdoutPipe()
 	must(t, err)
-	must(t, heir.Start())
+	must(t, successor.Start())
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil || line != "ready\n" {
-		t.Errorf("the heir says %q, %v", line, err)
+		t.Errorf("the successor says %q, %v", line, err)
 	}
 	c.await(t, 50)
 	for _, l := range old {
@@ -71,10 +71,10 @@ func TestHandOverToAnotherProcess(t *testing.T) {
 	before := c.answers['o'].Load()
 	c.await(t, 50)
 	c.check(t)
-	must(t, s.Close()) // the heir has its own descriptors
+	must(t, s.Close()) // the successor has its own descriptors
 	must(t, stdin.Close())
-	if err := heir.Wait(); err != nil {
-		t.Errorf("heir: %v", err)
+	if err := successor.Wait(); err != nil {
+		t.Errorf("successor: %v", err)
 	}
 	if c.answers['n'].Load() == 0 || c.answers['o'].Load() > before+2 {
 		t.Errorf("old process answered %d, new one %d", c.answers['o'].Load(), c.answers['n'].Load())
@@ -111,21 +111,21 @@ func TestHeirSharesEverything(t *testing.T) {
 		g.steer(t, s)
 		ip := netip.MustParseAddr("127.81.9.3")
 		must(t, s.Pin(ip, 1))
-		heir, err := FromFiles(files(t, s))
+		successor, err := FromFiles(files(t, s))
 		must(t, err)
 		must(t, s.Close())
-		defer heir.Close()
-		if heir.Info() != s.Info() {
-			t.Errorf("%+v, want %+v", heir.Info(), s.Info())
+		defer successor.Close()
+		if successor.Info() != s.Info() {
+			t.Errorf("%+v, want %+v", successor.Info(), s.Info())
 		}
-		if p, err := heir.Policy(); err != nil || !equalPolicy(p, DefaultPolicy(2)) {
+		if p, err := successor.Policy(); err != nil || !equalPolicy(p, DefaultPolicy(2)) {
 			t.Errorf("policy %+v, %v", p, err)
 		}
-		wantCores(t, heir, 0, 1)
+		wantCores(t, successor, 0, 1)
 		if core := reach(t, g, ip.String()); core != 1 {
 			t.Errorf("core %d", core)
 		}
-		if c := snapshot(t, heir); c.Cores[1].Addr.Selected != 1 {
+		if c := snapshot(t, successor); c.Cores[1].Addr.Selected != 1 {
 			t.Errorf("counters\n%v", c)
 		}
 	}
@@ -138,8 +138,8 @@ func TestForeignFilesAreRefused(t *testing.T) {
 		for j := range i {
 			mixed := append([]*os.File(nil), good...)
 			mixed[i], mixed[j] = mixed[j], mixed[i]
-			if heir, err := FromFiles(mixed); !errors.Is(err, ErrFiles) {
-				t.Fatalf("%d and %d swapped: %v, %v", i, j, heir, err)
+			if successor, err := FromFiles(mixed); !errors.Is(err, ErrFiles) {
+				t.Fatalf("%d and %d swapped: %v, %v", i, j, successor, err)
 			}
 		}
 	}
@@ -148,8 +148,8 @@ func TestForeignFilesAreRefused(t *testing.T) {
 		for i := range good {
 			mixed := append([]*os.File(nil), good...)
 			mixed[i] = other[i]
-			if heir, err := FromFiles(mixed); !errors.Is(err, ErrFiles) {
-				t.Fatalf("file %d of another steering: %v, %v", i, heir, err)
+			if successor, err := FromFiles(mixed); !errors.Is(err, ErrFiles) {
+				t.Fatalf("file %d of another steering: %v, %v", i, successor, err)
 			}
 		}
 	}
@@ -191,7 +191,7 @@ func TestNoDescriptorLeaks(t *testing.T) {
 		must(t, err)
 		given, err := s.Files()
 		must(t, err)
-		heir, err := FromFiles(given)
+		successor, err := FromFiles(given)
 		must(t, err)
 		given[0], given[5] = given[5], given[0]
 		if _, err := FromFiles(given); err == nil {
@@ -200,7 +200,7 @@ func TestNoDescriptorLeaks(t *testing.T) {
 		for _, f := range given {
 			must(t, f.Close())
 		}
-		must(t, errors.Join(s.Close(), heir.Close()))
+		must(t, errors.Join(s.Close(), successor.Close()))
 	}
 	cycle() // whatever is opened once
 	before := countDescriptors(t)

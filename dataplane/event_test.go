@@ -88,7 +88,7 @@ func TestSequenceNumbersAfterEachKindOfReconnect(t *testing.T) {
 			c.sock.HangUp()
 			c.settle()
 			if m := c.own.snapshots[0]; m != (Snapshot{InSeq: 3, OutSeq: 5, Queued: m.Queued, Sent: true, Useful: true, Notifications: 1}) {
-				t.Fatalf("mirror %+v", m)
+				t.Fatalf("snapshot %+v", m)
 			}
 			must(t, c.h.Send(&Message{TID: 6}))
 			must(t, c.h.Send(&Message{TID: 7}))
@@ -173,7 +173,7 @@ func TestTheOwnerIsToldOnceThatSomethingIsQueued(t *testing.T) {
 	c.h.Delay(true, func(got Snapshot) { m = got })
 	c.settle()
 	if log := c.own.log(); !slices.Equal(log, []string{"queued", "queued"}) || !m.Queued {
-		t.Fatalf("told %v, mirror %+v", log, m)
+		t.Fatalf("told %v, snapshot %+v", log, m)
 	}
 	c.h.Delay(false, nil)
 	must(t, c.h.Send(&Message{}))
@@ -305,10 +305,10 @@ func TestConcurrentSendsSurviveMovesAndReconnects(t *testing.T) {
 		for i := range moves {
 			// What the protocol does for a reconnect: both ends leave their
 			// socket, the peer tells what it has, the rest is sent again.
-			mirror := make(chan Snapshot, 1)
+			snapshots := make(chan Snapshot, 1)
 			ha.Delay(false, nil)
-			hb.Delay(false, func(m Snapshot) { mirror <- m })
-			got := <-mirror
+			hb.Delay(false, func(m Snapshot) { snapshots <- m })
+			got := <-snapshots
 			arrived := make(chan struct{})
 			ha.Move(p.Core((i+1)%2), MoveCause{}, func() { close(arrived) })
 			ha.RequeueSentUpTo(got.InSeq)
