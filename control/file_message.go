@@ -33,8 +33,9 @@ func (c *Core) NewMessage(typ uint16, n int) (*Message, error) {
 }
 
 // Message makes a message to send of what ReadBuffer has read, without a copy, as
-// Core.NewMessage does: the buffer goes back to its core when the message is released. It is
-// called in Done, once. On the core.
+// Core.NewMessage does: the buffer goes back to its core when the message is released. Who
+// knows the crc of Data, as it was stored with it, says so (Message.SetDataCRC). It is called
+// in Done, once. On the core.
 func (op *FileOp) Message(typ uint16) *Message {
 	op.kept = true
 	return op.file.core.lend(typ, op.op.TakeBuffer(), op.Data)
@@ -63,5 +64,6 @@ func (l *lentMessage) Returned(c *loop.Core) {
 	m := &l.msg
 	m.Priority, m.Version, m.CompatVersion, m.TID, m.DataOff = 0, 0, 0, 0, 0
 	m.Front, m.Middle, m.Data, m.Context = nil, nil, nil, nil
+	m.Changed() // the buffer may come again with other bytes
 	l.next, l.core.spare = l.core.spare, l
 }

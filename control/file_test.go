@@ -3,7 +3,9 @@ package control_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +47,31 @@ func TestBlocksAreWrittenDurablyAndReadBackOnTheCore(t *testing.T) {
 		}
 		if a := b.one(readBlock, n+1); !strings.Contains(a.failed, "EOF") {
 			t.Errorf("behind the end: %+v", a)
+		}
+	})
+}
+
+// The buffer of an answer that was released is that of a later one.
+func TestACRCIsSetForOneMessageOfACoreOnly(t *testing.T) {
+	serve := func(c *control.Conn, m *control.Message) bool {
+		n := binary.LittleEndian.Uint32(m.Front)
+		answer, err := c.OwnerCore().NewMessage(blockDone, blockSize)
+		must(t, err)
+		copy(answer.Data, blockOf(n))
+		if n%2 == 0 {
+			answer.SetDataCRC(crc32.Checksum(answer.Data, crc32.MakeTable(crc32.Castagnoli)))
+		}
+		must(t, c.Later(m).Send(answer))
+		return true
+	}
+	overDisks(t, diskOptions{serve: serve}, func(t *testing.T, b *blockBed) {
+		for _, n := range numbers(16) {
+			if a := b.one(readBlock, n); a.err != nil || !bytes.Equal(a.data, blockOf(n)) {
+				t.Fatalf("%d: %v, %d bytes", n, a.err, len(a.data))
+			}
+		}
+		if st, err := b.conn.Stats(); err != nil || st.Counters.Faults != 0 {
+			t.Errorf("%+v, %v", st.Counters, err)
 		}
 	})
 }

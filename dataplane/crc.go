@@ -9,7 +9,7 @@ import (
 )
 
 // segmentCRCs are the crcs with which the segments of a received message came,
-// and were checked. A message that is sent on has them in its frame: its payload is
+// and were checked, or which the user has set. A message that is sent on has them in its frame: its payload is
 // not read again. Each belongs to the very bytes that were received. A segment that
 // is another slice now, a part of it for example, has none. Who changes the bytes
 // themselves says so (Message.Changed).
@@ -99,7 +99,7 @@ func (c *segmentCRC) in(msgr1 bool, p []byte) (crc uint32, ok bool) {
 		if c.msgr1 {
 			seed = 0
 		}
-		invariants.Check(frame.SegmentCRC(seed, p) == c.crc, "the payload of a received message was changed without Message.Changed")
+		invariants.Check(frame.SegmentCRC(seed, p) == c.crc, "the payload of a message was changed without Message.Changed, or another one's crc was set")
 	}
 	switch {
 	case c.msgr1 == msgr1:
@@ -114,11 +114,37 @@ func (c *segmentCRC) in(msgr1 bool, p []byte) (crc uint32, ok bool) {
 // of which there is one for each bit that is set in the length.
 const reseedFrom = 4 << 10
 
+// DataCRC is the crc32c of Data, as package hash/crc32 computes it with the Castagnoli
+// polynomial: what a store keeps beside the bytes. A message that was received in mode crc
+// came with it, and was checked against it, so that Data is not read again; else it is
+// computed now. As any access to Data, it is for those who hold a reference, and a change
+// of bytes in place is told by Changed before.
+func (m *Message) DataCRC() uint32 {
+	if c := &m.crcs[2]; c.has(m.Data) {
+		if crc, ok := c.in(false, m.Data); ok {
+			return ^crc
+		}
+	}
+	return ^frame.SegmentCRC(frame.SegmentCRCInit, m.Data)
+}
+
+// SetDataCRC says that crc is DataCRC of Data as it is now: who has read it with its crc from
+// a store spares the messenger to compute that again, in mode crc. Call it before Send, behind
+// all changes; a message of your own that is used again has it until the next call, or Changed.
+// If it is wrong, the peer takes the frame for damaged, and ends the connection; a lossless
+// session sends the message again then, without end.
+func (m *Message) SetDataCRC(crc uint32) {
+	m.crcs[2] = segmentCRC{}
+	if len(m.Data) > 0 {
+		m.crcs[2] = segmentCRC{first: &m.Data[0], n: len(m.Data), crc: ^crc}
+	}
+}
+
 // Changed says that bytes of the payload of a received message were changed in
 // place. Call it behind the change and before Send or Clone: a received
 // message is sent on with the crcs that it came with, as long as its segments
 // are the slices that were received. With other bytes the peer would take the
 // frame for damaged, and end the connection. Segments that are replaced or cut need
-// no call, nor does a message of your own. The caller is the only one who uses the
+// no call, nor does a message of your own without SetDataCRC. The caller is the only one who uses the
 // message, as for any change.
 func (m *Message) Changed() { m.crcs = segmentCRCs{} }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math/bits"
 	"slices"
 	"testing"
@@ -208,5 +209,74 @@ func TestAMessageIsReplicatedInEveryMode(t *testing.T) {
 				r.want(payload(1, shape[0]), payload(2, shape[1]), payload(3, shape[2]))
 			})
 		}
+	}
+}
+
+func TestDataCRCIsThatOfHashCRC32InEveryMode(t *testing.T) {
+	sum := func(p []byte) uint32 { return crc32.Checksum(p, crc32.MakeTable(crc32.Castagnoli)) }
+	for _, from := range allModes {
+		for _, shape := range crcShapes {
+			t.Run(fmt.Sprintf("%s %v", from.name, shape), func(t *testing.T) {
+				newRelay(t, from).pass(shape, func(m *Message) {
+					m.Retain()
+					defer m.Release()
+					whole := m.Data
+					for _, part := range [][]byte{whole, whole[len(whole)/2:], whole[:len(whole)/2], {1, 2, 3}, nil, whole} {
+						m.Data = part
+						if got, want := m.DataCRC(), sum(part); got != want {
+							t.Errorf("%d of %d bytes: %08x, want %08x", len(part), len(whole), got, want)
+						}
+					}
+					if len(whole) > 0 {
+						whole[0]++
+						if !invariants.Enabled && (from.name == crcModes[0].name || from.name == crcModes[1].name) && m.DataCRC() == sum(whole) {
+							t.Error("Data is read again") // it has changed without a word
+						}
+						m.Changed()
+						if got, want := m.DataCRC(), sum(whole); got != want {
+							t.Errorf("changed: %08x, want %08x", got, want)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// As above a wrong crc is what shows that none is computed.
+func TestACRCThatTheUserHasSetIsNotComputedAgain(t *testing.T) {
+	const size = 64 << 10
+	for _, to := range crcModes {
+		t.Run(to.name, func(t *testing.T) {
+			r := newRelay(t, crcModes[0], to)
+			own := NewMessage(1, payload(1, 64), payload(3, size))
+			crc := own.DataCRC()
+			own.SetDataCRC(crc)
+			must(t, r.out[0].h.Send(own))
+			r.settle()
+			r.want(payload(1, 64), nil, payload(3, size))
+			wrong := func() {
+				m := NewMessage(1, payload(1, 64), payload(3, size))
+				m.SetDataCRC(crc + 1)
+				must(t, r.out[0].h.Send(m))
+				r.settle()
+			}
+			if invariants.Enabled {
+				if !panics(wrong) {
+					t.Fatal("nobody notices that the crc is wrong")
+				}
+				return
+			}
+			wrong()
+			if err := decodeOne(r.out[0]); !errors.Is(err, frame.ErrSegmentCRC) {
+				t.Errorf("%v, want a crc that was not computed", err)
+			}
+			part := NewMessage(1, payload(1, 64), payload(3, size))
+			part.SetDataCRC(crc)
+			part.Data = part.Data[1:]
+			must(t, r.out[0].h.Send(part))
+			r.settle()
+			r.want(payload(1, 64), nil, payload(3, size)[1:])
+		})
 	}
 }

@@ -70,7 +70,7 @@ func (s *shard) compact() {
 			s.giveUp(s.victim.damaged(rec.off))
 			return
 		default:
-			s.write(s.newRequest(), record{key: rec.key, value: rec.value})
+			s.write(s.newRequest(), record{key: rec.key, value: rec.value, sum: rec.sum})
 		}
 		s.left = s.left[1:]
 	}

@@ -38,6 +38,7 @@ func (p position) off() int64                       { return int64(uint32(p)) }
 // that were there before, are never taken for a record.
 type record struct {
 	key, value []byte
+	sum        uint32   // crc32c of the value
 	durable    position // everything below was acknowledged when it was written
 	off, size  int64
 	whole      bool // the value is what was written
@@ -55,7 +56,7 @@ func headerSum(salt uint32, off int64, headerAndKey []byte) uint32 {
 func (r *record) appendHeader(to []byte, salt uint32) []byte {
 	at := len(to)
 	to = order.AppendUint32(to, 0)
-	to = order.AppendUint32(to, crc32.Checksum(r.value, castagnoli))
+	to = order.AppendUint32(to, r.sum)
 	to = order.AppendUint32(to, uint32(len(r.value)))
 	to = append(order.AppendUint16(to, uint16(len(r.key))), 1, 'k')
 	to = append(order.AppendUint64(to, uint64(r.durable)), r.key...)
@@ -74,10 +75,10 @@ func readRecord(p []byte, salt uint32, off int64) (r record, ok bool) {
 		return r, false
 	}
 	r = record{key: p[headerSize:keyEnd], off: off, size: keyEnd + value}
-	r.durable = position(order.Uint64(p[16:]))
+	r.sum, r.durable = order.Uint32(p[4:]), position(order.Uint64(p[16:]))
 	if int64(len(p)) >= r.size {
 		r.value = p[keyEnd:r.size]
-		r.whole = crc32.Checksum(r.value, castagnoli) == order.Uint32(p[4:])
+		r.whole = crc32.Checksum(r.value, castagnoli) == r.sum
 	}
 	return r, true
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"hash/crc32"
 	"slices"
 	"testing"
 )
@@ -12,6 +13,7 @@ func segmentOf(salt uint32) (data []byte, offs []int) {
 	a, b, long := []byte("a"), []byte("b"), bytes.Repeat([]byte("long "), 40)
 	for _, r := range []record{{key: a, value: a}, {key: b, value: long}, {key: a}, {key: b, value: a}, {}} {
 		r.off, r.durable = int64(len(data)), positionOf(7, int64(len(data)))
+		r.sum = crc32.Checksum(r.value, castagnoli)
 		offs = append(offs, len(data))
 		data = append(r.appendHeader(data, salt), r.value...)
 	}

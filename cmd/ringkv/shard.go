@@ -128,6 +128,7 @@ func (s *shard) got(r *request) {
 	}
 	m := r.Message(msgDone)
 	m.Data = rec.value
+	m.SetDataCRC(rec.sum) // it was just checked
 	r.answer(m)
 }
 
@@ -139,7 +140,7 @@ func (s *shard) change(r *request) {
 	}
 	rec := record{key: r.msg.Front}
 	if r.msg.Type == msgPut {
-		rec.value = r.msg.Data
+		rec.value, rec.sum = r.msg.Data, r.msg.DataCRC() // which came with it
 	}
 	s.write(r, rec)
 	if s.active != nil {
