@@ -118,8 +118,8 @@ func (d *DetachedFile) Close() error {
 // called there only. It keeps a core that is being removed, until it is closed or has
 // left (Detach).
 type File struct {
-	// OnRoom, if not nil, is told on the core when requests have waited for their turn
-	// (Full), and none does any more; not behind Close and Detach.
+	// OnRoom, if not nil, is told on the core when requests have waited for room
+	// (Full), and none waits any more; not behind Close and Detach.
 	OnRoom func(f *File)
 
 	core   *Core
@@ -133,7 +133,8 @@ type File struct {
 	busy   int    // of these, those that the driver has
 	line   opLine // of these, those that wait for their turn
 	lined  bool   // in core.fileLine
-	waited bool   // the line was not empty
+	later  bool   // in core.readsLater
+	waited bool   // requests have waited for room, until none is in line
 	ended  error  // why no request is taken
 	left   func(c *Core, d *DetachedFile)
 	wrong  *PoisonError
@@ -217,11 +218,11 @@ func (f *File) Alignment() uring.Alignment { return f.align }
 // MaxOps is how many requests the kernel has of the file at most (FileOptions.Ops).
 func (f *File) MaxOps() int { return f.opt.Ops }
 
-// Full says that requests wait for their turn: whoever has more should stop taking
+// Full says that requests wait for room: whoever has more should stop taking
 // what makes them (Socket.Hold) until OnRoom.
 func (f *File) Full() bool {
 	f.core.assertOwner()
-	return f.line.first != nil
+	return f.waited && f.line.first != nil
 }
 
 // Poisoned is the *PoisonError of a file that has lost what was not durable; nil: it

@@ -205,22 +205,30 @@ func (f *File) ask(op *FileOp, kind uring.Kind, pieces [][]byte, off, n int64, h
 // pump gives the driver what is in line, up to the bounds.
 func (f *File) pump() {
 	c := f.core
-	for f.line.first != nil && f.busy < f.opt.Ops {
-		if c.fileBusy >= c.cfg.FileOps {
+	for f.line.first != nil {
+		switch op := f.line.first; {
+		case f.busy >= f.opt.Ops:
+			f.waited = true
+			return
+		case c.fileBusy >= c.cfg.FileOps:
+			f.waited = true
 			if !f.lined {
 				f.lined = true
 				c.fileLine = append(c.fileLine, f)
 			}
-			break
+			return
+		case !f.cached(op):
+		case c.readRoom <= 0:
+			f.readLater()
+			return
+		default:
+			c.readRoom -= op.length
 		}
 		op := f.line.pop()
 		c.stats.Files.Waiting--
 		if err := op.start(); err != nil {
 			op.endLater(fmt.Errorf("%s: %w", f.name, err))
 		}
-	}
-	if f.line.first != nil {
-		f.waited = true
 	}
 }
 

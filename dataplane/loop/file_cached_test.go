@@ -1,0 +1,143 @@
+package loop
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// cachedBed is a fileBed whose file goes through the page cache, with another one beside it.
+type cachedBed struct {
+	*fileBed
+	other *File
+	ended []*File // of each request, in the order of their ends
+}
+
+func newCachedBed(t *testing.T, opt FileOptions, change func(*Config)) *cachedBed {
+	b := &cachedBed{fileBed: newFileBed(t, opt, change)}
+	opt.Write, opt.Create = true, true
+	d, err := b.p.OpenFile("/other", opt)
+	must(t, err)
+	b.other, err = b.c.AttachFile(d)
+	must(t, err)
+	must(t, b.f.WriteAt(&newRequest().FileOp, make([]byte, 1<<20), 0, Written))
+	must(t, b.other.WriteAt(&newRequest().FileOp, make([]byte, 1<<20), 0, Written))
+	b.answer(uring.KindWrite, 0)
+	return b
+}
+
+// reads asks for n pieces of so many bytes.
+func (b *cachedBed) reads(f *File, n, size int) {
+	b.t.Helper()
+	for range n {
+		op := &FileOp{Done: func(*Core, *FileOp) { b.ended = append(b.ended, f) }}
+		must(b.t, f.ReadBuffer(op, size, 0))
+	}
+}
+
+// turn is one turn of the core, and returns how many reads the driver has then.
+func (b *cachedBed) turn() int {
+	b.t.Helper()
+	must(b.t, b.c.turn(false))
+	return len(b.parked(uring.KindRead))
+}
+
+func TestATurnAsksThePageCacheForSomeAndTheNextOneForMore(t *testing.T) {
+	const size = turnReads / 4
+	b := newCachedBed(t, FileOptions{}, nil)
+	b.turn()
+	b.reads(b.f, 10, size)
+	for i, want := range []int{4, 8, 10} {
+		if i > 0 {
+			b.turn()
+		}
+		if got := len(b.parked(uring.KindRead)); got != want {
+			t.Fatalf("turn %d: the driver has %d reads, want %d", i, got, want)
+		}
+		if busy := b.c.busy(); busy != (want < 10) {
+			t.Errorf("turn %d: the core sleeps: %t", i, !busy)
+		}
+	}
+	b.answer(uring.KindRead, 0)
+	if len(b.ended) != 10 {
+		t.Errorf("%d of 10 have ended", len(b.ended))
+	}
+}
+
+func TestSmallReadsAndWritesWaitForNoTurn(t *testing.T) {
+	b := newCachedBed(t, FileOptions{}, nil)
+	b.turn()
+	b.reads(b.f, 16, 1000)
+	b.write(Written, 0)
+	if reads, writes := len(b.parked(uring.KindRead)), len(b.parked(uring.KindWrite)); reads != 16 || writes != 1 {
+		t.Errorf("the driver has %d reads and %d writes, want 16 and 1", reads, writes)
+	}
+}
+
+// A read that is larger than what a turn asks for is asked for all the same.
+func TestFilesTakeTurnsAtThePageCache(t *testing.T) {
+	b := newCachedBed(t, FileOptions{}, nil)
+	b.turn()
+	b.reads(b.f, 3, 2*turnReads)
+	b.reads(b.other, 3, 2*turnReads)
+	for range 6 {
+		reads := b.parked(uring.KindRead)
+		if len(reads) != 1 {
+			t.Fatalf("the driver has %d reads, want 1", len(reads))
+		}
+		b.d.Answer(reads[0])
+		b.turn()
+	}
+	if f, g := b.f, b.other; !slices.Equal(b.ended, []*File{f, f, g, f, g, g}) {
+		t.Errorf("%d of 6 have ended, and not in turn", len(b.ended))
+	}
+}
+
+// What waits for a turn alone is not too much; what would wait for the driver, too, is.
+func TestAFileIsFullWhenItsReadsWaitForMoreThanATurn(t *testing.T) {
+	const size = turnReads / 2
+	for name, bed := range map[string]func() *cachedBed{
+		"of the file": func() *cachedBed { return newCachedBed(t, FileOptions{Ops: 8}, nil) },
+		"of the core": func() *cachedBed { return newCachedBed(t, FileOptions{}, func(cfg *Config) { cfg.FileOps = 8 }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, room := bed(), 0
+			b.f.OnRoom = func(*File) { room++ }
+			b.reads(b.f, 8, size)
+			if b.f.Full() {
+				t.Error("full with as many as the driver takes")
+			}
+			b.reads(b.f, 1, size)
+			if !b.f.Full() {
+				t.Error("not full with one more")
+			}
+			for range 5 {
+				b.turn()
+			}
+			if n := len(b.parked(uring.KindRead)); n != 8 || !b.f.Full() || room != 0 {
+				t.Errorf("the driver has %d, full: %t, room: %d", n, b.f.Full(), room)
+			}
+			b.answer(uring.KindRead, 0)
+			b.turn()
+			b.answer(uring.KindRead, 0)
+			if len(b.ended) != 9 || room != 1 || b.f.Full() {
+				t.Errorf("%d of 9 have ended, full: %t, told of room %d times", len(b.ended), b.f.Full(), room)
+			}
+		})
+	}
+}
+
+func TestReadsThatWaitForATurnEndWithTheirFile(t *testing.T) {
+	b := newCachedBed(t, FileOptions{}, nil)
+	b.reads(b.f, 4, turnReads)
+	b.reads(b.other, 2, turnReads)
+	b.f.Close()
+	b.turn()
+	b.answer(uring.KindRead, 0)
+	b.turn()
+	b.answer(uring.KindRead, 0)
+	if len(b.ended) != 6 {
+		t.Errorf("%d of 6 have ended", len(b.ended))
+	}
+}
