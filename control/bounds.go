@@ -64,6 +64,7 @@ func (c *Config) handshakeBounds() []Bound {
 		{"door.OwnBytes", door.OwnBytes, UnitBytes, "attempt", "kept of one, that others cannot take"},
 		{"FailureRate", int64(c.FailureRate), UnitPerSecond, "source", "connections that come to nothing; others wait"},
 		{"FailureBurst", int64(c.FailureBurst), UnitConnections, "source", "the same, at once; of a prefix 4 times as many"},
+		{"control.DialsAtOnce", DialsAtOnce, UnitConnections, "address", "handshakes of ours under way; others wait"},
 		{"HandshakeTimeout", int64(c.HandshakeTimeout), UnitNanoseconds, "attempt", "one handshake, made or accepted"},
 		{"frame.PreAuthLimits", int64(before.Control), UnitBytes, "frame", "any frame before authentication is done"},
 	}

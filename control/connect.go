@@ -30,8 +30,14 @@ func (d *dialling) run() {
 	defer close(a.done)
 	defer a.release()
 	a.interrupt()
+	err := m.dials.enter(a.ctx, d.target.AddrPort)
 	a.begun = m.cfg.Clock.Now()
-	err := d.attempt()
+	if err == nil {
+		err = d.attempt()
+		m.dials.leave(d.target.AddrPort)
+	} else {
+		err = d.wrap(StageConnect, err)
+	}
 	a.cancel(nil)
 	if err != nil {
 		_ = a.fail(d.c, err) // the machine decides what follows

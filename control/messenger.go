@@ -44,6 +44,7 @@ type Messenger struct {
 	queues        waitGroup       // queued dispatches
 	turns         placement.Turns // of cores
 	door          *door.Door      // who may be half open
+	dials         dials           // of ours, by the address that is dialled
 	lines         *ration.Logger  // about what peers do
 	random        randomSource
 	binder        *binding.Binder
