@@ -161,7 +161,11 @@ func (d *serverChain) end() {
 	case <-time.After(2 * time.Minute):
 		d.t.Fatalf("not all of %v have ended: %s", d.pids, d.errs)
 	}
-	d.errs.mustBeEmpty(d.t)
+	// A load that has all its echoes ends, even while nobody takes its last ack. The session is
+	// lossless: each process in turn dials, with its first attempt, whoever is not there any more.
+	d.errs.mustHaveOnly(d.t, func(line string) bool {
+		return strings.Contains(line, "attempt failed, dialling again") && strings.Contains(line, "connection refused") && !strings.Contains(line, d.addr)
+	})
 	for _, path := range []string{d.path, d.stats} {
 		if _, err := os.Stat(path); !os.IsNotExist(err) {
 			d.t.Errorf("%s is left: %v", path, err)

@@ -150,8 +150,16 @@ func withoutStalls(log string) string { return stallLines.ReplaceAllString(log, 
 
 func (l *lockedBuffer) mustBeEmpty(t testing.TB) {
 	t.Helper()
-	if s := withoutStalls(l.String()); s != "" {
-		t.Errorf("unexpected output: %s", s)
+	l.mustHaveOnly(t, nil)
+}
+
+// mustHaveOnly is mustBeEmpty, but for lines that are allowed.
+func (l *lockedBuffer) mustHaveOnly(t testing.TB, allowed func(line string) bool) {
+	t.Helper()
+	for line := range strings.Lines(withoutStalls(l.String())) {
+		if allowed == nil || !allowed(line) {
+			t.Errorf("unexpected output: %s", line)
+		}
 	}
 }
 
