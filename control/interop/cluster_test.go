@@ -31,6 +31,8 @@ type clusterConfig struct {
 	msgr1 bool
 	// v1only has all daemons bind v1 addresses alone, and the monmap name no other.
 	v1only bool
+	// ownPorts has the OSDs bind to ports that no other cluster has: osdPorts from ports on.
+	ownPorts bool
 }
 
 func (c clusterConfig) String() string { return fmt.Sprintf("auth=%s,mode=%s", c.auth, c.mode) }
@@ -41,6 +43,7 @@ type cluster struct {
 	t       *testing.T
 	dir     string
 	fsid    string
+	ports   uint16       // the first one of its OSDs, with ownPorts
 	monAddr wire.AddrVec // as the monmap has it: v2, v1, or the latter alone
 	link    *proxy       // every byte to the mon's v2 address passes through it
 	mon     *daemon
@@ -78,6 +81,9 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 		c.link = startProxy(t, public.String(), behind.String())
 	}
 
+	if cfg.ownPorts {
+		c.ports = ports.stretch(t, osdPorts)
+	}
 	check(t, os.WriteFile(c.file("ceph.conf"), []byte(c.conf(behind)), 0o644))
 	c.run("ceph-authtool", "--create-keyring", c.file("keyring"), "--gen-key", "-n", "mon.", "--cap", "mon", "allow *")
 	c.run("ceph-authtool", c.file("keyring"), "--gen-key", "-n", "client.admin",
@@ -138,6 +144,10 @@ func (c *cluster) conf(behind netip.AddrPort) string {
 	set("ms bind ipv6", "false")
 	set("ms bind msgr2", strconv.FormatBool(!c.v1only))
 	set("public addr", "127.0.0.1")
+	if c.ownPorts {
+		set("ms bind port min", strconv.Itoa(int(c.ports)))
+		set("ms bind port max", strconv.Itoa(int(c.ports)+osdPorts-1))
+	}
 	set("cluster addr", "127.0.0.1")
 	for key, file := range map[string]string{
 		"run dir": "", "crash dir": "", "keyring": "keyring", "mon data": "mon.a",
@@ -314,10 +324,12 @@ const firstPort, portBlock, portBlocks = 20000, 600, 20
 
 var ports portPool
 
-func (p *portPool) take(t *testing.T) netip.AddrPort {
+// osdPorts is how many ports the OSDs of a cluster may have: each binds eight.
+const osdPorts = 40
+
+// base is the first port of the block. The lock is held.
+func (p *portPool) base(t *testing.T) uint16 {
 	t.Helper()
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	for i := uint16(0); p.block == nil && i < portBlocks; i++ {
 		if l, err := net.Listen("tcp4", onLoopback(firstPort+i*portBlock).String()); err == nil {
 			p.block = l
@@ -326,7 +338,14 @@ func (p *portPool) take(t *testing.T) netip.AddrPort {
 	if p.block == nil {
 		t.Fatal("every block of ports has its process")
 	}
-	first := uint16(p.block.Addr().(*net.TCPAddr).Port)
+	return uint16(p.block.Addr().(*net.TCPAddr).Port)
+}
+
+func (p *portPool) take(t *testing.T) netip.AddrPort {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first := p.base(t)
 	for p.next++; p.next < portBlock; p.next++ {
 		if at := onLoopback(first + p.next); isFree(t, at) {
 			return at
@@ -334,6 +353,18 @@ func (p *portPool) take(t *testing.T) netip.AddrPort {
 	}
 	t.Fatal("no port is free")
 	return netip.AddrPort{}
+}
+
+// stretch hands out n ports in a row, for somebody who looks which of them are free.
+func (p *portPool) stretch(t *testing.T, n uint16) (first uint16) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first = p.base(t) + p.next + 1
+	if p.next += n; p.next >= portBlock {
+		t.Fatal("no ports are left")
+	}
+	return first
 }
 
 // isFree says whether nobody listens at an address. No process is forked meanwhile: until
