@@ -6,8 +6,10 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -30,7 +32,8 @@ func TestDialsBeyondTheBoundWaitUntilOthersAreDone(t *testing.T) {
 				accepted <- c
 			}
 		}()
-		client, other := nodeOf(t, v, "client.1", "LLC", 1), nodeOf(t, v, "osd.2", "SFS", 2)
+		patient := func(c *msgrtest.NodeConfig) { c.HandshakeTimeout = time.Hour } // however slow the machine is
+		client, other := nodeOf(t, v, "client.1", "LLC", 1, patient), nodeOf(t, v, "osd.2", "SFS", 2)
 		at := wire.Addr{Type: other.Addr.Type, AddrPort: netip.MustParseAddrPort(mute.Addr().String())}
 		var conns []*control.Conn
 		for range control.DialsAtOnce + extra {
