@@ -15,7 +15,7 @@ import (
 )
 
 // successorEnv holds the address that the second process of the hand-over serves.
-const successorEnv = "RINGMSGR_TEST_HEIR"
+const successorEnv = "RINGMSGR_TEST_SUCCESSOR"
 
 func files(t testing.TB, s *Steering) []*os.File {
 	t.Helper()
@@ -104,7 +104,7 @@ func inherit(t *testing.T, addr string) {
 	must(t, s.Close())
 }
 
-func TestHeirSharesEverything(t *testing.T) {
+func TestASuccessorSharesEverything(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		s := mustLoad(t, Config{MaxCores: 3, TableSize: 99, Policy: DefaultPolicy(2), NoMigration: plain})
 		g := listen(t, "127.0.0.1", 2)

@@ -74,6 +74,8 @@
 //     reconnect from there, lossy ones are reset.
 //   - How connections are steered to cores: internal/steering, under a lock of its
 //     own.
+//   - Who dials an address, and who waits for a turn to: dials.go, under a lock of its
+//     own.
 //
 // No core takes the messenger's lock: MarkDown, State, Err, Info, Lookup and what
 // sends never wait for it. A dispatcher that calls Connect does where nobody has
