@@ -97,6 +97,10 @@ type Config struct {
 	// FileOps is how many requests on files the kernel has of a core at most, 0: 1024. The
 	// others wait, file by file (CoreStats.Files).
 	FileOps int
+	// FileTurn is how many requests on files one system call of a core begins at most while
+	// messages come that need no file, so that these do not wait long for others; 0: 8,
+	// negative: no bound, which costs less for each request.
+	FileTurn int
 	// Disk opens and names files, nil: uring.Host, the machine's. A simulated host has
 	// its own. Any goroutine calls it.
 	Disk uring.Disk
@@ -190,6 +194,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.FileOps == 0 {
 		c.FileOps = DefaultCoreFileOps
+	}
+	if c.FileTurn == 0 {
+		c.FileTurn = DefaultFileTurn
 	}
 	if c.Disk == nil {
 		c.Disk = uring.Host{}

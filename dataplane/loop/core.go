@@ -86,8 +86,7 @@ type Core struct {
 	resting     Throttle      // and this one for Rest
 	fileBusy    int           // requests on files that the driver has
 	fileLine    []*File       // files that wait for room among those
-	readsLater  []*File       // files with reads that wait for the call behind that
-	readRoom    int64         // bytes that the next system call may still ask the page cache for
+	turnOf      fileTurn      // what the next system call may still begin on files
 	fileDone    opLine        // requests that have ended, and whose Done is to be called
 	commits     []*commit     // files to be looked at before the next system call
 }
@@ -231,7 +230,8 @@ func (c *Core) open() error {
 		}
 	}
 	c.chooseReceive()
-	c.now, c.readRoom = c.cfg.Now(), turnReads
+	c.now = c.cfg.Now()
+	c.turnOf.begin(c)
 	if c.cfg.Started != nil {
 		if err := c.cfg.Started(c); err != nil {
 			c.close()
@@ -338,7 +338,7 @@ func (c *Core) turn(block bool) error {
 	c.now, c.turnFrom = c.cfg.Now(), c.stats.FramesIn
 	c.stats.Turns++
 	c.vitals.turns.Store(c.stats.Turns)
-	c.readFiles()
+	c.turnFiles()
 	for i := range completions {
 		c.complete(&completions[i])
 	}
@@ -373,7 +373,7 @@ func (c *Core) runTasks() {
 // busy says whether the core has something to do that no completion would tell
 // of.
 func (c *Core) busy() bool {
-	return c.todo != nil || !c.box.empty() || len(c.pending) > 0 || c.waitsToRead() || c.fileDone.first != nil || len(c.commits) > 0 || len(c.readsLater) > 0
+	return c.todo != nil || !c.box.empty() || len(c.pending) > 0 || c.waitsToRead() || c.fileDone.first != nil || len(c.commits) > 0 || len(c.turnOf.line) > 0
 }
 
 // sleep submits and collects, sleeping only if there is nothing left to do.

@@ -44,8 +44,9 @@
 // turn, and its Done is called on the core when it has ended. A request is embedded
 // in what it serves and allocates nothing. Plane.OpenFile opens, off the core, which
 // may wait for the disk; Core.AttachFile makes the file one of the core's, File.Detach
-// lets it go to another core. Of reads that the page cache may have, a system call asks for
-// some (file_cached.go): what was read is sent while the processor's cache has it.
+// lets it go to another core. A system call begins some of the requests only, and the next
+// one more of them (file_turn.go): what the page cache has is sent while the processor's cache
+// has it, too, and messages that need no file do not wait long for those that do.
 //
 //	File.ReadAt     into memory of the caller's
 //	File.ReadBuffer into a buffer of the core's, to be sent without a copy (Write.Hold)

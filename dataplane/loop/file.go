@@ -133,7 +133,7 @@ type File struct {
 	busy   int    // of these, those that the driver has
 	line   opLine // of these, those that wait for their turn
 	lined  bool   // in core.fileLine
-	later  bool   // in core.readsLater
+	later  bool   // in core.turnOf.line
 	waited bool   // requests have waited for room, until none is in line
 	ended  error  // why no request is taken
 	left   func(c *Core, d *DetachedFile)

@@ -191,6 +191,9 @@ func (f *File) ask(op *FileOp, kind uring.Kind, pieces [][]byte, off, n int64, h
 	}
 	op.begun = true
 	f.ops++
+	if !c.turnOf.ending {
+		c.turnOf.asked++
+	}
 	c.stats.Files.Ops++
 	if kind == uring.KindSync {
 		f.commit.add(op)
@@ -217,12 +220,9 @@ func (f *File) pump() {
 				c.fileLine = append(c.fileLine, f)
 			}
 			return
-		case !f.cached(op):
-		case c.readRoom <= 0:
-			f.readLater()
+		case !c.turnOf.takes(op):
+			f.nextTurn()
 			return
-		default:
-			c.readRoom -= op.length
 		}
 		op := f.line.pop()
 		c.stats.Files.Waiting--
@@ -406,7 +406,9 @@ func (op *FileOp) end(err error) {
 		op.bounce = nil
 	}
 	own := op.own
+	c.turnOf.ending = true
 	op.Done(c, op)
+	c.turnOf.ending = false
 	if own != nil && op.own == own && !op.begun { // nobody has taken it
 		op.own, op.Data = nil, nil
 		c.pool.put(own)

@@ -141,3 +141,112 @@ func TestReadsThatWaitForATurnEndWithTheirFile(t *testing.T) {
 		t.Errorf("%d of 6 have ended", len(b.ended))
 	}
 }
+
+// mixBed is a fileBed with direct I/O whose core has received messages over a period.
+type mixBed struct{ *fileBed }
+
+func newMixBed(t *testing.T, turn int) mixBed {
+	return mixBed{newFileBed(t, FileOptions{FileOptions: uring.FileOptions{Direct: uring.Direct}}, func(cfg *Config) { cfg.FileTurn = turn })}
+}
+
+// period lets a period pass, in which so many messages come and so many of them need a file.
+func (b mixBed) period(messages, files int) {
+	b.t.Helper()
+	for range files {
+		b.read(0)
+	}
+	b.answer(uring.KindRead, 0)
+	b.c.stats.MessagesIn += uint64(messages)
+	b.after(mixPeriod)
+}
+
+// begun asks for n requests and returns how many the driver has then, turn by turn.
+func (b mixBed) begun(n int) (counts []int) {
+	b.t.Helper()
+	for i := range n {
+		if i%2 == 0 {
+			b.read(0)
+		} else {
+			b.write(Written, 0)
+		}
+	}
+	for {
+		counts = append(counts, len(b.parked(uring.KindRead))+len(b.parked(uring.KindWrite)))
+		if !b.c.busy() {
+			break
+		}
+		must(b.t, b.c.turn(false))
+	}
+	b.answer(uring.KindRead, 0)
+	b.answer(uring.KindWrite, 0)
+	return counts
+}
+
+func TestACallBeginsFewRequestsWhileMessagesComeThatNeedNoFile(t *testing.T) {
+	for name, c := range map[string]struct {
+		turn, messages, files int
+		want                  []int
+	}{
+		"no messages":                    {0, 0, 0, []int{20}},
+		"all need one":                   {0, 100, 100, []int{20}},
+		"hardly any needs none":          {0, 106, 100, []int{20}},
+		"some need none":                 {0, 107, 100, []int{8, 16, 20}},
+		"none needs one":                 {0, 1000, 0, []int{8, 16, 20}},
+		"none needs one, other bound":    {5, 1, 0, []int{5, 10, 15, 20}},
+		"none needs one, not to be kept": {-1, 1, 0, []int{20}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newMixBed(t, c.turn)
+			b.period(c.messages, c.files)
+			if got := b.begun(20); !slices.Equal(got, c.want) {
+				t.Errorf("the driver has %v requests, want %v", got, c.want)
+			}
+			b.period(0, 0)
+			if got := b.begun(20); !slices.Equal(got, []int{20}) {
+				t.Errorf("a period without messages later it has %v, want all at once", got)
+			}
+		})
+	}
+}
+
+// A server that reads ahead, say, has no messages that need files.
+func TestRequestsThatTheEndOfOthersAsksForAreNoMessages(t *testing.T) {
+	b := newMixBed(t, 0)
+	again := 100
+	op := new(FileOp)
+	op.Done = func(*Core, *FileOp) {
+		if again--; again > 0 {
+			must(t, b.f.ReadAt(op, make([]byte, unit), 0))
+		}
+	}
+	must(t, b.f.ReadAt(op, make([]byte, unit), 0))
+	for again > 0 {
+		b.answer(uring.KindRead, 0)
+	}
+	b.period(2, 0)
+	if got := b.begun(20); !slices.Equal(got, []int{8, 16, 20}) {
+		t.Errorf("the driver has %v requests, want 8, 16, 20", got)
+	}
+}
+
+// Files that have more than one call begins take turns, whether the page cache has a part or not.
+func TestFilesTakeTurnsWhileMessagesComeThatNeedNoFile(t *testing.T) {
+	b := newCachedBed(t, FileOptions{}, func(cfg *Config) { cfg.FileTurn = 2 })
+	b.c.stats.MessagesIn += 100
+	b.after(mixPeriod)
+	b.reads(b.f, 6, 1)
+	b.reads(b.other, 6, 1)
+	for range 6 {
+		reads := b.parked(uring.KindRead)
+		if len(reads) != 2 {
+			t.Fatalf("the driver has %d reads, want 2", len(reads))
+		}
+		for _, r := range reads {
+			b.d.Answer(r)
+		}
+		b.turn()
+	}
+	if f, g := b.f, b.other; !slices.Equal(b.ended, []*File{f, f, f, f, g, g, f, f, g, g, g, g}) {
+		t.Errorf("%d of 12 have ended, and not in turn", len(b.ended))
+	}
+}
