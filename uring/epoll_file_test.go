@@ -1,6 +1,8 @@
 package uring
 
 import (
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -44,9 +46,9 @@ func TestAFileKeepsItsNumberWhileAThreadHasIt(t *testing.T) {
 		}
 	}
 	expect(2)
-	d.disk.pool.line, d.disk.pool.last = nil, nil
+	d.disk.pool.line = jobLine{}
 	d.disk.pool.out = 1
-	j.res, j.next, d.disk.pool.done = -int64(unix.EINTR), nil, j
+	j.res, j.next, j.ends, d.disk.pool.done = -int64(unix.EINTR), nil, true, j
 	d.disk.ended.wake()
 	expect(1)
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil {
@@ -55,4 +57,183 @@ func TestAFileKeepsItsNumberWhileAThreadHasIt(t *testing.T) {
 	if err := d.CloseDriver(); err != nil {
 		t.Error(err)
 	}
+}
+
+// poolBed is a driver whose pool hands nothing out until it is told to, with two files.
+type poolBed struct {
+	t     *testing.T
+	d     *epollDriver
+	files [2]File
+	ops   []Op
+}
+
+func newPoolBed(t *testing.T) *poolBed {
+	drv, err := openEpoll(Config{}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &poolBed{t: t, d: drv.(*epollDriver)}
+	t.Cleanup(func() {
+		if err := drv.CloseDriver(); err != nil {
+			t.Error(err)
+		}
+	})
+	for i := range b.files {
+		fd, err := Host{}.Open(filepath.Join(t.TempDir(), "f"), FileOptions{Write: true, Create: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.files[i], err = drv.AdoptFile(fd); err != nil {
+			t.Fatal(err)
+		}
+		b.d.disk.files[fd].refused = [2]bool{true, true} // nothing is done at once
+	}
+	b.d.disk.pool.limit = 0
+	return b
+}
+
+// ask asks for a write of one byte at off, or a read, or a durable write.
+func (b *poolBed) ask(file int, kind Kind, off int64, flags WriteFlags) {
+	b.t.Helper()
+	v, err := NewVec(1)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	v.Append([]byte{byte(off)})
+	user := uint64(len(b.ops))
+	var op Op
+	if kind == KindRead {
+		op, err = b.d.ReadFile(b.files[file], v, off, user)
+	} else {
+		op, err = b.d.WriteFile(b.files[file], v, off, user, flags)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.ops = append(b.ops, op)
+}
+
+// runs hands out what is in line, to this test, and returns how long each run is.
+func (b *poolBed) runs() (lengths []int, runs []*fileJob) {
+	p := &b.d.disk.pool
+	p.work = make(chan *fileJob, 100)
+	p.limit, p.workers = 100, 100
+	p.hand(&b.d.disk.ended)
+	for p.limit = 0; len(p.work) > 0; {
+		j := <-p.work
+		runs, lengths = append(runs, j), append(lengths, 0)
+		for ; j != nil; j = j.next {
+			lengths[len(lengths)-1]++
+		}
+	}
+	return lengths, runs
+}
+
+// carryOut is a thread that does these runs.
+func (b *poolBed) carryOut(runs []*fileJob) (users []uint64) {
+	b.t.Helper()
+	work := make(chan *fileJob, len(runs))
+	for _, r := range runs {
+		work <- r
+	}
+	close(work)
+	b.d.disk.pool.serve(work, &b.d.disk.ended)
+	got, err := b.d.Wait(0)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, c := range got {
+		if c.Res != 1 {
+			b.t.Errorf("request %d: %v", c.User, c.Errno())
+		}
+		users = append(users, c.User)
+	}
+	return users
+}
+
+func TestOneThreadDoesTheWritesOfAFile(t *testing.T) {
+	b := newPoolBed(t)
+	for i := range int64(maxRun + 10) {
+		b.ask(0, KindWrite, i, 0)
+	}
+	b.ask(1, KindWrite, 0, 0)
+	b.ask(0, KindRead, 0, 0)             // reads do not exclude each other
+	b.ask(0, KindWrite, 0, WriteDurable) // nor do the waits for durability
+	lengths, runs := b.runs()
+	if !slices.Equal(lengths, []int{maxRun, 1, 1, 1}) {
+		t.Fatalf("runs of %v, want %d, 1, 1, 1", lengths, maxRun)
+	}
+	b.ask(1, KindWrite, 1, 0)
+	if lengths, _ := b.runs(); len(lengths) > 0 {
+		t.Fatalf("runs of %v while others have the files", lengths)
+	}
+	if users := b.carryOut(runs[:1]); len(users) != maxRun || users[0] != 0 || users[maxRun-1] != maxRun-1 {
+		t.Errorf("%v have ended, want 0 to %d in order", users, maxRun-1)
+	}
+	rest, next := b.runs()
+	if !slices.Equal(rest, []int{10}) {
+		t.Fatalf("then runs of %v, want 10", rest)
+	}
+	if users := b.carryOut(append(next, runs[1:]...)); len(users) != 13 {
+		t.Errorf("%d have ended, want 13", len(users))
+	}
+	if rest, next = b.runs(); !slices.Equal(rest, []int{1}) {
+		t.Errorf("at last runs of %v, want 1", rest)
+	}
+	b.carryOut(next)
+	if p := &b.d.disk.pool; p.out != 0 {
+		t.Errorf("%d threads have something to do", p.out)
+	}
+}
+
+func TestCancelledWritesAreLeftOutOfARun(t *testing.T) {
+	b := newPoolBed(t)
+	for i := range int64(6) {
+		b.ask(0, KindWrite, i, 0)
+	}
+	cancelled := func(want ...uint64) {
+		t.Helper()
+		got, err := b.d.Wait(0)
+		var users []uint64
+		for _, c := range got {
+			if c.Errno() != unix.ECANCELED {
+				t.Errorf("request %d: %v", c.User, c.Errno())
+			}
+			users = append(users, c.User)
+		}
+		if err != nil || !slices.Equal(users, want) {
+			t.Fatalf("%v were cancelled, %v; want %v", users, err, want)
+		}
+	}
+	b.d.Cancel(b.ops[0]) // the first, which is in line
+	b.d.Cancel(b.ops[2])
+	cancelled(0, 2)
+	lengths, runs := b.runs()
+	if !slices.Equal(lengths, []int{5}) {
+		t.Fatalf("runs of %v, want 5", lengths)
+	}
+	b.d.Cancel(b.ops[4]) // a thread has its run
+	cancelled(4)
+	if users := b.carryOut(runs); !slices.Equal(users, []uint64{1, 3, 5}) {
+		t.Errorf("%v have ended, want 1, 3, 5", users)
+	}
+	var got [7]byte
+	if n, err := unix.Pread(b.files[0].FD(), got[:], 0); err != nil || n != 6 || got != [7]byte{1: 1, 3: 3, 5: 5} {
+		t.Errorf("the file has %v, %v", got[:n], err)
+	}
+	for range 3 {
+		b.ask(0, KindWrite, 0, 0)
+	}
+	for _, op := range b.ops[6:] {
+		b.d.Cancel(op)
+	}
+	cancelled(6, 7, 8)
+	if lengths, _ := b.runs(); len(lengths) > 0 {
+		t.Errorf("runs of %v of what was cancelled", lengths)
+	}
+	b.ask(0, KindWrite, 0, 0)
+	if _, runs = b.runs(); len(runs) != 1 {
+		t.Fatal("a write behind cancelled ones has no run")
+	}
+	b.carryOut(runs)
 }

@@ -10,29 +10,68 @@ import (
 // defaultWorkers is how many threads of a reactor wait for files at once, at most.
 const defaultWorkers = 16
 
-// filePool waits for files in goroutines, which end with the driver. It hands out
-// limit jobs at most; the others wait in line.
+// maxRun is how many writes a thread does in a run.
+const maxRun = 32
+
+// filePool waits for files in goroutines, which end with the driver. At most limit of them
+// have something to do; the rest waits in line.
+//
+// Writes to one file through the page cache exclude each other in the kernel: threads that
+// tried them at the same time would wait for each other, and spin meanwhile. So one thread
+// does a run of them, one after the other, and what comes until that has ended is the next.
 type filePool struct {
 	limit   int
 	workers int           // that have been started
-	out     int           // jobs that they have
-	work    chan *fileJob // to them: room for all that they may have
-	line    *fileJob      // first in line
-	last    *fileJob
+	out     int           // of these, how many have something to do
+	work    chan *fileJob // to them, runs: room for as many as they may have
+	line    jobLine       // of runs each the first job
+	writes  []fileWrites  // by descriptor
 	free    *fileJob
 	running sync.WaitGroup
 
 	mu   sync.Mutex // guards done
-	done *fileJob   // what has ended, newest first
+	done *fileJob   // what has ended
 }
 
 // fileJob is one system call.
 type fileJob struct {
-	next  *fileJob
+	next  *fileJob // in its line, its run, or among those that have ended
 	op    Op
 	o     operation // a copy: the table may move
 	state atomic.Int32
+	ends  bool  // its thread has nothing more to do behind it
 	res   int64 // result, or a negative errno
+}
+
+// fileWrites are the writes to a file that exclude each other.
+type fileWrites struct {
+	waiting jobLine
+	run     bool // a thread has a run of them, or the first of one is in line
+}
+
+// jobLine is a list of jobs, in order.
+type jobLine struct{ first, last *fileJob }
+
+func (l *jobLine) push(j *fileJob) {
+	if j.next = nil; l.last == nil {
+		l.first = j
+	} else {
+		l.last.next = j
+	}
+	l.last = j
+}
+
+// pop takes the first job, nil: there is none.
+func (l *jobLine) pop() *fileJob {
+	j := l.first
+	if j == nil {
+		return nil
+	}
+	if l.first = j.next; l.first == nil {
+		l.last = nil
+	}
+	j.next = nil
+	return j
 }
 
 // The states of a job. A thread begins with it, or the driver cancels it.
@@ -50,33 +89,67 @@ func (p *filePool) give(op Op, o *operation, ended *waker) {
 	} else {
 		p.free = j.next
 	}
-	j.op, j.o, j.next = op, *o, nil
+	j.op, j.o, j.ends = op, *o, false
 	j.state.Store(jobWaiting)
 	o.file.job = j
-	if p.last == nil {
-		p.line = j
-	} else {
-		p.last.next = j
+	if w := p.writesOf(j); w == nil {
+		p.line.push(j)
+	} else if w.waiting.push(j); !w.run {
+		p.nextRun(w)
 	}
-	p.last = j
 	p.hand(ended)
+}
+
+// writesOf returns the writes that j excludes, nil: it is none such. One that waits for
+// its durability does so without excluding others.
+func (p *filePool) writesOf(j *fileJob) *fileWrites {
+	if j.o.kind != KindWrite || j.o.step() != stepTransfer || j.o.file.grain > 0 || j.o.file.flags != 0 {
+		return nil
+	}
+	fd := j.o.sock.FD()
+	for fd >= len(p.writes) {
+		p.writes = append(p.writes, fileWrites{})
+	}
+	return &p.writes[fd]
+}
+
+// nextRun puts the first job of the next run in line, if there is one.
+func (p *filePool) nextRun(w *fileWrites) {
+	j := w.waiting.pop()
+	if w.run = j != nil; w.run {
+		p.line.push(j)
+	}
+}
+
+// gather makes a run of j, which was in line, and what waits behind it. nil: j was cancelled.
+func (p *filePool) gather(j *fileJob) *fileJob {
+	w := p.writesOf(j)
+	if j.state.Load() == jobCancelled {
+		p.keep(j)
+		if w != nil {
+			p.nextRun(w)
+		}
+		return nil
+	}
+	last := j
+	for n := 1; w != nil && n < maxRun && w.waiting.first != nil; n++ {
+		last.next = w.waiting.pop() // one that is cancelled meanwhile is left out by the thread
+		last = last.next
+	}
+	last.ends = true
+	return j
 }
 
 // hand gives threads what is in line.
 func (p *filePool) hand(ended *waker) {
-	for p.line != nil && p.out < p.limit {
-		j := p.line
-		if p.line = j.next; p.line == nil {
-			p.last = nil
-		}
-		if j.state.Load() == jobCancelled {
-			p.keep(j)
+	for p.line.first != nil && p.out < p.limit {
+		j := p.gather(p.line.pop())
+		if j == nil {
 			continue
 		}
 		if p.work == nil {
 			p.work = make(chan *fileJob, p.limit)
 		}
-		j.next = nil
 		if p.out++; p.out > p.workers {
 			p.workers++
 			work := p.work // stop may come before the thread begins
@@ -88,12 +161,16 @@ func (p *filePool) hand(ended *waker) {
 
 // serve is a thread.
 func (p *filePool) serve(work <-chan *fileJob, ended *waker) {
-	for j := range work {
-		if j.state.CompareAndSwap(jobWaiting, jobBegun) {
-			j.res = j.o.call()
+	for run := range work {
+		last := run
+		for j := run; j != nil; j = j.next {
+			if j.state.CompareAndSwap(jobWaiting, jobBegun) {
+				j.res = j.o.call()
+			}
+			last = j
 		}
 		p.mu.Lock()
-		j.next, p.done = p.done, j
+		last.next, p.done = p.done, run
 		p.mu.Unlock()
 		ended.wake()
 	}
@@ -110,7 +187,12 @@ func (p *filePool) ended() *fileJob {
 
 // recycle takes back a job that has ended.
 func (p *filePool) recycle(j *fileJob) {
-	p.out--
+	if j.ends {
+		p.out--
+		if w := p.writesOf(j); w != nil {
+			p.nextRun(w)
+		}
+	}
 	p.keep(j)
 }
 
