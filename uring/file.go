@@ -128,7 +128,7 @@ func (k Kind) transfers() bool { return k == KindRead || k == KindWrite }
 // fileRequest is what an operation on a file asks for.
 type fileRequest struct {
 	off    int64 // KindRead, KindWrite, KindAllocate: where it begins
-	length int64 // KindAllocate
+	length int64 // KindAllocate; KindWrite: of the sync behind it, 0: all of the file
 	grain  int32 // what a direct read ends at, 0: any byte
 	flags  int32 // of preadv2 and pwritev2; KindSync: of IORING_OP_FSYNC
 	job    *fileJob

@@ -60,9 +60,19 @@ func (d *ringDriver) ReadFile(f File, v *Vec, off int64, user uint64) (Op, error
 	return d.startFile(KindRead, f, v, user, func(o *operation) { o.begin(f, off, 0, 0) })
 }
 
-// WriteFile implements FileDriver.
+// WriteFile implements FileDriver. Writes to one file through the page cache have one thread
+// of the kernel's, which would wait for the durability of each before it begins the next. So
+// if there is more to do on the file a durable one is a write and the sync of what it wrote,
+// which is all that the kernel makes of it; alone, it is faster in one request.
 func (d *ringDriver) WriteFile(f File, v *Vec, off int64, user uint64, flags WriteFlags) (Op, error) {
-	return d.startFile(KindWrite, f, v, user, func(o *operation) { o.beginWrite(f, off, flags) })
+	split := flags == WriteDurable && !f.align.Direct() && v.Size() > 0 && d.ops.first(f.FD()) != 0
+	return d.startFile(KindWrite, f, v, user, func(o *operation) {
+		o.beginWrite(f, off, flags)
+		if split {
+			o.file.flags, o.file.length = 0, int64(v.Size())
+			o.bits |= opThenSync
+		}
+	})
 }
 
 // SyncFile implements FileDriver.
@@ -82,8 +92,14 @@ func (d *ringDriver) queueFile(op Op, o *operation) bool {
 	if e == nil {
 		return false
 	}
-	aim(e, o.sock)
 	e.user = uint64(op)
+	d.fillFile(e, o)
+	return true
+}
+
+// fillFile makes e the request for what is left to do of o.
+func (d *ringDriver) fillFile(e *sqe, o *operation) {
+	aim(e, o.sock)
 	switch o.step() {
 	case stepAllocate:
 		e.opcode, e.off, e.addr = opcodeFallocate, uint64(o.file.off), uint64(o.file.length)
@@ -91,11 +107,12 @@ func (d *ringDriver) queueFile(op Op, o *operation) bool {
 		e.opcode, e.opFlags = opcodeFsync, uint32(SyncData)
 		if o.kind == KindSync {
 			e.opFlags = uint32(o.file.flags)
+		} else if o.file.length > 0 { // of what was written, else of everything
+			e.off, e.len = uint64(o.file.off), uint32(o.file.length)
 		}
 	default:
 		d.aimTransfer(e, o)
 	}
-	return true
 }
 
 // aimTransfer fills in a read or write of what is left of o's list.
