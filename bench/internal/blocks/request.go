@@ -19,6 +19,7 @@ const (
 const (
 	Direct  uint8 = 1 << iota // past the page cache
 	Grouped                   // a write may share its sync with others
+	Alone                     // the file has nothing else under way meanwhile, so that nobody shares a sync
 )
 
 // The types of messages. An answer of TypeFailed has the reason in its front, or with raw
@@ -62,8 +63,8 @@ func Parse(p []byte, size int64) (Request, error) {
 	if r.Kind == Read || r.Kind == Write {
 		ok = r.Off >= 0 && r.Off%Size == 0 && r.Len > 0 && r.Len <= MaxLen && r.Len%Size == 0 && r.Off <= size-int64(r.Len)
 	}
-	if !ok {
-		return Request{}, fmt.Errorf("%w: kind %d, %d bytes at %d of %d", ErrBlock, r.Kind, r.Len, r.Off, size)
+	if !ok || r.Flags&Alone != 0 && r.Flags&Grouped != 0 {
+		return Request{}, fmt.Errorf("%w: kind %d, flags %#x, %d bytes at %d of %d", ErrBlock, r.Kind, r.Flags, r.Len, r.Off, size)
 	}
 	return r, nil
 }

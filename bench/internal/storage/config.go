@@ -17,19 +17,25 @@ type Config struct {
 	Direct bool `json:"direct"`
 }
 
-// The two ways to the file, as indexes.
+// The ways to the file, as indexes.
 const (
 	buffered = iota
 	direct
+	aloneBuffered // one request at a time, which only a Messenger with files on its core knows
+	aloneDirect
 	ways
 )
 
 // way is the one that a request wants.
 func way(r blocks.Request) int {
+	i := buffered
 	if r.Flags&blocks.Direct != 0 {
-		return direct
+		i = direct
 	}
-	return buffered
+	if r.Flags&blocks.Alone != 0 {
+		i += aloneBuffered
+	}
+	return i
 }
 
 // files are the descriptors of those who make system calls: their writes are durable
@@ -37,7 +43,7 @@ func way(r blocks.Request) int {
 type files [ways]*os.File
 
 func openFiles(cfg Config) (f files, err error) {
-	for i, flags := range [ways]int{buffered: 0, direct: unix.O_DIRECT} {
+	for i, flags := range [...]int{buffered: 0, direct: unix.O_DIRECT} {
 		if i == direct && !cfg.Direct {
 			continue
 		}

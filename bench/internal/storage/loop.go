@@ -36,7 +36,7 @@ func NewLoop(cfg Config, backend string) (*Loop, error) {
 
 func (l *Loop) start() error {
 	core := l.plane.Core(0)
-	for i, mode := range [ways]uring.DirectMode{buffered: uring.Buffered, direct: uring.Direct} {
+	for i, mode := range [...]uring.DirectMode{buffered: uring.Buffered, direct: uring.Direct} {
 		if i == direct && !l.cfg.Direct {
 			continue
 		}

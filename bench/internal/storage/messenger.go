@@ -41,11 +41,15 @@ func NewMessenger(cfg Config, backend string) (*Messenger, error) {
 		return nil, err
 	}
 	opened := make(chan error, 1)
-	for i, mode := range [ways]control.DirectMode{buffered: control.Buffered, direct: control.Direct} {
-		if i == direct && !cfg.Direct {
+	for i, opt := range [ways]control.FileOptions{
+		buffered: {Direct: control.Buffered}, aloneBuffered: {Direct: control.Buffered, Ops: 1},
+		direct: {Direct: control.Direct}, aloneDirect: {Direct: control.Direct, Ops: 1},
+	} {
+		if opt.Direct == control.Direct && !cfg.Direct {
 			continue
 		}
-		d, err := s.m.OpenFile(cfg.Path, control.FileOptions{Write: true, Direct: mode})
+		opt.Write = true
+		d, err := s.m.OpenFile(cfg.Path, opt)
 		if err != nil {
 			_ = s.Close()
 			return nil, err

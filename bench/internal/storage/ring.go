@@ -77,7 +77,7 @@ func (r *Ring) open(backend string) (err error) {
 		return err
 	}
 	r.backend = r.drv.Info().Backend
-	for i, mode := range [ways]uring.DirectMode{buffered: uring.Buffered, direct: uring.Direct} {
+	for i, mode := range [...]uring.DirectMode{buffered: uring.Buffered, direct: uring.Direct} {
 		if i == direct && !r.cfg.Direct {
 			continue
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
+	"github.com/ringmsgr/ringmsgr/control"
 )
 
 // served is a server of any kind.
@@ -219,5 +220,68 @@ func TestAConfigComesBackEqual(t *testing.T) {
 	}
 	if err != nil || got != want {
 		t.Fatal(fmt.Sprint(got), err)
+	}
+}
+
+// The kernel has one request of the file at a time: so the file has enough with one.
+func TestAWriteAloneHasTheFileForItself(t *testing.T) {
+	f := newFile(t)
+	for _, backend := range []string{"auto", "epoll"} {
+		s, err := NewMessenger(f.Config(), backend)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		for _, flags := range []uint8{0, blocks.Direct} {
+			if flags&blocks.Direct != 0 && !f.Direct {
+				continue
+			}
+			full := map[uint8]bool{}
+			asked := make(chan error)
+			s.m.Core(0).Do(func(c *control.Core) {
+				var err error
+				for _, alone := range []uint8{0, blocks.Alone} {
+					file := s.file[way(blocks.Request{Flags: flags | alone})]
+					err = errors.Join(err, file.ReadBuffer(&control.FileOp{Done: func(*control.Core, *control.FileOp) {}}, blocks.Size, 0))
+					full[alone] = file.Full()
+				}
+				asked <- err
+			})
+			if err := <-asked; err != nil || full[0] || !full[blocks.Alone] {
+				t.Errorf("%s, flags %#x: full with one request %v, %v", backend, flags, full, err)
+			}
+			l, err := load.OpenStorage(t.Context(), options(s, false, f, blocks.Write, flags|blocks.Alone, blocks.Size))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			if res, err := l.Run(slice); err != nil || !res.Steady {
+				t.Errorf("%s, flags %#x: %+v, %v", backend, flags, res, err)
+			}
+		}
+	}
+}
+
+// A server that would share the disk all the same does not pass for one that does not.
+func TestWhoCannotWriteAloneSaysSo(t *testing.T) {
+	f := newFile(t)
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			s, err := k.start(f.Config())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close() // it may have ended with the request
+			m, messenger := s.(*Messenger)
+			able := messenger && m.file[buffered] != nil
+			l, err := load.OpenStorage(t.Context(), options(s, k.raw, f, blocks.Write, blocks.Alone, blocks.Size))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			if _, err := l.Run(slice); (err == nil) != able {
+				t.Fatal(err)
+			}
+		})
 	}
 }
