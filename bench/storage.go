@@ -230,9 +230,13 @@ func (s *storageRun) compare(ctx context.Context, c *report.StorageCell, all []p
 			if round%2 == 1 {
 				i = len(all) - 1 - place
 			}
+			before, counted := disk.Flushes()
 			res, err := s.slice(ctx, all[i], s.plan.slice)
 			if err != nil {
 				return fmt.Errorf("%s: %w", all[i].name, err)
+			}
+			if after, _ := disk.Flushes(); counted && c.What == report.StorageGroup {
+				c.Results[i].Flushes = append(c.Results[i].Flushes, float64(after-before)/float64(res.Total))
 			}
 			one := sample(res, c.Load.Size)
 			one.Round, one.Order = round+1, place+1

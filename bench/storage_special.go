@@ -80,8 +80,8 @@ const (
 	groupFile  = 64 << 20
 )
 
-// measureGroups measures durable writes that share syncs against those that have one each,
-// on a file system whose syncs cost something.
+// measureGroups measures durable writes that share syncs against those that have one of
+// their own, one after the other and all at once, on a file system whose syncs cost something.
 func (s *storageRun) measureGroups(ctx context.Context, keep func(*report.StorageCell) error) error {
 	shape := shape{16, 16}
 	if s.opt.storage.chosen && !slices.Contains(s.opt.shapes, shape) {
@@ -110,17 +110,11 @@ func (s *storageRun) measureGroups(ctx context.Context, keep func(*report.Storag
 				continue
 			}
 			c := &report.StorageCell{
-				What: report.StorageGroup, How: v.name + ", " + how, Base: report.ResultEach,
+				What: report.StorageGroup, How: v.name + ", " + how, Base: report.ResultAlone,
 				Load: report.Load{Size: 4 << 10, Conns: shape.conns, Depth: shape.depth},
 			}
 			s.progress.say("%s", c.Title())
-			flags := uint8(0)
-			if how == report.StorageDirect {
-				flags = blocks.Direct
-			}
-			each, grouped := prepared{storageTarget: *t, flags: flags}, prepared{storageTarget: *t, flags: flags | blocks.Grouped}
-			each.name, grouped.name = report.ResultEach, report.ResultGrouped
-			err = s.compare(ctx, c, []prepared{each, grouped}, disk)
+			err := s.compare(ctx, c, groupResults(t, how), disk)
 			if err == nil {
 				err = keep(c)
 			}
@@ -132,6 +126,23 @@ func (s *storageRun) measureGroups(ctx context.Context, keep func(*report.Storag
 		t.child.Stop()
 	}
 	return nil
+}
+
+// groupResults are what a cell of group commit compares.
+func groupResults(t *storageTarget, how string) (all []prepared) {
+	flags := uint8(0)
+	if how == report.StorageDirect {
+		flags = blocks.Direct
+	}
+	for _, one := range []struct {
+		name  string
+		flags uint8
+	}{{report.ResultAlone, blocks.Alone}, {report.ResultEach, 0}, {report.ResultGrouped, blocks.Grouped}} {
+		p := prepared{storageTarget: *t, flags: flags | one.flags}
+		p.name = one.name
+		all = append(all, p)
+	}
+	return all
 }
 
 // loopDisk makes a file in a file system of its own, in a loop device over another file in

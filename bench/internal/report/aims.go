@@ -51,10 +51,14 @@ func storageAims() []aim {
 		{StorageRead, StorageUncached, deep, "io_uring", "inline", inRate, true, 2},
 		{StorageNetwork, "io_uring", Load{}, ResultBusy, ResultIdle, inTail, false, 1.5},
 		{StorageNetwork, "epoll", Load{}, ResultBusy, ResultIdle, inTail, false, 1.5},
-		{StorageGroup, "io_uring, " + StorageDirect, Load{}, ResultGrouped, ResultEach, inRate, true, 5},
-		{StorageGroup, "io_uring, " + StorageBuffered, Load{}, ResultGrouped, ResultEach, inRate, true, 5},
-		{StorageGroup, "epoll, " + StorageDirect, Load{}, ResultGrouped, ResultEach, inRate, true, 5},
-		{StorageGroup, "epoll, " + StorageBuffered, Load{}, ResultGrouped, ResultEach, inRate, true, 5},
+		{StorageGroup, "io_uring, " + StorageDirect, Load{}, ResultGrouped, ResultAlone, inRate, true, 5},
+		{StorageGroup, "io_uring, " + StorageDirect, Load{}, ResultGrouped, ResultEach, inRate, true, 0},
+		{StorageGroup, "io_uring, " + StorageBuffered, Load{}, ResultGrouped, ResultAlone, inRate, true, 5},
+		{StorageGroup, "io_uring, " + StorageBuffered, Load{}, ResultGrouped, ResultEach, inRate, true, 0},
+		{StorageGroup, "epoll, " + StorageDirect, Load{}, ResultGrouped, ResultAlone, inRate, true, 5},
+		{StorageGroup, "epoll, " + StorageDirect, Load{}, ResultGrouped, ResultEach, inRate, true, 0},
+		{StorageGroup, "epoll, " + StorageBuffered, Load{}, ResultGrouped, ResultAlone, inRate, true, 5},
+		{StorageGroup, "epoll, " + StorageBuffered, Load{}, ResultGrouped, ResultEach, inRate, true, 0},
 	}
 }
 

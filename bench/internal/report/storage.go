@@ -25,7 +25,7 @@ const (
 	StorageRead    = "read"
 	StorageWrite   = "durable write"
 	StorageNetwork = "network only" // answered without the file, whose disk is idle or busy
-	StorageGroup   = "group commit" // durable writes that share syncs, or have one each
+	StorageGroup   = "group commit" // durable writes that share syncs, or do not
 
 	StorageDirect   = "direct"
 	StorageBuffered = "buffered" // writes
@@ -37,8 +37,9 @@ const (
 const (
 	ResultIdle    = "idle"
 	ResultBusy    = "busy"
-	ResultGrouped = "grouped"  // writes that share syncs
-	ResultEach    = "one each" // writes with a sync of their own
+	ResultAlone   = "one by one" // writes with a sync of their own, one after the other
+	ResultEach    = "one each"   // writes that ask for a sync of their own, all at once
+	ResultGrouped = "grouped"    // writes that share syncs
 )
 
 // StorageCell is one kind of load and what it did to each server. A cell of StorageNetwork
@@ -58,6 +59,10 @@ type StorageResult struct {
 	// Allocs are heap allocations of the server per request, one figure per counted slice.
 	Allocs       []float64 `json:"allocs_per_request,omitempty"`
 	AllocsMedian float64   `json:"allocs_median"`
+	// Flushes of the disk per request, of a cell of StorageGroup, one figure per round; none
+	// where nobody counts them. They are of everybody who uses that disk.
+	Flushes       []float64 `json:"flushes_per_request,omitempty"`
+	FlushesMedian float64   `json:"flushes_median,omitempty"`
 	// Procs is the GOMAXPROCS that was found to be the best, and Tried what was found with
 	// each, in requests/s; 0: it was not looked for.
 	Procs int             `json:"gomaxprocs,omitempty"`
@@ -80,6 +85,7 @@ func (c *StorageCell) Compute() {
 	for i := range c.Results {
 		c.Results[i].Result = plain.Results[i]
 		c.Results[i].AllocsMedian = Median(c.Results[i].Allocs)
+		c.Results[i].FlushesMedian = Median(c.Results[i].Flushes)
 	}
 }
 
@@ -123,12 +129,16 @@ func (f *File) writeStorageCell(b *bytes.Buffer, c *StorageCell) {
 	load.What = c.What
 	heads := load.columns(c.Base)
 	ratios := len(heads) - ratioColumns
-	rows := [][]string{slices.Insert(heads, ratios, "allocs")}
+	extra, of := "allocs", (*StorageResult).allocs
+	if c.What == StorageGroup { // there is no room for both
+		extra, of = "flushes", (*StorageResult).flushes
+	}
+	rows := [][]string{slices.Insert(heads, ratios, extra)}
 	var tried []string
 	for _, r := range c.Results {
 		row := r.row(c.Base)
 		if len(row) > ratios {
-			row = slices.Insert(row, ratios, r.allocs())
+			row = slices.Insert(row, ratios, of(&r))
 		}
 		rows = append(rows, row)
 		if r.Procs > 0 {
@@ -152,6 +162,13 @@ func (r *StorageResult) allocs() string {
 		return "n/a"
 	}
 	return strconv.FormatFloat(r.AllocsMedian, 'f', 2, 64)
+}
+
+func (r *StorageResult) flushes() string {
+	if len(r.Flushes) == 0 {
+		return "-"
+	}
+	return strconv.FormatFloat(r.FlushesMedian, 'f', 3, 64)
 }
 
 // procs lists what was tried.
