@@ -30,6 +30,7 @@ type storageTarget struct {
 type storageRun struct {
 	*runner
 	disk     *storage.File
+	fio      stock
 	targets  []*storageTarget
 	deadline time.Time     // zero: none
 	spent    time.Duration // that the longest cell has taken
@@ -122,6 +123,7 @@ func (s *storageRun) stop() {
 	}
 	s.targets = nil
 	s.runner.stop()
+	s.fio.close()
 	if s.disk != nil {
 		s.disk.Close()
 		s.disk = nil
@@ -140,22 +142,24 @@ func (s *storageRun) measureCells(ctx context.Context, stdout io.Writer) error {
 			return err
 		}
 	}
-	fio, why := findFio()
-	if why != nil {
+	var why error
+	if s.fio.program, why = findFio(); why != nil {
 		s.note("NO STOCK PROGRAM FOR SCALE: fio is not there (%v). Install it, and every cell with direct I/O has a line of it", why)
 	}
+	s.fio.dir = s.opt.storage.dir
 	for i, c := range cells {
 		if !s.deadline.IsZero() && time.Now().Add(s.spent).After(s.deadline) {
 			s.note("no time was left for %d of %d cells, from %s on; --rounds %d measures all of them", len(cells)-i, len(cells), c.Title(), s.opt.rounds)
 			return nil
 		}
-		began := time.Now()
 		s.progress.say("[%d/%d] %s", i+1, len(cells), c.Title())
+		file := s.fioFile(&c)
+		began := time.Now()
 		err := s.measureCell(ctx, &c)
-		if err == nil && fio != "" && c.How == report.StorageDirect && s.disk != nil {
-			if c.Fio, err = runFio(ctx, fio, s.opt.storage.dir, s.disk.Config(), &c); err != nil && ctx.Err() == nil {
-				s.note("fio: %v", err)
-				fio, err = "", nil
+		if err == nil && s.fio.takesPart(&c) {
+			if c.Fio, err = s.fio.run(ctx, file, &c); err != nil && ctx.Err() == nil {
+				s.notFio(&c, err)
+				err = nil
 			}
 		}
 		if err == nil {
@@ -167,6 +171,24 @@ func (s *storageRun) measureCells(ctx context.Context, stdout io.Writer) error {
 		s.spent = max(s.spent, time.Since(began))
 	}
 	return nil
+}
+
+// fioFile is what fio works on in a cell. To make it takes longer than most of what a cell does.
+func (s *storageRun) fioFile(c *report.StorageCell) storage.Config {
+	if !s.fio.takesPart(c) {
+		return storage.Config{}
+	}
+	file, err := s.fio.on(c, s.disk.Config())
+	if err != nil {
+		s.notFio(c, err)
+	}
+	return file
+}
+
+// notFio says why there is no line of fio in a cell, and in those that do the same.
+func (s *storageRun) notFio(c *report.StorageCell, err error) {
+	s.note("fio: nothing of %s: %v", c.What, err)
+	s.fio.fail(c)
 }
 
 // keep prints a cell that is complete.

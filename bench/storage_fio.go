@@ -14,13 +14,57 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/storage"
 )
 
-const (
-	fioTime = time.Second // how long fio is run for each cell
-	fioFile = 64 << 20    // size of the file that it writes, in bytes
-)
+// fioTime is how long fio is run for each cell.
+const fioTime = time.Second
 
 // findFio finds the program fio.
 func findFio() (string, error) { return exec.LookPath("fio") }
+
+// stock is the program fio, and what it works on.
+type stock struct {
+	program string        // empty: it is not there
+	dir     string        // of the file that it writes
+	own     *storage.File // that file; nil: it has not written yet
+	failed  map[string]bool
+}
+
+// close ends its file.
+func (f *stock) close() {
+	if f.own != nil {
+		f.own.Close()
+		f.own = nil
+	}
+}
+
+// takesPart says whether there is a line of it in a cell.
+func (f *stock) takesPart(c *report.StorageCell) bool {
+	return f.program != "" && c.How == report.StorageDirect && !f.failed[c.What]
+}
+
+// fail says that it cannot do what c does.
+func (f *stock) fail(c *report.StorageCell) {
+	if f.failed == nil {
+		f.failed = map[string]bool{}
+	}
+	f.failed[c.What] = true
+}
+
+// on returns the file for a cell: that of the servers, which is disk, if it is read. What fio
+// writes are no blocks: it gets a file of its own for that, which is made once, as large as
+// theirs and in the same way, because random writes into a smaller one may be much faster.
+func (f *stock) on(c *report.StorageCell, disk storage.Config) (storage.Config, error) {
+	if c.What != report.StorageWrite {
+		return disk, nil
+	}
+	if f.own == nil {
+		own, err := storage.NewFile(f.dir, disk.Size)
+		if err != nil {
+			return storage.Config{}, err
+		}
+		f.own = own
+	}
+	return f.own.Config(), nil
+}
 
 // fioOutput is what is used of its output.
 type fioOutput struct {
@@ -39,32 +83,25 @@ type fioSide struct {
 	} `json:"clat_ns"`
 }
 
-// runFio has fio read or write the file as a cell does, from one thread, with as many
+// run has fio read or write a file (on) as a cell does, from one thread, with as many
 // requests under way.
-func runFio(ctx context.Context, program, dir string, cfg storage.Config, c *report.StorageCell) (*report.Fio, error) {
+func (f *stock) run(ctx context.Context, file storage.Config, c *report.StorageCell) (*report.Fio, error) {
 	args := []string{
-		"--name=scale", "--filename=" + cfg.Path, "--size=" + strconv.FormatInt(cfg.Size, 10), "--bs=" + strconv.Itoa(c.Load.Size),
+		"--name=scale", "--filename=" + file.Path, "--size=" + strconv.FormatInt(file.Size, 10), "--bs=" + strconv.Itoa(c.Load.Size),
 		"--direct=1", "--ioengine=io_uring", "--iodepth=" + strconv.Itoa(c.Load.Conns*c.Load.Depth), "--thread", "--time_based",
 		"--runtime=" + strconv.Itoa(int(fioTime.Seconds())), "--output-format=json", "--percentile_list=50:99", "--allow_file_create=0",
 	}
 	if c.What == report.StorageWrite {
-		// What it writes are no blocks: it gets a file of its own.
-		own, err := storage.NewFile(dir, min(cfg.Size, fioFile))
-		if err != nil {
-			return nil, err
-		}
-		defer own.Close()
-		args[1], args[2] = "--filename="+own.Path(), "--size="+strconv.FormatInt(own.Config().Size, 10)
 		args = append(args, "--rw=randwrite", "--sync=dsync")
 	} else {
 		args = append(args, "--rw=randread")
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, args...)
+	cmd := exec.CommandContext(ctx, f.program, args...)
 	text, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", program, err)
+		return nil, fmt.Errorf("%s: %w", f.program, err)
 	}
 	return parseFio(text)
 }

@@ -2,12 +2,16 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
@@ -90,6 +94,57 @@ func TestWhatFioSaysIsUnderstood(t *testing.T) {
 		if _, err := parseFio([]byte(text)); err == nil {
 			t.Errorf("%q is understood", text)
 		}
+	}
+}
+
+func TestFioWritesOneFileThatIsAsLargeAsThatOfTheServers(t *testing.T) {
+	const size = 1 << 20
+	disk, err := storage.NewFile(t.TempDir(), size)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		t.Skip("the file system has no files without a name")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer disk.Close()
+	f := stock{program: "fio", dir: t.TempDir()}
+	defer f.close()
+	read, write := report.StorageCell{What: report.StorageRead, How: report.StorageDirect}, report.StorageCell{What: report.StorageWrite, How: report.StorageDirect}
+	if got, err := f.on(&read, disk.Config()); err != nil || got != disk.Config() {
+		t.Errorf("it reads %+v, %v", got, err)
+	}
+	own, err := f.on(&write, disk.Config())
+	if err != nil || own.Size != size || own.Path == disk.Config().Path {
+		t.Errorf("it writes %+v beside %+v, %v", own, disk.Config(), err)
+	}
+	if st, err := os.Stat(own.Path); err != nil || st.Size() != size {
+		t.Errorf("%v, %v", st, err)
+	}
+	if again, err := f.on(&write, disk.Config()); err != nil || again != own {
+		t.Errorf("it writes %+v behind %+v, %v", again, own, err)
+	}
+	name, err := os.Readlink(own.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.close()
+	if still, _ := os.Readlink(own.Path); still == name {
+		t.Errorf("%s is open at the end", name)
+	}
+}
+
+func TestWhatFioCannotDoIsLeftOutAlone(t *testing.T) {
+	f := stock{program: "fio", dir: "/nonexistent"}
+	read, write := report.StorageCell{What: report.StorageRead, How: report.StorageDirect}, report.StorageCell{What: report.StorageWrite, How: report.StorageDirect}
+	if _, err := f.on(&write, storage.Config{Size: 1 << 20}); err == nil {
+		t.Error("a file was made in /nonexistent")
+	}
+	f.fail(&write)
+	if f.takesPart(&write) || !f.takesPart(&read) {
+		t.Errorf("writes: %v, reads: %v", f.takesPart(&write), f.takesPart(&read))
+	}
+	if f.takesPart(&report.StorageCell{What: report.StorageRead, How: report.StorageCached}) || new(stock).takesPart(&read) {
+		t.Error("it takes part through the page cache, or though it is not there")
 	}
 }
 
