@@ -84,8 +84,58 @@ func (a *aim) judge(r Ratio) string {
 	return "missed"
 }
 
+// The server that is the floor of a cell, how much of it a subject has at least that only the
+// disk holds back, and how many CPUs it is busy on at most if it is the disk that it waits for:
+// it is one thread.
+const (
+	floorServer = "ring"
+	floorShare  = 0.9
+	floorBusy   = 0.9
+)
+
+// disk says whether subject, which is r of the rival in c, misses an aim that the disk gives
+// to nobody: the floor misses it too, while it has CPU to spare. floor is what the floor has
+// of the rival. Only aims for the requests/s are meant, to others than the floor, and it is
+// no excuse for one who has lost by himself: to the floor, to the rival in all rounds (which is
+// every miss of an aim to be as fast as he), or to anybody who reaches the aim.
+func (a *aim) disk(c *StorageCell, subject, rival *StorageResult, r Ratio) (floor Ratio, is bool) {
+	bare := c.find(floorServer)
+	if bare == nil || a.rival == floorServer || a.figure.name != inRate.name || !a.least {
+		return Ratio{}, false
+	}
+	to := func(one, other *StorageResult) Ratio { return ratio(one.Samples, other.Samples, a.figure.of) }
+	if floor = to(bare, rival); a.judge(r) != "missed" || a.judge(floor) != "missed" || to(subject, bare).Median < floorShare || r.Max < 1 {
+		return floor, false
+	}
+	for i := range c.Results {
+		if verdict := a.judge(to(&c.Results[i], rival)); verdict == "met" || verdict == "near" {
+			return floor, false
+		}
+	}
+	if c.Fio != nil && c.Fio.PerS >= a.bound*median(rival.Samples, a.figure.of) {
+		return floor, false
+	}
+	return floor, median(bare.Samples, func(s Sample) float64 { return s.MessagesPerS * s.ServerCPUUS / 1e6 }) < floorBusy
+}
+
+// median is that of a figure of all rounds.
+func median(samples []Sample, of func(Sample) float64) float64 {
+	var all []float64
+	for _, s := range samples {
+		all = append(all, of(s))
+	}
+	return Median(all)
+}
+
+// judged is a line about an aim in one cell.
+type judged struct {
+	verdict, of, in, is, aim string
+	place                    string // the cell
+	note                     string // what else is to be said, empty: nothing
+}
+
 // aims are the lines of all cells that an aim is about.
-func (f *File) aims() (rows [][]string) {
+func (f *File) aims() (rows []judged) {
 	for _, a := range storageAims() {
 		for i := range f.Storage.Cells {
 			c := &f.Storage.Cells[i]
@@ -99,10 +149,14 @@ func (f *File) aims() (rows [][]string) {
 			if a.bound == 0 {
 				bound = "-"
 			}
-			rows = append(rows, []string{
-				a.judge(r), fmt.Sprintf("%s : %s", a.subject, a.rival), a.figure.name, r.String(), bound,
-				c.short(),
-			})
+			line := judged{
+				verdict: a.judge(r), of: fmt.Sprintf("%s : %s", a.subject, a.rival), in: a.figure.name, is: r.String(), aim: bound, place: c.short(),
+			}
+			if floor, is := a.disk(c, subject, rival, r); is {
+				line.verdict = "disk"
+				line.note = fmt.Sprintf("disk: the floor, %s, has %.2f of %s in %s: the disk gives no more to anybody.", floorServer, floor.Median, a.rival, line.place)
+			}
+			rows = append(rows, line)
 		}
 	}
 	return append(rows, f.allocsAim()...)
@@ -113,7 +167,7 @@ func (f *File) aims() (rows [][]string) {
 const noAllocs = 0.02
 
 // allocsAim is the most that a core allocates per request.
-func (f *File) allocsAim() (rows [][]string) {
+func (f *File) allocsAim() (rows []judged) {
 	for _, server := range []string{"io_uring", "epoll"} {
 		most, where := -1.0, ""
 		for i := range f.Storage.Cells {
@@ -129,7 +183,7 @@ func (f *File) allocsAim() (rows [][]string) {
 		if most <= noAllocs {
 			verdict = "met"
 		}
-		rows = append(rows, []string{verdict, server, "allocs", fmt.Sprintf("%.2f", most), "0", "most: " + where})
+		rows = append(rows, judged{verdict: verdict, of: server, in: "allocs", is: fmt.Sprintf("%.2f", most), aim: "0", place: "most: " + where})
 	}
 	return rows
 }
@@ -167,25 +221,25 @@ func (f *File) writeAims(b *bytes.Buffer) {
 	table := [][]string{{"verdict", "ratio of", "in", "is", "aim"}}
 	var places []string // in the order of the aims
 	for _, row := range rows {
-		if place := row[5]; !slices.Contains(places, place) {
-			places = append(places, place)
+		if !slices.Contains(places, row.place) {
+			places = append(places, row.place)
 		}
 	}
 	for _, place := range places {
 		table = append(table, []string{place})
 		for _, row := range rows {
-			if row[5] == place {
-				table = append(table, append([]string{"  " + row[0]}, row[1:5]...))
+			if row.place == place {
+				table = append(table, []string{"  " + row.verdict, row.of, row.in, row.is, row.aim})
 			}
 		}
 	}
 	writeAligned(b, table, f.width(), 0)
 	counts := map[string]int{}
 	for _, row := range rows {
-		counts[row[0]]++
+		counts[row.verdict]++
 	}
 	var parts []string
-	for _, v := range []string{"met", "near", "missed", "unknown"} {
+	for _, v := range []string{"met", "near", "disk", "missed", "unknown"} {
 		if counts[v] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[v], v))
 		}
@@ -198,4 +252,9 @@ func (f *File) writeAims(b *bytes.Buffer) {
 		text += fmt.Sprintf(" unknown: --rounds %d is the least.", EnoughRounds)
 	}
 	writeText(b, text, f.width())
+	for _, row := range rows {
+		if row.note != "" {
+			writeText(b, row.note, f.width())
+		}
+	}
 }

@@ -74,7 +74,7 @@ func TestEachAimOfStorageIsJudgedByItsRounds(t *testing.T) {
 	f := cannedStorage()
 	got := map[string]string{}
 	for _, row := range f.aims() {
-		got[row[1]+" "+row[2]] = row[0]
+		got[row.of+" "+row.in] = row.verdict
 	}
 	for what, want := range map[string]string{
 		"io_uring : ring req/s":      "met",
@@ -94,7 +94,7 @@ func TestEachAimOfStorageIsJudgedByItsRounds(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	f.Storage.Cells[0].Results[1].AllocsMedian = 0.5
-	if rows := f.allocsAim(); rows[0][0] != "missed" {
+	if rows := f.allocsAim(); rows[0].verdict != "missed" {
 		t.Errorf("half an allocation per request: %v", rows)
 	}
 }
@@ -158,5 +158,94 @@ func TestAnOlderRunIsShownWithoutWhatItDidNotMeasure(t *testing.T) {
 	var b bytes.Buffer
 	if err := f.WriteTable(&b); err != nil || !strings.Contains(b.String(), "shown      grouped : one each") || strings.Contains(b.String(), ResultAlone) {
 		t.Errorf("%v\n%s", err, b.String())
+	}
+}
+
+// writes is a run with one cell, that of the aim to have five times net, where fio does so many
+// writes/s.
+func writes(fio float64, results ...StorageResult) *File {
+	c := StorageCell{
+		What: StorageWrite, How: StorageDirect, Base: "ring", Load: Load{Size: 4096, Conns: 16, Depth: 16}, Results: results,
+	}
+	if fio > 0 {
+		c.Fio = &Fio{PerS: fio}
+	}
+	for _, r := range c.Results {
+		for i := range r.Samples {
+			r.Samples[i].ServerCPUUS = 100 // a tenth of a CPU at 1000/s
+		}
+	}
+	c.Compute()
+	return &File{Storage: &Storage{Cells: []StorageCell{c}}}
+}
+
+func TestAnAimThatTheDiskGivesToNobodyIsNoLoss(t *testing.T) {
+	all := func(name string, rate float64) StorageResult {
+		return storageResult(name, rate, rate, rate, rate, rate)
+	}
+	net, ours := all("net", 1000), all("io_uring", 1300)
+	for name, c := range map[string]struct {
+		f    *File
+		want string
+	}{
+		"the floor has no more":                     {writes(0, all("ring", 1380), ours, net), "disk"},
+		"nor has anybody else":                      {writes(4900, all("ring", 1380), ours, net, all("pool", 1900)), "disk"},
+		"the floor meets it":                        {writes(0, all("ring", 5100), all("io_uring", 4800), net), "missed"},
+		"the floor meets it in a round":             {writes(0, storageResult("ring", 4000, 4000, 4000, 4000, 5100), all("io_uring", 4000), net), "missed"},
+		"the floor has no CPU to spare":             {writes(0, all("ring", 13800), all("io_uring", 13000), all("net", 10000)), "missed"},
+		"there is no floor":                         {writes(0, ours, net), "missed"},
+		"the floor has too few rounds":              {writes(0, storageResult("ring", 1380, 1380, 1380, 1380), ours, net), "missed"},
+		"we have too few rounds":                    {writes(0, all("ring", 1380), storageResult("io_uring", 1300, 1300), net), "unknown"},
+		"we have lost to the floor":                 {writes(0, all("ring", 1500), ours, net), "missed"},
+		"we have nine tenths of the floor":          {writes(0, all("ring", 1440), ours, net), "disk"},
+		"the rival has more than we have":           {writes(0, all("ring", 990), all("io_uring", 990), net), "missed"},
+		"the rival has more but in a round":         {writes(0, all("ring", 990), storageResult("io_uring", 990, 990, 1001, 990, 990), net), "disk"},
+		"another server meets it":                   {writes(0, all("ring", 1380), ours, net, all("pool", 5000)), "missed"},
+		"another server meets it in a round":        {writes(0, all("ring", 1380), ours, net, storageResult("pool", 4000, 4000, 5000, 4000, 4000)), "missed"},
+		"a program without a network meets it":      {writes(5000, all("ring", 1380), ours, net), "missed"},
+		"we come near to it, the floor does not":    {writes(0, all("ring", 4900), storageResult("io_uring", 4800, 4800, 5000, 4800, 4800), net), "near"},
+		"we meet it though the floor does not":      {writes(0, all("ring", 4900), all("io_uring", 5000), net), "met"},
+		"there are too few rounds to judge anybody": {writes(0, storageResult("ring", 1380), storageResult("io_uring", 1300), storageResult("net", 1000)), "unknown"},
+	} {
+		for _, row := range c.f.aims() {
+			if row.of != "io_uring : net" {
+				continue
+			}
+			if row.verdict != c.want || (row.note != "") != (c.want == "disk") {
+				t.Errorf("%s: %q, want %q, and %q is said", name, row.verdict, c.want, row.note)
+			}
+		}
+	}
+	// Other aims are as they were.
+	c := &writes(0, all("ring", 1000), all("io_uring", 1000), all("epoll", 990), net).Storage.Cells[0]
+	for _, a := range []aim{
+		{subject: "io_uring", rival: "ring", figure: inRate, least: true, bound: 1.2},
+		{subject: "epoll", rival: "io_uring", figure: inRate, least: true, bound: 1},
+		{subject: "io_uring", rival: "net", figure: inCPU, least: true, bound: 1.2},
+		{subject: "io_uring", rival: "net", figure: inRate, bound: 0.5},
+	} {
+		subject, rival := c.find(a.subject), c.find(a.rival)
+		r := ratio(subject.Samples, rival.Samples, a.figure.of)
+		if _, is := a.disk(c, subject, rival, r); is || a.judge(r) != "missed" {
+			t.Errorf("%s : %s in %s: %q, the disk: %v", a.subject, a.rival, a.figure.name, a.judge(r), is)
+		}
+	}
+}
+
+func TestWhatTheDiskDoesNotGiveIsCountedAndSaid(t *testing.T) {
+	all := func(name string, rate float64) StorageResult {
+		return storageResult(name, rate, rate, rate, rate, rate)
+	}
+	f := writes(0, all("ring", 1380), all("io_uring", 1300), all("net", 1000), all("net+procs", 1200))
+	f.Width = 200
+	var b bytes.Buffer
+	f.writeAims(&b)
+	for _, want := range []string{
+		"\n    disk          io_uring : net   req/s  1.30 (1.30..1.30)  >= 5.00\n", "1 met, 1 disk, 3 missed.",
+		"\ndisk: the floor, ring, has 1.38 of net in write, direct, 4 KiB 16x16: the disk gives no more to anybody.\n",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
 	}
 }
