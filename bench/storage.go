@@ -32,16 +32,18 @@ type storageRun struct {
 	disk     *storage.File
 	fio      stock
 	targets  []*storageTarget
-	deadline time.Time     // zero: none
-	spent    time.Duration // that the longest cell has taken
+	best     map[tuning]int // GOMAXPROCS, as the last cell has found it
+	deadline time.Time      // zero: none
+	spent    spans
 }
 
 // measureStorage compares storage servers.
 func measureStorage(ctx context.Context, opt options, stdout, stderr io.Writer) (err error) {
-	s := &storageRun{runner: newRunner(opt, stderr)}
+	s := &storageRun{runner: newRunner(opt, stderr), best: map[tuning]int{}, spent: spans{}}
 	defer s.stop()
 	// A server that waits for its disk may take long until it answers at all.
 	s.plan.slice.WindowMax = opt.slice + extendMax
+	s.plan.slice.Warm = min(s.plan.slice.Warm, storageWarm)
 	if opt.storage.total > 0 {
 		s.deadline = time.Now().Add(opt.storage.total)
 	}
@@ -148,7 +150,7 @@ func (s *storageRun) measureCells(ctx context.Context, stdout io.Writer) error {
 	}
 	s.fio.dir = s.opt.storage.dir
 	for i, c := range cells {
-		if !s.deadline.IsZero() && time.Now().Add(s.spent).After(s.deadline) {
+		if !s.deadline.IsZero() && time.Now().Add(s.spent.expect(&c)).After(s.deadline) {
 			s.note("no time was left for %d of %d cells, from %s on; --rounds %d measures all of them", len(cells)-i, len(cells), c.Title(), s.opt.rounds)
 			return nil
 		}
@@ -168,7 +170,7 @@ func (s *storageRun) measureCells(ctx context.Context, stdout io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.Title(), err)
 		}
-		s.spent = max(s.spent, time.Since(began))
+		s.spent.add(&c, time.Since(began))
 	}
 	return nil
 }
@@ -241,7 +243,7 @@ func (s *storageRun) compare(ctx context.Context, c *report.StorageCell, all []p
 		if !p.kind.tuned {
 			continue
 		}
-		if err := s.tune(ctx, &c.Results[i], p); err != nil {
+		if err := s.tune(ctx, &c.Results[i], p, c); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
@@ -360,38 +362,4 @@ func (s *storageRun) count(ctx context.Context, r *report.StorageResult, p prepa
 	allocs := float64(ask[2].Mallocs-ask[1].Mallocs) - float64(ask[1].Mallocs-ask[0].Mallocs)
 	r.Allocs = []float64{max(0, allocs) / float64(res.Total)}
 	return nil
-}
-
-// storageProcs are the values of GOMAXPROCS that are tried, as far as they are more than
-// there are CPUs.
-func storageProcs(cpus int) []int {
-	all := []int{cpus}
-	for _, n := range []int{4, 8, 18, 34} {
-		if n > cpus {
-			all = append(all, n)
-		}
-	}
-	return all
-}
-
-// tune finds the GOMAXPROCS of the most requests/s, and leaves the server at it.
-func (s *storageRun) tune(ctx context.Context, r *report.StorageResult, p prepared) error {
-	r.Tried = map[int]float64{}
-	slice := s.plan.slice
-	slice.Window /= 2
-	slice.WarmMax, slice.WindowMax = slice.Warm, slice.Window
-	for _, n := range storageProcs(s.file.Machine.Cores) {
-		if err := s.ask(ctx, p.child, storageRequest{Procs: n}, nil); err != nil {
-			return err
-		}
-		res, err := s.slice(ctx, p, slice)
-		if err != nil {
-			return err
-		}
-		r.Tried[n] = float64(res.Bytes) / float64(res.PerReply) / res.Window.Seconds()
-		if r.Procs == 0 || r.Tried[n] > r.Tried[r.Procs] {
-			r.Procs = n
-		}
-	}
-	return s.ask(ctx, p.child, storageRequest{Procs: r.Procs}, nil)
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // fioTime is how long fio is run for each cell.
-const fioTime = time.Second
+const fioTime = 500 * time.Millisecond
 
 // findFio finds the program fio.
 func findFio() (string, error) { return exec.LookPath("fio") }
@@ -89,7 +89,7 @@ func (f *stock) run(ctx context.Context, file storage.Config, c *report.StorageC
 	args := []string{
 		"--name=scale", "--filename=" + file.Path, "--size=" + strconv.FormatInt(file.Size, 10), "--bs=" + strconv.Itoa(c.Load.Size),
 		"--direct=1", "--ioengine=io_uring", "--iodepth=" + strconv.Itoa(c.Load.Conns*c.Load.Depth), "--thread", "--time_based",
-		"--runtime=" + strconv.Itoa(int(fioTime.Seconds())), "--output-format=json", "--percentile_list=50:99", "--allow_file_create=0",
+		"--runtime=" + strconv.FormatInt(fioTime.Milliseconds(), 10) + "ms", "--output-format=json", "--percentile_list=50:99", "--allow_file_create=0",
 	}
 	if c.What == report.StorageWrite {
 		args = append(args, "--rw=randwrite", "--sync=dsync")

@@ -40,9 +40,12 @@ const (
 	storageRounds    = 5
 	storageSlice     = 120 * time.Millisecond
 	storageQuick     = 100 * time.Millisecond
+	// storageWarm is as long as a disk and a server need to be as busy as they become, if
+	// every open request was answered once by then; else that is waited for.
+	storageWarm = 30 * time.Millisecond
 	// storageTotal and storageQuickTotal leave room in the promised times for compiling.
-	storageTotal      = 330 * time.Second
-	storageQuickTotal = 48 * time.Second
+	storageTotal      = 350 * time.Second
+	storageQuickTotal = 52 * time.Second
 )
 
 // Values of --storage-io.
@@ -225,4 +228,25 @@ func (o *options) storageCells() (cells []report.StorageCell) {
 		}
 	}
 	return cells
+}
+
+// spans are how long the longest cell of each kind has taken.
+type spans map[string]time.Duration
+
+func (s spans) add(c *report.StorageCell, took time.Duration) {
+	kind := c.What + ", " + c.How
+	s[kind] = max(s[kind], took)
+}
+
+// expect is how long a cell takes at most by what is known: as the longest of its kind, or
+// as the longest of all if it is the first one.
+func (s spans) expect(c *report.StorageCell) time.Duration {
+	if took, ok := s[c.What+", "+c.How]; ok {
+		return took
+	}
+	most := time.Duration(0)
+	for _, took := range s {
+		most = max(most, took)
+	}
+	return most
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -52,6 +53,24 @@ func TestStorageHasACellForEachPromisedLoad(t *testing.T) {
 	o = storageOf(t, "--quick --sizes 8KiB --loads 2x2,1x1 --storage-io cached --storage-size 1MiB --rounds 3 --servers net,epoll")
 	if n := len(o.storageCells()); n != 4 || o.storage.size != 1<<20 || o.storage.total != 0 || o.storage.base != "epoll" || len(o.storage.servers) != 2 {
 		t.Errorf("%d chosen cells, %+v", n, o)
+	}
+}
+
+func TestACellIsExpectedToTakeAsLongAsTheLongestOfItsKind(t *testing.T) {
+	cell := func(what, how string) *report.StorageCell { return &report.StorageCell{What: what, How: how} }
+	read, cached, write := cell(report.StorageRead, report.StorageDirect), cell(report.StorageRead, report.StorageCached), cell(report.StorageWrite, report.StorageDirect)
+	s := spans{}
+	if got := s.expect(read); got != 0 {
+		t.Errorf("the first cell: %v", got)
+	}
+	s.add(write, 13*time.Second)
+	s.add(read, 7*time.Second)
+	s.add(read, 9*time.Second)
+	s.add(read, 8*time.Second)
+	for c, want := range map[*report.StorageCell]time.Duration{read: 9 * time.Second, write: 13 * time.Second, cached: 13 * time.Second} {
+		if got := s.expect(c); got != want {
+			t.Errorf("%s, %s: %v, want %v", c.What, c.How, got, want)
+		}
 	}
 }
 
