@@ -213,7 +213,7 @@ func (c *ringConn) ready(cp *uring.Completion) error {
 		n, errno := c.r.drv.Recvv(c.sock, want, c.r.stage)
 		switch {
 		case errno == unix.EAGAIN:
-			return nil
+			return c.listen(cp)
 		case errno != 0 || n == 0:
 			c.end()
 			return nil
@@ -227,12 +227,18 @@ func (c *ringConn) ready(cp *uring.Completion) error {
 			return err
 		}
 		if n < len(want)+len(c.r.stage) { // it was all
-			if cp.Flags&uring.More == 0 {
-				_, err = c.r.drv.Ready(c.sock, ofReady|c.index)
-			}
-			return err
+			return c.listen(cp)
 		}
 	}
+}
+
+// listen asks for the next notice, if cp was the last one.
+func (c *ringConn) listen(cp *uring.Completion) error {
+	if cp.Flags&uring.More != 0 {
+		return nil
+	}
+	_, err := c.r.drv.Ready(c.sock, ofReady|c.index)
+	return err
 }
 
 func (c *ringConn) begin(h blocks.Head) ([]byte, error) {

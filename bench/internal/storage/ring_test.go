@@ -1,0 +1,36 @@
+package storage
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// silent is a driver whose sockets have nothing to read.
+type silent struct {
+	uring.Driver
+	armed int
+}
+
+func (d *silent) Recvv(uring.Socket, []byte, []byte) (int, unix.Errno) { return 0, unix.EAGAIN }
+
+func (d *silent) Ready(uring.Socket, uint64) (uring.Op, error) {
+	d.armed++
+	return 0, nil
+}
+
+// The kernel may end a multishot request with a notice of what was read already.
+func TestTheFloorHearsOfWhatComesBehindTheLastNotice(t *testing.T) {
+	d := new(silent)
+	c := &ringConn{r: &Ring{drv: d, stage: make([]byte, ringStage)}}
+	for _, flags := range []uring.Flags{uring.More, 0} {
+		if err := c.ready(&uring.Completion{Flags: flags}); err != nil {
+			t.Fatal(err)
+		}
+		if want := map[uring.Flags]int{uring.More: 0, 0: 1}[flags]; d.armed != want {
+			t.Errorf("flags %d: asked %d times, want %d", flags, d.armed, want)
+		}
+	}
+}
