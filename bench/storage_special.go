@@ -106,7 +106,7 @@ func (s *storageRun) measureGroups(ctx context.Context, keep func(*report.Storag
 			return err
 		}
 		for _, how := range []string{report.StorageDirect, report.StorageBuffered} {
-			if how == report.StorageDirect && !disk.Direct {
+			if how == report.StorageDirect && !disk.Direct || how == report.StorageBuffered && disk.Direct && s.opt.quick {
 				continue
 			}
 			c := &report.StorageCell{
