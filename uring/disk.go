@@ -185,6 +185,23 @@ func (Host) SyncDir(dir string) error {
 	return d.Sync()
 }
 
+// Lock keeps whoever else asks for it, in any process, out of a directory, which is made if
+// it is not there (MakeDir), until it is closed or this process has ended, however that was.
+// If it is taken, the error wraps EWOULDBLOCK.
+func (h Host) Lock(dir string) (io.Closer, error) {
+	if err := h.MakeDir(dir); err != nil {
+		return nil, err
+	}
+	d, err := os.Open(filepath.Clean(dir))
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s is in use: %w", dir, err), d.Close())
+	}
+	return d, nil
+}
+
 // unknownAlignment is used where the kernel does not say (before 6.1): no block
 // of a disk and no page is larger on the machines that there are.
 const unknownAlignment = 4096

@@ -1,0 +1,27 @@
+package uring_test
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+func TestADirectoryIsLockedByOneAtATime(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "made", "here")
+	for range 2 {
+		first, err := uring.Host{}.Lock(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := (uring.Host{}).Lock(dir); !errors.Is(err, unix.EWOULDBLOCK) {
+			t.Errorf("locked twice: %v", err)
+		}
+		if err := first.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
