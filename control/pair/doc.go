@@ -15,7 +15,8 @@
 // Faults are injected on the simulated hosts, by Pair.Do: connections that break,
 // directions that are cut, processes that die; Pair.Restart has the server begin anew, with
 // the disk that it had. What is about the session itself has more
-// precise tools in package msgrtest, over real sockets.
+// precise tools in package msgrtest, over real sockets; what must survive faults of the disk
+// has package durabletest.
 //
 // The order in which the cores and the network do what is due at the same time comes from
 // Config.Seed; that of goroutines does not, so that two runs may differ.

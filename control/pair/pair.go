@@ -29,6 +29,10 @@ type Config struct {
 	Server, Client control.Config
 	// Serve and Receive are the dispatchers of the server and of the client; nil: none.
 	Serve, Receive *control.Dispatcher
+	// Open takes the place of Serve where the server has something on its disk: it opens
+	// that, and returns the dispatcher. It is called on the goroutine of the test for each
+	// process of the server, which is Pair.Server, before that accepts.
+	Open func(p *Pair) (*control.Dispatcher, error)
 	// Network has the faults and the latency of the network.
 	Network simnet.Options
 	// Seed chooses between what is due at the same time.
@@ -73,8 +77,11 @@ func Test(t *testing.T, cfg Config, f func(t *testing.T, p *Pair)) {
 		defer cancel()
 		p := newPair(t, ctx, cfg)
 		defer p.end()
-		p.Client = p.messenger(cfg.Client, p.ClientHost, wire.EntityName{Type: wire.Client, ID: "0"}, control.LosslessClient(), cfg.Receive)
-		p.connect()
+		p.Client = p.messenger(cfg.Client, p.ClientHost, wire.EntityName{Type: wire.Client, ID: "0"}, control.LosslessClient())
+		p.start(p.Client, cfg.Receive)
+		if err := p.connect(); err != nil {
+			t.Fatal(err)
+		}
 		f(t, p)
 	})
 }
@@ -95,9 +102,16 @@ func newPair(t *testing.T, ctx context.Context, cfg Config) *Pair {
 	return p
 }
 
-// connect makes the server and the connection to it.
-func (p *Pair) connect() {
-	p.Server = p.messenger(p.cfg.Server, p.ServerHost, wire.EntityName{Type: wire.OSD, ID: "0"}, control.StatefulServer(), p.cfg.Serve)
+// connect makes the server and the connection to it. The error is that of Config.Open.
+func (p *Pair) connect() (err error) {
+	p.Server = p.messenger(p.cfg.Server, p.ServerHost, wire.EntityName{Type: wire.OSD, ID: "0"}, control.StatefulServer())
+	serve := p.cfg.Serve
+	if p.cfg.Open != nil {
+		if serve, err = p.cfg.Open(p); err != nil {
+			return err
+		}
+	}
+	p.start(p.Server, serve)
 	addrs, err := p.Server.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.AddrPortFrom(p.ServerHost.IP(), 6800)})
 	if err != nil {
 		p.t.Fatal(err)
@@ -109,13 +123,15 @@ func (p *Pair) connect() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	return nil
 }
 
 // Restart is the sudden end of the server's process or, with power, the loss of power on
 // its machine, which its disk sees as well (simnet.Host.Die), and the start of another
 // process there, with the same configuration: Server and Addr are the new one's. Conn is
-// marked down, so that its calls end, and is a new one.
-func (p *Pair) Restart(power bool) {
+// marked down, so that its calls end, and is a new one. The error is that of Config.Open:
+// the new process does not serve then, and Conn is the old one.
+func (p *Pair) Restart(power bool) error {
 	p.t.Helper()
 	p.Do(func() { p.ServerHost.Die(power) })
 	if err := p.shutdown(p.Server); err != nil {
@@ -123,10 +139,10 @@ func (p *Pair) Restart(power bool) {
 	}
 	p.Conn.MarkDown()
 	p.Do(func() { p.ServerHost.Die(power); p.ServerHost.Revive() })
-	p.connect()
+	return p.connect()
 }
 
-func (p *Pair) messenger(cfg control.Config, host *simnet.Host, name wire.EntityName, policy control.Policy, d *control.Dispatcher) *control.Messenger {
+func (p *Pair) messenger(cfg control.Config, host *simnet.Host, name wire.EntityName, policy control.Policy) *control.Messenger {
 	if cfg.Name == (wire.EntityName{}) {
 		cfg.Name = name
 	}
@@ -139,6 +155,10 @@ func (p *Pair) messenger(cfg control.Config, host *simnet.Host, name wire.Entity
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	return m
+}
+
+func (p *Pair) start(m *control.Messenger, d *control.Dispatcher) {
 	var chain []*control.Dispatcher
 	if d != nil {
 		chain = append(chain, d)
@@ -146,7 +166,6 @@ func (p *Pair) messenger(cfg control.Config, host *simnet.Host, name wire.Entity
 	if err := m.Start(chain...); err != nil {
 		p.t.Error(err)
 	}
-	return m
 }
 
 // end shuts both messengers down, and then the network.

@@ -146,6 +146,30 @@ func TestPairsHaveAnyConfigurationAndCoresThatComeAndGo(t *testing.T) {
 	})
 }
 
+// A server that opens something is started by Open, in each of its processes, and not bound
+// when that fails.
+func TestAServerThatCannotOpenWhatItHasIsAnErrorOfRestart(t *testing.T) {
+	damaged, processes := errors.New("damaged"), 0
+	cfg := pair.Config{Open: func(p *pair.Pair) (*control.Dispatcher, error) {
+		if processes++; processes == 3 {
+			return nil, damaged
+		}
+		if addrs := p.Server.Addrs(); len(addrs) > 0 {
+			t.Errorf("it accepts at %v already", addrs)
+		}
+		return upper(), nil
+	}}
+	pair.Test(t, cfg, func(t *testing.T, p *pair.Pair) {
+		if err := p.Restart(false); err != nil {
+			t.Fatal(err)
+		}
+		ask(t, p.Context, p.Conn, "the second")
+		if err := p.Restart(true); !errors.Is(err, damaged) || p.Conn.Err() == nil {
+			t.Errorf("the third starts with %v, the connection has %v", err, p.Conn.Err())
+		}
+	})
+}
+
 // What the first process has made durable is there for the second one, which knows no
 // session.
 func TestAServerThatIsStartedAgainHasItsDisk(t *testing.T) {
@@ -163,7 +187,9 @@ func TestAServerThatIsStartedAgainHasItsDisk(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.Restart(power)
+			if err := p.Restart(power); err != nil {
+				t.Fatal(err)
+			}
 			ask(t, p.Context, p.Conn, "behind")
 			if p.Server == first || p.Conn == conn || conn.Err() == nil {
 				t.Error("it is the same server, or the connection goes on")

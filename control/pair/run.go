@@ -1,6 +1,8 @@
 package pair
 
 import (
+	"runtime"
+	"runtime/debug"
 	"testing/synctest"
 	"time"
 
@@ -128,5 +130,17 @@ func (p *Pair) settled(quiet chan struct{}) {
 		if !p.step() {
 			return
 		}
+	}
+}
+
+// OnOneProcessor has the process run one goroutine at a time and collect no garbage by
+// itself, both of which change the order in which goroutines run, until end is called: so a
+// test with a seed takes the same course again, as far as the machine lets it. The test calls
+// runtime.GC now and then.
+func OnOneProcessor() (end func()) {
+	procs, percent := runtime.GOMAXPROCS(1), debug.SetGCPercent(-1)
+	return func() {
+		debug.SetGCPercent(percent)
+		runtime.GOMAXPROCS(procs)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -220,7 +221,7 @@ func (a *adversary) heldMost(conns int) int64 {
 }
 
 func TestAnAdversaryRunsTheSameCourseForTheSameSeed(t *testing.T) {
-	defer onOneProcessor()()
+	defer pair.OnOneProcessor()()
 	for seed := uint64(1000); seed < 1010; seed++ {
 		repeats(t, seed, runAdversary)
 	}
@@ -239,7 +240,7 @@ var adversaryRegressions = []struct {
 }
 
 func TestAdversaryFindsOldBugs(t *testing.T) {
-	defer onOneProcessor()()
+	defer pair.OnOneProcessor()()
 	for _, r := range adversaryRegressions {
 		t.Run(fmt.Sprint(r.seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"testing"
 	"testing/synctest"
+
+	"github.com/ringmsgr/ringmsgr/control/pair"
 )
 
 // calmPairs is how often two runs are compared again that differ, as long as the
@@ -15,7 +17,7 @@ import (
 const calmPairs = 50
 
 func TestSimulationIsRepeatable(t *testing.T) {
-	defer onOneProcessor()()
+	defer pair.OnOneProcessor()()
 	for seed := uint64(1000); seed < 1020; seed++ {
 		repeats(t, seed, runSeed)
 	}
@@ -24,8 +26,8 @@ func TestSimulationIsRepeatable(t *testing.T) {
 // repeats fails if two runs of a seed differ.
 func repeats(t *testing.T, seed uint64, run func(t testing.TB, seed uint64, trace io.Writer) *world) {
 	t.Helper()
-	for pair := 1; !twice(t, seed, run); pair++ {
-		if pair == calmPairs {
+	for try := 1; !twice(t, seed, run); try++ {
+		if try == calmPairs {
 			t.Fatalf("seed %d: the machine disturbs every run", seed)
 		}
 	}
@@ -72,7 +74,7 @@ func TestASimulationNoticesThatTheMachineDisturbsIt(t *testing.T) {
 }
 
 func TestASimulationCollectsGarbageBetweenStepsOnly(t *testing.T) {
-	end := onOneProcessor()
+	end := pair.OnOneProcessor()
 	defer func() { end() }()
 	collections := func() int64 {
 		var s debug.GCStats

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/pair"
 )
 
 var (
@@ -92,7 +94,7 @@ func TestSimulation(t *testing.T) {
 // simHere runs the seeds in this process.
 func simHere(t *testing.T, seeds int, cover *simCover, run func(t testing.TB, seed uint64, trace io.Writer) *world) {
 	// What becomes runnable together runs in one order.
-	defer onOneProcessor()()
+	defer pair.OnOneProcessor()()
 	var trace io.Writer
 	if *simTrace {
 		trace = os.Stdout
@@ -113,7 +115,7 @@ func simHere(t *testing.T, seeds int, cover *simCover, run func(t testing.TB, se
 
 // TestSimulationFindsOldBugs runs the seeds that once found one.
 func TestSimulationFindsOldBugs(t *testing.T) {
-	defer onOneProcessor()()
+	defer pair.OnOneProcessor()()
 	for _, r := range simRegressions {
 		t.Run(fmt.Sprint(r.seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -4,7 +4,6 @@ package sim_test
 
 import (
 	"runtime"
-	"runtime/debug"
 	"runtime/metrics"
 	"time"
 
@@ -27,16 +26,6 @@ const (
 	simHeap    = 64 << 20
 	simGarbage = 64
 )
-
-// onOneProcessor has the simulation run one goroutine at a time, and collect no
-// garbage but when the world asks for it. The returned function ends that.
-func onOneProcessor() (end func()) {
-	procs, percent := runtime.GOMAXPROCS(1), debug.SetGCPercent(-1)
-	return func() {
-		debug.SetGCPercent(percent)
-		runtime.GOMAXPROCS(procs)
-	}
-}
 
 // calm is how a world notices that the machine has disturbed it.
 type calm struct {
