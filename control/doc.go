@@ -111,8 +111,8 @@
 //
 // Above a Messenger stand the clients of a cluster (package cluster), msgrtest,
 // which breaks connections on purpose, pair, which joins two for the tests of
-// programs, and sim, which runs whole messengers over a simulated network and tries
-// what may happen to them.
+// programs, durabletest, which holds those with a disk against its faults, and sim,
+// which runs whole messengers over a simulated network and tries what may happen to them.
 //
 // # Glossary
 //

@@ -1,0 +1,189 @@
+package durabletest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/pair"
+)
+
+// Keys is how many keys there are: key-000 and so on.
+const Keys = 30
+
+func keyOf(number int) string { return fmt.Sprintf("key-%03d", number) }
+
+// Act is what is asked for a key.
+type Act int
+
+// The acts.
+const (
+	Put Act = iota
+	Get
+	Delete
+)
+
+// Random is an act, mostly a Put.
+func Random(rng *rand.Rand) Act { return [...]Act{Put, Put, Put, Get, Delete}[rng.IntN(5)] }
+
+// Server is what is tested, and how it is asked.
+type Server struct {
+	// Pair has the seed and the configuration of the server's messenger. Its Open is
+	// replaced.
+	Pair pair.Config
+	// Open opens what p.Server has on its disk, which has no faults meanwhile, and returns
+	// the dispatcher. It is called for each process of the server, on the test's goroutine.
+	Open func(p *pair.Pair) (*control.Dispatcher, error)
+	// Ask makes a request, and returns the value that was got, which the caller then owns.
+	// value is not empty, and is of a Put. Any goroutine.
+	Ask func(ctx context.Context, c *control.Conn, act Act, key string, value []byte) ([]byte, error)
+	// List returns all keys, in order. nil: the server cannot.
+	List func(ctx context.Context, c *control.Conn) ([]string, error)
+	// Missing is what the errors of Ask wrap if there is no such key, and Refused if the
+	// server has answered that it could not. With any other there was no answer.
+	Missing, Refused error
+	// Pause is when the server has recovered from faults that are over, and has done what
+	// it does when nobody asks for anything.
+	Pause time.Duration
+	// Wrong gets what the server must not have done, on any goroutine. nil: the test fails.
+	Wrong func(err error)
+}
+
+// Audit makes requests, and judges the answers by its ledger. Of each key it has one request
+// under way. Methods are for the goroutine of the test, but for Ask.
+type Audit struct {
+	pair.Ledger
+	// Conns lead to the server; a key belongs to one of them. They are changed while nothing
+	// is under way.
+	Conns []*control.Conn
+	// Rand chooses what is asked.
+	Rand *rand.Rand
+
+	server  Server
+	ctx     context.Context
+	under   sync.WaitGroup // requests under way
+	version atomic.Uint64
+	faults  atomic.Bool // requests may be refused
+}
+
+// NewAudit makes the audit of an empty server. ctx ends its requests. What is wrong fails t.
+func NewAudit(t testing.TB, ctx context.Context, s Server, seed uint64) *Audit {
+	if s.Wrong == nil {
+		s.Wrong = func(err error) { t.Error(err) }
+	}
+	return &Audit{server: s, ctx: ctx, Rand: rand.New(rand.NewPCG(seed, 1))}
+}
+
+// valueOf is up to 1500 bytes, of some versions 20 000, that begin with the version.
+func valueOf(key string, version uint64) []byte {
+	most := 1500
+	switch {
+	case version == 0:
+		return nil
+	case version%16 == 0:
+		most = 20000
+	}
+	text := fmt.Appendf(nil, "%d of %s,", version, key)
+	n := max(len(text), int(uint32(version)*2654435761>>8)%most)
+	return bytes.Repeat(text, 1+n/len(text))[:n]
+}
+
+// MayRefuse says whether the server may refuse requests from now on.
+func (a *Audit) MayRefuse(yes bool) { a.faults.Store(yes) }
+
+// Ask makes a request for the key of a number and judges the answer. The error says that
+// there is none. Any goroutine.
+func (a *Audit) Ask(act Act, number int) error {
+	key, version := keyOf(number), uint64(0)
+	if act == Put {
+		version = a.version.Add(1)
+	}
+	data, err := a.server.Ask(a.ctx, a.Conns[number%len(a.Conns)], act, key, valueOf(key, version))
+	refused, missing := errors.Is(err, a.server.Refused), errors.Is(err, a.server.Missing)
+	switch {
+	case refused && !a.faults.Load():
+		a.server.Wrong(fmt.Errorf("%s is refused: %w", key, err))
+	case err != nil && !missing && act != Get:
+		a.Refused(key, version)
+	case err == nil && act != Get:
+		a.Acknowledged(key, version)
+	case err == nil || missing:
+		version = 0
+		_, _ = fmt.Sscanf(string(data), "%d of", &version) // else 0
+		if !bytes.Equal(data, valueOf(key, version)) {
+			a.server.Wrong(fmt.Errorf("%s has a wrong value of %d bytes", key, len(data)))
+		}
+		if err := a.Found(key, version); err != nil {
+			a.server.Wrong(err)
+		}
+	}
+	if refused || missing {
+		return nil
+	}
+	return err
+}
+
+// All asks the same of the first n keys of a server that runs, which must answer, and waits.
+func (a *Audit) All(act Act, n int) {
+	for number := range n {
+		a.under.Go(func() {
+			if err := a.Ask(act, number); err != nil {
+				a.server.Wrong(fmt.Errorf("%s has no answer: %w", keyOf(number), err))
+			}
+		})
+	}
+	a.under.Wait()
+}
+
+// Load makes n requests, each for another key, and does not wait.
+func (a *Audit) Load(n int) {
+	for _, number := range a.Rand.Perm(Keys)[:n] {
+		act := Random(a.Rand)
+		a.under.Go(func() { _ = a.Ask(act, number) })
+	}
+}
+
+// Wait waits for all requests to end.
+func (a *Audit) Wait() { a.under.Wait() }
+
+// Everything reads all keys, and lists them.
+func (a *Audit) Everything() {
+	a.All(Get, Keys)
+	if a.server.List == nil {
+		return
+	}
+	names, err := a.server.List(a.ctx, a.Conns[0])
+	if want := a.Present(); err != nil || fmt.Sprint(names) != fmt.Sprint(want) {
+		a.server.Wrong(fmt.Errorf("the keys are %q, %v; want %q", names, err, want))
+	}
+}
+
+// Storm asks for all keys at once, again and again, until there is no answer. Once n requests
+// are answered it calls end, which ends the server; some go on meanwhile. The connections are
+// marked down then, and the ledger knows that another process is next.
+func (a *Audit) Storm(n int, end func()) {
+	var left atomic.Int64
+	left.Store(int64(n))
+	for number := range Keys {
+		rng := rand.New(rand.NewPCG(a.Rand.Uint64(), 1))
+		a.under.Go(func() {
+			for a.Ask(Random(rng), number) == nil {
+				if left.Add(-1) == 0 {
+					end()
+					for _, c := range a.Conns {
+						c.MarkDown()
+					}
+				}
+			}
+		})
+	}
+	a.under.Wait()
+	a.Restarted()
+}
