@@ -13,14 +13,14 @@ import (
 	"context"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal kills
-	os.Exit(run(ctx, env{os.Stdin, os.Stdout, os.Stderr}, os.Args[1:]))
+	cli.Main(func(ctx context.Context, args []string) int {
+		return run(ctx, env{os.Stdin, os.Stdout, os.Stderr}, args)
+	})
 }
 
 // env is what the program gets from its surroundings.

@@ -17,7 +17,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
 	"strconv"
 	"syscall"
 	"time"
@@ -32,9 +31,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal kills
-	os.Exit(run(ctx, os.Stdout, os.Stderr, os.Args[1:]))
+	cli.Main(func(ctx context.Context, args []string) int { return run(ctx, os.Stdout, os.Stderr, args) })
 }
 
 const help = `usage: ringmsgr-exporter [flags] PID|SOCKET

@@ -136,7 +136,7 @@ func underAttack(t testing.TB, name string, from netip.Addr) (server *process, a
 	}
 	t.Cleanup(func() {
 		stop()
-		server.signal(syscall.SIGKILL)
+		server.Signal(syscall.SIGKILL)
 		all.Wait()
 	})
 	return server, at
@@ -157,8 +157,8 @@ func TestHonestMessagesPassInEveryAttack(t *testing.T) {
 			var report sent
 			client := spawn(t, "send", "--json", "--messages", "500", "--depth", "4", "--size", "512", "--timeout", "60s", "--log-level", "off", at.String())
 			client.decode(&report)
-			client.want(cli.OK)
-			m, err := procstat.ReadMemory(server.cmd.Process.Pid)
+			client.Want(cli.OK)
+			m, err := procstat.ReadMemory(server.PID())
 			if err != nil || m.Peak > most || report.Verified != 500 {
 				t.Errorf("%+v, %d MiB, %v", report, m.Peak>>20, err)
 			}
@@ -173,7 +173,7 @@ func BenchmarkAttacks(b *testing.B) {
 	for name := range attacks {
 		b.Run(name, func(b *testing.B) {
 			server, at := underAttack(b, name, theirs)
-			pid := server.cmd.Process.Pid
+			pid := server.PID()
 			for b.Loop() {
 				before, err := procstat.ReadCPU(pid)
 				if err != nil {
@@ -191,7 +191,7 @@ func BenchmarkAttacks(b *testing.B) {
 				var report sent
 				client := spawn(b, "send", "--json", "--duration", "3s", "--depth", "1", "--size", "512", "--timeout", "60s", "--log-level", "off", at.String())
 				client.decode(&report)
-				client.want(cli.OK)
+				client.Want(cli.OK)
 				m, err := procstat.ReadMemory(pid)
 				if err != nil {
 					b.Fatal(err)

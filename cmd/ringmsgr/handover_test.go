@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,18 +17,11 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/proctest"
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
-// asProgram has the test binary be the program.
-const asProgram = "RINGMSGR_TEST_AS_PROGRAM"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
-		main()
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { proctest.Program(m, main) }
 
 // serverChain is a serve in a process of its own, and its successors.
 type serverChain struct {
@@ -51,16 +43,11 @@ func startChain(t *testing.T, args ...string) *serverChain {
 		t: t, stats: filepath.Join(dir, "stats"), path: filepath.Join(dir, "handover"),
 		ready: make(chan string, 200), rest: make(chan []string, 1), errs: &lockedBuffer{},
 	}
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	outR, outW := pipe(t)
 	errR, errW := pipe(t)
-	cmd := exec.Command(exe, append([]string{"serve", "--handover", d.path, "--stats", d.stats, "--linger", "20s"}, args...)...)
-	cmd.Env = append(os.Environ(), asProgram+"=1")
+	cmd := proctest.Command(t, append([]string{"serve", "--handover", d.path, "--stats", d.stats, "--linger", "20s"}, args...)...)
 	cmd.Stdout, cmd.Stderr = outW, errW
-	err = cmd.Start()
+	err := cmd.Start()
 	_, _ = outW.Close(), errW.Close() // the children have them
 	if err != nil {
 		t.Fatal(err)

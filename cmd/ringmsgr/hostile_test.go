@@ -6,13 +6,13 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/proctest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -88,12 +88,12 @@ func sendAcross(t *testing.T, cell hostileCell, span time.Duration) {
 	defer calm.Stop()
 	var report sent
 	client.decode(&report)
-	client.want(cli.OK)
-	server.signal(syscall.SIGTERM)
+	client.Want(cli.OK)
+	server.Signal(syscall.SIGTERM)
 	var end served
 	end.verdict = &verdict{}
 	line := server.decode(&end)
-	server.want(cli.OK)
+	server.Want(cli.OK)
 
 	if report.Verified == 0 || report.Verified != report.Messages || report.Lossy || report.Reconnects == 0 ||
 		report.Duplicates+report.Losses+report.Corrupt != 0 {
@@ -110,40 +110,18 @@ func sendAcross(t *testing.T, cell hostileCell, span time.Duration) {
 		cell.seed, report.Verified, report.Reconnects, toServer.Carried(), toSender.Carried(), troubles)
 }
 
-// process is the program in a process of its own.
+// process is the program in a process of its own, which writes JSON.
 type process struct {
+	*proctest.Process
 	t     testing.TB
-	cmd   *exec.Cmd
+	name  string
 	lines *json.Decoder
-	errs  *lockedBuffer
-	ended bool
 }
 
-// spawn starts the program. The test's end kills it if it still runs.
 func spawn(t testing.TB, args ...string) *process {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &process{t: t, cmd: exec.Command(exe, args...), errs: &lockedBuffer{}}
-	p.cmd.Env = append(os.Environ(), asProgram+"=1")
-	p.cmd.Stderr = p.errs
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.lines = json.NewDecoder(out)
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if !p.ended {
-			_ = p.cmd.Process.Kill()
-			_ = p.cmd.Wait() // it was killed
-		}
-	})
-	return p
+	p := proctest.Start(t, args...)
+	return &process{Process: p, t: t, name: args[0], lines: json.NewDecoder(p.Stdout)}
 }
 
 // decode waits for the next line of JSON and returns it as well.
@@ -151,29 +129,12 @@ func (p *process) decode(v any) string {
 	p.t.Helper()
 	var line json.RawMessage
 	if err := p.lines.Decode(&line); err != nil {
-		p.t.Fatalf("%s says nothing: %v: %s", p.cmd.Args[1], err, p.errs)
+		p.t.Fatalf("%s says nothing: %v: %s", p.name, err, p.Stderr())
 	}
 	if err := json.Unmarshal(line, v); err != nil {
-		p.t.Fatalf("%s says %s: %v", p.cmd.Args[1], line, err)
+		p.t.Fatalf("%s says %s: %v", p.name, line, err)
 	}
 	return string(line)
-}
-
-func (p *process) signal(s os.Signal) {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
-// want waits for the end. All output must have been read.
-func (p *process) want(status int) {
-	p.t.Helper()
-	p.ended = true
-	_ = p.cmd.Wait() // the status says it all
-	if got := p.cmd.ProcessState.ExitCode(); got != status {
-		p.t.Errorf("%s: %v, want status %d: %s", p.cmd.Args[1], p.cmd.ProcessState, status, p.errs)
-	}
 }
 
 // freePort is a port of ip on which nobody listens.

@@ -42,15 +42,15 @@ func TestAServerThatIsStoppedNowAndThenServesOn(t *testing.T) {
 			at := ready.Listening.Front()
 			client := spawn(t, "send", "--json", "--policy", "lossless-client", "--messages", "20000", "--conns", "4", "--size", "2KiB",
 				"--keepalive", "100ms", "--log-level", "off", at.String())
-			pid := server.cmd.Process.Pid
+			pid := server.PID()
 			for range 20 {
-				server.signal(syscall.SIGSTOP)
+				server.Signal(syscall.SIGSTOP)
 				awaitStopped(t, pid, true)
 				c, err := net.Dial("tcp", at.AddrPort.String())
 				if err != nil {
 					t.Fatal(err)
 				}
-				server.signal(syscall.SIGCONT)
+				server.Signal(syscall.SIGCONT)
 				awaitStopped(t, pid, false)
 				banner := make([]byte, 8)
 				if _, err := c.Read(banner); err != nil || !bytes.HasPrefix(banner, []byte("ceph v2")) {
@@ -60,7 +60,7 @@ func TestAServerThatIsStoppedNowAndThenServesOn(t *testing.T) {
 			}
 			var report sent
 			client.decode(&report)
-			client.want(cli.OK)
+			client.Want(cli.OK)
 			if report.Verified != 20000 || report.Losses+report.Duplicates+report.Corrupt != 0 {
 				t.Errorf("send says %+v", report)
 			}
@@ -79,8 +79,8 @@ func TestLargeMessagesOnManyConnectionsStayBelowHalfAGigabyte(t *testing.T) {
 				ready.Listening.Front().String())
 			var report sent
 			client.decode(&report)
-			client.want(cli.OK)
-			m, err := procstat.ReadMemory(server.cmd.Process.Pid)
+			client.Want(cli.OK)
+			m, err := procstat.ReadMemory(server.PID())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,9 +7,19 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"runtime"
 	"strings"
+	"syscall"
 )
+
+// Main is the main of a program: it calls run with the arguments, and exits with the status
+// that run returns. ctx ends with SIGINT or SIGTERM; a second one kills.
+func Main(run func(ctx context.Context, args []string) int) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:]))
+}
 
 // Program is a program of several commands that share their flags.
 type Program struct {

@@ -3,10 +3,12 @@ package cli_test
 import (
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
 func TestAProgramRunsItsCommandsAndSaysHowItIsCalled(t *testing.T) {
@@ -43,12 +45,10 @@ func TestAProgramRunsItsCommandsAndSaysHowItIsCalled(t *testing.T) {
 			{"many", "A B...", "takes two or more", run}, {"fails", "", "cannot", fails},
 		}}
 		p.Flags.Int("level", 1, "a `NUMBER`")
-		var out, errs strings.Builder
-		status := p.Run(t.Context(), &out, &errs, strings.Fields(c.args))
-		if status != c.status || !strings.Contains(out.String(), c.stdout) || !strings.Contains(errs.String(), c.stderr) {
-			t.Errorf("%s: status %d, %q, %q", c.args, status, out.String(), errs.String())
-		}
-		if words := strings.Fields(strings.ReplaceAll(c.args, "--level 3 ", "")); status == cli.OK && got != nil && len(got) != len(words)-1 {
+		clitest.Check(t, func(_ io.Reader, stdout, stderr io.Writer, args []string) int {
+			return p.Run(t.Context(), stdout, stderr, args)
+		}, "", c.args, c.status, c.stdout, c.stderr)
+		if words := strings.Fields(strings.ReplaceAll(c.args, "--level 3 ", "")); c.status == cli.OK && got != nil && len(got) != len(words)-1 {
 			t.Errorf("%s: it got %q", c.args, got)
 		}
 	}
