@@ -17,8 +17,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/compress"
 	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
-	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // options are the flags.
@@ -30,9 +28,8 @@ type options struct {
 	proto    string
 	rev      int
 	compress string
-	backend  string
 	timeout  time.Duration
-	logLevel string
+	engine   flags.Engine
 	flags.Recording
 }
 
@@ -44,10 +41,9 @@ func (o *options) register(fs *flag.FlagSet) {
 	fs.StringVar(&o.proto, "proto", "", "`PROTOCOL`: v2, or v1 for msgr1 with everybody who speaks it (default as the addresses of monitors say, else v2)")
 	fs.IntVar(&o.rev, "rev", 1, "highest protocol `REVISION`: 0 for msgr2.0, 1 for msgr2.1")
 	fs.StringVar(&o.compress, "compress", "none", "`METHOD` of compression towards OSDs that have it")
-	fs.StringVar(&o.backend, "backend", "auto", "I/O `ENGINE`: auto, io_uring or epoll")
 	fs.DurationVar(&o.timeout, "timeout", 30*time.Second, "`DURATION` of the whole command at most")
 	o.Recording.Register(fs)
-	flags.RegisterLogLevel(fs, &o.logLevel, "warn")
+	o.engine.Register(fs)
 }
 
 // splitAddrs cuts a comma list of addresses, some of which may be lists in
@@ -103,12 +99,8 @@ func (o *options) config(ctx context.Context, log io.Writer) (cfg rados.Config, 
 	if method != handshake.CompressionNone {
 		cfg.Compression = control.Compression{Methods: []handshake.CompressionMethod{method}}
 	}
-	backend, err := flags.Backend(o.backend)
-	if err != nil {
-		return cfg, err
-	}
-	cfg.Plane = dataplane.Config{Cores: 1, Driver: uring.Config{Backend: backend}}
-	if cfg.Logger, err = flags.Logger(o.logLevel, log); err != nil {
+	cfg.Plane.Cores = 1
+	if cfg.Plane.Driver.Backend, cfg.Logger, err = o.engine.Read(log); err != nil {
 		return cfg, err
 	}
 	if o.keyring != "" {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
@@ -93,7 +94,7 @@ func TestTheVersionNeedsNoCluster(t *testing.T) {
 }
 
 func TestMonitorsAreAList(t *testing.T) {
-	o := options{mons: "[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0],10.0.0.2,v2:[fd00::3]:3301", name: "client.admin", rev: 1, compress: "none", backend: "auto", logLevel: "off"}
+	o := options{mons: "[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0],10.0.0.2,v2:[fd00::3]:3301", name: "client.admin", rev: 1, compress: "none", engine: flags.Engine{Backend: "auto", LogLevel: "off"}}
 	cfg, err := o.config(t.Context(), io.Discard)
 	if err != nil || len(cfg.Mons) != 3 || cfg.Mons[0].String() != "v2:10.0.0.1:3300/0" || cfg.Mons[1].String() != "v2:10.0.0.2:3300/0" ||
 		cfg.Mons[2].String() != "v2:[fd00::3]:3301/0" {

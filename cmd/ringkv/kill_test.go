@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
@@ -55,7 +56,7 @@ func TestKilledAtAnyMomentItLosesNothingThatWasAcknowledged(t *testing.T) {
 			dir, o := t.TempDir(), &model{t: t, ctx: t.Context(), rng: rand.New(rand.NewPCG(seed, 1))}
 			for range rounds {
 				cmd, addr := begin(t, "--dir", dir, "--backend", backend)
-				e := env{stderr: io.Discard, backend: backend, level: "off", cores: 1}
+				e := env{stderr: io.Discard, engine: flags.Engine{Backend: backend, LogLevel: "off"}, cores: 1}
 				err := e.dial(t.Context(), addr, 2, func(clients []client) error {
 					o.clients = clients
 					o.killed(cmd)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -29,21 +30,22 @@ func main() {
 
 // env is what the program gets from its surroundings, and its flags.
 type env struct {
-	stdin                             io.Reader
-	stdout, stderr                    io.Writer
-	log                               *slog.Logger
-	listen, dir, backend, level, size string
-	cores, conns, depth, keys         int
-	puts                              float64
-	duration                          time.Duration
+	stdin                     io.Reader
+	stdout, stderr            io.Writer
+	log                       *slog.Logger
+	engine                    flags.Engine
+	listen, dir, size         string
+	cores, conns, depth, keys int
+	puts                      float64
+	duration                  time.Duration
 }
 
 // run is the whole program. It ends early when ctx does.
 func (e *env) run(ctx context.Context, args []string) int {
 	fs := cli.NewFlags("ringkv")
+	e.engine.Register(fs)
 	fs.StringVar(&e.listen, "listen", "v2:127.0.0.1:7777", "serve: `ADDRESS` to listen on")
 	fs.StringVar(&e.dir, "dir", "", "serve: `DIRECTORY` of the values; made if it is not there")
-	fs.StringVar(&e.backend, "backend", "auto", "I/O `ENGINE`: auto, io_uring or epoll")
 	fs.IntVar(&e.cores, "cores", 1, "`NUMBER` of cores; serve: always the same for a directory")
 	fs.IntVar(&e.conns, "conns", 16, "load: `NUMBER` of connections")
 	fs.IntVar(&e.depth, "depth", 16, "load: `NUMBER` of requests under way on each")
@@ -51,7 +53,6 @@ func (e *env) run(ctx context.Context, args []string) int {
 	fs.StringVar(&e.size, "size", "4KiB", "load: `BYTES` of a value")
 	fs.Float64Var(&e.puts, "puts", 50, "load: `PERCENT` of the requests that put")
 	fs.DurationVar(&e.duration, "duration", 10*time.Second, "load: `DURATION` of it")
-	flags.RegisterLogLevel(fs, &e.level, "warn")
 	p := cli.Program{Name: "ringkv", Flags: fs, Commands: []cli.Command{
 		{Name: "serve", Help: "serve the values in a directory", Run: e.serve},
 		{Name: "put", Args: "ADDRESS KEY", Help: "store what is read from standard input", Run: e.ask("put")},
@@ -66,23 +67,11 @@ func (e *env) run(ctx context.Context, args []string) int {
 // with calls f with a messenger of the cores, the engine and the log that the flags say.
 func (e *env) with(cfg control.Config, f func(m *control.Messenger) error) (err error) {
 	cfg.Plane.Cores = e.cores
-	cfg.Plane.Driver.Backend, err = flags.Backend(e.backend)
-	if err == nil {
-		e.log, err = flags.Logger(e.level, e.stderr)
-	}
-	if err != nil {
+	if cfg.Plane.Driver.Backend, cfg.Logger, err = e.engine.Read(e.stderr); err != nil {
 		return err
 	}
-	cli.GrowProcs(e.cores) // each blocks a thread
-	cfg.Logger = e.log
-	m, err := control.New(cfg)
-	if err != nil {
-		return err
-	}
-	err = f(m)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	return errors.Join(err, m.Shutdown(ctx)) // what is acknowledged is durable: nothing is waited for
+	e.log = cfg.Logger
+	return scope.With(cfg, f)
 }
 
 // serve serves until ctx ends, or a core breaks.

@@ -38,8 +38,8 @@ func (l *listenFlag) bindError(err error) error {
 // startError names the flag that asked for a ring, if there is none.
 func (o *machineOptions) startError(err error) error {
 	var refused *uring.SetupError
-	if o.backend == string(uring.IOUring) && errors.As(err, &refused) {
-		return fmt.Errorf("--backend %s: %w", o.backend, err)
+	if o.engine.Backend == string(uring.IOUring) && errors.As(err, &refused) {
+		return fmt.Errorf("--backend %s: %w", o.engine.Backend, err)
 	}
 	return err
 }

@@ -6,20 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
-
-// shutdownTime bounds how long a messenger may take to end. Only a defect takes as long,
-// or a machine that gives a core no time.
-const shutdownTime = 10 * time.Second
-
-// closeMessenger ends m. Its peers have nothing to gain from our patience.
-func closeMessenger(m *control.Messenger) error {
-	ctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
-	defer cancel()
-	return m.Shutdown(ctx)
-}
 
 // open makes a messenger, starts it with d and binds it to the addresses of
 // --listen, if there are any.
@@ -39,7 +29,7 @@ func (o *sessionOptions) open(cfg control.Config, d *control.Dispatcher) (*contr
 		}
 	}
 	if err != nil {
-		_ = closeMessenger(m) // the first error tells more
+		_ = scope.Close(m) // the first error tells more
 		return nil, err
 	}
 	return m, nil

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
@@ -66,7 +67,7 @@ func newFresh(t *testing.T, i int, h *holder, policy control.Policy, to wire.Add
 	}
 	f.m = m
 	t.Cleanup(func() {
-		if err := closeMessenger(m); err != nil {
+		if err := scope.Close(m); err != nil {
 			t.Error(err)
 		}
 	})

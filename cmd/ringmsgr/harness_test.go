@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -174,7 +175,7 @@ func messenger(t testing.TB, cfg control.Config, d *control.Dispatcher) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := closeMessenger(m); err != nil {
+		if err := scope.Close(m); err != nil {
 			t.Error(err)
 		}
 	})

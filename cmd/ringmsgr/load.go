@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
@@ -253,7 +254,7 @@ func (l *load) report(failed error) *sent {
 func (l *load) close() error {
 	errs := make(chan error)
 	for _, m := range l.messengers {
-		go func() { errs <- closeMessenger(m) }()
+		go func() { errs <- scope.Close(m) }()
 	}
 	var all []error
 	for range l.messengers {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
@@ -43,7 +44,7 @@ func TestServeRenewsTicketsAsAMon(t *testing.T) {
 	echoes := make(chan string, 1)
 	m, err := control.New(control.Config{Name: name, AuthClient: keys, Plane: dataplane.Config{Cores: 1}})
 	must(t, err)
-	defer func() { must(t, closeMessenger(m)) }()
+	defer func() { must(t, scope.Close(m)) }()
 	must(t, m.Start(client.Dispatcher(), &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
 		echoes <- string(m.Data)
 		return true
@@ -93,7 +94,7 @@ func TestServeAnswersAPingAsAMonitor(t *testing.T) {
 	must(t, err)
 	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Plane: dataplane.Config{Cores: 1}})
 	must(t, err)
-	defer func() { must(t, closeMessenger(m)) }()
+	defer func() { must(t, scope.Close(m)) }()
 	answers := make(chan string, 2)
 	must(t, m.Start(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
 		answers <- string(m.Front)

@@ -23,14 +23,13 @@ import (
 
 // machineOptions are the flags of every command: how the I/O is done.
 type machineOptions struct {
-	json     bool
-	cores    int
-	pin      bool
-	nice     int
-	backend  string
-	spin     time.Duration
-	receive  string
-	logLevel string
+	json    bool
+	cores   int
+	pin     bool
+	nice    int
+	spin    time.Duration
+	receive string
+	engine  flags.Engine
 }
 
 func (o *machineOptions) register(fs *flag.FlagSet, cores int) {
@@ -42,19 +41,14 @@ func (o *machineOptions) register(fs *flag.FlagSet, cores int) {
 	fs.IntVar(&o.cores, "cores", cores, usage)
 	fs.BoolVar(&o.pin, "pin", false, "bind each core to a CPU; only with CPUs that nothing else uses")
 	fs.IntVar(&o.nice, "nice", 0, "`NICENESS` of each core's thread, -20 to 19; below 0 it needs CAP_SYS_NICE")
-	fs.StringVar(&o.backend, "backend", "auto", "I/O `ENGINE`: auto, io_uring or epoll")
 	fs.DurationVar(&o.spin, "spin", 0, "`DURATION` that a core polls at most before it sleeps, such as 20us")
 	fs.StringVar(&o.receive, "receive", "auto", "`MODE` of receiving: auto, buffers or ready")
-	flags.RegisterLogLevel(fs, &o.logLevel, "warn")
+	o.engine.Register(fs)
 }
 
 // plane is the configuration of the cores.
 func (o *machineOptions) plane(e env) (dataplane.Config, error) {
-	log, err := flags.Logger(o.logLevel, e.stderr)
-	if err != nil {
-		return dataplane.Config{}, err
-	}
-	backend, err := flags.Backend(o.backend)
+	backend, log, err := o.engine.Read(e.stderr)
 	if err != nil {
 		return dataplane.Config{}, err
 	}

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
 	"github.com/ringmsgr/ringmsgr/control"
@@ -108,7 +109,7 @@ func (p *pinger) ping(ctx context.Context, e env, cfg control.Config, to wire.Ad
 		return nil, err
 	}
 	answer, err := p.measure(ctx, m, trips, to, peer)
-	return answer, errors.Join(err, closeMessenger(m))
+	return answer, errors.Join(err, scope.Close(m))
 }
 
 func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips, to wire.Addr, peer wire.EntityType) (*pong, error) {

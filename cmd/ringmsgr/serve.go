@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
@@ -135,7 +136,7 @@ func (s *server) run(ctx context.Context, e env, args []string) (err error) {
 		return err
 	}
 	s.monitor.m.Store(m)
-	return errors.Join(s.serve(ctx, e, m, &cfg), closeMessenger(m))
+	return errors.Join(s.serve(ctx, e, m, &cfg), scope.Close(m))
 }
 
 // begin makes the messenger, or continues that of another process.

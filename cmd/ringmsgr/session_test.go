@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -152,7 +153,7 @@ func TestServeEndsWithinDrainBesideAPeerThatDoesNotRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer closeMessenger(m)
+	defer scope.Close(m)
 	defer close(release)
 	if err := m.Start(&control.Dispatcher{Fast: func(*control.Conn, *control.Message) bool {
 		if first {

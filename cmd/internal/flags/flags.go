@@ -10,17 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/uring"
 )
-
-// Backend reads --backend.
-func Backend(text string) (uring.Backend, error) {
-	switch b := uring.Backend(text); b {
-	case uring.Auto, uring.IOUring, uring.Epoll:
-		return b, nil
-	}
-	return "", cli.Usagef("--backend %q: want auto, io_uring or epoll", text)
-}
 
 // Revision reads --rev: rev0 says that msgr2.0 is the highest.
 func Revision(n int) (rev0 bool, err error) {

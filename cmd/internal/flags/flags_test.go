@@ -1,6 +1,7 @@
 package flags
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +15,7 @@ import (
 )
 
 func TestRightValuesAreRead(t *testing.T) {
-	if b, err := Backend("epoll"); b != uring.Epoll || err != nil {
+	if b, log, err := (&Engine{"epoll", "off"}).Read(nil); b != uring.Epoll || log.Enabled(t.Context(), slog.LevelError) || err != nil {
 		t.Errorf("%v, %v", b, err)
 	}
 	for n, want := range []bool{true, false} {
@@ -53,11 +54,11 @@ func TestWrongValuesNameTheirFlag(t *testing.T) {
 		t.Fatal(err)
 	}
 	for flag, read := range map[string]func() error{
-		`--backend "kqueue"`: func() error { _, err := Backend("kqueue"); return err },
+		`--backend "kqueue"`: func() error { _, _, err := (&Engine{"kqueue", "warn"}).Read(nil); return err },
 		"--rev 2":            func() error { _, err := Revision(2); return err },
 		"--name":             func() error { _, err := Name("nobody"); return err },
 		"--mode":             func() error { _, err := Modes("loud"); return err },
-		`--log-level "loud"`: func() error { _, err := Logger("loud", nil); return err },
+		`--log-level "loud"`: func() error { _, _, err := (&Engine{"auto", "loud"}).Read(nil); return err },
 		"--timeout 0s":       func() error { return Timeout(0) },
 		"--timeout -1s":      func() error { return Timeout(-time.Second) },
 		"--keyring " + broken + ".not: no such file": func() error { _, err := Keyring(broken + ".not"); return err },
