@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
@@ -29,11 +27,8 @@ var (
 // patience is how long a connection and each request may take.
 const patience = time.Minute
 
-// client is a connection to a server.
-type client struct{ *control.Conn }
-
 // dial calls f with n connections to a server.
-func (e *env) dial(ctx context.Context, to string, n int, f func(clients []client) error) error {
+func (e *env) dial(ctx context.Context, to string, n int, f func(conns []*control.Conn) error) error {
 	at, err := address.Reader{}.Parse(ctx, to)
 	if err != nil {
 		return cli.Usagef("%w", err)
@@ -42,21 +37,21 @@ func (e *env) dial(ctx context.Context, to string, n int, f func(clients []clien
 	return e.with(cfg, func(m *control.Messenger) error {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		clients, err := make([]client, n), m.Start()
+		conns, err := make([]*control.Conn, n), m.Start()
 		for i := 0; i < n && err == nil; i++ {
-			if clients[i].Conn, err = m.Connect(at, wire.OSD, control.Anonymous()); err == nil {
-				err = clients[i].WaitReady(ctx)
+			if conns[i], err = m.Connect(at, wire.OSD, control.Anonymous()); err == nil {
+				err = conns[i].WaitReady(ctx)
 			}
 		}
 		if err != nil {
 			return err
 		}
-		return f(clients)
+		return f(conns)
 	})
 }
 
 // do makes a request and waits for the data of its answer.
-func (c client) do(ctx context.Context, typ uint16, key string, data []byte) ([]byte, error) {
+func do(ctx context.Context, c *control.Conn, typ uint16, key string, data []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	m, err := c.Call(ctx, control.NewMessage(typ, []byte(key), data))
@@ -74,9 +69,9 @@ func (c client) do(ctx context.Context, typ uint16, key string, data []byte) ([]
 }
 
 // scan calls f for all keys that begin with prefix, in order.
-func (c client) scan(ctx context.Context, prefix string, f func(key string)) error {
+func scan(ctx context.Context, c *control.Conn, prefix string, f func(key string)) error {
 	for least := []byte(nil); ; {
-		data, err := c.do(ctx, msgScan, prefix, least)
+		data, err := do(ctx, c, msgScan, prefix, least)
 		list := readRecords(data, 0)
 		for _, rec := range list {
 			f(string(rec.key))
@@ -91,24 +86,24 @@ func (c client) scan(ctx context.Context, prefix string, f func(key string)) err
 // ask is a command that makes one request, or some.
 func (e *env) ask(verb string) func(ctx context.Context, args []string) error {
 	return func(ctx context.Context, args []string) error {
-		return e.dial(ctx, args[0], 1, func(clients []client) (err error) {
-			c, key, value := clients[0], append(args, "")[1], []byte(nil)
+		return e.dial(ctx, args[0], 1, func(conns []*control.Conn) (err error) {
+			c, key, value := conns[0], append(args, "")[1], []byte(nil)
 			switch verb {
 			case "put":
 				value, err = io.ReadAll(io.LimitReader(e.stdin, maxValue+1)) // one more is refused
 				if err == nil {
-					_, err = c.do(ctx, msgPut, key, value)
+					_, err = do(ctx, c, msgPut, key, value)
 				}
 			case "get":
-				if value, err = c.do(ctx, msgGet, key, nil); err == nil {
+				if value, err = do(ctx, c, msgGet, key, nil); err == nil {
 					_, err = e.stdout.Write(value)
 				}
 			case "delete":
 				for i := 1; i < len(args) && err == nil; i++ {
-					_, err = c.do(ctx, msgDelete, args[i], nil)
+					_, err = do(ctx, c, msgDelete, args[i], nil)
 				}
 			case "scan":
-				err = c.scan(ctx, key, func(key string) { fmt.Fprintln(e.stdout, key) })
+				err = scan(ctx, c, key, func(key string) { fmt.Fprintln(e.stdout, key) })
 			}
 			return err
 		})
@@ -129,36 +124,25 @@ func (e *env) load(ctx context.Context, args []string) error {
 	}
 	longest := make([]byte, maxValue)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(longest) // never fails
-	return e.dial(ctx, args[0], e.conns, func(clients []client) (failed error) {
-		var lanes sync.WaitGroup
-		var mu sync.Mutex // guards gets, puts and failed
-		gets, puts, began := latency.New(), latency.New(), time.Now()
-		for i := range e.conns * e.depth {
-			lanes.Go(func() {
-				for err := error(nil); err == nil && time.Since(began) < e.duration; {
-					times, typ, data := gets, msgGet, []byte(nil)
-					if rand.Float64()*100 < e.puts {
-						times, typ, data = puts, msgPut, longest[:size]
-					}
-					key, sent := strconv.Itoa(rand.IntN(e.keys)), time.Now()
-					switch data, err = clients[i%e.conns].do(ctx, typ, key, data); {
-					case errors.Is(err, errNotFound):
-						err = nil
-					case err == nil && !bytes.HasPrefix(longest, data):
-						err = fmt.Errorf("%w: %d bytes", errOther, len(data))
-					}
-					mu.Lock()
-					times.Record(time.Since(sent))
-					failed = cmp.Or(failed, err)
-					mu.Unlock()
-				}
-			})
-		}
-		lanes.Wait()
-		for i, times := range []*latency.Histogram{gets, puts} {
-			rate := quantity.Count(float64(times.Count()) / time.Since(began).Seconds())
+	return e.dial(ctx, args[0], e.conns, func(conns []*control.Conn) error {
+		calls, failed := latency.Loop(e.conns*e.depth, e.duration, func(i int) (string, error) {
+			kind, typ, value := "gets", msgGet, []byte(nil)
+			if rand.Float64()*100 < e.puts {
+				kind, typ, value = "puts", msgPut, longest[:size]
+			}
+			data, err := do(ctx, conns[i%e.conns], typ, strconv.Itoa(rand.IntN(e.keys)), value)
+			switch {
+			case errors.Is(err, errNotFound):
+				err = nil
+			case err == nil && !bytes.HasPrefix(longest, data):
+				err = fmt.Errorf("%w: %d bytes", errOther, len(data))
+			}
+			return kind, err
+		})
+		for _, kind := range []string{"gets", "puts"} {
+			rate, times := quantity.Count(calls.Rate(kind)), calls.Of(kind)
 			p50, p99 := quantity.Duration(times.Quantile(0.5)), quantity.Duration(times.Quantile(0.99))
-			fmt.Fprintf(e.stdout, "%s %s/s, p50 %s, p99 %s\n", []string{"gets", "puts"}[i], rate, p50, p99)
+			fmt.Fprintf(e.stdout, "%s %s/s, p50 %s, p99 %s\n", kind, rate, p50, p99)
 		}
 		return failed
 	})

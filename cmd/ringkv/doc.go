@@ -46,8 +46,8 @@
 //     starts behind that writes what it finds once more.
 //   - Files are named and removed: the directory is synced before something depends on it.
 //
-// sim_test.go runs the server on a simulated disk, by seed, and a pair.Ledger knows what must
-// be there; kill_test.go does it with processes.
+// sim_test.go has control/durabletest run the server on a simulated disk, by seed, and know
+// what must be there; kill_test.go does it with processes.
 //
 //	go test ./cmd/ringkv -run WhateverHappens -kv.seeds=10000 -timeout 2h
 package main

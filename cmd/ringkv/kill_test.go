@@ -1,46 +1,30 @@
 package main
 
 import (
-	"bufio"
-	"errors"
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/proctest"
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/durabletest"
 )
 
-const asProgram = "RINGKV_TEST_PROGRAM"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
-		main()
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { proctest.Program(m, main) }
 
 // begin starts a server in a process of its own, and returns its address.
-func begin(t *testing.T, args ...string) (cmd *exec.Cmd, addr string) {
+func begin(t *testing.T, args ...string) (server *proctest.Process, addr string) {
 	t.Helper()
 	args = append(args, "serve", "--listen", "v2:127.0.0.1:0", "--log-level", "error", "--cores", "2")
-	cmd = exec.Command(os.Args[0], args...)
-	cmd.Env, cmd.Stderr = append(os.Environ(), asProgram+"=1"), os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err = errors.Join(err, cmd.Start()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	line, err := bufio.NewReader(out).ReadString(',')
-	if err != nil {
-		t.Fatalf("it does not listen: %q, %v", line, err)
-	}
-	return cmd, strings.TrimSuffix(strings.TrimPrefix(line, "listening "), ",")
+	server = proctest.Start(t, args...)
+	addr, _, _ = strings.Cut(strings.TrimPrefix(server.Line(), "listening "), ",")
+	return server, addr
 }
 
 // The server is killed under load when a number of requests are answered, again and again,
@@ -53,13 +37,14 @@ func TestKilledAtAnyMomentItLosesNothingThatWasAcknowledged(t *testing.T) {
 	t.Logf("seed %d", seed)
 	for _, backend := range []string{"auto", "epoll"} {
 		t.Run(backend, func(t *testing.T) {
-			dir, o := t.TempDir(), &model{t: t, ctx: t.Context(), rng: rand.New(rand.NewPCG(seed, 1))}
+			dir, a := t.TempDir(), durabletest.NewAudit(t, t.Context(), tested(seed), seed)
 			for range rounds {
-				cmd, addr := begin(t, "--dir", dir, "--backend", backend)
+				server, addr := begin(t, "--dir", dir, "--backend", backend)
 				e := env{stderr: io.Discard, engine: flags.Engine{Backend: backend, LogLevel: "off"}, cores: 1}
-				err := e.dial(t.Context(), addr, 2, func(clients []client) error {
-					o.clients = clients
-					o.killed(cmd)
+				err := e.dial(t.Context(), addr, 2, func(conns []*control.Conn) error {
+					a.Conns = conns
+					a.Everything()
+					a.Storm(1+a.Rand.IntN(2000), server.Kill)
 					return nil
 				})
 				if err != nil {
@@ -70,78 +55,40 @@ func TestKilledAtAnyMomentItLosesNothingThatWasAcknowledged(t *testing.T) {
 	}
 }
 
-// killed is the life of a server. Some go on while it is being killed.
-func (o *model) killed(cmd *exec.Cmd) {
-	o.all(msgGet, keys)
-	var left atomic.Int64
-	left.Store(int64(1 + o.rng.IntN(2000)))
-	for key := range keys {
-		rng := rand.New(rand.NewPCG(o.rng.Uint64(), 1))
-		o.under.Go(func() {
-			for o.ask(pick(rng), key) == nil {
-				if left.Add(-1) == 0 {
-					_ = cmd.Process.Kill()
-					_ = cmd.Wait()
-					for _, c := range o.clients {
-						c.MarkDown()
-					}
-				}
-			}
-		})
-	}
-	o.under.Wait()
-	o.Restarted()
-}
-
-// check runs the program in this process, and says what is not as it should be.
-func check(t *testing.T, stdin, args string, status int, stdout, stderr string) {
-	t.Helper()
-	var out, errs strings.Builder
-	e := &env{stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs}
-	got := e.run(t.Context(), strings.Fields(args))
-	if got != status || !strings.Contains(out.String(), stdout) ||
-		!strings.Contains(errs.String(), stderr) || stderr == "" && errs.Len() > 0 {
-		t.Errorf("%s: status %d, %.80q, %q", args, got, out.String(), errs.String())
-	}
-}
-
 func TestTheCommandsDoWhatTheyAreNamedFor(t *testing.T) {
 	dir, large := t.TempDir(), strings.Repeat("large ", maxValue/6)
-	cmd, addr := begin(t, "--dir", dir)
-	for _, c := range []struct {
-		stdin, args    string
-		status         int
-		stdout, stderr string
-	}{
-		{"value", "put ADDR a", cli.OK, "", ""},
-		{"x", "put ADDR b", cli.OK, "", ""},
-		{large, "put ADDR ab", cli.OK, "", ""},
-		{"", "get ADDR a", cli.OK, "value", ""},
-		{"", "get ADDR ab", cli.OK, large, ""},
-		{"", "scan ADDR", cli.OK, "a\nab\nb\n", ""},
-		{"", "scan ADDR a", cli.OK, "a\nab\n", ""},
-		{"", "delete ADDR a b", cli.OK, "", ""},
-		{"", "get ADDR a", cli.Failed, "", "no such key"},
-		{"", "delete ADDR a", cli.Failed, "", "no such key"},
-		{"", "put ADDR a", cli.Failed, "", "a value of 0 bytes"},
-		{large + "larger", "put ADDR a", cli.Failed, "", "a value of 4194305 bytes"},
-		{"", "load ADDR --duration 50ms --keys 10 --size 1KiB --conns 2", cli.OK, "puts ", ""},
-		{"value", "put ADDR 0", cli.OK, "", ""},
-		{"", "load ADDR --keys 1 --puts 0", cli.Failed, "", "not what load has put"},
-		{"", "", cli.Usage, "", "no command"},
-		{"", "get ADDR", cli.Usage, "", "get ADDRESS KEY"},
-		{"", "serve", cli.Usage, "", "--dir is missing"},
-		{"", "serve --dir x --cores 0", cli.Usage, "", "--cores 0"},
-		{"", "serve --dir " + dir, cli.Failed, "", "is in use"},
-		{"", "load ADDR --size 5MiB", cli.Usage, "", "--size"},
-		{"", "load ADDR --puts 101", cli.Usage, "", "--puts"},
-		{"", "-h", cli.OK, "load ADDRESS", ""},
-	} {
-		check(t, c.stdin, strings.ReplaceAll(c.args, "ADDR", addr), c.status, c.stdout, c.stderr)
+	server, addr := begin(t, "--dir", dir)
+	program := func(stdin io.Reader, stdout, stderr io.Writer, args []string) int {
+		return (&env{stdin: stdin, stdout: stdout, stderr: stderr}).run(t.Context(), args)
 	}
-	_ = cmd.Process.Signal(syscall.SIGTERM)
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("it ends with %v", err)
+	check := func(stdin, args string, status int, stdout, stderr string) {
+		t.Helper()
+		clitest.Check(t, program, stdin, strings.ReplaceAll(args, "ADDR", addr), status, stdout, stderr)
 	}
-	check(t, "", "serve --cores 3 --listen v2:127.0.0.1:0 --dir "+dir, cli.Failed, "", "written with --cores 2")
+	check("value", "put ADDR a", cli.OK, "", "")
+	check("x", "put ADDR b", cli.OK, "", "")
+	check(large, "put ADDR ab", cli.OK, "", "")
+	check("", "get ADDR a", cli.OK, "value", "")
+	check("", "get ADDR ab", cli.OK, large, "")
+	check("", "scan ADDR", cli.OK, "a\nab\nb\n", "")
+	check("", "scan ADDR a", cli.OK, "a\nab\n", "")
+	check("", "delete ADDR a b", cli.OK, "", "")
+	check("", "get ADDR a", cli.Failed, "", "no such key")
+	check("", "delete ADDR a", cli.Failed, "", "no such key")
+	check("", "put ADDR a", cli.Failed, "", "a value of 0 bytes")
+	check(large+"larger", "put ADDR a", cli.Failed, "", "a value of 4194305 bytes")
+	check("", "load ADDR --duration 50ms --keys 10 --size 1KiB --conns 2", cli.OK, "puts ", "")
+	check("value", "put ADDR 0", cli.OK, "", "")
+	check("", "load ADDR --keys 1 --puts 0", cli.Failed, "", "not what load has put")
+	check("", "", cli.Usage, "", "no command")
+	check("", "get ADDR", cli.Usage, "", "get ADDRESS KEY")
+	check("", "serve", cli.Usage, "", "--dir is missing")
+	check("", "serve --dir x --cores 0", cli.Usage, "", "--cores 0")
+	check("", "serve --dir "+dir, cli.Failed, "", "is in use")
+	check("", "load ADDR --size 5MiB", cli.Usage, "", "--size")
+	check("", "load ADDR --puts 101", cli.Usage, "", "--puts")
+	check("", "-h", cli.OK, "load ADDRESS", "")
+	server.Signal(syscall.SIGTERM)
+	server.Want(cli.OK)
+	check("", "serve --cores 3 --listen v2:127.0.0.1:0 --dir "+dir, cli.Failed, "", "written with --cores 2")
 }

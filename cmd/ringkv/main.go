@@ -2,17 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
@@ -20,12 +15,11 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal kills
-	os.Exit((&env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}).run(ctx, os.Args[1:]))
+	cli.Main((&env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}).run)
 }
 
 // env is what the program gets from its surroundings, and its flags.
@@ -85,7 +79,7 @@ func (e *env) serve(ctx context.Context, _ []string) error {
 	case e.cores < 1 || e.cores > 1024:
 		return cli.Usagef("--cores %d: want 1 to 1024", e.cores)
 	}
-	locked, err := lock(e.dir)
+	locked, err := uring.Host{}.Lock(e.dir)
 	if err != nil {
 		return err
 	}
@@ -111,19 +105,4 @@ func (e *env) serve(ctx context.Context, _ []string) error {
 			return fmt.Errorf("a core broke: %w", err)
 		}
 	})
-}
-
-// lock keeps other processes out of a directory until it is closed, or this one has ended.
-func lock(dir string) (io.Closer, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s is in use: %w", dir, err), d.Close())
-	}
-	return d, nil
 }

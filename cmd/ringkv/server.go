@@ -41,7 +41,10 @@ type server struct {
 // open makes the indexes of all cores. It waits for the disk: not on a core.
 func (v *server) open(cores int) (err error) {
 	for i := range cores {
-		v.shards = append(v.shards, newShard(v, v.m.Core(i)))
+		s := &shard{kv: v, core: v.m.Core(i), log: v.log.With("core", i)}
+		s.quiet.Fire = func(*control.Core) { s.mark() }
+		s.retry.Fire = func(*control.Core) { s.settle() }
+		v.shards = append(v.shards, s)
 	}
 	ended := make(chan error, cores)
 	for _, s := range v.shards {

@@ -41,13 +41,6 @@ type entry struct {
 // markAfter is how long nothing is written before a mark is.
 const markAfter = 100 * time.Millisecond
 
-func newShard(v *server, c *control.Core) *shard {
-	s := &shard{kv: v, core: c, log: v.log.With("core", c.ID())}
-	s.quiet.Fire = func(*control.Core) { s.mark() }
-	s.retry.Fire = func(*control.Core) { s.settle() }
-	return s
-}
-
 // find returns the entry of a key, and makes one if there is none and add says so.
 func (s *shard) find(key []byte, add bool) *entry {
 	n, _ := s.index.Get(string(key))
