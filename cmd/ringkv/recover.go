@@ -124,7 +124,10 @@ func (s *shard) read(g *segment) (tail []byte, err error) {
 	if g.end, s.durable, s.marked = end, g.before, g.before; end > 0 {
 		s.durable, s.marked = positionOf(g.number, end), positionOf(g.number, sure)
 	}
-	return data[sure:end], nil
+	if end > sure { // else there may be less than that, of a value that is damaged
+		tail = data[sure:end]
+	}
+	return tail, nil
 }
 
 // load opens a segment and reads the whole of it.

@@ -103,27 +103,34 @@ func TestWhereTheLogEndsIsKnownWhereverTheProcessStops(t *testing.T) {
 	}
 }
 
-// A file that the log goes past is left by a process that could not use it.
+// A file that the log goes past is left by a process that could not use it. What is cut off of
+// another one is an error to those who read it.
 func TestAMissingSegmentIsDamageAndOneThatTheLogGoesPastIsNot(t *testing.T) {
-	for _, past := range []bool{false, true} {
+	for _, what := range []string{"missing", "past", "cut"} {
 		durabletest.Simulate(t, tested(3), func(w *durabletest.World) {
 			w.All(durabletest.Put, durabletest.Keys)
 			w.Pass(time.Second)
 			names := w.Files("/kv")
-			last := "/kv/" + names[len(names)-1]
+			before, last := "/kv/"+names[len(names)-2], "/kv/"+names[len(names)-1]
 			w.Do(func() {
-				disk := w.ServerHost.Disk()
-				if past {
+				switch disk := w.ServerHost.Disk(); what {
+				case "missing":
+					_ = disk.Remove(before)
+				case "past":
 					_ = disk.Rename(last, strings.Replace(last, "1-0", "1-1", 1)) // a higher number
 					_, _ = disk.Open(last, uring.FileOptions{Create: true})
-				} else {
-					_ = disk.Remove("/kv/" + names[len(names)-2])
+				case "cut":
+					fd, _ := disk.Open(before, uring.FileOptions{Write: true})
+					info, _ := disk.Stat(fd)
+					_ = disk.Truncate(fd, info.Size-1)
 				}
 			})
-			if err := w.Restart(false); past != (err == nil) || !past && !errors.Is(err, errDamaged) {
-				t.Errorf("past it %t: it begins with %v", past, err)
-			} else if past {
+			switch err := w.Restart(false); {
+			case err == nil && what != "missing":
+				w.MayRefuse(what == "cut")
 				w.All(durabletest.Get, durabletest.Keys)
+			case what != "missing" || !errors.Is(err, errDamaged):
+				t.Errorf("%s: it begins with %v", what, err)
 			}
 		})
 	}
