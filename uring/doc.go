@@ -54,7 +54,8 @@
 // (IOSQE_IO_LINK) cost as much as a sync that is asked for behind the write
 // (BenchmarkWriteAndSync compares), and the link is cut without a sign where the kernel
 // takes the one and not yet the other. One durable write (WriteDurable) costs less than
-// both with direct I/O, and more when several go through the page cache. Polled completions
+// both with direct I/O; when several go through the page cache, whose writes to a file have
+// one thread, the ring asks for the sync behind the write. Polled completions
 // (IORING_SETUP_IOPOLL) want a ring without sockets, syncs and timeouts, whose thread
 // polls for as long as the disk works: a core would have two rings and could not sleep. Few
 // devices have the queues for it: ProbeDisk tells.
