@@ -81,7 +81,12 @@ func (n *notebook) read() error {
 	if err := json.Unmarshal(data[4:], &n.notes); err != nil {
 		return fmt.Errorf("%w: %w", errDamaged, err)
 	}
-	return nil
+	if n.noDirectory {
+		return nil
+	}
+	// The process before may have been killed when the book had its name, and that was not
+	// durable: what is read from now on must stay.
+	return n.m.Disk().SyncDir("/notes")
 }
 
 // serve is on the core.

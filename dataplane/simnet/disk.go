@@ -123,6 +123,18 @@ func (c *change) apply(data []byte) []byte {
 	return data
 }
 
+// below leaves of changes the bytes below size.
+func below(changes []change, size int64) []change {
+	rest := changes[:0]
+	for _, c := range changes {
+		if c.p != nil && c.off < size {
+			c.p = c.p[:min(int64(len(c.p)), size-c.off)]
+			rest = append(rest, c)
+		}
+	}
+	return rest
+}
+
 func grown(data []byte, size int64) []byte {
 	if more := size - int64(len(data)); more > 0 {
 		data = append(data, make([]byte, more)...)
@@ -136,14 +148,18 @@ func (i *inode) write(c change) {
 	i.dirty = append(i.dirty, c)
 }
 
-// sync makes durable what covers says.
+// sync makes durable what covers says. What a cut that is durable has cut off of earlier
+// changes is never written.
 func (i *inode) sync(covers func(c *change) bool) {
 	rest := i.dirty[:0]
 	for _, c := range i.dirty {
 		if c.doomed || !covers(&c) {
 			rest = append(rest, c)
-		} else {
-			i.disk = c.apply(i.disk)
+			continue
+		}
+		i.disk = c.apply(i.disk)
+		if c.p == nil && !c.grows {
+			rest = below(rest, c.size)
 		}
 	}
 	clear(i.dirty[len(rest):])

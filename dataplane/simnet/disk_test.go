@@ -139,6 +139,33 @@ func TestAPowerCutKeepsWhatWasSynced(t *testing.T) {
 	}
 }
 
+// What is cut off was never to be written, also if it was asked for before.
+func TestAFileThatWasCutDurablyDoesNotGrowWhenThePowerGoes(t *testing.T) {
+	const block = 4096
+	lost := 0
+	for seed := range uint64(100) {
+		r := newDiskRig(t, seed, simnet.DiskOptions{})
+		r.write(512, 'a', 2*block, 0) // a part is cut off, and the rest not durable
+		if err := r.h.Disk().Truncate(r.f.FD(), block); err != nil {
+			t.Fatal(err)
+		}
+		r.write(0, 'b', 10, uring.WriteDurable)
+		r.h.Die(true)
+		r.h.Revive()
+		r.open()
+		got := r.read(0, 3*block)
+		if len(got) != block || !bytes.Equal(got[:10], bytes.Repeat([]byte{'b'}, 10)) {
+			t.Fatalf("seed %d: %d bytes are left, which begin with %q", seed, len(got), got[:min(10, len(got))])
+		}
+		if got[block-1] == 0 {
+			lost++
+		}
+	}
+	if lost == 0 || lost == 100 {
+		t.Errorf("what was not durable is lost for %d seeds of 100", lost)
+	}
+}
+
 func TestTheEndOfAProcessLosesNothingThatWasAnswered(t *testing.T) {
 	r := newDiskRig(t, 1, simnet.DiskOptions{Latency: time.Millisecond})
 	r.write(0, 'a', 4096, 0)
