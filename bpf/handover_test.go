@@ -70,7 +70,7 @@ func TestHandOverToAnotherProcess(t *testing.T) {
 	}
 	before := c.answers['o'].Load()
 	c.await(t, 50)
-	c.check(t)
+	c.check(t, 0)
 	must(t, s.Close()) // the successor has its own descriptors
 	must(t, stdin.Close())
 	if err := successor.Wait(); err != nil {

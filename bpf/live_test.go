@@ -69,6 +69,7 @@ type clients struct {
 	total   atomic.Int64
 	failed  atomic.Int64
 	err     atomic.Value // the first error
+	resets  atomic.Int64 // of connections without an answer, which are not among failed
 	stopped atomic.Bool
 	wg      sync.WaitGroup
 }
@@ -79,7 +80,11 @@ func hammer(t testing.TB, to string, from ...string) *clients {
 	for _, ip := range from {
 		c.wg.Go(func() {
 			for !c.stopped.Load() {
-				if err := c.ask(to, ip); err != nil {
+				switch err := c.ask(to, ip); {
+				case err == nil:
+				case errors.Is(err, unix.ECONNRESET):
+					c.resets.Add(1)
+				default:
 					c.failed.Add(1)
 					c.err.CompareAndSwap(nil, err)
 				}
@@ -130,10 +135,14 @@ func (c *clients) await(t testing.TB, n int64) {
 	}
 }
 
-func (c *clients) check(t testing.TB) {
+// check wants that no connection has failed, and no more than so many were reset.
+func (c *clients) check(t testing.TB, resets int64) {
 	t.Helper()
 	c.stop()
-	t.Logf("%d connections", c.total.Load())
+	t.Logf("%d connections, %d reset", c.total.Load(), c.resets.Load())
+	if n := c.resets.Load(); n > resets {
+		t.Errorf("%d connections were reset, want %d at most", n, resets)
+	}
 	if c.failed.Load() != 0 || c.total.Load() == 0 {
 		t.Errorf("%d of %d connections failed, the first: %v", c.failed.Load(), c.total.Load()+c.failed.Load(), c.err.Load())
 	}
@@ -182,7 +191,11 @@ func TestCoresComeAndGoUnderLoad(t *testing.T) {
 		}
 		c.await(t, 20)
 	}
-	c.check(t)
+	// A handshake that the kernel ends on one CPU, in the moment in which its listener is
+	// closed on another, is reset: the kernel moves what is in the listener's queue, and this
+	// comes to it too late. That is one for some hundreds of listeners; without moving it
+	// is 4 to 8 in this test.
+	c.check(t, 2)
 	counts := snapshot(t, s)
 	if total := counts.Total(); total.Addr.Selected == 0 || total.CPU.Selected == 0 {
 		t.Errorf("rules were not used:\n%v", counts)
@@ -228,7 +241,7 @@ func TestPolicySwapsUnderLoad(t *testing.T) {
 	}
 	must(t, s.SetPolicy(second))
 	c.await(t, 50)
-	c.check(t)
+	c.check(t, 0)
 	counts := snapshot(t, s)
 	for core, n := range []bool{false, true, true, false} {
 		if got := c.answers[core].Load() > 0; got != n {
