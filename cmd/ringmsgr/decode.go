@@ -47,7 +47,6 @@ Record with: tcpdump -i any -s 0 -w FILE tcp port 3300`,
 			d := &decoding{}
 			fs.BoolVar(&d.json, "json", false, "write JSON")
 			fs.StringVar(&d.keys, "keys", "", "`FILE` with the keys of connections in mode secure")
-			fs.Uint64Var(&d.only, "connection", 0, "`NUMBER` of the only connection to print (default all)")
 			fs.BoolVar(&d.brief, "brief", false, "leave the frames out: only connections, states and what is wrong")
 			d.cut = trace.DefaultCut
 			fs.Var(&d.cut, "cut", "payload to print of each part of a message: `BYTES`")
@@ -60,7 +59,6 @@ Record with: tcpdump -i any -s 0 -w FILE tcp port 3300`,
 type decoding struct {
 	json  bool
 	keys  string
-	only  uint64
 	brief bool
 	cut   size
 
@@ -69,6 +67,8 @@ type decoding struct {
 	err   error     // of out
 	zero  time.Time // of the first record
 	count struct{ conns, frames, wrong uint64 }
+
+	truncated bool // the recording ended within a packet
 }
 
 func (d *decoding) run(ctx context.Context, e env, args []string) error {
@@ -90,19 +90,36 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 	}
 	d.judge, d.out = judge.New(), bufio.NewWriter(e.stdout)
 	r := bufio.NewReaderSize(in, 64<<10)
-	head, _ := r.Peek(4) // too short a file is reported by who reads it
-	if capture.Is(head) {
+	head, err := r.Peek(4) // which fails for less than the head of either
+	switch {
+	case len(head) == 0 && errors.Is(err, io.EOF):
+		err = errors.New("it is empty: neither a recording nor a trace")
+	case capture.Is(head):
 		err = d.recording(ctx, r, keys)
-	} else {
+	default:
 		err = d.trace(ctx, r)
+	}
+	if err == nil && ctx.Err() == nil {
+		err = d.doubt()
 	}
 	if err != nil {
 		err = fmt.Errorf("%s: %w", args[0], err)
 	}
-	if err == nil && !d.json {
+	if d.count.conns+d.count.frames > 0 && !d.json {
 		fmt.Fprintf(d.out, "%d connections, %d frames; %d things are wrong\n", d.count.conns, d.count.frames, d.count.wrong)
 	}
 	return errors.Join(err, d.err, d.out.Flush())
+}
+
+// doubt is why a file that was read says less than its summary seems to: nil if it is whole.
+func (d *decoding) doubt() error {
+	switch {
+	case d.truncated:
+		return errors.New("the recording ends within a packet: it was cut, or tcpdump still writes to it")
+	case d.count.conns+d.count.frames == 0:
+		return errors.New("nothing in it is msgr2 or msgr1: look at the port that was recorded")
+	}
+	return nil
 }
 
 func (d *decoding) readKeys() (*keylog.Keys, error) {
@@ -123,7 +140,7 @@ func (d *decoding) readKeys() (*keylog.Keys, error) {
 
 // recording decodes the packets of tcpdump.
 func (d *decoding) recording(ctx context.Context, r io.Reader, keys *keylog.Keys) error {
-	packets, err := capture.NewReader(r)
+	segments, err := capture.NewReader(r)
 	if err != nil {
 		return err
 	}
@@ -131,20 +148,21 @@ func (d *decoding) recording(ctx context.Context, r io.Reader, keys *keylog.Keys
 	number := func() uint64 { last++; return last }
 	opt := dissect.Options{Keys: keys, Cut: d.cutBytes(), Emit: d.record}
 	streams := capture.NewAssembler(func(at time.Time, c capture.Conn) capture.Handler { return dissect.NewConn(at, c, number, opt) })
-	for ctx.Err() == nil && d.err == nil {
-		p, err := packets.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			streams.Close()
+	defer streams.Close()
+	for n := 0; ctx.Err() == nil && d.err == nil; n++ {
+		segment, err := segments.Next()
+		switch {
+		case !errors.Is(err, io.EOF) && err != nil:
 			return err
-		}
-		if s, ok := p.Segment(); ok {
-			streams.Add(s)
+		case err == nil:
+			streams.Add(segment)
+		case n == 0 && !segments.Truncated:
+			return errors.New("the recording has no TCP packets: look at the filter of tcpdump, and end it before you read")
+		default:
+			d.truncated = segments.Truncated
+			return nil
 		}
 	}
-	streams.Close()
 	return nil
 }
 
@@ -183,9 +201,6 @@ func (d *decoding) trace(ctx context.Context, r io.Reader) error {
 // record prints a record and what it means.
 func (d *decoding) record(r trace.Record) {
 	notes := d.judge.Look(&r)
-	if d.only != 0 && r.Socket != d.only && r.Socket != 0 {
-		return
-	}
 	switch r.Event {
 	case trace.Open:
 		d.count.conns++

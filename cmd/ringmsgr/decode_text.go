@@ -1,8 +1,9 @@
 package main
 
 import (
-	"encoding/hex"
+	"cmp"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -24,42 +25,28 @@ func recordText(r *trace.Record, at time.Duration) string {
 	case trace.Banner, trace.Frame:
 		text = frameText(r)
 	case trace.End:
-		sign, text = "=", "end: "+clean(orClosed(r.Error))
+		sign, text = "=", "end: "+clean(cmp.Or(r.Error, "closed"))
 	case trace.Lost:
 		text = lostText(r)
 		sign = "~"
 	case trace.Bad:
-		sign, text = "!", byText(r.From)+strings.TrimSpace(clean(r.Tag)+" ")+colon(r.Tag)+clean(r.Error)
+		sign, text = "!", about(r.From)+about(r.Tag)+clean(r.Error)
 	case trace.State:
 		sign, text = "=", clean(r.Text)
 	case trace.Wrong:
-		sign, text = "!", byText(r.From)+clean(r.Text)
+		sign, text = "!", about(r.From)+clean(r.Text)
 	default:
 		text = clean(string(r.Event))
 	}
 	return fmt.Sprintf("%d %.6f %s %s", r.Socket, at.Seconds(), sign, text)
 }
 
-func colon(tag string) string {
-	if tag == "" {
+// about names the side, or the frame, that a text is about.
+func about[S ~string](name S) string {
+	if name == "" {
 		return ""
 	}
-	return ": "
-}
-
-func orClosed(why string) string {
-	if why == "" {
-		return "closed"
-	}
-	return why
-}
-
-// byText names the side that something is about.
-func byText(s trace.Side) string {
-	if s == "" {
-		return ""
-	}
-	return clean(string(s)) + ": "
+	return clean(string(name)) + ": "
 }
 
 // lostText says how many records or bytes are missing.
@@ -68,9 +55,9 @@ func lostText(r *trace.Record) string {
 		return fmt.Sprintf("%d records are missing: %s", r.Count, clean(r.Error))
 	}
 	if r.Count == 0 {
-		return byText(r.From) + clean(r.Error)
+		return about(r.From) + clean(r.Error)
 	}
-	return byText(r.From) + quantity.Bytes(int64(min(r.Count, 1<<62))) + ": " + clean(r.Error)
+	return about(r.From) + quantity.Bytes(int64(min(r.Count, 1<<62))) + ": " + clean(r.Error)
 }
 
 // frameText is a frame and what it says.
@@ -82,8 +69,8 @@ func frameText(r *trace.Record) string {
 		name = strings.ToUpper(r.Tag)
 	}
 	parts := []string{clean(name)}
-	if r.Fields != nil {
-		parts = append(parts, fieldsText(r.Fields))
+	if text := fieldsText(r.Fields); text != "" {
+		parts = append(parts, text)
 	}
 	if n := len(r.Segments); n > 1 || r.Tag == "MESSAGE" {
 		for i, part := range []string{"front", "middle", "data"} {
@@ -109,106 +96,46 @@ func frameText(r *trace.Record) string {
 
 // payloadText is the beginning of a part in hex, with dots for the rest.
 func payloadText(text string, size int) string {
-	p, err := hex.DecodeString(text)
-	if err != nil {
-		return "?"
-	}
-	text = hex.EncodeToString(p)
-	if len(p) < size {
+	if len(text) < 2*size {
 		text += ".."
 	}
-	return text
+	return clean(text)
 }
 
-// fieldsText is what a frame says.
-func fieldsText(f any) string {
-	switch f := f.(type) {
-	case *trace.Features:
-		return fmt.Sprintf("supported 0x%x required 0x%x", f.Supported, f.Required)
-	case *trace.Hello:
-		return fmt.Sprintf("I am %s, you are %v", f.EntityType, f.PeerAddr)
-	case *trace.AuthRequest:
-		return fmt.Sprintf("method %s modes %s payload %d", f.Method, strings.Join(f.Modes, ","), f.Payload)
-	case *trace.AuthBadMethod:
-		return fmt.Sprintf("method %s result %d allowed %s modes %s", f.Method, f.Result, strings.Join(f.Methods, ","), strings.Join(f.Modes, ","))
-	case *trace.AuthMore:
-		return fmt.Sprintf("payload %d", f.Payload)
-	case *trace.AuthDone:
-		return fmt.Sprintf("global_id %d mode %s payload %d", f.GlobalID, f.Mode, f.Payload)
-	case *trace.AuthSignature:
-		if !f.Signed {
-			return "zero"
-		}
-		return "signed"
-	case *trace.ClientIdent:
-		return fmt.Sprintf("addrs %v target %v gid %d global_seq %d%s cookie %x", f.Addrs, f.Target, f.GID, f.GlobalSeq, lossyWord(f.Lossy), f.Cookie)
-	case *trace.ServerIdent:
-		return fmt.Sprintf("addrs %v gid %d global_seq %d%s cookie %x", f.Addrs, f.GID, f.GlobalSeq, lossyWord(f.Lossy), f.Cookie)
-	case *trace.MissingFeatures:
-		return f.Features.String()
-	case *trace.Reconnect:
-		return fmt.Sprintf("addrs %v cookies %x %x global_seq %d connect_seq %d msg_seq %d",
-			f.Addrs, f.ClientCookie, f.ServerCookie, f.GlobalSeq, f.ConnectSeq, f.MsgSeq)
-	case *trace.ReconnectOK:
-		return fmt.Sprintf("msg_seq %d", f.MsgSeq)
-	case *trace.Retry:
-		return fmt.Sprintf("connect_seq %d", f.ConnectSeq)
-	case *trace.RetryGlobal:
-		return fmt.Sprintf("global_seq %d", f.GlobalSeq)
-	case *trace.Reset:
-		return fmt.Sprintf("full %t", f.Full)
-	case *trace.CompressionRequest:
-		return fmt.Sprintf("compress %t methods %s", f.Compress, strings.Join(f.Methods, ","))
-	case *trace.CompressionDone:
-		return fmt.Sprintf("compress %t method %s", f.Compress, f.Method)
+// fieldsText is what a frame says: the names of the JSON and their values, without what is
+// false or left out there.
+func fieldsText(fields any) string {
+	v := reflect.Indirect(reflect.ValueOf(fields))
+	if v.Kind() != reflect.Struct {
+		return ""
 	}
-	return dataText(f)
-}
-
-// dataText is what the frames of an open session say, and those of msgr1.
-func dataText(f any) string {
-	switch f := f.(type) {
-	case *trace.Message:
-		text := fmt.Sprintf("seq %d tid %d type %d priority %d version %d", f.Seq, f.TID, f.Type, f.Priority, f.Version)
-		if f.AckSeq > 0 {
-			text += fmt.Sprintf(" ack %d", f.AckSeq)
+	var parts []string
+	for i := range v.NumField() {
+		name, option, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		f := v.Field(i)
+		if option == "omitempty" && f.IsZero() {
+			continue
 		}
-		if f.Source != "" {
-			text += " from " + clean(f.Source)
+		switch f := f.Interface().(type) {
+		case bool:
+			if f {
+				parts = append(parts, name)
+			}
+			continue
+		case time.Time:
+			parts = append(parts, f.UTC().Format("15:04:05.000000"))
+			continue
+		case []string:
+			parts = append(parts, name, strings.Join(f, ","))
+			continue
 		}
-		return text
-	case *trace.Ack:
-		return fmt.Sprintf("seq %d", f.Seq)
-	case *trace.Keepalive:
-		return f.Stamp.UTC().Format("15:04:05.000000")
-	case *trace.Addresses:
-		if f.Seen == nil {
-			return fmt.Sprintf("I am %v", f.Own)
+		if n, ok := f.Interface().(uint64); ok && strings.HasSuffix(name, "cookie") {
+			parts = append(parts, fmt.Sprintf("%s %x", name, n))
+		} else {
+			parts = append(parts, fmt.Sprintf("%s %v", name, f.Interface()))
 		}
-		return fmt.Sprintf("I am %v, you are %v", f.Own, *f.Seen)
-	case *trace.Connect:
-		text := fmt.Sprintf("as %s global_seq %d connect_seq %d protocol %d features %v", clean(f.HostType), f.GlobalSeq, f.ConnectSeq, f.Protocol, f.Features)
-		if f.Method != "" {
-			text += fmt.Sprintf(" method %s authorizer %d", clean(f.Method), f.Authorizer)
-		}
-		return text + lossyWord(f.Lossy)
-	case *trace.Reply:
-		text := fmt.Sprintf("global_seq %d connect_seq %d protocol %d features %v", f.GlobalSeq, f.ConnectSeq, f.Protocol, f.Features)
-		if f.Authorizer > 0 {
-			text += fmt.Sprintf(" authorizer %d", f.Authorizer)
-		}
-		return text + lossyWord(f.Lossy)
-	case *trace.Seqs:
-		return fmt.Sprintf("received %d", f.Received)
 	}
-	return ""
-}
-
-func lossyWord(lossy bool) string {
-	if lossy {
-		return " lossy"
-	}
-	return ""
+	return clean(strings.Join(parts, " "))
 }
 
 // clean keeps what a hostile file says from controlling a terminal.
