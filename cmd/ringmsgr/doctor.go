@@ -165,8 +165,8 @@ func tryRing() error {
 
 func (r *diagnosis) print(e env) {
 	width := cli.Width
-	if s := newScreen(e.stdout); s != nil {
-		width, _ = s.size()
+	if columns, _, ok := terminalSize(e.stdout); ok {
+		width = columns
 	}
 	for _, c := range r.Checks {
 		hang(e.stdout, fmt.Sprintf("%-12s %-8s", c.Name, c.State), c.Found, width)

@@ -68,7 +68,7 @@ func run(ctx context.Context, e env, args []string) int {
 			return c.run(ctx, e, args[1:])
 		}
 	}
-	fmt.Fprintf(e.stderr, "ringmsgr: no command %q; run 'ringmsgr -h'\n", args[0])
+	fmt.Fprintf(e.stderr, "ringmsgr: no command %q%s; run 'ringmsgr -h'\n", args[0], cli.Nearest(args[0], "", helpNames()))
 	return cli.Usage
 }
 

@@ -186,14 +186,6 @@ func TestServeEndsWithinDrainBesideAPeerThatDoesNotRead(t *testing.T) {
 	}
 }
 
-func TestServeNeedsAFreePort(t *testing.T) {
-	s := serve(t)
-	r := ringmsgr(t, "serve", "--listen", s.addr).want(t, cli.Failed)
-	if !strings.Contains(r.stderr, "address already in use") {
-		t.Errorf("stderr: %s", r.stderr)
-	}
-}
-
 // Both protocols at one server: which one is spoken is up to the address.
 func TestPingServeAndSendInMsgr1(t *testing.T) {
 	for _, backend := range []string{"auto", "epoll"} {

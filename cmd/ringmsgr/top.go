@@ -5,9 +5,12 @@ import (
 	"errors"
 	"flag"
 	"io"
-	"math"
+	"os"
 	"strconv"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
@@ -21,10 +24,8 @@ func topCommand() command {
 the socket @ringmsgr-stats-PID; anything else is the path of the socket, or an
 abstract name that begins with @.
 
-In the live view, q quits, s and S change the order of the connections, g shows one
-row for each peer, the arrows and page keys scroll, and space stops and continues.
-What the screen has no room for is left out, the least important first. Without a
-terminal, use --once or --json. A process that hands over to a successor is
+On a terminal it draws each interval until it is interrupted, as much as there is room
+for; otherwise use --once or --json. A process that hands over to a successor is
 followed if it was named by path.`,
 		example: "ringmsgr top --once $(pidof ringmsgr)",
 		json: `{"time":"...","pid":N,"name":"...","addrs":"...","backend":"...","steering":"...",
@@ -43,7 +44,7 @@ is where a connection is, intended where it was meant to be, reason why those di
 whether it receives into the ring's buffers or waits for readiness and reads, receive_why why,
 and by_buffers how many of a core do the former`,
 		setup: func(fs *flag.FlagSet) runner {
-			t := &top{order: orderRate}
+			t := &top{order: "rate"}
 			fs.BoolVar(&t.json, "json", false, "write JSON")
 			fs.BoolVar(&t.once, "once", false, "show one interval and end")
 			fs.DurationVar(&t.every, "every", time.Second, "`DURATION` of an interval")
@@ -70,8 +71,9 @@ func (t *top) run(ctx context.Context, e env, args []string) error {
 	if t.every < 10*time.Millisecond {
 		return cli.Usagef("--every %v: want at least 10ms", t.every)
 	}
-	screen := newScreen(e.stdout)
-	if screen == nil && !t.once && !t.json {
+	_, _, terminal := terminalSize(e.stdout)
+	live := !t.once && !t.json
+	if live && !terminal {
 		return cli.Usagef("the output is no terminal: use --once or --json")
 	}
 	path := args[0]
@@ -82,14 +84,33 @@ func (t *top) run(ctx context.Context, e env, args []string) error {
 	if err != nil {
 		return statsError(path, err)
 	}
-	if t.once || t.json {
-		return t.print(ctx, e, path, before, screen)
+	tick := time.NewTicker(t.every)
+	defer tick.Stop()
+	for {
+		now, err := next(ctx, path, tick.C)
+		if err != nil {
+			return ended(ctx, err)
+		}
+		f := newTopFrame(before, now)
+		f.sort(t.order)
+		before = now
+		switch {
+		case t.json:
+			err = cli.WriteJSON(e.stdout, f)
+		case live:
+			width, height, _ := terminalSize(e.stdout)
+			_, err = io.WriteString(e.stdout, "\x1b[H\x1b[2J"+fit(f.render(), width, height))
+		default:
+			_, err = io.WriteString(e.stdout, f.render())
+		}
+		if t.once || err != nil {
+			return err
+		}
 	}
-	return t.live(ctx, e, path, before, screen)
 }
 
 // next waits for the end of the interval and takes the snapshot that ends it.
-func (t *top) next(ctx context.Context, path string, tick <-chan time.Time) (*control.Snapshot, error) {
+func next(ctx context.Context, path string, tick <-chan time.Time) (*control.Snapshot, error) {
 	var err error
 	for range topPatience {
 		select {
@@ -105,120 +126,32 @@ func (t *top) next(ctx context.Context, path string, tick <-chan time.Time) (*co
 	return nil, err
 }
 
-// printedWidth is that of what is no terminal.
-const printedWidth = 132
-
-// print writes one interval, or a line of JSON for each.
-func (t *top) print(ctx context.Context, e env, path string, before *control.Snapshot, screen *screen) error {
-	tick := time.NewTicker(t.every)
-	defer tick.Stop()
-	for {
-		now, err := t.next(ctx, path, tick.C)
-		if err != nil {
-			return ended(ctx, err)
-		}
-		f := newTopFrame(before, now)
-		f.sort(t.order)
-		before = now
-		if t.json {
-			err = cli.WriteJSON(e.stdout, f)
-		} else {
-			v := topView{width: printedWidth, color: screen != nil && screen.color}
-			if screen != nil {
-				v.width, _ = screen.size()
-			}
-			_, err = io.WriteString(e.stdout, v.render(f, t.order))
-		}
-		if t.once || err != nil {
-			return err
-		}
+// terminalSize is that of the terminal behind w, if there is one.
+func terminalSize(w io.Writer) (width, height int, ok bool) {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0, 0, false
 	}
-}
-
-// live draws until the user quits.
-func (t *top) live(ctx context.Context, e env, path string, before *control.Snapshot, screen *screen) error {
-	leave, err := screen.enter(e.stdin)
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
-		return err
+		return 0, 0, false
 	}
-	defer leave()
-	tick := time.NewTicker(t.every)
-	defer tick.Stop()
-	frame := newTopFrame(before, before)
-	v := topView{color: screen.color, live: true, history: &topHistory{}}
-	snapshots, failed := t.watch(ctx, path, tick.C)
-	for {
-		frame.sort(t.order)
-		v.width, v.height = screen.size()
-		if err := screen.draw(v.render(frame, t.order)); err != nil {
-			return err
-		}
-		select {
-		case k := <-screen.keys:
-			if !t.press(&v, k) {
-				return nil
-			}
-		case now := <-snapshots:
-			if !v.stopped {
-				frame = newTopFrame(before, now)
-				v.history.add(frame)
-			}
-			before = now
-		case err := <-failed:
-			return ended(ctx, err)
-		}
+	if size.Col == 0 || size.Row == 0 {
+		return 80, 24, true
 	}
+	return int(size.Col), int(size.Row), true
 }
 
-// press does what a key is for, and says whether to go on.
-func (t *top) press(v *topView, k keypress) bool {
-	switch k {
-	case 'q', 'Q', 3, 4:
-		return false
-	case 's':
-		t.order = t.order.step(1)
-	case 'S':
-		t.order = t.order.step(-1)
-	case 'g':
-		v.group = !v.group
-	case ' ':
-		v.stopped = !v.stopped
-	case keyUp, 'k':
-		v.first--
-	case keyDown, 'j':
-		v.first++
-	case keyPageUp, 'b':
-		v.first -= v.page
-	case keyPageDown, 'f':
-		v.first += v.page
-	case keyHome:
-		v.first = 0
-	case keyEnd:
-		v.first = math.MaxInt32
-	}
-	v.first = max(0, v.first) // the end is known when it is drawn
-	return true
-}
-
-// watch takes snapshots in the background, so that keys work meanwhile.
-func (t *top) watch(ctx context.Context, path string, tick <-chan time.Time) (<-chan *control.Snapshot, <-chan error) {
-	snapshots, failed := make(chan *control.Snapshot, 1), make(chan error, 1)
-	go func() {
-		for {
-			s, err := t.next(ctx, path, tick)
-			if err != nil {
-				failed <- err
-				return
-			}
-			select {
-			case snapshots <- s:
-			case <-ctx.Done():
-				failed <- ctx.Err()
-				return
-			}
+// fit cuts a text to a screen.
+func fit(text string, width, height int) string {
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	lines = lines[:min(len(lines), height)]
+	for i, line := range lines {
+		if r := []rune(line); len(r) > width {
+			lines[i] = string(r[:width-1]) + "…"
 		}
-	}()
-	return snapshots, failed
+	}
+	return strings.Join(lines, "\n")
 }
 
 // ended is nil if the user has ended it.

@@ -2,11 +2,14 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
@@ -27,6 +30,8 @@ type topFrame struct {
 	Total    topRates  `json:"total"`
 	Cores    []topCore `json:"cores"`
 	Conns    []topConn `json:"conns"`
+
+	engine string // the backend, with the reason if it is not the one that was wanted
 }
 
 type topRates struct {
@@ -90,8 +95,6 @@ type topConn struct {
 	OutSeq     uint64 `json:"out_seq"`
 	Reconnects uint64 `json:"reconnects"`
 	Error      string `json:"error,omitempty"`
-
-	members int // connections of a group
 }
 
 // newTopFrame compares two snapshots. Those of different processes, as after a
@@ -101,7 +104,10 @@ func newTopFrame(before, now *control.Snapshot) *topFrame {
 	f := &topFrame{
 		Time: now.Time, PID: now.PID, Name: m.Name, Addrs: m.Addrs, Backend: m.Backend, Steering: "none",
 		Open: m.Open, HalfOpen: m.HalfOpen, Made: m.Counters.Conns, InFlight: m.InFlight,
-		Cores: []topCore{}, Conns: []topConn{},
+		Cores: []topCore{}, Conns: []topConn{}, engine: m.Backend,
+	}
+	if m.Fallback != "" {
+		f.engine += " (" + m.Fallback + ")"
 	}
 	if m.Steering.Active {
 		f.Steering = strings.Join(m.Steering.Rules, ",")
@@ -190,19 +196,14 @@ func (r *topRates) add(o topRates) {
 // topOrder is an order of connections.
 type topOrder string
 
-const orderRate topOrder = "rate"
-
-var topOrders = []struct {
-	name topOrder
-	less func(a, b *topConn) int
-}{
-	{orderRate, func(a, b *topConn) int { return cmp.Compare(b.In+b.Out, a.In+a.Out) }},
-	{"bytes", func(a, b *topConn) int { return cmp.Compare(b.MBIn+b.MBOut, a.MBIn+a.MBOut) }},
-	{"queue", func(a, b *topConn) int { return cmp.Compare(b.Queued+b.Sent, a.Queued+a.Sent) }},
-	{"lag", func(a, b *topConn) int { return cmp.Compare(b.AckLag, a.AckLag) }},
-	{"core", func(a, b *topConn) int { return cmp.Compare(a.Core, b.Core) }},
-	{"peer", func(a, b *topConn) int { return cmp.Or(cmp.Compare(a.Entity, b.Entity), cmp.Compare(a.Peer, b.Peer)) }},
-	{"id", func(a, b *topConn) int { return 0 }},
+var topOrders = map[topOrder]func(a, b *topConn) int{
+	"rate":  func(a, b *topConn) int { return cmp.Compare(b.In+b.Out, a.In+a.Out) },
+	"bytes": func(a, b *topConn) int { return cmp.Compare(b.MBIn+b.MBOut, a.MBIn+a.MBOut) },
+	"queue": func(a, b *topConn) int { return cmp.Compare(b.Queued+b.Sent, a.Queued+a.Sent) },
+	"lag":   func(a, b *topConn) int { return cmp.Compare(b.AckLag, a.AckLag) },
+	"core":  func(a, b *topConn) int { return cmp.Compare(a.Core, b.Core) },
+	"peer":  func(a, b *topConn) int { return cmp.Or(cmp.Compare(a.Entity, b.Entity), cmp.Compare(a.Peer, b.Peer)) },
+	"id":    func(a, b *topConn) int { return 0 },
 }
 
 func (o *topOrder) String() string {
@@ -214,29 +215,100 @@ func (o *topOrder) String() string {
 
 // Set parses --sort.
 func (o *topOrder) Set(s string) error {
-	if topOrder(s).index() < 0 {
-		return fmt.Errorf("want rate, bytes, queue, lag, core, peer or id")
+	if topOrders[topOrder(s)] == nil {
+		return errors.New("want rate, bytes, queue, lag, core, peer or id")
 	}
 	*o = topOrder(s)
 	return nil
 }
 
-func (o topOrder) index() int {
-	for i := range topOrders {
-		if topOrders[i].name == o {
-			return i
-		}
-	}
-	return -1
-}
-
-// step is the order that is n further.
-func (o topOrder) step(n int) topOrder {
-	return topOrders[(o.index()+n+len(topOrders))%len(topOrders)].name
-}
-
 // sort orders the connections, equal ones by age.
 func (f *topFrame) sort(o topOrder) {
-	less := topOrders[o.index()].less
-	slices.SortFunc(f.Conns, func(a, b topConn) int { return cmp.Or(less(&a, &b), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(f.Conns, func(a, b topConn) int { return cmp.Or(topOrders[o](&a, &b), cmp.Compare(a.ID, b.ID)) })
+}
+
+// render draws the frame as text: a line for each core and for each connection.
+func (f *topFrame) render() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "ringmsgr top   %s   %s   pid %d   steering %s   %s\n", f.Name, f.engine, f.PID, f.Steering, f.Addrs)
+	fmt.Fprintf(&b, "%s   in %s/s %s   out %s/s %s   %s held   %d open, %d half open, %d made\n\n", f.Time.Format("15:04:05"),
+		count(f.Total.In), bandwidth(f.Total.MBIn), count(f.Total.Out), bandwidth(f.Total.MBOut), quantity.Bytes(f.InFlight), f.Open, f.HalfOpen, f.Made)
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "CORE\tBUSY\tCONNS\tIN/s\tOUT/s\tIN\tOUT\tCALLS/s\tWRITES/s\tSEND\tRECV\tDISP\tRING\tOVERFLOWS\tBY-BUFS\tSTALLS")
+	for i := range f.Cores {
+		c := &f.Cores[i]
+		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\n", c.Core, c.busyText(), c.Conns, count(c.In), count(c.Out),
+			bandwidth(c.MBIn), bandwidth(c.MBOut), count(c.Syscalls), count(c.Writes),
+			percent(c.Shares.Send), percent(c.Shares.Receive), percent(c.Shares.Dispatch), c.InFlight, c.Overflows, c.ByBuffers, c.Stalls)
+	}
+	_ = t.Flush() // a Builder takes everything
+	fmt.Fprintln(&b)
+	fmt.Fprintln(t, "ID\tPEER\tSTATE\tIN/s\tOUT/s\tIN\tOUT\tLAG\tQUEUED\tSENT\tCORE\tRECONN\tPOLICY")
+	for i := range f.Conns {
+		c := &f.Conns[i]
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%d\t%s\n", c.ID, c.peerText(), c.State, count(c.In), count(c.Out),
+			bandwidth(c.MBIn), bandwidth(c.MBOut), c.AckLag, c.Queued, c.Sent, c.coreText(), c.Reconnects, c.policyText())
+	}
+	_ = t.Flush()
+	return b.String()
+}
+
+// busyText is the share of time that a core works, or what keeps it from work.
+func (c *topCore) busyText() string {
+	switch {
+	case c.State == "failed":
+		return "FAILED"
+	case c.State == "draining":
+		return "being removed"
+	case c.Stalled:
+		return "STALLED"
+	case c.Busy < 0 && c.topRates == (topRates{}):
+		return "idle"
+	case c.Busy < 0:
+		return "not known"
+	}
+	return percent(c.Busy)
+}
+
+// peerText is who the peer is, and where.
+func (c *topConn) peerText() string {
+	if c.Entity == "" || c.Remote == "" {
+		return c.Peer
+	}
+	return c.Entity + " " + c.Remote
+}
+
+// coreText is the core, and the one that was meant if that is another.
+func (c *topConn) coreText() string {
+	if c.Core != c.Intended {
+		return fmt.Sprintf("%d≠%d", c.Core, c.Intended)
+	}
+	return fmt.Sprint(c.Core)
+}
+
+func (c *topConn) policyText() string {
+	text := c.Policy
+	if c.Mode == "secure" {
+		text += ", secure"
+	}
+	if c.Throttled {
+		text += ", throttled"
+	}
+	if c.Error != "" {
+		text += ": " + c.Error
+	}
+	return text
+}
+
+func percent(v float64) string { return fmt.Sprintf("%.0f%%", v*100) }
+
+// count is a number per second in at most seven columns.
+func count(v float64) string { return strings.ReplaceAll(quantity.Rate(v, ""), " ", "") }
+
+// bandwidth is a rate given in 10^6 bytes per second.
+func bandwidth(mb float64) string {
+	if mb == 0 {
+		return "0"
+	}
+	return quantity.Rate(mb*1e6, "B/s")
 }

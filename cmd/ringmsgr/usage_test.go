@@ -2,9 +2,11 @@ package main
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"unicode/utf8"
 
@@ -140,13 +142,14 @@ func TestTheVersionIsPrinted(t *testing.T) {
 func TestAFailureNamesTheFlagThatCausedIt(t *testing.T) {
 	s := serve(t)
 	for _, c := range []struct{ args, says string }{
-		{"serve --listen " + s.addr, "--listen " + s.addr + ": address already in use"},
+		{"serve --listen " + s.addr, "--listen " + s.addr + ": address already in use: another process listens there"},
+		{"serve --listen v2:192.0.2.1:6800", ": cannot assign requested address: this machine does not have that IP address"},
 		{"serve --listen " + rangeOf(s.addr), ": address already in use"},
 		{"serve --stats /nonexistent/x", "--stats /nonexistent/x: no such file or directory"},
 		{"serve --handover /nonexistent/x", "--handover /nonexistent/x: no such file or directory"},
 		{"serve --take-over /nonexistent/x", "--take-over /nonexistent/x: no such file or directory"},
-		{"top --once /nonexistent/x", "no statistics at /nonexistent/x: no such file or directory; does"},
-		{"top --once @ringmsgr-nobody", "no statistics at @ringmsgr-nobody: connection refused; does"},
+		{"top --once /nonexistent/x", "no statistics at /nonexistent/x: no such file or directory: does"},
+		{"top --once @ringmsgr-nobody", "no statistics at @ringmsgr-nobody: connection refused: does"},
 		{"ping --via 127.0.0.1:1 " + s.addr, "--via 127.0.0.1:1"},
 		{"send --via 127.0.0.1:1 " + s.addr, "--via 127.0.0.1:1"},
 	} {
@@ -159,6 +162,16 @@ func TestAFailureNamesTheFlagThatCausedIt(t *testing.T) {
 				t.Errorf("%s: %q tells of %q", c.args, r.stderr, internal)
 			}
 		}
+	}
+}
+
+func TestAPortThatNeedsAPrivilegeIsExplained(t *testing.T) {
+	var l listenFlag
+	if err := l.Set("v2:127.0.0.1:80"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.bindError(fmt.Errorf("bind: %w", syscall.EACCES)); !strings.Contains(err.Error(), "permission denied: a port below 1024 needs CAP_NET_BIND_SERVICE") {
+		t.Error(err)
 	}
 }
 

@@ -53,9 +53,9 @@ func (i Info) Source() string {
 
 // String is one line for people.
 func (i Info) String() string {
-	s := i.Version
-	if source := i.Source(); source != "" {
-		s += ", " + source
+	source := i.Source()
+	if source == "" {
+		source = "commit not known (\"go build\" notes it in a clone, \"go run\" does not)"
 	}
-	return s + ", " + i.Go + " " + i.Platform
+	return i.Version + ", " + source + ", " + i.Go + " " + i.Platform
 }

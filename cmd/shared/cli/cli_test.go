@@ -53,6 +53,9 @@ func TestAWrongFlagIsNamedAsItIsWritten(t *testing.T) {
 		"--picky x":        `--picky "x": want something else`,
 		"--n":              "--n needs a value",
 		"x --nothing else": "there is no flag --nothing",
+		"--wiat 1s":        "there is no flag --wiat: did you mean --wait?",
+		"--pick x":         "there is no flag --pick: did you mean --picky?",
+		"--pickyness":      "there is no flag --pickyness: did you mean --picky?",
 		"---n 1":           "bad flag syntax: ---n",
 	} {
 		fs := NewFlags("")

@@ -55,7 +55,9 @@ var (
 func reworded(fs *flag.FlagSet, err error) error {
 	text := err.Error()
 	if m := noSuchFlag.FindStringSubmatch(text); m != nil {
-		return fmt.Errorf("there is no flag --%s", m[1])
+		var names []string
+		fs.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
+		return fmt.Errorf("there is no flag --%s%s", m[1], Nearest(m[1], "--", names))
 	}
 	if m := noValue.FindStringSubmatch(text); m != nil {
 		return fmt.Errorf("--%s needs a value", m[1])
@@ -71,6 +73,46 @@ func reworded(fs *flag.FlagSet, err error) error {
 		}
 	}
 	return fmt.Errorf("--%s %s: %s", name, value, why)
+}
+
+// Nearest is a question behind the error about a word that is none of some names: whether one
+// was meant that begins alike, or differs in a letter or two. It is empty if there is none.
+func Nearest(word, dashes string, names []string) string {
+	best, least := "", 3
+	for _, name := range names {
+		n := distance(word, name)
+		if len(word) > 1 && (strings.HasPrefix(word, name) || strings.HasPrefix(name, word)) {
+			n = min(n, 1)
+		}
+		if n < least && n < len(name) {
+			best, least = name, n
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf(": did you mean %s%s?", dashes, best)
+}
+
+// distance is how many letters have to be changed, added, or left out, to get from a to b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0]++
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // wanted says what the value of a flag should be, by its type.
