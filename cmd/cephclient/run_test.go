@@ -119,15 +119,3 @@ func TestHelpFitsAHundredColumns(t *testing.T) {
 		}
 	}
 }
-
-func TestEveryShellHasItsCompletion(t *testing.T) {
-	for _, shell := range cli.Shells {
-		status, stdout, stderr := call(t, "completion", shell)
-		if status != cli.OK || !strings.Contains(stdout, "osdmap") || !strings.Contains(stdout, "log-level") || stderr != "" {
-			t.Errorf("%s: status %d, %q %q", shell, status, stdout, stderr)
-		}
-	}
-	if status, _, _ := call(t, "completion", "cmd"); status != cli.Usage {
-		t.Errorf("status %d", status)
-	}
-}

@@ -104,7 +104,7 @@ func (d *doctor) run(_ context.Context, e env, args []string) error {
 		r.print(e)
 	}
 	if err == nil && !r.OK {
-		err = errReported
+		err = cli.ErrReported
 	}
 	return err
 }

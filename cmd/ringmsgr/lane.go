@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -17,8 +18,8 @@ import (
 type lane struct {
 	id      int
 	now     func() time.Time
-	pattern *pattern
-	typ     uint16
+	pattern pattern
+	size    int         // of a payload
 	ended   func(*lane) // called once, when the lane has finished or failed
 
 	mu    sync.Mutex
@@ -52,14 +53,11 @@ var (
 	errLost      = errors.New("an echo is missing")
 )
 
-func newLane(id int, total uint64, depth int, p *pattern, typ uint16, now func() time.Time, ended func(*lane)) *lane {
-	l := &lane{id: id, now: now, pattern: p, typ: typ, ended: ended, total: total, slots: make([]slot, depth), times: latency.New()}
+func newLane(id int, total uint64, depth, size int, p pattern, now func() time.Time, ended func(*lane)) *lane {
+	l := &lane{id: id, now: now, pattern: p, size: size, ended: ended, total: total, slots: make([]slot, depth), times: latency.New()}
 	for i := range l.slots {
 		s := &l.slots[i]
-		s.msg.Type, s.msg.Front, s.msg.Context = typ, s.head[:], s
-		if p.size > 0 {
-			s.msg.Data = append([]byte(nil), p.window(i)...)
-		}
+		s.msg.Type, s.msg.Front, s.msg.Context = ping, s.head[:], s
 		s.msg.Free = l.freed
 	}
 	return l
@@ -86,10 +84,9 @@ func (l *lane) pump(now time.Time) {
 			return // freed goes on
 		}
 		s.used, s.sent = true, now
-		k := key(l.id, l.next)
 		binary.LittleEndian.PutUint64(s.head[:], uint64(l.id))
 		binary.LittleEndian.PutUint64(s.head[8:], l.next)
-		stamp(s.msg.Data, k)
+		s.msg.Data = l.pattern.payload(uint64(l.id), l.next, l.size)
 		s.msg.TID = l.next
 		err := l.conn.Send(&s.msg)
 		if errors.Is(err, control.ErrQueueFull) {
@@ -145,7 +142,7 @@ func (l *lane) echo(m *control.Message) {
 	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over || m.Type != l.typ {
+	if l.over || m.Type != ping {
 		return
 	}
 	switch {
@@ -173,10 +170,9 @@ func (l *lane) echo(m *control.Message) {
 
 // intact checks every byte of the echo that is due.
 func (l *lane) intact(m *control.Message) bool {
-	i := int(l.got % uint64(len(l.slots)))
 	return len(m.Front) == headSize && len(m.Middle) == 0 &&
 		binary.LittleEndian.Uint64(m.Front) == uint64(l.id) && binary.LittleEndian.Uint64(m.Front[8:]) == l.got &&
-		matches(m.Data, l.pattern.window(i), key(l.id, l.got))
+		bytes.Equal(m.Data, l.pattern.payload(uint64(l.id), l.got, l.size))
 }
 
 // fail ends the lane from outside.

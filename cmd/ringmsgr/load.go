@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync/atomic"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -23,7 +21,7 @@ type load struct {
 	e          env
 	to         wire.Addr
 	peer       wire.EntityType
-	pattern    *pattern
+	pattern    pattern
 	policy     control.Policy
 	messengers []*control.Messenger
 	conns      []*control.Conn
@@ -113,7 +111,7 @@ func (l *load) transfer(ctx context.Context) error {
 		if uint64(i) < s.messages%uint64(s.conns) {
 			total++
 		}
-		l.lanes = append(l.lanes, newLane(i, total, s.depth, l.pattern, uint16(s.typ), l.e.now, l.laneEnded))
+		l.lanes = append(l.lanes, newLane(i, total, s.depth, int(s.size), l.pattern, l.e.now, l.laneEnded))
 	}
 	begin := l.e.now()
 	for i, lane := range l.lanes {
@@ -166,11 +164,7 @@ func (l *load) watch(ctx context.Context, begin time.Time) error {
 			continue
 		case <-tick.C:
 		}
-		now, got := l.e.now(), l.verified()
-		if l.s.progress {
-			l.writeProgress(got, got-seen, now.Sub(begin))
-		}
-		switch {
+		switch now, got := l.e.now(), l.verified(); {
 		case got > seen:
 			seen, moved = got, now
 		case now.Sub(moved) >= l.s.timeout:
@@ -188,15 +182,6 @@ func (l *load) stalled() error {
 		}
 	}
 	return err
-}
-
-func (l *load) writeProgress(got, more uint64, since time.Duration) {
-	of := ""
-	if l.s.messages < math.MaxUint64 {
-		of = fmt.Sprintf(" of %d", l.s.messages)
-	}
-	fmt.Fprintf(l.e.stderr, "%4.0f s  %d%s verified, %d in the last second, %s\n",
-		since.Seconds(), got, of, more, quantity.Rate(float64(more)*float64(l.s.size), "B/s"))
 }
 
 func (l *load) verified() (n uint64) {

@@ -23,13 +23,10 @@ import (
 
 // machineOptions are the flags of every command: how the I/O is done.
 type machineOptions struct {
-	json    bool
-	cores   int
-	pin     bool
-	nice    int
-	spin    time.Duration
-	receive string
-	engine  flags.Engine
+	json   bool
+	cores  int
+	pin    bool
+	engine flags.Engine
 }
 
 func (o *machineOptions) register(fs *flag.FlagSet, cores int) {
@@ -40,9 +37,6 @@ func (o *machineOptions) register(fs *flag.FlagSet, cores int) {
 	}
 	fs.IntVar(&o.cores, "cores", cores, usage)
 	fs.BoolVar(&o.pin, "pin", false, "bind each core to a CPU; only with CPUs that nothing else uses")
-	fs.IntVar(&o.nice, "nice", 0, "`NICENESS` of each core's thread, -20 to 19; below 0 it needs CAP_SYS_NICE")
-	fs.DurationVar(&o.spin, "spin", 0, "`DURATION` that a core polls at most before it sleeps, such as 20us")
-	fs.StringVar(&o.receive, "receive", "auto", "`MODE` of receiving: auto, buffers or ready")
 	o.engine.Register(fs)
 }
 
@@ -52,39 +46,18 @@ func (o *machineOptions) plane(e env) (dataplane.Config, error) {
 	if err != nil {
 		return dataplane.Config{}, err
 	}
-	cfg := dataplane.Config{
-		Cores: o.cores, Pin: o.pin, Nice: o.nice, Spin: o.spin, Logger: log,
-		Driver:  uring.Config{Backend: backend},
-		Receive: dataplane.ReceiveMode(o.receive),
+	cfg := dataplane.Config{Cores: o.cores}
+	if err := cfg.Validate(); err != nil {
+		return cfg, cli.Usagef("--cores %d: %s", o.cores, wanted(err))
 	}
-	if err := o.validate(cfg); err != nil {
-		return cfg, err
+	cfg.Pin, cfg.Logger, cfg.Driver = o.pin, log, uring.Config{Backend: backend}
+	if err := cfg.Validate(); err != nil {
+		return cfg, &cli.UsageError{Err: err}
 	}
 	if cfg.Cores == 0 {
 		cfg.Cores = runtime.NumCPU()
 	}
 	return cfg, nil
-}
-
-// validate has the library judge each flag alone, so that the error names it.
-func (o *machineOptions) validate(cfg dataplane.Config) error {
-	for _, f := range []struct {
-		flag string
-		only dataplane.Config
-	}{
-		{fmt.Sprintf("--cores %d", o.cores), dataplane.Config{Cores: o.cores}},
-		{fmt.Sprintf("--nice %d", o.nice), dataplane.Config{Nice: o.nice}},
-		{fmt.Sprintf("--spin %v", o.spin), dataplane.Config{Spin: o.spin}},
-		{fmt.Sprintf("--receive %q", o.receive), dataplane.Config{Receive: dataplane.ReceiveMode(o.receive)}},
-	} {
-		if err := f.only.Validate(); err != nil {
-			return cli.Usagef("%s: %s", f.flag, wanted(err))
-		}
-	}
-	if err := cfg.Validate(); err != nil {
-		return &cli.UsageError{Err: err}
-	}
-	return nil
 }
 
 // wanted is what the library wants a value to be.

@@ -81,8 +81,8 @@ func fail(e env, name string, asJSON bool, f failure) error {
 		if err := cli.WriteJSON(e.stdout, f); err != nil {
 			return err
 		}
-		return errReported
+		return cli.ErrReported
 	}
 	fmt.Fprintf(e.stderr, "ringmsgr %s: %s: %s\n", name, f.Stage, f.Error)
-	return errReported
+	return cli.ErrReported
 }

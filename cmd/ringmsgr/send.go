@@ -17,8 +17,8 @@ func sendCommand() command {
 	return command{
 		name: "send", args: "[flags] ADDR", summary: "send messages to an echo, verify and measure them",
 		help: `Sends messages to a peer that echoes them, such as "ringmsgr serve", and checks
-every byte of every echo and their order. Memory is --conns x --depth x --size,
-and 35 KiB of latencies per connection, whatever the number of messages.
+every byte of every echo and their order. All messages share the memory of one
+payload; each connection takes 35 KiB for latencies, whatever the number of messages.
 
 With a lossless policy on both sides it survives faults: connections reconnect,
 and every message still arrives exactly once and in order. On a lossy connection,
@@ -50,8 +50,6 @@ if it could not connect:
 			fs.Var(&s.size, "size", "payload of a message: `BYTES`, such as 64, 16KiB or 4MiB")
 			fs.IntVar(&s.depth, "depth", 16, "`NUMBER` of messages under way on each connection")
 			fs.IntVar(&s.conns, "conns", 1, "`NUMBER` of connections")
-			fs.IntVar(&s.typ, "type", 2, "`TYPE` of the messages; 2 is CEPH_MSG_PING")
-			fs.BoolVar(&s.progress, "progress", false, "write progress to standard error, each second")
 			return func(ctx context.Context, e env, args []string) error {
 				if s.duration > 0 && !given(fs, "messages") {
 					s.messages = math.MaxUint64
@@ -70,8 +68,6 @@ type sender struct {
 	size     size
 	depth    int
 	conns    int
-	typ      int
-	progress bool
 }
 
 // Bounds of what one run may ask for.
@@ -198,8 +194,6 @@ func (s *sender) checkBounds() error {
 		return cli.Usagef("--depth %d: want 1 to %d", s.depth, maxDepth)
 	case s.conns < 1 || s.conns > maxConns:
 		return cli.Usagef("--conns %d: want 1 to %d", s.conns, maxConns)
-	case s.typ < 0 || s.typ > 0xffff:
-		return cli.Usagef("--type %d: want 0 to 65535", s.typ)
 	}
 	return nil
 }
@@ -218,7 +212,7 @@ func (s *sender) print(e env, r *sent) error {
 	if !s.json {
 		fmt.Fprintf(e.stderr, "ringmsgr send: %s\n", r.Error)
 	}
-	return errReported
+	return cli.ErrReported
 }
 
 func (r *sent) print(t *table) {

@@ -22,7 +22,8 @@ func TestWrongCallsAreUsageErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ args, says string }{
-		{"", "usage:"},
+		{"", "no command"},
+		{"sned", `no command "sned": did you mean send?`},
 		{"pong", `no command "pong"`},
 		{"ping", "want one address"},
 		{"ping " + somewhere + " " + somewhere, "want one address"},
@@ -42,9 +43,7 @@ func TestWrongCallsAreUsageErrors(t *testing.T) {
 		{"ping --name nobody " + somewhere, "--name"},
 		{"ping --rev 2 " + somewhere, "--rev 2"},
 		{"ping --backend kqueue " + somewhere, `--backend "kqueue"`},
-		{"ping --receive fast " + somewhere, `--receive "fast": want auto`},
 		{"ping --cores -1 " + somewhere, "--cores -1: want 0 to 1024"},
-		{"ping --spin -1s " + somewhere, "--spin -1s: want 0 to 1s"},
 		{"ping --log-level loud " + somewhere, `--log-level "loud"`},
 		{"ping --auth gss " + somewhere, `--auth "gss"`},
 		{"ping --auth cephx " + somewhere, "needs --key or --keyring"},
@@ -82,7 +81,6 @@ func TestWrongCallsAreUsageErrors(t *testing.T) {
 		{"send --size 1GiB " + somewhere, "at most"},
 		{"send --depth 0 " + somewhere, "--depth 0"},
 		{"send --conns 0 " + somewhere, "--conns 0"},
-		{"send --type 65536 " + somewhere, "--type 65536"},
 		{"send --policy stateless-server " + somewhere, "never dials"},
 		{"send --conns 2 --policy lossless-peer --listen v2:127.0.0.1:0 " + somewhere, "exclude each other"},
 		{"send --conns 2 --policy lossless-client --nonce 7 " + somewhere, "--nonce 7 and --conns 2 exclude each other"},
@@ -103,7 +101,7 @@ func TestHelpIsAsDocumented(t *testing.T) {
 	for _, args := range [][]string{{"-h"}, {"--help"}, {"help"}} {
 		golden(t, "help", ringmsgr(t, args...).want(t, cli.OK).stdout)
 	}
-	for _, c := range []string{"ping", "serve", "send", "doctor", "top", "version", "decode", "completion"} {
+	for _, c := range []string{"ping", "serve", "send", "doctor", "top", "version", "decode"} {
 		golden(t, "help-"+c, ringmsgr(t, c, "-h").want(t, cli.OK).stdout)
 		golden(t, "help-"+c, ringmsgr(t, c, somewhere, "--help").want(t, cli.OK).stdout)
 	}
@@ -113,9 +111,6 @@ func TestHelpFitsAHundredColumns(t *testing.T) {
 	texts := []string{ringmsgr(t, "-h").stdout}
 	for _, c := range commands() {
 		texts = append(texts, ringmsgr(t, c.name, "-h").stdout)
-	}
-	for _, name := range helpNames() {
-		texts = append(texts, ringmsgr(t, "help", name).stdout)
 	}
 	for _, text := range texts {
 		for line := range strings.Lines(text) {
@@ -201,30 +196,6 @@ func TestSizesAreReadAndWritten(t *testing.T) {
 			t.Errorf("%q is read as %d", text, s)
 		}
 	}
-}
-
-func TestHelpHasTopicsAndCommands(t *testing.T) {
-	for _, name := range helpNames() {
-		if r := ringmsgr(t, "help", name).want(t, cli.OK); !strings.Contains(r.stdout, name) {
-			t.Errorf("%s: %q", name, r.stdout)
-		}
-	}
-	if r := ringmsgr(t, "help", "cats").want(t, cli.Usage); !strings.Contains(r.stderr, `nothing about "cats": want one of ping`) {
-		t.Errorf("%q", r.stderr)
-	}
-}
-
-func TestEveryShellHasItsCompletion(t *testing.T) {
-	for _, shell := range cli.Shells {
-		r := ringmsgr(t, "completion", shell).want(t, cli.OK)
-		for _, c := range commands() {
-			if !strings.Contains(r.stdout, c.name) {
-				t.Errorf("%s does not complete %s", shell, c.name)
-			}
-		}
-	}
-	ringmsgr(t, "completion").want(t, cli.Usage)
-	ringmsgr(t, "completion", "cmd").want(t, cli.Usage)
 }
 
 // One word means one thing: flags of the same name are of the same kind everywhere.
