@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
@@ -17,44 +15,6 @@ type table struct{ w io.Writer }
 
 func (t *table) row(name, format string, args ...any) {
 	fmt.Fprintf(t.w, "%-12s %s\n", name, fmt.Sprintf(format, args...))
-}
-
-// hang writes a text behind a head, in lines of at most width columns that begin below
-// each other. A word that is longer than that has a line of its own.
-func hang(w io.Writer, head, text string, width int) {
-	indent := utf8.RuneCountInString(head)
-	fmt.Fprint(w, head)
-	column := indent
-	for _, word := range strings.Fields(text) {
-		n := utf8.RuneCountInString(word)
-		if column > indent && column+1+n > width {
-			fmt.Fprint(w, "\n"+strings.Repeat(" ", indent))
-			column = indent
-		}
-		fmt.Fprint(w, " "+word)
-		column += 1 + n
-	}
-	fmt.Fprintln(w)
-}
-
-// paragraph writes a text in lines of at most width columns.
-func paragraph(w io.Writer, text string, width int) {
-	column := 0
-	for _, word := range strings.Fields(text) {
-		n := utf8.RuneCountInString(word)
-		switch {
-		case column == 0:
-		case column+1+n > width:
-			fmt.Fprintln(w)
-			column = 0
-		default:
-			word = " " + word
-			n++
-		}
-		fmt.Fprint(w, word)
-		column += n
-	}
-	fmt.Fprintln(w)
 }
 
 // micros is a duration in microseconds, to a tenth.

@@ -143,18 +143,28 @@ func PrintFlags(w io.Writer, fs *flag.FlagSet) {
 		default:
 			usage += " (default " + f.DefValue + ")"
 		}
-		name := fmt.Sprintf("  %-*s", indent-3, strings.TrimSpace("--"+f.Name+" "+value))
-		column := utf8.RuneCountInString(name)
-		fmt.Fprint(w, name)
-		for _, word := range strings.Fields(usage) {
-			n := utf8.RuneCountInString(word)
-			if column+1+n > Width {
-				fmt.Fprint(w, "\n"+strings.Repeat(" ", indent-1))
-				column = indent - 1
-			}
-			fmt.Fprint(w, " "+word)
-			column += 1 + n
-		}
-		fmt.Fprintln(w)
+		Hang(w, fmt.Sprintf("  %-*s", indent-3, strings.TrimSpace("--"+f.Name+" "+value)), usage, Width)
 	})
+}
+
+// Hang writes a text behind a head, in lines of at most width columns that begin below each
+// other. A word that is longer than that has a line of its own.
+func Hang(w io.Writer, head, text string, width int) {
+	fmt.Fprint(w, head)
+	indent := utf8.RuneCountInString(head)
+	column := indent
+	for _, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		if column > indent && column+1+n > width {
+			fmt.Fprint(w, "\n"+strings.Repeat(" ", indent))
+			column = indent
+		}
+		if column > 0 {
+			word = " " + word
+			n++
+		}
+		fmt.Fprint(w, word)
+		column += n
+	}
+	fmt.Fprintln(w)
 }
