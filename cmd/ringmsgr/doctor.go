@@ -14,6 +14,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 	"github.com/ringmsgr/ringmsgr/control"
@@ -99,7 +100,7 @@ func (d *doctor) run(_ context.Context, e env, args []string) error {
 	}
 	if d.disk != "" {
 		if _, err := os.ReadDir(d.disk); err != nil {
-			return cli.Usagef("--disk %s: %s", d.disk, cause(err))
+			return cli.Usagef("--disk %s: %s", d.disk, flags.Cause(err))
 		}
 	}
 	f := examine(cfg)

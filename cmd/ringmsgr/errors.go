@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -79,16 +80,6 @@ func hint(err error, stage control.Stage) string {
 	return (&control.Error{Stage: stage, Err: err}).Advice()
 }
 
-// cause is why a system call failed, without the names of the functions and
-// sockets that it went through; any other error as it is.
-func cause(err error) string {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		return errno.Error()
-	}
-	return err.Error()
-}
-
 // bindError says which address cannot be listened on, and what helps.
 func (l *listenFlag) bindError(err error) error {
 	where := l.addrs.String()
@@ -97,9 +88,9 @@ func (l *listenFlag) bindError(err error) error {
 	}
 	if errors.Is(err, control.ErrNoPort) && l.ports.First != 0 {
 		where = strings.ReplaceAll(where, ":0/", ":"+l.ports.String()+"/")
-		return fmt.Errorf("--listen %s: no free port: %v: %s", where, l.ports, cause(err))
+		return fmt.Errorf("--listen %s: no free port: %v: %s", where, l.ports, flags.Cause(err))
 	}
-	text := fmt.Sprintf("--listen %s: %s", where, cause(err))
+	text := fmt.Sprintf("--listen %s: %s", where, flags.Cause(err))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		text += ": another process listens there, which \"ss -ltnp\" names; port 0 takes any free one"
@@ -124,11 +115,11 @@ func (o *machineOptions) startError(err error) error {
 func statsError(path string, err error) error {
 	switch {
 	case gone(err):
-		return fmt.Errorf("no statistics at %s: %s: does the process serve statistics, as by serve --stats?", path, cause(err))
+		return fmt.Errorf("no statistics at %s: %s: does the process serve statistics, as by serve --stats?", path, flags.Cause(err))
 	case errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("no statistics at %s: the process answers its own user and root alone: be one of them", path)
 	}
-	return fmt.Errorf("no statistics at %s: %s", path, cause(err))
+	return fmt.Errorf("no statistics at %s: %s", path, flags.Cause(err))
 }
 
 // gone says whether no process serves a Unix socket any more.

@@ -1,19 +1,25 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 func topCommand() command {
@@ -163,4 +169,303 @@ func ended(ctx context.Context, err error) error {
 		return errors.New("the process is gone")
 	}
 	return err
+}
+
+// topFrame is what happened between two snapshots.
+type topFrame struct {
+	Time     time.Time `json:"time"`
+	PID      int       `json:"pid"`
+	Name     string    `json:"name"`
+	Addrs    string    `json:"addrs"`
+	Backend  string    `json:"backend"`
+	Steering string    `json:"steering"`
+	Open     int       `json:"open"`
+	HalfOpen int       `json:"half_open"`
+	Made     uint64    `json:"made"`
+	InFlight int64     `json:"in_flight"`
+	Seconds  float64   `json:"seconds"`
+	Total    topRates  `json:"total"`
+	Cores    []topCore `json:"cores"`
+	Conns    []topConn `json:"conns"`
+
+	engine string // the backend, with the reason if it is not the one that was wanted
+}
+
+type topRates struct {
+	In    float64 `json:"in_per_s"` // messages
+	Out   float64 `json:"out_per_s"`
+	MBIn  float64 `json:"mb_in_per_s"` // 10^6 bytes
+	MBOut float64 `json:"mb_out_per_s"`
+}
+
+type topCore struct {
+	Core  int     `json:"core"`
+	Conns int64   `json:"conns"`
+	Busy  float64 `json:"busy"` // share of time outside of the wait; -1: not known
+	topRates
+	Writes    float64  `json:"writes_per_s"`
+	Syscalls  float64  `json:"syscalls_per_s"`
+	Shares    topShare `json:"shares"`
+	InFlight  uint64   `json:"in_flight"` // operations that the kernel has: the depth of the ring
+	Overflows uint64   `json:"overflows"`
+	Rearms    uint64   `json:"rearms"`
+	// Receive is the receive mode; with auto, ByBuffers of the connections receive into
+	// the ring's buffers now.
+	Receive   string `json:"receive"`
+	ByBuffers int64  `json:"by_buffers"`
+	Paused    uint64 `json:"paused"` // times that a throttle stopped a reader
+	Stalls    uint64 `json:"stalls"`
+	Stalled   bool   `json:"stalled"`
+	State     string `json:"state,omitempty"` // running, draining or failed
+}
+
+// topShare is where the time of a core went, as shares of all of it.
+type topShare struct {
+	Tasks    float64 `json:"tasks"`
+	Send     float64 `json:"send"`
+	Receive  float64 `json:"receive"`
+	Dispatch float64 `json:"dispatch"`
+}
+
+type topConn struct {
+	ID       uint64 `json:"id"`
+	Peer     string `json:"peer"`
+	Entity   string `json:"entity,omitempty"` // its name
+	Remote   string `json:"remote,omitempty"` // address of its socket
+	State    string `json:"state"`
+	Policy   string `json:"policy"`
+	Protocol string `json:"protocol"`
+	Mode     string `json:"mode"`
+	Core     int    `json:"core"`
+	Intended int    `json:"intended"` // core
+	By       string `json:"by"`       // what chose that
+	Reason   string `json:"reason,omitempty"`
+	topRates
+	Queued     int    `json:"queued"`
+	Sent       int    `json:"sent"`
+	Held       int64  `json:"held_bytes"` // of both
+	AckLag     uint64 `json:"ack_lag"`
+	Throttled  bool   `json:"throttled"`
+	Receive    string `json:"receive,omitempty"` // buffers or ready
+	ReceiveWhy string `json:"receive_why,omitempty"`
+	InSeq      uint64 `json:"in_seq"`
+	OutSeq     uint64 `json:"out_seq"`
+	Reconnects uint64 `json:"reconnects"`
+	Error      string `json:"error,omitempty"`
+}
+
+// newTopFrame compares two snapshots. Those of different processes, as after a
+// hand-over, have nothing in common.
+func newTopFrame(before, now *control.Snapshot) *topFrame {
+	m := &now.Messenger
+	f := &topFrame{
+		Time: now.Time, PID: now.PID, Name: m.Name, Addrs: m.Addrs, Backend: m.Backend, Steering: "none",
+		Open: m.Open, HalfOpen: m.HalfOpen, Made: m.Counters.Conns, InFlight: m.InFlight,
+		Cores: []topCore{}, Conns: []topConn{}, engine: m.Backend,
+	}
+	if m.Fallback != "" {
+		f.engine += " (" + m.Fallback + ")"
+	}
+	if m.Steering.Active {
+		f.Steering = strings.Join(m.Steering.Rules, ",")
+	}
+	if before.PID != now.PID {
+		before = now
+	}
+	f.Seconds = round(now.Time.Sub(before.Time).Seconds(), 3)
+	for i := range m.Cores {
+		old := dataplane.CoreStats{} // of a core that was added meanwhile
+		for j := range before.Messenger.Cores {
+			if b := &before.Messenger.Cores[j]; b.Core == m.Cores[i].Core {
+				old = *b
+			}
+		}
+		c := f.core(&old, &m.Cores[i])
+		f.Total.add(c.topRates)
+		f.Cores = append(f.Cores, c)
+	}
+	olds := make(map[uint64]*control.ConnStats, len(before.Conns))
+	for i := range before.Conns {
+		olds[before.Conns[i].ID] = &before.Conns[i]
+	}
+	for i := range now.Conns {
+		old := olds[now.Conns[i].ID]
+		if old == nil {
+			old = &control.ConnStats{} // it is younger than the interval
+		}
+		f.Conns = append(f.Conns, f.conn(old, &now.Conns[i]))
+	}
+	return f
+}
+
+// per is the rate of a counter. One that ran backwards, or a stalled core's
+// that is not known, did not move.
+func (f *topFrame) per(before, now uint64) float64 {
+	if f.Seconds <= 0 || now < before {
+		return 0
+	}
+	return round(float64(now-before)/f.Seconds, 1)
+}
+
+func (f *topFrame) core(before, now *dataplane.CoreStats) topCore {
+	c := topCore{
+		Core: now.Core, Conns: now.Handlers, Busy: -1, Stalls: now.Stalls, Stalled: now.Stalled, State: now.State,
+		topRates: topRates{
+			In: f.per(before.MessagesIn, now.MessagesIn), Out: f.per(before.MessagesOut, now.MessagesOut),
+			MBIn: round(f.per(before.BytesIn, now.BytesIn)/1e6, 3), MBOut: round(f.per(before.BytesOut, now.BytesOut)/1e6, 3),
+		},
+		Writes: f.per(before.Writes, now.Writes), Syscalls: f.per(before.Driver.Syscalls, now.Driver.Syscalls),
+		InFlight: now.Driver.InFlight, Overflows: now.Driver.Overflows, Rearms: now.Rearms, Receive: now.Receive, ByBuffers: now.Receiving, Paused: now.Paused,
+	}
+	a, b := &before.Spent, &now.Spent
+	waited := b.Wait - a.Wait
+	worked := b.Tasks + b.Send + b.Receive + b.Dispatch - a.Tasks - a.Send - a.Receive - a.Dispatch
+	if waited >= 0 && worked >= 0 && waited+worked > 0 {
+		share := func(d time.Duration) float64 { return round(float64(d)/float64(waited+worked), 3) }
+		c.Busy = share(worked)
+		c.Shares = topShare{share(b.Tasks - a.Tasks), share(b.Send - a.Send), share(b.Receive - a.Receive), share(b.Dispatch - a.Dispatch)}
+	}
+	return c
+}
+
+func (f *topFrame) conn(before, now *control.ConnStats) topConn {
+	a, b := &before.IO, &now.IO
+	c := topConn{
+		ID: now.ID, Peer: now.Peer, Entity: now.Entity, Remote: now.Remote, State: now.State, Policy: now.Policy, Protocol: now.Protocol, Mode: now.Mode,
+		Core: now.Placement.Core, Intended: now.Placement.Intended, By: now.Placement.By, Reason: now.Placement.Reason,
+		topRates: topRates{
+			In: f.per(a.MessagesIn, b.MessagesIn), Out: f.per(a.MessagesOut, b.MessagesOut),
+			MBIn: round(f.per(a.BytesIn, b.BytesIn)/1e6, 3), MBOut: round(f.per(a.BytesOut, b.BytesOut)/1e6, 3),
+		},
+		Queued: b.Queued, Sent: b.Sent, Held: now.HeldBytes, AckLag: b.AckLag, Throttled: b.Throttled, Receive: string(b.Receive), ReceiveWhy: string(b.ReceiveWhy), InSeq: b.InSeq, OutSeq: b.OutSeq, Error: now.Error,
+	}
+	if n := now.Counters.Ready; n > 0 {
+		c.Reconnects = n - 1
+	}
+	return c
+}
+
+func (r *topRates) add(o topRates) {
+	r.In, r.Out = round(r.In+o.In, 1), round(r.Out+o.Out, 1)
+	r.MBIn, r.MBOut = round(r.MBIn+o.MBIn, 3), round(r.MBOut+o.MBOut, 3)
+}
+
+// topOrder is an order of connections.
+type topOrder string
+
+var topOrders = map[topOrder]func(a, b *topConn) int{
+	"rate":  func(a, b *topConn) int { return cmp.Compare(b.In+b.Out, a.In+a.Out) },
+	"bytes": func(a, b *topConn) int { return cmp.Compare(b.MBIn+b.MBOut, a.MBIn+a.MBOut) },
+	"queue": func(a, b *topConn) int { return cmp.Compare(b.Queued+b.Sent, a.Queued+a.Sent) },
+	"lag":   func(a, b *topConn) int { return cmp.Compare(b.AckLag, a.AckLag) },
+	"core":  func(a, b *topConn) int { return cmp.Compare(a.Core, b.Core) },
+	"peer":  func(a, b *topConn) int { return cmp.Or(cmp.Compare(a.Entity, b.Entity), cmp.Compare(a.Peer, b.Peer)) },
+	"id":    func(a, b *topConn) int { return 0 },
+}
+
+func (o *topOrder) String() string {
+	if o == nil {
+		return ""
+	}
+	return string(*o)
+}
+
+// Set parses --sort.
+func (o *topOrder) Set(s string) error {
+	if topOrders[topOrder(s)] == nil {
+		return errors.New("want rate, bytes, queue, lag, core, peer or id")
+	}
+	*o = topOrder(s)
+	return nil
+}
+
+// sort orders the connections, equal ones by age.
+func (f *topFrame) sort(o topOrder) {
+	slices.SortFunc(f.Conns, func(a, b topConn) int { return cmp.Or(topOrders[o](&a, &b), cmp.Compare(a.ID, b.ID)) })
+}
+
+// render draws the frame as text: a line for each core and for each connection.
+func (f *topFrame) render() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "ringmsgr top   %s   %s   pid %d   steering %s   %s\n", f.Name, f.engine, f.PID, f.Steering, f.Addrs)
+	fmt.Fprintf(&b, "%s   in %s/s %s   out %s/s %s   %s held   %d open, %d half open, %d made\n\n", f.Time.Format("15:04:05"),
+		count(f.Total.In), bandwidth(f.Total.MBIn), count(f.Total.Out), bandwidth(f.Total.MBOut), quantity.Bytes(f.InFlight), f.Open, f.HalfOpen, f.Made)
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "CORE\tBUSY\tCONNS\tIN/s\tOUT/s\tIN\tOUT\tCALLS/s\tWRITES/s\tSEND\tRECV\tDISP\tRING\tOVERFLOWS\tBY-BUFS\tSTALLS")
+	for i := range f.Cores {
+		c := &f.Cores[i]
+		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\n", c.Core, c.busyText(), c.Conns, count(c.In), count(c.Out),
+			bandwidth(c.MBIn), bandwidth(c.MBOut), count(c.Syscalls), count(c.Writes),
+			percent(c.Shares.Send), percent(c.Shares.Receive), percent(c.Shares.Dispatch), c.InFlight, c.Overflows, c.ByBuffers, c.Stalls)
+	}
+	_ = t.Flush() // a Builder takes everything
+	fmt.Fprintln(&b)
+	fmt.Fprintln(t, "ID\tPEER\tSTATE\tIN/s\tOUT/s\tIN\tOUT\tLAG\tQUEUED\tSENT\tCORE\tRECONN\tPOLICY")
+	for i := range f.Conns {
+		c := &f.Conns[i]
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%d\t%s\n", c.ID, c.peerText(), c.State, count(c.In), count(c.Out),
+			bandwidth(c.MBIn), bandwidth(c.MBOut), c.AckLag, c.Queued, c.Sent, c.coreText(), c.Reconnects, c.policyText())
+	}
+	_ = t.Flush()
+	return b.String()
+}
+
+// busyText is the share of time that a core works, or what keeps it from work.
+func (c *topCore) busyText() string {
+	switch {
+	case c.State == "failed":
+		return "FAILED"
+	case c.State == "draining":
+		return "being removed"
+	case c.Stalled:
+		return "STALLED"
+	case c.Busy < 0 && c.topRates == (topRates{}):
+		return "idle"
+	case c.Busy < 0:
+		return "not known"
+	}
+	return percent(c.Busy)
+}
+
+// peerText is who the peer is, and where.
+func (c *topConn) peerText() string {
+	if c.Entity == "" || c.Remote == "" {
+		return c.Peer
+	}
+	return c.Entity + " " + c.Remote
+}
+
+// coreText is the core, and the one that was meant if that is another.
+func (c *topConn) coreText() string {
+	if c.Core != c.Intended {
+		return fmt.Sprintf("%d≠%d", c.Core, c.Intended)
+	}
+	return fmt.Sprint(c.Core)
+}
+
+func (c *topConn) policyText() string {
+	text := c.Policy
+	if c.Mode == "secure" {
+		text += ", secure"
+	}
+	if c.Throttled {
+		text += ", throttled"
+	}
+	if c.Error != "" {
+		text += ": " + c.Error
+	}
+	return text
+}
+
+func percent(v float64) string { return fmt.Sprintf("%.0f%%", v*100) }
+
+// count is a number per second in at most seven columns.
+func count(v float64) string { return strings.ReplaceAll(quantity.Rate(v, ""), " ", "") }
+
+// bandwidth is a rate given in 10^6 bytes per second.
+func bandwidth(mb float64) string {
+	if mb == 0 {
+		return "0"
+	}
+	return quantity.Rate(mb*1e6, "B/s")
 }

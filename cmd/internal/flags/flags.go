@@ -3,13 +3,22 @@
 package flags
 
 import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/trace"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // Revision reads --rev: rev0 says that msgr2.0 is the highest.
@@ -54,7 +63,7 @@ func Modes(text string) ([]auth.Mode, error) {
 func Keyring(file string) (*cephx.Keyring, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, cli.Usagef("--keyring %s: %s", file, reason(err))
+		return nil, cli.Usagef("--keyring %s: %s", file, Cause(err))
 	}
 	defer f.Close()
 	ring, err := cephx.ReadKeyring(f)
@@ -62,4 +71,97 @@ func Keyring(file string) (*cephx.Keyring, error) {
 		return nil, cli.Usagef("--keyring %s: %w", file, err)
 	}
 	return ring, nil
+}
+
+// Engine are --backend and --log-level, which every program with a messenger has.
+type Engine struct{ Backend, LogLevel string }
+
+// Register makes the flags.
+func (e *Engine) Register(fs *flag.FlagSet) {
+	fs.StringVar(&e.Backend, "backend", "auto", "I/O `ENGINE`: auto, io_uring or epoll")
+	fs.StringVar(&e.LogLevel, "log-level", "warn", "`LEVEL` from which to log to standard error: debug, info, warn, error, or off")
+}
+
+// Read reads them. The logger writes text to w.
+func (e *Engine) Read(w io.Writer) (uring.Backend, *slog.Logger, error) {
+	log, err := logger(e.LogLevel, w)
+	if err != nil {
+		return "", nil, err
+	}
+	switch b := uring.Backend(e.Backend); b {
+	case uring.Auto, uring.IOUring, uring.Epoll:
+		return b, log, nil
+	}
+	return "", nil, cli.Usagef("--backend %q: want auto, io_uring or epoll", e.Backend)
+}
+
+// logger reads --log-level.
+func logger(level string, w io.Writer) (*slog.Logger, error) {
+	if level == "off" {
+		return slog.New(slog.DiscardHandler), nil
+	}
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, cli.Usagef("--log-level %q: want off, debug, info, warn or error", level)
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l})), nil
+}
+
+// Recording are --trace and --keylog.
+type Recording struct {
+	trace, keyLog string
+	log           *trace.Log
+	keys          *os.File
+}
+
+// Register makes the flags.
+func (r *Recording) Register(fs *flag.FlagSet) {
+	fs.StringVar(&r.trace, "trace", "", "`FILE` to write every frame to, payloads cut; at 64 MiB it goes on in a new one, and the old one is FILE.1")
+	fs.StringVar(&r.keyLog, "keylog", "",
+		"`FILE` to append the keys of connections in mode secure to, for \"ringmsgr decode --keys\"; who has it reads what they carry")
+}
+
+// Apply opens the files and sets cfg up. Close closes them, once the messenger is shut
+// down.
+func (r *Recording) Apply(cfg *control.Config) (err error) {
+	if r.trace != "" {
+		if r.log, err = trace.Create(r.trace, trace.Options{}); err != nil {
+			return fmt.Errorf("--trace %s: %s", r.trace, Cause(err))
+		}
+		cfg.Tracer = r.log
+	}
+	if r.keyLog != "" {
+		if r.keys, err = os.OpenFile(r.keyLog, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
+			return errors.Join(fmt.Errorf("--keylog %s: %s", r.keyLog, Cause(err)), r.Close())
+		}
+		cfg.KeyLog = r.keys
+	}
+	return nil
+}
+
+// Close closes the files. The error is the first of each.
+func (r *Recording) Close() error {
+	var err error
+	if r.log != nil {
+		if e := r.log.Close(); e != nil {
+			err = fmt.Errorf("--trace %s: %s", r.trace, Cause(e))
+		}
+	}
+	if r.keys != nil {
+		if e := r.keys.Close(); e != nil {
+			err = errors.Join(err, fmt.Errorf("--keylog %s: %s", r.keyLog, Cause(e)))
+		}
+	}
+	r.log, r.keys = nil, nil
+	return err
+}
+
+// Cause is why a system call failed, without the names of the functions and sockets that it
+// went through; any other error as it is.
+func Cause(err error) string {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno.Error()
+	}
+	return err.Error()
 }

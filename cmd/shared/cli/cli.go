@@ -1,3 +1,8 @@
+// Package cli is what the programs have in common as commands: how they are
+// called wrongly, how their flags are read and listed, and their version.
+//
+// It is shared by the programs and the benchmark of this module, and promises
+// nothing to others.
 package cli
 
 import (
