@@ -86,11 +86,12 @@ type peerReport struct {
 
 // negotiated is what ping and send say about their connection.
 type negotiated struct {
-	Peer     peerReport `json:"peer"`
-	Protocol string     `json:"protocol"`
-	Auth     string     `json:"auth"`
-	Mode     string     `json:"mode"`
-	Backend  string     `json:"backend"`
+	Peer        peerReport `json:"peer"`
+	Protocol    string     `json:"protocol"`
+	Auth        string     `json:"auth"`
+	Mode        string     `json:"mode"`
+	Compression string     `json:"compression,omitempty"` // of a ping
+	Backend     string     `json:"backend"`
 }
 
 func negotiatedBy(m *control.Messenger, info control.Info) negotiated {

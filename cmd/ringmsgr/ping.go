@@ -52,15 +52,10 @@ type rtt struct {
 
 // pong is the JSON of a ping.
 type pong struct {
-	Peer        peerReport `json:"peer"`
-	Protocol    string     `json:"protocol"`
-	Auth        string     `json:"auth"`
-	Mode        string     `json:"mode"`
-	Compression string     `json:"compression"`
-	Backend     string     `json:"backend"`
-	Handshake   micros     `json:"handshake_us"`
-	RTT         rtt        `json:"rtt_us"`
-	Count       int        `json:"count"`
+	negotiated
+	Handshake micros `json:"handshake_us"`
+	RTT       rtt    `json:"rtt_us"`
+	Count     int    `json:"count"`
 }
 
 func (p *pinger) run(ctx context.Context, e env, args []string) (err error) {
@@ -130,18 +125,16 @@ func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips
 		}
 		return nil, &stageError{control.StageKeepalive, err}
 	}
-	n := negotiatedBy(m, info)
-	l := trips.times
+	n, l := negotiatedBy(m, info), trips.times
+	n.Compression = info.Compression
 	return &pong{
-		Peer: n.Peer, Protocol: n.Protocol, Auth: n.Auth, Mode: n.Mode, Compression: info.Compression, Backend: n.Backend,
-		Handshake: toMicros(info.Handshake), Count: p.count,
+		negotiated: n, Handshake: toMicros(info.Handshake), Count: p.count,
 		RTT: rtt{toMicros(l.Min()), toMicros(l.Quantile(0.5)), toMicros(l.Quantile(0.99)), toMicros(l.Max())},
 	}, nil
 }
 
 func (a *pong) print(t *table) {
-	n := negotiated{Peer: a.Peer, Protocol: a.Protocol, Auth: a.Auth, Mode: a.Mode}
-	n.rows(t)
+	a.rows(t)
 	t.row("compression", "%s", a.Compression)
 	t.row("backend", "%s", a.Backend)
 	t.row("handshake", "%v", a.Handshake)
