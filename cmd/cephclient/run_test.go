@@ -58,14 +58,6 @@ func TestWrongCallsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestNobodyThereIsAFailure(t *testing.T) {
-	// Port 1 of the loopback address refuses.
-	status, stdout, stderr := call(t, "--mon", "v2:127.0.0.1:1", "--timeout", "300ms", "status")
-	if status != cli.Failed || stdout != "" || !strings.Contains(stderr, "connect as client.admin") || strings.Count(stderr, "\n") != 1 {
-		t.Errorf("status %d, %q, %q", status, stdout, stderr)
-	}
-}
-
 func TestHelpNamesEveryCommand(t *testing.T) {
 	status, stdout, stderr := call(t, "-h")
 	if status != cli.OK || stderr != "" {
@@ -76,6 +68,11 @@ func TestHelpNamesEveryCommand(t *testing.T) {
 			t.Errorf("help does not name %s:\n%s", c.name, stdout)
 		}
 	}
+	for line := range strings.Lines(stdout) {
+		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > cli.Width {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
 }
 
 func TestHelpMayStandBehindTheCommand(t *testing.T) {
@@ -84,12 +81,6 @@ func TestHelpMayStandBehindTheCommand(t *testing.T) {
 		if status, stdout, stderr := call(t, args...); status != cli.OK || stdout != want || stderr != "" {
 			t.Errorf("%q: status %d, %q %q", args, status, stdout, stderr)
 		}
-	}
-}
-
-func TestTheVersionNeedsNoCluster(t *testing.T) {
-	if status, stdout, _ := call(t, "version"); status != cli.OK || !strings.HasPrefix(stdout, "cephclient ") {
-		t.Errorf("status %d, %q", status, stdout)
 	}
 }
 
@@ -108,14 +99,5 @@ func TestACancelledRunEnds(t *testing.T) {
 	var out, err bytes.Buffer
 	if status := run(ctx, env{strings.NewReader(""), &out, &err}, []string{"--mon", "v2:127.0.0.1:1", "monmap"}); status != cli.Failed {
 		t.Errorf("status %d, %s", status, err.String())
-	}
-}
-
-func TestHelpFitsAHundredColumns(t *testing.T) {
-	_, help, _ := call(t, "-h")
-	for line := range strings.Lines(help) {
-		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > cli.Width {
-			t.Errorf("%d columns: %s", n, line)
-		}
 	}
 }
