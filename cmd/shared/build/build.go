@@ -59,7 +59,7 @@ func (i Info) Source() string {
 func (i Info) String() string {
 	source := i.Source()
 	if source == "" {
-		source = "commit not known (\"go build\" notes it in a clone, \"go run\" does not)"
+		source = "commit not known (\"go build -buildvcs=true\" in a clone notes it)"
 	}
 	return i.Version + ", " + source + ", " + i.Go + " " + i.Platform
 }
