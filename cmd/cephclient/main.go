@@ -17,8 +17,8 @@ import (
 	"io"
 	"os"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 )
 
@@ -72,12 +72,13 @@ func run(ctx context.Context, e env, args []string) int {
 
 // dialled runs a command with a connection to the cluster.
 func (e env) dialled(ctx context.Context, o *options, verb command, args []string) (err error) {
-	if err := flags.Timeout(o.timeout); err != nil {
+	of := control.Config{}
+	if err := o.Session.Read(&of); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	cfg, err := o.config(ctx, e.stderr)
+	cfg, err := o.config(ctx, &of, e.stderr)
 	if err != nil {
 		return err
 	}

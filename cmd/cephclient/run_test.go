@@ -12,6 +12,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/control"
 )
 
 // call runs the program.
@@ -85,8 +86,8 @@ func TestHelpMayStandBehindTheCommand(t *testing.T) {
 }
 
 func TestMonitorsAreAList(t *testing.T) {
-	o := options{mons: "[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0],10.0.0.2,v2:[fd00::3]:3301", name: "client.admin", rev: 1, compress: "none", engine: flags.Engine{Backend: "auto", LogLevel: "off"}}
-	cfg, err := o.config(t.Context(), io.Discard)
+	o := options{mons: "[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0],10.0.0.2,v2:[fd00::3]:3301", compress: "none", engine: flags.Engine{Backend: "auto", LogLevel: "off"}}
+	cfg, err := o.config(t.Context(), &control.Config{}, io.Discard)
 	if err != nil || len(cfg.Mons) != 3 || cfg.Mons[0].String() != "v2:10.0.0.1:3300/0" || cfg.Mons[1].String() != "v2:10.0.0.2:3300/0" ||
 		cfg.Mons[2].String() != "v2:[fd00::3]:3301/0" {
 		t.Errorf("%v, %v", cfg.Mons, err)

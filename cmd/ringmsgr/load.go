@@ -80,7 +80,7 @@ func lost(c *control.Conn, err error) {
 // connect waits for all connections. Lossy ones share a messenger, so that they
 // cannot be found by their address, and do not repeat an attempt.
 func (l *load) connect(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, l.s.timeout)
+	ctx, cancel := context.WithTimeout(ctx, l.s.Timeout)
 	defer cancel()
 	var opts []control.ConnectOption
 	if l.policy.Lossy {
@@ -145,7 +145,7 @@ func (l *load) laneEnded(lane *lane) {
 
 // watch waits for the end, writes progress and notices when nothing moves.
 func (l *load) watch(ctx context.Context, begin time.Time) error {
-	tick := time.NewTicker(min(time.Second, l.s.timeout))
+	tick := time.NewTicker(min(time.Second, l.s.Timeout))
 	defer tick.Stop()
 	var enough <-chan time.Time
 	if l.s.duration > 0 {
@@ -170,7 +170,7 @@ func (l *load) watch(ctx context.Context, begin time.Time) error {
 		switch now, got := l.e.now(), l.verified(); {
 		case got > seen:
 			seen, moved = got, now
-		case now.Sub(moved) >= l.s.timeout:
+		case now.Sub(moved) >= l.s.Timeout:
 			return l.stalled()
 		}
 	}
@@ -178,7 +178,7 @@ func (l *load) watch(ctx context.Context, begin time.Time) error {
 
 // stalled says why, if a connection knows.
 func (l *load) stalled() error {
-	err := fmt.Errorf("%w for %v", errStalled, l.s.timeout)
+	err := fmt.Errorf("%w for %v", errStalled, l.s.Timeout)
 	for _, c := range l.conns {
 		if e := c.Err(); e != nil {
 			return fmt.Errorf("%w: %w", err, e)

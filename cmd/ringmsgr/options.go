@@ -72,34 +72,26 @@ func wanted(err error) string {
 // sessionOptions are the flags of every command that talks to a peer.
 type sessionOptions struct {
 	machineOptions
-	name    string
-	nonce   uint32Flag
-	listen  listenFlag
-	proto   string
-	rev     int
-	policy  string
-	steer   string
-	packed  string
-	timeout time.Duration
+	flags.Session
+	nonce  uint32Flag
+	listen listenFlag
+	policy string
+	steer  string
+	packed string
 	authOptions
 	networkOptions
-	recording flags.Recording
 }
 
 func (o *sessionOptions) register(fs *flag.FlagSet, name string, cores int, timeout time.Duration, bound string) {
 	o.machineOptions.register(fs, cores)
 	o.authOptions.register(fs)
 	o.networkOptions.register(fs)
-	o.recording.Register(fs)
-	fs.StringVar(&o.name, "name", name, "`ENTITY` that we are, such as client.admin or mon.a")
+	o.Session.Register(fs, name, timeout, bound)
 	fs.Var(&o.nonce, "nonce", "`NUMBER` of this process in its address (default 0 for a mon, else random)")
 	fs.Var(&o.listen, "listen", "`ADDR` to accept connections on, such as v2:127.0.0.1:6800, or the first free port of a range, as v2:127.0.0.1:6800-7568; may be repeated")
-	fs.StringVar(&o.proto, "proto", "", "`PROTOCOL` of addresses: v2, or v1 for msgr1 (default as each address says, else v2)")
-	fs.IntVar(&o.rev, "rev", 1, "highest protocol `REVISION`: 0 for msgr2.0, 1 for msgr2.1")
 	fs.StringVar(&o.policy, "policy", "", "`POLICY` of connections: "+strings.Join(control.PolicyNames(), ", "))
 	fs.StringVar(&o.steer, "steer", "auto", "`RULES` by which the kernel finds the core of a connection: auto, none, cpu, hint, table, or a comma list")
 	fs.StringVar(&o.packed, "compress", "", "compression `METHODS` to offer and accept, a comma list of snappy, zlib, zstd, lz4; most preferred first")
-	fs.DurationVar(&o.timeout, "timeout", timeout, "`DURATION`: "+bound)
 }
 
 // config is the configuration of a messenger. Its errors are usage errors, but for
@@ -109,24 +101,10 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 		return cfg, err
 	}
 	cfg.Logger = cfg.Plane.Logger
-	if cfg.Name, err = flags.Name(o.name); err != nil {
+	if err := o.Session.Read(&cfg); err != nil {
 		return cfg, err
 	}
-	switch cfg.Name.Type {
-	case wire.OSD, wire.Mon:
-		// An osd's number is its id. That of a mon is its rank, which only a
-		// map of the cluster tells; there is one of us, the first.
-		if n, err := strconv.ParseUint(cfg.Name.ID, 10, 31); err == nil {
-			cfg.Number = int64(n)
-		}
-	}
-	if cfg.Rev0, err = flags.Revision(o.rev); err != nil {
-		return cfg, err
-	}
-	if err := flags.Timeout(o.timeout); err != nil {
-		return cfg, err
-	}
-	cfg.HandshakeTimeout = o.timeout
+	cfg.HandshakeTimeout = o.Timeout
 	if o.policy != "" {
 		p, err := control.ParsePolicy(o.policy)
 		if err != nil {
@@ -134,10 +112,7 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 		}
 		cfg.Default = &p
 	}
-	if _, err := (address.Reader{}).For(o.proto, ""); err != nil {
-		return cfg, cli.Usagef("--proto: %w", err)
-	}
-	o.listen.speak(o.proto)
+	o.listen.speak(o.Proto)
 	o.listen.apply(&cfg)
 	if cfg.Steer, err = control.ParseSteer(o.steer); err != nil {
 		return cfg, cli.Usagef("--steer %q: %s", o.steer, wanted(err))
@@ -157,7 +132,7 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 	if err := cfg.Validate(); err != nil {
 		return cfg, &cli.UsageError{Err: err}
 	}
-	return cfg, o.recording.Apply(&cfg)
+	return cfg, o.Recording.Apply(&cfg)
 }
 
 // compression parses --compress. Who names a method wants it with every peer.
@@ -208,9 +183,9 @@ func (o *sessionOptions) target(ctx context.Context, e env, args []string) (wire
 	if len(args) != 1 {
 		return wire.Addr{}, cli.Usagef("want one address, got %d arguments", len(args))
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	r, err := address.Reader{Lookup: e.lookup}.For(o.proto, args[0])
+	r, err := address.Reader{Lookup: e.lookup}.For(o.Proto, args[0])
 	if err != nil {
 		return wire.Addr{}, cli.Usagef("--proto: %w", err)
 	}
@@ -233,7 +208,7 @@ func (o *sessionOptions) setUp(ctx context.Context, e env, command string, args 
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, o.recording.Close())
+			err = errors.Join(err, o.Recording.Close())
 		}
 	}()
 	to, err = o.target(ctx, e, args)

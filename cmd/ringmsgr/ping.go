@@ -70,20 +70,20 @@ func (p *pinger) run(ctx context.Context, e env, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, p.recording.Close()) }()
+	defer func() { err = errors.Join(err, p.Recording.Close()) }()
 	if err := dials(&cfg); err != nil {
 		return err
 	}
 	if e.procs != nil {
 		e.procs(cfg.Plane.Cores)
 	}
-	cfg.HandshakeTimeout = attemptTime(p.timeout)
+	cfg.HandshakeTimeout = attemptTime(p.Timeout)
 	answer, err := p.ping(ctx, e, cfg, to, peer)
 	switch {
 	case cli.IsUsage(err):
 		return err
 	case err != nil:
-		return fail(e, "ping", p.json, p.explain(err, to, p.timeout))
+		return fail(e, "ping", p.json, p.explain(err, to, p.Timeout))
 	case p.json:
 		return cli.WriteJSON(e.stdout, answer)
 	}
@@ -112,7 +112,7 @@ func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()
 	if err := waitReady(ctx, conn, true); err != nil {
 		return nil, err

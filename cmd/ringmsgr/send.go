@@ -123,7 +123,7 @@ func (s *sender) run(ctx context.Context, e env, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.recording.Close()) }()
+	defer func() { err = errors.Join(err, s.Recording.Close()) }()
 	if cfg.Default == nil {
 		p := control.LossyClient()
 		cfg.Default = &p
@@ -137,17 +137,17 @@ func (s *sender) run(ctx context.Context, e env, args []string) (err error) {
 	if !cfg.Default.Lossy && s.conns > 1 && cfg.Nonce != nil {
 		why := fmt.Sprintf("--nonce %d", *cfg.Nonce)
 		if s.nonce.value == nil {
-			why = fmt.Sprintf("--name %s, whose nonce is %d,", s.name, *cfg.Nonce)
+			why = fmt.Sprintf("--name %s, whose nonce is %d,", s.Name, *cfg.Nonce)
 		}
 		return cli.Usagef("%s and --conns %d exclude each other with policy %s: sessions are told apart by their nonce, which must be random then",
 			why, s.conns, cfg.Default.Name)
 	}
 	// A peer that comes back should not be kept waiting for long.
-	cfg.MaxBackoff = min(time.Second, s.timeout)
-	cfg.HandshakeTimeout = attemptTime(s.timeout)
+	cfg.MaxBackoff = min(time.Second, s.Timeout)
+	cfg.HandshakeTimeout = attemptTime(s.Timeout)
 	if !cfg.Default.Lossy {
 		// So that an attempt has failed, and says why, before all time is over.
-		cfg.HandshakeTimeout = min(control.DefaultHandshakeTimeout, s.timeout/2)
+		cfg.HandshakeTimeout = min(control.DefaultHandshakeTimeout, s.Timeout/2)
 	}
 	cfg.InitialBackoff = min(control.DefaultInitialBackoff, cfg.MaxBackoff)
 
@@ -163,7 +163,7 @@ func (s *sender) run(ctx context.Context, e env, args []string) (err error) {
 	case cli.IsUsage(err):
 		return errors.Join(err, l.close())
 	case err != nil:
-		f := s.explain(err, to, s.timeout)
+		f := s.explain(err, to, s.Timeout)
 		if f.Stage == control.StageIdent && l.policy.Lossy && s.conns > 1 {
 			f.Error += "; several lossy connections need a server that keeps no sessions"
 		}
@@ -244,7 +244,7 @@ func (l *load) warn() {
 
 // failure explains what ended a run that had begun.
 func (l *load) failure(err error) failure {
-	f := l.s.explain(err, l.to, l.s.timeout)
+	f := l.s.explain(err, l.to, l.s.Timeout)
 	if control.StageOf(err) == "" {
 		f.Stage = control.StageSession
 	}

@@ -125,7 +125,7 @@ func (s *server) run(ctx context.Context, e env, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.recording.Close()) }()
+	defer func() { err = errors.Join(err, s.Recording.Close()) }()
 	if cfg.Default == nil {
 		p := control.StatelessServer()
 		cfg.Default = &p

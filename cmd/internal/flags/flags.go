@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
@@ -21,42 +22,47 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// Revision reads --rev: rev0 says that msgr2.0 is the highest.
-func Revision(n int) (rev0 bool, err error) {
-	if n != 0 && n != 1 {
-		return false, cli.Usagef("--rev %d: want 0 or 1", n)
-	}
-	return n == 0, nil
+// Session are the flags of every program that talks to a peer: who we are, what we speak, and
+// how long we wait.
+type Session struct {
+	Name, Proto string
+	Timeout     time.Duration
+	mode        string
+	rev         int
+	Recording
 }
 
-// Name reads --name.
-func Name(text string) (wire.EntityName, error) {
-	name, err := wire.ParseEntityName(text)
-	if err != nil {
-		return name, cli.Usagef("--name %q: want TYPE.ID, such as client.admin, mon.a or osd.0", text)
-	}
-	return name, nil
+// Register makes the flags. bound is what --timeout bounds.
+func (s *Session) Register(fs *flag.FlagSet, name string, timeout time.Duration, bound string) {
+	fs.StringVar(&s.Name, "name", name, "`ENTITY` that we are, such as client.admin or mon.a")
+	fs.StringVar(&s.mode, "mode", "", "connection modes, preferred first: `LIST` of crc and secure (default what both sides prefer)")
+	fs.StringVar(&s.Proto, "proto", "", "`PROTOCOL` of addresses: v2, or v1 for msgr1 (default as each address says, else v2)")
+	fs.IntVar(&s.rev, "rev", 1, "highest protocol `REVISION`: 0 for msgr2.0, 1 for msgr2.1")
+	fs.DurationVar(&s.Timeout, "timeout", timeout, "`DURATION`: "+bound)
+	s.Recording.Register(fs)
 }
 
-// Timeout checks --timeout.
-func Timeout(d time.Duration) error {
-	if d <= 0 {
-		return cli.Usagef("--timeout %v: want more than nothing", d)
+// Read has cfg be what they say. Apply opens the files, when all flags are known to be right.
+func (s *Session) Read(cfg *control.Config) (err error) {
+	if cfg.Name, err = wire.ParseEntityName(s.Name); err != nil {
+		return cli.Usagef("--name %q: want TYPE.ID, such as client.admin, mon.a or osd.0", s.Name)
 	}
+	if s.mode != "" {
+		if cfg.Modes, err = auth.ParseModes(s.mode); err != nil {
+			return cli.Usagef("--mode %q: want crc, secure, or both with a comma, the preferred one first", s.mode)
+		}
+	}
+	if _, err := (address.Reader{}).For(s.Proto, ""); err != nil {
+		return cli.Usagef("--proto: %w", err)
+	}
+	if s.rev != 0 && s.rev != 1 {
+		return cli.Usagef("--rev %d: want 0 or 1", s.rev)
+	}
+	if s.Timeout <= 0 {
+		return cli.Usagef("--timeout %v: want more than nothing", s.Timeout)
+	}
+	cfg.Rev0 = s.rev == 0
 	return nil
-}
-
-// Modes reads --mode, a comma list of connection modes. Without one it is nil:
-// the defaults.
-func Modes(text string) ([]auth.Mode, error) {
-	if text == "" {
-		return nil, nil
-	}
-	list, err := auth.ParseModes(text)
-	if err != nil {
-		return nil, cli.Usagef("--mode %q: want crc, secure, or both with a comma, the preferred one first", text)
-	}
-	return list, nil
 }
 
 // Keyring reads the file of --keyring. The caller wipes it.
