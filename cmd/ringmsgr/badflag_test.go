@@ -35,7 +35,6 @@ var badValues = map[string]string{
 	"messages":        "--messages 0",
 	"mode":            "--mode plain",
 	"name":            "--name nobody",
-	"nonce":           "--nonce -3",
 	"peer":            "--peer cat",
 	"policy":          "--policy best",
 	"proto":           "--proto v3",

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
 
@@ -73,7 +71,6 @@ func wanted(err error) string {
 type sessionOptions struct {
 	machineOptions
 	flags.Session
-	nonce  uint32Flag
 	listen listenFlag
 	policy string
 	steer  string
@@ -87,7 +84,6 @@ func (o *sessionOptions) register(fs *flag.FlagSet, name string, cores int, time
 	o.authOptions.register(fs)
 	o.networkOptions.register(fs)
 	o.Session.Register(fs, name, timeout, bound)
-	fs.Var(&o.nonce, "nonce", "`NUMBER` of this process in its address (default 0 for a mon, else random)")
 	fs.Var(&o.listen, "listen", "`ADDR` to accept connections on, such as v2:127.0.0.1:6800, or the first free port of a range, as v2:127.0.0.1:6800-7568; may be repeated")
 	fs.StringVar(&o.policy, "policy", "", "`POLICY` of connections: "+strings.Join(control.PolicyNames(), ", "))
 	fs.StringVar(&o.steer, "steer", "auto", "`RULES` by which the kernel finds the core of a connection: auto, none, cpu, hint, table, or a comma list")
@@ -159,15 +155,14 @@ func dials(cfg *control.Config) error {
 	return nil
 }
 
-// pickNonce is the nonce of all our addresses; nil lets the messenger choose.
-func (o *sessionOptions) pickNonce(name wire.EntityName) (*uint32, error) {
-	nonce := o.nonce.value
+// pickNonce is the nonce of all our addresses, 0 for a mon; nil lets the messenger choose.
+func (o *sessionOptions) pickNonce(name wire.EntityName) (nonce *uint32, err error) {
 	for _, a := range o.listen.addrs {
 		if a.Nonce == 0 {
 			continue
 		}
 		if nonce != nil && *nonce != a.Nonce {
-			return nil, cli.Usagef("--listen %v: all addresses of a process have the same nonce, that of --nonce", a)
+			return nil, cli.Usagef("--listen %v: all addresses of a process have the same nonce", a)
 		}
 		nonce = &a.Nonce
 	}
@@ -231,26 +226,6 @@ func peerType(s string) (wire.EntityType, error) {
 		return 0, cli.Usagef("--peer: %w", err)
 	}
 	return t, nil
-}
-
-// uint32Flag is a number that may be left out.
-type uint32Flag struct{ value *uint32 }
-
-func (f *uint32Flag) String() string {
-	if f == nil || f.value == nil {
-		return ""
-	}
-	return strconv.FormatUint(uint64(*f.value), 10)
-}
-
-func (f *uint32Flag) Set(s string) error {
-	n, err := strconv.ParseUint(s, 10, 32)
-	if err != nil {
-		return fmt.Errorf("want a number of 32 bits")
-	}
-	v := uint32(n)
-	f.value = &v
-	return nil
 }
 
 // size is a number of bytes, such as 64 or 4MiB.

@@ -135,12 +135,8 @@ func (s *sender) run(ctx context.Context, e env, args []string) (err error) {
 		return cli.Usagef("--listen and several lossless connections exclude each other: each would need an address of its own")
 	}
 	if !cfg.Default.Lossy && s.conns > 1 && cfg.Nonce != nil {
-		why := fmt.Sprintf("--nonce %d", *cfg.Nonce)
-		if s.nonce.value == nil {
-			why = fmt.Sprintf("--name %s, whose nonce is %d,", s.Name, *cfg.Nonce)
-		}
-		return cli.Usagef("%s and --conns %d exclude each other with policy %s: sessions are told apart by their nonce, which must be random then",
-			why, s.conns, cfg.Default.Name)
+		return cli.Usagef("--name %s, whose nonce is %d, and --conns %d exclude each other with policy %s: sessions are told apart by their nonce, which must be random then",
+			s.Name, *cfg.Nonce, s.conns, cfg.Default.Name)
 	}
 	// A peer that comes back should not be kept waiting for long.
 	cfg.MaxBackoff = min(time.Second, s.Timeout)
