@@ -430,9 +430,9 @@ func (c *topCore) busyText() string {
 // peerText is who the peer is, and where.
 func (c *topConn) peerText() string {
 	if c.Entity == "" || c.Remote == "" {
-		return c.Peer
+		return clean(c.Peer)
 	}
-	return c.Entity + " " + c.Remote
+	return clean(c.Entity) + " " + c.Remote
 }
 
 // coreText is the core, and the one that was meant if that is another.
@@ -452,7 +452,7 @@ func (c *topConn) policyText() string {
 		text += ", throttled"
 	}
 	if c.Error != "" {
-		text += ": " + c.Error
+		text += ": " + clean(c.Error)
 	}
 	return text
 }

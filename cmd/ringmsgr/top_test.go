@@ -81,6 +81,12 @@ func TestTopDrawsWhatHappened(t *testing.T) {
 			}
 		}
 	}
+	f.Conns[0].Entity, f.Conns[0].Error = "client.\x1b[2J", "refused\u009b2J"
+	if hostile := f.render(); strings.ContainsAny(hostile, "\x1b\u009b") || !strings.Contains(hostile, "client.?[2J") {
+		t.Errorf("what a peer says controls the terminal: %q", hostile)
+	}
+	f = newTopFrame(before, now)
+	f.sort("rate")
 	var b strings.Builder
 	if err := cli.WriteJSON(&b, f); err != nil {
 		t.Fatal(err)
