@@ -151,28 +151,6 @@ func rangeOf(addr string) string {
 	return "v2:" + host + ":" + port + "-" + port
 }
 
-func TestSizesAreReadAndWritten(t *testing.T) {
-	for text, want := range map[string]size{
-		"0": 0, "64": 64, "64B": 64, "16KiB": 16 << 10, "4MiB": 4 << 20, "1.5MiB": 3 << 19, "4MB": 4000000, "256MiB": maxPayload,
-	} {
-		var s size
-		if err := s.Set(text); err != nil || s != want {
-			t.Errorf("%q: got %d, %v", text, s, err)
-		}
-	}
-	for s, want := range map[size]string{0: "0B", 64: "64B", 16 << 10: "16KiB", 3 << 19: "1.5MiB", maxPayload: "256MiB"} {
-		if got := s.String(); got != want {
-			t.Errorf("%d is written as %q, want %q", s, got, want)
-		}
-	}
-	for _, text := range []string{"", "KiB", "-1", "0x10", "99999999999999999999", "257MiB"} {
-		var s size
-		if err := s.Set(text); err == nil {
-			t.Errorf("%q is read as %d", text, s)
-		}
-	}
-}
-
 // One word means one thing: flags of the same name are of the same kind everywhere.
 func TestFlagsAreSpelledAlike(t *testing.T) {
 	kinds := map[string]string{"timeout": "DURATION", "keyring": "FILE", "trace": "FILE", "keylog": "FILE", "name": "ENTITY", "backend": "ENGINE",
