@@ -108,8 +108,10 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 		}
 		cfg.Default = &p
 	}
-	o.listen.speak(o.Proto)
-	o.listen.apply(&cfg)
+	if err := o.listen.read(o.Proto); err != nil {
+		return cfg, cli.Usagef("--listen: %w", err)
+	}
+	cfg.BindPorts = o.listen.ports
 	if cfg.Steer, err = control.ParseSteer(o.steer); err != nil {
 		return cfg, cli.Usagef("--steer %q: %s", o.steer, wanted(err))
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -118,8 +117,8 @@ func (s *server) run(ctx context.Context, e env, args []string) (err error) {
 	if s.verify && (s.path != "" || s.from != "") {
 		return cli.Usagef("--verify and a hand-over exclude each other: how far a session is does not go along")
 	}
-	if len(s.listen.addrs) == 0 {
-		s.listen.addrs, s.listen.typed = wire.AddrVec{{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}}, []bool{false}
+	if len(s.listen.texts) == 0 {
+		s.listen.texts = []string{"127.0.0.1:0"}
 	}
 	cfg, err := s.config(e)
 	if err != nil {

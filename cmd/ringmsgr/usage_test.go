@@ -136,8 +136,8 @@ func TestAFailureNamesTheFlagThatCausedIt(t *testing.T) {
 }
 
 func TestAPortThatNeedsAPrivilegeIsExplained(t *testing.T) {
-	var l listenFlag
-	if err := l.Set("v2:127.0.0.1:80"); err != nil {
+	l := listenFlag{texts: []string{"v2:127.0.0.1:80"}}
+	if err := l.read(""); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.bindError(fmt.Errorf("bind: %w", syscall.EACCES)); !strings.Contains(err.Error(), "permission denied: a port below 1024 needs CAP_NET_BIND_SERVICE") {
