@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -32,6 +33,7 @@ type env struct {
 	cores, conns, depth, keys int
 	puts                      float64
 	duration                  time.Duration
+	acceptLoss                bool
 }
 
 // run is the whole program. It ends early when ctx does.
@@ -40,6 +42,7 @@ func (e *env) run(ctx context.Context, args []string) int {
 	e.engine.Register(fs)
 	fs.StringVar(&e.listen, "listen", "v2:127.0.0.1:7777", "serve: `ADDRESS` to listen on")
 	fs.StringVar(&e.dir, "dir", "", "serve: `DIRECTORY` of the values; made if it is not there")
+	fs.BoolVar(&e.acceptLoss, "accept-loss", false, "serve: start although acknowledged values are lost, with what is left")
 	fs.IntVar(&e.cores, "cores", 1, "`NUMBER` of cores; serve: always the same for a directory")
 	fs.IntVar(&e.conns, "conns", 16, "load: `NUMBER` of connections")
 	fs.IntVar(&e.depth, "depth", 16, "load: `NUMBER` of requests under way on each")
@@ -86,8 +89,10 @@ func (e *env) serve(ctx context.Context, _ []string) error {
 	defer locked.Close()
 	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: &at.Nonce}
 	return e.with(cfg, func(m *control.Messenger) error {
-		v := &server{m: m, dir: e.dir, segment: segmentSize, salt: rand.Uint32, log: e.log}
-		if err := v.open(e.cores); err != nil {
+		v := &server{m: m, dir: e.dir, segment: segmentSize, salt: rand.Uint32, log: e.log, acceptLoss: e.acceptLoss}
+		if err := v.open(e.cores); errors.Is(err, errDamaged) {
+			return fmt.Errorf("%w (with --accept-loss it starts with what is left)", err)
+		} else if err != nil {
 			return err
 		}
 		if err := m.Start(&control.Dispatcher{Fast: v.handle}); err != nil {
@@ -100,7 +105,7 @@ func (e *env) serve(ctx context.Context, _ []string) error {
 		fmt.Fprintf(e.stdout, "listening %v, cores %d, backend %s\n", addrs[0], e.cores, m.Plane().Info().Backend)
 		select {
 		case <-ctx.Done():
-			return nil
+			return v.each((*shard).setMark) // so that whatever is missing is noticed
 		case err := <-m.Plane().Failures():
 			return fmt.Errorf("a core broke: %w", err)
 		}

@@ -10,6 +10,13 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
+// position is a place in the log of a shard: the number of a segment, and an offset in it.
+type position uint64
+
+func positionOf(segment uint32, off int64) position { return position(segment)<<32 | position(off) }
+func (p position) segment() uint32                  { return uint32(p >> 32) }
+func (p position) off() int64                       { return int64(uint32(p)) }
+
 // segment is one file of a log.
 type segment struct {
 	path         string
@@ -17,7 +24,7 @@ type segment struct {
 	before       position              // where the log ends that the segment goes on with
 	opened       *control.DetachedFile // until the core has it:
 	file         *control.File
-	end          int64
+	sure, end    int64 // it was acknowledged up to sure, and is not read from end on
 	broken       error // a write failed: it ends there
 }
 
@@ -25,6 +32,10 @@ type segment struct {
 // there are, number, salt and before. So where a segment ends is durable when the next one
 // has a name, and one that the next one goes past holds nothing that counts.
 const segmentName = "%dof%d-%08x-%08x-%016x.log"
+
+func (g *segment) name(core, cores int) string {
+	return fmt.Sprintf(segmentName, core, cores, g.number, g.salt, g.before)
+}
 
 // segments are the files of a shard.
 type segments struct {
@@ -52,8 +63,7 @@ func (s *shard) roll() {
 	}
 	s.number++
 	g := &segment{number: s.number, salt: s.kv.salt(), before: s.durable}
-	name := fmt.Sprintf(segmentName, s.core.ID(), len(s.kv.shards), g.number, g.salt, g.before)
-	g.path = filepath.Join(s.kv.dir, name)
+	g.path = filepath.Join(s.kv.dir, g.name(s.core.ID(), len(s.kv.shards)))
 	old := s.leftover
 	s.rolls, s.leftover = true, append(old, g.path)
 	var err error
@@ -65,7 +75,7 @@ func (s *shard) roll() {
 			s.refuse(err)
 			return
 		}
-		s.list, s.active, s.leftover, s.marked = append(s.list, g), g, nil, s.durable
+		s.list, s.active, s.leftover = append(s.list, g), g, nil
 		for _, r := range s.takeWaiting() {
 			s.append(r)
 		}
@@ -108,8 +118,8 @@ func (v *server) remove(paths ...string) (err error) {
 // breakOff ends a segment before r, which could not be written.
 func (s *shard) breakOff(r *request) {
 	g := r.in
-	s.log.Warn("a write failed: the log is cut", "file", g.path, "at", r.rec.off, "err", r.Err)
-	g.broken, g.end, s.active = r.Err, r.rec.off, nil
+	s.log.Warn("a write failed: the log is cut", "file", g.path, "at", r.rec.Off, "err", r.Err)
+	g.broken, g.end, s.active = r.Err, r.rec.Off, nil
 	if g.end == 0 { // nothing counts in it
 		s.list, s.leftover = s.list[:len(s.list)-1], append(s.leftover, g.path)
 		g.file.Close()

@@ -3,14 +3,17 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/durabletest"
 	"github.com/ringmsgr/ringmsgr/control/pair"
@@ -24,12 +27,8 @@ var seeds = durabletest.SeedFlags("kv", 40)
 func tested(seed uint64) durabletest.Server {
 	s := durabletest.Server{Missing: errNotFound, Refused: errRefused, Pause: 2 * retryAfter}
 	s.Pair.Seed, s.Pair.Server.Plane.Cores = seed, 1+int(seed%3)
-	salts := rand.New(rand.NewPCG(seed, 2))
-	s.Open = func(p *pair.Pair) (*control.Dispatcher, error) {
-		v := &server{m: p.Server, dir: "/kv", segment: 4096, salt: salts.Uint32, log: slog.New(slog.DiscardHandler)}
-		return &control.Dispatcher{Fast: v.handle}, v.open(s.Pair.Server.Plane.Cores)
-	}
-	types := []uint16{durabletest.Put: msgPut, durabletest.Get: msgGet, durabletest.Delete: msgDelete}
+	s.Open = openStore(seed, new(bool))
+	types := []uint16{durabletest.Put: kvformat.Put, durabletest.Get: kvformat.Get, durabletest.Delete: kvformat.Delete}
 	s.Ask = func(ctx context.Context, c *control.Conn, a durabletest.Act, key string, v []byte) ([]byte, error) {
 		return do(ctx, c, types[a], key, v)
 	}
@@ -38,6 +37,15 @@ func tested(seed uint64) durabletest.Server {
 		return keys, err
 	}
 	return s
+}
+
+// openStore opens a store for each process of a server.
+func openStore(seed uint64, accept *bool) func(p *pair.Pair) (*control.Dispatcher, error) {
+	salts := rand.New(rand.NewPCG(seed, 2))
+	return func(p *pair.Pair) (*control.Dispatcher, error) {
+		v := &server{m: p.Server, dir: "/kv", segment: 4096, salt: salts.Uint32, log: slog.New(slog.DiscardHandler), acceptLoss: *accept}
+		return &control.Dispatcher{Fast: v.handle}, v.open(len(p.Server.Cores()))
+	}
 }
 
 // compacted says whether the first file is gone.
@@ -104,34 +112,76 @@ func TestWhereTheLogEndsIsKnownWhereverTheProcessStops(t *testing.T) {
 }
 
 // A file that the log goes past is left by a process that could not use it. What is cut off of
-// another one is an error to those who read it.
-func TestAMissingSegmentIsDamageAndOneThatTheLogGoesPastIsNot(t *testing.T) {
-	for _, what := range []string{"missing", "past", "cut"} {
-		durabletest.Simulate(t, tested(3), func(w *durabletest.World) {
+// another one is an error to those who read it. Whatever else is missing is damage, until the
+// operator accepts the loss.
+func TestWhatIsMissingOfTheLogIsNoticed(t *testing.T) {
+	for what, damage := range map[string]bool{
+		"first": true, "middle": true, "last": true, "all": true, "mark": true, "empty": true, "half": true, "border": true,
+		"past": false, "strange": false, "cut": false,
+	} {
+		s, accept := tested(3), false
+		s.Open = openStore(3, &accept)
+		durabletest.Simulate(t, s, func(w *durabletest.World) {
 			w.All(durabletest.Put, durabletest.Keys)
 			w.Pass(time.Second)
 			names := w.Files("/kv")
-			before, last := "/kv/"+names[len(names)-2], "/kv/"+names[len(names)-1]
-			w.Do(func() {
-				switch disk := w.ServerHost.Disk(); what {
-				case "missing":
-					_ = disk.Remove(before)
-				case "past":
-					_ = disk.Rename(last, strings.Replace(last, "1-0", "1-1", 1)) // a higher number
-					_, _ = disk.Open(last, uring.FileOptions{Create: true})
-				case "cut":
-					fd, _ := disk.Open(before, uring.FileOptions{Write: true})
-					info, _ := disk.Stat(fd)
-					_ = disk.Truncate(fd, info.Size-1)
-				}
-			})
-			switch err := w.Restart(false); {
-			case err == nil && what != "missing":
-				w.MayRefuse(what == "cut")
-				w.All(durabletest.Get, durabletest.Keys)
-			case what != "missing" || !errors.Is(err, errDamaged):
+			isMark := func(name string) bool { return strings.HasSuffix(name, ".mark") }
+			marked := names[slices.IndexFunc(names, isMark)]
+			names = slices.DeleteFunc(names, isMark)
+			w.Do(func() { spoil(w.ServerHost.Disk(), what, names, marked) })
+			if err := w.Restart(false); errors.Is(err, errDamaged) != damage {
 				t.Errorf("%s: it begins with %v", what, err)
 			}
+			if what == "cut" {
+				w.MayRefuse(true)
+				w.All(durabletest.Get, durabletest.Keys)
+				return
+			}
+			if accept = true; damage {
+				w.MustRestart(false)
+			}
+			w.All(durabletest.Put, durabletest.Keys)
+			accept = false
+			w.MustRestart(true)
+			w.All(durabletest.Get, durabletest.Keys)
+			if all := strings.Join(w.Files("/kv"), " "); what == "strange" && !(strings.Contains(all, ".log.bak ") && strings.Contains(all, ".log~") && strings.Contains(all, ".log.d ")) {
+				t.Errorf("a strange file is gone: %s", all)
+			}
 		})
+	}
+}
+
+// spoil does to the files of a store what a test has a name for.
+func spoil(disk *simnet.Disk, what string, logs []string, mark string) {
+	n := len(logs) - 1
+	cut := func(name string, part, less int64) (size int64) {
+		fd, _ := disk.Open("/kv/"+name, uring.FileOptions{Write: true})
+		info, _ := disk.Stat(fd)
+		_ = disk.Truncate(fd, info.Size*part/2-less)
+		return info.Size
+	}
+	gone := map[string][]string{"first": logs[:1], "middle": logs[n-1 : n], "last": logs[n:], "all": logs, "mark": {mark}}
+	for _, name := range gone[what] {
+		_ = disk.Remove("/kv/" + name)
+	}
+	var last segment
+	_, _ = fmt.Sscanf(logs[n], "0of1-%08x-%08x-%016x.log", &last.number, &last.salt, &last.before)
+	switch what {
+	case "empty":
+		cut(logs[n], 0, 0)
+	case "half":
+		cut(logs[n], 1, 0)
+	case "cut":
+		cut(logs[n-1], 2, 1)
+	case "border":
+		last.before--
+		_ = disk.Rename("/kv/"+logs[n], "/kv/"+last.name(0, 1))
+	case "strange":
+		for _, end := range []string{".bak", "~", ".d"} {
+			_, _ = disk.Open("/kv/"+logs[n]+end, uring.FileOptions{Create: true})
+		}
+	case "past":
+		next := segment{number: last.number + 1, before: positionOf(last.number, cut(logs[n], 2, 0))}
+		_, _ = disk.Open("/kv/"+next.name(0, 1), uring.FileOptions{Create: true})
 	}
 }
