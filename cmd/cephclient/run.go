@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
-	"io"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -35,16 +33,16 @@ func commands() []command {
 func run(ctx context.Context, e env, args []string) int {
 	var o options
 	p := cli.Program{Name: "cephclient", About: "a small client of a Ceph cluster", Flags: cli.NewFlags("cephclient")}
+	p.Values = map[string][]string{
+		"ENGINE": flags.Backends, "LEVEL": flags.Levels, "LIST": {"crc", "secure", "secure,crc"},
+		"METHOD": {"none", "snappy", "zlib", "zstd", "lz4"}, "REVISION": {"0", "1"},
+	}
 	o.register(p.Flags)
 	for _, c := range commands() {
 		p.Commands = append(p.Commands, cli.Command{Name: c.name, Args: c.args, Help: c.help, Run: func(ctx context.Context, args []string) error {
 			return e.dialled(ctx, &o, c, args)
 		}})
 	}
-	p.Commands = append(p.Commands, cli.Command{
-		Name: "completion", Args: "SHELL", Help: "have the shell complete commands and flags: bash, zsh or fish",
-		Run: func(_ context.Context, args []string) error { return complete(e.stdout, p.Flags, args[0]) },
-	})
 	return p.Run(ctx, e.stdout, e.stderr, args)
 }
 
@@ -67,16 +65,4 @@ func (e env) dialled(ctx context.Context, o *options, verb command, args []strin
 	}
 	err = verb.run(ctx, e, c, args)
 	return errors.Join(o.explain(err), c.Close())
-}
-
-// complete writes the script for a shell.
-func complete(w io.Writer, fs *flag.FlagSet, shell string) error {
-	verbs := []cli.Verb{{Name: "version", Summary: "what this program was built from", Flags: fs}, {Name: "completion", Flags: fs, Args: cli.Shells}}
-	for _, c := range commands() {
-		verbs = append(verbs, cli.Verb{Name: c.name, Summary: c.help, Flags: fs})
-	}
-	return cli.Complete(w, shell, "cephclient", verbs, map[string][]string{
-		"ENGINE": {"auto", "io_uring", "epoll"}, "LEVEL": {"debug", "info", "warn", "error", "off"}, "LIST": {"crc", "secure", "secure,crc"},
-		"METHOD": {"none", "snappy", "zlib", "zstd", "lz4"}, "REVISION": {"0", "1"},
-	})
 }

@@ -49,7 +49,7 @@ func TestWrongCallsSayWhatIsWrong(t *testing.T) {
 		{[]string{mon, "--keyring", keyring, "status"}, "has no key of client.admin"},
 		{[]string{"--nonsense", "status"}, "nonsense"},
 		{[]string{mon, "--timeout", "5", "status"}, "the unit is missing"},
-		{[]string{"version", "more"}, "no command"},
+		{[]string{"version", "more"}, "usage: cephclient [flags] version"},
 	} {
 		status, stdout, stderr := call(t, c.args...)
 		if status != cli.Usage || stdout != "" || !strings.Contains(stderr, c.want) {
@@ -88,8 +88,10 @@ func TestHelpMayStandBehindTheCommand(t *testing.T) {
 }
 
 func TestTheVersionNeedsNoCluster(t *testing.T) {
-	if status, stdout, _ := call(t, "version"); status != cli.OK || !strings.HasPrefix(stdout, "cephclient ") {
-		t.Errorf("status %d, %q", status, stdout)
+	for _, arg := range []string{"version", "--version"} {
+		if status, stdout, _ := call(t, arg); status != cli.OK || !strings.HasPrefix(stdout, "cephclient ") {
+			t.Errorf("%s: status %d, %q", arg, status, stdout)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 )
@@ -41,8 +42,8 @@ func verbs() (all []cli.Verb) {
 // values are what the values of flags can be.
 func values() map[string][]string {
 	return map[string][]string{
-		"ENGINE": {"auto", "io_uring", "epoll"}, "METHOD": {"none", "cephx"}, "METHODS": {"snappy", "zlib", "zstd", "lz4"},
-		"LEVEL": {"debug", "info", "warn", "error", "off"}, "MODE": {"auto", "buffers", "ready"}, "LIST": {"crc", "secure", "secure,crc"},
+		"ENGINE": flags.Backends, "METHOD": {"none", "cephx"}, "METHODS": {"snappy", "zlib", "zstd", "lz4"},
+		"LEVEL": flags.Levels, "MODE": {"auto", "buffers", "ready"}, "LIST": {"crc", "secure", "secure,crc"},
 		"POLICY": control.PolicyNames(), "REVISION": {"0", "1"}, "RULES": {"auto", "none", "cpu", "hint", "table"},
 		"ORDER": {"rate", "bytes", "queue", "lag", "core", "peer", "id"},
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -25,7 +26,8 @@ func Main(run func(ctx context.Context, args []string) int) {
 type Program struct {
 	Name, About string // About is one line without a full stop
 	Flags       *flag.FlagSet
-	Commands    []Command // beside version, which every program has
+	Commands    []Command           // beside version and completion, which every program has
+	Values      map[string][]string // what values of flags can be, as Complete has it
 }
 
 // Command is one of the verbs of a Program.
@@ -52,19 +54,26 @@ func (p *Program) Run(ctx context.Context, stdout, stderr io.Writer, args []stri
 }
 
 func (p *Program) execute(ctx context.Context, stdout io.Writer, args []string) error {
+	version := p.Flags.Bool("version", false, "the same as the command")
+	commands := slices.Clone(p.Commands)
+	commands = append(commands, Command{"version", "", "what this program was built from", func(context.Context, []string) error {
+		return PrintVersion(stdout, p.Name, false)
+	}}, Command{"completion", "SHELL", "have the shell complete commands and flags: bash, zsh or fish", func(_ context.Context, args []string) error {
+		return p.complete(stdout, args[0], commands)
+	}})
 	rest, err := Parse(p.Flags, args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		p.help(stdout)
+		p.help(stdout, commands)
 		return nil
 	case err != nil:
 		return err
+	case *version:
+		rest = []string{"version"}
 	case len(rest) == 0:
 		return Usagef("no command")
-	case len(rest) == 1 && rest[0] == "version":
-		return PrintVersion(stdout, p.Name, false)
 	}
-	for _, c := range p.Commands {
+	for _, c := range commands {
 		if c.Name != rest[0] {
 			continue
 		}
@@ -90,12 +99,25 @@ func (c *Command) takes(n int) bool {
 
 func (c *Command) usage() string { return strings.TrimSpace(c.Name + " " + c.Args) }
 
-func (p *Program) help(w io.Writer) {
+// complete writes the script for a shell.
+func (p *Program) complete(w io.Writer, shell string, commands []Command) error {
+	var verbs []Verb
+	for _, c := range commands {
+		v := Verb{Name: c.Name, Summary: c.Help, Flags: p.Flags}
+		if c.Name == "completion" {
+			v.Args = Shells
+		}
+		verbs = append(verbs, v)
+	}
+	return Complete(w, shell, p.Name, verbs, p.Values)
+}
+
+func (p *Program) help(w io.Writer, commands []Command) {
 	fmt.Fprintf(w, "%s: %s\n\nusage: %s [flags] COMMAND ...\n\n", p.Name, p.About, p.Name)
-	for _, c := range p.Commands {
+	for _, c := range commands {
 		fmt.Fprintf(w, "  %-24s %s\n", c.usage(), c.Help)
 	}
-	fmt.Fprintf(w, "  %-24s %s\n\nflags:\n", "version", "what this program was built from")
+	fmt.Fprint(w, "\nflags:\n")
 	PrintFlags(w, p.Flags)
 	fmt.Fprint(w, "\nExit status: 0 done, 1 failed, 2 called wrongly.\n")
 }

@@ -23,11 +23,16 @@ func TestAProgramRunsItsCommandsAndSaysHowItIsCalled(t *testing.T) {
 		{"some A B", cli.OK, "", ""},
 		{"many A B C", cli.OK, "", ""},
 		{"version", cli.OK, "tool ", ""},
+		{"--version", cli.OK, "tool ", ""},
+		{"completion bash", cli.OK, "fails", ""},
+		{"completion zsh", cli.OK, "LEVELS:(high low)", ""},
+		{"completion fish", cli.OK, "bash zsh fish", ""},
+		{"completion cmd", cli.Usage, "", "no completion"},
 		{"--help", cli.OK, "many A B...", ""},
 		{"fails", cli.Failed, "", "tool: it cannot; nor that\n"},
 		{"", cli.Usage, "", "no command\nrun 'tool -h' for help\n"},
 		{"dance", cli.Usage, "", `no command "dance"`},
-		{"version more", cli.Usage, "", `no command "version"`},
+		{"version more", cli.Usage, "", "usage: tool [flags] version\n"},
 		{"one", cli.Usage, "", "usage: tool [flags] one A\n"},
 		{"one A B", cli.Usage, "", "usage: tool [flags] one A\n"},
 		{"some", cli.Usage, "", "some A [B]"},
@@ -45,6 +50,8 @@ func TestAProgramRunsItsCommandsAndSaysHowItIsCalled(t *testing.T) {
 			{"many", "A B...", "takes two or more", run}, {"fails", "", "cannot", fails},
 		}}
 		p.Flags.Int("level", 1, "a `NUMBER`")
+		p.Flags.String("levels", "", "some `LEVELS`")
+		p.Values = map[string][]string{"LEVELS": {"high", "low"}}
 		clitest.Check(t, func(_ io.Reader, stdout, stderr io.Writer, args []string) int {
 			return p.Run(t.Context(), stdout, stderr, args)
 		}, "", c.args, c.status, c.stdout, c.stderr)
