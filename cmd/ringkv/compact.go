@@ -28,7 +28,7 @@ type compaction struct {
 func (s *shard) choose() {
 	total := int64(0)
 	for _, g := range s.list {
-		total += g.end
+		total += g.End
 	}
 	if s.compacts || s.own > 0 || len(s.list) < 2 || total-s.live <= total/2 || s.core.Gone() {
 		return
@@ -41,9 +41,9 @@ func (s *shard) choose() {
 	s.core.Offload(func() {
 		if data, err = g.load(s.kv.m); err == nil {
 			var sound bool
-			left, _, sound = kvformat.ReadAll(data, g.salt, g.end, g.end)
+			left, _, sound = kvformat.ReadAll(data, g.Salt, g.End, g.End)
 			if err = g.opened.Close(); !sound && err == nil {
-				err = g.damaged(g.end)
+				err = g.damaged(g.End)
 			}
 		}
 	}, func(*control.Core) {

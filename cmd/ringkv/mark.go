@@ -2,34 +2,22 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"path/filepath"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
 	"github.com/ringmsgr/ringmsgr/control"
 )
-
-// mark says which log was acknowledged: what is missing of that at the start is lost, and no
-// torn tail. It never says more than there is, and so it holds for any log that is longer. It
-// is the name of an empty file of the shard, which is renamed beside the core, at most every
-// markAfter, and with the last of what was acknowledged: no request waits for it.
-type mark struct {
-	oldest  uint32   // number of the first segment that counts
-	durable position // the log was acknowledged up to there
-}
-
-const markName = "%dof%d-%08x-%016x.mark"
-
-func (k mark) name(core, cores int) string {
-	return fmt.Sprintf(markName, core, cores, k.oldest, k.durable)
-}
 
 // markAfter is how long the mark may be behind, and what it takes to rename it.
 const markAfter = 100 * time.Millisecond
 
-// marking is the mark of a shard.
+// marking is the mark of a shard, which says how far its log was acknowledged: what is missing of
+// that at the start is lost, and no torn tail. It is the name of an empty file, which is renamed
+// beside the core, at most every markAfter, and with the last of what was acknowledged: no
+// request waits for it.
 type marking struct {
-	known  mark
+	known  kvformat.Mark
 	marked string        // its path; empty: there is none
 	marks  bool          // it is being renamed
 	thens  []func(error) // for the next one
@@ -38,8 +26,8 @@ type marking struct {
 
 // firstMark makes the mark of a log of which nothing was acknowledged.
 func (s *shard) firstMark() error {
-	s.known = mark{oldest: 1}
-	s.marked = filepath.Join(s.kv.dir, s.known.name(s.core.ID(), len(s.kv.shards)))
+	s.known = s.mayMark()
+	s.marked = filepath.Join(s.kv.dir, s.known.Name())
 	d, err := s.kv.m.OpenFile(s.marked, control.FileOptions{Create: true})
 	if err == nil {
 		err = errors.Join(d.Close(), s.kv.m.Disk().SyncDir(s.kv.dir))
@@ -48,11 +36,12 @@ func (s *shard) firstMark() error {
 }
 
 // mayMark is what the mark may say.
-func (s *shard) mayMark() mark {
-	if len(s.list) == 0 {
-		return mark{s.durable.segment() + 1, s.durable}
+func (s *shard) mayMark() kvformat.Mark {
+	oldest := s.durable.Segment() + 1
+	if len(s.list) > 0 {
+		oldest = s.list[0].Number
 	}
-	return mark{s.list[0].number, s.durable}
+	return kvformat.Mark{Core: s.core.ID(), Cores: len(s.kv.shards), Oldest: oldest, Durable: s.durable}
 }
 
 // setMark has a mark made durable that says all that may be said now, and then called.
@@ -66,7 +55,7 @@ func (s *shard) nextMark() {
 	next, thens := s.mayMark(), s.thens
 	s.marks, s.thens = true, nil
 	var err error
-	s.core.Offload(func() { err = s.rename(&s.marked, next.name(s.core.ID(), len(s.kv.shards))) }, func(*control.Core) {
+	s.core.Offload(func() { err = s.rename(&s.marked, next.Name()) }, func(*control.Core) {
 		if s.marks = false; err == nil {
 			s.known = next
 		}

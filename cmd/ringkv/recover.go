@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
-	"slices"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
 	"github.com/ringmsgr/ringmsgr/control"
@@ -43,26 +42,21 @@ func (v *server) list() error {
 	}
 	names, err := disk.List(v.dir) // in order, as numbers have the same length
 	for _, name := range names {
-		var id, cores int
-		var k mark
-		path, g := filepath.Join(v.dir, name), &segment{}
-		_, _ = fmt.Sscanf(name, segmentName, &id, &cores, &g.number, &g.salt, &g.before) // all it can
-		_, _ = fmt.Sscanf(name, markName, &id, &cores, &k.oldest, &k.durable)
-		isSegment, isMark := name == g.name(id, cores), name == k.name(id, cores)
+		path := filepath.Join(v.dir, name)
+		g, k, cores := kvformat.ParseName(name)
 		switch {
-		case id < 0 || id >= cores || !isSegment && !isMark:
+		case cores == 0:
 			v.log.Warn("a file that is not the store's is left alone", "file", path)
 		case cores != len(v.shards):
 			return fmt.Errorf("%s was written with --cores %d", v.dir, cores)
-		case isSegment:
-			g.path = path
-			v.shards[id].list = append(v.shards[id].list, g)
+		case g != nil:
+			v.shards[g.Core].found = append(v.shards[g.Core].found, g)
 		default: // the last one holds; power that fails while it is renamed may leave the one before
-			s := v.shards[id]
+			s := v.shards[k.Core]
 			if s.marked != "" {
 				s.leftover = append(s.leftover, s.marked)
 			}
-			s.known, s.marked = k, path
+			s.known, s.marked = *k, path
 		}
 	}
 	return err
@@ -96,7 +90,7 @@ func (s *shard) recover(ended func(error)) {
 			s.setMark(ended)
 		}}
 		last := s.list[len(s.list)-1]
-		if err := last.file.WriteAt(op, tail, last.end-int64(len(tail)), control.Committed); err != nil {
+		if err := last.file.WriteAt(op, tail, last.End-int64(len(tail)), control.Committed); err != nil {
 			ended(err)
 		}
 	})
@@ -105,65 +99,40 @@ func (s *shard) recover(ended func(error)) {
 // readLog finds which segments count, and reads them. The tail is what of the youngest one may
 // not be durable.
 func (s *shard) readLog() (tail []byte, err error) {
-	found := s.list
 	if s.marked == "" { // it is durable before there is a segment
-		if len(found) > 0 {
-			err = s.lost("the mark beside %s is missing", found[0].path)
+		if len(s.found) > 0 {
+			err = s.lost("the mark of %s is missing", filepath.Join(s.kv.dir, s.found[0].Name()))
 		}
 		err = errors.Join(err, s.firstMark())
 	}
-	if err == nil {
-		err = s.follow(found)
+	counts, past, lost := kvformat.Chain(s.found, &s.known)
+	s.number = s.known.Durable.Segment()
+	for _, g := range s.found {
+		s.number = max(s.number, g.Number)
+	}
+	for _, g := range counts {
+		s.list = append(s.list, &segment{Segment: *g, path: filepath.Join(s.kv.dir, g.Name())})
+	}
+	for _, g := range past {
+		s.leftover = append(s.leftover, filepath.Join(s.kv.dir, g.Name()))
+	}
+	for _, what := range lost {
+		err = errors.Join(err, s.lost("in %s %s", s.kv.dir, what))
 	}
 	for i, g := range s.list {
 		if err == nil {
 			tail, err = s.read(g)
 		}
 		if next := i + 1; err == nil && next < len(s.list) {
-			err = s.continues(s.list[next], positionOf(g.number, g.end))
+			err = s.continues(s.list[next], kvformat.At(g.Number, g.End))
 		}
 	}
-	if last := len(s.list) - 1; err == nil && last >= 0 && s.list[last].end == 0 { // nothing counts in it
+	if last := len(s.list) - 1; err == nil && last >= 0 && s.list[last].End == 0 { // nothing counts in it
 		g := s.list[last]
 		s.list, s.leftover = s.list[:last], append(s.leftover, g.path)
 		err = g.opened.Close()
 	}
 	return tail, err
-}
-
-// follow follows the names of the segments back from the youngest one, and compares where that
-// leads with the mark.
-func (s *shard) follow(found []*segment) (err error) {
-	k := s.known
-	s.list, s.number = nil, k.durable.segment()
-	var next *segment
-	for _, g := range slices.Backward(found) {
-		s.number = max(s.number, g.number)
-		switch {
-		case next == nil: // no name says where it ends
-			if g.end = math.MaxInt64; g.number == k.durable.segment() {
-				g.sure = k.durable.off()
-			}
-		case g.number == next.before.segment():
-			g.sure, g.end = next.before.off(), next.before.off()
-		case g.number > next.before.segment(): // the log goes past it
-			s.leftover = append(s.leftover, g.path)
-			continue
-		default:
-			g.end = math.MaxInt64
-			err = errors.Join(err, s.lost("a segment before %s is missing", next.path))
-		}
-		if g.number > k.durable.segment() && g.before < k.durable {
-			err = errors.Join(err, s.lost("%s begins before what was acknowledged ends", g.path))
-		}
-		s.list, next = append(s.list, g), g
-	}
-	slices.Reverse(s.list)
-	if n := len(s.list); k.oldest <= k.durable.segment() &&
-		(n == 0 || s.list[0].number > k.oldest || s.list[n-1].number < k.durable.segment()) {
-		err = errors.Join(err, s.lost("%s says segments %08x to %08x, and not all are there", s.marked, k.oldest, k.durable.segment()))
-	}
-	return err
 }
 
 // read puts the records of a segment into the index. A value that is damaged is reported to
@@ -173,9 +142,9 @@ func (s *shard) read(g *segment) (tail []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	records, end, sound := kvformat.ReadAll(data, g.salt, g.sure, g.end)
+	records, end, sound := kvformat.ReadAll(data, g.Salt, g.Sure, g.End)
 	if !sound {
-		if err := s.lost("%s at %d, and %d bytes were acknowledged", g.path, end, g.sure); err != nil {
+		if err := s.lost("%s at %d, and %d bytes were acknowledged", g.path, end, g.Sure); err != nil {
 			return nil, err
 		}
 	}
@@ -185,26 +154,26 @@ func (s *shard) read(g *segment) (tail []byte, err error) {
 		}
 		s.place(s.find(r.Key, true), g, &r, nil)
 	}
-	if rest := int64(len(data)) - end; g.end == math.MaxInt64 && rest > 0 {
+	if rest := int64(len(data)) - end; g.End == math.MaxInt64 && rest > 0 {
 		s.log.Warn("a torn tail is cut off", "file", g.path, "at", end, "bytes", rest)
 	}
-	if g.end, s.durable = end, g.before; end > 0 {
-		s.durable = positionOf(g.number, end)
+	if g.End, s.durable = end, g.Before; end > 0 {
+		s.durable = kvformat.At(g.Number, end)
 	}
-	if end > g.sure { // there all are whole
-		tail = data[g.sure:end]
+	if end > g.Sure { // there all are whole
+		tail = data[g.Sure:end]
 	}
 	return tail, nil
 }
 
 // continues has the name of g say that the log before it ends there. It does already, unless a
 // loss was accepted.
-func (s *shard) continues(g *segment, before position) error {
-	if g.before == before {
+func (s *shard) continues(g *segment, before kvformat.Position) error {
+	if g.Before == before {
 		return nil
 	}
-	g.before = before
-	return s.rename(&g.path, g.name(s.core.ID(), len(s.kv.shards)))
+	g.Before = before
+	return s.rename(&g.path, g.Name())
 }
 
 // load opens a segment and reads the whole of it.

@@ -2,49 +2,32 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"path/filepath"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
-// position is a place in the log of a shard: the number of a segment, and an offset in it.
-type position uint64
-
-func positionOf(segment uint32, off int64) position { return position(segment)<<32 | position(off) }
-func (p position) segment() uint32                  { return uint32(p >> 32) }
-func (p position) off() int64                       { return int64(uint32(p)) }
-
-// segment is one file of a log.
+// segment is one file of a log. End moves with what is written.
 type segment struct {
-	path         string
-	number, salt uint32
-	before       position              // where the log ends that the segment goes on with
-	opened       *control.DetachedFile // until the core has it:
-	file         *control.File
-	sure, end    int64 // it was acknowledged up to sure, and is not read from end on
-	broken       error // a write failed: it ends there
-}
-
-// A name says all that must be known of a segment before it is read: the core and how many
-// there are, number, salt and before. So where a segment ends is durable when the next one
-// has a name, and one that the next one goes past holds nothing that counts.
-const segmentName = "%dof%d-%08x-%08x-%016x.log"
-
-func (g *segment) name(core, cores int) string {
-	return fmt.Sprintf(segmentName, core, cores, g.number, g.salt, g.before)
+	kvformat.Segment
+	path   string
+	opened *control.DetachedFile // until the core has it:
+	file   *control.File
+	broken error // a write failed: it ends there
 }
 
 // segments are the files of a shard.
 type segments struct {
-	list     []*segment // oldest first
-	active   *segment   // the last one, if records can be appended
-	number   uint32     // the highest that a name has had
-	leftover []string   // files in which nothing counts
-	rolls    bool       // the next one is being made
-	trouble  error      // why there is none
+	list     []*segment          // that count, the oldest first
+	active   *segment            // the last one, if records can be appended
+	number   uint32              // the highest that a name has had
+	leftover []string            // files in which nothing counts
+	found    []*kvformat.Segment // at the start, the oldest first
+	rolls    bool                // the next one is being made
+	trouble  error               // why there is none
 	retry    control.Timer
 }
 
@@ -62,8 +45,8 @@ func (s *shard) roll() {
 		return
 	}
 	s.number++
-	g := &segment{number: s.number, salt: s.kv.salt(), before: s.durable}
-	g.path = filepath.Join(s.kv.dir, g.name(s.core.ID(), len(s.kv.shards)))
+	name := kvformat.Segment{Core: s.core.ID(), Cores: len(s.kv.shards), Number: s.number, Salt: s.kv.salt(), Before: s.durable}
+	g := &segment{Segment: name, path: filepath.Join(s.kv.dir, name.Name())}
 	old := s.leftover
 	s.rolls, s.leftover = true, append(old, g.path)
 	var err error
@@ -119,8 +102,8 @@ func (v *server) remove(paths ...string) (err error) {
 func (s *shard) breakOff(r *request) {
 	g := r.in
 	s.log.Warn("a write failed: the log is cut", "file", g.path, "at", r.rec.Off, "err", r.Err)
-	g.broken, g.end, s.active = r.Err, r.rec.Off, nil
-	if g.end == 0 { // nothing counts in it
+	g.broken, g.End, s.active = r.Err, r.rec.Off, nil
+	if g.End == 0 { // nothing counts in it
 		s.list, s.leftover = s.list[:len(s.list)-1], append(s.leftover, g.path)
 		g.file.Close()
 		s.refuse(r.Err)

@@ -19,11 +19,11 @@ type shard struct {
 	core    *control.Core
 	log     *slog.Logger
 	index   btree.Map[string, *entry]
-	queue   []*request // records on their way to the disk, in the order of the log
-	waiting []*request // for the next segment
-	free    []*request // that have ended
-	durable position   // all records below it are applied
-	live    int64      // bytes of records that have a value
+	queue   []*request        // records on their way to the disk, in the order of the log
+	waiting []*request        // for the next segment
+	free    []*request        // that have ended
+	durable kvformat.Position // all records below it are applied
+	live    int64             // bytes of records that have a value
 	marking
 	segments
 	compaction
@@ -106,7 +106,7 @@ func (s *shard) got(r *request) {
 		s.get(r)
 		return
 	}
-	rec, ok := kvformat.Read(r.Data, r.in.salt, r.rec.Off)
+	rec, ok := kvformat.Read(r.Data, r.in.Salt, r.rec.Off)
 	if r.Err == nil && (!ok || !rec.Whole || string(rec.Key) != r.entry.key) {
 		r.Err = r.in.damaged(r.rec.Off)
 	}
@@ -151,13 +151,13 @@ func (s *shard) write(r *request, rec kvformat.Record) {
 // time; or once there is a segment with room for it.
 func (s *shard) append(r *request) {
 	g, size := s.active, int64(kvformat.HeaderSize+len(r.rec.Key)+len(r.rec.Value))
-	if g == nil || g.end > 0 && g.end+size > s.kv.segment {
+	if g == nil || g.End > 0 && g.End+size > s.kv.segment {
 		s.active, s.waiting = nil, append(s.waiting, r)
 		return
 	}
-	r.in, r.rec.Off, r.rec.Size = g, g.end, size
-	g.end += size
-	r.head = r.rec.AppendHeader(r.head[:0], g.salt)
+	r.in, r.rec.Off, r.rec.Size = g, g.End, size
+	g.End += size
+	r.head = r.rec.AppendHeader(r.head[:0], g.Salt)
 	r.pieces = [2][]byte{r.head, r.rec.Value}
 	s.queue = append(s.queue, r)
 	if err := g.file.WriteAtv(&r.FileOp, r.pieces[:], r.rec.Off, control.Committed); err != nil {
@@ -177,7 +177,7 @@ func (s *shard) settle() {
 			s.breakOff(r)
 		}
 		if r.in.broken == nil {
-			s.durable = positionOf(r.in.number, r.rec.Off+r.rec.Size)
+			s.durable = kvformat.At(r.in.Number, r.rec.Off+r.rec.Size)
 		}
 		s.apply(r, r.in.broken)
 	}

@@ -88,18 +88,18 @@ func Read(p []byte, salt uint32, off int64) (r Record, ok bool) {
 	return r, true
 }
 
-// ReadAll reads the records that p begins with, one behind the other, as far as they
-// begin below most. Up to least all of them were acknowledged, so that a value may be damaged
-// there; behind that the first record that is not whole ends them. sound says that records
-// end where they must, and none goes past least or most.
+// ReadAll reads the records that p begins with, one behind the other, as far as they begin
+// below most. Up to least all of them were acknowledged, so that bytes of a value may be wrong
+// there; behind that the first record that is not whole ends them. sound says that nothing is
+// missing up to least, and that no record goes past least or most.
 func ReadAll(p []byte, salt uint32, least, most int64) (list []Record, end int64, sound bool) {
 	for end < most {
-		r, ok := Read(p[min(end, int64(len(p))):], salt, end)
+		r, ok := Read(p[end:], salt, end)
 		next := end + r.Size
 		switch {
 		case end >= least && !r.Whole:
 			return list, end, true
-		case !ok, end < least && next > least, next > most:
+		case !ok, next > int64(len(p)), end < least && next > least, next > most:
 			return list, end, false
 		}
 		list, end = append(list, r), next
