@@ -141,9 +141,7 @@ func (e *env) load(ctx context.Context, args []string) error {
 			return kind, err
 		})
 		for _, kind := range []string{"gets", "puts"} {
-			rate, times := quantity.Count(calls.Rate(kind)), calls.Of(kind)
-			p50, p99 := quantity.Duration(times.Quantile(0.5)), quantity.Duration(times.Quantile(0.99))
-			fmt.Fprintf(e.stdout, "%s %s/s, p50 %s, p99 %s\n", kind, rate, p50, p99)
+			fmt.Fprintln(e.stdout, kind, calls.Line(kind))
 		}
 		return failed
 	})

@@ -40,10 +40,9 @@ func (s *shard) choose() {
 	var err error
 	s.core.Offload(func() {
 		if data, err = g.load(s.kv.m); err == nil {
-			var sound bool
-			left, _, sound = kvformat.ReadAll(data, g.Salt, g.End, g.End)
-			if err = g.opened.Close(); !sound && err == nil {
-				err = g.damaged(g.End)
+			all, end, sound := kvformat.ReadAll(data, g.Salt, g.End, g.End)
+			if left, err = all, g.opened.Close(); !sound {
+				err = g.damaged(end)
 			}
 		}
 	}, func(*control.Core) {

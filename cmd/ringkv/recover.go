@@ -25,7 +25,7 @@ func (g *segment) damaged(off int64) error {
 // lost is the error of a log that is not what was acknowledged. It is nil if the operator
 // accepts the loss.
 func (s *shard) lost(format string, args ...any) error {
-	err := fmt.Errorf("%w: "+format, append([]any{errDamaged}, args...)...)
+	err := fmt.Errorf("%w: %s (with --accept-loss it starts with what is left)", errDamaged, fmt.Sprintf(format, args...))
 	if s.kv.acceptLoss {
 		s.log.Warn("a loss is accepted", "err", err)
 		return nil
@@ -51,12 +51,8 @@ func (v *server) list() error {
 			return fmt.Errorf("%s was written with --cores %d", v.dir, cores)
 		case g != nil:
 			v.shards[g.Core].found = append(v.shards[g.Core].found, g)
-		default: // the last one holds; power that fails while it is renamed may leave the one before
-			s := v.shards[k.Core]
-			if s.marked != "" {
-				s.leftover = append(s.leftover, s.marked)
-			}
-			s.known, s.marked = *k, path
+		default: // the last one holds
+			v.shards[k.Core].known, v.shards[k.Core].marked = *k, path
 		}
 	}
 	return err
@@ -66,32 +62,29 @@ func (v *server) list() error {
 func (s *shard) recover(ended func(error)) {
 	var tail []byte
 	var err error
+	written := func(err error) {
+		if err != nil {
+			ended(err)
+			return
+		}
+		s.setMark(ended)
+	}
 	s.core.Offload(func() { tail, err = s.readLog() }, func(c *control.Core) {
 		for _, g := range s.list {
 			if err == nil {
 				g.file, err = c.AttachFile(g.opened)
 			}
 		}
-		switch {
-		case err != nil:
-			ended(err)
-			return
-		case len(tail) == 0:
-			s.setMark(ended)
+		if err != nil || len(tail) == 0 {
+			written(err)
 			return
 		}
 		// What another process has written, and is not known to be durable, may be in memory
 		// alone, even where a sync succeeds now, if one has failed before: it is written again.
-		op := &control.FileOp{Done: func(_ *control.Core, op *control.FileOp) {
-			if op.Err != nil {
-				ended(op.Err)
-				return
-			}
-			s.setMark(ended)
-		}}
+		op := &control.FileOp{Done: func(_ *control.Core, op *control.FileOp) { written(op.Err) }}
 		last := s.list[len(s.list)-1]
 		if err := last.file.WriteAt(op, tail, last.End-int64(len(tail)), control.Committed); err != nil {
-			ended(err)
+			written(err)
 		}
 	})
 }
@@ -103,7 +96,10 @@ func (s *shard) readLog() (tail []byte, err error) {
 		if len(s.found) > 0 {
 			err = s.lost("the mark of %s is missing", filepath.Join(s.kv.dir, s.found[0].Name()))
 		}
-		err = errors.Join(err, s.firstMark())
+		if err != nil {
+			return nil, err
+		}
+		err = s.firstMark()
 	}
 	counts, past, lost := kvformat.Chain(s.found, &s.known)
 	s.number = s.known.Durable.Segment()
@@ -123,8 +119,10 @@ func (s *shard) readLog() (tail []byte, err error) {
 		if err == nil {
 			tail, err = s.read(g)
 		}
-		if next := i + 1; err == nil && next < len(s.list) {
-			err = s.continues(s.list[next], kvformat.At(g.Number, g.End))
+		if i++; err == nil && i < len(s.list) && s.list[i].Before != kvformat.At(g.Number, g.End) { // a loss was accepted
+			next := s.list[i]
+			next.Before = kvformat.At(g.Number, g.End)
+			err = s.rename(&next.path, next.Name())
 		}
 	}
 	if last := len(s.list) - 1; err == nil && last >= 0 && s.list[last].End == 0 { // nothing counts in it
@@ -164,16 +162,6 @@ func (s *shard) read(g *segment) (tail []byte, err error) {
 		tail = data[g.Sure:end]
 	}
 	return tail, nil
-}
-
-// continues has the name of g say that the log before it ends there. It does already, unless a
-// loss was accepted.
-func (s *shard) continues(g *segment, before kvformat.Position) error {
-	if g.Before == before {
-		return nil
-	}
-	g.Before = before
-	return s.rename(&g.path, g.Name())
 }
 
 // load opens a segment and reads the whole of it.

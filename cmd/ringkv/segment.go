@@ -2,9 +2,12 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
 	"github.com/ringmsgr/ringmsgr/control"
@@ -55,21 +58,18 @@ func (s *shard) roll() {
 			g.file, err = c.AttachFile(g.opened)
 		}
 		if err != nil {
-			s.refuse(err)
+			s.refuse(s.remedy(err))
 			return
 		}
 		s.list, s.active, s.leftover = append(s.list, g), g, nil
-		for _, r := range s.takeWaiting() {
+		waiting := s.waiting
+		s.waiting = nil
+		for _, r := range waiting {
 			s.append(r)
 		}
 		s.choose()
 		s.settle()
 	})
-}
-
-func (s *shard) takeWaiting() (list []*request) {
-	list, s.waiting = s.waiting, nil
-	return list
 }
 
 // create makes the file of a segment, and its name durable, and then removes files in which
@@ -102,22 +102,31 @@ func (v *server) remove(paths ...string) (err error) {
 func (s *shard) breakOff(r *request) {
 	g := r.in
 	s.log.Warn("a write failed: the log is cut", "file", g.path, "at", r.rec.Off, "err", r.Err)
-	g.broken, g.End, s.active = r.Err, r.rec.Off, nil
+	g.broken, g.End, s.active = s.remedy(r.Err), r.rec.Off, nil
 	if g.End == 0 { // nothing counts in it
 		s.list, s.leftover = s.list[:len(s.list)-1], append(s.leftover, g.path)
 		g.file.Close()
-		s.refuse(r.Err)
+		s.refuse(g.broken)
 	}
 }
 
-// refuse refuses all changes for a moment, as there is no segment for them. A full disk is
-// such a case: what it takes to have room again is for the operator to do, and reads go on.
+// remedy says what the operator has to do about a full disk.
+func (s *shard) remedy(err error) error {
+	if errors.Is(err, unix.ENOSPC) {
+		return fmt.Errorf("%w on the disk of %s: a delete has to be written, too; changes go on once something else has made room", unix.ENOSPC, s.kv.dir)
+	}
+	return err
+}
+
+// refuse refuses all changes for a moment, as there is no segment for them. Reads go on.
 func (s *shard) refuse(err error) {
 	if s.trouble = err; !s.retry.Armed() && !s.core.Gone() {
 		s.log.Error("no new segment: changes are refused", "err", err, "retry", retryAfter)
 		s.core.Arm(&s.retry, retryAfter)
 	}
-	for _, r := range s.takeWaiting() {
+	waiting := s.waiting
+	s.waiting = nil
+	for _, r := range waiting {
 		s.apply(r, err)
 	}
 }
