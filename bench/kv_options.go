@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
-	"github.com/ringmsgr/ringmsgr/bench/internal/kv"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -74,8 +74,8 @@ func (s *storageOptions) completeKV(o *options, f storageFlags, servers, sizes, 
 	o.servers, err = chooseServers(kvVariants(), cmp.Or(servers, usual))
 	of("--servers", err)
 	o.sizes, err = parseList(cmp.Or(sizes, usualSizes), parseSize)
-	if err == nil && slices.Max(o.sizes) > kv.MaxValue {
-		err = fmt.Errorf("values of %d bytes: want %d at most", slices.Max(o.sizes), kv.MaxValue)
+	if err == nil && slices.Max(o.sizes) > kvformat.MaxValue {
+		err = fmt.Errorf("values of %d bytes: want %d at most", slices.Max(o.sizes), kvformat.MaxValue)
 	}
 	of("--sizes", err)
 	o.shapes, err = parseList(cmp.Or(shapes, usualLoads), parseShape)

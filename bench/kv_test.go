@@ -19,6 +19,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
 	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -211,14 +212,14 @@ func TestAKeyValueServerAnswersWhatWasPutAndSaysWhatIsMissing(t *testing.T) {
 			typ         uint16
 			front, want string
 		}{
-			{kv.TypeGet, "key", "", kv.TypeNotFound, "", ""},
-			{kv.TypePut, "key", "value", kv.TypeDone, "", ""},
-			{kv.TypeGet, "key", "", kv.TypeDone, "", "value"},
-			{kv.TypePut, "key", large, kv.TypeDone, "", ""},
-			{kv.TypeGet, "key", "", kv.TypeDone, "", large},
-			{kv.TypeGet, "other", "", kv.TypeNotFound, "", ""},
-			{kv.TypePut, "", "value", kv.TypeFailed, "a key of 0 bytes", ""},
-			{kv.TypePut, "key", "", kv.TypeFailed, "", ""},
+			{kvformat.Get, "key", "", kvformat.NotFound, "", ""},
+			{kvformat.Put, "key", "value", kvformat.Done, "", ""},
+			{kvformat.Get, "key", "", kvformat.Done, "", "value"},
+			{kvformat.Put, "key", large, kvformat.Done, "", ""},
+			{kvformat.Get, "key", "", kvformat.Done, "", large},
+			{kvformat.Get, "other", "", kvformat.NotFound, "", ""},
+			{kvformat.Put, "", "value", kvformat.Failed, "a key of 0 bytes", ""},
+			{kvformat.Put, "key", "", kvformat.Failed, "", ""},
 		} {
 			typ, front, data := c.Ask(t, step.ask, step.key, step.data)
 			if typ != step.typ || !strings.HasPrefix(front, step.front) || data != step.want {

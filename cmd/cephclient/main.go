@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
@@ -58,7 +59,7 @@ func commands() []command {
 func run(ctx context.Context, e env, args []string) int {
 	var o options
 	p := cli.Program{Name: "cephclient", About: "a small client of a Ceph cluster", Flags: cli.NewFlags("cephclient"), Values: map[string][]string{
-		"ENGINE": {"auto", "io_uring", "epoll"}, "LEVEL": {"debug", "info", "warn", "error", "off"}, "LIST": {"crc", "secure", "secure,crc"},
+		"ENGINE": flags.Backends, "LEVEL": flags.Levels, "LIST": {"crc", "secure", "secure,crc"},
 		"METHOD": {"none", "snappy", "zlib", "zstd", "lz4"}, "REVISION": {"0", "1"},
 	}}
 	o.register(p.Flags)

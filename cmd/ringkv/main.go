@@ -28,10 +28,11 @@ type env struct {
 	stdout, stderr            io.Writer
 	log                       *slog.Logger
 	engine                    flags.Engine
-	listen, dir, size         string
+	listen, dir, size, stats  string
 	cores, conns, depth, keys int
 	puts                      float64
 	duration                  time.Duration
+	acceptLoss                bool
 }
 
 // run is the whole program. It ends early when ctx does.
@@ -40,6 +41,8 @@ func (e *env) run(ctx context.Context, args []string) int {
 	e.engine.Register(fs)
 	fs.StringVar(&e.listen, "listen", "v2:127.0.0.1:7777", "serve: `ADDRESS` to listen on")
 	fs.StringVar(&e.dir, "dir", "", "serve: `DIRECTORY` of the values; made if it is not there")
+	fs.StringVar(&e.stats, "stats", "", "serve: `PATH` of a Unix socket that serves statistics, or auto for @ringmsgr-stats-PID")
+	fs.BoolVar(&e.acceptLoss, "accept-loss", false, "serve: start although acknowledged values are lost, with what is left")
 	fs.IntVar(&e.cores, "cores", 1, "`NUMBER` of cores; serve: always the same for a directory")
 	fs.IntVar(&e.conns, "conns", 16, "load: `NUMBER` of connections")
 	fs.IntVar(&e.depth, "depth", 16, "load: `NUMBER` of requests under way on each")
@@ -47,7 +50,8 @@ func (e *env) run(ctx context.Context, args []string) int {
 	fs.StringVar(&e.size, "size", "4KiB", "load: `BYTES` of a value")
 	fs.Float64Var(&e.puts, "puts", 50, "load: `PERCENT` of the requests that put")
 	fs.DurationVar(&e.duration, "duration", 10*time.Second, "load: `DURATION` of it")
-	p := cli.Program{Name: "ringkv", Flags: fs, Commands: []cli.Command{
+	values := map[string][]string{"ENGINE": flags.Backends, "LEVEL": flags.Levels}
+	p := cli.Program{Name: "ringkv", Flags: fs, Values: values, Commands: []cli.Command{
 		{Name: "serve", Help: "serve the values in a directory", Run: e.serve},
 		{Name: "put", Args: "ADDRESS KEY", Help: "store what is read from standard input", Run: e.ask("put")},
 		{Name: "get", Args: "ADDRESS KEY", Help: "write a value to standard output", Run: e.ask("get")},
@@ -86,7 +90,7 @@ func (e *env) serve(ctx context.Context, _ []string) error {
 	defer locked.Close()
 	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: &at.Nonce}
 	return e.with(cfg, func(m *control.Messenger) error {
-		v := &server{m: m, dir: e.dir, segment: segmentSize, salt: rand.Uint32, log: e.log}
+		v := &server{m: m, dir: e.dir, segment: segmentSize, salt: rand.Uint32, log: e.log, acceptLoss: e.acceptLoss}
 		if err := v.open(e.cores); err != nil {
 			return err
 		}
@@ -98,11 +102,13 @@ func (e *env) serve(ctx context.Context, _ []string) error {
 			return err
 		}
 		fmt.Fprintf(e.stdout, "listening %v, cores %d, backend %s\n", addrs[0], e.cores, m.Plane().Info().Backend)
-		select {
-		case <-ctx.Done():
-			return nil
-		case err := <-m.Plane().Failures():
-			return fmt.Errorf("a core broke: %w", err)
-		}
+		return scope.Stats(m, e.stats, func() error {
+			select {
+			case <-ctx.Done():
+				return v.each((*shard).setMark) // so that whatever is missing is noticed
+			case err := <-m.Plane().Failures():
+				return fmt.Errorf("a core broke: %w", err)
+			}
+		})
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 	"github.com/ringmsgr/ringmsgr/control"
@@ -51,8 +52,8 @@ func commands() []command {
 // run is the whole program. It ends early when ctx does.
 func run(ctx context.Context, e env, args []string) int {
 	p := cli.Program{Name: "ringmsgr", About: "a messenger for the Ceph protocols msgr2 and msgr1", Values: map[string][]string{
-		"ENGINE": {"auto", "io_uring", "epoll"}, "METHOD": {"none", "cephx"}, "METHODS": {"snappy", "zlib", "zstd", "lz4"},
-		"LEVEL": {"debug", "info", "warn", "error", "off"}, "LIST": {"crc", "secure", "secure,crc"},
+		"ENGINE": flags.Backends, "METHOD": {"none", "cephx"}, "METHODS": {"snappy", "zlib", "zstd", "lz4"},
+		"LEVEL": flags.Levels, "LIST": {"crc", "secure", "secure,crc"},
 		"POLICY": control.PolicyNames(), "REVISION": {"0", "1"}, "RULES": {"auto", "none", "cpu", "hint", "table"},
 		"ORDER": {"rate", "bytes", "queue", "lag", "core", "peer", "id"},
 	}}

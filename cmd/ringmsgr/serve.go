@@ -5,13 +5,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
@@ -138,7 +136,7 @@ func (s *server) run(ctx context.Context, e env, args []string) (err error) {
 		return err
 	}
 	s.monitor.m.Store(m)
-	return errors.Join(s.serve(ctx, e, m, &cfg), scope.Close(m))
+	return errors.Join(scope.Stats(m, s.stats, func() error { return s.serve(ctx, e, m, &cfg) }), scope.Close(m))
 }
 
 // begin makes the messenger, or continues that of another process.
@@ -164,17 +162,6 @@ func (s *server) begin(ctx context.Context, cfg control.Config) (*control.Messen
 
 // serve runs until it is told to end, or has a successor.
 func (s *server) serve(ctx context.Context, e env, m *control.Messenger, cfg *control.Config) (err error) {
-	if s.stats != "" {
-		path := s.stats
-		if path == "auto" {
-			path = control.StatsSocket(os.Getpid())
-		}
-		stats, e := m.ServeStats(path)
-		if e != nil {
-			return fmt.Errorf("--stats %s: %s", s.stats, flags.Cause(e))
-		}
-		defer func() { err = errors.Join(err, stats.Close()) }()
-	}
 	successors, err := s.offer(ctx, e, m, cfg.Logger)
 	if err != nil {
 		return err

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
 )
 
 // opened is a store that is open until the test ends, or it is closed.
@@ -32,7 +34,7 @@ func put(t *testing.T, s *Store, key, value string) {
 }
 
 func get(s *Store, key string) (string, error) {
-	value, err := s.Get([]byte(key), make([]byte, recordHead+MaxKey+MaxValue))
+	value, err := s.Get([]byte(key), make([]byte, RecordSize))
 	return string(value), err
 }
 
@@ -43,7 +45,7 @@ func TestAStoreHasWhatWasPutAndHasItAgainWhenItStarts(t *testing.T) {
 		if _, err := get(s, "a"); !errors.Is(err, errNotFound) {
 			t.Errorf("a key that was never put: %v", err)
 		}
-		large := string(bytes.Repeat([]byte("x"), MaxValue))
+		large := string(bytes.Repeat([]byte("x"), kvformat.MaxValue))
 		put(t, s, "a", "1")
 		put(t, s, "b", large)
 		put(t, s, "a", "2")
@@ -55,7 +57,7 @@ func TestAStoreHasWhatWasPutAndHasItAgainWhenItStarts(t *testing.T) {
 			}
 			s = opened(t, dir, each)
 		}
-		for _, wrong := range []struct{ key, value string }{{"", "x"}, {"k", ""}, {"k", large + "x"}, {string(make([]byte, MaxKey+1)), "x"}} {
+		for _, wrong := range []struct{ key, value string }{{"", "x"}, {"k", ""}, {"k", large + "x"}, {string(make([]byte, kvformat.MaxKey+1)), "x"}} {
 			if _, err := s.Put([]byte(wrong.key), []byte(wrong.value)); err == nil {
 				t.Errorf("a key of %d bytes and a value of %d are stored", len(wrong.key), len(wrong.value))
 			}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/framed"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -44,28 +45,28 @@ func (s *Server) Close() error { return errors.Join(s.Server.Close(), s.store.Cl
 
 // serve answers on one connection.
 func (s *Server) serve(c *framed.Conn) error {
-	c.Data = make([]byte, recordHead+MaxKey+MaxValue)
+	c.Data = make([]byte, RecordSize)
 	written := int64(0) // in the log, by this connection
 	c.BeforeAnswers = func() error { return s.store.Commit(written) }
 	return c.Serve(func(m frame.MessageHeader, front, data []byte) error {
-		typ, value := TypeDone, []byte(nil)
+		typ, value := kvformat.Done, []byte(nil)
 		var err error
 		switch m.Type {
-		case TypePut:
+		case kvformat.Put:
 			var to int64
 			if to, err = s.store.Put(front, data); err == nil {
 				written = to
 			}
-		case TypeGet:
+		case kvformat.Get:
 			value, err = s.store.Get(front, c.Data)
 		default:
 			err = errors.New("neither a put nor a get")
 		}
 		switch {
 		case errors.Is(err, errNotFound):
-			typ, front = TypeNotFound, nil
+			typ, front = kvformat.NotFound, nil
 		case err != nil:
-			typ, front = TypeFailed, []byte(err.Error())
+			typ, front = kvformat.Failed, []byte(err.Error())
 		default:
 			front = nil
 		}

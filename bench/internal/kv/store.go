@@ -10,7 +10,12 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
 )
+
+// RecordSize is what a record has at most, in bytes.
+const RecordSize = kvformat.HeaderSize + kvformat.MaxKey + kvformat.MaxValue
 
 var (
 	errNotFound = errors.New("there is no such key")
@@ -22,7 +27,7 @@ var (
 // knows no damage but a tail that is not whole, which it cuts off when it starts. Any
 // goroutine may use it.
 type Store struct {
-	log
+	salt uint32
 	file *os.File
 	each bool // a sync for each put
 
@@ -37,11 +42,8 @@ type Store struct {
 	head    []byte  // of the record that is being written
 }
 
-// place is where a record is, with its key and value.
-type place struct {
-	off int64
-	header
-}
+// place is where a record is.
+type place struct{ off, size int64 }
 
 type entry struct {
 	key string
@@ -67,7 +69,7 @@ func Open(dir string, each bool) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{log: newLog(salt), file: f, each: each, index: map[string]place{}}
+	s := &Store{salt: salt, file: f, each: each, index: map[string]place{}}
 	s.synced.L = &s.mu
 	if err = s.replay(); err == nil {
 		err = syncDir(dir) // its name is durable before anything in it
@@ -90,47 +92,44 @@ func syncDir(dir string) error {
 
 // replay makes the index of what is in the log, and cuts off what is not whole.
 func (s *Store) replay() error {
-	p := make([]byte, recordHead+MaxKey+MaxValue)
+	p := make([]byte, RecordSize)
 	for {
-		n, err := s.file.ReadAt(p[:recordHead+MaxKey], s.end)
+		n, err := s.file.ReadAt(p[:kvformat.HeaderSize+kvformat.MaxKey], s.end)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
-		if n < recordHead {
+		r, ok := kvformat.Read(p[:n], s.salt, s.end)
+		if !ok {
 			break
 		}
-		h, ok := s.parse(p)
-		if !ok || n < recordHead+h.key || !s.holds(p[:recordHead+h.key], s.end) {
-			break
-		}
-		if _, err := s.read(place{s.end, h}, p); err != nil {
+		key, at := string(r.Key), place{r.Off, r.Size}
+		if _, err := s.read(key, at, p); err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, errDamaged) {
 				break
 			}
 			return err
 		}
-		s.index[string(p[recordHead:recordHead+h.key])] = place{s.end, h}
-		s.end += h.size()
+		s.index[key] = at
+		s.end += r.Size
 	}
 	s.durable = s.end
 	return errors.Join(s.file.Truncate(s.end), s.file.Sync())
 }
 
 // read reads a record into p and returns its value.
-func (s *Store) read(at place, p []byte) ([]byte, error) {
-	p = p[:at.size()]
+func (s *Store) read(key string, at place, p []byte) ([]byte, error) {
+	p = p[:at.size]
 	if _, err := s.file.ReadAt(p, at.off); err != nil {
 		return nil, err
 	}
-	h, ok := s.parse(p)
-	value := p[recordHead+at.key:]
-	if !ok || h != at.header || !s.holds(p[:recordHead+at.key], at.off) || s.valueSum(value) != h.sum {
+	r, _ := kvformat.Read(p, s.salt, at.off)
+	if !r.Whole || string(r.Key) != key {
 		return nil, fmt.Errorf("%w: at %d", errDamaged, at.off)
 	}
-	return value, nil
+	return r.Value, nil
 }
 
-// Get reads a value into p, which has room for a record: recordHead, the key and the value.
+// Get reads a value into p, which has room for a record: RecordSize.
 // What is not durable yet is not seen.
 func (s *Store) Get(key, p []byte) ([]byte, error) {
 	s.mu.Lock()
@@ -139,33 +138,33 @@ func (s *Store) Get(key, p []byte) ([]byte, error) {
 	if !ok {
 		return nil, errNotFound
 	}
-	return s.read(at, p)
+	return s.read(string(key), at, p)
 }
 
 // Put appends a record. It counts when Commit(to) has returned.
 func (s *Store) Put(key, value []byte) (to int64, err error) {
-	if len(key) == 0 || len(key) > MaxKey || len(value) == 0 || len(value) > MaxValue {
+	if len(key) == 0 || len(key) > kvformat.MaxKey || len(value) == 0 || len(value) > kvformat.MaxValue {
 		return 0, fmt.Errorf("a key of %d bytes and a value of %d", len(key), len(value))
 	}
-	h := header{key: len(key), value: len(value), sum: s.valueSum(value)}
+	r := kvformat.Record{Key: key, Value: value, Sum: kvformat.Sum(value)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.broken != nil {
 		return 0, s.broken
 	}
-	h.durable = uint64(s.durable)
-	s.head = append(s.head[:0], make([]byte, recordHead+len(key))...)
-	s.put(s.head, h, key, s.end)
+	r.Off = s.end
+	s.head = r.AppendHeader(s.head[:0], s.salt)
 	n, err := unix.Pwritev(int(s.file.Fd()), [][]byte{s.head, value}, s.end)
-	if err == nil && int64(n) < h.size() {
+	size := int64(len(s.head) + len(value))
+	if err == nil && int64(n) < size {
 		err = io.ErrShortWrite
 	}
 	if err != nil {
 		s.broken = os.NewSyscallError("pwritev", err)
 		return 0, s.broken
 	}
-	s.waiting = append(s.waiting, entry{string(key), place{s.end, h}})
-	s.end += h.size()
+	s.waiting = append(s.waiting, entry{string(key), place{s.end, size}})
+	s.end += size
 	if s.each {
 		s.sync()
 	}

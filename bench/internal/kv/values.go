@@ -8,22 +8,6 @@ import (
 	"math/rand/v2"
 )
 
-// The types of messages, as cmd/ringkv has them. The front of a request is the key, the
-// data of a put the value; so is that of the answer to a get.
-const (
-	TypePut      uint16 = 1100
-	TypeGet      uint16 = 1101
-	TypeDone     uint16 = 1104
-	TypeNotFound uint16 = 1105
-	TypeFailed   uint16 = 1106 // the front says why
-)
-
-// What a key and a value may have, in bytes, as cmd/ringkv has it.
-const (
-	MaxKey   = 1 << 10
-	MaxValue = 4 << 20
-)
-
 // ErrValue says that a value is not the one that must be there.
 var ErrValue = errors.New("wrong value")
 

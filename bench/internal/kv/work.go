@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
 )
 
 // verifyEach is how many acknowledged puts are read back behind each slice.
@@ -46,8 +48,8 @@ func (o Options) Validate(open, size int) error {
 	if o.Keys < open {
 		errs = append(errs, fmt.Errorf("%d keys for %d requests, which have keys of their own", o.Keys, open))
 	}
-	if size > MaxValue {
-		errs = append(errs, fmt.Errorf("values of %d bytes, %d at most", size, MaxValue))
+	if size > kvformat.MaxValue {
+		errs = append(errs, fmt.Errorf("values of %d bytes, %d at most", size, kvformat.MaxValue))
 	}
 	return errors.Join(errs...)
 }

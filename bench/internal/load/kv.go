@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/kv"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
 )
 
 // What a client fills an empty server with: the connections, and the requests on each.
@@ -68,7 +69,7 @@ func OpenKV(ctx context.Context, o KVOptions, ledger *kv.Ledger) (*KV, error) {
 func connectKV(ctx context.Context, o KVOptions, ledger *kv.Ledger) (*KV, error) {
 	k := &KV{opt: o, kv: kv.NewWork(o.Work, o.Size, o.Conns*o.Depth, ledger), turns: make([]kv.Turn, o.Conns*o.Depth)}
 	var err error
-	if k.slots, err = openSlots(ctx, o.Options, k, answeredBy(kv.TypeDone)); err != nil {
+	if k.slots, err = openSlots(ctx, o.Options, k, answeredBy(kvformat.Done)); err != nil {
 		return nil, err
 	}
 	return k, nil
@@ -110,9 +111,9 @@ func (k *KV) ask(t *slot) (typ uint16, front []byte, data int, ok bool) {
 	k.turns[t.number] = turn
 	k.key = k.kv.AppendKey(k.key[:0], turn.Key)
 	if turn.Put {
-		return kv.TypePut, k.key, k.opt.Size, ok
+		return kvformat.Put, k.key, k.opt.Size, ok
 	}
-	return kv.TypeGet, k.key, 0, ok
+	return kvformat.Get, k.key, 0, ok
 }
 
 // data implements work.

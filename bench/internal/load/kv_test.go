@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/kv"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
 )
 
 func kvServer(t *testing.T, each bool) *kv.Server {
@@ -108,7 +109,7 @@ func TestWhatAKeyValueClientCannotDoIsRefused(t *testing.T) {
 	for name, o := range map[string]KVOptions{
 		"no connections":      {Work: kv.Options{Keys: 1}, Options: Options{Depth: 1, Size: 1}},
 		"fewer keys than 2x2": {Work: kv.Options{Keys: 3}, Options: Options{Conns: 2, Depth: 2, Size: 1}},
-		"too large a value":   {Work: kv.Options{Keys: 1}, Options: Options{Conns: 1, Depth: 1, Size: kv.MaxValue + 1}},
+		"too large a value":   {Work: kv.Options{Keys: 1}, Options: Options{Conns: 1, Depth: 1, Size: kvformat.MaxValue + 1}},
 		"mode secure":         {Work: kv.Options{Keys: 1}, Options: Options{Conns: 1, Depth: 1, Size: 1, Secure: true}},
 	} {
 		if _, err := OpenKV(t.Context(), o, kv.NewLedger(o.Work.Keys)); err == nil {

@@ -79,6 +79,12 @@ func Keyring(file string) (*cephx.Keyring, error) {
 	return ring, nil
 }
 
+// What the flags of Engine can be, for the completion of a shell.
+var (
+	Backends = []string{"auto", "io_uring", "epoll"}
+	Levels   = []string{"debug", "info", "warn", "error", "off"}
+)
+
 // Engine are --backend and --log-level, which every program with a messenger has.
 type Engine struct{ Backend, LogLevel string }
 

@@ -4,6 +4,9 @@ package scope
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"syscall"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -30,4 +33,26 @@ func With(cfg control.Config, f func(m *control.Messenger) error) error {
 		return err
 	}
 	return errors.Join(f(m), Close(m))
+}
+
+// Stats calls f while the statistics of m are served, for "ringmsgr top" and the exporter: at
+// the path of a Unix socket, or with auto where both look for a process. Without a path it
+// only calls f.
+func Stats(m *control.Messenger, path string, f func() error) error {
+	if path == "" {
+		return f()
+	}
+	at := path
+	if path == "auto" {
+		at = control.StatsSocket(os.Getpid())
+	}
+	stats, err := m.ServeStats(at)
+	if err != nil {
+		var errno syscall.Errno
+		if errors.As(err, &errno) {
+			err = errno
+		}
+		return fmt.Errorf("--stats %s: %w", path, err)
+	}
+	return errors.Join(f(), stats.Close())
 }

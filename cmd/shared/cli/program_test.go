@@ -27,6 +27,9 @@ func TestAProgramRunsItsCommandsAndSaysHowItIsCalled(t *testing.T) {
 		{"help", cli.OK, "many A B...", ""},
 		{"help some", cli.OK, "takes one or two", ""},
 		{"help dance", cli.Usage, "", `no command "dance"`},
+		{"completion bash", cli.OK, "fails", ""},
+		{"completion zsh", cli.OK, "high low", ""},
+		{"completion fish", cli.OK, "bash zsh fish", ""},
 		{"completion", cli.Usage, "", "want one shell: bash, zsh, fish"},
 		{"completion cmd", cli.Usage, "", `no completion for "cmd"`},
 		{"mani A", cli.Usage, "", `no command "mani": did you mean many?`},
@@ -52,6 +55,8 @@ func TestAProgramRunsItsCommandsAndSaysHowItIsCalled(t *testing.T) {
 			{Name: "many", Args: "A B...", Help: "takes two or more", Run: run}, {Name: "fails", Help: "cannot", Run: fails},
 		}}
 		p.Flags.Int("level", 1, "a `NUMBER`")
+		p.Flags.String("levels", "", "some `LEVELS`")
+		p.Values = map[string][]string{"LEVELS": {"high", "low"}}
 		clitest.Check(t, func(_ io.Reader, stdout, stderr io.Writer, args []string) int {
 			return p.Run(t.Context(), stdout, stderr, args)
 		}, "", c.args, c.status, c.stdout, c.stderr)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 )
 
 const (
@@ -102,6 +104,13 @@ func (c *Calls) Of(kind string) *Histogram {
 
 // Rate is how many calls of a kind there were in a second.
 func (c *Calls) Rate(kind string) float64 { return float64(c.Of(kind).Count()) / c.Took.Seconds() }
+
+// Line is the rate of the calls of a kind, and how long they took, in words.
+func (c *Calls) Line(kind string) string {
+	times := c.Of(kind)
+	p50, p99 := quantity.Duration(times.Quantile(0.5)), quantity.Duration(times.Quantile(0.99))
+	return fmt.Sprintf("%s/s, p50 %s, p99 %s", quantity.Count(c.Rate(kind)), p50, p99)
+}
 
 // Loop is a closed loop of load: each of n goroutines calls f, with its number, one time
 // after the other, until d has passed or a call of its own has failed. f says of which kind
