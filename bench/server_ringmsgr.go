@@ -38,11 +38,7 @@ const closeTimeout = 5 * time.Second
 func messengerVariants() []variant {
 	var list []variant
 	add := func(name, about string, extra bool, cfg serverConfig) {
-		v := variant{name: name, about: about, extra: extra, detail: cfg.Msgr1, msgr1: cfg.Msgr1, config: cfg, start: startMessenger}
-		if name == "epoll" || name == "epoll+v1" {
-			v.tags = "epoll"
-		}
-		list = append(list, v)
+		list = append(list, variant{name: name, about: about, extra: extra, detail: cfg.Msgr1, msgr1: cfg.Msgr1, config: cfg, start: startMessenger})
 	}
 	ring, epoll := string(uring.IOUring), string(uring.Epoll)
 	if uring.Flavour != uring.Epoll {

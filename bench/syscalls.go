@@ -12,9 +12,6 @@ import (
 // countRound loads every server once and counts its system calls: from
 // outside, which treats all alike, or else as the server itself does.
 func (r *runner) countRound(ctx context.Context, cell *report.Cell) error {
-	if cell.Load.Beside.Conns > 0 {
-		return nil // whose they are cannot be told
-	}
 	for i, t := range r.targets {
 		if err := r.count(ctx, t, cell.Load, &cell.Results[i].Syscalls); err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
@@ -27,6 +24,9 @@ func (r *runner) countRound(ctx context.Context, cell *report.Cell) error {
 // for anything but its replies, such as switching the GC load on and off, is
 // outside of the count, or is the same few calls for a whole slice.
 func (r *runner) count(ctx context.Context, t *target, l report.Load, found *report.Syscalls) error {
+	if err := r.uncacheFile(l.What); err != nil {
+		return err
+	}
 	return r.withGCLoad(ctx, t, l, func() error {
 		before, err := r.startCount(ctx, t)
 		if err != nil {
@@ -34,7 +34,7 @@ func (r *runner) count(ctx context.Context, t *target, l report.Load, found *rep
 		}
 		defer before.close()
 		s := r.plan.slice
-		s.Rate = float64(l.Rate)
+		s.Rate, s.Active = float64(l.Rate), l.Active
 		s.WarmMax, s.WindowMax = s.Warm, s.Window // no need to wait for a steady state
 		res, err := r.run(ctx, t, s)
 		if err != nil {

@@ -1,7 +1,6 @@
 // Command plot draws the results of the benchmark as SVG: the CPU time of the server for
 // each message and its system calls over the size of the payload, and how latencies are
-// distributed in one load; of a run with --growth, the CPU time over the number of
-// connections.
+// distributed in one load.
 //
 //	go run ./bench --plot DIR                       # measures, and has this program draw
 //	go run ./bench --show FILE.json --plot DIR      # draws once more

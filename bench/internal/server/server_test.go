@@ -46,7 +46,7 @@ func dial(t *testing.T, f *Floor) net.Conn {
 	return c
 }
 
-func newNet(t *testing.T, secure bool) *Net {
+func newNet(t *testing.T, secure bool) *Listener {
 	t.Helper()
 	n, err := NewNet(secure)
 	if err != nil {
