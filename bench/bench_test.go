@@ -315,3 +315,11 @@ func TestARivalThatCannotBeBuiltIsNamed(t *testing.T) {
 		t.Errorf("without a go command: status %d, %s", status, stderr.String())
 	}
 }
+
+func TestPicturesThatCannotBeDrawnEndARunBeforeItBegins(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	var stdout, stderr bytes.Buffer
+	if status := run([]string{"--plot", t.TempDir()}, nil, &stdout, &stderr); status != exitFailed || !strings.Contains(stderr.String(), "--plot: ") || stdout.Len() > 0 {
+		t.Errorf("without a go command: status %d, %s", status, stderr.String())
+	}
+}

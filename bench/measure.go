@@ -38,8 +38,8 @@ type runner struct {
 	spawner   *proc.Spawner
 	client    *proc.Child
 	targets   []*target
-	counter   counterFunc // nil if system calls cannot be counted from outside
-	why       error       // why not
+	counter   func(pid int) (callCounter, error) // nil if system calls cannot be counted from outside
+	why       error                              // why not
 	askWithin askFunc
 	disk      *storage.File // of storage servers; nil: there are none
 	plan      plan
@@ -52,10 +52,10 @@ type askFunc func(ctx context.Context, limit time.Duration, c *proc.Child, reque
 
 // newRunner starts nothing yet.
 func newRunner(opt options, stderr io.Writer) *runner {
+	r := &runner{opt: opt, stderr: stderr, progress: &progress{w: stderr}, plan: newPlan(opt, time.Now)}
 	if _, ok := stderr.(*os.File); !ok {
-		stderr = &lockedWriter{w: stderr} // the children write too
+		r.stderr = r.progress // a pipe would copy what the children write
 	}
-	r := &runner{opt: opt, stderr: stderr, progress: newProgress(stderr), plan: newPlan(opt, time.Now)}
 	r.file = report.File{Started: time.Now(), Machine: machine(), Command: opt.args, Base: opt.base, Mode: opt.mode()}
 	r.askWithin = func(ctx context.Context, limit time.Duration, c *proc.Child, request, result any) error {
 		ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("no answer in time"))
@@ -174,12 +174,11 @@ func (r *runner) clientOf(t *target) *proc.Child {
 func (r *runner) note(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	r.file.Notes = append(r.file.Notes, text)
-	r.progress.warn(text)
+	r.progress.say("bench: note: %s", text)
 }
 
 // stop ends all processes. It may be called twice.
 func (r *runner) stop() {
-	r.progress.clear()
 	if r.client != nil {
 		r.client.Stop()
 	}
@@ -213,7 +212,6 @@ func (r *runner) measureCells(ctx context.Context, stdout io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("%v: %w", l, err)
 		}
-		r.progress.clear()
 		if err := r.file.WriteCell(stdout, cell); err != nil {
 			return err
 		}
@@ -286,7 +284,6 @@ func (r *runner) rounds(ctx context.Context, cell *report.Cell) error {
 			break
 		}
 		began := time.Now()
-		r.progress.round(round+1, r.opt.rounds)
 		for place := range r.targets {
 			i := place
 			if round%2 == 1 {

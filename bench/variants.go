@@ -36,10 +36,7 @@ type serverConfig struct {
 	Secure  bool          // mode secure, for all connections
 	Cores   int           // of the messenger, 0: one; of others the CPUs, 0: all
 	Msgr1   bool          // the protocol of the messenger, which has no mode secure
-	// What a program can do about its garbage collector.
-	Nice  int   // of the messenger's core
-	Procs int   // GOMAXPROCS above the cores, 0: as it is
-	Room  int64 // bytes between two collections, 0: as the heap grows
+	Room    int64         // bytes between two collections, 0: as the heap grows
 }
 
 // startFunc starts a server on a free port of the loopback address.

@@ -4,7 +4,7 @@
 //
 //	go run ./bench --plot DIR                       # measures, and has this program draw
 //	go run ./bench --show FILE.json --plot DIR      # draws once more
-//	cd bench/plot && go run . --dir DIR FILE.json   # the same, with its own flags
+//	cd bench/plot && go run . --dir DIR FILE.json   # the same
 //
 // It is a module of its own for what it draws with.
 package main

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +24,7 @@ const (
 	height = 4 * vg.Inch
 )
 
-// What is drawn if nothing is named.
+// What is drawn, if the run has it.
 const (
 	usualLoad = "64x1"
 	usualSize = "4 KiB"
@@ -40,7 +39,6 @@ var errNothing = errors.New("the file has no results for it")
 // drawing makes pictures of the results of a run.
 type drawing struct {
 	file *report.File
-	only []string // servers; nil: all
 }
 
 // cpu shows what a message costs the server, over its size.
@@ -108,29 +106,21 @@ func (d *drawing) latency(cell string) (io.WriterTo, error) {
 	return d.add(p, lines)
 }
 
-// chooseLoad returns the load that is named, else the usual one, else the first.
-func (d *drawing) chooseLoad(load string) string {
-	if load != "" || slices.ContainsFunc(d.file.Cells, func(c report.Cell) bool { return shape(c.Load) == usualLoad }) {
-		return cmp.Or(load, usualLoad)
-	}
-	return shape(d.file.Cells[0].Load)
-}
-
-// chooseCell returns the cell that is named, else one of the load: that of the usual size,
-// else the first.
-func (d *drawing) chooseCell(load, cell string) string {
-	if cell != "" {
-		return cell
+// choose returns the load and the cell to draw: the usual ones, else the first of the run.
+func (d *drawing) choose() (load, cell string) {
+	load = shape(d.file.Cells[0].Load)
+	if slices.ContainsFunc(d.file.Cells, func(c report.Cell) bool { return shape(c.Load) == usualLoad }) {
+		load = usualLoad
 	}
 	for _, c := range d.file.Cells {
 		switch name := c.Load.String(); {
 		case name == usualSize+" "+load:
-			return name
+			return load, name
 		case cell == "" && shape(c.Load) == load:
 			cell = name
 		}
 	}
-	return cell
+	return load, cell
 }
 
 // plot is a picture without lines. It says where the figures come from.
@@ -148,7 +138,7 @@ func (d *drawing) plot(title, x, y string) *plot.Plot {
 func (d *drawing) add(p *plot.Plot, lines map[string]plotter.XYs) (io.WriterTo, error) {
 	drawn := 0
 	for i, s := range d.file.Servers {
-		if d.only != nil && !slices.Contains(d.only, s.Name) || len(lines[s.Name]) == 0 {
+		if len(lines[s.Name]) == 0 {
 			continue
 		}
 		l, err := plotter.NewLine(lines[s.Name])

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -33,9 +32,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 func execute(args []string, stdout io.Writer) error {
 	fs := cli.NewFlags("plot")
 	dir := fs.String("dir", ".", "`DIRECTORY` to write to: cpu.svg, syscalls.svg and latency.svg")
-	load := fs.String("load", "", "`LOAD` of cpu.svg and syscalls.svg: connections x depth (default "+usualLoad+", else the first)")
-	cell := fs.String("cell", "", "`CELL` of latency.svg: size and load, as the report names it (default "+usualSize+" and LOAD, else the first with LOAD)")
-	servers := fs.String("servers", "", "`LIST` of servers to draw, separated by commas (default all that were measured)")
 	rest, err := cli.Parse(fs, args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(stdout, "usage: go run . [flags] FILE.json\n\nDraws what \"go run ./bench --json FILE.json\" has measured.\n\nflags:\n")
@@ -52,23 +48,20 @@ func execute(args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	d := drawing{file: f}
-	if *servers != "" {
-		d.only = strings.Split(*servers, ",")
-	}
 	if len(f.Cells) == 0 {
 		return fmt.Errorf("%s: %w", rest[0], errNothing)
 	}
-	*load = d.chooseLoad(*load)
+	d := drawing{f}
+	load, cell := d.choose()
 	for _, picture := range []struct {
 		name     string
 		optional bool // a run may have no results for it
 		draw     func(string) (io.WriterTo, error)
 		of       string
 	}{
-		{"cpu.svg", false, d.cpu, *load},
-		{"syscalls.svg", true, d.syscalls, *load}, // not every server can be counted
-		{"latency.svg", false, d.latency, d.chooseCell(*load, *cell)},
+		{"cpu.svg", false, d.cpu, load},
+		{"syscalls.svg", true, d.syscalls, load}, // not every server can be counted
+		{"latency.svg", false, d.latency, cell},
 	} {
 		svg, err := picture.draw(picture.of)
 		if errors.Is(err, errNothing) && picture.optional {

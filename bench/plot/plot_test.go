@@ -132,23 +132,10 @@ func TestTheBenchmarkDraws(t *testing.T) {
 	picturesSay(t, filepath.Join(dir, "pictures"), map[string][]string{"cpu.svg": nil, "latency.svg": nil, "syscalls.svg": nil})
 }
 
-func TestOnlyTheServersThatAreNamedAreDrawn(t *testing.T) {
-	dir := t.TempDir()
-	if status := run([]string{"--servers", "ours", "--dir", dir, results(t)}, io.Discard, io.Discard); status != cli.OK {
-		t.Fatal(status)
-	}
-	if p, err := os.ReadFile(filepath.Join(dir, "cpu.svg")); err != nil || bytes.Contains(p, []byte("theirs")) {
-		t.Errorf("%v, %s", err, p)
-	}
-}
-
 func TestWhatCannotBeDrawnIsSaid(t *testing.T) {
 	file := results(t)
 	for args, want := range map[string]string{
 		"":                             "want one file",
-		"--load 1x1 " + file:           "cpu.svg: the file has no results",
-		"--cell none " + file:          "latency.svg: the file has no results",
-		"--servers others " + file:     "no results",
 		"--dir /nonexistent/x " + file: "--dir /nonexistent/x",
 		"/nonexistent":                 "no such file",
 		"--size 1 " + file:             "no flag --size",

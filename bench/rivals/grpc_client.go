@@ -44,7 +44,7 @@ type grpcLoad struct {
 
 	// mu protects the following. Run holds it except while it waits.
 	mu        sync.Mutex
-	meter     *load.Meter
+	meter     load.Meter
 	all       uint64 // bytes received in this slice
 	cold      int    // workers that have not answered all that was open
 	running   int    // workers

@@ -46,7 +46,7 @@ type Storage struct {
 	conns  []*slotConn
 	epoll  int
 	events [eventsMax]unix.EpollEvent
-	meter  meter
+	meter  Meter
 
 	open      int
 	cold      int // slots without an answer in this slice
@@ -75,7 +75,7 @@ func OpenStorage(ctx context.Context, o StorageOptions) (*Storage, error) {
 	}
 	s := &Storage{
 		opt: o, rng: rand.New(rand.NewPCG(rand.Uint64(), 2)), generation: rand.Uint64() >> 24,
-		part: o.File / int64(o.Conns*o.Depth) / blocks.Size * blocks.Size, room: make([]byte, o.Size), meter: newMeter(o.PID),
+		part: o.File / int64(o.Conns*o.Depth) / blocks.Size * blocks.Size, room: make([]byte, o.Size), meter: NewMeter(o.PID),
 	}
 	var err error
 	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
@@ -117,7 +117,7 @@ func (s *Storage) Close() {
 // thread. After an error the Storage can only be closed.
 func (s *Storage) Run(slice Slice) (Result, error) {
 	s.writes = 0
-	res, err := s.meter.run(slice, s, uint64(s.opt.Conns*s.opt.Depth))
+	res, err := s.meter.Run(slice, s, uint64(s.opt.Conns*s.opt.Depth))
 	if err != nil {
 		return res, err
 	}
@@ -181,7 +181,7 @@ func (s *Storage) check(t *slot, data []byte) error {
 		s.written[s.writes%verifyEach] = write{t.at, t.generation}
 		s.writes++
 	case blocks.Read:
-		if err := blocks.Stamped(data, t.at); err != nil || t.round&sampleMask != 0 {
+		if err := blocks.Stamped(data, t.at); err != nil || t.round&SampleMask != 0 {
 			return err
 		}
 		// Each block by itself: earlier writes may have been smaller than this read.

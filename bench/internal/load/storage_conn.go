@@ -56,8 +56,8 @@ func (s *Storage) dial(ctx context.Context, i int, nonce uint32) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, fd, &ev))
 }
 
-// fill implements traffic.
-func (s *Storage) fill() error {
+// Fill implements Traffic.
+func (s *Storage) Fill() error {
 	s.stopping, s.cold, s.lastReply = false, s.opt.Conns*s.opt.Depth, s.meter.now()
 	for _, c := range s.conns {
 		now := s.meter.now()
@@ -74,22 +74,22 @@ func (s *Storage) fill() error {
 	return nil
 }
 
-// warm implements traffic.
-func (s *Storage) warm() bool { return s.cold == 0 }
+// Warm implements Traffic.
+func (s *Storage) Warm() bool { return s.cold == 0 }
 
-// drain implements traffic.
-func (s *Storage) drain() error {
+// Drain implements Traffic.
+func (s *Storage) Drain() error {
 	s.stopping = true
 	for s.open > 0 {
-		if err := s.turn(); err != nil {
+		if err := s.Turn(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// turn implements traffic.
-func (s *Storage) turn() error {
+// Turn implements Traffic.
+func (s *Storage) Turn() error {
 	n, err := awaitEvents(s.epoll, s.events[:], pollEach)
 	if err == nil && n == 0 {
 		err = stalled(s.open, s.meter.now()-s.lastReply)
@@ -133,7 +133,7 @@ func (c *slotConn) answer(a answer, now time.Duration) error {
 	t.busy = false
 	s.open--
 	s.lastReply = now
-	s.meter.answered(now - t.issued)
+	s.meter.Answered(now - t.issued)
 	if !t.warm {
 		t.warm = true
 		s.cold--
@@ -154,7 +154,7 @@ func (c *slotConn) handle(events uint32) error {
 		if err != nil {
 			return err
 		}
-		c.s.meter.received(n)
+		c.s.meter.Received(n)
 		c.in = c.in[:len(c.in)+n]
 		if err := c.cut(); err != nil {
 			return err

@@ -19,14 +19,7 @@ func Median(values []float64) float64 {
 	return (s[n/2-1] + s[n/2]) / 2
 }
 
-// Compute fills in the medians and ratios of every cell from its samples.
-func (f *File) Compute() {
-	for i := range f.Cells {
-		f.Cells[i].Compute(f.Base)
-	}
-}
-
-// Compute does so for one cell.
+// Compute fills in the medians of a cell, and its ratios to base, from its samples.
 func (c *Cell) Compute(base string) {
 	var baseSamples []Sample
 	for i := range c.Results {

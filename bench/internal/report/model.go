@@ -139,8 +139,7 @@ type Sample struct {
 type Syscalls struct {
 	PerMessage []float64 `json:"per_message,omitempty"` // one per counted slice
 	Median     float64   `json:"median"`
-	How        string    `json:"how"`                // the way of counting, or why there is none
-	AtLeast    bool      `json:"at_least,omitempty"` // not all kinds were counted
+	How        string    `json:"how"` // the way of counting, or why there is none
 }
 
 // Known says whether there is a figure.

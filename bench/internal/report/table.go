@@ -150,11 +150,8 @@ func (r Ratio) String() string {
 
 // String writes the median, or "n/a".
 func (s Syscalls) String() string {
-	switch {
-	case !s.Known():
+	if !s.Known() {
 		return "n/a"
-	case s.AtLeast:
-		return fmt.Sprintf(">= %.2f", s.Median)
 	}
 	return fmt.Sprintf("%.2f", s.Median)
 }
