@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -195,18 +196,4 @@ func pattern(size int, tid, salt uint64) []byte {
 	return b[:size]
 }
 
-func same(b []byte, size int, tid, salt uint64) bool {
-	if len(b) != size {
-		return false
-	}
-	var word [8]byte
-	for x := tid*2654435761 + salt; len(b) > 0; x = x*6364136223846793005 + 1442695040888963407 {
-		binary.LittleEndian.PutUint64(word[:], x)
-		n := min(8, len(b))
-		if string(b[:n]) != string(word[:n]) {
-			return false
-		}
-		b = b[n:]
-	}
-	return true
-}
+func same(b []byte, size int, tid, salt uint64) bool { return bytes.Equal(b, pattern(size, tid, salt)) }

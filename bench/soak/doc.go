@@ -4,7 +4,6 @@
 //
 //	go test ./bench/soak                                                  some seconds, in the gate
 //	RINGMSGR_LONG=1h go test -v ./bench/soak -timeout 2h                  an hour, with a table
-//	RINGMSGR_LONG=1h go test -v ./bench/soak -timeout 2h -soak.plot FILE  and a plot, as SVG
 //
 // With -soak.pace 3 pauses are three times as long, for a machine that others use.
 //
@@ -20,7 +19,7 @@
 //	sessions that keep data on the steady server, and know     keeper_test.go
 //	what must be there
 //	its files: buffered, direct, group commit, bounds that     storage_test.go
-//	are reached, a small disk that is full, a disk that fails
+//	are reached, a disk that fails
 //	storms: all sessions of the proxies are cut at once,       soak_test.go
 //	cores that come and go, hand-overs
 //	peers that send garbage, are silent, announce what never   hostile_test.go

@@ -16,10 +16,9 @@ import (
 )
 
 const (
-	keepers        = 4 // half of them across a proxy
-	workers        = 5 // of each keeper
-	slotsOfEach    = 3 // of a worker, in each block file
-	objectsOfEach  = 12
+	keepers        = 4                      // half of them across a proxy
+	workers        = 5                      // of each keeper
+	slotsOfEach    = 3                      // of a worker, in each block file
 	burstEvery     = 500 * time.Millisecond // when all workers have requests
 	burstSize      = 3                      // of each of them
 	firstKeeper    = 500                    // its number as a client
@@ -31,7 +30,6 @@ const (
 type keeper struct {
 	user
 	reads, writes [places]atomic.Int64 // that succeeded
-	full          atomic.Int64         // requests that a full disk refused
 	doubts        atomic.Int64         // reads of what a failed write has left
 }
 
@@ -71,12 +69,9 @@ func (k *keeper) run(ctx context.Context, n int, began time.Time) {
 	var wg sync.WaitGroup
 	for i := range workers {
 		w := &worker{k: k, rng: rand.New(rand.NewPCG(uint64(n), uint64(100+i)))}
-		first := uint32((n*workers + i) * (slotsOfEach + objectsOfEach))
+		first := uint32((n*workers + i) * slotsOfEach)
 		for j := range uint32(slotsOfEach) {
 			w.slots = append(w.slots, &slot{place: cached, number: first + j}, &slot{place: direct, number: first + j})
-		}
-		for j := range uint32(objectsOfEach) {
-			w.slots = append(w.slots, &slot{place: objects, number: first + slotsOfEach + j})
 		}
 		wg.Go(func() { w.run(ctx, began) })
 	}
@@ -117,11 +112,8 @@ func (w *worker) run(ctx context.Context, began time.Time) {
 // size is mostly a few blocks, and up to a whole slot.
 func (w *worker) size(p place) int {
 	size := 4096 << w.rng.IntN(4)
-	switch {
-	case p != objects && w.rng.IntN(8) == 0:
+	if w.rng.IntN(8) == 0 {
 		size = slotBytes >> w.rng.IntN(5)
-	case p == objects && w.rng.IntN(4) == 0:
-		size = 64 << 10
 	}
 	if p != direct {
 		size -= w.rng.IntN(2) * w.rng.IntN(4096)
@@ -129,24 +121,23 @@ func (w *worker) size(p place) int {
 	return size
 }
 
-// write changes a slot. What fails may have been done in part, but of an object.
+// write changes a slot. A write that fails may have been done in part.
 func (w *worker) write(s *slot) {
 	w.last++
 	tid := uint64(s.number)<<32 | w.last
 	next := content{tid, pattern(w.size(s.place), tid, 3)}
 	o := order{Action: writeSlot, Place: s.place, How: control.Committed, Slot: s.number, Size: uint32(len(next.data))}
-	if s.place == objects || w.rng.IntN(4) == 0 {
+	if w.rng.IntN(4) == 0 {
 		o.How = control.Through
 	}
 	res, reply := w.ask(o, next.data)
 	if reply != nil {
 		reply.Release()
 	}
-	switch {
-	case res == good:
+	if res == good {
 		s.may = append(s.may[:0], next)
 		w.k.writes[s.place].Add(1)
-	case s.place != objects:
+	} else {
 		if len(s.may) == 0 {
 			s.may = append(s.may, content{}) // nothing, or zeros
 		}
@@ -154,25 +145,6 @@ func (w *worker) write(s *slot) {
 	}
 	if len(s.may) > mostCandidates {
 		w.k.fail(fmt.Errorf("%v slot %d: %d writes in a row have failed", s.place, s.number, len(s.may)-1))
-	}
-	if res == noSpace {
-		w.k.full.Add(1)
-		w.makeRoom()
-	}
-}
-
-// makeRoom removes half of the objects.
-func (w *worker) makeRoom() {
-	for _, s := range w.slots {
-		if s.place != objects || len(s.may) == 0 || s.number%2 == uint32(w.last%2) {
-			continue
-		}
-		if res, reply := w.ask(order{Action: removeSlot, Place: objects, Slot: s.number}, nil); reply != nil {
-			reply.Release()
-			if res == good {
-				s.may = s.may[:0]
-			}
-		}
 	}
 }
 

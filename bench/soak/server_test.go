@@ -12,7 +12,6 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -79,10 +78,8 @@ type serverSample struct {
 	Peak       int64            `json:"peak"`
 	Heap       uint64           `json:"heap"`
 	Files      int              `json:"files"`
-	Kinds      map[string]int   `json:"kinds"` // files by what they are
 	Goroutines int              `json:"goroutines"`
 	Cores      int              `json:"cores"`
-	Changes    int              `json:"changes"`           // of the number of cores, that ended
 	Trouble    string           `json:"trouble,omitempty"` // with one of them
 	Open       int              `json:"open"`
 	Ready      int              `json:"ready"` // of these, all the time while Files were counted
@@ -103,7 +100,6 @@ type server struct {
 
 	changing sync.Mutex // held while cores come and go
 	mu       sync.Mutex
-	changes  int    // guarded by mu
 	trouble  string // guarded by mu
 }
 
@@ -118,10 +114,7 @@ func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), mostCores+2))
 	s := &server{}
 	if args[0] != noFiles {
-		if s.storage, err = newStorage(args[0]); err != nil {
-			return err
-		}
-		s.storage.m, s.storage.trouble = func() *control.Messenger { return s.m }, s.fail
+		s.storage = &storage{dir: args[0], m: func() *control.Messenger { return s.m }, trouble: s.fail}
 	}
 	lossless, lossy := control.StatefulServer(), control.StatelessServer()
 	cfg := control.Config{
@@ -256,9 +249,6 @@ func (s *server) become(n int) {
 			err = s.m.RemoveCore(ctx, cores[0])
 		}
 	}
-	s.mu.Lock()
-	s.changes++
-	s.mu.Unlock()
 	if err != nil {
 		s.fail(err)
 	}
@@ -312,11 +302,6 @@ func (s *server) sample() (serverSample, error) {
 			ready++
 		}
 	}
-	kinds := map[string]int{}
-	for _, f := range files {
-		to, _ := os.Readlink("/proc/self/fd/" + f.Name()) // of the one that reads the directory: none
-		kinds[strings.TrimRight(to, "[]0123456789")]++
-	}
 	st, err := s.m.Stats()
 	if err != nil {
 		return out, err
@@ -326,8 +311,8 @@ func (s *server) sample() (serverSample, error) {
 	var heap runtime.MemStats
 	runtime.ReadMemStats(&heap)
 	out = serverSample{
-		Resident: mem.Resident, Peak: mem.Peak, Heap: heap.HeapAlloc, Files: len(files), Kinds: kinds, Goroutines: runtime.NumGoroutine(),
-		Cores: len(s.m.Cores()), Changes: s.changes, Trouble: s.trouble, Open: st.Open, Ready: ready, HalfOpen: st.HalfOpen, InFlight: st.InFlight, Sending: st.Sending, Counters: st.Counters,
+		Resident: mem.Resident, Peak: mem.Peak, Heap: heap.HeapAlloc, Files: len(files), Goroutines: runtime.NumGoroutine(),
+		Cores: len(s.m.Cores()), Trouble: s.trouble, Open: st.Open, Ready: ready, HalfOpen: st.HalfOpen, InFlight: st.InFlight, Sending: st.Sending, Counters: st.Counters,
 		Locked: mem.Locked,
 	}
 	for i := range st.Cores {

@@ -20,10 +20,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-var (
-	plotFile = flag.String("soak.plot", "", "write a plot of the run to this `file`, as SVG")
-	pace     = flag.Float64("soak.pace", 1, "pauses are so many times as `long`, for a machine that others use")
-)
+var pace = flag.Float64("soak.pace", 1, "pauses are so many times as `long`, for a machine that others use")
 
 // slower is a pause at the pace of the run.
 func slower(d time.Duration) time.Duration { return time.Duration(float64(d) * *pace) }

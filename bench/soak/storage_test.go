@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
-	"runtime"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -21,20 +18,18 @@ import (
 
 // The storage of the steady server: the core that received a request reads and writes
 // the files, and answers. Every core has the block files open for itself, gives them up
-// when it is removed, and opens them anew when a sync has failed. An object is a file of
-// its own, on a file system that is full now and then.
+// when it is removed, and opens them anew when a sync has failed.
 
 // place says where a slot is.
 type place uint8
 
 const (
-	cached  place = iota // in the block file that goes through the page cache
-	direct               // in the one that goes past it
-	objects              // a file of its own, which a rename replaces
+	cached place = iota // in the block file that goes through the page cache
+	direct              // in the one that goes past it
 	places
 )
 
-func (p place) String() string { return [...]string{"cached", "direct", "objects"}[p] }
+func (p place) String() string { return [...]string{"cached", "direct"}[p] }
 
 // action is what is done with a slot.
 type action uint8
@@ -42,7 +37,6 @@ type action uint8
 const (
 	readSlot action = iota
 	writeSlot
-	removeSlot // of objects
 )
 
 // order is the front of a request. The data to be written is its data.
@@ -63,7 +57,6 @@ const (
 	slotBytes = 1 << 20
 	fileOps   = 4       // requests of a file before it is full
 	poolKeep  = 4 << 20 // bytes of free buffers of a core
-	smallDisk = 2 << 20 // bytes, for the objects
 )
 
 // result is how a request ended.
@@ -71,8 +64,7 @@ type result uint8
 
 const (
 	good    result = iota
-	noSpace        // the disk is full, or says so
-	failed         // the disk failed, or the file was given up
+	failed         // the disk failed or is full, or the file was given up
 	unasked        // as must not be
 )
 
@@ -80,9 +72,7 @@ func resultOf(err error) result {
 	switch {
 	case err == nil:
 		return good
-	case errors.Is(err, unix.ENOSPC):
-		return noSpace
-	case errors.Is(err, unix.EIO), errors.Is(err, control.ErrNotDurable), errors.Is(err, control.ErrFileClosed), errors.Is(err, errNoFile),
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EIO), errors.Is(err, control.ErrNotDurable), errors.Is(err, control.ErrFileClosed), errors.Is(err, errNoFile),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrShortWrite), errors.Is(err, io.ErrUnexpectedEOF):
 		return failed
 	}
@@ -95,29 +85,22 @@ var errNoFile = errors.New("soak: no core has the file open")
 type storageSample struct {
 	Held      int64 `json:"held"`      // times that a connection waited for a file
 	Forwarded int64 `json:"forwarded"` // requests that another core carried out
-	Moved     int64 `json:"moved"`     // files that left their core
 	Reopened  int64 `json:"reopened"`  // files of which a sync had failed
-	Full      int64 `json:"full"`      // requests that a full disk refused
 	Failed    int64 `json:"failed"`
-	Small     bool  `json:"small"` // the objects have a small disk
-	Direct    bool  `json:"direct"`
 }
 
 // storage is what all cores share of it. All but the counters is set before they start.
 type storage struct {
-	m     func() *control.Messenger
-	dir   string
-	small string // where the objects are
-	own   bool   // it is a disk of its own
+	m   func() *control.Messenger
+	dir string
 
-	held, forwarded, moved, reopened, full, failed atomic.Int64
-	direct                                         atomic.Bool
-	trouble                                        func(error)
+	held, forwarded, reopened, failed atomic.Int64
+	trouble                           func(error)
 }
 
 // shelf is what one core has open.
 type shelf struct {
-	files   [objects]*control.File
+	files   [places]*control.File
 	leaving bool   // the core is being removed
 	free    []*job // used again
 }
@@ -133,37 +116,7 @@ type job struct {
 	due   control.PendingReply
 	tid   uint64
 	msg   *control.Message // to be written; else nil
-	file  *control.File    // of an object
 	hops  int
-}
-
-// newStorage has files in dir, and objects on a small disk if that can be mounted.
-func newStorage(dir string) (*storage, error) {
-	s := &storage{dir: dir, small: filepath.Join(dir, "objects")}
-	if err := os.Mkdir(s.small, 0o700); err != nil {
-		return nil, err
-	}
-	mounted := make(chan string)
-	go func() { mounted <- mountSmall(s.small) }()
-	if path := <-mounted; path != "" {
-		s.small, s.own = path, true
-	}
-	return s, nil
-}
-
-// mountSmall mounts a small file system that no other process sees, and names it by a
-// descriptor, which keeps it, so that all threads find it. It is "" without the privilege.
-func mountSmall(at string) string {
-	runtime.LockOSThread() // which ends with the goroutine
-	if unix.Unshare(unix.CLONE_NEWNS) != nil || unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") != nil ||
-		unix.Mount("none", at, "tmpfs", 0, fmt.Sprintf("size=%d", smallDisk)) != nil {
-		return ""
-	}
-	fd, err := unix.Open(at, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return ""
-	}
-	return fmt.Sprintf("/proc/self/fd/%d", fd)
 }
 
 // strike has the disk fail now and then.
@@ -207,36 +160,18 @@ func (s *storage) open(c *control.Core, p place) {
 			f.Close()
 		case err == nil:
 			sh.files[p] = f
-			if p == direct && f.Alignment() != (control.Alignment{}) {
-				s.direct.Store(true)
-			}
 		}
 	})
 }
 
-// leave gives up the files of a core that is going to be removed: some are closed, and
-// others go to another core first.
+// leave closes the files of a core that is going to be removed.
 func (s *storage) leave(c *control.Core) {
 	sh := shelves.Of(c)
 	sh.leaving = true
 	for p, f := range sh.files {
 		sh.files[p] = nil
-		switch {
-		case f == nil:
-		case rand.IntN(2) == 0:
+		if f != nil {
 			f.Close()
-		default:
-			f.Detach(func(c *control.Core, d *control.DetachedFile) {
-				if d == nil {
-					return
-				}
-				s.moved.Add(1)
-				s.other(c).Do(func(c *control.Core) {
-					if f, err := c.AttachFile(d); err == nil {
-						f.Close()
-					}
-				})
-			})
 		}
 	}
 }
@@ -266,9 +201,6 @@ func (s *storage) serve(conn *control.Conn, m *control.Message) {
 		j.msg = m
 	}
 	j.start(core)
-	if j.order.Place == objects {
-		return
-	}
 	if f := sh.files[j.order.Place]; f != nil && f.Hold(conn) {
 		s.held.Add(1)
 	}
@@ -288,10 +220,6 @@ func (sh *shelf) take(s *storage) *job {
 // start carries the request out, here or, if the core has no files any more or not yet, on
 // another one.
 func (j *job) start(c *control.Core) {
-	if j.order.Place == objects {
-		j.startObject(c)
-		return
-	}
 	f := shelves.Of(c).files[j.order.Place]
 	if f == nil {
 		if to := j.s.other(c); to != c && j.hops < 3 {
@@ -303,83 +231,25 @@ func (j *job) start(c *control.Core) {
 		j.answer(c, errNoFile)
 		return
 	}
-	if err := j.ask(f, int64(j.order.Slot)*slotBytes); err != nil { // it was not taken
+	var err error
+	at := int64(j.order.Slot) * slotBytes
+	if j.order.Action == readSlot {
+		err = f.ReadBuffer(&j.FileOp, int(j.order.Size), at+int64(j.order.Off))
+	} else {
+		err = f.WriteAt(&j.FileOp, j.msg.Data, at, j.order.How)
+	}
+	if err != nil { // it was not taken
 		j.s.renew(c, j.order.Place)
 		j.answer(c, err)
 	}
-}
-
-func (j *job) ask(f *control.File, at int64) error {
-	if j.order.Action == readSlot {
-		return f.ReadBuffer(&j.FileOp, int(j.order.Size), at+int64(j.order.Off))
-	}
-	return f.WriteAt(&j.FileOp, j.msg.Data, at, j.order.How)
-}
-
-func (j *job) path() string { return filepath.Join(j.s.small, fmt.Sprint(j.order.Slot)) }
-
-// startObject opens the file of an object, or removes it. A new one is written beside the
-// old one.
-func (j *job) startObject(c *control.Core) {
-	path, opt := j.path(), control.FileOptions{}
-	switch j.order.Action {
-	case removeSlot:
-		var err error
-		c.Offload(func() {
-			if err = j.s.m().Disk().Remove(path); errors.Is(err, fs.ErrNotExist) {
-				err = nil // one that was never written
-			}
-		}, func(c *control.Core) { j.answer(c, err) })
-		return
-	case writeSlot:
-		path += ".new"
-		opt = control.FileOptions{Write: true, Create: true, Truncate: true}
-	}
-	c.OpenFile(path, opt, func(c *control.Core, f *control.File, err error) {
-		if err == nil {
-			j.file = f
-			err = j.ask(f, 0)
-		}
-		if err != nil {
-			j.end(c, err)
-		}
-	})
 }
 
 // done is the end of what the disk was asked.
 func (j *job) done(c *control.Core, op *control.FileOp) {
-	if j.order.Place == objects {
-		j.end(c, op.Err)
-		return
-	}
 	if op.Err != nil {
 		j.s.renew(c, j.order.Place)
 	}
 	j.answer(c, op.Err)
-}
-
-// end closes the file of an object; a new one takes the place of the old one.
-func (j *job) end(c *control.Core, err error) {
-	f := j.file
-	j.file = nil
-	if j.order.Action == readSlot {
-		j.answer(c, err)
-		if f != nil {
-			f.Close()
-		}
-		return
-	}
-	if f != nil {
-		f.Close()
-	}
-	path, disk := j.path(), j.s.m().Disk()
-	c.Offload(func() {
-		if err == nil {
-			err = disk.Rename(path+".new", path)
-		} else {
-			_ = disk.Remove(path + ".new") // it may never have been there
-		}
-	}, func(c *control.Core) { j.answer(c, err) })
 }
 
 // renew opens a file anew whose sync has failed.
@@ -398,10 +268,7 @@ func (s *storage) renew(c *control.Core, p place) {
 // answer ends the request.
 func (j *job) answer(c *control.Core, err error) {
 	res := resultOf(err)
-	switch res {
-	case noSpace:
-		j.s.full.Add(1)
-	case failed, unasked:
+	if res != good {
 		j.s.failed.Add(1)
 	}
 	var reply *control.Message
@@ -442,8 +309,5 @@ func (s *storage) wait(conn *control.Conn, reply *control.Message, tid uint64) {
 }
 
 func (s *storage) sample() storageSample {
-	return storageSample{
-		Held: s.held.Load(), Forwarded: s.forwarded.Load(), Moved: s.moved.Load(), Reopened: s.reopened.Load(),
-		Full: s.full.Load(), Failed: s.failed.Load(), Small: s.own, Direct: s.direct.Load(),
-	}
+	return storageSample{Held: s.held.Load(), Forwarded: s.forwarded.Load(), Reopened: s.reopened.Load(), Failed: s.failed.Load()}
 }
