@@ -24,7 +24,7 @@ type kind struct {
 	every  time.Duration // between messages, on average
 	hold   time.Duration // that a consumer keeps an echo, at most; 0: not at all
 	timed  bool          // its latency is what is shown
-	number int           // sessions of this kind with each server
+	number int           // sessions of this kind
 }
 
 var kinds = []kind{

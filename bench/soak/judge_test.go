@@ -23,9 +23,9 @@ func (w *world) judgeSessions() {
 			w.t.Errorf("%s: no echo came", s.who)
 		}
 	}
-	if w.storms.Load() == 0 || w.changes.Load() == 0 || w.handOver.Load() == 0 || w.acts.Load() == 0 {
-		w.t.Errorf("%d storms, %d changes of cores, %d hand-overs, %d attacks: want some of each",
-			w.storms.Load(), w.changes.Load(), w.handOver.Load(), w.acts.Load())
+	if w.storms.Load() == 0 || w.changes.Load() == 0 || w.acts.Load() == 0 {
+		w.t.Errorf("%d storms, %d changes of cores, %d attacks: want some of each",
+			w.storms.Load(), w.changes.Load(), w.acts.Load())
 	}
 }
 
@@ -36,7 +36,7 @@ func (w *world) awaitStorage(ctx context.Context) {
 	var now storageSample
 	err := msgrtest.Until(ctx, func() bool {
 		rest(ctx, 50*time.Millisecond)
-		s, err := w.steady.ask(w.t.Context(), serverRequest{})
+		s, err := w.server.ask(w.t.Context(), serverRequest{})
 		now = s.Storage
 		return !w.healthy() || err == nil && w.allPlaces() && now.Held > 0 && now.Forwarded > 0 && now.Reopened > 0 && now.Failed > 0
 	})
@@ -57,7 +57,7 @@ func (w *world) allPlaces() bool {
 	return true
 }
 
-// judgeServer waits until the steady server is as it was before the attacks.
+// judgeServer waits until the server is as it was before the attacks.
 func (w *world) judgeServer(before serverSample) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), w.plan.settle)
 	defer cancel()
@@ -65,9 +65,9 @@ func (w *world) judgeServer(before serverSample) {
 	err := msgrtest.Until(ctx, func() bool {
 		rest(ctx, 100*time.Millisecond)
 		var err error
-		now, err = w.steady.ask(w.t.Context(), serverRequest{Cores: leastCore})
+		now, err = w.server.ask(w.t.Context(), serverRequest{Cores: leastCore})
 		if err == nil && now.Cores == leastCore {
-			now, err = w.steady.ask(w.t.Context(), serverRequest{Collect: true})
+			now, err = w.server.ask(w.t.Context(), serverRequest{Collect: true})
 		}
 		return err == nil && now.Cores == leastCore && now.Files <= before.Files && now.Goroutines <= before.Goroutines &&
 			now.InFlight == 0 && now.Sending == 0 && now.Ops == 0 && now.Locked <= before.Locked+lockedSlack && now.Resident <= before.Resident+residentSlack
@@ -81,7 +81,7 @@ func (w *world) judgeServer(before serverSample) {
 	if limit := int64(memoryBound + 64<<20); now.Peak > limit {
 		w.t.Errorf("%d bytes were resident, the sum of the bounds and 64 MiB is %d", now.Peak, limit)
 	}
-	w.t.Logf("steady server: before %+v\nbehind %+v", before, now)
+	w.t.Logf("server: before %+v\nbehind %+v", before, now)
 }
 
 // What the server may have more of behind all than before, in bytes: the small buffers of a

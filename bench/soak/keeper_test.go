@@ -25,7 +25,7 @@ const (
 	mostCandidates = 16
 )
 
-// keeper is a lossless session that keeps data on the steady server, and knows what must
+// keeper is a lossless session that keeps data on the server, and knows what must
 // be there.
 type keeper struct {
 	user

@@ -9,7 +9,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
 )
 
-// row is what one window showed: the steady server, and all sessions.
+// row is what one window showed: the server, and all sessions.
 type row struct {
 	at       time.Duration
 	server   serverSample
@@ -17,19 +17,18 @@ type row struct {
 	kept     int64  // reads and writes of files that succeeded, the same
 	p50, p99 time.Duration
 	storms   int64
-	handOver int64
 	acts     int64
 }
 
 // row looks at everything.
 func (w *world) row(began time.Time) {
-	s, err := w.steady.ask(w.t.Context(), serverRequest{})
+	s, err := w.server.ask(w.t.Context(), serverRequest{})
 	if err != nil {
 		w.t.Error(err)
 		return
 	}
 	took := latency.New()
-	r := row{at: time.Since(began), server: s, storms: w.storms.Load(), handOver: w.handOver.Load(), acts: w.acts.Load()}
+	r := row{at: time.Since(began), server: s, storms: w.storms.Load(), acts: w.acts.Load()}
 	for _, s := range w.sessions {
 		n, _ := s.window(took) // judged in the end
 		r.echoes += n
@@ -70,14 +69,14 @@ func (w *world) print() {
 	for _, s := range series {
 		fmt.Fprintf(tw, "%s %s\t", s.name, s.unit)
 	}
-	fmt.Fprintln(tw, "cores\topen\thalf-open\techoes\tkept\tattacks\tstorms\thand-overs\t")
+	fmt.Fprintln(tw, "cores\topen\thalf-open\techoes\tkept\tattacks\tstorms\t")
 	for i := 0; i < len(w.rows); i += (len(w.rows) + shown - 1) / shown {
 		r := w.rows[i]
 		fmt.Fprintf(tw, "%v\t", r.at.Round(time.Second))
 		for _, s := range series {
 			fmt.Fprintf(tw, "%.4g\t", s.of(r))
 		}
-		fmt.Fprintf(tw, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", r.server.Cores, r.server.Open, r.server.HalfOpen, r.echoes, r.kept, r.acts, r.storms, r.handOver)
+		fmt.Fprintf(tw, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", r.server.Cores, r.server.Open, r.server.HalfOpen, r.echoes, r.kept, r.acts, r.storms)
 	}
 	_ = tw.Flush() // into memory
 	w.t.Logf("everything at once\n%s", &b)

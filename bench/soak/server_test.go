@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"runtime"
@@ -25,11 +24,8 @@ import (
 )
 
 // childCommand is the first argument of a server process. The directory of its files
-// follows, or noFiles, and then the path of its predecessor's socket, if it has one.
+// follows.
 const childCommand = "soak-server"
-
-// noFiles is for a server without storage.
-const noFiles = "-"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == childCommand {
@@ -66,10 +62,8 @@ type serverHello struct {
 // serverRequest is a line to a server: one of its fields is set, or none to have
 // the sample alone.
 type serverRequest struct {
-	Listen  string `json:"listen,omitempty"`  // for a successor, at this path
-	Handed  bool   `json:"handed,omitempty"`  // wait until the successor has everything
-	Cores   int    `json:"cores,omitempty"`   // begin to become so many
-	Collect bool   `json:"collect,omitempty"` // garbage, before the sample
+	Cores   int  `json:"cores,omitempty"`   // begin to become so many
+	Collect bool `json:"collect,omitempty"` // garbage, before the sample
 }
 
 // serverSample answers every request.
@@ -95,8 +89,7 @@ type serverSample struct {
 // server is one server process.
 type server struct {
 	m       *control.Messenger
-	storage *storage   // nil: none
-	handed  chan error // how the hand-over ended
+	storage *storage
 
 	changing sync.Mutex // held while cores come and go
 	mu       sync.Mutex
@@ -113,9 +106,7 @@ func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 	defer full.Close()
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), mostCores+2))
 	s := &server{}
-	if args[0] != noFiles {
-		s.storage = &storage{dir: args[0], m: func() *control.Messenger { return s.m }, trouble: s.fail}
-	}
+	s.storage = &storage{dir: args[0], m: func() *control.Messenger { return s.m }, trouble: s.fail}
 	lossless, lossy := control.StatefulServer(), control.StatelessServer()
 	cfg := control.Config{
 		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Default: &lossy,
@@ -125,20 +116,13 @@ func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 		MaxBackoff: 2 * time.Second, DispatchBytes: dispatchBytes, SendBytes: sendBytes, HalfOpen: halfOpen,
 		MessageGrace: 3 * time.Second,
 	}
-	if s.storage != nil {
-		cfg.CoreStarted = s.storage.started
-		cfg.AlignFrom = 4096 // so that blocks can be written as they are received
-		cfg.Plane.FileOps = 2 * fileOps
-		cfg.Plane.Open = faulty.OpenWith(cfg.Plane.Opener(), strike)
-	}
+	cfg.CoreStarted = s.storage.started
+	cfg.AlignFrom = 4096 // so that blocks can be written as they are received
+	cfg.Plane.FileOps = 2 * fileOps
+	cfg.Plane.Open = faulty.OpenWith(cfg.Plane.Opener(), strike)
 	// Half of the messages come back from the core, the others from a goroutine.
 	echo := &control.Dispatcher{Fast: s.fast, Queued: s.queued}
-	if len(args) > 1 {
-		err = s.takeOver(cfg, args[1], echo)
-	} else {
-		err = s.start(cfg, echo)
-	}
-	if err != nil {
+	if err := s.start(cfg, echo); err != nil {
 		return err
 	}
 	defer func() {
@@ -162,23 +146,10 @@ func (s *server) start(cfg control.Config, d *control.Dispatcher) error {
 	return err
 }
 
-func (s *server) takeOver(cfg control.Config, path string, d *control.Dispatcher) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	var dialer net.Dialer
-	c, err := dialer.DialContext(ctx, "unix", path)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	s.m, err = control.TakeOver(ctx, cfg, c.(*net.UnixConn), d)
-	return err
-}
-
 // fast sends what is even back from the core, if there is room at once. Requests on files
 // stay on the core.
 func (s *server) fast(c *control.Conn, m *control.Message) bool {
-	if m.Type == orderType && s.storage != nil {
+	if m.Type == orderType {
 		s.storage.serve(c, m)
 		return true
 	}
@@ -189,7 +160,7 @@ func (s *server) fast(c *control.Conn, m *control.Message) bool {
 	switch err := c.Send(clone); {
 	case err == nil:
 		return true
-	case errors.Is(err, control.ErrQueueFull), errors.Is(err, control.ErrHandedOver):
+	case errors.Is(err, control.ErrQueueFull):
 		clone.Release()
 		return false // it waits for room behind the others
 	default:
@@ -212,23 +183,13 @@ func (s *server) answer(line json.RawMessage) (any, error) {
 	if err := json.Unmarshal(line, &req); err != nil {
 		return nil, err
 	}
-	var err error
 	switch {
-	case req.Listen != "":
-		err = s.listen(req.Listen)
-	case req.Handed:
-		if err = <-s.handed; err == nil {
-			return serverSample{}, nil
-		}
 	case req.Cores > 0:
 		if s.changing.TryLock() {
 			go s.become(req.Cores)
 		}
 	case req.Collect:
 		runtime.GC()
-	}
-	if err != nil {
-		return nil, err
 	}
 	return s.sample()
 }
@@ -243,7 +204,7 @@ func (s *server) become(n int) {
 		if len(cores) < n {
 			_, err = s.m.AddCore(ctx)
 		} else {
-			if c := s.m.Core(cores[0]); c != nil && s.storage != nil {
+			if c := s.m.Core(cores[0]); c != nil {
 				c.Do(s.storage.leave)
 			}
 			err = s.m.RemoveCore(ctx, cores[0])
@@ -261,28 +222,6 @@ func (s *server) fail(err error) {
 	if s.trouble == "" {
 		s.trouble = err.Error()
 	}
-}
-
-// listen hands over to the process that comes to path.
-func (s *server) listen(path string) error {
-	l, err := control.ListenPrivate(path)
-	if err != nil {
-		return err
-	}
-	s.handed = make(chan error, 1)
-	go func() {
-		defer l.Close()
-		c, err := l.Accept()
-		if err != nil {
-			s.handed <- err
-			return
-		}
-		defer c.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		s.handed <- s.m.HandOver(ctx, c.(*net.UnixConn))
-	}()
-	return nil
 }
 
 func (s *server) sample() (serverSample, error) {
@@ -318,9 +257,7 @@ func (s *server) sample() (serverSample, error) {
 	for i := range st.Cores {
 		out.Ops += st.Cores[i].Files.Ops
 	}
-	if s.storage != nil {
-		out.Storage = s.storage.sample()
-	}
+	out.Storage = s.storage.sample()
 	return out, nil
 }
 

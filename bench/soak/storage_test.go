@@ -16,7 +16,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
 )
 
-// The storage of the steady server: the core that received a request reads and writes
+// The storage of the server: the core that received a request reads and writes
 // the files, and answers. Every core has the block files open for itself, gives them up
 // when it is removed, and opens them anew when a sync has failed.
 
