@@ -35,7 +35,6 @@ type target struct {
 type runner struct {
 	opt       options
 	file      report.File
-	spawner   *proc.Spawner
 	client    *proc.Child
 	targets   []*target
 	counter   func(pid int) (callCounter, error) // nil if system calls cannot be counted from outside
@@ -121,7 +120,6 @@ func (r *runner) start(ctx context.Context) error {
 	}
 	modules := newModules(r.progress)
 	defer modules.remove()
-	r.spawner = proc.NewSpawner()
 	if r.client, err = r.startClient(ctx, "client", exe, kind); err != nil {
 		return err
 	}
@@ -136,7 +134,7 @@ func (r *runner) start(ctx context.Context) error {
 		r.progress.say("starting server %s", v.name)
 		name, _, _ := strings.Cut(v.name, "@")
 		args := append([]string{child.Command, "server", name, r.opt.mode(), strconv.Itoa(v.config.Cores)}, extra...)
-		t.child, err = r.spawner.Start(ctx, v.name, program, args, r.stderr, &t.hello)
+		t.child, err = proc.Start(ctx, v.name, program, args, r.stderr, &t.hello)
 		if err != nil {
 			return err
 		}
@@ -159,7 +157,7 @@ func (r *runner) start(ctx context.Context) error {
 // startClient starts a process that loads servers.
 func (r *runner) startClient(ctx context.Context, name, program string, args ...string) (*proc.Child, error) {
 	var hello struct{}
-	return r.spawner.Start(ctx, name, program, append([]string{child.Command}, args...), r.stderr, &hello)
+	return proc.Start(ctx, name, program, append([]string{child.Command}, args...), r.stderr, &hello)
 }
 
 // clientOf returns who loads t.
@@ -187,9 +185,6 @@ func (r *runner) stop() {
 			t.client.Stop()
 		}
 		t.child.Stop()
-	}
-	if r.spawner != nil {
-		r.spawner.Close()
 	}
 	r.client, r.targets = nil, nil
 	if r.disk != nil {

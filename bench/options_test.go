@@ -143,90 +143,45 @@ func TestHelpIsNoErrorAndFitsAHundredColumns(t *testing.T) {
 	}
 }
 
-func TestAQuickPlanEndsInTimeAndJudgesWhatItMeasures(t *testing.T) {
+// A run that must end in time does so on slow servers, too, with fewer cells, each of which
+// has the rounds that its judgement takes.
+func TestAPlanEndsInTimeAndJudgesWhatItMeasures(t *testing.T) {
 	for _, c := range []struct {
-		gc   bool
+		args string
 		slow time.Duration // times what the plan expects
 		want int           // cells at least
-	}{{false, 1, 6}, {true, 1, 3}, {false, 2, 3}, {false, 10, 1}} {
-		o, err := parseOptions([]string{"--quick", fmt.Sprintf("--gc-load=%v", c.gc)}, io.Discard)
+		most time.Duration
+	}{
+		{"--quick", 1, 6, time.Minute}, {"--quick --gc-load", 1, 3, time.Minute}, {"--quick", 2, 3, time.Minute}, {"--quick", 10, 1, time.Minute},
+		{"--rivals", 1, 8, 4 * time.Minute}, {"--rivals", 3, 3, 4 * time.Minute}, {"--storage", 2, 10, 6 * time.Minute}, {"--storage --quick", 1, 5, time.Minute},
+	} {
+		o, err := parseOptions(strings.Fields(c.args), io.Discard)
 		if err != nil {
 			t.Fatal(err)
 		}
-		slow := c.slow
 		start := time.Unix(1e9, 0)
 		now := start
 		p := newPlan(o, func() time.Time { return now })
 		measured := 0
-		var longest time.Duration
 		for _, l := range o.cells() {
 			if !p.begin() {
 				break
 			}
 			measured++
-			round := time.Duration(len(o.servers)) * p.need(l) * slow
-			longest = max(longest, round)
+			round := p.round(l) * c.slow
 			now = now.Add(round) // system calls
 			done := 0
-			for done < 1000 && (done == 0 || p.another(done, round)) {
+			for done < o.rounds && (done == 0 || p.another(done, round)) {
 				now = now.Add(round)
 				done++
 			}
-			if slow < 10 && done < report.EnoughRounds {
-				t.Errorf("%d times as slow as expected: %v has %d rounds", slow, l, done)
+			if c.slow < 10 && done < report.EnoughRounds {
+				t.Errorf("%s, %d times as slow as expected: %v has %d rounds", c.args, c.slow, l, done)
 			}
 		}
-		// A cell that is begun has one round in which system calls are counted, and
-		// one that is measured.
-		if took := now.Sub(start); took > o.total+2*longest || took > time.Minute {
-			t.Errorf("%d times as slow as expected: %v", slow, took)
+		if took := now.Sub(start); took > c.most || measured < c.want {
+			t.Errorf("%s, %d times as slow as expected: %d of %d cells in %v", c.args, c.slow, measured, len(o.cells()), took)
 		}
-		if measured < c.want {
-			t.Errorf("GC load %v, %d times as slow as expected: %d of %d cells measured", c.gc, slow, measured, len(o.cells()))
-		}
-	}
-}
-
-// Slow servers take rounds from a run with all rivals, and no more than its four minutes.
-func TestARunWithAllRivalsEndsInTime(t *testing.T) {
-	for _, slow := range []time.Duration{1, 3, 30} { // times what the plan expects
-		o, err := parseOptions([]string{"--rivals"}, io.Discard)
-		if err != nil {
-			t.Fatal(err)
-		}
-		start := time.Unix(1e9, 0)
-		now := start
-		p := newPlan(o, func() time.Time { return now })
-		rounds := 0
-		for _, l := range o.cells() {
-			if !p.begin() {
-				break
-			}
-			round := p.round(l) * slow
-			now = now.Add(round) // system calls
-			for done := 0; done < o.rounds && (done == 0 || p.another(done, round)); done++ {
-				now = now.Add(round)
-				rounds++
-			}
-			now = now.Add(round) // system calls, once more
-		}
-		if slow == 1 && rounds != len(o.cells())*o.rounds {
-			t.Errorf("%d rounds of %d cells", rounds, len(o.cells()))
-		}
-		if took := now.Sub(start); slow < 30 && took > 4*time.Minute || rounds == 0 {
-			t.Errorf("%d times as slow as expected: %v, %d rounds", slow, took, rounds)
-		}
-	}
-}
-
-func TestAQuickRunHasFewerCellsWithAsManyRounds(t *testing.T) {
-	o, err := parseOptions([]string{"--quick"}, io.Discard)
-	if err != nil || len(o.cells()) != 6 || o.rounds < report.EnoughRounds || o.total == 0 {
-		t.Errorf("%d cells, %+v, %v", len(o.cells()), o, err)
-	}
-	o, err = parseOptions([]string{"--quick", "--sizes", "100", "--loads", "2x2", "--rounds", "9"}, io.Discard)
-	if err != nil || len(o.cells()) != 1 || o.cells()[0].Size != 100 || o.rounds != 9 {
-		t.Errorf("%+v, %v", o, err)
 	}
 }
 

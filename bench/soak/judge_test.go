@@ -38,7 +38,7 @@ func (w *world) awaitStorage(ctx context.Context) {
 		rest(ctx, 50*time.Millisecond)
 		s, err := w.server.ask(w.t.Context(), serverRequest{})
 		now = s.Storage
-		return !w.healthy() || err == nil && w.allPlaces() && now.Held > 0 && now.Forwarded > 0 && now.Reopened > 0 && now.Failed > 0
+		return !w.healthy() || err == nil && w.allPlaces() && now.Held > 0 && now.Reopened > 0 && now.Failed > 0
 	})
 	if err != nil {
 		w.t.Errorf("not everything has happened to files: all places are in use: %v, %+v", w.allPlaces(), now)

@@ -106,7 +106,7 @@ func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 	defer full.Close()
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), mostCores+2))
 	s := &server{}
-	s.storage = &storage{dir: args[0], m: func() *control.Messenger { return s.m }, trouble: s.fail}
+	s.storage = &storage{dir: args[0], trouble: s.fail}
 	lossless, lossy := control.StatefulServer(), control.StatelessServer()
 	cfg := control.Config{
 		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Default: &lossy,
@@ -278,12 +278,12 @@ type process struct {
 	addr wire.Addr
 }
 
-func startServer(ctx context.Context, sp *proc.Spawner, args ...string) (*process, error) {
+func startServer(ctx context.Context, args ...string) (*process, error) {
 	// Not by its path: in an hour somebody may have removed it.
 	const exe = "/proc/self/exe"
 	var hello serverHello
 	var said bytes.Buffer
-	c, err := sp.Start(ctx, "server", exe, append([]string{childCommand}, args...), &said, &hello)
+	c, err := proc.Start(ctx, "server", exe, append([]string{childCommand}, args...), &said, &hello)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, &said)
 	}

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 )
 
@@ -50,7 +49,6 @@ func planned(t *testing.T) plan {
 type world struct {
 	t        *testing.T
 	plan     plan
-	spawner  *proc.Spawner
 	server   *process
 	proxy    *msgrtest.HostileProxy
 	sessions []*session
@@ -63,12 +61,11 @@ type world struct {
 
 // Everything at once: no message is lost, doubled or overtaken, and nothing grows.
 func TestNothingGrowsAndNothingIsLostWithEverythingAtOnce(t *testing.T) {
-	w := &world{t: t, plan: planned(t), spawner: proc.NewSpawner()}
-	t.Cleanup(w.spawner.Close)
+	w := &world{t: t, plan: planned(t)}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var err error
-	if w.server, err = startServer(ctx, w.spawner, t.TempDir()); err != nil {
+	if w.server, err = startServer(ctx, t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	defer w.server.Stop()

@@ -83,26 +83,22 @@ var errNoFile = errors.New("soak: no core has the file open")
 
 // storageSample is what the storage counted.
 type storageSample struct {
-	Held      int64 `json:"held"`      // times that a connection waited for a file
-	Forwarded int64 `json:"forwarded"` // requests that another core carried out
-	Reopened  int64 `json:"reopened"`  // files of which a sync had failed
-	Failed    int64 `json:"failed"`
+	Held     int64 `json:"held"`     // times that a connection waited for a file
+	Reopened int64 `json:"reopened"` // files of which a sync had failed
+	Failed   int64 `json:"failed"`
 }
 
 // storage is what all cores share of it. All but the counters is set before they start.
 type storage struct {
-	m   func() *control.Messenger
-	dir string
-
-	held, forwarded, reopened, failed atomic.Int64
-	trouble                           func(error)
+	dir                    string
+	held, reopened, failed atomic.Int64
+	trouble                func(error)
 }
 
 // shelf is what one core has open.
 type shelf struct {
 	files   [places]*control.File
-	leaving bool   // the core is being removed
-	free    []*job // used again
+	leaving bool // the core is being removed
 }
 
 var shelves control.CoreLocal[shelf]
@@ -110,13 +106,11 @@ var shelves control.CoreLocal[shelf]
 // job is one request. Owner: the core where it is.
 type job struct {
 	control.FileOp
-	task  control.Task
 	s     *storage
 	order order
 	due   control.PendingReply
 	tid   uint64
 	msg   *control.Message // to be written; else nil
-	hops  int
 }
 
 // strike has the disk fail now and then.
@@ -176,58 +170,17 @@ func (s *storage) leave(c *control.Core) {
 	}
 }
 
-// other is another core, if there is one.
-func (s *storage) other(c *control.Core) *control.Core {
-	for _, id := range s.m().Cores() {
-		if o := s.m().Core(id); o != nil && o != c {
-			return o
-		}
-	}
-	return c
-}
-
-// serve gets a request (Dispatcher.Fast).
+// serve gets a request (Dispatcher.Fast). A core that has no file any more, or not yet,
+// refuses it.
 func (s *storage) serve(conn *control.Conn, m *control.Message) {
-	core := conn.OwnerCore()
-	sh := shelves.Of(core)
-	j := sh.take(s)
+	c, j := conn.OwnerCore(), &job{s: s}
 	if _, err := binary.Decode(m.Front, binary.LittleEndian, &j.order); err != nil || j.order.Place >= places {
 		s.trouble(fmt.Errorf("order %x: %v", m.Front, err))
 		return
 	}
-	j.due, j.tid, j.hops = conn.Later(m), m.TID, 0
-	if j.order.Action == writeSlot {
-		m.Retain() // it is written from where it was received
-		j.msg = m
-	}
-	j.start(core)
-	if f := sh.files[j.order.Place]; f != nil && f.Hold(conn) {
-		s.held.Add(1)
-	}
-}
-
-func (sh *shelf) take(s *storage) *job {
-	if last := len(sh.free) - 1; last >= 0 {
-		j := sh.free[last]
-		sh.free = sh.free[:last]
-		return j
-	}
-	j := &job{s: s}
-	j.Done, j.task.Run = j.done, j.start
-	return j
-}
-
-// start carries the request out, here or, if the core has no files any more or not yet, on
-// another one.
-func (j *job) start(c *control.Core) {
+	j.Done, j.due, j.tid = j.done, conn.Later(m), m.TID
 	f := shelves.Of(c).files[j.order.Place]
 	if f == nil {
-		if to := j.s.other(c); to != c && j.hops < 3 {
-			j.hops++
-			j.s.forwarded.Add(1)
-			to.Post(&j.task)
-			return
-		}
 		j.answer(c, errNoFile)
 		return
 	}
@@ -236,11 +189,16 @@ func (j *job) start(c *control.Core) {
 	if j.order.Action == readSlot {
 		err = f.ReadBuffer(&j.FileOp, int(j.order.Size), at+int64(j.order.Off))
 	} else {
-		err = f.WriteAt(&j.FileOp, j.msg.Data, at, j.order.How)
+		m.Retain() // it is written from where it was received
+		j.msg = m
+		err = f.WriteAt(&j.FileOp, m.Data, at, j.order.How)
 	}
 	if err != nil { // it was not taken
-		j.s.renew(c, j.order.Place)
+		s.renew(c, j.order.Place)
 		j.answer(c, err)
+	}
+	if f := shelves.Of(c).files[j.order.Place]; f != nil && f.Hold(conn) {
+		s.held.Add(1)
 	}
 }
 
@@ -293,9 +251,6 @@ func (j *job) answer(c *control.Core, err error) {
 	if j.msg != nil {
 		j.msg.Release()
 	}
-	j.msg, j.due = nil, control.PendingReply{}
-	sh := shelves.Of(c)
-	sh.free = append(sh.free, j)
 }
 
 // wait sends an answer when there is room.
@@ -309,5 +264,5 @@ func (s *storage) wait(conn *control.Conn, reply *control.Message, tid uint64) {
 }
 
 func (s *storage) sample() storageSample {
-	return storageSample{Held: s.held.Load(), Forwarded: s.forwarded.Load(), Reopened: s.reopened.Load(), Failed: s.failed.Load()}
+	return storageSample{Held: s.held.Load(), Reopened: s.reopened.Load(), Failed: s.failed.Load()}
 }

@@ -230,18 +230,3 @@ func FuzzReceiver(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkReceive(b *testing.B) {
-	tmpl := testTemplate(b, 64)
-	const batch = 256
-	stream := replies(tmpl, batch, 1)
-	b.SetBytes(int64(len(stream)))
-	b.ReportAllocs()
-	done := func(time.Duration) {}
-	for b.Loop() {
-		r := newReceiver(tmpl, false, 1)
-		if err := r.take(stream, 0, done); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
