@@ -33,11 +33,11 @@ func (w *world) judgeSessions() {
 func (w *world) awaitStorage(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	var now storageSample
+	var now serverSample
 	err := msgrtest.Until(ctx, func() bool {
 		rest(ctx, 50*time.Millisecond)
-		s, err := w.server.ask(w.t.Context(), serverRequest{})
-		now = s.Storage
+		var err error
+		now, err = w.server.ask(w.t.Context(), serverRequest{})
 		return !w.healthy() || err == nil && w.allPlaces() && now.Held > 0 && now.Reopened > 0 && now.Failed > 0
 	})
 	if err != nil {

@@ -80,9 +80,11 @@ type serverSample struct {
 	HalfOpen   int              `json:"half_open"`
 	InFlight   int64            `json:"in_flight"`
 	Sending    int64            `json:"sending"`
-	Locked     int64            `json:"locked"` // bytes, pinned ones too
-	Ops        int64            `json:"ops"`    // requests on files
-	Storage    storageSample    `json:"storage"`
+	Locked     int64            `json:"locked"`   // bytes, pinned ones too
+	Ops        int64            `json:"ops"`      // requests on files
+	Held       int64            `json:"held"`     // times that a connection waited for a file
+	Reopened   int64            `json:"reopened"` // files of which a sync had failed
+	Failed     int64            `json:"failed"`   // requests on files
 	Counters   control.Counters `json:"counters"`
 }
 
@@ -257,7 +259,7 @@ func (s *server) sample() (serverSample, error) {
 	for i := range st.Cores {
 		out.Ops += st.Cores[i].Files.Ops
 	}
-	out.Storage = s.storage.sample()
+	out.Held, out.Reopened, out.Failed = s.storage.held.Load(), s.storage.reopened.Load(), s.storage.failed.Load()
 	return out, nil
 }
 

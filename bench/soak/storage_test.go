@@ -1,7 +1,6 @@
 package soak
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -31,68 +30,51 @@ const (
 
 func (p place) String() string { return [...]string{"cached", "direct"}[p] }
 
-// action is what is done with a slot.
-type action uint8
-
-const (
-	readSlot action = iota
-	writeSlot
-)
-
 // order is the front of a request. The data to be written is its data.
 type order struct {
-	Action action
-	Place  place
-	How    control.Durability
-	_      uint8
-	Slot   uint32
-	Off    uint32 // of a read
-	Size   uint32
+	Write   bool
+	Place   place
+	Through bool // a write has a sync of its own
+	_       uint8
+	Slot    uint32
+	Size    uint32
 }
 
 const (
-	orderType  uint16 = 2000
-	resultType uint16 = 2001 // Front: a result and a text; Data: what was read
+	orderType  uint16 = 2000 + iota
+	goodType          // its data is what was read
+	failedType        // the disk failed or is full, or the file was given up; the front says it
+	badType           // as must not be
 
 	slotBytes = 1 << 20
 	fileOps   = 4       // requests of a file before it is full
 	poolKeep  = 4 << 20 // bytes of free buffers of a core
 )
 
-// result is how a request ended.
-type result uint8
-
-const (
-	good    result = iota
-	failed         // the disk failed or is full, or the file was given up
-	unasked        // as must not be
-)
-
-func resultOf(err error) result {
-	switch {
-	case err == nil:
-		return good
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EIO), errors.Is(err, control.ErrNotDurable), errors.Is(err, control.ErrFileClosed), errors.Is(err, errNoFile),
-		errors.Is(err, io.EOF), errors.Is(err, io.ErrShortWrite), errors.Is(err, io.ErrUnexpectedEOF):
-		return failed
+// resultOf is the type of the answer to a request that ended with err.
+func resultOf(err error) uint16 {
+	if err == nil {
+		return goodType
 	}
-	return unasked
+	for _, may := range []error{
+		unix.ENOSPC, unix.EIO, control.ErrNotDurable, control.ErrFileClosed, errNoFile, io.EOF, io.ErrShortWrite, io.ErrUnexpectedEOF,
+	} {
+		if errors.Is(err, may) {
+			return failedType
+		}
+	}
+	return badType
 }
 
-var errNoFile = errors.New("soak: no core has the file open")
-
-// storageSample is what the storage counted.
-type storageSample struct {
-	Held     int64 `json:"held"`     // times that a connection waited for a file
-	Reopened int64 `json:"reopened"` // files of which a sync had failed
-	Failed   int64 `json:"failed"`
-}
+var errNoFile = errors.New("soak: the core has no such file open")
 
 // storage is what all cores share of it. All but the counters is set before they start.
 type storage struct {
-	dir                    string
-	held, reopened, failed atomic.Int64
-	trouble                func(error)
+	dir      string
+	trouble  func(error)
+	held     atomic.Int64 // times that a connection waited for a file
+	reopened atomic.Int64 // files of which a sync had failed
+	failed   atomic.Int64 // requests
 }
 
 // shelf is what one core has open.
@@ -109,7 +91,6 @@ type job struct {
 	s     *storage
 	order order
 	due   control.PendingReply
-	tid   uint64
 	msg   *control.Message // to be written; else nil
 }
 
@@ -178,7 +159,7 @@ func (s *storage) serve(conn *control.Conn, m *control.Message) {
 		s.trouble(fmt.Errorf("order %x: %v", m.Front, err))
 		return
 	}
-	j.Done, j.due, j.tid = j.done, conn.Later(m), m.TID
+	j.Done, j.due = j.done, conn.Later(m)
 	f := shelves.Of(c).files[j.order.Place]
 	if f == nil {
 		j.answer(c, errNoFile)
@@ -186,12 +167,16 @@ func (s *storage) serve(conn *control.Conn, m *control.Message) {
 	}
 	var err error
 	at := int64(j.order.Slot) * slotBytes
-	if j.order.Action == readSlot {
-		err = f.ReadBuffer(&j.FileOp, int(j.order.Size), at+int64(j.order.Off))
+	if !j.order.Write {
+		err = f.ReadBuffer(&j.FileOp, int(j.order.Size), at)
 	} else {
+		how := control.Committed
+		if j.order.Through {
+			how = control.Through
+		}
 		m.Retain() // it is written from where it was received
 		j.msg = m
-		err = f.WriteAt(&j.FileOp, m.Data, at, j.order.How)
+		err = f.WriteAt(&j.FileOp, m.Data, at, how)
 	}
 	if err != nil { // it was not taken
 		s.renew(c, j.order.Place)
@@ -225,44 +210,23 @@ func (s *storage) renew(c *control.Core, p place) {
 
 // answer ends the request.
 func (j *job) answer(c *control.Core, err error) {
-	res := resultOf(err)
-	if res != good {
-		j.s.failed.Add(1)
-	}
 	var reply *control.Message
 	switch {
-	case res == good && j.order.Action == readSlot:
-		reply = j.Message(resultType) // what was read, without a copy
+	case err == nil && !j.order.Write:
+		reply = j.Message(goodType) // what was read, without a copy
 	case c.Gone():
-		reply = control.NewMessage(resultType, nil, nil)
+		reply = control.NewMessage(goodType, nil, nil)
 	default:
-		reply, _ = c.NewMessage(resultType, 0) // without data it does not fail
+		reply, _ = c.NewMessage(goodType, 0) // without data it does not fail
 	}
-	reply.Front = append(reply.Front, byte(res))
 	if err != nil {
-		reply.Front = append(reply.Front, err.Error()...)
+		j.s.failed.Add(1)
+		reply.Type, reply.Front = resultOf(err), []byte(err.Error())
 	}
-	switch send := j.due.Send(reply); {
-	case errors.Is(send, control.ErrQueueFull):
-		go j.s.wait(j.due.Conn(), reply, j.tid)
-	case send != nil:
+	if j.due.Send(reply) != nil {
 		reply.Release() // the session is over
 	}
 	if j.msg != nil {
 		j.msg.Release()
 	}
-}
-
-// wait sends an answer when there is room.
-func (s *storage) wait(conn *control.Conn, reply *control.Message, tid uint64) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	reply.TID = tid
-	if conn.SendContext(ctx, reply) != nil {
-		reply.Release()
-	}
-}
-
-func (s *storage) sample() storageSample {
-	return storageSample{Held: s.held.Load(), Reopened: s.reopened.Load(), Failed: s.failed.Load()}
 }

@@ -1,7 +1,6 @@
 package load
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -148,29 +147,5 @@ func TestTheWindowGrowsForEnoughReplies(t *testing.T) {
 	r, err = s.m.Run(tenTurns, s, 1<<40)
 	if err != nil || r.Window != tenTurns.WindowMax {
 		t.Errorf("window %v, %v", r.Window, err)
-	}
-}
-
-var errClock = errors.New("no clock")
-
-func TestAClockThatCannotBeReadIsAnError(t *testing.T) {
-	for reads := range 2 {
-		for _, clock := range []func(*Meter) *func() (time.Duration, error){
-			func(m *Meter) *func() (time.Duration, error) { return &m.server },
-			func(m *Meter) *func() (time.Duration, error) { return &m.client },
-		} {
-			s := newScript()
-			left := reads
-			*clock(s.m) = func() (time.Duration, error) {
-				if left == 0 {
-					return 0, errClock
-				}
-				left--
-				return 0, nil
-			}
-			if _, err := s.m.Run(tenTurns, s, 50); !errors.Is(err, errClock) {
-				t.Errorf("after %d reads: %v", reads, err)
-			}
-		}
 	}
 }

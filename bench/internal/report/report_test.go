@@ -82,22 +82,6 @@ func TestTable(t *testing.T) {
 	}
 }
 
-func TestTheTableInPiecesIsTheSame(t *testing.T) {
-	f := canned()
-	var whole, pieces bytes.Buffer
-	if err := f.WriteTable(&whole); err != nil {
-		t.Fatal(err)
-	}
-	_ = f.WriteHead(&pieces)
-	for i := range f.Cells {
-		_ = f.WriteCell(&pieces, &f.Cells[i])
-	}
-	_ = f.WriteSummary(&pieces)
-	if whole.String() != pieces.String() {
-		t.Error("they differ")
-	}
-}
-
 func TestJSONKeepsTheWholeReport(t *testing.T) {
 	f := canned()
 	p, err := json.Marshal(f)

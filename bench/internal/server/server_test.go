@@ -84,23 +84,6 @@ func TestTheFloorEchoesMoreThanTheSocketsHold(t *testing.T) {
 	}
 }
 
-func TestTheFloorForgetsAClosedConnection(t *testing.T) {
-	f := testFloor(t, NewFloor)
-	for range 3 {
-		c, err := net.Dial("tcp4", f.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Write([]byte("x")); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
-			t.Fatal(err)
-		}
-		c.Close()
-	}
-}
-
 // A request in pieces comes back when its last byte is there, and not before; the
 // next one may have begun with it.
 func TestTheStoringFloorSendsWholeRequests(t *testing.T) {
@@ -148,10 +131,6 @@ func TestTheNetServerAnswersKeepalivesAndKeepsEverySegment(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		echotest.AnswersAndKeeps(t, newNet(t, secure).Addr(), secure)
 	}
-}
-
-func TestTheNetServerClosesABrokenStream(t *testing.T) {
-	echotest.Connect(t, newNet(t, false).Addr(), 0, false).Breaks(t)
 }
 
 // The client is tested here because it needs servers.

@@ -1,9 +1,7 @@
 package storage
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"testing"
@@ -167,17 +165,5 @@ func TestAWriteThatWasNotMadeIsNoticed(t *testing.T) {
 	defer l.Close()
 	if _, err := l.Run(slice); !errors.Is(err, load.ErrReply) {
 		t.Fatal(err)
-	}
-}
-
-func TestAConfigComesBackEqual(t *testing.T) {
-	want := Config{Path: "/p", Size: 7, Direct: true}
-	text, err := json.Marshal(want)
-	var got Config
-	if err == nil {
-		err = json.Unmarshal(text, &got)
-	}
-	if err != nil || got != want {
-		t.Fatal(fmt.Sprint(got), err)
 	}
 }
