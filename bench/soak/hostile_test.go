@@ -14,19 +14,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// attack is what a hostile peer does until ctx ends, or its own end.
-type attack struct {
-	name string
-	act  func(h *hostile, ctx context.Context)
-}
-
-var attacks = []attack{
-	{"garbage", (*hostile).garbage},
-	{"silence", (*hostile).silence},
-	{"announce", (*hostile).announce},
-	{"never-read", (*hostile).neverRead},
-	{"keepalives", (*hostile).keepalives},
-	{"begin", (*hostile).begin},
+// attacks are what hostile peers do until ctx ends, or the peer's own end.
+var attacks = []func(h *hostile, ctx context.Context){
+	(*hostile).garbage, (*hostile).silence, (*hostile).announce, (*hostile).neverRead, (*hostile).keepalives, (*hostile).begin,
 }
 
 // hostile is one attacker. It belongs to one goroutine.
@@ -40,12 +30,12 @@ type hostile struct {
 // attackAll runs two attackers of each kind until ctx ends.
 func attackAll(ctx context.Context, wg *sync.WaitGroup, to wire.Addr, acts *atomic.Int64) {
 	for i := range 2 * len(attacks) {
-		a := attacks[i%len(attacks)]
+		act := attacks[i%len(attacks)]
 		h := &hostile{rng: rand.New(rand.NewPCG(1, uint64(i))), to: to, id: 1000 + i}
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				round, cancel := context.WithTimeout(ctx, 6*time.Second)
-				a.act(h, round)
+				act(h, round)
 				cancel()
 				acts.Add(1)
 				rest(ctx, slower(50*time.Millisecond))

@@ -52,12 +52,6 @@ func openKeeper(n int, to wire.Addr, through netip.AddrPort) (*keeper, error) {
 	return k, nil
 }
 
-func (k *keeper) trouble() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.wrong
-}
-
 // run works until ctx ends, and then reads everything once more. A worker has slots that
 // nobody else touches, and one request under way.
 func (k *keeper) run(ctx context.Context, n int, began time.Time) {

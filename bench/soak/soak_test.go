@@ -168,7 +168,7 @@ func (w *world) during(length time.Duration, what func(began time.Time)) {
 }
 
 func (w *world) healthy() bool {
-	return !slices.ContainsFunc(w.sessions, func(s *session) bool { return !s.healthy() }) &&
+	return !slices.ContainsFunc(w.sessions, func(s *session) bool { return s.trouble() != nil }) &&
 		!slices.ContainsFunc(w.keepers, func(k *keeper) bool { return k.trouble() != nil })
 }
 
