@@ -14,18 +14,17 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/proctest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/durabletest"
 )
 
-func TestMain(m *testing.M) { proctest.Program(m, main) }
+func TestMain(m *testing.M) { clitest.Program(m, main) }
 
 // begin starts a server in a process of its own, and returns its address.
-func begin(t *testing.T, args ...string) (server *proctest.Process, addr string) {
+func begin(t *testing.T, args ...string) (server *clitest.Process, addr string) {
 	t.Helper()
 	args = append([]string{"serve", "--listen", "v2:127.0.0.1:0", "--log-level", "error", "--cores", "2"}, args...)
-	server = proctest.Start(t, args...)
+	server = clitest.Start(t, args...)
 	addr, _, _ = strings.Cut(strings.TrimPrefix(server.Line(), "listening "), ",")
 	return server, addr
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -132,7 +132,7 @@ func (f *findings) files() check {
 }
 
 func (f *findings) memlock() check {
-	found, remedy := limits(f.machine.Memlock, func(n uint64) string { return quantity.Bytes(int64(n)) }), ""
+	found, remedy := limits(f.machine.Memlock, func(n uint64) string { return cli.Bytes(int64(n)) }), ""
 	locks := slices.ContainsFunc(f.machine.Capabilities, func(c uring.Capability) bool { return c.Name == "CAP_IPC_LOCK" && c.Have })
 	switch {
 	case locks:

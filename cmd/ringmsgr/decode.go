@@ -19,7 +19,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/judge"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 	"github.com/ringmsgr/ringmsgr/control/keylog"
 	"github.com/ringmsgr/ringmsgr/control/trace"
 )
@@ -286,7 +285,7 @@ func lostText(r *trace.Record) string {
 	if r.Count == 0 {
 		return about(r.From) + clean(r.Error)
 	}
-	return about(r.From) + quantity.Bytes(int64(min(r.Count, 1<<62))) + ": " + clean(r.Error)
+	return about(r.From) + cli.Bytes(int64(min(r.Count, 1<<62))) + ": " + clean(r.Error)
 }
 
 // frameText is a frame and what it says.

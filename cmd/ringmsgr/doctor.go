@@ -16,7 +16,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -216,9 +215,9 @@ func boundText(b control.Bound) string {
 	}
 	switch b.Unit {
 	case control.UnitBytes:
-		return quantity.Bytes(b.Value)
+		return cli.Bytes(b.Value)
 	case control.UnitRate:
-		return quantity.Bytes(b.Value) + "/s"
+		return cli.Bytes(b.Value) + "/s"
 	case control.UnitPerSecond:
 		return humanize.FormatInteger("# ###.", int(b.Value)) + "/s"
 	case control.UnitNanoseconds:

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/proctest"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -112,7 +112,7 @@ func sendAcross(t *testing.T, cell hostileCell, span time.Duration) {
 
 // process is the program in a process of its own, which writes JSON.
 type process struct {
-	*proctest.Process
+	*clitest.Process
 	t     testing.TB
 	name  string
 	lines *json.Decoder
@@ -120,7 +120,7 @@ type process struct {
 
 func spawn(t testing.TB, args ...string) *process {
 	t.Helper()
-	p := proctest.Start(t, args...)
+	p := clitest.Start(t, args...)
 	return &process{Process: p, t: t, name: args[0], lines: json.NewDecoder(p.Stdout)}
 }
 

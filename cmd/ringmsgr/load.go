@@ -11,8 +11,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -204,7 +203,7 @@ func (l *load) report(failed error) *sent {
 	if l.s.duration == 0 {
 		r.Messages = l.s.messages
 	}
-	times := latency.New()
+	times := perf.NewHistogram()
 	for i, lane := range l.lanes {
 		lane.mu.Lock()
 		if l.s.duration > 0 {
@@ -228,7 +227,7 @@ func (l *load) report(failed error) *sent {
 			toMicros(times.Quantile(0.99)), toMicros(times.Quantile(0.999)), toMicros(times.Max()),
 		}
 	}
-	if memory, err := procstat.ReadMemory(0); err == nil {
+	if memory, err := perf.ReadMemory(0); err == nil {
 		r.Memory, r.Peak = memory.Resident, memory.Peak
 	}
 	if failed != nil {
@@ -270,7 +269,7 @@ type lane struct {
 	full  bool   // the sending queue had no room: a goroutine waits for it
 	over  bool
 	err   error
-	times *latency.Histogram
+	times *perf.Histogram
 
 	duplicates, losses, corrupt uint64
 }
@@ -293,7 +292,7 @@ var (
 )
 
 func newLane(id int, total uint64, depth, size int, p pattern, now func() time.Time, ended func(*lane)) *lane {
-	l := &lane{id: id, now: now, pattern: p, size: size, ended: ended, total: total, slots: make([]slot, depth), times: latency.New()}
+	l := &lane{id: id, now: now, pattern: p, size: size, ended: ended, total: total, slots: make([]slot, depth), times: perf.NewHistogram()}
 	for i := range l.slots {
 		s := &l.slots[i]
 		s.msg.Type, s.msg.Front, s.msg.Context = ping, s.head[:], s

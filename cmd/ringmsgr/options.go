@@ -11,7 +11,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/compress"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -237,11 +236,11 @@ func (s *size) String() string {
 	if s == nil {
 		return ""
 	}
-	return strings.ReplaceAll(quantity.Bytes(int64(*s)), " ", "")
+	return strings.ReplaceAll(cli.Bytes(int64(*s)), " ", "")
 }
 
 func (s *size) Set(text string) error {
-	n, err := quantity.ParseBytes(text, maxPayload)
+	n, err := cli.ParseBytes(text, maxPayload)
 	*s = size(n)
 	return err
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -149,13 +149,13 @@ type trips struct {
 	left  int // of the core, until done
 	warm  bool
 	sent  time.Time
-	times *latency.Histogram
+	times *perf.Histogram
 	done  chan struct{}
 	ended chan struct{}
 }
 
 func newTrips(now func() time.Time, count int) *trips {
-	return &trips{now: now, left: count, times: latency.New(), done: make(chan struct{}), ended: make(chan struct{}, 1)}
+	return &trips{now: now, left: count, times: perf.NewHistogram(), done: make(chan struct{}), ended: make(chan struct{}, 1)}
 }
 
 func (t *trips) acked(c *control.Conn) {

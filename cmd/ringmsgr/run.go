@@ -13,7 +13,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
@@ -107,7 +106,7 @@ func toMicros(d time.Duration) micros {
 	return micros(math.Round(float64(d)/100) / 10)
 }
 
-func (m micros) String() string { return quantity.Micros(float64(m)) }
+func (m micros) String() string { return cli.Micros(float64(m)) }
 
 // round keeps n decimals.
 func round(v float64, n int) float64 {

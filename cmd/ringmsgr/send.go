@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
@@ -219,15 +218,15 @@ func (r *sent) print(t *table) {
 	}
 	t.row("policy", "%s, the connection is %s", r.Policy, loss)
 	t.row("backend", "%s", r.Backend)
-	t.row("load", "%d messages of %s, %d connections, depth %d", r.Messages, quantity.Bytes(int64(r.Size)), r.Conns, r.Depth)
+	t.row("load", "%d messages of %s, %d connections, depth %d", r.Messages, cli.Bytes(int64(r.Size)), r.Conns, r.Depth)
 	t.row("verified", "%d echoes in %.3f s, %d duplicates, %d losses, %d corrupt", r.Verified, r.Seconds, r.Duplicates, r.Losses, r.Corrupt)
-	t.row("rate", "%s messages/s, %s each way", quantity.Count(r.Rate), quantity.Rate(r.Bandwidth*1e6, "B/s"))
+	t.row("rate", "%s messages/s, %s each way", cli.Count(r.Rate), cli.Rate(r.Bandwidth*1e6, "B/s"))
 	if q := r.Latency; q == nil {
 		t.row("latency", "not known, no echo came")
 	} else {
 		t.row("latency", "min %v, p50 %v, p90 %v, p99 %v, p99.9 %v, max %v", q.Min, q.P50, q.P90, q.P99, q.P999, q.Max)
 	}
-	t.row("memory", "%s resident, %s at most", quantity.Bytes(r.Memory), quantity.Bytes(r.Peak))
+	t.row("memory", "%s resident, %s at most", cli.Bytes(r.Memory), cli.Bytes(r.Peak))
 	t.row("reconnects", "%d", r.Reconnects)
 }
 

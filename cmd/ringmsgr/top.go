@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
@@ -389,7 +388,7 @@ func (f *topFrame) render() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "ringmsgr top   %s   %s   pid %d   steering %s   %s\n", f.Name, f.engine, f.PID, f.Steering, f.Addrs)
 	fmt.Fprintf(&b, "%s   in %s/s %s   out %s/s %s   %s held   %d open, %d half open, %d made\n\n", f.Time.Format("15:04:05"),
-		count(f.Total.In), bandwidth(f.Total.MBIn), count(f.Total.Out), bandwidth(f.Total.MBOut), quantity.Bytes(f.InFlight), f.Open, f.HalfOpen, f.Made)
+		count(f.Total.In), bandwidth(f.Total.MBIn), count(f.Total.Out), bandwidth(f.Total.MBOut), cli.Bytes(f.InFlight), f.Open, f.HalfOpen, f.Made)
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "CORE\tBUSY\tCONNS\tIN/s\tOUT/s\tIN\tOUT\tCALLS/s\tWRITES/s\tSEND\tRECV\tDISP\tRING\tOVERFLOWS\tBY-BUFS\tSTALLS")
 	for i := range f.Cores {
@@ -460,12 +459,12 @@ func (c *topConn) policyText() string {
 func percent(v float64) string { return fmt.Sprintf("%.0f%%", v*100) }
 
 // count is a number per second in at most seven columns.
-func count(v float64) string { return strings.ReplaceAll(quantity.Rate(v, ""), " ", "") }
+func count(v float64) string { return strings.ReplaceAll(cli.Rate(v, ""), " ", "") }
 
 // bandwidth is a rate given in 10^6 bytes per second.
 func bandwidth(mb float64) string {
 	if mb == 0 {
 		return "0"
 	}
-	return quantity.Rate(mb*1e6, "B/s")
+	return cli.Rate(mb*1e6, "B/s")
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/ringmsgr/ringmsgr/cmd/shared/build"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
@@ -102,7 +101,7 @@ func TestTheVersionIsPrinted(t *testing.T) {
 			t.Errorf("%s: %q", args, r.stdout)
 		}
 	}
-	if b := decode[build.Info](t, ringmsgr(t, "version", "--json").want(t, cli.OK)); b.Go == "" || b.Platform == "" {
+	if b := decode[cli.Build](t, ringmsgr(t, "version", "--json").want(t, cli.OK)); b.Go == "" || b.Platform == "" {
 		t.Errorf("%+v", b)
 	}
 	ringmsgr(t, "version", "now").want(t, cli.Usage)

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -131,5 +133,28 @@ func TestTheVersionIsOneLine(t *testing.T) {
 	var v struct{ Version, Go string }
 	if err := PrintVersion(&b, "prog", true); err != nil || json.Unmarshal(b.Bytes(), &v) != nil || v.Version == "" || v.Go == "" {
 		t.Errorf("%q, %v", b.String(), err)
+	}
+}
+
+func TestTheVersionNamesTheCommit(t *testing.T) {
+	b := &debug.BuildInfo{Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "0123456789abcdef"}, {Key: "vcs.modified", Value: "true"}}}
+	b.Main.Version = "v1.2.3"
+	i := Build{Version: "(devel)", Go: "go1.26", Platform: "linux/amd64"}
+	if got := i.String(); !strings.HasPrefix(got, "(devel), commit not known (") || !strings.HasSuffix(got, ", go1.26 linux/amd64") {
+		t.Error(got)
+	}
+	i.fill(b)
+	if got := i.String(); got != "v1.2.3, commit 0123456789ab with changes, go1.26 linux/amd64" {
+		t.Error(got)
+	}
+	i.Modified = false
+	if got := i.Source(); got != "commit 0123456789ab" {
+		t.Error(got)
+	}
+}
+
+func TestThisProgramHasAVersion(t *testing.T) {
+	if i := ReadBuild(); i.Version == "" || i.Go != runtime.Version() || i.Platform == "" {
+		t.Errorf("%+v", i)
 	}
 }

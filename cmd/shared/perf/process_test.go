@@ -1,4 +1,4 @@
-package procstat
+package perf
 
 import (
 	"os"
@@ -7,13 +7,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ringmsgr/ringmsgr/cmd/shared/proctest"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
-func TestMain(m *testing.M) { proctest.Main(m) }
+func TestMain(m *testing.M) { clitest.Main(m) }
 
 func TestTheCPUTimeIsThatOfTheProcess(t *testing.T) {
-	pid := proctest.Sleeper(t)
+	pid := clitest.Sleeper(t)
 	read := func(pid int) time.Duration {
 		t.Helper()
 		d, err := ReadCPU(pid)
@@ -50,7 +50,7 @@ func TestTheMemoryIsThatOfTheProcess(t *testing.T) {
 	if grown := after.Resident - before.Resident; grown < size*9/10 || after.Peak < after.Resident {
 		t.Errorf("%+v, then %+v", before, after)
 	}
-	small, err := ReadMemory(proctest.Sleeper(t))
+	small, err := ReadMemory(clitest.Sleeper(t))
 	if err != nil || small.Resident == 0 || small.Resident >= after.Resident {
 		t.Errorf("%+v, %v", small, err)
 	}

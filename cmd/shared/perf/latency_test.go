@@ -1,11 +1,15 @@
-package latency
+package perf
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -14,7 +18,7 @@ func TestAQuantileIsRightToOnePercent(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	for range 20 {
-		h := New()
+		h := NewHistogram()
 		values := make([]int64, 1+rng.IntN(5000))
 		for i := range values {
 			values[i] = rng.Int64N(1 << (1 + rng.IntN(40)))
@@ -36,7 +40,7 @@ func TestAQuantileIsRightToOnePercent(t *testing.T) {
 }
 
 func TestDurationsOutOfRangeCountAtTheEnds(t *testing.T) {
-	h := New()
+	h := NewHistogram()
 	h.Record(-5)
 	h.Record(24 * time.Hour)
 	if h.Count() != 2 || h.Min() != 0 || h.Max() < highest || h.Max() > highest+highest/100 {
@@ -45,15 +49,15 @@ func TestDurationsOutOfRangeCountAtTheEnds(t *testing.T) {
 }
 
 func TestAnEmptyHistogramIsZero(t *testing.T) {
-	h := New()
-	h.Add(New())
+	h := NewHistogram()
+	h.Add(NewHistogram())
 	if h.Count() != 0 || h.Quantile(0.99) != 0 || h.Min() != 0 || h.Max() != 0 {
 		t.Fatal("an empty histogram reports something")
 	}
 }
 
 func TestAddEqualsRecordingBoth(t *testing.T) {
-	a, b, both := New(), New(), New()
+	a, b, both := NewHistogram(), NewHistogram(), NewHistogram()
 	for i := range 1000 {
 		d := time.Duration(i * i)
 		both.Record(d)
@@ -70,7 +74,7 @@ func TestAddEqualsRecordingBoth(t *testing.T) {
 }
 
 func TestACloneIsOnItsOwn(t *testing.T) {
-	h := New()
+	h := NewHistogram()
 	h.Record(time.Millisecond)
 	c := h.Clone()
 	h.Reset()
@@ -80,7 +84,7 @@ func TestACloneIsOnItsOwn(t *testing.T) {
 }
 
 func TestJSONKeepsTheHistogram(t *testing.T) {
-	h := New()
+	h := NewHistogram()
 	for i := range 100000 {
 		h.Record(time.Duration(i * 37))
 	}
@@ -103,7 +107,7 @@ func TestJSONKeepsTheHistogram(t *testing.T) {
 }
 
 func TestRecordDoesNotAllocate(t *testing.T) {
-	h := New()
+	h := NewHistogram()
 	if n := testing.AllocsPerRun(100, func() { h.Record(12345) }); n != 0 {
 		t.Fatalf("%v allocations", n)
 	}
@@ -111,8 +115,51 @@ func TestRecordDoesNotAllocate(t *testing.T) {
 
 func BenchmarkRecord(b *testing.B) {
 	b.ReportAllocs()
-	h := New()
+	h := NewHistogram()
 	for i := 0; b.Loop(); i++ {
 		h.Record(time.Duration(i & 0xfffff))
 	}
+}
+
+// pass lets time of the bubble pass.
+func pass(d time.Duration) {
+	ctx, stop := context.WithTimeout(context.Background(), d)
+	defer stop()
+	<-ctx.Done()
+}
+
+func TestAClosedLoopCountsTheCallsOfEachKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls, err := Loop(3, 10*time.Second, func(i int) (string, error) {
+			if i == 0 {
+				pass(2 * time.Second)
+				return "slow", nil
+			}
+			pass(time.Second)
+			return "fast", nil
+		})
+		if err != nil || calls.Took != 10*time.Second || calls.Of("slow").Count() != 5 || calls.Of("fast").Count() != 20 || calls.Of("none").Count() != 0 {
+			t.Errorf("%d slow, %d fast in %v, %v", calls.Of("slow").Count(), calls.Of("fast").Count(), calls.Took, err)
+		}
+		if p := calls.Of("slow").Quantile(0.5).Round(100 * time.Millisecond); p != 2*time.Second || calls.Rate("fast") != 2 {
+			t.Errorf("the slow ones took %v, %v fast ones in a second", p, calls.Rate("fast"))
+		}
+	})
+}
+
+func TestACallThatFailsEndsItsOwnLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failed, n := errors.New("failed"), atomic.Int64{}
+		calls, err := Loop(2, 5*time.Second, func(i int) (string, error) {
+			pass(time.Second)
+			n.Add(1)
+			if i == 0 {
+				return "one", failed
+			}
+			return "one", nil
+		})
+		if !errors.Is(err, failed) || n.Load() != 6 || calls.Of("one").Count() != 6 {
+			t.Errorf("%d calls, %d counted, %v", n.Load(), calls.Of("one").Count(), err)
+		}
+	})
 }

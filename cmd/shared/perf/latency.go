@@ -1,9 +1,4 @@
-// Package latency counts durations for the benchmark and the programs, in one
-// kind of histogram: an HdrHistogram with two significant digits.
-//
-// It is shared by the programs and the benchmark of this module, and promises
-// nothing to others.
-package latency
+package perf
 
 import (
 	"cmp"
@@ -14,7 +9,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
-	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
 const (
@@ -28,11 +23,11 @@ const (
 )
 
 // Histogram is a set of recorded durations, each known to 1 %, from 1 ns to
-// 20 minutes. It is made by New and belongs to one goroutine at a time.
+// 20 minutes. It is made by NewHistogram and belongs to one goroutine at a time.
 type Histogram struct{ h *hdrhistogram.Histogram }
 
-// New returns an empty histogram. Nothing is allocated after that.
-func New() *Histogram { return &Histogram{hdrhistogram.New(1, int64(highest), digits)} }
+// NewHistogram returns an empty histogram. Nothing is allocated after that.
+func NewHistogram() *Histogram { return &Histogram{hdrhistogram.New(1, int64(highest), digits)} }
 
 // Record counts one duration. Negative ones count as zero, those above 20
 // minutes as 20 minutes.
@@ -69,7 +64,7 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 func (h *Histogram) MarshalJSON() ([]byte, error) {
 	text, err := h.h.EncodeV2()
 	if err != nil {
-		return nil, fmt.Errorf("latency histogram: %w", err)
+		return nil, fmt.Errorf("histogram: %w", err)
 	}
 	return json.Marshal(string(text))
 }
@@ -78,11 +73,11 @@ func (h *Histogram) MarshalJSON() ([]byte, error) {
 func (h *Histogram) UnmarshalJSON(p []byte) error {
 	var text string
 	if err := json.Unmarshal(p, &text); err != nil {
-		return fmt.Errorf("latency histogram: %w", err)
+		return fmt.Errorf("histogram: %w", err)
 	}
 	read, err := hdrhistogram.Decode([]byte(text))
 	if err != nil {
-		return fmt.Errorf("latency histogram: %w", err)
+		return fmt.Errorf("histogram: %w", err)
 	}
 	h.h = read
 	return nil
@@ -99,7 +94,7 @@ func (c *Calls) Of(kind string) *Histogram {
 	if h := c.kinds[kind]; h != nil {
 		return h
 	}
-	return New()
+	return NewHistogram()
 }
 
 // Rate is how many calls of a kind there were in a second.
@@ -108,8 +103,8 @@ func (c *Calls) Rate(kind string) float64 { return float64(c.Of(kind).Count()) /
 // Line is the rate of the calls of a kind, and how long they took, in words.
 func (c *Calls) Line(kind string) string {
 	times := c.Of(kind)
-	p50, p99 := quantity.Duration(times.Quantile(0.5)), quantity.Duration(times.Quantile(0.99))
-	return fmt.Sprintf("%s/s, p50 %s, p99 %s", quantity.Count(c.Rate(kind)), p50, p99)
+	p50, p99 := cli.Duration(times.Quantile(0.5)), cli.Duration(times.Quantile(0.99))
+	return fmt.Sprintf("%s/s, p50 %s, p99 %s", cli.Count(c.Rate(kind)), p50, p99)
 }
 
 // Loop is a closed loop of load: each of n goroutines calls f, with its number, one time
@@ -129,7 +124,7 @@ func Loop(n int, d time.Duration, f func(i int) (kind string, err error)) (c Cal
 				took := time.Since(sent)
 				mu.Lock()
 				if c.kinds[kind] == nil {
-					c.kinds[kind] = New()
+					c.kinds[kind] = NewHistogram()
 				}
 				c.kinds[kind].Record(took)
 				failed = cmp.Or(failed, err)
