@@ -103,12 +103,10 @@ func (e *env) serve(ctx context.Context, _ []string) error {
 		}
 		fmt.Fprintf(e.stdout, "listening %v, cores %d, backend %s\n", addrs[0], e.cores, m.Plane().Info().Backend)
 		return scope.Stats(m, e.stats, func() error {
-			select {
-			case <-ctx.Done():
-				return v.each((*shard).setMark) // so that whatever is missing is noticed
-			case err := <-m.Plane().Failures():
-				return fmt.Errorf("a core broke: %w", err)
+			if err := scope.Wait(ctx, m); err != nil {
+				return err
 			}
+			return each(v.shards, (*shard).setMark) // so that whatever is missing is noticed
 		})
 	})
 }
