@@ -25,7 +25,7 @@ func (g *segment) damaged(off int64) error {
 // lost is the error of a log that is not what was acknowledged. It is nil if the operator
 // accepts the loss.
 func (s *shard) lost(format string, args ...any) error {
-	err := fmt.Errorf("%w: %s (with --accept-loss it starts with what is left)", errDamaged, fmt.Sprintf(format, args...))
+	err := fmt.Errorf("%w: %s", errDamaged, fmt.Sprintf(format, args...))
 	if s.kv.acceptLoss {
 		s.log.Warn("a loss is accepted", "err", err)
 		return nil

@@ -8,19 +8,14 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // cause is why a system call failed, without the names of the functions and
 // sockets that it went through; any other error as it is.
-func cause(err error) string {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		return errno.Error()
-	}
-	return err.Error()
-}
+func cause(err error) string { return scope.Cause(err).Error() }
 
 // bindError says which address cannot be listened on.
 func (l *listenFlag) bindError(err error) error {

@@ -58,11 +58,17 @@ func Stats(m *control.Messenger, path string, f func() error) error {
 	}
 	stats, err := m.ServeStats(at)
 	if err != nil {
-		var errno syscall.Errno
-		if errors.As(err, &errno) {
-			err = errno
-		}
-		return fmt.Errorf("--stats %s: %w", path, err)
+		return fmt.Errorf("--stats %s: %w", path, Cause(err))
 	}
 	return errors.Join(f(), stats.Close())
+}
+
+// Cause is what the kernel said, if err has that, for whoever says where: it is in several
+// layers, each of which has said so.
+func Cause(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
 }
