@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
@@ -44,7 +45,7 @@ func (e *env) dial(ctx context.Context, to string, n int, f func(conns []*contro
 			}
 		}
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", to, scope.Cause(err))
 		}
 		return f(conns)
 	})

@@ -35,11 +35,11 @@ func (s *shard) choose() {
 	}
 	g := *s.list[0] // its file is opened once more
 	s.compacts = true
-	var data []byte
 	var left []kvformat.Record
 	var err error
 	s.core.Offload(func() {
-		if data, err = g.load(s.kv.m); err == nil {
+		data, failed := g.load(s.kv.m)
+		if err = failed; err == nil {
 			all, end, sound := kvformat.ReadAll(data, g.Salt, g.End, g.End)
 			if left, err = all, g.opened.Close(); !sound {
 				err = g.damaged(end)

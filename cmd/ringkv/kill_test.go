@@ -60,12 +60,11 @@ func TestKilledAtAnyMomentItLosesNothingThatWasAcknowledged(t *testing.T) {
 func TestTheCommandsDoWhatTheyAreNamedFor(t *testing.T) {
 	dir, large := t.TempDir(), strings.Repeat("large ", kvformat.MaxValue/6)
 	server, addr := begin(t, "--dir", dir)
-	program := func(stdin io.Reader, stdout, stderr io.Writer, args []string) int {
-		return (&env{stdin: stdin, stdout: stdout, stderr: stderr}).run(t.Context(), args)
-	}
 	check := func(stdin, args string, status int, stdout, stderr string) {
 		t.Helper()
-		clitest.Check(t, program, stdin, strings.ReplaceAll(args, "ADDR", addr), status, stdout, stderr)
+		clitest.Check(t, func(stdin io.Reader, stdout, stderr io.Writer, args []string) int {
+			return (&env{stdin: stdin, stdout: stdout, stderr: stderr}).run(t.Context(), args)
+		}, stdin, strings.ReplaceAll(args, "ADDR", addr), status, stdout, stderr)
 	}
 	check("value", "put ADDR a", cli.OK, "", "")
 	check("x", "put ADDR b", cli.OK, "", "")
@@ -87,6 +86,7 @@ func TestTheCommandsDoWhatTheyAreNamedFor(t *testing.T) {
 	check("", "serve", cli.Usage, "", "--dir is missing")
 	check("", "serve --dir x --cores 0", cli.Usage, "", "--cores 0")
 	check("", "serve --dir "+dir, cli.Failed, "", "is in use")
+	check("", "serve --listen v2:127.0.0.1:0 --dir "+t.TempDir()+" --stats "+dir+"/none/x", cli.Failed, "listening", "--stats "+dir)
 	check("", "load ADDR --size 5MiB", cli.Usage, "", "--size")
 	check("", "load ADDR --puts 101", cli.Usage, "", "--puts")
 	check("", "-h", cli.OK, "load ADDRESS", "")

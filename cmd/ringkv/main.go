@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -91,7 +92,9 @@ func (e *env) serve(ctx context.Context, _ []string) error {
 	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: &at.Nonce}
 	return e.with(cfg, func(m *control.Messenger) error {
 		v := &server{m: m, dir: e.dir, segment: segmentSize, salt: rand.Uint32, log: e.log, acceptLoss: e.acceptLoss}
-		if err := v.open(e.cores); err != nil {
+		if err := v.open(e.cores); errors.Is(err, errDamaged) {
+			return fmt.Errorf("%w (with --accept-loss it starts with what is left)", err)
+		} else if err != nil {
 			return err
 		}
 		if err := m.Start(&control.Dispatcher{Fast: v.handle}); err != nil {
@@ -99,16 +102,14 @@ func (e *env) serve(ctx context.Context, _ []string) error {
 		}
 		addrs, err := m.Bind(at)
 		if err != nil {
-			return err
+			return fmt.Errorf("--listen %s: %w", e.listen, scope.Cause(err))
 		}
 		fmt.Fprintf(e.stdout, "listening %v, cores %d, backend %s\n", addrs[0], e.cores, m.Plane().Info().Backend)
 		return scope.Stats(m, e.stats, func() error {
-			select {
-			case <-ctx.Done():
-				return v.each((*shard).setMark) // so that whatever is missing is noticed
-			case err := <-m.Plane().Failures():
-				return fmt.Errorf("a core broke: %w", err)
+			if err := scope.Wait(ctx, m); err != nil {
+				return err
 			}
+			return each(v.shards, (*shard).setMark) // so that whatever is missing is noticed
 		})
 	})
 }

@@ -46,12 +46,14 @@ func (s *shard) mayMark() kvformat.Mark {
 
 // setMark has a mark made durable that says all that may be said now, and then called.
 func (s *shard) setMark(then func(error)) {
-	if s.thens = append(s.thens, then); !s.marks {
-		s.nextMark()
-	}
+	s.thens = append(s.thens, then)
+	s.nextMark()
 }
 
 func (s *shard) nextMark() {
+	if s.marks || len(s.thens) == 0 {
+		return
+	}
 	next, thens := s.mayMark(), s.thens
 	s.marks, s.thens = true, nil
 	var err error
@@ -62,9 +64,7 @@ func (s *shard) nextMark() {
 		for _, then := range thens {
 			then(err)
 		}
-		if len(s.thens) > 0 && !s.marks {
-			s.nextMark()
-		}
+		s.nextMark()
 	})
 }
 
@@ -87,11 +87,9 @@ func (s *shard) markSet(err error) {
 // rename gives a file another name in the directory, durably.
 func (s *shard) rename(path *string, name string) error {
 	to, disk := filepath.Join(s.kv.dir, name), s.kv.m.Disk()
-	if *path != to {
-		if err := disk.Rename(*path, to); err != nil {
-			return err
-		}
-		*path = to
+	if err := disk.Rename(*path, to); err != nil {
+		return err
 	}
+	*path = to
 	return disk.SyncDir(s.kv.dir)
 }

@@ -25,7 +25,7 @@ func (g *segment) damaged(off int64) error {
 // lost is the error of a log that is not what was acknowledged. It is nil if the operator
 // accepts the loss.
 func (s *shard) lost(format string, args ...any) error {
-	err := fmt.Errorf("%w: %s (with --accept-loss it starts with what is left)", errDamaged, fmt.Sprintf(format, args...))
+	err := fmt.Errorf("%w: %s", errDamaged, fmt.Sprintf(format, args...))
 	if s.kv.acceptLoss {
 		s.log.Warn("a loss is accepted", "err", err)
 		return nil
@@ -33,9 +33,9 @@ func (s *shard) lost(format string, args ...any) error {
 	return err
 }
 
-// list makes the directory, and finds the segments of all shards, the oldest first. Nothing
-// is opened. What has another name than the store gives is not the store's.
-func (v *server) list() error {
+// findFiles makes the directory, and finds the segments of all shards, the oldest first.
+// Nothing is opened. What has another name than the store gives is not the store's.
+func (v *server) findFiles() error {
 	disk := v.m.Disk()
 	if err := errors.Join(disk.MakeDir(v.dir), disk.SyncDir(filepath.Dir(v.dir))); err != nil {
 		return err
@@ -92,13 +92,10 @@ func (s *shard) recover(ended func(error)) {
 // readLog finds which segments count, and reads them. The tail is what of the youngest one may
 // not be durable.
 func (s *shard) readLog() (tail []byte, err error) {
-	if s.marked == "" { // it is durable before there is a segment
-		if len(s.found) > 0 {
-			err = s.lost("the mark of %s is missing", filepath.Join(s.kv.dir, s.found[0].Name()))
-		}
-		if err != nil {
-			return nil, err
-		}
+	if s.marked == "" && len(s.found) > 0 { // it is durable before there is a segment
+		err = s.lost("the mark of %s is missing", filepath.Join(s.kv.dir, s.found[0].Name()))
+	}
+	if s.marked == "" && err == nil {
 		err = s.firstMark()
 	}
 	counts, past, lost := kvformat.Chain(s.found, &s.known)

@@ -37,23 +37,22 @@ func (v *server) open(cores int) (err error) {
 		s.timer.Fire = func(*control.Core) { s.setMark(s.markSet) }
 		v.shards = append(v.shards, s)
 	}
-	listed := make(chan error, 1)
-	v.m.Core(0).Do(func(c *control.Core) {
-		c.Offload(func() { err = v.list() }, func(*control.Core) { listed <- err })
+	err = each(v.shards[:1], func(s *shard, ended func(error)) {
+		s.core.Offload(func() { err = v.findFiles() }, func(*control.Core) { ended(err) })
 	})
-	if err := <-listed; err != nil {
+	if err != nil {
 		return err
 	}
-	return v.each((*shard).recover)
+	return each(v.shards, (*shard).recover)
 }
 
-// each calls do on all cores, and waits for what they tell ended.
-func (v *server) each(do func(s *shard, ended func(error))) (err error) {
-	ended := make(chan error, len(v.shards))
-	for _, s := range v.shards {
+// each calls do on the cores of shards, and waits for what they tell ended.
+func each(shards []*shard, do func(s *shard, ended func(error))) (err error) {
+	ended := make(chan error, len(shards))
+	for _, s := range shards {
 		s.core.Do(func(*control.Core) { do(s, func(err error) { ended <- err }) })
 	}
-	for range v.shards {
+	for range shards {
 		err = errors.Join(err, <-ended)
 	}
 	return err

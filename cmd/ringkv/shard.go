@@ -77,12 +77,7 @@ func (s *shard) scan(r *request) {
 		return
 	}
 	slices.Sort(r.keys)
-	var list []byte
-	for _, key := range r.keys[:min(maxScan, len(r.keys))] {
-		rec := kvformat.Record{Key: []byte(key), Off: int64(len(list))}
-		list = rec.AppendHeader(list, 0)
-	}
-	r.answer(control.NewMessage(kvformat.Done, nil, list))
+	r.answer(control.NewMessage(kvformat.Done, nil, kvformat.Keys(r.keys[:min(maxScan, len(r.keys))])))
 }
 
 // get reads a value. What is not durable yet is not seen.

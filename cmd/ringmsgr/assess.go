@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
-	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -206,7 +206,7 @@ func assessDisk(dir string, s uring.DiskSupport, err error, backend uring.Backen
 	c := check{Name: "disk", State: stateOK}
 	switch {
 	case err != nil:
-		c.State, c.Found, c.Remedy = stateNote, fmt.Sprintf("--disk %s: %s", dir, flags.Cause(err)), "name a directory that can be written"
+		c.State, c.Found, c.Remedy = stateNote, fmt.Sprintf("--disk %s: %s", dir, scope.Cause(err)), "name a directory that can be written"
 		return c
 	case !s.Alignment.Direct():
 		c.State = stateNote

@@ -16,8 +16,8 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/capture"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/dissect"
-	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/judge"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control/keylog"
 	"github.com/ringmsgr/ringmsgr/control/trace"
@@ -87,7 +87,7 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 	if args[0] != "-" {
 		f, err := os.Open(args[0])
 		if err != nil {
-			return fmt.Errorf("%s: %s", args[0], flags.Cause(err))
+			return fmt.Errorf("%s: %s", args[0], scope.Cause(err))
 		}
 		defer f.Close()
 		in = f
@@ -132,7 +132,7 @@ func (d *decoding) readKeys() (*keylog.Keys, error) {
 	}
 	f, err := os.Open(d.keys)
 	if err != nil {
-		return nil, cli.Usagef("--keys %s: %s", d.keys, flags.Cause(err))
+		return nil, cli.Usagef("--keys %s: %s", d.keys, scope.Cause(err))
 	}
 	defer f.Close()
 	keys, err := keylog.Read(f)

@@ -14,7 +14,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
-	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/dataplane"
@@ -99,7 +99,7 @@ func (d *doctor) run(_ context.Context, e env, args []string) error {
 	}
 	if d.disk != "" {
 		if _, err := os.ReadDir(d.disk); err != nil {
-			return cli.Usagef("--disk %s: %s", d.disk, flags.Cause(err))
+			return cli.Usagef("--disk %s: %s", d.disk, scope.Cause(err))
 		}
 	}
 	f := examine(cfg)

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -88,9 +88,9 @@ func (l *listenFlag) bindError(err error) error {
 	}
 	if errors.Is(err, control.ErrNoPort) && l.ports.First != 0 {
 		where = strings.ReplaceAll(where, ":0/", ":"+l.ports.String()+"/")
-		return fmt.Errorf("--listen %s: no free port: %v: %s", where, l.ports, flags.Cause(err))
+		return fmt.Errorf("--listen %s: no free port: %v: %s", where, l.ports, scope.Cause(err))
 	}
-	text := fmt.Sprintf("--listen %s: %s", where, flags.Cause(err))
+	text := fmt.Sprintf("--listen %s: %s", where, scope.Cause(err))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		text += ": another process listens there, which \"ss -ltnp\" names; port 0 takes any free one"
@@ -115,11 +115,11 @@ func (o *machineOptions) startError(err error) error {
 func statsError(path string, err error) error {
 	switch {
 	case gone(err):
-		return fmt.Errorf("no statistics at %s: %s: does the process serve statistics, as by serve --stats?", path, flags.Cause(err))
+		return fmt.Errorf("no statistics at %s: %s: does the process serve statistics, as by serve --stats?", path, scope.Cause(err))
 	case errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("no statistics at %s: the process answers its own user and root alone: be one of them", path)
 	}
-	return fmt.Errorf("no statistics at %s: %s", path, flags.Cause(err))
+	return fmt.Errorf("no statistics at %s: %s", path, scope.Cause(err))
 }
 
 // gone says whether no process serves a Unix socket any more.

@@ -9,10 +9,10 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
@@ -69,7 +69,7 @@ func (s *Session) Read(cfg *control.Config) (err error) {
 func Keyring(file string) (*cephx.Keyring, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, cli.Usagef("--keyring %s: %s", file, Cause(err))
+		return nil, cli.Usagef("--keyring %s: %s", file, scope.Cause(err))
 	}
 	defer f.Close()
 	ring, err := cephx.ReadKeyring(f)
@@ -138,13 +138,13 @@ func (r *Recording) Register(fs *flag.FlagSet) {
 func (r *Recording) Apply(cfg *control.Config) (err error) {
 	if r.trace != "" {
 		if r.log, err = trace.Create(r.trace, trace.Options{}); err != nil {
-			return fmt.Errorf("--trace %s: %s", r.trace, Cause(err))
+			return fmt.Errorf("--trace %s: %s", r.trace, scope.Cause(err))
 		}
 		cfg.Tracer = r.log
 	}
 	if r.keyLog != "" {
 		if r.keys, err = os.OpenFile(r.keyLog, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
-			return errors.Join(fmt.Errorf("--keylog %s: %s", r.keyLog, Cause(err)), r.Close())
+			return errors.Join(fmt.Errorf("--keylog %s: %s", r.keyLog, scope.Cause(err)), r.Close())
 		}
 		cfg.KeyLog = r.keys
 	}
@@ -156,24 +156,14 @@ func (r *Recording) Close() error {
 	var err error
 	if r.log != nil {
 		if e := r.log.Close(); e != nil {
-			err = fmt.Errorf("--trace %s: %s", r.trace, Cause(e))
+			err = fmt.Errorf("--trace %s: %s", r.trace, scope.Cause(e))
 		}
 	}
 	if r.keys != nil {
 		if e := r.keys.Close(); e != nil {
-			err = errors.Join(err, fmt.Errorf("--keylog %s: %s", r.keyLog, Cause(e)))
+			err = errors.Join(err, fmt.Errorf("--keylog %s: %s", r.keyLog, scope.Cause(e)))
 		}
 	}
 	r.log, r.keys = nil, nil
 	return err
-}
-
-// Cause is why a system call failed, without the names of the functions and sockets that it
-// went through; any other error as it is.
-func Cause(err error) string {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		return errno.Error()
-	}
-	return err.Error()
 }

@@ -69,6 +69,15 @@ func (r *Record) AppendHeader(to []byte, salt uint32) []byte {
 	return to
 }
 
+// Keys is the answer to a scan: records without values, as ReadAll reads them without a salt.
+func Keys(keys []string) (list []byte) {
+	for _, key := range keys {
+		r := Record{Key: []byte(key), Off: int64(len(list))}
+		list = r.AppendHeader(list, 0)
+	}
+	return list
+}
+
 // Read reads the record that p begins with, which was read from off on. It is false
 // if there is none. The value is nil if p ends within it.
 func Read(p []byte, salt uint32, off int64) (r Record, ok bool) {
