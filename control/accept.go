@@ -6,6 +6,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
@@ -80,10 +81,7 @@ func (a *accepting) run() {
 	m.mu.Lock()
 	m.halfOpen--
 	if err != nil && !errors.Is(err, errSuperseded) {
-		m.counters.AcceptFailures++
-		m.counters.Failures.count(err)
-		countAuthFailure(&m.counters.AuthFailures, err)
-		m.counters.BadBanners.count(err)
+		stats.CountFailure(&m.counters, err)
 	}
 	m.mu.Unlock()
 	if err != nil {

@@ -1,8 +1,6 @@
 package control
 
 import (
-	"errors"
-
 	"github.com/ringmsgr/ringmsgr/control/auth"
 )
 
@@ -32,11 +30,4 @@ func (m *Messenger) SetAuth(client auth.Client, server auth.Server) {
 		now.server = server
 	}
 	m.auth.Store(&now)
-}
-
-// countAuthFailure counts err if it is one of authentication.
-func countAuthFailure(n *uint64, err error) {
-	if errors.Is(err, ErrAuth) {
-		*n++
-	}
 }

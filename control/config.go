@@ -247,8 +247,8 @@ func (c *Config) Validate() error {
 			bad("negative %s", d.what)
 		}
 	}
-	if _, err := c.Steer.rules(false); err != nil {
-		errs = append(errs, err)
+	if _, err := c.Steer.Rules(false); err != nil {
+		bad("%w", err)
 	}
 	if r := c.HintPorts; r != (bpf.PortRange{}) && (r.First == 0 || r.Last < r.First) {
 		bad("hint ports %v", r)
@@ -354,7 +354,7 @@ func (c Config) withDefaults() Config {
 	if c.SteerTable == 0 {
 		c.SteerTable = DefaultSteerTable
 	}
-	rules, _ := c.Steer.rules(false) // Validate has seen it
+	rules, _ := c.Steer.Rules(false) // Validate has seen it
 	c.followHints = rules.Has(bpf.RuleHint) && c.Plane.Open == nil
 	if c.Name.Type == wire.Client && c.Number == 0 {
 		c.Number = -1

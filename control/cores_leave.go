@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/resize"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
@@ -38,7 +39,7 @@ func (l *leaving) facts(c *Conn, core *dataplane.Core) resize.Conn {
 // migrate has the connection go to another core, with its socket if it has one.
 func (l *leaving) migrate(c *Conn, to *dataplane.Core) {
 	l.moves.Add(1)
-	c.shown.place = Placement{Core: to.ID(), Intended: to.ID(), By: byMove}
+	c.shown.place = Placement{Core: to.ID(), Intended: to.ID(), By: stats.ByMove}
 	c.shown.publish(&c.s.machine)
 	c.m.turns.Expect(to, 1)
 	c.out.put(func() {

@@ -11,11 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
-// DoorCounters count the accepted sockets that were refused a place among the
-// half-open ones (Config.HalfOpen), by what was full, and those that were evicted
-// from theirs.
-type DoorCounters = door.Counters
-
+// newDoor is the door of a messenger of this configuration.
 func newDoor(c *Config) *door.Door {
 	d := door.Shares(c.HalfOpen)
 	d.Bytes = c.HalfOpenBytes

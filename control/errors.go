@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/door"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
@@ -50,44 +52,28 @@ var (
 	ErrHandshakeTimeout = fmt.Errorf("control: handshake not complete in time: %w", os.ErrDeadlineExceeded)
 	// ErrEvicted: an accepted connection gave its place among the half-open ones
 	// to a newcomer, as its peer was silent.
-	ErrEvicted = errors.New("control: half-open connection gave way to a newcomer")
+	ErrEvicted = door.ErrEvicted
 	// ErrWait: a connection race was lost, the peer's own attempt goes on.
 	ErrWait = session.ErrWait
 )
 
 // Stage says how far a connection attempt came.
-type Stage string
+type Stage = stats.Stage
 
 // The stages.
 const (
-	StageConnect   Stage = "connect"
-	StageBanner    Stage = "banner"
-	StageHello     Stage = "hello"
-	StageAuth      Stage = "auth"
-	StageIdent     Stage = "ident"
-	StageSession   Stage = "session"
-	StageKeepalive Stage = "keepalive"
+	StageConnect   = stats.StageConnect
+	StageBanner    = stats.StageBanner
+	StageHello     = stats.StageHello
+	StageAuth      = stats.StageAuth
+	StageIdent     = stats.StageIdent
+	StageSession   = stats.StageSession
+	StageKeepalive = stats.StageKeepalive
 )
 
-// Error is a failed connection attempt or a fault of a session.
-type Error struct {
-	Stage Stage
-	Peer  string // address
-	State State  // of the connection
-	Err   error
-}
-
-func (e *Error) Error() string {
-	return fmt.Sprintf("%s: peer %s, state %v: %v", e.Stage, e.Peer, e.State, e.Err)
-}
-
-func (e *Error) Unwrap() error { return e.Err }
+// Error is a failed connection attempt or a fault of a session. Its Advice is what to look
+// at first.
+type Error = stats.Error
 
 // StageOf is the stage at which err happened, empty if it does not say.
-func StageOf(err error) Stage {
-	var e *Error
-	if errors.As(err, &e) {
-		return e.Stage
-	}
-	return ""
-}
+func StageOf(err error) Stage { return stats.StageOf(err) }

@@ -11,26 +11,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// HintCounters count what became of owner hints, on both sides.
-type HintCounters struct {
-	// Given are the sessions that we accepted with the owner in their cookie.
-	Given uint64 `json:"given"`
-	// Dialled are the TCP connections that we made from a hinted port; Busy
-	// the ports that were taken, Gone the dials that found none free.
-	Dialled uint64 `json:"dialled"`
-	Busy    uint64 `json:"busy"`
-	Gone    uint64 `json:"gone"`
-	// Refused are hinted ports that we may not bind, Translated those that the
-	// peer saw as another one (NAT). Both end hints to that peer for a while.
-	Refused    uint64 `json:"refused"`
-	Translated uint64 `json:"translated"`
-	// Confirmed and Contradicted are the hinted connections after which the
-	// peer named its owner anew: the hinted core, or another one, which ends
-	// hints to it for a while, too.
-	Confirmed    uint64 `json:"confirmed"`
-	Contradicted uint64 `json:"contradicted"`
-}
-
 // hinting is what the connector knows of the peer's owner core. It is guarded
 // by the messenger's lock.
 type hinting struct {

@@ -4,56 +4,10 @@ import (
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/placement"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
-
-// Placement says which core owns a connection, and which was meant to.
-type Placement struct {
-	Core     int `json:"core"`
-	Intended int `json:"intended"`
-	// By names what chose the intended core: for a connection that we made
-	// "least-loaded", "given" or "same-core"; for one that we accepted
-	// "table", "hint", "cpu" or "hash", and "session" if it had an owner
-	// before; "moved" if the core that it was on was removed or failed.
-	By string `json:"by"`
-	// Reason is why Core is not Intended; empty if it is.
-	Reason string `json:"reason,omitempty"`
-}
-
-// What chooses the core of a connection that we make.
-const (
-	byLoad = "least-loaded"
-	byUser = "given"
-	byConn = "same-core"
-)
-
-// byMove is what chooses a core in place of one that is gone.
-const byMove = "moved"
-
-// PlacementCounters count accepted sockets by where they arrived.
-type PlacementCounters struct {
-	Intended  uint64 `json:"intended"`  // at the core that was meant
-	Unsteered uint64 `json:"unsteered"` // at another one, as the rest: by reason
-	NoHint    uint64 `json:"no_hint"`
-	OtherHint uint64 `json:"other_hint"`
-	Missed    uint64 `json:"missed"`
-}
-
-func (n *PlacementCounters) count(p Placement) {
-	switch p.Reason {
-	case "":
-		n.Intended++
-	case steering.Unsteered:
-		n.Unsteered++
-	case steering.NoHint:
-		n.NoHint++
-	case steering.OtherHint:
-		n.OtherHint++
-	case steering.Missed:
-		n.Missed++
-	}
-}
 
 // running are the cores that can be given work.
 func (m *Messenger) running() []*dataplane.Core { return placement.Running(m.plane.All()) }
@@ -85,14 +39,14 @@ func (m *Messenger) place(o *connectOptions) (*dataplane.Core, string, error) {
 		if o.with.m != m {
 			return nil, "", fmt.Errorf("%w: SameCore with a connection of another messenger", ErrConfig)
 		}
-		return m.dialCore(o.with), byConn, nil
+		return m.dialCore(o.with), stats.BySameCore, nil
 	case o.hasCore:
 		if err := m.placeable(o.core); err != nil {
 			return nil, "", err
 		}
-		return m.plane.Core(o.core), byUser, nil
+		return m.plane.Core(o.core), stats.ByUser, nil
 	}
-	return m.pickCore(), byLoad, nil
+	return m.pickCore(), stats.ByLoad, nil
 }
 
 // SameCore has the core that owns c at this moment own the new connection, too:
@@ -100,11 +54,11 @@ func (m *Messenger) place(o *connectOptions) (*dataplane.Core, string, error) {
 // without OnCore the core with the fewest connections gets it.
 func SameCore(c *Conn) ConnectOption { return func(o *connectOptions) { o.with = c } }
 
-// dialled is the placement behind a dial of our own, which never leaves the
+// dialledPlace is the placement behind a dial of our own, which never leaves the
 // core: by what chose it first, unless an accepted socket came between.
-func (p Placement) dialled(core *dataplane.Core) Placement {
+func dialledPlace(p Placement, core *dataplane.Core) Placement {
 	by := steering.BySession
-	if p.By == byLoad || p.By == byUser || p.By == byConn {
+	if p.By == stats.ByLoad || p.By == stats.ByUser || p.By == stats.BySameCore {
 		by = p.By
 	}
 	return Placement{Core: core.ID(), Intended: core.ID(), By: by}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -253,7 +254,9 @@ func (r *runner) faulted(a session.Faulted) {
 		r.streak.attemptFailed(c, c.shown.err)
 	}
 	r.counters.Faults++
-	countAuthFailure(&r.counters.AuthFailures, a.Err)
+	if errors.Is(a.Err, ErrAuth) {
+		r.counters.AuthFailures++
+	}
 }
 
 // goOn has a session that stood still go on. The lock is held.
@@ -359,7 +362,7 @@ func (r *runner) prepareMove(a *attempt, why dataplane.MoveCause) {
 	c := r.c
 	if acc := a.accepted; acc != nil {
 		c.shown.place = acc.place
-		c.m.counters.Placement.count(acc.place)
+		stats.CountPlacement(&c.m.counters.Placement, acc.place)
 	}
 	c.shown.keep(&r.machine, a) // for the event that says that the handler has arrived
 	link, moved, there := a.link, a.moved, a.together
@@ -377,7 +380,7 @@ func (r *runner) prepareOpen(a *attempt) {
 	c, m := r.c, r.c.m
 	c.shown.err = nil
 	if a.dial != nil {
-		c.shown.place = c.shown.place.dialled(a.link.Core())
+		c.shown.place = dialledPlace(c.shown.place, a.link.Core())
 	}
 	c.shown.keep(&r.machine, a)
 	r.opened = a.begun.Add(a.took)

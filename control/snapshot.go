@@ -4,22 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/statsock"
 )
-
-// Snapshot is everything that can be seen of a messenger at one moment, but for
-// the cores, each of which is asked a little later than the one before.
-type Snapshot struct {
-	Time      time.Time   `json:"time"`
-	PID       int         `json:"pid"`
-	Messenger Stats       `json:"messenger"`
-	Conns     []ConnStats `json:"conns"` // oldest first
-}
 
 // snapshotAskers is how many connections are asked at the same time: those
 // that wait for one core are answered in one turn of it.
@@ -47,12 +37,6 @@ func (m *Messenger) Snapshot() (*Snapshot, error) {
 	}
 	all.Wait()
 	return s, nil
-}
-
-// WriteText writes what String returns.
-func (s *Snapshot) WriteText(w io.Writer) error {
-	_, err := io.WriteString(w, s.String())
-	return err
 }
 
 // ErrStats is wrapped by the errors of a statistics socket.

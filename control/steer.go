@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
-	"strings"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control/internal/binding"
@@ -13,27 +12,24 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
-// Steer says by which rules the kernel chooses the core of a new connection:
-// one of the names, or several joined by commas ("table,cpu"). Rules are asked
-// in the order table, hint, CPU; what none of them decides goes by the kernel's
-// hash. Package bpf has the details.
-type Steer string
+// Steer says by which rules the kernel chooses the core of a new connection: one of the
+// names, or several joined by commas ("table,cpu"). Rules are asked in the order table,
+// hint, CPU; what none of them decides goes by the kernel's hash. Package bpf has the
+// details.
+type Steer = steering.Mode
 
 // The ways to steer.
 const (
-	// SteerAuto is the table and the hint, and with pinned cores the CPU. The
-	// CPU is not used otherwise: where one queue of the network card brings all
-	// connections, it would give them all to one core.
-	SteerAuto Steer = "auto"
+	// SteerAuto is the table and the hint, and with pinned cores the CPU.
+	SteerAuto = steering.Auto
 	// SteerNone loads no program, gives no hints and follows none.
-	SteerNone Steer = "none"
+	SteerNone = steering.None
 	// SteerCPU takes the core of the CPU that took the SYN.
-	SteerCPU Steer = "cpu"
-	// SteerHint takes the core that the peer's source port names, which
-	// reconnecting peers of this package choose by our server_cookie.
-	SteerHint Steer = "hint"
+	SteerCPU = steering.CPU
+	// SteerHint takes the core that the peer's source port names.
+	SteerHint = steering.Hint
 	// SteerTable takes the core that PinPeer set for the peer's address.
-	SteerTable Steer = "table"
+	SteerTable = steering.Table
 )
 
 // ErrUnsteered is returned for pins where no table is in force.
@@ -45,44 +41,18 @@ func ParseSteer(s string) (Steer, error) {
 	if s == "" {
 		st = SteerAuto
 	}
-	_, err := st.rules(false)
-	return st, err
-}
-
-// rules are the rules of s, or of SteerAuto for cores that are pinned or not.
-func (s Steer) rules(pinned bool) (bpf.Rules, error) {
-	switch s {
-	case SteerNone:
-		return 0, nil
-	case "", SteerAuto:
-		if pinned {
-			return bpf.UseTable | bpf.UseHint | bpf.UseCPU, nil
-		}
-		return bpf.UseTable | bpf.UseHint, nil
+	if _, err := st.Rules(false); err != nil {
+		return st, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	var rules bpf.Rules
-	for name := range strings.SplitSeq(string(s), ",") {
-		switch Steer(name) {
-		case SteerCPU:
-			rules |= bpf.UseCPU
-		case SteerHint:
-			rules |= bpf.UseHint
-		case SteerTable:
-			rules |= bpf.UseTable
-		default:
-			return 0, fmt.Errorf("%w: steering %q, want %s, %s, or a list of %s, %s and %s",
-				ErrConfig, s, SteerAuto, SteerNone, SteerCPU, SteerHint, SteerTable)
-		}
-	}
-	return rules, nil
+	return st, nil
 }
 
 // newSteerer makes what steers our listeners, with programs that load makes.
 func (m *Messenger) newSteerer(load loader) *steering.Steerer {
 	cfg := &m.cfg
-	rules, _ := cfg.Steer.rules(cfg.Plane.Pin) // Validate has seen it
+	rules, _ := cfg.Steer.Rules(cfg.Plane.Pin) // Validate has seen it
 	c := steering.Config{
-		Mode: string(cfg.Steer), Rules: rules, Auto: cfg.Steer == SteerAuto, HintPorts: cfg.HintPorts, TableSize: cfg.SteerTable,
+		Mode: cfg.Steer, Rules: rules, Auto: cfg.Steer == SteerAuto, HintPorts: cfg.HintPorts, TableSize: cfg.SteerTable,
 		Load: load, Logger: cfg.Logger, Waits: m.mu.check.waits,
 	}
 	switch {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control/handshake1"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -52,9 +53,9 @@ func (n *streak) goesOn(err error, text string) bool {
 	return true
 }
 
-// lasting says whether an attempt failed for a reason that lasts as a rule: the peer
+// lasts says whether an attempt failed for a reason that lasts as a rule: the peer
 // is not the one that was dialled, or does not want us.
-func (e *Error) lasting() bool {
+func lasts(e *Error) bool {
 	switch err := e.Err; {
 	case errors.Is(err, wire.ErrBadBanner), errors.Is(err, ErrAuth), errors.Is(err, ErrMissingFeatures), errors.Is(err, ErrWrongPeer),
 		errors.Is(err, session.ErrOtherAddress), errors.Is(err, handshake1.ErrAddress):
@@ -62,7 +63,7 @@ func (e *Error) lasting() bool {
 	case e.Stage != StageIdent:
 		return false
 	default: // who is dialled by another address hangs up without a word
-		return hungUp(err)
+		return stats.HungUp(err)
 	}
 }
 
@@ -75,7 +76,7 @@ func (n *streak) attemptFailed(c *Conn, err error) {
 		return
 	}
 	n.failed++
-	if n.stuck++; !e.lasting() {
+	if n.stuck++; !lasts(e) {
 		n.stuck = 0
 	}
 	if n.failed != 1 && n.stuck != stuckAfter {

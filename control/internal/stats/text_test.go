@@ -1,4 +1,4 @@
-package control
+package stats
 
 import (
 	"flag"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
+	"github.com/ringmsgr/ringmsgr/control/internal/door"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -49,13 +50,13 @@ func exampleStats() Stats {
 		Counters: Counters{
 			Conns: 20, Closed: 8, Accepted: 31, AcceptFailures: 36, Refused: 6,
 			Failures:  FailureCounters{Banner: 1, Timeout: 2, WrongPeer: 3, Stale: 4, Auth: 5, Limits: 6, Evicted: 7, Other: 8},
-			Door:      DoorCounters{OverAll: 1, Source: 2, Prefix: 3, Rate: 4, Waited: 5, Evicted: 7},
-			Hints:     HintCounters{Given: 12, Dialled: 3, Busy: 2, Gone: 1, Refused: 4, Translated: 5, Confirmed: 6, Contradicted: 7},
+			Door:      door.Counters{OverAll: 1, Source: 2, Prefix: 3, Rate: 4, Waited: 5, Evicted: 7},
+			Hints:     steering.HintCounts{Given: 12, Dialled: 3, Busy: 2, Gone: 1, Refused: 4, Translated: 5, Confirmed: 6, Contradicted: 7},
 			Placement: PlacementCounters{Intended: 28, NoHint: 2, Missed: 1},
 		},
-		Steering: SteeringStats{
-			Mode: SteerAuto, Active: true, Rules: []string{"table_addrport", "table_addr", "hint"}, HintPorts: "61000-65535", Migration: true,
-			Groups: []SteeringGroup{{Addr: "127.0.0.1:6800", Counters: bpf.Counters{
+		Steering: steering.Stats{
+			Mode: steering.Auto, Active: true, Rules: []string{"table_addrport", "table_addr", "hint"}, HintPorts: "61000-65535", Migration: true,
+			Groups: []steering.GroupStats{{Addr: "127.0.0.1:6800", Counters: bpf.Counters{
 				Cores: []bpf.CoreCounters{{Hint: bpf.RuleCounters{Selected: 9}}, {Hint: bpf.RuleCounters{Selected: 10, Missed: 1}}}, Hash: 12,
 			}}},
 		},
@@ -76,7 +77,7 @@ func TestStatsAsText(t *testing.T) { golden(t, "stats.golden", exampleStats().St
 func TestStatsOfAnUnsteeredMessengerAsText(t *testing.T) {
 	st := exampleStats()
 	st.Backend, st.Fallback = "epoll", "io_uring_setup: operation not permitted"
-	st.Steering = SteeringStats{Mode: SteerAuto, Why: "operation not permitted", Missing: "CAP_BPF", Remedy: "run as root, or grant it"}
+	st.Steering = steering.Stats{Mode: steering.Auto, Why: "operation not permitted", Missing: "CAP_BPF", Remedy: "run as root, or grant it"}
 	golden(t, "stats-unsteered.golden", st.String())
 }
 
@@ -95,7 +96,7 @@ func TestConnectionStatsAsText(t *testing.T) {
 		Throttles: []ThrottleStats{{Of: "messages", Used: 90, Limit: 100, Waiting: 2}, {Of: "dispatch", Used: 4096, Limit: 100 << 20}},
 	}
 	text := st.String()
-	st.Placement = Placement{Core: 1, Intended: 1, By: byLoad}
+	st.Placement = Placement{Core: 1, Intended: 1, By: ByLoad}
 	st.State, st.Error, st.Protocol, st.Lossy = "wait", "connection refused", "", true
 	st.IO.Receive, st.IO.ReceiveWhy = "", ""
 	st.IO.Writing, st.IO.Throttled, st.IO.QueueFull, st.Throttles = false, false, 0, nil
@@ -113,7 +114,7 @@ func TestASnapshotAsText(t *testing.T) {
 				MessagesIn: 10, MessagesOut: 11, BytesIn: 1000, BytesOut: 1100, InSeq: 10, OutSeq: 11, Queued: 3, Sent: 4, AckLag: 1, Throttled: true,
 			},
 		},
-		{ID: 8, Peer: "v2:127.0.0.1:6801/2", State: "wait", Policy: "lossless-peer", Placement: Placement{By: byLoad}, Error: "connection refused"},
+		{ID: 8, Peer: "v2:127.0.0.1:6801/2", State: "wait", Policy: "lossless-peer", Placement: Placement{By: ByLoad}, Error: "connection refused"},
 	}}
 	golden(t, "snapshot.golden", s.String())
 }

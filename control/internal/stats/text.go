@@ -1,4 +1,4 @@
-package control
+package stats
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/door"
+	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
@@ -42,14 +44,14 @@ func (st *Stats) text(process string) string {
 	}
 	head.row("addresses", st.Addrs)
 	head.row("backend", withReason(st.Backend, st.Fallback))
-	head.row("steering", st.Steering.line())
+	head.row("steering", steeringLine(&st.Steering))
 	n := &st.Counters
 	head.row("connections", fmt.Sprintf("%d open, %d half open, %d made, %d closed", st.Open, st.HalfOpen, n.Conns, n.Closed))
 	head.row("accepted", fmt.Sprintf("%d, %d failed, %d refused", n.Accepted, n.AcceptFailures, n.Refused))
 	head.row("failed", n.Failures.line())
 	head.row("half open", doorLine(n.Door))
 	head.row("placed", n.Placement.line())
-	head.row("hints", n.Hints.line())
+	head.row("hints", hintLine(&n.Hints))
 	head.row("in flight", fmt.Sprintf("%d bytes%s, %d connections wait", st.InFlight, of(st.InFlightLimit), st.Waiting))
 	head.row("sending", fmt.Sprintf("%d bytes%s", st.Sending, of(st.SendingLimit)))
 	head.flush()
@@ -94,8 +96,8 @@ func (st *Stats) text(process string) string {
 	return b.String()
 }
 
-// line is the steering in a few words.
-func (s SteeringStats) line() string {
+// steeringLine is the steering in a few words.
+func steeringLine(s *steering.Stats) string {
 	if !s.Active {
 		text := withReason(string(s.Mode)+", not active", s.Why)
 		if s.Missing != "" {
@@ -121,7 +123,7 @@ func (n PlacementCounters) line() string {
 		n.Intended, n.Unsteered, n.NoHint, n.OtherHint, n.Missed)
 }
 
-func (n HintCounters) line() string {
+func hintLine(n *steering.HintCounts) string {
 	return fmt.Sprintf("%d given, %d dialled (%d ports busy, %d dials found none), %d refused, %d translated, %d confirmed, %d contradicted",
 		n.Given, n.Dialled, n.Busy, n.Gone, n.Refused, n.Translated, n.Confirmed, n.Contradicted)
 }
@@ -161,7 +163,7 @@ func (n FailureCounters) line() string {
 		n.Banner, n.Timeout, n.WrongPeer, n.Stale, n.Auth, n.Limits, n.Evicted, n.Other)
 }
 
-func doorLine(n DoorCounters) string {
+func doorLine(n door.Counters) string {
 	return fmt.Sprintf("refused %d over all, %d for their source, %d for their prefix, %d for failures before; %d waited, %d evicted", n.OverAll, n.Source, n.Prefix, n.Rate, n.Waited, n.Evicted)
 }
 

@@ -1,4 +1,4 @@
-package control
+package stats
 
 import (
 	"testing"
@@ -15,7 +15,7 @@ func TestEveryPlacementIsCountedOnce(t *testing.T) {
 		steering.Missed:    {Missed: 1},
 	} {
 		var n PlacementCounters
-		if n.count(Placement{Reason: reason}); n != want {
+		if CountPlacement(&n, Placement{Reason: reason}); n != want {
 			t.Errorf("%q: counted %+v", reason, n)
 		}
 	}
