@@ -1,6 +1,10 @@
 package control
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
+)
 
 func TestADelayedMessageOfASessionThatIsLostIsNotDispatched(t *testing.T) {
 	for _, end := range []struct {
@@ -12,7 +16,7 @@ func TestADelayedMessageOfASessionThatIsLostIsNotDispatched(t *testing.T) {
 		{"the session is lost", func(c *Conn) { c.queue.discard(c) }, 0},
 		{"the connection is over", func(c *Conn) { c.over.Store(true) }, 0},
 	} {
-		m, dispatched := &Messenger{}, 0
+		m, dispatched := &Messenger{s: new(sessions.Manager)}, 0
 		m.chain.list = []*Dispatcher{{Fast: func(*Conn, *Message) bool { dispatched++; return true }}}
 		c := &Conn{m: m}
 		e := &heldMessage{session: c.queue.session.Load()}

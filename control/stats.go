@@ -1,13 +1,17 @@
 package control
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
+	"github.com/ringmsgr/ringmsgr/control/internal/statsock"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
-	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 // What can be seen of a messenger; package internal/stats has the fields, and the texts.
@@ -41,66 +45,86 @@ type (
 
 // Stats takes a snapshot. It waits for the owning core's next turn: not for a
 // dispatcher on a core.
-func (c *Conn) Stats() (ConnStats, error) {
-	io, err := c.h.Stats()
-	_, held := c.h.QueuedOut()
-	now := c.m.cfg.Clock.Now()
-	c.m.mu.Lock()
-	defer c.m.mu.Unlock()
-	info := c.shown.negotiated()
-	st := ConnStats{
-		ID: c.id, Peer: c.s.peerText(), PeerType: c.s.Peer.Type.String(), State: c.s.State.String(), Policy: c.policy.Name, Lossy: c.s.Policy.Lossy,
-		ConnectSeq: c.s.ConnectSeq, GlobalSeq: c.s.GlobalSeq,
-		Placement: c.shown.placement(c.h.Core()), Counters: c.s.counters, IO: io, Protocol: info.Protocol, Compression: info.Compression,
-		LastSeen: c.s.lastSeen(now, io.Quiet), Remote: info.Peer, HeldBytes: held, Throttles: c.receiving.stats(c.policy),
-	}
-	if s := c.s.msgr2; s != nil {
-		st.ClientCookie, st.ServerCookie = s.ClientCookie != 0, s.ServerCookie != 0
-	}
-	if info.PeerEntity != (wire.EntityName{}) {
-		st.Entity = info.PeerEntity.String()
-	}
-	if info.Mode != 0 {
-		st.Auth, st.Mode = info.Auth.String(), info.Mode.String()
-	}
-	if c.shown.err != nil {
-		st.Error = c.shown.err.Error()
-	}
-	return st, err
-}
+func (c *Conn) Stats() (ConnStats, error) { return c.s.Stats() }
 
 // Stats takes a snapshot. It waits for the next turn of each core. After Shutdown it
 // returns the last counts of the cores, with dataplane.ErrStopped.
 func (m *Messenger) Stats() (Stats, error) {
-	info := m.plane.Info()
-	m.mu.Lock()
-	arriving := m.arriving.Load() // accepted, and not counted yet
 	st := Stats{
-		Name: m.cfg.Name.String(), Addrs: m.addrs.String(), Backend: string(info.Backend), Fallback: info.Fallback,
-		Open: len(m.all), Standby: m.standbys.list.Len(), HalfOpen: m.halfOpen + int(arriving), InFlight: m.inFlight.Used(), InFlightLimit: m.inFlight.Limit(), Waiting: m.inFlight.Waiting(),
+		InFlight: m.inFlight.Used(), InFlightLimit: m.inFlight.Limit(), Waiting: m.inFlight.Waiting(),
 		Sending: m.sending.Used(), SendingLimit: m.sending.Limit(),
-		Counters: m.counters,
 	}
-	st.Counters.Accepted += uint64(arriving)
-	m.countDoor(&st.Counters)
-	m.mu.Unlock()
+	err := m.s.Stats(&st)
 	st.Counters.Undispatched = m.chain.dropped.Load()
-	st.Counters.Hints = m.hints.Counts()
-	steering, err := m.steering.Stats()
-	st.Steering = steering
+	return st, err
+}
+
+// snapshotAskers is how many connections are asked at the same time: those
+// that wait for one core are answered in one turn of it.
+const snapshotAskers = 64
+
+// Snapshot takes one. It waits for a turn of each core: not for a dispatcher
+// on a core.
+func (m *Messenger) Snapshot() (*Snapshot, error) {
+	st, err := m.Stats()
 	if err != nil {
-		return st, err
+		return nil, err
 	}
-	var stopped error
-	for _, c := range m.plane.All() {
-		cs, err := c.Stats()
-		if errors.Is(err, dataplane.ErrStopped) && m.ctx.Err() == nil {
-			continue // removed meanwhile, or about to be
-		}
-		if err != nil && !errors.Is(err, dataplane.ErrStopped) {
-			return st, err
-		}
-		st.Cores, stopped = append(st.Cores, cs), err
+	s := &Snapshot{Time: time.Now(), PID: os.Getpid(), Messenger: st}
+	conns := m.Conns()
+	s.Conns = make([]ConnStats, len(conns))
+	var all sync.WaitGroup
+	for from := range min(snapshotAskers, len(conns)) {
+		all.Go(func() {
+			for i := from; i < len(conns); i += snapshotAskers {
+				// A connection that has just ended does not answer: its
+				// fields stay empty.
+				s.Conns[i], _ = conns[i].Stats()
+			}
+		})
 	}
-	return st, stopped
+	all.Wait()
+	return s, nil
+}
+
+// ErrStats is wrapped by the errors of a statistics socket.
+var ErrStats = errors.New("control: statistics socket")
+
+// StatsSocket is where a process serves its statistics if nothing else is
+// said: a name in the abstract name space of its network namespace.
+func StatsSocket(pid int) string { return fmt.Sprintf("@ringmsgr-stats-%d", pid) }
+
+// StatsServer serves snapshots of a messenger on a Unix socket. Any goroutine
+// may call it.
+type StatsServer struct{ s *statsock.Server }
+
+// ServeStats serves snapshots on a Unix socket until Close: at a path, which
+// gets mode 0600, or under an abstract name that begins with "@". Only
+// processes of our user and of root are answered.
+//
+// Each connection gets one snapshot, as JSON, or as text if the first thing
+// that it sends is the line "text". One that says nothing gets JSON after a tenth
+// of a second, or at once if it ends its direction.
+func (m *Messenger) ServeStats(path string) (*StatsServer, error) {
+	s, err := statsock.Serve(path, func() (statsock.Snapshot, error) { return m.Snapshot() }, m.cfg.Logger)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrStats, err)
+	}
+	return &StatsServer{s}, nil
+}
+
+// Addr is where the server listens, as ServeStats was told.
+func (s *StatsServer) Addr() string { return s.s.Addr() }
+
+// Close stops serving, removes the socket if it is still ours, and waits for
+// the snapshots under way. The messenger must not be shut down before.
+func (s *StatsServer) Close() error { return s.s.Close() }
+
+// ReadStats gets one snapshot from the socket of another process.
+func ReadStats(ctx context.Context, path string) (*Snapshot, error) {
+	s := &Snapshot{}
+	if err := statsock.Read(ctx, path, s); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrStats, err)
+	}
+	return s, nil
 }
