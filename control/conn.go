@@ -24,10 +24,10 @@ type Conn struct {
 
 	over     atomic.Bool // nothing is dispatched any more
 	draining atomic.Bool
+	paused   atomic.Bool // by Pause
 
 	// Its parts: each has what it needs, and a file with its rules.
 	queue    dispatchQueue        // received messages that wait for Dispatcher.Queued
-	line     *dispatchLine        // of delayed messages; nil: none are
 	calls    calls                // requests that wait for their reply
 	postings postings             // memory that waits for data
 	waitsFor atomic.Pointer[File] // whose room resumes it (File.Hold); nil: none
@@ -38,7 +38,7 @@ type owner struct{ m *Messenger }
 
 // NewUser makes a connection for its session.
 func (o owner) NewUser(local bool) sessions.User {
-	c := &Conn{m: o.m, local: local, line: o.m.inject.line()}
+	c := &Conn{m: o.m, local: local}
 	c.calls.limit, c.postings.limit = int64(o.m.cfg.MaxCalls), int64(o.m.cfg.MaxPostings)
 	return user{c}
 }
@@ -218,10 +218,26 @@ func (c *Conn) sendLocal(msg *Message) error {
 // on the connection to ourselves. Any goroutine; it does not wait.
 func (c *Conn) Pause() {
 	if !c.local {
+		c.paused.Store(true)
 		c.s.Handler().Pause()
 	}
 }
 
 // Resume lets a connection go on that Pause, or Config.Probe in the data phase, has
 // stopped. Any goroutine; it does not wait.
-func (c *Conn) Resume() { c.s.Handler().Resume() }
+func (c *Conn) Resume() {
+	c.paused.Store(false)
+	c.s.Handler().Resume()
+}
+
+// unhold lets a connection go on that an injected delay has stopped, but not one that is
+// paused: that goes on with Resume.
+func (c *Conn) unhold() {
+	if c.paused.Load() {
+		return
+	}
+	c.s.Handler().Resume()
+	if c.paused.Load() {
+		c.s.Handler().Pause() // which came at the same moment
+	}
+}

@@ -91,12 +91,10 @@ func (u user) Probed() probe.Conn { return u.c }
 func (u user) Cease() { u.c.over.Store(true) }
 
 func (u user) Finish() (waits bool) {
-	u.c.line.flush()
 	return u.c.queue.finish(u.c)
 }
 
 func (u user) Idle() <-chan struct{} {
-	u.c.line.flush()
 	return u.c.queue.drained()
 }
 
@@ -107,7 +105,6 @@ func (u user) Closed() {
 }
 
 func (u user) Faulted(n uint64, err error, snap dataplane.Snapshot) {
-	u.c.line.flush()
 	u.c.s.Faulted(n, err, snap)
 }
 
@@ -122,10 +119,10 @@ func (u user) Dispatch(_ *dataplane.Handler, m *Message) {
 // dispatch gives a message to the call that waits for it, or to the chain, on the
 // core of its connection.
 func (m *Messenger) dispatch(c *Conn, msg *Message) {
-	if c.line != nil && c.line.takes(c, msg) {
+	if c.calls.answered(msg) {
 		return
 	}
-	if d := m.offer(c, msg); d != nil {
+	if d := m.chain.offer(c, msg); d != nil {
 		msg.Retain()
 		c.queue.push(m, c, d, msg)
 	}
@@ -164,7 +161,6 @@ func (u user) Happened(_ *dataplane.Handler, what any) {
 	defer u.c.m.s.LeaveCore()
 	if _, lost := what.(sessions.RemoteReset); lost {
 		u.c.queue.discard(u.c)
-		u.c.line.flush()
 	}
 	u.c.calls.lose(u.c)
 	u.c.postings.lose(u.c)
@@ -215,14 +211,6 @@ func (ch *chain) offer(c *Conn, msg *Message) (queued *Dispatcher) {
 	}
 	ch.dropped.Add(1)
 	return nil
-}
-
-// offer gives a message to the call that waits for it, else to the chain.
-func (m *Messenger) offer(c *Conn, msg *Message) (queued *Dispatcher) {
-	if c.calls.answered(msg) {
-		return nil
-	}
-	return m.chain.offer(c, msg)
 }
 
 // setSelf has the queue of a local connection run the whole chain.

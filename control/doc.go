@@ -42,7 +42,6 @@
 //	memory that waits for data                posting.go
 //	who gets a message, and the events        dispatcher.go
 //	messages that wait for Dispatcher.Queued  dispatcher.go
-//	messages that are delayed on purpose      inject.go
 //	its end in good order                     drain.go
 //	what its handlers have of their core      core.go, file.go
 //

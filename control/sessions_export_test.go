@@ -21,3 +21,6 @@ func (m *Messenger) RawPlane() *dataplane.Plane { return m.plane }
 // SetLoader has the messenger load its steering programs by f. It comes before
 // Bind.
 func (m *Messenger) SetLoader(f func(bpf.Config) (*bpf.Steering, error)) { m.s.Load(f) }
+
+// Unhold is the end of an injected delay.
+func Unhold(c *Conn) { c.unhold() }

@@ -129,7 +129,7 @@ const (
 	hintContradicted
 )
 
-// judgeHint counts what adoptHint has found, and ends hints to a host where they
+// judgeHint counts what adoptHintLocked has found, and ends hints to a host where they
 // do not hold.
 func (d *dialling) judgeHint() {
 	h := d.c.m.hints
