@@ -5,6 +5,10 @@ import (
 	"net"
 
 	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/binding"
+	"github.com/ringmsgr/ringmsgr/control/internal/door"
+	"github.com/ringmsgr/ringmsgr/control/internal/handover"
+	"github.com/ringmsgr/ringmsgr/control/internal/resize"
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/session"
@@ -50,19 +54,19 @@ var (
 	ErrHandshakeTimeout = sessions.ErrHandshakeTimeout
 	// ErrEvicted: an accepted connection gave its place among the half-open ones
 	// to a newcomer, as its peer was silent.
-	ErrEvicted = sessions.ErrEvicted
+	ErrEvicted = door.ErrEvicted
 	// ErrWait: a connection race was lost, the peer's own attempt goes on.
 	ErrWait = session.ErrWait
 	// ErrHandedOver: the connection, or the messenger, belongs to another process
 	// now, or is about to.
 	ErrHandedOver = sessions.ErrHandedOver
 	// ErrHandOver is wrapped by the errors of a hand-over that failed.
-	ErrHandOver = sessions.ErrHandOver
+	ErrHandOver = handover.ErrHandOver
 	// ErrNotBound: the messenger has no address that it could give up.
 	ErrNotBound = sessions.ErrNotBound
 	// ErrNoPort: no port is free to listen on. It names the ports that were tried,
 	// and wraps what the kernel said of the last one.
-	ErrNoPort = sessions.ErrNoPort
+	ErrNoPort = binding.ErrNoPort
 	// ErrRebound is why connections are over that a Rebind marked down. It wraps
 	// ErrMarkedDown.
 	ErrRebound = sessions.ErrRebound
@@ -71,7 +75,7 @@ var (
 	// ready.
 	ErrNoCore     = dataplane.ErrNoCore
 	ErrLastCore   = dataplane.ErrLastCore
-	ErrCoreFailed = sessions.ErrCoreFailed
+	ErrCoreFailed = resize.ErrFailed
 	// ErrExpired is why a connection is over whose peer did not come back in time.
 	ErrExpired = sessions.ErrExpired
 	// ErrStuck: the attempts of a connection fail one after the other in a way that
@@ -81,7 +85,7 @@ var (
 	// ErrElsewhere is wrapped by the error of a connection that a peer made, and that
 	// Connect returned because the peer said that it had the address: whoever is at the
 	// address does not know it. Connect again: the address is dialled.
-	ErrElsewhere = sessions.ErrElsewhere
+	ErrElsewhere = session.ErrElsewhere
 	// ErrTransition is wrapped by the error of an event that a state does not allow,
 	// which is a bug of this package.
 	ErrTransition = session.ErrTransition

@@ -10,18 +10,17 @@ import (
 )
 
 // Bind listens on one or more addresses, each on every core, and returns them with their
-// ports. Who connects to a v2: address speaks msgr2 with us, to a v1: address msgr1. For a port of 0 it takes the next free one of Config.BindPorts, or
-// without such a range one that the kernel chooses. A port on which anybody
-// else listens is never shared with him: the error is ErrNoPort, after
-// Config.BindRetries. If one of the addresses cannot be bound, none is, and the
+// ports. msgr2 is spoken at a v2: address, msgr1 at a v1: address. For port 0 it takes the
+// next free port of Config.BindPorts, or without such a range one that the kernel chooses. A
+// port on which another process listens is never shared with it: the error is ErrNoPort,
+// after Config.BindRetries. If one of the addresses cannot be bound, none is, and the
 // messenger stays usable. A messenger that never binds is a client only.
 //
-// An address without an IP (0.0.0.0, ::) listens on all of them. Peers are told
-// that of our end of the first connection, and no other one later; a peer that
-// comes by another one is told that as well.
+// An address without an IP (0.0.0.0, ::) listens on all of them. Peers are told the IP of our
+// end of the first connection, and no other later; a peer that comes by another IP is told
+// that IP as well.
 //
-// A messenger is bound once; Rebind gives it other ports. Not for a dispatcher
-// on a core.
+// A messenger is bound once; Rebind gives it other ports. Not for a dispatcher on a core.
 func (m *Messenger) Bind(addrs ...wire.Addr) (wire.AddrVec, error) { return m.s.Bind(addrs...) }
 
 // Rebind gives a bound messenger other ports and another nonce, for example

@@ -103,23 +103,23 @@ func (m *Messenger) SetAuth(client auth.Client, server auth.Server) { m.s.SetAut
 // DispatchThrottle bounds the received payload that is not released yet.
 func (m *Messenger) DispatchThrottle() *dataplane.Throttle { return m.inFlight }
 
-// Connect returns the connection to a peer: the one that exists for that
-// address, or a new one, which begins to dial: in msgr2 a v2: address, in msgr1 a v1:
-// one (ConnectTo chooses). The address must be the peer's
-// exact one, nonce included; a nonce of 0 stands for whoever is there, if that is a
-// process of ours (two that dial each other need their nonces, or they have two
-// sessions). The type must be right, too: if that address was
-// dialled for a daemon of another type, or name (WithEntity), the error wraps
-// ErrWrongPeer. A peer that came to us and says that it has the address is
-// believed as long as it has the type and the name, and nothing is known that
-// speaks against it, but the address is asked, on another socket: if who is
-// there does not know the session it ends with a reset event and ErrElsewhere, a
-// little more than Config.HandshakeTimeout after it began at the latest, and the next
-// Connect dials. See package session. Messages may be sent at once: they
-// wait until the session is ready. A dispatcher on a core may call it: a connection
-// that we dialled is found without a lock. Else the core waits for the messenger's
-// lock, as others do: while memory is changed, and for no more than a look at every
-// connection.
+// Connect returns the connection to a peer: the one that exists for that address, or a new
+// one, which begins to dial. A v2: address is dialled in msgr2, a v1: address in msgr1;
+// ConnectTo chooses. Messages may be sent at once: they wait until the session is ready.
+//
+// The address is the peer's exact one, nonce included. Nonce 0 stands for whatever process
+// is there, if that uses this package; two that dial each other need their nonces, or they
+// have two sessions. If the address was dialled for a daemon of another type or name
+// (WithEntity), the error wraps ErrWrongPeer.
+//
+// A peer that came to us and says that it has the address is believed if it has the type and
+// the name, unless something known speaks against it. The address is asked nevertheless, on
+// another socket. If the process there does not know the session, the session ends with a
+// reset event and ErrElsewhere, a little more than Config.HandshakeTimeout after it began at
+// the latest, and the next Connect dials. See package session.
+//
+// A dispatcher on a core may call it. A connection that we dialled is found without a lock;
+// else the core waits for the lock of the sessions, which is held for changes of memory only.
 func (m *Messenger) Connect(to wire.Addr, peer wire.EntityType, opts ...ConnectOption) (*Conn, error) {
 	var o sessions.ConnectOptions
 	for _, f := range opts {

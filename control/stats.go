@@ -94,9 +94,9 @@ var ErrStats = errors.New("control: statistics socket")
 // said: a name in the abstract name space of its network namespace.
 func StatsSocket(pid int) string { return fmt.Sprintf("@ringmsgr-stats-%d", pid) }
 
-// StatsServer serves snapshots of a messenger on a Unix socket. Any goroutine
-// may call it.
-type StatsServer struct{ s *statsock.Server }
+// StatsServer serves snapshots of a messenger on a Unix socket until its Close, which comes
+// before the Shutdown of the messenger. Any goroutine may call it.
+type StatsServer = statsock.Server
 
 // ServeStats serves snapshots on a Unix socket until Close: at a path, which
 // gets mode 0600, or under an abstract name that begins with "@". Only
@@ -110,15 +110,8 @@ func (m *Messenger) ServeStats(path string) (*StatsServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStats, err)
 	}
-	return &StatsServer{s}, nil
+	return s, nil
 }
-
-// Addr is where the server listens, as ServeStats was told.
-func (s *StatsServer) Addr() string { return s.s.Addr() }
-
-// Close stops serving, removes the socket if it is still ours, and waits for
-// the snapshots under way. The messenger must not be shut down before.
-func (s *StatsServer) Close() error { return s.s.Close() }
 
 // ReadStats gets one snapshot from the socket of another process.
 func ReadStats(ctx context.Context, path string) (*Snapshot, error) {

@@ -59,7 +59,7 @@ func (m *Manager) serve(link *dataplane.Link, guest *door.Guest, begun time.Time
 	att.accepted = &accepting{m: m, link: link, guest: guest, att: att, pin: pin, pinned: pinned, msgr1: msgr1}
 	m.unlock()
 	defer m.work.Leave()
-	guest.OnEvict(func() { att.cancel(ErrEvicted) })
+	guest.OnEvict(func() { att.cancel(door.ErrEvicted) })
 	att.accepted.run()
 }
 

@@ -63,7 +63,7 @@ func (a *accepting) refuseLocked() error {
 // nobody as a daemon.
 func checkClaimed(peer *handshake.Peer) error {
 	if claimed, proven := peer.EntityType, peer.Auth.Entity; claimed != wire.Client && proven.Type != 0 && proven.Type != claimed {
-		return fmt.Errorf("%w: type %v from %v", ErrWrongPeer, claimed, proven)
+		return fmt.Errorf("%w: type %v from %v", session.ErrWrongPeer, claimed, proven)
 	}
 	return nil
 }

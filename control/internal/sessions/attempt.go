@@ -150,7 +150,7 @@ func (a *attempt) fail(c *Conn, err error) error {
 
 // terminal says that dialling again would not help.
 func terminal(err error) bool {
-	if errors.Is(err, ErrWrongPeer) {
+	if errors.Is(err, session.ErrWrongPeer) {
 		return true
 	}
 	var he *handshake.Error

@@ -92,7 +92,7 @@ func (r resizing) Find(number int) (*dataplane.Core, error) {
 	if c := r.m.plane.Core(number); c != nil {
 		return c, nil
 	}
-	return nil, ErrNoCore
+	return nil, dataplane.ErrNoCore
 }
 
 // Retire has a core end when it is empty.

@@ -116,7 +116,7 @@ func (d *dialling) handshake() error {
 	defer m.unlock()
 	m.learnLocked(d.a.link.LocalAddr(), peer.SeenAs)
 	if len(m.addrs) == 0 {
-		return d.wrap(stats.StageHello, fmt.Errorf("%w: the peer does not see our address", ErrProtocol))
+		return d.wrap(stats.StageHello, fmt.Errorf("%w: the peer does not see our address", session.ErrProtocol))
 	}
 	m.numberedLocked(peer.Auth.GlobalID)
 	return nil

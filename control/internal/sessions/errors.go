@@ -5,14 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-
-	"github.com/ringmsgr/ringmsgr/control/handshake"
-	"github.com/ringmsgr/ringmsgr/control/internal/binding"
-	"github.com/ringmsgr/ringmsgr/control/internal/door"
-	"github.com/ringmsgr/ringmsgr/control/internal/handover"
-	"github.com/ringmsgr/ringmsgr/control/internal/resize"
-	"github.com/ringmsgr/ringmsgr/control/session"
-	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 // Errors of sessions; package control has the same under the same names, and says when
@@ -28,16 +20,4 @@ var (
 	ErrExpired          = errors.New("control: the peer did not come back")
 	ErrStuck            = errors.New("control: dialling again does not help")
 	ErrNotBound         = errors.New("control: not bound")
-
-	ErrEvicted         = door.ErrEvicted
-	ErrNoPort          = binding.ErrNoPort
-	ErrHandOver        = handover.ErrHandOver
-	ErrCoreFailed      = resize.ErrFailed
-	ErrNoCore          = dataplane.ErrNoCore
-	ErrAuth            = handshake.ErrAuth
-	ErrElsewhere       = session.ErrElsewhere
-	ErrProtocol        = session.ErrProtocol
-	ErrWrongPeer       = session.ErrWrongPeer
-	ErrMissingFeatures = session.ErrMissingFeatures
-	ErrWait            = session.ErrWait
 )

@@ -64,7 +64,7 @@ func TestLookingForAConnectionDoesNotWaitForTheLock(t *testing.T) {
 			t.Errorf("Connect returns %v, %v", got, err)
 		}
 	}
-	if _, err := m.Connect(nobody(1), wire.Mon, &ConnectOptions{}); !errors.Is(err, ErrWrongPeer) {
+	if _, err := m.Connect(nobody(1), wire.Mon, &ConnectOptions{}); !errors.Is(err, session.ErrWrongPeer) {
 		t.Errorf("Connect for a monitor: %v", err)
 	}
 	c.MarkDown()

@@ -22,7 +22,7 @@ func (m *Manager) HandOver(ctx context.Context, conn *net.UnixConn) error {
 		m.lock()
 		defer m.unlock()
 		m.handing.Undo()
-		return fmt.Errorf("%w: %w", ErrHandOver, err)
+		return fmt.Errorf("%w: %w", handover.ErrHandOver, err)
 	}
 	defer unlock()
 	return handover.Pass(ctx, conn, &predecessor{m: m})

@@ -158,7 +158,7 @@ func (n *names) to(a wire.Addr, want wire.EntityType, name wire.EntityName) (c *
 	case !p.Dialled:
 		return nil, false, nil // it only says that it is there
 	default:
-		return nil, false, fmt.Errorf("%w: %v is connected as %v %v, not %v %v", ErrWrongPeer, a, p.Type, p.Entity, want, name)
+		return nil, false, fmt.Errorf("%w: %v is connected as %v %v, not %v %v", session.ErrWrongPeer, a, p.Type, p.Entity, want, name)
 	}
 }
 

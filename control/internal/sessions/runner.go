@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/control/session"
@@ -242,7 +243,7 @@ func (r *runner) faultedLocked(a session.Faulted) {
 		r.streak.attemptFailedLocked(c, c.shown.err)
 	}
 	r.counters.Faults++
-	if errors.Is(a.Err, ErrAuth) {
+	if errors.Is(a.Err, handshake.ErrAuth) {
 		r.counters.AuthFailures++
 	}
 }

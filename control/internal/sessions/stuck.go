@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/handshake1"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/session"
@@ -52,7 +53,7 @@ func (n *streak) goesOnLocked(err error, text string) bool {
 // is not the one that was dialled, or does not want us.
 func lasts(e *stats.Error) bool {
 	switch err := e.Err; {
-	case errors.Is(err, wire.ErrBadBanner), errors.Is(err, ErrAuth), errors.Is(err, ErrMissingFeatures), errors.Is(err, ErrWrongPeer),
+	case errors.Is(err, wire.ErrBadBanner), errors.Is(err, handshake.ErrAuth), errors.Is(err, session.ErrMissingFeatures), errors.Is(err, session.ErrWrongPeer),
 		errors.Is(err, session.ErrOtherAddress), errors.Is(err, handshake1.ErrAddress):
 		return true
 	case e.Stage != stats.StageIdent:
@@ -67,7 +68,7 @@ func lasts(e *stats.Error) bool {
 func (n *streak) attemptFailedLocked(c *Conn, err error) {
 	var e *stats.Error
 	n.warning = nil
-	if !c.s.Peer.Dialled || c.s.Once || errors.Is(err, ErrWait) || !errors.As(err, &e) {
+	if !c.s.Peer.Dialled || c.s.Once || errors.Is(err, session.ErrWait) || !errors.As(err, &e) {
 		return
 	}
 	n.failed++

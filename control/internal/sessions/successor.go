@@ -124,7 +124,7 @@ func (m *Manager) restoreLocked(s *handover.Session) (*Conn, error) {
 		})
 	}
 	if err := c.h.Restore(s.IO); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrHandOver, err)
+		return nil, fmt.Errorf("%w: %w", handover.ErrHandOver, err)
 	}
 	front := s.PeerAddrs.Front()
 	if !s.Anonymous && s.Target != front {

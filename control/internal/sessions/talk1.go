@@ -75,7 +75,7 @@ func (c *connector1) send(ctx context.Context, f session.Frame) error {
 	case wire1.Seq:
 		return c.WriteSeq(ctx, f)
 	}
-	return fmt.Errorf("%w: %v is no frame of a connector", ErrProtocol, session.FrameText(f))
+	return fmt.Errorf("%w: %v is no frame of a connector", session.ErrProtocol, session.FrameText(f))
 }
 
 func (c *connector1) receive(ctx context.Context) (session.Frame, error) {
@@ -134,7 +134,7 @@ func (a *accepting) handshake1() error {
 func (c *acceptor1) send(ctx context.Context, f session.Frame) error {
 	r, ok := f.(session1.Answer)
 	if !ok {
-		return fmt.Errorf("%w: %v is no frame of an acceptor", ErrProtocol, session.FrameText(f))
+		return fmt.Errorf("%w: %v is no frame of an acceptor", session.ErrProtocol, session.FrameText(f))
 	}
 	c.seq = r.Tag == wire1.TagSeq
 	return c.Reply(ctx, r)
@@ -155,7 +155,7 @@ func (c *acceptor1) receive(ctx context.Context) (session.Frame, error) {
 // which type the peer is, and with that what its session is.
 func (a *accepting) asked1(ctx context.Context, m wire1.Connect, c *handshake1.Acceptor) (session.Frame, error) {
 	if m.HostType > 0xff {
-		return nil, fmt.Errorf("%w: host type %d", ErrProtocol, m.HostType)
+		return nil, fmt.Errorf("%w: host type %d", session.ErrProtocol, m.HostType)
 	}
 	own, peer := a.m.cfg.Name.Type, a.att.peer
 	required := a.begin1(wire.EntityType(m.HostType))
@@ -171,7 +171,7 @@ func (a *accepting) asked1(ctx context.Context, m wire1.Connect, c *handshake1.A
 		return f, err
 	}
 	if was := peer.Auth; was.Method != auth.None && was.Entity != c.Auth().Entity {
-		return nil, fmt.Errorf("%w: %v was %v before", ErrWrongPeer, c.Auth().Entity, was.Entity)
+		return nil, fmt.Errorf("%w: %v was %v before", session.ErrWrongPeer, c.Auth().Entity, was.Entity)
 	}
 	peer.Auth = c.Auth()
 	return f, checkClaimed(peer)
