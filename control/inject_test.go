@@ -186,9 +186,6 @@ func holdsNothing(t *testing.T, ctx context.Context, n *msgrtest.Node) {
 	})
 }
 
-// upToAnHour is a delay that no test waits for.
-var upToAnHour = control.Delay{Probability: 1, Max: time.Hour}
-
 // typed sends a message of a type.
 func typed(t *testing.T, c *control.Conn, typ uint16, tid uint64) {
 	t.Helper()

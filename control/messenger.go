@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/gate"
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
@@ -24,8 +25,8 @@ type Messenger struct {
 	started  atomic.Bool
 	unbound  atomic.Bool // for good, by Drain
 	chain    chain
-	queues   sessions.WaitGroup // queued dispatches
-	inject   *injector          // nil: nothing
+	queues   gate.Gate // queued dispatches
+	inject   *injector // nil: nothing
 }
 
 // New makes a messenger and starts its cores. Shutdown ends it.

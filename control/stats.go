@@ -23,15 +23,17 @@ type (
 	// Snapshot is everything that can be seen of a messenger at one moment, but for the
 	// cores, each of which is asked a little later than the one before.
 	Snapshot = stats.Snapshot
-	// Counters count for a whole messenger, ConnCounters for one connection.
-	Counters     = stats.Counters
+	// Counters count for a whole messenger.
+	Counters = stats.Counters
+	// ConnCounters count for one connection.
 	ConnCounters = stats.ConnCounters
 	// ThrottleStats is a bound of received messages that are not released yet.
 	ThrottleStats = stats.ThrottleStats
-	// FailureCounters and BannerCounters count failed handshakes of accepted sockets by cause,
-	// PlacementCounters accepted sockets by where they arrived.
-	FailureCounters   = stats.FailureCounters
-	BannerCounters    = stats.BannerCounters
+	// FailureCounters count failed handshakes of accepted sockets by cause.
+	FailureCounters = stats.FailureCounters
+	// BannerCounters count those that sent no banner, by what they sent.
+	BannerCounters = stats.BannerCounters
+	// PlacementCounters count accepted sockets by where they arrived.
 	PlacementCounters = stats.PlacementCounters
 	// Placement says which core owns a connection, and which was meant to.
 	Placement = stats.Placement

@@ -178,7 +178,7 @@ func (a *accepting) step(f session.Frame) (o outcome) {
 		case session.Count:
 			m.countLocked(act.What)
 		case session.Probe:
-			e.out.putLocked(e.h.Keepalive)
+			e.out.PutLocked(e.h.Keepalive)
 		case session.NewConn:
 			if act.ReplaceLossy {
 				e.s.stepLocked(session.Close{Reset: true, Replace: true, Err: ErrReplaced})
@@ -235,13 +235,13 @@ func (a *accepting) makeLocked(actions []session.Action) {
 	a.conn, a.att.number, c.s.att = c, a.s.Attempt, a.att
 	c.s.numbered = a.att.begun
 	if a.att.together = a.att.talk.queues(); a.att.together {
-		c.out.holdLocked()
+		c.out.HoldLocked()
 	}
 	if front := c.s.Peer.Target; !front.IsBlank() {
 		m.names.addLocked(front, c)
 	}
 	told := a.att.probe
-	c.out.putLocked(func() { told.Decided(m.ctx, c.user.Probed(), false) })
+	c.out.PutLocked(func() { told.Decided(m.ctx, c.user.Probed(), false) })
 	c.s.performLocked(append(a.began, actions...))
 }
 
@@ -250,7 +250,7 @@ func (a *accepting) giveLocked(e *Conn, ev session.Replace) {
 	prev := e.s.att
 	a.young = e.s.State == session.Ready && a.att.begun.Add(a.att.took).Sub(e.s.opened) < a.m.cfg.MaxBackoff
 	told := a.att.probe
-	e.out.putLocked(func() { told.Decided(e.m.ctx, e.user.Probed(), true) })
+	e.out.PutLocked(func() { told.Decided(e.m.ctx, e.user.Probed(), true) })
 	e.s.stepLocked(ev)
 	a.conn, a.takingOver = e, true
 	a.att.prev, a.att.suspended, a.att.number = prev, e.s.told, e.s.Attempt
@@ -278,7 +278,7 @@ func (a *accepting) takeOver() error {
 // and that it has the socket in one go, if nothing has to be written before.
 func (a *accepting) answerFirst() error {
 	if a.att.together {
-		defer a.conn.out.letGo()
+		defer a.conn.out.LetGo()
 	}
 	return a.answer()
 }

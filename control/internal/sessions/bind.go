@@ -203,7 +203,7 @@ func (m *Manager) swap(e *endpoints, taken uint64, nonce uint32) (old []*datapla
 	m.identity.renew(nonce)
 	m.setBoundLocked(e)
 	addrs = slices.Clone(m.addrs)
-	m.mu.laterLocked(func() { m.cfg.Logger.Info("bound anew", "addrs", addrs) })
+	m.mu.LaterLocked(func() { m.cfg.Logger.Info("bound anew", "addrs", addrs) })
 	return old, slices.Clone(addrs), nil
 }
 

@@ -40,7 +40,7 @@ func checkClaimLocked(c *Conn, now time.Time) {
 		return
 	}
 	k.running = true
-	c.out.putLocked(func() { go k.run() })
+	c.out.PutLocked(func() { go k.run() })
 }
 
 // run is the goroutine of a check.

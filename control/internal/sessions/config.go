@@ -87,7 +87,7 @@ func (m *Manager) newSteerer(load func(bpf.Config) (*bpf.Steering, error)) *stee
 	rules, _ := cfg.Steer.Rules(cfg.Plane.Pin) // the user has checked it
 	c := steering.Config{
 		Mode: cfg.Steer, Rules: rules, Auto: cfg.Steer == steering.Auto, HintPorts: cfg.HintPorts, TableSize: cfg.SteerTable,
-		Load: load, Logger: cfg.Logger, Waits: m.mu.check.waits,
+		Load: load, Logger: cfg.Logger, Waits: m.mu.Check.Waits,
 	}
 	switch {
 	case cfg.Steer == steering.None:

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
+	"github.com/ringmsgr/ringmsgr/control/internal/steplock"
 	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
@@ -26,9 +27,9 @@ type Conn struct {
 	handed     atomic.Bool // to another process
 	closed     signal      // sent when the handler holds nothing any more
 
-	shown   view    // what it shows of its session
-	out     outbox  // what has to be done for it
-	leaving leaving // its moves from cores that end
+	shown   view            // what it shows of its session
+	out     steplock.Outbox // what has to be done for it
+	leaving leaving         // its moves from cores that end
 
 	nextMarked *Conn // in Manager.marked
 
@@ -52,7 +53,7 @@ func (m *Manager) newConnLocked(core *dataplane.Core, policy *Policy, s machine,
 	if policy.Bytes == nil && m.cfg.ConnBytes > 0 {
 		c.throttles.Bytes = dataplane.NewThrottle(m.cfg.ConnBytes)
 	}
-	c.out.of = &m.mu
+	c.out.Of(&m.mu)
 	handler := m.cfg.Handler
 	handler.Owner = user
 	c.h = dataplane.NewHandler(core, handler)
@@ -191,4 +192,23 @@ func (c *Conn) throttleStats() (list []stats.ThrottleStats) {
 		}
 	}
 	return list
+}
+
+// signal is sent once. Its channel is made when somebody first asks for it: most
+// connections end without. Any goroutine.
+type signal struct{ ch atomic.Pointer[chan struct{}] }
+
+// sent returns a channel that closes when the signal is sent.
+func (s *signal) sent() <-chan struct{} { return *s.channel() }
+
+// send sends the signal. It may be called once.
+func (s *signal) send() { close(*s.channel()) }
+
+func (s *signal) channel() *chan struct{} {
+	if ch := s.ch.Load(); ch != nil {
+		return ch
+	}
+	made := make(chan struct{})
+	s.ch.CompareAndSwap(nil, &made) // or another one was faster
+	return s.ch.Load()
 }

@@ -170,7 +170,7 @@ func (l *leaving) migrateLocked(c *Conn, to *dataplane.Core) {
 	c.shown.place = stats.Placement{Core: to.ID(), Intended: to.ID(), By: stats.ByMove}
 	c.shown.publishLocked(&c.s.machine)
 	c.m.turns.Expect(to, 1)
-	c.out.putLocked(func() {
+	c.out.PutLocked(func() {
 		c.h.Migrate(to, func() {
 			l.moves.Add(-1)
 			if !runningCore(to) {

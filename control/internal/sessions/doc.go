@@ -28,11 +28,11 @@
 // for the other while it has what the other needs. Each of the five ways between them
 // answers a question that the others do not:
 //
-//   - The lock (lock.go): who may change a session. It is private: control cannot hold it,
+//   - The lock (package steplock): who may change a session. It is private: control cannot hold it,
 //     and so neither can an embedder. It is held for changes of memory only, never over I/O, a
 //     system call, a probe, a log handler, a clock or a source of random numbers. A core does
 //     not take it, but for Connect. Builds with the tag "invariants" check all of that.
-//   - The outbox of a connection (lock.go): in which order is done what was decided, once the
+//   - The outbox of a connection (package steplock): in which order is done what was decided, once the
 //     lock is free. Without it two goroutines could step in one order and call the handler in
 //     the other.
 //   - The numbers of events and notifications (dataplane/ordered): in which order they were
@@ -56,7 +56,7 @@
 //	dial.go          attempts of ours: dials.go (turns), hint.go (source ports)
 //	accept.go        accepted sockets; accepting.go: what is known of them, and the door
 //	attempt.go       what both kinds of attempts share; talk.go, talk1.go: msgr2 and msgr1
-//	runner.go        a step and its actions; machine.go, notification.go, lock.go
+//	runner.go        a step and its actions; machine.go, notification.go
 //	registry.go      which connections go by an address; claim.go: who says that it has one
 //	linger.go        the end of a connection behind what was received
 //	expire.go        sessions that wait for their peer; stuck.go: attempts that fail alike

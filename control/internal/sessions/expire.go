@@ -49,9 +49,9 @@ func (c *Conn) beginStandbyLocked() {
 	w.run++
 	w.at = m.standbys.list.PushBack(c)
 	run := w.run
-	c.out.putLocked(func() { c.startStandbyTimer(age, run) })
+	c.out.PutLocked(func() { c.startStandbyTimer(age, run) })
 	if most := m.cfg.MaxStandby; most > 0 && m.standbys.list.Len() > most {
-		m.mu.laterLocked(m.expireOldest)
+		m.mu.LaterLocked(m.expireOldest)
 	}
 }
 
@@ -63,7 +63,7 @@ func (c *Conn) startStandbyTimer(age time.Duration, run uint64) {
 		switch {
 		case w.at == nil || w.run != run:
 		case c.s.Frozen: // about to be another process's
-			c.out.putLocked(func() { c.startStandbyTimer(age, run) })
+			c.out.PutLocked(func() { c.startStandbyTimer(age, run) })
 		default:
 			c.s.expireLocked()
 		}
@@ -78,7 +78,7 @@ func (c *Conn) endStandbyLocked() {
 	}
 	c.m.standbys.list.Remove(w.at)
 	w.at = nil
-	c.out.putLocked(func() {
+	c.out.PutLocked(func() {
 		if w.stop != nil {
 			w.stop()
 			w.stop = nil
@@ -122,7 +122,7 @@ func (m *Manager) rememberEndLocked(e session.Remember) {
 // something is left.
 func (m *Manager) ageEndedSessionsLocked() {
 	m.ended.timed = true
-	m.mu.laterLocked(func() {
+	m.mu.LaterLocked(func() {
 		m.ended.timer.start(func() (stop func() bool) {
 			return m.cfg.Clock.AfterFunc(m.cfg.HandshakeTimeout, func() {
 				m.lock()

@@ -28,7 +28,7 @@ func (l lingering) tellResetLocked(c *Conn, ev Reset) {
 		return
 	}
 	l[c] = ev
-	c.out.putLocked(func() { c.h.Delay(false, nil) }) // its socket is of no use any more
+	c.out.PutLocked(func() { c.h.Delay(false, nil) }) // its socket is of no use any more
 }
 
 // closeIOLocked ends the handler of a closed connection, unless it lingers.
@@ -67,12 +67,12 @@ func (l lingering) endAllLocked(on *dataplane.Core, tell bool) {
 // behind it.
 func sayResetLocked(c *Conn, ev Reset) {
 	c.user.Cease()
-	c.out.putLocked(func() { c.h.Notify(ev) })
+	c.out.PutLocked(func() { c.h.Notify(ev) })
 }
 
 // endIOLocked closes the handler.
 func endIOLocked(c *Conn) {
-	c.out.putLocked(func() {
+	c.out.PutLocked(func() {
 		c.h.Close(func() {
 			c.user.Closed()
 			c.closed.send()

@@ -38,7 +38,7 @@ func TestTheLockIsCheckedToKeepItsPromise(t *testing.T) {
 	}{
 		{"a log entry", "held over a log handler", locked(func() { m.cfg.Logger.Info("x") })},
 		{"a dispatch", "held over a callback of a core", locked(m.EnterCore)},
-		{"an action", "held over the actions of a connection", locked(func() { c.out.run() })},
+		{"an action", "held over the actions of a connection", locked(func() { c.out.LetGo() })},
 		{"a random number", "held over the source of random numbers", locked(func() { m.random.next() })},
 		{"steering", "held over a system call", locked(func() { m.steering.Migrates() })},
 		{"a frame of the data phase", "held over a callback of a core", locked(func() { _ = m.cfg.Probe.At(t.Context(), probe.Event{When: probe.Data}) })},
@@ -52,7 +52,7 @@ func TestTheLockIsCheckedToKeepItsPromise(t *testing.T) {
 		if says := broken(one.do); !strings.Contains(says, one.says) {
 			t.Errorf("%s under the lock: %q", one.what, says)
 		}
-		m.mu.check.leaveCore()
+		m.mu.Check.LeaveCore()
 	}
 	says := broken(func() {
 		m.EnterCore()

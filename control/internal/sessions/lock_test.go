@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -214,45 +213,5 @@ func TestMessagesOfAHandOverAreReleasedWithoutTheLock(t *testing.T) {
 	f := &frozen{c: c}
 	if _, ok := f.Record(dataplane.HandlerState{Sent: []*dataplane.Message{msg}}); ok || !released {
 		t.Errorf("passed on: %v, released: %v", ok, released)
-	}
-}
-
-// The actions of one connection keep the order of their steps, whichever goroutines
-// step.
-func TestActionsOfAConnectionKeepTheirOrder(t *testing.T) {
-	m := idle(t, nil)
-	p := losslessPeer()
-	m.lock()
-	c := m.newConnTo(p, nobody(1))
-	m.unlock()
-	const each, goroutines = 1000, 4
-	next, wrong, at := 0, 0, 0
-	done := make(chan struct{})
-	for range goroutines {
-		go func() {
-			for range each {
-				m.lock()
-				n := next
-				next++
-				c.out.putLocked(func() {
-					if at != n { // one at a time: at needs no lock
-						wrong++
-					}
-					runtime.Gosched()
-					if at++; at == each*goroutines {
-						close(done)
-					}
-				})
-				m.unlock()
-			}
-		}()
-	}
-	select {
-	case <-done:
-	case <-time.After(time.Minute):
-		t.Fatal("two ran at a time")
-	}
-	if wrong != 0 {
-		t.Errorf("%d of %d were out of order", wrong, at)
 	}
 }

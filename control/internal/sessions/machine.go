@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
+	"github.com/ringmsgr/ringmsgr/control/internal/steplock"
 	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/control/session1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -95,11 +96,11 @@ type randomSource struct {
 	from   io.Reader // guarded by mu
 	failed uint64    // guarded by mu
 	buf    [8]byte   // guarded by mu
-	check  *lockCheck
+	check  *steplock.Check
 }
 
 func (r *randomSource) next() uint64 {
-	r.check.mustBeFree("the source of random numbers")
+	r.check.MustBeFree("the source of random numbers")
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.draw()
@@ -107,7 +108,7 @@ func (r *randomSource) next() uint64 {
 
 // pair is two of them.
 func (r *randomSource) pair() (a, b uint64) {
-	r.check.mustBeFree("the source of random numbers")
+	r.check.MustBeFree("the source of random numbers")
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.draw(), r.draw()

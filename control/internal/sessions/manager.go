@@ -14,11 +14,13 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/binding"
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
+	"github.com/ringmsgr/ringmsgr/control/internal/gate"
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
 	"github.com/ringmsgr/ringmsgr/control/internal/placement"
 	"github.com/ringmsgr/ringmsgr/control/internal/resize"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
+	"github.com/ringmsgr/ringmsgr/control/internal/steplock"
 	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
@@ -39,7 +41,7 @@ type Manager struct {
 	auth        atomic.Pointer[authPair]
 
 	notifications notificationQueue
-	work          WaitGroup       // handshakes
+	work          gate.Gate       // handshakes
 	turns         placement.Turns // of cores
 	door          *door.Door      // who may be half open
 	dials         dials           // of ours, by the address that is dialled
@@ -55,7 +57,7 @@ type Manager struct {
 	marked        markedList // connections that were marked down, and are not closed yet
 
 	// mu guards what follows and the sessions of all connections (lock, unlock).
-	mu      protocolLock
+	mu      steplock.Lock
 	started bool
 	down    bool // Close was called
 	identity
@@ -88,8 +90,8 @@ func New(cfg Config, owner Owner) (*Manager, error) {
 		lingering:     make(lingering),
 		door:          door.New(cfg.Door),
 	}
-	m.random.from, m.random.check = cfg.Rand, &m.mu.check
-	m.cfg.Logger, m.cfg.Probe = m.mu.check.logger(cfg.Logger), m.mu.check.probe(cfg.Probe)
+	m.random.from, m.random.check = cfg.Rand, &m.mu.Check
+	m.cfg.Logger, m.cfg.Probe = m.mu.Check.Logger(cfg.Logger), m.mu.Check.Probe(cfg.Probe)
 	m.keyLog = keyLogger(cfg.KeyLog, m.cfg.Logger)
 	m.lines = ration.New(m.cfg.Logger, cfg.Clock.Now)
 	m.auth.Store(&authPair{cfg.AuthClient, cfg.AuthServer})
@@ -115,7 +117,7 @@ func New(cfg Config, owner Owner) (*Manager, error) {
 	if m.plane, err = dataplane.New(cfg.Plane); err != nil {
 		return nil, fmt.Errorf("control: %w", err)
 	}
-	m.mu.check.watch(m.plane)
+	m.mu.Check.Watch(m.plane)
 	go m.readNotifications()
 	return m, nil
 }
@@ -151,7 +153,7 @@ func (m *Manager) Close() (wait func()) {
 		m.cancel(ErrShutdown)
 		m.door.Close()
 		m.work.Close()
-		m.mu.outboxes.Close()
+		m.mu.Outboxes.Close()
 		if first {
 			_ = m.plane.Close() // this is no core
 			close(m.notifications.stop)
@@ -194,20 +196,20 @@ func (m *Manager) closeMarkedLocked() {
 
 // EnterCore and LeaveCore enclose each call of the embedder's code on a core. Builds with
 // the tag "invariants" check what it does there.
-func (m *Manager) EnterCore() { m.mu.check.enterCore() }
+func (m *Manager) EnterCore() { m.mu.Check.EnterCore() }
 
 // LeaveCore ends EnterCore.
-func (m *Manager) LeaveCore() { m.mu.check.leaveCore() }
+func (m *Manager) LeaveCore() { m.mu.Check.LeaveCore() }
 
 // MustBeFree checks, in builds with the tag "invariants", that the caller does not hold the
 // lock over what it is about to do.
-func (m *Manager) MustBeFree(what string) { m.mu.check.mustBeFree(what) }
+func (m *Manager) MustBeFree(what string) { m.mu.Check.MustBeFree(what) }
 
 // LocksTaken is how often the lock was taken before, in builds that check it; else 0.
 func (m *Manager) LocksTaken() uint64 {
 	m.lock()
 	defer m.unlock()
-	return m.mu.check.count() - 1
+	return m.mu.Check.TakenLocked() - 1
 }
 
 // Plane has the cores. To add and remove them is the Manager's.
@@ -323,4 +325,35 @@ func (m *Manager) withTimeout(ctx context.Context, d time.Duration) (context.Con
 		stop()
 		cancel(context.Canceled)
 	}
+}
+
+// markedList are connections that their user has marked down. MarkDown may run on
+// a core, which must not wait for the lock: it only adds the connection here, and
+// the next goroutine that takes the lock closes it.
+type markedList struct{ head atomic.Pointer[Conn] }
+
+// push adds a connection, at most once.
+func (l *markedList) push(c *Conn) {
+	for {
+		old := l.head.Load()
+		c.nextMarked = old
+		if l.head.CompareAndSwap(old, c) {
+			return
+		}
+	}
+}
+
+func (l *markedList) empty() bool { return l.head.Load() == nil }
+
+// take empties the list, oldest first.
+func (l *markedList) take() []*Conn {
+	if l.empty() {
+		return nil
+	}
+	var list []*Conn
+	for c := l.head.Swap(nil); c != nil; c = c.nextMarked {
+		list = append(list, c)
+	}
+	slices.Reverse(list)
+	return list
 }

@@ -167,7 +167,7 @@ func (p *predecessor) Undo() {
 	m.handing.Undo()
 	for _, f := range p.conns {
 		if c := f.(*frozen).c; c.s.State != session.Closing {
-			c.out.putLocked(c.h.Thaw)
+			c.out.PutLocked(c.h.Thaw)
 			c.s.goOnLocked()
 		}
 	}
@@ -215,7 +215,7 @@ func (f *frozen) Export() (<-chan dataplane.HandlerState, bool) {
 		return nil, false
 	}
 	answer := make(chan dataplane.HandlerState, 1)
-	c.out.putLocked(func() { c.h.Freeze(func(st dataplane.HandlerState) { answer <- st }) })
+	c.out.PutLocked(func() { c.h.Freeze(func(st dataplane.HandlerState) { answer <- st }) })
 	return answer, true
 }
 

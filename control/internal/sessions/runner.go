@@ -167,7 +167,7 @@ func (r *runner) performStateLocked(a session.Action) {
 	case session.Illegal:
 		m.counters.IllegalTransitions++
 		peer := r.peerText()
-		c.out.putLocked(func() { m.cfg.Logger.Error("illegal transition", "conn", c.id, "peer", peer, "err", a.Err) })
+		c.out.PutLocked(func() { m.cfg.Logger.Error("illegal transition", "conn", c.id, "peer", peer, "err", a.Err) })
 	case session.Faulted:
 		r.faultedLocked(a)
 	case session.Count:
@@ -221,7 +221,7 @@ func (r *runner) movedLocked(a session.StateChanged) {
 		c.beginStandbyLocked()
 	}
 	target, addrs := r.Peer.Target, r.Peer.Addrs
-	c.out.putLocked(func() {
+	c.out.PutLocked(func() {
 		if log, ctx := c.m.cfg.Logger, c.m.ctx; log.Enabled(ctx, levelState) {
 			log.Log(ctx, levelState, "state", "conn", c.id, "peer", peerText(target, addrs), "from", a.From, "event", a.By, "to", a.To)
 		}
@@ -290,16 +290,16 @@ func (r *runner) prepareLocked(a session.Action) {
 			r.told = told
 			answer = func(snap dataplane.Snapshot) { told <- snap }
 		}
-		c.out.putLocked(func() { h.Delay(a.Notify, answer) })
+		c.out.PutLocked(func() { h.Delay(a.Notify, answer) })
 	case session.Requeue:
-		c.out.putLocked(h.RequeueSent)
+		c.out.PutLocked(h.RequeueSent)
 	case session.RequeueUpTo:
-		c.out.putLocked(func() { h.RequeueSentUpTo(a.Seq) })
+		c.out.PutLocked(func() { h.RequeueSentUpTo(a.Seq) })
 	case session.ResetPeer:
-		c.out.putLocked(h.ResetPeerState)
+		c.out.PutLocked(h.ResetPeerState)
 	case session.ResetIO:
 		randomly := a.Full && r.msgr1 != nil && r.Features.Has(wire.FeatureMsgAuth)
-		c.out.putLocked(func() {
+		c.out.PutLocked(func() {
 			h.ResetSession(a.Full)
 			if randomly {
 				h.BeginAfter(m.random.next() & (1<<31 - 1)) // msgr1.md, section 15
@@ -308,7 +308,7 @@ func (r *runner) prepareLocked(a session.Action) {
 	case session.TellReset: // it and CloseIO wait for what is queued here
 		m.lingering.tellResetLocked(c, Reset{a.Replace})
 	case session.TellRemoteReset:
-		c.out.putLocked(func() { h.Notify(RemoteReset{}) })
+		c.out.PutLocked(func() { h.Notify(RemoteReset{}) })
 	case session.MoveHandler:
 		r.prepareMoveLocked(r.att, dataplane.MoveCause{Accepted: a.Accepted, Replace: a.Replace})
 	case session.Open:
@@ -316,11 +316,11 @@ func (r *runner) prepareLocked(a session.Action) {
 	case session.CloseIO:
 		m.lingering.closeIOLocked(c)
 	case session.StartTimer:
-		c.out.putLocked(func() {
+		c.out.PutLocked(func() {
 			r.stopTimer = m.cfg.Clock.AfterFunc(a.After, func() { r.step(session.TimerFired{Run: a.Run}) })
 		})
 	case session.StopTimer:
-		c.out.putLocked(func() {
+		c.out.PutLocked(func() {
 			if r.stopTimer != nil {
 				r.stopTimer()
 				r.stopTimer = nil
@@ -331,7 +331,7 @@ func (r *runner) prepareLocked(a session.Action) {
 		if r.streak.goesOnLocked(err, a.Text) {
 			return
 		}
-		c.out.putLocked(func() { m.lines.Info(a.Text, "conn", c.id, "peer", peer, "err", err) })
+		c.out.PutLocked(func() { m.lines.Info(a.Text, "conn", c.id, "peer", peer, "err", err) })
 	case session.Dial:
 		r.prepareDialLocked(a.Attempt)
 	case session.Cancel:
@@ -340,7 +340,7 @@ func (r *runner) prepareLocked(a session.Action) {
 			if err == nil {
 				err = errSuperseded
 			}
-			c.out.putLocked(func() { att.cancel(err) })
+			c.out.PutLocked(func() { att.cancel(err) })
 		}
 	}
 }
@@ -354,7 +354,7 @@ func (r *runner) prepareMoveLocked(a *attempt, why dataplane.MoveCause) {
 	}
 	c.shown.keepLocked(&r.machine, a) // for the event that says that the handler has arrived
 	link, moved, there := a.link, a.moved, a.together
-	c.out.putLocked(func() {
+	c.out.PutLocked(func() {
 		if !there && coreGone(link) {
 			moved <- dataplane.ErrStopped
 			return
@@ -379,7 +379,7 @@ func (r *runner) prepareOpenLocked(a *attempt) {
 	opt.Lossy, opt.Throttles, opt.Probe, opt.Tap = r.Policy.Lossy, &c.throttles, a.probe, a.tap
 	opt.Source = dataplane.Source{Type: uint8(m.cfg.Name.Type), Num: m.number}
 	link, talk, features := a.link, a.talk, r.Features
-	c.out.putLocked(func() {
+	c.out.PutLocked(func() {
 		if err := talk.release(&opt, features); err != nil {
 			link.Close()
 			go r.endFor(err)
@@ -409,7 +409,7 @@ func (r *runner) prepareDialLocked(number uint64) {
 	}
 	d := &dialling{c: c, a: a, target: r.Peer.Target, peerType: r.Peer.Type}
 	a.dial = d
-	c.out.putLocked(func() { go d.run() })
+	c.out.PutLocked(func() { go d.run() })
 }
 
 // closeLocked ends the connection, at once if it lingers. reset: tell the user.

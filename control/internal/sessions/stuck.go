@@ -84,7 +84,7 @@ func (n *streak) attemptFailedLocked(c *Conn, err error) {
 	}
 	n.warning = w
 	peer := c.s.peerText()
-	c.out.putLocked(func() {
+	c.out.PutLocked(func() {
 		about := []any{"conn", c.id, "peer", peer, "err", err}
 		if advice != "" {
 			about = append(about, "advice", advice)

@@ -59,9 +59,9 @@ type User interface {
 
 // Reset and RemoteReset are the events of a session (dataplane.Owner.Happened).
 type (
-	// Reset: the connection is over, and nobody here has asked for that. Replace: another
-	// connection of the peer takes its place.
+	// Reset says that the connection is over, and nobody here has asked for that. Replace:
+	// another connection of the peer takes its place.
 	Reset struct{ Replace bool }
-	// RemoteReset: the peer has lost the session. The connection goes on with a new one.
+	// RemoteReset says that the peer has lost the session. The connection goes on with a new one.
 	RemoteReset struct{}
 )

@@ -1,6 +1,6 @@
 //go:build invariants || race
 
-package sessions
+package steplock
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
-// lockCheck knows which goroutine holds the lock, and which goroutines are cores
+// Check knows which goroutine holds the lock, and which goroutines are cores
 // that call us. A call that breaks the rules of the lock panics. It does not
 // allocate, so that tests of allocations hold with it, too.
-type lockCheck struct {
+type Check struct {
 	holder atomic.Uint64
 	taken  uint64                          // how often; guarded by the lock
 	plane  atomic.Pointer[dataplane.Plane] // whose threads are cores, in callbacks or not
@@ -27,7 +27,7 @@ type lockCheck struct {
 }
 
 // mayLock says that the caller is about to take the lock.
-func (l *lockCheck) mayLock() {
+func (l *Check) mayLock() {
 	me := l.goroutine()
 	l.mu.Lock()
 	on := l.cores[me]
@@ -40,39 +40,39 @@ func (l *lockCheck) mayLock() {
 	}
 }
 
-// watch tells of the cores.
-func (l *lockCheck) watch(p *dataplane.Plane) { l.plane.Store(p) }
+// Watch tells of the cores.
+func (l *Check) Watch(p *dataplane.Plane) { l.plane.Store(p) }
 
-func (l *lockCheck) locked() {
+func (l *Check) locked() {
 	l.holder.Store(l.goroutine())
 	l.taken++
 }
 
-// count is how often the lock was taken. The lock is held.
-func (l *lockCheck) count() uint64 { return l.taken }
+// TakenLocked is how often the lock was taken.
+func (l *Check) TakenLocked() uint64 { return l.taken }
 
-func (l *lockCheck) unlocked() { l.holder.Store(0) }
+func (l *Check) unlocked() { l.holder.Store(0) }
 
-// mustBeFree says that the caller is about to do something that must not happen
+// MustBeFree says that the caller is about to do something that must not happen
 // under the lock.
-func (l *lockCheck) mustBeFree(what string) {
+func (l *Check) MustBeFree(what string) {
 	if holder := l.holder.Load(); holder != 0 && holder == l.goroutine() {
 		panic("ringmsgr: broken invariant: the messenger's lock is held over " + what)
 	}
 }
 
-// waits says that the caller is about to wait for the kernel.
-func (l *lockCheck) waits() { l.mustBeFree("a system call") }
+// Waits says that the caller is about to wait for the kernel.
+func (l *Check) Waits() { l.MustBeFree("a system call") }
 
-// enterCore and leaveCore enclose a callback of a core.
-func (l *lockCheck) enterCore() {
-	l.mustBeFree("a callback of a core")
+// EnterCore and LeaveCore enclose a callback of a core.
+func (l *Check) EnterCore() {
+	l.MustBeFree("a callback of a core")
 	l.onCore(true)
 }
 
-func (l *lockCheck) leaveCore() { l.onCore(false) }
+func (l *Check) LeaveCore() { l.onCore(false) }
 
-func (l *lockCheck) onCore(on bool) {
+func (l *Check) onCore(on bool) {
 	me := l.goroutine()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,7 +83,7 @@ func (l *lockCheck) onCore(on bool) {
 }
 
 // goroutine is the number of the goroutine that calls.
-func (l *lockCheck) goroutine() (n uint64) {
+func (l *Check) goroutine() (n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	runtime.Stack(l.text[:], false)
@@ -96,39 +96,39 @@ func (l *lockCheck) goroutine() (n uint64) {
 	return n
 }
 
-// probe is p that must not be called under the lock.
-func (l *lockCheck) probe(p probe.Probe) probe.Probe {
+// Probe is p that must not be called under the lock.
+func (l *Check) Probe(p probe.Probe) probe.Probe {
 	if p == nil {
 		return nil
 	}
 	return probe.Func(func(ctx context.Context, e probe.Event) error {
 		if e.When == probe.Data {
-			l.enterCore()
-			defer l.leaveCore()
+			l.EnterCore()
+			defer l.LeaveCore()
 		} else {
-			l.mustBeFree("a call of the probe")
+			l.MustBeFree("a call of the probe")
 		}
 		return p.At(ctx, e)
 	})
 }
 
-// logger is l that must not be called under the lock.
-func (l *lockCheck) logger(log *slog.Logger) *slog.Logger {
+// Logger is l that must not be called under the lock.
+func (l *Check) Logger(log *slog.Logger) *slog.Logger {
 	return slog.New(checkedHandler{log.Handler(), l})
 }
 
 type checkedHandler struct {
 	slog.Handler
-	check *lockCheck
+	check *Check
 }
 
 func (h checkedHandler) Enabled(ctx context.Context, level slog.Level) bool {
-	h.check.mustBeFree("a log handler")
+	h.check.MustBeFree("a log handler")
 	return h.Handler.Enabled(ctx, level)
 }
 
 func (h checkedHandler) Handle(ctx context.Context, r slog.Record) error {
-	h.check.mustBeFree("a log handler")
+	h.check.MustBeFree("a log handler")
 	return h.Handler.Handle(ctx, r)
 }
 
