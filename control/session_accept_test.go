@@ -102,32 +102,6 @@ func (s *scripts) reconnect(cookie, server, globalSeq, connectSeq, msgSeq uint64
 	return p
 }
 
-// SE-01.
-func TestIdentOfAnUnknownPeerOpensASession(t *testing.T) {
-	for _, policy := range []string{"LP", "LPR", "SFS", "SLS", "SLR"} {
-		t.Run(policy, func(t *testing.T) {
-			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-				s := playTo(t, ctx, v, policy, false)
-				p := s.dial()
-				si := p.Establish(clientCookie, 5)
-				s.must(p)
-				lossy := policy == "SLS" || policy == "SLR"
-				if (si.Cookie == 0) != lossy || (si.Flags == wire.IdentLossy) != lossy || si.GID != 1 || !si.Addrs.Contains(s.node.Addr) {
-					t.Errorf("SERVER_IDENT %+v", si)
-				}
-				want := frame.Rev1
-				if v.rev0 {
-					want = frame.Rev0
-				}
-				if p.Revision() != want {
-					t.Errorf("speaks %v, want %v", p.Revision(), want)
-				}
-				s.node.Await(ctx, "established A(1,1,0,1)")
-			})
-		})
-	}
-}
-
 // SE-02.
 func TestIdentReplacesALossyConnection(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
@@ -250,90 +224,6 @@ func TestIdentTakesOverAnEstablishedSession(t *testing.T) {
 	}
 }
 
-// SE-07: a session in standby is taken over as well, and what it has to say
-// goes out.
-func TestIdentWakesASessionInStandby(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "SFS", false)
-		old, _ := s.establish(clientCookie, 5)
-		old.Close()
-		s.node.Await(ctx, "standby A(1,1,0,1)")
-		conn := s.node.Lookup(s.addr)
-		send(t, conn, 1)
-		fresh, _ := s.establish(clientCookie, 6)
-		if hd, _ := fresh.ExpectMessage(); hd.TID != 1 || hd.Seq != 1 {
-			t.Errorf("message %d seq %d, want the one that waited: %v", hd.TID, hd.Seq, fresh.Err())
-		}
-		s.node.Await(ctx, "established A(1,1,0,2)", "replaced A(1,1,0,0)")
-	})
-}
-
-// SE-08: both dial, and the node's own attempt is under way.
-func TestIdentDuringOurOwnAttemptIsDecidedByTheAddress(t *testing.T) {
-	for _, peerWins := range []bool{true, false} {
-		t.Run(title("peerWins", peerWins), func(t *testing.T) {
-			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-				s := playTo(t, ctx, v, "LP", peerWins)
-				b := s.node.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block())
-				if _, err := s.node.Connect(s.addr, wire.OSD); err != nil {
-					t.Fatal(err)
-				}
-				s.node.Hit(ctx, b)
-				p := s.dial()
-				p.Handshake()
-				p.SendPayload(frame.TagClientIdent, p.ClientIdent(clientCookie, 1))
-				if peerWins {
-					p.ExpectServerIdent()
-					s.must(p)
-					s.node.Await(ctx, "established C(1,0,0,0) A(0,0,0,1)", "replaced A(1,1,0,0)")
-					s.talks(p, 1)
-					return
-				}
-				p.Expect(frame.TagWait)
-				s.must(p)
-				p.Close()
-				s.node.Await(ctx, "connecting C(1,0,0,0)", "closed A(1,1,0,0)")
-			})
-		})
-	}
-}
-
-// SE-09.
-func TestReconnectWithoutASessionIsResetInFull(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", false)
-		p := s.reconnect(clientCookie, 77, 5, 1, 0)
-		if !p.ExpectReset() {
-			t.Error("the reset is a partial one")
-		}
-		p.SendPayload(frame.TagClientIdent, p.ClientIdent(clientCookie, 6))
-		p.ExpectServerIdent()
-		s.must(p)
-		s.node.Await(ctx, "established A(1,1,1,1)")
-		s.talks(p, 1)
-	})
-}
-
-// SE-11: a session that is not the one on record.
-func TestReconnectWithAnotherCookieIsResetByThePolicy(t *testing.T) {
-	for _, c := range []struct {
-		policy string
-		full   bool
-	}{{"LP", false}, {"LPR", true}, {"SFS", true}} {
-		t.Run(c.policy, func(t *testing.T) {
-			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-				s := playTo(t, ctx, v, c.policy, false)
-				s.establish(clientCookie, 5)
-				p := s.reconnect(otherCookie, 77, 6, 1, 0)
-				if full := p.ExpectReset(); full != c.full {
-					t.Errorf("SESSION_RESET(%v), want %v", full, c.full)
-				}
-				s.must(p)
-			})
-		})
-	}
-}
-
 // A CLIENT_IDENT that is held up while the session it asks for is opened on
 // another socket, used, and marked down: to open it again would give the peer a
 // session under the cookie of the one that it knows, with other sequences.
@@ -358,39 +248,6 @@ func TestIdentOfASessionThatHasEndedIsStale(t *testing.T) {
 		s.must(p)
 		fresh, _ := s.establish(clientCookie, 8)
 		s.talks(fresh, 1)
-	})
-}
-
-// SE-12: the session is known by its client cookie only, as our CLIENT_IDENT
-// was never answered.
-func TestReconnectOfASessionThatWeHaveNotConfirmedIsResetInPart(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", false)
-		l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Number: 2, Addr: s.addr, Rev0: v.rev0})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		s.addr = l.Addr
-		if _, err := s.node.Connect(l.Addr, wire.OSD); err != nil {
-			t.Fatal(err)
-		}
-		silent := l.Accept(ctx)
-		defer silent.Close()
-		silent.Handshake()
-		ci := silent.ExpectClientIdent()
-		s.must(silent)
-		p := s.reconnect(ci.Cookie, 77, 5, 1, 0)
-		if p.ExpectReset() {
-			t.Error("the reset is a full one")
-		}
-		p.SendPayload(frame.TagClientIdent, p.ClientIdent(ci.Cookie, 6))
-		p.ExpectServerIdent()
-		s.must(p)
-		silent.ExpectEnd()
-		s.must(silent)
-		s.node.Await(ctx, "established C(1,1,0,0) A(0,0,0,1)", "replaced A(1,1,1,0)")
-		s.talks(p, 1)
 	})
 }
 
@@ -432,42 +289,6 @@ func TestReconnectNeedsTheRightNumbers(t *testing.T) {
 		s.must(p)
 		s.talks(again, 4)
 		s.node.Await(ctx, "established A(1,1,0,3)", "replaced A(1,0,1,0)", "replaced A(1,0,3,0)")
-	})
-}
-
-// The other half of SE-15: with equal connect_seq the higher address waits,
-// even against a session without a socket.
-func TestReconnectOfTheLoserWaits(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", false)
-		old, si := s.establish(clientCookie, 10)
-		old.Close()
-		s.node.Await(ctx, "standby A(1,1,0,1)")
-		p := s.reconnect(clientCookie, si.Cookie, 11, 0, 0)
-		p.Expect(frame.TagWait)
-		s.must(p)
-		p.Close()
-		s.node.Await(ctx, "standby A(1,1,0,1)", "closed A(1,0,1,0)")
-	})
-}
-
-// After a retry only another SESSION_RECONNECT is taken, after a reset only a
-// CLIENT_IDENT, as the sharded implementation has it.
-func TestAnswerMustBeFollowedByTheFrameThatItAsksFor(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", true)
-		p, si := s.establish(clientCookie, 10)
-		retried := s.reconnect(clientCookie, si.Cookie, 9, 1, 0)
-		retried.ExpectRetryGlobal()
-		retried.SendPayload(frame.TagClientIdent, retried.ClientIdent(clientCookie, 11))
-		retried.ExpectEnd()
-		s.must(retried)
-		reset := s.reconnect(otherCookie, si.Cookie, 11, 1, 0)
-		reset.ExpectReset()
-		reset.SendPayload(frame.TagSessionReconnect, reset.SessionReconnect(clientCookie, si.Cookie, 11, 1, 0))
-		reset.ExpectEnd()
-		s.must(reset)
-		s.talks(p, 1)
 	})
 }
 
