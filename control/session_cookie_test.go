@@ -9,7 +9,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
 // SE-46: cookies are never 0 and never used twice, and a lossy session has none
@@ -69,24 +68,5 @@ func TestGlobalSeqIsUniqueUnderContention(t *testing.T) {
 			}
 			seen[st.GlobalSeq] = true
 		}
-	})
-}
-
-// SE-35: what waits is framed for the connection that takes it, which need not
-// speak the revision of the last one.
-func TestQueuedMessageIsFramedForTheNextConnection(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := stageFor(t, ctx, v, "LLC")
-		p, _ := s.establish()
-		send(t, s.conn, 1)
-		s.takes(p, 1, 1)
-		s.l.Config.Rev0 = true
-		p.Reset()
-		again := s.resume(0)
-		if again.Revision() != frame.Rev0 {
-			t.Errorf("speaks %v", again.Revision())
-		}
-		s.takes(again, 1, 1)
-		s.must(again)
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
 // What becomes of a session whose peer is gone: killed, frozen, or restarted.
@@ -17,66 +16,6 @@ import (
 // watchful has a node notice a peer that is silent.
 func watchful(c *msgrtest.NodeConfig) {
 	c.KeepaliveEvery, c.KeepaliveTimeout = stallDeadline/8, stallDeadline
-}
-
-// eachDeath runs a test for a peer whose kernel resets the connection, and for
-// one that never says anything again.
-func eachDeath(t *testing.T, policies []string, run func(t *testing.T, ctx context.Context, v variant, policy string, die func(p *msgrtest.Peer))) {
-	msgrtest.CheckLeaks(t)
-	deaths := []func(p *msgrtest.Peer){(*msgrtest.Peer).Reset, func(*msgrtest.Peer) {}}
-	names := []string{"killed", "frozen"}
-	n := len(variants)
-	name := func(i int) string { return title(policies[i/n/2], names[i/n%2], variants[i%n]) }
-	spread(t, 16, len(policies)*len(deaths)*n, name, func(t *testing.T, i int) {
-		run(t, deadline(t), variants[i%n], policies[i/n/2], deaths[i/n%2])
-	})
-}
-
-// FT-28, the connector's side: a killed acceptor and a frozen one end alike.
-func TestConnectorOfADeadPeerComesAgain(t *testing.T) {
-	eachDeath(t, []string{"LC", "LLC", "LP", "LPR"}, func(t *testing.T, ctx context.Context, v variant, policy string, die func(p *msgrtest.Peer)) {
-		s := stageFor(t, ctx, v, policy, watchful)
-		p := s.accept()
-		p.Ignore(frame.TagKeepalive2)
-		ci := p.ExpectClientIdent()
-		cookie := uint64(serverCookie)
-		if policy == "LC" {
-			cookie = 0
-		}
-		p.SendPayload(frame.TagServerIdent, p.ServerIdent(cookie, 1))
-		send(t, s.conn, 1)
-		p.ExpectMessage()
-		s.must(p)
-		die(p)
-		if policy == "LC" {
-			s.node.Await(ctx, "closed C(1,1,0,1) R(1,0)")
-			return
-		}
-		again := s.accept()
-		if sr := again.ExpectReconnect(); sr.ClientCookie != ci.Cookie || sr.ServerCookie != serverCookie || sr.ConnectSeq != 1 || sr.MsgSeq != 0 {
-			t.Errorf("SESSION_RECONNECT %+v", sr)
-		}
-		again.Ignore(frame.TagKeepalive2)
-		again.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{})
-		if hd, _ := again.ExpectMessage(); hd.TID != 1 || hd.Seq != 1 {
-			t.Errorf("message %+v", hd)
-		}
-		s.must(again)
-		s.node.Await(ctx, "established C(2,1,1,2)")
-	})
-}
-
-// FT-28, the acceptor's side.
-func TestAcceptorOfADeadPeerKeepsWhatItsPolicySays(t *testing.T) {
-	ends := map[string]string{
-		"SLS": "closed A(1,1,0,1) R(1,0)", "SLR": "closed A(1,1,0,1) R(1,0)", "SFS": "standby A(1,1,0,1)", "LP": "standby A(1,1,0,1)",
-	}
-	eachDeath(t, []string{"SLS", "SLR", "SFS", "LP"}, func(t *testing.T, ctx context.Context, v variant, policy string, die func(p *msgrtest.Peer)) {
-		s := playTo(t, ctx, v, policy, true, watchful)
-		p, _ := s.establish(clientCookie, 5)
-		die(p)
-		s.node.Await(ctx, ends[policy])
-	})
 }
 
 // restart ends a node and starts another at its port. It runs under load.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
@@ -92,80 +91,6 @@ func throttled(k *keepsake) func(*msgrtest.NodeConfig) {
 			return conn.PeerType() == wire.Client && keep.Fast(conn, m)
 		}}, echoer())
 	}
-}
-
-// TH-01, TH-06: a connection that a throttle holds delays none of the others of
-// its core.
-func TestThrottledConnectionDelaysNoOther(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		var k keepsake
-		server := nodeOf(t, v, "osd.1", "SFS", 1, throttled(&k))
-		held, free := nodeOf(t, v, "client.2", "LLC", 2), nodeOf(t, v, "osd.3", "LLC", 3)
-		conn := held.Dial(server)
-		for tid := range uint64(3) {
-			send(t, conn, tid+1)
-		}
-		eventually(t, ctx, "the throttle", func() bool {
-			st, err := first(t, ctx, server).Stats()
-			return err == nil && st.IO.Throttled
-		})
-		other := free.Dial(server)
-		for tid := uint64(11); tid < 60; tid++ {
-			send(t, other, tid)
-			awaitTID(t, ctx, free, tid+1000)
-		}
-		for n := 1; n <= 3; n++ {
-			eventually(t, ctx, "a message of the held connection", k.letGo)
-		}
-		got := []uint64{}
-		for _, tid := range server.Inbox.TIDs() {
-			if tid < 10 {
-				got = append(got, tid)
-			}
-		}
-		if fmt.Sprint(got) != "[1 2 3]" {
-			t.Errorf("the held connection brought %v", got)
-		}
-	})
-}
-
-// TH-07: our own keepalives do not end a connection that we do not read.
-func TestThrottledConnectionIsNotEndedByOurKeepalives(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		var k keepsake
-		const limit = time.Second // in which a busy machine answers
-		server := nodeOf(t, v, "osd.1", "SFS", 1, throttled(&k), func(c *msgrtest.NodeConfig) {
-			c.KeepaliveEvery, c.KeepaliveTimeout = limit/6, limit
-		})
-		client := nodeOf(t, v, "client.2", "LLC", 2)
-		conn := client.Dial(server)
-		send(t, conn, 1)
-		send(t, conn, 2)
-		theirs := first(t, ctx, server)
-		eventually(t, ctx, "the throttle", func() bool {
-			st, err := theirs.Stats()
-			return err == nil && st.IO.Throttled
-		})
-		asked := func() time.Time {
-			st, err := theirs.Stats()
-			if err != nil {
-				t.Fatal(err)
-			}
-			return st.IO.Keepalives.Sent.Time()
-		}
-		begun := asked()
-		if begun.IsZero() {
-			begun = time.Now()
-		}
-		eventually(t, ctx, "keepalives for three limits", func() bool { return asked().Sub(begun) >= 3*limit })
-		if st, err := theirs.Stats(); err != nil || !st.IO.Throttled || st.Counters.Ready != 1 {
-			t.Errorf("after three limits: %+v %v", st, err)
-		}
-		for range 2 {
-			eventually(t, ctx, "the next message", k.letGo)
-		}
-		receives(t, ctx, server, 1, 2)
-	})
 }
 
 // TH-05, TH-14: a small dispatch limit under faults at every place of the data phase

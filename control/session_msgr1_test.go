@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -50,28 +49,6 @@ func TestMsgr1EveryPairOfPoliciesHasTheOutcomeOfMsgr2(t *testing.T) {
 		runPair(t, deadline(t), v, a, b)
 	})
 }
-
-// A peer that has forgotten its session is told so by RESETSESSION, or has ours reset, as
-// the policies say.
-func TestMsgr1LifeOfAConnectionUnderEachPolicy(t *testing.T) {
-	for _, c := range lifeCases {
-		t.Run(c.connector+"-"+c.acceptor, func(t *testing.T) {
-			c.connects, c.accepts = anyFrames(c.connects), anyFrames(c.accepts)
-			everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) { c.run(t, ctx, v) })
-		})
-	}
-}
-
-// anyFrames leaves the numbers of frames out of lines, which are those of msgr2.
-func anyFrames(lines []string) []string {
-	out := make([]string, len(lines))
-	for i, l := range lines {
-		out[i] = frames.ReplaceAllString(l, "$1(${2},*,*,$3)")
-	}
-	return out
-}
-
-var frames = regexp.MustCompile(`([CA])\((\d),\d,\d,(\d)\)`)
 
 // A messenger has both protocols, each at its address. A session is in one of them: a
 // process that comes by the other one gets a new one in its place.

@@ -103,26 +103,6 @@ func TestWaitingSideIsServedByTheWinner(t *testing.T) {
 	})
 }
 
-// awaitSockets waits until the cores of a node have this many sockets.
-func awaitSockets(t *testing.T, ctx context.Context, n *msgrtest.Node, want int64) {
-	t.Helper()
-	have := int64(0)
-	err := msgrtest.Until(ctx, func() bool {
-		st, err := n.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
-		have = 0
-		for _, c := range st.Cores {
-			have += c.Sockets
-		}
-		return have == want
-	})
-	if err != nil {
-		t.Fatalf("%s: %d sockets, want %d", n.Name(), have, want)
-	}
-}
-
 // RA-11: both dial again at the same moment. Whoever wins, the session resumes
 // once, and each further SESSION_RECONNECT is the answer to a RETRY.
 func TestBothReconnectAtOnceIntoOneSession(t *testing.T) {

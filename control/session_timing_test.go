@@ -1,7 +1,6 @@
 package control_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -163,40 +162,4 @@ func swallow(t *testing.T) wire.Addr {
 	}
 	t.Cleanup(func() { _ = filler.Close() })
 	return wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.AddrPortFrom(at.Addr(), at.Port())}
-}
-
-// KA-05: a peer that stops in the middle of a message does not hold its
-// connection for ever.
-func TestPeerThatStopsInTheMiddleOfAMessageIsGivenUp(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "SLS", true, watchful)
-		p, _ := s.establish(0, 5)
-		p.Ignore(frame.TagKeepalive2)
-		p.WriteRaw(half(t, p, frame.MessageHeader{Seq: 1, TID: 1}, make([]byte, 5000)))
-		p.ExpectEnd()
-		s.must(p)
-		s.node.Await(ctx, "closed A(1,1,0,1) R(1,0)")
-	})
-}
-
-// KA-06: a peer that stops reading is given up, and the others of its core
-// notice nothing.
-func TestPeerThatStopsReadingIsGivenUp(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "SFS", true, watchful, withChain(echoer()))
-		p, _ := s.establish(clientCookie, 5)
-		conn := s.node.Lookup(s.addr)
-		if err := conn.Send(control.NewMessage(1, bytes.Repeat([]byte("full"), 4<<20), nil)); err != nil {
-			t.Fatal(err)
-		}
-		client := nodeOf(t, v, "client.9", "LLC", 9)
-		other := client.Dial(s.node)
-		for tid := uint64(1); conn.State() == control.StateReady && tid < 900; tid++ {
-			send(t, other, tid)
-			awaitTID(t, ctx, client, tid+1000)
-		}
-		eventually(t, ctx, "the end of the connection that is stuck", func() bool { return conn.State() == control.StateStandby })
-		p.Close()
-		client.Await(ctx, "established C(1,1,0,1)")
-	})
 }
