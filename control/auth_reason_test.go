@@ -135,52 +135,6 @@ func TestALosslessConnectionThatIsRefusedGivesUp(t *testing.T) {
 	}
 }
 
-// failing is a client that does not believe any server.
-type failing struct{ auth.Client }
-
-type failingExchange struct{ auth.ClientExchange }
-
-func (f failing) Start(ctx context.Context, peer wire.EntityType) (auth.ClientExchange, error) {
-	x, err := f.Client.Start(ctx, peer)
-	return failingExchange{x}, err
-}
-
-func (failingExchange) Done(context.Context, uint64, auth.Mode, []byte) (*auth.Result, error) {
-	return nil, cephx.ErrServerProof
-}
-
-// AU-04, AU-09: a server that cannot prove itself is tried again, as another one may
-// take its address, but with the usual growing pauses.
-func TestAServerWithoutProofIsTriedAgainWithBackoff(t *testing.T) {
-	clock, admin := newHandClock(), entity(t, "client.admin")
-	mon := newParty(t, control.Config{Name: entity(t, "mon.a")}).bind(t)
-	policy := control.LosslessClient()
-	client := newParty(t, control.Config{Name: admin, Default: &policy, Clock: clock, AuthClient: failing{none.NewClient(admin)}})
-	conn, err := client.m.Connect(mon.addr, wire.Mon)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.Send(control.NewMessage(42, nil, nil)); err != nil { // it has something to do
-		t.Fatal(err)
-	}
-	pause := control.DefaultInitialBackoff
-	for attempt := uint64(1); attempt <= 8; attempt++ {
-		// The state shows before the timer runs: a clock that goes on in between would move it.
-		happens(t, "the pause", func() bool { return conn.State() == control.StateWait && clock.due(pause) })
-		clock.pass(pause - time.Nanosecond)
-		st, err := conn.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if st.Counters.Attempts != attempt || st.Counters.AuthFailures != attempt || !errors.Is(conn.Err(), cephx.ErrServerProof) {
-			t.Fatalf("after attempt %d: %+v, %v", attempt, st.Counters, conn.Err())
-		}
-		clock.pass(time.Nanosecond)
-		happens(t, "another attempt", func() bool { st, err := conn.Stats(); return err == nil && st.Counters.Attempts == attempt+1 })
-		pause = min(2*pause, control.DefaultMaxBackoff)
-	}
-}
-
 // The address of a peer that nobody has is no question of authentication.
 func TestAnAddressWithoutAPeerIsNoFailedAuthentication(t *testing.T) {
 	client := newParty(t, control.Config{Name: entity(t, "client.admin")})

@@ -2,7 +2,6 @@ package control_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -240,19 +239,4 @@ func readFrame(t *testing.T, r io.Reader, dec *frame.Decoder) frame.Frame {
 	f, err := dec.Finish(h, head, rest)
 	must(t, err)
 	return f
-}
-
-// HS-24, at the connector and with keys: both clocks stand still.
-func TestAHandshakeNeedsNoTimer(t *testing.T) {
-	for _, mode := range []auth.Mode{auth.CRC, auth.Secure} {
-		authClient, authServer := cephxPair(t, []auth.Mode{mode}, []auth.Mode{mode})
-		server := newParty(t, control.Config{Name: entity(t, "mon.a"), AuthServer: authServer, Clock: newHandClock()}).bind(t)
-		client := newParty(t, control.Config{Name: entity(t, "client.admin"), AuthClient: authClient, Clock: newHandClock()})
-		conn, err := client.dial(t, server, wire.Mon)
-		must(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), authPatience)
-		defer cancel()
-		must(t, conn.WaitReady(ctx))
-		exchange(t, client, server, conn, []byte("ready"))
-	}
 }

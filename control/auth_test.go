@@ -225,23 +225,6 @@ func wantNegotiated(t *testing.T, c *control.Conn, mode auth.Mode, method auth.M
 	}
 }
 
-// Without keys there is nothing to encrypt with.
-func TestRequiredSecureIsRefusedWithoutAuthentication(t *testing.T) {
-	only := []auth.Mode{auth.Secure}
-	for _, c := range []struct {
-		name           string
-		client, server []auth.Mode
-	}{{"client requires", only, nil}, {"server requires", nil, only}, {"both require", only, only}} {
-		t.Run(c.name, func(t *testing.T) {
-			client := newParty(t, control.Config{Name: entity(t, "client.admin"), Modes: c.client})
-			server := newParty(t, control.Config{Name: entity(t, "mon.a"), Modes: c.server}).bind(t)
-			if conn, err := client.dial(t, server, wire.Mon); err == nil || control.StageOf(err) != control.StageAuth {
-				t.Errorf("%v: %+v", err, conn.Info())
-			}
-		})
-	}
-}
-
 // exchange sends data to the server and back.
 func exchange(t *testing.T, client, server *party, conn *control.Conn, data []byte) {
 	t.Helper()

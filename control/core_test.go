@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,7 +16,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
-	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -340,45 +338,4 @@ func TestTheConnectionToOurselvesHasNoCore(t *testing.T) {
 	done := make(chan struct{})
 	c.Do(func(*control.Core) { close(done) })
 	<-done
-}
-
-// In a simulation there are no threads: who turns a core is on it.
-func TestTasksAndTimersRunInASimulation(t *testing.T) {
-	net := simnet.New(1, simnet.Options{})
-	var core *simnet.Core
-	var log coreLog
-	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: dataplane.Config{Cores: 1}}
-	net.Host(netip.MustParseAddr("10.0.0.1")).Run(&cfg.Plane, func(c *simnet.Core) { core = c })
-	log.hooks(&cfg)
-	m, err := control.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	log.check(t, "0 starts")
-	timer := control.Timer{Fire: func(c *control.Core) { log.add("fires at %v", c.Now()) }}
-	m.Core(0).Do(func(c *control.Core) {
-		log.add("runs")
-		c.Arm(&timer, time.Hour)
-	})
-	for core.Busy() {
-		if err := core.Turn(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	log.check(t, "runs")
-	at, ok := core.Deadline()
-	if !ok || at != time.Hour {
-		t.Fatalf("due at %v, %v", at, ok)
-	}
-	net.Advance(at)
-	for range 2 { // a turn reads the clock, the next one fires
-		if err := core.Turn(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	log.check(t, "fires at 1h0m0s")
-	if err := m.Shutdown(deadline(t)); err != nil {
-		t.Fatal(err)
-	}
-	log.check(t, "0 stops")
 }

@@ -229,68 +229,6 @@ func TestADelayedMessageHoldsThoseBehindItUntilTheSocketFails(t *testing.T) {
 	})
 }
 
-func TestDelayedMessagesEndWithTheirConnection(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		late := injects(control.Inject{Seed: 1, Dispatches: []control.DispatchDelay{{Delay: upToAnHour}}})
-		server, client := nodeOf(t, v, "osd.1", "LP", 1, late), nodeOf(t, v, "osd.2", "LP", 2)
-		conn := client.Dial(server)
-		typed(t, conn, 1, 1)
-		theirs := first(t, ctx, server)
-		waiting(t, ctx, theirs, 1)
-		conn.MarkDown() // the socket is lost
-		receives(t, ctx, server, 1)
-		typed(t, client.Dial(server), 1, 2)
-		waiting(t, ctx, theirs, 2)
-		theirs.MarkDown()
-		<-theirs.Closed()
-		holdsNothing(t, ctx, server)
-		receives(t, ctx, server, 1)
-	})
-}
-
-// A test that waits for the chance of a delay would take long: this clock has every
-// timer that could be one fire at once, and keeps how long it would have been.
-type hastyClock struct {
-	control.MachineClock
-	most time.Duration
-	mu   sync.Mutex
-	took []time.Duration // guarded by mu
-}
-
-func (c *hastyClock) AfterFunc(d time.Duration, f func()) func() bool {
-	if d > c.most {
-		return c.MachineClock.AfterFunc(d, f)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.took = append(c.took, d)
-	return c.MachineClock.AfterFunc(0, f)
-}
-
-func (c *hastyClock) delays() []time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.took)
-}
-
-func TestHandshakesAreDelayedBySeed(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		dial := func(seed uint64) []time.Duration {
-			clock := &hastyClock{most: time.Millisecond}
-			server := nodeOf(t, v, "osd.1", "SLS", 1)
-			client := nodeOf(t, v, "client.2", "LC", 2, func(c *msgrtest.NodeConfig) {
-				c.Clock, c.Inject = clock, control.Inject{Seed: seed, Handshakes: control.Delay{Probability: 0.5, Max: clock.most}}
-			})
-			must(t, client.Dial(server).WaitReady(ctx))
-			return clock.delays()
-		}
-		one, again, other := dial(1), dial(1), dial(3)
-		if len(one) == 0 || !slices.Equal(one, again) || slices.Equal(one, other) {
-			t.Errorf("%v, then %v, with another seed %v", one, again, other)
-		}
-	})
-}
-
 func TestWhatCannotBeInjectedIsAnErrorOfTheConfiguration(t *testing.T) {
 	for _, i := range []control.Inject{
 		{SocketFailures: -1},

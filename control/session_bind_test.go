@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -221,39 +220,6 @@ func TestShutdownEndsTheWaitForAPort(t *testing.T) {
 	if err := <-bound; !errors.Is(err, control.ErrShutdown) {
 		t.Errorf("Bind: %v", err)
 	}
-}
-
-// Two who want the same ports at the same time get different ones: the kernel
-// shares a port among sockets of one user that ask for it, and both of ours do.
-func TestMessengersThatBindAtTheSameTimeShareNothing(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		for range 10 {
-			host := ownHost()
-			var ports [3]uint16
-			var wg sync.WaitGroup
-			for i := range ports {
-				n := unboundOSD(t, v, 2, len(ports))
-				wg.Go(func() {
-					if addrs, err := n.Bind(v2(host, 0)); err == nil {
-						ports[i] = addrs[0].AddrPort.Port()
-					} else if !errors.Is(err, control.ErrNoPort) {
-						t.Error(err)
-					}
-				})
-			}
-			wg.Wait()
-			seen := map[uint16]bool{}
-			for _, p := range ports {
-				if p != 0 && seen[p] {
-					t.Fatalf("ports %v", ports)
-				}
-				seen[p] = true
-			}
-			if len(seen) == 1 && seen[0] {
-				t.Fatal("nobody got a port")
-			}
-		}
-	})
 }
 
 func TestBindSettingsAreChecked(t *testing.T) {

@@ -260,27 +260,3 @@ func TestTheLargestMessageIsThatOfTheConfiguration(t *testing.T) {
 		})
 	}
 }
-
-// HI-27: urgent data, out of the order of the stream, is not part of it.
-func TestUrgentDataIsNotPartOfTheStream(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", true)
-		road := newUrgentRoad(t, ctx, s.node.Addr.AddrPort.String())
-		to := s.node.Addr
-		s.node.Addr.AddrPort = road.addr // the peer dials by the road, and asks for who is there
-		p := s.dial()
-		s.node.Addr = to
-		p.Claim(to)
-		p.Establish(clientCookie, 5)
-		s.must(p)
-		eventually(t, ctx, "the session", func() bool {
-			c := s.node.Lookup(s.addr)
-			return c != nil && c.State() == control.StateReady
-		})
-		s.talks(p, 1)
-		road.urgent(t)
-		s.talks(p, 2)
-		road.urgent(t)
-		s.talks(p, 3)
-	})
-}

@@ -2,56 +2,15 @@ package control_test
 
 import (
 	"errors"
-	"net/netip"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // Steering of msgr1. There is no server_cookie that could name a core, so its peers give no
 // hint; the other rules look at TCP alone.
-
-func TestMsgr1TheTablePutsEveryConnectionWhereItBelongs(t *testing.T) {
-	needSteering(t)
-	const hosts = 20
-	m, at := steeredAs(t, wire.AddrLegacy, control.SteerTable, nil)
-	for i := range hosts {
-		if err := m.PinPeer(source(i), i*7%steerCores); err != nil {
-			t.Fatal(err)
-		}
-	}
-	n := connections()
-	want := make([]int, steerCores)
-	for i := range n {
-		knock(t, netip.AddrPortFrom(source(i%hosts), 0), at)
-		want[i%hosts*7%steerCores]++
-	}
-	got, st := arrived(t, m, n)
-	expectCores(t, got, want)
-	expectSelected(t, st.Steering.Groups[0].Counters, want, byAddr)
-}
-
-func TestMsgr1TheCPUPutsEveryConnectionOnTheCoreOfItsCPU(t *testing.T) {
-	needSteering(t)
-	cpus, err := uring.AllowedCPUs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, at := steeredAs(t, wire.AddrLegacy, control.SteerCPU, func(c *control.Config) { c.Plane.Cores = max(2, len(cpus)) })
-	n := connections()
-	want := make([]int, max(2, len(cpus)))
-	for i := range n {
-		turn := i % len(cpus)
-		onCPU(t, cpus[turn], func() { knock(t, netip.AddrPortFrom(source(i), 0), at) })
-		want[turn]++
-	}
-	got, st := arrived(t, m, n)
-	expectCores(t, got, want)
-	expectSelected(t, st.Steering.Groups[0].Counters, want, byCPU)
-}
 
 // A session of msgr1 that comes back is accepted by the core of its owner, as the table
 // says, and moves only when the table says something else.

@@ -86,27 +86,6 @@ func TestALoaderThatFailsLeavesEverythingUnsteered(t *testing.T) {
 	}
 }
 
-func TestAProgramThatBreaksOnTheWayLeavesEverythingUnsteered(t *testing.T) {
-	needSteering(t)
-	st := worksUnsteered(t, func(cfg bpf.Config) (*bpf.Steering, error) {
-		cfg.MaxCores = 2 // the third core finds no slot
-		return bpf.Load(cfg)
-	})
-	if st.Why == "" {
-		t.Errorf("steering %+v", st)
-	}
-	st = worksUnsteered(t, func(cfg bpf.Config) (*bpf.Steering, error) {
-		s, err := bpf.Load(cfg)
-		if err == nil {
-			err = s.Close()
-		}
-		return s, err
-	})
-	if !strings.Contains(st.Why, bpf.ErrClosed.Error()) {
-		t.Errorf("steering %+v", st)
-	}
-}
-
 const unprivilegedEnv = "RINGMSGR_TEST_UNPRIVILEGED"
 
 // The test runs itself once more, in a process that cannot get the capability.

@@ -3,7 +3,6 @@ package control_test
 import (
 	"context"
 	"fmt"
-	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -228,39 +227,6 @@ func TestWithTheHintNoSessionMovesToAnotherCore(t *testing.T) {
 	}
 }
 
-func TestWithoutSteeringMostSessionsMoveToAnotherCore(t *testing.T) {
-	n := sessionsToCut()
-	server, clients := cutAndReturn(t, control.SteerNone, n)
-	st := statsOf(t, server)
-	here, away := moves(st)
-	// The hash knows nothing of the owner: one in steerCores stays.
-	want := float64(n) * (steerCores - 1) / steerCores
-	if dev := math.Sqrt(want / steerCores); here != away || math.Abs(float64(here)-want) > 6*dev {
-		t.Errorf("%d of %d sessions moved, want about %.0f", here, n, want)
-	}
-	p := st.Counters.Placement
-	if p.Unsteered != uint64(here) || p.Intended != uint64(2*n-here) || p.NoHint+p.OtherHint+p.Missed != 0 {
-		t.Errorf("placement %+v with %d moves", p, here)
-	}
-	displaced := 0
-	for _, c := range server.Conns() {
-		if p := c.Info().Placement; p.Core != p.Intended {
-			displaced++
-			if p.Reason != "unsteered" || p.By != "session" {
-				t.Errorf("connection %d: %+v", c.ID(), p)
-			}
-		}
-	}
-	if displaced != here {
-		t.Errorf("%d connections say that they moved, %d did", displaced, here)
-	}
-	for _, c := range clients {
-		if h := statsOf(t, c.m).Counters.Hints; h != (control.HintCounters{}) {
-			t.Errorf("client %s followed hints: %+v", c.m.Name(), h)
-		}
-	}
-}
-
 // A client that does not follow hints, such as every other implementation,
 // works as before, and the server says why its session moved.
 func TestAPeerThatIgnoresTheHintIsServedWhereItArrives(t *testing.T) {
@@ -283,79 +249,6 @@ func TestAPeerThatIgnoresTheHintIsServedWhereItArrives(t *testing.T) {
 	here, _ := moves(st)
 	if p := st.Counters.Placement; int(p.NoHint) != here || here == 0 || p.Unsteered+p.OtherHint+p.Missed != 0 {
 		t.Errorf("placement %+v with %d moves", p, here)
-	}
-}
-
-// The hint is for the side that made the cookie: when the roles change between
-// two peers that both dial, nobody follows its own.
-func TestAHintIsNotFollowedByItsGiver(t *testing.T) {
-	needSteering(t)
-	cut := &scissors{}
-	peer := func(id string) *control.Messenger {
-		policy := control.LosslessPeer()
-		m, err := control.New(control.Config{
-			Name: wire.EntityName{Type: wire.OSD, ID: id}, Default: &policy, Probe: cut, Steer: control.SteerHint,
-			InitialBackoff: time.Millisecond, MaxBackoff: 50 * time.Millisecond,
-			Plane: dataplane.Config{Cores: 2},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		endWithTest(t, m)
-		return m
-	}
-	a, b := peer("1"), peer("2")
-	got := make(chan uint64, 64)
-	for _, m := range []*control.Messenger{a, b} {
-		if err := m.Start(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
-			got <- m.TID
-			return true
-		}}); err != nil {
-			t.Fatal(err)
-		}
-		bindLoopback(t, m)
-	}
-	send := func(c *control.Conn, tid uint64) {
-		t.Helper()
-		msg := control.NewMessage(1, nil, nil)
-		msg.TID = tid
-		if err := c.Send(msg); err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case g := <-got:
-			if g != tid {
-				t.Errorf("message %d where %d was due", g, tid)
-			}
-		case <-time.After(steerPatience):
-			t.Fatalf("message %d did not arrive: %v", tid, c.Err())
-		}
-	}
-	out, err := a.Connect(b.Addrs()[0], wire.OSD)
-	if err != nil {
-		t.Fatal(err)
-	}
-	send(out, 1)
-	in := b.Lookup(a.Addrs()[0])
-	if in == nil {
-		t.Fatal("no session at the acceptor")
-	}
-	for tid := uint64(2); tid < 6; tid++ {
-		cut.arm([]*control.Conn{in, out})
-		if tid%2 == 0 {
-			send(in, tid) // cut by the other side as it arrives
-		} else {
-			send(out, tid)
-		}
-	}
-	for _, m := range []*control.Messenger{a, b} {
-		if h := statsOf(t, m).Counters.Hints; h.Contradicted+h.Translated+h.Refused != 0 {
-			t.Errorf("%s: %+v", m.Name(), h)
-		}
-	}
-	// Only the side that was given a hint can have followed it.
-	if h := statsOf(t, b).Counters.Hints; h.Dialled > statsOf(t, a).Counters.Hints.Given {
-		t.Errorf("the giver followed its own hint: %+v", h)
 	}
 }
 
