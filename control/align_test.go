@@ -2,13 +2,11 @@ package control_test
 
 import (
 	"context"
-	"errors"
 	"reflect"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
-	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
 // offset is where p lies within its page.
@@ -41,11 +39,4 @@ func TestBlocksOf4KiBBeginOnAPageWhereThatIsAskedFor(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestANegativeAlignFromIsRefused(t *testing.T) {
-	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, AlignFrom: -1}
-	if err := cfg.Validate(); !errors.Is(err, control.ErrConfig) {
-		t.Error(err)
-	}
 }

@@ -54,18 +54,6 @@ func (c *handClock) take(t *handTimer) bool {
 	return ok
 }
 
-// due says whether a timer runs that ends in d.
-func (c *handClock) due(d time.Duration) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for t := range c.timers {
-		if t.at.Equal(c.now.Add(d)) {
-			return true
-		}
-	}
-	return false
-}
-
 // pass moves the clock on and runs what is due.
 func (c *handClock) pass(d time.Duration) {
 	c.mu.Lock()

@@ -406,10 +406,3 @@ func TestABombEndsTheConnection(t *testing.T) {
 		})
 	}
 }
-
-func TestCompressionThatIsNotThereIsRefused(t *testing.T) {
-	cfg := control.Config{Name: entity(t, "client.admin"), Compression: control.Compression{Methods: methods(handshake.CompressionBrotli)}}
-	if _, err := control.New(cfg); !errors.Is(err, control.ErrConfig) {
-		t.Errorf("brotli: %v", err)
-	}
-}

@@ -118,27 +118,6 @@ func TestPredecessorThatFailsLeavesNothingWithTheSuccessor(t *testing.T) {
 	s.end()
 }
 
-func TestSuccessorMustBeTheSameEntity(t *testing.T) {
-	msgrtest.CheckLeaks(t)
-	m, addr := handoverServer(t, uring.Auto, 1)
-	other, nonce := serverConfig(uring.Auto, 1), serverConfig(uring.Auto, 1)
-	other.Name.ID = "1"
-	wrong := addr.Nonce + 1
-	nonce.Nonce = &wrong
-	for _, cfg := range []control.Config{other, nonce} {
-		a, b := unixPair(t)
-		handed := make(chan error, 1)
-		go func() { handed <- m.HandOver(context.Background(), a) }()
-		next, err := control.TakeOver(context.Background(), cfg, b)
-		if next != nil || !errors.Is(err, control.ErrHandOver) || !strings.Contains(err.Error(), "osd.0") {
-			t.Errorf("%v with %v: %v", cfg.Name, cfg.Nonce, err)
-		}
-		if err := <-handed; !errors.Is(err, control.ErrHandOver) {
-			t.Errorf("hand-over: %v", err)
-		}
-	}
-}
-
 func TestMessengerThatIsHandedOver(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

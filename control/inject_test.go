@@ -3,9 +3,7 @@ package control_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -16,9 +14,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
-	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
 // injects configures a node.
@@ -185,60 +181,4 @@ func holdsNothing(t *testing.T, ctx context.Context, n *msgrtest.Node) {
 		}
 		return true
 	})
-}
-
-// upToAnHour is a delay that no test waits for.
-var upToAnHour = control.Delay{Probability: 1, Max: time.Hour}
-
-// typed sends a message of a type.
-func typed(t *testing.T, c *control.Conn, typ uint16, tid uint64) {
-	t.Helper()
-	m := control.NewMessage(typ, nil, nil)
-	m.TID = tid
-	if err := c.Send(m); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// waiting waits until a connection holds messages that are not dispatched.
-func waiting(t *testing.T, ctx context.Context, c *control.Conn, received uint64) {
-	t.Helper()
-	eventually(t, ctx, "messages that wait", func() bool {
-		st, err := c.Stats()
-		return err == nil && st.IO.MessagesIn == received
-	})
-}
-
-func TestADelayedMessageHoldsThoseBehindItUntilTheSocketFails(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		late := control.DispatchDelay{Peers: []wire.EntityType{wire.Client}, Types: []uint16{7}, Delay: upToAnHour}
-		server := nodeOf(t, v, "osd.1", "SFS", 1, injects(control.Inject{Seed: 1, Dispatches: []control.DispatchDelay{late}}))
-		client, daemon := nodeOf(t, v, "client.2", "LLC", 2), nodeOf(t, v, "osd.3", "LP", 3)
-		conn := client.Dial(server)
-		typed(t, conn, 1, 1)
-		receives(t, ctx, server, 1)
-		theirs, other := first(t, ctx, server), daemon.Dial(server)
-		typed(t, conn, 7, 2)
-		typed(t, conn, 1, 3)
-		waiting(t, ctx, theirs, 3)
-		typed(t, other, 7, 100)
-		receives(t, ctx, server, 1, 100)
-		client.Probe.ArmNext(msgrtest.Write(frame.TagMessage), msgrtest.Fault())
-		typed(t, conn, 1, 4)
-		receives(t, ctx, server, 1, 100, 2, 3, 4)
-	})
-}
-
-func TestWhatCannotBeInjectedIsAnErrorOfTheConfiguration(t *testing.T) {
-	for _, i := range []control.Inject{
-		{SocketFailures: -1},
-		{Handshakes: control.Delay{Probability: 1.1}},
-		{Handshakes: control.Delay{Probability: math.NaN()}},
-		{Dispatches: []control.DispatchDelay{{Delay: control.Delay{Probability: 0.5, Max: -1}}}},
-	} {
-		c := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Inject: i}
-		if err := c.Validate(); !errors.Is(err, control.ErrConfig) {
-			t.Errorf("%+v: %v", i, err)
-		}
-	}
 }

@@ -130,39 +130,6 @@ func TestStaleIdentIsClosedWithoutAWord(t *testing.T) {
 	})
 }
 
-// SE-04 and SE-10: the session is being replaced, held at its own answer.
-func TestReplacementUnderWayAnswersWithWaitOrRetry(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", true)
-		first, si := s.establish(clientCookie, 5)
-		b := s.node.Probe.Arm(msgrtest.Write(frame.TagServerIdent), 2, msgrtest.Block())
-		taking := s.dial()
-		taking.Handshake()
-		taking.SendPayload(frame.TagClientIdent, taking.ClientIdent(clientCookie, 6))
-		s.node.Hit(ctx, b)
-		first.ExpectEnd()
-		s.must(first)
-
-		ident := s.dial()
-		ident.Handshake()
-		ident.SendPayload(frame.TagClientIdent, ident.ClientIdent(clientCookie, 7))
-		ident.Expect(frame.TagWait)
-		s.must(ident)
-		ident.Close()
-
-		again := s.reconnect(clientCookie, si.Cookie, 8, 1, 0)
-		if gs := again.ExpectRetryGlobal(); gs != 5 && gs != 6 {
-			t.Errorf("SESSION_RETRY_GLOBAL(%d), want the number on record", gs)
-		}
-		s.must(again)
-		b.Release()
-		taking.ExpectServerIdent()
-		s.must(taking)
-		again.Close()
-		s.talks(taking, 1)
-	})
-}
-
 // SE-05 and SE-06: an ident for a session that exists, with the same cookie or
 // with another one.
 func TestIdentTakesOverAnEstablishedSession(t *testing.T) {
@@ -248,47 +215,6 @@ func TestIdentOfASessionThatHasEndedIsStale(t *testing.T) {
 		s.must(p)
 		fresh, _ := s.establish(clientCookie, 8)
 		s.talks(fresh, 1)
-	})
-}
-
-// SE-13 to SE-16: one peer goes through all of it on the same socket, with the
-// right numbers at last.
-func TestReconnectNeedsTheRightNumbers(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", true)
-		old, si := s.establish(clientCookie, 10)
-		s.talks(old, 1)
-		s.talks(old, 2)
-
-		// Higher connect_seq: taken over, both sides learn what arrived.
-		p := s.reconnect(clientCookie, si.Cookie, 11, 4, 2)
-		if seq := p.ExpectReconnectOK(); seq != 2 {
-			t.Errorf("SESSION_RECONNECT_OK(%d), want 2", seq)
-		}
-		s.must(p)
-		old.ExpectEnd()
-		s.must(old)
-		s.talks(p, 3)
-
-		again := s.reconnect(clientCookie, si.Cookie, 9, 5, 3)
-		if gs := again.ExpectRetryGlobal(); gs != 11 {
-			t.Errorf("SESSION_RETRY_GLOBAL(%d), want 11", gs)
-		}
-		again.SendPayload(frame.TagSessionReconnect, again.SessionReconnect(clientCookie, si.Cookie, 12, 3, 3))
-		if cs := again.ExpectRetry(); cs != 4 {
-			t.Errorf("SESSION_RETRY(%d), want 4", cs)
-		}
-		// Equal connect_seq: the peer wins by its address. The server cookie is
-		// not compared.
-		again.SendPayload(frame.TagSessionReconnect, again.SessionReconnect(clientCookie, 1, 12, 4, 3))
-		if seq := again.ExpectReconnectOK(); seq != 3 {
-			t.Errorf("SESSION_RECONNECT_OK(%d), want 3", seq)
-		}
-		s.must(again)
-		p.ExpectEnd()
-		s.must(p)
-		s.talks(again, 4)
-		s.node.Await(ctx, "established A(1,1,0,3)", "replaced A(1,0,1,0)", "replaced A(1,0,3,0)")
 	})
 }
 

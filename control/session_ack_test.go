@@ -12,18 +12,6 @@ import (
 // Acknowledgements, numbers, and what is sent again, told by a peer that plays
 // the acceptor.
 
-// queueDuring has the node send n messages at once: they wait behind a break.
-func (s *stage) queueDuring(n int) {
-	s.t.Helper()
-	b := s.node.Probe.ArmNext(msgrtest.Write(frame.TagMessage), msgrtest.Block())
-	send(s.t, s.conn, 1)
-	s.node.Hit(s.ctx, b)
-	for i := 1; i < n; i++ {
-		send(s.t, s.conn, uint64(i+1))
-	}
-	b.Release()
-}
-
 // takes reads messages first to last, numbered as their transaction ids.
 func (s *stage) takes(p *msgrtest.Peer, first, last uint64) {
 	s.t.Helper()
@@ -50,36 +38,6 @@ func (s *stage) kept(n int) {
 	eventually(s.t, s.ctx, "the acknowledgement", func() bool {
 		st, err := s.conn.Stats()
 		return err == nil && st.IO.Sent+st.IO.Queued == n
-	})
-}
-
-// FT-31, and SE-22, SE-25, SE-28, SE-32: a thousand small messages at once, a part of them
-// acknowledged, a further part received.
-func TestExactlyTheUnacknowledgedOnesOfABatchComeAgain(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := stageFor(t, ctx, v, "LLC")
-		p, _ := s.establish()
-		s.queueDuring(1000)
-		s.takes(p, 1, 1000)
-		p.SendPayload(frame.TagAck, msgrtest.Ack{Seq: 600})
-		s.must(p)
-		s.kept(400)
-		// No reconnect before there is something unsent, too.
-		gate := s.node.Probe.ArmNext(msgrtest.SocketConnecting(), msgrtest.Block())
-		p.Reset()
-		s.node.Hit(ctx, gate)
-		for tid := range uint64(3) {
-			send(t, s.conn, 1001+tid)
-		}
-		gate.Release()
-		again := s.resume(700)
-		s.takes(again, 701, 1003)
-		again.SendPayload(frame.TagAck, msgrtest.Ack{Seq: 1003})
-		s.must(again)
-		s.kept(0)
-		if st, err := s.conn.Stats(); err != nil || st.IO.Requeued != 300 {
-			t.Errorf("%d messages requeued (%v)", st.IO.Requeued, err)
-		}
 	})
 }
 

@@ -222,21 +222,6 @@ func TestShutdownEndsTheWaitForAPort(t *testing.T) {
 	}
 }
 
-func TestBindSettingsAreChecked(t *testing.T) {
-	for name, change := range map[string]func(*control.Config){
-		"range from 0":    func(c *control.Config) { c.BindPorts = bpf.PortRange{Last: 10} },
-		"range backwards": func(c *control.Config) { c.BindPorts = bpf.PortRange{First: 10, Last: 9} },
-		"retries":         func(c *control.Config) { c.BindRetries = -1 },
-		"delay":           func(c *control.Config) { c.BindRetryDelay = -1 },
-	} {
-		cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}}
-		change(&cfg)
-		if err := cfg.Validate(); !errors.Is(err, control.ErrConfig) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
 // HS-12: of an address without an IP the IP is learned, from the first peer,
 // whichever side dials, and never the port or the nonce.
 func TestTheIPOfAnAddressIsLearnedFromTheFirstPeer(t *testing.T) {
@@ -284,32 +269,6 @@ func TestTheIPOfAnAddressIsLearnedFromTheFirstPeer(t *testing.T) {
 					t.Errorf("learned %v from another peer", got)
 				}
 			})
-		}
-	}
-}
-
-// HS-12, unbound: the first peer decides.
-func TestAnUnboundMessengerLearnsOnce(t *testing.T) {
-	for _, v := range variants {
-		ctx := deadline(t)
-		us := nodeOf(t, v, "client.1", "LLC", 1)
-		for i, say := range []string{"10.0.0.7", "10.0.0.8", "fe80::1"} {
-			l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "3"}, Number: 3, Addr: wire.Addr{Nonce: uint32(3 + i)}, Rev0: v.rev0})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := us.Connect(l.Addr, wire.OSD); err != nil {
-				t.Fatal(err)
-			}
-			p := l.Accept(ctx)
-			p.SeeAs(netip.AddrPortFrom(netip.MustParseAddr(say), uint16(1000+i)))
-			p.Handshake()
-			want := wire.Addr{Type: wire.AddrAny, Nonce: 1, AddrPort: netip.MustParseAddrPort("10.0.0.7:0")}
-			if ident := p.ExpectClientIdent(); p.Err() != nil || len(ident.Addrs) != 1 || ident.Addrs[0] != want {
-				t.Errorf("peer %d was told %v (%v), want %v", i, ident.Addrs, p.Err(), want)
-			}
-			p.Close()
-			_ = l.Close()
 		}
 	}
 }

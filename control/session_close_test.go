@@ -177,27 +177,6 @@ func TestShutdownUnderLoadEnds(t *testing.T) {
 	}
 }
 
-// SH-10.
-func TestBindToAUsedPortFailsAndLeavesTheMessengerUsable(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		holder := nodeOf(t, v, "osd.1", "SLS", 1)
-		for cores := 1; cores <= 2; cores++ {
-			n := nodeOf(t, v, "osd.2", "SLS", 2, func(c *msgrtest.NodeConfig) { c.Unbound, c.Plane.Cores = true, cores })
-			if _, err := n.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: holder.Addr.AddrPort}); err == nil {
-				t.Fatal("bound to a port that is in use")
-			}
-			addrs, err := n.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: loopback(0)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			n.Addr = addrs.V2()
-			client := nodeOf(t, v, "client.3", "LC", 3)
-			send(t, client.Dial(n), 1)
-			receives(t, ctx, n, 1)
-		}
-	})
-}
-
 // SH-12.
 func TestUnboundMessengerIsAClient(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {

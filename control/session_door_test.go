@@ -71,25 +71,6 @@ func TestSilentSocketsDoNotShutHonestPeersOut(t *testing.T) {
 	}
 }
 
-func TestSilentSocketsOfOneSourceReplaceEachOther(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		const bound = 64
-		const n, inside = 150, bound/2 + 1
-		server := nodeOf(t, v, "osd.1", "SLS", 1, halfOpen(bound))
-		silence(t, ctx, "127.0.1.66", server.Addr.AddrPort, n)
-		var st control.Stats
-		eventually(t, ctx, "the sockets without a place to be closed", func() bool {
-			st = doorStats(t, ctx, server.Messenger, n)
-			return st.HalfOpen == inside
-		})
-		door := st.Counters.Door
-		refused := door.OverAll + door.Source + door.Prefix
-		if door.Evicted == 0 || door.Evicted+refused != n-inside || st.Counters.Refused != refused || st.Counters.Failures.Evicted != door.Evicted {
-			t.Errorf("%+v, %d refused, failures %+v", door, st.Counters.Refused, st.Counters.Failures)
-		}
-	})
-}
-
 func TestSilentSocketsDoNotPushOutAHandshakeThatProgresses(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		const bound = 64
@@ -104,17 +85,6 @@ func TestSilentSocketsDoNotPushOutAHandshakeThatProgresses(t *testing.T) {
 		b.Release()
 		if err := c.WaitReady(ctx); err != nil {
 			t.Error(err)
-		}
-	})
-}
-
-func TestManyHandshakesOfOneAddressGoOnWhileThereIsRoom(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		const bound = 64
-		server := nodeOf(t, v, "osd.1", "SLS", 1, halfOpen(bound))
-		silence(t, ctx, "127.0.0.1", server.Addr.AddrPort, bound/2)
-		if st := doorStats(t, ctx, server.Messenger, bound/2); st.HalfOpen != bound/2 || st.Counters.Door != (control.DoorCounters{}) {
-			t.Errorf("%d half open, %+v", st.HalfOpen, st.Counters.Door)
 		}
 	})
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
 // Throttles as a messenger applies them, over connections and cores.
@@ -91,32 +90,6 @@ func throttled(k *keepsake) func(*msgrtest.NodeConfig) {
 			return conn.PeerType() == wire.Client && keep.Fast(conn, m)
 		}}, echoer())
 	}
-}
-
-// TH-05, TH-14: a small dispatch limit under faults at every place of the data phase
-// is never lost: what it admits arrives, and it is empty in the end.
-func TestDispatchLimitSurvivesFaults(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		const size, n = 20 << 10, 120
-		server := nodeOf(t, v, "osd.1", "SFS", 1, func(c *msgrtest.NodeConfig) { c.DispatchBytes = 3 * size })
-		client := nodeOf(t, v, "client.2", "LLC", 2)
-		for nth := 5; nth < n; nth += 10 {
-			server.Probe.Arm(msgrtest.Read(frame.TagMessage), nth, msgrtest.Fault())
-			client.Probe.Arm(msgrtest.Write(frame.TagMessage), nth+3, msgrtest.Reset())
-		}
-		conn := client.Dial(server)
-		want := []uint64{}
-		for tid := uint64(1); tid <= n; tid++ {
-			m := control.NewMessage(1, bytes.Repeat([]byte{byte(tid)}, size), nil)
-			m.TID = tid
-			if err := conn.Send(m); err != nil {
-				t.Fatal(err)
-			}
-			want = append(want, tid)
-		}
-		receives(t, ctx, server, want...)
-		eventually(t, ctx, "an empty throttle", func() bool { return server.DispatchThrottle().Used() == 0 })
-	})
 }
 
 // TH-10: what a peer does not read fills the queue to its bound and no further,

@@ -103,47 +103,6 @@ func TestWaitingSideIsServedByTheWinner(t *testing.T) {
 	})
 }
 
-// RA-11: both dial again at the same moment. Whoever wins, the session resumes
-// once, and each further SESSION_RECONNECT is the answer to a RETRY.
-func TestBothReconnectAtOnceIntoOneSession(t *testing.T) {
-	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
-		us, them := racersThatWait(t, v, true)
-		us.Probe.Arm(msgrtest.Read(frame.TagMessage), 1, msgrtest.Fault())
-		ours := us.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block())
-		theirs := them.Probe.Arm(msgrtest.SocketConnecting(), 2, msgrtest.Block())
-		conn := them.Dial(us)
-		send(t, conn, 2)
-		them.Hit(ctx, theirs)
-		back := first(t, ctx, us)
-		send(t, back, 1)
-		us.Hit(ctx, ours)
-		ours.Release()
-		theirs.Release()
-		receives(t, ctx, us, 2)
-		receives(t, ctx, them, 1)
-		oks := us.Probe.Seen(msgrtest.Write(frame.TagSessionReconnectOK)) + them.Probe.Seen(msgrtest.Write(frame.TagSessionReconnectOK))
-		if oks != 1 {
-			t.Errorf("%d SESSION_RECONNECT_OK, want 1", oks)
-		}
-		retries := uint64(us.Probe.Seen(msgrtest.Write(frame.TagSessionRetry)) + them.Probe.Seen(msgrtest.Write(frame.TagSessionRetry)) +
-			us.Probe.Seen(msgrtest.Write(frame.TagSessionRetryGlobal)) + them.Probe.Seen(msgrtest.Write(frame.TagSessionRetryGlobal)))
-		var dialled, sent uint64
-		for _, c := range []*control.Conn{conn, back} {
-			st, err := c.Stats()
-			if err != nil {
-				t.Fatal(err)
-			}
-			sent += st.Counters.Reconnects
-			if st.Counters.Reconnects > 0 {
-				dialled++
-			}
-		}
-		if sent < 1 || sent > 3 || sent-dialled != retries {
-			t.Errorf("%d SESSION_RECONNECT of %d sides and %d retries", sent, dialled, retries)
-		}
-	})
-}
-
 // RA-17.
 func TestStalledIdentIsReplaced(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {

@@ -2,7 +2,6 @@ package control_test
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -266,17 +265,5 @@ func TestWhoWaitsForItsTurnIsEndedByShutdown(t *testing.T) {
 			st, _ := server.Stats() // its error says that the cores are down
 			return st.HalfOpen == 0
 		})
-	})
-}
-
-func TestWithoutAFailureRateNobodyWaits(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		server := nodeOf(t, v, "osd.1", "SLS", 1, func(c *msgrtest.NodeConfig) { c.FailureRate, c.FailureBurst = -1, 1 })
-		for i := range 20 {
-			nothings["another protocol"](t, ctx, v, server, i+1)
-		}
-		if st, err := server.Stats(); err != nil || st.Counters.Door != (control.DoorCounters{}) {
-			t.Error(fmt.Sprint(st.Counters.Door, err))
-		}
 	})
 }

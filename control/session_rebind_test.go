@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -115,65 +114,6 @@ func TestRebindGivesAnotherAddress(t *testing.T) {
 			rebind(t, ctx, us)
 			if port := us.Addr.AddrPort.Port(); port != 6800 {
 				t.Errorf("rebound to %d, want 6800", port)
-			}
-		}
-	})
-}
-
-// A Rebind that fails leaves the address and every connection as they were.
-func TestAFailedRebindChangesNothing(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		for cores := uint32(1); cores <= 3; cores += 2 {
-			waits := make(chan struct{})
-			clock := &retryClock{delay: 77 * time.Minute, never: true, wait: func(int) { close(waits) }}
-			us := mobile(t, v, "osd.1", "SFS", cores, withChain(echoer()), func(c *msgrtest.NodeConfig) {
-				c.Clock, c.BindRetryDelay = clock, 77*time.Minute
-			})
-			patient := mobile(t, v, "osd.2", "SFS", cores, withChain(echoer()), func(c *msgrtest.NodeConfig) {
-				c.Clock, c.BindRetries, c.BindRetryDelay = clock, 1, 77*time.Minute
-			})
-			cause := errors.New("too late")
-			for name, attempt := range map[string]struct {
-				n     *msgrtest.Node
-				avoid []uint16
-				want  error
-			}{
-				"all to be avoided": {us, []uint16{6801, 6802, 6803, 6804, 6805}, control.ErrNoPort},
-				"all in use":        {us, []uint16{6803, 6804, 6805}, unix.EADDRINUSE},
-				"given up":          {patient, []uint16{6801, 6802, 6803, 6804, 6805}, cause},
-			} {
-				n := attempt.n
-				client := nodeOf(t, v, "client.7", "LLC", 7)
-				conn := client.Dial(n)
-				send(t, conn, 1)
-				receives(t, ctx, client, 1001)
-				if name == "all in use" {
-					hold(t, netip.AddrPortFrom(n.Addr.AddrPort.Addr(), 6801), false)
-					hold(t, netip.AddrPortFrom(n.Addr.AddrPort.Addr(), 6802), true)
-				}
-				ctx, cancel := context.WithCancelCause(ctx)
-				if n == patient {
-					go func() { <-waits; cancel(cause) }()
-				}
-				_, err := n.Rebind(ctx, attempt.avoid...)
-				cancel(nil)
-				if !errors.Is(err, attempt.want) {
-					t.Errorf("%s: %v, want %v", name, err, attempt.want)
-				}
-				if got := n.Addrs(); len(got) != 1 || got[0] != n.Addr {
-					t.Errorf("%s: now at %v", name, got)
-				}
-				send(t, conn, 2)
-				receives(t, deadline(t), client, 1001, 1002)
-				if st, err := conn.Stats(); err != nil || st.Counters.Attempts != 1 {
-					t.Errorf("%s: the connection was lost: %+v, %v", name, st.Counters, err)
-				}
-				another := nodeOf(t, v, "client.8", "LLC", 8)
-				other := another.Dial(n)
-				send(t, other, 3)
-				receives(t, deadline(t), another, 1003)
-				conn.MarkDown()
-				other.MarkDown() // or it fights for its session with the next one of its name
 			}
 		}
 	})

@@ -227,31 +227,6 @@ func TestWithTheHintNoSessionMovesToAnotherCore(t *testing.T) {
 	}
 }
 
-// A client that does not follow hints, such as every other implementation,
-// works as before, and the server says why its session moved.
-func TestAPeerThatIgnoresTheHintIsServedWhereItArrives(t *testing.T) {
-	needSteering(t)
-	cut := &scissors{}
-	policy := control.StatefulServer()
-	server, _ := steered(t, control.SteerHint, func(c *control.Config) { c.Default, c.Probe = &policy, cut })
-	const n = 24
-	var clients []*sessionClient
-	for i := range n {
-		c := newSessionClient(t, i, server.Addrs()[0], func(c *control.Config) { c.Steer = control.SteerNone })
-		c.exchange(t, 1)
-		clients = append(clients, c)
-	}
-	cut.arm(server.Conns())
-	for _, c := range clients {
-		c.exchange(t, 2)
-	}
-	st := statsOf(t, server)
-	here, _ := moves(st)
-	if p := st.Counters.Placement; int(p.NoHint) != here || here == 0 || p.Unsteered+p.OtherHint+p.Missed != 0 {
-		t.Errorf("placement %+v with %d moves", p, here)
-	}
-}
-
 func TestOutgoingConnectionsGoToTheLeastLoadedCore(t *testing.T) {
 	m, err := control.New(control.Config{
 		Name:  wire.EntityName{Type: wire.Client, ID: "a"},

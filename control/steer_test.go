@@ -309,27 +309,6 @@ func onCPU(t testing.TB, cpu int, f func()) {
 	f()
 }
 
-func TestUnsteeredConnectionsSpreadByTheHash(t *testing.T) {
-	m, at := steered(t, control.SteerNone, nil)
-	n := connections()
-	for i := range n {
-		knock(t, netip.AddrPortFrom(source(i), 0), at)
-	}
-	got, st := arrived(t, m, n)
-	x := 0.0
-	want := float64(n) / steerCores
-	for _, k := range got {
-		x += (float64(k) - want) * (float64(k) - want) / want
-	}
-	// Three degrees of freedom: above 30 once in a million.
-	if x > 30 {
-		t.Errorf("cores accepted %v, chi square %.1f", got, x)
-	}
-	if s := st.Steering; s.Active || s.Mode != control.SteerNone || s.Why == "" || len(s.Groups) != 0 {
-		t.Errorf("steering %+v", s)
-	}
-}
-
 func TestAutoSteersByTableAndHintAndByCPUIfPinned(t *testing.T) {
 	needSteering(t)
 	for _, pin := range []bool{false, true} {
@@ -341,22 +320,6 @@ func TestAutoSteersByTableAndHintAndByCPUIfPinned(t *testing.T) {
 		}
 		if !st.Active || fmt.Sprint(st.Rules) != want || st.Mode != control.SteerAuto || st.Why != "" {
 			t.Errorf("pinned %v: %+v", pin, st)
-		}
-	}
-}
-
-func TestSteerNamesAreChecked(t *testing.T) {
-	for _, good := range []string{"", "auto", "none", "cpu", "hint", "table", "table,cpu", "hint,table,cpu"} {
-		if _, err := control.ParseSteer(good); err != nil {
-			t.Errorf("%q: %v", good, err)
-		}
-	}
-	for _, bad := range []string{"on", "cpu,", "auto,cpu", "CPU", "none,none"} {
-		if _, err := control.ParseSteer(bad); !errors.Is(err, control.ErrConfig) {
-			t.Errorf("%q: %v", bad, err)
-		}
-		if _, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Steer: control.Steer(bad)}); !errors.Is(err, control.ErrConfig) {
-			t.Errorf("configured %q: %v", bad, err)
 		}
 	}
 }
