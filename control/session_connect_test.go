@@ -123,6 +123,30 @@ func TestFullResetDropsTheSession(t *testing.T) {
 	})
 }
 
+// SE-18.
+func TestPartialResetKeepsTheQueue(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := stageFor(t, ctx, v, "LP")
+		p, before, _ := s.lose(1, 2)
+		p.SendPayload(frame.TagSessionReset, wire.SessionReset{Full: false})
+		ci := p.ExpectClientIdent()
+		s.must(p)
+		if ci.Cookie != before.Cookie {
+			t.Errorf("CLIENT_IDENT %+v, before %+v: want the same cookie", ci, before)
+		}
+		p.SendPayload(frame.TagServerIdent, p.ServerIdent(serverCookie+1, 2))
+		p.Ignore(frame.TagAck)
+		for i, tid := range []uint64{1, 2} {
+			if hd, _ := p.ExpectMessage(); hd.TID != tid || hd.Seq != uint64(i+1) || hd.AckSeq != 0 {
+				t.Errorf("message %+v, want %d: %v", hd, tid, p.Err())
+			}
+		}
+		s.node.Await(ctx, "established C(2,2,1,2)")
+		p.SendMessage(frame.MessageHeader{Seq: 1, TID: 101}, nil, nil, nil)
+		receives(t, ctx, s.node, 100, 101)
+	})
+}
+
 // SE-19, SE-20 and SE-22 on one socket.
 func TestRetriesRaiseTheNumbersOnTheSameSocket(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
