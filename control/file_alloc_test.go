@@ -58,7 +58,7 @@ func requestsDoNotAllocate(t *testing.T, opt control.FileOptions) {
 		conn, err := client.Connect(addrs[0], wire.OSD)
 		must(t, err)
 		must(t, conn.WaitReady(b.ctx))
-		const requests = 300
+		const requests = 100
 		start := control.Task{Run: func(c *control.Core) { next(c, conn) }}
 		run := func() {
 			left = requests
@@ -66,7 +66,7 @@ func requestsDoNotAllocate(t *testing.T, opt control.FileOptions) {
 			<-done
 		}
 		run()
-		if n := testing.AllocsPerRun(3, run); n > requests/20 {
+		if n := testing.AllocsPerRun(2, run); n > requests/20 {
 			t.Errorf("%v allocations in %d requests", n, requests)
 		}
 	})

@@ -41,8 +41,9 @@ func serveEcho(t *testing.T, cfg control.Config) (*control.Messenger, wire.Addr)
 
 func TestSuccessorThatFailsLeavesThePredecessorServing(t *testing.T) {
 	msgrtest.CheckLeaks(t)
-	for _, backend := range engines {
-		t.Run(string(backend), func(t *testing.T) {
+	spread(t, len(engines), len(engines), func(i int) string { return string(engines[i]) },
+		func(t *testing.T, i int) {
+			backend := engines[i]
 			ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 			defer cancel()
 			m, addr := handoverServer(t, backend, 2)
@@ -93,7 +94,6 @@ func TestSuccessorThatFailsLeavesThePredecessorServing(t *testing.T) {
 			peer.end()
 			client.end()
 		})
-	}
 }
 
 func TestPredecessorThatFailsLeavesNothingWithTheSuccessor(t *testing.T) {

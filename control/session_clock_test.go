@@ -3,6 +3,7 @@ package control_test
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
@@ -12,9 +13,10 @@ import (
 // early: what depends on a limit then needs neither a short limit, which a busy
 // machine would miss elsewhere, nor the patience for a long one.
 type pressedClock struct {
-	mu   sync.Mutex
-	set  []*pressedTimer // not run and not stopped; guarded by mu
-	past []time.Duration // of the timers that went off early, in order; guarded by mu
+	ahead atomic.Int64 // of the machine's time
+	mu    sync.Mutex
+	set   []*pressedTimer // not run and not stopped; guarded by mu
+	past  []time.Duration // of the timers that went off early, in order; guarded by mu
 }
 
 type pressedTimer struct {
@@ -26,7 +28,10 @@ type pressedTimer struct {
 // of has a node live by this clock.
 func (c *pressedClock) of(cfg *msgrtest.NodeConfig) { cfg.Clock = c }
 
-func (c *pressedClock) Now() time.Time { return time.Now() }
+func (c *pressedClock) Now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+
+// pass puts the clock forward. Timers that are set go on as they would.
+func (c *pressedClock) pass(d time.Duration) { c.ahead.Add(int64(d)) }
 
 func (c *pressedClock) AfterFunc(d time.Duration, f func()) func() bool {
 	c.mu.Lock()

@@ -32,22 +32,8 @@ func everyMsgr1(t *testing.T, run func(t *testing.T, ctx context.Context, v vari
 // handshake and of the data phase.
 func TestMsgr1EveryFaultEverywhereEndsByTheRules(t *testing.T) {
 	msgrtest.CheckLeaks(t)
-	trials := sampleOf(t, productOf(msgr1Variants), 31)
+	trials := sampleOf(t, productOf(msgr1Variants), 61)
 	spread(t, 24, len(trials), func(i int) string { return trials[i].name() }, func(t *testing.T, i int) { trials[i].run(t) })
-}
-
-// What becomes of a session by its policies is the same in both protocols.
-func TestMsgr1EveryPairOfPoliciesHasTheOutcomeOfMsgr2(t *testing.T) {
-	msgrtest.CheckLeaks(t)
-	dials, all := []string{"LC", "LLC", "LP", "LPR"}, []string{"LC", "LLC", "LP", "LPR", "SFS", "SLS", "SLR"}
-	pair := func(i int) (a, b string, v variant) {
-		return dials[i/len(all)], all[i%len(all)], msgr1Variants[i%len(msgr1Variants)]
-	}
-	name := func(i int) string { a, b, v := pair(i); return title(a+"-"+b, v) }
-	spread(t, 8, len(dials)*len(all), name, func(t *testing.T, i int) {
-		a, b, v := pair(i)
-		runPair(t, deadline(t), v, a, b)
-	})
 }
 
 // A messenger has both protocols, each at its address. A session is in one of them: a

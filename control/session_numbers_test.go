@@ -27,7 +27,8 @@ func (s *scripts) acknowledge(p *msgrtest.Peer, seq uint64) {
 // handshake can be under way any more that is older.
 func TestHighNumbersInAnothersNameLockNobodyOut(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "SFS", true, func(c *msgrtest.NodeConfig) { c.HandshakeTimeout = 2 * time.Second })
+		var clock pressedClock
+		s := playTo(t, ctx, v, "SFS", true, clock.young)
 		p, si := s.establish(clientCookie, 5)
 		s.talks(p, 1)
 		attack := s.reconnect(clientCookie, si.Cookie, 1<<62, 1<<62, 1)
@@ -37,13 +38,14 @@ func TestHighNumbersInAnothersNameLockNobodyOut(t *testing.T) {
 
 		globalSeq := uint64(5)
 		again := func(what string, enter func(p *msgrtest.Peer) bool) {
-			eventually(t, ctx, what, func() bool {
-				globalSeq++
-				p = s.dial()
-				p.Handshake()
-				s.must(p)
-				return enter(p)
-			})
+			clock.pass(handshakeLimit + time.Second)
+			globalSeq++
+			p = s.dial()
+			p.Handshake()
+			s.must(p)
+			if !enter(p) {
+				t.Fatalf("%s is refused: %v", what, p.Err())
+			}
 		}
 		again("the owner's SESSION_RECONNECT", func(p *msgrtest.Peer) bool {
 			p.SendPayload(frame.TagSessionReconnect, p.SessionReconnect(clientCookie, si.Cookie, globalSeq, globalSeq-5, 1))
