@@ -43,6 +43,7 @@ func everyServer() string {
 }
 
 // The benchmark itself, tiny, with every server that this build has.
+// Matrix: BE-01
 func TestTheBenchmarkRuns(t *testing.T) {
 	t.Setenv(asProgram, "1")
 	path := filepath.Join(t.TempDir(), "results.json")
@@ -86,6 +87,7 @@ func TestTheBenchmarkRuns(t *testing.T) {
 	}
 }
 
+// Matrix: BE-01
 func TestTheBenchmarkRunsInSecureMode(t *testing.T) {
 	t.Setenv(asProgram, "1")
 	path := filepath.Join(t.TempDir(), "results.json")
@@ -200,6 +202,7 @@ func TestEveryEndingOfTheBenchmarkEndsItsChildren(t *testing.T) {
 	}
 }
 
+// Matrix: BE-03
 func TestTheDeathOfAServerEndsTheBenchmarkWithAnError(t *testing.T) {
 	parent, children := startLong(t)
 	defer parent.Process.Kill()

@@ -15,6 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
+// Matrix: BE-04
 func TestGrowthIsMeasured(t *testing.T) {
 	t.Setenv(asProgram, "1")
 	path := filepath.Join(t.TempDir(), "growth.json")
@@ -69,6 +70,7 @@ func TestGrowthIsMeasured(t *testing.T) {
 }
 
 // A process with fewer descriptors than connections says so before it opens any.
+// Matrix: BE-05
 func TestTooFewDescriptorsAreSaidAtOnce(t *testing.T) {
 	for args, want := range map[string]string{
 		"--growth --growth-conns 10,300 --servers net": "--growth-conns",
@@ -88,6 +90,7 @@ func TestTooFewDescriptorsAreSaidAtOnce(t *testing.T) {
 	}
 }
 
+// Matrix: BE-06
 func TestPicturesThatCannotBeDrawnEndARunBeforeItBegins(t *testing.T) {
 	t.Setenv("PATH", t.TempDir()) // no go command
 	measured := false
@@ -98,6 +101,7 @@ func TestPicturesThatCannotBeDrawnEndARunBeforeItBegins(t *testing.T) {
 	}
 }
 
+// Matrix: BE-02
 func TestARivalThatCannotBeBuiltIsNamed(t *testing.T) {
 	t.Setenv("PATH", t.TempDir()) // no go command
 	t.Setenv(asProgram, "1")

@@ -7,6 +7,7 @@ import (
 	"time"
 )
 
+// Matrix: RL-01
 func TestIdleConnectionsAreMeasured(t *testing.T) {
 	t.Setenv(asProgram, "1")
 	opt, err := parseOptions([]string{"--idle", "50", "--servers", "net,epoll"}, &bytes.Buffer{})

@@ -59,6 +59,7 @@ func TestKeyValueServersHaveACellForEachPromisedLoad(t *testing.T) {
 	}
 }
 
+// Matrix: BE-09
 func TestWrongArgumentsOfKeyValueServersAreNamed(t *testing.T) {
 	for args, want := range map[string]string{
 		"--servers io_uring":           `--servers: unknown server "io_uring"`,
@@ -88,6 +89,7 @@ func TestWrongArgumentsOfKeyValueServersAreNamed(t *testing.T) {
 	}
 }
 
+// Matrix: BE-09
 func TestTheHelpOfStorageNamesTheKeyValueServers(t *testing.T) {
 	var usage strings.Builder
 	if status := run([]string{"--storage", "kv", "--help"}, nil, &usage, io.Discard); status != exitOK {
@@ -102,6 +104,7 @@ func TestTheHelpOfStorageNamesTheKeyValueServers(t *testing.T) {
 }
 
 // A short run of the servers of this module. The client checks every value that it reads.
+// Matrix: BE-07
 func TestKeyValueServersAreMeasured(t *testing.T) {
 	t.Setenv(asProgram, "1")
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "kv.json")
@@ -192,6 +195,7 @@ func (p *kvProcess) open(t *testing.T, o load.KVOptions, ledger *kv.Ledger) *loa
 	return k
 }
 
+// Matrix: BE-07
 func TestAKeyValueServerAnswersWhatWasPutAndSaysWhatIsMissing(t *testing.T) {
 	start := kvStarter(t)
 	for _, v := range kvVariants() {
@@ -230,6 +234,7 @@ func TestAKeyValueServerAnswersWhatWasPutAndSaysWhatIsMissing(t *testing.T) {
 
 // Whatever is acknowledged when the process is killed is there when it starts again. (What a
 // power cut does cmd/ringkv simulates.)
+// Matrix: BE-08
 func TestADurablePutSurvivesAKill(t *testing.T) {
 	const keys = 256
 	start := kvStarter(t)

@@ -245,6 +245,7 @@ func TestAFullPlanHasNoEnd(t *testing.T) {
 }
 
 // A flag that no call below is wrong about fails the test.
+// Matrix: OB-08
 func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
 	bad := map[string]string{
 		"base": "floor", "gc-load": "loud", "idle": "-5", "json": "/nonexistent/x", "loads": "1", "mode": "plain", "rounds": "-1",
@@ -282,6 +283,7 @@ func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
 	}
 }
 
+// Matrix: BE-02
 func TestPresetsNameWhatTheyCompare(t *testing.T) {
 	all := everyVariant()
 	for args, want := range map[string]struct {

@@ -116,6 +116,7 @@ func TestWhatFioSaysIsUnderstood(t *testing.T) {
 	}
 }
 
+// Matrix: BE-11
 func TestFioWritesOneFileThatIsAsLargeAsThatOfTheServers(t *testing.T) {
 	const size = 1 << 20
 	disk, err := storage.NewFile(t.TempDir(), size)
@@ -152,6 +153,7 @@ func TestFioWritesOneFileThatIsAsLargeAsThatOfTheServers(t *testing.T) {
 	}
 }
 
+// Matrix: BE-11
 func TestWhatFioCannotDoIsLeftOutAlone(t *testing.T) {
 	f := stock{program: "fio", dir: "/nonexistent"}
 	read, write := report.StorageCell{What: report.StorageRead, How: report.StorageDirect}, report.StorageCell{What: report.StorageWrite, How: report.StorageDirect}
@@ -169,6 +171,7 @@ func TestWhatFioCannotDoIsLeftOutAlone(t *testing.T) {
 
 // A short run of every server on a small file. The client checks every answer, and reads
 // back what was acknowledged, so that a server that does not do its work fails the run.
+// Matrix: BE-10
 func TestEveryStorageServerIsMeasured(t *testing.T) {
 	t.Setenv(asProgram, "1")
 	path := filepath.Join(t.TempDir(), "storage.json")
@@ -243,6 +246,7 @@ func TestEveryStorageServerIsMeasured(t *testing.T) {
 	}
 }
 
+// Matrix: BE-10
 func TestGroupCommitIsComparedWithWritesOneByOneAndAllAtOnce(t *testing.T) {
 	for how, also := range map[string]uint8{report.StorageDirect: blocks.Direct, report.StorageBuffered: 0} {
 		all := groupResults(&storageTarget{}, how)

@@ -184,8 +184,9 @@ func counters(t *testing.T, m *control.Messenger) control.Counters {
 	return st.Counters
 }
 
-// AU-16: an authentication callback that takes 5 s stops nobody but the peer
+// An authentication callback that takes 5 s stops nobody but the peer
 // that it is about, and what it takes counts against the time of the handshake.
+// Matrix: AU-16
 func TestASlowAuthServerHoldsUpNobodyElse(t *testing.T) {
 	for _, obey := range []bool{true, false} {
 		clock, s := newHandClock(), newSlow(obey)
@@ -250,6 +251,7 @@ func TestASlowAuthServerHoldsUpNobodyElse(t *testing.T) {
 
 // AU-16, at the connector: its other connections go on, and the handshake ends
 // at its deadline, also if the callback takes no notice of that.
+// Matrix: AU-16
 func TestASlowAuthClientHoldsUpNobodyElse(t *testing.T) {
 	for _, obey := range []bool{true, false} {
 		clock, s := newHandClock(), newSlow(obey)
@@ -281,8 +283,9 @@ func TestASlowAuthClientHoldsUpNobodyElse(t *testing.T) {
 	}
 }
 
-// AU-17: the result of a callback that comes after its connection was closed is
+// The result of a callback that comes after its connection was closed is
 // ignored: no event, no socket, and the keys in it are gone.
+// Matrix: AU-17
 func TestALateResultOfAClosedConnectionIsIgnored(t *testing.T) {
 	for _, obey := range []bool{true, false} {
 		both := []auth.Mode{auth.Secure}

@@ -27,8 +27,9 @@ func (h hangUp) At(_ context.Context, e probe.Event) error {
 	return nil
 }
 
-// AU-25: the caller learns whether the authentication or the network failed, from
+// The caller learns whether the authentication or the network failed, from
 // the error of the wait, in the reset event and in the counters.
+// Matrix: AU-25
 func TestFailedAuthenticationIsToldFromAFailedNetwork(t *testing.T) {
 	crc, secure := []auth.Mode{auth.CRC}, []auth.Mode{auth.Secure}
 	admin, nobody := entity(t, "client.admin"), entity(t, "client.nobody")
@@ -113,8 +114,9 @@ func TestFailedAuthenticationIsToldFromAFailedNetwork(t *testing.T) {
 	}
 }
 
-// AU-04: who was refused, and has nothing else to offer, gives up, also on a lossless
+// Who was refused, and has nothing else to offer, gives up, also on a lossless
 // connection that otherwise dials for ever: the peer sees one attempt.
+// Matrix: AU-04
 func TestALosslessConnectionThatIsRefusedGivesUp(t *testing.T) {
 	crc := []auth.Mode{auth.CRC}
 	_, server := cephxPair(t, crc, crc)

@@ -36,9 +36,10 @@ func (b *breaker) At(_ context.Context, e probe.Event) error {
 	}
 }
 
-// AU-22: the method is changed from cephx to none and back while the messenger
+// The method is changed from cephx to none and back while the messenger
 // runs. Connections that are there stay as they are; new ones, and new TCP
 // connections of old sessions, follow.
+// Matrix: AU-22
 func TestAuthCanBeReplacedAtRunTime(t *testing.T) {
 	modes := []auth.Mode{auth.CRC}
 	keyed, keyedServer := cephxPair(t, modes, modes)

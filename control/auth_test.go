@@ -247,6 +247,7 @@ func methods(m ...handshake.CompressionMethod) []handshake.CompressionMethod { r
 
 // What is agreed is the connector's first method that the acceptor has too,
 // if both want it for the other and the mode allows it.
+// Matrix: FR-31, FR-34
 func TestCompressionIsNegotiated(t *testing.T) {
 	snappy, zlib, zstd, lz4 := handshake.CompressionSnappy, handshake.CompressionZlib, handshake.CompressionZstd, handshake.CompressionLZ4
 	all := compress.Methods()
@@ -376,6 +377,7 @@ func TestReceivedMessagesCountByTheirSizeWhenDecompressed(t *testing.T) {
 }
 
 // A peer cannot have us make more of a frame than the limits allow.
+// Matrix: HI-21
 func TestABombEndsTheConnection(t *testing.T) {
 	for _, m := range compress.Methods() {
 		t.Run(m.String(), func(t *testing.T) {

@@ -11,8 +11,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// HS-06, HS-07: a peer that sends one wrong byte and then waits holds its place among
+// A peer that sends one wrong byte and then waits holds its place among
 // the half-open connections no longer than that, and is counted by what it was.
+// Matrix: HS-06, HS-07, HI-20
 func TestABannerThatCanBeNoneIsClosedWithItsFirstWrongByteAndCounted(t *testing.T) {
 	var book logbook
 	server := newParty(t, control.Config{Name: entity(t, "mon.a"), Logger: book.logger(false), HandshakeTimeout: time.Hour}).bind(t)

@@ -44,6 +44,7 @@ func here(t *testing.T, c *control.Core) {
 	}
 }
 
+// Matrix: KV-09
 func TestOffloadedWorkBlocksNoCore(t *testing.T) {
 	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: dataplane.Config{Cores: 1}}
 	placed(t, &cfg)

@@ -51,6 +51,7 @@ func breakable(backend uring.Backend, cores int) (dataplane.Config, func(m *cont
 
 // The driver of a core breaks for good: lossless sessions go on, on other
 // cores, lossy ones end, and nobody who comes later notices.
+// Matrix: IO-15
 func TestAFailedCoreLeavesItsSessionsToTheOthers(t *testing.T) {
 	overCoreBackends(t, func(t *testing.T, backend uring.Backend) {
 		const cores = 3

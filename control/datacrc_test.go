@@ -10,6 +10,7 @@ import (
 )
 
 // Where only one side leaves the crcs out, no connection comes about.
+// Matrix: FR-16
 func TestOneSideWithoutDataCRCDoesNotConnect(t *testing.T) {
 	for _, client := range []bool{true, false} {
 		a := newParty(t, control.Config{Name: entity(t, "client.admin"), NoDataCRC: client})

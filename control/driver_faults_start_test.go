@@ -39,6 +39,7 @@ func (e engine) plane(cores int, ask func(faulty.Request) faulty.Fault) dataplan
 
 // A core that cannot open its driver: the messenger does not start, or goes on with
 // the cores that it has.
+// Matrix: IO-20
 func TestEveryErrorOfASetUpIsClearAndLeavesNothing(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	mapped := leaktest.Mapped(t)
@@ -76,6 +77,7 @@ func TestEveryErrorOfASetUpIsClearAndLeavesNothing(t *testing.T) {
 
 // A listener that cannot be opened: the bind says why, and the next one works; so does
 // a core that is added and cannot listen.
+// Matrix: IO-20
 func TestEveryErrorOfABindIsClearAndTheNextOneWorks(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	trials := sampleOf(t, cellsOf(faulty.Listen), 5)
@@ -111,6 +113,7 @@ func TestEveryErrorOfABindIsClearAndTheNextOneWorks(t *testing.T) {
 }
 
 // A driver that cannot be closed: the messenger ends all the same.
+// Matrix: IO-20
 func TestEveryErrorAtTheEndIsLoggedAndEndsNothingElse(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	mapped := leaktest.Mapped(t)

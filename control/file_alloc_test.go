@@ -13,11 +13,13 @@ import (
 
 // The server of the example, and a client that asks in turn for a write and a read, both
 // on their cores.
+// Matrix: RL-11
 func TestRequestsOnFilesDoNotAllocate(t *testing.T) {
 	requestsDoNotAllocate(t, control.FileOptions{})
 }
 
 // Each request makes the file full, so that its connection is held and goes on.
+// Matrix: RL-11
 func TestRequestsOnAFileThatIsFullDoNotAllocate(t *testing.T) {
 	requestsDoNotAllocate(t, control.FileOptions{Ops: 1})
 }

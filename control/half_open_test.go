@@ -11,6 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
+// Matrix: RL-02
 func TestNoMoreConnectionsAreHalfOpenThanAllowed(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	const limit, silent = 3, 8

@@ -58,6 +58,7 @@ func injectedSize() injectedLoad {
 // that take their time, and connections that are marked down by chance: what a session
 // that lives was given arrives exactly once and in order, of one that was marked down a
 // beginning, and nothing is held in the end.
+// Matrix: FT-32, V1-10
 func TestInjectedFailuresLoseNoMessage(t *testing.T) {
 	seed := seedOfSample(t)
 	t.Logf("RINGMSGR_SAMPLE=%d", seed)

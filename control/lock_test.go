@@ -51,6 +51,7 @@ func nobody(nonce uint32) wire.Addr {
 	return wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:1"), Nonce: nonce}
 }
 
+// Matrix: SH-04
 func TestMarkDownDoesNotWaitForTheLock(t *testing.T) {
 	m := idle(t, nil)
 	p := LosslessPeer()
@@ -191,6 +192,7 @@ type randThatCallsBack struct{ *callsBack }
 
 func (r randThatCallsBack) Read(p []byte) (int, error) { r.ask(); return io.ReadFull(crand.Reader, p) }
 
+// Matrix: SH-05
 func TestUserCodeMayCallTheMessengerBack(t *testing.T) {
 	for name, use := range map[string]func(*Config, *callsBack){
 		"log handler":      func(c *Config, b *callsBack) { c.Logger = slog.New(loggerThatCallsBack{b}) },

@@ -10,6 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
+// Matrix: OB-03
 func TestTheViewShowsTheCores(t *testing.T) {
 	m, err := control.New(control.Config{
 		Name:  wire.EntityName{Type: wire.OSD, ID: "0"},

@@ -12,8 +12,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// The acceptor's answers, frame by frame, to a peer that plays every row of
-// the tables of package session (SE-01 to SE-16, SE-24).
+// The acceptor's answers, frame by frame, to a peer that plays some rows of
+// the tables of package session: those that need the messenger around the machine.
 
 const (
 	clientCookie = 0xc11e
@@ -102,7 +102,7 @@ func (s *scripts) reconnect(cookie, server, globalSeq, connectSeq, msgSeq uint64
 	return p
 }
 
-// SE-02.
+// Matrix: SE-02
 func TestIdentReplacesALossyConnection(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := playTo(t, ctx, v, "SLR", false)
@@ -115,7 +115,7 @@ func TestIdentReplacesALossyConnection(t *testing.T) {
 	})
 }
 
-// SE-03.
+// Matrix: SE-03
 func TestStaleIdentIsClosedWithoutAWord(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := playTo(t, ctx, v, "LP", true)
@@ -130,8 +130,9 @@ func TestStaleIdentIsClosedWithoutAWord(t *testing.T) {
 	})
 }
 
-// SE-05 and SE-06: an ident for a session that exists, with the same cookie or
+// An ident for a session that exists, with the same cookie or
 // with another one.
+// Matrix: SE-05, SE-06, RP-09
 func TestIdentTakesOverAnEstablishedSession(t *testing.T) {
 	for _, c := range []struct {
 		name, policy string
@@ -218,7 +219,8 @@ func TestIdentOfASessionThatHasEndedIsStale(t *testing.T) {
 	})
 }
 
-// SE-24: same address, another entity.
+// Same address, another entity.
+// Matrix: SE-24, HI-12
 func TestSessionIsNotHandedToAnotherEntity(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := playTo(t, ctx, v, "LP", true)
@@ -239,6 +241,7 @@ func TestSessionIsNotHandedToAnotherEntity(t *testing.T) {
 
 // The type in HELLO decides about the policy and the session, and is only
 // claimed.
+// Matrix: HI-12
 func TestNobodyActsAsADaemonWithoutProof(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := playTo(t, ctx, v, "LP", true)

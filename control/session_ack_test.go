@@ -41,8 +41,9 @@ func (s *stage) kept(n int) {
 	})
 }
 
-// SE-30 and SE-31: an acknowledgement of the past changes nothing, one of the
+// An acknowledgement of the past changes nothing, one of the
 // future frees nothing that was not sent, and both leave the connection alone.
+// Matrix: SE-30, SE-31
 func TestImpossibleAcknowledgementsFreeNothing(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := stageFor(t, ctx, v, "LLC")

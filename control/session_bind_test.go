@@ -84,8 +84,9 @@ func holdByMessenger(t *testing.T, v variant, at netip.AddrPort, cores int) {
 	}
 }
 
-// SH-10: a used port is an error, whoever has it and however many listeners we
+// A used port is an error, whoever has it and however many listeners we
 // want there, and never joined.
+// Matrix: SH-10
 func TestAUsedPortIsNeverShared(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		for _, h := range holders {
@@ -111,7 +112,7 @@ func TestAUsedPortIsNeverShared(t *testing.T) {
 	})
 }
 
-// SH-10.
+// Matrix: SH-10
 func TestBindTakesTheNextFreePortOfTheRange(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		for _, h := range holders {
@@ -171,7 +172,8 @@ func (c *retryClock) AfterFunc(d time.Duration, f func()) func() bool {
 	return time.AfterFunc(d, f).Stop
 }
 
-// SH-10: after the documented retries, or on one of them.
+// After the documented retries, or on one of them.
+// Matrix: SH-10
 func TestBindTriesAgainAsOftenAsItIsTold(t *testing.T) {
 	everyVariant(t, func(t *testing.T, _ context.Context, v variant) {
 		const delay = 1234 * time.Hour
@@ -222,8 +224,9 @@ func TestShutdownEndsTheWaitForAPort(t *testing.T) {
 	}
 }
 
-// HS-12: of an address without an IP the IP is learned, from the first peer,
+// Of an address without an IP the IP is learned, from the first peer,
 // whichever side dials, and never the port or the nonce.
+// Matrix: HS-12
 func TestTheIPOfAnAddressIsLearnedFromTheFirstPeer(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	for _, v := range variants {
@@ -273,8 +276,9 @@ func TestTheIPOfAnAddressIsLearnedFromTheFirstPeer(t *testing.T) {
 	}
 }
 
-// HS-13: who is marked down while it learns stays down, and what it learned or
+// Who is marked down while it learns stays down, and what it learned or
 // not is no obstacle for the next one.
+// Matrix: HS-13
 func TestMarkDownWhileTheAddressIsLearnedIsFinal(t *testing.T) {
 	for _, at := range points("HELLO_WRITE HELLO_READ AUTH_REQUEST_WRITE") {
 		t.Run(msgrtest.PointName(at), func(t *testing.T) {

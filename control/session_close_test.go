@@ -15,7 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// SH-01.
+// Matrix: SH-01
 func TestMarkDownIsImmediateAndDropsTheQueue(t *testing.T) {
 	for _, p := range pairings {
 		t.Run(p.connector+"-"+p.acceptor, func(t *testing.T) {
@@ -57,6 +57,7 @@ func TestMarkDownIsImmediateAndDropsTheQueue(t *testing.T) {
 }
 
 // SH-02, connector: from every point, and from the states without a socket.
+// Matrix: SH-02
 func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
 	everyPoint(t, connectPoints+" CLIENT_IDENT_WRITE SERVER_IDENT_READ", func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
 		acceptor := nodeOf(t, v, "osd.1", "SFS", 1)
@@ -84,6 +85,7 @@ func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
 }
 
 // SH-02, the other side: in ESTABLISHING and in REPLACING.
+// Matrix: SH-02
 func TestMarkDownDuringAnAcceptanceIsFinal(t *testing.T) {
 	for _, at := range points("SERVER_IDENT_WRITE SESSION_RECONNECT_OK_WRITE") {
 		t.Run(msgrtest.PointName(at), func(t *testing.T) {
@@ -116,7 +118,8 @@ func TestMarkDownDuringAnAcceptanceIsFinal(t *testing.T) {
 	}
 }
 
-// SH-06 and SH-08: senders without pause, and each order of shutdowns.
+// Senders without pause, and each order of shutdowns.
+// Matrix: SH-06, SH-08
 func TestShutdownUnderLoadEnds(t *testing.T) {
 	for _, order := range []string{"client first", "server first", "both at once"} {
 		t.Run(order, func(t *testing.T) {
@@ -177,7 +180,7 @@ func TestShutdownUnderLoadEnds(t *testing.T) {
 	}
 }
 
-// SH-12.
+// Matrix: SH-12
 func TestUnboundMessengerIsAClient(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		acceptor := nodeOf(t, v, "osd.1", "SLS", 1, withChain(echoer()))

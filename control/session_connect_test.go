@@ -11,7 +11,7 @@ import (
 )
 
 // What a connector does with each answer to CLIENT_IDENT and
-// SESSION_RECONNECT (SE-17 to SE-23), told by a peer that plays the acceptor.
+// SESSION_RECONNECT, told by a peer that plays the acceptor.
 
 // stage is a node that dials a peer on a listener.
 type stage struct {
@@ -99,7 +99,7 @@ func (s *stage) lose(tids ...uint64) (*msgrtest.Peer, wire.ClientIdent, wire.Ses
 	return again, ci, sr
 }
 
-// SE-17.
+// Matrix: SE-17
 func TestFullResetDropsTheSession(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := stageFor(t, ctx, v, "LP")
@@ -123,7 +123,7 @@ func TestFullResetDropsTheSession(t *testing.T) {
 	})
 }
 
-// SE-18.
+// Matrix: SE-18
 func TestPartialResetKeepsTheQueue(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := stageFor(t, ctx, v, "LP")
@@ -148,6 +148,7 @@ func TestPartialResetKeepsTheQueue(t *testing.T) {
 }
 
 // SE-19, SE-20 and SE-22 on one socket.
+// Matrix: SE-19, SE-20, SE-22
 func TestRetriesRaiseTheNumbersOnTheSameSocket(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := stageFor(t, ctx, v, "LP")
@@ -180,6 +181,7 @@ func TestRetriesRaiseTheNumbersOnTheSameSocket(t *testing.T) {
 }
 
 // A peer that retries without end is left, and dialled again.
+// Matrix: HI-14
 func TestEndlessRetryIsAFault(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := stageFor(t, ctx, v, "LP")

@@ -8,8 +8,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// SE-46: cookies are never 0 and never used twice, and a lossy session has none
+// Cookies are never 0 and never used twice, and a lossy session has none
 // of the server.
+// Matrix: SE-46
 func TestCookiesAreNotReused(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		seen := map[uint64]string{}

@@ -56,8 +56,9 @@ func load(c *control.Conn) (stop func()) {
 	return func() { close(over); <-done }
 }
 
-// FT-29: the process at an address is another one, with the nonce of the old
+// The process at an address is another one, with the nonce of the old
 // one or with its own.
+// Matrix: FT-29
 func TestClientsOfARestartedListenerAreReset(t *testing.T) {
 	for _, pair := range []pairing{{"LC", "SLS"}, {"LLC", "SFS"}, {"LP", "LP"}, {"LPR", "LPR"}} {
 		for _, nonce := range []uint32{3, 4} {

@@ -18,9 +18,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// SH-13: while the process is out of descriptors, who connects waits, what is
+// While the process is out of descriptors, who connects waits, what is
 // connected goes on, the log says so once; when descriptors come back, so do
 // the connections. It never gives up.
+// Matrix: SH-13, RL-05
 func TestAcceptRecoversWhenDescriptorsComeBack(t *testing.T) {
 	for _, backend := range engines {
 		t.Run(string(backend), func(t *testing.T) {

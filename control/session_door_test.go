@@ -49,6 +49,7 @@ func halfOpen(n int) func(*msgrtest.NodeConfig) {
 	return func(c *msgrtest.NodeConfig) { c.HalfOpen = n }
 }
 
+// Matrix: RL-02
 func TestSilentSocketsDoNotShutHonestPeersOut(t *testing.T) {
 	for _, from := range []string{"127.0.0.1", "127.0.1.66"} {
 		t.Run(from, func(t *testing.T) {
@@ -116,6 +117,7 @@ func (c stillClock) AfterFunc(d time.Duration, f func()) func() bool {
 	return time.AfterFunc(d, f).Stop
 }
 
+// Matrix: HI-30, AIM-06
 func TestRefusedSocketsWriteTenLinesAMinute(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		const n = 40

@@ -21,7 +21,8 @@ func connectorName(policy string) string {
 	return "osd.2"
 }
 
-// FT-24: a fault while a message is being handled, by its handler.
+// A fault while a message is being handled, by its handler.
+// Matrix: FT-24
 func TestFaultInsideAHandlerCostsOneReconnect(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		acceptor := nodeOf(t, v, "osd.1", "SFS", 1, withChain(echoer()))

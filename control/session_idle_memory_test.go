@@ -13,6 +13,7 @@ import (
 
 // Silent sockets are gone soon behind their deadline, however many they are: 5000 in
 // the long form, where the machine has as many descriptors. How soon is printed.
+// Matrix: AIM-02
 func TestAllSilentSocketsAreGoneBehindTheirDeadline(t *testing.T) {
 	n, timeout, soon := 200, 300*time.Millisecond, time.Minute // what is not of the machine's making takes longer, or for ever
 	if os.Getenv("RINGMSGR_LONG") != "" {

@@ -44,7 +44,8 @@ func (k *keepsake) letGo() bool {
 	return true
 }
 
-// TH-03, TH-05: one limit for all connections on all cores.
+// One limit for all connections on all cores.
+// Matrix: TH-03, TH-05, RL-03
 func TestDispatchLimitHoldsOverAllConnections(t *testing.T) {
 	const limit, size, clients, each = 64 << 10, 10 << 10, 6, 20
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
@@ -92,8 +93,9 @@ func throttled(k *keepsake) func(*msgrtest.NodeConfig) {
 	}
 }
 
-// TH-10: what a peer does not read fills the queue to its bound and no further,
+// What a peer does not read fills the queue to its bound and no further,
 // is seen there, and leaves once it reads.
+// Matrix: TH-10, RL-07
 func TestAPeerThatDoesNotReadFillsTheQueueToItsBound(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		const bound = 1 << 20

@@ -93,6 +93,7 @@ func overdue(t *testing.T, ctx context.Context, v variant, r *slowReader) (serve
 	return server, conn
 }
 
+// Matrix: INV-03
 func TestTheResetEventComesBehindWhatWaitsForQueued(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		r := newSlowReader()

@@ -62,6 +62,7 @@ func (s *scripts) honest(size int) {
 
 // Peers that send, read and never acknowledge hold their own sending queues, and
 // nothing that others need: while they are there, and when they are gone.
+// Matrix: HI-18
 func TestPeersThatNeverAcknowledgeStopNobodyElse(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := playTo(t, ctx, v, "SFS", true, withChain(&control.Dispatcher{Fast: answerAll}), func(c *msgrtest.NodeConfig) {
@@ -91,6 +92,7 @@ func TestPeersThatNeverAcknowledgeStopNobodyElse(t *testing.T) {
 }
 
 // Two sockets that announce large messages and bring none of them hold nothing.
+// Matrix: HI-08, HI-29
 func TestAnnouncedMessagesStopNobodyElse(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := playTo(t, ctx, v, "SFS", true, withChain(&control.Dispatcher{Fast: answerAll}))

@@ -14,8 +14,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
-// PO-13: with an address and without one, before an address is learned and
+// With an address and without one, before an address is learned and
 // after.
+// Matrix: PO-13
 func TestLoopbackDeliversToOurselves(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		for _, bound := range []bool{true, false} {
@@ -98,7 +99,8 @@ func TestLoopbackDeliversToOurselves(t *testing.T) {
 	})
 }
 
-// PO-13: what was made before Bind is found by the address afterwards.
+// What was made before Bind is found by the address afterwards.
+// Matrix: PO-13
 func TestLoopbackIsFoundUnderTheAddressThatIsBoundLater(t *testing.T) {
 	us := nodeOf(t, variants[0], "osd.4", "LP", 4, func(c *msgrtest.NodeConfig) { c.Unbound = true })
 	c, err := us.Loopback()

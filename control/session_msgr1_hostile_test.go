@@ -28,7 +28,8 @@ func asking1(t *testing.T, ctx context.Context) (ask wire1.Connect, authorizer [
 	}, authorizer
 }
 
-// HI-14: a question that is answered each time is answered so often, and no more.
+// A question that is answered each time is answered so often, and no more.
+// Matrix: HI-14
 func TestMsgr1APeerThatAsksTheSameAgainAndAgainIsEnded(t *testing.T) {
 	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
 		server := nodeOf(t, v, "osd.1", "SFS", 1)

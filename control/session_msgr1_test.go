@@ -28,8 +28,9 @@ func everyMsgr1(t *testing.T, run func(t *testing.T, ctx context.Context, v vari
 	overVariants(t, msgr1Variants, run)
 }
 
-// TestMsgr1EveryFaultEverywhereEndsByTheRules is FT-25 for msgr1: every break point of its
+// TestMsgr1EveryFaultEverywhereEndsByTheRules is the same for msgr1: every break point of its
 // handshake and of the data phase.
+// Matrix: V1-10, V1-11
 func TestMsgr1EveryFaultEverywhereEndsByTheRules(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	trials := sampleOf(t, productOf(msgr1Variants), 61)
@@ -38,6 +39,7 @@ func TestMsgr1EveryFaultEverywhereEndsByTheRules(t *testing.T) {
 
 // A messenger has both protocols, each at its address. A session is in one of them: a
 // process that comes by the other one gets a new one in its place.
+// Matrix: V1-09, V1-12
 func TestMsgr1AndMsgr2AtOneMessenger(t *testing.T) {
 	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
 		both := func(c *msgrtest.NodeConfig) {
@@ -187,6 +189,7 @@ func ticketed(t *testing.T) (client *cephx.Client, server auth.Server) {
 
 // Authorizers of cephx open a connection, whose messages are signed, and the session goes
 // on over faults. A wrong authorizer opens none.
+// Matrix: V1-11
 func TestMsgr1AuthorizersDecideWhoGetsIn(t *testing.T) {
 	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
 		keys, server := ticketed(t)

@@ -25,6 +25,7 @@ func (s *scripts) acknowledge(p *msgrtest.Peer, seq uint64) {
 // Who can name the session comes with the highest numbers that are taken. The
 // owner gets in again, by SESSION_RECONNECT and by CLIENT_IDENT, as soon as no
 // handshake can be under way any more that is older.
+// Matrix: HI-13, HI-17
 func TestHighNumbersInAnothersNameLockNobodyOut(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		var clock pressedClock

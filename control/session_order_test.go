@@ -49,8 +49,9 @@ func inOrder(t *testing.T, ctx context.Context, n *msgrtest.Node, senders, each 
 	}
 }
 
-// XC-01, XC-02, XC-11 and SE-44: 64 senders while the session is lost and moved again
+// 64 senders while the session is lost and moved again
 // and again, also while it is half open.
+// Matrix: SE-44, FT-32, XC-01, XC-02, XC-11
 func TestEverySendersOrderSurvivesFaults(t *testing.T) {
 	const senders, each = 64, 25
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
@@ -71,8 +72,9 @@ func TestEverySendersOrderSurvivesFaults(t *testing.T) {
 	})
 }
 
-// XC-04: a connection is the same one whoever asks for it, also a callback on
+// A connection is the same one whoever asks for it, also a callback on
 // another core.
+// Matrix: PO-17, XC-04, INV-09
 func TestConnectFromACallbackFindsTheSession(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		var mu sync.Mutex
@@ -106,9 +108,10 @@ func TestConnectFromACallbackFindsTheSession(t *testing.T) {
 	})
 }
 
-// XC-07: a connection is marked down by a callback of another one, on whatever
+// A connection is marked down by a callback of another one, on whatever
 // core, while its own messages are dispatched: nothing of it is dispatched
 // once it is closed.
+// Matrix: XC-07
 func TestMarkDownFromAForeignCoreEndsTheDispatch(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		for range 5 {
@@ -150,8 +153,9 @@ func TestMarkDownFromAForeignCoreEndsTheDispatch(t *testing.T) {
 	})
 }
 
-// XC-10: a callback that holds its core delays nobody on another one, and what
+// A callback that holds its core delays nobody on another one, and what
 // it held goes on without a reset.
+// Matrix: XC-10
 func TestBusyCallbackHoldsOnlyItsCore(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		enter, leave := make(chan struct{}), make(chan struct{})

@@ -27,7 +27,7 @@ func settled(t *testing.T, ctx context.Context, c *control.Conn) {
 	})
 }
 
-// PO-12.
+// Matrix: PO-12
 func TestAnonymousConnectionsAreDistinct(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		acceptor := nodeOf(t, v, "osd.1", "SLS", 1, withChain(echoer()))
@@ -49,7 +49,7 @@ func TestAnonymousConnectionsAreDistinct(t *testing.T) {
 	})
 }
 
-// PO-15.
+// Matrix: HS-23, PO-15
 func TestPolicyChangeIsForNewConnections(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		acceptor := nodeOf(t, v, "osd.1", "SLS", 1)
@@ -82,7 +82,7 @@ func policyOf(t *testing.T, c *control.Conn) string {
 	return st.Policy
 }
 
-// PO-17.
+// Matrix: PO-17
 func TestConnectTwiceIsOneConnection(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		acceptor := nodeOf(t, v, "osd.1", "LP", 1)
@@ -126,6 +126,7 @@ func policyRuns(list []variant) (out []policyRun) {
 // The outcome of every pair of policies, PO-16, which is the same in both protocols. The
 // table is documentation, so it is a file; every row of it is run, in one variant of each
 // protocol.
+// Matrix: SE-37, SE-38, PO-01, PO-02, PO-03, PO-04, PO-05, PO-06, PO-07, PO-08, PO-10, PO-16
 func TestEveryPairOfPoliciesHasADefinedOutcome(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	for _, name := range []string{"SFS", "SLS", "SLR"} {

@@ -185,7 +185,8 @@ func (c trial) earlyOutlook() []outlook {
 	return nil
 }
 
-// TestEveryFaultEverywhereEndsByTheRules is FT-25.
+// Matrix: PO-09, FT-01, FT-02, FT-03, FT-04, FT-05, FT-06, FT-07, FT-08, FT-09, FT-10, FT-11, FT-12, FT-13, FT-14
+// Matrix: FT-15, FT-16, FT-17, FT-18, FT-19, FT-20, FT-21, FT-22, FT-23, FT-25, FT-28, INV-01, INV-02
 func TestEveryFaultEverywhereEndsByTheRules(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	// Plain frames in both revisions, and all the other modes more thinly.

@@ -52,7 +52,7 @@ func pointsIn(t *testing.T, names string, list []variant, run func(t *testing.T,
 	})
 }
 
-// RA-01.
+// Matrix: RA-01, RA-14
 func TestRaceOfIdentsMakesOneSession(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		us, them := racersThatWait(t, v, true)
@@ -79,8 +79,9 @@ func TestRaceOfIdentsMakesOneSession(t *testing.T) {
 	})
 }
 
-// RA-08 and RA-09: the side that is told to wait gets its messages over the
+// The side that is told to wait gets its messages over the
 // other connection, which opens though its own side has nothing to send.
+// Matrix: RA-08, RA-09
 func TestWaitingSideIsServedByTheWinner(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		us, them := racersThatWait(t, v, true)
@@ -103,7 +104,7 @@ func TestWaitingSideIsServedByTheWinner(t *testing.T) {
 	})
 }
 
-// RA-17.
+// Matrix: RA-17, RP-13
 func TestStalledIdentIsReplaced(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		us, them := racers(t, v, false, greeter(7))

@@ -120,6 +120,7 @@ func waited(n *msgrtest.Node) uint64 {
 	return st.Counters.Door.Waited
 }
 
+// Matrix: HI-15
 func TestASourceWhoseConnectionsComeToNothingWaitsForItsTurn(t *testing.T) {
 	for name, comeToNothing := range nothings {
 		t.Run(name, func(t *testing.T) {

@@ -50,9 +50,10 @@ func rebind(t *testing.T, ctx context.Context, n *msgrtest.Node, avoid ...uint16
 	return old
 }
 
-// SH-11: the port is another one of the range and none to be avoided, the nonce
+// The port is another one of the range and none to be avoided, the nonce
 // is another one, the old connections are down without a reset event, peers
 // reach the new address and are told it.
+// Matrix: SH-11
 func TestRebindGivesAnotherAddress(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		for cores := uint32(1); cores <= 3; cores++ {

@@ -38,8 +38,9 @@ func half(t *testing.T, p *msgrtest.Peer, hd frame.MessageHeader, front []byte) 
 	return f[:len(f)-len(front)/2]
 }
 
-// RP-04, RP-05: a session is taken over, on whatever core, while a callback of
+// A session is taken over, on whatever core, while a callback of
 // it runs: the callback ends before anything else of the connection happens.
+// Matrix: RP-04, RP-05, INV-09
 func TestTakeOverWaitsForTheCallbackUnderWay(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		var inside, overlaps atomic.Int32
@@ -82,8 +83,9 @@ func TestTakeOverWaitsForTheCallbackUnderWay(t *testing.T) {
 	})
 }
 
-// RP-07, RP-08: the session is over while a new socket takes it over: both
+// The session is over while a new socket takes it over: both
 // sockets go, and nothing is told behind that.
+// Matrix: RP-07, RP-08
 func TestEndDuringATakeOverClosesBothSockets(t *testing.T) {
 	for _, shutdown := range []bool{false, true} {
 		t.Run(title("shutdown", shutdown), func(t *testing.T) {

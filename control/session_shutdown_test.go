@@ -55,7 +55,8 @@ func blackHole(t *testing.T) netip.AddrPort {
 	return netip.AddrPortFrom(host, 7000)
 }
 
-// SH-07: a connect that nobody answers.
+// A connect that nobody answers.
+// Matrix: SH-07
 func TestShutdownEndsAConnectThatNobodyAnswers(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		at := blackHole(t)
@@ -77,8 +78,9 @@ func TestShutdownEndsAConnectThatNobodyAnswers(t *testing.T) {
 	})
 }
 
-// SH-07: a reader that its throttle holds back, and a sender whose queue is
+// A reader that its throttle holds back, and a sender whose queue is
 // full and whose user waits for room.
+// Matrix: SH-07
 func TestShutdownEndsAThrottledReaderAndAFullQueue(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		for _, first := range []string{"reader", "sender"} {
@@ -135,6 +137,7 @@ func TestShutdownEndsAThrottledReaderAndAFullQueue(t *testing.T) {
 
 // SH-09, with a goroutine of the user's dispatcher that is busy: nobody is
 // called behind Shutdown, and nothing waits to be dispatched.
+// Matrix: SH-09
 func TestNothingIsDispatchedBehindShutdown(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		var over atomic.Bool

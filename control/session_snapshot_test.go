@@ -59,6 +59,7 @@ func TestAfterAFailedHandOverTheSessionResumesBehindWhatItReceived(t *testing.T)
 
 // Behind MarkDown nobody is told anything, the other dispatchers of the same
 // event included.
+// Matrix: INV-03
 func TestNothingIsToldBehindAMarkDown(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		told := make(chan struct{}, 8)
@@ -82,6 +83,7 @@ func TestNothingIsToldBehindAMarkDown(t *testing.T) {
 // A peer with several addresses comes back under the first, whichever was dialled,
 // and finds its session. Nobody else does: what is dialled is what was asked for,
 // and another peer that comes from that address is another peer.
+// Matrix: HS-17
 func TestAPeerIsFoundUnderItsFirstAddress(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := stageFor(t, ctx, v, "LP")

@@ -27,9 +27,10 @@ func patient(c *msgrtest.NodeConfig) {
 
 func isBackoff(d time.Duration) bool { return d <= control.DefaultMaxBackoff }
 
-// SE-39, SE-40, SE-42, KA-08: attempts that fail at once are 0.2 s apart, then
+// Attempts that fail at once are 0.2 s apart, then
 // twice as long, up to 15 s, for an hour; success begins anew, and a session
 // that is lost with work to do is dialled at once.
+// Matrix: SE-39, SE-40, SE-42, KA-08
 func TestBackoffDoublesToItsLimitAndSuccessResetsIt(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		var clock pressedClock
@@ -72,6 +73,7 @@ func TestBackoffDoublesToItsLimitAndSuccessResetsIt(t *testing.T) {
 
 // KA-04, the acceptor's side: one limit for the whole handshake, wherever the
 // peer stops.
+// Matrix: KA-04, HI-18, HI-19
 func TestOneLimitForTheWholeHandshakeOfAnAcceptor(t *testing.T) {
 	all := ""
 	for _, p := range msgrtest.HandshakePoints(msgrtest.Connector)[1:10] {
@@ -98,6 +100,7 @@ func isHandshake(d time.Duration) bool { return d == handshakeLimit }
 // KA-04, the connector's side, and KA-07: the limit ends an attempt wherever the
 // acceptor stops, in an address that swallows everything too, and a pause
 // follows.
+// Matrix: KA-04, KA-07
 func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 	all := "SOCKET_CONNECTING"
 	for _, p := range msgrtest.HandshakePoints(msgrtest.Acceptor)[1:10] {

@@ -105,6 +105,7 @@ func picturesSay(t *testing.T, dir string, said map[string][]string) {
 	}
 }
 
+// Matrix: BE-06
 func TestGrowthIsDrawnBesideMessagesAndAlone(t *testing.T) {
 	words := []string{"CPU of the server for each message, 4 KiB", "1 % of the connections active", "10000", "connections"}
 	both, alone := t.TempDir(), t.TempDir()
@@ -125,6 +126,7 @@ func TestGrowthIsDrawnBesideMessagesAndAlone(t *testing.T) {
 
 // A run without the usual load, or the usual size, is drawn too, and one whose system
 // calls nobody could count.
+// Matrix: BE-06
 func TestWhatAnyRunHasIsDrawn(t *testing.T) {
 	f := measured()
 	for i := range f.Cells {
@@ -147,6 +149,7 @@ func TestWhatAnyRunHasIsDrawn(t *testing.T) {
 }
 
 // The benchmark, as a user runs it, builds this program and draws.
+// Matrix: BE-06
 func TestTheBenchmarkDraws(t *testing.T) {
 	dir := t.TempDir()
 	program, library := filepath.Join(dir, "bench"), filepath.Join("..", "..")

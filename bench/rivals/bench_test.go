@@ -46,6 +46,7 @@ func benchmark(t *testing.T, args ...string) (f report.File) {
 }
 
 // Its servers are compared with another one.
+// Matrix: BE-02
 func TestTheBenchmarkComparesTheRivals(t *testing.T) {
 	servers := "net"
 	for _, r := range child.Rivals() {
@@ -63,6 +64,7 @@ func TestTheBenchmarkComparesTheRivals(t *testing.T) {
 }
 
 // cmd/ringkv is another program, too.
+// Matrix: BE-07
 func TestTheBenchmarkComparesKeyValueServers(t *testing.T) {
 	servers := "ringkv+epoll"
 	for _, r := range child.KVRivals() {

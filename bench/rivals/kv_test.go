@@ -49,6 +49,7 @@ func kvOptions(put bool, conns, depth, size int) load.KVOptions {
 }
 
 // The client checks every value that it reads.
+// Matrix: BE-07
 func TestEveryKeyValueRivalAnswersWhatWasPut(t *testing.T) {
 	for _, r := range child.KVRivals() {
 		s, err := startKV(r.Name, t.TempDir())
@@ -84,6 +85,7 @@ func TestEveryKeyValueRivalAnswersWhatWasPut(t *testing.T) {
 	}
 }
 
+// Matrix: BE-07
 func TestAKeyValueRivalSaysWhatIsMissing(t *testing.T) {
 	for _, r := range child.KVRivals() {
 		s, err := startKV(r.Name, t.TempDir())
@@ -115,6 +117,7 @@ func TestAKeyValueRivalSaysWhatIsMissing(t *testing.T) {
 }
 
 // Whatever is acknowledged when the process is killed is there when it starts again.
+// Matrix: BE-08
 func TestADurablePutOfAKeyValueRivalSurvivesAKill(t *testing.T) {
 	t.Setenv(asProgram, "1")
 	spawner := proc.NewSpawner()
@@ -149,6 +152,7 @@ func TestADurablePutOfAKeyValueRivalSurvivesAKill(t *testing.T) {
 	}
 }
 
+// Matrix: BE-07
 func TestAKeyValueRivalWithOtherValuesIsFound(t *testing.T) {
 	s, err := startKV("pebble", t.TempDir())
 	if err != nil {

@@ -23,6 +23,7 @@ func segmentOf(salt uint32) (data []byte, offs []int) {
 // youngest is a segment of which nobody says where it ends.
 var youngest = segment{number: 7}
 
+// Matrix: KV-03
 func TestATornTailIsCutOffAtEveryByte(t *testing.T) {
 	whole, offs := segmentOf(1)
 	for n := range whole {
@@ -41,6 +42,7 @@ func TestATornTailIsCutOffAtEveryByte(t *testing.T) {
 	}
 }
 
+// Matrix: KV-04
 func TestAFlippedBitIsNoticedWhereverItIs(t *testing.T) {
 	whole, offs := segmentOf(1)
 	last, want := offs[len(offs)-2], readRecords(whole, 1)
@@ -65,6 +67,7 @@ func TestAFlippedBitIsNoticedWhereverItIs(t *testing.T) {
 }
 
 // Bytes of a client that look like a record, or those of another file, are none.
+// Matrix: KV-05
 func TestARecordIsOneInItsPlaceAlone(t *testing.T) {
 	whole, _ := segmentOf(1)
 	if len(readRecords(whole, 2)) > 0 || len(readRecords(append(make([]byte, 1), whole...), 1)) > 0 {

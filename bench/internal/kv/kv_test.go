@@ -63,6 +63,7 @@ func TestAStoreHasWhatWasPutAndHasItAgainWhenItStarts(t *testing.T) {
 	}
 }
 
+// Matrix: BE-08
 func TestWhatIsNotCommittedIsNotSeen(t *testing.T) {
 	s := opened(t, t.TempDir(), false)
 	put(t, s, "a", "old")
@@ -81,6 +82,7 @@ func TestWhatIsNotCommittedIsNotSeen(t *testing.T) {
 	}
 }
 
+// Matrix: BE-08
 func TestATailThatIsNotWholeIsCutOff(t *testing.T) {
 	dir := t.TempDir()
 	s := opened(t, dir, true)
@@ -116,6 +118,7 @@ func TestAValueThatIsDamagedIsNotReturned(t *testing.T) {
 
 // A sync that fails says nothing about what it was to cover, so nothing is acknowledged any
 // more.
+// Matrix: BE-08
 func TestAStoreWhoseDiskFailsAcknowledgesNothing(t *testing.T) {
 	for _, each := range []bool{false, true} {
 		s := opened(t, t.TempDir(), each)
@@ -161,6 +164,7 @@ func TestManyWhoWaitShareSyncs(t *testing.T) {
 	}
 }
 
+// Matrix: BE-07
 func TestAValueIsKnownByItsKeyAndGeneration(t *testing.T) {
 	for _, size := range []int{1, 15, 16, 100, 4096} {
 		v := NewValues(size)

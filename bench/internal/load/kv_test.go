@@ -35,6 +35,7 @@ func openKV(t *testing.T, s *kv.Server, o KVOptions, ledger *kv.Ledger) (*KV, er
 // kvSlice is short and ends when all open requests were answered.
 var kvSlice = Slice{Warm: time.Millisecond, WarmMax: 20 * time.Second, Window: 10 * time.Millisecond, WindowMax: 20 * time.Second}
 
+// Matrix: BE-07
 func TestPutsAndGetsAreMeasuredAndChecked(t *testing.T) {
 	const keys = 300
 	for _, each := range []bool{false, true} {
@@ -71,6 +72,7 @@ func TestPutsAndGetsAreMeasuredAndChecked(t *testing.T) {
 }
 
 // What another server has acknowledged is not in this one.
+// Matrix: BE-07
 func TestAServerWithoutWhatItAcknowledgedIsFound(t *testing.T) {
 	const keys = 256
 	o := KVOptions{Options: Options{Conns: 2, Depth: 2, Size: 100}, Work: kv.Options{Keys: keys}}

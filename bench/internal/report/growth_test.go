@@ -47,6 +47,7 @@ func grown(n int) *File {
 	return f
 }
 
+// Matrix: BE-06
 func TestGrowthFitsItsColumns(t *testing.T) {
 	for _, n := range []int{1, 4, 9} {
 		f := grown(n)
@@ -72,6 +73,7 @@ func TestGrowthFitsItsColumns(t *testing.T) {
 }
 
 // Connections are compared with the base, cores with the first.
+// Matrix: BE-04
 func TestGrowthIsComparedRoundByRound(t *testing.T) {
 	g := grown(4).Growth
 	for _, c := range g.Cells {
@@ -102,6 +104,7 @@ func TestGrowthIsComparedRoundByRound(t *testing.T) {
 	}
 }
 
+// Matrix: BE-06
 func TestGrowthKeepsItsFormAsJSON(t *testing.T) {
 	f := grown(3)
 	p, err := json.Marshal(f)

@@ -70,6 +70,7 @@ func TestStorageComesBackEqualFromJSON(t *testing.T) {
 	}
 }
 
+// Matrix: BE-12
 func TestEachAimOfStorageIsJudgedByItsRounds(t *testing.T) {
 	f := cannedStorage()
 	got := map[string]string{}
@@ -122,6 +123,7 @@ func TestTheTablesOfStorageFitAHundredColumns(t *testing.T) {
 }
 
 // Who reads the ratio to those that ask for a sync each sees whether the disk has made one.
+// Matrix: BE-10
 func TestTheFlushesOfGroupCommitAreShownBesideItsRates(t *testing.T) {
 	f := cannedStorage()
 	var b bytes.Buffer
@@ -179,6 +181,7 @@ func writes(fio float64, results ...StorageResult) *File {
 	return &File{Storage: &Storage{Cells: []StorageCell{c}}}
 }
 
+// Matrix: BE-12
 func TestAnAimThatTheDiskGivesToNobodyIsNoLoss(t *testing.T) {
 	all := func(name string, rate float64) StorageResult {
 		return storageResult(name, rate, rate, rate, rate, rate)
@@ -232,6 +235,7 @@ func TestAnAimThatTheDiskGivesToNobodyIsNoLoss(t *testing.T) {
 	}
 }
 
+// Matrix: BE-12
 func TestWhatTheDiskDoesNotGiveIsCountedAndSaid(t *testing.T) {
 	all := func(name string, rate float64) StorageResult {
 		return storageResult(name, rate, rate, rate, rate, rate)

@@ -38,6 +38,7 @@ func stat(flushes string) string {
 	return "  1 2 3 4 5 6 7 8 0 10 11 12 13 14 15 " + flushes + " 17\n"
 }
 
+// Matrix: BE-10
 func TestFlushesAreThoseOfTheDeviceThatCountsThem(t *testing.T) {
 	root := devices(t, map[string]string{
 		"disk/stat":               stat("640"),

@@ -224,6 +224,7 @@ func TestAConfigComesBackEqual(t *testing.T) {
 }
 
 // The kernel has one request of the file at a time: so the file has enough with one.
+// Matrix: BE-10
 func TestAWriteAloneHasTheFileForItself(t *testing.T) {
 	f := newFile(t)
 	for _, backend := range []string{"auto", "epoll"} {
@@ -263,6 +264,7 @@ func TestAWriteAloneHasTheFileForItself(t *testing.T) {
 }
 
 // A server that would share the disk all the same does not pass for one that does not.
+// Matrix: BE-10
 func TestWhoCannotWriteAloneSaysSo(t *testing.T) {
 	f := newFile(t)
 	for _, k := range kinds {
