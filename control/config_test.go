@@ -1,8 +1,10 @@
 package control_test
 
 import (
+	"context"
 	"errors"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -10,8 +12,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
 func TestAConfigurationThatCannotBeIsAnErrorThatNamesTheSetting(t *testing.T) {
@@ -37,4 +41,52 @@ func TestAConfigurationThatCannotBeIsAnErrorThatNamesTheSetting(t *testing.T) {
 			t.Errorf("%s: %v", says, err)
 		}
 	}
+}
+
+// Where only one side leaves the crcs out, no connection comes about.
+// Matrix: FR-16
+func TestOneSideWithoutDataCRCDoesNotConnect(t *testing.T) {
+	for _, client := range []bool{true, false} {
+		a := newParty(t, control.Config{Name: entity(t, "client.admin"), NoDataCRC: client})
+		b := newParty(t, control.Config{Name: entity(t, "osd.0"), NoDataCRC: !client}).bind(t)
+		conn, err := a.dial(t, b, wire.OSD)
+		if err == nil {
+			t.Fatalf("connected: %+v", conn.Info())
+		}
+		if !client && !errors.Is(err, frame.ErrSegmentCRC) {
+			t.Errorf("the client that checks says %v", err)
+		}
+	}
+}
+
+// offset is where p lies within its page.
+func offset(p []byte) uintptr { return reflect.ValueOf(p).Pointer() % 4096 }
+
+func TestBlocksOf4KiBBeginOnAPageWhereThatIsAskedFor(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		const blocks = 20
+		got := make(chan uintptr, blocks)
+		server := nodeOf(t, v, "osd.1", "SFS", 1, withChain(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+			got <- offset(m.Data)
+			return true
+		}}), func(c *msgrtest.NodeConfig) { c.AlignFrom = 4096 })
+		client := nodeOf(t, v, "client.1", "LLC", 2)
+		conn := client.Dial(server)
+		for i := range blocks {
+			m := control.NewMessage(1, make([]byte, i), make([]byte, 4096+i%2*100))
+			if err := conn.SendContext(ctx, m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range blocks {
+			select {
+			case at := <-got:
+				if at != 0 {
+					t.Errorf("block %d begins %d bytes behind a page", i, at)
+				}
+			case <-ctx.Done():
+				t.Fatal("a block does not arrive")
+			}
+		}
+	})
 }
