@@ -16,62 +16,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// handClock is a clock that stands still until the test moves it.
-type handClock struct {
-	mu     sync.Mutex
-	now    time.Time
-	timers map[*handTimer]struct{}
-}
-
-type handTimer struct {
-	at time.Time
-	f  func()
-}
-
-func newHandClock() *handClock {
-	return &handClock{now: time.Unix(1_700_000_000, 0), timers: make(map[*handTimer]struct{})}
-}
-
-func (c *handClock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *handClock) AfterFunc(d time.Duration, f func()) func() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	t := &handTimer{c.now.Add(d), f}
-	c.timers[t] = struct{}{}
-	return func() bool { return c.take(t) }
-}
-
-func (c *handClock) take(t *handTimer) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, ok := c.timers[t]
-	delete(c.timers, t)
-	return ok
-}
-
-// pass moves the clock on and runs what is due.
-func (c *handClock) pass(d time.Duration) {
-	c.mu.Lock()
-	c.now = c.now.Add(d)
-	var due []*handTimer
-	for t := range c.timers {
-		if !t.at.After(c.now) {
-			due = append(due, t)
-		}
-	}
-	c.mu.Unlock()
-	for _, t := range due {
-		if c.take(t) {
-			t.f()
-		}
-	}
-}
-
 // slow makes calls of authentication wait until the test lets them go on.
 type slow struct {
 	entered chan struct{}
