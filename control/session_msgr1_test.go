@@ -28,15 +28,6 @@ func everyMsgr1(t *testing.T, run func(t *testing.T, ctx context.Context, v vari
 	overVariants(t, msgr1Variants, run)
 }
 
-// TestMsgr1EveryFaultEverywhereEndsByTheRules is the same for msgr1: every break point of its
-// handshake and of the data phase.
-// Matrix: V1-10, V1-11
-func TestMsgr1EveryFaultEverywhereEndsByTheRules(t *testing.T) {
-	msgrtest.CheckLeaks(t)
-	trials := sampleOf(t, productOf(msgr1Variants), 61)
-	spread(t, 24, len(trials), func(i int) string { return trials[i].name() }, func(t *testing.T, i int) { trials[i].run(t) })
-}
-
 // A messenger has both protocols, each at its address. A session is in one of them: a
 // process that comes by the other one gets a new one in its place.
 // Matrix: V1-09, V1-12

@@ -190,12 +190,13 @@ func (c trial) earlyOutlook() []outlook {
 
 // Matrix: PO-09, FT-01, FT-02, FT-03, FT-04, FT-05, FT-06, FT-07, FT-08, FT-09, FT-10, FT-11, FT-12, FT-13, FT-14
 // Matrix: FT-15, FT-16, FT-17, FT-18, FT-19, FT-20, FT-21, FT-22, FT-23, FT-25, FT-28, INV-01, INV-02
+// Matrix: V1-10, V1-11
 func TestEveryFaultEverywhereEndsByTheRules(t *testing.T) {
 	msgrtest.CheckLeaks(t)
-	// Plain frames in both revisions, and all the other modes more thinly.
+	// Plain frames in both revisions, and all the other modes and msgr1 more thinly.
 	all := product()
 	plain := slices.IndexFunc(all, func(c trial) bool { return c.v == allVariants[len(variants)] })
-	trials := append(sampleOf(t, all[:plain], 13), sampleOf(t, all[plain:], 73)...)
+	trials := slices.Concat(sampleOf(t, all[:plain], 13), sampleOf(t, all[plain:], 73), sampleOf(t, productOf(msgr1Variants), 61))
 	spread(t, 24, len(trials), func(i int) string { return trials[i].name() }, func(t *testing.T, i int) { trials[i].run(t) })
 }
 
