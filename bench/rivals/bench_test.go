@@ -47,6 +47,8 @@ func benchmark(t *testing.T, args ...string) (f report.File) {
 
 // Its servers are compared with another one.
 // Matrix: BE-02
+// Matrix: BE-02
+// Matrix: BE-02
 func TestTheBenchmarkComparesTheRivals(t *testing.T) {
 	servers := "net"
 	for _, r := range child.Rivals() {
@@ -60,18 +62,5 @@ func TestTheBenchmarkComparesTheRivals(t *testing.T) {
 		if len(s.Settings) == 0 || s.About == "" {
 			t.Errorf("%+v", s)
 		}
-	}
-}
-
-// cmd/ringkv is another program, too.
-// Matrix: BE-07
-func TestTheBenchmarkComparesKeyValueServers(t *testing.T) {
-	servers := "ringkv+epoll"
-	for _, r := range child.KVRivals() {
-		servers += "," + r.Name
-	}
-	f := benchmark(t, "--storage", "kv", "--storage-dir", t.TempDir(), "--servers", servers, "--sizes", "100", "--loads", "4x4")
-	if len(f.Servers) != 1+len(child.KVRivals()) || len(f.Cells) != 2 || f.Base != "ringkv+epoll" {
-		t.Errorf("%d servers, %d cells, base %s", len(f.Servers), len(f.Cells), f.Base)
 	}
 }
