@@ -8,6 +8,7 @@ import (
 )
 
 // The rule is the same for a message of a peer and for one of our own.
+// Matrix: HI-11
 func TestAMessageGoesToTheFirstThatTakesItElseToTheFirstThatQueues(t *testing.T) {
 	const taken, mine, none = 1, 2, 3 // message types
 	for _, local := range []bool{false, true} {

@@ -3,9 +3,7 @@ package control_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -16,7 +14,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
-	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
@@ -61,6 +58,7 @@ func injectedSize() injectedLoad {
 // that take their time, and connections that are marked down by chance: what a session
 // that lives was given arrives exactly once and in order, of one that was marked down a
 // beginning, and nothing is held in the end.
+// Matrix: FT-32, V1-10
 func TestInjectedFailuresLoseNoMessage(t *testing.T) {
 	seed := seedOfSample(t)
 	t.Logf("RINGMSGR_SAMPLE=%d", seed)
@@ -287,18 +285,4 @@ func TestADelayedMessageWaitsForThePauseOfTheUser(t *testing.T) {
 		theirs.Resume()
 		receives(t, ctx, server, 1, 2, 3)
 	})
-}
-
-func TestWhatCannotBeInjectedIsAnErrorOfTheConfiguration(t *testing.T) {
-	for _, i := range []control.Inject{
-		{SocketFailures: -1},
-		{Handshakes: control.Delay{Probability: 1.1}},
-		{Handshakes: control.Delay{Probability: math.NaN()}},
-		{Messages: control.Delay{Probability: 0.5, Max: -1}},
-	} {
-		c := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Inject: i}
-		if err := c.Validate(); !errors.Is(err, control.ErrConfig) {
-			t.Errorf("%+v: %v", i, err)
-		}
-	}
 }

@@ -9,6 +9,7 @@ import (
 
 // What the goroutine of a connection has taken out of the queue is of the ended
 // session, too.
+// Matrix: INV-03
 func TestNothingOfAnEndedSessionIsDispatched(t *testing.T) {
 	m, c := &Messenger{s: new(sessions.Manager)}, &Conn{}
 	entered, let := make(chan uint64), make(chan struct{})

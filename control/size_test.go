@@ -10,9 +10,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// RL-01: there are as many of these as connections. Each fits a size of the
+// There are as many of these as connections. Each fits a size of the
 // allocator, which adds 8 bytes to what is larger than 512: one field more costs an idle
 // connection up to 128 bytes.
+// Matrix: RL-01
 func TestWhatAConnectionConsistsOfKeepsItsSize(t *testing.T) {
 	for _, one := range []struct {
 		of   reflect.Type

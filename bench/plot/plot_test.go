@@ -94,6 +94,9 @@ func picturesSay(t *testing.T, dir string, said map[string][]string) {
 
 // A run without the usual load, or the usual size, is drawn too, and one whose system
 // calls nobody could count.
+// Matrix: BE-06
+// Matrix: BE-06
+// Matrix: BE-06
 func TestWhatAnyRunHasIsDrawn(t *testing.T) {
 	f := measured()
 	for i := range f.Cells {
@@ -116,6 +119,9 @@ func TestWhatAnyRunHasIsDrawn(t *testing.T) {
 }
 
 // The benchmark, as a user runs it, builds this program and draws.
+// Matrix: BE-06
+// Matrix: BE-06
+// Matrix: BE-06
 func TestTheBenchmarkDraws(t *testing.T) {
 	dir := t.TempDir()
 	program, library := filepath.Join(dir, "bench"), filepath.Join("..", "..")

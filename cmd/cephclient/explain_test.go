@@ -38,6 +38,7 @@ func listener(t *testing.T, says string) (addr string) {
 	return l.Addr().String()
 }
 
+// Matrix: OB-09
 func TestWhoDoesNotAnswerIsExplained(t *testing.T) {
 	silent, msgr1, web := listener(t, ""), listener(t, "ceph v027"+strings.Repeat("\x00", 272)), listener(t, "HTTP/1.1 400 Bad Request\r\n\r\n")
 	for _, c := range []struct {

@@ -31,6 +31,7 @@ func begin(t *testing.T, args ...string) (server *clitest.Process, addr string) 
 
 // The server is killed under load when a number of requests are answered, again and again,
 // and must have every value that it has acknowledged.
+// Matrix: KV-02
 func TestKilledAtAnyMomentItLosesNothingThatWasAcknowledged(t *testing.T) {
 	rounds, seed := 3, rand.Uint64()
 	if os.Getenv("RINGMSGR_LONG") != "" {
@@ -57,6 +58,7 @@ func TestKilledAtAnyMomentItLosesNothingThatWasAcknowledged(t *testing.T) {
 	}
 }
 
+// Matrix: KV-08, KV-10
 func TestTheCommandsDoWhatTheyAreNamedFor(t *testing.T) {
 	dir, large := t.TempDir(), strings.Repeat("large ", kvformat.MaxValue/6)
 	server, addr := begin(t, "--dir", dir)

@@ -52,6 +52,7 @@ func compacted(w *durabletest.World) bool { return !strings.Contains(w.Files("/k
 
 // A process that is killed, power cuts, writes that are torn, overtake each other, fail, or
 // find the disk full, and in the end a bit that flips.
+// Matrix: KV-01, KV-04, KV-07
 func TestWhatIsAcknowledgedSurvivesWhateverHappensToTheDisk(t *testing.T) {
 	compactions := 0
 	durabletest.Endure(t, seeds, tested, func(w *durabletest.World) {
@@ -65,6 +66,7 @@ func TestWhatIsAcknowledgedSurvivesWhateverHappensToTheDisk(t *testing.T) {
 	}
 }
 
+// Matrix: KV-06
 func TestAFullDiskRefusesChangesAndReadsGoOn(t *testing.T) {
 	durabletest.Simulate(t, tested(3), func(w *durabletest.World) {
 		w.All(durabletest.Put, durabletest.Keys)
@@ -76,6 +78,7 @@ func TestAFullDiskRefusesChangesAndReadsGoOn(t *testing.T) {
 	})
 }
 
+// Matrix: KV-07
 func TestCompactionKeepsWhatIsThereAndNothingElse(t *testing.T) {
 	durabletest.Simulate(t, tested(3), func(w *durabletest.World) {
 		w.All(durabletest.Put, durabletest.Keys) // some of which are not touched any more
@@ -94,6 +97,7 @@ func TestCompactionKeepsWhatIsThereAndNothingElse(t *testing.T) {
 
 // The name of a segment says where the log before it ends: a file that says so now is removed
 // when another one says it durably.
+// Matrix: KV-01
 func TestWhereTheLogEndsIsKnownWhereverTheProcessStops(t *testing.T) {
 	fail := func(kind uring.Kind, _ string) unix.Errno {
 		return map[uring.Kind]unix.Errno{uring.KindSync: unix.EIO}[kind]
@@ -116,6 +120,7 @@ func TestWhereTheLogEndsIsKnownWhereverTheProcessStops(t *testing.T) {
 
 // A file that the log goes past is left by a process that could not use it. Whatever is missing is
 // damage, until the operator accepts the loss. Strange files stay.
+// Matrix: KV-10
 func TestWhatIsMissingOfTheLogIsNoticed(t *testing.T) {
 	strange := []string{".log.bak", ".log.d", ".log~"}
 	for what, damage := range map[string]bool{

@@ -145,6 +145,7 @@ func underAttack(t testing.TB, name string, from netip.Addr) (server *process, a
 // In each attack honest messages pass, and the server's memory stays below the sum of
 // what its bounds say for what the attack does: the receive budget of 100 MiB, the
 // 16 MiB of half-open connections, 64 MiB of free buffers, and 64 MiB for the rest.
+// Matrix: AIM-03, AIM-04, INV-11
 func TestHonestMessagesPassInEveryAttack(t *testing.T) {
 	const most = (100 + 16 + 64 + 64) << 20
 	for name := range attacks {
@@ -169,6 +170,7 @@ func TestHonestMessagesPassInEveryAttack(t *testing.T) {
 // BenchmarkAttacks prints, for each attack, the CPU of the server's one core without
 // honest work, the round trips of an honest sender beside it, and the memory:
 // go test ./cmd/ringmsgr -run '^$' -bench Attacks -benchtime 1x
+// Matrix: AIM-03, AIM-05
 func BenchmarkAttacks(b *testing.B) {
 	for name := range attacks {
 		b.Run(name, func(b *testing.B) {

@@ -55,6 +55,7 @@ var operands = map[string]string{"ping": somewhere, "send": somewhere, "top": "-
 
 // Every flag of every command that gets a value it cannot take says so by its name, on
 // standard error alone, in one line and without the words of packages.
+// Matrix: OB-08
 func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
 	for _, c := range commands() {
 		fs := cli.NewFlags(c.name)

@@ -17,6 +17,7 @@ import (
 // mode secure, with its key.
 const recordings = "testdata/capture/"
 
+// Matrix: OB-10
 func TestRecordingsOfRealDaemonsAreDecoded(t *testing.T) {
 	for name, args := range map[string]string{
 		"decode-msgr2":  recordings + "msgr2.pcap",
@@ -54,6 +55,7 @@ func packets(t testing.TB, file string) (head []byte, list [][]byte) {
 	return head, list
 }
 
+// Matrix: OB-10
 func TestDecodeSaysWhatIsWrong(t *testing.T) {
 	type recording = [][]byte
 	// payload is the index of the n-th packet of at least so many bytes.
@@ -135,6 +137,7 @@ func TestATraceIsDecodedLikeARecording(t *testing.T) {
 }
 
 // TestATraceOfMsgr1IsDecodedLikeARecording has acks, too, as its session is lossless.
+// Matrix: V1-12
 func TestATraceOfMsgr1IsDecodedLikeARecording(t *testing.T) {
 	dir := t.TempDir()
 	server, client := filepath.Join(dir, "server"), filepath.Join(dir, "client")

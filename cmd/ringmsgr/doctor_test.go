@@ -89,6 +89,7 @@ func TestDoctorWarnsOfCoresThatShareCPUs(t *testing.T) {
 	}
 }
 
+// Matrix: IO-14
 func TestDoctorTriesThisMachine(t *testing.T) {
 	r := ringmsgr(t, "doctor", "--json", "--cores", "1", "--backend", "epoll").want(t, cli.OK)
 	d := decode[diagnosis](t, r)

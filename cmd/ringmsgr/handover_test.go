@@ -187,6 +187,7 @@ func untilDone(t *testing.T, done <-chan struct{}, args ...string) []sent {
 	}
 }
 
+// Matrix: IN-07
 func TestSessionsPassToSuccessors(t *testing.T) {
 	d := startChain(t, "--name", "osd.0", "--cores", "2", "--policy", "lossless-peer")
 	done := make(chan struct{})

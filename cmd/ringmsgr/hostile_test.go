@@ -49,6 +49,7 @@ func hostileCells(t *testing.T) ([]hostileCell, time.Duration) {
 // Two processes, each of which reaches the other only through a proxy that does
 // not let any connection live. Nothing may be lost, doubled or overtaken, in
 // either direction, whoever dials.
+// Matrix: FT-32, V1-11
 func TestLosslessSendAcrossAHostileNetwork(t *testing.T) {
 	cells, span := hostileCells(t)
 	for _, c := range cells {

@@ -187,6 +187,7 @@ func TestServeEndsWithinDrainBesideAPeerThatDoesNotRead(t *testing.T) {
 }
 
 // Both protocols at one server: which one is spoken is up to the address.
+// Matrix: V1-12
 func TestPingServeAndSendInMsgr1(t *testing.T) {
 	for _, backend := range []string{"auto", "epoll"} {
 		t.Run(backend, func(t *testing.T) {

@@ -147,6 +147,7 @@ func TestTopWatchesServe(t *testing.T) {
 }
 
 // TestTopShowsConnectionsOfMsgr1 watches serve while messages of msgr1 are under way.
+// Matrix: V1-12
 func TestTopShowsConnectionsOfMsgr1(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "stats")
 	s := serve(t, "--json", "--name", "osd.3", "--listen", "127.0.0.1:0", "--proto", "v1", "--stats", path)

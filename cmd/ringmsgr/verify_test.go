@@ -21,6 +21,7 @@ func sentMessage(n uint64, size int) *control.Message {
 	return m
 }
 
+// Matrix: INV-12
 func TestVerifierLooksAtEveryByte(t *testing.T) {
 	v, conn := &verifier{}, &control.Conn{}
 	next, wrong := uint64(0), uint64(0)
@@ -109,6 +110,7 @@ func TestVerifierCountsWhatIsNotInOrder(t *testing.T) {
 	}
 }
 
+// Matrix: INV-12
 func TestServeVerifies(t *testing.T) {
 	s := serve(t, "--verify", "--json", "--cores", "2")
 	ringmsgr(t, "send", "--messages", "1000", "--conns", "3", "--size", "1000", s.addr).want(t, cli.OK)

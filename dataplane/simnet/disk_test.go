@@ -184,6 +184,7 @@ func TestTheEndOfAProcessLosesNothingThatWasAnswered(t *testing.T) {
 	}
 }
 
+// Matrix: KV-09
 func TestWhatIsLeftOfADeadProcessReachesTheDiskNoMore(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		r := newDiskRig(t, 1, simnet.DiskOptions{})
@@ -204,6 +205,7 @@ func TestWhatIsLeftOfADeadProcessReachesTheDiskNoMore(t *testing.T) {
 	}
 }
 
+// Matrix: KV-09
 func TestAProcessStopsBetweenTwoChangesOfNames(t *testing.T) {
 	r := newDiskRig(t, 1, simnet.DiskOptions{})
 	k := r.h.Disk()

@@ -134,6 +134,7 @@ func TestTheNetServerAnswersKeepalivesAndKeepsEverySegment(t *testing.T) {
 }
 
 // The client is tested here because it needs servers.
+// Matrix: BE-01
 func TestTheLoadClientMeasuresBothServers(t *testing.T) {
 	floor, plain, secure := testFloor(t, NewFloor), newNet(t, false), newNet(t, true)
 	store := testFloor(t, NewFloorStore)

@@ -72,6 +72,7 @@ func TestWakesAreCounted(t *testing.T) {
 	}
 }
 
+// Matrix: ST-11
 func TestLockedMemoryIsThatOfTheProcess(t *testing.T) {
 	const size = 16 << 10 // anybody may lock as much
 	before, err := ReadMemory(0)

@@ -17,6 +17,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
+// Matrix: SH-04
 func TestMarkDownDoesNotWaitForTheLock(t *testing.T) {
 	m := idle(t, nil)
 	p := losslessPeer()
@@ -157,6 +158,7 @@ type randThatCallsBack struct{ *callsBack }
 
 func (r randThatCallsBack) Read(p []byte) (int, error) { r.ask(); return io.ReadFull(crand.Reader, p) }
 
+// Matrix: SH-05
 func TestUserCodeMayCallTheMessengerBack(t *testing.T) {
 	for name, use := range map[string]func(*Config, *callsBack){
 		"log handler":      func(c *Config, b *callsBack) { c.Logger = slog.New(loggerThatCallsBack{b}) },

@@ -16,6 +16,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
+// Matrix: OB-02
 func TestAFailedHandshakeIsCountedByItsCauseOnce(t *testing.T) {
 	at := func(stage handshake.Stage, err error) error { return &handshake.Error{Stage: stage, Err: err} }
 	for _, c := range []struct {
@@ -47,6 +48,7 @@ func TestAFailedHandshakeIsCountedByItsCauseOnce(t *testing.T) {
 }
 
 // Whoever reads the statistics knows the counters by these names.
+// Matrix: OB-02
 func TestTheNamesOfTheDoorAndFailureCountersStay(t *testing.T) {
 	for _, c := range []struct {
 		v    any

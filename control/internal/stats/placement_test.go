@@ -6,6 +6,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 )
 
+// Matrix: XC-05
 func TestEveryPlacementIsCountedOnce(t *testing.T) {
 	for reason, want := range map[string]PlacementCounters{
 		"":                 {Intended: 1},

@@ -72,6 +72,7 @@ func exampleStats() Stats {
 	}
 }
 
+// Matrix: OB-03
 func TestStatsAsText(t *testing.T) { golden(t, "stats.golden", exampleStats().String()) }
 
 func TestStatsOfAnUnsteeredMessengerAsText(t *testing.T) {
@@ -81,6 +82,7 @@ func TestStatsOfAnUnsteeredMessengerAsText(t *testing.T) {
 	golden(t, "stats-unsteered.golden", st.String())
 }
 
+// Matrix: OB-01
 func TestConnectionStatsAsText(t *testing.T) {
 	st := ConnStats{
 		ID: 7, Peer: "v2:127.0.0.1:6800/1", PeerType: "osd", State: "ready", Policy: "lossless-peer",
@@ -103,6 +105,7 @@ func TestConnectionStatsAsText(t *testing.T) {
 	golden(t, "connstats.golden", text+"\n"+st.String())
 }
 
+// Matrix: OB-03
 func TestASnapshotAsText(t *testing.T) {
 	st := exampleStats()
 	st.InFlightLimit = 0
