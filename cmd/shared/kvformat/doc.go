@@ -1,6 +1,7 @@
-// Package kvformat is what a durable key-value store and its clients agree on: the types of
-// their messages, what a key and a value may hold, and the records of a log.
+// Package kvformat is what cmd/ringkv has on its disk and says to its clients: the types of
+// messages, what a key and a value may hold, the records of a log, and the names of its files. It
+// does no I/O, so that its rules are tested without a disk.
 //
-// It is shared by cmd/ringkv and the benchmark of this module, which compares it with other
-// servers, and promises nothing to others.
+// It is one of the packages that the programs of this module share, and promises nothing to
+// others.
 package kvformat
