@@ -82,7 +82,8 @@ func (s *shard) readLog() (tail []byte, err error) {
 // findFiles finds the files of a shard, the oldest first, and opens none.
 func (s *shard) findFiles() (files []*segment, err error) {
 	disk, dir := s.kv.m.Disk(), s.kv.dir
-	if err := errors.Join(disk.MakeDir(dir), disk.SyncDir(filepath.Dir(dir))); err != nil {
+	// What the names say must stay, and the last process may have ended before it was durable.
+	if err := errors.Join(disk.MakeDir(dir), disk.SyncDir(filepath.Dir(dir)), disk.SyncDir(dir)); err != nil {
 		return nil, err
 	}
 	names, err := disk.List(dir)
