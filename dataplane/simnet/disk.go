@@ -177,6 +177,25 @@ func (i *inode) sync(covers func(c *change) bool) {
 	i.dirty = rest
 }
 
+// syncRange makes durable what stands in a range of the file, and its length.
+func (i *inode) syncRange(from, to int64) {
+	for _, at := range [...]int64{from, to} {
+		var parts []change // each on one side
+		for _, c := range i.dirty {
+			if n := at - c.off; n > 0 && n < int64(len(c.p)) {
+				right := c
+				right.off, right.p = at, c.p[n:]
+				c.p = c.p[:n:n]
+				parts = append(parts, c, right)
+			} else {
+				parts = append(parts, c)
+			}
+		}
+		i.dirty = parts
+	}
+	i.sync(func(c *change) bool { return c.p == nil || c.off >= from && c.off < to })
+}
+
 // crash is the loss of power.
 func (i *inode) crash(k *Disk) {
 	for _, c := range i.dirty {

@@ -202,10 +202,8 @@ func (r *request) do() int32 {
 	case r.flags&uring.WriteThenSync != 0:
 		k.counts.Syncs++
 		r.h.sync(func(o *change) bool { return o.seq <= r.upto || o.seq == c.seq })
-	case r.flags&uring.WriteDurable != 0: // with what stands below it
-		r.h.sync(func(o *change) bool {
-			return o.seq == c.seq || o.off < c.off+int64(len(c.p)) && c.off < o.off+int64(len(o.p)) || o.p == nil
-		})
+	case r.flags&uring.WriteDurable != 0:
+		r.h.syncRange(c.off/sector*sector, (c.off+int64(len(c.p))+sector-1)/sector*sector)
 	}
 	return int32(len(c.p))
 }

@@ -343,11 +343,11 @@ func TestTheDiskTakesEachLibertyThatFileSystemsHaveAndNoOther(t *testing.T) {
 			r.end(r.write(f, 0, "2", 0))
 			r.end(r.write(f, 2, "2", uring.WriteDurable))
 		}, "a:1121|a:2121"},
-		{"a durable write has what is below it", power, func(r *ruled) {
-			f := r.durable("/d/a", "1111")
-			r.end(r.write(f, 0, "22", 0))
-			r.end(r.write(f, 1, "3", uring.WriteDurable))
-		}, "a:2311"},
+		{"a durable write has what is below it, and nothing beside it", power, func(r *ruled) {
+			f := r.durable("/d/a", "111111")
+			r.end(r.write(f, 0, "222222", 0))
+			r.end(r.write(f, 3, "3", uring.WriteDurable))
+		}, "a:112311|a:222311|a:112322|a:222322"},
 		{"a sync that fails has lost what it was to cover, for good", power, func(r *ruled) {
 			f := r.durable("/d/a", "1111")
 			r.end(r.write(f, 0, "2", 0))
