@@ -6,7 +6,7 @@ import (
 	"math"
 	"path/filepath"
 
-	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
+	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
