@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
@@ -23,7 +24,7 @@ func TestTheLockIsCheckedToKeepItsPromise(t *testing.T) {
 	m := idle(t, func(c *Config) { c.Probe = probe.Func(func(context.Context, probe.Event) error { return nil }) })
 	p := losslessPeer()
 	m.lock()
-	c := m.newConnTo(p, nobody(1))
+	c := m.newConnLocked(m.pickCore(), p, m.newSession(p, session.Peer{Target: nobody(1)}), false)
 	m.unlock()
 	locked := func(f func()) func() {
 		return func() {

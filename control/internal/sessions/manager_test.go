@@ -11,7 +11,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
-	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -90,11 +89,6 @@ func idle(t *testing.T, change func(*Config)) *Manager {
 		t.Fatal(err)
 	}
 	return m
-}
-
-// newConnTo makes a connection that does nothing yet. The lock is held.
-func (m *Manager) newConnTo(policy *Policy, to wire.Addr) *Conn {
-	return m.newConnLocked(m.pickCore(), policy, m.newSession(policy, session.Peer{Target: to}), false)
 }
 
 // nobody is an address at which nothing listens.

@@ -70,6 +70,7 @@ func (l *Check) EnterCore() {
 	l.onCore(true)
 }
 
+// LeaveCore ends EnterCore.
 func (l *Check) LeaveCore() { l.onCore(false) }
 
 func (l *Check) onCore(on bool) {
