@@ -14,7 +14,6 @@ import (
 // hold for it.
 func (h *Handler) frame(s *loop.Socket, f *frame.Frame, b *loop.Buffer, taken loop.Charge) {
 	c := s.Core()
-	c.Counts().FramesIn++
 	if t := h.tap; t != nil {
 		t.Frame(tap.Frame{Tag: f.Tag, Seg: f.Seg, Compressed: f.Compressed(), Aborted: f.Aborted})
 	}
@@ -89,6 +88,7 @@ func (h *Handler) control(c *Core, f *frame.Frame) error {
 // heardAck notes an ack frame of the peer.
 func (h *Handler) heardAck(c *Core, seq uint64) {
 	h.stats.acksIn++
+	c.Counts().AcksIn++
 	unacked := h.sent.n
 	if h.acked(seq); h.sent.n == unacked {
 		h.useless(c)

@@ -98,10 +98,10 @@ type Config struct {
 	// others wait, file by file (CoreStats.Files).
 	FileOps int
 	// FileTurn is how many requests on files one system call of a core begins at most while
-	// messages come that need no file, so that these do not wait long for others; 0: 8,
-	// negative: no bound, which costs less for each request. That there are such messages is
+	// frames come that need no file, so that these do not wait long for others; 0: 8,
+	// negative: no bound, which costs less for each request. That there are such frames is
 	// seen by their number: more have come in 100 ms than requests were asked for. So they
-	// are not seen beside messages that ask for several requests each.
+	// are not seen beside frames that ask for several requests each.
 	FileTurn int
 	// Disk opens and names files, nil: uring.Host, the machine's. A simulated host has
 	// its own. Any goroutine calls it.

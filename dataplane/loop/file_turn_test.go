@@ -156,7 +156,7 @@ func (b mixBed) period(messages, files int) {
 		b.read(0)
 	}
 	b.answer(uring.KindRead, 0)
-	b.c.stats.MessagesIn += uint64(messages)
+	b.c.stats.FramesIn += uint64(messages)
 	b.after(mixPeriod)
 }
 
@@ -232,7 +232,7 @@ func TestRequestsThatTheEndOfOthersAsksForAreNoMessages(t *testing.T) {
 // Files that have more than one call begins take turns, whether the page cache has a part or not.
 func TestFilesTakeTurnsWhileMessagesComeThatNeedNoFile(t *testing.T) {
 	b := newCachedBed(t, FileOptions{}, func(cfg *Config) { cfg.FileTurn = 2 })
-	b.c.stats.MessagesIn += 100
+	b.c.stats.FramesIn += 100
 	b.after(mixPeriod)
 	b.reads(b.f, 6, 1)
 	b.reads(b.other, 6, 1)

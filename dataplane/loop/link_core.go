@@ -63,7 +63,7 @@ func (s *Socket) serveLink(c *linkCall) {
 // prepend puts p, whose memory it takes, before what is held back.
 func (s *Socket) prepend(p []byte) {
 	if len(p) > 0 || s.backlog == nil {
-		s.backlog, s.consumed = append(p, s.backlog[s.consumed:]...), 0
+		s.backlog = append(p, s.backlog...)
 	}
 }
 
@@ -88,13 +88,13 @@ func (s *Socket) feedLink() {
 			return
 		}
 	} else {
-		have := s.backlog[s.consumed:]
+		have := s.backlog
 		done := len(have) >= c.min && (c.enough == nil || c.enough(have))
 		if !done && !s.eof && len(have) < s.most {
 			return
 		}
 		r.unread, r.eof = have, s.eof
-		s.backlog, s.consumed = nil, 0
+		s.backlog = nil
 	}
 	s.call = nil
 	s.link.answer(r)

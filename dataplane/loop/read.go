@@ -11,7 +11,7 @@ import (
 )
 
 // A connection that has bytes to be read stands in one line with the others,
-// first come first served. A visit takes some large messages of it, one at least,
+// first come first served. A visit takes some large frames of it, one at least,
 // or what one read brings of small ones; if there may be more, it goes to the end
 // of the line. A turn makes visits until one of its bounds is reached. Then
 // everything that has something to send is written, while what it refers to is
@@ -112,11 +112,12 @@ func (c *Core) serveReadable() {
 // late says that the turn has taken frames for long enough.
 func (c *Core) late() bool { return c.cfg.Now()-c.now >= turnTime }
 
-// Late says, now and then, that the turn has taken frames for long enough. It is
-// asked behind each frame: if so, Feed returns what it has not taken. On the core.
-func (c *Core) Late() bool {
+// Late says, now and then, that the turn has taken frames for long enough. Feed asks
+// behind each frame, with the number of those that it has taken by then, and takes no
+// further one if so. On the core.
+func (c *Core) Late(frames int) bool {
 	c.assertOwner()
-	return (c.stats.FramesIn-c.turnFrom)%clockEvery == 0 && c.late()
+	return (c.stats.FramesIn-c.turnFrom+uint64(frames))%clockEvery == 0 && c.late()
 }
 
 // closeUp removes those that were served from the line, once they are half of
@@ -144,11 +145,11 @@ func (c *Core) stay() int {
 // visit reads some large messages, or once, and returns the bytes that came. If
 // the kernel may hold more, the socket goes to the end of the line.
 func (s *Socket) visit() (got int) {
-	if s.framer != nil && s.paused == nil && s.Backlog() > 0 {
+	if s.framer != nil && s.paused == nil && s.unfed() {
 		got = s.Backlog()
 		s.stopped = true // reading goes on behind what is here
 		s.feedBacklog()
-		if s.Backlog() == 0 {
+		if !s.unfed() {
 			s.resumeReading()
 		}
 		return got - s.Backlog()
@@ -169,11 +170,11 @@ func (s *Socket) visit() (got int) {
 		switch {
 		case more == nothingMore:
 			return got
-		case s.Backlog() > 0:
-		case more == sameMessage && got < s.core.stay():
+		case s.unfed():
+		case more == sameFrame && got < s.core.stay():
 			least, most = 1, math.MaxInt // nothing but its rest
 			continue
-		case more == otherMessage && n > 0 && got < visitBytes && !s.core.late():
+		case more == otherFrame && n > 0 && got < visitBytes && !s.core.late():
 			least, most = LookAhead, FurtherBytes
 			continue
 		}
@@ -188,9 +189,9 @@ func (s *Socket) visit() (got int) {
 type remains uint8
 
 const (
-	nothingMore  remains = iota // the next bytes are announced by an event
-	otherMessage                // there may be more, of another message
-	sameMessage                 // there may be more, of the message under way as well
+	nothingMore remains = iota // the next bytes are announced by an event
+	otherFrame                 // there may be more, of another message
+	sameFrame                  // there may be more, of the message under way as well
 )
 
 // readOnce does one read and delivers it. With least above 0, which only the first
@@ -205,19 +206,19 @@ func (s *Socket) readOnce(least, most int) (got int, left remains) {
 	if s.link != nil && s.most < BacklogBytes {
 		ahead = min(ahead, s.most-s.Backlog())
 	}
-	if s.placer != nil {
-		place, ahead = s.placer.Target(s)
+	if s.framer != nil {
+		place, ahead = s.target()
 		if !s.Reading() {
-			return 0, sameMessage
+			return 0, sameFrame
 		}
 		s.large = ahead <= LookAhead
 	}
 	into := len(place)
 	if into < least || into > most {
 		if into > 0 {
-			s.placer.Filled(s, 0)
+			s.filled(0)
 		}
-		return 0, otherMessage
+		return 0, otherFrame
 	}
 	if hot = hot[:min(ahead, len(hot))]; least > 0 {
 		hot = hot[:min(len(hot), LookAhead)] // the visit has read enough
@@ -234,13 +235,13 @@ func (s *Socket) readOnce(least, most int) (got int, left remains) {
 		n, errno = c.drv.Recv(s.sock, place)
 	}
 	if into > 0 && (errno != 0 || n <= 0) {
-		s.placer.Filled(s, 0)
+		s.filled(0)
 	}
 	switch {
 	case errno == unix.EAGAIN:
 		return 0, nothingMore
 	case errno == unix.EINTR:
-		return 0, otherMessage
+		return 0, otherFrame
 	case errno != 0:
 		s.Fault(fmt.Errorf("read: %w", errno))
 		return 0, nothingMore
@@ -253,7 +254,7 @@ func (s *Socket) readOnce(least, most int) (got int, left remains) {
 	c.stats.BytesIn += uint64(n)
 	c.stats.Reads++
 	if into > 0 {
-		s.placer.Filled(s, min(n, into))
+		s.filled(min(n, into))
 	}
 	if n > into && !s.dead {
 		s.deliver(hot[:n-into])
@@ -265,7 +266,7 @@ func (s *Socket) readOnce(least, most int) (got int, left remains) {
 		// stream came with the last bytes: there is no further edge for it.
 		return n, nothingMore
 	case into > 0 && len(hot) > 0:
-		return n, otherMessage
+		return n, otherFrame
 	}
-	return n, sameMessage
+	return n, sameFrame
 }

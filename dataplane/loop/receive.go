@@ -240,7 +240,7 @@ func (s *Socket) ready(cp *uring.Completion) {
 	if s.dead || errno != 0 {
 		return // a watch that is armed tells of what is there
 	}
-	if cp.Res&(unix.POLLHUP|unix.POLLERR) != 0 && s.Throttled() {
+	if cp.Res&(unix.POLLHUP|unix.POLLERR) != 0 && (s.Throttled() || s.eof && s.link == nil) {
 		s.Fault(ErrPeerClosed) // the peer cannot read an answer any more
 		return
 	}

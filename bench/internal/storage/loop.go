@@ -111,13 +111,14 @@ type loopConn struct {
 	in      cutter
 	now     *loopRequest   // whose data is coming
 	answers []*loopRequest // to be sent
+	frames  int            // that the present call has taken
 }
 
 // Feed implements loop.Framer.
-func (c *loopConn) Feed(s *loop.Socket, p []byte) []byte {
-	c.sock = s
+func (c *loopConn) Feed(s *loop.Socket, p []byte) loop.Taken {
+	c.sock, c.frames = s, 0
 	c.check(c.in.take(p))
-	return nil
+	return loop.Taken{Bytes: len(p), Frames: c.frames}
 }
 
 // Target implements loop.Placer.
@@ -127,7 +128,11 @@ func (c *loopConn) Target(s *loop.Socket) ([]byte, int) {
 }
 
 // Filled implements loop.Placer.
-func (c *loopConn) Filled(_ *loop.Socket, n int) { c.check(c.in.filled(n)) }
+func (c *loopConn) Filled(_ *loop.Socket, n int) (frames int) {
+	c.frames = 0
+	c.check(c.in.filled(n))
+	return c.frames
+}
 
 func (c *loopConn) check(err error) {
 	if err != nil && c.sock != nil {
@@ -158,6 +163,7 @@ func (c *loopConn) begin(h blocks.Head) (data []byte, err error) {
 func (c *loopConn) whole() error {
 	r := c.now
 	c.now = nil
+	c.frames++
 	f := c.l.files[way(r.what.Request)]
 	switch {
 	case r.what.Kind == blocks.Ping:
