@@ -26,7 +26,7 @@ type CoreStats struct {
 	Handlers     int64  `json:"handlers"`      // sockets that a framer has now
 	LinkCalls    uint64 `json:"link_calls"`    // times that a handshake waited for the core
 	FramesIn     uint64 `json:"frames_in"`     // as framers have reported them
-	AcksIn       uint64 `json:"acks_in"`       // of these, acknowledgements and keepalives, as far as framers count them
+	AcksIn       uint64 `json:"acks_in"`       // of these, acknowledgements, as far as framers count them
 	Aborted      uint64 `json:"aborted"`       // frames that their sender aborted
 	MessagesIn   uint64 `json:"messages_in"`
 	MessagesOut  uint64 `json:"messages_out"`
