@@ -79,6 +79,7 @@ func (c *Config) receiveBounds() []Bound {
 		{"Limits.Data", int64(c.Limits.Data), UnitBytes, "message", "data"},
 		{"DispatchBytes", c.DispatchBytes, UnitBytes, "messenger", "received, neither released nor sent on"},
 		{"DispatchBytes (share)", own(c.DispatchBytes, ownDispatch), UnitBytes, "connection", "the same, that others cannot take"},
+		{"DispatchBytes (reserve)", dataplane.NewThrottle(c.DispatchBytes).Reserve(), UnitBytes, "messenger", "all these shares, on top of DispatchBytes"},
 		{"ConnBytes", c.ConnBytes, UnitBytes, "connection", "the same, of policies without a bound of their own"},
 		{"LeastRate", c.LeastRate, UnitRate, "message", "progress of a message that began to come"},
 		{"ControlRate", int64(c.ControlRate), UnitPerSecond, "connection", "frames that bring nothing; then it is read less"},
@@ -116,6 +117,7 @@ func (c *Config) sendBounds() []Bound {
 		{"MaxPostings", int64(c.MaxPostings), UnitPostings, "connection", "buffers of the user's that wait for their data"},
 		{"SendBytes", c.SendBytes, UnitBytes, "messenger", "to be sent or acknowledged"},
 		{"SendBytes (share)", own(c.SendBytes, ownSend), UnitBytes, "connection", "the same, that others cannot take"},
+		{"SendBytes (reserve)", dataplane.NewSendBudget(c.SendBytes, 0).Reserve(), UnitBytes, "messenger", "all these shares, on top of SendBytes"},
 	}
 }
 

@@ -164,8 +164,7 @@ type Config struct {
 	LeastRate    int64
 	MessageGrace time.Duration
 	// ControlRate bounds the frames that bring nothing, in a second and for each
-	// connection: keepalives, acks that free nothing, messages that are here already,
-	// aborted frames. A second's worth of them may come at once, and a message allows
+	// connection: keepalives, acks that free nothing, aborted frames. A second's worth of them may come at once, and a message allows
 	// as many again; above that the connection is read more rarely. 0: 1000, negative:
 	// unlimited.
 	ControlRate int
