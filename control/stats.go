@@ -171,7 +171,7 @@ func (m *Messenger) Stats() (Stats, error) {
 	}
 	var stopped error
 	for _, c := range m.plane.All() {
-		cs, err := c.Stats()
+		cs, err := dataplane.StatsOf(c)
 		if errors.Is(err, dataplane.ErrStopped) && m.ctx.Err() == nil {
 			continue // removed meanwhile, or about to be
 		}

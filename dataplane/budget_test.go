@@ -223,8 +223,8 @@ func TestASlowMessageEndsItsConnection(t *testing.T) {
 			if ended != one.want {
 				t.Errorf("ended after %v, want %v", ended, one.want)
 			}
-			if one.want > 0 && (!errors.Is(c.own.fault(), ErrTooSlow) || b.c.Counts().TooSlow != 1 || th.Unfinished() != 0) {
-				t.Errorf("fault %v, counted %d, %d bytes are held", c.own.fault(), b.c.Counts().TooSlow, th.Unfinished())
+			if one.want > 0 && (!errors.Is(c.own.fault(), ErrTooSlow) || countsOf(b.c).TooSlow != 1 || th.Unfinished() != 0) {
+				t.Errorf("fault %v, counted %d, %d bytes are held", c.own.fault(), countsOf(b.c).TooSlow, th.Unfinished())
 			}
 		})
 	}
@@ -294,8 +294,8 @@ func TestAStoppedSocketIsGivenUpWhileAcksMayWaitBehindIt(t *testing.T) {
 					return
 				}
 			}
-			if gaps[0] != 3*time.Second || gaps[1] != 6*time.Second || gaps[2] != 12*time.Second || tc.c.Counts().GivenUp != 3 {
-				t.Errorf("given up after %v, counted %d", gaps, tc.c.Counts().GivenUp)
+			if gaps[0] != 3*time.Second || gaps[1] != 6*time.Second || gaps[2] != 12*time.Second || countsOf(tc.c).GivenUp != 3 {
+				t.Errorf("given up after %v, counted %d", gaps, countsOf(tc.c).GivenUp)
 			}
 			c.h.RequeueSentUpTo(1) // what the reconnect tells
 			tc.settle()

@@ -19,7 +19,7 @@ func (h *Handler) frame(s *loop.Socket, f *frame.Frame, b *loop.Buffer, taken lo
 	}
 	if f.Aborted {
 		// An aborted frame counts as not sent (msgr2.md 5.7).
-		c.Counts().Aborted++
+		h.local.counts.Aborted++
 		h.useless(c)
 		h.discard(c, b, taken)
 		return
@@ -185,10 +185,8 @@ func (h *Handler) dispatch(c *Core, m *Message) {
 	h.useful = true
 	h.stats.messagesIn++
 	h.stats.bytesIn += uint64(m.Size())
-	c.Counts().MessagesIn++
-	c.BeginDispatch()
-	h.owner.Dispatch(h, m)
-	c.EndDispatch()
+	h.local.counts.MessagesIn++
+	h.dispatchTimed(c, m)
 	h.holdPaused(h.sock)
 	if m.leased {
 		m.poison()

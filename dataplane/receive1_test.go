@@ -240,7 +240,7 @@ func TestASlowMessageOfMsgr1EndsItsConnection(t *testing.T) {
 		rest = rest[5*kib:]
 		c.after(time.Second)
 	}
-	if !errors.Is(c.own.fault(), ErrTooSlow) || c.c.Counts().TooSlow != 1 || c.c.Snapshot().PoolInUse != 0 {
+	if !errors.Is(c.own.fault(), ErrTooSlow) || countsOf(c.c).TooSlow != 1 || c.c.Snapshot().PoolInUse != 0 {
 		t.Errorf("fault %v", c.own.fault())
 	}
 }

@@ -314,7 +314,7 @@ func TestAbortedFramesNeverHappened(t *testing.T) {
 					t.Fatal(err)
 				}
 				checkReceived(t, c.own.list(), []*Message{{TID: 1}, second})
-				if st := c.h.statistics(c.c); st.Gaps != 0 || st.Duplicates != 0 || st.InSeq != 2 || c.c.Counts().Aborted != 1 {
+				if st := c.h.statistics(c.c); st.Gaps != 0 || st.Duplicates != 0 || st.InSeq != 2 || countsOf(c.c).Aborted != 1 {
 					t.Errorf("%+v", st)
 				}
 			})
@@ -328,8 +328,8 @@ func TestAnAbortedControlFrameNeverHappened(t *testing.T) {
 	stamp := Timestamp{1, 2}.payload()
 	c.sock.Arrive(abortedFrame(enc, frame.TagKeepalive2, stamp[:], [4][]byte{}))
 	c.settle()
-	if c.own.fault() != nil || len(c.take()) != 0 || c.c.Counts().Aborted != 1 {
-		t.Errorf("fault %v, %d aborted", c.own.fault(), c.c.Counts().Aborted)
+	if c.own.fault() != nil || len(c.take()) != 0 || countsOf(c.c).Aborted != 1 {
+		t.Errorf("fault %v, %d aborted", c.own.fault(), countsOf(c.c).Aborted)
 	}
 }
 

@@ -85,7 +85,7 @@ func TestAbortedEncryptedFramesNeverHappened(t *testing.T) {
 				t.Fatal(err)
 			}
 			checkReceived(t, c.own.list(), []*Message{{TID: 1}, second})
-			if st := c.h.statistics(c.c); st.InSeq != 2 || st.Gaps != 0 || st.Duplicates != 0 || c.c.Counts().Aborted != 1 {
+			if st := c.h.statistics(c.c); st.InSeq != 2 || st.Gaps != 0 || st.Duplicates != 0 || countsOf(c.c).Aborted != 1 {
 				t.Errorf("%+v", st)
 			}
 			if ts.Messages.Used() != 0 || ts.Bytes.Used() != 0 || c.c.Snapshot().PoolInUse != 0 {

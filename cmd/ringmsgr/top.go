@@ -30,15 +30,15 @@ followed if it was named by path.`,
 		json: `{"time":"...","pid":N,"name":"...","addrs":"...","backend":"...","steering":"...",
  "open":N,"half_open":N,"made":N,"in_flight":N,"seconds":N,
  "total":{"in_per_s":N,"out_per_s":N,"mb_in_per_s":N,"mb_out_per_s":N},
- "cores":[{"core":N,"conns":N,"busy":N,"in_per_s":N,...,"writes_per_s":N,"syscalls_per_s":N,
-  "shares":{"tasks":N,"send":N,"receive":N,"dispatch":N},"in_flight":N,"overflows":N,"rearms":N,
+ "cores":[{"core":N,"conns":N,"cpu":N,"in_per_s":N,...,"writes_per_s":N,"syscalls_per_s":N,
+  "in_flight":N,"overflows":N,"rearms":N,
   "receive":"auto|buffers|ready","by_buffers":N,"paused":N,"stalls":N,"stalled":false}],
  "conns":[{"id":N,"peer":"...","entity":"...","remote":"...","state":"...","policy":"...",
   "protocol":"...","mode":"...",
   "core":N,"intended":N,"by":"...","reason":"...","in_per_s":N,...,"queued":N,"sent":N,
   "held_bytes":N,"ack_lag":N,"throttled":false,"receive":"buffers|ready",
   "receive_why":"...","in_seq":N,"out_seq":N,"reconnects":N,"error":"..."}]}
-one for each interval; busy is the share of time outside of the wait, -1 if it is not known; core
+one for each interval; cpu is the share of a CPU that a core takes, -1 if it is not known; core
 is where a connection is, intended where it was meant to be, reason why those differ; receive is
 whether it receives into the ring's buffers or waits for readiness and reads, receive_why why,
 and by_buffers how many of a core do the former`,

@@ -39,14 +39,13 @@ type topRates struct {
 type topCore struct {
 	Core  int     `json:"core"`
 	Conns int64   `json:"conns"`
-	Busy  float64 `json:"busy"` // share of time outside of the wait; -1: not known
+	CPU   float64 `json:"cpu"` // share of a CPU that the core's thread took; -1: not known
 	topRates
-	Writes    float64  `json:"writes_per_s"`
-	Syscalls  float64  `json:"syscalls_per_s"`
-	Shares    topShare `json:"shares"`
-	InFlight  uint64   `json:"in_flight"` // operations that the kernel has: the depth of the ring
-	Overflows uint64   `json:"overflows"`
-	Rearms    uint64   `json:"rearms"`
+	Writes    float64 `json:"writes_per_s"`
+	Syscalls  float64 `json:"syscalls_per_s"`
+	InFlight  uint64  `json:"in_flight"` // operations that the kernel has: the depth of the ring
+	Overflows uint64  `json:"overflows"`
+	Rearms    uint64  `json:"rearms"`
 	// Receive is the receive mode; with auto, ByBuffers of the connections receive into
 	// the ring's buffers now.
 	Receive   string `json:"receive"`
@@ -55,14 +54,6 @@ type topCore struct {
 	Stalls    uint64 `json:"stalls"`
 	Stalled   bool   `json:"stalled"`
 	State     string `json:"state,omitempty"` // running, draining or failed
-}
-
-// topShare is where the time of a core went, as shares of all of it.
-type topShare struct {
-	Tasks    float64 `json:"tasks"`
-	Send     float64 `json:"send"`
-	Receive  float64 `json:"receive"`
-	Dispatch float64 `json:"dispatch"`
 }
 
 type topConn struct {
@@ -146,7 +137,7 @@ func (f *topFrame) per(before, now uint64) float64 {
 
 func (f *topFrame) core(before, now *dataplane.CoreStats) topCore {
 	c := topCore{
-		Core: now.Core, Conns: now.Handlers, Busy: -1, Stalls: now.Stalls, Stalled: now.Stalled, State: now.State,
+		Core: now.Core, Conns: now.Handlers, CPU: -1, Stalls: now.Stalls, Stalled: now.Stalled, State: now.State,
 		topRates: topRates{
 			In: f.per(before.MessagesIn, now.MessagesIn), Out: f.per(before.MessagesOut, now.MessagesOut),
 			MBIn: round(f.per(before.BytesIn, now.BytesIn)/1e6, 3), MBOut: round(f.per(before.BytesOut, now.BytesOut)/1e6, 3),
@@ -154,13 +145,8 @@ func (f *topFrame) core(before, now *dataplane.CoreStats) topCore {
 		Writes: f.per(before.Writes, now.Writes), Syscalls: f.per(before.Driver.Syscalls, now.Driver.Syscalls),
 		InFlight: now.Driver.InFlight, Overflows: now.Driver.Overflows, Rearms: now.Rearms, Receive: now.Receive, ByBuffers: now.Receiving, Paused: now.Paused,
 	}
-	a, b := &before.Spent, &now.Spent
-	waited := b.Wait - a.Wait
-	worked := b.Tasks + b.Send + b.Receive + b.Dispatch - a.Tasks - a.Send - a.Receive - a.Dispatch
-	if waited >= 0 && worked >= 0 && waited+worked > 0 {
-		share := func(d time.Duration) float64 { return round(float64(d)/float64(waited+worked), 3) }
-		c.Busy = share(worked)
-		c.Shares = topShare{share(b.Tasks - a.Tasks), share(b.Send - a.Send), share(b.Receive - a.Receive), share(b.Dispatch - a.Dispatch)}
+	if now.CPU > 0 && now.CPU >= before.CPU && f.Seconds > 0 {
+		c.CPU = round((now.CPU-before.CPU).Seconds()/f.Seconds, 3)
 	}
 	return c
 }

@@ -124,7 +124,7 @@ func (v *topView) coreColumns() []topColumn[topCore] {
 	}
 	columns := []topColumn[core]{
 		{head: "CORE", width: 4, rank: 0, cell: plain(func(c *core) string { return fmt.Sprint(c.Core) })},
-		{head: " BUSY", width: 15, rank: 1, left: true, grows: 22, cell: busyCell},
+		{head: " CPU", width: 15, rank: 1, left: true, grows: 22, cell: cpuCell},
 		{head: "CONNS", width: 6, rank: 3, cell: plain(func(c *core) string { return fmt.Sprint(c.Conns) })},
 		{head: "IN/s", width: 7, rank: 2, cell: plain(func(c *core) string { return count(c.In) })},
 		{head: "OUT/s", width: 7, rank: 2, cell: plain(func(c *core) string { return count(c.Out) })},
@@ -139,9 +139,6 @@ func (v *topView) coreColumns() []topColumn[topCore] {
 			}
 			return fmt.Sprintf("%.1f", c.Out/c.Writes)
 		})},
-		{head: "SEND", width: 4, rank: 6, cell: plain(func(c *core) string { return share(c.Shares.Send) })},
-		{head: "RECV", width: 4, rank: 6, cell: plain(func(c *core) string { return share(c.Shares.Receive) })},
-		{head: "DISP", width: 4, rank: 6, cell: plain(func(c *core) string { return share(c.Shares.Dispatch) })},
 		{head: "RING", width: 4, rank: 9, cell: plain(func(c *core) string { return fmt.Sprint(c.InFlight) })},
 		{head: "BY-BUFS", width: 7, rank: 10, cell: plain(func(c *core) string { return fmt.Sprint(c.ByBuffers) })},
 		{head: "STALLS", width: 6, rank: 6, cell: plain(func(c *core) string { return fmt.Sprint(c.Stalls) })},
@@ -154,8 +151,8 @@ func (v *topView) coreColumns() []topColumn[topCore] {
 	return columns
 }
 
-// busyCell is a bar, or what keeps the core from work.
-func busyCell(c *topCore, width int) (string, string) {
+// cpuCell is a bar, or what keeps the core from work.
+func cpuCell(c *topCore, width int) (string, string) {
 	switch {
 	case c.State == "failed":
 		return " FAILED", styleBad
@@ -163,15 +160,15 @@ func busyCell(c *topCore, width int) (string, string) {
 		return " being removed", styleWait
 	case c.Stalled:
 		return " STALLED", styleBad
-	case c.Busy < 0 && c.topRates == (topRates{}):
+	case c.CPU < 0 && c.topRates == (topRates{}):
 		return " idle", styleDim
-	case c.Busy < 0:
+	case c.CPU < 0:
 		return " not known", styleDim
 	}
 	cells := width - 6
-	n := int(math.Round(c.Busy * float64(cells)))
-	bar := fmt.Sprintf(" %s%s %3.0f%%", strings.Repeat("█", n), strings.Repeat("·", cells-n), c.Busy*100)
-	if c.Busy >= 0.8 {
+	n := min(int(math.Round(c.CPU*float64(cells))), cells)
+	bar := fmt.Sprintf(" %s%s %3.0f%%", strings.Repeat("█", n), strings.Repeat("·", cells-n), c.CPU*100)
+	if c.CPU >= 0.8 {
 		return bar, styleWait
 	}
 	return bar, styleGood

@@ -79,16 +79,14 @@ type Core struct {
 	kept        any     // written once, before anybody else has the core
 	spin        time.Duration
 	stats       CoreStats
-	last        CoreStats     // when it ended; readable once done is closed
-	timing      bool          // this turn is timed
-	timedUntil  time.Duration // when its last part ended
-	held        Throttle      // stands for Hold in Socket.paused
-	resting     Throttle      // and this one for Rest
-	fileBusy    int           // requests on files that the driver has
-	fileLine    []*File       // files that wait for room among those
-	turnOf      fileTurn      // what the next system call may still begin on files
-	fileDone    opLine        // requests that have ended, and whose Done is to be called
-	commits     []*commit     // files to be looked at before the next system call
+	last        CoreStats // when it ended; readable once done is closed
+	held        Throttle  // stands for Hold in Socket.paused
+	resting     Throttle  // and this one for Rest
+	fileBusy    int       // requests on files that the driver has
+	fileLine    []*File   // files that wait for room among those
+	turnOf      fileTurn  // what the next system call may still begin on files
+	fileDone    opLine    // requests that have ended, and whose Done is to be called
+	commits     []*commit // files to be looked at before the next system call
 }
 
 // entry is one slot of the table that completions are routed by.
@@ -317,23 +315,13 @@ func (c *Core) pin() error {
 // the core's thread, or its stepper.
 func (c *Core) turn(block bool) error {
 	c.assertOwner()
-	c.beginLaps()
 	c.runTasks()
 	c.timers.expire(c, c.now, timersPerTurn)
-	if c.timing {
-		c.chargeTime(&c.stats.Spent.Tasks)
-	}
 	c.flushPending()
 	c.commitFiles()
-	if c.timing {
-		c.chargeTime(&c.stats.Spent.Send)
-	}
 	completions, err := c.sleep(block)
 	if err != nil {
 		return fmt.Errorf("core %d: %w", c.id, err)
-	}
-	if c.timing {
-		c.chargeTime(&c.stats.Spent.Wait)
 	}
 	c.now, c.turnFrom = c.cfg.Now(), c.stats.FramesIn
 	c.stats.Turns++
@@ -347,9 +335,6 @@ func (c *Core) turn(block bool) error {
 	c.takeReturned()
 	if c.pool.kept > c.pool.keep && !c.trimmer.Armed() {
 		c.timers.arm(&c.trimmer, c.now+trimEvery)
-	}
-	if c.timing {
-		c.chargeTime(&c.stats.Spent.Receive)
 	}
 	return nil
 }
