@@ -38,7 +38,7 @@ func (c *Conn) Resume() { c.h.Resume() }
 // bounds the bytes of all its connections takes the place of the bound of one.
 func (r *receiving) bound(p *Policy, cfg *Config, all *dataplane.Throttle) {
 	t := &r.limits
-	t.Messages, t.Bytes, t.Dispatch, t.Share = p.Messages, p.Bytes, all, own(cfg.DispatchBytes, ownDispatch)
+	t.Frames, t.Bytes, t.Shared, t.Share = p.Messages, p.Bytes, all, own(cfg.DispatchBytes, ownDispatch)
 	if t.Bytes == nil && cfg.ConnBytes > 0 {
 		t.Bytes = dataplane.NewThrottle(cfg.ConnBytes)
 	}
@@ -61,7 +61,7 @@ func throttleStats(t *dataplane.Throttles) (list []ThrottleStats) {
 	for _, one := range []struct {
 		of string
 		t  *dataplane.Throttle
-	}{{"messages", t.Messages}, {"bytes", t.Bytes}, {"dispatch", t.Dispatch}} {
+	}{{"messages", t.Frames}, {"bytes", t.Bytes}, {"dispatch", t.Shared}} {
 		if one.t != nil && one.t.Limit() > 0 {
 			list = append(list, ThrottleStats{Of: one.of, Used: one.t.Used(), Limit: one.t.Limit(), Waiting: one.t.Waiting()})
 		}

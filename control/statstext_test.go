@@ -94,7 +94,7 @@ func TestConnectionStatsAsText(t *testing.T) {
 		IO: dataplane.HandlerStats{
 			MessagesIn: 10, MessagesOut: 11, BytesIn: 1000, BytesOut: 1100, Requeued: 2, InSeq: 10, OutSeq: 11, Queued: 3, Sent: 4, AckLag: 1,
 			QueueFull: 5, Writing: true, Throttled: true, Unfinished: 33, Reserved: 5000, Quiet: 1234567 * time.Microsecond,
-			Receive: dataplane.ReceiveBuffers, ReceiveWhy: "small messages",
+			Receive: dataplane.ReceiveBuffers, ReceiveWhy: "small frames",
 		},
 		HeldBytes: 70000,
 		Throttles: []ThrottleStats{{Of: "messages", Used: 90, Limit: 100, Waiting: 2}, {Of: "dispatch", Used: 4096, Limit: 100 << 20}},

@@ -22,7 +22,7 @@ func budgetConns(t *testing.T, n int, limit, share int64) (*throttledConns, *Thr
 	th := NewThrottle(limit)
 	tc := newThrottledConns(t, 0, nil)
 	for range n {
-		c := tc.conn(OpenOptions{Throttles: &Throttles{Dispatch: th, Share: share}})
+		c := tc.conn(OpenOptions{Throttles: &Throttles{Shared: th, Share: share}})
 		c.own.onMessage = func(_ *Handler, m *Message) {
 			m.Retain()
 			tc.kept = append(tc.kept, m)
@@ -159,7 +159,7 @@ func TestAReceivedMessageThatIsSentCountsAsSent(t *testing.T) {
 		b := newBed(t, nil)
 		c := &conn{bed: b, own: &recorder{}}
 		c.h = NewHandler(b.c, HandlerConfig{Owner: c.own, Budget: send})
-		c.open(OpenOptions{Throttles: &Throttles{Dispatch: th}, Lossy: lossy}, frame.Rev1, false)
+		c.open(OpenOptions{Throttles: &Throttles{Shared: th}, Lossy: lossy}, frame.Rev1, false)
 		var kept *Message
 		c.own.onMessage = func(h *Handler, m *Message) {
 			m.Retain()
@@ -204,8 +204,8 @@ func TestASlowMessageEndsItsConnection(t *testing.T) {
 		t.Run(one.name, func(t *testing.T) {
 			th := NewThrottle(1)
 			b := newBed(t, nil)
-			c := b.conn(OpenOptions{LeastRate: 10 * kib, MessageGrace: 10 * time.Second, Throttles: &Throttles{Dispatch: th}})
-			other := b.conn(OpenOptions{Throttles: &Throttles{Dispatch: th}})
+			c := b.conn(OpenOptions{LeastRate: 10 * kib, MessageGrace: 10 * time.Second, Throttles: &Throttles{Shared: th}})
+			other := b.conn(OpenOptions{Throttles: &Throttles{Shared: th}})
 			rest := c.part(1, 1<<20, 100)
 			if one.press {
 				other.sock.Arrive(other.peer.message(1, 0, &Message{Front: make([]byte, 300)}))
@@ -234,7 +234,7 @@ func TestTimeInWhichWeDidNotReadIsNotTheMessagesFault(t *testing.T) {
 	th := NewThrottle(150 * kib)
 	tc := newThrottledConns(t, 0, nil)
 	for range 2 {
-		c := tc.conn(OpenOptions{Throttles: &Throttles{Dispatch: th}, LeastRate: 10 * kib, MessageGrace: 10 * time.Second, Lossy: true})
+		c := tc.conn(OpenOptions{Throttles: &Throttles{Shared: th}, LeastRate: 10 * kib, MessageGrace: 10 * time.Second, Lossy: true})
 		c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); tc.kept = append(tc.kept, m) }
 		tc.conns = append(tc.conns, c)
 	}
@@ -264,7 +264,7 @@ func TestAStoppedSocketIsGivenUpWhileAcksMayWaitBehindIt(t *testing.T) {
 		{"lossy", true, true, false},
 	} {
 		t.Run(one.name, func(t *testing.T) {
-			ts := &Throttles{Messages: NewThrottle(1)}
+			ts := &Throttles{Frames: NewThrottle(1)}
 			tc := newThrottledConns(t, 1, ts)
 			c := tc.conns[0]
 			c.h.Delay(false, nil)
@@ -316,7 +316,7 @@ func TestAStoppedConnectionNoticesThatItsPeerIsGone(t *testing.T) {
 		{"end of the stream", func(f *fakedriver.Sock) { f.HangUp() }, hungUpFor},
 	} {
 		t.Run(one.name, func(t *testing.T) {
-			tc := newThrottledConns(t, 1, &Throttles{Messages: NewThrottle(1)})
+			tc := newThrottledConns(t, 1, &Throttles{Frames: NewThrottle(1)})
 			c := tc.conns[0]
 			c.sock.Arrive(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{}))
 			tc.settle()

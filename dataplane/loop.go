@@ -46,7 +46,7 @@ const (
 const (
 	DefaultPoolKeep   = loop.DefaultPoolKeep
 	DefaultStallAfter = loop.DefaultStallAfter
-	MinDispatchShare  = loop.MinDispatchShare
+	MinShared         = loop.MinShared
 )
 
 // Errors of the loop.

@@ -236,7 +236,7 @@ func TestAShortReadDoesNotHideTheEndThatCameWithIt(t *testing.T) {
 
 func TestTheEndIsSeenBehindAThrottle(t *testing.T) {
 	th := NewThrottle(1)
-	c := newBed(t, nil).conn(OpenOptions{Lossy: true, Throttles: &Throttles{Messages: th}})
+	c := newBed(t, nil).conn(OpenOptions{Lossy: true, Throttles: &Throttles{Frames: th}})
 	var kept []*Message
 	c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
 	c.sock.Whole = append(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{})...)
@@ -405,7 +405,7 @@ func TestThrottlingInTheMiddleOfBufferedBytesKeepsTheOrder(t *testing.T) {
 				sizes = append(sizes, [3]int{rng.IntN(2000), rng.IntN(100), rng.IntN(1 << rng.IntN(18))})
 			}
 			list := messagesOf(sizes)
-			ts := &Throttles{Messages: NewThrottle(3), Bytes: NewThrottle(100 << 10)}
+			ts := &Throttles{Frames: NewThrottle(3), Bytes: NewThrottle(100 << 10)}
 			c := newBed(t, receiving(receive)).connMode(OpenOptions{Throttles: ts}, m)
 			var kept []*Message
 			c.own.onMessage = func(_ *Handler, m *Message) {
@@ -430,8 +430,8 @@ func TestThrottlingInTheMiddleOfBufferedBytesKeepsTheOrder(t *testing.T) {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
 			checkReceived(t, c.own.list(), list)
-			if ts.Messages.Used() != 0 || ts.Bytes.Used() != 0 || c.c.Snapshot().PoolInUse != 0 {
-				t.Errorf("seed %d: %d messages, %d bytes, %d of memory are held", seed, ts.Messages.Used(), ts.Bytes.Used(), c.c.Snapshot().PoolInUse)
+			if ts.Frames.Used() != 0 || ts.Bytes.Used() != 0 || c.c.Snapshot().PoolInUse != 0 {
+				t.Errorf("seed %d: %d messages, %d bytes, %d of memory are held", seed, ts.Frames.Used(), ts.Bytes.Used(), c.c.Snapshot().PoolInUse)
 			}
 			c.close()
 		}
@@ -441,7 +441,7 @@ func TestThrottlingInTheMiddleOfBufferedBytesKeepsTheOrder(t *testing.T) {
 func TestAThrottledConnectionHoldsBackABoundedAmount(t *testing.T) {
 	for _, receive := range receiveModes {
 		t.Run(string(receive), func(t *testing.T) {
-			ts := &Throttles{Messages: NewThrottle(1)}
+			ts := &Throttles{Frames: NewThrottle(1)}
 			c := newBed(t, receiving(receive)).conn(OpenOptions{Throttles: ts})
 			var kept []*Message
 			c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }

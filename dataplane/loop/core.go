@@ -67,7 +67,7 @@ type Core struct {
 	owed        bool      // a quiet write was begun whose memory somebody waits for
 	readable    []*Socket // the line of those that have bytes to be read
 	served      int       // how many of them are out of the line
-	smallInLine int       // how many in the line are not in a large message
+	smallInLine int       // how many in the line are not in a large frame
 	turnFrom    uint64    // stats.FramesIn when the turn began to receive
 	timers      timers
 	pool        pool
@@ -102,7 +102,7 @@ type entry struct {
 
 // ErrStopped is returned for work that is given to a core that has stopped or
 // failed.
-var ErrStopped = errors.New("dataplane: core stopped")
+var ErrStopped = errors.New("loop: core stopped")
 
 // Load is the number of connections that the core owns, open or not, and of those
 // that are on their way to it. Any goroutine.

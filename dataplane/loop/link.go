@@ -65,7 +65,7 @@ type linkCall struct {
 }
 
 // ErrLinkClosed is what calls on a closed Link return.
-var ErrLinkClosed = errors.New("dataplane: link closed")
+var ErrLinkClosed = errors.New("loop: link closed")
 
 // Dial connects to an address through the core. local may be the zero value,
 // or an address and port to bind. A core that is being removed refuses with

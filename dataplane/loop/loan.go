@@ -1,7 +1,7 @@
 package loop
 
 // Loan returns something to its core that framers have lent to other
-// goroutines, such as a received message with its buffer. It is embedded in
+// goroutines, such as a received frame with its buffer. It is embedded in
 // that, so that giving back does not allocate.
 type Loan struct {
 	Of   Returner // what is lent

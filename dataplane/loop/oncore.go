@@ -16,7 +16,7 @@ import (
 // ErrOnCore is returned by a call that waits for a core and was made on a core of
 // the same plane, such as in a callback: it would wait for itself, or hold up
 // every connection of the core meanwhile. Nothing was done.
-var ErrOnCore = errors.New("dataplane: a call that waits for a core was made on one")
+var ErrOnCore = errors.New("loop: a call that waits for a core was made on one")
 
 // OnCore says that the caller runs on the thread of one of the cores. Any
 // goroutine.

@@ -27,38 +27,38 @@ const (
 	// turnFrames is how many frames a turn takes before it writes.
 	turnFrames = 256
 	// turnTime is how long a turn takes frames before it writes. It counts where
-	// the users' own work on messages takes long, and ends a visit, too.
+	// the users' own work on frames takes long, and ends a visit, too.
 	turnTime = time.Millisecond
 	// clockEvery is after how many frames of one visit the clock is read.
 	clockEvery = 16
-	// visitBytes is after how many bytes a visit begins no further message. One
-	// message of 64 KiB in a visit means a write, and a peer that is woken, for
+	// visitBytes is after how many bytes a visit begins no further frame. One
+	// frame of 64 KiB in a visit means a write, and a peer that is woken, for
 	// each of them: with four the server takes a quarter less CPU, with more it
 	// takes hardly less, and the others in line wait longer.
 	visitBytes = 256 << 10
-	// FurtherBytes is what a message may lack at most that a visit begins behind
+	// FurtherBytes is what a frame may lack at most that a visit begins behind
 	// another one: the replies to those before would wait for a larger one, and
 	// leave the cache.
 	FurtherBytes = visitBytes / 2
-	// stayBytes is what one visit reads of one large message at most. To leave a
-	// message in the middle means to come back to memory that is not in the
-	// cache any more, and to hold the memory of many messages that are not
+	// stayBytes is what one visit reads of one large frame at most. To leave a
+	// frame in the middle means to come back to memory that is not in the
+	// cache any more, and to hold the memory of many frames that are not
 	// complete.
 	stayBytes = 1 << 20
-	// stayAlone is the same while all that stand in line are in large messages:
+	// stayAlone is the same while all that stand in line are in large frames:
 	// each of them would come back to its own as well, which delays all. With 64
-	// connections that each have a message of 4 MiB under way p99 is half as long,
-	// and the server takes a tenth less CPU. A small message that comes meanwhile
+	// connections that each have a frame of 4 MiB under way p99 is half as long,
+	// and the server takes a tenth less CPU. A small frame that comes meanwhile
 	// waits for one such visit.
 	stayAlone = 4 << 20
-	// LookAhead is how many bytes are worth to be read behind a large message, or
-	// before the next one: a head, whole messages if they are small. What they
-	// hold of the next large one is copied to its place, and a large message is
+	// LookAhead is how many bytes are worth to be read behind a large frame, or
+	// before the next one: a head, whole frames if they are small. What they
+	// hold of the next large one is copied to its place, and a large frame is
 	// often followed by another.
 	LookAhead = 8 << 10
-	// NearAhead is the same behind a message of more than FurtherBytes, which is
+	// NearAhead is the same behind a frame of more than FurtherBytes, which is
 	// as a rule the last one of its visit: less than a head, enough to see whether
-	// more has come. Of the next message 8 KiB would be taken out of the kernel,
+	// more has come. Of the next frame 8 KiB would be taken out of the kernel,
 	// and a buffer for all of it, which is out of the cache when the next visit
 	// fills it: with 16 connections the kernel's copy into it took 1.6 times as
 	// long at 1 MiB.
@@ -134,7 +134,7 @@ func (c *Core) closeUp() {
 // waitsToRead says whether a socket stands in line.
 func (c *Core) waitsToRead() bool { return c.served < len(c.readable) }
 
-// stay is what a visit reads of one large message at most.
+// stay is what a visit reads of one large frame at most.
 func (c *Core) stay() int {
 	if c.smallInLine > 0 {
 		return stayBytes
@@ -142,7 +142,7 @@ func (c *Core) stay() int {
 	return stayAlone
 }
 
-// visit reads some large messages, or once, and returns the bytes that came. If
+// visit reads some large frames, or once, and returns the bytes that came. If
 // the kernel may hold more, the socket goes to the end of the line.
 func (s *Socket) visit() (got int) {
 	if s.framer != nil && s.paused == nil && s.unfed() {
@@ -190,12 +190,12 @@ type remains uint8
 
 const (
 	nothingMore remains = iota // the next bytes are announced by an event
-	otherFrame                 // there may be more, of another message
-	sameFrame                  // there may be more, of the message under way as well
+	otherFrame                 // there may be more, of another frame
+	sameFrame                  // there may be more, of the frame under way as well
 )
 
 // readOnce does one read and delivers it. With least above 0, which only the first
-// read of a visit has not, it does so for a message under way that lacks as much,
+// read of a visit has not, it does so for a frame under way that lacks as much,
 // and not more than most.
 func (s *Socket) readOnce(least, most int) (got int, left remains) {
 	c := s.core

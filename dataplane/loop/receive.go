@@ -16,7 +16,7 @@ import (
 // Completions come in the order of the stream, and nothing is read directly while a
 // receive is armed, so no byte is lost or overtakes another.
 //
-// What costs no system call for each read is best for small messages. A large one would
+// What costs no system call for each read is best for small frames. A large one would
 // be copied once more out of the ring's buffers, so it is read into its place; to
 // submit that read to the ring instead takes the same CPU, and one turn more.
 //
@@ -25,8 +25,8 @@ import (
 //	it begins by readiness          the ring then receives nothing for a handshake, or
 //	                                for those that are idle, and what it reads is bounded
 //	it goes over to the buffers     when some reads in a row, soon one after the other,
-//	                                have brought small messages
-//	it goes back to readiness       when a large message comes; when it is stopped, as one
+//	                                have brought small frames
+//	it goes back to readiness       when a large frame comes; when it is stopped, as one
 //	                                that does not read must not go on to receive; when it
 //	                                brings more in a turn than a visit takes, or falls
 //	                                behind; when the buffers have run out
@@ -58,13 +58,13 @@ const (
 	WhyAsked     Why = "configured"                             // Config.Receive
 	WhyEngine    Why = "the engine has no receive buffers"      // epoll, or an old kernel
 	WhyWhole     Why = "connections cannot share a buffer here" // no incremental buffers: before Linux 6.12
-	WhyBegun     Why = "few small messages so far"
-	WhySmall     Why = "small messages"
-	WhyLarge     Why = "large messages"
+	WhyBegun     Why = "few small frames so far"
+	WhySmall     Why = "small frames"
+	WhyLarge     Why = "large frames"
 	WhyStopped   Why = "reading was stopped"
 	WhyBehind    Why = "it fell behind"
 	WhyExhausted Why = "the receive buffers ran out"
-	WhyEach      Why = "each connection by its messages" // of a core
+	WhyEach      Why = "each connection by its frames" // of a core
 )
 
 // way is how a socket receives. Owner: its core.
@@ -159,7 +159,7 @@ func (s *Socket) disarmed() {
 }
 
 // ReadInPlace has the socket read by readiness from now on, into the places that a
-// Placer names: a large message has come. What the ring has already received still
+// Placer names: a large frame has come. What the ring has already received still
 // comes, in order.
 func (s *Socket) ReadInPlace() {
 	s.core.assertOwner()

@@ -37,7 +37,7 @@ type Socket struct {
 	way      way
 	view     *ReceiveView  // of the framer; nil: none
 	listed   bool          // in core.readable
-	large    bool          // the message under way, or the last one, is large
+	large    bool          // the frame under way, or the last one, is large
 	small    bool          // it was not when it was listed: counted in core.smallInLine
 	ending   bool          // a readiness event said that the stream ends or fails
 	eof      bool          // the peer has ended its direction: the socket is half-closed
@@ -296,7 +296,7 @@ func (s *Socket) resetOnClose() {
 }
 
 // ErrReset ends a socket so that the peer sees a TCP reset.
-var ErrReset = errors.New("dataplane: connection reset by us")
+var ErrReset = errors.New("loop: connection reset by us")
 
 // Fault ends the socket, and tells its link or framer once. It does nothing to
 // a socket that has ended.
