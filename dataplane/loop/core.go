@@ -142,73 +142,6 @@ func (c *Core) Kept() any { return c.kept }
 // Gone says that the core has ended, so that tasks run elsewhere. Any goroutine.
 func (c *Core) Gone() bool { return c.closed.Load() }
 
-// Do runs f on the core soon. Any goroutine may call it; it does not wait. It
-// returns ErrStopped, and f never runs, once the core has stopped.
-func (c *Core) Do(f func(c *Core)) error {
-	if c.stopping.Load() {
-		return ErrStopped
-	}
-	c.Post(&Task{Run: f, live: true})
-	return nil
-}
-
-// call runs f on the core and waits for it. On a core it fails with ErrOnCore.
-func (c *Core) call(f func(c *Core)) error {
-	if c.plane.OnCore() {
-		return ErrOnCore
-	}
-	return c.wait(f)
-}
-
-// wait is call by who knows that this is no core.
-func (c *Core) wait(f func(c *Core)) error {
-	ran := make(chan struct{})
-	if err := c.Do(func(c *Core) { f(c); close(ran) }); err != nil {
-		<-c.done // the core uses no memory of the caller any more
-		return err
-	}
-	select {
-	case <-ran:
-		return nil
-	case <-c.done:
-	}
-	select {
-	case <-ran: // while the core ended
-		return nil
-	default:
-		return ErrStopped
-	}
-}
-
-// Post hands t to the core and wakes it if it sleeps. It does not wait, and
-// does not allocate; t must not be posted again before it runs. On a core that is
-// gone t runs all the same, on another goroutine, one task at a time: what the
-// core owned can still be closed, or go to another core. Any goroutine.
-func (c *Core) Post(t *Task) {
-	c.box.push(t)
-	if c.closed.Load() {
-		go c.runLate()
-		return
-	}
-	if c.sleeping.Load() && c.sleeping.CompareAndSwap(true, false) {
-		c.drv.Wake()
-	}
-}
-
-// runLate runs what was posted to a core that is gone.
-func (c *Core) runLate() {
-	c.after.Lock()
-	defer c.after.Unlock()
-	for t := c.box.take(); t != nil; {
-		next := t.next
-		t.next = nil
-		if !t.live {
-			t.Run(c)
-		}
-		t = next
-	}
-}
-
 // open opens the driver in the calling thread.
 func (c *Core) open() error {
 	drv, err := c.cfg.Open(c.id)
@@ -552,3 +485,41 @@ func (c *Core) drainPool() {
 		c.pool.drain()
 	}
 }
+
+// stepper is a core without a thread, as its simulator sees it (Config.Stepped).
+type stepper Core
+
+func (s *stepper) Turn() error {
+	c := (*Core)(s)
+	defer c.stepped.Add(1)
+	if c.closed.Load() {
+		return nil
+	}
+	c.sleeping.Store(false)
+	if c.endInTurn && c.stopping.Load() {
+		c.end()
+		return nil
+	}
+	if err := c.turn(false); err != nil {
+		return err
+	}
+	if c.draining.Load() && c.left() {
+		c.stopping.Store(true)
+		c.end()
+	}
+	return nil
+}
+
+func (s *stepper) Busy() bool {
+	c := (*Core)(s)
+	defer c.stepped.Add(1)
+	if c.busy() {
+		return true
+	}
+	c.sleeping.Store(true) // who posts something from here on wakes the driver
+	return c.busy() || c.endInTurn && c.stopping.Load() && !c.closed.Load()
+}
+
+func (s *stepper) EndInTurn() { s.endInTurn = true }
+
+func (s *stepper) Deadline() (when time.Duration, ok bool) { return s.timers.next() }

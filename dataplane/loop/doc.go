@@ -38,7 +38,7 @@
 // dataplane has two framers; the example is the smallest one.
 //
 // A Listener whose connections are refused in numbers (Link.Refuse) pauses in between
-// (listener_pace.go), so that refusing takes a bounded part of its core.
+// so that refusing takes a bounded part of its core.
 //
 // # Files
 //

@@ -217,7 +217,7 @@ func (c *Core) fail(err error) {
 		}
 	}
 	c.endAll(fmt.Errorf("%w: %w", ErrStopped, err))
-	c.plane.failed(c, err)
+	c.plane.failed(err)
 	if c.cfg.Failed != nil {
 		c.cfg.Failed(c, err)
 	}

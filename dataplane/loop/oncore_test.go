@@ -122,7 +122,7 @@ func TestACallOfTheCoreFromElsewherePanicsInInvariantBuilds(t *testing.T) {
 			t.Errorf("%s: %s", what, got)
 		}
 	}
-	if c.current() || p.OnCore() {
+	if c.Current() || p.OnCore() {
 		t.Error("the test is said to run on a core")
 	}
 }

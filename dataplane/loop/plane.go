@@ -106,7 +106,7 @@ func (p *Plane) Info() uring.Info { return p.info }
 // faulted.
 func (p *Plane) Failures() <-chan error { return p.fails }
 
-func (p *Plane) failed(_ *Core, err error) {
+func (p *Plane) failed(err error) {
 	select {
 	case p.fails <- err:
 	default:
