@@ -10,7 +10,7 @@ type Throttles struct {
 	Shared *Throttle // payload bytes, MinShared at least for each frame; each connection has a Share of it
 	// Share is what this connection may hold of Shared, in bytes, even if that
 	// is full, as long as the shares of all connections hold no more than
-	// Throttle.Reserve together; 0: nothing.
+	// Throttle.Reserve together; 0: nothing, and less than 2 GiB.
 	Share int64
 
 	held   atomic.Int64           // of Shared, by this connection
@@ -41,23 +41,23 @@ func (t *Throttles) empty() bool {
 type Charge struct {
 	from  *Throttles
 	bytes int64
-	own   int64 // of the reserve of from.Shared, as the share of the connection
+	own   int32 // of the reserve of from.Shared, as the share of the connection
 	held  int32 // a held constant; atomic from the end of Feed on
-	begun bool  // it counts as unfinished
 }
 
 // What from has counted of a charge.
 const (
-	heldNothing int32 = iota
-	heldWithOwn       // all of it, own included
-	heldPlainly       // all of it again, and nothing of the reserve
+	heldNothing    int32 = iota
+	heldUnfinished       // what is there of an unfinished frame, own included
+	heldWithOwn          // all of it, own included
+	heldPlainly          // all of it again, and nothing of the reserve
 )
 
 // Bounded says that the frame counts against a receive budget.
 func (c *Charge) Bounded() bool { return c.from != nil }
 
 // Unfinished says that the frame counts as unfinished.
-func (c *Charge) Unfinished() bool { return c.begun }
+func (c *Charge) Unfinished() bool { return c.held == heldUnfinished }
 
 // Acquire takes the units of a frame that s has received as a whole, or none: then
 // it returns the throttle that is full, to be given to Socket.Pause. The order is that of the protocol text:
@@ -92,7 +92,7 @@ func (t *Throttles) Acquire(s *Socket, bytes int64) (Charge, *Throttle) {
 		}
 		return Charge{}, t.Shared
 	}
-	return Charge{from: t, bytes: bytes, own: own, held: heldWithOwn}, nil
+	return Charge{from: t, bytes: bytes, own: int32(own), held: heldWithOwn}, nil
 }
 
 // ample says that one frame of so many bytes, on each core at once, is within
@@ -140,7 +140,7 @@ func (t *Throttles) Begin(s *Socket) (Charge, *Throttle) {
 	if t.Frames != nil && !t.Frames.acquire(1, s.retrying) {
 		return Charge{}, t.Frames
 	}
-	return Charge{from: t, held: heldWithOwn, begun: true}, nil
+	return Charge{from: t, held: heldUnfinished}, nil
 }
 
 // Reserve takes units for up to want bytes of the unfinished frame; with none
@@ -156,7 +156,7 @@ func (c *Charge) Reserve(s *Socket, want int64) (int64, *Throttle) {
 		n := t.Shared.reserve(got, w)
 		if left := min(t.Share-t.held.Load(), got); n == 0 && left > 0 && t.Shared.takeReserve(left) {
 			n = left
-			c.own += n
+			c.own += int32(n)
 			t.Shared.unfinished.Add(n)
 		}
 		t.held.Add(n)
@@ -191,10 +191,10 @@ func (c *Charge) Unreserve(n int64) {
 // payload: what stood around them does not count any more.
 func (c *Charge) Complete(s *Socket, payload int64) {
 	t, w, had := c.from, &s.waiter, c.bytes
-	if t == nil || !c.begun {
+	if t == nil || !c.Unfinished() {
 		return
 	}
-	c.begun, c.bytes = false, payload
+	c.held, c.bytes = heldWithOwn, payload
 	if t.Bytes != nil {
 		t.Bytes.complete(had)
 		t.Bytes.release(had - payload)
@@ -212,8 +212,8 @@ func (c *Charge) Complete(s *Socket, payload int64) {
 // Negative units are taken, over the limit if need be.
 func (c *Charge) giveBack(n int64) {
 	t := c.from
-	if own := min(c.own, n); own > 0 {
-		c.own -= own
+	if own := min(int64(c.own), n); own > 0 {
+		c.own -= int32(own)
 		t.Shared.reserved.Add(-own)
 	}
 	t.held.Add(-n)
@@ -232,7 +232,7 @@ func (c *Charge) Overdrawn(s *Socket) *Throttle {
 		return t.Bytes
 	}
 	mine := c.bytes
-	if !c.begun {
+	if !c.Unfinished() {
 		mine = sharedUnits(mine)
 	}
 	if t.Shared != nil && t.Shared.overdrawn(mine, &s.waiter) {
@@ -245,7 +245,7 @@ func (c *Charge) Overdrawn(s *Socket) *Throttle {
 // one of s.
 func (c *Charge) Yield(s *Socket) {
 	t, w := c.from, &s.waiter
-	if t == nil || !c.begun {
+	if t == nil || !c.Unfinished() {
 		return
 	}
 	if t.Bytes != nil {
@@ -285,7 +285,7 @@ func (c *Charge) Raise(bytes int64) {
 // between two cores.
 func (c *Charge) Abandon(s *Socket) {
 	t, w := c.from, s.place()
-	if t == nil || !c.begun || c.held == heldNothing {
+	if t == nil || !c.Unfinished() {
 		c.Release()
 		return
 	}
@@ -319,7 +319,7 @@ func (c *Charge) Release() {
 	}
 	if t.Shared != nil {
 		if had == heldWithOwn { // own stays as it is: another goroutine may charge the frame again
-			t.Shared.reserved.Add(-c.own)
+			t.Shared.reserved.Add(-int64(c.own))
 		}
 		n := sharedUnits(c.bytes)
 		t.held.Add(-n)
