@@ -52,13 +52,16 @@ func (l *lengths) Feed(s *Socket, p []byte) (t Taken) {
 		return t
 	}
 	l.got = append(l.got, p[:t.Bytes]...)
-	lent := s.lent
+	var lent *Buffer
+	if s.part != nil {
+		lent = s.part.lent
+	}
 	b, err := s.Keep(p[:t.Bytes])
 	if err != nil {
 		s.Fault(err)
 		return t
 	}
-	if b == lent {
+	if b == lent && lent != nil {
 		l.kept++
 	}
 	l.out = append(l.out, held{b, t.Bytes})

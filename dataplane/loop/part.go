@@ -15,21 +15,26 @@ import (
 // peer of the room that it made, and has it go on.
 const pieceBytes = 1 << 20
 
-// part is a frame of which a part is there. Owner: its core.
+// part is what a socket has of a frame that is not complete. It is made for the first one: a
+// socket whose framer is a Placer has none. Owner: its core.
 type part struct {
-	buf  *Buffer // nil: none is begun
+	buf  *Buffer // nil: no frame is begun
+	lent *Buffer // of the bytes that Feed has now; nil: none, or the framer keeps it
 	fill int     // bytes that are there
-	need int     // bytes of all of it
+	need int     // bytes of all of the frame
 	// large says that the frame under way, or the last one, is large: another may follow.
 	large bool
 }
 
-// whole says that all bytes are there, and Feed has to see them.
-func (r *part) whole() bool { return r.buf != nil && r.fill == r.need }
+// begun says that a part of a frame is there.
+func (r *part) begun() bool { return r != nil && r.buf != nil }
 
-// rest is where the missing bytes belong.
+// whole says that all bytes of a frame are there, and Feed has to see them.
+func (r *part) whole() bool { return r.begun() && r.fill == r.need }
+
+// rest is where the missing bytes belong, empty if no frame is begun.
 func (r *part) rest() []byte {
-	if r.buf == nil {
+	if !r.begun() {
 		return nil
 	}
 	return r.buf.b[r.fill:r.need]
@@ -37,7 +42,7 @@ func (r *part) rest() []byte {
 
 // there is a copy of the bytes that have come.
 func (r *part) there() []byte {
-	if r.buf == nil {
+	if !r.begun() {
 		return nil
 	}
 	return bytes.Clone(r.buf.b[:r.fill])
@@ -48,13 +53,13 @@ func (s *Socket) target() (p []byte, ahead int) {
 	if s.placer != nil {
 		return s.placer.Target(s)
 	}
-	r := &s.part
+	r := s.part
 	switch p = r.rest(); {
 	case len(p) > pieceBytes:
 		return p[:pieceBytes], 0
 	case len(p) > 0 && r.need > FurtherBytes:
 		return p, NearAhead
-	case r.large:
+	case r != nil && r.large:
 		return p, LookAhead
 	}
 	return p, ReceiveBytes
@@ -75,8 +80,7 @@ func (s *Socket) filled(n int) {
 // feed gives p to the framer, behind the part of a frame that is there already. It returns
 // the bytes that were neither taken nor gathered.
 func (s *Socket) feed(p []byte) (rest []byte) {
-	r := &s.part
-	for r.buf != nil {
+	for r := s.part; r.begun(); {
 		n := copy(r.rest(), p)
 		r.fill += n
 		p = p[n:]
@@ -85,8 +89,8 @@ func (s *Socket) feed(p []byte) (rest []byte) {
 		}
 	}
 	t := s.report(p)
-	if len(p) > 0 && t.Frames > 0 {
-		r.large = false
+	if s.part != nil && t.Frames > 0 {
+		s.part.large = false
 	}
 	if rest = p[t.Bytes:]; s.dead || s.paused != nil || t.Need <= len(rest) || len(rest) == 0 {
 		return rest
@@ -96,14 +100,14 @@ func (s *Socket) feed(p []byte) (rest []byte) {
 }
 
 // feedPart gives the framer the frame that was gathered. It returns false if the framer
-// does not go on with what stands behind it.
+// does not go on with the bytes behind it.
 func (s *Socket) feedPart() bool {
-	r := &s.part
+	r := s.part
 	b, p := r.buf, r.buf.b[:r.fill:r.fill]
-	s.lent, r.buf = b, nil
+	r.lent, r.buf = b, nil
 	t := s.report(p)
-	kept := s.lent == nil
-	s.lent = nil
+	kept := r.lent == nil
+	r.lent = nil
 	rest := p[t.Bytes:]
 	if len(rest) == 0 || s.dead {
 		if !kept {
@@ -143,6 +147,9 @@ func (s *Socket) beginPart(p []byte, need int) {
 		s.Fault(fmt.Errorf("frame of %d bytes: no memory: %w", need, err))
 		return
 	}
+	if s.part == nil {
+		s.part = new(part)
+	}
 	s.part.buf, s.part.need, s.part.fill = b, need, copy(b.b, p)
 	s.choosePartRead()
 }
@@ -156,9 +163,9 @@ func (s *Socket) choosePartRead() {
 
 // dropPart lets go of the frame that is not complete.
 func (s *Socket) dropPart() {
-	if b := s.part.buf; b != nil {
-		s.part.buf = nil
-		s.core.pool.put(b)
+	if r := s.part; r.begun() {
+		s.core.pool.put(r.buf)
+		r.buf = nil
 	}
 }
 
@@ -167,8 +174,9 @@ func (s *Socket) dropPart() {
 // (Buffer.LetGo). It fails only if the kernel refuses memory. In Feed only, once.
 func (s *Socket) Keep(p []byte) (*Buffer, error) {
 	s.core.assertOwner()
-	if b := s.lent; b != nil {
-		s.lent = nil
+	if r := s.part; r != nil && r.lent != nil {
+		b := r.lent
+		r.lent = nil
 		return b, nil
 	}
 	b, err := s.core.pool.get(len(p))

@@ -47,8 +47,7 @@ type Socket struct {
 	pausedAt time.Duration // since when, whatever throttle it was
 	began    time.Duration // what Begin noted, pauses left out
 	waiter   waiter        // its place in the line of paused
-	part     part          // a frame that the loop gathers
-	lent     *Buffer       // of the bytes that Feed has; nil: none, or the framer has taken it
+	part     *part         // a frame that the loop gathers; nil: there never was one
 	backlog  []byte        // received, not taken yet; behind part
 	most     int           // of what is held back: BacklogBytes, or what Link.ReadAhead says
 
