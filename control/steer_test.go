@@ -431,7 +431,7 @@ func TestSteeringStatsAreJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"steering":{"mode":"hint","active":true,"rules":["hint"]`, `"groups":[{"addr":"127.0.0.1:`, `"hints":{"given":0`, `"in_flight":`, `"overflows":`, `"rearms":`, `"spent":{"tasks_ns":`} {
+	for _, want := range []string{`"steering":{"mode":"hint","active":true,"rules":["hint"]`, `"groups":[{"addr":"127.0.0.1:`, `"hints":{"given":0`, `"in_flight":`, `"overflows":`, `"rearms":`, `"cpu_ns":`} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("no %s in %s", want, b)
 		}

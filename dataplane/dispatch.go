@@ -185,8 +185,12 @@ func (h *Handler) dispatch(c *Core, m *Message) {
 	h.useful = true
 	h.stats.messagesIn++
 	h.stats.bytesIn += uint64(m.Size())
-	h.local.counts.MessagesIn++
-	h.dispatchTimed(c, m)
+	l := h.local
+	if l.counts.MessagesIn++; l.counts.MessagesIn < l.timeNext {
+		h.owner.Dispatch(h, m)
+	} else {
+		h.dispatchTimed(c, m)
+	}
 	h.holdPaused(h.sock)
 	if m.leased {
 		m.poison()

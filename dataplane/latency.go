@@ -55,14 +55,10 @@ func (m *Message) timeAck(c *Core) {
 	}
 }
 
-// dispatchTimed gives a received message to the owner, and times one in TimeEvery, by chance.
+// dispatchTimed gives a received message to the owner, times that, and draws which message is
+// timed next.
 func (h *Handler) dispatchTimed(c *Core, m *Message) {
-	l := h.local
-	if n := l.counts.MessagesIn; n < l.timeNext {
-		h.owner.Dispatch(h, m)
-		return
-	}
-	cfg := c.Config()
+	l, cfg := h.local, c.Config()
 	if cfg.TimeEvery <= 0 {
 		l.timeNext = math.MaxUint64
 		h.owner.Dispatch(h, m)
