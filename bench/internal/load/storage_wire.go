@@ -1,0 +1,120 @@
+package load
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// dialect is how requests and answers look on one connection.
+type dialect interface {
+	// request appends one with n bytes of data, which fill writes.
+	request(dst []byte, id uint64, r blocks.Request, n int, fill func(p []byte)) ([]byte, error)
+	// answer takes one off the beginning of p.
+	answer(p []byte) (answer, error)
+	// size is what an answer with n bytes of data takes.
+	size(n int) int
+}
+
+// answer is one answer. The data is in what it was taken from.
+type answer struct {
+	size   int  // in bytes; 0: it is not whole
+	other  bool // it is none, but may be there
+	failed bool // data is the reason
+	id     uint64
+	data   []byte
+}
+
+// rawDialect is without frames.
+type rawDialect struct{ file int64 }
+
+func (d rawDialect) request(dst []byte, id uint64, r blocks.Request, n int, fill func([]byte)) ([]byte, error) {
+	at := len(dst)
+	dst = slices.Grow(dst, blocks.HeadSize+n)[:at+blocks.HeadSize+n]
+	blocks.Head{ID: id, Request: r, Data: n}.Put((*[blocks.HeadSize]byte)(dst[at:]))
+	fill(dst[at+blocks.HeadSize:])
+	return dst, nil
+}
+
+func (d rawDialect) answer(p []byte) (a answer, err error) {
+	if len(p) < blocks.HeadSize {
+		return a, nil
+	}
+	h, err := blocks.ParseHead((*[blocks.HeadSize]byte)(p), d.file)
+	if err != nil || len(p) < blocks.HeadSize+h.Data {
+		return a, err
+	}
+	a.size, a.failed, a.id = blocks.HeadSize+h.Data, h.Failed, h.ID
+	a.data = p[blocks.HeadSize:a.size]
+	return a, nil
+}
+
+func (rawDialect) size(n int) int { return blocks.HeadSize + n }
+
+// framed is msgr2.1 in crc mode. It belongs to one connection.
+type framed struct {
+	enc    *frame.Encoder
+	dec    *frame.Decoder
+	seq    uint64 // of the last request
+	head   [frame.MessageHeaderSize]byte
+	front  [blocks.RequestSize]byte // of the last request
+	opened bool                     // head of the first frame in what is there
+	h      frame.Header
+}
+
+func (d *framed) request(dst []byte, id uint64, r blocks.Request, n int, fill func([]byte)) ([]byte, error) {
+	d.seq++
+	r.Put(&d.front)
+	front := d.front[:]
+	h := frame.MessageHeader{Seq: d.seq, TID: id, Type: blocks.TypeRequest, Priority: 127, Version: 1, Flags: 3}
+	h.Put(&d.head)
+	dst = d.enc.AppendOpen(dst, frame.TagMessage, d.head[:], [4]int{1: len(front), 3: n})
+	dst = append(dst, front...)
+	at := len(dst)
+	dst = slices.Grow(dst, n)[:at+n]
+	fill(dst[at:])
+	return d.enc.AppendClose(dst, d.head[:], [4][]byte{1: front, 3: dst[at : at+n]}), nil
+}
+
+func (d *framed) answer(p []byte) (a answer, err error) {
+	size := d.dec.HeadSize()
+	if len(p) < size {
+		return a, nil
+	}
+	if !d.opened {
+		if d.h, err = d.dec.Open(p[:size]); err != nil {
+			return a, err
+		}
+		d.opened = true
+	}
+	rest := d.dec.RestSize(d.h)
+	if len(p) < size+rest {
+		return a, nil
+	}
+	d.opened = false
+	f, err := d.dec.Finish(d.h, p[:size], p[size:size+rest])
+	if err != nil {
+		return a, err
+	}
+	a.size = size + rest
+	switch f.Tag {
+	case frame.TagMessage:
+	case frame.TagKeepalive2, frame.TagKeepalive2Ack, frame.TagAck:
+		a.other = true
+		return a, nil
+	default:
+		return a, fmt.Errorf("frame %v", f.Tag)
+	}
+	m, err := frame.ParseMessageHeader(f.Seg[0])
+	if err != nil {
+		return a, err
+	}
+	if a.id, a.data = m.TID, f.Seg[3]; m.Type != blocks.TypeDone {
+		a.failed, a.data = true, fmt.Appendf(nil, "message type %d: %s", m.Type, f.Seg[1])
+	}
+	return a, nil
+}
+
+func (d *framed) size(n int) int { return d.enc.FrameSize(frame.MessageHeaderSize, 0, 0, n) }
