@@ -27,8 +27,8 @@ func TestAnEarlyEventWaitsForThoseBeforeIt(t *testing.T) {
 	if got := fmt.Sprint(own.happened); got != "[0 1 2 3 4 5]" {
 		t.Errorf("happened %s", got)
 	}
-	if b.c.Counts().EarlyEvents != 3 || h.in.Waiting() != 0 {
-		t.Errorf("%d early events counted, %d still wait", b.c.Counts().EarlyEvents, h.in.Waiting())
+	if countsOf(b.c).EarlyEvents != 3 || h.in.Waiting() != 0 {
+		t.Errorf("%d early events counted, %d still wait", countsOf(b.c).EarlyEvents, h.in.Waiting())
 	}
 }
 

@@ -63,7 +63,7 @@ func TestMessagesOutliveThePlane(t *testing.T) {
 			own := &recorder{discard: true}
 			kept := make(chan *Message, 10)
 			own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept <- m }
-			ts := &Throttles{Messages: NewThrottle(100)}
+			ts := &Throttles{Frames: NewThrottle(100)}
 			ha, _ := couple(t, p.Core(0), p.Core(1), &recorder{}, own, OpenOptions{Throttles: ts})
 			for i := range 10 {
 				must(t, ha.Send(&Message{TID: uint64(i), Front: payload(i, 500), Data: payload(i, i*30000)}))
@@ -79,8 +79,8 @@ func TestMessagesOutliveThePlane(t *testing.T) {
 				}
 				m.Release()
 			}
-			if ts.Messages.Used() != 0 || p.Core(1).Snapshot().PoolInUse != 0 {
-				t.Errorf("%d messages, %d bytes are held", ts.Messages.Used(), p.Core(1).Snapshot().PoolInUse)
+			if ts.Frames.Used() != 0 || p.Core(1).Snapshot().PoolInUse != 0 {
+				t.Errorf("%d messages, %d bytes are held", ts.Frames.Used(), p.Core(1).Snapshot().PoolInUse)
 			}
 		})
 	})
@@ -287,7 +287,7 @@ func TestTwoHandlersExchangeEverything(t *testing.T) {
 		p := newPlane(t, cfg)
 		oa, ob := &recorder{}, &recorder{}
 		ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{
-			Throttles: &Throttles{Messages: NewThrottle(50), Bytes: NewThrottle(1 << 20), Dispatch: NewThrottle(1 << 20)},
+			Throttles: &Throttles{Frames: NewThrottle(50), Bytes: NewThrottle(1 << 20), Shared: NewThrottle(1 << 20)},
 		})
 		exchange(t, 300, ha, hb, oa, ob)
 		if st := stats(t, p.Core(0)); st.MessagesIn != 300 || st.MessagesOut != 300 || st.BytesIn == 0 || st.Handlers != 1 {

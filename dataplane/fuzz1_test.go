@@ -18,14 +18,14 @@ func feedStream1(t *testing.T, stream, cuts []byte, receive ReceiveMode, mode wi
 		cfg.LargeFrom = 300
 	})
 	defer b.close()
-	ts := &Throttles{Messages: NewThrottle(1), Bytes: NewThrottle(1 << 12), Dispatch: NewThrottle(1 << 12)}
+	ts := &Throttles{Frames: NewThrottle(1), Bytes: NewThrottle(1 << 12), Shared: NewThrottle(1 << 12)}
 	c := b.connMode(OpenOptions{Lossy: true, Throttles: ts}, mode)
 	one := c.peer.one
 	c.h.rx1.dec = frame1.NewDecoder(one.cfg, one.signer, frame.Limits{Front: 1 << 12, Middle: 1 << 12, Data: 1 << 14})
 	c.arriveCut(stream, cuts)
 	err := c.own.fault()
-	if c.c.Snapshot().PoolInUse != 0 || ts.Messages.Used()+ts.Bytes.Used()+ts.Dispatch.Used() != 0 {
-		t.Fatalf("%d bytes of buffers, %d messages and %d bytes of the throttles are lost", c.c.Snapshot().PoolInUse, ts.Messages.Used(), ts.Bytes.Used())
+	if c.c.Snapshot().PoolInUse != 0 || ts.Frames.Used()+ts.Bytes.Used()+ts.Shared.Used() != 0 {
+		t.Fatalf("%d bytes of buffers, %d messages and %d bytes of the throttles are lost", c.c.Snapshot().PoolInUse, ts.Frames.Used(), ts.Bytes.Used())
 	}
 	bad := errors.Is(err, frame.ErrFrame) || errors.Is(err, ErrCloseReceived)
 	return verdict{c.own.list(), int(c.h.stats.unaskedAcks + c.h.stats.acksIn), bad, err != nil}

@@ -115,7 +115,7 @@ func TestALateAnswerIsAnAnswer(t *testing.T) {
 
 // Matrix: TH-07
 func TestAThrottledConnectionIsNotIdle(t *testing.T) {
-	ts := &Throttles{Messages: NewThrottle(1)}
+	ts := &Throttles{Frames: NewThrottle(1)}
 	c := newBed(t, nil).conn(OpenOptions{
 		Lossy: true, Throttles: ts, IdleAfter: time.Second, KeepaliveEvery: 500 * time.Millisecond, KeepaliveTimeout: 500 * time.Millisecond,
 	})

@@ -43,7 +43,7 @@ func TestTwoHandlersExchangeEverythingInMsgr1(t *testing.T) {
 				oa, ob := &recorder{}, &recorder{}
 				ha, hb := NewHandler(p.Core(0), HandlerConfig{Owner: oa}), NewHandler(p.Core(1), HandlerConfig{Owner: ob})
 				joinMode(t, ha, hb, OpenOptions{
-					Throttles:      &Throttles{Messages: NewThrottle(50), Bytes: NewThrottle(1 << 20), Dispatch: NewThrottle(1 << 20)},
+					Throttles:      &Throttles{Frames: NewThrottle(50), Bytes: NewThrottle(1 << 20), Shared: NewThrottle(1 << 20)},
 					KeepaliveEvery: time.Millisecond,
 				}, mode)
 				exchange(t, 150, ha, hb, oa, ob)
@@ -184,7 +184,7 @@ func TestEveryTagOfMsgr1(t *testing.T) {
 // Matrix: V1-07
 func TestCloseIsHeardBehindWhatAThrottleHoldsBack(t *testing.T) {
 	th := NewThrottle(1)
-	c := newBed(t, nil).conn1(OpenOptions{Throttles: &Throttles{Messages: th}})
+	c := newBed(t, nil).conn1(OpenOptions{Throttles: &Throttles{Frames: th}})
 	var kept []*Message
 	c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
 	c.sock.Arrive(slices.Concat(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{}), []byte{byte(frame1.TagClose)}))

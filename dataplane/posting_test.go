@@ -48,7 +48,7 @@ func (g *target) has(m *Message) bool { return len(m.Data) > 0 && &m.Data[0] == 
 
 // postBed is a connection with a throttle of each kind, whose messages are kept.
 func postBed(t *testing.T, mode wireMode, receive ReceiveMode, large int) (*conn, *Throttles, *[]*Message) {
-	ts := &Throttles{Messages: NewThrottle(5), Bytes: NewThrottle(4 << 20), Dispatch: NewThrottle(4 << 20)}
+	ts := &Throttles{Frames: NewThrottle(5), Bytes: NewThrottle(4 << 20), Shared: NewThrottle(4 << 20)}
 	c := newBed(t, func(cfg *Config, d *fakedriver.Driver) {
 		receiving(receive)(cfg, d)
 		if large > 0 {
@@ -66,9 +66,9 @@ func postBed(t *testing.T, mode wireMode, receive ReceiveMode, large int) (*conn
 // nothingHeld checks that all is given back.
 func nothingHeld(t *testing.T, c *conn, ts *Throttles, where string) {
 	t.Helper()
-	if ts.Messages.Used()+ts.Bytes.Used()+ts.Dispatch.Used()+ts.Held() != 0 || c.c.Snapshot().PoolInUse != 0 {
+	if ts.Frames.Used()+ts.Bytes.Used()+ts.Shared.Used()+ts.Held() != 0 || c.c.Snapshot().PoolInUse != 0 {
 		t.Fatalf("%s: %d messages, %d and %d bytes of the throttles, %d of buffers are held", where,
-			ts.Messages.Used(), ts.Bytes.Used(), ts.Dispatch.Used(), c.c.Snapshot().PoolInUse)
+			ts.Frames.Used(), ts.Bytes.Used(), ts.Shared.Used(), c.c.Snapshot().PoolInUse)
 	}
 }
 

@@ -237,7 +237,7 @@ func TestAShortReadDoesNotHideTheEndThatCameWithIt(t *testing.T) {
 
 func TestTheEndIsSeenBehindAThrottle(t *testing.T) {
 	th := NewThrottle(1)
-	c := newBed(t, nil).conn(OpenOptions{Lossy: true, Throttles: &Throttles{Messages: th}})
+	c := newBed(t, nil).conn(OpenOptions{Lossy: true, Throttles: &Throttles{Frames: th}})
 	var kept []*Message
 	c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
 	c.sock.Whole = append(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{})...)
@@ -316,7 +316,7 @@ func TestAbortedFramesNeverHappened(t *testing.T) {
 					t.Fatal(err)
 				}
 				checkReceived(t, c.own.list(), []*Message{{TID: 1}, second})
-				if st := c.h.statistics(c.c); st.Gaps != 0 || st.Duplicates != 0 || st.InSeq != 2 || c.c.Counts().Aborted != 1 {
+				if st := c.h.statistics(c.c); st.Gaps != 0 || st.Duplicates != 0 || st.InSeq != 2 || countsOf(c.c).Aborted != 1 {
 					t.Errorf("%+v", st)
 				}
 			})
@@ -330,8 +330,8 @@ func TestAnAbortedControlFrameNeverHappened(t *testing.T) {
 	stamp := Timestamp{1, 2}.payload()
 	c.sock.Arrive(abortedFrame(enc, frame.TagKeepalive2, stamp[:], [4][]byte{}))
 	c.settle()
-	if c.own.fault() != nil || len(c.take()) != 0 || c.c.Counts().Aborted != 1 {
-		t.Errorf("fault %v, %d aborted", c.own.fault(), c.c.Counts().Aborted)
+	if c.own.fault() != nil || len(c.take()) != 0 || countsOf(c.c).Aborted != 1 {
+		t.Errorf("fault %v, %d aborted", c.own.fault(), countsOf(c.c).Aborted)
 	}
 }
 
@@ -408,7 +408,7 @@ func TestThrottlingInTheMiddleOfBufferedBytesKeepsTheOrder(t *testing.T) {
 				sizes = append(sizes, [3]int{rng.IntN(2000), rng.IntN(100), rng.IntN(1 << rng.IntN(18))})
 			}
 			list := messagesOf(sizes)
-			ts := &Throttles{Messages: NewThrottle(3), Bytes: NewThrottle(100 << 10)}
+			ts := &Throttles{Frames: NewThrottle(3), Bytes: NewThrottle(100 << 10)}
 			c := newBed(t, receiving(receive)).connMode(OpenOptions{Throttles: ts}, m)
 			var kept []*Message
 			c.own.onMessage = func(_ *Handler, m *Message) {
@@ -433,8 +433,8 @@ func TestThrottlingInTheMiddleOfBufferedBytesKeepsTheOrder(t *testing.T) {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
 			checkReceived(t, c.own.list(), list)
-			if ts.Messages.Used() != 0 || ts.Bytes.Used() != 0 || c.c.Snapshot().PoolInUse != 0 {
-				t.Errorf("seed %d: %d messages, %d bytes, %d of memory are held", seed, ts.Messages.Used(), ts.Bytes.Used(), c.c.Snapshot().PoolInUse)
+			if ts.Frames.Used() != 0 || ts.Bytes.Used() != 0 || c.c.Snapshot().PoolInUse != 0 {
+				t.Errorf("seed %d: %d messages, %d bytes, %d of memory are held", seed, ts.Frames.Used(), ts.Bytes.Used(), c.c.Snapshot().PoolInUse)
 			}
 			c.close()
 		}
@@ -444,7 +444,7 @@ func TestThrottlingInTheMiddleOfBufferedBytesKeepsTheOrder(t *testing.T) {
 func TestAThrottledConnectionHoldsBackABoundedAmount(t *testing.T) {
 	for _, receive := range receiveModes {
 		t.Run(string(receive), func(t *testing.T) {
-			ts := &Throttles{Messages: NewThrottle(1)}
+			ts := &Throttles{Frames: NewThrottle(1)}
 			c := newBed(t, receiving(receive)).conn(OpenOptions{Throttles: ts})
 			var kept []*Message
 			c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }

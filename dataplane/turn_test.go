@@ -291,7 +291,7 @@ func TestSlowWorkOnMessagesEndsTheTurn(t *testing.T) {
 func TestWhatALateTurnLeavesSurvivesAThrottleAndTheEnd(t *testing.T) {
 	for _, receive := range receiveModes {
 		t.Run(string(receive), func(t *testing.T) {
-			ts := &Throttles{Messages: NewThrottle(30)}
+			ts := &Throttles{Frames: NewThrottle(30)}
 			b := newBed(t, receiving(receive))
 			c := b.conn(OpenOptions{Throttles: ts})
 			var kept []*Message

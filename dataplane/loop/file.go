@@ -21,7 +21,7 @@ const (
 
 // ErrFileClosed is returned for requests on a file that is closed or leaves its core,
 // and is the error of those that its end has overtaken.
-var ErrFileClosed = errors.New("dataplane: file closed")
+var ErrFileClosed = errors.New("loop: file closed")
 
 // FileOptions say how a file is opened and used. The zero value reads what is there,
 // through the page cache.

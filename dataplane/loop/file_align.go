@@ -8,7 +8,7 @@ import (
 )
 
 // ErrAlign is wrapped by an AlignError.
-var ErrAlign = errors.New("dataplane: misaligned for direct I/O")
+var ErrAlign = errors.New("loop: misaligned for direct I/O")
 
 // AlignError says what of a request is not aligned as direct I/O on the file wants it.
 type AlignError struct {

@@ -27,7 +27,7 @@ const (
 )
 
 // ErrOpInUse is returned for a FileOp whose last request has not ended.
-var ErrOpInUse = errors.New("dataplane: request under way")
+var ErrOpInUse = errors.New("loop: request under way")
 
 // FileOp is one request on a File. It is embedded in what it serves, so that nothing is
 // allocated, and can be used again once Done was called. Owner: the core.

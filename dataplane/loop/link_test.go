@@ -410,10 +410,10 @@ func TestTheCallBehindAnAnswerHearsWhyTheSocketEnded(t *testing.T) {
 // newOwner takes over a link, and hears of the end of its socket.
 type newOwner struct{ ended []error }
 
-func (*newOwner) Feed(*Socket, []byte) []byte  { return nil }
-func (*newOwner) Pending(*Socket) bool         { return false }
-func (*newOwner) Gather(*Socket, *Write) error { return nil }
-func (h *newOwner) Ended(_ *Socket, err error) { h.ended = append(h.ended, err) }
+func (*newOwner) Feed(_ *Socket, p []byte) Taken { return Taken{Bytes: len(p)} }
+func (*newOwner) Pending(*Socket) bool           { return false }
+func (*newOwner) Gather(*Socket, *Write) error   { return nil }
+func (h *newOwner) Ended(_ *Socket, err error)   { h.ended = append(h.ended, err) }
 
 // What a link has queued is written as it is carried: if that ends the socket, the
 // framer hears of it.
