@@ -86,6 +86,7 @@ type Core struct {
 	resting     Throttle      // and this one for Rest
 	fileBusy    int           // requests on files that the driver has
 	fileLine    []*File       // files that wait for room among those
+	reads       readBudget    // memory for reads, and who waits for it
 	turnOf      fileTurn      // what the next system call may still begin on files
 	fileDone    opLine        // requests that have ended, and whose Done is to be called
 	commits     []*commit     // files to be looked at before the next system call
@@ -224,6 +225,7 @@ func (c *Core) open() error {
 	}
 	c.drv, c.hot, c.info = drv, hot, drv.Info()
 	c.pool.keep, c.pool.mapped = c.cfg.PoolKeep, c.cfg.Map
+	c.reads.core, c.reads.limit = c, c.cfg.FileBytes
 	c.trimmer.Fire = func(c *Core, now time.Duration) {
 		if c.pool.trim() {
 			c.timers.arm(&c.trimmer, now+trimEvery)
@@ -325,6 +327,7 @@ func (c *Core) turn(block bool) error {
 	}
 	c.flushPending()
 	c.commitFiles()
+	c.reads.serve()
 	if c.timing {
 		c.chargeTime(&c.stats.Spent.Send)
 	}
@@ -373,7 +376,7 @@ func (c *Core) runTasks() {
 // busy says whether the core has something to do that no completion would tell
 // of.
 func (c *Core) busy() bool {
-	return c.todo != nil || !c.box.empty() || len(c.pending) > 0 || c.waitsToRead() || c.fileDone.first != nil || len(c.commits) > 0 || len(c.turnOf.line) > 0
+	return c.todo != nil || !c.box.empty() || len(c.pending) > 0 || c.waitsToRead() || c.fileDone.first != nil || len(c.commits) > 0 || len(c.turnOf.line) > 0 || c.reads.busy()
 }
 
 // sleep submits and collects, sleeping only if there is nothing left to do.

@@ -266,7 +266,8 @@ func (f *File) depart(d *DetachedFile) {
 
 // Detach brings the file to rest and takes it off its core: no further request is
 // taken, and when those before have ended left is called once on the core, at once or
-// later, with the file, or with nil if it has ended instead.
+// later, with the file, or with nil if it has ended instead. Those that wait for memory
+// fail with ErrFileClosed.
 func (f *File) Detach(left func(c *Core, d *DetachedFile)) {
 	f.core.assertOwner()
 	if f.ended != nil {
@@ -274,6 +275,7 @@ func (f *File) Detach(left func(c *Core, d *DetachedFile)) {
 		return
 	}
 	f.ended, f.left = ErrFileClosed, left
+	f.core.reads.leave()
 	f.commit.mark()
 	f.atRest()
 }
