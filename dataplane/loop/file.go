@@ -132,6 +132,7 @@ type File struct {
 	ops    int    // requests that have not ended
 	busy   int    // of these, those that the driver has
 	line   opLine // of these, those that wait for their turn
+	parked int    // of these, those that wait in the lines of accounts
 	lined  bool   // in core.fileLine
 	later  bool   // in core.turnOf.line
 	waited bool   // requests have waited for room, until none is in line
@@ -223,6 +224,13 @@ func (f *File) MaxOps() int { return f.opt.Ops }
 func (f *File) Full() bool {
 	f.core.assertOwner()
 	return f.waited && f.line.first != nil
+}
+
+// Parked is how many requests wait for the turn of their account, or for bytes: no other
+// account waits for them.
+func (f *File) Parked() int {
+	f.core.assertOwner()
+	return f.parked
 }
 
 // Poisoned is the *PoisonError of a file that has lost what was not durable; nil: it

@@ -1,6 +1,10 @@
 package loop
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
+)
 
 // The buffers of ReadBuffer are bounded in bytes (Config.FileBytes): a request is promised
 // its bytes before it stands in the line of its file, takes the buffer when it begins, and
@@ -27,15 +31,16 @@ import "fmt"
 // DefaultFileBytes is the default of Config.FileBytes.
 const DefaultFileBytes = 512 << 20
 
-// share is what each account may hold of a bound in any case.
-func share(bound int64) int64 { return min(bound/64, 1<<20) }
+// FileShare is what each Account may hold in any case, in bytes, where the bound of the core
+// is that (Config.FileBytes).
+func FileShare(bound int64) int64 { return min(bound/64, 1<<20) }
 
-// Account is for whom requests on files are made on one core, such as a connection: it has
-// a share of the memory for reads, and its turn. It is embedded in what it stands for. The
+// Account is for whom files are read on one core, such as a connection: it has a share of
+// the memory for reads, and its turn. It is embedded in what it stands for. The
 // zero Account is ready for use. Owner: the core of its first request.
 type Account struct {
-	// Emptied, if not nil, is told when requests have waited in the line of the account,
-	// and none does any more. It may make requests.
+	// Emptied, if not nil, is told on the core when requests have waited in the line of the
+	// account, and none does any more. It makes no request.
 	Emptied func(a *Account)
 
 	core  *Core
@@ -88,16 +93,13 @@ type readBudget struct {
 
 // need is how many bytes the request is to be promised.
 func (op *FileOp) need() int64 {
-	if !op.lends {
-		return 0
-	}
 	return lentSize(max(pageSize, op.file.room(op)))
 }
 
 // fits says whether a is promised n bytes more.
 func (b *readBudget) fits(a *Account, n int64) bool {
 	switch {
-	case n == 0 || a.held+n <= share(b.limit) || a == &b.own && a.held == 0:
+	case a.held+n <= FileShare(b.limit) || a == &b.own && a.held == 0:
 		return true
 	case len(b.first) > 0 && b.first[0] != a:
 		return false
@@ -109,10 +111,14 @@ func (b *readBudget) fits(a *Account, n int64) bool {
 
 // add has a request wait for its turn, which may be now.
 func (b *readBudget) add(op *FileOp) {
-	a := op.whose
-	a.core = b.core
+	a := op.For
+	if a == nil {
+		a = &b.own
+	}
+	invariants.Check(a.core == nil || a.core == b.core || a.held == 0 && a.line.first == nil, "an account on two cores")
+	op.whose, a.core = a, b.core
 	a.line.push(op)
-	b.parked++
+	op.file.park(1)
 	b.core.stats.Files.Waiting++
 	b.next(a)
 }
@@ -141,13 +147,19 @@ func (b *readBudget) next(a *Account) {
 			b.first = without(b.first, a)
 		}
 		a.line.pop()
-		b.parked--
+		op.file.park(-1)
 		op.charged, a.turn = n, true
 		a.held += n
 		b.used += n
 		op.file.line.push(op)
 		op.file.pump()
 	}
+}
+
+// park counts n requests of the file more that wait in lines of accounts.
+func (f *File) park(n int) {
+	f.parked += n
+	f.core.reads.parked += n
 }
 
 // settle notes whether requests of a wait, and tells it when none does any more.
@@ -195,7 +207,7 @@ func (a *Account) drop(chosen func(op *FileOp) bool, err error) {
 			a.line.push(op)
 			continue
 		}
-		b.parked--
+		op.file.park(-1)
 		b.core.stats.Files.Waiting--
 		why := err
 		if why == nil {
@@ -207,12 +219,10 @@ func (a *Account) drop(chosen func(op *FileOp) bool, err error) {
 	b.look(a)
 }
 
-// dropOf ends the requests that wait and are chosen, of all accounts.
-func (b *readBudget) dropOf(chosen func(op *FileOp) bool, err error) {
+// failOf ends the requests on f that wait, of all accounts.
+func (b *readBudget) failOf(f *File, err error) {
 	for i := len(b.waiting) - 1; i >= 0; i-- {
-		if i < len(b.waiting) {
-			b.waiting[i].drop(chosen, err)
-		}
+		b.waiting[i].drop(func(op *FileOp) bool { return op.file == f }, err)
 	}
 }
 
@@ -231,12 +241,10 @@ func (b *readBudget) look(a *Account) {
 	}
 }
 
-// turned says that the request of op's account is out of the line of its file.
-func (b *readBudget) turned(op *FileOp) {
-	if a := op.whose; a != nil && a.turn {
-		a.turn = false
-		b.look(a)
-	}
+// turned says that the request of a is out of the line of its file.
+func (b *readBudget) turned(a *Account) {
+	a.turn = false
+	b.look(a)
 }
 
 // giveBack takes n bytes of a back.

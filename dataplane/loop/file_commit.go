@@ -155,11 +155,9 @@ func (f *File) poison(cause unix.Errno) {
 			continue
 		}
 		f.core.stats.Files.Waiting--
-		f.core.reads.turned(op)
 		op.endLater(f.wrong)
 	}
 	f.line = reads
-	f.core.reads.dropOf(func(op *FileOp) bool { return op.file == f && op.kind != uring.KindRead }, f.wrong)
 }
 
 // fail ends what no sync covers yet.

@@ -45,8 +45,8 @@ type FileOp struct {
 	// Data is what ReadBuffer has read, during Done, or until the buffer that
 	// TakeBuffer has returned is given back.
 	Data []byte
-	// For is whose request it is, nil: nobody's. Requests that answer peers have the
-	// Account of their connection. It is set before the request.
+	// For is for whom ReadBuffer reads, nil: for nobody. Who answers a peer sets it to the
+	// Account of the connection before the request.
 	For *Account
 
 	file    *File
@@ -58,7 +58,7 @@ type FileOp struct {
 	off     int64
 	length  int64    // bytes to move or to reserve
 	lends   bool     // it is a ReadBuffer
-	whose   *Account // For, or that of the core's own; nil: it waits for no turn of an account
+	whose   *Account // For, or the core's own
 	bounces bool     // it goes through a buffer that the caller does not see
 	charged int64    // bytes promised to its account; own has them from its begin on
 	own     *Buffer  // of ReadBuffer
@@ -207,10 +207,7 @@ func (f *File) ask(op *FileOp, kind uring.Kind, pieces [][]byte, off, n int64, h
 		f.commit.add(op)
 		return nil
 	}
-	if op.whose = op.For; op.lends && op.For == nil {
-		op.whose = &c.reads.own
-	}
-	if op.whose != nil {
+	if op.lends {
 		c.reads.add(op)
 		return nil
 	}
@@ -251,7 +248,9 @@ func (f *File) pump() {
 func (f *File) takeFirst() *FileOp {
 	op := f.line.pop()
 	f.core.stats.Files.Waiting--
-	f.core.reads.turned(op)
+	if op.lends {
+		f.core.reads.turned(op.whose)
+	}
 	return op
 }
 
@@ -447,7 +446,7 @@ func (f *File) failLine(err error) {
 	for f.line.first != nil {
 		f.takeFirst().endLater(fmt.Errorf("%s: %w", f.name, err))
 	}
-	f.core.reads.dropOf(func(op *FileOp) bool { return op.file == f }, err)
+	f.core.reads.failOf(f, err)
 }
 
 // serveFiles goes on with files that wait for room of the core.
