@@ -1,12 +1,14 @@
 package control
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/ration"
 )
 
@@ -50,6 +52,7 @@ func (c Config) Bounds() []Bound {
 	list := c.handshakeBounds()
 	list = append(list, c.receiveBounds()...)
 	list = append(list, c.sendBounds()...)
+	list = append(list, c.fileBounds()...)
 	return append(list, c.otherBounds()...)
 }
 
@@ -116,6 +119,15 @@ func (c *Config) sendBounds() []Bound {
 		{"MaxPostings", int64(c.MaxPostings), UnitPostings, "connection", "buffers of the user's that wait for their data"},
 		{"SendBytes", c.SendBytes, UnitBytes, "messenger", "to be sent or acknowledged"},
 		{"SendBytes (share)", own(c.SendBytes, ownSend), UnitBytes, "connection", "the same, that others cannot take"},
+	}
+}
+
+// fileBounds are about what is read from files.
+func (c *Config) fileBounds() []Bound {
+	bytes := cmp.Or(c.Plane.FileBytes, loop.DefaultFileBytes)
+	return []Bound{
+		{"Plane.FileBytes", bytes, UnitBytes, "core", "read from files, until replies are sent or acknowledged"},
+		{"Plane.FileBytes (share)", loop.FileShare(bytes), UnitBytes, "connection", "the same, that others cannot take"},
 	}
 }
 

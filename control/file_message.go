@@ -32,13 +32,17 @@ func (c *Core) NewMessage(typ uint16, n int) (*Message, error) {
 	return c.lend(typ, b, b.Bytes()[:n:n]), nil
 }
 
-// Message makes a message to send of what ReadBuffer has read, without a copy, as
-// Core.NewMessage does: the buffer goes back to its core when the message is released. Who
+// Message makes a message to send of what ReadReply or ReadBuffer has read, without a copy,
+// as Core.NewMessage does: the buffer goes back to its core when the message is released.
+// Until then it counts against dataplane.Config.FileBytes, and not against the bounds of the
+// sending queue: Send never fails with ErrQueueFull. Who
 // knows the crc of Data, as it was stored with it, says so (Message.SetDataCRC). It is called
 // in Done, once. On the core.
 func (op *FileOp) Message(typ uint16) *Message {
 	op.kept = true
-	return op.file.core.lend(typ, op.op.TakeBuffer(), op.Data)
+	m := op.file.core.lend(typ, op.op.TakeBuffer(), op.Data)
+	m.BoundElsewhere(true)
+	return m
 }
 
 // lend makes a message of what b has, which may be nil.
@@ -64,6 +68,7 @@ func (l *lentMessage) Returned(c *loop.Core) {
 	m := &l.msg
 	m.Priority, m.Version, m.CompatVersion, m.TID, m.DataOff = 0, 0, 0, 0, 0
 	m.Front, m.Middle, m.Data, m.Context = nil, nil, nil, nil
+	m.BoundElsewhere(false)
 	m.Changed() // the buffer may come again with other bytes
 	l.next, l.core.spare = l.core.spare, l
 }

@@ -21,9 +21,10 @@ type FileOp struct {
 	// Data is what ReadBuffer has read, during Done; Message keeps it.
 	Data []byte
 
-	op   loop.FileOp
-	file *File
-	kept bool // Data, by Message, or a new request has taken its place
+	op      loop.FileOp
+	file    *File
+	request *Message // of ReadReply, retained; nil: none
+	kept    bool     // Data, by Message, or a new request has taken its place
 }
 
 // ReadAt fills p from off on. p is the kernel's until Done. An error means that the
@@ -41,7 +42,7 @@ func (f *File) ReadAtv(op *FileOp, pieces [][]byte, off int64) error {
 
 // ReadBuffer reads n bytes from off on into a buffer of the core, whatever direct I/O is
 // aligned to. FileOp.Data is what was read, and FileOp.Message sends it without a copy.
-// On the core.
+// It is for reads that no peer has asked for; ReadReply is for the others. On the core.
 func (f *File) ReadBuffer(op *FileOp, n int, off int64) error {
 	f.prepare(op)
 	return f.asked(op, f.f.ReadBuffer(&op.op, n, off))
@@ -77,6 +78,7 @@ func (f *File) Allocate(op *FileOp, off, n int64) error {
 }
 
 func (f *File) prepare(op *FileOp) {
+	op.op.For = nil
 	if op.op.Done == nil && op.Done != nil {
 		op.op.Done = op.done
 	}
@@ -102,6 +104,7 @@ func (op *FileOp) done(c *loop.Core, ended *loop.FileOp) {
 	f.ops--
 	op.N, op.Err, op.Data, op.kept = ended.N, ended.Err, ended.Data, false
 	lent := op.Data != nil
+	op.endRequest()
 	op.Done(coreOf(c), op)
 	if lent && !op.kept { // the buffer goes back
 		op.Data = nil

@@ -7,7 +7,11 @@ package control
 // Full says that the file has enough to do: as many requests as FileOptions.Ops are
 // under way, or requests wait for room that the core's files share (dataplane.Config.FileOps).
 // Further ones are taken all the same. On the core.
-func (f *File) Full() bool { return f.ops >= f.most || f.f.Full() }
+func (f *File) Full() bool { return f.busy() >= f.most || f.f.Full() }
+
+// busy is how many requests have not ended, without those that wait for memory or for
+// their connection's turn: these are no reason for other connections to wait.
+func (f *File) busy() int { return f.ops - f.f.Parked() }
 
 // Hold stops reading from a connection while the file is Full, and says whether it is. For
 // Dispatcher.Fast, behind the request that the message made: what came in the same read is
@@ -19,9 +23,10 @@ func (f *File) Hold(conn *Conn) bool {
 	if !f.Full() {
 		return false
 	}
+	f.full = true
 	if !conn.local && conn.receiving.waitsFor.CompareAndSwap(nil, f) {
 		f.held = append(f.held, conn)
-		conn.Pause()
+		conn.reads.hold(conn)
 	}
 	return true
 }
@@ -32,7 +37,7 @@ func (f *File) Hold(conn *Conn) bool {
 // There is room again when a quarter of the bound is free: with one place only, connections
 // that have more than the disk takes would stop and go on with every request.
 func (f *File) room() {
-	if !f.full || f.Full() || f.ops >= f.most-f.most/4 && !f.ended {
+	if !f.full || f.Full() || f.busy() >= f.most-f.most/4 && !f.ended {
 		return
 	}
 	f.full = false
@@ -40,7 +45,7 @@ func (f *File) room() {
 	for i, conn := range f.resume {
 		f.resume[i] = nil
 		conn.receiving.waitsFor.Store(nil)
-		conn.Resume()
+		conn.reads.goOn(conn)
 	}
 	if f.OnRoom != nil && !f.ended {
 		f.OnRoom(f)

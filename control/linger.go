@@ -84,6 +84,7 @@ func endIO(c *Conn) {
 			c.over.Store(true)
 			c.calls.lose(c)
 			c.postings.lose(c)
+			c.reads.lose()
 			c.closed.send()
 		})
 	})

@@ -107,6 +107,7 @@ func (q *dispatchQueue) discard(c *Conn) {
 	old := q.waiting
 	q.waiting = nil
 	q.mu.Unlock()
+	c.reads.lose()
 	for _, e := range old {
 		e.drop(c)
 	}

@@ -96,11 +96,9 @@ func (s *shard) get(r *request) {
 		return
 	}
 	r.in, r.rec.off = r.entry.in, r.entry.off
-	if err := r.in.file.ReadBuffer(&r.FileOp, int(r.entry.size), r.rec.off); err != nil {
+	if err := r.in.file.ReadReply(&r.FileOp, r.due.Conn(), r.msg, int(r.entry.size), r.rec.off); err != nil {
 		r.end(err)
-		return
 	}
-	r.in.file.Hold(r.due.Conn()) // no more of them than the disk can take
 }
 
 // got answers with what was read, if it is what was written. The buffer that the disk has
@@ -108,6 +106,10 @@ func (s *shard) get(r *request) {
 func (s *shard) got(r *request) {
 	if errors.Is(r.Err, control.ErrFileClosed) && r.in != r.entry.in { // it was moved meanwhile
 		s.get(r)
+		return
+	}
+	if errors.Is(r.Err, control.ErrSessionLost) { // nobody waits for it
+		r.end(r.Err)
 		return
 	}
 	rec, ok := readRecord(r.Data, r.in.salt, r.rec.off)
