@@ -2,8 +2,8 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -44,14 +44,7 @@ func everyServer() string {
 
 // The benchmark itself, tiny, with every server that this build has.
 func TestTheBenchmarkRuns(t *testing.T) {
-	t.Setenv(asProgram, "1")
-	path := filepath.Join(t.TempDir(), "results.json")
-	var stdout, stderr bytes.Buffer
-	args := []string{"--rounds", "2", "--slice", "10ms", "--sizes", "64,64KiB", "--loads", "1x1,4x4", "--json", path, "--servers", everyServer()}
-	if status := run(args, nil, &stdout, &stderr); status != exitOK {
-		t.Fatalf("exit status %d\n%s%s", status, stdout.String(), stderr.String())
-	}
-	f := readReport(t, path)
+	f, out := benchmark(t, "--rounds", "2", "--slice", "10ms", "--sizes", "64,64KiB", "--loads", "1x1,4x4", "--servers", everyServer())
 	if len(f.Servers) != len(variants()) || len(f.Cells) != 4 || f.Machine.Kernel == "" || f.Machine.Go == "" {
 		t.Fatalf("%d servers, %d cells, %+v", len(f.Servers), len(f.Cells), f.Machine)
 	}
@@ -77,26 +70,15 @@ func TestTheBenchmarkRuns(t *testing.T) {
 			t.Errorf("order %d %d, %d %d", first[0].Order, first[1].Order, last[0].Order, last[1].Order)
 		}
 	}
-	if !strings.Contains(stderr.String(), "[4/4] 64 KiB 4x4") {
-		t.Errorf("no progress shown:\n%s", stderr.String())
-	}
-	var again bytes.Buffer
-	if status := run([]string{"--show", path}, nil, &again, io.Discard); status != exitOK || again.String() != stdout.String() {
-		t.Errorf("--show prints something else, status %d", status)
+	if !strings.Contains(out, "[4/4] 64 KiB 4x4") {
+		t.Errorf("no progress shown:\n%s", out)
 	}
 }
 
 func TestTheBenchmarkRunsInSecureMode(t *testing.T) {
-	t.Setenv(asProgram, "1")
-	path := filepath.Join(t.TempDir(), "results.json")
-	var stdout, stderr bytes.Buffer
-	args := []string{"--mode", "secure", "--rounds", "1", "--slice", "10ms", "--sizes", "64,64KiB", "--loads", "3x2", "--json", path, "--servers", everyServer()}
-	if status := run(args, nil, &stdout, &stderr); status != exitOK {
-		t.Fatalf("exit status %d\n%s%s", status, stdout.String(), stderr.String())
-	}
-	f := readReport(t, path)
-	if f.Mode != child.ModeSecure || len(f.Cells) != 2 || len(f.Codec) != 2*len(codecSizes()) {
-		t.Fatalf("mode %q, %d cells, %d rows of the codec", f.Mode, len(f.Cells), len(f.Codec))
+	f, out := benchmark(t, "--mode", "secure", "--rounds", "1", "--slice", "10ms", "--sizes", "64,64KiB", "--loads", "3x2", "--servers", everyServer())
+	if f.Mode != child.ModeSecure || len(f.Cells) != 2 || !strings.Contains(out, ", mode secure\n") {
+		t.Fatalf("mode %q, %d cells\n%s", f.Mode, len(f.Cells), out)
 	}
 	for _, c := range f.Cells {
 		for _, r := range c.Results {
@@ -105,34 +87,88 @@ func TestTheBenchmarkRunsInSecureMode(t *testing.T) {
 			}
 		}
 	}
-	for _, c := range f.Codec {
-		if c.Allocations != 0 || c.GBPerS <= 0 || c.CipherGBPerS <= 0 || c.Ratio.Rounds != len(c.Samples) || len(c.Samples) != codecRounds {
-			t.Errorf("%+v", c)
+}
+
+// A short run of every server on a small file. The client checks every answer, and reads
+// back what was acknowledged, so that a server that does not do its work fails the run.
+func TestEveryStorageServerIsMeasured(t *testing.T) {
+	f, out := benchmark(t, "--storage", "--storage-size", "4MiB", "--storage-dir", t.TempDir(), "--sizes", "4KiB", "--loads", "1x1,16x16", "--rounds", "1", "--slice", "5ms")
+	seen := map[string]int{}
+	for _, c := range f.Cells {
+		seen[c.Load.What]++
+		if len(c.Results) != len(storageVariants()) {
+			t.Errorf("%v: %d servers", c.Load, len(c.Results))
+		}
+		for _, r := range c.Results {
+			if len(r.Samples) != 1 || r.Median.MessagesPerS <= 0 || r.Median.P99US < r.Median.P50US || r.Syscalls.How == "" {
+				t.Errorf("%v %s: %+v", c.Load, r.Server, r)
+			}
 		}
 	}
-	for _, want := range []string{", mode secure\n", "AES-128-GCM on one core", "4 MiB"} {
-		if !strings.Contains(stdout.String(), want) {
-			t.Errorf("%q is missing:\n%s", want, stdout.String())
+	direct := !strings.Contains(out, "nothing is measured with direct I/O")
+	for _, what := range storageWhats {
+		if want := strings.HasSuffix(what, "direct"); seen[what] != 2 && (direct || !want) {
+			t.Errorf("%s: %d cells", what, seen[what])
 		}
 	}
-	var again bytes.Buffer
-	if status := run([]string{"--show", path}, nil, &again, io.Discard); status != exitOK || again.String() != stdout.String() {
-		t.Errorf("--show prints something else, status %d:\n%s", status, again.String())
+	for line := range strings.Lines(out) {
+		if n := len([]rune(line)) - 1; n > report.DefaultWidth {
+			t.Errorf("%d columns: %s", n, line)
+		}
 	}
 }
 
-func TestTheCodecIsMeasuredAlone(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "results.json")
-	var stdout, again bytes.Buffer
-	if status := run([]string{"--codec", "--rounds", "1", "--slice", "10ms", "--json", path}, nil, &stdout, io.Discard); status != exitOK {
-		t.Fatalf("exit status %d\n%s", status, stdout.String())
+// Few connections of many are active in some cells, the memory of each is known, and a
+// server on two cores is compared with the same on one.
+func TestGrowthIsMeasuredInCellsAsAllElse(t *testing.T) {
+	f, out := benchmark(t, "--growth", "--rounds", "1", "--slice", "5ms", "--loads", "2x1,100x1:5", "--servers", "epoll,epoll@2,net", "--base", "epoll")
+	if len(f.Cells) != 2 || len(f.Servers) != 3 || !strings.Contains(out, "5 active") || !strings.Contains(out, "idle conn") {
+		t.Fatalf("%d cells of %d servers\n%s", len(f.Cells), len(f.Servers), out)
 	}
-	if f := readReport(t, path); len(f.Codec) != 2*len(codecSizes()) || len(f.Servers) != 0 || len(f.Cells) != 0 {
-		t.Errorf("%d rows, %d servers, %d cells", len(f.Codec), len(f.Servers), len(f.Cells))
+	for _, c := range f.Cells {
+		for _, r := range c.Results {
+			if (r.BytesPerConn != 0) != (c.Load.Conns == 100) || r.Median.MessagesPerS <= 0 {
+				t.Errorf("%v %s: %d bytes, %+v", c.Load, r.Server, r.BytesPerConn, r.Median)
+			}
+		}
+	}
+}
+
+func TestMemoryOfAConnectionIsOverItsServerBeforeTheFirstOne(t *testing.T) {
+	cell := &report.Cell{Load: report.Load{Conns: 100}, Results: make([]report.Result, 2)}
+	weigh(cell, []int64{10 << 20, 30 << 20}, []int64{10<<20 + 500_000, 30<<20 + 1_200_000})
+	if a, b := cell.Results[0].BytesPerConn, cell.Results[1].BytesPerConn; a != 5000 || b != 12000 {
+		t.Errorf("%d and %d bytes", a, b)
+	}
+}
+
+func TestTooFewDescriptorsAreSaidAtOnce(t *testing.T) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := enoughDescriptors(int(limit.Max)); !errors.Is(err, errDescriptors) || !strings.Contains(err.Error(), "ulimit -Hn") {
+		t.Errorf("error %v", err)
+	}
+	if err := enoughDescriptors(1); err != nil {
+		t.Error(err)
+	}
+}
+
+// benchmark runs the program and returns its results, and what it says. What --show prints
+// of them is the same.
+func benchmark(t *testing.T, args ...string) (report.File, string) {
+	t.Helper()
+	t.Setenv(asProgram, "1")
+	path := filepath.Join(t.TempDir(), "results.json")
+	var stdout, stderr, again bytes.Buffer
+	if status := run(append(args, "--json", path), nil, &stdout, &stderr); status != exitOK {
+		t.Fatalf("exit status %d\n%s%s", status, stdout.String(), stderr.String())
 	}
 	if status := run([]string{"--show", path}, nil, &again, io.Discard); status != exitOK || again.String() != stdout.String() {
 		t.Errorf("--show prints something else, status %d:\n%s", status, again.String())
 	}
+	return readReport(t, path), stdout.String() + stderr.String()
 }
 
 // readReport reads what --json has written.
@@ -149,35 +185,13 @@ func readReport(t *testing.T, path string) report.File {
 	return f
 }
 
-func TestTheBenchmarkRunsWithGCLoad(t *testing.T) {
-	t.Setenv(asProgram, "1")
-	var stdout, stderr bytes.Buffer
-	args := []string{"--gc-load", "--servers", "net", "--rounds", "1", "--slice", "50ms", "--sizes", "64", "--loads", "2x2"}
-	if status := run(args, nil, &stdout, &stderr); status != exitOK {
-		t.Fatalf("exit status %d\n%s%s", status, stdout.String(), stderr.String())
+func TestTheBenchmarkRunsWithGCLoadAndAtARate(t *testing.T) {
+	f, out := benchmark(t, "--gc-load", "--pace", "500", "--servers", "net", "--rounds", "1", "--slice", "50ms", "--sizes", "64", "--loads", "2x2")
+	if !strings.Contains(out, "500 requests/s, GC load in the server") {
+		t.Error(out)
 	}
-	if !strings.Contains(stdout.String(), "GC load in the server") {
-		t.Error(stdout.String())
-	}
-}
-
-func TestStreamsAreInTheWayOfTheLoadAndNotMeasured(t *testing.T) {
-	t.Setenv(asProgram, "1")
-	file := filepath.Join(t.TempDir(), "results.json")
-	var stdout, stderr bytes.Buffer
-	args := []string{"--beside", "2x256KiB", "--pace", "500", "--servers", "floor,epoll", "--base", "floor", "--rounds", "1", "--slice", "50ms", "--sizes", "64", "--loads", "1x1", "--json", file}
-	if status := run(args, nil, &stdout, &stderr); status != exitOK {
-		t.Fatalf("exit status %d\n%s%s", status, stdout.String(), stderr.String())
-	}
-	for _, want := range []string{"500 requests/s, beside 2 connections that stream 256 KiB", "streams MB/s"} {
-		if !strings.Contains(stdout.String(), want) {
-			t.Errorf("%q is not in\n%s", want, stdout.String())
-		}
-	}
-	for _, r := range readReport(t, file).Cells[0].Results {
-		if s := r.Samples[0]; s.BesideMBPerS == 0 || s.MBPerS > 1 || r.Syscalls.Known() {
-			t.Errorf("%s: %+v, %+v", r.Server, s, r.Syscalls)
-		}
+	if rate := f.Cells[0].Results[0].Median.MessagesPerS; rate > 1000 {
+		t.Errorf("%v messages/s", rate)
 	}
 }
 
@@ -293,11 +307,19 @@ func waitForEnd(t *testing.T, fd int) {
 	}
 }
 
-func TestAnUnknownFlavourCannotBeBuilt(t *testing.T) {
-	f := newFlavours(newProgress(io.Discard))
-	defer f.remove()
+func TestARivalThatCannotBeBuiltIsNamed(t *testing.T) {
+	t.Setenv(asProgram, "1")
 	t.Setenv("PATH", t.TempDir())
-	if _, err := f.build(context.Background(), "epoll"); err == nil || !strings.Contains(err.Error(), "go") {
-		t.Fatalf("without a go command: %v", err)
+	var stderr bytes.Buffer
+	if status := run([]string{"--servers", "net,grpc"}, nil, io.Discard, &stderr); status != exitFailed || !strings.Contains(stderr.String(), "server grpc: ") || !strings.Contains(stderr.String(), `"go"`) {
+		t.Errorf("without a go command: status %d, %s", status, stderr.String())
+	}
+}
+
+func TestPicturesThatCannotBeDrawnEndARunBeforeItBegins(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	var stdout, stderr bytes.Buffer
+	if status := run([]string{"--plot", t.TempDir()}, nil, &stdout, &stderr); status != exitFailed || !strings.Contains(stderr.String(), "--plot: ") || stdout.Len() > 0 {
+		t.Errorf("without a go command: status %d, %s", status, stderr.String())
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"runtime"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
+	"github.com/ringmsgr/ringmsgr/bench/internal/storage"
 )
 
 // runChild is the whole life of a helper process.
@@ -19,20 +21,13 @@ func runChild(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		case len(args) == 1 && args[0] == "client":
 			runtime.LockOSThread() // its loop is one thread
 			return child.ServeClient(openLoad, stdin, stdout, gone)
+		case len(args) == 1 && args[0] == "storage-client":
+			runtime.LockOSThread()
+			return child.ServeClient(openStorage, stdin, stdout, gone)
 		case len(args) == 4 && args[0] == "server":
 			return serveServer(args[1], args[2], args[3], stdin, stdout, gone)
-		case len(args) == 3 && args[0] == "storm-server":
-			return serveStorm(args[1], args[2], stdin, stdout, gone)
-		case len(args) == 2 && args[0] == "storm-client":
-			return serveStormClient(args[1], stdin, stdout, gone)
-		case len(args) == 3 && args[0] == "storage-server":
-			return serveStorage(args[1], args[2], stdin, stdout, gone)
-		case len(args) == 1 && args[0] == "storage-client":
-			return serveStorageClient(stdin, stdout, gone)
-		case len(args) >= 3 && args[0] == "kv-server":
-			return serveKV(args[1], args[2], args[3:], stdin, stdout, gone)
-		case len(args) == 1 && args[0] == "kv-client":
-			return serveKVClient(stdin, stdout, gone)
+		case len(args) == 5 && args[0] == "server":
+			return serveStorage(args[1], args[4], stdin, stdout, gone)
 		}
 		return fmt.Errorf("unknown child %q", args)
 	}, stdout, stderr)
@@ -61,4 +56,18 @@ func serveServer(name, mode, cores string, stdin io.Reader, stdout io.Writer, go
 		return fmt.Errorf("cores of server %s: %w", name, err)
 	}
 	return child.ServeServer(name, func() (child.Server, error) { return all[i].start(cfg) }, stdin, stdout, gone)
+}
+
+// serveStorage runs one storage server on a file until stdin closes.
+func serveStorage(name, file string, stdin io.Reader, stdout io.Writer, gone func()) error {
+	all := storageVariants()
+	i := slices.IndexFunc(all, func(v variant) bool { return v.name == name })
+	if i < 0 {
+		return fmt.Errorf("storage server %q is not part of this build", name)
+	}
+	var cfg storage.Config
+	if err := json.Unmarshal([]byte(file), &cfg); err != nil {
+		return fmt.Errorf("file of server %s: %w", name, err)
+	}
+	return child.ServeServer(name, func() (child.Server, error) { return all[i].storage(cfg) }, stdin, stdout, gone)
 }

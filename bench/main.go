@@ -53,24 +53,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 
 // execute does what is asked for.
 func execute(ctx context.Context, opt options, stdout, stderr io.Writer) error {
-	switch {
-	case opt.show != "":
+	if opt.show != "" {
 		return show(opt.show, stdout)
-	case opt.codec:
-		return measureCodecOnly(ctx, opt, stdout, stderr)
-	case opt.storage.what == storageKV:
-		return measureKV(ctx, opt, stdout, stderr)
-	case opt.storage.what != "":
-		return measureStorage(ctx, opt, stdout, stderr)
-	case opt.storm > 0:
-		return measureStorm(ctx, opt, stdout, stderr)
-	case opt.idle > 0:
-		return measureIdle(ctx, opt, stdout, stderr)
-	case opt.growth.on && opt.figures == "":
-		return measureGrowth(ctx, opt, stdout, stderr)
-	default:
-		return measure(ctx, opt, stdout, stderr)
 	}
+	return measure(ctx, opt, stdout, stderr)
 }
 
 // errOrphaned ends a run whose go command is gone.

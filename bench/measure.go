@@ -2,17 +2,20 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
 	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
+	"github.com/ringmsgr/ringmsgr/bench/internal/storage"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
 )
 
@@ -32,17 +35,13 @@ type target struct {
 type runner struct {
 	opt       options
 	file      report.File
-	spawner   *proc.Spawner
 	client    *proc.Child
-	streams   *proc.Child // the client of what runs beside the loads, nil: nothing does
 	targets   []*target
-	counter   counterFunc // nil if system calls cannot be counted from outside
-	why       error       // why not
+	counter   func(pid int) (callCounter, error) // nil if system calls cannot be counted from outside
+	why       error                              // why not
 	askWithin askFunc
-	opening   func(t *target, l report.Load) any // asks a client to connect; nil: for echoes
+	disk      *storage.File // of storage servers; nil: there are none
 	plan      plan
-	cores     int  // of each server; 0: as usual
-	apart     bool // each server has a client of its own
 	progress  *progress
 	stderr    io.Writer
 }
@@ -52,10 +51,10 @@ type askFunc func(ctx context.Context, limit time.Duration, c *proc.Child, reque
 
 // newRunner starts nothing yet.
 func newRunner(opt options, stderr io.Writer) *runner {
+	r := &runner{opt: opt, stderr: stderr, progress: &progress{w: stderr}, plan: newPlan(opt, time.Now)}
 	if _, ok := stderr.(*os.File); !ok {
-		stderr = &lockedWriter{w: stderr} // the children write too
+		r.stderr = r.progress // a pipe would copy what the children write
 	}
-	r := &runner{opt: opt, stderr: stderr, progress: newProgress(stderr), plan: newPlan(opt, time.Now)}
 	r.file = report.File{Started: time.Now(), Machine: machine(), Command: opt.args, Base: opt.base, Mode: opt.mode()}
 	r.askWithin = func(ctx context.Context, limit time.Duration, c *proc.Child, request, result any) error {
 		ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("no answer in time"))
@@ -72,15 +71,9 @@ func (r *runner) ask(ctx context.Context, c *proc.Child, request, result any) er
 
 // measure runs the benchmark and writes its results.
 func measure(ctx context.Context, opt options, stdout, stderr io.Writer) (err error) {
-	if opt.growth.on {
-		if err := opt.growth.check(); err != nil {
-			return err
-		}
-	}
 	r := newRunner(opt, stderr)
 	defer r.stop()
 	r.file.Width = columns(stdout)
-	r.file.Subject, r.file.Rival = opt.question()
 	if err := r.start(ctx); err != nil {
 		return err
 	}
@@ -89,12 +82,6 @@ func measure(ctx context.Context, opt options, stdout, stderr io.Writer) (err er
 	}
 	failure := r.measureCells(ctx, stdout)
 	r.stop()
-	if failure == nil && opt.growth.on {
-		failure = r.grow(ctx)
-	}
-	if failure == nil && opt.secure {
-		failure = r.measureCodec(ctx, stdout)
-	}
 	if len(r.file.Cells) > 0 {
 		if err := r.file.WriteSummary(stdout); err != nil {
 			return err
@@ -109,70 +96,68 @@ func (r *runner) start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
+	most := 0
+	for _, s := range r.opt.shapes {
+		most = max(most, s.conns)
+	}
+	if err := enoughDescriptors(most); err != nil {
+		return fmt.Errorf("--loads: %w", err)
+	}
 	if r.counter, r.why = openCounter(); r.why != nil {
 		r.note("system calls are counted by the servers that count their own: %v", r.why)
 	}
-	flavours := newFlavours(r.progress)
-	defer flavours.remove()
-	r.spawner = proc.NewSpawner()
-	var hello struct{}
-	r.client, err = r.spawner.Start(ctx, "client", exe, []string{child.Command, "client"}, r.stderr, &hello)
-	if err != nil {
-		return err
-	}
-	if r.opt.beside.Conns > 0 {
-		if r.streams, err = r.spawner.Start(ctx, "client of the streams", exe, []string{child.Command, "client"}, r.stderr, &hello); err != nil {
+	var extra []string // an argument of storage servers
+	kind := "client"
+	if r.opt.storage {
+		if err := r.makeFile(); err != nil {
 			return err
 		}
-	}
-	for _, v := range r.opt.servers {
-		program, err := r.program(ctx, flavours, v, exe)
+		config, err := json.Marshal(r.disk.Config())
 		if err != nil {
 			return err
 		}
+		extra, kind = []string{string(config)}, "storage-client"
+	}
+	modules := newModules(r.progress)
+	defer modules.remove()
+	if r.client, err = r.startClient(ctx, "client", exe, kind); err != nil {
+		return err
+	}
+	for _, v := range r.opt.servers {
+		program := exe
+		if v.rival {
+			if program, err = modules.build(ctx, rivalModule); err != nil {
+				return fmt.Errorf("server %s: %w", v.name, err)
+			}
+		}
 		t := &target{variant: v}
 		r.progress.say("starting server %s", v.name)
-		t.child, err = r.spawner.Start(ctx, v.name, program, []string{child.Command, "server", v.name, r.opt.mode(), strconv.Itoa(r.cores)}, r.stderr, &t.hello)
+		name, _, _ := strings.Cut(v.name, "@")
+		args := append([]string{child.Command, "server", name, r.opt.mode(), strconv.Itoa(v.config.Cores)}, extra...)
+		t.child, err = proc.Start(ctx, v.name, program, args, r.stderr, &t.hello)
 		if err != nil {
 			return err
 		}
 		t.pid = t.child.PID()
 		r.targets = append(r.targets, t)
 		r.file.Servers = append(r.file.Servers, report.Server{Name: v.name, About: v.about, Settings: t.hello.Settings})
-		if v.own || r.apart {
-			args := []string{child.Command, "client"}
-			if !v.own {
-				program = exe
-			} else {
-				args = append(args, v.name)
-			}
-			if t.client, err = r.spawner.Start(ctx, "client of "+v.name, program, args, r.stderr, &hello); err != nil {
-				return err
-			}
+		switch {
+		case v.own:
+			t.client, err = r.startClient(ctx, "client of "+v.name, program, "client", name)
+		case r.opt.growth: // one process may not have the descriptors for the connections of all
+			t.client, err = r.startClient(ctx, "client of "+v.name, exe, kind)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// program returns what a server is a part of.
-func (r *runner) program(ctx context.Context, f *flavours, v variant, exe string) (string, error) {
-	program := exe
-	var err error
-	switch {
-	case v.rival:
-		if program, err = f.module(ctx, rivalModule); err != nil {
-			err = fmt.Errorf("server %s: %w", v.name, err)
-		}
-	case r.opt.build && v.tags != "":
-		if program, err = f.build(ctx, v.tags); err != nil {
-			r.note("%s is the default build, its own could not be made: %v", v.name, err)
-			program, err = exe, nil
-		}
-	}
-	if ctx.Err() != nil {
-		return "", context.Cause(ctx)
-	}
-	return program, err
+// startClient starts a process that loads servers.
+func (r *runner) startClient(ctx context.Context, name, program string, args ...string) (*proc.Child, error) {
+	var hello struct{}
+	return proc.Start(ctx, name, program, append([]string{child.Command}, args...), r.stderr, &hello)
 }
 
 // clientOf returns who loads t.
@@ -187,16 +172,13 @@ func (r *runner) clientOf(t *target) *proc.Child {
 func (r *runner) note(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	r.file.Notes = append(r.file.Notes, text)
-	r.progress.warn(text)
+	r.progress.say("bench: note: %s", text)
 }
 
 // stop ends all processes. It may be called twice.
 func (r *runner) stop() {
-	r.progress.clear()
-	for _, c := range []*proc.Child{r.client, r.streams} {
-		if c != nil {
-			c.Stop()
-		}
+	if r.client != nil {
+		r.client.Stop()
 	}
 	for _, t := range r.targets {
 		if t.client != nil {
@@ -204,10 +186,11 @@ func (r *runner) stop() {
 		}
 		t.child.Stop()
 	}
-	if r.spawner != nil {
-		r.spawner.Close()
+	r.client, r.targets = nil, nil
+	if r.disk != nil {
+		r.disk.Close()
+		r.disk = nil
 	}
-	r.client, r.streams, r.targets = nil, nil, nil
 }
 
 // measureCells measures one cell after the other and prints each when it is
@@ -224,7 +207,6 @@ func (r *runner) measureCells(ctx context.Context, stdout io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("%v: %w", l, err)
 		}
-		r.progress.clear()
 		if err := r.file.WriteCell(stdout, cell); err != nil {
 			return err
 		}
@@ -233,20 +215,39 @@ func (r *runner) measureCells(ctx context.Context, stdout io.Writer) error {
 	return nil
 }
 
-// measureCell connects the client to every server and loads them in turn.
+// measureCell connects the clients to every server and loads them in turn.
 func (r *runner) measureCell(ctx context.Context, l report.Load) (*report.Cell, error) {
 	cell := &report.Cell{Load: l, Results: make([]report.Result, len(r.targets))}
+	var before []int64
+	var err error
+	if r.weighs(l) {
+		if before, err = r.memoryAtRest(ctx); err != nil {
+			return nil, err
+		}
+	}
 	for i, t := range r.targets {
 		cell.Results[i] = report.Result{Server: t.name, Latency: latency.New()}
 		if err := r.open(ctx, t, l); err != nil {
 			return nil, fmt.Errorf("%s: %w", t.name, err)
 		}
 	}
+	if r.weighs(l) {
+		open, err := r.memoryAtRest(ctx)
+		if err != nil {
+			return nil, err
+		}
+		weigh(cell, before, open)
+	}
+	if err := r.cacheFile(l.What); err != nil {
+		return nil, err
+	}
 	if err := r.rounds(ctx, cell); err != nil {
 		return nil, err
 	}
-	if err := r.closeAll(ctx); err != nil {
-		return nil, err
+	for _, t := range r.targets {
+		if err := r.ask(ctx, r.clientOf(t), child.ClientRequest{Server: t.name, Close: true}, nil); err != nil {
+			return nil, fmt.Errorf("%s: %w", t.name, err)
+		}
 	}
 	cell.Compute(r.opt.base)
 	return cell, nil
@@ -254,31 +255,15 @@ func (r *runner) measureCell(ctx context.Context, l report.Load) (*report.Cell, 
 
 // open connects the client of a server to it.
 func (r *runner) open(ctx context.Context, t *target, l report.Load) error {
-	limit := callTimeout + time.Duration(l.Conns)*openEach
-	if r.opening != nil {
-		return r.askWithin(ctx, limit, r.clientOf(t), r.opening(t, l), nil)
-	}
 	o := load.Options{
 		Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.pid, Raw: t.raw, Secure: r.opt.secure && !t.raw && !t.msgr1, Msgr1: t.msgr1,
 		Conns: l.Conns, Depth: l.Depth, Size: l.Size,
 	}
-	if err := r.askWithin(ctx, limit, r.clientOf(t), child.ClientRequest{Server: t.name, Open: &o}, nil); err != nil {
-		return err
+	request := any(child.ClientRequest{Server: t.name, Open: &o})
+	if t.storage != nil {
+		request = r.storageRequest(t, l, o)
 	}
-	return r.openStreams(ctx, t, o, l.Beside)
-}
-
-// closeAll ends the connections of all clients.
-func (r *runner) closeAll(ctx context.Context) error {
-	for _, t := range r.targets {
-		if err := r.ask(ctx, r.clientOf(t), child.ClientRequest{Server: t.name, Close: true}, nil); err != nil {
-			return fmt.Errorf("%s: %w", t.name, err)
-		}
-		if err := r.closeStreams(ctx, t); err != nil {
-			return fmt.Errorf("%s: %w", t.name, err)
-		}
-	}
-	return nil
+	return r.askWithin(ctx, callTimeout+time.Duration(l.Conns)*openEach, r.clientOf(t), request, nil)
 }
 
 // rounds measures all rounds of a cell. System calls are counted in slices of
@@ -294,18 +279,16 @@ func (r *runner) rounds(ctx context.Context, cell *report.Cell) error {
 			break
 		}
 		began := time.Now()
-		r.progress.round(round+1, r.opt.rounds)
 		for place := range r.targets {
 			i := place
 			if round%2 == 1 {
 				i = len(r.targets) - 1 - place
 			}
-			res, streams, err := r.loadBeside(ctx, r.targets[i], cell.Load, r.plan.slice)
+			res, err := r.load(ctx, r.targets[i], cell.Load, r.plan.slice)
 			if err != nil {
 				return fmt.Errorf("%s: %w", r.targets[i].name, err)
 			}
 			s := sample(res, cell.Load.Size)
-			s.BesideMBPerS = streams
 			s.Round, s.Order = round+1, place+1
 			cell.Results[i].Samples = append(cell.Results[i].Samples, s)
 			cell.Results[i].Latency.Add(res.Latency)
@@ -318,9 +301,12 @@ func (r *runner) rounds(ctx context.Context, cell *report.Cell) error {
 	return r.countRound(ctx, cell)
 }
 
-// load loads one server for one slice.
+// load loads one server for one slice of a load.
 func (r *runner) load(ctx context.Context, t *target, l report.Load, s load.Slice) (res load.Result, err error) {
-	s.Rate = float64(l.Rate)
+	if err := r.uncacheFile(l.What); err != nil {
+		return res, err
+	}
+	s.Rate, s.Active = float64(l.Rate), l.Active
 	err = r.withGCLoad(ctx, t, l, func() error {
 		res, err = r.run(ctx, t, s)
 		return err
@@ -346,15 +332,10 @@ func (r *runner) withGCLoad(ctx context.Context, t *target, l report.Load, do fu
 	return err
 }
 
-// run has the client load one server for one slice.
+// run has its client load a server for one slice.
 func (r *runner) run(ctx context.Context, t *target, s load.Slice) (load.Result, error) {
-	return r.runOn(ctx, r.clientOf(t), t, s)
-}
-
-// runOn has one of its clients load a server for one slice.
-func (r *runner) runOn(ctx context.Context, client *proc.Child, t *target, s load.Slice) (load.Result, error) {
 	var res load.Result
-	err := r.askWithin(ctx, callTimeout+s.Window, client, child.ClientRequest{Server: t.name, Run: &s}, &res)
+	err := r.askWithin(ctx, callTimeout+s.Window, r.clientOf(t), child.ClientRequest{Server: t.name, Run: &s}, &res)
 	// Every request is answered in the end. A window that only counts is not
 	// made longer until something came; one that is timed must not be empty.
 	timed := s.WindowMax > s.Window

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -22,77 +24,255 @@ import (
 
 // options is what the command line asks for.
 type options struct {
-	quick   bool
-	settle  time.Duration // of --idle
-	watch   time.Duration // of --idle
-	storm   int           // sessions that are cut at once, instead of messages
-	cores   int           // of the server, with --storm
-	idle    int           // connections that do nothing, instead of messages
-	growth  growth
-	plot    string // directory for pictures
-	figures string // directory for everything that the documents show
-	json    string
-	show    string
-	servers []variant
-	base    string
-	sizes   []int
-	shapes  []shape
-	whats   []string // that requests do, if they are not echoed
-	gcLoad  gcChoice
-	pace    int            // requests per second, 0: as fast as the replies come
-	beside  report.Streams // what is in the way of the loads
-	secure  bool           // mode of the connections: secure, else crc
-	codec   bool           // only the frame codec, no messages
-	build   bool           // build the flavours that are chosen by build tags
-	rounds  int
-	slice   time.Duration
-	warm    time.Duration
-	total   time.Duration // that all cells may take; 0: as long as it needs
-	args    []string
-	storage storageOptions
+	quick       bool
+	growth      bool
+	storage     bool
+	storageDir  string
+	storageSize int64 // bytes of the file
+	plot        string
+	json        string
+	show        string
+	servers     []variant
+	base        string
+	whats       []string // the operations on the file; empty: requests are echoed
+	sizes       []int
+	shapes      []shape
+	gcLoad      bool
+	pace        int  // requests per second, 0: as fast as the replies come
+	secure      bool // mode of the connections: secure, else crc
+	rounds      int
+	slice       time.Duration
+	warm        time.Duration
+	total       time.Duration // that all cells may take; 0: as long as they need
+	args        []string
 }
 
-// shape is a number of connections and the requests open on each.
-type shape struct{ conns, depth int }
+// shape is a number of connections, the requests open on each, and how many of the
+// connections are active; 0: all.
+type shape struct{ conns, depth, active int }
 
 const (
 	defaultRounds = 7
-	defaultSlice  = 300 * time.Millisecond
 	defaultWarm   = 50 * time.Millisecond
-	// A quick run has fewer cells, but as many rounds: what they agree on is
-	// believed.
-	quickRounds = 7
-	quickSlice  = 150 * time.Millisecond
-	quickWarm   = 20 * time.Millisecond
-	// quickTotal leaves room in the promised minute for compiling this program.
-	quickTotal = 45 * time.Second
-	// The same for a run with all rivals: it lasts three minutes on a machine that does
-	// nothing else, and four at most.
-	rivalsSlice = 200 * time.Millisecond
-	rivalsTotal = 225 * time.Second
+	quickWarm     = 20 * time.Millisecond
+	paceMax       = 10_000_000
+	maxSize       = 16 << 20 // bytes of payload
+	maxConns      = 20000
+	maxDepth      = 1024
+	maxCores      = 64
+	maxFile       = 1 << 40 // bytes
 )
 
-// preset is what a run compares if nothing is named.
+// preset is what a run compares if the command line names nothing else.
 type preset struct {
 	servers, sizes, loads string
+	rounds                int
 	slice                 time.Duration
+	total                 time.Duration // 0: no bound
+	file                  string        // size of the file of storage servers
+	whats                 []string
 }
 
-// presets returns those of a usual run, and of one with --quick, --rivals and --figures.
-func presets(all []variant) (usual, quick, rivals, figures preset) {
-	others := ""
-	for _, r := range child.Rivals() {
-		others += "," + r.Name
+// preset returns the one that the flags choose. A quick run has fewer cells, but as many
+// rounds: the summary judges rounds that agree.
+func (o *options) preset(rivals bool) preset {
+	ours := "net,io_uring,epoll"
+	if !slices.ContainsFunc(variants(), func(v variant) bool { return v.name == "io_uring" }) {
+		ours = "net,epoll"
 	}
-	ours := "net,epoll"
-	if slices.ContainsFunc(all, func(v variant) bool { return v.name == "io_uring" }) {
-		ours = "net,io_uring,epoll"
+	p := preset{
+		servers: usualServers(o.quick), sizes: "64,4KiB,64KiB,1MiB,4MiB", loads: "1x1,64x1,16x16",
+		rounds: defaultRounds, slice: 300 * time.Millisecond,
 	}
-	usual = preset{usualServers(all, false), "64,4KiB,64KiB,1MiB,4MiB", "1x1,64x1,16x16", defaultSlice}
-	quick = preset{usualServers(all, true), "64,64KiB,1MiB", "1x1,64x1", quickSlice}
-	rivals = preset{"floor+store," + ours + others, "64,4KiB,64KiB,1MiB", "64x1,16x16", rivalsSlice}
-	figures = preset{"floor,floor+store," + ours + others, usual.sizes, usual.loads, defaultSlice}
-	return usual, quick, rivals, figures
+	switch {
+	case o.storage && o.quick:
+		return preset{
+			servers: usualStorage(), sizes: "4KiB", loads: "16x16", rounds: report.EnoughRounds, slice: 100 * time.Millisecond,
+			total: 50 * time.Second, file: "256MiB", whats: storageWhats,
+		}
+	case o.storage:
+		return preset{
+			servers: usualStorage(), sizes: "4KiB,64KiB", loads: "1x1,64x1,16x16", rounds: report.EnoughRounds, slice: 120 * time.Millisecond,
+			total: 350 * time.Second, file: "1GiB", whats: storageWhats,
+		}
+	case o.growth:
+		p.servers, p.sizes, p.loads = "floor,"+ours, "4KiB", "1x1,10x1,100x1,1000x1:10,1000x1,10000x1:100,10000x1"
+		p.slice = 200 * time.Millisecond
+	case rivals:
+		p.servers, p.sizes, p.loads = "floor+store,"+ours, "64,4KiB,64KiB,1MiB", "64x1,16x16"
+		p.slice, p.total = 200*time.Millisecond, 225*time.Second
+	case o.quick:
+		p.sizes, p.loads, p.slice = "64,64KiB,1MiB", "1x1,64x1", 150*time.Millisecond
+	}
+	if o.quick {
+		p.total = 45 * time.Second // it leaves room in the promised minute for compiling this program
+	}
+	if rivals {
+		for _, r := range child.Rivals() {
+			p.servers += "," + r.Name
+		}
+	}
+	return p
+}
+
+// parseOptions reads the command line. Help, if that is what it asks for, goes
+// to stdout.
+func parseOptions(args []string, stdout io.Writer) (options, error) {
+	o := options{args: args}
+	fs := cli.NewFlags("bench")
+	fs.BoolVar(&o.quick, "quick", false, "fewer loads, within a minute")
+	rivals := fs.Bool("rivals", false, "compare with other libraries, gRPC-go and netpoll, too, within four minutes")
+	fs.BoolVar(&o.growth, "growth", false, "loads of up to 10 000 connections, few and all of them active, and the memory of an idle connection")
+	fs.BoolVar(&o.storage, "storage", false, "measure servers that read and durably write a file, instead of echoes")
+	fs.StringVar(&o.storageDir, "storage-dir", "", "`directory` of that file, on the disk that is meant (default /var/tmp)")
+	storageSize := fs.String("storage-size", "", "`size` of that file (default 1GiB, with --quick 256MiB)")
+	fs.StringVar(&o.plot, "plot", "", "draw what was measured, or what --show names, in `directory`")
+	fs.StringVar(&o.json, "json", "", "write everything measured to `file`")
+	fs.StringVar(&o.show, "show", "", "print the tables of a `file` written with --json, and measure nothing")
+	servers := fs.String("servers", "", "servers to compare, a comma `list`; NAME@N is a server on N cores")
+	fs.StringVar(&o.base, "base", "", "`server` that the ratios are relative to (default epoll, with --storage ring, else net, else the first)")
+	sizes := fs.String("sizes", "", "payload sizes, a comma `list`")
+	shapes := fs.String("loads", "", "connections x depth, a comma `list`; 1000x1:10 has 10 of 1000 connections active")
+	fs.BoolVar(&o.gcLoad, "gc-load", false, "load the garbage collector in the servers")
+	fs.IntVar(&o.pace, "pace", 0, "issue so many `requests` per second in each cell, whatever the replies do; latencies count from when a request was due")
+	mode := fs.String("mode", child.ModeCRC, "`mode` of the connections: crc or secure")
+	fs.IntVar(&o.rounds, "rounds", 0, fmt.Sprintf("measured rounds per cell, %d to judge it", report.EnoughRounds))
+	fs.DurationVar(&o.slice, "slice", 0, "measured `time` per server and round")
+	rest, err := cli.Parse(fs, args)
+	if errors.Is(err, flag.ErrHelp) {
+		printHelp(stdout, fs)
+	}
+	if err != nil {
+		return o, err
+	}
+	if len(rest) > 0 {
+		return o, fmt.Errorf("unexpected argument %q", rest[0])
+	}
+	chosen := o.preset(*rivals)
+	if !o.quick && (cmp.Or(*servers, *sizes, *shapes) != "" || o.rounds != 0 || o.slice != 0) {
+		chosen.total = 0 // the user has said how long the run takes
+	}
+	o.rounds, o.slice, o.total, o.whats = cmp.Or(o.rounds, chosen.rounds), cmp.Or(o.slice, chosen.slice), chosen.total, chosen.whats
+	o.warm = defaultWarm
+	if o.quick || o.storage {
+		o.warm = quickWarm
+	}
+	o.warm = min(o.warm, o.slice)
+	var errs problems
+	o.servers, err = parseList(cmp.Or(*servers, chosen.servers), o.parseServer)
+	errs.of("--servers", err)
+	o.sizes, err = parseList(cmp.Or(*sizes, chosen.sizes), parseSize)
+	errs.of("--sizes", err)
+	o.shapes, err = parseList(cmp.Or(*shapes, chosen.loads), parseShape)
+	errs.of("--loads", err)
+	if o.secure = *mode == child.ModeSecure; !o.secure && *mode != child.ModeCRC {
+		errs.of(fmt.Sprintf("--mode %q", *mode), errors.New("is neither crc nor secure"))
+	}
+	if o.storage {
+		o.checkStorage(&errs, cmp.Or(*storageSize, chosen.file))
+	} else if cmp.Or(*storageSize, o.storageDir) != "" {
+		errs.of("--storage-dir, --storage-size", errors.New("are nothing without --storage"))
+	}
+	o.check(&errs)
+	return o, errors.Join(errs...)
+}
+
+// printHelp lists servers and flags.
+func printHelp(stdout io.Writer, fs *flag.FlagSet) {
+	fmt.Fprintln(stdout, "usage: go run ./bench [flags]\n\nExample: go run ./bench --quick --sizes 64,4KiB --json results.json\n\nServers:")
+	for _, v := range append(everyVariant(), storageVariants()...) {
+		about := v.about
+		if v.storage != nil {
+			about = "(--storage) " + about
+		}
+		fmt.Fprintf(stdout, "  %-14s %s\n", v.name, about)
+	}
+	fmt.Fprintln(stdout, "\nFlags:")
+	cli.PrintFlags(stdout, fs)
+}
+
+// problems collects everything that is wrong with a command line.
+type problems []error
+
+// of adds an error and names the flag.
+func (p *problems) of(flag string, err error) {
+	if err != nil {
+		*p = append(*p, fmt.Errorf("%s: %w", flag, err))
+	}
+}
+
+// check fills in the base and reports what does not fit together.
+func (o *options) check(errs *problems) {
+	if o.rounds < 1 || o.rounds > 1000 {
+		errs.of(fmt.Sprintf("--rounds %d", o.rounds), errors.New("is not in 1..1000"))
+	}
+	if o.slice < time.Millisecond || o.slice > time.Minute {
+		errs.of(fmt.Sprintf("--slice %v", o.slice), errors.New("is not in 1ms..1m"))
+	}
+	errs.of("--json "+o.json, writable(o.json))
+	if o.plot != "" {
+		errs.of("--plot "+o.plot, writable(filepath.Clean(o.plot))) // the run makes the directory
+	}
+	own := slices.IndexFunc(o.servers, func(v variant) bool { return v.own })
+	switch {
+	case o.pace < 0 || o.pace > paceMax:
+		errs.of("--pace", fmt.Errorf("%d is not in 0..%d", o.pace, paceMax))
+	case o.pace > 0 && o.storage:
+		errs.of("--pace", errors.New("is for echoed messages, not for --storage"))
+	case o.pace > 0 && own >= 0:
+		errs.of("--pace", fmt.Errorf("server %s has a client of its own, which cannot do that", o.servers[own].name))
+	}
+	has := func(name string) bool {
+		return slices.ContainsFunc(o.servers, func(v variant) bool { return v.name == name })
+	}
+	if o.base != "" && !has(o.base) {
+		errs.of("--base "+o.base, errors.New("is not among the servers"))
+	}
+	usual := []string{"epoll", "net"}
+	if o.storage {
+		usual = []string{"ring", "epoll"}
+	}
+	for _, name := range usual {
+		if o.base == "" && has(name) {
+			o.base = name
+		}
+	}
+	if o.base == "" && len(o.servers) > 0 {
+		o.base = o.servers[0].name
+	}
+}
+
+// checkStorage chooses the directory of the file, and checks what the servers of a file
+// cannot do.
+func (o *options) checkStorage(errs *problems, size string) {
+	if o.storageDir == "" {
+		o.storageDir = "/var/tmp"
+		if _, err := os.Stat(o.storageDir); errors.Is(err, fs.ErrNotExist) {
+			o.storageDir = os.TempDir()
+		}
+	}
+	errs.of("--storage-dir "+o.storageDir, writable(filepath.Join(o.storageDir, "file")))
+	for flag, given := range map[string]bool{"--mode": o.secure, "--growth": o.growth} {
+		if given {
+			errs.of(flag, errors.New("is for echoed messages, not for --storage"))
+		}
+	}
+	var err error
+	o.storageSize, err = quantity.ParseBytes(size, maxFile)
+	errs.of("--storage-size", err)
+	for _, n := range o.sizes {
+		if n%blocks.Size != 0 || n > blocks.MaxLen {
+			errs.of(fmt.Sprintf("--sizes %d", n), fmt.Errorf("want multiples of %d up to %d", blocks.Size, blocks.MaxLen))
+		}
+		for _, s := range o.shapes {
+			if need := int64(n) * int64(s.conns*s.depth); err == nil && o.storageSize < need {
+				errs.of("--storage-size", fmt.Errorf("%d has no room for the %d bytes that one load has under way", o.storageSize, need))
+			}
+			if s.active != 0 {
+				errs.of("--loads", errors.New("all connections to a storage server are active"))
+			}
+		}
+	}
 }
 
 // mode is the value of --mode.
@@ -101,215 +281,6 @@ func (o *options) mode() string {
 		return child.ModeSecure
 	}
 	return child.ModeCRC
-}
-
-// gcChoice is the value of --gc-load: cells without the load, with it, or both.
-type gcChoice string
-
-func (g *gcChoice) String() string   { return string(*g) }
-func (g *gcChoice) IsBoolFlag() bool { return true }
-func (g *gcChoice) Set(s string) error {
-	switch s {
-	case "true", "on":
-		*g = "on"
-	case "false", "off":
-		*g = "off"
-	case "both":
-		*g = "both"
-	default:
-		return errors.New("must be on, off or both")
-	}
-	return nil
-}
-
-// parseOptions reads the command line. Help, if that is what it asks for, goes
-// to stdout.
-func parseOptions(args []string, stdout io.Writer) (options, error) {
-	o := options{gcLoad: "off", args: args, settle: idleSettle, watch: idleWatch, growth: growth{settle: growthSettle}}
-	all := everyVariant()
-	usual, quick, rivals, figures := presets(all)
-	fs := cli.NewFlags("bench")
-	fs.BoolVar(&o.quick, "quick", false, "fewer loads, within a minute")
-	fs.IntVar(&o.idle, "idle", 0, "measure what `n` idle connections cost each server, instead of messages")
-	fs.IntVar(&o.storm, "storm", 0, "cut `n` lossless sessions at once and watch them come back, unsteered and with the owner hint")
-	fs.IntVar(&o.cores, "storm-cores", stormCores, "`cores` of the server, with --storm")
-	against := fs.Bool("rivals", false, "compare with other libraries, gRPC-go and netpoll: servers "+rivals.servers+", sizes "+rivals.sizes+", loads "+rivals.loads+", within four minutes; any server can also be named")
-	fs.BoolVar(&o.growth.on, "growth", false, "measure what more connections, few and all of them active, and more cores cost, instead of messages")
-	growthConns := fs.String("growth-conns", defaultGrowthConns, "numbers of connections, a comma `list`, with --growth")
-	growthCores := fs.String("growth-cores", defaultGrowthCores, "numbers of cores of a server, a comma `list`, with --growth")
-	fs.StringVar(&o.plot, "plot", "", "draw what was measured, or what --show names, in `directory`")
-	fs.StringVar(&o.figures, "figures", "", "measure all that the documents show, messages, rivals and growth, into `directory`: results.json, and pictures of it")
-	fs.StringVar(&o.json, "json", "", "write everything measured to `file`")
-	fs.StringVar(&o.show, "show", "", "print the tables of a `file` written with --json, and measure nothing")
-	servers := fs.String("servers", "", "servers to compare, a comma `list` (default "+usual.servers+", with --quick "+quick.servers+", with --growth "+growthServers(usual.servers)+")")
-	fs.StringVar(&o.base, "base", "", "`server` that the ratios are relative to (default epoll if compared, else net, else the first)")
-	sizes := fs.String("sizes", "", "payload sizes, a comma `list` (default "+usual.sizes+", with --quick "+quick.sizes+", with --growth 4KiB)")
-	shapes := fs.String("loads", "", "connections x depth, a comma `list` (default "+usual.loads+", with --quick "+quick.loads+")")
-	fs.Var(&o.gcLoad, "gc-load", "load the garbage collector in the servers: on, off or both")
-	fs.IntVar(&o.pace, "pace", 0, "issue so many `requests` per second in each cell, whatever the replies do, instead of one for each reply; latencies count from when a request was due")
-	beside := fs.String("beside", "", "have other connections stream large messages through the same servers meanwhile, `CONNECTIONSxSIZE` such as 8x4MiB")
-	mode := fs.String("mode", child.ModeCRC, "`mode` of the connections: crc, or secure, which compares the frame codec with crypto/cipher too")
-	fs.BoolVar(&o.codec, "codec", false, "compare the frame codec in secure mode with crypto/cipher, and measure no messages")
-	fs.BoolVar(&o.build, "tags-build", false, "build the epoll flavour with -tags epoll, instead of choosing it at run time in the default build")
-	fs.IntVar(&o.rounds, "rounds", 0, fmt.Sprintf("measured rounds per cell, %d to judge it (default %d)", report.EnoughRounds, defaultRounds))
-	fs.DurationVar(&o.slice, "slice", 0, fmt.Sprintf("measured `time` per server and round (default %v, with --quick %v, with --rivals and --growth %v)", defaultSlice, quickSlice, rivalsSlice))
-	onFiles := addStorageFlags(fs, &o.storage)
-	rest, err := cli.Parse(fs, joinStorage(args))
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(stdout, "usage: go run ./bench [flags]\n\nExample: go run ./bench --quick --sizes 64,4KiB --json results.json\n\nServers:")
-		for _, v := range all {
-			fmt.Fprintf(stdout, "  %-14s %s\n", v.name, v.about)
-		}
-		fmt.Fprintln(stdout, "\nServers of --storage:")
-		for _, v := range storageVariants() {
-			fmt.Fprintf(stdout, "  %-14s %s\n", v.name, v.about)
-		}
-		fmt.Fprintln(stdout, "\nServers of --storage kv:")
-		for _, v := range kvVariants() {
-			fmt.Fprintf(stdout, "  %-14s %s\n", v.name, v.about)
-		}
-		fmt.Fprintln(stdout, "\nFlags:")
-		cli.PrintFlags(stdout, fs)
-	}
-	if err != nil {
-		return o, err
-	}
-	if len(rest) > 0 {
-		return o, fmt.Errorf("unexpected argument %q", rest[0])
-	}
-	var errs []error
-	collect := func(err error) { errs = append(errs, err) }
-	of := func(flag string, err error) {
-		if err != nil {
-			collect(fmt.Errorf("%s: %w", flag, err))
-		}
-	}
-	of("--beside", o.setBeside(*beside))
-	if o.storage.what != "" {
-		of("--beside", o.onlyEchoes(o.beside.Conns > 0))
-		of("--pace", o.onlyEchoes(o.pace != 0))
-	}
-	if o.storage.what == storageKV {
-		collect(o.storage.completeKV(&o, onFiles, *servers, *sizes, *shapes, *mode))
-		return o, errors.Join(errs...)
-	}
-	if o.storage.what != "" {
-		collect(o.storage.complete(&o, onFiles, *servers, *sizes, *shapes))
-		collect(o.complete())
-		return o, errors.Join(errs...)
-	}
-	collect(onFiles.unused(&o.storage))
-	chosen := usual
-	switch {
-	case o.figures != "":
-		chosen = figures
-	case *against:
-		chosen = rivals
-	case o.quick:
-		chosen = quick
-	}
-	if *against && o.figures == "" && cmp.Or(*servers, *sizes, *shapes) == "" && o.rounds == 0 && o.slice == 0 {
-		o.total = rivalsTotal // nothing else is asked for
-	}
-	growing := growthServers(chosen.servers)
-	if o.figures != "" {
-		growing = growthServers(usual.servers) // 10 000 connections of gRPC take gigabytes
-	}
-	if o.growth.on && o.figures == "" {
-		chosen.servers = growing
-	}
-	o.servers, err = chooseServers(all, cmp.Or(*servers, chosen.servers))
-	of("--servers", err)
-	o.sizes, err = parseList(cmp.Or(*sizes, chosen.sizes), parseSize)
-	of("--sizes", err)
-	o.shapes, err = parseList(cmp.Or(*shapes, chosen.loads), parseShape)
-	of("--loads", err)
-	of("--beside", o.onlyEchoes(o.beside.Conns > 0))
-	of("--pace", o.checkPace())
-	o.growth.servers, _ = chooseServers(all, cmp.Or(*servers, growing)) // --servers has its error
-	o.growth.size = growthSize
-	if o.growth.on && *sizes != "" && len(o.sizes) > 0 {
-		o.growth.size = o.sizes[0]
-		if len(o.sizes) > 1 {
-			of("--sizes", errors.New("--growth has one size"))
-		}
-	}
-	o.growth.conns, err = parseList(*growthConns, within(1, growthMaxConns))
-	of("--growth-conns", err)
-	o.growth.cores, err = parseList(*growthCores, within(1, growthMaxCores))
-	of("--growth-cores", err)
-	if o.growth.on && !o.quick {
-		chosen.slice = growthSlice
-	}
-	if o.storm != 0 {
-		chosen.slice = stormWindow
-	}
-	o.slice = cmp.Or(o.slice, chosen.slice)
-	if o.secure = *mode == child.ModeSecure; !o.secure && *mode != child.ModeCRC {
-		collect(fmt.Errorf("--mode %q is neither crc nor secure", *mode))
-	}
-	collect(o.complete())
-	return o, errors.Join(errs...)
-}
-
-// complete fills in what depends on other options and checks the rest.
-func (o *options) complete() error {
-	rounds := defaultRounds
-	o.warm = defaultWarm
-	if o.quick {
-		rounds, o.warm, o.total = quickRounds, quickWarm, quickTotal
-	}
-	o.rounds = cmp.Or(o.rounds, rounds)
-	o.warm = min(o.warm, o.slice)
-	var errs []error
-	if o.rounds < 1 || o.rounds > 1000 {
-		errs = append(errs, fmt.Errorf("--rounds %d is not in 1..1000", o.rounds))
-	}
-	if o.idle < 0 {
-		errs = append(errs, fmt.Errorf("--idle %d: want 0 or more", o.idle))
-	}
-	if err := writable(o.json); err != nil {
-		errs = append(errs, fmt.Errorf("--json %s: %w", o.json, err))
-	}
-	errs = append(errs, o.completePictures())
-	if o.storm < 0 || o.storm > stormMax || o.storm > 0 && (o.cores < 2 || o.cores > 64) {
-		errs = append(errs, fmt.Errorf("--storm %d with --storm-cores %d is not within %d sessions and 2..64 cores", o.storm, o.cores, stormMax))
-	}
-	if o.slice < time.Millisecond || o.slice > time.Minute {
-		errs = append(errs, fmt.Errorf("--slice %v is not in 1ms..1m", o.slice))
-	}
-	switch {
-	case len(o.servers) == 0:
-	case o.base == "" && o.has("epoll"):
-		o.base = "epoll"
-	case o.base == "" && o.has("net"):
-		o.base = "net"
-	case o.base == "":
-		o.base = o.servers[0].name
-	case !o.has(o.base):
-		errs = append(errs, fmt.Errorf("--base %s is not among the servers", o.base))
-	}
-	return errors.Join(errs...)
-}
-
-// completePictures fills in what --figures and --plot stand for.
-func (o *options) completePictures() error {
-	for _, f := range []struct{ flag, dir string }{{"--figures", o.figures}, {"--plot", o.plot}} {
-		if f.dir == "" {
-			continue
-		}
-		if o.storm > 0 || o.idle > 0 || o.codec {
-			return fmt.Errorf("%s: --storm, --idle and --codec have no pictures", f.flag)
-		}
-		if err := writable(filepath.Clean(f.dir)); err != nil { // it is made
-			return fmt.Errorf("%s %s: %w", f.flag, f.dir, err)
-		}
-	}
-	if o.figures != "" {
-		o.growth.on = true
-		o.plot, o.json = cmp.Or(o.plot, o.figures), cmp.Or(o.json, filepath.Join(o.figures, "results.json"))
-	}
-	return nil
 }
 
 // writable says whether there is a directory for a file, so that a run does not fail
@@ -329,93 +300,47 @@ func writable(file string) error {
 	return err
 }
 
-// question is what the conclusion answers: our flavour against what a Go program
-// would do without us, or else against the base. Empty if there is no such pair.
-func (o *options) question() (subject, rival string) {
-	for _, s := range []string{"io_uring", "epoll"} {
-		for _, r := range []string{"net", o.base} {
-			if s != r && o.has(s) && o.has(r) {
-				return s, r
-			}
-		}
-	}
-	return "", ""
-}
-
-// has says whether a server is compared.
-func (o *options) has(name string) bool {
-	return slices.ContainsFunc(o.servers, func(v variant) bool { return v.name == name })
-}
-
-// cells lists the loads, without GC load first, the heaviest last.
+// cells lists the loads, the heaviest of each operation last.
 func (o *options) cells() []report.Load {
-	var gc []bool
-	if o.gcLoad != "on" {
-		gc = append(gc, false)
-	}
-	if o.gcLoad != "off" {
-		gc = append(gc, true)
-	}
 	whats := o.whats
 	if len(whats) == 0 {
 		whats = []string{""}
 	}
 	var cells []report.Load
-	for _, g := range gc {
-		for _, what := range whats {
-			for _, size := range o.sizes {
-				for _, s := range o.shapes {
-					cells = append(cells, report.Load{What: what, Size: size, Conns: s.conns, Depth: s.depth, GCLoad: g, Rate: o.pace, Beside: o.beside})
-				}
+	for _, what := range whats {
+		for _, size := range o.sizes {
+			for _, s := range o.shapes {
+				cells = append(cells, report.Load{What: what, Size: size, Conns: s.conns, Depth: s.depth, Active: s.active, GCLoad: o.gcLoad, Rate: o.pace})
 			}
 		}
 	}
 	return cells
 }
 
-// usualServers lists what is compared if nothing is named.
-func usualServers(all []variant, quick bool) string {
-	var names []string
-	for _, v := range all {
-		if !v.extra && (!quick || !v.detail) {
-			names = append(names, v.name)
-		}
+// parseServer finds a server, NAME or NAME@CORES.
+func (o *options) parseServer(text string) (variant, error) {
+	all := everyVariant()
+	if o.storage {
+		all = storageVariants()
 	}
-	return strings.Join(names, ",")
-}
-
-// chooseServers picks the named variants, in the order of the names.
-func chooseServers(all []variant, list string) ([]variant, error) {
-	return parseList(list, func(name string) (variant, error) {
-		i := slices.IndexFunc(all, func(v variant) bool { return v.name == name })
-		if i < 0 {
-			return variant{}, fmt.Errorf("unknown server %q", name)
-		}
-		return all[i], nil
-	})
-}
-
-// growthServers leaves out of a list what --growth does not compare unasked: what differs
-// from others of the list by its protocol, or by what is not counted here.
-func growthServers(list string) string {
-	var names []string
-	for name := range strings.SplitSeq(list, ",") {
-		if name != "floor+store" && name != "loop" && !strings.HasSuffix(name, "+v1") {
-			names = append(names, name)
-		}
+	name, cores, several := strings.Cut(text, "@")
+	i := slices.IndexFunc(all, func(v variant) bool { return v.name == name })
+	if i < 0 {
+		return variant{}, fmt.Errorf("unknown server %q", text)
 	}
-	return strings.Join(names, ",")
-}
-
-// within parses a number.
-func within(least, most int) func(text string) (int, error) {
-	return func(text string) (int, error) {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < least || n > most {
-			return 0, fmt.Errorf("%q is not a number in %d..%d", text, least, most)
-		}
-		return n, nil
+	v := all[i]
+	if !several {
+		return v, nil
 	}
+	n, err := strconv.Atoi(cores)
+	switch {
+	case err != nil || n < 1 || n > maxCores:
+		return variant{}, fmt.Errorf("server %q: the cores are not in 1..%d", text, maxCores)
+	case v.raw || v.storage != nil:
+		return variant{}, fmt.Errorf("server %q: %s has one core", text, name)
+	}
+	v.name, v.config.Cores = text, n
+	return v, nil
 }
 
 // parseList parses the items of a comma list, which must not be empty.
@@ -431,9 +356,6 @@ func parseList[T any](list string, parse func(string) (T, error)) ([]T, error) {
 	return items, nil
 }
 
-// maxSize bounds the payload of a message.
-const maxSize = 16 << 20
-
 // parseSize reads a payload size such as 64, 4KiB or 1MiB.
 func parseSize(text string) (int, error) {
 	n, err := quantity.ParseBytes(text, maxSize)
@@ -443,13 +365,21 @@ func parseSize(text string) (int, error) {
 	return int(n), err
 }
 
-// parseShape reads connections x depth, such as 16x16.
+// parseShape reads connections x depth, such as 16x16, or 1000x1:10.
 func parseShape(text string) (shape, error) {
-	conns, depth, ok := strings.Cut(text, "x")
+	load, active, some := strings.Cut(text, ":")
+	conns, depth, ok := strings.Cut(load, "x")
 	c, err1 := strconv.Atoi(conns)
 	d, err2 := strconv.Atoi(depth)
-	if !ok || err1 != nil || err2 != nil || c < 1 || c > 4096 || d < 1 || d > 1024 {
-		return shape{}, fmt.Errorf("load %q is not CONNECTIONSxDEPTH within 4096x1024", text)
+	s := shape{conns: c, depth: d}
+	if some {
+		var err error
+		if s.active, err = strconv.Atoi(active); err != nil || s.active < 1 || s.active > c {
+			ok = false
+		}
 	}
-	return shape{c, d}, nil
+	if !ok || err1 != nil || err2 != nil || c < 1 || c > maxConns || d < 1 || d > maxDepth {
+		return shape{}, fmt.Errorf("load %q is not CONNECTIONSxDEPTH or CONNECTIONSxDEPTH:ACTIVE within %dx%d", text, maxConns, maxDepth)
+	}
+	return s, nil
 }

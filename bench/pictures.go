@@ -20,10 +20,9 @@ func withPictures(ctx context.Context, opt *options, stderr io.Writer, measure f
 	if opt.plot == "" {
 		return measure()
 	}
-	f := newFlavours(newProgress(stderr))
+	f := newModules(&progress{w: stderr})
 	defer f.remove()
-	program, err := f.module(ctx, plotModule)
-	f.progress.clear()
+	program, err := f.build(ctx, plotModule)
 	if err != nil {
 		return fmt.Errorf("--plot: %w", err)
 	}

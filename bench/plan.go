@@ -80,9 +80,6 @@ func (p *plan) round(l report.Load) time.Duration { return time.Duration(p.serve
 func (p *plan) need(l report.Load) time.Duration {
 	open := time.Duration(l.Size) * time.Duration(l.Conns*l.Depth) // at 1 ns per byte
 	need := p.slice.Warm + p.slice.Window + min(open, p.slice.WarmMax)
-	if l.Beside.Conns > 0 {
-		need = 2 * (need + besideLead)
-	}
 	if l.GCLoad {
 		need += 300 * time.Millisecond // two collections around the slice
 	}

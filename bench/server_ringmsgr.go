@@ -2,11 +2,10 @@ package main
 
 import (
 	"context"
-	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"time"
 
@@ -23,12 +22,8 @@ import (
 // spinTime is how long the spinning variants poll at most.
 const spinTime = 50 * time.Microsecond
 
-// Settings against a garbage collector, each for itself and all together.
-const (
-	calmNice  = -10
-	calmProcs = 2         // for the collector, beside the cores
-	calmRoom  = 256 << 20 // bytes
-)
+// calmRoom is the room of the collector with a memory limit, in bytes.
+const calmRoom = 256 << 20
 
 // closeTimeout bounds the shutdown of a messenger at the end of a benchmark.
 const closeTimeout = 5 * time.Second
@@ -38,34 +33,21 @@ const closeTimeout = 5 * time.Second
 func messengerVariants() []variant {
 	var list []variant
 	add := func(name, about string, extra bool, cfg serverConfig) {
-		v := variant{name: name, about: about, extra: extra, detail: cfg.Msgr1, msgr1: cfg.Msgr1, config: cfg, start: startMessenger}
-		if name == "epoll" || name == "epoll+v1" {
-			v.tags = "epoll"
-		}
-		list = append(list, v)
+		list = append(list, variant{name: name, about: about, extra: extra, detail: cfg.Msgr1, msgr1: cfg.Msgr1, config: cfg, start: startMessenger})
 	}
 	ring, epoll := string(uring.IOUring), string(uring.Epoll)
-	if uring.Flavour != uring.Epoll {
-		add("io_uring", "ringmsgr, one core, frames through a ring; each connection chooses how it receives", false, serverConfig{Backend: ring})
-	}
+	add("io_uring", "ringmsgr, one core, frames through a ring; each connection chooses how it receives", false, serverConfig{Backend: ring})
 	add("epoll", "ringmsgr, one core, the same loop over epoll", false, serverConfig{Backend: epoll})
-	if uring.Flavour != uring.Epoll {
-		add("io_uring+v1", "the ring with msgr1, the older protocol, always in its mode crc", false, serverConfig{Backend: ring, Msgr1: true})
-	}
+	add("io_uring+v1", "the ring with msgr1, the older protocol, always in its mode crc", false, serverConfig{Backend: ring, Msgr1: true})
 	add("epoll+v1", "epoll with msgr1", false, serverConfig{Backend: epoll, Msgr1: true})
-	if uring.Flavour != uring.Epoll {
-		add("io_uring+ready", "the ring, waiting for readiness and reading directly", true, serverConfig{Backend: ring, Receive: "ready"})
-		add("io_uring+recv", "the ring, receiving into its buffers up to the first large message", true, serverConfig{Backend: ring, Receive: "buffers"})
-		add("io_uring+spin", "the same, polling 50 us before it sleeps", true, serverConfig{Backend: ring, Spin: spinTime})
-	}
-	if uring.Flavour != uring.Epoll {
-		add("io_uring+nice", "the ring, its core at niceness -10", true, serverConfig{Backend: ring, Nice: calmNice})
-		add("io_uring+procs", "the ring, GOMAXPROCS two above its cores", true, serverConfig{Backend: ring, Procs: calmProcs})
-		add("io_uring+limit", "the ring, GOGC off and a memory limit 256 MiB above what lives", true, serverConfig{Backend: ring, Room: calmRoom})
-		add("io_uring+calm", "the ring with all three", true, serverConfig{Backend: ring, Nice: calmNice, Procs: calmProcs, Room: calmRoom})
-	}
-	add("epoll+calm", "ringmsgr over epoll with all three", true, serverConfig{Backend: epoll, Nice: calmNice, Procs: calmProcs, Room: calmRoom})
+	add("io_uring+ready", "the ring, waiting for readiness and reading directly", true, serverConfig{Backend: ring, Receive: "ready"})
+	add("io_uring+recv", "the ring, receiving into its buffers up to the first large message", true, serverConfig{Backend: ring, Receive: "buffers"})
+	add("io_uring+spin", "the same, polling 50 us before it sleeps", true, serverConfig{Backend: ring, Spin: spinTime})
 	add("epoll+spin", "ringmsgr over epoll, polling 50 us before it sleeps", true, serverConfig{Backend: epoll, Spin: spinTime})
+	add("io_uring+limit", "the ring, GOGC off and a memory limit 256 MiB above what lives", true, serverConfig{Backend: ring, Room: calmRoom})
+	if uring.Flavour == uring.Epoll { // it has no ring
+		return slices.DeleteFunc(list, func(v variant) bool { return v.config.Backend == ring })
+	}
 	return list
 }
 
@@ -88,7 +70,7 @@ func messengerConfig(cfg serverConfig) control.Config {
 	return control.Config{
 		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: &nonce, AuthServer: server,
 		Plane: dataplane.Config{
-			Cores: max(1, cfg.Cores), Nice: cfg.Nice, Spin: cfg.Spin, Receive: dataplane.ReceiveMode(cfg.Receive),
+			Cores: max(1, cfg.Cores), Spin: cfg.Spin, Receive: dataplane.ReceiveMode(cfg.Receive),
 			Driver: uring.Config{Backend: uring.Backend(cfg.Backend)},
 		},
 	}
@@ -104,14 +86,7 @@ func echo(c *control.Conn, m *control.Message) bool {
 }
 
 func startMessenger(cfg serverConfig) (child.Server, error) {
-	if cfg.Procs > 0 {
-		runtime.GOMAXPROCS(max(1, cfg.Cores) + cfg.Procs)
-	}
-	c := messengerConfig(cfg)
-	if cfg.Nice != 0 { // it may not be granted
-		c.Plane.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	}
-	m, err := control.New(c)
+	m, err := control.New(messengerConfig(cfg))
 	if err != nil {
 		return nil, err
 	}
@@ -150,9 +125,6 @@ func (s *messenger) Settings() map[string]string {
 	set := map[string]string{
 		"backend": string(s.m.Plane().Info().Backend), "spin": s.cfg.Spin.String(),
 		"GOMAXPROCS": strconv.Itoa(runtime.GOMAXPROCS(0)),
-	}
-	if s.cfg.Nice != 0 {
-		set["niceness"] = strconv.Itoa(s.cfg.Nice)
 	}
 	if s.cfg.Room > 0 {
 		set["room before GC"] = quantity.Bytes(s.cfg.Room)

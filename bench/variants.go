@@ -2,25 +2,30 @@ package main
 
 import (
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/server"
+	"github.com/ringmsgr/ringmsgr/bench/internal/storage"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // variant is a server that can be compared.
 type variant struct {
 	name   string
 	about  string
-	extra  bool   // compared only when it is named
-	detail bool   // not compared by --quick, unless it is named
-	raw    bool   // echoes bytes: no handshake, no frames
-	msgr1  bool   // speaks msgr1
-	rival  bool   // is in the module of the rivals, where its start function is
-	own    bool   // has a client of its own there
-	tags   string // build tags of its flavour, used with --tags-build
+	extra  bool // compared only when it is named
+	detail bool // not compared by --quick, unless it is named
+	raw    bool // has neither handshake nor frames
+	msgr1  bool // speaks msgr1
+	rival  bool // is in the module of the rivals, where its start function is
+	own    bool // has a client of its own there
 	config serverConfig
 	start  startFunc
+	// storage starts a server of the file; nil: an echo server.
+	storage func(storage.Config) (child.Server, error)
 }
 
 // serverConfig is what a variant passes to its start function.
@@ -31,19 +36,13 @@ type serverConfig struct {
 	Secure  bool          // mode secure, for all connections
 	Cores   int           // of the messenger, 0: one; of others the CPUs, 0: all
 	Msgr1   bool          // the protocol of the messenger, which has no mode secure
-	// What a program can do about its garbage collector.
-	Nice  int   // of the messenger's core
-	Procs int   // GOMAXPROCS above the cores, 0: as it is
-	Room  int64 // bytes between two collections, 0: as the heap grows
+	Room    int64         // bytes between two collections, 0: as the heap grows
 }
 
 // startFunc starts a server on a free port of the loopback address.
 type startFunc func(cfg serverConfig) (child.Server, error)
 
-// rivalModule is where the servers are that the library does not depend on.
-const rivalModule = "bench/rivals"
-
-// everyVariant lists the servers that can be compared: those of this build, and the
+// everyVariant lists the echo servers that can be compared: those of this build, and the
 // rivals.
 func everyVariant() []variant {
 	list := variants()
@@ -53,7 +52,7 @@ func everyVariant() []variant {
 	return list
 }
 
-// variants lists the servers of this build.
+// variants lists the echo servers of this build.
 func variants() []variant {
 	list := []variant{
 		{
@@ -79,4 +78,55 @@ func variants() []variant {
 		},
 	}
 	return append(list, messengerVariants()...)
+}
+
+// usualServers lists the echo servers that are compared if none is named.
+func usualServers(quick bool) string {
+	return names(variants(), func(v variant) bool { return !v.extra && (!quick || !v.detail) })
+}
+
+// usualStorage lists the storage servers of this build.
+func usualStorage() string { return names(storageVariants(), func(variant) bool { return true }) }
+
+// names lists variants.
+func names(all []variant, of func(variant) bool) string {
+	var list []string
+	for _, v := range all {
+		if of(v) {
+			list = append(list, v.name)
+		}
+	}
+	return strings.Join(list, ",")
+}
+
+// storageVariants lists the storage servers of this build, the floor first.
+func storageVariants() []variant {
+	list := []variant{
+		{
+			name: "ring", raw: true, about: "a bare loop over a ring, without frames: the floor",
+			storage: func(cfg storage.Config) (child.Server, error) {
+				return child.Started(storage.NewRing(cfg, string(uring.IOUring)))
+			},
+		},
+		{
+			name: "io_uring", about: "ringmsgr, one core, which reads and writes through the ring",
+			storage: func(cfg storage.Config) (child.Server, error) {
+				return child.Started(storage.NewMessenger(cfg, string(uring.IOUring)))
+			},
+		},
+		{
+			name: "epoll", about: "ringmsgr over epoll, one core, with Linux AIO or threads for files",
+			storage: func(cfg storage.Config) (child.Server, error) {
+				return child.Started(storage.NewMessenger(cfg, string(uring.Epoll)))
+			},
+		},
+		{
+			name: "net", about: "package net, a goroutine per connection, which calls ReadAt and WriteAt",
+			storage: func(cfg storage.Config) (child.Server, error) { return child.Started(storage.NewBlocking(cfg)) },
+		},
+	}
+	if uring.Flavour == uring.Epoll { // it has no ring
+		return slices.DeleteFunc(list, func(v variant) bool { return v.name == "ring" || v.name == "io_uring" })
+	}
+	return list
 }

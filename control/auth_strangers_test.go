@@ -127,7 +127,7 @@ func TestAnUnknownTypeOfPeerHasTheDefaultPolicy(t *testing.T) {
 		typ   wire.EntityType
 		lossy bool
 	}{{wire.Client, true}, {0x77, false}, {wire.OSD, false}} {
-		client := newParty(t, control.Config{Name: wire.EntityName{Type: c.typ, ID: "x"}, Default: &lossless})
+		client := newParty(t, control.Config{Name: wire.EntityName{Type: c.typ, ID: "1"}, Default: &lossless})
 		conn, err := client.dial(t, server, wire.Mon)
 		must(t, err)
 		if i := conn.Info(); i.Lossy != c.lossy {

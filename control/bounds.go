@@ -1,14 +1,12 @@
 package control
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/ration"
 )
 
@@ -82,6 +80,7 @@ func (c *Config) receiveBounds() []Bound {
 		{"Limits.Data", int64(c.Limits.Data), UnitBytes, "message", "data"},
 		{"DispatchBytes", c.DispatchBytes, UnitBytes, "messenger", "received, neither released nor sent on"},
 		{"DispatchBytes (share)", own(c.DispatchBytes, ownDispatch), UnitBytes, "connection", "the same, that others cannot take"},
+		{"DispatchBytes (reserve)", dataplane.NewThrottle(c.DispatchBytes).Reserve(), UnitBytes, "messenger", "all these shares, on top of DispatchBytes"},
 		{"ConnBytes", c.ConnBytes, UnitBytes, "connection", "the same, of policies without a bound of their own"},
 		{"LeastRate", c.LeastRate, UnitRate, "message", "progress of a message that began to come"},
 		{"ControlRate", int64(c.ControlRate), UnitPerSecond, "connection", "frames that bring nothing; then it is read less"},
@@ -119,15 +118,16 @@ func (c *Config) sendBounds() []Bound {
 		{"MaxPostings", int64(c.MaxPostings), UnitPostings, "connection", "buffers of the user's that wait for their data"},
 		{"SendBytes", c.SendBytes, UnitBytes, "messenger", "to be sent or acknowledged"},
 		{"SendBytes (share)", own(c.SendBytes, ownSend), UnitBytes, "connection", "the same, that others cannot take"},
+		{"SendBytes (reserve)", dataplane.NewSendBudget(c.SendBytes, 0).Reserve(), UnitBytes, "messenger", "all these shares, on top of SendBytes"},
 	}
 }
 
 // fileBounds are about what is read from files.
 func (c *Config) fileBounds() []Bound {
-	bytes := cmp.Or(c.Plane.FileBytes, loop.DefaultFileBytes)
+	bytes, share := c.Plane.FileBounds()
 	return []Bound{
 		{"Plane.FileBytes", bytes, UnitBytes, "core", "read from files, until replies are sent or acknowledged"},
-		{"Plane.FileBytes (share)", loop.FileShare(bytes), UnitBytes, "connection", "the same, that others cannot take"},
+		{"Plane.FileBytes (share)", share, UnitBytes, "connection", "the same, that others cannot take"},
 	}
 }
 

@@ -55,7 +55,7 @@ func TestEveryBoundIsTheDefaultOfItsFieldAndFollowsIt(t *testing.T) {
 		}
 		want := int64(640)
 		if share {
-			want = map[string]int64{"(share)": 10, "(source)": 40, "(prefix)": 160}[part]
+			want = map[string]int64{"(share)": 10, "(source)": 40, "(prefix)": 160, "(reserve)": 160}[part]
 		}
 		if got := bound(t, changed, b.Name).Value; got != want {
 			t.Errorf("%s of a configuration with 640 is %d, want %d", b.Name, got, want)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
@@ -45,9 +46,10 @@ const (
 type Config struct {
 	// Name is who we are, such as client.admin or mon.a.
 	Name wire.EntityName
-	// Number is the number of the entity on the wire (gid): rank of a mon, id
-	// of an osd. 0 for a client means that it takes the one that a monitor
-	// gives it.
+	// Number is the number of the entity on the wire (gid): rank of a mon. 0 for a
+	// client means that it takes the one that a monitor gives it; 0 for an osd is the
+	// number in its name, and any other than that is an error: peers take an osd for the
+	// one of its number, and tell its requests from repeated ones by it.
 	Number int64
 	// Nonce makes the address of this process instance unique. Monitors use 0;
 	// nil means random.
@@ -164,8 +166,7 @@ type Config struct {
 	LeastRate    int64
 	MessageGrace time.Duration
 	// ControlRate bounds the frames that bring nothing, in a second and for each
-	// connection: keepalives, acks that free nothing, messages that are here already,
-	// aborted frames. A second's worth of them may come at once, and a message allows
+	// connection: keepalives, acks that free nothing, aborted frames. A second's worth of them may come at once, and a message allows
 	// as many again; above that the connection is read more rarely. 0: 1000, negative:
 	// unlimited.
 	ControlRate int
@@ -238,6 +239,11 @@ func (c *Config) Validate() error {
 	if c.Name.Type == 0 {
 		bad("no entity name")
 	}
+	if n, err := osdNumber(c.Name, c.Number); err != nil {
+		bad("%w", err)
+	} else if c.Number != 0 && c.Number != n {
+		bad("number %d for %v", c.Number, c.Name)
+	}
 	for _, d := range []struct {
 		what string
 		d    time.Duration
@@ -279,6 +285,18 @@ func (c *Config) Validate() error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// osdNumber is the number of an osd, which is its name, and other for everybody else.
+func osdNumber(name wire.EntityName, other int64) (int64, error) {
+	if name.Type != wire.OSD {
+		return other, nil
+	}
+	n, err := strconv.ParseInt(name.ID, 10, 32)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("the id of %v is not a number", name)
+	}
+	return n, nil
 }
 
 // withDefaults fills in the defaults; 0 stands for no bound from then on.
@@ -359,6 +377,7 @@ func (c Config) withDefaults() Config {
 	if c.Name.Type == wire.Client && c.Number == 0 {
 		c.Number = -1
 	}
+	c.Number, _ = osdNumber(c.Name, c.Number) // Validate has seen it
 	if c.AuthClient == nil {
 		c.AuthClient = none.NewClient(c.Name)
 	}

@@ -34,7 +34,7 @@ type Conn struct {
 	calls     calls         // requests that wait for their reply
 	postings  postings      // memory that waits for data
 	receiving receiving     // what stops it from reading (flow.go)
-	reads     reading       // of files, for its replies (file_reply.go)
+	reads     reading       // of files, for its replies (file_room.go)
 	shown     view          // what it shows of its session
 	out       outbox        // what has to be done for it (lock.go)
 	leaving   leaving       // its moves from cores that end (cores_leave.go)

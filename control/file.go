@@ -10,7 +10,7 @@ import (
 
 // Files that handlers read and write on their core, which never waits: a request goes to
 // the kernel with what the network has, and its Done is called on the core that made it.
-// file_op.go has the requests, file_reply.go those that peers have asked for, file_message.go messages whose data is in a buffer of a
+// file_op.go has the requests, file_message.go messages whose data is in a buffer of a
 // core, file_room.go what stops connections while the disk has enough to do.
 
 // What files are made of; see packages loop and uring.

@@ -34,13 +34,20 @@ package dataplane
 //     sends it on, frees the budget by that.
 //   - Each connection has a share of the receive budget and of the sending
 //     budget that others cannot take (Throttles.Share, SendBudget): small
-//     messages pass, whatever the others hold.
+//     messages pass, whatever the others hold. The shares come out of a reserve,
+//     a quarter of the budget on top of it. Where more connections than the reserve
+//     has shares for keep theirs, the next rule is left.
 //   - On a lossless session the reconnect tells both sides what the other has
 //     received. A connection that is stopped for long while messages of its own
 //     wait for an ack gives its socket up (progress.go): the reconnect frees
 //     what the peer already has.
 //
 // On a lossy session nothing waits for an ack, so there is no such cycle.
+//
+// A compressed message takes more memory than its bytes, and how much is known once it is
+// decompressed. It waits, whole, while other messages hold more than the receive budget:
+// what they hold is freed by the user. So the memory of received messages is bounded by
+// the budget, its reserve, one unfinished message, and one message for each core.
 //
 // One cycle is the users' own, and no messenger can break it: two users send
 // each other requests, and each keeps what it received until there is room to

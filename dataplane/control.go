@@ -7,10 +7,15 @@ import (
 )
 
 // Frames that bring nothing cost their core as much as small messages do, and are
-// charged to nobody: keepalives, acks that free nothing, messages that are here
-// already, aborted frames. A peer may send a second's worth of them at once
-// (OpenOptions.ControlRate). Above that the connection is not read for a while, again
-// and again, until a message comes. Honest peers send one in some seconds.
+// charged to nobody: keepalives, acks that free nothing, aborted frames. A peer may
+// send a second's worth of them at once (OpenOptions.ControlRate). Above that the
+// connection is not read for a while, again and again, until a message comes. Honest
+// peers send one in some seconds. Messages that are here already are not counted: a
+// session that resumes may bring many in a row, and the frames behind them must not wait.
+//
+// A connection whose peer has ended its stream is read to its end without a pause: the
+// stream has no more than the socket's receive buffer holds, and a pause would keep
+// the connection of a peer that has left.
 
 // controlPause is how long a connection is not read that has brought too many
 // frames without use.
@@ -19,7 +24,7 @@ const controlPause = time.Second / 8
 // useless counts a frame that has brought nothing.
 func (h *Handler) useless(c *Core) {
 	rate := h.pace.controlRate
-	if rate <= 0 || h.sock == nil {
+	if rate <= 0 || h.sock == nil || h.sock.HungUp() {
 		return
 	}
 	now := c.Now()

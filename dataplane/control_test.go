@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -21,7 +22,6 @@ var uselessFrames = map[string]func(c *conn, i int) []byte{
 		p := Timestamp{uint32(i), 0}.payload()
 		return c.peer.frame(frame.TagKeepalive2Ack, p[:])
 	},
-	"messages that are here": func(c *conn, _ int) []byte { return c.peer.message(1, 0, &Message{TID: 1}) },
 }
 
 // floodRate is that of the tests.
@@ -161,4 +161,34 @@ func TestAConnectionThatEndsInAPauseIsNotTouched(t *testing.T) {
 	if c.after(time.Second); c.h.sock != nil || c.h.state != StateDelay || c.h.progress.Armed() {
 		t.Errorf("state %v, timer armed %v", c.h.state, c.h.progress.Armed())
 	}
+}
+
+func TestAPeerThatHangsUpInAPauseIsReadToItsEndAndLetGo(t *testing.T) {
+	overProtocols(t, func(t *testing.T, open func(*bed, OpenOptions) *conn) {
+		for name, useless := range uselessFrames {
+			c := flood(open(newBed(t, nil), OpenOptions{ControlRate: floodRate}), useless, 100*floodRate)
+			if !c.h.sock.Resting() {
+				t.Fatalf("%s: no pause", name)
+			}
+			c.sock.HangUp()
+			for range 100 {
+				c.after(10 * time.Millisecond)
+			}
+			if n := len(c.own.list()); n != 2 || !errors.Is(c.own.fault(), ErrPeerClosed) || c.h.sock != nil {
+				t.Errorf("%s: %d messages of 2 a second after the peer has left, %v", name, n, c.own.fault())
+			}
+		}
+	})
+}
+
+func TestAKeepaliveBehindMessagesThatAreHereIsAnsweredAtOnce(t *testing.T) {
+	overProtocols(t, func(t *testing.T, open func(*bed, OpenOptions) *conn) {
+		again := func(c *conn, _ int) []byte { return c.peer.message(1, 0, &Message{TID: 1}) }
+		c := flood(open(newBed(t, nil), OpenOptions{ControlRate: floodRate}), again, 100*floodRate)
+		c.sock.Arrive(uselessFrames["keepalives"](c, 7))
+		c.settle()
+		if got := c.h.seen.Received; got != (Timestamp{7, 0}) || c.h.stats.duplicates != 100*floodRate || len(c.own.list()) != 2 {
+			t.Errorf("keepalive %v, %d duplicates, %d messages", got, c.h.stats.duplicates, len(c.own.list()))
+		}
+	})
 }

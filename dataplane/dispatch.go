@@ -116,7 +116,6 @@ func (h *Handler) message(s *loop.Socket, f *frame.Frame, b *loop.Buffer, taken 
 	}
 	if hd.Seq <= h.inSeq {
 		h.stats.duplicates++
-		h.useless(c)
 		h.discard(c, b, taken)
 		return nil
 	}

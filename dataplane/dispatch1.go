@@ -25,7 +25,6 @@ func (h *Handler) message1(c *Core, in *received1, taken loop.Charge) {
 	}
 	if hd.Seq <= h.inSeq {
 		h.stats.duplicates++
-		h.useless(c)
 		h.discard(c, in.b, taken)
 		return
 	}

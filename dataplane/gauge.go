@@ -7,7 +7,8 @@ import (
 
 // SendBudget bounds the payload that all connections of a messenger hold for
 // sending, replay included. Each connection has a share of it that others
-// cannot take, so that one whose peer never acknowledges stops only itself. All
+// cannot take, so that one whose peer never acknowledges stops only itself. The
+// shares together exceed the limit by a quarter of it at most (Reserve). All
 // methods may be called by any goroutine.
 type SendBudget struct {
 	limit, share int64
@@ -26,6 +27,10 @@ func NewSendBudget(limit, share int64) *SendBudget {
 // Limit is the bound in bytes, 0 for none.
 func (b *SendBudget) Limit() int64 { return b.limit }
 
+// Reserve is what the shares of all connections may hold together beyond the limit, in
+// bytes; 0 where there is no limit.
+func (b *SendBudget) Reserve() int64 { return b.limit / 4 }
+
 // Used is what is held now, in bytes.
 func (b *SendBudget) Used() int64 { return b.used.Load() }
 
@@ -33,7 +38,7 @@ func (b *SendBudget) Used() int64 { return b.used.Load() }
 func (b *SendBudget) acquire(n, mine int64) bool {
 	for {
 		used := b.used.Load()
-		if b.limit > 0 && used > 0 && mine > b.share && used+n > b.limit {
+		if beyond := used + n - b.limit; b.limit > 0 && used > 0 && beyond > 0 && (mine > b.share || beyond > b.Reserve()) {
 			return false
 		}
 		if b.used.CompareAndSwap(used, used+n) {

@@ -28,6 +28,7 @@ type intake struct {
 	opened         bool
 	large          bool // the frame under way, or the last one, has a large data segment
 	aligned        bool // and this one begins on a page, in memory of its own: all large ones do
+	grows          bool // it is compressed, so it takes more memory than its bytes
 	admit          bool
 	throttlePassed bool // the break point was asked
 	stall          bool // and stops the connection behind this frame
@@ -125,8 +126,28 @@ func (r *intake) admitted(s *loop.Socket, payload int64, whole bool) bool {
 	} else {
 		r.charge, full = t.Begin(s)
 	}
+	if full == nil && whole && r.grows {
+		if full = r.charge.Overdrawn(s); full != nil {
+			r.charge.Release()
+			r.charge = loop.Charge{}
+		}
+	}
 	if full != nil {
 		r.pause(s, full, t.Units(full, payload), false)
+		return false
+	}
+	s.Passed()
+	return true
+}
+
+// mayGrow says that a gathered message which is compressed may be decompressed. Else the
+// socket has paused: Feed tries again.
+func (r *intake) mayGrow(s *loop.Socket) bool {
+	if !r.grows {
+		return true
+	}
+	if full := r.charge.Overdrawn(s); full != nil {
+		r.pause(s, full, 1, true)
 		return false
 	}
 	s.Passed()
@@ -164,6 +185,9 @@ func (r *intake) unreserve(n int) {
 
 // unfinished says that a part of a frame is there.
 func (r *intake) unfinished() bool { return r.target != nil }
+
+// gatheredAll says that nothing lacks of the frame in the target.
+func (r *intake) gatheredAll() bool { return r.target != nil && r.fill == r.size }
 
 // held is how many bytes of the frame under way are there.
 func (r *intake) held() int {

@@ -37,6 +37,10 @@ func (r *frameReader) Gather(s *loop.Socket, w *loop.Write) error { return r.h.g
 func (r *frameReader) Feed(s *loop.Socket, p []byte) []byte {
 	r.resumed(s)
 	for s.Reading() {
+		if r.gatheredAll() { // it waited for room to grow
+			r.gathered(s)
+			continue
+		}
 		if r.target != nil {
 			if len(p) == 0 {
 				return nil
@@ -128,6 +132,7 @@ func (r *frameReader) open(s *loop.Socket, head []byte) bool {
 		return false
 	}
 	r.hd, r.size, r.opened = hd, r.dec.RestSize(hd), true
+	r.grows = hd.Tag == frame.TagMessage && hd.Compressed()
 	return true
 }
 
@@ -162,8 +167,11 @@ func (r *frameReader) gather(s *loop.Socket) bool {
 	return true
 }
 
-// gathered ends a frame that is whole in its buffer.
+// gathered ends a frame that is whole in its buffer, or leaves it there if it has to wait.
 func (r *frameReader) gathered(s *loop.Socket) {
+	if !r.mayGrow(s) {
+		return
+	}
 	b, size := r.target, r.size-r.apart.size()
 	r.target = nil
 	r.handOver()

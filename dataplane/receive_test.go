@@ -156,7 +156,7 @@ func TestFramesAreTheSameByteByByte(t *testing.T) {
 	})
 }
 
-// largeFrom of these tests; the sizes lie on both sides of every boundary.
+// testLargeFrom is the LargeFrom of these tests; the sizes lie on both sides of every boundary.
 const testLargeFrom = 16 << 10
 
 func onPage(p []byte) bool { return reflect.ValueOf(p).Pointer()%pageSize == 0 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +24,7 @@ const (
 	height = 4 * vg.Inch
 )
 
-// What is drawn if nothing is named.
+// What is drawn, if the run has it.
 const (
 	usualLoad = "64x1"
 	usualSize = "4 KiB"
@@ -40,7 +39,6 @@ var errNothing = errors.New("the file has no results for it")
 // drawing makes pictures of the results of a run.
 type drawing struct {
 	file *report.File
-	only []string // servers; nil: all
 }
 
 // cpu shows what a message costs the server, over its size.
@@ -63,7 +61,7 @@ func (d *drawing) overSize(load, title, unit string, of func(*report.Result) (fl
 	var ticks plot.ConstantTicks
 	for i := range d.file.Cells {
 		c := &d.file.Cells[i]
-		if shape(c.Load) != load || c.Load.GCLoad || c.Load.Rate > 0 || c.Load.Beside.Conns > 0 {
+		if shape(c.Load) != load || c.Load.GCLoad || c.Load.Rate > 0 {
 			continue
 		}
 		size := float64(c.Load.Size)
@@ -108,59 +106,21 @@ func (d *drawing) latency(cell string) (io.WriterTo, error) {
 	return d.add(p, lines)
 }
 
-// chooseLoad returns the load that is named, else the usual one, else the first.
-func (d *drawing) chooseLoad(load string) string {
-	if load != "" || slices.ContainsFunc(d.file.Cells, func(c report.Cell) bool { return shape(c.Load) == usualLoad }) {
-		return cmp.Or(load, usualLoad)
-	}
-	return shape(d.file.Cells[0].Load)
-}
-
-// chooseCell returns the cell that is named, else one of the load: that of the usual size,
-// else the first.
-func (d *drawing) chooseCell(load, cell string) string {
-	if cell != "" {
-		return cell
+// choose returns the load and the cell to draw: the usual ones, else the first of the run.
+func (d *drawing) choose() (load, cell string) {
+	load = shape(d.file.Cells[0].Load)
+	if slices.ContainsFunc(d.file.Cells, func(c report.Cell) bool { return shape(c.Load) == usualLoad }) {
+		load = usualLoad
 	}
 	for _, c := range d.file.Cells {
 		switch name := c.Load.String(); {
 		case name == usualSize+" "+load:
-			return name
+			return load, name
 		case cell == "" && shape(c.Load) == load:
 			cell = name
 		}
 	}
-	return cell
-}
-
-// growth shows what a message costs the server, over the number of connections: with all
-// of them active, and dashed with a few.
-func (d *drawing) growth() (io.WriterTo, error) {
-	g := d.file.Growth
-	all, few := make(map[string]plotter.XYs), make(map[string]plotter.XYs)
-	var ticks plot.ConstantTicks
-	for i := range g.Cells {
-		c := &g.Cells[i]
-		x := float64(c.Load.Conns)
-		if c.Load.Active == c.Load.Conns {
-			ticks = append(ticks, plot.Tick{Value: x, Label: strconv.Itoa(c.Load.Conns)})
-		}
-		for j := range c.Results {
-			r := &c.Results[j]
-			if y := r.Median.ServerCPUUS; y > 0 {
-				lines := few
-				if c.Load.Active == c.Load.Conns {
-					lines = all
-				}
-				lines[r.Server] = append(lines[r.Server], plotter.XY{X: x, Y: y})
-			}
-		}
-	}
-	p := d.plot(fmt.Sprintf("CPU of the server for each message, %s; dashed: 1 %% of the connections active", quantity.Bytes(int64(g.Size))), "connections", "microseconds")
-	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, ticks
-	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(oneTwoFive)
-	p.Legend.Top = true
-	return d.add(p, all, few)
+	return load, cell
 }
 
 // plot is a picture without lines. It says where the figures come from.
@@ -174,29 +134,21 @@ func (d *drawing) plot(title, x, y string) *plot.Plot {
 	return p
 }
 
-// add draws the lines, in the order of the servers, and dashed those that stand beside
-// them, and finishes the picture.
-func (d *drawing) add(p *plot.Plot, lines map[string]plotter.XYs, dashed ...map[string]plotter.XYs) (io.WriterTo, error) {
+// add draws the lines, in the order of the servers, and finishes the picture.
+func (d *drawing) add(p *plot.Plot, lines map[string]plotter.XYs) (io.WriterTo, error) {
 	drawn := 0
 	for i, s := range d.file.Servers {
-		if d.only != nil && !slices.Contains(d.only, s.Name) {
+		if len(lines[s.Name]) == 0 {
 			continue
 		}
-		for k, set := range append([]map[string]plotter.XYs{lines}, dashed...) {
-			if len(set[s.Name]) == 0 {
-				continue
-			}
-			l, err := plotter.NewLine(set[s.Name])
-			if err != nil {
-				return nil, err
-			}
-			l.Color, l.Dashes, l.Width = plotutil.Color(i), plotutil.Dashes(i/colors+k), vg.Points(1.5)
-			p.Add(l)
-			if k == 0 {
-				p.Legend.Add(s.Name, l)
-			}
-			drawn++
+		l, err := plotter.NewLine(lines[s.Name])
+		if err != nil {
+			return nil, err
 		}
+		l.Color, l.Dashes, l.Width = plotutil.Color(i), plotutil.Dashes(i/colors), vg.Points(1.5)
+		p.Add(l)
+		p.Legend.Add(s.Name, l)
+		drawn++
 	}
 	if drawn == 0 {
 		return nil, errNothing

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -32,10 +31,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 func execute(args []string, stdout io.Writer) error {
 	fs := cli.NewFlags("plot")
-	dir := fs.String("dir", ".", "`DIRECTORY` to write to: cpu.svg, syscalls.svg and latency.svg of messages, growth.svg of --growth")
-	load := fs.String("load", "", "`LOAD` of cpu.svg and syscalls.svg: connections x depth (default "+usualLoad+", else the first)")
-	cell := fs.String("cell", "", "`CELL` of latency.svg: size and load, as the report names it (default "+usualSize+" and LOAD, else the first with LOAD)")
-	servers := fs.String("servers", "", "`LIST` of servers to draw, separated by commas (default all that were measured)")
+	dir := fs.String("dir", ".", "`DIRECTORY` to write to: cpu.svg, syscalls.svg and latency.svg")
 	rest, err := cli.Parse(fs, args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(stdout, "usage: go run . [flags] FILE.json\n\nDraws what \"go run ./bench --json FILE.json\" has measured.\n\nflags:\n")
@@ -52,13 +48,22 @@ func execute(args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	d := drawing{file: f}
-	if *servers != "" {
-		d.only = strings.Split(*servers, ",")
+	if len(f.Cells) == 0 {
+		return fmt.Errorf("%s: %w", rest[0], errNothing)
 	}
-	drawn := 0
-	for _, picture := range d.pictures(*load, *cell) {
-		svg, err := picture.draw()
+	d := drawing{f}
+	load, cell := d.choose()
+	for _, picture := range []struct {
+		name     string
+		optional bool // a run may have no results for it
+		draw     func(string) (io.WriterTo, error)
+		of       string
+	}{
+		{"cpu.svg", false, d.cpu, load},
+		{"syscalls.svg", true, d.syscalls, load}, // not every server can be counted
+		{"latency.svg", false, d.latency, cell},
+	} {
+		svg, err := picture.draw(picture.of)
 		if errors.Is(err, errNothing) && picture.optional {
 			fmt.Fprintf(stdout, "%s is not drawn: %v\n", picture.name, err)
 			continue
@@ -69,36 +74,8 @@ func execute(args []string, stdout io.Writer) error {
 		if err := write(filepath.Join(*dir, picture.name), svg); err != nil {
 			return fmt.Errorf("--dir %s: %w", *dir, err)
 		}
-		drawn++
-	}
-	if drawn == 0 {
-		return fmt.Errorf("%s: %w", rest[0], errNothing)
 	}
 	return nil
-}
-
-// picture is one file.
-type picture struct {
-	name     string
-	optional bool // a run may have no results for it
-	draw     func() (io.WriterTo, error)
-}
-
-// pictures lists those of what was measured.
-func (d *drawing) pictures(load, cell string) (list []picture) {
-	if len(d.file.Cells) > 0 {
-		load = d.chooseLoad(load)
-		cell = d.chooseCell(load, cell)
-		list = []picture{
-			{"cpu.svg", false, func() (io.WriterTo, error) { return d.cpu(load) }},
-			{"syscalls.svg", true, func() (io.WriterTo, error) { return d.syscalls(load) }}, // not every server can be counted
-			{"latency.svg", false, func() (io.WriterTo, error) { return d.latency(cell) }},
-		}
-	}
-	if !d.file.Growth.Empty() {
-		list = append(list, picture{"growth.svg", true, d.growth})
-	}
-	return list
 }
 
 // read reads the results of a run.

@@ -43,19 +43,6 @@ func measured() *report.File {
 	return f
 }
 
-// grown adds what more connections cost.
-func grown(f *report.File) *report.File {
-	f.Growth = &report.Growth{Size: 4096}
-	for _, l := range []struct{ conns, active int }{{1, 1}, {100, 1}, {100, 100}, {10000, 100}, {10000, 10000}} {
-		c := report.Cell{Load: report.Load{Size: 4096, Conns: l.conns, Active: l.active, Depth: 1}}
-		for j, s := range f.Servers {
-			c.Results = append(c.Results, report.Result{Server: s.Name, Median: report.Sample{ServerCPUUS: float64(l.active + j)}})
-		}
-		f.Growth.Cells = append(f.Growth.Cells, c)
-	}
-	return f
-}
-
 func written(t *testing.T, f *report.File) (path string) {
 	t.Helper()
 	p, err := json.Marshal(f)
@@ -105,24 +92,6 @@ func picturesSay(t *testing.T, dir string, said map[string][]string) {
 	}
 }
 
-func TestGrowthIsDrawnBesideMessagesAndAlone(t *testing.T) {
-	words := []string{"CPU of the server for each message, 4 KiB", "1 % of the connections active", "10000", "connections"}
-	both, alone := t.TempDir(), t.TempDir()
-	if status := run([]string{"--dir", both, written(t, grown(measured()))}, io.Discard, io.Discard); status != cli.OK {
-		t.Fatal(status)
-	}
-	picturesSay(t, both, map[string][]string{"growth.svg": words, "cpu.svg": nil, "latency.svg": nil, "syscalls.svg": nil})
-	f := grown(measured())
-	f.Cells = nil
-	if status := run([]string{"--dir", alone, written(t, f)}, io.Discard, io.Discard); status != cli.OK {
-		t.Fatal(status)
-	}
-	picturesSay(t, alone, map[string][]string{"growth.svg": words})
-	if files, err := os.ReadDir(alone); err != nil || len(files) != 1 {
-		t.Errorf("%v, %v", files, err)
-	}
-}
-
 // A run without the usual load, or the usual size, is drawn too, and one whose system
 // calls nobody could count.
 func TestWhatAnyRunHasIsDrawn(t *testing.T) {
@@ -155,31 +124,18 @@ func TestTheBenchmarkDraws(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	show := exec.CommandContext(t.Context(), program, "--show", written(t, grown(measured())), "--plot", filepath.Join(dir, "pictures"))
+	show := exec.CommandContext(t.Context(), program, "--show", results(t), "--plot", filepath.Join(dir, "pictures"))
 	show.Dir = library
 	if out, err := show.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	picturesSay(t, filepath.Join(dir, "pictures"), map[string][]string{"cpu.svg": nil, "latency.svg": nil, "syscalls.svg": nil, "growth.svg": nil})
-}
-
-func TestOnlyTheServersThatAreNamedAreDrawn(t *testing.T) {
-	dir := t.TempDir()
-	if status := run([]string{"--servers", "ours", "--dir", dir, results(t)}, io.Discard, io.Discard); status != cli.OK {
-		t.Fatal(status)
-	}
-	if p, err := os.ReadFile(filepath.Join(dir, "cpu.svg")); err != nil || bytes.Contains(p, []byte("theirs")) {
-		t.Errorf("%v, %s", err, p)
-	}
+	picturesSay(t, filepath.Join(dir, "pictures"), map[string][]string{"cpu.svg": nil, "latency.svg": nil, "syscalls.svg": nil})
 }
 
 func TestWhatCannotBeDrawnIsSaid(t *testing.T) {
 	file := results(t)
 	for args, want := range map[string]string{
 		"":                             "want one file",
-		"--load 1x1 " + file:           "cpu.svg: the file has no results",
-		"--cell none " + file:          "latency.svg: the file has no results",
-		"--servers others " + file:     "no results",
 		"--dir /nonexistent/x " + file: "--dir /nonexistent/x",
 		"/nonexistent":                 "no such file",
 		"--size 1 " + file:             "no flag --size",

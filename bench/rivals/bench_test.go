@@ -61,15 +61,3 @@ func TestTheBenchmarkComparesTheRivals(t *testing.T) {
 		}
 	}
 }
-
-// cmd/ringkv is another program, too.
-func TestTheBenchmarkComparesKeyValueServers(t *testing.T) {
-	servers := "ringkv+epoll"
-	for _, r := range child.KVRivals() {
-		servers += "," + r.Name
-	}
-	f := benchmark(t, "--storage", "kv", "--storage-dir", t.TempDir(), "--servers", servers, "--sizes", "100", "--loads", "4x4")
-	if len(f.Servers) != 1+len(child.KVRivals()) || len(f.Cells) != 2 || f.Base != "ringkv+epoll" {
-		t.Errorf("%d servers, %d cells, base %s", len(f.Servers), len(f.Cells), f.Base)
-	}
-}

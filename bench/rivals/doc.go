@@ -4,10 +4,6 @@
 //
 //	go run ./bench --rivals
 //	go run ./bench --servers net,io_uring,netpoll,grpc,grpc+stream
-//	go run ./bench --storage kv
-//
-// For --storage kv it has stores that a program could embed, bbolt and pebble, behind
-// gRPC-go.
 //
 // The benchmark builds and starts it, and speaks to it as to its own servers (package
 // child). It is a module of its own, so that these libraries are not needed by the one

@@ -51,15 +51,6 @@ func newGRPC(stream bool) (*grpcServer, error) {
 	if stream {
 		calls = "streams"
 	}
-	return serveGRPC(calls, &grpc.ServiceDesc{
-		ServiceName: echoService, HandlerType: (*any)(nil),
-		Methods: []grpc.MethodDesc{{MethodName: "Call", Handler: echoCall}},
-		Streams: []grpc.StreamDesc{{StreamName: "Stream", Handler: echoStream, ServerStreams: true, ClientStreams: true}},
-	}, nil)
-}
-
-// serveGRPC starts a server of one service.
-func serveGRPC(calls string, service *grpc.ServiceDesc, handler any) (*grpcServer, error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("grpc: %w", err)
@@ -72,7 +63,11 @@ func serveGRPC(calls string, service *grpc.ServiceDesc, handler any) (*grpcServe
 		opts = append(opts, grpc.NumStreamWorkers(uint32(runtime.GOMAXPROCS(0))))
 	}
 	g := &grpcServer{calls: calls, listener: l, server: grpc.NewServer(opts...), done: make(chan error, 1)}
-	g.server.RegisterService(service, handler)
+	g.server.RegisterService(&grpc.ServiceDesc{
+		ServiceName: echoService, HandlerType: (*any)(nil),
+		Methods: []grpc.MethodDesc{{MethodName: "Call", Handler: echoCall}},
+		Streams: []grpc.StreamDesc{{StreamName: "Stream", Handler: echoStream, ServerStreams: true, ClientStreams: true}},
+	}, nil)
 	go func() { g.done <- g.server.Serve(l) }()
 	return g, nil
 }

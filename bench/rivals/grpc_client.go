@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
-	"github.com/ringmsgr/ringmsgr/bench/internal/kv"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
 )
 
@@ -38,7 +37,6 @@ type grpcLoad struct {
 	payload []byte
 	conns   []*grpcConn
 	stream  bool
-	kv      *kv.Work           // nil: echoes
 	workers []worker           // of this slice
 	answers int                // of each worker, until all its open requests were answered once
 	streams context.Context    // of all streams
@@ -46,7 +44,7 @@ type grpcLoad struct {
 
 	// mu protects the following. Run holds it except while it waits.
 	mu        sync.Mutex
-	meter     *load.Meter
+	meter     load.Meter
 	all       uint64 // bytes received in this slice
 	cold      int    // workers that have not answered all that was open
 	running   int    // workers
@@ -72,14 +70,6 @@ func openGRPC(ctx context.Context, o load.Options, stream bool) (child.Load, err
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	l, err := connectGRPC(ctx, o, stream)
-	if err != nil {
-		return nil, err
-	}
-	return l, nil
-}
-
-func connectGRPC(ctx context.Context, o load.Options, stream bool) (*grpcLoad, error) {
 	l := &grpcLoad{opt: o, payload: load.Payload(o.Size), meter: load.NewMeter(o.PID), stream: stream, answers: 1}
 	if stream {
 		l.answers = o.Depth
@@ -100,12 +90,6 @@ func connectGRPC(ctx context.Context, o load.Options, stream bool) (*grpcLoad, e
 // employ makes the workers of a connection: one that has a stream, or one for each call
 // that is open.
 func (l *grpcLoad) employ(c *grpcConn) error {
-	if l.kv != nil {
-		for i := range l.opt.Depth {
-			c.workers = append(c.workers, &kvCaller{l: l, conn: c.ClientConn, slot: c.index*l.opt.Depth + i})
-		}
-		return nil
-	}
 	if !l.stream {
 		for i := range l.opt.Depth {
 			c.workers = append(c.workers, newCaller(l, c.ClientConn, c.index*l.opt.Depth+i))

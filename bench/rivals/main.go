@@ -10,7 +10,6 @@ import (
 	"strconv"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
-	"github.com/ringmsgr/ringmsgr/bench/internal/kv"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
 )
 
@@ -39,18 +38,6 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 			return child.ServeServer(args[1], start, stdin, stdout, gone)
 		case len(args) == 2 && args[0] == "client":
 			open := func(ctx context.Context, o load.Options) (child.Load, error) { return openClient(ctx, args[1], o) }
-			return child.ServeClient(open, stdin, stdout, gone)
-		case len(args) == 3 && args[0] == "kv-server":
-			return child.ServeServer(args[1], func() (child.Server, error) { return startKV(args[1], args[2]) }, stdin, stdout, gone)
-		case len(args) == 1 && args[0] == "kv-client":
-			known := kv.Ledgers{}
-			open := func(ctx context.Context, o load.KVOptions) (child.Load, error) {
-				l, err := openKV(ctx, o, known.Of(o.Addr, o.Size, o.Work.Keys))
-				if err != nil {
-					return nil, err // not an interface that holds a nil pointer
-				}
-				return l, nil
-			}
 			return child.ServeClient(open, stdin, stdout, gone)
 		}
 		return fmt.Errorf("unknown child %q", args)

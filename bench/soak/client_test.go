@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -23,7 +24,7 @@ type kind struct {
 	every  time.Duration // between messages, on average
 	hold   time.Duration // that a consumer keeps an echo, at most; 0: not at all
 	timed  bool          // its latency is what is shown
-	number int           // sessions of this kind with each server
+	number int           // sessions of this kind
 }
 
 var kinds = []kind{
@@ -45,7 +46,6 @@ type session struct {
 	next    [2]uint64       // guarded by mu: the next even and odd one
 	echoes  uint64          // guarded by mu
 	took    *latency.Histogram
-	last    time.Time
 	changed chan struct{} // has an element after an echo
 }
 
@@ -59,7 +59,7 @@ type note struct {
 func openSession(k kind, id int, to wire.Addr, proxy netip.AddrPort) (*session, error) {
 	s := &session{
 		kind: k, user: user{who: fmt.Sprintf("%s.%d", k.name, id)}, sent: map[uint64]note{}, next: [2]uint64{2, 1},
-		rng: rand.New(rand.NewPCG(uint64(id), 11)), took: latency.New(), last: time.Now(), changed: make(chan struct{}, 1),
+		rng: rand.New(rand.NewPCG(uint64(id), 11)), took: latency.New(), changed: make(chan struct{}, 1),
 	}
 	if !k.proxy {
 		proxy = netip.AddrPort{}
@@ -70,18 +70,10 @@ func openSession(k kind, id int, to wire.Addr, proxy netip.AddrPort) (*session, 
 	return s, nil
 }
 
-func (s *session) fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.wrong == nil {
-		s.wrong = fmt.Errorf("%w: %s: %w, behind %d echoes, last %v ago", errWrong, s.who, err, s.echoes, time.Since(s.last))
-	}
-}
-
 // run sends until ctx ends, and then waits for what is under way.
 func (s *session) run(ctx context.Context) {
-	for tid := uint64(1); ctx.Err() == nil && s.healthy(); tid++ {
-		s.pause(ctx)
+	for tid := uint64(1); ctx.Err() == nil && s.trouble() == nil; tid++ {
+		rest(ctx, time.Duration(s.rng.Int64N(int64(slower(2*s.every))))) // on average as long as the kind says
 		if !s.room(ctx) {
 			break
 		}
@@ -99,7 +91,7 @@ func (s *session) run(ctx context.Context) {
 	}
 	limit := time.NewTimer(patience)
 	defer limit.Stop()
-	for s.healthy() && s.underWay() > 0 {
+	for s.trouble() == nil && s.underWay() > 0 {
 		select {
 		case <-s.changed:
 		case <-limit.C:
@@ -108,19 +100,9 @@ func (s *session) run(ctx context.Context) {
 	}
 }
 
-// pause spreads the messages at random.
-func (s *session) pause(ctx context.Context) {
-	t := time.NewTimer(time.Duration(s.rng.Int64N(int64(slower(2 * s.every)))))
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
-
 // room waits until fewer than depth messages are under way.
 func (s *session) room(ctx context.Context) bool {
-	for s.healthy() && s.underWay() >= s.depth {
+	for s.trouble() == nil && s.underWay() >= s.depth {
 		select {
 		case <-s.changed:
 		case <-ctx.Done():
@@ -128,12 +110,6 @@ func (s *session) room(ctx context.Context) bool {
 		}
 	}
 	return ctx.Err() == nil
-}
-
-func (s *session) healthy() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.wrong == nil
 }
 
 func (s *session) underWay() int {
@@ -170,9 +146,8 @@ func (s *session) verify(m *control.Message) error {
 	s.next[m.TID%2] += 2
 	delete(s.sent, m.TID)
 	s.echoes++
-	s.last = time.Now()
 	if s.timed {
-		s.took.Record(s.last.Sub(n.at))
+		s.took.Record(time.Since(n.at))
 	}
 	return nil
 }
@@ -195,18 +170,4 @@ func pattern(size int, tid, salt uint64) []byte {
 	return b[:size]
 }
 
-func same(b []byte, size int, tid, salt uint64) bool {
-	if len(b) != size {
-		return false
-	}
-	var word [8]byte
-	for x := tid*2654435761 + salt; len(b) > 0; x = x*6364136223846793005 + 1442695040888963407 {
-		binary.LittleEndian.PutUint64(word[:], x)
-		n := min(8, len(b))
-		if string(b[:n]) != string(word[:n]) {
-			return false
-		}
-		b = b[n:]
-	}
-	return true
-}
+func same(b []byte, size int, tid, salt uint64) bool { return bytes.Equal(b, pattern(size, tid, salt)) }

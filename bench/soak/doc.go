@@ -4,25 +4,22 @@
 //
 //	go test ./bench/soak                                                  some seconds, in the gate
 //	RINGMSGR_LONG=1h go test -v ./bench/soak -timeout 2h                  an hour, with a table
-//	RINGMSGR_LONG=1h go test -v ./bench/soak -timeout 2h -soak.plot FILE  and a plot, as SVG
 //
 // With -soak.pace 3 pauses are three times as long, for a machine that others use.
 //
-// Two servers, a process each, answer to lossless sessions. The steady one lives
-// as long as the test, and is what is looked at; the other one is handed over to a
-// successor again and again. Both write their log to a disk that is full. Beside
-// them, all the time:
+// A server, a process of its own, answers to lossless sessions. It writes its log to a
+// disk that is full. Beside the sessions, all the time:
 //
 //	what                                                       where
 //	sessions that verify each message, across a proxy that     client_test.go
 //	cuts, resets, half-closes and stalls; consumers that are
 //	slow; sessions whose latency is measured
-//	sessions that keep data on the steady server, and know     keeper_test.go
+//	sessions that keep data on the server, and know            keeper_test.go
 //	what must be there
 //	its files: buffered, direct, group commit, bounds that     storage_test.go
-//	are reached, a small disk that is full, a disk that fails
-//	storms: all sessions of the proxies are cut at once,       soak_test.go
-//	cores that come and go, hand-overs
+//	are reached, a disk that fails
+//	storms: all sessions of the proxy are cut at once,         soak_test.go
+//	cores that come and go
 //	peers that send garbage, are silent, announce what never   hostile_test.go
 //	comes, never read, or never stop asking
 //

@@ -14,19 +14,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// attack is what a hostile peer does until ctx ends, or its own end.
-type attack struct {
-	name string
-	act  func(h *hostile, ctx context.Context)
-}
-
-var attacks = []attack{
-	{"garbage", (*hostile).garbage},
-	{"silence", (*hostile).silence},
-	{"announce", (*hostile).announce},
-	{"never-read", (*hostile).neverRead},
-	{"keepalives", (*hostile).keepalives},
-	{"begin", (*hostile).begin},
+// attacks are what hostile peers do until ctx ends, or the peer's own end.
+var attacks = []func(h *hostile, ctx context.Context){
+	(*hostile).garbage, (*hostile).silence, (*hostile).announce, (*hostile).neverRead, (*hostile).keepalives, (*hostile).begin,
 }
 
 // hostile is one attacker. It belongs to one goroutine.
@@ -37,21 +27,20 @@ type hostile struct {
 	next uint64 // global_seq
 }
 
-// attackAll runs one attacker of each kind against each server until ctx ends.
-func attackAll(ctx context.Context, wg *sync.WaitGroup, servers []wire.Addr, acts *atomic.Int64) {
-	for i, to := range servers {
-		for j, a := range attacks {
-			h := &hostile{rng: rand.New(rand.NewPCG(uint64(i), uint64(j))), to: to, id: 1000 + 100*i + j}
-			wg.Go(func() {
-				for ctx.Err() == nil {
-					round, cancel := context.WithTimeout(ctx, 6*time.Second)
-					a.act(h, round)
-					cancel()
-					acts.Add(1)
-					rest(ctx, slower(50*time.Millisecond))
-				}
-			})
-		}
+// attackAll runs two attackers of each kind until ctx ends.
+func attackAll(ctx context.Context, wg *sync.WaitGroup, to wire.Addr, acts *atomic.Int64) {
+	for i := range 2 * len(attacks) {
+		act := attacks[i%len(attacks)]
+		h := &hostile{rng: rand.New(rand.NewPCG(1, uint64(i))), to: to, id: 1000 + i}
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				round, cancel := context.WithTimeout(ctx, 6*time.Second)
+				act(h, round)
+				cancel()
+				acts.Add(1)
+				rest(ctx, slower(50*time.Millisecond))
+			}
+		})
 	}
 }
 
@@ -69,7 +58,7 @@ func (h *hostile) dial(ctx context.Context) net.Conn {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", h.to.AddrPort.String())
 	if err != nil {
-		return nil // the server is being handed over, or full
+		return nil // the server is full
 	}
 	context.AfterFunc(ctx, func() { _ = c.Close() })
 	return c
@@ -98,7 +87,7 @@ func (h *hostile) silence(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// peer is a lossy session as an MDS, which both servers answer without state.
+// peer is a lossy session as an MDS, which the server answers without state.
 func (h *hostile) peer(ctx context.Context) *msgrtest.Peer {
 	h.next++
 	p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.MDS, ID: fmt.Sprint(h.id)}}, h.to)

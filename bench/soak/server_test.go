@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -26,11 +24,8 @@ import (
 )
 
 // childCommand is the first argument of a server process. The directory of its files
-// follows, or noFiles, and then the path of its predecessor's socket, if it has one.
+// follows.
 const childCommand = "soak-server"
-
-// noFiles is for a server without storage.
-const noFiles = "-"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == childCommand {
@@ -67,10 +62,8 @@ type serverHello struct {
 // serverRequest is a line to a server: one of its fields is set, or none to have
 // the sample alone.
 type serverRequest struct {
-	Listen  string `json:"listen,omitempty"`  // for a successor, at this path
-	Handed  bool   `json:"handed,omitempty"`  // wait until the successor has everything
-	Cores   int    `json:"cores,omitempty"`   // begin to become so many
-	Collect bool   `json:"collect,omitempty"` // garbage, before the sample
+	Cores   int  `json:"cores,omitempty"`   // begin to become so many
+	Collect bool `json:"collect,omitempty"` // garbage, before the sample
 }
 
 // serverSample answers every request.
@@ -79,31 +72,29 @@ type serverSample struct {
 	Peak       int64            `json:"peak"`
 	Heap       uint64           `json:"heap"`
 	Files      int              `json:"files"`
-	Kinds      map[string]int   `json:"kinds"` // files by what they are
 	Goroutines int              `json:"goroutines"`
 	Cores      int              `json:"cores"`
-	Changes    int              `json:"changes"`           // of the number of cores, that ended
 	Trouble    string           `json:"trouble,omitempty"` // with one of them
 	Open       int              `json:"open"`
 	Ready      int              `json:"ready"` // of these, all the time while Files were counted
 	HalfOpen   int              `json:"half_open"`
 	InFlight   int64            `json:"in_flight"`
 	Sending    int64            `json:"sending"`
-	Locked     int64            `json:"locked"` // bytes, pinned ones too
-	Ops        int64            `json:"ops"`    // requests on files
-	Storage    storageSample    `json:"storage"`
+	Locked     int64            `json:"locked"`   // bytes, pinned ones too
+	Ops        int64            `json:"ops"`      // requests on files
+	Held       int64            `json:"held"`     // times that a connection waited for a file
+	Reopened   int64            `json:"reopened"` // files of which a sync had failed
+	Failed     int64            `json:"failed"`   // requests on files
 	Counters   control.Counters `json:"counters"`
 }
 
 // server is one server process.
 type server struct {
 	m       *control.Messenger
-	storage *storage   // nil: none
-	handed  chan error // how the hand-over ended
+	storage *storage
 
 	changing sync.Mutex // held while cores come and go
 	mu       sync.Mutex
-	changes  int    // guarded by mu
 	trouble  string // guarded by mu
 }
 
@@ -117,12 +108,7 @@ func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 	defer full.Close()
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), mostCores+2))
 	s := &server{}
-	if args[0] != noFiles {
-		if s.storage, err = newStorage(args[0]); err != nil {
-			return err
-		}
-		s.storage.m, s.storage.trouble = func() *control.Messenger { return s.m }, s.fail
-	}
+	s.storage = &storage{dir: args[0], trouble: s.fail}
 	lossless, lossy := control.StatefulServer(), control.StatelessServer()
 	cfg := control.Config{
 		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Default: &lossy,
@@ -132,20 +118,13 @@ func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 		MaxBackoff: 2 * time.Second, DispatchBytes: dispatchBytes, SendBytes: sendBytes, HalfOpen: halfOpen,
 		MessageGrace: 3 * time.Second,
 	}
-	if s.storage != nil {
-		cfg.CoreStarted = s.storage.started
-		cfg.AlignFrom = 4096 // so that blocks can be written as they are received
-		cfg.Plane.FileOps = 2 * fileOps
-		cfg.Plane.Open = faulty.OpenWith(cfg.Plane.Opener(), strike)
-	}
+	cfg.CoreStarted = s.storage.started
+	cfg.AlignFrom = 4096 // so that blocks can be written as they are received
+	cfg.Plane.FileOps = 2 * fileOps
+	cfg.Plane.Open = faulty.OpenWith(cfg.Plane.Opener(), strike)
 	// Half of the messages come back from the core, the others from a goroutine.
 	echo := &control.Dispatcher{Fast: s.fast, Queued: s.queued}
-	if len(args) > 1 {
-		err = s.takeOver(cfg, args[1], echo)
-	} else {
-		err = s.start(cfg, echo)
-	}
-	if err != nil {
+	if err := s.start(cfg, echo); err != nil {
 		return err
 	}
 	defer func() {
@@ -169,23 +148,10 @@ func (s *server) start(cfg control.Config, d *control.Dispatcher) error {
 	return err
 }
 
-func (s *server) takeOver(cfg control.Config, path string, d *control.Dispatcher) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	var dialer net.Dialer
-	c, err := dialer.DialContext(ctx, "unix", path)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	s.m, err = control.TakeOver(ctx, cfg, c.(*net.UnixConn), d)
-	return err
-}
-
 // fast sends what is even back from the core, if there is room at once. Requests on files
 // stay on the core.
 func (s *server) fast(c *control.Conn, m *control.Message) bool {
-	if m.Type == orderType && s.storage != nil {
+	if m.Type == orderType {
 		s.storage.serve(c, m)
 		return true
 	}
@@ -196,7 +162,7 @@ func (s *server) fast(c *control.Conn, m *control.Message) bool {
 	switch err := c.Send(clone); {
 	case err == nil:
 		return true
-	case errors.Is(err, control.ErrQueueFull), errors.Is(err, control.ErrHandedOver):
+	case errors.Is(err, control.ErrQueueFull):
 		clone.Release()
 		return false // it waits for room behind the others
 	default:
@@ -219,23 +185,13 @@ func (s *server) answer(line json.RawMessage) (any, error) {
 	if err := json.Unmarshal(line, &req); err != nil {
 		return nil, err
 	}
-	var err error
 	switch {
-	case req.Listen != "":
-		err = s.listen(req.Listen)
-	case req.Handed:
-		if err = <-s.handed; err == nil {
-			return serverSample{}, nil
-		}
 	case req.Cores > 0:
 		if s.changing.TryLock() {
 			go s.become(req.Cores)
 		}
 	case req.Collect:
 		runtime.GC()
-	}
-	if err != nil {
-		return nil, err
 	}
 	return s.sample()
 }
@@ -250,15 +206,12 @@ func (s *server) become(n int) {
 		if len(cores) < n {
 			_, err = s.m.AddCore(ctx)
 		} else {
-			if c := s.m.Core(cores[0]); c != nil && s.storage != nil {
+			if c := s.m.Core(cores[0]); c != nil {
 				c.Do(s.storage.leave)
 			}
 			err = s.m.RemoveCore(ctx, cores[0])
 		}
 	}
-	s.mu.Lock()
-	s.changes++
-	s.mu.Unlock()
 	if err != nil {
 		s.fail(err)
 	}
@@ -271,28 +224,6 @@ func (s *server) fail(err error) {
 	if s.trouble == "" {
 		s.trouble = err.Error()
 	}
-}
-
-// listen hands over to the process that comes to path.
-func (s *server) listen(path string) error {
-	l, err := control.ListenPrivate(path)
-	if err != nil {
-		return err
-	}
-	s.handed = make(chan error, 1)
-	go func() {
-		defer l.Close()
-		c, err := l.Accept()
-		if err != nil {
-			s.handed <- err
-			return
-		}
-		defer c.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		s.handed <- s.m.HandOver(ctx, c.(*net.UnixConn))
-	}()
-	return nil
 }
 
 func (s *server) sample() (serverSample, error) {
@@ -312,11 +243,6 @@ func (s *server) sample() (serverSample, error) {
 			ready++
 		}
 	}
-	kinds := map[string]int{}
-	for _, f := range files {
-		to, _ := os.Readlink("/proc/self/fd/" + f.Name()) // of the one that reads the directory: none
-		kinds[strings.TrimRight(to, "[]0123456789")]++
-	}
 	st, err := s.m.Stats()
 	if err != nil {
 		return out, err
@@ -326,16 +252,14 @@ func (s *server) sample() (serverSample, error) {
 	var heap runtime.MemStats
 	runtime.ReadMemStats(&heap)
 	out = serverSample{
-		Resident: mem.Resident, Peak: mem.Peak, Heap: heap.HeapAlloc, Files: len(files), Kinds: kinds, Goroutines: runtime.NumGoroutine(),
-		Cores: len(s.m.Cores()), Changes: s.changes, Trouble: s.trouble, Open: st.Open, Ready: ready, HalfOpen: st.HalfOpen, InFlight: st.InFlight, Sending: st.Sending, Counters: st.Counters,
+		Resident: mem.Resident, Peak: mem.Peak, Heap: heap.HeapAlloc, Files: len(files), Goroutines: runtime.NumGoroutine(),
+		Cores: len(s.m.Cores()), Trouble: s.trouble, Open: st.Open, Ready: ready, HalfOpen: st.HalfOpen, InFlight: st.InFlight, Sending: st.Sending, Counters: st.Counters,
 		Locked: mem.Locked,
 	}
 	for i := range st.Cores {
 		out.Ops += st.Cores[i].Files.Ops
 	}
-	if s.storage != nil {
-		out.Storage = s.storage.sample()
-	}
+	out.Held, out.Reopened, out.Failed = s.storage.held.Load(), s.storage.reopened.Load(), s.storage.failed.Load()
 	return out, nil
 }
 
@@ -356,12 +280,12 @@ type process struct {
 	addr wire.Addr
 }
 
-func startServer(ctx context.Context, sp *proc.Spawner, args ...string) (*process, error) {
+func startServer(ctx context.Context, args ...string) (*process, error) {
 	// Not by its path: in an hour somebody may have removed it.
 	const exe = "/proc/self/exe"
 	var hello serverHello
 	var said bytes.Buffer
-	c, err := sp.Start(ctx, "server", exe, append([]string{childCommand}, args...), &said, &hello)
+	c, err := proc.Start(ctx, "server", exe, append([]string{childCommand}, args...), &said, &hello)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, &said)
 	}

@@ -4,26 +4,19 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
-	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-var (
-	plotFile = flag.String("soak.plot", "", "write a plot of the run to this `file`, as SVG")
-	pace     = flag.Float64("soak.pace", 1, "pauses are so many times as `long`, for a machine that others use")
-)
+var pace = flag.Float64("soak.pace", 1, "pauses are so many times as `long`, for a machine that others use")
 
 // slower is a pause at the pace of the run.
 func slower(d time.Duration) time.Duration { return time.Duration(float64(d) * *pace) }
@@ -33,61 +26,50 @@ const patience = 60 * time.Second
 
 // plan says how long a run is, and how often things happen in it.
 type plan struct {
-	length   time.Duration
-	window   time.Duration // between two rows
-	storm    time.Duration
-	cores    time.Duration // between two changes of the number of cores
-	handOver time.Duration
-	settle   time.Duration // without attackers, behind and before
+	length time.Duration
+	window time.Duration // between two rows
+	storm  time.Duration
+	cores  time.Duration // between two changes of the number of cores
+	settle time.Duration // without attackers, behind and before
 }
 
 func planned(t *testing.T) plan {
 	long := os.Getenv("RINGMSGR_LONG")
 	if long == "" {
-		return plan{6 * time.Second, time.Second, 1500 * time.Millisecond, 700 * time.Millisecond, 2 * time.Second, 10 * time.Second}
+		return plan{6 * time.Second, time.Second, 1500 * time.Millisecond, 700 * time.Millisecond, 10 * time.Second}
 	}
 	d, err := time.ParseDuration(long)
 	if err != nil {
 		t.Fatalf("RINGMSGR_LONG: %v", err)
 	}
-	return plan{d, max(d/240, time.Second), 20 * time.Second, 5 * time.Second, 15 * time.Second, 30 * time.Second}
+	return plan{d, max(d/240, time.Second), 20 * time.Second, 5 * time.Second, 30 * time.Second}
 }
 
 // world is everything that runs.
 type world struct {
 	t        *testing.T
 	plan     plan
-	spawner  *proc.Spawner
-	steady   *process
-	handed   *process
-	proxies  []*msgrtest.HostileProxy
+	server   *process
+	proxy    *msgrtest.HostileProxy
 	sessions []*session
 	keepers  []*keeper
 	acts     atomic.Int64
 	storms   atomic.Int64
 	changes  atomic.Int64 // cores that came or went
-	handOver atomic.Int64
 	rows     []row
 }
 
 // Everything at once: no message is lost, doubled or overtaken, and nothing grows.
 func TestNothingGrowsAndNothingIsLostWithEverythingAtOnce(t *testing.T) {
-	w := &world{t: t, plan: planned(t), spawner: proc.NewSpawner()}
-	t.Cleanup(w.spawner.Close)
+	w := &world{t: t, plan: planned(t)}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var err error
-	if w.steady, err = startServer(ctx, w.spawner, t.TempDir()); err != nil {
+	if w.server, err = startServer(ctx, t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { w.steady.Stop() }()
-	if w.handed, err = startServer(ctx, w.spawner, noFiles); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { w.handed.Stop() }()
-	servers := []wire.Addr{w.steady.addr, w.handed.addr}
-	w.open(servers)
-	w.openKeepers()
+	defer w.server.Stop()
+	w.open()
 
 	var senders, others sync.WaitGroup
 	sending, stopSending := context.WithCancel(ctx)
@@ -108,15 +90,13 @@ func TestNothingGrowsAndNothingIsLostWithEverythingAtOnce(t *testing.T) {
 
 	hostile, stopHostile := context.WithCancel(ctx)
 	defer stopHostile()
-	attackAll(hostile, &others, servers, &w.acts)
+	attackAll(hostile, &others, w.server.addr, &w.acts)
 	w.disturb(hostile, &others)
 	w.during(w.plan.length, w.row)
 	w.awaitStorage(ctx)
 	stopHostile()
 	others.Wait()
-	for _, p := range w.proxies {
-		p.Calm()
-	}
+	w.proxy.Calm()
 	stopSending()
 	senders.Wait()
 
@@ -136,36 +116,29 @@ func TestNothingGrowsAndNothingIsLostWithEverythingAtOnce(t *testing.T) {
 	}
 }
 
-// open makes all sessions.
-func (w *world) open(servers []wire.Addr) {
-	for i, to := range servers {
-		proxy := msgrtest.NewHostileProxy(w.t, msgrtest.HostileConfig{Seed: uint64(i), Reach: 4 << 20, Stall: 2 * time.Second})
-		proxy.Lead(to.AddrPort)
-		w.proxies = append(w.proxies, proxy)
-		for j, k := range kinds {
-			for n := range k.number {
-				var through netip.AddrPort
-				if k.proxy {
-					through = proxy.Addr()
-				}
-				s, err := openSession(k, 1+100*i+10*j+n, to, through)
-				if err != nil {
-					w.t.Fatal(err)
-				}
-				w.sessions = append(w.sessions, s)
+// open makes all sessions, and those that keep data.
+func (w *world) open() {
+	w.proxy = msgrtest.NewHostileProxy(w.t, msgrtest.HostileConfig{Reach: 4 << 20, Stall: 2 * time.Second})
+	w.proxy.Lead(w.server.addr.AddrPort)
+	for j, k := range kinds {
+		for n := range k.number {
+			var through netip.AddrPort
+			if k.proxy {
+				through = w.proxy.Addr()
 			}
+			s, err := openSession(k, 1+10*j+n, w.server.addr, through)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			w.sessions = append(w.sessions, s)
 		}
 	}
-}
-
-// openKeepers makes the sessions that keep data on the steady server.
-func (w *world) openKeepers() {
 	for n := range keepers {
 		var through netip.AddrPort
 		if n%2 == 0 {
-			through = w.proxies[0].Addr()
+			through = w.proxy.Addr()
 		}
-		k, err := openKeeper(n, w.steady.addr, through)
+		k, err := openKeeper(n, w.server.addr, through)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -195,11 +168,11 @@ func (w *world) during(length time.Duration, what func(began time.Time)) {
 }
 
 func (w *world) healthy() bool {
-	return !slices.ContainsFunc(w.sessions, func(s *session) bool { return !s.healthy() }) &&
+	return !slices.ContainsFunc(w.sessions, func(s *session) bool { return s.trouble() != nil }) &&
 		!slices.ContainsFunc(w.keepers, func(k *keeper) bool { return k.trouble() != nil })
 }
 
-// disturb starts the storms, the changes of cores and the hand-overs.
+// disturb starts the storms and the changes of cores.
 func (w *world) disturb(ctx context.Context, wg *sync.WaitGroup) {
 	every := func(d time.Duration, count *atomic.Int64, what func() error) {
 		wg.Go(func() {
@@ -213,47 +186,23 @@ func (w *world) disturb(ctx context.Context, wg *sync.WaitGroup) {
 		})
 	}
 	every(w.plan.storm, &w.storms, func() error {
-		for _, p := range w.proxies {
-			p.CutAll()
-		}
+		w.proxy.CutAll()
 		return nil
 	})
 	rng := rand.New(rand.NewPCG(3, 5))
 	every(w.plan.cores, &w.changes, func() error {
-		now, err := w.steady.ask(w.t.Context(), serverRequest{Cores: leastCore + rng.IntN(mostCores-leastCore+1)})
+		now, err := w.server.ask(w.t.Context(), serverRequest{Cores: leastCore + rng.IntN(mostCores-leastCore+1)})
 		if now.Trouble != "" {
 			err = errors.New(now.Trouble)
 		}
 		return err
 	})
-	every(w.plan.handOver, &w.handOver, w.succeed)
 }
 
-// succeed replaces the second server by a successor.
-func (w *world) succeed() error {
-	path := filepath.Join(w.t.TempDir(), fmt.Sprint(w.handOver.Load()))
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
-	defer cancel()
-	if _, err := w.handed.ask(ctx, serverRequest{Listen: path}); err != nil {
-		return err
-	}
-	next, err := startServer(ctx, w.spawner, noFiles, path)
-	if err != nil {
-		return fmt.Errorf("hand-over %d: %w", w.handOver.Load(), err)
-	}
-	old := w.handed
-	w.handed = next
-	if _, err := old.ask(ctx, serverRequest{Handed: true}); err != nil {
-		return err
-	}
-	old.Stop()
-	return nil
-}
-
-// become waits until the steady server has so many cores.
+// become waits until the server has so many cores.
 func (w *world) become(ctx context.Context, cores int) {
 	for {
-		s, err := w.steady.ask(ctx, serverRequest{Cores: cores})
+		s, err := w.server.ask(ctx, serverRequest{Cores: cores})
 		if err != nil || s.Trouble != "" {
 			w.t.Fatal(err, s.Trouble)
 		}
@@ -264,16 +213,16 @@ func (w *world) become(ctx context.Context, cores int) {
 	}
 }
 
-// baseline is the most that the steady server uses when nobody attacks it: with
+// baseline is the most that the server uses when nobody attacks it: with
 // all sessions connected at once.
 func (w *world) baseline(ctx context.Context) serverSample {
 	var most serverSample
 	for n, all := 0, 0; n < 20 || all == 0; n++ {
-		s, err := w.steady.ask(ctx, serverRequest{Collect: true})
+		s, err := w.server.ask(ctx, serverRequest{Collect: true})
 		if err != nil {
 			w.t.Fatalf("the server, after %d samples of which %d have all sessions: %v", n, all, err)
 		}
-		if s.Ready == len(w.sessions)/2+len(w.keepers) { // the other half is the second server's
+		if s.Ready == len(w.sessions)+len(w.keepers) {
 			all++
 		}
 		s.Files, s.Goroutines = max(s.Files, most.Files), max(s.Goroutines, most.Goroutines)

@@ -1,16 +1,12 @@
 package soak
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
-	"runtime"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -19,107 +15,72 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
 )
 
-// The storage of the steady server: the core that received a request reads and writes
+// The storage of the server: the core that received a request reads and writes
 // the files, and answers. Every core has the block files open for itself, gives them up
-// when it is removed, and opens them anew when a sync has failed. An object is a file of
-// its own, on a file system that is full now and then.
+// when it is removed, and opens them anew when a sync has failed.
 
 // place says where a slot is.
 type place uint8
 
 const (
-	cached  place = iota // in the block file that goes through the page cache
-	direct               // in the one that goes past it
-	objects              // a file of its own, which a rename replaces
+	cached place = iota // in the block file that goes through the page cache
+	direct              // in the one that goes past it
 	places
 )
 
-func (p place) String() string { return [...]string{"cached", "direct", "objects"}[p] }
-
-// action is what is done with a slot.
-type action uint8
-
-const (
-	readSlot action = iota
-	writeSlot
-	removeSlot // of objects
-)
+func (p place) String() string { return [...]string{"cached", "direct"}[p] }
 
 // order is the front of a request. The data to be written is its data.
 type order struct {
-	Action action
-	Place  place
-	How    control.Durability
-	_      uint8
-	Slot   uint32
-	Off    uint32 // of a read
-	Size   uint32
+	Write   bool
+	Place   place
+	Through bool // a write has a sync of its own
+	_       uint8
+	Slot    uint32
+	Size    uint32
 }
 
 const (
-	orderType  uint16 = 2000
-	resultType uint16 = 2001 // Front: a result and a text; Data: what was read
+	orderType  uint16 = 2000 + iota
+	goodType          // its data is what was read
+	failedType        // the disk failed or is full, or the file was given up; the front says it
+	badType           // as must not be
 
 	slotBytes = 1 << 20
 	fileOps   = 4       // requests of a file before it is full
 	poolKeep  = 4 << 20 // bytes of free buffers of a core
-	smallDisk = 2 << 20 // bytes, for the objects
 )
 
-// result is how a request ended.
-type result uint8
-
-const (
-	good    result = iota
-	noSpace        // the disk is full, or says so
-	failed         // the disk failed, or the file was given up
-	unasked        // as must not be
-)
-
-func resultOf(err error) result {
-	switch {
-	case err == nil:
-		return good
-	case errors.Is(err, unix.ENOSPC):
-		return noSpace
-	case errors.Is(err, unix.EIO), errors.Is(err, control.ErrNotDurable), errors.Is(err, control.ErrFileClosed), errors.Is(err, errNoFile),
-		errors.Is(err, io.EOF), errors.Is(err, io.ErrShortWrite), errors.Is(err, io.ErrUnexpectedEOF):
-		return failed
+// resultOf is the type of the answer to a request that ended with err.
+func resultOf(err error) uint16 {
+	if err == nil {
+		return goodType
 	}
-	return unasked
+	for _, may := range []error{
+		unix.ENOSPC, unix.EIO, control.ErrNotDurable, control.ErrFileClosed, errNoFile, io.EOF, io.ErrShortWrite, io.ErrUnexpectedEOF,
+	} {
+		if errors.Is(err, may) {
+			return failedType
+		}
+	}
+	return badType
 }
 
-var errNoFile = errors.New("soak: no core has the file open")
-
-// storageSample is what the storage counted.
-type storageSample struct {
-	Held      int64 `json:"held"`      // times that a connection waited for a file
-	Forwarded int64 `json:"forwarded"` // requests that another core carried out
-	Moved     int64 `json:"moved"`     // files that left their core
-	Reopened  int64 `json:"reopened"`  // files of which a sync had failed
-	Full      int64 `json:"full"`      // requests that a full disk refused
-	Failed    int64 `json:"failed"`
-	Small     bool  `json:"small"` // the objects have a small disk
-	Direct    bool  `json:"direct"`
-}
+var errNoFile = errors.New("soak: the core has no such file open")
 
 // storage is what all cores share of it. All but the counters is set before they start.
 type storage struct {
-	m     func() *control.Messenger
-	dir   string
-	small string // where the objects are
-	own   bool   // it is a disk of its own
-
-	held, forwarded, moved, reopened, full, failed atomic.Int64
-	direct                                         atomic.Bool
-	trouble                                        func(error)
+	dir      string
+	trouble  func(error)
+	held     atomic.Int64 // times that a connection waited for a file
+	reopened atomic.Int64 // files of which a sync had failed
+	failed   atomic.Int64 // requests
 }
 
 // shelf is what one core has open.
 type shelf struct {
-	files   [objects]*control.File
-	leaving bool   // the core is being removed
-	free    []*job // used again
+	files   [places]*control.File
+	leaving bool // the core is being removed
 }
 
 var shelves control.CoreLocal[shelf]
@@ -127,43 +88,10 @@ var shelves control.CoreLocal[shelf]
 // job is one request. Owner: the core where it is.
 type job struct {
 	control.FileOp
-	task  control.Task
 	s     *storage
 	order order
 	due   control.PendingReply
-	tid   uint64
 	msg   *control.Message // to be written; else nil
-	file  *control.File    // of an object
-	hops  int
-}
-
-// newStorage has files in dir, and objects on a small disk if that can be mounted.
-func newStorage(dir string) (*storage, error) {
-	s := &storage{dir: dir, small: filepath.Join(dir, "objects")}
-	if err := os.Mkdir(s.small, 0o700); err != nil {
-		return nil, err
-	}
-	mounted := make(chan string)
-	go func() { mounted <- mountSmall(s.small) }()
-	if path := <-mounted; path != "" {
-		s.small, s.own = path, true
-	}
-	return s, nil
-}
-
-// mountSmall mounts a small file system that no other process sees, and names it by a
-// descriptor, which keeps it, so that all threads find it. It is "" without the privilege.
-func mountSmall(at string) string {
-	runtime.LockOSThread() // which ends with the goroutine
-	if unix.Unshare(unix.CLONE_NEWNS) != nil || unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") != nil ||
-		unix.Mount("none", at, "tmpfs", 0, fmt.Sprintf("size=%d", smallDisk)) != nil {
-		return ""
-	}
-	fd, err := unix.Open(at, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return ""
-	}
-	return fmt.Sprintf("/proc/self/fd/%d", fd)
 }
 
 // strike has the disk fail now and then.
@@ -207,179 +135,64 @@ func (s *storage) open(c *control.Core, p place) {
 			f.Close()
 		case err == nil:
 			sh.files[p] = f
-			if p == direct && f.Alignment() != (control.Alignment{}) {
-				s.direct.Store(true)
-			}
 		}
 	})
 }
 
-// leave gives up the files of a core that is going to be removed: some are closed, and
-// others go to another core first.
+// leave closes the files of a core that is going to be removed.
 func (s *storage) leave(c *control.Core) {
 	sh := shelves.Of(c)
 	sh.leaving = true
 	for p, f := range sh.files {
 		sh.files[p] = nil
-		switch {
-		case f == nil:
-		case rand.IntN(2) == 0:
+		if f != nil {
 			f.Close()
-		default:
-			f.Detach(func(c *control.Core, d *control.DetachedFile) {
-				if d == nil {
-					return
-				}
-				s.moved.Add(1)
-				s.other(c).Do(func(c *control.Core) {
-					if f, err := c.AttachFile(d); err == nil {
-						f.Close()
-					}
-				})
-			})
 		}
 	}
 }
 
-// other is another core, if there is one.
-func (s *storage) other(c *control.Core) *control.Core {
-	for _, id := range s.m().Cores() {
-		if o := s.m().Core(id); o != nil && o != c {
-			return o
-		}
-	}
-	return c
-}
-
-// serve gets a request (Dispatcher.Fast).
+// serve gets a request (Dispatcher.Fast). A core that has no file any more, or not yet,
+// refuses it.
 func (s *storage) serve(conn *control.Conn, m *control.Message) {
-	core := conn.OwnerCore()
-	sh := shelves.Of(core)
-	j := sh.take(s)
+	c, j := conn.OwnerCore(), &job{s: s}
 	if _, err := binary.Decode(m.Front, binary.LittleEndian, &j.order); err != nil || j.order.Place >= places {
 		s.trouble(fmt.Errorf("order %x: %v", m.Front, err))
 		return
 	}
-	j.due, j.tid, j.hops = conn.Later(m), m.TID, 0
-	if j.order.Action == writeSlot {
-		m.Retain() // it is written from where it was received
-		j.msg = m
-	}
-	j.start(core)
-	if j.order.Place == objects {
+	j.Done, j.due = j.done, conn.Later(m)
+	f := shelves.Of(c).files[j.order.Place]
+	if f == nil {
+		j.answer(c, errNoFile)
 		return
 	}
-	if f := sh.files[j.order.Place]; f != nil && f.Hold(conn) {
+	var err error
+	at := int64(j.order.Slot) * slotBytes
+	if !j.order.Write {
+		err = f.ReadBuffer(&j.FileOp, int(j.order.Size), at)
+	} else {
+		how := control.Committed
+		if j.order.Through {
+			how = control.Through
+		}
+		m.Retain() // it is written from where it was received
+		j.msg = m
+		err = f.WriteAt(&j.FileOp, m.Data, at, how)
+	}
+	if err != nil { // it was not taken
+		s.renew(c, j.order.Place)
+		j.answer(c, err)
+	}
+	if f := shelves.Of(c).files[j.order.Place]; f != nil && f.Hold(conn) {
 		s.held.Add(1)
 	}
 }
 
-func (sh *shelf) take(s *storage) *job {
-	if last := len(sh.free) - 1; last >= 0 {
-		j := sh.free[last]
-		sh.free = sh.free[:last]
-		return j
-	}
-	j := &job{s: s}
-	j.Done, j.task.Run = j.done, j.start
-	return j
-}
-
-// start carries the request out, here or, if the core has no files any more or not yet, on
-// another one.
-func (j *job) start(c *control.Core) {
-	if j.order.Place == objects {
-		j.startObject(c)
-		return
-	}
-	f := shelves.Of(c).files[j.order.Place]
-	if f == nil {
-		if to := j.s.other(c); to != c && j.hops < 3 {
-			j.hops++
-			j.s.forwarded.Add(1)
-			to.Post(&j.task)
-			return
-		}
-		j.answer(c, errNoFile)
-		return
-	}
-	if err := j.ask(f, int64(j.order.Slot)*slotBytes); err != nil { // it was not taken
-		j.s.renew(c, j.order.Place)
-		j.answer(c, err)
-	}
-}
-
-func (j *job) ask(f *control.File, at int64) error {
-	if j.order.Action == readSlot {
-		return f.ReadBuffer(&j.FileOp, int(j.order.Size), at+int64(j.order.Off))
-	}
-	return f.WriteAt(&j.FileOp, j.msg.Data, at, j.order.How)
-}
-
-func (j *job) path() string { return filepath.Join(j.s.small, fmt.Sprint(j.order.Slot)) }
-
-// startObject opens the file of an object, or removes it. A new one is written beside the
-// old one.
-func (j *job) startObject(c *control.Core) {
-	path, opt := j.path(), control.FileOptions{}
-	switch j.order.Action {
-	case removeSlot:
-		var err error
-		c.Offload(func() {
-			if err = j.s.m().Disk().Remove(path); errors.Is(err, fs.ErrNotExist) {
-				err = nil // one that was never written
-			}
-		}, func(c *control.Core) { j.answer(c, err) })
-		return
-	case writeSlot:
-		path += ".new"
-		opt = control.FileOptions{Write: true, Create: true, Truncate: true}
-	}
-	c.OpenFile(path, opt, func(c *control.Core, f *control.File, err error) {
-		if err == nil {
-			j.file = f
-			err = j.ask(f, 0)
-		}
-		if err != nil {
-			j.end(c, err)
-		}
-	})
-}
-
 // done is the end of what the disk was asked.
 func (j *job) done(c *control.Core, op *control.FileOp) {
-	if j.order.Place == objects {
-		j.end(c, op.Err)
-		return
-	}
 	if op.Err != nil {
 		j.s.renew(c, j.order.Place)
 	}
 	j.answer(c, op.Err)
-}
-
-// end closes the file of an object; a new one takes the place of the old one.
-func (j *job) end(c *control.Core, err error) {
-	f := j.file
-	j.file = nil
-	if j.order.Action == readSlot {
-		j.answer(c, err)
-		if f != nil {
-			f.Close()
-		}
-		return
-	}
-	if f != nil {
-		f.Close()
-	}
-	path, disk := j.path(), j.s.m().Disk()
-	c.Offload(func() {
-		if err == nil {
-			err = disk.Rename(path+".new", path)
-		} else {
-			_ = disk.Remove(path + ".new") // it may never have been there
-		}
-	}, func(c *control.Core) { j.answer(c, err) })
 }
 
 // renew opens a file anew whose sync has failed.
@@ -397,53 +210,23 @@ func (s *storage) renew(c *control.Core, p place) {
 
 // answer ends the request.
 func (j *job) answer(c *control.Core, err error) {
-	res := resultOf(err)
-	switch res {
-	case noSpace:
-		j.s.full.Add(1)
-	case failed, unasked:
-		j.s.failed.Add(1)
-	}
 	var reply *control.Message
 	switch {
-	case res == good && j.order.Action == readSlot:
-		reply = j.Message(resultType) // what was read, without a copy
+	case err == nil && !j.order.Write:
+		reply = j.Message(goodType) // what was read, without a copy
 	case c.Gone():
-		reply = control.NewMessage(resultType, nil, nil)
+		reply = control.NewMessage(goodType, nil, nil)
 	default:
-		reply, _ = c.NewMessage(resultType, 0) // without data it does not fail
+		reply, _ = c.NewMessage(goodType, 0) // without data it does not fail
 	}
-	reply.Front = append(reply.Front, byte(res))
 	if err != nil {
-		reply.Front = append(reply.Front, err.Error()...)
+		j.s.failed.Add(1)
+		reply.Type, reply.Front = resultOf(err), []byte(err.Error())
 	}
-	switch send := j.due.Send(reply); {
-	case errors.Is(send, control.ErrQueueFull):
-		go j.s.wait(j.due.Conn(), reply, j.tid)
-	case send != nil:
+	if j.due.Send(reply) != nil {
 		reply.Release() // the session is over
 	}
 	if j.msg != nil {
 		j.msg.Release()
-	}
-	j.msg, j.due = nil, control.PendingReply{}
-	sh := shelves.Of(c)
-	sh.free = append(sh.free, j)
-}
-
-// wait sends an answer when there is room.
-func (s *storage) wait(conn *control.Conn, reply *control.Message, tid uint64) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	reply.TID = tid
-	if conn.SendContext(ctx, reply) != nil {
-		reply.Release()
-	}
-}
-
-func (s *storage) sample() storageSample {
-	return storageSample{
-		Held: s.held.Load(), Forwarded: s.forwarded.Load(), Moved: s.moved.Load(), Reopened: s.reopened.Load(),
-		Full: s.full.Load(), Failed: s.failed.Load(), Small: s.own, Direct: s.direct.Load(),
 	}
 }

@@ -91,3 +91,10 @@ func (u *user) fail(err error) {
 		u.wrong = fmt.Errorf("%w: %s: %w", errWrong, u.who, err)
 	}
 }
+
+// trouble is the first thing that must not be.
+func (u *user) trouble() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.wrong
+}

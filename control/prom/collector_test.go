@@ -205,12 +205,17 @@ func TestAfterTheShutdownTheLastCountsAreShown(t *testing.T) {
 	}
 }
 
-// Every metric that the dashboard asks for is one.
-func TestTheDashboardAsksForWhatIsThere(t *testing.T) {
+// Every metric that the dashboard and the alert rules ask for is one.
+func TestTheDashboardAndTheAlertsAskForWhatIsThere(t *testing.T) {
 	text, err := os.ReadFile("dashboard.json")
 	if err != nil {
 		t.Fatal(err)
 	}
+	alerts, err := os.ReadFile("alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = append(text, alerts...)
 	all := scrape(t, prom.Handler(busy(t, 1), prom.Conns()))
 	asked := regexp.MustCompile(`(ringmsgr|go|process)_[a-z0-9_]+`).FindAllString(string(text), -1)
 	if len(asked) < 20 {

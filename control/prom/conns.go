@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
 // connMetrics are sums over the connections with peers of one type, in one state.
@@ -47,7 +48,7 @@ func (c *connMetrics) show(out chan<- prometheus.Metric, conns []control.ConnSta
 		if st.ID == 0 {
 			continue // it has just ended
 		}
-		key := [2]string{st.PeerType, st.State}
+		key := [2]string{knownType(st.PeerType), st.State}
 		sum := sums[key]
 		sum.conns++
 		sum.queued += float64(st.IO.Queued)
@@ -61,4 +62,15 @@ func (c *connMetrics) show(out chan<- prometheus.Metric, conns []control.ConnSta
 			out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, n, key[0], key[1])
 		}
 	}
+}
+
+// otherType is the label of peers whose type is none of the protocol's: the type is a byte
+// of theirs, and must not make a series each.
+const otherType = "other"
+
+func knownType(name string) string {
+	if _, err := wire.ParseEntityType(name); name != "" && err != nil {
+		return otherType
+	}
+	return name
 }

@@ -20,6 +20,7 @@
 // a Unix socket; the program cmd/ringmsgr-exporter is made of it.
 //
 // dashboard.json shows the metrics in Grafana: import it, and choose the data source.
+// alerts.yml has alert rules for Prometheus.
 // dashboard.html draws the same panels in a browser, without Grafana: Prometheus serves both
 // if it is started with --web.user-assets and the directory where they are, at
 // /user/dashboard.html.

@@ -37,7 +37,7 @@ func startPrometheus(t *testing.T, ctx context.Context, targets ...string) (addr
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	config := "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\nscrape_configs:\n  - job_name: ringmsgr\n    static_configs: [{targets: ['" + strings.Join(targets, "','") + "']}]\n"
+	config := "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\nrule_files: ['" + filepath.Join(here, "alerts.yml") + "']\nscrape_configs:\n  - job_name: ringmsgr\n    static_configs: [{targets: ['" + strings.Join(targets, "','") + "']}]\n"
 	file := filepath.Join(dir, "prometheus.yml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
@@ -166,6 +166,14 @@ func TestARealPrometheusAnswersTheDashboardUnderLoad(t *testing.T) {
 	}
 	for _, expr := range append(readDashboard(t).queries(), `count(ringmsgr_up == 1) == 2`, `sum(rate(ringmsgr_core_messages_in_total[1m])) > 0`) {
 		answers(t, ctx, address, expr)
+	}
+	rules, err := http.Get("http://" + address + "/api/v1/rules?type=alert")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rules.Body.Close()
+	if all, err := io.ReadAll(rules.Body); err != nil || strings.Count(string(all), `"health":"`) < 7 || strings.Contains(string(all), `"health":"err"`) {
+		t.Errorf("alert rules: %s, %v", all, err)
 	}
 }
 

@@ -101,7 +101,7 @@ func (s *Session) clientIdent(r *Run, ci wire.ClientIdent, ev Request) error {
 func (s *Session) sessionReconnect(r *Run, sr wire.SessionReconnect, ev Request) error {
 	front := sr.Addrs.Front()
 	switch {
-	case front.Type != wire.AddrMsgr2 && front.Type != wire.AddrAny, s.claimed != nil && s.claimed.front != front:
+	case front.Type != wire.AddrMsgr2 && front.Type != wire.AddrAny, front.IsBlank(), s.claimed != nil && s.claimed.front != front:
 		return fmt.Errorf("%w: SESSION_RECONNECT from %v", ErrProtocol, sr.Addrs)
 	case ev.Frozen:
 		return ErrFrozen // the successor knows the session

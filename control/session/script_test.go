@@ -60,7 +60,7 @@ func (x *script) reset() {
 // addrs by the names of the scripts: low is lower than high.
 var addrs = scripttest.Names{
 	"low": "v2:10.0.0.1:6800/1", "high": "v2:10.0.0.2:6800/2", "other": "v2:10.0.0.3:6800/3",
-	"client": "any:10.0.0.9:0/9", "blank": scripttest.Blank,
+	"client": "any:10.0.0.9:0/9", "blank": scripttest.Blank, "no-family": "v2:-/7",
 }
 
 var addr, vec, short = addrs.Addr, addrs.Vec, addrs.Short

@@ -9,7 +9,8 @@ type Throttles struct {
 	Bytes    *Throttle // payload bytes, of the connection's policy
 	Dispatch *Throttle // payload bytes, MinDispatchShare at least, of the whole messenger
 	// Share is what this connection may hold of Dispatch, in bytes, even if that
-	// is full; 0: nothing.
+	// is full, as long as the shares of all connections hold no more than
+	// Throttle.Reserve together; 0: nothing, and less than 2 GiB.
 	Share int64
 
 	held   atomic.Int64           // of Dispatch, by this connection
@@ -40,15 +41,23 @@ func (t *Throttles) empty() bool {
 type Charge struct {
 	from  *Throttles
 	bytes int64
-	held  int32 // 1: from has counted it; atomic from the dispatch on
-	begun bool  // it counts as unfinished
+	own   int32 // of the reserve of from.Dispatch, as the share of the connection
+	held  int32 // a held constant; atomic from the dispatch on
 }
+
+// What from has counted of a charge.
+const (
+	heldNothing    int32 = iota
+	heldUnfinished       // what is there of an unfinished message, own included
+	heldWithOwn          // all of it, own included
+	heldPlainly          // all of it again, and nothing of the reserve
+)
 
 // Bounded says that the message counts against a receive budget.
 func (c *Charge) Bounded() bool { return c.from != nil }
 
 // Unfinished says that the message counts as unfinished.
-func (c *Charge) Unfinished() bool { return c.begun }
+func (c *Charge) Unfinished() bool { return c.held == heldUnfinished }
 
 // Acquire takes the units of a message that s has received as a whole, or none: then
 // it returns the throttle that is full, to be given to Socket.Pause. The order is that of the protocol text:
@@ -70,7 +79,11 @@ func (t *Throttles) Acquire(s *Socket, bytes int64) (Charge, *Throttle) {
 		}
 		return Charge{}, t.Bytes
 	}
-	if t.Dispatch != nil && !t.acquireDispatch(dispatchShare(bytes), first) {
+	own, ok := int64(0), true
+	if t.Dispatch != nil {
+		own, ok = t.acquireDispatch(dispatchShare(bytes), first)
+	}
+	if !ok {
 		if t.Bytes != nil {
 			t.Bytes.release(bytes)
 		}
@@ -79,7 +92,7 @@ func (t *Throttles) Acquire(s *Socket, bytes int64) (Charge, *Throttle) {
 		}
 		return Charge{}, t.Dispatch
 	}
-	return Charge{from: t, bytes: bytes, held: 1}, nil
+	return Charge{from: t, bytes: bytes, own: int32(own), held: heldWithOwn}, nil
 }
 
 // ample says that one message of so many bytes, on each core at once, is within
@@ -89,16 +102,18 @@ func (t *Throttles) ample(bytes int64) bool {
 		(t.Dispatch == nil || t.Dispatch.ample(dispatchShare(bytes)))
 }
 
-// acquireDispatch takes n units of the messenger's budget. Only the core of the
-// connection takes, so that held is not raised by anybody else.
-func (t *Throttles) acquireDispatch(n int64, first bool) bool {
-	if t.shareHas(n) {
-		t.Dispatch.used.Add(n)
-	} else if !t.Dispatch.acquire(n, first) {
-		return false
+// acquireDispatch takes n units of the messenger's budget; own of them come from the
+// reserve. Only the core of the connection takes, so that held is not raised by anybody
+// else.
+func (t *Throttles) acquireDispatch(n int64, first bool) (own int64, ok bool) {
+	if !t.Dispatch.acquire(n, first) {
+		if !t.shareHas(n) || !t.Dispatch.takeReserve(n) {
+			return 0, false
+		}
+		own = n
 	}
 	t.held.Add(n)
-	return true
+	return own, true
 }
 
 // shareHas says that the connection's own share has room for n more units.
@@ -125,7 +140,7 @@ func (t *Throttles) Begin(s *Socket) (Charge, *Throttle) {
 	if t.Messages != nil && !t.Messages.acquire(1, s.retrying) {
 		return Charge{}, t.Messages
 	}
-	return Charge{from: t, held: 1, begun: true}, nil
+	return Charge{from: t, held: heldUnfinished}, nil
 }
 
 // Reserve takes units for up to want bytes of the unfinished message; with none
@@ -139,9 +154,9 @@ func (c *Charge) Reserve(s *Socket, want int64) (int64, *Throttle) {
 	}
 	if t.Dispatch != nil {
 		n := t.Dispatch.reserve(got, w)
-		if left := min(t.Share-t.held.Load(), got); n == 0 && left > 0 {
+		if left := min(t.Share-t.held.Load(), got); n == 0 && left > 0 && t.Dispatch.takeReserve(left) {
 			n = left
-			t.Dispatch.used.Add(n)
+			c.own += int32(n)
 			t.Dispatch.unfinished.Add(n)
 		}
 		t.held.Add(n)
@@ -164,8 +179,8 @@ func (c *Charge) Unreserve(n int64) {
 	}
 	c.bytes -= n
 	if t.Dispatch != nil {
-		t.held.Add(-n)
-		t.Dispatch.unreserve(n)
+		t.Dispatch.complete(n)
+		c.giveBack(n)
 	}
 	if t.Bytes != nil {
 		t.Bytes.unreserve(n)
@@ -176,10 +191,10 @@ func (c *Charge) Unreserve(n int64) {
 // payload: what stood around them does not count any more.
 func (c *Charge) Complete(s *Socket, payload int64) {
 	t, w, had := c.from, &s.waiter, c.bytes
-	if t == nil || !c.begun {
+	if t == nil || !c.Unfinished() {
 		return
 	}
-	c.begun, c.bytes = false, payload
+	c.held, c.bytes = heldWithOwn, payload
 	if t.Bytes != nil {
 		t.Bytes.complete(had)
 		t.Bytes.release(had - payload)
@@ -188,17 +203,49 @@ func (c *Charge) Complete(s *Socket, payload int64) {
 	if t.Dispatch != nil {
 		less := had - dispatchShare(payload)
 		t.Dispatch.complete(had)
-		t.held.Add(-less)
-		t.Dispatch.release(less)
+		c.giveBack(less)
 		t.Dispatch.finished(w)
 	}
+}
+
+// giveBack returns n units of the messenger's budget, those of the reserve first.
+// Negative units are taken, over the limit if need be.
+func (c *Charge) giveBack(n int64) {
+	t := c.from
+	if own := min(int64(c.own), n); own > 0 {
+		c.own -= int32(own)
+		t.Dispatch.reserved.Add(-own)
+	}
+	t.held.Add(-n)
+	t.Dispatch.release(n)
+}
+
+// Overdrawn returns the throttle of which other messages hold more than its limit, nil if
+// there is none. A message that is about to grow (Raise) waits for it, so that the
+// limit is exceeded by one message of each core and not by one of each connection.
+func (c *Charge) Overdrawn(s *Socket) *Throttle {
+	t := c.from
+	if t == nil || c.held == heldNothing {
+		return nil
+	}
+	if t.Bytes != nil && t.Bytes.overdrawn(c.bytes, &s.waiter) {
+		return t.Bytes
+	}
+	mine := c.bytes
+	if !c.Unfinished() {
+		mine = dispatchShare(mine)
+	}
+	if t.Dispatch != nil && t.Dispatch.overdrawn(mine, &s.waiter) {
+		return t.Dispatch
+	}
+	return nil
 }
 
 // Yield has another unfinished message go on beyond the limits in place of the
 // one of s.
 func (c *Charge) Yield(s *Socket) {
 	t, w := c.from, &s.waiter
-	if t == nil || !c.begun {
+	if t == nil || !c.Unfinished() {
 		return
 	}
 	if t.Bytes != nil {
@@ -223,13 +270,11 @@ func (c *Charge) Raise(bytes int64) {
 		return
 	}
 	c.bytes = bytes
-	if c.held == 0 {
+	if c.held == heldNothing {
 		return // it is counted by Keep
 	}
 	if t.Dispatch != nil {
-		more := dispatchShare(bytes) - dispatchShare(before)
-		t.Dispatch.used.Add(more)
-		t.held.Add(more)
+		c.giveBack(dispatchShare(before) - dispatchShare(bytes))
 	}
 	if t.Bytes != nil {
 		t.Bytes.used.Add(bytes - before)
@@ -240,15 +285,14 @@ func (c *Charge) Raise(bytes int64) {
 // between two cores.
 func (c *Charge) Abandon(s *Socket) {
 	t, w := c.from, s.place()
-	if t == nil || !c.begun || c.held == 0 {
+	if t == nil || !c.Unfinished() {
 		c.Release()
 		return
 	}
-	c.held = 0
+	c.held = heldNothing
 	if t.Dispatch != nil {
 		t.Dispatch.complete(c.bytes)
-		t.held.Add(-c.bytes)
-		t.Dispatch.release(c.bytes)
+		c.giveBack(c.bytes)
 		t.Dispatch.finished(w)
 	}
 	if t.Bytes != nil {
@@ -266,10 +310,17 @@ func (c *Charge) Abandon(s *Socket) {
 func (c *Charge) Release() {
 	t := c.from
 	// Most have been given back before, to a sending queue: a load is cheaper.
-	if t == nil || atomic.LoadInt32(&c.held) == 0 || !atomic.CompareAndSwapInt32(&c.held, 1, 0) {
+	if t == nil || atomic.LoadInt32(&c.held) == heldNothing {
+		return
+	}
+	had := atomic.SwapInt32(&c.held, heldNothing)
+	if had == heldNothing {
 		return
 	}
 	if t.Dispatch != nil {
+		if had == heldWithOwn { // own stays as it is: another goroutine may charge the message again
+			t.Dispatch.reserved.Add(-int64(c.own))
+		}
 		n := dispatchShare(c.bytes)
 		t.held.Add(-n)
 		t.Dispatch.release(n)
@@ -289,7 +340,7 @@ func (c *Charge) Release() {
 // need be. Any goroutine that has a reference to the message.
 func (c *Charge) Reacquire() {
 	t := c.from
-	if t == nil || !atomic.CompareAndSwapInt32(&c.held, 0, 1) {
+	if t == nil || !atomic.CompareAndSwapInt32(&c.held, heldNothing, heldPlainly) {
 		return
 	}
 	if t.Messages != nil {

@@ -100,7 +100,7 @@ type Config struct {
 	// FileBytes bounds the buffers of a core that reads of files hold (File.ReadBuffer), in
 	// bytes, until who has them gives them back; 0: 512 MiB. Requests that find no room wait.
 	// Each Account may hold a 64th of the bound (1 MiB at most) even if the others hold all
-	// of it.
+	// of it; together these shares exceed it by a quarter at most.
 	FileBytes int64
 	// FileTurn is how many requests on files one system call of a core begins at most while
 	// messages come that need no file, so that these do not wait long for others; 0: 8,
@@ -201,9 +201,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.FileOps == 0 {
 		c.FileOps = DefaultCoreFileOps
-	}
-	if c.FileBytes == 0 {
-		c.FileBytes = DefaultFileBytes
 	}
 	if c.FileTurn == 0 {
 		c.FileTurn = DefaultFileTurn

@@ -225,7 +225,8 @@ func (c *Core) open() error {
 	}
 	c.drv, c.hot, c.info = drv, hot, drv.Info()
 	c.pool.keep, c.pool.mapped = c.cfg.PoolKeep, c.cfg.Map
-	c.reads.core, c.reads.limit = c, c.cfg.FileBytes
+	c.reads.core = c
+	c.reads.limit, c.reads.share = c.cfg.FileBounds()
 	c.trimmer.Fire = func(c *Core, now time.Duration) {
 		if c.pool.trim() {
 			c.timers.arm(&c.trimmer, now+trimEvery)

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
@@ -16,8 +17,9 @@ import (
 //
 // Which request is promised bytes:
 //
-//   - One within the account's share (a 64th of the bound, 1 MiB at most), always: nobody
-//     else can take that. So small answers pass, whatever others hold.
+//   - One within the account's share (a 64th of the bound, 1 MiB at most), as long as all
+//     shares together exceed the bound by no more than a quarter. So small answers pass,
+//     whatever others hold.
 //   - Else one of an account that holds nothing, if so much is left. Those that find too
 //     little wait in the order in which they came, and nobody passes them. One that is
 //     larger than the bound passes when nothing is held.
@@ -28,12 +30,12 @@ import (
 // An account that holds something is looked at again when it gets something back, so that
 // giving back costs the same however many wait.
 
-// DefaultFileBytes is the default of Config.FileBytes.
-const DefaultFileBytes = 512 << 20
-
-// FileShare is what each Account may hold in any case, in bytes, where the bound of the core
-// is that (Config.FileBytes).
-func FileShare(bound int64) int64 { return min(bound/64, 1<<20) }
+// FileBounds are Config.FileBytes, or its default, and the share of each Account of that, in
+// bytes.
+func (c *Config) FileBounds() (bound, share int64) {
+	bound = cmp.Or(c.FileBytes, 512<<20)
+	return bound, min(bound/64, 1<<20)
+}
 
 // Account is for whom files are read on one core, such as a connection: it has a share of
 // the memory for reads, and its turn. It is embedded in what it stands for. The
@@ -52,13 +54,6 @@ type Account struct {
 	first bool   // in readBudget.first
 	ready bool   // in readBudget.ready
 }
-
-// Waiting is how many requests of the account wait for their turn, or for bytes. On the
-// core.
-func (a *Account) Waiting() int { return a.line.n }
-
-// Held is how many bytes of buffers the account holds, or is promised. On the core.
-func (a *Account) Held() int64 { return a.held }
 
 // Starved says that the next request waits for bytes: whoever has more should stop taking
 // what makes them until Emptied. On the core.
@@ -81,6 +76,7 @@ func (a *Account) Cancel(err error) {
 type readBudget struct {
 	core    *Core
 	limit   int64
+	share   int64
 	used    int64
 	own     Account    // of requests that are for nobody (FileOp.For)
 	waiting []*Account // that have requests in line
@@ -99,7 +95,7 @@ func (op *FileOp) need() int64 {
 // fits says whether a is promised n bytes more.
 func (b *readBudget) fits(a *Account, n int64) bool {
 	switch {
-	case a.held+n <= FileShare(b.limit) || a == &b.own && a.held == 0:
+	case a.held+n <= b.share && b.used+n <= b.limit+b.limit/4 || a == &b.own && a.held == 0:
 		return true
 	case len(b.first) > 0 && b.first[0] != a:
 		return false

@@ -157,6 +157,12 @@ func TestAReadWithinItsShareWaitsForNobody(t *testing.T) {
 	if lent(waits) != 0 || lent(passes) != shareOf/int(lentSize(piece/2)) {
 		t.Errorf("%d large and %d small reads pass at the bound", lent(waits), lent(passes))
 	}
+	for range 2 * pieces {
+		b.ask(new(Account), 1, piece/2)
+	}
+	if b.answerAll(); b.c.reads.used > bytesOf+bytesOf/4 || b.c.reads.parked == 0 {
+		t.Errorf("the shares of all together: %d bytes are held, the bound is %d", b.c.reads.used, bytesOf)
+	}
 }
 
 // Who holds nothing comes first, in order, and nobody passes.
@@ -205,8 +211,8 @@ func TestTheEndOfAnAccountFreesItsPlaceInLine(t *testing.T) {
 	ends.Emptied = func(*Account) { told++ }
 	held := b.fill()
 	gone, waits := b.ask(&ends, 20, 3*piece), b.ask(&next, 1, piece)
-	if !ends.Starved() || ends.Waiting() != 20 || b.f.Full() {
-		t.Fatalf("starved: %t, %d wait", ends.Starved(), ends.Waiting())
+	if !ends.Starved() || ends.line.n != 20 || b.f.Full() {
+		t.Fatalf("starved: %t, %d wait", ends.Starved(), ends.line.n)
 	}
 	b.back(held[:1])
 	if b.work(); lent(waits) != 0 {
@@ -217,8 +223,8 @@ func TestTheEndOfAnAccountFreesItsPlaceInLine(t *testing.T) {
 	for _, r := range gone {
 		b.ended(&r.noted, errLeft)
 	}
-	if told != 1 || ends.Waiting() != 0 || ends.Held() != 0 {
-		t.Errorf("told %d times, %d wait, %d bytes held", told, ends.Waiting(), ends.Held())
+	if told != 1 || ends.line.n != 0 || ends.held != 0 {
+		t.Errorf("told %d times, %d wait, %d bytes held", told, ends.line.n, ends.held)
 	}
 	if b.work(); lent(waits) != 1 {
 		t.Error("the next in line is not served")
@@ -284,12 +290,13 @@ func TestTheMemoryForReadsAddsUp(t *testing.T) {
 		b := newAccountBed(t, FileOptions{Ops: 1 + rnd.IntN(4)})
 		if seed%3 == 0 { // the driver is what there is too little of
 			b.c.reads.limit *= 10
+			b.c.reads.share *= 10
 		}
 		limit := b.c.reads.limit
 		accounts := make([]Account, 1+rnd.IntN(20))
 		for i := range accounts {
 			accounts[i].Emptied = func(a *Account) {
-				if a.Waiting() != 0 {
+				if a.line.n != 0 {
 					t.Error("requests wait")
 				}
 			}
@@ -319,7 +326,7 @@ func TestTheMemoryForReadsAddsUp(t *testing.T) {
 			for i := range accounts {
 				sum += accounts[i].held
 			}
-			if used := b.c.reads.used; sum != used || used > limit+int64(len(accounts))*FileShare(limit) || b.c.pool.inUse > used {
+			if used := b.c.reads.used; sum != used || used > limit+limit/4+16*piece || b.c.pool.inUse > used {
 				t.Fatalf("seed %d: %d bytes are held, %d in sum, %d lent", seed, used, sum, b.c.pool.inUse)
 			}
 		}

@@ -71,6 +71,26 @@ func TestACoreThatCannotOpenIsNotAdded(t *testing.T) {
 	planetest.CheckCores(t, p, 0)
 }
 
+// refusedRing is a driver that was opened in place of a ring.
+type refusedRing struct{ uring.Driver }
+
+func (r refusedRing) Info() uring.Info {
+	info := r.Driver.Info()
+	info.Fallback = "io_uring_setup: operation not permitted"
+	return info
+}
+
+func TestTheLogSaysOnceWhyThereIsNoRing(t *testing.T) {
+	lines := newLogLines()
+	newPlane(t, Config{Cores: 3, Logger: slog.New(lines), Open: func(int) (uring.Driver, error) {
+		d, err := uring.Open(uring.Config{Backend: uring.Epoll})
+		return refusedRing{d}, err
+	}})
+	if got := lines.with("no ring"); len(got) != 1 || !strings.Contains(got[0], "operation not permitted") {
+		t.Errorf("logged %q", got)
+	}
+}
+
 // A stuck core cannot be removed, and does not hang who tries.
 func TestAStuckCoreEndsWhenItIsNotStuckAnyMore(t *testing.T) {
 	p := newPlane(t, Config{Cores: 2, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}})

@@ -31,7 +31,8 @@ type Plane struct {
 // maxCores is the largest number of cores of a plane.
 const maxCores = 1024
 
-// New starts the cores, and waits until each has opened its driver.
+// New starts the cores, and waits until each has opened its driver. If the kernel refuses
+// a ring and uring.Auto allows epoll, the log says why, once for all cores.
 func New(cfg Config) (*Plane, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -53,6 +54,9 @@ func New(cfg Config) (*Plane, error) {
 		return nil, fmt.Errorf("start cores: %w", err)
 	}
 	p.info = cores[0].info
+	if p.info.Fallback != "" {
+		p.cfg.Logger.Warn("no ring, using epoll", "reason", p.info.Fallback)
+	}
 	p.watch = startStallWatch(p)
 	return p, nil
 }

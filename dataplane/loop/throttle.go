@@ -26,6 +26,9 @@ type Throttle struct {
 	used  atomic.Int64
 	// unfinished is what unfinished messages hold of used.
 	unfinished atomic.Int64
+	// reserved is what connections hold as shares of their own, beyond the limit: at most
+	// the reserve.
+	reserved atomic.Int64
 	// waiting counts the connections in line and the one that was woken, so that
 	// put and take see without the lock that nobody waits.
 	waiting  atomic.Int64
@@ -62,6 +65,36 @@ func (t *Throttle) Unfinished() int64 { return t.unfinished.Load() }
 
 // Waiting is the number of connections that do not read because of t.
 func (t *Throttle) Waiting() int64 { return t.waiting.Load() }
+
+// reservePart is the part of a limit that is kept on top of it, for the shares of the
+// connections (Throttles.Share) together.
+const reservePart = 4
+
+// Reserve is what the shares of all connections may hold together beyond the limit, 0
+// where there is no limit.
+func (t *Throttle) Reserve() int64 { return t.limit.Load() / reservePart }
+
+// takeReserve takes n units of the reserve, for a connection that finds no room below the
+// limit.
+func (t *Throttle) takeReserve(n int64) bool {
+	for {
+		reserved := t.reserved.Load()
+		if reserved+n > t.Reserve() {
+			return false
+		}
+		if t.reserved.CompareAndSwap(reserved, reserved+n) {
+			t.used.Add(n)
+			return true
+		}
+	}
+}
+
+// overdrawn says that others than the message of w, which has taken mine units, hold more
+// than the limit.
+func (t *Throttle) overdrawn(mine int64, w *waiter) bool {
+	limit := t.limit.Load()
+	return limit > 0 && t.used.Load()-mine > limit && t.finisher.Load() != w
+}
 
 // fits says whether n units can be taken when used are held.
 func (t *Throttle) fits(used, n int64) bool {

@@ -12,14 +12,12 @@ type Kind uint8
 const (
 	Read  Kind = iota + 1 // the blocks
 	Write                 // that they are durable before it is answered
-	Ping                  // an answer that no file has anything to do with
 )
 
 // Flags of a Request.
 const (
 	Direct  uint8 = 1 << iota // past the page cache
 	Grouped                   // a write may share its sync with others
-	Alone                     // the file has nothing else under way meanwhile, so that nobody shares a sync
 )
 
 // The types of messages. An answer of TypeFailed has the reason in its front, or with raw
@@ -59,11 +57,11 @@ func Parse(p []byte, size int64) (Request, error) {
 	r := Request{
 		Off: int64(binary.LittleEndian.Uint64(p)), Len: int(binary.LittleEndian.Uint32(p[8:])), Kind: Kind(p[12]), Flags: p[13],
 	}
-	ok := r.Kind == Ping && r.Len == 0
-	if r.Kind == Read || r.Kind == Write {
+	ok := r.Kind == Read || r.Kind == Write
+	if ok {
 		ok = r.Off >= 0 && r.Off%Size == 0 && r.Len > 0 && r.Len <= MaxLen && r.Len%Size == 0 && r.Off <= size-int64(r.Len)
 	}
-	if !ok || r.Flags&Alone != 0 && r.Flags&Grouped != 0 {
+	if !ok || r.Flags > Direct|Grouped {
 		return Request{}, fmt.Errorf("%w: kind %d, flags %#x, %d bytes at %d of %d", ErrBlock, r.Kind, r.Flags, r.Len, r.Off, size)
 	}
 	return r, nil

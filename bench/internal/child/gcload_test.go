@@ -51,16 +51,3 @@ func TestARoomBeforeTheLimitSparesCollections(t *testing.T) {
 		t.Errorf("limit %d and percent %d stay", l, p)
 	}
 }
-
-func TestARingKeepsItsLength(t *testing.T) {
-	stop := make(chan struct{})
-	close(stop)
-	at := churn(newRing(10), stop)
-	n := 1
-	for p := at.next; p != at; p = p.next {
-		n++
-	}
-	if n != 10 {
-		t.Errorf("%d nodes", n)
-	}
-}

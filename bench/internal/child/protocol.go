@@ -25,7 +25,6 @@ const (
 type Hello struct {
 	Addr     string            `json:"addr"`            // IP:port
 	Nonce    uint32            `json:"nonce,omitempty"` // of a messenger
-	PID      int               `json:"pid,omitempty"`   // of the process that serves, if it is another one
 	Settings map[string]string `json:"settings,omitempty"`
 }
 

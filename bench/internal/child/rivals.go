@@ -10,14 +10,6 @@ type Rival struct {
 	OwnClient bool
 }
 
-// KVRivals lists those that are key-value servers, with clients of their own.
-func KVRivals() []Rival {
-	return []Rival{
-		{Name: "bbolt", About: "go.etcd.io/bbolt behind unary calls of gRPC-go; puts that meet are batched", OwnClient: true},
-		{Name: "pebble", About: "cockroachdb/pebble behind unary calls of gRPC-go, each put with Sync", OwnClient: true},
-	}
-}
-
 // Rivals lists those that echo.
 func Rivals() []Rival {
 	return []Rival{

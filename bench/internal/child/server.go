@@ -35,9 +35,6 @@ type Limiter interface {
 	RoomBeforeGC() int64
 }
 
-// Starter is a server that is another process, which it has started.
-type Starter interface{ PID() int }
-
 // Started avoids an interface that holds a nil pointer.
 func Started[S Server](s S, err error) (Server, error) {
 	if err != nil {
@@ -56,9 +53,6 @@ func ServeServer(name string, start func() (Server, error), stdin io.Reader, std
 	hello := Hello{Addr: s.Addr().String()}
 	if n, ok := s.(Noncer); ok {
 		hello.Nonce = n.Nonce()
-	}
-	if p, ok := s.(Starter); ok {
-		hello.PID = p.PID()
 	}
 	if d, ok := s.(Describer); ok {
 		hello.Settings = d.Settings()

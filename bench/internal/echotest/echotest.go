@@ -12,48 +12,26 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// Conn is a session with a server.
-type Conn struct {
+// conn is a session with a server.
+type conn struct {
 	net.Conn
 	enc *frame.Encoder
 	dec *frame.Decoder
-	seq uint64 // of the last message sent
 }
 
-// Ask sends a message and returns the type, the front and the data of its answer.
-func (c *Conn) Ask(t *testing.T, typ uint16, front, data string) (uint16, string, string) {
-	t.Helper()
-	c.seq++
-	var header [frame.MessageHeaderSize]byte
-	asked := frame.MessageHeader{Seq: c.seq, TID: c.seq, Type: typ, Priority: 127, Version: 1}
-	asked.Put(&header)
-	c.send(t, frame.TagMessage, header[:], []byte(front), nil, []byte(data))
-	for {
-		f := c.receive(t)
-		if f.Tag != frame.TagMessage {
-			continue
-		}
-		got, err := frame.ParseMessageHeader(f.Seg[0])
-		if err != nil || got.TID != asked.TID {
-			t.Fatalf("header %+v, %v", got, err)
-		}
-		return got.Type, string(f.Seg[1]), string(f.Seg[3])
-	}
-}
-
-// Connect opens one, until the test ends. A messenger has a nonce in its address.
-func Connect(t *testing.T, to net.Addr, nonce uint32, secure bool) *Conn {
+// connect opens one, until the test ends.
+func connect(t *testing.T, to net.Addr, secure bool) *conn {
 	t.Helper()
 	c, err := net.Dial("tcp4", to.String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	enc, dec, err := session.Connect(t.Context(), c, nonce, 1, secure)
+	enc, dec, err := session.Connect(t.Context(), c, 0, 1, secure)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Conn{Conn: c, enc: enc, dec: dec}
+	return &conn{Conn: c, enc: enc, dec: dec}
 }
 
 // AnswersAndKeeps checks that a server answers keepalives, and sends each message back
@@ -61,7 +39,7 @@ func Connect(t *testing.T, to net.Addr, nonce uint32, secure bool) *Conn {
 // protocol.
 func AnswersAndKeeps(t *testing.T, to net.Addr, secure bool) {
 	t.Helper()
-	c := Connect(t, to, 0, secure)
+	c := connect(t, to, secure)
 	for i, size := range []int{0, 4, 16 << 10, 1 << 20} {
 		data := bytes.Repeat([]byte{byte('a' + i)}, size)
 		sent := frame.MessageHeader{Seq: uint64(i + 1), TID: uint64(100 + i), Type: 77}
@@ -81,11 +59,11 @@ func AnswersAndKeeps(t *testing.T, to net.Addr, secure bool) {
 			t.Errorf("segments differ with %d bytes of data", size)
 		}
 	}
-	c.Breaks(t)
+	c.breaks(t)
 }
 
-// Breaks checks that the server closes a connection on which nonsense comes.
-func (c *Conn) Breaks(t *testing.T) {
+// breaks checks that the server closes a connection on which nonsense comes.
+func (c *conn) breaks(t *testing.T) {
 	t.Helper()
 	if _, err := c.Write(bytes.Repeat([]byte{0xff}, 4096)); err != nil {
 		t.Fatal(err)
@@ -96,7 +74,7 @@ func (c *Conn) Breaks(t *testing.T) {
 	}
 }
 
-func (c *Conn) send(t *testing.T, tag frame.Tag, segs ...[]byte) {
+func (c *conn) send(t *testing.T, tag frame.Tag, segs ...[]byte) {
 	t.Helper()
 	p, err := c.enc.AppendFrame(nil, tag, segs...)
 	if err == nil {
@@ -107,7 +85,7 @@ func (c *Conn) send(t *testing.T, tag frame.Tag, segs ...[]byte) {
 	}
 }
 
-func (c *Conn) receive(t *testing.T) frame.Frame {
+func (c *conn) receive(t *testing.T) frame.Frame {
 	t.Helper()
 	head := make([]byte, c.dec.HeadSize())
 	if _, err := io.ReadFull(c, head); err != nil {

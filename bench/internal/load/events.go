@@ -28,7 +28,7 @@ func awaitEvents(epoll int, events []unix.EpollEvent, longest time.Duration) (n 
 // stalled is the error of a server from which nothing has come for so long, while requests
 // are open.
 func stalled(open int, silent time.Duration) error {
-	if open == 0 || silent < stallAfter {
+	if open == 0 || silent < StallAfter {
 		return nil
 	}
 	return fmt.Errorf("%w: %d requests open for %v", ErrStalled, open, silent)

@@ -16,8 +16,10 @@ const (
 	scratchSize = 256 << 10 // received bytes pass through here, in the cache
 	eventsMax   = 128
 	pollEach    = 20 * time.Millisecond // longest sleep
-	stallAfter  = 10 * time.Second      // without any reply
 )
+
+// StallAfter is how long a client waits for any reply before it fails with ErrStalled.
+const StallAfter = 10 * time.Second
 
 // ErrStalled says that requests were not answered for ten seconds.
 var ErrStalled = errors.New("server does not answer")
@@ -74,7 +76,7 @@ type Load struct {
 	stopping  bool          // no new requests
 	pace      pace          // when requests are issued
 	cold      int           // connections that have not answered depth requests in this slice
-	meter     meter
+	meter     Meter
 }
 
 // Open connects and, unless o.Raw, runs the handshake on every connection.
@@ -91,7 +93,7 @@ func Open(ctx context.Context, o Options) (*Load, error) {
 		return nil, fmt.Errorf("epoll_create1: %w", err)
 	}
 	l := &Load{opt: o, nonce: rand.Uint32(), t: t, epoll: epoll, scratch: make([]byte, scratchSize)}
-	l.meter = newMeter(o.PID)
+	l.meter = NewMeter(o.PID)
 	l.ended = l.answer
 	for i := range o.Conns {
 		if err := l.dial(ctx, i); err != nil {
@@ -145,19 +147,19 @@ func (l *Load) Run(s Slice) (Result, error) {
 		return Result{}, err
 	}
 	l.pace = newPace(s.Rate, l.active, l.opt.Depth)
-	res, err := l.meter.run(s, l, uint64(len(l.active)*l.opt.Depth))
+	res, err := l.meter.Run(s, l, uint64(len(l.active)*l.opt.Depth))
 	res.PerReply = l.t.wire
 	return res, err
 }
 
-// fill issues the first requests of every connection.
-func (l *Load) fill() error {
+// Fill issues the first requests of every connection.
+func (l *Load) Fill() error {
 	l.stopping, l.cold, l.lastReply = false, len(l.active), l.meter.now()
 	l.pace.due = l.lastReply
 	for _, c := range l.active {
 		c.answered = 0
 		if l.pace.on() {
-			continue // turn issues them
+			continue // Turn issues them
 		}
 		now := l.meter.now()
 		for range l.opt.Depth {
@@ -170,12 +172,12 @@ func (l *Load) fill() error {
 	return nil
 }
 
-// warm says whether every open request was answered once.
-func (l *Load) warm() bool { return l.cold == 0 }
+// Warm says whether every open request was answered once.
+func (l *Load) Warm() bool { return l.cold == 0 }
 
-// drain ends the slice: requests that were not begun are taken back, the
+// Drain ends the slice: requests that were not begun are taken back, the
 // others answered.
-func (l *Load) drain() error {
+func (l *Load) Drain() error {
 	l.stopping = true
 	for _, c := range l.active {
 		n := c.out.withdraw()
@@ -183,7 +185,7 @@ func (l *Load) drain() error {
 		l.openAll -= n
 	}
 	for l.openAll > 0 {
-		if err := l.turn(); err != nil {
+		if err := l.Turn(); err != nil {
 			return err
 		}
 	}
@@ -206,7 +208,7 @@ func (l *Load) answer(now time.Duration) {
 	c.open--
 	l.openAll--
 	l.lastReply = now
-	l.meter.answered(now - issued)
+	l.meter.Answered(now - issued)
 	if c.answered < l.opt.Depth {
 		if c.answered++; c.answered == l.opt.Depth {
 			l.cold--
@@ -221,8 +223,8 @@ func (l *Load) answer(now time.Duration) {
 	}
 }
 
-// turn waits for events and handles them.
-func (l *Load) turn() error {
+// Turn waits for events and handles them.
+func (l *Load) Turn() error {
 	if !l.stopping {
 		if err := l.issueDue(); err != nil {
 			return err
@@ -251,7 +253,7 @@ func (l *Load) handle(c *conn, events uint32) error {
 			return err
 		}
 		l.current = c
-		l.meter.received(n)
+		l.meter.Received(n)
 		if err := c.in.take(l.scratch[:n], l.meter.now(), l.ended); err != nil {
 			return err
 		}

@@ -4,25 +4,26 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
 )
 
-// traffic is what a meter measures: requests that are sent and answered. Its
-// functions report to the meter with received and answered.
-type traffic interface {
-	// fill issues the first requests.
-	fill() error
-	// turn waits for events, for a moment at most, and handles them.
-	turn() error
-	// warm says whether every open request was answered once in this slice.
-	warm() bool
-	// drain issues no more requests and waits for the replies that are due.
-	drain() error
+// Traffic is what a Meter measures: requests that are sent and answered. Its
+// methods report to the meter with Received and Answered.
+type Traffic interface {
+	// Fill issues the first requests.
+	Fill() error
+	// Turn waits for events, for a moment at most, and handles them.
+	Turn() error
+	// Warm says whether every open request was answered once in this slice.
+	Warm() bool
+	// Drain issues no more requests and waits for the replies that are due.
+	Drain() error
 }
 
-// meter keeps the accounts of one slice. Only what happens between open and
+// Meter keeps the accounts of one slice. Only what happens between open and
 // close belongs to the window; total counts from the first request to the last
 // reply, for what can be counted over the whole slice alone.
-type meter struct {
+type Meter struct {
 	now            func() time.Duration          // a clock that only runs forward
 	server, client func() (time.Duration, error) // CPU time that the processes have used
 
@@ -35,39 +36,54 @@ type meter struct {
 	serverThen, clientThen time.Duration // CPU times at that moment
 }
 
-// received counts bytes that a server has sent.
-func (m *meter) received(n int) {
+// NewMeter makes a meter for the load on a server process: it reads the CPU clocks of that
+// and of this process.
+func NewMeter(pid int) Meter {
+	base := time.Now()
+	return Meter{
+		now:     func() time.Duration { return time.Since(base) },
+		server:  func() (time.Duration, error) { return procstat.ReadCPU(pid) },
+		client:  func() (time.Duration, error) { return procstat.ReadCPU(0) },
+		latency: latency.New(),
+	}
+}
+
+// Now is a clock that only runs forward.
+func (m *Meter) Now() time.Duration { return m.now() }
+
+// Received counts bytes that a server has sent.
+func (m *Meter) Received(n int) {
 	if m.measured {
 		m.bytes += uint64(n)
 	}
 }
 
-// answered counts a reply that came so long after its request was issued.
-func (m *meter) answered(took time.Duration) {
+// Answered counts a reply that came so long after its request was issued.
+func (m *Meter) Answered(took time.Duration) {
 	m.total++
 	if m.measured {
 		m.latency.Record(took)
 	}
 }
 
-// run loads the server for one slice. enough is how many replies the window
+// Run measures one slice. enough is how many replies the window
 // should have, if it can without becoming longer than its maximum.
-func (m *meter) run(s Slice, t traffic, enough uint64) (res Result, err error) {
+func (m *Meter) Run(s Slice, t Traffic, enough uint64) (res Result, err error) {
 	m.measured, m.total, m.bytes = false, 0, 0
 	m.latency.Reset()
-	if err := t.fill(); err != nil {
+	if err := t.Fill(); err != nil {
 		return res, err
 	}
 	for start := m.now(); ; {
 		warm := m.now() - start
-		if warm >= s.Warm && (t.warm() || warm >= max(s.Warm, s.WarmMax)) {
+		if warm >= s.Warm && (t.Warm() || warm >= max(s.Warm, s.WarmMax)) {
 			break
 		}
-		if err := t.turn(); err != nil {
+		if err := t.Turn(); err != nil {
 			return res, err
 		}
 	}
-	res.Steady = t.warm()
+	res.Steady = t.Warm()
 	if err := m.open(); err != nil {
 		return res, err
 	}
@@ -76,20 +92,20 @@ func (m *meter) run(s Slice, t traffic, enough uint64) (res Result, err error) {
 		if open >= s.Window && (m.latency.Count() >= enough || open >= s.WindowMax) {
 			break
 		}
-		if err := t.turn(); err != nil {
+		if err := t.Turn(); err != nil {
 			return res, err
 		}
 	}
 	if err := m.close(&res); err != nil {
 		return res, err
 	}
-	err = t.drain()
+	err = t.Drain()
 	res.Total = m.total
 	return res, err
 }
 
 // open begins the window.
-func (m *meter) open() (err error) {
+func (m *Meter) open() (err error) {
 	if m.serverThen, err = m.server(); err != nil {
 		return err
 	}
@@ -101,7 +117,7 @@ func (m *meter) open() (err error) {
 }
 
 // close ends it and fills in what belongs to it.
-func (m *meter) close(res *Result) (err error) {
+func (m *Meter) close(res *Result) (err error) {
 	res.Window, m.measured = m.now()-m.opened, false
 	if res.ServerCPU, err = m.server(); err != nil {
 		return err

@@ -55,7 +55,7 @@ func TestARequestThatWaitsForAPlaceCountsFromWhenItWasDue(t *testing.T) {
 	load.meter.now = func() time.Duration { return now }
 	load.meter.latency.Reset()
 	load.meter.measured = true
-	if err := load.fill(); err != nil {
+	if err := load.Fill(); err != nil {
 		t.Fatal(err)
 	}
 	if err := load.issueDue(); err != nil || load.openAll != 1 {
@@ -67,7 +67,7 @@ func TestARequestThatWaitsForAPlaceCountsFromWhenItWasDue(t *testing.T) {
 	}
 	close(gate)
 	for load.meter.latency.Count() < 11 {
-		if err := load.turn(); err != nil {
+		if err := load.Turn(); err != nil {
 			t.Fatal(err)
 		}
 	}

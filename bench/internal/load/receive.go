@@ -14,8 +14,9 @@ import (
 // ErrReply says that a server sent something else than it should have.
 var ErrReply = errors.New("wrong reply")
 
-// sampleMask chooses the replies whose payload is compared byte by byte.
-const sampleMask = 63
+// SampleMask chooses the replies whose payload is compared byte by byte: those whose
+// transaction id has none of its bits.
+const SampleMask = 63
 
 // stage is what a connection's next received byte belongs to.
 type stage uint8
@@ -119,7 +120,7 @@ func (r *receiver) take(p []byte, now time.Duration, done func(now time.Duration
 			p = p[n:]
 			if complete && r.stage == atRaw {
 				r.tid++
-				r.compare = r.tid&sampleMask == 0
+				r.compare = r.tid&SampleMask == 0
 				done(now)
 			} else if complete {
 				r.stage = atTail
@@ -190,7 +191,7 @@ func (r *receiver) header(p []byte) error {
 	if err := r.next(seq, tid); err != nil {
 		return err
 	}
-	r.compare = tid&sampleMask == 0
+	r.compare = tid&SampleMask == 0
 	r.stage, r.off = atPayload, 0
 	return nil
 }

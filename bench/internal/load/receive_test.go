@@ -12,10 +12,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 )
 
-func testTemplate(t testing.TB, size int) *template { return testTemplates(t, size)[0] }
+func testTemplate(t *testing.T, size int) *template { return testTemplates(t, size)[0] }
 
 // testTemplates are that of msgr2, and that of msgr1.
-func testTemplates(t testing.TB, size int) (list []*template) {
+func testTemplates(t *testing.T, size int) (list []*template) {
 	t.Helper()
 	for _, msgr1 := range []bool{false, true} {
 		tmpl, err := newTemplate(size, msgr1)
@@ -52,37 +52,6 @@ func feed(r *receiver, p []byte, rng *rand.Rand) (n int, err error) {
 		p = p[k:]
 	}
 	return n, nil
-}
-
-func TestAFrameOfTheDecoderIsWhatTheTemplateBuilds(t *testing.T) {
-	tmpl := testTemplate(t, 1000)
-	p := replies(tmpl, 1, 5)
-	d := frame.NewDecoder(frame.Rev1, frame.DefaultLimits())
-	h, err := d.Open(p[:tmpl.lead])
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := d.Finish(h, p[:tmpl.lead], p[tmpl.lead:])
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := frame.ParseMessageHeader(f.Seg[0])
-	if err != nil || m.Seq != 1 || m.TID != 5 || m.Type != messageType || len(f.Seg[3]) != 1000 {
-		t.Fatalf("%+v, %d bytes of data, %v", m, len(f.Seg[3]), err)
-	}
-}
-
-func TestAMessageOfTheDecoderOfMsgr1IsWhatTheTemplateBuilds(t *testing.T) {
-	tmpl := testTemplates(t, 1000)[1]
-	p := replies(tmpl, 1, 5)
-	d := frame1.NewDecoder(frame1.Config{}, nil, frame.DefaultLimits())
-	h, err := d.Header(p[1:tmpl.headLen()])
-	if err != nil || p[0] != byte(frame1.TagMessage) || h.Seq != 1 || h.TID != 5 || h.Type != messageType || h.PayloadSize() != 1000 {
-		t.Fatalf("tag %d, %+v, %v", p[0], h, err)
-	}
-	if err := d.Footer(h, tmpl.tail, frame1.SumsOf(nil, nil, tmpl.payload)); err != nil {
-		t.Error(err)
-	}
 }
 
 func TestRepliesAreFoundHoweverTheStreamIsCut(t *testing.T) {
@@ -192,56 +161,4 @@ func noticesWrongReplies(t *testing.T, tmpl *template, other []byte, tag, lead s
 func flip(p []byte, i int) []byte {
 	p[i] ^= 1
 	return p
-}
-
-func TestReceivingDoesNotAllocate(t *testing.T) {
-	tmpl := testTemplate(t, 64)
-	one := append([]byte(nil), tmpl.frame...)
-	r := newReceiver(tmpl, false, 1)
-	seq := uint64(0)
-	done := func(time.Duration) {}
-	n := testing.AllocsPerRun(100, func() {
-		seq++
-		tmpl.number(one, seq, seq)
-		if err := r.take(one, 0, done); err != nil {
-			t.Fatal(err)
-		}
-	})
-	if n != 0 {
-		t.Fatalf("%v allocations per reply", n)
-	}
-}
-
-func FuzzReceiver(f *testing.F) {
-	templates := testTemplates(f, 64)
-	tmpl := templates[0]
-	f.Add(replies(templates[1], 3, 1), uint64(1), false)
-	f.Add(replies(tmpl, 3, 1), uint64(1), false)
-	f.Add(tmpl.frame, uint64(2), true)
-	ack, _ := frame.NewEncoder(frame.Rev1).AppendFrame(nil, frame.TagAck, make([]byte, 8))
-	f.Add(ack, uint64(3), false)
-	f.Fuzz(func(t *testing.T, p []byte, seed uint64, raw bool) {
-		for _, tmpl := range templates {
-			r := newReceiver(tmpl, raw, 1)
-			n, _ := feed(&r, p, rand.New(rand.NewPCG(seed, 0)))
-			if n*len(tmpl.frame) > len(p) {
-				t.Fatalf("%d replies in %d bytes", n, len(p))
-			}
-		}
-	})
-}
-
-func BenchmarkReceive(b *testing.B) {
-	tmpl := testTemplate(b, 64)
-	const batch = 256
-	stream := replies(tmpl, batch, 1)
-	b.SetBytes(int64(len(stream)))
-	b.ReportAllocs()
-	done := func(time.Duration) {}
-	for b.Loop() {
-		r := newReceiver(tmpl, false, 1)
-		if err := r.take(stream, 0, done); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

@@ -169,7 +169,7 @@ func (o *opener) finish(p []byte, now time.Duration, done func(now time.Duration
 	if err := o.next(h.Seq, h.TID); err != nil {
 		return err
 	}
-	if len(f.Seg[3]) != len(o.t.payload) || h.TID&sampleMask == 0 && !bytes.Equal(f.Seg[3], o.t.payload) {
+	if len(f.Seg[3]) != len(o.t.payload) || h.TID&SampleMask == 0 && !bytes.Equal(f.Seg[3], o.t.payload) {
 		return fmt.Errorf("%w: other data came back", ErrReply)
 	}
 	done(now)

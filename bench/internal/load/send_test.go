@@ -1,7 +1,6 @@
 package load
 
 import (
-	"bytes"
 	"slices"
 	"testing"
 	"time"
@@ -88,19 +87,5 @@ func TestWithdrawTakesBackWhatWasNotBegun(t *testing.T) {
 	}
 	if n != 2 {
 		t.Fatalf("%d requests arrived, want 2", n)
-	}
-}
-
-func TestRawRequestsAreAllTheSameBytes(t *testing.T) {
-	for _, size := range []int{10, 20000} {
-		tmpl := testTemplate(t, size)
-		from, to := socketPair(t)
-		s := newSender(tmpl, true, 1, 3)
-		for range 3 {
-			s.request()
-		}
-		if got := sendAll(t, &s, from, to); !bytes.Equal(got, bytes.Repeat(tmpl.frame, 3)) {
-			t.Fatalf("size %d: other bytes were sent", size)
-		}
 	}
 }

@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
 )
@@ -15,7 +19,7 @@ const verifyEach = 64
 
 // StorageOptions say what requests a Storage makes.
 type StorageOptions struct {
-	Options             // Size is that of a request in bytes, whole blocks; 0 for a ping
+	Options             // Size is that of a request in bytes, whole blocks
 	Kind    blocks.Kind `json:"kind"`
 	Flags   uint8       `json:"flags"` // of package blocks
 	Path    string      `json:"path"`  // of the file
@@ -25,14 +29,11 @@ type StorageOptions struct {
 // Validate reports everything that is wrong with o.
 func (o StorageOptions) Validate() error {
 	size := o.Size
-	if o.Kind == blocks.Ping {
-		o.Options.Size = 1
-	}
 	errs := []error{o.Options.Validate()}
 	if o.Secure || o.Msgr1 {
 		errs = append(errs, errors.New("storage is measured in crc mode of msgr2"))
 	}
-	if o.Kind != blocks.Ping && o.Conns > 0 && o.Depth > 0 && (size%blocks.Size != 0 || size > blocks.MaxLen || o.File/int64(o.Conns*o.Depth) < int64(size)) {
+	if o.Conns > 0 && o.Depth > 0 && (size%blocks.Size != 0 || size > blocks.MaxLen || o.File/int64(o.Conns*o.Depth) < int64(size)) {
 		errs = append(errs, fmt.Errorf("requests of %d bytes: want blocks of %d, %d at most, and a file that has room for all that are open", size, blocks.Size, blocks.MaxLen))
 	}
 	return errors.Join(errs...)
@@ -41,14 +42,22 @@ func (o StorageOptions) Validate() error {
 // Storage is a set of connections that read or write blocks of a file. Each request
 // under way has a part of the file for itself, and takes a random place in it.
 type Storage struct {
-	*slots
-	opt        StorageOptions
+	opt    StorageOptions
+	conns  []*slotConn
+	epoll  int
+	events [eventsMax]unix.EpollEvent
+	meter  Meter
+
+	open      int
+	cold      int // slots without an answer in this slice
+	stopping  bool
+	lastReply time.Duration
+
 	file       *os.File // what was written is read back from it
 	rng        *rand.Rand
 	generation uint64
-	part       int64                    // bytes of the file for each slot
-	front      [blocks.RequestSize]byte // of the last request
-	written    [verifyEach]write        // acknowledged in this slice, a ring
+	part       int64             // bytes of the file for each slot
+	written    [verifyEach]write // acknowledged in this slice, a ring
 	writes     int
 	room       []byte
 }
@@ -66,32 +75,38 @@ func OpenStorage(ctx context.Context, o StorageOptions) (*Storage, error) {
 	}
 	s := &Storage{
 		opt: o, rng: rand.New(rand.NewPCG(rand.Uint64(), 2)), generation: rand.Uint64() >> 24,
-		part: o.File / int64(o.Conns*o.Depth) / blocks.Size * blocks.Size, room: make([]byte, o.Size),
-	}
-	dialectOf := answeredBy(blocks.TypeDone)
-	if o.Raw {
-		dialectOf = func(framed) dialect { return rawDialect{o.File} }
+		part: o.File / int64(o.Conns*o.Depth) / blocks.Size * blocks.Size, room: make([]byte, o.Size), meter: NewMeter(o.PID),
 	}
 	var err error
+	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("epoll_create1: %w", err)
+	}
+	nonce := rand.Uint32()
 	if o.Kind == blocks.Write {
-		if s.file, err = os.Open(o.Path); err != nil {
-			return nil, err
+		s.file, err = os.Open(o.Path)
+	}
+	for i := range o.Conns {
+		if err == nil {
+			if err = s.dial(ctx, i, nonce+uint32(i)); err != nil {
+				err = fmt.Errorf("connection %d to %s: %w", i, o.Addr, err)
+			}
 		}
 	}
-	if s.slots, err = openSlots(ctx, o.Options, s, dialectOf); err != nil {
-		s.closeFile()
+	if err != nil {
+		s.Close()
 		return nil, err
 	}
+	runtime.GC() // what the handshakes left behind, before anything is measured
 	return s, nil
 }
 
 // Close closes all connections.
 func (s *Storage) Close() {
-	s.slots.Close()
-	s.closeFile()
-}
-
-func (s *Storage) closeFile() {
+	for _, c := range s.conns {
+		_ = unix.Close(c.fd)
+	}
+	s.conns = nil
+	_ = unix.Close(s.epoll)
 	if s.file != nil {
 		_ = s.file.Close() // nothing was written to it
 	}
@@ -102,7 +117,7 @@ func (s *Storage) closeFile() {
 // thread. After an error the Storage can only be closed.
 func (s *Storage) Run(slice Slice) (Result, error) {
 	s.writes = 0
-	res, err := s.meter.run(slice, s, s.all())
+	res, err := s.meter.Run(slice, s, uint64(s.opt.Conns*s.opt.Depth))
 	if err != nil {
 		return res, err
 	}
@@ -144,27 +159,19 @@ func (s *Storage) readBack() error {
 	return nil
 }
 
-// ask implements work.
-func (s *Storage) ask(t *slot) (typ uint16, front []byte, data int, ok bool) {
-	r := blocks.Request{Kind: s.opt.Kind, Flags: s.opt.Flags}
-	if r.Kind != blocks.Ping {
-		r.Len = s.opt.Size
-		r.Off = int64(t.number)*s.part + s.rng.Int64N(s.part/int64(r.Len))*int64(r.Len)
-		t.at = r.Off
-	}
+// ask decides the next request of a slot: a random place in its part of the file.
+func (s *Storage) ask(t *slot) blocks.Request {
+	r := blocks.Request{Kind: s.opt.Kind, Flags: s.opt.Flags, Len: s.opt.Size}
+	r.Off = int64(t.number)*s.part + s.rng.Int64N(s.part/int64(r.Len))*int64(r.Len)
+	t.at = r.Off
 	if r.Kind == blocks.Write {
-		data = r.Len
 		s.generation++
 		t.generation = s.generation
 	}
-	r.Put(&s.front)
-	return blocks.TypeRequest, s.front[:], data, true
+	return r
 }
 
-// data implements work.
-func (s *Storage) data(p []byte, t *slot) { blocks.Fill(p, t.at, t.generation) }
-
-// check implements work.
+// check verifies the answer to a request.
 func (s *Storage) check(t *slot, data []byte) error {
 	if len(data) != s.opt.answerSize() {
 		return fmt.Errorf("%d bytes of data", len(data))
@@ -174,7 +181,7 @@ func (s *Storage) check(t *slot, data []byte) error {
 		s.written[s.writes%verifyEach] = write{t.at, t.generation}
 		s.writes++
 	case blocks.Read:
-		if err := blocks.Stamped(data, t.at); err != nil || t.round&sampleMask != 0 {
+		if err := blocks.Stamped(data, t.at); err != nil || t.round&SampleMask != 0 {
 			return err
 		}
 		// Each block by itself: earlier writes may have been smaller than this read.

@@ -3,6 +3,7 @@ package load
 import (
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -39,6 +40,13 @@ func (l *layout) headLen() int { return l.lead + l.header + 4 }
 
 // overhead is what a message takes besides its payload.
 func (l *layout) overhead() int { return l.headLen() + l.after }
+
+// Payload returns the payload of every request of that size. It must not be changed.
+func Payload(size int) []byte {
+	p := make([]byte, size)
+	_, _ = rand.NewChaCha8([32]byte{'b', 'e', 'n', 'c', 'h'}).Read(p) // never fails
+	return p
+}
 
 // messageType is the type of every request; servers do not look at it.
 const messageType = 0x0bec

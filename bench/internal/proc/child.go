@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -125,27 +124,12 @@ func (c *Child) read(stdout io.Reader) {
 	}
 }
 
-// Spawner starts children from one thread that lives as long as it does: the
-// kernel's parent-death signal follows the thread, not the process.
-type Spawner struct {
-	starts chan func()
-	closed chan struct{}
-	once   sync.Once
-}
-
-// NewSpawner starts the thread.
-func NewSpawner() *Spawner {
-	s := &Spawner{starts: make(chan func()), closed: make(chan struct{})}
-	go s.loop()
-	return s
-}
-
 // Start runs exe with args as a child and waits for its first line, which is
-// decoded into hello. Standard error is passed to stderr.
-func (s *Spawner) Start(ctx context.Context, name, exe string, args []string, stderr io.Writer, hello any) (*Child, error) {
+// decoded into hello. Standard error is passed to stderr. However this process ends, the
+// kernel closes the child's standard input, and with that the child ends (Serve).
+func Start(ctx context.Context, name, exe string, args []string, stderr io.Writer, hello any) (*Child, error) {
 	cmd := exec.Command(exe, args...)
 	cmd.Stderr = stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -157,7 +141,7 @@ func (s *Spawner) Start(ctx context.Context, name, exe string, args []string, st
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	cmd.Stdout = childStdout
-	err = s.run(cmd.Start)
+	err = cmd.Start()
 	childStdout.Close()
 	if err != nil {
 		stdin.Close()
@@ -177,7 +161,3 @@ func (s *Spawner) Start(ctx context.Context, name, exe string, args []string, st
 	}
 	return c, nil
 }
-
-// Close ends the thread. Children that still run are killed by the kernel, so
-// stop them first.
-func (s *Spawner) Close() { s.once.Do(func() { close(s.closed) }) }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,12 +18,6 @@ import (
 
 // The test binary is its own child: these are the things it can be.
 const roleVar = "BENCH_PROC_TEST_ROLE"
-
-func init() {
-	if os.Getenv(roleVar) == "main thread" {
-		runtime.LockOSThread() // the main goroutine keeps the main thread
-	}
-}
 
 func TestMain(m *testing.M) {
 	switch os.Getenv(roleVar) {
@@ -51,8 +45,14 @@ func TestMain(m *testing.M) {
 	case "deaf": // neither reads its input nor ends by itself
 		_ = write(os.Stdout, "ready", nil)
 		hang()
-	case "main thread":
-		os.Exit(spawnOnTheMainThread())
+	case "parent": // ends without a word to its child, which is busy
+		_ = os.Setenv(roleVar, "echo") // of the child
+		c, err := Start(context.Background(), "echo", os.Args[0], nil, os.Stderr, nil)
+		if err != nil {
+			os.Exit(5)
+		}
+		fmt.Println(c.PID())
+		_ = c.Call(context.Background(), "hang", nil)
 	case "fails":
 		Fail(os.Stdout, errors.New("no such address"))
 	}
@@ -69,10 +69,8 @@ func hang() {
 func start(t *testing.T, role string) (*Child, error) {
 	t.Helper()
 	t.Setenv(roleVar, role)
-	s := NewSpawner()
-	t.Cleanup(s.Close)
 	var hello string
-	c, err := s.Start(t.Context(), role, os.Args[0], nil, os.Stderr, &hello)
+	c, err := Start(t.Context(), role, os.Args[0], nil, os.Stderr, &hello)
 	if err == nil {
 		t.Cleanup(c.Stop)
 		if hello != "ready" {
@@ -151,52 +149,30 @@ func TestStopEndsAChildThatDoesNotListen(t *testing.T) {
 	}
 }
 
-func TestAChildDiesWithTheThreadThatStartedIt(t *testing.T) {
-	t.Setenv(roleVar, "deaf")
-	s := NewSpawner()
-	var hello string
-	c, err := s.Start(t.Context(), "deaf", os.Args[0], nil, os.Stderr, &hello)
+// A child that is busy ends, too: its parent has no time to stop it.
+func TestAChildEndsWithItsParent(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), roleVar+"=parent")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Close()
-	<-c.exited
-	if state := c.cmd.ProcessState.Sys().(interface{ Signal() unix.Signal }).Signal(); state != unix.SIGKILL {
-		t.Fatalf("ended by %v", c.cmd.ProcessState)
+	var pid int
+	if _, err := fmt.Fscan(out, &pid); err != nil {
+		t.Fatal(err)
 	}
-}
-
-// spawnOnTheMainThread is the life of a process whose spawner begins on the main
-// thread: 0 if its child dies with the spawner all the same.
-func spawnOnTheMainThread() int {
-	s := &Spawner{starts: make(chan func()), closed: make(chan struct{})}
-	died := make(chan error, 1)
-	go func() {
-		if err := os.Setenv(roleVar, "deaf"); err != nil {
-			died <- err
-			return
-		}
-		var hello string
-		c, err := s.Start(context.Background(), "deaf", os.Args[0], nil, os.Stderr, &hello)
-		s.Close()
-		if err == nil {
-			<-c.exited
-		}
-		died <- err
-	}()
-	s.loop()
-	if <-died != nil {
-		return 1
+	child, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return 0
-}
-
-func TestAChildDiesWithASpawnerThatBeganOnTheMainThread(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0])
-	cmd.Env = append(os.Environ(), roleVar+"=main thread")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	defer unix.Close(child)
+	_ = cmd.Process.Kill() // fails only if it has ended already
+	_ = cmd.Wait()
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(child), Events: unix.POLLIN}}, int((20 * time.Second).Milliseconds()))
+	if err != nil || n != 1 {
+		t.Fatalf("the child is still there: %d, %v", n, err)
 	}
 }

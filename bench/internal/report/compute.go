@@ -19,14 +19,7 @@ func Median(values []float64) float64 {
 	return (s[n/2-1] + s[n/2]) / 2
 }
 
-// Compute fills in the medians and ratios of every cell from its samples.
-func (f *File) Compute() {
-	for i := range f.Cells {
-		f.Cells[i].Compute(f.Base)
-	}
-}
-
-// Compute does so for one cell.
+// Compute fills in the medians of a cell, and its ratios to base, from its samples.
 func (c *Cell) Compute(base string) {
 	var baseSamples []Sample
 	for i := range c.Results {
@@ -53,7 +46,8 @@ func (c *Cell) Compute(base string) {
 
 // medians takes the median of each figure.
 func medians(samples []Sample) Sample {
-	m := medianOf(samples,
+	var m Sample
+	for _, figure := range []func(*Sample) *float64{
 		func(s *Sample) *float64 { return &s.Messages },
 		func(s *Sample) *float64 { return &s.WindowS },
 		func(s *Sample) *float64 { return &s.MessagesPerS },
@@ -63,8 +57,13 @@ func medians(samples []Sample) Sample {
 		func(s *Sample) *float64 { return &s.P999US },
 		func(s *Sample) *float64 { return &s.ServerCPUUS },
 		func(s *Sample) *float64 { return &s.ClientCPUUS },
-		func(s *Sample) *float64 { return &s.BesideMBPerS },
-	)
+	} {
+		values := make([]float64, len(samples))
+		for i := range samples {
+			values[i] = *figure(&samples[i])
+		}
+		*figure(&m) = Median(values)
+	}
 	for i, s := range samples {
 		if i == 0 || s.Replies < m.Replies {
 			m.Replies = s.Replies // the worst case: it says how far to trust the quantiles
@@ -74,25 +73,11 @@ func medians(samples []Sample) Sample {
 	return m
 }
 
-// medianOf takes the median of each of the figures; the rest stays zero.
-func medianOf[T any](samples []T, figures ...func(*T) *float64) (m T) {
-	for _, f := range figures {
-		values := make([]float64, len(samples))
-		for i := range samples {
-			values[i] = *f(&samples[i])
-		}
-		*f(&m) = Median(values)
-	}
-	return m
-}
-
-func (s Sample) round() int { return s.Round }
-
-// ratio compares samples of the same round.
-func ratio[T interface{ round() int }](samples, base []T, figure func(T) float64) Ratio {
+// ratio compares samples of the same round, wherever they stand.
+func ratio(samples, base []Sample, figure func(Sample) float64) Ratio {
 	var values []float64
 	for _, s := range samples {
-		i := slices.IndexFunc(base, func(b T) bool { return b.round() == s.round() })
+		i := slices.IndexFunc(base, func(b Sample) bool { return b.Round == s.Round })
 		if i < 0 {
 			continue
 		}
@@ -100,11 +85,6 @@ func ratio[T interface{ round() int }](samples, base []T, figure func(T) float64
 			values = append(values, q)
 		}
 	}
-	return summed(values)
-}
-
-// summed is the ratio that rounds agree on.
-func summed(values []float64) Ratio {
 	if len(values) == 0 {
 		return Ratio{}
 	}

@@ -7,6 +7,6 @@
 // those of all rounds; beside it stand the smallest and the largest of them.
 //
 // Noise is by how much half of the rounds of a typical cell differ from their
-// median. The summary and the conclusion at the end take a difference for real if it
-// is larger than that and all rounds agree on its sign.
+// median. The summary takes a difference for real if it is larger than that and all rounds
+// agree on its sign.
 package report

@@ -20,16 +20,13 @@ func (f *File) width() int {
 // writeAligned writes rows in columns, the first one to the left and the others
 // to the right. What does not fit beside each other becomes tables below each
 // other, each with the first column; columns from apart on, if that is not 0,
-// stay together then. A row of one cell is a heading, as wide as it is.
+// stay together then.
 func writeAligned(b *bytes.Buffer, rows [][]string, width, apart int) {
 	var widths []int
 	for _, row := range rows {
 		for i, cell := range row {
 			if i == len(widths) {
 				widths = append(widths, 0)
-			}
-			if len(row) == 1 {
-				continue
 			}
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}

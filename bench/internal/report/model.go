@@ -12,18 +12,11 @@ import (
 type File struct {
 	Started time.Time `json:"started"`
 	Machine Machine   `json:"machine"`
-	Command []string  `json:"command"`           // arguments of the run
-	Base    string    `json:"base"`              // the server that the ratios are relative to
-	Mode    string    `json:"mode"`              // of the connections: "crc" or "secure"
-	Subject string    `json:"subject,omitempty"` // the server that the conclusion is about
-	Rival   string    `json:"rival,omitempty"`   // what it compares that with
+	Command []string  `json:"command"` // arguments of the run
+	Base    string    `json:"base"`    // the server that the ratios are relative to
+	Mode    string    `json:"mode"`    // of the connections: "crc" or "secure"
 	Servers []Server  `json:"servers"`
 	Cells   []Cell    `json:"cells"`
-	Codec   []Codec   `json:"codec,omitempty"` // secure mode: the frame codec against crypto/cipher
-	Storm   *Storm    `json:"storm,omitempty"`
-	Growth  *Growth   `json:"growth,omitempty"`
-	Storage *Storage  `json:"storage,omitempty"`
-	KV      *KV       `json:"kv,omitempty"`    // the cells are of key-value servers
 	Notes   []string  `json:"notes,omitempty"` // what the run could not do, and why
 
 	Width int `json:"-"` // columns of what is printed; 0: DefaultWidth
@@ -52,19 +45,6 @@ type Cell struct {
 	Results []Result `json:"results"`
 }
 
-// KV says what key-value servers were compared with.
-type KV struct {
-	Dir        string `json:"dir"` // where they have their files
-	FileSystem string `json:"file_system"`
-	Keys       int    `json:"keys"` // of each size of values
-}
-
-// What the requests to key-value servers do.
-const (
-	KVPut = "durable put"
-	KVGet = "get"
-)
-
 // Load is one kind of load.
 type Load struct {
 	What   string `json:"what,omitempty"` // that requests do; empty: they are echoed
@@ -77,15 +57,6 @@ type Load struct {
 	// Rate is how many requests per second come, whatever the replies do; 0: each reply
 	// brings the next request.
 	Rate int `json:"rate,omitempty"`
-	// Beside is what other connections do to the same server meanwhile.
-	Beside Streams `json:"beside,omitzero"`
-}
-
-// Streams are connections with one large request open on each. They are not measured: they
-// are there to be in the way.
-type Streams struct {
-	Conns int `json:"conns"` // 0: there are none
-	Size  int `json:"size"`  // bytes of payload
 }
 
 // String is a short name of the load, such as "4 KiB 16x16".
@@ -103,15 +74,15 @@ func (l Load) String() string {
 	if l.GCLoad {
 		s += " gc"
 	}
-	if l.Beside.Conns > 0 {
-		s += fmt.Sprintf(" beside %dx%s", l.Beside.Conns, quantity.Bytes(int64(l.Beside.Size)))
-	}
 	return s
 }
 
 // Title is a long name of the load.
 func (l Load) Title() string {
 	s := fmt.Sprintf("%s, %s, depth %d", quantity.Bytes(int64(l.Size)), connections(l.Conns), l.Depth)
+	if l.Active > 0 && l.Active < l.Conns {
+		s += fmt.Sprintf(", %d active", l.Active)
+	}
 	if l.What != "" {
 		s = l.What + ", " + s
 	}
@@ -120,9 +91,6 @@ func (l Load) Title() string {
 	}
 	if l.GCLoad {
 		s += ", GC load in the server"
-	}
-	if l.Beside.Conns > 0 {
-		s += fmt.Sprintf(", beside %s that stream %s; the server's CPU is of both", connections(l.Beside.Conns), quantity.Bytes(int64(l.Beside.Size)))
 	}
 	return s
 }
@@ -144,6 +112,9 @@ type Result struct {
 	Ratio    *Ratios            `json:"ratio,omitempty"`
 	Syscalls Syscalls           `json:"syscalls"`
 	Latency  *latency.Histogram `json:"latency,omitempty"` // of all rounds together
+	// BytesPerConn is what an idle connection takes of the server's resident memory; 0: it
+	// was not measured. The kernel's own memory is not in it.
+	BytesPerConn int64 `json:"bytes_per_conn,omitempty"`
 }
 
 // Sample is one measured slice of time. CPU figures are user and system time
@@ -161,16 +132,14 @@ type Sample struct {
 	P999US        float64 `json:"p99_9_us"`
 	ServerCPUUS   float64 `json:"server_cpu_us_per_message"`
 	ClientCPUUS   float64 `json:"client_cpu_us_per_message"`
-	BesideMBPerS  float64 `json:"beside_mb_per_s,omitempty"` // payload one way of the streams beside it
-	UnsteadyStart bool    `json:"unsteady_start,omitempty"`  // latencies are too small: not every open request was answered once before the window
+	UnsteadyStart bool    `json:"unsteady_start,omitempty"` // latencies are too small: not every open request was answered once before the window
 }
 
 // Syscalls tells how many system calls the server made per message.
 type Syscalls struct {
 	PerMessage []float64 `json:"per_message,omitempty"` // one per counted slice
 	Median     float64   `json:"median"`
-	How        string    `json:"how"`                // the way of counting, or why there is none
-	AtLeast    bool      `json:"at_least,omitempty"` // not all kinds were counted
+	How        string    `json:"how"` // the way of counting, or why there is none
 }
 
 // Known says whether there is a figure.

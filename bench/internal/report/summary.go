@@ -19,14 +19,6 @@ var measures = [...]measure{
 	{"server CPU per message", false, func(r *Ratios) Ratio { return r.ServerCPU }},
 }
 
-// nameOf is the name of a figure: what is asked of a key-value server is a request.
-func (f *File) nameOf(m measure) string {
-	if f.KV != nil {
-		return strings.ReplaceAll(m.name, "message", "request")
-	}
-	return m.name
-}
-
 // writeSummary says for each server where it loses and wins against the base,
 // losses first.
 func (f *File) writeSummary(b *bytes.Buffer) {
@@ -51,7 +43,7 @@ func (f *File) writeNoise(b *bytes.Buffer) {
 	var noise []string
 	for _, m := range measures {
 		if n := f.noise(m); n > 0 {
-			noise = append(noise, fmt.Sprintf("%s %.1f %%", f.nameOf(m), n*100))
+			noise = append(noise, fmt.Sprintf("%s %.1f %%", m.name, n*100))
 		}
 	}
 	if len(noise) == 0 {
@@ -91,7 +83,7 @@ func (f *File) writeMeasure(b *bytes.Buffer, server string, m measure) bool {
 		return false
 	}
 	line := fmt.Sprintf("  %s: worse in %d, better in %d, the same in %d of %d cells",
-		f.nameOf(m), len(lists[Worse]), len(lists[Better]), len(lists[Same]), total)
+		m.name, len(lists[Worse]), len(lists[Better]), len(lists[Same]), total)
 	if doubtful > 0 {
 		line += fmt.Sprintf(", %d marked > not judged", doubtful)
 	}

@@ -9,23 +9,15 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 )
 
-// WriteTable writes the machine, one table per cell, that of the frame codec, and
-// the summary.
+// WriteTable writes the machine, one table per cell, and the summary.
 func (f *File) WriteTable(w io.Writer) error {
 	return write(w, func(b *bytes.Buffer) {
 		f.writeHead(b)
 		for i := range f.Cells {
 			f.writeCell(b, &f.Cells[i])
 		}
-		f.writeCodec(b)
-		f.writeStorm(b)
-		f.writeGrowth(b)
-		f.writeStorage(b)
-		if len(f.Cells) > 0 || len(f.Servers) > 0 && f.Growth.Empty() {
-			f.writeSummary(b)
-		}
+		f.writeSummary(b)
 		f.writeNotes(b)
-		f.writeConclusion(b)
 	})
 }
 
@@ -44,7 +36,7 @@ func (f *File) WriteHead(w io.Writer) error { return write(w, f.writeHead) }
 
 // WriteSummary writes the part that comes after the cells.
 func (f *File) WriteSummary(w io.Writer) error {
-	return write(w, f.writeGrowth, f.writeSummary, f.writeNotes, f.writeConclusion)
+	return write(w, f.writeSummary, f.writeNotes)
 }
 
 // writeHead says what was compared, and where.
@@ -61,10 +53,6 @@ func (f *File) writeHead(b *bytes.Buffer) {
 		head += ", mode secure"
 	}
 	writeText(b, head, f.width())
-	if f.KV != nil {
-		writeText(b, fmt.Sprintf("Key-value servers, with files in %s (%s): %d keys for each size of values. Every value that is read is checked, byte by byte, and puts are read back.",
-			f.KV.Dir, f.KV.FileSystem, f.KV.Keys), f.width())
-	}
 	for _, s := range f.Servers {
 		writeText(b, fmt.Sprintf("  %s: %s", s.Name, s.About), f.width())
 	}
@@ -80,15 +68,25 @@ func (f *File) writeCell(b *bytes.Buffer, c *Cell) {
 	for i := range c.Results {
 		rows = append(rows, c.Results[i].row(f.Base))
 	}
-	if c.Load.Beside.Conns > 0 {
-		rows[0] = slices.Insert(rows[0], len(rows[0])-ratioColumns, "streams MB/s")
+	if slices.ContainsFunc(c.Results, func(r Result) bool { return r.BytesPerConn > 0 }) {
+		rows[0] = slices.Insert(rows[0], len(rows[0])-ratioColumns, "idle conn")
 		for i, r := range c.Results {
 			if row := rows[i+1]; len(row) > ratioColumns { // it was measured
-				rows[i+1] = slices.Insert(row, len(row)-ratioColumns, quantity.Count(r.Median.BesideMBPerS))
+				rows[i+1] = slices.Insert(row, len(row)-ratioColumns, quantity.Bytes(r.BytesPerConn))
 			}
 		}
 	}
-	f.writeRows(b, c.Load.Title(), c.Results, rows)
+	rounds := 0
+	for i := range c.Results {
+		rounds = max(rounds, len(c.Results[i].Samples))
+	}
+	medians := fmt.Sprintf("medians of %d rounds", rounds)
+	if rounds == 1 {
+		medians = "one round"
+	}
+	b.WriteByte('\n')
+	writeText(b, fmt.Sprintf("%s (%s)", c.Load.Title(), medians), f.width())
+	writeAligned(b, rows, f.width(), len(rows[0])-ratioColumns)
 }
 
 // ratioColumns are those at the end of the table of a cell.
@@ -104,25 +102,6 @@ func (l Load) columns(base string) []string {
 		"server", rate, "MB/s", "p50", "p99", "p99.9", "server CPU", "client CPU", "syscalls",
 		rate + " : " + base, "p99 : " + base, "server CPU : " + base,
 	}
-}
-
-// writeRows writes the table of a cell, whose results are in rows.
-func (f *File) writeRows(b *bytes.Buffer, title string, results []Result, rows [][]string) {
-	rounds := 0
-	for i := range results {
-		rounds = max(rounds, len(results[i].Samples))
-	}
-	b.WriteByte('\n')
-	writeText(b, fmt.Sprintf("%s (%s)", title, mediansOf(rounds)), f.width())
-	writeAligned(b, rows, f.width(), len(rows[0])-ratioColumns)
-}
-
-// mediansOf says what the figures of a table are.
-func mediansOf(rounds int) string {
-	if rounds == 1 {
-		return "one round"
-	}
-	return fmt.Sprintf("medians of %d rounds", rounds)
 }
 
 // row formats one line of a cell's table.
@@ -171,11 +150,8 @@ func (r Ratio) String() string {
 
 // String writes the median, or "n/a".
 func (s Syscalls) String() string {
-	switch {
-	case !s.Known():
+	if !s.Known() {
 		return "n/a"
-	case s.AtLeast:
-		return fmt.Sprintf(">= %.2f", s.Median)
 	}
 	return fmt.Sprintf("%.2f", s.Median)
 }

@@ -2,71 +2,23 @@ package server
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"net"
-	"sync"
 
-	"github.com/ringmsgr/ringmsgr/bench/internal/session"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
 const netBuffer = 64 << 10
 
-// Net is the echo server that a Go programmer writes with package net: a
+// NewNet starts the echo server that a Go programmer writes with package net: a
 // goroutine per connection, buffered reading and writing, replies flushed when
 // no complete request is waiting, large payloads written from where they are,
-// buffers used again. It speaks msgr2.1.
-type Net struct {
-	secure   bool
-	listener net.Listener
-	cancel   context.CancelFunc
-	wait     sync.WaitGroup
-}
-
-// NewNet starts one on a free port of the loopback address, in crc mode or in
-// secure mode.
-func NewNet(secure bool) (*Net, error) {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("net: %w", err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	n := &Net{secure: secure, listener: l, cancel: cancel}
-	n.wait.Go(func() { n.accept(ctx) })
-	return n, nil
-}
-
-// Addr returns where it listens.
-func (n *Net) Addr() net.Addr { return n.listener.Addr() }
-
-// Close ends it and all connections. Call it once.
-func (n *Net) Close() error {
-	n.cancel()
-	err := n.listener.Close()
-	n.wait.Wait()
-	return err
-}
-
-// accept starts a goroutine for each connection.
-func (n *Net) accept(ctx context.Context) {
-	for {
-		c, err := n.listener.Accept()
-		if err != nil {
-			return
-		}
-		n.wait.Go(func() {
-			defer c.Close()
-			stop := context.AfterFunc(ctx, func() { c.Close() })
-			defer stop()
-			enc, dec, err := session.Accept(ctx, c, n.secure)
-			if err != nil {
-				return // the client reports what it saw of it
-			}
-			_ = newNetConn(c, enc, dec).serve()
-		})
-	}
+// buffers used again. It speaks msgr2.1, in crc mode or in secure mode.
+func NewNet(secure bool) (*Listener, error) {
+	return Listen(secure, func(c net.Conn, enc *frame.Encoder, dec *frame.Decoder) error {
+		return newNetConn(c, enc, dec).serve()
+	})
 }
 
 // netConn is a connection in the data phase.

@@ -21,21 +21,15 @@ type Config struct {
 const (
 	buffered = iota
 	direct
-	aloneBuffered // one request at a time, which only a Messenger with files on its core knows
-	aloneDirect
 	ways
 )
 
 // way is the one that a request wants.
 func way(r blocks.Request) int {
-	i := buffered
 	if r.Flags&blocks.Direct != 0 {
-		i = direct
+		return direct
 	}
-	if r.Flags&blocks.Alone != 0 {
-		i += aloneBuffered
-	}
-	return i
+	return buffered
 }
 
 // files are the descriptors of those who make system calls: their writes are durable
@@ -77,9 +71,6 @@ func errWay(r blocks.Request) error {
 
 // carryOut does what r asks for, with p as the data, and checks it. It waits for the disk.
 func (f *files) carryOut(r blocks.Request, p []byte) error {
-	if r.Kind == blocks.Ping {
-		return nil
-	}
 	if len(p) != r.Len {
 		return fmt.Errorf("%w: %d bytes of data for %d", blocks.ErrBlock, len(p), r.Len)
 	}

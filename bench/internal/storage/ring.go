@@ -104,7 +104,7 @@ func (r *Ring) Addr() net.Addr { return net.TCPAddrFromAddrPort(r.addr) }
 func (r *Ring) Settings() map[string]string { return map[string]string{"backend": string(r.backend)} }
 
 // Syscalls returns how many system calls its thread has made.
-func (r *Ring) Syscalls() (n uint64, known bool) { return r.syscalls.Load(), true }
+func (r *Ring) Syscalls() uint64 { return r.syscalls.Load() }
 
 // Close ends it and all connections, and returns what ended it before, if something did.
 // Call it once.
@@ -119,9 +119,11 @@ type ringConn struct {
 	r       *Ring
 	sock    uring.Socket
 	index   uint64
-	in      cutter
-	now     int   // the request whose data is coming
-	answers []int // to be sent
+	part    [blocks.HeadSize]byte // the beginning of a head
+	n       int                   // bytes of it
+	want    []byte                // where the data goes that is still to come
+	now     int                   // the request whose data it is
+	answers []int                 // to be sent
 	sending []int
 	vec     *uring.Vec
 	marked  bool
@@ -182,7 +184,6 @@ func (r *Ring) accept(fd int) error {
 		return err
 	}
 	c := &ringConn{r: r, sock: s, index: uint64(len(r.conns))}
-	c.in = cutter{size: r.cfg.Size, begin: c.begin, whole: c.whole}
 	if c.vec, err = uring.NewVec(2 * ringAsk); err != nil {
 		return err
 	}
@@ -209,7 +210,7 @@ func (c *ringConn) ready(cp *uring.Completion) error {
 		return nil
 	}
 	for {
-		want := c.in.want
+		want := c.want
 		n, errno := c.r.drv.Recvv(c.sock, want, c.r.stage)
 		switch {
 		case errno == unix.EAGAIN:
@@ -219,9 +220,9 @@ func (c *ringConn) ready(cp *uring.Completion) error {
 			return nil
 		}
 		placed := min(n, len(want))
-		err := c.in.filled(placed)
+		err := c.filled(placed)
 		if err == nil {
-			err = c.in.take(c.r.stage[:n-placed])
+			err = c.take(c.r.stage[:n-placed])
 		}
 		if err != nil {
 			return err
@@ -241,6 +242,51 @@ func (c *ringConn) listen(cp *uring.Completion) error {
 	return err
 }
 
+// take consumes received bytes.
+func (c *ringConn) take(p []byte) error {
+	for len(p) > 0 {
+		if len(c.want) > 0 {
+			n := copy(c.want, p)
+			p = p[n:]
+			if err := c.filled(n); err != nil {
+				return err
+			}
+			continue
+		}
+		n := copy(c.part[c.n:], p)
+		c.n, p = c.n+n, p[n:]
+		if c.n < len(c.part) {
+			return nil
+		}
+		c.n = 0
+		h, err := blocks.ParseHead(&c.part, c.r.cfg.Size)
+		if err != nil {
+			return err
+		}
+		if want := h.Kind == blocks.Write; want != (h.Data > 0) || want && h.Data != h.Len {
+			return fmt.Errorf("%w: %d bytes of data for %d", blocks.ErrBlock, h.Data, h.Len)
+		}
+		if c.want, err = c.begin(h); err != nil {
+			return err
+		}
+		if len(c.want) == 0 {
+			if err := c.whole(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// filled says that n bytes of want have come.
+func (c *ringConn) filled(n int) error {
+	if c.want = c.want[n:]; len(c.want) > 0 || n == 0 {
+		return nil
+	}
+	return c.whole()
+}
+
+// begin takes a request for a head, and says where the data of a write goes.
 func (c *ringConn) begin(h blocks.Head) ([]byte, error) {
 	r := c.r
 	if len(r.free) == 0 {
@@ -273,13 +319,10 @@ func (r *Ring) release(i int) {
 	r.free = append(r.free, i)
 }
 
+// whole gives a request to the driver, once all of it is there.
 func (c *ringConn) whole() error {
 	q := c.r.requests[c.now]
 	h := &q.what
-	if h.Kind == blocks.Ping {
-		c.answer(c.now)
-		return nil
-	}
 	f := c.r.files[way(h.Request)]
 	if !f.Valid() {
 		return errWay(h.Request)

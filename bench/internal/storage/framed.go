@@ -1,4 +1,4 @@
-package framed
+package storage
 
 import (
 	"bufio"
@@ -15,20 +15,15 @@ const (
 	frameRoom   = 192      // more than a frame adds to its segments
 )
 
-// Conn is a connection in the data phase. It belongs to one goroutine.
-type Conn struct {
-	// Data is where the data of messages is read to; it is as large as that may be.
-	Data []byte
-	// BeforeAnswers is called before answers leave; if it fails they do not. Nil: nothing
-	// is.
-	BeforeAnswers func() error
-
-	c   net.Conn
-	r   *bufio.Reader
-	w   *bufio.Writer
-	enc *frame.Encoder
-	dec *frame.Decoder
-	seq uint64 // of the last message sent
+// framed is a connection in the data phase, in crc mode. It belongs to one goroutine.
+type framed struct {
+	data []byte // where the data of messages is read to; as large as that may be
+	c    net.Conn
+	r    *bufio.Reader
+	w    *bufio.Writer
+	enc  *frame.Encoder
+	dec  *frame.Decoder
+	seq  uint64 // of the last message sent
 
 	head   [frame.PreambleSize]byte
 	prefix []byte // what stands before the data of a frame, used again
@@ -38,13 +33,9 @@ type Conn struct {
 	vec    [3][]byte
 }
 
-func newConn(c net.Conn, enc *frame.Encoder, dec *frame.Decoder) *Conn {
-	return &Conn{c: c, r: bufio.NewReaderSize(c, bufferSize), w: bufio.NewWriterSize(c, bufferSize), enc: enc, dec: dec}
-}
-
-// Serve has carryOut answer each message until the peer closes, or one side breaks. The
+// serve has carryOut answer each message until the peer closes, or one side breaks. The
 // message is good until carryOut returns.
-func (n *Conn) Serve(carryOut func(m frame.MessageHeader, front, data []byte) error) error {
+func (n *framed) serve(carryOut func(m frame.MessageHeader, front, data []byte) error) error {
 	for {
 		f, err := n.read()
 		switch {
@@ -67,9 +58,9 @@ func (n *Conn) Serve(carryOut func(m frame.MessageHeader, front, data []byte) er
 	}
 }
 
-// Answer answers a message of header m by one of another type. It leaves at once, or when
+// answer answers a message of header m by one of another type. It leaves at once, or when
 // no complete message waits.
-func (n *Conn) Answer(m frame.MessageHeader, typ uint16, front, data []byte) error {
+func (n *framed) answer(m frame.MessageHeader, typ uint16, front, data []byte) error {
 	n.seq++
 	m.Type, m.AckSeq, m.Seq = typ, m.Seq, n.seq
 	m.Put(&n.header)
@@ -79,8 +70,8 @@ func (n *Conn) Answer(m frame.MessageHeader, typ uint16, front, data []byte) err
 	return n.write(frame.TagMessage, n.header[:], front, nil, data)
 }
 
-// read reads one frame, its data into n.Data.
-func (n *Conn) read() (frame.Frame, error) {
+// read reads one frame, its data into n.data.
+func (n *framed) read() (frame.Frame, error) {
 	if err := n.receive(n.head[:]); err != nil {
 		return frame.Frame{}, err
 	}
@@ -90,17 +81,17 @@ func (n *Conn) read() (frame.Frame, error) {
 	}
 	prefix, suffix := n.dec.Split(h)
 	size := n.dec.RestSize(h) - prefix - suffix
-	if size > len(n.Data) {
+	if size > len(n.data) {
 		return frame.Frame{}, fmt.Errorf("%d bytes of data", size)
 	}
 	n.prefix, n.suffix = grown(n.prefix, prefix), grown(n.suffix, suffix)
-	for _, p := range [][]byte{n.prefix, n.Data[:size], n.suffix} {
+	for _, p := range [][]byte{n.prefix, n.data[:size], n.suffix} {
 		if err := n.receive(p); err != nil {
 			return frame.Frame{}, err
 		}
 	}
-	f, err := n.dec.FinishSplit(h, n.prefix, frame.SegmentCRC(frame.SegmentCRCInit, n.Data[:size]), n.suffix)
-	f.Seg[3] = n.Data[:size]
+	f, err := n.dec.FinishSplit(h, n.prefix, frame.SegmentCRC(frame.SegmentCRCInit, n.data[:size]), n.suffix)
+	f.Seg[3] = n.data[:size]
 	return f, err
 }
 
@@ -113,9 +104,9 @@ func grown(p []byte, n int) []byte {
 }
 
 // receive reads all of p. What was written goes out before it has to wait.
-func (n *Conn) receive(p []byte) error {
+func (n *framed) receive(p []byte) error {
 	if n.r.Buffered() < len(p) {
-		if err := n.flush(); err != nil {
+		if err := n.w.Flush(); err != nil {
 			return err
 		}
 	}
@@ -123,27 +114,14 @@ func (n *Conn) receive(p []byte) error {
 	return err
 }
 
-// flush sends what was written.
-func (n *Conn) flush() error {
-	if n.w.Buffered() == 0 {
-		return nil
-	}
-	if n.BeforeAnswers != nil {
-		if err := n.BeforeAnswers(); err != nil {
-			return err
-		}
-	}
-	return n.w.Flush()
-}
-
 // write encodes a small frame straight into the writer's buffer.
-func (n *Conn) write(tag frame.Tag, segs ...[]byte) error {
+func (n *framed) write(tag frame.Tag, segs ...[]byte) error {
 	size := frameRoom
 	for _, s := range segs {
 		size += len(s)
 	}
 	if n.w.Available() < size {
-		if err := n.flush(); err != nil {
+		if err := n.w.Flush(); err != nil {
 			return err
 		}
 	}
@@ -156,8 +134,8 @@ func (n *Conn) write(tag frame.Tag, segs ...[]byte) error {
 }
 
 // writeGathered sends a message without copying its data.
-func (n *Conn) writeGathered(front, data []byte) error {
-	if err := n.flush(); err != nil {
+func (n *framed) writeGathered(front, data []byte) error {
+	if err := n.w.Flush(); err != nil {
 		return err
 	}
 	n.pieces = n.enc.AppendOpen(n.pieces[:0], frame.TagMessage, n.header[:], [4]int{1: len(front), 3: len(data)})

@@ -3,40 +3,13 @@ package load
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os"
-	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
 )
-
-// work is what the requests of slots ask for.
-type work interface {
-	// ask decides the next request of a slot: its type, its front until the next call, and
-	// how much data it has. It is false if the slot has none.
-	ask(t *slot) (typ uint16, front []byte, data int, ok bool)
-	// data makes the data of the request that was asked for last.
-	data(p []byte, t *slot)
-	// check verifies the answer to it.
-	check(t *slot, data []byte) error
-}
-
-// slots is a set of connections with requests that each have a slot, so that answers may
-// come in any order.
-type slots struct {
-	opt    Options
-	work   work
-	conns  []*slotConn
-	epoll  int
-	events [eventsMax]unix.EpollEvent
-	meter  meter
-
-	open      int
-	cold      int // slots without an answer in this slice
-	stopping  bool
-	lastReply time.Duration
-}
 
 // slot is one request that a connection has open.
 type slot struct {
@@ -50,7 +23,7 @@ type slot struct {
 
 // slotConn is one connection.
 type slotConn struct {
-	s      *slots
+	s      *Storage
 	fd     int
 	index  int
 	wire   dialect
@@ -63,67 +36,28 @@ type slotConn struct {
 	fill   func(p []byte)
 }
 
-// openSlots connects. dialectOf says how the two sides of a connection speak.
-func openSlots(ctx context.Context, o Options, w work, dialectOf func(framed) dialect) (*slots, error) {
-	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("epoll_create1: %w", err)
-	}
-	s := &slots{opt: o, work: w, epoll: epoll, meter: newMeter(o.PID)}
-	nonce := rand.Uint32()
-	for i := range o.Conns {
-		if err := s.dial(ctx, i, nonce+uint32(i), dialectOf); err != nil {
-			s.Close()
-			return nil, fmt.Errorf("connection %d to %s: %w", i, o.Addr, err)
-		}
-	}
-	runtime.GC() // what the handshakes left behind, before anything is measured
-	return s, nil
-}
-
-func (s *slots) dial(ctx context.Context, i int, nonce uint32, dialectOf func(framed) dialect) error {
-	fd, enc, dec, err := connect(ctx, s.opt, nonce)
+// dial opens connection number i.
+func (s *Storage) dial(ctx context.Context, i int, nonce uint32) error {
+	fd, enc, dec, err := connect(ctx, s.opt.Options, nonce)
 	if err != nil {
 		return err
 	}
 	c := &slotConn{s: s, fd: fd, index: i, slots: make([]slot, s.opt.Depth)}
-	c.fill = func(p []byte) { s.work.data(p, c.now) }
+	c.fill = func(p []byte) { blocks.Fill(p, c.now.at, c.now.generation) }
 	for j := range c.slots {
 		c.slots[j].number = i*s.opt.Depth + j
 	}
-	c.wire = dialectOf(framed{enc: enc, dec: dec})
+	c.wire = &framed{enc: enc, dec: dec}
+	if s.opt.Raw {
+		c.wire = rawDialect{s.opt.File}
+	}
 	s.conns = append(s.conns, c)
 	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, fd, &ev))
 }
 
-// Close closes all connections.
-func (s *slots) Close() {
-	for _, c := range s.conns {
-		_ = unix.Close(c.fd)
-	}
-	s.conns = nil
-	_ = unix.Close(s.epoll)
-}
-
-// all is how many requests are open.
-func (s *slots) all() uint64 { return uint64(s.opt.Conns * s.opt.Depth) }
-
-// exhaust makes requests until no slot has one, and waits for the answers.
-func (s *slots) exhaust() error {
-	if err := s.fill(); err != nil {
-		return err
-	}
-	for s.open > 0 {
-		if err := s.turn(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// fill implements traffic.
-func (s *slots) fill() error {
+// Fill implements Traffic.
+func (s *Storage) Fill() error {
 	s.stopping, s.cold, s.lastReply = false, s.opt.Conns*s.opt.Depth, s.meter.now()
 	for _, c := range s.conns {
 		now := s.meter.now()
@@ -140,22 +74,22 @@ func (s *slots) fill() error {
 	return nil
 }
 
-// warm implements traffic.
-func (s *slots) warm() bool { return s.cold == 0 }
+// Warm implements Traffic.
+func (s *Storage) Warm() bool { return s.cold == 0 }
 
-// drain implements traffic.
-func (s *slots) drain() error {
+// Drain implements Traffic.
+func (s *Storage) Drain() error {
 	s.stopping = true
 	for s.open > 0 {
-		if err := s.turn(); err != nil {
+		if err := s.Turn(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// turn implements traffic.
-func (s *slots) turn() error {
+// Turn implements Traffic.
+func (s *Storage) Turn() error {
 	n, err := awaitEvents(s.epoll, s.events[:], pollEach)
 	if err == nil && n == 0 {
 		err = stalled(s.open, s.meter.now()-s.lastReply)
@@ -172,17 +106,17 @@ func (s *slots) turn() error {
 }
 
 // issue queues the next request of a slot.
-func (c *slotConn) issue(t *slot, i int, now time.Duration) error {
-	typ, front, data, ok := c.s.work.ask(t)
-	if !ok {
-		return nil
-	}
+func (c *slotConn) issue(t *slot, i int, now time.Duration) (err error) {
 	t.busy, t.issued = true, now
 	t.round++
 	c.s.open++
+	r := c.s.ask(t)
+	data := 0
+	if r.Kind == blocks.Write {
+		data = r.Len
+	}
 	c.now = t
-	var err error
-	c.out, err = c.wire.request(c.out, t.round<<16|uint64(i), typ, front, data, c.fill)
+	c.out, err = c.wire.request(c.out, t.round<<16|uint64(i), r, data, c.fill)
 	return err
 }
 
@@ -193,13 +127,13 @@ func (c *slotConn) answer(a answer, now time.Duration) error {
 		return fmt.Errorf("%w: to a request %#x that is not open", ErrReply, a.id)
 	}
 	t := &c.slots[i]
-	if err := s.work.check(t, a.data); err != nil {
+	if err := s.check(t, a.data); err != nil {
 		return fmt.Errorf("%w: %w", ErrReply, err)
 	}
 	t.busy = false
 	s.open--
 	s.lastReply = now
-	s.meter.answered(now - t.issued)
+	s.meter.Answered(now - t.issued)
 	if !t.warm {
 		t.warm = true
 		s.cold--
@@ -220,7 +154,7 @@ func (c *slotConn) handle(events uint32) error {
 		if err != nil {
 			return err
 		}
-		c.s.meter.received(n)
+		c.s.meter.Received(n)
 		c.in = c.in[:len(c.in)+n]
 		if err := c.cut(); err != nil {
 			return err

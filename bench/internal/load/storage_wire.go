@@ -11,7 +11,7 @@ import (
 // dialect is how requests and answers look on one connection.
 type dialect interface {
 	// request appends one with n bytes of data, which fill writes.
-	request(dst []byte, id uint64, typ uint16, front []byte, n int, fill func(p []byte)) ([]byte, error)
+	request(dst []byte, id uint64, r blocks.Request, n int, fill func(p []byte)) ([]byte, error)
 	// answer takes one off the beginning of p.
 	answer(p []byte) (answer, error)
 	// size is what an answer with n bytes of data takes.
@@ -30,11 +30,7 @@ type answer struct {
 // rawDialect is without frames.
 type rawDialect struct{ file int64 }
 
-func (d rawDialect) request(dst []byte, id uint64, _ uint16, front []byte, n int, fill func([]byte)) ([]byte, error) {
-	r, err := blocks.Parse(front, d.file)
-	if err != nil {
-		return dst, err
-	}
+func (d rawDialect) request(dst []byte, id uint64, r blocks.Request, n int, fill func([]byte)) ([]byte, error) {
 	at := len(dst)
 	dst = slices.Grow(dst, blocks.HeadSize+n)[:at+blocks.HeadSize+n]
 	blocks.Head{ID: id, Request: r, Data: n}.Put((*[blocks.HeadSize]byte)(dst[at:]))
@@ -61,24 +57,18 @@ func (rawDialect) size(n int) int { return blocks.HeadSize + n }
 type framed struct {
 	enc    *frame.Encoder
 	dec    *frame.Decoder
-	done   uint16 // the type of an answer that is no failure
 	seq    uint64 // of the last request
 	head   [frame.MessageHeaderSize]byte
-	opened bool // head of the first frame in what is there
+	front  [blocks.RequestSize]byte // of the last request
+	opened bool                     // head of the first frame in what is there
 	h      frame.Header
 }
 
-// answeredBy has messages of one type be answers, and others say why there is none.
-func answeredBy(done uint16) func(framed) dialect {
-	return func(d framed) dialect {
-		d.done = done
-		return &d
-	}
-}
-
-func (d *framed) request(dst []byte, id uint64, typ uint16, front []byte, n int, fill func([]byte)) ([]byte, error) {
+func (d *framed) request(dst []byte, id uint64, r blocks.Request, n int, fill func([]byte)) ([]byte, error) {
 	d.seq++
-	h := frame.MessageHeader{Seq: d.seq, TID: id, Type: typ, Priority: 127, Version: 1, Flags: 3}
+	r.Put(&d.front)
+	front := d.front[:]
+	h := frame.MessageHeader{Seq: d.seq, TID: id, Type: blocks.TypeRequest, Priority: 127, Version: 1, Flags: 3}
 	h.Put(&d.head)
 	dst = d.enc.AppendOpen(dst, frame.TagMessage, d.head[:], [4]int{1: len(front), 3: n})
 	dst = append(dst, front...)
@@ -121,7 +111,7 @@ func (d *framed) answer(p []byte) (a answer, err error) {
 	if err != nil {
 		return a, err
 	}
-	if a.id, a.data = m.TID, f.Seg[3]; m.Type != d.done {
+	if a.id, a.data = m.TID, f.Seg[3]; m.Type != blocks.TypeDone {
 		a.failed, a.data = true, fmt.Appendf(nil, "message type %d: %s", m.Type, f.Seg[1])
 	}
 	return a, nil
