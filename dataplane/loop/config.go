@@ -97,6 +97,11 @@ type Config struct {
 	// FileOps is how many requests on files the kernel has of a core at most, 0: 1024. The
 	// others wait, file by file (CoreStats.Files).
 	FileOps int
+	// FileBytes bounds the buffers of a core that reads of files hold (File.ReadBuffer), in
+	// bytes, until who has them gives them back; 0: 512 MiB. Requests that find no room wait.
+	// Each Account may hold a 64th of the bound (1 MiB at most) even if the others hold all
+	// of it; together these shares exceed it by a quarter at most.
+	FileBytes int64
 	// FileTurn is how many requests on files one system call of a core begins at most while
 	// frames come that need no file, so that these do not wait long for others; 0: 8,
 	// negative: no bound, which costs less for each request. That there are such frames is
@@ -157,7 +162,7 @@ func (c *Config) Validate() error {
 	if c.CopyBelow < 0 || c.CopyBelow > 16<<10 {
 		bad("copy-below = %d, want 0 to 16384 bytes", c.CopyBelow)
 	}
-	if c.LargeFrom < 0 || c.ZeroCopyFrom < 0 || c.PoolKeep < 0 || c.FileOps < 0 {
+	if c.LargeFrom < 0 || c.ZeroCopyFrom < 0 || c.PoolKeep < 0 || c.FileOps < 0 || c.FileBytes < 0 {
 		bad("negative size")
 	}
 	return errors.Join(errs...)

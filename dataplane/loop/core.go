@@ -79,14 +79,15 @@ type Core struct {
 	kept        any     // written once, before anybody else has the core
 	spin        time.Duration
 	stats       CoreStats
-	last        CoreStats // when it ended; readable once done is closed
-	held        Throttle  // stands for Hold in Socket.paused
-	resting     Throttle  // and this one for Rest
-	fileBusy    int       // requests on files that the driver has
-	fileLine    []*File   // files that wait for room among those
-	turnOf      fileTurn  // what the next system call may still begin on files
-	fileDone    opLine    // requests that have ended, and whose Done is to be called
-	commits     []*commit // files to be looked at before the next system call
+	last        CoreStats  // when it ended; readable once done is closed
+	held        Throttle   // stands for Hold in Socket.paused
+	resting     Throttle   // and this one for Rest
+	fileBusy    int        // requests on files that the driver has
+	fileLine    []*File    // files that wait for room among those
+	reads       readBudget // memory for reads, and who waits for it
+	turnOf      fileTurn   // what the next system call may still begin on files
+	fileDone    opLine     // requests that have ended, and whose Done is to be called
+	commits     []*commit  // files to be looked at before the next system call
 }
 
 // entry is one slot of the table that completions are routed by.
@@ -155,6 +156,8 @@ func (c *Core) open() error {
 	}
 	c.drv, c.hot, c.info = drv, hot, drv.Info()
 	c.pool.keep, c.pool.mapped = c.cfg.PoolKeep, c.cfg.Map
+	c.reads.core = c
+	c.reads.limit, c.reads.share = c.cfg.FileBounds()
 	c.trimmer.Fire = func(c *Core, now time.Duration) {
 		if c.pool.trim() {
 			c.timers.arm(&c.trimmer, now+trimEvery)
@@ -252,6 +255,7 @@ func (c *Core) turn(block bool) error {
 	c.timers.expire(c, c.now, timersPerTurn)
 	c.flushPending()
 	c.commitFiles()
+	c.reads.serve()
 	completions, err := c.sleep(block)
 	if err != nil {
 		return fmt.Errorf("core %d: %w", c.id, err)
@@ -291,7 +295,7 @@ func (c *Core) runTasks() {
 // busy says whether the core has something to do that no completion would tell
 // of.
 func (c *Core) busy() bool {
-	return c.todo != nil || !c.box.empty() || len(c.pending) > 0 || c.waitsToRead() || c.fileDone.first != nil || len(c.commits) > 0 || len(c.turnOf.line) > 0
+	return c.todo != nil || !c.box.empty() || len(c.pending) > 0 || c.waitsToRead() || c.fileDone.first != nil || len(c.commits) > 0 || len(c.turnOf.line) > 0 || c.reads.busy()
 }
 
 // sleep submits and collects, sleeping only if there is nothing left to do.

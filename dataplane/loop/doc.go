@@ -73,6 +73,11 @@
 // order (CoreStats.Files). File.Full and File.OnRoom are for whoever should then stop
 // taking more, by Socket.Hold.
 //
+// The buffers of ReadBuffer are bounded in bytes, until they are back from whoever has them
+// (Config.FileBytes). Who reads for a peer says so by an Account (FileOp.For), one for each
+// connection: its reads wait while its peer does not take what was read before, and
+// the reads of others do not. Accounts take turns (file_account.go).
+//
 // # Cores
 //
 // Cores come and go while everything runs. A new one (Plane.AddCore) begins

@@ -79,7 +79,7 @@ func (f *File) nextTurn() {
 		c.turnOf.line = append(c.turnOf.line, f)
 	}
 	// What would be too much for the driver waits for others, and not for the turn alone.
-	if f.busy+f.line.n > f.opt.Ops || int64(c.fileBusy)+c.stats.Files.Waiting > int64(c.cfg.FileOps) {
+	if f.busy+f.line.n > f.opt.Ops || int64(c.fileBusy-c.reads.parked)+c.stats.Files.Waiting > int64(c.cfg.FileOps) {
 		f.waited = true
 	}
 }

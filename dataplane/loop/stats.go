@@ -69,6 +69,7 @@ type FileStats struct {
 	Ops          int64  `json:"ops"`         // requests that have not ended, now
 	Waiting      int64  `json:"waiting"`     // of these, those that wait for their turn
 	Uncommitted  int64  `json:"uncommitted"` // of these, those that no sync covers yet
+	Held         int64  `json:"held"`        // bytes of buffers that reads hold, now (Config.FileBytes)
 	Reads        uint64 `json:"reads"`
 	Writes       uint64 `json:"writes"`
 	BytesRead    uint64 `json:"bytes_read"`
@@ -92,6 +93,7 @@ func (c *Core) Snapshot() CoreStats {
 	st.Core, st.Backend, st.Receive, st.ReceiveWhy = c.id, string(c.info.Backend), string(c.receive), string(c.receiveWhy)
 	st.PoolInUse, st.PoolKept, st.PoolLent = c.pool.inUse, c.pool.kept, c.pool.calls
 	st.CPU = c.cpu()
+	st.Files.Held = c.reads.used
 	st.Driver = c.drv.Stats()
 	return st
 }
