@@ -43,6 +43,7 @@ func everyServer() string {
 }
 
 // The benchmark itself, tiny, with every server that this build has.
+// Matrix: BE-01
 func TestTheBenchmarkRuns(t *testing.T) {
 	f, out := benchmark(t, "--rounds", "2", "--slice", "10ms", "--sizes", "64,64KiB", "--loads", "1x1,4x4", "--servers", everyServer())
 	if len(f.Servers) != len(variants()) || len(f.Cells) != 4 || f.Machine.Kernel == "" || f.Machine.Go == "" {
@@ -75,6 +76,7 @@ func TestTheBenchmarkRuns(t *testing.T) {
 	}
 }
 
+// Matrix: BE-01
 func TestTheBenchmarkRunsInSecureMode(t *testing.T) {
 	f, out := benchmark(t, "--mode", "secure", "--rounds", "1", "--slice", "10ms", "--sizes", "64,64KiB", "--loads", "3x2", "--servers", everyServer())
 	if f.Mode != child.ModeSecure || len(f.Cells) != 2 || !strings.Contains(out, ", mode secure\n") {
@@ -91,6 +93,7 @@ func TestTheBenchmarkRunsInSecureMode(t *testing.T) {
 
 // A short run of every server on a small file. The client checks every answer, and reads
 // back what was acknowledged, so that a server that does not do its work fails the run.
+// Matrix: BE-08
 func TestEveryStorageServerIsMeasured(t *testing.T) {
 	f, out := benchmark(t, "--storage", "--storage-size", "4MiB", "--storage-dir", t.TempDir(), "--sizes", "4KiB", "--loads", "1x1,16x16", "--rounds", "1", "--slice", "5ms")
 	seen := map[string]int{}
@@ -120,6 +123,7 @@ func TestEveryStorageServerIsMeasured(t *testing.T) {
 
 // Few connections of many are active in some cells, the memory of each is known, and a
 // server on two cores is compared with the same on one.
+// Matrix: BE-04
 func TestGrowthIsMeasuredInCellsAsAllElse(t *testing.T) {
 	f, out := benchmark(t, "--growth", "--rounds", "1", "--slice", "5ms", "--loads", "2x1,100x1:5", "--servers", "epoll,epoll@2,net", "--base", "epoll")
 	if len(f.Cells) != 2 || len(f.Servers) != 3 || !strings.Contains(out, "5 active") || !strings.Contains(out, "idle conn") {
@@ -134,6 +138,7 @@ func TestGrowthIsMeasuredInCellsAsAllElse(t *testing.T) {
 	}
 }
 
+// Matrix: RL-01, BE-04
 func TestMemoryOfAConnectionIsOverItsServerBeforeTheFirstOne(t *testing.T) {
 	cell := &report.Cell{Load: report.Load{Conns: 100}, Results: make([]report.Result, 2)}
 	weigh(cell, []int64{10 << 20, 30 << 20}, []int64{10<<20 + 500_000, 30<<20 + 1_200_000})
@@ -142,6 +147,7 @@ func TestMemoryOfAConnectionIsOverItsServerBeforeTheFirstOne(t *testing.T) {
 	}
 }
 
+// Matrix: BE-05
 func TestTooFewDescriptorsAreSaidAtOnce(t *testing.T) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -214,6 +220,7 @@ func TestEveryEndingOfTheBenchmarkEndsItsChildren(t *testing.T) {
 	}
 }
 
+// Matrix: BE-03
 func TestTheDeathOfAServerEndsTheBenchmarkWithAnError(t *testing.T) {
 	parent, children := startLong(t)
 	defer parent.Process.Kill()
@@ -307,6 +314,7 @@ func waitForEnd(t *testing.T, fd int) {
 	}
 }
 
+// Matrix: BE-02
 func TestARivalThatCannotBeBuiltIsNamed(t *testing.T) {
 	t.Setenv(asProgram, "1")
 	t.Setenv("PATH", t.TempDir())
@@ -316,6 +324,7 @@ func TestARivalThatCannotBeBuiltIsNamed(t *testing.T) {
 	}
 }
 
+// Matrix: BE-06
 func TestPicturesThatCannotBeDrawnEndARunBeforeItBegins(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	var stdout, stderr bytes.Buffer

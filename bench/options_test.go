@@ -202,6 +202,7 @@ func TestAFullPlanHasNoEnd(t *testing.T) {
 }
 
 // A flag that no call below is wrong about fails the test.
+// Matrix: OB-08
 func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
 	bad := map[string]string{
 		"base": "floor", "json": "/nonexistent/x", "loads": "1", "mode": "plain", "pace": "-1", "plot": "/nonexistent/x", "rounds": "-1",
@@ -236,6 +237,7 @@ func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
 	}
 }
 
+// Matrix: BE-02
 func TestPresetsNameWhatTheyCompare(t *testing.T) {
 	for args, want := range map[string]struct {
 		has, hasNot string
@@ -278,6 +280,7 @@ func TestPresetsNameWhatTheyCompare(t *testing.T) {
 }
 
 // The flags of the requests say whether the page cache takes part.
+// Matrix: BE-08
 func TestTheRequestsOfAStorageCellAreWhatItsNameSays(t *testing.T) {
 	r := &runner{disk: &storage.File{}}
 	for what, want := range map[string]struct {

@@ -98,8 +98,9 @@ func (x watchedServing) Handle(ctx context.Context, p []byte) ([]byte, *auth.Res
 	return reply, res, err
 }
 
-// AU-14: each TCP connection of a session authenticates anew and has keys and nonces
+// Each TCP connection of a session authenticates anew and has keys and nonces
 // of its own: what was used on one socket is not used on another, in either direction.
+// Matrix: AU-14, RP-01
 func TestEveryReconnectHasFreshKeys(t *testing.T) {
 	for _, rev0 := range []bool{false, true} {
 		secure := []auth.Mode{auth.Secure}
@@ -225,9 +226,10 @@ func wantHidden(t *testing.T, where, text string, secrets [][]byte) {
 	}
 }
 
-// AU-15: with everything logged, over logins, tickets, authorizers, renewals, faults,
+// With everything logged, over logins, tickets, authorizers, renewals, faults,
 // reconnects and refusals in both modes, no secret is in the log, in the errors or in the
 // statistics, in any usual form.
+// Matrix: AU-15
 func TestNoSecretIsEverLogged(t *testing.T) {
 	for _, mode := range []auth.Mode{auth.Secure, auth.CRC} {
 		t.Run(mode.String(), func(t *testing.T) {

@@ -2,7 +2,6 @@ package control_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -30,8 +29,9 @@ func (e *party) call(t *testing.T) net.Conn {
 	return c
 }
 
-// HS-06, HS-07: who speaks something else is disconnected after our banner, with at most
+// Who speaks something else is disconnected after our banner, with at most
 // one line in the log, and no other connection notices.
+// Matrix: HS-06, HS-07, HI-20, HI-30
 func TestWhoSpeaksAnotherProtocolIsDisconnected(t *testing.T) {
 	var book logbook
 	server := newParty(t, control.Config{Name: entity(t, "mon.a"), Logger: book.logger(false)}).bind(t)
@@ -68,8 +68,9 @@ func TestWhoSpeaksAnotherProtocolIsDisconnected(t *testing.T) {
 	}
 }
 
-// HS-05, HS-09: a peer that can never do is tried once, also by a lossless connection,
+// A peer that can never do is tried once, also by a lossless connection,
 // and the reset event comes.
+// Matrix: HS-05, HS-09, HI-25
 func TestAPeerThatCanNeverDoIsTriedOnce(t *testing.T) {
 	banner := wire.Banner{Supported: 1 | 1<<63, Required: 1 << 63}.AppendTo(nil)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -116,7 +117,8 @@ func TestAPeerThatCanNeverDoIsTriedOnce(t *testing.T) {
 	}
 }
 
-// HS-10: a peer of a type that nobody has heard of gets the default policy.
+// A peer of a type that nobody has heard of gets the default policy.
+// Matrix: HS-10, PO-14
 func TestAnUnknownTypeOfPeerHasTheDefaultPolicy(t *testing.T) {
 	stateful := control.StatefulServer()
 	server := newParty(t, control.Config{
@@ -164,10 +166,11 @@ func wholeClient(t *testing.T, to wire.Addr, features wire.Features, data []byte
 	return out
 }
 
-// HS-14, HS-15, HS-16, HS-22, HS-24: a client that sends its handshake, a keepalive and a
+// A client that sends its handshake, a keepalive and a
 // message without waiting, in one piece or byte by byte, gets every answer in order; what
 // comes behind the handshake is for the session and is neither lost nor read twice; the
 // features are those of both; and no timer has to run out for any of it.
+// Matrix: HS-14, HS-15, HS-16, HS-22, HI-26
 func TestAClientThatDoesNotWaitIsServedInOrder(t *testing.T) {
 	for _, step := range []int{1 << 20, 1, 7, 100, 1460} {
 		t.Run(fmt.Sprintf("%d bytes at a time", step), func(t *testing.T) {
@@ -240,19 +243,4 @@ func readFrame(t *testing.T, r io.Reader, dec *frame.Decoder) frame.Frame {
 	f, err := dec.Finish(h, head, rest)
 	must(t, err)
 	return f
-}
-
-// HS-24, at the connector and with keys: both clocks stand still.
-func TestAHandshakeNeedsNoTimer(t *testing.T) {
-	for _, mode := range []auth.Mode{auth.CRC, auth.Secure} {
-		authClient, authServer := cephxPair(t, []auth.Mode{mode}, []auth.Mode{mode})
-		server := newParty(t, control.Config{Name: entity(t, "mon.a"), AuthServer: authServer, Clock: newHandClock()}).bind(t)
-		client := newParty(t, control.Config{Name: entity(t, "client.admin"), AuthClient: authClient, Clock: newHandClock()})
-		conn, err := client.dial(t, server, wire.Mon)
-		must(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), authPatience)
-		defer cancel()
-		must(t, conn.WaitReady(ctx))
-		exchange(t, client, server, conn, []byte("ready"))
-	}
 }

@@ -225,23 +225,6 @@ func wantNegotiated(t *testing.T, c *control.Conn, mode auth.Mode, method auth.M
 	}
 }
 
-// Without keys there is nothing to encrypt with.
-func TestRequiredSecureIsRefusedWithoutAuthentication(t *testing.T) {
-	only := []auth.Mode{auth.Secure}
-	for _, c := range []struct {
-		name           string
-		client, server []auth.Mode
-	}{{"client requires", only, nil}, {"server requires", nil, only}, {"both require", only, only}} {
-		t.Run(c.name, func(t *testing.T) {
-			client := newParty(t, control.Config{Name: entity(t, "client.admin"), Modes: c.client})
-			server := newParty(t, control.Config{Name: entity(t, "mon.a"), Modes: c.server}).bind(t)
-			if conn, err := client.dial(t, server, wire.Mon); err == nil || control.StageOf(err) != control.StageAuth {
-				t.Errorf("%v: %+v", err, conn.Info())
-			}
-		})
-	}
-}
-
 // exchange sends data to the server and back.
 func exchange(t *testing.T, client, server *party, conn *control.Conn, data []byte) {
 	t.Helper()
@@ -264,6 +247,7 @@ func methods(m ...handshake.CompressionMethod) []handshake.CompressionMethod { r
 
 // What is agreed is the connector's first method that the acceptor has too,
 // if both want it for the other and the mode allows it.
+// Matrix: FR-31, FR-34
 func TestCompressionIsNegotiated(t *testing.T) {
 	snappy, zlib, zstd, lz4 := handshake.CompressionSnappy, handshake.CompressionZlib, handshake.CompressionZstd, handshake.CompressionLZ4
 	all := compress.Methods()
@@ -393,6 +377,7 @@ func TestReceivedMessagesCountByTheirSizeWhenDecompressed(t *testing.T) {
 }
 
 // A peer cannot have us make more of a frame than the limits allow.
+// Matrix: HI-21
 func TestABombEndsTheConnection(t *testing.T) {
 	for _, m := range compress.Methods() {
 		t.Run(m.String(), func(t *testing.T) {
@@ -421,12 +406,5 @@ func TestABombEndsTheConnection(t *testing.T) {
 				t.Error("the bomb was dispatched")
 			}
 		})
-	}
-}
-
-func TestCompressionThatIsNotThereIsRefused(t *testing.T) {
-	cfg := control.Config{Name: entity(t, "client.admin"), Compression: control.Compression{Methods: methods(handshake.CompressionBrotli)}}
-	if _, err := control.New(cfg); !errors.Is(err, control.ErrConfig) {
-		t.Errorf("brotli: %v", err)
 	}
 }

@@ -9,33 +9,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// BenchmarkCall compares requests that a program tracks by itself, in the plainest
-// way that works on one core (bare), with Start and with Call.
-func BenchmarkCall(b *testing.B) {
-	for _, depth := range []int{1, 64} {
-		for _, form := range []string{"bare", "start"} {
-			b.Run(form+map[int]string{1: "/depth1", 64: "/depth64"}[depth], func(b *testing.B) {
-				p := newCaller(b, form == "start", depth)
-				b.ReportAllocs()
-				b.ResetTimer()
-				p.run(b.N)
-			})
-		}
-	}
-	b.Run("call/depth1", func(b *testing.B) {
-		p := newCaller(b, true, 1)
-		b.ReportAllocs()
-		b.ResetTimer()
-		for range b.N {
-			reply, err := p.conn.Call(b.Context(), control.NewMessage(1, p.payload, nil))
-			if err != nil {
-				b.Fatal(err)
-			}
-			reply.Release()
-		}
-	})
-}
-
 // caller is a client that keeps requests under way.
 type caller struct {
 	t        testing.TB

@@ -302,46 +302,6 @@ func TestACallOnACoreFailsAtOnce(t *testing.T) {
 	<-freed
 }
 
-// Cancel and the reply race: Done runs once, whatever comes first.
-func TestDoneRunsOnceForEachStart(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		server := callServer(t, v, "SFS", nil)
-		client := nodeOf(t, v, "client.1", "LLC", 2)
-		conn := client.Dial(server)
-		done := make(chan error, 2)
-		r := &control.Request{Done: func(_ *control.Request, reply *control.Message, err error) {
-			if (reply == nil) != (err != nil) {
-				t.Errorf("reply %v, error %v", reply, err)
-			}
-			done <- err
-		}}
-		canceled := 0
-		for i := range 300 {
-			r.Message = control.NewMessage(typeUpper, []byte("x"), nil)
-			if err := conn.Start(r); err != nil {
-				t.Fatal(err)
-			}
-			if i%2 == 0 {
-				r.Cancel()
-			}
-			switch err := <-done; {
-			case errors.Is(err, context.Canceled):
-				canceled++
-			case err != nil:
-				t.Fatal(err)
-			}
-			r.Cancel() // of no effect
-		}
-		if _, err := call(ctx, conn, typeUpper, "x"); err != nil { // behind all of them
-			t.Fatal(err)
-		}
-		if len(done) != 0 {
-			t.Error("Done ran twice")
-		}
-		t.Log(canceled, "canceled")
-	})
-}
-
 func TestCallsToOurselves(t *testing.T) {
 	ctx := deadline(t)
 	us := nodeOf(t, variants[0], "osd.4", "LP", 4, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,7 +16,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
-	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -46,6 +44,7 @@ func here(t *testing.T, c *control.Core) {
 	}
 }
 
+// Matrix: KV-09
 func TestOffloadedWorkBlocksNoCore(t *testing.T) {
 	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: dataplane.Config{Cores: 1}}
 	placed(t, &cfg)
@@ -342,43 +341,30 @@ func TestTheConnectionToOurselvesHasNoCore(t *testing.T) {
 	<-done
 }
 
-// In a simulation there are no threads: who turns a core is on it.
-func TestTasksAndTimersRunInASimulation(t *testing.T) {
-	net := simnet.New(1, simnet.Options{})
-	var core *simnet.Core
-	var log coreLog
-	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: dataplane.Config{Cores: 1}}
-	net.Host(netip.MustParseAddr("10.0.0.1")).Run(&cfg.Plane, func(c *simnet.Core) { core = c })
-	log.hooks(&cfg)
-	m, err := control.New(cfg)
+// Matrix: OB-03
+func TestTheViewShowsTheCores(t *testing.T) {
+	m, err := control.New(control.Config{
+		Name:  wire.EntityName{Type: wire.OSD, ID: "0"},
+		Plane: dataplane.Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	log.check(t, "0 starts")
-	timer := control.Timer{Fire: func(c *control.Core) { log.add("fires at %v", c.Now()) }}
-	m.Core(0).Do(func(c *control.Core) {
-		log.add("runs")
-		c.Arm(&timer, time.Hour)
-	})
-	for core.Busy() {
-		if err := core.Turn(); err != nil {
-			t.Fatal(err)
-		}
+	endWithTest(t, m)
+	v := m.Plane()
+	if v.Cores() != 2 || v.Info().Backend != uring.Epoll {
+		t.Errorf("%d cores, %+v", v.Cores(), v.Info())
 	}
-	log.check(t, "runs")
-	at, ok := core.Deadline()
-	if !ok || at != time.Hour {
-		t.Fatalf("due at %v, %v", at, ok)
-	}
-	net.Advance(at)
-	for range 2 { // a turn reads the clock, the next one fires
-		if err := core.Turn(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	log.check(t, "fires at 1h0m0s")
-	if err := m.Shutdown(deadline(t)); err != nil {
+	if err := m.RemoveCore(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
-	log.check(t, "0 stops")
+	if v.Cores() != 1 {
+		t.Errorf("%d cores, one was removed", v.Cores())
+	}
+	if st, err := v.Stats(1); err != nil || st.Core != 1 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	if _, err := v.Stats(0); !errors.Is(err, control.ErrNoCore) {
+		t.Errorf("core 0: %v", err)
+	}
 }

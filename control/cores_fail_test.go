@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -52,6 +51,7 @@ func breakable(backend uring.Backend, cores int) (dataplane.Config, func(m *cont
 
 // The driver of a core breaks for good: lossless sessions go on, on other
 // cores, lossy ones end, and nobody who comes later notices.
+// Matrix: IO-15
 func TestAFailedCoreLeavesItsSessionsToTheOthers(t *testing.T) {
 	overCoreBackends(t, func(t *testing.T, backend uring.Backend) {
 		const cores = 3
@@ -111,33 +111,6 @@ func TestAFailedCoreLeavesItsSessionsToTheOthers(t *testing.T) {
 				t.Errorf("conn %d is %v: %v", f.conn.ID(), f.conn.State(), f.conn.Err())
 			}
 		}
-	})
-}
-
-// The connecting side loses its core: it dials from another one.
-func TestAConnectorWhoseCoreFailsDialsFromAnotherOne(t *testing.T) {
-	overCoreBackends(t, func(t *testing.T, backend uring.Backend) {
-		b := newCoreBench(t, control.Config{Plane: dataplane.Config{Cores: 2}}, backend)
-		defer b.halt()
-		plane, breakCore := breakable(backend, 2)
-		policy := control.LosslessClient()
-		m := b.messenger(control.Config{
-			Name: wire.EntityName{Type: wire.Client, ID: "c"}, Default: &policy, Plane: plane,
-		}, b.events.dispatcher(func(c *control.Conn, m *control.Message) bool {
-			c.UserData().(*flow).echo(m.TID)
-			return true
-		}))
-		b.flow(m)
-		b.progress()
-		conn := b.flows[0].conn
-		from := conn.Core()
-		breakCore(m, from)
-		eventually(t, b.ctx, "the other core", func() bool { return conn.Core() != from })
-		b.progress()
-		if st, err := conn.Stats(); err != nil || st.Counters.Ready != 2 || st.Counters.Reconnects == 0 {
-			t.Errorf("%+v, %v", st.Counters, err)
-		}
-		b.stop()
 	})
 }
 

@@ -2,12 +2,10 @@ package control_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -17,57 +15,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
-
-// A peer that does not read holds up the removal of a core, until patience
-// ends: then its session comes back on another core, with every message.
-func TestAPeerThatDoesNotReadHoldsUpARemovalUntilPatienceEnds(t *testing.T) {
-	overCoreBackends(t, func(t *testing.T, backend uring.Backend) {
-		b := newCoreBench(t, control.Config{Plane: dataplane.Config{Cores: 1}}, backend)
-		peer, goAhead := stuckWrite(t, b)
-		if _, err := b.server.AddCore(b.ctx); err != nil {
-			t.Fatal(err)
-		}
-
-		patience, end := context.WithCancel(b.ctx)
-		removed := make(chan error, 1)
-		go func() { removed <- b.server.RemoveCore(patience, 0) }()
-		eventually(t, b.ctx, "the state of the core", func() bool { return statsOf(t, b.server).Cores[0].State == "draining" })
-		st := statsOf(t, b.server)
-		if text, js := st.String(), mustJSON(t, st); !strings.Contains(text, "draining") || !strings.Contains(js, `"state":"draining"`) {
-			t.Errorf("%s\n%s", text, js)
-		}
-		if _, err := b.server.Connect(wire.Addr{Type: wire.AddrMsgr2, AddrPort: b.at.AddrPort}, wire.OSD, control.OnCore(0)); !errors.Is(err, control.ErrConfig) {
-			t.Errorf("a core that is being removed is given a connection: %v", err)
-		}
-		if c, err := b.server.Connect(wire.Addr{Type: wire.AddrMsgr2, AddrPort: loopback(1), Nonce: 5}, wire.OSD, control.SameCore(peer)); err == nil {
-			if c.Core() != 1 {
-				t.Errorf("same core as one that leaves: core %d", c.Core())
-			}
-			c.MarkDown()
-		}
-		select {
-		case err := <-removed:
-			t.Fatalf("removed under a write: %v", err)
-		default:
-		}
-		end()
-		if err := <-removed; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "core 0") {
-			t.Fatalf("removed: %v", err)
-		}
-		// Else the write may end before the core ends the connection, which then just leaves. The
-		// peer may be back before its fault is known: that counts as replaced alone.
-		eventually(t, b.ctx, "the end of the TCP connection", func() bool {
-			st, err := peer.Stats()
-			return err == nil && st.Counters.Faults+st.Counters.Replaced > 0
-		})
-		goAhead()
-		if st, err := peer.Stats(); err != nil || st.Counters.Replaced == 0 {
-			t.Errorf("%+v, %v", st.Counters, err)
-		}
-		eventually(t, b.ctx, "the end of the core", func() bool { return slices.Equal(b.server.Cores(), []int{1}) })
-		b.stop()
-	})
-}
 
 // stuckWrite is a lossless connection of the server on its only core whose peer
 // does not read until go ahead is called; then every message comes, in order.
@@ -172,15 +119,6 @@ func TestAConnectionGoesOnFromACoreThatIsRemovedBeforeItArrives(t *testing.T) {
 		}
 		b.stop()
 	})
-}
-
-func mustJSON(t *testing.T, v any) string {
-	t.Helper()
-	out, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(out)
 }
 
 // A core that is stuck in a callback is removed when it is not any more; the

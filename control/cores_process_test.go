@@ -63,6 +63,7 @@ func isChild(t *testing.T) bool { return os.Getenv(childEnv) == t.Name() }
 // Fewer, as many and more cores than CPUs, pinned or not, on a part of the
 // machine, with a GOMAXPROCS that has nothing to do with either: everything
 // works, and cores come and go.
+// Matrix: XC-14
 func TestAnyNumberOfCoresWorksOnAnyPartOfTheMachine(t *testing.T) {
 	cpus, err := uring.AllowedCPUs()
 	if err != nil {
@@ -126,6 +127,7 @@ func expectPinned(t *testing.T, m *control.Messenger, cpus []int, pin bool) {
 }
 
 // A dispatcher that panics ends the process, loudly: no core is silently dead.
+// Matrix: XC-16, INV-08
 func TestAPanicOfADispatcherEndsTheProcess(t *testing.T) {
 	if !isChild(t) {
 		out, err := child(t, runtime.GOMAXPROCS(0))

@@ -383,11 +383,6 @@ func TestCoresComeAndGoUnderLoad(t *testing.T) {
 	}
 }
 
-// The same with what msgr1 has.
-func TestMsgr1CoresComeAndGoUnderLoad(t *testing.T) {
-	overCoreBackends(t, func(t *testing.T, backend uring.Backend) { comeAndGo(t, backend, control.SteerNone, wire.AddrLegacy) })
-}
-
 func comeAndGo(t *testing.T, backend uring.Backend, steer control.Steer, at wire.AddrType) {
 	b := newCoreBenchAt(t, control.Config{Steer: steer, Plane: dataplane.Config{Cores: 2}}, backend, at)
 	defer b.halt()
@@ -429,56 +424,6 @@ func comeAndGo(t *testing.T, backend uring.Backend, steer control.Steer, at wire
 			t.Errorf("core %d is %s", c.Core, c.State)
 		}
 	}
-}
-
-// From one core to four and back to another one: the first one shares nothing,
-// and the last one is left alone.
-func TestAMessengerGrowsFromOneCoreAndShrinksToAnother(t *testing.T) {
-	overCoreBackends(t, func(t *testing.T, backend uring.Backend) {
-		b := newCoreBench(t, control.Config{Plane: dataplane.Config{Cores: 1}}, backend)
-		defer b.halt()
-		b.run(3, 1)
-		b.knocks()
-		for want := 1; want < 4; want++ {
-			if id, err := b.server.AddCore(b.ctx); err != nil || id != want {
-				t.Fatalf("added core %d, %v, want %d", id, err, want)
-			}
-			b.progress()
-		}
-		// Every core accepts.
-		for id := range 4 {
-			eventually(t, b.ctx, "connections on every core", func() bool {
-				return statsOf(t, b.server).Cores[id].Accepts > 0
-			})
-		}
-		for _, id := range []int{0, 2, 3} {
-			if err := b.server.RemoveCore(b.ctx, id); err != nil {
-				t.Fatal(err)
-			}
-			b.progress()
-		}
-		if err := b.server.RemoveCore(b.ctx, 1); !errors.Is(err, control.ErrLastCore) {
-			t.Errorf("the last core: %v", err)
-		}
-		if err := b.server.RemoveCore(b.ctx, 0); !errors.Is(err, control.ErrNoCore) {
-			t.Errorf("removed twice: %v", err)
-		}
-		if _, err := b.server.Connect(b.at, wire.OSD, control.OnCore(3)); err != nil {
-			t.Errorf("a connection to ourselves asks for no core: %v", err)
-		}
-		b.stop()
-		b.unbroken()
-		for _, f := range b.flows {
-			if st, err := f.conn.Stats(); err != nil || st.Placement.Core != 0 {
-				t.Errorf("%+v, %v", st.Placement, err)
-			}
-		}
-		for _, c := range b.server.Conns() {
-			if p := c.Core(); p != 1 {
-				t.Errorf("conn %d on core %d", c.ID(), p)
-			}
-		}
-	})
 }
 
 // knockSome connects n times.

@@ -39,6 +39,7 @@ func (e engine) plane(cores int, ask func(faulty.Request) faulty.Fault) dataplan
 
 // A core that cannot open its driver: the messenger does not start, or goes on with
 // the cores that it has.
+// Matrix: IO-20
 func TestEveryErrorOfASetUpIsClearAndLeavesNothing(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	mapped := leaktest.Mapped(t)
@@ -76,6 +77,7 @@ func TestEveryErrorOfASetUpIsClearAndLeavesNothing(t *testing.T) {
 
 // A listener that cannot be opened: the bind says why, and the next one works; so does
 // a core that is added and cannot listen.
+// Matrix: IO-20
 func TestEveryErrorOfABindIsClearAndTheNextOneWorks(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	trials := sampleOf(t, cellsOf(faulty.Listen), 5)
@@ -111,6 +113,7 @@ func TestEveryErrorOfABindIsClearAndTheNextOneWorks(t *testing.T) {
 }
 
 // A driver that cannot be closed: the messenger ends all the same.
+// Matrix: IO-20
 func TestEveryErrorAtTheEndIsLoggedAndEndsNothingElse(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	mapped := leaktest.Mapped(t)
@@ -138,46 +141,4 @@ func TestEveryErrorAtTheEndIsLoggedAndEndsNothingElse(t *testing.T) {
 	if n := leaktest.Settled(mapped, func() int { return leaktest.Mapped(t) }); n > mapped {
 		t.Errorf("%d bytes mapped before, %d after", mapped, n)
 	}
-}
-
-// No attempt to dial succeeds for a while: the log has one line of it, and the session
-// goes on when one does.
-func TestAShortageThatLastsIsLoggedOnce(t *testing.T) {
-	type run struct {
-		e  engine
-		at faulty.Request
-	}
-	var runs []run
-	for _, e := range driverEngines() {
-		runs = append(runs, run{e, faulty.Connect}, run{e, faulty.ConnectEnd})
-	}
-	name := func(i int) string { return title(string(runs[i].e.backend), string(runs[i].e.receive), runs[i].at) }
-	spread(t, len(runs), len(runs), name, func(t *testing.T, i int) {
-		ctx, e := deadline(t), runs[i].e
-		var log lockedLog
-		r := &rising{at: runs[i].at, fault: faulty.Fault{Errno: unix.ENOBUFS}, most: 6}
-		v := variant{backend: e.backend}
-		hub := nodeOf(t, v, "osd.1", "SFS", 9, withChain(echoer()))
-		client := nodeOf(t, v, "client.2", "LLC", 2, e.broken(r.ask, 1, &log))
-		send(t, client.Dial(hub), 1)
-		receives(t, ctx, client, 1001)
-		if n := strings.Count(log.String(), unix.ENOBUFS.Error()); n != 1 || r.most > 0 {
-			t.Errorf("%d lines with the cause, %d attempts left:\n%s", n, r.most, log.String())
-		}
-	})
-}
-
-// rising lets the first requests of a kind fail.
-type rising struct {
-	at    faulty.Request
-	fault faulty.Fault
-	most  int
-}
-
-func (r *rising) ask(at faulty.Request) faulty.Fault {
-	if at != r.at || r.most == 0 {
-		return faulty.Fault{}
-	}
-	r.most--
-	return r.fault
 }

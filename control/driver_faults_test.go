@@ -112,6 +112,7 @@ func (c driverTrial) accepting(seed uint64) bool {
 
 // TestEveryErrorOfTheKernelEndsByTheTable: the cells of what a core does while it
 // runs.
+// Matrix: FT-27, IO-20
 func TestEveryErrorOfTheKernelEndsByTheTable(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	trials := sampleOf(t, driverTrials(faulty.Open, faulty.Listen, faulty.Close), 11)

@@ -13,11 +13,13 @@ import (
 
 // The server of the example, and a client that asks in turn for a write and a read, both
 // on their cores.
+// Matrix: RL-11
 func TestRequestsOnFilesDoNotAllocate(t *testing.T) {
 	requestsDoNotAllocate(t, control.FileOptions{})
 }
 
 // Each request makes the file full, so that its connection is held and goes on.
+// Matrix: RL-11
 func TestRequestsOnAFileThatIsFullDoNotAllocate(t *testing.T) {
 	requestsDoNotAllocate(t, control.FileOptions{Ops: 1})
 }
@@ -58,7 +60,7 @@ func requestsDoNotAllocate(t *testing.T, opt control.FileOptions) {
 		conn, err := client.Connect(addrs[0], wire.OSD)
 		must(t, err)
 		must(t, conn.WaitReady(b.ctx))
-		const requests = 300
+		const requests = 100
 		start := control.Task{Run: func(c *control.Core) { next(c, conn) }}
 		run := func() {
 			left = requests
@@ -66,7 +68,7 @@ func requestsDoNotAllocate(t *testing.T, opt control.FileOptions) {
 			<-done
 		}
 		run()
-		if n := testing.AllocsPerRun(3, run); n > requests/20 {
+		if n := testing.AllocsPerRun(2, run); n > requests/20 {
 			t.Errorf("%v allocations in %d requests", n, requests)
 		}
 	})

@@ -141,30 +141,6 @@ func TestAFileWhoseSyncFailedTakesNoMoreWrites(t *testing.T) {
 	})
 }
 
-func TestAMisalignedRequestSaysWhatIsWrong(t *testing.T) {
-	overDisks(t, diskOptions{file: control.FileOptions{Direct: control.Direct}}, func(t *testing.T, b *blockBed) {
-		b.on(func(c *control.Core, s *blockStore) {
-			if s.file.Alignment().Offset == 0 {
-				return // its file system has no direct I/O
-			}
-			m, err := c.NewMessage(1, blockSize)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer m.Release()
-			op := control.FileOp{Done: func(*control.Core, *control.FileOp) { t.Error("it was taken") }}
-			var wrong *control.AlignError
-			if err := s.file.WriteAt(&op, m.Data, 1, control.Written); !errors.As(err, &wrong) || wrong.What != "offset" {
-				t.Errorf("%v", err)
-			}
-			if s.file.Full() {
-				t.Error("what was not taken counts")
-			}
-		})
-	})
-}
-
 // A core that is removed goes on until its file is closed, and so long serves it.
 func TestACoreThatIsRemovedWaitsForItsFiles(t *testing.T) {
 	overDisks(t, diskOptions{cores: 2}, func(t *testing.T, b *blockBed) {
@@ -210,31 +186,6 @@ func TestACoreThatIsRemovedWaitsForItsFiles(t *testing.T) {
 		})
 		if err := <-ended; err != nil {
 			t.Errorf("read on the other core: %v", err)
-		}
-	})
-}
-
-func TestTheFilesOfARemovedCoreAreClosedWhenNobodyWaits(t *testing.T) {
-	overDisks(t, diskOptions{cores: 2}, func(t *testing.T, b *blockBed) {
-		var f *control.File
-		b.on(func(_ *control.Core, s *blockStore) { f = s.file })
-		core := b.server.Core(0)
-		ctx, cancel := context.WithCancel(b.ctx)
-		removed := make(chan error, 1)
-		go func() { removed <- b.server.RemoveCore(ctx, 0) }()
-		b.drains()
-		cancel()
-		if err := <-removed; !errors.Is(err, context.Canceled) {
-			t.Errorf("removed: %v", err)
-		}
-		eventually(t, b.ctx, "the end of the core", core.Gone)
-		refused := make(chan error, 1)
-		core.Do(func(*control.Core) {
-			op := &control.FileOp{Done: func(*control.Core, *control.FileOp) {}}
-			refused <- f.Sync(op)
-		})
-		if err := <-refused; !errors.Is(err, control.ErrCoreRemoved) {
-			t.Errorf("a request behind the end: %v", err)
 		}
 	})
 }

@@ -51,6 +51,7 @@ func TestTheFirstProgramOfANewcomerWorks(t *testing.T) {
 }
 
 // A nonce that was given is that of one process.
+// Matrix: HS-18
 func TestTheFirstProgramWithAWrongNonceEndsInAnError(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		for _, policy := range []string{"LC", "LLC"} {

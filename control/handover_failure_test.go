@@ -3,7 +3,6 @@ package control_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -42,8 +41,9 @@ func serveEcho(t *testing.T, cfg control.Config) (*control.Messenger, wire.Addr)
 
 func TestSuccessorThatFailsLeavesThePredecessorServing(t *testing.T) {
 	msgrtest.CheckLeaks(t)
-	for _, backend := range engines {
-		t.Run(string(backend), func(t *testing.T) {
+	spread(t, len(engines), len(engines), func(i int) string { return string(engines[i]) },
+		func(t *testing.T, i int) {
+			backend := engines[i]
 			ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 			defer cancel()
 			m, addr := handoverServer(t, backend, 2)
@@ -94,7 +94,6 @@ func TestSuccessorThatFailsLeavesThePredecessorServing(t *testing.T) {
 			peer.end()
 			client.end()
 		})
-	}
 }
 
 func TestPredecessorThatFailsLeavesNothingWithTheSuccessor(t *testing.T) {
@@ -117,27 +116,6 @@ func TestPredecessorThatFailsLeavesNothingWithTheSuccessor(t *testing.T) {
 	s := newStream(t, uring.Auto, wire.OSD, control.LosslessPeer(), addr)
 	s.progress(50)
 	s.end()
-}
-
-func TestSuccessorMustBeTheSameEntity(t *testing.T) {
-	msgrtest.CheckLeaks(t)
-	m, addr := handoverServer(t, uring.Auto, 1)
-	other, nonce := serverConfig(uring.Auto, 1), serverConfig(uring.Auto, 1)
-	other.Name.ID = "1"
-	wrong := addr.Nonce + 1
-	nonce.Nonce = &wrong
-	for _, cfg := range []control.Config{other, nonce} {
-		a, b := unixPair(t)
-		handed := make(chan error, 1)
-		go func() { handed <- m.HandOver(context.Background(), a) }()
-		next, err := control.TakeOver(context.Background(), cfg, b)
-		if next != nil || !errors.Is(err, control.ErrHandOver) || !strings.Contains(err.Error(), "osd.0") {
-			t.Errorf("%v with %v: %v", cfg.Name, cfg.Nonce, err)
-		}
-		if err := <-handed; !errors.Is(err, control.ErrHandOver) {
-			t.Errorf("hand-over: %v", err)
-		}
-	}
 }
 
 func TestMessengerThatIsHandedOver(t *testing.T) {
@@ -189,85 +167,6 @@ func TestMessengerThatIsHandedOver(t *testing.T) {
 	s.end()
 	if len(resets) != 0 {
 		t.Error("a session was reset")
-	}
-}
-
-func TestQueuesPassInTheirOrder(t *testing.T) {
-	msgrtest.CheckLeaks(t)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	// Nobody listens there yet: everything stays queued.
-	at := msgrtest.ReservePort(t)
-	nonce := uint32(5)
-	to := wire.Addr{Type: wire.AddrMsgr2, AddrPort: at, Nonce: nonce}
-	cfg := serverConfig(uring.Auto, 1)
-	cfg.InitialBackoff, cfg.MaxBackoff = 5*time.Millisecond, 20*time.Millisecond
-	m, err := control.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}); err != nil {
-		t.Fatal(err)
-	}
-	c, err := m.Connect(to, wire.OSD)
-	if err != nil {
-		t.Fatal(err)
-	}
-	freed := make(chan uint64, 10)
-	for i := range uint64(6) {
-		msg := control.NewMessage(uint16(100+i), fmt.Append(nil, i), make([]byte, 700<<10*(i%2)))
-		msg.TID, msg.Priority, msg.Version, msg.CompatVersion, msg.DataOff = i, uint16(64+i%3), 3, 2, 1
-		msg.Middle = []byte{byte(i)}
-		msg.Free = func(m *control.Message) {
-			if o := m.Outcome(); o != control.OutcomeHandedOver {
-				t.Errorf("message %d: %v", m.TID, o)
-			}
-			freed <- m.TID
-		}
-		if err := c.Send(msg); err != nil {
-			t.Fatal(err)
-		}
-	}
-	next := succeed(t, ctx, m, cfg)
-	end(t, m)
-	defer end(t, next)
-	if len(freed) != 6 {
-		t.Errorf("%d of 6 messages freed here", len(freed))
-	}
-	last := succeed(t, ctx, next, cfg)
-	defer end(t, last)
-
-	peerCfg := serverConfig(uring.Auto, 1)
-	peerCfg.Nonce = &nonce
-	peer, err := control.New(peerCfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer end(t, peer)
-	got := make(chan string, 10)
-	if err := peer.Start(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
-		got <- fmt.Sprint(m.TID, m.Type, m.Priority, m.Version, m.CompatVersion, m.DataOff, m.Seq(), string(m.Front), m.Middle, len(m.Data))
-		return true
-	}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := peer.Bind(to); err != nil {
-		t.Fatal(err)
-	}
-	// By priority, and in the order of Send within one.
-	for n, i := range []uint64{2, 5, 1, 4, 0, 3} {
-		want := fmt.Sprint(i, 100+i, 64+i%3, 3, 2, 1, n+1, fmt.Sprint(i), []byte{byte(i)}, 700<<10*(i%2))
-		select {
-		case s := <-got:
-			if s != want {
-				t.Errorf("message %d is %s, want %s", n, s, want)
-			}
-		case <-ctx.Done():
-			t.Fatalf("message %d: not received, %v", n, last.Conns()[0].Err())
-		}
 	}
 }
 

@@ -93,24 +93,3 @@ func TestASessionKeepsHowItsPeerIsKnownThroughHandOvers(t *testing.T) {
 		})
 	}
 }
-
-// A peer that had no proof before has none behind a hand-over: it gives way to one
-// of another name when its socket is gone.
-func TestAClaimWithoutProofIsNoneBehindAHandOver(t *testing.T) {
-	msgrtest.CheckLeaks(t)
-	ctx := deadline(t)
-	m, at := serveEcho(t, serverConfig(uring.Auto, 1))
-	y := somewhere(t)
-	come := func(id string, cookie uint64) {
-		p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{Name: osd(id), Number: 2, Addr: y}, at)
-		t.Cleanup(p.Close)
-		p.Establish(cookie, 5)
-		must(t, p.Err())
-	}
-	come("9", 91)
-	eventually(t, ctx, "the session", func() bool { return m.Lookup(y) != nil })
-	m = succeed(t, ctx, m, serverConfig(uring.Auto, 1), echoAll())
-	defer end(t, m)
-	come("2", 21)
-	eventually(t, ctx, "two sessions", func() bool { return len(m.Conns()) == 2 })
-}

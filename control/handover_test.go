@@ -201,6 +201,7 @@ func succeed(t *testing.T, ctx context.Context, m *control.Messenger, cfg contro
 	return next
 }
 
+// Matrix: IN-07, V1-12
 func TestHandOverUnderLoadLosesNothing(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	for _, c := range []struct {

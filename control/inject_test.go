@@ -3,9 +3,7 @@ package control_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -16,9 +14,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
-	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
 // injects configures a node.
@@ -62,6 +58,7 @@ func injectedSize() injectedLoad {
 // that take their time, and connections that are marked down by chance: what a session
 // that lives was given arrives exactly once and in order, of one that was marked down a
 // beginning, and nothing is held in the end.
+// Matrix: FT-32, V1-10
 func TestInjectedFailuresLoseNoMessage(t *testing.T) {
 	seed := seedOfSample(t)
 	t.Logf("RINGMSGR_SAMPLE=%d", seed)
@@ -72,7 +69,7 @@ func TestInjectedFailuresLoseNoMessage(t *testing.T) {
 		fault := func(n uint64) func(*msgrtest.NodeConfig) {
 			return injects(control.Inject{
 				Seed: seed*1000 + n + 1, SocketFailures: 30, Handshakes: control.Delay{Probability: 0.05, Max: 5 * time.Millisecond},
-				Dispatches: []control.DispatchDelay{{Delay: control.Delay{Probability: 0.1, Max: 5 * time.Millisecond}}},
+				Messages: control.Delay{Probability: 0.1, Max: 5 * time.Millisecond},
 			})
 		}
 		var from, to []*msgrtest.Node
@@ -187,9 +184,6 @@ func holdsNothing(t *testing.T, ctx context.Context, n *msgrtest.Node) {
 	})
 }
 
-// upToAnHour is a delay that no test waits for.
-var upToAnHour = control.Delay{Probability: 1, Max: time.Hour}
-
 // typed sends a message of a type.
 func typed(t *testing.T, c *control.Conn, typ uint16, tid uint64) {
 	t.Helper()
@@ -198,54 +192,6 @@ func typed(t *testing.T, c *control.Conn, typ uint16, tid uint64) {
 	if err := c.Send(m); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// waiting waits until a connection holds messages that are not dispatched.
-func waiting(t *testing.T, ctx context.Context, c *control.Conn, received uint64) {
-	t.Helper()
-	eventually(t, ctx, "messages that wait", func() bool {
-		st, err := c.Stats()
-		return err == nil && st.IO.MessagesIn == received
-	})
-}
-
-func TestADelayedMessageHoldsThoseBehindItUntilTheSocketFails(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		late := control.DispatchDelay{Peers: []wire.EntityType{wire.Client}, Types: []uint16{7}, Delay: upToAnHour}
-		server := nodeOf(t, v, "osd.1", "SFS", 1, injects(control.Inject{Seed: 1, Dispatches: []control.DispatchDelay{late}}))
-		client, daemon := nodeOf(t, v, "client.2", "LLC", 2), nodeOf(t, v, "osd.3", "LP", 3)
-		conn := client.Dial(server)
-		typed(t, conn, 1, 1)
-		receives(t, ctx, server, 1)
-		theirs, other := first(t, ctx, server), daemon.Dial(server)
-		typed(t, conn, 7, 2)
-		typed(t, conn, 1, 3)
-		waiting(t, ctx, theirs, 3)
-		typed(t, other, 7, 100)
-		receives(t, ctx, server, 1, 100)
-		client.Probe.ArmNext(msgrtest.Write(frame.TagMessage), msgrtest.Fault())
-		typed(t, conn, 1, 4)
-		receives(t, ctx, server, 1, 100, 2, 3, 4)
-	})
-}
-
-func TestDelayedMessagesEndWithTheirConnection(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		late := injects(control.Inject{Seed: 1, Dispatches: []control.DispatchDelay{{Delay: upToAnHour}}})
-		server, client := nodeOf(t, v, "osd.1", "LP", 1, late), nodeOf(t, v, "osd.2", "LP", 2)
-		conn := client.Dial(server)
-		typed(t, conn, 1, 1)
-		theirs := first(t, ctx, server)
-		waiting(t, ctx, theirs, 1)
-		conn.MarkDown() // the socket is lost
-		receives(t, ctx, server, 1)
-		typed(t, client.Dial(server), 1, 2)
-		waiting(t, ctx, theirs, 2)
-		theirs.MarkDown()
-		<-theirs.Closed()
-		holdsNothing(t, ctx, server)
-		receives(t, ctx, server, 1)
-	})
 }
 
 // A test that waits for the chance of a delay would take long: this clock has every
@@ -291,16 +237,52 @@ func TestHandshakesAreDelayedBySeed(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeInjectedIsAnErrorOfTheConfiguration(t *testing.T) {
-	for _, i := range []control.Inject{
-		{SocketFailures: -1},
-		{Handshakes: control.Delay{Probability: 1.1}},
-		{Handshakes: control.Delay{Probability: math.NaN()}},
-		{Dispatches: []control.DispatchDelay{{Delay: control.Delay{Probability: 0.5, Max: -1}}}},
-	} {
-		c := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Inject: i}
-		if err := c.Validate(); !errors.Is(err, control.ErrConfig) {
-			t.Errorf("%+v: %v", i, err)
+func TestMessagesAreDelayedBySeedAndKeepTheirOrder(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		const n = 20
+		send := func(seed uint64) []time.Duration {
+			clock := &hastyClock{most: time.Millisecond}
+			server := nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) {
+				c.Clock, c.Inject = clock, control.Inject{Seed: seed, Messages: control.Delay{Probability: 0.5, Max: clock.most}}
+			})
+			conn := nodeOf(t, v, "osd.2", "LP", 2).Dial(server)
+			var want []uint64
+			for i := range uint64(n) {
+				typed(t, conn, 7, i+1)
+				want = append(want, i+1)
+				receives(t, ctx, server, want...)
+			}
+			return clock.delays()
 		}
-	}
+		one, again, other := send(1), send(1), send(3)
+		if len(one) == 0 || len(one) == n || !slices.Equal(one, again) || slices.Equal(one, other) {
+			t.Errorf("%v, then %v, with another seed %v", one, again, other)
+		}
+	})
+}
+
+func TestADelayedMessageWaitsForThePauseOfTheUser(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		clock := &hastyClock{most: time.Millisecond}
+		server := nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) {
+			c.Clock, c.Inject = clock, control.Inject{Seed: 1, Messages: control.Delay{Probability: 1, Max: clock.most}}
+		})
+		conn := nodeOf(t, v, "osd.2", "LP", 2).Dial(server)
+		typed(t, conn, 1, 1)
+		receives(t, ctx, server, 1)
+		theirs := first(t, ctx, server)
+		theirs.Pause()
+		typed(t, conn, 1, 2)
+		typed(t, conn, 1, 3)
+		eventually(t, ctx, "the pause", func() bool {
+			st, err := theirs.Stats()
+			return err == nil && st.IO.Paused
+		})
+		control.Unhold(theirs) // a delay ends now
+		if st, err := theirs.Stats(); err != nil || !st.IO.Paused {
+			t.Errorf("a delay has ended the pause: %v", err)
+		}
+		theirs.Resume()
+		receives(t, ctx, server, 1, 2, 3)
+	})
 }

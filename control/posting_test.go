@@ -88,6 +88,7 @@ func TestTheDataOfAReplyComesIntoTheBufferOfItsCall(t *testing.T) {
 
 // When Call returns, its buffer is the caller's, and a reply that comes then finds
 // another place.
+// Matrix: V1-13
 func TestACallThatEndsGivesItsBufferBack(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		answers := make(chan func() error, 1)
@@ -147,6 +148,7 @@ func TestAMessageComesIntoThePostedBufferOverAReconnect(t *testing.T) {
 }
 
 // Cases of a session that ends under postings: those of calls.
+// Matrix: V1-13
 func TestALostSessionEndsItsPostingsWithATypedError(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		for _, c := range []struct {
@@ -270,6 +272,7 @@ func TestPostingsAreBoundedAndCheckedWhereTheyAreMade(t *testing.T) {
 // Goroutines post, ask, and take back at moments of their own, over sockets that fail and
 // between two cores. What is taken back is theirs: the race detector and their pattern
 // say so. Every message comes whole, into memory of the one or of the other.
+// Matrix: V1-13
 func TestWhatIsTakenBackIsNotTouched(t *testing.T) {
 	seed := seedOfSample(t)
 	t.Logf("RINGMSGR_SAMPLE=%d", seed)

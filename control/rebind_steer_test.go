@@ -56,20 +56,6 @@ func TestARebindIsSteeredAsBefore(t *testing.T) {
 	expectCores(t, got, want)
 }
 
-func TestARebindWithoutSteeringIsUnsteered(t *testing.T) {
-	m, _ := steered(t, control.SteerNone, nil)
-	addrs, err := m.Rebind(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 20 {
-		knock(t, netip.AddrPortFrom(source(1), 0), addrs[0].AddrPort)
-	}
-	if _, st := arrived(t, m, 20); st.Steering.Active || st.Steering.Why == "" {
-		t.Errorf("steering %+v", st.Steering)
-	}
-}
-
 // A hand-over passes the address of the last Rebind, and a successor can be
 // bound anew.
 func TestRebindGoesTogetherWithAHandOver(t *testing.T) {

@@ -9,8 +9,7 @@ import (
 
 // A test of every case that is too long to run each time runs a part of them,
 // and another part the next time: the seed of the sample says which. It is the
-// time, or RINGMSGR_SAMPLE; as many seeds in a row as the stride has run all. With the
-// race detector some strides are longer (strideOf).
+// time, or RINGMSGR_SAMPLE; as many seeds in a row as the stride has run all.
 
 // sampleSeed is the seed of this process.
 var sampleSeed = uint64(time.Now().Unix())

@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -12,8 +13,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// The acceptor's answers, frame by frame, to a peer that plays every row of
-// the tables of package session (SE-01 to SE-16, SE-24).
+// The acceptor's answers, frame by frame, to a peer that plays some rows of
+// the tables of package session: those that need the messenger around the machine.
 
 const (
 	clientCookie = 0xc11e
@@ -102,33 +103,7 @@ func (s *scripts) reconnect(cookie, server, globalSeq, connectSeq, msgSeq uint64
 	return p
 }
 
-// SE-01.
-func TestIdentOfAnUnknownPeerOpensASession(t *testing.T) {
-	for _, policy := range []string{"LP", "LPR", "SFS", "SLS", "SLR"} {
-		t.Run(policy, func(t *testing.T) {
-			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-				s := playTo(t, ctx, v, policy, false)
-				p := s.dial()
-				si := p.Establish(clientCookie, 5)
-				s.must(p)
-				lossy := policy == "SLS" || policy == "SLR"
-				if (si.Cookie == 0) != lossy || (si.Flags == wire.IdentLossy) != lossy || si.GID != 1 || !si.Addrs.Contains(s.node.Addr) {
-					t.Errorf("SERVER_IDENT %+v", si)
-				}
-				want := frame.Rev1
-				if v.rev0 {
-					want = frame.Rev0
-				}
-				if p.Revision() != want {
-					t.Errorf("speaks %v, want %v", p.Revision(), want)
-				}
-				s.node.Await(ctx, "established A(1,1,0,1)")
-			})
-		})
-	}
-}
-
-// SE-02.
+// Matrix: SE-02
 func TestIdentReplacesALossyConnection(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := playTo(t, ctx, v, "SLR", false)
@@ -141,7 +116,7 @@ func TestIdentReplacesALossyConnection(t *testing.T) {
 	})
 }
 
-// SE-03.
+// Matrix: SE-03
 func TestStaleIdentIsClosedWithoutAWord(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := playTo(t, ctx, v, "LP", true)
@@ -156,41 +131,9 @@ func TestStaleIdentIsClosedWithoutAWord(t *testing.T) {
 	})
 }
 
-// SE-04 and SE-10: the session is being replaced, held at its own answer.
-func TestReplacementUnderWayAnswersWithWaitOrRetry(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", true)
-		first, si := s.establish(clientCookie, 5)
-		b := s.node.Probe.Arm(msgrtest.Write(frame.TagServerIdent), 2, msgrtest.Block())
-		taking := s.dial()
-		taking.Handshake()
-		taking.SendPayload(frame.TagClientIdent, taking.ClientIdent(clientCookie, 6))
-		s.node.Hit(ctx, b)
-		first.ExpectEnd()
-		s.must(first)
-
-		ident := s.dial()
-		ident.Handshake()
-		ident.SendPayload(frame.TagClientIdent, ident.ClientIdent(clientCookie, 7))
-		ident.Expect(frame.TagWait)
-		s.must(ident)
-		ident.Close()
-
-		again := s.reconnect(clientCookie, si.Cookie, 8, 1, 0)
-		if gs := again.ExpectRetryGlobal(); gs != 5 && gs != 6 {
-			t.Errorf("SESSION_RETRY_GLOBAL(%d), want the number on record", gs)
-		}
-		s.must(again)
-		b.Release()
-		taking.ExpectServerIdent()
-		s.must(taking)
-		again.Close()
-		s.talks(taking, 1)
-	})
-}
-
-// SE-05 and SE-06: an ident for a session that exists, with the same cookie or
+// An ident for a session that exists, with the same cookie or
 // with another one.
+// Matrix: SE-05, SE-06, RP-09
 func TestIdentTakesOverAnEstablishedSession(t *testing.T) {
 	for _, c := range []struct {
 		name, policy string
@@ -250,90 +193,6 @@ func TestIdentTakesOverAnEstablishedSession(t *testing.T) {
 	}
 }
 
-// SE-07: a session in standby is taken over as well, and what it has to say
-// goes out.
-func TestIdentWakesASessionInStandby(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "SFS", false)
-		old, _ := s.establish(clientCookie, 5)
-		old.Close()
-		s.node.Await(ctx, "standby A(1,1,0,1)")
-		conn := s.node.Lookup(s.addr)
-		send(t, conn, 1)
-		fresh, _ := s.establish(clientCookie, 6)
-		if hd, _ := fresh.ExpectMessage(); hd.TID != 1 || hd.Seq != 1 {
-			t.Errorf("message %d seq %d, want the one that waited: %v", hd.TID, hd.Seq, fresh.Err())
-		}
-		s.node.Await(ctx, "established A(1,1,0,2)", "replaced A(1,1,0,0)")
-	})
-}
-
-// SE-08: both dial, and the node's own attempt is under way.
-func TestIdentDuringOurOwnAttemptIsDecidedByTheAddress(t *testing.T) {
-	for _, peerWins := range []bool{true, false} {
-		t.Run(title("peerWins", peerWins), func(t *testing.T) {
-			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-				s := playTo(t, ctx, v, "LP", peerWins)
-				b := s.node.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block())
-				if _, err := s.node.Connect(s.addr, wire.OSD); err != nil {
-					t.Fatal(err)
-				}
-				s.node.Hit(ctx, b)
-				p := s.dial()
-				p.Handshake()
-				p.SendPayload(frame.TagClientIdent, p.ClientIdent(clientCookie, 1))
-				if peerWins {
-					p.ExpectServerIdent()
-					s.must(p)
-					s.node.Await(ctx, "established C(1,0,0,0) A(0,0,0,1)", "replaced A(1,1,0,0)")
-					s.talks(p, 1)
-					return
-				}
-				p.Expect(frame.TagWait)
-				s.must(p)
-				p.Close()
-				s.node.Await(ctx, "connecting C(1,0,0,0)", "closed A(1,1,0,0)")
-			})
-		})
-	}
-}
-
-// SE-09.
-func TestReconnectWithoutASessionIsResetInFull(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", false)
-		p := s.reconnect(clientCookie, 77, 5, 1, 0)
-		if !p.ExpectReset() {
-			t.Error("the reset is a partial one")
-		}
-		p.SendPayload(frame.TagClientIdent, p.ClientIdent(clientCookie, 6))
-		p.ExpectServerIdent()
-		s.must(p)
-		s.node.Await(ctx, "established A(1,1,1,1)")
-		s.talks(p, 1)
-	})
-}
-
-// SE-11: a session that is not the one on record.
-func TestReconnectWithAnotherCookieIsResetByThePolicy(t *testing.T) {
-	for _, c := range []struct {
-		policy string
-		full   bool
-	}{{"LP", false}, {"LPR", true}, {"SFS", true}} {
-		t.Run(c.policy, func(t *testing.T) {
-			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-				s := playTo(t, ctx, v, c.policy, false)
-				s.establish(clientCookie, 5)
-				p := s.reconnect(otherCookie, 77, 6, 1, 0)
-				if full := p.ExpectReset(); full != c.full {
-					t.Errorf("SESSION_RESET(%v), want %v", full, c.full)
-				}
-				s.must(p)
-			})
-		})
-	}
-}
-
 // A CLIENT_IDENT that is held up while the session it asks for is opened on
 // another socket, used, and marked down: to open it again would give the peer a
 // session under the cookie of the one that it knows, with other sequences.
@@ -361,117 +220,8 @@ func TestIdentOfASessionThatHasEndedIsStale(t *testing.T) {
 	})
 }
 
-// SE-12: the session is known by its client cookie only, as our CLIENT_IDENT
-// was never answered.
-func TestReconnectOfASessionThatWeHaveNotConfirmedIsResetInPart(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", false)
-		l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Number: 2, Addr: s.addr, Rev0: v.rev0})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		s.addr = l.Addr
-		if _, err := s.node.Connect(l.Addr, wire.OSD); err != nil {
-			t.Fatal(err)
-		}
-		silent := l.Accept(ctx)
-		defer silent.Close()
-		silent.Handshake()
-		ci := silent.ExpectClientIdent()
-		s.must(silent)
-		p := s.reconnect(ci.Cookie, 77, 5, 1, 0)
-		if p.ExpectReset() {
-			t.Error("the reset is a full one")
-		}
-		p.SendPayload(frame.TagClientIdent, p.ClientIdent(ci.Cookie, 6))
-		p.ExpectServerIdent()
-		s.must(p)
-		silent.ExpectEnd()
-		s.must(silent)
-		s.node.Await(ctx, "established C(1,1,0,0) A(0,0,0,1)", "replaced A(1,1,1,0)")
-		s.talks(p, 1)
-	})
-}
-
-// SE-13 to SE-16: one peer goes through all of it on the same socket, with the
-// right numbers at last.
-func TestReconnectNeedsTheRightNumbers(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", true)
-		old, si := s.establish(clientCookie, 10)
-		s.talks(old, 1)
-		s.talks(old, 2)
-
-		// Higher connect_seq: taken over, both sides learn what arrived.
-		p := s.reconnect(clientCookie, si.Cookie, 11, 4, 2)
-		if seq := p.ExpectReconnectOK(); seq != 2 {
-			t.Errorf("SESSION_RECONNECT_OK(%d), want 2", seq)
-		}
-		s.must(p)
-		old.ExpectEnd()
-		s.must(old)
-		s.talks(p, 3)
-
-		again := s.reconnect(clientCookie, si.Cookie, 9, 5, 3)
-		if gs := again.ExpectRetryGlobal(); gs != 11 {
-			t.Errorf("SESSION_RETRY_GLOBAL(%d), want 11", gs)
-		}
-		again.SendPayload(frame.TagSessionReconnect, again.SessionReconnect(clientCookie, si.Cookie, 12, 3, 3))
-		if cs := again.ExpectRetry(); cs != 4 {
-			t.Errorf("SESSION_RETRY(%d), want 4", cs)
-		}
-		// Equal connect_seq: the peer wins by its address. The server cookie is
-		// not compared.
-		again.SendPayload(frame.TagSessionReconnect, again.SessionReconnect(clientCookie, 1, 12, 4, 3))
-		if seq := again.ExpectReconnectOK(); seq != 3 {
-			t.Errorf("SESSION_RECONNECT_OK(%d), want 3", seq)
-		}
-		s.must(again)
-		p.ExpectEnd()
-		s.must(p)
-		s.talks(again, 4)
-		s.node.Await(ctx, "established A(1,1,0,3)", "replaced A(1,0,1,0)", "replaced A(1,0,3,0)")
-	})
-}
-
-// The other half of SE-15: with equal connect_seq the higher address waits,
-// even against a session without a socket.
-func TestReconnectOfTheLoserWaits(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", false)
-		old, si := s.establish(clientCookie, 10)
-		old.Close()
-		s.node.Await(ctx, "standby A(1,1,0,1)")
-		p := s.reconnect(clientCookie, si.Cookie, 11, 0, 0)
-		p.Expect(frame.TagWait)
-		s.must(p)
-		p.Close()
-		s.node.Await(ctx, "standby A(1,1,0,1)", "closed A(1,0,1,0)")
-	})
-}
-
-// After a retry only another SESSION_RECONNECT is taken, after a reset only a
-// CLIENT_IDENT, as the sharded implementation has it.
-func TestAnswerMustBeFollowedByTheFrameThatItAsksFor(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", true)
-		p, si := s.establish(clientCookie, 10)
-		retried := s.reconnect(clientCookie, si.Cookie, 9, 1, 0)
-		retried.ExpectRetryGlobal()
-		retried.SendPayload(frame.TagClientIdent, retried.ClientIdent(clientCookie, 11))
-		retried.ExpectEnd()
-		s.must(retried)
-		reset := s.reconnect(otherCookie, si.Cookie, 11, 1, 0)
-		reset.ExpectReset()
-		reset.SendPayload(frame.TagSessionReconnect, reset.SessionReconnect(clientCookie, si.Cookie, 11, 1, 0))
-		reset.ExpectEnd()
-		s.must(reset)
-		s.talks(p, 1)
-	})
-}
-
-// SE-24: same address, another entity.
+// Same address, another entity.
+// Matrix: SE-24, HI-12
 func TestSessionIsNotHandedToAnotherEntity(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := playTo(t, ctx, v, "LP", true)
@@ -492,6 +242,7 @@ func TestSessionIsNotHandedToAnotherEntity(t *testing.T) {
 
 // The type in HELLO decides about the policy and the session, and is only
 // claimed.
+// Matrix: HI-12
 func TestNobodyActsAsADaemonWithoutProof(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := playTo(t, ctx, v, "LP", true)
@@ -522,6 +273,37 @@ func TestNobodyActsAsADaemonWithoutProof(t *testing.T) {
 			if e := s.node.Lookup(s.addr); e != nil {
 				e.MarkDown()
 			}
+		}
+	})
+}
+
+// Cookies are never 0 and never used twice, and a lossy session has none
+// of the server.
+// Matrix: SE-46
+func TestCookiesAreNotReused(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		seen := map[uint64]string{}
+		note := func(cookie uint64, whose string) {
+			if other, ok := seen[cookie]; ok || cookie == 0 {
+				t.Errorf("%s has cookie %#x, as %s", whose, cookie, other)
+			}
+			seen[cookie] = whose
+		}
+		s := playTo(t, ctx, v, "SFS", true)
+		for i := range uint64(30) {
+			_, si := s.establish(clientCookie+i, 5+i) // each time the peer has forgotten all
+			note(si.Cookie, fmt.Sprintf("session %d of the acceptor", i))
+		}
+		for i := range 20 {
+			c := stageFor(t, ctx, v, "LLC")
+			p, ci := c.establish()
+			note(ci.Cookie, fmt.Sprintf("session %d of the connector", i))
+			c.conn.MarkDown()
+			p.ExpectEnd()
+		}
+		lossy := playTo(t, ctx, v, "SLS", true)
+		if _, si := lossy.establish(clientCookie, 5); si.Cookie != 0 || si.Flags&wire.IdentLossy == 0 {
+			t.Errorf("a lossy session has %+v", si)
 		}
 	})
 }

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -85,8 +84,9 @@ func holdByMessenger(t *testing.T, v variant, at netip.AddrPort, cores int) {
 	}
 }
 
-// SH-10: a used port is an error, whoever has it and however many listeners we
+// A used port is an error, whoever has it and however many listeners we
 // want there, and never joined.
+// Matrix: SH-10
 func TestAUsedPortIsNeverShared(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		for _, h := range holders {
@@ -112,7 +112,7 @@ func TestAUsedPortIsNeverShared(t *testing.T) {
 	})
 }
 
-// SH-10.
+// Matrix: SH-10
 func TestBindTakesTheNextFreePortOfTheRange(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		for _, h := range holders {
@@ -172,7 +172,8 @@ func (c *retryClock) AfterFunc(d time.Duration, f func()) func() bool {
 	return time.AfterFunc(d, f).Stop
 }
 
-// SH-10: after the documented retries, or on one of them.
+// After the documented retries, or on one of them.
+// Matrix: SH-10
 func TestBindTriesAgainAsOftenAsItIsTold(t *testing.T) {
 	everyVariant(t, func(t *testing.T, _ context.Context, v variant) {
 		const delay = 1234 * time.Hour
@@ -223,56 +224,9 @@ func TestShutdownEndsTheWaitForAPort(t *testing.T) {
 	}
 }
 
-// Two who want the same ports at the same time get different ones: the kernel
-// shares a port among sockets of one user that ask for it, and both of ours do.
-func TestMessengersThatBindAtTheSameTimeShareNothing(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		for range 10 {
-			host := ownHost()
-			var ports [3]uint16
-			var wg sync.WaitGroup
-			for i := range ports {
-				n := unboundOSD(t, v, 2, len(ports))
-				wg.Go(func() {
-					if addrs, err := n.Bind(v2(host, 0)); err == nil {
-						ports[i] = addrs[0].AddrPort.Port()
-					} else if !errors.Is(err, control.ErrNoPort) {
-						t.Error(err)
-					}
-				})
-			}
-			wg.Wait()
-			seen := map[uint16]bool{}
-			for _, p := range ports {
-				if p != 0 && seen[p] {
-					t.Fatalf("ports %v", ports)
-				}
-				seen[p] = true
-			}
-			if len(seen) == 1 && seen[0] {
-				t.Fatal("nobody got a port")
-			}
-		}
-	})
-}
-
-func TestBindSettingsAreChecked(t *testing.T) {
-	for name, change := range map[string]func(*control.Config){
-		"range from 0":    func(c *control.Config) { c.BindPorts = bpf.PortRange{Last: 10} },
-		"range backwards": func(c *control.Config) { c.BindPorts = bpf.PortRange{First: 10, Last: 9} },
-		"retries":         func(c *control.Config) { c.BindRetries = -1 },
-		"delay":           func(c *control.Config) { c.BindRetryDelay = -1 },
-	} {
-		cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}}
-		change(&cfg)
-		if err := cfg.Validate(); !errors.Is(err, control.ErrConfig) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-// HS-12: of an address without an IP the IP is learned, from the first peer,
+// Of an address without an IP the IP is learned, from the first peer,
 // whichever side dials, and never the port or the nonce.
+// Matrix: HS-12
 func TestTheIPOfAnAddressIsLearnedFromTheFirstPeer(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	for _, v := range variants {
@@ -322,34 +276,9 @@ func TestTheIPOfAnAddressIsLearnedFromTheFirstPeer(t *testing.T) {
 	}
 }
 
-// HS-12, unbound: the first peer decides.
-func TestAnUnboundMessengerLearnsOnce(t *testing.T) {
-	for _, v := range variants {
-		ctx := deadline(t)
-		us := nodeOf(t, v, "client.1", "LLC", 1)
-		for i, say := range []string{"10.0.0.7", "10.0.0.8", "fe80::1"} {
-			l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "3"}, Number: 3, Addr: wire.Addr{Nonce: uint32(3 + i)}, Rev0: v.rev0})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := us.Connect(l.Addr, wire.OSD); err != nil {
-				t.Fatal(err)
-			}
-			p := l.Accept(ctx)
-			p.SeeAs(netip.AddrPortFrom(netip.MustParseAddr(say), uint16(1000+i)))
-			p.Handshake()
-			want := wire.Addr{Type: wire.AddrAny, Nonce: 1, AddrPort: netip.MustParseAddrPort("10.0.0.7:0")}
-			if ident := p.ExpectClientIdent(); p.Err() != nil || len(ident.Addrs) != 1 || ident.Addrs[0] != want {
-				t.Errorf("peer %d was told %v (%v), want %v", i, ident.Addrs, p.Err(), want)
-			}
-			p.Close()
-			_ = l.Close()
-		}
-	}
-}
-
-// HS-13: who is marked down while it learns stays down, and what it learned or
+// Who is marked down while it learns stays down, and what it learned or
 // not is no obstacle for the next one.
+// Matrix: HS-13
 func TestMarkDownWhileTheAddressIsLearnedIsFinal(t *testing.T) {
 	for _, at := range points("HELLO_WRITE HELLO_READ AUTH_REQUEST_WRITE") {
 		t.Run(msgrtest.PointName(at), func(t *testing.T) {

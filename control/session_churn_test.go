@@ -32,9 +32,10 @@ func heapBytes() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// HI-15 and HI-31: whatever a peer does before it goes, nothing of it stays: no
+// Whatever a peer does before it goes, nothing of it stays: no
 // connection, no goroutine, no descriptor, no place among the half-open ones, and no
 // memory that grows with the number of peers. Honest ones go on meanwhile.
+// Matrix: SE-43, SH-16, HI-15, HI-31, RL-08, RL-12
 func TestPeersThatComeAndGoAtOnceLeaveNothing(t *testing.T) {
 	hello := msgrtest.Read(frame.TagHello)
 	for _, ending := range []struct {
@@ -133,7 +134,8 @@ func clientConfig(v variant) control.Config {
 	return cfg
 }
 
-// RL-10: the data phase needs no goroutine of a connection.
+// The data phase needs no goroutine of a connection.
+// Matrix: RL-10
 func TestEstablishedConnectionsHaveNoGoroutines(t *testing.T) {
 	for _, v := range newest {
 		t.Run(v.String(), func(t *testing.T) {
@@ -156,8 +158,9 @@ func TestEstablishedConnectionsHaveNoGoroutines(t *testing.T) {
 	}
 }
 
-// HI-14: a peer that repeats a question which has an answer, and reads none of
+// A peer that repeats a question which has an answer, and reads none of
 // them, is ended after a fixed number.
+// Matrix: HI-14
 func TestAPeerThatAsksTheSameAgainAndAgainIsEnded(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := playTo(t, ctx, v, "LP", true)
@@ -182,7 +185,8 @@ func TestAPeerThatAsksTheSameAgainAndAgainIsEnded(t *testing.T) {
 	})
 }
 
-// HI-28: an address that no peer can have is refused, or stored and never dialled.
+// An address that no peer can have is refused, or stored and never dialled.
+// Matrix: HI-28
 func TestAddressesThatNobodyCanHaveAreNotDialled(t *testing.T) {
 	for _, text := range []string{
 		"v2:0.0.0.0:6800/2", "v2:[::]:6800/2", "v2:[::ffff:0.0.0.0]:6800/2", "v2:224.0.0.1:6800/2", "v2:[ff02::1]:6800/2",
@@ -210,8 +214,9 @@ func TestAddressesThatNobodyCanHaveAreNotDialled(t *testing.T) {
 	}
 }
 
-// RL-13: a message of more than 90 MiB passes where both sides are configured for it,
+// A message of more than 90 MiB passes where both sides are configured for it,
 // and by default it is refused from its preamble.
+// Matrix: RL-13
 func TestTheLargestMessageIsThatOfTheConfiguration(t *testing.T) {
 	const size = 92 << 20
 	for _, v := range newest {
@@ -259,28 +264,4 @@ func TestTheLargestMessageIsThatOfTheConfiguration(t *testing.T) {
 			}
 		})
 	}
-}
-
-// HI-27: urgent data, out of the order of the stream, is not part of it.
-func TestUrgentDataIsNotPartOfTheStream(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", true)
-		road := newUrgentRoad(t, ctx, s.node.Addr.AddrPort.String())
-		to := s.node.Addr
-		s.node.Addr.AddrPort = road.addr // the peer dials by the road, and asks for who is there
-		p := s.dial()
-		s.node.Addr = to
-		p.Claim(to)
-		p.Establish(clientCookie, 5)
-		s.must(p)
-		eventually(t, ctx, "the session", func() bool {
-			c := s.node.Lookup(s.addr)
-			return c != nil && c.State() == control.StateReady
-		})
-		s.talks(p, 1)
-		road.urgent(t)
-		s.talks(p, 2)
-		road.urgent(t)
-		s.talks(p, 3)
-	})
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// SH-01.
+// Matrix: SH-01
 func TestMarkDownIsImmediateAndDropsTheQueue(t *testing.T) {
 	for _, p := range pairings {
 		t.Run(p.connector+"-"+p.acceptor, func(t *testing.T) {
@@ -57,6 +57,7 @@ func TestMarkDownIsImmediateAndDropsTheQueue(t *testing.T) {
 }
 
 // SH-02, connector: from every point, and from the states without a socket.
+// Matrix: SH-02
 func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
 	everyPoint(t, connectPoints+" CLIENT_IDENT_WRITE SERVER_IDENT_READ", func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
 		acceptor := nodeOf(t, v, "osd.1", "SFS", 1)
@@ -84,6 +85,7 @@ func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
 }
 
 // SH-02, the other side: in ESTABLISHING and in REPLACING.
+// Matrix: SH-02
 func TestMarkDownDuringAnAcceptanceIsFinal(t *testing.T) {
 	for _, at := range points("SERVER_IDENT_WRITE SESSION_RECONNECT_OK_WRITE") {
 		t.Run(msgrtest.PointName(at), func(t *testing.T) {
@@ -116,61 +118,8 @@ func TestMarkDownDuringAnAcceptanceIsFinal(t *testing.T) {
 	}
 }
 
-// SH-02: in WAIT and in STANDBY.
-func TestMarkDownWithoutASocketIsFinal(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		acceptor := nodeOf(t, v, "osd.1", "LP", 1)
-		waits := nodeOf(t, v, "client.2", "LLC", 2, func(c *msgrtest.NodeConfig) { c.InitialBackoff, c.MaxBackoff = time.Hour, time.Hour })
-		waits.Probe.Arm(msgrtest.BannerWrite(), 1, msgrtest.Fault())
-		conn := waits.Dial(acceptor)
-		waits.Await(ctx, "wait C(1,0,0,0)")
-		conn.MarkDown()
-		<-conn.Closed()
-		waits.Await(ctx, "closed C(1,0,0,0)")
-
-		stands := nodeOf(t, v, "osd.3", "LP", 3)
-		stands.Probe.Arm(msgrtest.BannerWrite(), 1, msgrtest.Fault())
-		conn = stands.Dial(acceptor)
-		stands.Await(ctx, "standby C(1,0,0,0)")
-		conn.MarkDown()
-		<-conn.Closed()
-		stands.Await(ctx, "closed C(1,0,0,0)")
-	})
-}
-
-// SH-03.
-func TestMarkDownManyTimesIsOnce(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		acceptor := nodeOf(t, v, "osd.1", "SLS", 1, withChain(echoer()))
-		connector := nodeOf(t, v, "client.2", "LC", 2, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
-			c.MarkDown() // inside its own callback
-			c.MarkDown()
-			return true
-		}}))
-		conn := connector.Dial(acceptor)
-		send(t, conn, 1)
-		<-conn.Closed()
-		connector.Await(ctx, "closed C(1,1,0,1)")
-
-		other := connector.Dial(acceptor)
-		if err := other.WaitReady(ctx); err != nil {
-			t.Fatal(err)
-		}
-		var wg sync.WaitGroup
-		for range 8 {
-			wg.Go(other.MarkDown)
-		}
-		wg.Wait()
-		<-other.Closed()
-		connector.Await(ctx, "closed C(1,1,0,1)", "closed C(1,1,0,1)")
-		st, _ := connector.Messenger.Stats()
-		if st.Counters.Conns != 2 || st.Counters.Closed != 2 || st.Open != 0 {
-			t.Errorf("%+v, %d open", st.Counters, st.Open)
-		}
-	})
-}
-
-// SH-06 and SH-08: senders without pause, and each order of shutdowns.
+// Senders without pause, and each order of shutdowns.
+// Matrix: SH-06, SH-08
 func TestShutdownUnderLoadEnds(t *testing.T) {
 	for _, order := range []string{"client first", "server first", "both at once"} {
 		t.Run(order, func(t *testing.T) {
@@ -231,57 +180,7 @@ func TestShutdownUnderLoadEnds(t *testing.T) {
 	}
 }
 
-// SH-07, the parts that a handshake can be in: every break point holds a
-// connection while the messenger goes down.
-func TestShutdownWithHeldConnectionsEnds(t *testing.T) {
-	for _, role := range []msgrtest.Role{msgrtest.Connector, msgrtest.Acceptor} {
-		all := ""
-		for _, p := range append(msgrtest.HandshakePoints(role), msgrtest.Write(frame.TagMessage), msgrtest.Read(frame.TagMessage)) {
-			all += " " + msgrtest.PointName(p)
-		}
-		t.Run(role.String(), func(t *testing.T) {
-			everyPoint(t, all, func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
-				acceptor := nodeOf(t, v, "osd.1", "SFS", 1, withChain(echoer()))
-				connector := nodeOf(t, v, "client.2", "LLC", 2)
-				subject := connector
-				if role == msgrtest.Acceptor {
-					subject = acceptor
-				}
-				b := subject.Probe.Arm(at, 1, msgrtest.Block())
-				send(t, connector.Dial(acceptor), 1)
-				subject.Hit(ctx, b)
-				end, cancel := context.WithTimeout(ctx, time.Minute)
-				defer cancel()
-				if err := subject.Shutdown(end); err != nil {
-					t.Error(err)
-				}
-			})
-		})
-	}
-}
-
-// SH-10.
-func TestBindToAUsedPortFailsAndLeavesTheMessengerUsable(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		holder := nodeOf(t, v, "osd.1", "SLS", 1)
-		for cores := 1; cores <= 2; cores++ {
-			n := nodeOf(t, v, "osd.2", "SLS", 2, func(c *msgrtest.NodeConfig) { c.Unbound, c.Plane.Cores = true, cores })
-			if _, err := n.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: holder.Addr.AddrPort}); err == nil {
-				t.Fatal("bound to a port that is in use")
-			}
-			addrs, err := n.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: loopback(0)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			n.Addr = addrs.V2()
-			client := nodeOf(t, v, "client.3", "LC", 3)
-			send(t, client.Dial(n), 1)
-			receives(t, ctx, n, 1)
-		}
-	})
-}
-
-// SH-12.
+// Matrix: SH-12
 func TestUnboundMessengerIsAClient(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		acceptor := nodeOf(t, v, "osd.1", "SLS", 1, withChain(echoer()))

@@ -2,9 +2,7 @@ package control_test
 
 import (
 	"context"
-	"errors"
 	"testing"
-	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
@@ -13,7 +11,7 @@ import (
 )
 
 // What a connector does with each answer to CLIENT_IDENT and
-// SESSION_RECONNECT (SE-17 to SE-23), told by a peer that plays the acceptor.
+// SESSION_RECONNECT, told by a peer that plays the acceptor.
 
 // stage is a node that dials a peer on a listener.
 type stage struct {
@@ -101,7 +99,7 @@ func (s *stage) lose(tids ...uint64) (*msgrtest.Peer, wire.ClientIdent, wire.Ses
 	return again, ci, sr
 }
 
-// SE-17.
+// Matrix: SE-17
 func TestFullResetDropsTheSession(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := stageFor(t, ctx, v, "LP")
@@ -125,7 +123,7 @@ func TestFullResetDropsTheSession(t *testing.T) {
 	})
 }
 
-// SE-18.
+// Matrix: SE-18
 func TestPartialResetKeepsTheQueue(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := stageFor(t, ctx, v, "LP")
@@ -150,6 +148,7 @@ func TestPartialResetKeepsTheQueue(t *testing.T) {
 }
 
 // SE-19, SE-20 and SE-22 on one socket.
+// Matrix: SE-19, SE-20, SE-22
 func TestRetriesRaiseTheNumbersOnTheSameSocket(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := stageFor(t, ctx, v, "LP")
@@ -182,6 +181,7 @@ func TestRetriesRaiseTheNumbersOnTheSameSocket(t *testing.T) {
 }
 
 // A peer that retries without end is left, and dialled again.
+// Matrix: HI-14
 func TestEndlessRetryIsAFault(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := stageFor(t, ctx, v, "LP")
@@ -197,133 +197,5 @@ func TestEndlessRetryIsAFault(t *testing.T) {
 		again.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{MsgSeq: 1})
 		s.must(again)
 		s.node.Await(ctx, "established C(3,1,17,2)")
-	})
-}
-
-// SE-21.
-func TestWaitEndsTheAttemptUntilTheLongestBackoff(t *testing.T) {
-	for _, resume := range []bool{false, true} {
-		t.Run(title("resume", resume), func(t *testing.T) {
-			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-				s := stageFor(t, ctx, v, "LP", func(c *msgrtest.NodeConfig) { c.MaxBackoff = time.Hour })
-				var p *msgrtest.Peer
-				var cookie uint64
-				counts := "C(1,1,0,0)"
-				if resume {
-					var ci wire.ClientIdent
-					p, ci, _ = s.lose(1)
-					cookie, counts = ci.Cookie, "C(2,1,1,1)"
-				} else {
-					p = s.accept()
-					cookie = p.ExpectClientIdent().Cookie
-				}
-				p.Send(frame.TagWait, nil)
-				p.ExpectEnd()
-				s.must(p)
-				s.node.Await(ctx, "wait "+counts)
-
-				// The peer comes itself.
-				in := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{
-					Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Number: 2, Addr: s.l.Addr, Rev0: v.rev0,
-				}, s.node.Addr)
-				t.Cleanup(in.Close)
-				in.Establish(cookie, 50)
-				s.must(in)
-				s.node.Await(ctx, "established "+counts+" A(0,0,0,1)", "replaced A(1,1,0,0)")
-			})
-		})
-	}
-}
-
-// SE-23, both ways: the acceptor's word on loss is the last one.
-func TestAcceptorDecidesWhetherTheSessionIsLossy(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := stageFor(t, ctx, v, "LP")
-		p := s.accept()
-		p.ExpectClientIdent()
-		p.SendPayload(frame.TagServerIdent, p.ServerIdent(0, 1))
-		s.must(p)
-		if err := s.conn.WaitReady(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if !s.conn.Info().Lossy {
-			t.Error("the session is not lossy")
-		}
-		p.Close()
-		s.node.Await(ctx, "closed C(1,1,0,1) R(1,0)")
-
-		other := stageFor(t, ctx, v, "LC")
-		q, ci := other.establish()
-		if ci.Flags != wire.IdentLossy {
-			t.Errorf("CLIENT_IDENT %+v, want a lossy one", ci)
-		}
-		if other.conn.Info().Lossy {
-			t.Error("the session is lossy")
-		}
-		q.Close()
-		again := other.accept()
-		if sr := again.ExpectReconnect(); sr.ClientCookie != ci.Cookie || sr.ServerCookie != serverCookie {
-			t.Errorf("SESSION_RECONNECT %+v after CLIENT_IDENT %+v: the cookies differ", sr, ci)
-		}
-		other.must(again)
-	})
-}
-
-// What a connector does not understand ends the attempt, and it comes again.
-func TestWrongAnswerIsAFault(t *testing.T) {
-	for name, answer := range map[string]func(p *msgrtest.Peer){
-		"reconnect ok": func(p *msgrtest.Peer) { p.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{}) },
-		"message":      func(p *msgrtest.Peer) { p.SendMessage(frame.MessageHeader{Seq: 1}, nil, nil, nil) },
-		"truncated":    func(p *msgrtest.Peer) { p.Send(frame.TagServerIdent, []byte{1}) },
-		"missing features": func(p *msgrtest.Peer) {
-			p.SendPayload(frame.TagIdentMissingFeatures, wire.IdentMissingFeatures{Features: 1})
-		},
-		"too old": func(p *msgrtest.Peer) {
-			si := p.ServerIdent(serverCookie, 1)
-			si.Supported = 0
-			p.SendPayload(frame.TagServerIdent, si)
-		},
-		"other address": func(p *msgrtest.Peer) {
-			si := p.ServerIdent(serverCookie, 1)
-			si.Addrs[0].Nonce++
-			p.SendPayload(frame.TagServerIdent, si)
-		},
-		"garbage": func(p *msgrtest.Peer) { p.WriteRaw(make([]byte, 200)) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-				s := stageFor(t, ctx, v, "LLC")
-				p := s.accept()
-				first := p.ExpectClientIdent()
-				answer(p)
-				p.ExpectEnd()
-				s.must(p)
-				_, again := s.establish()
-				if again.Cookie != first.Cookie || again.GlobalSeq <= first.GlobalSeq {
-					t.Errorf("CLIENT_IDENT %+v after %+v", again, first)
-				}
-				s.node.Await(ctx, "established C(2,2,0,1)")
-			})
-		})
-	}
-}
-
-// A peer that turns out to be another entity than before ends the connection
-// for good.
-func TestPeerWithAnotherNumberIsTerminal(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := stageFor(t, ctx, v, "LP")
-		p, _, _ := s.lose(1)
-		p.SendPayload(frame.TagSessionReset, wire.SessionReset{Full: false})
-		p.ExpectClientIdent()
-		si := p.ServerIdent(serverCookie, 2)
-		si.GID++
-		p.SendPayload(frame.TagServerIdent, si)
-		p.ExpectEnd()
-		s.must(p)
-		s.node.Await(ctx, "closed C(2,2,1,1) R(1,0)")
-		if err := s.conn.Err(); !errors.Is(err, control.ErrWrongPeer) {
-			t.Errorf("the connection ended with %v", err)
-		}
 	})
 }

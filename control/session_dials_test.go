@@ -20,8 +20,13 @@ func TestDialsBeyondTheBoundWaitUntilOthersAreDone(t *testing.T) {
 	overVariants(t, slices.Concat(newest, msgr1Variants), func(t *testing.T, ctx context.Context, v variant) {
 		mute, err := net.Listen("tcp", "127.0.0.1:0")
 		must(t, err)
-		t.Cleanup(func() { mute.Close() })
 		accepted := make(chan net.Conn, control.DialsAtOnce+extra)
+		t.Cleanup(func() {
+			mute.Close()
+			for c := range accepted { // what nobody has taken
+				c.Close()
+			}
+		})
 		go func() {
 			for {
 				c, err := mute.Accept()

@@ -43,6 +43,7 @@ func unfinishedAuth(t *testing.T, v variant) []byte {
 
 // All half-open connections together keep no more than what is their own and
 // HalfOpenBytes, whatever they send, and honest ones get in meanwhile.
+// Matrix: HI-07, RL-01, AIM-01, V1-08
 func TestWhatHalfOpenConnectionsSendIsBoundedInSum(t *testing.T) {
 	for _, v := range append(slices.Clone(variants), msgr1For(t)...) {
 		t.Run(v.String(), func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
+// Matrix: RL-01, AIM-01
 func TestAHalfOpenConnectionTakesAtMost16KiB(t *testing.T) {
 	const most = 16 << 10
 	for _, v := range variants {

@@ -3,15 +3,18 @@ package control_test
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -49,6 +52,7 @@ func halfOpen(n int) func(*msgrtest.NodeConfig) {
 	return func(c *msgrtest.NodeConfig) { c.HalfOpen = n }
 }
 
+// Matrix: RL-02
 func TestSilentSocketsDoNotShutHonestPeersOut(t *testing.T) {
 	for _, from := range []string{"127.0.0.1", "127.0.1.66"} {
 		t.Run(from, func(t *testing.T) {
@@ -71,25 +75,6 @@ func TestSilentSocketsDoNotShutHonestPeersOut(t *testing.T) {
 	}
 }
 
-func TestSilentSocketsOfOneSourceReplaceEachOther(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		const bound = 64
-		const n, inside = 150, bound/2 + 1
-		server := nodeOf(t, v, "osd.1", "SLS", 1, halfOpen(bound))
-		silence(t, ctx, "127.0.1.66", server.Addr.AddrPort, n)
-		var st control.Stats
-		eventually(t, ctx, "the sockets without a place to be closed", func() bool {
-			st = doorStats(t, ctx, server.Messenger, n)
-			return st.HalfOpen == inside
-		})
-		door := st.Counters.Door
-		refused := door.OverAll + door.Source + door.Prefix
-		if door.Evicted == 0 || door.Evicted+refused != n-inside || st.Counters.Refused != refused || st.Counters.Failures.Evicted != door.Evicted {
-			t.Errorf("%+v, %d refused, failures %+v", door, st.Counters.Refused, st.Counters.Failures)
-		}
-	})
-}
-
 func TestSilentSocketsDoNotPushOutAHandshakeThatProgresses(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		const bound = 64
@@ -104,17 +89,6 @@ func TestSilentSocketsDoNotPushOutAHandshakeThatProgresses(t *testing.T) {
 		b.Release()
 		if err := c.WaitReady(ctx); err != nil {
 			t.Error(err)
-		}
-	})
-}
-
-func TestManyHandshakesOfOneAddressGoOnWhileThereIsRoom(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		const bound = 64
-		server := nodeOf(t, v, "osd.1", "SLS", 1, halfOpen(bound))
-		silence(t, ctx, "127.0.0.1", server.Addr.AddrPort, bound/2)
-		if st := doorStats(t, ctx, server.Messenger, bound/2); st.HalfOpen != bound/2 || st.Counters.Door != (control.DoorCounters{}) {
-			t.Errorf("%d half open, %+v", st.HalfOpen, st.Counters.Door)
 		}
 	})
 }
@@ -146,6 +120,7 @@ func (c stillClock) AfterFunc(d time.Duration, f func()) func() bool {
 	return time.AfterFunc(d, f).Stop
 }
 
+// Matrix: HI-30, AIM-06
 func TestRefusedSocketsWriteTenLinesAMinute(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		const n = 40
@@ -176,4 +151,98 @@ func TestRefusedSocketsWriteTenLinesAMinute(t *testing.T) {
 			t.Errorf("%d lines", got)
 		}
 	})
+}
+
+// Matrix: RL-02
+func TestNoMoreConnectionsAreHalfOpenThanAllowed(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	const limit, silent = 3, 8
+	for _, backend := range engines {
+		t.Run(string(backend), func(t *testing.T) {
+			ctx := deadline(t)
+			cfg := serverConfig(backend, 2)
+			cfg.HalfOpen, cfg.HandshakeTimeout = limit, time.Hour
+			m, at := serveEcho(t, cfg)
+			dial := func() net.Conn {
+				c, err := net.Dial("tcp", at.AddrPort.String())
+				must(t, err)
+				t.Cleanup(func() { _ = c.Close() })
+				return c
+			}
+			var conns []net.Conn
+			ended := make(chan int, silent)
+			for i := range silent {
+				c := dial()
+				conns = append(conns, c)
+				go func() {
+					_, _ = io.Copy(io.Discard, c) // it ends with whatever ends the connection
+					ended <- i
+				}()
+			}
+			gone := make(map[int]bool)
+			eventually(t, ctx, "the end of those above the limit", func() bool {
+				for len(ended) > 0 {
+					gone[<-ended] = true
+				}
+				return len(gone) == silent-limit
+			})
+			eventually(t, ctx, "all to be counted", func() bool { return statsOf(t, m).Counters.Accepted == silent })
+			if n := statsOf(t, m).HalfOpen; n != limit {
+				t.Errorf("%d connections are half open", n)
+			}
+			for _, c := range conns {
+				_ = c.Close()
+			}
+			eventually(t, ctx, "room for others", func() bool { return statsOf(t, m).HalfOpen == 0 })
+			newStream(t, backend, wire.Client, control.LossyClient(), at).progress(5)
+		})
+	}
+}
+
+// A peer that sends one wrong byte and then waits holds its place among
+// the half-open connections no longer than that, and is counted by what it was.
+// Matrix: HS-06, HS-07, HI-20
+func TestABannerThatCanBeNoneIsClosedWithItsFirstWrongByteAndCounted(t *testing.T) {
+	var book logbook
+	server := newParty(t, control.Config{Name: entity(t, "mon.a"), Logger: book.logger(false), HandshakeTimeout: time.Hour}).bind(t)
+	own := wire.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
+	var want control.BannerCounters
+	for i, c := range []struct {
+		said string
+		kind *uint64
+	}{
+		{"ceph v0", &want.Msgr1}, {"G", &want.HTTP}, {"GET / HTTP/1.1\r\n\r\n", &want.HTTP}, {"\x16", &want.TLS}, {"\x16\x03\x01", &want.TLS},
+		{"S", &want.SSH}, {"\x00", &want.Other}, {"ceph v2\x00", &want.Other}, {"ceph v3", &want.Other},
+	} {
+		*c.kind++
+		conn := server.call(t)
+		_, err := io.WriteString(conn, c.said)
+		must(t, err)
+		got, err := io.ReadAll(conn) // our end stays open for writing
+		if !bytes.Equal(got, own) || err != nil && !strings.Contains(err.Error(), "reset") {
+			t.Errorf("%q: answered %x, %v; want our banner and the end", c.said, got, err)
+		}
+		happens(t, "the failure", func() bool { return counters(t, server.m).AcceptFailures == uint64(i+1) })
+		if n := counters(t, server.m).BadBanners; n != want {
+			t.Errorf("%q: counted %+v, want %+v", c.said, n, want)
+		}
+	}
+	if n := counters(t, server.m).AuthFailures; n != 0 {
+		t.Errorf("%d of them count as failed authentications", n)
+	}
+}
+
+// What fails with a good banner is not counted among the bad ones.
+func TestAPeerThatFailsLaterHasNoBadBanner(t *testing.T) {
+	server := newParty(t, control.Config{Name: entity(t, "mon.a")}).bind(t)
+	for i, said := range [][]byte{nil, []byte("ceph v2"), wire.Banner{Required: 1 << 63}.AppendTo(nil), append(wire.Banner{}.AppendTo(nil), make([]byte, 32)...)} {
+		conn := server.call(t)
+		_, err := conn.Write(said)
+		must(t, err)
+		must(t, conn.Close())
+		happens(t, "the failure", func() bool { return counters(t, server.m).AcceptFailures == uint64(i+1) })
+	}
+	if n := counters(t, server.m).BadBanners; n != (control.BannerCounters{}) {
+		t.Errorf("counted %+v", n)
+	}
 }

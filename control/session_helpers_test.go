@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // sessionTime bounds one session test, on a machine that has much else to do.
@@ -206,4 +207,33 @@ func openIdle(t *testing.T, ctx context.Context, server, client *control.Messeng
 		st, err := server.Stats()
 		return err == nil && st.HalfOpen == 0
 	})
+}
+
+func echo(c *control.Conn, m *control.Message) bool {
+	m.Retain()
+	if err := c.Send(m); err != nil {
+		m.Release()
+	}
+	return true
+}
+
+func newMessenger(t testing.TB, name string, cores int, backend uring.Backend) *control.Messenger {
+	t.Helper()
+	n, err := wire.ParseEntityName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := control.Config{Name: n, Plane: dataplane.Config{Cores: cores, Driver: uring.Config{Backend: backend}}}
+	m, err := control.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := m.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
 }

@@ -41,6 +41,7 @@ func (s *scripts) comes(id string, number int64, addr wire.Addr) *msgrtest.Peer 
 // An OSD that says it has the address of another one does not keep that one out,
 // neither while it is there nor when it is gone, and is not reached in its place
 // by who knows whom it wants.
+// Matrix: HI-12
 func TestWhoClaimsAnothersAddressIsNotReachedForIt(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := playTo(t, ctx, v, "LP", false, proves)

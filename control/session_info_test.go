@@ -37,6 +37,7 @@ func (h *heard) dispatcher() *control.Dispatcher {
 	}
 }
 
+// Matrix: OB-01
 func TestInfoIsCompleteInTheAcceptAndConnectEvents(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		var ours, theirs heard
@@ -74,6 +75,7 @@ func TestInfoIsCompleteInTheAcceptAndConnectEvents(t *testing.T) {
 	})
 }
 
+// Matrix: KA-02, RL-07, OB-01
 func TestStatsTellWhatAConnectionHoldsAndWhenItWasHeard(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		const size, part = 5000, 700
@@ -120,6 +122,7 @@ func TestStatsTellWhatAConnectionHoldsAndWhenItWasHeard(t *testing.T) {
 	})
 }
 
+// Matrix: OB-01
 func TestInfoSaysHowAConnectionReceivesAndWhy(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		server := nodeOf(t, v, "osd.1", "SFS", 1)
@@ -171,6 +174,7 @@ func TestStatsCallALossyConnectionLossy(t *testing.T) {
 	})
 }
 
+// Matrix: OB-02
 func TestFailedHandshakesAreCountedByCause(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		var clock pressedClock

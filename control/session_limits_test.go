@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
 // Throttles as a messenger applies them, over connections and cores.
@@ -46,7 +44,8 @@ func (k *keepsake) letGo() bool {
 	return true
 }
 
-// TH-03, TH-05: one limit for all connections on all cores.
+// One limit for all connections on all cores.
+// Matrix: TH-03, TH-05, RL-03
 func TestDispatchLimitHoldsOverAllConnections(t *testing.T) {
 	const limit, size, clients, each = 64 << 10, 10 << 10, 6, 20
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
@@ -94,108 +93,9 @@ func throttled(k *keepsake) func(*msgrtest.NodeConfig) {
 	}
 }
 
-// TH-01, TH-06: a connection that a throttle holds delays none of the others of
-// its core.
-func TestThrottledConnectionDelaysNoOther(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		var k keepsake
-		server := nodeOf(t, v, "osd.1", "SFS", 1, throttled(&k))
-		held, free := nodeOf(t, v, "client.2", "LLC", 2), nodeOf(t, v, "osd.3", "LLC", 3)
-		conn := held.Dial(server)
-		for tid := range uint64(3) {
-			send(t, conn, tid+1)
-		}
-		eventually(t, ctx, "the throttle", func() bool {
-			st, err := first(t, ctx, server).Stats()
-			return err == nil && st.IO.Throttled
-		})
-		other := free.Dial(server)
-		for tid := uint64(11); tid < 60; tid++ {
-			send(t, other, tid)
-			awaitTID(t, ctx, free, tid+1000)
-		}
-		for n := 1; n <= 3; n++ {
-			eventually(t, ctx, "a message of the held connection", k.letGo)
-		}
-		got := []uint64{}
-		for _, tid := range server.Inbox.TIDs() {
-			if tid < 10 {
-				got = append(got, tid)
-			}
-		}
-		if fmt.Sprint(got) != "[1 2 3]" {
-			t.Errorf("the held connection brought %v", got)
-		}
-	})
-}
-
-// TH-07: our own keepalives do not end a connection that we do not read.
-func TestThrottledConnectionIsNotEndedByOurKeepalives(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		var k keepsake
-		const limit = time.Second // in which a busy machine answers
-		server := nodeOf(t, v, "osd.1", "SFS", 1, throttled(&k), func(c *msgrtest.NodeConfig) {
-			c.KeepaliveEvery, c.KeepaliveTimeout = limit/6, limit
-		})
-		client := nodeOf(t, v, "client.2", "LLC", 2)
-		conn := client.Dial(server)
-		send(t, conn, 1)
-		send(t, conn, 2)
-		theirs := first(t, ctx, server)
-		eventually(t, ctx, "the throttle", func() bool {
-			st, err := theirs.Stats()
-			return err == nil && st.IO.Throttled
-		})
-		asked := func() time.Time {
-			st, err := theirs.Stats()
-			if err != nil {
-				t.Fatal(err)
-			}
-			return st.IO.Keepalives.Sent.Time()
-		}
-		begun := asked()
-		if begun.IsZero() {
-			begun = time.Now()
-		}
-		eventually(t, ctx, "keepalives for three limits", func() bool { return asked().Sub(begun) >= 3*limit })
-		if st, err := theirs.Stats(); err != nil || !st.IO.Throttled || st.Counters.Ready != 1 {
-			t.Errorf("after three limits: %+v %v", st, err)
-		}
-		for range 2 {
-			eventually(t, ctx, "the next message", k.letGo)
-		}
-		receives(t, ctx, server, 1, 2)
-	})
-}
-
-// TH-05, TH-14: a small dispatch limit under faults at every place of the data phase
-// is never lost: what it admits arrives, and it is empty in the end.
-func TestDispatchLimitSurvivesFaults(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		const size, n = 20 << 10, 120
-		server := nodeOf(t, v, "osd.1", "SFS", 1, func(c *msgrtest.NodeConfig) { c.DispatchBytes = 3 * size })
-		client := nodeOf(t, v, "client.2", "LLC", 2)
-		for nth := 5; nth < n; nth += 10 {
-			server.Probe.Arm(msgrtest.Read(frame.TagMessage), nth, msgrtest.Fault())
-			client.Probe.Arm(msgrtest.Write(frame.TagMessage), nth+3, msgrtest.Reset())
-		}
-		conn := client.Dial(server)
-		want := []uint64{}
-		for tid := uint64(1); tid <= n; tid++ {
-			m := control.NewMessage(1, bytes.Repeat([]byte{byte(tid)}, size), nil)
-			m.TID = tid
-			if err := conn.Send(m); err != nil {
-				t.Fatal(err)
-			}
-			want = append(want, tid)
-		}
-		receives(t, ctx, server, want...)
-		eventually(t, ctx, "an empty throttle", func() bool { return server.DispatchThrottle().Used() == 0 })
-	})
-}
-
-// TH-10: what a peer does not read fills the queue to its bound and no further,
+// What a peer does not read fills the queue to its bound and no further,
 // is seen there, and leaves once it reads.
+// Matrix: TH-10, RL-07
 func TestAPeerThatDoesNotReadFillsTheQueueToItsBound(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		const bound = 1 << 20

@@ -93,6 +93,7 @@ func overdue(t *testing.T, ctx context.Context, v variant, r *slowReader) (serve
 	return server, conn
 }
 
+// Matrix: INV-03
 func TestTheResetEventComesBehindWhatWaitsForQueued(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		r := newSlowReader()
@@ -155,31 +156,5 @@ func TestACoreThatIsRemovedDoesNotWaitForQueued(t *testing.T) {
 		<-conn.Closed()
 		r.next(t, ctx)
 		eventually(t, ctx, "the reset event and nothing else", func() bool { return r.tells("1", "reset") })
-	})
-}
-
-// A message is acknowledged and dispatched, or neither, also if the user closes
-// the connection because of the ack that it carries.
-func TestAMessageWhoseAckClosesTheConnectionIsNotCountedAsReceived(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		server := nodeOf(t, v, "osd.1", "SFS", 1)
-		p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Number: 2, Addr: v2(loopback(1).Addr(), 1).WithNonce(2), Rev0: v.rev0}, server.Addr)
-		defer p.Close()
-		p.Establish(7, 1)
-		conn := first(t, ctx, server)
-		m := control.NewMessage(1, nil, nil)
-		m.Free = func(*control.Message) { conn.MarkDown() }
-		if err := conn.Send(m); err != nil {
-			t.Fatal(err)
-		}
-		p.ExpectMessage()
-		p.SendMessage(frame.MessageHeader{Seq: 1, AckSeq: 1, TID: 1}, nil, nil, nil)
-		if p.Err() != nil {
-			t.Fatal(p.Err())
-		}
-		<-conn.Closed()
-		if st, err := conn.Stats(); err != nil || st.IO.MessagesIn != 0 || st.IO.InSeq != 0 || len(server.Inbox.TIDs()) != 0 {
-			t.Errorf("%d received, up to %d, dispatched %v, %v", st.IO.MessagesIn, st.IO.InSeq, server.Inbox.TIDs(), err)
-		}
 	})
 }

@@ -31,62 +31,6 @@ func answerAll(c *control.Conn, m *control.Message) bool {
 	return true
 }
 
-// Several connections have more under way than the server may hold, as received
-// or for sending; acks stand behind what it does not read.
-func TestAnEchoAtItsBoundsGoesOn(t *testing.T) {
-	const clients, each, size = 4, 12, 200 << 10
-	for _, one := range []struct {
-		name           string
-		dispatch       int64
-		all            int64
-		client, server string
-		queueMessages  int64
-		full           bool
-	}{
-		{name: "received", dispatch: 1 << 20, client: "LLC", server: "SFS"},
-		{name: "received, lossy", dispatch: 1 << 20, client: "LC", server: "SLS"},
-		{name: "sent on one connection", dispatch: 1 << 20, queueMessages: 3, client: "LLC", server: "SFS", full: true},
-		{name: "sent on all connections", dispatch: 1 << 20, all: 2 << 20, client: "LLC", server: "SFS", full: true},
-	} {
-		t.Run(one.name, func(t *testing.T) {
-			everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-				server := nodeOf(t, v, "osd.1", one.server, 1, withChain(&control.Dispatcher{Fast: answerAll}), func(c *msgrtest.NodeConfig) {
-					c.DispatchBytes, c.QueueMessages, c.SendBytes = one.dispatch, one.queueMessages, one.all
-				})
-				var nodes []*msgrtest.Node
-				for i := range clients {
-					n := nodeOf(t, v, fmt.Sprintf("client.%d", 2+i), one.client, uint32(2+i))
-					nodes = append(nodes, n)
-					conn := n.Dial(server)
-					for tid := range uint64(each) {
-						m := control.NewMessage(1, nil, make([]byte, size))
-						m.TID = tid + 1
-						if err := conn.Send(m); err != nil {
-							t.Fatal(err)
-						}
-					}
-				}
-				full := uint64(0)
-				for _, n := range nodes {
-					eventually(t, ctx, "all echoes", func() bool { return len(n.Inbox.TIDs()) == each })
-				}
-				for _, c := range server.Conns() {
-					if st, err := c.Stats(); err == nil {
-						full += st.IO.QueueFull
-					}
-				}
-				if one.full && full == 0 {
-					t.Error("the sending queues were never full")
-				}
-				eventually(t, ctx, "everything to be given back", func() bool {
-					st, err := server.Stats()
-					return err == nil && st.InFlight == 0 && st.Sending == 0 && st.Waiting == 0
-				})
-			})
-		})
-	}
-}
-
 // another is a peer of the node with an address of its own.
 func (s *scripts) another(id byte) *msgrtest.Peer {
 	s.t.Helper()
@@ -118,6 +62,7 @@ func (s *scripts) honest(size int) {
 
 // Peers that send, read and never acknowledge hold their own sending queues, and
 // nothing that others need: while they are there, and when they are gone.
+// Matrix: HI-18
 func TestPeersThatNeverAcknowledgeStopNobodyElse(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := playTo(t, ctx, v, "SFS", true, withChain(&control.Dispatcher{Fast: answerAll}), func(c *msgrtest.NodeConfig) {
@@ -147,6 +92,7 @@ func TestPeersThatNeverAcknowledgeStopNobodyElse(t *testing.T) {
 }
 
 // Two sockets that announce large messages and bring none of them hold nothing.
+// Matrix: HI-08, HI-29
 func TestAnnouncedMessagesStopNobodyElse(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := playTo(t, ctx, v, "SFS", true, withChain(&control.Dispatcher{Fast: answerAll}))

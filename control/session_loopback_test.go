@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"testing"
 
@@ -15,8 +14,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
-// PO-13: with an address and without one, before an address is learned and
+// With an address and without one, before an address is learned and
 // after.
+// Matrix: PO-13
 func TestLoopbackDeliversToOurselves(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		for _, bound := range []bool{true, false} {
@@ -99,7 +99,8 @@ func TestLoopbackDeliversToOurselves(t *testing.T) {
 	})
 }
 
-// PO-13: what was made before Bind is found by the address afterwards.
+// What was made before Bind is found by the address afterwards.
+// Matrix: PO-13
 func TestLoopbackIsFoundUnderTheAddressThatIsBoundLater(t *testing.T) {
 	us := nodeOf(t, variants[0], "osd.4", "LP", 4, func(c *msgrtest.NodeConfig) { c.Unbound = true })
 	c, err := us.Loopback()
@@ -123,45 +124,6 @@ func TestLoopbackNeedsStart(t *testing.T) {
 	defer end(t, m)
 	if _, err := m.Loopback(); !errors.Is(err, control.ErrConfig) {
 		t.Error(err)
-	}
-}
-
-// Senders on all cores and off them keep their order on it, too.
-func TestLoopbackKeepsTheOrderOfEverySender(t *testing.T) {
-	const senders, each = 4, 200
-	ctx := deadline(t)
-	us := nodeOf(t, variants[0], "osd.4", "LP", 4, func(c *msgrtest.NodeConfig) { c.Plane.Cores = 2 })
-	c, err := us.Loopback()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	for s := range uint64(senders) {
-		batch := func() {
-			for i := range uint64(each) {
-				m := control.NewMessage(1, nil, nil)
-				m.TID = s*1000 + i
-				if err := c.Send(m); err != nil {
-					t.Error(err)
-				}
-			}
-			wg.Done()
-		}
-		wg.Add(1)
-		if s%2 == 0 {
-			go batch()
-		} else if err := us.RawPlane().Core(int(s/2) % 2).Do(func(*dataplane.Core) { batch() }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	wg.Wait()
-	eventually(t, ctx, "all messages", func() bool { return len(us.Inbox.TIDs()) == senders*each })
-	tids := us.Inbox.TIDs()
-	for s := range uint64(senders) {
-		mine := slices.DeleteFunc(slices.Clone(tids), func(tid uint64) bool { return tid/1000 != s })
-		if len(mine) != each || !slices.IsSorted(mine) {
-			t.Errorf("sender %d: %v", s, mine)
-		}
 	}
 }
 

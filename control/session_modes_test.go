@@ -200,11 +200,6 @@ func (v variant) handshakePoints(r msgrtest.Role) []msgrtest.Point {
 	return list
 }
 
-// furtherPoints are the break points that only some variants have.
-func (v variant) furtherPoints(r msgrtest.Role) []msgrtest.Point {
-	return slices.DeleteFunc(v.breakPoints(r), func(p msgrtest.Point) bool { return isIn(p, msgrtest.HandshakePoints(r)) })
-}
-
 // breakPoints are handshakePoints, each once.
 func (v variant) breakPoints(r msgrtest.Role) []msgrtest.Point {
 	var out []msgrtest.Point

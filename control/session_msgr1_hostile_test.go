@@ -3,13 +3,8 @@ package control_test
 import (
 	"context"
 	"io"
-	"net"
-	"net/netip"
-	"slices"
 	"testing"
-	"time"
 
-	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -33,97 +28,8 @@ func asking1(t *testing.T, ctx context.Context) (ask wire1.Connect, authorizer [
 	}, authorizer
 }
 
-// farewell says that nothing more comes, and waits for the end of the other direction.
-func farewell(t *testing.T, c net.Conn) {
-	t.Helper()
-	_ = c.(*net.TCPConn).CloseWrite() // or the other end has closed it already
-	_, err := io.Copy(io.Discard, c)
-	if e, is := err.(net.Error); is && e.Timeout() {
-		t.Error("the other end waits on")
-	}
-	_ = c.Close()
-}
-
-// HI-01, HI-13 and HI-23 for connect messages: each field with each value that could be
-// taken for a sign, a size or an end.
-func TestMsgr1AnyWildFieldOfAConnectMessageHarmsNobodyElse(t *testing.T) {
-	for _, policy := range []string{"SLS", "SFS", "LP"} {
-		t.Run(policy, func(t *testing.T) {
-			everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
-				server := nodeOf(t, v, "osd.1", policy, 1, withChain(echoer()))
-				more := honestTalk(t, ctx, v, server)
-				more()
-				own := wire.Addr{Type: wire.AddrLegacy, Nonce: 7, AddrPort: loopback(1)}
-				ask, authorizer := asking1(t, ctx)
-				for _, wild := range sampleOf(t, wildPayloads(ask.AppendTo(nil)), 29) {
-					c := rawMsgr1From(t, server, own)
-					_, err := c.Write(append(slices.Clone(wild), authorizer...))
-					must(t, err)
-					farewell(t, c)
-				}
-				more()
-				st, err := server.Stats()
-				must(t, err)
-				if st.Counters.IllegalTransitions != 0 {
-					t.Errorf("%+v", st.Counters)
-				}
-				eventually(t, ctx, "the end of all handshakes", func() bool { st, err = server.Stats(); return err == nil && st.HalfOpen == 0 })
-			})
-		})
-	}
-}
-
-// HI-25: the same of answers to connect messages of ours.
-func TestMsgr1AnyWildFieldOfAnAnswerEndsAtItsConnection(t *testing.T) {
-	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
-		server := nodeOf(t, v, "osd.1", "SFS", 1, withChain(echoer()))
-		node := nodeOf(t, v, "client.9", "LLC", 9)
-		good := node.Dial(server)
-		l, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(loopback(0)))
-		must(t, err)
-		defer l.Close()
-		at := wire.Addr{Type: wire.AddrLegacy, AddrPort: l.Addr().(*net.TCPAddr).AddrPort(), Nonce: 2}
-		reply := wire1.Reply{Tag: wire1.TagSeq, Features: wire.FeaturesPacific, GlobalSeq: 1, ConnectSeq: 1, Protocol: wire1.Protocol(wire.Client, wire.OSD)}
-		whole := wire1.Seq{}.AppendTo(reply.AppendTo(nil))
-		for _, wild := range append(sampleOf(t, wildPayloads(whole), 29), whole) {
-			c, err := node.Connect(at, wire.OSD, control.Anonymous(), control.Once())
-			must(t, err)
-			must(t, l.SetDeadline(time.Now().Add(sessionTime)))
-			for answered := false; !answered; {
-				conn, err := l.AcceptTCP()
-				must(t, err)
-				must(t, conn.SetDeadline(time.Now().Add(sessionTime)))
-				answered = answer1(t, conn, at, wild) // else it was of a connection that is over
-				farewell(t, conn)
-			}
-			c.MarkDown()
-			<-c.Closed()
-		}
-		send(t, good, 1)
-		receives(t, ctx, node, 1001)
-	})
-}
-
-// answer1 is an acceptor up to its answer to the first connect message, if that comes.
-func answer1(t *testing.T, conn net.Conn, own wire.Addr, answer []byte) bool {
-	t.Helper()
-	seen := wire.Addr{Type: wire.AddrLegacy, AddrPort: conn.RemoteAddr().(*net.TCPAddr).AddrPort()}
-	seen.AddrPort = netip.AddrPortFrom(seen.AddrPort.Addr().Unmap(), seen.AddrPort.Port())
-	_, _ = conn.Write(wire1.AcceptorHello{Own: own, Seen: seen}.AppendTo(nil)) // reading fails, too
-	in := make([]byte, wire1.ConnectorHelloSize+wire1.ConnectSize)
-	if _, err := io.ReadFull(conn, in); err != nil {
-		return false
-	}
-	ask, err := wire1.DecodeConnect(in[wire1.ConnectorHelloSize:])
-	must(t, err)
-	if _, err := io.ReadFull(conn, make([]byte, ask.AuthorizerLen)); err != nil {
-		return false
-	}
-	_, err = conn.Write(answer)
-	return err == nil
-}
-
-// HI-14: a question that is answered each time is answered so often, and no more.
+// A question that is answered each time is answered so often, and no more.
+// Matrix: HI-14
 func TestMsgr1APeerThatAsksTheSameAgainAndAgainIsEnded(t *testing.T) {
 	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
 		server := nodeOf(t, v, "osd.1", "SFS", 1)

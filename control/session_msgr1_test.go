@@ -6,8 +6,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -15,12 +13,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
-	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/control/wire1"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
@@ -32,97 +28,9 @@ func everyMsgr1(t *testing.T, run func(t *testing.T, ctx context.Context, v vari
 	overVariants(t, msgr1Variants, run)
 }
 
-func TestMsgr1MessagesGoBothWays(t *testing.T) {
-	for _, pair := range pairings {
-		t.Run(pair.connector+"-"+pair.acceptor, func(t *testing.T) {
-			everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
-				acceptor := nodeOf(t, v, "osd.1", pair.acceptor, 1, withChain(echoer()))
-				connector := nodeOf(t, v, connectorName(pair.connector), pair.connector, 2)
-				conn := connector.Dial(acceptor)
-				for tid := range uint64(100) {
-					send(t, conn, tid)
-				}
-				eventually(t, ctx, "all echoes", func() bool { return len(connector.Inbox.TIDs()) == 100 })
-				if i := conn.Info(); i.Protocol != control.Msgr1 || i.Lossy != pair.lossy() || i.Features != wire.FeaturesPacific {
-					t.Errorf("%+v", i)
-				}
-				ctx, cancel := context.WithTimeout(ctx, time.Minute)
-				defer cancel()
-				if err := conn.Drain(ctx); err != nil {
-					t.Error(err)
-				}
-			})
-		})
-	}
-}
-
-// TestMsgr1EveryFaultEverywhereEndsByTheRules is FT-25 for msgr1: every break point of its
-// handshake and of the data phase.
-func TestMsgr1EveryFaultEverywhereEndsByTheRules(t *testing.T) {
-	msgrtest.CheckLeaks(t)
-	trials := sampleOf(t, productOf(msgr1Variants), 31)
-	spread(t, 24, len(trials), func(i int) string { return trials[i].name() }, func(t *testing.T, i int) { trials[i].run(t) })
-}
-
-// What becomes of a session by its policies is the same in both protocols.
-func TestMsgr1EveryPairOfPoliciesHasTheOutcomeOfMsgr2(t *testing.T) {
-	msgrtest.CheckLeaks(t)
-	dials, all := []string{"LC", "LLC", "LP", "LPR"}, []string{"LC", "LLC", "LP", "LPR", "SFS", "SLS", "SLR"}
-	pair := func(i int) (a, b string, v variant) {
-		return dials[i/len(all)], all[i%len(all)], msgr1Variants[i%len(msgr1Variants)]
-	}
-	name := func(i int) string { a, b, v := pair(i); return title(a+"-"+b, v) }
-	spread(t, 8, len(dials)*len(all), name, func(t *testing.T, i int) {
-		a, b, v := pair(i)
-		runPair(t, deadline(t), v, a, b)
-	})
-}
-
-// A peer that has forgotten its session is told so by RESETSESSION, or has ours reset, as
-// the policies say.
-func TestMsgr1LifeOfAConnectionUnderEachPolicy(t *testing.T) {
-	for _, c := range lifeCases {
-		t.Run(c.connector+"-"+c.acceptor, func(t *testing.T) {
-			c.connects, c.accepts = anyFrames(c.connects), anyFrames(c.accepts)
-			everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) { c.run(t, ctx, v) })
-		})
-	}
-}
-
-// anyFrames leaves the numbers of frames out of lines, which are those of msgr2.
-func anyFrames(lines []string) []string {
-	out := make([]string, len(lines))
-	for i, l := range lines {
-		out[i] = frames.ReplaceAllString(l, "$1(${2},*,*,$3)")
-	}
-	return out
-}
-
-var frames = regexp.MustCompile(`([CA])\((\d),\d,\d,(\d)\)`)
-
-// Two ends that dial at once have one session, wherever the one is when the other comes.
-func TestMsgr1RaceHasOneSurvivor(t *testing.T) {
-	msgrtest.CheckLeaks(t)
-	at := msgrtest.HandshakePoints1(msgrtest.Connector)
-	spread(t, 8, 2*len(at), func(i int) string { return title(msgrtest.PointName(at[i/2]), i%2 == 0) }, func(t *testing.T, i int) {
-		ctx := deadline(t)
-		us, them := racers(t, msgr1Variants[i/2%len(msgr1Variants)], i%2 == 0)
-		b := us.Probe.Arm(at[i/2], 1, msgrtest.Block())
-		send(t, us.Dial(them), 1)
-		us.Hit(ctx, b)
-		c := them.Dial(us)
-		send(t, c, 2)
-		time.AfterFunc(20*time.Millisecond, b.Release)
-		receives(t, ctx, them, 1)
-		receives(t, ctx, us, 2)
-		for _, n := range []*msgrtest.Node{us, them} {
-			eventually(t, ctx, "one connection", func() bool { return len(n.Conns()) == 1 })
-		}
-	})
-}
-
 // A messenger has both protocols, each at its address. A session is in one of them: a
 // process that comes by the other one gets a new one in its place.
+// Matrix: V1-09, V1-12
 func TestMsgr1AndMsgr2AtOneMessenger(t *testing.T) {
 	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
 		both := func(c *msgrtest.NodeConfig) {
@@ -272,6 +180,7 @@ func ticketed(t *testing.T) (client *cephx.Client, server auth.Server) {
 
 // Authorizers of cephx open a connection, whose messages are signed, and the session goes
 // on over faults. A wrong authorizer opens none.
+// Matrix: V1-11
 func TestMsgr1AuthorizersDecideWhoGetsIn(t *testing.T) {
 	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
 		keys, server := ticketed(t)
@@ -330,52 +239,6 @@ func rawMsgr1From(t *testing.T, n *msgrtest.Node, own wire.Addr) net.Conn {
 	_, err = c.Write(wire1.ConnectorHello{Own: own}.AppendTo(nil))
 	must(t, err)
 	return c
-}
-
-// V1-08: what is announced before anything is proven takes no memory, and ends the
-// socket.
-func TestMsgr1AnnouncedLengthsEndAnUnprovenConnection(t *testing.T) {
-	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
-		n := nodeOf(t, v, "osd.1", "SLS", 1)
-		ask := wire1.Connect{Features: wire.FeaturesPacific, HostType: uint32(wire.Client), GlobalSeq: 1, Protocol: wire1.Protocol(wire.Client, wire.OSD), AuthMethod: 1}
-		authorizer := wire1.Connect(ask)
-		authorizer.AuthorizerLen = 1 << 31
-		strange := ask
-		strange.HostType = 1 << 20
-		for name, c := range map[string]wire1.Connect{"authorizer": authorizer, "host type": strange} {
-			conn := rawMsgr1(t, n)
-			_, err := conn.Write(c.AppendTo(nil))
-			must(t, err)
-			if b, err := io.ReadAll(conn); len(b) > 0 {
-				t.Errorf("%s: answered with %x, %v", name, b, err)
-			}
-		}
-		// Behind the handshake a header may announce no more than the limits.
-		conn := rawMsgr1(t, n)
-		x, err := none.NewClient(wire.EntityName{Type: wire.Client, ID: "9"}).Start(ctx, wire.OSD)
-		must(t, err)
-		_, _, proof, err := x.Request(ctx)
-		must(t, err)
-		ask.AuthorizerLen = uint32(len(proof))
-		_, err = conn.Write(append(ask.AppendTo(nil), proof...))
-		must(t, err)
-		reply := make([]byte, wire1.ReplySize)
-		_, err = io.ReadFull(conn, reply)
-		must(t, err)
-		if a, err := wire1.DecodeReply(reply); err != nil || a.Tag != wire1.TagSeq {
-			t.Fatalf("%v, %v", a, err)
-		}
-		h := frame1.Header{Seq: 1, Type: 1, FrontLen: 1 << 31}
-		_, err = conn.Write(frame1.NewEncoder(frame1.Config{}, nil, [wire1.AddrSize]byte{}).AppendHeader(wire1.Seq{}.AppendTo(nil), &h))
-		must(t, err)
-		if _, err := io.ReadAll(conn); errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Error("a message of 2 GiB is waited for")
-		}
-		eventually(t, ctx, "the failures", func() bool {
-			st, err := n.Stats()
-			return err == nil && st.Counters.AcceptFailures >= 2 && st.HalfOpen == 0
-		})
-	})
 }
 
 // A connect message does not say whom it wants. Who was told an address of ours that is

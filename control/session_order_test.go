@@ -49,8 +49,9 @@ func inOrder(t *testing.T, ctx context.Context, n *msgrtest.Node, senders, each 
 	}
 }
 
-// XC-01, XC-02, XC-11 and SE-44: 64 senders while the session is lost and moved again
+// 64 senders while the session is lost and moved again
 // and again, also while it is half open.
+// Matrix: SE-44, FT-32, XC-01, XC-02, XC-11
 func TestEverySendersOrderSurvivesFaults(t *testing.T) {
 	const senders, each = 64, 25
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
@@ -71,8 +72,9 @@ func TestEverySendersOrderSurvivesFaults(t *testing.T) {
 	})
 }
 
-// XC-04: a connection is the same one whoever asks for it, also a callback on
+// A connection is the same one whoever asks for it, also a callback on
 // another core.
+// Matrix: PO-17, XC-04, INV-09
 func TestConnectFromACallbackFindsTheSession(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		var mu sync.Mutex
@@ -106,9 +108,10 @@ func TestConnectFromACallbackFindsTheSession(t *testing.T) {
 	})
 }
 
-// XC-07: a connection is marked down by a callback of another one, on whatever
+// A connection is marked down by a callback of another one, on whatever
 // core, while its own messages are dispatched: nothing of it is dispatched
 // once it is closed.
+// Matrix: XC-07
 func TestMarkDownFromAForeignCoreEndsTheDispatch(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		for range 5 {
@@ -150,8 +153,9 @@ func TestMarkDownFromAForeignCoreEndsTheDispatch(t *testing.T) {
 	})
 }
 
-// XC-10: a callback that holds its core delays nobody on another one, and what
+// A callback that holds its core delays nobody on another one, and what
 // it held goes on without a reset.
+// Matrix: XC-10
 func TestBusyCallbackHoldsOnlyItsCore(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		enter, leave := make(chan struct{}), make(chan struct{})
@@ -195,57 +199,6 @@ func TestBusyCallbackHoldsOnlyItsCore(t *testing.T) {
 		awaitTID(t, ctx, clients[0], 1007)
 		for _, n := range clients {
 			n.Await(ctx, "established C(1,1,0,1)")
-		}
-	})
-}
-
-// KA-12: two clients and two servers, 512 rounds each, with a keepalive in a
-// tenth of them: every client gets exactly its answers.
-func TestKeepalivesAmongTheMessagesDisturbNothing(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		rounds := 128
-		if longTest(t, 0) != 0 {
-			rounds = 512
-		}
-		var servers [2]*msgrtest.Node
-		for i := range servers {
-			servers[i] = nodeOf(t, v, "osd.1", "SFS", uint32(1+i), withChain(&control.Dispatcher{
-				Fast: func(c *control.Conn, m *control.Message) bool {
-					m.Retain()
-					if c.Send(m) != nil {
-						m.Release()
-					}
-					return true
-				},
-			}))
-		}
-		var clients [2]*msgrtest.Node
-		var all sync.WaitGroup
-		for i := range clients {
-			clients[i] = nodeOf(t, v, fmt.Sprintf("client.%d", 5+i), "LLC", uint32(5+i))
-			for k, s := range servers {
-				conn := clients[i].Dial(s)
-				all.Go(func() {
-					for r := range rounds {
-						if (r+k)%10 == 0 {
-							conn.Keepalive()
-						}
-						m := control.NewMessage(1, nil, nil)
-						m.TID = uint64(k)<<32 | uint64(r)
-						if err := conn.Send(m); err != nil {
-							m.Release()
-							t.Error(err)
-						}
-					}
-				})
-			}
-		}
-		all.Wait()
-		for _, client := range clients {
-			inOrder(t, ctx, client, len(servers), rounds)
-			for _, c := range client.Conns() {
-				eventually(t, ctx, "a keepalive answered", func() bool { return !c.LastKeepaliveAck().IsZero() })
-			}
 		}
 	})
 }

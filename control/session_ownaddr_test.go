@@ -53,7 +53,8 @@ func getTo(t *testing.T, ctx context.Context, from *msgrtest.Node, to wire.Addr)
 	}
 }
 
-// HS-12: the first peer lies about the address that it has reached.
+// The first peer lies about the address that it has reached.
+// Matrix: HS-12
 func TestALieAboutOurAddressIsNotBelieved(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		us := everywhere(t, v)
@@ -81,6 +82,7 @@ func TestAPeerMayReachAWildcardByAnyOfItsAddresses(t *testing.T) {
 	})
 }
 
+// Matrix: IN-08
 func TestAPeerMayReachAWildcardThroughATranslation(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		us := everywhere(t, v)
@@ -97,7 +99,7 @@ func TestAPeerMayReachAWildcardThroughATranslation(t *testing.T) {
 	})
 }
 
-// HS-19.
+// Matrix: HS-19
 func TestAPeerThatWantsSomebodyElseIsRefused(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		bound, wild := nodeOf(t, v, "osd.1", "SFS", 1), everywhere(t, v)

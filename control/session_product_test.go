@@ -1,12 +1,15 @@
 package control_test
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
@@ -185,13 +188,15 @@ func (c trial) earlyOutlook() []outlook {
 	return nil
 }
 
-// TestEveryFaultEverywhereEndsByTheRules is FT-25.
+// Matrix: PO-09, FT-01, FT-02, FT-03, FT-04, FT-05, FT-06, FT-07, FT-08, FT-09, FT-10, FT-11, FT-12, FT-13, FT-14
+// Matrix: FT-15, FT-16, FT-17, FT-18, FT-19, FT-20, FT-21, FT-22, FT-23, FT-25, FT-28, INV-01, INV-02
+// Matrix: V1-10, V1-11
 func TestEveryFaultEverywhereEndsByTheRules(t *testing.T) {
 	msgrtest.CheckLeaks(t)
-	// Plain frames in both revisions, and all the other modes more thinly.
+	// Plain frames in both revisions, and all the other modes and msgr1 more thinly.
 	all := product()
 	plain := slices.IndexFunc(all, func(c trial) bool { return c.v == allVariants[len(variants)] })
-	trials := append(sampleOf(t, all[:plain], strideOf(7, 13)), sampleOf(t, all[plain:], strideOf(37, 73))...)
+	trials := slices.Concat(sampleOf(t, all[:plain], 13), sampleOf(t, all[plain:], 73), sampleOf(t, productOf(msgr1Variants), 61))
 	spread(t, 24, len(trials), func(i int) string { return trials[i].name() }, func(t *testing.T, i int) { trials[i].run(t) })
 }
 
@@ -255,4 +260,132 @@ func (c trial) run(t *testing.T) {
 	w.await(msgrtest.Connector, c.outlook(msgrtest.Connector))
 	w.await(msgrtest.Acceptor, c.outlook(msgrtest.Acceptor), c.earlyOutlook()...)
 	w.finish()
+}
+
+const (
+	connectPoints = "SOCKET_CONNECTING BANNER_WRITE BANNER_READ BANNER_PAYLOAD_READ HELLO_WRITE HELLO_READ " +
+		"AUTH_REQUEST_WRITE AUTH_DONE_READ AUTH_SIGNATURE_WRITE AUTH_SIGNATURE_READ"
+)
+
+func connectorName(policy string) string {
+	if policy == "LC" || policy == "LLC" {
+		return "client.2"
+	}
+	return "osd.2"
+}
+
+// A fault while a message is being handled, by its handler.
+// Matrix: FT-24
+func TestFaultInsideAHandlerCostsOneReconnect(t *testing.T) {
+	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
+		acceptor := nodeOf(t, v, "osd.1", "SFS", 1, withChain(echoer()))
+		var connector *msgrtest.Node
+		ready := make(chan struct{})
+		connector = nodeOf(t, v, "client.2", "LLC", 2, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
+			<-ready
+			if m.TID == 1001 {
+				connector.Probe.ArmNext(msgrtest.Write(frame.TagMessage), msgrtest.Fault())
+				again := control.NewMessage(1, nil, nil)
+				again.TID = 2
+				if c.Send(again) != nil {
+					t.Error("send inside the handler failed")
+				}
+			}
+			return true
+		}}))
+		close(ready)
+		send(t, connector.Dial(acceptor), 1)
+		receives(t, ctx, acceptor, 1, 2)
+		receives(t, ctx, connector, 1001, 1002)
+		connector.Await(ctx, "established C(2,1,1,2)")
+		if n := connector.Probe.Seen(msgrtest.Read(frame.TagSessionReconnectOK)); n != 1 {
+			t.Errorf("%d SESSION_RECONNECT_OK, want 1", n)
+		}
+	})
+}
+
+// What becomes of a session whose peer is gone: killed, frozen, or restarted.
+
+// watchful has a node notice a peer that is silent.
+func watchful(c *msgrtest.NodeConfig) {
+	c.KeepaliveEvery, c.KeepaliveTimeout = stallDeadline/8, stallDeadline
+}
+
+// restart ends a node and starts another at its port. It runs under load.
+func restart(t *testing.T, ctx context.Context, v variant, n *msgrtest.Node, policy string, nonce uint32) *msgrtest.Node {
+	t.Helper()
+	if err := n.Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	fresh := nodeOf(t, v, "osd.1", policy, nonce, withChain(echoer()), func(c *msgrtest.NodeConfig) { c.Unbound = true })
+	addrs, err := fresh.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: n.Addr.AddrPort})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh.Addr = addrs.V2()
+	return fresh
+}
+
+// load sends messages until it is told to stop.
+func load(c *control.Conn) (stop func()) {
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for {
+			m := control.NewMessage(1, nil, nil)
+			if c.Send(m) != nil {
+				m.Release() // the connection is over
+				return
+			}
+			select {
+			case <-tick.C:
+			case <-over:
+				return
+			}
+		}
+	}()
+	return func() { close(over); <-done }
+}
+
+// The process at an address is another one, with the nonce of the old
+// one or with its own.
+// Matrix: FT-29
+func TestClientsOfARestartedListenerAreReset(t *testing.T) {
+	for _, pair := range []pairing{{"LC", "SLS"}, {"LLC", "SFS"}, {"LP", "LP"}, {"LPR", "LPR"}} {
+		for _, nonce := range []uint32{3, 4} {
+			t.Run(title(pair.connector, fmt.Sprintf("nonce%+d", nonce-3)), func(t *testing.T) {
+				everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+					old := nodeOf(t, v, "osd.1", pair.acceptor, 3, withChain(echoer()))
+					client := nodeOf(t, v, connectorName(pair.connector), pair.connector, 2)
+					conn := client.Dial(old)
+					stop := load(conn)
+					eventually(t, ctx, "some load", func() bool { return len(client.Inbox.TIDs()) > 50 })
+					fresh := restart(t, ctx, v, old, pair.acceptor, nonce)
+					switch {
+					case pair.lossy():
+						<-conn.Closed()
+						eventually(t, ctx, "the reset event", func() bool { return client.Probe.Objects()[0].Resets == 1 })
+					case nonce == 3:
+						client.Await(ctx, "established C(2+,2,1+,2) R(0,1)")
+					default:
+						// Nobody is at the old address any more, and the client
+						// does not take somebody else for it.
+						eventually(t, ctx, "attempts that fail", func() bool {
+							st, err := conn.Stats()
+							return err == nil && st.Counters.Attempts > 4 && st.Counters.Ready == 1
+						})
+						conn.MarkDown()
+					}
+					stop()
+					if conn.State() == control.StateClosing {
+						conn = client.Dial(fresh)
+					}
+					send(t, conn, 77)
+					awaitTID(t, ctx, client, 1077)
+				})
+			})
+		}
+	}
 }

@@ -43,12 +43,6 @@ func everyPoint(t *testing.T, names string, run func(t *testing.T, ctx context.C
 	pointsIn(t, names, variants, run)
 }
 
-// everyPointAndMode is everyPoint, encrypted and compressed as well. Both ends
-// have to be nodes.
-func everyPointAndMode(t *testing.T, names string, run func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point)) {
-	pointsIn(t, names, modesFor(t), run)
-}
-
 func pointsIn(t *testing.T, names string, list []variant, run func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point)) {
 	msgrtest.CheckLeaks(t)
 	at := points(names)
@@ -58,7 +52,7 @@ func pointsIn(t *testing.T, names string, list []variant, run func(t *testing.T,
 	})
 }
 
-// RA-01.
+// Matrix: RA-01, RA-14
 func TestRaceOfIdentsMakesOneSession(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		us, them := racersThatWait(t, v, true)
@@ -85,140 +79,9 @@ func TestRaceOfIdentsMakesOneSession(t *testing.T) {
 	})
 }
 
-// RA-02.
-func TestOurIdentLosesTheRaceWhereverItIs(t *testing.T) {
-	everyPointAndMode(t, connectPoints+" CLIENT_IDENT_WRITE", func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
-		us, them := racers(t, v, false)
-		b := us.Probe.Arm(at, 1, msgrtest.Block())
-		send(t, us.Dial(them), 1)
-		us.Hit(ctx, b)
-		send(t, them.Dial(us), 2)
-		idents := "0"
-		if at == msgrtest.Write(frame.TagClientIdent) {
-			idents = "1"
-		}
-		us.Await(ctx, "established C(1,"+idents+",0,0) A(0,0,0,1)", "replaced A(1,1,0,0)")
-		receives(t, ctx, us, 2)
-		receives(t, ctx, them, 1)
-	})
-}
-
-// RA-03.
-func TestTheirIdentLosesTheRaceWhereverItIs(t *testing.T) {
-	everyPointAndMode(t, acceptPoints+" CLIENT_IDENT_READ", func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
-		us, them := racers(t, v, true)
-		b := us.Probe.Arm(at, 1, msgrtest.Block())
-		send(t, them.Dial(us), 2)
-		us.Hit(ctx, b)
-		send(t, us.Dial(them), 1)
-		receives(t, ctx, us, 2)
-		receives(t, ctx, them, 1)
-		b.Release()
-		idents := "0"
-		switch at {
-		case msgrtest.Read(frame.TagClientIdent):
-			idents = "1"
-		case msgrtest.Read(frame.TagAuthSignature):
-			idents = "0-1" // it may have arrived before the loser was closed
-		}
-		us.Await(ctx, "closed A(1,"+idents+",0,0)", "established C(1,1,0,1)")
-	})
-}
-
-// secondPass is the occurrence of a point on the connection that comes after
-// the first one.
-func secondPass(v variant, at msgrtest.Point) int {
-	n := 1
-	for _, role := range []msgrtest.Role{msgrtest.Connector, msgrtest.Acceptor} {
-		count := 0
-		for _, p := range v.handshakePoints(role) {
-			if p == at {
-				count++
-			}
-		}
-		n = max(n, 1+count)
-	}
-	return n
-}
-
-// RA-04.
-func TestOurReconnectLosesTheRaceWhereverItIs(t *testing.T) {
-	everyPointAndMode(t, connectPoints+" SESSION_RECONNECT_WRITE", func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
-		us, them := racers(t, v, false)
-		us.Probe.Arm(msgrtest.Write(frame.TagMessage), 1, msgrtest.Fault())
-		b := us.Probe.Arm(at, secondPass(v, at), msgrtest.Block())
-		send(t, us.Dial(them), 1)
-		us.Hit(ctx, b)
-		send(t, first(t, ctx, them), 2)
-		reconnects := "0"
-		if at == msgrtest.Write(frame.TagSessionReconnect) {
-			reconnects = "1"
-		}
-		us.Await(ctx, "established C(2,1,"+reconnects+",1) A(0,0,0,1)", "replaced A(1,0,1,0)")
-		receives(t, ctx, us, 2)
-		receives(t, ctx, them, 1)
-	})
-}
-
-// RA-05.
-func TestTheirReconnectLosesTheRaceWhereverItIs(t *testing.T) {
-	everyPointAndMode(t, acceptPoints+" SESSION_RECONNECT_READ", func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
-		us, them := racers(t, v, true)
-		us.Probe.Arm(msgrtest.Read(frame.TagMessage), 1, msgrtest.Fault())
-		b := us.Probe.Arm(at, secondPass(v, at), msgrtest.Block())
-		send(t, them.Dial(us), 2)
-		us.Hit(ctx, b)
-		send(t, first(t, ctx, us), 1)
-		receives(t, ctx, us, 2)
-		receives(t, ctx, them, 1)
-		b.Release()
-		reconnects := "0"
-		switch at {
-		case msgrtest.Read(frame.TagSessionReconnect):
-			reconnects = "1"
-		case msgrtest.Read(frame.TagAuthSignature):
-			reconnects = "0-1" // it may have arrived before the loser was closed
-		}
-		us.Await(ctx, "established C(1,0,1,1) A(1,1,0,1)", "closed A(1,0,"+reconnects+",0)")
-	})
-}
-
-// RA-06: their session is one that we have not heard of, so it is reset, but
-// with its queue kept.
-func TestIdentLosesAgainstAReconnect(t *testing.T) {
-	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
-		us, them := racers(t, v, false, greeter(7))
-		us.Probe.Arm(msgrtest.Read(frame.TagServerIdent), 1, msgrtest.Fault())
-		b := us.Probe.Arm(msgrtest.Write(frame.TagClientIdent), 2, msgrtest.Block())
-		gate := them.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block())
-		send(t, us.Dial(them), 1)
-		us.Hit(ctx, b)
-		gate.Release()
-		us.Await(ctx, "established C(2,2,0,0) A(0,0,0,1)", "replaced A(1,1,1,0)")
-		receives(t, ctx, us, 7)
-		receives(t, ctx, them, 1)
-	})
-}
-
-// RA-07.
-func TestIdentWinsAgainstAReconnect(t *testing.T) {
-	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
-		us, them := racers(t, v, true, greeter(7))
-		us.Probe.Arm(msgrtest.Read(frame.TagServerIdent), 1, msgrtest.Fault())
-		gate := us.Probe.Arm(msgrtest.SocketConnecting(), 2, msgrtest.Block())
-		b := us.Probe.Arm(msgrtest.Read(frame.TagSessionReconnect), 1, msgrtest.Block())
-		send(t, us.Dial(them), 1)
-		us.Hit(ctx, b)
-		gate.Release()
-		receives(t, ctx, us, 7)
-		receives(t, ctx, them, 1)
-		b.Release()
-		us.Await(ctx, "established C(2,2,0,1)", "closed A(1,0,1,0)")
-	})
-}
-
-// RA-08 and RA-09: the side that is told to wait gets its messages over the
+// The side that is told to wait gets its messages over the
 // other connection, which opens though its own side has nothing to send.
+// Matrix: RA-08, RA-09
 func TestWaitingSideIsServedByTheWinner(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		us, them := racersThatWait(t, v, true)
@@ -241,94 +104,7 @@ func TestWaitingSideIsServedByTheWinner(t *testing.T) {
 	})
 }
 
-// RA-10.
-func TestSecondAttemptAtTheBannerIsReplaced(t *testing.T) {
-	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
-		us, them := racers(t, v, false)
-		us.Probe.Arm(msgrtest.BannerWrite(), 1, msgrtest.Fault())
-		b := us.Probe.Arm(msgrtest.BannerWrite(), 2, msgrtest.Block())
-		conn := us.Dial(them)
-		send(t, conn, 2)
-		us.Hit(ctx, b)
-		send(t, them.Dial(us), 1)
-		us.Await(ctx, "established C(2,0,0,0) A(0,0,0,1)", "replaced A(1,1,0,0)")
-		receives(t, ctx, us, 1)
-		receives(t, ctx, them, 2)
-		st, err := conn.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if st.Counters.Reconnects != 0 || st.Counters.Ready != 1 || st.Counters.Replaced != 1 {
-			t.Errorf("%+v, want ready and replaced once, no reconnect", st.Counters)
-		}
-		// The loser's socket is closed on both sides: one of them is left.
-		awaitSockets(t, ctx, us, 1)
-		awaitSockets(t, ctx, them, 1)
-	})
-}
-
-// awaitSockets waits until the cores of a node have this many sockets.
-func awaitSockets(t *testing.T, ctx context.Context, n *msgrtest.Node, want int64) {
-	t.Helper()
-	have := int64(0)
-	err := msgrtest.Until(ctx, func() bool {
-		st, err := n.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
-		have = 0
-		for _, c := range st.Cores {
-			have += c.Sockets
-		}
-		return have == want
-	})
-	if err != nil {
-		t.Fatalf("%s: %d sockets, want %d", n.Name(), have, want)
-	}
-}
-
-// RA-11: both dial again at the same moment. Whoever wins, the session resumes
-// once, and each further SESSION_RECONNECT is the answer to a RETRY.
-func TestBothReconnectAtOnceIntoOneSession(t *testing.T) {
-	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
-		us, them := racersThatWait(t, v, true)
-		us.Probe.Arm(msgrtest.Read(frame.TagMessage), 1, msgrtest.Fault())
-		ours := us.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block())
-		theirs := them.Probe.Arm(msgrtest.SocketConnecting(), 2, msgrtest.Block())
-		conn := them.Dial(us)
-		send(t, conn, 2)
-		them.Hit(ctx, theirs)
-		back := first(t, ctx, us)
-		send(t, back, 1)
-		us.Hit(ctx, ours)
-		ours.Release()
-		theirs.Release()
-		receives(t, ctx, us, 2)
-		receives(t, ctx, them, 1)
-		oks := us.Probe.Seen(msgrtest.Write(frame.TagSessionReconnectOK)) + them.Probe.Seen(msgrtest.Write(frame.TagSessionReconnectOK))
-		if oks != 1 {
-			t.Errorf("%d SESSION_RECONNECT_OK, want 1", oks)
-		}
-		retries := uint64(us.Probe.Seen(msgrtest.Write(frame.TagSessionRetry)) + them.Probe.Seen(msgrtest.Write(frame.TagSessionRetry)) +
-			us.Probe.Seen(msgrtest.Write(frame.TagSessionRetryGlobal)) + them.Probe.Seen(msgrtest.Write(frame.TagSessionRetryGlobal)))
-		var dialled, sent uint64
-		for _, c := range []*control.Conn{conn, back} {
-			st, err := c.Stats()
-			if err != nil {
-				t.Fatal(err)
-			}
-			sent += st.Counters.Reconnects
-			if st.Counters.Reconnects > 0 {
-				dialled++
-			}
-		}
-		if sent < 1 || sent > 3 || sent-dialled != retries {
-			t.Errorf("%d SESSION_RECONNECT of %d sides and %d retries", sent, dialled, retries)
-		}
-	})
-}
-
-// RA-17.
+// Matrix: RA-17, RP-13
 func TestStalledIdentIsReplaced(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		us, them := racers(t, v, false, greeter(7))
@@ -338,76 +114,5 @@ func TestStalledIdentIsReplaced(t *testing.T) {
 		us.Await(ctx, "established C(1,1,0,0) A(0,0,0,1)", "replaced A(1,1,1,0)")
 		receives(t, ctx, us, 7)
 		receives(t, ctx, them, 1)
-	})
-}
-
-// RA-18.
-func TestStalledReconnectIsReplaced(t *testing.T) {
-	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
-		us, them := racers(t, v, false)
-		us.Probe.Arm(msgrtest.Write(frame.TagMessage), 1, msgrtest.Fault())
-		b := us.Probe.Arm(msgrtest.Read(frame.TagSessionReconnectOK), 1, msgrtest.Stall())
-		send(t, us.Dial(them), 1)
-		us.Hit(ctx, b)
-		send(t, first(t, ctx, them), 2)
-		us.Await(ctx, "established C(2,1,1,1) A(0,0,0,1)", "replaced A(1,0,1,0)")
-		receives(t, ctx, us, 2)
-		receives(t, ctx, them, 1)
-	})
-}
-
-// RA-19.
-func TestPeerComesAgainPastItsStalledSocket(t *testing.T) {
-	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
-		us, them := racers(t, v, true)
-		b := us.Probe.Arm(msgrtest.Read(frame.TagClientIdent), 1, msgrtest.Stall())
-		send(t, them.Dial(us), 1)
-		us.Hit(ctx, b)
-		receives(t, ctx, us, 1)
-		b.Release()
-		us.Await(ctx, "closed A(1,1,0,0)", "established A(1,1,0,1)")
-	})
-}
-
-// RA-20. Whether the peer comes back with an ident or with a reconnect depends
-// on what it sees first, SERVER_IDENT or the end of the stream behind it.
-func TestSessionStalledAtItsIdentIsTakenOver(t *testing.T) {
-	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
-		us, them := racers(t, v, true)
-		b := us.Probe.Arm(msgrtest.Write(frame.TagServerIdent), 1, msgrtest.Stall())
-		send(t, them.Dial(us), 1)
-		us.Hit(ctx, b)
-		us.Await(ctx, "established A(1,1,0,2)", "replaced A(1,0-1,0-1,0)")
-		receives(t, ctx, us, 1)
-	})
-}
-
-// RA-21. While a session is being replaced a further reconnect is told to raise
-// its global_seq and to try again at once. Our connector does so sixteen
-// times and then backs off, where the reference goes on without end: that
-// attempt is an object of its own here.
-func TestReconnectsDuringAStalledReplacementConverge(t *testing.T) {
-	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
-		us, them := racers(t, v, false)
-		us.Probe.Arm(msgrtest.Read(frame.TagMessage), 1, msgrtest.Fault())
-		b := us.Probe.Arm(msgrtest.Write(frame.TagSessionReconnectOK), 1, msgrtest.Stall())
-		// If the message still comes on the stalled socket, we owe an
-		// acknowledgement, and would dial for it.
-		ours := us.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block())
-		retried := them.Probe.Arm(msgrtest.Read(frame.TagSessionRetryGlobal), 16, msgrtest.Continue())
-		again := them.Probe.Arm(msgrtest.SocketConnecting(), 4, msgrtest.Block())
-		send(t, them.Dial(us), 1)
-		us.Hit(ctx, b)
-		them.Hit(ctx, retried)
-		them.Hit(ctx, again)
-		b.Release()
-		eventually(t, ctx, "the end of the stalled replacement", func() bool {
-			st, err := first(t, ctx, us).Stats()
-			return err == nil && st.Counters.Ready == 2
-		})
-		again.Release()
-		us.Await(ctx, "established C(0-1,0,0,0) A(1,1,0,3)", "replaced A(1,0,1,0)", "closed A(1,0,16,0)", "replaced A(1,0,1+,0)")
-		ours.Forget()
-		receives(t, ctx, us, 1)
 	})
 }

@@ -2,10 +2,7 @@ package control_test
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,61 +14,12 @@ import (
 
 // How many connections of a source may come to nothing, as sockets see it.
 
-// movedClock is a time that only the test moves, with its timers.
-type movedClock struct {
-	mu  sync.Mutex
-	now time.Time
-	set []*movedTimer
-}
-
-type movedTimer struct {
-	at time.Time
-	f  func()
-}
-
-func (c *movedClock) of(cfg *msgrtest.NodeConfig) { c.now, cfg.Clock = time.Unix(1_000_000, 0), c }
-
-func (c *movedClock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *movedClock) AfterFunc(d time.Duration, f func()) func() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	t := &movedTimer{c.now.Add(d), f}
-	c.set = append(c.set, t)
-	return func() bool { return c.take(t) }
-}
-
-func (c *movedClock) take(t *movedTimer) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := len(c.set)
-	c.set = slices.DeleteFunc(c.set, func(one *movedTimer) bool { return one == t })
-	return len(c.set) < n
-}
-
-// pass lets time pass, with what is due in it.
-func (c *movedClock) pass(d time.Duration) {
-	c.mu.Lock()
-	c.now = c.now.Add(d)
-	due := slices.DeleteFunc(slices.Clone(c.set), func(t *movedTimer) bool { return t.at.After(c.now) })
-	c.mu.Unlock()
-	for _, t := range due {
-		if c.take(t) {
-			t.f()
-		}
-	}
-}
-
 // theirs is the address of those whose connections come to nothing.
 var theirs = netip.MustParseAddr("127.0.1.66")
 
 // rated is a server at which two of a source may come to nothing, and one in a second.
-func rated(t *testing.T, v variant) (*msgrtest.Node, *movedClock) {
-	clock := &movedClock{}
+func rated(t *testing.T, v variant) (*msgrtest.Node, *handClock) {
+	clock := newHandClock()
 	return nodeOf(t, v, "osd.1", "SLS", 1, clock.of, func(c *msgrtest.NodeConfig) {
 		c.FailureRate, c.FailureBurst = 1, 2
 	}), clock
@@ -121,6 +69,7 @@ func waited(n *msgrtest.Node) uint64 {
 	return st.Counters.Door.Waited
 }
 
+// Matrix: HI-15
 func TestASourceWhoseConnectionsComeToNothingWaitsForItsTurn(t *testing.T) {
 	for name, comeToNothing := range nothings {
 		t.Run(name, func(t *testing.T) {
@@ -158,14 +107,14 @@ type takeover struct {
 	ctx    context.Context
 	v      variant
 	server *msgrtest.Node
-	clock  *movedClock
+	clock  *handClock
 	cookie uint64
 	p      *msgrtest.Peer // the last socket
 	n      uint64         // sockets
 }
 
 func newTakeover(t *testing.T, ctx context.Context, v variant) *takeover {
-	o := &takeover{t: t, ctx: ctx, v: v, clock: &movedClock{}}
+	o := &takeover{t: t, ctx: ctx, v: v, clock: newHandClock()}
 	o.server = nodeOf(t, v, "osd.1", "SFS", 1, o.clock.of, func(c *msgrtest.NodeConfig) {
 		c.FailureRate, c.FailureBurst = 1, 2
 	})
@@ -266,17 +215,5 @@ func TestWhoWaitsForItsTurnIsEndedByShutdown(t *testing.T) {
 			st, _ := server.Stats() // its error says that the cores are down
 			return st.HalfOpen == 0
 		})
-	})
-}
-
-func TestWithoutAFailureRateNobodyWaits(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		server := nodeOf(t, v, "osd.1", "SLS", 1, func(c *msgrtest.NodeConfig) { c.FailureRate, c.FailureBurst = -1, 1 })
-		for i := range 20 {
-			nothings["another protocol"](t, ctx, v, server, i+1)
-		}
-		if st, err := server.Stats(); err != nil || st.Counters.Door != (control.DoorCounters{}) {
-			t.Error(fmt.Sprint(st.Counters.Door, err))
-		}
 	})
 }

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -52,9 +50,10 @@ func rebind(t *testing.T, ctx context.Context, n *msgrtest.Node, avoid ...uint16
 	return old
 }
 
-// SH-11: the port is another one of the range and none to be avoided, the nonce
+// The port is another one of the range and none to be avoided, the nonce
 // is another one, the old connections are down without a reset event, peers
 // reach the new address and are told it.
+// Matrix: SH-11
 func TestRebindGivesAnotherAddress(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		for cores := uint32(1); cores <= 3; cores++ {
@@ -121,141 +120,6 @@ func TestRebindGivesAnotherAddress(t *testing.T) {
 	})
 }
 
-// Without a range the kernel chooses, whatever was bound before.
-func TestRebindWithoutARangeLeavesThePortToTheKernel(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		host := ownHost()
-		us := nodeOf(t, v, "osd.1", "SFS", 1, func(c *msgrtest.NodeConfig) { c.Unbound, c.Plane.Cores = true, 2 })
-		addrs, err := us.Bind(v2(host, 7000), v2(host, 7001))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 3 {
-			before := addrs
-			if addrs, err = us.Rebind(ctx); err != nil || len(addrs) != 2 {
-				t.Fatalf("%v, %v", addrs, err)
-			}
-			for i, a := range addrs {
-				if a.AddrPort.Port() == before[0].AddrPort.Port() || a.AddrPort.Port() == before[1].AddrPort.Port() || a.Nonce == before[i].Nonce ||
-					a.AddrPort.Addr() != host {
-					t.Errorf("from %v to %v", before, addrs)
-				}
-			}
-		}
-		us.Addr = addrs[1]
-		client := nodeOf(t, v, "client.2", "LLC", 2)
-		send(t, client.Dial(us), 1)
-		receives(t, ctx, us, 1)
-	})
-}
-
-// A Rebind that fails leaves the address and every connection as they were.
-func TestAFailedRebindChangesNothing(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		for cores := uint32(1); cores <= 3; cores += 2 {
-			waits := make(chan struct{})
-			clock := &retryClock{delay: 77 * time.Minute, never: true, wait: func(int) { close(waits) }}
-			us := mobile(t, v, "osd.1", "SFS", cores, withChain(echoer()), func(c *msgrtest.NodeConfig) {
-				c.Clock, c.BindRetryDelay = clock, 77*time.Minute
-			})
-			patient := mobile(t, v, "osd.2", "SFS", cores, withChain(echoer()), func(c *msgrtest.NodeConfig) {
-				c.Clock, c.BindRetries, c.BindRetryDelay = clock, 1, 77*time.Minute
-			})
-			cause := errors.New("too late")
-			for name, attempt := range map[string]struct {
-				n     *msgrtest.Node
-				avoid []uint16
-				want  error
-			}{
-				"all to be avoided": {us, []uint16{6801, 6802, 6803, 6804, 6805}, control.ErrNoPort},
-				"all in use":        {us, []uint16{6803, 6804, 6805}, unix.EADDRINUSE},
-				"given up":          {patient, []uint16{6801, 6802, 6803, 6804, 6805}, cause},
-			} {
-				n := attempt.n
-				client := nodeOf(t, v, "client.7", "LLC", 7)
-				conn := client.Dial(n)
-				send(t, conn, 1)
-				receives(t, ctx, client, 1001)
-				if name == "all in use" {
-					hold(t, netip.AddrPortFrom(n.Addr.AddrPort.Addr(), 6801), false)
-					hold(t, netip.AddrPortFrom(n.Addr.AddrPort.Addr(), 6802), true)
-				}
-				ctx, cancel := context.WithCancelCause(ctx)
-				if n == patient {
-					go func() { <-waits; cancel(cause) }()
-				}
-				_, err := n.Rebind(ctx, attempt.avoid...)
-				cancel(nil)
-				if !errors.Is(err, attempt.want) {
-					t.Errorf("%s: %v, want %v", name, err, attempt.want)
-				}
-				if got := n.Addrs(); len(got) != 1 || got[0] != n.Addr {
-					t.Errorf("%s: now at %v", name, got)
-				}
-				send(t, conn, 2)
-				receives(t, deadline(t), client, 1001, 1002)
-				if st, err := conn.Stats(); err != nil || st.Counters.Attempts != 1 {
-					t.Errorf("%s: the connection was lost: %+v, %v", name, st.Counters, err)
-				}
-				another := nodeOf(t, v, "client.8", "LLC", 8)
-				other := another.Dial(n)
-				send(t, other, 3)
-				receives(t, deadline(t), another, 1003)
-				conn.MarkDown()
-				other.MarkDown() // or it fights for its session with the next one of its name
-			}
-		}
-	})
-}
-
-func TestRebindNeedsAnAddress(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		client := nodeOf(t, v, "client.2", "LLC", 2)
-		if _, err := client.Rebind(ctx); !errors.Is(err, control.ErrNotBound) {
-			t.Errorf("unbound: %v", err)
-		}
-		us := mobile(t, v, "osd.1", "SFS", 1)
-		if err := us.Unbind(); err != nil {
-			t.Fatal(err)
-		}
-		rebind(t, ctx, us) // listens again
-		send(t, client.Dial(us), 1)
-		receives(t, ctx, us, 1)
-		if _, err := us.Bind(us.Addr); !errors.Is(err, control.ErrConfig) {
-			t.Errorf("bound twice: %v", err)
-		}
-		if err := us.Shutdown(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := us.Rebind(ctx); !errors.Is(err, control.ErrShutdown) {
-			t.Errorf("after Shutdown: %v", err)
-		}
-	})
-}
-
-// The nonce comes from the injected randomness, and is another one even if that
-// says the same again.
-func TestTheNonceOfARebindIsDrawn(t *testing.T) {
-	us := mobile(t, variants[0], "osd.1", "SFS", 1, func(c *msgrtest.NodeConfig) { c.Nonce, c.Rand = nil, constant(5) })
-	rebind(t, deadline(t), us)
-	if us.Addr.Nonce != 0x05050506 {
-		t.Errorf("nonce %#x", us.Addr.Nonce)
-	}
-	rebind(t, deadline(t), us)
-	if us.Addr.Nonce != 0x05050505 {
-		t.Errorf("nonce %#x", us.Addr.Nonce)
-	}
-}
-
-type constant byte
-
-func (c constant) Read(p []byte) (int, error) {
-	for i := range p {
-		p[i] = byte(c)
-	}
-	return len(p), nil
-}
-
 // A learned IP stays what peers are told, and every address is listened on.
 func TestRebindKeepsTheLearnedIP(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
@@ -281,125 +145,6 @@ func TestRebindKeepsTheLearnedIP(t *testing.T) {
 		} else {
 			_ = c.Close()
 		}
-	})
-}
-
-// Whatever else goes on, a Rebind ends, nothing panics, and in the end the
-// address of that moment works.
-func TestRebindsUnderTrafficEnd(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		const rounds = 12
-		us := mobile(t, v, "osd.1", "LP", 3, withChain(echoer()))
-		peer := nodeOf(t, v, "osd.2", "LP", 2, withChain(echoer()))
-		stop := make(chan struct{})
-		var wg sync.WaitGroup
-		busy := func(f func(n *msgrtest.Node) error) {
-			for _, n := range []*msgrtest.Node{us, peer} {
-				wg.Go(func() {
-					tick := time.NewTicker(10 * time.Millisecond)
-					defer tick.Stop()
-					for {
-						select {
-						case <-stop:
-							return
-						case <-tick.C:
-						}
-						if err := f(n); err != nil {
-							t.Error(err)
-							return
-						}
-					}
-				})
-			}
-		}
-		// Each dials the other, and itself, and sends.
-		busy(func(n *msgrtest.Node) error {
-			to := peer
-			if n == peer {
-				to = us
-			}
-			addr := to.Addrs().V2()
-			c, err := n.Connect(addr, wire.OSD)
-			if err != nil {
-				return err
-			}
-			st, err := c.Stats()
-			for tid := range uint64(20) {
-				if err != nil || st.IO.Queued+st.IO.Sent > 100 {
-					break // a slow machine is not given more than it moves
-				}
-				m := control.NewMessage(1, nil, make([]byte, 100))
-				m.TID = 1 + tid
-				if err := c.Send(m); err != nil {
-					m.Release()
-					if !errors.Is(err, net.ErrClosed) {
-						return err
-					}
-				}
-			}
-			wait, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-			defer cancel()
-			_ = c.WaitReady(wait) // as far as it comes
-			if to.Addrs().V2() != addr {
-				c.MarkDown() // its peer will not be back there
-			}
-			return nil
-		})
-		busy(func(n *msgrtest.Node) error {
-			self, err := n.Loopback()
-			if err == nil {
-				err = selfTalk(self)
-			}
-			_, e := n.Stats()
-			return errors.Join(err, e)
-		})
-		wg.Go(func() {
-			defer close(stop)
-			for i := range rounds {
-				if i%4 == 3 {
-					if err := us.Unbind(); err != nil {
-						t.Error(err)
-					}
-				}
-				if _, err := us.Rebind(ctx, 6800+uint16(i%6)); err != nil {
-					t.Error(err)
-				}
-				if i%2 == 0 {
-					awaitSession(t, ctx, us)
-				}
-			}
-		})
-		wg.Wait()
-		us.Addr = us.Addrs().V2()
-		client := nodeOf(t, v, "client.3", "LLC", 3)
-		send(t, client.Dial(us), 900)
-		receives(t, ctx, client, 1900)
-	})
-}
-
-// selfTalk sends something to ourselves.
-func selfTalk(c *control.Conn) error {
-	m := control.NewMessage(1, nil, nil)
-	m.TID = 2000
-	if err := c.Send(m); err != nil {
-		m.Release()
-		if !errors.Is(err, net.ErrClosed) {
-			return err
-		}
-	}
-	return nil
-}
-
-// awaitSession waits until a node has a session with another one.
-func awaitSession(t *testing.T, ctx context.Context, n *msgrtest.Node) {
-	t.Helper()
-	eventually(t, ctx, "a session", func() bool {
-		for _, c := range n.Conns() {
-			if c.State() == control.StateReady && c.Info().Protocol != "" {
-				return true
-			}
-		}
-		return false
 	})
 }
 

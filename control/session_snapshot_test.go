@@ -57,31 +57,9 @@ func TestAfterAFailedHandOverTheSessionResumesBehindWhatItReceived(t *testing.T)
 	})
 }
 
-// What a peer says of our global_seq is believed within limits: the number is
-// for all our peers, and those that saw a high one refuse all lower ones.
-func TestAnAbsurdRetryGlobalIsAFault(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := stageFor(t, ctx, v, "LP")
-		p, _, sr := s.lose(1)
-		for _, absurd := range []uint64{1<<64 - 1, 1 << 63, sr.GlobalSeq + 1<<33} {
-			p.SendPayload(frame.TagSessionRetryGlobal, wire.SessionRetryGlobal{GlobalSeq: absurd})
-			p.ExpectEnd()
-			s.must(p)
-			p = s.accept()
-			if next := p.ExpectReconnect(); next.GlobalSeq <= sr.GlobalSeq || next.GlobalSeq > sr.GlobalSeq+100 {
-				t.Errorf("global_seq %d behind %d and RETRY_GLOBAL(%d)", next.GlobalSeq, sr.GlobalSeq, absurd)
-			}
-		}
-		p.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{})
-		s.must(p)
-		if err := s.conn.WaitReady(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // Behind MarkDown nobody is told anything, the other dispatchers of the same
 // event included.
+// Matrix: INV-03
 func TestNothingIsToldBehindAMarkDown(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		told := make(chan struct{}, 8)
@@ -102,56 +80,10 @@ func TestNothingIsToldBehindAMarkDown(t *testing.T) {
 	})
 }
 
-// The connection to ourselves is nobody else's.
-func TestAPeerThatClaimsOurAddressIsRefused(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", false)
-		self, err := s.node.Loopback()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, reconnects := range []bool{false, true} {
-			p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{
-				Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Number: 1, Addr: s.node.Addr, Rev0: v.rev0,
-			}, s.node.Addr)
-			t.Cleanup(p.Close)
-			p.Handshake()
-			if reconnects {
-				p.SendPayload(frame.TagSessionReconnect, p.SessionReconnect(0, 0, 9, 9, 0))
-			} else {
-				p.SendPayload(frame.TagClientIdent, p.ClientIdent(0, 9))
-			}
-			p.ExpectEnd()
-			s.must(p)
-		}
-		if self.State() != control.StateReady || !self.IsLoopback() || s.node.Lookup(s.node.Addr) != self {
-			t.Errorf("the connection to ourselves is %v", self.State())
-		}
-		send(t, self, 7)
-		awaitTID(t, ctx, s.node, 7)
-	})
-}
-
-// SE-24, for an OSD by its number: the address of one is not another's.
-func TestAnotherOSDAtAnOSDsAddressIsRefused(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", false)
-		p, _ := s.establish(11, 1)
-		other := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{
-			Name: wire.EntityName{Type: wire.OSD, ID: s.name}, Number: 9, Addr: s.addr, Rev0: v.rev0,
-		}, s.node.Addr)
-		t.Cleanup(other.Close)
-		other.Handshake()
-		other.SendPayload(frame.TagClientIdent, other.ClientIdent(12, 99))
-		other.ExpectEnd()
-		s.must(other)
-		s.talks(p, 1)
-	})
-}
-
 // A peer with several addresses comes back under the first, whichever was dialled,
 // and finds its session. Nobody else does: what is dialled is what was asked for,
 // and another peer that comes from that address is another peer.
+// Matrix: HS-17
 func TestAPeerIsFoundUnderItsFirstAddress(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := stageFor(t, ctx, v, "LP")

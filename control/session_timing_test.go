@@ -1,7 +1,6 @@
 package control_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -28,9 +27,10 @@ func patient(c *msgrtest.NodeConfig) {
 
 func isBackoff(d time.Duration) bool { return d <= control.DefaultMaxBackoff }
 
-// SE-39, SE-40, SE-42, KA-08: attempts that fail at once are 0.2 s apart, then
+// Attempts that fail at once are 0.2 s apart, then
 // twice as long, up to 15 s, for an hour; success begins anew, and a session
 // that is lost with work to do is dialled at once.
+// Matrix: SE-39, SE-40, SE-42, KA-08
 func TestBackoffDoublesToItsLimitAndSuccessResetsIt(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		var clock pressedClock
@@ -73,6 +73,7 @@ func TestBackoffDoublesToItsLimitAndSuccessResetsIt(t *testing.T) {
 
 // KA-04, the acceptor's side: one limit for the whole handshake, wherever the
 // peer stops.
+// Matrix: KA-04, HI-18, HI-19
 func TestOneLimitForTheWholeHandshakeOfAnAcceptor(t *testing.T) {
 	all := ""
 	for _, p := range msgrtest.HandshakePoints(msgrtest.Connector)[1:10] {
@@ -99,6 +100,7 @@ func isHandshake(d time.Duration) bool { return d == handshakeLimit }
 // KA-04, the connector's side, and KA-07: the limit ends an attempt wherever the
 // acceptor stops, in an address that swallows everything too, and a pause
 // follows.
+// Matrix: KA-04, KA-07
 func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 	all := "SOCKET_CONNECTING"
 	for _, p := range msgrtest.HandshakePoints(msgrtest.Acceptor)[1:10] {
@@ -163,40 +165,4 @@ func swallow(t *testing.T) wire.Addr {
 	}
 	t.Cleanup(func() { _ = filler.Close() })
 	return wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.AddrPortFrom(at.Addr(), at.Port())}
-}
-
-// KA-05: a peer that stops in the middle of a message does not hold its
-// connection for ever.
-func TestPeerThatStopsInTheMiddleOfAMessageIsGivenUp(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "SLS", true, watchful)
-		p, _ := s.establish(0, 5)
-		p.Ignore(frame.TagKeepalive2)
-		p.WriteRaw(half(t, p, frame.MessageHeader{Seq: 1, TID: 1}, make([]byte, 5000)))
-		p.ExpectEnd()
-		s.must(p)
-		s.node.Await(ctx, "closed A(1,1,0,1) R(1,0)")
-	})
-}
-
-// KA-06: a peer that stops reading is given up, and the others of its core
-// notice nothing.
-func TestPeerThatStopsReadingIsGivenUp(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "SFS", true, watchful, withChain(echoer()))
-		p, _ := s.establish(clientCookie, 5)
-		conn := s.node.Lookup(s.addr)
-		if err := conn.Send(control.NewMessage(1, bytes.Repeat([]byte("full"), 4<<20), nil)); err != nil {
-			t.Fatal(err)
-		}
-		client := nodeOf(t, v, "client.9", "LLC", 9)
-		other := client.Dial(s.node)
-		for tid := uint64(1); conn.State() == control.StateReady && tid < 900; tid++ {
-			send(t, other, tid)
-			awaitTID(t, ctx, client, tid+1000)
-		}
-		eventually(t, ctx, "the end of the connection that is stuck", func() bool { return conn.State() == control.StateStandby })
-		p.Close()
-		client.Await(ctx, "established C(1,1,0,1)")
-	})
 }

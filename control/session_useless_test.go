@@ -16,6 +16,7 @@ import (
 // dialled at once the first time, then after pauses that double, although every
 // attempt succeeds. What is received on one of them, or acknowledged, begins
 // anew.
+// Matrix: SE-39, HI-14
 func TestASessionThatIsOfNoUseIsDialledWithPauses(t *testing.T) {
 	for _, use := range []string{"a message", "an ack", "the numbers of a reconnect"} {
 		t.Run(use, func(t *testing.T) {

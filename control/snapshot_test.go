@@ -17,6 +17,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
+// Matrix: OB-01
 func TestStatisticsAreServed(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	m, addr := handoverServer(t, uring.Auto, 2)

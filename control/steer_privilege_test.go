@@ -3,13 +3,11 @@ package control_test
 import (
 	"errors"
 	"log/slog"
-	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -86,27 +84,6 @@ func TestALoaderThatFailsLeavesEverythingUnsteered(t *testing.T) {
 	}
 }
 
-func TestAProgramThatBreaksOnTheWayLeavesEverythingUnsteered(t *testing.T) {
-	needSteering(t)
-	st := worksUnsteered(t, func(cfg bpf.Config) (*bpf.Steering, error) {
-		cfg.MaxCores = 2 // the third core finds no slot
-		return bpf.Load(cfg)
-	})
-	if st.Why == "" {
-		t.Errorf("steering %+v", st)
-	}
-	st = worksUnsteered(t, func(cfg bpf.Config) (*bpf.Steering, error) {
-		s, err := bpf.Load(cfg)
-		if err == nil {
-			err = s.Close()
-		}
-		return s, err
-	})
-	if !strings.Contains(st.Why, bpf.ErrClosed.Error()) {
-		t.Errorf("steering %+v", st)
-	}
-}
-
 const unprivilegedEnv = "RINGMSGR_TEST_UNPRIVILEGED"
 
 // The test runs itself once more, in a process that cannot get the capability.
@@ -139,47 +116,4 @@ func runWithout(cmd *exec.Cmd, caps ...int) (string, error) {
 		}
 		return nil
 	})
-}
-
-// The messenger's lock is free while a program is loaded.
-func TestTheMessengerAnswersWhileAProgramLoads(t *testing.T) {
-	m, err := control.New(control.Config{
-		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Steer: control.SteerTable, Plane: dataplane.Config{Cores: 1},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	endWithTest(t, m)
-	loading, load := make(chan struct{}), make(chan struct{})
-	m.SetLoader(func(bpf.Config) (*bpf.Steering, error) {
-		close(loading)
-		<-load
-		return nil, bpf.ErrUnsupported
-	})
-	if err := m.Start(&control.Dispatcher{Fast: echoBack}); err != nil {
-		t.Fatal(err)
-	}
-	at := bindLoopback(t, m)
-	added := make(chan error, 1)
-	go func() {
-		_, err := m.AddCore(t.Context()) // the second one: there is something to steer
-		added <- err
-	}()
-	<-loading
-	answered := make(chan struct{})
-	go func() {
-		defer close(answered)
-		knock(t, netip.AddrPortFrom(source(1), 0), at)
-		m.Conns()
-	}()
-	select {
-	case <-answered:
-	case <-time.After(steerPatience):
-		t.Error("it waits for the program")
-	}
-	close(load)
-	<-answered
-	if err := <-added; err != nil {
-		t.Error(err)
-	}
 }

@@ -2,7 +2,6 @@ package control_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -20,7 +18,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -312,27 +309,6 @@ func onCPU(t testing.TB, cpu int, f func()) {
 	f()
 }
 
-func TestUnsteeredConnectionsSpreadByTheHash(t *testing.T) {
-	m, at := steered(t, control.SteerNone, nil)
-	n := connections()
-	for i := range n {
-		knock(t, netip.AddrPortFrom(source(i), 0), at)
-	}
-	got, st := arrived(t, m, n)
-	x := 0.0
-	want := float64(n) / steerCores
-	for _, k := range got {
-		x += (float64(k) - want) * (float64(k) - want) / want
-	}
-	// Three degrees of freedom: above 30 once in a million.
-	if x > 30 {
-		t.Errorf("cores accepted %v, chi square %.1f", got, x)
-	}
-	if s := st.Steering; s.Active || s.Mode != control.SteerNone || s.Why == "" || len(s.Groups) != 0 {
-		t.Errorf("steering %+v", s)
-	}
-}
-
 func TestAutoSteersByTableAndHintAndByCPUIfPinned(t *testing.T) {
 	needSteering(t)
 	for _, pin := range []bool{false, true} {
@@ -344,96 +320,6 @@ func TestAutoSteersByTableAndHintAndByCPUIfPinned(t *testing.T) {
 		}
 		if !st.Active || fmt.Sprint(st.Rules) != want || st.Mode != control.SteerAuto || st.Why != "" {
 			t.Errorf("pinned %v: %+v", pin, st)
-		}
-	}
-}
-
-func TestEveryListeningAddressIsSteered(t *testing.T) {
-	needSteering(t)
-	msgrtest.CheckLeaks(t) // of programs and maps, too
-	m, err := control.New(control.Config{
-		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Steer: control.SteerTable, Plane: dataplane.Config{Cores: steerCores},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	endWithTest(t, m)
-	if err := m.Start(); err != nil {
-		t.Fatal(err)
-	}
-	free := wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}
-	addrs, err := m.Bind(free, free)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.PinPeer(source(1), 2); err != nil {
-		t.Fatal(err)
-	}
-	for range 10 {
-		knock(t, netip.AddrPortFrom(source(1), 0), addrs[0].AddrPort)
-		knock(t, netip.AddrPortFrom(source(1), 0), addrs[1].AddrPort)
-	}
-	got, st := arrived(t, m, 20)
-	expectCores(t, got, []int{0, 0, 20, 0})
-	if g := st.Steering.Groups; len(g) != 2 || g[0].Addr != addrs[0].AddrPort.String() || g[1].Counters.Cores[2].Addr.Selected != 10 {
-		t.Errorf("groups %+v", g)
-	}
-	// What was counted can still be read when nothing listens any more.
-	steered(t, control.SteerTable, nil) // ended by Shutdown alone
-	if err := m.Unbind(); err != nil {
-		t.Fatal(err)
-	}
-	late := statsOf(t, m).Steering
-	if late.Active || late.Why == "" || late.Groups[1].Counters.Cores[2].Addr.Selected != 10 {
-		t.Errorf("behind Unbind: %+v", late)
-	}
-	if err := m.PinPeer(source(1), 2); !errors.Is(err, control.ErrUnsteered) {
-		t.Errorf("pin behind Unbind: %v", err)
-	}
-}
-
-func TestPinsAreRefusedWhereNoTableIsInForce(t *testing.T) {
-	m, _ := steered(t, control.SteerNone, nil)
-	if err := m.PinPeer(source(1), 0); !errors.Is(err, control.ErrUnsteered) {
-		t.Errorf("unsteered: %v", err)
-	}
-	if err := m.PinPeer(source(1), steerCores); !errors.Is(err, control.ErrConfig) {
-		t.Errorf("core out of range: %v", err)
-	}
-	if _, err := bpf.Probe(); err == nil {
-		m, _ := steered(t, control.SteerHint, nil)
-		if err := m.PinPeer(source(1), 0); !errors.Is(err, control.ErrUnsteered) {
-			t.Errorf("steered without a table: %v", err)
-		}
-	}
-}
-
-func TestSteerNamesAreChecked(t *testing.T) {
-	for _, good := range []string{"", "auto", "none", "cpu", "hint", "table", "table,cpu", "hint,table,cpu"} {
-		if _, err := control.ParseSteer(good); err != nil {
-			t.Errorf("%q: %v", good, err)
-		}
-	}
-	for _, bad := range []string{"on", "cpu,", "auto,cpu", "CPU", "none,none"} {
-		if _, err := control.ParseSteer(bad); !errors.Is(err, control.ErrConfig) {
-			t.Errorf("%q: %v", bad, err)
-		}
-		if _, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Steer: control.Steer(bad)}); !errors.Is(err, control.ErrConfig) {
-			t.Errorf("configured %q: %v", bad, err)
-		}
-	}
-}
-
-func TestSteeringStatsAreJSON(t *testing.T) {
-	needSteering(t)
-	m, _ := steered(t, control.SteerHint, nil)
-	b, err := json.Marshal(statsOf(t, m))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{`"steering":{"mode":"hint","active":true,"rules":["hint"]`, `"groups":[{"addr":"127.0.0.1:`, `"hints":{"given":0`, `"in_flight":`, `"overflows":`, `"rearms":`, `"spent":{"tasks_ns":`} {
-		if !strings.Contains(string(b), want) {
-			t.Errorf("no %s in %s", want, b)
 		}
 	}
 }

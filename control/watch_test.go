@@ -100,6 +100,7 @@ func TestATracerSeesEveryFrameOfBothSides(t *testing.T) {
 
 // TestMsgr1ATracerSeesEverythingOfBothSides is the same for msgr1, with a session that is
 // resumed, and keepalives.
+// Matrix: V1-12
 func TestMsgr1ATracerSeesEverythingOfBothSides(t *testing.T) {
 	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
 		server, client, conn, dir, logs := bothTraced(t, v)

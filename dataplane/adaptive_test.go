@@ -90,6 +90,7 @@ func TestSmallMessagesGoThroughTheReceiveBuffers(t *testing.T) {
 	a.whole()
 }
 
+// Matrix: IO-23
 func TestALargeMessageBringsReadinessBackForLongerEachTime(t *testing.T) {
 	a := newAdaptive(t, OpenOptions{Lossy: true})
 	for _, needs := range []int{4, 8, 16, 32} {
@@ -175,6 +176,7 @@ func TestAConnectionThatIsStoppedReceivesNoMore(t *testing.T) {
 	a.whole()
 }
 
+// Matrix: IO-23
 func TestTheEndIsSeenByAConnectionThatWasStoppedAsItCame(t *testing.T) {
 	ts := &Throttles{Messages: NewThrottle(5)}
 	a := newAdaptive(t, OpenOptions{Lossy: true, Throttles: ts})
@@ -199,6 +201,7 @@ func TestTheEndIsSeenByAConnectionThatWasStoppedAsItCame(t *testing.T) {
 	}
 }
 
+// Matrix: IO-03
 func TestAConnectionThatFindsNoReceiveBufferReadsByReadiness(t *testing.T) {
 	a := newAdaptive(t, OpenOptions{Lossy: true})
 	a.small(6)
@@ -250,6 +253,7 @@ func TestAConnectionThatBringsMuchAtOnceWaitsForItsTurnAgain(t *testing.T) {
 
 // A receive can end with the bytes by which the connection falls behind, as where the ring
 // has no room for more answers.
+// Matrix: IO-23
 func TestAReceiveThatEndsWhereItFallsBehindIsFollowedByAWatch(t *testing.T) {
 	a := newAdaptive(t, OpenOptions{Lossy: true})
 	a.own.onMessage = func(*Handler, *Message) { a.Time += time.Millisecond } // a turn takes few of them
@@ -281,6 +285,7 @@ func TestAReceiveThatEndsWhereItFallsBehindIsFollowedByAWatch(t *testing.T) {
 
 // It stands in line to be read when it goes over: what the kernel holds comes through the
 // ring then, and not by a read that would overtake it.
+// Matrix: IO-23
 func TestNothingIsReadDirectlyWhileTheRingReceives(t *testing.T) {
 	a := newAdaptive(t, OpenOptions{Lossy: true})
 	for len(a.sock.Whole) < 1<<20 {
@@ -298,6 +303,7 @@ func TestNothingIsReadDirectlyWhileTheRingReceives(t *testing.T) {
 }
 
 // How a connection receives goes along to another core, whatever it is about to change.
+// Matrix: IO-23
 func TestTheWayOfReceivingMovesWithTheConnection(t *testing.T) {
 	for _, one := range []struct {
 		small   int
@@ -334,6 +340,7 @@ func TestTheWayOfReceivingMovesWithTheConnection(t *testing.T) {
 
 // Sizes, stops and shortages in any order: whatever changes the way, each message comes
 // once, in its order.
+// Matrix: IO-23
 func TestNothingIsLostOrReorderedAsTheWayOfReceivingChanges(t *testing.T) {
 	overSome(t, allModes, func(t *testing.T, m wireMode, receive ReceiveMode) {
 		if receive != ReceiveAuto {

@@ -58,6 +58,7 @@ func (e *echoPair) run(n int) {
 	<-e.back
 }
 
+// Matrix: RL-11, OB-05
 func TestSmallMessagesDoNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Log("allocations are counted, but not judged, in builds that check invariants")
@@ -77,6 +78,7 @@ func TestSmallMessagesDoNotAllocate(t *testing.T) {
 }
 
 // The same without the kernel: not one allocation per message on either side.
+// Matrix: RL-11
 func TestSweepAndDispatchDoNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Log("allocations are counted, but not judged, in builds that check invariants")
@@ -185,6 +187,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 }
 
 // A message each way on a lossless session of msgr1, with an ack for each.
+// Matrix: V1-07
 func TestAcksOfMsgr1DoNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Log("allocations are counted, but not judged, in builds that check invariants")

@@ -9,6 +9,7 @@ import (
 
 // What a tag cannot hold is refused when its head is there: no byte of the body
 // comes, and no buffer is taken for it.
+// Matrix: HI-08
 func TestEveryFrameAboveItsBoundIsRefusedBeforeAnyMemory(t *testing.T) {
 	overSome(t, wireModes, func(t *testing.T, m wireMode, receive ReceiveMode) {
 		for tag := frame.TagHello; tag.Known(); tag++ {
@@ -30,6 +31,7 @@ func TestEveryFrameAboveItsBoundIsRefusedBeforeAnyMemory(t *testing.T) {
 	})
 }
 
+// Matrix: HI-09
 func TestEveryFrameOfAHandshakeIsRefusedFromItsPreambleInTheDataPhase(t *testing.T) {
 	overSome(t, wireModes, func(t *testing.T, m wireMode, receive ReceiveMode) {
 		for tag := frame.TagHello; tag.Known(); tag++ {
@@ -51,6 +53,7 @@ func TestEveryFrameOfAHandshakeIsRefusedFromItsPreambleInTheDataPhase(t *testing
 
 // Control frames do not pass the throttles, so what they can hold is all that
 // bounds the memory of unfinished ones.
+// Matrix: RL-01
 func TestUnfinishedControlFramesHoldFewBytes(t *testing.T) {
 	for _, tag := range []frame.Tag{frame.TagKeepalive2, frame.TagKeepalive2Ack, frame.TagAck} {
 		b := newBed(t, nil)
@@ -71,7 +74,7 @@ func TestUnfinishedControlFramesHoldFewBytes(t *testing.T) {
 	}
 }
 
-// FR-27.
+// Matrix: FR-27
 func TestControlFramesOfANewerPeerAreUnderstood(t *testing.T) {
 	overSome(t, wireModes, func(t *testing.T, m wireMode, receive ReceiveMode) {
 		c := newBed(t, receiving(receive)).connMode(OpenOptions{}, m)

@@ -48,6 +48,7 @@ func (c *conn) flow(p []byte) {
 	c.settle()
 }
 
+// Matrix: HI-08
 func TestAnAnnouncedLengthTakesNothingOfTheBudget(t *testing.T) {
 	tc, th := budgetConns(t, 3, 100*kib, 0)
 	tc.conns[0].part(1, 16*kib*kib, 77)
@@ -61,6 +62,7 @@ func TestAnAnnouncedLengthTakesNothingOfTheBudget(t *testing.T) {
 	}
 }
 
+// Matrix: HI-29, RL-04
 func TestUnfinishedMessagesThatHoldTheWholeBudgetEndOneAfterTheOther(t *testing.T) {
 	const size = 300 * kib
 	tc, th := budgetConns(t, 4, 256*kib, 0)
@@ -101,6 +103,7 @@ func TestUnfinishedMessagesThatHoldTheWholeBudgetEndOneAfterTheOther(t *testing.
 	}
 }
 
+// Matrix: HI-29
 func TestTheEndOfOneUnfinishedMessageLetsTheNextGoOn(t *testing.T) {
 	tc, th := budgetConns(t, 3, 100*kib, 0)
 	for i, c := range tc.conns {
@@ -125,6 +128,7 @@ func TestTheEndOfOneUnfinishedMessageLetsTheNextGoOn(t *testing.T) {
 	}
 }
 
+// Matrix: RL-04
 func TestASmallMessagePassesInTheShareOfItsConnection(t *testing.T) {
 	tc, th := budgetConns(t, 2, 100*kib, 8*kib)
 	hog, other := tc.conns[0], tc.conns[1]
@@ -197,6 +201,7 @@ func testAReceivedMessageThatIsSent(t *testing.T, toSend func(m *Message) *Messa
 	}
 }
 
+// Matrix: KA-05, HI-19
 func TestASlowMessageEndsItsConnection(t *testing.T) {
 	for _, one := range []struct {
 		name  string
@@ -313,6 +318,7 @@ func TestAStoppedSocketIsGivenUpWhileAcksMayWaitBehindIt(t *testing.T) {
 	}
 }
 
+// Matrix: TH-08
 func TestAStoppedConnectionNoticesThatItsPeerIsGone(t *testing.T) {
 	for _, one := range []struct {
 		name  string
@@ -342,6 +348,7 @@ func TestAStoppedConnectionNoticesThatItsPeerIsGone(t *testing.T) {
 	}
 }
 
+// Matrix: RL-07
 func TestTheSendBudgetBoundsAllAndLeavesEachItsShare(t *testing.T) {
 	b := NewSendBudget(1000, 100)
 	hog, other, third := &queueGauge{total: b}, &queueGauge{total: b}, &queueGauge{total: b}

@@ -45,6 +45,7 @@ func flood(c *conn, useless func(c *conn, i int) []byte, n int) *conn {
 	return c
 }
 
+// Matrix: HI-14, AIM-05
 func TestAConnectionThatBringsNothingIsReadMoreRarely(t *testing.T) {
 	overProtocols(t, func(t *testing.T, open func(*bed, OpenOptions) *conn) {
 		for name, useless := range uselessFrames {

@@ -59,6 +59,7 @@ func span(from, to uint64) (list []uint64) {
 
 // The rows of msgr2.md 9.11: 5 messages were sent and 2 acknowledged, 2 more are queued
 // while the connection is down, the peer had sent 3.
+// Matrix: SE-25, FT-31
 func TestSequenceNumbersAfterEachKindOfReconnect(t *testing.T) {
 	for _, one := range []struct {
 		name       string
@@ -240,6 +241,7 @@ func TestOpenAfterCloseClosesTheSocket(t *testing.T) {
 	}
 }
 
+// Matrix: RP-05, INV-09
 func TestAMoveTellsBothCoresInOrder(t *testing.T) {
 	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
 	own := &recorder{}
@@ -265,6 +267,7 @@ func TestAMoveTellsBothCoresInOrder(t *testing.T) {
 
 // While a handler moves between cores, and its connection is replaced each
 // time, nothing that goroutines send is lost, doubled or reordered.
+// Matrix: SE-35, XC-11
 func TestConcurrentSendsSurviveMovesAndReconnects(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg Config) {
 		const senders, each, moves = 8, 400, 25
@@ -326,6 +329,7 @@ func TestConcurrentSendsSurviveMovesAndReconnects(t *testing.T) {
 	})
 }
 
+// Matrix: XC-12
 func TestCloseRacingWithAMoveReleasesEverything(t *testing.T) {
 	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
 	for round := range 200 {

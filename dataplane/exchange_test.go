@@ -16,6 +16,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
+// Matrix: IO-07, INV-07
 func TestCloseWithEverythingInFlightLeavesNothing(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg Config) {
 		cfg.Cores = 2
@@ -85,6 +86,7 @@ func TestMessagesOutliveThePlane(t *testing.T) {
 	})
 }
 
+// Matrix: IO-15
 func TestABrokenDriverFaultsItsConnectionsAndIsReported(t *testing.T) {
 	var broken atomic.Bool
 	cause := errors.New("the ring is gone")
@@ -156,6 +158,7 @@ func TestAHandlerOfAStoppedCoreCloses(t *testing.T) {
 	}
 }
 
+// Matrix: RP-14, IO-08
 func TestACompletionOfAnEarlierSocketReachesNobody(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	old := c.sock.User
@@ -172,6 +175,7 @@ func TestACompletionOfAnEarlierSocketReachesNobody(t *testing.T) {
 	}
 }
 
+// Matrix: RL-08
 func TestSocketSlotsComeBack(t *testing.T) {
 	b := newBed(t, nil)
 	slots := map[uint32]bool{}
@@ -191,6 +195,7 @@ func TestSocketSlotsComeBack(t *testing.T) {
 
 // A slow reader at the other end: what is sent arrives byte for byte, and the
 // queue is bounded where the user sees it.
+// Matrix: FR-25
 func TestASlowReaderGetsEveryByte(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg Config) {
 		cfg.Cores = 1

@@ -21,6 +21,7 @@ func tags(frames []parsed) (list []frame.Tag) {
 	return list
 }
 
+// Matrix: KA-12
 func TestOneSweepWritesControlFramesBeforeMessages(t *testing.T) {
 	ping := Timestamp{7, 8}.payload()
 	for _, one := range []struct {
@@ -79,6 +80,7 @@ func TestOneSweepWritesControlFramesBeforeMessages(t *testing.T) {
 	}
 }
 
+// Matrix: KA-01, HI-14
 func TestOnlyTheLatestKeepaliveIsAnswered(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	var all []byte
@@ -152,6 +154,7 @@ func TestLargePayloadIsGatheredAndSmallPayloadCopied(t *testing.T) {
 	}
 }
 
+// Matrix: FT-31
 func TestALosslessSessionKeepsWhatIsNotAcknowledged(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	freed := make([]int, 6)
@@ -181,6 +184,7 @@ func TestALosslessSessionKeepsWhatIsNotAcknowledged(t *testing.T) {
 	}
 }
 
+// Matrix: SE-28
 func TestAMessageAcknowledgesTooAndBeforeItIsDispatched(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	freed := false
@@ -198,6 +202,7 @@ func TestAMessageAcknowledgesTooAndBeforeItIsDispatched(t *testing.T) {
 	}
 }
 
+// Matrix: IO-06
 func TestAnAckBeforeTheEndOfTheWriteDoesNotFreeItsMemory(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	c.sock.Park = true
@@ -292,6 +297,7 @@ func TestFreeRunsOnceWhateverBecomesOfAMessage(t *testing.T) {
 	}
 }
 
+// Matrix: FR-25, IO-21
 func TestFramesAreIntactForEverySize(t *testing.T) {
 	for _, m := range allModes {
 		t.Run(m.name, func(t *testing.T) {
@@ -319,6 +325,7 @@ func TestFramesAreIntactForEverySize(t *testing.T) {
 	}
 }
 
+// Matrix: SE-36, RP-02, IO-05, IO-16
 func TestAWriteErrorIsAFaultAndNothingIsLost(t *testing.T) {
 	for _, res := range []int32{-int32(unix.EPIPE), 17} {
 		c := newBed(t, nil).conn(OpenOptions{})
@@ -344,6 +351,7 @@ func TestAWriteErrorIsAFaultAndNothingIsLost(t *testing.T) {
 	}
 }
 
+// Matrix: IO-16
 func TestWhileAWriteIsInFlightNothingElseIsWritten(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	c.sock.Park = true

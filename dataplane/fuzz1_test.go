@@ -33,6 +33,7 @@ func feedStream1(t *testing.T, stream, cuts []byte, receive ReceiveMode, mode wi
 
 // FuzzFrameStream1: a stream means the same wherever it is cut, and whatever it says
 // nothing is lost.
+// Matrix: FR-24, V1-08
 func FuzzFrameStream1(f *testing.F) {
 	for i, mode := range msgr1Modes {
 		stream := newModeCodec(f, mode).stream(messagesOf([][3]int{{0, 0, 0}, {10, 3, 299}, {1, 0, 300}, {0, 0, 5000}, {4000, 0, 0}}))

@@ -56,6 +56,7 @@ func feedStream(t *testing.T, stream, cuts []byte, receive ReceiveMode, rev fram
 	return verdict{c.own.list(), int(c.h.stats.unaskedAcks), errors.Is(err, frame.ErrFrame) || errors.Is(err, ErrUnexpectedFrame), err != nil}
 }
 
+// Matrix: FR-24
 func FuzzFrameStream(f *testing.F) {
 	for _, rev := range []frame.Revision{frame.Rev0, frame.Rev1} {
 		stream := newPeerCodec(f, rev, false).stream(messagesOf([][3]int{{0, 0, 0}, {10, 3, 299}, {1, 0, 300}, {0, 0, 5000}, {4000, 0, 0}}))

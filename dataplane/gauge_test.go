@@ -9,6 +9,7 @@ import (
 
 func sized(n int) *Message { return &Message{Data: make([]byte, n)} }
 
+// Matrix: RL-07
 func TestQueueBoundsMessagesAndBytes(t *testing.T) {
 	var q queueGauge
 	q.messages.limit, q.bytes.limit = 3, 100

@@ -47,6 +47,7 @@ func (c *conn) answered(at Timestamp) bool {
 
 var everySecond = OpenOptions{KeepaliveEvery: time.Second}
 
+// Matrix: OB-02
 func TestAnAckThatNobodyAskedForIsIgnoredAndCounted(t *testing.T) {
 	c := newBed(t, nil).conn(everySecond)
 	in2106 := Timestamp{1<<32 - 1, 5}
@@ -67,6 +68,7 @@ func TestAnAckThatNobodyAskedForIsIgnoredAndCounted(t *testing.T) {
 	}
 }
 
+// Matrix: HI-19
 func TestMadeUpAcksDoNotKeepAConnectionAlive(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{KeepaliveEvery: time.Second, KeepaliveTimeout: 3 * time.Second})
 	p := Timestamp{1<<32 - 1, 0}.payload()
@@ -99,6 +101,7 @@ func TestAPeerMayAnswerOnlyTheLatestKeepalive(t *testing.T) {
 	}
 }
 
+// Matrix: KA-02
 func TestAnAnswerToAnOlderKeepaliveCounts(t *testing.T) {
 	c := newBed(t, nil).conn(everySecond)
 	sent := c.asked(4)

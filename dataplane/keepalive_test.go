@@ -21,6 +21,7 @@ func (c *conn) answerAll() (n int) {
 	return n
 }
 
+// Matrix: KA-03, HI-18
 func TestAnIdleConnectionEnds(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{IdleAfter: time.Second})
 	c.after(900 * time.Millisecond)
@@ -55,6 +56,7 @@ func TestTrafficEitherWayKeepsAConnectionAlive(t *testing.T) {
 	}
 }
 
+// Matrix: KA-03
 func TestKeepalivesKeepAnIdleConnectionAlive(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{IdleAfter: time.Second, KeepaliveEvery: 400 * time.Millisecond})
 	pings := 0
@@ -73,6 +75,7 @@ func TestKeepalivesKeepAnIdleConnectionAlive(t *testing.T) {
 	}
 }
 
+// Matrix: KA-02, KA-06, HI-18
 func TestAnUnansweredKeepaliveEndsTheConnectionAfterItsTimeout(t *testing.T) {
 	for _, timeout := range []time.Duration{300 * time.Millisecond, time.Second, 3500 * time.Millisecond} {
 		c := newBed(t, nil).conn(OpenOptions{KeepaliveEvery: time.Second, KeepaliveTimeout: timeout})
@@ -110,6 +113,7 @@ func TestALateAnswerIsAnAnswer(t *testing.T) {
 	}
 }
 
+// Matrix: TH-07
 func TestAThrottledConnectionIsNotIdle(t *testing.T) {
 	ts := &Throttles{Messages: NewThrottle(1)}
 	c := newBed(t, nil).conn(OpenOptions{
@@ -138,6 +142,7 @@ func TestAThrottledConnectionIsNotIdle(t *testing.T) {
 	}
 }
 
+// Matrix: RP-12
 func TestANewConnectionStartsItsTimersAnew(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{KeepaliveEvery: time.Second, KeepaliveTimeout: time.Second})
 	c.after(1100 * time.Millisecond)
@@ -163,6 +168,7 @@ func TestNoTimerWithoutALimit(t *testing.T) {
 }
 
 // A process that stood still finds its timers due: each is handled once.
+// Matrix: KA-10, IO-19
 func TestAPauseOfTheProcessMakesNoStorm(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{IdleAfter: -1, KeepaliveEvery: time.Second})
 	c.after(time.Hour)

@@ -76,6 +76,7 @@ func TestTheEndOfPatienceFaultsWhatIsLeft(t *testing.T) {
 }
 
 // A callback that ends the core's goroutine makes it fail, not vanish.
+// Matrix: XC-16
 func TestACoreWhoseGoroutineIsEndedHasFailed(t *testing.T) {
 	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
 	ob := &recorder{}

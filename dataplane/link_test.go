@@ -7,6 +7,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
+// Matrix: HS-16
 func TestBytesBehindTheHandshakeStayForTheHandler(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg Config) {
 		cfg.Cores = 1

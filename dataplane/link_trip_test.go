@@ -7,7 +7,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// HS-16: what a link has taken and what it has queued is the handler's, in order.
+// What a link has taken and what it has queued is the handler's, in order.
+// Matrix: HS-16, RP-01
 func TestAHandlerTakesOverWhatItsLinkHasReadAndQueued(t *testing.T) {
 	b := newBed(t, nil)
 	l, f := b.link()

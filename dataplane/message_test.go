@@ -114,6 +114,7 @@ func TestRetainMovesASmallPayloadOutOfTheReceiveBuffer(t *testing.T) {
 	}
 }
 
+// Matrix: XC-13
 func TestReceivedMessagesReturnToTheirCoreFromAnyGoroutine(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg Config) {
 		cfg.Cores = 2

@@ -33,6 +33,7 @@ func (c *conn) tags1() (s string) {
 }
 
 // Over every engine, both ways, many messages of all sizes, acknowledged.
+// Matrix: V1-06
 func TestTwoHandlersExchangeEverythingInMsgr1(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg Config) {
 		for _, mode := range msgr1Modes {
@@ -54,6 +55,7 @@ func TestTwoHandlersExchangeEverythingInMsgr1(t *testing.T) {
 	})
 }
 
+// Matrix: V1-07
 func TestAWriteOfMsgr1HasKeepalivesThenMessagesThenOneAck(t *testing.T) {
 	for _, lossy := range []bool{false, true} {
 		c := newBed(t, nil).conn1(OpenOptions{Lossy: lossy})
@@ -92,6 +94,7 @@ func TestAWriteOfMsgr1HasKeepalivesThenMessagesThenOneAck(t *testing.T) {
 
 // A queue that never empties must not keep the acks back: the peer would run into its
 // bounds.
+// Matrix: V1-07
 func TestEveryWriteOfMsgr1HasItsAck(t *testing.T) {
 	c := newBed(t, nil).conn1(OpenOptions{})
 	c.sock.Park = true
@@ -115,6 +118,7 @@ func TestEveryWriteOfMsgr1HasItsAck(t *testing.T) {
 	}
 }
 
+// Matrix: V1-07
 func TestEveryTagOfMsgr1(t *testing.T) {
 	stamp := Timestamp{1, 2}.payload()
 	for tag := range 256 {
@@ -177,6 +181,7 @@ func TestEveryTagOfMsgr1(t *testing.T) {
 }
 
 // CLOSE says that the session is over, so what stands before it still counts.
+// Matrix: V1-07
 func TestCloseIsHeardBehindWhatAThrottleHoldsBack(t *testing.T) {
 	th := NewThrottle(1)
 	c := newBed(t, nil).conn1(OpenOptions{Throttles: &Throttles{Messages: th}})
@@ -196,6 +201,7 @@ func TestCloseIsHeardBehindWhatAThrottleHoldsBack(t *testing.T) {
 }
 
 // The answer to a KEEPALIVE does not exist, so that none must be missed.
+// Matrix: V1-07
 func TestAPeerWithoutKeepalive2IsSentWhatItKnows(t *testing.T) {
 	old := wireMode{name: "old", msgr1: &frame1.Config{Form: frame1.Form{OldKeepalive: true}}}
 	c := newBed(t, nil).connMode(OpenOptions{IdleAfter: time.Hour, KeepaliveEvery: time.Second, KeepaliveTimeout: 2 * time.Second}, old)
@@ -233,6 +239,7 @@ func TestAMessageOfMsgr1SaysWhoSendsIt(t *testing.T) {
 	}
 }
 
+// Matrix: V1-11
 func TestWhatThePeerHasNotReceivedGoesOutAgainUnderItsNumber(t *testing.T) {
 	c := newBed(t, nil).conn1(OpenOptions{})
 	for i := range 5 {
@@ -255,6 +262,7 @@ func TestWhatThePeerHasNotReceivedGoesOutAgainUnderItsNumber(t *testing.T) {
 	}
 }
 
+// Matrix: V1-11
 func TestASessionBeginsBehindTheNumberThatItIsGiven(t *testing.T) {
 	c := newBed(t, nil).conn1(OpenOptions{})
 	must(t, c.h.Send(&Message{}))
@@ -286,6 +294,7 @@ func TestASessionBeginsBehindTheNumberThatItIsGiven(t *testing.T) {
 
 // A peer may begin with any number, and skip some. What it sends twice is dropped, and not
 // acknowledged once more.
+// Matrix: V1-11
 func TestNumbersOfMsgr1MayBeginAnywhereAndNotGoBack(t *testing.T) {
 	c := newBed(t, nil).conn1(OpenOptions{})
 	var acks []byte
@@ -341,6 +350,7 @@ func TestAHandedOverSessionOfMsgr1GoesOnWithWholeMessages(t *testing.T) {
 }
 
 // The frames of msgr1 stop at break points under the names that msgr2 has for them.
+// Matrix: V1-10
 func TestAFrameOfMsgr1IsHeldAtABreakPoint(t *testing.T) {
 	stamp := Timestamp{1, 2}.payload()
 	for _, one := range []struct {
@@ -382,6 +392,7 @@ func TestAFrameOfMsgr1IsHeldAtABreakPoint(t *testing.T) {
 	}
 }
 
+// Matrix: V1-12
 func TestAHandlerHasSocketsOfBothProtocolsOneAfterTheOther(t *testing.T) {
 	c := newBed(t, nil).conn1(OpenOptions{})
 	for i, mode := range slices.Concat(allModes, allModes) {
@@ -404,6 +415,7 @@ func TestAHandlerHasSocketsOfBothProtocolsOneAfterTheOther(t *testing.T) {
 }
 
 // A socket that was lossless leaves acks owed to a lossy one, which has none.
+// Matrix: SE-29
 func TestALossySocketOfMsgr1AcknowledgesNothingOfAnEarlierOne(t *testing.T) {
 	c := newBed(t, nil).conn1(OpenOptions{})
 	c.sock.Park = true

@@ -25,6 +25,7 @@ func (o outcomes) check(t *testing.T, want outcomes) {
 	}
 }
 
+// Matrix: SE-29
 func TestFreeLearnsThatTheSocketOfALossySessionTookAMessage(t *testing.T) {
 	c, got := newBed(t, nil).conn(OpenOptions{Lossy: true}), outcomes{}
 	must(t, c.h.Send(got.message(1)))

@@ -107,6 +107,7 @@ func TestOutQueueOrdersLikeItsModel(t *testing.T) {
 	}
 }
 
+// Matrix: SE-32, SE-34
 func TestReplayGoesAheadOfEveryPriority(t *testing.T) {
 	var q outQueue
 	var sent messageList

@@ -38,6 +38,7 @@ func TestPostedDataIsSentOnFromWhereItLies(t *testing.T) {
 }
 
 // Whoever posts and withdraws, at any moment: the messages are the same.
+// Matrix: V1-13
 func TestPostingsAtRandomChangeNoMessage(t *testing.T) {
 	overModes(t, func(t *testing.T, mode wireMode, receive ReceiveMode) {
 		for seed := range uint64(4) {

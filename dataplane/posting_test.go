@@ -79,6 +79,7 @@ func releaseAll(kept *[]*Message) {
 	*kept = nil
 }
 
+// Matrix: V1-13
 func TestPostedDataLiesInTheMemoryOfTheUserWhereverTheStreamIsCut(t *testing.T) {
 	overModes(t, func(t *testing.T, mode wireMode, receive ReceiveMode) {
 		for _, large := range []int{100, 1 << 20} {
@@ -121,6 +122,7 @@ func TestPostedDataLiesInTheMemoryOfTheUserWhereverTheStreamIsCut(t *testing.T) 
 }
 
 // A large message in clear is read to where it was posted: what is ours has the rest of it.
+// Matrix: V1-13
 func TestLargePostedDataIsReadIntoItsPlace(t *testing.T) {
 	for _, mode := range slices.Concat(wireModes[:2], msgr1Modes) {
 		const size = 1 << 20
@@ -144,6 +146,7 @@ func TestLargePostedDataIsReadIntoItsPlace(t *testing.T) {
 }
 
 // The memory is the owner's again from the withdrawal on, and the message comes whole.
+// Matrix: V1-13
 func TestAPostingIsWithdrawnAtEveryByte(t *testing.T) {
 	overModes(t, func(t *testing.T, mode wireMode, receive ReceiveMode) {
 		for _, large := range []int{100, 1 << 20} {
@@ -184,6 +187,7 @@ func TestAPostingIsWithdrawnAtEveryByte(t *testing.T) {
 
 // The ack in a message frees one of ours, and that runs the user's code, between the last
 // byte of the message and its dispatch.
+// Matrix: V1-13
 func TestAPostingIsWithdrawnWhileItsMessageIsHandedOver(t *testing.T) {
 	for _, size := range []int{100, 100_000} {
 		for _, mode := range wireModes {
@@ -212,6 +216,7 @@ func TestAPostingIsWithdrawnWhileItsMessageIsHandedOver(t *testing.T) {
 
 // A socket that is lost in the middle leaves the posting to the message that comes again;
 // one that comes twice does not touch it.
+// Matrix: V1-13
 func TestAPostingIsForTheMessageThatComesAgain(t *testing.T) {
 	overModes(t, func(t *testing.T, mode wireMode, receive ReceiveMode) {
 		for _, large := range []int{100, 1 << 20} {
@@ -382,6 +387,7 @@ func (halves) Decompress(dst, src []byte, _ int) ([]byte, error) {
 	return dst, nil
 }
 
+// Matrix: V1-13
 func TestCompressedDataIsCopiedToItsPosting(t *testing.T) {
 	for _, mode := range wireModes {
 		for _, size := range []int{2000, 300_000} {
@@ -408,6 +414,7 @@ func TestCompressedDataIsCopiedToItsPosting(t *testing.T) {
 
 // A connection changes cores in the middle of a message. Its posting goes along, or is
 // withdrawn before, between the cores, or behind it.
+// Matrix: V1-13
 func TestAPostingGoesAlongToAnotherCore(t *testing.T) {
 	overModes(t, func(t *testing.T, mode wireMode, receive ReceiveMode) {
 		for _, when := range []string{"never", "before", "leaving", "between", "behind", "another"} {
@@ -464,6 +471,7 @@ func TestAPostingGoesAlongToAnotherCore(t *testing.T) {
 
 // The session leaves for another process with half of a message: the memory is not read
 // into any more, and is given back by who closes the handler.
+// Matrix: V1-13
 func TestAPostingStaysBehindWhenItsSessionIsHandedOver(t *testing.T) {
 	for _, mode := range allModes {
 		c, ts, _ := postBed(t, mode, ReceiveReady, 0)

@@ -22,6 +22,7 @@ func header1(hd frame1.Header) []byte {
 
 // What no message may have is refused when its header is there, and what one may have
 // takes nothing before its bytes come.
+// Matrix: V1-08
 func TestAnnouncedLengthsOfMsgr1TakeNoMemory(t *testing.T) {
 	lim := frame.DefaultLimits()
 	for _, one := range []struct {
@@ -53,6 +54,7 @@ func TestAnnouncedLengthsOfMsgr1TakeNoMemory(t *testing.T) {
 }
 
 // Whatever the decoder was told to accept: the sum of three lengths must not wrap.
+// Matrix: V1-08
 func TestLengthsOfMsgr1WithoutLimitsDoNotWrap(t *testing.T) {
 	c := newBed(t, nil).conn1(OpenOptions{})
 	const most = 1<<32 - 1
@@ -65,6 +67,7 @@ func TestLengthsOfMsgr1WithoutLimitsDoNotWrap(t *testing.T) {
 }
 
 // Every field of a header with a right crc and every wild value.
+// Matrix: V1-08
 func TestAnyWildFieldOfAHeaderOfMsgr1IsAFaultOrHarmless(t *testing.T) {
 	b := newBed(t, nil)
 	p := &pair{bed: b, good: b.conn1(OpenOptions{})}
@@ -124,6 +127,7 @@ func TestLargeDataOfMsgr1IsReadIntoItsPlace(t *testing.T) {
 }
 
 // One bit anywhere in a signed message: nothing is dispatched, and nothing is lost.
+// Matrix: V1-06
 func TestDamageAnywhereInASignedMessageOfMsgr1IsAFault(t *testing.T) {
 	for _, size := range []int{40, 70_000} {
 		whole := len(newModeCodec(t, msgr1Modes[1]).message(1, 0, &Message{Front: payload(1, 30), Middle: payload(2, 9), Data: payload(3, size)}))
@@ -147,6 +151,7 @@ func TestDamageAnywhereInASignedMessageOfMsgr1IsAFault(t *testing.T) {
 	}
 }
 
+// Matrix: V1-05
 func TestAnAbortedMessageOfMsgr1EndsTheConnection(t *testing.T) {
 	for _, size := range []int{10, 70_000} {
 		c := newBed(t, nil).conn1(OpenOptions{})
@@ -247,6 +252,7 @@ func TestASlowMessageOfMsgr1EndsItsConnection(t *testing.T) {
 
 // With checks that are switched off the bytes count as they came, and what is passed on
 // has the crcs of these bytes.
+// Matrix: V1-05
 func TestCRCsThatAreSwitchedOffAreNeitherCheckedNorPassedOn(t *testing.T) {
 	for _, one := range []struct {
 		cfg     frame1.Config

@@ -122,6 +122,7 @@ func checkReceived(t *testing.T, got []received, want []*Message) {
 
 var smallSizes = [][3]int{{0, 0, 0}, {1, 0, 0}, {0, 0, 5}, {7, 3, 16}, {0, 9, 0}, {47, 0, 49}}
 
+// Matrix: FR-24, FT-30
 func TestFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
 	overModes(t, func(t *testing.T, m wireMode, receive ReceiveMode) {
 		list := messagesOf(smallSizes)
@@ -300,6 +301,7 @@ func TestDamageInALargeSegmentIsFound(t *testing.T) {
 	}
 }
 
+// Matrix: FR-17
 func TestAbortedFramesNeverHappened(t *testing.T) {
 	for _, rev := range []frame.Revision{frame.Rev0, frame.Rev1} {
 		for _, size := range []int{200, 100 << 10} {
@@ -333,6 +335,7 @@ func TestAnAbortedControlFrameNeverHappened(t *testing.T) {
 	}
 }
 
+// Matrix: SE-26, SE-27, SE-33, OB-02
 func TestDuplicatesAreDroppedAndGapsTolerated(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	for _, seq := range []uint64{1, 1, 3, 2, 3, 7, 1, 8} {
@@ -490,6 +493,7 @@ func besideAQuietOne(t *testing.T, frames uint64, one func(c *conn, n uint64) []
 	return loud
 }
 
+// Matrix: TH-06, HI-16
 func TestOneConnectionDoesNotStarveAnother(t *testing.T) {
 	loud := besideAQuietOne(t, 3000, func(c *conn, n uint64) []byte { return c.peer.message(n, 0, &Message{Front: make([]byte, 900)}) })
 	if n := len(loud.own.list()); n > 1000 {

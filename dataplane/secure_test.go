@@ -21,6 +21,7 @@ func overSecureModes(t *testing.T, f func(t *testing.T, m wireMode)) {
 
 // One bit in every part of a frame in turn: head, payload of each segment,
 // padding, epilogue, tags. Nothing of it is dispatched.
+// Matrix: FR-15
 func TestDamageInEveryPartOfAnEncryptedFrameIsAFault(t *testing.T) {
 	overSecureModes(t, func(t *testing.T, m wireMode) {
 		for _, size := range []int{300, 100 << 10} {
@@ -65,6 +66,7 @@ func (p *peerCodec) abort(wire []byte, op uint64) {
 	g.Seal(body[:0], nonce[:], plain, nil)
 }
 
+// Matrix: FR-17
 func TestAbortedEncryptedFramesNeverHappened(t *testing.T) {
 	overSecureModes(t, func(t *testing.T, m wireMode) {
 		for _, size := range []int{200, 100 << 10} {

@@ -41,6 +41,7 @@ func (tc *throttledConns) release() {
 	tc.settle()
 }
 
+// Matrix: TH-01
 func TestMessageLimitLeavesTheNextOneUnreadUntilARelease(t *testing.T) {
 	const limit, total = 3, 10
 	th := NewThrottle(limit)
@@ -72,6 +73,7 @@ func TestMessageLimitLeavesTheNextOneUnreadUntilARelease(t *testing.T) {
 	}
 }
 
+// Matrix: TH-02
 func TestByteLimitCountsFrontMiddleAndData(t *testing.T) {
 	th := NewThrottle(600)
 	tc := newThrottledConns(t, 1, &Throttles{Bytes: th})
@@ -88,6 +90,7 @@ func TestByteLimitCountsFrontMiddleAndData(t *testing.T) {
 	}
 }
 
+// Matrix: TH-04
 func TestAMessageBeyondTheWholeLimitPassesAlone(t *testing.T) {
 	th := NewThrottle(100)
 	tc := newThrottledConns(t, 2, &Throttles{Bytes: th})
@@ -114,8 +117,9 @@ func TestAMessageBeyondTheWholeLimitPassesAlone(t *testing.T) {
 	}
 }
 
-// TH-04: a large message is not passed by small ones that come later, so that it
+// A large message is not passed by small ones that come later, so that it
 // finds room in the end.
+// Matrix: TH-04
 func TestALargeMessageIsNotPassedByThoseBehindIt(t *testing.T) {
 	th := NewThrottle(100)
 	tc := newThrottledConns(t, 2, &Throttles{Bytes: th})
@@ -222,6 +226,7 @@ func TestADeadWaiterPassesTheWakeUpOn(t *testing.T) {
 	}
 }
 
+// Matrix: TH-12
 func TestLimitsChangeAtRunTime(t *testing.T) {
 	th := NewThrottle(4)
 	tc := newThrottledConns(t, 1, &Throttles{Messages: th})
@@ -253,6 +258,7 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 	}
 }
 
+// Matrix: TH-12
 func TestRaisingALimitWakesAllThatFit(t *testing.T) {
 	th := NewThrottle(1)
 	tc := newThrottledConns(t, 5, &Throttles{Messages: th})
@@ -268,6 +274,7 @@ func TestRaisingALimitWakesAllThatFit(t *testing.T) {
 }
 
 // Whatever becomes of a message, its units return exactly once.
+// Matrix: RP-03, TH-05, INV-06
 func TestUnitsReturnWhateverBecomesOfAMessage(t *testing.T) {
 	msg := &Message{Front: make([]byte, 100), Data: make([]byte, 200)}
 	damaged := func(b []byte) []byte { b[len(b)-30] ^= 1; return b }
@@ -355,6 +362,7 @@ func abortedFrame(enc *frame.Encoder, tag frame.Tag, seg0 []byte, segs [4][]byte
 	return b
 }
 
+// Matrix: TH-11
 func TestReplayedMessagesAreChargedAgainOnlyWhenTheyCome(t *testing.T) {
 	th := NewThrottle(10)
 	c := newBed(t, nil).conn(OpenOptions{Throttles: &Throttles{Messages: th}})
@@ -382,6 +390,7 @@ func TestReplayedMessagesAreChargedAgainOnlyWhenTheyCome(t *testing.T) {
 	}
 }
 
+// Matrix: TH-08
 func TestAThrottledConnectionDoesNotReadOnAndSeesItsEndAfterTheRelease(t *testing.T) {
 	th := NewThrottle(1)
 	tc := newThrottledConns(t, 1, &Throttles{Messages: th})

@@ -193,6 +193,7 @@ func TestAVisitStaysLongerWithALargeMessageWhereOnlySuchOnesWait(t *testing.T) {
 	}
 }
 
+// Matrix: TH-09
 func TestAStreamThatNeverEndsDelaysASmallMessageByOneVisit(t *testing.T) {
 	for _, size := range []int{64, 4 << 10, 64 << 10, 1 << 20, 8 << 20} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {

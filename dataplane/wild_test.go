@@ -43,7 +43,8 @@ func (p *pair) check(what string) {
 	}
 }
 
-// HI-01: every field of every frame of the data phase with every wild value.
+// Every field of every frame of the data phase with every wild value.
+// Matrix: HI-01
 func TestAnyWildFieldOfADataFrameIsAFaultOrHarmless(t *testing.T) {
 	for _, m := range wireModes {
 		t.Run(m.name, func(t *testing.T) {
@@ -123,7 +124,8 @@ func wildStream(t testing.TB, m wireMode, seed uint64, frames int) {
 	p.check(fmt.Sprintf("seed %d", seed))
 }
 
-// HI-24: whole frames with right checksums that say anything.
+// Whole frames with right checksums that say anything.
+// Matrix: HI-24
 func TestWildFramesWithRightChecksumsHarmNobodyElse(t *testing.T) {
 	for _, m := range wireModes {
 		t.Run(m.name, func(t *testing.T) {
@@ -134,6 +136,7 @@ func TestWildFramesWithRightChecksumsHarmNobodyElse(t *testing.T) {
 	}
 }
 
+// Matrix: HI-24
 func FuzzWildFrames(f *testing.F) {
 	f.Add(uint64(1), uint8(0), uint8(10))
 	f.Add(uint64(2), uint8(3), uint8(200))
@@ -142,7 +145,8 @@ func FuzzWildFrames(f *testing.F) {
 	})
 }
 
-// HI-22: an encrypted frame counts at its place of its connection only, and whole.
+// An encrypted frame counts at its place of its connection only, and whole.
+// Matrix: HI-22
 func TestEncryptedFramesOutOfTheirPlaceAreFaults(t *testing.T) {
 	overSecureModes(t, func(t *testing.T, m wireMode) {
 		for name, mix := range map[string]struct {
@@ -177,7 +181,8 @@ func TestEncryptedFramesOutOfTheirPlaceAreFaults(t *testing.T) {
 	})
 }
 
-// HI-16: frames that cost next to nothing to send have their turn like any other.
+// Frames that cost next to nothing to send have their turn like any other.
+// Matrix: HI-16
 func TestTinyFramesWithoutEndHaveTheirTurnOnly(t *testing.T) {
 	for name, one := range map[string]func(c *conn, n uint64) []byte{
 		"acks":             func(c *conn, _ uint64) []byte { return c.peer.frame(frame.TagAck, make([]byte, 8)) },

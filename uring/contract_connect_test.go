@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
+// Matrix: SH-14
 func TestAcceptTakesManyConnections(t *testing.T) {
 	const total = 300 // several turns of any driver
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
@@ -57,6 +58,7 @@ func TestAcceptTakesManyConnections(t *testing.T) {
 	})
 }
 
+// Matrix: IO-04
 func TestAcceptFindsConnectionsThatCameBefore(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		l := r.listen(loopback, uring.ListenOptions{})
@@ -86,6 +88,7 @@ func TestAcceptFindsConnectionsThatCameBefore(t *testing.T) {
 }
 
 // Out of descriptors is an answer, not a loop.
+// Matrix: RL-05, IO-04
 func TestAcceptOutOfDescriptors(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		l := r.listen(loopback, uring.ListenOptions{})
@@ -145,6 +148,7 @@ func exhaustDescriptors(t *testing.T) (restore func()) {
 	}
 }
 
+// Matrix: SH-14, IO-05
 func TestConnectRefused(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		l := r.listen(loopback, uring.ListenOptions{})
@@ -157,6 +161,7 @@ func TestConnectRefused(t *testing.T) {
 }
 
 // A connect that fails at once has its completion like any other.
+// Matrix: IO-05
 func TestConnectFailsAtOnce(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		// From a loopback address there is no way out.
@@ -268,6 +273,7 @@ func (r *rig) hangingConnects() (sockets []uring.Socket, users []uint64, ops []u
 	return sockets, users, ops
 }
 
+// Matrix: IN-08
 func TestAddressesOfBothFamilies(t *testing.T) {
 	for _, tt := range []struct{ listen, dial string }{
 		{"127.0.0.1:0", "127.0.0.1"},
@@ -339,6 +345,7 @@ func (r *rig) shares(addr netip.AddrPort, a, b uring.Socket) {
 	}
 }
 
+// Matrix: XC-06
 func TestReusePortGroup(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		group := uring.ListenOptions{ReusePort: true}

@@ -41,6 +41,7 @@ type flight struct {
 	op   uring.Op
 }
 
+// Matrix: IO-02
 func TestCancelEndsEachKind(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		for kind, f := range r.inFlight() {
@@ -79,6 +80,7 @@ func TestCancelOfAnEndedOperationIsIgnored(t *testing.T) {
 	})
 }
 
+// Matrix: IO-07
 func TestCloseEndsEachKindOnce(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		flights := r.inFlight()
@@ -94,6 +96,7 @@ func TestCloseEndsEachKindOnce(t *testing.T) {
 	})
 }
 
+// Matrix: IO-07
 func TestCloseEndsAllOperationsOfASocket(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		s, _, send, _ := r.clogged()
@@ -111,6 +114,7 @@ func TestCloseEndsAllOperationsOfASocket(t *testing.T) {
 	})
 }
 
+// Matrix: SH-14
 func TestCloseEndsTheStreamOfThePeer(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		a, b := r.pair(uring.SocketOptions{})
@@ -127,6 +131,7 @@ func TestCloseEndsTheStreamOfThePeer(t *testing.T) {
 
 // The number of a closed descriptor is reused at once: nothing that was meant
 // for the old socket reaches the new one.
+// Matrix: IO-18
 func TestDescriptorReuseHasNoCrossTalk(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		reused := 0
@@ -173,6 +178,7 @@ func TestDescriptorReuseHasNoCrossTalk(t *testing.T) {
 	})
 }
 
+// Matrix: SH-14
 func TestShutdownEndsBothDirections(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		s, peer, user, _ := r.clogged()
@@ -215,6 +221,7 @@ func TestShutdownEndsReceiveAndAccept(t *testing.T) {
 	})
 }
 
+// Matrix: IO-07, INV-07
 func TestCloseDriverReleasesEverything(t *testing.T) {
 	for _, backend := range backends {
 		t.Run(string(backend), func(t *testing.T) {

@@ -31,6 +31,7 @@ func overFiles(t *testing.T, f func(t *testing.T, cfg uring.Config, direct uring
 	}
 }
 
+// Matrix: KV-11, ST-01
 func TestFilesKeepTheContract(t *testing.T) {
 	overFiles(t, func(t *testing.T, cfg uring.Config, direct uring.DirectMode) {
 		before := openDescriptors(t)
@@ -48,6 +49,7 @@ func TestFilesKeepTheContract(t *testing.T) {
 
 // The kernel says what direct I/O wants; where a file system has none, one mode
 // says so and another does without.
+// Matrix: ST-02
 func TestDirectModes(t *testing.T) {
 	var h uring.Host
 	path := t.TempDir() + "/f"

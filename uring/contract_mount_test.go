@@ -78,6 +78,7 @@ func loopDevice(t *testing.T, backing string, size int64) (path string) {
 }
 
 // Mounts without direct I/O, or without reads that do not wait, take the same calls.
+// Matrix: ST-02
 func TestFilesKeepTheContractOnMountsThatCanDoLess(t *testing.T) {
 	for _, backend := range backends {
 		for _, kind := range []string{"ramfs", "tmpfs"} {
@@ -184,6 +185,7 @@ func fillUp(t *testing.T, r *rig, dir string, direct uring.DirectMode) {
 	r.d.CloseFile(f)
 }
 
+// Matrix: ST-03
 func TestAFullFileSystemRefusesWritesAndNothingElse(t *testing.T) {
 	overFiles(t, func(t *testing.T, cfg uring.Config, direct uring.DirectMode) {
 		t.Run("tmpfs", func(t *testing.T) {
@@ -211,6 +213,7 @@ func TestAFullFileSystemRefusesWritesAndNothingElse(t *testing.T) {
 
 // A block device whose other end fails answers with errors: each to its request, and a
 // sync tells of what the page cache has taken.
+// Matrix: ST-04
 func TestAFailingDeviceFailsWhatItCannotDo(t *testing.T) {
 	overFiles(t, func(t *testing.T, cfg uring.Config, direct uring.DirectMode) {
 		backing := mountHere(t, "none", "tmpfs", "size=1m") + "/image"

@@ -14,6 +14,7 @@ import (
 // side reads is what the other side sent, in order and from the start, and all
 // of it if nobody cancelled or closed; every operation has one final
 // completion (which rig checks).
+// Matrix: RL-09, IO-02, IO-18
 func TestRandomOperations(t *testing.T) {
 	for _, cfg := range []uring.Config{{}, {Entries: 4, Buffers: 2, BufferSize: 4096, Files: 4}} {
 		overDrivers(t, cfg, func(t *testing.T, r *rig) {

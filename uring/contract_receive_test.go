@@ -189,6 +189,7 @@ func receiving(t *testing.T, cfg uring.Config, f func(t *testing.T, r *rig)) {
 	})
 }
 
+// Matrix: IO-02
 func TestReceiveStream(t *testing.T) {
 	for _, total := range []int{1, 4096, 3 << 20} {
 		receiving(t, uring.Config{}, func(t *testing.T, r *rig) {
@@ -275,6 +276,7 @@ func (r *rig) compareStream(rnd *rand.Rand, s uring.Socket, user uint64, want []
 	}
 }
 
+// Matrix: IO-02, IO-03
 func TestReceiveRecoversFromENOBUFS(t *testing.T) {
 	receiving(t, uring.Config{Buffers: 2, BufferSize: 4096}, func(t *testing.T, r *rig) {
 		rnd := random(t)
@@ -294,6 +296,7 @@ func TestReceiveRecoversFromENOBUFS(t *testing.T) {
 	})
 }
 
+// Matrix: IO-02, IO-05
 func TestReceiveReportsAReset(t *testing.T) {
 	receiving(t, uring.Config{}, func(t *testing.T, r *rig) {
 		s, conn := r.plain()

@@ -15,6 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
+// Matrix: FR-25, SH-14, IO-05, IO-16
 func TestSendRandomShapesToASlowReader(t *testing.T) {
 	for _, flags := range []uring.SendFlags{0, uring.SendQuiet, uring.SendZeroCopy} {
 		t.Run(fmt.Sprintf("flags %d", flags), func(t *testing.T) {
@@ -118,6 +119,7 @@ func TestSendLeavesTheListAsItWas(t *testing.T) {
 	})
 }
 
+// Matrix: SH-15, IO-05
 func TestSendToAPeerThatReset(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		s, conn := r.plain()
@@ -140,6 +142,7 @@ func TestSendToAPeerThatReset(t *testing.T) {
 	})
 }
 
+// Matrix: IO-05
 func TestSendInFlightWhenThePeerResets(t *testing.T) {
 	for _, flags := range []uring.SendFlags{0, uring.SendQuiet} {
 		overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {

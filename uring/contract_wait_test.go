@@ -90,6 +90,7 @@ func TestWakeBeforeWait(t *testing.T) {
 }
 
 // Every fourth round waits until the loop has seen it: a lost wake-up stops both.
+// Matrix: XC-09, IO-11
 func TestWakeIsNeverLost(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		const rounds = 10_000
@@ -126,6 +127,7 @@ func TestWakeIsNeverLost(t *testing.T) {
 	})
 }
 
+// Matrix: IO-10, IO-11
 func TestWakeFromManyGoroutines(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		const goroutines, each = 8, 500
@@ -191,6 +193,7 @@ func TestWakeAfterCloseDriverTouchesNoOtherFile(t *testing.T) {
 	})
 }
 
+// Matrix: OB-03
 func TestStatsCount(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		delivered := uint64(0)
@@ -233,6 +236,7 @@ func TestStatsCount(t *testing.T) {
 }
 
 // A loop that answers does not feed the collector.
+// Matrix: RL-11
 func TestSteadyEchoDoesNotAllocate(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		e := newEcho(r)

@@ -10,6 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
+// Matrix: KV-08
 func TestADirectoryIsLockedByOneAtATime(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "here")
 	for range 2 {

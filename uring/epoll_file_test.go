@@ -170,6 +170,7 @@ func (b *poolBed) carryOut(runs []*fileJob) (users []uint64) {
 	return users
 }
 
+// Matrix: ST-13
 func TestOneThreadDoesTheWritesOfAFile(t *testing.T) {
 	b := newPoolBed(t)
 	for i := range int64(maxRun + 10) {
@@ -205,6 +206,7 @@ func TestOneThreadDoesTheWritesOfAFile(t *testing.T) {
 	}
 }
 
+// Matrix: ST-13
 func TestCancelledWritesAreLeftOutOfARun(t *testing.T) {
 	b := newPoolBed(t)
 	for i := range int64(6) {

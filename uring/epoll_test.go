@@ -24,6 +24,7 @@ func epollRig(t *testing.T, cfg uring.Config) *rig {
 // A duplicate of the descriptor, such as a forked child holds, keeps the
 // kernel's registration alive after Close. Its events are not those of the
 // socket that has the number now.
+// Matrix: IO-08
 func TestEpollDropsEventsOfAnEarlierSocket(t *testing.T) {
 	r := epollRig(t, uring.Config{})
 	old, conn := r.plain()

@@ -22,6 +22,7 @@ func asked(t *testing.T, kind Kind, size int, bits opBits, grain int) *operation
 
 // Whatever errno the kernel answers to a request on a file, the request ends with it,
 // or begins again where that helps. A sync never does: it may have told of an error.
+// Matrix: ST-05
 func TestEveryErrnoEndsAFileRequestOrHasItBeginAgain(t *testing.T) {
 	for _, kind := range []Kind{KindRead, KindWrite, KindSync, KindAllocate} {
 		for _, bits := range []opBits{0, opCancel, opThenSync, opThenSync | opSyncing} {
@@ -43,6 +44,7 @@ func TestEveryErrnoEndsAFileRequestOrHasItBeginAgain(t *testing.T) {
 
 // What the kernel moves in part is gone on with behind that part, until the file ends
 // or nothing is left.
+// Matrix: ST-05
 func TestAShortTransferGoesOn(t *testing.T) {
 	const all = 8192
 	for _, c := range []struct {

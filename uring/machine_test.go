@@ -54,6 +54,7 @@ func TestSharpTimersSetsTheSlackOfTheThread(t *testing.T) {
 	})
 }
 
+// Matrix: IO-14
 func TestProbeDescribesTheMachine(t *testing.T) {
 	m := Probe(nil)
 	if m.Kernel == "" || m.Kernel == "unknown" || len(m.CPUs) == 0 || m.Files.Soft == 0 || m.Seccomp == "" {

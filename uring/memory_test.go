@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Matrix: IO-12
 func TestMapRoundsUpToZeroedPages(t *testing.T) {
 	page := os.Getpagesize()
 	for _, size := range []int{1, page, page + 1} {

@@ -6,6 +6,7 @@ import (
 	"testing"
 )
 
+// Matrix: IO-08
 func TestOpTableForgetsEndedOperations(t *testing.T) {
 	var table opTable
 	op, _ := table.add(KindReady, MakeSocket(3), 7, nil)
@@ -30,6 +31,7 @@ func TestOpTableForgetsEndedOperations(t *testing.T) {
 	}
 }
 
+// Matrix: IO-22
 func TestOpTableGenerationWrapsPastTheZeroOp(t *testing.T) {
 	var table opTable
 	op, _ := table.add(KindReady, MakeSocket(0), 0, nil)

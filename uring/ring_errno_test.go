@@ -14,6 +14,7 @@ const lastErrno = 134
 
 // Whatever errno the kernel answers to whatever request: the operation has exactly one
 // final completion with that errno, or it is queued again because that helps.
+// Matrix: FT-27
 func TestEveryErrnoEndsARequestOrHasItQueuedAgain(t *testing.T) {
 	kinds := map[string]Kind{"accept": KindAccept, "connect": KindConnect, "ready": KindReady, "receive": KindReceive, "send": KindSend}
 	for name, kind := range kinds {

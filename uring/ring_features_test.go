@@ -26,6 +26,7 @@ func onRing(t *testing.T, cfg uring.Config, f func(t *testing.T, r *rig)) {
 
 // Old kernels lack features one by one, newest first: each alone and all from
 // each one on must leave a driver that works, and that says what it lacks.
+// Matrix: IO-02, IO-14
 func TestRingWorksWithoutItsFeatures(t *testing.T) {
 	sets := map[string][]string{"nothing off": nil}
 	var all []string
@@ -168,6 +169,7 @@ func TestQuietSendAgainstAFullSocket(t *testing.T) {
 }
 
 // More events at once than the completion queue has room for: none is lost.
+// Matrix: RL-09, IO-01, IO-11, OB-03
 func TestCompletionQueueOverflow(t *testing.T) {
 	for name, off := range map[string][]string{"deferred": nil, "at once": {uring.FeatureDeferTaskrun, uring.FeatureSingleIssuer, uring.FeatureCoopTaskrun}} {
 		t.Run(name, func(t *testing.T) {
@@ -223,6 +225,7 @@ func TestCompletionQueueOverflow(t *testing.T) {
 }
 
 // Far more requests in one turn than the queue has room for, in order.
+// Matrix: RL-09, IO-09
 func TestSubmissionQueueFull(t *testing.T) {
 	onRing(t, uring.Config{Entries: 2}, func(t *testing.T, r *rig) {
 		const sends = 50
@@ -257,6 +260,7 @@ func TestSubmissionQueueFull(t *testing.T) {
 	})
 }
 
+// Matrix: RL-09, IO-03
 func TestReceiveBuffersRunOutAndRecover(t *testing.T) {
 	for _, off := range [][]string{nil, {uring.FeatureIncremental}} {
 		t.Run(strings.Join(append(off, "off"), " "), func(t *testing.T) {
@@ -298,6 +302,7 @@ func TestReceiveBuffersRunOutAndRecover(t *testing.T) {
 }
 
 // The 16-bit index of the buffer ring goes round several times.
+// Matrix: IO-22
 func TestReceiveBufferIndexWraps(t *testing.T) {
 	onRing(t, uring.Config{Buffers: 2, BufferSize: 16}, func(t *testing.T, r *rig) {
 		if !r.d.Info().Receive {
@@ -327,6 +332,7 @@ func TestReceiveBufferIndexWraps(t *testing.T) {
 	})
 }
 
+// Matrix: RL-11
 func TestSteadyReceiveDoesNotAllocate(t *testing.T) {
 	onRing(t, uring.Config{}, func(t *testing.T, r *rig) {
 		if !r.d.Info().Receive {

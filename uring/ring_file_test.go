@@ -12,6 +12,7 @@ import (
 
 // The kernel has one thread for the writes to a file through the page cache. A durable one
 // that is not alone does not hold it while it waits for the disk.
+// Matrix: ST-14
 func TestADurableWriteThatIsNotAloneIsAWriteAndASyncOfItsBytes(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -12,6 +12,7 @@ import (
 )
 
 // A piece is on registered memory exactly if all of it is in one area.
+// Matrix: ST-06
 func TestAPieceIsFoundInTheOneAreaThatHasAllOfIt(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -98,6 +99,7 @@ func transferred(t *testing.T, d *ringDriver, f File, kind Kind, m *Memory) int3
 
 // Direct I/O on registered memory uses it; what is not registered, or not any more, and
 // what goes through the page cache, does not.
+// Matrix: ST-06
 func TestDirectIOUsesRegisteredMemory(t *testing.T) {
 	d, f := fixedBed(t, Config{})
 	m, other := mapped(t, 8192), mapped(t, 8192)
@@ -181,6 +183,7 @@ func TestTheTableOfRegisteredMemoryFillsUp(t *testing.T) {
 }
 
 // A limit on locked memory costs nothing but the advantage.
+// Matrix: ST-06
 func TestALimitOnLockedMemoryLeavesRequestsAsTheyWere(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { // its thread, which loses a capability, ends with it
@@ -281,6 +284,7 @@ func withoutCapability(bit int) error {
 }
 
 // A file system that cannot move registered memory is asked again for the same without.
+// Matrix: ST-06
 func TestARequestThatRegisteredMemoryIsRefusedToGoesOnPlain(t *testing.T) {
 	for errno := unix.Errno(1); errno < lastErrno; errno++ {
 		d := &ringDriver{}

@@ -55,6 +55,7 @@ func TestKernelStructuresHaveTheirSizes(t *testing.T) {
 	}
 }
 
+// Matrix: IO-08
 func TestLateAnswerIsCountedAndDropped(t *testing.T) {
 	d := newTestRing(t, Config{})
 	s := MakeSocket(0)
@@ -69,6 +70,7 @@ func TestLateAnswerIsCountedAndDropped(t *testing.T) {
 	d.ops.end(current)
 }
 
+// Matrix: IO-06
 func TestZeroCopyEndsAfterItsLastNotification(t *testing.T) {
 	d := newTestRing(t, Config{})
 	v := newVec(t, 1)
@@ -97,6 +99,7 @@ func TestZeroCopyEndsAfterItsLastNotification(t *testing.T) {
 	}
 }
 
+// Matrix: IO-05, IO-06
 func TestRefusedZeroCopyIsSentPlainly(t *testing.T) {
 	d := newTestRing(t, Config{})
 	v := newVec(t, 1)
@@ -151,6 +154,7 @@ func TestIncrementalBufferComesBackWhenAllSlicesDo(t *testing.T) {
 	}
 }
 
+// Matrix: IO-13
 func TestSetupGivesUpFlagsNewestFirst(t *testing.T) {
 	set := newFeatureSet([]string{FeatureSingleIssuer})
 	flags := ladderFlags(set)
@@ -194,6 +198,7 @@ func forbidRings() error {
 	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&filter)), 0, 0)
 }
 
+// Matrix: IO-13
 func TestForbiddenRing(t *testing.T) {
 	onThread(func() {
 		if err := forbidRings(); err != nil {
@@ -224,6 +229,7 @@ func TestForbiddenRing(t *testing.T) {
 	})
 }
 
+// Matrix: IO-10
 func TestWrongThreadIsAnError(t *testing.T) {
 	d := newTestRing(t, Config{})
 	if !d.info.Features[0].Have {

@@ -4,8 +4,9 @@ package uring
 
 import "testing"
 
-// IO-22: the indices of both queues count requests and answers for ever, in 32
+// The indices of both queues count requests and answers for ever, in 32
 // bits. Here they are about to begin anew, and the test is the kernel.
+// Matrix: IO-22
 func TestRingIndicesWrap(t *testing.T) {
 	const entries, completions, start = 4, 8, ^uint32(0) - 5
 	sqHead, sqTail, sqFlags, cqHead, cqTail := uint32(start), uint32(start), uint32(0), uint32(start), uint32(start)

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Matrix: IO-13
 func TestSetupErrorNamesCauseAndRemedy(t *testing.T) {
 	for _, test := range []struct {
 		errno       unix.Errno

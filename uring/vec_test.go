@@ -71,6 +71,7 @@ func TestVecMergesNeighboursInMemory(t *testing.T) {
 	}
 }
 
+// Matrix: IO-12
 func TestVecKeepsEveryMergedObjectAlive(t *testing.T) {
 	v := newVec(t, 4)
 	data := make([]byte, 64)
@@ -82,6 +83,7 @@ func TestVecKeepsEveryMergedObjectAlive(t *testing.T) {
 	}
 }
 
+// Matrix: IO-12
 func TestVecHoldsItsPiecesUntilReset(t *testing.T) {
 	v := newVec(t, 1)
 	freed := make(chan struct{})

@@ -46,6 +46,9 @@ func benchmark(t *testing.T, args ...string) (f report.File) {
 }
 
 // Its servers are compared with another one.
+// Matrix: BE-02
+// Matrix: BE-02
+// Matrix: BE-02
 func TestTheBenchmarkComparesTheRivals(t *testing.T) {
 	servers := "net"
 	for _, r := range child.Rivals() {

@@ -49,6 +49,7 @@ func connect(t *testing.T, r child.Rival, o load.Options) child.Load {
 var slice = load.Slice{Warm: time.Millisecond, WarmMax: 20 * time.Second, Window: 20 * time.Millisecond, WindowMax: 20 * time.Second}
 
 // The client checks every reply, so what is counted here is verified.
+// Matrix: BE-01
 func TestEveryRivalEchoesWhatItIsSent(t *testing.T) {
 	for _, r := range child.Rivals() {
 		for _, secure := range []bool{false, true} {
@@ -89,6 +90,7 @@ func TestEveryRivalEchoesWhatItIsSent(t *testing.T) {
 	}
 }
 
+// Matrix: BE-03
 func TestAClientReportsARivalThatEnds(t *testing.T) {
 	for _, r := range child.Rivals() {
 		if !r.OwnClient {
@@ -108,6 +110,7 @@ func TestAClientReportsARivalThatEnds(t *testing.T) {
 	}
 }
 
+// Matrix: BE-03
 func TestAClientReportsThatNobodyListens(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -124,12 +127,14 @@ func TestAClientReportsThatNobodyListens(t *testing.T) {
 }
 
 // In crc mode and encrypted, small segments and gathered ones.
+// Matrix: BE-01
 func TestTheNetpollServerAnswersKeepalivesAndKeepsEverySegment(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		echotest.AnswersAndKeeps(t, start(t, "netpoll", secure).Addr(), secure)
 	}
 }
 
+// Matrix: BE-02
 func TestWhatIsNoChildOrNoRivalIsRefused(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                            "go run ./bench --rivals",

@@ -10,6 +10,7 @@ import (
 )
 
 // A reply is wrong if a byte of its header is, and in the sample if any byte is.
+// Matrix: BE-01
 func TestAWrongReplyIsFound(t *testing.T) {
 	payload := load.Payload(1000)
 	flat := func(m message) []byte { return m.data.Materialize() }
@@ -42,6 +43,7 @@ func TestAWrongReplyIsFound(t *testing.T) {
 	}
 }
 
+// Matrix: BE-01
 func TestTheReplyToAnotherRequestIsWrong(t *testing.T) {
 	n, payload := newNumbers(0), load.Payload(10)
 	_, second := n.request(payload), n.request(payload)

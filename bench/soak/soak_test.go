@@ -60,6 +60,7 @@ type world struct {
 }
 
 // Everything at once: no message is lost, doubled or overtaken, and nothing grows.
+// Matrix: ST-11, INV-01, INV-07, INV-11
 func TestNothingGrowsAndNothingIsLostWithEverythingAtOnce(t *testing.T) {
 	w := &world{t: t, plan: planned(t)}
 	ctx, cancel := context.WithCancel(t.Context())

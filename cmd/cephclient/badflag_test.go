@@ -16,6 +16,7 @@ var badValues = map[string]string{
 
 // Every flag that gets a value it cannot take says so by its name, on standard error
 // alone, in one line and without the words of packages.
+// Matrix: OB-08
 func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
 	fs := cli.NewFlags("cephclient")
 	new(options).register(fs)

@@ -15,8 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -115,19 +114,19 @@ func (e *env) ask(verb string) func(ctx context.Context, args []string) error {
 // load puts and gets random keys, --depth at a time on each connection, and checks what it
 // gets: all values begin alike. What is not there yet is no error: --puts 100 puts it.
 func (e *env) load(ctx context.Context, args []string) error {
-	size, err := quantity.ParseBytes(e.size, kvformat.MaxValue)
+	size, err := cli.ParseBytes(e.size, kvformat.MaxValue)
 	switch {
 	case e.conns < 1 || e.depth < 1 || e.keys < 1 || e.duration <= 0:
 		return cli.Usagef("--conns, --depth, --keys, --duration: want more than nothing")
 	case err != nil || size < 1:
-		return cli.Usagef("--size %q: want 1 to %s", e.size, quantity.Bytes(kvformat.MaxValue))
+		return cli.Usagef("--size %q: want 1 to %s", e.size, cli.Bytes(kvformat.MaxValue))
 	case e.puts < 0 || e.puts > 100:
 		return cli.Usagef("--puts %v: want 0 to 100", e.puts)
 	}
 	longest := make([]byte, kvformat.MaxValue)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(longest) // never fails
 	return e.dial(ctx, args[0], e.conns, func(conns []*control.Conn) error {
-		calls, failed := latency.Loop(e.conns*e.depth, e.duration, func(i int) (string, error) {
+		calls, failed := perf.Loop(e.conns*e.depth, e.duration, func(i int) (string, error) {
 			kind, typ, value := "gets", kvformat.Get, []byte(nil)
 			if rand.Float64()*100 < e.puts {
 				kind, typ, value = "puts", kvformat.Put, longest[:size]

@@ -14,24 +14,24 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/proctest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/durabletest"
 )
 
-func TestMain(m *testing.M) { proctest.Program(m, main) }
+func TestMain(m *testing.M) { clitest.Program(m, main) }
 
 // begin starts a server in a process of its own, and returns its address.
-func begin(t *testing.T, args ...string) (server *proctest.Process, addr string) {
+func begin(t *testing.T, args ...string) (server *clitest.Process, addr string) {
 	t.Helper()
 	args = append([]string{"serve", "--listen", "v2:127.0.0.1:0", "--log-level", "error", "--cores", "2"}, args...)
-	server = proctest.Start(t, args...)
+	server = clitest.Start(t, args...)
 	addr, _, _ = strings.Cut(strings.TrimPrefix(server.Line(), "listening "), ",")
 	return server, addr
 }
 
 // The server is killed under load when a number of requests are answered, again and again,
 // and must have every value that it has acknowledged.
+// Matrix: KV-02
 func TestKilledAtAnyMomentItLosesNothingThatWasAcknowledged(t *testing.T) {
 	rounds, seed := 3, rand.Uint64()
 	if os.Getenv("RINGMSGR_LONG") != "" {
@@ -58,6 +58,7 @@ func TestKilledAtAnyMomentItLosesNothingThatWasAcknowledged(t *testing.T) {
 	}
 }
 
+// Matrix: KV-08, KV-10
 func TestTheCommandsDoWhatTheyAreNamedFor(t *testing.T) {
 	dir, large := t.TempDir(), strings.Repeat("large ", kvformat.MaxValue/6)
 	server, addr := begin(t, "--dir", dir)

@@ -53,6 +53,7 @@ func compacted(w *durabletest.World) bool { return !strings.Contains(w.Files("/k
 
 // A process that is killed, power cuts, writes that are torn, overtake each other, fail, or
 // find the disk full, and in the end a bit that flips.
+// Matrix: KV-01, KV-04, KV-07
 func TestWhatIsAcknowledgedSurvivesWhateverHappensToTheDisk(t *testing.T) {
 	compactions := 0
 	durabletest.Endure(t, seeds, tested, func(w *durabletest.World) {
@@ -66,6 +67,7 @@ func TestWhatIsAcknowledgedSurvivesWhateverHappensToTheDisk(t *testing.T) {
 	}
 }
 
+// Matrix: KV-06
 func TestAFullDiskRefusesChangesAndReadsGoOn(t *testing.T) {
 	durabletest.Simulate(t, tested(3), func(w *durabletest.World) {
 		w.All(durabletest.Put, durabletest.Keys)
@@ -77,6 +79,7 @@ func TestAFullDiskRefusesChangesAndReadsGoOn(t *testing.T) {
 	})
 }
 
+// Matrix: KV-07
 func TestCompactionKeepsWhatIsThereAndNothingElse(t *testing.T) {
 	durabletest.Simulate(t, tested(3), func(w *durabletest.World) {
 		w.All(durabletest.Put, durabletest.Keys) // some of which are not touched any more
@@ -95,6 +98,7 @@ func TestCompactionKeepsWhatIsThereAndNothingElse(t *testing.T) {
 
 // The name of a segment says where the log before it ends. Once clients were told so it stays,
 // until the name of another one says it durably.
+// Matrix: KV-01
 func TestWhereTheLogEndsIsKnownWhereverTheProcessStops(t *testing.T) {
 	for at := range 300 {
 		broken := []uring.Kind{uring.KindSync, uring.KindWrite}[min(at/6, 1)]
@@ -119,6 +123,7 @@ func TestWhereTheLogEndsIsKnownWhereverTheProcessStops(t *testing.T) {
 // A file that the log goes past is left by a process that could not use it. Whatever is missing is
 // damage, until the operator accepts the loss, even if the mark could not be set for a while.
 // Strange files stay.
+// Matrix: KV-10
 func TestWhatIsMissingOfTheLogIsNoticed(t *testing.T) {
 	strange := []string{".log.bak", ".log.d", ".log~"}
 	for what, damage := range map[string]bool{

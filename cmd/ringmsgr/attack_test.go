@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -145,6 +145,7 @@ func underAttack(t testing.TB, name string, from netip.Addr) (server *process, a
 // In each attack honest messages pass, and the server's memory stays below the sum of
 // what its bounds say for what the attack does: the receive budget of 100 MiB, the
 // 16 MiB of half-open connections, 64 MiB of free buffers, and 64 MiB for the rest.
+// Matrix: AIM-03, AIM-04, INV-11
 func TestHonestMessagesPassInEveryAttack(t *testing.T) {
 	const most = (100 + 16 + 64 + 64) << 20
 	for name := range attacks {
@@ -158,7 +159,7 @@ func TestHonestMessagesPassInEveryAttack(t *testing.T) {
 			client := spawn(t, "send", "--json", "--messages", "500", "--depth", "4", "--size", "512", "--timeout", "60s", "--log-level", "off", at.String())
 			client.decode(&report)
 			client.Want(cli.OK)
-			m, err := procstat.ReadMemory(server.PID())
+			m, err := perf.ReadMemory(server.PID())
 			if err != nil || m.Peak > most || report.Verified != 500 {
 				t.Errorf("%+v, %d MiB, %v", report, m.Peak>>20, err)
 			}
@@ -169,13 +170,14 @@ func TestHonestMessagesPassInEveryAttack(t *testing.T) {
 // BenchmarkAttacks prints, for each attack, the CPU of the server's one core without
 // honest work, the round trips of an honest sender beside it, and the memory:
 // go test ./cmd/ringmsgr -run '^$' -bench Attacks -benchtime 1x
+// Matrix: AIM-03, AIM-05
 func BenchmarkAttacks(b *testing.B) {
 	for name := range attacks {
 		b.Run(name, func(b *testing.B) {
 			server, at := underAttack(b, name, theirs)
 			pid := server.PID()
 			for b.Loop() {
-				before, err := procstat.ReadCPU(pid)
+				before, err := perf.ReadCPU(pid)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -183,7 +185,7 @@ func BenchmarkAttacks(b *testing.B) {
 				ctx, cancel := context.WithTimeout(b.Context(), span)
 				<-ctx.Done()
 				cancel()
-				after, err := procstat.ReadCPU(pid)
+				after, err := perf.ReadCPU(pid)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -192,7 +194,7 @@ func BenchmarkAttacks(b *testing.B) {
 				client := spawn(b, "send", "--json", "--duration", "3s", "--depth", "1", "--size", "512", "--timeout", "60s", "--log-level", "off", at.String())
 				client.decode(&report)
 				client.Want(cli.OK)
-				m, err := procstat.ReadMemory(pid)
+				m, err := perf.ReadMemory(pid)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -31,8 +31,9 @@ func awaitStopped(t *testing.T, pid int, stopped bool) {
 	}
 }
 
-// IO-19: a process that is stopped and goes on, again and again, loses nothing, and
+// A process that is stopped and goes on, again and again, loses nothing, and
 // who connects meanwhile is served afterwards.
+// Matrix: IO-19
 func TestAServerThatIsStoppedNowAndThenServesOn(t *testing.T) {
 	for _, backend := range []uring.Backend{uring.Auto, uring.Epoll} {
 		t.Run(string(backend), func(t *testing.T) {
@@ -68,7 +69,8 @@ func TestAServerThatIsStoppedNowAndThenServesOn(t *testing.T) {
 	}
 }
 
-// RL-14: 64 connections with messages of 4 MiB stay below 512 MiB of memory.
+// 64 connections with messages of 4 MiB stay below 512 MiB of memory.
+// Matrix: RL-14, AIM-04, INV-11
 func TestLargeMessagesOnManyConnectionsStayBelowHalfAGigabyte(t *testing.T) {
 	for _, backend := range []uring.Backend{uring.Auto, uring.Epoll} {
 		t.Run(string(backend), func(t *testing.T) {
@@ -80,7 +82,7 @@ func TestLargeMessagesOnManyConnectionsStayBelowHalfAGigabyte(t *testing.T) {
 			var report sent
 			client.decode(&report)
 			client.Want(cli.OK)
-			m, err := procstat.ReadMemory(server.PID())
+			m, err := perf.ReadMemory(server.PID())
 			if err != nil {
 				t.Fatal(err)
 			}

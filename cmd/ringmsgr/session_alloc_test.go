@@ -11,6 +11,7 @@ import (
 )
 
 // With the race detector pools drop by chance what they are given.
+// Matrix: RL-11
 func TestSendAllocatesNothingPerMessage(t *testing.T) {
 	s := serve(t, "--cores", "1")
 	mallocs := func(n string) uint64 {

@@ -30,6 +30,7 @@ func TestPickModeFollowsTheConnector(t *testing.T) {
 	}
 }
 
+// Matrix: AU-07
 func TestCheckModeFindsDowngrades(t *testing.T) {
 	for _, c := range []struct {
 		method  Method

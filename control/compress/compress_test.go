@@ -45,6 +45,7 @@ func samples() map[string][]byte {
 	}
 }
 
+// Matrix: FR-31
 func TestWhatIsCompressedComesBack(t *testing.T) {
 	forMethods(t, func(t *testing.T, c frame.Compressor, _ handshake.CompressionMethod) {
 		for name, p := range samples() {
@@ -69,6 +70,7 @@ func TestWhatIsCompressedComesBack(t *testing.T) {
 
 // No more than the limit comes out, and it takes no memory for more, however
 // little goes in.
+// Matrix: FR-32, HI-21
 func TestABombIsStoppedAtTheLimit(t *testing.T) {
 	forMethods(t, func(t *testing.T, c frame.Compressor, _ handshake.CompressionMethod) {
 		bomb, err := c.Compress(nil, make([]byte, 16<<20))
@@ -95,6 +97,7 @@ func TestABombIsStoppedAtTheLimit(t *testing.T) {
 }
 
 // A length that the input cannot have takes no memory either.
+// Matrix: HI-02
 func TestAFalseClaimTakesNoMemory(t *testing.T) {
 	const limit = 256 << 20
 	claims := map[handshake.CompressionMethod]string{

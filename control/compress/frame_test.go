@@ -47,9 +47,10 @@ func sendForged(t *testing.T, c frame.Compressor, data []byte, limit uint32, for
 	return dec.Finish(h, wire[:dec.HeadSize()], wire[dec.HeadSize():])
 }
 
-// FR-33: compressed data that was damaged before the checksums were made. Every
+// Compressed data that was damaged before the checksums were made. Every
 // byte of it in turn takes other values; the frame is refused, or holds
 // something within the limit, and nothing panics.
+// Matrix: FR-33
 func TestDamagedSegmentsInGoodFramesAreRefused(t *testing.T) {
 	data := []byte(strings.Repeat("some text that compresses; ", 40))
 	forMethods(t, func(t *testing.T, c frame.Compressor, _ handshake.CompressionMethod) {
@@ -85,8 +86,9 @@ func TestDamagedSegmentsInGoodFramesAreRefused(t *testing.T) {
 	})
 }
 
-// FR-32: a segment that grows beyond the limit ends the frame, and takes no
+// A segment that grows beyond the limit ends the frame, and takes no
 // memory for more than the limit.
+// Matrix: FR-32, HI-21
 func TestABombInAGoodFrameTakesNoMemory(t *testing.T) {
 	const limit = 1 << 20
 	forMethods(t, func(t *testing.T, c frame.Compressor, _ handshake.CompressionMethod) {

@@ -23,6 +23,7 @@ func (w *wrongs) add(err error) {
 	w.found = append(w.found, err.Error())
 }
 
+// Matrix: KV-13
 func TestWhatACarelessServerLosesIsNoticed(t *testing.T) {
 	for name, d := range map[string]defect{
 		"the file is not synced":           {noSync: true},
@@ -46,6 +47,7 @@ func TestWhatACarelessServerLosesIsNoticed(t *testing.T) {
 	}
 }
 
+// Matrix: KV-13
 func TestAFullDiskIsNoSecret(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		var w wrongs
@@ -63,6 +65,7 @@ func TestAFullDiskIsNoSecret(t *testing.T) {
 
 // A server that may not refuse does not, one that lies about its keys is told, and one that
 // does not start any more is wrong.
+// Matrix: KV-13
 func TestWhatAServerMustNotSayIsNoticed(t *testing.T) {
 	var w wrongs
 	s := serverOf(1, defect{})

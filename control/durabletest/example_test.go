@@ -219,4 +219,5 @@ func notebookEndures(t *testing.T) {
 	}, func(w *durabletest.World) { w.Flip("/notes", errDamaged) })
 }
 
+// Matrix: KV-13
 func TestTheExampleHolds(t *testing.T) { notebookEndures(t) }

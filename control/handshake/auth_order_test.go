@@ -43,9 +43,10 @@ func (x halfServing) Handle(ctx context.Context, p []byte) ([]byte, *auth.Result
 	return reply, res, err
 }
 
-// AU-18: an error of the call that ends the authentication ends the handshake
+// An error of the call that ends the authentication ends the handshake
 // there, whatever else that call returned: nothing is signed, encrypted or sent with
 // keys of which only some are there, and they are wiped.
+// Matrix: AU-18
 func TestAnErrorOfTheLastCallStopsEverything(t *testing.T) {
 	for _, mode := range bothMode {
 		client := newKeyed(mode)
@@ -91,7 +92,8 @@ func wantNothingAfter(t *testing.T, seen *recorder, last string) {
 	}
 }
 
-// AU-21: an exchange that has begun goes on with its method or not at all.
+// An exchange that has begun goes on with its method or not at all.
+// Matrix: AU-21
 func TestTheMethodCannotChangeInTheMiddle(t *testing.T) {
 	cc, ac := keyedConfigs(newKeyed(auth.CRC), newKeyed(auth.CRC))
 	ac.Auth = auth.Servers{keyedServer{newKeyed(auth.CRC)}, none.NewServer(none.ServerConfig{})}
@@ -124,7 +126,8 @@ func TestTheMethodCannotChangeInTheMiddle(t *testing.T) {
 	}
 }
 
-// AU-25: what failed because of the authentication says so, and nothing else does.
+// What failed because of the authentication says so, and nothing else does.
+// Matrix: AU-25
 func TestOnlyFailedAuthenticationIsErrAuth(t *testing.T) {
 	other := newKeyed(auth.Secure)
 	other.key = 8

@@ -68,6 +68,7 @@ func wanting(cc *ConnectConfig, ac *AcceptConfig) {
 	cc.Compression, ac.Compression = always, always
 }
 
+// Matrix: FR-30, HS-11, KA-01, HI-09, HI-26
 func TestIllegalFramesAreFaultsInEveryState(t *testing.T) {
 	cc, ac := keyedConfigs(newKeyed(auth.CRC), newKeyed(auth.CRC))
 	wanting(&cc, &ac)
@@ -137,6 +138,7 @@ func TestIllegalFramesAreFaultsInEveryState(t *testing.T) {
 	}
 }
 
+// Matrix: AU-03
 func TestModeIsTheConnectorsFirstThatIsAllowed(t *testing.T) {
 	for _, c := range []struct {
 		offered, allowed, limitC, limitS []auth.Mode
@@ -173,6 +175,7 @@ func TestModeIsTheConnectorsFirstThatIsAllowed(t *testing.T) {
 	}
 }
 
+// Matrix: AU-03
 func TestUnknownMethodIsRefusedWithBothLists(t *testing.T) {
 	cc, _ := keyedConfigs(newKeyed(bothMode...), keyed{})
 	cc.PeerType = wire.Mon
@@ -195,6 +198,7 @@ func TestUnknownMethodIsRefusedWithBothLists(t *testing.T) {
 	}
 }
 
+// Matrix: AU-04, HI-14
 func TestRetriesAreBoundedOnBothSides(t *testing.T) {
 	client, server := newKeyed(auth.CRC), newKeyed(auth.CRC)
 	client.retries, server.refuse = 1000, &auth.Refused{Errno: auth.EPERM}
@@ -212,6 +216,7 @@ func TestRetriesAreBoundedOnBothSides(t *testing.T) {
 	}
 }
 
+// Matrix: AU-04
 func TestRetryOnTheSameConnectionSucceeds(t *testing.T) {
 	// The first request of the recorded client is refused, the second accepted.
 	for _, r := range recordings(t) {
@@ -226,6 +231,7 @@ func TestRetryOnTheSameConnectionSucceeds(t *testing.T) {
 	}
 }
 
+// Matrix: HI-14
 func TestRoundsAreBoundedOnBothSides(t *testing.T) {
 	for rounds, ok := range map[int]bool{maxAuthRounds: true, maxAuthRounds + 1: false} {
 		server := newKeyed(auth.CRC)
@@ -294,6 +300,7 @@ func answer(t *testing.T, tag frame.Tag, payload []byte) []byte {
 	return slices.Concat(wire.Banner{Supported: 1}.AppendTo(nil), encode(t, frame.TagHello, hello.AppendTo(nil)), encode(t, tag, payload))
 }
 
+// Matrix: AU-07
 func TestDowngradeIsAFault(t *testing.T) {
 	for _, mode := range []uint32{0, 1, 3, 1 << 31} {
 		cc, _ := keyedConfigs(newKeyed(auth.Secure), keyed{})
@@ -342,6 +349,7 @@ func TestRequestForMethodZeroIsRefused(t *testing.T) {
 	}
 }
 
+// Matrix: AU-13
 func TestShortSecretsAndMissingKeysAreFaults(t *testing.T) {
 	good := newKeyed(auth.Secure)
 	for _, c := range []struct {
@@ -376,6 +384,7 @@ func TestShortSecretsAndMissingKeysAreFaults(t *testing.T) {
 	}
 }
 
+// Matrix: AU-05
 func TestDifferentSessionKeysAreFoundBySignature(t *testing.T) {
 	for _, mode := range bothMode {
 		other := newKeyed(mode)
@@ -391,6 +400,7 @@ func TestDifferentSessionKeysAreFoundBySignature(t *testing.T) {
 	}
 }
 
+// Matrix: AU-05
 func TestAnyChangeOnTheWayIsFoundBySignature(t *testing.T) {
 	// The banner has no checksum, and unknown feature bits are ignored: only the
 	// signatures can tell.
@@ -444,6 +454,7 @@ func TestAnyChangeOnTheWayIsFoundBySignature(t *testing.T) {
 	})
 }
 
+// Matrix: AU-05
 func TestZeroSignatureNeedsAMethodWithoutKey(t *testing.T) {
 	cc, ac := keyedConfigs(newKeyed(auth.CRC), newKeyed(auth.CRC))
 	c2s, s2c := capture(t, cc, ac)

@@ -13,6 +13,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
+// Matrix: HI-07
 func TestEverythingBeforeAuthenticationIsBounded(t *testing.T) {
 	// One frame: beyond the limit it is refused before it is read.
 	_, ac := keyedConfigs(keyed{}, newKeyed(auth.CRC))
@@ -57,6 +58,7 @@ func TestAbortedFrameIsPassedOver(t *testing.T) {
 	}
 }
 
+// Matrix: AU-15
 func TestSecretsAreWipedOnSuccessAndOnFailure(t *testing.T) {
 	for _, rightKey := range []bool{true, false} {
 		client := newKeyed(auth.Secure)

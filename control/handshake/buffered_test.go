@@ -134,6 +134,7 @@ func readOne(ctx context.Context, s *Stream, want frame.Tag) error {
 // authentication, and for AUTH_SIGNATURE with the frame of the session. SERVER_IDENT waits
 // for nothing. A connector waits for the banner, for HELLO, for each answer, and for
 // SERVER_IDENT; the acceptor's signature comes with AUTH_DONE.
+// Matrix: HS-24
 func TestEachSideWaitsOncePerTurnOfThePeer(t *testing.T) {
 	r := newRealm(t)
 	cephx := func(peer wire.EntityType, mode auth.Mode) func() (ConnectConfig, AcceptConfig) {

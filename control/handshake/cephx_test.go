@@ -170,9 +170,10 @@ func (r *realm) normal(id string, w way) (c2s, s2c [][]byte) {
 // frame of revision 0.
 const unusedSums = 3 * 4
 
-// AU-06: whatever byte is changed on the way before the authentication has ended,
+// Whatever byte is changed on the way before the authentication has ended,
 // the handshake fails on one side at least: as it is, and with a checksum that was
 // made right again. No side gets through with what the other has not sent.
+// Matrix: AU-06
 func TestEveryChangedByteOfACephxHandshakeIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRealm(t)
@@ -252,8 +253,9 @@ func changePayload(t testing.TB, rev frame.Revision, p []byte, at int, mask byte
 	return out
 }
 
-// AU-08: a recorded exchange, played again to either side, is refused: the
+// A recorded exchange, played again to either side, is refused: the
 // challenge is another one.
+// Matrix: AU-08
 func TestARecordedCephxHandshakeIsRefused(t *testing.T) {
 	r := newRealm(t)
 	for _, w := range ways() {
@@ -287,6 +289,7 @@ func TestARecordedCephxHandshakeIsRefused(t *testing.T) {
 // Parts of one session do not fit into another: with any frame of another
 // handshake of the same entity, or of another entity, in the place of its own one,
 // a handshake fails.
+// Matrix: HI-22
 func TestFramesOfAnotherCephxSessionDoNotFit(t *testing.T) {
 	r := newRealm(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 // FuzzPeer lets a peer behave well for some frames and then send anything: raw bytes, or
 // a well-formed frame with any tag and payload.
+// Matrix: HI-23, HI-24, HI-25
 func FuzzPeer(f *testing.F) {
 	cc, ac := keyedConfigs(newKeyed(auth.CRC), newKeyed(auth.CRC))
 	wanting(&cc, &ac)

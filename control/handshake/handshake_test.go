@@ -35,6 +35,7 @@ func echo(t *testing.T, a, b outcome) {
 	}
 }
 
+// Matrix: HS-02, AU-01, IN-04
 func TestEveryRevisionAndMode(t *testing.T) {
 	for _, single := range []bool{false, true} {
 		for _, cRev0 := range []bool{false, true} {
@@ -87,6 +88,7 @@ func TestEveryRevisionAndMode(t *testing.T) {
 	}
 }
 
+// Matrix: HS-01
 func TestBannerIsSentWithoutWaiting(t *testing.T) {
 	want := wire.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
 	cc, ac := noneConfigs()
@@ -107,6 +109,7 @@ func TestBannerIsSentWithoutWaiting(t *testing.T) {
 	}
 }
 
+// Matrix: HS-03, HS-04, HS-05, IN-04
 func TestBannerRules(t *testing.T) {
 	banner := func(supported, required uint64, extra int) []byte {
 		p := wire.Banner{Supported: supported, Required: required}.AppendTo(nil)
@@ -149,6 +152,7 @@ func TestBannerRules(t *testing.T) {
 	}
 }
 
+// Matrix: HS-09
 func TestWrongPeerTypeIsTerminal(t *testing.T) {
 	cc, ac := noneConfigs()
 	cc.PeerType = wire.OSD
@@ -173,6 +177,7 @@ func TestWrongPeerTypeIsTerminal(t *testing.T) {
 	}
 }
 
+// Matrix: HS-14
 func TestWholeHandshakeInOneSegment(t *testing.T) {
 	// A client that knows the answers sends everything, a session frame included, at once.
 	cc, ac := noneConfigs()
@@ -256,6 +261,7 @@ func TestConfigurationErrors(t *testing.T) {
 	}
 }
 
+// Matrix: FR-34, IN-04
 func TestCompressionNegotiation(t *testing.T) {
 	always := func(wire.EntityType, auth.Mode) bool { return true }
 	never := func(wire.EntityType, auth.Mode) bool { return false }
@@ -322,6 +328,7 @@ func (r *recorder) At(_ context.Context, e probe.Event) error {
 // probed is the socket of one side, which p is told of.
 func probed(p probe.Probe) *probe.Socket { return probe.NewSocket(p, 1, false, nil) }
 
+// Matrix: OB-05
 func TestAProbeSeesEveryStepAndCanFailIt(t *testing.T) {
 	run := func(c, s *recorder) (x, y outcome) {
 		cc, ac := keyedConfigs(newKeyed(auth.Secure), newKeyed(auth.Secure))
@@ -384,8 +391,9 @@ func ExampleConnect() {
 	// Output: mon msgr2.1 crc
 }
 
-// HS-08: HELLO says what we are and where we see the peer: an IPv4 address as such, also
+// HELLO says what we are and where we see the peer: an IPv4 address as such, also
 // behind a socket of both families.
+// Matrix: HS-08
 func TestHelloShowsThePeerItsAddress(t *testing.T) {
 	for seen, want := range map[string]string{
 		"10.1.2.3:4567":          "v2:10.1.2.3:4567/0",

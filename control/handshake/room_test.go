@@ -26,6 +26,7 @@ func roomOf(ac *AcceptConfig, most int) (kept *int) {
 
 // Room is asked before a frame is read, so that one for which there is none costs
 // its preamble.
+// Matrix: HI-07
 func TestAFrameWithoutRoomIsRefusedFromItsPreamble(t *testing.T) {
 	const payload = 60 << 10
 	_, ac := keyedConfigs(keyed{}, newKeyed(auth.CRC))
@@ -45,6 +46,7 @@ func TestAFrameWithoutRoomIsRefusedFromItsPreamble(t *testing.T) {
 
 // What is asked for is all that the stream keeps: the frame, and both directions of
 // the transcript.
+// Matrix: HI-07
 func TestRoomIsAskedForAllThatAHandshakeKeeps(t *testing.T) {
 	client, server := newKeyed(auth.CRC), newKeyed(auth.CRC)
 	client.retries, server.refuse = 1000, &auth.Refused{Errno: auth.EPERM}

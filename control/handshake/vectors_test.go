@@ -286,6 +286,7 @@ func checkAfter(t *testing.T, link *end, s *Stream, rxTail []byte, rxFrames []re
 	}
 }
 
+// Matrix: AU-01, IN-06
 func TestConnectorRepeatsRecordedHandshakes(t *testing.T) {
 	for _, r := range recordings(t) {
 		t.Run(r.name, func(t *testing.T) {
@@ -312,6 +313,7 @@ func TestConnectorRepeatsRecordedHandshakes(t *testing.T) {
 	}
 }
 
+// Matrix: AU-01, IN-06
 func TestAcceptorRepeatsRecordedHandshakes(t *testing.T) {
 	for _, r := range recordings(t) {
 		t.Run(r.name, func(t *testing.T) {

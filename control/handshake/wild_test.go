@@ -50,9 +50,10 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// HI-01 and HI-25: each field of each frame of a handshake with each wild value,
+// Each field of each frame of a handshake with each wild value,
 // for both roles. A handshake ends with an error, or was not hurt; it never takes
 // memory for a length that is not there.
+// Matrix: HI-01, HI-25
 func TestAnyWildFieldOfAHandshakeIsAnErrorOrHarmless(t *testing.T) {
 	cc, ac := keyedConfigs(newKeyed(auth.CRC), newKeyed(auth.CRC))
 	wanting(&cc, &ac)
@@ -104,8 +105,9 @@ func writesOf(t *testing.T, cc ConnectConfig, ac AcceptConfig) (c2s, s2c [][]byt
 	return c2s, s2c
 }
 
-// HI-23 and HI-25: whatever comes behind whichever part of a handshake that is in
+// Whatever comes behind whichever part of a handshake that is in
 // order, in each revision and mode, ends it with an error.
+// Matrix: HI-23, HI-25
 func TestRandomBytesBehindEachStageEndTheHandshake(t *testing.T) {
 	seeds := 300
 	if os.Getenv("RINGMSGR_LONG") != "" {
@@ -144,8 +146,9 @@ func TestRandomBytesBehindEachStageEndTheHandshake(t *testing.T) {
 	}
 }
 
-// HI-06: the buffer of frames is used again, and what an earlier frame left there is
+// The buffer of frames is used again, and what an earlier frame left there is
 // not read for a later one that claims more than it has.
+// Matrix: HI-06
 func TestAFrameReadsNothingOfTheOneBefore(t *testing.T) {
 	client, server := newKeyed(auth.CRC), newKeyed(auth.CRC)
 	server.refuse = &auth.Refused{Errno: auth.EPERM}

@@ -186,6 +186,7 @@ func exchange(t testing.TB, a, b outcome) {
 	}
 }
 
+// Matrix: V1-01
 func TestSessionWithoutAProof(t *testing.T) {
 	p := noneAuth()
 	c, a := p.run(t.Context())
@@ -202,6 +203,7 @@ func TestSessionWithoutAProof(t *testing.T) {
 	}
 }
 
+// Matrix: V1-02
 func TestSessionWithCephxIsSigned(t *testing.T) {
 	const all = wire.FeaturesPacific
 	for name, c := range map[string]struct {
@@ -259,6 +261,7 @@ func TestWhoNeedsAnAuthorizer(t *testing.T) {
 	}
 }
 
+// Matrix: V1-02
 func TestRefusedAuthorizers(t *testing.T) {
 	secureOnly := cephxAuth(t, auth.Secure)
 	mixed := noneAuth()
@@ -363,6 +366,7 @@ func TestAFreshAuthorizerIsTakenOnTheSameSocket(t *testing.T) {
 	wantError(t, x.err, handshake.StageAuth, handshake.ErrTooManyRounds)
 }
 
+// Matrix: V1-02
 func TestFeaturesAndVersionsAreRefusedBeforeTheAuthorizer(t *testing.T) {
 	p := noneAuth()
 	p.ac.Auth = &lateServer{p.ac.Auth, 1000}
@@ -447,6 +451,7 @@ func (busy) Start(context.Context, wire.EntityType, auth.Method, auth.Mode) (aut
 }
 
 // V1-08: nothing is taken for what an unknown peer announces.
+// Matrix: V1-08
 func TestAnnouncedAuthorizersEndTheHandshake(t *testing.T) {
 	hello := wire1.ConnectorHello{Own: ownAddr}.AppendTo(nil)
 	m := wire1.Connect{HostType: uint32(wire.Client), Protocol: 24, AuthMethod: 2, AuthorizerLen: wire1.MaxAuthorizer + 1}

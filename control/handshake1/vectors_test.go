@@ -168,6 +168,7 @@ func (r *recording) connectorOf(t testing.TB, x auth.Client) (handshake1.Connect
 
 var limits = frame.DefaultLimits()
 
+// Matrix: V1-01
 func TestConnectorRepeatsRecordedHandshakes(t *testing.T) {
 	for _, r := range recordings(t) {
 		t.Run(r.Name, func(t *testing.T) {
@@ -240,6 +241,7 @@ func (r *recording) parts(t *testing.T, form frame1.Form, p []byte) (m frame1.He
 	return m, p[:f], nil, p[f:][:d], p[f+d:]
 }
 
+// Matrix: V1-01
 func TestAcceptorRepeatsRecordedHandshakes(t *testing.T) {
 	for _, r := range recordings(t) {
 		t.Run(r.Name, func(t *testing.T) {

@@ -23,6 +23,7 @@ var clusters = []clusterConfig{
 
 var protocols = []string{"msgr2.1", "msgr2.0"}
 
+// Matrix: AU-02, IN-01, IN-10, INV-10
 func TestWeConnectToRealDaemons(t *testing.T) {
 	enabled(t)
 	t.Parallel()

@@ -18,6 +18,7 @@ import (
 
 // "ringmsgr decode" reads what tcpdump records of real daemons that talk to each other:
 // an OSD with its monitor, and OSDs with each other, which copy a large object.
+// Matrix: OB-10
 func TestDecodeReadsALiveRecordingOfRealDaemons(t *testing.T) {
 	enabled(t)
 	t.Parallel()

@@ -16,6 +16,7 @@ import (
 )
 
 // A real OSD's answers come into memory of the caller's, by both protocols.
+// Matrix: V1-13
 func TestObjectsAreReadIntoMemoryOfTheCaller(t *testing.T) {
 	enabled(t)
 	t.Parallel()

@@ -169,6 +169,7 @@ var monTroubles = append(allTroubles[:len(allTroubles):len(allTroubles)],
 // A real OSD and a real monitor, each as a lossless peer of a process of ours. All
 // messages arrive exactly once and in order, in both directions, as long as
 // both processes live; the logs say that the daemons see it as we do.
+// Matrix: IN-02
 func TestRealDaemonsKeepTheirSessionsWithUs(t *testing.T) {
 	enabled(t)
 	t.Parallel()

@@ -20,6 +20,7 @@ import (
 
 // TestMsgr1MessengerWithRealDaemons shares objects with the real tools, knowing nothing
 // but v1 addresses, loses its connections, and goes on.
+// Matrix: V1-12
 func TestMsgr1MessengerWithRealDaemons(t *testing.T) {
 	enabled(t)
 	for _, method := range []string{"none", "cephx"} {
@@ -110,6 +111,7 @@ func refusedMsgr1(t *testing.T, c *cluster) {
 
 // TestMsgr1RealClientConnectsToUs has the real tool, which knows a v1 address alone, log in
 // to a monitor of ours, ask for its status, and give it data and take it back, across cuts.
+// Matrix: V1-12
 func TestMsgr1RealClientConnectsToUs(t *testing.T) {
 	enabled(t)
 	t.Parallel()

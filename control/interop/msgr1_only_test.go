@@ -22,6 +22,7 @@ import (
 // TestMsgr1DaemonsWithoutMsgr2 shares objects of every size with the real tool, on
 // clusters whose monitor and OSD have v1 addresses alone: by the program, and by a
 // client that loses its connections.
+// Matrix: V1-12
 func TestMsgr1DaemonsWithoutMsgr2(t *testing.T) {
 	enabled(t)
 	t.Parallel()

@@ -150,6 +150,7 @@ func (f *fellowMon) command(args map[string]string, data []byte) []byte {
 // TestMsgr1MessengerKeepsASessionWithTheMonitor loses the sockets of a lossless session
 // again and again: each ping is answered once, and data of 4 KiB and 4 MiB comes whole, on
 // sockets that we open and on those that the monitor opens. With cephx all of it is signed.
+// Matrix: V1-06
 func TestMsgr1MessengerKeepsASessionWithTheMonitor(t *testing.T) {
 	enabled(t)
 	for _, method := range []string{"none", "cephx"} {

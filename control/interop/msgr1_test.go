@@ -221,6 +221,7 @@ func loginV1(p *v1Peer, c *cluster) auth.Client {
 
 var lossyV1 = session.Policy{Lossy: true, Supported: wire.FeaturesPacific}
 
+// Matrix: V1-05
 func TestMsgr1ClientConnectsToTheMonitorAndAnOSD(t *testing.T) {
 	enabled(t)
 	for _, method := range []string{"none", "cephx"} {

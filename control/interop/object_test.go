@@ -24,6 +24,7 @@ import (
 )
 
 // Each combination has a client of its own on a cluster that they share.
+// Matrix: IN-01
 func TestOurClientAndTheRealToolsShareObjects(t *testing.T) {
 	enabled(t)
 	t.Parallel()
@@ -179,6 +180,7 @@ func shareObject(ctx context.Context, t *testing.T, c *cluster, cl *rados.Cluste
 }
 
 // Requests and commands survive connections that are cut under them.
+// Matrix: IN-02
 func TestObjectsAreWrittenAcrossCuts(t *testing.T) {
 	enabled(t)
 	t.Parallel()

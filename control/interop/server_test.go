@@ -26,6 +26,7 @@ import (
 
 // The real client always offers msgr2.1; with msgr2.0 it is our side that does
 // not.
+// Matrix: AU-02, IN-01, IN-04, INV-10
 func TestTheRealClientConnectsToUs(t *testing.T) {
 	enabled(t)
 	t.Parallel()

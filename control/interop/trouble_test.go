@@ -45,6 +45,7 @@ func (c *unwell) client(t *testing.T, timeout string, at wire.Addr, args ...stri
 
 // put waits as "rados put" does: to its deadline where no OSD comes back, and else until
 // one does.
+// Matrix: OB-09
 func TestPutWaitsForAnOSDThatIsDown(t *testing.T) {
 	enabled(t)
 	t.Parallel()
@@ -75,6 +76,7 @@ func TestPutWaitsForAnOSDThatIsDown(t *testing.T) {
 }
 
 // Frozen monitors and wrong ports explain themselves, in the client program and in ping.
+// Matrix: OB-09
 func TestAFrozenMonitorAndAWrongPortAreExplained(t *testing.T) {
 	enabled(t)
 	t.Parallel()

@@ -33,6 +33,7 @@ var recordedData = []struct{ frame, payload string }{
 	{"KEEPALIVE2_ACK", "00f1536515cd5b07"},
 }
 
+// Matrix: IN-06
 func TestRecordedDataPayloadsReencodeIdentically(t *testing.T) {
 	for _, r := range recordedData {
 		p, err := hex.DecodeString(r.payload)

@@ -49,6 +49,7 @@ func exchange(t *testing.T, p *msgrtest.HostileProxy, data []byte) []byte {
 	return back
 }
 
+// Matrix: OB-06
 func TestAHostileProxyDoesEverythingAndInventsNothing(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	p := msgrtest.NewHostileProxy(t, msgrtest.HostileConfig{Seed: 3, Reach: 4096, Stall: time.Millisecond})

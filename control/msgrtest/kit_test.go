@@ -41,6 +41,7 @@ func everyBackend(t *testing.T, run func(t *testing.T, ctx context.Context, back
 	}
 }
 
+// Matrix: OB-05
 func TestPointNamesAreReversible(t *testing.T) {
 	all := []msgrtest.Point{
 		msgrtest.SocketConnecting(), msgrtest.SocketAccepted(), msgrtest.BannerWrite(), msgrtest.BannerRead(), msgrtest.BannerPayloadRead(),
@@ -66,6 +67,7 @@ func TestPointNamesAreReversible(t *testing.T) {
 	}
 }
 
+// Matrix: OB-04
 func TestAwaitComparesEveryNumber(t *testing.T) {
 	everyBackend(t, func(t *testing.T, ctx context.Context, backend uring.Backend) {
 		a := node(t, "osd.1", control.LosslessPeer(), backend)
@@ -98,8 +100,10 @@ func TestAwaitComparesEveryNumber(t *testing.T) {
 	})
 }
 
+// Matrix: OB-04
 func TestTheExampleOfStartRuns(t *testing.T) { sessionSurvivesAFault(t) }
 
+// Matrix: OB-04, INV-05
 func TestCheckTellsOfBreaksThatWereNotReached(t *testing.T) {
 	p := msgrtest.NewProbe()
 	b := p.Arm(msgrtest.Read(frame.TagWait), 3, msgrtest.Fault())
@@ -165,6 +169,7 @@ func raw(t *testing.T, n *msgrtest.Node) net.Conn {
 	return c
 }
 
+// Matrix: OB-06
 func TestActionsAsThePeerSeesThem(t *testing.T) {
 	everyBackend(t, func(t *testing.T, ctx context.Context, backend uring.Backend) {
 		n := node(t, "osd.1", control.StatelessServer(), backend)
@@ -249,6 +254,7 @@ func TestDataPhaseGoesOnBehindDelayBlockAndSilence(t *testing.T) {
 	})
 }
 
+// Matrix: OB-05
 func TestPeerCanStopAnywhereInAHandshake(t *testing.T) {
 	everyBackend(t, func(t *testing.T, ctx context.Context, backend uring.Backend) {
 		n := node(t, "osd.1", control.StatelessServer(), backend)

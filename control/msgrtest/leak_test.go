@@ -17,6 +17,7 @@ func (f *fakeTB) Helper()               {}
 func (f *fakeTB) Cleanup(c func())      { f.cleanup = append(f.cleanup, c) }
 func (f *fakeTB) Errorf(string, ...any) { f.failed = true }
 
+// Matrix: INV-07
 func TestLeaksAreFound(t *testing.T) {
 	for _, leak := range []struct {
 		name string

@@ -7,6 +7,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/pair"
 )
 
+// Matrix: KV-12
 func TestALedgerNoticesWhatMustNotBeThere(t *testing.T) {
 	var l pair.Ledger
 	found := func(version uint64, want bool) {

@@ -148,6 +148,7 @@ func TestPairsHaveAnyConfigurationAndCoresThatComeAndGo(t *testing.T) {
 
 // A server that opens something is started by Open, in each of its processes, and not bound
 // when that fails.
+// Matrix: KV-09
 func TestAServerThatCannotOpenWhatItHasIsAnErrorOfRestart(t *testing.T) {
 	damaged, processes := errors.New("damaged"), 0
 	cfg := pair.Config{Open: func(p *pair.Pair) (*control.Dispatcher, error) {
@@ -172,6 +173,7 @@ func TestAServerThatCannotOpenWhatItHasIsAnErrorOfRestart(t *testing.T) {
 
 // What the first process has made durable is there for the second one, which knows no
 // session.
+// Matrix: KV-09
 func TestAServerThatIsStartedAgainHasItsDisk(t *testing.T) {
 	for _, power := range []bool{false, true} {
 		pair.Test(t, pair.Config{Serve: upper()}, func(t *testing.T, p *pair.Pair) {

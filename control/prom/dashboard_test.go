@@ -79,6 +79,7 @@ func TestSharesOfTheDashboardAreOfTheirSum(t *testing.T) {
 
 // dashboard.html draws whatever dashboard.json has, as long as it knows the kinds of panels,
 // the units and the variables of the queries.
+// Matrix: OB-07
 func TestThePageKnowsWhatTheDashboardUses(t *testing.T) {
 	page, err := os.ReadFile("dashboard.html")
 	if err != nil {
@@ -128,6 +129,7 @@ const watcher = `<!doctype html>
 </script>`
 
 // Prometheus alone shows the dashboard: a browser draws each panel, from what it serves.
+// Matrix: OB-07
 func TestABrowserDrawsEachPanelOfTheDashboard(t *testing.T) {
 	browser, err := exec.LookPath("chromium")
 	if err != nil {

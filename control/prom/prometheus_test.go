@@ -157,6 +157,7 @@ func prometheusUnderLoad(t *testing.T, ctx context.Context) (address string) {
 // Prometheus scrapes a server that answers requests meanwhile, both from the program
 // itself and over its statistics socket, and has a number for every query of the
 // dashboard.
+// Matrix: OB-07
 func TestARealPrometheusAnswersTheDashboardUnderLoad(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

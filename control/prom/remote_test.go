@@ -22,6 +22,7 @@ func remote(path string) (*prom.Remote, http.Handler) {
 	return r, promhttp.HandlerFor(all, promhttp.HandlerOpts{})
 }
 
+// Matrix: OB-07
 func TestTheSocketOfAProcessHasTheSameMetrics(t *testing.T) {
 	const requests = 50
 	m := busy(t, requests)

@@ -103,6 +103,7 @@ func everyNumber(f func(knownGlobal, knownConnect, gs, cs uint64, settled bool))
 // absurd says whether the peer was never at the number on record.
 func absurd(known, said uint64) bool { return known > said+1<<32 }
 
+// Matrix: SE-01, SE-04, SE-07, SE-08, SE-09, SE-10, SE-11, SE-12, SE-13, SE-14, SE-15, SE-16, RP-06
 func TestEveryRowOfTheAcceptorsTables(t *testing.T) {
 	for _, table := range []struct {
 		name   string
@@ -152,6 +153,7 @@ var stateTable = map[State]string{
 	Closing:      ".          .         .            .           .     .         .       .          .       .          .          .       .       .       .",
 }
 
+// Matrix: FR-30
 func TestEveryStateWithEveryTrigger(t *testing.T) {
 	if len(stateTable) != len(stateNames) {
 		t.Fatalf("%d states in the table, %d exist", len(stateTable), len(stateNames))

@@ -389,6 +389,7 @@ func (w *world) run() {
 	}
 }
 
+// Matrix: V1-04, V1-11
 func TestTwoMachinesLoseNothing(t *testing.T) {
 	seeds := uint64(500)
 	if testing.Short() {

@@ -181,6 +181,7 @@ func (x *script) show() string {
 		s.Peer.Addrs, s.Peer.Target, s.IO.InSeq, s.IO.Queued, s.IO.Sent, s.Frozen))
 }
 
+// Matrix: V1-02, V1-03, V1-09
 func TestScripts(t *testing.T) {
 	x := &script{entered: make(map[session.StateChanged]bool), acted: make(map[string]bool)}
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {

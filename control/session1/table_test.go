@@ -83,6 +83,7 @@ func everyAsking(f func(a asking)) {
 	}
 }
 
+// Matrix: V1-03, V1-04
 func TestEveryRowOfTheAcceptorsTable(t *testing.T) {
 	hits := make([]int, len(rows))
 	everyAsking(func(a asking) {

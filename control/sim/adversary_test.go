@@ -46,6 +46,7 @@ const adversarySample = 250
 
 // TestAdversary runs seeds with an adversary, in several processes if there are
 // many of them.
+// Matrix: V1-11
 func TestAdversary(t *testing.T) {
 	seeds := seedsOr(adversarySample)
 	cover := new(simCover)
@@ -239,6 +240,7 @@ var adversaryRegressions = []struct {
 	{5474, simMsgr1, "a socket that came, and said no more, had a session count as one that was open before"},
 }
 
+// Matrix: V1-11
 func TestAdversaryFindsOldBugs(t *testing.T) {
 	defer pair.OnOneProcessor()()
 	for _, r := range adversaryRegressions {

@@ -21,6 +21,7 @@ var liveSeeds = flag.Int("sim.live", 150, "seeds of the simulation at the bounds
 // TestHonestPeersNeverStopEachOther has every policy work at its bounds: all
 // ends answer each message with what they received, wait where there is no room,
 // and keep what they wait with. Whatever the bounds, all answers come.
+// Matrix: RL-03
 func TestHonestPeersNeverStopEachOther(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var total liveCover

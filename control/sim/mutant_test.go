@@ -50,6 +50,7 @@ func buildMutants(t *testing.T) (program string, names []string) {
 
 // TestSimulationNoticesBugs tests the simulator: with a bug it must fail, within
 // a thousand seeds.
+// Matrix: V1-11
 func TestSimulationNoticesBugs(t *testing.T) {
 	program, names := buildMutants(t)
 	run := func(t *testing.T, mutant string, first, seeds int) ([]byte, error) {

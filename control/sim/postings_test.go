@@ -48,6 +48,7 @@ func runPostings(t testing.TB, seed uint64, trace io.Writer) *world {
 
 // TestSimulationOfPostings runs fewer seeds than TestSimulation, with users who post memory
 // for what comes, and take it back at any moment.
+// Matrix: V1-13
 func TestSimulationOfPostings(t *testing.T) {
 	cover := new(simCover)
 	seeds := max(*simSeeds/10, 1)

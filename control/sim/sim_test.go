@@ -79,6 +79,8 @@ func (w *world) simulate() *world {
 }
 
 // TestSimulation runs seeds, in several processes if there are many of them.
+// Matrix: SE-36, SE-45, RA-02, RA-03, RA-04, RA-05, RA-06, RA-07, RA-10, RA-11, RA-12, RA-13, RA-18, RA-19, RA-20
+// Matrix: RA-21, RA-22, RP-11, FT-26, FT-30, FT-32, TH-14, IO-20, IO-23, V1-11, INV-01, INV-03, INV-04
 func TestSimulation(t *testing.T) {
 	cover := new(simCover)
 	if *simParallel > 1 && *simSeeds >= 100 && !*simTrace {

@@ -25,6 +25,7 @@ func (v addrVector) addr(t testing.TB) Addr {
 	return Addr{AddrType(v.Type), v.Nonce, netip.AddrPortFrom(ip, v.Port)}
 }
 
+// Matrix: HS-17
 func TestAddressVectors(t *testing.T) {
 	var data struct {
 		Addresses []addrVector
@@ -58,6 +59,7 @@ func TestAddressVectors(t *testing.T) {
 	}
 }
 
+// Matrix: RA-15, RA-16
 func TestCompareStartsAtTheLeastSignificantByteOfTheNonce(t *testing.T) {
 	a := Addr{Type: AddrMsgr2, AddrPort: netip.MustParseAddrPort("10.0.0.1:6800")}
 	low, high := a.WithNonce(0x100), a.WithNonce(1)
@@ -75,6 +77,7 @@ func sockaddrAddr(sa []byte) []byte {
 	return EndEnvelope(AppendBlob(p, sa), env)
 }
 
+// Matrix: HI-04, HI-28
 func TestSockaddrLengthRules(t *testing.T) {
 	in := func(n int) []byte { return append([]byte{2, 0, 0x1a, 0x90, 10, 0, 0, 1}, make([]byte, 128)...)[:n] }
 	in6 := func(n int) []byte {
@@ -164,6 +167,7 @@ func TestVectorMarkers(t *testing.T) {
 	}
 }
 
+// Matrix: HS-17
 func TestVectorLookups(t *testing.T) {
 	v, err := ParseAddrVec("[v1:10.0.0.1:6789/1,v2:10.0.0.1:3300/1,v2:[::1]:3300/1]")
 	if err != nil {

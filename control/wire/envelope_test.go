@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// HI-04: a structure that says it has no bytes has no fields, whatever its version
+// A structure that says it has no bytes has no fields, whatever its version
 // and whatever stands behind it.
+// Matrix: HI-04
 func TestAnEnvelopeOfNoBytesHasNoFields(t *testing.T) {
 	for _, version := range []byte{0, 1, 9} {
 		r := NewReader([]byte{version, 1, 0, 0, 0, 0, 5, 6, 7, 8})

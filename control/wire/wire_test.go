@@ -91,6 +91,7 @@ func readJSON(t testing.TB, name string, v any) {
 	}
 }
 
+// Matrix: HS-08, IN-06
 func TestRecordedPayloadsReencodeIdentically(t *testing.T) {
 	byName := map[string]codec{}
 	for _, c := range codecs(t) {
@@ -149,6 +150,7 @@ func TestRecordedFieldsMeanWhatTheySay(t *testing.T) {
 	}
 }
 
+// Matrix: FR-28
 func TestEveryTruncationIsAnError(t *testing.T) {
 	for _, c := range codecs(t) {
 		for n := range c.sample {
@@ -159,6 +161,7 @@ func TestEveryTruncationIsAnError(t *testing.T) {
 	}
 }
 
+// Matrix: FR-27
 func TestSurplusIsTolerated(t *testing.T) {
 	for _, c := range codecs(t) {
 		v, err := c.decode(append(bytes.Clone(c.sample), "surplus"...))
@@ -184,6 +187,7 @@ func TestAppendToKeepsWhatIsThere(t *testing.T) {
 	}
 }
 
+// Matrix: HI-02
 func TestWildCountsDoNotAllocate(t *testing.T) {
 	wild := bytes.Repeat([]byte{0xff}, 64)
 	for name, p := range map[string][]byte{
@@ -233,6 +237,7 @@ func TestReaderFailureIsSticky(t *testing.T) {
 	}
 }
 
+// Matrix: HI-06
 func TestReaderSlicesCannotGrowIntoTheInput(t *testing.T) {
 	buf := []byte{1, 2, 3, 4}
 	p := NewReader(buf).Bytes(2)
@@ -242,6 +247,7 @@ func TestReaderSlicesCannotGrowIntoTheInput(t *testing.T) {
 	}
 }
 
+// Matrix: HI-04
 func TestEnvelope(t *testing.T) {
 	encode := func(version, compat uint8, body ...byte) []byte {
 		p, mark := BeginEnvelope(nil, version, compat)
@@ -310,6 +316,7 @@ func TestFeatureMasks(t *testing.T) {
 	}
 }
 
+// Matrix: HS-01
 func TestBanner(t *testing.T) {
 	want := unhex(t, "636570682076320a100001000000000000000000000000000000")
 	b := Banner{Supported: BannerRevision1}

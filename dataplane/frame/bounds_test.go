@@ -53,6 +53,7 @@ func names(t *testing.T, err error, tag Tag, numbers ...uint64) {
 	}
 }
 
+// Matrix: FR-26
 func TestEveryTagAtItsBoundIsReadWhole(t *testing.T) {
 	forTags(t, func(t *testing.T, m mode, tag Tag) {
 		most := documented[tag]
@@ -71,7 +72,7 @@ func TestEveryTagAtItsBoundIsReadWhole(t *testing.T) {
 	})
 }
 
-// FR-26.
+// Matrix: FR-26
 func TestEveryTagOneByteOverIsRefusedFromItsPreamble(t *testing.T) {
 	forTags(t, func(t *testing.T, m mode, tag Tag) {
 		for _, n := range []uint32{documented[tag] + 1, 1 << 20, 16 << 20, math.MaxUint32} {
@@ -84,6 +85,7 @@ func TestEveryTagOneByteOverIsRefusedFromItsPreamble(t *testing.T) {
 	})
 }
 
+// Matrix: HI-10
 func TestEveryControlFrameWithASecondSegmentIsRefusedFromItsPreamble(t *testing.T) {
 	forTags(t, func(t *testing.T, m mode, tag Tag) {
 		for num := 2; num <= MaxSegments; num++ {
@@ -102,7 +104,7 @@ func TestEveryControlFrameWithASecondSegmentIsRefusedFromItsPreamble(t *testing.
 	})
 }
 
-// FR-29.
+// Matrix: FR-29
 func TestEveryUnknownTagIsRefusedFromItsPreamble(t *testing.T) {
 	forModes(t, func(t *testing.T, m mode) {
 		for tag := range 256 {
@@ -121,6 +123,7 @@ func TestEveryUnknownTagIsRefusedFromItsPreamble(t *testing.T) {
 	})
 }
 
+// Matrix: HI-05
 func TestAMessageHeaderHasExactlyItsSize(t *testing.T) {
 	forModes(t, func(t *testing.T, m mode) {
 		for n := range uint32(5000) {
@@ -223,6 +226,7 @@ func TestEveryCompressedTagIsBoundedOnTheWireAndInMemory(t *testing.T) {
 	})
 }
 
+// Matrix: HI-05
 func TestACompressedMessageHeaderUnpacksToExactlyItsSize(t *testing.T) {
 	forModes(t, func(t *testing.T, m mode) {
 		for n := 1; n <= 60; n++ {

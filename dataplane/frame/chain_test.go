@@ -139,6 +139,7 @@ var aroundChainFrom = []int{0, 5, chainFrom - 1, chainFrom, chainFrom + 17}
 
 // Frames with large segments in every position are those of the reference,
 // which seals each operation in one piece; with and without a chain.
+// Matrix: INV-10
 func TestLargeSegmentsAreSealedAsInOnePiece(t *testing.T) {
 	for _, m := range []mode{modes[1], modes[3]} {
 		t.Run(m.name, func(t *testing.T) {

@@ -53,6 +53,7 @@ func (c *runLength) Decompress(dst, src []byte, max int) ([]byte, error) {
 	return dst, nil
 }
 
+// Matrix: FR-31
 func TestCompressionFromTheMinimumOn(t *testing.T) {
 	forModes(t, func(t *testing.T, m mode) {
 		e, d := m.encoder(t), m.decoder(t)
@@ -80,6 +81,7 @@ func TestCompressionFromTheMinimumOn(t *testing.T) {
 
 // All or nothing: the plain frame goes out when a segment fails, when one
 // vanishes, or when nothing is saved.
+// Matrix: FR-31
 func TestCompressionThatDoesNotPay(t *testing.T) {
 	forModes(t, func(t *testing.T, m mode) {
 		long := make([]byte, 3000)
@@ -138,6 +140,7 @@ func TestCompressionSwitchedOff(t *testing.T) {
 
 // The limits hold for what comes out of the decompressor: exactly at the limit
 // passes, one byte more does not, and no memory is taken for it.
+// Matrix: FR-32, HI-21
 func TestDecompressionIsBounded(t *testing.T) {
 	forModes(t, func(t *testing.T, m mode) {
 		for _, size := range []int{500, 501} {
@@ -175,6 +178,7 @@ func TestDecompressionIsBounded(t *testing.T) {
 	})
 }
 
+// Matrix: FR-33
 func TestCorruptCompressedSegments(t *testing.T) {
 	forModes(t, func(t *testing.T, m mode) {
 		for _, seg := range [][]byte{{1, 2, 3}, {0, 0}, {0}} {

@@ -113,6 +113,7 @@ func FuzzMessageHeader(f *testing.F) {
 	})
 }
 
+// Matrix: FR-07
 func FuzzRoundTrip(f *testing.F) {
 	for m := range uint8(4) {
 		f.Add(m, false, uint8(17), []byte("header"), []byte("front"), []byte{}, []byte("data"))

@@ -192,6 +192,7 @@ func TestSplitTellsWhereTheDataIs(t *testing.T) {
 
 // With the check off any crc passes, zeros included; the preamble is still
 // checked. A checking receiver refuses zeros.
+// Matrix: FR-16
 func TestSegmentCRCSwitchedOff(t *testing.T) {
 	for _, rev := range []Revision{Rev0, Rev1} {
 		off, on := NewEncoder(rev), NewEncoder(rev)

@@ -16,6 +16,7 @@ func lastNonces(dir *direction, n uint64) {
 	}
 }
 
+// Matrix: FR-22
 func TestNonceIsNeverUsedTwice(t *testing.T) {
 	for _, m := range []mode{modes[1], modes[3]} {
 		// header only: one operation; all segments: three in revision 1.
@@ -62,6 +63,7 @@ func TestNonceIsNeverUsedTwice(t *testing.T) {
 	}
 }
 
+// Matrix: FR-22
 func TestReceiverRefusesRepeatedNonces(t *testing.T) {
 	for _, m := range []mode{modes[1], modes[3]} {
 		d := m.decoder(t)
@@ -72,6 +74,7 @@ func TestReceiverRefusesRepeatedNonces(t *testing.T) {
 	}
 }
 
+// Matrix: FR-21
 func TestNonceWrapsWithoutCarryIntoTheConstantPart(t *testing.T) {
 	all := [12]byte(bytes.Repeat([]byte{0xFF}, 12))
 	n := newNonce(all, Rev0)
@@ -97,6 +100,7 @@ func TestNonceWrapsWithoutCarryIntoTheConstantPart(t *testing.T) {
 	}
 }
 
+// Matrix: FR-21
 func TestKeysFromSecret(t *testing.T) {
 	secret := pattern(64, 1)
 	c, err := KeysFromSecret(secret, true)

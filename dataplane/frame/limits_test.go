@@ -8,6 +8,7 @@ import (
 
 // A segment of exactly the limit passes, one more byte is refused by Open: the
 // rest has not even been read then.
+// Matrix: FR-26, RL-13
 func TestLimitsAtAndAbove(t *testing.T) {
 	lim := Limits{Control: 60, Front: 70, Middle: 80, Data: 90}
 	at := [4]int{60, 70, 80, 90}
@@ -48,6 +49,7 @@ func TestLimitsBeforeAuthenticationRefuseMoreThanOneSegment(t *testing.T) {
 }
 
 // Four lengths of 4 GiB do not wrap an int: where they do not fit, Open says so.
+// Matrix: HI-03
 func TestHugeLengthsDoNotWrap(t *testing.T) {
 	all := Limits{math.MaxUint32, math.MaxUint32, math.MaxUint32, math.MaxUint32}
 	forModes(t, func(t *testing.T, m mode) {
@@ -77,6 +79,7 @@ func TestHugeLengthsDoNotWrap(t *testing.T) {
 	})
 }
 
+// Matrix: HI-03
 func TestLengthsThatNoFrameCanCarry(t *testing.T) {
 	forModes(t, func(t *testing.T, m mode) {
 		e := m.encoder(t)

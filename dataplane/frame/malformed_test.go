@@ -8,6 +8,7 @@ import (
 
 var threeFull = [4][]byte{pattern(60, 1), pattern(20, 2), nil, pattern(33, 3)}
 
+// Matrix: FR-11
 func TestSegmentCountOutOfRangeIsRefused(t *testing.T) {
 	forModes(t, func(t *testing.T, m mode) {
 		for _, num := range []byte{0, 5, 255} {
@@ -19,6 +20,7 @@ func TestSegmentCountOutOfRangeIsRefused(t *testing.T) {
 	})
 }
 
+// Matrix: FR-12
 func TestEmptyLastSegmentIsRefused(t *testing.T) {
 	forModes(t, func(t *testing.T, m mode) {
 		for num := byte(2); num <= 4; num++ {
@@ -39,6 +41,7 @@ func TestAllZeroPreambleIsRefused(t *testing.T) {
 
 // The checks have an order: a frame with all faults at once fails on the first
 // one, and so on.
+// Matrix: FR-13
 func TestChecksOfThePreambleInOrder(t *testing.T) {
 	forModes(t, func(t *testing.T, m mode) {
 		f := newRefFrame(m.rev, TagMessage, pattern(10, 1), pattern(10, 2))
@@ -62,6 +65,7 @@ func TestChecksOfThePreambleInOrder(t *testing.T) {
 
 // Every single bit of a frame matters, except those that the protocol tells
 // receivers to ignore: padding is under the tag, too.
+// Matrix: FR-13, FR-14
 func TestEveryFlippedBitIsNoticed(t *testing.T) {
 	forModes(t, func(t *testing.T, m mode) {
 		for _, segs := range [][4][]byte{threeFull, {pattern(41, 1)}, {nil, pattern(5, 2)}, {}} {
@@ -97,6 +101,7 @@ func TestEveryFlippedBitIsNoticed(t *testing.T) {
 	})
 }
 
+// Matrix: FR-14
 func TestDamagedSegmentsAreNamed(t *testing.T) {
 	for _, rev := range []Revision{Rev0, Rev1} {
 		for i := range 4 {
@@ -112,6 +117,7 @@ func TestDamagedSegmentsAreNamed(t *testing.T) {
 	}
 }
 
+// Matrix: FR-15
 func TestEachDamagedUnitFailsAuthentication(t *testing.T) {
 	m := modes[3]
 	f := newRefFrame(Rev1, TagMessage, threeFull[:]...)
@@ -136,6 +142,7 @@ func TestEachDamagedUnitFailsAuthentication(t *testing.T) {
 	}
 }
 
+// Matrix: HI-22
 func TestFrameForAnotherPositionFailsAuthentication(t *testing.T) {
 	for _, m := range []mode{modes[1], modes[3]} {
 		enc, dec := m.encoder(t), m.decoder(t)
@@ -159,6 +166,7 @@ func TestFrameForAnotherPositionFailsAuthentication(t *testing.T) {
 	}
 }
 
+// Matrix: FR-18
 func TestLateStatus(t *testing.T) {
 	forModes(t, func(t *testing.T, m mode) {
 		for late := range 256 {
@@ -202,6 +210,7 @@ func TestAbortedFrameWithBadCRCIsAFault(t *testing.T) {
 	}
 }
 
+// Matrix: FR-19, FR-20
 func TestWhatReceiversMustIgnore(t *testing.T) {
 	forModes(t, func(t *testing.T, m mode) {
 		for _, align := range []uint16{0, 1, 3, 4, 7, 4096, 65535} {

@@ -29,6 +29,7 @@ func TestMessageHeaderLayout(t *testing.T) {
 	}
 }
 
+// Matrix: FR-01
 func TestParsePreambleLengths(t *testing.T) {
 	var b [PreambleSize]byte
 	h := Header{Tag: TagAck, Num: 1, Len: [4]uint32{8, 9}, Align: [4]uint16{8, 8}}

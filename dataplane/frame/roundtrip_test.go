@@ -36,6 +36,7 @@ func (m mode) wireSize(l0, l1, l2, l3 int) int {
 	return n
 }
 
+// Matrix: FR-03, FR-05, FR-07, IN-05, INV-10
 func TestRoundTripOfAllShapes(t *testing.T) {
 	forModes(t, func(t *testing.T, m mode) {
 		for _, packed := range []bool{false, true} {
@@ -125,6 +126,7 @@ func roundTrip(t *testing.T, m mode, packed bool, lens ...int) {
 
 var largeSizes = []int{0, 512, 4 << 10, 32 << 10, 128 << 10, 4 << 20}
 
+// Matrix: FR-08
 func TestRoundTripOfLargeFrames(t *testing.T) {
 	forModes(t, func(t *testing.T, m mode) {
 		enc, dec, ref := m.encoder(t), m.decoder(t), m.crypt()
@@ -180,6 +182,7 @@ func (p *pipe) transfer(seq uint64, front, data []byte) (Frame, error) {
 	return p.dec.Finish(h, b[:n], b[n:n+p.dec.RestSize(h)])
 }
 
+// Matrix: FR-08
 func TestFramesCostNoAllocation(t *testing.T) {
 	forModes(t, func(t *testing.T, m mode) {
 		for _, n := range largeSizes {
@@ -279,6 +282,7 @@ func TestGatheredFramesCostNoAllocation(t *testing.T) {
 	}
 }
 
+// Matrix: FR-09
 func TestTrailingEmptySegmentsAreTrimmed(t *testing.T) {
 	full := []byte("x")
 	for _, c := range []struct {
@@ -307,6 +311,7 @@ func TestTrailingEmptySegmentsAreTrimmed(t *testing.T) {
 }
 
 // Used but empty segments have the crc of nothing, unused ones zero.
+// Matrix: FR-10
 func TestCRCSlotsOfEmptySegments(t *testing.T) {
 	b, err := NewEncoder(Rev1).AppendFrame(nil, TagMessage, []byte("h"), nil, []byte("m"))
 	if err != nil {

@@ -90,6 +90,7 @@ const bannerSize = 26
 
 // Every captured stream is decoded to its last byte, and every frame encodes to
 // the same bytes again.
+// Matrix: FR-03, FR-04, FR-05, FR-06, FR-23, IN-06
 func TestCapturedStreamsDecodeAndReencode(t *testing.T) {
 	for name, c := range loadCaptures(t) {
 		for _, dir := range []string{"c2s", "s2c"} {
@@ -222,6 +223,7 @@ func segments(list []hexBytes) [][]byte {
 	return segs
 }
 
+// Matrix: FR-02
 func TestCRCVectors(t *testing.T) {
 	for _, v := range loadUnits(t).CRC32C {
 		if got := fmt.Sprintf("%08x", SegmentCRC(SegmentCRCInit, v.Data)); got != v.Ones {
@@ -239,6 +241,7 @@ func TestCRCVectors(t *testing.T) {
 	}
 }
 
+// Matrix: FR-01, FR-03, FR-05
 func TestPlainFrameVectors(t *testing.T) {
 	for _, v := range loadUnits(t).Frames {
 		for rev, want := range map[Revision][]byte{Rev0: v.Rev0, Rev1: v.Rev1} {
@@ -259,6 +262,7 @@ func TestPlainFrameVectors(t *testing.T) {
 	}
 }
 
+// Matrix: FR-04, FR-06, FR-21, FR-23
 func TestSecureFrameVectorsWithWrappingNonce(t *testing.T) {
 	for _, v := range loadUnits(t).Secure {
 		t.Run(fmt.Sprint(v.Revision, " ", v.Name), func(t *testing.T) {

@@ -41,6 +41,7 @@ func encoded(cfg Config, s Signer, front, middle, data string) ([]byte, Header) 
 	return p, h
 }
 
+// Matrix: V1-06
 func TestRoundTripOfEveryForm(t *testing.T) {
 	for _, f := range allForms {
 		for _, cfg := range []Config{{Form: f}, {Form: f, NoHeaderCRC: true}, {Form: f, NoDataCRC: true}} {
@@ -73,6 +74,7 @@ func TestOldHeaderHasTwoInstancesWithThePeersAddress(t *testing.T) {
 	}
 }
 
+// Matrix: AU-24
 func TestEveryChangedByteOfASignedMessageIsRefused(t *testing.T) {
 	p, _ := encoded(Config{}, sum{}, "front", "mid", "data")
 	d := NewDecoder(Config{}, sum{}, frame.DefaultLimits())
@@ -92,6 +94,7 @@ func TestEveryChangedByteOfASignedMessageIsRefused(t *testing.T) {
 	}
 }
 
+// Matrix: V1-05
 func TestWhatIsWrongIsNamed(t *testing.T) {
 	good, _ := encoded(Config{}, sum{}, "front", "mid", "data")
 	signed := NewDecoder(Config{}, sum{}, frame.DefaultLimits())

@@ -165,6 +165,7 @@ func reencode(d *Decoder, e *Encoder, p []byte) (out []byte, tags map[Tag]int, e
 	return out, tags, nil
 }
 
+// Matrix: V1-06
 func TestRecordedStreamsReencodeIdentically(t *testing.T) {
 	total := map[Tag]int{}
 	for _, s := range streams(t) {
@@ -201,6 +202,7 @@ func firstDifference(a, b []byte) int {
 
 // Daemons say that they have signed a message even if its footer has no room for the
 // signature. We do not, and take it for what it is.
+// Matrix: AU-24
 func TestDaemonsFlagOldFootersAsSigned(t *testing.T) {
 	for _, s := range streams(t) {
 		if !s.OldFooter || s.Dir != "s2c" {

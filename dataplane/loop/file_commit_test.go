@@ -10,6 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
+// Matrix: ST-07
 func TestWritesThatWaitForDurabilityShareSyncs(t *testing.T) {
 	b := newFileBed(t, FileOptions{}, nil)
 	first := b.write(Committed, 0)
@@ -55,6 +56,7 @@ func TestAWriteThatNobodyWaitsForNeedsNoSync(t *testing.T) {
 	}
 }
 
+// Matrix: ST-07
 func TestAGroupIsBoundedInTimeAndBytes(t *testing.T) {
 	b := newFileBed(t, FileOptions{CommitDelay: time.Second, CommitBytes: 3 * unit}, nil)
 	waitsItsSecond := func(group string) {
@@ -86,6 +88,7 @@ func TestAGroupIsBoundedInTimeAndBytes(t *testing.T) {
 
 // What waits for room of its core ends when its file is poisoned, and who has stopped
 // because of it is told, although no request of the file is under way.
+// Matrix: ST-07
 func TestAPoisonedFileWithNothingUnderWayTellsThatThereIsRoom(t *testing.T) {
 	b := newFileBed(t, FileOptions{}, func(cfg *Config) { cfg.FileOps = 1 })
 	d, err := b.p.OpenFile("/g", FileOptions{FileOptions: uring.FileOptions{Write: true, Create: true}})
@@ -112,6 +115,7 @@ func TestAPoisonedFileWithNothingUnderWayTellsThatThereIsRoom(t *testing.T) {
 }
 
 // A file that ends while a group waits leaves nothing behind that would fire.
+// Matrix: ST-07
 func TestAGroupThatWaitsEndsWithItsFile(t *testing.T) {
 	b := newFileBed(t, FileOptions{CommitDelay: time.Hour}, nil)
 	w := b.write(Committed, 0)
@@ -127,6 +131,7 @@ func TestAGroupThatWaitsEndsWithItsFile(t *testing.T) {
 	}
 }
 
+// Matrix: ST-07
 func TestASyncThatFailsPoisonsWhatWasNotDurable(t *testing.T) {
 	for _, errno := range []unix.Errno{unix.EIO, unix.ENOSPC, unix.EDQUOT, unix.EINTR} {
 		t.Run(errno.Error(), func(t *testing.T) {

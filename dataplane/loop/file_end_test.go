@@ -13,6 +13,7 @@ import (
 
 // A request that is refused again and again, and made again each time, takes one place in
 // each turn of its core: the rest goes on.
+// Matrix: ST-09
 func TestARequestThatIsRefusedForEverHoldsUpNobody(t *testing.T) {
 	b := newFileBed(t, FileOptions{}, nil)
 	b.d.FileErr = unix.ENOMEM
@@ -40,6 +41,7 @@ func TestARequestThatIsRefusedForEverHoldsUpNobody(t *testing.T) {
 // A write through the page cache that is durable by itself waits for what others have
 // written, and the kernel tells of an error once: nothing of the file is durable then,
 // whatever a sync says that was under way.
+// Matrix: ST-07
 func TestADurableWriteThroughTheCacheThatFailsPoisons(t *testing.T) {
 	for _, errno := range []unix.Errno{unix.EIO, unix.ENOSPC} {
 		for _, direct := range []uring.DirectMode{uring.Buffered, uring.Direct} {
@@ -102,6 +104,7 @@ func TestARequestThatNoCompletionCanDescribeIsRefused(t *testing.T) {
 
 // Where the kernel keeps a request behind the end of its core, its memory stays as it is,
 // although those give it back who do not know.
+// Matrix: ST-10
 func TestMemoryThatTheKernelKeepsIsNotFreedBehindTheEndOfItsCore(t *testing.T) {
 	for name, opt := range map[string]FileOptions{"direct": {FileOptions: uring.FileOptions{Direct: uring.Direct}}, "buffered": {}} {
 		t.Run(name, func(t *testing.T) {

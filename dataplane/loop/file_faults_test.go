@@ -71,6 +71,7 @@ func (r *faultRun) struck() error {
 
 // Whatever the kernel answers to a request on a file, what becomes of it is what the table
 // says, and nothing is left behind.
+// Matrix: ST-05
 func TestEveryErrorOfAFileEndsByTheTable(t *testing.T) {
 	overFiles(t, func(t *testing.T, cfg Config, direct uring.DirectMode) {
 		path := t.TempDir() + "/f"

@@ -99,6 +99,7 @@ func (w *writer) stop(c *Core) {
 	w.done <- w.err
 }
 
+// Matrix: KV-11
 func TestDurableWritesAreReadBackAndMoveBetweenCores(t *testing.T) {
 	overFiles(t, func(t *testing.T, cfg Config, direct uring.DirectMode) {
 		const writers, each = 16, 6

@@ -199,6 +199,7 @@ func TestRequestsThatTheDriverRefusesEndLater(t *testing.T) {
 	}
 }
 
+// Matrix: ST-08
 func TestRequestsAreBoundedAndWaitInOrder(t *testing.T) {
 	b := newFileBed(t, FileOptions{Ops: 4}, func(cfg *Config) { cfg.FileOps = 6 })
 	d, err := b.p.OpenFile("/g", FileOptions{FileOptions: uring.FileOptions{Write: true, Create: true}})
@@ -252,6 +253,7 @@ func TestRequestsAreBoundedAndWaitInOrder(t *testing.T) {
 	}
 }
 
+// Matrix: ST-08
 func TestFilesTakeTurnsWhereTheCoreIsAtItsBound(t *testing.T) {
 	b := newFileBed(t, FileOptions{}, func(cfg *Config) { cfg.FileOps = 2 })
 	d, err := b.p.OpenFile("/g", FileOptions{FileOptions: uring.FileOptions{Write: true, Create: true}})
@@ -296,6 +298,7 @@ func TestAPoisonedFileTellsThatNothingWaits(t *testing.T) {
 	}
 }
 
+// Matrix: ST-08
 func TestClosingAFileEndsItsRequests(t *testing.T) {
 	b := newFileBed(t, FileOptions{Ops: 2}, nil)
 	covered := b.write(Committed, 0)
@@ -364,6 +367,7 @@ func TestADetachedFileTakesItsRequestsAlongToTheirEnd(t *testing.T) {
 	}
 }
 
+// Matrix: ST-08
 func TestTheEndOfACoreEndsItsRequests(t *testing.T) {
 	for name, end := range map[string]func(b *fileBed){
 		"closed": func(b *fileBed) { b.p.Close() },
@@ -427,6 +431,7 @@ func TestOpenFileTellsOnTheCore(t *testing.T) {
 	}
 }
 
+// Matrix: KV-09
 func TestOffloadedWorkComesBackToItsCore(t *testing.T) {
 	b := newFileBed(t, FileOptions{}, nil)
 	var course []string

@@ -43,6 +43,7 @@ func (b *cachedBed) turn() int {
 	return len(b.parked(uring.KindRead))
 }
 
+// Matrix: ST-12
 func TestATurnAsksThePageCacheForSomeAndTheNextOneForMore(t *testing.T) {
 	const size = turnReads / 4
 	b := newCachedBed(t, FileOptions{}, nil)
@@ -76,6 +77,7 @@ func TestSmallReadsAndWritesWaitForNoTurn(t *testing.T) {
 }
 
 // A read that is larger than what a turn asks for is asked for all the same.
+// Matrix: ST-12
 func TestFilesTakeTurnsAtThePageCache(t *testing.T) {
 	b := newCachedBed(t, FileOptions{}, nil)
 	b.turn()
@@ -182,6 +184,7 @@ func (b mixBed) begun(n int) (counts []int) {
 	return counts
 }
 
+// Matrix: ST-12
 func TestACallBeginsFewRequestsWhileMessagesComeThatNeedNoFile(t *testing.T) {
 	for name, c := range map[string]struct {
 		turn, messages, files int
@@ -215,6 +218,7 @@ func TestACallBeginsFewRequestsWhileMessagesComeThatNeedNoFile(t *testing.T) {
 }
 
 // A server that reads ahead, say, has no messages that need files.
+// Matrix: ST-12
 func TestRequestsThatTheEndOfOthersAsksForAreNoMessages(t *testing.T) {
 	b := newMixBed(t, 0)
 	again := 100
@@ -235,6 +239,7 @@ func TestRequestsThatTheEndOfOthersAsksForAreNoMessages(t *testing.T) {
 }
 
 // Files that have more than one call begins take turns, whether the page cache has a part or not.
+// Matrix: ST-12
 func TestFilesTakeTurnsWhileMessagesComeThatNeedNoFile(t *testing.T) {
 	b := newCachedBed(t, FileOptions{}, func(cfg *Config) { cfg.FileTurn = 2 })
 	b.c.stats.MessagesIn += 100

@@ -148,6 +148,7 @@ func greet(t *testing.T) func(*Link) {
 	}
 }
 
+// Matrix: IO-04
 func TestAListenerChangesCoresAndRefusesNobody(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg Config) {
 		cfg.Cores = 2

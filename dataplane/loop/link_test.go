@@ -344,6 +344,7 @@ func TestAStaleResultDoesNotBlockTheCore(t *testing.T) {
 	}
 }
 
+// Matrix: SH-14
 func TestAListenerReportsAddressesInUse(t *testing.T) {
 	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
 	first, err := p.Core(0).Listen(loopback, uring.ListenOptions{ReusePort: true}, func(*Link) {})

@@ -94,6 +94,7 @@ func (o *door) posted(f func() error) (done chan error) {
 	return done
 }
 
+// Matrix: IO-04
 func TestAClosingListenerGivesAwayWhatTheRingHasAccepted(t *testing.T) {
 	o := newDoor(t)
 	early := o.d.connects()

@@ -33,6 +33,7 @@ func newRefusing(t *testing.T) *refusing {
 	return o
 }
 
+// Matrix: AIM-05
 func TestAListenerThatRefusesManyPausesInBetween(t *testing.T) {
 	o := newRefusing(t)
 	const seconds = 2

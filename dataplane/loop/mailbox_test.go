@@ -9,6 +9,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
+// Matrix: XC-08, IO-10
 func TestMailboxKeepsTheOrderOfEachProducer(t *testing.T) {
 	const producers, each = 8, 2000
 	var box mailbox
@@ -48,6 +49,7 @@ func TestMailboxKeepsTheOrderOfEachProducer(t *testing.T) {
 	}
 }
 
+// Matrix: XC-09, IO-11
 func TestAWakeUpIsNeverLost(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg Config) {
 		cfg.Cores = 2
@@ -70,6 +72,7 @@ func TestAWakeUpIsNeverLost(t *testing.T) {
 	})
 }
 
+// Matrix: XC-08
 func TestManyProducersWakeASleepingCore(t *testing.T) {
 	p := newPlane(t, Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}})
 	const producers, each = 16, 500

@@ -97,6 +97,7 @@ func TestALinkIsClosedOnACoreWithoutWaiting(t *testing.T) {
 	}
 }
 
+// Matrix: XC-03, IO-10
 func TestACallOfTheCoreFromElsewherePanicsInInvariantBuilds(t *testing.T) {
 	p := newPlane(t, Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}})
 	c := p.Core(0)

@@ -116,6 +116,7 @@ type borrowed struct {
 func (b *borrowed) Returned(c *Core) { c.TakeBack(b.buf) }
 
 // What is given back while its core closes comes back to it all the same.
+// Matrix: XC-12
 func TestAReleaseRacingWithCloseLosesNoMemory(t *testing.T) {
 	for round := range 300 {
 		p := newPlane(t, Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}})
@@ -142,6 +143,7 @@ func TestAReleaseRacingWithCloseLosesNoMemory(t *testing.T) {
 	}
 }
 
+// Matrix: XC-12
 func TestWorkForAStoppedCoreIsRefused(t *testing.T) {
 	p := newPlane(t, Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}})
 	p.Close()

@@ -30,6 +30,7 @@ func (b *fileBed) lend(n int) *Buffer {
 
 // A core that has a file with direct I/O has what it lends registered, and gives that up
 // before the memory goes.
+// Matrix: ST-06
 func TestBuffersOfACoreWithDirectIOAreRegisteredUntilTheyAreFreed(t *testing.T) {
 	b := newFileBed(t, FileOptions{FileOptions: uring.FileOptions{Direct: uring.Direct}}, func(cfg *Config) { cfg.PoolKeep = 1 })
 	block := b.lend(unit)
@@ -110,6 +111,7 @@ func TestMemoryThatCannotBeRegisteredIsTriedOnce(t *testing.T) {
 
 // Memory that is still lent when its core ends is freed when it comes back, although the
 // driver had it registered.
+// Matrix: ST-06
 func TestRegisteredMemoryIsFreedBehindTheEndOfItsCore(t *testing.T) {
 	overFiles(t, func(t *testing.T, cfg Config, direct uring.DirectMode) {
 		cfg.Cores = 1

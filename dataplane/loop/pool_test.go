@@ -37,6 +37,7 @@ func TestPoolLendsWhatCameBackLast(t *testing.T) {
 	}
 }
 
+// Matrix: IO-21
 func TestPoolBuffersHoldWhatWasAskedFor(t *testing.T) {
 	p := &pool{keep: 1 << 30}
 	defer p.drain()
@@ -93,6 +94,7 @@ func TestSmallBuffersOfOneChunkDoNotOverlap(t *testing.T) {
 	}
 }
 
+// Matrix: RL-08
 func TestPoolKeepsNoMoreThanItsBound(t *testing.T) {
 	const keep = 1 << 20
 	p := &pool{keep: keep}
@@ -137,6 +139,7 @@ func TestPoolKeepsNoMoreThanItsBound(t *testing.T) {
 
 // What earlier messages of another size left must not have every later one
 // map its buffer anew.
+// Matrix: IO-21
 func TestAPoolFullOfOtherSizesStillReusesTheOneInDemand(t *testing.T) {
 	p := &pool{keep: 8 << 20}
 	var small []*Buffer
@@ -159,6 +162,7 @@ func TestAPoolFullOfOtherSizesStillReusesTheOneInDemand(t *testing.T) {
 	p.drain()
 }
 
+// Matrix: IO-21
 func TestBuffersBeyondTheLargestClassAreNotKept(t *testing.T) {
 	p := &pool{keep: 1 << 40}
 	b := borrow(t, p, 1<<maxClass+classSlack+1)

@@ -10,6 +10,7 @@ import (
 
 // A link that is told to reads little beyond what was asked for, and still
 // everything in order.
+// Matrix: HI-07
 func TestALinkReadsNoFurtherAheadThanItIsTold(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg Config) {
 		if cfg.Receive == ReceiveBuffers {

@@ -26,6 +26,7 @@ func TestAHandshakeIsReadByReadiness(t *testing.T) {
 }
 
 // The bytes that end a receive may answer a call, which goes on reading by itself.
+// Matrix: IO-23
 func TestAReceiveThatEndsWithTheAnswerToACallIsArmedOnce(t *testing.T) {
 	b := newBed(t, func(cfg *Config, d *fakedriver.Driver) { cfg.Receive, d.Multishot = ReceiveBuffers, true })
 	l, f := b.link()

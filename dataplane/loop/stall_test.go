@@ -77,6 +77,7 @@ func asleep(t testing.TB, c *Core) {
 //go:noinline
 func standStill(end chan struct{}) { <-end }
 
+// Matrix: INV-08
 func TestAStalledCoreIsReportedOnceWithItsStack(t *testing.T) {
 	lines := newLogLines()
 	p := newPlane(t, Config{Cores: 2, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}, Logger: slog.New(lines)})
@@ -187,6 +188,7 @@ func TestAnIdleCoreIsNotStalled(t *testing.T) {
 	}
 }
 
+// Matrix: IO-19
 func TestAProcessThatWasSuspendedSeesNoStall(t *testing.T) {
 	lines := newLogLines()
 	p := newPlane(t, Config{Cores: 1, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}, Logger: slog.New(lines)})
@@ -200,6 +202,7 @@ func TestAProcessThatWasSuspendedSeesNoStall(t *testing.T) {
 	}
 }
 
+// Matrix: INV-08
 func TestTheWatchFindsAStallByItself(t *testing.T) {
 	lines := newLogLines()
 	p := newPlane(t, Config{Cores: 1, StallAfter: 5 * time.Millisecond, Driver: uring.Config{Backend: uring.Epoll}, Logger: slog.New(lines)})
@@ -282,6 +285,7 @@ func TestFindStack(t *testing.T) {
 	}
 }
 
+// Matrix: OB-03
 func TestSpentTimeIsChargedToItsPart(t *testing.T) {
 	p := newPlane(t, Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}})
 	c := p.Core(0)

@@ -6,6 +6,7 @@ import (
 	"testing"
 )
 
+// Matrix: TH-13
 func TestThrottleOfZeroIsUnlimited(t *testing.T) {
 	for _, limit := range []int64{0, -5} {
 		th := NewThrottle(limit)
@@ -78,6 +79,7 @@ func TestAnyMessageTakesAShareOfTheDispatchThrottle(t *testing.T) {
 	}
 }
 
+// Matrix: XC-15
 func TestThrottleUnderContentionNeverExceedsItsLimit(t *testing.T) {
 	th := NewThrottle(100)
 	var running sync.WaitGroup

@@ -7,6 +7,7 @@ import (
 	"time"
 )
 
+// Matrix: KA-11
 func TestTimersFireLikeASortedList(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -65,6 +66,7 @@ func TestTimersFireLikeASortedList(t *testing.T) {
 	}
 }
 
+// Matrix: KA-11
 func TestExpireIsBoundedAndLeavesTheRestForTheNextTurn(t *testing.T) {
 	var ts timers
 	fired := 0
@@ -121,6 +123,7 @@ func TestTimersDoNotAllocateOnceWarm(t *testing.T) {
 	}
 }
 
+// Matrix: KA-11
 func BenchmarkTimers(b *testing.B) {
 	var ts timers
 	rng := rand.New(rand.NewPCG(1, 1))

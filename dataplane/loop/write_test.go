@@ -44,6 +44,7 @@ func (r *referrer) Gather(_ *Socket, w *Write) error {
 
 func (r *referrer) LetGo() { r.letGo++ }
 
+// Matrix: IO-06
 func TestACoreGetsTheMemoryOfAQuietWriteBackBeforeItSleepsAndNeedsNoTimer(t *testing.T) {
 	for _, stuck := range []bool{false, true} {
 		e := &quietEngine{stuck: stuck}

@@ -10,6 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
+// Matrix: ST-01
 func TestFilesKeepTheContract(t *testing.T) {
 	for _, direct := range []uring.DirectMode{uring.Buffered, uring.Direct} {
 		t.Run(fmt.Sprint(direct), func(t *testing.T) {

@@ -168,6 +168,7 @@ func (r *ruled) files() string {
 // of the process: no seed shows anything else, and each of them is shown by some. ext4 and xfs
 // promise no less; they may leave a program fewer of these, as both write changes of names in
 // order, and a name with a sync of its file. Other file systems do not.
+// Matrix: KV-15
 func TestTheDiskTakesEachLibertyThatFileSystemsHaveAndNoOther(t *testing.T) {
 	const power, kill = true, false
 	for _, row := range []struct {
@@ -438,6 +439,7 @@ func TestTheDiskTakesEachLibertyThatFileSystemsHaveAndNoOther(t *testing.T) {
 	}
 }
 
+// Matrix: KV-09
 func TestWhatIsLeftOfADeadProcessReachesTheDiskNoMore(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		r := newRuled(t, 1)
@@ -458,6 +460,7 @@ func TestWhatIsLeftOfADeadProcessReachesTheDiskNoMore(t *testing.T) {
 	}
 }
 
+// Matrix: KV-09
 func TestAProcessStopsBetweenTwoChangesOfNames(t *testing.T) {
 	r := newRuled(t, 1)
 	f, k := r.durable("/d/f", "1"), r.h.Disk()

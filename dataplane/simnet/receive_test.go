@@ -13,6 +13,7 @@ import (
 )
 
 // What a receive brings, whatever ends it on the way, is the stream, and its end.
+// Matrix: IO-02
 func TestAReceiveBringsTheStreamInOrderAndItsEnd(t *testing.T) {
 	ended := 0
 	for seed := range uint64(20) {

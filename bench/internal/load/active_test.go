@@ -31,6 +31,7 @@ func serve(t *testing.T, each func(net.Conn)) (addr string) {
 	return l.Addr().String()
 }
 
+// Matrix: BE-04
 func TestOnlyActiveConnectionsCarryRequests(t *testing.T) {
 	for _, c := range []struct{ conns, active, want int }{{10, 0, 10}, {10, 2, 2}, {10, 10, 10}, {1, 1, 1}} {
 		var used atomic.Int64 // connections that brought something
@@ -60,6 +61,7 @@ func TestOnlyActiveConnectionsCarryRequests(t *testing.T) {
 	}
 }
 
+// Matrix: BE-04
 func TestActiveConnectionsLieBetweenIdleOnes(t *testing.T) {
 	all := make([]int, 1000)
 	for i := range all {

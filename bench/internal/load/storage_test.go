@@ -12,6 +12,7 @@ import (
 
 // A server that checks nothing itself is found out by its client: a block of another place
 // at once, and any other byte in the sample.
+// Matrix: BE-08
 func TestReadsOfAServerThatChecksNothingAreChecked(t *testing.T) {
 	const size = 64 * blocks.Size
 	for name, c := range map[string]struct {

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 )
 
+// Matrix: BE-06
 func TestNoLineIsWiderThanTheReport(t *testing.T) {
 	wide := canned()
 	wide.Servers[2].Name, wide.Cells[0].Results[2].Server = "io_uring+recv", "io_uring+recv"

@@ -82,6 +82,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// Matrix: BE-06
 func TestJSONKeepsTheWholeReport(t *testing.T) {
 	f := canned()
 	p, err := json.Marshal(f)
@@ -132,6 +133,7 @@ func TestRatiosPairTheSamplesOfOneRound(t *testing.T) {
 
 // Rounds that are missing from one server, or stand in another order, are not paired with
 // those that stand at the same place.
+// Matrix: BE-07
 func TestACellPairsItsServersByRound(t *testing.T) {
 	at := func(round int, x float64) Sample {
 		return Sample{Round: round, MessagesPerS: x, P50US: x, P99US: x, ServerCPUUS: x}

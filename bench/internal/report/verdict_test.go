@@ -12,6 +12,7 @@ func of(median, low, high float64, rounds int) Ratio {
 	return Ratio{Median: median, Min: low, Max: high, Rounds: rounds}
 }
 
+// Matrix: BE-07
 func TestVerdictsNeedAgreementAndMoreThanNoise(t *testing.T) {
 	for _, c := range []struct {
 		r     Ratio
@@ -83,6 +84,7 @@ func TestNoiseIsTheSpreadOfATypicalCell(t *testing.T) {
 }
 
 // The text names the threshold that decides.
+// Matrix: BE-07
 func TestTheSummaryTakesForRealWhatIsMoreThanNoise(t *testing.T) {
 	l := Load{Size: 64, Conns: 1, Depth: 1}
 	noisy := paired(l, 1, 1, 0.95, 1.05, 0.9, 1.1) // 5 %

@@ -62,6 +62,9 @@ func options(s served, raw bool, f *File, kind blocks.Kind, flags uint8, size in
 var slice = load.Slice{WarmMax: time.Minute, Window: time.Millisecond, WindowMax: time.Minute}
 
 // The client checks each answer, and reads back what was acknowledged.
+// Matrix: BE-08
+// Matrix: BE-08
+// Matrix: BE-08
 func TestEveryServerReadsAndWritesWhatItIsAskedFor(t *testing.T) {
 	f := newFile(t)
 	for _, k := range kinds {
@@ -126,6 +129,9 @@ func TestReadsAreRightBehindSmallerWrites(t *testing.T) {
 }
 
 // A block that is not what it should be is answered as a failure, or ends the connection.
+// Matrix: BE-08
+// Matrix: BE-08
+// Matrix: BE-08
 func TestNoServerPassesOnADamagedBlock(t *testing.T) {
 	f := newFile(t)
 	if _, err := f.f.WriteAt(make([]byte, testSize), 0); err != nil {
@@ -153,6 +159,9 @@ func TestNoServerPassesOnADamagedBlock(t *testing.T) {
 }
 
 // A server that acknowledges what it has not written is found out.
+// Matrix: BE-08
+// Matrix: BE-08
+// Matrix: BE-08
 func TestAWriteThatWasNotMadeIsNoticed(t *testing.T) {
 	f, elsewhere := newFile(t), newFile(t)
 	s, err := NewBlocking(elsewhere.Config())

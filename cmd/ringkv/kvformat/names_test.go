@@ -9,6 +9,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
 )
 
+// Matrix: KV-10
 func TestANameIsOneToTheLastByte(t *testing.T) {
 	g := kvformat.Segment{Core: 1, Cores: 2, Number: 3, Salt: 0xdeadbeef, Before: kvformat.At(2, 99)}
 	k := kvformat.Mark{Core: 1, Cores: 2, Oldest: 3, Durable: kvformat.At(4, 5)}
@@ -30,6 +31,7 @@ func TestANameIsOneToTheLastByte(t *testing.T) {
 }
 
 // A log of three segments, each of which begins where the one before ends.
+// Matrix: KV-10
 func TestAChainMissesNothingThatTheNamesSpeakOf(t *testing.T) {
 	for _, c := range []struct {
 		numbers string // of the segments that are there, and where the one before ends

@@ -32,6 +32,7 @@ func damagedValues(list []kvformat.Record) (n int) {
 }
 
 // What was acknowledged and is missing is damage. Whatever else is cut off is a tail.
+// Matrix: KV-03
 func TestATornTailIsCutOffAtEveryByte(t *testing.T) {
 	whole, offs := segmentOf(1)
 	for n := range whole {
@@ -51,6 +52,7 @@ func TestATornTailIsCutOffAtEveryByte(t *testing.T) {
 	}
 }
 
+// Matrix: KV-04
 func TestAFlippedBitIsNoticedWhereverItIs(t *testing.T) {
 	whole, _ := segmentOf(1)
 	end := int64(len(whole))
@@ -69,6 +71,7 @@ func TestAFlippedBitIsNoticedWhereverItIs(t *testing.T) {
 }
 
 // A segment that ends within a record, or was acknowledged up to there, is no segment of ours.
+// Matrix: KV-10
 func TestWhatCountsEndsWithARecord(t *testing.T) {
 	whole, offs := segmentOf(1)
 	for n := range int64(len(whole)) {
@@ -81,6 +84,7 @@ func TestWhatCountsEndsWithARecord(t *testing.T) {
 }
 
 // Bytes of a client that look like a record, or those of another file, are none.
+// Matrix: KV-05
 func TestARecordIsOneInItsPlaceAlone(t *testing.T) {
 	whole, _ := segmentOf(1)
 	for salt, data := range map[uint32][]byte{2: whole, 1: append(make([]byte, 1), whole...)} {
@@ -92,6 +96,7 @@ func TestARecordIsOneInItsPlaceAlone(t *testing.T) {
 
 // What is behind damage may be chosen by a client, such as headers of long keys everywhere: it
 // is not looked at.
+// Matrix: KV-14
 func TestDamageIsTheEndOfTheSearch(t *testing.T) {
 	whole, _ := segmentOf(1)
 	whole[0]++

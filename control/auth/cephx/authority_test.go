@@ -53,6 +53,7 @@ func TestRotationSchedule(t *testing.T) {
 	}
 }
 
+// Matrix: AU-11
 func TestTicketsOfPreviousCurrentAndNextSecretAreAccepted(t *testing.T) {
 	c := newCluster(t)
 	c.osd.cfg.TicketGrace = -1
@@ -138,6 +139,7 @@ func TestDaemonFetchesRotatingSecrets(t *testing.T) {
 	}
 }
 
+// Matrix: AU-10
 func TestGlobalIDIsKeptWithTheOldTicket(t *testing.T) {
 	c := newCluster(t)
 	cl := c.client(admin)
@@ -191,6 +193,7 @@ func (c *cluster) claim(id uint64, name wire.EntityName, version uint8, old tick
 	return s, err
 }
 
+// Matrix: AU-10
 func TestGlobalIDIsNotGivenToAnybodyElse(t *testing.T) {
 	c := newCluster(t)
 	cl, other := c.client(admin), c.client(wire.EntityName{Type: wire.Client, ID: "other"})

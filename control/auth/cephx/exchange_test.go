@@ -33,6 +33,7 @@ func agree(t *testing.T, mode auth.Mode, c, s *auth.Result) {
 	}
 }
 
+// Matrix: AU-02
 func TestLoginThenServiceInBothModes(t *testing.T) {
 	for _, mode := range []auth.Mode{auth.CRC, auth.Secure} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -59,6 +60,7 @@ func TestLoginThenServiceInBothModes(t *testing.T) {
 	}
 }
 
+// Matrix: AU-14
 func TestEachConnectionHasFreshKeys(t *testing.T) {
 	c := newCluster(t)
 	cl := c.client(admin, only(auth.Secure))
@@ -171,6 +173,7 @@ func TestStepsOutOfOrderAreErrors(t *testing.T) {
 	}
 }
 
+// Matrix: AU-12
 func TestAuthorizerForAnotherServiceOrEntityIsRefused(t *testing.T) {
 	c := newCluster(t)
 	cl := c.client(admin)

@@ -120,6 +120,7 @@ func TestKeyringSetRefusesWhatCannotBeWritten(t *testing.T) {
 	}
 }
 
+// Matrix: AU-23
 func TestKeyTypesOtherThanAESAreRefused(t *testing.T) {
 	good, err := base64.StdEncoding.DecodeString(vectorEntityKey)
 	must(t, err)
@@ -150,9 +151,10 @@ func TestKeyTypesOtherThanAESAreRefused(t *testing.T) {
 	}
 }
 
-// AU-23: the type of a key is looked at wherever one comes from a peer. There is one
+// The type of a key is looked at wherever one comes from a peer. There is one
 // type that both sides can agree on; a newer or a weaker one (0: none) ends the exchange
 // with an error that names it, and is never used.
+// Matrix: AU-23
 func TestPeersCannotBringOtherKeyTypes(t *testing.T) {
 	c := newCluster(t)
 	cl := c.client(admin)

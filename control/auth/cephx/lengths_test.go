@@ -40,9 +40,10 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// AU-19: every inner length and every count of every structure, also of those that come
+// Every inner length and every count of every structure, also of those that come
 // encrypted from a peer that has the key, set to 0, 1 and huge: it decodes to something or
 // is an error, takes no memory for what is not there, and does not panic.
+// Matrix: AU-19, HI-02, HI-03, HI-04
 func TestEveryInnerLengthIsChecked(t *testing.T) {
 	c := newCluster(t)
 	cl := c.client(admin, only(auth.Secure))
@@ -180,8 +181,9 @@ func TestEveryInnerLengthIsChecked(t *testing.T) {
 	}
 }
 
-// AU-20: a status in a reply is shown and nothing else: whatever its value, it is never
+// A status in a reply is shown and nothing else: whatever its value, it is never
 // a size, an index or a success.
+// Matrix: AU-20
 func TestOddStatusesAreErrors(t *testing.T) {
 	c := newCluster(t)
 	cl := c.client(osd0)

@@ -40,6 +40,7 @@ func TestForgedProofOfUnknownEntityIsRefused(t *testing.T) {
 	}
 }
 
+// Matrix: AU-08
 func TestReplayedLoginIsRefused(t *testing.T) {
 	c := newCluster(t)
 	cl := c.client(admin)
@@ -62,6 +63,7 @@ func TestReplayedLoginIsRefused(t *testing.T) {
 	}
 }
 
+// Matrix: AU-08
 func TestReplayedAuthorizerIsRefused(t *testing.T) {
 	c := newCluster(t)
 	cl := c.client(admin)
@@ -191,6 +193,7 @@ func TestTruncatedPayloadsAreErrors(t *testing.T) {
 	}
 }
 
+// Matrix: AU-09
 func TestClientWantsTheServersProof(t *testing.T) {
 	c := newCluster(t)
 	cl := c.client(admin)
@@ -221,6 +224,7 @@ func TestClientWantsTheServersProof(t *testing.T) {
 	}
 }
 
+// Matrix: AU-13
 func TestShortConnectionSecretIsRefused(t *testing.T) {
 	c := newCluster(t)
 	cl := c.client(admin, only(auth.Secure))

@@ -254,6 +254,7 @@ func TestTicketsForMonitorsHaveNoCaps(t *testing.T) {
 	}
 }
 
+// Matrix: HI-02
 func TestBoundsOfStructures(t *testing.T) {
 	for n, ok := range map[int]bool{maxTicketBlob: true, maxTicketBlob + 1: false} {
 		r := wire.NewReader(ticket{1, make([]byte, n)}.appendTo(nil))

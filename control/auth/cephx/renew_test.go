@@ -23,6 +23,7 @@ func (c *cluster) renew(cl *Client) {
 	must(c.t, cl.HandleReply(reply))
 }
 
+// Matrix: AU-11
 func TestTicketsAreRenewedBeforeTheyExpire(t *testing.T) {
 	c := newCluster(t)
 	cl := c.client(admin)

@@ -26,6 +26,7 @@ func forms(secret []byte) []string {
 	}
 }
 
+// Matrix: AU-15
 func TestKeysAreNeverPrinted(t *testing.T) {
 	c := newCluster(t)
 	cl := c.client(admin, only(auth.Secure))

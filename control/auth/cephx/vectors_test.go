@@ -246,6 +246,7 @@ func msgr2Vectors(t *testing.T, file string) (mon, osd msgr2Vector) {
 	return f.Vectors[0], f.Vectors[1]
 }
 
+// Matrix: AU-02
 func TestMsgr2Vectors(t *testing.T) {
 	for file, mode := range map[string]auth.Mode{"cephx-msgr2-crc.json": auth.CRC, "cephx-msgr2-secure.json": auth.Secure} {
 		mon, osd := msgr2Vectors(t, file)

@@ -173,6 +173,7 @@ func TestOpenSaysWhyThereIsNoSession(t *testing.T) {
 }
 
 // Tickets are renewed on the session that there is, before they expire.
+// Matrix: AU-11
 func TestTicketsAreRenewedUnderARunningSession(t *testing.T) {
 	const ttl = time.Minute
 	c := startCluster(t, ttl)
@@ -211,6 +212,7 @@ func TestTicketsAreRenewedUnderARunningSession(t *testing.T) {
 
 // A daemon has the secrets of its service in time, and clients tickets that it
 // can open, while the keys rotate under load.
+// Matrix: AU-11
 func TestServiceKeysRotateUnderLoad(t *testing.T) {
 	const ttl = time.Minute
 	c := startCluster(t, ttl)

@@ -180,6 +180,7 @@ func TestAMapOfEpoch0IsNotSent(t *testing.T) {
 	}
 }
 
+// Matrix: HI-11
 func FuzzDecode(f *testing.F) {
 	for _, v := range captured.Read(f) {
 		f.Add(v.Type, v.FrontBytes(f))

@@ -9,8 +9,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// AU-21: on a session that began with cephx, an MAuth message with another method, 0
+// On a session that began with cephx, an MAuth message with another method, 0
 // among them, is refused and changes nothing, whatever it carries.
+// Matrix: AU-21
 func TestMAuthCannotChangeTheMethod(t *testing.T) {
 	must := func(err error) {
 		t.Helper()

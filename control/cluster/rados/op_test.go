@@ -133,6 +133,7 @@ func TestAbsentObjectsAreNotExist(t *testing.T) {
 	}
 }
 
+// Matrix: HI-11
 func FuzzDecodeOpReply(f *testing.F) {
 	for _, v := range captured.Read(f) {
 		if v.Type == typeOpReply {

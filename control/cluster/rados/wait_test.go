@@ -69,6 +69,7 @@ func startCluster(t *testing.T, osd netip.AddrPort) *cluster {
 
 // A client waits for an OSD that can serve an object, as the real tools do, and
 // says in the end what it waited for.
+// Matrix: OB-09
 func TestAClientWaitsForAnOSDUntilItsDeadline(t *testing.T) {
 	// An OSD that accepts and says nothing.
 	silent, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -129,6 +130,7 @@ func TestAClientWaitsForAnOSDUntilItsDeadline(t *testing.T) {
 
 // Whatever a client waits for when its deadline comes, it says it: the OSD that is not
 // there, even if the monitor was asked once more, or the monitor.
+// Matrix: OB-09
 func TestADeadlineTellsWhatWasWaitedFor(t *testing.T) {
 	for _, first := range []int32{1, 2} {
 		c := startCluster(t, netip.MustParseAddrPort("127.0.0.1:1"))

@@ -59,6 +59,7 @@ func stranger(t *testing.T) uint16 {
 	return netip.MustParseAddrPort(l.Addr().String()).Port()
 }
 
+// Matrix: XC-06
 func TestEveryCoreListensOnEveryAddress(t *testing.T) {
 	b, _ := newBinder(t, 3)
 	groups := listen(t, b, Place{Name: "a", IP: loopback}, Place{Name: "b", IP: netip.MustParseAddr("127.0.0.2")})

@@ -62,6 +62,7 @@ func TestOneSourceTakesMoreThanItsShareWhileThereIsRoom(t *testing.T) {
 	}
 }
 
+// Matrix: RL-02
 func TestASourceOverItsShareReplacesItsOwnOldestSilentConnection(t *testing.T) {
 	d := small()
 	var gone []*bool
@@ -83,6 +84,7 @@ func TestASourceOverItsShareReplacesItsOwnOldestSilentConnection(t *testing.T) {
 	}
 }
 
+// Matrix: RL-02
 func TestAPrefixOverItsShareReplacesOneOfItsOwn(t *testing.T) {
 	d := small()
 	_, others := crowd(t, d, 6)
@@ -234,6 +236,7 @@ func TestAnEvictionThatComesBeforeOnEvictIsNotLost(t *testing.T) {
 	}
 }
 
+// Matrix: RL-08
 func TestNothingIsKeptOfWhoHasLeft(t *testing.T) {
 	d := small()
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -296,6 +299,7 @@ func BenchmarkAdmitAtTheBound(b *testing.B) {
 
 // Guests report their steps without the lock. Who gives way is whoever would if each
 // step had moved its guest in the lists at once.
+// Matrix: RL-02
 func TestWhoStoodStillForLongestGivesWayWhateverTheOrderOfTheReports(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {

@@ -116,6 +116,7 @@ func TestWhoseConnectionsComeToNothingWaitsWhileOthersDoNot(t *testing.T) {
 	}
 }
 
+// Matrix: AIM-05
 func TestInTheLongRunAsManyComeToNothingAsTheRateSays(t *testing.T) {
 	for _, outcome := range []struct {
 		name string

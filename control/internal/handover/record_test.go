@@ -178,6 +178,7 @@ func TestBrokenSessionsAreRefused(t *testing.T) {
 	}
 }
 
+// Matrix: IN-07
 func TestARecordIsPutTogetherInTheRoomOfItsBuffer(t *testing.T) {
 	s := someSession()
 	s.IO = dataplane.HandlerState{Queued: []*dataplane.Message{dataplane.NewMessage(1, []byte("front"), []byte("data"))}}

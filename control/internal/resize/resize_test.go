@@ -143,6 +143,7 @@ func TestACoreIsRemovedAgainWhenNobodyWaitsForItAnyMore(t *testing.T) {
 	})
 }
 
+// Matrix: IO-15
 func TestACoreThatFailsBeforeItIsReadyIsNotAdded(t *testing.T) {
 	for _, last := range []bool{false, true} { // no other core runs
 		synctest.Test(t, func(t *testing.T) {
@@ -172,6 +173,7 @@ func TestACoreThatFailsBeforeItIsReadyIsNotAdded(t *testing.T) {
 	}
 }
 
+// Matrix: IO-15
 func TestACoreThatFailsWhileItIsRemovedIsLeftAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{stuck: map[string]chan struct{}{"gone": make(chan struct{})}}

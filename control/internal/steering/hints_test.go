@@ -68,6 +68,7 @@ func TestAPauseIsForOneHostAndEnds(t *testing.T) {
 	}
 }
 
+// Matrix: RL-08
 func TestThePausesOfManyHostsAreBounded(t *testing.T) {
 	h, _ := following(bpf.PortRange{First: 61000, Last: 61999})
 	for i := range 3 * hintPauses {

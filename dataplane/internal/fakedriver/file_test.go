@@ -8,6 +8,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
+// Matrix: ST-01
 func TestFilesKeepTheContract(t *testing.T) {
 	drivertest.Files(t, func(*testing.T) *drivertest.Bed {
 		d := fakedriver.New()

@@ -1,6 +1,0 @@
-//go:build race
-
-package control_test
-
-// strideOf is the stride of the samples whose cases take the race detector minutes.
-func strideOf(_, withRace int) int { return withRace }
