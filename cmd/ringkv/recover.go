@@ -94,11 +94,16 @@ func (s *shard) recover(ended func(error)) {
 // readLog finds which segments count, and reads them. The tail is what of the youngest one may
 // not be durable.
 func (s *shard) readLog() (tail []byte, err error) {
-	if s.marked == "" && len(s.found) > 0 { // it is durable before there is a segment
-		err = s.lost("the mark of %s is missing", filepath.Join(s.kv.dir, s.found[0].Name()))
-	}
-	if s.marked == "" && err == nil {
-		err = s.firstMark()
+	if s.marked == "" {
+		if len(s.found) > 0 { // it is durable before there is a segment
+			err = s.lost("the mark of %s is missing", filepath.Join(s.kv.dir, s.found[0].Name()))
+		}
+		if err == nil {
+			err = s.firstMark()
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	counts, past, lost := kvformat.Chain(s.found, &s.known)
 	s.number = s.known.Durable.Segment()
