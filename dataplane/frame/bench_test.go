@@ -55,22 +55,6 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// BenchmarkGather is a sender that leaves the data where it is.
-func BenchmarkGather(b *testing.B) {
-	for _, n := range benchSizes {
-		b.Run(sizeName(n), func(b *testing.B) {
-			e, hdr, data := NewEncoder(Rev1), make([]byte, 41), pattern(n, 1)
-			buf := make([]byte, 0, 128)
-			b.ReportAllocs()
-			b.SetBytes(int64(n))
-			for b.Loop() {
-				out := e.AppendOpen(buf, TagMessage, hdr, [4]int{41, 0, 0, n})
-				e.AppendClose(out, hdr, [4][]byte{3: data})
-			}
-		})
-	}
-}
-
 // BenchmarkPlainGCM is what the library needs for sealing alone, and for
 // sealing and opening: the bound for BenchmarkEncode and BenchmarkTransfer.
 func BenchmarkPlainGCM(b *testing.B) {

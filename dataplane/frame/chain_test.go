@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
-	"fmt"
 	"math/rand/v2"
 	"testing"
 )
@@ -139,7 +138,7 @@ var aroundChainFrom = []int{0, 5, chainFrom - 1, chainFrom, chainFrom + 17}
 
 // Frames with large segments in every position are those of the reference,
 // which seals each operation in one piece; with and without a chain.
-// Matrix: INV-10
+// Matrix: INV-10, FR-08
 func TestLargeSegmentsAreSealedAsInOnePiece(t *testing.T) {
 	for _, m := range []mode{modes[1], modes[3]} {
 		t.Run(m.name, func(t *testing.T) {
@@ -235,35 +234,5 @@ func TestWipeClearsTheChain(t *testing.T) {
 	e.Wipe()
 	if *c != (chain{}) || e.dir.chain != nil {
 		t.Fatal("values that depend on the key are left")
-	}
-}
-
-// BenchmarkSealFrom compares the two ways around the size that decides.
-func BenchmarkSealFrom(b *testing.B) {
-	for _, n := range []int{16 << 10, 32 << 10, 64 << 10, 1 << 20} {
-		for _, way := range []string{"copied", "chained"} {
-			b.Run(fmt.Sprintf("%s/%s", sizeName(n), way), func(b *testing.B) {
-				block, g := testGCM(b, testKey[:])
-				c := newChain(block, g)
-				front, data := pattern(256, 1), pattern(n, 2)
-				out := make([]byte, len(front)+n+blockSize+tagSize)
-				text := out[:len(out)-tagSize]
-				b.SetBytes(int64(n))
-				b.ReportAllocs()
-				for b.Loop() {
-					copy(out, front)
-					if way == "copied" {
-						copy(out[len(front):], data)
-						g.Seal(out[:0], testNonce[:], text, nil)
-						continue
-					}
-					c.begin(&testNonce)
-					c.seal(out, out[:len(front)])
-					c.seal(out[len(front):], data)
-					c.seal(out[len(front)+n:], text[len(front)+n:])
-					c.finish(out[len(text):], len(text))
-				}
-			})
-		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 // FuzzDecoder feeds raw bytes, and frames with correct crcs and tags but with
 // fields that the fuzzer chose; for the latter the outcome is known.
+// Matrix: FR-11, FR-12
 func FuzzDecoder(f *testing.F) {
 	for name := range loadCaptures(f) {
 		f.Add(uint8(2), true, uint8(0), uint8(0), uint8(0), uint16(0), uint64(0), uint32(0), loadStream(f, name, "c2s")[bannerSize:])

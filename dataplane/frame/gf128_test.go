@@ -102,27 +102,3 @@ func TestFieldIsThatOfGHASH(t *testing.T) {
 		t.Fatal("a block does not survive")
 	}
 }
-
-func BenchmarkFieldMultiplication(b *testing.B) {
-	x, y := gf128{1, 2}, gf128{3, 4}
-	b.ReportAllocs()
-	for b.Loop() {
-		x = x.mul(y)
-	}
-}
-
-// BenchmarkNewChain is what a connection pays once.
-func BenchmarkNewChain(b *testing.B) {
-	block, err := aes.NewCipher(testKey[:])
-	if err != nil {
-		b.Fatal(err)
-	}
-	g, err := cipher.NewGCM(block)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		newChain(block, g)
-	}
-}
