@@ -10,7 +10,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
-	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
@@ -240,29 +239,6 @@ func TestAMessageOfMsgr1SaysWhoSendsIt(t *testing.T) {
 }
 
 // Matrix: V1-11
-func TestWhatThePeerHasNotReceivedGoesOutAgainUnderItsNumber(t *testing.T) {
-	c := newBed(t, nil).conn1(OpenOptions{})
-	for i := range 5 {
-		must(t, c.h.Send(&Message{TID: uint64(i + 1)}))
-	}
-	c.settle()
-	c.sock.Arrive(frame1.AppendAck(nil, 1))
-	c.settle()
-	c.sock.HangUp()
-	c.settle()
-	must(t, c.h.Send(&Message{TID: 6, Priority: PriorityHighest}))
-	c.h.RequeueSentUpTo(3)
-	c.openMode(OpenOptions{}, plain1)
-	var got []uint64
-	for _, f := range c.take() {
-		got = append(got, f.hd.Seq, f.hd.TID)
-	}
-	if want := []uint64{4, 4, 5, 5, 6, 6}; !slices.Equal(got, want) {
-		t.Errorf("sequence and id %v, want %v", got, want)
-	}
-}
-
-// Matrix: V1-11
 func TestASessionBeginsBehindTheNumberThatItIsGiven(t *testing.T) {
 	c := newBed(t, nil).conn1(OpenOptions{})
 	must(t, c.h.Send(&Message{}))
@@ -478,32 +454,6 @@ func TestAWriteOfMsgr1FillsItsSlabAndNotMore(t *testing.T) {
 				t.Errorf("%s, %d bytes: the largest of %d writes has %d of %d, asked %d times for %d messages", mode.name, size, writes, most, room, asked, n+1)
 			}
 			c.close()
-		}
-	}
-}
-
-// A head that came in pieces is not part of what moves.
-func TestAMessageOfMsgr1ThatCameInPiecesMoves(t *testing.T) {
-	for _, large := range []int{300, 1 << 20} {
-		for cut := range 600 {
-			a, b := twoBeds(t, func(cfg *Config, _ *fakedriver.Driver) { cfg.LargeFrom = large })
-			c := a.conn1(OpenOptions{})
-			msg := &Message{TID: 5, DataOff: 7, Front: payload(1, 100), Data: payload(2, 400)}
-			wire := c.peer.message(1, 0, msg)
-			for from := 0; from < min(cut, len(wire)); from += 20 {
-				c.sock.Arrive(wire[from:min(from+20, cut, len(wire))])
-				a.settle()
-			}
-			arrived := false
-			c.h.Migrate(b.c, func() { arrived = true })
-			moveSock(t, a, b, c, func() bool { return arrived })
-			c.sock.Arrive(wire[min(cut, len(wire)):])
-			b.settle()
-			if list := c.own.list(); len(list) != 1 || !bytes.Equal(list[0].data, msg.Data) || !bytes.Equal(list[0].front, msg.Front) {
-				t.Fatalf("cut at %d: %d messages, fault %v", cut, len(list), c.own.fault())
-			}
-			b.close()
-			a.close()
 		}
 	}
 }

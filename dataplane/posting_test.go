@@ -187,7 +187,7 @@ func TestAPostingIsWithdrawnAtEveryByte(t *testing.T) {
 
 // The ack in a message frees one of ours, and that runs the user's code, between the last
 // byte of the message and its dispatch.
-// Matrix: V1-13
+// Matrix: V1-13, SE-28
 func TestAPostingIsWithdrawnWhileItsMessageIsHandedOver(t *testing.T) {
 	for _, size := range []int{100, 100_000} {
 		for _, mode := range wireModes {

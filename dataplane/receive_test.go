@@ -3,7 +3,6 @@ package dataplane
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -145,18 +144,6 @@ func TestFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
 	})
 }
 
-func TestFramesAreTheSameByteByByte(t *testing.T) {
-	overModes(t, func(t *testing.T, m wireMode, receive ReceiveMode) {
-		c := newBed(t, receiving(receive)).connMode(OpenOptions{Lossy: true}, m)
-		list := messagesOf(smallSizes)
-		for _, b := range c.peer.stream(list) {
-			c.sock.Arrive([]byte{b})
-			c.settle()
-		}
-		checkReceived(t, c.own.list(), list)
-	})
-}
-
 // testLargeFrom is the LargeFrom of these tests; the sizes lie on both sides of every boundary.
 const testLargeFrom = 16 << 10
 
@@ -255,6 +242,7 @@ func TestTheEndIsSeenBehindAThrottle(t *testing.T) {
 	}
 }
 
+// Matrix: V1-05
 func TestDamageEndsOnlyItsConnection(t *testing.T) {
 	for _, m := range allModes {
 		t.Run(m.name, func(t *testing.T) {
@@ -384,19 +372,6 @@ func TestFramesWithoutAPlaceInTheDataPhaseAreFaults(t *testing.T) {
 	}
 }
 
-func TestAFrameBeyondTheLimitsIsRefusedBeforeAnyMemory(t *testing.T) {
-	c := newBed(t, nil).conn(OpenOptions{})
-	var head [frame.PreambleSize]byte
-	head[0], head[1], head[2] = byte(frame.TagMessage), 4, frame.MessageHeaderSize
-	binary.LittleEndian.PutUint32(head[20:], 1<<31) // the length of segment 3
-	binary.LittleEndian.PutUint32(head[28:], frame.SegmentCRC(0, head[:28]))
-	c.sock.Arrive(head[:])
-	c.settle()
-	if !errors.Is(c.own.fault(), frame.ErrTooLarge) || c.c.Snapshot().PoolInUse != 0 {
-		t.Errorf("fault %v, %d bytes lent", c.own.fault(), c.c.Snapshot().PoolInUse)
-	}
-}
-
 // Throttled in the middle of what is buffered, and resumed: nothing is lost,
 // nothing reordered.
 func TestThrottlingInTheMiddleOfBufferedBytesKeepsTheOrder(t *testing.T) {
@@ -491,18 +466,6 @@ func besideAQuietOne(t *testing.T, frames uint64, one func(c *conn, n uint64) []
 		t.Error("the quiet connection waits")
 	}
 	return loud
-}
-
-// Matrix: TH-06, HI-16
-func TestOneConnectionDoesNotStarveAnother(t *testing.T) {
-	loud := besideAQuietOne(t, 3000, func(c *conn, n uint64) []byte { return c.peer.message(n, 0, &Message{Front: make([]byte, 900)}) })
-	if n := len(loud.own.list()); n > 1000 {
-		t.Errorf("the loud connection got %d messages in four turns", n)
-	}
-	loud.settle()
-	if n := len(loud.own.list()); n != 3000 {
-		t.Errorf("%d of 3000 messages", n)
-	}
 }
 
 // probed is a socket whose probe answers for each frame by a rule.

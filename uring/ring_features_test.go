@@ -370,16 +370,3 @@ func TestSteadyReceiveDoesNotAllocate(t *testing.T) {
 		}
 	})
 }
-
-func BenchmarkWaitNothing(b *testing.B) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	r := newRig(b, uring.Config{Backend: uring.Flavour})
-	defer r.finish()
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := r.d.Wait(0); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

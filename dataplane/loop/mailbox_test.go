@@ -97,16 +97,3 @@ func TestManyProducersWakeASleepingCore(t *testing.T) {
 		t.Fatalf("%d of %d tasks ran", ran.Load(), producers*each)
 	}
 }
-
-func BenchmarkMailbox(b *testing.B) {
-	var box mailbox
-	tasks := make([]Task, 64)
-	b.ReportAllocs()
-	for b.Loop() {
-		for i := range tasks {
-			box.push(&tasks[i])
-		}
-		for tk := box.take(); tk != nil; tk = tk.next {
-		}
-	}
-}

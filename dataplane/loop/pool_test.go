@@ -205,15 +205,3 @@ func TestReleasedBuffersArePoisonedInInvariantBuilds(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkPool(b *testing.B) {
-	p := &pool{keep: 1 << 30}
-	b.ReportAllocs()
-	for b.Loop() {
-		small, _ := p.get(300)
-		large, _ := p.get(100 << 10)
-		p.put(large)
-		p.put(small)
-	}
-	p.drain()
-}
