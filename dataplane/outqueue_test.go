@@ -128,22 +128,23 @@ func depth(t *testing.T, m *Message, above uint16) int {
 func TestAnyNumberOfPrioritiesLeavesAShortWalkAndTheOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 3))
 	orders := map[string]func(i int) uint16{
-		"rising":  func(i int) uint16 { return uint16(i) },
-		"falling": func(i int) uint16 { return uint16(65535 - i) },
+		"rising":  func(i int) uint16 { return uint16(4 * i) },
+		"falling": func(i int) uint16 { return uint16(65535 - 4*i) },
 		"bits":    func(i int) uint16 { return uint16(1)<<(i%16) - uint16(i/16%2) },
 		"random":  func(int) uint16 { return uint16(rng.Uint32()) },
 	}
+	const n = 1 << 14
 	for name, order := range orders {
 		var q outQueue
-		for i := range 2 * 65536 {
-			q.push(&Message{Priority: order(i % 65536), TID: uint64(i)})
+		for i := range 2 * n {
+			q.push(&Message{Priority: order(i % n), TID: uint64(i)})
 		}
 		if d := depth(t, q.root, 65535); d > 17 {
 			t.Errorf("%s: %d nodes on the way down", name, d)
 		}
 		listed := q.all(nil)
 		var last *Message
-		for i := range 2 * 65536 {
+		for i := range 2 * n {
 			peeked := q.peek()
 			m := q.pop()
 			if m == nil || m != peeked || m != listed[i] || m.class != (outClass{}) || m.next != nil {
@@ -153,7 +154,7 @@ func TestAnyNumberOfPrioritiesLeavesAShortWalkAndTheOrder(t *testing.T) {
 				t.Fatalf("%s: priority %d, message %d came behind priority %d, message %d", name, m.Priority, m.TID, last.Priority, last.TID)
 			}
 			last = m
-			if i%8191 == 0 {
+			if i%2047 == 0 {
 				depth(t, q.root, 65535)
 			}
 		}
