@@ -3,8 +3,6 @@ package dataplane
 import (
 	"bytes"
 	"errors"
-	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -220,26 +218,30 @@ func exchange(t *testing.T, count int, ha, hb *Handler, oa, ob *recorder) {
 	}
 }
 
-// Both ends are ours, over every engine: many messages of all sizes both
-// ways.
-// Matrix: FR-25
+// Both ends are ours, over every engine and in both protocols: many messages of all
+// sizes both ways, acknowledged.
+// Matrix: FR-25, V1-06
 func TestTwoHandlersExchangeEverything(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg Config) {
 		cfg.Cores = 2
 		cfg.Spin = 20 * time.Microsecond
-		p := newPlane(t, cfg)
-		oa, ob := &recorder{}, &recorder{}
-		ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{
-			Throttles: &Throttles{Messages: NewThrottle(50), Bytes: NewThrottle(1 << 20), Dispatch: NewThrottle(1 << 20)},
-		})
-		exchange(t, 300, ha, hb, oa, ob)
-		if st := stats(t, p.Core(0)); st.MessagesIn != 300 || st.MessagesOut != 300 || st.BytesIn == 0 || st.Handlers != 1 {
-			t.Errorf("%+v", st)
-		}
-		var log []string
-		log = append(append(log, oa.log()...), ob.log()...)
-		if len(log) != 0 || slices.Contains(log, "fault") {
-			t.Errorf("events %v", fmt.Sprint(log))
+		for _, mode := range append(wireModes[1:2:2], msgr1Modes...) {
+			t.Run(mode.name, func(t *testing.T) {
+				p := newPlane(t, cfg)
+				oa, ob := &recorder{}, &recorder{}
+				ha, hb := NewHandler(p.Core(0), HandlerConfig{Owner: oa}), NewHandler(p.Core(1), HandlerConfig{Owner: ob})
+				joinMode(t, ha, hb, OpenOptions{
+					Throttles:      &Throttles{Messages: NewThrottle(50), Bytes: NewThrottle(1 << 20), Dispatch: NewThrottle(1 << 20)},
+					KeepaliveEvery: time.Millisecond,
+				}, mode)
+				exchange(t, 150, ha, hb, oa, ob)
+				if st := stats(t, p.Core(0)); st.MessagesIn != 150 || st.MessagesOut != 150 || st.BytesIn == 0 || st.Handlers != 1 {
+					t.Errorf("%+v", st)
+				}
+				if log := append(oa.log(), ob.log()...); len(log) != 0 {
+					t.Errorf("events %v", log)
+				}
+			})
 		}
 	})
 }

@@ -31,29 +31,6 @@ func (c *conn) tags1() (s string) {
 	return s
 }
 
-// Over every engine, both ways, many messages of all sizes, acknowledged.
-// Matrix: V1-06
-func TestTwoHandlersExchangeEverythingInMsgr1(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
-		for _, mode := range msgr1Modes {
-			t.Run(mode.name, func(t *testing.T) {
-				cfg.Cores = 2
-				p := newPlane(t, cfg)
-				oa, ob := &recorder{}, &recorder{}
-				ha, hb := NewHandler(p.Core(0), HandlerConfig{Owner: oa}), NewHandler(p.Core(1), HandlerConfig{Owner: ob})
-				joinMode(t, ha, hb, OpenOptions{
-					Throttles:      &Throttles{Messages: NewThrottle(50), Bytes: NewThrottle(1 << 20), Dispatch: NewThrottle(1 << 20)},
-					KeepaliveEvery: time.Millisecond,
-				}, mode)
-				exchange(t, 150, ha, hb, oa, ob)
-				if oa.fault() != nil || ob.fault() != nil {
-					t.Errorf("faults %v and %v", oa.fault(), ob.fault())
-				}
-			})
-		}
-	})
-}
-
 // Matrix: V1-07
 func TestAWriteOfMsgr1HasKeepalivesThenMessagesThenOneAck(t *testing.T) {
 	for _, lossy := range []bool{false, true} {

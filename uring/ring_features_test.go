@@ -4,7 +4,6 @@ package uring_test
 
 import (
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -133,41 +132,6 @@ func TestZeroCopySaysThatLoopbackCopies(t *testing.T) {
 	})
 }
 
-// A quiet send into a full socket ends in exactly one completion, with the total.
-func TestQuietSendAgainstAFullSocket(t *testing.T) {
-	onRing(t, uring.Config{}, func(t *testing.T, r *rig) {
-		s, conn := r.plain()
-		data := randomBytes(random(t), 16<<20)
-		before := r.d.Stats().Submitted
-		_, user, op := r.send(s, r.vec(data[:5<<20], data[5<<20:]), uring.SendQuiet)
-		r.settle()
-		if r.d.Stats().Submitted-before < 2 {
-			t.Error("16 MiB fitted into a socket buffer at once: nothing was tested")
-		}
-		r.expectNone(user)
-		got := make(chan result, 1)
-		go func() {
-			buf, n := make([]byte, len(data)), 0
-			for n < len(buf) {
-				k, err := conn.Read(buf[n:])
-				n += k
-				if err != nil {
-					got <- result{data: buf[:n], err: err}
-					return
-				}
-			}
-			got <- result{data: buf}
-		}()
-		if c := r.await(user); int(c.Res) != len(data) || c.Op != op {
-			t.Fatalf("completion %+v, want %d bytes", c, len(data))
-		}
-		if string(r.receiveResult(got)) != string(data) {
-			t.Fatal("the peer read something else")
-		}
-		r.expectNone(user)
-	})
-}
-
 // More events at once than the completion queue has room for: none is lost.
 // Matrix: RL-09, IO-01, IO-11, OB-03
 func TestCompletionQueueOverflow(t *testing.T) {
@@ -258,47 +222,6 @@ func TestSubmissionQueueFull(t *testing.T) {
 			t.Error("the queue was never full: nothing was tested")
 		}
 	})
-}
-
-// Matrix: RL-09, IO-03
-func TestReceiveBuffersRunOutAndRecover(t *testing.T) {
-	for _, off := range [][]string{nil, {uring.FeatureIncremental}} {
-		t.Run(strings.Join(append(off, "off"), " "), func(t *testing.T) {
-			onRing(t, uring.Config{Buffers: 2, BufferSize: 4096, Off: off}, func(t *testing.T, r *rig) {
-				if !r.d.Info().Receive {
-					t.Skip("no receive buffers here")
-				}
-				s, conn := r.plain()
-				data := randomBytes(random(t), 1<<20)
-				go conn.Write(data)
-				user, _ := r.receive(s)
-				var held []uring.Buffer
-				for got := 0; got < len(data); {
-					c := r.await(user)
-					if string(c.Data) != string(data[got:got+len(c.Data)]) {
-						t.Fatalf("wrong bytes at %d", got)
-					}
-					got += len(c.Data)
-					if c.Buf != 0 {
-						held = append(held, c.Buf)
-					}
-					if c.Flags&uring.More == 0 {
-						if c.Res < 0 && c.Errno() != unix.ENOBUFS {
-							t.Fatal(c.Errno())
-						}
-						for _, b := range held {
-							r.d.Release(b)
-						}
-						held = held[:0]
-						user, _ = r.receive(s)
-					}
-				}
-				if r.d.Stats().NoBuffers < 10 {
-					t.Errorf("ran out %d times only", r.d.Stats().NoBuffers)
-				}
-			})
-		})
-	}
 }
 
 // The 16-bit index of the buffer ring goes round.
