@@ -169,9 +169,7 @@ func TestAReceivedMessageThatIsSentCountsAsSent(t *testing.T) {
 			m.Retain()
 			m.Retain()
 			kept = m
-			if err := h.Send(m); err != nil {
-				t.Fatal(err)
-			}
+			must(t, h.Send(m))
 			if th.Used() != 0 || send.Used() != 900 {
 				t.Errorf("queued: %d bytes count as received, %d as sent", th.Used(), send.Used())
 			}

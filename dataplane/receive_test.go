@@ -193,9 +193,7 @@ func TestLargeFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
 			} else {
 				c.arriveInPieces(rng, all)
 			}
-			if err := c.own.fault(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.own.fault())
 			checkReceived(t, c.own.list(), list)
 			if c.c.Snapshot().PoolInUse != 0 || c.d.Lent != c.d.Released {
 				t.Errorf("%d bytes are lent, %d of %d receive buffers came back", c.c.Snapshot().PoolInUse, c.d.Released, c.d.Lent)
@@ -309,9 +307,7 @@ func TestAbortedFramesNeverHappened(t *testing.T) {
 				c.sock.Arrive(c.peer.aborted(2, &Message{Front: payload(2, 10), Data: payload(3, size)}))
 				c.sock.Arrive(c.peer.message(2, 0, second))
 				c.settle()
-				if err := c.own.fault(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, c.own.fault())
 				checkReceived(t, c.own.list(), []*Message{{TID: 1}, second})
 				if st := c.h.statistics(c.c); st.Gaps != 0 || st.Duplicates != 0 || st.InSeq != 2 || c.c.Counts().Aborted != 1 {
 					t.Errorf("%+v", st)

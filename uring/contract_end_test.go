@@ -217,9 +217,7 @@ func TestCloseDriverReleasesEverything(t *testing.T) {
 				addr := r.d.LocalAddr(flights["accept"].s).String()
 				for range 3 {
 					c, err := net.Dial("tcp", addr)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					r.cleanup(func() { c.Close() })
 				}
 				s, _ := r.plain()

@@ -64,9 +64,7 @@ func TestSendRandomShapesToASlowReader(t *testing.T) {
 // makes TCP wait for its persist timer, 200 ms each time.)
 func smallSendBuffer(t *testing.T, s uring.Socket) {
 	t.Helper()
-	if err := unix.SetsockoptInt(s.FD(), unix.SOL_SOCKET, unix.SO_SNDBUF, 64<<10); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.SetsockoptInt(s.FD(), unix.SOL_SOCKET, unix.SO_SNDBUF, 64<<10))
 }
 
 // randomPieces has up to limit bytes in pieces of very different sizes.

@@ -155,9 +155,7 @@ func TestWakeAfterCloseDriverTouchesNoOtherFile(t *testing.T) {
 		var events []int
 		for range n {
 			fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			events = append(events, fd)
 		}
 		r.d.Wake()

@@ -144,9 +144,7 @@ func TestCompletionQueueOverflow(t *testing.T) {
 				var armed []uring.Socket
 				for range sockets {
 					pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					defer unix.Close(pair[1])
 					s := r.adopt(int32(pair[0]))
 					user, _ := r.ready(s)
@@ -198,9 +196,7 @@ func TestSubmissionQueueFull(t *testing.T) {
 		var peers []int
 		for i := range sends {
 			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer unix.Close(pair[1])
 			s := r.adopt(int32(pair[0]))
 			_, user, _ := r.send(s, r.vec([]byte{byte(i)}), uring.SendFlags(i%2)) // every second one quiet

@@ -11,9 +11,7 @@ import (
 func newVec(t testing.TB, n int) *Vec {
 	t.Helper()
 	v, err := NewVec(n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(v.Free)
 	return v
 }
@@ -142,5 +140,12 @@ func TestVecAdvanceLeavesTheTail(t *testing.T) {
 			t.Fatal("rewind did not give the whole back")
 		}
 		v.Free()
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

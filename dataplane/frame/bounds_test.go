@@ -62,9 +62,7 @@ func TestEveryTagAtItsBoundIsReadWhole(t *testing.T) {
 		}
 		seg := pattern(int(most), byte(tag))
 		wire, err := m.encoder(t).AppendFrame(nil, tag, seg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		f, n, err := decode(m.strict(t), wire, false)
 		if err != nil || n != len(wire) || !equalSegs(f.Seg, [4][]byte{seg}) {
 			t.Fatalf("%v of %d bytes: %v", tag, most, err)

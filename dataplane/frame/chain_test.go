@@ -11,13 +11,9 @@ import (
 func testGCM(t testing.TB, key []byte) (cipher.Block, cipher.AEAD) {
 	t.Helper()
 	block, err := aes.NewCipher(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g, err := cipher.NewGCM(block)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return block, g
 }
 
@@ -166,9 +162,7 @@ func TestLargeSegmentsAreSealedAsInOnePiece(t *testing.T) {
 				dirty := bytes.Repeat([]byte{0xAA}, len(want)+100)
 				for name, e := range map[string]*Encoder{"chained": enc, "copied": plain} {
 					got, err := e.AppendFrame(dirty[:3], TagMessage, segs[:]...)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					if !bytes.Equal(got[3:], want) {
 						t.Fatalf("%s: segments of %d, %d, %d and %d bytes differ", name, len(segs[0]), len(segs[1]), len(segs[2]), len(segs[3]))
 					}
@@ -188,9 +182,7 @@ func TestDamagedLargeFramesFailAuthentication(t *testing.T) {
 	for _, m := range []mode{modes[1], modes[3]} {
 		segs := [4][]byte{pattern(41, 1), pattern(chainFrom, 2), pattern(20, 3), pattern(chainFrom+5, 4)}
 		wire, err := m.encoder(t).AppendFrame(nil, TagMessage, segs[:]...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for at := 32; at < len(wire); at += 1009 {
 			for _, at := range []int{at, len(wire) - 1 - at%48} {
 				bad := bytes.Clone(wire)

@@ -143,9 +143,7 @@ func FuzzRoundTrip(f *testing.F) {
 		at, left := 0, wire
 		for i := range 2 {
 			got, n, err := decode(dec, wire[at:], i == 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got.Tag != Tag(tag) || !equalSegs(got.Seg, segs) {
 				t.Fatal("frame came back different")
 			}

@@ -80,13 +80,9 @@ func TestFieldInverse(t *testing.T) {
 // The tag of nothing but one block of additional data is E(J) + (X*H + L)*H.
 func TestFieldIsThatOfGHASH(t *testing.T) {
 	block, err := aes.NewCipher(testKey[:])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g, err := cipher.NewGCM(block)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h, mask := make([]byte, blockSize), append(make([]byte, 12), 0, 0, 0, 1)
 	block.Encrypt(h, h)
 	block.Encrypt(mask, mask)

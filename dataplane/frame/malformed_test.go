@@ -166,9 +166,7 @@ func TestWrongNumberOfBytes(t *testing.T) {
 			wantErr(t, err, ErrTruncated)
 		}
 		h, err := d.Open(wire[:n])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, size := range []int{0, len(wire) - n - 1} {
 			_, err := d.Finish(h, wire[:n], wire[n:n+size])
 			wantErr(t, err, ErrTruncated)
@@ -198,9 +196,7 @@ func TestForeignHeaderIsMisuse(t *testing.T) {
 	f := newRefFrame(Rev0, TagAck, pattern(8, 0))
 	wire := f.wire(Rev0, m.crypt())
 	h, err := d.Open(wire[:32])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h.Tag = TagMessage
 	_, err = d.Finish(h, wire[:32], wire[32:])
 	wantErr(t, err, ErrMisuse)

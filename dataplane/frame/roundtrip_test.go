@@ -88,9 +88,7 @@ func roundTrip(t *testing.T, m mode, packed bool, lens ...int) {
 	left := dst[5:]
 	for i, start := range starts {
 		f, n, err := decode(dec, dst[start:], i == 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if !f.Compressed() && n != size || f.Compressed() && n >= size {
 			t.Fatalf("%d bytes on the wire, want %d (compressed: %v)", n, size, f.Compressed())
 		}
@@ -181,14 +179,10 @@ func TestSeparateBuffersCostNoAllocation(t *testing.T) {
 		rest := make([]byte, cap(wire))
 		allocs := testing.AllocsPerRun(5, func() {
 			b, err := enc.AppendFrame(wire, TagMessage, segs[:]...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			head := b[:dec.HeadSize()]
 			h, err := dec.Open(head)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			rest := rest[:copy(rest, b[len(head):])]
 			if f, err := dec.Finish(h, head, rest); err != nil || !equalSegs(f.Seg, segs) {
 				t.Fatal(err)
@@ -206,17 +200,13 @@ func TestRoomBehindTheHeadIsNotTakenForTheRest(t *testing.T) {
 	forModes(t, func(t *testing.T, m mode) {
 		segs := [4][]byte{pattern(100, 1), pattern(5, 2)}
 		wire, err := m.encoder(t).AppendFrame(nil, TagMessage, segs[:]...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		d := m.decoder(t)
 		buf := bytes.Repeat([]byte{0xAA}, 2*len(wire))
 		head := buf[:copy(buf, wire[:d.HeadSize()])]
 		rest := wire[len(head):]
 		h, err := d.Open(head)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		f, err := d.Finish(h, head, rest)
 		if err != nil || !equalSegs(f.Seg, segs) {
 			t.Fatalf("%x, %v", f.Seg, err)
@@ -240,9 +230,7 @@ func TestGatheredFramesCostNoAllocation(t *testing.T) {
 			open := enc.AppendOpen(open, TagMessage, hdr, [4]int{41, 100, 0, len(data)})
 			last := enc.AppendClose(last, hdr, [4][]byte{hdr, front, nil, data})
 			h, err := dec.Open(open[:PreambleSize])
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			prefix := append(append(prefix, open[PreambleSize:]...), front...)
 			if _, err := dec.FinishSplit(h, prefix, SegmentCRC(SegmentCRCInit, data), last); err != nil {
 				t.Fatal(err)

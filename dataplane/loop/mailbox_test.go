@@ -59,9 +59,7 @@ func TestAWakeUpIsNeverLost(t *testing.T) {
 		timeout := time.NewTimer(patience)
 		for i := range rounds {
 			for c := range 2 {
-				if err := p.Core(c).Do(func(*Core) { ran <- struct{}{} }); err != nil {
-					t.Fatal(err)
-				}
+				must(t, p.Core(c).Do(func(*Core) { ran <- struct{}{} }))
 				select {
 				case <-ran:
 				case <-timeout.C:

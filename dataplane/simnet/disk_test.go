@@ -47,9 +47,7 @@ func newDiskRig(t *testing.T, seed uint64, opt simnet.DiskOptions) *diskRig {
 	}
 	t.Cleanup(r.v.Free)
 	r.open()
-	if err := r.h.Disk().SyncDir("/data"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.h.Disk().SyncDir("/data"))
 	return r
 }
 
@@ -60,17 +58,13 @@ func (r *diskRig) open() {
 	if err == nil {
 		r.f, err = r.d.AdoptFile(fd)
 	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 }
 
 // end is the answer to the one request in flight.
 func (r *diskRig) end(_ uring.Op, err error) int32 {
 	r.t.Helper()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	for range 100 {
 		if got, _ := r.d.Wait(0); len(got) > 0 {
 			return got[0].Res
@@ -146,9 +140,7 @@ func TestAFileThatWasCutDurablyDoesNotGrowWhenThePowerGoes(t *testing.T) {
 	for seed := range uint64(100) {
 		r := newDiskRig(t, seed, simnet.DiskOptions{})
 		r.write(512, 'a', 2*block, 0) // a part is cut off, and the rest not durable
-		if err := r.h.Disk().Truncate(r.f.FD(), block); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.h.Disk().Truncate(r.f.FD(), block))
 		r.write(0, 'b', 10, uring.WriteDurable)
 		r.h.Die(true)
 		r.h.Revive()
@@ -318,9 +310,7 @@ func TestRequestsOvertakeEachOther(t *testing.T) {
 	var order []uint64
 	for user := range uint64(20) {
 		v, err := uring.NewVec(1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer v.Free()
 		v.Append(make([]byte, 512))
 		if _, err := r.d.WriteFile(r.f, v, int64(user)*512, user, 0); err != nil {
