@@ -14,34 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-func TestTheTableHasEveryRequestAndNoCellTwice(t *testing.T) {
-	seen := map[string]bool{}
-	of := map[faulty.Request]int{}
-	for _, c := range faulty.Table() {
-		if seen[c.String()] {
-			t.Errorf("%v is there twice", c)
-		}
-		if c.Fault == (faulty.Fault{}) || c.Then == "" {
-			t.Errorf("%v is empty: %v", c, c.Then)
-		}
-		seen[c.String()] = true
-		of[c.Request]++
-	}
-	for _, r := range []faulty.Request{
-		faulty.Open, faulty.Listen, faulty.Adopt, faulty.Detach, faulty.Accept, faulty.AcceptEnd, faulty.Connect, faulty.ConnectEnd,
-		faulty.Ready, faulty.ReadyEnd, faulty.Receive, faulty.ReceiveEnd, faulty.Read, faulty.Send, faulty.SendEnd, faulty.Map, faulty.Wait, faulty.Close,
-	} {
-		if of[r] == 0 {
-			t.Errorf("%s has no cell", r)
-		}
-		delete(of, r)
-	}
-	if len(of) > 0 {
-		t.Errorf("unknown requests %v", of)
-	}
-}
-
-func TestTheTableOfFilesHasEveryRequestAndNoCellTwice(t *testing.T) {
+func TestTheTablesHaveEveryRequestAndNoCellTwice(t *testing.T) {
 	seen := map[string]bool{}
 	of := map[faulty.Request]int{}
 	for _, c := range append(faulty.Table(), faulty.FileTable()...) {
@@ -52,11 +25,17 @@ func TestTheTableOfFilesHasEveryRequestAndNoCellTwice(t *testing.T) {
 		of[c.Request]++
 	}
 	for _, r := range []faulty.Request{
+		faulty.Open, faulty.Listen, faulty.Adopt, faulty.Detach, faulty.Accept, faulty.AcceptEnd, faulty.Connect, faulty.ConnectEnd,
+		faulty.Ready, faulty.ReadyEnd, faulty.Receive, faulty.ReceiveEnd, faulty.Read, faulty.Send, faulty.SendEnd, faulty.Map, faulty.Wait, faulty.Close,
 		faulty.AdoptFile, faulty.AskFile, faulty.ReadFileEnd, faulty.WriteFileEnd, faulty.SyncFileEnd, faulty.AllocateFileEnd, faulty.DetachFile,
 	} {
 		if of[r] == 0 {
 			t.Errorf("%s has no cell", r)
 		}
+		delete(of, r)
+	}
+	if len(of) > 0 {
+		t.Errorf("unknown requests %v", of)
 	}
 }
 
