@@ -264,44 +264,6 @@ func TestNumbersOfMsgr1MayBeginAnywhereAndNotGoBack(t *testing.T) {
 	}
 }
 
-// What was half there when the session left is not in its state: the peer sends it again.
-func TestAHandedOverSessionOfMsgr1GoesOnWithWholeMessages(t *testing.T) {
-	b := newBed(t, nil)
-	c := b.conn1(OpenOptions{})
-	for i := range 3 {
-		must(t, c.h.Send(&Message{TID: uint64(i + 1)}))
-	}
-	large := &Message{TID: 12, Data: payload(1, 200_000)}
-	second := c.peer.message(2, 0, large)
-	c.sock.Arrive(c.peer.message(1, 0, &Message{TID: 11}), second[:70_000])
-	c.settle()
-	if c.c.Snapshot().PoolInUse == 0 {
-		t.Fatal("no message is unfinished")
-	}
-	var st HandlerState
-	c.h.Freeze(func(got HandlerState) { st = got })
-	c.settle()
-	if st.InSeq != 1 || st.OutSeq != 3 || len(st.Sent) != 3 || c.c.Snapshot().PoolInUse != 0 {
-		t.Fatalf("%+v, %d bytes of buffers", st, c.c.Snapshot().PoolInUse)
-	}
-	c.h.Close(nil)
-	c.settle()
-	next := &conn{bed: b, own: &recorder{}}
-	next.h = NewHandler(b.c, HandlerConfig{Owner: next.own})
-	must(t, next.h.Restore(st))
-	next.h.RequeueSentUpTo(1)
-	next.openMode(OpenOptions{}, plain1)
-	next.sock.Arrive(next.peer.message(2, 0, large))
-	next.settle()
-	if got := next.own.list(); len(got) != 1 || got[0].seq != 2 || !bytes.Equal(got[0].data, large.Data) {
-		t.Errorf("%d messages", len(got))
-	}
-	frames := next.take()
-	if got := tags(frames); !slices.Equal(got, []frame.Tag{tagMsg, tagMsg, tagAck}) || frames[0].hd.Seq != 2 {
-		t.Errorf("sent %v", got)
-	}
-}
-
 // The frames of msgr1 stop at break points under the names that msgr2 has for them.
 // Matrix: V1-10
 func TestAFrameOfMsgr1IsHeldAtABreakPoint(t *testing.T) {

@@ -17,7 +17,6 @@ var (
 	must     = planetest.Must
 	stats    = planetest.Stats[CoreStats]
 	linkPair = planetest.LinkPair[*Link, *Listener]
-	netPair  = planetest.NetPair[*Link, *Listener]
 )
 
 // overBackends runs f over each engine of the build. One that the kernel

@@ -160,23 +160,3 @@ func TestWipe(t *testing.T) {
 		}
 	})
 }
-
-// Switching keeps the stream: clear frames first, encrypted ones behind.
-func TestSwitchToSecureInTheMiddle(t *testing.T) {
-	for _, rev := range []Revision{Rev0, Rev1} {
-		e, d := NewEncoder(rev), NewDecoder(rev, PreAuthLimits())
-		wire, err := e.AppendFrame(nil, TagAuthDone, []byte("done"))
-		must(t, err)
-		must(t, e.Secure(testKey, testNonce))
-		if wire, err = e.AppendFrame(wire, TagAuthSignature, make([]byte, 32)); err != nil {
-			t.Fatal(err)
-		}
-		_, n, err := decode(d, wire, false)
-		must(t, err)
-		must(t, d.Secure(testKey, testNonce))
-		f, k, err := decode(d, wire[n:], false)
-		if err != nil || f.Tag != TagAuthSignature || n+k != len(wire) {
-			t.Fatalf("%v, %d of %d bytes, %v", f.Tag, n+k, len(wire), err)
-		}
-	}
-}

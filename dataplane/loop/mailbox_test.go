@@ -54,7 +54,7 @@ func TestAWakeUpIsNeverLost(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg Config) {
 		cfg.Cores = 2
 		p := newPlane(t, cfg)
-		const rounds = 5000 // to each of two cores
+		const rounds = 2000 // to each of two cores
 		ran := make(chan struct{}, 1)
 		timeout := time.NewTimer(patience)
 		for i := range rounds {
