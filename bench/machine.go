@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/build"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
 // machine describes where this program runs and what it was built from.
 func machine() report.Machine {
-	built := build.Read()
+	built := cli.ReadBuild()
 	m := report.Machine{
 		CPU: cpuModel(), Cores: runtime.NumCPU(), Kernel: "unknown",
 		Go: built.Go, Commit: built.Commit, Modified: built.Modified,

@@ -15,7 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
 	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
@@ -82,7 +82,7 @@ func (s *script) ask(_ context.Context, _ time.Duration, _ *proc.Child, request,
 			*s.own += s.perSlice
 		}
 		r := s.result
-		r.Latency = latency.New()
+		r.Latency = perf.NewHistogram()
 		for range sliceReplies {
 			took := 2 * time.Millisecond
 			if s.slow {

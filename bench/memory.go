@@ -10,7 +10,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
 
 const (
@@ -66,7 +66,7 @@ func (r *runner) memoryAtRest(ctx context.Context) ([]int64, error) {
 	}
 	all := make([]int64, len(r.targets))
 	for i, t := range r.targets {
-		m, err := procstat.ReadMemory(t.pid)
+		m, err := perf.ReadMemory(t.pid)
 		if err != nil {
 			return nil, err
 		}

@@ -19,7 +19,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 )
 
 // options is what the command line asks for.
@@ -258,7 +257,7 @@ func (o *options) checkStorage(errs *problems, size string) {
 		}
 	}
 	var err error
-	o.storageSize, err = quantity.ParseBytes(size, maxFile)
+	o.storageSize, err = cli.ParseBytes(size, maxFile)
 	errs.of("--storage-size", err)
 	for _, n := range o.sizes {
 		if n%blocks.Size != 0 || n > blocks.MaxLen {
@@ -358,7 +357,7 @@ func parseList[T any](list string, parse func(string) (T, error)) ([]T, error) {
 
 // parseSize reads a payload size such as 64, 4KiB or 1MiB.
 func parseSize(text string) (int, error) {
-	n, err := quantity.ParseBytes(text, maxSize)
+	n, err := cli.ParseBytes(text, maxSize)
 	if err == nil && n == 0 {
 		err = fmt.Errorf("size %q: want at least 1", text)
 	}

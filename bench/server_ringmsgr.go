@@ -11,7 +11,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/session"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -127,7 +127,7 @@ func (s *messenger) Settings() map[string]string {
 		"GOMAXPROCS": strconv.Itoa(runtime.GOMAXPROCS(0)),
 	}
 	if s.cfg.Room > 0 {
-		set["room before GC"] = quantity.Bytes(s.cfg.Room)
+		set["room before GC"] = cli.Bytes(s.cfg.Room)
 	}
 	if s.cfg.Msgr1 {
 		set["protocol"] = control.Msgr1

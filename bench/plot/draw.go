@@ -15,7 +15,7 @@ import (
 	"gonum.org/v1/plot/vg"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
 // The size of a picture.
@@ -65,7 +65,7 @@ func (d *drawing) overSize(load, title, unit string, of func(*report.Result) (fl
 			continue
 		}
 		size := float64(c.Load.Size)
-		ticks = append(ticks, plot.Tick{Value: size, Label: quantity.Bytes(int64(c.Load.Size))})
+		ticks = append(ticks, plot.Tick{Value: size, Label: cli.Bytes(int64(c.Load.Size))})
 		for j := range c.Results {
 			r := &c.Results[j]
 			if y, ok := of(r); ok {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
 
 // results writes a file as the benchmark does, with two servers and three cells.
@@ -29,7 +29,7 @@ func measured() *report.File {
 	for i, size := range []int{64, 4096, 65536} {
 		c := report.Cell{Load: report.Load{Size: size, Conns: 64, Depth: 1}}
 		for j, s := range f.Servers {
-			h := latency.New()
+			h := perf.NewHistogram()
 			for n := range 1000 {
 				h.Record(time.Duration(n*(j+1)) * time.Microsecond)
 			}

@@ -9,7 +9,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -45,7 +45,7 @@ type session struct {
 	sent    map[uint64]note // guarded by mu: that did not come back
 	next    [2]uint64       // guarded by mu: the next even and odd one
 	echoes  uint64          // guarded by mu
-	took    *latency.Histogram
+	took    *perf.Histogram
 	changed chan struct{} // has an element after an echo
 }
 
@@ -59,7 +59,7 @@ type note struct {
 func openSession(k kind, id int, to wire.Addr, proxy netip.AddrPort) (*session, error) {
 	s := &session{
 		kind: k, user: user{who: fmt.Sprintf("%s.%d", k.name, id)}, sent: map[uint64]note{}, next: [2]uint64{2, 1},
-		rng: rand.New(rand.NewPCG(uint64(id), 11)), took: latency.New(), changed: make(chan struct{}, 1),
+		rng: rand.New(rand.NewPCG(uint64(id), 11)), took: perf.NewHistogram(), changed: make(chan struct{}, 1),
 	}
 	if !k.proxy {
 		proxy = netip.AddrPort{}
@@ -153,7 +153,7 @@ func (s *session) verify(m *control.Message) error {
 }
 
 // window takes what the session saw since the last call.
-func (s *session) window(into *latency.Histogram) (echoes uint64, err error) {
+func (s *session) window(into *perf.Histogram) (echoes uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	into.Add(s.took)

@@ -7,13 +7,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 )
 
 // judgeSessions looks at what the clients saw.
 func (w *world) judgeSessions() {
-	unused := latency.New()
+	unused := perf.NewHistogram()
 	for _, s := range w.sessions {
 		echoes, err := s.window(unused)
 		if err != nil {

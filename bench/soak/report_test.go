@@ -6,7 +6,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
 
 // row is what one window showed: the server, and all sessions.
@@ -27,7 +27,7 @@ func (w *world) row(began time.Time) {
 		w.t.Error(err)
 		return
 	}
-	took := latency.New()
+	took := perf.NewHistogram()
 	r := row{at: time.Since(began), server: s, storms: w.storms.Load(), acts: w.acts.Load()}
 	for _, s := range w.sessions {
 		n, _ := s.window(took) // judged in the end

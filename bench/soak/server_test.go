@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
@@ -228,7 +228,7 @@ func (s *server) fail(err error) {
 
 func (s *server) sample() (serverSample, error) {
 	var out serverSample
-	mem, err := procstat.ReadMemory(0)
+	mem, err := perf.ReadMemory(0)
 	if err != nil {
 		return out, err
 	}

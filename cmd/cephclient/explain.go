@@ -37,7 +37,7 @@ func (o *options) explain(err error) error {
 		e.text += ": " + advice
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		e.text += fmt.Sprintf("; gave up after %v (--timeout)", o.timeout)
+		e.text += fmt.Sprintf("; gave up after %v (--timeout)", o.Timeout)
 	}
 	return e
 }
@@ -54,7 +54,7 @@ func (o *options) authAdvice(err error) string {
 	case errors.Is(err, auth.ErrNoMode):
 		return "the cluster does not allow the modes of --mode"
 	case errors.Is(err, &auth.Refused{Errno: auth.EACCES}):
-		return fmt.Sprintf("the cluster does not know %s with the key in %s", o.name, o.keyring)
+		return fmt.Sprintf("the cluster does not know %s with the key in %s", o.Name, o.keyring)
 	}
 	return ""
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
@@ -68,7 +69,7 @@ func TestWhoDoesNotAnswerIsExplained(t *testing.T) {
 
 // Which limit ends first, the messenger's or --timeout, is a matter of microseconds.
 func TestASilentDaemonIsExplainedAlikeWhoeverGivesUpFirst(t *testing.T) {
-	o := options{timeout: control.DefaultHandshakeTimeout}
+	o := options{Session: flags.Session{Timeout: control.DefaultHandshakeTimeout}}
 	for _, why := range []error{
 		context.DeadlineExceeded,
 		&control.Error{Stage: control.StageBanner, Peer: "v2:127.0.0.1:1/0", Err: control.ErrHandshakeTimeout},
@@ -92,7 +93,7 @@ func TestASilentDaemonIsExplainedAlikeWhoeverGivesUpFirst(t *testing.T) {
 
 // An OSD that is gone is not said to be frozen.
 func TestAnOSDThatRefusesIsNotExplainedAsASilentOne(t *testing.T) {
-	o := options{timeout: control.DefaultHandshakeTimeout}
+	o := options{Session: flags.Session{Timeout: control.DefaultHandshakeTimeout}}
 	err := fmt.Errorf("%w: osd.0 at v2:127.0.0.1:1/0: %w", rados.ErrNoAnswer,
 		&control.Error{Stage: control.StageConnect, Peer: "v2:127.0.0.1:1/0", Err: unix.ECONNREFUSED})
 	if got := o.explain(err).Error(); !strings.Contains(got, "nothing listens there") || strings.Contains(got, "frozen") {

@@ -22,27 +22,17 @@ import (
 // options are the flags.
 type options struct {
 	mons     string
-	name     string
 	keyring  string
-	mode     string
-	proto    string
-	rev      int
 	compress string
-	timeout  time.Duration
 	engine   flags.Engine
-	flags.Recording
+	flags.Session
 }
 
 func (o *options) register(fs *flag.FlagSet) {
 	fs.StringVar(&o.mons, "mon", "", "`ADDRS` of monitors, such as v2:10.0.0.1:3300 or mon-a.example.com, separated by commas")
-	fs.StringVar(&o.name, "name", "client.admin", "`ENTITY` that we are")
 	fs.StringVar(&o.keyring, "keyring", "", "`FILE` with its key; without it there is no authentication")
-	fs.StringVar(&o.mode, "mode", "", "connection modes, preferred first: `LIST` of crc and secure (default the protocol's)")
-	fs.StringVar(&o.proto, "proto", "", "`PROTOCOL`: v2, or v1 for msgr1 with everybody who speaks it (default as the addresses of monitors say, else v2)")
-	fs.IntVar(&o.rev, "rev", 1, "highest protocol `REVISION`: 0 for msgr2.0, 1 for msgr2.1")
 	fs.StringVar(&o.compress, "compress", "none", "`METHOD` of compression towards OSDs that have it")
-	fs.DurationVar(&o.timeout, "timeout", 30*time.Second, "`DURATION` of the whole command at most")
-	o.Recording.Register(fs)
+	o.Session.Register(fs, "client.admin", 30*time.Second, "bound of the whole command")
 	o.engine.Register(fs)
 }
 
@@ -63,14 +53,14 @@ func splitAddrs(list string) (all []string) {
 	return append(all, list[begin:])
 }
 
-// config is what the flags say. Its errors are usage errors, but for a host that
-// is not known.
-func (o *options) config(ctx context.Context, log io.Writer) (cfg rados.Config, err error) {
+// config is what the flags say, of which of has those that every session has. Its errors are
+// usage errors, but for a host that is not known, and for files to write.
+func (o *options) config(ctx context.Context, of *control.Config, log io.Writer) (cfg rados.Config, err error) {
 	if o.mons == "" {
 		return cfg, cli.Usagef("--mon is missing: the address of a monitor")
 	}
 	for _, text := range splitAddrs(o.mons) {
-		r, err := address.Reader{}.For(o.proto, text)
+		r, err := address.Reader{}.For(o.Proto, text)
 		if err != nil {
 			return cfg, cli.Usagef("--proto: %w", err)
 		}
@@ -83,15 +73,7 @@ func (o *options) config(ctx context.Context, log io.Writer) (cfg rados.Config, 
 		}
 		cfg.Mons = append(cfg.Mons, a)
 	}
-	if cfg.Name, err = flags.Name(o.name); err != nil {
-		return cfg, err
-	}
-	if cfg.Rev0, err = flags.Revision(o.rev); err != nil {
-		return cfg, err
-	}
-	if cfg.Modes, err = flags.Modes(o.mode); err != nil {
-		return cfg, err
-	}
+	cfg.Name, cfg.Rev0, cfg.Modes = of.Name, of.Rev0, of.Modes
 	method, err := compress.Parse(o.compress)
 	if err != nil {
 		return cfg, cli.Usagef("--compress: %w", err)
@@ -108,18 +90,12 @@ func (o *options) config(ctx context.Context, log io.Writer) (cfg rados.Config, 
 			return cfg, err
 		}
 	}
-	return cfg, o.record(&cfg)
-}
-
-// record opens the files of --trace and --keylog.
-func (o *options) record(cfg *rados.Config) error {
-	var of control.Config
-	if err := o.Apply(&of); err != nil {
+	if err := o.Apply(of); err != nil {
 		cfg.Key.Wipe()
-		return err
+		return cfg, err
 	}
 	cfg.Tracer, cfg.KeyLog = of.Tracer, of.KeyLog
-	return nil
+	return cfg, nil
 }
 
 // readKey finds the entity's key in a keyring file.

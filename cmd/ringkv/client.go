@@ -12,9 +12,10 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -44,7 +45,7 @@ func (e *env) dial(ctx context.Context, to string, n int, f func(conns []*contro
 			}
 		}
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", to, scope.Cause(err))
 		}
 		return f(conns)
 	})
@@ -60,9 +61,9 @@ func do(ctx context.Context, c *control.Conn, typ uint16, key string, data []byt
 	}
 	defer m.Release()
 	switch m.Type {
-	case msgDone:
+	case kvformat.Done:
 		return slices.Clone(m.Data), nil
-	case msgNotFound:
+	case kvformat.NotFound:
 		return nil, errNotFound
 	}
 	return nil, fmt.Errorf("%w: %s", errRefused, m.Front)
@@ -71,15 +72,15 @@ func do(ctx context.Context, c *control.Conn, typ uint16, key string, data []byt
 // scan calls f for all keys that begin with prefix, in order.
 func scan(ctx context.Context, c *control.Conn, prefix string, f func(key string)) error {
 	for least := []byte(nil); ; {
-		data, err := do(ctx, c, msgScan, prefix, least)
-		list := readRecords(data, 0)
+		data, err := do(ctx, c, kvformat.Scan, prefix, least)
+		list, _, _ := kvformat.ReadAll(data, 0, 0, int64(len(data)))
 		for _, rec := range list {
-			f(string(rec.key))
+			f(string(rec.Key))
 		}
 		if err != nil || len(list) < maxScan {
 			return err
 		}
-		least = append(list[maxScan-1].key, 0) // the next key that there can be
+		least = append(list[maxScan-1].Key, 0) // the next key that there can be
 	}
 }
 
@@ -90,17 +91,17 @@ func (e *env) ask(verb string) func(ctx context.Context, args []string) error {
 			c, key, value := conns[0], append(args, "")[1], []byte(nil)
 			switch verb {
 			case "put":
-				value, err = io.ReadAll(io.LimitReader(e.stdin, maxValue+1)) // one more is refused
+				value, err = io.ReadAll(io.LimitReader(e.stdin, kvformat.MaxValue+1)) // one more is refused
 				if err == nil {
-					_, err = do(ctx, c, msgPut, key, value)
+					_, err = do(ctx, c, kvformat.Put, key, value)
 				}
 			case "get":
-				if value, err = do(ctx, c, msgGet, key, nil); err == nil {
+				if value, err = do(ctx, c, kvformat.Get, key, nil); err == nil {
 					_, err = e.stdout.Write(value)
 				}
 			case "delete":
 				for i := 1; i < len(args) && err == nil; i++ {
-					_, err = do(ctx, c, msgDelete, args[i], nil)
+					_, err = do(ctx, c, kvformat.Delete, args[i], nil)
 				}
 			case "scan":
 				err = scan(ctx, c, key, func(key string) { fmt.Fprintln(e.stdout, key) })
@@ -113,22 +114,22 @@ func (e *env) ask(verb string) func(ctx context.Context, args []string) error {
 // load puts and gets random keys, --depth at a time on each connection, and checks what it
 // gets: all values begin alike. What is not there yet is no error: --puts 100 puts it.
 func (e *env) load(ctx context.Context, args []string) error {
-	size, err := quantity.ParseBytes(e.size, maxValue)
+	size, err := cli.ParseBytes(e.size, kvformat.MaxValue)
 	switch {
 	case e.conns < 1 || e.depth < 1 || e.keys < 1 || e.duration <= 0:
 		return cli.Usagef("--conns, --depth, --keys, --duration: want more than nothing")
 	case err != nil || size < 1:
-		return cli.Usagef("--size %q: want 1 to %s", e.size, quantity.Bytes(maxValue))
+		return cli.Usagef("--size %q: want 1 to %s", e.size, cli.Bytes(kvformat.MaxValue))
 	case e.puts < 0 || e.puts > 100:
 		return cli.Usagef("--puts %v: want 0 to 100", e.puts)
 	}
-	longest := make([]byte, maxValue)
+	longest := make([]byte, kvformat.MaxValue)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(longest) // never fails
 	return e.dial(ctx, args[0], e.conns, func(conns []*control.Conn) error {
-		calls, failed := latency.Loop(e.conns*e.depth, e.duration, func(i int) (string, error) {
-			kind, typ, value := "gets", msgGet, []byte(nil)
+		calls, failed := perf.Loop(e.conns*e.depth, e.duration, func(i int) (string, error) {
+			kind, typ, value := "gets", kvformat.Get, []byte(nil)
 			if rand.Float64()*100 < e.puts {
-				kind, typ, value = "puts", msgPut, longest[:size]
+				kind, typ, value = "puts", kvformat.Put, longest[:size]
 			}
 			data, err := do(ctx, conns[i%e.conns], typ, strconv.Itoa(rand.IntN(e.keys)), value)
 			switch {
@@ -140,9 +141,7 @@ func (e *env) load(ctx context.Context, args []string) error {
 			return kind, err
 		})
 		for _, kind := range []string{"gets", "puts"} {
-			rate, times := quantity.Count(calls.Rate(kind)), calls.Of(kind)
-			p50, p99 := quantity.Duration(times.Quantile(0.5)), quantity.Duration(times.Quantile(0.99))
-			fmt.Fprintf(e.stdout, "%s %s/s, p50 %s, p99 %s\n", kind, rate, p50, p99)
+			fmt.Fprintln(e.stdout, kind, calls.Line(kind))
 		}
 		return failed
 	})

@@ -1,6 +1,9 @@
 package main
 
-import "github.com/ringmsgr/ringmsgr/control"
+import (
+	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
+	"github.com/ringmsgr/ringmsgr/control"
+)
 
 // Compaction frees the oldest segment of a log when more than half of the log is of no use:
 // values that count are appended to the log again, as if they had just been put, and the
@@ -15,29 +18,32 @@ const (
 
 // compaction is what a shard knows of it.
 type compaction struct {
-	compacts bool     // a segment is being read, compacted or removed
-	victim   *segment // that is compacted
-	left     []record // of it, that were not looked at
-	own      int      // records of the shard itself, copies and marks, on their way
+	compacts bool              // a segment is being read, compacted or removed
+	victim   *segment          // that is compacted
+	left     []kvformat.Record // of it, that were not looked at
+	own      int               // copies on their way
 }
 
 // choose begins a compaction if it is due.
 func (s *shard) choose() {
 	total := int64(0)
 	for _, g := range s.list {
-		total += g.end
+		total += g.End
 	}
 	if s.compacts || s.own > 0 || len(s.list) < 2 || total-s.live <= total/2 || s.core.Gone() {
 		return
 	}
 	g := *s.list[0] // its file is opened once more
 	s.compacts = true
-	var data []byte
-	var left []record
+	var left []kvformat.Record
 	var err error
 	s.core.Offload(func() {
-		if data, err = g.load(s.kv.m); err == nil {
-			left, err = readRecords(data, g.salt), g.opened.Close()
+		data, failed := g.load(s.kv.m)
+		if err = failed; err == nil {
+			all, end, sound := kvformat.ReadAll(data, g.Salt, g.End, g.End)
+			if left, err = all, g.opened.Close(); !sound {
+				err = g.damaged(end)
+			}
 		}
 	}, func(*control.Core) {
 		if s.victim, s.left = s.list[0], left; err != nil {
@@ -58,19 +64,19 @@ func (s *shard) giveUp(err error) {
 func (s *shard) compact() {
 	for looks := 0; s.victim != nil && len(s.left) > 0 && s.own < maxOwn; looks++ {
 		rec := s.left[0]
-		n := s.find(rec.key, false)
+		n := s.find(rec.Key, false)
 		switch {
 		case looks == maxLooks:
 			s.core.Do(func(*control.Core) { s.settle() })
 			return
-		case n == nil || n.in != s.victim || n.off != rec.off: // it does not count
+		case n == nil || n.in != s.victim || n.off != rec.Off: // it does not count
 		case n.pending > 0:
 			return
-		case !rec.whole:
-			s.giveUp(s.victim.damaged(rec.off))
+		case !rec.Whole:
+			s.giveUp(s.victim.damaged(rec.Off))
 			return
 		default:
-			s.write(s.newRequest(), record{key: rec.key, value: rec.value, sum: rec.sum})
+			s.write(s.newRequest(), kvformat.Record{Key: rec.Key, Value: rec.Value, Sum: rec.Sum})
 		}
 		s.left = s.left[1:]
 	}
@@ -79,18 +85,24 @@ func (s *shard) compact() {
 	}
 }
 
-// remove removes the victim, in which nothing is left. The next one is not looked at before
-// that is durable: else a record of a delete could be gone, and what it deletes be back.
+// remove removes the victim, in which nothing is left, once the mark does not say any more that
+// it is there. The next one is not looked at before that is durable: else a record of a delete
+// could be gone, and what it deletes be back.
 func (s *shard) remove() {
 	g := s.victim
 	s.victim, s.list = nil, s.list[1:]
 	g.file.Close() // who reads there reads again elsewhere
-	var err error
-	s.core.Offload(func() { err = s.kv.remove(g.path) }, func(*control.Core) {
-		if s.compacts = err != nil; s.compacts {
-			s.log.Error("nothing is compacted before the next start", "err", err)
-		}
-		s.choose()
-		s.settle()
+	s.setMark(func(err error) {
+		s.core.Offload(func() {
+			if err == nil {
+				err = s.kv.remove(g.path)
+			}
+		}, func(*control.Core) {
+			if s.compacts = err != nil; s.compacts {
+				s.log.Error("nothing is compacted before the next start", "err", err)
+			}
+			s.choose()
+			s.settle()
+		})
 	})
 }

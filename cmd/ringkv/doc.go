@@ -17,9 +17,9 @@
 // Dispatcher.Fast) posts it, a control.Task, to the core of its key, which
 //
 //   - for a put writes the value from the buffer that it was received in, behind a header
-//     (record.go), to the end of its log (control.File.WriteAtv), and answers once a sync has
-//     covered it, which it shares with all that are written at the time (control.Committed);
-//     the value's crc, which is in the header, came with it (Message.DataCRC);
+//     (cmd/shared/kvformat), to the end of its log (control.File.WriteAtv), and answers once a
+//     sync has covered it, which it shares with all that are written at the time
+//     (control.Committed); the value's crc in the header came with it (Message.DataCRC);
 //   - for a get reads the record into a buffer of the core (File.ReadBuffer), checks it, and
 //     sends that buffer (FileOp.Message), with that crc (Message.SetDataCRC).
 //
@@ -35,16 +35,29 @@
 //   - Writes overtake each other. So a record counts only when all before it are durable,
 //     and is answered in that order (shard.settle): the log has no holes in what counts.
 //   - Power fails within a write. The log ends at the first record that is not whole; the
-//     rest is cut off, and logged. Damage is told from such a tail (recover.go): a server does
-//     not start with a log in which it cannot see what is missing, and a value that is damaged
-//     is an error to those who read it. Only what was acknowledged in about the last 0.1 s
-//     before the end of the process can be damaged and look like a tail, or longer ago while
-//     no new file can be made.
+//     rest is cut off, and logged. Damage is told from a torn tail (recover.go): a server does
+//     not start with a log that is shorter than what was acknowledged, such as one that was
+//     truncated, or that lacks a file; a value that is damaged is an error to those who read it.
+//   - A file is copied, or another one is put beside it. What has a name that the store does
+//     not give is left alone, and logged.
 //   - A write fails, or the disk is full. The log is cut there and goes on in a new file; if
 //     there can be none, changes are refused. Reads go on.
 //   - A sync fails. Nobody knows what is left of what it was to cover: the same, and whoever
 //     starts behind that writes what it finds once more.
 //   - Files are named and removed: the directory is synced before something depends on it.
+//
+// # What is noticed at the start
+//
+// The mark (mark.go) says how far the log was acknowledged. It is set about 0.1 s behind the
+// first request that it does not cover, and when the server is told to end. So everything that
+// was acknowledged more than about 0.1 s before a process died is there, or the next one does
+// not start and says what is missing. The last 0.1 s look like a torn tail if they are damaged
+// or cut off, and more does while the disk refuses to rename the mark, which is logged. Nothing
+// tells that a whole directory is gone, or was replaced by an older copy.
+//
+// With --accept-loss a server starts with what is left: each file ends where it is damaged, and
+// what is behind that is lost. So an old value may be back, or one that was deleted. The next
+// process starts without it.
 //
 // sim_test.go has control/durabletest run the server on a simulated disk, by seed, and know
 // what must be there; kill_test.go does it with processes.

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -11,18 +13,18 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/proctest"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/durabletest"
 )
 
-func TestMain(m *testing.M) { proctest.Program(m, main) }
+func TestMain(m *testing.M) { clitest.Program(m, main) }
 
 // begin starts a server in a process of its own, and returns its address.
-func begin(t *testing.T, args ...string) (server *proctest.Process, addr string) {
+func begin(t *testing.T, args ...string) (server *clitest.Process, addr string) {
 	t.Helper()
-	args = append(args, "serve", "--listen", "v2:127.0.0.1:0", "--log-level", "error", "--cores", "2")
-	server = proctest.Start(t, args...)
+	args = append([]string{"serve", "--listen", "v2:127.0.0.1:0", "--log-level", "error", "--cores", "2"}, args...)
+	server = clitest.Start(t, args...)
 	addr, _, _ = strings.Cut(strings.TrimPrefix(server.Line(), "listening "), ",")
 	return server, addr
 }
@@ -56,16 +58,15 @@ func TestKilledAtAnyMomentItLosesNothingThatWasAcknowledged(t *testing.T) {
 	}
 }
 
-// Matrix: KV-08
+// Matrix: KV-08, KV-10
 func TestTheCommandsDoWhatTheyAreNamedFor(t *testing.T) {
-	dir, large := t.TempDir(), strings.Repeat("large ", maxValue/6)
+	dir, large := t.TempDir(), strings.Repeat("large ", kvformat.MaxValue/6)
 	server, addr := begin(t, "--dir", dir)
-	program := func(stdin io.Reader, stdout, stderr io.Writer, args []string) int {
-		return (&env{stdin: stdin, stdout: stdout, stderr: stderr}).run(t.Context(), args)
-	}
 	check := func(stdin, args string, status int, stdout, stderr string) {
 		t.Helper()
-		clitest.Check(t, program, stdin, strings.ReplaceAll(args, "ADDR", addr), status, stdout, stderr)
+		clitest.Check(t, func(stdin io.Reader, stdout, stderr io.Writer, args []string) int {
+			return (&env{stdin: stdin, stdout: stdout, stderr: stderr}).run(t.Context(), args)
+		}, stdin, strings.ReplaceAll(args, "ADDR", addr), status, stdout, stderr)
 	}
 	check("value", "put ADDR a", cli.OK, "", "")
 	check("x", "put ADDR b", cli.OK, "", "")
@@ -87,10 +88,23 @@ func TestTheCommandsDoWhatTheyAreNamedFor(t *testing.T) {
 	check("", "serve", cli.Usage, "", "--dir is missing")
 	check("", "serve --dir x --cores 0", cli.Usage, "", "--cores 0")
 	check("", "serve --dir "+dir, cli.Failed, "", "is in use")
+	check("", "serve --listen v2:127.0.0.1:0 --dir "+t.TempDir()+" --stats "+dir+"/none/x", cli.Failed, "listening", "--stats "+dir)
 	check("", "load ADDR --size 5MiB", cli.Usage, "", "--size")
 	check("", "load ADDR --puts 101", cli.Usage, "", "--puts")
 	check("", "-h", cli.OK, "load ADDRESS", "")
+	check("", "--version", cli.OK, "ringkv ", "")
+	check("", "completion bash", cli.OK, "io_uring", "")
 	server.Signal(syscall.SIGTERM)
 	server.Want(cli.OK)
-	check("", "serve --cores 3 --listen v2:127.0.0.1:0 --dir "+dir, cli.Failed, "", "written with --cores 2")
+	logs, _ := filepath.Glob(filepath.Join(dir, "*.log"))
+	strange, last := logs[0]+".d", logs[len(logs)-1]
+	if err := errors.Join(os.Mkdir(strange, 0o700), os.Truncate(last, 0)); err != nil {
+		t.Fatal(err)
+	}
+	check("", "serve --cores 3 --dir "+dir, cli.Failed, "", "written with --cores 2")
+	check("", "serve --cores 2 --dir "+dir, cli.Failed, "", "damaged: "+last+" at 0")
+	check("", "serve --cores 2 --dir "+dir, cli.Failed, "", "file="+strange)
+	server, _ = begin(t, "--dir", dir, "--accept-loss")
+	server.Signal(syscall.SIGTERM)
+	server.Want(cli.OK)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -28,10 +29,11 @@ type env struct {
 	stdout, stderr            io.Writer
 	log                       *slog.Logger
 	engine                    flags.Engine
-	listen, dir, size         string
+	listen, dir, size, stats  string
 	cores, conns, depth, keys int
 	puts                      float64
 	duration                  time.Duration
+	acceptLoss                bool
 }
 
 // run is the whole program. It ends early when ctx does.
@@ -40,6 +42,8 @@ func (e *env) run(ctx context.Context, args []string) int {
 	e.engine.Register(fs)
 	fs.StringVar(&e.listen, "listen", "v2:127.0.0.1:7777", "serve: `ADDRESS` to listen on")
 	fs.StringVar(&e.dir, "dir", "", "serve: `DIRECTORY` of the values; made if it is not there")
+	fs.StringVar(&e.stats, "stats", "", "serve: `PATH` of a Unix socket that serves statistics, or auto for @ringmsgr-stats-PID")
+	fs.BoolVar(&e.acceptLoss, "accept-loss", false, "serve: start although acknowledged values are lost, with what is left")
 	fs.IntVar(&e.cores, "cores", 1, "`NUMBER` of cores; serve: always the same for a directory")
 	fs.IntVar(&e.conns, "conns", 16, "load: `NUMBER` of connections")
 	fs.IntVar(&e.depth, "depth", 16, "load: `NUMBER` of requests under way on each")
@@ -47,7 +51,8 @@ func (e *env) run(ctx context.Context, args []string) int {
 	fs.StringVar(&e.size, "size", "4KiB", "load: `BYTES` of a value")
 	fs.Float64Var(&e.puts, "puts", 50, "load: `PERCENT` of the requests that put")
 	fs.DurationVar(&e.duration, "duration", 10*time.Second, "load: `DURATION` of it")
-	p := cli.Program{Name: "ringkv", Flags: fs, Commands: []cli.Command{
+	values := map[string][]string{"ENGINE": flags.Backends, "LEVEL": flags.Levels}
+	p := cli.Program{Name: "ringkv", Flags: fs, Values: values, Commands: []cli.Command{
 		{Name: "serve", Help: "serve the values in a directory", Run: e.serve},
 		{Name: "put", Args: "ADDRESS KEY", Help: "store what is read from standard input", Run: e.ask("put")},
 		{Name: "get", Args: "ADDRESS KEY", Help: "write a value to standard output", Run: e.ask("get")},
@@ -86,8 +91,10 @@ func (e *env) serve(ctx context.Context, _ []string) error {
 	defer locked.Close()
 	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: &at.Nonce}
 	return e.with(cfg, func(m *control.Messenger) error {
-		v := &server{m: m, dir: e.dir, segment: segmentSize, salt: rand.Uint32, log: e.log}
-		if err := v.open(e.cores); err != nil {
+		v := &server{m: m, dir: e.dir, segment: segmentSize, salt: rand.Uint32, log: e.log, acceptLoss: e.acceptLoss}
+		if err := v.open(e.cores); errors.Is(err, errDamaged) {
+			return fmt.Errorf("%w (with --accept-loss it starts with what is left)", err)
+		} else if err != nil {
 			return err
 		}
 		if err := m.Start(&control.Dispatcher{Fast: v.handle}); err != nil {
@@ -95,14 +102,14 @@ func (e *env) serve(ctx context.Context, _ []string) error {
 		}
 		addrs, err := m.Bind(at)
 		if err != nil {
-			return err
+			return fmt.Errorf("--listen %s: %w", e.listen, scope.Cause(err))
 		}
 		fmt.Fprintf(e.stdout, "listening %v, cores %d, backend %s\n", addrs[0], e.cores, m.Plane().Info().Backend)
-		select {
-		case <-ctx.Done():
-			return nil
-		case err := <-m.Plane().Failures():
-			return fmt.Errorf("a core broke: %w", err)
-		}
+		return scope.Stats(m, e.stats, func() error {
+			if err := scope.Wait(ctx, m); err != nil {
+				return err
+			}
+			return each(v.shards, (*shard).setMark) // so that whatever is missing is noticed
+		})
 	})
 }

@@ -3,19 +3,18 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
-	"slices"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
 // Where a log ends is not where its bytes end: behind the last record that was acknowledged
 // may be anything, as writes overtake each other on their way to the disk. Such a tail is cut
 // off; damage in what was acknowledged must not be taken for one. Two things tell them apart:
-// the name of each segment says where the one before it ends, and each record says up to
-// where everything was acknowledged when it was written. When nothing else is written for a
-// moment, a mark is, so that the last record has one behind it, too. In that moment alone,
-// damage in what was acknowledged last looks like a torn tail.
+// the name of each segment says where the one before it ends, and the mark says how far the
+// log was acknowledged (mark.go).
 
 var errDamaged = errors.New("the log is damaged")
 
@@ -23,82 +22,112 @@ func (g *segment) damaged(off int64) error {
 	return fmt.Errorf("%w: %s at %d", errDamaged, g.path, off)
 }
 
+// lost is the error of a log that is not what was acknowledged. It is nil if the operator
+// accepts the loss.
+func (s *shard) lost(format string, args ...any) error {
+	err := fmt.Errorf("%w: %s", errDamaged, fmt.Sprintf(format, args...))
+	if s.kv.acceptLoss {
+		s.log.Warn("a loss is accepted", "err", err)
+		return nil
+	}
+	return err
+}
+
+// findFiles makes the directory, and finds the segments of all shards, the oldest first.
+// Nothing is opened. What has another name than the store gives is not the store's.
+func (v *server) findFiles() error {
+	disk := v.m.Disk()
+	if err := errors.Join(disk.MakeDir(v.dir), disk.SyncDir(filepath.Dir(v.dir))); err != nil {
+		return err
+	}
+	names, err := disk.List(v.dir) // in order, as numbers have the same length
+	for _, name := range names {
+		path := filepath.Join(v.dir, name)
+		g, k, cores := kvformat.ParseName(name)
+		switch {
+		case cores == 0:
+			v.log.Warn("a file that is not the store's is left alone", "file", path)
+		case cores != len(v.shards):
+			return fmt.Errorf("%s was written with --cores %d", v.dir, cores)
+		case g != nil:
+			v.shards[g.Core].found = append(v.shards[g.Core].found, g)
+		default: // the last one holds
+			v.shards[k.Core].known, v.shards[k.Core].marked = *k, path
+		}
+	}
+	return err
+}
+
 // recover makes the index of a shard from its log, beside the core, and then tells ended.
 func (s *shard) recover(ended func(error)) {
 	var tail []byte
 	var err error
+	written := func(err error) {
+		if err != nil {
+			ended(err)
+			return
+		}
+		s.setMark(ended)
+	}
 	s.core.Offload(func() { tail, err = s.readLog() }, func(c *control.Core) {
 		for _, g := range s.list {
 			if err == nil {
 				g.file, err = c.AttachFile(g.opened)
 			}
 		}
+		if err != nil || len(tail) == 0 {
+			written(err)
+			return
+		}
 		// What another process has written, and is not known to be durable, may be in memory
 		// alone, even where a sync succeeds now, if one has failed before: it is written again.
-		if err == nil && len(tail) > 0 {
-			op := &control.FileOp{Done: func(_ *control.Core, op *control.FileOp) {
-				if op.Err == nil {
-					s.settle() // has a mark written
-				}
-				ended(op.Err)
-			}}
-			last := s.list[len(s.list)-1]
-			err = last.file.WriteAt(op, tail, last.end-int64(len(tail)), control.Committed)
-		}
-		if err != nil || len(tail) == 0 {
-			ended(err)
+		op := &control.FileOp{Done: func(_ *control.Core, op *control.FileOp) { written(op.Err) }}
+		last := s.list[len(s.list)-1]
+		if err := last.file.WriteAt(op, tail, last.End-int64(len(tail)), control.Committed); err != nil {
+			written(err)
 		}
 	})
 }
 
-// readLog follows the names of the segments back from the youngest one, and then reads them
-// all. The tail is what of the youngest one may not be durable.
+// readLog finds which segments count, and reads them. The tail is what of the youngest one may
+// not be durable.
 func (s *shard) readLog() (tail []byte, err error) {
-	files, err := s.findFiles()
-	var next *segment
-	for _, g := range slices.Backward(files) {
-		switch {
-		case next == nil: // nobody says where it ends
-			s.number = g.number
-		case g.number == next.before.segment():
-			g.end = next.before.off()
-		case g.number > next.before.segment(): // the log goes past it
-			s.leftover = append(s.leftover, g.path)
-			continue
-		default:
-			return nil, fmt.Errorf("%w: a segment before %s is missing", errDamaged, next.path)
-		}
-		s.list, next = append(s.list, g), g
+	if s.marked == "" && len(s.found) > 0 { // it is durable before there is a segment
+		err = s.lost("the mark of %s is missing", filepath.Join(s.kv.dir, s.found[0].Name()))
 	}
-	slices.Reverse(s.list)
-	for _, g := range s.list {
+	if s.marked == "" && err == nil {
+		err = s.firstMark()
+	}
+	counts, past, lost := kvformat.Chain(s.found, &s.known)
+	s.number = s.known.Durable.Segment()
+	for _, g := range s.found {
+		s.number = max(s.number, g.Number)
+	}
+	for _, g := range counts {
+		s.list = append(s.list, &segment{Segment: *g, path: filepath.Join(s.kv.dir, g.Name())})
+	}
+	for _, g := range past {
+		s.leftover = append(s.leftover, filepath.Join(s.kv.dir, g.Name()))
+	}
+	for _, what := range lost {
+		err = errors.Join(err, s.lost("in %s %s", s.kv.dir, what))
+	}
+	for i, g := range s.list {
 		if err == nil {
 			tail, err = s.read(g)
 		}
-	}
-	return tail, err
-}
-
-// findFiles finds the files of a shard, the oldest first, and opens none.
-func (s *shard) findFiles() (files []*segment, err error) {
-	disk, dir := s.kv.m.Disk(), s.kv.dir
-	if err := errors.Join(disk.MakeDir(dir), disk.SyncDir(filepath.Dir(dir))); err != nil {
-		return nil, err
-	}
-	names, err := disk.List(dir)
-	for _, name := range names {
-		var id, cores int
-		g := &segment{path: filepath.Join(dir, name)}
-		_, bad := fmt.Sscanf(name, segmentName, &id, &cores, &g.number, &g.salt, &g.before)
-		switch {
-		case bad != nil: // not ours
-		case cores != len(s.kv.shards):
-			return nil, fmt.Errorf("%s was written with --cores %d", dir, cores)
-		case id == s.core.ID():
-			files = append(files, g)
+		if i++; err == nil && i < len(s.list) && s.list[i].Before != kvformat.At(g.Number, g.End) { // a loss was accepted
+			next := s.list[i]
+			next.Before = kvformat.At(g.Number, g.End)
+			err = s.rename(&next.path, next.Name())
 		}
 	}
-	return files, err // in order, as their numbers have the same length
+	if last := len(s.list) - 1; err == nil && last >= 0 && s.list[last].End == 0 { // nothing counts in it
+		g := s.list[last]
+		s.list, s.leftover = s.list[:last], append(s.leftover, g.path)
+		err = g.opened.Close()
+	}
+	return tail, err
 }
 
 // read puts the records of a segment into the index. A value that is damaged is reported to
@@ -108,24 +137,26 @@ func (s *shard) read(g *segment) (tail []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	records, sure, end := g.extent(readRecords(data, g.salt))
-	if end < sure {
-		return nil, g.damaged(end)
+	records, end, sound := kvformat.ReadAll(data, g.Salt, g.Sure, g.End)
+	if !sound {
+		if err := s.lost("%s at %d, and %d bytes were acknowledged", g.path, end, g.Sure); err != nil {
+			return nil, err
+		}
 	}
 	for _, r := range records {
-		if !r.whole {
-			s.log.Error("a value is damaged", "file", g.path, "at", r.off, "key", string(r.key))
+		if !r.Whole {
+			s.log.Error("a value is damaged", "file", g.path, "at", r.Off, "key", string(r.Key))
 		}
-		s.place(s.find(r.key, true), g, &r, nil)
+		s.place(s.find(r.Key, true), g, &r, nil)
 	}
-	if rest := int64(len(data)) - end; g.end == 0 && rest > 0 {
+	if rest := int64(len(data)) - end; g.End == math.MaxInt64 && rest > 0 {
 		s.log.Warn("a torn tail is cut off", "file", g.path, "at", end, "bytes", rest)
 	}
-	if g.end, s.durable, s.marked = end, g.before, g.before; end > 0 {
-		s.durable, s.marked = positionOf(g.number, end), positionOf(g.number, sure)
+	if g.End, s.durable = end, g.Before; end > 0 {
+		s.durable = kvformat.At(g.Number, end)
 	}
-	if end > sure { // else there may be less than that, of a value that is damaged
-		tail = data[sure:end]
+	if end > g.Sure { // there all are whole
+		tail = data[g.Sure:end]
 	}
 	return tail, nil
 }
@@ -140,23 +171,4 @@ func (g *segment) load(m *control.Messenger) (data []byte, err error) {
 		err = errors.Join(err, g.opened.Close())
 	}
 	return data, err
-}
-
-// extent finds which records of a segment count. Up to sure all of it was acknowledged,
-// behind that perhaps: there the youngest one, which has no end yet, goes on to the first
-// record that is not whole.
-func (g *segment) extent(all []record) (counts []record, sure, end int64) {
-	sure = g.end
-	for _, r := range all {
-		if g.end == 0 && r.durable.segment() == g.number {
-			sure = max(sure, r.durable.off())
-		}
-	}
-	for i, r := range all {
-		if r.off != end || end >= sure && (g.end > 0 || !r.whole) {
-			return all[:i], sure, end
-		}
-		end += r.size
-	}
-	return all, sure, end
 }

@@ -7,33 +7,30 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
-// segment is one file of a log.
+// segment is one file of a log. End moves with what is written.
 type segment struct {
-	path         string
-	number, salt uint32
-	before       position              // where the log ends that the segment goes on with
-	opened       *control.DetachedFile // until the core has it:
-	file         *control.File
-	end          int64
-	broken       error // a write failed: it ends there
+	kvformat.Segment
+	path   string
+	opened *control.DetachedFile // until the core has it:
+	file   *control.File
+	broken error // a write failed: it ends there
 }
-
-// A name says all that must be known of a segment before it is read: the core and how many
-// there are, number, salt and before. So where a segment ends is durable when the next one
-// has a name, and one that the next one goes past holds nothing that counts.
-const segmentName = "%dof%d-%08x-%08x-%016x.log"
 
 // segments are the files of a shard.
 type segments struct {
-	list     []*segment // oldest first
-	active   *segment   // the last one, if records can be appended
-	number   uint32     // the highest that a name has had
-	leftover []string   // files in which nothing counts
-	rolls    bool       // the next one is being made
-	trouble  error      // why there is none
+	list     []*segment          // that count, the oldest first
+	active   *segment            // the last one, if records can be appended
+	number   uint32              // the highest that a name has had
+	leftover []string            // files in which nothing counts
+	found    []*kvformat.Segment // at the start, the oldest first
+	rolls    bool                // the next one is being made
+	trouble  error               // why there is none
 	retry    control.Timer
 }
 
@@ -51,9 +48,8 @@ func (s *shard) roll() {
 		return
 	}
 	s.number++
-	g := &segment{number: s.number, salt: s.kv.salt(), before: s.durable}
-	name := fmt.Sprintf(segmentName, s.core.ID(), len(s.kv.shards), g.number, g.salt, g.before)
-	g.path = filepath.Join(s.kv.dir, name)
+	name := kvformat.Segment{Core: s.core.ID(), Cores: len(s.kv.shards), Number: s.number, Salt: s.kv.salt(), Before: s.durable}
+	g := &segment{Segment: name, path: filepath.Join(s.kv.dir, name.Name())}
 	old := s.leftover
 	s.rolls, s.leftover = true, append(old, g.path)
 	var err error
@@ -62,21 +58,18 @@ func (s *shard) roll() {
 			g.file, err = c.AttachFile(g.opened)
 		}
 		if err != nil {
-			s.refuse(err)
+			s.refuse(s.remedy(err))
 			return
 		}
-		s.list, s.active, s.leftover, s.marked = append(s.list, g), g, nil, s.durable
-		for _, r := range s.takeWaiting() {
+		s.list, s.active, s.leftover = append(s.list, g), g, nil
+		waiting := s.waiting
+		s.waiting = nil
+		for _, r := range waiting {
 			s.append(r)
 		}
 		s.choose()
 		s.settle()
 	})
-}
-
-func (s *shard) takeWaiting() (list []*request) {
-	list, s.waiting = s.waiting, nil
-	return list
 }
 
 // create makes the file of a segment, and its name durable, and then removes files in which
@@ -108,23 +101,32 @@ func (v *server) remove(paths ...string) (err error) {
 // breakOff ends a segment before r, which could not be written.
 func (s *shard) breakOff(r *request) {
 	g := r.in
-	s.log.Warn("a write failed: the log is cut", "file", g.path, "at", r.rec.off, "err", r.Err)
-	g.broken, g.end, s.active = r.Err, r.rec.off, nil
-	if g.end == 0 { // nothing counts in it
+	s.log.Warn("a write failed: the log is cut", "file", g.path, "at", r.rec.Off, "err", r.Err)
+	g.broken, g.End, s.active = s.remedy(r.Err), r.rec.Off, nil
+	if g.End == 0 { // nothing counts in it
 		s.list, s.leftover = s.list[:len(s.list)-1], append(s.leftover, g.path)
 		g.file.Close()
-		s.refuse(r.Err)
+		s.refuse(g.broken)
 	}
 }
 
-// refuse refuses all changes for a moment, as there is no segment for them. A full disk is
-// such a case: what it takes to have room again is for the operator to do, and reads go on.
+// remedy says what the operator has to do about a full disk.
+func (s *shard) remedy(err error) error {
+	if errors.Is(err, unix.ENOSPC) {
+		return fmt.Errorf("%w on the disk of %s: a delete has to be written, too; changes go on once something else has made room", unix.ENOSPC, s.kv.dir)
+	}
+	return err
+}
+
+// refuse refuses all changes for a moment, as there is no segment for them. Reads go on.
 func (s *shard) refuse(err error) {
 	if s.trouble = err; !s.retry.Armed() && !s.core.Gone() {
 		s.log.Error("no new segment: changes are refused", "err", err, "retry", retryAfter)
 		s.core.Arm(&s.retry, retryAfter)
 	}
-	for _, r := range s.takeWaiting() {
+	waiting := s.waiting
+	s.waiting = nil
+	for _, r := range waiting {
 		s.apply(r, err)
 	}
 }

@@ -3,21 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"log/slog"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
 	"github.com/ringmsgr/ringmsgr/control"
-)
-
-// What goes over the wire: the type of a message says what it is.
-const (
-	msgPut      uint16 = 1100 + iota // Front: key, Data: value
-	msgGet                           // Front: key
-	msgDelete                        // Front: key
-	msgScan                          // Front: how the keys begin, Data: the least key
-	msgDone                          // Data: the value; of a scan records without values
-	msgNotFound                      // there is no such key
-	msgFailed                        // Front: why
 )
 
 const (
@@ -36,21 +25,34 @@ type server struct {
 	salt    func() uint32 // of a new file: random, as clients must not guess it
 	log     *slog.Logger
 	shards  []*shard // one for each core
+
+	acceptLoss bool // start although acknowledged data is lost
 }
 
 // open makes the indexes of all cores. It waits for the disk: not on a core.
 func (v *server) open(cores int) (err error) {
 	for i := range cores {
 		s := &shard{kv: v, core: v.m.Core(i), log: v.log.With("core", i)}
-		s.quiet.Fire = func(*control.Core) { s.mark() }
 		s.retry.Fire = func(*control.Core) { s.settle() }
+		s.timer.Fire = func(*control.Core) { s.setMark(s.markSet) }
 		v.shards = append(v.shards, s)
 	}
-	ended := make(chan error, cores)
-	for _, s := range v.shards {
-		s.core.Do(func(*control.Core) { s.recover(func(err error) { ended <- err }) })
+	err = each(v.shards[:1], func(s *shard, ended func(error)) {
+		s.core.Offload(func() { err = v.findFiles() }, func(*control.Core) { ended(err) })
+	})
+	if err != nil {
+		return err
 	}
-	for range v.shards {
+	return each(v.shards, (*shard).recover)
+}
+
+// each calls do on the cores of shards, and waits for what they tell ended.
+func each(shards []*shard, do func(s *shard, ended func(error))) (err error) {
+	ended := make(chan error, len(shards))
+	for _, s := range shards {
+		s.core.Do(func(*control.Core) { do(s, func(err error) { ended <- err }) })
+	}
+	for range shards {
 		err = errors.Join(err, <-ended)
 	}
 	return err
@@ -60,12 +62,12 @@ func (v *server) open(cores int) (err error) {
 // brings it to the core that has its key. A scan visits all, from the first one on.
 func (v *server) handle(c *control.Conn, m *control.Message) bool {
 	at := c.OwnerCore()
-	if m.Type < msgPut || m.Type > msgScan || at == nil {
+	if m.Type < kvformat.Put || m.Type > kvformat.Scan || at == nil {
 		return false
 	}
 	home := 0
-	if m.Type != msgScan {
-		home = int(crc32.Checksum(m.Front, castagnoli) % uint32(len(v.shards)))
+	if m.Type != kvformat.Scan {
+		home = int(kvformat.Sum(m.Front) % uint32(len(v.shards)))
 	}
 	r := v.shards[at.ID()].newRequest()
 	r.shard, r.due, r.msg = v.shards[home], c.Later(m), m
@@ -93,7 +95,7 @@ type job struct {
 	msg     *control.Message // of the client; nil: the request is the shard's own
 	due     control.PendingReply
 	entry   *entry
-	rec     record
+	rec     kvformat.Record
 	pieces  [2][]byte // rec as it is written
 	in      *segment  // where rec is read or written
 	written bool      // rec is durable, unless there is an error
@@ -116,14 +118,14 @@ func (s *shard) newRequest() *request {
 func (r *request) begin(*control.Core) {
 	s, key, value := r.shard, len(r.msg.Front), len(r.msg.Data)
 	switch {
-	case r.msg.Type == msgScan:
+	case r.msg.Type == kvformat.Scan:
 		s.scan(r)
-	case key == 0 || key > maxKey:
-		r.end(fmt.Errorf("a key of %d bytes: want 1 to %d", key, maxKey))
-	case r.msg.Type == msgGet:
+	case key == 0 || key > kvformat.MaxKey:
+		r.end(fmt.Errorf("a key of %d bytes: want 1 to %d", key, kvformat.MaxKey))
+	case r.msg.Type == kvformat.Get:
 		s.get(r)
-	case r.msg.Type == msgPut && (value == 0 || value > maxValue):
-		r.end(fmt.Errorf("a value of %d bytes: want 1 to %d", value, maxValue))
+	case r.msg.Type == kvformat.Put && (value == 0 || value > kvformat.MaxValue):
+		r.end(fmt.Errorf("a value of %d bytes: want 1 to %d", value, kvformat.MaxValue))
 	default:
 		s.change(r)
 	}
@@ -131,7 +133,7 @@ func (r *request) begin(*control.Core) {
 
 // moved is called when the disk has done it.
 func (r *request) moved(*control.Core, *control.FileOp) {
-	if r.msg != nil && r.msg.Type == msgGet {
+	if r.msg != nil && r.msg.Type == kvformat.Get {
 		r.shard.got(r)
 	} else {
 		r.written = true
@@ -141,12 +143,12 @@ func (r *request) moved(*control.Core, *control.FileOp) {
 
 // end ends a request with success, or with why there is none.
 func (r *request) end(err error) {
-	m, _ := r.shard.core.NewMessage(msgDone, 0) // without data it does not fail
+	m, _ := r.shard.core.NewMessage(kvformat.Done, 0) // without data it does not fail
 	switch {
 	case errors.Is(err, errNotFound):
-		m.Type = msgNotFound
+		m.Type = kvformat.NotFound
 	case err != nil:
-		m.Type, m.Front = msgFailed, []byte(err.Error())
+		m.Type, m.Front = kvformat.Failed, []byte(err.Error())
 	}
 	r.answer(m)
 }

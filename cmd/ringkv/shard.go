@@ -5,10 +5,10 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/tidwall/btree"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
@@ -19,13 +19,12 @@ type shard struct {
 	core    *control.Core
 	log     *slog.Logger
 	index   btree.Map[string, *entry]
-	queue   []*request // records on their way to the disk, in the order of the log
-	waiting []*request // for the next segment
-	free    []*request // that have ended
-	durable position   // all records below it are applied
-	marked  position   // of that, what the disk knows
-	live    int64      // bytes of records that have a value
-	quiet   control.Timer
+	queue   []*request        // records on their way to the disk, in the order of the log
+	waiting []*request        // for the next segment
+	free    []*request        // that have ended
+	durable kvformat.Position // all records below it are applied
+	live    int64             // bytes of records that have a value
+	marking
 	segments
 	compaction
 }
@@ -37,9 +36,6 @@ type entry struct {
 	off, size int64    // of the record
 	pending   int      // records of the key that are on their way to the disk
 }
-
-// markAfter is how long nothing is written before a mark is.
-const markAfter = 100 * time.Millisecond
 
 // find returns the entry of a key, and makes one if there is none and add says so.
 func (s *shard) find(key []byte, add bool) *entry {
@@ -53,10 +49,10 @@ func (s *shard) find(key []byte, add bool) *entry {
 
 // place has a record of g count, if err is nil: the key has its value, or none any more. An
 // entry without a value, which is about to get none, goes.
-func (s *shard) place(n *entry, g *segment, rec *record, err error) {
+func (s *shard) place(n *entry, g *segment, rec *kvformat.Record, err error) {
 	if err == nil {
 		s.live -= n.size
-		if n.in, n.off, n.size = g, rec.off, rec.size; rec.deletes() {
+		if n.in, n.off, n.size = g, rec.Off, rec.Size; rec.Deletes() {
 			n.in, n.size = nil, 0
 		}
 		s.live += n.size
@@ -81,12 +77,7 @@ func (s *shard) scan(r *request) {
 		return
 	}
 	slices.Sort(r.keys)
-	var list []byte
-	for _, key := range r.keys[:min(maxScan, len(r.keys))] {
-		rec := record{key: []byte(key), off: int64(len(list))}
-		list = rec.appendHeader(list, 0)
-	}
-	r.answer(control.NewMessage(msgDone, nil, list))
+	r.answer(control.NewMessage(kvformat.Done, nil, kvformat.Keys(r.keys[:min(maxScan, len(r.keys))])))
 }
 
 // get reads a value. What is not durable yet is not seen.
@@ -95,8 +86,8 @@ func (s *shard) get(r *request) {
 		r.end(errNotFound)
 		return
 	}
-	r.in, r.rec.off = r.entry.in, r.entry.off
-	if err := r.in.file.ReadBuffer(&r.FileOp, int(r.entry.size), r.rec.off); err != nil {
+	r.in, r.rec.Off = r.entry.in, r.entry.off
+	if err := r.in.file.ReadBuffer(&r.FileOp, int(r.entry.size), r.rec.Off); err != nil {
 		r.end(err)
 		return
 	}
@@ -110,30 +101,30 @@ func (s *shard) got(r *request) {
 		s.get(r)
 		return
 	}
-	rec, ok := readRecord(r.Data, r.in.salt, r.rec.off)
-	if r.Err == nil && (!ok || !rec.whole || string(rec.key) != r.entry.key) {
-		r.Err = r.in.damaged(r.rec.off)
+	rec, ok := kvformat.Read(r.Data, r.in.Salt, r.rec.Off)
+	if r.Err == nil && (!ok || !rec.Whole || string(rec.Key) != r.entry.key) {
+		r.Err = r.in.damaged(r.rec.Off)
 	}
 	if r.Err != nil {
 		s.log.Error("a value cannot be read", "key", r.entry.key, "err", r.Err)
 		r.end(r.Err)
 		return
 	}
-	m := r.Message(msgDone)
-	m.Data = rec.value
-	m.SetDataCRC(rec.sum) // it was just checked
+	m := r.Message(kvformat.Done)
+	m.Data = rec.Value
+	m.SetDataCRC(rec.Sum) // it was just checked
 	r.answer(m)
 }
 
 // change takes a put or a delete.
 func (s *shard) change(r *request) {
-	if r.msg.Type == msgDelete && s.find(r.msg.Front, false) == nil {
+	if r.msg.Type == kvformat.Delete && s.find(r.msg.Front, false) == nil {
 		r.end(errNotFound)
 		return
 	}
-	rec := record{key: r.msg.Front}
-	if r.msg.Type == msgPut {
-		rec.value, rec.sum = r.msg.Data, r.msg.DataCRC() // which came with it
+	rec := kvformat.Record{Key: r.msg.Front}
+	if r.msg.Type == kvformat.Put {
+		rec.Value, rec.Sum = r.msg.Data, r.msg.DataCRC() // which came with it
 	}
 	s.write(r, rec)
 	if s.active != nil {
@@ -143,8 +134,8 @@ func (s *shard) change(r *request) {
 }
 
 // write has a record written behind all others. Without a message it is the shard's own.
-func (s *shard) write(r *request, rec record) {
-	if r.rec, r.entry = rec, s.find(rec.key, true); r.msg == nil {
+func (s *shard) write(r *request, rec kvformat.Record) {
+	if r.rec, r.entry = rec, s.find(rec.Key, true); r.msg == nil {
 		s.own++
 	}
 	r.entry.pending++
@@ -154,17 +145,17 @@ func (s *shard) write(r *request, rec record) {
 // append has a record written, and made durable with those that are written at the same
 // time; or once there is a segment with room for it.
 func (s *shard) append(r *request) {
-	g, size := s.active, int64(headerSize+len(r.rec.key)+len(r.rec.value))
-	if g == nil || g.end > 0 && g.end+size > s.kv.segment {
+	g, size := s.active, int64(kvformat.HeaderSize+len(r.rec.Key)+len(r.rec.Value))
+	if g == nil || g.End > 0 && g.End+size > s.kv.segment {
 		s.active, s.waiting = nil, append(s.waiting, r)
 		return
 	}
-	r.in, r.rec.off, r.rec.size, r.rec.durable = g, g.end, size, s.durable
-	g.end += size
-	r.head = r.rec.appendHeader(r.head[:0], g.salt)
-	r.pieces = [2][]byte{r.head, r.rec.value}
+	r.in, r.rec.Off, r.rec.Size = g, g.End, size
+	g.End += size
+	r.head = r.rec.AppendHeader(r.head[:0], g.Salt)
+	r.pieces = [2][]byte{r.head, r.rec.Value}
 	s.queue = append(s.queue, r)
-	if err := g.file.WriteAtv(&r.FileOp, r.pieces[:], r.rec.off, control.Committed); err != nil {
+	if err := g.file.WriteAtv(&r.FileOp, r.pieces[:], r.rec.Off, control.Committed); err != nil {
 		r.Err = err
 		s.core.Do(func(c *control.Core) { r.moved(c, &r.FileOp) })
 	}
@@ -181,7 +172,7 @@ func (s *shard) settle() {
 			s.breakOff(r)
 		}
 		if r.in.broken == nil {
-			s.durable = positionOf(r.in.number, r.rec.off+r.rec.size)
+			s.durable = kvformat.At(r.in.Number, r.rec.Off+r.rec.Size)
 		}
 		s.apply(r, r.in.broken)
 	}
@@ -190,20 +181,17 @@ func (s *shard) settle() {
 		return
 	}
 	s.compact()
-	switch {
-	case len(s.queue) > 0:
-	case s.active == nil && len(s.waiting) > 0:
+	if len(s.queue) == 0 && s.active == nil && len(s.waiting) > 0 {
 		s.roll()
-	case s.marked != s.durable && !s.quiet.Armed():
-		s.core.Arm(&s.quiet, markAfter)
 	}
+	s.keepMark()
 }
 
 // apply has a record count that is durable, or else ends its request with err.
 func (s *shard) apply(r *request, err error) {
 	n := r.entry
 	n.pending--
-	missing := n.in == nil && r.rec.deletes()
+	missing := n.in == nil && r.rec.Deletes()
 	s.place(n, r.in, &r.rec, err)
 	if r.msg == nil {
 		s.own--
@@ -211,22 +199,8 @@ func (s *shard) apply(r *request, err error) {
 	switch {
 	case r.msg == nil && err != nil && s.victim != nil:
 		s.giveUp(err)
-	case len(n.key) == 0 && err == nil:
-		s.marked = s.durable
 	case missing && err == nil:
 		err = errNotFound
 	}
 	r.end(err)
-}
-
-// mark has the disk know what is durable, when nothing was written for a moment.
-func (s *shard) mark() {
-	switch {
-	case len(s.queue) > 0 || s.marked == s.durable:
-	case s.active == nil:
-		s.roll() // the name of the next segment says it
-	default:
-		s.write(s.newRequest(), record{})
-		s.settle()
-	}
 }

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/durabletest"
 	"github.com/ringmsgr/ringmsgr/control/pair"
@@ -24,12 +26,8 @@ var seeds = durabletest.SeedFlags("kv", 40)
 func tested(seed uint64) durabletest.Server {
 	s := durabletest.Server{Missing: errNotFound, Refused: errRefused, Pause: 2 * retryAfter}
 	s.Pair.Seed, s.Pair.Server.Plane.Cores = seed, 1+int(seed%3)
-	salts := rand.New(rand.NewPCG(seed, 2))
-	s.Open = func(p *pair.Pair) (*control.Dispatcher, error) {
-		v := &server{m: p.Server, dir: "/kv", segment: 4096, salt: salts.Uint32, log: slog.New(slog.DiscardHandler)}
-		return &control.Dispatcher{Fast: v.handle}, v.open(s.Pair.Server.Plane.Cores)
-	}
-	types := []uint16{durabletest.Put: msgPut, durabletest.Get: msgGet, durabletest.Delete: msgDelete}
+	s.Open = openStore(seed, new(bool))
+	types := []uint16{durabletest.Put: kvformat.Put, durabletest.Get: kvformat.Get, durabletest.Delete: kvformat.Delete}
 	s.Ask = func(ctx context.Context, c *control.Conn, a durabletest.Act, key string, v []byte) ([]byte, error) {
 		return do(ctx, c, types[a], key, v)
 	}
@@ -38,6 +36,15 @@ func tested(seed uint64) durabletest.Server {
 		return keys, err
 	}
 	return s
+}
+
+// openStore opens a store for each process of a server.
+func openStore(seed uint64, accept *bool) func(p *pair.Pair) (*control.Dispatcher, error) {
+	salts := rand.New(rand.NewPCG(seed, 2))
+	return func(p *pair.Pair) (*control.Dispatcher, error) {
+		v := &server{m: p.Server, dir: "/kv", segment: 4096, salt: salts.Uint32, log: slog.New(slog.DiscardHandler), acceptLoss: *accept}
+		return &control.Dispatcher{Fast: v.handle}, v.open(len(p.Server.Cores()))
+	}
 }
 
 // compacted says whether the first file is gone.
@@ -64,6 +71,10 @@ func TestAFullDiskRefusesChangesAndReadsGoOn(t *testing.T) {
 	durabletest.Simulate(t, tested(3), func(w *durabletest.World) {
 		w.All(durabletest.Put, durabletest.Keys)
 		w.Fill()
+		w.Disk(simnet.DiskOptions{Room: 1})
+		if _, err := tested(3).Ask(w.Context, w.Conn, durabletest.Delete, "key-000", nil); err == nil || !strings.Contains(err.Error(), "made room") {
+			t.Errorf("a delete on a full disk: %v", err)
+		}
 	})
 }
 
@@ -107,35 +118,64 @@ func TestWhereTheLogEndsIsKnownWhereverTheProcessStops(t *testing.T) {
 	}
 }
 
-// A file that the log goes past is left by a process that could not use it. What is cut off of
-// another one is an error to those who read it.
+// A file that the log goes past is left by a process that could not use it. Whatever is missing is
+// damage, until the operator accepts the loss. Strange files stay.
 // Matrix: KV-10
-func TestAMissingSegmentIsDamageAndOneThatTheLogGoesPastIsNot(t *testing.T) {
-	for _, what := range []string{"missing", "past", "cut"} {
-		durabletest.Simulate(t, tested(3), func(w *durabletest.World) {
+func TestWhatIsMissingOfTheLogIsNoticed(t *testing.T) {
+	strange := []string{".log.bak", ".log.d", ".log~"}
+	for what, damage := range map[string]bool{
+		"first": true, "middle": true, "last": true, "mark": true, "empty": true, "half": true, "past": false, "strange": false, "cut": true,
+	} {
+		s, accept := tested(3), false
+		s.Open = openStore(3, &accept)
+		durabletest.Simulate(t, s, func(w *durabletest.World) {
 			w.All(durabletest.Put, durabletest.Keys)
 			w.Pass(time.Second)
 			names := w.Files("/kv")
-			before, last := "/kv/"+names[len(names)-2], "/kv/"+names[len(names)-1]
+			isMark := func(name string) bool { return strings.HasSuffix(name, ".mark") }
+			marked := names[slices.IndexFunc(names, isMark)]
+			names = slices.DeleteFunc(names, isMark)
+			last := len(names) - 1
 			w.Do(func() {
-				switch disk := w.ServerHost.Disk(); what {
-				case "missing":
-					_ = disk.Remove(before)
-				case "past":
-					_ = disk.Rename(last, strings.Replace(last, "1-0", "1-1", 1)) // a higher number
-					_, _ = disk.Open(last, uring.FileOptions{Create: true})
-				case "cut":
-					fd, _ := disk.Open(before, uring.FileOptions{Write: true})
+				disk := w.ServerHost.Disk()
+				cut := func(name string, part, less int64) {
+					fd, _ := disk.Open("/kv/"+name, uring.FileOptions{Write: true})
 					info, _ := disk.Stat(fd)
-					_ = disk.Truncate(fd, info.Size-1)
+					_ = disk.Truncate(fd, info.Size*part/2-less)
+				}
+				switch what {
+				case "empty":
+					cut(names[last], 0, 0)
+				case "half":
+					cut(names[last], 1, 0)
+				case "cut":
+					cut(names[last-1], 2, 1)
+				case "past":
+					_, k, _ := kvformat.ParseName(marked)
+					g := kvformat.Segment{Cores: 1, Number: k.Durable.Segment() + 1, Before: k.Durable}
+					_, _ = disk.Open("/kv/"+g.Name(), uring.FileOptions{Create: true})
+				case "strange":
+					for _, end := range strange {
+						_, _ = disk.Open("/kv/"+strings.TrimSuffix(names[last], ".log")+end, uring.FileOptions{Create: true})
+					}
+				default:
+					_ = disk.Remove("/kv/" + map[string]string{"first": names[0], "middle": names[last-1], "last": names[last], "mark": marked}[what])
 				}
 			})
-			switch err := w.Restart(false); {
-			case err == nil && what != "missing":
-				w.MayRefuse(what == "cut")
-				w.All(durabletest.Get, durabletest.Keys)
-			case what != "missing" || !errors.Is(err, errDamaged):
-				t.Errorf("%s: it begins with %v", what, err)
+			for range 2 { // a process that refuses leaves everything as it is
+				if err := w.Restart(false); errors.Is(err, errDamaged) != damage {
+					t.Errorf("%s: it begins with %v", what, err)
+				}
+			}
+			if accept = true; damage {
+				w.MustRestart(false)
+			}
+			w.All(durabletest.Put, durabletest.Keys)
+			accept = false
+			w.MustRestart(true)
+			w.All(durabletest.Get, durabletest.Keys)
+			if left := strings.Join(w.Files("/kv"), " "); what == "strange" && strings.Count(left, ".log.")+strings.Count(left, ".log~") != len(strange) {
+				t.Errorf("of the strange files there are %s", left)
 			}
 		})
 	}

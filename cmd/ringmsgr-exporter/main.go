@@ -126,9 +126,18 @@ func handler(path string, conns bool) http.Handler {
 	return mux
 }
 
+// newServer bounds how long a connection may stay that does nothing, or takes its answer
+// slowly: each holds a descriptor. A scrape comes every minute or more often, and
+// waits for the messenger for 5 s at most.
+func newServer(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 90 * time.Second,
+	}
+}
+
 // serve answers until ctx ends.
 func serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
+	server := newServer(h)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
 	select {

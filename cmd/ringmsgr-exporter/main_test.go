@@ -1,14 +1,17 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -101,6 +104,55 @@ func TestAMessengerIsShownOnceItIsThere(t *testing.T) {
 	cancel()
 	if s := <-status; s != cli.OK {
 		t.Errorf("status %d", s)
+	}
+}
+
+// dialled is a listener whose only connection is one of the test's.
+type dialled chan net.Conn
+
+func (d dialled) Accept() (net.Conn, error) {
+	if c, ok := <-d; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+func (d dialled) Close() error   { close(d); return nil }
+func (d dialled) Addr() net.Addr { return &net.UnixAddr{} }
+
+// A client that keeps its connection without a use of it, or does not read its answer, does
+// not keep a descriptor of ours.
+func TestAConnectionThatNobodyUsesIsClosed(t *testing.T) {
+	answer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) })
+	for _, name := range []string{"idle", "not reading"} {
+		synctest.Test(t, func(t *testing.T) {
+			l := make(dialled, 1)
+			server := newServer(answer)
+			go func() { _ = server.Serve(l) }() // it ends with the test
+			theirs, ours := net.Pipe()
+			l <- ours
+			began := time.Now()
+			fmt.Fprint(theirs, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+			if name == "idle" {
+				r, err := http.ReadResponse(bufio.NewReader(theirs), nil)
+				if err == nil {
+					_, err = io.Copy(io.Discard, r.Body)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			} else {
+				hour := time.NewTimer(time.Hour) // of the test's clock
+				<-hour.C
+			}
+			n, err := io.Copy(io.Discard, theirs)
+			if err != nil || n >= 1<<20 {
+				t.Errorf("%s: %d bytes came, %v", name, n, err)
+			}
+			if name == "idle" && time.Since(began) > 2*time.Minute {
+				t.Errorf("it was closed after %v", time.Since(began))
+			}
+			_ = server.Close()
+		})
 	}
 }
 

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -33,168 +36,155 @@ func (f *findings) assess() *diagnosis {
 	return r
 }
 
-// engine: can a messenger run, and on what.
-func (f *findings) engine() check {
-	c := check{Name: "engine", State: stateOK}
-	switch {
-	case f.coresErr != nil:
-		c.State = stateProblem
-		c.Found, c.Remedy = setupError(f.coresErr)
-		if c.Remedy == "" && f.cfg.Driver.Backend == uring.IOUring {
-			c.Remedy = "use --backend auto or epoll"
-		}
-	case f.info.Fallback != "":
-		c.State, c.Found = stateNote, "epoll, because there is no ring"
-	default:
-		c.Found = fmt.Sprintf("%s will be used, receive mode %s (%s)", f.info.Backend, f.receive, f.why)
+// note is a check that found how it could be better, if that has a remedy.
+func note(name, found, remedy string) check {
+	c := check{Name: name, State: stateOK, Found: found, Remedy: remedy}
+	if remedy != "" {
+		c.State = stateNote
 	}
 	return c
+}
+
+// engine: can a messenger run, and on what.
+func (f *findings) engine() check {
+	switch {
+	case f.coresErr != nil:
+		found, remedy := setupError(f.coresErr)
+		if remedy == "" && f.cfg.Driver.Backend == uring.IOUring {
+			remedy = "use --backend auto or epoll"
+		}
+		return check{"engine", stateProblem, found, remedy}
+	case f.info.Fallback != "":
+		return check{"engine", stateNote, "epoll, because there is no ring", ""}
+	}
+	return note("engine", fmt.Sprintf("%s will be used, receive mode %s (%s)", f.info.Backend, f.receive, f.why), "")
 }
 
 func (f *findings) ring() check {
-	c := check{Name: "io_uring", State: stateOK, Found: "kernel " + f.machine.Kernel + " gives us a ring"}
 	if f.machine.Ring {
-		return c
+		return note("io_uring", "kernel "+f.machine.Kernel+" gives us a ring", "")
 	}
-	c.State, c.Found = stateNote, f.machine.RingWhy
+	found, remedy := f.machine.RingWhy, ""
 	if f.ringErr != nil {
-		c.Found, c.Remedy = setupError(f.ringErr)
+		found, remedy = setupError(f.ringErr)
 	}
-	if c.Found == "" {
-		c.Found = "not in this program"
-	}
-	return c
+	return check{"io_uring", stateNote, cmp.Or(found, "not in this program"), remedy}
 }
 
 func (f *findings) features() check {
-	c := check{Name: "features", State: stateOK, Found: "none without a ring"}
 	if !f.machine.Ring {
-		return c
+		return note("features", "none without a ring", "")
 	}
-	have, missing := 0, []string{}
+	var missing []string
 	for _, ft := range f.machine.Features {
-		if ft.Have {
-			have++
-			continue
+		if !ft.Have {
+			missing = append(missing, fmt.Sprintf("%s (Linux %s): %s", ft.Name, ft.Since, ft.Why))
 		}
-		missing = append(missing, fmt.Sprintf("%s (Linux %s): %s", ft.Name, ft.Since, ft.Why))
 	}
-	c.Found = fmt.Sprintf("%d of %d of the ring's", have, len(f.machine.Features))
+	all := len(f.machine.Features)
+	found, remedy := fmt.Sprintf("%d of %d of the ring's", all-len(missing), all), ""
 	if len(missing) > 0 {
-		c.State = stateNote
-		c.Found += "; not " + strings.Join(missing, ", ")
-		c.Remedy = "a newer kernel; nothing that a messenger needs is missing"
+		found += "; not " + strings.Join(missing, ", ")
+		remedy = "a newer kernel; nothing that a messenger needs is missing"
 	}
-	return c
+	return note("features", found, remedy)
 }
 
 // steer: the library works without, unsteered.
 func (f *findings) steer() check {
-	if f.steeringErr == nil {
-		found := "the eBPF program loads"
-		if !f.steering.Migration {
-			found += ", without moving connections off a listener that closes (Linux 5.14)"
-		}
-		return check{Name: "steering", State: stateOK, Found: found}
+	var refused *bpf.LoadError
+	switch {
+	case errors.As(f.steeringErr, &refused):
+		return check{"steering", stateNote, fmt.Sprintf("missing %s: %v", refused.Missing, refused.Err), refused.Remedy}
+	case f.steeringErr != nil:
+		return check{"steering", stateNote, f.steeringErr.Error(), ""}
+	case !f.steering.Migration:
+		return note("steering", "the eBPF program loads, without moving connections off a listener that closes (Linux 5.14)", "")
 	}
-	c := check{Name: "steering", State: stateNote, Found: f.steeringErr.Error()}
-	var le *bpf.LoadError
-	if errors.As(f.steeringErr, &le) {
-		c.Found, c.Remedy = fmt.Sprintf("missing %s: %v", le.Missing, le.Err), le.Remedy
-	}
-	return c
+	return note("steering", "the eBPF program loads", "")
 }
 
 func (f *findings) cpus() check {
-	n := len(f.machine.CPUs)
-	c := check{Name: "CPUs", State: stateOK, Found: fmt.Sprintf("%d usable %v, %d cores", n, f.machine.CPUs, f.cfg.Cores)}
+	n, remedy := len(f.machine.CPUs), ""
 	switch {
 	case f.cfg.Cores > n:
-		c.State, c.Remedy = stateNote, fmt.Sprintf("--cores %d at most: more only take turns", max(n, 1))
+		remedy = fmt.Sprintf("--cores %d at most: more only take turns", max(n, 1))
 	case f.cfg.Pin && f.cfg.Cores == n:
-		c.State, c.Remedy = stateNote, "with --pin leave a CPU to everything else: a pinned core cannot move out of its way"
+		remedy = "with --pin leave a CPU to everything else: a pinned core cannot move out of its way"
 	}
-	return c
+	return note("CPUs", fmt.Sprintf("%d usable %v, %d cores", n, f.machine.CPUs, f.cfg.Cores), remedy)
 }
 
 func (f *findings) scheduler() check {
-	want := f.cfg.Cores + 2
-	c := check{Name: "scheduler", State: stateOK, Found: fmt.Sprintf("GOMAXPROCS is %d, wanted is %d (cores + 2)", f.procs, want)}
+	want, remedy := f.cfg.Cores+2, ""
 	if f.procs < want {
-		c.State = stateNote
-		c.Remedy = fmt.Sprintf("set GOMAXPROCS=%d in programs that embed the library; this one raises it unless it is set", want)
+		remedy = fmt.Sprintf("set GOMAXPROCS=%d in programs that embed the library; this one raises it unless it is set", want)
 	}
-	return c
+	return note("scheduler", fmt.Sprintf("GOMAXPROCS is %d, wanted is %d (cores + 2)", f.procs, want), remedy)
 }
 
 func (f *findings) files() check {
-	c := check{Name: "open files", State: stateOK, Found: limits(f.machine.Files, func(n uint64) string { return fmt.Sprint(n) })}
+	remedy := ""
 	if f.machine.Files.Soft < enoughFiles {
-		c.State, c.Remedy = stateNote, fmt.Sprintf("raise RLIMIT_NOFILE (ulimit -n) to %d or more: a connection takes one", enoughFiles)
+		remedy = fmt.Sprintf("raise RLIMIT_NOFILE (ulimit -n) to %d or more: a connection takes one", enoughFiles)
 	}
-	return c
+	return note("open files", limits(f.machine.Files, func(n uint64) string { return fmt.Sprint(n) }), remedy)
 }
 
 func (f *findings) memlock() check {
-	c := check{Name: "memlock", State: stateOK, Found: limits(f.machine.Memlock, func(n uint64) string { return quantity.Bytes(int64(n)) })}
+	found, remedy := limits(f.machine.Memlock, func(n uint64) string { return cli.Bytes(int64(n)) }), ""
 	locks := slices.ContainsFunc(f.machine.Capabilities, func(c uring.Capability) bool { return c.Name == "CAP_IPC_LOCK" && c.Have })
 	switch {
 	case locks:
-		c.Found += ", and CAP_IPC_LOCK lifts it"
+		found += ", and CAP_IPC_LOCK lifts it"
 	case f.machine.Memlock.Soft < enoughMemlock:
-		c.State, c.Remedy = stateNote, "raise RLIMIT_MEMLOCK (ulimit -l) if you want zero-copy sends, or files with direct I/O: beyond it each request pins its memory anew"
+		remedy = "raise RLIMIT_MEMLOCK (ulimit -l) if you want zero-copy sends, or files with direct I/O: beyond it each request pins its memory anew"
 	}
-	return c
+	return note("memlock", found, remedy)
 }
 
 func (f *findings) backlog() check {
-	value := f.machine.Sysctls["net.core.somaxconn"]
-	c := check{Name: "backlog", State: stateOK, Found: "net.core.somaxconn is " + orUnknown(value)}
-	n := 0
-	if _, err := fmt.Sscan(value, &n); err == nil && n < enoughBacklog {
-		c.State, c.Remedy = stateNote, fmt.Sprintf("sysctl net.core.somaxconn=%d, so that many peers can come back at once", enoughBacklog)
+	value, remedy := f.machine.Sysctls["net.core.somaxconn"], ""
+	if n, err := strconv.Atoi(value); err == nil && n < enoughBacklog {
+		remedy = fmt.Sprintf("sysctl net.core.somaxconn=%d, so that many peers can come back at once", enoughBacklog)
 	}
-	return c
+	return note("backlog", "net.core.somaxconn is "+cmp.Or(value, "unknown"), remedy)
 }
 
 // timers: cores set their own slack, so that this is about everything else.
 func (f *findings) timers() check {
-	c := check{Name: "timers", State: stateOK, Found: "the main thread's slack is not known"}
+	found := "the main thread's slack is not known"
 	if f.slack != "" {
-		c.Found = "the main thread's slack is " + f.slack + " ns"
+		found = "the main thread's slack is " + f.slack + " ns"
 	}
 	if f.slack != sharpSlack {
-		c.Found += ", cores set theirs to 1 ns"
+		found += ", cores set theirs to 1 ns"
 	}
-	return c
+	return note("timers", found, "")
 }
 
 func (f *findings) capabilities() check {
-	c := check{Name: "capabilities", State: stateOK}
 	var have, lack []string
-	for _, cp := range f.machine.Capabilities {
-		if cp.Have {
-			have = append(have, cp.Name)
+	for _, c := range f.machine.Capabilities {
+		if c.Have {
+			have = append(have, c.Name)
 		} else {
-			lack = append(lack, fmt.Sprintf("%s (%s)", cp.Name, cp.For))
+			lack = append(lack, fmt.Sprintf("%s (%s)", c.Name, c.For))
 		}
 	}
-	c.Found = "none that matter"
-	if len(have) > 0 {
-		c.Found = strings.Join(have, ", ")
-	}
+	remedy := ""
 	if len(lack) > 0 {
-		c.State, c.Remedy = stateNote, "only if you want it: "+strings.Join(lack, ", ")
+		remedy = "only if you want it: " + strings.Join(lack, ", ")
 	}
-	return c
+	return note("capabilities", cmp.Or(strings.Join(have, ", "), "none that matter"), remedy)
 }
 
 func (f *findings) seccomp() check {
-	c := check{Name: "seccomp", State: stateOK, Found: f.machine.Seccomp}
+	remedy := ""
 	if f.machine.Seccomp == "filter" && !f.machine.Ring {
-		c.State, c.Remedy = stateNote, "have the filter allow io_uring_setup, io_uring_enter and io_uring_register"
+		remedy = "have the filter allow io_uring_setup, io_uring_enter and io_uring_register"
 	}
-	return c
+	return note("seccomp", f.machine.Seccomp, remedy)
 }
 
 // limits writes what is allowed and what may be asked for.
@@ -211,9 +201,55 @@ func limits(l uring.Limit, number func(uint64) string) string {
 	return fmt.Sprintf("%s, may be raised to %s", text(l.Soft), text(l.Hard))
 }
 
-func orUnknown(s string) string {
-	if s == "" {
-		return "unknown"
+// assessDisk says how a core reads and writes files of a directory, and at which cost.
+func assessDisk(dir string, s uring.DiskSupport, err error, backend uring.Backend) check {
+	c := check{Name: "disk", State: stateOK}
+	switch {
+	case err != nil:
+		c.State, c.Found, c.Remedy = stateNote, fmt.Sprintf("--disk %s: %s", dir, scope.Cause(err)), "name a directory that can be written"
+		return c
+	case !s.Alignment.Direct():
+		c.State = stateNote
+		waits := "threads of the kernel wait" // those of the ring
+		if backend == uring.Epoll {
+			waits = "threads of the process wait"
+		}
+		c.Found = fmt.Sprintf("%s: no direct I/O (%s): everything is copied to and from the page cache, and %s for what is not in it and for syncs", dir, s.DirectWhy, waits)
+		c.Remedy = "put files that are written durably on a file system with direct I/O, such as ext4 or XFS"
+	case backend != uring.Epoll:
+		c.Found = fmt.Sprintf("%s: direct I/O by the ring, in blocks of %d bytes", dir, s.Alignment.Offset)
+		c.ringDisk(s)
+	case s.AIO:
+		c.Found = fmt.Sprintf("%s: direct I/O by Linux AIO, in blocks of %d bytes", dir, s.Alignment.Offset)
+	default:
+		c.State = stateNote
+		c.Found = fmt.Sprintf("%s: no Linux AIO (%s): threads wait for direct I/O, for several times the CPU", dir, s.AIOWhy)
+		c.Remedy = "allow io_uring, or raise fs.aio-max-nr"
 	}
-	return s
+	if backend == uring.Epoll {
+		switch {
+		case !s.NowaitRead:
+			c.State = stateNote
+			c.Found += "; buffered reads are left to threads, even of what is cached"
+		case !s.NowaitWrite:
+			c.Found += "; buffered writes are left to threads"
+		}
+	}
+	return c
+}
+
+// ringDisk says what a ring does beyond plain requests.
+func (c *check) ringDisk(s uring.DiskSupport) {
+	if s.Registered {
+		c.Found += "; buffers stay pinned, as far as RLIMIT_MEMLOCK goes"
+	} else {
+		c.State = stateNote
+		c.Found += fmt.Sprintf("; no registered buffers (%s): each request pins its memory, which costs some CPU", s.RegisteredWhy)
+		c.Remedy = "Linux 5.19 or later, and RLIMIT_MEMLOCK (ulimit -l) above the bytes of the buffers"
+	}
+	if s.Polled {
+		c.Found += "; polled completions work, and are not used: a core that polls its disk can neither sleep nor have sockets on that ring"
+	} else {
+		c.Found += fmt.Sprintf("; no polled completions (%s)", s.PolledWhy)
+	}
 }

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -159,7 +159,7 @@ func TestHonestMessagesPassInEveryAttack(t *testing.T) {
 			client := spawn(t, "send", "--json", "--messages", "500", "--depth", "4", "--size", "512", "--timeout", "60s", "--log-level", "off", at.String())
 			client.decode(&report)
 			client.Want(cli.OK)
-			m, err := procstat.ReadMemory(server.PID())
+			m, err := perf.ReadMemory(server.PID())
 			if err != nil || m.Peak > most || report.Verified != 500 {
 				t.Errorf("%+v, %d MiB, %v", report, m.Peak>>20, err)
 			}
@@ -177,7 +177,7 @@ func BenchmarkAttacks(b *testing.B) {
 			server, at := underAttack(b, name, theirs)
 			pid := server.PID()
 			for b.Loop() {
-				before, err := procstat.ReadCPU(pid)
+				before, err := perf.ReadCPU(pid)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -185,7 +185,7 @@ func BenchmarkAttacks(b *testing.B) {
 				ctx, cancel := context.WithTimeout(b.Context(), span)
 				<-ctx.Done()
 				cancel()
-				after, err := procstat.ReadCPU(pid)
+				after, err := perf.ReadCPU(pid)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -194,7 +194,7 @@ func BenchmarkAttacks(b *testing.B) {
 				client := spawn(b, "send", "--json", "--duration", "3s", "--depth", "1", "--size", "512", "--timeout", "60s", "--log-level", "off", at.String())
 				client.decode(&report)
 				client.Want(cli.OK)
-				m, err := procstat.ReadMemory(pid)
+				m, err := perf.ReadMemory(pid)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -22,7 +22,6 @@ type authOptions struct {
 	auth    string
 	key     string
 	keyring string
-	mode    string
 	// ticketLife is of tickets that we give out; 0: as real mons have it.
 	ticketLife time.Duration
 }
@@ -31,16 +30,11 @@ func (o *authOptions) register(fs *flag.FlagSet) {
 	fs.StringVar(&o.auth, "auth", "none", "`METHOD` of authentication: none or cephx")
 	fs.StringVar(&o.key, "key", "", "cephx: our secret key in `BASE64`, or - to read it from standard input")
 	fs.StringVar(&o.keyring, "keyring", "", "cephx: `FILE` with our key; for serve, with those of all entities and of mon.")
-	fs.StringVar(&o.mode, "mode", "", "connection modes, preferred first: `LIST` of crc and secure (default what both sides prefer)")
 }
 
-// authenticate fills in the auth part of cfg, whose name is set.
+// authenticate fills in the auth part of cfg, whose name and modes are set.
 func (o *authOptions) authenticate(e env, cfg *control.Config) error {
-	list, err := flags.Modes(o.mode)
-	if err != nil {
-		return err
-	}
-	cfg.Modes = list
+	list := cfg.Modes
 	method, err := auth.ParseMethod(o.auth)
 	if err != nil || method != auth.None && method != auth.Cephx {
 		return cli.Usagef("--auth %q: want none or cephx", o.auth)

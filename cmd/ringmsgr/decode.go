@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,11 +10,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
+	"strings"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/capture"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/dissect"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/judge"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control/keylog"
 	"github.com/ringmsgr/ringmsgr/control/trace"
@@ -47,7 +51,6 @@ Record with: tcpdump -i any -s 0 -w FILE tcp port 3300`,
 			d := &decoding{}
 			fs.BoolVar(&d.json, "json", false, "write JSON")
 			fs.StringVar(&d.keys, "keys", "", "`FILE` with the keys of connections in mode secure")
-			fs.Uint64Var(&d.only, "connection", 0, "`NUMBER` of the only connection to print (default all)")
 			fs.BoolVar(&d.brief, "brief", false, "leave the frames out: only connections, states and what is wrong")
 			d.cut = trace.DefaultCut
 			fs.Var(&d.cut, "cut", "payload to print of each part of a message: `BYTES`")
@@ -60,7 +63,6 @@ Record with: tcpdump -i any -s 0 -w FILE tcp port 3300`,
 type decoding struct {
 	json  bool
 	keys  string
-	only  uint64
 	brief bool
 	cut   size
 
@@ -69,6 +71,8 @@ type decoding struct {
 	err   error     // of out
 	zero  time.Time // of the first record
 	count struct{ conns, frames, wrong uint64 }
+
+	truncated bool // the recording ended within a packet
 }
 
 func (d *decoding) run(ctx context.Context, e env, args []string) error {
@@ -83,26 +87,43 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 	if args[0] != "-" {
 		f, err := os.Open(args[0])
 		if err != nil {
-			return fmt.Errorf("%s: %s", args[0], cause(err))
+			return fmt.Errorf("%s: %s", args[0], scope.Cause(err))
 		}
 		defer f.Close()
 		in = f
 	}
 	d.judge, d.out = judge.New(), bufio.NewWriter(e.stdout)
 	r := bufio.NewReaderSize(in, 64<<10)
-	head, _ := r.Peek(4) // too short a file is reported by who reads it
-	if capture.Is(head) {
+	head, err := r.Peek(4) // which fails for less than the head of either
+	switch {
+	case len(head) == 0 && errors.Is(err, io.EOF):
+		err = errors.New("it is empty: neither a recording nor a trace")
+	case capture.Is(head):
 		err = d.recording(ctx, r, keys)
-	} else {
+	default:
 		err = d.trace(ctx, r)
+	}
+	if err == nil && ctx.Err() == nil {
+		err = d.doubt()
 	}
 	if err != nil {
 		err = fmt.Errorf("%s: %w", args[0], err)
 	}
-	if err == nil && !d.json {
+	if d.count.conns+d.count.frames > 0 && !d.json {
 		fmt.Fprintf(d.out, "%d connections, %d frames; %d things are wrong\n", d.count.conns, d.count.frames, d.count.wrong)
 	}
 	return errors.Join(err, d.err, d.out.Flush())
+}
+
+// doubt is why a file that was read says less than its summary seems to: nil if it is whole.
+func (d *decoding) doubt() error {
+	switch {
+	case d.truncated:
+		return errors.New("the recording ends within a packet: it was cut, or tcpdump still writes to it")
+	case d.count.conns+d.count.frames == 0:
+		return errors.New("nothing in it is msgr2 or msgr1: look at the port that was recorded")
+	}
+	return nil
 }
 
 func (d *decoding) readKeys() (*keylog.Keys, error) {
@@ -111,7 +132,7 @@ func (d *decoding) readKeys() (*keylog.Keys, error) {
 	}
 	f, err := os.Open(d.keys)
 	if err != nil {
-		return nil, cli.Usagef("--keys %s: %s", d.keys, cause(err))
+		return nil, cli.Usagef("--keys %s: %s", d.keys, scope.Cause(err))
 	}
 	defer f.Close()
 	keys, err := keylog.Read(f)
@@ -123,7 +144,7 @@ func (d *decoding) readKeys() (*keylog.Keys, error) {
 
 // recording decodes the packets of tcpdump.
 func (d *decoding) recording(ctx context.Context, r io.Reader, keys *keylog.Keys) error {
-	packets, err := capture.NewReader(r)
+	segments, err := capture.NewReader(r)
 	if err != nil {
 		return err
 	}
@@ -131,20 +152,21 @@ func (d *decoding) recording(ctx context.Context, r io.Reader, keys *keylog.Keys
 	number := func() uint64 { last++; return last }
 	opt := dissect.Options{Keys: keys, Cut: d.cutBytes(), Emit: d.record}
 	streams := capture.NewAssembler(func(at time.Time, c capture.Conn) capture.Handler { return dissect.NewConn(at, c, number, opt) })
-	for ctx.Err() == nil && d.err == nil {
-		p, err := packets.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			streams.Close()
+	defer streams.Close()
+	for n := 0; ctx.Err() == nil && d.err == nil; n++ {
+		segment, err := segments.Next()
+		switch {
+		case !errors.Is(err, io.EOF) && err != nil:
 			return err
-		}
-		if s, ok := p.Segment(); ok {
-			streams.Add(s)
+		case err == nil:
+			streams.Add(segment)
+		case n == 0 && !segments.Truncated:
+			return errors.New("the recording has no TCP packets: look at the filter of tcpdump, and end it before you read")
+		default:
+			d.truncated = segments.Truncated
+			return nil
 		}
 	}
-	streams.Close()
 	return nil
 }
 
@@ -183,9 +205,6 @@ func (d *decoding) trace(ctx context.Context, r io.Reader) error {
 // record prints a record and what it means.
 func (d *decoding) record(r trace.Record) {
 	notes := d.judge.Look(&r)
-	if d.only != 0 && r.Socket != d.only && r.Socket != 0 {
-		return
-	}
 	switch r.Event {
 	case trace.Open:
 		d.count.conns++
@@ -218,4 +237,141 @@ func (d *decoding) print(r *trace.Record) {
 	if d.err == nil {
 		d.err = err
 	}
+}
+
+// recordText is a record in one line, at a time since the first one.
+func recordText(r *trace.Record, at time.Duration) string {
+	sign := map[trace.Side]string{trace.Connector: ">", trace.Acceptor: "<"}[r.From]
+	var text string
+	switch r.Event {
+	case trace.Open:
+		sign = "="
+		text = fmt.Sprintf("%s -> %s, %s", clean(r.Connector), clean(r.Acceptor), r.Time.UTC().Format("2006-01-02 15:04:05.000000 UTC"))
+		if r.Error != "" {
+			text += ": " + clean(r.Error)
+		}
+	case trace.Banner, trace.Frame:
+		text = frameText(r)
+	case trace.End:
+		sign, text = "=", "end: "+clean(cmp.Or(r.Error, "closed"))
+	case trace.Lost:
+		text = lostText(r)
+		sign = "~"
+	case trace.Bad:
+		sign, text = "!", about(r.From)+about(r.Tag)+clean(r.Error)
+	case trace.State:
+		sign, text = "=", clean(r.Text)
+	case trace.Wrong:
+		sign, text = "!", about(r.From)+clean(r.Text)
+	default:
+		text = clean(string(r.Event))
+	}
+	return fmt.Sprintf("%d %.6f %s %s", r.Socket, at.Seconds(), sign, text)
+}
+
+// about names the side, or the frame, that a text is about.
+func about[S ~string](name S) string {
+	if name == "" {
+		return ""
+	}
+	return clean(string(name)) + ": "
+}
+
+// lostText says how many records or bytes are missing.
+func lostText(r *trace.Record) string {
+	if r.Socket == 0 {
+		return fmt.Sprintf("%d records are missing: %s", r.Count, clean(r.Error))
+	}
+	if r.Count == 0 {
+		return about(r.From) + clean(r.Error)
+	}
+	return about(r.From) + cli.Bytes(int64(min(r.Count, 1<<62))) + ": " + clean(r.Error)
+}
+
+// frameText is a frame and what it says.
+func frameText(r *trace.Record) string {
+	name := r.Tag
+	if r.Event == trace.Banner {
+		name = "BANNER " + r.Protocol
+	} else if r.Protocol == trace.Msgr1 {
+		name = strings.ToUpper(r.Tag)
+	}
+	parts := []string{clean(name)}
+	if text := fieldsText(r.Fields); text != "" {
+		parts = append(parts, text)
+	}
+	if n := len(r.Segments); n > 1 || r.Tag == "MESSAGE" {
+		for i, part := range []string{"front", "middle", "data"} {
+			if i+1 < n && r.Segments[i+1] > 0 {
+				parts = append(parts, fmt.Sprintf("%s %d", part, r.Segments[i+1]))
+				if i < len(r.Payload) && r.Payload[i] != "" {
+					parts = append(parts, "("+payloadText(r.Payload[i], r.Segments[i+1])+")")
+				}
+			}
+		}
+	}
+	if r.Compressed {
+		parts = append(parts, "compressed")
+	}
+	if r.Aborted {
+		parts = append(parts, "given up")
+	}
+	if r.Error != "" {
+		parts = append(parts, "malformed")
+	}
+	return strings.Join(parts, " ")
+}
+
+// payloadText is the beginning of a part in hex, with dots for the rest.
+func payloadText(text string, size int) string {
+	if len(text) < 2*size {
+		text += ".."
+	}
+	return clean(text)
+}
+
+// fieldsText is what a frame says: the names of the JSON and their values, without what is
+// false or left out there.
+func fieldsText(fields any) string {
+	v := reflect.Indirect(reflect.ValueOf(fields))
+	if v.Kind() != reflect.Struct {
+		return ""
+	}
+	var parts []string
+	for i := range v.NumField() {
+		name, option, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		f := v.Field(i)
+		if option == "omitempty" && f.IsZero() {
+			continue
+		}
+		switch f := f.Interface().(type) {
+		case bool:
+			if f {
+				parts = append(parts, name)
+			}
+			continue
+		case time.Time:
+			parts = append(parts, f.UTC().Format("15:04:05.000000"))
+			continue
+		case []string:
+			parts = append(parts, name, strings.Join(f, ","))
+			continue
+		}
+		if n, ok := f.Interface().(uint64); ok && strings.HasSuffix(name, "cookie") {
+			parts = append(parts, fmt.Sprintf("%s %x", name, n))
+		} else {
+			parts = append(parts, fmt.Sprintf("%s %v", name, f.Interface()))
+		}
+	}
+	return clean(strings.Join(parts, " "))
+}
+
+// clean keeps what a hostile file says from controlling a terminal.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return '?'
+		}
+		return r
+	}, s)
 }

@@ -128,7 +128,7 @@ func TestATraceIsDecodedLikeARecording(t *testing.T) {
 	s.stop(t)
 	for _, file := range []string{server, client} {
 		got := ringmsgr(t, "decode", file).want(t, cli.OK).stdout
-		for _, says := range []string{"> BANNER", "< HELLO I am mon", "= open: ", "> KEEPALIVE2 ", "< KEEPALIVE2_ACK", "= end: ", "; 0 things are wrong"} {
+		for _, says := range []string{"> BANNER", "< HELLO entity_type mon", "= open: ", "> KEEPALIVE2 ", "< KEEPALIVE2_ACK", "= end: ", "; 0 things are wrong"} {
 			if !strings.Contains(got, says) {
 				t.Errorf("nothing says %q in\n%s", says, got)
 			}
@@ -195,7 +195,17 @@ func TestDecodeRefusesWhatItCannotRead(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.args, r.stderr, c.says)
 		}
 	}
-	if r := ringmsgrWith(t, "", "decode", "-").want(t, cli.OK); r.stdout != "0 connections, 0 frames; 0 things are wrong\n" {
-		t.Errorf("an empty trace: %q", r.stdout)
+	head, list := packets(t, "msgr2.pcap")
+	whole := string(bytes.Join(append([][]byte{head}, list...), nil))
+	for _, c := range []struct{ stdin, says, prints string }{
+		{"", "it is empty", ""},
+		{string(head), "the recording has no TCP packets", ""},
+		{string(head) + string(list[0]), "nothing in it is msgr2 or msgr1", ""},
+		{whole[:len(whole)-1], "the recording ends within a packet", "= end: "},
+	} {
+		r := ringmsgrWith(t, c.stdin, "decode", "-").want(t, cli.Failed)
+		if !strings.Contains(r.stderr, c.says) || c.prints == "" && r.stdout != "" || !strings.Contains(r.stdout, c.prints) {
+			t.Errorf("%q after %q, want %q", r.stderr, r.stdout, c.says)
+		}
 	}
 }

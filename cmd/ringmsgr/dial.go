@@ -3,12 +3,16 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // open makes a messenger, starts it with d and binds it to the addresses of
@@ -82,11 +86,12 @@ type peerReport struct {
 
 // negotiated is what ping and send say about their connection.
 type negotiated struct {
-	Peer     peerReport `json:"peer"`
-	Protocol string     `json:"protocol"`
-	Auth     string     `json:"auth"`
-	Mode     string     `json:"mode"`
-	Backend  string     `json:"backend"`
+	Peer        peerReport `json:"peer"`
+	Protocol    string     `json:"protocol"`
+	Auth        string     `json:"auth"`
+	Mode        string     `json:"mode"`
+	Compression string     `json:"compression,omitempty"` // of a ping
+	Backend     string     `json:"backend"`
 }
 
 func negotiatedBy(m *control.Messenger, info control.Info) negotiated {
@@ -100,4 +105,55 @@ func negotiatedBy(m *control.Messenger, info control.Info) negotiated {
 func (n *negotiated) rows(t *table) {
 	t.row("peer", "%v %v, number %d, features %s", n.Peer.Type, n.Peer.Addrs, n.Peer.GID, n.Peer.Hex)
 	t.row("session", "%s, auth %s, mode %s", n.Protocol, n.Auth, n.Mode)
+}
+
+// networkOptions are the flags for what lies between us and the peer.
+type networkOptions struct {
+	via       string
+	keepalive time.Duration
+}
+
+func (o *networkOptions) register(fs *flag.FlagSet) {
+	fs.StringVar(&o.via, "via", "", "`IP:PORT` to connect to, whatever the address of the peer: a tunnel or a proxy that leads there")
+	fs.DurationVar(&o.keepalive, "keepalive", 0,
+		"`DURATION` between keepalives; a connection without an answer for five of them is given up (default none)")
+}
+
+// silentKeepalives is how many keepalives stay without an answer until a
+// connection is given up.
+const silentKeepalives = 5
+
+// apply sets cfg up. Its errors are usage errors.
+func (o *networkOptions) apply(cfg *control.Config) error {
+	if o.keepalive < 0 {
+		return cli.Usagef("--keepalive %v: want 0 or more", o.keepalive)
+	}
+	cfg.KeepaliveEvery, cfg.KeepaliveTimeout = o.keepalive, silentKeepalives*o.keepalive
+	if o.via == "" {
+		return nil
+	}
+	via, err := netip.ParseAddrPort(o.via)
+	if err != nil || via.Port() == 0 || via.Addr().IsUnspecified() {
+		return cli.Usagef("--via %q: want IP:PORT", o.via)
+	}
+	driver := cfg.Plane.Driver
+	cfg.Plane.Open = func(int) (uring.Driver, error) {
+		d, err := uring.Open(driver)
+		if err != nil {
+			return nil, err
+		}
+		return detour{d, via}, nil
+	}
+	return nil
+}
+
+// detour is a driver whose connections go to another address than the one that
+// is dialled. The peer sees nothing of it: it is still called by its own.
+type detour struct {
+	uring.Driver
+	via netip.AddrPort
+}
+
+func (d detour) Connect(local, _ netip.AddrPort, opt uring.SocketOptions, user uint64) (uring.Socket, uring.Op, error) {
+	return d.Driver.Connect(local, d.via, opt, user)
 }

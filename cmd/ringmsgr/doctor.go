@@ -5,12 +5,18 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -85,11 +91,15 @@ func (d *doctor) run(_ context.Context, e env, args []string) error {
 		return err
 	}
 	if d.limits {
-		return d.reportLimits(e, cfg)
+		bounds := control.Config{Plane: cfg}.Bounds()
+		if d.json {
+			return cli.WriteJSON(e.stdout, limitsReport{bounds})
+		}
+		return printLimits(e.stdout, bounds)
 	}
 	if d.disk != "" {
 		if _, err := os.ReadDir(d.disk); err != nil {
-			return cli.Usagef("--disk %s: %s", d.disk, cause(err))
+			return cli.Usagef("--disk %s: %s", d.disk, scope.Cause(err))
 		}
 	}
 	f := examine(cfg)
@@ -104,7 +114,7 @@ func (d *doctor) run(_ context.Context, e env, args []string) error {
 		r.print(e)
 	}
 	if err == nil && !r.OK {
-		err = errReported
+		err = cli.ErrReported
 	}
 	return err
 }
@@ -165,13 +175,13 @@ func tryRing() error {
 
 func (r *diagnosis) print(e env) {
 	width := cli.Width
-	if s := newScreen(e.stdout); s != nil {
-		width, _ = s.size()
+	if columns, _, ok := terminalSize(e.stdout); ok {
+		width = columns
 	}
 	for _, c := range r.Checks {
-		hang(e.stdout, fmt.Sprintf("%-12s %-8s", c.Name, c.State), c.Found, width)
+		cli.Hang(e.stdout, fmt.Sprintf("%-12s %-8s", c.Name, c.State), c.Found, width)
 		if c.Remedy != "" {
-			hang(e.stdout, strings.Repeat(" ", 21)+" ->", c.Remedy, width)
+			cli.Hang(e.stdout, strings.Repeat(" ", 21)+" ->", c.Remedy, width)
 		}
 	}
 	verdict := "A messenger cannot run here as asked."
@@ -179,7 +189,42 @@ func (r *diagnosis) print(e env) {
 		verdict = fmt.Sprintf("A messenger can run here: %d cores on %s, receive mode %s (%s).", r.Cores, r.Backend, r.Receive, r.ReceiveWhy)
 	}
 	fmt.Fprintln(e.stdout)
-	paragraph(e.stdout, verdict, width)
+	cli.Hang(e.stdout, "", verdict, width)
+}
+
+// limitsReport is the JSON of doctor --limits.
+type limitsReport struct {
+	Limits []control.Bound `json:"limits"`
+}
+
+// printLimits writes one line for each bound.
+func printLimits(w io.Writer, bounds []control.Bound) error {
+	const row = "%-22s %12s  %-10s  %s\n"
+	fmt.Fprintf(w, row, "SETTING", "BOUND", "FOR EACH", "OF")
+	for _, b := range bounds {
+		fmt.Fprintf(w, row, b.Name, boundText(b), b.Per, b.Of)
+	}
+	_, err := fmt.Fprintln(w, "\nThese are defaults of control.Config, whose fields set them; none means that nothing is bounded.")
+	return err
+}
+
+// boundText is the value of a bound with its unit.
+func boundText(b control.Bound) string {
+	if b.Unlimited() {
+		return "none"
+	}
+	switch b.Unit {
+	case control.UnitBytes:
+		return cli.Bytes(b.Value)
+	case control.UnitRate:
+		return cli.Bytes(b.Value) + "/s"
+	case control.UnitPerSecond:
+		return humanize.FormatInteger("# ###.", int(b.Value)) + "/s"
+	case control.UnitNanoseconds:
+		return time.Duration(b.Value).String()
+	default:
+		return humanize.FormatInteger("# ###.", int(b.Value))
+	}
 }
 
 // setupError is the cause and the remedy of a refused ring.

@@ -6,11 +6,13 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -100,21 +102,76 @@ func TestDoctorTriesThisMachine(t *testing.T) {
 	}
 }
 
-func TestWhatDoctorFoundFitsTheScreen(t *testing.T) {
-	const text = "GOMAXPROCS is 2, wanted is 4 (cores + 2): set it in programs that embed the library"
-	for _, width := range []int{40, 80, 100} {
-		var b strings.Builder
-		hang(&b, "scheduler    note    ", text, width)
-		words := strings.Fields(strings.TrimPrefix(b.String(), "scheduler    note"))
-		paragraph(&b, text, width)
-		words = append(words, strings.Fields(b.String())[2+len(words):]...)
-		if strings.Join(words, " ") != text+" "+text {
-			t.Errorf("%d columns: %q", width, words)
+func TestDoctorSaysHowFilesAreReadAndWritten(t *testing.T) {
+	direct := uring.Alignment{Memory: 512, Offset: 4096}
+	for _, c := range []struct {
+		name    string
+		s       uring.DiskSupport
+		err     error
+		backend uring.Backend
+		state   checkState
+		found   string
+	}{
+		{"ring", uring.DiskSupport{Alignment: direct, Registered: true}, nil, uring.IOUring, stateOK, "by the ring, in blocks of 4096"},
+		{"pinned", uring.DiskSupport{Alignment: direct, Registered: true}, nil, uring.IOUring, stateOK, "buffers stay pinned"},
+		{"not pinned", uring.DiskSupport{Alignment: direct, RegisteredWhy: "no room"}, nil, uring.IOUring, stateNote, "no registered buffers (no room)"},
+		{"polled", uring.DiskSupport{Alignment: direct, Registered: true, Polled: true}, nil, uring.IOUring, stateOK, "polled completions work, and are not used"},
+		{"not polled", uring.DiskSupport{Alignment: direct, Registered: true, PolledWhy: "not here"}, nil, uring.IOUring, stateOK, "no polled completions (not here)"},
+		{"aio", uring.DiskSupport{Alignment: direct, AIO: true, NowaitRead: true, NowaitWrite: true}, nil, uring.Epoll, stateOK, "by Linux AIO"},
+		{"writes", uring.DiskSupport{Alignment: direct, AIO: true, NowaitRead: true}, nil, uring.Epoll, stateOK, "buffered writes are left"},
+		{"no aio", uring.DiskSupport{Alignment: direct, AIOWhy: "out of them", NowaitRead: true}, nil, uring.Epoll, stateNote, "out of them"},
+		{"no direct", uring.DiskSupport{DirectWhy: "none here"}, nil, uring.IOUring, stateNote, "(none here): everything is copied to and from the page cache, and threads of the kernel wait"},
+		{"no direct, no ring", uring.DiskSupport{DirectWhy: "none here"}, nil, uring.Epoll, stateNote, "and threads of the process wait"},
+		{"no reads", uring.DiskSupport{DirectWhy: "none here"}, nil, uring.Epoll, stateNote, "buffered reads are left"},
+		{"nothing", uring.DiskSupport{}, errors.New("not allowed"), uring.IOUring, stateNote, "not allowed"},
+	} {
+		if got := assessDisk("/d", c.s, c.err, c.backend); got.State != c.state || !strings.Contains(got.Found, c.found) || got.Name != "disk" {
+			t.Errorf("%s: %+v", c.name, got)
 		}
-		for line := range strings.Lines(b.String()) {
-			if n := len(strings.TrimRight(line, "\n")); n > width {
-				t.Errorf("%d columns of %d: %s", n, width, line)
-			}
+	}
+}
+
+func TestDoctorTriesADisk(t *testing.T) {
+	d := decode[diagnosis](t, ringmsgr(t, "doctor", "--json", "--cores", "1", "--backend", "epoll", "--disk", t.TempDir()).want(t, cli.OK))
+	if last := d.Checks[len(d.Checks)-1]; len(d.Checks) != 13 || last.Name != "disk" || last.Found == "" {
+		t.Errorf("%+v", d.Checks)
+	}
+}
+
+func TestDoctorPrintsTheBoundsInForce(t *testing.T) {
+	r := ringmsgr(t, "doctor", "--limits").want(t, 0)
+	golden(t, "doctor-limits", r.stdout)
+	for line := range strings.Lines(r.stdout) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 100 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+}
+
+func TestDoctorPrintsTheBoundsAsJSON(t *testing.T) {
+	got := decode[limitsReport](t, ringmsgr(t, "doctor", "--limits", "--json").want(t, 0)).Limits
+	want := control.Config{}.Bounds()
+	if len(got) != len(want) {
+		t.Fatalf("%d bounds, want %d", len(got), len(want))
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("%+v, want %+v", got[i], want[i])
+		}
+	}
+}
+
+func TestBoundsHaveTheirUnits(t *testing.T) {
+	for want, b := range map[string]control.Bound{
+		"none":     {Unit: control.UnitBytes},
+		"1 MiB":    {Value: 1 << 20, Unit: control.UnitBytes},
+		"64 KiB/s": {Value: 64 << 10, Unit: control.UnitRate},
+		"1 000/s":  {Value: 1000, Unit: control.UnitPerSecond},
+		"15m0s":    {Value: 9e11, Unit: control.UnitNanoseconds},
+		"262 144":  {Value: 1 << 18, Unit: control.UnitMessages},
+	} {
+		if got := boundText(b); got != want {
+			t.Errorf("%+v is written %q, want %q", b, got, want)
 		}
 	}
 }

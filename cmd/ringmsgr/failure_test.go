@@ -284,12 +284,9 @@ func copyOf(m *control.Message) *control.Message {
 func TestSendNoticesThatNothingComesBack(t *testing.T) {
 	addr := messenger(t, control.Config{}, &control.Dispatcher{})
 	noEcho := func(r result, limit string) bool { return strings.Contains(r.stdout, "no echo came for "+limit) }
-	r, ok := failsInTime(t, noEcho, "send", "--json", "--progress", addr)
+	r, ok := failsInTime(t, noEcho, "send", "--json", addr)
 	if x := decode[sent](t, r); x.Verified != 0 || x.Losses != 16 || !ok {
 		t.Errorf("send says %s", r.stdout)
-	}
-	if !strings.Contains(r.stderr, "0 of 10000 verified") {
-		t.Errorf("no progress: %q", r.stderr)
 	}
 	// What was not measured is not 0.
 	if !strings.Contains(r.stdout, `"latency_us":null`) {

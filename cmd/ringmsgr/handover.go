@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 )
@@ -68,7 +69,7 @@ func (o *succession) takeOver(ctx context.Context, cfg control.Config, d *contro
 	var dialer net.Dialer
 	c, err := dialer.DialContext(ctx, "unix", o.from)
 	if err != nil {
-		return nil, fmt.Errorf("--take-over %s: %s", o.from, cause(err))
+		return nil, fmt.Errorf("--take-over %s: %s", o.from, scope.Cause(err))
 	}
 	defer c.Close()
 	m, err := control.TakeOver(ctx, cfg, c.(*net.UnixConn), d)
@@ -99,7 +100,7 @@ func (o *succession) offer(ctx context.Context, e env, m *control.Messenger, log
 	}
 	var err error
 	if t.l, err = control.ListenPrivate(o.path); err != nil {
-		return nil, fmt.Errorf("--handover %s: %s", o.path, cause(err))
+		return nil, fmt.Errorf("--handover %s: %s", o.path, scope.Cause(err))
 	}
 	t.all.Go(func() { t.accept(ctx) })
 	t.all.Go(func() { t.spawn(ctx) })

@@ -17,11 +17,11 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/proctest"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
-func TestMain(m *testing.M) { proctest.Program(m, main) }
+func TestMain(m *testing.M) { clitest.Program(m, main) }
 
 // serverChain is a serve in a process of its own, and its successors.
 type serverChain struct {
@@ -45,7 +45,7 @@ func startChain(t *testing.T, args ...string) *serverChain {
 	}
 	outR, outW := pipe(t)
 	errR, errW := pipe(t)
-	cmd := proctest.Command(t, append([]string{"serve", "--handover", d.path, "--stats", d.stats, "--linger", "20s"}, args...)...)
+	cmd := clitest.Command(t, append([]string{"serve", "--handover", d.path, "--stats", d.stats, "--linger", "20s"}, args...)...)
 	cmd.Stdout, cmd.Stderr = outW, errW
 	err := cmd.Start()
 	_, _ = outW.Close(), errW.Close() // the children have them

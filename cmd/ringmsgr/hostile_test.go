@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/proctest"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -76,7 +76,7 @@ func sendAcross(t *testing.T, cell hostileCell, span time.Duration) {
 		"--json", "--policy", "lossless-peer", "--cores", fmt.Sprint(cell.cores), "--backend", string(cell.backend),
 		"--keepalive", "100ms", "--log-level", "off", "--proto", cell.proto,
 	}
-	server := spawn(t, append([]string{"serve", "--name", "osd.0", "--nonce", "70", "--verify",
+	server := spawn(t, append([]string{"serve", "--name", "osd.0", "--listen", "127.0.0.1:0/70", "--verify",
 		"--via", toSender.Addr().String(), "--timeout", "1s"}, common...)...)
 	var ready listening
 	server.decode(&ready)
@@ -113,7 +113,7 @@ func sendAcross(t *testing.T, cell hostileCell, span time.Duration) {
 
 // process is the program in a process of its own, which writes JSON.
 type process struct {
-	*proctest.Process
+	*clitest.Process
 	t     testing.TB
 	name  string
 	lines *json.Decoder
@@ -121,7 +121,7 @@ type process struct {
 
 func spawn(t testing.TB, args ...string) *process {
 	t.Helper()
-	p := proctest.Start(t, args...)
+	p := clitest.Start(t, args...)
 	return &process{Process: p, t: t, name: args[0], lines: json.NewDecoder(p.Stdout)}
 }
 
@@ -150,7 +150,7 @@ func freePort(t *testing.T, ip netip.Addr) uint16 {
 }
 
 func TestVia(t *testing.T) {
-	s := serve(t, "--name", "osd.0", "--nonce", "9")
+	s := serve(t, "--name", "osd.0", "--listen", "v2:127.0.0.1:0/9")
 	road := msgrtest.NewHostileProxy(t, msgrtest.HostileConfig{})
 	road.Calm()
 	addr := strings.TrimPrefix(s.addr, "v2:")
@@ -170,7 +170,7 @@ func TestVia(t *testing.T) {
 // A lossless peer that has nothing to send stands by after a failure. A user who
 // wants to send does not want that before the first message.
 func TestLosslessSendRepeatsItsFirstAttempt(t *testing.T) {
-	s := serve(t, "--name", "osd.0", "--nonce", "9", "--policy", "stateful-server")
+	s := serve(t, "--name", "osd.0", "--listen", "v2:127.0.0.1:0/9", "--policy", "stateful-server")
 	road := msgrtest.NewHostileProxy(t, msgrtest.HostileConfig{})
 	road.Calm()
 	go func() {

@@ -9,65 +9,61 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
-	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
 // lookupTime bounds how long the host name of a --listen is looked up.
 const lookupTime = 10 * time.Second
 
-// listenFlag collects --listen: addresses, those with a range of ports having
-// port 0, and the range.
+// listenFlag collects --listen. What it says is known once read has parsed it: addresses,
+// those with a range of ports having port 0, and the range.
 type listenFlag struct {
+	texts []string
 	addrs wire.AddrVec
-	typed []bool        // by address: it says its protocol
 	ports bpf.PortRange // the zero value: none
 }
 
-func (l *listenFlag) String() string {
-	if l == nil || len(l.addrs) == 0 {
-		return ""
-	}
-	return l.addrs.String()
-}
+func (l *listenFlag) String() string { return "" }
 
-// Set parses one address. A wildcard is refused: peers are told the address
-// and check it against the one that they dialled.
+// Set implements flag.Value.
 func (l *listenFlag) Set(s string) error {
-	s, ports, err := cutPorts(s)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), lookupTime)
-	defer cancel()
-	r, err := address.Reader{AnyPort: true}.For("", s)
-	if err != nil {
-		return err
-	}
-	a, err := r.Parse(ctx, s)
-	if err != nil {
-		return err
-	}
-	none := bpf.PortRange{}
-	switch {
-	case ports == none:
-	case l.ports != none && l.ports != ports:
-		return fmt.Errorf("all ranges of ports must be the same, and there is %v", l.ports)
-	default:
-		l.ports = ports
-	}
-	l.addrs = append(l.addrs, a)
-	l.typed = append(l.typed, strings.HasPrefix(s, "v"))
+	l.texts = append(l.texts, s)
 	return nil
 }
 
-// speak has the addresses that do not say their protocol have this one; empty: v2.
-func (l *listenFlag) speak(proto string) {
-	for i := range l.addrs {
-		if proto == "v1" && !l.typed[i] {
-			l.addrs[i].Type = wire.AddrLegacy
+// read parses the addresses; those that do not say their protocol have this one, empty for
+// v2. A wildcard is refused: peers are told the address and check it against the one that
+// they dialled.
+func (l *listenFlag) read(proto string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTime)
+	defer cancel()
+	for _, text := range l.texts {
+		text, ports, err := cutPorts(text)
+		if err != nil {
+			return err
 		}
+		own := ""
+		if !strings.HasPrefix(text, "v") {
+			own = proto
+		}
+		r, err := address.Reader{AnyPort: true}.For(own, text)
+		if err != nil {
+			return err
+		}
+		a, err := r.Parse(ctx, text)
+		if err != nil {
+			return err
+		}
+		none := bpf.PortRange{}
+		if ports != none && l.ports != none && l.ports != ports {
+			return fmt.Errorf("all ranges of ports must be the same, and there are %v and %v", l.ports, ports)
+		}
+		if ports != none {
+			l.ports = ports
+		}
+		l.addrs = append(l.addrs, a)
 	}
+	return nil
 }
 
 // cutPorts takes a range of ports out of an address, leaving 0: FIRST-LAST
@@ -90,6 +86,3 @@ func cutPorts(s string) (addr string, r bpf.PortRange, err error) {
 	}
 	return addr, bpf.PortRange{First: uint16(from), Last: uint16(to)}, nil
 }
-
-// apply sets cfg up.
-func (l *listenFlag) apply(cfg *control.Config) { cfg.BindPorts = l.ports }

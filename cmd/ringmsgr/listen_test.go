@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"regexp"
@@ -37,8 +38,9 @@ func TestListenTakesAddressesAndARangeOfPorts(t *testing.T) {
 		var l listenFlag
 		var err error
 		for _, a := range one.args {
-			err = l.Set(a)
+			err = errors.Join(err, l.Set(a))
 		}
+		err = errors.Join(err, l.read(""))
 		switch {
 		case one.err != "":
 			if err == nil || !strings.Contains(err.Error(), one.err) {

@@ -1,17 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -23,7 +23,7 @@ type load struct {
 	e          env
 	to         wire.Addr
 	peer       wire.EntityType
-	pattern    *pattern
+	pattern    pattern
 	policy     control.Policy
 	messengers []*control.Messenger
 	conns      []*control.Conn
@@ -79,7 +79,7 @@ func lost(c *control.Conn, err error) {
 // connect waits for all connections. Lossy ones share a messenger, so that they
 // cannot be found by their address, and do not repeat an attempt.
 func (l *load) connect(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, l.s.timeout)
+	ctx, cancel := context.WithTimeout(ctx, l.s.Timeout)
 	defer cancel()
 	var opts []control.ConnectOption
 	if l.policy.Lossy {
@@ -113,7 +113,7 @@ func (l *load) transfer(ctx context.Context) error {
 		if uint64(i) < s.messages%uint64(s.conns) {
 			total++
 		}
-		l.lanes = append(l.lanes, newLane(i, total, s.depth, l.pattern, uint16(s.typ), l.e.now, l.laneEnded))
+		l.lanes = append(l.lanes, newLane(i, total, s.depth, int(s.size), l.pattern, l.e.now, l.laneEnded))
 	}
 	begin := l.e.now()
 	for i, lane := range l.lanes {
@@ -144,7 +144,7 @@ func (l *load) laneEnded(lane *lane) {
 
 // watch waits for the end, writes progress and notices when nothing moves.
 func (l *load) watch(ctx context.Context, begin time.Time) error {
-	tick := time.NewTicker(min(time.Second, l.s.timeout))
+	tick := time.NewTicker(min(time.Second, l.s.Timeout))
 	defer tick.Stop()
 	var enough <-chan time.Time
 	if l.s.duration > 0 {
@@ -166,14 +166,10 @@ func (l *load) watch(ctx context.Context, begin time.Time) error {
 			continue
 		case <-tick.C:
 		}
-		now, got := l.e.now(), l.verified()
-		if l.s.progress {
-			l.writeProgress(got, got-seen, now.Sub(begin))
-		}
-		switch {
+		switch now, got := l.e.now(), l.verified(); {
 		case got > seen:
 			seen, moved = got, now
-		case now.Sub(moved) >= l.s.timeout:
+		case now.Sub(moved) >= l.s.Timeout:
 			return l.stalled()
 		}
 	}
@@ -181,22 +177,13 @@ func (l *load) watch(ctx context.Context, begin time.Time) error {
 
 // stalled says why, if a connection knows.
 func (l *load) stalled() error {
-	err := fmt.Errorf("%w for %v", errStalled, l.s.timeout)
+	err := fmt.Errorf("%w for %v", errStalled, l.s.Timeout)
 	for _, c := range l.conns {
 		if e := c.Err(); e != nil {
 			return fmt.Errorf("%w: %w", err, e)
 		}
 	}
 	return err
-}
-
-func (l *load) writeProgress(got, more uint64, since time.Duration) {
-	of := ""
-	if l.s.messages < math.MaxUint64 {
-		of = fmt.Sprintf(" of %d", l.s.messages)
-	}
-	fmt.Fprintf(l.e.stderr, "%4.0f s  %d%s verified, %d in the last second, %s\n",
-		since.Seconds(), got, of, more, quantity.Rate(float64(more)*float64(l.s.size), "B/s"))
 }
 
 func (l *load) verified() (n uint64) {
@@ -216,7 +203,7 @@ func (l *load) report(failed error) *sent {
 	if l.s.duration == 0 {
 		r.Messages = l.s.messages
 	}
-	times := latency.New()
+	times := perf.NewHistogram()
 	for i, lane := range l.lanes {
 		lane.mu.Lock()
 		if l.s.duration > 0 {
@@ -240,7 +227,7 @@ func (l *load) report(failed error) *sent {
 			toMicros(times.Quantile(0.99)), toMicros(times.Quantile(0.999)), toMicros(times.Max()),
 		}
 	}
-	if memory, err := procstat.ReadMemory(0); err == nil {
+	if memory, err := perf.ReadMemory(0); err == nil {
 		r.Memory, r.Peak = memory.Resident, memory.Peak
 	}
 	if failed != nil {
@@ -261,4 +248,193 @@ func (l *load) close() error {
 		all = append(all, <-errs)
 	}
 	return errors.Join(all...)
+}
+
+// lane is one connection of send: it keeps depth messages under way and checks
+// the echoes. Message n lives in slot n modulo depth; a slot is used again when
+// its echo has come and the messenger has released the message.
+type lane struct {
+	id      int
+	now     func() time.Time
+	pattern pattern
+	size    int         // of a payload
+	ended   func(*lane) // called once, when the lane has finished or failed
+
+	mu    sync.Mutex
+	conn  *control.Conn
+	slots []slot
+	total uint64 // messages to send
+	next  uint64 // number of the next one
+	got   uint64 // echoes, which come in order
+	full  bool   // the sending queue had no room: a goroutine waits for it
+	over  bool
+	err   error
+	times *perf.Histogram
+
+	duplicates, losses, corrupt uint64
+}
+
+type slot struct {
+	msg  control.Message
+	used bool // the messenger has it
+	sent time.Time
+	head [headSize]byte
+}
+
+// headSize is the front of every message: number of the lane, of the message.
+const headSize = 16
+
+// What an echo can be beside right.
+var (
+	errCorrupt   = errors.New("an echo differs from what was sent")
+	errDuplicate = errors.New("an echo came twice")
+	errLost      = errors.New("an echo is missing")
+)
+
+func newLane(id int, total uint64, depth, size int, p pattern, now func() time.Time, ended func(*lane)) *lane {
+	l := &lane{id: id, now: now, pattern: p, size: size, ended: ended, total: total, slots: make([]slot, depth), times: perf.NewHistogram()}
+	for i := range l.slots {
+		s := &l.slots[i]
+		s.msg.Type, s.msg.Front, s.msg.Context = ping, s.head[:], s
+		s.msg.Free = l.freed
+	}
+	return l
+}
+
+// start begins to send on c.
+func (l *lane) start(c *control.Conn) {
+	c.SetUserData(l)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.conn = c
+	l.pump(l.now())
+	if l.total == 0 {
+		l.end(nil)
+	}
+}
+
+// pump sends as much as the depth allows. The lock is held.
+func (l *lane) pump(now time.Time) {
+	depth := uint64(len(l.slots))
+	for !l.over && !l.full && l.next < l.total && l.next-l.got < depth {
+		s := &l.slots[l.next%depth]
+		if s.used {
+			return // freed goes on
+		}
+		s.used, s.sent = true, now
+		binary.LittleEndian.PutUint64(s.head[:], uint64(l.id))
+		binary.LittleEndian.PutUint64(s.head[8:], l.next)
+		s.msg.Data = l.pattern.payload(uint64(l.id), l.next, l.size)
+		s.msg.TID = l.next
+		err := l.conn.Send(&s.msg)
+		if errors.Is(err, control.ErrQueueFull) {
+			room := l.conn.Room()
+			if err = l.conn.Send(&s.msg); errors.Is(err, control.ErrQueueFull) {
+				s.used, l.full = false, true
+				go l.resume(room)
+				return
+			}
+		}
+		if err != nil {
+			l.end(err)
+			return
+		}
+		l.next++
+	}
+}
+
+// resume goes on when there is room.
+func (l *lane) resume(room <-chan struct{}) {
+	<-room
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.full = false
+	l.pump(l.now())
+}
+
+// stop sends nothing more: the lane ends with the echoes that are due.
+func (l *lane) stop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.total = l.next
+	if l.got == l.total {
+		l.end(nil)
+	}
+}
+
+// freed gets a message back from the messenger.
+func (l *lane) freed(m *control.Message) {
+	s, _ := m.Context.(*slot)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.used = false
+	// The usual case is that the echo is still under way, and there is nothing
+	// to send before it has come.
+	if l.next-l.got < uint64(len(l.slots)) {
+		l.pump(l.now())
+	}
+}
+
+// echo takes an echo, on the core of the connection.
+func (l *lane) echo(m *control.Message) {
+	now := l.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over || m.Type != ping {
+		return
+	}
+	switch {
+	case m.TID < l.got:
+		l.duplicates++
+		l.end(fmt.Errorf("%w: number %d, expected %d", errDuplicate, m.TID, l.got))
+		return
+	case m.TID > l.got:
+		l.losses += m.TID - l.got
+		l.end(fmt.Errorf("%w: number %d came, expected %d", errLost, m.TID, l.got))
+		return
+	case !l.intact(m):
+		l.corrupt++
+		l.end(fmt.Errorf("%w: number %d of %d bytes", errCorrupt, m.TID, m.Size()))
+		return
+	}
+	l.times.Record(now.Sub(l.slots[l.got%uint64(len(l.slots))].sent))
+	l.got++
+	if l.got == l.total {
+		l.end(nil)
+		return
+	}
+	l.pump(now)
+}
+
+// intact checks every byte of the echo that is due.
+func (l *lane) intact(m *control.Message) bool {
+	return len(m.Front) == headSize && len(m.Middle) == 0 &&
+		binary.LittleEndian.Uint64(m.Front) == uint64(l.id) && binary.LittleEndian.Uint64(m.Front[8:]) == l.got &&
+		bytes.Equal(m.Data, l.pattern.payload(uint64(l.id), l.got, l.size))
+}
+
+// fail ends the lane from outside.
+func (l *lane) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.end(err)
+}
+
+// end is the last thing that happens. The lock is held.
+func (l *lane) end(err error) {
+	if l.over {
+		return
+	}
+	l.over, l.err = true, err
+	if err != nil && l.losses == 0 {
+		l.losses = l.next - l.got - min(l.corrupt, l.next-l.got)
+	}
+	l.ended(l)
+}
+
+// progress is how many echoes have come.
+func (l *lane) progress() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.got
 }

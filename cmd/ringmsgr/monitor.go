@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/cmd/shared/build"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
@@ -63,7 +63,7 @@ type monStatus struct {
 
 func (n *monitor) status(id string) monStatus {
 	s := monStatus{Health: mon.Health{Status: "HEALTH_OK"}}
-	s.Status.Name, s.Status.State, s.Status.Version = id, "leader", "ringmsgr "+build.Read().Version
+	s.Status.Name, s.Status.State, s.Status.Version = id, "leader", "ringmsgr "+cli.ReadBuild().Version
 	if m := n.m.Load(); m != nil {
 		s.Status.Addrs = m.Addrs().String()
 	}

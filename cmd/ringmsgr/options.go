@@ -4,16 +4,13 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/compress"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -23,13 +20,10 @@ import (
 
 // machineOptions are the flags of every command: how the I/O is done.
 type machineOptions struct {
-	json    bool
-	cores   int
-	pin     bool
-	nice    int
-	spin    time.Duration
-	receive string
-	engine  flags.Engine
+	json   bool
+	cores  int
+	pin    bool
+	engine flags.Engine
 }
 
 func (o *machineOptions) register(fs *flag.FlagSet, cores int) {
@@ -40,9 +34,6 @@ func (o *machineOptions) register(fs *flag.FlagSet, cores int) {
 	}
 	fs.IntVar(&o.cores, "cores", cores, usage)
 	fs.BoolVar(&o.pin, "pin", false, "bind each core to a CPU; only with CPUs that nothing else uses")
-	fs.IntVar(&o.nice, "nice", 0, "`NICENESS` of each core's thread, -20 to 19; below 0 it needs CAP_SYS_NICE")
-	fs.DurationVar(&o.spin, "spin", 0, "`DURATION` that a core polls at most before it sleeps, such as 20us")
-	fs.StringVar(&o.receive, "receive", "auto", "`MODE` of receiving: auto, buffers or ready")
 	o.engine.Register(fs)
 }
 
@@ -52,39 +43,18 @@ func (o *machineOptions) plane(e env) (dataplane.Config, error) {
 	if err != nil {
 		return dataplane.Config{}, err
 	}
-	cfg := dataplane.Config{
-		Cores: o.cores, Pin: o.pin, Nice: o.nice, Spin: o.spin, Logger: log,
-		Driver:  uring.Config{Backend: backend},
-		Receive: dataplane.ReceiveMode(o.receive),
+	cfg := dataplane.Config{Cores: o.cores}
+	if err := cfg.Validate(); err != nil {
+		return cfg, cli.Usagef("--cores %d: %s", o.cores, wanted(err))
 	}
-	if err := o.validate(cfg); err != nil {
-		return cfg, err
+	cfg.Pin, cfg.Logger, cfg.Driver = o.pin, log, uring.Config{Backend: backend}
+	if err := cfg.Validate(); err != nil {
+		return cfg, &cli.UsageError{Err: err}
 	}
 	if cfg.Cores == 0 {
 		cfg.Cores = runtime.NumCPU()
 	}
 	return cfg, nil
-}
-
-// validate has the library judge each flag alone, so that the error names it.
-func (o *machineOptions) validate(cfg dataplane.Config) error {
-	for _, f := range []struct {
-		flag string
-		only dataplane.Config
-	}{
-		{fmt.Sprintf("--cores %d", o.cores), dataplane.Config{Cores: o.cores}},
-		{fmt.Sprintf("--nice %d", o.nice), dataplane.Config{Nice: o.nice}},
-		{fmt.Sprintf("--spin %v", o.spin), dataplane.Config{Spin: o.spin}},
-		{fmt.Sprintf("--receive %q", o.receive), dataplane.Config{Receive: dataplane.ReceiveMode(o.receive)}},
-	} {
-		if err := f.only.Validate(); err != nil {
-			return cli.Usagef("%s: %s", f.flag, wanted(err))
-		}
-	}
-	if err := cfg.Validate(); err != nil {
-		return &cli.UsageError{Err: err}
-	}
-	return nil
 }
 
 // wanted is what the library wants a value to be.
@@ -99,34 +69,24 @@ func wanted(err error) string {
 // sessionOptions are the flags of every command that talks to a peer.
 type sessionOptions struct {
 	machineOptions
-	name    string
-	nonce   uint32Flag
-	listen  listenFlag
-	proto   string
-	rev     int
-	policy  string
-	steer   string
-	packed  string
-	timeout time.Duration
+	flags.Session
+	listen listenFlag
+	policy string
+	steer  string
+	packed string
 	authOptions
 	networkOptions
-	recording flags.Recording
 }
 
 func (o *sessionOptions) register(fs *flag.FlagSet, name string, cores int, timeout time.Duration, bound string) {
 	o.machineOptions.register(fs, cores)
 	o.authOptions.register(fs)
 	o.networkOptions.register(fs)
-	o.recording.Register(fs)
-	fs.StringVar(&o.name, "name", name, "`ENTITY` that we are, such as client.admin or mon.a")
-	fs.Var(&o.nonce, "nonce", "`NUMBER` of this process in its address (default 0 for a mon, else random)")
+	o.Session.Register(fs, name, timeout, bound)
 	fs.Var(&o.listen, "listen", "`ADDR` to accept connections on, such as v2:127.0.0.1:6800, or the first free port of a range, as v2:127.0.0.1:6800-7568; may be repeated")
-	fs.StringVar(&o.proto, "proto", "", "`PROTOCOL` of addresses: v2, or v1 for msgr1 (default as each address says, else v2)")
-	fs.IntVar(&o.rev, "rev", 1, "highest protocol `REVISION`: 0 for msgr2.0, 1 for msgr2.1")
 	fs.StringVar(&o.policy, "policy", "", "`POLICY` of connections: "+strings.Join(control.PolicyNames(), ", "))
 	fs.StringVar(&o.steer, "steer", "auto", "`RULES` by which the kernel finds the core of a connection: auto, none, cpu, hint, table, or a comma list")
 	fs.StringVar(&o.packed, "compress", "", "compression `METHODS` to offer and accept, a comma list of snappy, zlib, zstd, lz4; most preferred first")
-	fs.DurationVar(&o.timeout, "timeout", timeout, "`DURATION`: "+bound)
 }
 
 // config is the configuration of a messenger. Its errors are usage errors, but for
@@ -136,24 +96,10 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 		return cfg, err
 	}
 	cfg.Logger = cfg.Plane.Logger
-	if cfg.Name, err = flags.Name(o.name); err != nil {
+	if err := o.Session.Read(&cfg); err != nil {
 		return cfg, err
 	}
-	switch cfg.Name.Type {
-	case wire.OSD, wire.Mon:
-		// An osd's number is its id. That of a mon is its rank, which only a
-		// map of the cluster tells; there is one of us, the first.
-		if n, err := strconv.ParseUint(cfg.Name.ID, 10, 31); err == nil {
-			cfg.Number = int64(n)
-		}
-	}
-	if cfg.Rev0, err = flags.Revision(o.rev); err != nil {
-		return cfg, err
-	}
-	if err := flags.Timeout(o.timeout); err != nil {
-		return cfg, err
-	}
-	cfg.HandshakeTimeout = o.timeout
+	cfg.HandshakeTimeout = o.Timeout
 	if o.policy != "" {
 		p, err := control.ParsePolicy(o.policy)
 		if err != nil {
@@ -161,11 +107,10 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 		}
 		cfg.Default = &p
 	}
-	if _, err := (address.Reader{}).For(o.proto, ""); err != nil {
-		return cfg, cli.Usagef("--proto: %w", err)
+	if err := o.listen.read(o.Proto); err != nil {
+		return cfg, cli.Usagef("--listen: %w", err)
 	}
-	o.listen.speak(o.proto)
-	o.listen.apply(&cfg)
+	cfg.BindPorts = o.listen.ports
 	if cfg.Steer, err = control.ParseSteer(o.steer); err != nil {
 		return cfg, cli.Usagef("--steer %q: %s", o.steer, wanted(err))
 	}
@@ -184,7 +129,7 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 	if err := cfg.Validate(); err != nil {
 		return cfg, &cli.UsageError{Err: err}
 	}
-	return cfg, o.recording.Apply(&cfg)
+	return cfg, o.Recording.Apply(&cfg)
 }
 
 // compression parses --compress. Who names a method wants it with every peer.
@@ -211,15 +156,14 @@ func dials(cfg *control.Config) error {
 	return nil
 }
 
-// pickNonce is the nonce of all our addresses; nil lets the messenger choose.
-func (o *sessionOptions) pickNonce(name wire.EntityName) (*uint32, error) {
-	nonce := o.nonce.value
+// pickNonce is the nonce of all our addresses, 0 for a mon; nil lets the messenger choose.
+func (o *sessionOptions) pickNonce(name wire.EntityName) (nonce *uint32, err error) {
 	for _, a := range o.listen.addrs {
 		if a.Nonce == 0 {
 			continue
 		}
 		if nonce != nil && *nonce != a.Nonce {
-			return nil, cli.Usagef("--listen %v: all addresses of a process have the same nonce, that of --nonce", a)
+			return nil, cli.Usagef("--listen %v: all addresses of a process have the same nonce", a)
 		}
 		nonce = &a.Nonce
 	}
@@ -235,9 +179,9 @@ func (o *sessionOptions) target(ctx context.Context, e env, args []string) (wire
 	if len(args) != 1 {
 		return wire.Addr{}, cli.Usagef("want one address, got %d arguments", len(args))
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	r, err := address.Reader{Lookup: e.lookup}.For(o.proto, args[0])
+	r, err := address.Reader{Lookup: e.lookup}.For(o.Proto, args[0])
 	if err != nil {
 		return wire.Addr{}, cli.Usagef("--proto: %w", err)
 	}
@@ -260,7 +204,7 @@ func (o *sessionOptions) setUp(ctx context.Context, e env, command string, args 
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, o.recording.Close())
+			err = errors.Join(err, o.Recording.Close())
 		}
 	}()
 	to, err = o.target(ctx, e, args)
@@ -285,26 +229,6 @@ func peerType(s string) (wire.EntityType, error) {
 	return t, nil
 }
 
-// uint32Flag is a number that may be left out.
-type uint32Flag struct{ value *uint32 }
-
-func (f *uint32Flag) String() string {
-	if f == nil || f.value == nil {
-		return ""
-	}
-	return strconv.FormatUint(uint64(*f.value), 10)
-}
-
-func (f *uint32Flag) Set(s string) error {
-	n, err := strconv.ParseUint(s, 10, 32)
-	if err != nil {
-		return fmt.Errorf("want a number of 32 bits")
-	}
-	v := uint32(n)
-	f.value = &v
-	return nil
-}
-
 // size is a number of bytes, such as 64 or 4MiB.
 type size int
 
@@ -312,11 +236,11 @@ func (s *size) String() string {
 	if s == nil {
 		return ""
 	}
-	return strings.ReplaceAll(quantity.Bytes(int64(*s)), " ", "")
+	return strings.ReplaceAll(cli.Bytes(int64(*s)), " ", "")
 }
 
 func (s *size) Set(text string) error {
-	n, err := quantity.ParseBytes(text, maxPayload)
+	n, err := cli.ParseBytes(text, maxPayload)
 	*s = size(n)
 	return err
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -52,15 +52,10 @@ type rtt struct {
 
 // pong is the JSON of a ping.
 type pong struct {
-	Peer        peerReport `json:"peer"`
-	Protocol    string     `json:"protocol"`
-	Auth        string     `json:"auth"`
-	Mode        string     `json:"mode"`
-	Compression string     `json:"compression"`
-	Backend     string     `json:"backend"`
-	Handshake   micros     `json:"handshake_us"`
-	RTT         rtt        `json:"rtt_us"`
-	Count       int        `json:"count"`
+	negotiated
+	Handshake micros `json:"handshake_us"`
+	RTT       rtt    `json:"rtt_us"`
+	Count     int    `json:"count"`
 }
 
 func (p *pinger) run(ctx context.Context, e env, args []string) (err error) {
@@ -75,20 +70,20 @@ func (p *pinger) run(ctx context.Context, e env, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, p.recording.Close()) }()
+	defer func() { err = errors.Join(err, p.Recording.Close()) }()
 	if err := dials(&cfg); err != nil {
 		return err
 	}
 	if e.procs != nil {
 		e.procs(cfg.Plane.Cores)
 	}
-	cfg.HandshakeTimeout = attemptTime(p.timeout)
+	cfg.HandshakeTimeout = attemptTime(p.Timeout)
 	answer, err := p.ping(ctx, e, cfg, to, peer)
 	switch {
 	case cli.IsUsage(err):
 		return err
 	case err != nil:
-		return fail(e, "ping", p.json, p.explain(err, to, p.timeout))
+		return fail(e, "ping", p.json, p.explain(err, to, p.Timeout))
 	case p.json:
 		return cli.WriteJSON(e.stdout, answer)
 	}
@@ -117,7 +112,7 @@ func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()
 	if err := waitReady(ctx, conn, true); err != nil {
 		return nil, err
@@ -130,18 +125,16 @@ func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips
 		}
 		return nil, &stageError{control.StageKeepalive, err}
 	}
-	n := negotiatedBy(m, info)
-	l := trips.times
+	n, l := negotiatedBy(m, info), trips.times
+	n.Compression = info.Compression
 	return &pong{
-		Peer: n.Peer, Protocol: n.Protocol, Auth: n.Auth, Mode: n.Mode, Compression: info.Compression, Backend: n.Backend,
-		Handshake: toMicros(info.Handshake), Count: p.count,
+		negotiated: n, Handshake: toMicros(info.Handshake), Count: p.count,
 		RTT: rtt{toMicros(l.Min()), toMicros(l.Quantile(0.5)), toMicros(l.Quantile(0.99)), toMicros(l.Max())},
 	}, nil
 }
 
 func (a *pong) print(t *table) {
-	n := negotiated{Peer: a.Peer, Protocol: a.Protocol, Auth: a.Auth, Mode: a.Mode}
-	n.rows(t)
+	a.rows(t)
 	t.row("compression", "%s", a.Compression)
 	t.row("backend", "%s", a.Backend)
 	t.row("handshake", "%v", a.Handshake)
@@ -156,13 +149,13 @@ type trips struct {
 	left  int // of the core, until done
 	warm  bool
 	sent  time.Time
-	times *latency.Histogram
+	times *perf.Histogram
 	done  chan struct{}
 	ended chan struct{}
 }
 
 func newTrips(now func() time.Time, count int) *trips {
-	return &trips{now: now, left: count, times: latency.New(), done: make(chan struct{}), ended: make(chan struct{}, 1)}
+	return &trips{now: now, left: count, times: perf.NewHistogram(), done: make(chan struct{}), ended: make(chan struct{}, 1)}
 }
 
 func (t *trips) acked(c *control.Conn) {

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -82,7 +82,7 @@ func TestLargeMessagesOnManyConnectionsStayBelowHalfAGigabyte(t *testing.T) {
 			var report sent
 			client.decode(&report)
 			client.Want(cli.OK)
-			m, err := procstat.ReadMemory(server.PID())
+			m, err := perf.ReadMemory(server.PID())
 			if err != nil {
 				t.Fatal(err)
 			}

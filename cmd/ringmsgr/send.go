@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
@@ -17,8 +16,8 @@ func sendCommand() command {
 	return command{
 		name: "send", args: "[flags] ADDR", summary: "send messages to an echo, verify and measure them",
 		help: `Sends messages to a peer that echoes them, such as "ringmsgr serve", and checks
-every byte of every echo and their order. Memory is --conns x --depth x --size,
-and 35 KiB of latencies per connection, whatever the number of messages.
+every byte of every echo and their order. All messages share the memory of one
+payload; each connection takes 35 KiB for latencies, whatever the number of messages.
 
 With a lossless policy on both sides it survives faults: connections reconnect,
 and every message still arrives exactly once and in order. On a lossy connection,
@@ -50,8 +49,6 @@ if it could not connect:
 			fs.Var(&s.size, "size", "payload of a message: `BYTES`, such as 64, 16KiB or 4MiB")
 			fs.IntVar(&s.depth, "depth", 16, "`NUMBER` of messages under way on each connection")
 			fs.IntVar(&s.conns, "conns", 1, "`NUMBER` of connections")
-			fs.IntVar(&s.typ, "type", 2, "`TYPE` of the messages; 2 is CEPH_MSG_PING")
-			fs.BoolVar(&s.progress, "progress", false, "write progress to standard error, each second")
 			return func(ctx context.Context, e env, args []string) error {
 				if s.duration > 0 && !given(fs, "messages") {
 					s.messages = math.MaxUint64
@@ -70,8 +67,6 @@ type sender struct {
 	size     size
 	depth    int
 	conns    int
-	typ      int
-	progress bool
 }
 
 // Bounds of what one run may ask for.
@@ -127,7 +122,7 @@ func (s *sender) run(ctx context.Context, e env, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.recording.Close()) }()
+	defer func() { err = errors.Join(err, s.Recording.Close()) }()
 	if cfg.Default == nil {
 		p := control.LossyClient()
 		cfg.Default = &p
@@ -139,19 +134,15 @@ func (s *sender) run(ctx context.Context, e env, args []string) (err error) {
 		return cli.Usagef("--listen and several lossless connections exclude each other: each would need an address of its own")
 	}
 	if !cfg.Default.Lossy && s.conns > 1 && cfg.Nonce != nil {
-		why := fmt.Sprintf("--nonce %d", *cfg.Nonce)
-		if s.nonce.value == nil {
-			why = fmt.Sprintf("--name %s, whose nonce is %d,", s.name, *cfg.Nonce)
-		}
-		return cli.Usagef("%s and --conns %d exclude each other with policy %s: sessions are told apart by their nonce, which must be random then",
-			why, s.conns, cfg.Default.Name)
+		return cli.Usagef("--name %s, whose nonce is %d, and --conns %d exclude each other with policy %s: sessions are told apart by their nonce, which must be random then",
+			s.Name, *cfg.Nonce, s.conns, cfg.Default.Name)
 	}
 	// A peer that comes back should not be kept waiting for long.
-	cfg.MaxBackoff = min(time.Second, s.timeout)
-	cfg.HandshakeTimeout = attemptTime(s.timeout)
+	cfg.MaxBackoff = min(time.Second, s.Timeout)
+	cfg.HandshakeTimeout = attemptTime(s.Timeout)
 	if !cfg.Default.Lossy {
 		// So that an attempt has failed, and says why, before all time is over.
-		cfg.HandshakeTimeout = min(control.DefaultHandshakeTimeout, s.timeout/2)
+		cfg.HandshakeTimeout = min(control.DefaultHandshakeTimeout, s.Timeout/2)
 	}
 	cfg.InitialBackoff = min(control.DefaultInitialBackoff, cfg.MaxBackoff)
 
@@ -167,7 +158,7 @@ func (s *sender) run(ctx context.Context, e env, args []string) (err error) {
 	case cli.IsUsage(err):
 		return errors.Join(err, l.close())
 	case err != nil:
-		f := s.explain(err, to, s.timeout)
+		f := s.explain(err, to, s.Timeout)
 		if f.Stage == control.StageIdent && l.policy.Lossy && s.conns > 1 {
 			f.Error += "; several lossy connections need a server that keeps no sessions"
 		}
@@ -198,8 +189,6 @@ func (s *sender) checkBounds() error {
 		return cli.Usagef("--depth %d: want 1 to %d", s.depth, maxDepth)
 	case s.conns < 1 || s.conns > maxConns:
 		return cli.Usagef("--conns %d: want 1 to %d", s.conns, maxConns)
-	case s.typ < 0 || s.typ > 0xffff:
-		return cli.Usagef("--type %d: want 0 to 65535", s.typ)
 	}
 	return nil
 }
@@ -218,7 +207,7 @@ func (s *sender) print(e env, r *sent) error {
 	if !s.json {
 		fmt.Fprintf(e.stderr, "ringmsgr send: %s\n", r.Error)
 	}
-	return errReported
+	return cli.ErrReported
 }
 
 func (r *sent) print(t *table) {
@@ -229,15 +218,15 @@ func (r *sent) print(t *table) {
 	}
 	t.row("policy", "%s, the connection is %s", r.Policy, loss)
 	t.row("backend", "%s", r.Backend)
-	t.row("load", "%d messages of %s, %d connections, depth %d", r.Messages, quantity.Bytes(int64(r.Size)), r.Conns, r.Depth)
+	t.row("load", "%d messages of %s, %d connections, depth %d", r.Messages, cli.Bytes(int64(r.Size)), r.Conns, r.Depth)
 	t.row("verified", "%d echoes in %.3f s, %d duplicates, %d losses, %d corrupt", r.Verified, r.Seconds, r.Duplicates, r.Losses, r.Corrupt)
-	t.row("rate", "%s messages/s, %s each way", quantity.Count(r.Rate), quantity.Rate(r.Bandwidth*1e6, "B/s"))
+	t.row("rate", "%s messages/s, %s each way", cli.Count(r.Rate), cli.Rate(r.Bandwidth*1e6, "B/s"))
 	if q := r.Latency; q == nil {
 		t.row("latency", "not known, no echo came")
 	} else {
 		t.row("latency", "min %v, p50 %v, p90 %v, p99 %v, p99.9 %v, max %v", q.Min, q.P50, q.P90, q.P99, q.P999, q.Max)
 	}
-	t.row("memory", "%s resident, %s at most", quantity.Bytes(r.Memory), quantity.Bytes(r.Peak))
+	t.row("memory", "%s resident, %s at most", cli.Bytes(r.Memory), cli.Bytes(r.Peak))
 	t.row("reconnects", "%d", r.Reconnects)
 }
 
@@ -250,7 +239,7 @@ func (l *load) warn() {
 
 // failure explains what ended a run that had begun.
 func (l *load) failure(err error) failure {
-	f := l.s.explain(err, l.to, l.s.timeout)
+	f := l.s.explain(err, l.to, l.s.Timeout)
 	if control.StageOf(err) == "" {
 		f.Stage = control.StageSession
 	}

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net/netip"
-	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
@@ -115,14 +115,14 @@ func (s *server) run(ctx context.Context, e env, args []string) (err error) {
 	if s.verify && (s.path != "" || s.from != "") {
 		return cli.Usagef("--verify and a hand-over exclude each other: how far a session is does not go along")
 	}
-	if len(s.listen.addrs) == 0 {
-		s.listen.addrs, s.listen.typed = wire.AddrVec{{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}}, []bool{false}
+	if len(s.listen.texts) == 0 {
+		s.listen.texts = []string{"127.0.0.1:0"}
 	}
 	cfg, err := s.config(e)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.recording.Close()) }()
+	defer func() { err = errors.Join(err, s.Recording.Close()) }()
 	if cfg.Default == nil {
 		p := control.StatelessServer()
 		cfg.Default = &p
@@ -136,7 +136,7 @@ func (s *server) run(ctx context.Context, e env, args []string) (err error) {
 		return err
 	}
 	s.monitor.m.Store(m)
-	return errors.Join(s.serve(ctx, e, m, &cfg), scope.Close(m))
+	return errors.Join(scope.Stats(m, s.stats, func() error { return s.serve(ctx, e, m, &cfg) }), scope.Close(m))
 }
 
 // begin makes the messenger, or continues that of another process.
@@ -162,17 +162,6 @@ func (s *server) begin(ctx context.Context, cfg control.Config) (*control.Messen
 
 // serve runs until it is told to end, or has a successor.
 func (s *server) serve(ctx context.Context, e env, m *control.Messenger, cfg *control.Config) (err error) {
-	if s.stats != "" {
-		path := s.stats
-		if path == "auto" {
-			path = control.StatsSocket(os.Getpid())
-		}
-		stats, e := m.ServeStats(path)
-		if e != nil {
-			return fmt.Errorf("--stats %s: %s", s.stats, cause(e))
-		}
-		defer func() { err = errors.Join(err, stats.Close()) }()
-	}
 	successors, err := s.offer(ctx, e, m, cfg.Logger)
 	if err != nil {
 		return err
@@ -255,5 +244,75 @@ func (s *served) count(st *control.Stats) {
 		s.MessagesOut += c.MessagesOut
 		s.BytesIn += c.BytesIn
 		s.BytesOut += c.BytesOut
+	}
+}
+
+// echoer answers every message with itself.
+type echoer struct {
+	behind  sync.Map     // *control.Conn to *echoes: those that have no room now
+	waiting atomic.Int64 // how many those are
+}
+
+// echo sends a message back, on the core that received it and without a copy
+// of a large payload. Where the sending queue is full the message waits for
+// room, and those behind it wait with it: they then count against the receive
+// budget, so that the peer is not read until it has acknowledged something.
+func (e *echoer) echo(c *control.Conn, m *control.Message) bool {
+	m.Retain()
+	if e.waiting.Load() > 0 {
+		if behind, ok := e.behind.Load(c); ok && behind.(*echoes).join(m) {
+			return true
+		}
+	}
+	switch err := c.Send(m); {
+	case err == nil:
+	case errors.Is(err, control.ErrQueueFull):
+		e.waiting.Add(1)
+		behind := &echoes{waiting: []*control.Message{m}}
+		e.behind.Store(c, behind)
+		go func() {
+			behind.send(c)
+			e.behind.CompareAndDelete(c, behind)
+			e.waiting.Add(-1)
+		}()
+	default:
+		m.Release() // the connection has just ended
+	}
+	return true
+}
+
+// echoes are those of one connection that wait for room, in order.
+type echoes struct {
+	mu      sync.Mutex
+	waiting []*control.Message // guarded by mu
+	sent    bool               // nothing waits any more; guarded by mu
+}
+
+// join has m wait behind others. It returns false if nothing waits.
+func (e *echoes) join(m *control.Message) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.sent {
+		return false
+	}
+	e.waiting = append(e.waiting, m)
+	return true
+}
+
+// send runs until nothing waits. The end of the connection ends every wait.
+func (e *echoes) send(c *control.Conn) {
+	for {
+		e.mu.Lock()
+		if len(e.waiting) == 0 {
+			e.sent = true
+			e.mu.Unlock()
+			return
+		}
+		m := e.waiting[0]
+		e.waiting = e.waiting[1:]
+		e.mu.Unlock()
+		if err := c.SendContext(context.Background(), m); err != nil {
+			m.Release()
+		}
 	}
 }

@@ -1,16 +1,24 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
-	"math"
+	"os"
+	"slices"
 	"strconv"
+	"strings"
+	"text/tabwriter"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 func topCommand() command {
@@ -21,10 +29,8 @@ func topCommand() command {
 the socket @ringmsgr-stats-PID; anything else is the path of the socket, or an
 abstract name that begins with @.
 
-In the live view, q quits, s and S change the order of the connections, g shows one
-row for each peer, the arrows and page keys scroll, and space stops and continues.
-What the screen has no room for is left out, the least important first. Without a
-terminal, use --once or --json. A process that hands over to a successor is
+On a terminal it draws each interval until it is interrupted, as much as there is room
+for; otherwise use --once or --json. A process that hands over to a successor is
 followed if it was named by path.`,
 		example: "ringmsgr top --once $(pidof ringmsgr)",
 		json: `{"time":"...","pid":N,"name":"...","addrs":"...","backend":"...","steering":"...",
@@ -43,7 +49,7 @@ is where a connection is, intended where it was meant to be, reason why those di
 whether it receives into the ring's buffers or waits for readiness and reads, receive_why why,
 and by_buffers how many of a core do the former`,
 		setup: func(fs *flag.FlagSet) runner {
-			t := &top{order: orderRate}
+			t := &top{order: "rate"}
 			fs.BoolVar(&t.json, "json", false, "write JSON")
 			fs.BoolVar(&t.once, "once", false, "show one interval and end")
 			fs.DurationVar(&t.every, "every", time.Second, "`DURATION` of an interval")
@@ -70,8 +76,9 @@ func (t *top) run(ctx context.Context, e env, args []string) error {
 	if t.every < 10*time.Millisecond {
 		return cli.Usagef("--every %v: want at least 10ms", t.every)
 	}
-	screen := newScreen(e.stdout)
-	if screen == nil && !t.once && !t.json {
+	_, _, terminal := terminalSize(e.stdout)
+	live := !t.once && !t.json
+	if live && !terminal {
 		return cli.Usagef("the output is no terminal: use --once or --json")
 	}
 	path := args[0]
@@ -82,14 +89,33 @@ func (t *top) run(ctx context.Context, e env, args []string) error {
 	if err != nil {
 		return statsError(path, err)
 	}
-	if t.once || t.json {
-		return t.print(ctx, e, path, before, screen)
+	tick := time.NewTicker(t.every)
+	defer tick.Stop()
+	for {
+		now, err := next(ctx, path, tick.C)
+		if err != nil {
+			return ended(ctx, err)
+		}
+		f := newTopFrame(before, now)
+		f.sort(t.order)
+		before = now
+		switch {
+		case t.json:
+			err = cli.WriteJSON(e.stdout, f)
+		case live:
+			width, height, _ := terminalSize(e.stdout)
+			_, err = io.WriteString(e.stdout, "\x1b[H\x1b[2J"+fit(f.render(), width, height))
+		default:
+			_, err = io.WriteString(e.stdout, f.render())
+		}
+		if t.once || err != nil {
+			return err
+		}
 	}
-	return t.live(ctx, e, path, before, screen)
 }
 
 // next waits for the end of the interval and takes the snapshot that ends it.
-func (t *top) next(ctx context.Context, path string, tick <-chan time.Time) (*control.Snapshot, error) {
+func next(ctx context.Context, path string, tick <-chan time.Time) (*control.Snapshot, error) {
 	var err error
 	for range topPatience {
 		select {
@@ -105,120 +131,32 @@ func (t *top) next(ctx context.Context, path string, tick <-chan time.Time) (*co
 	return nil, err
 }
 
-// printedWidth is that of what is no terminal.
-const printedWidth = 132
-
-// print writes one interval, or a line of JSON for each.
-func (t *top) print(ctx context.Context, e env, path string, before *control.Snapshot, screen *screen) error {
-	tick := time.NewTicker(t.every)
-	defer tick.Stop()
-	for {
-		now, err := t.next(ctx, path, tick.C)
-		if err != nil {
-			return ended(ctx, err)
-		}
-		f := newTopFrame(before, now)
-		f.sort(t.order)
-		before = now
-		if t.json {
-			err = cli.WriteJSON(e.stdout, f)
-		} else {
-			v := topView{width: printedWidth, color: screen != nil && screen.color}
-			if screen != nil {
-				v.width, _ = screen.size()
-			}
-			_, err = io.WriteString(e.stdout, v.render(f, t.order))
-		}
-		if t.once || err != nil {
-			return err
-		}
+// terminalSize is that of the terminal behind w, if there is one.
+func terminalSize(w io.Writer) (width, height int, ok bool) {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0, 0, false
 	}
-}
-
-// live draws until the user quits.
-func (t *top) live(ctx context.Context, e env, path string, before *control.Snapshot, screen *screen) error {
-	leave, err := screen.enter(e.stdin)
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
-		return err
+		return 0, 0, false
 	}
-	defer leave()
-	tick := time.NewTicker(t.every)
-	defer tick.Stop()
-	frame := newTopFrame(before, before)
-	v := topView{color: screen.color, live: true, history: &topHistory{}}
-	snapshots, failed := t.watch(ctx, path, tick.C)
-	for {
-		frame.sort(t.order)
-		v.width, v.height = screen.size()
-		if err := screen.draw(v.render(frame, t.order)); err != nil {
-			return err
-		}
-		select {
-		case k := <-screen.keys:
-			if !t.press(&v, k) {
-				return nil
-			}
-		case now := <-snapshots:
-			if !v.stopped {
-				frame = newTopFrame(before, now)
-				v.history.add(frame)
-			}
-			before = now
-		case err := <-failed:
-			return ended(ctx, err)
-		}
+	if size.Col == 0 || size.Row == 0 {
+		return 80, 24, true
 	}
+	return int(size.Col), int(size.Row), true
 }
 
-// press does what a key is for, and says whether to go on.
-func (t *top) press(v *topView, k keypress) bool {
-	switch k {
-	case 'q', 'Q', 3, 4:
-		return false
-	case 's':
-		t.order = t.order.step(1)
-	case 'S':
-		t.order = t.order.step(-1)
-	case 'g':
-		v.group = !v.group
-	case ' ':
-		v.stopped = !v.stopped
-	case keyUp, 'k':
-		v.first--
-	case keyDown, 'j':
-		v.first++
-	case keyPageUp, 'b':
-		v.first -= v.page
-	case keyPageDown, 'f':
-		v.first += v.page
-	case keyHome:
-		v.first = 0
-	case keyEnd:
-		v.first = math.MaxInt32
-	}
-	v.first = max(0, v.first) // the end is known when it is drawn
-	return true
-}
-
-// watch takes snapshots in the background, so that keys work meanwhile.
-func (t *top) watch(ctx context.Context, path string, tick <-chan time.Time) (<-chan *control.Snapshot, <-chan error) {
-	snapshots, failed := make(chan *control.Snapshot, 1), make(chan error, 1)
-	go func() {
-		for {
-			s, err := t.next(ctx, path, tick)
-			if err != nil {
-				failed <- err
-				return
-			}
-			select {
-			case snapshots <- s:
-			case <-ctx.Done():
-				failed <- ctx.Err()
-				return
-			}
+// fit cuts a text to a screen.
+func fit(text string, width, height int) string {
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	lines = lines[:min(len(lines), height)]
+	for i, line := range lines {
+		if r := []rune(line); len(r) > width {
+			lines[i] = string(r[:width-1]) + "…"
 		}
-	}()
-	return snapshots, failed
+	}
+	return strings.Join(lines, "\n")
 }
 
 // ended is nil if the user has ended it.
@@ -230,4 +168,303 @@ func ended(ctx context.Context, err error) error {
 		return errors.New("the process is gone")
 	}
 	return err
+}
+
+// topFrame is what happened between two snapshots.
+type topFrame struct {
+	Time     time.Time `json:"time"`
+	PID      int       `json:"pid"`
+	Name     string    `json:"name"`
+	Addrs    string    `json:"addrs"`
+	Backend  string    `json:"backend"`
+	Steering string    `json:"steering"`
+	Open     int       `json:"open"`
+	HalfOpen int       `json:"half_open"`
+	Made     uint64    `json:"made"`
+	InFlight int64     `json:"in_flight"`
+	Seconds  float64   `json:"seconds"`
+	Total    topRates  `json:"total"`
+	Cores    []topCore `json:"cores"`
+	Conns    []topConn `json:"conns"`
+
+	engine string // the backend, with the reason if it is not the one that was wanted
+}
+
+type topRates struct {
+	In    float64 `json:"in_per_s"` // messages
+	Out   float64 `json:"out_per_s"`
+	MBIn  float64 `json:"mb_in_per_s"` // 10^6 bytes
+	MBOut float64 `json:"mb_out_per_s"`
+}
+
+type topCore struct {
+	Core  int     `json:"core"`
+	Conns int64   `json:"conns"`
+	Busy  float64 `json:"busy"` // share of time outside of the wait; -1: not known
+	topRates
+	Writes    float64  `json:"writes_per_s"`
+	Syscalls  float64  `json:"syscalls_per_s"`
+	Shares    topShare `json:"shares"`
+	InFlight  uint64   `json:"in_flight"` // operations that the kernel has: the depth of the ring
+	Overflows uint64   `json:"overflows"`
+	Rearms    uint64   `json:"rearms"`
+	// Receive is the receive mode; with auto, ByBuffers of the connections receive into
+	// the ring's buffers now.
+	Receive   string `json:"receive"`
+	ByBuffers int64  `json:"by_buffers"`
+	Paused    uint64 `json:"paused"` // times that a throttle stopped a reader
+	Stalls    uint64 `json:"stalls"`
+	Stalled   bool   `json:"stalled"`
+	State     string `json:"state,omitempty"` // running, draining or failed
+}
+
+// topShare is where the time of a core went, as shares of all of it.
+type topShare struct {
+	Tasks    float64 `json:"tasks"`
+	Send     float64 `json:"send"`
+	Receive  float64 `json:"receive"`
+	Dispatch float64 `json:"dispatch"`
+}
+
+type topConn struct {
+	ID       uint64 `json:"id"`
+	Peer     string `json:"peer"`
+	Entity   string `json:"entity,omitempty"` // its name
+	Remote   string `json:"remote,omitempty"` // address of its socket
+	State    string `json:"state"`
+	Policy   string `json:"policy"`
+	Protocol string `json:"protocol"`
+	Mode     string `json:"mode"`
+	Core     int    `json:"core"`
+	Intended int    `json:"intended"` // core
+	By       string `json:"by"`       // what chose that
+	Reason   string `json:"reason,omitempty"`
+	topRates
+	Queued     int    `json:"queued"`
+	Sent       int    `json:"sent"`
+	Held       int64  `json:"held_bytes"` // of both
+	AckLag     uint64 `json:"ack_lag"`
+	Throttled  bool   `json:"throttled"`
+	Receive    string `json:"receive,omitempty"` // buffers or ready
+	ReceiveWhy string `json:"receive_why,omitempty"`
+	InSeq      uint64 `json:"in_seq"`
+	OutSeq     uint64 `json:"out_seq"`
+	Reconnects uint64 `json:"reconnects"`
+	Error      string `json:"error,omitempty"`
+}
+
+// newTopFrame compares two snapshots. Those of different processes, as after a
+// hand-over, have nothing in common.
+func newTopFrame(before, now *control.Snapshot) *topFrame {
+	m := &now.Messenger
+	f := &topFrame{
+		Time: now.Time, PID: now.PID, Name: m.Name, Addrs: m.Addrs, Backend: m.Backend, Steering: "none",
+		Open: m.Open, HalfOpen: m.HalfOpen, Made: m.Counters.Conns, InFlight: m.InFlight,
+		Cores: []topCore{}, Conns: []topConn{}, engine: m.Backend,
+	}
+	if m.Fallback != "" {
+		f.engine += " (" + m.Fallback + ")"
+	}
+	if m.Steering.Active {
+		f.Steering = strings.Join(m.Steering.Rules, ",")
+	}
+	if before.PID != now.PID {
+		before = now
+	}
+	f.Seconds = round(now.Time.Sub(before.Time).Seconds(), 3)
+	for i := range m.Cores {
+		old := dataplane.CoreStats{} // of a core that was added meanwhile
+		for j := range before.Messenger.Cores {
+			if b := &before.Messenger.Cores[j]; b.Core == m.Cores[i].Core {
+				old = *b
+			}
+		}
+		c := f.core(&old, &m.Cores[i])
+		f.Total.add(c.topRates)
+		f.Cores = append(f.Cores, c)
+	}
+	olds := make(map[uint64]*control.ConnStats, len(before.Conns))
+	for i := range before.Conns {
+		olds[before.Conns[i].ID] = &before.Conns[i]
+	}
+	for i := range now.Conns {
+		old := olds[now.Conns[i].ID]
+		if old == nil {
+			old = &control.ConnStats{} // it is younger than the interval
+		}
+		f.Conns = append(f.Conns, f.conn(old, &now.Conns[i]))
+	}
+	return f
+}
+
+// per is the rate of a counter. One that ran backwards, or a stalled core's
+// that is not known, did not move.
+func (f *topFrame) per(before, now uint64) float64 {
+	if f.Seconds <= 0 || now < before {
+		return 0
+	}
+	return round(float64(now-before)/f.Seconds, 1)
+}
+
+func (f *topFrame) core(before, now *dataplane.CoreStats) topCore {
+	c := topCore{
+		Core: now.Core, Conns: now.Handlers, Busy: -1, Stalls: now.Stalls, Stalled: now.Stalled, State: now.State,
+		topRates: topRates{
+			In: f.per(before.MessagesIn, now.MessagesIn), Out: f.per(before.MessagesOut, now.MessagesOut),
+			MBIn: round(f.per(before.BytesIn, now.BytesIn)/1e6, 3), MBOut: round(f.per(before.BytesOut, now.BytesOut)/1e6, 3),
+		},
+		Writes: f.per(before.Writes, now.Writes), Syscalls: f.per(before.Driver.Syscalls, now.Driver.Syscalls),
+		InFlight: now.Driver.InFlight, Overflows: now.Driver.Overflows, Rearms: now.Rearms, Receive: now.Receive, ByBuffers: now.Receiving, Paused: now.Paused,
+	}
+	a, b := &before.Spent, &now.Spent
+	waited := b.Wait - a.Wait
+	worked := b.Tasks + b.Send + b.Receive + b.Dispatch - a.Tasks - a.Send - a.Receive - a.Dispatch
+	if waited >= 0 && worked >= 0 && waited+worked > 0 {
+		share := func(d time.Duration) float64 { return round(float64(d)/float64(waited+worked), 3) }
+		c.Busy = share(worked)
+		c.Shares = topShare{share(b.Tasks - a.Tasks), share(b.Send - a.Send), share(b.Receive - a.Receive), share(b.Dispatch - a.Dispatch)}
+	}
+	return c
+}
+
+func (f *topFrame) conn(before, now *control.ConnStats) topConn {
+	a, b := &before.IO, &now.IO
+	c := topConn{
+		ID: now.ID, Peer: now.Peer, Entity: now.Entity, Remote: now.Remote, State: now.State, Policy: now.Policy, Protocol: now.Protocol, Mode: now.Mode,
+		Core: now.Placement.Core, Intended: now.Placement.Intended, By: now.Placement.By, Reason: now.Placement.Reason,
+		topRates: topRates{
+			In: f.per(a.MessagesIn, b.MessagesIn), Out: f.per(a.MessagesOut, b.MessagesOut),
+			MBIn: round(f.per(a.BytesIn, b.BytesIn)/1e6, 3), MBOut: round(f.per(a.BytesOut, b.BytesOut)/1e6, 3),
+		},
+		Queued: b.Queued, Sent: b.Sent, Held: now.HeldBytes, AckLag: b.AckLag, Throttled: b.Throttled, Receive: string(b.Receive), ReceiveWhy: string(b.ReceiveWhy), InSeq: b.InSeq, OutSeq: b.OutSeq, Error: now.Error,
+	}
+	if n := now.Counters.Ready; n > 0 {
+		c.Reconnects = n - 1
+	}
+	return c
+}
+
+func (r *topRates) add(o topRates) {
+	r.In, r.Out = round(r.In+o.In, 1), round(r.Out+o.Out, 1)
+	r.MBIn, r.MBOut = round(r.MBIn+o.MBIn, 3), round(r.MBOut+o.MBOut, 3)
+}
+
+// topOrder is an order of connections.
+type topOrder string
+
+var topOrders = map[topOrder]func(a, b *topConn) int{
+	"rate":  func(a, b *topConn) int { return cmp.Compare(b.In+b.Out, a.In+a.Out) },
+	"bytes": func(a, b *topConn) int { return cmp.Compare(b.MBIn+b.MBOut, a.MBIn+a.MBOut) },
+	"queue": func(a, b *topConn) int { return cmp.Compare(b.Queued+b.Sent, a.Queued+a.Sent) },
+	"lag":   func(a, b *topConn) int { return cmp.Compare(b.AckLag, a.AckLag) },
+	"core":  func(a, b *topConn) int { return cmp.Compare(a.Core, b.Core) },
+	"peer":  func(a, b *topConn) int { return cmp.Or(cmp.Compare(a.Entity, b.Entity), cmp.Compare(a.Peer, b.Peer)) },
+	"id":    func(a, b *topConn) int { return 0 },
+}
+
+func (o *topOrder) String() string {
+	if o == nil {
+		return ""
+	}
+	return string(*o)
+}
+
+// Set parses --sort.
+func (o *topOrder) Set(s string) error {
+	if topOrders[topOrder(s)] == nil {
+		return errors.New("want rate, bytes, queue, lag, core, peer or id")
+	}
+	*o = topOrder(s)
+	return nil
+}
+
+// sort orders the connections, equal ones by age.
+func (f *topFrame) sort(o topOrder) {
+	slices.SortFunc(f.Conns, func(a, b topConn) int { return cmp.Or(topOrders[o](&a, &b), cmp.Compare(a.ID, b.ID)) })
+}
+
+// render draws the frame as text: a line for each core and for each connection.
+func (f *topFrame) render() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "ringmsgr top   %s   %s   pid %d   steering %s   %s\n", f.Name, f.engine, f.PID, f.Steering, f.Addrs)
+	fmt.Fprintf(&b, "%s   in %s/s %s   out %s/s %s   %s held   %d open, %d half open, %d made\n\n", f.Time.Format("15:04:05"),
+		count(f.Total.In), bandwidth(f.Total.MBIn), count(f.Total.Out), bandwidth(f.Total.MBOut), cli.Bytes(f.InFlight), f.Open, f.HalfOpen, f.Made)
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "CORE\tBUSY\tCONNS\tIN/s\tOUT/s\tIN\tOUT\tCALLS/s\tWRITES/s\tSEND\tRECV\tDISP\tRING\tOVERFLOWS\tBY-BUFS\tSTALLS")
+	for i := range f.Cores {
+		c := &f.Cores[i]
+		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\n", c.Core, c.busyText(), c.Conns, count(c.In), count(c.Out),
+			bandwidth(c.MBIn), bandwidth(c.MBOut), count(c.Syscalls), count(c.Writes),
+			percent(c.Shares.Send), percent(c.Shares.Receive), percent(c.Shares.Dispatch), c.InFlight, c.Overflows, c.ByBuffers, c.Stalls)
+	}
+	_ = t.Flush() // a Builder takes everything
+	fmt.Fprintln(&b)
+	fmt.Fprintln(t, "ID\tPEER\tSTATE\tIN/s\tOUT/s\tIN\tOUT\tLAG\tQUEUED\tSENT\tCORE\tRECONN\tPOLICY")
+	for i := range f.Conns {
+		c := &f.Conns[i]
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%d\t%s\n", c.ID, c.peerText(), c.State, count(c.In), count(c.Out),
+			bandwidth(c.MBIn), bandwidth(c.MBOut), c.AckLag, c.Queued, c.Sent, c.coreText(), c.Reconnects, c.policyText())
+	}
+	_ = t.Flush()
+	return b.String()
+}
+
+// busyText is the share of time that a core works, or what keeps it from work.
+func (c *topCore) busyText() string {
+	switch {
+	case c.State == "failed":
+		return "FAILED"
+	case c.State == "draining":
+		return "being removed"
+	case c.Stalled:
+		return "STALLED"
+	case c.Busy < 0 && c.topRates == (topRates{}):
+		return "idle"
+	case c.Busy < 0:
+		return "not known"
+	}
+	return percent(c.Busy)
+}
+
+// peerText is who the peer is, and where.
+func (c *topConn) peerText() string {
+	if c.Entity == "" || c.Remote == "" {
+		return clean(c.Peer)
+	}
+	return clean(c.Entity) + " " + c.Remote
+}
+
+// coreText is the core, and the one that was meant if that is another.
+func (c *topConn) coreText() string {
+	if c.Core != c.Intended {
+		return fmt.Sprintf("%d≠%d", c.Core, c.Intended)
+	}
+	return fmt.Sprint(c.Core)
+}
+
+func (c *topConn) policyText() string {
+	text := c.Policy
+	if c.Mode == "secure" {
+		text += ", secure"
+	}
+	if c.Throttled {
+		text += ", throttled"
+	}
+	if c.Error != "" {
+		text += ": " + clean(c.Error)
+	}
+	return text
+}
+
+func percent(v float64) string { return fmt.Sprintf("%.0f%%", v*100) }
+
+// count is a number per second in at most seven columns.
+func count(v float64) string { return strings.ReplaceAll(cli.Rate(v, ""), " ", "") }
+
+// bandwidth is a rate given in 10^6 bytes per second.
+func bandwidth(mb float64) string {
+	if mb == 0 {
+		return "0"
+	}
+	return cli.Rate(mb*1e6, "B/s")
 }

@@ -1,12 +1,37 @@
 package main
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 
 	"github.com/ringmsgr/ringmsgr/control"
 )
+
+// pattern is random bytes, which are read-only. The payload of a message is a part of them
+// that begins where the numbers of its connection and of itself say, so that bytes of another
+// message, bytes from another place and changed bytes all show.
+type pattern []byte
+
+// starts is at how many places a payload can begin: a prime, so that messages which follow
+// each other in any rhythm begin elsewhere.
+const starts = 4093
+
+// newPattern has room for payloads up to a size.
+func newPattern(size int) pattern {
+	p := make(pattern, size+starts)
+	src := rand.NewChaCha8([32]byte{1})
+	_, _ = src.Read(p) // never fails
+	return p
+}
+
+// payload is that of message n on a connection.
+func (p pattern) payload(conn, n uint64, size int) []byte {
+	at := int((conn%starts*61 + n) % starts)
+	return p[at : at+size : at+size]
+}
 
 // verdict is what serve --verify found in the messages of "send".
 type verdict struct {
@@ -38,8 +63,7 @@ type verifier struct {
 
 // series is the state of one session. It belongs to the core of the connection.
 type series struct {
-	next   uint64 // number of the next message
-	window int    // of the last payload
+	next uint64 // number of the next message
 }
 
 // begin makes c a new session.
@@ -60,7 +84,7 @@ func (v *verifier) check(c *control.Conn, m *control.Message) {
 	}
 	lane, n := binary.LittleEndian.Uint64(m.Front), binary.LittleEndian.Uint64(m.Front[8:])
 	switch {
-	case m.TID != n || len(m.Middle) != 0 || !v.intact(s, m.Data, key(int(lane), n)):
+	case m.TID != n || len(m.Middle) != 0 || !v.intact(lane, n, m.Data):
 		v.corrupt.Add(1)
 		return // its number means nothing
 	case n < s.next:
@@ -74,24 +98,16 @@ func (v *verifier) check(c *control.Conn, m *control.Message) {
 	s.next = n + 1
 }
 
-// intact checks every byte of a payload with key k. Which window it began as
-// depends on how many messages the sender keeps under way: most often it is the
-// one behind the last.
-func (v *verifier) intact(s *series, b []byte, k uint64) bool {
+// intact checks every byte of a payload.
+func (v *verifier) intact(lane, n uint64, b []byte) bool {
 	p := v.pattern.Load()
-	for p == nil || p.size < len(b) {
+	for p == nil || len(*p)-starts < len(b) {
+		larger := newPattern(max(len(b), 1<<16))
 		// Another core may do the same; the larger one stays.
-		v.pattern.CompareAndSwap(p, newPattern(max(len(b), 1<<16)))
+		v.pattern.CompareAndSwap(p, &larger)
 		p = v.pattern.Load()
 	}
-	for i := range windows {
-		w := (s.window + 1 + i) % windows
-		if matches(b, p.window(w)[:len(b)], k) {
-			s.window = w
-			return true
-		}
-	}
-	return false
+	return bytes.Equal(b, p.payload(lane, n, len(b)))
 }
 
 func (v *verifier) verdict() *verdict {

@@ -11,14 +11,13 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
-// sentMessage is message n of lane 3 of a sender that keeps 16 under way.
+// sentMessage is message n of lane 3 of a sender.
 func sentMessage(n uint64, size int) *control.Message {
 	front := make([]byte, headSize)
 	binary.LittleEndian.PutUint64(front, 3)
 	binary.LittleEndian.PutUint64(front[8:], n)
-	m := control.NewMessage(2, front, bytes.Clone(newPattern(size).window(int(n%16))))
+	m := control.NewMessage(2, front, bytes.Clone(newPattern(size).payload(3, n, size)))
 	m.TID = n
-	stamp(m.Data, key(3, n))
 	return m
 }
 
@@ -48,6 +47,23 @@ func TestVerifierLooksAtEveryByte(t *testing.T) {
 	}
 	if got, want := *v.verdict(), (verdict{Verified: next, Corrupt: wrong}); got != want {
 		t.Errorf("%v, want %v", &got, &want)
+	}
+}
+
+// A block of another message, or from another place of the same, is found.
+func TestBytesOfAnotherMessageOrPlaceShow(t *testing.T) {
+	const size, block = 4096, 512
+	p := newPattern(size)
+	right := p.payload(0, 100, size)
+	for name, other := range map[string][]byte{
+		"the next message": p.payload(0, 101, size), "an earlier message": p.payload(0, 84, size), "another connection": p.payload(1, 100, size),
+		"another place": append(bytes.Clone(right[block:]), right[:block]...),
+	} {
+		for at := 0; at < size; at += block {
+			if bytes.Equal(right[at:at+block], other[at:at+block]) {
+				t.Errorf("%s does not show at %d", name, at)
+			}
+		}
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/prom"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -208,7 +208,7 @@ func (s *metered) during(b *testing.B, what func()) (spent time.Duration, answer
 
 // cpu is the CPU time that the server's process has had.
 func (s *metered) cpu(b *testing.B) time.Duration {
-	d, err := procstat.ReadCPU(s.server.Process.Pid)
+	d, err := perf.ReadCPU(s.server.Process.Pid)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -3,8 +3,7 @@ package load
 import (
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/procstat"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
 
 // Traffic is what a Meter measures: requests that are sent and answered. Its
@@ -30,7 +29,7 @@ type Meter struct {
 	measured bool   // the window is open
 	total    uint64 // replies of this slice
 	bytes    uint64 // received within the window
-	latency  *latency.Histogram
+	latency  *perf.Histogram
 
 	opened                 time.Duration // when the window was
 	serverThen, clientThen time.Duration // CPU times at that moment
@@ -42,9 +41,9 @@ func NewMeter(pid int) Meter {
 	base := time.Now()
 	return Meter{
 		now:     func() time.Duration { return time.Since(base) },
-		server:  func() (time.Duration, error) { return procstat.ReadCPU(pid) },
-		client:  func() (time.Duration, error) { return procstat.ReadCPU(0) },
-		latency: latency.New(),
+		server:  func() (time.Duration, error) { return perf.ReadCPU(pid) },
+		client:  func() (time.Duration, error) { return perf.ReadCPU(0) },
+		latency: perf.NewHistogram(),
 	}
 }
 

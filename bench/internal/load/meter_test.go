@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
 
 // phase is what a scripted server does in each turn of a part of a slice.
@@ -43,7 +43,7 @@ func newScript() *script {
 		now:     func() time.Duration { return s.now },
 		server:  func() (time.Duration, error) { return s.server, nil },
 		client:  func() (time.Duration, error) { return s.client, nil },
-		latency: latency.New(),
+		latency: perf.NewHistogram(),
 	}
 	return s
 }

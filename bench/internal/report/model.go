@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/cmd/shared/latency"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
 
 // File is everything that one run of the benchmark found.
@@ -61,7 +61,7 @@ type Load struct {
 
 // String is a short name of the load, such as "4 KiB 16x16".
 func (l Load) String() string {
-	s := fmt.Sprintf("%s %dx%d", quantity.Bytes(int64(l.Size)), l.Conns, l.Depth)
+	s := fmt.Sprintf("%s %dx%d", cli.Bytes(int64(l.Size)), l.Conns, l.Depth)
 	if l.What != "" {
 		s = l.What + " " + s
 	}
@@ -79,7 +79,7 @@ func (l Load) String() string {
 
 // Title is a long name of the load.
 func (l Load) Title() string {
-	s := fmt.Sprintf("%s, %s, depth %d", quantity.Bytes(int64(l.Size)), connections(l.Conns), l.Depth)
+	s := fmt.Sprintf("%s, %s, depth %d", cli.Bytes(int64(l.Size)), connections(l.Conns), l.Depth)
 	if l.Active > 0 && l.Active < l.Conns {
 		s += fmt.Sprintf(", %d active", l.Active)
 	}
@@ -106,12 +106,12 @@ func connections(n int) string {
 // rounds; a round that could not be measured is missing from all servers of
 // the cell.
 type Result struct {
-	Server   string             `json:"server"`
-	Samples  []Sample           `json:"samples"`
-	Median   Sample             `json:"median"` // of each figure by itself
-	Ratio    *Ratios            `json:"ratio,omitempty"`
-	Syscalls Syscalls           `json:"syscalls"`
-	Latency  *latency.Histogram `json:"latency,omitempty"` // of all rounds together
+	Server   string          `json:"server"`
+	Samples  []Sample        `json:"samples"`
+	Median   Sample          `json:"median"` // of each figure by itself
+	Ratio    *Ratios         `json:"ratio,omitempty"`
+	Syscalls Syscalls        `json:"syscalls"`
+	Latency  *perf.Histogram `json:"latency,omitempty"` // of all rounds together
 	// BytesPerConn is what an idle connection takes of the server's resident memory; 0: it
 	// was not measured. The kernel's own memory is not in it.
 	BytesPerConn int64 `json:"bytes_per_conn,omitempty"`

@@ -6,7 +6,7 @@ import (
 	"io"
 	"slices"
 
-	"github.com/ringmsgr/ringmsgr/cmd/shared/quantity"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
 // WriteTable writes the machine, one table per cell, and the summary.
@@ -72,7 +72,7 @@ func (f *File) writeCell(b *bytes.Buffer, c *Cell) {
 		rows[0] = slices.Insert(rows[0], len(rows[0])-ratioColumns, "idle conn")
 		for i, r := range c.Results {
 			if row := rows[i+1]; len(row) > ratioColumns { // it was measured
-				rows[i+1] = slices.Insert(row, len(row)-ratioColumns, quantity.Bytes(r.BytesPerConn))
+				rows[i+1] = slices.Insert(row, len(row)-ratioColumns, cli.Bytes(r.BytesPerConn))
 			}
 		}
 	}
@@ -115,16 +115,16 @@ func (r Result) row(base string) []string {
 		case us == 0:
 			return "-"
 		case m.UnsteadyStart:
-			return "> " + quantity.Micros(us)
+			return "> " + cli.Micros(us)
 		case m.Replies < beyond:
-			return "~ " + quantity.Micros(us)
+			return "~ " + cli.Micros(us)
 		}
-		return quantity.Micros(us)
+		return cli.Micros(us)
 	}
 	row := []string{
-		r.Server, quantity.Count(m.MessagesPerS), quantity.Count(m.MBPerS),
+		r.Server, cli.Count(m.MessagesPerS), cli.Count(m.MBPerS),
 		latency(m.P50US, 1), latency(m.P99US, 100), latency(m.P999US, 1000),
-		quantity.Micros(m.ServerCPUUS), quantity.Micros(m.ClientCPUUS), r.Syscalls.String(),
+		cli.Micros(m.ServerCPUUS), cli.Micros(m.ClientCPUUS), r.Syscalls.String(),
 	}
 	switch {
 	case r.Server == base:

@@ -13,10 +13,10 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/echotest"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/proctest"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
-func TestMain(m *testing.M) { proctest.Main(m) }
+func TestMain(m *testing.M) { clitest.Main(m) }
 
 func testFloor(t *testing.T, start func() (*Floor, error)) *Floor {
 	t.Helper()
@@ -182,7 +182,7 @@ func TestTheLoadClientMeasuresBothServers(t *testing.T) {
 // The CPU time of the server is that of the process named, not of the client.
 func TestTheLoadClientReadsTheClockOfTheServer(t *testing.T) {
 	f := testFloor(t, NewFloor)
-	o := load.Options{Addr: f.Addr().String(), Raw: true, Conns: 1, Depth: 16, Size: 64, PID: proctest.Sleeper(t)}
+	o := load.Options{Addr: f.Addr().String(), Raw: true, Conns: 1, Depth: 16, Size: 64, PID: clitest.Sleeper(t)}
 	l, err := load.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

@@ -90,6 +90,9 @@ func (r Reader) Parse(ctx context.Context, text string) (wire.Addr, error) {
 		case other, "any", "none":
 			return fail("only " + proto + " addresses are spoken")
 		}
+		if kind != proto && unknown.MatchString(text) {
+			return fail("there is no protocol " + kind)
+		}
 	}
 	rest, nonceText, hasNonce := strings.Cut(rest, "/")
 	nonce := uint64(0)
@@ -162,6 +165,9 @@ func isIP(s string) bool {
 	_, err := netip.ParseAddr(s)
 	return err == nil
 }
+
+// unknown begins with a protocol that does not exist, and no host that is called like one.
+var unknown = regexp.MustCompile(`^v[0-9]+:.*[A-Za-z.:]`)
 
 // name is a host name; one of digits and dots only is a mistyped IP address.
 var (

@@ -72,6 +72,7 @@ func TestWhatIsWrongWithAnAddressIsSaid(t *testing.T) {
 		"3300":                     "neither an IP address nor a host name",
 		"two words":                "neither an IP address nor a host name",
 		"fd00::2::6800":            "brackets",
+		"v3:10.0.0.1:3300":         "there is no protocol v3; want v2:",
 		"[fe80::1%eth0]:6800":      "zone",
 	} {
 		_, err := Reader{Lookup: book}.Parse(t.Context(), text)

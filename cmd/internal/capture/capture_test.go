@@ -7,10 +7,15 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
 )
 
 var (
@@ -18,57 +23,44 @@ var (
 	v6 = [2]netip.AddrPort{netip.MustParseAddrPort("[fd00::1]:50000"), netip.MustParseAddrPort("[fd00::2]:3300")}
 )
 
-// segment is an IP packet with a TCP segment.
-func segment(addrs [2]netip.AddrPort, flags byte, seq uint32, payload string) []byte {
-	tcp := make([]byte, 20, 20+len(payload))
-	be.PutUint16(tcp, addrs[0].Port())
-	be.PutUint16(tcp[2:], addrs[1].Port())
-	be.PutUint32(tcp[4:], seq)
-	tcp[12], tcp[13] = 5<<4, flags
-	tcp = append(tcp, payload...)
-	if addrs[0].Addr().Is4() {
-		ip := make([]byte, 20, 20+len(tcp))
-		ip[0], ip[9] = 0x45, protoTCP
-		be.PutUint16(ip[2:], uint16(20+len(tcp)))
-		copy(ip[12:], addrs[0].Addr().AsSlice())
-		copy(ip[16:], addrs[1].Addr().AsSlice())
-		return append(ip, tcp...)
+// packetOf is a packet of a link with a TCP segment at sequence number 9.
+func packetOf(t *testing.T, link layers.LinkType, addrs [2]netip.AddrPort, payload string) []byte {
+	t.Helper()
+	tcp := &layers.TCP{SrcPort: layers.TCPPort(addrs[0].Port()), DstPort: layers.TCPPort(addrs[1].Port()), Seq: 9, ACK: true}
+	var ip gopacket.SerializableLayer
+	typ := layers.EthernetTypeIPv4
+	if src, dst := addrs[0].Addr(), addrs[1].Addr(); src.Is4() {
+		ip = &layers.IPv4{Version: 4, Protocol: layers.IPProtocolTCP, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}
+	} else {
+		typ = layers.EthernetTypeIPv6
+		ip = &layers.IPv6{Version: 6, NextHeader: layers.IPProtocolTCP, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}
 	}
-	ip := make([]byte, 40, 48+len(tcp))
-	ip[0], ip[6] = 0x60, 0 // an empty header of options follows
-	be.PutUint16(ip[4:], uint16(8+len(tcp)))
-	copy(ip[8:], addrs[0].Addr().AsSlice())
-	copy(ip[24:], addrs[1].Addr().AsSlice())
-	return append(append(ip, protoTCP, 0, 0, 0, 0, 0, 0, 0), tcp...)
+	b := gopacket.NewSerializeBuffer()
+	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true}, ip, tcp, gopacket.Payload(payload)); err != nil {
+		t.Fatal(err)
+	}
+	be := binary.BigEndian
+	head := map[layers.LinkType][]byte{
+		layers.LinkTypeEthernet:  be.AppendUint16(append(make([]byte, 12), 0x81, 0, 0, 5), uint16(typ)), // with a VLAN tag
+		layers.LinkTypeLinuxSLL:  be.AppendUint16([]byte{0, 0, 0, 1, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0}, uint16(typ)),
+		layers.LinkTypeLinuxSLL2: append(be.AppendUint16(nil, uint16(typ)), make([]byte, 18)...),
+		layers.LinkTypeNull:      {byte(layers.ProtocolFamilyIPv4), 0, 0, 0},
+		layers.LinkTypeLoop:      {0, 0, 0, byte(layers.ProtocolFamilyIPv4)},
+	}[link]
+	if len(head) == 4 && typ == layers.EthernetTypeIPv6 {
+		head = []byte{byte(layers.ProtocolFamilyIPv6Linux), 0, 0, 0}
+	}
+	return append(head, b.Bytes()...)
 }
 
-// linked puts the header of a link before an IP packet.
-func linked(t LinkType, ip []byte) []byte {
-	typ := uint16(etherIPv4)
-	if ip[0]>>4 == 6 {
-		typ = etherIPv6
-	}
-	switch t {
-	case LinkEthernet: // with a VLAN tag
-		return append(be.AppendUint16(append(make([]byte, 12), 0x81, 0, 0, 5), typ), ip...)
-	case LinkSLL:
-		return append(be.AppendUint16(make([]byte, 14), typ), ip...)
-	case LinkSLL2:
-		return append(append(be.AppendUint16(nil, typ), make([]byte, 18)...), ip...)
-	case LinkNull, LinkLoop:
-		return append(make([]byte, 4), ip...)
-	}
-	return ip
-}
-
-// pcapOf writes a recording in the older format.
-func pcapOf(order binary.AppendByteOrder, magic uint32, link LinkType, packets ...[]byte) []byte {
-	p := order.AppendUint32(nil, magic)
-	p = append(p, make([]byte, 16)...)
-	p = order.AppendUint32(p, uint32(link))
+// pcapOf writes a recording in the older format. Each packet had more bytes on the wire.
+func pcapOf(order binary.AppendByteOrder, link layers.LinkType, more int, packets ...[]byte) []byte {
+	p := order.AppendUint32(nil, 0xa1b2c3d4)
+	p = order.AppendUint32(append(p, order.AppendUint16(order.AppendUint16(nil, 2), 4)...), 0)
+	p = order.AppendUint32(append(p, make([]byte, 8)...), uint32(link))
 	for i, packet := range packets {
-		for _, n := range []uint32{uint32(100 + i), 7, uint32(len(packet)), uint32(len(packet))} {
-			p = order.AppendUint32(p, n)
+		for _, n := range []int{100 + i, 7, len(packet), len(packet) + more} {
+			p = order.AppendUint32(p, uint32(n))
 		}
 		p = append(p, packet...)
 	}
@@ -76,73 +68,98 @@ func pcapOf(order binary.AppendByteOrder, magic uint32, link LinkType, packets .
 }
 
 // pcapngOf writes one in the newer format, with times in nanoseconds.
-func pcapngOf(order binary.AppendByteOrder, link LinkType, packets ...[]byte) []byte {
-	block := func(p []byte, typ uint32, body []byte) []byte {
-		body = append(body, make([]byte, (4-len(body)%4)%4)...)
-		size := uint32(12 + len(body))
-		p = order.AppendUint32(order.AppendUint32(p, typ), size)
-		return order.AppendUint32(append(p, body...), size)
-	}
-	p := block(nil, blockSection, append(order.AppendUint32(nil, orderMagic), make([]byte, 12)...))
-	iface := order.AppendUint32(order.AppendUint16(order.AppendUint16(nil, uint16(link)), 0), 0)
-	iface = append(order.AppendUint16(order.AppendUint16(iface, optionTSResol), 1), 9, 0, 0, 0)
-	p = block(p, blockInterface, append(iface, 0, 0, 0, 0))
-	p = block(p, 5, nil) // statistics
+func pcapngOf(t *testing.T, link layers.LinkType, packets ...[]byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := pcapgo.NewNgWriter(&b, link)
 	for i, packet := range packets {
-		at := uint64(100+i)*1e9 + 7000
-		body := order.AppendUint32(nil, 0)
-		for _, n := range []uint32{uint32(at >> 32), uint32(at), uint32(len(packet)), uint32(len(packet))} {
-			body = order.AppendUint32(body, n)
+		if err == nil {
+			err = w.WritePacket(gopacket.CaptureInfo{Timestamp: time.Unix(int64(100+i), 7000), CaptureLength: len(packet), Length: len(packet)}, packet)
 		}
-		p = block(p, blockPacket, append(body, packet...))
 	}
-	return p
+	if err == nil {
+		err = w.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
 }
 
 func TestEveryFormatAndLinkTypeIsRead(t *testing.T) {
-	for _, link := range []LinkType{LinkNull, LinkEthernet, LinkRaw, LinkLoop, LinkSLL, LinkSLL2} {
+	for _, link := range []layers.LinkType{
+		layers.LinkTypeNull, layers.LinkTypeEthernet, layers.LinkTypeRaw, layers.LinkTypeLoop, layers.LinkTypeLinuxSLL, layers.LinkTypeLinuxSLL2,
+	} {
 		for _, addrs := range [][2]netip.AddrPort{v4, v6} {
-			packet := linked(link, segment(addrs, 16, 9, "hello"))
+			packet := packetOf(t, link, addrs, "hello")
 			for name, file := range map[string][]byte{
-				"pcap":             pcapOf(binary.LittleEndian, magicMicros, link, packet, packet),
-				"pcap, big endian": pcapOf(binary.BigEndian, magicMicros, link, packet, packet),
-				"pcapng":           pcapngOf(binary.LittleEndian, link, packet, packet),
-				"pcapng, big":      pcapngOf(binary.BigEndian, link, packet, packet),
+				"pcap":             pcapOf(binary.LittleEndian, link, 0, packet, packet),
+				"pcap, big endian": pcapOf(binary.BigEndian, link, 0, packet, packet),
+				"pcapng":           pcapngOf(t, link, packet, packet),
 			} {
 				r, err := NewReader(bytes.NewReader(file))
 				if err != nil || !Is(file) {
 					t.Fatalf("%s: %v", name, err)
 				}
 				for i := range 2 {
-					p, err := r.Next()
-					s, ok := p.Segment()
-					if err != nil || !ok || s.Src != addrs[0] || s.Dst != addrs[1] || s.Seq != 9 || string(s.Payload) != "hello" || s.Len != 5 ||
-						!s.Time.Equal(time.Unix(int64(100+i), 7000)) {
+					s, err := r.Next()
+					if err != nil || s.Src != addrs[0] || s.Dst != addrs[1] || s.Seq != 9 || string(s.Payload) != "hello" || s.Len != 5 ||
+						s.Time.Unix() != int64(100+i) || s.Time.Nanosecond() != 7000 {
 						t.Errorf("%s, link type %d: %+v, %v", name, link, s, err)
 					}
 				}
-				if _, err := r.Next(); !errors.Is(err, io.EOF) {
-					t.Errorf("%s: %v at the end", name, err)
+				if _, err := r.Next(); !errors.Is(err, io.EOF) || r.Truncated {
+					t.Errorf("%s: %v at the end, truncated %t", name, err, r.Truncated)
 				}
 			}
 		}
 	}
 }
 
-// A recording that ends anywhere ends there, and never with more than an error.
+// What the recording has cut off is counted; what pads a small Ethernet frame is not.
+func TestThePayloadThatWasCutIsCounted(t *testing.T) {
+	for _, addrs := range [][2]netip.AddrPort{v4, v6} {
+		whole := packetOf(t, layers.LinkTypeEthernet, addrs, "hello, world")
+		for name, c := range map[string]struct {
+			packet    []byte
+			more      int
+			text      string
+			onTheWire int
+		}{
+			"whole":  {whole, 0, "hello, world", 12},
+			"cut":    {whole[:len(whole)-7], 7, "hello", 12},
+			"padded": {append(bytes.Clone(whole), 0, 0, 0), 4, "hello, world", 12},
+		} {
+			r, err := NewReader(bytes.NewReader(pcapOf(binary.LittleEndian, layers.LinkTypeEthernet, c.more, c.packet)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s, err := r.Next(); err != nil || string(s.Payload) != c.text || s.Len != c.onTheWire {
+				t.Errorf("%s: %q of %d, %v", name, s.Payload, s.Len, err)
+			}
+		}
+	}
+}
+
+// A recording that ends anywhere ends there, and never with more than an error. Where it
+// ends within a packet it says so.
 func TestARecordingMayEndAnywhere(t *testing.T) {
-	packet := linked(LinkEthernet, segment(v4, 16, 9, "hello"))
-	for _, file := range [][]byte{pcapOf(binary.LittleEndian, magicNanos, LinkEthernet, packet), pcapngOf(binary.LittleEndian, LinkEthernet, packet)} {
+	packet := packetOf(t, layers.LinkTypeEthernet, v4, "hello")
+	for name, file := range map[string][]byte{"pcap": pcapOf(binary.LittleEndian, layers.LinkTypeEthernet, 0, packet), "pcapng": pcapngOf(t, layers.LinkTypeEthernet, packet)} {
 		for n := range len(file) {
 			r, err := NewReader(bytes.NewReader(file[:n]))
 			if err != nil {
 				if !errors.Is(err, ErrFormat) {
-					t.Errorf("%d bytes: %v", n, err)
+					t.Errorf("%s, %d bytes: %v", name, n, err)
 				}
 				continue
 			}
-			if _, err := r.Next(); !errors.Is(err, io.EOF) {
-				t.Errorf("%d bytes: %v", n, err)
+			_, err = r.Next()
+			if whole := name == "pcap" && n == 24; !errors.Is(err, io.EOF) || name == "pcap" && r.Truncated == whole {
+				t.Errorf("%s, %d bytes: %v, truncated %t", name, n, err, r.Truncated)
+			}
+			if name == "pcapng" && n > len(file)-len(packet) && !r.Truncated {
+				t.Errorf("%s, %d bytes: not truncated", name, n)
 			}
 		}
 	}
@@ -150,18 +167,23 @@ func TestARecordingMayEndAnywhere(t *testing.T) {
 
 func TestWrongLengthsAreRefusedBeforeMemoryIsTaken(t *testing.T) {
 	large := binary.LittleEndian.AppendUint32(nil, 0xffffffff)
-	pcap := append(pcapOf(binary.LittleEndian, magicMicros, LinkRaw), append(append(make([]byte, 8), large...), large...)...)
-	ng := append(pcapngOf(binary.LittleEndian, LinkRaw), append(append(binary.LittleEndian.AppendUint32(nil, blockPacket), large...), 0, 0, 0, 0)...)
-	for _, file := range [][]byte{pcap, ng} {
+	pcap := append(pcapOf(binary.LittleEndian, layers.LinkTypeRaw, 0), append(append(make([]byte, 8), large...), large...)...)
+	ng := append(pcapngOf(t, layers.LinkTypeRaw), append(append(binary.LittleEndian.AppendUint32(nil, 6), large...), make([]byte, 12)...)...)
+	ng = append(append(append(ng, large...), large...), 0, 0, 0, 0)
+	for name, file := range map[string][]byte{"pcap": pcap, "pcapng": ng} {
 		r, err := NewReader(bytes.NewReader(file))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.Next(); !errors.Is(err, ErrFormat) {
-			t.Errorf("%v", err)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err = r.Next()
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; err == nil || took > 4<<20 {
+			t.Errorf("%s: %v, with %d bytes of memory", name, err, took)
 		}
 	}
-	if _, err := NewReader(bytes.NewReader(pcapOf(binary.LittleEndian, magicMicros, 147))); !errors.Is(err, ErrFormat) {
+	if _, err := NewReader(bytes.NewReader(pcapOf(binary.LittleEndian, 147, 0))); !errors.Is(err, ErrFormat) {
 		t.Errorf("a link type that nobody knows: %v", err)
 	}
 }

@@ -68,10 +68,10 @@ type stream struct {
 
 // direction is what one side sends.
 type direction struct {
-	known bool   // next is
-	next  uint32 // number of the next byte
-	early []early
-	held  int // bytes of early
+	known bool    // next is
+	next  uint32  // number of the next byte
+	early []early // by seq
+	held  int     // bytes of early
 	fin   bool
 	finAt uint32
 	acked uint32 // by the other side, if known
@@ -198,16 +198,17 @@ func (st *stream) add(from Side, s Segment) {
 // segment takes bytes, in order or early.
 func (st *stream) segment(from Side, at time.Time, e early) {
 	d := &st.dirs[from]
-	if int32(e.seq-d.next) > 0 {
-		d.early = append(d.early, early{e.seq, slices.Clone(e.data), e.size})
-		d.held += len(e.data)
-		for len(d.early) > maxEarly || d.held > maxEarlyBytes {
-			st.skip(from, at)
-		}
+	if int32(e.seq-d.next) <= 0 {
+		st.deliver(from, at, e)
+		st.upTo(from, at, d.next)
 		return
 	}
-	st.deliver(from, at, e)
-	st.catchUp(from, at)
+	i, _ := slices.BinarySearchFunc(d.early, e, func(a, b early) int { return int(int32(a.seq - b.seq)) })
+	d.early = slices.Insert(d.early, i, early{e.seq, slices.Clone(e.data), e.size})
+	d.held += len(e.data)
+	for len(d.early) > maxEarly || d.held > maxEarlyBytes {
+		st.upTo(from, at, d.early[0].seq)
+	}
 }
 
 // deliver passes on what is new of a segment that begins where the stream is, or before.
@@ -226,56 +227,40 @@ func (st *stream) deliver(from Side, at time.Time, e early) {
 	}
 }
 
-// catchUp delivers what came early and is next now.
-func (st *stream) catchUp(from Side, at time.Time) {
+// upTo delivers what came early before seq, and behind it without a gap. What is missing
+// before seq is given up.
+func (st *stream) upTo(from Side, at time.Time, seq uint32) {
 	d := &st.dirs[from]
 	for {
-		i := d.first()
-		if i < 0 || int32(d.early[i].seq-d.next) > 0 {
+		for len(d.early) > 0 && int32(d.early[0].seq-d.next) <= 0 {
+			e := d.early[0]
+			d.early, d.held = slices.Delete(d.early, 0, 1), d.held-len(e.data)
+			st.deliver(from, at, e)
+		}
+		to := seq
+		if len(d.early) > 0 && int32(d.early[0].seq-seq) < 0 {
+			to = d.early[0].seq
+		}
+		n := int32(to - d.next)
+		if n <= 0 || n > maxJump {
 			return
 		}
-		e := d.early[i]
-		d.early = slices.Delete(d.early, i, i+1)
-		d.held -= len(e.data)
-		st.deliver(from, at, e)
+		d.next = to
+		st.h.Gap(at, from, uint64(n))
 	}
-}
-
-// first is the index of the early segment that comes next, -1 for none.
-func (d *direction) first() int {
-	at := -1
-	for i := range d.early {
-		if at < 0 || int32(d.early[i].seq-d.early[at].seq) < 0 {
-			at = i
-		}
-	}
-	return at
-}
-
-// skip gives up what is missing before the first early segment.
-func (st *stream) skip(from Side, at time.Time) {
-	d := &st.dirs[from]
-	i := d.first()
-	if i < 0 {
-		return
-	}
-	st.h.Gap(at, from, uint64(d.early[i].seq-d.next))
-	d.next = d.early[i].seq
-	st.catchUp(from, at)
 }
 
 // acked: the other side has everything up to ack. What is missing before that was not
 // recorded, and will not be.
 func (st *stream) acked(from Side, at time.Time, ack uint32) {
 	d := &st.dirs[from]
-	for d.known {
-		i := d.first()
-		if i < 0 || int32(ack-d.early[i].seq) < 0 {
-			break
-		}
-		st.skip(from, at)
+	if !d.known {
+		return
 	}
-	if d.known && int32(ack-d.acked) > 0 {
+	for len(d.early) > 0 && int32(ack-d.early[0].seq) >= 0 {
+		st.upTo(from, at, d.early[0].seq)
+	}
+	if int32(ack-d.acked) > 0 {
 		d.acked = ack
 	}
 	if d.fin && int32(ack-d.finAt) > 0 {
@@ -284,25 +269,20 @@ func (st *stream) acked(from Side, at time.Time, ack uint32) {
 	}
 }
 
-// upTo says that nothing before seq will come any more.
-func (st *stream) upTo(from Side, at time.Time, seq uint32) {
-	d := &st.dirs[from]
-	if n := int32(seq - d.next); n > 0 && n <= maxJump {
-		d.next = seq
-		st.h.Gap(at, from, uint64(n))
-	}
-}
-
 // flush delivers what is left.
 func (st *stream) flush(at time.Time) {
 	for from := range st.dirs {
-		for len(st.dirs[from].early) > 0 {
-			st.skip(Side(from), at)
+		d := &st.dirs[from]
+		if !d.known {
+			continue
 		}
-		if d := &st.dirs[from]; d.known && d.fin {
-			st.upTo(Side(from), at, d.finAt)
-		} else if d.known {
-			st.upTo(Side(from), at, d.acked)
+		end := d.acked
+		if d.fin {
+			end = d.finAt
 		}
+		for len(d.early) > 0 {
+			st.upTo(Side(from), at, d.early[0].seq)
+		}
+		st.upTo(Side(from), at, end)
 	}
 }

@@ -38,13 +38,11 @@ func decode(p []byte, keys *keylog.Keys) (all []trace.Record) {
 	opt := dissect.Options{Keys: keys, Cut: 16, Emit: func(r trace.Record) { all = append(append(all, r), j.Look(&r)...) }}
 	streams := capture.NewAssembler(func(at time.Time, c capture.Conn) capture.Handler { return dissect.NewConn(at, c, number, opt) })
 	for {
-		p, err := packets.Next()
+		s, err := packets.Next()
 		if err != nil {
 			break
 		}
-		if s, ok := p.Segment(); ok {
-			streams.Add(s)
-		}
+		streams.Add(s)
 	}
 	streams.Close()
 	return all

@@ -4,36 +4,44 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
+// session reads the flags of a client.
+func session(args string) (cfg control.Config, err error) {
+	var s Session
+	fs := cli.NewFlags("")
+	s.Register(fs, "client.x", time.Second, "all")
+	if _, err := cli.Parse(fs, strings.Fields(args)); err != nil {
+		return cfg, err
+	}
+	return cfg, s.Read(&cfg)
+}
+
 func TestRightValuesAreRead(t *testing.T) {
 	if b, log, err := (&Engine{"epoll", "off"}).Read(nil); b != uring.Epoll || log.Enabled(t.Context(), slog.LevelError) || err != nil {
 		t.Errorf("%v, %v", b, err)
 	}
-	for n, want := range []bool{true, false} {
-		if rev0, err := Revision(n); rev0 != want || err != nil {
-			t.Errorf("revision %d: %v, %v", n, rev0, err)
+	for _, c := range []struct {
+		args string
+		want control.Config
+	}{
+		{"", control.Config{Name: wire.EntityName{Type: wire.Client, ID: "x"}}},
+		{"--name osd.3 --rev 0 --timeout 1ns", control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "3"}, Rev0: true}},
+		{"--mode secure,crc --proto v1", control.Config{Name: wire.EntityName{Type: wire.Client, ID: "x"}, Modes: []auth.Mode{auth.Secure, auth.CRC}}},
+	} {
+		if got, err := session(c.args); err != nil || got.Name != c.want.Name || got.Rev0 != c.want.Rev0 || !slices.Equal(got.Modes, c.want.Modes) {
+			t.Errorf("%q: %+v, %v", c.args, got, err)
 		}
-	}
-	if n, err := Name("osd.3"); n != (wire.EntityName{Type: wire.OSD, ID: "3"}) || err != nil {
-		t.Errorf("%v, %v", n, err)
-	}
-	if l, err := Modes("secure,crc"); len(l) != 2 || l[0] != auth.Secure || l[1] != auth.CRC || err != nil {
-		t.Errorf("%v, %v", l, err)
-	}
-	if l, err := Modes(""); l != nil || err != nil {
-		t.Errorf("%v, %v", l, err)
-	}
-	if err := Timeout(time.Nanosecond); err != nil {
-		t.Error(err)
 	}
 	file := filepath.Join(t.TempDir(), "keyring")
 	if err := os.WriteFile(file, []byte("[client.x]\nkey = AQBAGgFrkJ2DJBAALXeqe7bTTWvmuDKp+LpfWA==\n"), 0o600); err != nil {
@@ -55,12 +63,12 @@ func TestWrongValuesNameTheirFlag(t *testing.T) {
 	}
 	for flag, read := range map[string]func() error{
 		`--backend "kqueue"`: func() error { _, _, err := (&Engine{"kqueue", "warn"}).Read(nil); return err },
-		"--rev 2":            func() error { _, err := Revision(2); return err },
-		"--name":             func() error { _, err := Name("nobody"); return err },
-		"--mode":             func() error { _, err := Modes("loud"); return err },
+		"--rev 2":            func() error { _, err := session("--rev 2"); return err },
+		"--name":             func() error { _, err := session("--name nobody"); return err },
+		"--mode":             func() error { _, err := session("--mode loud"); return err },
 		`--log-level "loud"`: func() error { _, _, err := (&Engine{"auto", "loud"}).Read(nil); return err },
-		"--timeout 0s":       func() error { return Timeout(0) },
-		"--timeout -1s":      func() error { return Timeout(-time.Second) },
+		"--timeout 0s":       func() error { _, err := session("--timeout 0s"); return err },
+		"--timeout -1s":      func() error { _, err := session("--timeout -1s"); return err },
 		"--keyring " + broken + ".not: no such file": func() error { _, err := Keyring(broken + ".not"); return err },
 		"--keyring " + broken:                        func() error { _, err := Keyring(broken); return err },
 	} {

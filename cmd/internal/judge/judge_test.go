@@ -124,6 +124,32 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	}
 }
 
+// An ack of the last message is right, and of the one behind it wrong.
+func TestAnAckOfMoreThanWasSentIsWrongByOne(t *testing.T) {
+	sent := opened(t).and(con, "MESSAGE", message(1, 0)).and(con, "MESSAGE", message(2, 0))
+	if _, wrong := sent.and(acc, "ACK", &trace.Ack{Seq: 2}).notes(); len(wrong) > 0 {
+		t.Errorf("an ack of all: %q", wrong)
+	}
+	if _, wrong := sent.and(acc, "ACK", &trace.Ack{Seq: 3}).notes(); len(wrong) != 1 || !strings.Contains(wrong[0], "acknowledges message 3, and the last that was sent is 2") {
+		t.Errorf("an ack of one more: %q", wrong)
+	}
+}
+
+// A judge that keeps the connections that have ended would have to forget those that are
+// open, at its bound.
+func TestAConnectionThatHasEndedIsForgotten(t *testing.T) {
+	j := New()
+	for socket := range uint64(10) {
+		for _, r := range opened(t).event(trace.End, "", "closed") {
+			r.Socket = socket
+			j.Look(&r)
+		}
+	}
+	if len(j.conns) > 0 {
+		t.Errorf("%d connections are kept", len(j.conns))
+	}
+}
+
 // What a gap may explain is not held against anybody.
 func TestNothingIsClaimedBehindAGap(t *testing.T) {
 	for name, l := range map[string]life{

@@ -4,6 +4,9 @@ package scope
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"syscall"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -30,4 +33,42 @@ func With(cfg control.Config, f func(m *control.Messenger) error) error {
 		return err
 	}
 	return errors.Join(f(m), Close(m))
+}
+
+// Wait waits until ctx ends. The error says that a core broke before.
+func Wait(ctx context.Context, m *control.Messenger) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-m.Plane().Failures():
+		return fmt.Errorf("a core broke: %w", err)
+	}
+}
+
+// Stats calls f while the statistics of m are served, for "ringmsgr top" and the exporter: at
+// the path of a Unix socket, or with auto where both look for a process. Without a path it
+// only calls f.
+func Stats(m *control.Messenger, path string, f func() error) error {
+	if path == "" {
+		return f()
+	}
+	at := path
+	if path == "auto" {
+		at = control.StatsSocket(os.Getpid())
+	}
+	stats, err := m.ServeStats(at)
+	if err != nil {
+		return fmt.Errorf("--stats %s: %w", path, Cause(err))
+	}
+	return errors.Join(f(), stats.Close())
+}
+
+// Cause is what the kernel said, if err has that, for whoever says where: it is in several
+// layers, each of which has said so.
+func Cause(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
 }

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
+	"runtime/debug"
 	"strings"
-
-	"github.com/ringmsgr/ringmsgr/cmd/shared/build"
 )
 
 // The exit statuses.
@@ -47,10 +47,64 @@ func WriteJSON(w io.Writer, v any) error {
 // PrintVersion writes what a program was built from, in one line of text or
 // JSON.
 func PrintVersion(w io.Writer, program string, asJSON bool) error {
-	i := build.Read()
+	i := ReadBuild()
 	if asJSON {
 		return WriteJSON(w, i)
 	}
 	_, err := fmt.Fprintln(w, program, i)
 	return err
+}
+
+// Build is what a program was built from.
+type Build struct {
+	Version  string `json:"version"`            // of the module: a tag, a pseudo-version, or "(devel)"
+	Commit   string `json:"commit,omitempty"`   // in full; empty if it is not known
+	Modified bool   `json:"modified,omitempty"` // the commit is not all
+	Go       string `json:"go"`                 // version of the toolchain
+	Platform string `json:"platform"`           // such as linux/amd64
+}
+
+// ReadBuild returns what this program was built from.
+func ReadBuild() Build {
+	i := Build{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if b, ok := debug.ReadBuildInfo(); ok {
+		i.fill(b)
+	}
+	return i
+}
+
+// fill takes what the toolchain has noted in the program.
+func (i *Build) fill(b *debug.BuildInfo) {
+	if b.Main.Version != "" {
+		i.Version = b.Main.Version
+	}
+	for _, s := range b.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			i.Commit = s.Value
+		case "vcs.modified":
+			i.Modified = s.Value == "true"
+		}
+	}
+}
+
+// Source is the commit in a few characters, and whether it was changed; empty if
+// it is not known.
+func (i Build) Source() string {
+	switch {
+	case i.Commit == "":
+		return ""
+	case i.Modified:
+		return fmt.Sprintf("commit %.12s with changes", i.Commit)
+	}
+	return fmt.Sprintf("commit %.12s", i.Commit)
+}
+
+// String is one line for people.
+func (i Build) String() string {
+	source := i.Source()
+	if source == "" {
+		source = "commit not known (\"go build -buildvcs=true\" in a clone notes it)"
+	}
+	return i.Version + ", " + source + ", " + i.Go + " " + i.Platform
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -53,6 +55,9 @@ func TestAWrongFlagIsNamedAsItIsWritten(t *testing.T) {
 		"--picky x":        `--picky "x": want something else`,
 		"--n":              "--n needs a value",
 		"x --nothing else": "there is no flag --nothing",
+		"--wiat 1s":        "there is no flag --wiat: did you mean --wait?",
+		"--pick x":         "there is no flag --pick: did you mean --picky?",
+		"--pickyness":      "there is no flag --pickyness: did you mean --picky?",
 		"---n 1":           "bad flag syntax: ---n",
 	} {
 		fs := NewFlags("")
@@ -90,6 +95,24 @@ func TestFlagsAreListedWithinTheWidth(t *testing.T) {
 	}
 }
 
+func TestATextHangsBehindItsHead(t *testing.T) {
+	const text = "GOMAXPROCS is 2, wanted is 4 (cores + 2): set it in programs that embed the library"
+	for _, width := range []int{40, 80, 100} {
+		for _, head := range []string{"", "scheduler    note    "} {
+			var b strings.Builder
+			Hang(&b, head, text, width)
+			if got := strings.Fields(strings.TrimPrefix(b.String(), head)); strings.Join(got, " ") != text {
+				t.Errorf("%d columns: %q", width, got)
+			}
+			for line := range strings.Lines(b.String()) {
+				if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > width {
+					t.Errorf("%d columns of %d: %s", n, width, line)
+				}
+			}
+		}
+	}
+}
+
 func TestUsageErrorsAreFound(t *testing.T) {
 	inner := errors.New("inner")
 	err := Usagef("--x: %w", inner)
@@ -110,5 +133,28 @@ func TestTheVersionIsOneLine(t *testing.T) {
 	var v struct{ Version, Go string }
 	if err := PrintVersion(&b, "prog", true); err != nil || json.Unmarshal(b.Bytes(), &v) != nil || v.Version == "" || v.Go == "" {
 		t.Errorf("%q, %v", b.String(), err)
+	}
+}
+
+func TestTheVersionNamesTheCommit(t *testing.T) {
+	b := &debug.BuildInfo{Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "0123456789abcdef"}, {Key: "vcs.modified", Value: "true"}}}
+	b.Main.Version = "v1.2.3"
+	i := Build{Version: "(devel)", Go: "go1.26", Platform: "linux/amd64"}
+	if got := i.String(); !strings.HasPrefix(got, "(devel), commit not known (") || !strings.HasSuffix(got, ", go1.26 linux/amd64") {
+		t.Error(got)
+	}
+	i.fill(b)
+	if got := i.String(); got != "v1.2.3, commit 0123456789ab with changes, go1.26 linux/amd64" {
+		t.Error(got)
+	}
+	i.Modified = false
+	if got := i.Source(); got != "commit 0123456789ab" {
+		t.Error(got)
+	}
+}
+
+func TestThisProgramHasAVersion(t *testing.T) {
+	if i := ReadBuild(); i.Version == "" || i.Go != runtime.Version() || i.Platform == "" {
+		t.Errorf("%+v", i)
 	}
 }

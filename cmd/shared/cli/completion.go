@@ -4,86 +4,75 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 )
 
-// Verb is a command of a program, for the completion of its arguments.
-type Verb struct {
-	Name, Summary string
-	Flags         *flag.FlagSet
-	Args          []string // words that can follow; empty: files
-}
-
-// Shells are those that Complete writes for.
+// Shells are those for which every program writes a completion.
 var Shells = []string{"bash", "zsh", "fish"}
 
-// Complete writes a script that has a shell complete the commands and flags of a
-// program. values are what the value of a flag can be, by the word in capitals that
-// stands for it; FILE and PATH are files. The error is a UsageError for another shell.
-func Complete(w io.Writer, shell, program string, verbs []Verb, values map[string][]string) error {
-	c := completion{w, program, verbs, values}
+// verbs are all commands of the program, those that every program has included.
+func (p *Program) verbs() []Command {
+	all := append([]Command(nil), p.Commands...)
+	for _, c := range []Command{
+		{Name: "version", Help: "what this program was built from"},
+		{Name: "completion", Args: "SHELL", Help: "have the shell complete arguments: source <(" + p.Name + " completion bash)"},
+		{Name: "help", Args: "[COMMAND]", Help: "this text, or that of a command"},
+	} {
+		if p.command(c.Name) == nil {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// words are what can follow a command beside its flags.
+func (p *Program) words(c Command) (all []string) {
+	switch c.Name {
+	case "completion":
+		return Shells
+	case "help":
+		for _, c := range p.Commands {
+			all = append(all, c.Name)
+		}
+	}
+	return all
+}
+
+// complete writes a script that has a shell complete commands, flags and their values.
+func (p *Program) complete(w io.Writer, shell string) error {
 	switch shell {
 	case "bash":
-		c.bash()
-	case "zsh":
-		c.zsh()
+		p.bash(w)
+	case "zsh": // which runs what is written for bash
+		fmt.Fprintf(w, "#compdef %s\nautoload -U +X bashcompinit && bashcompinit\n", p.Name)
+		p.bash(w)
 	case "fish":
-		c.fish()
+		p.fish(w)
 	default:
 		return Usagef("no completion for %q: want %s", shell, strings.Join(Shells, ", "))
 	}
 	return nil
 }
 
-// CompletionHelp says how each script is installed.
-func CompletionHelp(program string) string {
-	return strings.ReplaceAll(`Writes a script to standard output that has the shell complete commands, flags and
-their values.
-
-  bash   source <(PROGRAM completion bash)
-  zsh    source <(PROGRAM completion zsh)
-  fish   PROGRAM completion fish | source
-
-To have it in every shell write the script where the shell looks for it:
-/etc/bash_completion.d, a directory of zsh's fpath as _PROGRAM, or
-~/.config/fish/completions/PROGRAM.fish.`, "PROGRAM", program)
-}
-
-type completion struct {
-	w       io.Writer
-	program string
-	verbs   []Verb
-	values  map[string][]string
-}
-
-// option is a flag as the shells need it.
-type option struct {
-	name, value, usage string
-	words              []string
-	files              bool
-}
-
-func (c *completion) options(v Verb) (all []option) {
-	v.Flags.VisitAll(func(f *flag.Flag) {
-		value, usage := flag.UnquoteUsage(f)
-		o := option{name: f.Name, value: value, usage: usage, words: c.values[value]}
-		o.files = value == "FILE" || value == "PATH"
-		all = append(all, o)
-	})
-	return all
-}
-
-func (c *completion) names() (all []string) {
-	for _, v := range c.verbs {
-		all = append(all, v.Name)
+// options calls f for each flag of a command, with the word that stands for its value, empty
+// for none, and what that can be.
+func (p *Program) options(c Command, f func(name, value, usage string, words []string, files bool)) {
+	flags := c.Flags
+	if flags == nil {
+		flags = p.Flags
 	}
-	return all
+	if flags == nil {
+		return
+	}
+	flags.VisitAll(func(o *flag.Flag) {
+		value, usage := flag.UnquoteUsage(o)
+		files := value == "FILE" || value == "PATH" || value == "DIR" || value == "DIRECTORY"
+		f(o.Name, value, usage, p.Values[value], files)
+	})
 }
 
-func (c *completion) bash() {
-	fmt.Fprintf(c.w, `# bash completion of %[1]s
-_%[1]s() {
+func (p *Program) bash(w io.Writer) {
+	fmt.Fprintf(w, `_%[1]s() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command= word
   COMPREPLY=()
   for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
@@ -92,81 +81,47 @@ _%[1]s() {
     esac
   done
   case $command:$prev in
-`, c.program, strings.Join(c.names(), "|"))
-	for _, v := range c.verbs {
-		for _, o := range c.options(v) {
+`, p.Name, strings.Join(p.names(), "|"))
+	for _, v := range p.verbs() {
+		p.options(v, func(name, value, _ string, words []string, files bool) {
 			switch {
-			case o.files:
-				fmt.Fprintf(c.w, "  %s:--%s) compopt -o default 2>/dev/null; return ;;\n", v.Name, o.name)
-			case o.value != "":
-				fmt.Fprintf(c.w, "  %s:--%s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")); return ;;\n", v.Name, o.name, strings.Join(o.words, " "))
+			case files:
+				fmt.Fprintf(w, "  %s:--%s) COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n", v.Name, name)
+			case value != "":
+				fmt.Fprintf(w, "  %s:--%s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")); return ;;\n", v.Name, name, strings.Join(words, " "))
 			}
-		}
+		})
 	}
-	fmt.Fprintf(c.w, "  esac\n  case $command in\n  '') COMPREPLY=($(compgen -W '%s' -- \"$cur\")); return ;;\n", strings.Join(c.names(), " "))
-	for _, v := range c.verbs {
-		words := slices.Clone(v.Args)
-		for _, o := range c.options(v) {
-			words = append(words, "--"+o.name)
-		}
-		fmt.Fprintf(c.w, "  %s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")) ;;\n", v.Name, strings.Join(words, " "))
+	fmt.Fprintf(w, "  esac\n  case $command in\n  '') COMPREPLY=($(compgen -W '%s' -- \"$cur\")); return ;;\n", strings.Join(p.names(), " "))
+	for _, v := range p.verbs() {
+		words := p.words(v)
+		p.options(v, func(name, _, _ string, _ []string, _ bool) { words = append(words, "--"+name) })
+		fmt.Fprintf(w, "  %s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")) ;;\n", v.Name, strings.Join(words, " "))
 	}
-	fmt.Fprintf(c.w, `  esac
-  [[ $cur == -* || ${#COMPREPLY[@]} -gt 0 ]] || compopt -o default 2>/dev/null
+	fmt.Fprintf(w, `  esac
+  [[ $cur == -* || ${#COMPREPLY[@]} -gt 0 ]] || COMPREPLY=($(compgen -f -- "$cur"))
 }
-complete -F _%[1]s %[1]s
-`, c.program)
+complete -o filenames -F _%[1]s %[1]s
+`, p.Name)
 }
 
-func (c *completion) zsh() {
-	quote := func(s string) string {
-		return strings.NewReplacer("'", `'\''`, "[", `\[`, "]", `\]`, ":", `\:`).Replace(s)
-	}
-	fmt.Fprintf(c.w, "#compdef %[1]s\n_%[1]s() {\n  local -a commands=(\n", c.program)
-	for _, v := range c.verbs {
-		fmt.Fprintf(c.w, "    '%s:%s'\n", v.Name, quote(v.Summary))
-	}
-	fmt.Fprint(c.w, "  )\n  if (( CURRENT == 2 )); then\n    _describe command commands\n    return\n  fi\n  case $words[2] in\n")
-	for _, v := range c.verbs {
-		fmt.Fprintf(c.w, "  %s)\n    _arguments", v.Name)
-		for _, o := range c.options(v) {
-			fmt.Fprintf(c.w, " \\\n      '--%s[%s]", o.name, quote(o.usage))
-			switch {
-			case o.files:
-				fmt.Fprintf(c.w, ":%s:_files", o.value)
-			case o.value != "":
-				fmt.Fprintf(c.w, ":%s:(%s)", o.value, strings.Join(o.words, " "))
-			}
-			fmt.Fprint(c.w, "'")
-		}
-		rest := "_files"
-		if len(v.Args) > 0 {
-			rest = "(" + strings.Join(v.Args, " ") + ")"
-		}
-		fmt.Fprintf(c.w, " \\\n      '*:argument:%s' ;;\n", rest)
-	}
-	fmt.Fprintf(c.w, "  esac\n}\nif [[ $funcstack[1] == _%[1]s ]]; then _%[1]s \"$@\"; else compdef _%[1]s %[1]s; fi\n", c.program)
-}
-
-func (c *completion) fish() {
+func (p *Program) fish(w io.Writer) {
 	quote := func(s string) string { return strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(s) }
-	for _, v := range c.verbs {
-		fmt.Fprintf(c.w, "complete -c %s -n __fish_use_subcommand -f -a %s -d '%s'\n", c.program, v.Name, quote(v.Summary))
-	}
-	for _, v := range c.verbs {
-		when := fmt.Sprintf("complete -c %s -n '__fish_seen_subcommand_from %s'", c.program, v.Name)
-		for _, o := range c.options(v) {
-			fmt.Fprintf(c.w, "%s -l %s -d '%s'", when, o.name, quote(o.usage))
+	for _, v := range p.verbs() {
+		fmt.Fprintf(w, "complete -c %s -n __fish_use_subcommand -f -a %s -d '%s'\n", p.Name, v.Name, quote(v.Help))
+		when := fmt.Sprintf("complete -c %s -n '__fish_seen_subcommand_from %s'", p.Name, v.Name)
+		p.options(v, func(name, value, usage string, words []string, files bool) {
+			fmt.Fprintf(w, "%s -l %s -d '%s'", when, name, quote(usage))
 			switch {
-			case o.files:
-				fmt.Fprint(c.w, " -r -F")
-			case o.value != "":
-				fmt.Fprintf(c.w, " -x -a '%s'", strings.Join(o.words, " "))
+			case files:
+				fmt.Fprint(w, " -r -F")
+			case value != "":
+				fmt.Fprintf(w, " -x -a '%s'", strings.Join(words, " "))
 			}
-			fmt.Fprintln(c.w)
-		}
-		if len(v.Args) > 0 {
-			fmt.Fprintf(c.w, "%s -f -a '%s'\n", when, strings.Join(v.Args, " "))
+			fmt.Fprintln(w)
+		})
+		if words := p.words(v); len(words) > 0 {
+			fmt.Fprintf(w, "%s -f -a '%s'\n", when, strings.Join(words, " "))
 		}
 	}
 }

@@ -15,10 +15,10 @@ func script(t *testing.T, shell string) string {
 	fs.String("engine", "", "I/O `ENGINE`: it's [a] choice")
 	fs.String("key", "", "`FILE` of the key")
 	fs.Bool("json", false, "write JSON")
-	verbs := []Verb{{"put", "write: it's done", fs, nil}, {"help", "about a command", NewFlags("help"), []string{"put"}}}
-	var b bytes.Buffer
-	if err := Complete(&b, shell, "prog", verbs, map[string][]string{"ENGINE": {"auto", "epoll"}}); err != nil {
-		t.Fatal(err)
+	p := Program{Name: "prog", Commands: []Command{{Name: "put", Help: "write: it's done", Flags: fs}}, Values: map[string][]string{"ENGINE": {"auto", "epoll"}}}
+	var b, errs bytes.Buffer
+	if status := p.Run(t.Context(), &b, &errs, []string{"completion", shell}); status != OK {
+		t.Fatalf("status %d: %s", status, errs.String())
 	}
 	return b.String()
 }
@@ -29,18 +29,19 @@ func TestBashCompletesCommandsFlagsAndValues(t *testing.T) {
 		t.Skipf("no bash: %v", err)
 	}
 	for line, want := range map[string][]string{
-		"prog ":                 {"put", "help"},
+		"prog ":                 {"put", "version", "completion", "help"},
+		"prog completion ":      {"bash", "zsh", "fish"},
 		"prog p":                {"put"},
 		"prog put --":           {"--engine", "--json", "--key"},
 		"prog put --json --e":   {"--engine"},
 		"prog put --engine ":    {"auto", "epoll"},
 		"prog put --engine ep":  {"epoll"},
-		"prog put --key somewh": nil, // files are the shell's
+		"prog put --key somewh": nil, // there is no such file
 		"prog help ":            {"put"},
 	} {
 		words := strings.Split(line, " ")
 		quoted := "'" + strings.Join(words, "' '") + "'"
-		run := script(t, "bash") + "\ncompopt() { :; }\nCOMP_WORDS=(" + quoted + ")\nCOMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n_prog\nprintf '%s\\n' \"${COMPREPLY[@]}\"\n"
+		run := script(t, "bash") + "\nCOMP_WORDS=(" + quoted + ")\nCOMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n_prog\nprintf '%s\\n' \"${COMPREPLY[@]}\"\n"
 		cmd := exec.Command(bash, "--norc", "-c", run)
 		cmd.Dir = filepath.Dir(t.TempDir())
 		out, err := cmd.CombinedOutput()
@@ -52,8 +53,7 @@ func TestBashCompletesCommandsFlagsAndValues(t *testing.T) {
 
 func TestOtherShellsGetTheSameWords(t *testing.T) {
 	for shell, lines := range map[string][]string{
-		"zsh": {"#compdef prog", `'put:write\: it'\''s done'`, `'--engine[I/O ENGINE\: it'\''s \[a\] choice]:ENGINE:(auto epoll)'`,
-			"'--key[FILE of the key]:FILE:_files'", "'--json[write JSON]'", "'*:argument:(put)'"},
+		"zsh": {"#compdef prog\n", "bashcompinit\n_prog() {", "put:--engine) COMPREPLY=($(compgen -W 'auto epoll'"},
 		"fish": {`-n __fish_use_subcommand -f -a put -d 'write: it\'s done'`, `-l engine -d 'I/O ENGINE: it\'s [a] choice' -x -a 'auto epoll'`,
 			"-l key -d 'FILE of the key' -r -F", "-l json -d 'write JSON'\n", "-f -a 'put'"},
 	} {
@@ -64,7 +64,8 @@ func TestOtherShellsGetTheSameWords(t *testing.T) {
 			}
 		}
 	}
-	if err := Complete(nil, "cmd", "prog", nil, nil); !IsUsage(err) || !strings.Contains(err.Error(), "want bash, zsh, fish") {
+	var p Program
+	if err := p.complete(nil, "cmd"); !IsUsage(err) || !strings.Contains(err.Error(), "want bash, zsh, fish") {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,5 +1,6 @@
-// Package cli is what the programs have in common as commands: how they are
-// called wrongly, how their flags are read and listed, and their version.
+// Package cli is what the programs have in common as commands: how they are called wrongly,
+// how their flags are read, listed and completed, what they were built from, and how they
+// write sizes, rates and times for people.
 //
 // It is shared by the programs and the benchmark of this module, and promises
 // nothing to others.

@@ -55,7 +55,9 @@ var (
 func reworded(fs *flag.FlagSet, err error) error {
 	text := err.Error()
 	if m := noSuchFlag.FindStringSubmatch(text); m != nil {
-		return fmt.Errorf("there is no flag --%s", m[1])
+		var names []string
+		fs.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
+		return fmt.Errorf("there is no flag --%s%s", m[1], Nearest(m[1], "--", names))
 	}
 	if m := noValue.FindStringSubmatch(text); m != nil {
 		return fmt.Errorf("--%s needs a value", m[1])
@@ -71,6 +73,46 @@ func reworded(fs *flag.FlagSet, err error) error {
 		}
 	}
 	return fmt.Errorf("--%s %s: %s", name, value, why)
+}
+
+// Nearest is a question behind the error about a word that is none of some names: whether one
+// was meant that begins alike, or differs in a letter or two. It is empty if there is none.
+func Nearest(word, dashes string, names []string) string {
+	best, least := "", 3
+	for _, name := range names {
+		n := distance(word, name)
+		if len(word) > 1 && (strings.HasPrefix(word, name) || strings.HasPrefix(name, word)) {
+			n = min(n, 1)
+		}
+		if n < least && n < len(name) {
+			best, least = name, n
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf(": did you mean %s%s?", dashes, best)
+}
+
+// distance is how many letters have to be changed, added, or left out, to get from a to b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0]++
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // wanted says what the value of a flag should be, by its type.
@@ -101,18 +143,28 @@ func PrintFlags(w io.Writer, fs *flag.FlagSet) {
 		default:
 			usage += " (default " + f.DefValue + ")"
 		}
-		name := fmt.Sprintf("  %-*s", indent-3, strings.TrimSpace("--"+f.Name+" "+value))
-		column := utf8.RuneCountInString(name)
-		fmt.Fprint(w, name)
-		for _, word := range strings.Fields(usage) {
-			n := utf8.RuneCountInString(word)
-			if column+1+n > Width {
-				fmt.Fprint(w, "\n"+strings.Repeat(" ", indent-1))
-				column = indent - 1
-			}
-			fmt.Fprint(w, " "+word)
-			column += 1 + n
-		}
-		fmt.Fprintln(w)
+		Hang(w, fmt.Sprintf("  %-*s", indent-3, strings.TrimSpace("--"+f.Name+" "+value)), usage, Width)
 	})
+}
+
+// Hang writes a text behind a head, in lines of at most width columns that begin below each
+// other. A word that is longer than that has a line of its own.
+func Hang(w io.Writer, head, text string, width int) {
+	fmt.Fprint(w, head)
+	indent := utf8.RuneCountInString(head)
+	column := indent
+	for _, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		if column > indent && column+1+n > width {
+			fmt.Fprint(w, "\n"+strings.Repeat(" ", indent))
+			column = indent
+		}
+		if column > 0 {
+			word = " " + word
+			n++
+		}
+		fmt.Fprint(w, word)
+		column += n
+	}
+	fmt.Fprintln(w)
 }

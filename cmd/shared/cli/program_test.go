@@ -23,6 +23,16 @@ func TestAProgramRunsItsCommandsAndSaysHowItIsCalled(t *testing.T) {
 		{"some A B", cli.OK, "", ""},
 		{"many A B C", cli.OK, "", ""},
 		{"version", cli.OK, "tool ", ""},
+		{"--version", cli.OK, "tool ", ""},
+		{"help", cli.OK, "many A B...", ""},
+		{"help some", cli.OK, "takes one or two", ""},
+		{"help dance", cli.Usage, "", `no command "dance"`},
+		{"completion bash", cli.OK, "fails", ""},
+		{"completion zsh", cli.OK, "high low", ""},
+		{"completion fish", cli.OK, "bash zsh fish", ""},
+		{"completion", cli.Usage, "", "want one shell: bash, zsh, fish"},
+		{"completion cmd", cli.Usage, "", `no completion for "cmd"`},
+		{"mani A", cli.Usage, "", `no command "mani": did you mean many?`},
 		{"--help", cli.OK, "many A B...", ""},
 		{"fails", cli.Failed, "", "tool: it cannot; nor that\n"},
 		{"", cli.Usage, "", "no command\nrun 'tool -h' for help\n"},
@@ -41,10 +51,12 @@ func TestAProgramRunsItsCommandsAndSaysHowItIsCalled(t *testing.T) {
 			return errors.Join(errors.New("it cannot"), errors.New("nor that"))
 		}
 		p := cli.Program{Name: "tool", About: "a test", Flags: cli.NewFlags("tool"), Commands: []cli.Command{
-			{"one", "A", "takes one", run}, {"some", "A [B]", "takes one or two", run},
-			{"many", "A B...", "takes two or more", run}, {"fails", "", "cannot", fails},
+			{Name: "one", Args: "A", Help: "takes one", Run: run}, {Name: "some", Args: "A [B]", Help: "takes one or two", Run: run},
+			{Name: "many", Args: "A B...", Help: "takes two or more", Run: run}, {Name: "fails", Help: "cannot", Run: fails},
 		}}
 		p.Flags.Int("level", 1, "a `NUMBER`")
+		p.Flags.String("levels", "", "some `LEVELS`")
+		p.Values = map[string][]string{"LEVELS": {"high", "low"}}
 		clitest.Check(t, func(_ io.Reader, stdout, stderr io.Writer, args []string) int {
 			return p.Run(t.Context(), stdout, stderr, args)
 		}, "", c.args, c.status, c.stdout, c.stderr)

@@ -6,13 +6,10 @@ import (
 	"testing"
 )
 
-// Program is the whole of a program: its exit status.
-type Program func(stdin io.Reader, stdout, stderr io.Writer, args []string) int
-
-// Check calls the program with the words of args, and fails the test unless the status is
+// Check calls a program, which returns its exit status, with the words of args, and fails the test unless the status is
 // that, and stdout and stderr are part of what it writes. If stderr is empty nothing may be
 // written there.
-func Check(t testing.TB, p Program, stdin, args string, status int, stdout, stderr string) {
+func Check(t testing.TB, p func(stdin io.Reader, stdout, stderr io.Writer, args []string) int, stdin, args string, status int, stdout, stderr string) {
 	t.Helper()
 	var out, errs strings.Builder
 	got := p(strings.NewReader(stdin), &out, &errs, strings.Fields(args))

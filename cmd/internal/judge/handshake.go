@@ -1,0 +1,287 @@
+package judge
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/ringmsgr/ringmsgr/control/trace"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// The steps of a handshake, in their order.
+const (
+	stepBanner = iota + 1
+	stepHello
+	stepAuth
+	stepSign
+	stepCompress
+	stepSession
+	stepData
+)
+
+// legal is where a tag belongs, and who may send it; "" is both.
+type legal struct {
+	step int
+	from trace.Side
+}
+
+var order = map[string]legal{
+	"HELLO":                  {stepHello, ""},
+	"AUTH_REQUEST":           {stepAuth, trace.Connector},
+	"AUTH_BAD_METHOD":        {stepAuth, trace.Acceptor},
+	"AUTH_REPLY_MORE":        {stepAuth, trace.Acceptor},
+	"AUTH_REQUEST_MORE":      {stepAuth, trace.Connector},
+	"AUTH_DONE":              {stepAuth, trace.Acceptor},
+	"AUTH_SIGNATURE":         {stepSign, ""},
+	"COMPRESSION_REQUEST":    {stepCompress, trace.Connector},
+	"COMPRESSION_DONE":       {stepCompress, trace.Acceptor},
+	"CLIENT_IDENT":           {stepSession, trace.Connector},
+	"SESSION_RECONNECT":      {stepSession, trace.Connector},
+	"SERVER_IDENT":           {stepSession, trace.Acceptor},
+	"IDENT_MISSING_FEATURES": {stepSession, trace.Acceptor},
+	"SESSION_RESET":          {stepSession, trace.Acceptor},
+	"SESSION_RETRY":          {stepSession, trace.Acceptor},
+	"SESSION_RETRY_GLOBAL":   {stepSession, trace.Acceptor},
+	"SESSION_RECONNECT_OK":   {stepSession, trace.Acceptor},
+	"WAIT":                   {stepSession, trace.Acceptor},
+	"MESSAGE":                {stepData, ""},
+	"ACK":                    {stepData, ""},
+	"KEEPALIVE2":             {stepData, ""},
+	"KEEPALIVE2_ACK":         {stepData, ""},
+}
+
+// once are the tags that a side sends at most once.
+var once = []string{"HELLO", "AUTH_DONE", "AUTH_SIGNATURE", "COMPRESSION_REQUEST", "COMPRESSION_DONE", "SERVER_IDENT", "SESSION_RECONNECT_OK"}
+
+// frame2 looks at a banner or a frame of msgr2.
+func (c *conn) frame2(r *trace.Record) {
+	s := c.of(r.From)
+	if r.Event == trace.Banner {
+		c.banner(r, s)
+		return
+	}
+	l, known := order[r.Tag]
+	switch {
+	case !known:
+		c.wrong(r.From, "the protocol has no %s", r.Tag)
+		return
+	case l.from != "" && l.from != r.From:
+		c.wrong(r.From, "%s is a frame of the %s", r.Tag, l.from)
+		return
+	case l.step == stepData && !c.opened && !c.joined:
+		c.wrong(r.From, "%s before a session is open", r.Tag)
+	case l.step < s.rank, l.step == s.rank && s.tag == r.Tag && slices.Contains(once, r.Tag):
+		c.wrong(r.From, "%s behind %s", r.Tag, s.tag)
+	case l.step > max(s.rank, stepBanner)+1 && !c.skippable(s.rank, l.step) && !c.joined:
+		c.wrong(r.From, "%s behind %s, with steps of the handshake left out", r.Tag, orNothing(s.tag))
+	}
+	s.rank, s.tag = max(s.rank, l.step), r.Tag
+	if l.step == stepData {
+		c.opened = c.opened || c.joined
+		c.data(r)
+		return
+	}
+	c.handshake(r, s)
+}
+
+// skippable: compression is negotiated by those who both have it, and an acceptor's
+// first frames of the data phase may follow its last of the handshake.
+func (c *conn) skippable(from, to int) bool { return from == stepSign && to == stepSession }
+
+func orNothing(tag string) string {
+	if tag == "" {
+		return "the banner"
+	}
+	return tag
+}
+
+func (c *conn) banner(r *trace.Record, s *side) {
+	f, ok := r.Fields.(*trace.Features)
+	if !ok {
+		return
+	}
+	s.rank, s.rev1 = stepBanner, f.Supported&wire.BannerRevision1 != 0
+	peer := c.of(r.From.Other())
+	if missing := f.Required &^ (wire.BannerRevision1 | wire.BannerCompression); missing != 0 {
+		c.wrong(r.From, "it requires features that nobody knows: 0x%x", missing)
+	}
+	if peer.rank == stepBanner {
+		name := "msgr2.0"
+		if s.rev1 && peer.rev1 {
+			name = "msgr2.1"
+		}
+		c.enter("hello", "%s", name)
+	}
+}
+
+// handshake looks at what a frame says.
+func (c *conn) handshake(r *trace.Record, s *side) {
+	peer := c.of(r.From.Other())
+	switch f := r.Fields.(type) {
+	case *trace.Hello:
+		s.entity = f.EntityType
+		c.state = "authentication"
+	case *trace.AuthRequest:
+		c.method = f.Method
+	case *trace.AuthBadMethod:
+		c.wrong(r.From, "it refuses method %s: %s; it allows %s in mode %s", f.Method, errno(f.Result), list(f.Methods), list(f.Modes))
+	case *trace.AuthDone:
+		c.mode = f.Mode
+		c.enter("signatures", "authenticated by %s, mode %s, global id %d", orUnknown(c.method), f.Mode, f.GlobalID)
+	case *trace.AuthSignature:
+		c.state = "session"
+		if c.method == "cephx" && !f.Signed {
+			c.wrong(r.From, "its signature is zero, and the method has keys")
+		}
+	case *trace.CompressionDone:
+		if f.Compress {
+			c.enter("session", "compressed by %s", f.Method)
+		}
+	case *trace.ClientIdent:
+		s.name(f.GID)
+		s.addrs, peer.addrs = f.Addrs.String(), f.Target.String()
+	case *trace.ServerIdent:
+		c.serverIdent(f, s, peer)
+	case *trace.MissingFeatures:
+		c.wrong(r.From, "it requires features that the connector lacks: %v", f.Features)
+	case *trace.Reconnect:
+		s.addrs = f.Addrs.String()
+		peer.expect(f.MsgSeq + 1)
+		c.state = fmt.Sprintf("reconnect %d", f.ConnectSeq)
+	case *trace.ReconnectOK:
+		peer.expect(f.MsgSeq + 1)
+		c.open("open: the session of %s is resumed, %s", peer.addrs, c.state)
+	case *trace.Retry:
+		c.enter(c.state, "the acceptor counts %d connections of this session: the connector tries again", f.ConnectSeq)
+	case *trace.RetryGlobal:
+		c.enter(c.state, "the acceptor has seen attempt %d: the connector tries again", f.GlobalSeq)
+	case *trace.Reset:
+		what := "what was sent and not acknowledged is sent again"
+		if f.Full {
+			what = "what was queued is lost"
+		}
+		c.wrong(r.From, "it does not know the session of %s: %s", peer.addrs, what)
+	case nil:
+		if r.Tag == "WAIT" {
+			c.enter("wait", "both sides dial: the acceptor's own attempt goes on")
+		}
+	}
+}
+
+// serverIdent opens a new session.
+func (c *conn) serverIdent(f *trace.ServerIdent, s, peer *side) {
+	s.name(f.GID)
+	meant := s.addrs
+	s.addrs = f.Addrs.String()
+	kind := "lossless"
+	if f.Lossy {
+		kind = "lossy"
+	}
+	if meant != "" && !slices.ContainsFunc(f.Addrs, func(a wire.Addr) bool { return a.String() == meant }) {
+		c.wrong(trace.Acceptor, "it is %s, and the connector has dialled %s: it will hang up", s.addrs, meant)
+	}
+	if !c.joined {
+		s.expect(1)
+		peer.expect(1)
+	}
+	c.open("open: %s session of %s at %s with %s at %s", kind, peer.entity, peer.addrs, s.entity, s.addrs)
+}
+
+// name adds the number of an entity to its type.
+func (s *side) name(gid int64) {
+	typ, _, _ := strings.Cut(orUnknown(s.entity), ".")
+	if gid < 0 {
+		s.entity = typ + ".?"
+		return
+	}
+	s.entity = fmt.Sprintf("%s.%d", typ, gid)
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return s
+}
+
+func list(words []string) string {
+	if len(words) == 0 {
+		return "nothing"
+	}
+	return strings.Join(words, ", ")
+}
+
+// errno names a negative error number.
+func errno(n int32) string {
+	if n >= 0 || n < -4095 {
+		return fmt.Sprintf("result %d", n)
+	}
+	return syscall.Errno(-n).Error()
+}
+
+// frame1 looks at what msgr1 has in place of frames.
+func (c *conn) frame1(r *trace.Record) {
+	s, peer := c.of(r.From), c.of(r.From.Other())
+	switch f := r.Fields.(type) {
+	case *trace.Addresses:
+		s.addrs = f.Own.String()
+		if peer.addrs != "" {
+			c.enter("connect", "msgr1")
+		}
+	case *trace.Connect:
+		s.entity = f.HostType
+		c.method, c.state = f.Method, "connect"
+	case *trace.Reply:
+		c.reply(r, f, s, peer)
+	case *trace.Seqs:
+		peer.expect(f.Received + 1)
+	default:
+		if !c.opened && !c.joined {
+			c.wrong(r.From, "%s before a session is open", r.Tag)
+		}
+		c.opened = c.opened || c.joined
+		c.data(r)
+		if m, ok := r.Fields.(*trace.Message); ok && m.Source != "" {
+			s.entity = m.Source
+		}
+	}
+}
+
+// refusals1 are the replies that end an attempt.
+var refusals1 = map[string]string{
+	"BADPROTOVER":   "the versions of the protocol differ: the acceptor has %d",
+	"BADAUTHORIZER": "the acceptor does not accept the authorizer, or misses one",
+	"FEATURES":      "the connector lacks features that the acceptor requires",
+	"RESETSESSION":  "the acceptor does not know the session: what was queued is lost",
+}
+
+func (c *conn) reply(r *trace.Record, f *trace.Reply, s, peer *side) {
+	switch name := strings.TrimPrefix(r.Tag, trace.TagReply); name {
+	case "READY", "SEQ":
+		kind := "lossless"
+		if f.Lossy {
+			kind = "lossy"
+		}
+		how := "without authorizer"
+		if c.method != "" {
+			how = "authorizer of " + c.method
+		}
+		c.open("open: %s session of %s at %s with %s, connection %d, %s", kind, orUnknown(peer.entity), peer.addrs, s.addrs, f.ConnectSeq, how)
+	case "WAIT":
+		c.enter("wait", "both sides dial: the acceptor's own attempt goes on")
+	case "RETRY_SESSION":
+		c.enter(c.state, "the acceptor counts %d connections of this session: the connector tries again", f.ConnectSeq)
+	case "RETRY_GLOBAL":
+		c.enter(c.state, "the acceptor has seen attempt %d, or replaces the session: the connector tries again", f.GlobalSeq)
+	case "CHALLENGE_AUTHORIZER":
+		c.enter(c.state, "the acceptor wants proof of the authorizer")
+	case "BADPROTOVER":
+		c.wrong(r.From, refusals1[name], f.Protocol)
+	default:
+		if text, ok := refusals1[name]; ok {
+			c.wrong(r.From, "%s", text)
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"errors"
+	"path/filepath"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
+	"github.com/ringmsgr/ringmsgr/control"
+)
+
+// markAfter is how long the mark may be behind, and what it takes to rename it.
+const markAfter = 100 * time.Millisecond
+
+// marking is the mark of a shard, which says how far its log was acknowledged: what is missing of
+// that at the start is lost, and no torn tail. It is the name of an empty file, which is renamed
+// beside the core, at most every markAfter, and with the last of what was acknowledged: no
+// request waits for it.
+type marking struct {
+	known  kvformat.Mark
+	marked string        // its path; empty: there is none
+	marks  bool          // it is being renamed
+	thens  []func(error) // for the next one
+	timer  control.Timer
+}
+
+// firstMark makes the mark of a log of which nothing was acknowledged.
+func (s *shard) firstMark() error {
+	s.known = s.mayMark()
+	s.marked = filepath.Join(s.kv.dir, s.known.Name())
+	d, err := s.kv.m.OpenFile(s.marked, control.FileOptions{Create: true})
+	if err == nil {
+		err = errors.Join(d.Close(), s.kv.m.Disk().SyncDir(s.kv.dir))
+	}
+	return err
+}
+
+// mayMark is what the mark may say.
+func (s *shard) mayMark() kvformat.Mark {
+	oldest := s.durable.Segment() + 1
+	if len(s.list) > 0 {
+		oldest = s.list[0].Number
+	}
+	return kvformat.Mark{Core: s.core.ID(), Cores: len(s.kv.shards), Oldest: oldest, Durable: s.durable}
+}
+
+// setMark has a mark made durable that says all that may be said now, and then called.
+func (s *shard) setMark(then func(error)) {
+	s.thens = append(s.thens, then)
+	s.nextMark()
+}
+
+func (s *shard) nextMark() {
+	if s.marks || len(s.thens) == 0 {
+		return
+	}
+	next, thens := s.mayMark(), s.thens
+	s.marks, s.thens = true, nil
+	var err error
+	s.core.Offload(func() { err = s.rename(&s.marked, next.Name()) }, func(*control.Core) {
+		if s.marks = false; err == nil {
+			s.known = next
+		}
+		for _, then := range thens {
+			then(err)
+		}
+		s.nextMark()
+	})
+}
+
+// keepMark has the mark set after a moment if it is behind.
+func (s *shard) keepMark() {
+	if !s.marks && !s.timer.Armed() && s.known != s.mayMark() {
+		s.core.Arm(&s.timer, markAfter)
+	}
+}
+
+// markSet is told of the mark that the timer has set.
+func (s *shard) markSet(err error) {
+	if err != nil && !s.core.Gone() {
+		s.log.Warn("no mark: what is lost from now on may look like a torn tail", "err", err, "retry", retryAfter)
+		s.core.Arm(&s.timer, retryAfter)
+	}
+	s.settle()
+}
+
+// rename gives a file another name in the directory, durably.
+func (s *shard) rename(path *string, name string) error {
+	to, disk := filepath.Join(s.kv.dir, name), s.kv.m.Disk()
+	if err := disk.Rename(*path, to); err != nil {
+		return err
+	}
+	*path = to
+	return disk.SyncDir(s.kv.dir)
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// failure is what ping and send write when they fail.
+type failure struct {
+	Error string        `json:"error"`
+	Stage control.Stage `json:"stage"`
+}
+
+// explain says in words why a connection to a peer failed: what the library
+// reports, with a hint where experience has one. limit is --timeout.
+func explain(err error, to wire.Addr, limit time.Duration) failure {
+	f := failure{Stage: control.StageConnect}
+	doing, cause := "", err
+	var ce *control.Error
+	if errors.As(err, &ce) {
+		f.Stage, cause = ce.Stage, ce.Err
+	}
+	var he *handshake.Error
+	if errors.As(err, &he) {
+		doing, cause = he.State+": ", he.Err
+	}
+	var se *stageError
+	if errors.As(err, &se) {
+		f.Stage = se.stage
+		if ce == nil {
+			cause = se.err
+		}
+	}
+	text := cause.Error()
+	if timedOut(cause) {
+		text = fmt.Sprintf("no answer within %v", limit)
+	}
+	f.Error = fmt.Sprintf("%v: %s%s", to, doing, text)
+	if h := hint(cause, f.Stage); h != "" {
+		f.Error += ": " + h
+	}
+	f.Error = strings.ReplaceAll(f.Error, "\n", "; ")
+	return f
+}
+
+// explain says it with the detour that --via makes.
+func (o *networkOptions) explain(err error, to wire.Addr, limit time.Duration) failure {
+	f := explain(err, to, limit)
+	if o.via != "" && (f.Stage == control.StageConnect || f.Stage == control.StageBanner) {
+		f.Error += "; the way there is --via " + o.via
+	}
+	return f
+}
+
+func timedOut(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, control.ErrHandshakeTimeout)
+}
+
+// hint is what an administrator would look at first; "" if the error says all.
+func hint(err error, stage control.Stage) string {
+	if errors.Is(err, handshake.ErrPeerType) {
+		return "name its type with --peer"
+	}
+	if timedOut(err) {
+		err = control.ErrHandshakeTimeout // whose deadline it was does not matter
+	}
+	return (&control.Error{Stage: stage, Err: err}).Advice()
+}
+
+// bindError says which address cannot be listened on, and what helps.
+func (l *listenFlag) bindError(err error) error {
+	where := l.addrs.String()
+	if len(l.addrs) == 1 {
+		where = l.addrs[0].String()
+	}
+	if errors.Is(err, control.ErrNoPort) && l.ports.First != 0 {
+		where = strings.ReplaceAll(where, ":0/", ":"+l.ports.String()+"/")
+		return fmt.Errorf("--listen %s: no free port: %v: %s", where, l.ports, scope.Cause(err))
+	}
+	text := fmt.Sprintf("--listen %s: %s", where, scope.Cause(err))
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		text += ": another process listens there, which \"ss -ltnp\" names; port 0 takes any free one"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		text += ": this machine does not have that IP address; \"ip addr\" lists those that it has"
+	case errors.Is(err, syscall.EACCES):
+		text += ": a port below 1024 needs CAP_NET_BIND_SERVICE, or root"
+	}
+	return errors.New(text)
+}
+
+// startError names the flag that asked for a ring, if there is none.
+func (o *machineOptions) startError(err error) error {
+	var refused *uring.SetupError
+	if o.engine.Backend == string(uring.IOUring) && errors.As(err, &refused) {
+		return fmt.Errorf("--backend %s: %w", o.engine.Backend, err)
+	}
+	return err
+}
+
+// statsError says what is wrong with the statistics of another process.
+func statsError(path string, err error) error {
+	switch {
+	case gone(err):
+		return fmt.Errorf("no statistics at %s: %s: does the process serve statistics, as by serve --stats?", path, scope.Cause(err))
+	case errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("no statistics at %s: the process answers its own user and root alone: be one of them", path)
+	}
+	return fmt.Errorf("no statistics at %s: %s", path, scope.Cause(err))
+}
+
+// gone says whether no process serves a Unix socket any more.
+func gone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, net.ErrClosed)
+}

@@ -1,0 +1,167 @@
+package clitest
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// asProgram marks a process of the test binary that is the program. What that starts is, too.
+const asProgram = "RINGMSGR_TEST_AS_PROGRAM"
+
+// Program is the TestMain of a program whose tests start it by Command or Start: in such a
+// process it calls main. It does not return.
+func Program(m *testing.M, main func()) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// Command is the program in a process of its own, to be started. TestMain must call Program.
+func Command(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe, args...)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	return cmd
+}
+
+// Process is a program that Start has started. Its methods are for one goroutine at a time.
+type Process struct {
+	Stdout *bufio.Reader // what it writes
+
+	t     testing.TB
+	cmd   *exec.Cmd
+	errs  buffer
+	ended bool
+}
+
+// buffer is an output that the process fills while a test reads it.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+// Start starts the program. The test's end kills it if it still runs; a test that fails shows
+// its standard error.
+func Start(t testing.TB, args ...string) *Process {
+	t.Helper()
+	p := &Process{t: t, cmd: Command(t, args...)}
+	p.cmd.Stderr = &p.errs
+	out, err := p.cmd.StdoutPipe()
+	if err == nil {
+		err = p.cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Stdout = bufio.NewReader(out)
+	t.Cleanup(func() {
+		if p.Kill(); t.Failed() && p.Stderr() != "" {
+			t.Logf("%q said: %s", args, p.Stderr())
+		}
+	})
+	return p
+}
+
+// PID is the number of the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Line is the next line that it writes, without its end. It fails the test if there is none.
+func (p *Process) Line() string {
+	p.t.Helper()
+	line, err := p.Stdout.ReadString('\n')
+	if err != nil {
+		p.t.Fatalf("%q says nothing more than %q: %v: %s", p.cmd.Args[1:], line, err, p.Stderr())
+	}
+	return line[:len(line)-1]
+}
+
+// Stderr is what it has written to standard error so far.
+func (p *Process) Stderr() string {
+	p.errs.mu.Lock()
+	defer p.errs.mu.Unlock()
+	return p.errs.b.String()
+}
+
+// Signal sends it a signal.
+func (p *Process) Signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// Kill kills it, if it has not ended, and waits for that. It may be called on any goroutine
+// of the test.
+func (p *Process) Kill() {
+	if !p.ended {
+		p.ended = true
+		_ = p.cmd.Process.Kill() // it may have ended by itself
+		_ = p.cmd.Wait()         // it was killed
+	}
+}
+
+// Want waits for its end, which must be with that exit status. All that it writes to Stdout
+// must have been read.
+func (p *Process) Want(status int) {
+	p.t.Helper()
+	p.ended = true
+	_ = p.cmd.Wait() // the status says it all
+	if got := p.cmd.ProcessState.ExitCode(); got != status {
+		p.t.Errorf("%q: %v, want status %d: %s", p.cmd.Args[1:], p.cmd.ProcessState, status, p.Stderr())
+	}
+}
+
+// sleeps marks a process of the test binary that waits until its input ends.
+const sleeps = "RINGMSGR_TEST_SLEEPS"
+
+// Main is the TestMain of a package whose tests use Sleeper. It does not return.
+func Main(m *testing.M) {
+	if os.Getenv(sleeps) != "" {
+		_, _ = os.Stdout.Write([]byte{'\n'}) // it has started
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// Sleeper starts a process that waits until the test ends, and returns its number.
+// It has started when Sleeper returns. TestMain must call Main.
+func Sleeper(t testing.TB) (pid int) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), sleeps+"=1")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stdin.Close(); _ = cmd.Wait() })
+	if _, err := stdout.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	return cmd.Process.Pid
+}

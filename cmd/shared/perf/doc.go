@@ -1,0 +1,7 @@
+// Package perf measures: durations in one kind of histogram, an HdrHistogram with two
+// significant digits, a closed loop of load, and the memory, the CPU time and the wake-ups of
+// a process, this one (0) or another.
+//
+// It is shared by the programs and the benchmark of this module, and promises
+// nothing to others.
+package perf

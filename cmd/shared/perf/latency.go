@@ -1,0 +1,138 @@
+package perf
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+)
+
+const (
+	// digits is the precision: a value is known to 1 %, which is less than two
+	// rounds of a benchmark differ by. A third digit would take eight times the
+	// memory, and a load has one histogram for each connection.
+	digits = 2
+	// highest is the largest duration that is told apart from longer ones. With
+	// it a histogram takes 35 KiB, whatever is recorded.
+	highest = 20 * time.Minute
+)
+
+// Histogram is a set of recorded durations, each known to 1 %, from 1 ns to
+// 20 minutes. It is made by NewHistogram and belongs to one goroutine at a time.
+type Histogram struct{ h *hdrhistogram.Histogram }
+
+// NewHistogram returns an empty histogram. Nothing is allocated after that.
+func NewHistogram() *Histogram { return &Histogram{hdrhistogram.New(1, int64(highest), digits)} }
+
+// Record counts one duration. Negative ones count as zero, those above 20
+// minutes as 20 minutes.
+func (h *Histogram) Record(d time.Duration) {
+	_ = h.h.RecordValue(int64(min(max(d, 0), highest))) // fails only out of range
+}
+
+// Add counts everything that o has counted.
+func (h *Histogram) Add(o *Histogram) { h.h.Merge(o.h) } // both have the same range: nothing is dropped
+
+// Clone returns a histogram of its own with the same durations.
+func (h *Histogram) Clone() *Histogram { return &Histogram{h.h.Clone()} }
+
+// Reset forgets everything.
+func (h *Histogram) Reset() { h.h.Reset() }
+
+// Count returns how many durations were recorded.
+func (h *Histogram) Count() uint64 { return uint64(h.h.TotalCount()) }
+
+// Min returns the smallest one; 0 if there are none.
+func (h *Histogram) Min() time.Duration { return time.Duration(h.h.Min()) }
+
+// Max returns the largest one; 0 if there are none.
+func (h *Histogram) Max() time.Duration { return time.Duration(h.h.Max()) }
+
+// Quantile returns the duration that the share q (0..1) of all recorded ones
+// does not exceed; 0 if there are none.
+func (h *Histogram) Quantile(q float64) time.Duration {
+	return time.Duration(h.h.ValueAtPercentile(q * 100))
+}
+
+// MarshalJSON writes the text that HdrHistogram's tools read: its format V2,
+// compressed, in base64. Values are nanoseconds.
+func (h *Histogram) MarshalJSON() ([]byte, error) {
+	text, err := h.h.EncodeV2()
+	if err != nil {
+		return nil, fmt.Errorf("histogram: %w", err)
+	}
+	return json.Marshal(string(text))
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (h *Histogram) UnmarshalJSON(p []byte) error {
+	var text string
+	if err := json.Unmarshal(p, &text); err != nil {
+		return fmt.Errorf("histogram: %w", err)
+	}
+	read, err := hdrhistogram.Decode([]byte(text))
+	if err != nil {
+		return fmt.Errorf("histogram: %w", err)
+	}
+	h.h = read
+	return nil
+}
+
+// Calls are what Loop has measured.
+type Calls struct {
+	Took  time.Duration // all of them together, by the clock
+	kinds map[string]*Histogram
+}
+
+// Of is how long the calls of a kind took each. It is empty if there were none.
+func (c *Calls) Of(kind string) *Histogram {
+	if h := c.kinds[kind]; h != nil {
+		return h
+	}
+	return NewHistogram()
+}
+
+// Rate is how many calls of a kind there were in a second.
+func (c *Calls) Rate(kind string) float64 { return float64(c.Of(kind).Count()) / c.Took.Seconds() }
+
+// Line is the rate of the calls of a kind, and how long they took, in words.
+func (c *Calls) Line(kind string) string {
+	times := c.Of(kind)
+	p50, p99 := cli.Duration(times.Quantile(0.5)), cli.Duration(times.Quantile(0.99))
+	return fmt.Sprintf("%s/s, p50 %s, p99 %s", cli.Count(c.Rate(kind)), p50, p99)
+}
+
+// Loop is a closed loop of load: each of n goroutines calls f, with its number, one time
+// after the other, until d has passed or a call of its own has failed. f says of which kind
+// a call was. The error is the first that there was; calls that fail are counted, too.
+func Loop(n int, d time.Duration, f func(i int) (kind string, err error)) (c Calls, failed error) {
+	var all sync.WaitGroup
+	var mu sync.Mutex // guards c.kinds and failed
+	c.kinds = map[string]*Histogram{}
+	began := time.Now()
+	for i := range n {
+		all.Go(func() {
+			for err := error(nil); err == nil && time.Since(began) < d; {
+				var kind string
+				sent := time.Now()
+				kind, err = f(i)
+				took := time.Since(sent)
+				mu.Lock()
+				if c.kinds[kind] == nil {
+					c.kinds[kind] = NewHistogram()
+				}
+				c.kinds[kind].Record(took)
+				failed = cmp.Or(failed, err)
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	c.Took = time.Since(began)
+	return c, failed
+}

@@ -1,0 +1,165 @@
+package perf
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestAQuantileIsRightToOnePercent(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for range 20 {
+		h := NewHistogram()
+		values := make([]int64, 1+rng.IntN(5000))
+		for i := range values {
+			values[i] = rng.Int64N(1 << (1 + rng.IntN(40)))
+			h.Record(time.Duration(values[i]))
+		}
+		slices.Sort(values)
+		for _, q := range []float64{0, 0.5, 0.9, 0.99, 0.999, 1} {
+			// The rank q*n is rounded: the value below it or above it.
+			rank := q * float64(len(values))
+			low, high := values[max(int(rank), 1)-1], values[max(int(math.Ceil(rank)), 1)-1]
+			if got := int64(h.Quantile(q)); got*100 < low*99-100 || got*100 > high*101+100 {
+				t.Fatalf("quantile %v of %d values is %d, exactly %d or %d", q, len(values), got, low, high)
+			}
+		}
+		if h.Min() > time.Duration(values[0]) || h.Max() < time.Duration(values[len(values)-1]) {
+			t.Fatalf("%v..%v, want %v..%v", h.Min(), h.Max(), values[0], values[len(values)-1])
+		}
+	}
+}
+
+func TestDurationsOutOfRangeCountAtTheEnds(t *testing.T) {
+	h := NewHistogram()
+	h.Record(-5)
+	h.Record(24 * time.Hour)
+	if h.Count() != 2 || h.Min() != 0 || h.Max() < highest || h.Max() > highest+highest/100 {
+		t.Fatalf("%d durations, %v..%v", h.Count(), h.Min(), h.Max())
+	}
+}
+
+func TestAnEmptyHistogramIsZero(t *testing.T) {
+	h := NewHistogram()
+	h.Add(NewHistogram())
+	if h.Count() != 0 || h.Quantile(0.99) != 0 || h.Min() != 0 || h.Max() != 0 {
+		t.Fatal("an empty histogram reports something")
+	}
+}
+
+func TestAddEqualsRecordingBoth(t *testing.T) {
+	a, b, both := NewHistogram(), NewHistogram(), NewHistogram()
+	for i := range 1000 {
+		d := time.Duration(i * i)
+		both.Record(d)
+		if i%3 == 0 {
+			a.Record(d)
+		} else {
+			b.Record(d)
+		}
+	}
+	a.Add(b)
+	if !a.h.Equals(both.h) {
+		t.Fatal("the sum of two histograms differs from one with all durations")
+	}
+}
+
+func TestACloneIsOnItsOwn(t *testing.T) {
+	h := NewHistogram()
+	h.Record(time.Millisecond)
+	c := h.Clone()
+	h.Reset()
+	if h.Count() != 0 || c.Count() != 1 || c.Max() < time.Millisecond {
+		t.Fatalf("%d and %d durations", h.Count(), c.Count())
+	}
+}
+
+func TestJSONKeepsTheHistogram(t *testing.T) {
+	h := NewHistogram()
+	for i := range 100000 {
+		h.Record(time.Duration(i * 37))
+	}
+	p, err := json.Marshal(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Histogram
+	if err := json.Unmarshal(p, &back); err != nil {
+		t.Fatal(err)
+	}
+	if !h.h.Equals(back.h) {
+		t.Error("it changed")
+	}
+	for _, text := range []string{`{}`, `"nonsense"`, `""`} {
+		if err := json.Unmarshal([]byte(text), &back); err == nil {
+			t.Errorf("%s is read", text)
+		}
+	}
+}
+
+func TestRecordDoesNotAllocate(t *testing.T) {
+	h := NewHistogram()
+	if n := testing.AllocsPerRun(100, func() { h.Record(12345) }); n != 0 {
+		t.Fatalf("%v allocations", n)
+	}
+}
+
+func BenchmarkRecord(b *testing.B) {
+	b.ReportAllocs()
+	h := NewHistogram()
+	for i := 0; b.Loop(); i++ {
+		h.Record(time.Duration(i & 0xfffff))
+	}
+}
+
+// pass lets time of the bubble pass.
+func pass(d time.Duration) {
+	ctx, stop := context.WithTimeout(context.Background(), d)
+	defer stop()
+	<-ctx.Done()
+}
+
+func TestAClosedLoopCountsTheCallsOfEachKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls, err := Loop(3, 10*time.Second, func(i int) (string, error) {
+			if i == 0 {
+				pass(2 * time.Second)
+				return "slow", nil
+			}
+			pass(time.Second)
+			return "fast", nil
+		})
+		if err != nil || calls.Took != 10*time.Second || calls.Of("slow").Count() != 5 || calls.Of("fast").Count() != 20 || calls.Of("none").Count() != 0 {
+			t.Errorf("%d slow, %d fast in %v, %v", calls.Of("slow").Count(), calls.Of("fast").Count(), calls.Took, err)
+		}
+		if p := calls.Of("slow").Quantile(0.5).Round(100 * time.Millisecond); p != 2*time.Second || calls.Rate("fast") != 2 {
+			t.Errorf("the slow ones took %v, %v fast ones in a second", p, calls.Rate("fast"))
+		}
+	})
+}
+
+func TestACallThatFailsEndsItsOwnLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failed, n := errors.New("failed"), atomic.Int64{}
+		calls, err := Loop(2, 5*time.Second, func(i int) (string, error) {
+			pass(time.Second)
+			n.Add(1)
+			if i == 0 {
+				return "one", failed
+			}
+			return "one", nil
+		})
+		if !errors.Is(err, failed) || n.Load() != 6 || calls.Of("one").Count() != 6 {
+			t.Errorf("%d calls, %d counted, %v", n.Load(), calls.Of("one").Count(), err)
+		}
+	})
+}
