@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
+	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/ration"
@@ -64,7 +65,7 @@ func (c *Config) handshakeBounds() []Bound {
 		{"door.OwnBytes", door.OwnBytes, UnitBytes, "attempt", "kept of one, that others cannot take"},
 		{"FailureRate", int64(c.FailureRate), UnitPerSecond, "source", "connections that come to nothing; others wait"},
 		{"FailureBurst", int64(c.FailureBurst), UnitConnections, "source", "the same, at once; of a prefix 4 times as many"},
-		{"control.DialsAtOnce", DialsAtOnce, UnitConnections, "address", "handshakes of ours under way; others wait"},
+		{"control.DialsAtOnce", sessions.DialsAtOnce, UnitConnections, "address", "handshakes of ours under way; others wait"},
 		{"HandshakeTimeout", int64(c.HandshakeTimeout), UnitNanoseconds, "attempt", "one handshake, made or accepted"},
 		{"frame.PreAuthLimits", int64(before.Control), UnitBytes, "frame", "any frame before authentication is done"},
 	}
@@ -104,7 +105,7 @@ func throttleBounds(name string, p *Policy) []Bound {
 	return []Bound{
 		{name + ".Messages", limit(p.Messages), UnitMessages, "policy", "received, neither released nor sent on"},
 		{name + ".Bytes", limit(p.Bytes), UnitBytes, "policy", "received, neither released nor sent on"},
-		{name + ".StandbyAge", int64(p.standbyAge()), UnitNanoseconds, "connection", "time that a session waits for its peer"},
+		{name + ".StandbyAge", int64(sessions.StandbyAge(p)), UnitNanoseconds, "connection", "time that a session waits for its peer"},
 	}
 }
 

@@ -79,12 +79,16 @@ func TestABoundThatIsSwitchedOffIsNone(t *testing.T) {
 
 func TestWhatIsNoneHereIsNoneInTheDataPlaneToo(t *testing.T) {
 	none := Config{QueueBytes: -1, QueueMessages: -1, IdleTimeout: -1, LeastRate: -1, ControlRate: -1}.withDefaults()
-	h, o := none.handlerConfig(), none.openOptions()
+	of := func(c Config) (dataplane.HandlerConfig, dataplane.OpenOptions) {
+		below := c.sessions(nil, nil)
+		return below.Handler, below.Open
+	}
+	h, o := of(none)
 	if h.QueueBytes >= 0 || h.QueueMessages >= 0 || o.IdleAfter >= 0 || o.LeastRate >= 0 || o.ControlRate >= 0 {
 		t.Errorf("the data plane bounds what has no bound: %+v %+v", h, o)
 	}
 	zero := Config{}.withDefaults()
-	h, o = zero.handlerConfig(), zero.openOptions()
+	h, o = of(zero)
 	if h.QueueBytes != DefaultQueueBytes || h.QueueMessages != DefaultQueueMessages ||
 		o.IdleAfter != DefaultIdleTimeout || o.LeastRate != DefaultLeastRate || o.ControlRate != DefaultControlRate || o.MessageGrace != DefaultMessageGrace {
 		t.Errorf("the data plane does not get the defaults: %+v %+v", h, o)
@@ -115,7 +119,7 @@ func TestTheDoorGetsTheFailureRate(t *testing.T) {
 		{Config{FailureBurst: -1}, 0, 0, DefaultHalfOpen},
 	} {
 		cfg := c.cfg.withDefaults()
-		if r := cfg.doorRate(); r.PerSecond != c.rate || r.Burst != c.burst || r.Kept != c.kept || r.Clock == nil || r.Line <= 0 {
+		if r := cfg.door().Rate; r.PerSecond != c.rate || r.Burst != c.burst || r.Kept != c.kept || r.Clock == nil || r.Line <= 0 {
 			t.Errorf("%+v: %+v", c, r)
 		}
 	}

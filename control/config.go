@@ -2,6 +2,7 @@ package control
 
 import (
 	crand "crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/internal/door"
+	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
+	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -40,6 +44,9 @@ const (
 	DefaultFailureBurst     = 1000
 	DefaultSteerTable       = 4096
 	DefaultBindRetryDelay   = 5 * time.Second
+	DefaultStandbyAge       = sessions.DefaultStandbyAge
+	DefaultMaxStandby       = 16384
+	DefaultCompressionMin   = sessions.DefaultCompressionMin
 )
 
 // Config of a messenger. Only Name is required.
@@ -226,8 +233,56 @@ type Config struct {
 	Rand io.Reader
 	// Logger gets state changes of connections; nil is silent.
 	Logger *slog.Logger
+}
 
-	followHints bool // reconnect by the owner hints of peers
+// Steer says by which rules the kernel chooses the core of a new connection: one of the
+// names, or several joined by commas ("table,cpu"). Rules are asked in the order table,
+// hint, CPU; what none of them decides goes by the kernel's hash. Package bpf has the
+// details.
+type Steer = steering.Mode
+
+// The ways to steer.
+const (
+	// SteerAuto is the table and the hint, and with pinned cores the CPU.
+	SteerAuto = steering.Auto
+	// SteerNone loads no program, gives no hints and follows none.
+	SteerNone = steering.None
+	// SteerCPU takes the core of the CPU that took the SYN.
+	SteerCPU = steering.CPU
+	// SteerHint takes the core that the peer's source port names.
+	SteerHint = steering.Hint
+	// SteerTable takes the core that PinPeer set for the peer's address.
+	SteerTable = steering.Table
+)
+
+// ParseSteer checks the form of s, the empty string being SteerAuto.
+func ParseSteer(s string) (Steer, error) {
+	st := Steer(s)
+	if s == "" {
+		st = SteerAuto
+	}
+	if _, err := st.Rules(false); err != nil {
+		return st, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return st, nil
+}
+
+// Compression of frames on the wire (msgr2.md 7.6).
+type Compression = sessions.Compression
+
+// Clock is the time of the control plane: back-off, deadlines of handshakes.
+// The machine's is the default; a simulation brings its own.
+type Clock = sessions.Clock
+
+// MachineClock is the Clock of the machine.
+type MachineClock struct{}
+
+// Now is time.Now.
+func (MachineClock) Now() time.Time { return time.Now() }
+
+// AfterFunc is time.AfterFunc.
+func (MachineClock) AfterFunc(d time.Duration, f func()) func() bool {
+	return time.AfterFunc(d, f).Stop
 }
 
 // Validate returns every problem at once.
@@ -253,8 +308,8 @@ func (c *Config) Validate() error {
 			bad("negative %s", d.what)
 		}
 	}
-	if _, err := c.Steer.rules(false); err != nil {
-		errs = append(errs, err)
+	if _, err := c.Steer.Rules(false); err != nil {
+		bad("%w", err)
 	}
 	if r := c.HintPorts; r != (bpf.PortRange{}) && (r.First == 0 || r.Last < r.First) {
 		bad("hint ports %v", r)
@@ -277,7 +332,7 @@ func (c *Config) Validate() error {
 	if c.HalfOpen < 0 {
 		bad("%d half-open connections", c.HalfOpen)
 	}
-	if err := c.Compression.validate(); err != nil {
+	if err := c.Compression.Validate(); err != nil {
 		errs = append(errs, err)
 	}
 	c.Inject.validate(bad)
@@ -372,8 +427,6 @@ func (c Config) withDefaults() Config {
 	if c.SteerTable == 0 {
 		c.SteerTable = DefaultSteerTable
 	}
-	rules, _ := c.Steer.rules(false) // Validate has seen it
-	c.followHints = rules.Has(bpf.RuleHint) && c.Plane.Open == nil
 	if c.Name.Type == wire.Client && c.Number == 0 {
 		c.Number = -1
 	}
@@ -406,16 +459,52 @@ const (
 	ownDispatch = 64 << 10
 )
 
-// handlerConfig is what c, with its defaults filled in, says about every handler.
-func (c *Config) handlerConfig() dataplane.HandlerConfig {
-	return dataplane.HandlerConfig{QueueBytes: forPlane(c.QueueBytes), QueueMessages: forPlane(c.QueueMessages)}
+// sessions is what c, with its defaults filled in, says about sessions.
+func (c *Config) sessions(inFlight *dataplane.Throttle, sending *dataplane.SendBudget) sessions.Config {
+	return sessions.Config{
+		Name: c.Name, Number: c.Number, Nonce: c.Nonce,
+		Plane: c.Plane, OwnNetwork: c.Plane.Open != nil, Steer: c.Steer, HintPorts: c.HintPorts, SteerTable: c.SteerTable,
+		BindPorts: c.BindPorts, BindRetries: c.BindRetries, BindRetryDelay: c.BindRetryDelay,
+		Policies: c.Policies, Default: *c.Default,
+		AuthClient: c.AuthClient, AuthServer: c.AuthServer, Modes: c.Modes, Rev0: c.Rev0, NoDataCRC: c.NoDataCRC,
+		Compression: c.Compression, Limits: c.Limits,
+		HandshakeTimeout: c.HandshakeTimeout, InitialBackoff: c.InitialBackoff, MaxBackoff: c.MaxBackoff, MaxStandby: c.MaxStandby,
+		Door:    c.door(),
+		Handler: dataplane.HandlerConfig{QueueBytes: forPlane(c.QueueBytes), QueueMessages: forPlane(c.QueueMessages), Budget: sending},
+		Open: dataplane.OpenOptions{
+			IdleAfter: forPlane(c.IdleTimeout), KeepaliveEvery: c.KeepaliveEvery, KeepaliveTimeout: c.KeepaliveTimeout,
+			LeastRate: forPlane(c.LeastRate), MessageGrace: c.MessageGrace, ControlRate: forPlane(c.ControlRate), AlignFrom: c.AlignFrom,
+		},
+		InFlight: inFlight, Share: own(c.DispatchBytes, ownDispatch), ConnBytes: c.ConnBytes,
+		Probe: c.Probe, Tracer: c.Tracer, KeyLog: c.KeyLog, Clock: c.Clock, Rand: c.Rand, Logger: c.Logger,
+	}
 }
 
-// openOptions is what c, with its defaults filled in, says about every socket.
-func (c *Config) openOptions() dataplane.OpenOptions {
-	return dataplane.OpenOptions{
-		IdleAfter: forPlane(c.IdleTimeout), KeepaliveEvery: c.KeepaliveEvery, KeepaliveTimeout: c.KeepaliveTimeout,
-		LeastRate: forPlane(c.LeastRate), MessageGrace: c.MessageGrace, ControlRate: forPlane(c.ControlRate), AlignFrom: c.AlignFrom,
+// longestWait is how long an accepted socket waits for its handshake to begin. As many
+// wait as may begin in that time.
+const longestWait = 2 * time.Second
+
+// door says who may be half open.
+func (c *Config) door() door.Config {
+	d := door.Shares(c.HalfOpen)
+	d.Bytes = c.HalfOpenBytes
+	d.Rate = door.Rate{
+		PerSecond: c.FailureRate, Burst: c.FailureBurst, Clock: c.Clock, Kept: c.HalfOpen,
+		Line: max(c.FailureRate*int(longestWait/time.Second), 8), Longest: longestWait,
+	}
+	return d
+}
+
+// random is a random number other than 0.
+func random(from io.Reader) uint64 {
+	for {
+		var b [8]byte
+		if _, err := io.ReadFull(from, b[:]); err != nil {
+			return 1 // the system's source does not fail
+		}
+		if v := binary.LittleEndian.Uint64(b[:]); v != 0 {
+			return v
+		}
 	}
 }
 

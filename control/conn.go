@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
@@ -15,55 +17,38 @@ import (
 // All methods may be called by any goroutine, a dispatcher's included, unless
 // they say otherwise.
 type Conn struct {
-	m      *Messenger
-	h      *dataplane.Handler
-	id     uint64
-	user   atomic.Value // SetUserData
-	policy *Policy      // that it was made with, which never changes; the present one is in s
+	m     *Messenger
+	s     sessions.Conn // its session
+	data  atomic.Value  // SetUserData
+	local bool          // to ourselves: no handler is open, no socket
 
-	local    bool        // to ourselves: no handler is open, no socket
 	over     atomic.Bool // nothing is dispatched any more
-	userDown atomic.Bool // the user has marked it down, so that no reset event follows
 	draining atomic.Bool
-	handed   atomic.Bool // to another process
-	closed   signal      // sent when the handler holds nothing any more
+	paused   atomic.Bool // by Pause
 
 	// Its parts: each has what it needs, and a file with its rules.
-	queue     dispatchQueue // received messages that wait for Dispatcher.Queued
-	line      *dispatchLine // of delayed messages; nil: none are
-	calls     calls         // requests that wait for their reply
-	postings  postings      // memory that waits for data
-	receiving receiving     // what stops it from reading (flow.go)
-	shown     view          // what it shows of its session
-	out       outbox        // what has to be done for it (lock.go)
-	leaving   leaving       // its moves from cores that end (cores_leave.go)
-
-	nextMarked *Conn // in protocolLock.marked
-
-	// The messenger's lock guards the rest.
-	s       runner      // its session
-	standby standby     // the wait for the peer (expire.go)
-	claim   *claimCheck // of the address that its peer says it has; nil: nobody has asked for it
-	hint    hinting     // the peer's owner core, by its cookie
-	alias   wire.Addr   // of names: the v1 address of a peer of msgr2, under which it is known, too
-	told1   wire.Addr   // who a peer of msgr1 was told that we are (talk1.go)
+	queue    dispatchQueue        // received messages that wait for Dispatcher.Queued
+	calls    calls                // requests that wait for their reply
+	postings postings             // memory that waits for data
+	waitsFor atomic.Pointer[File] // whose room resumes it (File.Hold); nil: none
 }
 
-// newConn makes a connection with a session of its own. The lock is held.
-func (m *Messenger) newConn(core *dataplane.Core, policy *Policy, s machine) *Conn {
-	m.counters.Conns++
-	c := &Conn{m: m, id: m.counters.Conns, policy: policy}
-	c.s.c, c.s.machine = c, s
-	c.receiving.bound(policy, &m.cfg, m.inFlight)
-	c.calls.limit, c.postings.limit = int64(m.cfg.MaxCalls), int64(m.cfg.MaxPostings)
-	c.line = m.inject.line()
-	c.out.of = &m.mu
-	handler := m.cfg.handlerConfig()
-	handler.Owner, handler.Budget = owner{c}, m.sending
-	c.h = dataplane.NewHandler(core, handler)
-	m.all[c] = struct{}{}
-	c.shown.publish(&c.s.machine)
-	return c
+// owner is a messenger as its sessions have it.
+type owner struct{ m *Messenger }
+
+// NewUser makes a connection for its session.
+func (o owner) NewUser(local bool) sessions.User {
+	c := &Conn{m: o.m, local: local}
+	c.calls.limit, c.postings.limit = int64(o.m.cfg.MaxCalls), int64(o.m.cfg.MaxPostings)
+	return user{c}
+}
+
+// connOf is the connection that has a session; nil has none.
+func connOf(s *sessions.Conn) *Conn {
+	if s == nil {
+		return nil
+	}
+	return s.User().(user).c
 }
 
 // Send queues msg and takes over one reference to it; on an error that stays
@@ -78,7 +63,7 @@ func (c *Conn) Send(msg *Message) error {
 	if c.local {
 		return c.sendLocal(msg)
 	}
-	return c.sendError(c.h.Send(msg))
+	return c.sendError(c.s.Handler().Send(msg))
 }
 
 // sendError is what Send returns for an error of the handler.
@@ -88,7 +73,7 @@ func (c *Conn) sendError(err error) error {
 		return nil
 	case errors.Is(err, dataplane.ErrFrozen) && c.draining.Load():
 		return ErrClosed
-	case errors.Is(err, dataplane.ErrFrozen), errors.Is(err, dataplane.ErrDropped) && c.handed.Load():
+	case errors.Is(err, dataplane.ErrFrozen), errors.Is(err, dataplane.ErrDropped) && c.s.HandedOver():
 		return ErrHandedOver
 	case errors.Is(err, dataplane.ErrDropped):
 		return ErrClosed
@@ -110,13 +95,13 @@ func (c *Conn) lostError() error {
 // Not for a dispatcher on a core.
 func (c *Conn) SendContext(ctx context.Context, msg *Message) error {
 	wait := func(err error) bool {
-		return errors.Is(err, ErrQueueFull) || errors.Is(err, ErrHandedOver) && !c.handed.Load()
+		return errors.Is(err, ErrQueueFull) || errors.Is(err, ErrHandedOver) && !c.s.HandedOver()
 	}
 	if err := c.Send(msg); !wait(err) {
 		return err
 	}
 	for {
-		room := c.h.Room()
+		room := c.s.Handler().Room()
 		if err := c.Send(msg); !wait(err) {
 			return err
 		}
@@ -131,72 +116,53 @@ func (c *Conn) SendContext(ctx context.Context, msg *Message) error {
 // Room returns a channel that closes once the sending queue has more room than
 // now, or the connection is over; for those who must not block. Take it first,
 // then Send, and wait for it after ErrQueueFull. Any goroutine.
-func (c *Conn) Room() <-chan struct{} { return c.h.Room() }
+func (c *Conn) Room() <-chan struct{} { return c.s.Handler().Room() }
 
 // Keepalive sends a KEEPALIVE2. LastKeepaliveAck says which one the peer has
 // answered last.
 func (c *Conn) Keepalive() {
 	if !c.local {
-		c.h.Keepalive()
+		c.s.Handler().Keepalive()
 	}
 }
 
 // LastKeepaliveAck is the time of our last keepalive that the peer answered.
-func (c *Conn) LastKeepaliveAck() time.Time { return c.h.LastKeepaliveAck().Time() }
+func (c *Conn) LastKeepaliveAck() time.Time { return c.s.Handler().LastKeepaliveAck().Time() }
 
 // MarkDown closes the connection for good: at once, without a reset event,
 // dropping what is queued for sending and what waits for Dispatcher.Queued. The
 // peer sees what its own policy makes of a broken connection. A second call does
 // nothing. During the last exchange of a hand-over it comes too late: the
 // successor has the session. It does not wait.
-func (c *Conn) MarkDown() {
-	first := !c.userDown.Swap(true)
-	c.h.Refuse()
-	c.over.Store(true)
-	if first {
-		c.m.mu.marked.push(c)
-		c.m.notifications.wake() // its goroutine takes the lock for us; a call back up
-	}
-}
+func (c *Conn) MarkDown() { c.s.MarkDown() }
 
 // Closed is closed when the connection is over and nothing of it runs any more.
-func (c *Conn) Closed() <-chan struct{} { return c.closed.sent() }
+func (c *Conn) Closed() <-chan struct{} { return c.s.Closed() }
 
 // SetUserData attaches v to the connection, for the user alone. It stays over
 // faults, replaces and remote resets: what of it belonged to the old session is
 // for Dispatcher.RemoteReset to drop. All values of one connection must have
 // the same type.
-func (c *Conn) SetUserData(v any) { c.user.Store(v) }
+func (c *Conn) SetUserData(v any) { c.data.Store(v) }
 
 // UserData is what SetUserData attached last.
-func (c *Conn) UserData() any { return c.user.Load() }
+func (c *Conn) UserData() any { return c.data.Load() }
 
 // Core is the number of the core that owns the connection now.
-func (c *Conn) Core() int { return c.h.Core().ID() }
+func (c *Conn) Core() int { return c.s.Handler().Core().ID() }
 
 // ID numbers the connection within its messenger, from 1.
-func (c *Conn) ID() uint64 { return c.id }
+func (c *Conn) ID() uint64 { return c.s.ID() }
 
 // PeerType is the type of the peer's entity.
-func (c *Conn) PeerType() wire.EntityType { return c.shown.now.Load().peerType }
+func (c *Conn) PeerType() wire.EntityType { return c.s.PeerType() }
 
 // State is the present state.
-func (c *Conn) State() State {
-	if c.userDown.Load() {
-		return StateClosing
-	}
-	return c.shown.now.Load().state
-}
+func (c *Conn) State() State { return c.s.State() }
 
 // Err is why the last attempt failed, the session faulted, or the connection
 // ended; nil while it is ready.
-func (c *Conn) Err() error {
-	now := c.shown.now.Load()
-	if now.state != StateClosing && c.userDown.Load() {
-		return ErrMarkedDown
-	}
-	return now.err
-}
+func (c *Conn) Err() error { return c.s.Err() }
 
 // WaitReady waits until the connection is ready. It returns the error that
 // ended the connection; ErrStuck where dialling again does not help, such as
@@ -204,27 +170,28 @@ func (c *Conn) Err() error {
 // that of ctx joined with the one of the last attempt. StageOf and *Error say how
 // far that came, Error.Advice what to look at.
 // Not for a dispatcher on a core.
-func (c *Conn) WaitReady(ctx context.Context) error {
-	for {
-		c.m.mu.Lock()
-		state, err, changed, stuck := c.s.State, c.shown.err, c.shown.change(), c.s.streak.stuckError(c.shown.err)
-		c.m.mu.Unlock()
-		switch state {
-		case StateReady:
-			return nil
-		case StateClosing:
-			return err
-		}
-		if stuck != nil {
-			return stuck
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return errors.Join(context.Cause(ctx), err)
-		}
-	}
-}
+func (c *Conn) WaitReady(ctx context.Context) error { return c.s.WaitReady(ctx) }
+
+// Info is what was negotiated on the last TCP connection of a Conn, and how that receives.
+type Info = sessions.Info
+
+// Info is what was negotiated last; the zero Info before the first handshake
+// is complete. It is there in the Accept and Connect events; Handshake is the
+// time up to them. It takes no lock, and waits for no core. Any goroutine, a core's too.
+func (c *Conn) Info() Info { return c.s.Info() }
+
+// Auth is what authentication found on the last TCP connection, with its
+// secrets wiped; nil before the first. It must not be changed. Any goroutine
+// may call it, a core's too.
+func (c *Conn) Auth() *auth.Result { return c.s.Auth() }
+
+// SetAuth says what authentication by messages has found, on a connection of msgr1 to a
+// monitor of ours, where the handshake finds nothing. It holds until the next handshake
+// of the connection. Any goroutine may call it, a core's too.
+func (c *Conn) SetAuth(res *auth.Result) { c.s.SetAuth(res) }
+
+// IsLoopback says whether this is the connection to ourselves.
+func (c *Conn) IsLoopback() bool { return c.local }
 
 // sendLocal delivers a message to our own dispatchers, on the goroutine of the
 // connection's queue. It takes over the sender's reference.
@@ -232,9 +199,45 @@ func (c *Conn) sendLocal(msg *Message) error {
 	if c.over.Load() {
 		return ErrClosed
 	}
-	if err := c.h.Reserve(msg.Size()); err != nil {
+	if err := c.s.Handler().Reserve(msg.Size()); err != nil {
 		return err
 	}
 	c.queue.push(c.m, c, &c.m.chain.self, msg)
 	return nil
+}
+
+// Flow control for one connection. What its user keeps of received messages counts
+// against three bounds: that of the messenger (Config.DispatchBytes), those of its
+// policy, and its own (Config.ConnBytes), so that one user who keeps much stops its
+// own peer before it stops the others. Pause stops a peer at once.
+
+// Pause stops reading from the peer, over reconnects too, until Resume: the peer's
+// queue fills, and its keepalives are not missed. The core may dispatch a message
+// that is on its way. Acks of the peer are not read either: on a lossless connection
+// what we send stays in our queue. The pause is in Stats (IO.Paused). It has no effect
+// on the connection to ourselves. Any goroutine; it does not wait.
+func (c *Conn) Pause() {
+	if !c.local {
+		c.paused.Store(true)
+		c.s.Handler().Pause()
+	}
+}
+
+// Resume lets a connection go on that Pause, or Config.Probe in the data phase, has
+// stopped. Any goroutine; it does not wait.
+func (c *Conn) Resume() {
+	c.paused.Store(false)
+	c.s.Handler().Resume()
+}
+
+// unhold lets a connection go on that an injected delay has stopped, but not one that is
+// paused: that goes on with Resume.
+func (c *Conn) unhold() {
+	if c.paused.Load() {
+		return
+	}
+	c.s.Handler().Resume()
+	if c.paused.Load() {
+		c.s.Handler().Pause() // which came at the same moment
+	}
 }

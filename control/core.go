@@ -22,9 +22,9 @@ type Core struct {
 }
 
 // showCores has every core of the plane be a Core, and calls the user's hooks.
-func (m *Messenger) showCores(cfg *Config) {
-	started, ended := cfg.Plane.Started, cfg.Plane.Ended
-	cfg.Plane.Started = func(c *dataplane.Core) error {
+func showCores(cfg *Config, plane *dataplane.Config) {
+	started, ended := plane.Started, plane.Ended
+	plane.Started = func(c *dataplane.Core) error {
 		core := &Core{c: c}
 		c.Keep(core)
 		if started != nil {
@@ -32,14 +32,14 @@ func (m *Messenger) showCores(cfg *Config) {
 				return err
 			}
 		}
-		if m.cfg.CoreStarted == nil {
+		if cfg.CoreStarted == nil {
 			return nil
 		}
-		return m.cfg.CoreStarted(core)
+		return cfg.CoreStarted(core)
 	}
-	cfg.Plane.Ended = func(c *dataplane.Core) {
-		if m.cfg.CoreStopped != nil {
-			m.cfg.CoreStopped(coreOf(c))
+	plane.Ended = func(c *dataplane.Core) {
+		if cfg.CoreStopped != nil {
+			cfg.CoreStopped(coreOf(c))
 		}
 		if ended != nil {
 			ended(c)
@@ -62,7 +62,7 @@ func (c *Conn) OwnerCore() *Core {
 	if c.local {
 		return nil
 	}
-	return coreOf(c.h.Core())
+	return coreOf(c.s.Handler().Core())
 }
 
 // Core returns the core with that number, nil if there is none. It takes no lock. Any
@@ -106,7 +106,7 @@ func (c *Core) Post(t *Task) { t.post(c.c, nil) }
 // moves between, and does not wait. It is like Core.Post in all else, but that tasks
 // pass each other while the connection moves. For the connection to ourselves that is
 // any core. Any goroutine, a core's too.
-func (c *Conn) Post(t *Task) { t.post(c.h.Core(), c) }
+func (c *Conn) Post(t *Task) { t.post(c.s.Handler().Core(), c) }
 
 func (t *Task) post(to *dataplane.Core, conn *Conn) {
 	t.conn = conn
@@ -119,7 +119,7 @@ func (t *Task) post(to *dataplane.Core, conn *Conn) {
 // arrive runs the task, or sends it after its connection.
 func (t *Task) arrive(at *dataplane.Core) {
 	if t.conn != nil {
-		if owner := t.conn.h.Core(); owner != at {
+		if owner := t.conn.s.Handler().Core(); owner != at {
 			owner.Post(&t.task)
 			return
 		}

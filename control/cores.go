@@ -2,25 +2,11 @@ package control
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
-	"github.com/ringmsgr/ringmsgr/control/internal/resize"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
-
-// Errors of AddCore and RemoveCore.
-var (
-	// ErrNoCore: there is no core of that number.
-	ErrNoCore = dataplane.ErrNoCore
-	// ErrLastCore: no other core runs that could take over.
-	ErrLastCore = dataplane.ErrLastCore
-	// ErrCoreFailed: the driver of a new core broke before the core was ready.
-	ErrCoreFailed = resize.ErrFailed
-)
-
-// What happens when, and what is undone if something fails, is decided in package
-// resize; cores_steps.go carries out its steps, cores_leave.go moves connections.
 
 // AddCore starts one more core and returns its number, the lowest that is free.
 // The core listens on all our addresses, has its place in the steering of new
@@ -37,13 +23,7 @@ var (
 // for others that change the cores, and for a core that is stuck in a callback;
 // with its error there is no further core in the end. Not for a dispatcher on a
 // core.
-func (m *Messenger) AddCore(ctx context.Context) (int, error) {
-	core, err := m.resizing.Add(ctx)
-	if err != nil {
-		return -1, resizeError(err)
-	}
-	return core.ID(), nil
-}
+func (m *Messenger) AddCore(ctx context.Context) (int, error) { return m.s.AddCore(ctx) }
 
 // RemoveCore takes a core out of service while everything goes on: no new
 // connection is placed on it, its listeners are closed or served by another
@@ -67,27 +47,38 @@ func (m *Messenger) AddCore(ctx context.Context) (int, error) {
 // A core that has failed is removed in the same way; it has nothing any more.
 // Pins to the core (PinPeer) end. Its number is the first to be used again.
 // Not for a dispatcher on a core.
-func (m *Messenger) RemoveCore(ctx context.Context, core int) error {
-	if err := m.resizing.Remove(ctx, core); err != nil {
-		return resizeError(err)
-	}
-	return nil
-}
-
-// resizeError is an error of the resizer as the user knows it.
-func resizeError(err error) error {
-	if errors.Is(err, dataplane.ErrStopped) {
-		err = ErrShutdown
-	}
-	return fmt.Errorf("control: %w", err)
-}
+func (m *Messenger) RemoveCore(ctx context.Context, core int) error { return m.s.RemoveCore(ctx, core) }
 
 // Cores are the numbers of the cores, ascending, those included that have
 // failed or are being removed. Any goroutine.
-func (m *Messenger) Cores() []int {
-	var ids []int
-	for _, c := range m.plane.All() {
-		ids = append(ids, c.ID())
+func (m *Messenger) Cores() []int { return m.s.Cores() }
+
+// PlaneView shows the cores of a messenger. It changes nothing: that is for
+// AddCore, RemoveCore and Shutdown. Any goroutine may use it.
+type PlaneView struct{ plane *dataplane.Plane }
+
+// Plane shows the messenger's cores.
+func (m *Messenger) Plane() PlaneView { return PlaneView{m.plane} }
+
+// Info says what the cores opened: rings or epoll. All of them opened the same.
+func (v PlaneView) Info() uring.Info { return v.plane.Info() }
+
+// Cores is the number of cores, those included that have failed or are being
+// removed; Messenger.Cores has their own numbers.
+func (v PlaneView) Cores() int { return v.plane.Cores() }
+
+// Stats takes a snapshot of the core with that number. It waits for the core's
+// next turn: not for a dispatcher on a core. Without such a core the error wraps
+// ErrNoCore.
+func (v PlaneView) Stats(core int) (dataplane.CoreStats, error) {
+	c := v.plane.Core(core)
+	if c == nil {
+		return dataplane.CoreStats{}, fmt.Errorf("control: core %d: %w", core, ErrNoCore)
 	}
-	return ids
+	return c.Stats()
 }
+
+// Failures yields the error of a core whose driver broke. What it had has gone to
+// the other cores, or was reset. Of several failures that nobody reads some are
+// dropped.
+func (v PlaneView) Failures() <-chan error { return v.plane.Failures() }

@@ -1,9 +1,13 @@
 package control
 
 import (
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // Message is one message; see dataplane.Message for who owns it and until when.
@@ -75,98 +79,290 @@ type Dispatcher struct {
 	KeepaliveAck func(c *Conn, sent time.Time)
 }
 
-// resetEvent and remoteResetEvent travel to the core among the other events of
-// a handler.
-type (
-	resetEvent       struct{ replace bool }
-	remoteResetEvent struct{}
-)
+// user is a connection as its session and its handler have it. What its handler calls
+// runs on the core.
+type user struct{ c *Conn }
 
-// Conn is the handler's owner; these run on its core.
-type owner struct{ *Conn }
+// Conn implements sessions.User, like those below.
+func (u user) Conn() *sessions.Conn { return &u.c.s }
 
-func (o owner) Dispatch(_ *dataplane.Handler, m *Message) {
-	o.m.mu.check.enterCore()
-	o.m.dispatch(o.Conn, m)
-	o.m.mu.check.leaveCore()
+func (u user) Probed() probe.Conn { return u.c }
+
+func (u user) Cease() { u.c.over.Store(true) }
+
+func (u user) Finish() (waits bool) {
+	return u.c.queue.finish(u.c)
+}
+
+func (u user) Idle() <-chan struct{} {
+	return u.c.queue.drained()
+}
+
+func (u user) Closed() {
+	u.c.over.Store(true)
+	u.c.calls.lose(u.c)
+	u.c.postings.lose(u.c)
+}
+
+func (u user) Faulted(n uint64, err error, snap dataplane.Snapshot) {
+	u.c.s.Faulted(n, err, snap)
+}
+
+func (u user) Queued(n uint64) { u.c.s.Queued(n) }
+
+func (u user) Dispatch(_ *dataplane.Handler, m *Message) {
+	u.c.m.s.EnterCore()
+	u.c.m.dispatch(u.c, m)
+	u.c.m.s.LeaveCore()
 }
 
 // dispatch gives a message to the call that waits for it, or to the chain, on the
 // core of its connection.
 func (m *Messenger) dispatch(c *Conn, msg *Message) {
-	if c.line != nil && c.line.takes(c, msg) {
+	if c.calls.answered(msg) {
 		return
 	}
-	if d := m.offer(c, msg); d != nil {
+	if d := m.chain.offer(c, msg); d != nil {
 		msg.Retain()
 		c.queue.push(m, c, d, msg)
 	}
 }
 
-func (o owner) Faulted(n uint64, err error, snap dataplane.Snapshot) {
-	o.line.flush()
-	o.m.notify(notification{conn: o.Conn, n: n, err: err, snapshot: snap, kind: notifyFault})
-}
-
-func (o owner) Queued(n uint64) { o.m.notify(notification{conn: o.Conn, n: n, kind: notifyQueued}) }
-
-func (o owner) Moving(_ *dataplane.Handler, to *dataplane.Core) {
-	o.m.mu.check.enterCore()
-	defer o.m.mu.check.leaveCore()
-	for _, d := range o.m.chain.list {
-		if d.Move != nil && !o.userDown.Load() {
-			d.Move(o.Conn, to.ID())
+func (u user) Moving(_ *dataplane.Handler, to *dataplane.Core) {
+	u.c.m.s.EnterCore()
+	defer u.c.m.s.LeaveCore()
+	for _, d := range u.c.m.chain.list {
+		if d.Move != nil && !u.c.s.MarkedDown() {
+			d.Move(u.c, to.ID())
 		}
 	}
 }
 
-func (o owner) Moved(_ *dataplane.Handler, from *dataplane.Core, ev dataplane.MoveCause) {
-	o.m.mu.check.enterCore()
-	defer o.m.mu.check.leaveCore()
-	for _, d := range o.m.chain.list {
+func (u user) Moved(_ *dataplane.Handler, from *dataplane.Core, ev dataplane.MoveCause) {
+	u.c.m.s.EnterCore()
+	defer u.c.m.s.LeaveCore()
+	for _, d := range u.c.m.chain.list {
 		switch {
-		case o.userDown.Load():
+		case u.c.s.MarkedDown():
 		case ev.Migrated:
 			if d.Moved != nil {
-				d.Moved(o.Conn, from.ID())
+				d.Moved(u.c, from.ID())
 			}
 		case ev.Accepted && d.Accept != nil:
-			d.Accept(o.Conn, from.ID(), ev.Replace)
+			d.Accept(u.c, from.ID(), ev.Replace)
 		case !ev.Accepted && d.Connect != nil:
-			d.Connect(o.Conn, from.ID())
+			d.Connect(u.c, from.ID())
 		}
 	}
 }
 
-func (o owner) Happened(_ *dataplane.Handler, what any) {
-	o.m.mu.check.enterCore()
-	defer o.m.mu.check.leaveCore()
-	if _, lost := what.(remoteResetEvent); lost {
-		o.queue.discard(o.Conn)
-		o.line.flush()
+func (u user) Happened(_ *dataplane.Handler, what any) {
+	u.c.m.s.EnterCore()
+	defer u.c.m.s.LeaveCore()
+	if _, lost := what.(sessions.RemoteReset); lost {
+		u.c.queue.discard(u.c)
 	}
-	o.calls.lose(o.Conn)
-	o.postings.lose(o.Conn)
-	for _, d := range o.m.chain.list {
+	u.c.calls.lose(u.c)
+	u.c.postings.lose(u.c)
+	for _, d := range u.c.m.chain.list {
 		switch ev := what.(type) {
-		case resetEvent:
-			if d.Reset != nil && !o.userDown.Load() && !o.draining.Load() {
-				d.Reset(o.Conn, ev.replace)
+		case sessions.Reset:
+			if d.Reset != nil && !u.c.s.MarkedDown() && !u.c.draining.Load() {
+				d.Reset(u.c, ev.Replace)
 			}
-		case remoteResetEvent:
-			if d.RemoteReset != nil && !o.userDown.Load() {
-				d.RemoteReset(o.Conn)
+		case sessions.RemoteReset:
+			if d.RemoteReset != nil && !u.c.s.MarkedDown() {
+				d.RemoteReset(u.c)
 			}
 		}
 	}
 }
 
-func (o owner) KeepaliveAck(_ *dataplane.Handler, sent dataplane.Timestamp) {
-	o.m.mu.check.enterCore()
-	defer o.m.mu.check.leaveCore()
-	for _, d := range o.m.chain.list {
-		if d.KeepaliveAck != nil && !o.over.Load() {
-			d.KeepaliveAck(o.Conn, sent.Time())
+func (u user) KeepaliveAck(_ *dataplane.Handler, sent dataplane.Timestamp) {
+	u.c.m.s.EnterCore()
+	defer u.c.m.s.LeaveCore()
+	for _, d := range u.c.m.chain.list {
+		if d.KeepaliveAck != nil && !u.c.over.Load() {
+			d.KeepaliveAck(u.c, sent.Time())
 		}
 	}
+}
+
+// chain are the dispatchers of a messenger.
+type chain struct {
+	list    []*Dispatcher // set by Start, then fixed
+	self    Dispatcher    // runs the whole chain for the connection to ourselves
+	dropped atomic.Uint64 // messages that no dispatcher took
+}
+
+// offer is the rule of the chain: the first whose Fast takes the message has it,
+// else the first that has Queued, which is the result; the caller calls that. nil:
+// somebody took it, or nobody ever will.
+func (ch *chain) offer(c *Conn, msg *Message) (queued *Dispatcher) {
+	for _, d := range ch.list {
+		if d.Fast != nil && d.Fast(c, msg) {
+			return nil
+		}
+	}
+	for _, d := range ch.list {
+		if d.Queued != nil {
+			return d
+		}
+	}
+	ch.dropped.Add(1)
+	return nil
+}
+
+// setSelf has the queue of a local connection run the whole chain.
+func (ch *chain) setSelf() {
+	ch.self.Queued = func(c *Conn, msg *Message) {
+		if c.calls.answeredLocal(msg) {
+			return
+		}
+		if d := ch.offer(c, msg); d != nil {
+			d.Queued(c, msg)
+		}
+	}
+}
+
+// dispatchQueue carries messages of one connection from its core to a
+// goroutine, in order. The goroutine exists while there are messages.
+type dispatchQueue struct {
+	mu      sync.Mutex
+	waiting []queuedMessage // guarded by mu
+	running bool            // guarded by mu
+	session atomic.Uint64   // counts what discard ended; changes under mu
+	idle    chan struct{}   // closed when there is nothing left; guarded by mu
+	last    bool            // what waits is the last: nothing else will come; guarded by mu
+}
+
+type queuedMessage struct {
+	d    *Dispatcher
+	m    *Message
+	size int // when it came; on a local connection it is reserved
+}
+
+// drop releases a message that never will be dispatched.
+func (e queuedMessage) drop(c *Conn) {
+	if c.local {
+		dataplane.Settle(e.m, OutcomeDropped)
+	}
+	e.done(c)
+}
+
+// done releases a message that has been dispatched.
+func (e queuedMessage) done(c *Conn) {
+	e.m.Release()
+	if c.local {
+		c.s.Handler().Unreserve(e.size)
+	}
+}
+
+func (q *dispatchQueue) push(m *Messenger, c *Conn, d *Dispatcher, msg *Message) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting = append(q.waiting, queuedMessage{d, msg, msg.Size()})
+	if q.running {
+		return
+	}
+	if !m.queues.Enter() {
+		for _, e := range q.waiting {
+			e.drop(c) // after the shutdown no dispatcher is called
+		}
+		q.waiting = nil
+		return
+	}
+	q.running = true
+	go q.run(m, c)
+}
+
+func (q *dispatchQueue) run(m *Messenger, c *Conn) {
+	offCore()
+	defer m.queues.Leave()
+	var batch []queuedMessage
+	for {
+		q.mu.Lock()
+		session := q.session.Load()
+		clear(batch)
+		batch, q.waiting = q.waiting, batch[:0]
+		if len(batch) == 0 {
+			q.running = false
+			q.waiting = nil
+			last := q.last
+			if q.last = false; last {
+				c.over.Store(true)
+			}
+			if q.idle != nil {
+				close(q.idle)
+				q.idle = nil
+			}
+			q.mu.Unlock()
+			if last {
+				c.s.Dispatched()
+			}
+			return
+		}
+		q.mu.Unlock()
+		for _, e := range batch {
+			if c.over.Load() || q.session.Load() != session {
+				e.drop(c)
+				continue
+			}
+			m.s.MustBeFree("a dispatcher")
+			if c.local { // before the dispatcher can send it on
+				dataplane.Settle(e.m, OutcomeAcknowledged)
+			}
+			e.d.Queued(c, e.m)
+			e.done(c)
+		}
+	}
+}
+
+// discard drops the messages that wait, as their session has ended.
+func (q *dispatchQueue) discard(c *Conn) {
+	q.mu.Lock()
+	q.session.Add(1)
+	old := q.waiting
+	q.waiting = nil
+	q.mu.Unlock()
+	for _, e := range old {
+		e.drop(c)
+	}
+}
+
+// finish ends the dispatching: nothing is dispatched any more behind what has been pushed.
+// It says whether some of that still waits; then the goroutine of the queue tells the
+// session when nothing waits any more.
+func (q *dispatchQueue) finish(c *Conn) (waits bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.running {
+		c.over.Store(true)
+		return false
+	}
+	q.last = true
+	return true
+}
+
+// isIdle says that everything that was pushed has been dispatched.
+func (q *dispatchQueue) isIdle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return !q.running
+}
+
+// drained returns a channel that closes when everything that was pushed has
+// been dispatched.
+func (q *dispatchQueue) drained() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.idle == nil {
+		q.idle = make(chan struct{})
+	}
+	idle := q.idle
+	if !q.running {
+		close(q.idle)
+		q.idle = nil
+	}
+	return idle
 }

@@ -3,6 +3,8 @@ package control
 import (
 	"fmt"
 	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 )
 
 // The rule is the same for a message of a peer and for one of our own.
@@ -11,7 +13,7 @@ func TestAMessageGoesToTheFirstThatTakesItElseToTheFirstThatQueues(t *testing.T)
 	const taken, mine, none = 1, 2, 3 // message types
 	for _, local := range []bool{false, true} {
 		t.Run(fmt.Sprint("local ", local), func(t *testing.T) {
-			var m Messenger
+			m := Messenger{s: new(sessions.Manager)}
 			var c Conn
 			got := ""
 			fast := func(name string, takes uint16) func(*Conn, *Message) bool {

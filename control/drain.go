@@ -49,9 +49,9 @@ func (c *Conn) drain(ctx context.Context) error {
 		return c.await(ctx, c.queue.drained())
 	}
 	result := make(chan error, 1)
-	c.h.Drain(dataplane.DrainOptions{
+	c.s.Handler().Drain(dataplane.DrainOptions{
 		Idle:     c.queue.isIdle,
-		Hopeless: func() bool { return c.policy.Server && c.m.unbound.Load() },
+		Hopeless: func() bool { return c.s.Policy().Server && c.m.unbound.Load() },
 		Done: func(err error) {
 			c.MarkDown() // ahead of the fault of the socket
 			result <- err
@@ -119,7 +119,7 @@ func (m *Messenger) Drain(ctx context.Context) error {
 // under way may bring some.
 func (m *Messenger) undrained() (list []*Conn) {
 	for _, c := range m.Conns() {
-		if !c.draining.Load() && !c.userDown.Load() {
+		if !c.draining.Load() && !c.s.MarkedDown() {
 			list = append(list, c)
 		}
 	}
@@ -139,7 +139,7 @@ func drainAll(ctx context.Context, conns []*Conn) (errs []error) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			errs = append(errs, fmt.Errorf("connection %d: %w", c.id, err))
+			errs = append(errs, fmt.Errorf("connection %d: %w", c.s.ID(), err))
 		})
 	}
 	wg.Wait()

@@ -1,12 +1,16 @@
 package control
 
 import (
-	"errors"
 	"fmt"
 	"net"
-	"os"
 
 	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/binding"
+	"github.com/ringmsgr/ringmsgr/control/internal/door"
+	"github.com/ringmsgr/ringmsgr/control/internal/handover"
+	"github.com/ringmsgr/ringmsgr/control/internal/resize"
+	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
@@ -15,16 +19,16 @@ import (
 // over wrap net.ErrClosed as well.
 var (
 	// ErrConfig: a setting is wrong.
-	ErrConfig = errors.New("control: invalid configuration")
+	ErrConfig = sessions.ErrConfig
 	// ErrShutdown: the messenger is shut down.
-	ErrShutdown = fmt.Errorf("control: messenger shut down: %w", net.ErrClosed)
+	ErrShutdown = sessions.ErrShutdown
 	// ErrClosed: the connection is over.
 	ErrClosed = fmt.Errorf("control: connection closed: %w", net.ErrClosed)
 	// ErrMarkedDown: the user closed the connection.
-	ErrMarkedDown = fmt.Errorf("control: marked down: %w", net.ErrClosed)
+	ErrMarkedDown = sessions.ErrMarkedDown
 	// ErrReplaced: a newer connection of the same peer took the place of a
 	// lossy one.
-	ErrReplaced = fmt.Errorf("control: replaced by a newer connection: %w", net.ErrClosed)
+	ErrReplaced = sessions.ErrReplaced
 	// ErrQueueFull: the sending queue is at its bound.
 	ErrQueueFull = dataplane.ErrQueueFull
 	// ErrTooLarge: a message has more payload than dataplane.MaxMessage, 2 GiB.
@@ -47,47 +51,88 @@ var (
 	ErrStale = session.ErrStale
 	// ErrHandshakeTimeout: the peer did not complete the handshake in time. It
 	// wraps os.ErrDeadlineExceeded.
-	ErrHandshakeTimeout = fmt.Errorf("control: handshake not complete in time: %w", os.ErrDeadlineExceeded)
+	ErrHandshakeTimeout = sessions.ErrHandshakeTimeout
 	// ErrEvicted: an accepted connection gave its place among the half-open ones
 	// to a newcomer, as its peer was silent.
-	ErrEvicted = errors.New("control: half-open connection gave way to a newcomer")
+	ErrEvicted = door.ErrEvicted
 	// ErrWait: a connection race was lost, the peer's own attempt goes on.
 	ErrWait = session.ErrWait
+	// ErrHandedOver: the connection, or the messenger, belongs to another process
+	// now, or is about to.
+	ErrHandedOver = sessions.ErrHandedOver
+	// ErrHandOver is wrapped by the errors of a hand-over that failed.
+	ErrHandOver = handover.ErrHandOver
+	// ErrNotBound: the messenger has no address that it could give up.
+	ErrNotBound = sessions.ErrNotBound
+	// ErrNoPort: no port is free to listen on. It names the ports that were tried,
+	// and wraps what the kernel said of the last one.
+	ErrNoPort = binding.ErrNoPort
+	// ErrRebound is why connections are over that a Rebind marked down. It wraps
+	// ErrMarkedDown.
+	ErrRebound = sessions.ErrRebound
+	// ErrNoCore: there is no core of that number. ErrLastCore: no other core runs that
+	// could take over. ErrCoreFailed: the driver of a new core broke before the core was
+	// ready.
+	ErrNoCore     = dataplane.ErrNoCore
+	ErrLastCore   = dataplane.ErrLastCore
+	ErrCoreFailed = resize.ErrFailed
+	// ErrExpired is why a connection is over whose peer did not come back in time.
+	ErrExpired = sessions.ErrExpired
+	// ErrStuck: the attempts of a connection fail one after the other in a way that
+	// dialling again does not mend. The *Error of the last one is wrapped, whose Advice
+	// says what to look at. The connection goes on dialling until MarkDown.
+	ErrStuck = sessions.ErrStuck
+	// ErrElsewhere is wrapped by the error of a connection that a peer made, and that
+	// Connect returned because the peer said that it had the address: whoever is at the
+	// address does not know it. Connect again: the address is dialled.
+	ErrElsewhere = session.ErrElsewhere
+	// ErrTransition is wrapped by the error of an event that a state does not allow,
+	// which is a bug of this package.
+	ErrTransition = session.ErrTransition
+)
+
+// State is the state of a connection (msgr2.md 9.8). Package session has the
+// table of the transitions.
+type State = session.State
+
+// The states, in the order of the protocol text.
+const (
+	StateNone         = session.None         // just made
+	StateAccepting    = session.Accepting    // acceptor, from the banner to the decision
+	StateServerWait   = session.ServerWait   // told the peer to wait, until it hangs up
+	StateEstablishing = session.Establishing // new session decided, SERVER_IDENT being sent
+	StateConnecting   = session.Connecting   // from dialling to the peer's answer
+	StateReady        = session.Ready        // data phase
+	StateStandby      = session.Standby      // no socket, nothing to do
+	StateWait         = session.Wait         // back-off timer running
+	StateReplacing    = session.Replacing    // taking over an accepted socket
+	StateClosing      = session.Closing      // over
 )
 
 // Stage says how far a connection attempt came.
-type Stage string
+type Stage = stats.Stage
 
 // The stages.
 const (
-	StageConnect   Stage = "connect"
-	StageBanner    Stage = "banner"
-	StageHello     Stage = "hello"
-	StageAuth      Stage = "auth"
-	StageIdent     Stage = "ident"
-	StageSession   Stage = "session"
-	StageKeepalive Stage = "keepalive"
+	StageConnect   = stats.StageConnect
+	StageBanner    = stats.StageBanner
+	StageHello     = stats.StageHello
+	StageAuth      = stats.StageAuth
+	StageIdent     = stats.StageIdent
+	StageSession   = stats.StageSession
+	StageKeepalive = stats.StageKeepalive
 )
 
-// Error is a failed connection attempt or a fault of a session.
-type Error struct {
-	Stage Stage
-	Peer  string // address
-	State State  // of the connection
-	Err   error
-}
-
-func (e *Error) Error() string {
-	return fmt.Sprintf("%s: peer %s, state %v: %v", e.Stage, e.Peer, e.State, e.Err)
-}
-
-func (e *Error) Unwrap() error { return e.Err }
+// Error is a failed connection attempt or a fault of a session. Its Advice is what to look
+// at first.
+type Error = stats.Error
 
 // StageOf is the stage at which err happened, empty if it does not say.
-func StageOf(err error) Stage {
-	var e *Error
-	if errors.As(err, &e) {
-		return e.Stage
-	}
-	return ""
-}
+func StageOf(err error) Stage { return stats.StageOf(err) }
+
+// Msgr1 is Info.Protocol of a connection in msgr1.
+const Msgr1 = sessions.Msgr1
+
+// DialsAtOnce is how many connections of a messenger are dialled, or in their handshake, at
+// one address at the same time. Others wait for their turn.
+const DialsAtOnce = sessions.DialsAtOnce

@@ -10,8 +10,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// A program is tried over sockets that fail all the time, and with messages of type 7
-// of other OSDs that are dispatched late. Its sessions are lossless, so that each
+// A program is tried over sockets that fail all the time, and with messages that come
+// late. Its sessions are lossless, so that each
 // message arrives once all the same.
 func ExampleInject() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -19,9 +19,7 @@ func ExampleInject() {
 	inject := control.Inject{
 		Seed:           1, // the next run fails in the same way
 		SocketFailures: 30,
-		Dispatches: []control.DispatchDelay{{
-			Peers: []wire.EntityType{wire.OSD}, Types: []uint16{7}, Delay: control.Delay{Probability: 0.5, Max: 10 * time.Millisecond},
-		}},
+		Messages:       control.Delay{Probability: 0.5, Max: 10 * time.Millisecond},
 	}
 	peers := control.LosslessPeer()
 	got := make(chan uint64, 1)

@@ -10,8 +10,8 @@ import (
 
 // Files that handlers read and write on their core, which never waits: a request goes to
 // the kernel with what the network has, and its Done is called on the core that made it.
-// file_op.go has the requests, file_message.go messages whose data is in a buffer of a
-// core, file_room.go what stops connections while the disk has enough to do.
+// Below are the files, their requests, messages whose data is in a buffer of a core, and what
+// stops connections while the disk has enough to do.
 
 // What files are made of; see packages loop and uring.
 type (
@@ -191,4 +191,220 @@ func (f *File) Close() {
 func (f *File) Detach(left func(c *Core, d *DetachedFile)) {
 	f.ended = true
 	f.f.Detach(func(c *loop.Core, d *DetachedFile) { left(coreOf(c), d) })
+}
+
+// FileOp is one request on a File. It is made by the user, best as a part of what it
+// serves, must not be copied, and can be used again from Done on. Only its first use
+// allocates. Owner: the core of the file, which looks at it behind Done: give it to another
+// core, or to a pool of several, not before Done has returned.
+type FileOp struct {
+	// Done is called once for each request that was taken, when it has ended, on the core
+	// that made it: never within the call that made it. The memory of the request is the
+	// caller's again. It must not block, like Dispatcher.Fast. It is set before the first
+	// request.
+	Done func(c *Core, op *FileOp)
+	// N is how many bytes were read or written. Of a write that failed nobody knows.
+	N int
+	// Err is nil, or why the request failed; io.EOF if the file ended before a read was
+	// full. With unix.EBUSY the core has ended with a kernel that has not given the memory
+	// back, which must not be used again.
+	Err error
+	// Data is what ReadBuffer has read, during Done; Message keeps it.
+	Data []byte
+
+	op   loop.FileOp
+	file *File
+	kept bool // Data, by Message, or a new request has taken its place
+}
+
+// ReadAt fills p from off on. p is the kernel's until Done. An error means that the
+// request was not taken, here as below. On the core.
+func (f *File) ReadAt(op *FileOp, p []byte, off int64) error {
+	f.prepare(op)
+	return f.asked(op, f.f.ReadAt(&op.op, p, off))
+}
+
+// ReadAtv fills several pieces, in order, 256 at most. On the core.
+func (f *File) ReadAtv(op *FileOp, pieces [][]byte, off int64) error {
+	f.prepare(op)
+	return f.asked(op, f.f.ReadAtv(&op.op, pieces, off))
+}
+
+// ReadBuffer reads n bytes from off on into a buffer of the core, whatever direct I/O is
+// aligned to. FileOp.Data is what was read, and FileOp.Message sends it without a copy.
+// On the core.
+func (f *File) ReadBuffer(op *FileOp, n int, off int64) error {
+	f.prepare(op)
+	return f.asked(op, f.f.ReadBuffer(&op.op, n, off))
+}
+
+// WriteAt writes p from off on. p must not change until Done: a received message is
+// retained until then. With direct I/O p is aligned: the data of a received message is from
+// Config.AlignFrom on, that of Core.NewMessage from 4 KiB on. On the core.
+func (f *File) WriteAt(op *FileOp, p []byte, off int64, how Durability) error {
+	f.prepare(op)
+	return f.asked(op, f.f.WriteAt(&op.op, p, off, how))
+}
+
+// WriteAtv writes several pieces, in order, 256 at most. On the core.
+func (f *File) WriteAtv(op *FileOp, pieces [][]byte, off int64, how Durability) error {
+	f.prepare(op)
+	return f.asked(op, f.f.WriteAtv(&op.op, pieces, off, how))
+}
+
+// Sync ends when a sync has succeeded that covers every write whose Done was called
+// before. It shares that with others. On the core.
+func (f *File) Sync(op *FileOp) error {
+	f.prepare(op)
+	return f.asked(op, f.f.Sync(&op.op))
+}
+
+// Allocate reserves blocks for n bytes from off on, and makes the file as long as that: to
+// overwrite them is faster than to grow the file, and does not find the disk full. On the
+// core.
+func (f *File) Allocate(op *FileOp, off, n int64) error {
+	f.prepare(op)
+	return f.asked(op, f.f.Allocate(&op.op, off, n))
+}
+
+func (f *File) prepare(op *FileOp) {
+	if op.op.Done == nil && op.Done != nil {
+		op.op.Done = op.done
+	}
+}
+
+// asked counts a request that was taken.
+func (f *File) asked(op *FileOp, err error) error {
+	if err != nil {
+		return err
+	}
+	op.file, op.kept = f, true
+	op.N, op.Err, op.Data = 0, nil, nil
+	f.ops++
+	if f.Full() {
+		f.full = true
+	}
+	return nil
+}
+
+// done takes the end of the request.
+func (op *FileOp) done(c *loop.Core, ended *loop.FileOp) {
+	f := op.file
+	f.ops--
+	op.N, op.Err, op.Data, op.kept = ended.N, ended.Err, ended.Data, false
+	lent := op.Data != nil
+	op.Done(coreOf(c), op)
+	if lent && !op.kept { // the buffer goes back
+		op.Data = nil
+	}
+	f.room()
+}
+
+// lentMessage is a message of a core, with a buffer of it. Once released it goes back to
+// the core by itself, from whatever goroutine, and is used again. Owner: who has the
+// message, then the core.
+type lentMessage struct {
+	msg  Message
+	core *Core
+	buf  *loop.Buffer // nil: none
+	loan loop.Loan
+	next *lentMessage // in Core.spare
+}
+
+// NewMessage makes a message to send, whose Data is n bytes of a buffer of this core, not
+// zeroed; from 4 KiB on it begins on a page. Both come back to the core when the message is
+// released, and are used again: nothing is allocated. Free is the core's and must not be
+// set. It fails only if the kernel refuses a mapping. On the core.
+func (c *Core) NewMessage(typ uint16, n int) (*Message, error) {
+	if n == 0 {
+		return c.lend(typ, nil, nil), nil
+	}
+	b, err := c.c.Lend(n)
+	if err != nil {
+		return nil, fmt.Errorf("control: %w", err)
+	}
+	return c.lend(typ, b, b.Bytes()[:n:n]), nil
+}
+
+// Message makes a message to send of what ReadBuffer has read, without a copy, as
+// Core.NewMessage does: the buffer goes back to its core when the message is released. Who
+// knows the crc of Data, as it was stored with it, says so (Message.SetDataCRC). It is called
+// in Done, once. On the core.
+func (op *FileOp) Message(typ uint16) *Message {
+	op.kept = true
+	return op.file.core.lend(typ, op.op.TakeBuffer(), op.Data)
+}
+
+// lend makes a message of what b has, which may be nil.
+func (c *Core) lend(typ uint16, b *loop.Buffer, data []byte) *Message {
+	l := c.spare
+	if l == nil {
+		l = &lentMessage{core: c}
+		l.loan.Of = l
+		l.msg.Free = func(*Message) { l.core.c.Return(&l.loan) }
+	} else {
+		c.spare, l.next = l.next, nil
+	}
+	l.buf, l.msg.Type, l.msg.Data = b, typ, data
+	return &l.msg
+}
+
+// Returned takes the message back, on its core or behind its end.
+func (l *lentMessage) Returned(c *loop.Core) {
+	if l.buf != nil {
+		c.TakeBack(l.buf)
+		l.buf = nil
+	}
+	m := &l.msg
+	m.Priority, m.Version, m.CompatVersion, m.TID, m.DataOff = 0, 0, 0, 0, 0
+	m.Front, m.Middle, m.Data, m.Context = nil, nil, nil, nil
+	m.Changed() // the buffer may come again with other bytes
+	l.next, l.core.spare = l.core.spare, l
+}
+
+// The memory that waits for a disk is bounded: a file is full when as many requests as
+// FileOptions.Ops have not ended, those included whose write waits for a sync. Who has
+// more should stop taking what makes them.
+
+// Full says that the file has enough to do: as many requests as FileOptions.Ops are
+// under way, or requests wait for room that the core's files share (dataplane.Config.FileOps).
+// Further ones are taken all the same. On the core.
+func (f *File) Full() bool { return f.ops >= f.most || f.f.Full() }
+
+// Hold stops reading from a connection while the file is Full, and says whether it is. For
+// Dispatcher.Fast, behind the request that the message made: what came in the same read is
+// still dispatched, the rest waits in the peer. The connection is resumed when the file has
+// room for a quarter of FileOptions.Ops, or has ended, wherever the connection is by then; a
+// Pause of the user's own ends with that. It has no effect on the connection to ourselves.
+// On the core.
+func (f *File) Hold(conn *Conn) bool {
+	if !f.Full() {
+		return false
+	}
+	if !conn.local && conn.waitsFor.CompareAndSwap(nil, f) {
+		f.held = append(f.held, conn)
+		conn.Pause()
+	}
+	return true
+}
+
+// room tells those who wait for it that there is room. It is called whenever a request has
+// ended, which is also how the requests of a file end that is closed, or whose core fails.
+//
+// There is room again when a quarter of the bound is free: with one place only, connections
+// that have more than the disk takes would stop and go on with every request.
+func (f *File) room() {
+	if !f.full || f.Full() || f.ops >= f.most-f.most/4 && !f.ended {
+		return
+	}
+	f.full = false
+	f.held, f.resume = f.resume[:0], f.held
+	for i, conn := range f.resume {
+		f.resume[i] = nil
+		conn.waitsFor.Store(nil)
+		conn.Resume()
+	}
+	if f.OnRoom != nil && !f.ended {
+		f.OnRoom(f)
+	}
 }

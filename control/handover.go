@@ -2,23 +2,12 @@ package control
 
 import (
 	"context"
-	"fmt"
 	"net"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
 	"github.com/ringmsgr/ringmsgr/control/internal/localsock"
+	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 )
-
-// What both processes do in a hand-over, in which order, and what becomes of it when
-// something fails, is decided in internal/handover. What a messenger has to be able
-// to do for it is in handover_predecessor.go and handover_successor.go.
-
-// ErrHandedOver: the connection, or the messenger, belongs to another process
-// now, or is about to.
-var ErrHandedOver = fmt.Errorf("control: handed over to another process: %w", net.ErrClosed)
-
-// ErrHandOver is wrapped by the errors of a hand-over that failed.
-var ErrHandOver = handover.ErrHandOver
 
 // HandOver gives the listeners, the steering of connections and all lossless
 // sessions to another process, which calls TakeOver at the other end of conn,
@@ -43,31 +32,7 @@ var ErrHandOver = handover.ErrHandOver
 // conn is of no use afterwards; the caller closes it. One hand-over runs at a
 // time. Not for a dispatcher on a core.
 func (m *Messenger) HandOver(ctx context.Context, conn *net.UnixConn) error {
-	if err := m.beginHandOver(); err != nil {
-		return err
-	}
-	unlock, err := m.resizing.Lock(ctx) // a core that is being removed may take long
-	if err != nil {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.handing.Undo()
-		return fmt.Errorf("%w: %w", ErrHandOver, err)
-	}
-	defer unlock()
-	return handover.Pass(ctx, conn, &predecessor{m: m})
-}
-
-// beginHandOver says why there can be no hand-over, or begins one.
-func (m *Messenger) beginHandOver() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	switch {
-	case m.down:
-		return ErrShutdown
-	case m.handing.Done():
-		return ErrHandedOver
-	}
-	return m.handing.Begin()
+	return m.s.HandOver(ctx, conn)
 }
 
 // TakeOver makes a messenger that continues another one: the predecessor calls
@@ -89,6 +54,46 @@ func TakeOver(ctx context.Context, cfg Config, conn *net.UnixConn, chain ...*Dis
 		return nil, err
 	}
 	return s.m, nil
+}
+
+// successor makes the messenger that takes another one over: it carries out those steps
+// of package handover that are not the Manager's.
+type successor struct {
+	*sessions.Successor // from Start on
+	cfg                 Config
+	chain               []*Dispatcher
+	ctx                 context.Context // of the call of TakeOver
+	m                   *Messenger      // from Start on
+}
+
+// Hello is who we are by our configuration.
+func (s *successor) Hello() (handover.Hello, error) {
+	if err := s.cfg.Validate(); err != nil {
+		return handover.Hello{}, err
+	}
+	h := handover.Hello{Entity: s.cfg.Name, AnyNonce: s.cfg.Nonce == nil}
+	if s.cfg.Nonce != nil {
+		h.Nonce = *s.cfg.Nonce
+	}
+	return h, nil
+}
+
+// Start makes the messenger, with the predecessor's nonce.
+func (s *successor) Start(o handover.Offer) (err error) {
+	s.cfg.Nonce = &o.Nonce
+	if s.m, err = New(s.cfg); err != nil {
+		return err
+	}
+	s.Successor = s.m.s.Succeed(o.Addrs)
+	return s.m.Start(s.chain...)
+}
+
+// Undo ends the messenger, if there is one.
+func (s *successor) Undo() error {
+	if s.m == nil {
+		return nil
+	}
+	return s.m.Shutdown(context.WithoutCancel(s.ctx))
 }
 
 // ListenPrivate listens on a Unix socket that only processes of our user can

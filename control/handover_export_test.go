@@ -90,13 +90,13 @@ func BreakPredecession(m *Messenger, conn *net.UnixConn, step int) error {
 	if _, err := l.ReadHello(); err != nil || step == 0 {
 		return err
 	}
-	o := handover.Offer{Entity: m.cfg.Name, Nonce: m.nonce, Bound: true, Addrs: m.Addrs(), Listeners: uint32(len(m.listeners.All()))}
+	o := handover.Offer{Entity: m.cfg.Name, Nonce: m.s.Offer().Nonce, Bound: true, Addrs: m.Addrs(), Listeners: uint32(len(m.s.Listeners()))}
 	if err := l.SendOffer(o); err != nil || step == 1 {
 		return err
 	}
 	var fds []int
 	defer func() { handover.CloseFiles(fds) }()
-	for _, li := range m.listeners.All() {
+	for _, li := range m.s.Listeners() {
 		fd, err := unix.FcntlInt(uintptr(li.FD()), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			return err
@@ -120,11 +120,4 @@ func BreakPredecession(m *Messenger, conn *net.UnixConn, step int) error {
 	}
 	_, err := b.WriteTo(conn)
 	return err
-}
-
-// GlobalSeq is the number of the last attempt to connect.
-func GlobalSeq(m *Messenger) uint64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return uint64(m.globalSeq)
 }

@@ -3,18 +3,18 @@ package control
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/inject"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // Inject has a messenger disturb itself by chance, so that what stands on it can be
 // tried: its sockets fail, its handshakes take time, and what it receives is
-// dispatched late (msgr1.md, section 22, for both protocols). What is promised of
+// read late (msgr1.md, section 22, for both protocols). What is promised of
 // sessions holds all the same. The zero value does nothing and costs nothing.
 type Inject struct {
 	// Seed decides what happens; 0: a number of Config.Rand. With one core, whose
@@ -26,8 +26,9 @@ type Inject struct {
 	// Handshakes delays their steps: the dial, an accepted socket, each write and
 	// read. HandshakeTimeout goes on meanwhile.
 	Handshakes Delay
-	// Dispatches delays received messages; the first that matches decides.
-	Dispatches []DispatchDelay
+	// Messages delays received messages: a connection stops reading before one, and what
+	// comes after it waits, too.
+	Messages Delay
 }
 
 // Delay is by chance: with Probability, from 0 to 1, of up to Max, each duration
@@ -35,18 +36,6 @@ type Inject struct {
 type Delay struct {
 	Probability float64
 	Max         time.Duration
-}
-
-// DispatchDelay delays the dispatch of received messages. Those of a connection stay in
-// order: whatever comes behind one that is delayed waits for it. A message that waits
-// counts against the dispatch limit, and as received. When the socket is lost, or
-// the connection ends with a reset event, those that wait are dispatched at once;
-// when the peer has lost its session, or after MarkDown, they are dropped. A
-// connection to ourselves has no delays.
-type DispatchDelay struct {
-	Peers []wire.EntityType // types of peers; none: all
-	Types []uint16          // types of messages; none: all
-	Delay
 }
 
 // validate calls bad for every problem.
@@ -60,9 +49,7 @@ func (i *Inject) validate(bad func(format string, args ...any)) {
 		}
 	}
 	delay("handshakes", i.Handshakes)
-	for _, d := range i.Dispatches {
-		delay("dispatches", d.Delay)
-	}
+	delay("messages", i.Messages)
 }
 
 // injector is an Inject at work. Any goroutine may use it.
@@ -75,23 +62,23 @@ type injector struct {
 
 // newInjector puts what c injects into its plane and its probe. It is nil if that is
 // nothing.
-func newInjector(c *Config, seed func() uint64) *injector {
-	i := &injector{Inject: c.Inject, clock: c.Clock}
-	if i.SocketFailures == 0 && i.Handshakes.Probability == 0 && len(i.Dispatches) == 0 {
+func newInjector(what Inject, c *sessions.Config) *injector {
+	i := &injector{Inject: what, clock: c.Clock}
+	if i.SocketFailures == 0 && i.Handshakes.Probability == 0 && i.Messages.Probability == 0 {
 		return nil
 	}
 	if i.Seed == 0 {
-		i.Seed = seed()
+		i.Seed = random(c.Rand)
 	}
 	i.rng = rand.New(rand.NewPCG(i.Seed, ^uint64(0))) // no core has that number
 	if i.SocketFailures > 0 {
 		c.Plane.Open = inject.Open(c.Plane.Opener(), i.SocketFailures, i.Seed)
 	}
-	if i.Handshakes.Probability > 0 {
+	if i.Handshakes.Probability > 0 || i.Messages.Probability > 0 {
 		c.Probe = i.slow(c.Probe)
 	}
 	c.Logger.Warn("faults or delays are injected", "seed", i.Seed, "one_failure_in", i.SocketFailures,
-		"handshakes", i.Handshakes.Probability, "dispatches", len(i.Dispatches))
+		"handshakes", i.Handshakes.Probability, "messages", i.Messages.Probability)
 	return i
 }
 
@@ -108,7 +95,8 @@ func (i *injector) draw(d Delay) time.Duration {
 	return time.Duration(i.rng.Float64() * float64(d.Max))
 }
 
-// slow is a probe that delays the steps of handshakes, before next is asked.
+// slow is a probe that delays the steps of handshakes, before next is asked, and received
+// messages, once next has let them pass.
 func (i *injector) slow(next probe.Probe) probe.Probe {
 	return probe.Func(func(ctx context.Context, e probe.Event) error {
 		if e.When == probe.Before {
@@ -123,32 +111,17 @@ func (i *injector) slow(next probe.Probe) probe.Probe {
 				}
 			}
 		}
-		if next == nil {
-			return nil
+		if next != nil {
+			if err := next.At(ctx, e); err != nil {
+				return err
+			}
 		}
-		return next.At(ctx, e)
-	})
-}
-
-// late says by how much a message is delayed, and whether messages of such peers can
-// be delayed at all.
-func (i *injector) late(peer wire.EntityType, message uint16) (by time.Duration, ever bool) {
-	for _, d := range i.Dispatches {
-		if len(d.Peers) > 0 && !slices.Contains(d.Peers, peer) {
-			continue
+		if e.When == probe.Data && e.Step == probe.FrameRead && e.Tag == frame.TagMessage {
+			if d := i.draw(i.Messages); d > 0 {
+				i.clock.AfterFunc(d, e.Conn.(*Conn).unhold)
+				return probe.ErrHold
+			}
 		}
-		ever = true
-		if len(d.Types) == 0 || slices.Contains(d.Types, message) {
-			return i.draw(d.Delay), true
-		}
-	}
-	return 0, ever
-}
-
-// line holds back the messages of one connection, nil if i delays none.
-func (i *injector) line() *dispatchLine {
-	if i == nil || len(i.Dispatches) == 0 {
 		return nil
-	}
-	return &dispatchLine{inject: i, flushed: make(chan struct{})}
+	})
 }

@@ -69,7 +69,7 @@ func TestInjectedFailuresLoseNoMessage(t *testing.T) {
 		fault := func(n uint64) func(*msgrtest.NodeConfig) {
 			return injects(control.Inject{
 				Seed: seed*1000 + n + 1, SocketFailures: 30, Handshakes: control.Delay{Probability: 0.05, Max: 5 * time.Millisecond},
-				Dispatches: []control.DispatchDelay{{Delay: control.Delay{Probability: 0.1, Max: 5 * time.Millisecond}}},
+				Messages: control.Delay{Probability: 0.1, Max: 5 * time.Millisecond},
 			})
 		}
 		var from, to []*msgrtest.Node
@@ -181,5 +181,108 @@ func holdsNothing(t *testing.T, ctx context.Context, n *msgrtest.Node) {
 			}
 		}
 		return true
+	})
+}
+
+// typed sends a message of a type.
+func typed(t *testing.T, c *control.Conn, typ uint16, tid uint64) {
+	t.Helper()
+	m := control.NewMessage(typ, nil, nil)
+	m.TID = tid
+	if err := c.Send(m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A test that waits for the chance of a delay would take long: this clock has every
+// timer that could be one fire at once, and keeps how long it would have been.
+type hastyClock struct {
+	control.MachineClock
+	most time.Duration
+	mu   sync.Mutex
+	took []time.Duration // guarded by mu
+}
+
+func (c *hastyClock) AfterFunc(d time.Duration, f func()) func() bool {
+	if d > c.most {
+		return c.MachineClock.AfterFunc(d, f)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.took = append(c.took, d)
+	return c.MachineClock.AfterFunc(0, f)
+}
+
+func (c *hastyClock) delays() []time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.took)
+}
+
+func TestHandshakesAreDelayedBySeed(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		dial := func(seed uint64) []time.Duration {
+			clock := &hastyClock{most: time.Millisecond}
+			server := nodeOf(t, v, "osd.1", "SLS", 1)
+			client := nodeOf(t, v, "client.2", "LC", 2, func(c *msgrtest.NodeConfig) {
+				c.Clock, c.Inject = clock, control.Inject{Seed: seed, Handshakes: control.Delay{Probability: 0.5, Max: clock.most}}
+			})
+			must(t, client.Dial(server).WaitReady(ctx))
+			return clock.delays()
+		}
+		one, again, other := dial(1), dial(1), dial(3)
+		if len(one) == 0 || !slices.Equal(one, again) || slices.Equal(one, other) {
+			t.Errorf("%v, then %v, with another seed %v", one, again, other)
+		}
+	})
+}
+
+func TestMessagesAreDelayedBySeedAndKeepTheirOrder(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		const n = 20
+		send := func(seed uint64) []time.Duration {
+			clock := &hastyClock{most: time.Millisecond}
+			server := nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) {
+				c.Clock, c.Inject = clock, control.Inject{Seed: seed, Messages: control.Delay{Probability: 0.5, Max: clock.most}}
+			})
+			conn := nodeOf(t, v, "osd.2", "LP", 2).Dial(server)
+			var want []uint64
+			for i := range uint64(n) {
+				typed(t, conn, 7, i+1)
+				want = append(want, i+1)
+				receives(t, ctx, server, want...)
+			}
+			return clock.delays()
+		}
+		one, again, other := send(1), send(1), send(3)
+		if len(one) == 0 || len(one) == n || !slices.Equal(one, again) || slices.Equal(one, other) {
+			t.Errorf("%v, then %v, with another seed %v", one, again, other)
+		}
+	})
+}
+
+func TestADelayedMessageWaitsForThePauseOfTheUser(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		clock := &hastyClock{most: time.Millisecond}
+		server := nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) {
+			c.Clock, c.Inject = clock, control.Inject{Seed: 1, Messages: control.Delay{Probability: 1, Max: clock.most}}
+		})
+		conn := nodeOf(t, v, "osd.2", "LP", 2).Dial(server)
+		typed(t, conn, 1, 1)
+		receives(t, ctx, server, 1)
+		theirs := first(t, ctx, server)
+		theirs.Pause()
+		typed(t, conn, 1, 2)
+		typed(t, conn, 1, 3)
+		eventually(t, ctx, "the pause", func() bool {
+			st, err := theirs.Stats()
+			return err == nil && st.IO.Paused
+		})
+		control.Unhold(theirs) // a delay ends now
+		if st, err := theirs.Stats(); err != nil || !st.IO.Paused {
+			t.Errorf("a delay has ended the pause: %v", err)
+		}
+		theirs.Resume()
+		receives(t, ctx, server, 1, 2, 3)
 	})
 }

@@ -3,40 +3,14 @@ package control
 import (
 	"fmt"
 	"slices"
-	"time"
 
-	"github.com/ringmsgr/ringmsgr/control/session"
-	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 )
 
 // Policy says what becomes of a connection (msgr2.md 9.2). It is data: take
 // one of the named ones and change what differs. What comes of every pair of
 // named policies is in testdata/policy_pairs.md, each row of which is a test.
-type Policy struct {
-	Name string // for logs and statistics
-
-	Lossy      bool // a fault ends the connection; nothing is sent again
-	Server     bool // never dials: after a fault it waits for the peer
-	Standby    bool // does not dial again after a fault before there is something to send, if the peer could dial us
-	ResetCheck bool // a peer that lost its session resets ours: queues are dropped, the user is told
-	Register   bool // accepted connections are found by address, lossy ones too
-
-	// StandbyAge is how long a session without a socket waits for its peer, before it
-	// ends with a reset event and ErrExpired; 0: an hour if the policy is one of a
-	// server, else for ever; negative: for ever.
-	StandbyAge time.Duration
-
-	// Supported and Required are feature sets. Zero Supported means
-	// everything that this package knows. MSG_ADDR2 is always required.
-	Supported wire.Features
-	Required  wire.Features
-
-	// Throttles on received messages, shared by all connections of the policy;
-	// nil: none.
-	Messages *dataplane.Throttle
-	Bytes    *dataplane.Throttle
-}
+type Policy = sessions.Policy
 
 // LossyClient dials; a fault of the session ends it.
 func LossyClient() Policy {
@@ -94,49 +68,4 @@ func ParsePolicy(name string) (Policy, error) {
 		return policies[i](), nil
 	}
 	return Policy{}, fmt.Errorf("%w: policy %q, want one of %v", ErrConfig, name, PolicyNames())
-}
-
-// rules are the policy as the session protocol has it.
-func (p *Policy) rules() session.Policy {
-	supported := p.Supported
-	if supported == 0 {
-		supported = wire.FeaturesPacific
-	}
-	return session.Policy{
-		Lossy: p.Lossy, Server: p.Server, Standby: p.Standby, ResetCheck: p.ResetCheck, Register: p.Register,
-		Supported: supported | wire.FeatureMsgAddr2, Required: p.Required | wire.FeatureMsgAddr2,
-	}
-}
-
-// rules1 are the policy as msgr1 has it, which needs no feature of its own.
-func (p *Policy) rules1() session.Policy {
-	r := p.rules()
-	r.Required = p.Required
-	return r
-}
-
-// policySet has the policies for new connections, by the type of the peer. It is
-// guarded by the messenger's lock. What it holds never changes: connections share it.
-type policySet struct {
-	of    map[wire.EntityType]*Policy
-	other *Policy // for types that are not in of
-}
-
-func newPolicySet(of map[wire.EntityType]Policy, other Policy) policySet {
-	s := policySet{of: make(map[wire.EntityType]*Policy, len(of)), other: &other}
-	for t, p := range of {
-		s.set(t, p)
-	}
-	return s
-}
-
-func (s *policySet) get(t wire.EntityType) *Policy {
-	if p, ok := s.of[t]; ok {
-		return p
-	}
-	return s.other
-}
-
-func (s *policySet) set(t wire.EntityType, p Policy) {
-	s.of[t] = &p
 }

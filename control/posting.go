@@ -70,7 +70,7 @@ func (c *Conn) PostBuffer(p *Posting) error {
 		return fmt.Errorf("%w: a posting needs a transaction id and memory", ErrConfig)
 	case c.local:
 		return fmt.Errorf("%w: postings on the connection to ourselves", errors.ErrUnsupported)
-	case c.handed.Load():
+	case c.s.HandedOver():
 		return ErrHandedOver
 	case c.draining.Load() || c.over.Load():
 		return ErrClosed
@@ -85,7 +85,7 @@ func (c *Conn) PostBuffer(p *Posting) error {
 	}
 	p.conn, p.pending, p.canceled = c, true, false
 	p.armed = dataplane.Posting{TID: p.TID, Buffer: p.Buffer, User: (*postedByUser)(p)}
-	if core := ownCore(c.h); core != nil {
+	if core := ownCore(c.s.Handler()); core != nil {
 		if err := p.arm(); err != nil {
 			c.postings.leave()
 			p.state.Add(1)
@@ -96,7 +96,7 @@ func (c *Conn) PostBuffer(p *Posting) error {
 	if p.task.Run == nil {
 		p.task.Run = p.arrive
 	}
-	c.h.Core().Post(&p.task)
+	c.s.Handler().Core().Post(&p.task)
 	return nil
 }
 
@@ -111,7 +111,7 @@ func ownCore(h *dataplane.Handler) *dataplane.Core {
 
 // arrive arms a posting on the core.
 func (p *Posting) arrive(at *dataplane.Core) {
-	if owner := p.conn.h.Core(); owner != at {
+	if owner := p.conn.s.Handler().Core(); owner != at {
 		owner.Post(&p.task) // the connection has moved
 		return
 	}
@@ -124,7 +124,7 @@ func (p *Posting) arrive(at *dataplane.Core) {
 
 func (p *Posting) arm() error {
 	p.pending = false
-	err := p.conn.h.AddPosting(&p.armed)
+	err := p.conn.s.Handler().AddPosting(&p.armed)
 	switch {
 	case errors.Is(err, dataplane.ErrPostingTID):
 		return fmt.Errorf("%w: %d is posted", ErrTIDInUse, p.armed.TID)
@@ -145,11 +145,11 @@ func (p *Posting) Withdraw() {
 	if s&1 == 0 {
 		return
 	}
-	if core := ownCore(p.conn.h); core != nil {
+	if core := ownCore(p.conn.s.Handler()); core != nil {
 		p.withdraw(core)
 		return
 	}
-	p.conn.h.Do(func(core *dataplane.Core) {
+	p.conn.s.Handler().Do(func(core *dataplane.Core) {
 		if p.state.Load() == s {
 			p.withdraw(core)
 		}
@@ -171,7 +171,7 @@ func (p *Posting) TakeBack(ctx context.Context) error {
 		return ErrOnCore
 	}
 	done := make(chan struct{})
-	c.h.Do(func(core *dataplane.Core) {
+	c.s.Handler().Do(func(core *dataplane.Core) {
 		if s&1 == 0 || p.state.Load() != s { // it is over, and so is its Done, which ran here
 			close(done)
 			return
@@ -193,7 +193,7 @@ func (p *Posting) withdraw(core *dataplane.Core) {
 		p.canceled = true // it is on its way
 		return
 	}
-	p.conn.h.RemovePosting(core, &p.armed)
+	p.conn.s.Handler().RemovePosting(core, &p.armed)
 	p.end(context.Canceled)
 }
 
@@ -239,9 +239,9 @@ func (*postings) lose(c *Conn) {
 	if c.local {
 		return
 	}
-	for _, a := range c.h.Postings() {
+	for _, a := range c.s.Handler().Postings() {
 		// One that another's Done has withdrawn, or posted again, is not among them.
-		if p, ok := a.User.(*postedByUser); ok && c.h.RemovePosting(c.h.Core(), a) {
+		if p, ok := a.User.(*postedByUser); ok && c.s.Handler().RemovePosting(c.s.Handler().Core(), a) {
 			(*Posting)(p).end(c.lostError())
 		}
 	}

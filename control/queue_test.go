@@ -1,15 +1,18 @@
 package control
 
 import (
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 )
 
 // What the goroutine of a connection has taken out of the queue is of the ended
 // session, too.
 // Matrix: INV-03
 func TestNothingOfAnEndedSessionIsDispatched(t *testing.T) {
-	m, c := &Messenger{}, &Conn{}
+	m, c := &Messenger{s: new(sessions.Manager)}, &Conn{}
 	entered, let := make(chan uint64), make(chan struct{})
 	freed := make(chan uint64, 10)
 	d := &Dispatcher{Queued: func(_ *Conn, msg *Message) { entered <- msg.TID; <-let }}
@@ -45,5 +48,65 @@ func TestNothingOfAnEndedSessionIsDispatched(t *testing.T) {
 	<-c.queue.drained()
 	if len(freed) != 6 {
 		t.Errorf("%d of 6 messages are freed", len(freed))
+	}
+}
+
+// What waits for a goroutine when the session ends is of no session any more.
+func TestMessagesOfAnEndedSessionAreNotDispatched(t *testing.T) {
+	m, c := &Messenger{s: new(sessions.Manager)}, new(Conn)
+	var got []uint64
+	began, goOn := make(chan struct{}), make(chan struct{})
+	d := &Dispatcher{Queued: func(_ *Conn, msg *Message) {
+		got = append(got, msg.TID)
+		if msg.TID == 1 {
+			close(began)
+			<-goOn
+		}
+	}}
+	freed := 0
+	push := func(tid uint64) {
+		msg := NewMessage(1, nil, nil)
+		msg.TID, msg.Free = tid, func(*Message) { freed++ }
+		c.queue.push(m, c, d, msg)
+	}
+	push(1)
+	<-began
+	push(2)
+	push(3)
+	c.queue.discard(c)
+	push(4)
+	if freed != 2 {
+		t.Errorf("%d messages were let go", freed)
+	}
+	close(goOn)
+	<-c.queue.drained()
+	if len(got) != 2 || got[0] != 1 || got[1] != 4 || freed != 4 {
+		t.Errorf("dispatched %v, %d let go", got, freed)
+	}
+}
+
+// Cease ends the dispatching at once: neither what waits nor what comes later is dispatched.
+func TestNothingIsDispatchedBehindCease(t *testing.T) {
+	m, c := &Messenger{s: new(sessions.Manager)}, new(Conn)
+	var got []uint64
+	d := &Dispatcher{Queued: func(c *Conn, msg *Message) {
+		if got = append(got, msg.TID); msg.TID == 2 {
+			user{c}.Cease()
+		}
+	}}
+	freed := 0
+	for tid := range uint64(4) {
+		msg := NewMessage(1, nil, nil)
+		msg.TID, msg.Free = tid+1, func(*Message) { freed++ }
+		c.queue.mu.Lock() // the goroutine of the queue takes all of them at once
+		c.queue.waiting = append(c.queue.waiting, queuedMessage{d, msg, 0})
+		c.queue.mu.Unlock()
+	}
+	msg := NewMessage(1, nil, nil)
+	msg.TID, msg.Free = 5, func(*Message) { freed++ }
+	c.queue.push(m, c, d, msg)
+	<-c.queue.drained()
+	if !slices.Equal(got, []uint64{1, 2}) || freed != 5 {
+		t.Errorf("dispatched %v, %d let go", got, freed)
 	}
 }

@@ -23,7 +23,6 @@ func TestWhatAConnectionConsistsOfKeepsItsSize(t *testing.T) {
 		{reflect.TypeFor[dataplane.Handler](), 1024 - 8},
 		{reflect.TypeFor[session.Session](), 384},
 		{reflect.TypeFor[loop.Socket](), 512},
-		{reflect.TypeFor[published](), 80},
 		{reflect.TypeFor[struct {
 			frame.Encoder
 			dec frame.Decoder

@@ -1,184 +1,125 @@
 package control
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"os"
+	"sync"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/control/internal/door"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
+	"github.com/ringmsgr/ringmsgr/control/internal/statsock"
+	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 )
 
-// Counters count for a whole messenger.
-type Counters struct {
-	Conns              uint64 `json:"conns"`           // connection objects made
-	Closed             uint64 `json:"closed"`          // of these, over
-	Accepted           uint64 `json:"accepted"`        // sockets
-	AcceptFailures     uint64 `json:"accept_failures"` // handshakes of accepted sockets that failed
-	AuthFailures       uint64 `json:"auth_failures"`   // of these, because of the authentication
-	Expired            uint64 `json:"expired"`         // connections whose peer did not come back
-	Refused            uint64 `json:"refused"`         // accepted sockets that found no place among the half-open ones
-	WaitsSent          uint64 `json:"waits_sent"`
-	RetriesSent        uint64 `json:"retries_sent"`
-	ResetsSent         uint64 `json:"resets_sent"`
-	PartialResetsSent  uint64 `json:"partial_resets_sent"` // of these, those that leave the peer its queue
-	IllegalTransitions uint64 `json:"illegal_transitions"` // our own bugs: always 0
-	Undispatched       uint64 `json:"undispatched"`        // messages that no dispatcher took
-
-	Failures   FailureCounters   `json:"failures"`    // accept_failures by cause
-	Door       DoorCounters      `json:"door"`        // accepted sockets that were refused, by cause, and evicted
-	BadBanners BannerCounters    `json:"bad_banners"` // accepted sockets that speak something else
-	Hints      HintCounters      `json:"hints"`
-	Placement  PlacementCounters `json:"placement"`
-}
-
-// ConnCounters count for one connection.
-type ConnCounters struct {
-	Attempts     uint64 `json:"attempts"`   // dials
-	Idents       uint64 `json:"idents"`     // CLIENT_IDENT sent
-	Reconnects   uint64 `json:"reconnects"` // SESSION_RECONNECT sent
-	Retries      uint64 `json:"retries"`    // SESSION_RETRY and RETRY_GLOBAL received
-	Hinted       uint64 `json:"hinted"`     // TCP connections from a port that names the peer's owner core
-	Replaced     uint64 `json:"replaced"`   // accepted sockets that took it over
-	Ready        uint64 `json:"ready"`      // times that it became ready
-	Faults       uint64 `json:"faults"`
-	AuthFailures uint64 `json:"auth_failures"` // of these, because of the authentication
-	Resets       uint64 `json:"resets"`        // reset events
-	RemoteResets uint64 `json:"remote_resets"` // remote reset events
-}
-
-// ThrottleStats is a bound of received messages that are not released yet, over
-// all connections that share it.
-type ThrottleStats struct {
-	Of      string `json:"of"`      // "messages" or "bytes" of the policy, "connection" bytes, "dispatch" bytes of the messenger
-	Used    int64  `json:"used"`    // now
-	Limit   int64  `json:"limit"`   // 0: none
-	Waiting int64  `json:"waiting"` // connections that do not read because of it
-}
-
-// ConnStats is a snapshot of one connection.
-type ConnStats struct {
-	ID           uint64 `json:"id"`
-	Peer         string `json:"peer"`
-	Entity       string `json:"entity,omitempty"` // name of the peer, as it authenticated itself to us
-	Remote       string `json:"remote,omitempty"` // the other end of its last TCP connection
-	PeerType     string `json:"peer_type"`
-	State        string `json:"state"`
-	Policy       string `json:"policy"`
-	Lossy        bool   `json:"lossy"` // as the acceptor decided
-	Protocol     string `json:"protocol,omitempty"`
-	Auth         string `json:"auth,omitempty"`
-	Mode         string `json:"mode,omitempty"`
-	Compression  string `json:"compression,omitempty"`
-	ConnectSeq   uint64 `json:"connect_seq"`
-	GlobalSeq    uint64 `json:"global_seq"`
-	ClientCookie bool   `json:"client_cookie"` // known; never its value
-	ServerCookie bool   `json:"server_cookie"`
-	Error        string `json:"error,omitempty"`
-	// LastSeen is when the peer was heard last, as far as it is known: without a
-	// socket, when the last one was lost. Zero: never.
-	LastSeen time.Time `json:"last_seen,omitzero"`
-	// HeldBytes is the payload of all messages that wait to be sent or
-	// acknowledged; their numbers are IO.Queued and IO.Sent.
-	HeldBytes int64                  `json:"held_bytes"`
-	Throttles []ThrottleStats        `json:"throttles,omitempty"`
-	Placement Placement              `json:"placement"`
-	Counters  ConnCounters           `json:"counters"`
-	IO        dataplane.HandlerStats `json:"io"`
-}
+// What can be seen of a messenger; package internal/stats has the fields, and the texts.
+type (
+	// Stats is a snapshot of a messenger and its cores; String is a table for people.
+	Stats = stats.Stats
+	// ConnStats is a snapshot of one connection; String is a table for people.
+	ConnStats = stats.ConnStats
+	// Snapshot is everything that can be seen of a messenger at one moment, but for the
+	// cores, each of which is asked a little later than the one before.
+	Snapshot = stats.Snapshot
+	// Counters count for a whole messenger.
+	Counters = stats.Counters
+	// ConnCounters count for one connection.
+	ConnCounters = stats.ConnCounters
+	// ThrottleStats is a bound of received messages that are not released yet.
+	ThrottleStats = stats.ThrottleStats
+	// FailureCounters count failed handshakes of accepted sockets by cause.
+	FailureCounters = stats.FailureCounters
+	// BannerCounters count those that sent no banner, by what they sent.
+	BannerCounters = stats.BannerCounters
+	// PlacementCounters count accepted sockets by where they arrived.
+	PlacementCounters = stats.PlacementCounters
+	// Placement says which core owns a connection, and which was meant to.
+	Placement = stats.Placement
+	// DoorCounters count accepted sockets that found no place among the half-open ones.
+	DoorCounters = door.Counters
+	// HintCounters count what became of owner hints, on both sides.
+	HintCounters = steering.HintCounts
+	// SteeringStats says how new connections find their core.
+	SteeringStats = steering.Stats
+)
 
 // Stats takes a snapshot. It waits for the owning core's next turn: not for a
 // dispatcher on a core.
-func (c *Conn) Stats() (ConnStats, error) {
-	io, err := c.h.Stats()
-	_, held := c.h.QueuedOut()
-	now := c.m.cfg.Clock.Now()
-	c.m.mu.Lock()
-	defer c.m.mu.Unlock()
-	info := c.shown.negotiated()
-	st := ConnStats{
-		ID: c.id, Peer: c.s.peerText(), PeerType: c.s.Peer.Type.String(), State: c.s.State.String(), Policy: c.policy.Name, Lossy: c.s.Policy.Lossy,
-		ConnectSeq: c.s.ConnectSeq, GlobalSeq: c.s.GlobalSeq,
-		Placement: c.shown.placement(c.h.Core()), Counters: c.s.counters, IO: io, Protocol: info.Protocol, Compression: info.Compression,
-		LastSeen: c.s.lastSeen(now, io.Quiet), Remote: info.Peer, HeldBytes: held, Throttles: c.receiving.stats(c.policy),
-	}
-	if s := c.s.msgr2; s != nil {
-		st.ClientCookie, st.ServerCookie = s.ClientCookie != 0, s.ServerCookie != 0
-	}
-	if info.PeerEntity != (wire.EntityName{}) {
-		st.Entity = info.PeerEntity.String()
-	}
-	if info.Mode != 0 {
-		st.Auth, st.Mode = info.Auth.String(), info.Mode.String()
-	}
-	if c.shown.err != nil {
-		st.Error = c.shown.err.Error()
-	}
-	return st, err
-}
-
-// Stats is a snapshot of a messenger and its cores.
-type Stats struct {
-	Name     string `json:"name"`
-	Addrs    string `json:"addrs"`
-	Backend  string `json:"backend"`
-	Fallback string `json:"fallback,omitempty"` // why not io_uring
-	Open     int    `json:"open"`               // connections now
-	Standby  int    `json:"standby"`            // of these, sessions that wait for their peer, and end if it does not come
-	HalfOpen int    `json:"half_open"`          // handshakes of accepted sockets now
-	InFlight int64  `json:"in_flight"`          // received payload bytes not released
-	// InFlightLimit bounds InFlight, 0 if nothing does; Waiting are the
-	// connections that do not read because of it.
-	InFlightLimit int64 `json:"in_flight_limit"`
-	// Sending is what all connections hold for sending, in bytes of payload;
-	// SendingLimit bounds it, 0 if nothing does.
-	Sending      int64                 `json:"sending"`
-	SendingLimit int64                 `json:"sending_limit"`
-	Waiting      int64                 `json:"waiting"`
-	Steering     SteeringStats         `json:"steering"`
-	Counters     Counters              `json:"counters"`
-	Cores        []dataplane.CoreStats `json:"cores"`
-}
-
-// Latency is that of all cores together.
-func (st *Stats) Latency() (all dataplane.Latencies) {
-	for i := range st.Cores {
-		all.Merge(&st.Cores[i].Latency)
-	}
-	return all
-}
+func (c *Conn) Stats() (ConnStats, error) { return c.s.Stats() }
 
 // Stats takes a snapshot. It waits for the next turn of each core. After Shutdown it
 // returns the last counts of the cores, with dataplane.ErrStopped.
 func (m *Messenger) Stats() (Stats, error) {
-	info := m.plane.Info()
-	m.mu.Lock()
-	arriving := m.arriving.Load() // accepted, and not counted yet
 	st := Stats{
-		Name: m.cfg.Name.String(), Addrs: m.addrs.String(), Backend: string(info.Backend), Fallback: info.Fallback,
-		Open: len(m.all), Standby: m.standbys.list.Len(), HalfOpen: m.halfOpen + int(arriving), InFlight: m.inFlight.Used(), InFlightLimit: m.inFlight.Limit(), Waiting: m.inFlight.Waiting(),
+		InFlight: m.inFlight.Used(), InFlightLimit: m.inFlight.Limit(), Waiting: m.inFlight.Waiting(),
 		Sending: m.sending.Used(), SendingLimit: m.sending.Limit(),
-		Counters: m.counters,
 	}
-	st.Counters.Accepted += uint64(arriving)
-	m.countDoor(&st.Counters)
-	m.mu.Unlock()
+	err := m.s.Stats(&st)
 	st.Counters.Undispatched = m.chain.dropped.Load()
-	st.Counters.Hints = HintCounters(m.hints.Counts())
-	steering, err := m.steeringStats()
-	st.Steering = steering
+	return st, err
+}
+
+// snapshotAskers is how many connections are asked at the same time: those
+// that wait for one core are answered in one turn of it.
+const snapshotAskers = 64
+
+// Snapshot takes one. It waits for a turn of each core: not for a dispatcher
+// on a core.
+func (m *Messenger) Snapshot() (*Snapshot, error) {
+	st, err := m.Stats()
 	if err != nil {
-		return st, err
+		return nil, err
 	}
-	var stopped error
-	for _, c := range m.plane.All() {
-		cs, err := c.Stats()
-		if errors.Is(err, dataplane.ErrStopped) && m.ctx.Err() == nil {
-			continue // removed meanwhile, or about to be
-		}
-		if err != nil && !errors.Is(err, dataplane.ErrStopped) {
-			return st, err
-		}
-		st.Cores, stopped = append(st.Cores, cs), err
+	s := &Snapshot{Time: time.Now(), PID: os.Getpid(), Messenger: st}
+	conns := m.Conns()
+	s.Conns = make([]ConnStats, len(conns))
+	var all sync.WaitGroup
+	for from := range min(snapshotAskers, len(conns)) {
+		all.Go(func() {
+			for i := from; i < len(conns); i += snapshotAskers {
+				// A connection that has just ended does not answer: its
+				// fields stay empty.
+				s.Conns[i], _ = conns[i].Stats()
+			}
+		})
 	}
-	return st, stopped
+	all.Wait()
+	return s, nil
+}
+
+// ErrStats is wrapped by the errors of a statistics socket.
+var ErrStats = errors.New("control: statistics socket")
+
+// StatsSocket is where a process serves its statistics if nothing else is
+// said: a name in the abstract name space of its network namespace.
+func StatsSocket(pid int) string { return fmt.Sprintf("@ringmsgr-stats-%d", pid) }
+
+// StatsServer serves snapshots of a messenger on a Unix socket until its Close, which comes
+// before the Shutdown of the messenger. Any goroutine may call it.
+type StatsServer = statsock.Server
+
+// ServeStats serves snapshots on a Unix socket until Close: at a path, which
+// gets mode 0600, or under an abstract name that begins with "@". Only
+// processes of our user and of root are answered.
+//
+// Each connection gets one snapshot, as JSON, or as text if the first thing
+// that it sends is the line "text". One that says nothing gets JSON after a tenth
+// of a second, or at once if it ends its direction.
+func (m *Messenger) ServeStats(path string) (*StatsServer, error) {
+	s, err := statsock.Serve(path, func() (statsock.Snapshot, error) { return m.Snapshot() }, m.cfg.Logger)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrStats, err)
+	}
+	return s, nil
+}
+
+// ReadStats gets one snapshot from the socket of another process.
+func ReadStats(ctx context.Context, path string) (*Snapshot, error) {
+	s := &Snapshot{}
+	if err := statsock.Read(ctx, path, s); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrStats, err)
+	}
+	return s, nil
 }

@@ -158,6 +158,16 @@ func TestASmallMessagePassesInTheShareOfItsConnection(t *testing.T) {
 }
 
 func TestAReceivedMessageThatIsSentCountsAsSent(t *testing.T) {
+	for _, toSend := range []func(m *Message) *Message{
+		func(m *Message) *Message { m.Retain(); return m },
+		(*Message).Clone,
+		func(m *Message) *Message { c := m.Clone(); defer c.Release(); return c.Clone() },
+	} {
+		testAReceivedMessageThatIsSent(t, toSend)
+	}
+}
+
+func testAReceivedMessageThatIsSent(t *testing.T, toSend func(m *Message) *Message) {
 	for _, lossy := range []bool{false, true} {
 		th, send := NewThrottle(1000), NewSendBudget(1<<20, 0)
 		b := newBed(t, nil)
@@ -167,9 +177,8 @@ func TestAReceivedMessageThatIsSentCountsAsSent(t *testing.T) {
 		var kept *Message
 		c.own.onMessage = func(h *Handler, m *Message) {
 			m.Retain()
-			m.Retain()
 			kept = m
-			must(t, h.Send(m))
+			must(t, h.Send(toSend(m)))
 			if th.Used() != 0 || send.Used() != 900 {
 				t.Errorf("queued: %d bytes count as received, %d as sent", th.Used(), send.Used())
 			}

@@ -81,6 +81,28 @@ func testWhenAMessageCounts(t *testing.T, size int64, near bool) {
 	}
 }
 
+// A send on another goroutine may begin while the message is counted again.
+func TestAMessageThatIsQueuedWhileItIsCountedAgainCountsAsSent(t *testing.T) {
+	l := newLimited(t, 1<<20, 1<<30)
+	var m *Message
+	l.own.discard = true
+	l.own.onMessage = func(_ *Handler, got *Message) { m = got; m.Retain(); m.Retain() } // for us, and for the queue
+	l.sock.Arrive(l.peer.message(1, 0, &Message{Front: make([]byte, 1000)}))
+	l.settle()
+	for _, step := range []struct {
+		name string
+		do   func()
+		held int64
+	}{
+		{"kept", func() {}, 1}, {"queued", m.queue, 0}, {"counted again", m.recharge, 0}, {"sent", func() { m.dequeue(); m.Release() }, 1}, {"released", m.Release, 0},
+	} {
+		if step.do(); l.held(1000) != step.held {
+			t.Errorf("%s: %d messages count, want %d", step.name, l.held(1000), step.held)
+		}
+	}
+	l.settle()
+}
+
 // What is held never exceeds a limit because a message is counted late, however
 // close it is.
 func TestALimitThatCoresTogetherCouldExceedIsCountedBeforeTheDispatch(t *testing.T) {

@@ -99,6 +99,9 @@ func TestTheHostsDisk(t *testing.T) {
 	must(h.Rename(dir+"/x", dir+"/z"))
 	must(h.Remove(dir + "/y"))
 	must(h.SyncDir(dir))
+	if err := h.SyncDir("/proc"); !errors.Is(err, unix.EINVAL) { // it has no fsync
+		t.Errorf("sync of a directory that the kernel cannot sync: %v", err)
+	}
 	if names, err := h.List(dir); err != nil || len(names) != 1 || names[0] != "z" {
 		t.Errorf("%v, %v", names, err)
 	}

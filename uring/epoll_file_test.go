@@ -1,6 +1,7 @@
 package uring
 
 import (
+	"errors"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -45,6 +46,24 @@ func TestAFileKeepsItsNumberWhileAThreadHasIt(t *testing.T) {
 	expect(1)
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil {
 		t.Error("the file is still open")
+	}
+	again, err := Host{}.Open(t.TempDir()+"/g", FileOptions{Create: true})
+	if err == nil && again != fd {
+		err = errors.Join(unix.Dup3(again, fd, unix.O_CLOEXEC), unix.Close(again))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := d.AdoptFile(fd) // another file with this number
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.SyncFile(f, 3, 0); !errors.Is(err, unix.EBADF) {
+		t.Errorf("a request on a file that was closed: %v", err)
+	}
+	d.CloseFile(f)
+	if d.file(g) == nil {
+		t.Error("the other file is closed in its place")
 	}
 	if err := d.CloseDriver(); err != nil {
 		t.Error(err)

@@ -13,8 +13,8 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
+	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"

@@ -17,7 +17,7 @@
 // Dispatcher.Fast) posts it, a control.Task, to the core of its key, which
 //
 //   - for a put writes the value from the buffer that it was received in, behind a header
-//     (cmd/shared/kvformat), to the end of its log (control.File.WriteAtv), and answers once a
+//     (cmd/ringkv/kvformat), to the end of its log (control.File.WriteAtv), and answers once a
 //     sync has covered it, which it shares with all that are written at the time
 //     (control.Committed); the value's crc in the header came with it (Message.DataCRC);
 //   - for a get reads the record into a buffer of the core (File.ReadBuffer), checks it, and

@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
+	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/durabletest"
 )

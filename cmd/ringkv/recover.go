@@ -6,7 +6,7 @@ import (
 	"math"
 	"path/filepath"
 
-	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
+	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
@@ -37,7 +37,8 @@ func (s *shard) lost(format string, args ...any) error {
 // Nothing is opened. What has another name than the store gives is not the store's.
 func (v *server) findFiles() error {
 	disk := v.m.Disk()
-	if err := errors.Join(disk.MakeDir(v.dir), disk.SyncDir(filepath.Dir(v.dir))); err != nil {
+	// What the names say must stay, and the last process may have ended before it was durable.
+	if err := errors.Join(disk.MakeDir(v.dir), disk.SyncDir(filepath.Dir(v.dir)), disk.SyncDir(v.dir)); err != nil {
 		return err
 	}
 	names, err := disk.List(v.dir) // in order, as numbers have the same length

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ringmsgr/ringmsgr/cmd/shared/kvformat"
+	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/durabletest"
 	"github.com/ringmsgr/ringmsgr/control/pair"
@@ -95,24 +95,25 @@ func TestCompactionKeepsWhatIsThereAndNothingElse(t *testing.T) {
 	})
 }
 
-// The name of a segment says where the log before it ends: a file that says so now is removed
-// when another one says it durably.
+// The name of a segment says where the log before it ends. Once clients were told so it stays,
+// until the name of another one says it durably.
 // Matrix: KV-01
 func TestWhereTheLogEndsIsKnownWhereverTheProcessStops(t *testing.T) {
-	fail := func(kind uring.Kind, _ string) unix.Errno {
-		return map[uring.Kind]unix.Errno{uring.KindSync: unix.EIO}[kind]
-	}
-	for stop := range 6 {
-		durabletest.Simulate(t, tested(3), func(w *durabletest.World) {
+	for at := range 300 {
+		broken := []uring.Kind{uring.KindSync, uring.KindWrite}[min(at/6, 1)]
+		fail := func(kind uring.Kind, _ string) unix.Errno {
+			return map[uring.Kind]unix.Errno{broken: unix.EIO}[kind]
+		}
+		durabletest.Simulate(t, tested(uint64(at)), func(w *durabletest.World) {
 			w.All(durabletest.Put, 1)
 			w.Disk(simnet.DiskOptions{StopAt: 2, Fail: fail})
 			w.All(durabletest.Put, 1) // fails and is cut off: it would be read again without the next name,
 			w.All(durabletest.Put, 1) // which there is now
 			w.MustRestart(false)
 			w.All(durabletest.Get, 1)
-			w.Disk(simnet.DiskOptions{StopAt: stop})
+			w.Disk(simnet.DiskOptions{StopAt: at % 6})
 			w.All(durabletest.Put, 1)
-			w.MustRestart(false)
+			w.MustRestart(broken == uring.KindWrite) // what a failed sync has lost does not come back
 			w.All(durabletest.Get, 1)
 		})
 	}

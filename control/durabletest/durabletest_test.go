@@ -28,6 +28,7 @@ func TestWhatACarelessServerLosesIsNoticed(t *testing.T) {
 	for name, d := range map[string]defect{
 		"the file is not synced":           {noSync: true},
 		"the directory is not synced":      {noDirectory: true},
+		"nor the one that it is in":        {noParent: true},
 		"flipped bits are returned":        {noCRC: true},
 		"it answers before it has written": {tooEarly: true},
 	} {

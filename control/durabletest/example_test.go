@@ -48,7 +48,7 @@ type change struct {
 }
 
 // defect is what a careless server does not do.
-type defect struct{ noSync, noDirectory, noCRC, tooEarly, noErrors bool }
+type defect struct{ noSync, noDirectory, noParent, noCRC, tooEarly, noErrors bool }
 
 const book, draft = "/notes/book", "/notes/draft"
 
@@ -66,7 +66,10 @@ func (n *notebook) open(p *pair.Pair) (*control.Dispatcher, error) {
 func (n *notebook) read() error {
 	d, err := n.m.OpenFile(book, control.FileOptions{})
 	if errors.Is(err, fs.ErrNotExist) {
-		return n.m.Disk().MakeDir("/notes")
+		if err = n.m.Disk().MakeDir("/notes"); err == nil && !n.noParent {
+			err = n.m.Disk().SyncDir("/")
+		}
+		return err
 	} else if err != nil {
 		return err
 	}

@@ -188,7 +188,7 @@ func (s Seeds) Enough() bool { return *s.n >= enough }
 // by the flag that repeats it.
 func Endure(t *testing.T, seeds Seeds, s func(seed uint64) Server, f func(w *World)) {
 	defer pair.OnOneProcessor()()
-	seen := make([]int, 5)
+	seen := make([]int, 6)
 	for i := range *seeds.n {
 		seed := *seeds.first + uint64(i)
 		runtime.GC()
@@ -200,13 +200,13 @@ func Endure(t *testing.T, seeds Seeds, s func(seed uint64) Server, f func(w *Wor
 				f(w)
 				var c simnet.DiskCounts
 				w.Do(func() { c = w.ServerHost.Disk().Counts() })
-				for i, n := range []int{c.Crashes, c.Stops, c.Lost, c.Torn, c.Errors} {
+				for i, n := range []int{c.Crashes, c.Stops, c.Lost, c.Torn, c.Unnamed, c.Errors} {
 					seen[i] += n
 				}
 			})
 		})
 	}
 	if seeds.Enough() && slices.Min(seen) == 0 {
-		t.Errorf("crashes, stops, writes lost, torn, failed: %d, want some of each", seen)
+		t.Errorf("crashes, stops, writes lost, torn, names lost, failures: %d, want some of each", seen)
 	}
 }

@@ -1,6 +1,7 @@
 package handshake1_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/netip"
@@ -21,6 +22,7 @@ import (
 type oneShot struct {
 	replayServer
 	key    []byte
+	secret []byte // of a mode that msgr1 has not
 	starts *int
 }
 
@@ -39,7 +41,7 @@ func (x *oneShotExchange) Handle(_ context.Context, p []byte) ([]byte, *auth.Res
 		x.over = true
 		return nil, nil, errors.New("not good")
 	}
-	return []byte("proof"), &auth.Result{SessionKey: slices.Clone(x.s.key)}, nil
+	return []byte("proof"), &auth.Result{SessionKey: slices.Clone(x.s.key), ConnectionSecret: x.s.secret}, nil
 }
 
 // acceptor is one of an osd behind the addresses, which reads these authorizers, each
@@ -85,6 +87,8 @@ func TestTheIPOfASocketStandsForOneThatIsNotSaid(t *testing.T) {
 
 func TestABadAuthorizerIsForgotten(t *testing.T) {
 	s := newOneShot(t, "0123456789abcdef")
+	s.secret = []byte("of the connection")
+	var keys [][]byte
 	a, _ := acceptor(t, ownAddr, s, "bad", "good", "good")
 	for i, want := range []session1.Authorizer{session1.AuthorizerBad, session1.AuthorizerGood, session1.AuthorizerGood} {
 		_, err := a.ReadConnect(t.Context())
@@ -92,6 +96,17 @@ func TestABadAuthorizerIsForgotten(t *testing.T) {
 		if got, err := a.Verify(t.Context()); err != nil || got != want {
 			t.Errorf("authorizer %d: %v, %v", i, got, err)
 		}
+		if res := a.Auth(); res != nil {
+			keys = append(keys, res.SessionKey)
+		}
+	}
+	for what, secret := range map[string][]byte{"the first session key": keys[0], "the connection secret": s.secret} {
+		if len(bytes.Trim(secret, "\x00")) > 0 {
+			t.Errorf("%s is not wiped: %q", what, secret)
+		}
+	}
+	if string(keys[1]) != string(s.key) {
+		t.Errorf("the second session key is %q", keys[1])
 	}
 	if *s.starts != 3 {
 		t.Errorf("%d exchanges", *s.starts)

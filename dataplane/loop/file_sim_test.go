@@ -2,6 +2,7 @@ package loop_test
 
 import (
 	"encoding/binary"
+	"maps"
 	"net/netip"
 	"testing"
 	"time"
@@ -107,14 +108,7 @@ func TestWhatWasCommittedSurvivesAPowerCut(t *testing.T) {
 		cut := s.net.Now() + time.Duration(s.net.Rand().IntN(int(20*time.Millisecond)))
 		s.net.After(cut-s.net.Now(), func() {})
 		s.run(func() bool { return s.net.Now() >= cut })
-		was := map[int]uint64{}
-		for slot, v := range acknowledged {
-			was[slot] = v
-		}
-		last := map[int]uint64{}
-		for slot, v := range asked {
-			last[slot] = v
-		}
+		was, last := maps.Clone(acknowledged), maps.Clone(asked)
 		s.host.Die(true)
 		_ = s.p.Close()
 		s.host.Revive()

@@ -208,6 +208,11 @@ func TestACallBeginsFewRequestsWhileMessagesComeThatNeedNoFile(t *testing.T) {
 			if got := b.begun(20); !slices.Equal(got, []int{20}) {
 				t.Errorf("a period without messages later it has %v, want all at once", got)
 			}
+			b.period(100, 0) // whatever was asked for in the periods before
+			few := map[int][]int{0: {8, 16, 20}, 5: {5, 10, 15, 20}, -1: {20}}[c.turn]
+			if got := b.begun(20); !slices.Equal(got, few) {
+				t.Errorf("a period with messages later it has %v, want %v", got, few)
+			}
 		})
 	}
 }

@@ -8,25 +8,33 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// Disk is the disk of a host. What is written is read again at once, and is durable
-// after a sync, or by itself if it was written so. What becomes of the rest when
-// the power goes is chosen at random, write by write: lost, kept, or torn, which
-// means that some of its sectors were written. New names, other names and removals
-// are durable after SyncDir; of others the first few are kept, in order.
+// Disk is the disk of a host. It promises no more than file systems do, and takes every
+// liberty that they leave it.
 //
-// A request ends after a delay of its own, so that they overtake each other, and
-// reads or changes the file at that moment. A sync covers what had ended when it
-// was asked for, and nothing else. A sync that fails has lost what it was to cover:
-// it stays readable until the power goes, and no later sync makes it durable.
+// A write is read again at once. It is durable after a sync of its file, or by itself if it
+// was written so. A sync covers the writes that had ended when it was asked for, and no
+// others. A sync that fails has lost the writes that it was to cover: they stay readable
+// until the power goes, and no later sync makes them durable. When the power goes, chance
+// chooses what becomes of each other write, also of one that is in flight: it is lost, kept,
+// or torn, which means that some of its sectors were written. The same happens to a write
+// that fails, is cancelled, or is in flight at the end of its process.
 //
-// Directories are durable at once.
+// A request ends after a delay of its own, so that requests overtake each other. It reads or
+// changes the file at that moment.
+//
+// A name is durable after SyncDir of its directory, and a directory after SyncDir of the
+// directory that it is in; a sync of a file does nothing for its name. When the power goes,
+// chance chooses which changes of names that are not durable are kept. Two rules hold, as in
+// file systems with a journal: a rename happens whole, in both directories, and changes of
+// one name keep their order. A SyncDir that fails leaves all as it was. A directory that is
+// lost takes along what is in it. A directory that nobody has made is there when a file in it
+// is, and is not lost.
 type Disk struct {
 	host   *Host
 	opt    DiskOptions
 	names  map[string]*inode // as programs see them
 	kept   map[string]*inode // as they are after a loss of power
 	moved  []renaming        // the difference, in order
-	dirs   map[string]bool
 	opened map[int]*handle
 	orphan bool       // the process has died, or as good as that, and no other has begun (Host.Driver)
 	flying []*request // in the order in which they were asked
@@ -41,9 +49,11 @@ type DiskOptions struct {
 	Jitter  time.Duration
 	// Alignment of direct I/O, zero: 512 bytes for memory and offsets.
 	Alignment uring.Alignment
-	// ErrorEvery fails one request in so many with EIO, on average; 0: none.
+	// ErrorEvery fails one request, change of names or SyncDir in so many with EIO, on
+	// average; 0: none.
 	ErrorEvery int
-	// Fail is asked for each request, and fails it with what it returns. nil: none fails.
+	// Fail is asked for each request, and fails it with the errno that it returns. It is
+	// asked for changes of names and SyncDir, too, as KindNone. nil: nothing fails.
 	Fail func(kind uring.Kind, path string) unix.Errno
 	// Room is how many bytes all files may have together, 0: no limit. Beyond it
 	// writes fail with ENOSPC.
@@ -59,8 +69,9 @@ type DiskCounts struct {
 	Reads, Writes, Syncs, Errors int
 	Crashes                      int
 	Stops                        int // by DiskOptions.StopAt
-	Lost, Torn, Kept             int // writes that were not durable when the power went
+	Lost, Torn, Kept             int // writes of which any part could be written, by what became of them
 	Dropped                      int // writes that a failed sync has lost
+	Unnamed                      int // changes of names that were lost with the power
 }
 
 // sector is what a device writes whole or not at all.
@@ -70,8 +81,7 @@ const sector = 512
 func (h *Host) Disk() *Disk {
 	if h.disk == nil {
 		h.disk = &Disk{
-			host: h, names: map[string]*inode{}, kept: map[string]*inode{}, dirs: map[string]bool{},
-			opened: map[int]*handle{},
+			host: h, names: map[string]*inode{}, kept: map[string]*inode{}, opened: map[int]*handle{},
 		}
 		h.disk.Configure(DiskOptions{})
 	}
@@ -92,8 +102,9 @@ func (k *Disk) Counts() DiskCounts { return k.counts }
 // InFlight is the number of requests that have not ended.
 func (k *Disk) InFlight() int { return len(k.flying) }
 
-// inode is a file, whatever its names are.
+// inode is a file or a directory, whatever its names are.
 type inode struct {
+	dir   bool
 	data  []byte   // as programs see it
 	disk  []byte   // as it is after a loss of power
 	dirty []change // the difference, in order
@@ -166,6 +177,25 @@ func (i *inode) sync(covers func(c *change) bool) {
 	i.dirty = rest
 }
 
+// syncRange makes durable what stands in a range of the file, and its length.
+func (i *inode) syncRange(from, to int64) {
+	for _, at := range [...]int64{from, to} {
+		var parts []change // each on one side
+		for _, c := range i.dirty {
+			if n := at - c.off; n > 0 && n < int64(len(c.p)) {
+				right := c
+				right.off, right.p = at, c.p[n:]
+				c.p = c.p[:n:n]
+				parts = append(parts, c, right)
+			} else {
+				parts = append(parts, c)
+			}
+		}
+		i.dirty = parts
+	}
+	i.sync(func(c *change) bool { return c.p == nil || c.off >= from && c.off < to })
+}
+
 // crash is the loss of power.
 func (i *inode) crash(k *Disk) {
 	for _, c := range i.dirty {
@@ -186,10 +216,12 @@ func (k *Disk) settle(c *change, apply func(change)) {
 		apply(*c)
 	default:
 		k.counts.Torn++
-		for at := 0; at < len(c.p); at += sector {
+		for at, end := c.off, c.off+int64(len(c.p)); at < end; {
+			next := min(end, (at/sector+1)*sector)
 			if k.host.net.rng.IntN(2) == 0 {
-				apply(change{off: c.off + int64(at), p: c.p[at:min(at+sector, len(c.p))]})
+				apply(change{seq: c.seq, off: at, p: c.p[at-c.off : next-c.off]})
 			}
+			at = next
 		}
 	}
 }
@@ -204,34 +236,24 @@ func (k *Disk) Crash() {
 	for _, i := range k.inodes() {
 		i.crash(k)
 	}
-	first := k.host.net.rng.IntN(len(k.moved) + 1)
-	for i := range k.moved[:first] {
-		k.moved[i].apply(k.kept)
-	}
-	k.moved = nil
-	k.names = make(map[string]*inode, len(k.kept))
-	for path, i := range k.kept {
-		k.names[path] = i
-	}
+	k.crashNames()
 	k.opened = map[int]*handle{}
 }
 
 // killed is the end of the process: what has ended stays, and of what was in flight
 // some is done.
 func (k *Disk) killed() {
-	k.abandon(func(r *request) {
-		c := r.change()
-		k.settle(&c, r.h.write)
-	})
+	k.abandon((*request).partly)
 	k.opened = map[int]*handle{}
 }
 
-// abandon ends what is in flight without an answer. Writes are given to written.
-func (k *Disk) abandon(written func(r *request)) {
+// abandon ends what is in flight without an answer. Requests that change a file, and are not
+// refused, are given to changed.
+func (k *Disk) abandon(changed func(r *request)) {
 	for _, r := range k.flying {
 		r.gone = true
-		if r.kind == uring.KindWrite && r.errno == 0 && r.h.writes {
-			written(r)
+		if r.changes() {
+			changed(r)
 		}
 	}
 	k.flying = nil

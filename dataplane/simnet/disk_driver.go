@@ -25,6 +25,7 @@ type request struct {
 	flags  uring.WriteFlags
 	upto   uint64 // KindSync: changes that had happened when it was asked for
 	errno  unix.Errno
+	failed bool // errno is the fault of the device, which had begun
 	gone   bool // it has ended, or never will
 }
 
@@ -69,6 +70,7 @@ func (d *Driver) ask(f uring.File, r request) (uring.Op, error) {
 	r.disk, r.drv, r.h, r.fd, r.op, r.upto = k, d, h, f.FD(), d.op(), k.seq
 	if r.errno = r.check(); r.errno == 0 {
 		r.errno = k.fault(r.kind, h.path)
+		r.failed = r.errno != 0 && !k.orphan
 	}
 	h.busy++
 	k.flying = append(k.flying, &r)
@@ -76,7 +78,8 @@ func (d *Driver) ask(f uring.File, r request) (uring.Op, error) {
 	return r.op, nil
 }
 
-// fault is what a request fails with, as DiskOptions say.
+// fault is the errno that a request fails with, as DiskOptions say, or a change of names,
+// which is KindNone.
 func (k *Disk) fault(kind uring.Kind, path string) (errno unix.Errno) {
 	if k.orphan {
 		return unix.EIO
@@ -145,6 +148,19 @@ func (r *request) end(res int32) {
 	r.drv.push(uring.Completion{Kind: r.kind, User: r.user, Op: r.op, Res: res})
 }
 
+// changes says whether the request changes the file, and was not refused.
+func (r *request) changes() bool {
+	return (r.errno == 0 || r.failed) && (r.kind == uring.KindWrite || r.kind == uring.KindAllocate)
+}
+
+// partly makes any part of the change that the request asks for.
+func (r *request) partly() {
+	if r.changes() {
+		c := r.change()
+		r.disk.settle(&c, r.h.write)
+	}
+}
+
 // change is what the request writes. Its memory is the caller's again behind it.
 func (r *request) change() change {
 	if r.kind == uring.KindAllocate {
@@ -158,6 +174,7 @@ func (r *request) do() int32 {
 	k := r.disk
 	if r.errno != 0 {
 		k.counts.Errors++
+		r.partly()
 		if r.kind == uring.KindSync || r.flags&uring.WriteThenSync != 0 {
 			r.doom()
 		}
@@ -185,10 +202,8 @@ func (r *request) do() int32 {
 	case r.flags&uring.WriteThenSync != 0:
 		k.counts.Syncs++
 		r.h.sync(func(o *change) bool { return o.seq <= r.upto || o.seq == c.seq })
-	case r.flags&uring.WriteDurable != 0: // with what stands below it
-		r.h.sync(func(o *change) bool {
-			return o.seq == c.seq || o.off < c.off+int64(len(c.p)) && c.off < o.off+int64(len(o.p)) || o.p == nil
-		})
+	case r.flags&uring.WriteDurable != 0:
+		r.h.syncRange(c.off/sector*sector, (c.off+int64(len(c.p))+sector-1)/sector*sector)
 	}
 	return int32(len(c.p))
 }
@@ -228,12 +243,9 @@ func (d *Driver) cancelFile(op uring.Op) {
 	}
 }
 
-// cancel ends the request. Of a write any part may have happened.
+// cancel ends the request. Any part of it may have happened.
 func (r *request) cancel() {
-	if r.kind == uring.KindWrite && r.errno == 0 {
-		c := r.change()
-		r.disk.settle(&c, r.h.write)
-	}
+	r.partly()
 	r.end(-int32(unix.ECANCELED))
 }
 

@@ -25,7 +25,7 @@ type handle struct {
 
 // renaming is one change of names.
 type renaming struct {
-	from, to string // from is empty for a new file, to for a removed one
+	from, to string // from is empty for a new file or directory, to for a removed one
 	file     *inode
 }
 
@@ -42,6 +42,17 @@ func (r *renaming) in(dir string) bool {
 	return r.from != "" && filepath.Dir(r.from) == dir || r.to != "" && filepath.Dir(r.to) == dir
 }
 
+// among says whether the change is one of these names.
+func (r *renaming) among(names map[string]bool) bool { return names[r.from] || names[r.to] }
+
+func (r *renaming) addTo(names map[string]bool) {
+	for _, path := range [...]string{r.from, r.to} {
+		if path != "" {
+			names[path] = true
+		}
+	}
+}
+
 var _ uring.Disk = (*Disk)(nil)
 
 func pathError(op, path string, errno unix.Errno) error {
@@ -54,15 +65,42 @@ func (k *Disk) rename(r renaming) {
 	k.moved = append(k.moved, r)
 }
 
-// stops counts a change or sync of names, and says whether it comes to nothing.
-func (k *Disk) stops() bool {
+// refuse counts a change or sync of names, and says why it comes to nothing, if it does.
+func (k *Disk) refuse(op, path string) error {
 	if k.opt.StopAt > 0 && !k.orphan {
 		if k.opt.StopAt--; k.opt.StopAt == 0 {
 			k.orphan = true
 			k.counts.Stops++
 		}
 	}
-	return k.orphan
+	if errno := k.fault(uring.KindNone, path); errno != 0 {
+		k.counts.Errors++
+		return pathError(op, path, errno)
+	}
+	return nil
+}
+
+// crashNames chooses what becomes of the changes of names that are not durable.
+func (k *Disk) crashNames() {
+	const most = 4
+	likely := k.host.net.rng.IntN(most + 1) // also none of them, or all
+	lost := map[string]bool{}
+	for _, r := range k.moved {
+		if r.among(lost) || k.host.net.rng.IntN(most) >= likely {
+			r.addTo(lost)
+			k.counts.Unnamed++
+		} else {
+			r.apply(k.kept)
+		}
+	}
+	for path := range k.kept {
+		for dir := filepath.Dir(path); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+			if k.names[dir] != nil && k.kept[dir] == nil {
+				delete(k.kept, path)
+			}
+		}
+	}
+	k.moved, k.names = nil, maps.Clone(k.kept)
 }
 
 // inodes are all files, by name; those without one last, by their handles.
@@ -99,9 +137,12 @@ func (k *Disk) Open(path string, opt uring.FileOptions) (int, error) {
 		return -1, pathError("open", path, unix.ENOENT)
 	case i != nil && opt.Create && opt.Exclusive:
 		return -1, pathError("open", path, unix.EEXIST)
-	case i == nil && k.stops():
-		return -1, pathError("open", path, unix.EIO)
+	case i != nil && i.dir:
+		return -1, pathError("open", path, unix.EISDIR)
 	case i == nil:
+		if err := k.refuse("open", path); err != nil {
+			return -1, err
+		}
 		i = new(inode)
 		k.rename(renaming{to: path, file: i})
 	}
@@ -173,7 +214,7 @@ func (k *Disk) List(dir string) (names []string, err error) {
 			names = append(names, filepath.Base(path))
 		}
 	}
-	if names == nil && !k.dirs[dir] {
+	if i := k.names[dir]; names == nil && (i == nil || !i.dir) {
 		return nil, pathError("open", dir, unix.ENOENT)
 	}
 	return names, nil
@@ -182,44 +223,70 @@ func (k *Disk) List(dir string) (names []string, err error) {
 // Rename implements uring.Disk.
 func (k *Disk) Rename(from, to string) error {
 	from, to = filepath.Clean(from), filepath.Clean(to)
-	i := k.names[from]
-	switch {
-	case k.stops():
-		return pathError("rename", from, unix.EIO)
-	case i == nil:
-		return pathError("rename", from, unix.ENOENT)
-	}
-	k.rename(renaming{from: from, to: to, file: i})
-	return nil
+	return k.move("rename", renaming{from: from, to: to, file: k.names[from]})
 }
 
 // Remove implements uring.Disk.
 func (k *Disk) Remove(path string) error {
-	path = filepath.Clean(path)
-	switch {
-	case k.stops():
-		return pathError("remove", path, unix.EIO)
-	case k.names[path] == nil:
-		return pathError("remove", path, unix.ENOENT)
+	return k.move("remove", renaming{from: filepath.Clean(path)})
+}
+
+// move changes the name of a file. Directories stay where they are.
+func (k *Disk) move(op string, r renaming) error {
+	err := k.refuse(op, r.from)
+	switch i, over := k.names[r.from], k.names[r.to]; {
+	case err != nil:
+		return err
+	case i == nil:
+		return pathError(op, r.from, unix.ENOENT)
+	case i.dir || over != nil && over.dir:
+		return pathError(op, r.from, unix.EISDIR)
 	}
-	k.rename(renaming{from: path})
+	k.rename(r)
 	return nil
 }
 
 // MakeDir implements uring.Disk.
-func (k *Disk) MakeDir(dir string) error { k.dirs[filepath.Clean(dir)] = true; return nil }
+func (k *Disk) MakeDir(dir string) error {
+	dir = filepath.Clean(dir)
+	switch i := k.names[dir]; {
+	case i != nil && !i.dir:
+		return pathError("mkdir", dir, unix.ENOTDIR)
+	case i != nil || dir == filepath.Dir(dir):
+		return nil
+	}
+	err := k.MakeDir(filepath.Dir(dir))
+	if err == nil {
+		err = k.refuse("mkdir", dir)
+	}
+	if err == nil {
+		k.rename(renaming{to: dir, file: &inode{dir: true}})
+	}
+	return err
+}
 
-// SyncDir implements uring.Disk.
+// SyncDir implements uring.Disk. Changes of the same names that came before, in another
+// directory, become durable with those of this one, as changes of a name keep their order.
 func (k *Disk) SyncDir(dir string) error {
 	dir = filepath.Clean(dir)
-	if k.stops() {
-		return pathError("sync", dir, unix.EIO)
+	if err := k.refuse("sync", dir); err != nil {
+		return err
 	}
-	k.moved = slices.DeleteFunc(k.moved, func(r renaming) bool {
-		if r.in(dir) {
-			r.apply(k.kept)
+	names, synced := map[string]bool{}, map[int]bool{}
+	for at, r := range slices.Backward(k.moved) {
+		if r.in(dir) || r.among(names) {
+			r.addTo(names)
+			synced[at] = true
 		}
-		return r.in(dir)
-	})
+	}
+	rest := k.moved[:0]
+	for at, r := range k.moved {
+		if synced[at] {
+			r.apply(k.kept)
+		} else {
+			rest = append(rest, r)
+		}
+	}
+	k.moved = rest
 	return nil
 }

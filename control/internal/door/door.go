@@ -2,6 +2,7 @@ package door
 
 import (
 	"container/list"
+	"errors"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,10 @@ func Shares(most int) Config {
 		Most: most, PerSource: max(most/16, min(most, 8)), PerPrefix: max(most/4, min(most, 32)), Patience: time.Second,
 	}
 }
+
+// ErrEvicted: an accepted connection gave its place among the half-open ones to a
+// newcomer, as its peer was silent.
+var ErrEvicted = errors.New("control: half-open connection gave way to a newcomer")
 
 // Counters count what a door has turned away since it was made.
 type Counters struct {

@@ -277,6 +277,13 @@ func TestManySourcesOfAPrefixWaitTogether(t *testing.T) {
 	if c.pass(25 * time.Millisecond); !second.begun {
 		t.Error("the second source never has its turn")
 	}
+	third := visit(t, d, c, neighbour)
+	if third.begun {
+		t.Error("two have not paid for their prefix")
+	}
+	if second.Passed(); !third.begun {
+		t.Error("a handshake that succeeds does not let another source of the prefix begin")
+	}
 }
 
 func TestWhatIsKeptOfSourcesIsBoundedAndForgotten(t *testing.T) {

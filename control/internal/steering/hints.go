@@ -21,14 +21,22 @@ const (
 
 // HintCounts count what became of owner hints, on both sides.
 type HintCounts struct {
-	Given        uint64 // sessions that we accepted with the owner in their cookie
-	Dialled      uint64 // TCP connections that we made from a hinted port
-	Busy         uint64 // hinted ports that were taken
-	Gone         uint64 // dials that found none free
-	Refused      uint64 // hinted ports that we may not bind
-	Translated   uint64 // hinted ports that the peer saw as another one (NAT)
-	Confirmed    uint64 // hinted connections after which the peer named that core again
-	Contradicted uint64 // the same, and it named another one
+	// Given are the sessions that we accepted with the owner in their cookie.
+	Given uint64 `json:"given"`
+	// Dialled are the TCP connections that we made from a hinted port; Busy
+	// the ports that were taken, Gone the dials that found none free.
+	Dialled uint64 `json:"dialled"`
+	Busy    uint64 `json:"busy"`
+	Gone    uint64 `json:"gone"`
+	// Refused are hinted ports that we may not bind, Translated those that the
+	// peer saw as another one (NAT). Both end hints to that peer for a while.
+	Refused    uint64 `json:"refused"`
+	Translated uint64 `json:"translated"`
+	// Confirmed and Contradicted are the hinted connections after which the
+	// peer named its owner anew: the hinted core, or another one, which ends
+	// hints to it for a while, too.
+	Confirmed    uint64 `json:"confirmed"`
+	Contradicted uint64 `json:"contradicted"`
 }
 
 // HintsConfig says how hints are followed.

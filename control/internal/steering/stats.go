@@ -8,28 +8,35 @@ import (
 
 // Stats says how new connections find their core.
 type Stats struct {
-	Active    bool // Rules are in force on all listening addresses
-	Rules     []string
-	HintPorts string
-	Migration bool // see Migrates
+	Mode   Mode     `json:"mode"`   // as configured
+	Active bool     `json:"active"` // the rules below are in force on all listening addresses
+	Rules  []string `json:"rules,omitempty"`
+	// HintPorts is the range of source ports that are taken for an owner hint.
+	HintPorts string `json:"hint_ports,omitempty"`
+	// Migration says that connections which wait at a listener that closes move
+	// to another one.
+	Migration bool `json:"migration"`
 	// Why nothing is steered, what is missing for it, and the remedy, where
 	// there is one.
-	Why, Missing, Remedy string
-	Groups               []GroupStats
+	Why     string `json:"why,omitempty"`
+	Missing string `json:"missing,omitempty"`
+	Remedy  string `json:"remedy,omitempty"`
+
+	Groups []GroupStats `json:"groups,omitempty"`
 }
 
-// GroupStats count for one listening address. After Close they stay at their
+// GroupStats count for one listening address. After Close the counters stay at their
 // last values.
 type GroupStats struct {
-	Addr     string
-	Counters bpf.Counters
+	Addr     string       `json:"addr"`
+	Counters bpf.Counters `json:"counters"`
 }
 
 // Stats takes a snapshot.
 func (s *Steerer) Stats() (Stats, error) {
 	s.lock()
 	defer s.mu.Unlock()
-	st := Stats{Active: s.active()}
+	st := Stats{Mode: s.cfg.Mode, Active: s.active()}
 	var missing *bpf.LoadError
 	switch {
 	case s.phase == unbound:

@@ -14,7 +14,7 @@ import (
 
 // Config says what a Steerer is to do.
 type Config struct {
-	Mode      string        // the user's name for Rules, for logs
+	Mode      Mode          // the user's name for Rules, for logs
 	Rules     bpf.Rules     // to have in force
 	Auto      bool          // the user left the rules to us: do without what does not work
 	Off       error         // why nothing is to be steered; nil: steer

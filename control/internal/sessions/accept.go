@@ -1,0 +1,320 @@
+package sessions
+
+import (
+	"context"
+	"errors"
+	"runtime/pprof"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/door"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
+	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+)
+
+// acceptor gets the sockets that are accepted on an address.
+func (m *Manager) acceptor(at wire.Addr) func(*dataplane.Link) {
+	if isMsgr1(at) {
+		return func(link *dataplane.Link) { m.acceptedBy(link, true) }
+	}
+	return m.accepted
+}
+
+// accepted gets a new socket of msgr2, on its core.
+func (m *Manager) accepted(link *dataplane.Link) { m.acceptedBy(link, false) }
+
+// acceptedBy gets a new socket, on its core. If the socket may become half-open,
+// a goroutine goes on with it.
+func (m *Manager) acceptedBy(link *dataplane.Link, msgr1 bool) {
+	begun := m.cfg.Clock.Now()
+	guest := m.admit(link, begun)
+	if guest == nil {
+		return
+	}
+	m.arriving.Add(1)
+	guest.Begin(func() { go m.serve(link, guest, begun, msgr1) })
+}
+
+func (m *Manager) serve(link *dataplane.Link, guest *door.Guest, begun time.Time, msgr1 bool) {
+	pprof.SetGoroutineLabels(context.Background()) // the core has started it, and its work is not the core's in profiles
+	defer guest.Leave()
+	pin, pinned := m.steering.Pinned(link.PeerAddr())
+	m.lock()
+	m.arriving.Add(-1)
+	refuse := !m.started || !m.work.Enter()
+	m.counters.Accepted++
+	if refuse {
+		m.counters.Refused++
+		m.unlock()
+		guest.Passed()
+		link.Close()
+		return
+	}
+	m.halfOpen++
+	att := m.newAttempt()
+	att.begun, att.link = begun, link
+	att.accepted = &accepting{m: m, link: link, guest: guest, att: att, pin: pin, pinned: pinned, msgr1: msgr1}
+	m.unlock()
+	defer m.work.Leave()
+	guest.OnEvict(func() { att.cancel(door.ErrEvicted) })
+	att.accepted.run()
+}
+
+func (a *accepting) run() {
+	m := a.m
+	defer close(a.att.done)
+	defer a.att.release()
+	defer a.att.cancel(nil)
+	ctx, cancel := m.withTimeout(a.att.ctx, m.cfg.HandshakeTimeout) // which begins behind the wait for its turn
+	defer cancel()
+	a.ctx = ctx
+	err := a.handshake()
+	if err == nil {
+		err = a.session()
+	}
+	if err == nil || errors.Is(err, errSuperseded) || errors.Is(err, ErrShutdown) {
+		a.guest.Passed()
+	} else {
+		a.guest.Failed(m.cfg.Clock.Now())
+	}
+	m.lock()
+	m.halfOpen--
+	if err != nil && !errors.Is(err, errSuperseded) {
+		stats.CountFailure(&m.counters, err)
+	}
+	m.unlock()
+	if err != nil {
+		a.att.ended(err)
+		a.att.wipe()
+		a.link.Close()
+		a.att.probe.Decided(m.ctx, nil, false)
+		m.cfg.Logger.Debug("accepted socket closed", "peer", a.link.PeerAddr(), "err", err)
+	}
+}
+
+func (a *accepting) handshake() error {
+	m := a.m
+	if m.cfg.Probe != nil {
+		a.att.probe = probe.NewSocket(m.cfg.Probe, m.sockets.Add(1), true, nil)
+		a.att.probe.Connected(a.link)
+	}
+	a.att.watch(m, true)
+	cfg := handshake.AcceptConfig{
+		Options:  m.handshakeOptions(a.att),
+		PeerAddr: a.link.PeerAddr(),
+		Auth:     m.auth.Load().server,
+		Room:     a.room,
+	}
+	if err := a.att.probe.Step(a.ctx, probe.Point{Step: probe.SocketAccepted}, probe.Before); err != nil {
+		return err
+	}
+	if a.msgr1 {
+		return a.handshake1()
+	}
+	stream, peer, err := handshake.Accept(a.ctx, steps{a.link, a}, cfg)
+	if err != nil {
+		return err
+	}
+	a.att.talk, a.att.peer = msgr2Talk{stream, m, peer}, peer
+	if err := checkClaimed(peer); err != nil {
+		return err
+	}
+	m.lock()
+	defer m.unlock()
+	a.policy = m.policies.get(peer.EntityType)
+	a.s = m.newSession(a.policy, session.Peer{
+		Type: peer.EntityType, Entity: peer.Auth.Entity, Proven: isProven(peer.Auth),
+		From: a.link.PeerAddr().Addr(),
+	})
+	a.began = a.s.advance(session.Accept{}, m.envLocked(&a.s, nil, numbers{}))
+	m.learnLocked(a.link.LocalAddr(), peer.Target)
+	return nil
+}
+
+// session reads what the peer wants and answers, until the socket belongs to a
+// connection or is to be closed.
+func (a *accepting) session() error {
+	for {
+		f, err := a.att.talk.receive(a.ctx)
+		if err != nil {
+			return err
+		}
+		o := a.step(f)
+		if o.send != nil && a.conn == nil {
+			err = a.att.talk.send(a.ctx, o.send)
+		}
+		switch {
+		case err != nil:
+			return err
+		case o.hangup != nil:
+			return o.hangup
+		case a.conn != nil && a.takingOver:
+			return a.result(a.takeOver())
+		case a.conn != nil:
+			return a.result(a.answerFirst())
+		case o.waits:
+			var b [1]byte
+			_ = a.link.ReadFull(a.ctx, b[:]) // the peer's end, a byte or our deadline ends it
+			return errSuperseded
+		}
+	}
+}
+
+// step has the machine decide about a frame of the peer.
+func (a *accepting) step(f session.Frame) (o outcome) {
+	m := a.m
+	where := a.judge(nil)
+	a.att.took = m.cfg.Clock.Now().Sub(a.att.begun)
+	m.lock()
+	defer m.unlock()
+	ev, e := a.requestLocked(f)
+	actions := a.s.advance(ev, m.envLocked(&a.s, nil, numbers{}))
+	for i, act := range actions {
+		o.record(act)
+		switch act := act.(type) {
+		case session.Count:
+			m.countLocked(act.What)
+		case session.Probe:
+			e.out.PutLocked(e.h.Keepalive)
+		case session.NewConn:
+			if act.ReplaceLossy {
+				e.s.stepLocked(session.Close{Reset: true, Replace: true, Err: ErrReplaced})
+			}
+			a.place = where
+			a.makeLocked(actions[i+1:])
+			return o
+		case session.TakeOver:
+			a.giveLocked(e, session.Replace{Frame: f, Reset: act.Reset, Entity: a.s.Peer.Entity, Proven: a.s.Peer.Proven})
+			return o
+		}
+	}
+	return o
+}
+
+// requestLocked is a frame of the peer with the facts that belong to it, and the connection
+// that it is about, nil for none.
+func (a *accepting) requestLocked(f session.Frame) (session.Event, *Conn) {
+	m := a.m
+	if a.msgr1 {
+		return a.request1Locked(f)
+	}
+	ev := session.Request{Frame: f, Frozen: m.handing.Frozen(), Near: near(f, a.link.PeerAddr()), Refuse: a.refuseLocked()}
+	switch f := f.(type) {
+	case wire.ClientIdent:
+		ev.Ours = m.ours(f.TargetAddr, a.link.LocalAddr())
+		ev.Ended = m.ended.IsStale(session.Name{Peer: f.Addrs.Front(), Cookie: f.Cookie}, f.GlobalSeq)
+	}
+	e := m.meantLocked(f, a.s.Peer)
+	if e != nil {
+		ev.Existing, ev.Settled = e.s.msgr2, a.settledLocked(e)
+	}
+	return ev, e
+}
+
+// countLocked counts what an accepted socket was told.
+func (m *Manager) countLocked(what session.Counter) {
+	switch n := &m.counters; what {
+	case session.WaitsSent:
+		n.WaitsSent++
+	case session.RetriesSent:
+		n.RetriesSent++
+	case session.ResetsSent:
+		n.ResetsSent++
+	case session.PartialResetsSent:
+		n.PartialResetsSent++
+	}
+}
+
+// makeLocked makes a connection of the socket.
+func (a *accepting) makeLocked(actions []session.Action) {
+	m := a.m
+	c := m.newConnLocked(a.link.Core(), a.policy, a.s, false)
+	a.conn, a.att.number, c.s.att = c, a.s.Attempt, a.att
+	c.s.numbered = a.att.begun
+	if a.att.together = a.att.talk.queues(); a.att.together {
+		c.out.HoldLocked()
+	}
+	if front := c.s.Peer.Target; !front.IsBlank() {
+		m.names.addLocked(front, c)
+	}
+	told := a.att.probe
+	c.out.PutLocked(func() { told.Decided(m.ctx, c.user.Probed(), false) })
+	c.s.performLocked(append(a.began, actions...))
+}
+
+// giveLocked lets a connection that exists have the socket.
+func (a *accepting) giveLocked(e *Conn, ev session.Replace) {
+	prev := e.s.att
+	a.young = e.s.State == session.Ready && a.att.begun.Add(a.att.took).Sub(e.s.opened) < a.m.cfg.MaxBackoff
+	told := a.att.probe
+	e.out.PutLocked(func() { told.Decided(e.m.ctx, e.user.Probed(), true) })
+	e.s.stepLocked(ev)
+	a.conn, a.takingOver = e, true
+	a.att.prev, a.att.suspended, a.att.number = prev, e.s.told, e.s.Attempt
+	e.s.att = a.att
+}
+
+// takeOver is the replacing routine: the interrupted one ends first, then the
+// handler moves to the socket's core, then the session is brought up to date and
+// the peer answered (msgr2.md 9.7).
+func (a *accepting) takeOver() error {
+	a.att.interrupt()
+	snap := <-a.att.suspended
+	if a.young && !snap.Useful {
+		a.m.door.CameToNothing(a.link.PeerAddr().Addr(), a.att.begun)
+	}
+	a.place = a.judge(a.conn.h.Core())
+	if _, err := a.att.check(a.conn.s.step(session.Suspended{Attempt: a.att.number, IO: snapshot(snap)})); err != nil {
+		return err
+	}
+	return a.answer()
+}
+
+// answerFirst is answer for a new connection. Its handler was made on the core of
+// the socket: it learns there that the connection is accepted, what the peer is told
+// and that it has the socket in one go, if nothing has to be written before.
+func (a *accepting) answerFirst() error {
+	if a.att.together {
+		defer a.conn.out.LetGo()
+	}
+	return a.answer()
+}
+
+// answer makes the session known to the peer, once the handler is on the core
+// of the socket.
+func (a *accepting) answer() error {
+	o, err := a.att.awaitHandler(a.conn)
+	for err == nil && o.send != nil {
+		o, err = a.exchange(o.send)
+	}
+	return err
+}
+
+// exchange sends a frame, and tells the machine what follows: that it has left, or the
+// peer's next one.
+func (a *accepting) exchange(f session.Frame) (o outcome, err error) {
+	if err := a.att.talk.send(a.ctx, f); err != nil {
+		return o, err
+	}
+	var ev session.Event = session.Sent{Attempt: a.att.number}
+	if !a.att.talk.last(f) {
+		next, err := a.att.talk.receive(a.ctx)
+		if err != nil {
+			return o, err
+		}
+		ev = session.Answer{Attempt: a.att.number, Frame: next}
+	}
+	a.att.took = a.m.cfg.Clock.Now().Sub(a.att.begun)
+	return a.att.check(a.conn.s.step(ev))
+}
+
+// result returns how the routine of a connection has ended.
+func (a *accepting) result(err error) error {
+	if err == nil {
+		return nil
+	}
+	return a.att.fail(a.conn, err)
+}

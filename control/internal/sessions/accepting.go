@@ -1,0 +1,146 @@
+package sessions
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/door"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
+	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// What is known of an accepted socket, in both protocols. accept.go works with it in
+// msgr2, talk1.go in msgr1.
+
+// accepting is one accepted socket until it is decided whether it gets a new
+// session or that of an existing connection. Its goroutine reads and writes the
+// frames, the machine of package session decides.
+type accepting struct {
+	m      *Manager
+	link   *dataplane.Link
+	guest  *door.Guest
+	att    *attempt
+	msgr1  bool // what is spoken on it
+	ctx    context.Context
+	s      machine          // of the socket: guarded by the messenger's lock
+	began  []session.Action // of the first step: for the log of the connection
+	policy *Policy
+	pin    int // core that the peer was pinned to when it came, if pinned
+	pinned bool
+	// The connection that has the socket, once that is decided: a new one, or one
+	// that existed (taking).
+	conn       *Conn
+	takingOver bool
+	young      bool            // that connection has a socket, and has not had it for long
+	place      stats.Placement // of the socket
+}
+
+// settledLocked says that this socket is not older than the numbers of a session: their
+// socket was decided about by its deadline.
+func (a *accepting) settledLocked(e *Conn) bool {
+	return a.att.begun.Sub(e.s.numbered) > a.m.cfg.HandshakeTimeout
+}
+
+// refuseLocked is why no connection may be made, nil if one may.
+func (a *accepting) refuseLocked() error {
+	switch {
+	case a.m.down:
+		return ErrShutdown
+	case coreGone(a.link):
+		return dataplane.ErrStopped
+	}
+	return nil
+}
+
+// checkClaimed compares what the peer calls itself with what it has proven: the type is
+// only a claim, and decides about policy and sessions. A daemon may act as a client, but
+// nobody as a daemon.
+func checkClaimed(peer *handshake.Peer) error {
+	if claimed, proven := peer.EntityType, peer.Auth.Entity; claimed != wire.Client && proven.Type != 0 && proven.Type != claimed {
+		return fmt.Errorf("%w: type %v from %v", session.ErrWrongPeer, claimed, proven)
+	}
+	return nil
+}
+
+// isProven says whether the peer has proven its name.
+func isProven(res *auth.Result) bool {
+	return res.Method != auth.None && res.Entity != (wire.EntityName{})
+}
+
+// near says whether a socket comes from the IP of the first address that its frame
+// names.
+func near(f session.Frame, from netip.AddrPort) bool {
+	addrs, _ := session.PeerOf(f)
+	return addrs.Front().AddrPort.Addr().Unmap() == from.Addr().Unmap()
+}
+
+// admit decides, on the core, whether an accepted socket may become half open.
+// One that may not is closed before a goroutine or a buffer is spent on it.
+func (m *Manager) admit(link *dataplane.Link, now time.Time) *door.Guest {
+	guest, cause := m.door.Admit(link.PeerAddr().Addr(), now)
+	if guest == nil {
+		link.Refuse()
+		m.lines.WarnAside("accepted socket refused: "+cause.String(), "peer", link.PeerAddr())
+		return nil
+	}
+	link.ReadAhead(readAhead)
+	return guest
+}
+
+// countDoor adds what the door has counted: sockets that it refused were
+// accepted, too.
+func (m *Manager) countDoor(n *stats.Counters) {
+	n.Door = m.door.Counters()
+	refused := n.Door.OverAll + n.Door.Source + n.Door.Prefix + n.Door.Rate
+	n.Accepted += refused
+	n.Refused += refused
+}
+
+// readAhead is what an accepted link reads beyond what its handshake asks for, in
+// bytes: two or three frames of a real one.
+const readAhead = 4 << 10
+
+// room has the door count what a handshake keeps.
+func (a *accepting) room(n int) error {
+	if !a.guest.Hold(n) {
+		return fmt.Errorf("%w: half-open connections hold %d bytes (HalfOpenBytes)", handshake.ErrNoRoom, a.m.cfg.Door.Bytes)
+	}
+	return nil
+}
+
+// steps is an accepted link that reports the progress of its handshake.
+type steps struct {
+	*dataplane.Link
+	a *accepting
+}
+
+// leastStep is the least that a step of the handshake reads, in bytes. The
+// prefix of the banner is read in smaller parts, which are no progress: else a
+// first byte would be enough to keep a place.
+const leastStep = 8
+
+// ReadFull implements handshake.Link.
+func (s steps) ReadFull(ctx context.Context, p []byte) error {
+	err := s.Link.ReadFull(ctx, p)
+	if err == nil && len(p) >= leastStep {
+		s.a.guest.Progress(s.a.m.cfg.Clock.Now())
+	}
+	return err
+}
+
+// cameToNothingLocked has the door count that the last socket of a connection was of no
+// use, if it was accepted.
+func (m *Manager) cameToNothingLocked(last *Info, now time.Time) {
+	if last == nil || !last.Accepted {
+		return
+	}
+	if from, err := netip.ParseAddrPort(last.Peer); err == nil {
+		m.door.CameToNothing(from.Addr(), now)
+	}
+}

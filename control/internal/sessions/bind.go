@@ -1,0 +1,221 @@
+package sessions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/binding"
+	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// Bind listens on one or more addresses, each on every core; see control.Messenger.Bind.
+func (m *Manager) Bind(addrs ...wire.Addr) (wire.AddrVec, error) {
+	done, err := m.beginBinding(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	m.lock()
+	again, taken := m.bound, m.listeners.Taken()
+	m.unlock()
+	switch {
+	case again:
+		return nil, fmt.Errorf("%w: bound twice", ErrConfig)
+	case len(addrs) == 0:
+		return nil, fmt.Errorf("%w: no address to bind", ErrConfig)
+	}
+	e, err := m.listenAll(context.Background(), addrs, func(a wire.Addr) binding.Ports {
+		if port := a.AddrPort.Port(); port != 0 {
+			return binding.OnePort(port)
+		}
+		return binding.Ports{From: m.cfg.BindPorts}
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.steering.Begin(taken, m.Cores(), steeringGroups(e.groups, anyCore))
+	now := m.cfg.Clock.Now()
+	m.lock()
+	defer m.unlock()
+	listening := !m.down
+	if listening {
+		_, listening = m.listeners.Swap(e.groups, taken)
+	}
+	if !listening { // Shutdown or Unbind was called meanwhile: it counts as the later call
+		go func() {
+			m.steering.Close(taken + 1)
+			e.close()
+		}()
+	}
+	if m.down {
+		return nil, ErrShutdown
+	}
+	m.setBoundLocked(e)
+	if m.globalSeq == 0 && m.cfg.Nonce != nil {
+		// With a fixed nonce a restarted process has the address of the one
+		// before, and peers remember the global_seq of that: begin above it.
+		m.globalSeq, m.globalSeq1 = session.GlobalSeq(now.UnixMilli()), session.GlobalSeq(now.Unix())
+	}
+	return slices.Clone(m.addrs), nil
+}
+
+// beginBinding has Bind and Rebind run one at a time, and not while cores come
+// and go or a hand-over is under way; one that begins meanwhile waits. done ends
+// it.
+func (m *Manager) beginBinding(ctx context.Context) (done func(), err error) {
+	unlock, err := m.resizing.Lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m.lock()
+	defer m.unlock()
+	if err := m.mayResizeLocked(); err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
+}
+
+// newBinder makes what opens our listeners.
+func (m *Manager) newBinder() *binding.Binder {
+	return &binding.Binder{
+		Cores: m.running, Accept: m.accepted, Retries: m.cfg.BindRetries,
+		Pause: func(ctx context.Context) error {
+			over := make(chan struct{})
+			stop := m.cfg.Clock.AfterFunc(m.cfg.BindRetryDelay, func() { close(over) })
+			defer stop()
+			select {
+			case <-over:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-m.ctx.Done():
+				return context.Cause(m.ctx)
+			}
+		},
+	}
+}
+
+// endpoints are the listeners of all addresses.
+type endpoints struct {
+	addrs  wire.AddrVec    // without their nonce
+	groups []binding.Group // of each address
+}
+
+func (e *endpoints) close() {
+	for _, g := range e.groups {
+		binding.Close(g)
+	}
+}
+
+// listenAll listens on all addresses, or on none.
+func (m *Manager) listenAll(ctx context.Context, addrs []wire.Addr, ports func(wire.Addr) binding.Ports) (*endpoints, error) {
+	e := &endpoints{}
+	var places []binding.Place
+	for _, a := range addrs {
+		switch {
+		case a.Type != wire.AddrMsgr2 && !isMsgr1(a):
+			return nil, fmt.Errorf("%w: cannot listen on %v: want a v2 or a v1 address", ErrConfig, a)
+		case isMsgr1(a):
+			if err := m.cfg.msgr1(); err != nil {
+				return nil, err
+			}
+		}
+		if !a.AddrPort.IsValid() {
+			return nil, fmt.Errorf("%w: cannot listen on %v: no address", ErrConfig, a)
+		}
+		places = append(places, binding.Place{Name: a.String(), IP: a.AddrPort.Addr(), Ports: ports(a), Accept: m.acceptor(a)})
+	}
+	var err error
+	if e.groups, err = m.binder.ListenAll(ctx, places); err != nil {
+		m.lock()
+		defer m.unlock()
+		if m.down {
+			err = ErrShutdown // in place of the errors of cores that stop
+		}
+		return nil, err
+	}
+	for i, a := range addrs {
+		a.AddrPort = e.groups[i].Addr()
+		e.addrs = append(e.addrs, a)
+	}
+	return e, nil
+}
+
+// setBoundLocked makes the addresses of e those that peers are told, with the present
+// nonce.
+func (m *Manager) setBoundLocked(e *endpoints) {
+	m.identity.settle(e.addrs)
+	m.findLocalLocked()
+}
+
+// Rebind gives us other ports and another nonce; see control.Messenger.Rebind.
+func (m *Manager) Rebind(ctx context.Context, avoid ...uint16) (wire.AddrVec, error) {
+	done, err := m.beginBinding(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("rebind: %w", err)
+	}
+	defer done()
+	m.lock()
+	at, ports := m.identity.elsewhere(m.cfg.BindPorts, avoid)
+	taken := m.listeners.Taken()
+	m.unlock()
+	if at == nil {
+		return nil, fmt.Errorf("rebind: %w", ErrNotBound)
+	}
+	e, err := m.listenAll(ctx, at, func(wire.Addr) binding.Ports { return ports })
+	if err != nil {
+		return nil, fmt.Errorf("rebind: %w", err)
+	}
+	// The old address is not steered from here on, until it closes.
+	m.steering.Follow(taken, m.Cores(), steeringGroups(e.groups, anyCore))
+	old, addrs, err := m.swap(e, taken, uint32(m.random.next()))
+	if err != nil {
+		m.steering.Close(taken + 1) // nothing listens any more
+		e.close()
+		return nil, fmt.Errorf("rebind: %w", err)
+	}
+	binding.Close(old)
+	return addrs, nil
+}
+
+// swap is the moment at which the new address takes the place of the old one. It
+// returns the listeners of that, to be closed. nonce is a random one.
+func (m *Manager) swap(e *endpoints, taken uint64, nonce uint32) (old []*dataplane.Listener, addrs wire.AddrVec, err error) {
+	m.lock()
+	defer m.unlock()
+	if m.down {
+		return nil, nil, ErrShutdown
+	}
+	old, ok := m.listeners.Swap(e.groups, taken)
+	if !ok {
+		return nil, nil, fmt.Errorf("%w any more: Unbind came between", ErrNotBound)
+	}
+	for _, c := range m.sortedLocked() {
+		c.markedDown.Store(true)
+		c.user.Cease()
+		c.s.closeLocked(false, ErrRebound)
+	}
+	m.identity.renew(nonce)
+	m.setBoundLocked(e)
+	addrs = slices.Clone(m.addrs)
+	m.mu.LaterLocked(func() { m.cfg.Logger.Info("bound anew", "addrs", addrs) })
+	return old, slices.Clone(addrs), nil
+}
+
+// Unbind stops accepting: the listeners of all cores are closed. Connections
+// and their sessions go on, and what Addrs tells to peers stays. Rebind listens
+// again. Not for a dispatcher on a core.
+func (m *Manager) Unbind() error {
+	listeners, taken := m.listeners.Take()
+	m.steering.Close(taken)
+	var errs []error
+	for _, l := range listeners {
+		errs = append(errs, l.Close())
+	}
+	return errors.Join(errs...)
+}

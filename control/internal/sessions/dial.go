@@ -1,0 +1,174 @@
+package sessions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
+	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+)
+
+// dialling is one attempt of the connector, from the dial to READY. Its goroutine
+// has the socket, the machine of package session decides.
+type dialling struct {
+	c           *Conn
+	a           *attempt
+	target      wire.Addr
+	peerType    wire.EntityType
+	ctx         context.Context
+	hinted      uint16 // source port that was bound for the owner hint, 0: none
+	hintOutcome hintOutcome
+}
+
+// run is the goroutine of the attempt.
+func (d *dialling) run() {
+	m, a := d.c.m, d.a
+	defer m.work.Leave()
+	defer close(a.done)
+	defer a.release()
+	a.interrupt()
+	err := m.dials.enter(a.ctx, d.target.AddrPort)
+	a.begun = m.cfg.Clock.Now()
+	if err == nil {
+		err = d.attempt()
+		m.dials.leave(d.target.AddrPort)
+	} else {
+		err = d.wrap(stats.StageConnect, err)
+	}
+	a.cancel(nil)
+	if err != nil {
+		_ = a.fail(d.c, err) // the machine decides what follows
+	}
+}
+
+func (d *dialling) attempt() error {
+	m := d.c.m
+	ctx, cancel := m.withTimeout(d.a.ctx, m.cfg.HandshakeTimeout)
+	defer cancel()
+	d.ctx = ctx
+	d.a.probe = probe.NewSocket(m.cfg.Probe, m.sockets.Add(1), false, d.c.user.Probed())
+	if err := d.dial(); err != nil {
+		return d.wrap(stats.StageConnect, err)
+	}
+	err := d.handshake()
+	if err != nil {
+		d.hintFailed()
+	} else {
+		err = d.session()
+		d.judgeHint()
+		if err == nil {
+			err = d.ready()
+		}
+	}
+	if err != nil {
+		d.a.ended(err)
+		d.a.wipe()
+		d.a.link.Close()
+	}
+	return err
+}
+
+// wrap names the stage and the peer.
+func (d *dialling) wrap(stage stats.Stage, err error) error {
+	if err == nil || errors.Is(err, errSuperseded) || errors.Is(err, errReported) {
+		return err
+	}
+	return &stats.Error{Stage: stage, Peer: d.target.String(), State: session.Connecting, Err: err}
+}
+
+func (d *dialling) dial() error {
+	if err := d.a.probe.Step(d.ctx, probe.Point{Step: probe.SocketConnecting}, probe.Before); err != nil {
+		return err
+	}
+	m := d.c.m
+	link, err := d.dialSocket()
+	d.a.link = link
+	if err == nil {
+		d.a.probe.Connected(link)
+		d.a.watch(m, false)
+	}
+	return err
+}
+
+// handshake runs from the banner to the end of authentication, or in msgr1 to the
+// addresses.
+func (d *dialling) handshake() error {
+	m := d.c.m
+	if isMsgr1(d.target) {
+		return d.wrapHandshake(d.handshake1())
+	}
+	stream, peer, err := handshake.Connect(d.ctx, d.a.link, handshake.ConnectConfig{
+		Options:  m.handshakeOptions(d.a),
+		Target:   d.target,
+		PeerType: d.peerType,
+		Auth:     m.auth.Load().client,
+	})
+	if err != nil {
+		return d.wrapHandshake(err)
+	}
+	d.a.talk, d.a.peer = msgr2Talk{stream, m, peer}, peer
+	d.checkHint()
+	m.lock()
+	defer m.unlock()
+	m.learnLocked(d.a.link.LocalAddr(), peer.SeenAs)
+	if len(m.addrs) == 0 {
+		return d.wrap(stats.StageHello, fmt.Errorf("%w: the peer does not see our address", session.ErrProtocol))
+	}
+	m.numberedLocked(peer.Auth.GlobalID)
+	return nil
+}
+
+func (d *dialling) wrapHandshake(err error) error { return d.wrapAt(stats.StageBanner, err) }
+
+// wrapAt is wrap with the stage of a handshake that has failed, if err is about that.
+func (d *dialling) wrapAt(stage stats.Stage, err error) error {
+	var he *handshake.Error
+	if errors.As(err, &he) {
+		stage = stats.Stage(he.Stage)
+	}
+	return d.wrap(stage, err)
+}
+
+// session opens or resumes the session on the authenticated stream (msgr2.md
+// 9.4): the machine says which frame, and what comes of the answer.
+func (d *dialling) session() error {
+	select {
+	case snap := <-d.a.suspended:
+		o, err := d.a.check(d.c.s.step(session.Authenticated{Attempt: d.a.number, IO: snapshot(snap)}))
+		for err == nil && o.send != nil {
+			o, err = d.exchange(o.send)
+		}
+		return d.wrapAt(stats.StageIdent, err)
+	case <-d.ctx.Done():
+		return d.wrap(stats.StageIdent, context.Cause(d.ctx))
+	}
+}
+
+// exchange sends a frame, and has the machine judge the answer.
+func (d *dialling) exchange(f session.Frame) (outcome, error) {
+	if err := d.a.talk.send(d.ctx, f); err != nil {
+		return outcome{}, err
+	}
+	answer, err := d.a.talk.receive(d.ctx)
+	if err != nil {
+		return outcome{}, err
+	}
+	d.a.took = d.c.m.cfg.Clock.Now().Sub(d.a.begun)
+	return d.a.check(d.c.s.step(session.Answer{Attempt: d.a.number, Frame: answer}))
+}
+
+// ready opens the handler on the socket, once the handler is on its core. In msgr1 the
+// peer may be told something before.
+func (d *dialling) ready() error {
+	o, err := d.a.awaitHandler(d.c)
+	if err == nil && o.send != nil {
+		if err = d.a.talk.send(d.ctx, o.send); err == nil {
+			_, err = d.a.check(d.c.s.step(session.Sent{Attempt: d.a.number}))
+		}
+	}
+	return d.wrapAt(stats.StageSession, err)
+}

@@ -1,0 +1,164 @@
+package sessions
+
+import (
+	"container/list"
+	"sync"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/session"
+)
+
+// A session without a socket that waits for its peer (standby) costs memory, and the
+// peer may be gone for good. It ends with a reset event when it has waited for its
+// policy's StandbyAge, or when Config.MaxStandby others have begun to wait since. A
+// peer that comes back after that is told that its session is gone (SESSION_RESET),
+// so that nothing is lost without an event on both sides.
+
+// DefaultStandbyAge is Policy.StandbyAge of a server's policy that says nothing.
+const DefaultStandbyAge = time.Hour
+
+// StandbyAge is how long a session of policy p may wait for its peer; 0: for ever.
+func StandbyAge(p *Policy) time.Duration {
+	switch {
+	case p.StandbyAge > 0:
+		return p.StandbyAge
+	case p.StandbyAge == 0 && p.Server && !p.Lossy:
+		return DefaultStandbyAge
+	}
+	return 0
+}
+
+// standbys are the sessions that wait for their peer, the longest first. They belong to
+// a Manager, under its lock.
+type standbys struct{ list list.List } // of *Conn
+
+// standby is the wait of a connection for its peer.
+type standby struct {
+	run uint64        // counts the waits; guarded by the messenger's lock
+	at  *list.Element // in standbys, nil: not; likewise
+	// stop ends the timer. Owner: who runs the connection's outbox.
+	stop func() bool
+}
+
+// beginStandbyLocked has a session that waits from now on end in time.
+func (c *Conn) beginStandbyLocked() {
+	m, w, age := c.m, &c.standby, StandbyAge(c.policy)
+	if age == 0 || w.at != nil {
+		return
+	}
+	w.run++
+	w.at = m.standbys.list.PushBack(c)
+	run := w.run
+	c.out.PutLocked(func() { c.startStandbyTimer(age, run) })
+	if most := m.cfg.MaxStandby; most > 0 && m.standbys.list.Len() > most {
+		m.mu.LaterLocked(m.expireOldest)
+	}
+}
+
+func (c *Conn) startStandbyTimer(age time.Duration, run uint64) {
+	m, w := c.m, &c.standby
+	w.stop = m.cfg.Clock.AfterFunc(age, func() {
+		m.lock()
+		defer m.unlock()
+		switch {
+		case w.at == nil || w.run != run:
+		case c.s.Frozen: // about to be another process's
+			c.out.PutLocked(func() { c.startStandbyTimer(age, run) })
+		default:
+			c.s.expireLocked()
+		}
+	})
+}
+
+// endStandbyLocked ends the wait.
+func (c *Conn) endStandbyLocked() {
+	w := &c.standby
+	if w.at == nil {
+		return
+	}
+	c.m.standbys.list.Remove(w.at)
+	w.at = nil
+	c.out.PutLocked(func() {
+		if w.stop != nil {
+			w.stop()
+			w.stop = nil
+		}
+	})
+}
+
+// expireOldest keeps the bound on the number of those that wait.
+func (m *Manager) expireOldest() {
+	m.lock()
+	defer m.unlock()
+	for at := m.standbys.list.Front(); at != nil && m.standbys.list.Len() > m.cfg.MaxStandby; {
+		c := at.Value.(*Conn)
+		at = at.Next()
+		if !c.s.Frozen {
+			c.s.expireLocked()
+		}
+	}
+}
+
+// endedSessions are the sessions that ended while handshakes were under way. They
+// belong to a messenger, under its lock.
+type endedSessions struct {
+	session.Ended
+	timed bool // the timer that forgets them is running
+	timer agingTimer
+}
+
+// rememberEndLocked notes the end of a session, if a handshake under way may be about it.
+func (m *Manager) rememberEndLocked(e session.Remember) {
+	if m.down || m.halfOpen+int(m.arriving.Load()) == 0 {
+		return
+	}
+	m.ended.Remember(e.Name, e.PeerGlobalSeq)
+	if !m.ended.timed {
+		m.ageEndedSessionsLocked()
+	}
+}
+
+// ageEndedSessionsLocked has the timer run once per deadline of a handshake, as long as
+// something is left.
+func (m *Manager) ageEndedSessionsLocked() {
+	m.ended.timed = true
+	m.mu.LaterLocked(func() {
+		m.ended.timer.start(func() (stop func() bool) {
+			return m.cfg.Clock.AfterFunc(m.cfg.HandshakeTimeout, func() {
+				m.lock()
+				defer m.unlock()
+				m.ended.timed = false
+				if m.ended.Age() && !m.down {
+					m.ageEndedSessionsLocked()
+				}
+			})
+		})
+	})
+}
+
+// agingTimer is a timer that is started and ended without the messenger's lock, as
+// the clock is the user's.
+type agingTimer struct {
+	mu   sync.Mutex
+	stop func() bool // of the last run; guarded by mu
+	over bool        // guarded by mu
+}
+
+// start starts one more run, unless the timer has ended.
+func (t *agingTimer) start(run func() (stop func() bool)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.over {
+		t.stop = run()
+	}
+}
+
+// end ends the timer for good.
+func (t *agingTimer) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = true
+	if t.stop != nil {
+		t.stop()
+	}
+}

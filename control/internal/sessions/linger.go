@@ -1,0 +1,88 @@
+package sessions
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// A connection that ends with a reset event may have messages that were
+// received, and maybe acknowledged, and wait for Queued. They are dispatched
+// first: until then the connection lingers, closed to everybody else. So what
+// was received is dispatched, or belongs to a connection that the user or a
+// shutdown has ended, or is dropped behind the reset event that says so.
+//
+// Every connection ends here, and then loses its calls and postings.
+
+// lingering are the closed connections of a messenger, but for what waits for Queued, with
+// the reset event that each of them ends with. The messenger's lock guards them.
+type lingering map[*Conn]Reset
+
+// tellResetLocked has the handler of a closed connection say that it is over, at once or
+// when it has lingered.
+func (l lingering) tellResetLocked(c *Conn, ev Reset) {
+	if waits := c.user.Finish(); !waits || c.h.Core().State() != dataplane.CoreRunning {
+		sayResetLocked(c, ev)
+		return
+	}
+	l[c] = ev
+	c.out.PutLocked(func() { c.h.Delay(false, nil) }) // its socket is of no use any more
+}
+
+// closeIOLocked ends the handler of a closed connection, unless it lingers.
+func (l lingering) closeIOLocked(c *Conn) {
+	if _, lingers := l[c]; !lingers {
+		endIOLocked(c)
+	}
+}
+
+// endLocked is the end of a connection that lingers, if it still does. tell: with its reset
+// event.
+func (l lingering) endLocked(c *Conn, tell bool) {
+	ev, lingers := l[c]
+	if !lingers {
+		return
+	}
+	delete(l, c)
+	if tell {
+		sayResetLocked(c, ev)
+	}
+	c.user.Cease()
+	endIOLocked(c)
+}
+
+// endAllLocked ends the connections that linger on a core, nil: on all, without what waits
+// for Queued.
+func (l lingering) endAllLocked(on *dataplane.Core, tell bool) {
+	for _, c := range slices.SortedFunc(maps.Keys(l), func(a, b *Conn) int { return cmp.Compare(a.id, b.id) }) {
+		if on == nil || c.h.Core() == on {
+			l.endLocked(c, tell)
+		}
+	}
+}
+
+// sayResetLocked puts the reset event among those of the handler. Nothing is dispatched
+// behind it.
+func sayResetLocked(c *Conn, ev Reset) {
+	c.user.Cease()
+	c.out.PutLocked(func() { c.h.Notify(ev) })
+}
+
+// endIOLocked closes the handler.
+func endIOLocked(c *Conn) {
+	c.out.PutLocked(func() {
+		c.h.Close(func() {
+			c.user.Closed()
+			c.closed.send()
+		})
+	})
+}
+
+// Dispatched ends a connection that lingers: nothing waits any more (User.Finish).
+func (c *Conn) Dispatched() {
+	c.m.lock()
+	defer c.m.unlock()
+	c.m.lingering.endLocked(c, true)
+}

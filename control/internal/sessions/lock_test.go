@@ -1,0 +1,219 @@
+package sessions
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	crand "crypto/rand"
+
+	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// Matrix: SH-04
+func TestMarkDownDoesNotWaitForTheLock(t *testing.T) {
+	m := idle(t, nil)
+	p := losslessPeer()
+	c, err := m.Connect(nobody(1), wire.OSD, &ConnectOptions{Policy: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.lock()
+	c.MarkDown() // on this goroutine: it would wait for ever
+	if c.State() != session.Closing || c.Err() != ErrMarkedDown || c.h.Send(dataplane.NewMessage(1, nil, nil)) == nil || !c.user.(*upper).ceased.Load() {
+		t.Errorf("state %v, error %v", c.State(), c.Err())
+	}
+	if c.s.State == session.Closing {
+		t.Error("the session has changed under somebody else's lock")
+	}
+	m.unlock()
+	if m.Lookup(nobody(1)) != nil || len(m.Conns()) != 0 {
+		t.Error("who has the lock next finds it")
+	}
+	again, err := m.Connect(nobody(1), wire.OSD, &ConnectOptions{Policy: p})
+	if err != nil || again == c {
+		t.Errorf("the connection that was marked down is in the way: %v", err)
+	}
+	select {
+	case <-c.Closed():
+	case <-time.After(time.Minute):
+		t.Error("it is not closed")
+	}
+}
+
+func TestLookingForAConnectionDoesNotWaitForTheLock(t *testing.T) {
+	m := idle(t, nil)
+	named := wire.EntityName{Type: wire.OSD, ID: "7"}
+	c, err := m.Connect(nobody(1), wire.OSD, &ConnectOptions{Policy: losslessPeer(), Entity: named})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.lock() // on this goroutine: who waits for it waits for ever
+	if m.Lookup(nobody(1)) != c || m.Lookup(nobody(2)) != nil {
+		t.Error("Lookup finds another one")
+	}
+	for _, opts := range []ConnectOptions{{}, {Entity: named}} {
+		if got, err := m.Connect(nobody(1), wire.OSD, &opts); got != c || err != nil {
+			t.Errorf("Connect returns %v, %v", got, err)
+		}
+	}
+	if _, err := m.Connect(nobody(1), wire.Mon, &ConnectOptions{}); !errors.Is(err, session.ErrWrongPeer) {
+		t.Errorf("Connect for a monitor: %v", err)
+	}
+	c.MarkDown()
+	if m.Lookup(nobody(1)) != nil {
+		t.Error("Lookup finds what was marked down")
+	}
+	m.unlock()
+	if again, err := m.Connect(nobody(1), wire.Mon, &ConnectOptions{Policy: losslessPeer()}); err != nil || again == c {
+		t.Errorf("behind it Connect returns %v, %v", again, err)
+	}
+}
+
+// Who a peer is may turn out later, and decides whom Lookup leads there.
+func TestLookupFollowsWhatIsKnownOfAPeer(t *testing.T) {
+	m := idle(t, nil)
+	p := losslessPeer()
+	m.lock()
+	claims := func(id string) *Conn {
+		c := m.newConnLocked(m.pickCore(), p, m.newSession(p, session.Peer{Target: nobody(1), Type: wire.OSD, Entity: wire.EntityName{Type: wire.OSD, ID: id}}), false)
+		m.names.addLocked(nobody(1), c)
+		return c
+	}
+	first, second := claims("1"), claims("2")
+	if m.Lookup(nobody(1)) != second {
+		t.Error("the latest of two claims does not count")
+	}
+	before := first.s.Peer
+	first.s.Peer.Proven = true
+	m.names.showPeerLocked(first, &before)
+	if m.Lookup(nobody(1)) != first {
+		t.Error("a name that is proven does not count")
+	}
+	m.names.removeLocked(nobody(1), first)
+	if m.Lookup(nobody(1)) != second {
+		t.Error("it is found after it was removed")
+	}
+	m.unlock()
+}
+
+// What was marked down ends by itself, with nobody asking.
+func TestAConnectionThatWasMarkedDownEndsByItself(t *testing.T) {
+	m := idle(t, nil)
+	c, err := m.Connect(nobody(1), wire.OSD, &ConnectOptions{Policy: losslessPeer()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.MarkDown()
+	select {
+	case <-c.Closed():
+	case <-time.After(time.Minute):
+		t.Error("it is not closed")
+	}
+}
+
+// callsBack is user code that asks the messenger, whose lock must be free then.
+type callsBack struct {
+	m     atomic.Pointer[Manager]
+	calls atomic.Int64
+}
+
+func (b *callsBack) ask() {
+	if m := b.m.Load(); m != nil {
+		b.calls.Add(1)
+		m.Conns()
+	}
+}
+
+type loggerThatCallsBack struct{ *callsBack }
+
+func (l loggerThatCallsBack) Enabled(context.Context, slog.Level) bool { l.ask(); return true }
+func (l loggerThatCallsBack) Handle(context.Context, slog.Record) error {
+	l.ask()
+	return nil
+}
+func (l loggerThatCallsBack) WithAttrs([]slog.Attr) slog.Handler { return l }
+func (l loggerThatCallsBack) WithGroup(string) slog.Handler      { return l }
+
+type clockThatCallsBack struct {
+	*callsBack
+	machineClock
+}
+
+func (c clockThatCallsBack) Now() time.Time { c.ask(); return c.machineClock.Now() }
+func (c clockThatCallsBack) AfterFunc(d time.Duration, f func()) func() bool {
+	c.ask()
+	stop := c.machineClock.AfterFunc(d, f)
+	return func() bool { c.ask(); return stop() }
+}
+
+type randThatCallsBack struct{ *callsBack }
+
+func (r randThatCallsBack) Read(p []byte) (int, error) { r.ask(); return io.ReadFull(crand.Reader, p) }
+
+// Matrix: SH-05
+func TestUserCodeMayCallTheMessengerBack(t *testing.T) {
+	for name, use := range map[string]func(*Config, *callsBack){
+		"log handler":      func(c *Config, b *callsBack) { c.Logger = slog.New(loggerThatCallsBack{b}) },
+		"clock":            func(c *Config, b *callsBack) { c.Clock = clockThatCallsBack{callsBack: b} },
+		"source of random": func(c *Config, b *callsBack) { c.Rand = randThatCallsBack{b} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := new(callsBack)
+			m := idle(t, func(c *Config) { use(c, b) })
+			b.m.Store(m)
+			if _, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}); err != nil {
+				t.Fatal(err)
+			}
+			c, err := m.Connect(nobody(1), wire.OSD, &ConnectOptions{Policy: losslessClient()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for c.State() == session.Connecting {
+				m.lock()
+				changed := c.shown.changeLocked()
+				m.unlock()
+				if c.State() != session.Connecting {
+					break
+				}
+				<-changed
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if _, err := m.Rebind(ctx); err != nil {
+				t.Error(err)
+			}
+			if b.calls.Load() == 0 {
+				t.Error("it was never called")
+			}
+		})
+	}
+}
+
+// A session that is closed while a hand-over reads it lets go of its messages, which
+// calls their user.
+func TestMessagesOfAHandOverAreReleasedWithoutTheLock(t *testing.T) {
+	m := idle(t, nil)
+	c, err := m.Connect(nobody(1), wire.OSD, &ConnectOptions{Policy: losslessPeer()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.MarkDown()
+	released := false
+	msg := dataplane.NewMessage(1, nil, nil)
+	msg.Free = func(*dataplane.Message) {
+		m.Conns()
+		released = true
+	}
+	f := &frozen{c: c}
+	if _, ok := f.Record(dataplane.HandlerState{Sent: []*dataplane.Message{msg}}); ok || !released {
+		t.Errorf("passed on: %v, released: %v", ok, released)
+	}
+}

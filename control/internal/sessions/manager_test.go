@@ -1,0 +1,97 @@
+package sessions
+
+import (
+	"crypto/rand"
+	"log/slog"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/internal/door"
+	"github.com/ringmsgr/ringmsgr/control/internal/steering"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// above is an Owner whose users dispatch nothing: these tests have no messenger.
+type above struct{}
+
+func (above) NewUser(bool) User { return &upper{} }
+
+// upper is the upper side of one connection.
+type upper struct {
+	conn   Conn
+	ceased atomic.Bool
+}
+
+func (u *upper) Conn() *Conn                                                    { return &u.conn }
+func (u *upper) Probed() probe.Conn                                             { return nil }
+func (u *upper) Cease()                                                         { u.ceased.Store(true) }
+func (u *upper) Finish() (waits bool)                                           { u.Cease(); return false }
+func (u *upper) Idle() <-chan struct{}                                          { return nil }
+func (u *upper) Closed()                                                        {}
+func (u *upper) Dispatch(*dataplane.Handler, *dataplane.Message)                {}
+func (u *upper) Faulted(n uint64, err error, snap dataplane.Snapshot)           { u.conn.Faulted(n, err, snap) }
+func (u *upper) Queued(n uint64)                                                { u.conn.Queued(n) }
+func (u *upper) Moving(*dataplane.Handler, *dataplane.Core)                     {}
+func (u *upper) Moved(*dataplane.Handler, *dataplane.Core, dataplane.MoveCause) {}
+func (u *upper) Happened(*dataplane.Handler, any)                               {}
+func (u *upper) KeepaliveAck(*dataplane.Handler, dataplane.Timestamp)           {}
+
+// machineClock is the time of the machine.
+type machineClock struct{}
+
+func (machineClock) Now() time.Time { return time.Now() }
+func (machineClock) AfterFunc(d time.Duration, f func()) func() bool {
+	return time.AfterFunc(d, f).Stop
+}
+
+// losslessPeer is the policy of two that both may dial.
+func losslessPeer() *Policy { return &Policy{Name: "lossless-peer", Standby: true, Register: true} }
+
+// losslessClient is that of one that dials.
+func losslessClient() *Policy {
+	return &Policy{Name: "lossless-client", ResetCheck: true, Register: true}
+}
+
+// newManager makes a Manager that has one core, as change says.
+func newManager(t *testing.T, change func(*Config)) *Manager {
+	t.Helper()
+	cfg := Config{
+		Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Steer: steering.Auto, SteerTable: 16, Limits: frame.DefaultLimits(),
+		HandshakeTimeout: 10 * time.Second, InitialBackoff: time.Minute, MaxBackoff: time.Minute, BindRetryDelay: time.Second,
+		Plane: dataplane.Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}},
+		Door:  door.Shares(64), InFlight: dataplane.NewThrottle(0), Clock: machineClock{}, Rand: rand.Reader, Logger: slog.New(slog.DiscardHandler),
+	}
+	cfg.AuthClient, cfg.AuthServer = none.NewClient(cfg.Name), none.NewServer(none.ServerConfig{})
+	cfg.Default = Policy{Name: "stateless-server", Lossy: true, Server: true}
+	if change != nil {
+		change(&cfg)
+	}
+	m, err := New(cfg, above{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close()() })
+	return m
+}
+
+// idle is a started Manager whose connections never come about: nobody listens there.
+func idle(t *testing.T, change func(*Config)) *Manager {
+	t.Helper()
+	m := newManager(t, change)
+	if err := m.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// nobody is an address at which nothing listens.
+func nobody(nonce uint32) wire.Addr {
+	return wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:1"), Nonce: nonce}
+}

@@ -1,0 +1,259 @@
+package sessions
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/binding"
+	"github.com/ringmsgr/ringmsgr/control/internal/handover"
+	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// HandOver gives everything to another process; see control.Messenger.HandOver.
+func (m *Manager) HandOver(ctx context.Context, conn *net.UnixConn) error {
+	if err := m.beginHandOver(); err != nil {
+		return err
+	}
+	unlock, err := m.resizing.Lock(ctx) // a core that is being removed may take long
+	if err != nil {
+		m.lock()
+		defer m.unlock()
+		m.handing.Undo()
+		return fmt.Errorf("%w: %w", handover.ErrHandOver, err)
+	}
+	defer unlock()
+	return handover.Pass(ctx, conn, &predecessor{m: m})
+}
+
+// beginHandOver says why there can be no hand-over, or begins one.
+func (m *Manager) beginHandOver() error {
+	m.lock()
+	defer m.unlock()
+	switch {
+	case m.down:
+		return ErrShutdown
+	case m.handing.Done():
+		return ErrHandedOver
+	}
+	return m.handing.Begin()
+}
+
+// predecessor is a messenger that is handed over: it carries out the steps that
+// package handover decides on.
+type predecessor struct {
+	m         *Manager
+	listeners []*dataplane.Listener // that the successor gets
+	conns     []handover.Frozen
+}
+
+// Offer is who we are.
+func (p *predecessor) Offer() handover.Offer { return p.m.Offer() }
+
+// Offer is what a successor is told first.
+func (m *Manager) Offer() handover.Offer {
+	m.lock()
+	defer m.unlock()
+	return handover.Offer{Entity: m.cfg.Name, Nonce: m.nonce, Number: m.number, Bound: m.bound, Addrs: m.addrs}
+}
+
+// Listeners are those of all addresses.
+func (m *Manager) Listeners() []*dataplane.Listener { return m.listeners.All() }
+
+// Listeners are duplicates of those of all addresses.
+func (p *predecessor) Listeners() (d handover.Descriptors, err error) {
+	d.Close = func() { handover.CloseFiles(d.FDs) }
+	p.listeners = p.m.Listeners()
+	for _, l := range p.listeners {
+		fd, err := l.Descriptor()
+		if err != nil {
+			d.Close()
+			return d, err
+		}
+		d.FDs = append(d.FDs, fd)
+	}
+	return d, nil
+}
+
+// Steering are the programs of all addresses.
+func (p *predecessor) Steering(addrs int) (d handover.Descriptors, err error) {
+	programs, err := p.m.steering.Files(addrs)
+	for _, f := range programs {
+		d.FDs = append(d.FDs, int(f.Fd()))
+	}
+	d.Close = func() { closeFiles(programs) }
+	return d, err
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close() // a duplicate
+	}
+}
+
+// Pause has connections wait in the queues of the listening sockets.
+func (p *predecessor) Pause() error {
+	for _, l := range p.listeners {
+		if err := l.Pause(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// HalfOpen counts sockets that are not decided about yet.
+func (p *predecessor) HalfOpen() int {
+	p.m.lock()
+	defer p.m.unlock()
+	return p.m.halfOpen + int(p.m.arriving.Load())
+}
+
+// Freeze stops all lossless sessions.
+func (p *predecessor) Freeze() []handover.Frozen {
+	m := p.m
+	m.lock()
+	defer m.unlock()
+	m.handing.Freeze()
+	for _, c := range m.sortedLocked() {
+		if c.s.Policy.Lossy || c.local {
+			continue
+		}
+		f := &frozen{c: c}
+		c.s.stepLocked(session.Freeze{})
+		if c.s.att != nil {
+			f.attempt = c.s.att.done
+			c.s.att = nil
+		}
+		f.suspended = c.s.told
+		p.conns = append(p.conns, f)
+	}
+	return p.conns
+}
+
+// Settle looks once more whether anything has changed that the successor was told.
+func (p *predecessor) Settle(passed []handover.Frozen) (last handover.Attempts, closed int, err error) {
+	m := p.m
+	m.lock()
+	defer m.unlock()
+	if m.down {
+		return last, 0, ErrShutdown
+	}
+	for _, f := range passed {
+		if f.(*frozen).c.s.State == session.Closing {
+			closed++
+		}
+	}
+	return m.attemptsLocked(), closed, nil
+}
+
+// attemptsLocked are the numbers of the last attempts.
+func (m *Manager) attemptsLocked() handover.Attempts {
+	return handover.Attempts{Msgr2: uint64(m.globalSeq), Msgr1: uint64(m.globalSeq1)}
+}
+
+// Attempts are the numbers of the last attempts to connect.
+func (m *Manager) Attempts() handover.Attempts {
+	m.lock()
+	defer m.unlock()
+	return m.attemptsLocked()
+}
+
+// Undo has sessions and listeners go on, those that stand still.
+func (p *predecessor) Undo() {
+	m := p.m
+	m.lock()
+	m.handing.Undo()
+	for _, f := range p.conns {
+		if c := f.(*frozen).c; c.s.State != session.Closing {
+			c.out.PutLocked(c.h.Thaw)
+			c.s.goOnLocked()
+		}
+	}
+	m.unlock()
+	for _, l := range p.listeners {
+		_ = l.Resume() // fails only if the core is gone, and the listener with it
+	}
+}
+
+// Finish closes our end of what was passed.
+func (p *predecessor) Finish() {
+	m := p.m
+	m.lock()
+	m.handing.Finish()
+	listeners, taken := m.listeners.Take()
+	for _, f := range p.conns {
+		c := f.(*frozen).c
+		c.handed.Store(true)
+		c.h.HandedOver()
+		c.s.closeLocked(false, ErrHandedOver)
+	}
+	m.unlock()
+	m.steering.Close(taken)
+	binding.Close(listeners)
+}
+
+// frozen is a connection that stands still.
+type frozen struct {
+	c         *Conn
+	attempt   <-chan struct{}           // that was interrupted, and may still run
+	suspended <-chan dataplane.Snapshot // comes when the socket is closed
+}
+
+func (f *frozen) Attempt() <-chan struct{}             { return f.attempt }
+func (f *frozen) Suspended() <-chan dataplane.Snapshot { return f.suspended }
+func (f *frozen) Dispatched() <-chan struct{}          { return f.c.user.Idle() }
+func (f *frozen) Core() int                            { return f.c.h.Core().ID() }
+
+// Export asks the core, unless the connection is closed.
+func (f *frozen) Export() (<-chan dataplane.HandlerState, bool) {
+	c := f.c
+	c.m.lock()
+	defer c.m.unlock()
+	if c.s.State == session.Closing {
+		return nil, false
+	}
+	answer := make(chan dataplane.HandlerState, 1)
+	c.out.PutLocked(func() { c.h.Freeze(func(st dataplane.HandlerState) { answer <- st }) })
+	return answer, true
+}
+
+// Record puts together what the machine and the core know.
+func (f *frozen) Record(st dataplane.HandlerState) (s handover.Session, ok bool) {
+	c := f.c
+	c.m.lock()
+	if ok = c.s.State != session.Closing; ok {
+		c.s.stepLocked(session.FrozenSnapshot{IO: frozenSnapshot(&st)})
+		s = recordLocked(c, st)
+	}
+	c.m.unlock()
+	if !ok {
+		st.Release() // it may call the user (Message.Free)
+	}
+	return s, ok
+}
+
+// frozenSnapshot is the state of a handler, as the machine wants it.
+func frozenSnapshot(st *dataplane.HandlerState) session.Snapshot {
+	return session.Snapshot{InSeq: st.InSeq, OutSeq: st.OutSeq, Queued: len(st.Replay)+len(st.Queued) > 0, Sent: len(st.Sent) > 0}
+}
+
+// recordLocked is everything of a connection that its successor needs.
+func recordLocked(c *Conn, st dataplane.HandlerState) handover.Session {
+	p, s := c.policy, &c.s
+	r := handover.Session{
+		Target: s.Peer.Target, Dialled: s.Peer.Dialled, Near: s.Peer.Near, Anonymous: s.Peer.Anonymous, Once: s.Once, PeerType: s.Peer.Type, PeerAddrs: s.Peer.Addrs,
+		PeerEntity: s.Peer.Entity, Proven: s.Peer.Proven, PeerNumber: s.Peer.Number, NumberKnown: s.Peer.NumberKnown,
+		Policy: p.Name, Server: p.Server, Standby: p.Standby, ResetCheck: p.ResetCheck, Register: p.Register,
+		Supported: p.Supported, Required: p.Required,
+		PeerGlobalSeq: s.PeerGlobalSeq, ConnectSeq: s.ConnectSeq, Features: s.Features, IO: st,
+	}
+	if s := s.msgr2; s != nil {
+		r.ClientCookie, r.ServerCookie, r.ToldSeq = s.ClientCookie, s.ServerCookie, s.ToldSeq
+	} else {
+		r.Told, r.OpenedSeq = c.s.msgr1.Told()
+		r.ToldSeq = uint64(r.OpenedSeq) // for a successor that knows only one
+	}
+	return r
+}

@@ -1,0 +1,234 @@
+package sessions
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// disprovedMax bounds the addresses of which a claim was wrong.
+const disprovedMax = 1024
+
+// names are the connections that go by an address, in the order in which they
+// came: those that dialled it, those whose peer came and says that it has it, and
+// those whose peer, dialled elsewhere, says that it is its first. Package session
+// says what each of them counts for (identity.go). They belong to the messenger.
+type names struct {
+	of map[wire.Addr][]*Conn // guarded by the messenger's lock
+	// disproved are addresses that were claimed by who is not there; guarded by the
+	// messenger's lock. An address gets here by a Connect of our user alone.
+	disproved map[wire.Addr]struct{}
+	// shown is what of says, address for address (*known), for those who must not
+	// wait for the lock: a dispatcher on a core that looks for a connection.
+	shown sync.Map
+}
+
+// known are the connections that go by one address, and whom they lead to. It does
+// not change.
+type known struct {
+	conns     []*Conn
+	peers     []*session.Peer // by connection
+	disproved bool            // a claim to the address was wrong: none is believed
+}
+
+func newNames() names {
+	return names{of: make(map[wire.Addr][]*Conn), disproved: make(map[wire.Addr]struct{})}
+}
+
+// addLocked has a connection go by an address.
+func (n *names) addLocked(a wire.Addr, c *Conn) {
+	if !slices.Contains(n.of[a], c) {
+		n.of[a] = append(n.of[a], c)
+	}
+	n.showLocked(a)
+}
+
+// removeLocked undoes add.
+func (n *names) removeLocked(a wire.Addr, c *Conn) {
+	i := slices.Index(n.of[a], c)
+	switch {
+	case i < 0:
+		return
+	case len(n.of[a]) == 1:
+		delete(n.of, a)
+	default:
+		n.of[a] = slices.Delete(n.of[a], i, i+1)
+	}
+	n.showLocked(a)
+}
+
+// showLocked publishes what goes by an address now.
+func (n *names) showLocked(a wire.Addr) {
+	list := n.of[a]
+	if len(list) == 0 {
+		n.shown.Delete(a)
+		return
+	}
+	k := &known{conns: slices.Clone(list), peers: make([]*session.Peer, len(list))}
+	_, k.disproved = n.disproved[a]
+	for i, c := range list {
+		p := c.s.Peer
+		k.peers[i] = &p
+	}
+	n.shown.Store(a, k)
+}
+
+// disproveLocked has no claim to an address be believed any more.
+func (n *names) disproveLocked(a wire.Addr) {
+	if len(n.disproved) >= disprovedMax {
+		old := maps.Clone(n.disproved)
+		clear(n.disproved) // the next claim to each of them is checked again
+		for a := range old {
+			n.showLocked(a)
+		}
+	}
+	n.disproved[a] = struct{}{}
+	n.showLocked(a)
+}
+
+// allLocked are the connections that go by an address.
+func (n *names) allLocked(a wire.Addr) []*Conn { return slices.Clone(n.of[a]) }
+
+// speakingLocked are those of the connections of an address that speak msgr1, or msgr2.
+func (n *names) speakingLocked(a wire.Addr, msgr1 bool) (list []*Conn) {
+	for _, c := range n.of[a] {
+		if (c.s.msgr1 != nil) == msgr1 {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// livesLocked are what both protocols have of the sessions of connections.
+func livesLocked(conns []*Conn) []*session.Lifecycle {
+	list := make([]*session.Lifecycle, len(conns))
+	for i, c := range conns {
+		list[i] = c.s.Lifecycle
+	}
+	return list
+}
+
+// lookup is what goes by an address, but for what is marked down. Any goroutine, a
+// core's too.
+func (n *names) lookup(a wire.Addr) (k known) {
+	v, ok := n.shown.Load(a)
+	if !ok {
+		return k
+	}
+	k.disproved = v.(*known).disproved
+	for i, c := range v.(*known).conns {
+		if !c.markedDown.Load() {
+			k.conns, k.peers = append(k.conns, c), append(k.peers, v.(*known).peers[i])
+		}
+	}
+	return k
+}
+
+// found is the connection that leads to an address, nil for none. Any goroutine, a
+// core's too.
+func (n *names) found(a wire.Addr) *Conn {
+	k := n.lookup(a)
+	if i := session.Found(a, k.peers, k.disproved); i >= 0 {
+		return k.conns[i]
+	}
+	return nil
+}
+
+// to is the connection that Connect returns, nil if it has to dial. Claimed: it leads
+// to who says that it is there, which is to be checked. Any goroutine, a core's too.
+func (n *names) to(a wire.Addr, want wire.EntityType, name wire.EntityName) (c *Conn, claimed bool, err error) {
+	k := n.lookup(a)
+	i := session.Found(a, k.peers, k.disproved)
+	if name != (wire.EntityName{}) && (i < 0 || !k.peers[i].Dialled) {
+		i = session.FoundAs(a, name, k.peers, k.disproved)
+	}
+	if i < 0 {
+		return nil, false, nil
+	}
+	p := k.peers[i]
+	switch wrong := p.Type != want || name != (wire.EntityName{}) && p.Entity != name && p.Entity != (wire.EntityName{}); {
+	case !wrong:
+		// Who has proven the name that is wanted is whom the caller wants, wherever it is.
+		return k.conns[i], !p.Dialled && (name == (wire.EntityName{}) || !p.Proven), nil
+	case !p.Dialled:
+		return nil, false, nil // it only says that it is there
+	default:
+		return nil, false, fmt.Errorf("%w: %v is connected as %v %v, not %v %v", session.ErrWrongPeer, a, p.Type, p.Entity, want, name)
+	}
+}
+
+// renamedLocked follows the peer's addresses; what was the first of them before no longer
+// leads to the connection, unless it is the target. With Also the peer, which we dialled,
+// finds the connection under the new one: that is what it comes back with, whichever was
+// dialled.
+func (n *names) renamedLocked(c *Conn, a session.Renamed) {
+	if a.From != c.s.Peer.Target && a.From != a.To {
+		n.removeLocked(a.From, c)
+	}
+	if a.Also && !a.To.IsBlank() {
+		n.addLocked(a.To, c)
+	}
+	n.renameAliasLocked(c)
+}
+
+// renameAliasLocked has who comes by the v1 address of a peer of msgr2 find that this
+// process has a session with us already. It leads nobody there.
+func (n *names) renameAliasLocked(c *Conn) {
+	p := &c.s.Peer
+	alias := p.Addrs.V1()
+	if c.s.msgr2 == nil || p.Anonymous || c.s.Policy.Lossy && !c.s.Policy.Register {
+		alias = wire.Addr{}
+	}
+	if alias == c.alias {
+		return
+	}
+	if !c.alias.IsBlank() {
+		n.removeLocked(c.alias, c)
+	}
+	if c.alias = alias; !alias.IsBlank() {
+		n.addLocked(alias, c)
+	}
+}
+
+// showPeerLocked publishes who the peer is now, if that leads elsewhere than before.
+func (n *names) showPeerLocked(c *Conn, before *session.Peer) {
+	now := &c.s.Peer
+	if now.FoundLike(before) {
+		return
+	}
+	for _, a := range [2]wire.Addr{now.Target, now.Addrs.Front()} {
+		if slices.Contains(n.of[a], c) {
+			n.showLocked(a)
+		}
+	}
+}
+
+// forgetLocked has a connection go by no address any more.
+func (n *names) forgetLocked(c *Conn) {
+	for _, a := range [3]wire.Addr{c.s.Peer.Target, c.s.Peer.Addrs.Front(), c.alias} {
+		n.removeLocked(a, c)
+	}
+}
+
+// meantLocked is the connection that a frame of an accepted socket is about, or that is in
+// its way; nil for none.
+func (m *Manager) meantLocked(f session.Frame, peer session.Peer) *Conn {
+	addrs, cookie := session.PeerOf(f)
+	known := m.names.speakingLocked(addrs.Front(), false)
+	i := session.Meant(peer, addrs, livesLocked(known), func(i int) bool { return known[i].s.msgr2.ClientCookie == cookie })
+	if i < 0 {
+		return nil
+	}
+	return known[i]
+}
+
+// sortedLocked are all connections by age, so that what is done to all of them happens in
+// the same order in every run.
+func (m *Manager) sortedLocked() []*Conn {
+	return slices.SortedFunc(maps.Keys(m.all), func(a, b *Conn) int { return cmp.Compare(a.id, b.id) })
+}

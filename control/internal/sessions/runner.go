@@ -1,0 +1,437 @@
+package sessions
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
+	"github.com/ringmsgr/ringmsgr/control/internal/steering"
+	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/ordered"
+)
+
+// The machine of the protocol says what has to be done; this file does it. A
+// step happens under the messenger's lock: what changes memory is done at once,
+// what is for the handler, a timer or a log goes to the connection's outbox, and
+// what is for the socket of an attempt goes back to the attempt.
+
+// levelState is the log level of state changes.
+const levelState = slog.LevelDebug
+
+// runner is the session of a connection, and what its steps leave behind. The
+// messenger's lock guards it.
+type runner struct {
+	c *Conn
+	machine
+	notifications ordered.Queue[notification]
+	att           *attempt                  // the attempt whose socket the handler does not have yet; nil: it has it
+	told          <-chan dataplane.Snapshot // the snapshot that the handler gives for the last Suspend that asked for one
+	opened        time.Time                 // the last time that it was ready
+	numbered      time.Time                 // the socket begun that brought the peer's numbers
+	seen          time.Time                 // when the last socket was lost
+	streak        streak                    // of failed attempts
+	counters      stats.ConnCounters
+	stopTimer     func() bool // of the back-off; its owner is who runs the outbox
+}
+
+// outcome is what a step means for the attempt whose event it was.
+type outcome struct {
+	send       session.Frame // to be sent; nil: nothing
+	waits      bool          // the peer of an accepted socket is told to wait
+	hangup     error         // why the socket has to be closed
+	faulted    error         // the fault rule was applied
+	superseded bool          // the connection has gone on
+}
+
+// record records what an action means for the attempt.
+func (o *outcome) record(a session.Action) {
+	switch a := a.(type) {
+	case session.Send:
+		o.send = a.Frame
+	case session.Hangup:
+		o.hangup = a.Err
+	case session.Faulted:
+		o.faulted = a.Err
+	case session.Superseded:
+		o.superseded = true
+	case session.StateChanged:
+		o.waits = o.waits || a.To == session.ServerWait
+	}
+}
+
+// step takes the lock, runs one step, frees the lock, and carries out what the machine
+// said.
+func (r *runner) step(ev session.Event) outcome {
+	c := r.c
+	var n numbers
+	switch ev.(type) {
+	case session.Answer, session.HandlerMoved: // these may make a cookie
+		n = c.m.drawNumbers()
+	}
+	c.m.lock()
+	defer c.m.unlock()
+	return r.stepWithLocked(ev, n)
+}
+
+// stepLocked runs one step.
+func (r *runner) stepLocked(ev session.Event) outcome { return r.stepWithLocked(ev, numbers{}) }
+
+// stepWithLocked is step with the random numbers that Connect, Answer and HandlerMoved need.
+func (r *runner) stepWithLocked(ev session.Event, n numbers) outcome {
+	c := r.c
+	before, numbered := r.Peer, r.PeerGlobalSeq
+	actions := r.advance(ev, c.m.envLocked(&r.machine, c, n))
+	if r.PeerGlobalSeq != numbered && r.att != nil {
+		r.numbered = r.att.begun
+	}
+	c.m.names.showPeerLocked(c, &before)
+	return r.performLocked(actions)
+}
+
+// performLocked does the actions of a step that change memory, and puts the others into the
+// outbox.
+func (r *runner) performLocked(actions []session.Action) (o outcome) {
+	c := r.c
+	leave, open := false, false
+	for _, a := range actions {
+		o.record(a)
+		switch a.(type) {
+		case session.Faulted:
+			leave = true
+		case session.Open:
+			leave, open = true, true
+		}
+		switch session.PlaceOf(a) {
+		case session.Memory:
+			r.performStateLocked(a)
+		case session.IO:
+			r.prepareLocked(a)
+		}
+	}
+	if open && o.send == nil {
+		r.att = nil // it has nothing left to do for us
+	}
+	c.shown.publishLocked(&r.machine)
+	if leave {
+		c.leaving.stepEndedLocked(c)
+	}
+	return o
+}
+
+// envLocked is what a step of s may ask of the messenger; c is its connection, nil for an
+// accepted socket.
+func (m *Manager) envLocked(s *machine, c *Conn, n numbers) session.Env {
+	m.asker.n, m.asker.c = n, c
+	e := m.asker.env
+	e.Addrs, e.Number, e.Seq = m.addrs, m.number, &m.globalSeq
+	if s.msgr1 != nil {
+		e.Seq = &m.globalSeq1
+	}
+	e.Contested = nil
+	if c != nil {
+		messages, _ := c.h.QueuedOut()
+		e.Unsent = messages > 0
+		e.Contested = m.asker.env.Contested
+	}
+	return e
+}
+
+// asker answers what a step asks. There is one, as the lock is held during a step; it
+// guards all of this.
+type asker struct {
+	env session.Env // with the functions alone, which are made once
+	// Of the step under way.
+	c *Conn
+	n numbers
+}
+
+// begin makes the functions.
+func (a *asker) begin(m *Manager) {
+	a.env.Cookie = func() uint64 { return a.n.cookie() }
+	a.env.OwnerCookie = func() uint64 { return a.n.owner(m, a.c) }
+	a.env.Contested = func() bool {
+		return session.Contested(a.c.s.Lifecycle, livesLocked(m.names.of[a.c.s.Peer.Target]))
+	}
+}
+
+// performStateLocked does what changes our own memory.
+func (r *runner) performStateLocked(a session.Action) {
+	c, m := r.c, r.c.m
+	switch a := a.(type) {
+	case session.StateChanged:
+		r.movedLocked(a)
+	case session.Illegal:
+		m.counters.IllegalTransitions++
+		peer := r.peerText()
+		c.out.PutLocked(func() { m.cfg.Logger.Error("illegal transition", "conn", c.id, "peer", peer, "err", a.Err) })
+	case session.Faulted:
+		r.faultedLocked(a)
+	case session.Count:
+		r.countLocked(a.What)
+	case session.Renamed:
+		m.names.renamedLocked(c, a)
+	case session.Only:
+		r.endDoublesLocked()
+	case session.Disproved:
+		m.names.disproveLocked(a.Addr)
+	case session.HintReceived:
+		if d := r.att.dial; d != nil {
+			d.adoptHintLocked(a.Cookie)
+		}
+	case session.HintDropped:
+		c.hint.to = steering.Owner{}
+	case session.Remember:
+		m.rememberEndLocked(a)
+	case session.Silence:
+		c.h.Refuse()
+	case session.End:
+		if a.Err != nil {
+			c.shown.err = a.Err
+		}
+		m.names.forgetLocked(c)
+		if c.local {
+			m.local = nil
+		}
+		delete(m.all, c)
+		m.counters.Closed++
+	}
+}
+
+// endDoublesLocked ends the other sessions with the peer, which we dialled.
+func (r *runner) endDoublesLocked() {
+	for _, o := range r.c.m.names.allLocked(r.Peer.Target) {
+		if o != r.c && o.s.msgr2 != nil && o.s.msgr2.Doubles(r.msgr2) {
+			o.s.stepLocked(session.Close{Reset: true, Replace: true, Err: ErrReplaced})
+		}
+	}
+}
+
+// movedLocked tells of a new state.
+func (r *runner) movedLocked(a session.StateChanged) {
+	c := r.c
+	c.shown.stateChangedLocked()
+	switch {
+	case a.To != session.Standby:
+		c.endStandbyLocked()
+	case !r.Frozen: // else it does from goOn on
+		c.beginStandbyLocked()
+	}
+	target, addrs := r.Peer.Target, r.Peer.Addrs
+	c.out.PutLocked(func() {
+		if log, ctx := c.m.cfg.Logger, c.m.ctx; log.Enabled(ctx, levelState) {
+			log.Log(ctx, levelState, "state", "conn", c.id, "peer", peerText(target, addrs), "from", a.From, "event", a.By, "to", a.To)
+		}
+	})
+}
+
+// faultedLocked keeps why.
+func (r *runner) faultedLocked(a session.Faulted) {
+	c := r.c
+	c.shown.err = a.Err
+	if e := (*stats.Error)(nil); !errors.As(a.Err, &e) {
+		stage := stats.StageSession
+		if a.From == session.Connecting {
+			stage = stats.StageIdent
+		}
+		c.shown.err = &stats.Error{Stage: stage, Peer: r.peerText(), State: a.From, Err: a.Err}
+	}
+	if a.From == session.Connecting {
+		r.streak.attemptFailedLocked(c, c.shown.err)
+	}
+	r.counters.Faults++
+	if errors.Is(a.Err, handshake.ErrAuth) {
+		r.counters.AuthFailures++
+	}
+}
+
+// goOnLocked has a session that stood still go on.
+func (r *runner) goOnLocked() {
+	r.stepLocked(session.Thaw{})
+	if r.State == session.Standby {
+		r.c.beginStandbyLocked()
+	}
+}
+
+// countLocked counts for the connection or the messenger.
+func (r *runner) countLocked(what session.Counter) {
+	switch n := &r.counters; what {
+	case session.Attempts:
+		n.Attempts++
+	case session.Idents:
+		n.Idents++
+	case session.Reconnects:
+		n.Reconnects++
+	case session.Retries:
+		n.Retries++
+	case session.Replaced:
+		n.Replaced++
+	case session.Readies:
+		n.Ready++
+		r.streak = streak{}
+	case session.Resets:
+		n.Resets++
+	case session.RemoteResets:
+		n.RemoteResets++
+	}
+}
+
+// prepareLocked puts an action on the handler, the timer or the log into the outbox.
+func (r *runner) prepareLocked(a session.Action) {
+	c, m, h := r.c, r.c.m, r.c.h
+	switch a := a.(type) {
+	case session.Suspend:
+		var answer func(dataplane.Snapshot)
+		if a.ReplyTo != 0 {
+			told := make(chan dataplane.Snapshot, 1)
+			r.told = told
+			answer = func(snap dataplane.Snapshot) { told <- snap }
+		}
+		c.out.PutLocked(func() { h.Delay(a.Notify, answer) })
+	case session.Requeue:
+		c.out.PutLocked(h.RequeueSent)
+	case session.RequeueUpTo:
+		c.out.PutLocked(func() { h.RequeueSentUpTo(a.Seq) })
+	case session.ResetPeer:
+		c.out.PutLocked(h.ResetPeerState)
+	case session.ResetIO:
+		randomly := a.Full && r.msgr1 != nil && r.Features.Has(wire.FeatureMsgAuth)
+		c.out.PutLocked(func() {
+			h.ResetSession(a.Full)
+			if randomly {
+				h.BeginAfter(m.random.next() & (1<<31 - 1)) // msgr1.md, section 15
+			}
+		})
+	case session.TellReset: // it and CloseIO wait for what is queued here
+		m.lingering.tellResetLocked(c, Reset{a.Replace})
+	case session.TellRemoteReset:
+		c.out.PutLocked(func() { h.Notify(RemoteReset{}) })
+	case session.MoveHandler:
+		r.prepareMoveLocked(r.att, dataplane.MoveCause{Accepted: a.Accepted, Replace: a.Replace})
+	case session.Open:
+		r.prepareOpenLocked(r.att)
+	case session.CloseIO:
+		m.lingering.closeIOLocked(c)
+	case session.StartTimer:
+		c.out.PutLocked(func() {
+			r.stopTimer = m.cfg.Clock.AfterFunc(a.After, func() { r.step(session.TimerFired{Run: a.Run}) })
+		})
+	case session.StopTimer:
+		c.out.PutLocked(func() {
+			if r.stopTimer != nil {
+				r.stopTimer()
+				r.stopTimer = nil
+			}
+		})
+	case session.Log:
+		peer, err := r.peerText(), c.shown.err
+		if r.streak.goesOnLocked(err, a.Text) {
+			return
+		}
+		c.out.PutLocked(func() { m.lines.Info(a.Text, "conn", c.id, "peer", peer, "err", err) })
+	case session.Dial:
+		r.prepareDialLocked(a.Attempt)
+	case session.Cancel:
+		if att := r.att; att != nil {
+			err := a.Err
+			if err == nil {
+				err = errSuperseded
+			}
+			c.out.PutLocked(func() { att.cancel(err) })
+		}
+	}
+}
+
+// prepareMoveLocked brings the handler to the socket of an attempt.
+func (r *runner) prepareMoveLocked(a *attempt, why dataplane.MoveCause) {
+	c := r.c
+	if acc := a.accepted; acc != nil {
+		c.shown.place = acc.place
+		stats.CountPlacement(&c.m.counters.Placement, acc.place)
+	}
+	c.shown.keepLocked(&r.machine, a) // for the event that says that the handler has arrived
+	link, moved, there := a.link, a.moved, a.together
+	c.out.PutLocked(func() {
+		if !there && coreGone(link) {
+			moved <- dataplane.ErrStopped
+			return
+		}
+		c.h.Move(link.Core(), why, func() { moved <- nil })
+	})
+}
+
+// prepareOpenLocked gives the handler the socket of an attempt.
+func (r *runner) prepareOpenLocked(a *attempt) {
+	c, m := r.c, r.c.m
+	c.shown.err = nil
+	if a.dial != nil {
+		c.shown.place = dialledPlace(c.shown.place, a.link.Core())
+	}
+	c.shown.keepLocked(&r.machine, a)
+	r.opened = a.begun.Add(a.took)
+	if c.claim != nil && c.claim.wanted {
+		checkClaimLocked(c, r.opened)
+	}
+	opt := m.cfg.Open
+	opt.Lossy, opt.Throttles, opt.Probe, opt.Tap = r.Policy.Lossy, &c.throttles, a.probe, a.tap
+	opt.Source = dataplane.Source{Type: uint8(m.cfg.Name.Type), Num: m.number}
+	link, talk, features := a.link, a.talk, r.Features
+	c.out.PutLocked(func() {
+		if err := talk.release(&opt, features); err != nil {
+			link.Close()
+			go r.endFor(err)
+			return
+		}
+		c.h.Open(link, opt)
+	})
+}
+
+// endFor ends a connection that cannot be opened.
+func (r *runner) endFor(err error) {
+	c := r.c
+	c.m.lock()
+	defer c.m.unlock()
+	r.closeLocked(true, err)
+}
+
+// prepareDialLocked begins an attempt of our own.
+func (r *runner) prepareDialLocked(number uint64) {
+	c, m := r.c, r.c.m
+	a := m.newAttempt()
+	a.number, a.prev, a.suspended = number, r.att, r.told
+	r.att = a
+	if !m.work.Enter() {
+		close(a.done)
+		return // shutting down: the connection is being closed
+	}
+	d := &dialling{c: c, a: a, target: r.Peer.Target, peerType: r.Peer.Type}
+	a.dial = d
+	c.out.PutLocked(func() { go d.run() })
+}
+
+// closeLocked ends the connection, at once if it lingers. reset: tell the user.
+func (r *runner) closeLocked(reset bool, err error) {
+	c := r.c
+	r.stepLocked(session.Close{Reset: reset, Err: err})
+	if !reset {
+		c.m.lingering.endLocked(c, false)
+	}
+}
+
+// expireLocked ends a connection whose peer has not come back.
+func (r *runner) expireLocked() {
+	r.c.m.counters.Expired++
+	r.closeLocked(true, ErrExpired)
+}
+
+// lastSeenLocked is when the peer was heard last, as far as it is known; quiet is how long
+// that is ago on the present socket.
+func (r *runner) lastSeenLocked(now time.Time, quiet time.Duration) time.Time {
+	if r.State == session.Ready {
+		return now.Add(-quiet)
+	}
+	return r.seen
+}

@@ -1,0 +1,94 @@
+package sessions
+
+import (
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/binding"
+	"github.com/ringmsgr/ringmsgr/control/internal/placement"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
+	"github.com/ringmsgr/ringmsgr/control/internal/steering"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// steeringGroups are groups of listeners as package steering wants them: those
+// on cores that keep says.
+func steeringGroups(groups []binding.Group, keep func(*dataplane.Core) bool) []steering.Group {
+	var out []steering.Group
+	for _, group := range groups {
+		g := steering.Group{Addr: group.Addr()}
+		for _, l := range group {
+			if core := l.Core(); keep(core) {
+				g.Listeners = append(g.Listeners, steering.Listener{Core: core.ID(), FD: l.FD()})
+			}
+		}
+		if len(g.Listeners) > 0 {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+func anyCore(*dataplane.Core) bool { return true }
+
+func runningCore(c *dataplane.Core) bool { return c.State() == dataplane.CoreRunning }
+
+// running are the cores that can be given work.
+func (m *Manager) running() []*dataplane.Core { return placement.Running(m.plane.All()) }
+
+// pickCore is the core for one more connection, by its load.
+func (m *Manager) pickCore() *dataplane.Core { return m.turns.Pick(m.plane.All()) }
+
+// dialCoreLocked is the core to dial from: the connection's own if it can be.
+func (m *Manager) dialCoreLocked(c *Conn) *dataplane.Core {
+	if core := c.h.Core(); core.State() == dataplane.CoreRunning {
+		return core
+	}
+	return m.pickCore()
+}
+
+// placeable says whether the user may name a core.
+func (m *Manager) placeable(core int) error {
+	if c := m.plane.Core(core); c == nil || c.State() == dataplane.CoreDraining {
+		return fmt.Errorf("%w: core %d, there are %v", ErrConfig, core, m.Cores())
+	}
+	return nil
+}
+
+// placeLocked chooses the core of an outgoing connection.
+func (m *Manager) placeLocked(o *ConnectOptions) (*dataplane.Core, string, error) {
+	switch {
+	case o.With != nil:
+		if o.With.m != m {
+			return nil, "", fmt.Errorf("%w: SameCore with a connection of another messenger", ErrConfig)
+		}
+		return m.dialCoreLocked(o.With), stats.BySameCore, nil
+	case o.Core != nil:
+		if err := m.placeable(*o.Core); err != nil {
+			return nil, "", err
+		}
+		return m.plane.Core(*o.Core), stats.ByUser, nil
+	}
+	return m.pickCore(), stats.ByLoad, nil
+}
+
+// dialledPlace is the placement behind a dial of our own, which never leaves the
+// core: by what chose it first, unless an accepted socket came between.
+func dialledPlace(p stats.Placement, core *dataplane.Core) stats.Placement {
+	by := steering.BySession
+	if p.By == stats.ByLoad || p.By == stats.ByUser || p.By == stats.BySameCore {
+		by = p.By
+	}
+	return stats.Placement{Core: core.ID(), Intended: core.ID(), By: by}
+}
+
+// judge says whether an accepted socket arrived where it should; had is the core
+// that owns its session, nil for a new one.
+func (a *accepting) judge(had *dataplane.Core) stats.Placement {
+	core := a.link.Core().ID()
+	at := steering.Accepted{Peer: a.link.PeerAddr(), Core: core, Owner: steering.NoCore, Pin: a.pin, Pinned: a.pinned}
+	if had != nil {
+		at.Owner = had.ID()
+	}
+	v := a.m.steering.Judge(at)
+	return stats.Placement{Core: core, Intended: v.Intended, By: v.By, Reason: v.Reason}
+}

@@ -1,0 +1,67 @@
+package sessions
+
+import (
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+)
+
+// This file is the seam between the sessions and package control. A Manager and a Conn
+// are what control may ask; an Owner and a User are what they tell it. Nothing else passes
+// between the two sides: no lock, no function value, no field.
+//
+// Control asks the Manager to connect, accept, listen, end and hand over, and a Conn for
+// its state, its Info, its statistics and its end. It sends by the handler of a Conn
+// (Conn.Handler), on which it also has postings, pauses, drains and tasks; what opens,
+// moves and closes the handler is the Manager's alone.
+
+// Owner is the messenger above a Manager.
+type Owner interface {
+	// NewUser makes the upper side of a connection that is being made; local: it leads to
+	// ourselves. The Manager holds its lock: NewUser changes memory and does nothing else.
+	NewUser(local bool) User
+}
+
+// User is the upper side of one connection. It holds the Conn and stays the same for its
+// whole life. The session side never calls the embedder's code: it tells the User, which
+// does.
+type User interface {
+	// The handler calls its owner without a detour by the session side, so that a message
+	// takes one step from the core to the dispatchers. It says, on its core:
+	//
+	//   - Dispatch: a message was received.
+	//   - Moving, Moved: the connection goes to another core. Moved is how the User hears that
+	//     the connection was accepted, was connected or has changed cores.
+	//   - Happened: a Reset or a RemoteReset, in its place among the messages.
+	//   - KeepaliveAck: the peer has answered a keepalive.
+	//   - Faulted, Queued: these are for the session. The User passes them to Conn.Faulted and
+	//     Conn.Queued.
+	dataplane.Owner
+
+	// Conn is the session side of the connection, a part of the User.
+	Conn() *Conn
+	// Probed is the connection as Config.Probe knows it.
+	Probed() probe.Conn
+
+	// Cease ends the dispatching at once: what waits is dropped. The Manager may hold its
+	// lock: Cease changes memory and does nothing else.
+	Cease()
+	// Finish ends the dispatching behind what was received. It says whether some of that still
+	// waits for a goroutine of the User; then the User calls Conn.Dispatched once nothing
+	// waits any more. If nothing waits, Finish is Cease. The Manager holds its lock.
+	Finish() (waits bool)
+	// Idle returns a channel that closes once nothing that was received waits for a
+	// goroutine of the User.
+	Idle() <-chan struct{}
+	// Closed says on the core, or on another goroutine if the core has ended, that the
+	// handler holds nothing any more. It is the last call.
+	Closed()
+}
+
+// Reset and RemoteReset are the events of a session (dataplane.Owner.Happened).
+type (
+	// Reset says that the connection is over, and nobody here has asked for that. Replace:
+	// another connection of the peer takes its place.
+	Reset struct{ Replace bool }
+	// RemoteReset says that the peer has lost the session. The connection goes on with a new one.
+	RemoteReset struct{}
+)

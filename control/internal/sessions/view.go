@@ -1,0 +1,131 @@
+package sessions
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
+	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// view is what a connection shows of its session: why it is where it is, what was
+// negotiated, where it is placed. Cores and the user see what was published last,
+// without the messenger's lock; it guards the rest.
+type view struct {
+	now  atomic.Pointer[published]
+	auth atomic.Pointer[auth.Result]
+
+	err     error           // of the last attempt or fault
+	changed chan struct{}   // closed with the next change of state; nil: nobody waits for it
+	info    *Info           // what was negotiated last, which never changes; nil: nothing yet
+	place   stats.Placement // Core is out of date
+}
+
+// published is what may be asked of a connection without the messenger's lock.
+type published struct {
+	state    session.State
+	peerType wire.EntityType
+	err      error
+	info     *Info // nil: nothing was negotiated yet
+	place    stats.Placement
+}
+
+// publishLocked shows the session as it is now.
+func (v *view) publishLocked(s *machine) {
+	v.now.Store(&published{state: s.State, err: v.err, peerType: s.Peer.Type, info: v.info, place: v.place})
+}
+
+// changeLocked returns a channel that closes with the next change of state.
+func (v *view) changeLocked() <-chan struct{} {
+	if v.changed == nil {
+		v.changed = make(chan struct{})
+	}
+	return v.changed
+}
+
+// stateChangedLocked tells who waits for it.
+func (v *view) stateChangedLocked() {
+	if v.changed != nil {
+		close(v.changed)
+		v.changed = nil
+	}
+}
+
+// keepLocked keeps what was negotiated on the socket of an attempt.
+func (v *view) keepLocked(s *machine, a *attempt) {
+	v.auth.Store(a.peer.Auth)
+	peer := &s.Peer
+	v.info = &Info{
+		PeerType: peer.Type, PeerAddrs: peer.Addrs, PeerNumber: peer.Number, PeerEntity: peer.Entity,
+		Features: s.Features, Protocol: a.talk.protocol(), Auth: a.peer.Auth.Method, Mode: a.peer.Mode,
+		Compression: a.peer.Compression.String(), Lossy: s.Policy.Lossy, Accepted: a.accepted != nil, Handshake: a.took,
+	}
+	v.info.Local, v.info.Peer = a.ends()
+}
+
+// negotiatedLocked is what was negotiated last; the zero Info before.
+func (v *view) negotiatedLocked() *Info {
+	if v.info == nil {
+		return new(Info)
+	}
+	return v.info
+}
+
+// placementLocked is where the connection is, on the core that owns it now.
+func (v *view) placementLocked(on *dataplane.Core) stats.Placement {
+	p := v.place
+	p.Core = on.ID()
+	return p
+}
+
+// Info is what was negotiated on the last TCP connection of a Conn, and how that receives.
+type Info struct {
+	PeerType    wire.EntityType
+	PeerAddrs   wire.AddrVec
+	PeerNumber  int64           // gid
+	PeerEntity  wire.EntityName // as it authenticated itself to us; zero if we connected
+	Features    wire.Features   // what both sides support
+	Protocol    string          // msgr2.0, msgr2.1 or Msgr1
+	Auth        auth.Method
+	Mode        auth.Mode
+	Compression string // none, snappy, zlib, zstd or lz4
+	Lossy       bool
+	Accepted    bool // by us, else dialled by us
+	Handshake   time.Duration
+	Local, Peer string // socket addresses
+	Placement   stats.Placement
+	// Receive is how it receives now: dataplane.ReceiveBuffers, by the ring into buffers that
+	// the connections of the core share, or dataplane.ReceiveReady, by readiness and direct
+	// reads. ReceiveWhy is why. Both change with what comes, and are empty without a TCP
+	// connection that carries messages: in the Accept and Connect events it may not yet.
+	Receive    dataplane.ReceiveMode
+	ReceiveWhy dataplane.Why
+}
+
+// Info is what was negotiated last; the zero Info before the first handshake
+// is complete. It is there in the Accept and Connect events; Handshake is the
+// time up to them. It takes no lock, and waits for no core. Any goroutine, a core's too.
+func (c *Conn) Info() Info {
+	now := c.shown.now.Load()
+	if now.info == nil {
+		return Info{}
+	}
+	info := *now.info
+	info.Placement = now.place
+	info.Placement.Core = c.h.Core().ID()
+	info.Receive, info.ReceiveWhy = c.h.Receives()
+	return info
+}
+
+// Auth is what authentication found on the last TCP connection, with its
+// secrets wiped; nil before the first. It must not be changed. Any goroutine
+// may call it, a core's too.
+func (c *Conn) Auth() *auth.Result { return c.shown.auth.Load() }
+
+// SetAuth says what authentication by messages has found, on a connection of msgr1 to a
+// monitor of ours, where the handshake finds nothing. It holds until the next handshake
+// of the connection. Any goroutine may call it, a core's too.
+func (c *Conn) SetAuth(res *auth.Result) { c.shown.auth.Store(res) }

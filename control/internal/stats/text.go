@@ -1,0 +1,307 @@
+package stats
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/door"
+	"github.com/ringmsgr/ringmsgr/control/internal/steering"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// String is the snapshot as aligned tables: the messenger, its steering, and a
+// row for each core. They are for people: the columns may change.
+func (st Stats) String() string { return st.text("") }
+
+// String is the text of Messenger.Stats, and a row for each connection.
+func (s *Snapshot) String() string {
+	var b strings.Builder
+	b.WriteString(s.Messenger.text(fmt.Sprintf("%d at %s", s.PID, s.Time.Format(time.RFC3339))))
+	b.WriteString("\n")
+	t := newTable(&b, tabwriter.AlignRight)
+	t.row("conn", "peer", "state", "policy", "protocol", "mode", "core", "msgs in", "msgs out", "bytes in", "bytes out",
+		"in seq", "out seq", "queued", "sent", "held bytes", "ack lag", "throttled", "error")
+	for i := range s.Conns {
+		c := &s.Conns[i]
+		io := &c.IO
+		t.row(c.ID, c.Peer, c.State, c.Policy, orDash(c.Protocol), orDash(c.Mode), c.Placement.short(), io.MessagesIn, io.MessagesOut,
+			io.BytesIn, io.BytesOut, io.InSeq, io.OutSeq, io.Queued, io.Sent, c.HeldBytes, io.AckLag, yes(io.Throttled), orDash(c.Error))
+	}
+	t.flush()
+	return b.String()
+}
+
+// text is String, with a line for the process if there is one.
+func (st *Stats) text(process string) string {
+	var b strings.Builder
+	head := newTable(&b, 0)
+	head.row("messenger", st.Name)
+	if process != "" {
+		head.row("process", process)
+	}
+	head.row("addresses", st.Addrs)
+	head.row("backend", withReason(st.Backend, st.Fallback))
+	head.row("steering", steeringLine(&st.Steering))
+	n := &st.Counters
+	head.row("connections", fmt.Sprintf("%d open, %d half open, %d made, %d closed", st.Open, st.HalfOpen, n.Conns, n.Closed))
+	head.row("accepted", fmt.Sprintf("%d, %d failed, %d refused", n.Accepted, n.AcceptFailures, n.Refused))
+	head.row("failed", n.Failures.line())
+	head.row("half open", doorLine(n.Door))
+	head.row("placed", n.Placement.line())
+	head.row("hints", hintLine(&n.Hints))
+	head.row("in flight", fmt.Sprintf("%d bytes%s, %d connections wait", st.InFlight, of(st.InFlightLimit), st.Waiting))
+	head.row("sending", fmt.Sprintf("%d bytes%s", st.Sending, of(st.SendingLimit)))
+	head.flush()
+
+	for _, g := range st.Steering.Groups {
+		fmt.Fprintf(&b, "\nsteering of %s\n%v", g.Addr, g.Counters)
+	}
+
+	b.WriteString("\n")
+	work := newTable(&b, tabwriter.AlignRight)
+	work.row("core", "state", "conns", "sockets", "accepts", "msgs in", "msgs out", "bytes in", "bytes out", "moved here", "moved away", "stalls")
+	for i := range st.Cores {
+		c := &st.Cores[i]
+		work.row(c.Core, coreState(c), c.Load, c.Sockets, c.Accepts, c.MessagesIn, c.MessagesOut, c.BytesIn, c.BytesOut, c.MovedHere, c.MovedAway, c.Stalls)
+	}
+	work.flush()
+
+	b.WriteString("\n")
+	late := newTable(&b, tabwriter.AlignRight)
+	late.row("latency", "samples", "mean", "p50", "p99", "p99.9")
+	all := st.Latency()
+	for _, one := range []struct {
+		what string
+		h    *dataplane.Histogram
+	}{{"queue", &all.Queue}, {"dispatch", &all.Dispatch}, {"ack", &all.Ack}} {
+		n := one.h.Count()
+		mean := one.h.Sum / time.Duration(max(n, 1))
+		late.row(one.what, n, brief(mean), brief(one.h.Quantile(0.5)), brief(one.h.Quantile(0.99)), brief(one.h.Quantile(0.999)))
+	}
+	late.flush()
+
+	b.WriteString("\n")
+	loop := newTable(&b, tabwriter.AlignRight)
+	loop.row("core", "turns", "syscalls", "in flight", "overflows", "rearms", "by buffers", "no buffers", "paused", "tasks", "send", "wait", "receive", "dispatch")
+	for i := range st.Cores {
+		c := &st.Cores[i]
+		t := &c.Spent
+		loop.row(c.Core, c.Turns, c.Driver.Syscalls, c.Driver.InFlight, c.Driver.Overflows, c.Rearms, c.Receiving, c.Driver.NoBuffers, c.Paused,
+			seconds(t.Tasks), seconds(t.Send), seconds(t.Wait), seconds(t.Receive), seconds(t.Dispatch))
+	}
+	loop.flush()
+	return b.String()
+}
+
+// steeringLine is the steering in a few words.
+func steeringLine(s *steering.Stats) string {
+	if !s.Active {
+		text := withReason(string(s.Mode)+", not active", s.Why)
+		if s.Missing != "" {
+			text += "; missing " + s.Missing
+		}
+		if s.Remedy != "" {
+			text += "; " + s.Remedy
+		}
+		return text
+	}
+	text := string(s.Mode) + ": " + strings.Join(s.Rules, ", ")
+	if s.HintPorts != "" {
+		text += "; hint ports " + s.HintPorts
+	}
+	if !s.Migration {
+		text += "; no migration"
+	}
+	return text
+}
+
+func (n PlacementCounters) line() string {
+	return fmt.Sprintf("%d as intended, elsewhere: %d unsteered, %d no hint, %d another hint, %d missed",
+		n.Intended, n.Unsteered, n.NoHint, n.OtherHint, n.Missed)
+}
+
+func hintLine(n *steering.HintCounts) string {
+	return fmt.Sprintf("%d given, %d dialled (%d ports busy, %d dials found none), %d refused, %d translated, %d confirmed, %d contradicted",
+		n.Given, n.Dialled, n.Busy, n.Gone, n.Refused, n.Translated, n.Confirmed, n.Contradicted)
+}
+
+// String is the snapshot as aligned lines.
+func (st ConnStats) String() string {
+	var b strings.Builder
+	t := newTable(&b, 0)
+	t.row("connection", fmt.Sprintf("%d to %s %s", st.ID, st.PeerType, st.Peer))
+	t.row("state", withReason(st.State, st.Error))
+	t.row("policy", withReason(st.Policy, lossyText(st)))
+	if st.Protocol != "" {
+		t.row("protocol", strings.Join(nonEmpty(st.Protocol, st.Auth, st.Mode, st.Compression), ", "))
+	}
+	t.row("core", st.Placement.line())
+	n := &st.Counters
+	t.row("attempts", fmt.Sprintf("%d, %d from a hinted port, %d ready, %d faults, %d replaced", n.Attempts, n.Hinted, n.Ready, n.Faults, n.Replaced))
+	t.row("session", fmt.Sprintf("connect_seq %d, global_seq %d, %d resets, %d remote resets", st.ConnectSeq, st.GlobalSeq, n.Resets, n.RemoteResets))
+	io := &st.IO
+	t.row("sequences", fmt.Sprintf("in %d, out %d, %d to acknowledge", io.InSeq, io.OutSeq, io.AckLag))
+	t.row("queues", fmt.Sprintf("%d to send, %d sent and not acknowledged, %d bytes%s", io.Queued, io.Sent, st.HeldBytes, flags(io)))
+	for _, th := range st.Throttles {
+		t.row("throttle", fmt.Sprintf("%d %s%s, %d connections wait", th.Used, th.unit(), of(th.Limit), th.Waiting))
+	}
+	t.row("messages", fmt.Sprintf("%d in, %d out, %d requeued, %d duplicates, %d gaps", io.MessagesIn, io.MessagesOut, io.Requeued, io.Duplicates, io.Gaps))
+	t.row("bytes", fmt.Sprintf("%d in, %d out; the last came %v ago", io.BytesIn, io.BytesOut, io.Quiet.Round(time.Millisecond)))
+	t.row("receiving", fmt.Sprintf("%d bytes of an unfinished frame, %d bytes of the receive budget held", io.Unfinished, io.Reserved))
+	if io.Receive != "" {
+		t.row("reading", withReason(string(io.Receive), string(io.ReceiveWhy)))
+	}
+	t.flush()
+	return b.String()
+}
+
+func (n FailureCounters) line() string {
+	return fmt.Sprintf("%d banner, %d timeout, %d wrong peer, %d stale, %d auth, %d limits, %d evicted, %d other",
+		n.Banner, n.Timeout, n.WrongPeer, n.Stale, n.Auth, n.Limits, n.Evicted, n.Other)
+}
+
+func doorLine(n door.Counters) string {
+	return fmt.Sprintf("refused %d over all, %d for their source, %d for their prefix, %d for failures before; %d waited, %d evicted", n.OverAll, n.Source, n.Prefix, n.Rate, n.Waited, n.Evicted)
+}
+
+func (p Placement) line() string {
+	if p.Core == p.Intended {
+		return fmt.Sprintf("%d as intended, by %s", p.Core, p.By)
+	}
+	return withReason(fmt.Sprintf("%d, intended %d by %s", p.Core, p.Intended, p.By), p.Reason)
+}
+
+// short is the core, with the one that was meant if that is another.
+func (p Placement) short() string {
+	if p.Core == p.Intended {
+		return fmt.Sprint(p.Core)
+	}
+	return fmt.Sprintf("%d not %d", p.Core, p.Intended)
+}
+
+func (t ThrottleStats) unit() string {
+	if t.Of == "dispatch" {
+		return "bytes of all connections"
+	}
+	return t.Of
+}
+
+// of is a limit, if there is one.
+func of(limit int64) string {
+	if limit == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" of %d", limit)
+}
+
+// lossyText says that a connection ends with its TCP connection.
+func lossyText(st ConnStats) string {
+	if st.Lossy {
+		return "lossy"
+	}
+	return ""
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "-"
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func flags(io *dataplane.HandlerStats) string {
+	text := ""
+	if io.Writing {
+		text += ", writing"
+	}
+	if io.Throttled {
+		text += ", throttled"
+	}
+	if io.QueueFull > 0 {
+		text += fmt.Sprintf(", found full %d times", io.QueueFull)
+	}
+	return text
+}
+
+func coreState(c *dataplane.CoreStats) string {
+	switch {
+	case c.Failed != "":
+		return "failed"
+	case c.Stalled:
+		return "stalled"
+	case c.State == dataplane.CoreDraining.String():
+		return "draining"
+	}
+	return "ok"
+}
+
+// brief rounds a latency to three digits.
+func brief(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit)
+}
+
+// seconds rounds a duration for a column.
+func seconds(d time.Duration) time.Duration {
+	if d >= time.Second {
+		return d.Round(10 * time.Millisecond)
+	}
+	return d.Round(10 * time.Microsecond)
+}
+
+func withReason(text, reason string) string {
+	if reason == "" {
+		return text
+	}
+	return text + " (" + reason + ")"
+}
+
+func nonEmpty(list ...string) []string {
+	var out []string
+	for _, s := range list {
+		if s != "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// textTable aligns columns.
+type textTable struct {
+	w   *tabwriter.Writer
+	end string // of a row: columns are aligned to the right up to a tab
+}
+
+func newTable(w io.Writer, flags uint) textTable {
+	t := textTable{w: tabwriter.NewWriter(w, 0, 0, 2, ' ', flags), end: "\n"}
+	if flags&tabwriter.AlignRight != 0 {
+		t.end = "\t\n"
+	}
+	return t
+}
+
+func (t textTable) row(cells ...any) {
+	for i, c := range cells {
+		if i > 0 {
+			fmt.Fprint(t.w, "\t")
+		}
+		fmt.Fprint(t.w, c)
+	}
+	fmt.Fprint(t.w, t.end)
+}
+
+// flush writes the table out, into memory: it cannot fail.
+func (t textTable) flush() { _ = t.w.Flush() }
