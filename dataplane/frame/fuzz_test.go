@@ -16,6 +16,7 @@ func FuzzDecoder(f *testing.F) {
 	for m := range modes {
 		for num := range uint8(6) {
 			f.Add(uint8(m), false, num, uint8(0), uint8(0x0E), uint16(8), uint64(0x0005_0003_0011_0029), uint32(0), pattern(100, 1))
+			f.Add(uint8(m), false, num, uint8(0), uint8(0x0E), uint16(8), uint64(0x0029), uint32(0), pattern(100, 1)) // the last is empty
 		}
 		f.Add(uint8(m), false, uint8(4), uint8(1), uint8(1), uint16(65535), uint64(0x0005_0000_0000_0031), uint32(0), pattern(100, 1))
 		f.Add(uint8(m), false, uint8(4), uint8(0), uint8(0), uint16(0), uint64(0x0000_0000_0000_0000), uint32(300), pattern(100, 1))
