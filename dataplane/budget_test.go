@@ -205,18 +205,20 @@ func testAReceivedMessageThatIsSent(t *testing.T, toSend func(m *Message) *Messa
 func TestASlowMessageEndsItsConnection(t *testing.T) {
 	for _, one := range []struct {
 		name  string
+		mode  wireMode
 		rate  int  // bytes a second that come
 		press bool // others wait
 		want  time.Duration
 	}{
-		{"at half the rate", 5 * kib, false, 21 * time.Second},
-		{"above the rate", 11 * kib, false, 0},
-		{"above the rate, but others wait", 11 * kib, true, 2 * time.Second},
+		{"at half the rate", wireModes[1], 5 * kib, false, 21 * time.Second},
+		{"at half the rate, in msgr1", plain1, 5 * kib, false, 21 * time.Second},
+		{"above the rate", wireModes[1], 11 * kib, false, 0},
+		{"above the rate, but others wait", wireModes[1], 11 * kib, true, 2 * time.Second},
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			th := NewThrottle(1)
 			b := newBed(t, nil)
-			c := b.conn(OpenOptions{LeastRate: 10 * kib, MessageGrace: 10 * time.Second, Throttles: &Throttles{Shared: th}})
+			c := b.connMode(OpenOptions{LeastRate: 10 * kib, MessageGrace: 10 * time.Second, Throttles: &Throttles{Shared: th}}, one.mode)
 			other := b.conn(OpenOptions{Throttles: &Throttles{Shared: th}})
 			rest := c.part(1, 1<<20, 100)
 			if one.press {

@@ -59,7 +59,7 @@ func span(from, to uint64) (list []uint64) {
 
 // The rows of msgr2.md 9.11: 5 messages were sent and 2 acknowledged, 2 more are queued
 // while the connection is down, the peer had sent 3.
-// Matrix: SE-25, FT-31
+// Matrix: SE-25, FT-31, V1-11
 func TestSequenceNumbersAfterEachKindOfReconnect(t *testing.T) {
 	for _, one := range []struct {
 		name       string

@@ -85,7 +85,7 @@ func TestPostedDataLiesInTheMemoryOfTheUserWhereverTheStreamIsCut(t *testing.T) 
 		for _, large := range []int{100, 1 << 20} {
 			msg := &Message{TID: 7, DataOff: 9, Front: payload(1, 21), Middle: payload(2, 13), Data: payload(3, 110)}
 			size := len(newModeCodec(t, mode).message(1, 0, msg))
-			for cut := 0; cut <= size; cut += 1 + cut%3 {
+			for cut := 0; cut <= size; cut += coarse(receive) + cut%3 {
 				c, ts, kept := postBed(t, mode, receive, large)
 				g, other := newTarget(7, 160), newTarget(8, 160)
 				must(t, c.h.AddPosting(&g.Posting))
@@ -152,7 +152,7 @@ func TestAPostingIsWithdrawnAtEveryByte(t *testing.T) {
 		for _, large := range []int{100, 1 << 20} {
 			msg := &Message{TID: 7, DataOff: 9, Front: payload(1, 21), Middle: payload(2, 13), Data: payload(3, 110)}
 			size := len(newModeCodec(t, mode).message(1, 0, msg))
-			for cut := range size {
+			for cut := 0; cut < size; cut += coarse(receive) {
 				c, ts, kept := postBed(t, mode, receive, large)
 				g := newTarget(7, 160)
 				must(t, c.h.AddPosting(&g.Posting))
@@ -187,7 +187,7 @@ func TestAPostingIsWithdrawnAtEveryByte(t *testing.T) {
 
 // The ack in a message frees one of ours, and that runs the user's code, between the last
 // byte of the message and its dispatch.
-// Matrix: V1-13
+// Matrix: V1-13, SE-28
 func TestAPostingIsWithdrawnWhileItsMessageIsHandedOver(t *testing.T) {
 	for _, size := range []int{100, 100_000} {
 		for _, mode := range wireModes {
@@ -222,7 +222,7 @@ func TestAPostingIsForTheMessageThatComesAgain(t *testing.T) {
 		for _, large := range []int{100, 1 << 20} {
 			msg := &Message{TID: 7, Front: payload(1, 21), Data: payload(3, 110)}
 			size := len(newModeCodec(t, mode).message(1, 0, msg))
-			for cut := 0; cut < size; cut += 1 + cut%3 {
+			for cut := 0; cut < size; cut += coarse(receive) + cut%3 {
 				c, ts, kept := postBed(t, mode, receive, large)
 				g := newTarget(7, 160)
 				must(t, c.h.AddPosting(&g.Posting))
@@ -418,7 +418,7 @@ func TestCompressedDataIsCopiedToItsPosting(t *testing.T) {
 func TestAPostingGoesAlongToAnotherCore(t *testing.T) {
 	overModes(t, func(t *testing.T, mode wireMode, receive ReceiveMode) {
 		for _, when := range []string{"never", "before", "leaving", "between", "behind", "another"} {
-			for cut := 0; cut < 400; cut += 11 {
+			for cut := 0; cut < 400; cut += 7 + 4*coarse(receive) {
 				change := func(cfg *Config, d *fakedriver.Driver) { receiving(receive)(cfg, d); cfg.LargeFrom = 100 }
 				a, b := twoBeds(t, change)
 				c := a.connMode(OpenOptions{}, mode)

@@ -16,7 +16,6 @@ var (
 	deadline = planetest.Deadline
 	must     = planetest.Must
 	linkPair = planetest.LinkPair[*Link, *Listener]
-	netPair  = planetest.NetPair[*Link, *Listener]
 )
 
 // overBackends runs f over each engine of the build. One that the kernel

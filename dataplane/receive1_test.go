@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
@@ -151,19 +150,6 @@ func TestDamageAnywhereInASignedMessageOfMsgr1IsAFault(t *testing.T) {
 	}
 }
 
-// Matrix: V1-05
-func TestAnAbortedMessageOfMsgr1EndsTheConnection(t *testing.T) {
-	for _, size := range []int{10, 70_000} {
-		c := newBed(t, nil).conn1(OpenOptions{})
-		wire := c.peer.message(1, 0, &Message{Data: make([]byte, size)})
-		wire[len(wire)-1] = 0
-		c.flow(wire)
-		if len(c.own.list()) != 0 || !errors.Is(c.own.fault(), frame1.ErrAborted) || c.c.Snapshot().PoolInUse != 0 {
-			t.Errorf("%d bytes: %d messages, fault %v", size, len(c.own.list()), c.own.fault())
-		}
-	}
-}
-
 // Wherever the socket ends, what the message held of the throttles comes back.
 func TestUnitsOfMsgr1ReturnWhereverTheSocketEnds(t *testing.T) {
 	for _, large := range []int{300, 1 << 20} {
@@ -234,19 +220,6 @@ func TestAMessageOfMsgr1WaitsForTheFirstThrottleThatIsFull(t *testing.T) {
 			t.Errorf("throttle %d: the second message does not come", full)
 		}
 		kept[1].Release()
-	}
-}
-
-func TestASlowMessageOfMsgr1EndsItsConnection(t *testing.T) {
-	c := newBed(t, nil).conn1(OpenOptions{LeastRate: 10 * kib, MessageGrace: 10 * time.Second})
-	rest := c.part(1, 1<<20, 100)
-	for now := 0; now < 40 && c.own.fault() == nil; now++ {
-		c.sock.Arrive(rest[:5*kib])
-		rest = rest[5*kib:]
-		c.after(time.Second)
-	}
-	if !errors.Is(c.own.fault(), ErrTooSlow) || countsOf(c.c).TooSlow != 1 || c.c.Snapshot().PoolInUse != 0 {
-		t.Errorf("fault %v", c.own.fault())
 	}
 }
 

@@ -83,9 +83,7 @@ func TestAbortedEncryptedFramesNeverHappened(t *testing.T) {
 			all = append(append(all, given...), c.peer.message(2, 0, second)...)
 			c.sock.Arrive(all)
 			c.settle()
-			if err := c.own.fault(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.own.fault())
 			checkReceived(t, c.own.list(), []*Message{{TID: 1}, second})
 			if st := c.h.statistics(c.c); st.InSeq != 2 || st.Gaps != 0 || st.Duplicates != 0 || countsOf(c.c).Aborted != 1 {
 				t.Errorf("%+v", st)

@@ -258,21 +258,6 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 	}
 }
 
-// Matrix: TH-12
-func TestRaisingALimitWakesAllThatFit(t *testing.T) {
-	th := NewThrottle(1)
-	tc := newThrottledConns(t, 5, &Throttles{Frames: th})
-	for i, c := range tc.conns {
-		c.sock.Arrive(c.peer.message(1, 0, &Message{TID: uint64(i)}))
-		tc.settle()
-	}
-	th.SetLimit(4)
-	tc.settle()
-	if len(tc.order) != 4 || th.Waiting() != 1 {
-		t.Fatalf("%d messages under a limit of 4, %d wait", len(tc.order), th.Waiting())
-	}
-}
-
 // Whatever becomes of a message, its units return exactly once.
 // Matrix: RP-03, TH-05, INV-06
 func TestUnitsReturnWhateverBecomesOfAMessage(t *testing.T) {

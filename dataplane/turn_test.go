@@ -195,7 +195,7 @@ func TestAVisitStaysLongerWithALargeMessageWhereOnlySuchOnesWait(t *testing.T) {
 
 // Matrix: TH-09
 func TestAStreamThatNeverEndsDelaysASmallMessageByOneVisit(t *testing.T) {
-	for _, size := range []int{64, 4 << 10, 64 << 10, 1 << 20, 8 << 20} {
+	for _, size := range []int{64, 64 << 10, 8 << 20} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			k := newCrowd(t, 2)
 			loud, quiet := k.conns[0], k.conns[1]
