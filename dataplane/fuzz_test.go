@@ -60,8 +60,8 @@ func feedStream(t *testing.T, stream, cuts []byte, receive ReceiveMode, mode wir
 	}
 	c.arriveCut(stream, cuts)
 	err := c.own.fault()
-	if c.c.Snapshot().PoolInUse != 0 || ts.Messages.Used()+ts.Bytes.Used()+ts.Dispatch.Used() != 0 {
-		t.Fatalf("%d bytes of buffers, %d messages and %d bytes of the throttles are lost", c.c.Snapshot().PoolInUse, ts.Messages.Used(), ts.Bytes.Used())
+	if c.c.Snapshot().PoolInUse != 0 || ts.Frames.Used()+ts.Bytes.Used()+ts.Shared.Used() != 0 {
+		t.Fatalf("%d bytes of buffers, %d messages and %d bytes of the throttles are lost", c.c.Snapshot().PoolInUse, ts.Frames.Used(), ts.Bytes.Used())
 	}
 	bad := errors.Is(err, frame.ErrFrame) || errors.Is(err, ErrUnexpectedFrame) || errors.Is(err, ErrCloseReceived)
 	return verdict{c.own.list(), int(c.h.stats.unaskedAcks + c.h.stats.acksIn), bad, err != nil}
