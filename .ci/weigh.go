@@ -26,15 +26,15 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 89000,
-	"lines of the library":                63500,
+	"lines without tests":                 82700,
+	"lines of the library":                64500,
 	"lines of bench":                      9000,
 	"lines of cmd":                        9300,
-	"lines of tests":                      97000,
-	"root of control, lines":              10400,
-	"root of control, files":              81,
-	"root of control, files in a circle":  79,
-	"root of control, arrows back up":     120,
+	"lines of tests":                      86500,
+	"root of control, lines":              4200,
+	"root of control, files":              35,
+	"root of control, files in a circle":  12,
+	"root of control, arrows back up":     20,
 	"public packages":                     34,
 	"exported names of public packages":   2465,
 	"words in comments that name nothing": 0,
