@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
@@ -18,10 +19,19 @@ import (
 // on the core. The other side is in reply.go.
 
 var (
-	// ErrSessionLost: the session that carried a request is gone, by a reset, a
-	// remote reset or the end of the connection. Nobody knows whether the peer has
-	// carried the request out. The error of the connection is wrapped beside it.
+	// ErrNotSent: the connection, or the context of a call that waits for room, has ended
+	// before anything of the request was written: the peer has not seen it. The reason is
+	// wrapped beside it, as by the next two.
+	ErrNotSent = errors.New("control: request not sent")
+	// ErrSessionLost: the request was sent, and the session that carried it is gone, by a
+	// reset, a remote reset or the end of the connection. Nobody knows whether the peer has
+	// carried the request out.
 	ErrSessionLost = errors.New("control: session lost before the reply")
+	// ErrRefused: nothing of the request was written, and the same call fails again: the
+	// connection was over before it (ErrClosed), the request cannot be sent (ErrTooLarge,
+	// ErrTIDInUse, ErrInUse, ErrOnCore), or dialling the peer again is of no use (ErrAuth,
+	// ErrWrongPeer, handshake.ErrPeerType, ErrMissingFeatures).
+	ErrRefused = errors.New("control: request refused")
 	// ErrTooManyCalls: Config.MaxCalls are under way on the connection.
 	ErrTooManyCalls = errors.New("control: too many calls under way")
 	// ErrTIDInUse: a call with this transaction id is under way on the connection.
@@ -36,13 +46,21 @@ var (
 // Call takes over one reference to msg, also when it fails. The caller gets one to
 // the reply, which counts against Config.DispatchBytes until Release.
 //
-// When ctx ends Call returns its cause at once, a request that was not written yet
-// is withdrawn, and a reply that comes later goes to the dispatchers, as does all
-// that nobody waits for. It fails with ErrSessionLost when the session is lost: a
-// lossless session that reconnects is not. A peer that lost its session and may
-// come back without a reset (Policy.ResetCheck) can leave a call without an answer:
-// ctx should have a deadline. At the bounds of the queue and at Config.MaxCalls Call
-// waits for room, as SendContext does. Other errors are those of Send.
+// The error says what its caller may do:
+//
+//   - ErrNotSent: call again; on another connection if this one is over.
+//   - ErrSessionLost: call again only if the peer may carry the request out twice.
+//   - ErrRefused: change the request, or Connect; calling again is of no use.
+//   - The cause of ctx: as for ErrSessionLost, unless it comes with ErrNotSent.
+//
+// Over a reconnect of a lossless session Call waits on. If the peer has lost the session,
+// as after its restart, a request that was not written yet goes on to the new one, in its
+// place among the others, and one that was written fails. A peer that comes back without
+// a reset (Policy.ResetCheck) can leave a call without an answer: ctx should have a
+// deadline. When ctx ends Call returns at once, a request that was not written yet is
+// withdrawn, and a reply that comes later goes to the dispatchers, as does all that nobody
+// waits for. At the bounds of the queue and at Config.MaxCalls Call waits for room, as
+// SendContext does.
 //
 // Any goroutine but a core's: there it fails at once with ErrOnCore.
 func (c *Conn) Call(ctx context.Context, msg *Message, opts ...CallOption) (*Message, error) {
@@ -103,8 +121,8 @@ type Request struct {
 	Buffer []byte
 	// Done is called once for each Start that has succeeded, on the core that owns
 	// the connection: with the reply, which is valid during the call unless it is
-	// retained, or with the reason why there is none: ErrSessionLost,
-	// context.Canceled after Cancel, ErrTIDInUse. It must not block, like
+	// retained, or with the reason why there is none: those of Call, and
+	// context.Canceled after Cancel. It must not block, like
 	// Dispatcher.Fast, and may start the request again. On the connection to
 	// ourselves it runs on the goroutine of that connection.
 	Done func(r *Request, reply *Message, err error)
@@ -121,7 +139,8 @@ type Request struct {
 	next      *Request // in the same bucket
 	tid       uint64
 	taken     bool              // it is among the calls
-	queued    bool              // and the message was not written yet
+	queued    bool              // the message is in the sending queue
+	sent      bool              // the message was written, or another process may write it
 	posted    dataplane.Posting // of Buffer; without an id: not posted
 	delivered bool              // to ourselves: the message has come to the dispatchers
 }
@@ -143,7 +162,7 @@ func (c *Conn) Start(r *Request) error {
 	}
 	err := c.calls.enter()
 	if err == nil {
-		r.conn, r.next, r.taken, r.queued, r.delivered = c, nil, false, false, false
+		r.conn, r.next, r.taken, r.queued, r.sent, r.delivered = c, nil, false, false, c.local, false
 		if r.waiting == nil {
 			c.m.cfg.Requests.begin(context.Background(), c, r)
 		}
@@ -193,35 +212,44 @@ type trackedRequest Request
 func (t *trackedRequest) Taken() {
 	r := (*Request)(t)
 	c := r.conn
-	r.queued = true
+	r.taken, r.queued = true, true
 	c.calls.name(r, &c.m.lastTID)
-	if c.calls.table.add(r) {
-		r.taken = true
-		return
+	if !c.calls.table.add(r) {
+		c.s.Handler().Withdraw(r.Message)
+		r.finish(nil, fmt.Errorf("%w: %w: %d", ErrRefused, ErrTIDInUse, r.tid))
 	}
-	r.taken = true
-	c.s.Handler().Withdraw(r.Message)
-	r.finish(nil, fmt.Errorf("%w: %d", ErrTIDInUse, r.tid))
 }
 
 // Left implements dataplane.Tracker.
-func (t *trackedRequest) Left() {
+func (t *trackedRequest) Left(o dataplane.Outcome) {
 	r := (*Request)(t)
-	r.queued = false
-	if !r.taken { // the connection was closed when it came
-		r.finish(nil, r.conn.lostError())
-		return
+	r.queued, r.sent = false, o != dataplane.OutcomeDropped
+	switch {
+	case !r.taken: // the connection was closed when it came
+		r.finish(nil, r.lostError())
+	case r.sent:
+		r.postBuffer() // what comes before can not be the reply
 	}
-	r.postBuffer() // what comes before can not be the reply
+}
+
+// lostError is the error of a request whose session is gone.
+func (r *Request) lostError() error {
+	switch err := r.conn.Err(); {
+	case r.sent:
+		return r.conn.lostError(ErrSessionLost)
+	case errors.Is(err, ErrAuth), errors.Is(err, ErrWrongPeer), errors.Is(err, handshake.ErrPeerType), errors.Is(err, ErrMissingFeatures):
+		return r.conn.lostError(ErrRefused)
+	}
+	return r.conn.lostError(ErrNotSent)
 }
 
 // start is Start, but it waits for room.
 func (w *waitingCall) start(ctx context.Context, c *Conn) error {
 	if c.m.plane.OnCore() {
-		return ErrOnCore
+		return fmt.Errorf("%w: %w", ErrRefused, ErrOnCore)
 	}
 	if err := context.Cause(ctx); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
 	err := c.Start(&w.Request)
 	for w.mustWait(err, c) {
@@ -238,8 +266,11 @@ func (w *waitingCall) start(ctx context.Context, c *Conn) error {
 		case <-sendable:
 		case <-room:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return fmt.Errorf("%w: %w", ErrNotSent, context.Cause(ctx))
 		}
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	return err
 }
@@ -249,9 +280,9 @@ func (w *waitingCall) mustWait(err error, c *Conn) bool {
 	return errors.Is(err, ErrTooManyCalls) || errors.Is(err, ErrQueueFull) || errors.Is(err, ErrHandedOver) && !c.s.HandedOver()
 }
 
-// lose ends all calls of c, in the order of their ids: the session is gone. On the
-// core.
-func (k *calls) lose(c *Conn) {
+// lose ends all calls of c, in the order of their ids: the session is gone. If the
+// connection goes on those that were not sent do. On the core.
+func (k *calls) lose(c *Conn, goesOn bool) {
 	if c.local {
 		k.loseLocal(c)
 		return
@@ -259,11 +290,10 @@ func (k *calls) lose(c *Conn) {
 	if k.table.n == 0 {
 		return
 	}
-	err := c.lostError()
 	for _, r := range k.table.all() {
-		if r.taken {
+		if r.taken && (r.sent || !goesOn) {
 			r.drop()
-			r.finish(nil, err)
+			r.finish(nil, r.lostError())
 		}
 	}
 }
@@ -344,7 +374,7 @@ func (k *calls) answered(m *Message) bool {
 		return false
 	}
 	r := k.table.get(m.TID)
-	if r == nil || r.queued { // nobody can answer what was not sent
+	if r == nil || !r.sent { // nobody can answer what was not sent
 		return false
 	}
 	k.table.remove(r)
@@ -557,7 +587,7 @@ func (k *calls) loseLocal(c *Conn) {
 	k.lock.Unlock()
 	for _, r := range all {
 		if k.takeLocal(r) {
-			r.finish(nil, c.lostError())
+			r.finish(nil, r.lostError())
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 
 // callServer answers each request with its front, upper case, unless its type says
 // otherwise.
-func callServer(t *testing.T, v variant, policy string, later func(control.PendingReply, string)) *msgrtest.Node {
-	return nodeOf(t, v, "osd.0", policy, 1, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
+func callServer(t *testing.T, v variant, policy string, later func(control.PendingReply, string), change ...func(*msgrtest.NodeConfig)) *msgrtest.Node {
+	return nodeOf(t, v, "osd.0", policy, 1, append(change, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
 		switch m.Type {
 		case typeSilent:
 		case typeLater:
@@ -28,7 +28,7 @@ func callServer(t *testing.T, v variant, policy string, later func(control.Pendi
 			}
 		}
 		return true
-	}}))
+	}}))...)
 }
 
 const (

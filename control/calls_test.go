@@ -57,3 +57,29 @@ func TestTransactionIDsOfAMessengerDiffer(t *testing.T) {
 		seen[r.tid] = true
 	}
 }
+
+// An id that a user has chosen is given to no other request while it is under way.
+func TestATransactionIDOfAUserIsGivenToNobodyElse(t *testing.T) {
+	c := &Conn{m: &Messenger{}}
+	c.calls.table.add(&Request{tid: 2})
+	for _, want := range []uint64{1, 3} {
+		r := &Request{Message: &Message{}}
+		if c.calls.name(r, &c.m.lastTID); r.tid != want {
+			t.Errorf("got %d, want %d", r.tid, want)
+		}
+	}
+}
+
+// A peer may guess an id: what comes before the request was written is no reply.
+func TestNothingAnswersARequestThatWasNotWritten(t *testing.T) {
+	c, replies := &Conn{}, 0
+	r := &Request{conn: c, tid: 5, taken: true, Done: func(*Request, *Message, error) { replies++ }}
+	c.calls.table.add(r)
+	m := &Message{TID: 5}
+	if c.calls.answered(m) || replies != 0 {
+		t.Errorf("answered before it was written")
+	}
+	if r.sent = true; !c.calls.answered(m) || replies != 1 {
+		t.Errorf("not answered behind that: %d replies", replies)
+	}
+}

@@ -82,12 +82,12 @@ func (c *Conn) sendError(err error) error {
 	}
 }
 
-// lostError says why the session is gone.
-func (c *Conn) lostError() error {
+// lostError is what, with the reason why the session is gone.
+func (c *Conn) lostError(what error) error {
 	if err := c.Err(); err != nil {
-		return fmt.Errorf("%w: %w", ErrSessionLost, err)
+		return fmt.Errorf("%w: %w", what, err)
 	}
-	return ErrSessionLost
+	return what
 }
 
 // SendContext is Send, but it waits for room where Send returns ErrQueueFull,

@@ -72,7 +72,8 @@ type Dispatcher struct {
 	// connection took its place.
 	Reset func(c *Conn, replace bool)
 	// RemoteReset: the peer lost its session. What was queued and not
-	// delivered is dropped, as is what waits for Queued; the connection goes on.
+	// delivered is dropped, as is what waits for Queued; the connection goes on,
+	// and requests (Conn.Call) that were not written yet with it.
 	RemoteReset func(c *Conn)
 	// KeepaliveAck: the peer answered the keepalive that left us at that time,
 	// on the wall clock.
@@ -100,7 +101,7 @@ func (u user) Idle() <-chan struct{} {
 
 func (u user) Closed() {
 	u.c.over.Store(true)
-	u.c.calls.lose(u.c)
+	u.c.calls.lose(u.c, false)
 	u.c.postings.lose(u.c)
 	u.c.reads.Load().lose()
 }
@@ -160,10 +161,11 @@ func (u user) Moved(_ *dataplane.Handler, from *dataplane.Core, ev dataplane.Mov
 func (u user) Happened(_ *dataplane.Handler, what any) {
 	u.c.m.s.EnterCore()
 	defer u.c.m.s.LeaveCore()
-	if _, lost := what.(sessions.RemoteReset); lost {
+	_, goesOn := what.(sessions.RemoteReset)
+	if goesOn {
 		u.c.queue.discard(u.c)
 	}
-	u.c.calls.lose(u.c)
+	u.c.calls.lose(u.c, goesOn)
 	u.c.postings.lose(u.c)
 	for _, d := range u.c.m.chain.list {
 		switch ev := what.(type) {

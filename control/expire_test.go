@@ -3,6 +3,8 @@ package control_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -98,5 +100,58 @@ func TestASessionThatIsResumedDoesNotEnd(t *testing.T) {
 	receives(t, ctx, server, 1, 2, 3)
 	if resets.Load() != 0 {
 		t.Error("reset")
+	}
+}
+
+// lateClock has timers of an hour that go off although they were stopped, as one does
+// that fires at that moment.
+type lateClock struct {
+	pressedClock
+	mu   sync.Mutex
+	late []func() // guarded by mu
+}
+
+func (c *lateClock) AfterFunc(d time.Duration, f func()) func() bool {
+	if anHour(d) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.late = append(c.late, f)
+	}
+	return c.pressedClock.AfterFunc(d, f)
+}
+
+func (c *lateClock) timers() []func() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.late)
+}
+
+func TestTheTimerOfAnEarlierWaitEndsNoSession(t *testing.T) {
+	ctx := deadline(t)
+	var resets atomic.Int64
+	clock := &lateClock{}
+	server := nodeOf(t, variants[0], "osd.0", "SFS", 1, withAge(time.Hour, &resets), func(c *msgrtest.NodeConfig) { c.Clock = clock })
+	client := nodeOf(t, variants[0], "client.1", "LLC", 2)
+	conn := client.Dial(server)
+	send(t, conn, 1)
+	receives(t, ctx, server, 1)
+	away := client.Probe.ArmNext(msgrtest.MustPoint("BANNER_WRITE"), msgrtest.Stall())
+	b := client.Probe.ArmNext(msgrtest.MustPoint("MESSAGE_WRITE"), msgrtest.Fault())
+	send(t, conn, 2)
+	client.Hit(ctx, b)
+	waits := func(n int) {
+		t.Helper()
+		eventually(t, ctx, "a wait", func() bool { return len(clock.timers()) == n && statsOf(t, server.Messenger).Standby == 1 })
+	}
+	waits(1)
+	away.Release()
+	receives(t, ctx, server, 1, 2)
+	end(t, client.Messenger)
+	waits(2)
+	for i, expired := range []uint64{0, 1} {
+		clock.timers()[i]()
+		if n := statsOf(t, server.Messenger).Counters.Expired; n != expired {
+			t.Fatalf("%d sessions have ended behind timer %d, want %d", n, i+1, expired)
+		}
 	}
 }

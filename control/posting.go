@@ -129,7 +129,7 @@ func (p *Posting) arm() error {
 	case errors.Is(err, dataplane.ErrPostingTID):
 		return fmt.Errorf("%w: %d is posted", ErrTIDInUse, p.armed.TID)
 	case err != nil:
-		return p.conn.lostError()
+		return p.conn.lostError(ErrSessionLost)
 	}
 	return nil
 }
@@ -242,7 +242,7 @@ func (*postings) lose(c *Conn) {
 	for _, a := range c.s.Handler().Postings() {
 		// One that another's Done has withdrawn, or posted again, is not among them.
 		if p, ok := a.User.(*postedByUser); ok && c.s.Handler().RemovePosting(c.s.Handler().Core(), a) {
-			(*Posting)(p).end(c.lostError())
+			(*Posting)(p).end(c.lostError(ErrSessionLost))
 		}
 	}
 }

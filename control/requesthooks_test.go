@@ -157,9 +157,10 @@ func TestHooksLearnOfCallsThatFail(t *testing.T) {
 			t.Fatal(err)
 		}
 		asking.check(t, ctx, "call three", "three: "+control.ErrClosed.Error())
-		if _, err := conn.Call(context.WithValue(ctx, nameKey{}, "four"), control.NewMessage(1, nil, nil)); !errors.Is(err, control.ErrClosed) {
+		_, err := conn.Call(context.WithValue(ctx, nameKey{}, "four"), control.NewMessage(1, nil, nil))
+		if !errors.Is(err, control.ErrClosed) {
 			t.Fatal(err)
 		}
-		asking.check(t, ctx, "call four", "four: "+control.ErrClosed.Error())
+		asking.check(t, ctx, "call four", "four: "+err.Error())
 	})
 }

@@ -175,13 +175,14 @@ func (h *Handler) Delay(notify bool, answer func(Snapshot)) {
 	})
 }
 
-// ResetSession forgets the session: everything queued and sent is dropped and
-// both sequences start anew if full, else only the received sequence.
+// ResetSession forgets the session: everything queued and sent is dropped, but for
+// messages of SendTracked that are not written yet, and both sequences start anew if
+// full, else only the received sequence.
 func (h *Handler) ResetSession(full bool) {
 	h.post(1, func(h *Handler, _ *Core) {
 		h.inSeq, h.unacked = 0, 0
 		if full {
-			h.clear()
+			h.clear(true)
 			h.outSeq = 0
 		}
 	})
@@ -311,7 +312,7 @@ func (h *Handler) Close(done func()) {
 		h.state = StateDrop
 		h.reportQueued = false
 		h.closeSocket(ErrDropped)
-		h.clear()
+		h.clear(false)
 		c.AddLoad(-1)
 		if done != nil {
 			done()

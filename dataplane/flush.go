@@ -137,12 +137,12 @@ func (b *flush) wrote(m *Message) {
 		b.giveBack() // users may look
 		t := h.uncharge(m, OutcomeWritten)
 		m.releaseOn(b.local)
-		left(t)
+		left(t, OutcomeWritten)
 	default:
 		h.sent.push(m)
 		if t := m.tracker; t != nil {
 			m.tracker = nil
-			t.Left()
+			t.Left(OutcomeWritten)
 		}
 	}
 }

@@ -360,7 +360,7 @@ func (h *Handler) takeInbox() {
 func (h *Handler) releaseMessage(m *Message, o Outcome) {
 	t := h.uncharge(m, o)
 	m.Release()
-	left(t)
+	left(t, o)
 }
 
 // uncharge says that m is not in a queue of the handler any more. It returns who is
@@ -476,14 +476,23 @@ func (h *Handler) endFraming(s *loop.Socket) {
 	h.enc = nil
 }
 
-// clear empties every queue.
-func (h *Handler) clear() {
+// clear empties every queue. Messages that a Tracker follows, which nobody has written
+// yet, stay if keep says so, in their order.
+func (h *Handler) clear(keep bool) {
 	h.takeInbox()
 	for m := h.sent.pop(); m != nil; m = h.sent.pop() {
 		h.releaseMessage(m, h.leftover())
 	}
+	var kept messageList
 	for m := h.queue.pop(); m != nil; m = h.queue.pop() {
+		if keep && m.tracker != nil {
+			kept.push(m)
+			continue
+		}
 		h.releaseMessage(m, h.leftover())
+	}
+	for m := kept.pop(); m != nil; m = kept.pop() {
+		h.queue.push(m)
 	}
 	h.ping, h.pong, h.unacked = false, false, 0
 	h.wantPing.Store(false)

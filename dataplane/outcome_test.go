@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -81,17 +82,65 @@ func TestFreeLearnsThatAClosedConnectionDroppedAMessage(t *testing.T) {
 	}
 }
 
-type ignorant struct{}
+// follower notes that its message has left the queue, and how.
+type follower struct{ left []Outcome }
 
-func (ignorant) Taken() {}
-func (ignorant) Left()  {}
+func (*follower) Taken()           {}
+func (f *follower) Left(o Outcome) { f.left = append(f.left, o) }
+
+func (f *follower) check(t *testing.T, want ...Outcome) {
+	t.Helper()
+	if !slices.Equal(f.left, want) {
+		t.Errorf("the tracker heard %v, want %v", f.left, want)
+	}
+}
+
+// A full reset drops a message that was written, though the new session could replay it:
+// the peer may have it.
+func TestATrackedMessageOutlivesAResetUnlessItWasWritten(t *testing.T) {
+	c, got := newBed(t, nil).conn(OpenOptions{}), outcomes{}
+	var written, waits, last follower
+	must(t, c.h.SendTracked(got.message(1), &written))
+	c.settle()
+	written.check(t, OutcomeWritten)
+	c.h.Delay(false, nil)
+	c.h.RequeueSent()
+	must(t, c.h.SendTracked(got.message(2), &waits))
+	must(t, c.h.Send(got.message(3)))
+	c.settle()
+	must(t, c.h.SendTracked(got.message(4), &last)) // in the inbox when the session ends
+	c.h.ResetSession(true)
+	c.settle()
+	got.check(t, outcomes{1: OutcomeDropped, 3: OutcomeDropped})
+	waits.check(t)
+	last.check(t)
+	if held, _ := c.h.QueuedOut(); held != 2 || c.h.queue.n != 2 || c.h.queue.peek().TID != 2 {
+		t.Errorf("%d messages are held, %d queued, want 2 with the older one first", held, c.h.queue.n)
+	}
+	c.h.Close(nil)
+	c.settle()
+	waits.check(t, OutcomeDropped)
+	last.check(t, OutcomeDropped)
+}
+
+func TestATrackerLearnsThatAnotherProcessHasItsMessage(t *testing.T) {
+	c, got := newBed(t, nil).conn(OpenOptions{}), outcomes{}
+	c.h.Delay(false, nil)
+	c.settle()
+	var f follower
+	must(t, c.h.SendTracked(got.message(1), &f))
+	c.h.HandedOver()
+	c.h.Close(nil)
+	c.settle()
+	f.check(t, OutcomeHandedOver)
+}
 
 func TestFreeLearnsThatAMessageWasWithdrawn(t *testing.T) {
 	c, got := newBed(t, nil).conn(OpenOptions{}), outcomes{}
 	c.h.Delay(false, nil)
 	c.settle()
 	m := got.message(1)
-	must(t, c.h.SendTracked(m, ignorant{}))
+	must(t, c.h.SendTracked(m, &follower{}))
 	c.h.Do(func(*Core) { c.h.Withdraw(m) })
 	c.settle()
 	got.check(t, outcomes{1: OutcomeDropped})

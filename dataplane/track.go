@@ -8,12 +8,15 @@ type Tracker interface {
 	// Taken: the core has the message, and nothing of it is written yet, so that
 	// whatever answers it comes later. A handler that is closed takes nothing.
 	Taken()
-	// Left: the message is no longer in the queue: it was written for the first
-	// time, withdrawn, or dropped with the session. It comes once, and last.
-	Left()
+	// Left: the message is no longer in the queue. OutcomeWritten: it went into a
+	// write for the first time, on a lossless session too. OutcomeDropped: it was
+	// withdrawn, or the connection has ended, and nothing of it was written.
+	// OutcomeHandedOver: another process has it. Left comes once, and last.
+	Left(o Outcome)
 }
 
-// SendTracked is Send for a message that t follows. On an error t hears nothing.
+// SendTracked is Send for a message that t follows: one that is not written yet
+// outlives a reset of its session. On an error t hears nothing.
 func (h *Handler) SendTracked(m *Message, t Tracker) error { return h.send(m, t) }
 
 // Withdraw drops a message that a Tracker has seen Taken and not yet Left: it
@@ -46,8 +49,8 @@ func (h *Handler) Do(f func(c *Core)) {
 
 // left tells who follows m that it has left the queue. The caller does it last, as
 // m may then be queued again.
-func left(t Tracker) {
+func left(t Tracker, o Outcome) {
 	if t != nil {
-		t.Left()
+		t.Left(o)
 	}
 }

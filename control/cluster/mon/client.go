@@ -276,7 +276,7 @@ func (c *Client) CommandWith(ctx context.Context, command map[string]string, dat
 			return commandOutput(command["prefix"], reply)
 		case errors.Is(err, context.DeadlineExceeded):
 			return Output{}, fmt.Errorf("%w: command %q to %v: %w", ErrNoAnswer, command["prefix"], s.to, err)
-		case !errors.Is(err, control.ErrSessionLost) && !errors.Is(err, control.ErrClosed):
+		case !errors.Is(err, control.ErrSessionLost) && !errors.Is(err, control.ErrNotSent) && !errors.Is(err, control.ErrClosed):
 			return Output{}, err
 		}
 	}

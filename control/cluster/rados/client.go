@@ -151,7 +151,7 @@ func (c *Client) attempt(ctx context.Context, r *request) (opReply, error) {
 	case err == nil:
 	case ctx.Err() != nil:
 		return opReply{}, fmt.Errorf("%w: osd.%d at %v: %w", ErrNoAnswer, r.place.osd, r.place.addr, context.Cause(ctx))
-	case wait.Err() != nil, errors.Is(err, control.ErrSessionLost), errors.Is(err, control.ErrClosed):
+	case wait.Err() != nil, errors.Is(err, control.ErrSessionLost), errors.Is(err, control.ErrNotSent), errors.Is(err, control.ErrClosed):
 		return opReply{}, errAgain
 	default:
 		return opReply{}, err

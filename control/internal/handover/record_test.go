@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/netip"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -85,6 +86,14 @@ func TestARecordOfAnotherVersionIsUnderstood(t *testing.T) {
 	}
 }
 
+// headersOf are the fields of each message of a session that stand beside the payload.
+func headersOf(s Session) (list [][6]uint64) {
+	for _, m := range slices.Concat(s.IO.Sent, s.IO.Replay, s.IO.Queued) {
+		list = append(list, [6]uint64{uint64(m.Type), uint64(m.Priority), uint64(m.Version), uint64(m.CompatVersion), uint64(m.DataOff), m.TID})
+	}
+	return list
+}
+
 func TestSessionsComeBackAsTheyWere(t *testing.T) {
 	plain := Session{Target: wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("1.2.3.4:5")}, Anonymous: true, Server: true, ResetCheck: true}
 	for _, list := range [][]Session{nil, {plain}, {someSession(), plain, someSession()}} {
@@ -101,6 +110,9 @@ func TestSessionsComeBackAsTheyWere(t *testing.T) {
 		}
 		for i := range got {
 			a, b := got[i], list[i]
+			if x, y := headersOf(a), headersOf(b); !slices.Equal(x, y) {
+				t.Errorf("messages came as %v, want %v", x, y)
+			}
 			a.IO, b.IO = dataplane.HandlerState{}, dataplane.HandlerState{}
 			if !reflect.DeepEqual(a, b) {
 				t.Errorf("got %+v, want %+v", a, b)
