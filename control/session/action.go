@@ -80,8 +80,8 @@ type (
 // Actions on the handler, the timer and the log.
 type (
 	// Suspend closes the handler's socket, if there is one. Notify: it says
-	// when there is something to send. Tell: this attempt gets the snapshot, 0
-	// for nobody.
+	// when there is something to send. ReplyTo is the attempt that gets the snapshot;
+	// 0: none.
 	Suspend struct {
 		Notify  bool
 		ReplyTo uint64
@@ -101,7 +101,7 @@ type (
 	// TellRemoteReset tells the user that the peer lost the session, likewise.
 	TellRemoteReset struct{}
 	// MoveHandler moves the handler to the core of the attempt's socket. The attempt
-	// has to report Arrived then, or Failed.
+	// has to report HandlerMoved then, or Failed.
 	MoveHandler struct {
 		Attempt  uint64
 		Accepted bool // by an accepted socket, else by one that we dialled
