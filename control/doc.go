@@ -70,9 +70,9 @@
 //
 // A handler reaches files on its core without waiting: Core.OpenFile, and [File], whose
 // example is a block server. File.ReadReply bounds the memory of replies, File.Hold has a
-// connection wait for the disk. [CoreLocal] keeps state of each core without a lock, Core.Post runs a task on another core, and
-// Core.Offload work that blocks. AddCore and RemoveCore change the number of cores
-// while connections go on.
+// connection wait for the disk. [CoreLocal] keeps state of each core without a lock,
+// Core.Post runs a task on another core, and Core.Offload work that blocks. AddCore and
+// RemoveCore change the number of cores while connections go on.
 //
 // # Watch
 //

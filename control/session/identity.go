@@ -99,8 +99,8 @@ func Found(a wire.Addr, known []*Peer, disproved bool) int {
 	return found
 }
 
-// FoundAs is Found for the peer of a certain name: who has proven another one is
-// not it, and who has proven this one is, whatever was disproved.
+// FoundAs is Found for the peer of a certain name: it excludes peers with another proven
+// name, and finds a peer that has proven this name even if a claim was disproved.
 func FoundAs(a wire.Addr, name wire.EntityName, known []*Peer, disproved bool) int {
 	found, best := -1, rankNone
 	if disproved {
@@ -114,17 +114,16 @@ func FoundAs(a wire.Addr, name wire.EntityName, known []*Peer, disproved bool) i
 	return found
 }
 
-// Doubles says whether the session is another one with the peer that s has dialled,
-// which knows only s.
+// Doubles says whether s is a second session with the peer of by, which we dialled: the
+// peer knows only by.
 func (s *Session) Doubles(by *Session) bool {
 	e, p := &s.Peer, &by.Peer
 	return !e.Dialled && e.Target == p.Target && e.Type == p.Type && !s.Policy.Lossy &&
 		e.NumberKnown && p.NumberKnown && e.Number == p.Number && p.Number >= 0
 }
 
-// Meant says which of the sessions that go by the first address of a frame the
-// peer p of an accepted socket means with it, or which one is in its way; -1:
-// none. same says whether the frame names session i, by its client cookie.
+// Meant says which of the sessions of the first address of a frame the peer p of an
+// accepted socket means, or which session is in its way; -1: none. same says whether the frame names session i, by its client cookie.
 func Meant(p Peer, addrs wire.AddrVec, known []*Lifecycle, same func(i int) bool) int {
 	meant, best := -1, 0
 	front := addrs.Front()
@@ -150,8 +149,8 @@ func Meant(p Peer, addrs wire.AddrVec, known []*Lifecycle, same func(i int) bool
 	return meant
 }
 
-// MayBegin returns why no new session may begin with who answers at the peer's
-// address, nil if one may.
+// MayBegin returns why no new session may begin with the process that answers at the
+// peer's address, nil if one may.
 func (l *Lifecycle) MayBegin(r *Run) error {
 	p := &l.Peer
 	switch {
