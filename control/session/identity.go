@@ -123,7 +123,8 @@ func (s *Session) Doubles(by *Session) bool {
 }
 
 // Meant says which of the sessions of the first address of a frame the peer p of an
-// accepted socket means, or which session is in its way; -1: none. same says whether the frame names session i, by its client cookie.
+// accepted socket means, or which session is in its way; -1: none. same says whether
+// the frame names session i, by its client cookie.
 func Meant(p Peer, addrs wire.AddrVec, known []*Lifecycle, same func(i int) bool) int {
 	meant, best := -1, 0
 	front := addrs.Front()
@@ -136,7 +137,7 @@ func Meant(p Peer, addrs wire.AddrVec, known []*Lifecycle, same func(i int) bool
 			if s.yields(&p) {
 				continue
 			}
-			r = 0 // in the way of who has no session here
+			r = 0 // in the way of a peer without a session here
 		case same(i):
 			r += 1 + rankDialled + 1
 		default:
