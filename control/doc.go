@@ -56,8 +56,8 @@
 //
 // Messenger.HandOver and [TakeOver] give listeners and lossless sessions to a new process,
 // and lose no message. After a restart without them the sessions are gone: RemoteReset tells
-// the peers, and their calls fail with [ErrSessionLost]. A session that waits for its peer
-// ends after Policy.StandbyAge.
+// the peers, and calls whose request was written fail with [ErrSessionLost]. A session that
+// waits for its peer ends after Policy.StandbyAge.
 //
 // # Drain
 //
