@@ -1,8 +1,7 @@
-// Command bench compares the messenger's io_uring and epoll flavours with what
-// else a Go program could use, end to end: plain package net with a goroutine
-// per connection and the same frames, the floor, a bare echo of bytes that shows
-// what TCP alone costs, the same with whole requests (floor+store), and the
-// messenger's loop without its frames. Both flavours are there in msgr1, too.
+// Command bench compares the messenger's io_uring and epoll flavours, in msgr2 and in
+// msgr1, with alternatives, end to end: package net with a goroutine per connection and
+// the same frames; the floor, a bare echo of bytes that shows the cost of TCP alone; the
+// floor with whole requests (floor+store); and the messenger's loop without its frames.
 //
 //	go run ./bench                # everything, a few minutes
 //	go run ./bench --quick        # fewer loads, within a minute
@@ -17,11 +16,11 @@
 // processes of their own and live at once; a client process loads them in turn, round by
 // round, in alternating order, so that each ratio compares two servers at nearly the same
 // moment. Servers and client are this same program, started with hidden arguments. They
-// end when it does, however it ends. The messenger runs with its default limits.
+// end with it, even if it is killed. The messenger runs with its default limits.
 //
 // Each reply brings the next request, so that a server is never without work. --pace
-// issues requests at a rate instead: that leaves CPU to be had, and shows what a server that
-// stands still for a moment does to all requests that are due meanwhile.
+// issues requests at a rate instead: the servers have spare CPU, and a pause of a server
+// delays all requests that are due meanwhile.
 //
 // In secure mode every frame is encrypted with AES-128-GCM, by the servers and
 // by the client, which checks every reply; the floor, the loop and the servers of

@@ -1,14 +1,14 @@
 // Package bpf decides in the kernel which core gets a new connection.
 //
 // Every core of a server listens on the same address with a socket of its own
-// (SO_REUSEPORT). Left alone the kernel spreads connections over these
-// listeners by a hash. This package loads an SK_REUSEPORT program that runs
-// once per SYN and picks the listener by rule instead, first match wins:
+// (SO_REUSEPORT). By default the kernel spreads connections over these listeners by
+// a hash. This package loads an SK_REUSEPORT program that runs once per SYN and picks
+// the listener by the first rule that matches:
 //
 //   - table: the peer's address and port, then its address alone, if the
 //     control plane pinned it to a core ([Steering.PinPort], [Steering.Pin]);
 //   - hint: the peer's source port modulo the number of cores, for ports of a
-//     range that peers only use on purpose ([LocalHintRange], [HintPort]);
+//     range that peers use for nothing else ([LocalHintRange], [HintPort]);
 //   - CPU: the core of the CPU that took the SYN;
 //   - otherwise the kernel's hash.
 //
@@ -18,7 +18,7 @@
 //
 // On Linux 5.14 and later, connections that wait in the accept queue of a
 // listener that closes move to another listener of the group instead of being
-// reset; [Info] says whether this is so.
+// reset; [Info] says whether the kernel does this.
 //
 // # What it needs
 //
@@ -31,9 +31,9 @@
 //
 // # What it never does
 //
-// It owns no socket: it neither opens, closes nor duplicates the listeners
-// that it is given, so a listener closes when its core closes it, and its slot
-// empties by itself. It does not decide which core should own a session.
+// It owns no socket: it does not open, close or duplicate listeners. A listener closes
+// when its core closes it, and its slot empties by itself. The package does not decide
+// which core should own a session.
 //
 // # Goroutine-safety
 //

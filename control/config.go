@@ -211,9 +211,8 @@ type Config struct {
 	// disturb them. Conns are *Conn there. For tests; nil costs nothing.
 	Probe probe.Probe
 
-	// Tracer sees every frame that is sent or received, those of handshakes included, in
-	// clear; nil costs nothing. That of package control/trace writes a file. Of a
-	// connection of msgr1 it sees the beginning and the end alone.
+	// Tracer sees every frame that is sent or received, also in handshakes and in msgr1, in
+	// clear; nil costs nothing. The Tracer of package control/trace writes a file.
 	Tracer tap.Tracer
 	// KeyLog gets a line of text for each connection in mode secure, with which a recording
 	// of it can be decrypted ("ringmsgr decode --keys"). Whoever has that file reads what

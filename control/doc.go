@@ -2,85 +2,89 @@
 // handshakes, sessions that survive their TCP connections, and the dispatch of
 // messages.
 //
-// A Messenger binds addresses, connects to peers and accepts from them. A Conn
-// is one connection: Send queues messages from any goroutine; received ones
-// come to the Dispatchers, on the core that owns the connection (Fast) or on a
-// goroutine (Queued). What happens when a TCP connection breaks is the
-// connection's Policy: on a lossy one it is over and a reset event says so; on
-// a lossless one the session reconnects and every message arrives exactly once
-// and in order.
+// A [Messenger] binds addresses, connects to peers and accepts from them. A [Conn] is one
+// connection. A [Dispatcher] gets the messages and events of all connections. v2:
+// addresses speak msgr2, v1: addresses speak msgr1; one messenger has both.
 //
-// An address says which protocol is spoken there: v2: msgr2, v1: msgr1, the older
-// one. A messenger has both, and a session is in one of them.
+// # Serve
 //
-// # What to know
+//	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}})
+//	err = m.Start(&control.Dispatcher{Fast: func(c *control.Conn, r *control.Message) bool { ... }})
+//	addrs, err := m.Bind(addr) // the addresses with their ports and nonces
 //
-//   - A dispatcher's Fast runs on the core and must not block; Queued runs on a
-//     goroutine. Both get a message that is valid during the call: Retain keeps it,
-//     Release gives it back, Clone sends it on.
-//   - Every queue is bounded; Config.Bounds, and "ringmsgr doctor --limits", list the
-//     bounds. At them Send returns ErrQueueFull, SendContext waits, Room tells when to
-//     try again, and connections stop reading. dataplane/budget.go says why nothing
-//     waits for ever.
-//   - Who knows what comes can post memory for it (Conn.PostBuffer, WithBuffer): data is
-//     read there from the socket, and the memory can be taken back at any moment.
-//   - Handlers reach files on their core without waiting (File, Core.OpenFile).
-//     File.ReadReply bounds the memory of replies, File.Hold has connections wait for the
-//     disk; the example of File is a block server.
-//   - Nothing is printed and nothing exits. Give Config.Logger a *slog.Logger to hear of
-//     state changes; Stats counts the rest, and Config.Tracer sees each frame.
+// Fast runs on the core that owns the connection and must not block. Queued runs on a
+// goroutine. A message is valid during the call: Retain keeps it, Release gives it back,
+// Clone sends it on.
 //
-// # Inside
+// # Connect and send
 //
-// Here is what an embedder holds. A Conn sends by the handler of its connection (package
-// dataplane) and gets what was received from it: neither takes a lock that a messenger has.
-// What happens to its session is decided below, in internal/sessions, which knows no Conn,
-// no Messenger and no callback: user.go there is the seam, and dispatcher.go has
-// this side of it. The rest of a Conn is in types of their own, each in a file with its
-// rules:
+//	c, err := m.Connect(addr, wire.OSD) // returns at once; WaitReady waits for the session
+//	err = c.Send(control.NewMessage(1000, front, data))
 //
-//	requests and their replies                call.go, reply.go
-//	memory that waits for data                posting.go
-//	who gets a message, and the events        dispatcher.go
-//	messages that wait for Dispatcher.Queued  dispatcher.go
-//	its end in good order                     drain.go
-//	what its handlers have of their core      core.go, file.go
+// At the bound of the queue Send returns [ErrQueueFull], SendContext waits, and Room tells
+// when to try again. A lossy connection that has ended stays ended: Connect again makes a
+// new one.
 //
-// Who owns what:
+// # Call and reply
 //
-//   - A connection's socket, queues and sequences: its core.
-//   - The sessions of all connections, and the messenger's own state: the lock of
-//     internal/sessions. No core takes it, but for Connect. MarkDown, State, Err, Info,
-//     Lookup and what sends never wait for it. A dispatcher that calls Connect does where
-//     nobody has dialled that address yet, for as long as somebody changes memory.
-//   - Requests and postings of a connection: its core. Messages that wait for Queued: a lock
-//     of their connection.
+//	reply, err := c.Call(ctx, request) // the client; reply.Release() when it has been read
+//	err = c.Reply(request, answer)     // the server, while it dispatches the request
+//	due := c.Later(request)            // or: due.Send(answer) at any time, from any goroutine
 //
-// Cores that come and go (AddCore, RemoveCore) and binding run one at a time. Connections
-// move between cores with their sockets, lossy ones too. What a failed core leaves behind is
-// picked up by the others: lossless sessions reconnect from there, lossy ones are reset. A
-// Dispatcher that panics ends the process.
+// ctx should have a deadline. A reply that is not released counts against
+// Config.DispatchBytes; at that bound connections stop reading. Conn.Start leaves a request to
+// the core, without a goroutine for each. Conn.PostBuffer and WithBuffer have data read
+// from the socket into memory of the user.
 //
-// # Where things are
+// # Choose a policy
 //
-//	what                                      where
-//	sessions: all that happens to a Conn      internal/sessions
-//	the rules of a session, without I/O       session, session1
-//	frames before the session                 handshake, handshake1
-//	statistics, and texts about failures      internal/stats
-//	listening: ports, groups of listeners     internal/binding
-//	which core gets a new connection          internal/steering
-//	which core we choose                      internal/placement
-//	cores that come and go, who leaves one    internal/resize
-//	who may be half open                      internal/door
-//	the steps and the words of a hand-over    internal/handover
-//	the socket that serves statistics         internal/statsock
-//	Unix sockets for one user's processes     internal/localsock
+// Each end has a policy for each type of peer (Config.Policies, Config.Default). The policy
+// of the acceptor decides whether the session is lossy. The example of the package, and that
+// of Conn.Call, run with the defaults.
 //
-// Above a Messenger stand the clients of a cluster (package cluster), msgrtest,
-// which breaks connections on purpose, pair, which joins two for the tests of
-// programs, durabletest, which holds those with a disk against its faults, and sim,
-// which runs whole messengers over a simulated network and tries what may happen to them.
+//	you want                                              dial with            accept with
+//	an end when the TCP connection breaks (the default)   LossyClient          StatelessServer
+//	... and one connection for each address               LossyClient          StatelessRegisteredServer
+//	every message once and in order, over reconnects      LosslessClient       StatefulServer
+//	... between daemons that both dial                    LosslessPeer         LosslessPeer
+//	... and our session reset when the peer has lost it   LosslessPeerReuse    LosslessPeerReuse
 //
-// The terms are in the glossary of CONTRIBUTING.md.
+// Dispatcher.Reset says that a connection is over, Dispatcher.RemoteReset that the peer has
+// lost its session.
+//
+// # Survive restarts
+//
+// Messenger.HandOver and [TakeOver] give listeners and lossless sessions to a new process,
+// and lose no message. After a restart without them the sessions are gone: RemoteReset tells
+// the peers, and calls whose request was written fail with [ErrSessionLost]. A session that
+// waits for its peer ends after Policy.StandbyAge.
+//
+// # Drain
+//
+//	err := m.Drain(ctx) // or c.Drain(ctx), for one connection
+//
+// It delivers what Send has taken, waits for calls, and then is Shutdown. Replies that are
+// due later are the user's to wait for. MarkDown and Shutdown drop what is queued.
+//
+// # Files and cores
+//
+// A handler reaches files on its core without waiting: Core.OpenFile, and [File], whose
+// example is a block server. File.ReadReply bounds the memory of replies, File.Hold has a
+// connection wait for the disk. [CoreLocal] keeps state of each core without a lock,
+// Core.Post runs a task on another core, and Core.Offload work that blocks. AddCore and
+// RemoveCore change the number of cores while connections go on.
+//
+// # Watch
+//
+// Nothing is printed and nothing exits. Config.Logger gets changes of state, Stats and
+// ServeStats the counts, Config.Tracer each frame. An [*Error] has Advice. Every queue has a
+// bound: Config.Bounds and "ringmsgr doctor --limits" list them. A Dispatcher that panics
+// ends the process.
+//
+// # Elsewhere
+//
+// Package cluster has clients of a Ceph cluster. For tests: pair joins two messengers,
+// msgrtest breaks connections, durabletest breaks disks, and sim runs messengers over a
+// simulated network. The inside, and who owns what, is in the text of internal/sessions;
+// the glossary is in CONTRIBUTING.md.
 package control

@@ -1,6 +1,6 @@
 package dataplane
 
-// Who waits for memory, and what frees it.
+// This table says who waits for memory, and what frees it.
 //
 //	waits                              for                              freed by
 //	a connection that reads            the receive budget (Throttles)   the user, by Release or Send
@@ -29,9 +29,8 @@ package dataplane
 // budget does not let us read, while the user waits for that ack and keeps
 // received messages. Three rules break the cycle.
 //
-//   - What was received and is queued for sending counts against the sending
-//     queue, not against the receive budget: who answers with what it got, or
-//     sends it on, frees the budget by that.
+//   - A received message that is queued for sending counts against the sending queue,
+//     not against the receive budget: a user who sends it back or on frees the budget.
 //   - Each connection has a share of the receive budget and of the sending
 //     budget that others cannot take (Throttles.Share, SendBudget): small
 //     messages pass, whatever the others hold. The shares come out of a reserve,
@@ -49,7 +48,7 @@ package dataplane
 // what they hold is freed by the user. So the memory of received messages is bounded by
 // the budget, its reserve, one unfinished message, and one message for each core.
 //
-// One cycle is the users' own, and no messenger can break it: two users send
-// each other requests, and each keeps what it received until there is room to
-// send the answer, behind all of its own requests. Users have to leave room for
-// answers, by a bound on the number of requests under way.
+// One cycle is the users' own, and no messenger can break it: two users send each other
+// requests, and each keeps a request until there is room to send the answer, after all of
+// its own requests. Users have to leave room for answers, by a bound on the number of
+// requests under way.

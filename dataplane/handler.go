@@ -79,8 +79,7 @@ type Owner interface {
 	// Faulted says that the socket is lost: the handler went from open to
 	// delay. n numbers what the handler tells its owner, from 1.
 	Faulted(n uint64, err error, m Snapshot)
-	// Queued says, after a delay with NotifyOut, that there is something to
-	// send.
+	// Queued says, after a Delay with notify, that there is something to send.
 	Queued(n uint64)
 	// Moving says on the old core that the handler is about to go to another.
 	Moving(h *Handler, to *Core)

@@ -12,25 +12,22 @@ import (
 // A user who knows that a message with a certain transaction id comes can post memory
 // for its data: the data is read straight into it, and Message.Data lies there. The rules:
 //
-//   - A message is matched when all that stands before its data is there. A duplicate
-//     matches nothing, nor does a message without data, or one whose data does not fit:
-//     that one is received as if nothing was posted, and counted (PostingMisses).
-//   - Data in clear, neither compressed nor whole in the bytes that one read brought, is
-//     read into its place (apart.go). All else is copied there when it is checked, so
-//     that nothing that was not authenticated in mode secure comes into memory of the
-//     user's.
-//   - A posting is over when a message is dispatched that has it. Until then it is
-//     armed: a frame that ends half way, by a fault, a failed check or a sender that
-//     aborts it, leaves it as it was, but for its bytes, and the message that comes
-//     again finds it.
-//   - The core reads into memory in calls that end before it does anything else.
-//     Nothing is in flight when a posting is withdrawn: what has come is copied
-//     into memory of ours, where the message goes on.
-//   - Memory that was posted is nobody's of the pool's. The throttles count a message that
-//     lies there as any other.
+//   - A message is matched when all bytes before its data are there. A duplicate matches
+//     nothing, nor does a message without data. A message whose data does not fit is
+//     received as if nothing was posted, and counted (PostingMisses).
+//   - Data in clear is read into its place (apart.go), unless it is compressed or came whole
+//     in one read. All other data is copied there after its check: in mode secure only
+//     authenticated data gets into memory of the user.
+//   - A posting ends when its message is dispatched. Until then it is armed: a frame that
+//     ends half way, by a fault, a failed check or an abort of the sender, changes nothing
+//     but the bytes of the memory, and the message that is sent again finds the posting.
+//   - The core reads into memory in calls that end before it does anything else. Nothing
+//     is in flight when a posting is withdrawn: the received bytes are copied into memory
+//     of ours, where the message goes on.
+//   - Posted memory does not belong to the pool. The throttles count its messages as all
+//     others.
 //
-// A handler that was never given a posting pays one look at a nil pointer for each
-// message.
+// Without postings a handler compares one pointer with nil for each message.
 
 // Errors of AddPosting.
 var (
@@ -48,14 +45,14 @@ type Posting struct {
 	User   PostingUser
 }
 
-// PostingUser hears what becomes of a posting.
+// PostingUser is told that a posting is used.
 type PostingUser interface {
 	// Used says that a message has come whose Data is the beginning of the posted memory.
 	// The handler has it no more; the message is dispatched next. On the core.
 	Used()
 }
 
-// postings are those of one handler.
+// postings are the postings of one handler.
 type postings struct {
 	armed map[uint64]*Posting
 	came  apart // of the message that is being handed over
@@ -96,7 +93,7 @@ func (h *Handler) RemovePosting(c *Core, p *Posting) bool {
 	return true
 }
 
-// Postings are those that are armed, by their ids. On the core.
+// Postings are the armed postings, by their ids. On the core.
 func (h *Handler) Postings() []*Posting {
 	if h.posts == nil {
 		return nil

@@ -9,9 +9,9 @@
 // # Threads
 //
 // A Driver belongs to the OS thread that called Open: every method but Wake
-// is for that thread, whose goroutine stays locked to it (runtime.LockOSThread)
-// until after CloseDriver. A thread that ends before leaves its requests
-// without answers.
+// is for that thread. Its goroutine stays locked to the thread (runtime.LockOSThread)
+// until CloseDriver has returned. If the thread ends earlier, its requests get no
+// answers.
 //
 // # Turns
 //
@@ -22,50 +22,47 @@
 // Wait tells the Go scheduler only when it may sleep.
 //
 // Receive needs no call of its own: the kernel fills buffers that all sockets of the
-// driver share, and the answer says which part is whose. Incremental buffers (Linux 6.12)
-// are taken from one end to the other by whoever receives next; whole ones hold the bytes
-// of one answer each, so that a few thousand small answers need as many. Watch (Ready) and
-// read directly what is large, or must not come before it can be taken.
+// driver share, and each answer names its part. Answers share an incremental buffer (Linux
+// 6.12) from one end to the other. Without those each answer takes a whole buffer, so that
+// a thousand small answers need a thousand buffers. For large data, and for data that must
+// not be taken yet, watch the socket (Ready) and read directly.
 //
 // # Memory
 //
-// Everything that the kernel reads or writes while a request is in flight
-// lies outside the Go heap: queues, message headers, gather lists, receive
-// buffers. The one exception is the payload that a Vec refers to, which may be
-// Go memory: heap objects do not move, and the Vec keeps them alive. Memory of
-// a request is the kernel's until the final completion of its Op. CloseDriver
-// waits for all of them before it unmaps anything.
+// Memory that the kernel uses while a request is in flight lies outside the Go heap:
+// queues, message headers, gather lists, receive buffers. The one exception is the
+// payload of a Vec, which may be Go memory: heap objects do not move, and the Vec keeps
+// them alive. The kernel owns the memory of a request until the final completion of its
+// Op. CloseDriver waits for all completions before it unmaps memory.
 //
 // # Files
 //
 // Reads, writes, syncs and reservations of blocks are requests like those on
 // sockets (FileDriver): with the ring they go to the kernel in the same system call.
-// Opening, measuring and naming files, and cutting them, is for other threads
-// (Disk): these calls are rare and may wait for the device, and the kernel has no
-// request for half of them. To adopt a file costs two calls that do not wait, to
-// close one a call.
+// Other threads open, measure, truncate and name files (Disk): these calls are rare and
+// may wait for the device, and the kernel has no request for half of them. A driver adopts
+// a file by two calls that do not wait, and closes it by one.
 //
-// Direct I/O pins the memory of each request, and lets go of it at its end. Memory that a
-// driver has registered (RegisterMemory) stays pinned; the ring finds by itself which
-// requests are on it. That spares CPU, the more the larger the request; where the limit on
-// locked memory is reached, or the kernel cannot, requests are as before.
+// Direct I/O pins the memory of each request until its end. Memory that a driver has
+// registered (RegisterMemory) stays pinned; the ring sees by itself which requests use it.
+// This spares CPU, most for large requests. At the limit on locked memory, and on kernels
+// without it, requests work as before.
 //
-// Two ways of the kernel's are not used. A write and its sync linked in the queue
-// (IOSQE_IO_LINK) cost as much as a sync that is asked for behind the write
-// (BenchmarkWriteAndSync compares), and the link is cut without a sign where the kernel
-// takes the one and not yet the other. One durable write (WriteDurable) costs less than
-// both with direct I/O; when several go through the page cache, whose writes to a file have
-// one thread, the ring asks for the sync behind the write. Polled completions
-// (IORING_SETUP_IOPOLL) want a ring without sockets, syncs and timeouts, whose thread
-// polls for as long as the disk works: a core would have two rings and could not sleep. Few
-// devices have the queues for it: ProbeDisk tells.
+// Two features of the kernel are not used. A write and a sync that are linked in the queue
+// (IOSQE_IO_LINK) cost as much as a sync that is asked for after the write
+// (BenchmarkWriteAndSync compares), and the link breaks without a sign if the kernel
+// takes the write and not yet the sync. With direct I/O one durable write (WriteDurable)
+// costs less than both. Through the page cache one thread does all writes to a file, so the
+// ring asks for a sync after several of them. Polled completions (IORING_SETUP_IOPOLL) need
+// a ring without sockets, syncs and timeouts, and a thread that polls while the disk works:
+// a core would have two rings and could not sleep. Few devices have the queues for it:
+// ProbeDisk tells.
 //
-// The epoll engine moves at once what the page cache holds (RWF_NOWAIT), gives direct
-// I/O to Linux AIO, and lets a bounded number of threads wait for the rest. It costs
-// about what the ring does for direct I/O on files that do not grow: preallocate
-// them (AllocateFile, and writing once), and overwrite. With AIO a write that makes a
-// file longer holds up its thread, and buffered reads that miss the cache cost a
-// thread each.
+// The epoll engine reads and writes at once where the page cache allows it (RWF_NOWAIT),
+// gives direct I/O to Linux AIO, and has a bounded number of threads wait for the rest. It
+// costs about as much as the ring for direct I/O on files that do not grow: preallocate
+// them (AllocateFile, and one pass of writes), and overwrite. With AIO a write that makes a
+// file longer blocks its thread. A buffered read that misses the cache takes a thread.
 //
 // # Flavours
 //
@@ -75,8 +72,7 @@
 // github.com/pawelgaczynski/giouring, which links only with
 // -ldflags=-checklinkname=0. Flavour names the choice.
 //
-// A ring asks for Linux 6.1 or later to be worth its while and works from
-// 5.13. What the kernel can do is found by trying it, not by its version; Info lists every
-// feature with the reason where it is not used, and Config.Off switches single
-// ones off.
+// A ring works from Linux 5.13 on, and pays from 6.1 on. Features of the kernel are found
+// by trying them, not by its version. Info lists every feature, with the reason if it is not
+// used, and Config.Off switches single ones off.
 package uring

@@ -68,9 +68,9 @@ type Driver interface {
 	Recv(s Socket, p []byte) (int, unix.Errno)
 	Recvv(s Socket, p, q []byte) (int, unix.Errno)
 
-	// Send queues all of v for transmission, in order behind nothing: the
-	// caller keeps one Send per socket in flight. If done, everything is in
-	// the socket's buffer already and no completion follows. Otherwise one
+	// Send queues all of v for transmission. At most one Send per socket may be
+	// in flight. If done, everything is in the socket's buffer already and no
+	// completion follows. Otherwise one
 	// completion follows, with Res the number of bytes sent (all of them) or
 	// a negative errno. v and the memory that it points to must stay
 	// untouched until then.

@@ -1,19 +1,19 @@
-// Package handshake runs the part of a connection that comes before any session: from
-// the banner to the end of AUTH_SIGNATURE, and the compression negotiation behind it if
-// both sides have it (protocol sections 4, 7 and 8). It serves both revisions, msgr2.0
-// and msgr2.1, and both roles.
+// Package handshake runs the part of a connection before any session: from the banner to
+// the end of AUTH_SIGNATURE, and then the compression negotiation if both sides have it
+// (protocol sections 4, 7 and 8). It serves both revisions, msgr2.0 and msgr2.1, and both
+// roles.
 //
 // [Connect] and [Accept] are plain sequential code over a [Link], an exact-read and
 // write view of one TCP connection. They return a [Stream], on which the session layer
-// goes on with CLIENT_IDENT or SESSION_RECONNECT, and a [Peer], which says what was
-// agreed. When the session is established, [Stream.Release] gives up the codecs, keys
-// and nonce counters included, to whoever moves the messages.
+// goes on with CLIENT_IDENT or SESSION_RECONNECT, and a [Peer], which has the outcome of
+// the negotiation. When the session is established, [Stream.Release] gives the codecs,
+// with their keys and nonce counters, to the data plane.
 //
 // # What this package promises
 //
-//   - It never reads a byte that it does not consume, so what the link has prefetched
-//     stays in order for the next owner. What it has written may still be queued in the
-//     link, if that is a [BufferedLink]; the next owner sends it first.
+//   - It never reads a byte that it does not consume: bytes that the link has prefetched
+//     stay in order for the next owner. Written bytes may still be queued in a
+//     [BufferedLink]; the next owner sends them first.
 //   - Everything received before authentication is bounded: frame sizes, the number of
 //     rounds, and the whole transcript.
 //   - A frame in the wrong state, a wrong signature and every malformed byte end the
@@ -23,11 +23,11 @@
 //
 // # What it leaves to others
 //
-// Time limits are the deadline of the context; a caller should always set one, because
-// a peer may stay silent for ever. Closing the socket, back-off and retry belong to the
-// session layer, which asks [Error.Terminal] whether to retry at all. Learning the own
-// address from [Peer.SeenAs] and [Peer.Target] is the session layer's, too; for a client
-// without one, [LearnClassic] has the rule.
+// The time limit is the deadline of the context. A caller should always set one, because
+// a peer may stay silent for ever. The session layer closes the socket, backs off and
+// retries; [Error.Terminal] says whether a retry has a chance. It also learns its own
+// address from [Peer.SeenAs] and [Peer.Target]; [LearnClassic] has the rule for a client
+// without an address.
 //
 // One handshake belongs to one goroutine. Different handshakes share nothing.
 package handshake

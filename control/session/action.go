@@ -18,7 +18,7 @@ type Place uint8
 
 // The places.
 const (
-	Memory Place = iota // whoever steps, at once: it changes the caller's memory only
+	Memory Place = iota // the caller of Step, at once: it changes the caller's memory only
 	IO                  // in the order of the steps of the connection: it tells the handler, a timer, a log
 	Socket              // the attempt whose event it was, last: it may wait for the network
 )
@@ -47,11 +47,11 @@ type (
 		From, To wire.Addr
 		Also     bool
 	}
-	// Only says that the peer at the target has no other session with us: those that
-	// are its doubles (Doubles) end.
+	// Only says that the peer at the target has no other session with us: our other
+	// sessions with it (Doubles) end.
 	Only struct{}
-	// Disproved says that who is at an address does not know the session of a peer
-	// that claimed it: no claim to it is believed any more.
+	// Disproved says that the process at an address does not know the session of a peer
+	// that claimed the address: no claim to it is believed any more.
 	Disproved struct{ Addr wire.Addr }
 	// HintReceived says that the peer's cookie may name the core that owns the
 	// session there (owner hint).
@@ -69,8 +69,8 @@ type (
 	// Silence has the handler send and dispatch nothing any more. It takes effect at
 	// once, ahead of CloseIO.
 	Silence struct{}
-	// NewConn makes a connection of the accepted socket. The actions behind it are
-	// that connection's. ReplaceLossy: the existing one is closed before, with
+	// NewConn makes a connection of the accepted socket. The actions after it are for
+	// that connection. ReplaceLossy: the existing one is closed before, with
 	// Close{Reset: true, Replace: true}.
 	NewConn struct{ ReplaceLossy bool }
 	// TakeOver gives the accepted socket to the existing connection, by Replace.
@@ -80,8 +80,8 @@ type (
 // Actions on the handler, the timer and the log.
 type (
 	// Suspend closes the handler's socket, if there is one. Notify: it says
-	// when there is something to send. Tell: this attempt gets the snapshot, 0
-	// for nobody.
+	// when there is something to send. ReplyTo is the attempt that gets the snapshot;
+	// 0: none.
 	Suspend struct {
 		Notify  bool
 		ReplyTo uint64
@@ -101,7 +101,7 @@ type (
 	// TellRemoteReset tells the user that the peer lost the session, likewise.
 	TellRemoteReset struct{}
 	// MoveHandler moves the handler to the core of the attempt's socket. The attempt
-	// has to report Arrived then, or Failed.
+	// has to report HandlerMoved then, or Failed.
 	MoveHandler struct {
 		Attempt  uint64
 		Accepted bool // by an accepted socket, else by one that we dialled
@@ -119,7 +119,7 @@ type (
 		Run   uint64
 		After time.Duration
 	}
-	// StopTimer ends the last one.
+	// StopTimer ends the back-off timer.
 	StopTimer struct{}
 	// Log is an entry about the last fault.
 	Log struct{ Text string }

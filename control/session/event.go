@@ -24,8 +24,8 @@ type (
 	// TimerFired says that run Run of the back-off timer is over. One that was
 	// stopped may have fired already.
 	TimerFired struct{ Run uint64 }
-	// Lost says that the socket of the data phase is gone. Note is the number of
-	// the handler's notification, from 1. Useful: something was received or
+	// Lost says that the socket of the data phase is gone. Notification is the number
+	// of the handler's notification, from 1. Useful: something was received or
 	// acknowledged on it, or it lived for as long as the longest pause. Terminal:
 	// dialling again would not help.
 	Lost struct {

@@ -7,40 +7,39 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// Who is who. A session goes by an address because we dialled it, because its
-// peer came and said that it is there, or because the peer that we dialled said
-// that this is the first of its addresses. Only the first is knowledge: what
-// answers there is what was asked for. The second is a claim: authentication
-// proves a name, never an address. Two daemons have one session, whoever dialled, so
-// a claim cannot be left aside either: who dialled a peer that has come to us already
-// would make a second session, and the two would take the peer from each other for
-// ever. Therefore:
+// A session goes by an address for one of three reasons: we dialled the address
+// (dialled), the peer came and named it as its own (claimed), or the peer that we
+// dialled named it as the first of its addresses (said). Only a dialled address is
+// certain. A claim is not: authentication proves a name, never an address. A claim
+// cannot be ignored either: two daemons have one session, whichever of them dialled. If
+// we dialled a peer that has a session with us, there would be two, and they would take
+// the peer from each other for ever. Therefore:
 //
-//   - Who connects to an address gets the session that was dialled to exactly that
-//     address; else that of a peer that claims it: of one that proved its name
-//     before one that only says it, of one that came from that IP before one that
-//     came from another, of a daemon before a client, of the latest before others. If
-//     that leaves two who have proven a name nobody is believed, and the address is
-//     dialled. The third way leads nobody anywhere.
-//   - A claim that Connect has believed is checked (claim.go): the address itself is
-//     asked whether it knows the session. If it does the session counts as dialled. If
-//     it does not the session ends with a reset event, so that its user connects
-//     again, and claims to that address are not believed any more: it is dialled. If
-//     nobody answers the claim stays what it was, as behind a NAT.
+//   - Connect to an address returns the session that was dialled to exactly that
+//     address; else that of a peer that claims it. A peer with a proven name goes before
+//     one without, a peer that came from that IP before others, a daemon before a
+//     client, the latest before others. If two peers with proven names are left, no
+//     claim is believed, and the address is dialled. Connect never finds a session by
+//     an address that was only said.
+//   - A claim that Connect has believed is checked (claim.go): we ask the address itself
+//     whether it knows the session. If it does, the session counts as dialled. If it
+//     does not, the session ends with a reset event, so that its user connects again;
+//     claims to that address are not believed any more, and it is dialled. If nobody
+//     answers, the claim stays as it was: the peer may be behind a NAT.
 //   - A session that we dialled ends all others with the same peer at that address:
 //     the peer has only that one.
-//   - A peer that comes finds its own session: under the client cookie and under
-//     its name; by the third way only if it names the address, too, that we dialled.
-//   - A peer of another name is refused where the address was dialled, and where
-//     somebody is there who has a socket or a proven name. Who proves a name
-//     is refused by no claim: it gets a session of its own, beside the others.
-//   - So a claim that nobody proved keeps nobody out once its socket is gone: we
-//     dial that address if we want to go on with the session, and the peer of
-//     that name finds it, and nobody else does. A session that the peer there knows
-//     goes on. A new one begins there only if the claim came from that IP, and nobody
-//     is known there with a better right: else we would begin it, in our own name,
-//     with whom the claim chose, and end the session that we have with that one. With
-//     the new one nothing is left of the name.
+//   - A peer that comes finds its own session under its client cookie and its name. It
+//     finds a session by an address that was only said if it names the address that we
+//     dialled, too.
+//   - A peer of another name is refused where the address was dialled, and where the
+//     session there has a socket or a proven name. A peer that has proven its name is
+//     refused by no claim: it gets a session of its own, beside the others.
+//   - So an unproven claim keeps nobody out once its socket is gone: we dial the address
+//     to go on with the session, and only the peer of that name finds it. A session that
+//     the peer there knows goes on. A new one begins there only if the claim came from
+//     that IP, and no known peer has a better right to the address. Otherwise the claim
+//     would choose whom we begin a session with in our own name, and our session with
+//     that peer would end. The new session keeps nothing of the claimed name.
 
 // The ways to go by an address, by what they count.
 const (
@@ -100,8 +99,8 @@ func Found(a wire.Addr, known []*Peer, disproved bool) int {
 	return found
 }
 
-// FoundAs is Found for the peer of a certain name: who has proven another one is
-// not it, and who has proven this one is, whatever was disproved.
+// FoundAs is Found for the peer of a certain name: it excludes peers with another proven
+// name, and finds a peer that has proven this name even if a claim was disproved.
 func FoundAs(a wire.Addr, name wire.EntityName, known []*Peer, disproved bool) int {
 	found, best := -1, rankNone
 	if disproved {
@@ -115,17 +114,17 @@ func FoundAs(a wire.Addr, name wire.EntityName, known []*Peer, disproved bool) i
 	return found
 }
 
-// Doubles says whether the session is another one with the peer that s has dialled,
-// which knows only s.
+// Doubles says whether s is a second session with the peer of by, which we dialled: the
+// peer knows only by.
 func (s *Session) Doubles(by *Session) bool {
 	e, p := &s.Peer, &by.Peer
 	return !e.Dialled && e.Target == p.Target && e.Type == p.Type && !s.Policy.Lossy &&
 		e.NumberKnown && p.NumberKnown && e.Number == p.Number && p.Number >= 0
 }
 
-// Meant says which of the sessions that go by the first address of a frame the
-// peer p of an accepted socket means with it, or which one is in its way; -1:
-// none. same says whether the frame names session i, by its client cookie.
+// Meant says which of the sessions of the first address of a frame the peer p of an
+// accepted socket means, or which session is in its way; -1: none. same says whether
+// the frame names session i, by its client cookie.
 func Meant(p Peer, addrs wire.AddrVec, known []*Lifecycle, same func(i int) bool) int {
 	meant, best := -1, 0
 	front := addrs.Front()
@@ -138,7 +137,7 @@ func Meant(p Peer, addrs wire.AddrVec, known []*Lifecycle, same func(i int) bool
 			if s.yields(&p) {
 				continue
 			}
-			r = 0 // in the way of who has no session here
+			r = 0 // in the way of a peer without a session here
 		case same(i):
 			r += 1 + rankDialled + 1
 		default:
@@ -151,8 +150,8 @@ func Meant(p Peer, addrs wire.AddrVec, known []*Lifecycle, same func(i int) bool
 	return meant
 }
 
-// MayBegin returns why no new session may begin with who answers at the peer's
-// address, nil if one may.
+// MayBegin returns why no new session may begin with the process that answers at the
+// peer's address, nil if one may.
 func (l *Lifecycle) MayBegin(r *Run) error {
 	p := &l.Peer
 	switch {

@@ -2,16 +2,15 @@ package session
 
 import "fmt"
 
-// What is believed of the numbers that a peer tells. It, or who speaks in its name,
-// chooses them; none may wrap, and none may keep the owner of a session out for
-// ever.
+// The bounds of the numbers in a peer's frames. The peer, or somebody in its name, chooses
+// them; no number may wrap, and none may keep the owner of a session out for ever.
 
 // Numbers are the bounds of the counters of one protocol.
 type Numbers struct {
-	// Max is more than anybody can count to, and far below what would wrap.
+	// Max is above any number that a process can reach, and far below the wrap.
 	Max uint64
-	// Lead is how far a peer's idea of one of our numbers may be ahead of our own: that
-	// of a process before us that had our nonce.
+	// Lead is how far the peer's view of one of our numbers may be ahead of ours: it may
+	// come from an earlier process with our nonce.
 	Lead uint64
 }
 
@@ -26,8 +25,8 @@ func (n Numbers) Implausible(recorded, own uint64) bool {
 
 const maxStrange = 4
 
-// CheckReceived judges what the peer says that it has received from us: a number that
-// we have sent. Anew: the peer has said so often what cannot be that it has another
+// CheckReceived checks the last number that the peer says it has received: we must have
+// sent it. Anew: the peer has named impossible numbers so often that it must have another
 // session than we, and ours has to begin anew.
 func (l *Lifecycle) CheckReceived(seq uint64) (anew bool, err error) {
 	if seq <= l.IO.OutSeq {

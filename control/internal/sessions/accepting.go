@@ -15,8 +15,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
-// What is known of an accepted socket, in both protocols. accept.go works with it in
-// msgr2, talk1.go in msgr1.
+// The state of an accepted socket before the decision, in both protocols. accept.go uses
+// it in msgr2, talk1.go in msgr1.
 
 // accepting is one accepted socket until it is decided whether it gets a new
 // session or that of an existing connection. Its goroutine reads and writes the
@@ -33,16 +33,16 @@ type accepting struct {
 	policy *Policy
 	pin    int // core that the peer was pinned to when it came, if pinned
 	pinned bool
-	// The connection that has the socket, once that is decided: a new one, or one
-	// that existed (taking).
+	// The connection that gets the socket, once that is decided: a new one, or an
+	// existing one (takingOver).
 	conn       *Conn
 	takingOver bool
 	young      bool            // that connection has a socket, and has not had it for long
 	place      stats.Placement // of the socket
 }
 
-// settledLocked says that this socket is not older than the numbers of a session: their
-// socket was decided about by its deadline.
+// settledLocked says that this socket is not older than the numbers of a session: it began
+// more than HandshakeTimeout after the socket that brought them.
 func (a *accepting) settledLocked(e *Conn) bool {
 	return a.att.begun.Sub(e.s.numbered) > a.m.cfg.HandshakeTimeout
 }

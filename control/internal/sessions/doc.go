@@ -1,68 +1,93 @@
 // Package sessions has the sessions of a messenger: it makes and accepts connections, steps
 // the machines of their protocols, and keeps each session over faults, other cores and
 // other processes. It knows no control.Conn, no Messenger, no Dispatcher and no code of an
-// embedder; user.go has the two interfaces by which it tells package control what happens,
-// and says what control may ask.
+// embedder. user.go has the seam: Owner and User tell package control what happens, and
+// the methods of Manager and Conn are all that control may ask.
 //
 // A [Manager] has what the connections of a messenger share: its identity, listeners and
-// cores, and one lock. A [Conn] is one connection, as sessions have it. It outlives its
+// cores, and one lock. A [Conn] is the session side of one connection. It outlives its
 // sockets.
 //
 // # What decides and what acts
 //
 // The machine of a protocol (packages session and session1) decides. It has no I/O: it gets
-// an event and returns actions. machine.go joins the two protocols; runner.go runs a step
+// an event and returns actions. machine.go joins the two protocols. runner.go runs a step
 // under the lock and carries out its actions:
 //
-//   - what changes memory, at once, under the lock;
-//   - what is for the handler, a timer or the log, by the outbox of the connection;
-//   - what is for the socket of a handshake, by the goroutine of the attempt, which gets it
-//     as the outcome of its step.
+//   - A change of memory happens at once, under the lock.
+//   - Work for the handler, a timer or the log goes through the outbox of the connection.
+//   - Work for the socket of a handshake is done by the goroutine of the attempt, which
+//     gets it as the outcome of its step.
 //
 // Events come from the attempts (dial.go, accept.go), from the notifications of the cores
-// (notification.go), from timers, and from what the Manager is asked.
+// (notification.go), from timers, and from calls of the Manager's methods.
+//
+// # Who owns what
+//
+//   - A core owns the sockets, queues and sequences of its connections, and their requests
+//     and postings.
+//   - The lock of this package guards the sessions of all connections, and the state of the
+//     Manager. No core takes it, but for Connect to an address that nobody has dialled yet.
+//     MarkDown, State, Err, Info, Lookup and Send never wait for it.
+//   - A lock of each connection guards the messages that wait for Dispatcher.Queued.
+//
+// AddCore, RemoveCore and binding run one at a time. Connections move between cores with
+// their sockets, lossy ones too. When a core fails, lossless sessions reconnect from another
+// core, and lossy ones are reset.
 //
 // # Between a session and its core
 //
-// A session belongs to the lock, its socket, queues and sequences to a core. Neither waits
-// for the other while it has what the other needs. Each of the five ways between them
-// answers a question that the others do not:
+// The lock owns a session; a core owns its socket. Neither waits for the other while it
+// holds something that the other needs. There are five ways between them, each for a reason
+// of its own:
 //
-//   - The lock (package steplock): who may change a session. It is private: control cannot hold it,
-//     and so neither can an embedder. It is held for changes of memory only, never over I/O, a
-//     system call, a probe, a log handler, a clock or a source of random numbers. A core does
-//     not take it, but for Connect. Builds with the tag "invariants" check all of that.
-//   - The outbox of a connection (package steplock): in which order is done what was decided, once the
-//     lock is free. Without it two goroutines could step in one order and call the handler in
-//     the other.
-//   - The numbers of events and notifications (dataplane/ordered): in which order they were
-//     meant. A handler changes cores, so two mailboxes, or two cores, may bring what belongs
-//     together the wrong way round.
-//   - The goroutine of notifications (notification.go): who takes the lock for a core. A core
-//     that waited for it would stop all of its connections. One goroutine is enough, as a
+//   - The lock (package steplock) says who may change a session. It is private: neither
+//     control nor an embedder can hold it. It is held for changes of memory only, never over
+//     I/O, a system call, a probe, a log handler, a clock or a source of random numbers.
+//     Builds with the tag "invariants" check that.
+//   - The outbox of a connection (package steplock) keeps the order of the steps when their
+//     actions run without the lock. Without it two goroutines could step in one order and
+//     call the handler in the other.
+//   - The numbers of events and notifications (dataplane/ordered) keep their order. A handler
+//     changes cores, so two mailboxes, or two cores, may swap them.
+//   - The goroutine of notifications (notification.go) takes the lock for a core. A core that
+//     waited for the lock would stop all of its connections. One goroutine is enough, as a
 //     step changes memory only.
-//   - The channels of an attempt (attempt.go): how a goroutine that has a socket waits for
-//     the handler, which has to end the last socket (suspended) and to come to the core of the
-//     new one (moved). A notification would reach it too, at the price of two more switches
-//     between threads for each accepted connection.
+//   - The channels of an attempt (attempt.go) tell its goroutine that the handler has ended
+//     the last socket (suspended), and that it has come to the core of the new one (moved). A
+//     notification would cost two more switches between threads for each accepted
+//     connection.
 //
 // # Where things are
 //
 //	user.go          the seam to package control: Owner, User
 //	config.go        Config; policy.go, errors.go
-//	manager.go       Manager: New, Start, Close, what it is asked
-//	conn.go          Conn; view.go: what it shows without the lock
+//	manager.go       Manager: New, Start, Close, and the calls of package control
+//	conn.go          Conn; view.go: the state that is read without the lock
 //	connect.go       Connect; loopback.go
 //	dial.go          attempts of ours: dials.go (turns), hint.go (source ports)
-//	accept.go        accepted sockets; accepting.go: what is known of them, and the door
-//	attempt.go       what both kinds of attempts share; talk.go, talk1.go: msgr2 and msgr1
+//	accept.go        accepted sockets; accepting.go: their state before the decision, the door
+//	attempt.go       the common part of both attempts; talk.go, talk1.go: msgr2 and msgr1
 //	runner.go        a step and its actions; machine.go, notification.go
-//	registry.go      which connections go by an address; claim.go: who says that it has one
-//	linger.go        the end of a connection behind what was received
+//	registry.go      connections by address; claim.go: peers that claim an address
+//	linger.go        the end of a connection, after its received messages are dispatched
 //	expire.go        sessions that wait for their peer; stuck.go: attempts that fail alike
-//	bind.go          listening; identity.go: which addresses are ours
-//	cores.go         cores that come and go; steer.go: which core gets a connection
+//	bind.go          listening; identity.go: our addresses
+//	cores.go         cores that come and go; steer.go: the core of a new connection
 //	predecessor.go   a hand-over to another process; successor.go: from one
 //
-// A name that ends with Locked is of a function whose caller holds the lock.
+// Packages beside this one:
+//
+//	session, session1        the rules of a session, without I/O
+//	handshake, handshake1    frames before the session
+//	internal/stats           statistics, and texts about failures
+//	internal/binding         listening: ports, groups of listeners
+//	internal/steering        the kernel's choice of a core; internal/placement: ours
+//	internal/resize          cores that come and go
+//	internal/door            bounds of half-open connections
+//	internal/handover        steps and messages of a hand-over
+//	internal/statsock        the socket that serves statistics
+//	internal/localsock       Unix sockets for the processes of one user
+//
+// The caller of a function whose name ends with Locked holds the lock.
 package sessions

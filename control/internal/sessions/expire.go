@@ -86,7 +86,7 @@ func (c *Conn) endStandbyLocked() {
 	})
 }
 
-// expireOldest keeps the bound on the number of those that wait.
+// expireOldest keeps the bound on the number of sessions that wait.
 func (m *Manager) expireOldest() {
 	m.lock()
 	defer m.unlock()

@@ -84,9 +84,8 @@ func withIP(a, b wire.Addr) wire.Addr {
 
 // What our own addresses are, and our number. A bound IP is what the configuration says, and
 // nothing changes it. Of an address that is bound without an IP (a wildcard) the
-// IP is learned once, from the first socket, and peers are told that one. It is
-// what the kernel says of our end of the socket: what a peer says about it holds
-// for nobody but that peer.
+// IP is learned once, from our end of the first socket, and peers are told this IP. The
+// kernel knows it; the word of a peer about it holds for that peer only.
 
 // learn fills in the IP of the addresses that have none: that of our end of a
 // socket, or the one under which the peer sees us if the kernel does not know.

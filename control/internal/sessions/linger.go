@@ -8,11 +8,11 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
-// A connection that ends with a reset event may have messages that were
-// received, and maybe acknowledged, and wait for Queued. They are dispatched
-// first: until then the connection lingers, closed to everybody else. So what
-// was received is dispatched, or belongs to a connection that the user or a
-// shutdown has ended, or is dropped behind the reset event that says so.
+// A connection that ends with a reset event may have received messages, perhaps
+// acknowledged ones, that wait for Queued. They are dispatched first: until then the
+// connection lingers, closed to everybody else. So a received message is dispatched,
+// unless the user or a shutdown has ended its connection, or a reset event has said that
+// it is lost.
 //
 // Every connection ends here, and then loses its calls and postings.
 
@@ -63,8 +63,8 @@ func (l lingering) endAllLocked(on *dataplane.Core, tell bool) {
 	}
 }
 
-// sayResetLocked puts the reset event among those of the handler. Nothing is dispatched
-// behind it.
+// sayResetLocked puts the reset event among the events of the handler. Nothing is
+// dispatched after it.
 func sayResetLocked(c *Conn, ev Reset) {
 	c.user.Cease()
 	c.out.PutLocked(func() { c.h.Notify(ev) })

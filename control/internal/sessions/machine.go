@@ -45,8 +45,8 @@ func snapshot(m dataplane.Snapshot) session.Snapshot {
 	return session.Snapshot{InSeq: m.InSeq, OutSeq: m.OutSeq, Queued: m.Queued, Sent: m.Sent, Notifications: m.Notifications}
 }
 
-// asksLocked says whether there is something to ask who is at the address that the peer
-// says it has. msgr1 has no such question.
+// asksLocked says whether the claim of the peer to its address can be checked there. msgr1
+// has no question for that.
 func (s *machine) asksLocked() bool {
 	if s.msgr2 == nil {
 		return false
@@ -106,7 +106,7 @@ func (r *randomSource) next() uint64 {
 	return r.draw()
 }
 
-// pair is two of them.
+// pair returns two numbers.
 func (r *randomSource) pair() (a, b uint64) {
 	r.check.MustBeFree("the source of random numbers")
 	r.mu.Lock()
@@ -114,7 +114,7 @@ func (r *randomSource) pair() (a, b uint64) {
 	return r.draw(), r.draw()
 }
 
-// draw is next for who has the lock of the source.
+// draw is next. The caller holds the lock of the source.
 func (r *randomSource) draw() uint64 {
 	for {
 		// The system's source does not fail; an injected one that does leaves

@@ -14,22 +14,21 @@ import (
 // disprovedMax bounds the addresses of which a claim was wrong.
 const disprovedMax = 1024
 
-// names are the connections that go by an address, in the order in which they
-// came: those that dialled it, those whose peer came and says that it has it, and
-// those whose peer, dialled elsewhere, says that it is its first. Package session
-// says what each of them counts for (identity.go). They belong to the messenger.
+// names are the connections of each address, in the order in which they came: a connection
+// has dialled it, or its peer came and claims it, or its peer, which was dialled at another
+// address, names it as its first. Package session ranks them (identity.go). They belong to
+// the Manager.
 type names struct {
 	of map[wire.Addr][]*Conn // guarded by the messenger's lock
-	// disproved are addresses that were claimed by who is not there; guarded by the
-	// messenger's lock. An address gets here by a Connect of our user alone.
+	// disproved are addresses of which a claim was wrong; guarded by the messenger's
+	// lock. An address gets here by a Connect of our user alone.
 	disproved map[wire.Addr]struct{}
-	// shown is what of says, address for address (*known), for those who must not
-	// wait for the lock: a dispatcher on a core that looks for a connection.
+	// shown has the connections of each address (*known) for callers that must not wait
+	// for the lock, as a dispatcher on a core that looks for a connection.
 	shown sync.Map
 }
 
-// known are the connections that go by one address, and whom they lead to. It does
-// not change.
+// known are the connections of one address, and their peers. It does not change.
 type known struct {
 	conns     []*Conn
 	peers     []*session.Peer // by connection
@@ -62,7 +61,7 @@ func (n *names) removeLocked(a wire.Addr, c *Conn) {
 	n.showLocked(a)
 }
 
-// showLocked publishes what goes by an address now.
+// showLocked publishes the connections of an address.
 func (n *names) showLocked(a wire.Addr) {
 	list := n.of[a]
 	if len(list) == 0 {
@@ -113,7 +112,7 @@ func livesLocked(conns []*Conn) []*session.Lifecycle {
 	return list
 }
 
-// lookup is what goes by an address, but for what is marked down. Any goroutine, a
+// lookup returns the connection of an address that is not marked down. Any goroutine, a
 // core's too.
 func (n *names) lookup(a wire.Addr) (k known) {
 	v, ok := n.shown.Load(a)
@@ -139,8 +138,9 @@ func (n *names) found(a wire.Addr) *Conn {
 	return nil
 }
 
-// to is the connection that Connect returns, nil if it has to dial. Claimed: it leads
-// to who says that it is there, which is to be checked. Any goroutine, a core's too.
+// to is the connection that Connect returns, nil if it has to dial. Claimed: only its peer
+// says that it is at the address, so that the claim has to be checked. Any goroutine, a
+// core's too.
 func (n *names) to(a wire.Addr, want wire.EntityType, name wire.EntityName) (c *Conn, claimed bool, err error) {
 	k := n.lookup(a)
 	i := session.Found(a, k.peers, k.disproved)
@@ -176,8 +176,8 @@ func (n *names) renamedLocked(c *Conn, a session.Renamed) {
 	n.renameAliasLocked(c)
 }
 
-// renameAliasLocked has who comes by the v1 address of a peer of msgr2 find that this
-// process has a session with us already. It leads nobody there.
+// renameAliasLocked lists the connection under the v1 address of its peer, which speaks
+// msgr2, so that a socket from there finds the session of this process. Connect does not.
 func (n *names) renameAliasLocked(c *Conn) {
 	p := &c.s.Peer
 	alias := p.Addrs.V1()
@@ -195,7 +195,7 @@ func (n *names) renameAliasLocked(c *Conn) {
 	}
 }
 
-// showPeerLocked publishes who the peer is now, if that leads elsewhere than before.
+// showPeerLocked publishes the peer of a connection, if a lookup gives another result than before.
 func (n *names) showPeerLocked(c *Conn, before *session.Peer) {
 	now := &c.s.Peer
 	if now.FoundLike(before) {
@@ -208,7 +208,7 @@ func (n *names) showPeerLocked(c *Conn, before *session.Peer) {
 	}
 }
 
-// forgetLocked has a connection go by no address any more.
+// forgetLocked removes a connection from all of its addresses.
 func (n *names) forgetLocked(c *Conn) {
 	for _, a := range [3]wire.Addr{c.s.Peer.Target, c.s.Peer.Addrs.Front(), c.alias} {
 		n.removeLocked(a, c)
@@ -227,8 +227,8 @@ func (m *Manager) meantLocked(f session.Frame, peer session.Peer) *Conn {
 	return known[i]
 }
 
-// sortedLocked are all connections by age, so that what is done to all of them happens in
-// the same order in every run.
+// sortedLocked are all connections by age, so that loops over them have the same order in
+// every run.
 func (m *Manager) sortedLocked() []*Conn {
 	return slices.SortedFunc(maps.Keys(m.all), func(a, b *Conn) int { return cmp.Compare(a.id, b.id) })
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/ordered"
 )
 
-// The machine of the protocol says what has to be done; this file does it. A
-// step happens under the messenger's lock: what changes memory is done at once,
-// what is for the handler, a timer or a log goes to the connection's outbox, and
-// what is for the socket of an attempt goes back to the attempt.
+// The machine of the protocol decides; this file carries its actions out. A step happens
+// under the messenger's lock. A change of memory happens at once, work for the handler, a
+// timer or a log goes to the connection's outbox, and work for the socket of an attempt
+// goes back to the attempt.
 
 // levelState is the log level of state changes.
 const levelState = slog.LevelDebug
 
-// runner is the session of a connection, and what its steps leave behind. The
+// runner is the session of a connection, and the state that its steps leave. The
 // messenger's lock guards it.
 type runner struct {
 	c *Conn
@@ -38,7 +38,7 @@ type runner struct {
 	stopTimer     func() bool // of the back-off; its owner is who runs the outbox
 }
 
-// outcome is what a step means for the attempt whose event it was.
+// outcome is the result of a step for the attempt whose event it was.
 type outcome struct {
 	send       session.Frame // to be sent; nil: nothing
 	waits      bool          // the peer of an accepted socket is told to wait
@@ -63,8 +63,7 @@ func (o *outcome) record(a session.Action) {
 	}
 }
 
-// step takes the lock, runs one step, frees the lock, and carries out what the machine
-// said.
+// step takes the lock, runs one step, frees the lock, and carries out the actions.
 func (r *runner) step(ev session.Event) outcome {
 	c := r.c
 	var n numbers
@@ -140,8 +139,8 @@ func (m *Manager) envLocked(s *machine, c *Conn, n numbers) session.Env {
 	return e
 }
 
-// asker answers what a step asks. There is one, as the lock is held during a step; it
-// guards all of this.
+// asker answers the questions of a step (session.Env). One is enough, as the lock is held
+// during a step; the lock guards it.
 type asker struct {
 	env session.Env // with the functions alone, which are made once
 	// Of the step under way.
@@ -201,7 +200,7 @@ func (r *runner) performStateLocked(a session.Action) {
 	}
 }
 
-// endDoublesLocked ends the other sessions with the peer, which we dialled.
+// endDoublesLocked ends our other sessions with a peer that we dialled.
 func (r *runner) endDoublesLocked() {
 	for _, o := range r.c.m.names.allLocked(r.Peer.Target) {
 		if o != r.c && o.s.msgr2 != nil && o.s.msgr2.Doubles(r.msgr2) {
@@ -210,14 +209,14 @@ func (r *runner) endDoublesLocked() {
 	}
 }
 
-// movedLocked tells of a new state.
+// movedLocked publishes and logs a new state.
 func (r *runner) movedLocked(a session.StateChanged) {
 	c := r.c
 	c.shown.stateChangedLocked()
 	switch {
 	case a.To != session.Standby:
 		c.endStandbyLocked()
-	case !r.Frozen: // else it does from goOn on
+	case !r.Frozen: // else goOnLocked does
 		c.beginStandbyLocked()
 	}
 	target, addrs := r.Peer.Target, r.Peer.Addrs
@@ -228,7 +227,7 @@ func (r *runner) movedLocked(a session.StateChanged) {
 	})
 }
 
-// faultedLocked keeps why.
+// faultedLocked keeps the reason of a fault.
 func (r *runner) faultedLocked(a session.Faulted) {
 	c := r.c
 	c.shown.err = a.Err

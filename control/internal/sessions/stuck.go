@@ -11,14 +11,14 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// A connection dials again whatever happens, but for a few refusals that the
-// protocol calls final. Some failures hardly mend by that: there is another process
-// at the address, or none that speaks msgr2. Who waits for the connection is told
-// after a few of them, and the log of every first one. The log is written when the
-// lock is free, by the outbox of the connection.
+// A connection dials again after every failure, but for a few refusals that the protocol
+// calls final. Dialling again hardly mends some failures: another process is at the
+// address, or none that speaks msgr2. After a few of these WaitReady fails with ErrStuck.
+// The first failure and the last of these few are logged, by the outbox of the connection
+// when the lock is free.
 
-// stuckAfter is how many attempts have to fail like that, one after the other. With
-// the default back-off that takes less than a second.
+// stuckAfter is the number of attempts that have to fail in this way, one after the other.
+// With the default back-off that takes less than a second.
 const stuckAfter = 3
 
 // streak counts the attempts of a connection that have failed since it was ready
@@ -63,8 +63,8 @@ func lasts(e *stats.Error) bool {
 	}
 }
 
-// attemptFailedLocked counts a failed attempt of c, if it was ours, and warns of the first
-// one and of the one that makes it likely that no other will do.
+// attemptFailedLocked counts a failed attempt of c, if it was ours. It warns of the first
+// one, and of the one after which the connection is stuck.
 func (n *streak) attemptFailedLocked(c *Conn, err error) {
 	var e *stats.Error
 	n.warning = nil

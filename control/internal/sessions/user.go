@@ -45,9 +45,9 @@ type User interface {
 	// Cease ends the dispatching at once: what waits is dropped. The Manager may hold its
 	// lock: Cease changes memory and does nothing else.
 	Cease()
-	// Finish ends the dispatching behind what was received. It says whether some of that still
-	// waits for a goroutine of the User; then the User calls Conn.Dispatched once nothing
-	// waits any more. If nothing waits, Finish is Cease. The Manager holds its lock.
+	// Finish ends the dispatching after the messages that were received. It says whether some
+	// of them still wait for a goroutine of the User; then the User calls Conn.Dispatched once
+	// none waits any more. If none waits, Finish is Cease. The Manager holds its lock.
 	Finish() (waits bool)
 	// Idle returns a channel that closes once nothing that was received waits for a
 	// goroutine of the User.

@@ -11,9 +11,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
-// view is what a connection shows of its session: why it is where it is, what was
-// negotiated, where it is placed. Cores and the user see what was published last,
-// without the messenger's lock; it guards the rest.
+// view is the part of a session that its connection shows: the reason of its state, the
+// outcome of the negotiation, its core. Cores and the user read the last published state
+// without the messenger's lock; the lock guards the rest.
 type view struct {
 	now  atomic.Pointer[published]
 	auth atomic.Pointer[auth.Result]
@@ -46,7 +46,7 @@ func (v *view) changeLocked() <-chan struct{} {
 	return v.changed
 }
 
-// stateChangedLocked tells who waits for it.
+// stateChangedLocked wakes the goroutines that wait for a change of state.
 func (v *view) stateChangedLocked() {
 	if v.changed != nil {
 		close(v.changed)

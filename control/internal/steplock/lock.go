@@ -23,7 +23,7 @@ type Lock struct {
 	mu      sync.Mutex
 	Check   Check
 	changed []*Outbox // for which something was put; guarded by mu, and empty while it is free
-	todo    []func()  // see later; guarded by mu
+	todo    []func()  // see LaterLocked; guarded by mu
 	// Outboxes counts those that are being emptied, for Close.
 	Outboxes gate.Gate
 	taken    batch     // see Outbox.given
