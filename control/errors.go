@@ -9,9 +9,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
 	"github.com/ringmsgr/ringmsgr/control/internal/resize"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
-	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/inject"
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/inject"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 

@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"

@@ -36,5 +36,5 @@
 // too many of them is read more rarely.
 //
 // The package knows frames, acknowledgements and sequence numbers. It does not know why
-// a session is reset or replaced: package control/session decides that.
+// a session is reset or replaced: package control/internal/session decides that.
 package dataplane

@@ -12,7 +12,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/handshake1"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
-	"github.com/ringmsgr/ringmsgr/control/session1"
+	"github.com/ringmsgr/ringmsgr/control/internal/session1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/control/wire1"
 )

@@ -6,7 +6,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/handshake"
-	"github.com/ringmsgr/ringmsgr/control/session1"
+	"github.com/ringmsgr/ringmsgr/control/internal/session1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/control/wire1"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"

@@ -20,8 +20,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/handshake1"
 	"github.com/ringmsgr/ringmsgr/control/internal/drive1"
-	"github.com/ringmsgr/ringmsgr/control/session"
-	"github.com/ringmsgr/ringmsgr/control/session1"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/session1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 )

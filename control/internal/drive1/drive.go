@@ -9,8 +9,8 @@ import (
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control/handshake1"
-	"github.com/ringmsgr/ringmsgr/control/session"
-	"github.com/ringmsgr/ringmsgr/control/session1"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/session1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/control/wire1"
 )

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/keylog"
-	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/dataplane/tap"

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/binding"
-	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/handshake"
-	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
 )

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"sync/atomic"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/internal/steplock"
-	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )

@@ -3,8 +3,8 @@ package sessions
 import (
 	"fmt"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
-	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 

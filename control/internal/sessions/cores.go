@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/resize"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
-	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 

@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
-	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 )
 
 // A session without a socket that waits for its peer (standby) costs memory, and the

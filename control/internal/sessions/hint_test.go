@@ -10,8 +10,8 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
-	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )

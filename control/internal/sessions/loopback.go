@@ -3,7 +3,7 @@ package sessions
 import (
 	"fmt"
 
-	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 )
 
 // Loopback is the connection to ourselves; see control.Messenger.Loopback.

@@ -5,10 +5,10 @@ import (
 	"io"
 	"sync"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/session1"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/control/internal/steplock"
-	"github.com/ringmsgr/ringmsgr/control/session"
-	"github.com/ringmsgr/ringmsgr/control/session1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/control/session"
-	"github.com/ringmsgr/ringmsgr/control/session1"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/session1"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )

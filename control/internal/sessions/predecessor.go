@@ -8,7 +8,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/internal/binding"
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
-	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
-	"github.com/ringmsgr/ringmsgr/control/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/ordered"

@@ -7,8 +7,8 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/internal/binding"
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
-	"github.com/ringmsgr/ringmsgr/control/session"
-	"github.com/ringmsgr/ringmsgr/control/session1"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/session1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/uring"

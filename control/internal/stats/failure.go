@@ -10,7 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/handshake1"
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
-	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"

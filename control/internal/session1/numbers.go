@@ -1,6 +1,6 @@
 package session1
 
-import "github.com/ringmsgr/ringmsgr/control/session"
+import "github.com/ringmsgr/ringmsgr/control/internal/session"
 
 // What is believed of the numbers in frames, by the rules of session.Numbers. They
 // have 32 bits here, and a process may begin to count with the time in seconds:

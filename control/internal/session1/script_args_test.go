@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/scripttest"
-	"github.com/ringmsgr/ringmsgr/control/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/control/wire1"
 )
