@@ -292,6 +292,8 @@ func (c *Config) Validate() error {
 	}
 	if c.Name.Type == 0 {
 		bad("no entity name")
+	} else if c.Name.ID == "" {
+		bad("entity name without an ID: a name is TYPE.ID, such as client.admin")
 	}
 	if n, err := osdNumber(c.Name, c.Number); err != nil {
 		bad("%w", err)

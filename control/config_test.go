@@ -21,6 +21,7 @@ import (
 func TestAConfigurationThatCannotBeIsAnErrorThatNamesTheSetting(t *testing.T) {
 	for says, change := range map[string]func(*control.Config){
 		"entity name":       func(c *control.Config) { c.Name = wire.EntityName{} },
+		"without an ID":     func(c *control.Config) { c.Name = wire.EntityName{Type: wire.Client} },
 		"handshake timeout": func(c *control.Config) { c.HandshakeTimeout = -1 },
 		"back-off":          func(c *control.Config) { c.InitialBackoff, c.MaxBackoff = 2*time.Second, time.Second },
 		"steering":          func(c *control.Config) { c.Steer = "nowhere" },

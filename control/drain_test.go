@@ -154,6 +154,18 @@ func TestDrainWaitsForCallsAndForQueuedDispatches(t *testing.T) {
 	}
 }
 
+// A program that drains at its signal often has a deferred Shutdown, whose context has ended by then.
+func TestShutdownBehindDrainIsNoError(t *testing.T) {
+	ctx := deadline(t)
+	m := nodeOf(t, variants[0], "client.1", "LC", 2)
+	must(t, m.Drain(ctx))
+	ended, end := context.WithCancel(ctx)
+	end()
+	for range 100 {
+		must(t, m.Shutdown(ended))
+	}
+}
+
 // emptyAddr is an address at which nobody listens.
 func emptyAddr(t *testing.T) wire.Addr {
 	t.Helper()

@@ -24,6 +24,7 @@ type Messenger struct {
 	lastTID  atomic.Uint64         // given to calls, or reserved by a connection for them
 	started  atomic.Bool
 	unbound  atomic.Bool // for good, by Drain
+	ended    atomic.Bool // by a Shutdown that is complete
 	chain    chain
 	queues   gate.Gate // queued dispatches
 	inject   *injector // nil: nothing
@@ -204,13 +205,18 @@ func (m *Messenger) Loopback() (*Conn, error) {
 // Shutdown ends the messenger: no connection is accepted any more, all are
 // closed without events, the cores stop. It waits for what is under way, but
 // not beyond ctx: then it returns its error, and the rest ends by itself.
-// After it has returned nil no dispatcher is called.
+// After it has returned nil no dispatcher is called. Another one, or one behind a Drain that
+// has ended everything, returns nil at once, whatever has become of ctx.
 func (m *Messenger) Shutdown(ctx context.Context) error {
+	if m.ended.Load() {
+		return nil
+	}
 	wait, done := m.s.Close(), make(chan struct{})
 	go func() {
 		defer close(done)
 		wait()
 		m.queues.Close()
+		m.ended.Store(true)
 	}()
 	select {
 	case <-done:
