@@ -29,9 +29,7 @@ func mustLoad(t testing.TB, cfg Config) *Steering {
 		}
 		t.Skipf("cannot load programs here: %v", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Errorf("close: %v", err)

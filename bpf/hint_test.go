@@ -94,9 +94,7 @@ func TestLocalHintRangeIsAccepted(t *testing.T) {
 		}
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if r.Overlaps(PortRange{61000, 61010}) {
 		t.Errorf("%v meets what was to be avoided", r)
 	}

@@ -97,9 +97,7 @@ func TestBadPoliciesAreRefused(t *testing.T) {
 
 func TestHintRangeInEphemeralPortsIsRefused(t *testing.T) {
 	ephemeral, err := EphemeralPorts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p := Policy{Rules: UseHint, Cores: 1, Hint: PortRange{ephemeral.Last, ephemeral.Last}}
 	if err := check(p, 1); !errors.Is(err, ErrPolicy) {
 		t.Error(err)

@@ -51,6 +51,7 @@ func (c Config) Bounds() []Bound {
 	list := c.handshakeBounds()
 	list = append(list, c.receiveBounds()...)
 	list = append(list, c.sendBounds()...)
+	list = append(list, c.fileBounds()...)
 	return append(list, c.otherBounds()...)
 }
 
@@ -119,6 +120,15 @@ func (c *Config) sendBounds() []Bound {
 		{"SendBytes", c.SendBytes, UnitBytes, "messenger", "to be sent or acknowledged"},
 		{"SendBytes (share)", own(c.SendBytes, ownSend), UnitBytes, "connection", "the same, that others cannot take"},
 		{"SendBytes (reserve)", dataplane.NewSendBudget(c.SendBytes, 0).Reserve(), UnitBytes, "messenger", "all these shares, on top of SendBytes"},
+	}
+}
+
+// fileBounds are about what is read from files.
+func (c *Config) fileBounds() []Bound {
+	bytes, share := c.Plane.FileBounds()
+	return []Bound{
+		{"Plane.FileBytes", bytes, UnitBytes, "core", "read from files, until replies are gone"},
+		{"Plane.FileBytes (share)", share, UnitBytes, "connection", "the same, that others cannot take"},
 	}
 }
 

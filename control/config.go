@@ -151,7 +151,7 @@ type Config struct {
 	SendBytes int64
 	// DispatchBytes bounds the payload of received messages that are neither
 	// released nor queued for sending, over all connections; 0: 100 MiB,
-	// negative: unlimited. A message counts dataplane.MinDispatchShare at least,
+	// negative: unlimited. A message counts dataplane.MinShared at least,
 	// one of which only a part has come counts that part. Each connection may
 	// hold 64 KiB (a 64th of the bound, if that is less) even if the others hold
 	// all of it.

@@ -27,10 +27,10 @@ type Conn struct {
 	paused   atomic.Bool // by Pause
 
 	// Its parts: each has what it needs, and a file with its rules.
-	queue    dispatchQueue        // received messages that wait for Dispatcher.Queued
-	calls    calls                // requests that wait for their reply
-	postings postings             // memory that waits for data
-	waitsFor atomic.Pointer[File] // whose room resumes it (File.Hold); nil: none
+	queue    dispatchQueue           // received messages that wait for Dispatcher.Queued
+	calls    calls                   // requests that wait for their reply
+	postings postings                // memory that waits for data
+	reads    atomic.Pointer[reading] // of files, for its replies (file_reply.go); nil: none so far
 }
 
 // owner is a messenger as its sessions have it.

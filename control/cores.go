@@ -75,7 +75,7 @@ func (v PlaneView) Stats(core int) (dataplane.CoreStats, error) {
 	if c == nil {
 		return dataplane.CoreStats{}, fmt.Errorf("control: core %d: %w", core, ErrNoCore)
 	}
-	return c.Stats()
+	return dataplane.StatsOf(c)
 }
 
 // Failures yields the error of a core whose driver broke. What it had has gone to

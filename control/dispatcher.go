@@ -103,6 +103,7 @@ func (u user) Closed() {
 	u.c.over.Store(true)
 	u.c.calls.lose(u.c, false)
 	u.c.postings.lose(u.c)
+	u.c.reads.Load().lose()
 }
 
 func (u user) Faulted(n uint64, err error, snap dataplane.Snapshot) {
@@ -327,6 +328,7 @@ func (q *dispatchQueue) discard(c *Conn) {
 	old := q.waiting
 	q.waiting = nil
 	q.mu.Unlock()
+	c.reads.Load().lose()
 	for _, e := range old {
 		e.drop(c)
 	}

@@ -24,8 +24,9 @@
 //     waits for ever.
 //   - Who knows what comes can post memory for it (Conn.PostBuffer, WithBuffer): data is
 //     read there from the socket, and the memory can be taken back at any moment.
-//   - Handlers reach files on their core without waiting (File, Core.OpenFile), and
-//     File.Hold has connections wait for the disk; the example of File is a block server.
+//   - Handlers reach files on their core without waiting (File, Core.OpenFile).
+//     File.ReadReply bounds the memory of replies, File.Hold has connections wait for the
+//     disk; the example of File is a block server.
 //   - Nothing is printed and nothing exits. Give Config.Logger a *slog.Logger to hear of
 //     state changes; Stats counts the rest, and Config.Tracer sees each frame.
 //

@@ -54,7 +54,7 @@ func serveBlocks(c *control.Conn, m *control.Message) bool {
 		off := int64(binary.LittleEndian.Uint32(m.Front)) * blockSize
 		switch {
 		case m.Type == readBlock:
-			r.Err = s.file.ReadBuffer(&r.FileOp, blockSize, off)
+			r.Err = s.file.ReadReply(&r.FileOp, c, m, blockSize, off)
 		case m.Type == writeBlock && len(m.Data) == blockSize:
 			m.Retain() // it is written from where it was received
 			r.block = m

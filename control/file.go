@@ -212,9 +212,10 @@ type FileOp struct {
 	// Data is what ReadBuffer has read, during Done; Message keeps it.
 	Data []byte
 
-	op   loop.FileOp
-	file *File
-	kept bool // Data, by Message, or a new request has taken its place
+	op      loop.FileOp
+	file    *File
+	request *Message // of ReadReply, retained; nil: none
+	kept    bool     // Data, by Message, or a new request has taken its place
 }
 
 // ReadAt fills p from off on. p is the kernel's until Done. An error means that the
@@ -232,7 +233,7 @@ func (f *File) ReadAtv(op *FileOp, pieces [][]byte, off int64) error {
 
 // ReadBuffer reads n bytes from off on into a buffer of the core, whatever direct I/O is
 // aligned to. FileOp.Data is what was read, and FileOp.Message sends it without a copy.
-// On the core.
+// It is for reads that no peer has asked for; ReadReply is for the others. On the core.
 func (f *File) ReadBuffer(op *FileOp, n int, off int64) error {
 	f.prepare(op)
 	return f.asked(op, f.f.ReadBuffer(&op.op, n, off))
@@ -268,6 +269,7 @@ func (f *File) Allocate(op *FileOp, off, n int64) error {
 }
 
 func (f *File) prepare(op *FileOp) {
+	op.op.For = nil
 	if op.op.Done == nil && op.Done != nil {
 		op.op.Done = op.done
 	}
@@ -293,6 +295,7 @@ func (op *FileOp) done(c *loop.Core, ended *loop.FileOp) {
 	f.ops--
 	op.N, op.Err, op.Data, op.kept = ended.N, ended.Err, ended.Data, false
 	lent := op.Data != nil
+	op.endRequest()
 	op.Done(coreOf(c), op)
 	if lent && !op.kept { // the buffer goes back
 		op.Data = nil
@@ -326,13 +329,17 @@ func (c *Core) NewMessage(typ uint16, n int) (*Message, error) {
 	return c.lend(typ, b, b.Bytes()[:n:n]), nil
 }
 
-// Message makes a message to send of what ReadBuffer has read, without a copy, as
-// Core.NewMessage does: the buffer goes back to its core when the message is released. Who
+// Message makes a message to send of what ReadReply or ReadBuffer has read, without a copy,
+// as Core.NewMessage does: the buffer goes back to its core when the message is released.
+// Until then it counts against dataplane.Config.FileBytes, and not against the bounds of the
+// sending queue: Send never fails with ErrQueueFull. Who
 // knows the crc of Data, as it was stored with it, says so (Message.SetDataCRC). It is called
 // in Done, once. On the core.
 func (op *FileOp) Message(typ uint16) *Message {
 	op.kept = true
-	return op.file.core.lend(typ, op.op.TakeBuffer(), op.Data)
+	m := op.file.core.lend(typ, op.op.TakeBuffer(), op.Data)
+	m.BoundElsewhere(true)
+	return m
 }
 
 // lend makes a message of what b has, which may be nil.
@@ -358,6 +365,7 @@ func (l *lentMessage) Returned(c *loop.Core) {
 	m := &l.msg
 	m.Priority, m.Version, m.CompatVersion, m.TID, m.DataOff = 0, 0, 0, 0, 0
 	m.Front, m.Middle, m.Data, m.Context = nil, nil, nil, nil
+	m.BoundElsewhere(false)
 	m.Changed() // the buffer may come again with other bytes
 	l.next, l.core.spare = l.core.spare, l
 }
@@ -369,7 +377,11 @@ func (l *lentMessage) Returned(c *loop.Core) {
 // Full says that the file has enough to do: as many requests as FileOptions.Ops are
 // under way, or requests wait for room that the core's files share (dataplane.Config.FileOps).
 // Further ones are taken all the same. On the core.
-func (f *File) Full() bool { return f.ops >= f.most || f.f.Full() }
+func (f *File) Full() bool { return f.busy() >= f.most || f.f.Full() }
+
+// busy is how many requests have not ended, without those that wait for memory or for
+// their connection's turn: these are no reason for other connections to wait.
+func (f *File) busy() int { return f.ops - f.f.Parked() }
 
 // Hold stops reading from a connection while the file is Full, and says whether it is. For
 // Dispatcher.Fast, behind the request that the message made: what came in the same read is
@@ -381,9 +393,10 @@ func (f *File) Hold(conn *Conn) bool {
 	if !f.Full() {
 		return false
 	}
-	if !conn.local && conn.waitsFor.CompareAndSwap(nil, f) {
+	f.full = true
+	if r := conn.reading(); !conn.local && r.waitsFor.CompareAndSwap(nil, f) {
 		f.held = append(f.held, conn)
-		conn.Pause()
+		r.hold(conn)
 	}
 	return true
 }
@@ -394,15 +407,16 @@ func (f *File) Hold(conn *Conn) bool {
 // There is room again when a quarter of the bound is free: with one place only, connections
 // that have more than the disk takes would stop and go on with every request.
 func (f *File) room() {
-	if !f.full || f.Full() || f.ops >= f.most-f.most/4 && !f.ended {
+	if !f.full || f.Full() || f.busy() >= f.most-f.most/4 && !f.ended {
 		return
 	}
 	f.full = false
 	f.held, f.resume = f.resume[:0], f.held
 	for i, conn := range f.resume {
 		f.resume[i] = nil
-		conn.waitsFor.Store(nil)
-		conn.Resume()
+		r := conn.reading()
+		r.waitsFor.Store(nil)
+		r.goOn(conn)
 	}
 	if f.OnRoom != nil && !f.ended {
 		f.OnRoom(f)

@@ -30,10 +30,14 @@ type blockBed struct {
 
 // diskOptions are those of the tests: everything that a user can choose has its effect.
 type diskOptions struct {
-	file  control.FileOptions
-	cores int
-	serve func(c *control.Conn, m *control.Message) bool
-	plain bool // the driver as it is: fail has no effect
+	file           control.FileOptions
+	cores          int
+	serve          func(c *control.Conn, m *control.Message) bool
+	plain          bool                // the driver as it is: fail has no effect
+	bytes          int64               // dataplane.Config.FileBytes
+	queue          int64               // QueueBytes of the server
+	receive        *control.Dispatcher // of the client; nil: none
+	server, client *control.Policy     // nil: the default
 }
 
 // overDisks runs f over each engine with the machine's disk, and over the simulated one.
@@ -76,7 +80,8 @@ func newBlockBed(t *testing.T, backend uring.Backend, opt diskOptions) *blockBed
 	}
 	server, err := control.New(control.Config{
 		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, AlignFrom: blockSize,
-		Plane: dataplane.Config{Cores: max(1, opt.cores), Open: open},
+		Plane:   dataplane.Config{Cores: max(1, opt.cores), Open: open, FileBytes: opt.bytes},
+		Default: opt.server,
 	})
 	must(t, err)
 	endWithTest(t, server)
@@ -109,7 +114,9 @@ func onSimulatedDisk(t *testing.T, opt diskOptions, f func(t *testing.T, b *bloc
 
 func onPair(t *testing.T, opt diskOptions, f func(t *testing.T, b *blockBed, p *pair.Pair)) {
 	cfg := pair.Config{Serve: &control.Dispatcher{Fast: opt.handler()}}
-	cfg.Server.AlignFrom, cfg.Server.Plane.Cores = blockSize, opt.cores
+	cfg.Server.AlignFrom, cfg.Server.Plane.Cores, cfg.Server.Plane.FileBytes = blockSize, opt.cores, opt.bytes
+	cfg.Server.QueueBytes, cfg.Receive = opt.queue, opt.receive
+	cfg.Server.Default, cfg.Client.Default = opt.server, opt.client
 	pair.Test(t, cfg, func(t *testing.T, p *pair.Pair) {
 		b := &blockBed{t: t, ctx: p.Context, server: p.Server, conn: p.Conn}
 		b.fail = func(kind uring.Kind) {

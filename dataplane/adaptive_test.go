@@ -144,7 +144,7 @@ func TestAnIdleConnectionWithKeepalivesStaysWithReadiness(t *testing.T) {
 }
 
 func TestAConnectionThatIsStoppedReceivesNoMore(t *testing.T) {
-	ts := &Throttles{Messages: NewThrottle(5)}
+	ts := &Throttles{Frames: NewThrottle(5)}
 	a := newAdaptive(t, OpenOptions{Throttles: ts})
 	var kept []*Message
 	a.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
@@ -178,7 +178,7 @@ func TestAConnectionThatIsStoppedReceivesNoMore(t *testing.T) {
 
 // Matrix: IO-23
 func TestTheEndIsSeenByAConnectionThatWasStoppedAsItCame(t *testing.T) {
-	ts := &Throttles{Messages: NewThrottle(5)}
+	ts := &Throttles{Frames: NewThrottle(5)}
 	a := newAdaptive(t, OpenOptions{Lossy: true, Throttles: ts})
 	var kept []*Message
 	a.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
@@ -350,7 +350,7 @@ func TestNothingIsLostOrReorderedAsTheWayOfReceivingChanges(t *testing.T) {
 		for seed := range uint64(40) {
 			rng := rand.New(rand.NewPCG(seed, 12))
 			b := newBed(t, receiving(receive))
-			a := &adaptive{test: t, conn: b.connMode(OpenOptions{Throttles: &Throttles{Messages: NewThrottle(int64(1 + rng.IntN(6)))}}, m)}
+			a := &adaptive{test: t, conn: b.connMode(OpenOptions{Throttles: &Throttles{Frames: NewThrottle(int64(1 + rng.IntN(6)))}}, m)}
 			var kept []*Message
 			a.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
 			release := func() {

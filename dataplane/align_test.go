@@ -47,9 +47,7 @@ func TestDataBeginsOnAPageFromTheSizeThatWasAskedFor(t *testing.T) {
 			c := b.connRev(OpenOptions{Lossy: true, AlignFrom: pageSize}, m.rev, m.secure)
 			checkAligned(t, c.own, pageSize)
 			c.arriveInPieces(rng, c.peer.stream(list))
-			if err := c.own.fault(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.own.fault())
 			checkReceived(t, c.own.list(), list)
 			if n := c.c.Snapshot().PoolInUse; n != 0 {
 				t.Errorf("%d bytes are lent", n)

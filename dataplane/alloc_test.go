@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
 )
 
@@ -154,35 +153,6 @@ func (l *wireLoop) round() {
 			}
 			f.Sent = f.Sent[:0]
 		}
-	}
-}
-
-func BenchmarkSweepAndDispatch(b *testing.B) {
-	for _, mode := range wireModes[1:] {
-		if mode.rev == frame.Rev0 {
-			continue
-		}
-		for _, size := range []int{64, 4 << 10, 64 << 10} {
-			b.Run(fmt.Sprintf("%s/%d", mode.name, size), func(b *testing.B) {
-				l := newLoop(b, mode, size)
-				b.SetBytes(int64(size))
-				b.ReportAllocs()
-				for b.Loop() {
-					l.round()
-				}
-			})
-		}
-	}
-}
-
-func BenchmarkRoundTrip(b *testing.B) {
-	for _, size := range []int{64, 4 << 10} {
-		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			e := newEchoPair(b, Config{}, size)
-			b.ReportAllocs()
-			b.ResetTimer()
-			e.run(b.N)
-		})
 	}
 }
 

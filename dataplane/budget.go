@@ -7,8 +7,23 @@ package dataplane
 //	an unfinished message              the receive budget               as above; else one message goes on (Throttle.finisher),
 //	                                                                    and its peer, by its bytes, or the least rate (progress.go)
 //	the user                           the sending queue (Room)         lossy: the write; lossless: the peer's ack
+//	a read of a file for a reply       the memory for reads             a buffer that comes back: of a reply that was written (lossy), that
+//	                                   (Config.FileBytes)               the peer has acknowledged (lossless), or whose connection has ended
+//	a request behind that, if lossy    the read (ReadReply holds)       as above
+//	a request behind that, if lossless the receive budget               the read, which lets go of the request before
 //	a write                            the peer                         the peer's reading
 //	a peer's ack                       our reading of what is before    the receive budget
+//
+// A reply that was read waits for nothing but its write: its memory counts as that for
+// reads until the end, and the sending queue takes it whatever its bounds
+// (Message.BoundElsewhere). So the memory for reads waits for neither the sending queue nor
+// the receive budget of a lossy connection. The connection of a read that waits is not read
+// from if it is lossy. It is if it is lossless, as acks free that memory: its requests
+// are retained meanwhile, and the receive budget bounds them. A peer that takes no
+// replies holds a quarter of the memory at most (loop.Account), and what it holds is
+// freed with its connection. Peers that together hold all of it leave others
+// their shares; larger reads of those wait until one of the peers reads or ends, at the
+// latest by IdleTimeout.
 //
 // The last line closes a cycle: an ack can be behind bytes that a full receive
 // budget does not let us read, while the user waits for that ack and keeps

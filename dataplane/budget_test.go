@@ -22,7 +22,7 @@ func budgetConns(t *testing.T, n int, limit, share int64) (*throttledConns, *Thr
 	th := NewThrottle(limit)
 	tc := newThrottledConns(t, 0, nil)
 	for range n {
-		c := tc.conn(OpenOptions{Throttles: &Throttles{Dispatch: th, Share: share}})
+		c := tc.conn(OpenOptions{Throttles: &Throttles{Shared: th, Share: share}})
 		c.own.onMessage = func(_ *Handler, m *Message) {
 			m.Retain()
 			tc.kept = append(tc.kept, m)
@@ -173,7 +173,7 @@ func testAReceivedMessageThatIsSent(t *testing.T, toSend func(m *Message) *Messa
 		b := newBed(t, nil)
 		c := &conn{bed: b, own: &recorder{}}
 		c.h = NewHandler(b.c, HandlerConfig{Owner: c.own, Budget: send})
-		c.open(OpenOptions{Throttles: &Throttles{Dispatch: th}, Lossy: lossy}, frame.Rev1, false)
+		c.open(OpenOptions{Throttles: &Throttles{Shared: th}, Lossy: lossy}, frame.Rev1, false)
 		var kept *Message
 		c.own.onMessage = func(h *Handler, m *Message) {
 			m.Retain()
@@ -205,19 +205,21 @@ func testAReceivedMessageThatIsSent(t *testing.T, toSend func(m *Message) *Messa
 func TestASlowMessageEndsItsConnection(t *testing.T) {
 	for _, one := range []struct {
 		name  string
+		mode  wireMode
 		rate  int  // bytes a second that come
 		press bool // others wait
 		want  time.Duration
 	}{
-		{"at half the rate", 5 * kib, false, 21 * time.Second},
-		{"above the rate", 11 * kib, false, 0},
-		{"above the rate, but others wait", 11 * kib, true, 2 * time.Second},
+		{"at half the rate", wireModes[1], 5 * kib, false, 21 * time.Second},
+		{"at half the rate, in msgr1", plain1, 5 * kib, false, 21 * time.Second},
+		{"above the rate", wireModes[1], 11 * kib, false, 0},
+		{"above the rate, but others wait", wireModes[1], 11 * kib, true, 2 * time.Second},
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			th := NewThrottle(1)
 			b := newBed(t, nil)
-			c := b.conn(OpenOptions{LeastRate: 10 * kib, MessageGrace: 10 * time.Second, Throttles: &Throttles{Dispatch: th}})
-			other := b.conn(OpenOptions{Throttles: &Throttles{Dispatch: th}})
+			c := b.connMode(OpenOptions{LeastRate: 10 * kib, MessageGrace: 10 * time.Second, Throttles: &Throttles{Shared: th}}, one.mode)
+			other := b.conn(OpenOptions{Throttles: &Throttles{Shared: th}})
 			rest := c.part(1, 1<<20, 100)
 			if one.press {
 				other.sock.Arrive(other.peer.message(1, 0, &Message{Front: make([]byte, 300)}))
@@ -235,8 +237,8 @@ func TestASlowMessageEndsItsConnection(t *testing.T) {
 			if ended != one.want {
 				t.Errorf("ended after %v, want %v", ended, one.want)
 			}
-			if one.want > 0 && (!errors.Is(c.own.fault(), ErrTooSlow) || b.c.Counts().TooSlow != 1 || th.Unfinished() != 0) {
-				t.Errorf("fault %v, counted %d, %d bytes are held", c.own.fault(), b.c.Counts().TooSlow, th.Unfinished())
+			if one.want > 0 && (!errors.Is(c.own.fault(), ErrTooSlow) || countsOf(b.c).TooSlow != 1 || th.Unfinished() != 0) {
+				t.Errorf("fault %v, counted %d, %d bytes are held", c.own.fault(), countsOf(b.c).TooSlow, th.Unfinished())
 			}
 		})
 	}
@@ -246,7 +248,7 @@ func TestTimeInWhichWeDidNotReadIsNotTheMessagesFault(t *testing.T) {
 	th := NewThrottle(150 * kib)
 	tc := newThrottledConns(t, 0, nil)
 	for range 2 {
-		c := tc.conn(OpenOptions{Throttles: &Throttles{Dispatch: th}, LeastRate: 10 * kib, MessageGrace: 10 * time.Second, Lossy: true})
+		c := tc.conn(OpenOptions{Throttles: &Throttles{Shared: th}, LeastRate: 10 * kib, MessageGrace: 10 * time.Second, Lossy: true})
 		c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); tc.kept = append(tc.kept, m) }
 		tc.conns = append(tc.conns, c)
 	}
@@ -276,7 +278,7 @@ func TestAStoppedSocketIsGivenUpWhileAcksMayWaitBehindIt(t *testing.T) {
 		{"lossy", true, true, false},
 	} {
 		t.Run(one.name, func(t *testing.T) {
-			ts := &Throttles{Messages: NewThrottle(1)}
+			ts := &Throttles{Frames: NewThrottle(1)}
 			tc := newThrottledConns(t, 1, ts)
 			c := tc.conns[0]
 			c.h.Delay(false, nil)
@@ -306,8 +308,8 @@ func TestAStoppedSocketIsGivenUpWhileAcksMayWaitBehindIt(t *testing.T) {
 					return
 				}
 			}
-			if gaps[0] != 3*time.Second || gaps[1] != 6*time.Second || gaps[2] != 12*time.Second || tc.c.Counts().GivenUp != 3 {
-				t.Errorf("given up after %v, counted %d", gaps, tc.c.Counts().GivenUp)
+			if gaps[0] != 3*time.Second || gaps[1] != 6*time.Second || gaps[2] != 12*time.Second || countsOf(tc.c).GivenUp != 3 {
+				t.Errorf("given up after %v, counted %d", gaps, countsOf(tc.c).GivenUp)
 			}
 			c.h.RequeueSentUpTo(1) // what the reconnect tells
 			tc.settle()
@@ -329,7 +331,7 @@ func TestAStoppedConnectionNoticesThatItsPeerIsGone(t *testing.T) {
 		{"end of the stream", func(f *fakedriver.Sock) { f.HangUp() }, hungUpFor},
 	} {
 		t.Run(one.name, func(t *testing.T) {
-			tc := newThrottledConns(t, 1, &Throttles{Messages: NewThrottle(1)})
+			tc := newThrottledConns(t, 1, &Throttles{Frames: NewThrottle(1)})
 			c := tc.conns[0]
 			c.sock.Arrive(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{}))
 			tc.settle()

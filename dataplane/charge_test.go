@@ -16,7 +16,7 @@ type limited struct {
 func newLimited(t *testing.T, messages, bytes int64) *limited {
 	b := newBed(t, nil)
 	l := &limited{messages: NewThrottle(messages), bytes: NewThrottle(bytes), dispatch: NewThrottle(bytes)}
-	l.conn = b.conn(OpenOptions{Lossy: true, Throttles: &Throttles{Messages: l.messages, Bytes: l.bytes, Dispatch: l.dispatch}})
+	l.conn = b.conn(OpenOptions{Lossy: true, Throttles: &Throttles{Frames: l.messages, Bytes: l.bytes, Shared: l.dispatch}})
 	return l
 }
 

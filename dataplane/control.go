@@ -33,7 +33,7 @@ func (h *Handler) useless(c *Core) {
 		return
 	}
 	h.stats.controlPauses++
-	c.Counts().ControlPauses++
+	h.local.counts.ControlPauses++
 	h.sock.Rest()
 	c.Arm(&h.progress, now+controlPause)
 }

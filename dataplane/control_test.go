@@ -81,8 +81,8 @@ func readMoreRarely(t *testing.T, open func(*bed, OpenOptions) *conn, useless fu
 		t.Errorf("%d messages, want 2: %v", n, c.own.fault())
 	}
 	st := c.h.statistics(c.c)
-	if st.ControlPauses == 0 || st.ControlPauses != c.c.Counts().ControlPauses || c.h.sock.Resting() {
-		t.Errorf("%d pauses, %d of the core", st.ControlPauses, c.c.Counts().ControlPauses)
+	if st.ControlPauses == 0 || st.ControlPauses != countsOf(c.c).ControlPauses || c.h.sock.Resting() {
+		t.Errorf("%d pauses, %d of the core", st.ControlPauses, countsOf(c.c).ControlPauses)
 	}
 }
 

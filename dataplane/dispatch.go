@@ -14,13 +14,12 @@ import (
 // hold for it.
 func (h *Handler) frame(s *loop.Socket, f *frame.Frame, b *loop.Buffer, taken loop.Charge) {
 	c := s.Core()
-	c.Counts().FramesIn++
 	if t := h.tap; t != nil {
 		t.Frame(tap.Frame{Tag: f.Tag, Seg: f.Seg, Compressed: f.Compressed(), Aborted: f.Aborted})
 	}
 	if f.Aborted {
 		// An aborted frame counts as not sent (msgr2.md 5.7).
-		c.Counts().Aborted++
+		h.local.counts.Aborted++
 		h.useless(c)
 		h.discard(c, b, taken)
 		return
@@ -89,6 +88,7 @@ func (h *Handler) control(c *Core, f *frame.Frame) error {
 // heardAck notes an ack frame of the peer.
 func (h *Handler) heardAck(c *Core, seq uint64) {
 	h.stats.acksIn++
+	c.Counts().AcksIn++
 	unacked := h.sent.n
 	if h.acked(seq); h.sent.n == unacked {
 		h.useless(c)
@@ -185,10 +185,12 @@ func (h *Handler) dispatch(c *Core, m *Message) {
 	h.useful = true
 	h.stats.messagesIn++
 	h.stats.bytesIn += uint64(m.Size())
-	c.Counts().MessagesIn++
-	c.BeginDispatch()
-	h.owner.Dispatch(h, m)
-	c.EndDispatch()
+	l := h.local
+	if l.counts.MessagesIn++; l.counts.MessagesIn < l.timeNext {
+		h.owner.Dispatch(h, m)
+	} else {
+		h.dispatchTimed(c, m)
+	}
 	h.holdPaused(h.sock)
 	if m.leased {
 		m.poison()

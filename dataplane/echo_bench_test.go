@@ -23,7 +23,7 @@ func BenchmarkEcho(b *testing.B) {
 				bd := newBed(b, nil)
 				c := &conn{bed: bd, own: &recorder{discard: true}}
 				c.h = NewHandler(bd.c, HandlerConfig{Owner: c.own, QueueBytes: 64 << 20, QueueMessages: 1 << 16, Budget: NewSendBudget(1<<30, 1<<20)})
-				c.openMode(OpenOptions{Lossy: true, Throttles: &Throttles{Dispatch: NewThrottle(100 << 20), Share: 64 << 10}}, mode)
+				c.openMode(OpenOptions{Lossy: true, Throttles: &Throttles{Shared: NewThrottle(100 << 20), Share: 64 << 10}}, mode)
 				answered := 0
 				c.own.onMessage = func(h *Handler, m *Message) {
 					m.Retain()
@@ -59,8 +59,6 @@ func BenchmarkEcho(b *testing.B) {
 // processCPU is the CPU time that the process has used.
 func processCPU(b *testing.B) time.Duration {
 	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t); err != nil {
-		b.Fatal(err)
-	}
+	must(b, unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t))
 	return time.Duration(t.Nano())
 }

@@ -41,7 +41,7 @@ func (ev *event) arrive(c *Core) {
 		return
 	}
 	if !h.in.Arrive(ev.n, ev) {
-		c.Counts().EarlyEvents++
+		countsOf(c).EarlyEvents++
 		h.faultDetaching()
 		return
 	}
@@ -264,7 +264,7 @@ func (h *Handler) Move(to *Core, ev MoveCause, done func()) {
 // hop is the first of two: the handler leaves its core. It counts at the new one
 // already.
 func (h *Handler) hop(c, to *Core, second *loop.Task) {
-	c.Counts().MovedAway++
+	countsOf(c).MovedAway++
 	c.AddLoad(-1)
 	h.core.Store(to) // our last touch
 	to.Post(second)
@@ -277,7 +277,7 @@ func (h *Handler) passSecond() { h.in.Pass(h.in.Last() + 1) }
 func (h *Handler) arrived(c, from *Core, ev MoveCause, done func()) {
 	h.passSecond()
 	if c != from {
-		c.Counts().MovedHere++
+		countsOf(c).MovedHere++
 	}
 	if h.state != StateDrop {
 		h.owner.Moved(h, from, ev)

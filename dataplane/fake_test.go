@@ -154,9 +154,7 @@ func newPeerCodec(t testing.TB, rev frame.Revision, secure bool) *peerCodec {
 		}
 		for i, connector := range []bool{true, false} {
 			k, err := frame.KeysFromSecret(secret, connector)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			p.keys[i] = k
 		}
 		must(t, p.enc.Secure(p.keys[1].Key, p.keys[1].TxNonce))

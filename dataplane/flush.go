@@ -123,7 +123,7 @@ func (b *flush) wrote(m *Message) {
 	h.queue.pop()
 	h.stats.messagesOut++
 	h.stats.bytesOut += uint64(m.Size())
-	b.c.Counts().MessagesOut++
+	b.local.counts.MessagesOut++
 	m.timeWrite(b.c)
 	switch {
 	case b.lastOf(m):

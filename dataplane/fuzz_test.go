@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
 )
 
@@ -37,49 +39,58 @@ func (c *conn) arriveCut(stream, cuts []byte) {
 	c.settle()
 }
 
+// fuzzModes are the framings whose damage no key hides.
+var fuzzModes = slices.Concat(wireModes[:2], msgr1Modes)
+
 // feedStream gives a connection all of stream, cut at the given places, and
 // then the end.
-func feedStream(t *testing.T, stream, cuts []byte, receive ReceiveMode, rev frame.Revision) verdict {
+func feedStream(t *testing.T, stream, cuts []byte, receive ReceiveMode, mode wireMode) verdict {
 	b := newBed(t, func(cfg *Config, d *fakedriver.Driver) {
 		receiving(receive)(cfg, d)
 		cfg.LargeFrom = 300
 	})
 	defer b.close()
-	c := b.connRev(OpenOptions{Lossy: true}, rev, false)
+	ts := &Throttles{Frames: NewThrottle(1), Bytes: NewThrottle(1 << 12), Shared: NewThrottle(1 << 12)}
+	c := b.connMode(OpenOptions{Lossy: true, Throttles: ts}, mode)
 	lim := frame.Limits{Control: 1 << 10, Front: 1 << 12, Middle: 1 << 12, Data: 1 << 14}
-	c.h.rx.dec.SetLimits(lim)
+	if one := c.peer.one; one != nil {
+		c.h.rx1.dec = frame1.NewDecoder(one.cfg, one.signer, lim)
+	} else {
+		c.h.rx.dec.SetLimits(lim)
+	}
 	c.arriveCut(stream, cuts)
 	err := c.own.fault()
-	if c.c.Snapshot().PoolInUse != 0 {
-		t.Fatalf("%d bytes of buffers are lost", c.c.Snapshot().PoolInUse)
+	if c.c.Snapshot().PoolInUse != 0 || ts.Frames.Used()+ts.Bytes.Used()+ts.Shared.Used() != 0 {
+		t.Fatalf("%d bytes of buffers, %d messages and %d bytes of the throttles are lost", c.c.Snapshot().PoolInUse, ts.Frames.Used(), ts.Bytes.Used())
 	}
-	return verdict{c.own.list(), int(c.h.stats.unaskedAcks), errors.Is(err, frame.ErrFrame) || errors.Is(err, ErrUnexpectedFrame), err != nil}
+	bad := errors.Is(err, frame.ErrFrame) || errors.Is(err, ErrUnexpectedFrame) || errors.Is(err, ErrCloseReceived)
+	return verdict{c.own.list(), int(c.h.stats.unaskedAcks + c.h.stats.acksIn), bad, err != nil}
 }
 
-// Matrix: FR-24
+// FuzzFrameStream: a stream means the same wherever it is cut, and whatever it says
+// nothing is lost.
+// Matrix: FR-24, V1-08
 func FuzzFrameStream(f *testing.F) {
-	for _, rev := range []frame.Revision{frame.Rev0, frame.Rev1} {
-		stream := newPeerCodec(f, rev, false).stream(messagesOf([][3]int{{0, 0, 0}, {10, 3, 299}, {1, 0, 300}, {0, 0, 5000}, {4000, 0, 0}}))
-		f.Add(stream, []byte{1, 2, 30, 255, 7}, rev == frame.Rev0)
+	for i, mode := range fuzzModes {
+		stream := newModeCodec(f, mode).stream(messagesOf([][3]int{{0, 0, 0}, {10, 3, 299}, {1, 0, 300}, {0, 0, 5000}, {4000, 0, 0}}))
+		f.Add(stream, []byte{1, 2, 30, 255, 7}, uint8(i))
 		damaged := bytes.Clone(stream)
 		damaged[len(damaged)/2] ^= 1
-		f.Add(damaged, []byte{200, 200, 200}, rev == frame.Rev0)
-		f.Add(stream[:len(stream)-3], bytes.Repeat([]byte{0}, 50), rev == frame.Rev0)
+		f.Add(damaged, []byte{200, 200, 200}, uint8(i))
+		f.Add(stream[:len(stream)-3], bytes.Repeat([]byte{0}, 50), uint8(i))
+		f.Add(append(stream, byte(frame1.TagKeepalive), byte(frame1.TagClose), 1), bytes.Repeat([]byte{0}, 500), uint8(i))
 	}
-	f.Fuzz(func(t *testing.T, stream, cuts []byte, rev0 bool) {
+	f.Fuzz(func(t *testing.T, stream, cuts []byte, mode uint8) {
 		if len(stream) > 1<<17 {
 			return
 		}
-		rev := frame.Rev1
-		if rev0 {
-			rev = frame.Rev0
-		}
-		want := feedStream(t, stream, nil, ReceiveReady, rev)
+		m := fuzzModes[int(mode)%len(fuzzModes)]
+		want := feedStream(t, stream, nil, ReceiveReady, m)
 		if !want.ended {
 			t.Fatal("the end of the stream was not seen")
 		}
 		for _, receive := range receiveModes {
-			if got := feedStream(t, stream, cuts, receive, rev); !reflect.DeepEqual(got, want) {
+			if got := feedStream(t, stream, cuts, receive, m); !reflect.DeepEqual(got, want) {
 				t.Fatalf("%s, cut: %d messages, bad=%v; in one piece: %d messages, bad=%v",
 					receive, len(got.messages), got.bad, len(want.messages), want.bad)
 			}

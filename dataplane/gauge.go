@@ -114,6 +114,11 @@ func (g *gauge) take(n int64) bool {
 // take charges m, or says that there is no room. A message larger than the
 // whole bound passes when nothing else is held.
 func (q *queueGauge) take(m *Message) bool {
+	if m.elsewhere {
+		q.messages.used.Add(1)
+		m.queuedBytes = 0
+		return true
+	}
 	n := int64(m.Size())
 	if !q.reserve(n) {
 		return false

@@ -48,15 +48,6 @@ func TestAMessageBeyondTheWholeBoundPassesAlone(t *testing.T) {
 	}
 }
 
-func TestNoBoundMeansUnlimited(t *testing.T) {
-	var q queueGauge
-	for range 1000 {
-		if !q.take(sized(1 << 16)) {
-			t.Fatal("refused without a bound")
-		}
-	}
-}
-
 func TestRoomIsNotLostBetweenAskingAndWaiting(t *testing.T) {
 	var q queueGauge
 	q.messages.limit = 1

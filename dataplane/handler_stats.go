@@ -36,7 +36,7 @@ type HandlerStats struct {
 	ReceiveWhy Why         `json:"receive_why,omitempty"`
 	// Unfinished is how many bytes are there of a frame that is not complete.
 	Unfinished int64 `json:"unfinished"`
-	// Reserved is what its received messages hold of Throttles.Dispatch, in
+	// Reserved is what its received messages hold of Throttles.Shared, in
 	// bytes.
 	Reserved int64 `json:"reserved"`
 	// Quiet is how long no byte was received, on the present socket; 0 without

@@ -18,9 +18,7 @@ func TestFrozenHandlerKeepsItsQueueAndTakesNothing(t *testing.T) {
 		a, b, c := NewMessage(1, nil, nil), NewMessage(2, nil, nil), NewMessage(3, nil, nil)
 		b.Priority = PriorityHigh
 		for _, m := range []*Message{a, b} {
-			if err := h.Send(m); err != nil {
-				t.Fatal(err)
-			}
+			must(t, h.Send(m))
 		}
 		st := freeze()
 		if len(st.Sent)+len(st.Replay) != 0 || len(st.Queued) != 2 || st.Queued[0] != b || st.Queued[1] != a {
@@ -65,9 +63,7 @@ func TestRestoredHandlerHasTheStateOfTheFrozenOne(t *testing.T) {
 		}
 		h := NewHandler(p.Core(0), HandlerConfig{QueueMessages: 1})
 		st := HandlerState{InSeq: 4, OutSeq: 9, Sent: m[:2], Replay: m[2:4], Queued: m[4:]}
-		if err := h.Restore(st); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.Restore(st))
 		if m[0].Seq() != 8 || m[1].Seq() != 9 {
 			t.Errorf("sequences %d and %d", m[0].Seq(), m[1].Seq())
 		}

@@ -96,6 +96,9 @@ func (r *intake) came(n int) (whole bool) {
 	return n > 0 && r.filled(n)
 }
 
+// HalfClosed implements loop.HalfCloser: a peer that ends its stream has left.
+func (r *intake) HalfClosed(*loop.Socket) bool { return false }
+
 // Pending implements Framer.
 func (r *intake) Pending(*loop.Socket) bool {
 	h := r.h

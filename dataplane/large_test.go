@@ -14,9 +14,7 @@ func TestAMessageThatNoWriteCarriesIsRefusedBySend(t *testing.T) {
 	}
 	// Address space only: nobody looks at the bytes.
 	huge, err := unix.Mmap(-1, 0, int(uint64(math.MaxUint32)+1), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = unix.Munmap(huge) }()
 	h := NewHandler(&Core{}, HandlerConfig{})
 	for _, m := range []*Message{{Data: huge}, {Data: huge[:MaxMessage+1]}, {Front: huge[:1], Data: huge[:MaxMessage]}} {

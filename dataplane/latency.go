@@ -1,10 +1,14 @@
 package dataplane
 
-import "math/rand/v2"
+import (
+	"math"
+	"math/rand/v2"
+)
 
 // Of every so many messages (Config.TimeEvery) one is timed on its way: by the clock when
 // Send takes it, when it goes into a write, and when its ack comes. What that finds
-// belongs to the core that finds it (CoreStats.Latency).
+// belongs to the core that finds it (Counts.Latency). So does the time in the dispatcher, of as
+// many messages.
 
 // timing is how far a message that is timed has come.
 type timing uint8
@@ -39,7 +43,7 @@ func (h *Handler) drawTimed() {
 func (m *Message) timeWrite(c *Core) {
 	if m.timing == queuedAt {
 		now := c.Config().Now()
-		c.Counts().Latency.Queue.Add(now - m.since)
+		countsOf(c).Latency.Queue.Add(now - m.since)
 		m.timing, m.since = writtenAt, now
 	}
 }
@@ -47,6 +51,21 @@ func (m *Message) timeWrite(c *Core) {
 // timeAck notes that the ack of m has come. On the core.
 func (m *Message) timeAck(c *Core) {
 	if m.timing == writtenAt {
-		c.Counts().Latency.Ack.Add(c.Config().Now() - m.since)
+		countsOf(c).Latency.Ack.Add(c.Config().Now() - m.since)
 	}
+}
+
+// dispatchTimed gives a received message to the owner, times that, and draws which message is
+// timed next.
+func (h *Handler) dispatchTimed(c *Core, m *Message) {
+	l, cfg := h.local, c.Config()
+	if cfg.TimeEvery <= 0 {
+		l.timeNext = math.MaxUint64
+		h.owner.Dispatch(h, m)
+		return
+	}
+	l.timeNext = l.counts.MessagesIn + 1 + uint64(rand.Uint32N(2*uint32(cfg.TimeEvery)-1))
+	began := cfg.Now()
+	h.owner.Dispatch(h, m)
+	l.counts.Latency.Dispatch.Add(cfg.Now() - began)
 }

@@ -26,13 +26,13 @@ func TestAMessageIsTimedFromSendToItsWriteAndToItsAck(t *testing.T) {
 	must(t, c.h.Send(NewMessage(1, nil, nil)))
 	b.Time += 3 * time.Millisecond
 	c.settle()
-	lat := b.c.Snapshot().Latency
+	lat := countsOf(b.c).Latency
 	one(t, "queue", &lat.Queue, 3*time.Millisecond)
 	b.Time += 5 * time.Millisecond
 	ack := seqPayload(1)
 	c.sock.Arrive(c.peer.frame(frame.TagAck, ack[:]))
 	c.settle()
-	lat = b.c.Snapshot().Latency
+	lat = countsOf(b.c).Latency
 	one(t, "queue", &lat.Queue, 3*time.Millisecond)
 	one(t, "ack", &lat.Ack, 5*time.Millisecond)
 }
@@ -54,7 +54,7 @@ func TestAReplayedMessageIsTimedFromItsFirstWrite(t *testing.T) {
 	b.Time += time.Second
 	c.h.RequeueSentUpTo(1) // the ack
 	c.settle()
-	lat := b.c.Snapshot().Latency
+	lat := countsOf(b.c).Latency
 	one(t, "queue", &lat.Queue, 0)
 	one(t, "ack", &lat.Ack, 2*time.Second)
 }
@@ -66,7 +66,7 @@ func TestOnALossySessionNoAckIsTimed(t *testing.T) {
 		must(t, c.h.Send(NewMessage(1, nil, nil)))
 		c.settle()
 	}
-	if lat := b.c.Snapshot().Latency; lat.Queue.Count() != 5 || lat.Ack.Count() != 0 {
+	if lat := countsOf(b.c).Latency; lat.Queue.Count() != 5 || lat.Ack.Count() != 0 {
 		t.Errorf("%d queued, %d acknowledged", lat.Queue.Count(), lat.Ack.Count())
 	}
 }
@@ -83,7 +83,7 @@ func TestOneOfSoManyMessagesIsTimed(t *testing.T) {
 				}
 				c.settle()
 			}
-			n := b.c.Snapshot().Latency.Queue
+			n := countsOf(b.c).Latency.Queue
 			if n.Count() < want[0] || n.Count() > want[1] {
 				t.Errorf("one of %d, %d together: %d of 6000", every, together, n.Count())
 			}
@@ -121,7 +121,7 @@ func TestDispatchersAreTimed(t *testing.T) {
 		c.sock.Arrive(c.peer.message(i+1, 0, NewMessage(1, nil, nil)))
 		c.settle()
 	}
-	d := b.c.Snapshot().Latency.Dispatch
+	d := countsOf(b.c).Latency.Dispatch
 	if d.Count() == 0 || d.Sum != time.Duration(d.Count())*time.Millisecond {
 		t.Errorf("%d samples, %v in all", d.Count(), d.Sum)
 	}

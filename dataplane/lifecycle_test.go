@@ -75,31 +75,6 @@ func TestTheEndOfPatienceFaultsWhatIsLeft(t *testing.T) {
 	planetest.CheckCores(t, p, 1)
 }
 
-// A callback that ends the core's goroutine makes it fail, not vanish.
-// Matrix: XC-16
-func TestACoreWhoseGoroutineIsEndedHasFailed(t *testing.T) {
-	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
-	ob := &recorder{}
-	oa := &recorder{onMessage: func(*Handler, *Message) { runtime.Goexit() }}
-	ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{})
-	must(t, hb.Send(&Message{TID: 1}))
-	select {
-	case err := <-p.Failures():
-		if !strings.Contains(err.Error(), "runtime.Goexit") {
-			t.Errorf("reported %v", err)
-		}
-	case <-time.After(patience):
-		t.Fatal("nothing reported")
-	}
-	until(t, oa, "the fault", func() bool { return errors.Is(oa.fault(), ErrStopped) })
-	until(t, ob, "the peer's fault", func() bool { return ob.fault() != nil })
-	<-p.Core(0).Done()
-	if st := p.Core(0).State(); st != CoreFailed {
-		t.Errorf("state %v", st)
-	}
-	migrate(t, ha, p.Core(1))
-}
-
 func TestLoadCountsTheHandlersOfACore(t *testing.T) {
 	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
 	loads := func() [2]int { return [2]int{p.Core(0).Load(), p.Core(1).Load()} }

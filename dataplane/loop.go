@@ -17,14 +17,6 @@ type (
 	Core = loop.Core
 	// CoreState says whether a core can be given work.
 	CoreState = loop.CoreState
-	// CoreStats counts what one core did.
-	CoreStats = loop.CoreStats
-	// Spent is where the time of a core went.
-	Spent = loop.Spent
-	// Latencies are what messages and their dispatchers take.
-	Latencies = loop.Latencies
-	// Histogram counts durations.
-	Histogram = loop.Histogram
 	// Link is a socket during its handshake.
 	Link = loop.Link
 	// Listener accepts connections on one core.
@@ -54,7 +46,7 @@ const (
 const (
 	DefaultPoolKeep   = loop.DefaultPoolKeep
 	DefaultStallAfter = loop.DefaultStallAfter
-	MinDispatchShare  = loop.MinDispatchShare
+	MinShared         = loop.MinShared
 )
 
 // Errors of the loop.

@@ -71,6 +71,7 @@ type Message struct {
 	seq         uint64      // on the session that sent or received it
 	queuedBytes int64       // charged to the sending queue
 	queued      atomic.Bool // in the queue of a handler
+	elsewhere   bool        // its memory counts elsewhere (BoundElsewhere)
 	tracker     Tracker     // while it is queued and was not written; nil: nobody follows it
 
 	// Received messages only.
@@ -98,6 +99,12 @@ func (m *Message) Seq() uint64 { return m.seq }
 
 // Size is the length of the payload in bytes.
 func (m *Message) Size() int { return len(m.Front) + len(m.Middle) + len(m.Data) }
+
+// BoundElsewhere says whether the memory of a message to send counts against another
+// budget until it is released, such as that for reads of files (Config.FileBytes): sending
+// queues then take it whatever their bounds, and do not count its bytes. Whoever has made
+// the message calls it, before it is sent.
+func (m *Message) BoundElsewhere(yes bool) { m.elsewhere = yes }
 
 // Posted says that Data of a received message lies in memory that the user has posted for
 // it, and that is the user's again: the messenger does not touch it any more, but that a

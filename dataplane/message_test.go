@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
 )
 
@@ -169,33 +168,6 @@ func TestAMessageIsReleasedElsewhereWhileItsCoreOpensAConnection(t *testing.T) {
 	b.settle()
 	if n := b.c.Snapshot().PoolInUse; n != 0 {
 		t.Errorf("%d bytes are still lent", n)
-	}
-}
-
-func TestAReceivedMessageCanBeSentOn(t *testing.T) {
-	b := newBed(t, nil)
-	in, out := b.conn(OpenOptions{}), b.conn(OpenOptions{})
-	in.own.onMessage = func(_ *Handler, m *Message) {
-		m.Retain()
-		must(t, out.h.Send(m))
-	}
-	front, data := bytes.Repeat([]byte{7}, 100), bytes.Repeat([]byte{8}, 200<<10)
-	in.sock.Arrive(in.peer.message(1, 0, &Message{Type: 5, TID: 77, Front: front, Data: data}))
-	in.sock.Arrive(in.peer.message(2, 0, &Message{Type: 6, TID: 78, Front: front}))
-	b.settle()
-	frames := out.take()
-	if len(frames) != 2 || frames[0].hd.TID != 77 || !bytes.Equal(frames[0].seg[3], data) ||
-		frames[1].hd.TID != 78 || !bytes.Equal(frames[1].seg[1], front) || frames[0].hd.Seq != 1 {
-		t.Fatalf("sent on: %d frames", len(frames))
-	}
-	if b.c.Snapshot().PoolInUse == 0 {
-		t.Fatal("memory came back before the peer acknowledged")
-	}
-	ack := seqPayload(2)
-	out.sock.Arrive(out.peer.frame(frame.TagAck, ack[:]))
-	out.settle()
-	if b.c.Snapshot().PoolInUse != 0 {
-		t.Errorf("%d bytes did not come back", b.c.Snapshot().PoolInUse)
 	}
 }
 

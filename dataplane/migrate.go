@@ -92,7 +92,7 @@ func (h *Handler) leaveCore(c, to *Core, l *migrationState, done func()) {
 // enterCore is the second hop.
 func (h *Handler) enterCore(c, from *Core, l *migrationState, done func()) {
 	h.passSecond()
-	c.Counts().MovedHere++
+	countsOf(c).MovedHere++
 	if h.state != StateDrop {
 		h.owner.Moved(h, from, MoveCause{Migrated: true})
 	}

@@ -43,7 +43,7 @@ func changeCores(t *testing.T, cfg Config, lossy bool) {
 	oa, ob := &recorder{}, &recorder{}
 	ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{
 		Lossy: lossy, IdleAfter: time.Hour,
-		Throttles: &Throttles{Messages: NewThrottle(20), Bytes: NewThrottle(1 << 20), Dispatch: NewThrottle(1 << 20)},
+		Throttles: &Throttles{Frames: NewThrottle(20), Bytes: NewThrottle(1 << 20), Shared: NewThrottle(1 << 20)},
 	})
 	var sizes [][3]int
 	for i := range 300 {
@@ -230,7 +230,7 @@ func TestAThrottledConnectionChangesCores(t *testing.T) {
 		oa := &recorder{}
 		ob := &recorder{onMessage: func(_ *Handler, m *Message) { m.Retain(); kept <- m }}
 		line := NewThrottle(1)
-		ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{Throttles: &Throttles{Messages: line}})
+		ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{Throttles: &Throttles{Frames: line}})
 		for i := range 10 {
 			must(t, ha.Send(&Message{TID: uint64(i + 1), Front: payload(i, 3000)}))
 		}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
-	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
@@ -30,29 +29,6 @@ func (c *conn) tags1() (s string) {
 		s += map[frame.Tag]string{tagPing: "ping ", tagPong: "pong ", tagAck: "ack ", tagMsg: "msg "}[f.tag]
 	}
 	return s
-}
-
-// Over every engine, both ways, many messages of all sizes, acknowledged.
-// Matrix: V1-06
-func TestTwoHandlersExchangeEverythingInMsgr1(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
-		for _, mode := range msgr1Modes {
-			t.Run(mode.name, func(t *testing.T) {
-				cfg.Cores = 2
-				p := newPlane(t, cfg)
-				oa, ob := &recorder{}, &recorder{}
-				ha, hb := NewHandler(p.Core(0), HandlerConfig{Owner: oa}), NewHandler(p.Core(1), HandlerConfig{Owner: ob})
-				joinMode(t, ha, hb, OpenOptions{
-					Throttles:      &Throttles{Messages: NewThrottle(50), Bytes: NewThrottle(1 << 20), Dispatch: NewThrottle(1 << 20)},
-					KeepaliveEvery: time.Millisecond,
-				}, mode)
-				exchange(t, 150, ha, hb, oa, ob)
-				if oa.fault() != nil || ob.fault() != nil {
-					t.Errorf("faults %v and %v", oa.fault(), ob.fault())
-				}
-			})
-		}
-	})
 }
 
 // Matrix: V1-07
@@ -184,7 +160,7 @@ func TestEveryTagOfMsgr1(t *testing.T) {
 // Matrix: V1-07
 func TestCloseIsHeardBehindWhatAThrottleHoldsBack(t *testing.T) {
 	th := NewThrottle(1)
-	c := newBed(t, nil).conn1(OpenOptions{Throttles: &Throttles{Messages: th}})
+	c := newBed(t, nil).conn1(OpenOptions{Throttles: &Throttles{Frames: th}})
 	var kept []*Message
 	c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
 	c.sock.Arrive(slices.Concat(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{}), []byte{byte(frame1.TagClose)}))
@@ -240,29 +216,6 @@ func TestAMessageOfMsgr1SaysWhoSendsIt(t *testing.T) {
 }
 
 // Matrix: V1-11
-func TestWhatThePeerHasNotReceivedGoesOutAgainUnderItsNumber(t *testing.T) {
-	c := newBed(t, nil).conn1(OpenOptions{})
-	for i := range 5 {
-		must(t, c.h.Send(&Message{TID: uint64(i + 1)}))
-	}
-	c.settle()
-	c.sock.Arrive(frame1.AppendAck(nil, 1))
-	c.settle()
-	c.sock.HangUp()
-	c.settle()
-	must(t, c.h.Send(&Message{TID: 6, Priority: PriorityHighest}))
-	c.h.RequeueSentUpTo(3)
-	c.openMode(OpenOptions{}, plain1)
-	var got []uint64
-	for _, f := range c.take() {
-		got = append(got, f.hd.Seq, f.hd.TID)
-	}
-	if want := []uint64{4, 4, 5, 5, 6, 6}; !slices.Equal(got, want) {
-		t.Errorf("sequence and id %v, want %v", got, want)
-	}
-}
-
-// Matrix: V1-11
 func TestASessionBeginsBehindTheNumberThatItIsGiven(t *testing.T) {
 	c := newBed(t, nil).conn1(OpenOptions{})
 	must(t, c.h.Send(&Message{}))
@@ -308,44 +261,6 @@ func TestNumbersOfMsgr1MayBeginAnywhereAndNotGoBack(t *testing.T) {
 	st := c.h.statistics(c.c)
 	if list := c.own.list(); len(list) != 3 || st.InSeq != 1<<30+7 || st.Duplicates != 3 || st.Gaps != 2 || !bytes.Equal(acks, []byte{0, 1, 7}) {
 		t.Errorf("%d messages, acks %v, %+v", len(list), acks, st)
-	}
-}
-
-// What was half there when the session left is not in its state: the peer sends it again.
-func TestAHandedOverSessionOfMsgr1GoesOnWithWholeMessages(t *testing.T) {
-	b := newBed(t, nil)
-	c := b.conn1(OpenOptions{})
-	for i := range 3 {
-		must(t, c.h.Send(&Message{TID: uint64(i + 1)}))
-	}
-	large := &Message{TID: 12, Data: payload(1, 200_000)}
-	second := c.peer.message(2, 0, large)
-	c.sock.Arrive(c.peer.message(1, 0, &Message{TID: 11}), second[:70_000])
-	c.settle()
-	if c.c.Snapshot().PoolInUse == 0 {
-		t.Fatal("no message is unfinished")
-	}
-	var st HandlerState
-	c.h.Freeze(func(got HandlerState) { st = got })
-	c.settle()
-	if st.InSeq != 1 || st.OutSeq != 3 || len(st.Sent) != 3 || c.c.Snapshot().PoolInUse != 0 {
-		t.Fatalf("%+v, %d bytes of buffers", st, c.c.Snapshot().PoolInUse)
-	}
-	c.h.Close(nil)
-	c.settle()
-	next := &conn{bed: b, own: &recorder{}}
-	next.h = NewHandler(b.c, HandlerConfig{Owner: next.own})
-	must(t, next.h.Restore(st))
-	next.h.RequeueSentUpTo(1)
-	next.openMode(OpenOptions{}, plain1)
-	next.sock.Arrive(next.peer.message(2, 0, large))
-	next.settle()
-	if got := next.own.list(); len(got) != 1 || got[0].seq != 2 || !bytes.Equal(got[0].data, large.Data) {
-		t.Errorf("%d messages", len(got))
-	}
-	frames := next.take()
-	if got := tags(frames); !slices.Equal(got, []frame.Tag{tagMsg, tagMsg, tagAck}) || frames[0].hd.Seq != 2 {
-		t.Errorf("sent %v", got)
 	}
 }
 
@@ -478,32 +393,6 @@ func TestAWriteOfMsgr1FillsItsSlabAndNotMore(t *testing.T) {
 				t.Errorf("%s, %d bytes: the largest of %d writes has %d of %d, asked %d times for %d messages", mode.name, size, writes, most, room, asked, n+1)
 			}
 			c.close()
-		}
-	}
-}
-
-// A head that came in pieces is not part of what moves.
-func TestAMessageOfMsgr1ThatCameInPiecesMoves(t *testing.T) {
-	for _, large := range []int{300, 1 << 20} {
-		for cut := range 600 {
-			a, b := twoBeds(t, func(cfg *Config, _ *fakedriver.Driver) { cfg.LargeFrom = large })
-			c := a.conn1(OpenOptions{})
-			msg := &Message{TID: 5, DataOff: 7, Front: payload(1, 100), Data: payload(2, 400)}
-			wire := c.peer.message(1, 0, msg)
-			for from := 0; from < min(cut, len(wire)); from += 20 {
-				c.sock.Arrive(wire[from:min(from+20, cut, len(wire))])
-				a.settle()
-			}
-			arrived := false
-			c.h.Migrate(b.c, func() { arrived = true })
-			moveSock(t, a, b, c, func() bool { return arrived })
-			c.sock.Arrive(wire[min(cut, len(wire)):])
-			b.settle()
-			if list := c.own.list(); len(list) != 1 || !bytes.Equal(list[0].data, msg.Data) || !bytes.Equal(list[0].front, msg.Front) {
-				t.Fatalf("cut at %d: %d messages, fault %v", cut, len(list), c.own.fault())
-			}
-			b.close()
-			a.close()
 		}
 	}
 }

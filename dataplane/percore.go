@@ -11,7 +11,9 @@ type perCore struct {
 	messages *Message // free received messages
 	scratch  [8]byte  // payload of a control frame under construction; here it does not escape per frame
 	header   [frame.MessageHeaderSize]byte
-	pace     *pace // of the connection that was opened last: most have the same
+	pace     *pace  // of the connection that was opened last: most have the same
+	timeNext uint64 // number of the message whose dispatch is timed next
+	counts   Counts
 }
 
 var handlerLocal loop.Local[perCore]

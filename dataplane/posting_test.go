@@ -48,7 +48,7 @@ func (g *target) has(m *Message) bool { return len(m.Data) > 0 && &m.Data[0] == 
 
 // postBed is a connection with a throttle of each kind, whose messages are kept.
 func postBed(t *testing.T, mode wireMode, receive ReceiveMode, large int) (*conn, *Throttles, *[]*Message) {
-	ts := &Throttles{Messages: NewThrottle(5), Bytes: NewThrottle(4 << 20), Dispatch: NewThrottle(4 << 20)}
+	ts := &Throttles{Frames: NewThrottle(5), Bytes: NewThrottle(4 << 20), Shared: NewThrottle(4 << 20)}
 	c := newBed(t, func(cfg *Config, d *fakedriver.Driver) {
 		receiving(receive)(cfg, d)
 		if large > 0 {
@@ -66,9 +66,9 @@ func postBed(t *testing.T, mode wireMode, receive ReceiveMode, large int) (*conn
 // nothingHeld checks that all is given back.
 func nothingHeld(t *testing.T, c *conn, ts *Throttles, where string) {
 	t.Helper()
-	if ts.Messages.Used()+ts.Bytes.Used()+ts.Dispatch.Used()+ts.Held() != 0 || c.c.Snapshot().PoolInUse != 0 {
+	if ts.Frames.Used()+ts.Bytes.Used()+ts.Shared.Used()+ts.Held() != 0 || c.c.Snapshot().PoolInUse != 0 {
 		t.Fatalf("%s: %d messages, %d and %d bytes of the throttles, %d of buffers are held", where,
-			ts.Messages.Used(), ts.Bytes.Used(), ts.Dispatch.Used(), c.c.Snapshot().PoolInUse)
+			ts.Frames.Used(), ts.Bytes.Used(), ts.Shared.Used(), c.c.Snapshot().PoolInUse)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestPostedDataLiesInTheMemoryOfTheUserWhereverTheStreamIsCut(t *testing.T) 
 		for _, large := range []int{100, 1 << 20} {
 			msg := &Message{TID: 7, DataOff: 9, Front: payload(1, 21), Middle: payload(2, 13), Data: payload(3, 110)}
 			size := len(newModeCodec(t, mode).message(1, 0, msg))
-			for cut := 0; cut <= size; cut += 1 + cut%3 {
+			for cut := 0; cut <= size; cut += coarse(receive) + cut%3 {
 				c, ts, kept := postBed(t, mode, receive, large)
 				g, other := newTarget(7, 160), newTarget(8, 160)
 				must(t, c.h.AddPosting(&g.Posting))
@@ -152,7 +152,7 @@ func TestAPostingIsWithdrawnAtEveryByte(t *testing.T) {
 		for _, large := range []int{100, 1 << 20} {
 			msg := &Message{TID: 7, DataOff: 9, Front: payload(1, 21), Middle: payload(2, 13), Data: payload(3, 110)}
 			size := len(newModeCodec(t, mode).message(1, 0, msg))
-			for cut := range size {
+			for cut := 0; cut < size; cut += coarse(receive) {
 				c, ts, kept := postBed(t, mode, receive, large)
 				g := newTarget(7, 160)
 				must(t, c.h.AddPosting(&g.Posting))
@@ -187,7 +187,7 @@ func TestAPostingIsWithdrawnAtEveryByte(t *testing.T) {
 
 // The ack in a message frees one of ours, and that runs the user's code, between the last
 // byte of the message and its dispatch.
-// Matrix: V1-13
+// Matrix: V1-13, SE-28
 func TestAPostingIsWithdrawnWhileItsMessageIsHandedOver(t *testing.T) {
 	for _, size := range []int{100, 100_000} {
 		for _, mode := range wireModes {
@@ -222,7 +222,7 @@ func TestAPostingIsForTheMessageThatComesAgain(t *testing.T) {
 		for _, large := range []int{100, 1 << 20} {
 			msg := &Message{TID: 7, Front: payload(1, 21), Data: payload(3, 110)}
 			size := len(newModeCodec(t, mode).message(1, 0, msg))
-			for cut := 0; cut < size; cut += 1 + cut%3 {
+			for cut := 0; cut < size; cut += coarse(receive) + cut%3 {
 				c, ts, kept := postBed(t, mode, receive, large)
 				g := newTarget(7, 160)
 				must(t, c.h.AddPosting(&g.Posting))
@@ -418,7 +418,7 @@ func TestCompressedDataIsCopiedToItsPosting(t *testing.T) {
 func TestAPostingGoesAlongToAnotherCore(t *testing.T) {
 	overModes(t, func(t *testing.T, mode wireMode, receive ReceiveMode) {
 		for _, when := range []string{"never", "before", "leaving", "between", "behind", "another"} {
-			for cut := 0; cut < 400; cut += 11 {
+			for cut := 0; cut < 400; cut += 7 + 4*coarse(receive) {
 				change := func(cfg *Config, d *fakedriver.Driver) { receiving(receive)(cfg, d); cfg.LargeFrom = 100 }
 				a, b := twoBeds(t, change)
 				c := a.connMode(OpenOptions{}, mode)

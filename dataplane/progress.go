@@ -101,7 +101,7 @@ func (h *Handler) checkStopped(s *loop.Socket, now time.Duration) error {
 		return nil
 	}
 	h.givenUp = min(h.givenUp+1, 16)
-	s.Core().Counts().GivenUp++
+	h.local.counts.GivenUp++
 	return fmt.Errorf("%w: %d messages are not acknowledged, stopped for %v", ErrGivenUp, h.sent.n, stopped)
 }
 
@@ -120,6 +120,6 @@ func (h *Handler) checkRate(s *loop.Socket) error {
 	if took <= grace+time.Duration(float64(r.fill)/float64(rate)*float64(time.Second)) {
 		return nil
 	}
-	s.Core().Counts().TooSlow++
+	h.local.counts.TooSlow++
 	return fmt.Errorf("%w: %d of %d bytes of a %v frame in %v", ErrTooSlow, r.fill, r.size, h.underWay(), took)
 }

@@ -15,9 +15,7 @@ var (
 	loopback = planetest.Loopback
 	deadline = planetest.Deadline
 	must     = planetest.Must
-	stats    = planetest.Stats[CoreStats]
 	linkPair = planetest.LinkPair[*Link, *Listener]
-	netPair  = planetest.NetPair[*Link, *Listener]
 )
 
 // overBackends runs f over each engine of the build. One that the kernel
@@ -84,4 +82,12 @@ func until(t testing.TB, r *recorder, what string, done func() bool) {
 			t.Fatalf("waited in vain for %s: %d messages, events %v, fault %v", what, len(r.list()), r.log(), r.fault())
 		}
 	}
+}
+
+// stats are the statistics of a core.
+func stats(t testing.TB, c *Core) CoreStats {
+	t.Helper()
+	st, err := StatsOf(c)
+	must(t, err)
+	return st
 }

@@ -24,17 +24,25 @@ type frameReader struct {
 }
 
 // Filled implements Placer.
-func (r *frameReader) Filled(s *loop.Socket, n int) {
+func (r *frameReader) Filled(s *loop.Socket, n int) (frames int) {
 	if r.came(n) {
 		r.gathered(s)
+		frames = 1
 	}
+	return frames
 }
 
 // Gather implements Framer.
 func (r *frameReader) Gather(s *loop.Socket, w *loop.Write) error { return r.h.gather(s, w) }
 
 // Feed implements Framer: it delivers the frames that the bytes complete.
-func (r *frameReader) Feed(s *loop.Socket, p []byte) []byte {
+func (r *frameReader) Feed(s *loop.Socket, p []byte) loop.Taken {
+	rest, frames := r.feed(s, p)
+	return loop.Taken{Bytes: len(p) - len(rest), Frames: frames}
+}
+
+// feed is Feed; it returns the bytes that are not taken.
+func (r *frameReader) feed(s *loop.Socket, p []byte) (rest []byte, frames int) {
 	r.resumed(s)
 	for s.Reading() {
 		if r.gatheredAll() { // it waited for room to grow
@@ -43,41 +51,42 @@ func (r *frameReader) Feed(s *loop.Socket, p []byte) []byte {
 		}
 		if r.target != nil {
 			if len(p) == 0 {
-				return nil
+				return nil, frames
 			}
 			n, whole := r.take(s, p)
 			if n == 0 {
-				return p
+				return p, frames
 			}
 			p = p[n:]
 			if whole {
 				r.gathered(s)
+				frames++
 			}
 			continue
 		}
 		head := r.head[:r.headLen] // opened before, and kept
 		if !r.opened {
 			if head, p = r.takeHead(p); head == nil {
-				return nil
+				return nil, frames
 			}
 			if !r.open(s, head) {
-				return nil
+				return nil, frames
 			}
 		}
 		if !r.mayRead(s, r.hd.Tag) {
 			r.keepHead(head)
-			return p
+			return p, frames
 		}
 		r.classify(s, int(r.hd.Len[3]))
 		whole := len(p) >= r.size && !r.aligned
 		if !whole && !r.aligned && len(p) == 0 {
 			r.keepHead(head)
-			return nil
+			return nil, frames
 		}
 		if !r.admit {
 			if r.hd.Tag == frame.TagMessage && !r.admitted(s, r.payload(), whole) {
 				r.keepHead(head)
-				return p
+				return p, frames
 			}
 			r.admit = true
 		}
@@ -85,17 +94,18 @@ func (r *frameReader) Feed(s *loop.Socket, p []byte) []byte {
 			rest := p[:r.size:r.size]
 			p = p[r.size:]
 			r.finish(s, head, rest, nil)
-			if len(p) > 0 && s.Core().Late() {
-				return p
+			frames++
+			if len(p) > 0 && s.Core().Late(frames) {
+				return p, frames
 			}
 			continue
 		}
 		r.keepHead(head)
 		if !r.gather(s) {
-			return nil
+			return nil, frames
 		}
 	}
-	return p
+	return p, frames
 }
 
 // takeHead returns the head of the next frame, in place if it can, and what

@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
@@ -37,7 +36,7 @@ func TestAnnouncedLengthsOfMsgr1TakeNoMemory(t *testing.T) {
 		{"the most", frame1.Header{Seq: 1, FrontLen: lim.Front, MiddleLen: lim.Middle, DataLen: lim.Data, DataOff: 1<<16 - 1}, nil},
 	} {
 		for _, receive := range receiveModes {
-			ts := &Throttles{Bytes: NewThrottle(1 << 20), Dispatch: NewThrottle(1 << 20)}
+			ts := &Throttles{Bytes: NewThrottle(1 << 20), Shared: NewThrottle(1 << 20)}
 			c := newBed(t, receiving(receive)).conn1(OpenOptions{Throttles: ts})
 			lent := c.c.Snapshot().PoolLent
 			c.sock.Arrive(header1(one.hd))
@@ -45,8 +44,8 @@ func TestAnnouncedLengthsOfMsgr1TakeNoMemory(t *testing.T) {
 			if err := c.own.fault(); !errors.Is(err, one.want) {
 				t.Errorf("%s: fault %v, want %v", one.name, err, one.want)
 			}
-			if one.want != nil && c.c.Snapshot().PoolLent != lent || ts.Bytes.Used()+ts.Dispatch.Used() != 0 {
-				t.Errorf("%s: %d buffers, %d units", one.name, c.c.Snapshot().PoolLent-lent, ts.Bytes.Used()+ts.Dispatch.Used())
+			if one.want != nil && c.c.Snapshot().PoolLent != lent || ts.Bytes.Used()+ts.Shared.Used() != 0 {
+				t.Errorf("%s: %d buffers, %d units", one.name, c.c.Snapshot().PoolLent-lent, ts.Bytes.Used()+ts.Shared.Used())
 			}
 			c.close()
 		}
@@ -132,7 +131,7 @@ func TestDamageAnywhereInASignedMessageOfMsgr1IsAFault(t *testing.T) {
 	for _, size := range []int{40, 70_000} {
 		whole := len(newModeCodec(t, msgr1Modes[1]).message(1, 0, &Message{Front: payload(1, 30), Middle: payload(2, 9), Data: payload(3, size)}))
 		for at := 1; at < whole; at += 1 + (whole-at)/500*7 {
-			ts := &Throttles{Messages: NewThrottle(1), Bytes: NewThrottle(1 << 20), Dispatch: NewThrottle(1 << 20)}
+			ts := &Throttles{Frames: NewThrottle(1), Bytes: NewThrottle(1 << 20), Shared: NewThrottle(1 << 20)}
 			c := newBed(t, nil).connMode(OpenOptions{Throttles: ts}, msgr1Modes[1])
 			wire := c.peer.message(1, 0, &Message{Front: payload(1, 30), Middle: payload(2, 9), Data: payload(3, size)})
 			wire[at] ^= 4
@@ -143,23 +142,10 @@ func TestDamageAnywhereInASignedMessageOfMsgr1IsAFault(t *testing.T) {
 			if len(c.own.list()) != 0 || !errors.Is(c.own.fault(), frame.ErrFrame) {
 				t.Fatalf("byte %d of %d: %d messages, fault %v", at, whole, len(c.own.list()), c.own.fault())
 			}
-			if ts.Messages.Used()+ts.Bytes.Used()+ts.Dispatch.Used() != 0 || c.c.Snapshot().PoolInUse != 0 {
+			if ts.Frames.Used()+ts.Bytes.Used()+ts.Shared.Used() != 0 || c.c.Snapshot().PoolInUse != 0 {
 				t.Fatalf("byte %d of %d: units or buffers are held", at, whole)
 			}
 			c.close()
-		}
-	}
-}
-
-// Matrix: V1-05
-func TestAnAbortedMessageOfMsgr1EndsTheConnection(t *testing.T) {
-	for _, size := range []int{10, 70_000} {
-		c := newBed(t, nil).conn1(OpenOptions{})
-		wire := c.peer.message(1, 0, &Message{Data: make([]byte, size)})
-		wire[len(wire)-1] = 0
-		c.flow(wire)
-		if len(c.own.list()) != 0 || !errors.Is(c.own.fault(), frame1.ErrAborted) || c.c.Snapshot().PoolInUse != 0 {
-			t.Errorf("%d bytes: %d messages, fault %v", size, len(c.own.list()), c.own.fault())
 		}
 	}
 }
@@ -171,7 +157,7 @@ func TestUnitsOfMsgr1ReturnWhereverTheSocketEnds(t *testing.T) {
 		size := len(newModeCodec(t, plain1).message(1, 0, msg))
 		for cut := range size + 1 {
 			for _, way := range []string{"hang-up", "close", "old", "refused"} {
-				ts := &Throttles{Messages: NewThrottle(5), Bytes: NewThrottle(1000), Dispatch: NewThrottle(1000)}
+				ts := &Throttles{Frames: NewThrottle(5), Bytes: NewThrottle(1000), Shared: NewThrottle(1000)}
 				c := newBed(t, func(cfg *Config, _ *fakedriver.Driver) { cfg.LargeFrom = large }).conn1(OpenOptions{Throttles: ts})
 				if way == "old" {
 					c.h.inSeq = 7
@@ -196,9 +182,9 @@ func TestUnitsOfMsgr1ReturnWhereverTheSocketEnds(t *testing.T) {
 				if got := len(c.own.list()); got > 1 || got == 1 && cut < size {
 					t.Fatalf("%s at %d of %d: %d messages", way, cut, size, got)
 				}
-				if ts.Messages.Used()+ts.Bytes.Used()+ts.Dispatch.Used()+ts.Held() != 0 || c.c.Snapshot().PoolInUse != 0 {
+				if ts.Frames.Used()+ts.Bytes.Used()+ts.Shared.Used()+ts.Held() != 0 || c.c.Snapshot().PoolInUse != 0 {
 					t.Fatalf("%s at %d of %d: %d messages, %d and %d bytes of the throttles, %d of buffers", way, cut, size,
-						ts.Messages.Used(), ts.Bytes.Used(), ts.Dispatch.Used(), c.c.Snapshot().PoolInUse)
+						ts.Frames.Used(), ts.Bytes.Used(), ts.Shared.Used(), c.c.Snapshot().PoolInUse)
 				}
 				c.close()
 			}
@@ -210,8 +196,8 @@ func TestUnitsOfMsgr1ReturnWhereverTheSocketEnds(t *testing.T) {
 // dispatched: the first throttle that is full is the one that is waited for.
 func TestAMessageOfMsgr1WaitsForTheFirstThrottleThatIsFull(t *testing.T) {
 	for full := range 3 {
-		ts := &Throttles{Messages: NewThrottle(3), Bytes: NewThrottle(3000), Dispatch: NewThrottle(3000)}
-		list := []*Throttle{ts.Messages, ts.Bytes, ts.Dispatch}
+		ts := &Throttles{Frames: NewThrottle(3), Bytes: NewThrottle(3000), Shared: NewThrottle(3000)}
+		list := []*Throttle{ts.Frames, ts.Bytes, ts.Shared}
 		list[full].SetLimit(1)
 		c := newBed(t, nil).conn1(OpenOptions{Throttles: ts})
 		var kept []*Message
@@ -225,8 +211,8 @@ func TestAMessageOfMsgr1WaitsForTheFirstThrottleThatIsFull(t *testing.T) {
 				t.Errorf("throttle %d of the order is full: %d wait for throttle %d", full, th.Waiting(), i)
 			}
 		}
-		if ts.Messages.Used() != 1 || ts.Bytes.Used() != 1000 || ts.Dispatch.Used() != 1000 {
-			t.Errorf("%d, %d and %d are held by one message", ts.Messages.Used(), ts.Bytes.Used(), ts.Dispatch.Used())
+		if ts.Frames.Used() != 1 || ts.Bytes.Used() != 1000 || ts.Shared.Used() != 1000 {
+			t.Errorf("%d, %d and %d are held by one message", ts.Frames.Used(), ts.Bytes.Used(), ts.Shared.Used())
 		}
 		kept[0].Release()
 		c.settle()
@@ -234,19 +220,6 @@ func TestAMessageOfMsgr1WaitsForTheFirstThrottleThatIsFull(t *testing.T) {
 			t.Errorf("throttle %d: the second message does not come", full)
 		}
 		kept[1].Release()
-	}
-}
-
-func TestASlowMessageOfMsgr1EndsItsConnection(t *testing.T) {
-	c := newBed(t, nil).conn1(OpenOptions{LeastRate: 10 * kib, MessageGrace: 10 * time.Second})
-	rest := c.part(1, 1<<20, 100)
-	for now := 0; now < 40 && c.own.fault() == nil; now++ {
-		c.sock.Arrive(rest[:5*kib])
-		rest = rest[5*kib:]
-		c.after(time.Second)
-	}
-	if !errors.Is(c.own.fault(), ErrTooSlow) || c.c.Counts().TooSlow != 1 || c.c.Snapshot().PoolInUse != 0 {
-		t.Errorf("fault %v", c.own.fault())
 	}
 }
 

@@ -70,7 +70,7 @@ func (p *peerCodec) abort(wire []byte, op uint64) {
 func TestAbortedEncryptedFramesNeverHappened(t *testing.T) {
 	overSecureModes(t, func(t *testing.T, m wireMode) {
 		for _, size := range []int{200, 100 << 10} {
-			ts := &Throttles{Messages: NewThrottle(10), Bytes: NewThrottle(1 << 20)}
+			ts := &Throttles{Frames: NewThrottle(10), Bytes: NewThrottle(1 << 20)}
 			c := newBed(t, nil).connRev(OpenOptions{Throttles: ts}, m.rev, true)
 			all := c.peer.message(1, 0, &Message{TID: 1}) // operation 0
 			given := c.peer.message(2, 0, &Message{TID: 5, Front: payload(2, 10), Data: payload(3, size)})
@@ -83,15 +83,13 @@ func TestAbortedEncryptedFramesNeverHappened(t *testing.T) {
 			all = append(append(all, given...), c.peer.message(2, 0, second)...)
 			c.sock.Arrive(all)
 			c.settle()
-			if err := c.own.fault(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.own.fault())
 			checkReceived(t, c.own.list(), []*Message{{TID: 1}, second})
-			if st := c.h.statistics(c.c); st.InSeq != 2 || st.Gaps != 0 || st.Duplicates != 0 || c.c.Counts().Aborted != 1 {
+			if st := c.h.statistics(c.c); st.InSeq != 2 || st.Gaps != 0 || st.Duplicates != 0 || countsOf(c.c).Aborted != 1 {
 				t.Errorf("%+v", st)
 			}
-			if ts.Messages.Used() != 0 || ts.Bytes.Used() != 0 || c.c.Snapshot().PoolInUse != 0 {
-				t.Errorf("%d messages and %d bytes are taken, %d lent", ts.Messages.Used(), ts.Bytes.Used(), c.c.Snapshot().PoolInUse)
+			if ts.Frames.Used() != 0 || ts.Bytes.Used() != 0 || c.c.Snapshot().PoolInUse != 0 {
+				t.Errorf("%d messages and %d bytes are taken, %d lent", ts.Frames.Used(), ts.Bytes.Used(), c.c.Snapshot().PoolInUse)
 			}
 			c.close()
 		}

@@ -195,7 +195,7 @@ func TestAVisitStaysLongerWithALargeMessageWhereOnlySuchOnesWait(t *testing.T) {
 
 // Matrix: TH-09
 func TestAStreamThatNeverEndsDelaysASmallMessageByOneVisit(t *testing.T) {
-	for _, size := range []int{64, 4 << 10, 64 << 10, 1 << 20, 8 << 20} {
+	for _, size := range []int{64, 64 << 10, 8 << 20} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			k := newCrowd(t, 2)
 			loud, quiet := k.conns[0], k.conns[1]
@@ -291,7 +291,7 @@ func TestSlowWorkOnMessagesEndsTheTurn(t *testing.T) {
 func TestWhatALateTurnLeavesSurvivesAThrottleAndTheEnd(t *testing.T) {
 	for _, receive := range receiveModes {
 		t.Run(string(receive), func(t *testing.T) {
-			ts := &Throttles{Messages: NewThrottle(30)}
+			ts := &Throttles{Frames: NewThrottle(30)}
 			b := newBed(t, receiving(receive))
 			c := b.conn(OpenOptions{Throttles: ts})
 			var kept []*Message

@@ -182,7 +182,7 @@ func TestEncryptedFramesOutOfTheirPlaceAreFaults(t *testing.T) {
 }
 
 // Frames that cost next to nothing to send have their turn like any other.
-// Matrix: HI-16
+// Matrix: HI-16, TH-06
 func TestTinyFramesWithoutEndHaveTheirTurnOnly(t *testing.T) {
 	for name, one := range map[string]func(c *conn, n uint64) []byte{
 		"acks":             func(c *conn, _ uint64) []byte { return c.peer.frame(frame.TagAck, make([]byte, 8)) },

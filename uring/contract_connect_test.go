@@ -46,9 +46,7 @@ func TestAcceptTakesManyConnections(t *testing.T) {
 			accepted[r.d.PeerAddr(s).String()] = true
 			r.d.Close(s)
 		}
-		if err := <-failed; err != nil {
-			t.Fatal(err)
-		}
+		must(t, <-failed)
 		for c := range dialled {
 			if a := c.LocalAddr().String(); !accepted[a] {
 				t.Errorf("connection from %s was not accepted", a)
@@ -66,9 +64,7 @@ func TestAcceptFindsConnectionsThatCameBefore(t *testing.T) {
 		var want []string
 		for range 200 { // more than one turn takes
 			c, err := net.Dial("tcp", addr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer c.Close()
 			want = append(want, c.LocalAddr().String())
 		}
@@ -93,9 +89,7 @@ func TestAcceptOutOfDescriptors(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		l := r.listen(loopback, uring.ListenOptions{})
 		conn, err := net.Dial("tcp", r.d.LocalAddr(l).String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer conn.Close()
 		user, _ := r.accept(l)
 		restore := exhaustDescriptors(t)
@@ -123,13 +117,9 @@ func TestAcceptOutOfDescriptors(t *testing.T) {
 func exhaustDescriptors(t *testing.T) (restore func()) {
 	t.Helper()
 	var old unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
 	low := unix.Rlimit{Cur: min(old.Cur, 512), Max: old.Max}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &low))
 	var files []*os.File
 	for {
 		f, err := os.Open("/dev/null")
@@ -142,9 +132,7 @@ func exhaustDescriptors(t *testing.T) (restore func()) {
 		for _, f := range files {
 			f.Close()
 		}
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
 	}
 }
 
@@ -176,13 +164,9 @@ func TestConnectFailsAtOnce(t *testing.T) {
 func plainConnect(t *testing.T, from, to [4]byte) unix.Errno {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer unix.Close(fd)
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: from}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: from}))
 	var errno unix.Errno
 	if err := unix.Connect(fd, &unix.SockaddrInet4{Addr: to, Port: 9}); !errors.As(err, &errno) {
 		t.Fatalf("connect to a documentation address: %v", err)
@@ -217,9 +201,7 @@ func TestConnectFromChosenAddress(t *testing.T) {
 func freePort(t *testing.T, ip string) uint16 {
 	t.Helper()
 	l, err := net.Listen("tcp", ip+":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	return uint16(l.Addr().(*net.TCPAddr).Port)
 }
@@ -244,20 +226,12 @@ func TestConnectFromForeignAddressFails(t *testing.T) {
 func (r *rig) hangingConnects() (sockets []uring.Socket, users []uint64, ops []uring.Op) {
 	r.t.Helper()
 	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	r.cleanup(func() { unix.Close(l) })
-	if err := unix.Bind(l, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		r.t.Fatal(err)
-	}
-	if err := unix.Listen(l, 0); err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, unix.Bind(l, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	must(r.t, unix.Listen(l, 0))
 	sa, err := unix.Getsockname(l)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	to := netip.AddrPortFrom(loopback.Addr(), uint16(sa.(*unix.SockaddrInet4).Port))
 	for range 6 {
 		s, user, op := r.connect(netip.AddrPort{}, to, uring.SocketOptions{})
@@ -330,9 +304,7 @@ func (r *rig) shares(addr netip.AddrPort, a, b uring.Socket) {
 	const total = 64
 	for range total {
 		c, err := net.DialTimeout("tcp", addr.String(), patience)
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		must(r.t, err)
 		r.t.Cleanup(func() { _ = c.Close() })
 	}
 	gotA, gotB := 0, 0

@@ -32,9 +32,7 @@ func TestADetachedSocketGoesOnWhereItIsAdopted(t *testing.T) {
 		r.d.Close(a) // does nothing: the descriptor is not the driver's
 
 		again, err := r.d.Adopt(fd)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		user, _ = r.ready(again)
 		expectReadable(t, r.await(user))
 		if data, ended := r.drain(again); string(data) != "before" || ended {

@@ -96,24 +96,6 @@ func TestCloseEndsEachKindOnce(t *testing.T) {
 	})
 }
 
-// Matrix: IO-07
-func TestCloseEndsAllOperationsOfASocket(t *testing.T) {
-	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		s, _, send, _ := r.clogged()
-		ready, _ := r.ready(s)
-		again, _ := r.ready(s)
-		other, _ := r.plain()
-		bystander, _ := r.ready(other)
-		r.d.Close(s)
-		for _, user := range []uint64{send, ready, again} {
-			if c := r.awaitFinal(user); c.Res >= 0 {
-				t.Fatalf("final completion %+v after Close", c)
-			}
-		}
-		r.expectNone(bystander)
-	})
-}
-
 // Matrix: SH-14
 func TestCloseEndsTheStreamOfThePeer(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
@@ -235,9 +217,7 @@ func TestCloseDriverReleasesEverything(t *testing.T) {
 				addr := r.d.LocalAddr(flights["accept"].s).String()
 				for range 3 {
 					c, err := net.Dial("tcp", addr)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					r.cleanup(func() { c.Close() })
 				}
 				s, _ := r.plain()

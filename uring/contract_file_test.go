@@ -54,9 +54,7 @@ func TestDirectModes(t *testing.T) {
 	var h uring.Host
 	path := t.TempDir() + "/f"
 	fd, err := h.Open(path, uring.FileOptions{Write: true, Create: true, Direct: uring.TryDirect})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	info, err := h.Stat(fd)
 	if a := info.Alignment; err != nil || a.Offset&(a.Offset-1) != 0 || a.Memory&(a.Memory-1) != 0 {
 		t.Errorf("%+v, %v", info, err)
@@ -69,9 +67,7 @@ func TestDirectModes(t *testing.T) {
 		t.Error("direct I/O on a file that has none")
 	}
 	fd, err = h.Open(without, uring.FileOptions{Direct: uring.TryDirect})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if info, err := h.Stat(fd); err != nil || info.Alignment.Direct() {
 		t.Errorf("%+v, %v", info, err)
 	}
@@ -85,9 +81,7 @@ func TestTheHostsDisk(t *testing.T) {
 	dir := t.TempDir() + "/a/b"
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	must(h.MakeDir(dir))
 	for _, name := range []string{"y", "x"} {
@@ -117,13 +111,9 @@ func TestTheHostsDisk(t *testing.T) {
 func (r *rig) newFile(t *testing.T, direct uring.DirectMode) uring.File {
 	t.Helper()
 	fd, err := uring.Host{}.Open(t.TempDir()+"/f", uring.FileOptions{Write: true, Create: true, Direct: direct})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f, err := r.d.AdoptFile(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return f
 }
 
@@ -136,9 +126,7 @@ func TestFileRequestsCostNoAllocation(t *testing.T) {
 		defer r.finish()
 		f := r.newFile(t, direct)
 		mem, err := uring.Map(8192)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer mem.Unmap()
 		_ = r.d.RegisterMemory(mem) // the same holds where it cannot
 		defer r.d.UnregisterMemory(mem)
@@ -152,9 +140,7 @@ func TestFileRequestsCostNoAllocation(t *testing.T) {
 			}
 			for n := 0; n < 3; {
 				got, err := r.d.Wait(patience)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				n += len(got)
 			}
 		}
@@ -176,9 +162,7 @@ func TestATransferOfTwoGigabytesIsRefused(t *testing.T) {
 		defer r.finish()
 		f := r.newFile(t, direct)
 		mem, err := uring.Map(1 << 30) // nobody touches it
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer mem.Unmap()
 		v := r.vec(mem.Bytes(), mem.Bytes())
 		if _, err := r.d.WriteFile(f, v, 0, 1, 0); !errors.Is(err, unix.EINVAL) {
@@ -196,9 +180,7 @@ func TestATransferOfTwoGigabytesIsRefused(t *testing.T) {
 func TestProbeDiskTellsWhatWorksAndLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	s, err := uring.ProbeDisk(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !s.Alignment.Direct() && s.DirectWhy == "" || !s.AIO && s.AIOWhy == "" {
 		t.Errorf("%+v", s)
 	}

@@ -25,9 +25,7 @@ func mountHere(t *testing.T, source, kind, options string) (dir string) {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		t.Skipf("mounting needs root: %v", err)
 	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 	dir = t.TempDir()
 	if err := unix.Mount(source, dir, kind, 0, options); err != nil {
 		t.Skipf("mounting %s: %v", kind, err)
@@ -46,13 +44,9 @@ func loopDevice(t *testing.T, backing string, size int64) (path string) {
 	}
 	defer control.Close()
 	file, err := os.OpenFile(backing, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer file.Close()
-	if err := file.Truncate(size); err != nil {
-		t.Fatal(err)
-	}
+	must(t, file.Truncate(size))
 	for {
 		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 		if err != nil {
@@ -106,9 +100,7 @@ func answerTo(t *testing.T, r *rig, start func(user uint64) (uring.Op, error)) u
 	}
 	for {
 		got, err := r.d.Wait(patience)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if len(got) == 1 {
 			return got[0].Errno()
 		}
@@ -122,9 +114,7 @@ func answerTo(t *testing.T, r *rig, start func(user uint64) (uring.Op, error)) u
 func pieceOf(t *testing.T, r *rig, n int, b byte) (*uring.Vec, []byte) {
 	t.Helper()
 	m, err := uring.Map(n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = m.Unmap() })
 	for i := range m.Bytes() {
 		m.Bytes()[i] = b
@@ -137,13 +127,9 @@ func fillUp(t *testing.T, r *rig, dir string, direct uring.DirectMode) {
 	var h uring.Host
 	open := func(name string) (uring.File, int) {
 		fd, err := h.Open(dir+"/"+name, uring.FileOptions{Write: true, Create: true, Direct: direct})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		f, err := r.d.AdoptFile(fd)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return f, fd
 	}
 	const piece = 256 << 10
@@ -175,9 +161,7 @@ func fillUp(t *testing.T, r *rig, dir string, direct uring.DirectMode) {
 	if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.ReadFile(f, back, 0, user) }); errno != 0 || got[0] != 7 || !bytes.Equal(got[1:], got[:piece-1]) {
 		t.Errorf("a read on a full disk: %v, or other bytes", errno)
 	}
-	if err := h.Truncate(f.FD(), 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.Truncate(f.FD(), 0))
 	at = 0
 	if errno := write(uring.WriteThenSync); errno != 0 {
 		t.Errorf("with room again: %v", errno)
@@ -221,13 +205,9 @@ func TestAFailingDeviceFailsWhatItCannotDo(t *testing.T) {
 		r := newRig(t, cfg)
 		defer r.finish()
 		fd, err := uring.Host{}.Open(dev, uring.FileOptions{Write: true, Direct: direct})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		f, err := r.d.AdoptFile(fd)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		v, _ := pieceOf(t, r, 64<<10, 7)
 		failed := unix.Errno(0)
 		for at := int64(0); at < 4<<20; at += 64 << 10 {

@@ -102,37 +102,6 @@ func expectReadable(t *testing.T, c uring.Completion) {
 	}
 }
 
-func TestRecvBoundaries(t *testing.T) {
-	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		s, conn := r.plain()
-		user, _ := r.ready(s)
-		buf := make([]byte, 16)
-		if n, errno := r.d.Recv(s, buf); n != 0 || errno != unix.EAGAIN {
-			t.Fatalf("Recv of nothing: %d, %v", n, errno)
-		}
-		write(t, conn, []byte("0123456789"))
-		r.await(user)
-		for _, want := range []string{"0", "123", "456789"} {
-			n, errno := r.d.Recv(s, buf[:len(want)])
-			if errno != 0 || string(buf[:n]) != want {
-				t.Fatalf("Recv: %q, %v, want %q", buf[:n], errno, want)
-			}
-		}
-		write(t, conn, []byte("abc"))
-		r.await(user)
-		if n, errno := r.d.Recv(s, buf); errno != 0 || string(buf[:n]) != "abc" {
-			t.Fatalf("short Recv: %q, %v", buf[:n], errno)
-		}
-		conn.CloseWrite()
-		r.await(user)
-		for range 2 { // the end stays
-			if n, errno := r.d.Recv(s, buf); n != 0 || errno != 0 {
-				t.Fatalf("Recv at the end: %d, %v", n, errno)
-			}
-		}
-	})
-}
-
 func TestRecvvBoundaries(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		s, conn := r.plain()
@@ -276,24 +245,26 @@ func (r *rig) compareStream(rnd *rand.Rand, s uring.Socket, user uint64, want []
 	}
 }
 
-// Matrix: IO-02, IO-03
+// Matrix: IO-02, IO-03, RL-09
 func TestReceiveRecoversFromENOBUFS(t *testing.T) {
-	receiving(t, uring.Config{Buffers: 2, BufferSize: 4096}, func(t *testing.T, r *rig) {
-		rnd := random(t)
-		s, conn := r.plain()
-		user, _ := r.receive(s)
-		want := randomBytes(rnd, 256<<10)
-		go func() {
-			conn.Write(want)
-			conn.CloseWrite()
-		}()
-		if starved := r.compareStream(rnd, s, user, want, 1<<20); starved == 0 {
-			t.Fatal("two buffers, never released, did not run out")
-		}
-		if r.d.Stats().NoBuffers == 0 {
-			t.Fatal("NoBuffers is not counted")
-		}
-	})
+	for _, off := range [][]string{nil, {uring.FeatureIncremental}} {
+		receiving(t, uring.Config{Buffers: 2, BufferSize: 4096, Off: off}, func(t *testing.T, r *rig) {
+			rnd := random(t)
+			s, conn := r.plain()
+			user, _ := r.receive(s)
+			want := randomBytes(rnd, 256<<10)
+			go func() {
+				conn.Write(want)
+				conn.CloseWrite()
+			}()
+			if starved := r.compareStream(rnd, s, user, want, 1<<20); starved == 0 {
+				t.Fatal("two buffers, never released, did not run out")
+			}
+			if r.d.Stats().NoBuffers == 0 {
+				t.Fatal("NoBuffers is not counted")
+			}
+		})
+	}
 }
 
 // Matrix: IO-02, IO-05

@@ -64,9 +64,7 @@ func TestSendRandomShapesToASlowReader(t *testing.T) {
 // makes TCP wait for its persist timer, 200 ms each time.)
 func smallSendBuffer(t *testing.T, s uring.Socket) {
 	t.Helper()
-	if err := unix.SetsockoptInt(s.FD(), unix.SOL_SOCKET, unix.SO_SNDBUF, 64<<10); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.SetsockoptInt(s.FD(), unix.SOL_SOCKET, unix.SO_SNDBUF, 64<<10))
 }
 
 // randomPieces has up to limit bytes in pieces of very different sizes.
@@ -157,37 +155,4 @@ func TestSendInFlightWhenThePeerResets(t *testing.T) {
 			r.expectFinal(user, unix.ECONNRESET, unix.EPIPE)
 		})
 	}
-}
-
-func TestSendAndReadyOnOneSocket(t *testing.T) {
-	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		a, b, user, _ := r.clogged()
-		ready, _ := r.ready(a)
-		r.sendAll(b, r.vec([]byte("hello")))
-		r.await(ready)
-		if data, _ := r.drain(a); string(data) != "hello" {
-			t.Fatalf("read %q", data)
-		}
-		// The other way runs dry while nothing is left to read there.
-		total := 0
-		reader, _ := r.ready(b)
-		r.until("the send has not ended", func() bool {
-			for {
-				if _, ok := r.take(reader); !ok {
-					break
-				}
-			}
-			data, _ := r.drain(b)
-			total += len(data)
-			return len(r.collected[user]) > 0
-		})
-		if c := r.await(user); c.Res != 64<<20 {
-			t.Fatalf("sent %d (%v)", c.Res, c.Errno())
-		}
-		r.until("bytes missing", func() bool {
-			data, _ := r.drain(b)
-			total += len(data)
-			return total == 64<<20
-		})
-	})
 }

@@ -331,9 +331,7 @@ func (r *rig) adopt(fd int32) uring.Socket {
 func (r *rig) vec(pieces ...[]byte) *uring.Vec {
 	r.t.Helper()
 	v, err := uring.NewVec(max(1, len(pieces)))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	r.cleanup(v.Free)
 	for _, p := range pieces {
 		if !v.Append(p) {
@@ -366,9 +364,7 @@ func (r *rig) listening() netip.AddrPort {
 func (r *rig) plain() (uring.Socket, *net.TCPConn) {
 	r.t.Helper()
 	conn, err := net.Dial("tcp", r.listening().String())
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	r.cleanup(func() { conn.Close() })
 	return r.acceptOne(), conn.(*net.TCPConn)
 }
@@ -461,8 +457,13 @@ func (r *rig) receiveResult(ch <-chan result) []byte {
 func openDescriptors(t testing.TB) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	return len(entries)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return len(entries)
 }

@@ -15,9 +15,7 @@ func TestADirectoryIsLockedByOneAtATime(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "here")
 	for range 2 {
 		first, err := uring.Host{}.Lock(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := (uring.Host{}).Lock(dir); !errors.Is(err, unix.EWOULDBLOCK) {
 			t.Errorf("locked twice: %v", err)
 		}

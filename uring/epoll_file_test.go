@@ -13,23 +13,15 @@ import (
 // and what it was interrupted in was cancelled.
 func TestAFileKeepsItsNumberWhileAThreadHasIt(t *testing.T) {
 	drv, err := openEpoll(Config{}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	d := drv.(*epollDriver)
 	d.disk.pool.limit = 0 // this test is the thread
 	fd, err := Host{}.Open(t.TempDir()+"/f", FileOptions{Write: true, Create: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f, err := d.AdoptFile(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	begun, err := d.SyncFile(f, 1, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err = d.SyncFile(f, 2, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -88,9 +80,7 @@ type poolBed struct {
 
 func newPoolBed(t *testing.T) *poolBed {
 	drv, err := openEpoll(Config{}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	b := &poolBed{t: t, d: drv.(*epollDriver)}
 	t.Cleanup(func() {
 		if err := drv.CloseDriver(); err != nil {
@@ -99,9 +89,7 @@ func newPoolBed(t *testing.T) *poolBed {
 	})
 	for i := range b.files {
 		fd, err := Host{}.Open(filepath.Join(t.TempDir(), "f"), FileOptions{Write: true, Create: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if b.files[i], err = drv.AdoptFile(fd); err != nil {
 			t.Fatal(err)
 		}

@@ -29,9 +29,7 @@ func TestEpollDropsEventsOfAnEarlierSocket(t *testing.T) {
 	r := epollRig(t, uring.Config{})
 	old, conn := r.plain()
 	keep, err := unix.FcntlInt(uintptr(old.FD()), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer unix.Close(keep)
 	r.settle()
 	r.d.Close(old)

@@ -10,9 +10,7 @@ import (
 func asked(t *testing.T, kind Kind, size int, bits opBits, grain int) *operation {
 	t.Helper()
 	v, err := NewVec(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(v.Free)
 	v.Append(make([]byte, size))
 	o := &operation{kind: kind, bits: bits, vec: v}

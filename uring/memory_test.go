@@ -13,9 +13,7 @@ func TestMapRoundsUpToZeroedPages(t *testing.T) {
 	page := os.Getpagesize()
 	for _, size := range []int{1, page, page + 1} {
 		m, err := Map(size)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if n := len(m.Bytes()); n < size || n%page != 0 || n >= size+page {
 			t.Errorf("Map(%d) has %d bytes", size, n)
 		}
@@ -25,9 +23,7 @@ func TestMapRoundsUpToZeroedPages(t *testing.T) {
 			}
 		}
 		for range 2 {
-			if err := m.Unmap(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, m.Unmap())
 		}
 		if m.Bytes() != nil {
 			t.Error("bytes after Unmap")

@@ -25,9 +25,7 @@ func TestEveryErrnoEndsARequestOrHasItQueuedAgain(t *testing.T) {
 			for errno := unix.Errno(1); errno < lastErrno; errno++ {
 				d := &ringDriver{can: ringCan{acceptMulti: true}}
 				v, err := NewVec(1)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				v.Append([]byte("four"))
 				op, _ := d.ops.add(kind, MakeSocket(7), 42, v)
 				d.ops.get(op).bits |= bits
@@ -79,9 +77,7 @@ func TestAZeroCopySendThatFailsWaitsForItsNotification(t *testing.T) {
 		}
 		d := &ringDriver{}
 		v, err := NewVec(1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		v.Append([]byte("four"))
 		op, _ := d.ops.add(KindSend, MakeSocket(7), 42, v)
 		d.ops.get(op).bits |= opZero

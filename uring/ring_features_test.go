@@ -4,7 +4,6 @@ package uring_test
 
 import (
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -133,41 +132,6 @@ func TestZeroCopySaysThatLoopbackCopies(t *testing.T) {
 	})
 }
 
-// A quiet send into a full socket ends in exactly one completion, with the total.
-func TestQuietSendAgainstAFullSocket(t *testing.T) {
-	onRing(t, uring.Config{}, func(t *testing.T, r *rig) {
-		s, conn := r.plain()
-		data := randomBytes(random(t), 16<<20)
-		before := r.d.Stats().Submitted
-		_, user, op := r.send(s, r.vec(data[:5<<20], data[5<<20:]), uring.SendQuiet)
-		r.settle()
-		if r.d.Stats().Submitted-before < 2 {
-			t.Error("16 MiB fitted into a socket buffer at once: nothing was tested")
-		}
-		r.expectNone(user)
-		got := make(chan result, 1)
-		go func() {
-			buf, n := make([]byte, len(data)), 0
-			for n < len(buf) {
-				k, err := conn.Read(buf[n:])
-				n += k
-				if err != nil {
-					got <- result{data: buf[:n], err: err}
-					return
-				}
-			}
-			got <- result{data: buf}
-		}()
-		if c := r.await(user); int(c.Res) != len(data) || c.Op != op {
-			t.Fatalf("completion %+v, want %d bytes", c, len(data))
-		}
-		if string(r.receiveResult(got)) != string(data) {
-			t.Fatal("the peer read something else")
-		}
-		r.expectNone(user)
-	})
-}
-
 // More events at once than the completion queue has room for: none is lost.
 // Matrix: RL-09, IO-01, IO-11, OB-03
 func TestCompletionQueueOverflow(t *testing.T) {
@@ -180,9 +144,7 @@ func TestCompletionQueueOverflow(t *testing.T) {
 				var armed []uring.Socket
 				for range sockets {
 					pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					defer unix.Close(pair[1])
 					s := r.adopt(int32(pair[0]))
 					user, _ := r.ready(s)
@@ -234,9 +196,7 @@ func TestSubmissionQueueFull(t *testing.T) {
 		var peers []int
 		for i := range sends {
 			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer unix.Close(pair[1])
 			s := r.adopt(int32(pair[0]))
 			_, user, _ := r.send(s, r.vec([]byte{byte(i)}), uring.SendFlags(i%2)) // every second one quiet
@@ -260,48 +220,7 @@ func TestSubmissionQueueFull(t *testing.T) {
 	})
 }
 
-// Matrix: RL-09, IO-03
-func TestReceiveBuffersRunOutAndRecover(t *testing.T) {
-	for _, off := range [][]string{nil, {uring.FeatureIncremental}} {
-		t.Run(strings.Join(append(off, "off"), " "), func(t *testing.T) {
-			onRing(t, uring.Config{Buffers: 2, BufferSize: 4096, Off: off}, func(t *testing.T, r *rig) {
-				if !r.d.Info().Receive {
-					t.Skip("no receive buffers here")
-				}
-				s, conn := r.plain()
-				data := randomBytes(random(t), 1<<20)
-				go conn.Write(data)
-				user, _ := r.receive(s)
-				var held []uring.Buffer
-				for got := 0; got < len(data); {
-					c := r.await(user)
-					if string(c.Data) != string(data[got:got+len(c.Data)]) {
-						t.Fatalf("wrong bytes at %d", got)
-					}
-					got += len(c.Data)
-					if c.Buf != 0 {
-						held = append(held, c.Buf)
-					}
-					if c.Flags&uring.More == 0 {
-						if c.Res < 0 && c.Errno() != unix.ENOBUFS {
-							t.Fatal(c.Errno())
-						}
-						for _, b := range held {
-							r.d.Release(b)
-						}
-						held = held[:0]
-						user, _ = r.receive(s)
-					}
-				}
-				if r.d.Stats().NoBuffers < 10 {
-					t.Errorf("ran out %d times only", r.d.Stats().NoBuffers)
-				}
-			})
-		})
-	}
-}
-
-// The 16-bit index of the buffer ring goes round several times.
+// The 16-bit index of the buffer ring goes round.
 // Matrix: IO-22
 func TestReceiveBufferIndexWraps(t *testing.T) {
 	onRing(t, uring.Config{Buffers: 2, BufferSize: 16}, func(t *testing.T, r *rig) {
@@ -310,7 +229,7 @@ func TestReceiveBufferIndexWraps(t *testing.T) {
 		}
 		s, conn := r.plain()
 		chunk := randomBytes(random(t), 64<<10)
-		const chunks = 40 // 2.5 MiB in pieces of 16 bytes: 160 k buffers
+		const chunks = 18 // in pieces of 16 bytes: more than 65536 buffers
 		go func() {
 			for range chunks {
 				conn.Write(chunk)
@@ -369,17 +288,4 @@ func TestSteadyReceiveDoesNotAllocate(t *testing.T) {
 			t.Errorf("%v allocations per round", n)
 		}
 	})
-}
-
-func BenchmarkWaitNothing(b *testing.B) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	r := newRig(b, uring.Config{Backend: uring.Flavour})
-	defer r.finish()
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := r.d.Wait(0); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

@@ -17,9 +17,7 @@ func TestADurableWriteThatIsNotAloneIsAWriteAndASyncOfItsBytes(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	drv, err := Open(Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	d := drv.(*ringDriver)
 	defer func() {
 		if err := d.CloseDriver(); err != nil {
@@ -27,25 +25,17 @@ func TestADurableWriteThatIsNotAloneIsAWriteAndASyncOfItsBytes(t *testing.T) {
 		}
 	}()
 	fd, err := Host{}.Open(filepath.Join(t.TempDir(), "f"), FileOptions{Write: true, Create: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f, err := d.AdoptFile(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	write := func(text string, off int64, user uint64) *operation {
 		t.Helper()
 		v, err := NewVec(1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(v.Free)
 		v.Append([]byte(text))
 		op, err := d.WriteFile(f, v, off, user, WriteDurable)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return d.ops.get(op)
 	}
 	asks := func(o *operation) (e sqe) {
@@ -70,9 +60,7 @@ func TestADurableWriteThatIsNotAloneIsAWriteAndASyncOfItsBytes(t *testing.T) {
 	write("", 8, 3)
 	for want := map[uint64]int32{1: 3, 2: 5, 3: 0}; len(want) > 0; {
 		got, err := d.Wait(-1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, c := range got {
 			if res, ok := want[c.User]; !ok || c.Res != res {
 				t.Errorf("request %d ends with %d, want %d", c.User, c.Res, res)

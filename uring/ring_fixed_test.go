@@ -54,22 +54,16 @@ func fixedBed(t *testing.T, cfg Config) (*ringDriver, File) {
 	if errors.Is(err, errors.ErrUnsupported) {
 		t.Skip("this file system has no direct I/O")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f, err := d.AdoptFile(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return d, f
 }
 
 func mapped(t *testing.T, n int) *Memory {
 	t.Helper()
 	m, err := Map(n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return m
 }
 
@@ -77,9 +71,7 @@ func mapped(t *testing.T, n int) *Memory {
 func transferred(t *testing.T, d *ringDriver, f File, kind Kind, m *Memory) int32 {
 	t.Helper()
 	v, err := NewVec(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer v.Free()
 	v.Append(m.Bytes())
 	if kind == KindRead {
@@ -87,9 +79,7 @@ func transferred(t *testing.T, d *ringDriver, f File, kind Kind, m *Memory) int3
 	} else {
 		_, err = d.WriteFile(f, v, 0, 1, 0)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got, err := d.Wait(-1)
 	if err != nil || len(got) != 1 {
 		t.Fatalf("%+v, %v", got, err)
@@ -111,9 +101,7 @@ func TestDirectIOUsesRegisteredMemory(t *testing.T) {
 		}
 	}
 	used(KindWrite, m, 0)
-	if err := d.RegisterMemory(m); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.RegisterMemory(m))
 	used(KindWrite, m, 1)
 	used(KindRead, m, 1)
 	used(KindRead, other, 0)

@@ -38,9 +38,7 @@ func benchSynced(b *testing.B, direct DirectMode, depth int, how string) {
 	defer runtime.UnlockOSThread()
 	fatal := func(err error) {
 		b.Helper()
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 	}
 	fd, err := Host{}.Open(b.TempDir()+"/f", FileOptions{Write: true, Create: true, Direct: direct})
 	fatal(err)

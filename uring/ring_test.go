@@ -23,9 +23,7 @@ func newTestRing(t *testing.T, cfg Config) *ringDriver {
 	if errors.As(err, &refused) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := d.(*ringDriver)
 	t.Cleanup(func() {
 		if err := r.CloseDriver(); err != nil {
@@ -123,9 +121,7 @@ func TestRefusedZeroCopyIsSentPlainly(t *testing.T) {
 func TestIncrementalBufferComesBackWhenAllSlicesDo(t *testing.T) {
 	const n, size = 2, 64
 	b := &bufferRing{state: make([]bufferState, n), size: size, incremental: true}
-	if err := b.mapMemory(n); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.mapMemory(n))
 	defer b.free()
 	b.give(0)
 	b.give(1)

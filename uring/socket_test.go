@@ -19,12 +19,8 @@ func TestTheAddressOfASocketThatNoDriverHas(t *testing.T) {
 		{unix.AF_INET6, &unix.SockaddrInet6{Addr: netip.MustParseAddr("::ffff:127.0.0.1").As16()}, "127.0.0.1"},
 	} {
 		fd, err := unix.Socket(one.family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Bind(fd, one.at); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, unix.Bind(fd, one.at))
 		got := LocalAddr(fd)
 		if got.Addr().String() != one.want || got.Port() == 0 {
 			t.Errorf("%v, want %s", got, one.want)
@@ -35,9 +31,7 @@ func TestTheAddressOfASocketThatNoDriverHas(t *testing.T) {
 		}
 	}
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer r.Close()
 	defer w.Close()
 	if got := LocalAddr(int(r.Fd())); got.IsValid() {

@@ -6,16 +6,12 @@ import (
 	"runtime"
 	"testing"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 func newVec(t testing.TB, n int) *Vec {
 	t.Helper()
 	v, err := NewVec(n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(v.Free)
 	return v
 }
@@ -147,40 +143,9 @@ func TestVecAdvanceLeavesTheTail(t *testing.T) {
 	}
 }
 
-func TestVecSendTransmitsTheRest(t *testing.T) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+func must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-	defer unix.Close(fds[0])
-	defer unix.Close(fds[1])
-	v := newVec(t, 3)
-	v.Append([]byte("zero copy"))
-	v.Append([]byte(" or "))
-	v.Append([]byte("not"))
-	v.advance(5)
-	if n, errno := v.send(fds[0]); n != 11 || errno != 0 {
-		t.Fatalf("send: %d, %v", n, errno)
-	}
-	buf := make([]byte, 64)
-	n, _ := unix.Read(fds[1], buf)
-	if string(buf[:n]) != "copy or not" {
-		t.Fatalf("peer read %q", buf[:n])
-	}
-}
-
-func TestVecDoesNotAllocateWhenReused(t *testing.T) {
-	v := newVec(t, 16)
-	data := make([]byte, 1<<12)
-	if n := testing.AllocsPerRun(100, func() {
-		v.Reset()
-		for i := range 16 {
-			v.Append(data[i*100:][:50])
-		}
-		v.advance(300)
-		v.message()
-		v.rewind()
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
 	}
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
 	"github.com/ringmsgr/ringmsgr/control"
 )
@@ -19,7 +21,7 @@ const (
 // compaction is what a shard knows of it.
 type compaction struct {
 	compacts bool              // a segment is being read, compacted or removed
-	victim   *segment          // that is compacted
+	victim   *segment          // that is compacted, or waits for the mark to be removed
 	left     []kvformat.Record // of it, that were not looked at
 	own      int               // copies on their way
 }
@@ -80,29 +82,25 @@ func (s *shard) compact() {
 		}
 		s.left = s.left[1:]
 	}
-	if s.victim != nil && len(s.left) == 0 && s.own == 0 {
-		s.remove()
+	if s.victim != nil && len(s.left) == 0 && s.own == 0 && slices.Contains(s.list, s.victim) {
+		s.list = s.list[1:]
+		s.victim.file.Close() // who reads there reads again elsewhere
+		s.setMark(s.markSet)
 	}
 }
 
-// remove removes the victim, in which nothing is left, once the mark does not say any more that
-// it is there. The next one is not looked at before that is durable: else a record of a delete
-// could be gone, and what it deletes be back.
+// remove removes the victim once the mark says durably that it does not count: until then a start
+// would miss it. From then on it does not matter whether the removal fails, or is undone by a loss
+// of power, as a record of a delete that is gone leaves nothing behind that it deletes.
 func (s *shard) remove() {
 	g := s.victim
-	s.victim, s.list = nil, s.list[1:]
-	g.file.Close() // who reads there reads again elsewhere
-	s.setMark(func(err error) {
-		s.core.Offload(func() {
-			if err == nil {
-				err = s.kv.remove(g.path)
-			}
-		}, func(*control.Core) {
-			if s.compacts = err != nil; s.compacts {
-				s.log.Error("nothing is compacted before the next start", "err", err)
-			}
-			s.choose()
-			s.settle()
-		})
+	if g == nil || g.Number >= s.known.Oldest {
+		return
+	}
+	s.victim = nil
+	s.core.Offload(func() { s.kv.remove(g.path) }, func(*control.Core) {
+		s.compacts = false
+		s.choose()
+		s.settle()
 	})
 }

@@ -20,7 +20,7 @@
 //     (cmd/ringkv/kvformat), to the end of its log (control.File.WriteAtv), and answers once a
 //     sync has covered it, which it shares with all that are written at the time
 //     (control.Committed); the value's crc in the header came with it (Message.DataCRC);
-//   - for a get reads the record into a buffer of the core (File.ReadBuffer), checks it, and
+//   - for a get reads the record into a buffer of the core (File.ReadReply), checks it, and
 //     sends that buffer (FileOp.Message), with that crc (Message.SetDataCRC).
 //
 // No goroutine waits, no value is copied. What a request needs while it waits is in one

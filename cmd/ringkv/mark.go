@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"path/filepath"
 	"time"
 
@@ -24,13 +23,14 @@ type marking struct {
 	timer  control.Timer
 }
 
-// firstMark makes the mark of a log of which nothing was acknowledged.
+// firstMark makes the mark of a log of which nothing was acknowledged. It is durable when the start
+// sets it, before there is a segment.
 func (s *shard) firstMark() error {
 	s.known = s.mayMark()
 	s.marked = filepath.Join(s.kv.dir, s.known.Name())
 	d, err := s.kv.m.OpenFile(s.marked, control.FileOptions{Create: true})
 	if err == nil {
-		err = errors.Join(d.Close(), s.kv.m.Disk().SyncDir(s.kv.dir))
+		err = d.Close()
 	}
 	return err
 }
@@ -81,6 +81,7 @@ func (s *shard) markSet(err error) {
 		s.log.Warn("no mark: what is lost from now on may look like a torn tail", "err", err, "retry", retryAfter)
 		s.core.Arm(&s.timer, retryAfter)
 	}
+	s.remove()
 	s.settle()
 }
 

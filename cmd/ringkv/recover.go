@@ -37,8 +37,7 @@ func (s *shard) lost(format string, args ...any) error {
 // Nothing is opened. What has another name than the store gives is not the store's.
 func (v *server) findFiles() error {
 	disk := v.m.Disk()
-	// What the names say must stay, and the last process may have ended before it was durable.
-	if err := errors.Join(disk.MakeDir(v.dir), disk.SyncDir(filepath.Dir(v.dir)), disk.SyncDir(v.dir)); err != nil {
+	if err := errors.Join(disk.MakeDir(v.dir), disk.SyncDir(filepath.Dir(v.dir))); err != nil {
 		return err
 	}
 	names, err := disk.List(v.dir) // in order, as numbers have the same length
@@ -59,7 +58,9 @@ func (v *server) findFiles() error {
 	return err
 }
 
-// recover makes the index of a shard from its log, beside the core, and then tells ended.
+// recover makes the index of a shard from its log, beside the core, and then tells ended. What the
+// names of files say must stay once a client has an answer, and the last process may have ended
+// before it was durable: so the mark is set, and the directory synced with it.
 func (s *shard) recover(ended func(error)) {
 	var tail []byte
 	var err error
@@ -93,11 +94,16 @@ func (s *shard) recover(ended func(error)) {
 // readLog finds which segments count, and reads them. The tail is what of the youngest one may
 // not be durable.
 func (s *shard) readLog() (tail []byte, err error) {
-	if s.marked == "" && len(s.found) > 0 { // it is durable before there is a segment
-		err = s.lost("the mark of %s is missing", filepath.Join(s.kv.dir, s.found[0].Name()))
-	}
-	if s.marked == "" && err == nil {
-		err = s.firstMark()
+	if s.marked == "" {
+		if len(s.found) > 0 { // it is durable before there is a segment
+			err = s.lost("the mark of %s is missing", filepath.Join(s.kv.dir, s.found[0].Name()))
+		}
+		if err == nil {
+			err = s.firstMark()
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	counts, past, lost := kvformat.Chain(s.found, &s.known)
 	s.number = s.known.Durable.Segment()

@@ -79,23 +79,21 @@ func (v *server) create(g *segment, old []string) (err error) {
 	if g.opened, err = v.m.OpenFile(g.path, opt); err != nil {
 		return err
 	}
-	if err = v.m.Disk().SyncDir(v.dir); err == nil {
-		err = v.remove(old...)
+	if err = v.m.Disk().SyncDir(v.dir); err != nil {
+		return errors.Join(err, g.opened.Close())
 	}
-	if err != nil {
-		err = errors.Join(err, g.opened.Close())
-	}
-	return err
+	v.remove(old...)
+	return nil
 }
 
-// remove removes files, each durably before the next one.
-func (v *server) remove(paths ...string) (err error) {
-	for i := 0; i < len(paths) && err == nil; i++ {
-		if err = v.m.Disk().Remove(paths[i]); err == nil || errors.Is(err, fs.ErrNotExist) {
-			err = v.m.Disk().SyncDir(v.dir)
+// remove removes files that do not count, whether they are there or not. What is left of them
+// the next start finds, and has it removed.
+func (v *server) remove(paths ...string) {
+	for _, path := range paths {
+		if err := v.m.Disk().Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			v.log.Warn("a file in which nothing counts stays until the next start", "err", err)
 		}
 	}
-	return err
 }
 
 // breakOff ends a segment before r, which could not be written.

@@ -87,11 +87,9 @@ func (s *shard) get(r *request) {
 		return
 	}
 	r.in, r.rec.Off = r.entry.in, r.entry.off
-	if err := r.in.file.ReadBuffer(&r.FileOp, int(r.entry.size), r.rec.Off); err != nil {
+	if err := r.in.file.ReadReply(&r.FileOp, r.due.Conn(), r.msg, int(r.entry.size), r.rec.Off); err != nil {
 		r.end(err)
-		return
 	}
-	r.in.file.Hold(r.due.Conn()) // no more of them than the disk can take
 }
 
 // got answers with what was read, if it is what was written. The buffer that the disk has
@@ -99,6 +97,10 @@ func (s *shard) get(r *request) {
 func (s *shard) got(r *request) {
 	if errors.Is(r.Err, control.ErrFileClosed) && r.in != r.entry.in { // it was moved meanwhile
 		s.get(r)
+		return
+	}
+	if errors.Is(r.Err, control.ErrSessionLost) { // nobody waits for it
+		r.end(r.Err)
 		return
 	}
 	rec, ok := kvformat.Read(r.Data, r.in.Salt, r.rec.Off)

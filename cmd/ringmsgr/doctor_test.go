@@ -20,7 +20,7 @@ import (
 // goodMachine has everything.
 func goodMachine() *findings {
 	return &findings{
-		cfg: dataplane.Config{Cores: 2}, procs: 4, slack: "50000", receive: "auto", why: "each connection by its messages",
+		cfg: dataplane.Config{Cores: 2}, procs: 4, slack: "50000", receive: "auto", why: "each connection by its frames",
 		info:     uring.Info{Backend: uring.IOUring, Receive: true},
 		steering: bpf.Info{Migration: true},
 		machine: uring.Machine{

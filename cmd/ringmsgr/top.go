@@ -36,15 +36,15 @@ followed if it was named by path.`,
 		json: `{"time":"...","pid":N,"name":"...","addrs":"...","backend":"...","steering":"...",
  "open":N,"half_open":N,"made":N,"in_flight":N,"seconds":N,
  "total":{"in_per_s":N,"out_per_s":N,"mb_in_per_s":N,"mb_out_per_s":N},
- "cores":[{"core":N,"conns":N,"busy":N,"in_per_s":N,...,"writes_per_s":N,"syscalls_per_s":N,
-  "shares":{"tasks":N,"send":N,"receive":N,"dispatch":N},"in_flight":N,"overflows":N,"rearms":N,
+ "cores":[{"core":N,"conns":N,"cpu":N,"in_per_s":N,...,"writes_per_s":N,"syscalls_per_s":N,
+  "in_flight":N,"overflows":N,"rearms":N,
   "receive":"auto|buffers|ready","by_buffers":N,"paused":N,"stalls":N,"stalled":false}],
  "conns":[{"id":N,"peer":"...","entity":"...","remote":"...","state":"...","policy":"...",
   "protocol":"...","mode":"...",
   "core":N,"intended":N,"by":"...","reason":"...","in_per_s":N,...,"queued":N,"sent":N,
   "held_bytes":N,"ack_lag":N,"throttled":false,"receive":"buffers|ready",
   "receive_why":"...","in_seq":N,"out_seq":N,"reconnects":N,"error":"..."}]}
-one for each interval; busy is the share of time outside of the wait, -1 if it is not known; core
+one for each interval; cpu is the share of a CPU that a core takes, -1 if it is not known; core
 is where a connection is, intended where it was meant to be, reason why those differ; receive is
 whether it receives into the ring's buffers or waits for readiness and reads, receive_why why,
 and by_buffers how many of a core do the former`,
@@ -200,14 +200,13 @@ type topRates struct {
 type topCore struct {
 	Core  int     `json:"core"`
 	Conns int64   `json:"conns"`
-	Busy  float64 `json:"busy"` // share of time outside of the wait; -1: not known
+	CPU   float64 `json:"cpu"` // share of a CPU that the core's thread took; -1: not known
 	topRates
-	Writes    float64  `json:"writes_per_s"`
-	Syscalls  float64  `json:"syscalls_per_s"`
-	Shares    topShare `json:"shares"`
-	InFlight  uint64   `json:"in_flight"` // operations that the kernel has: the depth of the ring
-	Overflows uint64   `json:"overflows"`
-	Rearms    uint64   `json:"rearms"`
+	Writes    float64 `json:"writes_per_s"`
+	Syscalls  float64 `json:"syscalls_per_s"`
+	InFlight  uint64  `json:"in_flight"` // operations that the kernel has: the depth of the ring
+	Overflows uint64  `json:"overflows"`
+	Rearms    uint64  `json:"rearms"`
 	// Receive is the receive mode; with auto, ByBuffers of the connections receive into
 	// the ring's buffers now.
 	Receive   string `json:"receive"`
@@ -216,14 +215,6 @@ type topCore struct {
 	Stalls    uint64 `json:"stalls"`
 	Stalled   bool   `json:"stalled"`
 	State     string `json:"state,omitempty"` // running, draining or failed
-}
-
-// topShare is where the time of a core went, as shares of all of it.
-type topShare struct {
-	Tasks    float64 `json:"tasks"`
-	Send     float64 `json:"send"`
-	Receive  float64 `json:"receive"`
-	Dispatch float64 `json:"dispatch"`
 }
 
 type topConn struct {
@@ -308,7 +299,7 @@ func (f *topFrame) per(before, now uint64) float64 {
 
 func (f *topFrame) core(before, now *dataplane.CoreStats) topCore {
 	c := topCore{
-		Core: now.Core, Conns: now.Handlers, Busy: -1, Stalls: now.Stalls, Stalled: now.Stalled, State: now.State,
+		Core: now.Core, Conns: now.Handlers, CPU: -1, Stalls: now.Stalls, Stalled: now.Stalled, State: now.State,
 		topRates: topRates{
 			In: f.per(before.MessagesIn, now.MessagesIn), Out: f.per(before.MessagesOut, now.MessagesOut),
 			MBIn: round(f.per(before.BytesIn, now.BytesIn)/1e6, 3), MBOut: round(f.per(before.BytesOut, now.BytesOut)/1e6, 3),
@@ -316,13 +307,8 @@ func (f *topFrame) core(before, now *dataplane.CoreStats) topCore {
 		Writes: f.per(before.Writes, now.Writes), Syscalls: f.per(before.Driver.Syscalls, now.Driver.Syscalls),
 		InFlight: now.Driver.InFlight, Overflows: now.Driver.Overflows, Rearms: now.Rearms, Receive: now.Receive, ByBuffers: now.Receiving, Paused: now.Paused,
 	}
-	a, b := &before.Spent, &now.Spent
-	waited := b.Wait - a.Wait
-	worked := b.Tasks + b.Send + b.Receive + b.Dispatch - a.Tasks - a.Send - a.Receive - a.Dispatch
-	if waited >= 0 && worked >= 0 && waited+worked > 0 {
-		share := func(d time.Duration) float64 { return round(float64(d)/float64(waited+worked), 3) }
-		c.Busy = share(worked)
-		c.Shares = topShare{share(b.Tasks - a.Tasks), share(b.Send - a.Send), share(b.Receive - a.Receive), share(b.Dispatch - a.Dispatch)}
+	if now.CPU > 0 && now.CPU >= before.CPU && f.Seconds > 0 {
+		c.CPU = round((now.CPU-before.CPU).Seconds()/f.Seconds, 3)
 	}
 	return c
 }
@@ -390,12 +376,12 @@ func (f *topFrame) render() string {
 	fmt.Fprintf(&b, "%s   in %s/s %s   out %s/s %s   %s held   %d open, %d half open, %d made\n\n", f.Time.Format("15:04:05"),
 		count(f.Total.In), bandwidth(f.Total.MBIn), count(f.Total.Out), bandwidth(f.Total.MBOut), cli.Bytes(f.InFlight), f.Open, f.HalfOpen, f.Made)
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "CORE\tBUSY\tCONNS\tIN/s\tOUT/s\tIN\tOUT\tCALLS/s\tWRITES/s\tSEND\tRECV\tDISP\tRING\tOVERFLOWS\tBY-BUFS\tSTALLS")
+	fmt.Fprintln(t, "CORE\tCPU\tCONNS\tIN/s\tOUT/s\tIN\tOUT\tCALLS/s\tWRITES/s\tRING\tOVERFLOWS\tBY-BUFS\tSTALLS")
 	for i := range f.Cores {
 		c := &f.Cores[i]
-		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\n", c.Core, c.busyText(), c.Conns, count(c.In), count(c.Out),
+		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\n", c.Core, c.cpuText(), c.Conns, count(c.In), count(c.Out),
 			bandwidth(c.MBIn), bandwidth(c.MBOut), count(c.Syscalls), count(c.Writes),
-			percent(c.Shares.Send), percent(c.Shares.Receive), percent(c.Shares.Dispatch), c.InFlight, c.Overflows, c.ByBuffers, c.Stalls)
+			c.InFlight, c.Overflows, c.ByBuffers, c.Stalls)
 	}
 	_ = t.Flush() // a Builder takes everything
 	fmt.Fprintln(&b)
@@ -409,8 +395,8 @@ func (f *topFrame) render() string {
 	return b.String()
 }
 
-// busyText is the share of time that a core works, or what keeps it from work.
-func (c *topCore) busyText() string {
+// cpuText is the share of a CPU that a core takes, or why it takes none.
+func (c *topCore) cpuText() string {
 	switch {
 	case c.State == "failed":
 		return "FAILED"
@@ -418,12 +404,12 @@ func (c *topCore) busyText() string {
 		return "being removed"
 	case c.Stalled:
 		return "STALLED"
-	case c.Busy < 0 && c.topRates == (topRates{}):
+	case c.CPU < 0 && c.topRates == (topRates{}):
 		return "idle"
-	case c.Busy < 0:
+	case c.CPU < 0:
 		return "not known"
 	}
-	return percent(c.Busy)
+	return percent(c.CPU)
 }
 
 // peerText is who the peer is, and where.

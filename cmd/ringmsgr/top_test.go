@@ -16,6 +16,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // cannedSnapshots are two, two seconds apart.
@@ -30,14 +31,14 @@ func cannedSnapshots() (before, now *control.Snapshot) {
 		m.Steering.Active, m.Steering.Rules = true, []string{"table_addr", "hint"}
 		for i := range uint64(3) {
 			c := dataplane.CoreStats{
-				Core: int(i), Handlers: int64(2 - i), Receive: "auto", Receiving: int64(2-i) / 2, Stalls: i,
-				MessagesIn: 1000 + n*(100000>>(4*i)), MessagesOut: 900 + n*(90000>>(4*i)), BytesIn: n * 5e8 >> (8 * i), BytesOut: n * 1e7 >> (4 * i),
-				Writes: n * 3000,
+				CoreStats: loop.CoreStats{
+					Core: int(i), Handlers: int64(2 - i), Receive: "auto", Receiving: int64(2-i) / 2, Stalls: i,
+					BytesIn: n * 5e8 >> (8 * i), BytesOut: n * 1e7 >> (4 * i), Writes: n * 3000,
+					CPU: time.Duration(i+1)*time.Hour/10 + time.Duration(n*(800-300*i))*time.Millisecond,
+				},
+				Counts: dataplane.Counts{MessagesIn: 1000 + n*(100000>>(4*i)), MessagesOut: 900 + n*(90000>>(4*i))},
 			}
 			c.Driver.Syscalls, c.Driver.InFlight, c.Driver.Overflows = n*7000, 20+i, i
-			c.Spent = dataplane.Spent{
-				Receive: time.Duration(n * (3 - i) * 2e8), Dispatch: time.Duration(n * 1e8), Send: time.Duration(n * (2 - i) * 5e7), Wait: time.Duration(n * (1 + 3*i) * 2e8),
-			}
 			m.Cores = append(m.Cores, c)
 		}
 		m.Cores[2].Stalled = true
@@ -119,8 +120,8 @@ func TestTopOfAnotherProcessBeginsAnew(t *testing.T) {
 	}
 	// Counters of a core that is stalled are not known.
 	before, now = cannedSnapshots()
-	now.Messenger.Cores[0] = dataplane.CoreStats{Stalled: true}
-	if f := newTopFrame(before, now); f.Cores[0].In != 0 || f.Cores[0].Busy != -1 {
+	now.Messenger.Cores[0] = dataplane.CoreStats{CoreStats: loop.CoreStats{Stalled: true}}
+	if f := newTopFrame(before, now); f.Cores[0].In != 0 || f.Cores[0].CPU != -1 {
 		t.Errorf("%+v", f.Cores[0])
 	}
 }

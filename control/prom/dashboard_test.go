@@ -48,35 +48,6 @@ func (d dashboard) queries() (list []string) {
 	return list
 }
 
-// shares are its queries for shares of a whole.
-func (d dashboard) shares() (list []string) {
-	at := 0
-	for _, p := range d.Panels {
-		for range p.Targets {
-			if p.FieldConfig.Defaults.Unit == "percentunit" {
-				list = append(list, d.queries()[at])
-			}
-			at++
-		}
-	}
-	return list
-}
-
-// What is a share is divided by the sum of the same, in the same window: samples that
-// stand for more than the window make no share of more than the whole.
-func TestSharesOfTheDashboardAreOfTheirSum(t *testing.T) {
-	list := readDashboard(t).shares()
-	if len(list) == 0 {
-		t.Fatal("the dashboard has no shares")
-	}
-	share := regexp.MustCompile(`^sum by \(\w+\) \((rate\(.*\))\) / on \(\) group_left \(\) \(sum\((rate\(.*\))\) > 0\)$`)
-	for _, expr := range list {
-		if part := share.FindStringSubmatch(expr); part == nil || part[1] != part[2] {
-			t.Errorf("%s is no share of a sum", expr)
-		}
-	}
-}
-
 // dashboard.html draws whatever dashboard.json has, as long as it knows the kinds of panels,
 // the units and the variables of the queries.
 // Matrix: OB-07

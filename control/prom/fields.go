@@ -2,6 +2,7 @@ package prom
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,6 +37,13 @@ type set struct {
 func (s *set) of(t reflect.Type) (list []field) {
 	for i := range t.NumField() {
 		f := t.Field(i)
+		if f.Anonymous {
+			for _, one := range s.of(f.Type) {
+				one.path = append(slices.Clone(f.Index), one.path...)
+				list = append(list, one)
+			}
+			continue
+		}
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name == "" || s.skip[name] {
 			continue

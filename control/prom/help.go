@@ -25,7 +25,7 @@ var help = map[string]string{
 	"ringmsgr_illegal_transitions_total": "Bugs of the messenger: always 0.",
 	"ringmsgr_hints_total":               "What became of hints about the core that owns a session.",
 	"ringmsgr_placement_total":           "Accepted sockets by where they arrived.",
-	"ringmsgr_core_spent_seconds_total":  "Where the time of a core went, as an estimate from samples, each of which stands for many turns: only the kinds' shares of their sum mean something. Kind wait is the system call, sleep included.",
+	"ringmsgr_core_cpu_seconds_total":    "CPU time of the core's thread, in the kernel included: its rate is the share of a CPU that the core takes.",
 	"ringmsgr_core_driver_total":         "What the driver of a core did: requests, completions and system calls.",
 	"ringmsgr_core_driver_in_flight":     "Operations that the kernel has.",
 	"ringmsgr_core_load":                 "Connections that the core owns, with a socket or without.",

@@ -162,10 +162,8 @@ func TestARealPrometheusAnswersTheDashboardUnderLoad(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	address := prometheusUnderLoad(t, ctx)
-	for _, expr := range readDashboard(t).shares() {
-		answers(t, ctx, address, "abs(sum("+expr+") - 1) < 1e-6")
-	}
-	for _, expr := range append(readDashboard(t).queries(), `count(ringmsgr_up == 1) == 2`, `sum(rate(ringmsgr_core_messages_in_total[1m])) > 0`) {
+	for _, expr := range append(readDashboard(t).queries(), `count(ringmsgr_up == 1) == 2`, `sum(rate(ringmsgr_core_messages_in_total[1m])) > 0`,
+		`max(rate(ringmsgr_core_cpu_seconds_total[1m])) > 0 < 1.5`) {
 		answers(t, ctx, address, expr)
 	}
 	rules, err := http.Get("http://" + address + "/api/v1/rules?type=alert")

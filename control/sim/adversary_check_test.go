@@ -151,7 +151,7 @@ func (a *adversary) watch() {
 
 // frameSlack is what a connection may hold of an unfinished control frame, in
 // bytes: what its tag holds and stands around that. The bytes of messages are
-// counted (Throttles.Dispatch).
+// counted (Throttles.Shared).
 const frameSlack = 4 << 10
 
 // checkStats compares what the messengers say they hold with their bounds; with

@@ -253,7 +253,7 @@ func (n *node) throttled(m *control.Message) {
 	for _, one := range []struct {
 		t     *dataplane.Throttle
 		share int64
-	}{{n.policy.Bytes, size}, {n.m.DispatchThrottle(), max(size, dataplane.MinDispatchShare)}} {
+	}{{n.policy.Bytes, size}, {n.m.DispatchThrottle(), max(size, dataplane.MinShared)}} {
 		// One message passes whatever its size, alone or because only messages of
 		// which a part is there hold anything.
 		if t := one.t; t != nil && t.Limit() > 0 && t.Used() > t.Limit()+n.w.largest && t.Used() != one.share && !n.lowered {

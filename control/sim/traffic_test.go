@@ -85,7 +85,7 @@ func (l *lane) parcel(middle, data int, final bool) *parcel {
 	if final {
 		m.Type = 8 // not answered
 	}
-	w.largest = max(w.largest, int64(m.Size()), dataplane.MinDispatchShare)
+	w.largest = max(w.largest, int64(m.Size()), dataplane.MinShared)
 	if w.plan.priorities {
 		m.Priority = []uint16{0, dataplane.PriorityLow, dataplane.PriorityHigh, dataplane.PriorityHighest}[w.rng.IntN(4)]
 	}

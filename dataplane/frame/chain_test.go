@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
-	"fmt"
 	"math/rand/v2"
 	"testing"
 )
@@ -12,13 +11,9 @@ import (
 func testGCM(t testing.TB, key []byte) (cipher.Block, cipher.AEAD) {
 	t.Helper()
 	block, err := aes.NewCipher(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g, err := cipher.NewGCM(block)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return block, g
 }
 
@@ -139,7 +134,7 @@ var aroundChainFrom = []int{0, 5, chainFrom - 1, chainFrom, chainFrom + 17}
 
 // Frames with large segments in every position are those of the reference,
 // which seals each operation in one piece; with and without a chain.
-// Matrix: INV-10
+// Matrix: INV-10, FR-08
 func TestLargeSegmentsAreSealedAsInOnePiece(t *testing.T) {
 	for _, m := range []mode{modes[1], modes[3]} {
 		t.Run(m.name, func(t *testing.T) {
@@ -167,9 +162,7 @@ func TestLargeSegmentsAreSealedAsInOnePiece(t *testing.T) {
 				dirty := bytes.Repeat([]byte{0xAA}, len(want)+100)
 				for name, e := range map[string]*Encoder{"chained": enc, "copied": plain} {
 					got, err := e.AppendFrame(dirty[:3], TagMessage, segs[:]...)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					if !bytes.Equal(got[3:], want) {
 						t.Fatalf("%s: segments of %d, %d, %d and %d bytes differ", name, len(segs[0]), len(segs[1]), len(segs[2]), len(segs[3]))
 					}
@@ -189,9 +182,7 @@ func TestDamagedLargeFramesFailAuthentication(t *testing.T) {
 	for _, m := range []mode{modes[1], modes[3]} {
 		segs := [4][]byte{pattern(41, 1), pattern(chainFrom, 2), pattern(20, 3), pattern(chainFrom+5, 4)}
 		wire, err := m.encoder(t).AppendFrame(nil, TagMessage, segs[:]...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for at := 32; at < len(wire); at += 1009 {
 			for _, at := range []int{at, len(wire) - 1 - at%48} {
 				bad := bytes.Clone(wire)
@@ -235,35 +226,5 @@ func TestWipeClearsTheChain(t *testing.T) {
 	e.Wipe()
 	if *c != (chain{}) || e.dir.chain != nil {
 		t.Fatal("values that depend on the key are left")
-	}
-}
-
-// BenchmarkSealFrom compares the two ways around the size that decides.
-func BenchmarkSealFrom(b *testing.B) {
-	for _, n := range []int{16 << 10, 32 << 10, 64 << 10, 1 << 20} {
-		for _, way := range []string{"copied", "chained"} {
-			b.Run(fmt.Sprintf("%s/%s", sizeName(n), way), func(b *testing.B) {
-				block, g := testGCM(b, testKey[:])
-				c := newChain(block, g)
-				front, data := pattern(256, 1), pattern(n, 2)
-				out := make([]byte, len(front)+n+blockSize+tagSize)
-				text := out[:len(out)-tagSize]
-				b.SetBytes(int64(n))
-				b.ReportAllocs()
-				for b.Loop() {
-					copy(out, front)
-					if way == "copied" {
-						copy(out[len(front):], data)
-						g.Seal(out[:0], testNonce[:], text, nil)
-						continue
-					}
-					c.begin(&testNonce)
-					c.seal(out, out[:len(front)])
-					c.seal(out[len(front):], data)
-					c.seal(out[len(front)+n:], text[len(front)+n:])
-					c.finish(out[len(text):], len(text))
-				}
-			})
-		}
 	}
 }

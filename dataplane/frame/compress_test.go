@@ -65,9 +65,7 @@ func TestCompressionFromTheMinimumOn(t *testing.T) {
 		}{{500, 482, false}, {500, 483, true}, {0, 983, true}, {0, 0, false}} {
 			segs := [4][]byte{bytes.Repeat([]byte{1}, 41), make([]byte, c.front), nil, make([]byte, c.data)}
 			wire, err := e.AppendFrame(nil, TagMessage, segs[:]...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			f, n, err := decode(d, wire, false)
 			if err != nil || n != len(wire) || !equalSegs(f.Seg, segs) {
 				t.Fatalf("front %d, data %d: %v", c.front, c.data, err)
@@ -96,9 +94,7 @@ func TestCompressionThatDoesNotPay(t *testing.T) {
 			e := m.encoder(t)
 			e.Compress(&c.comp, 1)
 			want, err := m.encoder(t).AppendFrame(nil, TagMessage, c.segs[:]...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got, err := e.AppendFrame(nil, TagMessage, c.segs[:]...)
 			if err != nil || !bytes.Equal(got, want) {
 				t.Errorf("%s: not the plain frame (%v)", name, err)
@@ -117,16 +113,12 @@ func TestCompressionSwitchedOff(t *testing.T) {
 		t.Error("a compressing encoder cannot gather")
 	}
 	wire, err := e.AppendFrame(nil, TagMessage, make([]byte, 100))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, err = d.Open(bytes.Clone(wire[:32]))
 	wantErr(t, err, ErrCompressed)
 	d.Decompress(&runLength{})
 	h, err := d.Open(bytes.Clone(wire[:32]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, err = d.FinishSplit(h, nil, 0, nil)
 	wantErr(t, err, ErrCompressed)
 	d.Decompress(nil)
@@ -153,9 +145,7 @@ func TestDecompressionIsBounded(t *testing.T) {
 				var segs [4][]byte
 				segs[seg] = make([]byte, size)
 				wire, err := e.AppendFrame(nil, TagMessage, segs[:]...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				f, _, err := decode(d, wire, false)
 				if size == 500 {
 					if err != nil || !equalSegs(f.Seg, segs) {

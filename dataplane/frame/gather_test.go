@@ -26,9 +26,7 @@ func TestGatheredFrameIsTheSameOnTheWire(t *testing.T) {
 				e, segs := NewEncoder(rev), shaped(lens)
 				e.SetSegmentCRC(!zeroCRC)
 				want, err := e.AppendFrame([]byte("abc"), TagMessage, segs[:]...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				open := e.AppendOpen([]byte("abc"), TagMessage, segs[0], lens)
 				for _, s := range segs[1:] {
 					open = append(open, s...)
@@ -144,9 +142,7 @@ func TestFinishSplitChecksItsArguments(t *testing.T) {
 	wire := f.wire(Rev1, nil)
 	d := looseDecoder(Rev1, DefaultLimits())
 	h, err := d.Open(wire[:32])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p, s := d.Split(h)
 	_, err = d.FinishSplit(h, wire[:p-1], 0, wire[:s])
 	wantErr(t, err, ErrTruncated)
@@ -166,23 +162,17 @@ func TestSplitTellsWhereTheDataIs(t *testing.T) {
 		for _, lens := range shapes {
 			segs := shaped(lens)
 			wire, err := m.encoder(t).AppendFrame(nil, TagMessage, segs[:]...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			d := m.decoder(t)
 			h, err := d.Open(wire[:d.HeadSize()])
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			rest := wire[d.HeadSize():]
 			prefix, suffix := d.Split(h)
 			if prefix+lens[3]+suffix != len(rest) || len(rest) != d.RestSize(h) {
 				t.Fatalf("%v: %d + %d + %d, rest %d", lens, prefix, lens[3], suffix, len(rest))
 			}
 			f, err := d.Finish(h, wire[:d.HeadSize()], rest)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if lens[3] > 0 && &f.Seg[3][0] != &rest[prefix] {
 				t.Fatalf("%v: data elsewhere", lens)
 			}
@@ -198,16 +188,12 @@ func TestSegmentCRCSwitchedOff(t *testing.T) {
 		off, on := NewEncoder(rev), NewEncoder(rev)
 		off.SetSegmentCRC(false)
 		zeros, err := off.AppendFrame(nil, TagMessage, threeFull[:]...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if !bytes.Equal(zeros[len(zeros)-12:], make([]byte, 12)) {
 			t.Fatalf("crcs %x", zeros[len(zeros)-12:])
 		}
 		sums, err := on.AppendFrame(nil, TagMessage, threeFull[:]...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, _, err = decode(looseDecoder(rev, DefaultLimits()), zeros, false)
 		wantErr(t, err, ErrSegmentCRC)
 		d := looseDecoder(rev, DefaultLimits())

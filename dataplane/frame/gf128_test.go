@@ -80,13 +80,9 @@ func TestFieldInverse(t *testing.T) {
 // The tag of nothing but one block of additional data is E(J) + (X*H + L)*H.
 func TestFieldIsThatOfGHASH(t *testing.T) {
 	block, err := aes.NewCipher(testKey[:])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g, err := cipher.NewGCM(block)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h, mask := make([]byte, blockSize), append(make([]byte, 12), 0, 0, 0, 1)
 	block.Encrypt(h, h)
 	block.Encrypt(mask, mask)
@@ -100,29 +96,5 @@ func TestFieldIsThatOfGHASH(t *testing.T) {
 	loadGF(x).put(out[:])
 	if string(out[:]) != string(x) {
 		t.Fatal("a block does not survive")
-	}
-}
-
-func BenchmarkFieldMultiplication(b *testing.B) {
-	x, y := gf128{1, 2}, gf128{3, 4}
-	b.ReportAllocs()
-	for b.Loop() {
-		x = x.mul(y)
-	}
-}
-
-// BenchmarkNewChain is what a connection pays once.
-func BenchmarkNewChain(b *testing.B) {
-	block, err := aes.NewCipher(testKey[:])
-	if err != nil {
-		b.Fatal(err)
-	}
-	g, err := cipher.NewGCM(block)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		newChain(block, g)
 	}
 }

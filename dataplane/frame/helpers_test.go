@@ -30,9 +30,7 @@ func (m mode) encoder(t testing.TB) *Encoder {
 	t.Helper()
 	e := NewEncoder(m.rev)
 	if m.secure {
-		if err := e.Secure(testKey, testNonce); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.Secure(testKey, testNonce))
 	}
 	return e
 }
@@ -41,9 +39,7 @@ func (m mode) decoder(t testing.TB) *Decoder {
 	t.Helper()
 	d := looseDecoder(m.rev, DefaultLimits())
 	if m.secure {
-		if err := d.Secure(testKey, testNonce); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Secure(testKey, testNonce))
 	}
 	return d
 }
@@ -138,5 +134,12 @@ func wantErr(t *testing.T, err, want error) {
 	}
 	if !errors.Is(err, ErrFrame) {
 		t.Fatalf("error %v does not wrap ErrFrame", err)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

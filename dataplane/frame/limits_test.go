@@ -22,9 +22,7 @@ func TestLimitsAtAndAbove(t *testing.T) {
 					segs[i] = pattern(n, byte(i))
 				}
 				wire, err := m.encoder(t).AppendFrame(nil, TagMessage, segs[:]...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				d := m.decoder(t)
 				d.SetLimits(lim)
 				if extra == 1 {

@@ -12,9 +12,7 @@ func TestAPreambleThatComesAgainIsHeldToTheLimitsOfNow(t *testing.T) {
 	for _, rev := range []Revision{Rev0, Rev1} {
 		e := NewEncoder(rev)
 		wire, err := e.AppendFrame(nil, TagMessage, pattern(41, 1), pattern(3000, 2))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		head := wire[:PreambleSize]
 		d := NewDecoder(rev, DefaultLimits())
 		for range 3 {
@@ -31,9 +29,7 @@ func TestAPreambleThatComesAgainIsHeldToTheLimitsOfNow(t *testing.T) {
 		packer := NewEncoder(rev)
 		packer.Compress(&runLength{}, 1)
 		packed, err := packer.AppendFrame(nil, TagMessage, bytes.Repeat([]byte{1}, 41), make([]byte, 3000))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		d.Decompress(&runLength{})
 		if _, _, err := decode(d, bytes.Clone(packed), false); err != nil {
 			t.Fatal(err)
@@ -53,9 +49,7 @@ func TestAPreambleThatComesAgainIsHeldToTheLimitsOfNow(t *testing.T) {
 				t.Errorf("%v: byte %d may change", rev, i)
 			}
 		}
-		if err := d.Secure(testKey, testNonce); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Secure(testKey, testNonce))
 		clear := make([]byte, d.HeadSize())
 		copy(clear, head)
 		if h, err := d.Open(clear); err == nil && h.Tag == TagMessage {
@@ -74,13 +68,9 @@ func TestPreamblesOfDifferentFramesInTurn(t *testing.T) {
 				segs = [][]byte{pattern(8, 3)}
 			}
 			got, err := e.AppendFrame(nil, tag, segs...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			want, err := NewEncoder(rev).AppendFrame(nil, tag, segs...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if !bytes.Equal(got, want) {
 				t.Fatalf("%v, frame %d: %x, want %x", rev, i, got, want)
 			}

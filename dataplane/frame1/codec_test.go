@@ -202,18 +202,6 @@ func TestAnnouncedLengthsAreBoundedByTheHeader(t *testing.T) {
 	}
 }
 
-func TestAnyDataOffIsTaken(t *testing.T) {
-	d := NewDecoder(Config{}, nil, frame.DefaultLimits())
-	for _, off := range []uint16{0, 1, 4093, 4096, 65535} {
-		h := sample()
-		h.DataOff = off
-		p := NewEncoder(Config{}, nil, peerAddr).AppendHeader(nil, &h)
-		if got, err := d.Header(p[1:]); err != nil || got.DataOff != off {
-			t.Errorf("data_off %d: %d, %v", off, got.DataOff, err)
-		}
-	}
-}
-
 func TestSizesOfTags(t *testing.T) {
 	old := Form{OldHeader: true}
 	for tag := range 256 {

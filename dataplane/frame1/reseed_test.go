@@ -25,10 +25,3 @@ func TestACRCIsConvertedBetweenTheProtocols(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkReseed(b *testing.B) {
-	crc := uint32(0)
-	for b.Loop() {
-		crc = Reseed(crc, 16<<10+4095)
-	}
-}

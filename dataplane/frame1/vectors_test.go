@@ -38,12 +38,8 @@ func (h *hexBytes) UnmarshalText(text []byte) (err error) {
 func streams(t testing.TB) (all []stream) {
 	t.Helper()
 	p, err := os.ReadFile("testdata/streams.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(p, &all); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, json.Unmarshal(p, &all))
 	if len(all) != 11 {
 		t.Fatalf("%d streams", len(all))
 	}
@@ -88,9 +84,7 @@ func (r *replay) Sign(s Signed) uint64 {
 		r.t.Errorf("signed are %x, want %x", got, []byte(next.Input))
 	}
 	v, err := strconv.ParseUint(next.Signature, 0, 64)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	return v
 }
 
@@ -220,9 +214,7 @@ func TestRecordedHeaderMeansWhatItSays(t *testing.T) {
 	s := streams(t)[2]
 	d := NewDecoder(s.config(), nil, frame.DefaultLimits())
 	m, _, err := decodeMessage(d, s.Hex[1:])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := Header{
 		Seq: 1, TID: 101, Type: 42, Priority: 127, Version: 8, FrontLen: 216, DataLen: 4096,
 		SrcType: 8, SrcNum: 4175, CompatVersion: 3, CRC: 0x8232b10d,
@@ -247,5 +239,12 @@ func TestCRCHasNoInversion(t *testing.T) {
 	}
 	if got := SegmentCRC(SegmentCRC(0, []byte("1234")), []byte("56789")); got != 0x58e3fa20 {
 		t.Errorf("in two pieces: %#x", got)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -5,63 +5,63 @@ import "sync/atomic"
 // Throttles are the receive budget of one connection: bounds that it shares
 // with others, and a share of its own. Nil throttles do not bound.
 type Throttles struct {
-	Messages *Throttle // number of messages, of the connection's policy
-	Bytes    *Throttle // payload bytes, of the connection's policy
-	Dispatch *Throttle // payload bytes, MinDispatchShare at least, of the whole messenger
-	// Share is what this connection may hold of Dispatch, in bytes, even if that
+	Frames *Throttle // number of frames
+	Bytes  *Throttle // payload bytes
+	Shared *Throttle // payload bytes, MinShared at least for each frame; each connection has a Share of it
+	// Share is what this connection may hold of Shared, in bytes, even if that
 	// is full, as long as the shares of all connections hold no more than
 	// Throttle.Reserve together; 0: nothing, and less than 2 GiB.
 	Share int64
 
-	held   atomic.Int64           // of Dispatch, by this connection
+	held   atomic.Int64           // of Shared, by this connection
 	paused atomic.Pointer[waiter] // the socket that waits, to be told of a free share
 }
 
-// MinDispatchShare is what a message takes of Throttles.Dispatch, in bytes, if
-// it has less payload: its bookkeeping, so that messages without payload are
+// MinShared is what a frame takes of Throttles.Shared, in bytes, if
+// it has less payload: its bookkeeping, so that frames without payload are
 // bounded, too.
-const MinDispatchShare = 256
+const MinShared = 256
 
-func dispatchShare(bytes int64) int64 { return max(bytes, MinDispatchShare) }
+func sharedUnits(bytes int64) int64 { return max(bytes, MinShared) }
 
-// Held is what the connection holds of Dispatch. Any goroutine.
+// Held is what the connection holds of Shared. Any goroutine.
 func (t *Throttles) Held() int64 { return t.held.Load() }
 
 // empty says that nothing is bounded.
 func (t *Throttles) empty() bool {
-	return t == nil || t.Messages == nil && t.Bytes == nil && t.Dispatch == nil
+	return t == nil || t.Frames == nil && t.Bytes == nil && t.Shared == nil
 }
 
-// Charge is what one received message holds of a receive budget. Owner: the
-// core while the message is received. From the dispatch on only held changes.
+// Charge is what one received frame holds of a receive budget. Owner: the
+// core while the frame is received. From the end of Feed on only held changes.
 //
-// Where the limits are far away, a message that is there as a whole is counted
-// when its dispatch is over, if somebody has kept it and it is in no sending queue
+// Where the limits are far away, a frame that is there as a whole is counted
+// when Feed has returned, if somebody has kept it and it is in no sending queue
 // (Keep): most have gone by then, and have cost the cores no shared counter.
 type Charge struct {
 	from  *Throttles
 	bytes int64
-	own   int32 // of the reserve of from.Dispatch, as the share of the connection
-	held  int32 // a held constant; atomic from the dispatch on
+	own   int32 // of the reserve of from.Shared, as the share of the connection
+	held  int32 // a held constant; atomic from the end of Feed on
 }
 
 // What from has counted of a charge.
 const (
 	heldNothing    int32 = iota
-	heldUnfinished       // what is there of an unfinished message, own included
+	heldUnfinished       // what is there of an unfinished frame, own included
 	heldWithOwn          // all of it, own included
 	heldPlainly          // all of it again, and nothing of the reserve
 )
 
-// Bounded says that the message counts against a receive budget.
+// Bounded says that the frame counts against a receive budget.
 func (c *Charge) Bounded() bool { return c.from != nil }
 
-// Unfinished says that the message counts as unfinished.
+// Unfinished says that the frame counts as unfinished.
 func (c *Charge) Unfinished() bool { return c.held == heldUnfinished }
 
-// Acquire takes the units of a message that s has received as a whole, or none: then
+// Acquire takes the units of a frame that s has received as a whole, or none: then
 // it returns the throttle that is full, to be given to Socket.Pause. The order is that of the protocol text:
-// messages, bytes, dispatch.
+// frames, bytes, shared.
 func (t *Throttles) Acquire(s *Socket, bytes int64) (Charge, *Throttle) {
 	if t.empty() {
 		return Charge{}, nil
@@ -70,44 +70,44 @@ func (t *Throttles) Acquire(s *Socket, bytes int64) (Charge, *Throttle) {
 		return Charge{from: t, bytes: bytes}, nil
 	}
 	first := s.retrying
-	if t.Messages != nil && !t.Messages.acquire(1, first) {
-		return Charge{}, t.Messages
+	if t.Frames != nil && !t.Frames.acquire(1, first) {
+		return Charge{}, t.Frames
 	}
 	if t.Bytes != nil && !t.Bytes.acquire(bytes, first) {
-		if t.Messages != nil {
-			t.Messages.release(1)
+		if t.Frames != nil {
+			t.Frames.release(1)
 		}
 		return Charge{}, t.Bytes
 	}
 	own, ok := int64(0), true
-	if t.Dispatch != nil {
-		own, ok = t.acquireDispatch(dispatchShare(bytes), first)
+	if t.Shared != nil {
+		own, ok = t.acquireShared(sharedUnits(bytes), first)
 	}
 	if !ok {
 		if t.Bytes != nil {
 			t.Bytes.release(bytes)
 		}
-		if t.Messages != nil {
-			t.Messages.release(1)
+		if t.Frames != nil {
+			t.Frames.release(1)
 		}
-		return Charge{}, t.Dispatch
+		return Charge{}, t.Shared
 	}
 	return Charge{from: t, bytes: bytes, own: int32(own), held: heldWithOwn}, nil
 }
 
-// ample says that one message of so many bytes, on each core at once, is within
+// ample says that one frame of so many bytes, on each core at once, is within
 // all limits.
 func (t *Throttles) ample(bytes int64) bool {
-	return (t.Messages == nil || t.Messages.ample(1)) && (t.Bytes == nil || t.Bytes.ample(bytes)) &&
-		(t.Dispatch == nil || t.Dispatch.ample(dispatchShare(bytes)))
+	return (t.Frames == nil || t.Frames.ample(1)) && (t.Bytes == nil || t.Bytes.ample(bytes)) &&
+		(t.Shared == nil || t.Shared.ample(sharedUnits(bytes)))
 }
 
-// acquireDispatch takes n units of the messenger's budget; own of them come from the
+// acquireShared takes n units of Shared; own of them come from the
 // reserve. Only the core of the connection takes, so that held is not raised by anybody
 // else.
-func (t *Throttles) acquireDispatch(n int64, first bool) (own int64, ok bool) {
-	if !t.Dispatch.acquire(n, first) {
-		if !t.shareHas(n) || !t.Dispatch.takeReserve(n) {
+func (t *Throttles) acquireShared(n int64, first bool) (own int64, ok bool) {
+	if !t.Shared.acquire(n, first) {
+		if !t.shareHas(n) || !t.Shared.takeReserve(n) {
 			return 0, false
 		}
 		own = n
@@ -119,31 +119,31 @@ func (t *Throttles) acquireDispatch(n int64, first bool) (own int64, ok bool) {
 // shareHas says that the connection's own share has room for n more units.
 func (t *Throttles) shareHas(n int64) bool { return t.held.Load()+n <= t.Share }
 
-// Units is what one message of so many bytes takes of full.
+// Units is what one frame of so many bytes takes of full.
 func (t *Throttles) Units(full *Throttle, bytes int64) int64 {
 	switch full {
-	case t.Messages:
+	case t.Frames:
 		return 1
-	case t.Dispatch:
-		return dispatchShare(bytes)
+	case t.Shared:
+		return sharedUnits(bytes)
 	default:
 		return bytes
 	}
 }
 
-// Begin takes the unit of a message of which s has received only a part, or none
+// Begin takes the unit of a frame of which s has received only a part, or none
 // and returns the throttle that is full. The rest is taken by Charge.Reserve.
 func (t *Throttles) Begin(s *Socket) (Charge, *Throttle) {
 	if t.empty() {
 		return Charge{}, nil
 	}
-	if t.Messages != nil && !t.Messages.acquire(1, s.retrying) {
-		return Charge{}, t.Messages
+	if t.Frames != nil && !t.Frames.acquire(1, s.retrying) {
+		return Charge{}, t.Frames
 	}
 	return Charge{from: t, held: heldUnfinished}, nil
 }
 
-// Reserve takes units for up to want bytes of the unfinished message; with none
+// Reserve takes units for up to want bytes of the unfinished frame; with none
 // it returns the throttle that is full.
 func (c *Charge) Reserve(s *Socket, want int64) (int64, *Throttle) {
 	t, w, got := c.from, &s.waiter, want
@@ -152,19 +152,19 @@ func (c *Charge) Reserve(s *Socket, want int64) (int64, *Throttle) {
 			return 0, t.Bytes
 		}
 	}
-	if t.Dispatch != nil {
-		n := t.Dispatch.reserve(got, w)
-		if left := min(t.Share-t.held.Load(), got); n == 0 && left > 0 && t.Dispatch.takeReserve(left) {
+	if t.Shared != nil {
+		n := t.Shared.reserve(got, w)
+		if left := min(t.Share-t.held.Load(), got); n == 0 && left > 0 && t.Shared.takeReserve(left) {
 			n = left
 			c.own += int32(n)
-			t.Dispatch.unfinished.Add(n)
+			t.Shared.unfinished.Add(n)
 		}
 		t.held.Add(n)
 		if n < got && t.Bytes != nil {
 			t.Bytes.unreserve(got - n)
 		}
 		if got = n; n == 0 {
-			return 0, t.Dispatch
+			return 0, t.Shared
 		}
 	}
 	c.bytes += got
@@ -178,8 +178,8 @@ func (c *Charge) Unreserve(n int64) {
 		return
 	}
 	c.bytes -= n
-	if t.Dispatch != nil {
-		t.Dispatch.complete(n)
+	if t.Shared != nil {
+		t.Shared.complete(n)
 		c.giveBack(n)
 	}
 	if t.Bytes != nil {
@@ -187,7 +187,7 @@ func (c *Charge) Unreserve(n int64) {
 	}
 }
 
-// Complete says that the message is there as a whole, with so many bytes of
+// Complete says that the frame is there as a whole, with so many bytes of
 // payload: what stood around them does not count any more.
 func (c *Charge) Complete(s *Socket, payload int64) {
 	t, w, had := c.from, &s.waiter, c.bytes
@@ -200,29 +200,29 @@ func (c *Charge) Complete(s *Socket, payload int64) {
 		t.Bytes.release(had - payload)
 		t.Bytes.finished(w)
 	}
-	if t.Dispatch != nil {
-		less := had - dispatchShare(payload)
-		t.Dispatch.complete(had)
+	if t.Shared != nil {
+		less := had - sharedUnits(payload)
+		t.Shared.complete(had)
 		c.giveBack(less)
-		t.Dispatch.finished(w)
+		t.Shared.finished(w)
 	}
 }
 
-// giveBack returns n units of the messenger's budget, those of the reserve first.
+// giveBack returns n units of Shared, those of the reserve first.
 // Negative units are taken, over the limit if need be.
 func (c *Charge) giveBack(n int64) {
 	t := c.from
 	if own := min(int64(c.own), n); own > 0 {
 		c.own -= int32(own)
-		t.Dispatch.reserved.Add(-own)
+		t.Shared.reserved.Add(-own)
 	}
 	t.held.Add(-n)
-	t.Dispatch.release(n)
+	t.Shared.release(n)
 }
 
-// Overdrawn returns the throttle of which other messages hold more than its limit, nil if
-// there is none. A message that is about to grow (Raise) waits for it, so that the
-// limit is exceeded by one message of each core and not by one of each connection.
+// Overdrawn returns the throttle of which other frames hold more than its limit, nil if
+// there is none. A frame that is about to grow (Raise) waits for it, so that the
+// limit is exceeded by one frame of each core and not by one of each connection.
 func (c *Charge) Overdrawn(s *Socket) *Throttle {
 	t := c.from
 	if t == nil || c.held == heldNothing {
@@ -233,15 +233,15 @@ func (c *Charge) Overdrawn(s *Socket) *Throttle {
 	}
 	mine := c.bytes
 	if !c.Unfinished() {
-		mine = dispatchShare(mine)
+		mine = sharedUnits(mine)
 	}
-	if t.Dispatch != nil && t.Dispatch.overdrawn(mine, &s.waiter) {
-		return t.Dispatch
+	if t.Shared != nil && t.Shared.overdrawn(mine, &s.waiter) {
+		return t.Shared
 	}
 	return nil
 }
 
-// Yield has another unfinished message go on beyond the limits in place of the
+// Yield has another unfinished frame go on beyond the limits in place of the
 // one of s.
 func (c *Charge) Yield(s *Socket) {
 	t, w := c.from, &s.waiter
@@ -251,19 +251,19 @@ func (c *Charge) Yield(s *Socket) {
 	if t.Bytes != nil {
 		t.Bytes.finished(w)
 	}
-	if t.Dispatch != nil {
-		t.Dispatch.finished(w)
+	if t.Shared != nil {
+		t.Shared.finished(w)
 	}
 }
 
-// Contended says that others wait for what the message holds.
+// Contended says that others wait for what the frame holds.
 func (c *Charge) Contended() bool {
 	t := c.from
-	return t != nil && c.bytes > 0 && (t.Bytes != nil && t.Bytes.Waiting() > 0 || t.Dispatch != nil && t.Dispatch.Waiting() > 0)
+	return t != nil && c.bytes > 0 && (t.Bytes != nil && t.Bytes.Waiting() > 0 || t.Shared != nil && t.Shared.Waiting() > 0)
 }
 
 // Raise makes the charge as large as bytes, over the limits if need be: the
-// message is there already, and the next ones wait for it to go.
+// frame is there already, and the next ones wait for it to go.
 func (c *Charge) Raise(bytes int64) {
 	t, before := c.from, c.bytes
 	if t == nil || bytes <= before {
@@ -273,15 +273,15 @@ func (c *Charge) Raise(bytes int64) {
 	if c.held == heldNothing {
 		return // it is counted by Keep
 	}
-	if t.Dispatch != nil {
-		c.giveBack(dispatchShare(before) - dispatchShare(bytes))
+	if t.Shared != nil {
+		c.giveBack(sharedUnits(before) - sharedUnits(bytes))
 	}
 	if t.Bytes != nil {
 		t.Bytes.used.Add(bytes - before)
 	}
 }
 
-// Abandon gives back what an unfinished message of s holds; s is nil if it is
+// Abandon gives back what an unfinished frame of s holds; s is nil if it is
 // between two cores.
 func (c *Charge) Abandon(s *Socket) {
 	t, w := c.from, s.place()
@@ -290,23 +290,23 @@ func (c *Charge) Abandon(s *Socket) {
 		return
 	}
 	c.held = heldNothing
-	if t.Dispatch != nil {
-		t.Dispatch.complete(c.bytes)
+	if t.Shared != nil {
+		t.Shared.complete(c.bytes)
 		c.giveBack(c.bytes)
-		t.Dispatch.finished(w)
+		t.Shared.finished(w)
 	}
 	if t.Bytes != nil {
 		t.Bytes.complete(c.bytes)
 		t.Bytes.release(c.bytes)
 		t.Bytes.finished(w)
 	}
-	if t.Messages != nil {
-		t.Messages.release(1)
+	if t.Frames != nil {
+		t.Frames.release(1)
 	}
 }
 
 // Release returns what is held, once. Any goroutine that has a reference to the
-// message.
+// frame.
 func (c *Charge) Release() {
 	t := c.from
 	// Most have been given back before, to a sending queue: a load is cheaper.
@@ -317,19 +317,19 @@ func (c *Charge) Release() {
 	if had == heldNothing {
 		return
 	}
-	if t.Dispatch != nil {
-		if had == heldWithOwn { // own stays as it is: another goroutine may charge the message again
-			t.Dispatch.reserved.Add(-int64(c.own))
+	if t.Shared != nil {
+		if had == heldWithOwn { // own stays as it is: another goroutine may charge the frame again
+			t.Shared.reserved.Add(-int64(c.own))
 		}
-		n := dispatchShare(c.bytes)
+		n := sharedUnits(c.bytes)
 		t.held.Add(-n)
-		t.Dispatch.release(n)
+		t.Shared.release(n)
 	}
 	if t.Bytes != nil {
 		t.Bytes.release(c.bytes)
 	}
-	if t.Messages != nil {
-		t.Messages.release(1)
+	if t.Frames != nil {
+		t.Frames.release(1)
 	}
 	if w := t.paused.Load(); w != nil {
 		w.wake()
@@ -337,21 +337,21 @@ func (c *Charge) Release() {
 }
 
 // Reacquire counts what was given back, or not counted yet, over the limits if
-// need be. Any goroutine that has a reference to the message.
+// need be. Any goroutine that has a reference to the frame.
 func (c *Charge) Reacquire() {
 	t := c.from
 	if t == nil || !atomic.CompareAndSwapInt32(&c.held, heldNothing, heldPlainly) {
 		return
 	}
-	if t.Messages != nil {
-		t.Messages.used.Add(1)
+	if t.Frames != nil {
+		t.Frames.used.Add(1)
 	}
 	if t.Bytes != nil {
 		t.Bytes.used.Add(c.bytes)
 	}
-	if t.Dispatch != nil {
-		n := dispatchShare(c.bytes)
+	if t.Shared != nil {
+		n := sharedUnits(c.bytes)
 		t.held.Add(n)
-		t.Dispatch.used.Add(n)
+		t.Shared.used.Add(n)
 	}
 }

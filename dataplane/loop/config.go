@@ -22,7 +22,7 @@ type ReceiveMode string
 
 // The receive modes.
 const (
-	// ReceiveAuto has each connection choose by what it receives: small messages into
+	// ReceiveAuto has each connection choose by what it receives: small frames into
 	// the ring's buffers, as with ReceiveBuffers, others as with ReceiveReady. Where
 	// the kernel has no incremental buffers (before Linux 6.12) it is ReceiveReady.
 	ReceiveAuto ReceiveMode = "auto"
@@ -68,11 +68,11 @@ type Config struct {
 	// LargeFrom is for framers: the size of a data segment, in bytes, from which it is
 	// received into a page-aligned buffer of its own, 0: 64 KiB. The connection is
 	// read by readiness from then on (ReceiveReady), with ReceiveAuto until enough small
-	// messages have come. From 4 KiB on, such a segment can
+	// frames have come. From 4 KiB on, such a segment can
 	// be written to a file with direct I/O as it is (File.WriteAt); below 64 KiB that
 	// costs more than the copy which it spares, unless it is written.
 	LargeFrom int
-	// TimeEvery is for framers: one of so many messages is timed, chosen by chance
+	// TimeEvery is for framers: one of so many frames is timed, chosen by chance
 	// (CoreStats.Latency); 0: 32, negative: none. It is rounded up to a power of two.
 	TimeEvery int
 	// ZeroCopyFrom is the number of bytes in one write from which the device
@@ -97,11 +97,16 @@ type Config struct {
 	// FileOps is how many requests on files the kernel has of a core at most, 0: 1024. The
 	// others wait, file by file (CoreStats.Files).
 	FileOps int
+	// FileBytes bounds the buffers of a core that reads of files hold (File.ReadBuffer), in
+	// bytes, until who has them gives them back; 0: 512 MiB. Requests that find no room wait.
+	// Each Account may hold a 64th of the bound (1 MiB at most) even if the others hold all
+	// of it; together these shares exceed it by a quarter at most.
+	FileBytes int64
 	// FileTurn is how many requests on files one system call of a core begins at most while
-	// messages come that need no file, so that these do not wait long for others; 0: 8,
-	// negative: no bound, which costs less for each request. That there are such messages is
+	// frames come that need no file, so that these do not wait long for others; 0: 8,
+	// negative: no bound, which costs less for each request. That there are such frames is
 	// seen by their number: more have come in 100 ms than requests were asked for. So they
-	// are not seen beside messages that ask for several requests each.
+	// are not seen beside frames that ask for several requests each.
 	FileTurn int
 	// Disk opens and names files, nil: uring.Host, the machine's. A simulated host has
 	// its own. Any goroutine calls it.
@@ -127,12 +132,12 @@ type Config struct {
 	// of them once its driver is open, before it has work, on the goroutine that
 	// starts it. nil: each core has a thread.
 	Stepped func(c *Core, s stepped.Stepper)
-	// Logger gets state changes, never messages; nil is silent.
+	// Logger gets state changes, never frames; nil is silent.
 	Logger *slog.Logger
 }
 
 // ErrConfig is wrapped by what Validate finds.
-var ErrConfig = errors.New("dataplane: invalid configuration")
+var ErrConfig = errors.New("loop: invalid configuration")
 
 // Validate returns every problem at once.
 func (c *Config) Validate() error {
@@ -157,7 +162,7 @@ func (c *Config) Validate() error {
 	if c.CopyBelow < 0 || c.CopyBelow > 16<<10 {
 		bad("copy-below = %d, want 0 to 16384 bytes", c.CopyBelow)
 	}
-	if c.LargeFrom < 0 || c.ZeroCopyFrom < 0 || c.PoolKeep < 0 || c.FileOps < 0 {
+	if c.LargeFrom < 0 || c.ZeroCopyFrom < 0 || c.PoolKeep < 0 || c.FileOps < 0 || c.FileBytes < 0 {
 		bad("negative size")
 	}
 	return errors.Join(errs...)

@@ -67,7 +67,7 @@ type Core struct {
 	owed        bool      // a quiet write was begun whose memory somebody waits for
 	readable    []*Socket // the line of those that have bytes to be read
 	served      int       // how many of them are out of the line
-	smallInLine int       // how many in the line are not in a large message
+	smallInLine int       // how many in the line are not in a large frame
 	turnFrom    uint64    // stats.FramesIn when the turn began to receive
 	timers      timers
 	pool        pool
@@ -79,16 +79,15 @@ type Core struct {
 	kept        any     // written once, before anybody else has the core
 	spin        time.Duration
 	stats       CoreStats
-	last        CoreStats     // when it ended; readable once done is closed
-	timing      bool          // this turn is timed
-	timedUntil  time.Duration // when its last part ended
-	held        Throttle      // stands for Hold in Socket.paused
-	resting     Throttle      // and this one for Rest
-	fileBusy    int           // requests on files that the driver has
-	fileLine    []*File       // files that wait for room among those
-	turnOf      fileTurn      // what the next system call may still begin on files
-	fileDone    opLine        // requests that have ended, and whose Done is to be called
-	commits     []*commit     // files to be looked at before the next system call
+	last        CoreStats  // when it ended; readable once done is closed
+	held        Throttle   // stands for Hold in Socket.paused
+	resting     Throttle   // and this one for Rest
+	fileBusy    int        // requests on files that the driver has
+	fileLine    []*File    // files that wait for room among those
+	reads       readBudget // memory for reads, and who waits for it
+	turnOf      fileTurn   // what the next system call may still begin on files
+	fileDone    opLine     // requests that have ended, and whose Done is to be called
+	commits     []*commit  // files to be looked at before the next system call
 }
 
 // entry is one slot of the table that completions are routed by.
@@ -104,7 +103,7 @@ type entry struct {
 
 // ErrStopped is returned for work that is given to a core that has stopped or
 // failed.
-var ErrStopped = errors.New("dataplane: core stopped")
+var ErrStopped = errors.New("loop: core stopped")
 
 // Load is the number of connections that the core owns, open or not, and of those
 // that are on their way to it. Any goroutine.
@@ -144,73 +143,6 @@ func (c *Core) Kept() any { return c.kept }
 // Gone says that the core has ended, so that tasks run elsewhere. Any goroutine.
 func (c *Core) Gone() bool { return c.closed.Load() }
 
-// Do runs f on the core soon. Any goroutine may call it; it does not wait. It
-// returns ErrStopped, and f never runs, once the core has stopped.
-func (c *Core) Do(f func(c *Core)) error {
-	if c.stopping.Load() {
-		return ErrStopped
-	}
-	c.Post(&Task{Run: f, live: true})
-	return nil
-}
-
-// call runs f on the core and waits for it. On a core it fails with ErrOnCore.
-func (c *Core) call(f func(c *Core)) error {
-	if c.plane.OnCore() {
-		return ErrOnCore
-	}
-	return c.wait(f)
-}
-
-// wait is call by who knows that this is no core.
-func (c *Core) wait(f func(c *Core)) error {
-	ran := make(chan struct{})
-	if err := c.Do(func(c *Core) { f(c); close(ran) }); err != nil {
-		<-c.done // the core uses no memory of the caller any more
-		return err
-	}
-	select {
-	case <-ran:
-		return nil
-	case <-c.done:
-	}
-	select {
-	case <-ran: // while the core ended
-		return nil
-	default:
-		return ErrStopped
-	}
-}
-
-// Post hands t to the core and wakes it if it sleeps. It does not wait, and
-// does not allocate; t must not be posted again before it runs. On a core that is
-// gone t runs all the same, on another goroutine, one task at a time: what the
-// core owned can still be closed, or go to another core. Any goroutine.
-func (c *Core) Post(t *Task) {
-	c.box.push(t)
-	if c.closed.Load() {
-		go c.runLate()
-		return
-	}
-	if c.sleeping.Load() && c.sleeping.CompareAndSwap(true, false) {
-		c.drv.Wake()
-	}
-}
-
-// runLate runs what was posted to a core that is gone.
-func (c *Core) runLate() {
-	c.after.Lock()
-	defer c.after.Unlock()
-	for t := c.box.take(); t != nil; {
-		next := t.next
-		t.next = nil
-		if !t.live {
-			t.Run(c)
-		}
-		t = next
-	}
-}
-
 // open opens the driver in the calling thread.
 func (c *Core) open() error {
 	drv, err := c.cfg.Open(c.id)
@@ -224,6 +156,8 @@ func (c *Core) open() error {
 	}
 	c.drv, c.hot, c.info = drv, hot, drv.Info()
 	c.pool.keep, c.pool.mapped = c.cfg.PoolKeep, c.cfg.Map
+	c.reads.core = c
+	c.reads.limit, c.reads.share = c.cfg.FileBounds()
 	c.trimmer.Fire = func(c *Core, now time.Duration) {
 		if c.pool.trim() {
 			c.timers.arm(&c.trimmer, now+trimEvery)
@@ -317,23 +251,14 @@ func (c *Core) pin() error {
 // the core's thread, or its stepper.
 func (c *Core) turn(block bool) error {
 	c.assertOwner()
-	c.beginLaps()
 	c.runTasks()
 	c.timers.expire(c, c.now, timersPerTurn)
-	if c.timing {
-		c.chargeTime(&c.stats.Spent.Tasks)
-	}
 	c.flushPending()
 	c.commitFiles()
-	if c.timing {
-		c.chargeTime(&c.stats.Spent.Send)
-	}
+	c.reads.serve()
 	completions, err := c.sleep(block)
 	if err != nil {
 		return fmt.Errorf("core %d: %w", c.id, err)
-	}
-	if c.timing {
-		c.chargeTime(&c.stats.Spent.Wait)
 	}
 	c.now, c.turnFrom = c.cfg.Now(), c.stats.FramesIn
 	c.stats.Turns++
@@ -347,9 +272,6 @@ func (c *Core) turn(block bool) error {
 	c.takeReturned()
 	if c.pool.kept > c.pool.keep && !c.trimmer.Armed() {
 		c.timers.arm(&c.trimmer, c.now+trimEvery)
-	}
-	if c.timing {
-		c.chargeTime(&c.stats.Spent.Receive)
 	}
 	return nil
 }
@@ -373,7 +295,7 @@ func (c *Core) runTasks() {
 // busy says whether the core has something to do that no completion would tell
 // of.
 func (c *Core) busy() bool {
-	return c.todo != nil || !c.box.empty() || len(c.pending) > 0 || c.waitsToRead() || c.fileDone.first != nil || len(c.commits) > 0 || len(c.turnOf.line) > 0
+	return c.todo != nil || !c.box.empty() || len(c.pending) > 0 || c.waitsToRead() || c.fileDone.first != nil || len(c.commits) > 0 || len(c.turnOf.line) > 0 || c.reads.busy()
 }
 
 // sleep submits and collects, sleeping only if there is nothing left to do.
@@ -567,3 +489,41 @@ func (c *Core) drainPool() {
 		c.pool.drain()
 	}
 }
+
+// stepper is a core without a thread, as its simulator sees it (Config.Stepped).
+type stepper Core
+
+func (s *stepper) Turn() error {
+	c := (*Core)(s)
+	defer c.stepped.Add(1)
+	if c.closed.Load() {
+		return nil
+	}
+	c.sleeping.Store(false)
+	if c.endInTurn && c.stopping.Load() {
+		c.end()
+		return nil
+	}
+	if err := c.turn(false); err != nil {
+		return err
+	}
+	if c.draining.Load() && c.left() {
+		c.stopping.Store(true)
+		c.end()
+	}
+	return nil
+}
+
+func (s *stepper) Busy() bool {
+	c := (*Core)(s)
+	defer c.stepped.Add(1)
+	if c.busy() {
+		return true
+	}
+	c.sleeping.Store(true) // who posts something from here on wakes the driver
+	return c.busy() || c.endInTurn && c.stopping.Load() && !c.closed.Load()
+}
+
+func (s *stepper) EndInTurn() { s.endInTurn = true }
+
+func (s *stepper) Deadline() (when time.Duration, ok bool) { return s.timers.next() }

@@ -93,10 +93,11 @@ func (s *Socket) detached() {
 		return
 	}
 	d := &Detached{
-		fd: fd, closeFD: c.cfg.CloseFD, backlog: s.backlog[s.consumed:], eof: s.eof, way: s.way, mode: c.receive, held: held,
+		fd: fd, closeFD: c.cfg.CloseFD, backlog: append(s.part.there(), s.backlog...), eof: s.eof, way: s.way, mode: c.receive, held: held,
 		waited: waited, copies: s.tx.copies, touched: s.touched, heard: s.heard,
 	}
 	s.dead, s.detach, s.paused, s.backlog = true, nil, nil, nil
+	s.dropPart()
 	s.uncarry()
 	c.forget(s)
 	s.free()

@@ -1,5 +1,5 @@
-// Package loop moves bytes between sockets, files and protocols: it knows bytes,
-// budgets and deadlines, and no frame.
+// Package loop moves bytes between sockets, files and protocols. It knows bytes, budgets
+// and deadlines, and leaves to the protocol what a frame is.
 //
 // A Core is one OS thread with one uring.Driver. It owns its listeners,
 // sockets, buffers and timers; no other goroutine touches them. Work for a core
@@ -10,7 +10,7 @@
 // bytes, frames and time (read.go): no connection starves the others, and what was
 // received is sent on while it is in the cache. A Plane is a group of cores.
 //
-// On a ring each socket chooses how it receives (receive.go): small messages come through
+// On a ring each socket chooses how it receives (receive.go): small frames come through
 // buffers that the ring fills, without a system call for each; a large one is read into its
 // place when the socket is ready, and so is what comes to a handshake, to a socket that is
 // mostly idle, or to one that was stopped. Socket.Receives says which, and why.
@@ -22,7 +22,7 @@
 // then on everything happens on the core, by plain calls: what a framer owns
 // needs no lock.
 //
-//	Framer.Feed    received bytes in, frames out
+//	Framer.Feed    received bytes in; it reports the frames that it has taken (Taken)
 //	Framer.Gather  queue in, one gathered Write out
 //	Socket.Mark    there is something to write
 //	Socket.Pause   a budget is full: read on when it has room (Throttles)
@@ -30,12 +30,15 @@
 //	Socket.Rest    read on with EndRest, or with Release if Hold comes meanwhile
 //	Socket.Fault   the protocol is broken: end the socket
 //
-// A Placer reads large segments into their place, a Local shares memory among
-// the framers of a core, a Loan brings memory back from other goroutines. The
-// package dataplane is the framer of msgr2; the example is the smallest one.
+// A frame of which a part has come is gathered by the loop (part.go), in a buffer of the core
+// and without a copy if it is large; a framer that wants it elsewhere is a Placer. A socket
+// whose peer has ended its direction of the stream is half-closed: it stays until what is
+// pending is written, or as long as its framer says (HalfCloser). A Local shares memory
+// among the framers of a core, a Loan brings memory back from other goroutines. The package
+// dataplane has two framers; the example is the smallest one.
 //
 // A Listener whose connections are refused in numbers (Link.Refuse) pauses in between
-// (listener_pace.go), so that refusing takes a bounded part of its core.
+// so that refusing takes a bounded part of its core.
 //
 // # Files
 //
@@ -46,7 +49,7 @@
 // may wait for the disk; Core.AttachFile makes the file one of the core's, File.Detach
 // lets it go to another core. A system call begins some of the requests only, and the next
 // one more of them (file_turn.go): what the page cache has is sent while the processor's cache
-// has it, too, and messages that need no file do not wait long for those that do.
+// has it, too, and frames that need no file do not wait long for those that do.
 //
 //	File.ReadAt     into memory of the caller's
 //	File.ReadBuffer into a buffer of the core's, to be sent without a copy (Write.Hold)
@@ -69,6 +72,11 @@
 // The kernel has a bounded number of requests, of a file and of a core; the rest waits in
 // order (CoreStats.Files). File.Full and File.OnRoom are for whoever should then stop
 // taking more, by Socket.Hold.
+//
+// The buffers of ReadBuffer are bounded in bytes, until they are back from whoever has them
+// (Config.FileBytes). Who reads for a peer says so by an Account (FileOp.For), one for each
+// connection: its reads wait while its peer does not take what was read before, and
+// the reads of others do not. Accounts take turns (file_account.go).
 //
 // # Cores
 //

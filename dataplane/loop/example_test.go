@@ -14,9 +14,14 @@ import (
 // echo sends frames back as they came: four bytes of length, then the payload. It
 // is the Framer of one connection.
 type echo struct {
-	in   []byte // the beginning of a frame whose end has not come
-	out  []byte // whole frames, to be sent
-	sent []byte // those of the write in flight, else free memory
+	out  []answer
+	size int // of out, in bytes
+}
+
+// answer is some frames, at the beginning of a buffer.
+type answer struct {
+	buf  *loop.Buffer
+	size int
 }
 
 const (
@@ -24,42 +29,49 @@ const (
 	maxOut   = 256 << 10 // from here on the peer has to read first
 )
 
-func (e *echo) Feed(s *loop.Socket, p []byte) []byte {
-	e.in = append(e.in, p...)
-	whole := 0
-	for rest := e.in; len(rest) >= 4; rest = e.in[whole:] {
-		n := 4 + int(binary.BigEndian.Uint32(rest))
-		if n > maxFrame {
-			s.Fault(fmt.Errorf("echo: frame of %d bytes", n))
-			return nil
+func (e *echo) Feed(s *loop.Socket, p []byte) (t loop.Taken) {
+	for t.Need = 4; len(p)-t.Bytes >= t.Need && e.size+t.Bytes < maxOut; {
+		if t.Need = 4 + int(binary.BigEndian.Uint32(p[t.Bytes:])); t.Need > maxFrame {
+			s.Fault(fmt.Errorf("echo: frame of %d bytes", t.Need))
+			return t
 		}
-		if n > len(rest) {
-			break
+		if len(p)-t.Bytes >= t.Need {
+			t.Bytes, t.Frames, t.Need = t.Bytes+t.Need, t.Frames+1, 4
 		}
-		whole += n
 	}
-	e.out = append(e.out, e.in[:whole]...)
-	e.in = e.in[:copy(e.in, e.in[whole:])]
-	if s.Mark(); len(e.out) >= maxOut {
+	if t.Bytes > 0 {
+		b, err := s.Keep(p[:t.Bytes])
+		if err != nil {
+			s.Fault(err)
+			return t
+		}
+		e.out, e.size = append(e.out, answer{b, t.Bytes}), e.size+t.Bytes
+		s.Mark()
+	}
+	if e.size >= maxOut {
 		s.Hold()
 	}
-	return nil
+	return t
 }
 
 func (e *echo) Pending(*loop.Socket) bool { return len(e.out) > 0 }
 
-// Gather is not called before the write has ended for which it was called last,
-// so two buffers take turns.
 func (e *echo) Gather(s *loop.Socket, w *loop.Write) error {
-	e.out, e.sent = e.sent[:0], e.out
-	w.Refer(e.sent)
-	w.Hold(e)
+	for len(e.out) > 0 && !w.Full() {
+		a := e.out[0]
+		w.Refer(a.buf.Bytes()[:a.size])
+		w.Hold(a.buf)
+		e.out, e.size = e.out[1:], e.size-a.size
+	}
 	s.Release()
 	return nil
 }
 
-func (e *echo) LetGo()                    {}
-func (e *echo) Ended(*loop.Socket, error) {}
+func (e *echo) Ended(*loop.Socket, error) {
+	for _, a := range e.out {
+		a.buf.LetGo()
+	}
+}
 
 // A protocol of one's own on the loop: a server that echoes frames, and reads no
 // further while its peer does not take what came back.

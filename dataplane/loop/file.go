@@ -21,7 +21,7 @@ const (
 
 // ErrFileClosed is returned for requests on a file that is closed or leaves its core,
 // and is the error of those that its end has overtaken.
-var ErrFileClosed = errors.New("dataplane: file closed")
+var ErrFileClosed = errors.New("loop: file closed")
 
 // FileOptions say how a file is opened and used. The zero value reads what is there,
 // through the page cache.
@@ -132,6 +132,7 @@ type File struct {
 	ops    int    // requests that have not ended
 	busy   int    // of these, those that the driver has
 	line   opLine // of these, those that wait for their turn
+	parked int    // of these, those that wait in the lines of accounts
 	lined  bool   // in core.fileLine
 	later  bool   // in core.turnOf.line
 	waited bool   // requests have waited for room, until none is in line
@@ -225,6 +226,13 @@ func (f *File) Full() bool {
 	return f.waited && f.line.first != nil
 }
 
+// Parked is how many requests wait for the turn of their account, or for bytes: no other
+// account waits for them.
+func (f *File) Parked() int {
+	f.core.assertOwner()
+	return f.parked
+}
+
 // Poisoned is the *PoisonError of a file that has lost what was not durable; nil: it
 // has not.
 func (f *File) Poisoned() error {
@@ -266,7 +274,8 @@ func (f *File) depart(d *DetachedFile) {
 
 // Detach brings the file to rest and takes it off its core: no further request is
 // taken, and when those before have ended left is called once on the core, at once or
-// later, with the file, or with nil if it has ended instead.
+// later, with the file, or with nil if it has ended instead. Those that wait for memory
+// fail with ErrFileClosed.
 func (f *File) Detach(left func(c *Core, d *DetachedFile)) {
 	f.core.assertOwner()
 	if f.ended != nil {
@@ -274,6 +283,7 @@ func (f *File) Detach(left func(c *Core, d *DetachedFile)) {
 		return
 	}
 	f.ended, f.left = ErrFileClosed, left
+	f.core.reads.leave()
 	f.commit.mark()
 	f.atRest()
 }

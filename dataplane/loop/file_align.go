@@ -8,7 +8,7 @@ import (
 )
 
 // ErrAlign is wrapped by an AlignError.
-var ErrAlign = errors.New("dataplane: misaligned for direct I/O")
+var ErrAlign = errors.New("loop: misaligned for direct I/O")
 
 // AlignError says what of a request is not aligned as direct I/O on the file wants it.
 type AlignError struct {
@@ -51,13 +51,14 @@ func (f *File) misaligned(pieces [][]byte, off, n int64) AlignError {
 	return AlignError{}
 }
 
-// place finds the memory that the kernel moves: that of the request, a buffer of the
-// core that the caller gets (ReadBuffer), or one that is copied from or to.
-func (f *File) place(op *FileOp) error {
-	own := op.pieces == nil
+// choose says which memory the kernel moves: that of the request, a buffer of the core
+// that the caller gets (ReadBuffer), or one that is copied from or to. A buffer is taken
+// when the request begins (place).
+func (f *File) choose(op *FileOp) error {
+	op.lends, op.bounces = op.pieces == nil, false
 	wrong := f.misaligned(op.pieces, op.off, op.length)
 	switch {
-	case own || wrong.What != "" && f.opt.Bounce && op.kind == uring.KindRead:
+	case op.lends || wrong.What != "" && f.opt.Bounce && op.kind == uring.KindRead:
 		op.skip = int(op.off % max(1, int64(f.align.Offset)))
 	case wrong.What == "":
 		return nil
@@ -66,16 +67,37 @@ func (f *File) place(op *FileOp) error {
 		e := wrong // what escapes is only made here
 		return &e
 	}
-	b, err := f.core.pool.get(max(pageSize, f.room(op)))
-	if err != nil {
-		return fmt.Errorf("%s: %w", f.name, err)
-	}
-	if own {
-		op.own = b
-	} else {
-		op.bounce = b
-	}
+	op.bounces = !op.lends
 	return nil
+}
+
+// place takes the buffer of the request, if it has one. One that is copied from or to is
+// as large as memory of the caller, and no larger than what the driver has: it needs no
+// bound of its own.
+func (op *FileOp) place() error {
+	if !op.lends && !op.bounces {
+		return nil
+	}
+	c := op.file.core
+	b, err := c.pool.get(max(pageSize, op.file.room(op)))
+	switch {
+	case err != nil:
+		return err
+	case op.bounces:
+		op.bounce = b
+		return nil
+	}
+	b.account, b.charged = op.whose, op.charged
+	op.own, op.charged = b, 0
+	return nil
+}
+
+// uncharge gives back what was promised to a request that has not begun.
+func (op *FileOp) uncharge() {
+	if op.charged > 0 {
+		op.file.core.reads.giveBack(op.whose, op.charged)
+		op.charged = 0
+	}
 }
 
 // room is how many bytes the kernel moves for op through a buffer: whole blocks.

@@ -18,7 +18,7 @@ import (
 
 // ErrNotDurable is the error of a write that was done but is not known to be durable: it
 // may be lost, or not.
-var ErrNotDurable = errors.New("dataplane: not durable")
+var ErrNotDurable = errors.New("loop: not durable")
 
 // PoisonError says that a sync of a file failed: what was written since the last one that
 // succeeded may be lost, and the kernel does not tell of it again. Every request that

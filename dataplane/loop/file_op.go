@@ -27,7 +27,7 @@ const (
 )
 
 // ErrOpInUse is returned for a FileOp whose last request has not ended.
-var ErrOpInUse = errors.New("dataplane: request under way")
+var ErrOpInUse = errors.New("loop: request under way")
 
 // FileOp is one request on a File. It is embedded in what it serves, so that nothing is
 // allocated, and can be used again once Done was called. Owner: the core.
@@ -45,20 +45,27 @@ type FileOp struct {
 	// Data is what ReadBuffer has read, during Done, or until the buffer that
 	// TakeBuffer has returned is given back.
 	Data []byte
+	// For is for whom ReadBuffer reads, nil: for nobody. Who answers a peer sets it to the
+	// Account of the connection before the request.
+	For *Account
 
-	file   *File
-	kind   uring.Kind
-	how    Durability
-	begun  bool // a request has not ended
-	one    [1][]byte
-	pieces [][]byte
-	off    int64
-	length int64   // bytes to move or to reserve
-	own    *Buffer // of ReadBuffer
-	bounce *Buffer
-	skip   int // bytes in own or bounce before what was asked for
-	vec    *uring.Vec
-	next   *FileOp
+	file    *File
+	kind    uring.Kind
+	how     Durability
+	begun   bool // a request has not ended
+	one     [1][]byte
+	pieces  [][]byte
+	off     int64
+	length  int64    // bytes to move or to reserve
+	lends   bool     // it is a ReadBuffer
+	whose   *Account // For, or the core's own
+	bounces bool     // it goes through a buffer that the caller does not see
+	charged int64    // bytes promised to its account; own has them from its begin on
+	own     *Buffer  // of ReadBuffer
+	bounce  *Buffer
+	skip    int // bytes in own or bounce before what was asked for
+	vec     *uring.Vec
+	next    *FileOp
 }
 
 // maxTransfer bounds the bytes of one read or write: with whole blocks around them they
@@ -109,7 +116,8 @@ func (f *File) ReadAtv(op *FileOp, pieces [][]byte, off int64) error {
 
 // ReadBuffer reads n bytes from off on into a buffer of the core, whatever direct I/O
 // is aligned to. FileOp.Data is what was read. The buffer goes back behind Done, unless
-// TakeBuffer takes it.
+// TakeBuffer takes it. It counts against Config.FileBytes until it is back, and against
+// FileOp.For: a request that finds no room there waits.
 func (f *File) ReadBuffer(op *FileOp, n int, off int64) error {
 	return f.ask(op, uring.KindRead, nil, off, int64(n), Written)
 }
@@ -184,7 +192,7 @@ func (f *File) ask(op *FileOp, kind uring.Kind, pieces [][]byte, off, n int64, h
 	op.file, op.kind, op.how, op.pieces, op.off, op.length = f, kind, how, pieces, off, n
 	op.N, op.Err, op.Data, op.skip = 0, nil, nil, 0
 	if kind == uring.KindRead || kind == uring.KindWrite {
-		if err := f.place(op); err != nil {
+		if err := f.choose(op); err != nil {
 			op.pieces, op.one[0] = nil, nil
 			return err
 		}
@@ -199,6 +207,10 @@ func (f *File) ask(op *FileOp, kind uring.Kind, pieces [][]byte, off, n int64, h
 		f.commit.add(op)
 		return nil
 	}
+	if op.lends {
+		c.reads.add(op)
+		return nil
+	}
 	f.line.push(op)
 	c.stats.Files.Waiting++
 	f.pump()
@@ -208,6 +220,7 @@ func (f *File) ask(op *FileOp, kind uring.Kind, pieces [][]byte, off, n int64, h
 // pump gives the driver what is in line, up to the bounds.
 func (f *File) pump() {
 	c := f.core
+	defer c.reads.serve()
 	for f.line.first != nil {
 		switch op := f.line.first; {
 		case f.busy >= f.opt.Ops:
@@ -224,18 +237,30 @@ func (f *File) pump() {
 			f.nextTurn()
 			return
 		}
-		op := f.line.pop()
-		c.stats.Files.Waiting--
+		op := f.takeFirst()
 		if err := op.start(); err != nil {
 			op.endLater(fmt.Errorf("%s: %w", f.name, err))
 		}
 	}
 }
 
+// takeFirst takes the first request out of the line.
+func (f *File) takeFirst() *FileOp {
+	op := f.line.pop()
+	f.core.stats.Files.Waiting--
+	if op.lends {
+		f.core.reads.turned(op.whose)
+	}
+	return op
+}
+
 // start gives the request to the driver.
 func (op *FileOp) start() (err error) {
 	f, c := op.file, op.file.core
 	if op.kind != uring.KindAllocate {
+		if err = op.place(); err != nil {
+			return err
+		}
 		if op.vec, err = c.vec(); err != nil {
 			return err
 		}
@@ -401,6 +426,7 @@ func (op *FileOp) end(err error) {
 	}
 	f.ops--
 	c.stats.Files.Ops--
+	op.uncharge() // it has not begun
 	if op.bounce != nil {
 		c.pool.put(op.bounce)
 		op.bounce = nil
@@ -417,10 +443,10 @@ func (op *FileOp) end(err error) {
 
 // failLine fails what waits for its turn.
 func (f *File) failLine(err error) {
-	for op := f.line.pop(); op != nil; op = f.line.pop() {
-		f.core.stats.Files.Waiting--
-		op.endLater(fmt.Errorf("%s: %w", f.name, err))
+	for f.line.first != nil {
+		f.takeFirst().endLater(fmt.Errorf("%s: %w", f.name, err))
 	}
+	f.core.reads.failOf(f, err)
 }
 
 // serveFiles goes on with files that wait for room of the core.

@@ -14,9 +14,9 @@ import (
 // call that asked for everything would pass megabytes through the processor's cache before
 // the first of it is looked at and sent.
 //
-// A message that needs no file waits until the turn is over that it comes in, and a request
+// A frame that needs no file waits until the turn is over that it comes in, and a request
 // on a file makes a turn longer by what it costs to begin it and to take its end. So turns
-// are kept short, but only as long as there are such messages: where all of them need
+// are kept short, but only as long as there are such frames: where all of them need
 // files, many requests in a call cost less than few.
 //
 // The disk notices nothing of either: no turn sleeps while requests wait for the next.
@@ -27,7 +27,7 @@ const (
 	// DefaultFileTurn is the default of Config.FileTurn. Fewer cost more CPU for each
 	// request, as fewer answers are sent together; with 16 little is gained.
 	DefaultFileTurn = 8
-	// mixPeriod is over how long the messages are counted that need no file.
+	// mixPeriod is over how long the frames are counted that need no file.
 	mixPeriod = 100 * time.Millisecond
 	// mixShare: if there are so many times as many that need one, the others do not count.
 	mixShare = 16
@@ -35,21 +35,22 @@ const (
 
 // fileTurn is what the next system call may still begin. Owner: the core.
 type fileTurn struct {
-	bytes    int64   // of reads through the page cache
-	ops      int     // requests
-	line     []*File // with requests that wait for the call behind that
-	asked    uint64  // requests that were not asked for by the end of another, in this period
-	ending   bool    // Done is being called
-	messages uint64  // CoreStats.MessagesIn when the period began
-	since    time.Duration
-	mixed    bool // in the last period messages came that needed no file
+	bytes  int64   // of reads through the page cache
+	ops    int     // requests
+	line   []*File // with requests that wait for the call behind that
+	asked  uint64  // requests that were not asked for by the end of another, in this period
+	ending bool    // Done is being called
+	frames uint64  // that asked for work, up to the beginning of the period
+	since  time.Duration
+	mixed  bool // in the last period frames came that needed no file
 }
 
 // begin is what a call may begin.
 func (t *fileTurn) begin(c *Core) {
 	if c.now-t.since >= mixPeriod {
-		t.mixed = c.stats.MessagesIn-t.messages > t.asked+t.asked/mixShare
-		t.since, t.messages, t.asked = c.now, c.stats.MessagesIn, 0
+		work := c.stats.FramesIn - c.stats.AcksIn
+		t.mixed = work-t.frames > t.asked+t.asked/mixShare
+		t.since, t.frames, t.asked = c.now, work, 0
 	}
 	t.bytes, t.ops = turnReads, math.MaxInt
 	if t.mixed && c.cfg.FileTurn > 0 {
@@ -78,7 +79,7 @@ func (f *File) nextTurn() {
 		c.turnOf.line = append(c.turnOf.line, f)
 	}
 	// What would be too much for the driver waits for others, and not for the turn alone.
-	if f.busy+f.line.n > f.opt.Ops || int64(c.fileBusy)+c.stats.Files.Waiting > int64(c.cfg.FileOps) {
+	if f.busy+f.line.n > f.opt.Ops || int64(c.fileBusy-c.reads.parked)+c.stats.Files.Waiting > int64(c.cfg.FileOps) {
 		f.waited = true
 	}
 }

@@ -158,7 +158,7 @@ func (b mixBed) period(messages, files int) {
 		b.read(0)
 	}
 	b.answer(uring.KindRead, 0)
-	b.c.stats.MessagesIn += uint64(messages)
+	b.c.stats.FramesIn += uint64(messages)
 	b.after(mixPeriod)
 }
 
@@ -242,7 +242,7 @@ func TestRequestsThatTheEndOfOthersAsksForAreNoMessages(t *testing.T) {
 // Matrix: ST-12
 func TestFilesTakeTurnsWhileMessagesComeThatNeedNoFile(t *testing.T) {
 	b := newCachedBed(t, FileOptions{}, func(cfg *Config) { cfg.FileTurn = 2 })
-	b.c.stats.MessagesIn += 100
+	b.c.stats.FramesIn += 100
 	b.after(mixPeriod)
 	b.reads(b.f, 6, 1)
 	b.reads(b.other, 6, 1)

@@ -11,7 +11,7 @@ import (
 )
 
 // ErrNotListening: a descriptor that is no listening TCP socket.
-var ErrNotListening = errors.New("dataplane: not a listening TCP socket")
+var ErrNotListening = errors.New("loop: not a listening TCP socket")
 
 // AdoptListener takes over a listening descriptor, such as one that another
 // process has handed over, and closes it in the end, on an error as well. The

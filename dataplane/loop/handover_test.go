@@ -19,25 +19,17 @@ func TestListenerMovesToAnotherPlaneWithItsQueue(t *testing.T) {
 		old, next := newPlane(t, cfg), newPlane(t, cfg)
 		first, second := make(chan *Link, 10), make(chan *Link, 10)
 		l, err := old.Core(0).Listen(netip.MustParseAddrPort("127.0.0.1:0"), uring.ListenOptions{}, func(l *Link) { first <- l })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		fd, err := l.Descriptor()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		successor, err := next.Core(0).AdoptListener(fd, func(l *Link) { second <- l })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if successor.Addr() != l.Addr() {
 			t.Errorf("adopted %v, want %v", successor.Addr(), l.Addr())
 		}
 		dial := func() net.Conn {
 			c, err := net.Dial("tcp", l.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(func() { _ = c.Close() })
 			return c
 		}
@@ -53,29 +45,19 @@ func TestListenerMovesToAnotherPlaneWithItsQueue(t *testing.T) {
 		dial()
 		take(first)
 		for range 3 {
-			if err := l.Pause(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, l.Pause())
 			c := dial()
 			_ = c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || len(first)+len(second) != 0 {
 				t.Errorf("a paused listener: %v, accepted %d and %d", err, len(first), len(second))
 			}
-			if err := l.Resume(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, l.Resume())
 			take(first)
 		}
-		if err := l.Pause(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Pause())
 		dial() // waits in the queue
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := successor.Resume(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Close())
+		must(t, successor.Resume())
 		take(second)
 		dial()
 		take(second)
@@ -99,9 +81,7 @@ func TestAdoptListenerRefusesWhatDoesNotListen(t *testing.T) {
 			"datagram": {unix.AF_INET, unix.SOCK_DGRAM}, "not listening": {unix.AF_INET, unix.SOCK_STREAM}, "unix": {unix.AF_UNIX, unix.SOCK_STREAM},
 		} {
 			fd, err := unix.Socket(family[0], family[1]|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if _, err := p.Core(0).AdoptListener(fd, nil); !errors.Is(err, ErrNotListening) {
 				t.Errorf("%s: %v", name, err)
 			}

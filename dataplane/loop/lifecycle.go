@@ -12,12 +12,12 @@ import (
 // Errors of AddCore and RemoveCore.
 var (
 	// ErrNoCore: the plane has no such core.
-	ErrNoCore = errors.New("dataplane: no such core")
+	ErrNoCore = errors.New("loop: no such core")
 	// ErrLastCore: no other core is there to take over.
-	ErrLastCore = errors.New("dataplane: the last core cannot be removed")
+	ErrLastCore = errors.New("loop: the last core cannot be removed")
 	// ErrCoreRemoved is the fault of a connection that could not leave a
 	// removed core in time.
-	ErrCoreRemoved = errors.New("dataplane: core removed")
+	ErrCoreRemoved = errors.New("loop: core removed")
 )
 
 // CoreState says whether a core can be given work.
@@ -154,7 +154,7 @@ func (p *Plane) RemoveCore(ctx context.Context, c *Core) error {
 }
 
 // AwaitDrained waits until a core for which Drain succeeded is gone: its thread
-// has ended, its driver is closed and its memory is returned, but for messages
+// has ended, its driver is closed and its memory is returned, but for frames
 // that users still hold. A core that has failed is only taken out of the list.
 //
 // When ctx ends first the connections and files that are still on it are closed
@@ -217,7 +217,7 @@ func (c *Core) fail(err error) {
 		}
 	}
 	c.endAll(fmt.Errorf("%w: %w", ErrStopped, err))
-	c.plane.failed(c, err)
+	c.plane.failed(err)
 	if c.cfg.Failed != nil {
 		c.cfg.Failed(c, err)
 	}

@@ -226,6 +226,7 @@ func TestTheListenersOfAFailedCoreGoOn(t *testing.T) {
 }
 
 // A callback that ends the core's goroutine makes it fail, not vanish.
+// Matrix: XC-16
 func TestACoreWhoseGoroutineIsEndedHasFailed(t *testing.T) {
 	lines := newLogLines()
 	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}, Logger: slog.New(lines)})

@@ -93,18 +93,6 @@ func TestAnEndInTheMiddleOfAReadIsUnexpected(t *testing.T) {
 	})
 }
 
-func TestAResetIsReported(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
-		cfg.Cores = 1
-		l, c := netPair(t, newPlane(t, cfg).Core(0))
-		must(t, c.SetLinger(0))
-		must(t, c.Close())
-		if err := l.ReadFull(deadline(t), make([]byte, 10)); !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, ErrLinkClosed) {
-			t.Errorf("%v", err)
-		}
-	})
-}
-
 // After the end of its context a call has let go of the caller's memory: the
 // race detector sees whether the core still writes to it.
 func TestACancelledCallLetsGoOfTheCallersMemory(t *testing.T) {
@@ -152,19 +140,6 @@ func TestACancelledCallLetsGoOfTheCallersMemory(t *testing.T) {
 			c.Close()
 		}
 	})
-}
-
-func TestADeadContextEndsACallAtOnce(t *testing.T) {
-	p := newPlane(t, Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}})
-	l, _ := netPair(t, p.Core(0))
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if err := l.ReadFull(ctx, make([]byte, 1)); !errors.Is(err, context.Canceled) {
-		t.Errorf("read: %v", err)
-	}
-	if err := l.Write(context.Background(), []byte{1}); !errors.Is(err, ErrLinkClosed) {
-		t.Errorf("write: %v", err)
-	}
 }
 
 func TestDialReportsWhatTheKernelSays(t *testing.T) {
@@ -410,10 +385,10 @@ func TestTheCallBehindAnAnswerHearsWhyTheSocketEnded(t *testing.T) {
 // newOwner takes over a link, and hears of the end of its socket.
 type newOwner struct{ ended []error }
 
-func (*newOwner) Feed(*Socket, []byte) []byte  { return nil }
-func (*newOwner) Pending(*Socket) bool         { return false }
-func (*newOwner) Gather(*Socket, *Write) error { return nil }
-func (h *newOwner) Ended(_ *Socket, err error) { h.ended = append(h.ended, err) }
+func (*newOwner) Feed(_ *Socket, p []byte) Taken { return Taken{Bytes: len(p)} }
+func (*newOwner) Pending(*Socket) bool           { return false }
+func (*newOwner) Gather(*Socket, *Write) error   { return nil }
+func (h *newOwner) Ended(_ *Socket, err error)   { h.ended = append(h.ended, err) }
 
 // What a link has queued is written as it is carried: if that ends the socket, the
 // framer hears of it.

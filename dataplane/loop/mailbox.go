@@ -1,6 +1,114 @@
 package loop
 
-import "sync/atomic"
+import (
+	"errors"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
+)
+
+// Every call belongs to one of three kinds: those that only the core may make
+// assert it in builds with invariants, those that wait for a core fail at once on
+// one (ErrOnCore), and all others may come from anywhere. Stepped cores
+// have no thread of their own: nothing is checked there.
+
+// ErrOnCore is returned by a call that waits for a core and was made on a core of
+// the same plane, such as in a callback: it would wait for itself, or hold up
+// every connection of the core meanwhile. Nothing was done.
+var ErrOnCore = errors.New("loop: a call that waits for a core was made on one")
+
+// OnCore says that the caller runs on the thread of one of the cores. Any
+// goroutine.
+func (p *Plane) OnCore() bool {
+	tid := int32(unix.Gettid())
+	for _, c := range p.All() {
+		if c.tid.Load() == tid {
+			return true
+		}
+	}
+	return false
+}
+
+// Current says that the caller runs on the thread of this core; never on one that is
+// stepped, or gone. Any goroutine.
+func (c *Core) Current() bool { return c.tid.Load() == int32(unix.Gettid()) }
+
+// assertOwner panics in invariant builds if the caller is not the core.
+func (c *Core) assertOwner() {
+	if invariants.Enabled {
+		tid := c.tid.Load() // 0: no thread
+		invariants.Check(tid == 0 || tid == int32(unix.Gettid()), "owner-only call from another thread")
+	}
+}
+
+// Do runs f on the core soon. Any goroutine may call it; it does not wait. It
+// returns ErrStopped, and f never runs, once the core has stopped.
+func (c *Core) Do(f func(c *Core)) error {
+	if c.stopping.Load() {
+		return ErrStopped
+	}
+	c.Post(&Task{Run: f, live: true})
+	return nil
+}
+
+// call runs f on the core and waits for it. On a core it fails with ErrOnCore.
+func (c *Core) call(f func(c *Core)) error {
+	if c.plane.OnCore() {
+		return ErrOnCore
+	}
+	return c.wait(f)
+}
+
+// wait is call by who knows that this is no core.
+func (c *Core) wait(f func(c *Core)) error {
+	ran := make(chan struct{})
+	if err := c.Do(func(c *Core) { f(c); close(ran) }); err != nil {
+		<-c.done // the core uses no memory of the caller any more
+		return err
+	}
+	select {
+	case <-ran:
+		return nil
+	case <-c.done:
+	}
+	select {
+	case <-ran: // while the core ended
+		return nil
+	default:
+		return ErrStopped
+	}
+}
+
+// Post hands t to the core and wakes it if it sleeps. It does not wait, and
+// does not allocate; t must not be posted again before it runs. On a core that is
+// gone t runs all the same, on another goroutine, one task at a time: what the
+// core owned can still be closed, or go to another core. Any goroutine.
+func (c *Core) Post(t *Task) {
+	c.box.push(t)
+	if c.closed.Load() {
+		go c.runLate()
+		return
+	}
+	if c.sleeping.Load() && c.sleeping.CompareAndSwap(true, false) {
+		c.drv.Wake()
+	}
+}
+
+// runLate runs what was posted to a core that is gone.
+func (c *Core) runLate() {
+	c.after.Lock()
+	defer c.after.Unlock()
+	for t := c.box.take(); t != nil; {
+		next := t.next
+		t.next = nil
+		if !t.live {
+			t.Run(c)
+		}
+		t = next
+	}
+}
 
 // Task is one entry of a core's mailbox (Core.Post). It is embedded in
 // long-lived objects or allocated for a single call.
@@ -36,4 +144,78 @@ func (b *mailbox) take() *Task {
 		first, t = t, next
 	}
 	return first
+}
+
+// Loan returns something to its core that framers have lent to other
+// goroutines, such as a received frame with its buffer. It is embedded in
+// that, so that giving back does not allocate.
+type Loan struct {
+	Of   Returner // what is lent
+	next *Loan
+}
+
+// Returner is told on the core that it is back. When the core is gone it is told
+// on another goroutine, one at a time: TakeBack and Local.Of can be used all the
+// same.
+type Returner interface{ Returned(c *Core) }
+
+// Return gives l back: the core picks it up in its next turn. Any goroutine.
+func (c *Core) Return(l *Loan) {
+	if c.closed.Load() {
+		c.afterEnd.Lock()
+		defer c.afterEnd.Unlock()
+		l.Of.Returned(c)
+		c.drainPool()
+		return
+	}
+	for {
+		old := c.returns.Load()
+		l.next = old
+		if c.returns.CompareAndSwap(old, l) {
+			break
+		}
+	}
+	if c.closed.Load() { // in the meantime
+		c.afterEnd.Lock()
+		defer c.afterEnd.Unlock()
+		c.takeReturned()
+		c.drainPool()
+	}
+}
+
+func (c *Core) takeReturned() {
+	if c.returns.Load() == nil {
+		return
+	}
+	for l := c.returns.Swap(nil); l != nil; {
+		next := l.next
+		l.next = nil
+		l.Of.Returned(c)
+		l = next
+	}
+}
+
+// Local is a value of type T on each core, for what the framers of one protocol
+// share there: free lists, scratch memory. It is declared once, as a variable of
+// the protocol's package, and holds nothing itself.
+type Local[T any] struct{ key byte } // its address is what names it
+
+// local is the *T of one Local[T].
+type local struct {
+	key   *byte
+	value any
+}
+
+// Of is the core's value, made as the zero T when it is first asked for. On the
+// core.
+func (l *Local[T]) Of(c *Core) *T {
+	c.assertOwner()
+	for i := range c.locals {
+		if c.locals[i].key == &l.key {
+			return c.locals[i].value.(*T)
+		}
+	}
+	v := new(T)
+	c.locals = append(c.locals, local{&l.key, v})
+	return v
 }

@@ -108,7 +108,7 @@ func TestACallOfTheCoreFromElsewherePanicsInInvariantBuilds(t *testing.T) {
 	for what, call := range map[string]func(){
 		"Core.Now": func() { c.Now() }, "Core.Counts": func() { c.Counts() }, "Core.Arm": func() { c.Arm(new(Timer), 0) }, "Core.Stop": func() { c.Stop(new(Timer)) },
 		"Core.TakeBack": func() { c.TakeBack(nil) }, "Core.Lend": func() { _, _ = c.Lend(1) }, "Core.Snapshot": func() { c.Snapshot() }, "Core.Attach": func() { _, _ = c.Attach(nil, nil) },
-		"Core.Adopt": func() { _, _ = c.Adopt(-1) }, "Core.turn": func() { _ = c.turn(false) }, "BeginDispatch": c.BeginDispatch, "EndDispatch": c.EndDispatch,
+		"Core.Adopt": func() { _, _ = c.Adopt(-1) }, "Core.turn": func() { _ = c.turn(false) },
 		"Local.Of": func() { shared.Of(c) }, "Link.Socket": func() { link.Socket() }, "Link.Carry": func() { _ = link.Carry(nil) },
 		"Mark": s.Mark, "Fault": func() { s.Fault(nil) }, "Close": func() { s.Close(nil) }, "Pause": func() { s.Pause(nil, nil, 0, false) }, "Hold": s.Hold, "Release": s.Release,
 		"Reading": func() { s.Reading() }, "Writing": func() { s.Writing() }, "Touched": func() { s.Touched() }, "Behind": func() { s.Behind() },
@@ -123,7 +123,7 @@ func TestACallOfTheCoreFromElsewherePanicsInInvariantBuilds(t *testing.T) {
 			t.Errorf("%s: %s", what, got)
 		}
 	}
-	if c.current() || p.OnCore() {
+	if c.Current() || p.OnCore() {
 		t.Error("the test is said to run on a core")
 	}
 }

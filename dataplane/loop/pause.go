@@ -3,7 +3,7 @@ package loop
 import "time"
 
 // Pause stops reading until full, which is one of ts, has room for need units, or
-// for the message of which a part is there (begun). Then Feed is called again,
+// for the frame of which a part is there (begun). Then Feed is called again,
 // which takes the units that it could not get before, or pauses anew.
 func (s *Socket) Pause(ts *Throttles, full *Throttle, need int64, begun bool) {
 	s.core.assertOwner()
@@ -18,7 +18,7 @@ func (s *Socket) Pause(ts *Throttles, full *Throttle, need int64, begun bool) {
 	full.wait(&s.waiter, s.retrying)
 }
 
-// Passed says that the message which the socket was stopped at has got its
+// Passed says that the frame which the socket was stopped at has got its
 // units.
 func (s *Socket) Passed() {
 	s.core.assertOwner()
@@ -142,7 +142,7 @@ func (s *Socket) unpause(*Core) {
 // for.
 func (s *Socket) shareFits() bool {
 	t := s.waiter.of
-	if s.paused != t.Dispatch {
+	if s.paused != t.Shared {
 		return false
 	}
 	if s.waiter.begun {

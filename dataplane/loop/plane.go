@@ -110,7 +110,7 @@ func (p *Plane) Info() uring.Info { return p.info }
 // faulted.
 func (p *Plane) Failures() <-chan error { return p.fails }
 
-func (p *Plane) failed(_ *Core, err error) {
+func (p *Plane) failed(err error) {
 	select {
 	case p.fails <- err:
 	default:
@@ -118,7 +118,7 @@ func (p *Plane) failed(_ *Core, err error) {
 }
 
 // Close stops the cores: sockets are closed, links and framers fault, memory is
-// returned. It waits for the threads to end. Messages that users still hold stay
+// returned. It waits for the threads to end. Frames that users still hold stay
 // valid. On a core it fails with ErrOnCore, and there is no other error. Any other
 // goroutine; closing twice is no error.
 func (p *Plane) Close() error {

@@ -84,17 +84,6 @@ func TestASteppedCoreEndsWithItsPlane(t *testing.T) {
 	must(t, by.Turn())
 }
 
-func TestACoreThatCannotOpenIsNotStepped(t *testing.T) {
-	refused := errors.New("no ring for you")
-	_, err := New(Config{
-		Open:    func(int) (uring.Driver, error) { return nil, refused },
-		Stepped: func(c *Core, _ stepped.Stepper) { t.Errorf("given core %d", c.ID()) },
-	})
-	if !errors.Is(err, refused) {
-		t.Error(err)
-	}
-}
-
 func TestPlaneKnowsItsCores(t *testing.T) {
 	p := newPlane(t, Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}, Pin: true})
 	if p.Cores() != 3 || p.Info().Backend != uring.Epoll {

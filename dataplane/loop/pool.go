@@ -36,6 +36,9 @@ type Buffer struct {
 	next  *Buffer
 	class int8 // -1: not kept
 	tried bool // to register its memory
+	// While it is lent by ReadBuffer: whose it is, and what it counts.
+	account *Account
+	charged int64
 }
 
 // Bytes is all of the buffer: at least what was asked for. The bytes are not
@@ -104,6 +107,18 @@ func classOf(n int) int {
 	return c
 }
 
+// lentSize is how many bytes a buffer has that is lent for n.
+func lentSize(n int) int64 {
+	switch c := classOf(n); {
+	case c < 0:
+		return (int64(n) + pageSize - 1) &^ (pageSize - 1)
+	case c <= maxCut:
+		return 1 << c
+	default:
+		return 1<<c + classSlack
+	}
+}
+
 // get lends a buffer of at least n bytes. It fails only if the kernel refuses
 // a mapping.
 func (p *pool) get(n int) (*Buffer, error) {
@@ -127,7 +142,7 @@ func (p *pool) get(n int) (*Buffer, error) {
 			p.lend(b)
 			return b, nil
 		}
-		n = 1<<c + classSlack
+		n = int(lentSize(n))
 	}
 	mem, err := p.more(n)
 	if err != nil {
@@ -197,6 +212,10 @@ func (p *pool) put(b *Buffer) {
 	invariants.Check(b.pool == p, "buffer returned to the pool of another core")
 	if p.frozen {
 		return // it counts as lent for ever
+	}
+	if a := b.account; a != nil {
+		b.account = nil
+		a.core.reads.giveBack(a, b.charged)
 	}
 	invariants.Poison(b.b)
 	p.inUse -= int64(len(b.b))

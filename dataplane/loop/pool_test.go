@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
-	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
 )
 
 func onPage(p []byte) bool { return reflect.ValueOf(p).Pointer()%pageSize == 0 }
@@ -172,26 +171,6 @@ func TestBuffersBeyondTheLargestClassAreNotKept(t *testing.T) {
 	}
 }
 
-func TestDrainUnmapsEverything(t *testing.T) {
-	before := leaktest.Mapped(t)
-	p := &pool{keep: 1 << 30}
-	var out []*Buffer
-	for n := 1; n < 8<<20; n *= 3 {
-		out = append(out, borrow(t, p, n))
-	}
-	if lent := leaktest.Mapped(t) - before; lent < 8<<20/3 {
-		t.Errorf("%d bytes are mapped with all buffers lent", lent)
-	}
-	for _, b := range out {
-		p.put(b)
-	}
-	p.drain()
-	p.drain() // nothing is left for a second one
-	if after := leaktest.Mapped(t); after != before {
-		t.Errorf("%d bytes are mapped before, %d after", before, after)
-	}
-}
-
 func TestReleasedBuffersArePoisonedInInvariantBuilds(t *testing.T) {
 	p := &pool{keep: 1 << 20}
 	defer p.drain()
@@ -204,16 +183,4 @@ func TestReleasedBuffersArePoisonedInInvariantBuilds(t *testing.T) {
 			t.Errorf("%d bytes: poisoned=%v, invariants=%v", n, poisoned, invariants.Enabled)
 		}
 	}
-}
-
-func BenchmarkPool(b *testing.B) {
-	p := &pool{keep: 1 << 30}
-	b.ReportAllocs()
-	for b.Loop() {
-		small, _ := p.get(300)
-		large, _ := p.get(100 << 10)
-		p.put(large)
-		p.put(small)
-	}
-	p.drain()
 }

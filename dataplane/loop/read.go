@@ -11,7 +11,7 @@ import (
 )
 
 // A connection that has bytes to be read stands in one line with the others,
-// first come first served. A visit takes some large messages of it, one at least,
+// first come first served. A visit takes some large frames of it, one at least,
 // or what one read brings of small ones; if there may be more, it goes to the end
 // of the line. A turn makes visits until one of its bounds is reached. Then
 // everything that has something to send is written, while what it refers to is
@@ -27,38 +27,38 @@ const (
 	// turnFrames is how many frames a turn takes before it writes.
 	turnFrames = 256
 	// turnTime is how long a turn takes frames before it writes. It counts where
-	// the users' own work on messages takes long, and ends a visit, too.
+	// the users' own work on frames takes long, and ends a visit, too.
 	turnTime = time.Millisecond
 	// clockEvery is after how many frames of one visit the clock is read.
 	clockEvery = 16
-	// visitBytes is after how many bytes a visit begins no further message. One
-	// message of 64 KiB in a visit means a write, and a peer that is woken, for
+	// visitBytes is after how many bytes a visit begins no further frame. One
+	// frame of 64 KiB in a visit means a write, and a peer that is woken, for
 	// each of them: with four the server takes a quarter less CPU, with more it
 	// takes hardly less, and the others in line wait longer.
 	visitBytes = 256 << 10
-	// FurtherBytes is what a message may lack at most that a visit begins behind
+	// FurtherBytes is what a frame may lack at most that a visit begins behind
 	// another one: the replies to those before would wait for a larger one, and
 	// leave the cache.
 	FurtherBytes = visitBytes / 2
-	// stayBytes is what one visit reads of one large message at most. To leave a
-	// message in the middle means to come back to memory that is not in the
-	// cache any more, and to hold the memory of many messages that are not
+	// stayBytes is what one visit reads of one large frame at most. To leave a
+	// frame in the middle means to come back to memory that is not in the
+	// cache any more, and to hold the memory of many frames that are not
 	// complete.
 	stayBytes = 1 << 20
-	// stayAlone is the same while all that stand in line are in large messages:
+	// stayAlone is the same while all that stand in line are in large frames:
 	// each of them would come back to its own as well, which delays all. With 64
-	// connections that each have a message of 4 MiB under way p99 is half as long,
-	// and the server takes a tenth less CPU. A small message that comes meanwhile
+	// connections that each have a frame of 4 MiB under way p99 is half as long,
+	// and the server takes a tenth less CPU. A small frame that comes meanwhile
 	// waits for one such visit.
 	stayAlone = 4 << 20
-	// LookAhead is how many bytes are worth to be read behind a large message, or
-	// before the next one: a head, whole messages if they are small. What they
-	// hold of the next large one is copied to its place, and a large message is
+	// LookAhead is how many bytes are worth to be read behind a large frame, or
+	// before the next one: a head, whole frames if they are small. What they
+	// hold of the next large one is copied to its place, and a large frame is
 	// often followed by another.
 	LookAhead = 8 << 10
-	// NearAhead is the same behind a message of more than FurtherBytes, which is
+	// NearAhead is the same behind a frame of more than FurtherBytes, which is
 	// as a rule the last one of its visit: less than a head, enough to see whether
-	// more has come. Of the next message 8 KiB would be taken out of the kernel,
+	// more has come. Of the next frame 8 KiB would be taken out of the kernel,
 	// and a buffer for all of it, which is out of the cache when the next visit
 	// fills it: with 16 connections the kernel's copy into it took 1.6 times as
 	// long at 1 MiB.
@@ -112,11 +112,12 @@ func (c *Core) serveReadable() {
 // late says that the turn has taken frames for long enough.
 func (c *Core) late() bool { return c.cfg.Now()-c.now >= turnTime }
 
-// Late says, now and then, that the turn has taken frames for long enough. It is
-// asked behind each frame: if so, Feed returns what it has not taken. On the core.
-func (c *Core) Late() bool {
+// Late says, now and then, that the turn has taken frames for long enough. Feed asks
+// behind each frame, with the number of those that it has taken by then, and takes no
+// further one if so. On the core.
+func (c *Core) Late(frames int) bool {
 	c.assertOwner()
-	return (c.stats.FramesIn-c.turnFrom)%clockEvery == 0 && c.late()
+	return (c.stats.FramesIn-c.turnFrom+uint64(frames))%clockEvery == 0 && c.late()
 }
 
 // closeUp removes those that were served from the line, once they are half of
@@ -133,7 +134,7 @@ func (c *Core) closeUp() {
 // waitsToRead says whether a socket stands in line.
 func (c *Core) waitsToRead() bool { return c.served < len(c.readable) }
 
-// stay is what a visit reads of one large message at most.
+// stay is what a visit reads of one large frame at most.
 func (c *Core) stay() int {
 	if c.smallInLine > 0 {
 		return stayBytes
@@ -141,14 +142,14 @@ func (c *Core) stay() int {
 	return stayAlone
 }
 
-// visit reads some large messages, or once, and returns the bytes that came. If
+// visit reads some large frames, or once, and returns the bytes that came. If
 // the kernel may hold more, the socket goes to the end of the line.
 func (s *Socket) visit() (got int) {
-	if s.framer != nil && s.paused == nil && s.Backlog() > 0 {
+	if s.framer != nil && s.paused == nil && s.unfed() {
 		got = s.Backlog()
 		s.stopped = true // reading goes on behind what is here
 		s.feedBacklog()
-		if s.Backlog() == 0 {
+		if !s.unfed() {
 			s.resumeReading()
 		}
 		return got - s.Backlog()
@@ -169,11 +170,11 @@ func (s *Socket) visit() (got int) {
 		switch {
 		case more == nothingMore:
 			return got
-		case s.Backlog() > 0:
-		case more == sameMessage && got < s.core.stay():
+		case s.unfed():
+		case more == sameFrame && got < s.core.stay():
 			least, most = 1, math.MaxInt // nothing but its rest
 			continue
-		case more == otherMessage && n > 0 && got < visitBytes && !s.core.late():
+		case more == otherFrame && n > 0 && got < visitBytes && !s.core.late():
 			least, most = LookAhead, FurtherBytes
 			continue
 		}
@@ -188,13 +189,13 @@ func (s *Socket) visit() (got int) {
 type remains uint8
 
 const (
-	nothingMore  remains = iota // the next bytes are announced by an event
-	otherMessage                // there may be more, of another message
-	sameMessage                 // there may be more, of the message under way as well
+	nothingMore remains = iota // the next bytes are announced by an event
+	otherFrame                 // there may be more, of another frame
+	sameFrame                  // there may be more, of the frame under way as well
 )
 
 // readOnce does one read and delivers it. With least above 0, which only the first
-// read of a visit has not, it does so for a message under way that lacks as much,
+// read of a visit has not, it does so for a frame under way that lacks as much,
 // and not more than most.
 func (s *Socket) readOnce(least, most int) (got int, left remains) {
 	c := s.core
@@ -205,19 +206,19 @@ func (s *Socket) readOnce(least, most int) (got int, left remains) {
 	if s.link != nil && s.most < BacklogBytes {
 		ahead = min(ahead, s.most-s.Backlog())
 	}
-	if s.placer != nil {
-		place, ahead = s.placer.Target(s)
+	if s.framer != nil {
+		place, ahead = s.target()
 		if !s.Reading() {
-			return 0, sameMessage
+			return 0, sameFrame
 		}
 		s.large = ahead <= LookAhead
 	}
 	into := len(place)
 	if into < least || into > most {
 		if into > 0 {
-			s.placer.Filled(s, 0)
+			s.filled(0)
 		}
-		return 0, otherMessage
+		return 0, otherFrame
 	}
 	if hot = hot[:min(ahead, len(hot))]; least > 0 {
 		hot = hot[:min(len(hot), LookAhead)] // the visit has read enough
@@ -234,13 +235,13 @@ func (s *Socket) readOnce(least, most int) (got int, left remains) {
 		n, errno = c.drv.Recv(s.sock, place)
 	}
 	if into > 0 && (errno != 0 || n <= 0) {
-		s.placer.Filled(s, 0)
+		s.filled(0)
 	}
 	switch {
 	case errno == unix.EAGAIN:
 		return 0, nothingMore
 	case errno == unix.EINTR:
-		return 0, otherMessage
+		return 0, otherFrame
 	case errno != 0:
 		s.Fault(fmt.Errorf("read: %w", errno))
 		return 0, nothingMore
@@ -253,7 +254,7 @@ func (s *Socket) readOnce(least, most int) (got int, left remains) {
 	c.stats.BytesIn += uint64(n)
 	c.stats.Reads++
 	if into > 0 {
-		s.placer.Filled(s, min(n, into))
+		s.filled(min(n, into))
 	}
 	if n > into && !s.dead {
 		s.deliver(hot[:n-into])
@@ -265,7 +266,7 @@ func (s *Socket) readOnce(least, most int) (got int, left remains) {
 		// stream came with the last bytes: there is no further edge for it.
 		return n, nothingMore
 	case into > 0 && len(hot) > 0:
-		return n, otherMessage
+		return n, otherFrame
 	}
-	return n, sameMessage
+	return n, sameFrame
 }

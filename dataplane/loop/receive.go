@@ -2,10 +2,13 @@ package loop
 
 import (
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -16,7 +19,7 @@ import (
 // Completions come in the order of the stream, and nothing is read directly while a
 // receive is armed, so no byte is lost or overtakes another.
 //
-// What costs no system call for each read is best for small messages. A large one would
+// What costs no system call for each read is best for small frames. A large one would
 // be copied once more out of the ring's buffers, so it is read into its place; to
 // submit that read to the ring instead takes the same CPU, and one turn more.
 //
@@ -25,8 +28,8 @@ import (
 //	it begins by readiness          the ring then receives nothing for a handshake, or
 //	                                for those that are idle, and what it reads is bounded
 //	it goes over to the buffers     when some reads in a row, soon one after the other,
-//	                                have brought small messages
-//	it goes back to readiness       when a large message comes; when it is stopped, as one
+//	                                have brought small frames
+//	it goes back to readiness       when a large frame comes; when it is stopped, as one
 //	                                that does not read must not go on to receive; when it
 //	                                brings more in a turn than a visit takes, or falls
 //	                                behind; when the buffers have run out
@@ -58,13 +61,13 @@ const (
 	WhyAsked     Why = "configured"                             // Config.Receive
 	WhyEngine    Why = "the engine has no receive buffers"      // epoll, or an old kernel
 	WhyWhole     Why = "connections cannot share a buffer here" // no incremental buffers: before Linux 6.12
-	WhyBegun     Why = "few small messages so far"
-	WhySmall     Why = "small messages"
-	WhyLarge     Why = "large messages"
+	WhyBegun     Why = "few small frames so far"
+	WhySmall     Why = "small frames"
+	WhyLarge     Why = "large frames"
 	WhyStopped   Why = "reading was stopped"
 	WhyBehind    Why = "it fell behind"
 	WhyExhausted Why = "the receive buffers ran out"
-	WhyEach      Why = "each connection by its messages" // of a core
+	WhyEach      Why = "each connection by its frames" // of a core
 )
 
 // way is how a socket receives. Owner: its core.
@@ -159,7 +162,7 @@ func (s *Socket) disarmed() {
 }
 
 // ReadInPlace has the socket read by readiness from now on, into the places that a
-// Placer names: a large message has come. What the ring has already received still
+// Placer names: a large frame has come. What the ring has already received still
 // comes, in order.
 func (s *Socket) ReadInPlace() {
 	s.core.assertOwner()
@@ -240,7 +243,7 @@ func (s *Socket) ready(cp *uring.Completion) {
 	if s.dead || errno != 0 {
 		return // a watch that is armed tells of what is there
 	}
-	if cp.Res&(unix.POLLHUP|unix.POLLERR) != 0 && s.Throttled() {
+	if cp.Res&(unix.POLLHUP|unix.POLLERR) != 0 && (s.Throttled() || s.eof && s.link == nil) {
 		s.Fault(ErrPeerClosed) // the peer cannot read an answer any more
 		return
 	}
@@ -336,5 +339,56 @@ func (s *Socket) resumeReading() {
 		s.list() // the readiness event came while we did not read, and does not come again
 	case !s.way.ready && !s.way.watching:
 		s.armReceive()
+	}
+}
+
+// ReceiveView shows any goroutine how the socket of a ReceiveShower receives. Its core
+// writes it when that changes, not with each read.
+type ReceiveView struct{ at atomic.Uint32 }
+
+// ReceiveShower is a Framer that shows how its socket receives.
+type ReceiveShower interface {
+	Framer
+	// ReceiveView is written while the framer has the socket. A framer of several sockets
+	// has one for each.
+	ReceiveView(s *Socket) *ReceiveView
+}
+
+// reasons are those of sockets; a view names them by their place here.
+var reasons = [...]Why{WhyAsked, WhyEngine, WhyWhole, WhyBegun, WhySmall, WhyLarge, WhyStopped, WhyBehind, WhyExhausted}
+
+// Receives is the mode, ReceiveBuffers or ReceiveReady, and why; both are empty without a
+// socket. Any goroutine.
+func (v *ReceiveView) Receives() (ReceiveMode, Why) {
+	switch at := v.at.Load(); {
+	case at == 0:
+		return "", ""
+	case at%2 == 0:
+		return ReceiveReady, reasons[at/2-1]
+	default:
+		return ReceiveBuffers, reasons[at/2]
+	}
+}
+
+// show is called when the way of the socket has changed, or its framer has come.
+func (s *Socket) show() {
+	if s.view == nil {
+		return
+	}
+	at := slices.Index(reasons[:], s.way.why)
+	invariants.Check(at >= 0, "a reason that has no number")
+	if s.way.ready {
+		at++
+		s.view.at.Store(uint32(2 * at))
+	} else {
+		s.view.at.Store(uint32(2*at + 1))
+	}
+}
+
+// hide is called when the socket has no framer any more.
+func (s *Socket) hide() {
+	if s.view != nil {
+		s.view.at.Store(0)
+		s.view = nil
 	}
 }

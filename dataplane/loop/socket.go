@@ -37,18 +37,18 @@ type Socket struct {
 	way      way
 	view     *ReceiveView  // of the framer; nil: none
 	listed   bool          // in core.readable
-	large    bool          // the message under way, or the last one, is large
+	large    bool          // the frame under way, or the last one, is large
 	small    bool          // it was not when it was listed: counted in core.smallInLine
 	ending   bool          // a readiness event said that the stream ends or fails
-	eof      bool          // the peer has ended the stream
+	eof      bool          // the peer has ended its direction: the socket is half-closed
 	stopped  bool          // readiness came while it was full, and does not come again
 	retrying bool          // the first frame to come was paused before
 	paused   *Throttle     // for which the socket waits; nil: it reads
 	pausedAt time.Duration // since when, whatever throttle it was
 	began    time.Duration // what Begin noted, pauses left out
 	waiter   waiter        // its place in the line of paused
-	backlog  []byte        // received, not taken yet
-	consumed int           // of backlog
+	part     *part         // a frame that the loop gathers; nil: there never was one
+	backlog  []byte        // received, not taken yet; behind part
 	most     int           // of what is held back: BacklogBytes, or what Link.ReadAhead says
 
 	// A handshake's.
@@ -56,8 +56,9 @@ type Socket struct {
 	unsent []byte    // behind the write in flight; none without one
 
 	// Sending: one write in flight.
-	writing bool
-	tx      Write
+	writing  bool
+	building bool // the framer makes the next write
+	tx       Write
 
 	touched time.Duration // last bytes either way
 	heard   time.Duration // last bytes received
@@ -155,20 +156,24 @@ func (s *Socket) atRest() {
 	}
 }
 
-// Backlog is how many received bytes are not consumed yet.
+// Backlog is how many received bytes wait for a reader that does not take them.
 func (s *Socket) Backlog() int {
 	s.core.assertOwner()
-	return len(s.backlog) - s.consumed
+	return len(s.backlog)
 }
+
+// unfed says that there is something that the framer has not seen, or has not taken.
+func (s *Socket) unfed() bool { return len(s.backlog) > 0 || s.part.whole() }
 
 // deliver hands received bytes to whoever owns the socket. p is valid only
 // during the call.
 func (s *Socket) deliver(p []byte) {
 	s.touched, s.heard = s.core.now, s.core.now
 	if s.framer != nil && s.paused == nil && len(s.backlog) == 0 {
-		p = s.framer.Feed(s, p)
+		p = s.feed(p)
 	}
 	if len(p) == 0 || s.dead {
+		s.listUnfed()
 		return
 	}
 	s.keep(p)
@@ -189,33 +194,54 @@ func (s *Socket) keep(p []byte) {
 // feedBacklog gives the framer what was held back, and has it try again what it
 // stopped at.
 func (s *Socket) feedBacklog() {
-	all := s.backlog[s.consumed:]
+	all := s.backlog
 	p := all[:min(len(all), ReceiveBytes)] // no more than a read brings
-	s.backlog, s.consumed = nil, 0
-	rest := s.framer.Feed(s, p)
+	s.backlog = nil
+	rest := s.feed(p)
 	if s.dead {
 		return
 	}
 	if all = all[len(p)-len(rest):]; len(all) > 0 {
 		s.backlog = all
 	}
-	switch {
-	case s.paused != nil:
-	case len(all) > 0:
-		s.list() // the turn is over for it
-	case s.eof:
-		s.Fault(ErrPeerClosed)
+	s.listUnfed()
+	if s.eof {
+		s.endHalfClosed()
 	}
 }
 
-// end is the end of the peer's stream.
+// listUnfed puts a socket in line whose framer has left something, as the turn is over.
+func (s *Socket) listUnfed() {
+	if s.framer != nil && !s.dead && s.paused == nil && s.unfed() {
+		s.list()
+	}
+}
+
+// end is the end of the peer's stream. The socket is half-closed from then on.
 func (s *Socket) end() {
 	s.eof = true
-	switch {
-	case s.link != nil:
+	if s.link != nil {
 		s.feedLink()
-	case s.framer != nil && s.paused == nil && len(s.backlog) == 0:
+	} else {
+		s.endHalfClosed()
+	}
+}
+
+// endHalfClosed ends a half-closed socket, unless the framer has still to see some of
+// the peer's bytes, or has still to answer.
+func (s *Socket) endHalfClosed() {
+	if s.dead || s.framer == nil || s.paused != nil || s.unfed() || s.building {
+		return
+	}
+	stay := s.writing || s.framer.Pending(s)
+	if h, ok := s.framer.(HalfCloser); ok {
+		stay = h.HalfClosed(s)
+	}
+	switch {
+	case !stay:
 		s.Fault(ErrPeerClosed)
+	case s.writing:
+		s.core.owed = true // the end of a quiet write would not end the core's sleep
 	}
 }
 
@@ -269,7 +295,7 @@ func (s *Socket) resetOnClose() {
 }
 
 // ErrReset ends a socket so that the peer sees a TCP reset.
-var ErrReset = errors.New("dataplane: connection reset by us")
+var ErrReset = errors.New("loop: connection reset by us")
 
 // Fault ends the socket, and tells its link or framer once. It does nothing to
 // a socket that has ended.
@@ -285,6 +311,7 @@ func (s *Socket) Fault(err error) {
 		t.notify()
 	}
 	s.backlog, s.call, s.unsent = nil, nil, nil
+	s.dropPart()
 	if s.sock.Valid() {
 		if errors.Is(err, ErrReset) || s.writing && s.tx.lent {
 			// With a zero-copy send the kernel would refer to the payload

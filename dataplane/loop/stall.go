@@ -16,7 +16,7 @@ import (
 const DefaultStallAfter = time.Second
 
 // ErrStalled is returned by calls that wait for a core that does not turn.
-var ErrStalled = errors.New("dataplane: core stalled")
+var ErrStalled = errors.New("loop: core stalled")
 
 // health show whether a core turns.
 type health struct {
@@ -104,7 +104,7 @@ func Ask[T any](c *Core, f func(c *Core) T) (T, error) {
 }
 
 // stallWatch looks at the cores in intervals. A core that has work in two looks
-// in a row and has not turned between them is stalled: a dispatcher blocks, a
+// in a row and has not turned between them is stalled: a callback blocks, a
 // wake-up was lost, or the machine gives the thread no time.
 type stallWatch struct {
 	p     *Plane

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/stepped"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -101,7 +103,7 @@ func TestAStalledCoreIsReportedOnceWithItsStack(t *testing.T) {
 		t.Error("the stack of another goroutine was logged, too")
 	}
 	st, err := p.Core(1).Stats()
-	if err != nil || !st.Stalled || st.Stalls != 1 || st.Core != 1 {
+	if err != nil || !st.Stalled || st.Stalls != 1 || st.Core != 1 || st.CPU <= 0 {
 		t.Errorf("stats of the stalled core: %+v, %v", st, err)
 	}
 	if st, err := p.Core(0).Stats(); err != nil || st.Stalled || st.Stalls != 0 {
@@ -285,16 +287,35 @@ func TestFindStack(t *testing.T) {
 	}
 }
 
+// The same in both flavours: on a ring the kernel works within the system call that also
+// waits, so time outside of that call says nothing.
 // Matrix: OB-03
-func TestSpentTimeIsChargedToItsPart(t *testing.T) {
-	p := newPlane(t, Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}})
-	c := p.Core(0)
-	for range 4 * spentEvery {
-		must(t, c.call(func(*Core) {}))
-	}
-	st, err := c.Stats()
-	must(t, err)
-	if st.Spent.Tasks <= 0 || st.Spent.Wait <= 0 || st.Spent.Dispatch != 0 {
-		t.Errorf("spent %+v in %d turns", st.Spent, st.Turns)
-	}
+func TestTheCPUOfACoreIsThatOfItsThread(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 1
+		c := newPlane(t, cfg).Core(0)
+		clock := func(id int32) time.Duration {
+			var at unix.Timespec
+			must(t, unix.ClockGettime(id, &at))
+			return time.Duration(at.Nano())
+		}
+		const work, idle = 30 * time.Millisecond, 60 * time.Millisecond
+		process, before := clock(unix.CLOCK_PROCESS_CPUTIME_ID), stats(t, c).CPU
+		must(t, c.call(func(*Core) {
+			for until := clock(unix.CLOCK_THREAD_CPUTIME_ID) + work; clock(unix.CLOCK_THREAD_CPUTIME_ID) < until; {
+			}
+		}))
+		after := stats(t, c).CPU
+		if took, most := after-before, clock(unix.CLOCK_PROCESS_CPUTIME_ID)-process; took < work || took > most {
+			t.Errorf("%v for work of %v, when the process took %v", took, work, most)
+		}
+		fired := make(chan struct{})
+		must(t, c.call(func(c *Core) {
+			c.Arm(&Timer{Fire: func(*Core, time.Duration) { close(fired) }}, c.Now()+idle)
+		}))
+		<-fired
+		if took := stats(t, c).CPU - after; took > idle/2 {
+			t.Errorf("%v for a wait of %v", took, idle)
+		}
+	})
 }

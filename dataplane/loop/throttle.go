@@ -5,26 +5,26 @@ import (
 	"sync/atomic"
 )
 
-// Throttle bounds something that received messages take up, bytes or their
+// Throttle bounds something that received frames take up, bytes or their
 // number, over all connections that share it. A connection that finds no room
-// stops reading until others give back; the units return when the message is
+// stops reading until others give back; the units return when the frame is
 // released, or when it is queued for sending and its memory is the sending
 // queue's.
 //
-// A message that is there as a whole takes all of its units at once, in the order
-// in which the connections came: nobody passes one that waits. A message larger
-// than the whole limit passes alone, when nothing else is held. A message of
+// A frame that is there as a whole takes all of its units at once, in the order
+// in which the connections came: nobody passes one that waits. A frame larger
+// than the whole limit passes alone, when nothing else is held. A frame of
 // which only a part is there is unfinished: it takes units for the bytes that are
-// read. When unfinished messages hold all units, none would ever be given back.
+// read. When unfinished frames hold all units, none would ever be given back.
 // So one of them, the finisher, goes on beyond the limit, which is exceeded by
-// one message at most.
+// one frame at most.
 //
 // A limit of 0 means unlimited. All methods may be called by any goroutine;
 // only a full throttle takes a lock.
 type Throttle struct {
 	limit atomic.Int64
 	used  atomic.Int64
-	// unfinished is what unfinished messages hold of used.
+	// unfinished is what unfinished frames hold of used.
 	unfinished atomic.Int64
 	// reserved is what connections hold as shares of their own, beyond the limit: at most
 	// the reserve.
@@ -35,7 +35,7 @@ type Throttle struct {
 	finisher atomic.Pointer[waiter] // set with mu held
 
 	mu                sync.Mutex
-	waitingUnfinished waitLine // connections with an unfinished message; they come first
+	waitingUnfinished waitLine // connections with an unfinished frame; they come first
 	waitingNew        waitLine // the others
 	retrying          *waiter  // out of the line, and about to try again
 }
@@ -60,7 +60,7 @@ func (t *Throttle) Limit() int64 { return t.limit.Load() }
 // Used is what is held now.
 func (t *Throttle) Used() int64 { return t.used.Load() }
 
-// Unfinished is what unfinished messages hold of Used.
+// Unfinished is what unfinished frames hold of Used.
 func (t *Throttle) Unfinished() int64 { return t.unfinished.Load() }
 
 // Waiting is the number of connections that do not read because of t.
@@ -89,7 +89,7 @@ func (t *Throttle) takeReserve(n int64) bool {
 	}
 }
 
-// overdrawn says that others than the message of w, which has taken mine units, hold more
+// overdrawn says that others than the frame of w, which has taken mine units, hold more
 // than the limit.
 func (t *Throttle) overdrawn(mine int64, w *waiter) bool {
 	limit := t.limit.Load()
@@ -108,7 +108,7 @@ func (t *Throttle) ample(n int64) bool {
 	return t.waiting.Load() == 0 && (limit == 0 || t.used.Load()+maxCores*n <= limit)
 }
 
-// acquire takes n units for a message that is there, or says that the caller has
+// acquire takes n units for a frame that is there, or says that the caller has
 // to wait. first: it was called, and passes those in line.
 func (t *Throttle) acquire(n int64, first bool) bool {
 	if !first && t.waiting.Load() > 0 {
@@ -125,7 +125,7 @@ func (t *Throttle) acquire(n int64, first bool) bool {
 	}
 }
 
-// reserve takes up to n units for the unfinished message of w.
+// reserve takes up to n units for the unfinished frame of w.
 func (t *Throttle) reserve(n int64, w *waiter) int64 {
 	for {
 		used, limit := t.used.Load(), t.limit.Load()
@@ -149,7 +149,7 @@ func (t *Throttle) unreserve(n int64) {
 	t.release(n)
 }
 
-// complete says that n units of an unfinished message are those of one that is
+// complete says that n units of an unfinished frame are those of one that is
 // there as a whole.
 func (t *Throttle) complete(n int64) { t.unfinished.Add(-n) }
 
@@ -161,7 +161,7 @@ func (t *Throttle) release(n int64) {
 	}
 }
 
-// finished says that w has no unfinished message any more.
+// finished says that w has no unfinished frame any more.
 func (t *Throttle) finished(w *waiter) {
 	if t.finisher.Load() == w {
 		t.finisher.Store(nil)
@@ -178,8 +178,8 @@ type waiter struct {
 
 	// Set by the socket before it waits.
 	of    *Throttles // its receive budget
-	need  int64      // units: of a message that is there, or so that going on is worth a read
-	begun bool       // it has an unfinished message
+	need  int64      // units: of a frame that is there, or so that going on is worth a read
+	begun bool       // it has an unfinished frame
 
 	line       *waitLine
 	prev, next *waiter
@@ -296,7 +296,7 @@ func (t *Throttle) canAcquire(w *waiter) bool {
 	if limit := t.limit.Load(); limit == 0 || used+min(w.need, limit/4) < limit {
 		return true
 	}
-	// Only unfinished messages hold units: one of them must go on, or none ever
+	// Only unfinished frames hold units: one of them must go on, or none ever
 	// will.
 	return used <= t.unfinished.Load() && t.finisher.CompareAndSwap(nil, w)
 }

@@ -23,7 +23,7 @@ func TestThrottleOfZeroIsUnlimited(t *testing.T) {
 
 func TestThrottleTakesAllOrNothing(t *testing.T) {
 	messages, size, dispatch := NewThrottle(10), NewThrottle(1000), NewThrottle(500)
-	ts := &Throttles{Messages: messages, Bytes: size, Dispatch: dispatch}
+	ts := &Throttles{Frames: messages, Bytes: size, Shared: dispatch}
 	a, full := ts.Acquire(new(Socket), 400)
 	if full != nil {
 		t.Fatal("refused within the limits")
@@ -58,18 +58,18 @@ func TestThrottleTakesAllOrNothing(t *testing.T) {
 
 // Messages without payload take memory, too.
 func TestAnyMessageTakesAShareOfTheDispatchThrottle(t *testing.T) {
-	dispatch := NewThrottle(2 * MinDispatchShare)
-	ts := &Throttles{Dispatch: dispatch}
+	dispatch := NewThrottle(2 * MinShared)
+	ts := &Throttles{Shared: dispatch}
 	a, _ := ts.Acquire(new(Socket), 0)
 	b, full := ts.Acquire(new(Socket), 1)
-	if full != nil || dispatch.Used() != 2*MinDispatchShare {
+	if full != nil || dispatch.Used() != 2*MinShared {
 		t.Fatalf("two small messages: %d of %d", dispatch.Used(), dispatch.Limit())
 	}
-	if _, full := ts.Acquire(new(Socket), 0); full != dispatch || ts.Units(full, 0) != MinDispatchShare {
+	if _, full := ts.Acquire(new(Socket), 0); full != dispatch || ts.Units(full, 0) != MinShared {
 		t.Fatal("a third one passed")
 	}
-	b.Raise(MinDispatchShare + 1)
-	if dispatch.Used() != 2*MinDispatchShare+1 {
+	b.Raise(MinShared + 1)
+	if dispatch.Used() != 2*MinShared+1 {
 		t.Fatalf("raised to %d", dispatch.Used())
 	}
 	a.Release()

@@ -81,23 +81,6 @@ func TestExpireIsBoundedAndLeavesTheRestForTheNextTurn(t *testing.T) {
 	}
 }
 
-func TestATimerThatArmsItselfFiresOncePerDeadline(t *testing.T) {
-	var ts timers
-	fired := 0
-	var tm Timer
-	tm.Fire = func(_ *Core, now time.Duration) {
-		fired++
-		ts.arm(&tm, now+10)
-	}
-	ts.arm(&tm, 0)
-	for now := time.Duration(0); now < 100; now++ {
-		ts.expire(nil, now, 256)
-	}
-	if fired != 10 {
-		t.Fatalf("fired %d times in 100 ns, want 10", fired)
-	}
-}
-
 func TestATimerMayStopAnotherThatIsDue(t *testing.T) {
 	var ts timers
 	var other Timer

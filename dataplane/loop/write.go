@@ -181,7 +181,9 @@ func (s *Socket) gather() {
 		s.Fault(err)
 		return
 	}
+	s.building = true
 	err := s.framer.Gather(s, w)
+	s.building = false
 	if err != nil {
 		s.Fault(fmt.Errorf("send: %w", err))
 	}
@@ -198,6 +200,9 @@ func (s *Socket) flush() {
 	w.cut()
 	if w.vec.Size() == 0 {
 		w.release(s.core)
+		if s.eof {
+			s.endHalfClosed()
+		}
 		return
 	}
 	var flags uring.SendFlags
@@ -225,7 +230,7 @@ func (s *Socket) send(flags uring.SendFlags) {
 		s.sent(int32(s.tx.size), 0)
 	default:
 		s.ops++
-		if flags&uring.SendQuiet != 0 && len(s.tx.held) > 0 {
+		if flags&uring.SendQuiet != 0 && (len(s.tx.held) > 0 || s.eof) {
 			s.core.owed = true
 		}
 	}
@@ -264,7 +269,11 @@ func (s *Socket) sent(res int32, flags uring.Flags) {
 		s.unwatch()
 		return
 	}
-	if s.framer != nil && s.framer.Pending(s) {
+	switch {
+	case s.framer == nil:
+	case s.framer.Pending(s):
 		s.Mark()
+	case s.eof:
+		s.endHalfClosed()
 	}
 }

@@ -317,20 +317,6 @@ func TestAShortCutDoesNotReorder(t *testing.T) {
 	}
 }
 
-func TestAnEndIsNotLostInACut(t *testing.T) {
-	w := newWorld(t, 4, weather)
-	a, b := w.connect()
-	w.net.Cut(w.host[0], w.host[1])
-	w.write(0, a, []byte("bye"), userSend)
-	w.drv[0].Close(a)
-	w.run(time.Minute)
-	w.net.Quiet()
-	w.run(time.Minute)
-	if got, _, end := w.read(1, b); string(got) != "bye" || !end {
-		t.Errorf("%q, end=%v", got, end)
-	}
-}
-
 func TestAConnectionIsRefusedWhereNobodyListens(t *testing.T) {
 	w := newWorld(t, 5, weather)
 	s, _, err := w.drv[0].Connect(netip.AddrPort{}, netip.AddrPortFrom(w.host[1].IP(), 9), uring.SocketOptions{}, userConnect)

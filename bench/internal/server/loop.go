@@ -59,51 +59,58 @@ func (l *Loop) Close() error { return l.plane.Close() }
 
 // loopConn is the protocol of one connection. Owner: the core.
 type loopConn struct {
-	in   []byte // the beginning of a request
-	out  []byte // requests to be sent back
-	sent []byte // those of the write in flight, else free memory
+	out  []loopReply
+	size int // of out, in bytes
+}
+
+// loopReply is requests to be sent back, at the beginning of a buffer.
+type loopReply struct {
+	buf  *loop.Buffer
+	size int
 }
 
 // Feed implements loop.Framer.
-func (c *loopConn) Feed(s *loop.Socket, p []byte) []byte {
-	if len(c.in) == 0 {
-		p = p[c.take(p):]
+func (c *loopConn) Feed(s *loop.Socket, p []byte) (t loop.Taken) {
+	for t.Need = requestHead; len(p)-t.Bytes >= t.Need && c.size+t.Bytes < loopPending; {
+		if t.Need = requestSize(p[t.Bytes:]); len(p)-t.Bytes >= t.Need {
+			t.Bytes, t.Frames, t.Need = t.Bytes+t.Need, t.Frames+1, requestHead
+		}
 	}
-	c.in = append(c.in, p...)
-	if n := c.take(c.in); n > 0 {
-		c.in = c.in[:copy(c.in, c.in[n:])]
+	if t.Bytes > 0 {
+		b, err := s.Keep(p[:t.Bytes])
+		if err != nil {
+			s.Fault(err)
+			return t
+		}
+		c.out, c.size = append(c.out, loopReply{b, t.Bytes}), c.size+t.Bytes
+		s.Mark()
 	}
-	if len(c.out) == 0 {
-		return nil
-	}
-	if s.Mark(); len(c.out) >= loopPending {
+	if c.size >= loopPending {
 		s.Hold()
 	}
-	return nil
-}
-
-// take moves the whole requests at the beginning of p to what is sent, and
-// returns their size.
-func (c *loopConn) take(p []byte) (whole int) {
-	whole = wholeRequests(p)
-	c.out = append(c.out, p[:whole]...)
-	return whole
+	return t
 }
 
 // Pending implements loop.Framer.
 func (c *loopConn) Pending(*loop.Socket) bool { return len(c.out) > 0 }
 
-// Gather implements loop.Framer. The write that it built before has ended.
+// Gather implements loop.Framer.
 func (c *loopConn) Gather(s *loop.Socket, w *loop.Write) error {
-	c.out, c.sent = c.sent[:0], c.out
-	w.Refer(c.sent)
-	w.Hold(c)
+	n := 0
+	for ; n < len(c.out) && !w.Full(); n++ {
+		r := c.out[n]
+		w.Refer(r.buf.Bytes()[:r.size])
+		w.Hold(r.buf)
+		c.size -= r.size
+	}
+	c.out = c.out[:copy(c.out, c.out[n:])]
 	s.Release()
 	return nil
 }
 
-// LetGo implements loop.Held.
-func (c *loopConn) LetGo() {}
-
 // Ended implements loop.Framer.
-func (c *loopConn) Ended(*loop.Socket, error) {}
+func (c *loopConn) Ended(*loop.Socket, error) {
+	for _, r := range c.out {
+		r.buf.LetGo()
+	}
+}

@@ -71,6 +71,9 @@ func Chain(found []*Segment, k *Mark) (counts, past []*Segment, lost []string) {
 	var next *Segment
 	for _, g := range slices.Backward(found) {
 		switch {
+		case g.Number < k.Oldest: // its removal has failed, or was undone
+			past = append(past, g)
+			continue
 		case next == nil: // no name says where it ends
 			if g.End = math.MaxInt64; g.Number == k.Durable.Segment() {
 				g.Sure = k.Durable.Off()

@@ -45,6 +45,8 @@ func TestAChainMissesNothingThatTheNamesSpeakOf(t *testing.T) {
 		{"1:0.0 2:1.10 3:2.20", 1, kvformat.At(2, 20), "1:10 2:20 3:0", 0},
 		{"1:0.0 2:1.10 3:1.10", 1, kvformat.At(1, 10), "1:10 3:0 past 2", 0},
 		{"2:1.10 3:2.20", 2, kvformat.At(3, 30), "2:20 3:30", 0},
+		{"1:0.0 3:2.20", 3, kvformat.At(3, 30), "3:30 past 1", 0},
+		{"1:0.0 2:1.10", 3, kvformat.At(2, 20), "past 2 past 1", 0},
 		{"2:1.10 3:2.20", 1, kvformat.At(3, 30), "2:20 3:30", 1},
 		{"1:0.0 3:2.20", 1, kvformat.At(3, 30), "1:0 3:30", 1},
 		{"1:0.0 2:1.10", 1, kvformat.At(3, 30), "1:10 2:0", 1},

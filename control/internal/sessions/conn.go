@@ -49,7 +49,7 @@ func (m *Manager) newConnLocked(core *dataplane.Core, policy *Policy, s machine,
 	c := user.Conn()
 	c.m, c.user, c.id, c.policy, c.local = m, user, m.counters.Conns, policy, local
 	c.s.c, c.s.machine = c, s
-	c.throttles = dataplane.Throttles{Messages: policy.Messages, Bytes: policy.Bytes, Dispatch: m.cfg.InFlight, Share: m.cfg.Share}
+	c.throttles = dataplane.Throttles{Frames: policy.Messages, Bytes: policy.Bytes, Shared: m.cfg.InFlight, Share: m.cfg.Share}
 	if policy.Bytes == nil && m.cfg.ConnBytes > 0 {
 		c.throttles.Bytes = dataplane.NewThrottle(m.cfg.ConnBytes)
 	}
@@ -186,7 +186,7 @@ func (c *Conn) throttleStats() (list []stats.ThrottleStats) {
 	for _, one := range []struct {
 		of string
 		t  *dataplane.Throttle
-	}{{"messages", t.Messages}, {bytes, t.Bytes}, {"dispatch", t.Dispatch}} {
+	}{{"messages", t.Frames}, {bytes, t.Bytes}, {"dispatch", t.Shared}} {
 		if one.t != nil && one.t.Limit() > 0 {
 			list = append(list, stats.ThrottleStats{Of: one.of, Used: one.t.Used(), Limit: one.t.Limit(), Waiting: one.t.Waiting()})
 		}

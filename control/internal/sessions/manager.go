@@ -305,7 +305,7 @@ func (m *Manager) Stats(st *stats.Stats) (err error) {
 	}
 	var stopped error
 	for _, c := range m.plane.All() {
-		cs, err := c.Stats()
+		cs, err := dataplane.StatsOf(c)
 		if errors.Is(err, dataplane.ErrStopped) && m.ctx.Err() == nil {
 			continue // removed meanwhile, or about to be
 		}

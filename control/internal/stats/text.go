@@ -85,12 +85,10 @@ func (st *Stats) text(process string) string {
 
 	b.WriteString("\n")
 	loop := newTable(&b, tabwriter.AlignRight)
-	loop.row("core", "turns", "syscalls", "in flight", "overflows", "rearms", "by buffers", "no buffers", "paused", "tasks", "send", "wait", "receive", "dispatch")
+	loop.row("core", "turns", "syscalls", "in flight", "overflows", "rearms", "by buffers", "no buffers", "paused", "cpu")
 	for i := range st.Cores {
 		c := &st.Cores[i]
-		t := &c.Spent
-		loop.row(c.Core, c.Turns, c.Driver.Syscalls, c.Driver.InFlight, c.Driver.Overflows, c.Rearms, c.Receiving, c.Driver.NoBuffers, c.Paused,
-			seconds(t.Tasks), seconds(t.Send), seconds(t.Wait), seconds(t.Receive), seconds(t.Dispatch))
+		loop.row(c.Core, c.Turns, c.Driver.Syscalls, c.Driver.InFlight, c.Driver.Overflows, c.Rearms, c.Receiving, c.Driver.NoBuffers, c.Paused, seconds(c.CPU))
 	}
 	loop.flush()
 	return b.String()

@@ -11,6 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -62,12 +63,16 @@ func exampleStats() Stats {
 		},
 		Cores: []dataplane.CoreStats{
 			{
-				Core: 0, Load: 7, Sockets: 8, Accepts: 15, MessagesIn: 123456, MessagesOut: 123450, BytesIn: 98765432, BytesOut: 1024,
-				Turns: 100000, Rearms: 3, Receiving: 6, Paused: 1, Driver: uring.Stats{Syscalls: 100400, InFlight: 17},
-				Spent:   dataplane.Spent{Tasks: 1234567, Send: 2 * time.Second, Wait: 61 * time.Second, Receive: 1500 * time.Millisecond, Dispatch: 999999999},
-				Latency: latenciesOf(1000),
+				CoreStats: loop.CoreStats{
+					Core: 0, Load: 7, Sockets: 8, Accepts: 15, BytesIn: 98765432, BytesOut: 1024,
+					Turns: 100000, Rearms: 3, Receiving: 6, Paused: 1, CPU: 61 * time.Second, Driver: uring.Stats{Syscalls: 100400, InFlight: 17},
+				},
+				Counts: dataplane.Counts{MessagesIn: 123456, MessagesOut: 123450, Latency: latenciesOf(1000)},
 			},
-			{Core: 1, Load: 5, Turns: 42, Stalls: 2, Stalled: true, MovedHere: 4, MovedAway: 1, Driver: uring.Stats{Overflows: 6, NoBuffers: 5}},
+			{
+				CoreStats: loop.CoreStats{Core: 1, Load: 5, Turns: 42, Stalls: 2, Stalled: true, Driver: uring.Stats{Overflows: 6, NoBuffers: 5}},
+				Counts:    dataplane.Counts{MovedHere: 4, MovedAway: 1},
+			},
 		},
 	}
 }
@@ -92,7 +97,7 @@ func TestConnectionStatsAsText(t *testing.T) {
 		IO: dataplane.HandlerStats{
 			MessagesIn: 10, MessagesOut: 11, BytesIn: 1000, BytesOut: 1100, Requeued: 2, InSeq: 10, OutSeq: 11, Queued: 3, Sent: 4, AckLag: 1,
 			QueueFull: 5, Writing: true, Throttled: true, Unfinished: 33, Reserved: 5000, Quiet: 1234567 * time.Microsecond,
-			Receive: dataplane.ReceiveBuffers, ReceiveWhy: "small messages",
+			Receive: dataplane.ReceiveBuffers, ReceiveWhy: "small frames",
 		},
 		HeldBytes: 70000,
 		Throttles: []ThrottleStats{{Of: "messages", Used: 90, Limit: 100, Waiting: 2}, {Of: "dispatch", Used: 4096, Limit: 100 << 20}},

@@ -1,4 +1,4 @@
-package loop
+package dataplane
 
 import (
 	"encoding/json"
@@ -119,8 +119,7 @@ func (h *Histogram) UnmarshalJSON(p []byte) error {
 }
 
 // Latencies are what messages and their dispatchers take on one core, or on several. They
-// are samples: one message of Config.TimeEvery is timed, and the dispatchers in one turn
-// of 31.
+// are samples: one message of Config.TimeEvery is timed.
 type Latencies struct {
 	Queue    Histogram `json:"queue"`    // from Send until the message goes into a write
 	Dispatch Histogram `json:"dispatch"` // in the dispatchers of a received message

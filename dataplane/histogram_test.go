@@ -1,4 +1,4 @@
-package loop
+package dataplane
 
 import (
 	"encoding/json"

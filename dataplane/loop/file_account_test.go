@@ -1,0 +1,364 @@
+package loop
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+const (
+	piece     = 64 << 10           // of a file, as the tests read it
+	pieceHeld = piece + classSlack // what its buffer counts
+	pieces    = 48                 // that fit the bound, so that a share is less than one
+	bytesOf   = pieces * pieceHeld // the bound
+	shareOf   = bytesOf / 64
+)
+
+var errLeft = errors.New("the peer has left")
+
+// accountBed is a fileBed whose reads are for accounts, and whose buffers stay with the test.
+type accountBed struct {
+	*fileBed
+	order []*Account // of the requests that have ended
+}
+
+func newAccountBed(t *testing.T, opt FileOptions) *accountBed {
+	b := &accountBed{fileBed: newFileBed(t, opt, func(cfg *Config) { cfg.FileBytes, cfg.FileTurn = bytesOf, -1 })}
+	must(t, b.f.WriteAt(&newRequest().FileOp, make([]byte, 8*piece), 0, Written))
+	b.answer(uring.KindWrite, 0)
+	return b
+}
+
+// accountRead is a request that keeps its buffer.
+type accountRead struct {
+	noted
+	buf *Buffer
+}
+
+// ask asks for n pieces of that size.
+func (b *accountBed) ask(a *Account, n, size int) (list []*accountRead) {
+	b.t.Helper()
+	for range n {
+		r := &accountRead{}
+		r.For = a
+		r.Done = func(_ *Core, op *FileOp) {
+			r.done++
+			b.order = append(b.order, a)
+			if r.Err == nil {
+				r.buf = op.TakeBuffer()
+			}
+		}
+		must(b.t, b.f.ReadBuffer(&r.FileOp, size, 0))
+		list = append(list, r)
+	}
+	return list
+}
+
+// work answers the driver's requests until it has none.
+func (b *accountBed) work() {
+	b.t.Helper()
+	for b.settle(); len(b.d.Files) > 0; b.settle() {
+		b.d.Answer(b.d.Files[0])
+		if n := b.c.reads.used; n > bytesOf {
+			b.t.Fatalf("%d bytes are held, the bound is %d", n, bytesOf)
+		}
+	}
+}
+
+// fill has others hold all of the bound.
+func (b *accountBed) fill() (list []*accountRead) {
+	b.t.Helper()
+	for range pieces {
+		list = append(list, b.ask(new(Account), 1, piece)...)
+	}
+	if b.work(); b.c.reads.used != bytesOf {
+		b.t.Fatalf("%d bytes are held", b.c.reads.used)
+	}
+	return list
+}
+
+// answerAll is work, beyond the bound.
+func (b *accountBed) answerAll() {
+	b.t.Helper()
+	for b.settle(); len(b.d.Files) > 0; b.settle() {
+		b.d.Answer(b.d.Files[0])
+	}
+}
+
+// back gives the buffers of the requests that have one back.
+func (b *accountBed) back(list []*accountRead) (n int) {
+	for _, r := range list {
+		if r.buf != nil {
+			r.buf.LetGo()
+			r.buf = nil
+			n++
+		}
+	}
+	b.settle()
+	return n
+}
+
+func lent(list []*accountRead) (n int) {
+	for _, r := range list {
+		if r.buf != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Matrix: ST-15
+func TestAReadTakesItsBufferWhenItBegins(t *testing.T) {
+	b := newAccountBed(t, FileOptions{Ops: 2})
+	var a, other Account
+	b.ask(&a, 10, piece)
+	b.ask(&other, 10, piece)
+	b.settle()
+	if n := b.c.pool.inUse; n != 2*pieceHeld {
+		t.Errorf("the driver has 2 requests, and buffers of %d bytes are lent", n)
+	}
+}
+
+// However many ask for more than there is: what they have stays within the bound, and who
+// comes behind them gets its answer.
+// Matrix: ST-15
+func TestPeersThatNeverReadLeaveOthersRoom(t *testing.T) {
+	for _, peers := range []int{1, 3, 10, 20} {
+		b := newAccountBed(t, FileOptions{})
+		hostile := make([]Account, peers)
+		for i := range hostile {
+			b.ask(&hostile[i], 100, piece)
+		}
+		b.work()
+		if n := b.c.reads.used; n < bytesOf/4 || peers == 1 && n > bytesOf/4 {
+			t.Errorf("%d peers hold %d bytes of %d", peers, n, bytesOf)
+		}
+		if b.f.Full() {
+			t.Errorf("%d peers: the file is full, and the driver has nothing to do", peers)
+		}
+		var honest Account
+		for range 5 {
+			got := b.ask(&honest, 1, piece)
+			b.work()
+			if b.back(got) != 1 {
+				t.Fatalf("%d peers hold %d bytes, and the read of another one waits", peers, b.c.reads.used)
+			}
+		}
+	}
+}
+
+// Matrix: ST-15
+func TestAReadWithinItsShareWaitsForNobody(t *testing.T) {
+	b := newAccountBed(t, FileOptions{})
+	b.fill()
+	var small, large Account
+	waits := b.ask(&large, 1, piece)
+	passes := b.ask(&small, 2, piece/2)
+	b.answerAll()
+	if lent(waits) != 0 || lent(passes) != shareOf/int(lentSize(piece/2)) {
+		t.Errorf("%d large and %d small reads pass at the bound", lent(waits), lent(passes))
+	}
+	for range 2 * pieces {
+		b.ask(new(Account), 1, piece/2)
+	}
+	if b.answerAll(); b.c.reads.used > bytesOf+bytesOf/4 || b.c.reads.parked == 0 {
+		t.Errorf("the shares of all together: %d bytes are held, the bound is %d", b.c.reads.used, bytesOf)
+	}
+}
+
+// Who holds nothing comes first, in order, and nobody passes.
+// Matrix: ST-15
+func TestBytesThatComeBackAreForWhoHoldsNothing(t *testing.T) {
+	b := newAccountBed(t, FileOptions{})
+	all := b.fill()
+	more := b.ask(all[0].For, 1, piece) // of one that holds something
+	var second, first Account
+	one, two := b.ask(&first, 1, 2*piece), b.ask(&second, 1, piece)
+	b.back(all[1:2])
+	late := b.ask(new(Account), 1, piece)
+	if b.work(); lent(one)+lent(two)+lent(more)+lent(late) != 0 {
+		t.Fatal("a read has passed one that came before")
+	}
+	b.back(all[2:4])
+	if b.work(); lent(one) != 1 || lent(two) != 1 || lent(more) != 0 {
+		t.Errorf("of those that wait %d and %d are served, and %d that hold something", lent(one), lent(two), lent(more))
+	}
+	b.back(all)
+	if b.work(); lent(more) != 1 {
+		t.Error("who held something is not served")
+	}
+}
+
+// Matrix: ST-15
+func TestAccountsTakeTurns(t *testing.T) {
+	b := newAccountBed(t, FileOptions{Ops: 1})
+	var many, few Account
+	b.ask(&many, 12, 1000)
+	b.ask(&few, 3, 1000)
+	b.work()
+	last := 0
+	for i, a := range b.order {
+		if a == &few {
+			last = i
+		}
+	}
+	if len(b.order) != 15 || last > 7 {
+		t.Errorf("%d requests have ended, and those of one account behind %d of another", len(b.order), last-2)
+	}
+}
+
+// Matrix: ST-15
+func TestTheEndOfAnAccountFreesItsPlaceInLine(t *testing.T) {
+	b := newAccountBed(t, FileOptions{})
+	var ends, next Account
+	told := 0
+	ends.Emptied = func(*Account) { told++ }
+	held := b.fill()
+	gone, waits := b.ask(&ends, 20, 3*piece), b.ask(&next, 1, piece)
+	if !ends.Starved() || ends.line.n != 20 || b.f.Full() {
+		t.Fatalf("starved: %t, %d wait", ends.Starved(), ends.line.n)
+	}
+	b.back(held[:1])
+	if b.work(); lent(waits) != 0 {
+		t.Fatal("it has passed the one before")
+	}
+	ends.Cancel(errLeft)
+	b.settle()
+	for _, r := range gone {
+		b.ended(&r.noted, errLeft)
+	}
+	if told != 1 || ends.line.n != 0 || ends.held != 0 {
+		t.Errorf("told %d times, %d wait, %d bytes held", told, ends.line.n, ends.held)
+	}
+	if b.work(); lent(waits) != 1 {
+		t.Error("the next in line is not served")
+	}
+	b.back(held)
+	again := b.ask(&ends, 1, piece)
+	if b.work(); lent(again) != 1 || b.c.stats.Files.Waiting != 0 || b.c.reads.parked != 0 {
+		t.Errorf("%+v", b.c.stats.Files)
+	}
+}
+
+// What is for nobody goes on one by one, as the disk gives back what it needs.
+func TestTheCoresOwnReadsGoOnAtTheBound(t *testing.T) {
+	b := newAccountBed(t, FileOptions{})
+	b.fill()
+	ended := 0
+	for range 3 {
+		must(t, b.f.ReadBuffer(&FileOp{Done: func(*Core, *FileOp) { ended++ }}, 2*piece, 0))
+	}
+	b.answerAll()
+	if ended != 3 {
+		t.Errorf("%d of 3 have ended", ended)
+	}
+}
+
+func TestAReadLargerThanTheBoundPassesAlone(t *testing.T) {
+	b := newAccountBed(t, FileOptions{})
+	var small, large Account
+	one, two := b.ask(&small, 1, piece), b.ask(&large, 1, 2*bytesOf)
+	b.work()
+	if lent(one) != 1 || b.c.reads.parked != 1 {
+		t.Fatalf("%d reads wait", b.c.reads.parked)
+	}
+	b.back(one)
+	b.answerAll()
+	if two[0].done != 1 {
+		t.Error("it waits for more than there is")
+	}
+}
+
+func TestAFileLeavesWhileReadsWaitForMemory(t *testing.T) {
+	b := newAccountBed(t, FileOptions{})
+	b.fill()
+	var waits Account
+	list := b.ask(&waits, 5, 2*piece)
+	var left *DetachedFile
+	b.f.Detach(func(_ *Core, d *DetachedFile) { left = d })
+	b.settle()
+	for _, r := range list {
+		b.ended(&r.noted, ErrFileClosed)
+	}
+	if left == nil {
+		t.Fatal("the file does not leave")
+	}
+	must(t, left.Close())
+}
+
+// Whatever happens, everything ends once, nothing is held that was given back, and the bound
+// holds.
+// Matrix: ST-15
+func TestTheMemoryForReadsAddsUp(t *testing.T) {
+	for seed := range uint64(200) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		b := newAccountBed(t, FileOptions{Ops: 1 + rnd.IntN(4)})
+		if seed%3 == 0 { // the driver is what there is too little of
+			b.c.reads.limit *= 10
+			b.c.reads.share *= 10
+		}
+		limit := b.c.reads.limit
+		accounts := make([]Account, 1+rnd.IntN(20))
+		for i := range accounts {
+			accounts[i].Emptied = func(a *Account) {
+				if a.line.n != 0 {
+					t.Error("requests wait")
+				}
+			}
+		}
+		var all []*accountRead
+		for range 300 {
+			a := &accounts[rnd.IntN(len(accounts))]
+			switch rnd.IntN(10) {
+			case 0, 1, 2, 3:
+				all = append(all, b.ask(a, 1+rnd.IntN(4), 1+rnd.IntN(8*piece))...)
+			case 4:
+				if rnd.IntN(3) == 0 {
+					a.Cancel(errLeft)
+				}
+			case 5, 6:
+				if len(b.d.Files) > 0 {
+					b.d.Answer(b.d.Files[rnd.IntN(len(b.d.Files))])
+				}
+			case 7:
+				must(t, b.c.turn(false))
+			default:
+				if len(all) > 0 {
+					b.back(all[rnd.IntN(len(all)):][:1])
+				}
+			}
+			sum := b.c.reads.own.held
+			for i := range accounts {
+				sum += accounts[i].held
+			}
+			if used := b.c.reads.used; sum != used || used > limit+limit/4+16*piece || b.c.pool.inUse > used {
+				t.Fatalf("seed %d: %d bytes are held, %d in sum, %d lent", seed, used, sum, b.c.pool.inUse)
+			}
+		}
+		if seed%2 == 0 {
+			b.f.Close()
+			if b.settle(); b.c.reads.parked != 0 {
+				t.Fatalf("seed %d: %d requests wait for a file that is closed", seed, b.c.reads.parked)
+			}
+		}
+		for range 10_000 {
+			b.settle()
+			if len(b.d.Files) > 0 {
+				b.d.Answer(b.d.Files[0])
+			} else if b.back(all) == 0 {
+				break
+			}
+		}
+		for i, r := range all {
+			if r.done != 1 {
+				t.Fatalf("seed %d: request %d of %d has ended %d times", seed, i, len(all), r.done)
+			}
+		}
+		if r := &b.c.reads; r.used != 0 || r.parked != 0 || len(r.waiting)+len(r.first)+len(r.ready) != 0 || b.c.pool.inUse != 0 {
+			t.Fatalf("seed %d: %d bytes held, %d requests wait", seed, r.used, r.parked)
+		}
+		b.close()
+	}
+}

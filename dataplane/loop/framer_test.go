@@ -1,0 +1,385 @@
+package loop
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// lengths is a protocol that knows nothing of how its frames are gathered: four bytes of
+// length, then the payload. It answers each frame with itself.
+type lengths struct {
+	got   []byte // all that was taken
+	calls int    // of Feed
+	kept  int    // frames whose bytes the loop had gathered
+	stop  bool   // behind each frame
+	eager bool   // with Gather, behind a stop
+	out   []held
+	ended error
+	// For those that answer later.
+	later bool
+	owes  int
+}
+
+// held is an answer.
+type held struct {
+	*Buffer
+	n int
+}
+
+func (l *lengths) Feed(s *Socket, p []byte) (t Taken) {
+	l.calls++
+	for t.Need = 4; len(p)-t.Bytes >= t.Need && s.Reading(); {
+		if t.Need = 4 + int(binary.BigEndian.Uint32(p[t.Bytes:])); len(p)-t.Bytes < t.Need {
+			break
+		}
+		t.Bytes, t.Frames, t.Need = t.Bytes+t.Need, t.Frames+1, 4
+		if l.stop {
+			s.Hold()
+		}
+	}
+	if t.Bytes == 0 {
+		return t
+	}
+	l.got = append(l.got, p[:t.Bytes]...)
+	var lent *Buffer
+	if s.part != nil {
+		lent = s.part.lent
+	}
+	b, err := s.Keep(p[:t.Bytes])
+	if err != nil {
+		s.Fault(err)
+		return t
+	}
+	if b == lent && lent != nil {
+		l.kept++
+	}
+	l.out = append(l.out, held{b, t.Bytes})
+	if l.later {
+		l.owes++
+	} else {
+		s.Mark()
+	}
+	return t
+}
+
+func (l *lengths) Pending(*Socket) bool { return len(l.out) > 0 && !l.later }
+
+func (l *lengths) Gather(s *Socket, w *Write) error {
+	for ; len(l.out) > 0 && !w.Full() && w.Room() >= 100; l.out = l.out[1:] {
+		h := l.out[0]
+		if p := h.Bytes()[:h.n]; h.n < 100 {
+			w.Out = append(w.Out, p...)
+			h.LetGo()
+		} else {
+			w.Refer(p)
+			w.Hold(h)
+		}
+	}
+	if l.eager {
+		s.Release()
+	}
+	return nil
+}
+
+func (l *lengths) Ended(_ *Socket, err error) {
+	l.ended = err
+	for _, h := range l.out {
+		h.LetGo()
+	}
+}
+
+// lengthsOf is a stream of frames with payloads of these sizes.
+func lengthsOf(sizes ...int) (stream []byte) {
+	fill := rand.NewChaCha8([32]byte{1})
+	for _, n := range sizes {
+		at := len(stream) + 4
+		stream = append(binary.BigEndian.AppendUint32(stream, uint32(n)), make([]byte, n)...)
+		_, _ = fill.Read(stream[at:]) // never fails
+	}
+	return stream
+}
+
+// carried is a fake socket that l serves.
+func carried(b *bed, l Framer) (*Socket, *fakedriver.Sock) {
+	link, f := b.link()
+	s := link.sock
+	must(b.t, link.Carry(l))
+	return s, f
+}
+
+// However the stream of a protocol is cut, each frame comes once, is counted, and costs no
+// memory behind its answer. Stops, and moves to another core in the middle of a frame, change
+// nothing.
+// Matrix: IO-24
+func TestTheLoopGathersTheFramesOfAnyProtocol(t *testing.T) {
+	for seed := range uint64(300) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		var sizes []int
+		for range 1 + rng.IntN(40) {
+			sizes = append(sizes, rng.IntN(1<<rng.IntN(19)))
+		}
+		stream := lengthsOf(sizes...)
+		b := newBed(t, func(cfg *Config, d *fakedriver.Driver) { d.Multishot = seed%3 == 0; cfg.LargeFrom = 16 << 10 })
+		l := &lengths{stop: seed%5 == 0}
+		s, f := carried(b, l)
+		for rest := stream; len(rest) > 0; {
+			n := min(1+rng.IntN(1<<rng.IntN(18)), len(rest))
+			f.Arrive(rest[:n])
+			rest = rest[n:]
+			b.settle()
+			for s.Stopped() {
+				s.Release()
+				b.settle()
+			}
+			if rng.IntN(4) == 0 {
+				var moved *Detached
+				s.Detach(func(_ *Core, d *Detached) { moved = d })
+				b.settle()
+				if moved == nil {
+					t.Fatalf("seed %d: the socket does not leave", seed)
+				}
+				var err error
+				s, err = b.c.Attach(moved, l)
+				must(t, err)
+				s.Continue()
+				s.Mark()
+				b.settle()
+				for s.Stopped() {
+					s.Release()
+					b.settle()
+				}
+			}
+		}
+		if !bytes.Equal(l.got, stream) || !bytes.Equal(f.Sent, stream) {
+			t.Fatalf("seed %d: %d bytes came, and %d went, of %d", seed, len(l.got), len(f.Sent), len(stream))
+		}
+		if n := b.c.stats.FramesIn; n != uint64(len(sizes)) {
+			t.Errorf("seed %d: %d frames counted, want %d", seed, n, len(sizes))
+		}
+		if b.c.pool.inUse != 0 || l.ended != nil || f.Crossed != 0 {
+			t.Errorf("seed %d: %d bytes are lent, ended with %v, %d reads beside a receive", seed, b.c.pool.inUse, l.ended, f.Crossed)
+		}
+	}
+}
+
+// Of a frame that is not complete nothing is left when its socket ends.
+// Matrix: IO-24
+func TestAFrameThatIsNotCompleteEndsWithItsSocket(t *testing.T) {
+	for _, one := range []struct {
+		name string
+		end  func(*Socket, *fakedriver.Sock)
+		want error
+	}{
+		{"hung up", func(_ *Socket, f *fakedriver.Sock) { f.HangUp() }, ErrPeerClosed},
+		{"reset", func(_ *Socket, f *fakedriver.Sock) { f.Errno = unix.ECONNRESET; f.Edge(0) }, unix.ECONNRESET},
+		{"ended by us", func(s *Socket, _ *fakedriver.Sock) { s.Fault(ErrReset) }, ErrReset},
+	} {
+		b := newBed(t, nil)
+		l := &lengths{}
+		s, f := carried(b, l)
+		f.Arrive(lengthsOf(100_000)[:50_000])
+		b.settle()
+		if b.c.pool.inUse == 0 {
+			t.Fatalf("%s: no memory is lent for the frame", one.name)
+		}
+		one.end(s, f)
+		b.settle()
+		if !errors.Is(l.ended, one.want) || b.c.pool.inUse != 0 || len(l.got) != 0 {
+			t.Errorf("%s: ended with %v, %d bytes are lent, %d taken", one.name, l.ended, b.c.pool.inUse, len(l.got))
+		}
+	}
+}
+
+// A large frame is read into its place, a MiB at a time, and its answer is not copied.
+// Matrix: IO-24
+func TestALargeFrameOfAnyProtocolIsReadIntoItsPlace(t *testing.T) {
+	b := newBed(t, func(_ *Config, d *fakedriver.Driver) { d.Multishot = true })
+	l := &lengths{}
+	s, f := carried(b, l)
+	stream := lengthsOf(4<<20, 4<<20, 4<<20)
+	f.Whole = bytes.Clone(stream)
+	f.Edge(0)
+	b.settle()
+	if !bytes.Equal(f.Sent, stream) || l.kept != 3 {
+		t.Fatalf("%d bytes came back of %d, %d of 3 frames without a copy", len(f.Sent), len(stream), l.kept)
+	}
+	if f.Reads > 3*7 {
+		t.Errorf("%d reads for three frames of 4 MiB", f.Reads)
+	}
+	if n := f.Behind; n > 3*LookAhead {
+		t.Errorf("%d bytes were read elsewhere, and copied", n)
+	}
+	if mode, why := s.Receives(); mode != ReceiveReady || why != WhyBegun {
+		t.Errorf("receives by %s, as %s", mode, why)
+	}
+}
+
+// The framer need not count anything for that.
+// Matrix: IO-24
+func TestSmallFramesOfAnyProtocolComeThroughTheBuffersOfTheRing(t *testing.T) {
+	b := newBed(t, func(_ *Config, d *fakedriver.Driver) { d.Multishot = true })
+	s, f := carried(b, &lengths{})
+	frames := lengthsOf(60)
+	for range 10_000 {
+		f.Arrive(frames)
+		b.settle()
+	}
+	st := b.c.Snapshot()
+	if mode, why := s.Receives(); mode != ReceiveBuffers || why != WhySmall || st.TookBuffers != 1 || st.LeftBuffers != 0 || st.FramesIn != 10_000 {
+		t.Errorf("%d frames; receives by %s, as %s; went to the buffers %d times, and back %d times", st.FramesIn, mode, why, st.TookBuffers, st.LeftBuffers)
+	}
+	f.Arrive(lengthsOf(200_000)[:100_000])
+	b.settle()
+	if mode, why := s.Receives(); mode != ReceiveReady || why != WhyLarge {
+		t.Errorf("with a large frame it receives by %s, as %s", mode, why)
+	}
+}
+
+// laterLengths answers when the test says so.
+type laterLengths struct{ lengths }
+
+func (l *laterLengths) HalfClosed(s *Socket) bool { return l.owes > 0 || l.Pending(s) || s.Writing() }
+
+// leaver ends with its peer.
+type leaver struct{ lengths }
+
+func (*leaver) HalfClosed(*Socket) bool { return false }
+
+// A peer that has said all that it has to say still gets its answers.
+// Matrix: IO-25
+func TestAHalfClosedSocketGetsItsAnswers(t *testing.T) {
+	question := lengthsOf(10, 70_000)
+	for _, multishot := range []bool{false, true} {
+		for _, one := range []struct {
+			name string
+			stop bool
+			ask  func(b *bed, s *Socket, f *fakedriver.Sock)
+		}{
+			{"with the last bytes", false, func(b *bed, _ *Socket, f *fakedriver.Sock) { f.Arrive(question); f.HangUp(); b.settle() }},
+			{"before the answer is written", false, func(b *bed, _ *Socket, f *fakedriver.Sock) {
+				f.Park = true
+				f.Arrive(question)
+				b.settle()
+				f.HangUp()
+				b.settle()
+				f.Park = false
+				for f.InFlight != nil {
+					f.Finish(0)
+					b.settle()
+				}
+			}},
+			{"while each answer stops it", true, func(b *bed, _ *Socket, f *fakedriver.Sock) {
+				f.Arrive(question)
+				f.HangUp()
+				b.settle()
+			}},
+			{"while it is stopped", false, func(b *bed, s *Socket, f *fakedriver.Sock) {
+				s.Hold()
+				f.Arrive(question)
+				f.HangUp()
+				b.settle()
+				s.Release()
+				b.settle()
+			}},
+		} {
+			b := newBed(t, func(cfg *Config, d *fakedriver.Driver) {
+				if d.Multishot = multishot; multishot {
+					cfg.Receive = ReceiveBuffers
+				}
+			})
+			l := &lengths{eager: true, stop: one.stop}
+			s, f := carried(b, l)
+			one.ask(b, s, f)
+			if !bytes.Equal(f.Sent, question) || !errors.Is(l.ended, ErrPeerClosed) || f.CloseCalls != 1 || b.c.pool.inUse != 0 {
+				t.Errorf("%s, multishot %v: %d of %d bytes came back; ended with %v, closed %d times, %d bytes are lent",
+					one.name, multishot, len(f.Sent), len(question), l.ended, f.CloseCalls, b.c.pool.inUse)
+			}
+		}
+	}
+}
+
+// A framer whose answers come later says so, and is asked again behind each write.
+// Matrix: IO-25
+func TestAFramerKeepsAHalfClosedSocketForAnswersThatComeLater(t *testing.T) {
+	b := newBed(t, nil)
+	l := &laterLengths{lengths{later: true}}
+	s, f := carried(b, l)
+	question := lengthsOf(10)
+	f.Arrive(question)
+	f.HangUp()
+	b.settle()
+	if l.ended != nil || len(f.Sent) != 0 {
+		t.Fatalf("ended with %v before the answer, %d bytes sent", l.ended, len(f.Sent))
+	}
+	l.later, l.owes = false, 0
+	s.Mark()
+	b.settle()
+	if !bytes.Equal(f.Sent, question) || !errors.Is(l.ended, ErrPeerClosed) {
+		t.Errorf("%d bytes sent, ended with %v", len(f.Sent), l.ended)
+	}
+
+	l = &laterLengths{lengths{later: true}}
+	_, f = carried(b, l)
+	f.Arrive(question)
+	f.HangUp()
+	b.settle()
+	f.Edge(unix.POLLHUP | unix.POLLERR) // a reset: it cannot read an answer any more
+	b.settle()
+	if !errors.Is(l.ended, ErrPeerClosed) || f.CloseCalls != 1 || b.c.pool.inUse != 0 {
+		t.Errorf("a peer that is gone: ended with %v, closed %d times, %d bytes are lent", l.ended, f.CloseCalls, b.c.pool.inUse)
+	}
+
+	gone := &leaver{}
+	_, f = carried(b, gone)
+	f.Park = true
+	f.Arrive(question)
+	b.settle()
+	f.HangUp()
+	b.settle()
+	if !errors.Is(gone.ended, ErrPeerClosed) || f.CloseCalls != 1 {
+		t.Errorf("a protocol that ends with its peer: %v, closed %d times", gone.ended, f.CloseCalls)
+	}
+}
+
+// Matrix: IO-25
+func TestClientsThatHalfCloseGetTheirAnswers(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = 1
+		p := newPlane(t, cfg)
+		l, err := p.Core(0).Listen(loopback, uring.ListenOptions{}, func(link *Link) {
+			_ = link.Carry(new(lengths)) // fails if the peer is gone already
+		})
+		must(t, err)
+		question := lengthsOf(0, 5, 3000, 200_000, 1)
+		for i := range 200 {
+			sizes := question
+			if i%2 == 0 {
+				sizes = question[:13]
+			}
+			c, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(l.Addr()))
+			must(t, err)
+			must(t, c.SetDeadline(time.Now().Add(patience)))
+			_, err = c.Write(sizes)
+			must(t, err)
+			must(t, c.CloseWrite())
+			got, err := io.ReadAll(c)
+			if err != nil || !bytes.Equal(got, sizes) {
+				t.Fatalf("client %d: %d of %d bytes, %v", i, len(got), len(sizes), err)
+			}
+			_ = c.Close()
+		}
+		for st := stats(t, p.Core(0)); st.Sockets != 0; st = stats(t, p.Core(0)) {
+		}
+	})
+}
