@@ -30,13 +30,13 @@ var bounds = map[string]int{
 	"lines of the library":                64500,
 	"lines of bench":                      9000,
 	"lines of cmd":                        9300,
-	"lines of tests":                      86500,
+	"lines of tests":                      86600,
 	"root of control, lines":              4200,
 	"root of control, files":              35,
 	"root of control, files in a circle":  12,
 	"root of control, arrows back up":     20,
-	"public packages":                     34,
-	"exported names of public packages":   2465,
+	"public packages":                     31,
+	"exported names of public packages":   2150,
 	"words in comments that name nothing": 0,
 }
 
