@@ -83,18 +83,28 @@ func (c *Conn) Call(ctx context.Context, msg *Message, opts ...CallOption) (*Mes
 			w.Cancel()
 			res := <-w.done
 			if errors.Is(res.err, context.Canceled) {
-				res.err = context.Cause(ctx)
+				res.err = c.endOf(ctx)
 			}
 			return res.reply, res.err
 		}
 		if w.claim() {
 			w.Cancel()
-			w.ended(nil, context.Cause(ctx))
-			return nil, context.Cause(ctx)
+			err := c.endOf(ctx)
+			w.ended(nil, err)
+			return nil, err
 		}
 		res := <-w.done // it came just before
 		return res.reply, res.err
 	}
+}
+
+// endOf is the cause of ctx. While received messages stop the connection from reading it
+// says so, as the reply may wait behind them.
+func (c *Conn) endOf(ctx context.Context) error {
+	if n := c.s.Unreleased(); n > 0 {
+		return fmt.Errorf("%w: the connection is throttled, as %d bytes of received messages are not released", context.Cause(ctx), n)
+	}
+	return context.Cause(ctx)
 }
 
 // CallOption changes one Call.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -141,5 +142,50 @@ func TestARequestThatNobodyTakesIsRefused(t *testing.T) {
 		<-conn.Closed()
 		_, err = call(ctx, conn, typeUpper, "x")
 		checkCallError(t, "a connection that is over", err, control.ErrRefused, control.ErrClosed)
+	})
+}
+
+// The reply may wait behind replies that the program has not released: the error names them.
+func TestACallBehindMessagesThatAreNotReleasedSaysSo(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		arrived := make(chan control.PendingReply, 1)
+		server := callServer(t, v, "SFS", func(p control.PendingReply, _ string) { arrived <- p })
+		client := nodeOf(t, v, "client.1", "LLC", 2, func(c *msgrtest.NodeConfig) { c.ConnBytes = 128 << 10 })
+		conn := client.Dial(server)
+		replies := make(chan *control.Message, 4)
+		for range cap(replies) {
+			must(t, conn.Start(&control.Request{
+				Message: control.NewMessage(typeUpper, make([]byte, 64<<10), nil),
+				Done: func(_ *control.Request, reply *control.Message, err error) {
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					reply.Retain()
+					replies <- reply
+				},
+			}))
+		}
+		eventually(t, ctx, "a connection that is throttled", func() bool {
+			st, err := conn.Stats()
+			return err == nil && st.IO.Throttled
+		})
+		short, cancel := context.WithCancel(ctx)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := call(short, conn, typeLater, "x")
+			ended <- err
+		}()
+		later := <-arrived
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "received messages are not released") {
+			t.Errorf("the call ends with %v", err)
+		}
+		for range cap(replies) {
+			(<-replies).Release()
+		}
+		if err := later.Send(control.NewMessage(1, nil, nil)); err != nil {
+			t.Error(err)
+		}
 	})
 }

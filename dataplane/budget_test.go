@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -383,5 +385,48 @@ func TestTheSendBudgetBoundsAllAndLeavesEachItsShare(t *testing.T) {
 	other.release(40)
 	if b.Used() != 0 {
 		t.Errorf("%d bytes are lost", b.Used())
+	}
+}
+
+// Nothing else shows that a program forgets to release: the connection stays ready.
+func TestTheLogSaysThatMessagesWhichAreNotReleasedStopConnections(t *testing.T) {
+	var log bytes.Buffer
+	b := newBed(t, func(cfg *Config, _ *fakedriver.Driver) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	th := NewThrottle(100 * kib)
+	var kept []*Message
+	var conns []*conn
+	for range 3 {
+		c := b.conn(OpenOptions{Throttles: &Throttles{Shared: th}, Lossy: true})
+		c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
+		conns = append(conns, c)
+	}
+	conns[0].flow(conns[0].part(1, 90*kib, 0))
+	lines := func() int { return strings.Count(log.String(), "received messages are not released") }
+	for i, c := range conns {
+		c.flow(c.peer.message(uint64(2-min(i, 1)), 0, &Message{Data: make([]byte, 50*kib)}))
+	}
+	for range 4 {
+		b.after(time.Second)
+	}
+	if n := lines(); n != 0 {
+		t.Errorf("%d lines within 4 s", n)
+	}
+	for range 40 {
+		b.after(time.Second)
+	}
+	if n := lines(); n != 1 || !strings.Contains(log.String(), "level=WARN") {
+		t.Errorf("%d lines in 44 s about three connections of one core: %s", n, log.String())
+	}
+	for range 60 {
+		b.after(time.Second)
+	}
+	if n := lines(); n != 2 {
+		t.Errorf("%d lines in 104 s, want one a minute", n)
+	}
+	for len(kept) > 0 {
+		m := kept[0]
+		kept = kept[1:]
+		m.Release()
+		b.settle()
 	}
 }

@@ -1,6 +1,8 @@
 package dataplane
 
 import (
+	"time"
+
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
@@ -14,6 +16,8 @@ type perCore struct {
 	pace     *pace  // of the connection that was opened last: most have the same
 	timeNext uint64 // number of the message whose dispatch is timed next
 	counts   Counts
+	// toldStopped is when a connection was last logged that received messages stop; 0: never.
+	toldStopped time.Duration
 }
 
 var handlerLocal loop.Local[perCore]

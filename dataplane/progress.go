@@ -87,6 +87,7 @@ func (h *Handler) checkProgress(c *Core, now time.Duration) {
 // it waits for, or if its peer is gone.
 func (h *Handler) checkStopped(s *loop.Socket, now time.Duration) error {
 	stopped := now - s.StoppedSince()
+	h.tellStopped(s.Core(), stopped, now)
 	if s.HungUp() && stopped >= hungUpFor {
 		return ErrPeerClosed
 	}
@@ -103,6 +104,25 @@ func (h *Handler) checkStopped(s *loop.Socket, now time.Duration) error {
 	h.givenUp = min(h.givenUp+1, 16)
 	h.local.counts.GivenUp++
 	return fmt.Errorf("%w: %d messages are not acknowledged, stopped for %v", ErrGivenUp, h.sent.n, stopped)
+}
+
+// The log has one line when a connection was stopped for tellStoppedAfter, and on each core
+// at most one in tellStoppedEvery: one program that forgets to release stops them all.
+const (
+	tellStoppedAfter = 5 * time.Second
+	tellStoppedEvery = time.Minute
+)
+
+// tellStopped logs a connection that does not read because received messages are not
+// released: nothing else shows that, as the connection stays ready.
+func (h *Handler) tellStopped(c *Core, stopped, now time.Duration) {
+	l := h.local
+	if stopped < tellStoppedAfter || l.toldStopped > 0 && now-l.toldStopped < tellStoppedEvery {
+		return
+	}
+	l.toldStopped = now
+	c.Config().Logger.Warn("connection throttled: received messages are not released",
+		"for", stopped.Round(time.Second), "bytes", h.throttles.Held(), "core", c.ID())
 }
 
 // checkRate ends a connection whose unfinished frame came too slowly. A socket

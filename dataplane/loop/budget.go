@@ -17,6 +17,9 @@ type Throttles struct {
 	paused atomic.Pointer[waiter] // the socket that waits, to be told of a free share
 }
 
+// Stopped says that a socket does not read because of one of the throttles. Any goroutine.
+func (t *Throttles) Stopped() bool { return t.paused.Load() != nil }
+
 // MinShared is what a frame takes of Throttles.Shared, in bytes, if
 // it has less payload: its bookkeeping, so that frames without payload are
 // bounded, too.

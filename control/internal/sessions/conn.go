@@ -176,6 +176,15 @@ func (c *Conn) Stats() (stats.ConnStats, error) {
 	return st, err
 }
 
+// Unreleased is how many bytes of received messages are not released while these stop the
+// connection from reading, 0 while it reads.
+func (c *Conn) Unreleased() int64 {
+	if !c.throttles.Stopped() {
+		return 0
+	}
+	return c.throttles.Held()
+}
+
 // throttleStats are the throttles of the connection that have a limit.
 func (c *Conn) throttleStats() (list []stats.ThrottleStats) {
 	bytes := "bytes"
