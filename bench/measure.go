@@ -104,7 +104,8 @@ func (r *runner) start(ctx context.Context) error {
 		return fmt.Errorf("--loads: %w", err)
 	}
 	if r.counter, r.why = openCounter(); r.why != nil {
-		r.note("system calls are counted by the servers that count their own: %v", r.why)
+		r.note("%v", r.why)
+		r.note("system calls are shown for the servers that count their own")
 	}
 	var extra []string // an argument of storage servers
 	kind := "client"
