@@ -189,3 +189,20 @@ func TestACallBehindMessagesThatAreNotReleasedSaysSo(t *testing.T) {
 		}
 	})
 }
+
+func TestSendBehindTheEndOfALossyConnectionSaysWhatToDo(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		server := callServer(t, v, "SLS", nil)
+		conn := nodeOf(t, v, "client.1", "LC", 2).Dial(server)
+		if _, err := call(ctx, conn, typeUpper, "x"); err != nil {
+			t.Fatal(err)
+		}
+		first(t, ctx, server).MarkDown()
+		<-conn.Closed()
+		m := control.NewMessage(1, nil, nil)
+		if err := conn.Send(m); !errors.Is(err, control.ErrClosed) || !strings.Contains(err.Error(), "Connect makes another one") {
+			t.Errorf("Send: %v", err)
+		}
+		m.Release()
+	})
+}

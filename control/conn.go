@@ -76,6 +76,9 @@ func (c *Conn) sendError(err error) error {
 	case errors.Is(err, dataplane.ErrFrozen), errors.Is(err, dataplane.ErrDropped) && c.s.HandedOver():
 		return ErrHandedOver
 	case errors.Is(err, dataplane.ErrDropped):
+		if p := c.s.Policy(); p.Lossy && !p.Server && !c.s.MarkedDown() {
+			return errLossyOver
+		}
 		return ErrClosed
 	default:
 		return err

@@ -24,6 +24,8 @@ var (
 	ErrShutdown = sessions.ErrShutdown
 	// ErrClosed: the connection is over.
 	ErrClosed = fmt.Errorf("control: connection closed: %w", net.ErrClosed)
+	// errLossyOver is ErrClosed for a connection that we dialled and that a fault has ended.
+	errLossyOver = fmt.Errorf("%w: a lossy connection does not come back, Connect makes another one", ErrClosed)
 	// ErrMarkedDown: the user closed the connection.
 	ErrMarkedDown = sessions.ErrMarkedDown
 	// ErrReplaced: a newer connection of the same peer took the place of a
