@@ -31,7 +31,7 @@ var bounds = map[string]int{
 	"lines of bench":                      9000,
 	"lines of cmd":                        9300,
 	"lines of tests":                      86600,
-	"root of control, lines":              4200,
+	"root of control, lines":              4210,
 	"root of control, files":              35,
 	"root of control, files in a circle":  12,
 	"root of control, arrows back up":     20,
