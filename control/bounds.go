@@ -14,8 +14,8 @@ import (
 // Bound is one bound that a messenger keeps, whatever its peers do.
 type Bound struct {
 	// Name is the field of Config that sets it, such as QueueBytes or
-	// Limits.Data. Behind it stands " (share)", " (source)" or " (prefix)" if the
-	// bound is a part of that field. What begins with a package is its constant.
+	// Limits.Data. Behind it stands " (share)", " (reserve)", " (source)" or
+	// " (prefix)" if the bound is a part of that field. What begins with a package is its constant.
 	Name string `json:"name"`
 	// Value is in units of Unit; 0: there is no bound.
 	Value int64 `json:"value"`

@@ -147,14 +147,16 @@ type Config struct {
 	MaxPostings int
 	// SendBytes bounds the payload that all connections together hold for
 	// sending; 0: 1 GiB, negative: unlimited. Each connection may hold 1 MiB (a
-	// 64th of the bound, if that is less) even if the others hold all of it.
+	// 64th of the bound, if that is less) even if the others hold all of it, as long as
+	// these shares do not exceed the bound by more than a quarter.
 	SendBytes int64
 	// DispatchBytes bounds the payload of received messages that are neither
 	// released nor queued for sending, over all connections; 0: 100 MiB,
 	// negative: unlimited. A message counts dataplane.MinShared at least,
 	// one of which only a part has come counts that part. Each connection may
 	// hold 64 KiB (a 64th of the bound, if that is less) even if the others hold
-	// all of it.
+	// all of it, as long as these shares do not exceed the bound by more than a quarter.
+	// A compressed message waits while others hold more than the bound.
 	DispatchBytes int64
 	// ConnBytes bounds the same for each connection, of policies without a Bytes
 	// throttle of their own: the rest is left to others. A larger message passes alone.

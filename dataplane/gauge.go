@@ -19,7 +19,7 @@ type SendBudget struct {
 }
 
 // NewSendBudget makes a budget of limit bytes, 0: unlimited, of which each
-// connection may hold share bytes even if the others hold all of it.
+// connection may hold share bytes even if the others hold all of it, within Reserve.
 func NewSendBudget(limit, share int64) *SendBudget {
 	return &SendBudget{limit: max(limit, 0), share: share}
 }
