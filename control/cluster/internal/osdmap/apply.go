@@ -1,0 +1,263 @@
+package osdmap
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/crush"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// ErrSkipped: an incremental map does not belong to the next epoch of this cluster.
+var ErrSkipped = errors.New("osdmap: not the next epoch")
+
+// Incremental is the change from one epoch to the next.
+type Incremental struct {
+	FSID  [16]byte
+	Epoch uint32 // that it leads to
+
+	full   *Map // in place of all else; nil: there is none
+	flags  int32
+	maxOSD int32
+	crush  *crush.Map // nil: as before
+
+	pools    map[int64]*Pool
+	names    map[int64]string
+	oldPools []int64
+
+	ups        map[int32]wire.AddrVec
+	states     map[int32]uint32
+	weights    map[int32]uint32
+	affinities map[int32]uint32
+
+	pgTemp          map[PG][]int32 // an empty one is removed
+	primaryTemp     map[PG]int32   // as is Nobody
+	upmap           map[PG][]int32
+	upmapItems      map[PG][][2]int32
+	upmapPrimary    map[PG]int32
+	oldUpmap        []PG
+	oldUpmapItems   []PG
+	oldUpmapPrimary []PG
+}
+
+const incrementalVersion = 9
+
+// DecodeIncremental reads the change to the next epoch, and keeps none of p.
+func DecodeIncremental(p []byte) (*Incremental, error) {
+	n := &Incremental{}
+	client, rest, err := sections(p, 4)
+	if err == nil {
+		rest.U32() // the crc of the full map, which depends on how its writer encodes it
+		client.Envelope(incrementalVersion, func(version uint8, r *wire.Reader) {
+			if version < 8 {
+				r.Fail(fmt.Errorf("%w: version %d", wire.ErrVersion, version))
+				return
+			}
+			n.decode(r, version)
+		})
+		err = client.Err()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("incremental osdmap: %w", err)
+	}
+	return n, nil
+}
+
+// decode reads the section for clients.
+func (n *Incremental) decode(r *wire.Reader, version uint8) {
+	r.Copy(n.FSID[:])
+	n.Epoch = r.U32()
+	r.Skip(8) // modified
+	r.S64()   // the highest number of a pool
+	n.flags = r.S32()
+	full, tree := r.Blob(), r.Blob()
+	n.maxOSD = r.S32()
+	n.pools = mapOf(r, 8+6, r.S64, func() *Pool { return decodePool(r) })
+	n.names = mapOf(r, 8+4, r.S64, name(r))
+	n.oldPools = listOf(r, 8, r.S64)
+	n.ups = mapOf(r, 4+5, r.S32, r.AddrVec)
+	n.states = mapOf(r, 8, r.S32, r.U32)
+	n.weights = mapOf(r, 8, r.S32, r.U32)
+	n.pgTemp = mapOf(r, pgSize+4, pg(r), set(r))
+	n.primaryTemp = mapOf(r, pgSize+4, pg(r), r.S32)
+	n.affinities = mapOf(r, 8, r.S32, r.U32)
+	skipProfiles(r)
+	for range r.Count(4) { // profiles that are gone
+		if r.Blob(); r.Err() != nil {
+			return
+		}
+	}
+	n.upmap = mapOf(r, pgSize+4, pg(r), set(r))
+	n.oldUpmap = listOf(r, pgSize, pg(r))
+	n.upmapItems = mapOf(r, pgSize+4, pg(r), pairs(r))
+	n.oldUpmapItems = listOf(r, pgSize, pg(r))
+	skipSnaps(r)
+	skipSnaps(r)
+	r.Skip(2 * 8) // last changes
+	if version >= 9 {
+		n.upmapPrimary = mapOf(r, pgSize+4, pg(r), r.S32)
+		n.oldUpmapPrimary = listOf(r, pgSize, pg(r))
+	}
+	if r.Err() != nil {
+		return
+	}
+	if n.maxOSD > maxOSDs {
+		r.Fail(fmt.Errorf("%w: %d osds", wire.ErrMalformed, n.maxOSD))
+		return
+	}
+	var err error
+	if len(full) > 0 {
+		if n.full, err = Decode(full); err == nil && (n.full.FSID != n.FSID || n.full.Epoch != n.Epoch) {
+			err = fmt.Errorf("%w: the full map in it has epoch %d, not %d, or another cluster", wire.ErrMalformed, n.full.Epoch, n.Epoch)
+		}
+	}
+	if len(tree) > 0 && err == nil {
+		n.crush, err = crush.Decode(tree)
+	}
+	if err != nil {
+		r.Fail(err)
+	}
+}
+
+// Apply returns the map of the next epoch, and leaves m as it is. Errors wrap ErrSkipped, or
+// wire.ErrMalformed if there is no such map.
+func (n *Incremental) Apply(m *Map) (*Map, error) {
+	if n.FSID != m.FSID || n.Epoch != m.Epoch+1 {
+		return nil, fmt.Errorf("%w: %d of %x after %d of %x", ErrSkipped, n.Epoch, n.FSID, m.Epoch, m.FSID)
+	}
+	if n.full != nil {
+		return n.full, nil
+	}
+	next := *m
+	next.Epoch = n.Epoch
+	if n.flags >= 0 {
+		next.Flags = uint32(n.flags)
+	}
+	n.applyPools(&next)
+	if err := n.applyOSDs(&next.osds); err != nil {
+		return nil, err
+	}
+	next.pgTemp = changed(m.pgTemp, n.pgTemp, nil, func(v []int32) bool { return len(v) == 0 })
+	next.primaryTemp = changed(m.primaryTemp, n.primaryTemp, nil, func(v int32) bool { return v == Nobody })
+	next.upmap = changed(m.upmap, n.upmap, n.oldUpmap, nil)
+	next.upmapItems = changed(m.upmapItems, n.upmapItems, n.oldUpmapItems, nil)
+	next.upmapPrimary = changed(m.upmapPrimary, n.upmapPrimary, n.oldUpmapPrimary, nil)
+	if len(next.pools) > maxPools || len(next.names) > maxPools ||
+		len(next.pgTemp)+len(next.primaryTemp)+len(next.upmap)+len(next.upmapItems)+len(next.upmapPrimary) > maxExceptions {
+		return nil, fmt.Errorf("incremental osdmap: %w: more than %d pools or %d exceptions", wire.ErrMalformed, maxPools, maxExceptions)
+	}
+	if n.crush != nil {
+		next.crush = n.crush
+	}
+	next.tables = next.newTables(m)
+	return &next, nil
+}
+
+// changed returns m with the entries of set, and without those of old and those that are gone.
+func changed[K comparable, V any](m, set map[K]V, old []K, gone func(V) bool) map[K]V {
+	if len(set)+len(old) == 0 {
+		return m
+	}
+	m = maps.Clone(m)
+	if m == nil {
+		m = make(map[K]V, len(set))
+	}
+	for k, v := range set {
+		if m[k] = v; gone != nil && gone(v) {
+			delete(m, k)
+		}
+	}
+	for _, k := range old {
+		delete(m, k)
+	}
+	return m
+}
+
+func (n *Incremental) applyPools(m *Map) {
+	m.pools = changed(m.pools, n.pools, n.oldPools, nil)
+	m.names = changed(m.names, n.names, n.oldPools, nil)
+	if len(n.names)+len(n.oldPools) > 0 {
+		m.index()
+	}
+}
+
+func (n *Incremental) applyOSDs(o *osds) error {
+	if n.maxOSD >= 0 {
+		o.resize(int(n.maxOSD))
+	}
+	known := func(osd int32) error {
+		if osd < 0 || int(osd) >= len(o.states) {
+			return fmt.Errorf("incremental osdmap: %w: osd.%d of %d", wire.ErrMalformed, osd, len(o.states))
+		}
+		return nil
+	}
+	if len(n.weights)+len(n.states)+len(n.ups) > 0 {
+		o.states, o.weights, o.addrs = slices.Clone(o.states), slices.Clone(o.weights), slices.Clone(o.addrs)
+	}
+	o.affinity = slices.Clone(o.affinity)
+	for osd, weight := range n.weights {
+		if err := known(osd); err != nil {
+			return err
+		}
+		if o.weights[osd] = weight; weight != 0 {
+			o.states[osd] &^= stateAutoOut | stateNew
+		}
+	}
+	for osd, affinity := range n.affinities {
+		if err := known(osd); err != nil {
+			return err
+		}
+		if o.affinity == nil {
+			o.affinity = slices.Repeat([]uint32{wholeWeight}, len(o.states))
+		}
+		o.affinity[osd] = affinity
+	}
+	for osd, bits := range n.states {
+		if err := known(osd); err != nil {
+			return err
+		}
+		o.toggle(osd, bits)
+	}
+	for osd, addrs := range n.ups {
+		if err := known(osd); err != nil {
+			return err
+		}
+		o.states[osd] = (o.states[osd] | stateExists | stateUp) &^ stateStop
+		o.addrs[osd] = addrs
+	}
+	return nil
+}
+
+// toggle changes bits of a state; 0 stands for up. An OSD that ceases to exist loses all it has.
+func (o *osds) toggle(osd int32, bits uint32) {
+	if bits == 0 {
+		bits = stateUp
+	}
+	if o.states[osd]&bits&stateExists == 0 {
+		o.states[osd] ^= bits
+		return
+	}
+	o.states[osd], o.addrs[osd] = 0, nil
+	if o.affinity != nil {
+		o.affinity[osd] = wholeWeight
+	}
+}
+
+// resize cuts off OSDs, or adds some that do not exist.
+func (o *osds) resize(n int) {
+	o.states, o.weights, o.addrs = resized(o.states, n, 0), resized(o.weights, n, 0), resized(o.addrs, n, nil)
+	if o.affinity != nil {
+		o.affinity = resized(o.affinity, n, wholeWeight)
+	}
+}
+
+// resized returns a copy of n elements.
+func resized[V any](s []V, n int, more V) []V {
+	s = slices.Clone(s[:min(len(s), n)])
+	for len(s) < n {
+		s = append(s, more)
+	}
+	return s
+}

@@ -1,0 +1,55 @@
+package osdmap
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/crush"
+)
+
+// Beside these: crushtool --test and osdmaptool --test-map-pgs on the files that
+// RINGMSGR_BENCH_MAPS=DIR has written there.
+func BenchmarkPlacement(b *testing.B) {
+	const groups = 1 << 15
+	for _, n := range []int{10, 1000, 10000} {
+		m, whole := cluster(b, n, groups)
+		if dir := os.Getenv("RINGMSGR_BENCH_MAPS"); dir != "" {
+			blob := tree(rand.New(rand.NewPCG(1, 2)), n, max(n/10, 3), max(n/100, 1), true)
+			for name, p := range map[string][]byte{"osdmap": whole, "crush": blob} {
+				if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.%s", n, name)), p, 0o644); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		b.Run(fmt.Sprintf("osds=%d/crush", n), func(b *testing.B) {
+			b.ReportAllocs()
+			var w crush.Work
+			var out [3]int32
+			for i := range b.N {
+				m.crush.Do(&w, 0, uint32(i), 1, m.osds.weights, out[:])
+			}
+		})
+		var s Scratch
+		computed := *m
+		computed.tables = nil
+		b.Run(fmt.Sprintf("osds=%d/computed", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for i := range b.N {
+				computed.Place(&s, PG{1, uint32(i) % groups})
+			}
+		})
+		b.Run(fmt.Sprintf("osds=%d/kept", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for seed := range uint32(groups) {
+				m.Place(&s, PG{1, seed})
+			}
+			b.ResetTimer()
+			for i := range b.N {
+				m.Place(&s, PG{1, uint32(i) % groups})
+			}
+		})
+	}
+}

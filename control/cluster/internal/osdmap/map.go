@@ -1,0 +1,312 @@
+package osdmap
+
+import (
+	"fmt"
+	"hash/crc32"
+	"math"
+	"slices"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/crush"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// Bounds of a map, however many incremental ones lead to it. Clusters have a tenth of it.
+const (
+	maxOSDs       = 1 << 18
+	maxPools      = 1 << 16
+	maxName       = 1 << 12 // bytes of the name of a pool
+	maxExceptions = 1 << 20 // placement groups with an exception
+)
+
+// maxSet is the most OSDs of one placement group, and exceptions for one.
+const maxSet = crush.MaxResult
+
+// PG is a placement group: a pool, and a number below the pool's number of groups.
+type PG struct {
+	Pool int64
+	Seed uint32
+}
+
+// String is the usual form.
+func (p PG) String() string { return fmt.Sprintf("%d.%x", p.Pool, p.Seed) }
+
+// Map is the map of one epoch. It does not change, and any goroutine may use it.
+type Map struct {
+	FSID  [16]byte
+	Epoch uint32
+	Flags uint32
+
+	pools map[int64]*Pool
+	names map[int64]string // of pools
+	ids   map[string]int64 // of pools, by name
+	osds  osds
+	crush *crush.Map
+	// Exceptions for single placement groups. Vectors have at most maxSet elements.
+	pgTemp       map[PG][]int32
+	primaryTemp  map[PG]int32
+	upmap        map[PG][]int32
+	upmapItems   map[PG][][2]int32 // from, to
+	upmapPrimary map[PG]int32
+	tables       map[int64]*table // by pool
+}
+
+// osds is what a map has of each OSD: slices of the same length.
+type osds struct {
+	states   []uint32
+	weights  []uint32 // in 1/0x10000
+	addrs    []wire.AddrVec
+	affinity []uint32 // in 1/0x10000; nil: all of them the most
+}
+
+// Bits of states.
+const (
+	stateExists  = 1 << 0
+	stateUp      = 1 << 1
+	stateAutoOut = 1 << 2
+	stateNew     = 1 << 3
+	stateStop    = 1 << 12 // it is to stop
+
+	wholeWeight = 0x10000 // and affinity
+)
+
+// Pool returns a pool; nil: there is none.
+func (m *Map) Pool(id int64) *Pool { return m.pools[id] }
+
+// PoolID returns the number of a pool; false: there is none of this name.
+func (m *Map) PoolID(name string) (int64, bool) {
+	id, ok := m.ids[name]
+	return id, ok && m.pools[id] != nil
+}
+
+// Addrs returns the addresses of an OSD for clients, not to be changed; nil if it is not up.
+func (m *Map) Addrs(osd int32) wire.AddrVec {
+	if !m.has(osd, stateExists|stateUp) {
+		return nil
+	}
+	return m.osds.addrs[osd]
+}
+
+// has says whether the state of an OSD has all these bits.
+func (m *Map) has(osd int32, bits uint32) bool {
+	return osd >= 0 && int(osd) < len(m.osds.states) && m.osds.states[osd]&bits == bits
+}
+
+// Decode reads a whole map, and keeps none of p.
+func Decode(p []byte) (*Map, error) {
+	m := &Map{}
+	client, _, err := sections(p, 0)
+	if err == nil {
+		client.Envelope(clientVersion, func(version uint8, r *wire.Reader) {
+			if version < 9 {
+				r.Fail(fmt.Errorf("%w: version %d", wire.ErrVersion, version))
+				return
+			}
+			m.decode(r, version)
+		})
+		err = client.Err()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("osdmap: %w", err)
+	}
+	m.index()
+	m.tables = m.newTables(nil)
+	return m, nil
+}
+
+const (
+	outerVersion  = 8 // of both kinds of map
+	clientVersion = 10
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// sections opens the outer section of a map, whose crc it checks: it covers all but itself. It
+// returns a reader at the section for clients, and one of the behind bytes that follow the crc.
+func sections(p []byte, behind int) (client, rest *wire.Reader, err error) {
+	const head = 6
+	r := wire.NewReader(p)
+	size := 0
+	r.Envelope(outerVersion, func(version uint8, r *wire.Reader) {
+		if version < 7 {
+			r.Fail(fmt.Errorf("%w: version %d", wire.ErrVersion, version))
+		}
+		all := r.Len()
+		for range 2 { // for clients, and for OSDs
+			r.Envelope(math.MaxUint8, func(uint8, *wire.Reader) {})
+		}
+		size = all - r.Len()
+		want := r.U32()
+		if rest = wire.NewReader(r.Bytes(behind)); r.Err() != nil {
+			return
+		}
+		sum := crc32.Update(crc32.Checksum(p[:head+size], castagnoli), castagnoli, p[head+size+4:head+all])
+		if ^sum != want {
+			r.Fail(fmt.Errorf("%w: crc %#x, want %#x", wire.ErrMalformed, ^sum, want))
+		}
+	})
+	if r.Len() > 0 {
+		r.Fail(fmt.Errorf("%w: %d bytes behind the map", wire.ErrMalformed, r.Len()))
+	}
+	if err := r.Err(); err != nil {
+		return nil, nil, err
+	}
+	return wire.NewReader(p[head : head+size]), rest, nil
+}
+
+// decode reads the section for clients.
+func (m *Map) decode(r *wire.Reader, version uint8) {
+	r.Copy(m.FSID[:])
+	m.Epoch = r.U32()
+	r.Skip(2 * 8) // created, modified
+	m.pools = mapOf(r, 8+6, r.S64, func() *Pool { return decodePool(r) })
+	m.names = mapOf(r, 8+4, r.S64, name(r))
+	r.S32() // the highest number of a pool
+	m.Flags = r.U32()
+	n := r.S32()
+	o := &m.osds
+	o.states, o.weights = r.U32s(), r.U32s()
+	o.addrs = listOf(r, 5, r.AddrVec)
+	m.pgTemp = mapOf(r, pgSize+4, pg(r), set(r))
+	m.primaryTemp = mapOf(r, pgSize+4, pg(r), r.S32)
+	o.affinity = r.U32s()
+	blob := r.Blob()
+	skipProfiles(r)
+	m.upmap = mapOf(r, pgSize+4, pg(r), set(r))
+	m.upmapItems = mapOf(r, pgSize+4, pg(r), pairs(r))
+	r.U32() // version of the crush map
+	skipSnaps(r)
+	skipSnaps(r)
+	r.Skip(2 * 8) // last changes
+	if version >= 10 {
+		m.upmapPrimary = mapOf(r, pgSize+4, pg(r), r.S32)
+	}
+	if r.Err() != nil {
+		return
+	}
+	if k := len(o.states); n < 0 || n > maxOSDs || k != int(n) || len(o.weights) != k || len(o.addrs) != k ||
+		o.affinity != nil && len(o.affinity) != k {
+		r.Fail(fmt.Errorf("%w: %d osds, %d states, %d weights, %d addresses, %d affinities", wire.ErrMalformed,
+			n, k, len(o.weights), len(o.addrs), len(o.affinity)))
+		return
+	}
+	var err error
+	if m.crush, err = crush.Decode(blob); err != nil {
+		r.Fail(err)
+	}
+}
+
+// index makes what is found by the names of pools. Of two with one name the first is found.
+func (m *Map) index() {
+	m.ids = make(map[string]int64, len(m.names))
+	for id, name := range m.names {
+		if other, ok := m.ids[name]; !ok || id < other {
+			m.ids[name] = id
+		}
+	}
+}
+
+// mapOf reads a map, of which each entry has at least size bytes; nil: it is empty.
+func mapOf[K comparable, V any](r *wire.Reader, size int, key func() K, value func() V) map[K]V {
+	var out map[K]V
+	for range r.Count(size) {
+		k := key()
+		v := value()
+		if r.Err() != nil {
+			break
+		}
+		if out == nil {
+			out = make(map[K]V)
+		}
+		out[k] = v
+	}
+	return out
+}
+
+// listOf reads a list whose elements have at least size bytes.
+func listOf[V any](r *wire.Reader, size int, value func() V) []V {
+	var out []V
+	for range r.Count(size) {
+		if v := value(); r.Err() == nil {
+			out = append(out, v)
+			continue
+		}
+		break
+	}
+	return slices.Clip(out)
+}
+
+// name reads names of pools.
+func name(r *wire.Reader) func() string {
+	return func() string {
+		b := r.Blob()
+		if len(b) > maxName {
+			r.Fail(fmt.Errorf("%w: name of %d bytes", wire.ErrMalformed, len(b)))
+			return ""
+		}
+		return string(b)
+	}
+}
+
+const pgSize = 17
+
+// pg reads placement groups.
+func pg(r *wire.Reader) func() PG {
+	return func() PG {
+		r.U8() // version
+		g := PG{Pool: r.S64(), Seed: r.U32()}
+		r.S32() // a preferred OSD, of old
+		return g
+	}
+}
+
+// set reads the OSDs of one placement group.
+func set(r *wire.Reader) func() []int32 {
+	return func() []int32 { return atMost(r, listOf(r, 4, r.S32)) }
+}
+
+// pairs reads the pairs of OSDs that are exchanged in one placement group.
+func pairs(r *wire.Reader) func() [][2]int32 {
+	return func() [][2]int32 {
+		return atMost(r, listOf(r, 8, func() [2]int32 { return [2]int32{r.S32(), r.S32()} }))
+	}
+}
+
+func atMost[V any](r *wire.Reader, list []V) []V {
+	if len(list) > maxSet {
+		r.Fail(fmt.Errorf("%w: %d osds of one placement group", wire.ErrMalformed, len(list)))
+	}
+	return list
+}
+
+// skip passes over a section.
+func skip(r *wire.Reader) { r.Envelope(math.MaxUint8, func(uint8, *wire.Reader) {}) }
+
+// skipStrings passes over a map of strings to strings.
+func skipStrings(r *wire.Reader) {
+	for range r.Count(8) {
+		r.Blob()
+		if r.Blob(); r.Err() != nil {
+			return
+		}
+	}
+}
+
+// skipProfiles passes over profiles of erasure codes, which clients do not need.
+func skipProfiles(r *wire.Reader) {
+	for range r.Count(8) {
+		r.Blob()
+		if skipStrings(r); r.Err() != nil {
+			return
+		}
+	}
+}
+
+// skipSnaps passes over the intervals of removed snapshots of pools.
+func skipSnaps(r *wire.Reader) {
+	for range r.Count(12) {
+		r.S64()
+		if r.Skip(16 * r.Count(16)); r.Err() != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package osdmap
+
+import "github.com/ringmsgr/ringmsgr/control/cluster/internal/crush"
+
+// Hashes of names.
+const (
+	hashLinux    = 1
+	hashRjenkins = 2
+)
+
+// Locate returns the placement group of an object, and the hash of its name. The pool is one
+// of m. If the object has a locator key, that stands in the place of its name.
+func (m *Map) Locate(pool int64, namespace, name string) (PG, uint32) {
+	p := m.pools[pool]
+	var hash uint32
+	if namespace == "" {
+		hash = hashName(p.objectHash, name)
+	} else {
+		var buf [256]byte
+		text := append(append(buf[:0], namespace...), 0x1f)
+		hash = hashName(p.objectHash, append(text, name...))
+	}
+	return PG{Pool: pool, Seed: stableMod(hash, p.pgNum)}, hash
+}
+
+func hashName[T string | []byte](kind uint8, name T) uint32 {
+	switch kind {
+	case hashRjenkins:
+		return crush.HashName(name)
+	case hashLinux:
+		var h uint32
+		for i := range len(name) {
+			c := uint32(name[i])
+			h = (h + c<<4 + c>>4) * 11
+		}
+		return h
+	}
+	return 1<<32 - 1
+}

@@ -1,0 +1,427 @@
+package osdmap
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/crush"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// cluster is a map of n OSDs in hosts of ten, as new clusters make it, with one pool of size 3.
+func cluster(t testing.TB, n int, pgs uint32) (*Map, []byte) {
+	t.Helper()
+	blob := tree(rand.New(rand.NewPCG(1, 2)), n, max(n/10, 3), max(n/100, 1), true)
+	m := &Map{Epoch: 1, names: map[int64]string{1: "data"}, pools: map[int64]*Pool{1: {
+		kind: poolReplicated, size: 3, pgNum: pgs, pgpNum: pgs, objectHash: hashRjenkins, flags: poolHashed, readTier: -1, writeTier: -1,
+	}}}
+	m.osds.resize(n)
+	for i := range n {
+		m.osds.states[i], m.osds.weights[i] = stateExists|stateUp, wholeWeight
+	}
+	whole := encodeMap(m, blob)
+	m, err := Decode(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, whole
+}
+
+// with applies a change to m.
+func with(t *testing.T, m *Map, n Incremental) *Map {
+	t.Helper()
+	n.Epoch, n.FSID = m.Epoch+1, m.FSID
+	n.flags, n.maxOSD = -1, max(n.maxOSD, -1)
+	if n.maxOSD == 0 {
+		n.maxOSD = -1
+	}
+	next, err := n.Apply(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return next
+}
+
+// A new map computes again what may have changed, and nothing else: the groups of an OSD
+// that goes out, those that missed one which comes in, and all of a pool that is placed otherwise.
+func TestANewMapKeepsThePlacementsThatItDoesNotChange(t *testing.T) {
+	t.Parallel()
+	const groups = 256
+	m, _ := cluster(t, 100, groups)
+	var s, fresh Scratch
+	kept := func(m *Map) (n int) {
+		for seed := range m.pools[1].pgpNum {
+			if _, ok := m.tables[1].get(seed, s.up[:]); ok {
+				n++
+			}
+		}
+		return n
+	}
+	having := func(osd int32) (n int) {
+		for seed := range uint32(groups) {
+			if slices.Contains(m.Place(&s, PG{1, seed}).Up, osd) {
+				n++
+			}
+		}
+		return n
+	}
+	fill := func(m *Map) {
+		other := *m
+		other.tables = nil
+		for seed := range m.pools[1].pgNum {
+			if got, want := line(m, &s, PG{1, seed}), line(&other, &fresh, PG{1, seed}); got != want {
+				t.Errorf("kept: %s, computed: %s", got, want)
+			}
+		}
+	}
+	fill(m)
+	for _, c := range []struct {
+		what   string
+		change Incremental
+		least  int
+		most   int
+	}{
+		{"one down", Incremental{states: map[int32]uint32{7: stateUp}}, groups, groups},
+		{"one up", Incremental{ups: map[int32]wire.AddrVec{7: nil}}, groups, groups},
+		{"a temporary set", Incremental{pgTemp: map[PG][]int32{{1, 3}: {1, 2}}}, groups, groups},
+		{"one out", Incremental{weights: map[int32]uint32{7: 0}}, groups - having(7), groups - having(7)},
+		{"one in", Incremental{weights: map[int32]uint32{7: wholeWeight}}, groups / 2, groups - 1},
+		{"more OSDs", Incremental{maxOSD: 200}, groups, groups},
+		{"more groups in the old places", Incremental{pools: map[int64]*Pool{1: pool(m, func(p *Pool) { p.pgNum *= 2 })}}, groups, groups},
+		{"another size", Incremental{pools: map[int64]*Pool{1: pool(m, func(p *Pool) { p.size = 2 })}}, 0, 0},
+		{"other places", Incremental{pools: map[int64]*Pool{1: pool(m, func(p *Pool) { p.pgpNum /= 2 })}}, 0, 0},
+		{"no pool", Incremental{oldPools: []int64{1}, pools: map[int64]*Pool{2: m.pools[1]}}, 0, 0},
+	} {
+		m = with(t, m, c.change)
+		if m.pools[1] == nil {
+			if got := m.Place(&s, PG{1, 1}); got.Primary != Nobody || len(got.Acting) != 0 {
+				t.Errorf("%s: %v", c.what, got)
+			}
+			break
+		}
+		if n := kept(m); n < c.least || n > c.most {
+			t.Errorf("%s: %d placements are kept, want %d to %d", c.what, n, c.least, c.most)
+		}
+		fill(m)
+	}
+}
+
+func pool(m *Map, change func(*Pool)) *Pool {
+	p := *m.pools[1]
+	change(&p)
+	return &p
+}
+
+func TestAPlacementAllocatesNothing(t *testing.T) {
+	for _, name := range []string{"reef-tweak", "tentacle-msr", "tentacle-ecopt", "pacific-args"} {
+		m := decoded(t, name)
+		s := new(Scratch)
+		var groups []PG
+		for id, p := range m.pools {
+			for seed := range p.pgNum {
+				groups = append(groups, PG{id, seed})
+			}
+		}
+		i := 0
+		one := func() {
+			g := groups[i%len(groups)]
+			m.Place(s, g)
+			m.Locate(g.Pool, "namespace", "an object of some length")
+			i++
+		}
+		for range groups {
+			one()
+		}
+		if n := testing.AllocsPerRun(100, one); n != 0 {
+			t.Errorf("%s, kept: %v allocations", name, n)
+		}
+		m.tables = nil
+		if n := testing.AllocsPerRun(100, one); n != 0 {
+			t.Errorf("%s, computed: %v allocations", name, n)
+		}
+	}
+}
+
+// Any number of goroutines may place: with the race detector, each sees whole rows.
+func TestGoroutinesShareWhatAMapKeeps(t *testing.T) {
+	t.Parallel()
+	m, _ := cluster(t, 30, 64)
+	var s Scratch
+	var want [64]string
+	for seed := range want {
+		other := *m
+		other.tables = nil
+		want[seed] = line(&other, &s, PG{1, uint32(seed)})
+	}
+	done := make(chan string)
+	for range 4 {
+		go func() {
+			var s Scratch
+			bad := ""
+			for seed := range want {
+				if got := line(m, &s, PG{1, uint32(seed)}); got != want[seed] {
+					bad = got
+				}
+			}
+			done <- bad
+		}()
+	}
+	for range 4 {
+		if bad := <-done; bad != "" {
+			t.Error(bad)
+		}
+	}
+}
+
+// The shard of an operation is the place of the primary. Where the cluster has some shards that are never primary,
+// temporary sets have the others first.
+func TestTheShardIsThatOfThePrimary(t *testing.T) {
+	t.Parallel()
+	m := decoded(t, "tentacle-ecopt")
+	var s Scratch
+	for g, want := range map[PG]int8{
+		{1, 0}: -1, // replicated
+		{4, 0}: 0, {4, 1}: 0, {4, 5}: 2, {4, 6}: 2, {4, 7}: 0,
+	} {
+		if got := m.Place(&s, g); got.Shard != want {
+			t.Errorf("%v: %+v, want shard %d", g, got, want)
+		}
+	}
+	p := m.pools[4]
+	if got := p.shard([]int32{5, 5, 5}, 5); got != 0 {
+		t.Errorf("shard %d", got)
+	}
+	if got := p.shard([]int32{9, 5, 5}, 5); got != 2 { // 1 is never primary
+		t.Errorf("shard %d", got)
+	}
+	if got := p.shard([]int32{9, 5, 7}, 8); got != -1 {
+		t.Errorf("shard %d", got)
+	}
+}
+
+// reseal corrects the crc of a map after a change. behind is 4 for an incremental one.
+func reseal(p []byte) []byte {
+	if len(p) < 6 {
+		return p
+	}
+	r := wire.NewReader(p[6:])
+	r.Skip(2)
+	r.Blob()
+	r.Skip(2)
+	r.Blob()
+	if r.Len() < 4 {
+		return p
+	}
+	at := len(p) - r.Len()
+	sum := crc32.Update(crc32.Checksum(p[:at], castagnoli), castagnoli, p[at+4:])
+	binary.LittleEndian.PutUint32(p[at:], ^sum)
+	return p
+}
+
+func TestMalformedMapsAreRefused(t *testing.T) {
+	t.Parallel()
+	m, whole := cluster(t, 5, 8)
+	if _, err := Decode(whole); err != nil {
+		t.Fatal(err)
+	}
+	changed := bytes.Clone(whole)
+	changed[100] ^= 1
+	for name, p := range map[string][]byte{
+		"empty":           nil,
+		"cut":             whole[:len(whole)-1],
+		"crc":             changed,
+		"more behind":     append(bytes.Clone(whole), 0),
+		"a newer one":     append([]byte{9, 9}, whole[2:]...),
+		"an older one":    append([]byte{6, 6}, whole[2:]...),
+		"an older client": reseal(append(append(bytes.Clone(whole[:6]), 8, 1), whole[8:]...)),
+	} {
+		if _, err := Decode(p); !errors.Is(err, wire.ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// What a map claims to have is not there, or is more than a map may have.
+	blob := tree(rand.New(rand.NewPCG(1, 2)), 5, 3, 1, true)
+	for name, change := range map[string]func(m *Map){
+		"a set of 256":       func(m *Map) { m.pgTemp = map[PG][]int32{{1, 1}: make([]int32, maxSet+1)} },
+		"256 exchanges":      func(m *Map) { m.upmapItems = map[PG][][2]int32{{1, 1}: make([][2]int32, maxSet+1)} },
+		"no groups":          func(m *Map) { m.pools = map[int64]*Pool{1: pool(m, func(p *Pool) { p.pgNum = 0 })} },
+		"no places":          func(m *Map) { m.pools = map[int64]*Pool{1: pool(m, func(p *Pool) { p.pgpNum = 0 })} },
+		"a kind of pool":     func(m *Map) { m.pools = map[int64]*Pool{1: pool(m, func(p *Pool) { p.kind = 2 })} },
+		"a long name":        func(m *Map) { m.names = map[int64]string{1: string(make([]byte, maxName+1))} },
+		"too few affinities": func(m *Map) { m.osds.affinity = make([]uint32, 4) },
+	} {
+		bad := *m
+		change(&bad)
+		if _, err := Decode(encodeMap(&bad, blob)); !errors.Is(err, wire.ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := Decode(encodeMap(m, blob[:50])); !errors.Is(err, wire.ErrMalformed) {
+		t.Errorf("half a crush map: %v", err)
+	}
+	large := *m
+	large.pools = map[int64]*Pool{1: pool(m, func(p *Pool) { p.pgNum, p.pgpNum = 1<<32-1, 1<<32-1 })}
+	got, err := Decode(encodeMap(&large, blob))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s Scratch
+	if got.tables[1] != nil || len(got.Place(&s, PG{1, 1<<32 - 2}).Up) != 3 {
+		t.Error("a pool of four billion groups is kept, or nowhere")
+	}
+}
+
+func TestIncrementalMapsThatFitNoMapAreRefused(t *testing.T) {
+	t.Parallel()
+	m, _ := cluster(t, 5, 8)
+	many := make(map[PG]int32, maxExceptions+1)
+	for i := range uint32(maxExceptions + 1) {
+		many[PG{1, i}] = 1
+	}
+	for name, n := range map[string]Incremental{
+		"weight of an unknown osd":   {weights: map[int32]uint32{5: 1}},
+		"state of an unknown osd":    {states: map[int32]uint32{-1: 1}},
+		"affinity of an unknown osd": {affinities: map[int32]uint32{1 << 30: 1}},
+		"an unknown osd is up":       {ups: map[int32]wire.AddrVec{99: nil}},
+		"a million exceptions":       {primaryTemp: many},
+	} {
+		n.Epoch, n.flags, n.maxOSD = 2, -1, -1
+		if _, err := n.Apply(m); !errors.Is(err, wire.ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, n := range map[string]Incremental{"same epoch": {Epoch: 1}, "gap": {Epoch: 3}, "other cluster": {Epoch: 2, FSID: [16]byte{9}}} {
+		if _, err := n.Apply(m); !errors.Is(err, ErrSkipped) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// It changes nothing of the map that it is applied to.
+	before := fmt.Sprintf("%+v", plain(m))
+	with(t, m, Incremental{
+		weights: map[int32]uint32{1: 1}, states: map[int32]uint32{2: 1}, ups: map[int32]wire.AddrVec{3: nil}, affinities: map[int32]uint32{4: 1},
+		oldPools: []int64{1}, names: map[int64]string{2: "b"}, upmap: map[PG][]int32{{1, 1}: {1}}, maxOSD: 7,
+	})
+	if after := fmt.Sprintf("%+v", plain(m)); after != before {
+		t.Errorf("changed from %s to %s", before, after)
+	}
+	// An OSD that the cluster took out by itself is not so any more once it has a weight.
+	auto := with(t, m, Incremental{states: map[int32]uint32{1: stateAutoOut | stateNew}, weights: map[int32]uint32{1: 0}})
+	if !auto.has(1, stateAutoOut) || with(t, auto, Incremental{weights: map[int32]uint32{1: 1}}).osds.states[1] != stateExists|stateUp {
+		t.Errorf("states %v", auto.osds.states)
+	}
+}
+
+// bounded fails unless f allocates in proportion to n bytes of input.
+func bounded(t *testing.T, n int, f func()) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > uint64(128*n+(2<<20)) {
+		t.Fatalf("%d bytes of input took %d", n, used)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	paths, _ := filepath.Glob("testdata/*.osdmap.gz")
+	for _, path := range paths {
+		if p := unzip(f, path); len(p) < 20000 {
+			f.Add(p, uint32(1))
+		}
+	}
+	f.Fuzz(func(t *testing.T, p []byte, seed uint32) {
+		p = reseal(bytes.Clone(p))
+		var m *Map
+		var err error
+		bounded(t, len(p), func() { m, err = Decode(p) })
+		if err != nil {
+			if !errors.Is(err, wire.ErrMalformed) {
+				t.Fatal(err)
+			}
+			return
+		}
+		placeAll(t, m, seed)
+	})
+}
+
+// placeAll places a group of each pool, and holds the result against the map.
+func placeAll(t *testing.T, m *Map, seed uint32) {
+	var s Scratch
+	n := 0
+	for id, p := range m.pools {
+		if n++; n > 3 {
+			break
+		}
+		g := PG{id, stableMod(seed, p.pgNum)}
+		first := m.Place(&s, g)
+		for _, osd := range slices.Concat(first.Up, first.Acting) {
+			if osd != crush.None && m.Addrs(osd) == nil && !m.has(osd, stateExists|stateUp) {
+				t.Fatalf("%v: %+v: osd.%d is not up", g, first, osd)
+			}
+		}
+		text := fmt.Sprint(first)
+		if again := fmt.Sprint(m.Place(&s, g)); again != text {
+			t.Fatalf("%v: %s, then %s", g, text, again)
+		}
+		m.Addrs(first.Primary)
+	}
+}
+
+func FuzzIncremental(f *testing.F) {
+	var m *Map
+	lines := bufio.NewReader(bytes.NewReader(unzip(f, "testdata/chain-tentacle.jsonl.gz")))
+	for n := 0; ; n++ {
+		text, err := lines.ReadBytes('\n')
+		if err != nil {
+			break
+		}
+		var l struct{ Inc, Full []byte }
+		if err := json.Unmarshal(text, &l); err != nil {
+			f.Fatal(err)
+		}
+		if n == 100 {
+			if m, err = Decode(l.Full); err != nil {
+				f.Fatal(err)
+			}
+		}
+		if n%20 == 1 {
+			f.Add(l.Inc, uint32(n))
+		}
+	}
+	f.Fuzz(func(t *testing.T, p []byte, seed uint32) {
+		p = reseal(bytes.Clone(p))
+		var n *Incremental
+		var err error
+		bounded(t, len(p), func() { n, err = DecodeIncremental(p) })
+		if err != nil {
+			if !errors.Is(err, wire.ErrMalformed) {
+				t.Fatal(err)
+			}
+			return
+		}
+		at := *m
+		at.FSID, at.Epoch = n.FSID, n.Epoch-1
+		before := plain(&at)
+		next, err := n.Apply(&at)
+		if err == nil {
+			placeAll(t, next, seed)
+		} else if !errors.Is(err, wire.ErrMalformed) {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(plain(&at), before) {
+			t.Fatal("the map before has changed")
+		}
+	})
+}

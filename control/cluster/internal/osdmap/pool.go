@@ -1,0 +1,126 @@
+package osdmap
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// Flags of pools.
+const (
+	poolHashed    = 1 << 0  // the pool's number is hashed with that of the placement group
+	poolECOptimal = 1 << 19 // some shards are never primary
+)
+
+// Pool is a pool of one epoch. It does not change.
+type Pool struct {
+	size       uint8 // OSDs of a placement group
+	pgNum      uint32
+	flags      uint64
+	readTier   int64 // pool where reads go; -1: this one
+	writeTier  int64 // and writes
+	kind       uint8 // replicated or erasure
+	rule       uint8 // of the CRUSH map
+	objectHash uint8
+	pgpNum     uint32 // at most as many different placements
+	// nonPrimary are the shards that are never primary, by bit.
+	nonPrimary [2]uint64
+}
+
+const (
+	poolReplicated = 1
+	poolErasure    = 3
+)
+
+const poolVersion = 32
+
+// decodePool reads pg_pool_t.
+func decodePool(r *wire.Reader) *Pool {
+	p := &Pool{}
+	r.Envelope(poolVersion, func(version uint8, r *wire.Reader) {
+		p.kind, p.size, p.rule, p.objectHash = r.U8(), r.U8(), r.U8(), r.U8()
+		p.pgNum, p.pgpNum = r.U32(), r.U32()
+		r.Skip(4 + 4 + 4 + 8 + 4)  // localized groups, last change, newest snapshot and its epoch
+		for range r.Count(8 + 6) { // snapshots
+			r.U64()
+			if skip(r); r.Err() != nil {
+				return
+			}
+		}
+		r.Skip(16 * r.Count(16)) // removed snapshots
+		r.U64()                  // owner
+		p.flags = r.U64()
+		r.U32()                // crash replay
+		r.Skip(1 + 8 + 8)      // least size, quotas
+		r.Skip(8 * r.Count(8)) // tiers
+		r.Skip(8 + 1)          // tier of, cache mode
+		p.readTier, p.writeTier = r.S64(), r.S64()
+		if version < 31 {
+			return // all that follows is for others
+		}
+		skipStrings(r) // properties
+		skip(r)        // parameters of hit sets
+		r.Skip(4 + 4 + 4 + 8 + 8 + 4*4)
+		r.Blob() // profile of the erasure code
+		r.Skip(4 + 4 + 8 + 4 + 4 + 1 + 1 + 4 + 4)
+		skip(r) // options
+		r.U32()
+		for range r.Count(8) { // applications
+			r.Blob()
+			if skipStrings(r); r.Err() != nil {
+				return
+			}
+		}
+		r.Skip(8 + 4 + 4 + 4 + 4 + 4 + 4 + 1) // created, numbers of groups that are aimed at, forced resend, autoscaling
+		skip(r)                               // the last merge
+		if r.Bool() {                         // stretched over sites
+			r.Skip(4 * 4)
+		}
+		if version >= 32 {
+			p.nonPrimary = [2]uint64{varint(r), varint(r)}
+		}
+	})
+	if r.Err() == nil && (p.pgNum == 0 || p.pgpNum == 0 || p.kind != poolReplicated && p.kind != poolErasure) {
+		r.Fail(fmt.Errorf("%w: pool of type %d with %d placement groups, placed as %d", wire.ErrMalformed, p.kind, p.pgNum, p.pgpNum))
+	}
+	return p
+}
+
+// varint reads 7 bits a byte, the lowest first.
+func varint(r *wire.Reader) uint64 {
+	var v uint64
+	for shift := 0; shift < 64; shift += 7 {
+		b := r.U8()
+		if v |= uint64(b&0x7f) << shift; b < 0x80 {
+			break
+		}
+	}
+	return v
+}
+
+// Tier is the pool where reads or writes go instead; negative: there is none.
+func (p *Pool) Tier(write bool) int64 {
+	if write {
+		return p.writeTier
+	}
+	return p.readTier
+}
+
+// shifts says that an OSD that is missing leaves no hole: positions mean nothing.
+func (p *Pool) shifts() bool { return p.kind == poolReplicated }
+
+// neverPrimary says whether a shard may not be primary.
+func (p *Pool) neverPrimary(shard int) bool {
+	return p.flags&poolECOptimal != 0 && shard < 128 && p.nonPrimary[shard/64]>>(shard%64)&1 != 0
+}
+
+// stableMod is x modulo n so that few values change when n grows: by the next power of two, and where
+// that is above n by half of it. n is not 0.
+func stableMod(x, n uint32) uint32 {
+	mask := uint32(1)<<bits.Len32(n-1) - 1
+	if x&mask < n {
+		return x & mask
+	}
+	return x & (mask >> 1)
+}

@@ -1,0 +1,187 @@
+package osdmap
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/crush"
+)
+
+// maxTable bounds the OSDs that a table has room for: 4 MiB of them. Placement groups of larger
+// pools are computed each time.
+const maxTable = 1 << 20
+
+// table has the results of CRUSH for the groups of one pool. Maps share it as long as what
+// it was computed from does not change. Any goroutine may use it: a row is written
+// once, by the goroutine that claims it.
+type table struct {
+	key  tableKey
+	rows atomic.Pointer[rows] // nil before the first use
+}
+
+// tableKey is what of a pool the results depend on.
+type tableKey struct {
+	pool   int64
+	pgpNum uint32
+	size   uint8
+	rule   uint8
+	hashed bool
+}
+
+// rows has one state for each group, and room for its OSDs.
+type rows struct {
+	states []atomic.Uint32
+	osds   []int32
+}
+
+// States of a row: nothing, or claimed, or these bits and the number of OSDs in the lowest byte.
+const (
+	rowEmpty   = 0
+	rowClaimed = 1 << 8
+	rowReady   = 1 << 9
+	rowLeftOut = 1 << 10 // CRUSH left an OSD out for its weight
+)
+
+// get copies a row to out. It is false if there is none.
+func (t *table) get(row uint32, out []int32) ([]int32, bool) {
+	if t == nil {
+		return nil, false
+	}
+	r := t.rows.Load()
+	if r == nil {
+		return nil, false
+	}
+	state := r.states[row].Load()
+	if state&rowReady == 0 {
+		return nil, false
+	}
+	at := int(row) * int(t.key.size)
+	return out[:copy(out, r.osds[at:at+int(state&0xff)])], true
+}
+
+// put fills a row, unless another goroutine does.
+func (t *table) put(row uint32, osds []int32, leftOut bool) {
+	if t == nil {
+		return
+	}
+	r := t.rows.Load()
+	if r == nil {
+		r = newRows(t.key)
+		if !t.rows.CompareAndSwap(nil, r) {
+			r = t.rows.Load()
+		}
+	}
+	if r.states[row].CompareAndSwap(rowEmpty, rowClaimed) {
+		copy(r.osds[int(row)*int(t.key.size):], osds)
+		state := uint32(rowReady | len(osds))
+		if leftOut {
+			state |= rowLeftOut
+		}
+		r.states[row].Store(state)
+	}
+}
+
+func newRows(k tableKey) *rows {
+	return &rows{make([]atomic.Uint32, k.pgpNum), make([]int32, int(k.pgpNum)*int(k.size))}
+}
+
+// newTables makes the tables of m: those of the map before, where nothing has changed that they depend
+// on; or with the rows that a change of weights leaves valid.
+func (m *Map) newTables(before *Map) map[int64]*table {
+	var w *weighing
+	if before != nil && before.crush == m.crush {
+		if w = weigh(before.osds.weights, m.osds.weights); w.same() && sameKeys(before, m) {
+			return before.tables
+		}
+	}
+	tables := make(map[int64]*table, len(m.pools))
+	for id, p := range m.pools {
+		k := tableKey{id, p.pgpNum, p.size, p.rule, p.flags&poolHashed != 0}
+		if uint64(k.pgpNum)*uint64(k.size) > maxTable {
+			continue
+		}
+		t := &table{key: k}
+		if w != nil {
+			if old := before.tables[id]; old != nil && old.key == k {
+				t = w.carry(old)
+			}
+		}
+		tables[id] = t
+	}
+	return tables
+}
+
+// sameKeys says whether both maps have the same pools, but for fields that CRUSH does not see.
+func sameKeys(a, b *Map) bool {
+	if len(a.pools) != len(b.pools) {
+		return false
+	}
+	for id, p := range b.pools {
+		q := a.pools[id]
+		if q != p && (q == nil || q.pgpNum != p.pgpNum || q.size != p.size || q.rule != p.rule || (p.flags^q.flags)&poolHashed != 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// weighing is the difference between the weights of two maps, as CRUSH sees them.
+type weighing struct {
+	lower  []bool // by OSD; nil: no weight is lower
+	higher bool   // some weight is
+}
+
+func weigh(before, after []uint32) *weighing {
+	w := &weighing{}
+	at := func(weights []uint32, i int) uint32 {
+		if i < len(weights) {
+			return min(weights[i], wholeWeight)
+		}
+		return 0
+	}
+	for i := range max(len(before), len(after)) {
+		switch a, b := at(before, i), at(after, i); {
+		case b > a:
+			w.higher = true
+		case b < a:
+			if w.lower == nil {
+				w.lower = make([]bool, max(len(before), len(after)))
+			}
+			w.lower[i] = true
+		}
+	}
+	return w
+}
+
+func (w *weighing) same() bool { return w.lower == nil && !w.higher }
+
+// carry returns a table with the rows of another one that are still valid. A lower weight changes
+// the groups of its OSD alone: it was left out before where it is not among them. A higher one
+// changes only groups where some OSD was left out.
+func (w *weighing) carry(old *table) *table {
+	r := old.rows.Load()
+	if w.same() || r == nil {
+		return old
+	}
+	size := int(old.key.size)
+	next := newRows(old.key)
+	for row := range r.states {
+		state := r.states[row].Load()
+		if state&rowReady == 0 || w.higher && state&rowLeftOut != 0 {
+			continue
+		}
+		osds := r.osds[row*size : row*size+int(state&0xff)]
+		if w.lower != nil && slices.ContainsFunc(osds, w.lowered) {
+			continue
+		}
+		copy(next.osds[row*size:], osds)
+		next.states[row].Store(state)
+	}
+	t := &table{key: old.key}
+	t.rows.Store(next)
+	return t
+}
+
+func (w *weighing) lowered(osd int32) bool {
+	return osd != crush.None && osd >= 0 && int(osd) < len(w.lower) && w.lower[osd]
+}

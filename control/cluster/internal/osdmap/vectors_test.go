@@ -1,0 +1,254 @@
+package osdmap
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func unzip(t testing.TB, path string) []byte {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func decoded(t testing.TB, name string) *Map {
+	t.Helper()
+	m, err := Decode(unzip(t, "testdata/"+name+".osdmap.gz"))
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return m
+}
+
+// line is how osdmaptool prints where a group is.
+func line(m *Map, s *Scratch, g PG) string {
+	p := m.pools[g.Pool]
+	raw := m.raw(s, p, g, p.seed(g))
+	text := fmt.Sprintf("%v raw (%s, p%d)", g, list(raw), first(raw))
+	t := m.Place(s, g)
+	return fmt.Sprintf("%s up (%s, p%d) acting (%s, p%d)", text, list(t.Up), t.UpPrimary, list(t.Acting), t.Primary)
+}
+
+func list(osds []int32) string { return strings.ReplaceAll(fmt.Sprint(osds), " ", ",") }
+
+// Each group of 33 maps of three releases is where osdmaptool says: by CRUSH, with all exceptions,
+// and of both primaries. It is there when CRUSH ran, and when its result was kept.
+func TestPlacementsAreThoseOfOsdmaptool(t *testing.T) {
+	t.Parallel()
+	paths, err := filepath.Glob("testdata/*.osdmap.gz")
+	if err != nil || len(paths) != 33 {
+		t.Fatal(len(paths), err)
+	}
+	all := 0
+	for _, path := range paths {
+		name := strings.TrimSuffix(filepath.Base(path), ".osdmap.gz")
+		t.Run(name, func(t *testing.T) {
+			m := decoded(t, name)
+			all += judge(t, m, unzip(t, "testdata/"+name+".dump.gz"))
+		})
+	}
+	if all != 17769 {
+		t.Errorf("%d groups", all)
+	}
+}
+
+// judge compares all groups with the output of osdmaptool --test-map-pgs-dump-all.
+func judge(t *testing.T, m *Map, dump []byte) (groups int) {
+	t.Helper()
+	var s Scratch
+	bad := 0
+	for lines := bufio.NewScanner(bytes.NewReader(dump)); lines.Scan(); {
+		pool, rest, _ := strings.Cut(lines.Text(), ".")
+		seed, _, _ := strings.Cut(rest, " ")
+		number, err1 := strconv.ParseInt(pool, 10, 64)
+		v, err2 := strconv.ParseUint(seed, 16, 32)
+		if err1 != nil || err2 != nil {
+			continue // a heading, or what the tool says about itself
+		}
+		groups++
+		for range 2 {
+			if got := line(m, &s, PG{number, uint32(v)}); got != lines.Text() {
+				if bad++; bad < 5 {
+					t.Errorf("\n got %s\nwant %s", got, lines.Text())
+				}
+			}
+		}
+	}
+	if bad > 0 || groups == 0 {
+		t.Errorf("%d of %d groups differ", bad/2, groups)
+	}
+	return groups
+}
+
+// A chain of incremental maps leads to the full maps of a monitor, one epoch after the other,
+// and what a map has kept of CRUSH is what one that has kept nothing finds.
+func TestIncrementalMapsLeadToTheFullOnes(t *testing.T) {
+	t.Parallel()
+	for name, epochs := range map[string]int{"chain-reef": 232, "chain-tentacle": 236} {
+		t.Run(name, func(t *testing.T) {
+			var m *Map
+			var a, b Scratch
+			kept := 0
+			lines := json.NewDecoder(bytes.NewReader(unzip(t, "testdata/"+name+".jsonl.gz")))
+			n := 0
+			for ; lines.More(); n++ {
+				var l struct {
+					Epoch     uint32
+					Inc, Full []byte
+				}
+				if err := lines.Decode(&l); err != nil {
+					t.Fatal(err)
+				}
+				full, err := Decode(l.Full)
+				if err != nil {
+					t.Fatalf("epoch %d: %v", l.Epoch, err)
+				}
+				if m == nil {
+					m = full
+					continue
+				}
+				inc, err := DecodeIncremental(l.Inc)
+				if err != nil {
+					t.Fatalf("to epoch %d: %v", l.Epoch, err)
+				}
+				next, err := inc.Apply(m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got, want := plain(next), plain(full); !reflect.DeepEqual(got, want) {
+					t.Fatalf("epoch %d:\n got %+v\nwant %+v", l.Epoch, got, want)
+				}
+				for id, p := range next.pools {
+					for seed := range p.pgNum {
+						g := PG{id, seed}
+						if _, ok := next.tables[id].get(stableMod(seed, p.pgpNum), a.up[:]); ok {
+							kept++
+						}
+						if got, want := line(next, &a, g), line(full, &b, g); got != want {
+							t.Errorf("epoch %d:\n got %s\nwant %s", l.Epoch, got, want)
+						}
+					}
+				}
+				m = next
+			}
+			t.Logf("%d placements were kept from the epoch before", kept)
+			if n != epochs+1 || kept < 5000 {
+				t.Errorf("%d maps, %d placements kept", n, kept)
+			}
+		})
+	}
+}
+
+// plain is a map without what is only kept, and with one form of what has two.
+func plain(m *Map) Map {
+	c := *m
+	c.tables = nil
+	for _, p := range []*map[PG][]int32{&c.pgTemp, &c.upmap} {
+		if len(*p) == 0 {
+			*p = nil
+		}
+	}
+	for _, p := range []*map[PG]int32{&c.primaryTemp, &c.upmapPrimary} {
+		if len(*p) == 0 {
+			*p = nil
+		}
+	}
+	if len(c.upmapItems) == 0 {
+		c.upmapItems = nil
+	}
+	return c
+}
+
+// Names of 10 000 objects, in namespaces and of all lengths, are in the groups and on the OSDs that
+// a monitor says; odd names and the other hash of names likewise.
+func TestObjectsAreWhereTheClusterPutsThem(t *testing.T) {
+	t.Parallel()
+	var file struct{ Rows [][]any }
+	if err := json.Unmarshal(unzip(t, "testdata/objects-osd-map.json.gz"), &file); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range file.Rows {
+		pool := int64(row[0].(float64))
+		m := &Map{pools: map[int64]*Pool{pool: {pgNum: uint32(row[1].(float64)), objectHash: hashRjenkins}}}
+		g, hash := m.Locate(pool, row[2].(string), row[3].(string))
+		if got, want := fmt.Sprintf("%x %x", hash, g.Seed), fmt.Sprintf("%s %s", row[4], row[5]); got != want {
+			t.Fatalf("%v: %s", row, got)
+		}
+	}
+	rows := len(file.Rows)
+	if err := json.Unmarshal(unzip(t, "testdata/objects-test-map-object.json.gz"), &file); err != nil {
+		t.Fatal(err)
+	}
+	maps := map[bool]*Map{false: decoded(t, "reef-dcache"), true: decoded(t, "reef-straw2-jewel")}
+	var s Scratch
+	for _, row := range file.Rows {
+		pool := row[0]
+		_, other := pool.(string) // the map's name and the pool
+		m := maps[other]
+		if other {
+			pool = 2.0
+		}
+		name, err := hex.DecodeString(row[1].(string))
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, _ := m.Locate(int64(pool.(float64)), "", string(name))
+		if got, want := fmt.Sprintf("%x %s", g.Seed, list(m.Place(&s, g).Acting)), fmt.Sprintf("%s %s", row[2], row[3]); got != want {
+			t.Fatalf("%v: %s", row, got)
+		}
+	}
+	if rows != 10000 || len(file.Rows) != 111 {
+		t.Errorf("%d and %d names", rows, len(file.Rows))
+	}
+}
+
+func TestHashesOfNamesAreThoseOfTheCluster(t *testing.T) {
+	t.Parallel()
+	var want struct {
+		Rjenkins, Linux [][2]any
+		StableMod       [][3]uint32 `json:"stable_mod"`
+	}
+	text, err := os.ReadFile("../crush/testdata/hashes.json")
+	if err == nil {
+		err = json.Unmarshal(text, &want)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, rows := range map[uint8][][2]any{hashRjenkins: want.Rjenkins, hashLinux: want.Linux} {
+		for _, row := range rows {
+			name, _ := hex.DecodeString(row[0].(string))
+			if got := hashName(kind, name); got != uint32(row[1].(float64)) || got != hashName(kind, string(name)) {
+				t.Errorf("hash %d of %q: %d, want %v", kind, name, got, row[1])
+			}
+		}
+	}
+	for _, row := range want.StableMod {
+		if got := stableMod(row[0], row[1]); got != row[2] {
+			t.Errorf("%d modulo %d: %d, want %d", row[0], row[1], got, row[2])
+		}
+	}
+}
