@@ -36,7 +36,7 @@ func TestFailedAuthenticationIsToldFromAFailedNetwork(t *testing.T) {
 	good, server := cephxPair(t, crc, crc)
 	needsSecure, secureServer := cephxPair(t, secure, secure)
 	withKey := func(name wire.EntityName) auth.Client {
-		key, err := cephx.NewKey(nil, time.Now())
+		key, err := cephx.NewKey(cephx.AES, nil, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -247,7 +247,7 @@ func TestNoSecretIsEverLogged(t *testing.T) {
 			admin, osd := entity(t, "client.admin"), entity(t, "osd.0")
 			var secrets [][]byte
 			for _, name := range []wire.EntityName{admin, osd, {Type: wire.Mon}} {
-				key, err := cephx.NewKey(nil, clock.Now())
+				key, err := cephx.NewKey(cephx.AES, nil, clock.Now())
 				must(t, err)
 				must(t, ring.Set(cephx.Entity{Name: name, Key: key, Caps: map[string]string{"mon": "allow *", "osd": "allow *"}}))
 				secrets = append(secrets, key.Secret())
@@ -298,7 +298,7 @@ func TestNoSecretIsEverLogged(t *testing.T) {
 			happens(t, "a renewal", func() bool { return keys.NeedRenew(clock.Now()) == 0 })
 
 			// Refusals: a wrong key, and a ticket that is of no use.
-			wrong, err := cephx.NewKey(nil, clock.Now())
+			wrong, err := cephx.NewKey(cephx.AES, nil, clock.Now())
 			must(t, err)
 			secrets = append(secrets, wrong.Secret())
 			_, liar := dials(admin, wrong)

@@ -145,7 +145,7 @@ func ticketed(t *testing.T) (client *cephx.Client, server auth.Server) {
 	t.Helper()
 	var ring cephx.Keyring
 	for _, name := range []wire.EntityName{{Type: wire.Mon}, {Type: wire.Client, ID: "2"}} {
-		key, err := cephx.NewKey(nil, time.Now())
+		key, err := cephx.NewKey(cephx.AES, nil, time.Now())
 		must(t, err)
 		must(t, ring.Set(cephx.Entity{Name: name, Key: key, Caps: map[string]string{"osd": "allow *"}}))
 		if name.Type == wire.Client {

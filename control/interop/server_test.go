@@ -73,7 +73,7 @@ func TestTheRealClientIsRefused(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			u := serveAsMon(t, clusterConfig{auth: "cephx", mode: "secure"}, "msgr2.1", backends[0])
-			other, err := cephx.NewKey(nil, u.started)
+			other, err := cephx.NewKey(cephx.AES, nil, u.started)
 			check(t, err)
 			var wrong cephx.Keyring
 			check(t, wrong.Set(cephx.Entity{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Key: other}))
@@ -351,7 +351,7 @@ func newKeyring(t *testing.T, created time.Time) *cephx.Keyring {
 		{Name: wire.EntityName{Type: wire.Client, ID: "admin"}},
 	} {
 		var err error
-		e.Key, err = cephx.NewKey(nil, created)
+		e.Key, err = cephx.NewKey(cephx.AES, nil, created)
 		check(t, err)
 		e.Caps = map[string]string{"mon": "allow *"}
 		check(t, ring.Set(e))

@@ -25,6 +25,8 @@ type AuthorityConfig struct {
 	// Entities are the entities and their keys; the entity "mon." has the key that the
 	// monitors share.
 	Entities EntitySource
+	// Ciphers are the kinds of keys that are allowed and made.
+	Ciphers Ciphers
 	// AuthTTL is the life of auth tickets; 0 means [DefaultAuthTTL].
 	AuthTTL time.Duration
 	// ServiceTTL is the life of service tickets; 0 means [DefaultServiceTTL].
@@ -49,6 +51,7 @@ type AuthorityConfig struct {
 // [SecretSource].
 type Authority struct {
 	entities EntitySource
+	ciphers  Ciphers
 	authTTL  time.Duration
 	ttl      time.Duration
 	insecure bool
@@ -72,8 +75,12 @@ func NewAuthority(cfg AuthorityConfig) (*Authority, error) {
 	case cfg.AuthTTL < 0 || cfg.ServiceTTL < 0 || cfg.AuthTTL > maxTTL || cfg.ServiceTTL > maxTTL:
 		return nil, fmt.Errorf("%w: life of tickets must be from 0 to %v", ErrConfig, maxTTL)
 	}
+	ciphers, err := cfg.Ciphers.normal()
+	if err != nil {
+		return nil, err
+	}
 	a := &Authority{
-		entities: cfg.Entities, authTTL: cfg.AuthTTL, ttl: cfg.ServiceTTL,
+		entities: cfg.Entities, ciphers: ciphers, authTTL: cfg.AuthTTL, ttl: cfg.ServiceTTL,
 		insecure: cfg.AllowInsecureReclaim, nextID: cfg.NextGlobalID, now: wallClock(cfg.Now), rand: cfg.Rand,
 		secrets: make(map[Service]*RotatingSecrets), counter: firstGlobalID,
 	}
@@ -86,8 +93,7 @@ func NewAuthority(cfg AuthorityConfig) (*Authority, error) {
 	if a.nextID == nil {
 		a.nextID = a.countID
 	}
-	var err error
-	if a.nobody, err = NewKey(a.rand, a.now()); err != nil {
+	if a.nobody, err = NewKey(ciphers.Preferred, a.rand, a.now()); err != nil {
 		return nil, err
 	}
 	return a, a.Rotate()
@@ -121,7 +127,7 @@ func (a *Authority) rotate(now time.Time) error {
 			r = new(RotatingSecrets)
 			a.secrets[s] = r
 		}
-		if _, err := r.Rotate(now, a.lifetime(s), a.rand); err != nil {
+		if _, err := r.Rotate(now, a.lifetime(s), a.ciphers.Service, a.rand); err != nil {
 			return fmt.Errorf("rotate secrets of %v: %w", s, err)
 		}
 	}
@@ -182,9 +188,11 @@ func (a *Authority) RestoreSecrets(s Service, secrets RotatingSecrets) error {
 	return a.rotate(a.now())
 }
 
-// issueFor makes a ticket for service s and its grant, with the entity's capabilities.
-func (a *Authority) issueFor(s Service, name wire.EntityName, globalID uint64) (ticket, grant, error) {
-	p := issueParams{name: name, globalID: globalID, now: a.now(), ttl: a.lifetime(s), rand: a.rand}
+// issueFor makes a ticket for service s and its grant, with the entity's capabilities. kind
+// is that of the key under which the grant will stand; a session key for a service other
+// than the issuer is no stronger than the secret of that service.
+func (a *Authority) issueFor(s Service, name wire.EntityName, globalID uint64, kind Kind) (ticket, grant, error) {
+	p := issueParams{kind: kind, name: name, globalID: globalID, now: a.now(), ttl: a.lifetime(s), rand: a.rand}
 	if s != ServiceMon && s != ServiceAuth {
 		e, _ := a.entities.Lookup(name)
 		p.caps = encodeCaps(e.Caps[wire.EntityType(s).String()])
@@ -201,6 +209,9 @@ func (a *Authority) issueFor(s Service, name wire.EntityName, globalID uint64) (
 	}
 	secret, limit, _ := r.issuing(p.now)
 	p.secretID, p.secret = secret.id, secret.key.Clone()
+	if s != ServiceAuth {
+		p.kind = min(kind, p.secret.Kind())
+	}
 	a.mu.Unlock()
 	defer p.secret.Wipe()
 	p.ttl = min(p.ttl, limit.Sub(p.now))
@@ -211,6 +222,7 @@ func (a *Authority) issueFor(s Service, name wire.EntityName, globalID uint64) (
 type issueParams struct {
 	secretID uint64
 	secret   Key
+	kind     Kind // of the session key
 	name     wire.EntityName
 	globalID uint64
 	caps     []byte
@@ -220,14 +232,14 @@ type issueParams struct {
 }
 
 func issue(p issueParams) (ticket, grant, error) {
-	session, err := NewKey(p.rand, p.now)
+	session, err := NewKey(p.kind, p.rand, p.now)
 	if err != nil {
 		return ticket{}, grant{}, err
 	}
 	t, err := sealTicket(p.secretID, p.secret, &ticketContent{
 		name: p.name, globalID: p.globalID, created: p.now, expires: p.now.Add(p.ttl),
 		caps: p.caps, sessionKey: session,
-	})
+	}, p.rand)
 	if err != nil {
 		session.Wipe()
 		return ticket{}, grant{}, err

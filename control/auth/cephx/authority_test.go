@@ -15,7 +15,7 @@ func TestRotationSchedule(t *testing.T) {
 	ttl := time.Hour
 	rotate := func(at time.Duration, want bool) {
 		t.Helper()
-		changed, err := s.Rotate(t0.Add(at), ttl, seeded(1))
+		changed, err := s.Rotate(t0.Add(at), ttl, AES, seeded(1))
 		must(t, err)
 		if changed != want {
 			t.Errorf("at %v: changed %v", at, changed)
@@ -96,10 +96,10 @@ func TestTicketsOfPreviousCurrentAndNextSecretAreAccepted(t *testing.T) {
 func TestTicketsDoNotOutliveTheNewestSecret(t *testing.T) {
 	c := newCluster(t)
 	var s RotatingSecrets
-	_, err := s.Rotate(t0, 10*time.Minute, c.rand)
+	_, err := s.Rotate(t0, 10*time.Minute, AES, c.rand)
 	must(t, err)
 	must(t, c.authority.RestoreSecrets(ServiceOSD, s))
-	tk, g, err := c.authority.issueFor(ServiceOSD, admin, 1)
+	tk, g, err := c.authority.issueFor(ServiceOSD, admin, 1, AES)
 	must(t, err)
 	if g.validity != 30*time.Minute || tk.secretID != 2 {
 		t.Errorf("lives %v under secret %d", g.validity, tk.secretID)

@@ -16,6 +16,7 @@ type Authorizer struct {
 	head  authorizerHead
 	key   Key
 	nonce uint64
+	rand  io.Reader // of what is encrypted
 	step  authorizerStep
 }
 
@@ -35,7 +36,7 @@ func newAuthorizer(head authorizerHead, key Key, rand io.Reader) (*Authorizer, e
 		key.Wipe()
 		return nil, err
 	}
-	return &Authorizer{head: head, key: key, nonce: nonce}, nil
+	return &Authorizer{head: head, key: key, nonce: nonce, rand: rand}, nil
 }
 
 // First returns the authorizer without an answer to a challenge.
@@ -64,7 +65,7 @@ func (a *Authorizer) payload(content authorize) ([]byte, error) {
 	var buf [32]byte
 	plain := content.appendTo(buf[:0])
 	defer clear(buf[:])
-	return a.key.sealPrefixed(a.head.appendTo(nil), plain)
+	return a.key.sealPrefixed(useAuthorize, a.head.appendTo(nil), plain, a.rand)
 }
 
 // Done verifies the reply of the service, which proves that the service could open the

@@ -2,6 +2,7 @@ package cephx
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -66,12 +67,12 @@ func readAuthorize(r *wire.Reader) authorize {
 }
 
 // sealChallenge makes the authorizer challenge, a bare envelope.
-func sealChallenge(session Key, challenge uint64) ([]byte, error) {
-	return session.seal(nil, le.AppendUint64([]byte{structVersion}, challenge))
+func sealChallenge(session Key, challenge uint64, r io.Reader) ([]byte, error) {
+	return session.seal(useChallenge, nil, le.AppendUint64([]byte{structVersion}, challenge), r)
 }
 
 func openChallenge(session Key, p []byte) (challenge uint64, err error) {
-	err = session.openDecode("authorizer challenge", p, func(r *wire.Reader) {
+	err = session.openDecode(useChallenge, p, func(r *wire.Reader) {
 		readVersion(r, "authorizer challenge", structVersion)
 		challenge = r.U64()
 	})
@@ -80,7 +81,7 @@ func openChallenge(session Key, p []byte) (challenge uint64, err error) {
 
 // sealReply makes the authorizer reply: nonce + 1 and, if there is one, the connection
 // secret.
-func sealReply(session Key, nonce uint64, secret []byte) ([]byte, error) {
+func sealReply(session Key, nonce uint64, secret []byte, r io.Reader) ([]byte, error) {
 	plain := make([]byte, 0, 1+8+4+len(secret))
 	defer func() { clear(plain) }()
 	v := uint8(replyVersion)
@@ -91,7 +92,7 @@ func sealReply(session Key, nonce uint64, secret []byte) ([]byte, error) {
 	if len(secret) > 0 {
 		plain = wire.AppendBlob(plain, secret)
 	}
-	return session.sealPrefixed(nil, plain)
+	return session.sealPrefixed(useReply, nil, plain, r)
 }
 
 func openReply(session Key, p []byte) (noncePlus1 uint64, secret []byte, err error) {
@@ -100,7 +101,7 @@ func openReply(session Key, p []byte) (noncePlus1 uint64, secret []byte, err err
 	if err := outer.Err(); err != nil {
 		return 0, nil, fmt.Errorf("authorizer reply: %w", err)
 	}
-	err = session.openDecode("authorizer reply", bare, func(r *wire.Reader) {
+	err = session.openDecode(useReply, bare, func(r *wire.Reader) {
 		v := readVersion(r, "authorizer reply", replyVersion)
 		noncePlus1 = r.U64()
 		if v >= replyVersionSecret {

@@ -75,10 +75,11 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	switch {
 	case cfg.Name.Type == 0:
 		return nil, fmt.Errorf("%w: entity name is missing", ErrConfig)
-	case cfg.Key.IsZero():
-		return nil, fmt.Errorf("%w: key of %v: %w", ErrConfig, cfg.Name, ErrNoKey)
 	case cfg.Services&^allServices != 0:
 		return nil, fmt.Errorf("%w: unknown services %v", ErrConfig, cfg.Services)
+	}
+	if _, err := cfg.Key.scheme(); err != nil {
+		return nil, fmt.Errorf("%w: key of %v: %w", ErrConfig, cfg.Name, err)
 	}
 	if cfg.Services == 0 {
 		cfg.Services = DefaultServices
@@ -259,11 +260,11 @@ func (c *Client) ownTicket(s Service) (authorizerHead, Key, error) {
 	switch {
 	case s == ServiceMon:
 		t, g, err = issue(issueParams{
-			secretID: monSecretID, secret: c.key, name: c.name,
+			secretID: monSecretID, secret: c.key, kind: c.key.Kind(), name: c.name,
 			now: c.now(), ttl: DefaultServiceTTL, rand: c.rand,
 		})
 	case c.issuer != nil:
-		t, g, err = c.issuer.issueFor(s, c.name, 0)
+		t, g, err = c.issuer.issueFor(s, c.name, 0, AES256K)
 	default:
 		err = fmt.Errorf("%w for %v", ErrNoTicket, s)
 	}
@@ -303,7 +304,7 @@ type seenKeys struct {
 
 // add reports whether the key is new, and remembers it.
 func (s *seenKeys) add(k Key) bool {
-	d := sha256.Sum256(k.data().secret[:])
+	d := sha256.Sum256(k.data().secret)
 	if slices.Contains(s.ring[:s.n], d) {
 		return false
 	}

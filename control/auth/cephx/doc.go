@@ -62,9 +62,12 @@
 // Proofs, challenges and paddings are compared in constant time. Keys live behind
 // pointers, print as "[redacted]" in every format of fmt and slog, and are overwritten
 // when they are replaced or when an exchange ends. (The key schedules inside
-// crypto/aes are out of reach and left to the garbage collector.)
+// crypto/aes and crypto/hmac are out of reach and left to the garbage collector.)
 //
-// The cipher of the protocol is AES-128-CBC with a constant IV and no authentication
-// code. This package cannot improve on that; it refuses what it can recognise, such as
-// a monitor's reply that was seen before. Key types other than AES-128 are refused.
+// A [Kind] of keys decides about the cipher. That of AES, the kind of all releases, is
+// AES-128-CBC with a constant IV and no authentication code. This package cannot improve
+// on that; it refuses what it can recognise, such as a monitor's reply that was seen
+// before. AES256K, since 20.2, encrypts with AES-256 and a random block in front, and
+// everything has an HMAC. Both live in one cluster: a session key is of the kind of the
+// weaker of the keys that it travels under. [Ciphers] are what a cluster allows.
 package cephx

@@ -11,7 +11,7 @@ import (
 // decoded gives an error that wraps [wire.ErrMalformed]. On the acceptor every one of
 // them refuses the peer with [auth.EACCES], unless it also wraps an [auth.Refused].
 var (
-	// ErrKeyType means that a key is of a type other than AES-128.
+	// ErrKeyType means that a key is of a kind that is unknown, or not allowed here.
 	ErrKeyType = errors.New("unsupported key type")
 	// ErrNoKey means that a key is missing or was wiped.
 	ErrNoKey = errors.New("no key")

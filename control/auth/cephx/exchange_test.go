@@ -15,7 +15,7 @@ import (
 // agree fails the test unless both sides ended with the same secrets for mode.
 func agree(t *testing.T, mode auth.Mode, c, s *auth.Result) {
 	t.Helper()
-	if len(c.SessionKey) != keySize || !bytes.Equal(c.SessionKey, s.SessionKey) {
+	if len(c.SessionKey) != 16 || !bytes.Equal(c.SessionKey, s.SessionKey) {
 		t.Error("session keys differ")
 	}
 	want := 0
@@ -252,7 +252,7 @@ func TestMonitorsConnectToEachOtherAndToDaemons(t *testing.T) {
 			t.Errorf("%v: %v %d", peer, sres.Entity, sres.GlobalID)
 		}
 	}
-	stranger, err := NewKey(c.rand, t0)
+	stranger, err := NewKey(AES, c.rand, t0)
 	must(t, err)
 	fake, err := NewClient(ClientConfig{Name: mon.name, Key: stranger, Now: c.clock.Now, Rand: c.rand})
 	must(t, err)

@@ -89,7 +89,9 @@ func FuzzDecoders(f *testing.F) {
 		readReplyHeader(r)
 		readIssued(r)
 		for _, v := range readIssued(wire.NewReader(p)) {
-			v.open(fuzzKey, fuzzKey)
+			for _, k := range fuzzKeys {
+				v.open(k, k)
+			}
 		}
 		r = wire.NewReader(p)
 		if h, sealed := readAuthorizer(r); r.Err() == nil {
@@ -106,39 +108,49 @@ func FuzzDecoders(f *testing.F) {
 		decodeServerChallenge(p)
 		decodeLoginStart(p)
 		decodeMAuthStart(p)
-		openSecret(fuzzKey, p)
-		openChallenge(fuzzKey, p)
-		openReply(fuzzKey, p)
+		for _, k := range fuzzKeys {
+			openSecret(k, p)
+			openChallenge(k, p)
+			openReply(k, p)
+		}
 		CapsText(p)
 	})
 }
 
-var fuzzKey, _ = KeyFromSecret([]byte("0123456789abcdef"), time.Unix(1, 0))
+// fuzzKeys has one key of each kind, fuzzKey is the first.
+var (
+	fuzzKey, _  = KeyFromSecret([]byte("0123456789abcdef"), time.Unix(1, 0))
+	fuzzKey2, _ = KeyFromSecret([]byte("0123456789abcdef0123456789abcdef"), time.Unix(1, 0))
+	fuzzKeys    = []Key{fuzzKey, fuzzKey2}
+)
 
 // FuzzSealed encrypts the input first, so that the decoders behind the cipher see it.
 func FuzzSealed(f *testing.F) {
 	seed(f)
 	f.Fuzz(func(t *testing.T, p []byte) {
-		bare, err := fuzzKey.seal(nil, p)
-		must(t, err)
-		got, err := fuzzKey.open(bare)
-		must(t, err)
-		if !bytes.Equal(got, p) {
-			t.Fatal("round trip")
+		for _, k := range fuzzKeys {
+			sealed := func(u usage) []byte {
+				bare, err := k.seal(u, nil, p, nil)
+				must(t, err)
+				got, err := k.open(u, bare)
+				must(t, err)
+				if !bytes.Equal(got, p) {
+					t.Fatal("round trip")
+				}
+				return bare
+			}
+			openTicket(ticket{1, sealed(useTicket)}, k)
+			openSecret(k, wire.AppendBlob(nil, sealed(useSecret)))
+			openChallenge(k, sealed(useChallenge))
+			openReply(k, wire.AppendBlob(nil, sealed(useReply)))
+			for _, encrypted := range []bool{false, true} {
+				s := issued{ServiceOSD, sealed(useGrant), encrypted, sealed(useOldTicket)}
+				s.open(k, k)
+			}
+			k.openDecode(useAuthorize, sealed(useAuthorize), func(r *wire.Reader) { readAuthorize(r) })
+			(&ClientConfig{Name: osd0, Key: k}).rotating(t, wire.AppendBlob(nil, sealed(useRotating)))
+			k.open(useTicket, p)
 		}
-		blob := wire.AppendBlob(nil, bare)
-		openTicket(ticket{1, bare}, fuzzKey)
-		openSecret(fuzzKey, blob)
-		openChallenge(fuzzKey, bare)
-		openReply(fuzzKey, blob)
-		for _, encrypted := range []bool{false, true} {
-			s := issued{ServiceOSD, bare, encrypted, bare}
-			s.open(fuzzKey, fuzzKey)
-		}
-		fuzzKey.openDecode("authorize", bare, func(r *wire.Reader) { readAuthorize(r) })
-		fuzzKey.openDecode("rotating secrets", bare, func(r *wire.Reader) { s := readRotatingSecrets(r); s.Wipe() })
-		(&ClientConfig{Name: osd0, Key: fuzzKey}).rotating(t, blob)
-		fuzzKey.open(p)
 	})
 }
 

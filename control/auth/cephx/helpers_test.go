@@ -79,6 +79,23 @@ func key(t testing.TB, secret []byte) Key {
 	return k
 }
 
+// overwritten reports whether a secret that was taken before a wipe is gone.
+func overwritten(secret []byte) bool {
+	return len(secret) > 0 && bytes.Equal(secret, make([]byte, len(secret)))
+}
+
+// eachKind runs a test with a cluster all of whose keys are of one kind, for each kind.
+func eachKind(t *testing.T, f func(t *testing.T, c *cluster)) {
+	for _, k := range []Kind{AES, AES256K} {
+		t.Run(k.String(), func(t *testing.T) { f(t, newCluster(t, ofKind(k))) })
+	}
+}
+
+// ofKind has all keys of one kind.
+func ofKind(k Kind) func(*AuthorityConfig) {
+	return func(c *AuthorityConfig) { c.Ciphers = Ciphers{Service: k, Preferred: k} }
+}
+
 // script is a random source with prepared bytes, which fails when they are used up.
 func script(values ...any) io.Reader {
 	var b []byte
@@ -92,9 +109,18 @@ func script(values ...any) io.Reader {
 			b = append(b, v...)
 		case hexBytes:
 			b = append(b, v...)
+		case []hexBytes:
+			b = append(b, bytes.Join(asBytes(v), nil)...)
 		}
 	}
 	return bytes.NewReader(b)
+}
+
+func asBytes(list []hexBytes) (out [][]byte) {
+	for _, p := range list {
+		out = append(out, p)
+	}
+	return out
 }
 
 // lockedRand is a deterministic random source for several goroutines.
@@ -146,22 +172,23 @@ type cluster struct {
 
 func newCluster(t testing.TB, change ...func(*AuthorityConfig)) *cluster {
 	c := &cluster{t: t, clock: &clock{now: t0}, rand: seeded(1), ring: new(Keyring)}
+	c.cfg = AuthorityConfig{Entities: c.ring, Now: c.clock.Now, Rand: c.rand}
+	for _, f := range change {
+		f(&c.cfg)
+	}
+	ciphers, err := c.cfg.Ciphers.normal()
+	must(t, err)
 	for _, e := range []Entity{
 		{Name: admin, Caps: map[string]string{"mon": "allow *", "osd": "allow rwx"}},
 		{Name: osd0, Caps: map[string]string{"mon": "allow profile osd", "osd": "allow *"}},
 		{Name: monKey, Caps: map[string]string{"mon": "allow *"}},
 		{Name: wire.EntityName{Type: wire.Client, ID: "other"}},
 	} {
-		k, err := NewKey(c.rand, t0)
+		k, err := NewKey(ciphers.Preferred, c.rand, t0)
 		must(t, err)
 		e.Key = k
 		must(t, c.ring.Set(e))
 	}
-	c.cfg = AuthorityConfig{Entities: c.ring, Now: c.clock.Now, Rand: c.rand}
-	for _, f := range change {
-		f(&c.cfg)
-	}
-	var err error
 	c.authority, err = NewAuthority(c.cfg)
 	must(t, err)
 	c.mon, err = NewServer(ServerConfig{

@@ -361,7 +361,7 @@ func TestInteropRotatingSecrets(t *testing.T) {
 
 func TestInteropRefusals(t *testing.T) {
 	c := openCluster(t)
-	wrong, err := cephx.NewKey(nil, time.Now())
+	wrong, err := cephx.NewKey(cephx.AES, nil, time.Now())
 	check(t, err)
 	for _, id := range []string{"admin", "nobody"} {
 		cl, _ := c.client(wire.EntityName{Type: wire.Client, ID: id}, wrong, auth.Secure)

@@ -1,6 +1,7 @@
 package cephx
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/subtle"
 	"encoding/base64"
@@ -16,14 +17,13 @@ import (
 var le = binary.LittleEndian
 
 const (
-	keyTypeAES = 1
-	keySize    = 16
-	// keyWireSize is the size of the binary form of a key (protocol section 1).
-	keyWireSize = 2 + 8 + 2 + keySize
+	// keyHeadSize is what the binary form of a key has before the secret (protocol
+	// section 1).
+	keyHeadSize = 2 + 8 + 2
 	redacted    = "[redacted]"
 )
 
-// Key is a secret key of AES-128 with the time of its creation, which is informative.
+// Key is a secret key of some [Kind] with the time of its creation, which is informative.
 //
 // A Key is a handle: copies share the secret, and [Key.Wipe] of one is a wipe of all.
 // [Key.Clone] makes an independent one. The zero Key is no key. A Key may be used by
@@ -36,7 +36,8 @@ type Key struct {
 }
 
 type keyData struct {
-	secret    [keySize]byte
+	kind      Kind
+	secret    []byte
 	sec, nsec uint32
 	wiped     bool
 }
@@ -46,43 +47,64 @@ func newHandle(d *keyData) Key { return Key{&d} }
 // data is only called if there is a key.
 func (k Key) data() *keyData { return *k.p }
 
-// NewKey makes a random key from r, or from [crypto/rand] if r is nil.
-func NewKey(r io.Reader, created time.Time) (Key, error) {
-	d := new(keyData)
+// scheme returns what the key does with its secret. It fails if there is no key, or one of
+// a kind that is unknown, which only a [Keyring] holds.
+func (k Key) scheme() (scheme, error) {
+	if k.IsZero() {
+		return nil, ErrNoKey
+	}
+	s := k.Kind().scheme()
+	if s == nil {
+		return nil, fmt.Errorf("%w: %v", ErrKeyType, k.Kind())
+	}
+	return s, nil
+}
+
+// NewKey makes a random key of a known kind from r, or from [crypto/rand] if r is nil.
+func NewKey(kind Kind, r io.Reader, created time.Time) (Key, error) {
+	s := kind.scheme()
+	if s == nil {
+		return Key{}, fmt.Errorf("%w: %v", ErrKeyType, kind)
+	}
+	d := &keyData{kind: kind, secret: make([]byte, s.size())}
 	d.sec, d.nsec = utime(created)
-	if err := random(r, d.secret[:]); err != nil {
+	if err := random(r, d.secret); err != nil {
 		return Key{}, err
 	}
 	return newHandle(d), nil
 }
 
-// KeyFromSecret makes a key from the 16 bytes of an AES-128 key, which it copies.
+// KeyFromSecret makes a key from a secret, which it copies. The length tells the kind: 16
+// bytes or 32.
 func KeyFromSecret(secret []byte, created time.Time) (Key, error) {
-	if len(secret) != keySize {
-		return Key{}, fmt.Errorf("%w: %d bytes of secret, AES-128 has 16", ErrKeyType, len(secret))
+	for _, kind := range []Kind{AES, AES256K} {
+		if len(secret) == kind.scheme().size() {
+			return NewKey(kind, bytes.NewReader(secret), created)
+		}
 	}
-	d := new(keyData)
-	copy(d.secret[:], secret)
-	d.sec, d.nsec = utime(created)
-	return newHandle(d), nil
+	return Key{}, fmt.Errorf("%w: %d bytes of secret", ErrKeyType, len(secret))
 }
 
 // ParseKey parses the base64 form of a key, as keyring files hold it.
-func ParseKey(s string) (Key, error) {
+func ParseKey(s string) (Key, error) { return parseKey(s, readKey) }
+
+func parseKey(s string, read func(*wire.Reader) Key) (Key, error) {
 	p, err := base64.StdEncoding.DecodeString(s)
 	if err != nil {
 		// The error of the package quotes no input, but offsets do not help either.
 		return Key{}, malformed("key is not base64")
 	}
 	defer clear(p)
-	return DecodeKey(p)
+	return decodeKey(p, read)
 }
 
-// DecodeKey decodes the binary form of a key (protocol section 1). Types other than
-// AES-128 are refused with [ErrKeyType].
-func DecodeKey(p []byte) (Key, error) {
+// DecodeKey decodes the binary form of a key (protocol section 1). Kinds that are unknown
+// are refused with [ErrKeyType].
+func DecodeKey(p []byte) (Key, error) { return decodeKey(p, readKey) }
+
+func decodeKey(p []byte, read func(*wire.Reader) Key) (Key, error) {
 	r := wire.NewReader(p)
-	k := readKey(r)
+	k := read(r)
 	if err := r.Err(); err != nil {
 		return Key{}, fmt.Errorf("key: %w", err)
 	}
@@ -94,48 +116,67 @@ func DecodeKey(p []byte) (Key, error) {
 }
 
 func readKey(r *wire.Reader) Key {
-	typ := r.U16()
-	sec, nsec := r.U32(), r.U32()
-	secret := r.Bytes(int(r.U16()))
-	switch {
-	case r.Err() != nil:
-		return Key{}
-	case typ != keyTypeAES || len(secret) != keySize:
-		r.Fail(fmt.Errorf("%w: type %d with %d bytes", ErrKeyType, typ, len(secret)))
+	k := readAnyKey(r)
+	if r.Err() != nil {
 		return Key{}
 	}
-	d := &keyData{sec: sec, nsec: nsec}
-	copy(d.secret[:], secret)
+	if _, err := k.scheme(); err != nil {
+		k.Wipe()
+		r.Fail(err)
+		return Key{}
+	}
+	return k
+}
+
+// readAnyKey takes keys of unknown kinds as well.
+func readAnyKey(r *wire.Reader) Key {
+	d := &keyData{kind: Kind(r.U16()), sec: r.U32(), nsec: r.U32()}
+	secret := r.Bytes(int(r.U16()))
+	if s := d.kind.scheme(); r.Err() == nil && s != nil && len(secret) != s.size() {
+		r.Fail(fmt.Errorf("%w: %v with %d bytes", ErrKeyType, d.kind, len(secret)))
+	}
+	if r.Err() != nil {
+		return Key{}
+	}
+	d.secret = bytes.Clone(secret)
 	return newHandle(d)
 }
 
-// AppendTo appends the binary form, 28 bytes that contain the secret. The zero Key is
-// written with type 0 and no bytes.
+// AppendTo appends the binary form, 12 bytes and the secret. The zero Key is written with
+// type 0 and no bytes.
 func (k Key) AppendTo(dst []byte) []byte {
 	if k.IsZero() {
-		return append(dst, make([]byte, keyWireSize-keySize)...)
+		return append(dst, make([]byte, keyHeadSize)...)
 	}
-	dst = le.AppendUint16(dst, keyTypeAES)
+	dst = le.AppendUint16(dst, uint16(k.data().kind))
 	dst = le.AppendUint32(dst, k.data().sec)
 	dst = le.AppendUint32(dst, k.data().nsec)
-	dst = le.AppendUint16(dst, keySize)
-	return append(dst, k.data().secret[:]...)
+	dst = le.AppendUint16(dst, uint16(len(k.data().secret)))
+	return append(dst, k.data().secret...)
 }
 
 // Base64 returns the form of keyring files. It contains the secret.
 func (k Key) Base64() string {
-	p := k.AppendTo(make([]byte, 0, keyWireSize))
+	p := k.AppendTo(make([]byte, 0, 64))
 	defer clear(p)
 	return base64.StdEncoding.EncodeToString(p)
 }
 
-// Secret returns a copy of the 16 secret bytes, or nil if there is no key. The caller
-// wipes it.
+// Kind returns the kind of the key, 0 if there is no key.
+func (k Key) Kind() Kind {
+	if k.IsZero() {
+		return 0
+	}
+	return k.data().kind
+}
+
+// Secret returns a copy of the secret bytes, or nil if there is no key. The caller wipes
+// it.
 func (k Key) Secret() []byte {
 	if k.IsZero() {
 		return nil
 	}
-	return append([]byte(nil), k.data().secret[:]...)
+	return bytes.Clone(k.data().secret)
 }
 
 // Created returns the time of creation that the key carries.
@@ -152,7 +193,7 @@ func (k Key) IsZero() bool { return k.p == nil || k.data().wiped }
 // Equal reports in constant time whether both secrets are the same. A missing key is
 // equal to nothing.
 func (k Key) Equal(o Key) bool {
-	return !k.IsZero() && !o.IsZero() && subtle.ConstantTimeCompare(k.data().secret[:], o.data().secret[:]) == 1
+	return !k.IsZero() && !o.IsZero() && subtle.ConstantTimeCompare(k.data().secret, o.data().secret) == 1
 }
 
 // Clone returns an independent copy.
@@ -161,12 +202,14 @@ func (k Key) Clone() Key {
 		return Key{}
 	}
 	d := *k.data()
+	d.secret = bytes.Clone(d.secret)
 	return newHandle(&d)
 }
 
 // Wipe overwrites the secret, for all copies of the handle.
 func (k Key) Wipe() {
 	if k.p != nil {
+		clear(k.data().secret)
 		*k.data() = keyData{wiped: true}
 	}
 }

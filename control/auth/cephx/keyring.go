@@ -50,7 +50,8 @@ func (e *KeyringError) Unwrap() []error { return []error{ErrKeyring, e.Err} }
 // maxKeyringLine bounds a line of a keyring file, in bytes.
 const maxKeyringLine = 1 << 20
 
-// ReadKeyring parses a keyring file. Each entity may appear once and must have a key.
+// ReadKeyring parses a keyring file. Each entity may appear once and must have a key. One
+// of a kind that is unknown is no error of the file: using it fails with [ErrKeyType].
 // Errors in the text are of type *[KeyringError].
 func ReadKeyring(r io.Reader) (*Keyring, error) {
 	p := keyringParser{ring: new(Keyring)}
@@ -126,7 +127,7 @@ func (p *keyringParser) setting(name, value string) error {
 		if !p.cur.Key.IsZero() {
 			return malformed("second key of an entity")
 		}
-		k, err := ParseKey(value)
+		k, err := parseKey(value, readAnyKey)
 		p.cur.Key = k
 		return err
 	}

@@ -45,17 +45,20 @@ func allocated(f func()) uint64 {
 // is an error, takes no memory for what is not there, and does not panic.
 // Matrix: AU-19, HI-02, HI-03, HI-04
 func TestEveryInnerLengthIsChecked(t *testing.T) {
-	c := newCluster(t)
+	eachKind(t, checkInnerLengths)
+}
+
+func checkInnerLengths(t *testing.T, c *cluster) {
 	cl := c.client(admin, only(auth.Secure))
 	c.login(cl)
-	k := fuzzKey
-	seal := func(p []byte) []byte {
-		b, err := k.seal(nil, p)
+	k := fuzzKeys[c.cfg.Ciphers.Preferred-AES]
+	seal := func(u usage, p []byte) []byte {
+		b, err := k.seal(u, nil, p, nil)
 		must(t, err)
 		return b
 	}
-	prefixed := func(head, p []byte) []byte {
-		b, err := k.sealPrefixed(head, p)
+	prefixed := func(u usage, head, p []byte) []byte {
+		b, err := k.sealPrefixed(u, head, p, nil)
 		must(t, err)
 		return b
 	}
@@ -67,9 +70,9 @@ func TestEveryInnerLengthIsChecked(t *testing.T) {
 	content := ticketContent{name: admin, globalID: 7, created: t0, expires: t0, caps: encodeCaps("allow *"), sessionKey: k}
 	head := authorizerHead{7, ServiceOSD, held.ticket}
 	old := ticket{3, make([]byte, 40)}
-	entry := issued{service: ServiceOSD, grant: seal((&grant{k, 3600}).appendTo(nil)), sealed: old.appendTo(nil)}
+	entry := issued{service: ServiceOSD, grant: seal(useGrant, (&grant{k, 3600}).appendTo(nil)), sealed: old.appendTo(nil)}
 	wrapped := entry
-	wrapped.encrypted, wrapped.sealed = true, seal(wire.AppendBlob(nil, old.appendTo(nil)))
+	wrapped.encrypted, wrapped.sealed = true, seal(useOldTicket, wire.AppendBlob(nil, old.appendTo(nil)))
 	issuedList := func(op uint16, e ...issued) []byte {
 		p := appendIssuedHead(appendReplyHeader(nil, op), len(e))
 		for i := range e {
@@ -77,7 +80,7 @@ func TestEveryInnerLengthIsChecked(t *testing.T) {
 		}
 		return p
 	}
-	secretBlob, err := sealSecret(k, make([]byte, connectionSecretSize))
+	secretBlob, err := sealSecret(k, make([]byte, connectionSecretSize), nil)
 	must(t, err)
 	authReq := authenticate{3, 1, 2, old, DefaultServices}
 	mainEntry := issued{service: ServiceAuth, grant: entry.grant, sealed: entry.sealed}
@@ -93,7 +96,7 @@ func TestEveryInnerLengthIsChecked(t *testing.T) {
 		{"MAuth start", appendMAuthStart(nil, admin, 1), func(p []byte) error { _, _, _, err := decodeMAuthStart(p); return err }},
 		{"server challenge", appendServerChallenge(nil, 5), func(p []byte) error { _, err := decodeServerChallenge(p); return err }},
 		{"authenticate", authReq.appendTo(nil), func(p []byte) error { r := wire.NewReader(p); readAuthenticate(r); return r.Err() }},
-		{"request for tickets", le.AppendUint32(append(prefixed(head.appendTo(le.AppendUint16(nil, opPrincipalSessionKey)), authorize{nonce: 1}.appendTo(nil)), 1), 4), func(p []byte) error {
+		{"request for tickets", le.AppendUint32(append(prefixed(useAuthorize, head.appendTo(le.AppendUint16(nil, opPrincipalSessionKey)), authorize{nonce: 1}.appendTo(nil)), 1), 4), func(p []byte) error {
 			_, err := c.session().Handle(p)
 			return err
 		}},
@@ -114,44 +117,44 @@ func TestEveryInnerLengthIsChecked(t *testing.T) {
 			return err
 		}},
 		{"grant", (&grant{k, 3600}).appendTo(nil), func(p []byte) error {
-			e := issued{service: ServiceOSD, grant: seal(p), sealed: old.appendTo(nil)}
+			e := issued{service: ServiceOSD, grant: seal(useGrant, p), sealed: old.appendTo(nil)}
 			_, _, err := e.open(k, Key{})
 			return err
 		}},
 		{"encrypted ticket", wire.AppendBlob(nil, old.appendTo(nil)), func(p []byte) error {
 			e := wrapped
-			e.sealed = seal(p)
+			e.sealed = seal(useOldTicket, p)
 			_, _, err := e.open(k, k)
 			return err
 		}},
-		{"ticket content", content.appendTo(nil), func(p []byte) error { _, err := openTicket(ticket{1, seal(p)}, k); return err }},
-		{"authorizer", prefixed(head.appendTo(nil), authorize{nonce: 1}.appendTo(nil)), func(p []byte) error {
+		{"ticket content", content.appendTo(nil), func(p []byte) error { _, err := openTicket(ticket{1, seal(useTicket, p)}, k); return err }},
+		{"authorizer", prefixed(useAuthorize, head.appendTo(nil), authorize{nonce: 1}.appendTo(nil)), func(p []byte) error {
 			_, _, err := c.osd.NewVerifier().Handle(p, auth.Secure)
 			return err
 		}},
 		{"authorize", authorize{nonce: 1, haveChallenge: true, answer: 9}.appendTo(nil), func(p []byte) error {
-			sealed, err := held.sessionKey.sealPrefixed(head.appendTo(nil), p)
+			sealed, err := held.sessionKey.sealPrefixed(useAuthorize, head.appendTo(nil), p, nil)
 			must(t, err)
 			_, _, err = c.osd.NewVerifier().Handle(sealed, auth.Secure)
 			return err
 		}},
-		{"authorizer challenge", le.AppendUint64([]byte{structVersion}, 5), func(p []byte) error { _, err := openChallenge(k, seal(p)); return err }},
+		{"authorizer challenge", le.AppendUint64([]byte{structVersion}, 5), func(p []byte) error { _, err := openChallenge(k, seal(useChallenge, p)); return err }},
 		{"authorizer reply", wire.AppendBlob(le.AppendUint64([]byte{replyVersionSecret}, 5), make([]byte, connectionSecretSize)), func(p []byte) error {
-			_, secret, err := openReply(k, prefixed(nil, p))
+			_, secret, err := openReply(k, prefixed(useReply, nil, p))
 			if len(secret) > len(p) {
 				t.Errorf("a secret of %d bytes from %d", len(secret), len(p))
 			}
 			return err
 		}},
 		{"connection secret", wire.AppendBlob(nil, make([]byte, connectionSecretSize)), func(p []byte) error {
-			secret, err := openSecret(k, prefixed(nil, p))
+			secret, err := openSecret(k, prefixed(useSecret, nil, p))
 			if len(secret) > len(p) {
 				t.Errorf("a secret of %d bytes from %d", len(secret), len(p))
 			}
 			return err
 		}},
 		{"rotating secrets", secrets.AppendTo(nil), func(p []byte) error {
-			got, err := holder.HandleRotatingReply(prefixed(appendReplyHeader(nil, opRotatingKey), p))
+			got, err := holder.HandleRotatingReply(prefixed(useRotating, appendReplyHeader(nil, opRotatingKey), p))
 			got.Wipe()
 			return err
 		}},

@@ -2,6 +2,7 @@ package cephx
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -181,12 +182,12 @@ func readIssued(r *wire.Reader) []issued {
 // open opens one entry with the key of the principal and, for an encrypted ticket, the
 // old session key.
 func (s *issued) open(principal, old Key) (g grant, t ticket, err error) {
-	err = principal.openDecode("ticket grant", s.grant, func(r *wire.Reader) { g = readGrant(r) })
+	err = principal.openDecode(useGrant, s.grant, func(r *wire.Reader) { g = readGrant(r) })
 	if err != nil {
 		return grant{}, ticket{}, err
 	}
 	if s.encrypted {
-		err = old.openDecode("encrypted ticket", s.sealed, func(r *wire.Reader) {
+		err = old.openDecode(useOldTicket, s.sealed, func(r *wire.Reader) {
 			inner := wire.NewReader(r.Blob())
 			t = readTicket(inner)
 			r.Fail(inner.Err())
@@ -208,10 +209,10 @@ func (s *issued) open(principal, old Key) (g grant, t ticket, err error) {
 
 // sealSecret returns blob C of a login reply: the prefixed envelope of the connection
 // secret as a string.
-func sealSecret(session Key, secret []byte) ([]byte, error) {
+func sealSecret(session Key, secret []byte, r io.Reader) ([]byte, error) {
 	plain := wire.AppendBlob(make([]byte, 0, 4+len(secret)), secret)
 	defer clear(plain)
-	return session.sealPrefixed(nil, plain)
+	return session.sealPrefixed(useSecret, nil, plain, r)
 }
 
 // openSecret is the opposite of sealSecret; an empty blob holds no secret.
@@ -224,7 +225,7 @@ func openSecret(session Key, blob []byte) (secret []byte, err error) {
 	if err := outer.Err(); err != nil {
 		return nil, fmt.Errorf("connection secret: %w", err)
 	}
-	err = session.openDecode("connection secret", bare, func(r *wire.Reader) { secret = readSecret(r) })
+	err = session.openDecode(useSecret, bare, func(r *wire.Reader) { secret = readSecret(r) })
 	return secret, err
 }
 

@@ -1,6 +1,7 @@
 package cephx
 
 import (
+	"io"
 	"testing"
 	"time"
 
@@ -90,7 +91,7 @@ func TestMonAgainstRecordedClient(t *testing.T) {
 		must(t, err)
 		same(t, "session key", content.sessionKey.Secret(), v.Auth[1].SessionKey)
 		if i == 0 {
-			same(t, "reply", withCreated(t, got, entityKey, file.Secrets[2], content), reply)
+			same(t, "reply", withCreated(t, got, entityKey, file.Secrets[2], content, nil), reply)
 		} else if len(got) != len(reply) {
 			t.Errorf("reply of %d bytes, recorded %d", len(got), len(reply))
 		}
@@ -113,7 +114,7 @@ func TestMonAgainstRecordedClient(t *testing.T) {
 
 // withCreated gives the session key in a login reply the recorded time of creation,
 // which the recorder took a moment apart from the times of the ticket.
-func withCreated(t *testing.T, reply []byte, entityKey Key, secret []byte, recorded ticketContent) []byte {
+func withCreated(t *testing.T, reply []byte, entityKey Key, secret []byte, recorded ticketContent, rand io.Reader) []byte {
 	t.Helper()
 	r := wire.NewReader(reply)
 	readReplyHeader(r)
@@ -125,10 +126,10 @@ func withCreated(t *testing.T, reply []byte, entityKey Key, secret []byte, recor
 	must(t, err)
 	*g.sessionKey.data() = *recorded.sessionKey.data()
 	c.sessionKey = g.sessionKey
-	tk, err = sealTicket(tk.secretID, key(t, secret), &c)
+	tk, err = sealTicket(tk.secretID, key(t, secret), &c, rand)
 	must(t, err)
 	out := appendIssuedHead(appendReplyHeader(nil, opAuthSessionKey), 1)
-	out, err = appendIssued(out, ServiceAuth, tk, g, entityKey, Key{})
+	out, err = appendIssued(out, ServiceAuth, tk, g, entityKey, Key{}, rand)
 	must(t, err)
 	return append(out, rest...)
 }

@@ -243,7 +243,7 @@ func TestServerExchangeEndsWhenDone(t *testing.T) {
 func TestTicketsForMonitorsHaveNoCaps(t *testing.T) {
 	c := newCluster(t)
 	for _, s := range []Service{ServiceMon, ServiceAuth} {
-		tk, _, err := c.authority.issueFor(s, admin, 1)
+		tk, _, err := c.authority.issueFor(s, admin, 1, AES)
 		must(t, err)
 		secret, _ := c.authority.Secret(s, tk.secretID)
 		content, err := openTicket(tk, secret)
@@ -263,7 +263,7 @@ func TestBoundsOfStructures(t *testing.T) {
 		}
 	}
 	var s RotatingSecrets
-	_, err := s.Rotate(t0, time.Hour, nil)
+	_, err := s.Rotate(t0, time.Hour, AES, nil)
 	must(t, err)
 	for _, id := range []uint64{0, 1} { // repeated, falling
 		bad := s.Clone()
@@ -272,11 +272,11 @@ func TestBoundsOfStructures(t *testing.T) {
 			t.Errorf("ids %v: %v", bad.IDs(), err)
 		}
 	}
-	if _, err := s.Rotate(t0, 0, nil); !errors.Is(err, ErrConfig) {
+	if _, err := s.Rotate(t0, 0, AES, nil); !errors.Is(err, ErrConfig) {
 		t.Errorf("secrets without a life: %v", err)
 	}
 	oldest, _ := s.Key(1)
-	_, err = s.Rotate(t0.Add(2*time.Hour), time.Hour, nil)
+	_, err = s.Rotate(t0.Add(2*time.Hour), time.Hour, AES, nil)
 	must(t, err)
 	if !oldest.IsZero() {
 		t.Error("a dropped secret is not wiped")

@@ -45,6 +45,16 @@ func (c *Client) due(now time.Time) Service {
 	return due
 }
 
+// RenewAll has all tickets renewed soon, though none is due: the monitors have thrown away
+// the secrets that they were made with.
+func (c *Client) RenewAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range c.tickets {
+		t.renewAt = c.now()
+	}
+}
+
 // RenewAt returns when [Client.NeedRenew] will next be other than 0; the zero time if it
 // already is.
 func (c *Client) RenewAt() time.Time {
@@ -176,6 +186,6 @@ func (c *Client) HandleRotatingReply(payload []byte) (RotatingSecrets, error) {
 		return RotatingSecrets{}, fmt.Errorf("rotating secrets: %w", err)
 	}
 	var s RotatingSecrets
-	err := c.key.openDecode("rotating secrets", bare, func(r *wire.Reader) { s = readRotatingSecrets(r) })
+	err := c.key.openDecode(useRotating, bare, func(r *wire.Reader) { s = readRotatingSecrets(r) })
 	return s, err
 }

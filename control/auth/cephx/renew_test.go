@@ -290,11 +290,12 @@ func TestWipedClientHasNothingLeft(t *testing.T) {
 	cl := c.client(admin)
 	c.login(cl)
 	held := cl.tickets[ServiceOSD].sessionKey
+	secret := held.data().secret
 	cl.Wipe()
 	if !cl.key.IsZero() || !held.IsZero() || len(cl.Tickets()) != 0 {
 		t.Error("keys are left")
 	}
-	if held.data().secret != [keySize]byte{} {
+	if !overwritten(secret) {
 		t.Error("secret is not overwritten")
 	}
 	if _, _, cerr, _ := connect(cl, wire.Client, c.mon, wire.Mon, wires{}); !errors.Is(cerr, ErrNoKey) {

@@ -26,7 +26,7 @@ type rotatingSecret struct {
 	expires time.Time
 }
 
-const rotatingSecretMinSize = 8 + 1 + keyWireSize + 8
+const rotatingSecretMinSize = 8 + 1 + keyHeadSize + 16 + 8
 
 // Key returns the secret with the given id. The handle is shared with the receiver.
 func (s *RotatingSecrets) Key(id uint64) (Key, bool) {
@@ -59,11 +59,11 @@ func (s *RotatingSecrets) CurrentExpires() time.Time {
 	return s.list[1].expires
 }
 
-// Rotate makes the secrets that are due at now, with random keys from r (or
+// Rotate makes the secrets that are due at now, with random keys of a kind from r (or
 // [crypto/rand] if r is nil), drops the oldest ones, and reports whether anything
 // changed. Each lives for ttl, which is positive, beyond the one before it (protocol
 // section 6.1).
-func (s *RotatingSecrets) Rotate(now time.Time, ttl time.Duration, r io.Reader) (bool, error) {
+func (s *RotatingSecrets) Rotate(now time.Time, ttl time.Duration, kind Kind, r io.Reader) (bool, error) {
 	if ttl <= 0 {
 		return false, fmt.Errorf("%w: life of secrets is %v", ErrConfig, ttl)
 	}
@@ -76,7 +76,7 @@ func (s *RotatingSecrets) Rotate(now time.Time, ttl time.Duration, r io.Reader) 
 				expires = last
 			}
 		}
-		key, err := NewKey(r, now)
+		key, err := NewKey(kind, r, now)
 		if err != nil {
 			return changed, err
 		}

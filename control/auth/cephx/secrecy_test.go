@@ -87,75 +87,83 @@ func TestKeysAreNeverPrinted(t *testing.T) {
 }
 
 func TestExchangesWipeTheirKeys(t *testing.T) {
-	c := newCluster(t)
-	cl := c.client(admin)
-	c.login(cl)
-	e, err := cl.Start(ctx, wire.Mon)
-	must(t, err)
-	old := e.(*loginExchange).login.oldKey
-	e.(auth.Wiper).Wipe()
-	if old.data().secret != [keySize]byte{} {
-		t.Error("login keeps the old session key")
-	}
-	e, err = cl.Start(ctx, wire.OSD)
-	must(t, err)
-	session := e.(*serviceExchange).a.key
-	e.(auth.Wiper).Wipe()
-	if session.data().secret != [keySize]byte{} {
-		t.Error("authorizer keeps the session key")
-	}
-	if cl.tickets[ServiceOSD].sessionKey.IsZero() {
-		t.Error("the ticket of the client is gone too")
-	}
-	held := cl.tickets[ServiceOSD].sessionKey
-	c.login(cl)
-	if held.data().secret != [keySize]byte{} {
-		t.Error("a replaced ticket keeps its key")
-	}
-	secrets, err := c.authority.Rotating(ServiceOSD)
-	must(t, err)
-	k, _ := secrets.Key(1)
-	store := NewSecretStore(ServiceOSD)
-	store.Update(secrets)
-	store.Update(RotatingSecrets{})
-	if k.data().secret != [keySize]byte{} {
-		t.Error("replaced secrets are kept")
-	}
-	c.authority.Wipe()
-	if _, ok := c.authority.Secret(ServiceOSD, 2); ok {
-		t.Error("a wiped authority has secrets")
-	}
+	eachKind(t, func(t *testing.T, c *cluster) {
+		cl := c.client(admin)
+		c.login(cl)
+		e, err := cl.Start(ctx, wire.Mon)
+		must(t, err)
+		old := e.(*loginExchange).login.oldKey.data().secret
+		e.(auth.Wiper).Wipe()
+		if !overwritten(old) {
+			t.Error("login keeps the old session key")
+		}
+		e, err = cl.Start(ctx, wire.OSD)
+		must(t, err)
+		session := e.(*serviceExchange).a.key.data().secret
+		e.(auth.Wiper).Wipe()
+		if !overwritten(session) {
+			t.Error("authorizer keeps the session key")
+		}
+		if cl.tickets[ServiceOSD].sessionKey.IsZero() {
+			t.Error("the ticket of the client is gone too")
+		}
+		held := cl.tickets[ServiceOSD].sessionKey.data().secret
+		c.login(cl)
+		if !overwritten(held) {
+			t.Error("a replaced ticket keeps its key")
+		}
+		secrets, err := c.authority.Rotating(ServiceOSD)
+		must(t, err)
+		k, _ := secrets.Key(1)
+		secret := k.data().secret
+		store := NewSecretStore(ServiceOSD)
+		store.Update(secrets)
+		store.Update(RotatingSecrets{})
+		if !overwritten(secret) {
+			t.Error("replaced secrets are kept")
+		}
+		c.authority.Wipe()
+		if _, ok := c.authority.Secret(ServiceOSD, 2); ok {
+			t.Error("a wiped authority has secrets")
+		}
+	})
 }
 
 func TestSignerDoesNotAllocate(t *testing.T) {
-	k, err := NewKey(nil, t0)
-	must(t, err)
-	s, err := NewSigner(k, true)
-	must(t, err)
-	if n := testing.AllocsPerRun(100, func() { s.Sign(frame1.Signed{Seq: 1}) }); n != 0 {
-		t.Errorf("%v allocations", n)
+	for _, k := range fuzzKeys {
+		s, err := NewSigner(k, true)
+		must(t, err)
+		if n := testing.AllocsPerRun(100, func() { s.Sign(frame1.Signed{Seq: 1}) }); n != 0 {
+			t.Errorf("%v: %v allocations", k.Kind(), n)
+		}
 	}
 }
 
 func BenchmarkSigner(b *testing.B) {
-	k, err := NewKey(nil, t0)
-	must(b, err)
-	s, err := NewSigner(k, true)
-	must(b, err)
-	b.ReportAllocs()
-	for b.Loop() {
-		s.Sign(frame1.Signed{Seq: 1, FrontLen: 100})
+	for _, k := range fuzzKeys {
+		b.Run(k.Kind().String(), func(b *testing.B) {
+			s, err := NewSigner(k, true)
+			must(b, err)
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Sign(frame1.Signed{Seq: 1, FrontLen: 100})
+			}
+		})
 	}
 }
 
 func BenchmarkAuthorizerExchange(b *testing.B) {
-	c := newCluster(b)
-	cl := c.client(admin, only(auth.Secure))
-	c.login(cl)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, _, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{}); cerr != nil || serr != nil {
-			b.Fatal(cerr, serr)
-		}
+	for _, k := range fuzzKeys {
+		b.Run(k.Kind().String(), func(b *testing.B) {
+			c := newCluster(b, ofKind(k.Kind()))
+			cl := c.client(admin, only(auth.Secure))
+			c.login(cl)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, _, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{}); cerr != nil || serr != nil {
+					b.Fatal(cerr, serr)
+				}
+			}
+		})
 	}
 }

@@ -2,6 +2,8 @@ package cephx
 
 import (
 	"fmt"
+	"io"
+	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -178,6 +180,9 @@ func (s *Session) prove(req *authenticate) (Entity, error) {
 	if !equalU64(want, req.proof) || !known {
 		return Entity{}, ErrProof
 	}
+	if !slices.Contains(s.a.ciphers.Allowed, key.Kind()) {
+		return Entity{}, fmt.Errorf("%w: keys of kind %v are not allowed", ErrKeyType, key.Kind())
+	}
 	return entity, nil
 }
 
@@ -221,7 +226,7 @@ func (a *Authority) openAuthTicket(t ticket) (ticketContent, error) {
 
 // loginReply builds reply 2 of the protocol.
 func (s *Session) loginReply(entityKey, old Key, req *authenticate, mode auth.Mode) (reply []byte, session Key, secret []byte, err error) {
-	t, g, err := s.a.issueFor(ServiceAuth, s.name, s.globalID)
+	t, g, err := s.a.issueFor(ServiceAuth, s.name, s.globalID, entityKey.Kind())
 	if err != nil {
 		return nil, Key{}, nil, err
 	}
@@ -233,7 +238,7 @@ func (s *Session) loginReply(entityKey, old Key, req *authenticate, mode auth.Mo
 		}
 	}()
 	reply = appendIssuedHead(appendReplyHeader(nil, opAuthSessionKey), 1)
-	if reply, err = appendIssued(reply, ServiceAuth, t, g, entityKey, old); err != nil {
+	if reply, err = appendIssued(reply, ServiceAuth, t, g, entityKey, old, s.a.rand); err != nil {
 		return
 	}
 	if req.otherKeys == 0 {
@@ -247,7 +252,7 @@ func (s *Session) loginReply(entityKey, old Key, req *authenticate, mode auth.Mo
 				return
 			}
 		}
-		if blobC, err = sealSecret(g.sessionKey, secret); err != nil {
+		if blobC, err = sealSecret(g.sessionKey, secret, s.a.rand); err != nil {
 			return
 		}
 	}
@@ -275,11 +280,11 @@ func (a *Authority) appendTickets(dst []byte, wanted Service, name wire.EntityNa
 		if !wanted.Has(s) {
 			continue
 		}
-		t, g, err := a.issueFor(s, name, globalID)
+		t, g, err := a.issueFor(s, name, globalID, session.Kind())
 		if err != nil {
 			return nil, 0, err
 		}
-		dst, err = appendIssued(dst, s, t, g, session, Key{})
+		dst, err = appendIssued(dst, s, t, g, session, Key{}, a.rand)
 		g.sessionKey.Wipe()
 		if err != nil {
 			return nil, 0, err
@@ -290,17 +295,17 @@ func (a *Authority) appendTickets(dst []byte, wanted Service, name wire.EntityNa
 
 // appendIssued appends one entry of a service ticket reply. If old is a key, the ticket
 // is encrypted with it.
-func appendIssued(dst []byte, s Service, t ticket, g grant, principal, old Key) ([]byte, error) {
+func appendIssued(dst []byte, s Service, t ticket, g grant, principal, old Key, r io.Reader) ([]byte, error) {
 	plain := g.appendTo(nil)
 	defer clear(plain)
-	partA, err := principal.seal(nil, plain)
+	partA, err := principal.seal(useGrant, nil, plain, r)
 	if err != nil {
 		return nil, err
 	}
 	e := issued{service: s, grant: partA, sealed: t.appendTo(nil)}
 	if !old.IsZero() {
 		e.encrypted = true
-		if e.sealed, err = old.seal(nil, wire.AppendBlob(nil, e.sealed)); err != nil {
+		if e.sealed, err = old.seal(useOldTicket, nil, wire.AppendBlob(nil, e.sealed), r); err != nil {
 			return nil, err
 		}
 	}
@@ -346,7 +351,7 @@ func (a *Authority) checkAuthTicket(h *authorizerHead, sealed []byte) (ticketCon
 	if err != nil {
 		return ticketContent{}, err
 	}
-	err = c.sessionKey.openDecode("authorize", sealed, func(r *wire.Reader) { readAuthorize(r) })
+	err = c.sessionKey.openDecode(useAuthorize, sealed, func(r *wire.Reader) { readAuthorize(r) })
 	switch {
 	case err != nil:
 	case c.globalID != h.globalID:
@@ -378,5 +383,5 @@ func (s *Session) rotatingSecrets() ([]byte, error) {
 	defer secrets.Wipe()
 	plain := secrets.AppendTo(nil)
 	defer clear(plain)
-	return entity.Key.sealPrefixed(appendReplyHeader(nil, opRotatingKey), plain)
+	return entity.Key.sealPrefixed(useRotating, appendReplyHeader(nil, opRotatingKey), plain, s.a.rand)
 }

@@ -2,6 +2,7 @@ package cephx
 
 import (
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -111,17 +112,17 @@ func (c *ticketContent) effectiveCaps() []byte {
 }
 
 // sealTicket makes the ticket under a service secret.
-func sealTicket(secretID uint64, secret Key, c *ticketContent) (ticket, error) {
+func sealTicket(secretID uint64, secret Key, c *ticketContent, r io.Reader) (ticket, error) {
 	plain := c.appendTo(nil)
 	defer clear(plain)
-	blob, err := secret.seal(nil, plain)
+	blob, err := secret.seal(useTicket, nil, plain, r)
 	return ticket{secretID, blob}, err
 }
 
 // openTicket is the service's side of sealTicket.
 func openTicket(t ticket, secret Key) (ticketContent, error) {
 	var c ticketContent
-	err := secret.openDecode("ticket", t.blob, func(r *wire.Reader) { c = readTicketContent(r) })
+	err := secret.openDecode(useTicket, t.blob, func(r *wire.Reader) { c = readTicketContent(r) })
 	return c, err
 }
 

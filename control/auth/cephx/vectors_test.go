@@ -58,16 +58,16 @@ func TestCryptoVectors(t *testing.T) {
 					t.Errorf("base64 %s, created %v", k.Base64(), k.Created())
 				}
 			case v.Bare != nil:
-				bare, err := k.seal(nil, v.Payload)
+				bare, err := k.seal(useTicket, nil, v.Payload, nil)
 				must(t, err)
 				same(t, "bare", bare, v.Bare)
-				prefixed, err := k.sealPrefixed([]byte("x"), v.Payload)
+				prefixed, err := k.sealPrefixed(useGrant, []byte("x"), v.Payload, nil)
 				must(t, err)
 				same(t, "prefixed", prefixed, append([]byte("x"), v.Prefixed...))
-				input, err := k.decrypt(v.Bare)
+				input, err := aesScheme{}.decrypt(v.Key, 0, v.Bare)
 				must(t, err)
 				same(t, "input", input, v.Input)
-				p, err := k.open(v.Bare)
+				p, err := k.open(useReply, v.Bare)
 				must(t, err)
 				same(t, "opened", p, v.Payload)
 			case v.ProofKey != 0:
@@ -89,10 +89,10 @@ func TestCryptoVectors(t *testing.T) {
 					}
 				}
 			default:
-				c, err := k.encryptTail(append([]byte(nil), v.Plain...), 0)
+				c, err := aesScheme{}.encrypt(v.Key, 0, append([]byte(nil), v.Plain...), 0)
 				must(t, err)
 				same(t, "cipher", c, v.Cipher)
-				p, err := k.decrypt(v.Cipher)
+				p, err := aesScheme{}.decrypt(v.Key, 0, v.Cipher)
 				must(t, err)
 				same(t, "plain", p, v.Plain)
 			}
@@ -137,13 +137,16 @@ func (v *ticketVector) check(t *testing.T, got *heldTicket) {
 	c, err := openTicket(got.ticket, key(t, v.ServiceSecret))
 	must(t, err)
 	same(t, "ticket content", c.appendTo(nil), v.Plain)
-	again, err := sealTicket(v.SecretID, key(t, v.ServiceSecret), &c)
+	again, err := sealTicket(v.SecretID, key(t, v.ServiceSecret), &c, nil)
 	must(t, err)
 	same(t, "ticket again", again.appendTo(nil), v.TicketStruct)
 }
 
 func vectorClient(t *testing.T, base64 string, rand ...any) *Client {
 	t.Helper()
+	if base64 == "" {
+		base64 = vectorEntityKey
+	}
 	k, err := ParseKey(base64)
 	must(t, err)
 	c, err := NewClient(ClientConfig{Name: admin, Key: k, Now: func() time.Time { return t0 }, Rand: script(rand...)})
@@ -151,6 +154,7 @@ func vectorClient(t *testing.T, base64 string, rand ...any) *Client {
 	return c
 }
 
+// vectorEntityKey is the key in the files that name none.
 const vectorEntityKey = "AQBAGgFrkJ2DJBAALXeqe7bTTWvmuDKp+LpfWA=="
 
 type msgr1Vector struct {
@@ -164,15 +168,24 @@ type msgr1Vector struct {
 	Result          hexBytes `json:"result_bl"`
 	Tickets         []ticketVector
 	Nonce           hexU64
-	SessionKey      hexBytes `json:"session_key_auth_service"`
-	AuthorizePlain  hexBytes `json:"authorize_plain"`
+	EntityKey       string     `json:"entity_key_base64"`
+	Confounders     []hexBytes // of what this side encrypts
+	SessionKey      hexBytes   `json:"session_key_auth_service"`
+	AuthorizePlain  hexBytes   `json:"authorize_plain"`
 }
 
 func TestMonLoginOverMAuthVector(t *testing.T) {
-	var file struct{ Vectors []msgr1Vector }
-	load(t, "cephx-mon-msgr1.json", &file)
-	start, login, extra := file.Vectors[0], file.Vectors[1], file.Vectors[2]
-	c := vectorClient(t, vectorEntityKey, login.ClientChallenge, extra.Nonce)
+	for _, name := range []string{"cephx-mon-msgr1.json", "cephx-mon-msgr1-aes256k.json"} {
+		t.Run(name, func(t *testing.T) {
+			var file struct{ Vectors []msgr1Vector }
+			load(t, name, &file)
+			replayMAuth(t, file.Vectors[0], file.Vectors[1], file.Vectors[2])
+		})
+	}
+}
+
+func replayMAuth(t *testing.T, start, login, extra msgr1Vector) {
+	c := vectorClient(t, login.EntityKey, login.ClientChallenge, extra.Nonce, extra.Confounders)
 
 	l := c.NewLogin()
 	defer l.Wipe()
@@ -197,11 +210,14 @@ func TestMonLoginOverMAuthVector(t *testing.T) {
 		v.check(t, c.tickets[v.Service])
 	}
 
-	// The third request asked for osd and mgr.
-	for _, s := range []Service{ServiceOSD, ServiceMgr} {
-		delete(c.tickets, s)
+	// The third request ends with the services that it asked for.
+	wanted := Service(le.Uint32(extra.Request[len(extra.Request)-4:]))
+	for _, s := range ticketServices {
+		if wanted.Has(s) {
+			delete(c.tickets, s)
+		}
 	}
-	if due := c.NeedRenew(t0); due != ServiceOSD|ServiceMgr {
+	if due := c.NeedRenew(t0); due != wanted {
 		t.Fatalf("due are %v", due)
 	}
 	p, err = c.RenewRequest()
@@ -230,6 +246,11 @@ type msgr2Vector struct {
 	Secret          hexBytes `json:"connection_secret"`
 	SecretBlob      hexBytes `json:"connection_secret_blob"`
 	Tickets         []ticketVector
+	EntityKey       string   `json:"entity_key_base64"`
+	AuthSecret      hexBytes `json:"auth_secret"`
+	AuthSessionKey  hexBytes `json:"auth_session_key"`
+	// Confounders are of authorize, challenge, authorize, reply; if keys have none, nil.
+	Confounders []hexBytes
 
 	Authorizer1    hexBytes `json:"authorizer1"`
 	Challenge      hexBytes `json:"challenge_blob"`
@@ -248,16 +269,32 @@ func msgr2Vectors(t *testing.T, file string) (mon, osd msgr2Vector) {
 
 // Matrix: AU-02
 func TestMsgr2Vectors(t *testing.T) {
-	for file, mode := range map[string]auth.Mode{"cephx-msgr2-crc.json": auth.CRC, "cephx-msgr2-secure.json": auth.Secure} {
+	for file, mode := range map[string]auth.Mode{
+		"cephx-msgr2-crc.json": auth.CRC, "cephx-msgr2-secure.json": auth.Secure,
+		"cephx-msgr2-crc-aes256k.json": auth.CRC, "cephx-msgr2-secure-aes256k.json": auth.Secure,
+		// Of the client's key, then of the services' secrets.
+		"cephx-msgr2-secure-aes-aes256k.json": auth.Secure, "cephx-msgr2-secure-aes256k-aes.json": auth.Secure,
+	} {
 		mon, osd := msgr2Vectors(t, file)
-		t.Run(mode.String()+" client", func(t *testing.T) { replayClient(t, mon, osd, mode) })
-		t.Run(mode.String()+" service", func(t *testing.T) { replayService(t, osd, mode) })
+		name := admin
+		if mon.Request != nil {
+			var err error
+			name, _, err = decodeLoginStart(mon.Request)
+			must(t, err)
+		}
+		t.Run(file+" client", func(t *testing.T) { replayClient(t, name, mon, osd, mode) })
+		t.Run(file+" service", func(t *testing.T) { replayService(t, name, osd, mode) })
 	}
 }
 
 // replayClient runs the client against recorded daemons.
-func replayClient(t *testing.T, mon, osd msgr2Vector, mode auth.Mode) {
-	c := vectorClient(t, vectorEntityKey, mon.ClientChallenge, osd.Nonce)
+func replayClient(t *testing.T, name wire.EntityName, mon, osd msgr2Vector, mode auth.Mode) {
+	rand := []any{mon.ClientChallenge, osd.Nonce}
+	if osd.Confounders != nil {
+		rand = append(rand, osd.Confounders[0], osd.Confounders[2])
+	}
+	c := vectorClient(t, mon.EntityKey, rand...)
+	c.name = name
 	c.modes = func(wire.EntityType) []auth.Mode { return []auth.Mode{mode} }
 	e, err := c.Start(ctx, wire.Mon)
 	must(t, err)
@@ -274,7 +311,7 @@ func replayClient(t *testing.T, mon, osd msgr2Vector, mode auth.Mode) {
 	must(t, err)
 	same(t, "session key", res.SessionKey, mon.Tickets[0].SessionKey)
 	same(t, "connection secret", res.ConnectionSecret, mon.Secret)
-	if res.GlobalID != mon.GlobalID || res.Mode != mode || res.Entity != admin || res.Method != auth.Cephx {
+	if res.GlobalID != mon.GlobalID || res.Mode != mode || res.Entity != name || res.Method != auth.Cephx {
 		t.Errorf("result %v %v %v %v", res.GlobalID, res.Mode, res.Entity, res.Method)
 	}
 	for _, v := range mon.Tickets {
@@ -300,10 +337,14 @@ type fixedSecrets map[uint64]Key
 func (f fixedSecrets) Secret(_ Service, id uint64) (Key, bool) { k, ok := f[id]; return k.Clone(), ok }
 
 // replayService runs the service against the recorded client.
-func replayService(t *testing.T, v msgr2Vector, mode auth.Mode) {
+func replayService(t *testing.T, name wire.EntityName, v msgr2Vector, mode auth.Mode) {
+	rand := []any{v.ChallengePlain[1:], v.Secret}
+	if v.Confounders != nil {
+		rand = []any{v.ChallengePlain[1:], v.Confounders[1], v.Secret, v.Confounders[3]}
+	}
 	s, err := NewServer(ServerConfig{
 		Own: wire.OSD, Secrets: fixedSecrets{2: key(t, v.ServiceSecret)}, TicketGrace: -1,
-		Rand: script(v.ChallengePlain[1:], v.Secret),
+		Rand: script(rand...),
 	})
 	must(t, err)
 	e, err := s.Start(ctx, wire.Client, auth.Cephx, mode)
@@ -320,7 +361,7 @@ func replayService(t *testing.T, v msgr2Vector, mode auth.Mode) {
 	same(t, "session key", res.SessionKey, v.SessionKey)
 	same(t, "connection secret", res.ConnectionSecret, v.Secret)
 	caps, err := CapsText(res.Caps)
-	if err != nil || caps != "allow *" || res.GlobalID != v.GlobalID || res.Entity != admin {
+	if err != nil || caps != "allow *" || res.GlobalID != v.GlobalID || res.Entity != name {
 		t.Errorf("caps %q (%v), id %d, entity %v", caps, err, res.GlobalID, res.Entity)
 	}
 }
@@ -328,15 +369,22 @@ func replayService(t *testing.T, v msgr2Vector, mode auth.Mode) {
 func TestConnectionSecretBlobVectors(t *testing.T) {
 	for _, file := range []string{"cephx-msgr2-crc.json", "cephx-msgr2-secure.json"} {
 		mon, _ := msgr2Vectors(t, file)
-		blob, err := sealSecret(key(t, mon.Tickets[0].SessionKey), mon.Secret)
+		blob, err := sealSecret(key(t, mon.Tickets[0].SessionKey), mon.Secret, nil)
 		must(t, err)
 		same(t, "blob C", blob, mon.SecretBlob)
 	}
 }
 
 func TestReclaimVector(t *testing.T) {
+	for _, name := range []string{"cephx-reclaim.json", "cephx-reclaim-aes256k.json"} {
+		t.Run(name, func(t *testing.T) { replayReclaim(t, name) })
+	}
+}
+
+func replayReclaim(t *testing.T, name string) {
 	var file struct {
 		Vectors []struct {
+			EntityKey    string   `json:"entity_key_base64"`
 			GlobalID     uint64   `json:"global_id"`
 			OldSecretID  uint64   `json:"old_ticket_secret_id"`
 			OldBlob      hexBytes `json:"old_ticket_blob"`
@@ -350,9 +398,9 @@ func TestReclaimVector(t *testing.T) {
 			SessionKey   hexBytes `json:"new_session_key"`
 		}
 	}
-	load(t, "cephx-reclaim.json", &file)
+	load(t, name, &file)
 	v := file.Vectors[0]
-	c := vectorClient(t, vectorEntityKey, v.RequestMore[3:11])
+	c := vectorClient(t, v.EntityKey, v.RequestMore[3:11])
 	c.globalID = v.GlobalID
 	c.tickets[ServiceAuth] = &heldTicket{sessionKey: key(t, v.OldKey), ticket: ticket{v.OldSecretID, v.OldBlob}, expires: t0.Add(time.Hour)}
 	e, err := c.Start(ctx, wire.Mon)
@@ -372,6 +420,12 @@ func TestReclaimVector(t *testing.T) {
 }
 
 func TestRotatingVector(t *testing.T) {
+	for _, name := range []string{"cephx-rotating.json", "cephx-rotating-aes256k.json"} {
+		t.Run(name, func(t *testing.T) { replayRotating(t, name) })
+	}
+}
+
+func replayRotating(t *testing.T, name string) {
 	var file struct {
 		Vectors []struct {
 			Request   hexBytes `json:"request_payload"`
@@ -384,7 +438,7 @@ func TestRotatingVector(t *testing.T) {
 			}
 		}
 	}
-	load(t, "cephx-rotating.json", &file)
+	load(t, name, &file)
 	v := file.Vectors[0]
 	c := vectorClient(t, v.Key)
 	same(t, "request", c.RotatingRequest(), v.Request)

@@ -87,7 +87,7 @@ func (v *Verifier) Handle(payload []byte, mode auth.Mode) (reply []byte, p *Prin
 			return nil, nil, err
 		}
 	}
-	if reply, err = sealReply(p.SessionKey, a.nonce, secret); err != nil {
+	if reply, err = sealReply(p.SessionKey, a.nonce, secret, v.s.cfg.Rand); err != nil {
 		p.Wipe()
 		return nil, nil, err
 	}
@@ -100,7 +100,7 @@ func (v *Verifier) sendChallenge(session Key) ([]byte, error) {
 		return nil, err
 	}
 	v.challenge, v.challenged = c, true
-	return sealChallenge(session, c)
+	return sealChallenge(session, c, v.s.cfg.Rand)
 }
 
 // checkAuthorizer opens a ticket and verifies that the one who shows it has its session
@@ -117,7 +117,7 @@ func (s *Server) checkAuthorizer(h *authorizerHead, sealed []byte) (c ticketCont
 	if c, err = openTicket(h.ticket, secret); err != nil {
 		return c, a, fmt.Errorf("authorizer: %w", err)
 	}
-	err = c.sessionKey.openDecode("authorize", sealed, func(r *wire.Reader) { a = readAuthorize(r) })
+	err = c.sessionKey.openDecode(useAuthorize, sealed, func(r *wire.Reader) { a = readAuthorize(r) })
 	switch {
 	case err != nil:
 	case c.globalID != h.globalID:

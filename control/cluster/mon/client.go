@@ -76,6 +76,7 @@ type Client struct {
 	subs    map[string]subscription
 	ready   chan struct{}    // closed, and replaced, when a session is ready
 	osdmaps []chan<- OSDMaps // who waits for a map
+	follow  *subscription    // to osdmaps, by FollowOSDMap; nil: none
 	renewed uint64
 }
 
@@ -228,6 +229,16 @@ func (c *Client) OSDMap(ctx context.Context) (OSDMaps, error) {
 	}
 }
 
+// FollowOSDMap has the monitors send osdmaps, from an epoch on (0: the newest whole map), and each new
+// one as it comes, on later sessions too. Their messages, of type 41, are left to the next dispatcher of the
+// chain, for [DecodeOSDMaps]. A core may call it, too.
+func (c *Client) FollowOSDMap(epoch uint32) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.follow = &subscription{start: uint64(epoch)}
+	return c.subscribeLocked("osdmap", *c.follow)
+}
+
 // subscribeLocked adds a subscription, which a lost session does not end.
 func (c *Client) subscribeLocked(what string, s subscription) error {
 	c.subs[what] = s
@@ -345,7 +356,9 @@ func (c *Client) receive(conn *control.Conn, m *control.Message) bool {
 			}
 		}
 	case typeOSDMap:
-		err = c.newOSDMap(m.Front)
+		if err = c.newOSDMap(m.Front); err == nil && c.follow != nil {
+			return false
+		}
 	case typeSubscribeAck, typeConfig, typeMgrMap, typeCommandAck: // the last is too late
 	default:
 		return false
@@ -363,6 +376,13 @@ func (c *Client) newMonMap(front []byte) error {
 	}
 	if c.monmap.Epoch != 0 && (m.FSID != c.monmap.FSID || m.Epoch < c.monmap.Epoch) {
 		return fmt.Errorf("%w: monmap %d of %v, have %d of %v", ErrMessage, m.Epoch, m.FSID, c.monmap.Epoch, c.monmap.FSID)
+	}
+	if c.monmap.Epoch != 0 && m.AuthEpoch > c.monmap.AuthEpoch && c.cfg.Auth != nil {
+		c.cfg.Auth.RenewAll()
+		select {
+		case c.session.wiped <- struct{}{}:
+		default: // it has not looked yet
+		}
 	}
 	c.monmap = m
 	c.subs["monmap"] = subscription{start: uint64(m.Epoch) + 1}
@@ -418,14 +438,20 @@ func (c *Client) newOSDMap(front []byte) error {
 	if err != nil {
 		return err
 	}
+	if c.follow != nil {
+		c.follow.start = max(c.follow.start, uint64(m.Epoch())+1)
+	}
 	if _, full := m.Full[m.Epoch()]; !full {
-		return nil // nobody asked for it
+		return nil // nobody waits for it
 	}
 	for _, ch := range c.osdmaps {
 		ch <- m // has room for one, and gets one
 	}
 	c.osdmaps = nil
 	delete(c.subs, "osdmap")
+	if c.follow != nil {
+		return c.subscribeLocked("osdmap", *c.follow)
+	}
 	return nil
 }
 

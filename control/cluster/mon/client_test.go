@@ -19,7 +19,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 var errNotKnown = errors.New("command not known")
@@ -132,7 +132,7 @@ func TestASilentMonitorIsToldAlikeWhoeverGivesUpFirst(t *testing.T) {
 
 func TestOpenSaysWhyThereIsNoSession(t *testing.T) {
 	c := startCluster(t, time.Hour)
-	key, err := cephx.NewKey(nil, time.Now())
+	key, err := cephx.NewKey(cephx.AES, nil, time.Now())
 	check(t, err)
 	keys, err := cephx.NewClient(cephx.ClientConfig{Name: name(t, "client.admin"), Key: key})
 	check(t, err)
@@ -208,6 +208,35 @@ func TestTicketsAreRenewedUnderARunningSession(t *testing.T) {
 	c.clock.pass(100 * ttl)
 	eventually(t, "a new login", func() bool { return j.keys.NeedRenew(c.clock.Now()) == 0 })
 	eventually(t, "another session", func() bool { n := j.mon.Conn(); return n != nil && n != session })
+}
+
+// The monitors throw the secrets of services away: the monmap says so, and a client has
+// new tickets, and a daemon new secrets, long before the old ones end. The ids of secrets
+// begin anew.
+// Matrix: AU-11
+func TestTicketsAreRenewedWhenTheMonitorsThrowSecretsAway(t *testing.T) {
+	c := startCluster(t, time.Hour)
+	store := cephx.NewSecretStore(cephx.ServiceOSD)
+	osd, client := c.join("osd.0", store), c.join("client.admin", nil)
+	eventually(t, "the secrets", func() bool { return !store.NeedRefresh(c.clock.Now()) })
+	session := client.mon.Conn()
+	var fresh cephx.RotatingSecrets
+	_, err := fresh.Rotate(c.clock.Now(), time.Hour, cephx.AES256K, nil)
+	check(t, err)
+	check(t, c.authority.RestoreSecrets(cephx.ServiceOSD, fresh))
+	want, _ := fresh.Key(1)
+	if k, _ := store.Secret(cephx.ServiceOSD, 1); k.Equal(want) || client.mon.Renewals() != 0 {
+		t.Fatal("renewed before anybody said so")
+	}
+	for _, j := range []*member{osd, client} {
+		_, err := j.mon.Command(t.Context(), map[string]string{"prefix": "wipe"})
+		check(t, err)
+	}
+	eventually(t, "new secrets", func() bool { k, _ := store.Secret(cephx.ServiceOSD, 1); return k.Equal(want) })
+	eventually(t, "new tickets", func() bool { return client.mon.Renewals() > 0 })
+	if client.mon.Conn() != session {
+		t.Error("the session was lost")
+	}
 }
 
 // A daemon has the secrets of its service in time, and clients tickets that it
@@ -307,7 +336,7 @@ func TestOpenNamesTheMonitorThatIsSilent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Plane: dataplane.Config{Cores: 1}})
+	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Plane: loop.Config{Cores: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

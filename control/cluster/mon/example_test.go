@@ -11,7 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // A server has a keyring of its own and lets in whoever is in it: our clients,
@@ -42,7 +42,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	m, err := control.New(control.Config{Name: admin, AuthClient: keys, Plane: dataplane.Config{Cores: 1}})
+	m, err := control.New(control.Config{Name: admin, AuthClient: keys, Plane: loop.Config{Cores: 1}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -90,7 +90,7 @@ func startServer(ring *cephx.Keyring) (*control.Messenger, wire.Addr, error) {
 	}
 	m, err := control.New(control.Config{
 		Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Nonce: new(uint32), AuthServer: accept,
-		Plane: dataplane.Config{Cores: 1},
+		Plane: loop.Config{Cores: 1},
 	})
 	if err != nil {
 		return nil, wire.Addr{}, err

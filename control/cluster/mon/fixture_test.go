@@ -15,7 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // patience is how long anything may take.
@@ -135,6 +135,9 @@ func startCluster(t *testing.T, ttl time.Duration) *cluster {
 			c.commands.Add(1)
 			switch command["prefix"] {
 			case "whoami":
+			case "wipe": // says that the secrets of services were thrown away
+				m := mon.MonMap{FSID: fsid, Epoch: 2, AuthEpoch: 1, Ciphers: cephx.Ciphers{Service: cephx.AES256K}, Mons: []mon.Mon{{Name: "a", Addrs: wire.AddrVec{c.addr}}}}
+				return mon.Output{}, conn.Send(&control.Message{Type: 4, Version: 1, CompatVersion: 1, Front: wire.AppendBlob(nil, m.AppendTo(nil))})
 			case "echo":
 				return mon.Output{Data: bytes.Clone(data)}, nil
 			default:
@@ -149,7 +152,7 @@ func startCluster(t *testing.T, ttl time.Duration) *cluster {
 
 func messenger(t *testing.T, cfg control.Config) *control.Messenger {
 	t.Helper()
-	cfg.Plane = dataplane.Config{Cores: 1}
+	cfg.Plane = loop.Config{Cores: 1}
 	m, err := control.New(cfg)
 	check(t, err)
 	t.Cleanup(func() {

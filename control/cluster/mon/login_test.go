@@ -91,7 +91,7 @@ func TestClientsOfMsgr1LogInByMessages(t *testing.T) {
 		t.Errorf("number %d, without tickets of %v", keys.GlobalID(), keys.NeedRenew(time.Now()))
 	}
 
-	wrong, err := cephx.NewKey(nil, time.Now())
+	wrong, err := cephx.NewKey(cephx.AES, nil, time.Now())
 	check(t, err)
 	keys, err = cephx.NewClient(cephx.ClientConfig{Name: own.Name, Key: wrong})
 	check(t, err)

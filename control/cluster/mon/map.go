@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -27,6 +28,11 @@ type MonMap struct {
 	Epoch   uint32    `json:"epoch"`
 	Changed time.Time `json:"changed"`
 	Mons    []Mon     `json:"mons"` // in the order of their names
+	// AuthEpoch rises when the monitors have thrown the secrets of services away: a client
+	// then renews its tickets at once. Ciphers are the kinds of keys that are allowed and
+	// made. Maps of before 20.2 have neither, nor has a map here without Ciphers.Service.
+	AuthEpoch uint32        `json:"auth_epoch,omitempty"`
+	Ciphers   cephx.Ciphers `json:"ciphers,omitzero"`
 }
 
 // Mon is one monitor.
@@ -64,13 +70,42 @@ func DecodeMonMap(p []byte) (MonMap, error) {
 			}
 			m.Mons = append(m.Mons, e)
 		}
+		if version >= 10 {
+			m.readAuth(r)
+		}
 	})
 	return m, bad("monmap", r.Err())
 }
 
+// readAuth reads what versions 6 to 9 have behind the monitors, and what 10 has of keys.
+func (m *MonMap) readAuth(r *wire.Reader) {
+	texts := func() {
+		for range r.Count(4) {
+			r.Str()
+		}
+	}
+	texts() // ranks
+	r.U8()  // release
+	r.Skip(4 * r.Count(4))
+	r.U8() // kind of elections
+	texts()
+	r.U8() // stretch mode
+	r.Str()
+	texts()
+	m.AuthEpoch, m.Ciphers.Service = r.U32(), cephx.Kind(r.U32())
+	for range r.Count(4) {
+		m.Ciphers.Allowed = append(m.Ciphers.Allowed, cephx.Kind(r.U32()))
+	}
+	m.Ciphers.Preferred = cephx.Kind(r.U32())
+}
+
 // AppendTo appends the encoding of DecodeMonMap.
 func (m *MonMap) AppendTo(dst []byte) []byte {
-	dst, outer := wire.BeginEnvelope(dst, 9, 6)
+	version := uint8(9)
+	if m.Ciphers.Service != 0 {
+		version = 10
+	}
+	dst, outer := wire.BeginEnvelope(dst, version, 6)
 	dst = append(dst, m.FSID[:]...)
 	dst = le.AppendUint32(dst, m.Epoch)
 	dst = wire.AppendUtime(dst, m.Changed)
@@ -103,6 +138,14 @@ func (m *MonMap) AppendTo(dst []byte) []byte {
 	dst = append(dst, 0)          // no stretch mode
 	dst = wire.AppendString(dst, "")
 	dst = le.AppendUint32(dst, 0) // monitors marked down
+	if version >= 10 {
+		dst = le.AppendUint32(le.AppendUint32(dst, m.AuthEpoch), uint32(m.Ciphers.Service))
+		dst = le.AppendUint32(dst, uint32(len(m.Ciphers.Allowed)))
+		for _, k := range m.Ciphers.Allowed {
+			dst = le.AppendUint32(dst, uint32(k))
+		}
+		dst = le.AppendUint32(dst, uint32(m.Ciphers.Preferred))
+	}
 	return wire.EndEnvelope(dst, outer)
 }
 

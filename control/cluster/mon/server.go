@@ -38,7 +38,7 @@ type ServerConfig struct {
 // secrets; MMonGetMap and MMonSubscribe; commands; and MPing. All other messages
 // it leaves to the next in the chain.
 //
-// Answers are made on the core; renewals cost a few blocks of AES.
+// Answers are made on the core; renewals cost a few blocks of AES or HMACs.
 func NewServer(cfg ServerConfig) *control.Dispatcher {
 	return &control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
 		var reply *control.Message

@@ -20,7 +20,7 @@ func TestMAuthCannotChangeTheMethod(t *testing.T) {
 		}
 	}
 	name := wire.EntityName{Type: wire.Client, ID: "admin"}
-	key, err := cephx.NewKey(nil, time.Now())
+	key, err := cephx.NewKey(cephx.AES, nil, time.Now())
 	must(err)
 	var ring cephx.Keyring
 	must(ring.Set(cephx.Entity{Name: name, Key: key}))

@@ -21,6 +21,7 @@ type session struct {
 	mapped  bool           // likewise: it has sent a monmap
 	monmap  chan struct{}  // closed with the first monmap
 	replies chan authReply // capacity 1: one request is under way at a time
+	wiped   chan struct{}  // capacity 1: the monitors have thrown secrets away
 }
 
 func (s *session) haveMap() {
@@ -131,7 +132,7 @@ func (c *Client) dial(to wire.Addr) (*session, error) {
 		return nil, err
 	}
 	c.session = &session{
-		to: to, conn: conn, monmap: make(chan struct{}), replies: make(chan authReply, 1),
+		to: to, conn: conn, monmap: make(chan struct{}), replies: make(chan authReply, 1), wiped: make(chan struct{}, 1),
 	}
 	return c.session, nil
 }
@@ -161,6 +162,7 @@ type keeper struct {
 	deadline time.Time // of the request
 	pause    time.Time // no request before
 	secrets  time.Time // when the current secret expires; zero: not known
+	stale    bool      // the secrets are to be fetched, whatever they say
 }
 
 // keepMost is how long a keeper sleeps at most, as clocks can be set.
@@ -188,6 +190,8 @@ func (c *Client) keep(ctx context.Context, s *session) error {
 			err = lost(s)
 		case r := <-s.replies:
 			err = k.reply(r)
+		case <-s.wiped:
+			k.stale = true
 		case <-wake:
 		}
 		stop()
@@ -218,7 +222,7 @@ func (k *keeper) tend() (time.Duration, error) {
 		return 0, err // a new session logs in again
 	}
 	what := renewTickets
-	if payload == nil && cfg.Secrets != nil && cfg.Secrets.NeedRefresh(now) {
+	if payload == nil && cfg.Secrets != nil && (k.stale || cfg.Secrets.NeedRefresh(now)) {
 		payload, what = cfg.Auth.RotatingRequest(), fetchSecrets
 	}
 	if payload == nil {
@@ -258,7 +262,7 @@ func (k *keeper) reply(r authReply) error {
 		if err != nil {
 			return err
 		}
-		k.secrets = secrets.CurrentExpires()
+		k.secrets, k.stale = secrets.CurrentExpires(), false
 		cfg.Secrets.Update(secrets)
 		if cfg.Secrets.NeedRefresh(cfg.Clock.Now()) {
 			k.pause = cfg.Clock.Now().Add(cfg.Retry)

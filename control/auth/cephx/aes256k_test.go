@@ -1,0 +1,343 @@
+package cephx
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
+)
+
+type sealedVector struct {
+	What, Why  string
+	Key        hexBytes
+	Usage      hexU64
+	Confounder hexBytes
+	Plaintext  hexBytes
+	Bare       hexBytes
+}
+
+// What daemons of 20.2.4 and this kind of key have encrypted comes out of us byte by byte, and back.
+// Matrix: AU-23, AU-24
+func TestAES256KVectors(t *testing.T) {
+	var file struct {
+		Key     struct{ Base64, Binary, Key string }
+		Ciphers []sealedVector
+		Refused []sealedVector
+		Proofs  []struct {
+			Key             hexBytes
+			ServerChallenge hexU64 `json:"server_challenge"`
+			ClientChallenge hexU64 `json:"client_challenge"`
+			Proof           hexU64
+		}
+		Signatures []struct {
+			Key, Block hexBytes
+			Signature  hexU64
+		}
+		Handshakes []struct{ Key, Received, Signature hexBytes }
+	}
+	load(t, "cephx-crypto-aes256k.json", &file)
+	if len(file.Ciphers) < 60 || len(file.Refused) < 6 || len(file.Proofs) < 1 || len(file.Signatures) < 3 || len(file.Handshakes) < 4 {
+		t.Fatal("vectors are missing")
+	}
+	k, err := ParseKey(file.Key.Base64)
+	if err != nil || k.Kind() != AES256K || k.Base64() != file.Key.Base64 {
+		t.Errorf("key of kind %v: %v", k.Kind(), err)
+	}
+	var s aes256kScheme
+	for _, v := range file.Ciphers {
+		plain := append(bytes.Clone(v.Confounder), v.Plaintext...)
+		c, err := s.encrypt(v.Key, usage(v.Usage), append([]byte("x"), plain...), 1)
+		must(t, err)
+		same(t, v.What, c, append([]byte("x"), v.Bare...))
+		p, err := s.decrypt(v.Key, usage(v.Usage), v.Bare)
+		must(t, err)
+		same(t, v.What, p, v.Plaintext)
+	}
+	for _, v := range file.Refused {
+		if p, err := key(t, v.Key).open(usage(v.Usage), v.Bare); err == nil || p != nil {
+			t.Errorf("%s: %x, %v", v.Why, p, err)
+		}
+	}
+	for _, v := range file.Proofs {
+		if p, err := key(t, v.Key).proof(uint64(v.ServerChallenge), uint64(v.ClientChallenge)); err != nil || p != uint64(v.Proof) {
+			t.Errorf("proof %x, want %x: %v", p, v.Proof, err)
+		}
+	}
+	for _, v := range file.Signatures {
+		s, err := NewSigner(key(t, v.Key), true)
+		must(t, err)
+		f := func(i int) uint32 { return le.Uint32(v.Block[4*i:]) }
+		m := frame1.Signed{
+			HeaderCRC: f(0), FrontCRC: f(1), FrontLen: f(2), MiddleCRC: f(3), MiddleLen: f(4), DataCRC: f(5), DataLen: f(6), Seq: uint64(f(7)),
+		}
+		for range 2 { // the second one finds the state of the first
+			if got := s.Sign(m); got != uint64(v.Signature) {
+				t.Errorf("signature %x, want %x", got, v.Signature)
+			}
+		}
+	}
+	// Package handshake signs in this way; here is that the key goes in whole.
+	for _, v := range file.Handshakes {
+		h := hmac.New(sha256.New, key(t, v.Key).Secret())
+		h.Write(v.Received)
+		same(t, "signature of the handshake", h.Sum(nil), v.Signature)
+	}
+}
+
+// The tags make what is altered, cut or meant for something else an error of its own.
+func TestAES256KRefusesForeignAndAlteredData(t *testing.T) {
+	k, err := NewKey(AES256K, nil, t0)
+	must(t, err)
+	other, err := NewKey(AES256K, nil, t0)
+	must(t, err)
+	for n := range 40 {
+		payload := bytes.Repeat([]byte{7}, n)
+		bare, err := k.seal(useReply, nil, payload, nil)
+		must(t, err)
+		again, err := k.seal(useReply, nil, payload, nil)
+		must(t, err)
+		if len(bare) != n+49 || bytes.Equal(bare, again) {
+			t.Errorf("%d bytes of payload: envelope of %d, the same twice: %v", n, len(bare), bytes.Equal(bare, again))
+		}
+		p, err := k.open(useReply, bare)
+		must(t, err)
+		same(t, "payload", p, payload)
+		for i := range bare {
+			bad := bytes.Clone(bare)
+			bad[i] ^= 1
+			if _, err := k.open(useReply, bad); !errors.Is(err, ErrWrongKey) {
+				t.Fatalf("altered at %d: %v", i, err)
+			}
+			want := ErrWrongKey
+			if i < blockSize+tagSize {
+				want = wire.ErrMalformed
+			}
+			if _, err := k.open(useReply, bare[:i]); !errors.Is(err, want) {
+				t.Fatalf("cut at %d: %v", i, err)
+			}
+		}
+		for what, err := range map[string]error{
+			"other key":   func() error { _, err := other.open(useReply, bare); return err }(),
+			"other usage": func() error { _, err := k.open(useChallenge, bare); return err }(),
+			"surplus":     func() error { _, err := k.open(useReply, append(bare, 0)); return err }(),
+		} {
+			if !errors.Is(err, ErrWrongKey) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	}
+	if _, err := NewSigner(k, false); !errors.Is(err, ErrKeyType) {
+		t.Errorf("signer of the first form: %v", err)
+	}
+	if _, err := k.seal(useReply, nil, nil, script()); err == nil {
+		t.Error("sealed without random numbers")
+	}
+}
+
+// TestMonAgainstRecordedClientOf20 is a monitor with the recorded one's secrets, random
+// values and clock, that answers the login of a real tool of 20.2.4 with the same bytes.
+func TestMonAgainstRecordedClientOf20(t *testing.T) {
+	var file struct{ Vectors []msgr2Vector }
+	load(t, "cephx-server-mon-aes256k.json", &file)
+	for _, v := range file.Vectors {
+		mode := auth.Mode(v.ModeNumber)
+		t.Run(mode.String(), func(t *testing.T) {
+			entityKey, err := ParseKey(v.EntityKey)
+			must(t, err)
+			r := wire.NewReader(v.Done)
+			readReplyHeader(r)
+			g, tk, err := (&readIssued(r)[0]).open(entityKey, Key{})
+			must(t, err)
+			content, err := openTicket(tk, key(t, v.AuthSecret))
+			must(t, err)
+
+			now := content.created
+			var ring Keyring
+			must(t, ring.Set(Entity{Name: admin, Key: entityKey}))
+			a, err := NewAuthority(AuthorityConfig{
+				Entities: &ring, AuthTTL: g.validity, Ciphers: Ciphers{Allowed: []Kind{AES256K}, Service: AES256K}, Now: func() time.Time { return now },
+				NextGlobalID: func() (uint64, error) { return v.GlobalID, nil },
+			})
+			must(t, err)
+			secrets := RotatingSecrets{newest: 3}
+			for id := uint64(1); id <= 3; id++ {
+				secrets.list = append(secrets.list, rotatingSecret{id, key(t, v.AuthSecret), now.Add(time.Duration(id) * DefaultAuthTTL)})
+			}
+			must(t, a.RestoreSecrets(ServiceAuth, secrets))
+			grantOf, ticketOf, secretOf := v.Confounders[0], v.Confounders[1], v.Confounders[2]
+			a.rand = script(v.ServerChallenge, v.AuthSessionKey, ticketOf, grantOf, v.Secret, secretOf)
+			s, err := NewServer(ServerConfig{Own: wire.Mon, Authority: a})
+			must(t, err)
+			e, err := s.Start(ctx, wire.Client, auth.Cephx, mode)
+			must(t, err)
+			p, _, err := e.Handle(ctx, v.Request)
+			must(t, err)
+			same(t, "challenge", p, v.ReplyMore)
+			p, res, err := e.Handle(ctx, v.RequestMore)
+			must(t, err)
+			same(t, "session key", res.SessionKey, v.AuthSessionKey)
+			same(t, "connection secret", res.ConnectionSecret, v.Secret)
+			same(t, "reply", withCreated(t, p, entityKey, v.AuthSecret, content, script(ticketOf, grantOf)), v.Done)
+		})
+	}
+}
+
+// TestRenewalVector renews the tickets of a session that a real monitor had open.
+func TestRenewalVector(t *testing.T) {
+	var file struct {
+		Vectors []struct {
+			EntityKey       string   `json:"entity_key_base64"`
+			GlobalID        uint64   `json:"global_id"`
+			OldSecretID     uint64   `json:"old_ticket_secret_id"`
+			OldBlob         hexBytes `json:"old_ticket_blob"`
+			OldKey          hexBytes `json:"old_session_key"`
+			ServerChallenge hexU64   `json:"server_challenge"`
+			ClientChallenge hexU64   `json:"client_challenge"`
+			Request         hexBytes `json:"request_payload"`
+			Result          hexBytes `json:"result_bl"`
+			Request3        hexBytes `json:"request_payload_3"`
+			Result3         hexBytes `json:"result_bl_3"`
+			Plain           hexBytes `json:"authorize_plain"`
+			Confounders     []hexBytes
+			Tickets         []ticketVector
+		}
+	}
+	load(t, "cephx-renewal-aes256k.json", &file)
+	v := file.Vectors[0]
+	c := vectorClient(t, v.EntityKey, v.ClientChallenge, v.Plain[envelopeHead+1:envelopeHead+9], v.Confounders)
+	c.globalID, c.challenge = v.GlobalID, uint64(v.ServerChallenge)
+	valid := func(renewAt time.Time) *heldTicket {
+		return &heldTicket{sessionKey: key(t, v.OldKey), ticket: ticket{v.OldSecretID, v.OldBlob}, expires: t0.Add(time.Hour), renewAt: renewAt}
+	}
+	c.tickets[ServiceAuth] = valid(t0)
+	for _, s := range ticketServices {
+		c.tickets[s] = valid(t0.Add(time.Minute))
+	}
+	for _, step := range []struct{ request, result hexBytes }{{v.Request, v.Result}, {v.Request3, v.Result3}} {
+		p, err := c.RenewRequest()
+		must(t, err)
+		same(t, "request", p, step.request)
+		must(t, c.HandleReply(step.result))
+		for _, s := range []Service{ServiceMon, ServiceOSD, ServiceMgr} {
+			if len(step.request) == len(v.Request) && bytes.Equal(step.request, v.Request) {
+				delete(c.tickets, s)
+			}
+		}
+	}
+	for _, w := range v.Tickets {
+		w.check(t, c.tickets[w.Service])
+	}
+}
+
+// Which kind a session key has follows from the kinds of the entity's key and of the
+// service's secret; a connector and a service agree in every combination.
+func TestSessionKeysAreOfTheWeakerKind(t *testing.T) {
+	kinds := []Kind{AES, AES256K}
+	for _, entity := range kinds {
+		for _, service := range kinds {
+			c := newCluster(t, func(cfg *AuthorityConfig) { cfg.Ciphers = Ciphers{Service: service, Preferred: entity} })
+			cl := c.client(admin, only(auth.Secure))
+			res, _ := c.login(cl)
+			if k := key(t, res.SessionKey).Kind(); k != entity {
+				t.Errorf("%v entity, %v secrets: auth session key %v", entity, service, k)
+			}
+			cres, sres, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{})
+			must(t, errors.Join(cerr, serr))
+			if k := key(t, cres.SessionKey).Kind(); k != min(entity, service) || !bytes.Equal(cres.SessionKey, sres.SessionKey) {
+				t.Errorf("%v entity, %v secrets: session key %v", entity, service, k)
+			}
+			// The same for tickets that are asked for later, and for all together.
+			cl.RenewAll()
+			p, err := cl.RenewRequest()
+			must(t, err)
+			p, err = c.session().Handle(p)
+			must(t, err)
+			must(t, cl.HandleReply(p))
+			if due := cl.NeedRenew(c.clock.Now()); due != 0 {
+				t.Errorf("still due: %v", due)
+			}
+			delete(cl.tickets, ServiceMgr)
+			p, err = cl.RenewRequest()
+			must(t, err)
+			p, err = c.session().Handle(p)
+			must(t, err)
+			must(t, cl.HandleReply(p))
+			if k := cl.tickets[ServiceMgr].sessionKey.Kind(); k != min(entity, service) {
+				t.Errorf("%v entity, %v secrets: renewed session key %v", entity, service, k)
+			}
+		}
+	}
+}
+
+// Secrets of both kinds are in one list while a cluster goes from one to the other.
+func TestSecretsOfBothKindsRotate(t *testing.T) {
+	var s RotatingSecrets
+	for i, kind := range []Kind{AES, AES256K, AES256K, AES256K} {
+		now := t0.Add(time.Duration(2*i) * time.Hour)
+		_, err := s.Rotate(now, time.Hour, kind, nil)
+		must(t, err)
+		again, err := DecodeRotatingSecrets(s.AppendTo(nil))
+		must(t, err)
+		store := NewSecretStore(ServiceOSD)
+		store.Update(again)
+		for _, id := range s.IDs() {
+			k, ok := s.Key(id)
+			stored, found := store.Secret(ServiceOSD, id)
+			if want := kind; !ok || !found || !stored.Equal(k) || i != 1 && k.Kind() != want {
+				t.Errorf("step %d, secret %d: kind %v", i, id, k.Kind())
+			}
+			cl, err := issueUnder(k, id)
+			must(t, err)
+			server, err := NewServer(ServerConfig{Own: wire.OSD, Secrets: store, TicketGrace: -1})
+			must(t, err)
+			p, err := cl.First()
+			must(t, err)
+			p, _, err = server.NewVerifier().Handle(p, auth.CRC)
+			must(t, err)
+			_, err = cl.Answer(p)
+			must(t, err)
+		}
+	}
+}
+
+// issueUnder is an authorizer with a ticket under a secret.
+func issueUnder(secret Key, id uint64) (*Authorizer, error) {
+	tk, g, err := issue(issueParams{secretID: id, secret: secret, kind: secret.Kind(), name: admin, globalID: 7, now: t0, ttl: time.Hour})
+	if err != nil {
+		return nil, err
+	}
+	return newAuthorizer(authorizerHead{7, ServiceOSD, tk}, g.sessionKey, nil)
+}
+
+// A login with a key of a kind that is not allowed looks like one with a wrong key, and
+// is told to the log.
+func TestKindsThatAreNotAllowedAreRefused(t *testing.T) {
+	for _, allowed := range []Kind{AES, AES256K} {
+		for _, kind := range []Kind{AES, AES256K} {
+			c := newCluster(t, func(cfg *AuthorityConfig) { cfg.Ciphers = Ciphers{Allowed: []Kind{allowed}, Preferred: kind} })
+			_, _, cerr, serr := connect(c.client(admin), wire.Client, c.mon, wire.Mon, wires{})
+			if kind == allowed {
+				must(t, errors.Join(cerr, serr))
+			} else if !errors.Is(serr, ErrKeyType) || !errors.Is(cerr, &auth.Refused{Errno: auth.EACCES}) {
+				t.Errorf("%v where %v is allowed: %v, %v", kind, allowed, cerr, serr)
+			}
+		}
+	}
+	for _, bad := range []Ciphers{{Allowed: []Kind{3}}, {Service: 3}, {Preferred: 3}} {
+		if _, err := NewAuthority(AuthorityConfig{Entities: new(Keyring), Ciphers: bad}); !errors.Is(err, ErrConfig) || !errors.Is(err, ErrKeyType) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	if k, err := ParseKind("aes256k"); err != nil || k != AES256K {
+		t.Error(k, err)
+	}
+	if _, err := ParseKind("des"); !errors.Is(err, ErrKeyType) {
+		t.Error(err)
+	}
+}
