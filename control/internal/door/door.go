@@ -20,6 +20,12 @@ type Config struct {
 	// Patience is how long a connection that has made progress may stand still
 	// before a newcomer can take its place.
 	Patience time.Duration
+	// Grace is how long a peer may be silent, once its handshake listens (Guest.Listen),
+	// before a newcomer can take its place; 0: a newcomer takes it at once.
+	Grace time.Duration
+	// Line is how many newcomers may wait for a place, up to Rate.Longest, by Rate.Clock. The
+	// shares bind while more than half of it is in use; 0: nobody waits.
+	Line int
 	// Bytes bounds what all together hold beyond OwnBytes each; 0: nothing does.
 	Bytes int64
 	// Rate bounds what comes to nothing; zero: nothing does.
@@ -32,6 +38,13 @@ func Shares(most int) Config {
 	return Config{
 		Most: most, PerSource: max(most/16, min(most, 8)), PerPrefix: max(most/4, min(most, 32)), Patience: time.Second,
 	}
+}
+
+// Waiting is cfg with a line for places of half as many as there are places, and a grace
+// of a quarter of the patience. It needs Rate.Longest and Rate.Clock.
+func (cfg Config) Waiting() Config {
+	cfg.Grace, cfg.Line = cfg.Patience/4, cfg.Most/2
+	return cfg
 }
 
 // ErrEvicted: an accepted connection gave its place among the half-open ones to a
@@ -47,6 +60,8 @@ type Counters struct {
 	Memory  uint64 `json:"memory"`   // let in, and ended for a lack of room for what they sent
 	Rate    uint64 `json:"rate"`     // refused: too many of the source or the prefix came to nothing
 	Waited  uint64 `json:"waited"`   // let in after a wait, or evicted in it, for the same reason
+	Lined   uint64 `json:"lined"`    // waited for a place
+	Late    uint64 `json:"late"`     // of these, refused in the end: none became free in time
 }
 
 // Door lets connections in. All methods may be called by any goroutine, a
@@ -56,7 +71,7 @@ type Door struct {
 	cfg Config
 
 	progress reports      // of guests, not in the lists yet
-	queued   atomic.Int64 // how many wait in line; changes under mu
+	queued   atomic.Int64 // how many wait for their turn; changes under mu
 
 	mu       sync.Mutex // guards all that follows, and the guests' fields where they do not say who else does
 	all      scope
@@ -66,8 +81,8 @@ type Door struct {
 	beyond   int64 // bytes, see Guest.Hold
 
 	owedBySource, owedByPrefix debts
-	lines                      list.List // of *line, in the order of their turns
-	lineOf                     map[netip.Prefix]*list.Element
+	turns                      lines     // of those who wait for their turn, and hold a place
+	rooms                      lines     // of those who wait for a place (room.go)
 	wakes                      time.Time // when next is going to be called; zero: not
 	closed                     bool
 }
@@ -76,7 +91,7 @@ type Door struct {
 func New(cfg Config) *Door {
 	return &Door{
 		cfg: cfg, sources: make(map[netip.Prefix]*scope), prefixes: make(map[netip.Prefix]*scope),
-		owedBySource: newDebts(&cfg.Rate, 1), owedByPrefix: newDebts(&cfg.Rate, PrefixRate), lineOf: make(map[netip.Prefix]*list.Element),
+		owedBySource: newDebts(&cfg.Rate, 1), owedByPrefix: newDebts(&cfg.Rate, PrefixRate), turns: newLines(), rooms: newLines(),
 	}
 }
 
@@ -91,9 +106,11 @@ type Guest struct {
 	links   [scopes]link // its places in the lists of the scopes
 	moved   bool         // it has made progress, as far as the lists know
 	last    time.Time    // of that
+	listens atomic.Int64 // when its handshake began to wait for the peer: since its arrival, plus 1; 0: it does not
 	report  report       // of progress that the lists do not know of
 	gone    bool
 	evicted atomic.Bool            // changes under the lock
+	spared  bool                   // it is not charged, as it is not to blame for its end
 	evict   atomic.Pointer[func()] // until it is called
 	waits   *list.Element          // its place in line, nil: it does not wait
 	begin   func()                 // while it waits, see Begin
@@ -109,9 +126,9 @@ func (d *Door) Admit(from netip.Addr, now time.Time) (*Guest, Cause) {
 	source, prefix := SourceOf(from), PrefixOf(from)
 	d.mu.Lock()
 	wait, roomInLine := d.mustWait(source, prefix, now)
-	victim, cause := (*Guest)(nil), TooMany
+	victim, cause, lines := (*Guest)(nil), TooMany, false
 	if !wait || roomInLine {
-		victim, cause = d.room(source, prefix, now)
+		victim, cause, lines = d.roomOrLine(source, prefix, !wait, now)
 	}
 	if cause != Admitted {
 		d.count(cause)
@@ -123,11 +140,16 @@ func (d *Door) Admit(from netip.Addr, now time.Time) (*Guest, Cause) {
 		d.counters.Evicted++
 		evict, begin = d.evict(victim)
 	}
-	g := &Guest{door: d, arrived: now, last: now, atOnce: !wait}
+	g := &Guest{door: d, arrived: now, last: now, atOnce: !wait && !lines}
 	g.scopes = [scopes]*scope{inAll: &d.all, inSource: scopeOf(d.sources, source), inPrefix: scopeOf(d.prefixes, prefix)}
-	d.list(g)
-	if wait {
+	switch {
+	case lines:
+		d.joinRoom(g)
+	case wait:
+		d.list(g)
 		d.join(g)
+	default:
+		d.list(g)
 	}
 	d.mu.Unlock()
 	if evict != nil {
@@ -136,7 +158,7 @@ func (d *Door) Admit(from netip.Addr, now time.Time) (*Guest, Cause) {
 	if begin != nil {
 		begin() // it finds out that it has to go
 	}
-	if wait {
+	if wait || lines {
 		d.next()
 	}
 	return g, Admitted
@@ -146,8 +168,8 @@ func (d *Door) Admit(from netip.Addr, now time.Time) (*Guest, Cause) {
 // held, unless it is nil: begin for one that has waited up to now.
 func (d *Door) evict(g *Guest) (evict, begin func()) {
 	g.evicted.Store(true)
-	if g.waits != nil {
-		g.passed = true // it has cost nothing yet
+	if g.waits != nil || g.moved && g.listens.Load() == 0 {
+		g.spared = true // it has cost nothing yet, or the peer waits for us
 	}
 	d.unlist(g, 1)
 	return g.takeEvict(), d.leaveLine(g)
@@ -197,7 +219,7 @@ func (d *Door) room(source, prefix netip.Prefix, now time.Time) (*Guest, Cause) 
 	if d.all.n <= d.cfg.Most/2 && d.all.n < d.cfg.Most {
 		return nil, Admitted
 	}
-	if d.all.leaving >= d.cfg.Most {
+	if d.all.leaving+d.all.waiting >= d.cfg.Most {
 		return nil, FullDoor
 	}
 	if s := d.sources[source]; s != nil {
@@ -217,11 +239,11 @@ func (d *Door) room(source, prefix netip.Prefix, now time.Time) (*Guest, Cause) 
 	return d.victim(&d.all, now, FullDoor)
 }
 
-// victim is who gives way in a scope: the oldest silent one, else the one that
-// has stood still for longest, if that is long enough. The lock is held.
+// victim is who gives way in a scope: the oldest silent one, if it had its grace, else the
+// one that has stood still for longest, if that is long enough. The lock is held.
 func (d *Door) victim(s *scope, now time.Time, full Cause) (*Guest, Cause) {
 	d.relistMoved()
-	if g := s.silent.first; g != nil {
+	if g := s.silent.first; g != nil && (g.waits != nil || d.cfg.Grace == 0 || g.listened(now) >= d.cfg.Grace) {
 		return g, Admitted
 	}
 	if g := s.moving.first; g != nil && now.Sub(g.last) >= d.cfg.Patience {
@@ -244,9 +266,26 @@ func (g *Guest) OnEvict(f func()) {
 	}
 }
 
+// Listen says that the handshake waits for the peer from now on, until Progress; before, and
+// from Progress on, the peer waits for us. A second call changes nothing. It takes no lock.
+func (g *Guest) Listen(now time.Time) {
+	if g != nil && g.listens.Load() == 0 {
+		g.listens.Store(int64(max(now.Sub(g.arrived), 0)) + 1)
+	}
+}
+
+// listened is for how long the handshake has waited for the peer.
+func (g *Guest) listened(now time.Time) time.Duration {
+	if since := g.listens.Load(); since > 0 {
+		return now.Sub(g.arrived) - time.Duration(since-1)
+	}
+	return 0
+}
+
 // Progress says that the peer has done a step of the handshake. It takes no lock.
 func (g *Guest) Progress(now time.Time) {
 	if g != nil {
+		g.listens.Store(0)
 		g.door.progress.add(g, now.Sub(g.arrived))
 	}
 }
@@ -263,7 +302,6 @@ func (g *Guest) Leave() {
 		now = d.cfg.Rate.Clock.Now()
 	}
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.relistMoved() // the reports do not keep a guest that has gone
 	d.release(g)
 	g.fail(now)
@@ -275,6 +313,11 @@ func (g *Guest) Leave() {
 		d.unlist(g, 0)
 	}
 	g.gone = true
+	lined := d.all.waiting > 0
+	d.mu.Unlock()
+	if lined {
+		d.next() // there is room
+	}
 }
 
 // Inside is how many are let in and have neither left nor given way.

@@ -287,16 +287,6 @@ func TestADoorTakesManyGoroutines(t *testing.T) {
 	}
 }
 
-func BenchmarkAdmitAtTheBound(b *testing.B) {
-	d := New(Shares(4096))
-	from := ip(192, 0, 2, 1)
-	b.ReportAllocs()
-	for b.Loop() {
-		g, _ := d.Admit(from, start)
-		g.OnEvict(g.Leave)
-	}
-}
-
 // Guests report their steps without the lock. Who gives way is whoever would if each
 // step had moved its guest in the lists at once.
 // Matrix: RL-02

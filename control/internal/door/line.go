@@ -21,10 +21,42 @@ type line struct {
 // shortestWait keeps the timer from running all the time.
 const shortestWait = time.Millisecond
 
+// lines are the lines of all sources, each of which has one, in the order of their turns. The
+// door's lock guards them.
+type lines struct {
+	list list.List // of *line
+	of   map[netip.Prefix]*list.Element
+}
+
+func newLines() lines { return lines{of: make(map[netip.Prefix]*list.Element)} }
+
+// push puts a guest at the end of the line of its source.
+func (l *lines) push(g *Guest) {
+	source := g.scopes[inSource].key
+	e := l.of[source]
+	if e == nil {
+		e = l.list.PushBack(&line{source: source, prefix: g.scopes[inPrefix].key})
+		l.of[source] = e
+	}
+	g.waits = e.Value.(*line).guests.PushBack(g)
+}
+
+// remove takes a guest out of its line.
+func (l *lines) remove(g *Guest) {
+	e := l.of[g.scopes[inSource].key]
+	of := e.Value.(*line)
+	of.guests.Remove(g.waits)
+	g.waits = nil
+	if of.guests.Len() == 0 {
+		delete(l.of, of.source)
+		l.list.Remove(e)
+	}
+}
+
 // mustWait says whether a newcomer has to wait, and whether there is room for it
 // in the line. The lock is held.
 func (d *Door) mustWait(source, prefix netip.Prefix, now time.Time) (wait, room bool) {
-	e := d.lineOf[source]
+	e := d.turns.of[source]
 	if e == nil {
 		return d.owes(source, prefix, now) > 0, !d.closed
 	}
@@ -33,13 +65,7 @@ func (d *Door) mustWait(source, prefix netip.Prefix, now time.Time) (wait, room 
 
 // join puts a guest at the end of the line of its source. The lock is held.
 func (d *Door) join(g *Guest) {
-	source := g.scopes[inSource].key
-	e := d.lineOf[source]
-	if e == nil {
-		e = d.lines.PushBack(&line{source: source, prefix: g.scopes[inPrefix].key})
-		d.lineOf[source] = e
-	}
-	g.waits = e.Value.(*line).guests.PushBack(g)
+	d.turns.push(g)
 	d.queued.Add(1)
 	d.counters.Waited++
 }
@@ -50,15 +76,8 @@ func (d *Door) leaveLine(g *Guest) (begin func()) {
 	if g.waits == nil {
 		return nil
 	}
-	e := d.lineOf[g.scopes[inSource].key]
-	l := e.Value.(*line)
-	l.guests.Remove(g.waits)
-	g.waits = nil
+	d.turns.remove(g)
 	d.queued.Add(-1)
-	if l.guests.Len() == 0 {
-		delete(d.lineOf, l.source)
-		d.lines.Remove(e)
-	}
 	begin, g.begin = g.begin, nil
 	return begin
 }
@@ -101,7 +120,7 @@ func (g *Guest) Passed() {
 		d.owedBySource.refund(g.scopes[inSource].key, now)
 		d.owedByPrefix.refund(g.scopes[inPrefix].key, now)
 	}
-	waiting := d.lines.Len() > 0
+	waiting := d.turns.list.Len() > 0
 	d.mu.Unlock()
 	if waiting {
 		d.next()
@@ -121,7 +140,7 @@ func (g *Guest) Failed(now time.Time) {
 
 // fail charges a guest once, unless it has paid. The door's lock is held.
 func (g *Guest) fail(now time.Time) {
-	if !g.passed && !g.paid {
+	if !g.passed && !g.paid && !g.spared {
 		g.door.charge(g.scopes[inSource].key, g.scopes[inPrefix].key, now)
 	}
 	g.passed = true
@@ -132,7 +151,12 @@ func (g *Guest) fail(now time.Time) {
 func (d *Door) next() {
 	now := d.cfg.Rate.Clock.Now()
 	d.mu.Lock()
-	begin, again := d.turns(now)
+	begin, again := d.takeTurns(now)
+	call, sooner := d.giveRoom(now)
+	begin = append(begin, call...)
+	if again == 0 || sooner > 0 && sooner < again {
+		again = sooner
+	}
 	at := now.Add(max(again, shortestWait))
 	arm := again > 0 && (d.wakes.IsZero() || at.Before(d.wakes))
 	if arm {
@@ -140,7 +164,9 @@ func (d *Door) next() {
 	}
 	d.mu.Unlock()
 	for _, f := range begin {
-		f()
+		if f != nil {
+			f()
+		}
 	}
 	if arm {
 		d.cfg.Rate.Clock.AfterFunc(at.Sub(now), func() {
@@ -154,13 +180,13 @@ func (d *Door) next() {
 	}
 }
 
-// turns takes those out of the lines who may begin, and those who have waited for
+// takeTurns takes those out of the lines who may begin, and those who have waited for
 // too long, one of each line after the other; again is when to look next, 0 if
 // nobody waits. The lock is held.
-func (d *Door) turns(now time.Time) (begin []func(), again time.Duration) {
+func (d *Door) takeTurns(now time.Time) (begin []func(), again time.Duration) {
 	for moved := true; moved; {
 		moved, again = false, 0
-		for e := d.lines.Front(); e != nil; {
+		for e := d.turns.list.Front(); e != nil; {
 			l := e.Value.(*line)
 			e = e.Next() // l may be removed
 			g := l.guests.Front().Value.(*Guest)
@@ -191,8 +217,8 @@ func (d *Door) turns(now time.Time) (begin []func(), again time.Duration) {
 
 // Close lets nobody wait any more.
 func (d *Door) Close() {
-	if d.cfg.Rate.PerSecond <= 0 {
-		return
+	if d.cfg.Rate.Clock == nil {
+		return // nobody waits
 	}
 	d.mu.Lock()
 	d.closed = true
@@ -200,12 +226,9 @@ func (d *Door) Close() {
 	d.next()
 }
 
-// Waiting is how many wait.
+// Waiting is how many wait for their turn, or for a place.
 func (d *Door) Waiting() (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for e := d.lines.Front(); e != nil; e = e.Next() {
-		n += e.Value.(*line).guests.Len()
-	}
-	return n
+	return int(d.queued.Load()) + d.all.waiting
 }

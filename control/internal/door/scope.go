@@ -18,6 +18,7 @@ const (
 type scope struct {
 	n       int
 	leaving int   // evicted, and not gone yet: they still hold their memory
+	waiting int   // for a place
 	silent  queue // by arrival
 	moving  queue // by their last progress
 	from    map[netip.Prefix]*scope
@@ -102,7 +103,7 @@ func (d *Door) left(g *Guest) {
 
 // forget drops a scope that is empty.
 func (s *scope) forget() {
-	if s.n == 0 && s.leaving == 0 && s.from != nil {
+	if s.n == 0 && s.leaving == 0 && s.waiting == 0 && s.from != nil {
 		delete(s.from, s.key)
 	}
 }

@@ -1,0 +1,104 @@
+package door
+
+import (
+	"net/netip"
+	"time"
+)
+
+// A newcomer that finds no place waits for one, so that nobody is evicted whose peer does
+// what it can: who makes progress, and who is silent for less than Config.Grace. Its socket
+// is open, nobody reads it, and it holds no place. The line of each source moves when a
+// guest leaves or may be evicted, first come first served, and the lines of several
+// sources take turns. Nothing is charged for the wait.
+//
+// Who finds the line full is refused. So a source that floods us with silent sockets gets as many
+// places as its silent ones have had their grace, and those are charged.
+
+// roomOrLine is room, for a newcomer that may wait for a place if mayWait; lines says that it
+// has to. The lock is held.
+func (d *Door) roomOrLine(source, prefix netip.Prefix, mayWait bool, now time.Time) (victim *Guest, cause Cause, lines bool) {
+	if d.rooms.of[source] == nil { // else others of it are before this one
+		victim, cause = d.room(source, prefix, now)
+	} else {
+		cause = FullSource
+	}
+	if cause == Admitted || !mayWait || d.closed || d.all.waiting >= d.cfg.Line {
+		return victim, cause, false
+	}
+	if s, p := d.sources[source], d.prefixes[prefix]; d.all.waiting >= d.cfg.Line/2 &&
+		(s != nil && s.waiting >= d.cfg.PerSource || p != nil && p.waiting >= d.cfg.PerPrefix) {
+		return nil, cause, false
+	}
+	return nil, Admitted, true
+}
+
+// joinRoom puts a guest at the end of the line for places of its source. The lock is held.
+func (d *Door) joinRoom(g *Guest) {
+	d.rooms.push(g)
+	for _, s := range g.scopes {
+		s.waiting++
+	}
+	d.counters.Lined++
+}
+
+// leaveRoom takes a guest out of its line, and returns what it waits for. The lock is held.
+func (d *Door) leaveRoom(g *Guest) (begin func()) {
+	d.rooms.remove(g)
+	for _, s := range g.scopes {
+		s.waiting--
+	}
+	begin, g.begin = g.begin, nil
+	return begin
+}
+
+// giveRoom gives places to those in line, one of each line after the other, and ends those who have
+// waited for too long. It returns what is to be called without the lock, which is held;
+// again is when to look next, 0 if nobody waits.
+func (d *Door) giveRoom(now time.Time) (call []func(), again time.Duration) {
+	for moved := d.all.waiting > 0; moved; {
+		moved, again = false, 0
+		for e := d.rooms.list.Front(); e != nil; {
+			l := e.Value.(*line)
+			e = e.Next() // l may be removed
+			g := l.guests.Front().Value.(*Guest)
+			late := d.cfg.Rate.Longest - now.Sub(g.arrived)
+			wait, _ := d.mustWait(l.source, l.prefix, now)
+			victim, cause := (*Guest)(nil), TooMany
+			if !wait {
+				victim, cause = d.room(l.source, l.prefix, now)
+			}
+			switch {
+			case d.closed || late <= 0:
+				call = append(call, d.giveUp(g))
+			case cause == Admitted:
+				if victim != nil {
+					d.counters.Evicted++
+					evict, begin := d.evict(victim)
+					call = append(call, evict, begin)
+				}
+				call = append(call, d.leaveRoom(g))
+				g.last = now
+				d.list(g)
+			default:
+				if next := min(late, d.cfg.Patience/20); again == 0 || next < again {
+					again = next // somebody may have to give way by then
+				}
+				continue
+			}
+			moved = true
+		}
+	}
+	return call, again
+}
+
+// giveUp has a guest go that has waited for a place in vain. It is not to blame. The lock is held.
+func (d *Door) giveUp(g *Guest) (begin func()) {
+	d.counters.Late++
+	g.spared = true
+	g.evicted.Store(true)
+	begin = d.leaveRoom(g)
+	for _, s := range g.scopes {
+		s.leaving++
+	}
+	return begin
+}
