@@ -18,7 +18,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // script answers for the children of a runner: each slice of each server brings
@@ -238,7 +238,7 @@ func TestTheFiguresOfASampleAreThoseOfTheWindow(t *testing.T) {
 func TestTheMessengerHasItsDefaultLimits(t *testing.T) {
 	for _, v := range messengerVariants() {
 		got := messengerConfig(v.config)
-		got.Name, got.Nonce, got.Plane = wire.EntityName{}, nil, dataplane.Config{}
+		got.Name, got.Nonce, got.Plane = wire.EntityName{}, nil, loop.Config{}
 		if !reflect.DeepEqual(got, control.Config{}) {
 			t.Errorf("%s changes %+v", v.name, got)
 		}

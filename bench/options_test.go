@@ -130,7 +130,7 @@ func TestHelpIsNoErrorAndFitsAHundredColumns(t *testing.T) {
 	if status := run([]string{"-h"}, nil, &usage, io.Discard); status != exitOK {
 		t.Errorf("status %d", status)
 	}
-	for _, want := range []string{"Example:", "  epoll ", "\n  --quick  ", "\n  --slice time  "} {
+	for _, want := range []string{"Example:", "  epoll ", "\n      --quick  ", "\n      --slice time  "} {
 		if !strings.Contains(usage.String(), want) {
 			t.Errorf("no %q in\n%s", want, usage.String())
 		}
@@ -212,7 +212,7 @@ func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
 	if _, err := parseOptions([]string{"-h"}, &usage); !errors.Is(err, flag.ErrHelp) {
 		t.Fatal(err)
 	}
-	names := regexp.MustCompile(`(?m)^  --(\S+)( \S)?`).FindAllStringSubmatch(usage.String(), -1)
+	names := regexp.MustCompile(`(?m)^      --(\S+)( \S)?`).FindAllStringSubmatch(usage.String(), -1)
 	if len(names) < len(bad) {
 		t.Errorf("only %q", names)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -69,8 +69,8 @@ func messengerConfig(cfg serverConfig) control.Config {
 	}
 	return control.Config{
 		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: &nonce, AuthServer: server,
-		Plane: dataplane.Config{
-			Cores: max(1, cfg.Cores), Spin: cfg.Spin, Receive: dataplane.ReceiveMode(cfg.Receive),
+		Plane: loop.Config{
+			Cores: max(1, cfg.Cores), Spin: cfg.Spin, Receive: loop.ReceiveMode(cfg.Receive),
 			Driver: uring.Config{Backend: uring.Backend(cfg.Backend)},
 		},
 	}

@@ -13,10 +13,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
-	"github.com/ringmsgr/ringmsgr/control/compress"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/compress"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 const authPatience = time.Minute
@@ -32,7 +31,7 @@ type party struct {
 // authMessenger starts a messenger that ends with the test.
 func authMessenger(t *testing.T, cfg control.Config, chain ...*control.Dispatcher) *control.Messenger {
 	t.Helper()
-	cfg.Plane = dataplane.Config{Cores: 1, StallAfter: time.Minute} // a busy machine is no stall, which would be logged
+	cfg.Plane = loop.Config{Cores: 1, StallAfter: time.Minute} // a busy machine is no stall, which would be logged
 	m, err := control.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -243,13 +242,13 @@ func exchange(t *testing.T, client, server *party, conn *control.Conn, data []by
 	}
 }
 
-func methods(m ...handshake.CompressionMethod) []handshake.CompressionMethod { return m }
+func methods(m ...wire.CompressionMethod) []wire.CompressionMethod { return m }
 
 // What is agreed is the connector's first method that the acceptor has too,
 // if both want it for the other and the mode allows it.
 // Matrix: FR-31, FR-34
 func TestCompressionIsNegotiated(t *testing.T) {
-	snappy, zlib, zstd, lz4 := handshake.CompressionSnappy, handshake.CompressionZlib, handshake.CompressionZstd, handshake.CompressionLZ4
+	snappy, zlib, zstd, lz4 := wire.CompressionSnappy, wire.CompressionZlib, wire.CompressionZstd, wire.CompressionLZ4
 	all := compress.Methods()
 	any := []wire.EntityType{wire.OSD, wire.Mon, wire.Client}
 	for _, c := range []struct {

@@ -8,6 +8,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/ration"
 )
 
@@ -81,7 +82,7 @@ func (c *Config) receiveBounds() []Bound {
 		{"Limits.Data", int64(c.Limits.Data), UnitBytes, "message", "data"},
 		{"DispatchBytes", c.DispatchBytes, UnitBytes, "messenger", "received, neither released nor sent on"},
 		{"DispatchBytes (share)", own(c.DispatchBytes, ownDispatch), UnitBytes, "connection", "the same, that others cannot take"},
-		{"DispatchBytes (reserve)", dataplane.NewThrottle(c.DispatchBytes).Reserve(), UnitBytes, "messenger", "all these shares, on top of DispatchBytes"},
+		{"DispatchBytes (reserve)", loop.NewThrottle(c.DispatchBytes).Reserve(), UnitBytes, "messenger", "all these shares, on top of DispatchBytes"},
 		{"ConnBytes", c.ConnBytes, UnitBytes, "connection", "the same, of policies without a bound of their own"},
 		{"LeastRate", c.LeastRate, UnitRate, "message", "progress of a message that began to come"},
 		{"ControlRate", int64(c.ControlRate), UnitPerSecond, "connection", "frames that bring nothing; then it is read less"},
@@ -97,7 +98,7 @@ func (c *Config) receiveBounds() []Bound {
 
 // throttleBounds are those of all connections of one policy together.
 func throttleBounds(name string, p *Policy) []Bound {
-	limit := func(t *dataplane.Throttle) int64 {
+	limit := func(t *loop.Throttle) int64 {
 		if t == nil {
 			return 0
 		}
@@ -107,6 +108,7 @@ func throttleBounds(name string, p *Policy) []Bound {
 		{name + ".Messages", limit(p.Messages), UnitMessages, "policy", "received, neither released nor sent on"},
 		{name + ".Bytes", limit(p.Bytes), UnitBytes, "policy", "received, neither released nor sent on"},
 		{name + ".StandbyAge", int64(sessions.StandbyAge(p)), UnitNanoseconds, "connection", "time that a session waits for its peer"},
+		{name + ".GiveUpAfter", int64(max(p.GiveUpAfter, 0)), UnitNanoseconds, "connection", "time that a connection dials without an answer"},
 	}
 }
 
@@ -137,7 +139,7 @@ func (c *Config) fileBounds() []Bound {
 func (c *Config) otherBounds() []Bound {
 	poolKeep := c.Plane.PoolKeep
 	if poolKeep == 0 {
-		poolKeep = dataplane.DefaultPoolKeep
+		poolKeep = loop.DefaultPoolKeep
 	}
 	return []Bound{
 		{"IdleTimeout", int64(c.IdleTimeout), UnitNanoseconds, "connection", "time in which nothing moves"},

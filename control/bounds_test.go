@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // bound is the bound of that name.
@@ -97,7 +98,7 @@ func TestWhatIsNoneHereIsNoneInTheDataPlaneToo(t *testing.T) {
 
 func TestThrottlesOfPoliciesAreBounds(t *testing.T) {
 	policy := StatefulServer()
-	policy.Messages, policy.Bytes = dataplane.NewThrottle(7), dataplane.NewThrottle(8)
+	policy.Messages, policy.Bytes = loop.NewThrottle(7), loop.NewThrottle(8)
 	cfg := Config{Default: &policy, Policies: map[wire.EntityType]Policy{wire.Client: policy, wire.OSD: LosslessPeer()}}
 	for name, want := range map[string]int64{
 		"Default.Messages": 7, "Default.Bytes": 8, "Policies[client].Messages": 7, "Policies[client].Bytes": 8, "Policies[osd].Bytes": 0,

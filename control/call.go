@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
-	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/steplock"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // A request is a message with a transaction id (TID), and its reply is the message
@@ -28,7 +30,7 @@ var (
 	// ErrRefused: nothing of the request was written, and the same call fails again: the
 	// connection was over before it (ErrClosed), the request cannot be sent (ErrTooLarge,
 	// ErrTIDInUse, ErrInUse, ErrOnCore), or dialling the peer again is of no use (ErrAuth,
-	// ErrWrongPeer, handshake.ErrPeerType, ErrMissingFeatures).
+	// ErrWrongPeer, ErrPeerType, ErrMissingFeatures).
 	ErrRefused = errors.New("control: request refused")
 	// ErrTooManyCalls: Config.MaxCalls are under way on the connection.
 	ErrTooManyCalls = errors.New("control: too many calls under way")
@@ -75,7 +77,7 @@ func (c *Conn) Call(ctx context.Context, msg *Message, opts ...CallOption) (*Mes
 	}
 	select {
 	case res := <-w.done:
-		return res.reply, res.err
+		return res.take()
 	case <-ctx.Done():
 		if len(w.Buffer) > 0 { // the caller gets it back: wait for the core
 			w.Cancel()
@@ -83,7 +85,7 @@ func (c *Conn) Call(ctx context.Context, msg *Message, opts ...CallOption) (*Mes
 			if errors.Is(res.err, context.Canceled) {
 				res.err = c.endOf(ctx)
 			}
-			return res.reply, res.err
+			return res.take()
 		}
 		if w.claim() {
 			w.Cancel()
@@ -92,15 +94,15 @@ func (c *Conn) Call(ctx context.Context, msg *Message, opts ...CallOption) (*Mes
 			return nil, err
 		}
 		res := <-w.done // it came just before
-		return res.reply, res.err
+		return res.take()
 	}
 }
 
 // endOf is the cause of ctx. While received messages stop the connection from reading it
 // says so, as the reply may wait behind them.
 func (c *Conn) endOf(ctx context.Context) error {
-	if n := c.s.Unreleased(); n > 0 {
-		return fmt.Errorf("%w: the connection is throttled, as %d bytes of received messages are not released", context.Cause(ctx), n)
+	if n, long := c.s.Unreleased(); n > 0 {
+		return fmt.Errorf("%w: the connection is throttled for %v, as %d bytes of received messages are not released", context.Cause(ctx), long.Round(time.Millisecond), n)
 	}
 	return context.Cause(ctx)
 }
@@ -168,7 +170,7 @@ func (c *Conn) Start(r *Request) error {
 	if s&1 != 0 || !r.state.CompareAndSwap(s, s+1) {
 		return ErrInUse
 	}
-	err := c.calls.enter()
+	err := c.calls.enter(c.m.cfg.MaxCalls)
 	if err == nil {
 		r.conn, r.next, r.taken, r.queued, r.sent, r.delivered = c, nil, false, false, c.local, false
 		if r.waiting == nil {
@@ -205,7 +207,7 @@ func (r *Request) Cancel() {
 		r.cancelLocal(s)
 		return
 	}
-	c.s.Handler().Do(func(*dataplane.Core) {
+	c.s.Handler().Do(func(*loop.Core) {
 		if r.state.Load() == s && r.taken {
 			r.drop()
 			r.finish(nil, context.Canceled)
@@ -245,7 +247,7 @@ func (r *Request) lostError() error {
 	switch err := r.conn.Err(); {
 	case r.sent:
 		return r.conn.lostError(ErrSessionLost)
-	case errors.Is(err, ErrAuth), errors.Is(err, ErrWrongPeer), errors.Is(err, handshake.ErrPeerType), errors.Is(err, ErrMissingFeatures):
+	case errors.Is(err, ErrAuth), errors.Is(err, ErrWrongPeer), errors.Is(err, ErrPeerType), errors.Is(err, ErrMissingFeatures):
 		return r.conn.lostError(ErrRefused)
 	}
 	return r.conn.lostError(ErrNotSent)
@@ -308,8 +310,7 @@ func (k *calls) lose(c *Conn, goesOn bool) {
 
 // calls are those that are under way on one connection.
 type calls struct {
-	limit int64        // 0: none
-	n     atomic.Int64 // under way, those included that the core has not seen yet
+	n atomic.Int64 // under way, those included that the core has not seen yet
 
 	waiting atomic.Bool // somebody waits for n to fall
 	mu      sync.Mutex
@@ -321,11 +322,11 @@ type calls struct {
 	next, end uint64 // transaction ids to give out: those behind next, up to end
 }
 
-// enter counts one call more, or says that there are too many.
-func (k *calls) enter() error {
+// enter counts one call more, or says that there are more than limit; 0: no limit.
+func (k *calls) enter(limit int) error {
 	for {
 		n := k.n.Load()
-		if k.limit > 0 && n >= k.limit {
+		if limit > 0 && n >= int64(limit) {
 			return ErrTooManyCalls
 		}
 		if k.n.CompareAndSwap(n, n+1) {
@@ -450,6 +451,16 @@ type waitingCall struct {
 type callResult struct {
 	reply *Message
 	err   error
+}
+
+// take has a build that knows who holds messages (package invariants) name the caller of
+// Call rather than its core.
+func (res callResult) take() (*Message, error) {
+	if steplock.Enabled && res.reply != nil {
+		res.reply.Retain()
+		res.reply.Release()
+	}
+	return res.reply, res.err
 }
 
 // claim decides about the outcome, unless somebody has done so before: then it is false.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // callServer answers each request with its front, upper case, unless its type says
@@ -296,7 +296,7 @@ func TestACallOnACoreFailsAtOnce(t *testing.T) {
 		got <- err
 	}}))
 	client.Dial(server)
-	if err := <-got; !errors.Is(err, dataplane.ErrOnCore) {
+	if err := <-got; !errors.Is(err, loop.ErrOnCore) {
 		t.Errorf("got %v", err)
 	}
 	<-freed

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -49,7 +49,7 @@ func TestARestartOfAServerFailsOnlyRequestsThatWereWritten(t *testing.T) {
 		client := nodeOf(t, v, "client.1", "LLC", 2)
 		conn := client.Dial(old)
 		written := start(t, conn, "written")
-		<-arrived
+		must(t, (<-arrived).Send(nil)) // it will have no reply
 		must(t, old.Drain(ctx))
 		eventually(t, ctx, "the end of the socket", func() bool { return conn.State() != control.StateReady })
 		send(t, conn, 7) // belongs to the session that ends
@@ -170,6 +170,12 @@ func TestACallBehindMessagesThatAreNotReleasedSaysSo(t *testing.T) {
 			st, err := conn.Stats()
 			return err == nil && st.IO.Throttled
 		})
+		if st, err := client.Stats(); err != nil || st.ThrottledConns != 1 || st.ThrottledFor <= 0 {
+			t.Errorf("the messenger shows %d throttled connections, for %v (%v)", st.ThrottledConns, st.ThrottledFor, err)
+		}
+		if info := conn.Info(); info.Unreleased < 64<<10 || info.ThrottledFor <= 0 {
+			t.Errorf("the connection shows %d bytes, for %v", info.Unreleased, info.ThrottledFor)
+		}
 		short, cancel := context.WithCancel(ctx)
 		ended := make(chan error, 1)
 		go func() {
@@ -184,6 +190,10 @@ func TestACallBehindMessagesThatAreNotReleasedSaysSo(t *testing.T) {
 		for range cap(replies) {
 			(<-replies).Release()
 		}
+		eventually(t, ctx, "a connection that reads again", func() bool {
+			st, err := client.Stats()
+			return err == nil && st.ThrottledConns == 0 && st.ThrottledFor == 0 && conn.Info().ThrottledFor == 0
+		})
 		if err := later.Send(control.NewMessage(1, nil, nil)); err != nil {
 			t.Error(err)
 		}

@@ -1,12 +1,14 @@
 package control
 
 import (
+	"cmp"
 	crand "crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"strconv"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
@@ -62,15 +65,9 @@ type Config struct {
 	// nil means random.
 	Nonce *uint32
 
-	// Plane configures the cores. A messenger owns its plane.
-	Plane dataplane.Config
-	// CoreStarted is called on each core before it has work: those of New, and each that
-	// AddCore adds. With an error there is no such core, and New or AddCore returns it.
-	// CoreStopped is called on each that has started, when it has no connection any more
-	// and is about to end, because it was removed, has failed, or by Shutdown; its timers
-	// do not fire any more. Neither may call what waits for a core. nil: nothing.
-	CoreStarted func(c *Core) error
-	CoreStopped func(c *Core)
+	// Plane configures the cores, and tells of those that come and go (Started, Ended), by New
+	// and AddCore, by RemoveCore and Shutdown. A messenger owns its plane.
+	Plane loop.Config
 
 	// Steer says how the kernel finds the core of a new connection once we are
 	// bound, with several cores; empty: SteerAuto. Where the kernel or the
@@ -152,7 +149,7 @@ type Config struct {
 	SendBytes int64
 	// DispatchBytes bounds the payload of received messages that are neither
 	// released nor queued for sending, over all connections; 0: 100 MiB,
-	// negative: unlimited. A message counts dataplane.MinShared at least,
+	// negative: unlimited. A message counts loop.MinShared at least,
 	// one of which only a part has come counts that part. Each connection may
 	// hold 64 KiB (a 64th of the bound, if that is less) even if the others hold
 	// all of it, as long as these shares do not exceed the bound by more than a quarter.
@@ -170,8 +167,9 @@ type Config struct {
 	// LeastRate is how many bytes a second a message must bring of which a part
 	// has come, behind the first MessageGrace; else the connection faults with
 	// dataplane.ErrTooSlow. Where others wait for the room that it takes it must
-	// bring 16 times as much, behind a tenth of the time. A connection that we do
-	// not read is not to blame. 0: 64 KiB and 10 s; negative: any rate will do.
+	// bring 16 times as much, behind a tenth of the time; so fast must a lossy peer
+	// take replies whose memory others wait for (File.ReadReply). A connection that we
+	// do not read is not to blame. 0: 64 KiB and 10 s; negative: any rate will do.
 	LeastRate    int64
 	MessageGrace time.Duration
 	// ControlRate bounds the frames that bring nothing, in a second and for each
@@ -183,12 +181,13 @@ type Config struct {
 	// 0: 4096. Above half of it each source has a share of a 16th (an IPv4
 	// address, an IPv6 /64), and each prefix of a quarter (a /24, a /48). A
 	// newcomer that finds no room, or none in its share, takes the place of the
-	// connection that has been silent for longest there; if all make progress,
-	// it is refused. For a moment as many again may be about to go.
+	// connection that has been silent for longest there, for a quarter of a second at least;
+	// if there is none it waits for a place, up to 2 s, and beyond half as many
+	// it is refused. For a moment as many again may wait or be about to go.
 	HalfOpen int
 	// FailureRate bounds how many accepted connections of a source may come to
 	// nothing in a second, and FailureBurst how many may do so at once: those whose
-	// handshake fails, is given up or is evicted, and those that end within
+	// handshake fails or is given up, or is evicted while we wait for its peer, and those that end within
 	// MaxBackoff and have brought no message and no ack. Above that newcomers of the
 	// source wait, up to 2 s; those whose handshake succeeds make place for the next
 	// at once. Who finds more waiting than begin in that time is refused. A prefix
@@ -284,6 +283,26 @@ func (MachineClock) Now() time.Time { return time.Now() }
 // AfterFunc is time.AfterFunc.
 func (MachineClock) AfterFunc(d time.Duration, f func()) func() bool {
 	return time.AfterFunc(d, f).Stop
+}
+
+// Surviving is c for a service of one's own, on both sides of it: sessions that survive
+// their TCP connections, and connections that survive a restart of the server. Peers of a
+// client have LosslessClient; of others, clients have StatefulServer and the rest
+// LosslessPeerReuse. Keepalives find within 20 s that a peer is gone, and a server that is
+// back is found within 2 s. What is set in c stays.
+func (c Config) Surviving() Config {
+	rest := LosslessClient()
+	if c.Name.Type != wire.Client {
+		rest = LosslessPeerReuse()
+		clients := map[wire.EntityType]Policy{wire.Client: StatefulServer()}
+		maps.Copy(clients, c.Policies)
+		c.Policies = clients
+	}
+	c.Default = cmp.Or(c.Default, &rest)
+	c.MaxBackoff = cmp.Or(c.MaxBackoff, 2*time.Second)
+	c.KeepaliveEvery = cmp.Or(c.KeepaliveEvery, 5*time.Second)
+	c.KeepaliveTimeout = cmp.Or(c.KeepaliveTimeout, 15*time.Second)
+	return c
 }
 
 // Validate returns every problem at once.
@@ -463,7 +482,7 @@ const (
 )
 
 // sessions is what c, with its defaults filled in, says about sessions.
-func (c *Config) sessions(inFlight *dataplane.Throttle, sending *dataplane.SendBudget) sessions.Config {
+func (c *Config) sessions(inFlight *loop.Throttle, sending *dataplane.SendBudget) sessions.Config {
 	return sessions.Config{
 		Name: c.Name, Number: c.Number, Nonce: c.Nonce,
 		Plane: c.Plane, OwnNetwork: c.Plane.Open != nil, Steer: c.Steer, HintPorts: c.HintPorts, SteerTable: c.SteerTable,
@@ -489,7 +508,7 @@ const longestWait = 2 * time.Second
 
 // door says who may be half open.
 func (c *Config) door() door.Config {
-	d := door.Shares(c.HalfOpen)
+	d := door.Shares(c.HalfOpen).Waiting()
 	d.Bytes = c.HalfOpenBytes
 	d.Rate = door.Rate{
 		PerSecond: c.FailureRate, Burst: c.FailureBurst, Clock: c.Clock, Kept: c.HalfOpen,

@@ -11,11 +11,10 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 func TestAConfigurationThatCannotBeIsAnErrorThatNamesTheSetting(t *testing.T) {
@@ -31,12 +30,12 @@ func TestAConfigurationThatCannotBeIsAnErrorThatNamesTheSetting(t *testing.T) {
 		"bind retries":      func(c *control.Config) { c.BindRetries = -1 },
 		"aligned":           func(c *control.Config) { c.AlignFrom = -1 },
 		"half-open":         func(c *control.Config) { c.HalfOpen = -1 },
-		"compression":       func(c *control.Config) { c.Compression.Methods = methods(handshake.CompressionMethod(9)) },
+		"compression":       func(c *control.Config) { c.Compression.Methods = methods(wire.CompressionMethod(9)) },
 		"socket failure":    func(c *control.Config) { c.Inject.SocketFailures = -1 },
 		"probability 1.1":   func(c *control.Config) { c.Inject.Handshakes.Probability = 1.1 },
 		"probability NaN":   func(c *control.Config) { c.Inject.Handshakes.Probability = math.NaN() },
 	} {
-		cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Plane: dataplane.Config{Cores: 1}}
+		cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Plane: loop.Config{Cores: 1}}
 		change(&cfg)
 		if _, err := control.New(cfg); !errors.Is(err, control.ErrConfig) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Conn is one connection. It outlives its TCP connections as its policy says.
@@ -24,13 +25,14 @@ type Conn struct {
 
 	over     atomic.Bool // nothing is dispatched any more
 	draining atomic.Bool
-	paused   atomic.Bool // by Pause
+	paused   atomic.Bool  // by Pause
+	due      atomic.Int64 // replies that Later has promised
 
 	// Its parts: each has what it needs, and a file with its rules.
 	queue    dispatchQueue           // received messages that wait for Dispatcher.Queued
 	calls    calls                   // requests that wait for their reply
 	postings postings                // memory that waits for data
-	reads    atomic.Pointer[reading] // of files, for its replies (file_reply.go); nil: none so far
+	reads    atomic.Pointer[reading] // of files, for its replies (file.go); nil: none so far
 }
 
 // owner is a messenger as its sessions have it.
@@ -39,7 +41,6 @@ type owner struct{ m *Messenger }
 // NewUser makes a connection for its session.
 func (o owner) NewUser(local bool) sessions.User {
 	c := &Conn{m: o.m, local: local}
-	c.calls.limit, c.postings.limit = int64(o.m.cfg.MaxCalls), int64(o.m.cfg.MaxPostings)
 	return user{c}
 }
 
@@ -75,6 +76,8 @@ func (c *Conn) sendError(err error) error {
 		return ErrClosed
 	case errors.Is(err, dataplane.ErrFrozen), errors.Is(err, dataplane.ErrDropped) && c.s.HandedOver():
 		return ErrHandedOver
+	case errors.Is(err, dataplane.ErrDropped) && errors.Is(c.Err(), ErrUnanswered):
+		return fmt.Errorf("%w: %w", ErrClosed, c.Err())
 	case errors.Is(err, dataplane.ErrDropped):
 		if p := c.s.Policy(); p.Lossy && !p.Server && !c.s.MarkedDown() {
 			return errLossyOver
@@ -151,8 +154,21 @@ func (c *Conn) SetUserData(v any) { c.data.Store(v) }
 // UserData is what SetUserData attached last.
 func (c *Conn) UserData() any { return c.data.Load() }
 
-// Core is the number of the core that owns the connection now.
-func (c *Conn) Core() int { return c.s.Handler().Core().ID() }
+// Core is the core that owns the connection now. In Dispatcher.Fast, in the events of the
+// connection, and in Request.Done that is the core on which they run; elsewhere it may change
+// at any moment. It is nil for the connection to ourselves, whose dispatchers run on no core.
+// It takes no lock. Any goroutine.
+func (c *Conn) Core() *loop.Core {
+	if c.local {
+		return nil
+	}
+	return c.s.Handler().Core()
+}
+
+// Post has t run soon on the core that owns the connection by then, whatever cores it moves
+// between (loop.Owner). For the connection to ourselves that is any core. Any goroutine, a
+// core's too.
+func (c *Conn) Post(t *loop.Task) { c.s.Handler().Post(t) }
 
 // ID numbers the connection within its messenger, from 1.
 func (c *Conn) ID() uint64 { return c.s.ID() }
@@ -178,7 +194,7 @@ func (c *Conn) WaitReady(ctx context.Context) error { return c.s.WaitReady(ctx) 
 // Info is what was negotiated on the last TCP connection of a Conn, and how that receives.
 type Info = sessions.Info
 
-// Info is what was negotiated last; the zero Info before the first handshake
+// Info is what was negotiated last; all but Unanswered is zero before the first handshake
 // is complete. It is there in the Accept and Connect events; Handshake is the
 // time up to them. It takes no lock, and waits for no core. Any goroutine, a core's too.
 func (c *Conn) Info() Info { return c.s.Info() }

@@ -8,33 +8,33 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // A task goes from core to core, arms a timer there, and counts in what it finds.
 func TestTasksTimersAndValuesOfCoresDoNotAllocate(t *testing.T) {
 	const rounds, cores = 400, 2
-	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: dataplane.Config{Cores: cores}})
+	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: cores}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	endWithTest(t, m)
-	var task control.Task
-	var timers [cores]control.Timer
+	var task loop.Task
+	var timers [cores]loop.Timer
 	done := make(chan struct{})
 	left := 0
-	fire := func(c *control.Core) { m.Core((c.ID() + 1) % cores).Post(&task) }
+	fire := func(c *loop.Core) { m.Core((c.ID() + 1) % cores).Post(&task) }
 	for i := range timers {
-		timers[i].Fire = fire
+		timers[i].Fire = func(c *loop.Core, _ time.Duration) { fire(c) }
 	}
-	task.Run = func(c *control.Core) {
+	task.Run = func(c *loop.Core) {
 		spots.Of(c).count++
 		if left--; left == 0 {
 			done <- struct{}{}
 			return
 		}
 		if left%2 == 0 {
-			c.Arm(&timers[c.ID()], time.Duration(0))
+			c.Arm(&timers[c.ID()], c.Now())
 			return
 		}
 		fire(c)

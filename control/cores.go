@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -49,23 +50,24 @@ func (m *Messenger) AddCore(ctx context.Context) (int, error) { return m.s.AddCo
 // Not for a dispatcher on a core.
 func (m *Messenger) RemoveCore(ctx context.Context, core int) error { return m.s.RemoveCore(ctx, core) }
 
-// Cores are the numbers of the cores, ascending, those included that have
-// failed or are being removed. Any goroutine.
-func (m *Messenger) Cores() []int { return m.s.Cores() }
+// Cores are the cores, by number, those included that have failed or are being removed. The
+// list is shared: it must not be changed, and it does not change. It takes no lock. Any
+// goroutine, a core's too.
+func (m *Messenger) Cores() []*loop.Core { return m.plane.All() }
+
+// Core is the core with that number, nil if there is none. It takes no lock. Any goroutine, a
+// core's too.
+func (m *Messenger) Core(i int) *loop.Core { return m.plane.Core(i) }
 
 // PlaneView shows the cores of a messenger. It changes nothing: that is for
 // AddCore, RemoveCore and Shutdown. Any goroutine may use it.
-type PlaneView struct{ plane *dataplane.Plane }
+type PlaneView struct{ plane *loop.Plane }
 
 // Plane shows the messenger's cores.
 func (m *Messenger) Plane() PlaneView { return PlaneView{m.plane} }
 
 // Info says what the cores opened: rings or epoll. All of them opened the same.
 func (v PlaneView) Info() uring.Info { return v.plane.Info() }
-
-// Cores is the number of cores, those included that have failed or are being
-// removed; Messenger.Cores has their own numbers.
-func (v PlaneView) Cores() int { return v.plane.Cores() }
 
 // Stats takes a snapshot of the core with that number. It waits for the core's
 // next turn: not for a dispatcher on a core. Without such a core the error wraps

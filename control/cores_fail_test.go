@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -33,9 +33,9 @@ func (d fragile) Wait(timeout time.Duration) ([]uring.Completion, error) {
 }
 
 // breakable is a plane the cores of which can be broken by their number, once.
-func breakable(backend uring.Backend, cores int) (dataplane.Config, func(m *control.Messenger, core int)) {
+func breakable(backend uring.Backend, cores int) (loop.Config, func(m *control.Messenger, core int)) {
 	flags := make([]atomic.Bool, cores)
-	cfg := dataplane.Config{Cores: cores, Open: func(core int) (uring.Driver, error) {
+	cfg := loop.Config{Cores: cores, Open: func(core int) (uring.Driver, error) {
 		d, err := uring.Open(uring.Config{Backend: backend})
 		if err != nil || flags[core].Load() {
 			return d, err // the one that takes its place
@@ -45,7 +45,7 @@ func breakable(backend uring.Backend, cores int) (dataplane.Config, func(m *cont
 	return cfg, func(m *control.Messenger, core int) {
 		c := m.RawPlane().Core(core)
 		flags[core].Store(true)
-		_ = c.Do(func(*dataplane.Core) {}) // it may have noticed already
+		_ = c.Do(func(*loop.Core) {}) // it may have noticed already
 	}
 }
 
@@ -74,7 +74,7 @@ func TestAFailedCoreLeavesItsSessionsToTheOthers(t *testing.T) {
 			b.knockSome(20)
 			for _, c := range b.server.Conns() {
 				eventually(t, b.ctx, "every connection on a core that runs", func() bool {
-					return c.Core() > failed || c.State() == control.StateClosing
+					return c.Core().ID() > failed || c.State() == control.StateClosing
 				})
 			}
 			if text := statsOf(t, b.server).String(); !strings.Contains(text, "failed") {

@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -22,11 +21,11 @@ func stuckWrite(t *testing.T, b *coreBench) (peer *control.Conn, goAhead func())
 	t.Helper()
 	const count = 64
 	policy := control.LosslessClient()
-	policy.Messages = dataplane.NewThrottle(1)
+	policy.Messages = loop.NewThrottle(1)
 	first, got := make(chan *control.Message, 1), make(chan uint64, count)
 	m := b.messenger(control.Config{
 		Name: wire.EntityName{Type: wire.Client, ID: "slow"}, Default: &policy,
-		Plane: dataplane.Config{Cores: 1, Driver: uring.Config{Backend: b.backend}},
+		Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: b.backend}},
 	}, &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
 		if m.TID == 1 {
 			m.Retain()
@@ -85,14 +84,14 @@ func stuckWrite(t *testing.T, b *coreBench) (peer *control.Conn, goAhead func())
 // the TCP connection that it has.
 func TestAConnectionGoesOnFromACoreThatIsRemovedBeforeItArrives(t *testing.T) {
 	overCoreBackends(t, func(t *testing.T, backend uring.Backend) {
-		b := newCoreBench(t, control.Config{Plane: dataplane.Config{Cores: 1}}, backend)
+		b := newCoreBench(t, control.Config{Plane: loop.Config{Cores: 1}}, backend)
 		peer, goAhead := stuckWrite(t, b)
 		removed := make(chan error, 3)
 		remove := func(core int) {
 			go func() { removed <- b.server.RemoveCore(b.ctx, core) }()
 			eventually(t, b.ctx, "the state of the core", func() bool {
 				c := b.server.RawPlane().Core(core)
-				return c != nil && c.State() == dataplane.CoreDraining
+				return c != nil && c.State() == loop.CoreDraining
 			})
 		}
 		if _, err := b.server.AddCore(b.ctx); err != nil {
@@ -124,13 +123,13 @@ func TestAConnectionGoesOnFromACoreThatIsRemovedBeforeItArrives(t *testing.T) {
 // A core that is stuck in a callback is removed when it is not any more; the
 // others go on.
 func TestARemovalDoesNotHangOnAStuckCore(t *testing.T) {
-	b := newCoreBench(t, control.Config{Plane: dataplane.Config{Cores: 2, StallAfter: -1}}, uring.Epoll)
+	b := newCoreBench(t, control.Config{Plane: loop.Config{Cores: 2, StallAfter: -1}}, uring.Epoll)
 	stuck := b.server.RawPlane().Core(0)
 	release := stick(t, stuck)
 	ctx, cancel := context.WithCancel(b.ctx)
 	removed := make(chan error, 1)
 	go func() { removed <- b.server.RemoveCore(ctx, 0) }()
-	eventually(t, b.ctx, "the removal", func() bool { return stuck.State() == dataplane.CoreDraining })
+	eventually(t, b.ctx, "the removal", func() bool { return stuck.State() == loop.CoreDraining })
 	cancel()
 	if err := <-removed; !errors.Is(err, context.Canceled) {
 		t.Fatalf("removed: %v", err)
@@ -139,7 +138,7 @@ func TestARemovalDoesNotHangOnAStuckCore(t *testing.T) {
 		t.Errorf("added while a removal is under way: %v", err)
 	}
 	release()
-	eventually(t, b.ctx, "the end of the core", func() bool { return slices.Equal(b.server.Cores(), []int{1}) })
+	eventually(t, b.ctx, "the end of the core", func() bool { return len(b.server.Cores()) == 1 && b.server.Core(1) != nil })
 	b.knockSome(10)
 	if id, err := b.server.AddCore(b.ctx); err != nil || id != 0 {
 		t.Errorf("core %d, %v", id, err)
@@ -149,7 +148,7 @@ func TestARemovalDoesNotHangOnAStuckCore(t *testing.T) {
 
 // The listeners of a single core are not open for company: that needs the core.
 func TestAddingACoreDoesNotHangOnAStuckCore(t *testing.T) {
-	b := newCoreBench(t, control.Config{Plane: dataplane.Config{Cores: 1, StallAfter: -1}}, uring.Epoll)
+	b := newCoreBench(t, control.Config{Plane: loop.Config{Cores: 1, StallAfter: -1}}, uring.Epoll)
 	release := stick(t, b.server.RawPlane().Core(0))
 	ctx, cancel := context.WithCancel(b.ctx)
 	added := make(chan error, 1)
@@ -163,7 +162,7 @@ func TestAddingACoreDoesNotHangOnAStuckCore(t *testing.T) {
 		t.Fatalf("added: %v", err)
 	}
 	release()
-	eventually(t, b.ctx, "the end of the new core", func() bool { return slices.Equal(b.server.Cores(), []int{0}) })
+	eventually(t, b.ctx, "the end of the new core", func() bool { return len(b.server.Cores()) == 1 && b.server.Core(0) != nil })
 	b.knockSome(10)
 	if id, err := b.server.AddCore(b.ctx); err != nil || id != 1 {
 		t.Errorf("core %d, %v", id, err)
@@ -172,10 +171,10 @@ func TestAddingACoreDoesNotHangOnAStuckCore(t *testing.T) {
 }
 
 // stick keeps a core in a callback until it is released.
-func stick(t *testing.T, c *dataplane.Core) (release func()) {
+func stick(t *testing.T, c *loop.Core) (release func()) {
 	t.Helper()
 	begun, over := make(chan struct{}), make(chan struct{})
-	if err := c.Do(func(*dataplane.Core) { close(begun); <-over }); err != nil {
+	if err := c.Do(func(*loop.Core) { close(begun); <-over }); err != nil {
 		t.Fatal(err)
 	}
 	<-begun
@@ -189,14 +188,14 @@ func stick(t *testing.T, c *dataplane.Core) (release func()) {
 func TestAHandOverFromFewerCoresThanNumbersIsSteered(t *testing.T) {
 	needSteering(t)
 	msgrtest.CheckLeaks(t)
-	b := newCoreBench(t, control.Config{Steer: control.SteerTable, Plane: dataplane.Config{Cores: 4}}, uring.Auto)
+	b := newCoreBench(t, control.Config{Steer: control.SteerTable, Plane: loop.Config{Cores: 4}}, uring.Auto)
 	for _, id := range []int{0, 2} {
 		if err := b.server.RemoveCore(b.ctx, id); err != nil {
 			t.Fatal(err)
 		}
 	}
 	next := succeed(t, b.ctx, b.server, control.Config{
-		Name: b.server.Name(), Steer: control.SteerTable, Plane: dataplane.Config{Cores: 3},
+		Name: b.server.Name(), Steer: control.SteerTable, Plane: loop.Config{Cores: 3},
 	}, &control.Dispatcher{})
 	endWithTest(t, next)
 	if st := statsOf(t, next).Steering; !st.Active {
@@ -221,7 +220,7 @@ func TestAHandOverFromFewerCoresThanNumbersIsSteered(t *testing.T) {
 func TestCoresThatCameAndWentAreSteered(t *testing.T) {
 	needSteering(t)
 	msgrtest.CheckLeaks(t)
-	b := newCoreBench(t, control.Config{Steer: control.SteerTable, Plane: dataplane.Config{Cores: 2}}, uring.Auto)
+	b := newCoreBench(t, control.Config{Steer: control.SteerTable, Plane: loop.Config{Cores: 2}}, uring.Auto)
 	check := func(m *control.Messenger, when string) {
 		t.Helper()
 		if st := statsOf(t, m).Steering; !st.Active {
@@ -251,7 +250,7 @@ func TestCoresThatCameAndWentAreSteered(t *testing.T) {
 		check(b.server, fmt.Sprint("round ", round))
 	}
 	next := succeed(t, b.ctx, b.server, control.Config{
-		Name: b.server.Name(), Steer: control.SteerTable, Plane: dataplane.Config{Cores: 2},
+		Name: b.server.Name(), Steer: control.SteerTable, Plane: loop.Config{Cores: 2},
 	}, &control.Dispatcher{})
 	endWithTest(t, next)
 	check(next, "the successor")

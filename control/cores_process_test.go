@@ -13,7 +13,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -83,7 +83,7 @@ func TestAnyNumberOfCoresWorksOnAnyPartOfTheMachine(t *testing.T) {
 	}
 	for _, cores := range []int{1, len(cpus), 2*len(cpus) + 1} {
 		for _, pin := range []bool{false, true} {
-			b := newCoreBench(t, control.Config{Plane: dataplane.Config{Cores: cores, Pin: pin, StallAfter: -1}}, uring.Auto)
+			b := newCoreBench(t, control.Config{Plane: loop.Config{Cores: cores, Pin: pin, StallAfter: -1}}, uring.Auto)
 			b.run(2, cores)
 			b.progress()
 			id, err := b.server.AddCore(b.ctx)
@@ -107,7 +107,7 @@ func expectPinned(t *testing.T, m *control.Messenger, cpus []int, pin bool) {
 	t.Helper()
 	for _, c := range m.RawPlane().All() {
 		at := make(chan []int, 1)
-		if err := c.Do(func(*dataplane.Core) {
+		if err := c.Do(func(*loop.Core) {
 			here, err := uring.AllowedCPUs()
 			if err != nil {
 				t.Error(err)
@@ -142,7 +142,7 @@ func TestAPanicOfADispatcherEndsTheProcess(t *testing.T) {
 		}
 		return
 	}
-	server, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Plane: dataplane.Config{Cores: 2}})
+	server, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Plane: loop.Config{Cores: 2}})
 	if err != nil {
 		t.Fatal(err)
 	}

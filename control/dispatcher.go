@@ -1,12 +1,15 @@
 package control
 
 import (
+	"context"
+	"runtime/pprof"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
@@ -32,15 +35,20 @@ const (
 
 // Dispatcher receives the messages and events of a messenger. Every field is
 // optional. Several form a chain (Messenger.Start): a message goes to the first
-// whose Fast returns true, else to the first that has Queued; an event goes to
-// all, in order.
+// whose ByType has its type or whose Fast returns true, else to the first that has
+// Queued; what nobody takes is dropped, and counted (Counters.Undispatched). An event
+// goes to all, in order.
 //
-// Fast and the events of a connection run on the core that owns it, one at a
+// ByType, Fast and the events of a connection run on the core that owns it, one at a
 // time. They must not block, nor call what waits for a core (Stats, Shutdown,
 // WaitReady); Send, Keepalive and MarkDown are meant to be called from them. A
 // panic in them is not recovered: it ends the process. runtime.Goexit in them
 // fails the core.
 type Dispatcher struct {
+	// ByType gets the messages of its types on the core; m is valid as in Fast. It is asked
+	// before Fast, which gets all other types, and may refuse them. It must not change after
+	// Start.
+	ByType map[uint16]func(c *Conn, m *Message)
 	// Fast gets a message on the core. It returns true if it took it. m and
 	// its payload are valid during the call, unless retained.
 	Fast func(c *Conn, m *Message) bool
@@ -64,6 +72,13 @@ type Dispatcher struct {
 	// first call on the new one. A move for a new TCP connection ends with
 	// Accept or Connect instead.
 	Moved func(c *Conn, from int)
+	// Fault: a lossless connection has lost its TCP connection, and goes on: messages and
+	// calls wait. Connect or Accept follows when the peer is back, Reset if it does not
+	// come. err is why: loop.ErrPeerClosed where the peer has ended its stream, by a
+	// Drain, a MarkDown or the end of its process, which the protocol does not tell apart;
+	// syscall.ECONNRESET where bytes of ours were on the way.
+	// Who knows another peer can go there at once.
+	Fault func(c *Conn, err error)
 	// Reset: the connection is over, not by MarkDown. What was not delivered
 	// is lost; what waits for Queued is dispatched before, unless the core is
 	// being removed. It comes once at most, and behind Accept or Connect; a connection
@@ -108,6 +123,16 @@ func (u user) Closed() {
 
 func (u user) Faulted(n uint64, err error, snap dataplane.Snapshot) {
 	u.c.s.Faulted(n, err, snap)
+	if u.c.over.Load() || u.c.draining.Load() || u.c.Info().Lossy {
+		return
+	}
+	u.c.m.s.EnterCore()
+	defer u.c.m.s.LeaveCore()
+	for _, d := range u.c.m.chain.list {
+		if d.Fault != nil && !u.c.s.MarkedDown() {
+			d.Fault(u.c, err)
+		}
+	}
 }
 
 func (u user) Queued(n uint64) { u.c.s.Queued(n) }
@@ -130,7 +155,7 @@ func (m *Messenger) dispatch(c *Conn, msg *Message) {
 	}
 }
 
-func (u user) Moving(_ *dataplane.Handler, to *dataplane.Core) {
+func (u user) Moving(_ *dataplane.Handler, to *loop.Core) {
 	u.c.m.s.EnterCore()
 	defer u.c.m.s.LeaveCore()
 	for _, d := range u.c.m.chain.list {
@@ -140,7 +165,7 @@ func (u user) Moving(_ *dataplane.Handler, to *dataplane.Core) {
 	}
 }
 
-func (u user) Moved(_ *dataplane.Handler, from *dataplane.Core, ev dataplane.MoveCause) {
+func (u user) Moved(_ *dataplane.Handler, from *loop.Core, ev dataplane.MoveCause) {
 	u.c.m.s.EnterCore()
 	defer u.c.m.s.LeaveCore()
 	for _, d := range u.c.m.chain.list {
@@ -203,6 +228,10 @@ type chain struct {
 // somebody took it, or nobody ever will.
 func (ch *chain) offer(c *Conn, msg *Message) (queued *Dispatcher) {
 	for _, d := range ch.list {
+		if f := d.ByType[msg.Type]; f != nil {
+			f(c, msg)
+			return nil
+		}
 		if d.Fast != nil && d.Fast(c, msg) {
 			return nil
 		}
@@ -280,7 +309,7 @@ func (q *dispatchQueue) push(m *Messenger, c *Conn, d *Dispatcher, msg *Message)
 }
 
 func (q *dispatchQueue) run(m *Messenger, c *Conn) {
-	offCore()
+	pprof.SetGoroutineLabels(context.Background()) // a core started it, and it is not its work
 	defer m.queues.Leave()
 	var batch []queuedMessage
 	for {

@@ -12,8 +12,8 @@
 //	err = m.Start(&control.Dispatcher{Fast: func(c *control.Conn, r *control.Message) bool { ... }})
 //	addrs, err := m.Bind(addr) // the addresses with their ports and nonces
 //
-// Fast runs on the core that owns the connection and must not block. Queued runs on a
-// goroutine. A message is valid during the call: Retain keeps it, Release gives it back,
+// Fast runs on the core that owns the connection and must not block, and so do the
+// handlers of ByType, one for each type of message. Queued runs on a goroutine. A message is valid during the call: Retain keeps it, Release gives it back,
 // Clone sends it on.
 //
 // # Connect and send
@@ -32,13 +32,18 @@
 //	due := c.Later(request)            // or: due.Send(answer) at any time, from any goroutine
 //
 // ctx should have a deadline. A reply that is not released counts against
-// Config.DispatchBytes; at that bound connections stop reading. Conn.Start leaves a request to
-// the core, without a goroutine for each. Conn.PostBuffer and WithBuffer have data read
+// Config.DispatchBytes; at that bound connections stop reading: the log, Info and Stats say
+// so, and a build with the tag invariants logs the stacks that hold messages. Conn.Start
+// leaves a request to the core, without a goroutine for each. Conn.PostBuffer and WithBuffer have data read
 // from the socket into memory of the user.
 //
 // # Choose a policy
 //
-// Each end has a policy for each type of peer (Config.Policies, Config.Default). The policy
+// For a service of one's own whose sessions survive, both sides use Config.Surviving:
+//
+//	m, err := control.New(control.Config{Name: name}.Surviving())
+//
+// Else each end has a policy for each type of peer (Config.Policies, Config.Default). The policy
 // of the acceptor decides whether the session is lossy. The example of the package, and that
 // of Conn.Call, run with the defaults.
 //
@@ -50,29 +55,33 @@
 //	... and our session reset when the peer has lost it   LosslessPeerReuse    LosslessPeerReuse
 //
 // Dispatcher.Reset says that a connection is over, Dispatcher.RemoteReset that the peer has
-// lost its session.
+// lost its session, Dispatcher.Fault that the peer is away and the session waits.
 //
 // # Survive restarts
 //
 // Messenger.HandOver and [TakeOver] give listeners and lossless sessions to a new process,
 // and lose no message. After a restart without them the sessions are gone: RemoteReset tells
 // the peers, and calls whose request was written fail with [ErrSessionLost]. A session that
-// waits for its peer ends after Policy.StandbyAge.
+// waits for its peer ends after Policy.StandbyAge, and one that dials without an answer after
+// Policy.GiveUpAfter.
 //
 // # Drain
 //
 //	err := m.Drain(ctx) // or c.Drain(ctx), for one connection
 //
-// It delivers what Send has taken, waits for calls, and then is Shutdown. Replies that are
-// due later are the user's to wait for. MarkDown and Shutdown drop what is queued.
+// It accepts nobody, waits for calls and for replies that Later has promised, delivers what
+// Send has taken, ends the streams, and then is Shutdown. Peers hear of it by
+// Dispatcher.Fault or Reset. MarkDown and Shutdown drop what is queued.
 //
 // # Files and cores
 //
-// A handler reaches files on its core without waiting: Core.OpenFile, and [File], whose
-// example is a block server. File.ReadReply bounds the memory of replies, File.Hold has a
-// connection wait for the disk. [CoreLocal] keeps state of each core without a lock,
-// Core.Post runs a task on another core, and Core.Offload work that blocks. AddCore and
-// RemoveCore change the number of cores while connections go on.
+// Cores and files are those of package loop. A handler finds its core by Conn.Core, and reads and
+// writes files there without waiting: [loop.File], and [loop.CoreFile],
+// which is open on each core. Conn.ReadReply, whose example is a block
+// server, bounds the memory of replies, and Conn.Hold has a connection wait for the disk.
+// [loop.Local] keeps state of each core without a lock, [loop.Core.Post] runs a task on another
+// core, and [loop.Core.Offload] work that blocks. AddCore and RemoveCore change the number of
+// cores while connections go on.
 //
 // # Watch
 //

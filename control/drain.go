@@ -17,16 +17,16 @@ var ErrUndelivered = dataplane.ErrUndelivered
 // waits for calls that are under way and for what waits for Dispatcher.Queued, then
 // until everything that Send has taken was written, and acknowledged on a lossless
 // session; then it ends the stream, and waits until the peer has read it and hung
-// up. Send works until the queue is empty, and then fails with ErrClosed; calls are
-// no longer begun. When no call is under way any more, messages of the peer are neither
-// dispatched nor acknowledged: a lossless peer keeps them, and learns from a reset that
-// this session is gone.
+// up. Send works until the queue is empty and no reply is due (Later), and then fails with
+// ErrClosed; calls are no longer begun. When no call is under way any more, messages of the
+// peer are neither dispatched nor acknowledged: a lossless peer keeps them, hears of the
+// end of the stream at once (Dispatcher.Fault), and learns from a reset that this session
+// is gone.
 //
 // There is no reset event. The error is ErrUndelivered if the connection ended before
-// everything was delivered, the cause of ctx if that ended first, or that of an
-// earlier end (ErrClosed). In each case the connection is over, as after MarkDown.
-// Replies that are to be given later (Later) are the user's to wait for. On a core it
-// fails at once with ErrOnCore.
+// everything was delivered, the cause of ctx if that ended first, with the number of
+// replies that were still due, or that of an earlier end (ErrClosed). In each case the
+// connection is over, as after MarkDown. On a core it fails at once with ErrOnCore.
 func (c *Conn) Drain(ctx context.Context) error {
 	if c.m.plane.OnCore() {
 		return ErrOnCore
@@ -50,7 +50,7 @@ func (c *Conn) drain(ctx context.Context) error {
 	}
 	result := make(chan error, 1)
 	c.s.Handler().Drain(dataplane.DrainOptions{
-		Idle:     c.queue.isIdle,
+		Idle:     func() bool { return c.queue.isIdle() && c.due.Load() <= 0 },
 		Hopeless: func() bool { return c.s.Policy().Server && c.m.unbound.Load() },
 		Done: func(err error) {
 			c.MarkDown() // ahead of the fault of the socket
@@ -61,8 +61,16 @@ func (c *Conn) drain(ctx context.Context) error {
 	case err := <-result:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("control: drain: %w", context.Cause(ctx))
+		return c.undrained(ctx)
 	}
+}
+
+// undrained is the error of a Drain whose ctx has ended.
+func (c *Conn) undrained(ctx context.Context) error {
+	if n := c.due.Load(); n > 0 {
+		return fmt.Errorf("control: drain: %w, with %d replies due to a peer of type %v at %s", context.Cause(ctx), n, c.PeerType(), c.Info().Peer)
+	}
+	return fmt.Errorf("control: drain: %w", context.Cause(ctx))
 }
 
 // awaitCalls waits until no call is under way.
@@ -87,7 +95,7 @@ func (c *Conn) await(ctx context.Context, ready <-chan struct{}) error {
 	case <-c.Closed():
 		return ErrUndelivered
 	case <-ctx.Done():
-		return fmt.Errorf("control: drain: %w", context.Cause(ctx))
+		return c.undrained(ctx)
 	}
 }
 
@@ -95,8 +103,8 @@ func (c *Conn) await(ctx context.Context, ready <-chan struct{}) error {
 // at the same time (Conn.Drain), and then is Shutdown. Sessions of a server policy
 // that have no socket cannot come back: those with something to deliver end with
 // ErrUndelivered. When ctx ends the rest is shut down at once. The errors of all
-// connections are joined, a cause of ctx once. On a core it fails at once with
-// ErrOnCore.
+// connections are joined, a cause of ctx once, and for each connection to which replies
+// are due. On a core it fails at once with ErrOnCore.
 func (m *Messenger) Drain(ctx context.Context) error {
 	if m.plane.OnCore() {
 		return ErrOnCore
@@ -126,15 +134,15 @@ func (m *Messenger) undrained() (list []*Conn) {
 	return list
 }
 
-// drainAll drains connections at the same time, and returns the errors that are not
-// that of ctx.
+// drainAll drains connections at the same time, and returns the errors that say more than
+// that ctx has ended.
 func drainAll(ctx context.Context, conns []*Conn) (errs []error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for _, c := range conns {
 		wg.Go(func() {
 			err := c.drain(ctx)
-			if err == nil || ctx.Err() != nil || errors.Is(err, ErrClosed) {
+			if err == nil || ctx.Err() != nil && c.due.Load() <= 0 || errors.Is(err, ErrClosed) {
 				return
 			}
 			mu.Lock()

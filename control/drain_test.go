@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Requests keep coming while the server drains: what it has answered arrives, and so
@@ -152,6 +155,66 @@ func TestDrainWaitsForCallsAndForQueuedDispatches(t *testing.T) {
 	if err := <-drained; err != nil {
 		t.Errorf("the drain: %v", err)
 	}
+}
+
+// A handler that answers later has the time that its caller has: Drain waits for it, and
+// names the replies for which it has waited in vain.
+func TestDrainWaitsForRepliesThatAreDue(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		for _, way := range []string{"given", "given up", "not given"} {
+			pending := make(chan control.PendingReply, 1)
+			server := callServer(t, v, "SFS", func(p control.PendingReply, _ string) { pending <- p })
+			faults := make(chan error, 1)
+			client := nodeOf(t, v, "client.1", "LLC", 2, withChain(&control.Dispatcher{Fault: func(_ *control.Conn, err error) { faults <- err }}))
+			conn := client.Dial(server)
+			calling, hangUp := context.WithCancel(ctx)
+			result := make(chan error, 1)
+			go func() {
+				reply, err := call(calling, conn, typeLater, "x")
+				if err == nil && reply != "x" {
+					err = fmt.Errorf("reply %q", reply)
+				}
+				result <- err
+			}()
+			p := <-pending
+			draining, giveUp := context.WithCancel(ctx)
+			drained := make(chan error, 1)
+			go func() { drained <- server.Drain(draining) }()
+			eventually(t, ctx, "the drain", func() bool {
+				r := &control.Request{Message: control.NewMessage(typeUpper, nil, nil), Done: func(*control.Request, *control.Message, error) {}}
+				err := p.Conn().Start(r)
+				if err == nil {
+					r.Cancel()
+				}
+				return errors.Is(err, control.ErrClosed)
+			})
+			var want error
+			switch way {
+			case "given":
+				must(t, p.Send(control.NewMessage(1, []byte("x"), nil)))
+			case "given up":
+				must(t, p.Send(nil))
+			default:
+				giveUp()
+				want = context.Canceled
+			}
+			if err := <-drained; !errors.Is(err, want) || want != nil && !strings.Contains(err.Error(), "1 replies due") {
+				t.Errorf("%s: the drain: %v", way, err)
+			}
+			// A drain that is cut short may leave bytes unread, so that the kernel resets.
+			if err := <-faults; !errors.Is(err, loop.ErrPeerClosed) && !(want != nil && errors.Is(err, syscall.ECONNRESET)) {
+				t.Errorf("%s: the client hears of %v", way, err)
+			}
+			if way != "given" {
+				hangUp()
+			}
+			if err := <-result; (err == nil) != (way == "given") {
+				t.Errorf("%s: the call: %v", way, err)
+			}
+			giveUp()
+			hangUp()
+		}
+	})
 }
 
 // A program that drains at its signal often has a deferred Shutdown, whose context has ended by then.

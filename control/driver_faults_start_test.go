@@ -11,9 +11,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
 	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -30,8 +30,8 @@ func cellsOf(r faulty.Request) (out []driverTrial) {
 }
 
 // plane is one whose drivers are asked for.
-func (e engine) plane(cores int, ask func(faulty.Request) faulty.Fault) dataplane.Config {
-	return dataplane.Config{
+func (e engine) plane(cores int, ask func(faulty.Request) faulty.Fault) loop.Config {
+	return loop.Config{
 		Cores: cores, Receive: e.receive,
 		Open: faulty.OpenWith(func(int) (uring.Driver, error) { return uring.Open(uring.Config{Backend: e.backend}) }, ask),
 	}
@@ -62,10 +62,10 @@ func TestEveryErrorOfASetUpIsClearAndLeavesNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 				if _, err := m.AddCore(deadline(t)); !errors.Is(err, c.Fault.Errno) || len(m.Cores()) != 2 {
-					t.Errorf("error %v, cores %v", err, m.Cores())
+					t.Errorf("error %v, %d cores", err, len(m.Cores()))
 				}
 				if _, err := m.AddCore(deadline(t)); err != nil || len(m.Cores()) != 3 {
-					t.Errorf("the next one: %v, cores %v", err, m.Cores())
+					t.Errorf("the next one: %v, %d cores", err, len(m.Cores()))
 				}
 			})
 		}
@@ -100,7 +100,7 @@ func TestEveryErrorOfABindIsClearAndTheNextOneWorks(t *testing.T) {
 		}
 		eventually(t, ctx, "the end of that core", func() bool { return len(hub.Cores()) == 1 })
 		if _, err := hub.AddCore(ctx); err != nil || len(hub.Cores()) != 2 {
-			t.Errorf("the next one: %v, cores %v", err, hub.Cores())
+			t.Errorf("the next one: %v, %d cores", err, len(hub.Cores()))
 		}
 		client := nodeOf(t, variant{backend: c.engine.backend}, "client.2", "LLC", 2)
 		conn, err := client.Connect(addrs[0], wire.OSD)

@@ -12,9 +12,9 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
-	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
 	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -33,7 +33,7 @@ type driverTrial struct {
 // engine is a way to move bytes.
 type engine struct {
 	backend uring.Backend
-	receive dataplane.ReceiveMode
+	receive loop.ReceiveMode
 }
 
 func (c driverTrial) String() string {
@@ -42,9 +42,9 @@ func (c driverTrial) String() string {
 
 // driverEngines are those of this build and kernel.
 func driverEngines() []engine {
-	list := []engine{{uring.Epoll, dataplane.ReceiveReady}}
+	list := []engine{{uring.Epoll, loop.ReceiveReady}}
 	if uring.Probe(nil).Ring && uring.Flavour != uring.Epoll {
-		for _, receive := range []dataplane.ReceiveMode{dataplane.ReceiveAuto, dataplane.ReceiveReady, dataplane.ReceiveBuffers} {
+		for _, receive := range []loop.ReceiveMode{loop.ReceiveAuto, loop.ReceiveReady, loop.ReceiveBuffers} {
 			list = append(list, engine{uring.IOUring, receive})
 		}
 	}
@@ -55,9 +55,9 @@ func driverEngines() []engine {
 func (e engine) asks(r faulty.Request) bool {
 	switch r {
 	case faulty.Receive, faulty.ReceiveEnd:
-		return e.receive != dataplane.ReceiveReady
+		return e.receive != loop.ReceiveReady
 	case faulty.Ready, faulty.ReadyEnd, faulty.Read:
-		return e.receive != dataplane.ReceiveBuffers
+		return e.receive != loop.ReceiveBuffers
 	}
 	return true
 }
@@ -207,7 +207,7 @@ func (c driverTrial) run(t *testing.T) {
 	}
 	for _, l := range lines {
 		l.conn = l.from.Dial(l.to)
-		l.small = c.engine.receive == dataplane.ReceiveAuto && (c.Request == faulty.Receive || c.Request == faulty.ReceiveEnd)
+		l.small = c.engine.receive == loop.ReceiveAuto && (c.Request == faulty.Receive || c.Request == faulty.ReceiveEnd)
 	}
 	left := 4 // rounds behind the fault
 	for round := uint64(1); round < 60 && left > 0; round++ {
@@ -256,7 +256,7 @@ func (c driverTrial) told() bool {
 // removeCore has the sockets of a core leave it.
 func (c driverTrial) removeCore(t *testing.T, ctx context.Context, hub *msgrtest.Node, lines []*driverLine) {
 	t.Helper()
-	core := hub.Conns()[0].Core()
+	core := hub.Conns()[0].Core().ID()
 	if err := hub.RemoveCore(ctx, core); err != nil {
 		t.Fatalf("remove core %d: %v", core, err)
 	}

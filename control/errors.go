@@ -4,15 +4,16 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/binding"
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/resize"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Errors of the messenger and its connections. Those of a connection that is
@@ -38,17 +39,21 @@ var (
 	// ErrInUse: the message is in a queue already.
 	ErrInUse = dataplane.ErrInUse
 	// ErrOnCore: a call that waits was made on a core. Nothing was done.
-	ErrOnCore = dataplane.ErrOnCore
+	ErrOnCore = loop.ErrOnCore
 	// ErrProtocol: the peer broke the session protocol.
 	ErrProtocol = session.ErrProtocol
 	// ErrWrongPeer: the peer is not the one that was dialled.
 	ErrWrongPeer = session.ErrWrongPeer
+	// ErrPeerType: the peer is of another type of entity than the one to reach.
+	ErrPeerType = handshake.ErrPeerType
 	// ErrMissingFeatures: one side requires features that the other lacks.
 	ErrMissingFeatures = session.ErrMissingFeatures
 	// ErrAuth: the peer and we did not authenticate each other, as opposed to a
 	// network that failed: we or it were refused, there is no method, mode or
 	// ticket to use, a proof or a signature is wrong.
 	ErrAuth = handshake.ErrAuth
+	// ErrGaveUp: the auth client has nothing more to offer.
+	ErrGaveUp = handshake.ErrGaveUp
 	// ErrStale: a newer attempt of the same peer is on record.
 	ErrStale = session.ErrStale
 	// ErrHandshakeTimeout: the peer did not complete the handshake in time. It
@@ -75,11 +80,13 @@ var (
 	// ErrNoCore: there is no core of that number. ErrLastCore: no other core runs that
 	// could take over. ErrCoreFailed: the driver of a new core broke before the core was
 	// ready.
-	ErrNoCore     = dataplane.ErrNoCore
-	ErrLastCore   = dataplane.ErrLastCore
+	ErrNoCore     = loop.ErrNoCore
+	ErrLastCore   = loop.ErrLastCore
 	ErrCoreFailed = resize.ErrFailed
 	// ErrExpired is why a connection is over whose peer did not come back in time.
 	ErrExpired = sessions.ErrExpired
+	// ErrUnanswered: Policy.GiveUpAfter has passed. It comes with the error of the last attempt.
+	ErrUnanswered = sessions.ErrUnanswered
 	// ErrStuck: the attempts of a connection fail one after the other in a way that
 	// dialling again does not mend. The *Error of the last one is wrapped, whose Advice
 	// says what to look at. The connection goes on dialling until MarkDown.

@@ -10,7 +10,8 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // The requests of the block server, and its answers.
@@ -25,22 +26,22 @@ const (
 
 // blockStore is what a core has of the server. Nobody else touches it: no lock is needed.
 type blockStore struct {
-	file *control.File
+	file *loop.File
 	free []*blockRequest // used again, so that a request allocates nothing
 }
 
-var blockStores control.CoreLocal[blockStore]
+var blockStores loop.Local[blockStore]
 
 // blockRequest is one request that waits for the disk.
 type blockRequest struct {
-	control.FileOp
+	loop.FileOp
 	due   control.PendingReply
 	block *control.Message // retained until it is durable; nil: a read
 }
 
 // serveBlocks gets the requests (Dispatcher.Fast).
 func serveBlocks(c *control.Conn, m *control.Message) bool {
-	core := c.OwnerCore()
+	core := c.Core()
 	s := blockStores.Of(core)
 	var r *blockRequest
 	if last := len(s.free) - 1; last >= 0 {
@@ -54,28 +55,28 @@ func serveBlocks(c *control.Conn, m *control.Message) bool {
 		off := int64(binary.LittleEndian.Uint32(m.Front)) * blockSize
 		switch {
 		case m.Type == readBlock:
-			r.Err = s.file.ReadReply(&r.FileOp, c, m, blockSize, off)
+			r.Err = c.ReadReply(s.file, &r.FileOp, m, blockSize, off)
 		case m.Type == writeBlock && len(m.Data) == blockSize:
 			m.Retain() // it is written from where it was received
 			r.block = m
-			r.Err = s.file.WriteAt(&r.FileOp, m.Data, off, control.Committed)
+			r.Err = s.file.WriteAt(&r.FileOp, m.Data, off, loop.Committed)
 		}
 	}
 	if r.Err != nil { // it was not taken
 		r.done(core, &r.FileOp)
 		return true
 	}
-	s.file.Hold(c) // no more of them than the disk can take
+	c.Hold(s.file) // no more of them than the disk can take
 	return true
 }
 
 // done answers, on the core: a write behind the sync that covers it, a read with the buffer
 // that it was read into.
-func (r *blockRequest) done(c *control.Core, op *control.FileOp) {
+func (r *blockRequest) done(c *loop.Core, op *loop.FileOp) {
 	var answer *control.Message
 	if op.Err == nil && r.block == nil {
-		answer = op.Message(blockDone)
-	} else if answer, _ = c.NewMessage(blockDone, 0); op.Err != nil { // without data it does not fail
+		answer = control.FileMessage(op, blockDone)
+	} else if answer, _ = control.LendMessage(c, blockDone, 0); op.Err != nil { // without data it does not fail
 		answer.Type, answer.Front = blockFailed, []byte(op.Err.Error())
 	}
 	if err := r.due.Send(answer); err != nil {
@@ -93,26 +94,25 @@ func (r *blockRequest) done(c *control.Core, op *control.FileOp) {
 // system has it and without a copy, and acknowledged behind the sync that covers it and
 // others (group commit); it is read into the buffer that is sent. All of it happens on the
 // core that has received the request.
-func ExampleFile() {
+func ExampleConn_ReadReply() {
 	ctx := context.Background()
-	m, err := control.New(control.Config{
-		Name:      wire.EntityName{Type: wire.OSD, ID: "0"},
-		AlignFrom: blockSize, // so that blocks can be written as they are received
-		Plane:     dataplane.Config{Cores: 1},
-	})
-	try(err)
 	dir, err := os.MkdirTemp("", "blocks")
 	try(err)
 	defer os.RemoveAll(dir)
-	d, err := m.OpenFile(filepath.Join(dir, "blocks"), control.FileOptions{Write: true, Create: true, Direct: control.TryDirect})
-	try(err)
-	opened := make(chan error)
-	m.Core(0).Do(func(c *control.Core) {
-		s := blockStores.Of(c)
-		s.file, err = c.AttachFile(d)
-		opened <- err
+	blocks := loop.CoreFile{
+		Path:    func(int) string { return filepath.Join(dir, "blocks") },
+		Options: loop.FileOptions{Write: true, Create: true, Direct: uring.TryDirect},
+	}
+	m, err := control.New(control.Config{
+		Name:      wire.EntityName{Type: wire.OSD, ID: "0"},
+		AlignFrom: blockSize, // so that blocks can be written as they are received
+		Plane: loop.Config{Cores: 1, Started: func(c *loop.Core) error {
+			err := blocks.Open(c)
+			blockStores.Of(c).file = blocks.On(c)
+			return err
+		}},
 	})
-	try(<-opened)
+	try(err)
 	try(m.Start(&control.Dispatcher{Fast: serveBlocks}))
 	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
 	try(err)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // A client and a server that echoes, in one process.
@@ -34,7 +34,7 @@ func Example() {
 func ExampleMessenger_AddCore() {
 	ctx := context.Background()
 	m, err := control.New(control.Config{
-		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: dataplane.Config{Cores: 2},
+		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: 2},
 	})
 	try(err)
 	try(m.Start(&control.Dispatcher{Moved: func(c *control.Conn, from int) {
@@ -45,16 +45,16 @@ func ExampleMessenger_AddCore() {
 
 	added, err := m.AddCore(ctx)
 	try(err)
-	fmt.Println("added", added, "of", m.Cores())
+	fmt.Println("added", added, "of", len(m.Cores()))
 
 	patience, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	try(m.RemoveCore(patience, 0))
-	fmt.Println("left", m.Cores())
+	fmt.Println("left", len(m.Cores()), "of them core", m.Cores()[0].ID())
 	try(m.Shutdown(ctx))
 	// Output:
-	// added 2 of [0 1 2]
-	// left [1 2]
+	// added 2 of 3
+	// left 2 of them core 1
 }
 
 // echoServer accepts clients and sends every message back.

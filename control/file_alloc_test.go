@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -15,27 +16,27 @@ import (
 // on their cores.
 // Matrix: RL-11
 func TestRequestsOnFilesDoNotAllocate(t *testing.T) {
-	requestsDoNotAllocate(t, control.FileOptions{})
+	requestsDoNotAllocate(t, loop.FileOptions{})
 }
 
 // Each request makes the file full, so that its connection is held and goes on.
 // Matrix: RL-11
 func TestRequestsOnAFileThatIsFullDoNotAllocate(t *testing.T) {
-	requestsDoNotAllocate(t, control.FileOptions{Ops: 1})
+	requestsDoNotAllocate(t, loop.FileOptions{Ops: 1})
 }
 
-func requestsDoNotAllocate(t *testing.T, opt control.FileOptions) {
+func requestsDoNotAllocate(t *testing.T, opt loop.FileOptions) {
 	overRealDisks(t, diskOptions{plain: true, file: opt}, func(t *testing.T, b *blockBed) {
 		client := newMessenger(t, "client.1", 1, uring.Auto)
 		number := binary.LittleEndian.AppendUint32(nil, 3)
 		done := make(chan struct{})
 		left := 0
-		next := func(c *control.Core, conn *control.Conn) {
+		next := func(c *loop.Core, conn *control.Conn) {
 			typ, n := readBlock, 0
 			if left%2 == 0 {
 				typ, n = writeBlock, blockSize
 			}
-			m, err := c.NewMessage(typ, n)
+			m, err := control.LendMessage(c, typ, n)
 			if err != nil {
 				t.Error(err)
 				return
@@ -52,7 +53,7 @@ func requestsDoNotAllocate(t *testing.T, opt control.FileOptions) {
 			if left--; left == 0 {
 				done <- struct{}{}
 			} else {
-				next(conn.OwnerCore(), conn)
+				next(conn.Core(), conn)
 			}
 			return true
 		}}))
@@ -61,7 +62,7 @@ func requestsDoNotAllocate(t *testing.T, opt control.FileOptions) {
 		must(t, err)
 		must(t, conn.WaitReady(b.ctx))
 		const requests = 100
-		start := control.Task{Run: func(c *control.Core) { next(c, conn) }}
+		start := loop.Task{Run: func(c *loop.Core) { next(c, conn) }}
 		run := func() {
 			left = requests
 			conn.Post(&start)

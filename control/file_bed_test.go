@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -30,11 +31,11 @@ type blockBed struct {
 
 // diskOptions are those of the tests: everything that a user can choose has its effect.
 type diskOptions struct {
-	file           control.FileOptions
+	file           loop.FileOptions
 	cores          int
 	serve          func(c *control.Conn, m *control.Message) bool
 	plain          bool                // the driver as it is: fail has no effect
-	bytes          int64               // dataplane.Config.FileBytes
+	bytes          int64               // loop.Config.FileBytes
 	queue          int64               // QueueBytes of the server
 	receive        *control.Dispatcher // of the client; nil: none
 	server, client *control.Policy     // nil: the default
@@ -48,7 +49,7 @@ func overDisks(t *testing.T, opt diskOptions, f func(t *testing.T, b *blockBed))
 
 func overRealDisks(t *testing.T, opt diskOptions, f func(t *testing.T, b *blockBed)) {
 	for _, backend := range engines {
-		for name, direct := range map[string]control.DirectMode{"direct": control.TryDirect, "buffered": control.Buffered} {
+		for name, direct := range map[string]uring.DirectMode{"direct": uring.TryDirect, "buffered": uring.Buffered} {
 			t.Run(string(backend)+"/"+name, func(t *testing.T) {
 				opt := opt
 				opt.file.Direct = direct
@@ -80,7 +81,7 @@ func newBlockBed(t *testing.T, backend uring.Backend, opt diskOptions) *blockBed
 	}
 	server, err := control.New(control.Config{
 		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, AlignFrom: blockSize,
-		Plane:   dataplane.Config{Cores: max(1, opt.cores), Open: open, FileBytes: opt.bytes},
+		Plane:   loop.Config{Cores: max(1, opt.cores), Open: open, FileBytes: opt.bytes},
 		Default: opt.server,
 	})
 	must(t, err)
@@ -139,10 +140,10 @@ func onPair(t *testing.T, opt diskOptions, f func(t *testing.T, b *blockBed, p *
 }
 
 // on runs f on core 0 of the server, and waits for it.
-func (b *blockBed) on(f func(c *control.Core, s *blockStore)) {
+func (b *blockBed) on(f func(c *loop.Core, s *blockStore)) {
 	b.t.Helper()
 	done := make(chan struct{})
-	b.server.Core(0).Do(func(c *control.Core) { f(c, blockStores.Of(c)); close(done) })
+	b.server.Core(0).Do(func(c *loop.Core) { f(c, blockStores.Of(c)); close(done) })
 	select {
 	case <-done:
 	case <-b.ctx.Done():
@@ -151,12 +152,12 @@ func (b *blockBed) on(f func(c *control.Core, s *blockStore)) {
 }
 
 // open opens the file of core 0, off the core.
-func (b *blockBed) open(path string, opt control.FileOptions) {
+func (b *blockBed) open(path string, opt loop.FileOptions) {
 	b.t.Helper()
 	opened := make(chan error, 1)
 	opt.Write, opt.Create = true, true
-	b.on(func(c *control.Core, s *blockStore) {
-		c.OpenFile(path, opt, func(at *control.Core, f *control.File, err error) {
+	b.on(func(c *loop.Core, s *blockStore) {
+		c.OpenFile(path, opt, func(at *loop.Core, f *loop.File, err error) {
 			if at != c {
 				b.t.Error("opened on another core")
 			}

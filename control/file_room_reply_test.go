@@ -10,6 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // replySide is what a server has seen of requests, and its client of replies.
@@ -76,7 +77,12 @@ func TestAPeerThatTakesNoRepliesHoldsItsPartOfTheMemoryForReads(t *testing.T) {
 		if st.Held < blocks*blockSize/8 || st.Held > blocks*blockSize/4 || st.Waiting == 0 {
 			t.Errorf("%d bytes are held, %d requests wait", st.Held, st.Waiting)
 		}
-		b.on(func(*control.Core, *blockStore) {
+		b.on(func(_ *loop.Core, s *blockStore) {
+			for _, r := range s.free {
+				if r.For != nil || r.Keeps != nil {
+					t.Error("the next request is for the same connection")
+				}
+			}
 			if all := side.dispatched == asks+1; all == side.policy.Lossy {
 				t.Errorf("%d of %d requests are dispatched", side.dispatched-1, asks)
 			}
@@ -110,10 +116,10 @@ func TestEveryReplyComesHoweverLateItsPeerReads(t *testing.T) {
 	overReplyPolicies(t, 48, func(t *testing.T, b *blockBed, p *pair.Pair, side *replySide) {
 		b.one(writeBlock, 1)
 		conn := deaf(t, b, p, side.policy, asks)
-		b.on(func(c *control.Core, _ *blockStore) {
+		b.on(func(c *loop.Core, _ *blockStore) {
 			var refused error
 			for range 2 { // one of them may be the only one that counts
-				m, err := c.NewMessage(blockFailed, 0)
+				m, err := control.LendMessage(c, blockFailed, 0)
 				must(t, err)
 				m.Front = []byte("no reply")
 				if refused = side.conn.Send(m); refused != nil {
@@ -131,6 +137,45 @@ func TestEveryReplyComesHoweverLateItsPeerReads(t *testing.T) {
 		}
 		if st, err := b.server.Stats(); err != nil || st.InFlight != 0 {
 			t.Errorf("%d bytes of requests are kept, %v", st.InFlight, err)
+		}
+	})
+}
+
+// Peers that read nothing hold all of the memory. Who reads waits for no more than the time in
+// which the first of them has to take its reply, and then for nothing.
+// Matrix: ST-15
+func TestPeersThatFillTheMemoryForReadsAndReadNothingAreEnded(t *testing.T) {
+	const blocks, hostile = 48, 60
+	policy, client := control.StatelessServer(), control.LossyClient()
+	opt := diskOptions{bytes: blocks * blockSize, server: &policy, client: &client}
+	onPair(t, opt, func(t *testing.T, b *blockBed, p *pair.Pair) {
+		b.one(writeBlock, 1)
+		var conns []*control.Conn
+		for range hostile {
+			conns = append(conns, deaf(t, b, p, policy, 400))
+		}
+		if st := b.files().Files; st.Held < (blocks-4)*blockSize {
+			t.Fatalf("%d bytes are held, %d requests wait", st.Held, st.Waiting)
+		}
+		for i := range 20 {
+			since := time.Now()
+			if a := b.one(readBlock, 1); a.err != nil || a.failed != "" {
+				t.Fatalf("%v %q", a.err, a.failed)
+			}
+			if took := time.Since(since); took > 3*time.Second {
+				t.Errorf("read %d takes %v", i, took)
+			}
+		}
+		st := b.files()
+		if st.TooSlow == 0 || st.TooSlow > hostile {
+			t.Errorf("%d connections have ended", st.TooSlow)
+		}
+		for _, c := range conns {
+			c.MarkDown()
+		}
+		p.Pass(time.Second)
+		if st := b.files().Files; st.Held != 0 || st.Ops != 0 {
+			t.Errorf("%d bytes are held behind their end, %d requests wait", st.Held, st.Ops)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/pair"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 )
 
@@ -15,8 +16,8 @@ import (
 func TestASaturatedDiskDoesNotMakeTheMemoryGrow(t *testing.T) {
 	const bound, count = 8, 2000
 	most := 0 // the core's
-	opt := diskOptions{file: control.FileOptions{Ops: bound}, serve: func(c *control.Conn, m *control.Message) bool {
-		s := blockStores.Of(c.OwnerCore())
+	opt := diskOptions{file: loop.FileOptions{Ops: bound}, serve: func(c *control.Conn, m *control.Message) bool {
+		s := blockStores.Of(c.Core())
 		before := len(s.free)
 		taken := serveBlocks(c, m)
 		if before == 0 {
@@ -35,7 +36,7 @@ func TestASaturatedDiskDoesNotMakeTheMemoryGrow(t *testing.T) {
 				t.Fatalf("%+v", a)
 			}
 		}
-		b.on(func(_ *control.Core, s *blockStore) {
+		b.on(func(_ *loop.Core, s *blockStore) {
 			if s.file.Full() {
 				t.Error("full without a request")
 			}
@@ -51,7 +52,12 @@ func TestASaturatedDiskDoesNotMakeTheMemoryGrow(t *testing.T) {
 
 const askHold = 1 // a request to be held
 
-// OnRoom comes once, behind the request that was one too many; the connection goes on when
+// onRoom is told of room.
+type onRoom func(f *loop.File)
+
+func (told onRoom) HasRoom(f *loop.File) { told(f) }
+
+// HasRoom comes once, behind the request that was one too many; the connection goes on when
 // the file is closed meanwhile, too.
 func TestAFileTellsWhenItHasRoom(t *testing.T) {
 	for _, closed := range []bool{false, true} {
@@ -60,24 +66,24 @@ func TestAFileTellsWhenItHasRoom(t *testing.T) {
 			if m.Type != askHold {
 				return serveBlocks(c, m)
 			}
-			held <- blockStores.Of(c.OwnerCore()).file.Hold(c)
+			held <- c.Hold(blockStores.Of(c.Core()).file)
 			return true
 		}
-		onPair(t, diskOptions{file: control.FileOptions{Ops: 2}, serve: hold}, func(t *testing.T, b *blockBed, p *pair.Pair) {
+		onPair(t, diskOptions{file: loop.FileOptions{Ops: 2}, serve: hold}, func(t *testing.T, b *blockBed, p *pair.Pair) {
 			p.Do(func() { p.ServerHost.Disk().Configure(simnet.DiskOptions{Latency: time.Minute}) })
 			var told []int // how many requests had ended; the core's
 			var wg sync.WaitGroup
-			b.on(func(_ *control.Core, s *blockStore) {
+			b.on(func(_ *loop.Core, s *blockStore) {
 				ended := 0
-				s.file.OnRoom = func(f *control.File) {
+				s.file.AwaitRoom(onRoom(func(f *loop.File) {
 					if f != s.file || f.Full() {
 						t.Error("it is still full")
 					}
 					told = append(told, ended)
-				}
+				}))
 				for i := range 3 {
 					wg.Add(1)
-					op := &control.FileOp{Done: func(*control.Core, *control.FileOp) { ended++; wg.Done() }}
+					op := &loop.FileOp{Done: func(*loop.Core, *loop.FileOp) { ended++; wg.Done() }}
 					if err := s.file.Allocate(op, 0, blockSize); err != nil {
 						t.Error(err)
 					}
@@ -92,12 +98,12 @@ func TestAFileTellsWhenItHasRoom(t *testing.T) {
 				t.Error("a full file holds nobody")
 			}
 			if closed {
-				b.on(func(_ *control.Core, s *blockStore) { s.file.Close() })
+				b.on(func(_ *loop.Core, s *blockStore) { s.file.Close() })
 			}
 			wg.Wait()
 			p.Settle()
-			b.on(func(_ *control.Core, s *blockStore) {
-				if want := map[bool]int{false: 1}[closed]; len(told) != want || want == 1 && told[0] != 2 {
+			b.on(func(_ *loop.Core, s *blockStore) {
+				if len(told) != 1 || told[0] != 2 {
 					t.Errorf("closed %v: told behind %v", closed, told)
 				}
 			})

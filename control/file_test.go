@@ -16,6 +16,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -55,7 +56,7 @@ func TestBlocksAreWrittenDurablyAndReadBackOnTheCore(t *testing.T) {
 func TestACRCIsSetForOneMessageOfACoreOnly(t *testing.T) {
 	serve := func(c *control.Conn, m *control.Message) bool {
 		n := binary.LittleEndian.Uint32(m.Front)
-		answer, err := c.OwnerCore().NewMessage(blockDone, blockSize)
+		answer, err := control.LendMessage(c.Core(), blockDone, blockSize)
 		must(t, err)
 		copy(answer.Data, blockOf(n))
 		if n%2 == 0 {
@@ -125,15 +126,15 @@ func TestAFileWhoseSyncFailedTakesNoMoreWrites(t *testing.T) {
 		b.one(writeBlock, 1)
 		b.fail(uring.KindSync)
 		for range 2 {
-			if a := b.one(writeBlock, 2); !strings.Contains(a.failed, control.ErrNotDurable.Error()) {
+			if a := b.one(writeBlock, 2); !strings.Contains(a.failed, loop.ErrNotDurable.Error()) {
 				t.Errorf("a write: %+v", a.failed)
 			}
 		}
 		if a := b.one(readBlock, 1); a.failed != "" || !bytes.Equal(a.data, blockOf(1)) {
 			t.Errorf("a read: %q", a.failed)
 		}
-		b.on(func(_ *control.Core, s *blockStore) {
-			var wrong *control.PoisonError
+		b.on(func(_ *loop.Core, s *blockStore) {
+			var wrong *loop.PoisonError
 			if err := s.file.Poisoned(); !errors.As(err, &wrong) || wrong.Cause != unix.EIO || wrong.File != s.file.Name() {
 				t.Errorf("poisoned: %v", err)
 			}
@@ -150,34 +151,34 @@ func TestACoreThatIsRemovedWaitsForItsFiles(t *testing.T) {
 		removed := make(chan error, 1)
 		go func() { removed <- b.server.RemoveCore(short, 0) }()
 		b.drains()
-		core.Do(func(c *control.Core) {
+		core.Do(func(c *loop.Core) {
 			s := blockStores.Of(c)
-			op := &control.FileOp{}
-			op.Done = func(_ *control.Core, op *control.FileOp) { ended <- op.Err }
-			m, err := c.NewMessage(1, blockSize)
+			op := &loop.FileOp{}
+			op.Done = func(_ *loop.Core, op *loop.FileOp) { ended <- op.Err }
+			m, err := control.LendMessage(c, 1, blockSize)
 			if err != nil {
 				t.Error(err)
 			}
-			if err := s.file.WriteAt(op, m.Data, 0, control.Committed); err != nil {
+			if err := s.file.WriteAt(op, m.Data, 0, loop.Committed); err != nil {
 				ended <- err
 			}
 		})
 		if err := <-ended; err != nil {
 			t.Errorf("a write on a core that is being removed: %v", err)
 		}
-		left := make(chan *control.DetachedFile, 1)
-		core.Do(func(c *control.Core) {
-			blockStores.Of(c).file.Detach(func(_ *control.Core, d *control.DetachedFile) { left <- d })
+		left := make(chan *loop.DetachedFile, 1)
+		core.Do(func(c *loop.Core) {
+			blockStores.Of(c).file.Detach(func(_ *loop.Core, d *loop.DetachedFile) { left <- d })
 		})
 		d := <-left
 		if err := <-removed; err != nil {
 			t.Errorf("removed: %v", err)
 		}
 		cancel()
-		b.server.Core(1).Do(func(c *control.Core) {
+		b.server.Core(1).Do(func(c *loop.Core) {
 			f, err := c.AttachFile(d)
 			if err == nil {
-				op := &control.FileOp{Done: func(_ *control.Core, op *control.FileOp) { ended <- op.Err }}
+				op := &loop.FileOp{Done: func(_ *loop.Core, op *loop.FileOp) { ended <- op.Err }}
 				err = f.ReadBuffer(op, blockSize, 0)
 			}
 			if err != nil {
@@ -205,18 +206,18 @@ func TestShutdownWithRequestsUnderWayLeavesNothingBehind(t *testing.T) {
 	overDisks(t, diskOptions{}, func(t *testing.T, b *blockBed) {
 		const n = 64
 		ended := make(chan error, 2*n)
-		b.on(func(c *control.Core, s *blockStore) {
+		b.on(func(c *loop.Core, s *blockStore) {
 			for i := range int64(n) {
-				m, err := c.NewMessage(1, blockSize)
+				m, err := control.LendMessage(c, 1, blockSize)
 				if err != nil {
 					t.Error(err)
 				}
-				write := &control.FileOp{Done: func(_ *control.Core, op *control.FileOp) { m.Release(); ended <- op.Err }}
-				read := &control.FileOp{Done: func(_ *control.Core, op *control.FileOp) {
-					op.Message(1).Release()
+				write := &loop.FileOp{Done: func(_ *loop.Core, op *loop.FileOp) { m.Release(); ended <- op.Err }}
+				read := &loop.FileOp{Done: func(_ *loop.Core, op *loop.FileOp) {
+					control.FileMessage(op, 1).Release()
 					ended <- nil
 				}}
-				if err := errors.Join(s.file.WriteAt(write, m.Data, i*blockSize, control.Committed), s.file.ReadBuffer(read, blockSize, 0)); err != nil {
+				if err := errors.Join(s.file.WriteAt(write, m.Data, i*blockSize, loop.Committed), s.file.ReadBuffer(read, blockSize, 0)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -226,7 +227,7 @@ func TestShutdownWithRequestsUnderWayLeavesNothingBehind(t *testing.T) {
 		}
 		for range 2 * n { // each is told how it ended
 			err := <-ended
-			if err != nil && !errors.Is(err, control.ErrCoreGone) && !errors.Is(err, control.ErrFileClosed) {
+			if err != nil && !errors.Is(err, loop.ErrStopped) && !errors.Is(err, loop.ErrFileClosed) {
 				t.Errorf("ended with %v", err)
 			}
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // The budget of the messenger has room for the messages of one peer, but not all of
@@ -18,8 +18,8 @@ func TestAPeerWhoseMessagesAreRetainedDoesNotStopAnother(t *testing.T) {
 		v := variants[0]
 		var mu sync.Mutex
 		var kept []*control.Message
-		over := false                              // what comes now is not kept
-		throttle := dataplane.NewThrottle(1 << 40) // of a policy: the connection has none of its own
+		over := false                         // what comes now is not kept
+		throttle := loop.NewThrottle(1 << 40) // of a policy: the connection has none of its own
 		server := nodeOf(t, v, "osd.0", "SLS", 1, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
 			if m.Type == 1 {
 				mu.Lock()

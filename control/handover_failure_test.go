@@ -201,8 +201,8 @@ func TestSteeringIsHandedOver(t *testing.T) {
 		s := newStream(t, uring.Auto, wire.Client, control.LossyClient(), addr)
 		s.progress(5)
 		s.end()
-		if c := next.Conns(); len(c) != 1 || c[0].Core() != cores-1 {
-			t.Errorf("%d cores: %d connections, the first on core %d", cores, len(c), c[0].Core())
+		if c := next.Conns(); len(c) != 1 || c[0].Core().ID() != cores-1 {
+			t.Errorf("%d cores: %d connections, the first on core %d", cores, len(c), c[0].Core().ID())
 		}
 		m = next
 	}

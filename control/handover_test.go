@@ -18,7 +18,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -50,7 +50,7 @@ func serverConfig(backend uring.Backend, cores int) control.Config {
 	return control.Config{
 		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Default: &stateless,
 		Policies: map[wire.EntityType]control.Policy{wire.OSD: peer, wire.MDS: stateful},
-		Plane:    dataplane.Config{Cores: cores, Driver: uring.Config{Backend: backend}},
+		Plane:    loop.Config{Cores: cores, Driver: uring.Config{Backend: backend}},
 	}
 }
 
@@ -105,7 +105,7 @@ func newStream(t *testing.T, backend uring.Backend, typ wire.EntityType, policy 
 	s := &stream{t: t, room: make(chan struct{}, 16), stop: make(chan struct{})}
 	m, err := control.New(control.Config{
 		Name: wire.EntityName{Type: typ, ID: "7"}, Default: &policy,
-		Plane:          dataplane.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
+		Plane:          loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
 		InitialBackoff: 5 * time.Millisecond, MaxBackoff: 50 * time.Millisecond,
 	})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // injects configures a node.
@@ -101,7 +101,7 @@ func TestInjectedFailuresLoseNoMessage(t *testing.T) {
 
 // tightly has all connections of a node share throttles that a few messages fill.
 func tightly(c *msgrtest.NodeConfig) {
-	c.Default.Messages, c.Default.Bytes, c.DispatchBytes = dataplane.NewThrottle(8), dataplane.NewThrottle(20_000), 30_000
+	c.Default.Messages, c.Default.Bytes, c.DispatchBytes = loop.NewThrottle(8), loop.NewThrottle(20_000), 30_000
 }
 
 // injectedLine is one of the connections, and those that take its place.

@@ -10,6 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Messenger is one endpoint: an identity, the addresses it is bound to, and
@@ -18,8 +19,8 @@ import (
 type Messenger struct {
 	cfg      Config
 	s        *sessions.Manager
-	plane    *dataplane.Plane
-	inFlight *dataplane.Throttle   // received and not released yet, of all connections
+	plane    *loop.Plane
+	inFlight *loop.Throttle        // received and not released yet, of all connections
 	sending  *dataplane.SendBudget // queued for sending or an ack, of all connections
 	lastTID  atomic.Uint64         // given to calls, or reserved by a connection for them
 	started  atomic.Bool
@@ -38,13 +39,12 @@ func New(cfg Config) (*Messenger, error) {
 	cfg = cfg.withDefaults()
 	m := &Messenger{
 		cfg:      cfg,
-		inFlight: dataplane.NewThrottle(cfg.DispatchBytes),
+		inFlight: loop.NewThrottle(cfg.DispatchBytes),
 		sending:  dataplane.NewSendBudget(cfg.SendBytes, own(cfg.SendBytes, ownSend)),
 	}
 	below := cfg.sessions(m.inFlight, m.sending)
 	m.inject = newInjector(cfg.Inject, &below)
 	m.chain.setSelf()
-	showCores(&m.cfg, &below.Plane)
 	if below.Plane.Name == "" {
 		below.Plane.Name = cfg.Name.String()
 	}
@@ -103,7 +103,7 @@ func (m *Messenger) SetNumber(globalID uint64) { m.s.SetNumber(globalID) }
 func (m *Messenger) SetAuth(client auth.Client, server auth.Server) { m.s.SetAuth(client, server) }
 
 // DispatchThrottle bounds the received payload that is not released yet.
-func (m *Messenger) DispatchThrottle() *dataplane.Throttle { return m.inFlight }
+func (m *Messenger) DispatchThrottle() *loop.Throttle { return m.inFlight }
 
 // Connect returns the connection to a peer: the one that exists for that address, or a new
 // one, which begins to dial. A v2: address is dialled in msgr2, a v1: address in msgr1;

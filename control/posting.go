@@ -79,7 +79,7 @@ func (c *Conn) PostBuffer(p *Posting) error {
 	if s&1 != 0 || !p.state.CompareAndSwap(s, s+1) {
 		return ErrInUse
 	}
-	if !c.postings.enter() {
+	if !c.postings.enter(c.m.cfg.MaxPostings) {
 		p.state.Add(1)
 		return ErrTooManyPostings
 	}
@@ -96,12 +96,12 @@ func (c *Conn) PostBuffer(p *Posting) error {
 	if p.task.Run == nil {
 		p.task.Run = p.arrive
 	}
-	c.s.Handler().Core().Post(&p.task)
+	c.s.Handler().Post(&p.task)
 	return nil
 }
 
 // ownCore is the core that owns a handler, if the caller runs there, else nil.
-func ownCore(h *dataplane.Handler) *dataplane.Core {
+func ownCore(h *dataplane.Handler) *loop.Core {
 	core := h.Core()
 	if !core.Current() || h.Core() != core {
 		return nil
@@ -110,11 +110,7 @@ func ownCore(h *dataplane.Handler) *dataplane.Core {
 }
 
 // arrive arms a posting on the core.
-func (p *Posting) arrive(at *dataplane.Core) {
-	if owner := p.conn.s.Handler().Core(); owner != at {
-		owner.Post(&p.task) // the connection has moved
-		return
-	}
+func (p *Posting) arrive(*loop.Core) {
 	if p.canceled {
 		p.end(context.Canceled)
 	} else if err := p.arm(); err != nil {
@@ -149,7 +145,7 @@ func (p *Posting) Withdraw() {
 		p.withdraw(core)
 		return
 	}
-	p.conn.s.Handler().Do(func(core *dataplane.Core) {
+	p.conn.s.Handler().Do(func(core *loop.Core) {
 		if p.state.Load() == s {
 			p.withdraw(core)
 		}
@@ -171,7 +167,7 @@ func (p *Posting) TakeBack(ctx context.Context) error {
 		return ErrOnCore
 	}
 	done := make(chan struct{})
-	c.s.Handler().Do(func(core *dataplane.Core) {
+	c.s.Handler().Do(func(core *loop.Core) {
 		if s&1 == 0 || p.state.Load() != s { // it is over, and so is its Done, which ran here
 			close(done)
 			return
@@ -188,7 +184,7 @@ func (p *Posting) TakeBack(ctx context.Context) error {
 }
 
 // withdraw ends a posting that is not over. On the core.
-func (p *Posting) withdraw(core *dataplane.Core) {
+func (p *Posting) withdraw(core *loop.Core) {
 	if p.pending {
 		p.canceled = true // it is on its way
 		return
@@ -218,13 +214,11 @@ type postedByUser Posting
 func (p *postedByUser) Used() { (*Posting)(p).end(nil) }
 
 // postings are those of one connection, which its handler has. Any goroutine.
-type postings struct {
-	limit int64 // 0: none
-	n     atomic.Int64
-}
+type postings struct{ n atomic.Int64 }
 
-func (k *postings) enter() bool {
-	if n := k.n.Add(1); k.limit > 0 && n > k.limit {
+// enter counts one posting more, unless there are limit; 0: no limit.
+func (k *postings) enter(limit int) bool {
+	if n := k.n.Add(1); limit > 0 && n > int64(limit) {
 		k.n.Add(-1)
 		return false
 	}

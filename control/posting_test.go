@@ -12,6 +12,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // dataServer answers each request with as many bytes of data as its front asks for, at
@@ -122,7 +123,7 @@ func TestAMessageComesIntoThePostedBufferOverAReconnect(t *testing.T) {
 		order := make(chan string, 4)
 		buffer := make([]byte, 1<<20)
 		client := nodeOf(t, v, "client.1", "LLC", 2, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
-			order <- fmt.Sprint(m.TID, m.Posted(), len(m.Data) > 0 && &m.Data[0] == &buffer[0], c.OwnerCore().Now() > 0)
+			order <- fmt.Sprint(m.TID, m.Posted(), len(m.Data) > 0 && &m.Data[0] == &buffer[0], c.Core().Now() > 0)
 			return true
 		}}))
 		conn := client.Dial(server)
@@ -231,7 +232,7 @@ func TestPostingsAreBoundedAndCheckedWhereTheyAreMade(t *testing.T) {
 	}
 	// On the core everything happens at once, and nothing waits.
 	ran := make(chan struct{})
-	conn.Do(func(*control.Core) {
+	conn.Post(&loop.Task{Run: func(*loop.Core) {
 		defer close(ran)
 		third := posting(1)
 		if err := conn.PostBuffer(third); !errors.Is(err, control.ErrTIDInUse) {
@@ -253,7 +254,7 @@ func TestPostingsAreBoundedAndCheckedWhereTheyAreMade(t *testing.T) {
 		default:
 			t.Error("the posting is not over when Withdraw returns")
 		}
-	})
+	}})
 	<-ran
 	first.Withdraw()
 	if err := <-ended; !errors.Is(err, context.Canceled) {

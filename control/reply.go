@@ -1,6 +1,9 @@
 package control
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // Reply sends reply as the answer to request, a message that this connection has
 // brought: it gives it the request's transaction id. Who owns reply, and the
@@ -11,14 +14,16 @@ func (c *Conn) Reply(request, reply *Message) error {
 }
 
 // Later returns what is needed to answer request after it has been released: a small
-// value, which may be kept for any time. Call it while request is dispatched.
+// value, which may be kept for any time, and which Drain waits for. Call it while request
+// is dispatched.
 func (c *Conn) Later(request *Message) PendingReply {
+	c.due.Add(1)
 	return PendingReply{conn: c, tid: request.TID, session: c.queue.session.Load(), context: request.Context}
 }
 
 // PendingReply is a reply that is due. Any goroutine may use it, a core's too. It
-// holds no memory of the request, and may be dropped: the caller of the request has a
-// deadline.
+// holds no memory of the request. Who will not answer says so by Send(nil): the caller of
+// the request has a deadline, but Drain would wait until its own.
 type PendingReply struct {
 	conn    *Conn
 	tid     uint64
@@ -32,14 +37,22 @@ func (p PendingReply) Conn() *Conn { return p.conn }
 // Send sends reply with the transaction id of the request, once: another one would
 // come to the dispatchers of the peer. Who owns reply, and the errors, are as for
 // Conn.Send; it fails with ErrSessionLost if the peer has lost its session since
-// then, as nobody waits for the reply any more.
-func (p PendingReply) Send(reply *Message) error {
-	hooks := p.conn.m.cfg.Requests
-	if p.conn.queue.session.Load() != p.session {
-		return hooks.end(p.conn, p.context, ErrSessionLost)
+// then, as nobody waits for the reply any more. With ErrQueueFull, and no other error,
+// the reply is still due.
+func (p PendingReply) Send(reply *Message) (err error) {
+	c := p.conn
+	switch {
+	case reply == nil:
+	case c.queue.session.Load() != p.session:
+		err = ErrSessionLost
+	default:
+		reply.TID = p.tid
+		err = c.Send(reply)
 	}
-	reply.TID = p.tid
-	return hooks.end(p.conn, p.context, p.conn.Send(reply))
+	if !errors.Is(err, ErrQueueFull) {
+		c.due.Add(-1)
+	}
+	return c.m.cfg.Requests.end(c, p.context, err)
 }
 
 // RequestHooks follow requests from the call to its end on one side, and from the
@@ -57,7 +70,8 @@ type RequestHooks struct {
 	// valid during the call.
 	Call func(ctx context.Context, c *Conn, r *Request) (over func(reply *Message, err error))
 	// Replied is called when Conn.Reply or PendingReply.Send has sent the reply to a
-	// request, or has failed with err. requested is Message.Context of the request.
+	// request, or has failed with err; with nil, too, when the reply was given up by
+	// Send(nil). requested is Message.Context of the request.
 	Replied func(c *Conn, requested any, err error)
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -31,7 +32,7 @@ func TestAcceptRecoversWhenDescriptorsComeBack(t *testing.T) {
 			var log lockedLog
 			server, err := control.New(control.Config{
 				Name:  wire.EntityName{Type: wire.OSD, ID: "1"},
-				Plane: dataplane.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
+				Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
 				// The messenger says what it does with each; this is about the rest.
 				Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelInfo})),
 			})

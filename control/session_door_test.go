@@ -230,6 +230,16 @@ func TestABannerThatCanBeNoneIsClosedWithItsFirstWrongByteAndCounted(t *testing.
 	if n := counters(t, server.m).AuthFailures; n != 0 {
 		t.Errorf("%d of them count as failed authentications", n)
 	}
+	happens(t, "the log", func() bool { return strings.Count(book.String(), "another protocol") >= 4 })
+	lines := book.String()
+	for _, protocol := range []string{"msgr1", "http", "tls", "ssh"} {
+		if n := strings.Count(lines, " speaks="+protocol+" "); n != 1 {
+			t.Errorf("%d lines tell of %s:\n%s", n, protocol, lines)
+		}
+	}
+	if n := strings.Count(lines, "another protocol"); n != 4 || strings.Count(lines, "msgr1=false") != 4 {
+		t.Errorf("%d lines tell of other protocols:\n%s", n, lines)
+	}
 }
 
 // What fails with a good banner is not counted among the bad ones.

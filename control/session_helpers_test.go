@@ -13,7 +13,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -70,7 +70,7 @@ func nodeOf(t *testing.T, v variant, name, policy string, nonce uint32, change .
 	}
 	cfg := msgrtest.NodeConfig{
 		Config: control.Config{
-			Name: n, Number: numberOf(n, nonce), Nonce: &nonce, Default: &p, Plane: dataplane.Config{Cores: 1},
+			Name: n, Number: numberOf(n, nonce), Nonce: &nonce, Default: &p, Plane: loop.Config{Cores: 1},
 		},
 		Unbound: policy == "LC" || policy == "LLC",
 	}
@@ -223,7 +223,7 @@ func newMessenger(t testing.TB, name string, cores int, backend uring.Backend) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := control.Config{Name: n, Plane: dataplane.Config{Cores: cores, Driver: uring.Config{Backend: backend}}}
+	cfg := control.Config{Name: n, Plane: loop.Config{Cores: cores, Driver: uring.Config{Backend: backend}}}
 	m, err := control.New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
@@ -135,9 +134,9 @@ func TestInfoSaysHowAConnectionReceivesAndWhy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		mode, why := dataplane.ReceiveBuffers, loop.WhySmall // of one that chooses, behind small messages
-		if of := st.Cores[0]; of.Receive != string(dataplane.ReceiveAuto) {
-			mode, why = dataplane.ReceiveMode(of.Receive), dataplane.Why(of.ReceiveWhy)
+		mode, why := loop.ReceiveBuffers, loop.WhySmall // of one that chooses, behind small messages
+		if of := st.Cores[0]; of.Receive != string(loop.ReceiveAuto) {
+			mode, why = loop.ReceiveMode(of.Receive), loop.Why(of.ReceiveWhy)
 		}
 		var tid uint64
 		eventually(t, ctx, "it to receive as it should", func() bool {

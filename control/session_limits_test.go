@@ -11,7 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Throttles as a messenger applies them, over connections and cores.
@@ -84,7 +84,7 @@ func TestDispatchLimitHoldsOverAllConnections(t *testing.T) {
 func throttled(k *keepsake) func(*msgrtest.NodeConfig) {
 	return func(c *msgrtest.NodeConfig) {
 		clients, osds := control.StatefulServer(), control.StatefulServer()
-		clients.Messages = dataplane.NewThrottle(1)
+		clients.Messages = loop.NewThrottle(1)
 		c.Policies = map[wire.EntityType]control.Policy{wire.Client: clients, wire.OSD: osds}
 		keep := k.dispatcher()
 		c.Chain = append(c.Chain, &control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {

@@ -150,7 +150,7 @@ func TestACoreThatIsRemovedDoesNotWaitForQueued(t *testing.T) {
 		if _, err := server.AddCore(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if err := server.RemoveCore(ctx, conn.Core()); err != nil {
+		if err := server.RemoveCore(ctx, conn.Core().ID()); err != nil {
 			t.Fatal(err)
 		}
 		<-conn.Closed()

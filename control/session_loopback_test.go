@@ -11,7 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // With an address and without one, before an address is learned and
@@ -117,7 +117,7 @@ func TestLoopbackIsFoundUnderTheAddressThatIsBoundLater(t *testing.T) {
 }
 
 func TestLoopbackNeedsStart(t *testing.T) {
-	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: dataplane.Config{Cores: 1}})
+	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

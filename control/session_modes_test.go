@@ -9,7 +9,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -149,7 +148,7 @@ func (v variant) configure(cfg *control.Config) {
 	}
 	if v.compressed {
 		cfg.Compression = control.Compression{
-			Methods: methods(handshake.CompressionSnappy), Min: -1, Peers: []wire.EntityType{wire.OSD, wire.Client}, Secure: v.secure,
+			Methods: methods(wire.CompressionSnappy), Min: -1, Peers: []wire.EntityType{wire.OSD, wire.Client}, Secure: v.secure,
 		}
 	}
 }
@@ -157,7 +156,7 @@ func (v variant) configure(cfg *control.Config) {
 // check says whether a connection is what the variant asks for.
 func (v variant) check(t *testing.T, c *control.Conn) {
 	t.Helper()
-	rev, mode, method := frame.Rev1, auth.CRC, handshake.CompressionNone
+	rev, mode, method := frame.Rev1, auth.CRC, wire.CompressionNone
 	if v.rev0 {
 		rev = frame.Rev0
 	}
@@ -165,7 +164,7 @@ func (v variant) check(t *testing.T, c *control.Conn) {
 		mode = auth.Secure
 	}
 	if v.compressed {
-		method = handshake.CompressionSnappy
+		method = wire.CompressionSnappy
 	}
 	protocol := rev.String()
 	if v.msgr1 {

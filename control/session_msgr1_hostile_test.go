@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/control/wire1"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 

@@ -15,7 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // shutsDown must end, and not by the limit of a handshake, which is longer.
@@ -180,7 +180,7 @@ func TestNothingIsDispatchedBehindShutdown(t *testing.T) {
 
 func startMessengerWith(t *testing.T, v variant, d *control.Dispatcher) *control.Messenger {
 	t.Helper()
-	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Plane: dataplane.Config{Cores: 1}}
+	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Plane: loop.Config{Cores: 1}}
 	v.configure(&cfg)
 	m, err := control.New(cfg)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 )
 
@@ -28,7 +28,7 @@ func newSimulated(t *testing.T) *simulated {
 // start makes a messenger with a core on a host of its own.
 func (s *simulated) start(host byte, name wire.EntityName, d *control.Dispatcher, change ...func(*control.Config)) (*control.Messenger, *simnet.Core) {
 	s.t.Helper()
-	cfg := dataplane.Config{Cores: 1}
+	cfg := loop.Config{Cores: 1}
 	s.net.Host(s.at(host).Addr()).Run(&cfg, func(c *simnet.Core) {
 		c.EndInTurn() // what a turn does may let Shutdown go on, which would close the core beside it
 		s.cores = append(s.cores, c)

@@ -2,7 +2,7 @@ package control
 
 import (
 	"github.com/ringmsgr/ringmsgr/bpf"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // IsDialled says whether the address that leads to a connection is known, not only
@@ -16,7 +16,7 @@ func GlobalSeq(m *Messenger) uint64 { return m.s.Attempts().Msgr2 }
 func (m *Messenger) LocksTaken() uint64 { return m.s.LocksTaken() }
 
 // RawPlane is the messenger's group of cores, for tests that break them.
-func (m *Messenger) RawPlane() *dataplane.Plane { return m.plane }
+func (m *Messenger) RawPlane() *loop.Plane { return m.plane }
 
 // SetLoader has the messenger load its steering programs by f. It comes before
 // Bind.

@@ -14,7 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // textLog is a log in memory.
@@ -41,7 +41,7 @@ func worksUnsteered(t *testing.T, load func(bpf.Config) (*bpf.Steering, error)) 
 	t.Helper()
 	log := &textLog{}
 	m, err := control.New(control.Config{
-		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: dataplane.Config{Cores: steerCores},
+		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: steerCores},
 		Logger: slog.New(slog.NewTextHandler(log, nil)),
 	})
 	if err != nil {

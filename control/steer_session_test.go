@@ -12,8 +12,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -32,7 +32,7 @@ func newSessionClient(t testing.TB, i int, to wire.Addr, change func(*control.Co
 	cfg := control.Config{
 		Name: wire.EntityName{Type: wire.Client, ID: fmt.Sprint(i)}, Default: &policy,
 		InitialBackoff: time.Millisecond, MaxBackoff: 50 * time.Millisecond, HandshakeTimeout: steerPatience,
-		Plane: dataplane.Config{Cores: 1, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}},
+		Plane: loop.Config{Cores: 1, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}},
 	}
 	if change != nil {
 		change(&cfg)
@@ -230,7 +230,7 @@ func TestWithTheHintNoSessionMovesToAnotherCore(t *testing.T) {
 func TestOutgoingConnectionsGoToTheLeastLoadedCore(t *testing.T) {
 	m, err := control.New(control.Config{
 		Name:  wire.EntityName{Type: wire.Client, ID: "a"},
-		Plane: dataplane.Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}},
+		Plane: loop.Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -256,8 +256,8 @@ func TestOutgoingConnectionsGoToTheLeastLoadedCore(t *testing.T) {
 	}
 	given := connect(1, control.OnCore(1))
 	for i := range 3 {
-		if c := connect(2+i, control.SameCore(given)); c.Core() != 1 {
-			t.Errorf("same core as core 1: %d", c.Core())
+		if c := connect(2+i, control.SameCore(given)); c.Core().ID() != 1 {
+			t.Errorf("same core as core 1: %d", c.Core().ID())
 		}
 	}
 	// Core 1 has four: the next eight go to the others, in turn.
@@ -265,7 +265,7 @@ func TestOutgoingConnectionsGoToTheLeastLoadedCore(t *testing.T) {
 	var last *control.Conn
 	for i := range 8 {
 		last = connect(10 + i)
-		perCore[last.Core()]++
+		perCore[last.Core().ID()]++
 	}
 	if perCore[0] != 4 || perCore[2] != 4 {
 		t.Errorf("placed %v", perCore)
@@ -278,7 +278,7 @@ func TestOutgoingConnectionsGoToTheLeastLoadedCore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p := st.Placement; p.By != one.by || p.Core != p.Intended || p.Core != one.c.Core() || p.Reason != "" {
+		if p := st.Placement; p.By != one.by || p.Core != p.Intended || p.Core != one.c.Core().ID() || p.Reason != "" {
 			t.Errorf("placement %+v, want by %s", p, one.by)
 		}
 	}
@@ -295,7 +295,7 @@ func TestThePinGoesBeforeTheSession(t *testing.T) {
 	server, _ := steered(t, "table,hint", func(c *control.Config) { c.Default, c.Probe = &policy, cut })
 	c := newSessionClient(t, 1, server.Addrs()[0], nil)
 	c.exchange(t, 1)
-	was := server.Conns()[0].Core()
+	was := server.Conns()[0].Core().ID()
 	to := (was + 1) % steerCores
 	if err := server.PinPeer(bpf.Normalize(server.Addrs()[0].AddrPort.Addr()), to); err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -57,7 +57,7 @@ func steeredAs(t testing.TB, typ wire.AddrType, mode control.Steer, change func(
 	cfg := control.Config{
 		Name:  wire.EntityName{Type: wire.OSD, ID: "0"},
 		Steer: mode, HalfOpen: 1 << 16,
-		Plane: dataplane.Config{Cores: steerCores},
+		Plane: loop.Config{Cores: steerCores},
 	}
 	if change != nil {
 		change(&cfg)

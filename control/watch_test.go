@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/keylog"
+	"github.com/ringmsgr/ringmsgr/control/internal/keylog"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/trace"
 	"github.com/ringmsgr/ringmsgr/control/wire"

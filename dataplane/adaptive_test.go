@@ -20,7 +20,7 @@ type adaptive struct {
 }
 
 func newAdaptive(t *testing.T, opt OpenOptions) *adaptive {
-	return &adaptive{test: t, conn: newBed(t, receiving(ReceiveAuto)).conn(opt)}
+	return &adaptive{test: t, conn: newBed(t, receiving(loop.ReceiveAuto)).conn(opt)}
 }
 
 // arrive brings messages with data of these sizes, one after the other.
@@ -48,7 +48,7 @@ func (a *adaptive) small(n int) {
 }
 
 // expect says how the connection must receive now, and that it gets everything.
-func (a *adaptive) expect(mode ReceiveMode, why Why) {
+func (a *adaptive) expect(mode loop.ReceiveMode, why loop.Why) {
 	a.t.Helper()
 	st := a.h.statistics(a.c)
 	if st.Receive != mode || st.ReceiveWhy != why {
@@ -57,10 +57,10 @@ func (a *adaptive) expect(mode ReceiveMode, why Why) {
 	if shown, because := a.h.Receives(); shown != mode || because != why {
 		a.t.Fatalf("others see %q, %q, want %q, %q", shown, because, mode, why)
 	}
-	if buffers := mode == ReceiveBuffers; a.sock.Receiving != buffers || a.sock.Armed == buffers {
+	if buffers := mode == loop.ReceiveBuffers; a.sock.Receiving != buffers || a.sock.Armed == buffers {
 		a.t.Fatalf("mode %s: a receive is armed: %v, a watch: %v", mode, a.sock.Receiving, a.sock.Armed)
 	}
-	if n := a.c.Snapshot().Receiving; n == 1 != (mode == ReceiveBuffers) {
+	if n := a.c.Snapshot().Receiving; n == 1 != (mode == loop.ReceiveBuffers) {
 		a.t.Fatalf("%d sockets are counted as receiving", n)
 	}
 }
@@ -76,14 +76,14 @@ func (a *adaptive) whole() {
 
 func TestSmallMessagesGoThroughTheReceiveBuffers(t *testing.T) {
 	a := newAdaptive(t, OpenOptions{Lossy: true})
-	a.expect(ReceiveReady, loop.WhyBegun)
+	a.expect(loop.ReceiveReady, loop.WhyBegun)
 	a.small(3)
-	a.expect(ReceiveReady, loop.WhyBegun)
+	a.expect(loop.ReceiveReady, loop.WhyBegun)
 	a.small(1)
-	a.expect(ReceiveBuffers, loop.WhySmall)
+	a.expect(loop.ReceiveBuffers, loop.WhySmall)
 	reads := a.sock.Reads
 	a.small(50)
-	a.expect(ReceiveBuffers, loop.WhySmall)
+	a.expect(loop.ReceiveBuffers, loop.WhySmall)
 	if st := a.c.Snapshot(); a.sock.Reads != reads || st.Receives != 50 || st.TookBuffers != 1 || st.LeftBuffers != 0 {
 		t.Errorf("%d direct reads; %d receives, %d times to the buffers and %d back", a.sock.Reads-reads, st.Receives, st.TookBuffers, st.LeftBuffers)
 	}
@@ -99,9 +99,9 @@ func TestALargeMessageBringsReadinessBackForLongerEachTime(t *testing.T) {
 			t.Fatalf("fewer than %d small messages are enough", needs)
 		}
 		a.small(1)
-		a.expect(ReceiveBuffers, loop.WhySmall)
+		a.expect(loop.ReceiveBuffers, loop.WhySmall)
 		a.arrive(200 << 10)
-		a.expect(ReceiveReady, loop.WhyLarge)
+		a.expect(loop.ReceiveReady, loop.WhyLarge)
 	}
 	a.small(64)
 	for range 600 {
@@ -109,9 +109,9 @@ func TestALargeMessageBringsReadinessBackForLongerEachTime(t *testing.T) {
 	}
 	a.arrive(200 << 10) // it was steady for so long that it is trusted as at first
 	a.small(7)
-	a.expect(ReceiveReady, loop.WhyLarge)
+	a.expect(loop.ReceiveReady, loop.WhyLarge)
 	a.small(1)
-	a.expect(ReceiveBuffers, loop.WhySmall)
+	a.expect(loop.ReceiveBuffers, loop.WhySmall)
 	a.whole()
 }
 
@@ -120,16 +120,16 @@ func TestMessagesThatAreNeitherSmallNorLargeLeaveTheBuffers(t *testing.T) {
 	for range 20 {
 		a.arrive(12 << 10)
 	}
-	a.expect(ReceiveReady, loop.WhyBegun)
+	a.expect(loop.ReceiveReady, loop.WhyBegun)
 	a.small(4)
 	for range 50 {
 		a.arrive(12 << 10)
 	}
-	a.expect(ReceiveBuffers, loop.WhySmall)
+	a.expect(loop.ReceiveBuffers, loop.WhySmall)
 	for range 20 {
 		a.arrive(40 << 10)
 	}
-	a.expect(ReceiveReady, loop.WhyLarge)
+	a.expect(loop.ReceiveReady, loop.WhyLarge)
 	a.whole()
 }
 
@@ -139,24 +139,24 @@ func TestAnIdleConnectionWithKeepalivesStaysWithReadiness(t *testing.T) {
 		a.Time += 2 * time.Second
 		a.small(1)
 	}
-	a.expect(ReceiveReady, loop.WhyBegun)
+	a.expect(loop.ReceiveReady, loop.WhyBegun)
 	a.whole()
 }
 
 func TestAConnectionThatIsStoppedReceivesNoMore(t *testing.T) {
-	ts := &Throttles{Frames: NewThrottle(5)}
+	ts := &loop.Throttles{Frames: loop.NewThrottle(5)}
 	a := newAdaptive(t, OpenOptions{Throttles: ts})
 	var kept []*Message
 	a.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
 	a.small(5)
-	a.expect(ReceiveBuffers, loop.WhySmall)
+	a.expect(loop.ReceiveBuffers, loop.WhySmall)
 	way := a.message(300) // more than one on its way when it is stopped
 	for range 20 {
 		way = append(way, a.message(300)...)
 	}
 	a.sock.Arrive(way)
 	a.settle()
-	a.expect(ReceiveReady, loop.WhyStopped)
+	a.expect(loop.ReceiveReady, loop.WhyStopped)
 	held := a.h.sock.Backlog()
 	for range 300 {
 		a.arrive(4000)
@@ -178,7 +178,7 @@ func TestAConnectionThatIsStoppedReceivesNoMore(t *testing.T) {
 
 // Matrix: IO-23
 func TestTheEndIsSeenByAConnectionThatWasStoppedAsItCame(t *testing.T) {
-	ts := &Throttles{Frames: NewThrottle(5)}
+	ts := &loop.Throttles{Frames: loop.NewThrottle(5)}
 	a := newAdaptive(t, OpenOptions{Lossy: true, Throttles: ts})
 	var kept []*Message
 	a.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
@@ -205,24 +205,24 @@ func TestTheEndIsSeenByAConnectionThatWasStoppedAsItCame(t *testing.T) {
 func TestAConnectionThatFindsNoReceiveBufferReadsByReadiness(t *testing.T) {
 	a := newAdaptive(t, OpenOptions{Lossy: true})
 	a.small(6)
-	a.expect(ReceiveBuffers, loop.WhySmall)
+	a.expect(loop.ReceiveBuffers, loop.WhySmall)
 	a.sock.RunOut()
 	a.sock.Arrive(a.message(500), a.message(500)) // behind the end of the receive
 	a.settle()
-	a.expect(ReceiveReady, loop.WhyExhausted)
+	a.expect(loop.ReceiveReady, loop.WhyExhausted)
 	a.small(5)
-	a.expect(ReceiveReady, loop.WhyExhausted)
+	a.expect(loop.ReceiveReady, loop.WhyExhausted)
 	a.small(1)
-	a.expect(ReceiveBuffers, loop.WhySmall)
+	a.expect(loop.ReceiveBuffers, loop.WhySmall)
 	a.whole()
 }
 
 func TestWholeReceiveBuffersAreNotTakenByDefault(t *testing.T) {
-	b := newBed(t, func(cfg *Config, d *fakedriver.Driver) { d.Multishot, d.Whole = true, true })
+	b := newBed(t, func(cfg *loop.Config, d *fakedriver.Driver) { d.Multishot, d.Whole = true, true })
 	a := &adaptive{test: t, conn: b.conn(OpenOptions{Lossy: true})}
 	a.small(100)
-	a.expect(ReceiveReady, loop.WhyWhole)
-	if st := a.c.Snapshot(); st.Receive != string(ReceiveReady) || st.ReceiveWhy != string(loop.WhyWhole) {
+	a.expect(loop.ReceiveReady, loop.WhyWhole)
+	if st := a.c.Snapshot(); st.Receive != string(loop.ReceiveReady) || st.ReceiveWhy != string(loop.WhyWhole) {
 		t.Errorf("the core says %q, %q", st.Receive, st.ReceiveWhy)
 	}
 	a.whole()
@@ -233,7 +233,7 @@ func TestWholeReceiveBuffersAreNotTakenByDefault(t *testing.T) {
 func TestAConnectionThatBringsMuchAtOnceWaitsForItsTurnAgain(t *testing.T) {
 	a := newAdaptive(t, OpenOptions{Lossy: true})
 	a.small(4)
-	a.expect(ReceiveBuffers, loop.WhySmall)
+	a.expect(loop.ReceiveBuffers, loop.WhySmall)
 	before := len(a.sent)
 	for range 900 {
 		a.sock.Arrive(a.message(1000))
@@ -247,7 +247,7 @@ func TestAConnectionThatBringsMuchAtOnceWaitsForItsTurnAgain(t *testing.T) {
 		t.Errorf("%d messages in one turn", most)
 	}
 	a.settle()
-	a.expect(ReceiveReady, loop.WhyBehind)
+	a.expect(loop.ReceiveReady, loop.WhyBehind)
 	a.whole()
 }
 
@@ -258,7 +258,7 @@ func TestAReceiveThatEndsWhereItFallsBehindIsFollowedByAWatch(t *testing.T) {
 	a := newAdaptive(t, OpenOptions{Lossy: true})
 	a.own.onMessage = func(*Handler, *Message) { a.Time += time.Millisecond } // a turn takes few of them
 	a.small(4)
-	a.expect(ReceiveBuffers, loop.WhySmall)
+	a.expect(loop.ReceiveBuffers, loop.WhySmall)
 	slice := func() (b []byte) {
 		for len(b) < 240<<10 {
 			b = append(b, a.message(1000)...)
@@ -308,9 +308,9 @@ func TestTheWayOfReceivingMovesWithTheConnection(t *testing.T) {
 	for _, one := range []struct {
 		small   int
 		settles bool
-		want    ReceiveMode
-	}{{0, true, ReceiveReady}, {1, true, ReceiveReady}, {4, true, ReceiveBuffers}, {4, false, ReceiveBuffers}} {
-		b1, b2 := twoBeds(t, receiving(ReceiveAuto))
+		want    loop.ReceiveMode
+	}{{0, true, loop.ReceiveReady}, {1, true, loop.ReceiveReady}, {4, true, loop.ReceiveBuffers}, {4, false, loop.ReceiveBuffers}} {
+		b1, b2 := twoBeds(t, receiving(loop.ReceiveAuto))
 		a := &adaptive{test: t, conn: b1.conn(OpenOptions{})}
 		for range one.small {
 			a.sock.Arrive(a.message(100))
@@ -342,15 +342,15 @@ func TestTheWayOfReceivingMovesWithTheConnection(t *testing.T) {
 // once, in its order.
 // Matrix: IO-23
 func TestNothingIsLostOrReorderedAsTheWayOfReceivingChanges(t *testing.T) {
-	overSome(t, allModes, func(t *testing.T, m wireMode, receive ReceiveMode) {
-		if receive != ReceiveAuto {
+	overSome(t, allModes, func(t *testing.T, m wireMode, receive loop.ReceiveMode) {
+		if receive != loop.ReceiveAuto {
 			return
 		}
 		took, left := uint64(0), uint64(0)
 		for seed := range uint64(40) {
 			rng := rand.New(rand.NewPCG(seed, 12))
 			b := newBed(t, receiving(receive))
-			a := &adaptive{test: t, conn: b.connMode(OpenOptions{Throttles: &Throttles{Frames: NewThrottle(int64(1 + rng.IntN(6)))}}, m)}
+			a := &adaptive{test: t, conn: b.connMode(OpenOptions{Throttles: &loop.Throttles{Frames: loop.NewThrottle(int64(1 + rng.IntN(6)))}}, m)}
 			var kept []*Message
 			a.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
 			release := func() {

@@ -36,11 +36,11 @@ func checkAligned(t *testing.T, o *recorder, from int) {
 }
 
 func TestDataBeginsOnAPageFromTheSizeThatWasAskedFor(t *testing.T) {
-	overModes(t, func(t *testing.T, m wireMode, receive ReceiveMode) {
+	overModes(t, func(t *testing.T, m wireMode, receive loop.ReceiveMode) {
 		list := messagesOf(alignedSizes())
 		for seed := range uint64(3) {
 			rng := rand.New(rand.NewPCG(seed, 9))
-			b := newBed(t, func(cfg *Config, d *fakedriver.Driver) {
+			b := newBed(t, func(cfg *loop.Config, d *fakedriver.Driver) {
 				receiving(receive)(cfg, d)
 				cfg.LargeFrom = testLargeFrom
 			})
@@ -59,7 +59,7 @@ func TestDataBeginsOnAPageFromTheSizeThatWasAskedFor(t *testing.T) {
 
 // Small data that is aligned does not change how the connection is read.
 func TestAlignedDataLeavesTheReceiveModeAsItIs(t *testing.T) {
-	c := newBed(t, receiving(ReceiveBuffers)).conn(OpenOptions{Lossy: true, AlignFrom: pageSize})
+	c := newBed(t, receiving(loop.ReceiveBuffers)).conn(OpenOptions{Lossy: true, AlignFrom: pageSize})
 	c.sock.Arrive(c.peer.stream(messagesOf([][3]int{{10, 0, pageSize}})))
 	c.settle()
 	if !c.sock.Receiving || len(c.own.list()) != 1 {
@@ -68,7 +68,7 @@ func TestAlignedDataLeavesTheReceiveModeAsItIs(t *testing.T) {
 }
 
 func TestDataBeginsOnAPageOnTheCoreThatAConnectionMovesTo(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
+	overBackends(t, func(t *testing.T, cfg loop.Config) {
 		cfg.Cores = 2
 		p := newPlane(t, cfg)
 		oa, ob := &recorder{}, &recorder{}

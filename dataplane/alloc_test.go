@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // echoPair is two connected handlers, of which the second sends every message
@@ -16,7 +17,7 @@ type echoPair struct {
 	left int
 }
 
-func newEchoPair(t testing.TB, cfg Config, size int) *echoPair {
+func newEchoPair(t testing.TB, cfg loop.Config, size int) *echoPair {
 	t.Helper()
 	cfg.Cores = 2
 	p := newPlane(t, cfg)
@@ -62,7 +63,7 @@ func TestSmallMessagesDoNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Log("allocations are counted, but not judged, in builds that check invariants")
 	}
-	overBackends(t, func(t *testing.T, cfg Config) {
+	overBackends(t, func(t *testing.T, cfg loop.Config) {
 		for _, size := range []int{0, 64, 1500} {
 			e := newEchoPair(t, cfg, size)
 			trips := 200

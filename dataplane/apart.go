@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -15,9 +14,9 @@ import (
 // Owner: the handler's core.
 type apart struct {
 	on       bool
-	page     bool // in ours: the data begins on a page
-	from, to int  // the data within the rest of the frame
-	off      int  // in ours: where the data begins in its page
+	page     bool   // in ours: the data begins on a page
+	off      uint16 // in ours: where the data begins in its page
+	from, to int    // the data within the rest of the frame
 
 	place   []byte       // as large as the data; nil: not settled
 	buf     *loop.Buffer // that has place, if it is a buffer of ours
@@ -37,7 +36,7 @@ func (r *intake) lendApart(s *loop.Socket, at, from, data, off int) bool {
 	if !r.lend(s, at, r.size-data) {
 		return false
 	}
-	r.apart = apart{on: true, from: from, to: from + data, off: off % pageSize, page: r.aligned}
+	r.apart = apart{on: true, from: from, to: from + data, off: uint16(off % pageSize), page: r.aligned}
 	return true
 }
 
@@ -61,7 +60,7 @@ func (r *intake) settle(s *loop.Socket) bool {
 	if a.place != nil || r.fill < a.from {
 		return true
 	}
-	if seq, tid, ok := r.h.underWayID(); ok && seq > r.h.inSeq {
+	if seq, tid, ok := r.h.framer.underWayID(); ok && seq > r.h.inSeq {
 		if p := r.h.postingFor(tid, a.size()); p != nil {
 			a.place, a.posting = p.Buffer[:a.size():a.size()], p
 			return true
@@ -74,20 +73,9 @@ func (r *intake) settle(s *loop.Socket) bool {
 	return true
 }
 
-// underWayID is what the header of the message says that is under way. In mode crc its
-// checks come later: what it matches is not used before.
-func (h *Handler) underWayID() (seq, tid uint64, ok bool) {
-	if r := h.rx1; r != nil {
-		return r.hd.Seq, r.hd.TID, true
-	}
-	r := &h.rx
-	hd, err := frame.ParseMessageHeader(r.target.Bytes()[r.at:][:r.hd.Len[0]])
-	return hd.Seq, hd.TID, err == nil
-}
-
 // lend gives the data memory of ours.
-func (a *apart) lend(c *Core) error {
-	need := a.off + a.size()
+func (a *apart) lend(c *loop.Core) error {
+	need := int(a.off) + a.size()
 	if a.page {
 		need = max(need, pageSize) // from there on buffers begin on one
 	}
@@ -117,7 +105,7 @@ func (h *Handler) cameApart() *apart {
 
 // vacate has the data go on in memory of ours, if it lies in that of p. Of it so many
 // bytes are there. c is nil between two cores.
-func (a *apart) vacate(c *Core, p *Posting, filled int) {
+func (a *apart) vacate(c *loop.Core, p *Posting, filled int) {
 	if a.posting != p {
 		return
 	}
@@ -152,7 +140,7 @@ func (a *apart) leave(filled int) {
 }
 
 // enter goes on with what leave has copied, or vacate between the cores.
-func (a *apart) enter(c *Core) error {
+func (a *apart) enter(c *loop.Core) error {
 	if a.place == nil || a.buf != nil || a.posting != nil || len(a.place) == a.size() {
 		return nil
 	}

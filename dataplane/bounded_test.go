@@ -14,7 +14,7 @@ func TestCompressedMessagesOfManyConnectionsExceedTheBudgetByOneAtMost(t *testin
 		for _, piece := range []int{0, 70} {
 			tc, th := budgetConns(t, 0, limit, 64*kib)
 			for range conns {
-				c := tc.connMode(OpenOptions{Throttles: &Throttles{Shared: th, Share: 64 * kib}}, mode)
+				c := tc.connMode(OpenOptions{Throttles: &loop.Throttles{Shared: th, Share: 64 * kib}}, mode)
 				c.own.onMessage = func(_ *Handler, m *Message) {
 					m.Retain()
 					tc.kept, tc.order = append(tc.kept, m), append(tc.order, m.TID)
@@ -75,12 +75,12 @@ func TestSharesOfAllConnectionsExceedTheBudgetByTheReserveAtMost(t *testing.T) {
 func TestACompressedMessageThatWaitsForRoomChangesCores(t *testing.T) {
 	for _, mode := range wireModes {
 		a, b := twoBeds(t, nil)
-		th := NewThrottle(100 * kib)
-		taken, full := (&Throttles{Shared: th}).Acquire(&loop.Socket{}, 200*kib)
+		th := loop.NewThrottle(100 * kib)
+		taken, full := (&loop.Throttles{Shared: th}).Acquire(&loop.Socket{}, 200*kib)
 		if full != nil {
 			t.Fatal("an empty budget is full")
 		}
-		c := a.connMode(OpenOptions{Throttles: &Throttles{Shared: th, Share: 64 * kib}}, mode)
+		c := a.connMode(OpenOptions{Throttles: &loop.Throttles{Shared: th, Share: 64 * kib}}, mode)
 		c.h.rx.dec.Decompress(halves{})
 		c.peer.enc.Compress(halves{}, 10)
 		wire := c.peer.message(1, 0, &Message{TID: 7, Data: make([]byte, 50*kib)})

@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // What a tag cannot hold is refused when its head is there: no byte of the body
 // comes, and no buffer is taken for it.
 // Matrix: HI-08
 func TestEveryFrameAboveItsBoundIsRefusedBeforeAnyMemory(t *testing.T) {
-	overSome(t, wireModes, func(t *testing.T, m wireMode, receive ReceiveMode) {
+	overSome(t, wireModes, func(t *testing.T, m wireMode, receive loop.ReceiveMode) {
 		for tag := frame.TagHello; tag.Known(); tag++ {
 			for _, n := range []int{int(tag.Bound().Max) + 1, 1 << 20} {
 				c := newBed(t, receiving(receive)).connMode(OpenOptions{}, m)
@@ -33,7 +34,7 @@ func TestEveryFrameAboveItsBoundIsRefusedBeforeAnyMemory(t *testing.T) {
 
 // Matrix: HI-09
 func TestEveryFrameOfAHandshakeIsRefusedFromItsPreambleInTheDataPhase(t *testing.T) {
-	overSome(t, wireModes, func(t *testing.T, m wireMode, receive ReceiveMode) {
+	overSome(t, wireModes, func(t *testing.T, m wireMode, receive loop.ReceiveMode) {
 		for tag := frame.TagHello; tag.Known(); tag++ {
 			switch tag {
 			case frame.TagMessage, frame.TagAck, frame.TagKeepalive2, frame.TagKeepalive2Ack:
@@ -76,7 +77,7 @@ func TestUnfinishedControlFramesHoldFewBytes(t *testing.T) {
 
 // Matrix: FR-27
 func TestControlFramesOfANewerPeerAreUnderstood(t *testing.T) {
-	overSome(t, wireModes, func(t *testing.T, m wireMode, receive ReceiveMode) {
+	overSome(t, wireModes, func(t *testing.T, m wireMode, receive loop.ReceiveMode) {
 		c := newBed(t, receiving(receive)).connMode(OpenOptions{}, m)
 		stamp := Timestamp{7, 8}.payload()
 		c.sock.Arrive(c.peer.frame(frame.TagKeepalive2, append(stamp[:], make([]byte, frame.ControlSlack)...)))

@@ -8,7 +8,8 @@ package dataplane
 //	                                                                    and its peer, by its bytes, or the least rate (progress.go)
 //	the user                           the sending queue (Room)         lossy: the write; lossless: the peer's ack
 //	a read of a file for a reply       the memory for reads             a buffer that comes back: of a reply that was written (lossy), that
-//	                                   (Config.FileBytes)               the peer has acknowledged (lossless), or whose connection has ended
+//	                                   (Config.FileBytes)               the peer has acknowledged (lossless), or whose connection has ended:
+//	                                                                    at the latest by the least rate (lossy, checkWrite)
 //	a request behind that, if lossy    the read (ReadReply holds)       as above
 //	a request behind that, if lossless the receive budget               the read, which lets go of the request before
 //	a write                            the peer                         the peer's reading
@@ -22,8 +23,11 @@ package dataplane
 // are retained meanwhile, and the receive budget bounds them. A peer that takes no
 // replies holds a quarter of the memory at most (loop.Account), and what it holds is
 // freed with its connection. Peers that together hold all of it leave others
-// their shares; larger reads of those wait until one of the peers reads or ends, at the
-// latest by IdleTimeout.
+// their shares, and larger reads of those wait. While they do, a lossy connection ends
+// whose peer takes its replies more slowly than the least rate (Handler.Wanted), so that
+// what it holds comes back. A lossless session keeps its replies whatever becomes of its
+// socket, so that its sockets are left alone: they are freed by an ack, or with the session
+// (MarkDown; StandbyAge and MaxStandby of package control).
 //
 // The last line closes a cycle: an ack can be behind bytes that a full receive
 // budget does not let us read, while the user waits for that ack and keeps

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -20,11 +22,11 @@ const kib = 1 << 10
 
 // budgetConns are connections that share a dispatch budget; every message is
 // kept.
-func budgetConns(t *testing.T, n int, limit, share int64) (*throttledConns, *Throttle) {
-	th := NewThrottle(limit)
+func budgetConns(t *testing.T, n int, limit, share int64) (*throttledConns, *loop.Throttle) {
+	th := loop.NewThrottle(limit)
 	tc := newThrottledConns(t, 0, nil)
 	for range n {
-		c := tc.conn(OpenOptions{Throttles: &Throttles{Shared: th, Share: share}})
+		c := tc.conn(OpenOptions{Throttles: &loop.Throttles{Shared: th, Share: share}})
 		c.own.onMessage = func(_ *Handler, m *Message) {
 			m.Retain()
 			tc.kept = append(tc.kept, m)
@@ -171,11 +173,11 @@ func TestAReceivedMessageThatIsSentCountsAsSent(t *testing.T) {
 
 func testAReceivedMessageThatIsSent(t *testing.T, toSend func(m *Message) *Message) {
 	for _, lossy := range []bool{false, true} {
-		th, send := NewThrottle(1000), NewSendBudget(1<<20, 0)
+		th, send := loop.NewThrottle(1000), NewSendBudget(1<<20, 0)
 		b := newBed(t, nil)
 		c := &conn{bed: b, own: &recorder{}}
 		c.h = NewHandler(b.c, HandlerConfig{Owner: c.own, Budget: send})
-		c.open(OpenOptions{Throttles: &Throttles{Shared: th}, Lossy: lossy}, frame.Rev1, false)
+		c.open(OpenOptions{Throttles: &loop.Throttles{Shared: th}, Lossy: lossy}, frame.Rev1, false)
 		var kept *Message
 		c.own.onMessage = func(h *Handler, m *Message) {
 			m.Retain()
@@ -218,10 +220,10 @@ func TestASlowMessageEndsItsConnection(t *testing.T) {
 		{"above the rate, but others wait", wireModes[1], 11 * kib, true, 2 * time.Second},
 	} {
 		t.Run(one.name, func(t *testing.T) {
-			th := NewThrottle(1)
+			th := loop.NewThrottle(1)
 			b := newBed(t, nil)
-			c := b.connMode(OpenOptions{LeastRate: 10 * kib, MessageGrace: 10 * time.Second, Throttles: &Throttles{Shared: th}}, one.mode)
-			other := b.conn(OpenOptions{Throttles: &Throttles{Shared: th}})
+			c := b.connMode(OpenOptions{LeastRate: 10 * kib, MessageGrace: 10 * time.Second, Throttles: &loop.Throttles{Shared: th}}, one.mode)
+			other := b.conn(OpenOptions{Throttles: &loop.Throttles{Shared: th}})
 			rest := c.part(1, 1<<20, 100)
 			if one.press {
 				other.sock.Arrive(other.peer.message(1, 0, &Message{Front: make([]byte, 300)}))
@@ -247,10 +249,10 @@ func TestASlowMessageEndsItsConnection(t *testing.T) {
 }
 
 func TestTimeInWhichWeDidNotReadIsNotTheMessagesFault(t *testing.T) {
-	th := NewThrottle(150 * kib)
+	th := loop.NewThrottle(150 * kib)
 	tc := newThrottledConns(t, 0, nil)
 	for range 2 {
-		c := tc.conn(OpenOptions{Throttles: &Throttles{Shared: th}, LeastRate: 10 * kib, MessageGrace: 10 * time.Second, Lossy: true})
+		c := tc.conn(OpenOptions{Throttles: &loop.Throttles{Shared: th}, LeastRate: 10 * kib, MessageGrace: 10 * time.Second, Lossy: true})
 		c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); tc.kept = append(tc.kept, m) }
 		tc.conns = append(tc.conns, c)
 	}
@@ -280,7 +282,7 @@ func TestAStoppedSocketIsGivenUpWhileAcksMayWaitBehindIt(t *testing.T) {
 		{"lossy", true, true, false},
 	} {
 		t.Run(one.name, func(t *testing.T) {
-			ts := &Throttles{Frames: NewThrottle(1)}
+			ts := &loop.Throttles{Frames: loop.NewThrottle(1)}
 			tc := newThrottledConns(t, 1, ts)
 			c := tc.conns[0]
 			c.h.Delay(false, nil)
@@ -333,7 +335,7 @@ func TestAStoppedConnectionNoticesThatItsPeerIsGone(t *testing.T) {
 		{"end of the stream", func(f *fakedriver.Sock) { f.HangUp() }, hungUpFor},
 	} {
 		t.Run(one.name, func(t *testing.T) {
-			tc := newThrottledConns(t, 1, &Throttles{Frames: NewThrottle(1)})
+			tc := newThrottledConns(t, 1, &loop.Throttles{Frames: loop.NewThrottle(1)})
 			c := tc.conns[0]
 			c.sock.Arrive(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{}))
 			tc.settle()
@@ -388,16 +390,22 @@ func TestTheSendBudgetBoundsAllAndLeavesEachItsShare(t *testing.T) {
 	}
 }
 
+// forgetful does not release what it has retained.
+func forgetful(m *Message) *Message {
+	m.Retain()
+	return m
+}
+
 // Nothing else shows that a program forgets to release: the connection stays ready.
 func TestTheLogSaysThatMessagesWhichAreNotReleasedStopConnections(t *testing.T) {
 	var log bytes.Buffer
-	b := newBed(t, func(cfg *Config, _ *fakedriver.Driver) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-	th := NewThrottle(100 * kib)
+	b := newBed(t, func(cfg *loop.Config, _ *fakedriver.Driver) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	th := loop.NewThrottle(100 * kib)
 	var kept []*Message
 	var conns []*conn
 	for range 3 {
-		c := b.conn(OpenOptions{Throttles: &Throttles{Shared: th}, Lossy: true})
-		c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
+		c := b.conn(OpenOptions{Throttles: &loop.Throttles{Shared: th}, Lossy: true})
+		c.own.onMessage = func(_ *Handler, m *Message) { kept = append(kept, forgetful(m)) }
 		conns = append(conns, c)
 	}
 	conns[0].flow(conns[0].part(1, 90*kib, 0))
@@ -417,6 +425,9 @@ func TestTheLogSaysThatMessagesWhichAreNotReleasedStopConnections(t *testing.T) 
 	if n := lines(); n != 1 || !strings.Contains(log.String(), "level=WARN") {
 		t.Errorf("%d lines in 44 s about three connections of one core: %s", n, log.String())
 	}
+	if who := "held=\"1 with 92160 bytes: dataplane.forgetful (budget_test.go:"; strings.Contains(log.String(), who) != invariants.Holding {
+		t.Errorf("%s, of who holds the messages: %v in %s", who, !invariants.Holding, log.String())
+	}
 	for range 60 {
 		b.after(time.Second)
 	}
@@ -428,5 +439,70 @@ func TestTheLogSaysThatMessagesWhichAreNotReleasedStopConnections(t *testing.T) 
 		kept = kept[1:]
 		m.Release()
 		b.settle()
+	}
+}
+
+// A peer has to take messages whose memory others wait for, as fast as it has to bring them; a
+// lossless session keeps them until an ack, whatever becomes of the socket.
+// Matrix: ST-15
+func TestAPeerThatDoesNotTakeWhatOthersWaitForIsEnded(t *testing.T) {
+	opt := OpenOptions{LeastRate: 10 * kib, MessageGrace: 10 * time.Second}
+	const size = 320 * kib // worth 2 seconds, behind one of grace
+	for _, one := range []struct {
+		name     string
+		lossless bool
+		rate     int64
+		wanted   bool
+		want     time.Duration
+	}{
+		{"others wait", false, 0, true, 4 * time.Second},
+		{"nobody waits", false, 0, false, 0},
+		{"any rate will do", false, -1, true, 0},
+		{"lossless", true, 0, true, 0},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			b := newBed(t, nil)
+			opt := opt
+			opt.Lossy, opt.LeastRate = !one.lossless, cmp.Or(one.rate, opt.LeastRate)
+			c := b.conn(opt)
+			c.sock.Park = true
+			freed := 0
+			for range 2 { // the second write is another one, with a time of its own
+				m := NewMessage(1, nil, make([]byte, size))
+				m.BoundElsewhere(true)
+				m.Free = func(*Message) { freed++ }
+				must(t, c.h.Send(m))
+				b.settle()
+				if freed == 0 && one.want > 0 {
+					b.after(2 * time.Second)
+					c.sock.Finish(int32(c.sock.InFlight.Size()))
+					b.settle()
+				}
+			}
+			var ended time.Duration
+			for now := time.Second; now <= 20*time.Second && ended == 0; now += time.Second {
+				b.after(time.Second)
+				if one.wanted {
+					c.h.Wanted()
+					b.settle()
+				}
+				if c.own.fault() != nil {
+					ended = now
+				}
+			}
+			if ended != one.want {
+				t.Errorf("ended after %v, want %v: %v", ended, one.want, c.own.fault())
+			}
+			if one.want == 0 {
+				return
+			}
+			if err := c.own.fault(); !errors.Is(err, ErrTooSlow) || !strings.Contains(err.Error(), "has not taken 327770 bytes in 4s") || countsOf(b.c).TooSlow != 1 {
+				t.Errorf("%v, %d counted", err, countsOf(b.c).TooSlow)
+			}
+			c.h.Close(nil)
+			if b.settle(); freed != 2 {
+				t.Errorf("%d messages are freed", freed)
+			}
+		})
 	}
 }

@@ -5,18 +5,19 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // limited is a connection that counts against throttles of each kind.
 type limited struct {
 	*conn
-	messages, bytes, dispatch *Throttle
+	messages, bytes, dispatch *loop.Throttle
 }
 
 func newLimited(t *testing.T, messages, bytes int64) *limited {
 	b := newBed(t, nil)
-	l := &limited{messages: NewThrottle(messages), bytes: NewThrottle(bytes), dispatch: NewThrottle(bytes)}
-	l.conn = b.conn(OpenOptions{Lossy: true, Throttles: &Throttles{Frames: l.messages, Bytes: l.bytes, Shared: l.dispatch}})
+	l := &limited{messages: loop.NewThrottle(messages), bytes: loop.NewThrottle(bytes), dispatch: loop.NewThrottle(bytes)}
+	l.conn = b.conn(OpenOptions{Lossy: true, Throttles: &loop.Throttles{Frames: l.messages, Bytes: l.bytes, Shared: l.dispatch}})
 	return l
 }
 

@@ -22,7 +22,7 @@ import (
 const controlPause = time.Second / 8
 
 // useless counts a frame that has brought nothing.
-func (h *Handler) useless(c *Core) {
+func (h *Handler) useless(c *loop.Core) {
 	rate := h.pace.controlRate
 	if rate <= 0 || h.sock == nil || h.sock.HungUp() {
 		return

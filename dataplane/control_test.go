@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // uselessFrames are frames that bring nothing, each made for a number.
@@ -175,7 +176,7 @@ func TestAPeerThatHangsUpInAPauseIsReadToItsEndAndLetGo(t *testing.T) {
 			for range 100 {
 				c.after(10 * time.Millisecond)
 			}
-			if n := len(c.own.list()); n != 2 || !errors.Is(c.own.fault(), ErrPeerClosed) || c.h.sock != nil {
+			if n := len(c.own.list()); n != 2 || !errors.Is(c.own.fault(), loop.ErrPeerClosed) || c.h.sock != nil {
 				t.Errorf("%s: %d messages of 2 a second after the peer has left, %v", name, n, c.own.fault())
 			}
 		}

@@ -13,7 +13,7 @@ type Counts struct {
 	MessagesIn  uint64 `json:"messages_in"`
 	MessagesOut uint64 `json:"messages_out"`
 	Aborted     uint64 `json:"aborted"`  // frames that their sender aborted
-	TooSlow     uint64 `json:"too_slow"` // connections ended, as a message came too slowly
+	TooSlow     uint64 `json:"too_slow"` // connections ended, as a message came, or was taken, too slowly
 	// ControlPauses are the times that a connection was not read for a while, as it
 	// brought too many frames without use.
 	ControlPauses uint64 `json:"control_pauses"`
@@ -26,15 +26,15 @@ type Counts struct {
 }
 
 // StatsOf is Core.Stats with the counters of the handlers.
-func StatsOf(c *Core) (CoreStats, error) {
-	st, counts, err := loop.StatsAnd(c, func(c *Core) Counts { return localOf(c).counts })
+func StatsOf(c *loop.Core) (CoreStats, error) {
+	st, counts, err := loop.StatsAnd(c, func(c *loop.Core) Counts { return localOf(c).counts })
 	return CoreStats{st, counts}, err
 }
 
 // countsOf are the counters of the handlers on c. Those of a core that is gone do not change
 // any more, as any goroutine reads them: what is counted there is dropped. On the core, or
 // behind its end.
-func countsOf(c *Core) *Counts {
+func countsOf(c *loop.Core) *Counts {
 	if c.Gone() {
 		return new(Counts)
 	}

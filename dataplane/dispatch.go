@@ -38,7 +38,7 @@ func (h *Handler) frame(s *loop.Socket, f *frame.Frame, b *loop.Buffer, taken lo
 }
 
 // discard releases a frame that is not dispatched.
-func (h *Handler) discard(c *Core, b *loop.Buffer, taken loop.Charge) {
+func (h *Handler) discard(c *loop.Core, b *loop.Buffer, taken loop.Charge) {
 	taken.Release()
 	if b != nil {
 		c.TakeBack(b)
@@ -59,7 +59,7 @@ func inDataPhase(tag frame.Tag) error {
 }
 
 // control handles the frames that are not messages.
-func (h *Handler) control(c *Core, f *frame.Frame) error {
+func (h *Handler) control(c *loop.Core, f *frame.Frame) error {
 	p := f.Seg[0]
 	switch f.Tag {
 	case frame.TagAck:
@@ -86,7 +86,7 @@ func (h *Handler) control(c *Core, f *frame.Frame) error {
 }
 
 // heardAck notes an ack frame of the peer.
-func (h *Handler) heardAck(c *Core, seq uint64) {
+func (h *Handler) heardAck(c *loop.Core, seq uint64) {
 	h.stats.acksIn++
 	c.Counts().AcksIn++
 	unacked := h.sent.n
@@ -168,7 +168,7 @@ func (h *Handler) accept(seq uint64) bool {
 
 // deliver gives a received message its data, if that is not in its frame, and dispatches
 // it.
-func (h *Handler) deliver(c *Core, m *Message) {
+func (h *Handler) deliver(c *loop.Core, m *Message) {
 	if h.posts == nil {
 		h.dispatch(c, m)
 		return
@@ -181,7 +181,7 @@ func (h *Handler) deliver(c *Core, m *Message) {
 }
 
 // dispatch gives a received message to the owner, and lets go of it.
-func (h *Handler) dispatch(c *Core, m *Message) {
+func (h *Handler) dispatch(c *loop.Core, m *Message) {
 	h.useful = true
 	h.stats.messagesIn++
 	h.stats.bytesIn += uint64(m.Size())

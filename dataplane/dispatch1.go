@@ -18,7 +18,7 @@ type received1 struct {
 
 // message1 takes one message of msgr1, as message does one of msgr2. It carries no ack.
 // taken is what the throttles hold for it.
-func (h *Handler) message1(c *Core, in *received1, taken loop.Charge) {
+func (h *Handler) message1(c *loop.Core, in *received1, taken loop.Charge) {
 	hd := in.hd
 	if t := h.tap; t != nil {
 		t.Part(tap.Part{Kind: tap.Open, Tag: frame1.TagMessage, Form: in.form, Header: hd, Seg: in.segs})

@@ -45,20 +45,20 @@ type drain struct {
 // does that. A second call does nothing but call its Done with ErrFrozen. Any
 // goroutine.
 func (h *Handler) Drain(opt DrainOptions) {
-	h.Do(func(c *Core) {
+	h.Do(func(c *loop.Core) {
 		if h.draining != nil {
 			opt.Done(ErrFrozen)
 			return
 		}
 		d := &drain{h: h, opt: opt}
-		d.timer.Fire = func(c *Core, _ time.Duration) { d.fired(c) }
+		d.timer.Fire = func(c *loop.Core, _ time.Duration) { d.fired(c) }
 		h.draining = d
 		d.look(c)
 	})
 }
 
 // fired goes on where the handler is now.
-func (d *drain) fired(c *Core) {
+func (d *drain) fired(c *loop.Core) {
 	if d.h.core.Load() != c {
 		d.h.Do(d.look)
 		return
@@ -67,7 +67,7 @@ func (d *drain) fired(c *Core) {
 }
 
 // look sees how far the handler has come. On its core.
-func (d *drain) look(c *Core) {
+func (d *drain) look(c *loop.Core) {
 	if d.done {
 		return
 	}
@@ -110,7 +110,7 @@ func (d *drain) look(c *Core) {
 // left says whether there is anything to be sent, or to come.
 func (d *drain) left() bool {
 	h := d.h
-	d.holds = h.inboxed() || h.queue.n > 0 || h.sent.n > 0 || h.sock != nil && h.sock.Writing()
+	d.holds = h.inboxed() || h.queue.n > 0 || h.sent.n > 0 || h.writing() > 0
 	return d.holds || h.pendingOut() || !d.idle()
 }
 

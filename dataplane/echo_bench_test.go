@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // BenchmarkEcho is the whole way of a message that is sent back on the core that
@@ -23,7 +25,7 @@ func BenchmarkEcho(b *testing.B) {
 				bd := newBed(b, nil)
 				c := &conn{bed: bd, own: &recorder{discard: true}}
 				c.h = NewHandler(bd.c, HandlerConfig{Owner: c.own, QueueBytes: 64 << 20, QueueMessages: 1 << 16, Budget: NewSendBudget(1<<30, 1<<20)})
-				c.openMode(OpenOptions{Lossy: true, Throttles: &Throttles{Shared: NewThrottle(100 << 20), Share: 64 << 10}}, mode)
+				c.openMode(OpenOptions{Lossy: true, Throttles: &loop.Throttles{Shared: loop.NewThrottle(100 << 20), Share: 64 << 10}}, mode)
 				answered := 0
 				c.own.onMessage = func(h *Handler, m *Message) {
 					m.Retain()

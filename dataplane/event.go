@@ -3,8 +3,6 @@ package dataplane
 import (
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/dataplane/tap"
@@ -21,25 +19,21 @@ type event struct {
 	h     *Handler
 	n     uint64
 	steps uint64 // numbers it takes: 2 for a move, 1 for all others
-	run   func(h *Handler, c *Core)
+	run   func(h *Handler, c *loop.Core)
 }
 
 // post numbers an event and sends it to the owning core. The protocol calls it on
 // one goroutine at a time.
-func (h *Handler) post(steps uint64, run func(h *Handler, c *Core)) {
+func (h *Handler) post(steps uint64, run func(h *Handler, c *loop.Core)) {
 	ev := &event{h: h, n: h.posted + 1, steps: steps, run: run}
 	h.posted += steps
 	ev.Task.Run = ev.arrive
-	h.core.Load().Post(&ev.Task)
+	h.core.Post(&ev.Task)
 }
 
 // arrive runs the event if it is its turn, and those that waited for it.
-func (ev *event) arrive(c *Core) {
+func (ev *event) arrive(c *loop.Core) {
 	h := ev.h
-	if owner := h.core.Load(); owner != c {
-		owner.Post(&ev.Task) // it has moved
-		return
-	}
 	if !h.in.Arrive(ev.n, ev) {
 		countsOf(c).EarlyEvents++
 		h.faultDetaching()
@@ -50,7 +44,7 @@ func (ev *event) arrive(c *Core) {
 }
 
 // runEarly runs the events that came early, as far as it is their turn now.
-func (h *Handler) runEarly(c *Core) {
+func (h *Handler) runEarly(c *loop.Core) {
 	for h.core.Load() == c { // else it has moved: the second hop goes on
 		ev, ok := h.in.Next()
 		if !ok {
@@ -63,15 +57,11 @@ func (h *Handler) runEarly(c *Core) {
 // OpenOptions are the properties of one connection of a session.
 type OpenOptions struct {
 	Lossy bool // nothing is kept for replay, nothing acknowledged
-	// Encoder and Decoder are set for a socket that speaks msgr2, Encoder1 and
-	// Decoder1 for one of msgr1: one of the pairs.
-	Encoder  *frame.Encoder
-	Decoder  *frame.Decoder
-	Encoder1 *frame1.Encoder
-	Decoder1 *frame1.Decoder
+	// Codec encodes and decodes the frames of the protocol that the socket speaks.
+	Codec Codec
 	// Source says in messages of msgr1 who we are; those of msgr2 do not say it.
 	Source    Source
-	Throttles *Throttles // on received messages; nil: none
+	Throttles *loop.Throttles // on received messages; nil: none
 	// IdleAfter ends the connection when nothing was received or sent for so
 	// long; 0: 900 s, negative: never.
 	IdleAfter time.Duration
@@ -83,8 +73,9 @@ type OpenOptions struct {
 	KeepaliveTimeout time.Duration
 	// LeastRate is what an unfinished message has to bring in a second, in
 	// bytes, behind the first MessageGrace. Where others wait for the units that
-	// it holds it is 16 times as much, behind a tenth of the time. 0: 64 KiB and
-	// 10 s, negative: any rate will do, and no grace.
+	// it holds it is 16 times as much, behind a tenth of the time. The same is asked
+	// of a lossy peer that takes messages whose memory others wait for
+	// (Handler.Wanted). 0: 64 KiB and 10 s, negative: any rate will do, and no grace.
 	LeastRate    int64
 	MessageGrace time.Duration
 	// ControlRate bounds the frames that bring nothing, in a second: keepalives, acks
@@ -101,29 +92,21 @@ type OpenOptions struct {
 	Tap tap.Tap
 }
 
-// wipe overwrites the keys of a codec that is not used.
-func (o *OpenOptions) wipe() {
-	if o.Decoder1 == nil {
-		o.Encoder.Wipe()
-		o.Decoder.Wipe()
-	}
-}
-
 // Open hands the socket of link to the handler, which moves frames from now
 // on. The handler must be on the link's core (Move), in state delay. If it
 // was dropped or refused in the meantime the socket is closed, and what is queued
 // on it is not sent.
-func (h *Handler) Open(link *Link, opt OpenOptions) {
-	h.post(1, func(h *Handler, c *Core) { h.open(c, link, opt) })
+func (h *Handler) Open(link *loop.Link, opt OpenOptions) {
+	h.post(1, func(h *Handler, c *loop.Core) { h.open(c, link, opt) })
 }
 
-func (h *Handler) open(c *Core, link *Link, opt OpenOptions) {
+func (h *Handler) open(c *loop.Core, link *loop.Link, opt OpenOptions) {
 	s := link.Socket()
 	if h.state == StateDrop || h.dropped.Load() { // Close follows: the peer hears nothing more
 		if s != nil {
 			s.Fault(ErrDropped)
 		}
-		opt.wipe()
+		opt.Codec.wipe()
 		return
 	}
 	h.reportQueued = false
@@ -134,22 +117,18 @@ func (h *Handler) open(c *Core, link *Link, opt OpenOptions) {
 	h.stats.opens++
 	if s == nil {
 		// The peer has closed the socket already.
-		opt.wipe()
+		opt.Codec.wipe()
 		h.state = StateDelay
 		h.out++
 		h.owner.Faulted(h.out, link.Cause(), h.takeSnapshot())
 		return
 	}
 	h.sock, h.unanswered = s, h.unanswered[:0]
-	if opt.Decoder1 != nil {
-		h.rx1 = newFramer1(h, &opt)
-	} else {
-		h.enc, h.rx = opt.Encoder, frameReader{intake: intake{h: h}, dec: opt.Decoder}
-	}
+	h.framer = opt.Codec.framer(h, opt.Source)
 	h.takeInbox()
 	h.watch(c)
 	h.holdPaused(s)
-	_ = link.Carry(h.framer()) // the socket is there
+	_ = link.Carry(h.framer) // the socket is there
 	if h.state == StateOpen {
 		h.mark()
 	}
@@ -159,9 +138,9 @@ func (h *Handler) open(c *Core, link *Link, opt OpenOptions) {
 // soon as there is something to send, at once if there is already. answer, if
 // not nil, gets the snapshot, on the core.
 func (h *Handler) Delay(notify bool, answer func(Snapshot)) {
-	h.post(1, func(h *Handler, c *Core) {
+	h.post(1, func(h *Handler, c *loop.Core) {
 		if h.state != StateDrop {
-			h.closeSocket(ErrLinkClosed)
+			h.closeSocket(loop.ErrLinkClosed)
 			h.state = StateDelay
 			h.takeInbox()
 			h.reportQueued = notify
@@ -179,7 +158,7 @@ func (h *Handler) Delay(notify bool, answer func(Snapshot)) {
 // messages of SendTracked that are not written yet, and both sequences start anew if
 // full, else only the received sequence.
 func (h *Handler) ResetSession(full bool) {
-	h.post(1, func(h *Handler, _ *Core) {
+	h.post(1, func(h *Handler, _ *loop.Core) {
 		h.inSeq, h.unacked = 0, 0
 		if full {
 			h.clear(true)
@@ -192,7 +171,7 @@ func (h *Handler) ResetSession(full bool) {
 // next one (msgr1.md, section 11). It belongs behind ResetSession(true); without it a
 // session begins with 1. Nothing happens if messages have a number already.
 func (h *Handler) BeginAfter(seq uint64) {
-	h.post(1, func(h *Handler, _ *Core) {
+	h.post(1, func(h *Handler, _ *loop.Core) {
 		if h.sent.n == 0 && h.queue.replay.n == 0 {
 			h.outSeq = seq
 		}
@@ -202,7 +181,7 @@ func (h *Handler) BeginAfter(seq uint64) {
 // ResetPeerState prepares for a peer that knows nothing of the session: what
 // was sent is queued again, under numbers that start at 1 in both directions.
 func (h *Handler) ResetPeerState() {
-	h.post(1, func(h *Handler, _ *Core) {
+	h.post(1, func(h *Handler, _ *loop.Core) {
 		h.inSeq, h.unacked = 0, 0
 		h.requeue()
 		h.outSeq = 0
@@ -211,7 +190,7 @@ func (h *Handler) ResetPeerState() {
 
 // RequeueSent queues everything again that was sent and not acknowledged.
 func (h *Handler) RequeueSent() {
-	h.post(1, func(h *Handler, _ *Core) { h.requeue() })
+	h.post(1, func(h *Handler, _ *loop.Core) { h.requeue() })
 }
 
 // RequeueSentUpTo drops what the peer reported as received, up to seq, and
@@ -219,7 +198,7 @@ func (h *Handler) RequeueSent() {
 // acknowledged is never used again (msgr2.md 9.12, msgr1.md 11): with nothing to send
 // again, one above our own is taken over. The caller bounds it.
 func (h *Handler) RequeueSentUpTo(seq uint64) {
-	h.post(1, func(h *Handler, _ *Core) {
+	h.post(1, func(h *Handler, _ *loop.Core) {
 		if h.sent.n == 0 && (h.queue.replay.n == 0 || h.outSeq == 0) {
 			h.outSeq = max(h.outSeq, seq)
 			return
@@ -242,13 +221,13 @@ func (h *Handler) requeue() {
 // open. It takes two numbers, so that nothing can come between the hops. done
 // runs on the new core behind them. From the call on the handler counts at the
 // new core: the target stays alive until the handler has arrived.
-func (h *Handler) Move(to *Core, ev MoveCause, done func()) {
+func (h *Handler) Move(to *loop.Core, ev MoveCause, done func()) {
 	to.Expect(1)
-	h.post(2, func(h *Handler, c *Core) {
+	h.post(2, func(h *Handler, c *loop.Core) {
 		if to != c && h.state != StateDrop {
 			h.owner.Moving(h, to)
 		}
-		second := &loop.Task{Run: func(c2 *Core) {
+		second := &loop.Task{Run: func(c2 *loop.Core) {
 			c2.Expect(-1)
 			h.arrived(c2, c, ev, done)
 		}}
@@ -263,7 +242,7 @@ func (h *Handler) Move(to *Core, ev MoveCause, done func()) {
 
 // hop is the first of two: the handler leaves its core. It counts at the new one
 // already.
-func (h *Handler) hop(c, to *Core, second *loop.Task) {
+func (h *Handler) hop(c, to *loop.Core, second *loop.Task) {
 	countsOf(c).MovedAway++
 	c.AddLoad(-1)
 	h.core.Store(to) // our last touch
@@ -274,7 +253,7 @@ func (h *Handler) hop(c, to *Core, second *loop.Task) {
 func (h *Handler) passSecond() { h.in.Pass(h.in.Last() + 1) }
 
 // arrived is the second hop.
-func (h *Handler) arrived(c, from *Core, ev MoveCause, done func()) {
+func (h *Handler) arrived(c, from *loop.Core, ev MoveCause, done func()) {
 	h.passSecond()
 	if c != from {
 		countsOf(c).MovedHere++
@@ -293,7 +272,7 @@ func (h *Handler) arrived(c, from *Core, ev MoveCause, done func()) {
 
 // Notify has the owner hear what, in its place among the other events.
 func (h *Handler) Notify(what any) {
-	h.post(1, func(h *Handler, _ *Core) { h.owner.Happened(h, what) })
+	h.post(1, func(h *Handler, _ *loop.Core) { h.owner.Happened(h, what) })
 }
 
 // Refuse stops the handler at once, ahead of the event that closes it: Send
@@ -308,7 +287,7 @@ func (h *Handler) Refuse() {
 // released. done runs on the core behind it.
 func (h *Handler) Close(done func()) {
 	h.Refuse()
-	h.post(1, func(h *Handler, c *Core) {
+	h.post(1, func(h *Handler, c *loop.Core) {
 		h.state = StateDrop
 		h.reportQueued = false
 		h.closeSocket(ErrDropped)

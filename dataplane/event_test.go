@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -19,7 +20,7 @@ func TestAnEarlyEventWaitsForThoseBeforeIt(t *testing.T) {
 	h := NewHandler(b.c, HandlerConfig{Owner: own})
 	var list []*event
 	for i := range 6 {
-		list = append(list, &event{h: h, n: uint64(i + 1), steps: 1, run: func(h *Handler, _ *Core) { own.Happened(h, i) }})
+		list = append(list, &event{h: h, n: uint64(i + 1), steps: 1, run: func(h *Handler, _ *loop.Core) { own.Happened(h, i) }})
 	}
 	for _, i := range []int{5, 2, 0, 1, 4, 3} {
 		list[i].arrive(b.c)
@@ -222,10 +223,10 @@ func TestOpenOfALostLinkIsAFault(t *testing.T) {
 	l, f := c.link()
 	f.HangUp()
 	f.Errno = 0
-	l.Socket().Fault(ErrLinkClosed)
-	c.h.Open(l, OpenOptions{Encoder: c.peer.ourEncoder(), Decoder: c.peer.ourDecoder()})
+	l.Socket().Fault(loop.ErrLinkClosed)
+	c.h.Open(l, OpenOptions{Codec: Msgr2(c.peer.ourEncoder(), c.peer.ourDecoder())})
 	c.settle()
-	if !errors.Is(c.own.fault(), ErrLinkClosed) {
+	if !errors.Is(c.own.fault(), loop.ErrLinkClosed) {
 		t.Errorf("fault %v", c.own.fault())
 	}
 }
@@ -234,7 +235,7 @@ func TestOpenAfterCloseClosesTheSocket(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	c.h.Close(nil)
 	l, f := c.link()
-	c.h.Open(l, OpenOptions{Encoder: c.peer.ourEncoder(), Decoder: c.peer.ourDecoder()})
+	c.h.Open(l, OpenOptions{Codec: Msgr2(c.peer.ourEncoder(), c.peer.ourDecoder())})
 	c.settle()
 	if f.CloseCalls != 1 || c.own.fault() != nil || c.c.Counts().Sockets != 0 {
 		t.Errorf("closed %d times, fault %v, %d sockets", f.CloseCalls, c.own.fault(), c.c.Counts().Sockets)
@@ -243,7 +244,7 @@ func TestOpenAfterCloseClosesTheSocket(t *testing.T) {
 
 // Matrix: RP-05, INV-09
 func TestAMoveTellsBothCoresInOrder(t *testing.T) {
-	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
+	p := newPlane(t, loop.Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
 	own := &recorder{}
 	h := NewHandler(p.Core(0), HandlerConfig{Owner: own})
 	h.Notify("before")
@@ -269,7 +270,7 @@ func TestAMoveTellsBothCoresInOrder(t *testing.T) {
 // time, nothing that goroutines send is lost, doubled or reordered.
 // Matrix: SE-35, XC-11
 func TestConcurrentSendsSurviveMovesAndReconnects(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
+	overBackends(t, func(t *testing.T, cfg loop.Config) {
 		const senders, each, moves = 8, 400, 25
 		cfg.Cores = 3
 		p := newPlane(t, cfg)
@@ -331,7 +332,7 @@ func TestConcurrentSendsSurviveMovesAndReconnects(t *testing.T) {
 
 // Matrix: XC-12
 func TestCloseRacingWithAMoveReleasesEverything(t *testing.T) {
-	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
+	p := newPlane(t, loop.Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
 	for round := range 200 {
 		h := NewHandler(p.Core(0), HandlerConfig{Owner: &recorder{}})
 		var freed, accepted atomic.Int64

@@ -11,16 +11,17 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // Matrix: IO-07, INV-07
 func TestCloseWithEverythingInFlightLeavesNothing(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
+	overBackends(t, func(t *testing.T, cfg loop.Config) {
 		cfg.Cores = 2
 		newPlane(t, cfg).Close() // skips if refused
 		leaktest.Check(t, func() {
-			p, err := New(cfg)
+			p, err := loop.New(cfg)
 			must(t, err)
 			oa, ob := &recorder{}, &recorder{discard: true}
 			var kept atomic.Int64
@@ -29,9 +30,9 @@ func TestCloseWithEverythingInFlightLeavesNothing(t *testing.T) {
 					ob.told()
 				}
 			}
-			ts := &Throttles{Bytes: NewThrottle(1 << 20)}
+			ts := &loop.Throttles{Bytes: loop.NewThrottle(1 << 20)}
 			ha, _ := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{Throttles: ts, IdleAfter: time.Hour, KeepaliveEvery: time.Hour})
-			_, err = p.Core(0).Listen(loopback, uring.ListenOptions{}, func(*Link) {})
+			_, err = p.Core(0).Listen(loopback, uring.ListenOptions{}, func(*loop.Link) {})
 			must(t, err)
 			linkPair(t, p.Core(1), p.Core(0))
 			for range 200 {
@@ -41,7 +42,7 @@ func TestCloseWithEverythingInFlightLeavesNothing(t *testing.T) {
 			p.Close()
 			p.Close() // once more does nothing
 			// The core that ends later may see the other's end as that of the peer.
-			if oa.fault() == nil || ob.fault() == nil || !errors.Is(oa.fault(), ErrStopped) && !errors.Is(ob.fault(), ErrStopped) {
+			if oa.fault() == nil || ob.fault() == nil || !errors.Is(oa.fault(), loop.ErrStopped) && !errors.Is(ob.fault(), loop.ErrStopped) {
 				t.Errorf("faults %v and %v", oa.fault(), ob.fault())
 			}
 			if ts.Bytes.Used() != 0 {
@@ -52,16 +53,16 @@ func TestCloseWithEverythingInFlightLeavesNothing(t *testing.T) {
 }
 
 func TestMessagesOutliveThePlane(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
+	overBackends(t, func(t *testing.T, cfg loop.Config) {
 		cfg.Cores = 2
 		newPlane(t, cfg).Close()
 		leaktest.Check(t, func() {
-			p, err := New(cfg)
+			p, err := loop.New(cfg)
 			must(t, err)
 			own := &recorder{discard: true}
 			kept := make(chan *Message, 10)
 			own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept <- m }
-			ts := &Throttles{Frames: NewThrottle(100)}
+			ts := &loop.Throttles{Frames: loop.NewThrottle(100)}
 			ha, _ := couple(t, p.Core(0), p.Core(1), &recorder{}, own, OpenOptions{Throttles: ts})
 			for i := range 10 {
 				must(t, ha.Send(&Message{TID: uint64(i), Front: payload(i, 500), Data: payload(i, i*30000)}))
@@ -88,7 +89,7 @@ func TestMessagesOutliveThePlane(t *testing.T) {
 func TestABrokenDriverFaultsItsConnectionsAndIsReported(t *testing.T) {
 	var broken atomic.Bool
 	cause := errors.New("the ring is gone")
-	p := newPlane(t, Config{Cores: 2, Open: func(core int) (uring.Driver, error) {
+	p := newPlane(t, loop.Config{Cores: 2, Open: func(core int) (uring.Driver, error) {
 		d, err := uring.Open(uring.Config{Backend: uring.Epoll})
 		if core == 0 && err == nil {
 			d = planetest.Failing{Driver: d, Broken: &broken, Err: cause}
@@ -102,7 +103,7 @@ func TestABrokenDriverFaultsItsConnectionsAndIsReported(t *testing.T) {
 	}
 	until(t, ob, "the messages", func() bool { return len(ob.list()) == 10 })
 	broken.Store(true)
-	_ = p.Core(0).Do(func(*Core) {})
+	_ = p.Core(0).Do(func(*loop.Core) {})
 	select {
 	case err := <-p.Failures():
 		if !errors.Is(err, cause) || !strings.Contains(err.Error(), "core 0") {
@@ -113,7 +114,7 @@ func TestABrokenDriverFaultsItsConnectionsAndIsReported(t *testing.T) {
 	}
 	until(t, oa, "the fault", func() bool { return oa.fault() != nil })
 	until(t, ob, "the peer's fault", func() bool { return ob.fault() != nil })
-	if !errors.Is(oa.fault(), cause) || !errors.Is(oa.fault(), ErrStopped) {
+	if !errors.Is(oa.fault(), cause) || !errors.Is(oa.fault(), loop.ErrStopped) {
 		t.Errorf("fault %v", oa.fault())
 	}
 	// The session goes on elsewhere.
@@ -136,7 +137,7 @@ func TestABrokenDriverFaultsItsConnectionsAndIsReported(t *testing.T) {
 
 // What is closed on a core that is gone is closed all the same.
 func TestAHandlerOfAStoppedCoreCloses(t *testing.T) {
-	p := newPlane(t, Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}})
+	p := newPlane(t, loop.Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}})
 	h := NewHandler(p.Core(0), HandlerConfig{Owner: &recorder{}})
 	freed := make(chan struct{}, 2)
 	m := &Message{Free: func(*Message) { freed <- struct{}{} }}
@@ -222,7 +223,7 @@ func exchange(t *testing.T, count int, ha, hb *Handler, oa, ob *recorder) {
 // sizes both ways, acknowledged.
 // Matrix: FR-25, V1-06
 func TestTwoHandlersExchangeEverything(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
+	overBackends(t, func(t *testing.T, cfg loop.Config) {
 		cfg.Cores = 2
 		cfg.Spin = 20 * time.Microsecond
 		for _, mode := range append(wireModes[1:2:2], msgr1Modes...) {
@@ -231,7 +232,7 @@ func TestTwoHandlersExchangeEverything(t *testing.T) {
 				oa, ob := &recorder{}, &recorder{}
 				ha, hb := NewHandler(p.Core(0), HandlerConfig{Owner: oa}), NewHandler(p.Core(1), HandlerConfig{Owner: ob})
 				joinMode(t, ha, hb, OpenOptions{
-					Throttles:      &Throttles{Frames: NewThrottle(50), Bytes: NewThrottle(1 << 20), Shared: NewThrottle(1 << 20)},
+					Throttles:      &loop.Throttles{Frames: loop.NewThrottle(50), Bytes: loop.NewThrottle(1 << 20), Shared: loop.NewThrottle(1 << 20)},
 					KeepaliveEvery: time.Millisecond,
 				}, mode)
 				exchange(t, 150, ha, hb, oa, ob)

@@ -43,7 +43,7 @@ func (mixed) Sign(s frame1.Signed) uint64 {
 }
 
 func (p *peerCodec1) ours(opt *OpenOptions) {
-	opt.Encoder1, opt.Decoder1 = frame1.NewEncoder(p.cfg, p.signer, [136]byte{}), frame1.NewDecoder(p.cfg, p.signer, frame.DefaultLimits())
+	opt.Codec = Msgr1(frame1.NewEncoder(p.cfg, p.signer, [136]byte{}), frame1.NewDecoder(p.cfg, p.signer, frame.DefaultLimits()))
 	opt.Source = Source{Type: 4, Num: 17}
 }
 

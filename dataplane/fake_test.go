@@ -10,26 +10,27 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/stepped"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // bed is a plane of one core over a fake driver, which the test turns itself.
 type bed struct {
 	*planetest.Bed
 	t testing.TB
-	p *Plane
-	c *Core
+	p *loop.Plane
+	c *loop.Core
 	d *fakedriver.Driver // of the core
 }
 
-func newBed(t testing.TB, change func(*Config, *fakedriver.Driver)) *bed {
+func newBed(t testing.TB, change func(*loop.Config, *fakedriver.Driver)) *bed {
 	t.Helper()
 	b := &bed{Bed: planetest.NewBed(t), t: t}
 	b.d = b.D
-	cfg := Config{Cores: 1, Stepped: func(_ *Core, s stepped.Stepper) { b.By = s }, Open: b.Open, Now: b.Now, Wall: b.Wall}
+	cfg := loop.Config{Cores: 1, Stepped: func(_ *loop.Core, s stepped.Stepper) { b.By = s }, Open: b.Open, Now: b.Now, Wall: b.Wall}
 	if change != nil {
 		change(&cfg, b.d)
 	}
-	p, err := New(cfg)
+	p, err := loop.New(cfg)
 	must(t, err)
 	b.p, b.c = p, p.Core(0)
 	t.Cleanup(b.close)
@@ -47,7 +48,7 @@ func (b *bed) settle() { b.t.Helper(); b.Settle() }
 func (b *bed) after(d time.Duration) { b.t.Helper(); b.After(d) }
 
 // link makes a connected link over a fake socket.
-func (b *bed) link() (*Link, *fakedriver.Sock) {
+func (b *bed) link() (*loop.Link, *fakedriver.Sock) {
 	f := b.d.Open()
 	l, err := b.c.Adopt(f.Sock.FD())
 	must(b.t, err)
@@ -142,7 +143,7 @@ func (p *peerCodec) ours(opt *OpenOptions) {
 		p.one.ours(opt)
 		return
 	}
-	opt.Encoder, opt.Decoder = p.ourEncoder(), p.ourDecoder()
+	opt.Codec = Msgr2(p.ourEncoder(), p.ourDecoder())
 }
 
 func newPeerCodec(t testing.TB, rev frame.Revision, secure bool) *peerCodec {

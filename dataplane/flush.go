@@ -22,7 +22,7 @@ func (h *Handler) gather(s *loop.Socket, w *loop.Write) error {
 // flush is one write under construction.
 type flush struct {
 	h     *Handler
-	c     *Core
+	c     *loop.Core
 	s     *loop.Socket
 	w     *loop.Write
 	local *perCore
@@ -72,7 +72,7 @@ func (b *flush) control() error {
 // frame appends a control frame.
 func (b *flush) frame(tag frame.Tag, payload [8]byte) error {
 	b.local.scratch = payload
-	out, err := b.h.enc.AppendFrame(b.w.Out, tag, b.local.scratch[:])
+	out, err := b.h.rx.enc.AppendFrame(b.w.Out, tag, b.local.scratch[:])
 	b.w.Out = out
 	if t := b.h.tap; t != nil && err == nil {
 		t.Frame(tap.Frame{Sent: true, Tag: tag, Seg: [4][]byte{b.local.scratch[:]}})
@@ -171,7 +171,7 @@ const messageComplete = 3
 
 // message appends one message frame, or says that it has no room left.
 func (b *flush) message(m *Message) (fits bool, err error) {
-	enc, below := b.h.enc, b.c.Config().CopyBelow
+	enc, below := b.h.rx.enc, b.c.Config().CopyBelow
 	lens := [4]int{frame.MessageHeaderSize, len(m.Front), len(m.Middle), len(m.Data)}
 	if !enc.Gathers() {
 		return b.sealed(m, enc.FrameSize(lens[0], lens[1], lens[2], lens[3]))
@@ -245,7 +245,7 @@ const frameOverhead = 128
 // its payload lies if that is large, or compressed.
 func (b *flush) sealed(m *Message, size int) (bool, error) {
 	if size <= b.w.Room() {
-		out, err := b.h.enc.AppendFrame(b.w.Out, frame.TagMessage, b.local.header[:], m.Front, m.Middle, m.Data)
+		out, err := b.h.rx.enc.AppendFrame(b.w.Out, frame.TagMessage, b.local.header[:], m.Front, m.Middle, m.Data)
 		b.w.Out = out
 		return true, err
 	}
@@ -256,7 +256,7 @@ func (b *flush) sealed(m *Message, size int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	out, err := b.h.enc.AppendFrame(buf, frame.TagMessage, b.local.header[:], m.Front, m.Middle, m.Data)
+	out, err := b.h.rx.enc.AppendFrame(buf, frame.TagMessage, b.local.header[:], m.Front, m.Middle, m.Data)
 	if err != nil {
 		return false, err
 	}

@@ -40,7 +40,7 @@ func (b *flush1) keepalives() error {
 		}
 		h.ping = false
 		h.seen.Sent = wall(b.c)
-		if h.answers() {
+		if h.framer.answers() {
 			h.unanswered.add(h.seen.Sent)
 		}
 		from := len(w.Out)

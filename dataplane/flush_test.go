@@ -121,7 +121,7 @@ func TestManySmallMessagesTakeFewWrites(t *testing.T) {
 
 func TestLargePayloadIsGatheredAndSmallPayloadCopied(t *testing.T) {
 	const from = 1000
-	c := newBed(t, func(cfg *Config, _ *fakedriver.Driver) { cfg.CopyBelow = from }).conn(OpenOptions{Lossy: true})
+	c := newBed(t, func(cfg *loop.Config, _ *fakedriver.Driver) { cfg.CopyBelow = from }).conn(OpenOptions{Lossy: true})
 	c.sock.Park = true
 	for _, size := range []int{from - 1, from} {
 		freed := 0

@@ -36,9 +36,13 @@ type framer1 struct {
 	head [1 + frame1.OldHeaderSize]byte
 }
 
-func newFramer1(h *Handler, opt *OpenOptions) *framer1 {
-	return &framer1{intake: intake{h: h}, enc: opt.Encoder1, dec: opt.Decoder1, source: opt.Source}
-}
+func (r *framer1) frame() *intake                         { return &r.intake }
+func (r *framer1) underWay() fmt.Stringer                 { return r.tag }
+func (r *framer1) underWayID() (seq, tid uint64, ok bool) { return r.hd.Seq, r.hd.TID, true }
+func (r *framer1) end(s *loop.Socket)                     { r.abandon(s) }
+
+// answers implements framer: a peer without KEEPALIVE2 does not answer.
+func (r *framer1) answers() bool { return !r.enc.Form().OldKeepalive }
 
 // Filled implements Placer.
 func (r *framer1) Filled(s *loop.Socket, n int) (frames int) {

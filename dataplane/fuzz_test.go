@@ -10,6 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // verdict is what a stream of bytes came to.
@@ -44,17 +45,17 @@ var fuzzModes = slices.Concat(wireModes[:2], msgr1Modes)
 
 // feedStream gives a connection all of stream, cut at the given places, and
 // then the end.
-func feedStream(t *testing.T, stream, cuts []byte, receive ReceiveMode, mode wireMode) verdict {
-	b := newBed(t, func(cfg *Config, d *fakedriver.Driver) {
+func feedStream(t *testing.T, stream, cuts []byte, receive loop.ReceiveMode, mode wireMode) verdict {
+	b := newBed(t, func(cfg *loop.Config, d *fakedriver.Driver) {
 		receiving(receive)(cfg, d)
 		cfg.LargeFrom = 300
 	})
 	defer b.close()
-	ts := &Throttles{Frames: NewThrottle(1), Bytes: NewThrottle(1 << 12), Shared: NewThrottle(1 << 12)}
+	ts := &loop.Throttles{Frames: loop.NewThrottle(1), Bytes: loop.NewThrottle(1 << 12), Shared: loop.NewThrottle(1 << 12)}
 	c := b.connMode(OpenOptions{Lossy: true, Throttles: ts}, mode)
 	lim := frame.Limits{Control: 1 << 10, Front: 1 << 12, Middle: 1 << 12, Data: 1 << 14}
 	if one := c.peer.one; one != nil {
-		c.h.rx1.dec = frame1.NewDecoder(one.cfg, one.signer, lim)
+		c.h.framer.(*framer1).dec = frame1.NewDecoder(one.cfg, one.signer, lim)
 	} else {
 		c.h.rx.dec.SetLimits(lim)
 	}
@@ -85,7 +86,7 @@ func FuzzFrameStream(f *testing.F) {
 			return
 		}
 		m := fuzzModes[int(mode)%len(fuzzModes)]
-		want := feedStream(t, stream, nil, ReceiveReady, m)
+		want := feedStream(t, stream, nil, loop.ReceiveReady, m)
 		if !want.ended {
 			t.Fatal("the end of the stream was not seen")
 		}

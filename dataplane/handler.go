@@ -2,12 +2,10 @@ package dataplane
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"sync/atomic"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/ordered"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
@@ -82,10 +80,10 @@ type Owner interface {
 	// Queued says, after a Delay with notify, that there is something to send.
 	Queued(n uint64)
 	// Moving says on the old core that the handler is about to go to another.
-	Moving(h *Handler, to *Core)
+	Moving(h *Handler, to *loop.Core)
 	// Moved says on the new core that the handler has arrived, as a rule for a
 	// socket that is about to open; from is the core that it was on.
-	Moved(h *Handler, from *Core, ev MoveCause)
+	Moved(h *Handler, from *loop.Core, ev MoveCause)
 	// Happened delivers an event that the protocol posted, in its place among
 	// the others.
 	Happened(h *Handler, what any)
@@ -123,12 +121,12 @@ type HandlerConfig struct {
 // order; the handler runs them in that order, whichever core it is on.
 type Handler struct {
 	owner Owner
-	core  atomic.Pointer[Core]
+	core  loop.Owner
 	// Any goroutine.
 	inbox      atomic.Pointer[Message] // sent, not yet taken by the core; newest first
 	notified   atomic.Bool             // kick is in a mailbox
 	dropped    atomic.Bool             // nothing is accepted or dispatched any more
-	wantPing   atomic.Bool             // Keepalive was called
+	wants      atomic.Uint32           // askedPing, askedWrite: for what the core has not done yet
 	handedOver atomic.Bool             // another process has the session
 	wantPause  atomic.Bool             // Pause, and not Resume, was called last
 	wantResume atomic.Bool             // Resume was called, and the core does not know
@@ -155,10 +153,9 @@ type Handler struct {
 	waiting      bool  // for the answer to a keepalive
 	givenUp      uint8 // sockets since the last ack, because of a full receive budget
 	sock         *loop.Socket
-	rx           frameReader // of sock, with enc, if it speaks msgr2
-	rx1          *framer1    // of sock, if it speaks msgr1; else nil
+	framer       framer      // of sock; &rx without one
+	rx           frameReader // the framer if sock speaks msgr2
 	local        *perCore    // of its core, since there was a sock
-	enc          *frame.Encoder
 
 	draining *drain                  // nil: not
 	shown    map[shownFrame]struct{} // to the break point, and not written yet
@@ -183,28 +180,34 @@ type Handler struct {
 	idle          loop.Timer    // looks after an open connection
 	progress      loop.Timer    // while the socket is stopped or rests, or a frame is unfinished
 
-	throttles *Throttles
+	throttles *loop.Throttles
 	pace      *pace         // of the last socket
 	probe     *probe.Socket // of the socket; nil: none
 	tap       tap.Tap       // of the socket; nil: nobody watches it
 	stats     handlerCounters
 }
 
+// What any goroutine asks of the core.
+const (
+	askedPing  = 1 << iota // Keepalive
+	askedWrite             // Wanted
+)
+
 // NewHandler makes a handler on core, in state none.
-func NewHandler(core *Core, cfg HandlerConfig) *Handler {
+func NewHandler(core *loop.Core, cfg HandlerConfig) *Handler {
 	cfg = cfg.withDefaults()
 	h := &Handler{owner: cfg.Owner}
 	h.core.Store(core)
 	core.AddLoad(1)
 	h.touchTask.Run = h.touched
 	h.idle.Fire, h.progress.Fire = h.check, h.checkProgress
-	h.rx.h = h
+	h.rx.h, h.framer = h, &h.rx
 	h.held.bytes.limit, h.held.messages.limit, h.held.total = cfg.QueueBytes, cfg.QueueMessages, cfg.Budget
 	return h
 }
 
 // Core is the present owner. It may change at any moment.
-func (h *Handler) Core() *Core { return h.core.Load() }
+func (h *Handler) Core() *loop.Core { return h.core.Load() }
 
 // Send queues m for transmission and takes over one reference to it; on an
 // error that stays with the caller. Messages of one goroutine leave in the order
@@ -259,7 +262,17 @@ func tooLarge(m *Message) bool {
 // KEEPALIVE), as soon as the session is open. Any
 // goroutine.
 func (h *Handler) Keepalive() {
-	h.wantPing.Store(true)
+	h.wants.Or(askedPing)
+	h.touch()
+}
+
+// Wanted says that others wait for memory which messages of the handler keep until they are
+// sent (Message.BoundElsewhere). On a lossy session a write that its peer takes
+// more slowly than OpenOptions.LeastRate allows then ends the socket with ErrTooSlow, and so
+// frees them. On a lossless one it does nothing: only acks free them, and the end of the
+// session. Any goroutine.
+func (h *Handler) Wanted() {
+	h.wants.Or(askedWrite)
 	h.touch()
 }
 
@@ -296,15 +309,19 @@ func (h *Handler) touch() {
 }
 
 // touched runs on the core after touch.
-func (h *Handler) touched(c *Core) {
+func (h *Handler) touched(c *loop.Core) {
 	if owner := h.core.Load(); owner != c {
 		owner.Post(&h.touchTask) // it has moved
 		return
 	}
 	h.notified.Store(false)
 	h.takeInbox()
-	if h.wantPing.Load() && h.wantPing.Swap(false) {
-		h.ping = true
+	if h.wants.Load() != 0 {
+		asked := h.wants.Swap(0)
+		h.ping = h.ping || asked&askedPing != 0
+		if asked&askedWrite != 0 {
+			h.checkWrite()
+		}
 	}
 	h.wake()
 }
@@ -438,41 +455,11 @@ func (h *Handler) closeSocket(err error) {
 	h.endFraming(s)
 }
 
-// framer is that of the socket.
-func (h *Handler) framer() loop.Framer {
-	if h.rx1 != nil {
-		return h.rx1
-	}
-	return &h.rx
-}
-
-// intake is what the framer has of the frame under way.
-func (h *Handler) intake() *intake {
-	if h.rx1 != nil {
-		return &h.rx1.intake
-	}
-	return &h.rx.intake
-}
-
-// underWay is the tag of the frame that is unfinished.
-func (h *Handler) underWay() fmt.Stringer {
-	if h.rx1 != nil {
-		return h.rx1.tag
-	}
-	return h.rx.hd.Tag
-}
-
 // endFraming lets go of an unfinished frame and of the codec. s is nil if the socket is
 // between two cores.
 func (h *Handler) endFraming(s *loop.Socket) {
-	if r := h.rx1; r != nil {
-		r.abandon(s)
-		h.rx1 = nil
-		return
-	}
-	h.rx.reset(s)
-	h.enc.Wipe()
-	h.enc = nil
+	h.framer.end(s)
+	h.framer = &h.rx
 }
 
 // clear empties every queue. Messages that a Tracker follows, which nobody has written
@@ -494,5 +481,5 @@ func (h *Handler) clear(keep bool) {
 		h.queue.push(m)
 	}
 	h.ping, h.pong, h.unacked = false, false, 0
-	h.wantPing.Store(false)
+	h.wants.Store(0)
 }

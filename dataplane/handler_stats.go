@@ -32,8 +32,8 @@ type HandlerStats struct {
 	Paused      bool   `json:"paused"`     // by the user
 	// Receive is how its present socket receives, "buffers" or "ready", ReceiveWhy why;
 	// empty without one.
-	Receive    ReceiveMode `json:"receive,omitempty"`
-	ReceiveWhy Why         `json:"receive_why,omitempty"`
+	Receive    loop.ReceiveMode `json:"receive,omitempty"`
+	ReceiveWhy loop.Why         `json:"receive_why,omitempty"`
 	// Unfinished is how many bytes are there of a frame that is not complete.
 	Unfinished int64 `json:"unfinished"`
 	// Reserved is what its received messages hold of Throttles.Shared, in
@@ -68,7 +68,7 @@ type handlerCounters struct {
 func (h *Handler) Stats() (HandlerStats, error) {
 	for {
 		owner := h.core.Load()
-		st, err := loop.Ask(owner, func(c *Core) *HandlerStats {
+		st, err := loop.Ask(owner, func(c *loop.Core) *HandlerStats {
 			if h.core.Load() != c {
 				return nil // it has moved
 			}
@@ -84,7 +84,7 @@ func (h *Handler) Stats() (HandlerStats, error) {
 	}
 }
 
-func (h *Handler) statistics(c *Core) HandlerStats {
+func (h *Handler) statistics(c *loop.Core) HandlerStats {
 	n := &h.stats
 	st := HandlerStats{
 		State: h.state.String(), Core: c.ID(), Opens: n.opens,
@@ -98,8 +98,8 @@ func (h *Handler) statistics(c *Core) HandlerStats {
 	st.Keepalives, st.QueueFull = h.seen, h.full.Load()
 	if h.sock != nil {
 		st.Receive, st.ReceiveWhy = h.sock.Receives()
-		st.Writing, st.Throttled = h.sock.Writing(), h.sock.Stopped()
-		st.Unfinished, st.Quiet = int64(h.intake().held()), h.sock.Quiet()
+		st.Writing, st.Throttled = h.writing() > 0, h.sock.Stopped()
+		st.Unfinished, st.Quiet = int64(h.framer.frame().held()), h.sock.Quiet()
 	}
 	if h.posts != nil {
 		st.Postings = len(h.posts.armed)
@@ -112,7 +112,7 @@ func (h *Handler) statistics(c *Core) HandlerStats {
 
 // Receives is how the handler's present socket receives, and why; both are empty without
 // one. It may change at any moment. Any goroutine, a core's too.
-func (h *Handler) Receives() (ReceiveMode, Why) { return h.receives.Receives() }
+func (h *Handler) Receives() (loop.ReceiveMode, loop.Why) { return h.receives.Receives() }
 
 // ackClock lets any goroutine see when the peer last answered a keepalive.
 type ackClock struct{ at atomic.Uint64 }

@@ -3,6 +3,8 @@ package dataplane
 import (
 	"errors"
 	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // ErrFrozen: the connection is about to belong to another process.
@@ -37,12 +39,12 @@ func (st *HandlerState) Release() {
 // for which Send has returned nil is in it. The state is empty if the handler
 // is closed.
 func (h *Handler) Freeze(answer func(HandlerState)) {
-	h.post(1, func(h *Handler, _ *Core) {
+	h.post(1, func(h *Handler, _ *loop.Core) {
 		if h.state == StateDrop {
 			answer(HandlerState{})
 			return
 		}
-		h.closeSocket(ErrLinkClosed)
+		h.closeSocket(loop.ErrLinkClosed)
 		h.state, h.reportQueued = StateDelay, false
 		for h.inbox.Load() != sealed {
 			h.takeInbox()
@@ -54,7 +56,7 @@ func (h *Handler) Freeze(answer func(HandlerState)) {
 
 // Thaw takes back a Freeze: Send works again, and the handler is in delay.
 func (h *Handler) Thaw() {
-	h.post(1, func(h *Handler, _ *Core) {
+	h.post(1, func(h *Handler, _ *loop.Core) {
 		h.inbox.CompareAndSwap(sealed, nil)
 		h.held.wake()
 	})

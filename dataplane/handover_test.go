@@ -3,10 +3,12 @@ package dataplane
 import (
 	"errors"
 	"testing"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 func TestFrozenHandlerKeepsItsQueueAndTakesNothing(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
+	overBackends(t, func(t *testing.T, cfg loop.Config) {
 		cfg.Cores = 1
 		p := newPlane(t, cfg)
 		h := NewHandler(p.Core(0), HandlerConfig{Owner: nil, QueueMessages: 3})
@@ -54,7 +56,7 @@ func TestFrozenHandlerKeepsItsQueueAndTakesNothing(t *testing.T) {
 }
 
 func TestRestoredHandlerHasTheStateOfTheFrozenOne(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
+	overBackends(t, func(t *testing.T, cfg loop.Config) {
 		cfg.Cores = 1
 		p := newPlane(t, cfg)
 		m := make([]*Message, 6)

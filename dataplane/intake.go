@@ -122,7 +122,7 @@ func (r *intake) resumed(s *loop.Socket) {
 // admitted takes the message's share of the receive budget, for so many bytes of
 // payload: all of it if the message is there as a whole.
 func (r *intake) admitted(s *loop.Socket, payload int64, whole bool) bool {
-	var full *Throttle
+	var full *loop.Throttle
 	t := r.h.throttles
 	if whole {
 		r.charge, full = t.Acquire(s, payload)
@@ -173,7 +173,7 @@ func (r *intake) reserve(s *loop.Socket, want int) int {
 }
 
 // pause stops the socket until full has room.
-func (r *intake) pause(s *loop.Socket, full *Throttle, need int64, begun bool) {
+func (r *intake) pause(s *loop.Socket, full *loop.Throttle, need int64, begun bool) {
 	r.stopped = true
 	s.Pause(r.h.throttles, full, need, begun)
 	r.h.watchProgress(s)

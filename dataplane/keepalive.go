@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Errors of connections that ended because the peer was silent.
@@ -54,7 +56,7 @@ func seqPayload(seq uint64) (p [8]byte) {
 }
 
 // wall is the time for a KEEPALIVE2 frame.
-func wall(c *Core) Timestamp {
+func wall(c *loop.Core) Timestamp {
 	now := c.Config().Wall()
 	return Timestamp{uint32(now.Unix()), uint32(now.Nanosecond())}
 }
@@ -95,14 +97,14 @@ func (s *stamps) answer(t Timestamp) bool {
 }
 
 // heardKeepalive notes a keepalive of the peer. Only the latest needs an answer.
-func (h *Handler) heardKeepalive(c *Core, t Timestamp) {
+func (h *Handler) heardKeepalive(c *loop.Core, t Timestamp) {
 	h.seen.Received, h.pong = t, true
 	h.mark()
 	h.useless(c)
 }
 
 // heardKeepaliveAck notes an answer of the peer.
-func (h *Handler) heardKeepaliveAck(c *Core, t Timestamp) {
+func (h *Handler) heardKeepaliveAck(c *loop.Core, t Timestamp) {
 	if !h.unanswered.answer(t) {
 		h.stats.unaskedAcks++
 		h.useless(c)
@@ -113,12 +115,8 @@ func (h *Handler) heardKeepaliveAck(c *Core, t Timestamp) {
 	h.owner.KeepaliveAck(h, t)
 }
 
-// answers says that the peer answers keepalives. One of msgr1 that lacks KEEPALIVE2
-// does not.
-func (h *Handler) answers() bool { return h.rx1 == nil || !h.rx1.enc.Form().OldKeepalive }
-
 // watch starts the timer of an open connection.
-func (h *Handler) watch(c *Core) {
+func (h *Handler) watch(c *loop.Core) {
 	o := h.pace
 	every := o.idleAfter
 	if o.keepaliveEvery > 0 && (every == 0 || o.keepaliveEvery < every) {
@@ -133,7 +131,7 @@ func (h *Handler) watch(c *Core) {
 
 // check looks after a connection whose timer fired and arms it for the
 // earliest moment at which something can be due again.
-func (h *Handler) check(c *Core, now time.Duration) {
+func (h *Handler) check(c *loop.Core, now time.Duration) {
 	s, o := h.sock, h.pace
 	if s == nil {
 		return
@@ -161,7 +159,7 @@ func (h *Handler) check(c *Core, now time.Duration) {
 		}
 		if now-h.pinged >= o.keepaliveEvery {
 			h.pinged, h.ping = now, true
-			if !h.waiting && h.answers() {
+			if !h.waiting && h.framer.answers() {
 				h.waiting, h.asked = true, now
 			}
 			s.Mark()

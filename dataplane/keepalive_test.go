@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // answerAll answers every keepalive that the connection has sent and returns
@@ -89,7 +90,7 @@ func TestAnUnansweredKeepaliveEndsTheConnectionAfterItsTimeout(t *testing.T) {
 
 // Matrix: TH-07
 func TestAThrottledConnectionIsNotIdle(t *testing.T) {
-	ts := &Throttles{Frames: NewThrottle(1)}
+	ts := &loop.Throttles{Frames: loop.NewThrottle(1)}
 	c := newBed(t, nil).conn(OpenOptions{
 		Lossy: true, Throttles: ts, IdleAfter: time.Second, KeepaliveEvery: 500 * time.Millisecond, KeepaliveTimeout: 500 * time.Millisecond,
 	})

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 func TestAMessageThatNoWriteCarriesIsRefusedBySend(t *testing.T) {
@@ -16,7 +18,7 @@ func TestAMessageThatNoWriteCarriesIsRefusedBySend(t *testing.T) {
 	huge, err := unix.Mmap(-1, 0, int(uint64(math.MaxUint32)+1), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
 	must(t, err)
 	defer func() { _ = unix.Munmap(huge) }()
-	h := NewHandler(&Core{}, HandlerConfig{})
+	h := NewHandler(&loop.Core{}, HandlerConfig{})
 	for _, m := range []*Message{{Data: huge}, {Data: huge[:MaxMessage+1]}, {Front: huge[:1], Data: huge[:MaxMessage]}} {
 		if err := h.Send(m); !errors.Is(err, ErrTooLarge) {
 			t.Errorf("got %v", err)

@@ -3,6 +3,8 @@ package dataplane
 import (
 	"math"
 	"math/rand/v2"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Of every so many messages (Config.TimeEvery) one is timed on its way: by the clock when
@@ -40,7 +42,7 @@ func (h *Handler) drawTimed() {
 
 // timeWrite notes that m goes into a write. A message that goes out again keeps the time
 // of its first write. On the core.
-func (m *Message) timeWrite(c *Core) {
+func (m *Message) timeWrite(c *loop.Core) {
 	if m.timing == queuedAt {
 		now := c.Config().Now()
 		countsOf(c).Latency.Queue.Add(now - m.since)
@@ -49,7 +51,7 @@ func (m *Message) timeWrite(c *Core) {
 }
 
 // timeAck notes that the ack of m has come. On the core.
-func (m *Message) timeAck(c *Core) {
+func (m *Message) timeAck(c *loop.Core) {
 	if m.timing == writtenAt {
 		countsOf(c).Latency.Ack.Add(c.Config().Now() - m.since)
 	}
@@ -57,7 +59,7 @@ func (m *Message) timeAck(c *Core) {
 
 // dispatchTimed gives a received message to the owner, times that, and draws which message is
 // timed next.
-func (h *Handler) dispatchTimed(c *Core, m *Message) {
+func (h *Handler) dispatchTimed(c *loop.Core, m *Message) {
 	l, cfg := h.local, c.Config()
 	if cfg.TimeEvery <= 0 {
 		l.timeNext = math.MaxUint64

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // one says that h has one duration, d.
@@ -16,8 +17,8 @@ func one(t *testing.T, what string, h *Histogram, d time.Duration) {
 	}
 }
 
-func timingEvery(n int) func(*Config, *fakedriver.Driver) {
-	return func(cfg *Config, _ *fakedriver.Driver) { cfg.TimeEvery = n }
+func timingEvery(n int) func(*loop.Config, *fakedriver.Driver) {
+	return func(cfg *loop.Config, _ *fakedriver.Driver) { cfg.TimeEvery = n }
 }
 
 func TestAMessageIsTimedFromSendToItsWriteAndToItsAck(t *testing.T) {
@@ -49,7 +50,7 @@ func TestAReplayedMessageIsTimedFromItsFirstWrite(t *testing.T) {
 	c.settle()
 	link, sock := b.link()
 	c.sock = sock
-	c.h.Open(link, OpenOptions{Encoder: c.peer.ourEncoder(), Decoder: c.peer.ourDecoder()})
+	c.h.Open(link, OpenOptions{Codec: Msgr2(c.peer.ourEncoder(), c.peer.ourDecoder())})
 	c.settle()
 	b.Time += time.Second
 	c.h.RequeueSentUpTo(1) // the ack

@@ -9,27 +9,28 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // turn waits for a task of the core.
-func turn(t testing.TB, c *Core) {
+func turn(t testing.TB, c *loop.Core) {
 	t.Helper()
 	ran := make(chan struct{})
-	must(t, c.Do(func(*Core) { close(ran) }))
+	must(t, c.Do(func(*loop.Core) { close(ran) }))
 	<-ran
 }
 
 // A core leaves only when everything has left it: links and handlers are waited
 // for, new ones are refused.
 func TestARemovedCoreWaitsForWhatItHas(t *testing.T) {
-	p := newPlane(t, Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}})
+	p := newPlane(t, loop.Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}})
 	la, lb := linkPair(t, p.Core(0), p.Core(1))
 	h := NewHandler(p.Core(0), HandlerConfig{Owner: &recorder{}})
 	gone := p.Core(0)
 	removed := make(chan error, 1)
 	go func() { removed <- p.RemoveCore(deadline(t), gone) }()
-	for gone.State() != CoreDraining {
+	for gone.State() != loop.CoreDraining {
 		runtime.Gosched()
 	}
 	if gone.Healthy() {
@@ -38,7 +39,7 @@ func TestARemovedCoreWaitsForWhatItHas(t *testing.T) {
 	if st := stats(t, gone); st.State != "draining" {
 		t.Errorf("state %s", st.State)
 	}
-	if _, err := gone.Dial(deadline(t), loopback, lb.LocalAddr(), uring.SocketOptions{}); !errors.Is(err, ErrStopped) {
+	if _, err := gone.Dial(deadline(t), loopback, lb.LocalAddr(), uring.SocketOptions{}); !errors.Is(err, loop.ErrStopped) {
 		t.Errorf("dialled from it: %v", err)
 	}
 	must(t, la.Write(deadline(t), []byte("hello")))
@@ -52,7 +53,7 @@ func TestARemovedCoreWaitsForWhatItHas(t *testing.T) {
 	}
 	migrate(t, h, p.Core(2))
 	must(t, <-removed)
-	if gone.State() != CoreStopped {
+	if gone.State() != loop.CoreStopped {
 		t.Errorf("state %v", gone.State())
 	}
 	planetest.CheckCores(t, p, 1, 2)
@@ -60,7 +61,7 @@ func TestARemovedCoreWaitsForWhatItHas(t *testing.T) {
 
 // The end of the context ends what does not leave by itself.
 func TestTheEndOfPatienceFaultsWhatIsLeft(t *testing.T) {
-	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
+	p := newPlane(t, loop.Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
 	oa, ob := &recorder{}, &recorder{}
 	ha, _ := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{})
 	gone := p.Core(0)
@@ -69,14 +70,14 @@ func TestTheEndOfPatienceFaultsWhatIsLeft(t *testing.T) {
 	if err := p.RemoveCore(ctx, gone); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "core 0") {
 		t.Fatalf("removed: %v", err)
 	}
-	until(t, oa, "the fault", func() bool { return errors.Is(oa.fault(), ErrCoreRemoved) })
+	until(t, oa, "the fault", func() bool { return errors.Is(oa.fault(), loop.ErrCoreRemoved) })
 	migrate(t, ha, p.Core(1))
 	must(t, p.AwaitDrained(deadline(t), gone))
 	planetest.CheckCores(t, p, 1)
 }
 
 func TestLoadCountsTheHandlersOfACore(t *testing.T) {
-	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
+	p := newPlane(t, loop.Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
 	loads := func() [2]int { return [2]int{p.Core(0).Load(), p.Core(1).Load()} }
 	expect := func(when string, want [2]int) {
 		t.Helper()
@@ -98,28 +99,28 @@ func TestLoadCountsTheHandlersOfACore(t *testing.T) {
 }
 
 func TestStatsOfAHandlerDoNotHangOnACoreThatStalls(t *testing.T) {
-	p := newPlane(t, Config{Cores: 1, StallAfter: 10 * time.Millisecond, Driver: uring.Config{Backend: uring.Epoll}})
+	p := newPlane(t, loop.Config{Cores: 1, StallAfter: 10 * time.Millisecond, Driver: uring.Config{Backend: uring.Epoll}})
 	h := NewHandler(p.Core(0), HandlerConfig{Owner: &recorder{}})
 	end := make(chan struct{})
-	must(t, p.Core(0).Do(func(*Core) { <-end }))
+	must(t, p.Core(0).Do(func(*loop.Core) { <-end }))
 	defer close(end)
 	for p.Core(0).Healthy() {
 		runtime.Gosched()
 	}
-	if _, err := h.Stats(); !errors.Is(err, ErrStalled) {
+	if _, err := h.Stats(); !errors.Is(err, loop.ErrStalled) {
 		t.Errorf("stats of a handler on it: %v", err)
 	}
 }
 
 func TestStatsOfAHandlerFailAtOnceInItsDispatch(t *testing.T) {
-	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
+	p := newPlane(t, loop.Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
 	got := make(chan error, 1)
 	own := &recorder{onMessage: func(h *Handler, _ *Message) { _, err := h.Stats(); got <- err }}
 	_, peer := couple(t, p.Core(0), p.Core(1), own, &recorder{}, OpenOptions{})
 	must(t, peer.Send(&Message{}))
 	select {
 	case err := <-got:
-		if !errors.Is(err, ErrOnCore) {
+		if !errors.Is(err, loop.ErrOnCore) {
 			t.Errorf("stats: %v", err)
 		}
 	case <-time.After(patience):

@@ -28,7 +28,7 @@ func TestAHandlerTakesOverWhatItsLinkHasReadAndQueued(t *testing.T) {
 	l.Queue([]byte(", at last"))
 	own := &recorder{}
 	h := NewHandler(b.c, HandlerConfig{Owner: own})
-	h.Open(l, OpenOptions{Lossy: true, Encoder: peer.ourEncoder(), Decoder: peer.ourDecoder()})
+	h.Open(l, OpenOptions{Lossy: true, Codec: Msgr2(peer.ourEncoder(), peer.ourDecoder())})
 	must(t, h.Send(&Message{TID: 1, Front: []byte("text")}))
 	f.Arrive(more[50:])
 	b.settle()

@@ -119,6 +119,9 @@ func (m *Message) Retain() {
 	if m.leased {
 		m.detach()
 	}
+	if invariants.Holding && m.home != nil {
+		m.home.holders.Hold(m, m.Size())
+	}
 	m.refs.Add(1)
 }
 

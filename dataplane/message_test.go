@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // panics says whether f does.
@@ -115,7 +116,7 @@ func TestRetainMovesASmallPayloadOutOfTheReceiveBuffer(t *testing.T) {
 
 // Matrix: XC-13
 func TestReceivedMessagesReturnToTheirCoreFromAnyGoroutine(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
+	overBackends(t, func(t *testing.T, cfg loop.Config) {
 		cfg.Cores = 2
 		p := newPlane(t, cfg)
 		const messages = 500

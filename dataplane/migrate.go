@@ -27,9 +27,9 @@ type migrationState struct {
 // Faulted. The same happens if the new core cannot take the socket. From the call
 // on the handler counts at the new core, too: the target stays alive until the
 // handler has arrived.
-func (h *Handler) Migrate(to *Core, done func()) {
+func (h *Handler) Migrate(to *loop.Core, done func()) {
 	to.AddLoad(1)
-	h.post(2, func(h *Handler, c *Core) {
+	h.post(2, func(h *Handler, c *loop.Core) {
 		switch s := h.sock; {
 		case to == c:
 			c.AddLoad(-1)
@@ -41,7 +41,7 @@ func (h *Handler) Migrate(to *Core, done func()) {
 			h.leaveCore(c, to, nil, done)
 		default:
 			waited := h.in.Waiting() > 0
-			s.Detach(func(c *Core, d *loop.Detached) {
+			s.Detach(func(c *loop.Core, d *loop.Detached) {
 				var l *migrationState
 				if d != nil {
 					l = h.detachState(s, d)
@@ -59,13 +59,13 @@ func (h *Handler) Migrate(to *Core, done func()) {
 // that, and every event of the protocol ends the socket anyway.
 func (h *Handler) faultDetaching() {
 	if s := h.sock; s != nil && s.Leaving() {
-		s.Fault(ErrLinkClosed)
+		s.Fault(loop.ErrLinkClosed)
 	}
 }
 
 // detachState collects the migration state on the old core.
 func (h *Handler) detachState(s *loop.Socket, d *loop.Detached) *migrationState {
-	c, r := s.Core(), h.intake()
+	c, r := s.Core(), h.framer.frame()
 	l := &migrationState{socket: d}
 	if b := r.target; b != nil {
 		data := r.apart.filled(r.fill)
@@ -82,15 +82,15 @@ func (h *Handler) detachState(s *loop.Socket, d *loop.Detached) *migrationState 
 }
 
 // leaveCore is the first hop. l is nil if there is no socket.
-func (h *Handler) leaveCore(c, to *Core, l *migrationState, done func()) {
+func (h *Handler) leaveCore(c, to *loop.Core, l *migrationState, done func()) {
 	if h.state != StateDrop {
 		h.owner.Moving(h, to)
 	}
-	h.hop(c, to, &loop.Task{Run: func(c2 *Core) { h.enterCore(c2, c, l, done) }})
+	h.hop(c, to, &loop.Task{Run: func(c2 *loop.Core) { h.enterCore(c2, c, l, done) }})
 }
 
 // enterCore is the second hop.
-func (h *Handler) enterCore(c, from *Core, l *migrationState, done func()) {
+func (h *Handler) enterCore(c, from *loop.Core, l *migrationState, done func()) {
 	h.passSecond()
 	countsOf(c).MovedHere++
 	if h.state != StateDrop {
@@ -108,7 +108,7 @@ func (h *Handler) enterCore(c, from *Core, l *migrationState, done func()) {
 }
 
 // attachState goes on with the socket on its new core.
-func (h *Handler) attachState(c *Core, l *migrationState) {
+func (h *Handler) attachState(c *loop.Core, l *migrationState) {
 	if err := h.adopt(c, l); err != nil {
 		h.endFraming(nil)
 		h.holdOut, h.state = false, StateDelay
@@ -122,15 +122,15 @@ func (h *Handler) attachState(c *Core, l *migrationState) {
 
 // adopt makes the socket that l describes. On an error the descriptor is
 // closed.
-func (h *Handler) adopt(c *Core, l *migrationState) error {
-	s, err := c.Attach(l.socket, h.framer())
+func (h *Handler) adopt(c *loop.Core, l *migrationState) error {
+	s, err := c.Attach(l.socket, h.framer)
 	if err != nil {
 		return err
 	}
 	h.sock, h.local = s, localOf(c)
 	h.holdPaused(s)
 	if l.partial != nil {
-		if err := h.intake().restore(s, l.partial); err != nil {
+		if err := h.framer.frame().restore(s, l.partial); err != nil {
 			h.sock = nil
 			s.Close(err)
 			return err

@@ -12,11 +12,12 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
 	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // migrate brings a handler to a core and waits for it.
-func migrate(t testing.TB, h *Handler, to *Core) {
+func migrate(t testing.TB, h *Handler, to *loop.Core) {
 	t.Helper()
 	done := make(chan struct{})
 	h.Migrate(to, func() { close(done) })
@@ -32,18 +33,18 @@ func migrate(t testing.TB, h *Handler, to *Core) {
 func TestALiveConnectionChangesCores(t *testing.T) {
 	for _, lossy := range []bool{false, true} {
 		t.Run(fmt.Sprintf("lossy=%v", lossy), func(t *testing.T) {
-			overBackends(t, func(t *testing.T, cfg Config) { changeCores(t, cfg, lossy) })
+			overBackends(t, func(t *testing.T, cfg loop.Config) { changeCores(t, cfg, lossy) })
 		})
 	}
 }
 
-func changeCores(t *testing.T, cfg Config, lossy bool) {
+func changeCores(t *testing.T, cfg loop.Config, lossy bool) {
 	cfg.Cores = 3
 	p := newPlane(t, cfg)
 	oa, ob := &recorder{}, &recorder{}
 	ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{
 		Lossy: lossy, IdleAfter: time.Hour,
-		Throttles: &Throttles{Frames: NewThrottle(20), Bytes: NewThrottle(1 << 20), Shared: NewThrottle(1 << 20)},
+		Throttles: &loop.Throttles{Frames: loop.NewThrottle(20), Bytes: loop.NewThrottle(1 << 20), Shared: loop.NewThrottle(1 << 20)},
 	})
 	var sizes [][3]int
 	for i := range 300 {
@@ -104,14 +105,14 @@ func changeCores(t *testing.T, cfg Config, lossy bool) {
 }
 
 // bench with two fake drivers: every step is under control.
-func twoBeds(t *testing.T, change func(*Config, *fakedriver.Driver)) (a, b *bed) {
+func twoBeds(t *testing.T, change func(*loop.Config, *fakedriver.Driver)) (a, b *bed) {
 	return newBed(t, change), newBed(t, change)
 }
 
 // What is there of a frame when its socket leaves is there when it arrives,
 // wherever the cut is.
 func TestAFrameIsCutByAMoveAnywhere(t *testing.T) {
-	overModes(t, func(t *testing.T, mode wireMode, receive ReceiveMode) {
+	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
 		sizes := [][3]int{{100, 0, 0}, {10, 20, 70_000}, {0, 0, 3}}
 		for _, cut := range []int{1, 31, 33, 95, 97, 140, 400, 4_000, 60_000, 70_300} {
 			a, b := twoBeds(t, receiving(receive))
@@ -223,14 +224,14 @@ func TestAnEventEndsTheWaitOfASocketThatCannotLeave(t *testing.T) {
 // A connection that stands in the line of a throttle stands there again on its
 // new core, and gets its share when others give back.
 func TestAThrottledConnectionChangesCores(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
+	overBackends(t, func(t *testing.T, cfg loop.Config) {
 		cfg.Cores = 3
 		p := newPlane(t, cfg)
 		kept := make(chan *Message, 100)
 		oa := &recorder{}
 		ob := &recorder{onMessage: func(_ *Handler, m *Message) { m.Retain(); kept <- m }}
-		line := NewThrottle(1)
-		ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{Throttles: &Throttles{Frames: line}})
+		line := loop.NewThrottle(1)
+		ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{Throttles: &loop.Throttles{Frames: line}})
 		for i := range 10 {
 			must(t, ha.Send(&Message{TID: uint64(i + 1), Front: payload(i, 3000)}))
 		}
@@ -257,7 +258,7 @@ func TestAThrottledConnectionChangesCores(t *testing.T) {
 
 // A handler without a socket migrates with its queue; to its own core at once.
 func TestAClosedHandlerMigratesWithItsQueue(t *testing.T) {
-	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
+	p := newPlane(t, loop.Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
 	own := &recorder{}
 	h := NewHandler(p.Core(0), HandlerConfig{Owner: own})
 	h.Delay(false, nil)
@@ -277,7 +278,7 @@ func TestAClosedHandlerMigratesWithItsQueue(t *testing.T) {
 // The new core can be gone: the session is what is left.
 func TestASocketThatArrivesAtADeadCoreIsLost(t *testing.T) {
 	leaktest.Check(t, func() {
-		p := newPlane(t, Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}})
+		p := newPlane(t, loop.Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}})
 		oa, ob := &recorder{}, &recorder{}
 		ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{})
 		must(t, ha.Send(&Message{TID: 1}))
@@ -285,7 +286,7 @@ func TestASocketThatArrivesAtADeadCoreIsLost(t *testing.T) {
 		dead := p.Core(2)
 		must(t, p.RemoveCore(deadline(t), dead))
 		migrate(t, hb, dead)
-		until(t, ob, "the fault", func() bool { return errors.Is(ob.fault(), ErrStopped) })
+		until(t, ob, "the fault", func() bool { return errors.Is(ob.fault(), loop.ErrStopped) })
 		until(t, oa, "the peer's fault", func() bool { return oa.fault() != nil })
 		moved := make(chan struct{})
 		hb.Move(p.Core(1), MoveCause{}, func() { close(moved) })
@@ -297,7 +298,7 @@ func TestASocketThatArrivesAtADeadCoreIsLost(t *testing.T) {
 		until(t, ob, "the message behind it", func() bool { return len(ob.list()) == 2 })
 		ctx, cancel := context.WithCancel(deadline(t))
 		cancel()
-		if err := p.RemoveCore(ctx, dead); !errors.Is(err, ErrNoCore) {
+		if err := p.RemoveCore(ctx, dead); !errors.Is(err, loop.ErrNoCore) {
 			t.Errorf("removed twice: %v", err)
 		}
 		p.Close()

@@ -159,8 +159,8 @@ func TestEveryTagOfMsgr1(t *testing.T) {
 // CLOSE says that the session is over, so what stands before it still counts.
 // Matrix: V1-07
 func TestCloseIsHeardBehindWhatAThrottleHoldsBack(t *testing.T) {
-	th := NewThrottle(1)
-	c := newBed(t, nil).conn1(OpenOptions{Throttles: &Throttles{Frames: th}})
+	th := loop.NewThrottle(1)
+	c := newBed(t, nil).conn1(OpenOptions{Throttles: &loop.Throttles{Frames: th}})
 	var kept []*Message
 	c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
 	c.sock.Arrive(slices.Concat(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{}), []byte{byte(frame1.TagClose)}))

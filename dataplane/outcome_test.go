@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // outcomes has Free note what became of each message.
@@ -141,7 +142,7 @@ func TestFreeLearnsThatAMessageWasWithdrawn(t *testing.T) {
 	c.settle()
 	m := got.message(1)
 	must(t, c.h.SendTracked(m, &follower{}))
-	c.h.Do(func(*Core) { c.h.Withdraw(m) })
+	c.h.Do(func(*loop.Core) { c.h.Withdraw(m) })
 	c.settle()
 	got.check(t, outcomes{1: OutcomeDropped})
 }

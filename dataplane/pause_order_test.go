@@ -17,7 +17,7 @@ func TestTheLastOfPauseAndResumeHoldsWhileTheHandlerMoves(t *testing.T) {
 			first, last = last, first
 		}
 		arrived := false
-		between := loop.Task{Run: func(*Core) {
+		between := loop.Task{Run: func(*loop.Core) {
 			if c.h.Core() != b.c {
 				t.Error("the handler is still on the old core")
 			}

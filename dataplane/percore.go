@@ -4,17 +4,19 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // perCore is what the handlers of one core share. Owner: the core.
 type perCore struct {
-	core     *Core    // written once: who releases a message elsewhere reads it
-	messages *Message // free received messages
-	scratch  [8]byte  // payload of a control frame under construction; here it does not escape per frame
+	core     *loop.Core // written once: who releases a message elsewhere reads it
+	messages *Message   // free received messages
+	scratch  [8]byte    // payload of a control frame under construction; here it does not escape per frame
 	header   [frame.MessageHeaderSize]byte
-	pace     *pace  // of the connection that was opened last: most have the same
-	timeNext uint64 // number of the message whose dispatch is timed next
+	pace     *pace              // of the connection that was opened last: most have the same
+	timeNext uint64             // number of the message whose dispatch is timed next
+	holders  invariants.Holders // of messages that were received here; empty in normal builds
 	counts   Counts
 	// toldStopped is when a connection was last logged that received messages stop; 0: never.
 	toldStopped time.Duration
@@ -24,7 +26,7 @@ var handlerLocal loop.Local[perCore]
 
 // localOf is the perCore of c. A handler keeps it while it has a socket, so that
 // it is not looked up for each message.
-func localOf(c *Core) *perCore {
+func localOf(c *loop.Core) *perCore {
 	l := handlerLocal.Of(c)
 	if l.core == nil {
 		l.core = c
@@ -56,6 +58,9 @@ func (l *perCore) lend() *Message {
 
 // recycle takes a received message back, on the core.
 func (l *perCore) recycle(m *Message) {
+	if invariants.Holding {
+		l.holders.Drop(m)
+	}
 	if m.buf != nil {
 		l.core.TakeBack(m.buf)
 	}
@@ -70,4 +75,4 @@ func (l *perCore) recycle(m *Message) {
 type lent Message
 
 // Returned implements loop.Returner.
-func (m *lent) Returned(*Core) { m.home.recycle((*Message)(m)) }
+func (m *lent) Returned(*loop.Core) { m.home.recycle((*Message)(m)) }

@@ -78,7 +78,7 @@ func (h *Handler) AddPosting(p *Posting) error {
 // RemovePosting takes a posting back: the handler does not touch its memory any more. It
 // returns false if the handler does not have it. On the core that owns the handler, c,
 // at any moment.
-func (h *Handler) RemovePosting(c *Core, p *Posting) bool {
+func (h *Handler) RemovePosting(c *loop.Core, p *Posting) bool {
 	if h.posts == nil || h.posts.armed[p.TID] != p {
 		return false
 	}
@@ -86,7 +86,7 @@ func (h *Handler) RemovePosting(c *Core, p *Posting) bool {
 	if h.sock == nil {
 		c = nil
 	}
-	r := h.intake()
+	r := h.framer.frame()
 	r.apart.vacate(c, p, r.apart.filled(r.fill))
 	came := &h.posts.came
 	came.vacate(c, p, came.size())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // What came into posted memory can be sent on, and has the crcs that it came with.
@@ -40,7 +41,7 @@ func TestPostedDataIsSentOnFromWhereItLies(t *testing.T) {
 // Whoever posts and withdraws, at any moment: the messages are the same.
 // Matrix: V1-13
 func TestPostingsAtRandomChangeNoMessage(t *testing.T) {
-	overModes(t, func(t *testing.T, mode wireMode, receive ReceiveMode) {
+	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
 		for seed := range uint64(4) {
 			rng := rand.New(rand.NewPCG(seed, 31))
 			var sizes [][3]int

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // target is posted memory with a fence on both sides.
@@ -47,9 +48,9 @@ func (g *target) fenced() bool {
 func (g *target) has(m *Message) bool { return len(m.Data) > 0 && &m.Data[0] == &g.Buffer[0] }
 
 // postBed is a connection with a throttle of each kind, whose messages are kept.
-func postBed(t *testing.T, mode wireMode, receive ReceiveMode, large int) (*conn, *Throttles, *[]*Message) {
-	ts := &Throttles{Frames: NewThrottle(5), Bytes: NewThrottle(4 << 20), Shared: NewThrottle(4 << 20)}
-	c := newBed(t, func(cfg *Config, d *fakedriver.Driver) {
+func postBed(t *testing.T, mode wireMode, receive loop.ReceiveMode, large int) (*conn, *loop.Throttles, *[]*Message) {
+	ts := &loop.Throttles{Frames: loop.NewThrottle(5), Bytes: loop.NewThrottle(4 << 20), Shared: loop.NewThrottle(4 << 20)}
+	c := newBed(t, func(cfg *loop.Config, d *fakedriver.Driver) {
 		receiving(receive)(cfg, d)
 		if large > 0 {
 			cfg.LargeFrom = large
@@ -64,7 +65,7 @@ func postBed(t *testing.T, mode wireMode, receive ReceiveMode, large int) (*conn
 }
 
 // nothingHeld checks that all is given back.
-func nothingHeld(t *testing.T, c *conn, ts *Throttles, where string) {
+func nothingHeld(t *testing.T, c *conn, ts *loop.Throttles, where string) {
 	t.Helper()
 	if ts.Frames.Used()+ts.Bytes.Used()+ts.Shared.Used()+ts.Held() != 0 || c.c.Snapshot().PoolInUse != 0 {
 		t.Fatalf("%s: %d messages, %d and %d bytes of the throttles, %d of buffers are held", where,
@@ -81,7 +82,7 @@ func releaseAll(kept *[]*Message) {
 
 // Matrix: V1-13
 func TestPostedDataLiesInTheMemoryOfTheUserWhereverTheStreamIsCut(t *testing.T) {
-	overModes(t, func(t *testing.T, mode wireMode, receive ReceiveMode) {
+	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
 		for _, large := range []int{100, 1 << 20} {
 			msg := &Message{TID: 7, DataOff: 9, Front: payload(1, 21), Middle: payload(2, 13), Data: payload(3, 110)}
 			size := len(newModeCodec(t, mode).message(1, 0, msg))
@@ -126,7 +127,7 @@ func TestPostedDataLiesInTheMemoryOfTheUserWhereverTheStreamIsCut(t *testing.T) 
 func TestLargePostedDataIsReadIntoItsPlace(t *testing.T) {
 	for _, mode := range slices.Concat(wireModes[:2], msgr1Modes) {
 		const size = 1 << 20
-		c, _, kept := postBed(t, mode, ReceiveReady, 0)
+		c, _, kept := postBed(t, mode, loop.ReceiveReady, 0)
 		g := newTarget(7, size)
 		must(t, c.h.AddPosting(&g.Posting))
 		wire := c.peer.message(1, 0, &Message{TID: 7, Front: payload(1, 100), Data: payload(3, size)})
@@ -148,7 +149,7 @@ func TestLargePostedDataIsReadIntoItsPlace(t *testing.T) {
 // The memory is the owner's again from the withdrawal on, and the message comes whole.
 // Matrix: V1-13
 func TestAPostingIsWithdrawnAtEveryByte(t *testing.T) {
-	overModes(t, func(t *testing.T, mode wireMode, receive ReceiveMode) {
+	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
 		for _, large := range []int{100, 1 << 20} {
 			msg := &Message{TID: 7, DataOff: 9, Front: payload(1, 21), Middle: payload(2, 13), Data: payload(3, 110)}
 			size := len(newModeCodec(t, mode).message(1, 0, msg))
@@ -191,7 +192,7 @@ func TestAPostingIsWithdrawnAtEveryByte(t *testing.T) {
 func TestAPostingIsWithdrawnWhileItsMessageIsHandedOver(t *testing.T) {
 	for _, size := range []int{100, 100_000} {
 		for _, mode := range wireModes {
-			c, ts, kept := postBed(t, mode, ReceiveReady, 0)
+			c, ts, kept := postBed(t, mode, loop.ReceiveReady, 0)
 			g := newTarget(7, size)
 			must(t, c.h.AddPosting(&g.Posting))
 			freed := false
@@ -218,7 +219,7 @@ func TestAPostingIsWithdrawnWhileItsMessageIsHandedOver(t *testing.T) {
 // one that comes twice does not touch it.
 // Matrix: V1-13
 func TestAPostingIsForTheMessageThatComesAgain(t *testing.T) {
-	overModes(t, func(t *testing.T, mode wireMode, receive ReceiveMode) {
+	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
 		for _, large := range []int{100, 1 << 20} {
 			msg := &Message{TID: 7, Front: payload(1, 21), Data: payload(3, 110)}
 			size := len(newModeCodec(t, mode).message(1, 0, msg))
@@ -258,7 +259,7 @@ func TestAPostingIsForTheMessageThatComesAgain(t *testing.T) {
 }
 
 func TestWhatDoesNotFitAPostingComesAsUsual(t *testing.T) {
-	overModes(t, func(t *testing.T, mode wireMode, receive ReceiveMode) {
+	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
 		for _, size := range []int{101, 5000, 300_000} {
 			c, ts, kept := postBed(t, mode, receive, 0)
 			g := newTarget(7, 100)
@@ -294,7 +295,7 @@ func TestWhatDoesNotFitAPostingComesAsUsual(t *testing.T) {
 func TestDataBesidesPostingsIsAlignedAsUsual(t *testing.T) {
 	for _, mode := range allModes {
 		for _, off := range []uint16{0, 9, 4095} {
-			c, _, kept := postBed(t, mode, ReceiveReady, 0)
+			c, _, kept := postBed(t, mode, loop.ReceiveReady, 0)
 			must(t, c.h.AddPosting(&newTarget(8, 10).Posting))
 			for i, size := range []int{70_000, 1 << 20} {
 				c.flow(c.peer.message(uint64(i+1), 0, &Message{TID: 7, DataOff: off, Front: payload(1, 5000), Data: payload(3, size)}))
@@ -314,7 +315,7 @@ func TestDataBesidesPostingsIsAlignedAsUsual(t *testing.T) {
 
 // A message for nobody is gathered as one for a posting, and lost as any other.
 func TestDataBesidesPostingsIsGivenBackWhereverTheSocketEnds(t *testing.T) {
-	overModes(t, func(t *testing.T, mode wireMode, receive ReceiveMode) {
+	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
 		msg := &Message{TID: 7, Front: payload(1, 21), Data: payload(3, 110)}
 		size := len(newModeCodec(t, mode).message(1, 0, msg))
 		for cut := 0; cut < size; cut += 1 + cut%5 {
@@ -335,7 +336,7 @@ func TestADamagedOrAbortedMessageLeavesItsPostingArmed(t *testing.T) {
 	for _, mode := range allModes[:6] {
 		for _, size := range []int{300, 100_000} {
 			msg := &Message{TID: 7, Front: payload(1, 21), Data: payload(3, size)}
-			c, ts, kept := postBed(t, mode, ReceiveReady, 0)
+			c, ts, kept := postBed(t, mode, loop.ReceiveReady, 0)
 			g := newTarget(7, size)
 			must(t, c.h.AddPosting(&g.Posting))
 			wire := c.peer.message(1, 0, msg)
@@ -391,7 +392,7 @@ func (halves) Decompress(dst, src []byte, _ int) ([]byte, error) {
 func TestCompressedDataIsCopiedToItsPosting(t *testing.T) {
 	for _, mode := range wireModes {
 		for _, size := range []int{2000, 300_000} {
-			c, ts, kept := postBed(t, mode, ReceiveReady, 0)
+			c, ts, kept := postBed(t, mode, loop.ReceiveReady, 0)
 			c.h.rx.dec.Decompress(halves{})
 			c.peer.enc.Compress(halves{}, 10)
 			g := newTarget(7, size)
@@ -416,10 +417,10 @@ func TestCompressedDataIsCopiedToItsPosting(t *testing.T) {
 // withdrawn before, between the cores, or behind it.
 // Matrix: V1-13
 func TestAPostingGoesAlongToAnotherCore(t *testing.T) {
-	overModes(t, func(t *testing.T, mode wireMode, receive ReceiveMode) {
+	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
 		for _, when := range []string{"never", "before", "leaving", "between", "behind", "another"} {
 			for cut := 0; cut < 400; cut += 7 + 4*coarse(receive) {
-				change := func(cfg *Config, d *fakedriver.Driver) { receiving(receive)(cfg, d); cfg.LargeFrom = 100 }
+				change := func(cfg *loop.Config, d *fakedriver.Driver) { receiving(receive)(cfg, d); cfg.LargeFrom = 100 }
 				a, b := twoBeds(t, change)
 				c := a.connMode(OpenOptions{}, mode)
 				var kept []*Message
@@ -429,7 +430,7 @@ func TestAPostingGoesAlongToAnotherCore(t *testing.T) {
 					g.TID = 8
 				}
 				must(t, c.h.AddPosting(&g.Posting))
-				withdraw := func(now string, c0 *Core) {
+				withdraw := func(now string, c0 *loop.Core) {
 					if when == now && !c.h.RemovePosting(c0, &g.Posting) {
 						t.Errorf("%s: nothing to withdraw", when)
 					}
@@ -474,7 +475,7 @@ func TestAPostingGoesAlongToAnotherCore(t *testing.T) {
 // Matrix: V1-13
 func TestAPostingStaysBehindWhenItsSessionIsHandedOver(t *testing.T) {
 	for _, mode := range allModes {
-		c, ts, _ := postBed(t, mode, ReceiveReady, 0)
+		c, ts, _ := postBed(t, mode, loop.ReceiveReady, 0)
 		g := newTarget(7, 100_000)
 		must(t, c.h.AddPosting(&g.Posting))
 		c.flow(c.peer.message(1, 0, &Message{TID: 7, Data: payload(3, 100_000)})[:60_000])

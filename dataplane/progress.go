@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -14,8 +15,9 @@ import (
 
 // Faults of connections that held what others wait for.
 var (
-	// ErrTooSlow: an unfinished message came slower than the least rate.
-	ErrTooSlow = errors.New("dataplane: a message comes too slowly")
+	// ErrTooSlow: an unfinished message came slower than the least rate, or the peer took
+	// messages slower whose memory others wait for.
+	ErrTooSlow = errors.New("dataplane: the peer is too slow")
 	// ErrGivenUp: the socket of a lossless session was stopped by a full receive
 	// budget while messages of ours waited for acks that may stand behind it. The
 	// reconnect tells us what the peer has.
@@ -62,7 +64,7 @@ func (h *Handler) awaited() bool { return !h.lossy && h.sent.n > 0 && h.held.wai
 
 // checkProgress runs in intervals while the socket is stopped or has an
 // unfinished frame.
-func (h *Handler) checkProgress(c *Core, now time.Duration) {
+func (h *Handler) checkProgress(c *loop.Core, now time.Duration) {
 	s := h.sock
 	if s == nil || s.Leaving() || h.rested(s) {
 		return
@@ -71,7 +73,7 @@ func (h *Handler) checkProgress(c *Core, now time.Duration) {
 	switch {
 	case s.Throttled():
 		err = h.checkStopped(s, now)
-	case h.intake().unfinished():
+	case h.framer.frame().unfinished():
 		err = h.checkRate(s)
 	default:
 		return
@@ -89,7 +91,7 @@ func (h *Handler) checkStopped(s *loop.Socket, now time.Duration) error {
 	stopped := now - s.StoppedSince()
 	h.tellStopped(s.Core(), stopped, now)
 	if s.HungUp() && stopped >= hungUpFor {
-		return ErrPeerClosed
+		return loop.ErrPeerClosed
 	}
 	if h.lossy || h.sent.n == 0 {
 		return nil
@@ -114,32 +116,65 @@ const (
 )
 
 // tellStopped logs a connection that does not read because received messages are not
-// released: nothing else shows that, as the connection stays ready.
-func (h *Handler) tellStopped(c *Core, stopped, now time.Duration) {
+// released: nothing else shows that, as the connection stays ready. A build with the tag
+// "invariants" adds the stacks that have retained the messages of the core.
+func (h *Handler) tellStopped(c *loop.Core, stopped, now time.Duration) {
 	l := h.local
 	if stopped < tellStoppedAfter || l.toldStopped > 0 && now-l.toldStopped < tellStoppedEvery {
 		return
 	}
 	l.toldStopped = now
-	c.Config().Logger.Warn("connection throttled: received messages are not released",
+	log := c.Config().Logger
+	if invariants.Holding {
+		log = log.With("held", l.holders.Report())
+	}
+	log.Warn("connection throttled: received messages are not released",
 		"for", stopped.Round(time.Second), "bytes", h.throttles.Held(), "core", c.ID())
 }
 
 // checkRate ends a connection whose unfinished frame came too slowly. A socket
 // that has more for us is not to blame: we did not read it.
 func (h *Handler) checkRate(s *loop.Socket) error {
-	r, o := h.intake(), h.pace
+	r, o := h.framer.frame(), h.pace
 	if o.leastRate <= 0 || s.Behind() {
 		return nil
 	}
-	rate, grace := o.leastRate, o.messageGrace
-	if r.charge.Contended() {
-		rate, grace = pressure*rate, grace/10
-	}
 	took := s.Took()
-	if took <= grace+time.Duration(float64(r.fill)/float64(rate)*float64(time.Second)) {
+	if took <= o.patience(r.fill, r.charge.Contended()) {
 		return nil
 	}
 	h.local.counts.TooSlow++
-	return fmt.Errorf("%w: %d of %d bytes of a %v frame in %v", ErrTooSlow, r.fill, r.size, h.underWay(), took)
+	return fmt.Errorf("%w: %d of %d bytes of a %v frame came in %v", ErrTooSlow, r.fill, r.size, h.framer.underWay(), took)
+}
+
+// writing is how many bytes the write in flight has; 0: there is none.
+func (h *Handler) writing() (size int) {
+	if h.sock != nil {
+		size, _ = h.sock.Writing()
+	}
+	return size
+}
+
+// checkWrite ends a lossy connection that holds memory for which others wait, if its peer takes
+// them too slowly. The numbers are those of a message that comes while others wait.
+func (h *Handler) checkWrite() {
+	if h.sock == nil || !h.lossy || h.pace.leastRate <= 0 {
+		return
+	}
+	size, took := h.sock.Writing()
+	if size == 0 || took <= h.pace.patience(size, true) {
+		return
+	}
+	h.local.counts.TooSlow++
+	h.sock.Fault(fmt.Errorf("%w: it has not taken %d bytes in %v, while others wait for the memory of its replies, %d bytes", ErrTooSlow, size, took, int64(size)+h.queue.bytes))
+}
+
+// patience is how long n bytes may take, on their way in or out; others may wait for the memory
+// that they take.
+func (p *pace) patience(n int, contended bool) time.Duration {
+	rate, grace := p.leastRate, p.messageGrace
+	if contended {
+		rate, grace = pressure*rate, grace/10
+	}
+	return grace + time.Duration(float64(n)/float64(rate)*float64(time.Second))
 }

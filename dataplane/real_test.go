@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -15,26 +16,26 @@ var (
 	loopback = planetest.Loopback
 	deadline = planetest.Deadline
 	must     = planetest.Must
-	linkPair = planetest.LinkPair[*Link, *Listener]
+	linkPair = planetest.LinkPair[*loop.Link, *loop.Listener]
 )
 
 // overBackends runs f over each engine of the build. One that the kernel
 // refuses is skipped with its reason.
-func overBackends(t *testing.T, f func(t *testing.T, cfg Config)) {
+func overBackends(t *testing.T, f func(t *testing.T, cfg loop.Config)) {
 	t.Helper()
 	planetest.OverEngines(t, func(t *testing.T, e planetest.Engine) {
-		f(t, Config{Driver: uring.Config{Backend: e.Backend}, Receive: ReceiveMode(e.Receive)})
+		f(t, loop.Config{Driver: uring.Config{Backend: e.Backend}, Receive: loop.ReceiveMode(e.Receive)})
 	})
 }
 
 // newPlane starts a plane that ends with the test.
-func newPlane(t testing.TB, cfg Config) *Plane {
+func newPlane(t testing.TB, cfg loop.Config) *loop.Plane {
 	t.Helper()
-	return planetest.Start(t, cfg.Driver.Backend, func() (*Plane, error) { return New(cfg) })
+	return planetest.Start(t, cfg.Driver.Backend, func() (*loop.Plane, error) { return loop.New(cfg) })
 }
 
 // couple opens a handler on each core, joined by a connection.
-func couple(t testing.TB, a, b *Core, oa, ob *recorder, opt OpenOptions) (ha, hb *Handler) {
+func couple(t testing.TB, a, b *loop.Core, oa, ob *recorder, opt OpenOptions) (ha, hb *Handler) {
 	t.Helper()
 	ha, hb = NewHandler(a, HandlerConfig{Owner: oa}), NewHandler(b, HandlerConfig{Owner: ob})
 	join(t, ha, hb, opt)
@@ -53,7 +54,7 @@ func joinMode(t testing.TB, ha, hb *Handler, opt OpenOptions, m wireMode) {
 	la, lb := linkPair(t, ha.Core(), hb.Core())
 	for _, one := range []struct {
 		h *Handler
-		l *Link
+		l *loop.Link
 	}{{ha, la}, {hb, lb}} {
 		o := opt
 		newModeCodec(t, m).ours(&o)
@@ -85,7 +86,7 @@ func until(t testing.TB, r *recorder, what string, done func() bool) {
 }
 
 // stats are the statistics of a core.
-func stats(t testing.TB, c *Core) CoreStats {
+func stats(t testing.TB, c *loop.Core) CoreStats {
 	t.Helper()
 	st, err := StatsOf(c)
 	must(t, err)

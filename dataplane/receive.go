@@ -18,9 +18,25 @@ const headMax = 96
 // to its message (intake.go). Owner: the handler's core.
 type frameReader struct {
 	intake
+	enc  *frame.Encoder
 	dec  *frame.Decoder
 	head [headMax]byte // head of the frame under way, if it is not in place
 	hd   frame.Header
+}
+
+func (r *frameReader) frame() *intake         { return &r.intake }
+func (r *frameReader) underWay() fmt.Stringer { return r.hd.Tag }
+func (r *frameReader) answers() bool          { return true }
+
+func (r *frameReader) underWayID() (seq, tid uint64, ok bool) {
+	hd, err := frame.ParseMessageHeader(r.target.Bytes()[r.at:][:r.hd.Len[0]])
+	return hd.Seq, hd.TID, err == nil
+}
+
+func (r *frameReader) end(s *loop.Socket) {
+	r.reset(s)
+	r.enc.Wipe()
+	r.enc = nil
 }
 
 // Filled implements Placer.

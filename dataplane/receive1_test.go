@@ -12,6 +12,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // header1 is the tag and the header of a message, whatever it says.
@@ -36,7 +37,7 @@ func TestAnnouncedLengthsOfMsgr1TakeNoMemory(t *testing.T) {
 		{"the most", frame1.Header{Seq: 1, FrontLen: lim.Front, MiddleLen: lim.Middle, DataLen: lim.Data, DataOff: 1<<16 - 1}, nil},
 	} {
 		for _, receive := range receiveModes {
-			ts := &Throttles{Bytes: NewThrottle(1 << 20), Shared: NewThrottle(1 << 20)}
+			ts := &loop.Throttles{Bytes: loop.NewThrottle(1 << 20), Shared: loop.NewThrottle(1 << 20)}
 			c := newBed(t, receiving(receive)).conn1(OpenOptions{Throttles: ts})
 			lent := c.c.Snapshot().PoolLent
 			c.sock.Arrive(header1(one.hd))
@@ -57,7 +58,7 @@ func TestAnnouncedLengthsOfMsgr1TakeNoMemory(t *testing.T) {
 func TestLengthsOfMsgr1WithoutLimitsDoNotWrap(t *testing.T) {
 	c := newBed(t, nil).conn1(OpenOptions{})
 	const most = 1<<32 - 1
-	c.h.rx1.dec = frame1.NewDecoder(frame1.Config{}, nil, frame.Limits{Front: most, Middle: most, Data: most})
+	c.h.framer.(*framer1).dec = frame1.NewDecoder(frame1.Config{}, nil, frame.Limits{Front: most, Middle: most, Data: most})
 	c.sock.Arrive(header1(frame1.Header{Seq: 1, FrontLen: most, MiddleLen: 1, DataLen: most}))
 	c.settle()
 	if !errors.Is(c.own.fault(), frame.ErrTooLarge) {
@@ -131,7 +132,7 @@ func TestDamageAnywhereInASignedMessageOfMsgr1IsAFault(t *testing.T) {
 	for _, size := range []int{40, 70_000} {
 		whole := len(newModeCodec(t, msgr1Modes[1]).message(1, 0, &Message{Front: payload(1, 30), Middle: payload(2, 9), Data: payload(3, size)}))
 		for at := 1; at < whole; at += 1 + (whole-at)/500*7 {
-			ts := &Throttles{Frames: NewThrottle(1), Bytes: NewThrottle(1 << 20), Shared: NewThrottle(1 << 20)}
+			ts := &loop.Throttles{Frames: loop.NewThrottle(1), Bytes: loop.NewThrottle(1 << 20), Shared: loop.NewThrottle(1 << 20)}
 			c := newBed(t, nil).connMode(OpenOptions{Throttles: ts}, msgr1Modes[1])
 			wire := c.peer.message(1, 0, &Message{Front: payload(1, 30), Middle: payload(2, 9), Data: payload(3, size)})
 			wire[at] ^= 4
@@ -157,8 +158,8 @@ func TestUnitsOfMsgr1ReturnWhereverTheSocketEnds(t *testing.T) {
 		size := len(newModeCodec(t, plain1).message(1, 0, msg))
 		for cut := range size + 1 {
 			for _, way := range []string{"hang-up", "close", "old", "refused"} {
-				ts := &Throttles{Frames: NewThrottle(5), Bytes: NewThrottle(1000), Shared: NewThrottle(1000)}
-				c := newBed(t, func(cfg *Config, _ *fakedriver.Driver) { cfg.LargeFrom = large }).conn1(OpenOptions{Throttles: ts})
+				ts := &loop.Throttles{Frames: loop.NewThrottle(5), Bytes: loop.NewThrottle(1000), Shared: loop.NewThrottle(1000)}
+				c := newBed(t, func(cfg *loop.Config, _ *fakedriver.Driver) { cfg.LargeFrom = large }).conn1(OpenOptions{Throttles: ts})
 				if way == "old" {
 					c.h.inSeq = 7
 				}
@@ -196,8 +197,8 @@ func TestUnitsOfMsgr1ReturnWhereverTheSocketEnds(t *testing.T) {
 // dispatched: the first throttle that is full is the one that is waited for.
 func TestAMessageOfMsgr1WaitsForTheFirstThrottleThatIsFull(t *testing.T) {
 	for full := range 3 {
-		ts := &Throttles{Frames: NewThrottle(3), Bytes: NewThrottle(3000), Shared: NewThrottle(3000)}
-		list := []*Throttle{ts.Frames, ts.Bytes, ts.Shared}
+		ts := &loop.Throttles{Frames: loop.NewThrottle(3), Bytes: loop.NewThrottle(3000), Shared: loop.NewThrottle(3000)}
+		list := []*loop.Throttle{ts.Frames, ts.Bytes, ts.Shared}
 		list[full].SetLimit(1)
 		c := newBed(t, nil).conn1(OpenOptions{Throttles: ts})
 		var kept []*Message

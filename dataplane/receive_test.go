@@ -47,14 +47,14 @@ var (
 )
 
 // overModes runs f over every framing and receive mode.
-func overModes(t *testing.T, f func(t *testing.T, m wireMode, receive ReceiveMode)) {
+func overModes(t *testing.T, f func(t *testing.T, m wireMode, receive loop.ReceiveMode)) {
 	overSome(t, allModes, f)
 }
 
 // receiveModes are all there are.
-var receiveModes = []ReceiveMode{ReceiveAuto, ReceiveReady, ReceiveBuffers}
+var receiveModes = []loop.ReceiveMode{loop.ReceiveAuto, loop.ReceiveReady, loop.ReceiveBuffers}
 
-func overSome(t *testing.T, modes []wireMode, f func(t *testing.T, m wireMode, receive ReceiveMode)) {
+func overSome(t *testing.T, modes []wireMode, f func(t *testing.T, m wireMode, receive loop.ReceiveMode)) {
 	for _, m := range modes {
 		for _, receive := range receiveModes {
 			t.Run(m.name+"/"+string(receive), func(t *testing.T) { f(t, m, receive) })
@@ -64,17 +64,17 @@ func overSome(t *testing.T, modes []wireMode, f func(t *testing.T, m wireMode, r
 
 // coarse is the step of a test that cuts a stream everywhere: by readiness each byte is a
 // place of its own, while the other modes are about to receive so for a few frames.
-func coarse(mode ReceiveMode) int {
-	if mode == ReceiveReady {
+func coarse(mode loop.ReceiveMode) int {
+	if mode == loop.ReceiveReady {
 		return 1
 	}
 	return 5
 }
 
-func receiving(mode ReceiveMode) func(*Config, *fakedriver.Driver) {
-	return func(cfg *Config, d *fakedriver.Driver) {
+func receiving(mode loop.ReceiveMode) func(*loop.Config, *fakedriver.Driver) {
+	return func(cfg *loop.Config, d *fakedriver.Driver) {
 		cfg.Receive = mode
-		d.Multishot = mode != ReceiveReady
+		d.Multishot = mode != loop.ReceiveReady
 	}
 }
 
@@ -132,7 +132,7 @@ var smallSizes = [][3]int{{0, 0, 0}, {1, 0, 0}, {0, 0, 5}, {7, 3, 16}, {0, 9, 0}
 
 // Matrix: FR-24, FT-30
 func TestFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
-	overModes(t, func(t *testing.T, m wireMode, receive ReceiveMode) {
+	overModes(t, func(t *testing.T, m wireMode, receive loop.ReceiveMode) {
 		list := messagesOf(smallSizes)
 		size := len(newModeCodec(t, m).stream(list))
 		for at := 0; at <= size; at += coarse(receive) {
@@ -167,7 +167,7 @@ func boundarySizes() (sizes [][3]int) {
 }
 
 func TestLargeFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
-	overModes(t, func(t *testing.T, m wireMode, receive ReceiveMode) {
+	overModes(t, func(t *testing.T, m wireMode, receive loop.ReceiveMode) {
 		list := messagesOf(boundarySizes())
 		for seed := range uint64(3) {
 			rng := rand.New(rand.NewPCG(seed, 4))
@@ -175,7 +175,7 @@ func TestLargeFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
 			if seed == 0 {
 				from = pageSize // as servers want it that write what they receive to files
 			}
-			b := newBed(t, func(cfg *Config, d *fakedriver.Driver) {
+			b := newBed(t, func(cfg *loop.Config, d *fakedriver.Driver) {
 				receiving(receive)(cfg, d)
 				cfg.LargeFrom = from
 			})
@@ -186,7 +186,7 @@ func TestLargeFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
 				}
 			}
 			all := c.peer.stream(list)
-			if seed == 2 && receive == ReceiveReady {
+			if seed == 2 && receive == loop.ReceiveReady {
 				c.sock.Whole = all // every read finds as much as it asks for
 				c.sock.Edge(0)
 				c.settle()
@@ -198,7 +198,7 @@ func TestLargeFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
 			if c.c.Snapshot().PoolInUse != 0 || c.d.Lent != c.d.Released {
 				t.Errorf("%d bytes are lent, %d of %d receive buffers came back", c.c.Snapshot().PoolInUse, c.d.Released, c.d.Lent)
 			}
-			if receive == ReceiveBuffers && (c.sock.Receiving || !c.sock.Armed) {
+			if receive == loop.ReceiveBuffers && (c.sock.Receiving || !c.sock.Armed) {
 				t.Error("a large segment did not end the receive into buffers")
 			}
 			c.close()
@@ -230,8 +230,8 @@ func TestAShortReadDoesNotHideTheEndThatCameWithIt(t *testing.T) {
 }
 
 func TestTheEndIsSeenBehindAThrottle(t *testing.T) {
-	th := NewThrottle(1)
-	c := newBed(t, nil).conn(OpenOptions{Lossy: true, Throttles: &Throttles{Frames: th}})
+	th := loop.NewThrottle(1)
+	c := newBed(t, nil).conn(OpenOptions{Lossy: true, Throttles: &loop.Throttles{Frames: th}})
 	var kept []*Message
 	c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
 	c.sock.Whole = append(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{})...)
@@ -380,7 +380,7 @@ func TestFramesWithoutAPlaceInTheDataPhaseAreFaults(t *testing.T) {
 // Throttled in the middle of what is buffered, and resumed: nothing is lost,
 // nothing reordered.
 func TestThrottlingInTheMiddleOfBufferedBytesKeepsTheOrder(t *testing.T) {
-	overModes(t, func(t *testing.T, m wireMode, receive ReceiveMode) {
+	overModes(t, func(t *testing.T, m wireMode, receive loop.ReceiveMode) {
 		for seed := range uint64(5) {
 			rng := rand.New(rand.NewPCG(seed, 5))
 			var sizes [][3]int
@@ -388,7 +388,7 @@ func TestThrottlingInTheMiddleOfBufferedBytesKeepsTheOrder(t *testing.T) {
 				sizes = append(sizes, [3]int{rng.IntN(2000), rng.IntN(100), rng.IntN(1 << rng.IntN(18))})
 			}
 			list := messagesOf(sizes)
-			ts := &Throttles{Frames: NewThrottle(3), Bytes: NewThrottle(100 << 10)}
+			ts := &loop.Throttles{Frames: loop.NewThrottle(3), Bytes: loop.NewThrottle(100 << 10)}
 			c := newBed(t, receiving(receive)).connMode(OpenOptions{Throttles: ts}, m)
 			var kept []*Message
 			c.own.onMessage = func(_ *Handler, m *Message) {
@@ -424,7 +424,7 @@ func TestThrottlingInTheMiddleOfBufferedBytesKeepsTheOrder(t *testing.T) {
 func TestAThrottledConnectionHoldsBackABoundedAmount(t *testing.T) {
 	for _, receive := range receiveModes {
 		t.Run(string(receive), func(t *testing.T) {
-			ts := &Throttles{Frames: NewThrottle(1)}
+			ts := &loop.Throttles{Frames: loop.NewThrottle(1)}
 			c := newBed(t, receiving(receive)).conn(OpenOptions{Throttles: ts})
 			var kept []*Message
 			c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }

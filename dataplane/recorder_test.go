@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"sync"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // recorder is an Owner that notes what it is told. All of it may be read by any
@@ -91,14 +93,14 @@ func (r *recorder) Queued(n uint64) {
 	}
 }
 
-func (r *recorder) Moving(_ *Handler, to *Core) {
+func (r *recorder) Moving(_ *Handler, to *loop.Core) {
 	r.note("moving to %d", to.ID())
 	if r.onMoving != nil {
 		r.onMoving()
 	}
 }
 
-func (r *recorder) Moved(h *Handler, from *Core, ev MoveCause) {
+func (r *recorder) Moved(h *Handler, from *loop.Core, ev MoveCause) {
 	r.note("moved from %d accepted=%v replace=%v", from.ID(), ev.Accepted, ev.Replace)
 	if r.onMoved != nil {
 		r.onMoved(h)

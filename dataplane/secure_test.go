@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 func overSecureModes(t *testing.T, f func(t *testing.T, m wireMode)) {
@@ -70,7 +71,7 @@ func (p *peerCodec) abort(wire []byte, op uint64) {
 func TestAbortedEncryptedFramesNeverHappened(t *testing.T) {
 	overSecureModes(t, func(t *testing.T, m wireMode) {
 		for _, size := range []int{200, 100 << 10} {
-			ts := &Throttles{Frames: NewThrottle(10), Bytes: NewThrottle(1 << 20)}
+			ts := &loop.Throttles{Frames: loop.NewThrottle(10), Bytes: loop.NewThrottle(1 << 20)}
 			c := newBed(t, nil).connRev(OpenOptions{Throttles: ts}, m.rev, true)
 			all := c.peer.message(1, 0, &Message{TID: 1}) // operation 0
 			given := c.peer.message(2, 0, &Message{TID: 5, Front: payload(2, 10), Data: payload(3, size)})
@@ -102,7 +103,7 @@ func TestAnEncoderThatRefusesIsAFault(t *testing.T) {
 	overSecureModes(t, func(t *testing.T, m wireMode) {
 		for _, size := range []int{10, 100 << 10} {
 			c := newBed(t, nil).connRev(OpenOptions{}, m.rev, true)
-			c.h.enc.Wipe()
+			c.h.rx.enc.Wipe()
 			must(t, c.h.Send(&Message{Data: payload(1, size)}))
 			c.settle()
 			if err := c.own.fault(); !errors.Is(err, frame.ErrKeys) {

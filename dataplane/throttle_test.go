@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // throttledConns are connections of one core that share throttles; every
@@ -19,7 +20,7 @@ type throttledConns struct {
 	order []uint64 // TIDs in the order of dispatch
 }
 
-func newThrottledConns(t *testing.T, n int, ts *Throttles) *throttledConns {
+func newThrottledConns(t *testing.T, n int, ts *loop.Throttles) *throttledConns {
 	tc := &throttledConns{bed: newBed(t, nil)}
 	for range n {
 		c := tc.conn(OpenOptions{Throttles: ts})
@@ -44,8 +45,8 @@ func (tc *throttledConns) release() {
 // Matrix: TH-01
 func TestMessageLimitLeavesTheNextOneUnreadUntilARelease(t *testing.T) {
 	const limit, total = 3, 10
-	th := NewThrottle(limit)
-	tc := newThrottledConns(t, 1, &Throttles{Frames: th})
+	th := loop.NewThrottle(limit)
+	tc := newThrottledConns(t, 1, &loop.Throttles{Frames: th})
 	c := tc.conns[0]
 	for seq := uint64(1); seq <= total; seq++ {
 		c.sock.Arrive(c.peer.message(seq, 0, &Message{TID: seq, Front: make([]byte, 1000)}))
@@ -75,8 +76,8 @@ func TestMessageLimitLeavesTheNextOneUnreadUntilARelease(t *testing.T) {
 
 // Matrix: TH-02
 func TestByteLimitCountsFrontMiddleAndData(t *testing.T) {
-	th := NewThrottle(600)
-	tc := newThrottledConns(t, 1, &Throttles{Bytes: th})
+	th := loop.NewThrottle(600)
+	tc := newThrottledConns(t, 1, &loop.Throttles{Bytes: th})
 	c := tc.conns[0]
 	c.sock.Arrive(c.peer.message(1, 0, &Message{Front: make([]byte, 100), Middle: make([]byte, 200), Data: make([]byte, 300)}))
 	c.sock.Arrive(c.peer.message(2, 0, &Message{Front: make([]byte, 1)}))
@@ -92,8 +93,8 @@ func TestByteLimitCountsFrontMiddleAndData(t *testing.T) {
 
 // Matrix: TH-04
 func TestAMessageBeyondTheWholeLimitPassesAlone(t *testing.T) {
-	th := NewThrottle(100)
-	tc := newThrottledConns(t, 2, &Throttles{Bytes: th})
+	th := loop.NewThrottle(100)
+	tc := newThrottledConns(t, 2, &loop.Throttles{Bytes: th})
 	a, b := tc.conns[0], tc.conns[1]
 	a.sock.Arrive(a.peer.message(1, 0, &Message{TID: 1, Front: make([]byte, 50)}))
 	tc.settle()
@@ -121,8 +122,8 @@ func TestAMessageBeyondTheWholeLimitPassesAlone(t *testing.T) {
 // finds room in the end.
 // Matrix: TH-04
 func TestALargeMessageIsNotPassedByThoseBehindIt(t *testing.T) {
-	th := NewThrottle(100)
-	tc := newThrottledConns(t, 2, &Throttles{Bytes: th})
+	th := loop.NewThrottle(100)
+	tc := newThrottledConns(t, 2, &loop.Throttles{Bytes: th})
 	small, large := tc.conns[0], tc.conns[1]
 	arrive := func(seq uint64) {
 		small.sock.Arrive(small.peer.message(seq, 0, &Message{TID: seq, Front: make([]byte, 10)}))
@@ -151,8 +152,8 @@ func TestALargeMessageIsNotPassedByThoseBehindIt(t *testing.T) {
 
 func TestWaitersAreWokenOneAtATimeAndInOrder(t *testing.T) {
 	const n = 6
-	th := NewThrottle(1)
-	tc := newThrottledConns(t, n+1, &Throttles{Frames: th})
+	th := loop.NewThrottle(1)
+	tc := newThrottledConns(t, n+1, &loop.Throttles{Frames: th})
 	for i, c := range tc.conns {
 		c.sock.Arrive(c.peer.message(1, 0, &Message{TID: uint64(i)}))
 		tc.settle()
@@ -166,8 +167,8 @@ func TestWaitersAreWokenOneAtATimeAndInOrder(t *testing.T) {
 }
 
 func TestAWaiterThatKeepsItsPlaceIsServedBeforeLaterOnes(t *testing.T) {
-	th := NewThrottle(100)
-	tc := newThrottledConns(t, 3, &Throttles{Bytes: th})
+	th := loop.NewThrottle(100)
+	tc := newThrottledConns(t, 3, &loop.Throttles{Bytes: th})
 	send := func(i int, tid uint64, size int) {
 		c := tc.conns[i]
 		c.sock.Arrive(c.peer.message(tid, 0, &Message{TID: tid, Front: make([]byte, size)}))
@@ -190,8 +191,8 @@ func TestAWaiterThatKeepsItsPlaceIsServedBeforeLaterOnes(t *testing.T) {
 func TestTheNextInLineHearsOfWhatTheFirstLeaves(t *testing.T) {
 	// The first takes its share and then waits again for more than is left;
 	// what is left is enough for the second.
-	th := NewThrottle(100)
-	tc := newThrottledConns(t, 3, &Throttles{Bytes: th})
+	th := loop.NewThrottle(100)
+	tc := newThrottledConns(t, 3, &loop.Throttles{Bytes: th})
 	send := func(i int, seq, tid uint64, size int) {
 		c := tc.conns[i]
 		c.sock.Arrive(c.peer.message(seq, 0, &Message{TID: tid, Front: make([]byte, size)}))
@@ -210,8 +211,8 @@ func TestTheNextInLineHearsOfWhatTheFirstLeaves(t *testing.T) {
 }
 
 func TestADeadWaiterPassesTheWakeUpOn(t *testing.T) {
-	th := NewThrottle(1)
-	tc := newThrottledConns(t, 4, &Throttles{Frames: th})
+	th := loop.NewThrottle(1)
+	tc := newThrottledConns(t, 4, &loop.Throttles{Frames: th})
 	for i, c := range tc.conns {
 		c.sock.Arrive(c.peer.message(1, 0, &Message{TID: uint64(i)}))
 		tc.settle()
@@ -228,8 +229,8 @@ func TestADeadWaiterPassesTheWakeUpOn(t *testing.T) {
 
 // Matrix: TH-12
 func TestLimitsChangeAtRunTime(t *testing.T) {
-	th := NewThrottle(4)
-	tc := newThrottledConns(t, 1, &Throttles{Frames: th})
+	th := loop.NewThrottle(4)
+	tc := newThrottledConns(t, 1, &loop.Throttles{Frames: th})
 	c := tc.conns[0]
 	for seq := uint64(1); seq <= 20; seq++ {
 		c.sock.Arrive(c.peer.message(seq, 0, &Message{TID: seq}))
@@ -303,13 +304,13 @@ func TestUnitsReturnWhateverBecomesOfAMessage(t *testing.T) {
 		{"rev0", frame.Rev0, func(c *conn) { c.sock.Arrive(c.peer.message(1, 0, msg)) }},
 	} {
 		t.Run(one.name, func(t *testing.T) {
-			ts := &Throttles{Frames: NewThrottle(10), Bytes: NewThrottle(10000), Shared: NewThrottle(10000)}
+			ts := &loop.Throttles{Frames: loop.NewThrottle(10), Bytes: loop.NewThrottle(10000), Shared: loop.NewThrottle(10000)}
 			c := newBed(t, nil).connRev(OpenOptions{Throttles: ts}, one.rev, false)
 			one.run(c)
 			if !c.d.Closed {
 				c.settle()
 			}
-			for _, th := range []*Throttle{ts.Frames, ts.Bytes, ts.Shared} {
+			for _, th := range []*loop.Throttle{ts.Frames, ts.Bytes, ts.Shared} {
 				if th.Used() != 0 {
 					t.Errorf("%d units are held", th.Used())
 				}
@@ -349,8 +350,8 @@ func abortedFrame(enc *frame.Encoder, tag frame.Tag, seg0 []byte, segs [4][]byte
 
 // Matrix: TH-11
 func TestReplayedMessagesAreChargedAgainOnlyWhenTheyCome(t *testing.T) {
-	th := NewThrottle(10)
-	c := newBed(t, nil).conn(OpenOptions{Throttles: &Throttles{Frames: th}})
+	th := loop.NewThrottle(10)
+	c := newBed(t, nil).conn(OpenOptions{Throttles: &loop.Throttles{Frames: th}})
 	var kept []*Message
 	c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
 	for seq := uint64(1); seq <= 3; seq++ {
@@ -359,7 +360,7 @@ func TestReplayedMessagesAreChargedAgainOnlyWhenTheyCome(t *testing.T) {
 	c.settle()
 	c.sock.HangUp()
 	c.settle()
-	c.open(OpenOptions{Throttles: &Throttles{Frames: th}}, frame.Rev1, false)
+	c.open(OpenOptions{Throttles: &loop.Throttles{Frames: th}}, frame.Rev1, false)
 	for seq := uint64(1); seq <= 4; seq++ { // three of them once more
 		c.sock.Arrive(c.peer.message(seq, 0, &Message{}))
 	}
@@ -377,8 +378,8 @@ func TestReplayedMessagesAreChargedAgainOnlyWhenTheyCome(t *testing.T) {
 
 // Matrix: TH-08
 func TestAThrottledConnectionDoesNotReadOnAndSeesItsEndAfterTheRelease(t *testing.T) {
-	th := NewThrottle(1)
-	tc := newThrottledConns(t, 1, &Throttles{Frames: th})
+	th := loop.NewThrottle(1)
+	tc := newThrottledConns(t, 1, &loop.Throttles{Frames: th})
 	c := tc.conns[0]
 	for seq := uint64(1); seq <= 3; seq++ {
 		c.sock.Arrive(c.peer.message(seq, 0, &Message{TID: seq}))

@@ -30,21 +30,18 @@ func (h *Handler) Withdraw(m *Message) bool {
 	return true
 }
 
+// Post has t run soon on the core that owns the handler by then (loop.Owner). Any goroutine.
+func (h *Handler) Post(t *loop.Task) { h.core.Post(t) }
+
 // Do has f run soon on the core that owns the handler by then, behind what Send
 // has queued before. It does not wait. After a core has gone f runs all the same,
 // as Core.Post says. Any goroutine.
-func (h *Handler) Do(f func(c *Core)) {
-	t := &loop.Task{}
-	t.Run = func(c *Core) {
-		if owner := h.core.Load(); owner != c {
-			owner.Post(t) // it has moved
-			return
-		}
+func (h *Handler) Do(f func(c *loop.Core)) {
+	h.core.Post(&loop.Task{Run: func(c *loop.Core) {
 		h.takeInbox()
 		h.wake()
 		f(c)
-	}
-	h.core.Load().Post(t)
+	}})
 }
 
 // left tells who follows m that it has left the queue. The caller does it last, as

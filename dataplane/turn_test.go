@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // The bounds of a turn of the loop (loop/read.go).
@@ -291,7 +292,7 @@ func TestSlowWorkOnMessagesEndsTheTurn(t *testing.T) {
 func TestWhatALateTurnLeavesSurvivesAThrottleAndTheEnd(t *testing.T) {
 	for _, receive := range receiveModes {
 		t.Run(string(receive), func(t *testing.T) {
-			ts := &Throttles{Frames: NewThrottle(30)}
+			ts := &loop.Throttles{Frames: loop.NewThrottle(30)}
 			b := newBed(t, receiving(receive))
 			c := b.conn(OpenOptions{Throttles: ts})
 			var kept []*Message

@@ -176,18 +176,3 @@ func TestATransferOfTwoGigabytesIsRefused(t *testing.T) {
 		}
 	})
 }
-
-func TestProbeDiskTellsWhatWorksAndLeavesNothing(t *testing.T) {
-	dir := t.TempDir()
-	s, err := uring.ProbeDisk(dir)
-	must(t, err)
-	if !s.Alignment.Direct() && s.DirectWhy == "" || !s.AIO && s.AIOWhy == "" {
-		t.Errorf("%+v", s)
-	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
-		t.Errorf("%v is left, %v", left, err)
-	}
-	if _, err := uring.ProbeDisk(dir + "/none"); !os.IsNotExist(errors.Unwrap(err)) {
-		t.Errorf("no directory: %v", err)
-	}
-}

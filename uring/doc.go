@@ -55,8 +55,7 @@
 // costs less than both. Through the page cache one thread does all writes to a file, so the
 // ring asks for a sync after several of them. Polled completions (IORING_SETUP_IOPOLL) need
 // a ring without sockets, syncs and timeouts, and a thread that polls while the disk works:
-// a core would have two rings and could not sleep. Few devices have the queues for it:
-// ProbeDisk tells.
+// a core would have two rings and could not sleep. Few devices have the queues for it.
 //
 // The epoll engine reads and writes at once where the page cache allows it (RWF_NOWAIT),
 // gives direct I/O to Linux AIO, and has a bounded number of threads wait for the rest. It

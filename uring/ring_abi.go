@@ -6,7 +6,6 @@ package uring
 // every architecture.
 
 const (
-	setupIOPoll       = 1 << 0
 	setupCQSize       = 1 << 3
 	setupSubmitAll    = 1 << 7
 	setupCoopTaskrun  = 1 << 8

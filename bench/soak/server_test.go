@@ -19,8 +19,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // childCommand is the first argument of a server process. The directory of its files
@@ -113,12 +113,12 @@ func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 	cfg := control.Config{
 		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Default: &lossy,
 		Policies: map[wire.EntityType]control.Policy{wire.Client: lossless, wire.OSD: control.LosslessPeer()},
-		Plane:    dataplane.Config{Cores: leastCore, PoolKeep: poolKeep}, Logger: slog.New(slog.NewTextHandler(full, nil)),
+		Plane:    loop.Config{Cores: leastCore, PoolKeep: poolKeep}, Logger: slog.New(slog.NewTextHandler(full, nil)),
 		HandshakeTimeout: 5 * time.Second, KeepaliveEvery: 500 * time.Millisecond, KeepaliveTimeout: 3 * time.Second,
 		MaxBackoff: 2 * time.Second, DispatchBytes: dispatchBytes, SendBytes: sendBytes, HalfOpen: halfOpen,
 		MessageGrace: 3 * time.Second,
 	}
-	cfg.CoreStarted = s.storage.started
+	s.storage.start(&cfg.Plane)
 	cfg.AlignFrom = 4096 // so that blocks can be written as they are received
 	cfg.Plane.FileOps = 2 * fileOps
 	cfg.Plane.Open = faulty.OpenWith(cfg.Plane.Opener(), strike)
@@ -206,10 +206,7 @@ func (s *server) become(n int) {
 		if len(cores) < n {
 			_, err = s.m.AddCore(ctx)
 		} else {
-			if c := s.m.Core(cores[0]); c != nil {
-				c.Do(s.storage.leave)
-			}
-			err = s.m.RemoveCore(ctx, cores[0])
+			err = s.m.RemoveCore(ctx, cores[0].ID())
 		}
 	}
 	if err != nil {

@@ -13,11 +13,13 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // The storage of the server: the core that received a request reads and writes
-// the files, and answers. Every core has the block files open for itself, gives them up
-// when it is removed, and opens them anew when a sync has failed.
+// the files, and answers. Every core has the block files open for itself, and opens them anew
+// when a sync has failed.
 
 // place says where a slot is.
 type place uint8
@@ -57,7 +59,7 @@ func resultOf(err error) uint16 {
 		return goodType
 	}
 	for _, may := range []error{
-		unix.ENOSPC, unix.EIO, control.ErrNotDurable, control.ErrFileClosed, errNoFile, io.EOF, io.ErrShortWrite, io.ErrUnexpectedEOF,
+		unix.ENOSPC, unix.EIO, loop.ErrNotDurable, loop.ErrFileClosed, io.EOF, io.ErrShortWrite, io.ErrUnexpectedEOF,
 	} {
 		if errors.Is(err, may) {
 			return failedType
@@ -66,28 +68,19 @@ func resultOf(err error) uint16 {
 	return badType
 }
 
-var errNoFile = errors.New("soak: the core has no such file open")
-
 // storage is what all cores share of it. All but the counters is set before they start.
 type storage struct {
 	dir      string
 	trouble  func(error)
+	files    [places]loop.CoreFile
 	held     atomic.Int64 // times that a connection waited for a file
 	reopened atomic.Int64 // files of which a sync had failed
 	failed   atomic.Int64 // requests
 }
 
-// shelf is what one core has open.
-type shelf struct {
-	files   [places]*control.File
-	leaving bool // the core is being removed
-}
-
-var shelves control.CoreLocal[shelf]
-
 // job is one request. Owner: the core where it is.
 type job struct {
-	control.FileOp
+	loop.FileOp
 	s     *storage
 	order order
 	due   control.PendingReply
@@ -114,65 +107,34 @@ func strike(r faulty.Request) faulty.Fault {
 	return faulty.Fault{}
 }
 
-// started opens the files of a new core (Config.CoreStarted).
-func (s *storage) started(c *control.Core) error {
-	s.open(c, cached)
-	s.open(c, direct)
-	return nil
-}
-
-func (s *storage) open(c *control.Core, p place) {
-	opt := control.FileOptions{Write: true, Create: true, Ops: fileOps, CommitDelay: 1e6}
-	if p == direct {
-		opt.Direct = control.TryDirect
+// start says which files each core opens.
+func (s *storage) start(plane *loop.Config) {
+	opt := loop.FileOptions{Write: true, Create: true, Ops: fileOps, CommitDelay: 1e6}
+	for p := range s.files {
+		s.files[p].Path = func(int) string { return filepath.Join(s.dir, place(p).String()) }
+		s.files[p].Options = opt
 	}
-	c.OpenFile(filepath.Join(s.dir, p.String()), opt, func(c *control.Core, f *control.File, err error) {
-		sh := shelves.Of(c)
-		switch {
-		case err != nil && !c.Gone():
-			s.trouble(err)
-		case err == nil && sh.leaving:
-			f.Close()
-		case err == nil:
-			sh.files[p] = f
-		}
-	})
+	s.files[direct].Options.Direct = uring.TryDirect
+	plane.Started = func(c *loop.Core) error { return errors.Join(s.files[cached].Open(c), s.files[direct].Open(c)) }
 }
 
-// leave closes the files of a core that is going to be removed.
-func (s *storage) leave(c *control.Core) {
-	sh := shelves.Of(c)
-	sh.leaving = true
-	for p, f := range sh.files {
-		sh.files[p] = nil
-		if f != nil {
-			f.Close()
-		}
-	}
-}
-
-// serve gets a request (Dispatcher.Fast). A core that has no file any more, or not yet,
-// refuses it.
+// serve gets a request (Dispatcher.Fast). A file that is being opened anew refuses it.
 func (s *storage) serve(conn *control.Conn, m *control.Message) {
-	c, j := conn.OwnerCore(), &job{s: s}
+	c, j := conn.Core(), &job{s: s}
 	if _, err := binary.Decode(m.Front, binary.LittleEndian, &j.order); err != nil || j.order.Place >= places {
 		s.trouble(fmt.Errorf("order %x: %v", m.Front, err))
 		return
 	}
 	j.Done, j.due = j.done, conn.Later(m)
-	f := shelves.Of(c).files[j.order.Place]
-	if f == nil {
-		j.answer(c, errNoFile)
-		return
-	}
+	f := s.files[j.order.Place].On(c)
 	var err error
 	at := int64(j.order.Slot) * slotBytes
 	if !j.order.Write {
 		err = f.ReadBuffer(&j.FileOp, int(j.order.Size), at)
 	} else {
-		how := control.Committed
+		how := loop.Committed
 		if j.order.Through {
-			how = control.Through
+			how = loop.Through
 		}
 		m.Retain() // it is written from where it was received
 		j.msg = m
@@ -182,13 +144,13 @@ func (s *storage) serve(conn *control.Conn, m *control.Message) {
 		s.renew(c, j.order.Place)
 		j.answer(c, err)
 	}
-	if f := shelves.Of(c).files[j.order.Place]; f != nil && f.Hold(conn) {
+	if conn.Hold(f) {
 		s.held.Add(1)
 	}
 }
 
 // done is the end of what the disk was asked.
-func (j *job) done(c *control.Core, op *control.FileOp) {
+func (j *job) done(c *loop.Core, op *loop.FileOp) {
 	if op.Err != nil {
 		j.s.renew(c, j.order.Place)
 	}
@@ -196,28 +158,29 @@ func (j *job) done(c *control.Core, op *control.FileOp) {
 }
 
 // renew opens a file anew whose sync has failed.
-func (s *storage) renew(c *control.Core, p place) {
-	sh := shelves.Of(c)
-	f := sh.files[p]
-	if f == nil || f.Poisoned() == nil || c.Gone() {
+func (s *storage) renew(c *loop.Core, p place) {
+	if s.files[p].On(c).Poisoned() == nil || c.Gone() {
 		return
 	}
-	sh.files[p] = nil
-	f.Close()
-	s.reopened.Add(1)
-	s.open(c, p)
+	s.files[p].Renew(c, func(c *loop.Core, err error) {
+		if err == nil {
+			s.reopened.Add(1)
+		} else if !c.Gone() {
+			s.trouble(err)
+		}
+	})
 }
 
 // answer ends the request.
-func (j *job) answer(c *control.Core, err error) {
+func (j *job) answer(c *loop.Core, err error) {
 	var reply *control.Message
 	switch {
 	case err == nil && !j.order.Write:
-		reply = j.Message(goodType) // what was read, without a copy
+		reply = control.FileMessage(&j.FileOp, goodType) // what was read, without a copy
 	case c.Gone():
 		reply = control.NewMessage(goodType, nil, nil)
 	default:
-		reply, _ = c.NewMessage(goodType, 0) // without data it does not fail
+		reply, _ = control.LendMessage(c, goodType, 0) // without data it does not fail
 	}
 	if err != nil {
 		j.s.failed.Add(1)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -43,7 +43,7 @@ func (u *user) open(n int, peer bool, to wire.Addr, through netip.AddrPort, queu
 		policy, who.Type = control.LosslessPeer(), wire.OSD
 	}
 	cfg := control.Config{
-		Name: who, Number: int64(n), Default: &policy, Plane: dataplane.Config{Cores: 1},
+		Name: who, Number: int64(n), Default: &policy, Plane: loop.Config{Cores: 1},
 		HandshakeTimeout: 5 * time.Second, KeepaliveEvery: 500 * time.Millisecond, KeepaliveTimeout: 3 * time.Second, MaxBackoff: 2 * time.Second,
 	}
 	if through.IsValid() {

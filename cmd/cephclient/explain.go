@@ -11,7 +11,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
 )
 
 // explained is an error in the words of who runs the program.
@@ -101,11 +100,10 @@ func internals(err error) *strings.Replacer {
 	var ce *control.Error
 	if errors.As(err, &ce) {
 		// The peer is named once.
-		words = append(words, fmt.Sprintf("%s: peer %s", ce.Stage, ce.Peer), ce.Peer, ": handshake with "+ce.Peer+": "+string(ce.Stage)+": ", ": ")
-	}
-	var he *handshake.Error
-	if errors.As(err, &he) {
-		words = append(words, he.State+": ", "")
+		words = append(words, fmt.Sprintf("%s: peer %s", ce.Stage, ce.Peer), ce.Peer)
+		if doing, _ := ce.Reason(); doing != "" {
+			words = append(words, doing+": ", "")
+		}
 	}
 	return strings.NewReplacer(words...)
 }

@@ -54,7 +54,7 @@ func TestWhoDoesNotAnswerIsExplained(t *testing.T) {
 		if status != cli.Failed || stdout != "" || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: status %d, %q %q", c.what, status, stdout, stderr)
 		}
-		for _, want := range append(c.says, "cephclient: connect as client.admin: ", "; gave up after 300ms (--timeout)") {
+		for _, want := range append(c.says, "cephclient status: connect as client.admin: ", "; gave up after 300ms (--timeout)") {
 			if !strings.Contains(stderr, want) {
 				t.Errorf("%s: %q does not say %q", c.what, stderr, want)
 			}

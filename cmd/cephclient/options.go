@@ -14,8 +14,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
-	"github.com/ringmsgr/ringmsgr/control/compress"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -31,7 +29,7 @@ type options struct {
 func (o *options) register(fs *flag.FlagSet) {
 	fs.StringVar(&o.mons, "mon", "", "`ADDRS` of monitors, such as v2:10.0.0.1:3300 or mon-a.example.com, separated by commas")
 	fs.StringVar(&o.keyring, "keyring", "", "`FILE` with its key; without it there is no authentication")
-	fs.StringVar(&o.compress, "compress", "none", "`METHOD` of compression towards OSDs that have it")
+	fs.StringVar(&o.compress, "compress", "none", "`METHOD` of compression to offer OSDs; Ceph's own take none from a client, they compress towards OSDs only")
 	o.Session.Register(fs, "client.admin", 30*time.Second, "bound of the whole command")
 	o.engine.Register(fs)
 }
@@ -74,12 +72,12 @@ func (o *options) config(ctx context.Context, of *control.Config, log io.Writer)
 		cfg.Mons = append(cfg.Mons, a)
 	}
 	cfg.Name, cfg.Rev0, cfg.Modes = of.Name, of.Rev0, of.Modes
-	method, err := compress.Parse(o.compress)
+	method, err := wire.ParseCompression(o.compress)
 	if err != nil {
 		return cfg, cli.Usagef("--compress: %w", err)
 	}
-	if method != handshake.CompressionNone {
-		cfg.Compression = control.Compression{Methods: []handshake.CompressionMethod{method}}
+	if method != wire.CompressionNone {
+		cfg.Compression = control.Compression{Methods: []wire.CompressionMethod{method}}
 	}
 	cfg.Plane.Cores = 1
 	if cfg.Plane.Driver.Backend, cfg.Logger, err = o.engine.Read(log); err != nil {

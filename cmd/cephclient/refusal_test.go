@@ -15,7 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 const adminKeyring = "[client.admin]\nkey = AQBAGgFrkJ2DJBAALXeqe7bTTWvmuDKp+LpfWA==\n"
@@ -24,7 +24,7 @@ const adminKeyring = "[client.admin]\nkey = AQBAGgFrkJ2DJBAALXeqe7bTTWvmuDKp+Lpf
 func monitor(t *testing.T, server auth.Server, modes []auth.Mode) (addr string) {
 	t.Helper()
 	m, err := control.New(control.Config{
-		Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Nonce: new(uint32), AuthServer: server, Modes: modes, Plane: dataplane.Config{Cores: 1},
+		Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Nonce: new(uint32), AuthServer: server, Modes: modes, Plane: loop.Config{Cores: 1},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -38,12 +38,12 @@ func TestWrongCallsSayWhatIsWrong(t *testing.T) {
 		{[]string{"status"}, "--mon is missing"},
 		{[]string{"--mon", "127.0.0.1:x", "status"}, "--mon: wrong address: \"127.0.0.1:x\""},
 		{[]string{"--mon", "any:127.0.0.1:6789", "status"}, "want v2:HOST:PORT/NONCE"},
-		{[]string{mon, "status", "more"}, "usage: cephclient [flags] status"},
-		{[]string{mon, "put", "pool"}, "usage: cephclient [flags] put POOL OBJECT FILE"},
+		{[]string{mon, "status", "more"}, "usage: cephclient status"},
+		{[]string{mon, "put", "pool"}, "usage: cephclient put POOL OBJECT FILE"},
 		{[]string{mon, "--keyring", keyring, "status"}, "has no key of client.admin"},
 		{[]string{"--nonsense", "status"}, "nonsense"},
 		{[]string{mon, "--timeout", "5", "status"}, "the unit is missing"},
-		{[]string{"version", "more"}, "no command"},
+		{[]string{"version", "more"}, "usage: cephclient version"},
 	} {
 		status, stdout, stderr := call(t, c.args...)
 		if status != cli.Usage || stdout != "" || !strings.Contains(stderr, c.want) {
@@ -70,9 +70,8 @@ func TestHelpNamesEveryCommand(t *testing.T) {
 }
 
 func TestHelpMayStandBehindTheCommand(t *testing.T) {
-	_, want, _ := call(t, "-h")
 	for _, args := range [][]string{{"status", "-h"}, {"put", "--help"}, {"get", "pool", "object", "-", "-h"}} {
-		if status, stdout, stderr := call(t, args...); status != cli.OK || stdout != want || stderr != "" {
+		if status, stdout, stderr := call(t, args...); status != cli.OK || !strings.Contains(stdout, "Usage:\n  cephclient "+args[0]) || stderr != "" {
 			t.Errorf("%q: status %d, %q %q", args, status, stdout, stderr)
 		}
 	}

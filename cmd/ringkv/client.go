@@ -34,7 +34,12 @@ func (e *env) dial(ctx context.Context, to string, n int, f func(conns []*contro
 	if err != nil {
 		return cli.Usagef("%w", err)
 	}
-	cfg := control.Config{Name: wire.EntityName{Type: wire.Client, ID: "ringkv"}}
+	policy := control.LossyClient()
+	policy.GiveUpAfter = 5 * time.Second // nothing listens there
+	cfg := control.Config{Name: wire.EntityName{Type: wire.Client, ID: "ringkv"}, Default: &policy}
+	if e.engine.LogLevel == "warn" {
+		e.engine.LogLevel = "error" // the error of a client says it, once
+	}
 	return e.with(cfg, func(m *control.Messenger) error {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
-	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Compaction frees the oldest segment of a log when more than half of the log is of no use:
@@ -47,7 +47,7 @@ func (s *shard) choose() {
 				err = g.damaged(end)
 			}
 		}
-	}, func(*control.Core) {
+	}, func(*loop.Core) {
 		if s.victim, s.left = s.list[0], left; err != nil {
 			s.giveUp(err)
 		}
@@ -69,7 +69,7 @@ func (s *shard) compact() {
 		n := s.find(rec.Key, false)
 		switch {
 		case looks == maxLooks:
-			s.core.Do(func(*control.Core) { s.settle() })
+			s.core.Post(&loop.Task{Run: func(*loop.Core) { s.settle() }})
 			return
 		case n == nil || n.in != s.victim || n.off != rec.Off: // it does not count
 		case n.pending > 0:
@@ -98,7 +98,7 @@ func (s *shard) remove() {
 		return
 	}
 	s.victim = nil
-	s.core.Offload(func() { s.kv.remove(g.path) }, func(*control.Core) {
+	s.core.Offload(func() { s.kv.remove(g.path) }, func(*loop.Core) {
 		s.compacts = false
 		s.choose()
 		s.settle()

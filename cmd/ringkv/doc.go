@@ -14,17 +14,17 @@
 //
 // Each core has a shard: an index in memory and a log on disk (shard.go). A key belongs to
 // one of them, by its hash. The core that a request comes to (server.handle, a
-// Dispatcher.Fast) posts it, a control.Task, to the core of its key, which
+// Dispatcher.Fast) posts it, a loop.Task, to the core of its key, which
 //
 //   - for a put writes the value from the buffer that it was received in, behind a header
-//     (cmd/ringkv/kvformat), to the end of its log (control.File.WriteAtv), and answers once a
+//     (cmd/ringkv/kvformat), to the end of its log (loop.File.WriteAtv), and answers once a
 //     sync has covered it, which it shares with all that are written at the time
-//     (control.Committed); the value's crc in the header came with it (Message.DataCRC);
-//   - for a get reads the record into a buffer of the core (File.ReadReply), checks it, and
-//     sends that buffer (FileOp.Message), with that crc (Message.SetDataCRC).
+//     (loop.Committed); the value's crc in the header came with it (Message.DataCRC);
+//   - for a get reads the record into a buffer of the core (Conn.ReadReply), checks it, and
+//     sends that buffer (control.FileMessage), with that crc (Message.SetDataCRC).
 //
 // No goroutine waits, no value is copied. What a request needs while it waits is in one
-// struct that is used again (server.go); the answer is a control.PendingReply. File.Hold stops
+// struct that is used again (server.go); the answer is a control.PendingReply. Conn.Hold stops
 // reading from a connection when the disk has enough to do. What happens now and then and may
 // block, such as making a file (segment.go), making the index at the start (recover.go), and
 // reading what is to be compacted (compact.go), is done beside the core: Core.Offload. I/O

@@ -93,7 +93,7 @@ func TestTheCommandsDoWhatTheyAreNamedFor(t *testing.T) {
 	check("", "load ADDR --puts 101", cli.Usage, "", "--puts")
 	check("", "-h", cli.OK, "load ADDRESS", "")
 	check("", "--version", cli.OK, "ringkv ", "")
-	check("", "completion bash", cli.OK, "io_uring", "")
+	check("", "completion bash", cli.OK, "__complete", "")
 	server.Signal(syscall.SIGTERM)
 	server.Want(cli.OK)
 	logs, _ := filepath.Glob(filepath.Join(dir, "*.log"))

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
-	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // markAfter is how long the mark may be behind, and what it takes to rename it.
@@ -20,7 +20,7 @@ type marking struct {
 	marked string        // its path; empty: there is none
 	marks  bool          // it is being renamed
 	thens  []func(error) // for the next one
-	timer  control.Timer
+	timer  loop.Timer
 }
 
 // firstMark makes the mark of a log of which nothing was acknowledged. It is durable when the start
@@ -28,7 +28,7 @@ type marking struct {
 func (s *shard) firstMark() error {
 	s.known = s.mayMark()
 	s.marked = filepath.Join(s.kv.dir, s.known.Name())
-	d, err := s.kv.m.OpenFile(s.marked, control.FileOptions{Create: true})
+	d, err := s.kv.m.OpenFile(s.marked, loop.FileOptions{Create: true})
 	if err == nil {
 		err = d.Close()
 	}
@@ -57,7 +57,7 @@ func (s *shard) nextMark() {
 	next, thens := s.mayMark(), s.thens
 	s.marks, s.thens = true, nil
 	var err error
-	s.core.Offload(func() { err = s.rename(&s.marked, next.Name()) }, func(*control.Core) {
+	s.core.Offload(func() { err = s.rename(&s.marked, next.Name()) }, func(*loop.Core) {
 		if s.marks = false; err == nil {
 			s.known = next
 		}
@@ -71,7 +71,7 @@ func (s *shard) nextMark() {
 // keepMark has the mark set after a moment if it is behind.
 func (s *shard) keepMark() {
 	if !s.marks && !s.timer.Armed() && s.known != s.mayMark() {
-		s.core.Arm(&s.timer, markAfter)
+		s.core.Arm(&s.timer, s.core.Now()+markAfter)
 	}
 }
 
@@ -79,7 +79,7 @@ func (s *shard) keepMark() {
 func (s *shard) markSet(err error) {
 	if err != nil && !s.core.Gone() {
 		s.log.Warn("no mark: what is lost from now on may look like a torn tail", "err", err, "retry", retryAfter)
-		s.core.Arm(&s.timer, retryAfter)
+		s.core.Arm(&s.timer, s.core.Now()+retryAfter)
 	}
 	s.remove()
 	s.settle()

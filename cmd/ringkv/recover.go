@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Where a log ends is not where its bytes end: behind the last record that was acknowledged
@@ -71,7 +72,7 @@ func (s *shard) recover(ended func(error)) {
 		}
 		s.setMark(ended)
 	}
-	s.core.Offload(func() { tail, err = s.readLog() }, func(c *control.Core) {
+	s.core.Offload(func() { tail, err = s.readLog() }, func(c *loop.Core) {
 		for _, g := range s.list {
 			if err == nil {
 				g.file, err = c.AttachFile(g.opened)
@@ -83,9 +84,9 @@ func (s *shard) recover(ended func(error)) {
 		}
 		// What another process has written, and is not known to be durable, may be in memory
 		// alone, even where a sync succeeds now, if one has failed before: it is written again.
-		op := &control.FileOp{Done: func(_ *control.Core, op *control.FileOp) { written(op.Err) }}
+		op := &loop.FileOp{Done: func(_ *loop.Core, op *loop.FileOp) { written(op.Err) }}
 		last := s.list[len(s.list)-1]
-		if err := last.file.WriteAt(op, tail, last.End-int64(len(tail)), control.Committed); err != nil {
+		if err := last.file.WriteAt(op, tail, last.End-int64(len(tail)), loop.Committed); err != nil {
 			written(err)
 		}
 	})
@@ -170,7 +171,7 @@ func (s *shard) read(g *segment) (tail []byte, err error) {
 
 // load opens a segment and reads the whole of it.
 func (g *segment) load(m *control.Messenger) (data []byte, err error) {
-	if g.opened, err = m.OpenFile(g.path, control.FileOptions{Write: true}); err != nil {
+	if g.opened, err = m.OpenFile(g.path, loop.FileOptions{Write: true}); err != nil {
 		return nil, err
 	}
 	data = make([]byte, g.opened.Size())

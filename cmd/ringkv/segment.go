@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
-	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // segment is one file of a log. End moves with what is written.
 type segment struct {
 	kvformat.Segment
 	path   string
-	opened *control.DetachedFile // until the core has it:
-	file   *control.File
+	opened *loop.DetachedFile // until the core has it:
+	file   *loop.File
 	broken error // a write failed: it ends there
 }
 
@@ -31,7 +31,7 @@ type segments struct {
 	found    []*kvformat.Segment // at the start, the oldest first
 	rolls    bool                // the next one is being made
 	trouble  error               // why there is none
-	retry    control.Timer
+	retry    loop.Timer
 }
 
 // retryAfter is how long changes are refused before the next segment is tried again.
@@ -53,7 +53,7 @@ func (s *shard) roll() {
 	old := s.leftover
 	s.rolls, s.leftover = true, append(old, g.path)
 	var err error
-	s.core.Offload(func() { err = s.kv.create(g, old) }, func(c *control.Core) {
+	s.core.Offload(func() { err = s.kv.create(g, old) }, func(c *loop.Core) {
 		if s.rolls = false; err == nil {
 			g.file, err = c.AttachFile(g.opened)
 		}
@@ -75,7 +75,7 @@ func (s *shard) roll() {
 // create makes the file of a segment, and its name durable, and then removes files in which
 // nothing counts: until then their names may be all that says where the log before them ends.
 func (v *server) create(g *segment, old []string) (err error) {
-	opt := control.FileOptions{Write: true, Create: true, Exclusive: true}
+	opt := loop.FileOptions{Write: true, Create: true, Exclusive: true}
 	if g.opened, err = v.m.OpenFile(g.path, opt); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (s *shard) remedy(err error) error {
 func (s *shard) refuse(err error) {
 	if s.trouble = err; !s.retry.Armed() && !s.core.Gone() {
 		s.log.Error("no new segment: changes are refused", "err", err, "retry", retryAfter)
-		s.core.Arm(&s.retry, retryAfter)
+		s.core.Arm(&s.retry, s.core.Now()+retryAfter)
 	}
 	waiting := s.waiting
 	s.waiting = nil

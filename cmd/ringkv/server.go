@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 const (
@@ -33,12 +35,12 @@ type server struct {
 func (v *server) open(cores int) (err error) {
 	for i := range cores {
 		s := &shard{kv: v, core: v.m.Core(i), log: v.log.With("core", i)}
-		s.retry.Fire = func(*control.Core) { s.settle() }
-		s.timer.Fire = func(*control.Core) { s.setMark(s.markSet) }
+		s.retry.Fire = func(*loop.Core, time.Duration) { s.settle() }
+		s.timer.Fire = func(*loop.Core, time.Duration) { s.setMark(s.markSet) }
 		v.shards = append(v.shards, s)
 	}
 	err = each(v.shards[:1], func(s *shard, ended func(error)) {
-		s.core.Offload(func() { err = v.findFiles() }, func(*control.Core) { ended(err) })
+		s.core.Offload(func() { err = v.findFiles() }, func(*loop.Core) { ended(err) })
 	})
 	if err != nil {
 		return err
@@ -50,7 +52,7 @@ func (v *server) open(cores int) (err error) {
 func each(shards []*shard, do func(s *shard, ended func(error))) (err error) {
 	ended := make(chan error, len(shards))
 	for _, s := range shards {
-		s.core.Do(func(*control.Core) { do(s, func(err error) { ended <- err }) })
+		s.core.Post(&loop.Task{Run: func(*loop.Core) { do(s, func(err error) { ended <- err }) }})
 	}
 	for range shards {
 		err = errors.Join(err, <-ended)
@@ -61,7 +63,7 @@ func each(shards []*shard, do func(s *shard, ended func(error))) (err error) {
 // handle takes a message of a client (Dispatcher.Fast), on the core of its connection, and
 // brings it to the core that has its key. A scan visits all, from the first one on.
 func (v *server) handle(c *control.Conn, m *control.Message) bool {
-	at := c.OwnerCore()
+	at := c.Core()
 	if m.Type < kvformat.Put || m.Type > kvformat.Scan || at == nil {
 		return false
 	}
@@ -83,10 +85,10 @@ func (v *server) handle(c *control.Conn, m *control.Message) bool {
 // request is one of a client, or of a shard itself. What it waits for is a part of it, and
 // it is used again, so that nothing is allocated for it.
 type request struct {
-	control.FileOp        // on the disk
-	control.Task          // to the core of the key
-	shard          *shard // that has it
-	head           []byte // header and key, as they are written
+	loop.FileOp        // on the disk
+	loop.Task          // to the core of the key
+	shard       *shard // that has it
+	head        []byte // header and key, as they are written
 	job
 }
 
@@ -115,7 +117,7 @@ func (s *shard) newRequest() *request {
 }
 
 // begin is called on the core that has the key.
-func (r *request) begin(*control.Core) {
+func (r *request) begin(*loop.Core) {
 	s, key, value := r.shard, len(r.msg.Front), len(r.msg.Data)
 	switch {
 	case r.msg.Type == kvformat.Scan:
@@ -132,7 +134,7 @@ func (r *request) begin(*control.Core) {
 }
 
 // moved is called when the disk has done it.
-func (r *request) moved(*control.Core, *control.FileOp) {
+func (r *request) moved(*loop.Core, *loop.FileOp) {
 	if r.msg != nil && r.msg.Type == kvformat.Get {
 		r.shard.got(r)
 	} else {
@@ -143,7 +145,7 @@ func (r *request) moved(*control.Core, *control.FileOp) {
 
 // end ends a request with success, or with why there is none.
 func (r *request) end(err error) {
-	m, _ := r.shard.core.NewMessage(kvformat.Done, 0) // without data it does not fail
+	m, _ := control.LendMessage(r.shard.core, kvformat.Done, 0) // without data it does not fail
 	switch {
 	case errors.Is(err, errNotFound):
 		m.Type = kvformat.NotFound
@@ -156,8 +158,13 @@ func (r *request) end(err error) {
 // answer ends a request with a message, if it is one of a client. It is used again on this
 // core and no other, as a FileOp belongs to its core.
 func (r *request) answer(m *control.Message) {
-	if r.msg == nil || r.due.Send(m) != nil {
+	if r.msg == nil {
+		m.Release()
+	} else if err := r.due.Send(m); err != nil {
 		m.Release() // nobody waits for it
+		if errors.Is(err, control.ErrQueueFull) {
+			_ = r.due.Send(nil) // a peer that does not read has none
+		}
 	}
 	if r.msg != nil {
 		r.msg.Release()

@@ -10,13 +10,14 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // shard is the part of the store that one core has: a log, cut into segments, and an index
 // of it. Only that core touches it, so that there is no lock.
 type shard struct {
 	kv      *server
-	core    *control.Core
+	core    *loop.Core
 	log     *slog.Logger
 	index   btree.Map[string, *entry]
 	queue   []*request        // records on their way to the disk, in the order of the log
@@ -87,7 +88,7 @@ func (s *shard) get(r *request) {
 		return
 	}
 	r.in, r.rec.Off = r.entry.in, r.entry.off
-	if err := r.in.file.ReadReply(&r.FileOp, r.due.Conn(), r.msg, int(r.entry.size), r.rec.Off); err != nil {
+	if err := r.due.Conn().ReadReply(r.in.file, &r.FileOp, r.msg, int(r.entry.size), r.rec.Off); err != nil {
 		r.end(err)
 	}
 }
@@ -95,7 +96,7 @@ func (s *shard) get(r *request) {
 // got answers with what was read, if it is what was written. The buffer that the disk has
 // filled is what is sent.
 func (s *shard) got(r *request) {
-	if errors.Is(r.Err, control.ErrFileClosed) && r.in != r.entry.in { // it was moved meanwhile
+	if errors.Is(r.Err, loop.ErrFileClosed) && r.in != r.entry.in { // it was moved meanwhile
 		s.get(r)
 		return
 	}
@@ -112,7 +113,7 @@ func (s *shard) got(r *request) {
 		r.end(r.Err)
 		return
 	}
-	m := r.Message(kvformat.Done)
+	m := control.FileMessage(&r.FileOp, kvformat.Done)
 	m.Data = rec.Value
 	m.SetDataCRC(rec.Sum) // it was just checked
 	r.answer(m)
@@ -130,7 +131,7 @@ func (s *shard) change(r *request) {
 	}
 	s.write(r, rec)
 	if s.active != nil {
-		s.active.file.Hold(r.due.Conn())
+		r.due.Conn().Hold(s.active.file)
 	}
 	s.settle()
 }
@@ -157,9 +158,9 @@ func (s *shard) append(r *request) {
 	r.head = r.rec.AppendHeader(r.head[:0], g.Salt)
 	r.pieces = [2][]byte{r.head, r.rec.Value}
 	s.queue = append(s.queue, r)
-	if err := g.file.WriteAtv(&r.FileOp, r.pieces[:], r.rec.Off, control.Committed); err != nil {
+	if err := g.file.WriteAtv(&r.FileOp, r.pieces[:], r.rec.Off, loop.Committed); err != nil {
 		r.Err = err
-		s.core.Do(func(c *control.Core) { r.moved(c, &r.FileOp) })
+		s.core.Post(&loop.Task{Run: func(c *loop.Core) { r.moved(c, &r.FileOp) }})
 	}
 }
 
@@ -179,7 +180,7 @@ func (s *shard) settle() {
 		s.apply(r, r.in.broken)
 	}
 	if s.core.Gone() {
-		s.refuse(control.ErrCoreGone)
+		s.refuse(loop.ErrStopped)
 		return
 	}
 	s.compact()

@@ -18,7 +18,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 func TestWrongCallsNameTheFlag(t *testing.T) {
@@ -75,7 +75,7 @@ func TestAMessengerIsShownOnceItIsThere(t *testing.T) {
 	if code, text := get(t, url); code != http.StatusInternalServerError {
 		t.Errorf("%d before there is a messenger: %s", code, text)
 	}
-	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "7"}, Plane: dataplane.Config{Cores: 1}})
+	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "7"}, Plane: loop.Config{Cores: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

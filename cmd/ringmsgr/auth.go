@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bufio"
-	"errors"
 	"flag"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -20,68 +17,42 @@ import (
 // authOptions are the flags about who we are and what protects a connection.
 type authOptions struct {
 	auth    string
-	key     string
 	keyring string
 	// ticketLife is of tickets that we give out; 0: as real mons have it.
 	ticketLife time.Duration
+	// ciphers are the kinds of keys that may log in; the first one is that of what we make.
+	ciphers string
 }
 
 func (o *authOptions) register(fs *flag.FlagSet) {
 	fs.StringVar(&o.auth, "auth", "none", "`METHOD` of authentication: none or cephx")
-	fs.StringVar(&o.key, "key", "", "cephx: our secret key in `BASE64`, or - to read it from standard input")
 	fs.StringVar(&o.keyring, "keyring", "", "cephx: `FILE` with our key; for serve, with those of all entities and of mon.")
 }
 
 // authenticate fills in the auth part of cfg, whose name and modes are set.
-func (o *authOptions) authenticate(e env, cfg *control.Config) error {
+func (o *authOptions) authenticate(cfg *control.Config) error {
 	list := cfg.Modes
 	method, err := auth.ParseMethod(o.auth)
 	if err != nil || method != auth.None && method != auth.Cephx {
 		return cli.Usagef("--auth %q: want none or cephx", o.auth)
 	}
 	if method == auth.None {
-		if o.key != "" || o.keyring != "" {
-			return cli.Usagef("--key and --keyring need --auth cephx")
+		if o.keyring != "" {
+			return cli.Usagef("--keyring needs --auth cephx")
 		}
 		if len(list) > 0 && !slices.Contains(list, auth.CRC) {
 			return cli.Usagef("--mode secure needs --auth cephx: without a key there is nothing to encrypt with")
 		}
 		return nil
 	}
-	ring, err := o.readKeys(e, cfg.Name)
+	if o.keyring == "" {
+		return cli.Usagef("--auth cephx needs --keyring")
+	}
+	ring, err := flags.Keyring(o.keyring)
 	if err != nil {
 		return err
 	}
 	return o.cephx(cfg, ring)
-}
-
-// readKeys reads --key or --keyring.
-func (o *authOptions) readKeys(e env, name wire.EntityName) (*cephx.Keyring, error) {
-	switch {
-	case o.key != "" && o.keyring != "":
-		return nil, cli.Usagef("--key and --keyring exclude each other")
-	case o.keyring != "":
-		return flags.Keyring(o.keyring)
-	case o.key == "":
-		return nil, cli.Usagef("--auth cephx needs --key or --keyring")
-	}
-	text := o.key
-	if text == "-" {
-		line, err := bufio.NewReader(e.stdin).ReadString('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, cli.Usagef("--key -: %w", err)
-		}
-		text = strings.TrimSpace(line)
-	}
-	key, err := cephx.ParseKey(text)
-	if err != nil {
-		return nil, cli.Usagef("--key: this is no secret key in base64, as keyrings have it")
-	}
-	ring := &cephx.Keyring{}
-	if err := ring.Set(cephx.Entity{Name: keyName(name), Key: key}); err != nil {
-		return nil, cli.Usagef("--key: %w", err)
-	}
-	return ring, nil
 }
 
 // keyName is the entity whose key we have: monitors share that of "mon.".
@@ -106,7 +77,11 @@ func (o *authOptions) cephx(cfg *control.Config, ring *cephx.Keyring) error {
 	var authority *cephx.Authority
 	var err error
 	if cfg.Name.Type == wire.Mon {
-		if authority, err = cephx.NewAuthority(cephx.AuthorityConfig{Entities: ring, ServiceTTL: o.ticketLife}); err != nil {
+		ciphers, err := o.readCiphers()
+		if err != nil {
+			return err
+		}
+		if authority, err = cephx.NewAuthority(cephx.AuthorityConfig{Entities: ring, Ciphers: ciphers, ServiceTTL: o.ticketLife}); err != nil {
 			return cli.Usagef("--auth cephx: %w", err)
 		}
 		if cfg.AuthServer, err = cephx.NewServer(cephx.ServerConfig{Own: wire.Mon, Authority: authority, Modes: offer}); err != nil {
@@ -119,6 +94,23 @@ func (o *authOptions) cephx(cfg *control.Config, ring *cephx.Keyring) error {
 	}
 	cfg.AuthClient = client
 	return nil
+}
+
+// readCiphers reads --ciphers.
+func (o *authOptions) readCiphers() (c cephx.Ciphers, err error) {
+	if o.ciphers == "" {
+		return c, nil // of a command without the flag
+	}
+	for _, name := range strings.Split(o.ciphers, ",") {
+		kind, err := cephx.ParseKind(strings.TrimSpace(name))
+		if err != nil {
+			return c, cli.Usagef("--ciphers %q: want a list of aes256k and aes", o.ciphers)
+		}
+		c.Allowed = append(c.Allowed, kind)
+	}
+	c.Service, c.Preferred = c.Allowed[0], c.Allowed[0]
+	slices.Sort(c.Allowed)
+	return c, nil
 }
 
 // accepts checks that we can authenticate who connects to us.

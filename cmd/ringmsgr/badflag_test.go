@@ -13,19 +13,18 @@ import (
 var badValues = map[string]string{
 	"auth":            "--auth gss",
 	"backend":         "--backend kqueue",
+	"ciphers":         "--ciphers aes,des",
 	"compress":        "--compress gzip",
 	"conns":           "--conns 0",
 	"cores":           "--cores 1025",
 	"count":           "--count 0",
 	"cut":             "--cut many",
 	"depth":           "--depth 0",
-	"disk":            "--disk /nonexistent",
 	"drain":           "--drain -1s",
 	"duration":        "--duration -1s",
 	"every":           "--every 0s",
 	"handover":        "--handover /nonexistent/x",
 	"keepalive":       "--keepalive -1s",
-	"key":             "--auth cephx --key nonsense",
 	"keylog":          "--keylog /nonexistent/x",
 	"keyring":         "--auth cephx --keyring /nonexistent",
 	"keys":            "--keys /nonexistent",
@@ -57,11 +56,9 @@ var operands = map[string]string{"ping": somewhere, "send": somewhere, "top": "-
 // standard error alone, in one line and without the words of packages.
 // Matrix: OB-08
 func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
-	for _, c := range commands() {
-		fs := cli.NewFlags(c.name)
-		c.setup(fs)
-		fs.VisitAll(func(f *flag.Flag) {
-			bad, ok := badValues[c.name+" "+f.Name]
+	for _, c := range commands(env{}) {
+		c.Flags.VisitAll(func(f *flag.Flag) {
+			bad, ok := badValues[c.Name+" "+f.Name]
 			if !ok {
 				bad, ok = badValues[f.Name]
 			}
@@ -69,15 +66,15 @@ func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
 				bad, ok = "--"+f.Name+"=perhaps", true
 			}
 			if !ok {
-				t.Errorf("%s --%s: no value is known that is wrong", c.name, f.Name)
+				t.Errorf("%s --%s: no value is known that is wrong", c.Name, f.Name)
 				return
 			}
-			args := strings.Fields(c.name + " " + operands[c.name] + " " + bad)
+			args := strings.Fields(c.Name + " " + operands[c.Name] + " " + bad)
 			t.Run(strings.Join(args, " "), func(t *testing.T) {
 				refused(t, ringmsgr(t, args...), f.Name)
 			})
 			if value, _ := flag.UnquoteUsage(f); value != "" {
-				args := []string{c.name, "--" + f.Name}
+				args := []string{c.Name, "--" + f.Name}
 				t.Run(strings.Join(args, " "), func(t *testing.T) {
 					refused(t, ringmsgr(t, args...), f.Name)
 				})

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -15,18 +14,24 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/capture"
-	"github.com/ringmsgr/ringmsgr/cmd/internal/dissect"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/judge"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/control/keylog"
 	"github.com/ringmsgr/ringmsgr/control/trace"
 )
 
-func decodeCommand() command {
-	return command{
-		name: "decode", args: "[flags] FILE", summary: "print the frames of a recording or a trace, and what is wrong",
-		help: `Reads a recording of tcpdump or Wireshark (pcap or pcapng), or a trace of --trace,
+func decodeCommand(e env) cli.Command {
+	fs := cli.NewFlags("decode")
+	d := &decoding{}
+	fs.BoolVar(&d.json, "json", false, "write JSON")
+	fs.StringVar(&d.keys, "keys", "", "`FILE` with the keys of connections in mode secure")
+	fs.BoolVar(&d.brief, "brief", false, "leave the frames out: only connections, states and what is wrong")
+	d.cut = trace.DefaultCut
+	fs.Var(&d.cut, "cut", "payload to print of each part of a message: `BYTES`")
+	return cli.Command{
+		Name: "decode", Args: "FILE", Help: "print the frames of a recording or a trace, and what is wrong", Flags: fs,
+		Example: "  ringmsgr decode --brief FILE.pcap",
+		Text: `Reads a recording of tcpdump or Wireshark (pcap or pcapng), or a trace of --trace,
 and prints every frame of msgr2.0, msgr2.1 and msgr1 in it, the states that each
 connection goes through, and what is wrong: refusals, damaged frames, sequence
 numbers that are missing or come twice, acks of what was not sent, frames where
@@ -39,23 +44,13 @@ record; > is what the side sends that has dialled, < what the other one does,
 Connections in mode secure are decrypted if their keys were logged: by --keylog of
 a command on one side, with --keys FILE here. Payloads are cut to --cut bytes.
 
-Record with: tcpdump -i any -s 0 -w FILE tcp port 3300`,
-		example: "ringmsgr decode --brief FILE.pcap",
-		json: `one record for each line of text, with those fields that it has:
+Record with: tcpdump -i any -s 0 -w FILE tcp port 3300` + shapes(`one record for each line of text, with those fields that it has:
 {"time":"...","socket":N,"event":"open|banner|frame|state|wrong|bad|lost|end",
  "from":"connector|acceptor","connector":"...","acceptor":"...","recorder":"...",
  "protocol":"msgr2.1|msgr2.0|msgr2|msgr1","tag":"...","segments":[N,...],"fields":{...},
  "payload":["hex",...],"compressed":true,"aborted":true,"text":"...","count":N,
- "error":"..."}`,
-		setup: func(fs *flag.FlagSet) runner {
-			d := &decoding{}
-			fs.BoolVar(&d.json, "json", false, "write JSON")
-			fs.StringVar(&d.keys, "keys", "", "`FILE` with the keys of connections in mode secure")
-			fs.BoolVar(&d.brief, "brief", false, "leave the frames out: only connections, states and what is wrong")
-			d.cut = trace.DefaultCut
-			fs.Var(&d.cut, "cut", "payload to print of each part of a message: `BYTES`")
-			return d.run
-		},
+ "error":"..."}`),
+		Run: func(ctx context.Context, args []string) error { return d.run(ctx, e, args) },
 	}
 }
 
@@ -76,9 +71,6 @@ type decoding struct {
 }
 
 func (d *decoding) run(ctx context.Context, e env, args []string) error {
-	if len(args) != 1 {
-		return cli.Usagef("want one file, got %d arguments", len(args))
-	}
 	keys, err := d.readKeys()
 	if err != nil {
 		return err
@@ -126,7 +118,7 @@ func (d *decoding) doubt() error {
 	return nil
 }
 
-func (d *decoding) readKeys() (*keylog.Keys, error) {
+func (d *decoding) readKeys() (*trace.Keys, error) {
 	if d.keys == "" {
 		return nil, nil
 	}
@@ -135,7 +127,7 @@ func (d *decoding) readKeys() (*keylog.Keys, error) {
 		return nil, cli.Usagef("--keys %s: %s", d.keys, scope.Cause(err))
 	}
 	defer f.Close()
-	keys, err := keylog.Read(f)
+	keys, err := trace.ReadKeys(f)
 	if err != nil {
 		return nil, cli.Usagef("--keys %s: %w", d.keys, err)
 	}
@@ -143,15 +135,17 @@ func (d *decoding) readKeys() (*keylog.Keys, error) {
 }
 
 // recording decodes the packets of tcpdump.
-func (d *decoding) recording(ctx context.Context, r io.Reader, keys *keylog.Keys) error {
+func (d *decoding) recording(ctx context.Context, r io.Reader, keys *trace.Keys) error {
 	segments, err := capture.NewReader(r)
 	if err != nil {
 		return err
 	}
 	var last uint64
 	number := func() uint64 { last++; return last }
-	opt := dissect.Options{Keys: keys, Cut: d.cutBytes(), Emit: d.record}
-	streams := capture.NewAssembler(func(at time.Time, c capture.Conn) capture.Handler { return dissect.NewConn(at, c, number, opt) })
+	opt := trace.StreamOptions{Keys: keys, Cut: d.cutBytes(), Emit: d.record}
+	streams := capture.NewAssembler(func(at time.Time, c capture.Conn) capture.Handler {
+		return recorded{trace.NewStreams(at, trace.TCP(c), number, opt)}
+	})
 	defer streams.Close()
 	for n := 0; ctx.Err() == nil && d.err == nil; n++ {
 		segment, err := segments.Next()
@@ -169,6 +163,15 @@ func (d *decoding) recording(ctx context.Context, r io.Reader, keys *keylog.Keys
 	}
 	return nil
 }
+
+// recorded hands the streams of a recorded connection to their decoder.
+type recorded struct{ *trace.Streams }
+
+var sides = [2]trace.Side{capture.Connector: trace.Connector, capture.Acceptor: trace.Acceptor}
+
+func (r recorded) Data(at time.Time, from capture.Side, p []byte) { r.Streams.Data(at, sides[from], p) }
+
+func (r recorded) Gap(at time.Time, from capture.Side, n uint64) { r.Streams.Gap(at, sides[from], n) }
 
 func (d *decoding) cutBytes() int {
 	if d.cut == 0 {

@@ -40,13 +40,19 @@ func TestDecodeReadsItsOwnJSON(t *testing.T) {
 	}
 }
 
-// packets are the head of a recording and its packets, each with its own head.
-func packets(t testing.TB, file string) (head []byte, list [][]byte) {
+func readRecording(t testing.TB, file string) []byte {
 	t.Helper()
 	p, err := os.ReadFile(recordings + file)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return p
+}
+
+// packets are the head of a recording and its packets, each with its own head.
+func packets(t testing.TB, file string) (head []byte, list [][]byte) {
+	t.Helper()
+	p := readRecording(t, file)
 	head, p = p[:24], p[24:]
 	for len(p) > 0 {
 		n := 16 + binary.LittleEndian.Uint32(p[8:])
@@ -161,14 +167,11 @@ func TestATraceOfMsgr1IsDecodedLikeARecording(t *testing.T) {
 }
 
 func TestKeysAreLoggedToAFileOfOurOwn(t *testing.T) {
-	keyring := filepath.Join(t.TempDir(), "keyring")
-	if err := os.WriteFile(keyring, []byte("[mon.]\n\tkey = "+monKey+"\n[client.admin]\n\tkey = "+clientKey+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	keyring := keysOf(t, clientKey)
 	file := filepath.Join(t.TempDir(), "keys")
 	s := serve(t, "--auth", "cephx", "--keyring", keyring)
 	for range 2 {
-		r := ringmsgr(t, "ping", "--auth", "cephx", "--key", clientKey, "--mode", "secure", "--count", "1", "--keylog", file, s.addr).want(t, cli.OK)
+		r := ringmsgr(t, "ping", "--auth", "cephx", "--keyring", keyring, "--mode", "secure", "--count", "1", "--keylog", file, s.addr).want(t, cli.OK)
 		if !strings.Contains(r.stderr, "level=WARN") || !strings.Contains(r.stderr, "can read what was recorded") {
 			t.Errorf("no warning in %q", r.stderr)
 		}

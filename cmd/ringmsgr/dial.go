@@ -6,8 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
@@ -156,4 +158,45 @@ type detour struct {
 
 func (d detour) Connect(local, _ netip.AddrPort, opt uring.SocketOptions, user uint64) (uring.Socket, uring.Op, error) {
 	return d.Driver.Connect(local, d.via, opt, user)
+}
+
+// lookupTime bounds how long the host name of a --listen is looked up.
+const lookupTime = 10 * time.Second
+
+// listenFlag collects --listen. The addresses are known once read has parsed it.
+type listenFlag struct {
+	texts []string
+	addrs wire.AddrVec
+}
+
+func (l *listenFlag) String() string { return "" }
+
+// Set implements flag.Value.
+func (l *listenFlag) Set(s string) error {
+	l.texts = append(l.texts, s)
+	return nil
+}
+
+// read parses the addresses; those that do not say their protocol have this one, empty for
+// v2. A wildcard is refused: peers are told the address and check it against the one that
+// they dialled.
+func (l *listenFlag) read(proto string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTime)
+	defer cancel()
+	for _, text := range l.texts {
+		own := ""
+		if !strings.HasPrefix(text, "v") {
+			own = proto
+		}
+		r, err := address.Reader{AnyPort: true}.For(own, text)
+		if err != nil {
+			return err
+		}
+		a, err := r.Parse(ctx, text)
+		if err != nil {
+			return err
+		}
+		l.addrs = append(l.addrs, a)
+	}
+	return nil
 }

@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"strings"
 	"time"
@@ -14,42 +12,36 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
-	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-func doctorCommand() command {
-	return command{
-		name: "doctor", args: "[flags]", summary: "what this machine offers, what will be used, what helps",
-		help: `Starts cores as the flags say, and stops them again; tries what the kernel
+func doctorCommand(e env) cli.Command {
+	fs := cli.NewFlags("doctor")
+	d := &doctor{}
+	d.machineOptions.register(fs, 0)
+	fs.BoolVar(&d.limits, "limits", false, "print the bounds in force, and nothing else")
+	return cli.Command{
+		Name: "doctor", Help: "what this machine offers, what will be used, what helps", Flags: fs,
+		Example: "  ringmsgr doctor --cores 4 --pin",
+		Text: `Starts cores as the flags say, and stops them again; tries what the kernel
 offers; and reports what will be used, what will not and why, and what helps.
-With --disk it also tries how files in a directory can be read and written.
 Status 0 means that a messenger can run. With --limits it prints instead what a
-messenger bounds, whatever its peers do.`,
-		example: "ringmsgr doctor --cores 4 --pin",
-		json: `{"ok":true,"backend":"io_uring|epoll","fallback":"...","receive":"auto|buffers|ready",
+messenger bounds, whatever its peers do.` + shapes(`{"ok":true,"backend":"io_uring|epoll","fallback":"...","receive":"auto|buffers|ready",
  "receive_why":"...","cores":N,
  "checks":[{"name":"...","state":"ok|note|problem","found":"...","remedy":"..."}],
  "machine":{...}}
 {"limits":[{"name":"...","value":N,"unit":"bytes|bytes/s|ns|messages|connections|peers|lines",
-  "per":"...","of":"..."}]}`,
-		setup: func(fs *flag.FlagSet) runner {
-			d := &doctor{}
-			d.machineOptions.register(fs, 0)
-			fs.StringVar(&d.disk, "disk", "", "also try how files in `DIR` can be read and written, with one that is removed again")
-			fs.BoolVar(&d.limits, "limits", false, "print the bounds in force, and nothing else")
-			return d.run
-		},
+  "per":"...","of":"..."}]}`),
+		Run: func(context.Context, []string) error { return d.run(e) },
 	}
 }
 
 type doctor struct {
 	machineOptions
 	limits bool
-	disk   string
 }
 
 // checkState is the outcome of one check.
@@ -82,10 +74,7 @@ type diagnosis struct {
 	Machine    uring.Machine `json:"machine"`
 }
 
-func (d *doctor) run(_ context.Context, e env, args []string) error {
-	if len(args) > 0 {
-		return cli.Usagef("unexpected argument %q", args[0])
-	}
+func (d *doctor) run(e env) error {
 	cfg, err := d.plane(e)
 	if err != nil {
 		return err
@@ -97,17 +86,7 @@ func (d *doctor) run(_ context.Context, e env, args []string) error {
 		}
 		return printLimits(e.stdout, bounds)
 	}
-	if d.disk != "" {
-		if _, err := os.ReadDir(d.disk); err != nil {
-			return cli.Usagef("--disk %s: %s", d.disk, scope.Cause(err))
-		}
-	}
-	f := examine(cfg)
-	r := f.assess()
-	if d.disk != "" {
-		s, err := uring.ProbeDisk(d.disk)
-		r.Checks = append(r.Checks, assessDisk(d.disk, s, err, uring.Backend(r.Backend)))
-	}
+	r := examine(cfg).assess()
 	if d.json {
 		err = cli.WriteJSON(e.stdout, r)
 	} else {
@@ -121,7 +100,7 @@ func (d *doctor) run(_ context.Context, e env, args []string) error {
 
 // findings is what examine saw.
 type findings struct {
-	cfg     dataplane.Config
+	cfg     loop.Config
 	machine uring.Machine
 
 	coresErr error // why no cores run
@@ -133,26 +112,22 @@ type findings struct {
 	steering    bpf.Info
 	steeringErr error
 	procs       int
-	slack       string // of timers, ns; "" if not known
 }
 
 // examine looks at the machine by doing what a messenger would do.
-func examine(cfg dataplane.Config) *findings {
+func examine(cfg loop.Config) *findings {
 	f := &findings{cfg: cfg, machine: uring.Probe(nil), procs: runtime.GOMAXPROCS(0)}
 	f.tryCores()
 	if !f.machine.Ring {
 		f.ringErr = tryRing()
 	}
 	f.steering, f.steeringErr = bpf.Probe()
-	if b, err := os.ReadFile("/proc/self/timerslack_ns"); err == nil {
-		f.slack = strings.TrimSpace(string(b))
-	}
 	return f
 }
 
 // tryCores starts and stops the cores that were asked for.
 func (f *findings) tryCores() {
-	p, err := dataplane.New(f.cfg)
+	p, err := loop.New(f.cfg)
 	if err != nil {
 		f.coresErr = err
 		return

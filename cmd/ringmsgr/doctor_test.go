@@ -13,14 +13,14 @@ import (
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // goodMachine has everything.
 func goodMachine() *findings {
 	return &findings{
-		cfg: dataplane.Config{Cores: 2}, procs: 4, slack: "50000", receive: "auto", why: "each connection by its frames",
+		cfg: loop.Config{Cores: 2}, procs: 4, receive: "auto", why: "each connection by its frames",
 		info:     uring.Info{Backend: uring.IOUring, Receive: true},
 		steering: bpf.Info{Migration: true},
 		machine: uring.Machine{
@@ -38,7 +38,7 @@ func goodMachine() *findings {
 func poorMachine() *findings {
 	f := goodMachine()
 	refused := &uring.SetupError{Call: "io_uring_setup", Errno: unix.EPERM, Cause: "a filter forbids it", Remedy: "allow it"}
-	f.cfg.Cores, f.procs, f.slack = 8, 2, ""
+	f.cfg.Cores, f.procs = 8, 2
 	f.info, f.receive, f.why = uring.Info{Backend: uring.Epoll, Fallback: refused.Error()}, "ready", "the engine has no receive buffers"
 	f.ringErr = fmt.Errorf("open driver: %w", refused)
 	f.steeringErr = &bpf.LoadError{Missing: "CAP_BPF", Remedy: "grant it", Err: unix.EPERM}
@@ -93,48 +93,12 @@ func TestDoctorWarnsOfCoresThatShareCPUs(t *testing.T) {
 func TestDoctorTriesThisMachine(t *testing.T) {
 	r := ringmsgr(t, "doctor", "--json", "--cores", "1", "--backend", "epoll").want(t, cli.OK)
 	d := decode[diagnosis](t, r)
-	if !d.OK || d.Backend != "epoll" || d.Cores != 1 || d.Receive != "ready" || len(d.Checks) != 12 || len(d.Machine.CPUs) == 0 {
+	if !d.OK || d.Backend != "epoll" || d.Cores != 1 || d.Receive != "ready" || len(d.Checks) != 11 || len(d.Machine.CPUs) == 0 {
 		t.Errorf("doctor says %s", r.stdout)
 	}
 	r = ringmsgr(t, "doctor").want(t, cli.OK)
 	if !strings.Contains(r.stdout, "A messenger can run here") {
 		t.Errorf("doctor says %s", r.stdout)
-	}
-}
-
-func TestDoctorSaysHowFilesAreReadAndWritten(t *testing.T) {
-	direct := uring.Alignment{Memory: 512, Offset: 4096}
-	for _, c := range []struct {
-		name    string
-		s       uring.DiskSupport
-		err     error
-		backend uring.Backend
-		state   checkState
-		found   string
-	}{
-		{"ring", uring.DiskSupport{Alignment: direct, Registered: true}, nil, uring.IOUring, stateOK, "by the ring, in blocks of 4096"},
-		{"pinned", uring.DiskSupport{Alignment: direct, Registered: true}, nil, uring.IOUring, stateOK, "buffers stay pinned"},
-		{"not pinned", uring.DiskSupport{Alignment: direct, RegisteredWhy: "no room"}, nil, uring.IOUring, stateNote, "no registered buffers (no room)"},
-		{"polled", uring.DiskSupport{Alignment: direct, Registered: true, Polled: true}, nil, uring.IOUring, stateOK, "polled completions work, and are not used"},
-		{"not polled", uring.DiskSupport{Alignment: direct, Registered: true, PolledWhy: "not here"}, nil, uring.IOUring, stateOK, "no polled completions (not here)"},
-		{"aio", uring.DiskSupport{Alignment: direct, AIO: true, NowaitRead: true, NowaitWrite: true}, nil, uring.Epoll, stateOK, "by Linux AIO"},
-		{"writes", uring.DiskSupport{Alignment: direct, AIO: true, NowaitRead: true}, nil, uring.Epoll, stateOK, "buffered writes are left"},
-		{"no aio", uring.DiskSupport{Alignment: direct, AIOWhy: "out of them", NowaitRead: true}, nil, uring.Epoll, stateNote, "out of them"},
-		{"no direct", uring.DiskSupport{DirectWhy: "none here"}, nil, uring.IOUring, stateNote, "(none here): everything is copied to and from the page cache, and threads of the kernel wait"},
-		{"no direct, no ring", uring.DiskSupport{DirectWhy: "none here"}, nil, uring.Epoll, stateNote, "and threads of the process wait"},
-		{"no reads", uring.DiskSupport{DirectWhy: "none here"}, nil, uring.Epoll, stateNote, "buffered reads are left"},
-		{"nothing", uring.DiskSupport{}, errors.New("not allowed"), uring.IOUring, stateNote, "not allowed"},
-	} {
-		if got := assessDisk("/d", c.s, c.err, c.backend); got.State != c.state || !strings.Contains(got.Found, c.found) || got.Name != "disk" {
-			t.Errorf("%s: %+v", c.name, got)
-		}
-	}
-}
-
-func TestDoctorTriesADisk(t *testing.T) {
-	d := decode[diagnosis](t, ringmsgr(t, "doctor", "--json", "--cores", "1", "--backend", "epoll", "--disk", t.TempDir()).want(t, cli.OK))
-	if last := d.Checks[len(d.Checks)-1]; len(d.Checks) != 13 || last.Name != "disk" || last.Found == "" {
-		t.Errorf("%+v", d.Checks)
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -31,11 +30,10 @@ func explain(err error, to wire.Addr, limit time.Duration) failure {
 	doing, cause := "", err
 	var ce *control.Error
 	if errors.As(err, &ce) {
-		f.Stage, cause = ce.Stage, ce.Err
-	}
-	var he *handshake.Error
-	if errors.As(err, &he) {
-		doing, cause = he.State+": ", he.Err
+		f.Stage = ce.Stage
+		if doing, cause = ce.Reason(); doing != "" {
+			doing += ": "
+		}
 	}
 	var se *stageError
 	if errors.As(err, &se) {
@@ -71,7 +69,7 @@ func timedOut(err error) bool {
 
 // hint is what an administrator would look at first; "" if the error says all.
 func hint(err error, stage control.Stage) string {
-	if errors.Is(err, handshake.ErrPeerType) {
+	if errors.Is(err, control.ErrPeerType) {
 		return "name its type with --peer"
 	}
 	if timedOut(err) {
@@ -85,10 +83,6 @@ func (l *listenFlag) bindError(err error) error {
 	where := l.addrs.String()
 	if len(l.addrs) == 1 {
 		where = l.addrs[0].String()
-	}
-	if errors.Is(err, control.ErrNoPort) && l.ports.First != 0 {
-		where = strings.ReplaceAll(where, ":0/", ":"+l.ports.String()+"/")
-		return fmt.Errorf("--listen %s: no free port: %v: %s", where, l.ports, scope.Cause(err))
 	}
 	text := fmt.Sprintf("--listen %s: %s", where, scope.Cause(err))
 	switch {

@@ -219,6 +219,7 @@ func TestSendFailsWhenTheSessionIsForgotten(t *testing.T) {
 	}
 }
 
+// Matrix: INV-12
 func TestSendNoticesWrongEchoes(t *testing.T) {
 	for _, c := range []struct {
 		name  string

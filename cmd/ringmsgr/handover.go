@@ -7,17 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"os/exec"
-	"os/signal"
-	"runtime"
-	"slices"
-	"strings"
 	"sync"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -33,33 +24,19 @@ type succession struct {
 	path   string // where successors come to
 	from   string // where the predecessor is
 	linger time.Duration
-	usr2   chan os.Signal // asks for a successor
 }
 
 func (o *succession) register(fs *flag.FlagSet) {
-	fs.StringVar(&o.path, "handover", "", "`PATH` of a Unix socket to which a successor comes; SIGUSR2 starts one")
+	fs.StringVar(&o.path, "handover", "", "`PATH` of a Unix socket to which a successor comes, which is started with --take-over PATH")
 	fs.StringVar(&o.from, "take-over", "", "`PATH` of the --handover socket of a running serve, to continue it")
 	fs.DurationVar(&o.linger, "linger", 10*time.Second, "`DURATION` that lossy connections may go on after a hand-over")
 }
 
-func (o *succession) check(key string) error {
-	switch {
-	case o.linger < 0:
+func (o *succession) check() error {
+	if o.linger < 0 {
 		return cli.Usagef("--linger %v: want 0 or more", o.linger)
-	case o.path != "" && key == "-":
-		return cli.Usagef("--handover and --key - exclude each other: a successor could not read the key again")
 	}
 	return nil
-}
-
-// heed keeps a SIGUSR2 from now on, before there is anything to hand over, and
-// returns what ends that.
-func (o *succession) heed() (end func()) {
-	o.usr2 = make(chan os.Signal, 1)
-	if o.path != "" {
-		signal.Notify(o.usr2, syscall.SIGUSR2)
-	}
-	return func() { signal.Stop(o.usr2) }
 }
 
 // takeOver continues the server at --take-over.
@@ -81,8 +58,6 @@ func (o *succession) takeOver(ctx context.Context, cfg control.Config, d *contro
 
 // successorListener is where successors come to.
 type successorListener struct {
-	o      *succession
-	e      env
 	m      *control.Messenger
 	log    *slog.Logger
 	l      net.Listener  // nil: none
@@ -92,8 +67,8 @@ type successorListener struct {
 }
 
 // offer waits for successors until close.
-func (o *succession) offer(ctx context.Context, e env, m *control.Messenger, log *slog.Logger) (*successorListener, error) {
-	t := &successorListener{o: o, e: e, m: m, log: log, handed: make(chan struct{})}
+func (o *succession) offer(ctx context.Context, m *control.Messenger, log *slog.Logger) (*successorListener, error) {
+	t := &successorListener{m: m, log: log, handed: make(chan struct{})}
 	ctx, t.stop = context.WithCancel(ctx)
 	if o.path == "" {
 		return t, nil
@@ -103,7 +78,6 @@ func (o *succession) offer(ctx context.Context, e env, m *control.Messenger, log
 		return nil, fmt.Errorf("--handover %s: %s", o.path, scope.Cause(err))
 	}
 	t.all.Go(func() { t.accept(ctx) })
-	t.all.Go(func() { t.spawn(ctx) })
 	return t, nil
 }
 
@@ -139,74 +113,6 @@ func (t *successorListener) accept(ctx context.Context) {
 		}
 		t.log.Warn("hand-over failed, serving on", "err", err)
 	}
-}
-
-// spawn starts a successor for each signal, one at a time.
-func (t *successorListener) spawn(ctx context.Context) {
-	ended := make(chan error, 1)
-	running := false
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.handed:
-			return // the successor outlives us
-		case err := <-ended:
-			running = false
-			t.log.Warn("successor ended", "err", err)
-		case <-t.o.usr2:
-			if running {
-				continue
-			}
-			cmd := t.successor()
-			if err := startDeaf(cmd); err != nil {
-				t.log.Warn("successor not started", "err", err)
-				continue
-			}
-			running = true
-			go func() { ended <- cmd.Wait() }()
-		}
-	}
-}
-
-// successor is the program that is now where ours was when it began, so that an
-// upgrade takes effect, else ours.
-func (t *successorListener) successor() *exec.Cmd {
-	exe, err := os.Executable()
-	if _, e := os.Stat(exe); err != nil || e != nil {
-		exe = "/proc/self/exe"
-	}
-	cmd := exec.Command(exe, successorArgs(os.Args[1:], t.o.path)...)
-	cmd.Stdout, cmd.Stderr = t.e.stdout, t.e.stderr
-	return cmd
-}
-
-// startDeaf starts a program with SIGUSR2 blocked. One that comes before the
-// program listens for it, even before it has a handler, then waits for that,
-// instead of killing it.
-func startDeaf(cmd *exec.Cmd) error {
-	runtime.LockOSThread() // the mask is a thread's; the child gets that of ours
-	defer runtime.UnlockOSThread()
-	var usr2, before unix.Sigset_t
-	usr2.Val[0] = 1 << (unix.SIGUSR2 - 1)
-	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &usr2, &before); err != nil {
-		return fmt.Errorf("block SIGUSR2: %w", err)
-	}
-	return errors.Join(cmd.Start(), unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil))
-}
-
-// successorArgs are our arguments with another --take-over.
-func successorArgs(args []string, path string) []string {
-	var out []string
-	for i := 0; i < len(args); i++ {
-		name, _, value := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
-		if name != "take-over" || !strings.HasPrefix(args[i], "-") {
-			out = append(out, args[i])
-		} else if !value {
-			i++ // the value is the next one
-		}
-	}
-	return append(slices.Clip(out), "--take-over="+path)
 }
 
 // lingerPoll is how often lingers looks.

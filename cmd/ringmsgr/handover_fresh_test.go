@@ -10,8 +10,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
@@ -60,7 +60,7 @@ func newFresh(t *testing.T, i int, h *holder, policy control.Policy, to wire.Add
 	m, err := control.New(control.Config{
 		Name: wire.EntityName{Type: wire.Client, ID: fmt.Sprint(i)}, Default: &policy, Probe: h,
 		HandshakeTimeout: time.Hour, // what waits for that fails the test
-		Plane:            dataplane.Config{Cores: 1},
+		Plane:            loop.Config{Cores: 1},
 	})
 	if err != nil {
 		t.Fatal(err)

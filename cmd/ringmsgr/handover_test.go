@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,6 +25,8 @@ func TestMain(m *testing.M) { clitest.Program(m, main) }
 // serverChain is a serve in a process of its own, and its successors.
 type serverChain struct {
 	t     *testing.T
+	args  []string    // of each
+	out   [2]*os.File // what all write to; end closes it
 	addr  string
 	stats string
 	path  string
@@ -39,32 +40,35 @@ type serverChain struct {
 func startChain(t *testing.T, args ...string) *serverChain {
 	t.Helper()
 	dir := t.TempDir()
-	d := &serverChain{
-		t: t, stats: filepath.Join(dir, "stats"), path: filepath.Join(dir, "handover"),
-		ready: make(chan string, 200), rest: make(chan []string, 1), errs: &lockedBuffer{},
-	}
 	outR, outW := pipe(t)
 	errR, errW := pipe(t)
-	cmd := clitest.Command(t, append([]string{"serve", "--handover", d.path, "--stats", d.stats, "--linger", "20s"}, args...)...)
-	cmd.Stdout, cmd.Stderr = outW, errW
-	err := cmd.Start()
-	_, _ = outW.Close(), errW.Close() // the children have them
-	if err != nil {
-		t.Fatal(err)
+	d := &serverChain{
+		t: t, out: [2]*os.File{outW, errW}, stats: filepath.Join(dir, "stats"), path: filepath.Join(dir, "handover"),
+		ready: make(chan string, 200), rest: make(chan []string, 1), errs: &lockedBuffer{},
 	}
+	d.args = append([]string{"serve", "--handover", d.path, "--stats", d.stats, "--linger", "20s"}, args...)
 	go func() { _, _ = io.Copy(d.errs, errR) }() // ends with the last process
 	go d.read(outR)
-	t.Cleanup(func() {
-		if t.Failed() {
-			for _, pid := range d.pids {
-				_ = syscall.Kill(pid, syscall.SIGKILL) // most have ended
-			}
+	d.start()
+	d.addr = regexp.MustCompile(`v2:[0-9.]+:\d+/\d+`).FindString(d.listening())
+	return d
+}
+
+// start starts one more process.
+func (d *serverChain) start(args ...string) {
+	d.t.Helper()
+	cmd := clitest.Command(d.t, append(d.args, args...)...)
+	cmd.Stdout, cmd.Stderr = d.out[0], d.out[1]
+	if err := cmd.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	d.pids = append(d.pids, cmd.Process.Pid)
+	d.t.Cleanup(func() {
+		if d.t.Failed() {
+			_ = cmd.Process.Kill() // it may have ended
 		}
 		_ = cmd.Wait() // its status has been seen in what it wrote
 	})
-	d.pids = append(d.pids, cmd.Process.Pid)
-	d.addr = regexp.MustCompile(`v2:[0-9.]+:\d+/\d+`).FindString(d.listening())
-	return d
 }
 
 func pipe(t *testing.T) (r, w *os.File) {
@@ -73,7 +77,7 @@ func pipe(t *testing.T) (r, w *os.File) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = r.Close() })
+	t.Cleanup(func() { _, _ = r.Close(), w.Close() })
 	return r, w
 }
 
@@ -104,21 +108,13 @@ func (d *serverChain) listening() string {
 // succeed has the present one hand over.
 func (d *serverChain) handOver() {
 	d.t.Helper()
-	if err := syscall.Kill(d.pids[len(d.pids)-1], syscall.SIGUSR2); err != nil {
-		d.t.Fatal(err)
-	}
+	d.start("--take-over", d.path)
 	if l := d.listening(); !strings.Contains(l, d.addr) {
 		d.t.Fatalf("the successor says %s, the first was %s", l, d.addr)
 	}
-	d.pids = append(d.pids, d.pid())
-	if n := len(d.pids); d.pids[n-1] == d.pids[n-2] {
-		d.t.Fatal("the predecessor still answers for its successor")
+	if got, want := d.snapshot().PID, d.pids[len(d.pids)-1]; got != want {
+		d.t.Fatalf("process %d answers, want its successor, %d", got, want)
 	}
-}
-
-func (d *serverChain) pid() int {
-	d.t.Helper()
-	return d.snapshot().PID
 }
 
 // snapshot is what the present process says of itself.
@@ -139,6 +135,7 @@ func (d *serverChain) end() {
 	if err := syscall.Kill(d.pids[len(d.pids)-1], syscall.SIGTERM); err != nil {
 		d.t.Fatal(err)
 	}
+	_, _ = d.out[0].Close(), d.out[1].Close() // the processes have them
 	select {
 	case rest := <-d.rest:
 		handed := slices.DeleteFunc(slices.Clone(rest), func(l string) bool { return !strings.HasPrefix(l, "handed over") })
@@ -224,58 +221,6 @@ func TestSessionsPassToSuccessors(t *testing.T) {
 	d.end()
 }
 
-// successor waits until somebody has begun to take over, from the first process: it is
-// the same program, but hardly further than that. It is looked for among all
-// processes, as its parent may be gone by the time.
-func (d *serverChain) successor() int {
-	d.t.Helper()
-	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
-		all, err := filepath.Glob("/proc/[0-9]*/cmdline")
-		if err != nil {
-			d.t.Fatal(err)
-		}
-		for _, file := range all {
-			args, _ := os.ReadFile(file) // it may have ended
-			if !strings.Contains(string(args), "--take-over="+d.path) {
-				continue
-			}
-			n, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			if err != nil {
-				d.t.Fatal(err)
-			}
-			return n
-		}
-	}
-	d.t.Fatalf("process %d has no successor: %s", d.pids[0], d.errs)
-	return 0
-}
-
-// A successor that is told to have one of its own before it is ready, even
-// before it has got as far as a handler, obeys when it can.
-func TestASignalToASuccessorThatIsNotReadyIsObeyed(t *testing.T) {
-	for range 3 {
-		d := startChain(t, "--cores", "2")
-		if err := syscall.Kill(d.pids[0], syscall.SIGUSR2); err != nil {
-			t.Fatal(err)
-		}
-		early := d.successor()
-		if err := syscall.Kill(early, syscall.SIGUSR2); err != nil {
-			t.Fatal(err)
-		}
-		for range 2 {
-			if l := d.listening(); !strings.Contains(l, d.addr) {
-				t.Fatalf("a successor says %s, the first was %s", l, d.addr)
-			}
-		}
-		d.pids = append(d.pids, early, d.pid())
-		if d.pids[2] == early {
-			t.Fatal("the second successor does not answer")
-		}
-		ringmsgr(t, "send", "--messages", "10", d.addr).want(t, cli.OK)
-		d.end()
-	}
-}
-
 func TestLossyClientsAreNotRefusedByAHandOver(t *testing.T) {
 	d := startChain(t, "--cores", "2", "--linger", "1h") // 5000 messages may take longer than it does by default
 	done := make(chan struct{})
@@ -301,18 +246,4 @@ func TestSuccessorThatCannotStartLeavesServeAsItIs(t *testing.T) {
 	ringmsgr(t, "send", "--peer", "osd", "--messages", "10", s.addr).want(t, cli.OK)
 	ringmsgr(t, "serve", "--take-over", filepath.Join(dir, "nobody")).want(t, cli.Failed)
 	ringmsgr(t, "serve", "--linger", "-1s").want(t, cli.Usage)
-	ringmsgr(t, "serve", "--name", "mon.a", "--auth", "cephx", "--key", "-", "--handover", path).want(t, cli.Usage)
-}
-
-func TestSuccessorArgs(t *testing.T) {
-	for args, want := range map[string]string{
-		"serve":                             "serve --take-over=p",
-		"serve --take-over=a --cores 2":     "serve --cores 2 --take-over=p",
-		"serve -take-over a --handover b c": "serve --handover b c --take-over=p",
-		"serve take-over":                   "serve take-over --take-over=p",
-	} {
-		if got := strings.Join(successorArgs(strings.Fields(args), "p"), " "); got != want {
-			t.Errorf("%s: %s, want %s", args, got, want)
-		}
-	}
 }

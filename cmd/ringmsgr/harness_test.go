@@ -22,7 +22,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -169,7 +169,7 @@ func messenger(t testing.TB, cfg control.Config, d *control.Dispatcher) string {
 	t.Helper()
 	cfg.Name = wire.EntityName{Type: wire.Mon, ID: "a"}
 	cfg.Nonce = new(uint32)
-	cfg.Plane = dataplane.Config{Cores: 1}
+	cfg.Plane = loop.Config{Cores: 1}
 	m, err := control.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -231,4 +231,14 @@ func TestABusyMachineIsNoUnexpectedOutput(t *testing.T) {
 	if got := withoutStalls(log.String()); strings.Count(got, "\n") != 1 || !strings.Contains(got, "core failed") {
 		t.Errorf("left is %q", got)
 	}
+}
+
+// keysOf is a file with the keys of a mon and of a client, or with another one for the client.
+func keysOf(t *testing.T, client string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "keyring")
+	if err := os.WriteFile(file, []byte("[mon.]\n\tkey = "+monKey+"\n[client.admin]\n\tkey = "+client+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }

@@ -17,6 +17,7 @@ import (
 type monitor struct {
 	m     atomic.Pointer[control.Messenger] // nil until it is there
 	since time.Time                         // of the map
+	kinds cephx.Ciphers                     // likewise
 }
 
 // ping is the message that a mon answers with how it is. One that carries
@@ -78,7 +79,7 @@ func (n *monitor) monMap(id string) mon.MonMap {
 		return mon.MonMap{}
 	}
 	addrs := m.Addrs()
-	out := mon.MonMap{Epoch: 1, Changed: n.since, Mons: []mon.Mon{{Name: id, Addrs: addrs}}}
+	out := mon.MonMap{Epoch: 1, Changed: n.since, Ciphers: n.kinds, Mons: []mon.Mon{{Name: id, Addrs: addrs}}}
 	// The same for a successor, which has our addresses.
 	sum := sha256.Sum256([]byte(addrs.String()))
 	copy(out.FSID[:], sum[:])

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,18 +12,14 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // As a mon with a keyring, serve is one to a client that stays: the client renews its
 // tickets on the session that it has, and has the monmap; what is no message for a
 // mon still comes back as it is.
 func TestServeRenewsTicketsAsAMon(t *testing.T) {
-	keyring := filepath.Join(t.TempDir(), "keyring")
-	text := "[mon.]\n\tkey = " + monKey + "\n[client.admin]\n\tkey = " + clientKey + "\n"
-	if err := os.WriteFile(keyring, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	keyring := keysOf(t, clientKey)
 	s := serve(t, "--auth", "cephx", "--keyring", keyring, "--ticket-life", "10m")
 	addr, err := wire.ParseAddr(s.addr)
 	must(t, err)
@@ -42,7 +36,7 @@ func TestServeRenewsTicketsAsAMon(t *testing.T) {
 	must(t, err)
 	defer client.Close()
 	echoes := make(chan string, 1)
-	m, err := control.New(control.Config{Name: name, AuthClient: keys, Plane: dataplane.Config{Cores: 1}})
+	m, err := control.New(control.Config{Name: name, AuthClient: keys, Plane: loop.Config{Cores: 1}})
 	must(t, err)
 	defer func() { must(t, scope.Close(m)) }()
 	must(t, m.Start(client.Dispatcher(), &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
@@ -92,7 +86,7 @@ func TestServeAnswersAPingAsAMonitor(t *testing.T) {
 	s := serve(t)
 	addr, err := wire.ParseAddr(s.addr)
 	must(t, err)
-	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Plane: dataplane.Config{Cores: 1}})
+	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Plane: loop.Config{Cores: 1}})
 	must(t, err)
 	defer func() { must(t, scope.Close(m)) }()
 	answers := make(chan string, 2)

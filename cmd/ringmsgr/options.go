@@ -12,9 +12,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/compress"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -38,12 +37,12 @@ func (o *machineOptions) register(fs *flag.FlagSet, cores int) {
 }
 
 // plane is the configuration of the cores.
-func (o *machineOptions) plane(e env) (dataplane.Config, error) {
+func (o *machineOptions) plane(e env) (loop.Config, error) {
 	backend, log, err := o.engine.Read(e.stderr)
 	if err != nil {
-		return dataplane.Config{}, err
+		return loop.Config{}, err
 	}
-	cfg := dataplane.Config{Cores: o.cores}
+	cfg := loop.Config{Cores: o.cores}
 	if err := cfg.Validate(); err != nil {
 		return cfg, cli.Usagef("--cores %d: %s", o.cores, wanted(err))
 	}
@@ -83,7 +82,7 @@ func (o *sessionOptions) register(fs *flag.FlagSet, name string, cores int, time
 	o.authOptions.register(fs)
 	o.networkOptions.register(fs)
 	o.Session.Register(fs, name, timeout, bound)
-	fs.Var(&o.listen, "listen", "`ADDR` to accept connections on, such as v2:127.0.0.1:6800, or the first free port of a range, as v2:127.0.0.1:6800-7568; may be repeated")
+	fs.Var(&o.listen, "listen", "`ADDR` to accept connections on, such as v2:127.0.0.1:6800; may be repeated")
 	fs.StringVar(&o.policy, "policy", "", "`POLICY` of connections: "+strings.Join(control.PolicyNames(), ", "))
 	fs.StringVar(&o.steer, "steer", "auto", "`RULES` by which the kernel finds the core of a connection: auto, none, cpu, hint, table, or a comma list")
 	fs.StringVar(&o.packed, "compress", "", "compression `METHODS` to offer and accept, a comma list of snappy, zlib, zstd, lz4; most preferred first")
@@ -110,7 +109,6 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 	if err := o.listen.read(o.Proto); err != nil {
 		return cfg, cli.Usagef("--listen: %w", err)
 	}
-	cfg.BindPorts = o.listen.ports
 	if cfg.Steer, err = control.ParseSteer(o.steer); err != nil {
 		return cfg, cli.Usagef("--steer %q: %s", o.steer, wanted(err))
 	}
@@ -120,7 +118,7 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 	if cfg.Nonce, err = o.pickNonce(cfg.Name); err != nil {
 		return cfg, err
 	}
-	if err := o.authenticate(e, &cfg); err != nil {
+	if err := o.authenticate(&cfg); err != nil {
 		return cfg, err
 	}
 	if err := o.networkOptions.apply(&cfg); err != nil {
@@ -138,7 +136,7 @@ func (o *sessionOptions) compression() (c control.Compression, err error) {
 		return c, nil
 	}
 	for _, name := range strings.Split(o.packed, ",") {
-		m, err := compress.Parse(name)
+		m, err := wire.ParseCompression(name)
 		if err != nil {
 			return c, cli.Usagef("--compress: %w", err)
 		}
@@ -176,9 +174,6 @@ func (o *sessionOptions) pickNonce(name wire.EntityName) (nonce *uint32, err err
 // target reads the address of the peer. It is a usage error that it is none; that
 // its host is not known is a failure to connect.
 func (o *sessionOptions) target(ctx context.Context, e env, args []string) (wire.Addr, error) {
-	if len(args) != 1 {
-		return wire.Addr{}, cli.Usagef("want one address, got %d arguments", len(args))
-	}
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	r, err := address.Reader{Lookup: e.lookup}.For(o.Proto, args[0])

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
@@ -13,26 +12,24 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-func pingCommand() command {
-	return command{
-		name: "ping", args: "[flags] ADDR", summary: "connect, say what was negotiated, measure round trips",
-		help: `Connects to ADDR, goes through the handshake and measures round trips of
+func pingCommand(e env) cli.Command {
+	fs := cli.NewFlags("ping")
+	p := &pinger{}
+	p.sessionOptions.register(fs, "client.admin", 1, 10*time.Second, "bound of the whole command")
+	fs.StringVar(&p.peer, "peer", "mon", "`TYPE` of the peer: mon, osd, mgr, mds or client")
+	fs.IntVar(&p.count, "count", 10, "`NUMBER` of round trips")
+	return cli.Command{
+		Name: "ping", Args: "ADDR", Help: "connect, say what was negotiated, measure round trips", Flags: fs,
+		Example: "  ringmsgr ping --count 100 v2:127.0.0.1:3300",
+		Text: `Connects to ADDR, goes through the handshake and measures round trips of
 keepalives, each from the moment the core sends it until its answer is there.
-Ends within --timeout in any case.`,
-		example: "ringmsgr ping --count 100 v2:127.0.0.1:3300",
-		json: `{"peer":{"type":"mon","addrs":"[v2:...]","gid":0,"features":"0x..."},
+Ends within --timeout in any case.` + shapes(`{"peer":{"type":"mon","addrs":"[v2:...]","gid":0,"features":"0x..."},
  "protocol":"msgr2.1|msgr2.0|msgr1","auth":"none|cephx","mode":"crc|secure",
  "compression":"none","backend":"io_uring|epoll","handshake_us":N,
  "rtt_us":{"min":N,"p50":N,"p99":N,"max":N},"count":N}
 on failure:
-{"error":"...","stage":"connect|banner|hello|auth|ident|session|keepalive"}`,
-		setup: func(fs *flag.FlagSet) runner {
-			p := &pinger{}
-			p.sessionOptions.register(fs, "client.admin", 1, 10*time.Second, "bound of the whole command")
-			fs.StringVar(&p.peer, "peer", "mon", "`TYPE` of the peer: mon, osd, mgr, mds or client")
-			fs.IntVar(&p.count, "count", 10, "`NUMBER` of round trips")
-			return p.run
-		},
+{"error":"...","stage":"connect|banner|hello|auth|ident|session|keepalive"}`),
+		Run: func(ctx context.Context, args []string) error { return p.run(ctx, e, args) },
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"math"
@@ -28,61 +27,35 @@ type env struct {
 	lookup address.Lookup
 }
 
-// command is one of the program's verbs.
-type command struct {
-	name    string
-	args    string // of the usage line
-	summary string // one line, for the list
-	help    string // what it does, at length
-	json    string // shape of its JSON
-	example string
-	// setup registers the command's flags and returns what runs it.
-	setup func(fs *flag.FlagSet) runner
+func commands(e env) []cli.Command {
+	return []cli.Command{pingCommand(e), serveCommand(e), sendCommand(e), topCommand(e), decodeCommand(e), doctorCommand(e), versionCommand(e)}
 }
 
-// runner runs a command whose flags are parsed. A [cli.UsageError] is the caller's
-// fault, cli.ErrReported was reported already.
-type runner func(ctx context.Context, e env, args []string) error
-
-func commands() []command {
-	return []command{pingCommand(), serveCommand(), sendCommand(), topCommand(), decodeCommand(), doctorCommand(), versionCommand()}
+// shapes is the part of a help text about the JSON of a command.
+func shapes(json string) string {
+	return "\n\nWith --json, one object per line:\n  " + strings.ReplaceAll(json, "\n", "\n  ")
 }
 
 // run is the whole program. It ends early when ctx does.
 func run(ctx context.Context, e env, args []string) int {
-	p := cli.Program{Name: "ringmsgr", About: "a messenger for the Ceph protocols msgr2 and msgr1", Values: map[string][]string{
+	p := cli.Program{Name: "ringmsgr", About: "a messenger for the Ceph protocols msgr2 and msgr1", Commands: commands(e), Values: map[string][]string{
 		"ENGINE": flags.Backends, "METHOD": {"none", "cephx"}, "METHODS": {"snappy", "zlib", "zstd", "lz4"},
 		"LEVEL": flags.Levels, "LIST": {"crc", "secure", "secure,crc"},
 		"POLICY": control.PolicyNames(), "REVISION": {"0", "1"}, "RULES": {"auto", "none", "cpu", "hint", "table"},
 		"ORDER": {"rate", "bytes", "queue", "lag", "core", "peer", "id"},
 	}}
-	for _, c := range commands() {
-		fs := cli.NewFlags(c.name)
-		run := c.setup(fs)
-		p.Commands = append(p.Commands, cli.Command{
-			Name: c.name, Args: c.args, Help: c.summary, Flags: fs,
-			Text: fmt.Sprintf("%s\n\nexample:\n  %s\n\nWith --json, one object per line:\n  %s", strings.TrimSpace(c.help), c.example, strings.ReplaceAll(c.json, "\n", "\n  ")),
-			Run:  func(ctx context.Context, args []string) error { return run(ctx, e, args) },
-		})
-	}
 	return p.Run(ctx, e.stdout, e.stderr, args)
 }
 
-func versionCommand() command {
-	return command{
-		name: "version", args: "[flags]", summary: "what this program was built from",
-		help:    "Prints the version of the module, the commit if it is known, and the Go toolchain.",
-		example: "ringmsgr version --json",
-		json:    `{"version":"...","commit":"...","modified":false,"go":"...","platform":"linux/amd64"}`,
-		setup: func(fs *flag.FlagSet) runner {
-			asJSON := fs.Bool("json", false, "write JSON")
-			return func(_ context.Context, e env, args []string) error {
-				if len(args) > 0 {
-					return cli.Usagef("unexpected argument %q", args[0])
-				}
-				return cli.PrintVersion(e.stdout, "ringmsgr", *asJSON)
-			}
-		},
+func versionCommand(e env) cli.Command {
+	fs := cli.NewFlags("version")
+	asJSON := fs.Bool("json", false, "write JSON")
+	return cli.Command{
+		Name: "version", Help: "what this program was built from", Flags: fs,
+		Example: "  ringmsgr version --json",
+		Text: "Prints the version of the module, the commit if it is known, and the Go toolchain." +
+			shapes(`{"version":"...","commit":"...","modified":false,"go":"...","platform":"linux/amd64"}`),
+		Run: func(context.Context, []string) error { return cli.PrintVersion(e.stdout, "ringmsgr", *asJSON) },
 	}
 }
 

@@ -3,19 +3,30 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
-func sendCommand() command {
-	return command{
-		name: "send", args: "[flags] ADDR", summary: "send messages to an echo, verify and measure them",
-		help: `Sends messages to a peer that echoes them, such as "ringmsgr serve", and checks
+func sendCommand(e env) cli.Command {
+	fs := cli.NewFlags("send")
+	s := &sender{size: 64}
+	s.sessionOptions.register(fs, "client.admin", 1, 30*time.Second,
+		"bound of getting connected, and of a time without any echo")
+	fs.StringVar(&s.peer, "peer", "mon", "`TYPE` of the peer: mon, osd, mgr, mds or client")
+	fs.DurationVar(&s.duration, "duration", 0, "`DURATION` to send for; --messages, if given, is a limit then")
+	fs.Func("messages", "`NUMBER` of messages, over all connections (default 10000, or with --duration without end)", s.setMessages)
+	fs.Var(&s.size, "size", "payload of a message: `BYTES`, such as 64, 16KiB or 4MiB")
+	fs.IntVar(&s.depth, "depth", 16, "`NUMBER` of messages under way on each connection")
+	fs.IntVar(&s.conns, "conns", 1, "`NUMBER` of connections")
+	return cli.Command{
+		Name: "send", Args: "ADDR", Help: "send messages to an echo, verify and measure them", Flags: fs,
+		Example: "  ringmsgr send --messages 1000000 --size 4KiB --depth 64 --policy lossless-client v2:127.0.0.1:3300",
+		Text: `Sends messages to a peer that echoes them, such as "ringmsgr serve", and checks
 every byte of every echo and their order. All messages share the memory of one
 payload; each connection takes 35 KiB for latencies, whatever the number of messages.
 
@@ -27,9 +38,7 @@ With --duration it sends for that long, and then waits for the last echoes.
 
 Each lossless connection is the session of a client of its own, with --cores
 cores. Lossy ones share the cores and one identity, so several of them need a
-server that keeps no sessions, which is the default of serve.`,
-		example: "ringmsgr send --messages 1000000 --size 4KiB --depth 64 --policy lossless-client v2:127.0.0.1:3300",
-		json: `{"peer":{...},"protocol":"...","auth":"...","mode":"...","backend":"io_uring|epoll",
+server that keeps no sessions, which is the default of serve.` + shapes(`{"peer":{...},"protocol":"...","auth":"...","mode":"...","backend":"io_uring|epoll",
  "policy":"...","lossy":false,"conns":N,"depth":N,"size":N,
  "messages":N,"verified":N,"seconds":N,"messages_per_s":N,"mb_per_s":N,
  "latency_us":{"min":N,"p50":N,"p90":N,"p99":N,"p999":N,"max":N},
@@ -38,31 +47,15 @@ server that keeps no sessions, which is the default of serve.`,
 with "latency_us":null if no echo came;
 with "error" and "stage" as well if it failed while messages were under way;
 if it could not connect:
-{"error":"...","stage":"connect|banner|hello|auth|ident|session"}`,
-		setup: func(fs *flag.FlagSet) runner {
-			s := &sender{size: 64}
-			s.sessionOptions.register(fs, "client.admin", 1, 30*time.Second,
-				"bound of getting connected, and of a time without any echo")
-			fs.StringVar(&s.peer, "peer", "mon", "`TYPE` of the peer: mon, osd, mgr, mds or client")
-			fs.DurationVar(&s.duration, "duration", 0, "`DURATION` to send for; --messages, if given, is a limit then")
-			fs.Uint64Var(&s.messages, "messages", 10000, "`NUMBER` of messages, over all connections")
-			fs.Var(&s.size, "size", "payload of a message: `BYTES`, such as 64, 16KiB or 4MiB")
-			fs.IntVar(&s.depth, "depth", 16, "`NUMBER` of messages under way on each connection")
-			fs.IntVar(&s.conns, "conns", 1, "`NUMBER` of connections")
-			return func(ctx context.Context, e env, args []string) error {
-				if s.duration > 0 && !given(fs, "messages") {
-					s.messages = math.MaxUint64
-				}
-				return s.run(ctx, e, args)
-			}
-		},
+{"error":"...","stage":"connect|banner|hello|auth|ident|session"}`),
+		Run: func(ctx context.Context, args []string) error { return s.run(ctx, e, args) },
 	}
 }
 
 type sender struct {
 	sessionOptions
 	peer     string
-	messages uint64
+	messages uint64        // 0: not given
 	duration time.Duration // 0: until all messages are sent
 	size     size
 	depth    int
@@ -173,18 +166,24 @@ func (s *sender) run(ctx context.Context, e env, args []string) (err error) {
 	return s.print(e, r)
 }
 
-// given says whether a flag is on the command line.
-func given(fs *flag.FlagSet, name string) (found bool) {
-	fs.Visit(func(f *flag.Flag) { found = found || f.Name == name })
-	return found
+// setMessages parses --messages.
+func (s *sender) setMessages(text string) (err error) {
+	if s.messages, err = strconv.ParseUint(text, 10, 64); err != nil || s.messages == 0 {
+		return errors.New("want a number, at least 1")
+	}
+	return nil
 }
 
 func (s *sender) checkBounds() error {
+	if s.messages == 0 {
+		s.messages = 10000
+		if s.duration > 0 {
+			s.messages = math.MaxUint64
+		}
+	}
 	switch {
 	case s.duration < 0:
 		return cli.Usagef("--duration %v: want 0 or more", s.duration)
-	case s.messages < 1:
-		return cli.Usagef("--messages 0: want at least 1")
 	case s.depth < 1 || s.depth > maxDepth:
 		return cli.Usagef("--depth %d: want 1 to %d", s.depth, maxDepth)
 	case s.conns < 1 || s.conns > maxConns:

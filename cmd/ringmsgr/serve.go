@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"strings"
 	"sync"
@@ -15,13 +14,22 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-func serveCommand() command {
-	return command{
-		name: "serve", args: "[flags]", summary: "echo every message back",
-		help: `Accepts connections and sends every message back with its type, transaction
+func serveCommand(e env) cli.Command {
+	fs := cli.NewFlags("serve")
+	s := &server{}
+	s.sessionOptions.register(fs, "mon.a", 0, 10*time.Second, "bound of the handshake of a peer")
+	s.succession.register(fs)
+	fs.StringVar(&s.stats, "stats", "", "`PATH` of a Unix socket that serves statistics, or auto for @ringmsgr-stats-PID")
+	fs.DurationVar(&s.ticketLife, "ticket-life", cephx.DefaultServiceTTL, "cephx, as a mon: `DURATION` that the tickets for services live")
+	fs.StringVar(&s.ciphers, "ciphers", "aes256k,aes", "cephx, as a mon: kinds of keys that may log in; secrets for services are of the first: `LIST` of aes256k and aes")
+	fs.DurationVar(&s.drain, "drain", 2*time.Second, "`DURATION` that queued replies get at the end")
+	return cli.Command{
+		Name: "serve", Help: "echo every message back", Flags: fs,
+		Example: "  ringmsgr serve --name mon.a --listen v2:127.0.0.1:3300",
+		Text: `Accepts connections and sends every message back with its type, transaction
 id, front, middle and data. CEPH_MSG_PING is a message like any other, so that
 "ceph ping mon.a" gets its answer from "serve --name mon.a".
 
@@ -29,49 +37,32 @@ Prints one line that begins with "listening" when it is ready. SIGTERM and
 SIGINT end it: it stops accepting, lets queued replies go out for at most
 --drain, and exits with status 0. A second signal kills it.
 
-With --handover, SIGUSR2 has it start its successor: the program anew with the same
-arguments and --take-over. The successor gets the listening sockets and the
-lossless sessions, so that no connect is refused and no message of a session is
-lost or doubled, and says "listening" as well. Lossy connections stay: the old
-process serves them until they end, at most --linger, then drains and exits
-with status 0. If the successor fails, the old process serves on.
-
-With --verify it checks that the messages of each "ringmsgr send" come exactly
-once, in order and whole, and exits with status 1 if they did not.
+With --handover it gives way to a successor: a serve with the same arguments and
+--take-over. The successor gets the listening sockets and the lossless sessions,
+so that no connect is refused and no message of a session is lost or doubled,
+and says "listening" as well. Lossy connections stay: the old process serves them
+until they end, at most --linger, then drains and exits with status 0. If the
+successor fails, the old process serves on.
 
 With --auth cephx as a mon it is one to real clients as well: it proves those in
 its keyring, renews their tickets, and gives them a map of a cluster with one mon.
 It knows no commands. All other messages are echoed.
 
-With --stats it answers "ringmsgr top".`,
-		example: "ringmsgr serve --name mon.a --listen v2:127.0.0.1:3300",
-		json: `{"listening":"[v2:...]","name":"mon.a","policy":"...","cores":N,
+With --stats it answers "ringmsgr top".` + shapes(`{"listening":"[v2:...]","name":"mon.a","policy":"...","cores":N,
  "backend":"io_uring|epoll","fallback":"..."}
 and at the end:
 {"messages_in":N,"messages_out":N,"bytes_in":N,"bytes_out":N,"accepted":N,"accept_failures":N,
  "drained":true}
-with "handed_over" as well if a successor goes on, and with --verify
-"verified":N,"duplicates":0,"losses":0,"corrupt":0.`,
-		setup: func(fs *flag.FlagSet) runner {
-			s := &server{}
-			s.sessionOptions.register(fs, "mon.a", 0, 10*time.Second, "bound of the handshake of a peer")
-			s.succession.register(fs)
-			fs.StringVar(&s.stats, "stats", "", "`PATH` of a Unix socket that serves statistics, or auto for @ringmsgr-stats-PID")
-			fs.DurationVar(&s.ticketLife, "ticket-life", cephx.DefaultServiceTTL, "cephx, as a mon: `DURATION` that the tickets for services live")
-			fs.BoolVar(&s.verify, "verify", false, "check the order of what \"ringmsgr send\" sends")
-			fs.DurationVar(&s.drain, "drain", 2*time.Second, "`DURATION` that queued replies get at the end")
-			return s.run
-		},
+with "handed_over":true as well if a successor goes on.`),
+		Run: func(ctx context.Context, _ []string) error { return s.run(ctx, e) },
 	}
 }
 
 type server struct {
 	sessionOptions
 	succession
-	stats  string
-	verify bool
-	drain  time.Duration
-	verifier
+	stats string
+	drain time.Duration
 	monitor
 }
 
@@ -95,25 +86,20 @@ type served struct {
 	AcceptFailures uint64 `json:"accept_failures"`
 	Drained        bool   `json:"drained"` // all replies went out
 	HandedOver     bool   `json:"handed_over,omitempty"`
-	*verdict              // nil without --verify
 }
 
-func (s *server) run(ctx context.Context, e env, args []string) (err error) {
-	if len(args) > 0 {
-		return cli.Usagef("unexpected argument %q", args[0])
-	}
+func (s *server) run(ctx context.Context, e env) (err error) {
 	if s.drain < 0 {
 		return cli.Usagef("--drain %v: want 0 or more", s.drain)
 	}
 	if s.ticketLife <= 0 {
 		return cli.Usagef("--ticket-life %v: want more than nothing", s.ticketLife)
 	}
-	if err := s.succession.check(s.key); err != nil {
+	if s.monitor.kinds, err = s.readCiphers(); err != nil {
 		return err
 	}
-	defer s.heed()()
-	if s.verify && (s.path != "" || s.from != "") {
-		return cli.Usagef("--verify and a hand-over exclude each other: how far a session is does not go along")
+	if err := s.succession.check(); err != nil {
+		return err
 	}
 	if len(s.listen.texts) == 0 {
 		s.listen.texts = []string{"127.0.0.1:0"}
@@ -141,15 +127,7 @@ func (s *server) run(ctx context.Context, e env, args []string) (err error) {
 
 // begin makes the messenger, or continues that of another process.
 func (s *server) begin(ctx context.Context, cfg control.Config) (*control.Messenger, error) {
-	echo := new(echoer).echo
-	d := &control.Dispatcher{Fast: echo}
-	if s.verify {
-		d.Fast = func(c *control.Conn, m *control.Message) bool {
-			s.verifier.check(c, m)
-			return echo(c, m)
-		}
-		d.RemoteReset = func(c *control.Conn) { s.verifier.begin(c) }
-	}
+	d := &control.Dispatcher{Fast: new(echoer).echo}
 	s.monitor.attend(&cfg, d)
 	if s.from == "" {
 		return s.open(cfg, d)
@@ -162,7 +140,7 @@ func (s *server) begin(ctx context.Context, cfg control.Config) (*control.Messen
 
 // serve runs until it is told to end, or has a successor.
 func (s *server) serve(ctx context.Context, e env, m *control.Messenger, cfg *control.Config) (err error) {
-	successors, err := s.offer(ctx, e, m, cfg.Logger)
+	successors, err := s.offer(ctx, m, cfg.Logger)
 	if err != nil {
 		return err
 	}
@@ -181,19 +159,14 @@ func (s *server) serve(ctx context.Context, e env, m *control.Messenger, cfg *co
 	}
 	end.Drained = s.drained(m)
 	st, err := m.Stats()
-	if err != nil && !errors.Is(err, dataplane.ErrStopped) { // that says only that it is down
+	if err != nil && !errors.Is(err, loop.ErrStopped) { // that says only that it is down
 		return err
 	}
 	end.count(&st)
-	err = nil
-	if s.verify {
-		end.verdict = s.verdict()
-		err = end.err()
-	}
 	if s.json {
-		return errors.Join(cli.WriteJSON(e.stdout, end), err)
+		return cli.WriteJSON(e.stdout, end)
 	}
-	return errors.Join(end.print(e), err)
+	return end.print(e)
 }
 
 func (s *served) print(e env) error {
@@ -203,9 +176,6 @@ func (s *served) print(e env) error {
 	}
 	_, err := fmt.Fprintf(e.stdout, "%s: %d messages in, %d out, %d connections accepted, %d refused\n", word,
 		s.MessagesIn, s.MessagesOut, s.Accepted, s.AcceptFailures)
-	if s.verdict != nil && err == nil {
-		_, err = fmt.Fprintf(e.stdout, "verified: %v\n", s.verdict)
-	}
 	return err
 }
 
@@ -213,7 +183,7 @@ func (s *served) print(e env) error {
 func (s *server) ready(e env, m *control.Messenger, policy string) error {
 	info := m.Plane().Info()
 	l := listening{
-		Listening: m.Addrs(), Name: m.Name().String(), Policy: policy, Cores: m.Plane().Cores(),
+		Listening: m.Addrs(), Name: m.Name().String(), Policy: policy, Cores: len(m.Cores()),
 		Backend: string(info.Backend), Fallback: info.Fallback,
 	}
 	if s.json {

@@ -3,8 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -114,29 +112,25 @@ func TestReportsForPeople(t *testing.T) {
 }
 
 func TestCephxInBothModes(t *testing.T) {
-	keyring := filepath.Join(t.TempDir(), "keyring")
-	text := "[mon.]\n\tkey = " + monKey + "\n[client.admin]\n\tkey = " + clientKey + "\n"
-	if err := os.WriteFile(keyring, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	keyring := keysOf(t, clientKey)
 	s := serve(t, "--auth", "cephx", "--keyring", keyring)
 	for _, c := range []struct{ flags, mode string }{
 		{"--keyring " + keyring, "secure"}, // as mons prefer it
 		{"--keyring " + keyring + " --mode crc", "crc"},
 		{"--keyring " + keyring + " --mode secure --rev 0", "secure"},
-		{"--key " + clientKey + " --mode secure,crc", "secure"},
-		{"--key - --mode crc,secure", "crc"},
+		{"--keyring " + keyring + " --mode secure,crc", "secure"},
+		{"--keyring " + keyring + " --mode crc,secure", "crc"},
 	} {
-		r := ringmsgrWith(t, clientKey+"\n", append(strings.Fields("ping --json --auth cephx "+c.flags), s.addr)...).want(t, cli.OK)
+		r := ringmsgr(t, append(strings.Fields("ping --json --auth cephx "+c.flags), s.addr)...).want(t, cli.OK)
 		if p := decode[pong](t, r); p.Auth != "cephx" || p.Mode != c.mode {
 			t.Errorf("%s: %s", c.flags, r.stdout)
 		}
 	}
-	r := ringmsgr(t, "send", "--json", "--auth", "cephx", "--key", clientKey, "--mode", "secure", "--size", "100KiB", "--messages", "50", s.addr)
+	r := ringmsgr(t, "send", "--json", "--auth", "cephx", "--keyring", keyring, "--mode", "secure", "--size", "100KiB", "--messages", "50", s.addr)
 	if x := decode[sent](t, r.want(t, cli.OK)); x.Mode != "secure" || x.Verified != 50 {
 		t.Errorf("send says %s", r.stdout)
 	}
-	for _, flags := range []string{"--auth none", "--auth cephx --key " + monKey} {
+	for _, flags := range []string{"--auth none", "--auth cephx --keyring " + keysOf(t, monKey)} {
 		r := ringmsgr(t, append(strings.Fields("ping --json "+flags), s.addr)...).want(t, cli.Failed)
 		if f := decode[failure](t, r); f.Stage != control.StageAuth {
 			t.Errorf("%s: %s", flags, r.stdout)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -21,19 +20,24 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
-func topCommand() command {
-	return command{
-		name: "top", args: "[flags] PID|SOCKET", summary: "watch the cores and connections of a running process",
-		help: `Shows what a process that serves statistics is doing, such as "ringmsgr serve
+func topCommand(e env) cli.Command {
+	fs := cli.NewFlags("top")
+	t := &top{order: "rate"}
+	fs.BoolVar(&t.json, "json", false, "write JSON")
+	fs.BoolVar(&t.once, "once", false, "show one interval and end")
+	fs.DurationVar(&t.every, "every", time.Second, "`DURATION` of an interval")
+	fs.Var(&t.order, "sort", "`ORDER` of connections: rate, bytes, queue, lag, core, peer or id")
+	return cli.Command{
+		Name: "top", Args: "PID|SOCKET", Help: "watch the cores and connections of a running process", Flags: fs,
+		Example: "  ringmsgr top --once $(pidof ringmsgr)",
+		Text: `Shows what a process that serves statistics is doing, such as "ringmsgr serve
 --stats auto": its cores and its connections, with rates per second. A PID finds
 the socket @ringmsgr-stats-PID; anything else is the path of the socket, or an
 abstract name that begins with @.
 
 On a terminal it draws each interval until it is interrupted, as much as there is room
 for; otherwise use --once or --json. A process that hands over to a successor is
-followed if it was named by path.`,
-		example: "ringmsgr top --once $(pidof ringmsgr)",
-		json: `{"time":"...","pid":N,"name":"...","addrs":"...","backend":"...","steering":"...",
+followed if it was named by path.` + shapes(`{"time":"...","pid":N,"name":"...","addrs":"...","backend":"...","steering":"...",
  "open":N,"half_open":N,"made":N,"in_flight":N,"seconds":N,
  "total":{"in_per_s":N,"out_per_s":N,"mb_in_per_s":N,"mb_out_per_s":N},
  "cores":[{"core":N,"conns":N,"cpu":N,"in_per_s":N,...,"writes_per_s":N,"syscalls_per_s":N,
@@ -47,15 +51,8 @@ followed if it was named by path.`,
 one for each interval; cpu is the share of a CPU that a core takes, -1 if it is not known; core
 is where a connection is, intended where it was meant to be, reason why those differ; receive is
 whether it receives into the ring's buffers or waits for readiness and reads, receive_why why,
-and by_buffers how many of a core do the former`,
-		setup: func(fs *flag.FlagSet) runner {
-			t := &top{order: "rate"}
-			fs.BoolVar(&t.json, "json", false, "write JSON")
-			fs.BoolVar(&t.once, "once", false, "show one interval and end")
-			fs.DurationVar(&t.every, "every", time.Second, "`DURATION` of an interval")
-			fs.Var(&t.order, "sort", "`ORDER` of connections: rate, bytes, queue, lag, core, peer or id")
-			return t.run
-		},
+and by_buffers how many of a core do the former`),
+		Run: func(ctx context.Context, args []string) error { return t.run(ctx, e, args) },
 	}
 }
 
@@ -70,9 +67,6 @@ type top struct {
 const topPatience = 3
 
 func (t *top) run(ctx context.Context, e env, args []string) error {
-	if len(args) != 1 {
-		return cli.Usagef("want one PID or socket, got %d arguments", len(args))
-	}
 	if t.every < 10*time.Millisecond {
 		return cli.Usagef("--every %v: want at least 10ms", t.every)
 	}

@@ -194,8 +194,8 @@ func TestTopFindsAProcessByItsNumber(t *testing.T) {
 func TestTopIsCalledRightly(t *testing.T) {
 	golden(t, "help-top", ringmsgr(t, "top", "-h").want(t, cli.OK).stdout)
 	for _, c := range []struct{ args, says string }{
-		{"top", "want one PID"},
-		{"top 1 2", "want one PID"},
+		{"top", "usage: ringmsgr top PID|SOCKET"},
+		{"top 1 2", "usage: ringmsgr top PID|SOCKET"},
 		{"top 1", "no terminal"},
 		{"top --once --every 1ms 1", "--every 1ms"},
 		{"top --once --sort size 1", "want rate"},

@@ -24,8 +24,8 @@ func TestWrongCallsAreUsageErrors(t *testing.T) {
 		{"", "no command"},
 		{"sned", `no command "sned": did you mean send?`},
 		{"pong", `no command "pong"`},
-		{"ping", "want one address"},
-		{"ping " + somewhere + " " + somewhere, "want one address"},
+		{"ping", "usage: ringmsgr ping ADDR"},
+		{"ping " + somewhere + " " + somewhere, "usage: ringmsgr ping ADDR"},
 		{"ping --count many " + somewhere, `--count "many": want a number`},
 		{"ping --peer auth " + somewhere, `--peer "auth"`},
 		{"ping v2:nonsense:x", "address"},
@@ -36,30 +36,28 @@ func TestWrongCallsAreUsageErrors(t *testing.T) {
 		{"ping --timeout 5 " + somewhere, `--timeout "5": the unit is missing`},
 		{"ping --policy stateful-server " + somewhere, "never dials"},
 		{"ping --cores -1 " + somewhere, "--cores -1: want 0 to 1024"},
-		{"ping --auth cephx " + somewhere, "needs --key or --keyring"},
+		{"ping --auth cephx " + somewhere, "needs --keyring"},
 		{"ping --auth cephx --keyring " + keyring + " " + somewhere, "no key of client.admin"},
-		{"ping --auth cephx --keyring " + keyring + " --key " + clientKey + " " + somewhere, "exclude each other"},
-		{"ping --key " + clientKey + " " + somewhere, "need --auth cephx"},
+		{"ping --keyring " + keyring + " " + somewhere, "needs --auth cephx"},
 		{"ping --mode secure " + somewhere, "needs --auth cephx"},
 		{"ping --listen any:127.0.0.1:0 " + somewhere, "only v2"},
 		{"ping --listen v2:0.0.0.0:0 " + somewhere, "IP address"},
+		{"serve --listen v2:127.0.0.1:6800-7568", "--listen"},
 		{"ping --proto v1 " + somewhere, "only v1 addresses"},
 		{"ping --proto msgr1 " + somewhere, "want v1 or v2"},
 		{"ping --protocol v1 " + somewhere, "no flag --protocol"},
-		{"ping --auth cephx --listen v2:127.0.0.1:0 --key " + clientKey + " " + somewhere, "cannot accept with cephx"},
+		{"ping --auth cephx --listen v2:127.0.0.1:0 --name client.other --keyring " + keyring + " " + somewhere, "cannot accept with cephx"},
 		{"ping --via somewhere " + somewhere, "--via"},
-		{"serve " + somewhere, "unexpected argument"},
-		{"serve --verify --handover path", "exclude each other"},
-		{"serve --verify --take-over path", "exclude each other"},
+		{"serve " + somewhere, "usage: ringmsgr serve"},
 		{"serve --listen v2:127.0.0.1:0/1 --listen v2:127.0.0.1:0/2", "same nonce"},
-		{"serve --name osd.0 --auth cephx --key " + clientKey, "cannot accept with cephx"},
-		{"send", "want one address"},
+		{"serve --name client.other --auth cephx --keyring " + keyring, "cannot accept with cephx"},
+		{"send", "usage: ringmsgr send ADDR"},
 		{"send --size 1TiB " + somewhere, "at most"},
 		{"send --size 1GiB " + somewhere, "at most"},
 		{"send --policy stateless-server " + somewhere, "never dials"},
 		{"send --conns 2 --policy lossless-peer --listen v2:127.0.0.1:0 " + somewhere, "exclude each other"},
 		{"send --conns 2 --policy lossless-client --name mon.b " + somewhere, "--name mon.b, whose nonce is 0, and --conns 2 exclude each other"},
-		{"doctor now", "unexpected argument"},
+		{"doctor now", "usage: ringmsgr doctor"},
 		{"doctor --auth none", "no flag --auth"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
@@ -83,8 +81,8 @@ func TestHelpIsAsDocumented(t *testing.T) {
 
 func TestHelpFitsAHundredColumns(t *testing.T) {
 	texts := []string{ringmsgr(t, "-h").stdout}
-	for _, c := range commands() {
-		texts = append(texts, ringmsgr(t, c.name, "-h").stdout)
+	for _, c := range commands(env{}) {
+		texts = append(texts, ringmsgr(t, c.Name, "-h").stdout)
 	}
 	for _, text := range texts {
 		for line := range strings.Lines(text) {
@@ -113,7 +111,6 @@ func TestAFailureNamesTheFlagThatCausedIt(t *testing.T) {
 	for _, c := range []struct{ args, says string }{
 		{"serve --listen " + s.addr, "--listen " + s.addr + ": address already in use: another process listens there"},
 		{"serve --listen v2:192.0.2.1:6800", ": cannot assign requested address: this machine does not have that IP address"},
-		{"serve --listen " + rangeOf(s.addr), ": address already in use"},
 		{"serve --stats /nonexistent/x", "--stats /nonexistent/x: no such file or directory"},
 		{"serve --handover /nonexistent/x", "--handover /nonexistent/x: no such file or directory"},
 		{"serve --take-over /nonexistent/x", "--take-over /nonexistent/x: no such file or directory"},
@@ -144,26 +141,18 @@ func TestAPortThatNeedsAPrivilegeIsExplained(t *testing.T) {
 	}
 }
 
-// rangeOf is an address with a range of ports in which only its own is.
-func rangeOf(addr string) string {
-	host, port, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(addr, "v2:"), "/0"), ":")
-	return "v2:" + host + ":" + port + "-" + port
-}
-
 // One word means one thing: flags of the same name are of the same kind everywhere.
 func TestFlagsAreSpelledAlike(t *testing.T) {
 	kinds := map[string]string{"timeout": "DURATION", "keyring": "FILE", "trace": "FILE", "keylog": "FILE", "name": "ENTITY", "backend": "ENGINE",
 		"mode": "LIST", "rev": "REVISION", "log-level": "LEVEL", "json": ""}
-	for _, c := range commands() {
-		fs := cli.NewFlags(c.name)
-		c.setup(fs)
-		fs.VisitAll(func(f *flag.Flag) {
+	for _, c := range commands(env{}) {
+		c.Flags.VisitAll(func(f *flag.Flag) {
 			value, usage := flag.UnquoteUsage(f)
 			if want, ok := kinds[f.Name]; ok && value != want || strings.ToLower(f.Name) != f.Name || strings.Contains(f.Name, "_") || usage == "" {
-				t.Errorf("%s --%s %s: %s", c.name, f.Name, value, usage)
+				t.Errorf("%s --%s %s: %s", c.Name, f.Name, value, usage)
 			}
 			if value != strings.ToUpper(value) {
-				t.Errorf("%s --%s: its value is %q", c.name, f.Name, value)
+				t.Errorf("%s --%s: its value is %q", c.Name, f.Name, value)
 			}
 		})
 	}

@@ -1,8 +1,8 @@
 // Package cluster holds the clients of a cluster: what stands on the messenger,
 // as a user's program does, and is no part of it.
 //
-//	rados      objects: write, read, stat, remove
-//	  |
+//	rados      objects: write, read, stat, remove; on internal/osdmap, the map of the cluster,
+//	  |        and internal/crush, which places by it
 //	mon        monitors: tickets, maps, commands; and a small monitor for tests and demonstrations
 //	  |
 //	control    the messenger

@@ -16,6 +16,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/durabletest"
 	"github.com/ringmsgr/ringmsgr/control/pair"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // The requests of the notebook are acts behind firstType; its answers:
@@ -56,15 +57,15 @@ const book, draft = "/notes/book", "/notes/draft"
 func (n *notebook) open(p *pair.Pair) (*control.Dispatcher, error) {
 	*n = notebook{m: p.Server, notes: map[string][]byte{}, defect: n.defect}
 	opened := make(chan error, 1)
-	n.m.Core(0).Do(func(c *control.Core) {
+	n.m.Core(0).Do(func(c *loop.Core) {
 		var err error
-		c.Offload(func() { err = n.read() }, func(*control.Core) { opened <- err })
+		c.Offload(func() { err = n.read() }, func(*loop.Core) { opened <- err })
 	})
 	return &control.Dispatcher{Fast: n.serve}, <-opened
 }
 
 func (n *notebook) read() error {
-	d, err := n.m.OpenFile(book, control.FileOptions{})
+	d, err := n.m.OpenFile(book, loop.FileOptions{})
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = n.m.Disk().MakeDir("/notes"); err == nil && !n.noParent {
 			err = n.m.Disk().SyncDir("/")
@@ -106,7 +107,7 @@ func (n *notebook) serve(c *control.Conn, m *control.Message) bool {
 		}
 		n.waiting = append(n.waiting, change{due, key, slices.Clone(m.Data)})
 		if len(n.waiting) == 1 {
-			n.next(c.OwnerCore())
+			n.next(c.Core())
 		}
 	}
 	return true
@@ -126,26 +127,26 @@ func answer(due control.PendingReply, value []byte, err error) {
 }
 
 // next makes the first change that waits.
-func (n *notebook) next(c *control.Core) {
+func (n *notebook) next(c *loop.Core) {
 	first, notes := n.waiting[0], maps.Clone(n.notes)
 	if notes[first.key] = first.value; len(first.value) == 0 {
 		delete(notes, first.key)
 	}
 	text, _ := json.Marshal(notes) // never fails
 	data := append(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(text)), text...)
-	opt := control.FileOptions{Write: true, Create: true, Truncate: true}
-	c.OpenFile(draft, opt, func(c *control.Core, f *control.File, err error) {
+	opt := loop.FileOptions{Write: true, Create: true, Truncate: true}
+	c.OpenFile(draft, opt, func(c *loop.Core, f *loop.File, err error) {
 		if err != nil {
 			n.made(c, notes, err)
 			return
 		}
-		op := &control.FileOp{Done: func(c *control.Core, op *control.FileOp) {
+		op := &loop.FileOp{Done: func(c *loop.Core, op *loop.FileOp) {
 			f.Close()
 			n.name(c, notes, op.Err)
 		}}
-		how := control.Through
+		how := loop.Through
 		if n.noSync {
-			how = control.Written
+			how = loop.Written
 		}
 		if err := f.WriteAt(op, data, 0, how); err != nil {
 			n.made(c, notes, err)
@@ -154,7 +155,7 @@ func (n *notebook) next(c *control.Core) {
 }
 
 // name makes a draft that is durable the book.
-func (n *notebook) name(c *control.Core, notes map[string][]byte, err error) {
+func (n *notebook) name(c *loop.Core, notes map[string][]byte, err error) {
 	c.Offload(func() {
 		if err == nil {
 			err = n.m.Disk().Rename(draft, book)
@@ -162,11 +163,11 @@ func (n *notebook) name(c *control.Core, notes map[string][]byte, err error) {
 		if err == nil && !n.noDirectory {
 			err = n.m.Disk().SyncDir("/notes")
 		}
-	}, func(c *control.Core) { n.made(c, notes, err) })
+	}, func(c *loop.Core) { n.made(c, notes, err) })
 }
 
 // made ends a change.
-func (n *notebook) made(c *control.Core, notes map[string][]byte, err error) {
+func (n *notebook) made(c *loop.Core, notes map[string][]byte, err error) {
 	if err == nil {
 		n.notes = notes
 	}

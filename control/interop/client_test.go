@@ -10,7 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -182,7 +182,7 @@ func wantNoSecure(t *testing.T, c *cluster, protocol string, backend uring.Backe
 	quiet(t, c)
 	m, err := control.New(control.Config{
 		Name:  wire.EntityName{Type: wire.Client, ID: "admin"},
-		Plane: dataplane.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
+		Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
 		Modes: []auth.Mode{auth.Secure},
 		Rev0:  protocol == "msgr2.0",
 	})

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,17 +26,28 @@ import (
 type clusterConfig struct {
 	auth string        // none or cephx
 	mode string        // crc or secure: what the daemons prefer
+	mons int           // 0: one; more have no proxy before them
 	osds int           // memstore OSDs; with one or more there is a pool "data" of size 1
 	ttl  time.Duration // of tickets and of the secrets that they are made with; 0: the daemons' default
+	// ciphers are the types of keys, from 20.2 on: aes (empty is the same), aes256k, or mixed:
+	// both are allowed, monitors and services have aes256k, client.admin has aes.
+	ciphers string
 	// msgr1 has the monitor listen on its v1 address, too, and no proxy before the other.
 	msgr1 bool
+	// compress has OSDs compress towards OSDs, from release 17 on.
+	compress bool
 	// v1only has all daemons bind v1 addresses alone, and the monmap name no other.
 	v1only bool
 	// ownPorts has the OSDs bind to ports that no other cluster has: osdPorts from ports on.
 	ownPorts bool
 }
 
-func (c clusterConfig) String() string { return fmt.Sprintf("auth=%s,mode=%s", c.auth, c.mode) }
+func (c clusterConfig) String() string {
+	if c.ciphers != "" {
+		return fmt.Sprintf("auth=%s,ciphers=%s,mode=%s", c.auth, c.ciphers, c.mode)
+	}
+	return fmt.Sprintf("auth=%s,mode=%s", c.auth, c.mode)
+}
 
 // cluster is a running one. All of it ends with the test that started it.
 type cluster struct {
@@ -47,6 +59,8 @@ type cluster struct {
 	monAddr wire.AddrVec // as the monmap has it: v2, v1, or the latter alone
 	link    *proxy       // every byte to the mon's v2 address passes through it
 	mon     *daemon
+	others  []*daemon // monitors b, c
+	allMons []wire.AddrVec
 	osds    []*daemon
 }
 
@@ -64,6 +78,24 @@ func enabled(t *testing.T) {
 	}
 }
 
+// version is that of the Ceph programs in the path: every test runs with each release.
+var version = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("ceph-mon", "--version").Output()
+	_, rest, _ := strings.Cut(string(out), "ceph version ")
+	number, _, _ := strings.Cut(rest, " ")
+	return number, err
+})
+
+// major is the number of the release: 16, 18 or 20.
+func major(t *testing.T) (n int) {
+	t.Helper()
+	text, err := version()
+	check(t, err)
+	_, err = fmt.Sscanf(text, "%d.", &n)
+	check(t, err)
+	return n
+}
+
 // startCluster makes a monitor and OSDs, and returns when all of them answer.
 func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 	t.Helper()
@@ -77,22 +109,36 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 	switch {
 	case cfg.v1only:
 		c.monAddr = c.monAddr[1:]
-	case !cfg.msgr1:
+	case !cfg.msgr1 && cfg.mons <= 1:
 		c.link = startProxy(t, public.String(), behind.String())
 	}
-
+	for c.allMons = append(c.allMons, c.monAddr); len(c.allMons) < cfg.mons; {
+		more := freePorts(t, 2)
+		c.allMons = append(c.allMons, wire.AddrVec{loopback(wire.AddrMsgr2, more[0]), loopback(wire.AddrLegacy, more[1])})
+	}
 	if cfg.ownPorts {
 		c.ports = ports.stretch(t, osdPorts)
 	}
 	check(t, os.WriteFile(c.file("ceph.conf"), []byte(c.conf(behind)), 0o644))
-	c.run("ceph-authtool", "--create-keyring", c.file("keyring"), "--gen-key", "-n", "mon.", "--cap", "mon", "allow *")
-	c.run("ceph-authtool", c.file("keyring"), "--gen-key", "-n", "client.admin",
-		"--cap", "mon", "allow *", "--cap", "osd", "allow *", "--cap", "mgr", "allow *")
-	c.run("monmaptool", "--create", "--fsid", c.fsid, "--addv", "a", c.monAddr.String(), c.file("monmap"))
-	c.run("ceph-mon", "--conf", c.file("ceph.conf"), "--mkfs", "--id", "a", "--monmap", c.file("monmap"), "--keyring", c.file("keyring"))
-	c.mon = startDaemon(t, c.dir, "mon.a", "ceph-mon", "--conf", c.file("ceph.conf"), "--foreground", "--id", "a")
-	type monStatus struct{ State string }
-	waitFor(t, c.mon, "mon_status", patience, func(s monStatus) bool { return s.State == "leader" })
+	service, admin, allowed := c.keyTypes()
+	c.run("ceph-authtool", append(service, "--create-keyring", c.file("keyring"), "--gen-key", "-n", "mon.", "--cap", "mon", "allow *")...)
+	c.run("ceph-authtool", append(admin, c.file("keyring"), "--gen-key", "-n", "client.admin",
+		"--cap", "mon", "allow *", "--cap", "osd", "allow *", "--cap", "mgr", "allow *")...)
+	for i, addr := range c.allMons {
+		allowed = append(allowed, "--addv", monID(i), addr.String())
+	}
+	c.run("monmaptool", append(allowed, "--create", "--fsid", c.fsid, c.file("monmap"))...)
+	for i := range c.allMons {
+		common := []string{"--conf", c.file("ceph.conf"), "--id", monID(i)}
+		c.run("ceph-mon", append(common, "--mkfs", "--monmap", c.file("monmap"), "--keyring", c.file("keyring"))...)
+		d := startDaemon(t, c.dir, "mon."+monID(i), append([]string{"ceph-mon", "--foreground"}, common...)...)
+		if i == 0 {
+			c.mon = d
+		} else {
+			c.others = append(c.others, d)
+		}
+	}
+	c.awaitQuorum(len(c.allMons))
 
 	for i := range cfg.osds {
 		c.startOSD(i)
@@ -101,6 +147,37 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 		c.ceph("osd", "pool", "create", "data", "8", "8")
 	}
 	return c
+}
+
+func monID(i int) string { return string(rune('a' + i)) }
+
+// awaitQuorum waits until mon.a leads so many monitors.
+func (c *cluster) awaitQuorum(n int) {
+	c.t.Helper()
+	type monStatus struct {
+		State  string
+		Quorum []int
+	}
+	waitFor(c.t, c.mon, "mon_status", patience, func(s monStatus) bool { return s.State == "leader" && len(s.Quorum) == n })
+}
+
+// keyTypes are the arguments that choose the types of keys: of the services' keys, of
+// client.admin's, and in the monmap. Releases before 20.2 have one type and no choice.
+func (c *cluster) keyTypes() (service, admin, allowed []string) {
+	if major(c.t) < 20 {
+		return nil, nil, nil
+	}
+	both := func(preferred string) []string {
+		return []string{"--auth-service-cipher", preferred, "--auth-allowed-ciphers", "aes,aes256k", "--auth-preferred-cipher", preferred}
+	}
+	aes := []string{"--key-type", "aes"}
+	switch c.ciphers {
+	case "aes256k":
+		return nil, nil, nil
+	case "mixed":
+		return nil, aes, both("aes256k")
+	}
+	return aes, aes, both("aes")
 }
 
 func (c *cluster) startOSD(i int) {
@@ -134,7 +211,11 @@ func (c *cluster) conf(behind netip.AddrPort) string {
 	set := func(key, value string) { fmt.Fprintf(&b, "%s = %s\n", key, value) }
 	b.WriteString("[global]\n")
 	set("fsid", c.fsid)
-	set("mon host", c.monAddr.String())
+	var hosts []string
+	for _, a := range c.allMons {
+		hosts = append(hosts, a.String())
+	}
+	set("mon host", strings.Join(hosts, ","))
 	for _, who := range []string{"cluster", "service", "client"} {
 		set("auth "+who+" required", c.auth)
 		set("ms "+who+" mode", c.modes())
@@ -150,7 +231,7 @@ func (c *cluster) conf(behind netip.AddrPort) string {
 	}
 	set("cluster addr", "127.0.0.1")
 	for key, file := range map[string]string{
-		"run dir": "", "crash dir": "", "keyring": "keyring", "mon data": "mon.a",
+		"run dir": "", "crash dir": "", "keyring": "keyring", "mon data": "mon.$id",
 		"log file": "$name.log", "admin socket": "$name.asok", "pid file": "$name.pid", "osd data": "$name",
 	} {
 		set(key, c.file(file))
@@ -159,6 +240,15 @@ func (c *cluster) conf(behind netip.AddrPort) string {
 		seconds := strconv.Itoa(int(c.ttl / time.Second))
 		set("auth service ticket ttl", seconds)
 		set("auth mon ticket ttl", seconds)
+	}
+	if c.compress && major(c.t) >= 17 {
+		set("ms osd compress mode", "force")
+		set("ms osd compression algorithm", "snappy zlib zstd lz4")
+		set("ms compress secure", "true")
+		set("osd client message size cap", "0") // an OSD of 18.2.7 aborts on a compressed request with another one
+	}
+	if major(c.t) >= 20 && c.ciphers != "aes256k" {
+		set("mon auth allow insecure key", "true")
 	}
 	// Nobody misses a manager.
 	set("mon mgr mkfs grace", "86400")
@@ -200,7 +290,7 @@ func (c *cluster) modes() string {
 func (c *cluster) file(name string) string { return filepath.Join(c.dir, name) }
 
 // daemons are all of the cluster's.
-func (c *cluster) daemons() []*daemon { return append([]*daemon{c.mon}, c.osds...) }
+func (c *cluster) daemons() []*daemon { return slices.Concat([]*daemon{c.mon}, c.others, c.osds) }
 
 // osdAddr is the v2 address of an OSD for its clients, with the nonce of its
 // process.

@@ -5,4 +5,8 @@
 // ceph-osd, ceph-common, monmaptool and tcpdump in the path; where they are enabled and
 // something is missing they fail. RINGMSGR_INTEROP_KEEP=1 keeps the daemons'
 // directories, logs at debug ms = 20 included.
+//
+// All tests run with each release, which is that of the programs in the path:
+// ".ci/run deps" installs 18.2 and 20.2 beside the one of the system. Where a release
+// differs, a test asks for its number.
 package interop

@@ -16,7 +16,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -121,7 +121,7 @@ func (f *fellow) start() error {
 	}
 	f.m, err = control.New(control.Config{
 		Name: name, Number: f.cfg.Number, Nonce: &f.cfg.Nonce, Default: &policy, Steer: control.SteerNone,
-		Plane: dataplane.Config{Cores: 2, Open: func(int) (uring.Driver, error) {
+		Plane: loop.Config{Cores: 2, Open: func(int) (uring.Driver, error) {
 			d, err := uring.Open(uring.Config{Backend: f.cfg.Backend})
 			return &detour{Driver: d, cfg: &f.cfg}, err
 		}},

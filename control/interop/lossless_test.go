@@ -139,9 +139,9 @@ var osdTroubles = append(allTroubles[:len(allTroubles):len(allTroubles)],
 			return x.cfg.Peer != old
 		}, func() string { return x.cfg.Peer.String() })
 		x.there.lead(x.cfg.Peer.AddrPort.String())
-		x.there.close(false)
 		x.fresh = true
-		x.tell("meet %v", x.cfg.Peer)
+		x.tell("meet %v", x.cfg.Peer) // before the session with the one that was killed finds the way there
+		x.there.close(false)
 		x.tell("send 20")
 		r := x.until("a new session", func(r *fellowReport) bool { return r.Answers == r.Sent-20 })
 		if r.Resets+r.Remote != 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -42,7 +42,7 @@ func dialMsgr1(t *testing.T, c *cluster, backend uring.Backend) *rados.Cluster {
 	defer cancel()
 	cfg := rados.Config{
 		Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Mons: []wire.Addr{c.monAddr.V1()},
-		Plane: dataplane.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
+		Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
 	}
 	if c.auth == "cephx" {
 		cfg.Key = clusterKey(t, c, cfg.Name)
@@ -85,7 +85,7 @@ func useMsgr1(t *testing.T, c *cluster, backend uring.Backend) {
 // refusedMsgr1 is who the daemons do not let in, or who is at the wrong address.
 func refusedMsgr1(t *testing.T, c *cluster) {
 	m, err := control.New(control.Config{
-		Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Plane: dataplane.Config{Cores: 1, Driver: uring.Config{Backend: backends[0]}},
+		Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backends[0]}},
 		AuthClient: none.NewClient(wire.EntityName{Type: wire.Client, ID: "admin"}),
 	})
 	check(t, err)

@@ -17,8 +17,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -73,7 +73,7 @@ func newFellowMon(t *testing.T, c *cluster, backend uring.Backend, nonce uint32)
 	policy := control.LosslessPeerReuse()
 	cfg := control.Config{
 		Name: wire.EntityName{Type: wire.Mon, ID: "z"}, Nonce: &nonce, Default: &policy, Probe: &f.cut, InitialBackoff: 10 * time.Millisecond,
-		Plane: dataplane.Config{Cores: 2, Driver: uring.Config{Backend: backend}},
+		Plane: loop.Config{Cores: 2, Driver: uring.Config{Backend: backend}},
 	}
 	if c.auth == "cephx" {
 		cfg.AuthClient, cfg.AuthServer = monKeys(t, c)

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,7 +18,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -52,9 +51,11 @@ func TestOurClientAndTheRealToolsShareObjects(t *testing.T) {
 func dialCluster(t *testing.T, c *cluster, protocol string, backend uring.Backend) *rados.Cluster {
 	t.Helper()
 	cfg := rados.Config{
-		Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Mons: []wire.Addr{c.monAddr.V2()},
-		Plane: dataplane.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
-		Rev0:  protocol == "msgr2.0",
+		Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Rev0: protocol == "msgr2.0",
+		Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
+	}
+	for _, a := range c.allMons {
+		cfg.Mons = append(cfg.Mons, a.V2())
 	}
 	if c.auth == "cephx" {
 		cfg.Key = clusterKey(t, c, cfg.Name)
@@ -187,39 +188,16 @@ func TestObjectsAreWrittenAcrossCuts(t *testing.T) {
 	c := startCluster(t, clusterConfig{auth: "cephx", mode: "secure", osds: 1})
 	for _, backend := range backends {
 		t.Run(string(backend), func(t *testing.T) {
-			cl := dialCluster(t, c, "msgr2.1", backend)
-			ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
-			defer cancel()
-			stop := make(chan struct{})
-			var cutter sync.WaitGroup
-			cutter.Go(func() {
-				tick := time.NewTicker(200 * time.Millisecond)
-				defer tick.Stop()
-				for {
-					select {
-					case <-stop:
-						return
-					case <-tick.C:
-						c.link.cut()
-						hangUp(cl)
-					}
-				}
-			})
-			defer cutter.Wait()
-			defer close(stop)
-			sessions := make(map[uint64]bool)
-			for i := 0; len(sessions) < 5; i++ {
-				if conn := cl.Mon().Conn(); conn != nil {
-					sessions[conn.ID()] = true
-				}
-				pattern := bytes.Repeat([]byte{byte(i)}, 100_000)
-				check(t, cl.Write(ctx, "data", "cut", pattern))
-				got, err := cl.Read(ctx, "data", "cut")
-				check(t, err)
-				if !bytes.Equal(got, pattern) {
-					t.Fatalf("round %d reads other bytes", i)
-				}
+			w := c.keepWriting(t, backend)
+			for range 5 {
+				w.goOn(10)
+				session := w.cl.Mon().Conn()
+				c.link.cut()
+				hangUp(w.cl)
+				w.until("another session", func() bool { now := w.cl.Mon().Conn(); return now != nil && now != session })
 			}
+			w.goOn(10)
+			w.end()
 		})
 	}
 }

@@ -15,6 +15,8 @@ const (
 	msgPing          = 2
 	msgMonMap        = 4
 	msgMonGetMap     = 5
+	msgOSDOp         = 42
+	msgOSDOpReply    = 43
 	msgMonCommand    = 50
 	msgMonCommandAck = 51
 	msgCommand       = 97

@@ -11,7 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -35,7 +35,7 @@ func newPeer(t *testing.T, c *cluster, protocol string, backend uring.Backend) *
 	name := wire.EntityName{Type: wire.Client, ID: "admin"}
 	cfg := control.Config{
 		Name:  name,
-		Plane: dataplane.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
+		Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
 		Rev0:  protocol == "msgr2.0",
 	}
 	if c.auth == "cephx" {

@@ -3,10 +3,15 @@ package interop_test
 import (
 	"bytes"
 	"encoding/json"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // The example program, as a user runs it.
@@ -17,11 +22,11 @@ func TestTheClientProgramOnARealCluster(t *testing.T) {
 	c := startCluster(t, clusterConfig{auth: "cephx", mode: "secure", osds: 1})
 	for _, backend := range backends {
 		t.Run(string(backend), func(t *testing.T) {
-			quiet(t, c)
-			flags := []string{"--mon", c.monAddr.V2().String(), "--keyring", c.file("keyring"), "--mode", "secure", "--backend", string(backend)}
-			call := func(args ...string) []byte {
+			flags := []string{"--mon", c.monAddr.V2().String(), "--mode", "secure"}
+			useProgram(t, c, program, backend, flags...)
+			call := func(what string) []byte {
 				t.Helper()
-				return runTool(t, program, append(flags[:len(flags):len(flags)], args...)...)
+				return runTool(t, program, append(flags, "--keyring", c.file("keyring"), what)...)
 			}
 			var status, monmap struct {
 				FSID  string
@@ -37,31 +42,69 @@ func TestTheClientProgramOnARealCluster(t *testing.T) {
 			if monmap.Epoch < 2 {
 				t.Errorf("osdmap of epoch %d", monmap.Epoch)
 			}
-			in := filepath.Join(t.TempDir(), "in")
-			out := filepath.Join(t.TempDir(), "out")
-			data := bytes.Repeat([]byte("ringmsgr"), 4<<20/8)
-			check(t, os.WriteFile(in, data, 0o600))
-			call("put", "data", "program", in)
-			call("get", "data", "program", out)
-			got, err := os.ReadFile(out)
-			check(t, err)
-			if !bytes.Equal(got, data) || !bytes.Equal(call("get", "data", "program", "-"), data) {
-				t.Errorf("%d bytes came back, %d went in", len(got), len(data))
-			}
-			c.run("rados", "--conf", c.file("ceph.conf"), "-p", "data", "get", "program", out)
-			if got, err = os.ReadFile(out); err != nil || !bytes.Equal(got, data) {
-				t.Errorf("the real tool reads %d bytes, %v", len(got), err)
-			}
-			var info struct{ Size int }
-			check(t, json.Unmarshal(call("stat", "data", "program"), &info))
-			if info.Size != len(data) {
-				t.Errorf("size %d, want %d", info.Size, len(data))
-			}
-			call("rm", "data", "program")
-			if _, err := tryTool(t, program, append(flags, "stat", "data", "program")...); err == nil ||
-				!strings.Contains(err.Error(), "no such file or directory") || !strings.Contains(err.Error(), "exit status 1") {
-				t.Errorf("stat of what is removed: %v", err)
-			}
 		})
+	}
+}
+
+// useProgram has cephclient and rados read what the other has written, byte for byte.
+func useProgram(t *testing.T, c *cluster, program string, backend uring.Backend, flags ...string) {
+	quiet(t, c)
+	flags = append(flags, "--backend", string(backend), "--timeout", (2 * time.Minute).String())
+	if c.auth == "cephx" {
+		flags = append(flags, "--keyring", c.file("keyring"))
+	}
+	ours := func(args ...string) []byte {
+		t.Helper()
+		return runTool(t, program, append(flags[:len(flags):len(flags)], args...)...)
+	}
+	rados := func(args ...string) []byte {
+		t.Helper()
+		return c.run("rados", append([]string{"--conf", c.file("ceph.conf"), "-p", "data"}, args...)...)
+	}
+	dir := t.TempDir()
+	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
+	same := func(who string, want []byte) {
+		t.Helper()
+		got, err := os.ReadFile(out)
+		check(t, err)
+		check(t, os.Remove(out))
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s reads %d bytes that are not the %d that went in", who, len(got), len(want))
+		}
+	}
+	sizes := []int{0, 1, 4 << 10, 4 << 20, 16<<20 + 1}
+	if backend == backends[0] {
+		sizes = append(sizes, 100<<20)
+	}
+	for _, size := range sizes {
+		data := make([]byte, size)
+		rand.NewChaCha8([32]byte{byte(size), byte(size >> 8), 1}).Read(data)
+		check(t, os.WriteFile(in, data, 0o600))
+		ours("put", "data", "object", in)
+		rados("get", "object", out)
+		same("rados", data)
+		ours("get", "data", "object", out)
+		same("cephclient", data)
+		if !bytes.Equal(ours("get", "data", "object", "-"), data) {
+			t.Errorf("cephclient prints others than the %d bytes that went in", size)
+		}
+		var info struct{ Size int }
+		check(t, json.Unmarshal(ours("stat", "data", "object"), &info))
+		if text := string(rados("stat", "object")); info.Size != size || !strings.HasSuffix(strings.TrimSpace(text), "size "+strconv.Itoa(size)) {
+			t.Errorf("cephclient says %d bytes, rados %q, want %d", info.Size, text, size)
+		}
+		rados("rm", "object")
+		if _, err := tryTool(t, program, append(flags, "stat", "data", "object")...); err == nil ||
+			!strings.Contains(err.Error(), "no such file or directory") || !strings.Contains(err.Error(), "exit status 1") {
+			t.Errorf("stat of what rados has removed: %v", err)
+		}
+
+		rados("put", "object", in)
+		ours("get", "data", "object", out)
+		same("cephclient", data)
+		ours("rm", "data", "object")
+		if list := rados("ls"); len(list) != 0 {
+			t.Errorf("the pool still has %q", list)
+		}
 	}
 }

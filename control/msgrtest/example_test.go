@@ -9,12 +9,12 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 func start(name wire.EntityName, policy control.Policy, probe *msgrtest.Probe) (*control.Messenger, error) {
-	cfg := control.Config{Name: name, Default: &policy, InitialBackoff: 10 * time.Millisecond, Plane: dataplane.Config{Cores: 1}}
+	cfg := control.Config{Name: name, Default: &policy, InitialBackoff: 10 * time.Millisecond, Plane: loop.Config{Cores: 1}}
 	var chain []*control.Dispatcher
 	if probe != nil {
 		cfg.Probe = probe

@@ -11,8 +11,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -28,7 +28,7 @@ func node(t *testing.T, name string, policy control.Policy, backend uring.Backen
 		t.Fatal(err)
 	}
 	return msgrtest.Start(t, msgrtest.NodeConfig{Config: control.Config{
-		Name: n, Default: &policy, Plane: dataplane.Config{Driver: uring.Config{Backend: backend}},
+		Name: n, Default: &policy, Plane: loop.Config{Driver: uring.Config{Backend: backend}},
 	}})
 }
 

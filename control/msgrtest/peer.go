@@ -11,7 +11,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
@@ -57,13 +57,30 @@ type Peer struct {
 
 // DialPeer connects to a messenger. ctx bounds the whole script.
 func DialPeer(ctx context.Context, cfg PeerConfig, to wire.Addr) *Peer {
-	p := &Peer{cfg: cfg, ctx: ctx, target: to}
 	d := net.Dialer{}
 	if cfg.From.IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(cfg.From, 0))
 	}
-	p.conn, p.err = d.DialContext(ctx, "tcp", to.AddrPort.String())
-	p.bound()
+	conn, err := d.DialContext(ctx, "tcp", to.AddrPort.String())
+	return newPeer(ctx, cfg, conn, err, to, false)
+}
+
+// PeerOn is a Peer on a connection that the caller has made: it dialled to, or, if that is
+// the zero value, accepted. ctx bounds the whole script. The connection stays the caller's,
+// who gets it back behind Codecs.
+func PeerOn(ctx context.Context, cfg PeerConfig, conn net.Conn, to wire.Addr) *Peer {
+	return newPeer(ctx, cfg, conn, nil, to, to == (wire.Addr{}))
+}
+
+func newPeer(ctx context.Context, cfg PeerConfig, conn net.Conn, err error, to wire.Addr, accepted bool) *Peer {
+	p := &Peer{cfg: cfg, ctx: ctx, accepted: accepted, target: to}
+	if err != nil {
+		p.err = fmt.Errorf("msgrtest: %w", err)
+		return p
+	}
+	p.conn = conn
+	deadline, _ := ctx.Deadline()
+	p.fail(conn.SetDeadline(deadline))
 	return p
 }
 
@@ -93,24 +110,13 @@ func (l *PeerListener) Close() error { return l.l.Close() }
 
 // Accept waits for a connection. ctx bounds the whole script.
 func (l *PeerListener) Accept(ctx context.Context) *Peer {
-	p := &Peer{cfg: l.Config, ctx: ctx, accepted: true}
 	deadline, _ := ctx.Deadline()
-	if p.err = l.l.SetDeadline(deadline); p.err == nil {
-		p.conn, p.err = l.l.Accept()
+	err := l.l.SetDeadline(deadline)
+	var conn net.Conn
+	if err == nil {
+		conn, err = l.l.Accept()
 	}
-	p.bound()
-	return p
-}
-
-// bound applies the context's deadline to the connection.
-func (p *Peer) bound() {
-	if p.err != nil {
-		p.err = fmt.Errorf("msgrtest: %w", p.err)
-		p.conn = nil
-		return
-	}
-	deadline, _ := p.ctx.Deadline()
-	p.fail(p.conn.SetDeadline(deadline))
+	return newPeer(ctx, l.Config, conn, err, wire.Addr{}, true)
 }
 
 // Err is the first error of the script.
@@ -166,8 +172,8 @@ func (p *Peer) handshake(by probe.Probe) {
 			server = none.NewServer(none.ServerConfig{Monitor: p.cfg.Name.Type == wire.Mon})
 		}
 		remote := p.sees
-		if !remote.IsValid() {
-			remote = p.conn.RemoteAddr().(*net.TCPAddr).AddrPort()
+		if a, ok := p.conn.RemoteAddr().(*net.TCPAddr); ok && !remote.IsValid() {
+			remote = a.AddrPort()
 		}
 		s, p.Info, err = handshake.Accept(p.ctx, netLink{p.conn}, handshake.AcceptConfig{Options: opt, PeerAddr: remote, Auth: server})
 	} else {
@@ -199,6 +205,10 @@ func (l netLink) Write(_ context.Context, b []byte) error {
 	_, err := l.conn.Write(b)
 	return err
 }
+
+// Codecs are those of the frames that follow. They are the caller's from now on: the Peer
+// reads and sends no frame any more.
+func (p *Peer) Codecs() (*frame.Encoder, *frame.Decoder, error) { return p.enc, p.dec, p.err }
 
 // Revision is the framing that was negotiated.
 func (p *Peer) Revision() frame.Revision { return p.rev }

@@ -12,7 +12,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -122,8 +122,8 @@ func TestWhatIsSentHasArrivedWhenItSettles(t *testing.T) {
 func TestPairsHaveAnyConfigurationAndCoresThatComeAndGo(t *testing.T) {
 	lossy, stateless := control.LossyClient(), control.StatelessServer()
 	cfg := pair.Config{Serve: upper()}
-	cfg.Server = control.Config{Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Default: &stateless, Plane: dataplane.Config{Cores: 3}}
-	cfg.Client = control.Config{Default: &lossy, Plane: dataplane.Config{Cores: 2}}
+	cfg.Server = control.Config{Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Default: &stateless, Plane: loop.Config{Cores: 3}}
+	cfg.Client = control.Config{Default: &lossy, Plane: loop.Config{Cores: 2}}
 	pair.Test(t, cfg, func(t *testing.T, p *pair.Pair) {
 		ask(t, p.Context, p.Conn, "one")
 		for i := range 2 {

@@ -58,7 +58,7 @@ func named(name string, opts ...Option) *Collector {
 	of := func(prefix, help string, names []string, t reflect.Type) []field {
 		return (&set{
 			prefix: prefix, labels: labels, names: names, help: help,
-			gauges: map[string]bool{"driver_in_flight": true}, skip: map[string]bool{"core": true, "latency": true, "stalled": true, "counters": true, "steering": true},
+			gauges: map[string]bool{"driver_in_flight": true, "throttled_for_ns": true}, skip: map[string]bool{"core": true, "latency": true, "stalled": true, "counters": true, "steering": true},
 		}).of(t)
 	}
 	c.messenger = of("ringmsgr", "Messenger", nil, reflect.TypeFor[control.Stats]())

@@ -21,7 +21,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/prom"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // messenger starts one that ends with the test.
@@ -66,7 +66,7 @@ func busy(t testing.TB, n int) *control.Messenger {
 func pair(t testing.TB) (*control.Messenger, *control.Conn) {
 	t.Helper()
 	policy, other := control.StatefulServer(), control.LosslessClient()
-	plane := dataplane.Config{Cores: 2, TimeEvery: 1}
+	plane := loop.Config{Cores: 2, TimeEvery: 1}
 	server := messenger(t, control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Default: &policy, Plane: plane},
 		&control.Dispatcher{Fast: func(c *control.Conn, r *control.Message) bool {
 			_ = c.Reply(r, control.NewMessage(r.Type, bytes.Clone(r.Front), nil))

@@ -14,7 +14,7 @@
 // metric with the label kind, and what is about a core begins with ringmsgr_core and has
 // the label core. Times are in seconds. All have the label messenger.
 // The latencies are samples (control.Config, Plane.TimeEvery): their counts are not those
-// of all messages. BenchmarkMetrics compares messengers with metrics to others without.
+// of all messages.
 //
 // A Remote does the same for the messenger of another process that serves its statistics at
 // a Unix socket; the program cmd/ringmsgr-exporter is made of it.

@@ -93,7 +93,12 @@ func (s *set) number(name, label string, t reflect.Type, labels []string) (field
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
 		f.scale = 1 / float64(time.Second)
-		metric = strings.TrimSuffix(metric, "_ns") + "_seconds_total"
+		metric = strings.TrimSuffix(metric, "_ns") + "_seconds"
+		if s.gauges[full] {
+			f.kind = prometheus.GaugeValue
+		} else {
+			metric += "_total"
+		}
 		words = "seconds of " + strings.TrimSuffix(words, " ns")
 	case t.Kind() == reflect.Uint64 && !s.gauges[full]:
 		metric += "_total"

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // act does one random thing to the world.
@@ -63,7 +63,7 @@ func (w *world) traffic(n *node) {
 	case 0:
 		cores := n.cores()
 		core := cores[w.rng.IntN(len(cores))]
-		err := core.Do(func(*dataplane.Core) {
+		err := core.Do(func(*loop.Core) {
 			for range count {
 				ch.lanes[w.rng.IntN(len(ch.lanes))].send(middle, data, false, false)
 			}
@@ -190,7 +190,7 @@ func (w *world) death(n *node) {
 
 // limits changes the bounds on what a node receives.
 func (w *world) limits(n *node) {
-	for _, t := range []*dataplane.Throttle{n.policy.Messages, n.policy.Bytes} {
+	for _, t := range []*loop.Throttle{n.policy.Messages, n.policy.Bytes} {
 		if t != nil {
 			n.lowered = true
 			t.SetLimit(1 + w.rng.Int64N(2*t.Limit()+10))

@@ -14,8 +14,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Beside honest nodes there is a peer that speaks the protocol and chooses every
@@ -218,7 +218,7 @@ func share(bound, most int64) int64 { return min(bound/64, most) }
 // heldMost is the documented bound of what a messenger with so many connections
 // holds of what it received: the bound, one message beyond it, and the shares.
 func (a *adversary) heldMost(conns int) int64 {
-	return a.w.plan.dispatch + max(a.plan.messageMost(), dataplane.MinShared) + int64(conns)*share(a.w.plan.dispatch, 64<<10)
+	return a.w.plan.dispatch + max(a.plan.messageMost(), loop.MinShared) + int64(conns)*share(a.w.plan.dispatch, 64<<10)
 }
 
 func TestAnAdversaryRunsTheSameCourseForTheSameSeed(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // doubt is a lossless message that was released before it arrived. The event
@@ -180,9 +180,9 @@ func (w *world) checkIdle(n *node) {
 }
 
 // throttles are those that the plan has.
-func (n *node) throttles() []*dataplane.Throttle {
-	list := []*dataplane.Throttle{n.m.DispatchThrottle()}
-	for _, t := range []*dataplane.Throttle{n.policy.Messages, n.policy.Bytes} {
+func (n *node) throttles() []*loop.Throttle {
+	list := []*loop.Throttle{n.m.DispatchThrottle()}
+	for _, t := range []*loop.Throttle{n.policy.Messages, n.policy.Bytes} {
 		if t != nil {
 			list = append(list, t)
 		}

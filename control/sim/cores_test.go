@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 )
 
@@ -50,7 +50,7 @@ func (p *plane) opened(c *simnet.Core) {
 func (p *plane) all() []*simnet.Core {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	stopped := func(c *simnet.Core) bool { return c.State() == dataplane.CoreStopped }
+	stopped := func(c *simnet.Core) bool { return c.State() == loop.CoreStopped }
 	if slices.ContainsFunc(p.list, stopped) {
 		p.list = slices.DeleteFunc(slices.Clone(p.list), stopped)
 	}
@@ -60,7 +60,7 @@ func (p *plane) all() []*simnet.Core {
 // cores are those that can be given work.
 func (n *node) cores() (list []*simnet.Core) {
 	for _, c := range n.plane.all() {
-		if c.State() == dataplane.CoreRunning {
+		if c.State() == loop.CoreRunning {
 			list = append(list, c)
 		}
 	}

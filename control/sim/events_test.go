@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // watch is what a node's user has seen of one connection.
@@ -68,7 +68,7 @@ func (n *node) dispatcher() *control.Dispatcher {
 		Move: func(c *control.Conn, to int) {
 			v := n.called(c, "move")
 			w.cover.Moves++
-			if to == c.Core() {
+			if to == c.Core().ID() {
 				w.fail("node %d: conn %d moves to the core where it is", n.id, c.ID())
 			}
 			v.moving = to + 1
@@ -131,7 +131,7 @@ func (n *node) called(c *control.Conn, what string) *watch {
 	switch {
 	case w.turn == nil && n.ending:
 		// The cores run what is left to run as they stop.
-	case w.turn != n || w.core != c.Core():
+	case w.turn != n || w.core != c.Core().ID():
 		w.fail("node %d: %s of conn %d not on its core", n.id, what, c.ID())
 	case v.moving != 0 && !arrival:
 		w.fail("node %d: %s of conn %d between move and arrival", n.id, what, c.ID())
@@ -146,8 +146,8 @@ func (n *node) called(c *control.Conn, what string) *watch {
 // arrive is an accept or connect event.
 func (n *node) arrive(c *control.Conn, v *watch, from int) {
 	switch {
-	case from == c.Core() && v.moving != 0, from != c.Core() && v.moving != c.Core()+1:
-		n.w.fail("node %d: conn %d arrives on core %d from %d, its last move was to %d", n.id, c.ID(), c.Core(), from, v.moving-1)
+	case from == c.Core().ID() && v.moving != 0, from != c.Core().ID() && v.moving != c.Core().ID()+1:
+		n.w.fail("node %d: conn %d arrives on core %d from %d, its last move was to %d", n.id, c.ID(), c.Core().ID(), from, v.moving-1)
 	}
 	if c.Info().Protocol == control.Msgr1 {
 		if n.w.cover.Opens1++; v.live {
@@ -251,9 +251,9 @@ func (n *node) order(c *control.Conn, m *control.Message, v *watch, l *lane, num
 func (n *node) throttled(m *control.Message) {
 	size := int64(m.Size())
 	for _, one := range []struct {
-		t     *dataplane.Throttle
+		t     *loop.Throttle
 		share int64
-	}{{n.policy.Bytes, size}, {n.m.DispatchThrottle(), max(size, dataplane.MinShared)}} {
+	}{{n.policy.Bytes, size}, {n.m.DispatchThrottle(), max(size, loop.MinShared)}} {
 		// One message passes whatever its size, alone or because only messages of
 		// which a part is there hold anything.
 		if t := one.t; t != nil && t.Limit() > 0 && t.Used() > t.Limit()+n.w.largest && t.Used() != one.share && !n.lowered {

@@ -5,8 +5,8 @@ package sim_test
 import (
 	"math/rand/v2"
 
-	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -41,7 +41,7 @@ func newSimFaults(seed uint64) *faulty.Random {
 }
 
 // breakDrivers has the drivers of a node fail, if those of the world do.
-func (n *node) breakDrivers(cfg *dataplane.Config) {
+func (n *node) breakDrivers(cfg *loop.Config) {
 	n.broken = nil
 	if n.w.faults == nil {
 		return

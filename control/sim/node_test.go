@@ -13,8 +13,8 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 )
@@ -86,7 +86,7 @@ func (n *node) start() {
 	if w.plan.breakEvery > 0 || w.seed%2 == 0 { // else handshakes queue what they write
 		by = &breaks{w: w, rng: rand.New(rand.NewPCG(w.seed, uint64(nonce)+1<<32)), every: w.plan.breakEvery}
 	}
-	cores := dataplane.Config{Cores: 1 + w.rng.IntN(w.plan.cores), Wall: clock.Now}
+	cores := loop.Config{Cores: 1 + w.rng.IntN(w.plan.cores), Wall: clock.Now}
 	n.host.Run(&cores, n.plane.opened)
 	n.breakDrivers(&cores)
 	cfg := control.Config{

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 )
 
@@ -121,10 +121,10 @@ func (p *simPlan) bound(r *rand.Rand) {
 func (p *simPlan) policy(f func() control.Policy) control.Policy {
 	policy := f()
 	if p.messages > 0 {
-		policy.Messages = dataplane.NewThrottle(p.messages)
+		policy.Messages = loop.NewThrottle(p.messages)
 	}
 	if p.bytes > 0 {
-		policy.Bytes = dataplane.NewThrottle(p.bytes)
+		policy.Bytes = loop.NewThrottle(p.bytes)
 	}
 	return policy
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // simPostings are the postings of all nodes. They have random numbers of their own, so that
@@ -95,7 +96,7 @@ func (s *simPostings) step() {
 	if s.rng.IntN(2) == 0 {
 		p.Withdraw()
 	} else {
-		p.conn.Do(func(*control.Core) { p.Withdraw() })
+		p.conn.Post(&loop.Task{Run: func(*loop.Core) { p.Withdraw() }})
 	}
 	s.w.woken = true
 }
@@ -122,7 +123,7 @@ func (s *simPostings) done(p *simPosting, err error) {
 	switch {
 	case p.ended:
 		w.fail("node %d: a posting for %d ended twice", n.id, p.TID)
-	case w.turn != n && !n.ending || w.turn == n && w.core != p.conn.Core():
+	case w.turn != n && !n.ending || w.turn == n && w.core != p.conn.Core().ID():
 		w.fail("node %d: a posting for %d of conn %d ended not on its core", n.id, p.TID, p.conn.ID())
 	}
 	p.ended = true

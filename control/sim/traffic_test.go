@@ -10,6 +10,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // channel is a connection that a node made to send on.
@@ -85,7 +86,7 @@ func (l *lane) parcel(middle, data int, final bool) *parcel {
 	if final {
 		m.Type = 8 // not answered
 	}
-	w.largest = max(w.largest, int64(m.Size()), dataplane.MinShared)
+	w.largest = max(w.largest, int64(m.Size()), loop.MinShared)
 	if w.plan.priorities {
 		m.Priority = []uint16{0, dataplane.PriorityLow, dataplane.PriorityHigh, dataplane.PriorityHighest}[w.rng.IntN(4)]
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -64,8 +63,8 @@ func cutAll(segs [][]byte, cut int) []string {
 	return out
 }
 
-// CutPayload is Payload for the three parts of a message.
-func CutPayload(front, middle, data []byte, cut int) []string {
+// cutPayload is Payload for the three parts of a message.
+func cutPayload(front, middle, data []byte, cut int) []string {
 	return cutAll([][]byte{front, middle, data}, cut)
 }
 
@@ -101,12 +100,12 @@ func describe(tag frame.Tag, p []byte) (any, error) {
 		c, err := wire.DecodeCompressionRequest(p)
 		methods := make([]string, len(c.Preferred))
 		for i, m := range c.Preferred {
-			methods[i] = handshake.CompressionMethod(m).String()
+			methods[i] = wire.CompressionMethod(m).String()
 		}
 		return &CompressionRequest{c.Compress, methods}, err
 	case frame.TagCompressionDone:
 		c, err := wire.DecodeCompressionDone(p)
-		return &CompressionDone{c.Compress, handshake.CompressionMethod(c.Method).String()}, err
+		return &CompressionDone{c.Compress, wire.CompressionMethod(c.Method).String()}, err
 	case frame.TagMessage:
 		h, err := frame.ParseMessageHeader(p)
 		return &Message{Seq: h.Seq, TID: h.TID, Type: h.Type, Priority: h.Priority, Version: h.Version, Compat: h.CompatVersion, AckSeq: h.AckSeq}, err
@@ -117,7 +116,7 @@ func describe(tag frame.Tag, p []byte) (any, error) {
 		if len(p) < 8 {
 			return nil, fmt.Errorf("%w: keepalive of %d bytes", wire.ErrTruncated, len(p))
 		}
-		return &Keepalive{Stamp([8]byte(p))}, nil
+		return &Keepalive{stampTime([8]byte(p))}, nil
 	}
 	return describeSession(tag, p)
 }
@@ -164,7 +163,7 @@ func modes(list []uint32) []string {
 }
 
 // Stamp is the time of a keepalive, the zero time for zeros.
-func Stamp(p [8]byte) time.Time {
+func stampTime(p [8]byte) time.Time {
 	sec, nsec := binary.LittleEndian.Uint32(p[:]), binary.LittleEndian.Uint32(p[4:])
 	if sec == 0 && nsec == 0 {
 		return time.Time{}

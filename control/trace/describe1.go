@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/control/wire1"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
@@ -20,19 +20,19 @@ func (r *Record) describe1(p *tap.Part, cut int) {
 	case tap.AcceptorHello:
 		var h wire1.AcceptorHello
 		h, err = wire1.DecodeAcceptorHello(p.Bytes)
-		r.Event, r.Tag, r.Fields = Banner, TagAddresses, &Addresses{Own: h.Own, Seen: &h.Seen}
+		r.Event, r.Tag, r.Fields = Banner, tagAddresses, &Addresses{Own: h.Own, Seen: &h.Seen}
 	case tap.ConnectorHello:
 		var h wire1.ConnectorHello
 		h, err = wire1.DecodeConnectorHello(p.Bytes)
-		r.Event, r.Tag, r.Fields = Banner, TagAddresses, &Addresses{Own: h.Own}
+		r.Event, r.Tag, r.Fields = Banner, tagAddresses, &Addresses{Own: h.Own}
 	case tap.Connect:
 		var c wire1.Connect
 		c, err = wire1.DecodeConnect(p.Bytes)
-		r.Tag, r.Fields = TagConnect, ConnectOf(&c)
+		r.Tag, r.Fields = TagConnect, connectOf(&c)
 	case tap.Reply:
 		var a wire1.Reply
 		a, err = wire1.DecodeReply(p.Bytes)
-		r.Tag, r.Fields = TagReply+a.Tag.String(), ReplyOf(&a)
+		r.Tag, r.Fields = TagReply+a.Tag.String(), replyOf(&a)
 	case tap.Seq:
 		var s wire1.Seq
 		s, err = wire1.DecodeSeq(p.Bytes)
@@ -54,19 +54,19 @@ func (r *Record) describe1(p *tap.Part, cut int) {
 func describeOpen1(p *tap.Part) (any, error) {
 	switch p.Tag {
 	case frame1.TagMessage:
-		return MessageOf(p.Header), nil
+		return messageOf(p.Header), nil
 	case frame1.TagAck:
 		seq, err := frame1.ParseAck(p.Bytes)
 		return &Ack{seq}, err
 	case frame1.TagKeepalive2, frame1.TagKeepalive2Ack:
 		stamp, err := frame1.ParseKeepalive(p.Bytes)
-		return &Keepalive{Stamp(stamp)}, err
+		return &Keepalive{stampTime(stamp)}, err
 	}
 	return nil, nil
 }
 
-// ConnectOf is what a connect message says.
-func ConnectOf(c *wire1.Connect) *Connect {
+// connectOf is what a connect message says.
+func connectOf(c *wire1.Connect) *Connect {
 	f := &Connect{
 		Features: c.Features, HostType: hostType(c.HostType), GlobalSeq: c.GlobalSeq, ConnectSeq: c.ConnectSeq, Protocol: c.Protocol,
 		Authorizer: int(c.AuthorizerLen), Lossy: c.Lossy(),
@@ -84,15 +84,15 @@ func hostType(n uint32) string {
 	return wire.EntityType(n).String()
 }
 
-// ReplyOf is what the answer to a connect message says.
-func ReplyOf(a *wire1.Reply) *Reply {
+// replyOf is what the answer to a connect message says.
+func replyOf(a *wire1.Reply) *Reply {
 	return &Reply{
 		Features: a.Features, GlobalSeq: a.GlobalSeq, ConnectSeq: a.ConnectSeq, Protocol: a.Protocol, Authorizer: int(a.AuthorizerLen), Lossy: a.Lossy(),
 	}
 }
 
-// MessageOf is what the header of a message of msgr1 says.
-func MessageOf(h *frame1.Header) *Message {
+// messageOf is what the header of a message of msgr1 says.
+func messageOf(h *frame1.Header) *Message {
 	return &Message{
 		Seq: h.Seq, TID: h.TID, Type: h.Type, Priority: h.Priority, Version: h.Version, Compat: h.CompatVersion, Source: source(h.SrcType, h.SrcNum),
 	}

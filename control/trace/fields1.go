@@ -7,7 +7,7 @@ const Msgr1 = "msgr1"
 
 // What the older protocol has in place of frames has these names as tags.
 const (
-	TagAddresses = "addresses" // the banner, and the addresses behind it
+	tagAddresses = "addresses" // the banner, and the addresses behind it
 	TagConnect   = "connect"
 	TagSeqs      = "seq" // behind a reply with SEQ
 	// TagReply begins the name of a reply to connect, such as "reply READY".
@@ -48,7 +48,7 @@ type (
 )
 
 var makers1 = map[string]func() any{
-	TagAddresses:     func() any { return new(Addresses) },
+	tagAddresses:     func() any { return new(Addresses) },
 	TagConnect:       func() any { return new(Connect) },
 	TagSeqs:          func() any { return new(Seqs) },
 	"MSG":            func() any { return new(Message) },

@@ -1,6 +1,9 @@
 package loop
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // Throttles are the receive budget of one connection: bounds that it shares
 // with others, and a share of its own. Nil throttles do not bound.
@@ -15,10 +18,14 @@ type Throttles struct {
 
 	held   atomic.Int64           // of Shared, by this connection
 	paused atomic.Pointer[waiter] // the socket that waits, to be told of a free share
+	since  atomic.Int64           // when that began to wait, on the clock of the cores
 }
 
-// Stopped says that a socket does not read because of one of the throttles. Any goroutine.
-func (t *Throttles) Stopped() bool { return t.paused.Load() != nil }
+// Stopped says whether a socket does not read because of one of the throttles, and since
+// when, on the clock of the cores (Config.Now). Any goroutine.
+func (t *Throttles) Stopped() (since time.Duration, yes bool) {
+	return time.Duration(t.since.Load()), t.paused.Load() != nil
+}
 
 // MinShared is what a frame takes of Throttles.Shared, in bytes, if
 // it has less payload: its bookkeeping, so that frames without payload are

@@ -98,7 +98,8 @@ type Config struct {
 	// others wait, file by file (CoreStats.Files).
 	FileOps int
 	// FileBytes bounds the buffers of a core that reads of files hold (File.ReadBuffer), in
-	// bytes, until who has them gives them back; 0: 512 MiB. Requests that find no room wait.
+	// bytes, until who has them gives them back; 0: 512 MiB. Requests that find no room wait,
+	// and accounts that hold bytes meanwhile are told so (Account.Wanted).
 	// Each Account may hold a 64th of the bound (1 MiB at most) even if the others hold all
 	// of it; together these shares exceed it by a quarter at most.
 	FileBytes int64

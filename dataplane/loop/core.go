@@ -76,7 +76,6 @@ type Core struct {
 	vecs        []*uring.Vec
 	locals      []local // of framers
 	started     bool    // and Config.Ended is due
-	kept        any     // written once, before anybody else has the core
 	spin        time.Duration
 	stats       CoreStats
 	last        CoreStats  // when it ended; readable once done is closed
@@ -88,6 +87,7 @@ type Core struct {
 	turnOf      fileTurn   // what the next system call may still begin on files
 	fileDone    opLine     // requests that have ended, and whose Done is to be called
 	commits     []*commit  // files to be looked at before the next system call
+	staying     int        // files that do not keep a core which is being removed
 }
 
 // entry is one slot of the table that completions are routed by.
@@ -134,12 +134,6 @@ func (c *Core) Done() <-chan struct{} { return c.done }
 // ID is the core's number, from 0.
 func (c *Core) ID() int { return c.id }
 
-// Keep has the core keep v for who has made the plane. In Config.Started only.
-func (c *Core) Keep(v any) { c.kept = v }
-
-// Kept is what Keep was given, nil if that was not called. Any goroutine.
-func (c *Core) Kept() any { return c.kept }
-
 // Gone says that the core has ended, so that tasks run elsewhere. Any goroutine.
 func (c *Core) Gone() bool { return c.closed.Load() }
 
@@ -156,7 +150,7 @@ func (c *Core) open() error {
 	}
 	c.drv, c.hot, c.info = drv, hot, drv.Info()
 	c.pool.keep, c.pool.mapped = c.cfg.PoolKeep, c.cfg.Map
-	c.reads.core = c
+	c.reads.core, c.reads.press.Fire = c, c.reads.ask
 	c.reads.limit, c.reads.share = c.cfg.FileBounds()
 	c.trimmer.Fire = func(c *Core, now time.Duration) {
 		if c.pool.trim() {
@@ -285,7 +279,7 @@ func (c *Core) runTasks() {
 	for t := c.todo; t != nil; t = c.todo {
 		c.todo = t.next
 		t.next = nil
-		t.Run(c)
+		t.run(c)
 		if c.cfg.Stepped != nil {
 			return
 		}

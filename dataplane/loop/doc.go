@@ -70,7 +70,7 @@
 // error belongs to its request alone.
 //
 // The kernel has a bounded number of requests, of a file and of a core; the rest waits in
-// order (CoreStats.Files). File.Full and File.OnRoom are for whoever should then stop
+// order (CoreStats.Files). File.Full and File.AwaitRoom are for whoever should then stop
 // taking more, by Socket.Hold.
 //
 // The buffers of ReadBuffer are bounded in bytes, until they are back from whoever has them

@@ -1,9 +1,11 @@
 package loop
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"runtime/pprof"
 	"sync/atomic"
 	"time"
 
@@ -26,14 +28,18 @@ var ErrFileClosed = errors.New("loop: file closed")
 // FileOptions say how a file is opened and used. The zero value reads what is there,
 // through the page cache.
 type FileOptions struct {
-	uring.FileOptions
+	Write     bool
+	Create    bool             // if it is not there; readable by its owner alone
+	Exclusive bool             // with Create: fail if it is there
+	Truncate  bool             // empty it
+	Direct    uring.DirectMode // past the page cache or not
 	// Bounce has a misaligned request on a file with direct I/O go through a buffer
 	// of the core, which costs a copy, instead of failing with an AlignError. Writes
 	// need an aligned offset and length all the same: the rest of a block would have
 	// to be read before, and be lost if the power goes.
 	Bounce bool
-	// Ops is how many requests the kernel has at most, 0: 256. The others wait in
-	// order.
+	// Ops is how many requests the file has under way before it is Full, and how many of
+	// them the kernel has at most, 0: 256. The others wait in order.
 	Ops int
 	// CommitDelay is how long a write that waits for durability waits for others at
 	// most before a sync begins that covers them all; 0: not at all. Then those share
@@ -71,7 +77,9 @@ func openFile(disk uring.Disk, path string, opt FileOptions) (*DetachedFile, err
 	if opt.CommitBytes <= 0 {
 		opt.CommitBytes = DefaultCommitBytes
 	}
-	fd, err := disk.Open(path, opt.FileOptions)
+	fd, err := disk.Open(path, uring.FileOptions{
+		Write: opt.Write, Create: opt.Create, Exclusive: opt.Exclusive, Truncate: opt.Truncate, Direct: opt.Direct,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -115,13 +123,12 @@ func (d *DetachedFile) Close() error {
 }
 
 // File is an open file of a core. All of it belongs to that core: its methods may be
-// called there only. It keeps a core that is being removed, until it is closed or has
-// left (Detach).
+// called there only.
+//
+// A core that is being removed goes on until its files are closed or have left (Detach):
+// close them before, or in a task meanwhile. When the core fails or is ended, its files are
+// closed: every request that was taken is told how it ended, and later ones are not taken.
 type File struct {
-	// OnRoom, if not nil, is told on the core when requests have waited for room
-	// (Full), and none waits any more; not behind Close and Detach.
-	OnRoom func(f *File)
-
 	core   *Core
 	name   string
 	sock   uring.File
@@ -136,7 +143,11 @@ type File struct {
 	lined  bool   // in core.fileLine
 	later  bool   // in core.turnOf.line
 	waited bool   // requests have waited for room, until none is in line
-	ended  error  // why no request is taken
+	full   bool   // it was Full, and inRoom has not been told
+	stays  bool   // it is a CoreFile
+	inRoom []RoomWaiter
+	told   []RoomWaiter // scratch memory of tellRoom
+	ended  error        // why no request is taken
 	left   func(c *Core, d *DetachedFile)
 	wrong  *PoisonError
 	commit commit
@@ -201,7 +212,10 @@ func (c *Core) Offload(work func(), then func(c *Core)) {
 		do()
 		return
 	}
-	go do()
+	go func() {
+		pprof.SetGoroutineLabels(context.Background()) // it is not the core's work in profiles
+		do()
+	}()
 }
 
 // Disk is what opens and names the files of the plane's cores (Config.Disk).
@@ -216,21 +230,54 @@ func (f *File) Name() string { return f.name }
 // Alignment is what requests must be aligned to; zero without direct I/O.
 func (f *File) Alignment() uring.Alignment { return f.align }
 
-// MaxOps is how many requests the kernel has of the file at most (FileOptions.Ops).
-func (f *File) MaxOps() int { return f.opt.Ops }
+// The memory that waits for a disk is bounded: a file is full when as many requests as
+// FileOptions.Ops have not ended, those included whose write waits for a sync. Who has
+// more should stop taking what makes them (Socket.Hold), until RoomWaiter.HasRoom.
 
-// Full says that requests wait for room: whoever has more should stop taking
-// what makes them (Socket.Hold) until OnRoom.
+// Full says that the file has enough to do: as many requests as FileOptions.Ops are under
+// way, or requests wait for room that the core's files share (Config.FileOps). Further ones
+// are taken all the same.
 func (f *File) Full() bool {
 	f.core.assertOwner()
-	return f.waited && f.line.first != nil
+	return f.under() >= f.opt.Ops || f.waited && f.line.first != nil
 }
 
-// Parked is how many requests wait for the turn of their account, or for bytes: no other
-// account waits for them.
-func (f *File) Parked() int {
+// under is how many requests have not ended, without those that wait for the turn of their
+// account, or for bytes: these are no reason for others to wait.
+func (f *File) under() int { return f.ops - f.parked }
+
+// RoomWaiter is somebody who waits for room (File.AwaitRoom).
+type RoomWaiter interface {
+	// HasRoom is called once on the core: the file was Full and has room again for a
+	// quarter of FileOptions.Ops, or it has ended.
+	HasRoom(f *File)
+}
+
+// AwaitRoom has w told when the file was Full, now or later, and has room again.
+func (f *File) AwaitRoom(w RoomWaiter) {
 	f.core.assertOwner()
-	return f.parked
+	f.full = f.full || f.Full()
+	f.inRoom = append(f.inRoom, w)
+}
+
+// tellRoom tells those who wait for room that there is some. It is called whenever a request
+// has ended, which is also how the requests of a file end that is closed, or whose core fails.
+//
+// There is room again when a quarter of the bound is free: with one place only, connections
+// that have more than the disk takes would stop and go on with every request.
+func (f *File) tellRoom() {
+	if f.line.first == nil {
+		f.waited = false
+	}
+	if !f.full || f.Full() || f.under() >= f.opt.Ops-f.opt.Ops/4 && f.ended == nil {
+		return
+	}
+	f.full = false
+	f.inRoom, f.told = f.told[:0], f.inRoom
+	for i, w := range f.told {
+		f.told[i] = nil
+		w.HasRoom(f)
+	}
 }
 
 // Poisoned is the *PoisonError of a file that has lost what was not durable; nil: it
@@ -323,4 +370,7 @@ func (f *File) free() {
 	c.freeEntry(f.user)
 	f.user = 0
 	c.stats.Files.Open--
+	if f.stays {
+		c.staying--
+	}
 }

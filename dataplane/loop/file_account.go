@@ -3,6 +3,7 @@ package loop
 import (
 	"cmp"
 	"fmt"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
 )
@@ -29,6 +30,11 @@ import (
 //
 // An account that holds something is looked at again when it gets something back, so that
 // giving back costs the same however many wait.
+//
+// Whoever waits for bytes without holding any depends on those that do. So these are told once
+// in pressEvery, unless they have given something back since (Account.Wanted).
+
+const pressEvery = time.Second
 
 // FileBounds are Config.FileBytes, or its default, and the share of each Account of that, in
 // bytes.
@@ -44,6 +50,9 @@ type Account struct {
 	// Emptied, if not nil, is told on the core when requests have waited in the line of the
 	// account, and none does any more. It makes no request.
 	Emptied func(a *Account)
+	// Wanted, if not nil, is told on the core once a second while others wait for the bytes
+	// that the account holds, and it has given none back in that time.
+	Wanted func()
 
 	core  *Core
 	held  int64  // bytes of its buffers, promised ones included
@@ -53,6 +62,8 @@ type Account struct {
 	turn  bool   // one of its requests is in the line of a file
 	first bool   // in readBudget.first
 	ready bool   // in readBudget.ready
+	place int    // where in readBudget.holding, while it holds something
+	gave  bool   // it has given bytes back since they were asked for
 }
 
 // Starved says that the next request waits for bytes: whoever has more should stop taking
@@ -83,6 +94,8 @@ type readBudget struct {
 	parked  int        // how many requests those are
 	first   []*Account // of these, those that hold nothing and wait for bytes, in order
 	ready   []*Account // of these, those whose next request may begin
+	holding []*Account // that hold something
+	press   Timer      // asks for bytes back, while there are first
 	due     bool       // bytes came back for which somebody may wait
 	serving bool
 }
@@ -135,6 +148,7 @@ func (b *readBudget) next(a *Account) {
 			if !a.first && (a.held == 0 || a == &b.own) {
 				a.first = true
 				b.first = append(b.first, a)
+				b.pressLater()
 			}
 			return
 		}
@@ -145,6 +159,10 @@ func (b *readBudget) next(a *Account) {
 		a.line.pop()
 		op.file.park(-1)
 		op.charged, a.turn = n, true
+		if a.held == 0 {
+			a.place, a.gave = len(b.holding), true
+			b.holding = append(b.holding, a)
+		}
 		a.held += n
 		b.used += n
 		op.file.line.push(op)
@@ -247,8 +265,36 @@ func (b *readBudget) turned(a *Account) {
 func (b *readBudget) giveBack(a *Account, n int64) {
 	a.held -= n
 	b.used -= n
+	if a.gave = true; a.held == 0 {
+		last := len(b.holding) - 1
+		b.holding[a.place] = b.holding[last]
+		b.holding[a.place].place = a.place
+		b.holding[last] = nil
+		b.holding = b.holding[:last]
+	}
 	b.look(a)
 	b.due = b.due || len(b.first) > 0
+}
+
+// pressLater has bytes asked for that somebody waits for.
+func (b *readBudget) pressLater() {
+	if !b.press.Armed() {
+		b.core.timers.arm(&b.press, b.core.now+pressEvery)
+	}
+}
+
+// ask tells those that hold what others wait for, and have given nothing back.
+func (b *readBudget) ask(*Core, time.Duration) {
+	if len(b.first) == 0 {
+		return
+	}
+	for _, a := range b.holding {
+		if !a.gave && a.Wanted != nil {
+			a.Wanted()
+		}
+		a.gave = false
+	}
+	b.pressLater()
 }
 
 // busy says that serve has something to do.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -360,5 +361,44 @@ func TestTheMemoryForReadsAddsUp(t *testing.T) {
 			t.Fatalf("seed %d: %d bytes held, %d requests wait", seed, r.used, r.parked)
 		}
 		b.close()
+	}
+}
+
+// Who holds what others wait for is asked once a second, unless it has given something back.
+// Matrix: ST-15
+func TestBytesThatOthersWaitForAreAskedFor(t *testing.T) {
+	b := newAccountBed(t, FileOptions{})
+	asked := map[*Account]int{}
+	all := b.fill()
+	for _, r := range all {
+		a := r.For
+		a.Wanted = func() { asked[a]++ }
+	}
+	if b.after(10 * time.Second); len(asked) != 0 {
+		t.Errorf("%d are asked, and nobody waits", len(asked))
+	}
+	var late Account
+	waits := b.ask(&late, 2, 3*piece)
+	b.after(time.Second)
+	if len(asked) != 0 {
+		t.Errorf("%d are asked that were never asked before", len(asked))
+	}
+	b.back(all[:1])
+	b.after(time.Second)
+	if len(asked) != pieces-1 || asked[all[0].For] != 0 {
+		t.Errorf("%d are asked, who has given all back %d times", len(asked), asked[all[0].For])
+	}
+	b.back(all[1:6])
+	if b.work(); lent(waits) != 1 {
+		t.Fatal("who waits is not served")
+	}
+	if b.after(10 * time.Second); asked[all[40].For] != 1 || len(b.c.reads.holding) != pieces-6+1 {
+		t.Errorf("asked %d times, %d hold something", asked[all[40].For], len(b.c.reads.holding))
+	}
+	for b.back(all); b.back(waits) > 0; {
+		b.work()
+	}
+	if n := len(b.c.reads.holding); n != 0 || b.c.reads.used != 0 {
+		t.Errorf("%d hold something at the end", n)
 	}
 }

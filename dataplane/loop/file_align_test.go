@@ -10,7 +10,7 @@ import (
 )
 
 func TestMisalignedRequestsAreNamed(t *testing.T) {
-	b := newFileBed(t, FileOptions{FileOptions: uring.FileOptions{Direct: uring.Direct}}, nil)
+	b := newFileBed(t, FileOptions{Direct: uring.Direct}, nil)
 	buf, err := b.c.Lend(2 * unit)
 	must(t, err)
 	defer b.c.TakeBack(buf)
@@ -37,7 +37,7 @@ func TestMisalignedRequestsAreNamed(t *testing.T) {
 }
 
 func TestMisalignedRequestsBounceWhenAskedTo(t *testing.T) {
-	opt := FileOptions{FileOptions: uring.FileOptions{Direct: uring.Direct}, Bounce: true}
+	opt := FileOptions{Direct: uring.Direct, Bounce: true}
 	b := newFileBed(t, opt, nil)
 	b.d.ParkFiles = false
 	inUse := b.c.pool.inUse
@@ -79,7 +79,7 @@ func TestMisalignedRequestsBounceWhenAskedTo(t *testing.T) {
 }
 
 func TestABufferThatWasReadIntoGoesBackByItself(t *testing.T) {
-	b := newFileBed(t, FileOptions{FileOptions: uring.FileOptions{Direct: uring.Direct}}, nil)
+	b := newFileBed(t, FileOptions{Direct: uring.Direct}, nil)
 	b.d.ParkFiles = false
 	w := newRequest()
 	buf, err := b.c.Lend(2 * unit)

@@ -136,6 +136,7 @@ func (m *commit) complete(cp *uring.Completion) {
 		m.mark()
 	}
 	f.atRest()
+	f.tellRoom()
 }
 
 // poison ends everything that waits for durability.

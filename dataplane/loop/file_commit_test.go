@@ -91,7 +91,7 @@ func TestAGroupIsBoundedInTimeAndBytes(t *testing.T) {
 // Matrix: ST-07
 func TestAPoisonedFileWithNothingUnderWayTellsThatThereIsRoom(t *testing.T) {
 	b := newFileBed(t, FileOptions{}, func(cfg *Config) { cfg.FileOps = 1 })
-	d, err := b.p.OpenFile("/g", FileOptions{FileOptions: uring.FileOptions{Write: true, Create: true}})
+	d, err := b.p.OpenFile("/g", FileOptions{Write: true, Create: true})
 	must(t, err)
 	g, err := b.c.AttachFile(d)
 	must(t, err)
@@ -100,7 +100,7 @@ func TestAPoisonedFileWithNothingUnderWayTellsThatThereIsRoom(t *testing.T) {
 	other := newRequest()
 	must(t, g.WriteAt(&other.FileOp, make([]byte, unit), 0, Written))
 	room := 0
-	b.f.OnRoom = func(*File) { room++ }
+	b.f.AwaitRoom(onRoom(func() { room++ }))
 	waiting := b.write(Written, 0)
 	if !b.f.Full() {
 		t.Fatal("the core has room")

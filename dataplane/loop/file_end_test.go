@@ -46,7 +46,7 @@ func TestADurableWriteThroughTheCacheThatFailsPoisons(t *testing.T) {
 	for _, errno := range []unix.Errno{unix.EIO, unix.ENOSPC} {
 		for _, direct := range []uring.DirectMode{uring.Buffered, uring.Direct} {
 			t.Run(fmt.Sprint(errno, direct), func(t *testing.T) {
-				b := newFileBed(t, FileOptions{FileOptions: uring.FileOptions{Direct: direct}}, nil)
+				b := newFileBed(t, FileOptions{Direct: direct}, nil)
 				ask := func(how Durability) *noted {
 					buf, err := b.c.Lend(unit)
 					must(t, err)
@@ -90,7 +90,7 @@ func TestADurableWriteThroughTheCacheThatFailsPoisons(t *testing.T) {
 
 func TestARequestThatNoCompletionCanDescribeIsRefused(t *testing.T) {
 	for _, direct := range []uring.DirectMode{uring.Buffered, uring.Direct} {
-		b := newFileBed(t, FileOptions{FileOptions: uring.FileOptions{Direct: direct}, Bounce: true}, nil)
+		b := newFileBed(t, FileOptions{Direct: direct, Bounce: true}, nil)
 		for _, n := range []int{math.MaxInt, math.MaxInt32, maxTransfer + 1} {
 			if err := b.f.ReadBuffer(&newRequest().FileOp, n, 7); !errors.Is(err, unix.EINVAL) {
 				t.Errorf("%d bytes: %v", n, err)
@@ -106,7 +106,7 @@ func TestARequestThatNoCompletionCanDescribeIsRefused(t *testing.T) {
 // although those give it back who do not know.
 // Matrix: ST-10
 func TestMemoryThatTheKernelKeepsIsNotFreedBehindTheEndOfItsCore(t *testing.T) {
-	for name, opt := range map[string]FileOptions{"direct": {FileOptions: uring.FileOptions{Direct: uring.Direct}}, "buffered": {}} {
+	for name, opt := range map[string]FileOptions{"direct": {Direct: uring.Direct}, "buffered": {}} {
 		t.Run(name, func(t *testing.T) {
 			b := newFileBed(t, opt, nil)
 			b.d.CloseErr = unix.EBUSY

@@ -120,7 +120,7 @@ func (r *faultRun) run(path string) {
 	t, errno := r.t, r.cell.Fault.Errno
 	switch r.cell.Then {
 	case faulty.NotOpened:
-		d, err := r.core.plane.OpenFile(path, FileOptions{FileOptions: uring.FileOptions{Write: true, Create: true}})
+		d, err := r.core.plane.OpenFile(path, FileOptions{Write: true, Create: true})
 		must(t, err)
 		must(t, r.core.call(func(c *Core) { _, err = c.AttachFile(d) }))
 		if !errors.Is(err, errno) || !strings.Contains(err.Error(), path) {

@@ -30,11 +30,13 @@ const (
 var ErrOpInUse = errors.New("loop: request under way")
 
 // FileOp is one request on a File. It is embedded in what it serves, so that nothing is
-// allocated, and can be used again once Done was called. Owner: the core.
+// allocated, must not be copied, and can be used again from Done on. Owner: the core of the
+// file, which looks at it behind Done: give it to another core, or to a pool of several, not
+// before Done has returned.
 type FileOp struct {
 	// Done is called once for each request that was taken, on the core, when it has
-	// ended: never within the call that made it. Its memory is the caller's again.
-	// It is set before the first request.
+	// ended: never within the call that made it. Its memory is the caller's again. It must
+	// not block. It is set before the first request.
 	Done func(c *Core, op *FileOp)
 	// N is how many bytes were read or written. Of a write that failed nobody knows.
 	N int
@@ -48,6 +50,9 @@ type FileOp struct {
 	// For is for whom ReadBuffer reads, nil: for nobody. Who answers a peer sets it to the
 	// Account of the connection before the request.
 	For *Account
+	// Keeps, if not nil, is released when the request ends, before Done: what it was made
+	// for. It is set once the request was taken.
+	Keeps interface{ Release() }
 
 	file    *File
 	kind    uring.Kind
@@ -101,6 +106,9 @@ func (l *opLine) pop() *FileOp {
 	l.n--
 	return op
 }
+
+// File is the file of the last request.
+func (op *FileOp) File() *File { return op.file }
 
 // ReadAt fills p, 1 GiB at most, from off on. p is the driver's until Done. An error means that the
 // request was not taken.
@@ -203,17 +211,17 @@ func (f *File) ask(op *FileOp, kind uring.Kind, pieces [][]byte, off, n int64, h
 		c.turnOf.asked++
 	}
 	c.stats.Files.Ops++
-	if kind == uring.KindSync {
+	switch {
+	case kind == uring.KindSync:
 		f.commit.add(op)
-		return nil
-	}
-	if op.lends {
+	case op.lends:
 		c.reads.add(op)
-		return nil
+	default:
+		f.line.push(op)
+		c.stats.Files.Waiting++
+		f.pump()
 	}
-	f.line.push(op)
-	c.stats.Files.Waiting++
-	f.pump()
+	f.full = f.full || f.Full()
 	return nil
 }
 
@@ -337,16 +345,6 @@ func (f *File) takeTurn() {
 	c.serveFiles()
 }
 
-// tellRoom tells the owner if requests have waited, and none does any more.
-func (f *File) tellRoom() {
-	if !f.waited || f.line.first != nil {
-		return
-	}
-	if f.waited = false; f.OnRoom != nil && f.ended == nil {
-		f.OnRoom(f)
-	}
-}
-
 // verdict is the error of a request that the kernel has answered with errno.
 func (f *File) verdict(op *FileOp, errno unix.Errno) error {
 	switch {
@@ -432,6 +430,10 @@ func (op *FileOp) end(err error) {
 		op.bounce = nil
 	}
 	own := op.own
+	if op.Keeps != nil {
+		op.Keeps.Release()
+		op.Keeps = nil
+	}
 	c.turnOf.ending = true
 	op.Done(c, op)
 	c.turnOf.ending = false

@@ -26,7 +26,7 @@ func overFiles(t *testing.T, f func(t *testing.T, cfg Config, direct uring.Direc
 
 func openOn(t testing.TB, c *Core, path string, direct uring.DirectMode) *File {
 	t.Helper()
-	d, err := c.plane.OpenFile(path, FileOptions{FileOptions: uring.FileOptions{Write: true, Create: true, Direct: direct}})
+	d, err := c.plane.OpenFile(path, FileOptions{Write: true, Create: true, Direct: direct})
 	must(t, err)
 	return attachOn(t, c, d)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
-	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // simulated is a server with a disk whose power may go at any moment.
@@ -30,7 +29,7 @@ func (s *simulated) start() {
 	if s.p, err = loop.New(cfg); err != nil {
 		s.t.Fatal(err)
 	}
-	s.core.OpenFile("/data/log", loop.FileOptions{FileOptions: uring.FileOptions{Write: true, Create: true}},
+	s.core.OpenFile("/data/log", loop.FileOptions{Write: true, Create: true},
 		func(_ *loop.Core, f *loop.File, err error) {
 			if s.f = f; err != nil {
 				s.t.Fatal(err)

@@ -23,6 +23,11 @@ type fileBed struct {
 	f *File
 }
 
+// onRoom is told each time that a file has room again.
+type onRoom func()
+
+func (told onRoom) HasRoom(f *File) { told(); f.AwaitRoom(told) }
+
 func newFileBed(t testing.TB, opt FileOptions, change func(*Config)) *fileBed {
 	t.Helper()
 	b := &fileBed{bed: newBed(t, func(cfg *Config, d *fakedriver.Driver) {
@@ -202,12 +207,12 @@ func TestRequestsThatTheDriverRefusesEndLater(t *testing.T) {
 // Matrix: ST-08
 func TestRequestsAreBoundedAndWaitInOrder(t *testing.T) {
 	b := newFileBed(t, FileOptions{Ops: 4}, func(cfg *Config) { cfg.FileOps = 6 })
-	d, err := b.p.OpenFile("/g", FileOptions{FileOptions: uring.FileOptions{Write: true, Create: true}})
+	d, err := b.p.OpenFile("/g", FileOptions{Write: true, Create: true})
 	must(t, err)
 	g, err := b.c.AttachFile(d)
 	must(t, err)
-	room := 0
-	b.f.OnRoom = func(*File) { room++ }
+	room, under := 0, 0
+	b.f.AwaitRoom(onRoom(func() { room++; under = b.f.under() }))
 	var order []int
 	var rs []*noted
 	ask := func(f *File) {
@@ -248,15 +253,15 @@ func TestRequestsAreBoundedAndWaitInOrder(t *testing.T) {
 		}
 		of[i/8] = i
 	}
-	if len(order) != 16 || room != 1 || b.f.Full() || b.c.fileBusy != 0 {
-		t.Errorf("%d ended, told of room %d times, %d under way", len(order), room, b.c.fileBusy)
+	if len(order) != 16 || room != 1 || under != 2 || b.f.Full() || b.c.fileBusy != 0 {
+		t.Errorf("%d ended, told of room %d times, with %d under way, %d now", len(order), room, under, b.c.fileBusy)
 	}
 }
 
 // Matrix: ST-08
 func TestFilesTakeTurnsWhereTheCoreIsAtItsBound(t *testing.T) {
 	b := newFileBed(t, FileOptions{}, func(cfg *Config) { cfg.FileOps = 2 })
-	d, err := b.p.OpenFile("/g", FileOptions{FileOptions: uring.FileOptions{Write: true, Create: true}})
+	d, err := b.p.OpenFile("/g", FileOptions{Write: true, Create: true})
 	must(t, err)
 	g, err := b.c.AttachFile(d)
 	must(t, err)
@@ -286,7 +291,7 @@ func TestFilesTakeTurnsWhereTheCoreIsAtItsBound(t *testing.T) {
 func TestAPoisonedFileTellsThatNothingWaits(t *testing.T) {
 	b := newFileBed(t, FileOptions{Ops: 1}, nil)
 	room := 0
-	b.f.OnRoom = func(*File) { room++ }
+	b.f.AwaitRoom(onRoom(func() { room++ }))
 	b.write(Committed, 0)
 	b.answer(uring.KindWrite, 0)
 	b.write(Written, 0)
@@ -415,7 +420,7 @@ func TestOpenFileTellsOnTheCore(t *testing.T) {
 		}
 		errs = append(errs, err)
 	}
-	b.c.OpenFile("/new", FileOptions{FileOptions: uring.FileOptions{Write: true, Create: true}}, opened)
+	b.c.OpenFile("/new", FileOptions{Write: true, Create: true}, opened)
 	b.c.OpenFile("/none", FileOptions{}, opened)
 	if len(errs) != 0 {
 		t.Error("told within the call")
@@ -460,7 +465,7 @@ func TestOffloadedWorkComesBackToItsCore(t *testing.T) {
 }
 
 func TestFileRequestsCostNoAllocation(t *testing.T) {
-	b := newFileBed(t, FileOptions{FileOptions: uring.FileOptions{Direct: uring.Direct}, Bounce: true}, nil)
+	b := newFileBed(t, FileOptions{Direct: uring.Direct, Bounce: true}, nil)
 	buf, err := b.c.Lend(unit)
 	must(t, err)
 	defer b.c.TakeBack(buf)

@@ -99,21 +99,24 @@ func TestFilesTakeTurnsAtThePageCache(t *testing.T) {
 // What waits for a turn alone is not too much; what would wait for the driver, too, is.
 func TestAFileIsFullWhenItsReadsWaitForMoreThanATurn(t *testing.T) {
 	const size = turnReads / 2
-	for name, bed := range map[string]func() *cachedBed{
-		"of the file": func() *cachedBed { return newCachedBed(t, FileOptions{Ops: 8}, nil) },
-		"of the core": func() *cachedBed { return newCachedBed(t, FileOptions{}, func(cfg *Config) { cfg.FileOps = 8 }) },
+	for name, one := range map[string]struct {
+		ops, core, fit int
+	}{
+		"of the file": {8, 0, 7},
+		"of the core": {0, 8, 8}, // which other files share
 	} {
 		t.Run(name, func(t *testing.T) {
-			b, room := bed(), 0
-			b.f.OnRoom = func(*File) { room++ }
-			b.reads(b.f, 8, size)
+			b, room := newCachedBed(t, FileOptions{Ops: one.ops}, func(cfg *Config) { cfg.FileOps = one.core }), 0
+			b.f.AwaitRoom(onRoom(func() { room++ }))
+			b.reads(b.f, one.fit, size)
 			if b.f.Full() {
-				t.Error("full with as many as the driver takes")
+				t.Error("full with what the driver takes")
 			}
 			b.reads(b.f, 1, size)
 			if !b.f.Full() {
 				t.Error("not full with one more")
 			}
+			b.reads(b.f, 8-one.fit, size)
 			for range 5 {
 				b.turn()
 			}
@@ -148,7 +151,7 @@ func TestReadsThatWaitForATurnEndWithTheirFile(t *testing.T) {
 type mixBed struct{ *fileBed }
 
 func newMixBed(t *testing.T, turn int) mixBed {
-	return mixBed{newFileBed(t, FileOptions{FileOptions: uring.FileOptions{Direct: uring.Direct}}, func(cfg *Config) { cfg.FileTurn = turn })}
+	return mixBed{newFileBed(t, FileOptions{Direct: uring.Direct}, func(cfg *Config) { cfg.FileTurn = turn })}
 }
 
 // period lets a period pass, in which so many messages come and so many of them need a file.

@@ -89,8 +89,8 @@ func (p *Plane) AddCore() (*Core, error) {
 }
 
 // Drain begins to take a core out of service: it refuses to dial, and its
-// thread ends as soon as nothing is left on it: no listener, no socket, no file, and
-// nothing that AddLoad counts. The caller moves the sockets and files away (Detach) and
+// thread ends as soon as nothing is left on it: no listener, no socket, no file but
+// a CoreFile, and nothing that AddLoad counts. The caller moves the sockets and files away (Detach) and
 // the listeners (Listener.Move, Close). It fails with ErrLastCore if no other core
 // runs. Draining twice is no error. Any goroutine.
 func (p *Plane) Drain(c *Core) error {
@@ -176,7 +176,8 @@ func (p *Plane) AwaitDrained(ctx context.Context, c *Core) error {
 
 // left says that a core which is being drained has nothing any more.
 func (c *Core) left() bool {
-	return c.load.Load() <= 0 && c.expected.Load() <= 0 && len(c.entries) == len(c.freeSlot) && !c.busy()
+	used := len(c.entries) - len(c.freeSlot)
+	return c.load.Load() <= 0 && c.expected.Load() <= 0 && used == c.staying && c.stats.Files.Ops == 0 && !c.busy()
 }
 
 // faultAll ends every socket and file.

@@ -278,10 +278,11 @@ func (l *Link) await(ctx context.Context) (reply, error) {
 		return reply{}, l.fail(ErrStopped)
 	}
 	l.call.ctx = ctx
-	if t := &l.call.task; t.Run == nil {
-		t.Run, t.live = l.serve, true
+	t := &l.call.task
+	if t.of = &notLate; t.Run == nil {
+		t.Run = l.serve
 	}
-	l.core.Post(&l.call.task)
+	l.core.post(t)
 	var r reply
 	select {
 	case r = <-l.result:

@@ -49,7 +49,7 @@ func (c *Core) Do(f func(c *Core)) error {
 	if c.stopping.Load() {
 		return ErrStopped
 	}
-	c.Post(&Task{Run: f, live: true})
+	c.post(&Task{Run: f, of: &notLate})
 	return nil
 }
 
@@ -83,9 +83,41 @@ func (c *Core) wait(f func(c *Core)) error {
 
 // Post hands t to the core and wakes it if it sleeps. It does not wait, and
 // does not allocate; t must not be posted again before it runs. On a core that is
-// gone t runs all the same, on another goroutine, one task at a time: what the
-// core owned can still be closed, or go to another core. Any goroutine.
+// gone t runs all the same, on another goroutine, one task at a time (Gone): what the
+// core owned can still be closed, or go to another core. Tasks that one goroutine posts
+// to one core run in the order of its calls. Any goroutine.
 func (c *Core) Post(t *Task) {
+	t.of = nil
+	c.post(t)
+}
+
+// Owner is the core that owns something which moves between cores, such as a connection.
+// That owner stores the next one. Any goroutine may load it.
+type Owner struct{ atomic.Pointer[Core] }
+
+// Post is Core.Post to the core that is the owner by the time t runs. Tasks may pass each
+// other while the owner changes. Any goroutine.
+func (o *Owner) Post(t *Task) {
+	t.of = o
+	o.Load().post(t)
+}
+
+// notLate is in Task.of where a core that is gone does not run the task.
+var notLate Owner
+
+// run runs the task, or sends it after what it is for.
+func (t *Task) run(c *Core) {
+	if t.of != nil && t.of != &notLate {
+		if owner := t.of.Load(); owner != c {
+			owner.post(t)
+			return
+		}
+	}
+	t.of = nil // it may hold much memory
+	t.Run(c)
+}
+
+func (c *Core) post(t *Task) {
 	c.box.push(t)
 	if c.closed.Load() {
 		go c.runLate()
@@ -103,19 +135,22 @@ func (c *Core) runLate() {
 	for t := c.box.take(); t != nil; {
 		next := t.next
 		t.next = nil
-		if !t.live {
-			t.Run(c)
+		if t.of != &notLate {
+			t.run(c)
 		}
 		t = next
 	}
 }
 
-// Task is one entry of a core's mailbox (Core.Post). It is embedded in
-// long-lived objects or allocated for a single call.
+// Task is one entry of a core's mailbox (Core.Post, Owner.Post). It is embedded in
+// long-lived objects or allocated for a single call, and must not be copied. Posting it
+// does not allocate.
 type Task struct {
+	// Run is called on the core, once for each Post. It must not block, and may post the
+	// task again.
 	Run  func(c *Core)
 	next *Task
-	live bool // not for a core that is gone
+	of   *Owner // whom it is for; nil: a core that was named
 }
 
 // mailbox hands tasks from any goroutine to one core: push is one

@@ -14,7 +14,8 @@ func (s *Socket) Pause(ts *Throttles, full *Throttle, need int64, begun bool) {
 		s.core.stats.Paused++
 		s.pausedAt = s.core.now
 	}
-	s.waiter.of.paused.Store(&s.waiter)
+	ts.since.Store(int64(s.pausedAt))
+	ts.paused.Store(&s.waiter)
 	full.wait(&s.waiter, s.retrying)
 }
 
@@ -131,6 +132,7 @@ func (s *Socket) unpause(*Core) {
 		s.began += s.core.now - since
 	} else if s.paused == t {
 		s.pausedAt = since
+		s.waiter.of.since.Store(int64(since))
 	}
 	t.notify()
 	if s.detach != nil && s.ops == 0 {

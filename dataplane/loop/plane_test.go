@@ -142,6 +142,10 @@ func TestWorkForAStoppedCoreIsRefused(t *testing.T) {
 	if _, err := p.Core(0).Stats(); !errors.Is(err, ErrStopped) {
 		t.Errorf("%v", err)
 	}
+	p.Core(0).post(&Task{Run: func(*Core) { t.Error("what came as it ended ran") }, of: &notLate})
+	ran := make(chan struct{})
+	p.Core(0).Post(&Task{Run: func(*Core) { close(ran) }})
+	<-ran
 }
 
 func TestAStrayAcceptIsClosed(t *testing.T) {

@@ -32,7 +32,7 @@ func (b *fileBed) lend(n int) *Buffer {
 // before the memory goes.
 // Matrix: ST-06
 func TestBuffersOfACoreWithDirectIOAreRegisteredUntilTheyAreFreed(t *testing.T) {
-	b := newFileBed(t, FileOptions{FileOptions: uring.FileOptions{Direct: uring.Direct}}, func(cfg *Config) { cfg.PoolKeep = 1 })
+	b := newFileBed(t, FileOptions{Direct: uring.Direct}, func(cfg *Config) { cfg.PoolKeep = 1 })
 	block := b.lend(unit)
 	if block.chunk == nil || b.d.Registered[block.chunk] == 0 {
 		t.Error("a block is not in registered memory")
@@ -81,7 +81,7 @@ func TestBuffersLentBeforeTheFirstFileAreRegisteredWhenTheyAreLentAgain(t *testi
 	}
 	b.c.TakeBack(buf)
 	b.c.TakeBack(block)
-	d, err := b.p.OpenFile("/direct", FileOptions{FileOptions: uring.FileOptions{Write: true, Create: true, Direct: uring.Direct}})
+	d, err := b.p.OpenFile("/direct", FileOptions{Write: true, Create: true, Direct: uring.Direct})
 	must(t, err)
 	_, err = b.c.AttachFile(d)
 	must(t, err)
@@ -93,7 +93,7 @@ func TestBuffersLentBeforeTheFirstFileAreRegisteredWhenTheyAreLentAgain(t *testi
 }
 
 func TestMemoryThatCannotBeRegisteredIsTriedOnce(t *testing.T) {
-	b := newFileBed(t, FileOptions{FileOptions: uring.FileOptions{Direct: uring.Direct}}, nil)
+	b := newFileBed(t, FileOptions{Direct: uring.Direct}, nil)
 	b.d.ParkFiles = false
 	b.d.RegisterErr = unix.ENOMEM
 	buf := b.lend(64 << 10)

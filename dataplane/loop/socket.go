@@ -87,10 +87,14 @@ func (s *Socket) Reading() bool {
 	return !s.dead && s.paused == nil
 }
 
-// Writing says that a write is in flight.
-func (s *Socket) Writing() bool {
+// Writing is how many bytes the write in flight has, and how long it has taken so far; 0
+// bytes: there is none. Whether the peer has taken a part of them is not known.
+func (s *Socket) Writing() (size int, took time.Duration) {
 	s.core.assertOwner()
-	return s.writing
+	if !s.writing {
+		return 0, 0
+	}
+	return s.tx.size, max(s.core.now-s.tx.began, 0)
 }
 
 // Quiet is how long no byte was received.

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -42,6 +43,7 @@ type Write struct {
 	extra  []*Buffer // of Extra
 	held   []Held    // whose memory the write refers to
 	size   int
+	began  time.Duration
 	copies bool // the kernel copied what was meant as zero copy
 	lent   bool // the write in flight is one without a copy
 }
@@ -219,7 +221,7 @@ func (s *Socket) flush() {
 
 // send starts the write that is in tx.vec.
 func (s *Socket) send(flags uring.SendFlags) {
-	s.tx.size, s.tx.lent = s.tx.vec.Size(), flags&uring.SendZeroCopy != 0
+	s.tx.size, s.tx.lent, s.tx.began = s.tx.vec.Size(), flags&uring.SendZeroCopy != 0, s.core.now
 	done, _, err := s.core.drv.Send(s.sock, s.tx.vec, s.user, flags)
 	switch {
 	case err != nil:

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
@@ -17,6 +18,9 @@ type shown struct{}
 // shownMethod is no number that a real peer uses.
 const shownMethod auth.Method = 0x62656e63
 
+// errSecret means that a peer does not keep to the method.
+var errSecret = errors.New("shown secret")
+
 const (
 	secretSize  = 64 // that of real monitors
 	sessionSize = 16
@@ -29,7 +33,7 @@ func NewSecureServer() auth.Server { return shown{} }
 // result is what a secret gives, on either side.
 func result(secret []byte, mode auth.Mode) (*auth.Result, error) {
 	if len(secret) != secretSize {
-		return nil, fmt.Errorf("%w: secret of %d bytes, not %d", ErrSession, len(secret), secretSize)
+		return nil, fmt.Errorf("%w: secret of %d bytes, not %d", errSecret, len(secret), secretSize)
 	}
 	key, connection := secret[secretSize-sessionSize:], secret[:secretSize-sessionSize]
 	return &auth.Result{
@@ -84,7 +88,7 @@ func (shownClient) BadMethod(_ context.Context, m auth.Method, code int32, metho
 
 // ReplyMore implements auth.ClientExchange.
 func (shownClient) ReplyMore(context.Context, []byte) ([]byte, error) {
-	return nil, fmt.Errorf("%w: no further round", ErrSession)
+	return nil, fmt.Errorf("%w: no further round", errSecret)
 }
 
 // Done implements auth.ClientExchange.

@@ -1,54 +1,39 @@
-// Package session opens msgr2.1 sessions over ordinary net connections, for
-// the client of the benchmark and for its plain server: lossy, no compression,
-// authentication none in crc mode, and in secure mode one that shows the keys.
-// After that the connection carries data frames in both directions and this
-// package is done with it.
+// Package session opens lossy sessions over ordinary net connections, for the client of
+// the benchmark and for its plain server: msgr2.1 without compression, with authentication
+// none in crc mode, and in secure mode with one that shows the keys; or msgr1. After that
+// the connection carries data frames in both directions and this package is done with it.
 package session
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
+	"os"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/control/auth"
-	"github.com/ringmsgr/ringmsgr/control/auth/none"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// ErrSession says that the peer did not agree to the session.
-var ErrSession = errors.New("no session")
-
-// link is a net.Conn as the handshake wants it. It reads no byte too many.
-type link struct{ c net.Conn }
-
-func (l link) ReadFull(ctx context.Context, p []byte) error {
-	_, err := io.ReadFull(l.c, p)
-	return because(ctx, err)
-}
-
-func (l link) Write(ctx context.Context, p []byte) error {
-	_, err := l.c.Write(p)
-	return because(ctx, err)
-}
-
-// because prefers the end of ctx as the reason of err.
-func because(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
-}
-
-// interrupt makes reads and writes of c fail when ctx ends, until release.
-func interrupt(ctx context.Context, c net.Conn) (release func()) {
+// interrupt makes reads and writes of c fail when ctx ends. behind takes the deadlines of
+// c away again, and names the end of ctx as the reason of an error that it has caused.
+func interrupt(ctx context.Context, c net.Conn) (behind func(error) error) {
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
-	return func() { stop() }
+	return func(err error) error {
+		if stop() && err == nil {
+			return c.SetDeadline(time.Time{})
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			<-ctx.Done() // it is the deadline of ctx, and may be noticed first
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+		return err
+	}
 }
 
 // Connect opens a session on c, to the messenger that listens there with the
@@ -56,90 +41,46 @@ func interrupt(ctx context.Context, c net.Conn) (release func()) {
 // are the same client, and replace each other. It returns the codecs of the data
 // frames.
 func Connect(ctx context.Context, c net.Conn, peerNonce, nonce uint32, secure bool) (*frame.Encoder, *frame.Decoder, error) {
-	defer interrupt(ctx, c)()
-	var client auth.Client = none.NewClient(entity())
+	behind := interrupt(ctx, c)
+	cfg := msgrtest.PeerConfig{Name: entity(), Number: -1, Addr: wire.Addr{Type: wire.AddrMsgr2, Nonce: nonce, AddrPort: addrPort(c.LocalAddr())}}
 	if secure {
-		client = shownClient{}
+		cfg.AuthClient = shownClient{}
 	}
-	target := v2(c.RemoteAddr(), peerNonce)
-	s, peer, err := handshake.Connect(ctx, link{c}, handshake.ConnectConfig{
-		Options: handshake.Options{EntityType: wire.Client, Required: wire.BannerRevision1},
-		Target:  target,
-		Auth:    client,
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	defer s.Wipe() // nothing is left to wipe after Release
-	own := handshake.LearnClassic(wire.Addr{Type: wire.AddrMsgr2, Nonce: nonce}, peer.SeenAs)
-	ident := wire.ClientIdent{
-		Addrs: wire.AddrVec{own}, TargetAddr: target, GID: -1, GlobalSeq: 1,
-		Supported: wire.FeaturesPacific, Required: wire.FeatureMsgAddr2, Flags: wire.IdentLossy,
-	}
-	if err := s.WriteFrame(ctx, frame.TagClientIdent, ident.AppendTo(nil)); err != nil {
-		return nil, nil, fmt.Errorf("send CLIENT_IDENT: %w", err)
-	}
-	tag, payload, err := s.ReadFrame(ctx)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read SERVER_IDENT: %w", err)
-	}
-	if tag != frame.TagServerIdent {
-		return nil, nil, fmt.Errorf("%w: the server answered CLIENT_IDENT with %v", ErrSession, tag)
-	}
-	server, err := wire.DecodeServerIdent(payload)
-	if err != nil {
-		return nil, nil, fmt.Errorf("SERVER_IDENT: %w", err)
-	}
-	if server.Flags&wire.IdentLossy == 0 {
-		return nil, nil, fmt.Errorf("%w: the server wants it lossless, which needs acks", ErrSession)
-	}
-	enc, dec := s.Release()
-	return enc, dec, nil
+	p := msgrtest.PeerOn(ctx, cfg, c, v2(c.RemoteAddr(), peerNonce))
+	p.Handshake()
+	ident := p.ClientIdent(0, 1)
+	ident.Flags = wire.IdentLossy
+	p.SendPayload(frame.TagClientIdent, ident)
+	p.ExpectServerIdent()
+	enc, dec, err := p.Codecs()
+	return enc, dec, behind(err)
+}
+
+// Connect1 is Connect in msgr1. The codecs of its messages are those of the zero
+// [frame1.Config].
+func Connect1(ctx context.Context, c net.Conn, peerNonce, nonce uint32) error {
+	behind := interrupt(ctx, c)
+	cfg := msgrtest.PeerConfig{Name: entity(), Addr: wire.Addr{Type: wire.AddrLegacy, Nonce: nonce}}
+	return behind(msgrtest.EstablishLossy1(ctx, cfg, c, v2(c.RemoteAddr(), peerNonce).WithType(wire.AddrLegacy)))
 }
 
 // Accept opens a session on c, which a client has connected, and returns the
 // codecs of the data frames.
 func Accept(ctx context.Context, c net.Conn, secure bool) (*frame.Encoder, *frame.Decoder, error) {
-	defer interrupt(ctx, c)()
-	var server auth.Server = none.NewServer(none.ServerConfig{})
+	behind := interrupt(ctx, c)
+	cfg := msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Addr: v2(c.LocalAddr(), 0)}
 	if secure {
-		server = NewSecureServer()
+		cfg.AuthServer = NewSecureServer()
 	}
-	s, _, err := handshake.Accept(ctx, link{c}, handshake.AcceptConfig{
-		Options:  handshake.Options{EntityType: wire.OSD, Required: wire.BannerRevision1},
-		PeerAddr: addrPort(c.RemoteAddr()),
-		Auth:     server,
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	defer s.Wipe() // nothing is left to wipe after Release
-	tag, payload, err := s.ReadFrame(ctx)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read CLIENT_IDENT: %w", err)
-	}
-	if tag != frame.TagClientIdent {
-		return nil, nil, fmt.Errorf("%w: the client sent %v in place of CLIENT_IDENT", ErrSession, tag)
-	}
-	client, err := wire.DecodeClientIdent(payload)
-	if err != nil {
-		return nil, nil, fmt.Errorf("CLIENT_IDENT: %w", err)
-	}
-	if missing := client.Supported.Missing(wire.FeatureMsgAddr2); missing != 0 {
-		return nil, nil, fmt.Errorf("%w: the client lacks features %v", ErrSession, missing)
-	}
-	ident := wire.ServerIdent{
-		Addrs: wire.AddrVec{v2(c.LocalAddr(), 0)}, GlobalSeq: 1,
-		Supported: wire.FeaturesPacific, Required: wire.FeatureMsgAddr2, Flags: wire.IdentLossy,
-	}
-	if err := s.WriteFrame(ctx, frame.TagServerIdent, ident.AppendTo(nil)); err != nil {
-		return nil, nil, fmt.Errorf("send SERVER_IDENT: %w", err)
-	}
-	enc, dec := s.Release()
-	return enc, dec, nil
+	p := msgrtest.PeerOn(ctx, cfg, c, wire.Addr{})
+	p.Handshake()
+	p.ExpectClientIdent()
+	p.SendPayload(frame.TagServerIdent, p.ServerIdent(0, 1))
+	enc, dec, err := p.Codecs()
+	return enc, dec, behind(err)
 }
 
-// entity is who the client is.
+// entity is the name of the client.
 func entity() wire.EntityName { return wire.EntityName{Type: wire.Client, ID: "bench"} }
 
 // v2 is a as an address of the protocol.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -101,8 +101,7 @@ func TestAPeerThatIsNoMessengerIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, err := Connect(t.Context(), client, 0, 7, false)
-	var failed *handshake.Error
-	if !errors.As(err, &failed) || failed.Stage != handshake.StageBanner {
+	if !errors.Is(err, wire.ErrBadBanner) {
 		t.Fatalf("error %v", err)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {

@@ -11,7 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -25,47 +25,46 @@ type Messenger struct {
 	addr wire.Addr
 	size int64
 
-	file [ways]*control.File // of the core, if that reads and writes; the core's
+	file [ways]loop.CoreFile // those that the core reads and writes are open
 	free []*request          // the core's
 }
 
 // NewMessenger starts one on a free port of the loopback address.
 func NewMessenger(cfg Config, backend string) (*Messenger, error) {
+	s := &Messenger{size: cfg.Size}
+	plane := loop.Config{Cores: 1, Driver: uring.Config{Backend: uring.Backend(backend)}}
+	plane.Started = func(c *loop.Core) error { return s.open(c, cfg) }
 	m, err := control.New(control.Config{
 		Name:      wire.EntityName{Type: wire.OSD, ID: "0"},
 		AlignFrom: blocks.Size, // so that blocks can be written as they are received
-		Plane:     dataplane.Config{Cores: 1, Driver: uring.Config{Backend: uring.Backend(backend)}},
+		Plane:     plane,
 	})
 	if err != nil {
 		return nil, err
 	}
-	s := &Messenger{m: m, size: cfg.Size}
-	if err := s.start(cfg); err != nil {
+	s.m = m
+	if err := s.start(); err != nil {
 		_ = s.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Messenger) start(cfg Config) error {
-	opened := make(chan error, 1)
-	for i, mode := range [ways]control.DirectMode{buffered: control.Buffered, direct: control.Direct} {
+func (s *Messenger) open(c *loop.Core, cfg Config) error {
+	for i, mode := range [ways]uring.DirectMode{buffered: uring.Buffered, direct: uring.Direct} {
 		if i == direct && !cfg.Direct {
 			continue
 		}
-		d, err := s.m.OpenFile(cfg.Path, control.FileOptions{Direct: mode, Write: true})
-		if err != nil {
-			return err
-		}
-		s.m.Core(0).Do(func(c *control.Core) {
-			var err error
-			s.file[i], err = c.AttachFile(d)
-			opened <- err
-		})
-		if err := <-opened; err != nil {
+		f := &s.file[i]
+		f.Path, f.Options = func(int) string { return cfg.Path }, loop.FileOptions{Direct: mode, Write: true}
+		if err := f.Open(c); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+func (s *Messenger) start() error {
 	if err := s.m.Start(&control.Dispatcher{Fast: s.onCore}); err != nil {
 		return err
 	}
@@ -106,7 +105,7 @@ func (s *Messenger) Close() error {
 
 // request is one that waits for the disk. Owner: the core.
 type request struct {
-	control.FileOp
+	loop.FileOp
 	s       *Messenger
 	what    blocks.Request
 	due     control.PendingReply
@@ -115,7 +114,7 @@ type request struct {
 
 // onCore takes a request (Dispatcher.Fast).
 func (s *Messenger) onCore(c *control.Conn, m *control.Message) bool {
-	core := c.OwnerCore()
+	core := c.Core()
 	what, err := blocks.Parse(m.Front, s.size)
 	if err != nil {
 		answer(core, c.Later(m), nil, err)
@@ -129,7 +128,7 @@ func (s *Messenger) onCore(c *control.Conn, m *control.Message) bool {
 		r.Done = r.done
 	}
 	r.what, r.due, r.Err = what, c.Later(m), nil
-	file := s.file[way(what)]
+	file := s.file[way(what)].On(core)
 	switch {
 	case file == nil:
 		r.Err = errWay(what)
@@ -141,9 +140,9 @@ func (s *Messenger) onCore(c *control.Conn, m *control.Message) bool {
 		}
 		m.Retain() // it is written from where it was received
 		r.message = m
-		how := control.Through
+		how := loop.Through
 		if what.Flags&blocks.Grouped != 0 {
-			how = control.Committed
+			how = loop.Committed
 		}
 		r.Err = file.WriteAt(&r.FileOp, m.Data, what.Off, how)
 	}
@@ -151,17 +150,17 @@ func (s *Messenger) onCore(c *control.Conn, m *control.Message) bool {
 		r.done(core, &r.FileOp)
 		return true
 	}
-	file.Hold(c)
+	c.Hold(file)
 	return true
 }
 
 // done answers, on the core.
-func (r *request) done(c *control.Core, op *control.FileOp) {
+func (r *request) done(c *loop.Core, op *loop.FileOp) {
 	s, err := r.s, op.Err
 	var data *control.Message
 	if err == nil && r.what.Kind == blocks.Read {
 		if err = blocks.Stamped(op.Data, r.what.Off); err == nil {
-			data = op.Message(blocks.TypeDone)
+			data = control.FileMessage(op, blocks.TypeDone)
 		}
 	}
 	answer(c, r.due, data, err)
@@ -173,9 +172,9 @@ func (r *request) done(c *control.Core, op *control.FileOp) {
 }
 
 // answer sends what there is to say.
-func answer(c *control.Core, due control.PendingReply, m *control.Message, err error) {
+func answer(c *loop.Core, due control.PendingReply, m *control.Message, err error) {
 	if m == nil {
-		m, _ = c.NewMessage(blocks.TypeDone, 0) // without data it does not fail
+		m, _ = control.LendMessage(c, blocks.TypeDone, 0) // without data it does not fail
 	}
 	if err != nil {
 		m.Type, m.Front = blocks.TypeFailed, []byte(err.Error())

@@ -1,6 +1,6 @@
 // Package judge follows connections by the records of package trace: which state each is
-// in, and what is wrong with it. It reads a trace as well as what package dissect makes of
-// a recording.
+// in, and what is wrong with it: those of a trace, and those that [trace.Streams] makes of a
+// recording.
 //
 //   - judge.go has the [Judge], the life of a connection, and messages, acks and keepalives,
 //     which both protocols share.

@@ -6,14 +6,14 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 func TestAMessengerEndsBehindWhatItIsFor(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "2") // which is left alone
 	failed := errors.New("failed")
 	var used *control.Messenger
-	cfg := control.Config{Name: wire.EntityName{Type: wire.Client, ID: "x"}, Plane: dataplane.Config{Cores: 1}}
+	cfg := control.Config{Name: wire.EntityName{Type: wire.Client, ID: "x"}, Plane: loop.Config{Cores: 1}}
 	err := With(cfg, func(m *control.Messenger) error {
 		used = m
 		return failed

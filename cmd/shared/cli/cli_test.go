@@ -48,7 +48,8 @@ func TestAWrongFlagIsNamedAsItIsWritten(t *testing.T) {
 	for args, want := range map[string]string{
 		"--wait 5":         `--wait "5": the unit is missing, such as 5s or 5ms`,
 		"--wait=0.5":       `--wait "0.5": the unit is missing, such as 0.5s or 0.5ms`,
-		"-wait soon":       `--wait "soon": want a duration, such as 10s, 250ms or 1m30s`,
+		"-wait 5s":         "there is no flag -wait: did you mean --wait?",
+		"--wait soon":      `--wait "soon": want a duration, such as 10s, 250ms or 1m30s`,
 		"--n many":         `--n "many": want a number`,
 		"--u -1":           `--u "-1": want a number`,
 		"--b=maybe":        `--b "maybe": want true or false`,
@@ -88,7 +89,7 @@ func TestFlagsAreListedWithinTheWidth(t *testing.T) {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
-	for _, want := range []string{"  --short               does it\n", "  --wait DURATION       DURATION of", "\n                        of", " 1s)\n", "VALUE that is listed (default x)\n"} {
+	for _, want := range []string{"      --short  ", "   DURATION of many", "1s)\n", "VALUE that is listed (default \"x\")\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}

@@ -5,11 +5,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"regexp"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
+
+	"github.com/spf13/pflag"
 )
 
 // Width is how many columns a help text has at most.
@@ -27,52 +27,50 @@ func NewFlags(name string) *flag.FlagSet {
 // it returns. Behind "--" there are no flags. The error is flag.ErrHelp for
 // -h and --help, else a UsageError that names the flag.
 func Parse(fs *flag.FlagSet, args []string) (rest []string, err error) {
-	for {
-		if err := fs.Parse(args); errors.Is(err, flag.ErrHelp) {
-			return nil, err
-		} else if err != nil {
-			return nil, &UsageError{reworded(fs, err)}
-		}
-		left := fs.Args()
-		if len(left) == 0 {
-			return rest, nil
-		}
-		if taken := len(args) - len(left); taken > 0 && args[taken-1] == "--" {
-			return append(rest, left...), nil
-		}
-		rest, args = append(rest, left[0]), left[1:]
+	all := twoDashes(fs)
+	switch err := all.Parse(args); {
+	case errors.Is(err, pflag.ErrHelp):
+		return nil, flag.ErrHelp
+	case err != nil:
+		return nil, reworded(all, err)
 	}
+	return all.Args(), nil
 }
 
-// What package flag says, with one dash before the name.
-var (
-	invalidValue = regexp.MustCompile(`^invalid (?:boolean )?value ("(?:[^"\\]|\\.)*") for (?:flag )?-(\S+): (?s:(.*))$`)
-	noSuchFlag   = regexp.MustCompile(`^flag provided but not defined: -(.*)$`)
-	noValue      = regexp.MustCompile(`^flag needs an argument: -(.*)$`)
-)
-
-// reworded writes flags as the help does, and says what a value should be.
-func reworded(fs *flag.FlagSet, err error) error {
-	text := err.Error()
-	if m := noSuchFlag.FindStringSubmatch(text); m != nil {
-		var names []string
-		fs.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
-		return fmt.Errorf("there is no flag --%s%s", m[1], Nearest(m[1], "--", names))
-	}
-	if m := noValue.FindStringSubmatch(text); m != nil {
-		return fmt.Errorf("--%s needs a value", m[1])
-	}
-	m := invalidValue.FindStringSubmatch(text)
-	if m == nil {
-		return err
-	}
-	value, name, why := m[1], m[2], m[3]
-	if f := fs.Lookup(name); f != nil {
-		if g, ok := f.Value.(flag.Getter); ok {
-			why = wanted(g.Get(), value, why)
+// twoDashes are the flags of fs as the library behind Program has them.
+func twoDashes(fs *flag.FlagSet) *pflag.FlagSet {
+	all := pflag.NewFlagSet(fs.Name(), pflag.ContinueOnError)
+	all.Usage = func() {}
+	all.AddGoFlagSet(fs)
+	all.VisitAll(func(f *pflag.Flag) {
+		if f.DefValue == "0s" {
+			f.DefValue = "" // is not listed as a default
 		}
+	})
+	return all
+}
+
+// reworded says what a value should be, and which flag may have been meant.
+func reworded(fs *pflag.FlagSet, err error) error {
+	var unknown *pflag.NotExistError
+	var empty *pflag.ValueRequiredError
+	var wrong *pflag.InvalidValueError
+	switch {
+	case errors.As(err, &unknown):
+		name, dashes := unknown.GetSpecifiedName(), "--"
+		if short := unknown.GetSpecifiedShortnames(); short != "" {
+			name, dashes = short, "-" // all that follows one dash
+		}
+		var names []string
+		fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		return Usagef("there is no flag %s%s%s", dashes, name, Nearest(name, "--", names))
+	case errors.As(err, &empty):
+		return Usagef("--%s needs a value", empty.GetFlag().Name)
+	case errors.As(err, &wrong):
+		f, value := wrong.GetFlag(), wrong.GetValue()
+		return Usagef("--%s %q: %s", f.Name, value, wanted(f.Value.Type(), value, wrong.Unwrap()))
 	}
-	return fmt.Errorf("--%s %s: %s", name, value, why)
+	return &UsageError{err}
 }
 
 // Nearest is a question behind the error about a word that is none of some names: whether one
@@ -116,35 +114,24 @@ func distance(a, b string) int {
 }
 
 // wanted says what the value of a flag should be, by its type.
-func wanted(current any, quoted, why string) string {
-	switch current.(type) {
-	case time.Duration:
-		if text, err := strconv.Unquote(quoted); err == nil {
-			if _, err := strconv.ParseFloat(text, 64); err == nil {
-				return fmt.Sprintf("the unit is missing, such as %ss or %sms", text, text)
-			}
+func wanted(kind, value string, why error) string {
+	switch kind {
+	case "duration":
+		if _, err := strconv.ParseFloat(value, 64); err == nil {
+			return fmt.Sprintf("the unit is missing, such as %ss or %sms", value, value)
 		}
 		return "want a duration, such as 10s, 250ms or 1m30s"
-	case bool:
+	case "bool":
 		return "want true or false"
-	case int, uint64:
+	case "int", "uint64", "float64":
 		return "want a number"
 	}
-	return why
+	return why.Error()
 }
 
 // PrintFlags lists the flags with their defaults, within Width columns.
 func PrintFlags(w io.Writer, fs *flag.FlagSet) {
-	const indent = 24
-	fs.VisitAll(func(f *flag.Flag) {
-		value, usage := flag.UnquoteUsage(f)
-		switch f.DefValue {
-		case "", "false", "0", "0s":
-		default:
-			usage += " (default " + f.DefValue + ")"
-		}
-		Hang(w, fmt.Sprintf("  %-*s", indent-3, strings.TrimSpace("--"+f.Name+" "+value)), usage, Width)
-	})
+	fmt.Fprint(w, twoDashes(fs).FlagUsagesWrapped(Width))
 }
 
 // Hang writes a text behind a head, in lines of at most width columns that begin below each

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -10,8 +9,12 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Main is the main of a program: it calls run with the arguments, and exits with the status
@@ -38,11 +41,11 @@ type Command struct {
 	Name string
 	Args string // such as ADDRESS KEY; the last may be [ONE] or MANY...
 	Help string // one line
-	// Text is what "COMMAND -h" says at length. It and Flags are for a program whose commands
-	// have flags of their own.
-	Text  string
-	Flags *flag.FlagSet
-	Run   func(ctx context.Context, args []string) error
+	// Text is what "COMMAND -h" says at length, and Example a call. They and Flags are for a
+	// program whose commands have flags of their own.
+	Text, Example string
+	Flags         *flag.FlagSet
+	Run           func(ctx context.Context, args []string) error
 }
 
 // ErrReported is the error of a command that has told the user about its failure.
@@ -51,7 +54,10 @@ var ErrReported = errors.New("failed")
 // Run is the whole program: it parses flags, runs the command, says what is wrong, and
 // returns the exit status.
 func (p *Program) Run(ctx context.Context, stdout, stderr io.Writer, args []string) int {
-	name, err := p.execute(ctx, stdout, args)
+	root := p.root(stdout, stderr)
+	root.SetArgs(append([]string{}, args...)) // nil would be those of the process
+	c, err := root.ExecuteContextC(ctx)
+	name := c.CommandPath()
 	switch {
 	case err == nil:
 		return OK
@@ -64,87 +70,87 @@ func (p *Program) Run(ctx context.Context, stdout, stderr io.Writer, args []stri
 	return Failed
 }
 
-// execute returns the name under which errors are told, too.
-func (p *Program) execute(ctx context.Context, stdout io.Writer, args []string) (name string, err error) {
-	flags := p.Flags
-	if flags == nil {
-		if len(args) > 0 { // its flags are those behind its name
-			if c := p.command(args[0]); c != nil && c.Flags != nil {
-				return p.Name + " " + c.Name, p.alone(ctx, stdout, c, args[1:])
+// root is the program as its library has it.
+func (p *Program) root(stdout, stderr io.Writer) *cobra.Command {
+	var root *cobra.Command
+	var names []string
+	unknown := func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return Usagef("no command")
+		}
+		return Usagef("no command %q%s", args[0], Nearest(args[0], "", names))
+	}
+	root = &cobra.Command{
+		Use: p.Name, Long: p.Name + ": " + p.About + "\n\nExit status: 0 done, 1 failed, 2 called wrongly.",
+		Version: ReadBuild().String(), SilenceErrors: true, SilenceUsage: true, Args: unknown, RunE: unknown,
+	}
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	// Lines have a width, and the list of commands has their arguments.
+	lines := strings.NewReplacer(".FlagUsages", fmt.Sprint(".FlagUsagesWrapped ", Width), "rpad .Name .NamePadding", "rpad .Use 24")
+	root.SetUsageTemplate(lines.Replace(root.UsageTemplate()))
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return reworded(c.Flags(), err) })
+	if p.Flags != nil {
+		p.flags(root, root.PersistentFlags(), p.Flags)
+	}
+	for _, c := range p.Commands {
+		names = append(names, c.Name)
+		root.AddCommand(p.cobra(c))
+	}
+	if !slices.Contains(names, "version") {
+		root.AddCommand(p.cobra(Command{Name: "version", Help: "what this program was built from", Run: func(context.Context, []string) error {
+			return PrintVersion(stdout, p.Name, false)
+		}}))
+	}
+	root.SetHelpCommand(&cobra.Command{
+		Use: "help [COMMAND]", Short: "this text, or that of a command", ValidArgs: names,
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, rest, err := root.Find(args)
+			if len(rest) > 0 || err != nil {
+				return unknown(root, args)
 			}
+			c.InitDefaultHelpFlag()
+			c.InitDefaultVersionFlag()
+			return c.Help()
+		},
+	})
+	root.InitDefaultCompletionCmd()
+	if c, _, err := root.Find([]string{"completion"}); err == nil {
+		c.Args = cobra.ArbitraryArgs
+		c.RunE = func(*cobra.Command, []string) error { return Usagef("want one shell: bash, zsh, fish or powershell") }
+	}
+	return root
+}
+
+// cobra is a command as the library has it.
+func (p *Program) cobra(c Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: strings.TrimSpace(c.Name + " " + c.Args), Short: c.Help, Long: strings.TrimSpace(c.Text), Example: c.Example,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if !c.takes(len(args)) {
+				return Usagef("usage: %s", cmd.UseLine())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return c.Run(cmd.Context(), args) },
+	}
+	if c.Flags != nil {
+		p.flags(cmd, cmd.Flags(), c.Flags)
+	}
+	return cmd
+}
+
+// flags gives a command flags, whose values are completed.
+func (p *Program) flags(c *cobra.Command, to *pflag.FlagSet, from *flag.FlagSet) {
+	to.AddFlagSet(twoDashes(from))
+	to.VisitAll(func(f *pflag.Flag) {
+		switch value, _ := pflag.UnquoteUsage(f); value {
+		case "FILE", "PATH", "DIR", "DIRECTORY": // as the shell does it
+		default:
+			_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(p.Values[value], cobra.ShellCompDirectiveNoFileComp)) // it has none yet
 		}
-		flags = NewFlags(p.Name)
-	}
-	version := flags.Lookup("version") == nil && len(args) == 1 && (args[0] == "--version" || args[0] == "-version")
-	rest, err := Parse(flags, args)
-	switch {
-	case version:
-		return p.Name, PrintVersion(stdout, p.Name, false)
-	case errors.Is(err, flag.ErrHelp):
-		p.help(stdout)
-		return p.Name, nil
-	case err != nil:
-		return p.Name, err
-	case len(rest) == 0:
-		return p.Name, Usagef("no command")
-	}
-	if c := p.command(rest[0]); c != nil {
-		if !c.takes(len(rest) - 1) {
-			return p.Name, Usagef("usage: %s [flags] %s", p.Name, c.usage())
-		}
-		return p.Name, c.Run(ctx, rest[1:])
-	}
-	return p.Name, p.builtin(ctx, stdout, rest[0], rest[1:])
-}
-
-// alone runs a command with flags of its own.
-func (p *Program) alone(ctx context.Context, stdout io.Writer, c *Command, args []string) error {
-	rest, err := Parse(c.Flags, args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		p.helpOf(stdout, c)
-		return nil
-	case err != nil:
-		return err
-	}
-	return c.Run(ctx, rest)
-}
-
-// builtin runs a command that every program has.
-func (p *Program) builtin(_ context.Context, stdout io.Writer, name string, args []string) error {
-	switch {
-	case name == "version" && len(args) == 0:
-		return PrintVersion(stdout, p.Name, false)
-	case name == "completion" && len(args) == 1:
-		return p.complete(stdout, args[0])
-	case name == "completion":
-		return Usagef("want one shell: %s", strings.Join(Shells, ", "))
-	case name == "help" && len(args) == 0:
-		p.help(stdout)
-		return nil
-	case name == "help" && p.command(args[0]) != nil:
-		p.helpOf(stdout, p.command(args[0]))
-		return nil
-	case name == "help":
-		name = args[0]
-	}
-	return Usagef("no command %q%s", name, Nearest(name, "", p.names()))
-}
-
-func (p *Program) command(name string) *Command {
-	for i := range p.Commands {
-		if p.Commands[i].Name == name {
-			return &p.Commands[i]
-		}
-	}
-	return nil
-}
-
-func (p *Program) names() (all []string) {
-	for _, v := range p.verbs() {
-		all = append(all, v.Name)
-	}
-	return all
+	})
 }
 
 // takes says whether the command has n arguments.
@@ -157,34 +163,6 @@ func (c *Command) takes(n int) bool {
 		return n == want || n == want-1
 	}
 	return n == want
-}
-
-func (c *Command) usage() string { return strings.TrimSpace(c.Name + " " + c.Args) }
-
-func (p *Program) help(w io.Writer) {
-	flags := " [flags]"
-	if p.Flags == nil {
-		flags = ""
-	}
-	fmt.Fprintf(w, "%s: %s\n\nusage: %s%s COMMAND ...\n\n", p.Name, p.About, p.Name, flags)
-	for _, v := range p.verbs() {
-		fmt.Fprintf(w, "  %-24s %s\n", v.usage(), v.Help)
-	}
-	if p.Flags == nil {
-		fmt.Fprint(w, "\nEvery command has -h.\n")
-	} else {
-		fmt.Fprint(w, "\nflags:\n")
-		PrintFlags(w, p.Flags)
-	}
-	fmt.Fprint(w, "\nExit status: 0 done, 1 failed, 2 called wrongly.\n")
-}
-
-func (p *Program) helpOf(w io.Writer, c *Command) {
-	fmt.Fprintf(w, "usage: %s %s\n\n%s\n", p.Name, c.usage(), strings.TrimSpace(cmp.Or(c.Text, c.Help)))
-	if c.Flags != nil {
-		fmt.Fprint(w, "\nflags:\n")
-		PrintFlags(w, c.Flags)
-	}
 }
 
 // GrowProcs gives the Go scheduler two threads beside those that the cores of a messenger

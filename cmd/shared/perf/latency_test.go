@@ -113,14 +113,6 @@ func TestRecordDoesNotAllocate(t *testing.T) {
 	}
 }
 
-func BenchmarkRecord(b *testing.B) {
-	b.ReportAllocs()
-	h := NewHistogram()
-	for i := 0; b.Loop(); i++ {
-		h.Record(time.Duration(i & 0xfffff))
-	}
-}
-
 // pass lets time of the bubble pass.
 func pass(d time.Duration) {
 	ctx, stop := context.WithTimeout(context.Background(), d)

@@ -29,22 +29,6 @@ func ReadMemory(pid int) (Memory, error) {
 		Locked: 1024 * (status.number("VmLck:") + status.number("VmPin:"))}, nil
 }
 
-// ReadWakes returns how often the threads of process pid have slept and were
-// woken up. The kernel forgets the count of a thread with its end.
-func ReadWakes(pid int) (int64, error) {
-	tasks, err := filepath.Glob(filepath.Join(root(pid), "task", "*", "status"))
-	if err != nil {
-		return 0, err
-	}
-	n := int64(0)
-	for _, task := range tasks {
-		if status, err := readStatus(task); err == nil { // a thread may have ended
-			n += status.number("voluntary_ctxt_switches:")
-		}
-	}
-	return n, nil
-}
-
 // ReadCPU returns the CPU time that process pid has used: user and system time
 // of all its threads, ended ones too. It is precise to a nanosecond.
 func ReadCPU(pid int) (time.Duration, error) {

@@ -56,22 +56,6 @@ func TestTheMemoryIsThatOfTheProcess(t *testing.T) {
 	}
 }
 
-func TestWakesAreCounted(t *testing.T) {
-	before, err := ReadWakes(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for range 50 {
-		<-tick.C
-	}
-	after, err := ReadWakes(0)
-	if err != nil || after <= before {
-		t.Errorf("%d wake-ups, then %d, %v", before, after, err)
-	}
-}
-
 // Matrix: ST-11
 func TestLockedMemoryIsThatOfTheProcess(t *testing.T) {
 	const size = 16 << 10 // anybody may lock as much

@@ -6,7 +6,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -88,7 +87,7 @@ func (s *session) ask(ctx context.Context, method auth.Method, payload []byte) (
 	select {
 	case a := <-s.replies:
 		if a.result != 0 {
-			return a, fmt.Errorf("login: %w: %w: %w", handshake.ErrGaveUp, control.ErrAuth, &auth.Refused{Errno: a.result})
+			return a, fmt.Errorf("login: %w: %w: %w", control.ErrGaveUp, control.ErrAuth, &auth.Refused{Errno: a.result})
 		}
 		return a, nil
 	case <-s.conn.Closed():

@@ -9,7 +9,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -64,7 +63,7 @@ func (c *Client) run(ctx context.Context) {
 
 // refusal says whether a monitor will not have us, however often we ask.
 func refusal(err error) bool {
-	return errors.Is(err, control.ErrAuth) && errors.Is(err, handshake.ErrGaveUp)
+	return errors.Is(err, control.ErrAuth) && errors.Is(err, control.ErrGaveUp)
 }
 
 // giveUp lets Open end, unless it has. The lock is held.

@@ -5,14 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -29,12 +27,8 @@ var (
 // drops what is for a placement group that it does not have any more.
 const resendAfter = 10 * time.Second
 
-// pause is before another attempt to reach an OSD, and mapPause before monitors are
-// asked again for one that is up.
-const (
-	pause    = 100 * time.Millisecond
-	mapPause = 500 * time.Millisecond
-)
+// pause is before another attempt to reach an OSD.
+const pause = 100 * time.Millisecond
 
 // Client reads and writes objects. All methods may be called by any goroutine
 // but a core's.
@@ -42,17 +36,16 @@ type Client struct {
 	mon *mon.Client
 	m   *control.Messenger
 
-	tid atomic.Uint64 // of the last request
-
-	mu        sync.Mutex
-	addrEpoch uint32            // of addrs; guarded by mu
-	addrs     map[int]wire.Addr // of OSDs; replaced, never changed; guarded by mu
+	tid  atomic.Uint64 // of the last request
+	maps maps
 }
 
 // New makes a client beside a monitor client. Its Dispatcher must be among those
-// of the messenger's Start.
+// of the messenger's Start, behind that of the monitor client.
 func New(monitors *mon.Client) *Client {
-	return &Client{mon: monitors}
+	c := &Client{mon: monitors}
+	c.maps.news, c.maps.underway = make(chan struct{}), make(map[*request]func())
+	return c
 }
 
 // Open sets the messenger. The monitor client is open by then.
@@ -85,7 +78,7 @@ func (c *Client) do(ctx context.Context, pool string, r *request) ([]byte, error
 	r.tid = c.tid.Add(1)
 	for ; ; r.retry++ {
 		var err error
-		if r.place, err = c.placed(ctx, pool, r.obj); err != nil {
+		if r.place, err = c.placed(ctx, pool, r); err != nil {
 			return nil, fmt.Errorf("%s object %q: %w", r.name, r.obj, err)
 		}
 		reply, err := c.attempt(ctx, r)
@@ -102,19 +95,16 @@ func (c *Client) do(ctx context.Context, pool string, r *request) ([]byte, error
 }
 
 // placed waits until there is an OSD that has the object.
-func (c *Client) placed(ctx context.Context, pool, object string) (place, error) {
-	var none error // what the monitor said last
+func (c *Client) placed(ctx context.Context, pool string, r *request) (place, error) {
 	for {
-		p, err := c.place(ctx, pool, object)
-		switch {
-		case errors.Is(err, ErrNoOSD):
-			none = err
-		case none != nil && ctx.Err() != nil: // that is why we still ask
-			return p, errors.Join(none, context.Cause(ctx))
-		default:
+		c.maps.mu.Lock()
+		news := c.maps.news
+		c.maps.mu.Unlock()
+		p, err := c.place(ctx, pool, r)
+		if !errors.Is(err, ErrNoOSD) {
 			return p, err
 		}
-		if late := sleep(ctx, mapPause); late != nil {
+		if late := c.newer(ctx, news); late != nil {
 			return p, errors.Join(err, late)
 		}
 	}
@@ -139,12 +129,17 @@ func (c *Client) attempt(ctx context.Context, r *request) (opReply, error) {
 	if err != nil {
 		return opReply{}, err
 	}
-	if err := c.ready(ctx, conn); ctx.Err() != nil {
+	here, moved := context.WithCancel(ctx) // as long as the object is there
+	defer moved()
+	defer c.watch(r, moved)()
+	if err := c.ready(here, conn); ctx.Err() != nil {
 		return opReply{}, fmt.Errorf("%w: osd.%d at %v: %w", ErrNoAnswer, r.place.osd, r.place.addr, err)
+	} else if err != nil && here.Err() != nil {
+		return opReply{}, errAgain
 	} else if err != nil {
 		return opReply{}, err
 	}
-	wait, cancel := context.WithTimeout(ctx, resendAfter)
+	wait, cancel := context.WithTimeout(here, resendAfter)
 	defer cancel()
 	reply, err := conn.Call(wait, r.message(), control.WithTID(r.tid), control.WithBuffer(r.into))
 	switch {
@@ -152,6 +147,11 @@ func (c *Client) attempt(ctx context.Context, r *request) (opReply, error) {
 	case ctx.Err() != nil:
 		return opReply{}, fmt.Errorf("%w: osd.%d at %v: %w", ErrNoAnswer, r.place.osd, r.place.addr, context.Cause(ctx))
 	case wait.Err() != nil, errors.Is(err, control.ErrSessionLost), errors.Is(err, control.ErrNotSent), errors.Is(err, control.ErrClosed):
+		return opReply{}, errAgain
+	case errors.Is(err, control.ErrTIDInUse): // the attempt before, on the same connection, is about to end
+		if late := sleep(ctx, pause); late != nil {
+			return opReply{}, errors.Join(late, err)
+		}
 		return opReply{}, errAgain
 	default:
 		return opReply{}, err
@@ -176,7 +176,7 @@ func (c *Client) ready(ctx context.Context, conn *control.Conn) error {
 	wait, cancel := context.WithTimeout(ctx, resendAfter)
 	defer cancel()
 	err := conn.WaitReady(wait)
-	var refused *handshake.Error
+	var refused *control.Error
 	switch {
 	case err == nil:
 		return nil
@@ -190,12 +190,14 @@ func (c *Client) ready(ctx context.Context, conn *control.Conn) error {
 	return errAgain
 }
 
-// Dispatcher takes what OSDs send besides answers that are waited for, and leaves
-// the messages of others to the next in the chain.
+// Dispatcher takes what OSDs send besides answers that are waited for, and the maps that the monitor
+// client leaves to it. It leaves the messages of others to the next in the chain.
 func (c *Client) Dispatcher() *control.Dispatcher {
 	return &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
-		// Maps that OSDs send to those who are behind are of no use: the monitor
-		// is asked for each placement anyway.
+		if m.Type == typeOSDMap {
+			c.receive(m)
+			return true
+		}
 		return m.Type == typeOpReply || m.Type == typeOSDBackoff
 	}}
 }

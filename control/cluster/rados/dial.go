@@ -14,7 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
@@ -31,10 +31,11 @@ type Config struct {
 	Modes []auth.Mode
 	// Rev0 talks msgr2.0.
 	Rev0 bool
-	// Compression of what goes to OSDs, with those that have it.
+	// Compression to offer OSDs. Those of Ceph take it from OSDs alone: with a client's Name
+	// nothing is compressed in either direction.
 	Compression control.Compression
 	// Plane configures the cores; zero: one core.
-	Plane dataplane.Config
+	Plane loop.Config
 	// Logger gets what is worth knowing; nil is silent.
 	Logger *slog.Logger
 	// Tracer and KeyLog are those of control.Config; nil: none.

@@ -3,8 +3,9 @@
 //
 // It shows what a program on top of package control looks like, and is enough for
 // tests and simple tools. It is no librados: an operation is one object as a
-// whole, the monitor is asked for the placement of each, and there are no
-// snapshots, locators or namespaces.
+// whole, and there are no snapshots, locators or namespaces. It holds the map of the
+// cluster and places each operation itself (place.go); where a new map moves an object,
+// the operation is sent again.
 //
 // [Dial] makes all the parts from a configuration. A program that has a
 // messenger of its own uses [New] instead.

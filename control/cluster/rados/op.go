@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -62,18 +63,24 @@ var ErrMessage = errors.New("rados: malformed message")
 
 // place is where an object is, by one epoch of the map.
 type place struct {
-	pool  int64
-	seed  uint32 // number of the placement group
+	group osdmap.PG
+	shard int8   // of the OSD; -1: the pool is replicated
 	hash  uint32 // of the object's name
 	epoch uint32
-	osd   int
+	osd   int32
 	addr  wire.Addr
+}
+
+// same says whether a request need not be sent again for a new map.
+func (p *place) same(q *place) bool {
+	return p.group == q.group && p.shard == q.shard && p.osd == q.osd && p.addr == q.addr
 }
 
 // request is one operation on one object.
 type request struct {
 	name  string // of the operation
 	op    uint16
+	pool  int64 // as the user named it
 	place place
 	obj   string
 	data  []byte
@@ -90,7 +97,7 @@ func (r *request) message() *control.Message {
 	b := make([]byte, 0, 256)
 	b, mark := wire.BeginEnvelope(b, 1, 1)
 	b = r.place.appendGroup(b)
-	b = append(b, 0xff) // no shard
+	b = append(b, uint8(r.place.shard))
 	b = wire.EndEnvelope(b, mark)
 	b = le.AppendUint32(b, r.place.hash)
 	b = le.AppendUint32(b, r.place.epoch)
@@ -106,7 +113,7 @@ func (r *request) message() *control.Message {
 		b = le.AppendUint64(b, 0)
 	}
 	b, mark = wire.BeginEnvelope(b, 6, 3)
-	b = le.AppendUint64(b, uint64(r.place.pool))
+	b = le.AppendUint64(b, uint64(r.place.group.Pool))
 	b = le.AppendUint32(b, 0xffffffff) // preferred OSD: none
 	b = wire.AppendString(b, "")       // locator
 	b = wire.AppendString(b, "")       // namespace
@@ -133,8 +140,8 @@ func (r *request) message() *control.Message {
 // appendGroup appends the placement group.
 func (p *place) appendGroup(b []byte) []byte {
 	b = append(b, 1)
-	b = le.AppendUint64(b, uint64(p.pool))
-	b = le.AppendUint32(b, p.seed)
+	b = le.AppendUint64(b, uint64(p.group.Pool))
+	b = le.AppendUint32(b, p.group.Seed)
 	return le.AppendUint32(b, 0xffffffff)
 }
 

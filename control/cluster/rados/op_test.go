@@ -1,20 +1,26 @@
 package rados
 
 import (
+	"compress/gzip"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"io/fs"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
+	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
 // Our requests are, byte for byte, those of the real tool.
 func TestRequestsAreThoseOfTheRealTool(t *testing.T) {
-	at := place{pool: 1, seed: 7, hash: 0xe478ac7f, epoch: 8}
+	at := place{group: osdmap.PG{Pool: 1, Seed: 7}, shard: -1, hash: 0xe478ac7f, epoch: 8}
 	requests := map[string]request{
 		"rados put obj9 (4096 bytes)": {op: opWriteFull, data: make([]byte, 4096), mtime: time.Unix(0x6b012325, 0x06907199)},
 		"rados stat":                  {op: opStat},
@@ -97,32 +103,123 @@ func TestAStatIsDecoded(t *testing.T) {
 	}
 }
 
-func TestPlacementIsDecoded(t *testing.T) {
-	const good = `{"epoch":8,"pool":"data","pool_id":1,"objname":"obj9","raw_pgid":"1.e478ac7f","pgid":"1.7","up":[0],"up_primary":0,"acting":[0],"acting_primary":0}`
-	p, err := decodePlace([]byte(good))
-	if want := (place{pool: 1, seed: 7, hash: 0xe478ac7f, epoch: 8}); err != nil || p != want {
-		t.Errorf("%+v, %v", p, err)
+// chain has the maps of a real cluster that changes, from epoch 30 on.
+func chain(t *testing.T, n int) (incs, wholes map[uint32][]byte) {
+	t.Helper()
+	f, err := os.Open("../internal/osdmap/testdata/chain-reef.jsonl.gz")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, bad := range []struct{ old, repl string }{
-		{`"1.7"`, `"2.7"`}, {`"1.7"`, `"1"`}, {`1.e478ac7f`, `1.xyz`}, {`"acting_primary":0`, `"acting_primary":-1`}, {`{`, ``},
-	} {
-		if p, err := decodePlace([]byte(strings.Replace(good, bad.old, bad.repl, 1))); err == nil {
-			t.Errorf("with %s: %+v", bad.repl, p)
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	incs, wholes = map[uint32][]byte{}, map[uint32][]byte{}
+	lines := json.NewDecoder(z)
+	for range n {
+		var l struct {
+			Epoch     uint32
+			Inc, Full []byte
 		}
+		if err := lines.Decode(&l); err != nil {
+			t.Fatal(err)
+		}
+		incs[l.Epoch], wholes[l.Epoch] = l.Inc, l.Full
+	}
+	return incs, wholes
+}
+
+// Each new map has the requests sent again whose place it changes, at once, and no other.
+func TestARequestIsSentAgainExactlyWhereAMapMovesIt(t *testing.T) {
+	monitors, err := mon.NewClient(mon.Config{Mons: []wire.Addr{{Type: wire.AddrMsgr2}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := New(monitors)
+	incs, wholes := chain(t, 100)
+	first, err := osdmap.Decode(wholes[30])
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.take(&mon.OSDMaps{FSID: first.FSID, Full: map[uint32][]byte{30: wholes[30]}})
+	again, moves := map[*request]bool{}, 0
+	var requests []*request
+	for i := range 60 {
+		r := &request{op: opStat, obj: strconv.Itoa(i), pool: int64(1 + i%2)}
+		r.place, _ = c.placeBy(c.maps.newest.Load(), r)
+		requests = append(requests, r)
+		defer c.watch(r, func() { again[r] = true })()
+	}
+	for epoch := uint32(31); epoch < 130; epoch++ {
+		clear(again)
+		before := map[*request]place{}
+		for _, r := range requests {
+			before[r] = r.place
+		}
+		c.take(&mon.OSDMaps{FSID: first.FSID, Incremental: map[uint32][]byte{epoch: incs[epoch]}})
+		for _, r := range requests {
+			p, err := c.placeBy(c.maps.newest.Load(), r)
+			was := before[r]
+			if want := err != nil || p.osd != was.osd || p.addr != was.addr || p.group != was.group; again[r] != want {
+				t.Errorf("epoch %d: object %s goes from %+v to %+v, %v; sent again: %v", epoch, r.obj, was, p, err, again[r])
+			}
+			if r.place = p; again[r] {
+				moves++
+			}
+		}
+	}
+	if m := c.maps.newest.Load(); m.Epoch != 129 || moves < 50 {
+		t.Errorf("epoch %d, %d requests were sent again", m.Epoch, moves)
 	}
 }
 
-func TestAddressesAreDecoded(t *testing.T) {
-	const text = `{"epoch":9,"osds":[
-		{"osd":0,"up":1,"public_addrs":{"addrvec":[{"type":"v2","addr":"10.0.0.1:6800","nonce":11},{"type":"v1","addr":"10.0.0.1:6801","nonce":11}]}},
-		{"osd":1,"up":0,"public_addrs":{"addrvec":[{"type":"v2","addr":"10.0.0.2:6800","nonce":12}]}},
-		{"osd":2,"up":1,"public_addrs":{"addrvec":[{"type":"v1","addr":"10.0.0.3:6800","nonce":13}]}}]}`
-	epoch, addrs, err := decodeAddrs([]byte(text), wire.AddrVec.V2)
-	if err != nil || epoch != 9 || len(addrs) != 1 || addrs[0].String() != "v2:10.0.0.1:6800/11" {
-		t.Errorf("%d %v %v", epoch, addrs, err)
+// Maps are taken one epoch after the other; a whole one goes before where one is missing.
+func TestMapsAreTakenInTheirOrder(t *testing.T) {
+	incs, wholes := chain(t, 20)
+	const first = 30
+	only := func(all map[uint32][]byte, epochs ...uint32) map[uint32][]byte {
+		some := map[uint32][]byte{}
+		for _, e := range epochs {
+			some[e] = all[e]
+		}
+		return some
 	}
-	if _, _, err := decodeAddrs([]byte(strings.Replace(text, "10.0.0.1:6800", "nowhere", 1)), wire.AddrVec.V2); !errors.Is(err, ErrMessage) {
-		t.Errorf("a bad address: %v", err)
+	var m *osdmap.Map
+	var fsid mon.FSID
+	for i, c := range []struct {
+		got   mon.OSDMaps
+		epoch uint32
+		fails bool
+	}{
+		{mon.OSDMaps{Incremental: only(incs, first)}, 0, false}, // of what?
+		{mon.OSDMaps{Full: only(wholes, first)}, first, false},
+		{mon.OSDMaps{Incremental: only(incs, first+1, first+2, first+3)}, first + 3, false},
+		{mon.OSDMaps{Incremental: only(incs, first+2, first+6)}, first + 3, false}, // old, and a gap
+		{mon.OSDMaps{Full: only(wholes, first+5), Incremental: only(incs, first+4, first+6)}, first + 6, false},
+		{mon.OSDMaps{Full: only(wholes, first+1)}, first + 6, false},
+		{mon.OSDMaps{FSID: mon.FSID{9}, Incremental: incs}, first + 6, true},
+		{mon.OSDMaps{Incremental: map[uint32][]byte{first + 7: incs[first+8]}}, first + 6, true},
+		{mon.OSDMaps{Full: map[uint32][]byte{first + 9: wholes[first+8]}}, first + 6, true},
+		{mon.OSDMaps{Incremental: incs}, first + 19, false},
+	} {
+		if c.got.FSID == (mon.FSID{}) && m != nil {
+			c.got.FSID = fsid
+		} else if len(c.got.Full) > 0 {
+			whole, err := osdmap.Decode(wholes[first])
+			if err != nil {
+				t.Fatal(err)
+			}
+			fsid = whole.FSID
+			c.got.FSID = fsid
+		}
+		next, err := advance(m, &c.got)
+		if (err != nil) != c.fails || c.fails && !errors.Is(err, ErrMessage) {
+			t.Errorf("step %d: %v", i, err)
+		}
+		if m = next; m != nil && m.Epoch != c.epoch || m == nil && c.epoch != 0 {
+			t.Fatalf("step %d: %+v, want epoch %d", i, m, c.epoch)
+		}
 	}
 }
 

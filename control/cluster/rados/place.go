@@ -2,117 +2,221 @@ package rados
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"strconv"
-	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
 
-	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
+	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 )
 
-// place asks a monitor where an object of the pool is.
-func (c *Client) place(ctx context.Context, pool, object string) (place, error) {
-	out, err := c.mon.Command(ctx, map[string]string{"prefix": "osd map", "pool": pool, "object": object, "format": "json"})
-	if err != nil {
-		return place{}, err
-	}
-	p, err := decodePlace(out.Data)
-	if err != nil {
-		return place{}, err
-	}
-	p.addr, err = c.osdAddr(ctx, p)
-	return p, err
+// maps is the osdmap of a client. Monitors send each new one once the first operation has asked
+// for it; OSDs send those that they see a client lacks.
+type maps struct {
+	newest  atomic.Pointer[osdmap.Map] // nil: none yet; stored under mu
+	scratch sync.Pool                  // of *osdmap.Scratch
+
+	mu       sync.Mutex
+	followed bool                // the monitors were asked
+	asked    uint32              // the epoch that was asked for last, to fill a gap
+	err      error               // why the last message was of no use; nil: it was
+	news     chan struct{}       // closed, and replaced, with each new map and each error
+	underway map[*request]func() // has the request sent again
 }
 
-// decodePlace reads the answer to "osd map".
-func decodePlace(text []byte) (place, error) {
-	var m struct {
-		Epoch   uint32
-		PoolID  int64  `json:"pool_id"`
-		Raw     string `json:"raw_pgid"`
-		Group   string `json:"pgid"`
-		Primary int    `json:"acting_primary"`
+// receive takes maps that a monitor or an OSD sends. It is called on a core.
+func (c *Client) receive(m *control.Message) {
+	got, err := mon.DecodeOSDMaps(m.Front)
+	if err == nil {
+		c.take(&got)
+		return
 	}
-	m.Primary = -1
-	if err := json.Unmarshal(text, &m); err != nil {
-		return place{}, fmt.Errorf("%w: osd map: %w", ErrMessage, err)
-	}
-	p := place{pool: m.PoolID, epoch: m.Epoch, osd: m.Primary}
-	for _, g := range []struct {
-		text string
-		to   *uint32
-	}{{m.Raw, &p.hash}, {m.Group, &p.seed}} {
-		pool, number, _ := strings.Cut(g.text, ".")
-		v, err := strconv.ParseUint(number, 16, 32)
-		if err != nil || pool != strconv.FormatInt(m.PoolID, 10) {
-			return place{}, fmt.Errorf("%w: osd map: placement group %q of pool %d", ErrMessage, g.text, m.PoolID)
-		}
-		*g.to = uint32(v)
-	}
-	if p.osd < 0 {
-		return place{}, fmt.Errorf("%w: placement group %s", ErrNoOSD, m.Group)
-	}
-	return p, nil
+	c.maps.mu.Lock()
+	c.maps.failLocked(err)
+	c.maps.mu.Unlock()
 }
 
-// osdAddr is the address of the OSD that has p.
-func (c *Client) osdAddr(ctx context.Context, p place) (wire.Addr, error) {
-	c.mu.Lock()
-	epoch, addrs := c.addrEpoch, c.addrs
-	c.mu.Unlock()
-	if epoch != p.epoch {
-		out, err := c.mon.Command(ctx, map[string]string{"prefix": "osd dump", "format": "json"})
+func (s *maps) failLocked(err error) {
+	s.err = err
+	close(s.news)
+	s.news = make(chan struct{})
+}
+
+// take makes the newest of these maps ours, and has the requests sent again whose place it changes.
+func (c *Client) take(got *mon.OSDMaps) {
+	s := &c.maps
+	s.mu.Lock()
+	before := s.newest.Load()
+	m, err := advance(before, got)
+	if err != nil || m == before {
 		if err != nil {
-			return wire.Addr{}, err
+			s.failLocked(err)
 		}
-		if epoch, addrs, err = decodeAddrs(out.Data, c.mon.Prefer); err != nil {
-			return wire.Addr{}, err
+		s.mu.Unlock()
+		return
+	}
+	s.newest.Store(m)
+	s.failLocked(nil)
+	for r, again := range s.underway {
+		if p, err := c.placeBy(m, r); err != nil || !p.same(&r.place) {
+			again()
 		}
-		c.mu.Lock()
-		c.addrEpoch, c.addrs = epoch, addrs
-		c.mu.Unlock()
 	}
-	a, ok := addrs[p.osd]
-	if !ok {
-		return wire.Addr{}, fmt.Errorf("%w: osd.%d is down or has no address", ErrNoOSD, p.osd)
+	gap := got.Epoch() > m.Epoch && s.asked != m.Epoch+1
+	if gap {
+		s.asked = m.Epoch + 1
 	}
-	return a, nil
+	s.mu.Unlock()
+	if gap {
+		_ = c.mon.FollowOSDMap(m.Epoch + 1) // fails only if the messenger has ended
+	}
 }
 
-// decodeAddrs reads the addresses in the answer to "osd dump", and takes those that
-// prefer says.
-func decodeAddrs(text []byte, prefer func(wire.AddrVec) wire.Addr) (epoch uint32, addrs map[int]wire.Addr, err error) {
-	var dump struct {
-		Epoch uint32
-		OSDs  []struct {
-			OSD, Up int
-			Addrs   struct {
-				Vec []struct {
-					Type, Addr string
-					Nonce      uint32
-				} `json:"addrvec"`
-			} `json:"public_addrs"`
-		}
+// advance applies maps of a message to m, nil for none, one epoch after the other, and where one is missing
+// goes on with the newest whole map.
+func advance(m *osdmap.Map, got *mon.OSDMaps) (*osdmap.Map, error) {
+	if m != nil && m.FSID != got.FSID {
+		return m, fmt.Errorf("%w: an osdmap of cluster %v, not %v", ErrMessage, got.FSID, mon.FSID(m.FSID))
 	}
-	if err := json.Unmarshal(text, &dump); err != nil {
-		return 0, nil, fmt.Errorf("%w: osd dump: %w", ErrMessage, err)
+	var whole uint32
+	for epoch := range got.Full {
+		whole = max(whole, epoch)
 	}
-	addrs = make(map[int]wire.Addr)
-	for _, o := range dump.OSDs {
-		var all wire.AddrVec
-		for _, v := range o.Addrs.Vec {
-			if o.Up != 1 || v.Type != "v2" && v.Type != "v1" {
-				continue
+	for {
+		var next *osdmap.Map
+		var err error
+		if m != nil && got.Incremental[m.Epoch+1] != nil {
+			var n *osdmap.Incremental
+			if n, err = osdmap.DecodeIncremental(got.Incremental[m.Epoch+1]); err == nil {
+				next, err = n.Apply(m)
 			}
-			a, err := wire.ParseAddr(fmt.Sprintf("%s:%s/%d", v.Type, v.Addr, v.Nonce))
-			if err != nil {
-				return 0, nil, fmt.Errorf("%w: osd dump: osd.%d: %w", ErrMessage, o.OSD, err)
+		} else if whole > 0 && (m == nil || whole > m.Epoch) {
+			next, err = osdmap.Decode(got.Full[whole])
+			if err == nil && (next.Epoch != whole || next.FSID != got.FSID) {
+				err = fmt.Errorf("osdmap %d of %v is sent as %d of %v", next.Epoch, mon.FSID(next.FSID), whole, got.FSID)
 			}
-			all = append(all, a)
+		} else {
+			return m, nil
 		}
-		if a := prefer(all); !a.IsBlank() {
-			addrs[o.OSD] = a
+		if err != nil {
+			return m, fmt.Errorf("%w: %w", ErrMessage, err)
+		}
+		m = next
+	}
+}
+
+// osdmap is the newest map. The first one is waited for.
+func (c *Client) osdmap(ctx context.Context) (*osdmap.Map, error) {
+	s := &c.maps
+	for {
+		if m := s.newest.Load(); m != nil {
+			return m, nil
+		}
+		s.mu.Lock()
+		news, err, first := s.news, s.err, !s.followed
+		s.followed = true
+		s.mu.Unlock()
+		if first {
+			if err := c.mon.FollowOSDMap(0); err != nil {
+				return nil, err
+			}
+		}
+		if late := c.newer(ctx, news); late != nil {
+			return nil, errors.Join(fmt.Errorf("%w: no osdmap came: %w", mon.ErrNoAnswer, late), err)
 		}
 	}
-	return dump.Epoch, addrs, nil
+}
+
+// newer waits for news. If there are none for long it asks for them again: the monitors sent a map that was
+// of no use, or none.
+func (c *Client) newer(ctx context.Context, news <-chan struct{}) error {
+	t := time.NewTimer(resendAfter)
+	defer t.Stop()
+	select {
+	case <-news:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+	}
+	s := &c.maps
+	s.mu.Lock()
+	m := s.newest.Load()
+	if s.err != nil {
+		m = nil
+	}
+	s.mu.Unlock()
+	if m == nil {
+		return c.mon.FollowOSDMap(0)
+	}
+	return c.mon.FollowOSDMap(m.Epoch + 1)
+}
+
+// place finds out where an object of the pool is.
+func (c *Client) place(ctx context.Context, pool string, r *request) (place, error) {
+	m, err := c.osdmap(ctx)
+	if err != nil {
+		return place{}, err
+	}
+	id, ok := m.PoolID(pool)
+	if !ok { // a map that is on its way may have it
+		got, err := c.mon.OSDMap(ctx)
+		if err != nil {
+			return place{}, err
+		}
+		c.take(&got)
+		m = c.maps.newest.Load()
+		if id, ok = m.PoolID(pool); !ok {
+			return place{}, fmt.Errorf("pool %q: %w", pool, syscall.ENOENT)
+		}
+	}
+	r.pool = id
+	return c.placeBy(m, r)
+}
+
+// placeBy is where the object of a request is by this map. Cache tiers of its pool come first.
+func (c *Client) placeBy(m *osdmap.Map, r *request) (place, error) {
+	id := r.pool
+	p := m.Pool(id)
+	if p == nil {
+		return place{}, fmt.Errorf("pool %d: %w", id, syscall.ENOENT)
+	}
+	if tier := p.Tier(r.op&opWrites != 0); tier >= 0 && m.Pool(tier) != nil {
+		id = tier
+	}
+	group, hash := m.Locate(id, "", r.obj)
+	scratch, _ := c.maps.scratch.Get().(*osdmap.Scratch)
+	if scratch == nil {
+		scratch = new(osdmap.Scratch)
+	}
+	at := m.Place(scratch, group)
+	c.maps.scratch.Put(scratch)
+	if at.Primary < 0 {
+		return place{}, fmt.Errorf("%w: placement group %v", ErrNoOSD, group)
+	}
+	addr := c.mon.Prefer(m.Addrs(at.Primary))
+	if addr.IsBlank() {
+		return place{}, fmt.Errorf("%w: osd.%d is down or has no address", ErrNoOSD, at.Primary)
+	}
+	return place{group: group, shard: at.Shard, hash: hash, epoch: m.Epoch, osd: at.Primary, addr: addr}, nil
+}
+
+// watch calls again as soon as a map changes the place of a request, until stop.
+func (c *Client) watch(r *request, again func()) (stop func()) {
+	s := &c.maps
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.underway[r] = again
+	if p, err := c.placeBy(s.newest.Load(), r); err != nil || !p.same(&r.place) {
+		again() // meanwhile
+	}
+	return func() {
+		s.mu.Lock()
+		delete(s.underway, r)
+		s.mu.Unlock()
+	}
 }

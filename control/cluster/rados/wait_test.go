@@ -1,38 +1,68 @@
 package rados_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/binary"
 	"errors"
-	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// cluster is a monitor of ours that says where the only OSD is.
+var le = binary.LittleEndian
+
+const (
+	pool = "rep" // of the map of a real cluster, where osd.2 and osd.4 are up
+	text = "text"
+)
+
+// cluster is a monitor of ours with the map of a real cluster, and changes to it.
 type cluster struct {
-	addr    wire.Addr    // of the monitor
-	primary atomic.Int32 // of every object; -1: none
-	asked   atomic.Int32 // where an object is
-	// silent is the first question of those that have no answer, 0: all have one; hold is
-	// closed when they may.
-	silent atomic.Int32
-	hold   chan struct{}
+	addr  wire.Addr // of the monitor
+	whole []byte
+	first *osdmap.Map
+
+	mu    sync.Mutex
+	epoch uint32
+	send  func(front []byte) // to the client that has asked; nil: none has
+	quiet bool               // no map is sent
 }
 
-func startCluster(t *testing.T, osd netip.AddrPort) *cluster {
+func startCluster(t *testing.T) *cluster {
 	t.Helper()
-	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Nonce: new(uint32), Plane: dataplane.Config{Cores: 1}})
+	f, err := os.Open("../internal/osdmap/testdata/reef-real-e120.osdmap.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c := &cluster{}
+	if z, err := gzip.NewReader(f); err != nil {
+		t.Fatal(err)
+	} else if c.whole, err = io.ReadAll(z); err != nil {
+		t.Fatal(err)
+	}
+	if c.first, err = osdmap.Decode(c.whole); err != nil {
+		t.Fatal(err)
+	}
+	c.epoch = c.first.Epoch
+	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Nonce: new(uint32), Plane: loop.Config{Cores: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,22 +71,16 @@ func startCluster(t *testing.T, osd netip.AddrPort) *cluster {
 			t.Error(err)
 		}
 	})
-	c := &cluster{hold: make(chan struct{})}
-	command := func(_ *control.Conn, command map[string]any, _ []byte) (mon.Output, error) {
-		if command["prefix"] == "osd dump" {
-			text := fmt.Sprintf(`{"epoch":7,"osds":[{"osd":0,"up":1,"public_addrs":{"addrvec":[{"type":"v2","addr":"%v","nonce":5}]}}]}`, osd)
-			return mon.Output{Data: []byte(text)}, nil
+	subscriptions := &control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {
+		if m.Type == 15 && bytes.Contains(m.Front, []byte("osdmap")) {
+			c.subscribed(func(front []byte) { _ = conn.Send(control.NewMessage(41, front, nil)) })
 		}
-		if n, first := c.asked.Add(1), c.silent.Load(); first > 0 && n >= first {
-			<-c.hold
-		}
-		text := fmt.Sprintf(`{"epoch":7,"pool_id":1,"raw_pgid":"1.a5","pgid":"1.5","acting_primary":%d}`, c.primary.Load())
-		return mon.Output{Data: []byte(text)}, nil
-	}
-	server := mon.NewServer(mon.ServerConfig{Command: command, Map: func() mon.MonMap {
+		return false
+	}}
+	server := mon.NewServer(mon.ServerConfig{Map: func() mon.MonMap {
 		return mon.MonMap{FSID: mon.FSID{1}, Epoch: 1, Mons: []mon.Mon{{Name: "a", Addrs: m.Addrs()}}}
 	}})
-	if err := m.Start(server); err != nil {
+	if err := m.Start(subscriptions, server); err != nil {
 		t.Fatal(err)
 	}
 	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
@@ -67,96 +91,167 @@ func startCluster(t *testing.T, osd netip.AddrPort) *cluster {
 	return c
 }
 
-// A client waits for an OSD that can serve an object, as the real tools do, and
-// says in the end what it waited for.
-// Matrix: OB-09
-func TestAClientWaitsForAnOSDUntilItsDeadline(t *testing.T) {
-	// An OSD that accepts and says nothing.
-	silent, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+func (c *cluster) subscribed(send func([]byte)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.send = send
+	if !c.quiet {
+		send(c.message(nil, c.whole))
 	}
-	defer silent.Close()
-	osd := silent.Addr().(*net.TCPAddr).AddrPort()
-	c := startCluster(t, osd)
-	c.primary.Store(-1)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+}
+
+func (c *cluster) asked() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.send != nil
+}
+
+// message is MOSDMap with one incremental or whole map.
+func (c *cluster) message(inc, whole []byte) []byte {
+	b := append([]byte(nil), c.first.FSID[:]...)
+	for _, p := range [][]byte{inc, whole} {
+		if p == nil {
+			b = le.AppendUint32(b, 0)
+			continue
+		}
+		b = le.AppendUint32(le.AppendUint32(b, 1), c.epoch)
+		b = wire.AppendBlob(b, p)
+	}
+	return append(le.AppendUint32(le.AppendUint32(b, 1), c.epoch), 0, 0, 0, 0)
+}
+
+// change publishes the next epoch, in which an OSD goes down, or comes up at an address and serves the
+// placement group of the object alone.
+func (c *cluster) change(osd uint32, up *net.TCPListener) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.epoch++
+	list := func(b []byte, n uint32) []byte { return le.AppendUint32(b, n) }
+	b, outer := wire.BeginEnvelope(nil, 8, 7)
+	b, inner := wire.BeginEnvelope(b, 8, 1)
+	b = append(b, c.first.FSID[:]...)
+	b = append(le.AppendUint32(b, c.epoch), make([]byte, 8)...)
+	b = append(b, bytes.Repeat([]byte{0xff}, 12)...)          // no pool, no flags
+	b = append(le.AppendUint64(b, 0), 0xff, 0xff, 0xff, 0xff) // no maps, no number of OSDs
+	b = list(list(list(b, 0), 0), 0)                          // pools
+	if up == nil {
+		b = list(b, 0) // OSDs that are up
+		b = le.AppendUint32(le.AppendUint32(list(b, 1), osd), 2)
+		b = list(list(b, 0), 0) // weights, temporary sets
+	} else {
+		id, _ := c.first.PoolID(pool)
+		group, _ := c.first.Locate(id, "", "object")
+		b = le.AppendUint32(list(b, 1), osd)
+		b = wire.AddrVec{{Type: wire.AddrMsgr2, AddrPort: up.Addr().(*net.TCPAddr).AddrPort()}}.AppendTo(b)
+		b = list(list(b, 0), 0) // states, weights
+		b = le.AppendUint64(append(list(b, 1), 1), uint64(group.Pool))
+		b = le.AppendUint32(le.AppendUint32(b, group.Seed), 0xffffffff)
+		b = le.AppendUint32(list(b, 1), osd)
+	}
+	b = append(b, make([]byte, 10*4+2*8)...) // nothing else
+	b = wire.EndEnvelope(b, inner)
+	b, inner = wire.BeginEnvelope(b, 1, 1)
+	b = wire.EndEnvelope(b, inner)
+	at := len(b)
+	b = wire.EndEnvelope(append(b, make([]byte, 8)...), outer)
+	table := crc32.MakeTable(crc32.Castagnoli)
+	le.PutUint32(b[at:], ^crc32.Update(crc32.Checksum(b[:at], table), table, b[at+4:]))
+	c.send(c.message(b, nil))
+}
+
+func (c *cluster) dial(ctx context.Context, t *testing.T) *rados.Cluster {
+	t.Helper()
 	client, err := rados.Dial(ctx, rados.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Mons: []wire.Addr{c.addr}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
+	t.Cleanup(func() { client.Close() })
+	return client
+}
 
-	// The time is over when it has asked twice.
-	short, over := context.WithCancelCause(ctx)
-	written := make(chan error, 1)
-	go func() { written <- client.Write(short, "data", "object", []byte("text")) }()
-	if err := msgrtest.Until(ctx, func() bool { return c.asked.Load() >= 2 }); err != nil {
-		t.Errorf("asked %d times: %v", c.asked.Load(), err)
+// listen is an OSD that accepts and says nothing.
+func listen(t *testing.T) *net.TCPListener {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	over(context.DeadlineExceeded)
-	err = <-written
-	if !errors.Is(err, rados.ErrNoOSD) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("asked %d times, then %v; want ErrNoOSD at the deadline", c.asked.Load(), err)
+	t.Cleanup(func() { l.Close() })
+	return l.(*net.TCPListener)
+}
+
+func accept(t *testing.T, l *net.TCPListener) {
+	t.Helper()
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+}
+
+// A client waits for an OSD that can serve an object, as the real tools do, goes where a new map
+// says it is, and says in the end what it waited for.
+// Matrix: OB-09
+func TestAClientFollowsTheMapUntilItsDeadline(t *testing.T) {
+	c := startCluster(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	client := c.dial(ctx, t)
+	if _, err := client.Stat(ctx, "no such pool", "object"); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "no such pool") {
+		t.Errorf("stat in an absent pool: %v", err)
+	}
+	c.change(2, nil)
+	c.change(4, nil)
+	over, end := context.WithCancelCause(ctx)
+	end(context.DeadlineExceeded)
+	var err error
+	if msgrtest.Until(ctx, func() bool {
+		err = client.Write(over, pool, "object", []byte(text))
+		return errors.Is(err, rados.ErrNoOSD)
+	}) != nil || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("no osd is up: %v; want ErrNoOSD at the deadline", err)
 	}
 
-	// When one comes up the client goes there.
-	c.asked.Store(0)
-	reached := make(chan net.Conn, 1)
-	go func() {
-		conn, err := silent.Accept()
-		if err == nil {
-			reached <- conn
-		}
-	}()
 	long, stop := context.WithCancelCause(ctx)
 	done := make(chan error, 1)
-	go func() { done <- client.Write(long, "data", "object", []byte("text")) }()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for c.asked.Load() == 0 {
-		<-tick.C
-	}
-	c.primary.Store(0)
-	conn := <-reached
-	defer conn.Close()
+	go func() { done <- client.Write(long, pool, "object", []byte(text)) }()
+	a, b := listen(t), listen(t)
+	c.change(2, a)
+	accept(t, a)
+	c.change(4, b) // while the request waits for the other one
+	accept(t, b)
 	late := errors.New("late")
 	stop(late)
-	if err := <-done; !errors.Is(err, rados.ErrNoAnswer) || !strings.Contains(err.Error(), "osd.0 at v2:"+osd.String()) {
+	if err := <-done; !errors.Is(err, rados.ErrNoAnswer) || !strings.Contains(err.Error(), "osd.4 at v2:"+b.Addr().String()) {
 		t.Errorf("%v, want ErrNoAnswer with the address", err)
 	}
 }
 
-// Whatever a client waits for when its deadline comes, it says it: the OSD that is not
-// there, even if the monitor was asked once more, or the monitor.
+// Whatever a client waits for when its deadline comes, it says it: the monitor that sends no
+// map, and that the map which it has sent is none.
 // Matrix: OB-09
 func TestADeadlineTellsWhatWasWaitedFor(t *testing.T) {
-	for _, first := range []int32{1, 2} {
-		c := startCluster(t, netip.MustParseAddrPort("127.0.0.1:1"))
-		c.primary.Store(-1)
-		c.silent.Store(first)
-		dialing, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		client, err := rados.Dial(dialing, rados.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Mons: []wire.Addr{c.addr}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer client.Close()
-		ctx, late := context.WithCancelCause(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- client.Write(ctx, "data", "object", []byte("text")) }()
-		tick := time.NewTicker(time.Millisecond)
-		defer tick.Stop()
-		for c.asked.Load() < first {
-			<-tick.C
-		}
-		late(context.DeadlineExceeded)
-		err = <-done
-		want := map[int32]error{1: mon.ErrNoAnswer, 2: rados.ErrNoOSD}[first]
-		if !errors.Is(err, want) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("question %d has no answer: %v, want %v", first, err, want)
-		}
-		close(c.hold)
+	c := startCluster(t)
+	c.quiet = true
+	dialing, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	client := c.dial(dialing, t)
+	ctx, late := context.WithCancelCause(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- client.Write(ctx, pool, "object", []byte(text)) }()
+	if err := msgrtest.Until(dialing, c.asked); err != nil {
+		t.Fatal(err)
+	}
+	late(context.DeadlineExceeded)
+	if err := <-done; !errors.Is(err, mon.ErrNoAnswer) || !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, rados.ErrMessage) {
+		t.Errorf("no map: %v", err)
+	}
+	c.send(c.message(nil, c.whole[:100]))
+	var err error
+	if msgrtest.Until(dialing, func() bool {
+		err = client.Write(ctx, pool, "object", []byte(text))
+		return errors.Is(err, rados.ErrMessage)
+	}) != nil || !errors.Is(err, mon.ErrNoAnswer) {
+		t.Errorf("half a map: %v", err)
 	}
 }

@@ -5,20 +5,20 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Binder opens listeners. Its fields do not change once it is used; any goroutine
 // may use it then.
 type Binder struct {
-	Cores   func() []*dataplane.Core    // those that can be given work, now
-	Accept  func(*dataplane.Link)       // gets accepted sockets, on their core, where a Place names nobody
+	Cores   func() []*loop.Core         // those that can be given work, now
+	Accept  func(*loop.Link)            // gets accepted sockets, on their core, where a Place names nobody
 	Retries int                         // passes over all ports after the first one
 	Pause   func(context.Context) error // waits between two passes
 }
 
 // Group are the listeners of one address.
-type Group []*dataplane.Listener
+type Group []*loop.Listener
 
 // Addr is the address of the group.
 func (g Group) Addr() netip.AddrPort { return g[0].Addr() }
@@ -28,7 +28,7 @@ type Place struct {
 	Name   string // for errors
 	IP     netip.Addr
 	Ports  Ports
-	Accept func(*dataplane.Link) // nil: that of the Binder
+	Accept func(*loop.Link) // nil: that of the Binder
 }
 
 // ListenAll listens on all places, or on none.
@@ -52,7 +52,7 @@ func (b *Binder) ListenAll(ctx context.Context, places []Place) ([]Group, error)
 }
 
 // Close ends listeners.
-func Close(list []*dataplane.Listener) {
+func Close(list []*loop.Listener) {
 	for _, l := range list {
 		_ = l.Close() // fails only if the core is gone, and the listener with it
 	}

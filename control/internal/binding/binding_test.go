@@ -11,22 +11,22 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control/internal/placement"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
-func newBinder(t *testing.T, cores int) (*Binder, *dataplane.Plane) {
+func newBinder(t *testing.T, cores int) (*Binder, *loop.Plane) {
 	t.Helper()
-	p, err := dataplane.New(dataplane.Config{Cores: cores, Driver: uring.Config{Backend: uring.Epoll}})
+	p, err := loop.New(loop.Config{Cores: cores, Driver: uring.Config{Backend: uring.Epoll}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.Close() })
 	return &Binder{
-		Cores:  func() []*dataplane.Core { return placement.Running(p.All()) },
-		Accept: func(l *dataplane.Link) { go l.Close() },
+		Cores:  func() []*loop.Core { return placement.Running(p.All()) },
+		Accept: func(l *loop.Link) { go l.Close() },
 		Pause:  func(context.Context) error { return nil },
 	}, p
 }
@@ -41,7 +41,7 @@ func listen(t *testing.T, b *Binder, places ...Place) []Group {
 }
 
 // coresOf are the cores of listeners, in their order.
-func coresOf(list []*dataplane.Listener) (ids []int) {
+func coresOf(list []*loop.Listener) (ids []int) {
 	for _, l := range list {
 		ids = append(ids, l.Core().ID())
 	}
@@ -128,7 +128,7 @@ func TestTheListGivesItselfAwayOnce(t *testing.T) {
 			t.Errorf("%d are there in %d groups", len(s.All()), len(s.Groups()))
 		}
 	}
-	if s.Join(g[0][0], g[0][1], []*dataplane.Listener{extra}); len(s.All()) != 2 {
+	if s.Join(g[0][0], g[0][1], []*loop.Listener{extra}); len(s.All()) != 2 {
 		t.Errorf("%d are there, one is gone", len(s.All()))
 	}
 	old, taken := s.Take()
@@ -149,7 +149,7 @@ func TestListenersFollowTheCoresThatComeAndGo(t *testing.T) {
 		b, p := newBinder(t, 2)
 		var s Listeners
 		s.Swap(listen(t, b, Place{IP: loopback}, Place{IP: loopback}), 0)
-		lost := func(l *dataplane.Listener, err error) { t.Errorf("%v: %v", l.Addr(), err) }
+		lost := func(l *loop.Listener, err error) { t.Errorf("%v: %v", l.Addr(), err) }
 		core := p.Core(0)
 		if err := p.Drain(core); err != nil {
 			t.Fatal(err)

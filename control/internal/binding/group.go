@@ -6,13 +6,13 @@ import (
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/placement"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // Extend has a new core accept on all addresses, with a listener that another
 // core can spare, or with one of its own.
-func (b *Binder) Extend(s *Listeners, core *dataplane.Core) error {
+func (b *Binder) Extend(s *Listeners, core *loop.Core) error {
 	for _, group := range s.Groups() {
 		l, gone, err := b.listenAt(group, core)
 		if err != nil {
@@ -27,7 +27,7 @@ func (b *Binder) Extend(s *Listeners, core *dataplane.Core) error {
 
 // listenAt has a new core accept on the address of a group. gone are those of the
 // group that have ended with their cores.
-func (b *Binder) listenAt(group Group, core *dataplane.Core) (l *dataplane.Listener, gone []*dataplane.Listener, err error) {
+func (b *Binder) listenAt(group Group, core *loop.Core) (l *loop.Listener, gone []*loop.Listener, err error) {
 	open, gone, err := share(group)
 	if err != nil {
 		return nil, nil, err
@@ -42,7 +42,7 @@ func (b *Binder) listenAt(group Group, core *dataplane.Core) (l *dataplane.Liste
 
 // Widen opens one more socket of a group that came from another process, on a
 // core. The caller has it join the list, or closes it.
-func (b *Binder) Widen(group Group, core *dataplane.Core) (*dataplane.Listener, error) {
+func (b *Binder) Widen(group Group, core *loop.Core) (*loop.Listener, error) {
 	if _, _, err := share(group); err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (b *Binder) Widen(group Group, core *dataplane.Core) (*dataplane.Listener, 
 
 // share lets others listen on the address of a group, which a single socket does
 // not by itself. gone are those of it that have ended with their cores.
-func share(group Group) (open, gone []*dataplane.Listener, err error) {
+func share(group Group) (open, gone []*loop.Listener, err error) {
 	for _, l := range group {
 		err := l.Share()
 		switch {
@@ -68,13 +68,13 @@ func share(group Group) (open, gone []*dataplane.Listener, err error) {
 
 // ended says that a listener was closed because its core ended.
 func ended(err error) bool {
-	return errors.Is(err, dataplane.ErrLinkClosed) || errors.Is(err, dataplane.ErrStopped)
+	return errors.Is(err, loop.ErrLinkClosed) || errors.Is(err, loop.ErrStopped)
 }
 
 // spare is a listener whose core has another one of the same address; nil if
 // there is none.
-func spare(group []*dataplane.Listener) *dataplane.Listener {
-	seen := make(map[*dataplane.Core]bool)
+func spare(group []*loop.Listener) *loop.Listener {
+	seen := make(map[*loop.Core]bool)
 	for _, l := range group {
 		if seen[l.Core()] {
 			return l
@@ -87,9 +87,9 @@ func spare(group []*dataplane.Listener) *dataplane.Listener {
 // Leave takes the listeners of a core away. They are closed if what waits at them
 // moves to another listener then (closing); otherwise the cores that serve the
 // fewest go on accepting from them. lost hears of each that this fails for.
-func (b *Binder) Leave(s *Listeners, core *dataplane.Core, closing bool, lost func(*dataplane.Listener, error)) {
+func (b *Binder) Leave(s *Listeners, core *loop.Core, closing bool, lost func(*loop.Listener, error)) {
 	all, others := s.All(), b.Cores()
-	mine := slices.DeleteFunc(slices.Clone(all), func(l *dataplane.Listener) bool { return l.Core() != core })
+	mine := slices.DeleteFunc(slices.Clone(all), func(l *loop.Listener) bool { return l.Core() != core })
 	if closing {
 		s.Forget(mine)
 	}

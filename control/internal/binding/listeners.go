@@ -4,7 +4,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Listeners owns the list of a messenger's listeners. The zero value has none.
@@ -15,13 +15,13 @@ import (
 // at their descriptors.
 type Listeners struct {
 	mu         sync.Mutex
-	list       []*dataplane.Listener // replaced, never changed; guarded by mu
-	handedOver uint64                // calls of Take; guarded by mu
+	list       []*loop.Listener // replaced, never changed; guarded by mu
+	handedOver uint64           // calls of Take; guarded by mu
 }
 
 // All are the listeners: of one address behind each other until cores come and
 // go, and the addresses in their order always. The caller does not change it.
-func (s *Listeners) All() []*dataplane.Listener {
+func (s *Listeners) All() []*loop.Listener {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.list
@@ -31,7 +31,7 @@ func (s *Listeners) All() []*dataplane.Listener {
 func (s *Listeners) Groups() []Group { return Groups(s.All()) }
 
 // Groups are the listeners of each address, in the order of the list.
-func Groups(list []*dataplane.Listener) []Group {
+func Groups(list []*loop.Listener) []Group {
 	var out []Group
 	for _, l := range list {
 		i := slices.IndexFunc(out, func(g Group) bool { return g.Addr() == l.Addr() })
@@ -54,7 +54,7 @@ func (s *Listeners) Taken() uint64 {
 
 // Take empties the list and returns it: the messenger does not listen any more.
 // taken is the number of its calls, this one included.
-func (s *Listeners) Take() (old []*dataplane.Listener, taken uint64) {
+func (s *Listeners) Take() (old []*loop.Listener, taken uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old = s.list
@@ -66,7 +66,7 @@ func (s *Listeners) Take() (old []*dataplane.Listener, taken uint64) {
 // Swap puts the listeners of new groups in the place of the old ones, which it
 // returns. It fails, and changes nothing, if Take was called since Taken
 // returned taken: somebody wants nothing to listen.
-func (s *Listeners) Swap(to []Group, taken uint64) (old []*dataplane.Listener, ok bool) {
+func (s *Listeners) Swap(to []Group, taken uint64) (old []*loop.Listener, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.handedOver != taken {
@@ -81,7 +81,7 @@ func (s *Listeners) Swap(to []Group, taken uint64) (old []*dataplane.Listener, o
 }
 
 // Add puts a listener into the list.
-func (s *Listeners) Add(l *dataplane.Listener) {
+func (s *Listeners) Add(l *loop.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.list = append(slices.Clip(s.list), l)
@@ -90,7 +90,7 @@ func (s *Listeners) Add(l *dataplane.Listener) {
 // Join puts a listener into the list, unless it is there, and takes those out that
 // are gone with their cores. It fails if beside, of the same address, is not in
 // the list any more.
-func (s *Listeners) Join(beside, l *dataplane.Listener, gone []*dataplane.Listener) bool {
+func (s *Listeners) Join(beside, l *loop.Listener, gone []*loop.Listener) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ok := slices.Contains(s.list, beside)
@@ -102,12 +102,12 @@ func (s *Listeners) Join(beside, l *dataplane.Listener, gone []*dataplane.Listen
 }
 
 // Forget takes listeners that end out of the list.
-func (s *Listeners) Forget(gone []*dataplane.Listener) {
+func (s *Listeners) Forget(gone []*loop.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forget(gone)
 }
 
-func (s *Listeners) forget(gone []*dataplane.Listener) {
-	s.list = slices.DeleteFunc(slices.Clone(s.list), func(l *dataplane.Listener) bool { return slices.Contains(gone, l) })
+func (s *Listeners) forget(gone []*loop.Listener) {
+	s.list = slices.DeleteFunc(slices.Clone(s.list), func(l *loop.Listener) bool { return slices.Contains(gone, l) })
 }

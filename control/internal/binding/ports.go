@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -119,7 +119,7 @@ func (b *Binder) listenGroup(at netip.AddrPort) (Group, error) {
 		at, opt = l.Addr(), uring.ListenOptions{ReusePort: true}
 	}
 	if len(group) == 0 {
-		return nil, dataplane.ErrNoCore
+		return nil, loop.ErrNoCore
 	}
 	return group, nil
 }

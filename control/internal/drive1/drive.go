@@ -8,11 +8,11 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ringmsgr/ringmsgr/control/handshake1"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake1"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/session1"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/control/wire1"
 )
 
 // ErrNotOpen means that the machine did not open the connection.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Fitness orders cores by whether they can be given work.
@@ -21,11 +21,11 @@ const (
 )
 
 // FitnessOf is the fitness of a core now.
-func FitnessOf(c *dataplane.Core) Fitness {
+func FitnessOf(c *loop.Core) Fitness {
 	switch {
 	case c.Healthy():
 		return Healthy
-	case c.State() == dataplane.CoreRunning:
+	case c.State() == loop.CoreRunning:
 		return Stalled
 	}
 	return Gone
@@ -52,8 +52,8 @@ func Choose(cores []Fact, from int) int {
 }
 
 // Running are the cores of a list that can be given work.
-func Running(all []*dataplane.Core) []*dataplane.Core {
-	down := func(c *dataplane.Core) bool { return c.State() != dataplane.CoreRunning }
+func Running(all []*loop.Core) []*loop.Core {
+	down := func(c *loop.Core) bool { return c.State() != loop.CoreRunning }
 	if !slices.ContainsFunc(all, down) {
 		return all
 	}
@@ -64,17 +64,17 @@ func Running(all []*dataplane.Core) []*dataplane.Core {
 // zero value is ready. Any goroutine may use it.
 type Turns struct {
 	mu       sync.Mutex
-	next     int                     // guarded by mu
-	expected map[*dataplane.Core]int // guarded by mu; see Expect
+	next     int                // guarded by mu
+	expected map[*loop.Core]int // guarded by mu; see Expect
 }
 
 // Expect counts n more connections that are about to be sent to a core, or, below
 // 0, that are on their way now, and counted by the core itself.
-func (t *Turns) Expect(to *dataplane.Core, n int) {
+func (t *Turns) Expect(to *loop.Core, n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.expected == nil {
-		t.expected = make(map[*dataplane.Core]int)
+		t.expected = make(map[*loop.Core]int)
 	}
 	if t.expected[to] += n; t.expected[to] == 0 {
 		delete(t.expected, to)
@@ -84,7 +84,7 @@ func (t *Turns) Expect(to *dataplane.Core, n int) {
 // Pick is the core for one more connection: with the fewest connections, those
 // that are on their way to it counted in. One that has failed or is being
 // removed is the answer only if there is no other. all must not be empty.
-func (t *Turns) Pick(all []*dataplane.Core) *dataplane.Core {
+func (t *Turns) Pick(all []*loop.Core) *loop.Core {
 	facts := make([]Fact, len(all))
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -3,7 +3,7 @@ package placement
 import (
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -30,7 +30,7 @@ func TestTheFittestThenTheLeastLoadedThenTheNextIsChosen(t *testing.T) {
 }
 
 func TestCoresTakeTurnsAndThoseThatLeaveGetNothing(t *testing.T) {
-	p, err := dataplane.New(dataplane.Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}})
+	p, err := loop.New(loop.Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}})
 	if err != nil {
 		t.Fatal(err)
 	}

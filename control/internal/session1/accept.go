@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/control/wire1"
 )
 
 // The acceptor of msgr1 (msgr1.md, sections 8 and 9). READY and SEQ open the connection.

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
-	"github.com/ringmsgr/ringmsgr/control/wire1"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 )
 
 // The check of a claim, as session/claim.go has it for msgr2. The peer of an accepted

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/control/wire1"
 )
 
 // The events are those of package session, with these beside or in place of them:

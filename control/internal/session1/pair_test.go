@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/control/wire1"
 )
 
 // Two machines with a simple handler each, over sockets that are cut at random, in a

@@ -2,8 +2,8 @@ package session1
 
 import (
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/control/wire1"
 )
 
 // What an acceptor refuses before it looks for a session (msgr1.md, section 8, rows 1

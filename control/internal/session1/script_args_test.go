@@ -7,8 +7,8 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/internal/scripttest"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/control/wire1"
 )
 
 // args are the facts of one event of a script.

@@ -2,8 +2,8 @@ package session1
 
 import (
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/control/wire1"
 )
 
 // Session is the protocol of one msgr1 connection (msgr1.md, sections 7 to 9), or of an

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/control/wire1"
 )
 
 // What table.go says about every combination of what it looks at, from a second,

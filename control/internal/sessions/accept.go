@@ -6,29 +6,29 @@ import (
 	"runtime/pprof"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // acceptor gets the sockets that are accepted on an address.
-func (m *Manager) acceptor(at wire.Addr) func(*dataplane.Link) {
+func (m *Manager) acceptor(at wire.Addr) func(*loop.Link) {
 	if isMsgr1(at) {
-		return func(link *dataplane.Link) { m.acceptedBy(link, true) }
+		return func(link *loop.Link) { m.acceptedBy(link, true) }
 	}
 	return m.accepted
 }
 
 // accepted gets a new socket of msgr2, on its core.
-func (m *Manager) accepted(link *dataplane.Link) { m.acceptedBy(link, false) }
+func (m *Manager) accepted(link *loop.Link) { m.acceptedBy(link, false) }
 
 // acceptedBy gets a new socket, on its core. If the socket may become half-open,
 // a goroutine goes on with it.
-func (m *Manager) acceptedBy(link *dataplane.Link, msgr1 bool) {
+func (m *Manager) acceptedBy(link *loop.Link, msgr1 bool) {
 	begun := m.cfg.Clock.Now()
 	guest := m.admit(link, begun)
 	if guest == nil {
@@ -38,7 +38,7 @@ func (m *Manager) acceptedBy(link *dataplane.Link, msgr1 bool) {
 	guest.Begin(func() { go m.serve(link, guest, begun, msgr1) })
 }
 
-func (m *Manager) serve(link *dataplane.Link, guest *door.Guest, begun time.Time, msgr1 bool) {
+func (m *Manager) serve(link *loop.Link, guest *door.Guest, begun time.Time, msgr1 bool) {
 	pprof.SetGoroutineLabels(context.Background()) // the core has started it, and its work is not the core's in profiles
 	defer guest.Leave()
 	pin, pinned := m.steering.Pinned(link.PeerAddr())
@@ -85,7 +85,12 @@ func (a *accepting) run() {
 	if err != nil && !errors.Is(err, errSuperseded) {
 		stats.CountFailure(&m.counters, err)
 	}
+	stranger := m.strangers.speech(err, m.cfg.Clock.Now())
 	m.unlock()
+	if stranger != "" {
+		m.cfg.Logger.Warn("a client of another protocol has connected: this port speaks ceph msgr", "speaks", stranger,
+			"peer", a.link.PeerAddr(), "port", a.link.LocalAddr(), "msgr1", a.msgr1)
+	}
 	if err != nil {
 		a.att.ended(err)
 		a.att.wipe()
@@ -93,6 +98,28 @@ func (a *accepting) run() {
 		a.att.probe.Decided(m.ctx, nil, false)
 		m.cfg.Logger.Debug("accepted socket closed", "peer", a.link.PeerAddr(), "err", err)
 	}
+}
+
+// strangers are clients of other protocols, such as HTTP: when the log last told of one, by
+// what it spoke. The messenger's lock guards them.
+type strangers map[wire.Speech]time.Time
+
+// tellStrangers is how often the log tells of those that speak alike, at most: a monitor that
+// looks whether a port answers comes again and again.
+const tellStrangers = time.Minute
+
+// speech is the protocol that the log is to tell of, of a peer whose handshake ended with err;
+// empty: none.
+func (s strangers) speech(err error, now time.Time) wire.Speech {
+	e, ok := errors.AsType[*wire.BannerError](err)
+	if !ok || e.Speech == wire.SpeechOther {
+		return ""
+	}
+	if last, told := s[e.Speech]; told && now.Sub(last) < tellStrangers {
+		return ""
+	}
+	s[e.Speech] = now
+	return e.Speech
 }
 
 func (a *accepting) handshake() error {

@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // The state of an accepted socket before the decision, in both protocols. accept.go uses
@@ -23,7 +23,7 @@ import (
 // frames, the machine of package session decides.
 type accepting struct {
 	m      *Manager
-	link   *dataplane.Link
+	link   *loop.Link
 	guest  *door.Guest
 	att    *attempt
 	msgr1  bool // what is spoken on it
@@ -53,7 +53,7 @@ func (a *accepting) refuseLocked() error {
 	case a.m.down:
 		return ErrShutdown
 	case coreGone(a.link):
-		return dataplane.ErrStopped
+		return loop.ErrStopped
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func near(f session.Frame, from netip.AddrPort) bool {
 
 // admit decides, on the core, whether an accepted socket may become half open.
 // One that may not is closed before a goroutine or a buffer is spent on it.
-func (m *Manager) admit(link *dataplane.Link, now time.Time) *door.Guest {
+func (m *Manager) admit(link *loop.Link, now time.Time) *door.Guest {
 	guest, cause := m.door.Admit(link.PeerAddr().Addr(), now)
 	if guest == nil {
 		link.Refuse()
@@ -114,9 +114,9 @@ func (a *accepting) room(n int) error {
 	return nil
 }
 
-// steps is an accepted link that reports the progress of its handshake.
+// steps is an accepted link that reports whose turn it is, and the progress of its handshake.
 type steps struct {
-	*dataplane.Link
+	*loop.Link
 	a *accepting
 }
 
@@ -127,6 +127,7 @@ const leastStep = 8
 
 // ReadFull implements handshake.Link.
 func (s steps) ReadFull(ctx context.Context, p []byte) error {
+	s.a.guest.Listen(s.a.m.cfg.Clock.Now())
 	err := s.Link.ReadFull(ctx, p)
 	if err == nil && len(p) >= leastStep {
 		s.a.guest.Progress(s.a.m.cfg.Clock.Now())

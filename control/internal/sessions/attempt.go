@@ -10,10 +10,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/keylog"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
-	"github.com/ringmsgr/ringmsgr/control/keylog"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
@@ -36,7 +38,7 @@ type attempt struct {
 	// Of its goroutine until the connection is ready.
 	begun time.Time
 	took  time.Duration // the whole handshake
-	link  *dataplane.Link
+	link  *loop.Link
 	// The addresses of link, once somebody has asked for them.
 	localText, peerText string
 	probe               *probe.Socket // nil: none
@@ -103,9 +105,9 @@ func (a *attempt) interrupt() {
 
 // coreGone says that the core of a link has ended, and the socket with it: the
 // handler cannot move there.
-func coreGone(l *dataplane.Link) bool {
+func coreGone(l *loop.Link) bool {
 	s := l.Core().State()
-	return s == dataplane.CoreFailed || s == dataplane.CoreStopped
+	return s == loop.CoreFailed || s == loop.CoreStopped
 }
 
 // What an attempt tells the machine in both roles. dial.go and accept.go have the rest.
@@ -142,19 +144,10 @@ func (a *attempt) fail(c *Conn, err error) error {
 	if errors.Is(err, errSuperseded) || errors.Is(err, errReported) {
 		return err
 	}
-	if o := c.s.step(session.Failed{Attempt: a.number, Err: err, Terminal: terminal(err)}); o.superseded {
+	if o := c.s.step(session.Failed{Attempt: a.number, Err: err, Terminal: stats.Terminal(err)}); o.superseded {
 		return errSuperseded
 	}
 	return err
-}
-
-// terminal says that dialling again would not help.
-func terminal(err error) bool {
-	if errors.Is(err, session.ErrWrongPeer) {
-		return true
-	}
-	var he *handshake.Error
-	return errors.As(err, &he) && he.Terminal()
 }
 
 // What the user sees of the wire: Config.Tracer and Config.KeyLog.

@@ -9,7 +9,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/binding"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Bind listens on one or more addresses, each on every core; see control.Messenger.Bind.
@@ -185,7 +185,7 @@ func (m *Manager) Rebind(ctx context.Context, avoid ...uint16) (wire.AddrVec, er
 
 // swap is the moment at which the new address takes the place of the old one. It
 // returns the listeners of that, to be closed. nonce is a random one.
-func (m *Manager) swap(e *endpoints, taken uint64, nonce uint32) (old []*dataplane.Listener, addrs wire.AddrVec, err error) {
+func (m *Manager) swap(e *endpoints, taken uint64, nonce uint32) (old []*loop.Listener, addrs wire.AddrVec, err error) {
 	m.lock()
 	defer m.unlock()
 	if m.down {

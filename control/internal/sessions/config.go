@@ -13,6 +13,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
@@ -24,7 +25,7 @@ type Config struct {
 	Number int64 // below 0: a monitor gives it
 	Nonce  *uint32
 
-	Plane      dataplane.Config
+	Plane      loop.Config
 	OwnNetwork bool // the cores have a network of their own, which nothing steers
 	Steer      steering.Mode
 	HintPorts  bpf.PortRange
@@ -55,7 +56,7 @@ type Config struct {
 	Open    dataplane.OpenOptions   // of every socket, but for what its session says
 	// InFlight bounds received messages of all connections, Share the part of it that each
 	// has for itself, ConnBytes those of each connection.
-	InFlight         *dataplane.Throttle
+	InFlight         *loop.Throttle
 	Share, ConnBytes int64
 
 	Probe  probe.Probe

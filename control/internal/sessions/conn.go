@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/internal/steplock"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Conn is the session side of one connection. The User holds it. Any goroutine may call
@@ -19,8 +21,8 @@ type Conn struct {
 	user      User
 	h         *dataplane.Handler
 	id        uint64
-	policy    *Policy             // that it was made with, which never changes; the present one is in s
-	throttles dataplane.Throttles // of what it receives
+	policy    *Policy        // that it was made with, which never changes; the present one is in s
+	throttles loop.Throttles // of what it receives
 
 	local      bool        // to ourselves: no handler is open, no socket
 	markedDown atomic.Bool // by its user, so that no reset event follows
@@ -36,6 +38,7 @@ type Conn struct {
 	// The Manager's lock guards the rest.
 	s       runner      // its session
 	standby standby     // the wait for the peer
+	silent  silentEntry // while it dials without an answer; its owner is who runs the outbox
 	claim   *claimCheck // of the address that its peer says it has; nil: nobody has asked for it
 	hint    hinting     // the peer's owner core, by its cookie
 	alias   wire.Addr   // of names: the v1 address of a peer of msgr2, under which it is known, too
@@ -43,15 +46,15 @@ type Conn struct {
 }
 
 // newConnLocked makes a connection with a session of its own.
-func (m *Manager) newConnLocked(core *dataplane.Core, policy *Policy, s machine, local bool) *Conn {
+func (m *Manager) newConnLocked(core *loop.Core, policy *Policy, s machine, local bool) *Conn {
 	m.counters.Conns++
 	user := m.owner.NewUser(local)
 	c := user.Conn()
 	c.m, c.user, c.id, c.policy, c.local = m, user, m.counters.Conns, policy, local
 	c.s.c, c.s.machine = c, s
-	c.throttles = dataplane.Throttles{Frames: policy.Messages, Bytes: policy.Bytes, Shared: m.cfg.InFlight, Share: m.cfg.Share}
+	c.throttles = loop.Throttles{Frames: policy.Messages, Bytes: policy.Bytes, Shared: m.cfg.InFlight, Share: m.cfg.Share}
 	if policy.Bytes == nil && m.cfg.ConnBytes > 0 {
-		c.throttles.Bytes = dataplane.NewThrottle(m.cfg.ConnBytes)
+		c.throttles.Bytes = loop.NewThrottle(m.cfg.ConnBytes)
 	}
 	c.out.Of(&m.mu)
 	handler := m.cfg.Handler
@@ -159,8 +162,9 @@ func (c *Conn) Stats() (stats.ConnStats, error) {
 		ID: c.id, Peer: c.s.peerText(), PeerType: c.s.Peer.Type.String(), State: c.s.State.String(), Policy: c.policy.Name, Lossy: c.s.Policy.Lossy,
 		ConnectSeq: c.s.ConnectSeq, GlobalSeq: c.s.GlobalSeq,
 		Placement: c.shown.placementLocked(c.h.Core()), Counters: c.s.counters, IO: io, Protocol: info.Protocol, Compression: info.Compression,
-		LastSeen: c.s.lastSeenLocked(now, io.Quiet), Remote: info.Peer, HeldBytes: held, Throttles: c.throttleStats(),
+		LastSeen: c.s.lastSeenLocked(now, io.Quiet), Unanswered: c.silent.Since(), Remote: info.Peer, HeldBytes: held, Throttles: c.throttleStats(),
 	}
+	_, st.ThrottledFor = c.Unreleased()
 	if s := c.s.msgr2; s != nil {
 		st.ClientCookie, st.ServerCookie = s.ClientCookie != 0, s.ServerCookie != 0
 	}
@@ -177,12 +181,13 @@ func (c *Conn) Stats() (stats.ConnStats, error) {
 }
 
 // Unreleased is how many bytes of received messages are not released while these stop the
-// connection from reading, 0 while it reads.
-func (c *Conn) Unreleased() int64 {
-	if !c.throttles.Stopped() {
-		return 0
+// connection from reading, and for how long they do; 0 while it reads. Any goroutine.
+func (c *Conn) Unreleased() (bytes int64, long time.Duration) {
+	since, yes := c.throttles.Stopped()
+	if !yes {
+		return 0, 0
 	}
-	return c.throttles.Held()
+	return c.throttles.Held(), max(c.h.Core().Config().Now()-since, 0)
 }
 
 // throttleStats are the throttles of the connection that have a limit.
@@ -194,7 +199,7 @@ func (c *Conn) throttleStats() (list []stats.ThrottleStats) {
 	t := &c.throttles
 	for _, one := range []struct {
 		of string
-		t  *dataplane.Throttle
+		t  *loop.Throttle
 	}{{"messages", t.Frames}, {bytes, t.Bytes}, {"dispatch", t.Shared}} {
 		if one.t != nil && one.t.Limit() > 0 {
 			list = append(list, stats.ThrottleStats{Of: one.of, Used: one.t.Used(), Limit: one.t.Limit(), Waiting: one.t.Waiting()})

@@ -9,7 +9,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/resize"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // AddCore starts one more core; see control.Messenger.AddCore.
@@ -31,7 +31,7 @@ func (m *Manager) RemoveCore(ctx context.Context, core int) error {
 
 // resizeError is an error of the resizer as the user knows it.
 func resizeError(err error) error {
-	if errors.Is(err, dataplane.ErrStopped) {
+	if errors.Is(err, loop.ErrStopped) {
 		err = ErrShutdown
 	}
 	return fmt.Errorf("control: %w", err)
@@ -72,10 +72,10 @@ func (m *Manager) mayResizeLocked() error {
 }
 
 // Open starts a core.
-func (r resizing) Open() (*dataplane.Core, error) { return r.m.plane.AddCore() }
+func (r resizing) Open() (*loop.Core, error) { return r.m.plane.AddCore() }
 
 // Listen has a new core accept on all addresses.
-func (r resizing) Listen(core *dataplane.Core) error {
+func (r resizing) Listen(core *loop.Core) error {
 	m := r.m
 	if err := m.binder.Extend(&m.listeners, core); err != nil {
 		return err
@@ -85,27 +85,27 @@ func (r resizing) Listen(core *dataplane.Core) error {
 }
 
 // Broken says whether the driver of a core has failed.
-func (resizing) Broken(core *dataplane.Core) bool { return core.State() == dataplane.CoreFailed }
+func (resizing) Broken(core *loop.Core) bool { return core.State() == loop.CoreFailed }
 
 // Find is the core with a number.
-func (r resizing) Find(number int) (*dataplane.Core, error) {
+func (r resizing) Find(number int) (*loop.Core, error) {
 	if c := r.m.plane.Core(number); c != nil {
 		return c, nil
 	}
-	return nil, dataplane.ErrNoCore
+	return nil, loop.ErrNoCore
 }
 
 // Retire has a core end when it is empty.
-func (r resizing) Retire(core *dataplane.Core) error { return r.m.plane.Drain(core) }
+func (r resizing) Retire(core *loop.Core) error { return r.m.plane.Drain(core) }
 
 // Unsteer has no rule lead to a core.
-func (r resizing) Unsteer(core *dataplane.Core, forget bool) {
+func (r resizing) Unsteer(core *loop.Core, forget bool) {
 	r.m.steering.Drop(core.ID(), forget)
 }
 
 // Evacuate has all connections leave a core that are to leave it now. Those that
 // linger there end.
-func (r resizing) Evacuate(core *dataplane.Core) {
+func (r resizing) Evacuate(core *loop.Core) {
 	r.m.lock()
 	defer r.m.unlock()
 	if !r.m.down {
@@ -114,22 +114,22 @@ func (r resizing) Evacuate(core *dataplane.Core) {
 }
 
 // CloseListeners takes the listeners of a core away.
-func (r resizing) CloseListeners(core *dataplane.Core) {
+func (r resizing) CloseListeners(core *loop.Core) {
 	m := r.m
-	m.binder.Leave(&m.listeners, core, m.steering.Migrates(), func(l *dataplane.Listener, err error) {
+	m.binder.Leave(&m.listeners, core, m.steering.Migrates(), func(l *loop.Listener, err error) {
 		m.cfg.Logger.Warn("listener lost with its core", "core", core.ID(), "addr", l.Addr(), "err", err)
 	})
 }
 
 // AwaitGone waits until a core has ended.
-func (r resizing) AwaitGone(ctx context.Context, core *dataplane.Core) error {
+func (r resizing) AwaitGone(ctx context.Context, core *loop.Core) error {
 	return r.m.plane.AwaitDrained(ctx, core)
 }
 
 // failedFirst tells the messenger of a failed core, and then the user. It is one of
 // the last things that run on that core.
-func (m *Manager) failedFirst(user func(*dataplane.Core, error)) func(*dataplane.Core, error) {
-	return func(c *dataplane.Core, err error) {
+func (m *Manager) failedFirst(user func(*loop.Core, error)) func(*loop.Core, error) {
+	return func(c *loop.Core, err error) {
 		go m.resizing.Failed(c)
 		if user != nil {
 			user(c, err)
@@ -143,7 +143,7 @@ func (m *Manager) failedFirst(user func(*dataplane.Core, error)) func(*dataplane
 
 // migrateAllLocked has all connections leave a core, but for those whose handshake is under
 // way: they follow when it ends. One that lingers there ends.
-func (m *Manager) migrateAllLocked(core *dataplane.Core) {
+func (m *Manager) migrateAllLocked(core *loop.Core) {
 	m.lingering.endAllLocked(core, true)
 	for _, c := range m.sortedLocked() {
 		if c.leaving.factsLocked(c, core).Leaves(resize.Evacuation) {
@@ -157,7 +157,7 @@ func (m *Manager) migrateAllLocked(core *dataplane.Core) {
 type leaving struct{ moves atomic.Int32 }
 
 // factsLocked are those by which it is decided whether the connection leaves a core.
-func (l *leaving) factsLocked(c *Conn, core *dataplane.Core) resize.Conn {
+func (l *leaving) factsLocked(c *Conn, core *loop.Core) resize.Conn {
 	return resize.Conn{
 		Here: c.h.Core() == core, Boarding: c.s.movingToSocketLocked(), Underway: l.moves.Load() > 0, Closing: c.s.State == session.Closing,
 		CoreRuns: runningCore(core),
@@ -165,7 +165,7 @@ func (l *leaving) factsLocked(c *Conn, core *dataplane.Core) resize.Conn {
 }
 
 // migrateLocked has the connection go to another core, with its socket if it has one.
-func (l *leaving) migrateLocked(c *Conn, to *dataplane.Core) {
+func (l *leaving) migrateLocked(c *Conn, to *loop.Core) {
 	l.moves.Add(1)
 	c.shown.place = stats.Placement{Core: to.ID(), Intended: to.ID(), By: stats.ByMove}
 	c.shown.publishLocked(&c.s.machine)
@@ -183,7 +183,7 @@ func (l *leaving) migrateLocked(c *Conn, to *dataplane.Core) {
 
 // arrived has a connection leave the core to which it has just come, if that is being
 // removed or has failed, or end if it lingers. It takes the lock.
-func (l *leaving) arrived(c *Conn, core *dataplane.Core) {
+func (l *leaving) arrived(c *Conn, core *loop.Core) {
 	c.m.lock()
 	defer c.m.unlock()
 	c.m.lingering.endLocked(c, true)
@@ -195,7 +195,7 @@ func (l *leaving) arrived(c *Conn, core *dataplane.Core) {
 func (l *leaving) stepEndedLocked(c *Conn) { l.leaveLocked(c, resize.StepEnded, c.h.Core()) }
 
 // leaveLocked has the connection leave its core if it is to, and if another one runs.
-func (l *leaving) leaveLocked(c *Conn, at resize.Moment, core *dataplane.Core) {
+func (l *leaving) leaveLocked(c *Conn, at resize.Moment, core *loop.Core) {
 	if !l.factsLocked(c, core).Leaves(at) {
 		return
 	}

@@ -71,7 +71,7 @@
 //	runner.go        a step and its actions; machine.go, notification.go
 //	registry.go      connections by address; claim.go: peers that claim an address
 //	linger.go        the end of a connection, after its received messages are dispatched
-//	expire.go        sessions that wait for their peer; stuck.go: attempts that fail alike
+//	expire.go        peers that are gone: sessions that wait, or dial; stuck.go: attempts that fail alike
 //	bind.go          listening; identity.go: our addresses
 //	cores.go         cores that come and go; steer.go: the core of a new connection
 //	predecessor.go   a hand-over to another process; successor.go: from one
@@ -85,6 +85,7 @@
 //	internal/steering        the kernel's choice of a core; internal/placement: ours
 //	internal/resize          cores that come and go
 //	internal/door            bounds of half-open connections
+//	internal/unanswered      connections that dial without an answer
 //	internal/handover        steps and messages of a hand-over
 //	internal/statsock        the socket that serves statistics
 //	internal/localsock       Unix sockets for the processes of one user

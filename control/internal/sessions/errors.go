@@ -18,6 +18,7 @@ var (
 	ErrRebound          = fmt.Errorf("control: another address was bound: %w", ErrMarkedDown)
 	ErrHandshakeTimeout = fmt.Errorf("control: handshake not complete in time: %w", os.ErrDeadlineExceeded)
 	ErrExpired          = errors.New("control: the peer did not come back")
+	ErrUnanswered       = errors.New("control: the peer does not answer")
 	ErrStuck            = errors.New("control: dialling again does not help")
 	ErrNotBound         = errors.New("control: not bound")
 )

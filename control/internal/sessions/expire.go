@@ -2,10 +2,12 @@ package sessions
 
 import (
 	"container/list"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/unanswered"
 )
 
 // A session without a socket that waits for its peer (standby) costs memory, and the
@@ -96,6 +98,44 @@ func (m *Manager) expireOldest() {
 		if !c.s.Frozen {
 			c.s.expireLocked()
 		}
+	}
+}
+
+// A connection that dials and gets no answer says since when (Info, Stats), and a line in the
+// log says so from time to time. It goes on for ever, unless its policy has a GiveUpAfter.
+
+type (
+	silentWatch = unanswered.Watch[*Conn]
+	silentEntry = unanswered.Entry[*Conn]
+)
+
+// dialsLocked follows a connection whose state changes.
+func (c *Conn) dialsLocked(to session.State) {
+	switch to {
+	case session.Connecting, session.Wait:
+		c.out.PutLocked(func() { c.m.silent.Begin(&c.silent, c, max(c.policy.GiveUpAfter, 0)) })
+	case session.Ready, session.Standby, session.Closing:
+		c.out.PutLocked(func() { c.m.silent.End(&c.silent) })
+	}
+}
+
+// unanswered says in the log that the peer of a connection does not answer, or ends it.
+func (m *Manager) unanswered(d unanswered.Due[*Conn]) {
+	c := d.Conn
+	m.lock()
+	err, peer, dials := c.shown.err, c.s.peerText(), c.s.State == session.Connecting || c.s.State == session.Wait
+	if dials && d.Over && !c.s.Frozen && c.silent.Since().Equal(d.Since) {
+		end := fmt.Errorf("%w: %s since %s", ErrUnanswered, peer, d.Since.Format(time.RFC3339))
+		if err != nil {
+			end = fmt.Errorf("%w, last attempt: %w", end, err)
+		}
+		m.counters.Expired++
+		c.s.closeLocked(true, end)
+		err = end
+	}
+	m.unlock()
+	if dials {
+		m.lines.Warn("the peer does not answer", "conn", c.id, "peer", peer, "since", d.Since, "given up", d.Over, "err", err)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -34,14 +34,14 @@ func (m *Manager) hintedPorts(c *Conn, peer netip.Addr) []netip.AddrPort {
 }
 
 // dialSocket connects to the peer, by a hinted port if there is one.
-func (d *dialling) dialSocket() (*dataplane.Link, error) {
+func (d *dialling) dialSocket() (*loop.Link, error) {
 	c, m := d.c, d.c.m
 	for {
 		m.lock()
 		core := m.dialCoreLocked(c)
 		m.unlock()
 		link, err := d.dialFrom(core)
-		if !errors.Is(err, dataplane.ErrStopped) || core.State() == dataplane.CoreRunning || len(m.running()) == 0 || d.ctx.Err() != nil {
+		if !errors.Is(err, loop.ErrStopped) || core.State() == loop.CoreRunning || len(m.running()) == 0 || d.ctx.Err() != nil {
 			return link, err
 		}
 		// The core was removed meanwhile, or has failed: another one dials.
@@ -50,7 +50,7 @@ func (d *dialling) dialSocket() (*dataplane.Link, error) {
 }
 
 // dialFrom dials from a core.
-func (d *dialling) dialFrom(core *dataplane.Core) (*dataplane.Link, error) {
+func (d *dialling) dialFrom(core *loop.Core) (*loop.Link, error) {
 	c, m := d.c, d.c.m
 	to := d.target.AddrPort
 	ports := m.hintedPorts(c, to.Addr())

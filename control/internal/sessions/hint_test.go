@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // hintMessenger is a messenger whose clock and hint range are the test's.
@@ -111,7 +111,7 @@ func TestTheNextCookieConfirmsOrContradictsTheHint(t *testing.T) {
 }
 
 // socketOf dials as an attempt of c does.
-func socketOf(t *testing.T, c *Conn) (*dialling, *dataplane.Link, error) {
+func socketOf(t *testing.T, c *Conn) (*dialling, *loop.Link, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // A connection that ends with a reset event may have received messages, perhaps
@@ -23,7 +23,7 @@ type lingering map[*Conn]Reset
 // tellResetLocked has the handler of a closed connection say that it is over, at once or
 // when it has lingered.
 func (l lingering) tellResetLocked(c *Conn, ev Reset) {
-	if waits := c.user.Finish(); !waits || c.h.Core().State() != dataplane.CoreRunning {
+	if waits := c.user.Finish(); !waits || c.h.Core().State() != loop.CoreRunning {
 		sayResetLocked(c, ev)
 		return
 	}
@@ -55,7 +55,7 @@ func (l lingering) endLocked(c *Conn, tell bool) {
 
 // endAllLocked ends the connections that linger on a core, nil: on all, without what waits
 // for Queued.
-func (l lingering) endAllLocked(on *dataplane.Core, tell bool) {
+func (l lingering) endAllLocked(on *loop.Core, tell bool) {
 	for _, c := range slices.SortedFunc(maps.Keys(l), func(a, b *Conn) int { return cmp.Compare(a.id, b.id) }) {
 		if on == nil || c.h.Core() == on {
 			l.endLocked(c, tell)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
@@ -74,7 +74,7 @@ func TestTheLockIsCheckedToKeepItsPromise(t *testing.T) {
 func TestACoreThatTakesTheLockIsFoundAnywhere(t *testing.T) {
 	m := idle(t, nil)
 	says := make(chan string)
-	if err := m.plane.Core(0).Do(func(*dataplane.Core) { says <- broken(func() { m.Conns() }) }); err != nil {
+	if err := m.plane.Core(0).Do(func(*loop.Core) { says <- broken(func() { m.Conns() }) }); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-says; !strings.Contains(got, "a core takes the messenger's lock") {

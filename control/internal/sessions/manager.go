@@ -22,8 +22,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/control/internal/steplock"
+	"github.com/ringmsgr/ringmsgr/control/internal/unanswered"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/ration"
 )
 
@@ -33,7 +35,7 @@ import (
 type Manager struct {
 	cfg         Config
 	owner       Owner
-	plane       *dataplane.Plane
+	plane       *loop.Plane
 	compression *compression
 	sockets     atomic.Uint64 // numbers sockets for the probe
 	keyLog      func(authDone, secret []byte)
@@ -45,14 +47,15 @@ type Manager struct {
 	turns         placement.Turns // of cores
 	door          *door.Door      // who may be half open
 	dials         dials           // of ours, by the address that is dialled
+	silent        *silentWatch    // connections that dial without an answer
 	lines         *ration.Logger  // about what peers do
 	random        randomSource
 	binder        *binding.Binder
 	listeners     binding.Listeners
-	steering      *steering.Steerer                // of the listeners
-	hints         *steering.Hints                  // of peers
-	resizing      *resize.Resizer[*dataplane.Core] // its Lock is held while cores or listeners come and go
-	ctx           context.Context                  // ends with Close
+	steering      *steering.Steerer           // of the listeners
+	hints         *steering.Hints             // of peers
+	resizing      *resize.Resizer[*loop.Core] // its Lock is held while cores or listeners come and go
+	ctx           context.Context             // ends with Close
 	cancel        context.CancelCauseFunc
 	marked        markedList // connections that were marked down, and are not closed yet
 
@@ -75,6 +78,7 @@ type Manager struct {
 	halfOpen   int
 	ended      endedSessions
 	counters   stats.Counters
+	strangers  strangers
 }
 
 // New makes a Manager and starts its cores. Close ends it.
@@ -88,6 +92,7 @@ func New(cfg Config, owner Owner) (*Manager, error) {
 		names:         newNames(),
 		all:           make(map[*Conn]struct{}),
 		lingering:     make(lingering),
+		strangers:     make(strangers),
 		door:          door.New(cfg.Door),
 	}
 	m.random.from, m.random.check = cfg.Rand, &m.mu.Check
@@ -97,6 +102,7 @@ func New(cfg Config, owner Owner) (*Manager, error) {
 	m.auth.Store(&authPair{cfg.AuthClient, cfg.AuthServer})
 	m.binder, m.steering = m.newBinder(), m.newSteerer(bpf.Load)
 	m.hints = steering.NewHints(steering.HintsConfig{Follow: cfg.followHints(), Ports: cfg.HintPorts, Now: cfg.Clock.Now, Lines: m.lines})
+	m.silent = unanswered.New(cfg.Clock, m.unanswered)
 	m.asker.begin(m)
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
 	m.resizing = resize.New(m.ctx, resizing{m})
@@ -114,7 +120,7 @@ func New(cfg Config, owner Owner) (*Manager, error) {
 		return nil, err
 	}
 	cfg.Plane.Failed = m.failedFirst(cfg.Plane.Failed)
-	if m.plane, err = dataplane.New(cfg.Plane); err != nil {
+	if m.plane, err = loop.New(cfg.Plane); err != nil {
 		return nil, fmt.Errorf("control: %w", err)
 	}
 	m.mu.Check.Watch(m.plane)
@@ -148,6 +154,7 @@ func (m *Manager) Close() (wait func()) {
 	m.lingering.endAllLocked(nil, false)
 	return func() {
 		m.ended.timer.end()
+		m.silent.Close()
 		m.steering.Close(taken)
 		binding.Close(listeners)
 		m.cancel(ErrShutdown)
@@ -213,7 +220,7 @@ func (m *Manager) LocksTaken() uint64 {
 }
 
 // Plane has the cores. To add and remove them is the Manager's.
-func (m *Manager) Plane() *dataplane.Plane { return m.plane }
+func (m *Manager) Plane() *loop.Plane { return m.plane }
 
 // Load has the steering programs made by f, for tests. It comes before Bind.
 func (m *Manager) Load(f func(bpf.Config) (*bpf.Steering, error)) { m.steering = m.newSteerer(f) }
@@ -288,9 +295,13 @@ func (m *Manager) Pin(core *int, change func(*bpf.Steering) error) error {
 }
 
 // Stats fills in what the Manager knows of st. It waits for the next turn of each core.
-// After Close it returns the last counts of the cores, with dataplane.ErrStopped.
+// After Close it returns the last counts of the cores, with loop.ErrStopped.
 func (m *Manager) Stats(st *stats.Stats) (err error) {
 	info := m.plane.Info()
+	n, oldest := m.silent.Count()
+	if st.Unanswered = n; n > 0 {
+		st.UnansweredSeconds = int(m.cfg.Clock.Now().Sub(oldest) / time.Second)
+	}
 	m.lock()
 	arriving := m.arriving.Load() // accepted, and not counted yet
 	st.Name, st.Addrs, st.Backend, st.Fallback = m.cfg.Name.String(), m.addrs.String(), string(info.Backend), info.Fallback
@@ -304,15 +315,28 @@ func (m *Manager) Stats(st *stats.Stats) (err error) {
 		return err
 	}
 	var stopped error
+	throttled := false // some connection has been
 	for _, c := range m.plane.All() {
 		cs, err := dataplane.StatsOf(c)
-		if errors.Is(err, dataplane.ErrStopped) && m.ctx.Err() == nil {
+		if errors.Is(err, loop.ErrStopped) && m.ctx.Err() == nil {
 			continue // removed meanwhile, or about to be
 		}
-		if err != nil && !errors.Is(err, dataplane.ErrStopped) {
+		if err != nil && !errors.Is(err, loop.ErrStopped) {
 			return err
 		}
 		st.Cores, stopped = append(st.Cores, cs), err
+		throttled = throttled || cs.Paused > 0
+	}
+	if throttled { // else there is no need to look at all connections
+		m.lock()
+		defer m.unlock()
+		for c := range m.all {
+			if _, yes := c.throttles.Stopped(); yes {
+				_, long := c.Unreleased()
+				st.ThrottledConns++
+				st.ThrottledFor = max(st.ThrottledFor, long)
+			}
+		}
 	}
 	return stopped
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -29,19 +30,19 @@ type upper struct {
 	ceased atomic.Bool
 }
 
-func (u *upper) Conn() *Conn                                                    { return &u.conn }
-func (u *upper) Probed() probe.Conn                                             { return nil }
-func (u *upper) Cease()                                                         { u.ceased.Store(true) }
-func (u *upper) Finish() (waits bool)                                           { u.Cease(); return false }
-func (u *upper) Idle() <-chan struct{}                                          { return nil }
-func (u *upper) Closed()                                                        {}
-func (u *upper) Dispatch(*dataplane.Handler, *dataplane.Message)                {}
-func (u *upper) Faulted(n uint64, err error, snap dataplane.Snapshot)           { u.conn.Faulted(n, err, snap) }
-func (u *upper) Queued(n uint64)                                                { u.conn.Queued(n) }
-func (u *upper) Moving(*dataplane.Handler, *dataplane.Core)                     {}
-func (u *upper) Moved(*dataplane.Handler, *dataplane.Core, dataplane.MoveCause) {}
-func (u *upper) Happened(*dataplane.Handler, any)                               {}
-func (u *upper) KeepaliveAck(*dataplane.Handler, dataplane.Timestamp)           {}
+func (u *upper) Conn() *Conn                                               { return &u.conn }
+func (u *upper) Probed() probe.Conn                                        { return nil }
+func (u *upper) Cease()                                                    { u.ceased.Store(true) }
+func (u *upper) Finish() (waits bool)                                      { u.Cease(); return false }
+func (u *upper) Idle() <-chan struct{}                                     { return nil }
+func (u *upper) Closed()                                                   {}
+func (u *upper) Dispatch(*dataplane.Handler, *dataplane.Message)           {}
+func (u *upper) Faulted(n uint64, err error, snap dataplane.Snapshot)      { u.conn.Faulted(n, err, snap) }
+func (u *upper) Queued(n uint64)                                           { u.conn.Queued(n) }
+func (u *upper) Moving(*dataplane.Handler, *loop.Core)                     {}
+func (u *upper) Moved(*dataplane.Handler, *loop.Core, dataplane.MoveCause) {}
+func (u *upper) Happened(*dataplane.Handler, any)                          {}
+func (u *upper) KeepaliveAck(*dataplane.Handler, dataplane.Timestamp)      {}
 
 // machineClock is the time of the machine.
 type machineClock struct{}
@@ -65,8 +66,8 @@ func newManager(t *testing.T, change func(*Config)) *Manager {
 	cfg := Config{
 		Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Steer: steering.Auto, SteerTable: 16, Limits: frame.DefaultLimits(),
 		HandshakeTimeout: 10 * time.Second, InitialBackoff: time.Minute, MaxBackoff: time.Minute, BindRetryDelay: time.Second,
-		Plane: dataplane.Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}},
-		Door:  door.Shares(64), InFlight: dataplane.NewThrottle(0), Clock: machineClock{}, Rand: rand.Reader, Logger: slog.New(slog.DiscardHandler),
+		Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}},
+		Door:  door.Shares(64), InFlight: loop.NewThrottle(0), Clock: machineClock{}, Rand: rand.Reader, Logger: slog.New(slog.DiscardHandler),
 	}
 	cfg.AuthClient, cfg.AuthServer = none.NewClient(cfg.Name), none.NewServer(none.ServerConfig{})
 	cfg.Default = Policy{Name: "stateless-server", Lossy: true, Server: true}

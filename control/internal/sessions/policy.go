@@ -5,7 +5,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Policy says what becomes of a connection (msgr2.md 9.2). It is data: take
@@ -24,6 +24,11 @@ type Policy struct {
 	// ends with a reset event and ErrExpired; 0: an hour if the policy is one of a
 	// server, else for ever; negative: for ever.
 	StandbyAge time.Duration
+	// GiveUpAfter is how long a connection dials without an answer, since it lost its last
+	// socket or Connect, before it ends with a reset event and ErrUnanswered: what it holds to
+	// be sent is dropped then. 0 or negative: it dials for ever, as Ceph does. A
+	// session that waits and does not dial has StandbyAge; its time does not count here.
+	GiveUpAfter time.Duration
 
 	// Supported and Required are feature sets. Zero Supported means
 	// everything that this package knows. MSG_ADDR2 is always required.
@@ -32,8 +37,8 @@ type Policy struct {
 
 	// Throttles on received messages, shared by all connections of the policy;
 	// nil: none.
-	Messages *dataplane.Throttle
-	Bytes    *dataplane.Throttle
+	Messages *loop.Throttle
+	Bytes    *loop.Throttle
 }
 
 // rules are the policy as the session protocol has it.

@@ -10,6 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // HandOver gives everything to another process; see control.Messenger.HandOver.
@@ -45,7 +46,7 @@ func (m *Manager) beginHandOver() error {
 // package handover decides on.
 type predecessor struct {
 	m         *Manager
-	listeners []*dataplane.Listener // that the successor gets
+	listeners []*loop.Listener // that the successor gets
 	conns     []handover.Frozen
 }
 
@@ -60,7 +61,7 @@ func (m *Manager) Offer() handover.Offer {
 }
 
 // Listeners are those of all addresses.
-func (m *Manager) Listeners() []*dataplane.Listener { return m.listeners.All() }
+func (m *Manager) Listeners() []*loop.Listener { return m.listeners.All() }
 
 // Listeners are duplicates of those of all addresses.
 func (p *predecessor) Listeners() (d handover.Descriptors, err error) {

@@ -5,12 +5,13 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/ordered"
 )
 
@@ -213,6 +214,7 @@ func (r *runner) endDoublesLocked() {
 func (r *runner) movedLocked(a session.StateChanged) {
 	c := r.c
 	c.shown.stateChangedLocked()
+	c.dialsLocked(a.To)
 	switch {
 	case a.To != session.Standby:
 		c.endStandbyLocked()
@@ -355,7 +357,7 @@ func (r *runner) prepareMoveLocked(a *attempt, why dataplane.MoveCause) {
 	link, moved, there := a.link, a.moved, a.together
 	c.out.PutLocked(func() {
 		if !there && coreGone(link) {
-			moved <- dataplane.ErrStopped
+			moved <- loop.ErrStopped
 			return
 		}
 		c.h.Move(link.Core(), why, func() { moved <- nil })

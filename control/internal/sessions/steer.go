@@ -7,12 +7,12 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/placement"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // steeringGroups are groups of listeners as package steering wants them: those
 // on cores that keep says.
-func steeringGroups(groups []binding.Group, keep func(*dataplane.Core) bool) []steering.Group {
+func steeringGroups(groups []binding.Group, keep func(*loop.Core) bool) []steering.Group {
 	var out []steering.Group
 	for _, group := range groups {
 		g := steering.Group{Addr: group.Addr()}
@@ -28,19 +28,19 @@ func steeringGroups(groups []binding.Group, keep func(*dataplane.Core) bool) []s
 	return out
 }
 
-func anyCore(*dataplane.Core) bool { return true }
+func anyCore(*loop.Core) bool { return true }
 
-func runningCore(c *dataplane.Core) bool { return c.State() == dataplane.CoreRunning }
+func runningCore(c *loop.Core) bool { return c.State() == loop.CoreRunning }
 
 // running are the cores that can be given work.
-func (m *Manager) running() []*dataplane.Core { return placement.Running(m.plane.All()) }
+func (m *Manager) running() []*loop.Core { return placement.Running(m.plane.All()) }
 
 // pickCore is the core for one more connection, by its load.
-func (m *Manager) pickCore() *dataplane.Core { return m.turns.Pick(m.plane.All()) }
+func (m *Manager) pickCore() *loop.Core { return m.turns.Pick(m.plane.All()) }
 
 // dialCoreLocked is the core to dial from: the connection's own if it can be.
-func (m *Manager) dialCoreLocked(c *Conn) *dataplane.Core {
-	if core := c.h.Core(); core.State() == dataplane.CoreRunning {
+func (m *Manager) dialCoreLocked(c *Conn) *loop.Core {
+	if core := c.h.Core(); core.State() == loop.CoreRunning {
 		return core
 	}
 	return m.pickCore()
@@ -48,14 +48,14 @@ func (m *Manager) dialCoreLocked(c *Conn) *dataplane.Core {
 
 // placeable says whether the user may name a core.
 func (m *Manager) placeable(core int) error {
-	if c := m.plane.Core(core); c == nil || c.State() == dataplane.CoreDraining {
+	if c := m.plane.Core(core); c == nil || c.State() == loop.CoreDraining {
 		return fmt.Errorf("%w: core %d, there are %v", ErrConfig, core, m.Cores())
 	}
 	return nil
 }
 
 // placeLocked chooses the core of an outgoing connection.
-func (m *Manager) placeLocked(o *ConnectOptions) (*dataplane.Core, string, error) {
+func (m *Manager) placeLocked(o *ConnectOptions) (*loop.Core, string, error) {
 	switch {
 	case o.With != nil:
 		if o.With.m != m {
@@ -73,7 +73,7 @@ func (m *Manager) placeLocked(o *ConnectOptions) (*dataplane.Core, string, error
 
 // dialledPlace is the placement behind a dial of our own, which never leaves the
 // core: by what chose it first, unless an accepted socket came between.
-func dialledPlace(p stats.Placement, core *dataplane.Core) stats.Placement {
+func dialledPlace(p stats.Placement, core *loop.Core) stats.Placement {
 	by := steering.BySession
 	if p.By == stats.ByLoad || p.By == stats.ByUser || p.By == stats.BySameCore {
 		by = p.By
@@ -83,7 +83,7 @@ func dialledPlace(p stats.Placement, core *dataplane.Core) stats.Placement {
 
 // judge says whether an accepted socket arrived where it should; had is the core
 // that owns its session, nil for a new one.
-func (a *accepting) judge(had *dataplane.Core) stats.Placement {
+func (a *accepting) judge(had *loop.Core) stats.Placement {
 	core := a.link.Core().ID()
 	at := steering.Accepted{Peer: a.link.PeerAddr(), Core: core, Owner: steering.NoCore, Pin: a.pin, Pinned: a.pinned}
 	if had != nil {

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ringmsgr/ringmsgr/control/handshake"
-	"github.com/ringmsgr/ringmsgr/control/handshake1"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake1"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/wire"

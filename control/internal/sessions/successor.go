@@ -10,7 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/session1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -21,7 +21,7 @@ type Successor struct {
 	conns []*Conn
 	addrs wire.AddrVec // of the predecessor
 
-	listeners []*dataplane.Listener // that were the predecessor's
+	listeners []*loop.Listener // that were the predecessor's
 }
 
 // Succeed begins to take over from a process with these addresses.

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
-	"github.com/ringmsgr/ringmsgr/control/compress"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/compress"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
@@ -58,9 +58,9 @@ func (s msgr2Talk) queues() bool            { return s.Queues() }
 func (s msgr2Talk) protocol() string        { return s.peer.Revision.String() }
 
 func (s msgr2Talk) release(opt *dataplane.OpenOptions, _ wire.Features) error {
-	opt.Encoder, opt.Decoder = s.Release()
-	opt.Decoder.SetLimits(s.m.cfg.Limits)
-	s.m.compression.install(opt.Encoder, opt.Decoder, s.peer.Compression)
+	enc, dec := s.Release()
+	dec.SetLimits(s.m.cfg.Limits)
+	opt.Codec = dataplane.Msgr2(enc, dec)
 	return nil
 }
 
@@ -134,7 +134,7 @@ const DefaultCompressionMin = 1024
 type Compression struct {
 	// Methods that may be used, most preferred first; the connector's order
 	// decides. Empty: the feature is not announced to anybody.
-	Methods []handshake.CompressionMethod
+	Methods []wire.CompressionMethod
 	// Min is the smallest frame to compress; 0: 1024, negative: every frame.
 	// The peer decides for itself about what it sends.
 	Min int
@@ -150,7 +150,7 @@ type Compression struct {
 type compression struct {
 	negotiate *handshake.Compression // nil: not announced
 	min       int
-	methods   map[handshake.CompressionMethod]frame.Compressor
+	methods   map[wire.CompressionMethod]frame.Compressor
 }
 
 // Validate checks the methods.
@@ -168,7 +168,7 @@ func (c *Compression) start() (*compression, error) {
 	if len(c.Methods) == 0 {
 		return &compression{}, nil
 	}
-	w := &compression{min: c.Min, methods: make(map[handshake.CompressionMethod]frame.Compressor)}
+	w := &compression{min: c.Min, methods: make(map[wire.CompressionMethod]frame.Compressor)}
 	switch {
 	case c.Min == 0:
 		w.min = DefaultCompressionMin
@@ -190,15 +190,13 @@ func (c *Compression) start() (*compression, error) {
 		Want: func(peer wire.EntityType, mode auth.Mode) bool {
 			return slices.Contains(peers, peer) && (mode == auth.CRC || secure)
 		},
+		Install: w.install,
 	}
 	return w, nil
 }
 
 // install has both directions use the method that was agreed.
-func (c *compression) install(enc *frame.Encoder, dec *frame.Decoder, m handshake.CompressionMethod) {
-	if m == handshake.CompressionNone {
-		return
-	}
+func (c *compression) install(enc *frame.Encoder, dec *frame.Decoder, m wire.CompressionMethod) {
 	enc.Compress(c.methods[m], c.min)
 	dec.Decompress(c.methods[m])
 }

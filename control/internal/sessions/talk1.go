@@ -7,12 +7,12 @@ import (
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
-	"github.com/ringmsgr/ringmsgr/control/handshake"
-	"github.com/ringmsgr/ringmsgr/control/handshake1"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake1"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/session1"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/control/wire1"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
@@ -97,8 +97,9 @@ func (c *connector1) last(f session.Frame) bool { _, is := f.(wire1.Seq); return
 func (c *connector1) queues() bool              { return false }
 func (c *connector1) protocol() string          { return Msgr1 }
 
-func (c *connector1) release(opt *dataplane.OpenOptions, features wire.Features) (err error) {
-	opt.Encoder1, opt.Decoder1, err = c.Release(features)
+func (c *connector1) release(opt *dataplane.OpenOptions, features wire.Features) error {
+	enc, dec, err := c.Release(features)
+	opt.Codec = dataplane.Msgr1(enc, dec)
 	return err
 }
 
@@ -236,8 +237,9 @@ func (c *acceptor1) last(f session.Frame) bool { return f.(session1.Answer).Tag 
 func (c *acceptor1) queues() bool              { return false }
 func (c *acceptor1) protocol() string          { return Msgr1 }
 
-func (c *acceptor1) release(opt *dataplane.OpenOptions, features wire.Features) (err error) {
-	opt.Encoder1, opt.Decoder1, err = c.Release(features)
+func (c *acceptor1) release(opt *dataplane.OpenOptions, features wire.Features) error {
+	enc, dec, err := c.Release(features)
+	opt.Codec = dataplane.Msgr1(enc, dec)
 	return err
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // view is the part of a session that its connection shows: the reason of its state, the
@@ -75,7 +75,7 @@ func (v *view) negotiatedLocked() *Info {
 }
 
 // placementLocked is where the connection is, on the core that owns it now.
-func (v *view) placementLocked(on *dataplane.Core) stats.Placement {
+func (v *view) placementLocked(on *loop.Core) stats.Placement {
 	p := v.place
 	p.Core = on.ID()
 	return p
@@ -97,26 +97,35 @@ type Info struct {
 	Handshake   time.Duration
 	Local, Peer string // socket addresses
 	Placement   stats.Placement
-	// Receive is how it receives now: dataplane.ReceiveBuffers, by the ring into buffers that
-	// the connections of the core share, or dataplane.ReceiveReady, by readiness and direct
+	// Unanswered is since when it dials without an answer: when it lost its last socket, or
+	// Connect was called. Zero: it does not dial, or was answered.
+	Unanswered time.Time
+	// Receive is how it receives now: loop.ReceiveBuffers, by the ring into buffers that
+	// the connections of the core share, or loop.ReceiveReady, by readiness and direct
 	// reads. ReceiveWhy is why. Both change with what comes, and are empty without a TCP
 	// connection that carries messages: in the Accept and Connect events it may not yet.
-	Receive    dataplane.ReceiveMode
-	ReceiveWhy dataplane.Why
+	Receive    loop.ReceiveMode
+	ReceiveWhy loop.Why
+	// Unreleased is how many bytes of received messages are not released while these stop it
+	// from reading, and ThrottledFor how long they have done so; 0 while it reads.
+	Unreleased   int64
+	ThrottledFor time.Duration
 }
 
-// Info is what was negotiated last; the zero Info before the first handshake
+// Info is what was negotiated last; all but Unanswered is zero before the first handshake
 // is complete. It is there in the Accept and Connect events; Handshake is the
 // time up to them. It takes no lock, and waits for no core. Any goroutine, a core's too.
 func (c *Conn) Info() Info {
 	now := c.shown.now.Load()
 	if now.info == nil {
-		return Info{}
+		return Info{Unanswered: c.silent.Since()}
 	}
 	info := *now.info
+	info.Unanswered = c.silent.Since()
 	info.Placement = now.place
 	info.Placement.Core = c.h.Core().ID()
 	info.Receive, info.ReceiveWhy = c.h.Receives()
+	info.Unreleased, info.ThrottledFor = c.Unreleased()
 	return info
 }
 

@@ -7,13 +7,13 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/ringmsgr/ringmsgr/control/handshake"
-	"github.com/ringmsgr/ringmsgr/control/handshake1"
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake1"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Stage says how far a connection attempt came.
@@ -39,10 +39,32 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	return fmt.Sprintf("%s: peer %s, state %v: %v", e.Stage, e.Peer, e.State, e.Err)
+	doing, err := e.Reason()
+	if doing != "" {
+		doing += ": "
+	}
+	return fmt.Sprintf("%s: peer %s, state %v: %s%v", e.Stage, e.Peer, e.State, doing, err)
 }
 
 func (e *Error) Unwrap() error { return e.Err }
+
+// Reason is the step of the handshake that failed, such as "read HELLO", and its error,
+// without the stage and the peer; elsewhere doing is empty, and err is Err.
+func (e *Error) Reason() (doing string, err error) {
+	if he, ok := e.Err.(*handshake.Error); ok {
+		return he.State, he.Err
+	}
+	return "", e.Err
+}
+
+// Terminal reports whether dialling again does not help, so that the connection is given up.
+func (e *Error) Terminal() bool { return Terminal(e.Err) }
+
+// Terminal is the method of [Error], for an error that is none yet.
+func Terminal(err error) bool {
+	he, ok := errors.AsType[*handshake.Error](err)
+	return ok && he.Terminal() || errors.Is(err, session.ErrWrongPeer)
+}
 
 // StageOf is the stage at which err happened, empty if it does not say.
 func StageOf(err error) Stage {
@@ -103,7 +125,7 @@ func bannerAdvice(err error) string {
 // HungUp says that the peer closed the socket.
 func HungUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
-		errors.Is(err, syscall.EPIPE) || errors.Is(err, dataplane.ErrLinkClosed)
+		errors.Is(err, syscall.EPIPE) || errors.Is(err, loop.ErrLinkClosed)
 }
 
 // FailureCounters count the handshakes of accepted sockets that failed, by

@@ -9,8 +9,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/control/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -55,7 +55,7 @@ func TestTheNamesOfTheDoorAndFailureCountersStay(t *testing.T) {
 		want string
 	}{
 		{FailureCounters{1, 2, 3, 4, 5, 6, 7, 8}, `{"banner":1,"timeout":2,"wrong_peer":3,"stale":4,"auth":5,"limits":6,"evicted":7,"other":8}`},
-		{door.Counters{OverAll: 1, Source: 2, Prefix: 3, Evicted: 4, Memory: 5, Rate: 6, Waited: 7}, `{"over_all":1,"source":2,"prefix":3,"evicted":4,"memory":5,"rate":6,"waited":7}`},
+		{door.Counters{OverAll: 1, Source: 2, Prefix: 3, Evicted: 4, Memory: 5, Rate: 6, Waited: 7, Lined: 8, Late: 9}, `{"over_all":1,"source":2,"prefix":3,"evicted":4,"memory":5,"rate":6,"waited":7,"lined":8,"late":9}`},
 	} {
 		if got, err := json.Marshal(c.v); err != nil || string(got) != c.want {
 			t.Errorf("%s (%v), want %s", got, err, c.want)

@@ -78,13 +78,18 @@ type ConnStats struct {
 	// LastSeen is when the peer was heard last, as far as it is known: without a
 	// socket, when the last one was lost. Zero: never.
 	LastSeen time.Time `json:"last_seen,omitzero"`
+	// Unanswered is since when it dials without an answer. Zero: it does not, or was answered.
+	Unanswered time.Time `json:"unanswered,omitzero"`
 	// HeldBytes is the payload of all messages that wait to be sent or
 	// acknowledged; their numbers are IO.Queued and IO.Sent.
-	HeldBytes int64                  `json:"held_bytes"`
-	Throttles []ThrottleStats        `json:"throttles,omitempty"`
-	Placement Placement              `json:"placement"`
-	Counters  ConnCounters           `json:"counters"`
-	IO        dataplane.HandlerStats `json:"io"`
+	HeldBytes int64           `json:"held_bytes"`
+	Throttles []ThrottleStats `json:"throttles,omitempty"`
+	// ThrottledFor is how long received messages that are not released have stopped it from
+	// reading; 0: it reads, or stands still for another reason.
+	ThrottledFor time.Duration          `json:"throttled_for_ns"`
+	Placement    Placement              `json:"placement"`
+	Counters     ConnCounters           `json:"counters"`
+	IO           dataplane.HandlerStats `json:"io"`
 }
 
 // Stats is a snapshot of a messenger and its cores.
@@ -96,18 +101,26 @@ type Stats struct {
 	Open     int    `json:"open"`               // connections now
 	Standby  int    `json:"standby"`            // of these, sessions that wait for their peer, and end if it does not come
 	HalfOpen int    `json:"half_open"`          // handshakes of accepted sockets now
-	InFlight int64  `json:"in_flight"`          // received payload bytes not released
+	// Unanswered are the connections that dial without an answer, and UnansweredSeconds is for
+	// how long the first of them does.
+	Unanswered        int   `json:"unanswered"`
+	UnansweredSeconds int   `json:"unanswered_seconds"`
+	InFlight          int64 `json:"in_flight"` // received payload bytes not released
 	// InFlightLimit bounds InFlight, 0 if nothing does; Waiting are the
 	// connections that do not read because of it.
 	InFlightLimit int64 `json:"in_flight_limit"`
 	// Sending is what all connections hold for sending, in bytes of payload;
 	// SendingLimit bounds it, 0 if nothing does.
-	Sending      int64                 `json:"sending"`
-	SendingLimit int64                 `json:"sending_limit"`
-	Waiting      int64                 `json:"waiting"`
-	Steering     steering.Stats        `json:"steering"`
-	Counters     Counters              `json:"counters"`
-	Cores        []dataplane.CoreStats `json:"cores"`
+	Sending      int64 `json:"sending"`
+	SendingLimit int64 `json:"sending_limit"`
+	Waiting      int64 `json:"waiting"`
+	// ThrottledConns do not read because of received messages that are not released, by
+	// whatever bound; ThrottledFor is how long the first of them has not.
+	ThrottledConns int                   `json:"throttled_conns"`
+	ThrottledFor   time.Duration         `json:"throttled_for_ns"`
+	Steering       steering.Stats        `json:"steering"`
+	Counters       Counters              `json:"counters"`
+	Cores          []dataplane.CoreStats `json:"cores"`
 }
 
 // Latency is that of all cores together.

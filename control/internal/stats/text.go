@@ -10,6 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // String is the snapshot as aligned tables: the messenger, its steering, and a
@@ -47,6 +48,9 @@ func (st *Stats) text(process string) string {
 	head.row("steering", steeringLine(&st.Steering))
 	n := &st.Counters
 	head.row("connections", fmt.Sprintf("%d open, %d half open, %d made, %d closed", st.Open, st.HalfOpen, n.Conns, n.Closed))
+	if st.Unanswered > 0 {
+		head.row("unanswered", fmt.Sprintf("%d dial without an answer, the first for %v", st.Unanswered, time.Duration(st.UnansweredSeconds)*time.Second))
+	}
 	head.row("accepted", fmt.Sprintf("%d, %d failed, %d refused", n.Accepted, n.AcceptFailures, n.Refused))
 	head.row("failed", n.Failures.line())
 	head.row("half open", doorLine(n.Door))
@@ -142,7 +146,7 @@ func (st ConnStats) String() string {
 	t.row("session", fmt.Sprintf("connect_seq %d, global_seq %d, %d resets, %d remote resets", st.ConnectSeq, st.GlobalSeq, n.Resets, n.RemoteResets))
 	io := &st.IO
 	t.row("sequences", fmt.Sprintf("in %d, out %d, %d to acknowledge", io.InSeq, io.OutSeq, io.AckLag))
-	t.row("queues", fmt.Sprintf("%d to send, %d sent and not acknowledged, %d bytes%s", io.Queued, io.Sent, st.HeldBytes, flags(io)))
+	t.row("queues", fmt.Sprintf("%d to send, %d sent and not acknowledged, %d bytes%s", io.Queued, io.Sent, st.HeldBytes, st.flags()))
 	for _, th := range st.Throttles {
 		t.row("throttle", fmt.Sprintf("%d %s%s, %d connections wait", th.Used, th.unit(), of(th.Limit), th.Waiting))
 	}
@@ -162,7 +166,7 @@ func (n FailureCounters) line() string {
 }
 
 func doorLine(n door.Counters) string {
-	return fmt.Sprintf("refused %d over all, %d for their source, %d for their prefix, %d for failures before; %d waited, %d evicted", n.OverAll, n.Source, n.Prefix, n.Rate, n.Waited, n.Evicted)
+	return fmt.Sprintf("refused %d over all, %d for their source, %d for their prefix, %d for failures before; %d waited, %d for a place and %d in vain, %d evicted", n.OverAll, n.Source, n.Prefix, n.Rate, n.Waited, n.Lined, n.Late, n.Evicted)
 }
 
 func (p Placement) line() string {
@@ -217,12 +221,15 @@ func orDash(s string) string {
 	return s
 }
 
-func flags(io *dataplane.HandlerStats) string {
-	text := ""
+func (st *ConnStats) flags() string {
+	text, io := "", &st.IO
 	if io.Writing {
 		text += ", writing"
 	}
-	if io.Throttled {
+	switch {
+	case st.ThrottledFor > 0:
+		text += fmt.Sprintf(", throttled for %v", st.ThrottledFor.Round(time.Second))
+	case io.Throttled:
 		text += ", throttled"
 	}
 	if io.QueueFull > 0 {
@@ -237,7 +244,7 @@ func coreState(c *dataplane.CoreStats) string {
 		return "failed"
 	case c.Stalled:
 		return "stalled"
-	case c.State == dataplane.CoreDraining.String():
+	case c.State == loop.CoreDraining.String():
 		return "draining"
 	}
 	return "ok"

@@ -51,7 +51,7 @@ func exampleStats() Stats {
 		Counters: Counters{
 			Conns: 20, Closed: 8, Accepted: 31, AcceptFailures: 36, Refused: 6,
 			Failures:  FailureCounters{Banner: 1, Timeout: 2, WrongPeer: 3, Stale: 4, Auth: 5, Limits: 6, Evicted: 7, Other: 8},
-			Door:      door.Counters{OverAll: 1, Source: 2, Prefix: 3, Rate: 4, Waited: 5, Evicted: 7},
+			Door:      door.Counters{OverAll: 1, Source: 2, Prefix: 3, Rate: 4, Waited: 5, Evicted: 7, Lined: 8, Late: 9},
 			Hints:     steering.HintCounts{Given: 12, Dialled: 3, Busy: 2, Gone: 1, Refused: 4, Translated: 5, Confirmed: 6, Contradicted: 7},
 			Placement: PlacementCounters{Intended: 28, NoHint: 2, Missed: 1},
 		},
@@ -97,7 +97,7 @@ func TestConnectionStatsAsText(t *testing.T) {
 		IO: dataplane.HandlerStats{
 			MessagesIn: 10, MessagesOut: 11, BytesIn: 1000, BytesOut: 1100, Requeued: 2, InSeq: 10, OutSeq: 11, Queued: 3, Sent: 4, AckLag: 1,
 			QueueFull: 5, Writing: true, Throttled: true, Unfinished: 33, Reserved: 5000, Quiet: 1234567 * time.Microsecond,
-			Receive: dataplane.ReceiveBuffers, ReceiveWhy: "small frames",
+			Receive: loop.ReceiveBuffers, ReceiveWhy: "small frames",
 		},
 		HeldBytes: 70000,
 		Throttles: []ThrottleStats{{Of: "messages", Used: 90, Limit: 100, Waiting: 2}, {Of: "dispatch", Used: 4096, Limit: 100 << 20}},

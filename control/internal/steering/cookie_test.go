@@ -133,13 +133,3 @@ func FuzzHint(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkHintCookie(b *testing.B) {
-	b.ReportAllocs()
-	h := Owner{Core: 1, Cores: 4}
-	for i := range b.N {
-		if ParseCookie(h.Cookie(uint64(i))) != h {
-			b.Fatal("lost")
-		}
-	}
-}

@@ -5,9 +5,12 @@ package steplock
 import (
 	"log/slog"
 
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
+
+// Enabled says whether this build checks who holds the lock.
+const Enabled = false
 
 // Check is empty: this build does not check who holds the lock.
 type Check struct{}
@@ -29,7 +32,7 @@ func (*Check) LeaveCore() {}
 func (*Check) Waits() {}
 
 // Watch does nothing.
-func (*Check) Watch(*dataplane.Plane) {}
+func (*Check) Watch(*loop.Plane) {}
 
 // Logger is l.
 func (*Check) Logger(l *slog.Logger) *slog.Logger { return l }

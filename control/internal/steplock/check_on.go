@@ -9,17 +9,20 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
+
+// Enabled says whether this build checks who holds the lock.
+const Enabled = true
 
 // Check knows which goroutine holds the lock, and which goroutines are cores
 // that call us. A call that breaks the rules of the lock panics. It does not
 // allocate, so that tests of allocations hold with it, too.
 type Check struct {
 	holder atomic.Uint64
-	taken  uint64                          // how often; guarded by the lock
-	plane  atomic.Pointer[dataplane.Plane] // whose threads are cores, in callbacks or not
+	taken  uint64                     // how often; guarded by the lock
+	plane  atomic.Pointer[loop.Plane] // whose threads are cores, in callbacks or not
 
 	mu    sync.Mutex
 	text  [64]byte        // of a stack; guarded by mu
@@ -41,7 +44,7 @@ func (l *Check) mayLock() {
 }
 
 // Watch tells of the cores.
-func (l *Check) Watch(p *dataplane.Plane) { l.plane.Store(p) }
+func (l *Check) Watch(p *loop.Plane) { l.plane.Store(p) }
 
 func (l *Check) locked() {
 	l.holder.Store(l.goroutine())

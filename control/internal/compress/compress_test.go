@@ -1,0 +1,249 @@
+package compress_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/compress"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+func forMethods(t *testing.T, f func(t *testing.T, c frame.Compressor, m wire.CompressionMethod)) {
+	for _, m := range compress.Methods() {
+		t.Run(m.String(), func(t *testing.T) { f(t, newCompressor(t, m), m) })
+	}
+}
+
+func newCompressor(t testing.TB, m wire.CompressionMethod) frame.Compressor {
+	t.Helper()
+	c, err := compress.New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func samples() map[string][]byte {
+	rng := rand.New(rand.NewPCG(1, 2))
+	random := make([]byte, 100_000)
+	for i := range random {
+		random[i] = byte(rng.Uint32())
+	}
+	return map[string][]byte{
+		"one byte": {7}, "text": []byte(strings.Repeat("a quick brown fox; ", 700)),
+		"zeros": make([]byte, 1<<20), "random": random, "page": random[:4096],
+		"mixed": append(bytes.Repeat([]byte("abcdef"), 20_000), random...),
+	}
+}
+
+// Matrix: FR-31
+func TestWhatIsCompressedComesBack(t *testing.T) {
+	forMethods(t, func(t *testing.T, c frame.Compressor, _ wire.CompressionMethod) {
+		for name, p := range samples() {
+			packed, err := c.Compress([]byte("before"), p)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if !bytes.HasPrefix(packed, []byte("before")) {
+				t.Fatalf("%s: what was there is gone", name)
+			}
+			packed = packed[len("before"):]
+			if (name == "zeros" || name == "text") && len(packed) > len(p)/4 {
+				t.Errorf("%s: %d bytes became %d", name, len(p), len(packed))
+			}
+			got, err := c.Decompress([]byte("before"), packed, len(p))
+			if err != nil || string(got[:6]) != "before" || !bytes.Equal(got[6:], p) {
+				t.Errorf("%s: %v, %d bytes of %d", name, err, len(got)-6, len(p))
+			}
+		}
+	})
+}
+
+// No more than the limit comes out, and it takes no memory for more, however
+// little goes in.
+// Matrix: FR-32, HI-21
+func TestABombIsStoppedAtTheLimit(t *testing.T) {
+	forMethods(t, func(t *testing.T, c frame.Compressor, _ wire.CompressionMethod) {
+		bomb, err := c.Compress(nil, make([]byte, 16<<20))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, limit := range []int{0, 1, 100, 1 << 20, 16<<20 - 1} {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			got, err := c.Decompress(nil, bomb, limit)
+			runtime.ReadMemStats(&after)
+			if !errors.Is(err, compress.ErrTooLarge) {
+				t.Fatalf("limit %d: %d bytes, %v", limit, len(got), err)
+			}
+			// Twice the limit for growing, and what an algorithm needs itself.
+			if took := after.TotalAlloc - before.TotalAlloc; took > uint64(4*limit)+2<<20 {
+				t.Errorf("limit %d: took %d bytes", limit, took)
+			}
+		}
+		if got, err := c.Decompress(nil, bomb, 16<<20); err != nil || len(got) != 16<<20 {
+			t.Errorf("at its size: %d bytes, %v", len(got), err)
+		}
+	})
+}
+
+// A length that the input cannot have takes no memory either.
+// Matrix: HI-02
+func TestAFalseClaimTakesNoMemory(t *testing.T) {
+	const limit = 256 << 20
+	claims := map[wire.CompressionMethod]string{
+		wire.CompressionSnappy: "80808040" + "00",                           // 128 MiB, from one byte
+		wire.CompressionLZ4:    "01000000" + "00000008" + "01000000" + "00", // likewise
+		wire.CompressionZstd:   "00000008" + "28b52ffd2000010000",           // from one empty block
+	}
+	for m, text := range claims {
+		p, err := hex.DecodeString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newCompressor(t, m)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err = c.Decompress(nil, p, limit)
+		runtime.ReadMemStats(&after)
+		if !errors.Is(err, compress.ErrCorrupt) {
+			t.Errorf("%v: %v", m, err)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 1<<20 {
+			t.Errorf("%v took %d bytes", m, took)
+		}
+	}
+}
+
+// Every cut and many changes of a byte either fail or give what the limit
+// allows; nothing panics.
+func TestDamagedInputFails(t *testing.T) {
+	forMethods(t, func(t *testing.T, c frame.Compressor, m wire.CompressionMethod) {
+		p := []byte(strings.Repeat("0123456789 and more ", 60))
+		packed, err := c.Compress(nil, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range packed {
+			if got, err := c.Decompress(nil, packed[:n], len(p)); err == nil {
+				t.Errorf("the first %d of %d bytes give %d", n, len(packed), len(got))
+			}
+		}
+		if got, err := c.Decompress(nil, append(bytes.Clone(packed), 1, 2, 3), len(p)); err == nil && m != wire.CompressionZstd {
+			t.Errorf("with more behind the end: %d bytes", len(got))
+		}
+		for i := range packed {
+			for _, bit := range []byte{1, 0x80} {
+				bad := bytes.Clone(packed)
+				bad[i] ^= bit
+				if got, err := c.Decompress(nil, bad, len(p)); err == nil && len(got) > len(p) {
+					t.Errorf("byte %d changed: %d bytes, limit %d", i, len(got), len(p))
+				}
+			}
+		}
+	})
+}
+
+// What the daemons' libraries make, by hand, from the formats' definitions.
+func TestForeignInput(t *testing.T) {
+	lz4Two := []byte{2, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0}
+	lz4Two = append(lz4Two, 0x40, 'a', 'b', 'c', 'd')
+	// One literal, then a match of 4 from 5 back, which is in the first block;
+	// then the literals that a block ends with.
+	lz4Two = append(lz4Two, 0x10, 'x', 5, 0, 0x30, 'y', 'z', '.')
+	binary.LittleEndian.PutUint32(lz4Two[16:], 8)
+	for _, c := range []struct {
+		m    wire.CompressionMethod
+		in   string
+		want string
+	}{
+		{wire.CompressionSnappy, "\x05\x10hello", "hello"},
+		{wire.CompressionSnappy, "\x0a\x00a\x22\x01\x00", "aaaaaaaaaa"},
+		{wire.CompressionZlib, "\x00\x01\x05\x00\xfa\xffhello", "hello"},
+		{wire.CompressionZlib, "\x01\x01\x05\x00\xfa\xffhello", "hello"}, // another library's mark
+		{wire.CompressionZstd, "\x05\x00\x00\x00\x28\xb5\x2f\xfd\x20\x05\x29\x00\x00hello", "hello"},
+		{wire.CompressionLZ4, "\x01\x00\x00\x00\x05\x00\x00\x00\x06\x00\x00\x00\x50hello", "hello"},
+		{wire.CompressionLZ4, string(lz4Two), "abcdxabcdyz."},
+	} {
+		got, err := newCompressor(t, c.m).Decompress(nil, []byte(c.in), 100)
+		if err != nil || string(got) != c.want {
+			t.Errorf("%v %q: %q, %v; want %q", c.m, c.in, got, err, c.want)
+		}
+	}
+}
+
+func TestOneCompressorServesManyGoroutines(t *testing.T) {
+	forMethods(t, func(t *testing.T, c frame.Compressor, _ wire.CompressionMethod) {
+		var all sync.WaitGroup
+		for g := range 4 {
+			all.Go(func() {
+				for i := range 30 {
+					p := bytes.Repeat(fmt.Appendf(nil, "%d.%d ", g, i), 500)
+					packed, err := c.Compress(nil, p)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if got, err := c.Decompress(nil, packed, len(p)); err != nil || !bytes.Equal(got, p) {
+						t.Errorf("%v, %d bytes", err, len(got))
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+func TestAMethodWithoutAnAlgorithmHasNoCompressor(t *testing.T) {
+	for _, m := range []wire.CompressionMethod{wire.CompressionNone, wire.CompressionBrotli, 77} {
+		if _, err := compress.New(m); !errors.Is(err, compress.ErrMethod) {
+			t.Errorf("%v: %v", m, err)
+		}
+	}
+}
+
+func FuzzDecompress(f *testing.F) {
+	var all []frame.Compressor
+	for i, m := range compress.Methods() {
+		c := newCompressor(f, m)
+		all = append(all, c)
+		packed, err := c.Compress(nil, []byte(strings.Repeat("seed ", 40)))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(uint8(i), packed)
+	}
+	// A block of lz4 that claims to make nothing.
+	f.Add(uint8(3), []byte("\x01\x00\x00\x00\x00\x00\x00\x00\x18\x00\x00\x00"+strings.Repeat("0", 24)))
+	const limit = 1 << 16
+	f.Fuzz(func(t *testing.T, which uint8, p []byte) {
+		c := all[int(which)%len(all)]
+		got, err := c.Decompress(nil, p, limit)
+		if err != nil {
+			return
+		}
+		if len(got) > limit {
+			t.Fatalf("%d bytes, limit %d", len(got), limit)
+		}
+		if len(got) == 0 {
+			return
+		}
+		packed, err := c.Compress(nil, got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := c.Decompress(nil, packed, limit); err != nil || !bytes.Equal(again, got) {
+			t.Fatalf("%v, %d bytes of %d", err, len(again), len(got))
+		}
+	})
+}

@@ -1,0 +1,486 @@
+package handshake
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// piece is a banner or a frame in a captured stream.
+type piece struct {
+	tag     frame.Tag // 0 for the banner
+	bytes   []byte
+	payload []byte
+}
+
+// pieces takes a captured stream in crc mode and revision 1 apart.
+func pieces(t testing.TB, stream []byte) []piece {
+	t.Helper()
+	out := []piece{{bytes: stream[:wire.BannerSize]}}
+	dec := frame.NewDecoder(frame.Rev1, frame.DefaultLimits())
+	for rest := stream[wire.BannerSize:]; len(rest) > 0; {
+		h, err := dec.Open(rest[:dec.HeadSize()])
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := dec.HeadSize() + dec.RestSize(h)
+		f, err := dec.Finish(h, rest[:dec.HeadSize()], rest[dec.HeadSize():n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, piece{h.Tag, rest[:n], f.Seg[0]})
+		rest = rest[n:]
+	}
+	return out
+}
+
+func join(list []piece) (out []byte) {
+	for _, p := range list {
+		out = append(out, p.bytes...)
+	}
+	return out
+}
+
+func encode(t testing.TB, tag frame.Tag, segs ...[]byte) []byte {
+	t.Helper()
+	p, err := frame.NewEncoder(frame.Rev1).AppendFrame(nil, tag, segs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// wanting makes both sides negotiate compression too, so that every state exists.
+func wanting(cc *ConnectConfig, ac *AcceptConfig) {
+	always := &Compression{Methods: []wire.CompressionMethod{wire.CompressionZstd}, Want: func(wire.EntityType, auth.Mode) bool { return true }}
+	cc.Compression, ac.Compression = always, always
+}
+
+// Matrix: FR-30, HS-11, KA-01, HI-09, HI-26
+func TestIllegalFramesAreFaultsInEveryState(t *testing.T) {
+	cc, ac := keyedConfigs(newKeyed(auth.CRC), newKeyed(auth.CRC))
+	wanting(&cc, &ac)
+	c2s, s2c := capture(t, cc, ac)
+	for _, side := range []struct {
+		name  string
+		peer  []piece
+		legal [][]frame.Tag
+		run   func(peer []byte) error
+	}{
+		{"connector", pieces(t, s2c), [][]frame.Tag{
+			{frame.TagHello},
+			{frame.TagAuthBadMethod, frame.TagAuthReplyMore, frame.TagAuthDone},
+			{frame.TagAuthBadMethod, frame.TagAuthReplyMore, frame.TagAuthDone},
+			{frame.TagAuthSignature},
+			{frame.TagCompressionDone},
+		}, func(peer []byte) error { _, _, err := Connect(t.Context(), linktest.Scripted(peer), cc); return err }},
+		{"acceptor", pieces(t, c2s), [][]frame.Tag{
+			{frame.TagHello},
+			{frame.TagAuthRequest},
+			{frame.TagAuthRequestMore},
+			{frame.TagAuthSignature},
+			{frame.TagCompressionRequest},
+		}, func(peer []byte) error { _, _, err := Accept(t.Context(), linktest.Scripted(peer), ac); return err }},
+	} {
+		if len(side.peer) != 1+len(side.legal) {
+			t.Fatalf("%s: %d pieces", side.name, len(side.peer))
+		}
+		for state, legal := range side.legal {
+			before := join(side.peer[:1+state])
+			real := side.peer[1+state]
+			for tag := range frame.Tag(32) {
+				if slices.Contains(legal, tag) {
+					continue
+				}
+				payloads, want := [][]byte{nil, real.payload}, ErrUnexpectedFrame
+				switch {
+				case !tag.Known():
+					want = frame.ErrTag
+				case tag == frame.TagMessage: // other headers are refused for their length
+					payloads = [][]byte{make([]byte, frame.MessageHeaderSize)}
+				}
+				for _, payload := range payloads {
+					err := side.run(append(bytes.Clone(before), encode(t, tag, payload)...))
+					if !errors.Is(err, want) || wantError(t, err).Terminal() {
+						t.Errorf("%s, state %d, %v: %v", side.name, state, tag, err)
+					}
+				}
+			}
+			// The right tag with a payload that ends too early, or with more than one segment.
+			for n := range real.payload {
+				err := side.run(append(bytes.Clone(before), encode(t, real.tag, real.payload[:n])...))
+				if !errors.Is(err, wire.ErrTruncated) {
+					t.Errorf("%s, %v cut to %d: %v", side.name, real.tag, n, err)
+				}
+			}
+			err := side.run(append(bytes.Clone(before), encode(t, real.tag, real.payload, []byte("extra"))...))
+			if !errors.Is(err, frame.ErrTooLarge) && !errors.Is(err, ErrUnexpectedFrame) {
+				t.Errorf("%s, %v with two segments: %v", side.name, real.tag, err)
+			}
+			// Surplus at the end of a payload is tolerated; only a signature is then wrong.
+			err = side.run(append(bytes.Clone(before), encode(t, real.tag, append(bytes.Clone(real.payload), 1, 2, 3))...))
+			if errors.Is(err, wire.ErrMalformed) || errors.Is(err, ErrUnexpectedFrame) {
+				t.Errorf("%s, %v with surplus: %v", side.name, real.tag, err)
+			}
+		}
+	}
+}
+
+// Matrix: AU-03
+func TestModeIsTheConnectorsFirstThatIsAllowed(t *testing.T) {
+	for _, c := range []struct {
+		offered, allowed, limitC, limitS []auth.Mode
+		want                             auth.Mode // 0: refused with EOPNOTSUPP; 9: the connector does not even ask
+	}{
+		{[]auth.Mode{auth.CRC, auth.Secure}, bothMode, nil, nil, auth.CRC},
+		{[]auth.Mode{auth.Secure, auth.CRC}, []auth.Mode{auth.CRC, auth.Secure}, nil, nil, auth.Secure},
+		{[]auth.Mode{auth.Secure, auth.CRC}, []auth.Mode{auth.CRC}, nil, nil, auth.CRC},
+		{[]auth.Mode{auth.CRC}, []auth.Mode{auth.Secure}, nil, nil, 0},
+		{bothMode, bothMode, []auth.Mode{auth.CRC}, nil, auth.CRC},
+		{bothMode, bothMode, nil, []auth.Mode{auth.CRC}, auth.CRC},
+		{bothMode, bothMode, []auth.Mode{auth.Secure}, []auth.Mode{auth.CRC}, 0},
+		{[]auth.Mode{auth.CRC}, bothMode, []auth.Mode{auth.Secure}, nil, 9},
+	} {
+		client := newKeyed(c.offered...)
+		cc, ac := keyedConfigs(client, newKeyed(c.allowed...))
+		cc.Modes, ac.Modes = c.limitC, c.limitS
+		a, b := linktest.New()
+		x, y := both(t, t.Context(), a, b, cc, ac)
+		switch c.want {
+		case 0:
+			if !errors.Is(x.err, auth.ErrNoMode) || !errors.Is(x.err, ErrGaveUp) || !errors.Is(y.err, auth.ErrNoMode) || fmt.Sprint(*client.results) != "[-95]" {
+				t.Errorf("%+v: %v, %v, results %v", c, x.err, y.err, *client.results)
+			}
+		case 9:
+			if !errors.Is(x.err, auth.ErrNoMode) || len(*client.results) != 0 {
+				t.Errorf("%+v: %v", c, x.err)
+			}
+		default:
+			if x.err != nil || y.err != nil || x.peer.Mode != c.want || y.peer.Mode != c.want {
+				t.Errorf("%+v: %v, %v", c, x.err, y.err)
+			}
+		}
+	}
+}
+
+// Matrix: AU-03
+func TestUnknownMethodIsRefusedWithBothLists(t *testing.T) {
+	cc, _ := keyedConfigs(newKeyed(bothMode...), keyed{})
+	cc.PeerType = wire.Mon
+	_, ac := noneConfigs()
+	a, b := linktest.New()
+	var s2c []byte
+	b.Tamper = func(_ int, p []byte) { s2c = append(s2c, p...) }
+	x, y := both(t, t.Context(), a, b, cc, ac)
+	if e := wantError(t, x.err); !errors.Is(x.err, auth.ErrNoMethod) || !errors.Is(x.err, &auth.Refused{Errno: auth.EOPNOTSUPP}) || !e.Terminal() {
+		t.Error(x.err)
+	}
+	// The acceptor tells why the peer went away, not only that it did.
+	if !errors.Is(y.err, io.EOF) || !errors.Is(y.err, auth.ErrNoMethod) {
+		t.Error(y.err)
+	}
+	list := pieces(t, s2c)
+	bad, err := wire.DecodeAuthBadMethod(list[len(list)-1].payload)
+	if got := fmt.Sprint(bad); err != nil || got != "{2 -95 [1] [2 1]}" {
+		t.Error(got, err)
+	}
+}
+
+// Matrix: AU-04, HI-14
+func TestRetriesAreBoundedOnBothSides(t *testing.T) {
+	client, server := newKeyed(auth.CRC), newKeyed(auth.CRC)
+	client.retries, server.refuse = 1000, &auth.Refused{Errno: auth.EPERM}
+	cc, ac := keyedConfigs(client, server)
+	a, b := linktest.New()
+	x, y := both(t, t.Context(), a, b, cc, ac)
+	if !errors.Is(x.err, ErrTooManyRounds) || !errors.Is(y.err, ErrTooManyRounds) || !errors.Is(y.err, &auth.Refused{Errno: auth.EPERM}) {
+		t.Error(x.err, y.err)
+	}
+	if got := len(*client.results); got != maxAuthRequests || slices.Max(*client.results) != auth.EPERM {
+		t.Errorf("results %v", *client.results)
+	}
+	if client.wiped.Load() != 1 || server.wiped.Load() != maxAuthRequests {
+		t.Errorf("wiped %d and %d exchanges", client.wiped.Load(), server.wiped.Load())
+	}
+}
+
+// Matrix: AU-04
+func TestRetryOnTheSameConnectionSucceeds(t *testing.T) {
+	// The first request of the recorded client is refused, the second accepted.
+	for _, r := range recordings(t) {
+		if !strings.HasPrefix(r.name, "08") {
+			continue
+		}
+		a, b := linktest.New()
+		x, y := both(t, t.Context(), a, b, r.connectConfig(t), r.acceptConfig(t))
+		if x.err != nil || y.err != nil || x.peer.Auth.Method != auth.None || y.peer.Auth.Entity.String() != "client.admin" {
+			t.Error(x.err, y.err)
+		}
+	}
+}
+
+// Matrix: HI-14
+func TestRoundsAreBoundedOnBothSides(t *testing.T) {
+	for rounds, ok := range map[int]bool{maxAuthRounds: true, maxAuthRounds + 1: false} {
+		server := newKeyed(auth.CRC)
+		server.rounds = rounds
+		cc, ac := keyedConfigs(newKeyed(auth.CRC), server)
+		a, b := linktest.New()
+		x, y := both(t, t.Context(), a, b, cc, ac)
+		if ok != (x.err == nil && y.err == nil) || !ok && !errors.Is(y.err, ErrTooManyRounds) {
+			t.Errorf("%d rounds: %v, %v", rounds, x.err, y.err)
+		}
+	}
+	// An acceptor that does not count.
+	cc, ac := keyedConfigs(newKeyed(auth.CRC), newKeyed(auth.CRC))
+	_, s2c := capture(t, cc, ac)
+	list := pieces(t, s2c)
+	peer := join(list[:2])
+	for range maxAuthRounds + 1 {
+		peer = append(peer, list[2].bytes...)
+	}
+	if _, _, err := Connect(t.Context(), linktest.Scripted(peer), cc); !errors.Is(err, ErrTooManyRounds) {
+		t.Error(err)
+	}
+}
+
+func TestBusyServerClosesWithoutAFrame(t *testing.T) {
+	for _, start := range []bool{true, false} {
+		client, server := newKeyed(auth.CRC), newKeyed(auth.CRC)
+		if start {
+			server.startErr = fmt.Errorf("key server: %w", auth.ErrBusy)
+		} else {
+			server.refuse = auth.ErrBusy
+		}
+		cc, ac := keyedConfigs(client, server)
+		a, b := linktest.New()
+		x, y := both(t, t.Context(), a, b, cc, ac)
+		if !errors.Is(y.err, auth.ErrBusy) || errors.Is(y.err, ErrAuth) || !errors.Is(x.err, io.EOF) || len(*client.results) != 0 || wantError(t, x.err).Terminal() {
+			t.Errorf("start %v: %v, %v", start, x.err, y.err)
+		}
+	}
+}
+
+func TestClientFailuresAreTerminalExceptInDone(t *testing.T) {
+	failed := errors.New("key ring is gone")
+	for _, c := range []struct {
+		set      func(*keyed)
+		terminal bool
+	}{
+		{func(k *keyed) { k.startErr = failed }, true},
+		{func(k *keyed) { k.moreErr = failed }, true},
+		{func(k *keyed) { k.doneErr = failed }, false}, // the answer was bad, another one may be good
+	} {
+		client := newKeyed(auth.CRC)
+		c.set(&client)
+		cc, ac := keyedConfigs(client, newKeyed(auth.CRC))
+		a, b := linktest.New()
+		x, _ := both(t, t.Context(), a, b, cc, ac)
+		if e := wantError(t, x.err); !errors.Is(x.err, failed) || e.Terminal() != c.terminal || e.Stage != StageAuth {
+			t.Error(x.err)
+		}
+	}
+}
+
+// answer makes an acceptor that sends the given answer to AUTH_REQUEST.
+func answer(t *testing.T, tag frame.Tag, payload []byte) []byte {
+	hello := wire.Hello{EntityType: wire.OSD}
+	return slices.Concat(wire.Banner{Supported: 1}.AppendTo(nil), encode(t, frame.TagHello, hello.AppendTo(nil)), encode(t, tag, payload))
+}
+
+// Matrix: AU-07
+func TestDowngradeIsAFault(t *testing.T) {
+	for _, mode := range []uint32{0, 1, 3, 1 << 31} {
+		cc, _ := keyedConfigs(newKeyed(auth.Secure), keyed{})
+		peer := answer(t, frame.TagAuthDone, wire.AuthDone{GlobalID: 1, Mode: mode}.AppendTo(nil))
+		if _, _, err := Connect(t.Context(), linktest.Scripted(peer), cc); !errors.Is(err, auth.ErrDowngrade) || wantError(t, err).Terminal() {
+			t.Errorf("mode %d: %v", mode, err)
+		}
+	}
+	cc, _ := noneConfigs()
+	cc.PeerType = wire.OSD
+	peer := answer(t, frame.TagAuthDone, wire.AuthDone{GlobalID: 1, Mode: 2}.AppendTo(nil))
+	if _, _, err := Connect(t.Context(), linktest.Scripted(peer), cc); !errors.Is(err, auth.ErrDowngrade) {
+		t.Errorf("secure without keys: %v", err)
+	}
+}
+
+func TestOddResultsAndMethodsInBadMethod(t *testing.T) {
+	for _, result := range []int32{0, 1, 1 << 30, -1 << 31} {
+		cc, _ := keyedConfigs(newKeyed(auth.CRC), keyed{})
+		bad := wire.AuthBadMethod{Method: 2, Result: result, AllowedMethods: []uint32{0, 2, 1 << 31}, AllowedModes: []uint32{0, 99}}
+		_, _, err := Connect(t.Context(), linktest.Scripted(answer(t, frame.TagAuthBadMethod, bad.AppendTo(nil))), cc)
+		if !errors.Is(err, ErrGaveUp) || !errors.Is(err, &auth.Refused{}) {
+			t.Errorf("result %d: %v", result, err)
+		}
+	}
+	for _, method := range []uint32{0, 1, 77} {
+		cc, _ := keyedConfigs(newKeyed(auth.CRC), keyed{})
+		bad := wire.AuthBadMethod{Method: method, Result: auth.EACCES, AllowedMethods: []uint32{2}}
+		_, _, err := Connect(t.Context(), linktest.Scripted(answer(t, frame.TagAuthBadMethod, bad.AppendTo(nil))), cc)
+		if !errors.Is(err, ErrUnexpectedFrame) {
+			t.Errorf("refusal of method %d: %v", method, err)
+		}
+	}
+}
+
+func TestRequestForMethodZeroIsRefused(t *testing.T) {
+	_, ac := keyedConfigs(keyed{}, newKeyed(auth.CRC))
+	peer := answer(t, frame.TagAuthRequest, wire.AuthRequest{Method: 0, PreferredModes: []uint32{1}}.AppendTo(nil))
+	link := linktest.Scripted(peer)
+	if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, auth.ErrNoMethod) {
+		t.Error(err)
+	}
+	list := pieces(t, link.Out.Content())
+	if last := list[len(list)-1]; last.tag != frame.TagAuthBadMethod {
+		t.Errorf("answered with %v", last.tag)
+	}
+}
+
+// Matrix: AU-13
+func TestShortSecretsAndMissingKeysAreFaults(t *testing.T) {
+	good := newKeyed(auth.Secure)
+	for _, c := range []struct {
+		set  func(*keyed)
+		want error
+	}{
+		{func(k *keyed) { k.secret = auth.ConnectionSecretMin - 1 }, frame.ErrKeys},
+		{func(k *keyed) { k.secret = 0 }, frame.ErrKeys},
+		{func(k *keyed) { k.key = 0 }, ErrNoSessionKey},
+	} {
+		bad := newKeyed(auth.Secure)
+		c.set(&bad)
+		cc, ac := keyedConfigs(bad, good)
+		a, b := linktest.New()
+		if x, _ := both(t, t.Context(), a, b, cc, ac); !errors.Is(x.err, c.want) {
+			t.Errorf("connector: %v, want %v", x.err, c.want)
+		}
+		// The acceptor notices before it says AUTH_DONE.
+		cc, ac = keyedConfigs(good, bad)
+		a, b = linktest.New()
+		x, y := both(t, t.Context(), a, b, cc, ac)
+		if !errors.Is(y.err, c.want) || !errors.Is(x.err, io.EOF) {
+			t.Errorf("acceptor: %v, want %v; connector: %v", y.err, c.want, x.err)
+		}
+	}
+	k := newKeyed(auth.Secure)
+	k.secret = auth.ConnectionSecretMin
+	cc, ac := keyedConfigs(k, k)
+	a, b := linktest.New()
+	if x, y := both(t, t.Context(), a, b, cc, ac); x.err != nil || y.err != nil {
+		t.Error(x.err, y.err)
+	}
+}
+
+// Matrix: AU-05
+func TestDifferentSessionKeysAreFoundBySignature(t *testing.T) {
+	for _, mode := range bothMode {
+		other := newKeyed(mode)
+		other.key = 8
+		cc, ac := keyedConfigs(newKeyed(mode), other)
+		a, b := linktest.New()
+		x, y := both(t, t.Context(), a, b, cc, ac)
+		for _, err := range []error{x.err, y.err} {
+			if !errors.Is(err, ErrSignature) || wantError(t, err).Terminal() {
+				t.Errorf("%v: %v", mode, err)
+			}
+		}
+	}
+}
+
+// Matrix: AU-05
+func TestAnyChangeOnTheWayIsFoundBySignature(t *testing.T) {
+	// The banner has no checksum, and unknown feature bits are ignored: only the
+	// signatures can tell.
+	flip := func(at int) func(int, []byte) {
+		return func(off int, p []byte) {
+			if at >= off && at < off+len(p) {
+				p[at-off] ^= 0x80
+			}
+		}
+	}
+	const unknownBit = wire.BannerPrefixSize + 7
+	for _, mode := range bothMode {
+		cc, ac := keyedConfigs(newKeyed(mode), newKeyed(mode))
+		a, b := linktest.New()
+		a.Tamper = flip(unknownBit)
+		if x, _ := both(t, t.Context(), a, b, cc, ac); !errors.Is(x.err, ErrSignature) {
+			t.Errorf("%v, connector to acceptor: %v", mode, x.err)
+		}
+		a, b = linktest.New()
+		b.Tamper = flip(unknownBit)
+		if _, y := both(t, t.Context(), a, b, cc, ac); !errors.Is(y.err, ErrSignature) {
+			t.Errorf("%v, acceptor to connector: %v", mode, y.err)
+		}
+	}
+	// Every single byte of the recorded stream counts, up to the end of the signature.
+	cc, ac := keyedConfigs(newKeyed(auth.CRC), newKeyed(auth.CRC))
+	c2s, s2c := capture(t, cc, ac)
+	run := func(t *testing.T, at int, fromConnector bool) (x, y outcome) {
+		// A changed length makes a side wait for bytes that never come.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		a, b := linktest.New()
+		if fromConnector {
+			a.Tamper = flip(at)
+		} else {
+			b.Tamper = flip(at)
+		}
+		return both(t, ctx, a, b, cc, ac)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for at := range c2s {
+			if x, y := run(t, at, true); x.err == nil && y.err == nil {
+				t.Errorf("byte %d from the connector can be changed", at)
+			}
+		}
+		for at := range s2c {
+			if x, y := run(t, at, false); x.err == nil && y.err == nil {
+				t.Errorf("byte %d from the acceptor can be changed", at)
+			}
+		}
+	})
+}
+
+// Matrix: AU-05
+func TestZeroSignatureNeedsAMethodWithoutKey(t *testing.T) {
+	cc, ac := keyedConfigs(newKeyed(auth.CRC), newKeyed(auth.CRC))
+	c2s, s2c := capture(t, cc, ac)
+	zero := encode(t, frame.TagAuthSignature, make([]byte, wire.SignatureSize))
+	replace := func(stream, sig []byte) []byte {
+		list := pieces(t, stream)
+		list[len(list)-1].bytes = sig
+		return join(list)
+	}
+	if _, _, err := Connect(t.Context(), linktest.Scripted(replace(s2c, zero)), cc); !errors.Is(err, ErrSignature) {
+		t.Error(err)
+	}
+	if _, _, err := Accept(t.Context(), linktest.Scripted(replace(c2s, zero)), ac); !errors.Is(err, ErrSignature) {
+		t.Error(err)
+	}
+	cc, ac = noneConfigs()
+	c2s, s2c = capture(t, cc, ac)
+	for i := range wire.SignatureSize {
+		sig := make([]byte, wire.SignatureSize)
+		sig[i] = 1
+		odd := encode(t, frame.TagAuthSignature, sig)
+		if _, _, err := Connect(t.Context(), linktest.Scripted(replace(s2c, odd)), cc); !errors.Is(err, ErrSignature) {
+			t.Error(err)
+		}
+		if _, _, err := Accept(t.Context(), linktest.Scripted(replace(c2s, odd)), ac); !errors.Is(err, ErrSignature) {
+			t.Error(err)
+		}
+	}
+}

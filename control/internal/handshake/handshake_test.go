@@ -1,0 +1,421 @@
+package handshake
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+)
+
+// echo checks that the two streams still understand each other.
+func echo(t *testing.T, a, b outcome) {
+	t.Helper()
+	for i, pair := range [][2]*Stream{{a.stream, b.stream}, {b.stream, a.stream}, {a.stream, b.stream}} {
+		want := bytes.Repeat([]byte{byte(i + 1)}, 40*i+1)
+		if err := pair[0].WriteFrame(t.Context(), frame.TagClientIdent, want); err != nil {
+			t.Fatal(err)
+		}
+		tag, got, err := pair[1].ReadFrame(t.Context())
+		if err != nil || tag != frame.TagClientIdent || !bytes.Equal(got, want) {
+			t.Fatalf("%v %x, %v", tag, got, err)
+		}
+	}
+}
+
+// Matrix: HS-02, AU-01, IN-04
+func TestEveryRevisionAndMode(t *testing.T) {
+	for _, single := range []bool{false, true} {
+		for _, cRev0 := range []bool{false, true} {
+			for _, sRev0 := range []bool{false, true} {
+				for _, mode := range []auth.Mode{0, auth.CRC, auth.Secure} { // 0: method none
+					t.Run(fmt.Sprintf("rev0 %v %v, %v, single %v", cRev0, sRev0, mode, single), func(t *testing.T) {
+						cc, ac := noneConfigs()
+						want := auth.CRC
+						if mode != 0 {
+							want = mode
+							cc, ac = keyedConfigs(newKeyed(mode), newKeyed(bothMode...))
+						}
+						cc.Rev0Only, ac.Rev0Only = cRev0, sRev0
+						c, s := linktest.New()
+						c.Single, s.Single = single, single
+						x, y := both(t, t.Context(), c, s, cc, ac)
+						if x.err != nil || y.err != nil {
+							t.Fatal(x.err, y.err)
+						}
+						rev := frame.Rev1
+						if cRev0 || sRev0 {
+							rev = frame.Rev0
+						}
+						for _, p := range []*Peer{x.peer, y.peer} {
+							if p.Revision != rev || p.Mode != want || p.Auth.Mode != want || p.Compression != wire.CompressionNone {
+								t.Errorf("%+v", p)
+							}
+						}
+						if x.peer.Auth.GlobalID != y.peer.Auth.GlobalID || x.peer.Auth.GlobalID == 0 {
+							t.Errorf("global ids %d, %d", x.peer.Auth.GlobalID, y.peer.Auth.GlobalID)
+						}
+						if x.peer.SeenAs != (wire.Addr{Type: wire.AddrMsgr2, AddrPort: clientAt}) || y.peer.Target != target {
+							t.Errorf("seen as %v, target %v", x.peer.SeenAs, y.peer.Target)
+						}
+						echo(t, x, y)
+						enc, dec := x.stream.Release()
+						if enc == nil || dec == nil || enc.Rev() != rev || enc.IsSecure() != (want == auth.Secure) || dec.IsSecure() != enc.IsSecure() {
+							t.Error("released codecs do not fit")
+						}
+						if _, _, err := x.stream.ReadFrame(t.Context()); !errors.Is(err, ErrReleased) {
+							t.Error(err)
+						}
+						if err := x.stream.WriteFrame(t.Context(), frame.TagAck, nil); !errors.Is(err, ErrReleased) {
+							t.Error(err)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// Matrix: HS-01
+func TestBannerIsSentWithoutWaiting(t *testing.T) {
+	want := wire.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
+	cc, ac := noneConfigs()
+	link := linktest.Scripted(nil)
+	_, _, err := Connect(t.Context(), link, cc)
+	if e := wantError(t, err); e.Stage != StageBanner || !errors.Is(err, io.EOF) || e.Terminal() {
+		t.Error(err)
+	}
+	if got := link.Out.Content(); !bytes.Equal(got, want) {
+		t.Errorf("connector sent %x", got)
+	}
+	link = linktest.Scripted(nil)
+	if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+	if got := link.Out.Content(); !bytes.Equal(got, want) {
+		t.Errorf("acceptor sent %x", got)
+	}
+}
+
+// Matrix: HS-03, HS-04, HS-05, IN-04
+func TestBannerRules(t *testing.T) {
+	banner := func(supported, required uint64, extra int) []byte {
+		p := wire.Banner{Supported: supported, Required: required}.AppendTo(nil)
+		p[8] += byte(extra)
+		if extra < 0 {
+			return p[:len(p)+extra]
+		}
+		return append(p, make([]byte, extra)...)
+	}
+	for _, c := range []struct {
+		name     string
+		peer     []byte
+		required uint64
+		want     error // nil: the banner passes
+		terminal bool
+	}{
+		{"plain", banner(1, 0, 0), 0, nil, false},
+		{"longer payload", banner(1, 0, 8), 0, nil, false},
+		{"shorter payload", banner(1, 0, -1), 0, wire.ErrTruncated, false},
+		{"unknown supported bits", banner(1|1<<63, 0, 0), 0, nil, false},
+		{"unknown required bit", banner(1|1<<63, 1<<63, 0), 0, ErrFeatures, true},
+		{"requires compression", banner(3, 2, 0), 0, ErrFeatures, true},
+		{"requires what we have", banner(1, 1, 0), 0, nil, false},
+		{"we require what it has", banner(1, 0, 0), 1, nil, false},
+		{"we require what it lacks", banner(0, 0, 0), 1, ErrFeatures, true},
+		{"older protocol", []byte("ceph v027\x00\x00\x00"), 0, wire.ErrV1Peer, false},
+		{"http", []byte("GET / HTTP/1.1\r\n\r\n"), 0, wire.ErrBadBanner, false},
+		{"tls", []byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), 0, wire.ErrBadBanner, false},
+	} {
+		cc, ac := noneConfigs()
+		cc.Required, ac.Required = c.required, c.required
+		_, _, err1 := Connect(t.Context(), linktest.Scripted(c.peer), cc)
+		_, _, err2 := Accept(t.Context(), linktest.Scripted(c.peer), ac)
+		for _, err := range []error{err1, err2} {
+			e := wantError(t, err)
+			if c.want == nil && e.Stage != StageHello || c.want != nil && (e.Stage != StageBanner || !errors.Is(err, c.want) || e.Terminal() != c.terminal) {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		}
+	}
+}
+
+// Matrix: HS-09
+func TestWrongPeerTypeIsTerminal(t *testing.T) {
+	cc, ac := noneConfigs()
+	cc.PeerType = wire.OSD
+	c, s := linktest.New()
+	x, y := both(t, t.Context(), c, s, cc, ac)
+	if e := wantError(t, x.err); !errors.Is(x.err, ErrPeerType) || !e.Terminal() || e.Stage != StageHello {
+		t.Error(x.err)
+	}
+	if !strings.Contains(x.err.Error(), "v2:10.0.0.1:6800/77") {
+		t.Errorf("the peer is not named: %v", x.err)
+	}
+	if e := wantError(t, y.err); e.Terminal() || e.Stage != StageAuth {
+		t.Error(y.err)
+	}
+	for _, any := range []wire.EntityType{0, wire.Any} {
+		cc, ac := noneConfigs()
+		cc.PeerType, ac.EntityType = any, 0x77
+		c, s := linktest.New()
+		if x, y := both(t, t.Context(), c, s, cc, ac); x.err != nil || y.err != nil || x.peer.EntityType != 0x77 {
+			t.Error(x.err, y.err)
+		}
+	}
+}
+
+// Matrix: HS-14
+func TestWholeHandshakeInOneSegment(t *testing.T) {
+	// A client that knows the answers sends everything, a session frame included, at once.
+	cc, ac := noneConfigs()
+	c2s, s2c := capture(t, cc, ac)
+	keepalive, err := frame.NewEncoder(frame.Rev1).AppendFrame(nil, frame.TagKeepalive2, make([]byte, 8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ac.Auth = none.NewServer(none.ServerConfig{Monitor: true})
+	link := linktest.Scripted(append(bytes.Clone(c2s), keepalive...))
+	s, _, err := Accept(t.Context(), link, ac)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := link.Out.Content(); !bytes.Equal(got, s2c) {
+		t.Errorf("answers\n%x\nwant\n%x", got, s2c)
+	}
+	if got := link.In.Content(); !bytes.Equal(got, keepalive) {
+		t.Errorf("left on the link: %x", got)
+	}
+	if tag, _, err := s.ReadFrame(t.Context()); tag != frame.TagKeepalive2 || err != nil {
+		t.Error(tag, err)
+	}
+}
+
+func TestDeadlineEndsASilentPeer(t *testing.T) {
+	cc, ac := keyedConfigs(newKeyed(auth.CRC), newKeyed(auth.CRC))
+	c2s, s2c := capture(t, cc, ac)
+	synctest.Test(t, func(t *testing.T) {
+		for _, role := range []string{"connector", "acceptor"} {
+			all := s2c
+			if role == "acceptor" {
+				all = c2s
+			}
+			for n := 0; n < len(all); n += 13 {
+				start := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				link := &end{In: linktest.NewPipe(bytes.Clone(all[:n])...), Out: linktest.NewPipe()}
+				var err error
+				if role == "connector" {
+					_, _, err = Connect(ctx, link, cc)
+				} else {
+					_, _, err = Accept(ctx, link, ac)
+				}
+				cancel()
+				if e := wantError(t, err); !errors.Is(err, context.DeadlineExceeded) || e.Terminal() {
+					t.Errorf("%s, silent after %d: %v", role, n, err)
+				}
+				if d := time.Since(start); d != 10*time.Second {
+					t.Errorf("%s, silent after %d: took %v", role, n, d)
+				}
+			}
+		}
+	})
+}
+
+func TestCanceledContextIsNotTerminal(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	client := newKeyed(auth.CRC)
+	client.startErr = context.Canceled
+	cc, ac := keyedConfigs(client, newKeyed(auth.CRC))
+	c, s := linktest.New()
+	x, _ := both(t, ctx, c, s, cc, ac)
+	if e := wantError(t, x.err); e.Terminal() || !errors.Is(x.err, context.Canceled) {
+		t.Error(x.err)
+	}
+	cancel()
+	c, _ = linktest.New()
+	if _, _, err := Connect(ctx, c, cc); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestConfigurationErrors(t *testing.T) {
+	c, s := linktest.New()
+	if _, _, err := Connect(t.Context(), c, ConnectConfig{}); !errors.Is(err, ErrConfig) || !wantError(t, err).Terminal() {
+		t.Error(err)
+	}
+	if _, _, err := Accept(t.Context(), s, AcceptConfig{}); !errors.Is(err, ErrConfig) {
+		t.Error(err)
+	}
+}
+
+// Matrix: FR-34, IN-04
+func TestCompressionNegotiation(t *testing.T) {
+	always := func(wire.EntityType, auth.Mode) bool { return true }
+	never := func(wire.EntityType, auth.Mode) bool { return false }
+	list := func(want func(wire.EntityType, auth.Mode) bool, m ...wire.CompressionMethod) *Compression {
+		return &Compression{Methods: m, Want: want}
+	}
+	for _, c := range []struct {
+		name string
+		c, s *Compression
+		mode auth.Mode
+		want [2]wire.CompressionMethod
+	}{
+		{"not announced by the connector", nil, list(always, wire.CompressionZstd), auth.CRC, [2]wire.CompressionMethod{}},
+		{"not announced by the acceptor", list(always, wire.CompressionZstd), nil, auth.CRC, [2]wire.CompressionMethod{}},
+		{"the connector's order decides", list(always, wire.CompressionLZ4, wire.CompressionZstd, wire.CompressionSnappy), list(always, wire.CompressionSnappy, wire.CompressionZstd), auth.CRC, [2]wire.CompressionMethod{wire.CompressionZstd, wire.CompressionZstd}},
+		{"nothing in common", list(always, wire.CompressionLZ4), list(always, wire.CompressionSnappy), auth.CRC, [2]wire.CompressionMethod{}},
+		{"connector does not want", list(never, wire.CompressionLZ4), list(always, wire.CompressionLZ4), auth.CRC, [2]wire.CompressionMethod{}},
+		{"acceptor does not want", list(always, wire.CompressionLZ4), list(never, wire.CompressionLZ4), auth.CRC, [2]wire.CompressionMethod{}},
+		{"none is no method", list(always, wire.CompressionNone), list(always, wire.CompressionNone), auth.CRC, [2]wire.CompressionMethod{}},
+		{"default: towards an osd only", list(nil, wire.CompressionLZ4), list(nil, wire.CompressionLZ4), auth.CRC, [2]wire.CompressionMethod{}},
+		{"default of the connector", list(nil, wire.CompressionLZ4), list(always, wire.CompressionLZ4), auth.CRC, [2]wire.CompressionMethod{wire.CompressionLZ4, wire.CompressionLZ4}},
+		{"default in mode secure", list(nil, wire.CompressionLZ4), list(always, wire.CompressionLZ4), auth.Secure, [2]wire.CompressionMethod{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cc, ac := keyedConfigs(newKeyed(c.mode), newKeyed(c.mode))
+			cc.Compression, ac.Compression = c.c, c.s
+			var installed [2]wire.CompressionMethod // before the session begins: a peer may compress its ident
+			for i, side := range []*Compression{c.c, c.s} {
+				if side != nil {
+					side.Install = func(_ *frame.Encoder, _ *frame.Decoder, m wire.CompressionMethod) { installed[i] = m }
+				}
+			}
+			a, b := linktest.New()
+			x, y := both(t, t.Context(), a, b, cc, ac)
+			if x.err != nil || y.err != nil {
+				t.Fatal(x.err, y.err)
+			}
+			if got := [2]wire.CompressionMethod{x.peer.Compression, y.peer.Compression}; got != c.want || installed != c.want {
+				t.Errorf("got %v, installed %v, want %v", got, installed, c.want)
+			}
+			echo(t, x, y)
+		})
+	}
+}
+
+// recorder notes every point and fails at one of them.
+type recorder struct {
+	points []string
+	failAt int // counted from 1
+}
+
+var errInjected = errors.New("injected")
+
+func (r *recorder) note(s string) error {
+	r.points = append(r.points, s)
+	if len(r.points) == r.failAt {
+		return errInjected
+	}
+	return nil
+}
+
+// At implements probe.Probe.
+func (r *recorder) At(_ context.Context, e probe.Event) error {
+	if e.When == probe.Before {
+		return r.note("before " + e.Point.String())
+	}
+	return r.note("after " + e.Point.String())
+}
+
+// probed is the socket of one side, which p is told of.
+func probed(p probe.Probe) *probe.Socket { return probe.NewSocket(p, 1, false, nil) }
+
+// Matrix: OB-05
+func TestAProbeSeesEveryStepAndCanFailIt(t *testing.T) {
+	run := func(c, s *recorder) (x, y outcome) {
+		cc, ac := keyedConfigs(newKeyed(auth.Secure), newKeyed(auth.Secure))
+		cc.Probe, ac.Probe = probed(c), probed(s)
+		a, b := linktest.New()
+		return both(t, t.Context(), a, b, cc, ac)
+	}
+	c, s := &recorder{}, &recorder{}
+	if x, y := run(c, s); x.err != nil || y.err != nil {
+		t.Fatal(x.err, y.err)
+	}
+	wantC := "banner write|banner read|banner payload read|write HELLO|read HELLO|write AUTH_REQUEST|read AUTH_REPLY_MORE|" +
+		"write AUTH_REQUEST_MORE|read AUTH_DONE|write AUTH_SIGNATURE|read AUTH_SIGNATURE"
+	wantS := "banner write|banner read|banner payload read|write HELLO|read HELLO|read AUTH_REQUEST|write AUTH_REPLY_MORE|" +
+		"read AUTH_REQUEST_MORE|write AUTH_DONE|write AUTH_SIGNATURE|read AUTH_SIGNATURE"
+	for _, v := range []struct {
+		got  []string
+		want string
+	}{{c.points, wantC}, {s.points, wantS}} {
+		var want []string
+		for p := range strings.SplitSeq(v.want, "|") {
+			want = append(want, "before "+p, "after "+p)
+		}
+		if fmt.Sprint(v.got) != fmt.Sprint(want) {
+			t.Errorf("got  %q\nwant %q", v.got, want)
+		}
+	}
+	for i := range c.points {
+		if x, _ := run(&recorder{failAt: i + 1}, &recorder{}); !errors.Is(x.err, errInjected) {
+			t.Errorf("connector at %q: %v", c.points[i], x.err)
+		}
+		if _, y := run(&recorder{}, &recorder{failAt: i + 1}); !errors.Is(y.err, errInjected) {
+			t.Errorf("acceptor at %q: %v", s.points[i], y.err)
+		}
+	}
+}
+
+func ExampleConnect() {
+	link, peerLink := linktest.New() // a real program wraps a TCP connection
+	go Accept(context.Background(), peerLink, AcceptConfig{
+		Options:  Options{EntityType: wire.Mon},
+		PeerAddr: clientAt,
+		Auth:     none.NewServer(none.ServerConfig{Monitor: true}),
+	})
+
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	stream, peer, err := Connect(ctx, link, ConnectConfig{
+		Options:  Options{EntityType: wire.Client},
+		Target:   target,
+		PeerType: wire.Mon,
+		Auth:     none.NewClient(wire.EntityName{Type: wire.Client, ID: "admin"}),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer stream.Wipe()
+	fmt.Println(peer)
+	// Output: mon msgr2.1 crc
+}
+
+// HELLO says what we are and where we see the peer: an IPv4 address as such, also
+// behind a socket of both families.
+// Matrix: HS-08
+func TestHelloShowsThePeerItsAddress(t *testing.T) {
+	for seen, want := range map[string]string{
+		"10.1.2.3:4567":          "v2:10.1.2.3:4567/0",
+		"[::ffff:10.1.2.3]:4567": "v2:10.1.2.3:4567/0",
+		"[2001:db8::7]:65535":    "v2:[2001:db8::7]:65535/0",
+	} {
+		_, ac := noneConfigs()
+		ac.PeerAddr, ac.EntityType = netip.MustParseAddrPort(seen), wire.OSD
+		link := linktest.Scripted(wire.Banner{Supported: 1}.AppendTo(nil))
+		if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+		sent := pieces(t, link.Out.Content())
+		h, err := wire.DecodeHello(sent[1].payload)
+		if err != nil || len(sent) != 2 || sent[1].tag != frame.TagHello || h.EntityType != wire.OSD || h.PeerAddr.String() != want {
+			t.Errorf("%s: %v as %v, %v", seen, h.PeerAddr, h.EntityType, err)
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package handshake
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+const (
+	// maxAuthRequests bounds the AUTH_REQUEST frames of one connection: the first one and
+	// the retries after AUTH_BAD_METHOD.
+	maxAuthRequests = 8
+	// maxAuthRounds bounds the AUTH_REPLY_MORE frames that follow one AUTH_REQUEST.
+	maxAuthRounds = 16
+)
+
+// run is what both roles share: where they are, for the error, and what they have.
+type run struct {
+	s        *Stream // own
+	own      Stream
+	opts     *Options
+	peer     Peer
+	stage    Stage
+	state    state
+	acceptor bool
+	// refused: the peer was told that its authentication failed.
+	refused bool
+	// authenticated: what can still fail is the compression negotiation.
+	authenticated bool
+}
+
+// state is what is going on, put into words when a handshake fails.
+type state struct {
+	before string
+	tag    frame.Tag // 0: before says it all
+	behind string
+}
+
+func (s state) String() string {
+	if s.tag == 0 {
+		return s.before
+	}
+	return s.before + s.tag.String() + s.behind
+}
+
+// begin makes the stream.
+func (r *run) begin(link Link, o *Options) {
+	r.own.begin(link, o.Probe)
+	r.own.tap = o.Tap
+	r.s, r.opts = &r.own, o
+}
+
+// at notes what is going on.
+func (r *run) at(stage Stage, what string) { r.stage, r.state = stage, state{before: what} }
+
+// fail wraps err with where it happened.
+func (r *run) fail(peer fmt.Stringer, err error) error {
+	failed := r.stage == StageAuth && !r.authenticated && (r.refused || aboutAuth(err))
+	return &Error{Stage: r.stage, Peer: peer.String(), State: r.state.String(), Err: err, auth: failed}
+}
+
+func (r *run) banners(ctx context.Context) error {
+	r.at(StageBanner, "exchange banners")
+	features, err := r.s.exchangeBanners(ctx, r.opts.banner())
+	if err == nil && r.opts.NoDataCRC {
+		r.s.enc.SetSegmentCRC(false)
+		r.s.dec.SetSegmentCRC(false)
+	}
+	r.peer.Features, r.peer.Revision = features, revision(features)
+	return err
+}
+
+// hello sends the own HELLO and reads the peer's. Neither side waits for the other.
+func (r *run) hello(ctx context.Context, peerAddr wire.Addr) (wire.Hello, error) {
+	own := wire.Hello{EntityType: r.opts.EntityType, PeerAddr: peerAddr}
+	if err := r.write(ctx, StageHello, frame.TagHello, own.AppendTo(r.s.Scratch())); err != nil {
+		return wire.Hello{}, err
+	}
+	good := func(p []byte, _ *wire.AuthSignature) bool { _, err := wire.DecodeHello(p); return err == nil }
+	if err := r.await(ctx, StageHello, frame.TagHello, wire.AuthSignature{}, good); err != nil {
+		return wire.Hello{}, err
+	}
+	r.at(StageHello, "read HELLO")
+	_, payload, err := r.expect(ctx, frame.TagHello)
+	if err != nil {
+		return wire.Hello{}, err
+	}
+	h, err := wire.DecodeHello(payload)
+	r.peer.EntityType = h.EntityType
+	return h, err
+}
+
+// adopt checks the outcome of authentication and derives the keys of mode secure. It is
+// called before anything is sent on the strength of that outcome.
+func (r *run) adopt(res *auth.Result, m auth.Method, mode auth.Mode, connector bool) (*frame.Keys, error) {
+	if res == nil {
+		return nil, fmt.Errorf("%w: method %v ended without a result", ErrNoSessionKey, m)
+	}
+	res.Method, res.Mode = m, mode
+	r.peer.Auth, r.peer.Mode = res, mode
+	if m != auth.None && len(res.SessionKey) == 0 {
+		return nil, fmt.Errorf("%w: method %v", ErrNoSessionKey, m)
+	}
+	if mode != auth.Secure {
+		return nil, nil
+	}
+	keys, err := frame.KeysFromSecret(res.ConnectionSecret, connector)
+	if err != nil {
+		return nil, err
+	}
+	return &keys, nil
+}
+
+// logKeys gives the secret of a connection in mode secure to who asked for it. done is
+// the payload of AUTH_DONE.
+func (r *run) logKeys(keys *frame.Keys, done []byte) {
+	if keys != nil && r.opts.KeyLog != nil {
+		r.opts.KeyLog(done, r.peer.Auth.ConnectionSecret)
+	}
+}
+
+// sign switches the ciphers on and exchanges the signatures. Both sides send theirs
+// without waiting.
+func (r *run) sign(ctx context.Context, keys *frame.Keys) error {
+	own, want := r.s.log.signatures(r.peer.Auth.SessionKey)
+	r.peer.Auth.Wipe()
+	if keys != nil {
+		r.at(StageAuth, "switch to mode secure")
+		err := r.s.secure(keys)
+		keys.Wipe()
+		if err != nil {
+			return err
+		}
+	}
+	if err := r.write(ctx, StageAuth, frame.TagAuthSignature, own.AppendTo(r.s.Scratch())); err != nil {
+		return err
+	}
+	good := func(p []byte, want *wire.AuthSignature) bool { return checkSignature(p, want) == nil }
+	if err := r.await(ctx, StageAuth, frame.TagAuthSignature, want, good); err != nil {
+		return err
+	}
+	r.at(StageAuth, "read AUTH_SIGNATURE")
+	_, payload, err := r.expect(ctx, frame.TagAuthSignature)
+	if err != nil {
+		return err
+	}
+	if err := checkSignature(payload, &want); err != nil {
+		return err
+	}
+	r.authenticated = true
+	return nil
+}
+
+// checkSignature looks at the payload of AUTH_SIGNATURE.
+func checkSignature(payload []byte, want *wire.AuthSignature) error {
+	got, err := wire.DecodeAuthSignature(payload)
+	if err == nil && subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+		err = ErrSignature
+	}
+	return err
+}
+
+// compression runs the negotiation if both banners have the feature.
+func (r *run) compression(ctx context.Context, negotiate func(*Compression, context.Context, *Stream, *Peer) (wire.CompressionMethod, error)) (err error) {
+	if r.peer.Features&wire.BannerCompression == 0 {
+		return nil
+	}
+	r.at(StageAuth, "negotiate compression")
+	c := r.opts.Compression
+	r.peer.Compression, err = negotiate(c, ctx, r.s, &r.peer)
+	if err == nil && r.peer.Compression != wire.CompressionNone && c.Install != nil {
+		c.Install(r.s.enc, r.s.dec, r.peer.Compression)
+	}
+	return err
+}
+
+func (r *run) write(ctx context.Context, stage Stage, tag frame.Tag, payload []byte) error {
+	r.stage, r.state = stage, state{before: "write ", tag: tag}
+	return r.s.WriteFrame(ctx, tag, payload)
+}
+
+// await waits for a frame of a connector and for the one behind it. Behind HELLO and behind
+// AUTH_SIGNATURE a connector sends another frame without an answer to them, so an acceptor
+// need not look at them one by one. The reverse does not hold.
+func (r *run) await(ctx context.Context, stage Stage, tag frame.Tag, want wire.AuthSignature, good check) error {
+	if !r.acceptor {
+		return nil
+	}
+	r.stage, r.state = stage, state{before: "wait for ", tag: tag, behind: " and the next frame"}
+	return r.s.await(ctx, tag, want, good)
+}
+
+// expect reads a frame that must have one of the tags.
+func (r *run) expect(ctx context.Context, tags ...frame.Tag) (frame.Tag, []byte, error) {
+	tag, payload, err := r.s.ReadFrame(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	for _, t := range tags {
+		if t == tag {
+			return tag, payload, nil
+		}
+	}
+	return 0, nil, unexpected(tag, tags...)
+}
+
+// wipe tells an exchange that it is not needed any more.
+func wipe(exchange any) {
+	if w, ok := exchange.(auth.Wiper); ok {
+		w.Wipe()
+	}
+}
+
+// cause adds why the context is done to an error that only says that it is.
+func cause(ctx context.Context, err error) error {
+	if why := context.Cause(ctx); why != nil && isContext(err) && !errors.Is(err, why) {
+		return fmt.Errorf("%w (%w)", why, transport(err))
+	}
+	return err
+}
+
+// isContext reports whether err is about the context, which says nothing about the peer
+// or the configuration.
+func isContext(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}

@@ -1,0 +1,228 @@
+package handshake1
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/session1"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+	"github.com/ringmsgr/ringmsgr/dataplane/tap"
+)
+
+// AcceptConfig configures [Accept].
+type AcceptConfig struct {
+	Options
+	// PeerAddr is the socket address of the peer, as returned by accept.
+	PeerAddr netip.AddrPort
+	// Auth verifies authorizers. Required, unless no peer needs one.
+	Auth auth.Server
+	// Room is that of handshake.AcceptConfig, and is asked for each authorizer.
+	Room func(n int) error
+}
+
+// Acceptor is an acceptor after the exchange of addresses.
+type Acceptor struct {
+	conn
+	cfg        AcceptConfig
+	connect    wire1.Connect // the last
+	authorizer []byte        // that came with it
+	x          auth.ServerExchange
+	method     auth.Method // of x
+	proof      []byte      // for the next reply that has room for it
+	refusal    error       // why the last authorizer was bad
+}
+
+// Accept exchanges banners and addresses with a connector. The next step is
+// ReadConnect.
+//
+// An error of it and of the methods is a [*handshake.Error]. The link is of no use then,
+// and the caller closes it. Give ctx a deadline: a peer may stay silent for ever.
+func Accept(ctx context.Context, link handshake.Link, cfg AcceptConfig) (*Acceptor, error) {
+	a := &Acceptor{cfg: cfg}
+	a.conn = conn{opts: &a.cfg.Options, peer: cfg.PeerAddr.String()}
+	a.setUp(link)
+	if err := a.addresses(ctx); err != nil {
+		return nil, a.fail(ctx, err, false)
+	}
+	return a, nil
+}
+
+// From is the address that the peer says it has, with the IP of its socket if it says none.
+// Sessions are found by it.
+func (a *Acceptor) From() wire.Addr { return a.remote }
+
+func (a *Acceptor) addresses(ctx context.Context) error {
+	ip := a.cfg.PeerAddr.Addr().Unmap() // what a dual-stack socket reports for IPv4
+	seen := wire.Addr{Type: wire.AddrLegacy, AddrPort: netip.AddrPortFrom(ip, a.cfg.PeerAddr.Port())}
+	a.at(handshake.StageBanner, "write the banner")
+	hello := wire1.AcceptorHello{Own: a.cfg.Own, Seen: seen}.AppendTo(nil)
+	a.tapped(true, tap.AcceptorHello, hello)
+	if err := a.writeAt(ctx, probe.BannerWrite, hello); err != nil {
+		return err
+	}
+	p, err := a.readHello(ctx, wire1.ConnectorHelloSize)
+	if err != nil {
+		return err
+	}
+	a.tapped(false, tap.ConnectorHello, p)
+	h, err := wire1.DecodeConnectorHello(p)
+	if err != nil {
+		return err
+	}
+	a.remote = h.Own.WithType(wire.AddrLegacy)
+	if h.Own.IsBlank() {
+		a.remote.AddrPort = netip.AddrPortFrom(ip, h.Own.AddrPort.Port())
+	}
+	return nil
+}
+
+// ReadConnect reads the peer's next connect message, and the authorizer behind it, which
+// waits for Verify.
+func (a *Acceptor) ReadConnect(ctx context.Context) (wire1.Connect, error) {
+	if err := a.readConnect(ctx); err != nil {
+		if a.refusal != nil {
+			return wire1.Connect{}, a.fail(ctx, fmt.Errorf("%w (after refusing the peer: %w)", err, a.refusal), true)
+		}
+		return wire1.Connect{}, a.fail(ctx, err, false)
+	}
+	return a.connect, nil
+}
+
+func (a *Acceptor) readConnect(ctx context.Context) (err error) {
+	a.at(StageConnect, "read connect")
+	a.proof = nil
+	return a.probed(ctx, probe.ConnectRead, func() error {
+		var p [wire1.ConnectSize]byte
+		if err := a.read(ctx, p[:]); err != nil {
+			return err
+		}
+		if a.connect, err = wire1.DecodeConnect(p[:]); err != nil {
+			return err
+		}
+		a.tapped(false, tap.Connect, p[:])
+		n := int(a.connect.AuthorizerLen) // bounded
+		if a.cfg.Room != nil && n > 0 {
+			if err := a.cfg.Room(n); err != nil {
+				return err
+			}
+		}
+		a.authorizer = make([]byte, n)
+		return a.read(ctx, a.authorizer)
+	})
+}
+
+// Verify judges the authorizer of the last connect message. Call it when session1.Refuse
+// has not refused that message.
+func (a *Acceptor) Verify(ctx context.Context) (session1.Authorizer, error) {
+	if a.connect.HostType <= 0xff && !Authorizes(wire.EntityType(a.connect.HostType), a.cfg.EntityType) {
+		return session1.AuthorizerGood, nil
+	}
+	a.at(handshake.StageAuth, "verify an authorizer")
+	v, err := a.verify(ctx)
+	if err != nil {
+		if errors.Is(err, auth.ErrBusy) || isContext(err) || errors.Is(err, handshake.ErrConfig) {
+			return 0, a.fail(ctx, err, false)
+		}
+		a.forget() // the next one starts afresh
+		a.refusal = err
+		return session1.AuthorizerBad, nil
+	}
+	a.refusal = nil
+	return v, nil
+}
+
+func (a *Acceptor) verify(ctx context.Context) (session1.Authorizer, error) {
+	if a.cfg.Auth == nil {
+		return 0, fmt.Errorf("%w: no auth server", handshake.ErrConfig)
+	}
+	peer, m := wire.EntityType(a.connect.HostType), auth.Method(a.connect.AuthMethod)
+	if a.x == nil || m != a.method {
+		a.forget()
+		if !slices.Contains(a.cfg.Auth.Methods(ctx, peer), m) {
+			return 0, fmt.Errorf("%w: peer has %v", auth.ErrNoMethod, m)
+		}
+		allowed, _ := a.cfg.Auth.Modes(ctx, peer, m)
+		if _, err := auth.PickMode(m, []auth.Mode{auth.CRC}, allowed); err != nil {
+			return 0, err // msgr1 has no other
+		}
+		x, err := a.cfg.Auth.Start(ctx, peer, m, auth.CRC)
+		if err != nil {
+			return 0, err
+		}
+		a.x, a.method = x, m
+	}
+	proof, res, err := a.x.Handle(ctx, a.authorizer)
+	if err != nil {
+		res.Wipe()
+		return 0, err
+	}
+	if len(proof) > wire1.MaxAuthReply {
+		res.Wipe()
+		return 0, fmt.Errorf("%w: authorizer reply of %d bytes", handshake.ErrConfig, len(proof))
+	}
+	a.proof = proof
+	if res == nil {
+		return session1.AuthorizerChallenge, nil
+	}
+	a.forget()
+	return session1.AuthorizerGood, a.adopt(res, m)
+}
+
+// forget ends the exchange under way.
+func (a *Acceptor) forget() {
+	if a.x != nil {
+		wipe(a.x)
+	}
+	a.x = nil
+}
+
+// Reply sends an answer of the machine. It adds the bytes of the authentication to a
+// challenge and to an answer that opens the connection.
+func (a *Acceptor) Reply(ctx context.Context, r session1.Answer) error {
+	var proof []byte
+	switch r.Tag {
+	case wire1.TagChallengeAuthorizer, wire1.TagReady, wire1.TagSeq:
+		proof = a.proof
+	}
+	r.AuthorizerLen = uint32(len(proof))
+	p := r.Reply.AppendTo(nil)
+	a.tapped(true, tap.Reply, p)
+	p = append(p, proof...)
+	if r.Tag == wire1.TagSeq {
+		p = wire1.Seq{Received: r.Received}.AppendTo(p)
+		a.tapped(true, tap.Seq, p[len(p)-wire1.SeqSize:])
+	}
+	a.at(StageConnect, "write "+r.Tag.String())
+	if err := a.writeAt(ctx, probe.ReplyWrite, p); err != nil {
+		return a.fail(ctx, err, false)
+	}
+	return nil
+}
+
+// ReadSeq reads what the connector has received, after an answer with wire1.TagSeq.
+func (a *Acceptor) ReadSeq(ctx context.Context) (wire1.Seq, error) {
+	s, err := a.readSeq(ctx)
+	if err != nil {
+		return s, a.fail(ctx, err, false)
+	}
+	return s, nil
+}
+
+// fail is conn.fail, and ends an exchange that is under way.
+func (a *Acceptor) fail(ctx context.Context, err error, failed bool) error {
+	a.forget()
+	return a.conn.fail(ctx, err, failed)
+}
+
+// Wipe overwrites the secrets, and ends an exchange under way.
+func (a *Acceptor) Wipe() {
+	a.forget()
+	a.conn.Wipe()
+}

@@ -1,0 +1,157 @@
+package handshake1_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake1"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
+	"github.com/ringmsgr/ringmsgr/control/internal/session1"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// oneShot is a server whose exchanges take the authorizer "good", and are of no use after
+// an error, as auth.ServerExchange says.
+type oneShot struct {
+	replayServer
+	key    []byte
+	secret []byte // of a mode that msgr1 has not
+	starts *int
+}
+
+type oneShotExchange struct {
+	s    oneShot
+	over bool
+}
+
+func (s oneShot) Start(context.Context, wire.EntityType, auth.Method, auth.Mode) (auth.ServerExchange, error) {
+	*s.starts++
+	return &oneShotExchange{s: s}, nil
+}
+
+func (x *oneShotExchange) Handle(_ context.Context, p []byte) ([]byte, *auth.Result, error) {
+	if x.over || string(p) != "good" {
+		x.over = true
+		return nil, nil, errors.New("not good")
+	}
+	return []byte("proof"), &auth.Result{SessionKey: slices.Clone(x.s.key), ConnectionSecret: x.s.secret}, nil
+}
+
+// acceptor is one of an osd behind the addresses, which reads these authorizers, each
+// behind a connect message.
+func acceptor(t *testing.T, own wire.Addr, server auth.Server, authorizers ...string) (*handshake1.Acceptor, *linktest.End) {
+	t.Helper()
+	p := wire1.ConnectorHello{Own: own}.AppendTo(nil)
+	for _, a := range authorizers {
+		m := wire1.Connect{HostType: uint32(wire.Client), Protocol: 24, AuthMethod: uint32(auth.Cephx), AuthorizerLen: uint32(len(a))}
+		p = append(m.AppendTo(p), a...)
+	}
+	cfg := noneAuth().ac
+	cfg.Auth = server
+	link := linktest.Scripted(p)
+	a, err := handshake1.Accept(t.Context(), link, cfg)
+	must(t, err)
+	return a, link
+}
+
+func newOneShot(t *testing.T, key string) oneShot {
+	return oneShot{replayServer: replayServer{&replay{t: t}}, key: []byte(key), starts: new(int)}
+}
+
+func TestTheIPOfASocketStandsForOneThatIsNotSaid(t *testing.T) {
+	for said, want := range map[string]string{
+		"v1:0.0.0.0:0/5": "v1:10.0.0.2:0/5", "v1:0.0.0.0:6811/5": "v1:10.0.0.2:6811/5", "v1:10.9.9.9:0/5": "v1:10.9.9.9:0/5",
+		"v1:[::]:6811/5": "v1:10.0.0.2:6811/5", "-": "v1:10.0.0.2:0/0",
+	} {
+		own, err := wire.ParseAddr(said)
+		must(t, err)
+		if a, _ := acceptor(t, own, nil); a.From().String() != want {
+			t.Errorf("%s: from %v, want %s", said, a.From(), want)
+		}
+	}
+	cfg := noneAuth().ac
+	cfg.PeerAddr = netip.MustParseAddrPort("[::ffff:10.0.0.7]:4000") // of a dual-stack socket
+	a, err := handshake1.Accept(t.Context(), linktest.Scripted(wire1.ConnectorHello{Own: ownAddr}.AppendTo(nil)), cfg)
+	must(t, err)
+	if got := a.From().String(); got != "v1:10.0.0.7:0/5" {
+		t.Errorf("from %s", got)
+	}
+}
+
+func TestABadAuthorizerIsForgotten(t *testing.T) {
+	s := newOneShot(t, "0123456789abcdef")
+	s.secret = []byte("of the connection")
+	var keys [][]byte
+	a, _ := acceptor(t, ownAddr, s, "bad", "good", "good")
+	for i, want := range []session1.Authorizer{session1.AuthorizerBad, session1.AuthorizerGood, session1.AuthorizerGood} {
+		_, err := a.ReadConnect(t.Context())
+		must(t, err)
+		if got, err := a.Verify(t.Context()); err != nil || got != want {
+			t.Errorf("authorizer %d: %v, %v", i, got, err)
+		}
+		if res := a.Auth(); res != nil {
+			keys = append(keys, res.SessionKey)
+		}
+	}
+	for what, secret := range map[string][]byte{"the first session key": keys[0], "the connection secret": s.secret} {
+		if len(bytes.Trim(secret, "\x00")) > 0 {
+			t.Errorf("%s is not wiped: %q", what, secret)
+		}
+	}
+	if string(keys[1]) != string(s.key) {
+		t.Errorf("the second session key is %q", keys[1])
+	}
+	if *s.starts != 3 {
+		t.Errorf("%d exchanges", *s.starts)
+	}
+}
+
+func TestAMethodThatProvesNeedsAKey(t *testing.T) {
+	a, _ := acceptor(t, ownAddr, newOneShot(t, ""), "good")
+	_, err := a.ReadConnect(t.Context())
+	must(t, err)
+	if got, err := a.Verify(t.Context()); err != nil || got != session1.AuthorizerBad || a.Auth() != nil {
+		t.Errorf("%v, %v", got, err)
+	}
+	_, err = a.ReadConnect(t.Context())
+	wantError(t, err, handshake1.StageConnect, handshake.ErrNoSessionKey)
+}
+
+// What belongs to the authorizer goes with a challenge, and with an answer that opens the
+// connection.
+func TestAnswersThatHaveAProof(t *testing.T) {
+	for tag, n := range map[wire1.Tag]int{
+		wire1.TagReady: 26 + 5, wire1.TagSeq: 26 + 5 + 8, wire1.TagChallengeAuthorizer: 26 + 5, wire1.TagRetryGlobal: 26,
+		wire1.TagRetrySession: 26, wire1.TagResetSession: 26, wire1.TagWait: 26, wire1.TagFeatures: 26, wire1.TagBadProtoVer: 26,
+		wire1.TagBadAuthorizer: 26,
+	} {
+		a, link := acceptor(t, ownAddr, newOneShot(t, "0123456789abcdef"), "good", "good")
+		_, err := a.ReadConnect(t.Context())
+		must(t, err)
+		_, err = a.Verify(t.Context())
+		must(t, err)
+		_, err = a.ReadConnect(t.Context()) // the proof belongs to the answer to one message
+		must(t, err)
+		must(t, a.Reply(t.Context(), session1.Answer{Reply: wire1.Reply{Tag: tag}}))
+		if got := len(link.Out.Content()) - wire1.AcceptorHelloSize; tag != wire1.TagSeq && got != 26 || tag == wire1.TagSeq && got != 26+8 {
+			t.Errorf("%v without an authorizer: %d bytes", tag, got)
+		}
+		a, link = acceptor(t, ownAddr, newOneShot(t, "0123456789abcdef"), "good")
+		_, err = a.ReadConnect(t.Context())
+		must(t, err)
+		_, err = a.Verify(t.Context())
+		must(t, err)
+		must(t, a.Reply(t.Context(), session1.Answer{Reply: wire1.Reply{Tag: tag}}))
+		p := link.Out.Content()[wire1.AcceptorHelloSize:]
+		if r, err := wire1.DecodeReply(p[:wire1.ReplySize]); err != nil || len(p) != n || int(r.AuthorizerLen) != min(5, n-26) {
+			t.Errorf("%v: %d bytes, %d of a proof, %v", tag, len(p), r.AuthorizerLen, err)
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package handshake1
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+	"github.com/ringmsgr/ringmsgr/dataplane/tap"
+)
+
+// StageConnect is the stage of the connect messages, beside those of package handshake:
+// handshake.StageHello is that of the addresses here.
+const StageConnect handshake.Stage = "ident"
+
+// Reasons why a handshake fails, beside those of the packages wire, handshake and auth, and
+// of the link.
+var (
+	// ErrAddress means that the acceptor is not the one that was dialled.
+	ErrAddress = errors.New("another address than dialled")
+	// ErrUnexpected means that an answer is not legal here.
+	ErrUnexpected = errors.New("unexpected answer")
+)
+
+// maxRounds bounds the connect messages of one Ask: the first one, the answer to a
+// challenge, and those with a fresh authorizer after a refusal.
+const maxRounds = 8
+
+// Options are what both roles have in common.
+type Options struct {
+	// EntityType is the own type.
+	EntityType wire.EntityType
+	// Own is the own address; blank, or with a blank IP, if it is not known. A connector
+	// learns the IP then.
+	Own wire.Addr
+	// Unsigned leaves out signatures that both sides could have (cephx_sign_messages =
+	// false). A peer that checks ends the connection with the first message.
+	Unsigned bool
+	// NoHeaderCRC and NoDataCRC are those of frame1.Config.
+	NoHeaderCRC, NoDataCRC bool
+	// Limits of received messages; zero: frame.DefaultLimits.
+	Limits frame.Limits
+	// Probe sees and disturbs every read and write; nil costs nothing. A write has gone
+	// to the link when the probe is asked after it, and nothing behind it was written.
+	Probe *probe.Socket
+	// Tap is told of every part of the handshake; nil costs nothing.
+	Tap tap.Tap
+}
+
+// Authorizes says whether a connector of that type shows an authorizer to the acceptor.
+// A monitor wants none of anybody but monitors.
+func Authorizes(connector, acceptor wire.EntityType) bool {
+	return acceptor != wire.Mon || connector == wire.Mon
+}
+
+// conn is what both roles share: the link, where they are, and what they have.
+type conn struct {
+	link   handshake.Link
+	buf    handshake.BufferedLink // link, if writes are queued; nil with a probe, which sees each on its own
+	opts   *Options
+	peer   string // for errors
+	stage  handshake.Stage
+	state  string
+	remote wire.Addr    // the peer's address, for the old header
+	res    *auth.Result // of the last authorizer that was good; nil: there was none
+}
+
+// setUp begins with a link.
+func (c *conn) setUp(link handshake.Link) {
+	if c.link = link; c.opts.Probe == nil {
+		c.buf, _ = link.(handshake.BufferedLink)
+	}
+}
+
+// at records the stage and what happens in it, for errors.
+func (c *conn) at(stage handshake.Stage, state string) { c.stage, c.state = stage, state }
+
+// fail wraps err with where it happened. failed says that the reason is the
+// authentication.
+func (c *conn) fail(ctx context.Context, err error, failed bool) error {
+	if why := context.Cause(ctx); why != nil && isContext(err) && !errors.Is(err, why) {
+		err = fmt.Errorf("%w (%w)", why, err)
+	}
+	if c.buf != nil {
+		_ = c.buf.Flush(ctx) // what is queued may tell the peer why; the connection ends in any case
+	}
+	c.Wipe()
+	return handshake.NewError(c.stage, c.peer, c.state, err, failed && !isContext(err) && !errors.Is(err, auth.ErrBusy))
+}
+
+// Auth is the outcome of authentication, nil without an authorizer. Its secrets are there
+// until Release.
+func (c *conn) Auth() *auth.Result { return c.res }
+
+// Wipe overwrites the secrets.
+func (c *conn) Wipe() { c.res.Wipe() }
+
+func (c *conn) read(ctx context.Context, p []byte) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return c.link.ReadFull(ctx, p)
+}
+
+func (c *conn) write(ctx context.Context, p []byte) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if c.buf != nil {
+		c.buf.Queue(p)
+		return nil
+	}
+	return c.link.Write(ctx, p)
+}
+
+// tapped says to who watches the link what passes on it.
+func (c *conn) tapped(sent bool, kind tap.Kind, p []byte) {
+	if c.opts.Tap != nil {
+		c.opts.Tap.Part(tap.Part{Sent: sent, Kind: kind, Bytes: p})
+	}
+}
+
+// probed does what the probe is asked about.
+func (c *conn) probed(ctx context.Context, s probe.Step, do func() error) error {
+	p := probe.Point{Step: s}
+	if err := c.opts.Probe.Step(ctx, p, probe.Before); err != nil {
+		return err
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	return c.opts.Probe.Step(ctx, p, probe.After)
+}
+
+// writeAt is write at a point of the probe.
+func (c *conn) writeAt(ctx context.Context, s probe.Step, p []byte) error {
+	return c.probed(ctx, s, func() error { return c.write(ctx, p) })
+}
+
+// readAt is read at a point of the probe.
+func (c *conn) readAt(ctx context.Context, s probe.Step, p []byte) error {
+	return c.probed(ctx, s, func() error { return c.read(ctx, p) })
+}
+
+// readHello reads size bytes, which begin with the banner. It reads the banner byte by
+// byte, so that it fails at the first byte that is wrong: a peer that speaks something else
+// may send no more.
+func (c *conn) readHello(ctx context.Context, size int) ([]byte, error) {
+	c.at(handshake.StageBanner, "read the banner")
+	p := make([]byte, size)
+	err := c.probed(ctx, probe.BannerRead, func() error {
+		for n := range wire1.BannerSize {
+			if err := c.read(ctx, p[n:n+1]); err != nil {
+				return err
+			}
+			if err := wire1.CheckBanner(p[:n+1]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.at(handshake.StageHello, "read addresses")
+	return p, c.readAt(ctx, probe.BannerPayloadRead, p[wire1.BannerSize:])
+}
+
+func (c *conn) readSeq(ctx context.Context) (wire1.Seq, error) {
+	var p [wire1.SeqSize]byte
+	c.at(StageConnect, "read the sequence")
+	if err := c.readAt(ctx, probe.SeqRead, p[:]); err != nil {
+		return wire1.Seq{}, err
+	}
+	c.tapped(false, tap.Seq, p[:])
+	return wire1.DecodeSeq(p[:])
+}
+
+// adopt checks the outcome of authentication.
+func (c *conn) adopt(res *auth.Result, m auth.Method) error {
+	if res == nil || m != auth.None && len(res.SessionKey) == 0 {
+		res.Wipe()
+		return fmt.Errorf("%w: method %v", handshake.ErrNoSessionKey, m)
+	}
+	if m == auth.Cephx { // what Release needs, while the peer can still be refused
+		key, err := cephx.KeyFromSecret(res.SessionKey, time.Time{})
+		if err != nil {
+			res.Wipe()
+			return err
+		}
+		key.Wipe()
+	}
+	clear(res.ConnectionSecret)
+	res.ConnectionSecret, res.Method, res.Mode = nil, m, auth.CRC
+	c.res.Wipe()
+	c.res = res
+	return nil
+}
+
+// isContext reports whether err is about the context, which says nothing about the peer.
+func isContext(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// wipe tells an exchange that it is not needed any more.
+func wipe(exchange any) {
+	if w, ok := exchange.(auth.Wiper); ok {
+		w.Wipe()
+	}
+}

@@ -1,0 +1,234 @@
+package handshake1
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/session1"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+	"github.com/ringmsgr/ringmsgr/dataplane/tap"
+)
+
+// ConnectConfig configures [Connect].
+type ConnectConfig struct {
+	Options
+	// Target is the address that was dialled, exactly as it is known, nonce included; a
+	// nonce of 0 stands for whoever is there.
+	Target wire.Addr
+	// PeerType is the type of entity to reach. The acceptor does not say its own.
+	PeerType wire.EntityType
+	// Auth makes the authorizers. Required, unless the peer wants none (Authorizes).
+	Auth auth.Client
+}
+
+// Connector is a connector after the exchange of addresses.
+type Connector struct {
+	conn
+	cfg  ConnectConfig
+	own  wire.Addr
+	seen wire.Addr
+}
+
+// Connect exchanges banners and addresses with an acceptor. The next step is Ask.
+//
+// An error of it and of the methods is a [*handshake.Error]; ask it whether it is
+// terminal. The link is of no use then, and the caller closes it. Give ctx a deadline.
+func Connect(ctx context.Context, link handshake.Link, cfg ConnectConfig) (*Connector, error) {
+	c := &Connector{cfg: cfg}
+	c.conn = conn{opts: &c.cfg.Options, peer: cfg.Target.String(), remote: cfg.Target}
+	c.setUp(link)
+	if err := c.addresses(ctx); err != nil {
+		return nil, c.fail(ctx, err, false)
+	}
+	return c, nil
+}
+
+// Own is the own address as the acceptor was told: with the IP that it has seen, if that
+// was not known.
+func (c *Connector) Own() wire.Addr { return c.own }
+
+// SeenAs is the own address as the acceptor sees it: source IP and ephemeral port.
+func (c *Connector) SeenAs() wire.Addr { return c.seen }
+
+func (c *Connector) addresses(ctx context.Context) error {
+	c.at(handshake.StageBanner, "start")
+	if c.cfg.Auth == nil && Authorizes(c.cfg.EntityType, c.cfg.PeerType) {
+		return fmt.Errorf("%w: no auth client", handshake.ErrConfig)
+	}
+	p, err := c.readHello(ctx, wire1.AcceptorHelloSize)
+	if err != nil {
+		return err
+	}
+	c.tapped(false, tap.AcceptorHello, p)
+	h, err := wire1.DecodeAcceptorHello(p)
+	if err != nil {
+		return err
+	}
+	if !sameAcceptor(h.Own, c.cfg.Target) {
+		return fmt.Errorf("%w: %v, dialled %v", ErrAddress, h.Own, c.cfg.Target)
+	}
+	c.seen = h.Seen
+	c.own = handshake.LearnClassic(c.cfg.Own, h.Seen).WithType(wire.AddrLegacy)
+	c.at(handshake.StageHello, "write addresses")
+	hello := wire1.ConnectorHello{Own: c.own}.AppendTo(nil)
+	c.tapped(true, tap.ConnectorHello, hello)
+	return c.writeAt(ctx, probe.BannerWrite, hello)
+}
+
+// sameAcceptor compares what the acceptor says with what was dialled. It may not know its
+// IP. A nonce of 0 stands for whoever is there.
+func sameAcceptor(said, dialled wire.Addr) bool {
+	if dialled.Nonce == 0 {
+		said.Nonce = 0
+	}
+	if said.IsBlank() && !dialled.IsBlank() {
+		return said.Nonce == dialled.Nonce && said.AddrPort.Port() == dialled.AddrPort.Port()
+	}
+	return said == dialled
+}
+
+// Ask sends a connect message of the machine with an authorizer, and returns the answer.
+// If that opens the connection, the acceptor's proof in it was verified. Ask itself
+// answers challenges, and tries a fresh authorizer after a refused one; if that is refused
+// too, it is an error.
+func (c *Connector) Ask(ctx context.Context, m wire1.Connect) (session1.Answer, error) {
+	if !Authorizes(c.cfg.EntityType, c.cfg.PeerType) {
+		a, _, err := c.exchange(ctx, m, nil)
+		if err == nil && a.Tag == wire1.TagChallengeAuthorizer {
+			err = fmt.Errorf("%w: %v without an authorizer", ErrUnexpected, a.Tag)
+		}
+		if err != nil {
+			return a, c.fail(ctx, err, false)
+		}
+		return a, nil
+	}
+	c.at(handshake.StageAuth, "make an authorizer")
+	x, err := c.cfg.Auth.Start(ctx, c.cfg.PeerType)
+	if err != nil {
+		return session1.Answer{}, c.fail(ctx, gaveUp(err), true)
+	}
+	defer wipe(x)
+	a, failed, err := c.authorized(ctx, x, m)
+	if err != nil {
+		return a, c.fail(ctx, err, failed)
+	}
+	return a, nil
+}
+
+// authorized is Ask with an authorizer. failed says that an error is one of the
+// authentication.
+func (c *Connector) authorized(ctx context.Context, x auth.ClientExchange, m wire1.Connect) (a session1.Answer, failed bool, err error) {
+	method, modes, payload, err := x.Request(ctx)
+	if err != nil {
+		return a, true, gaveUp(err)
+	}
+	for range maxRounds {
+		if _, err := auth.PickMode(method, modes, []auth.Mode{auth.CRC}); err != nil {
+			return a, true, gaveUp(err) // msgr1 has no other
+		}
+		m.AuthMethod = uint32(method)
+		var proof []byte
+		if a, proof, err = c.exchange(ctx, m, payload); err != nil {
+			return a, false, err
+		}
+		switch a.Tag {
+		case wire1.TagChallengeAuthorizer:
+			c.at(handshake.StageAuth, "answer a challenge")
+			if payload, err = x.ReplyMore(ctx, proof); err != nil {
+				return a, true, gaveUp(err)
+			}
+		case wire1.TagBadAuthorizer:
+			c.at(handshake.StageAuth, "make another authorizer")
+			if err := x.BadMethod(ctx, method, auth.EACCES, []auth.Method{method}, modes); err != nil {
+				return a, true, gaveUp(err)
+			}
+			if method, modes, payload, err = x.Request(ctx); err != nil {
+				return a, true, gaveUp(err)
+			}
+		case wire1.TagReady, wire1.TagSeq:
+			c.at(handshake.StageAuth, "verify the acceptor")
+			res, err := x.Done(ctx, 0, auth.CRC, proof)
+			if err != nil {
+				res.Wipe()
+				return a, true, err
+			}
+			return a, true, c.adopt(res, method)
+		default:
+			return a, false, nil
+		}
+	}
+	return a, true, fmt.Errorf("%w: %d authorizers", handshake.ErrTooManyRounds, maxRounds)
+}
+
+// exchange sends one connect message, and reads the answer to it with all that belongs to
+// it.
+func (c *Connector) exchange(ctx context.Context, m wire1.Connect, authorizer []byte) (a session1.Answer, proof []byte, err error) {
+	c.at(StageConnect, "write connect")
+	if len(authorizer) > wire1.MaxAuthorizer {
+		return a, nil, fmt.Errorf("%w: authorizer of %d bytes", handshake.ErrConfig, len(authorizer))
+	}
+	m.AuthorizerLen = uint32(len(authorizer))
+	p := m.AppendTo(nil)
+	c.tapped(true, tap.Connect, p)
+	if err := c.writeAt(ctx, probe.ConnectWrite, append(p, authorizer...)); err != nil {
+		return a, nil, err
+	}
+	c.at(StageConnect, "read the answer to connect")
+	err = c.probed(ctx, probe.ReplyRead, func() (err error) {
+		a, proof, err = c.readReply(ctx)
+		return err
+	})
+	return a, proof, err
+}
+
+// readReply reads an answer, and what belongs to it.
+func (c *Connector) readReply(ctx context.Context) (a session1.Answer, proof []byte, err error) {
+	var p [wire1.ReplySize]byte
+	if err := c.read(ctx, p[:]); err != nil {
+		return a, nil, err
+	}
+	if a.Reply, err = wire1.DecodeReply(p[:]); err != nil {
+		return a, nil, err
+	}
+	c.tapped(false, tap.Reply, p[:])
+	proof = make([]byte, a.AuthorizerLen) // bounded
+	if err := c.read(ctx, proof); err != nil {
+		return a, nil, err
+	}
+	a.AuthorizerLen = 0
+	if a.Tag != wire1.TagSeq {
+		return a, proof, nil
+	}
+	var q [wire1.SeqSize]byte
+	if err := c.read(ctx, q[:]); err != nil {
+		return a, nil, err
+	}
+	c.tapped(false, tap.Seq, q[:])
+	seq, err := wire1.DecodeSeq(q[:])
+	a.Received = seq.Received
+	return a, proof, err
+}
+
+// WriteSeq sends what we have received, after an answer with wire1.TagSeq.
+func (c *Connector) WriteSeq(ctx context.Context, s wire1.Seq) error {
+	c.at(StageConnect, "write the sequence")
+	p := s.AppendTo(nil)
+	c.tapped(true, tap.Seq, p)
+	if err := c.writeAt(ctx, probe.SeqWrite, p); err != nil {
+		return c.fail(ctx, err, false)
+	}
+	return nil
+}
+
+// gaveUp marks an error of the auth client as terminal. A context that is done says
+// nothing about the next attempt.
+func gaveUp(err error) error {
+	if isContext(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", handshake.ErrGaveUp, err)
+}

@@ -1,0 +1,146 @@
+package interop_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// Objects are written and read while one of three monitors is killed, the one that we talk
+// to, and comes back; while an OSD stands still for a while; and while it is restarted.
+// Every write is kept, and no log complains about us.
+// Matrix: IN-12
+func TestObjectsStayAvailable(t *testing.T) {
+	enabled(t)
+	t.Parallel()
+	c := startCluster(t, clusterConfig{auth: "cephx", mode: "secure", mons: 3, osds: 1})
+	for _, backend := range backends {
+		t.Run(string(backend), func(t *testing.T) {
+			c.osds[0].set(t, "osd_fast_shutdown", "false") // then a disk in memory is kept in files
+			w := c.keepWriting(t, backend)
+			w.goOn(20)
+
+			session := w.cl.Mon().Conn()
+			mon := c.monAt(t, session.Info().PeerAddrs)
+			mon.kill()
+			w.until("another monitor", func() bool { now := w.cl.Mon().Conn(); return now != nil && now != session })
+			w.goOn(20)
+			mon.restart(c.t) // what ends with the backend would be missed by the next one
+			c.awaitQuorum(3)
+
+			c.osds[0].freeze(t)
+			c.ceph("status") // takes a moment
+			c.osds[0].thaw(t)
+			w.goOn(20)
+
+			check(t, c.osds[0].cmd.Process.Signal(syscall.SIGTERM))
+			<-c.osds[0].gone
+			c.awaitUp(0)
+			c.osds[0].restart(c.t)
+			c.awaitUp(1)
+			w.goOn(20)
+			w.end()
+		})
+	}
+}
+
+// monAt is the monitor that has these addresses.
+func (c *cluster) monAt(t *testing.T, addrs wire.AddrVec) *daemon {
+	t.Helper()
+	for i, a := range c.allMons {
+		if a.V2().AddrPort == addrs.V2().AddrPort {
+			return append([]*daemon{c.mon}, c.others...)[i]
+		}
+	}
+	t.Fatalf("no monitor has %v", addrs)
+	return nil
+}
+
+// writing is a client whose writers go on until end.
+type writing struct {
+	t       *testing.T
+	c       *cluster
+	cl      *rados.Cluster
+	said    logs
+	ctx     context.Context
+	over    atomic.Bool
+	done    atomic.Int64 // writes that were read back
+	writers sync.WaitGroup
+	last    [4][]byte // of each writer's object; valid once they have ended
+}
+
+func (c *cluster) keepWriting(t *testing.T, backend uring.Backend) *writing {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	w := &writing{t: t, c: c, said: c.watchLogs(t), ctx: ctx, cl: dialCluster(t, c, "msgr2.1", backend)}
+	t.Cleanup(func() {
+		cancel()
+		w.writers.Wait()
+	})
+	for i := range w.last {
+		w.writers.Go(func() { w.write(i) })
+	}
+	return w
+}
+
+func (w *writing) write(i int) {
+	name := fmt.Sprint("object", i)
+	for n := 0; !w.over.Load(); n++ {
+		data := bytes.Repeat(fmt.Appendf(nil, "write %d of writer %d,", n, i), 500)
+		if err := w.cl.Write(w.ctx, "data", name, data); err != nil {
+			w.t.Error(err)
+			return
+		}
+		got, err := w.cl.Read(w.ctx, "data", name)
+		if err != nil || !bytes.Equal(got, data) {
+			w.t.Errorf("write %d is read as %d other bytes: %v", n, len(got), err)
+			return
+		}
+		w.last[i] = data
+		w.done.Add(1)
+	}
+}
+
+func (w *writing) until(what string, ok func() bool) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.ctx, 2*patience)
+	defer cancel()
+	if err := msgrtest.Until(ctx, func() bool { return ok() || w.t.Failed() }); err != nil || w.t.Failed() {
+		w.t.Fatalf("waited for %s: %v", what, err)
+	}
+}
+
+// goOn waits until so many more writes are done.
+func (w *writing) goOn(n int64) {
+	w.t.Helper()
+	due := w.done.Load() + n
+	w.until("more writes", func() bool { return w.done.Load() >= due })
+}
+
+// end ends the writers, and has the real tool read what they wrote last.
+func (w *writing) end() {
+	w.t.Helper()
+	w.over.Store(true)
+	w.writers.Wait()
+	for i, want := range w.last {
+		if got := w.c.run("rados", "--conf", w.c.file("ceph.conf"), "-p", "data", "get", fmt.Sprint("object", i), "-"); !bytes.Equal(got, want) {
+			w.t.Errorf("the real tool reads %d bytes of object %d that are not the last write", len(got), i)
+		}
+	}
+	us := fmt.Sprintf(":0/%d ", w.cl.Messenger().Addrs()[0].Nonce)
+	for _, line := range w.said.complaints(w.t) {
+		if strings.Contains(line, us) {
+			w.t.Errorf("a daemon complains about us: %s", line)
+		}
+	}
+}

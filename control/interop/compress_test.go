@@ -1,0 +1,244 @@
+//go:build !giouring
+
+package interop_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
+	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
+	"github.com/ringmsgr/ringmsgr/control/internal/compress"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/dataplane/tap"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// Compression on the wire, which daemons have from release 17 on, towards OSDs alone.
+
+// packed counts the compressed frames that come.
+type packed struct{ frames atomic.Int64 }
+
+func (p *packed) Trace(tap.Socket) tap.Tap    { return p }
+func (p *packed) Banner(bool, uint64, uint64) {}
+func (p *packed) Part(tap.Part)               {}
+func (p *packed) Ended(error)                 {}
+func (p *packed) Frame(f tap.Frame) {
+	if f.Compressed {
+		p.frames.Add(1)
+	}
+}
+
+// A real OSD and we, under the name of another OSD, compress what we send each other, by
+// each method and in both modes; a client gets nothing compressed. An OSD without
+// compression has its objects all the same.
+// Matrix: FR-31, FR-34, IN-04, IN-11
+func TestOSDsCompressTowardsUs(t *testing.T) {
+	enabled(t)
+	t.Parallel()
+	c := startCluster(t, clusterConfig{auth: "cephx", mode: "crc", osds: 1, compress: true})
+	id := 6
+	for _, method := range compress.Methods() {
+		for i, mode := range []auth.Mode{auth.CRC, auth.Secure} {
+			backend := backends[i%len(backends)]
+			t.Run(fmt.Sprintf("%v/%v/%s", method, mode, backend), func(t *testing.T) {
+				quiet(t, c)
+				want := method
+				if major(t) < 17 {
+					want = wire.CompressionNone
+				}
+				id++ // an OSD answers a request of one peer that it has seen before as it did then
+				name := wire.EntityName{Type: wire.OSD, ID: fmt.Sprint(id)}
+				ring, err := cephx.ReadKeyring(bytes.NewReader(c.ceph("auth", "get-or-create", name.String(), "mon", "allow profile osd", "osd", "allow *")))
+				check(t, err)
+				who, _ := ring.Lookup(name)
+				packObjects(t, c, who, backend, mode, method, want)
+			})
+		}
+	}
+	t.Run("as-a-client", func(t *testing.T) {
+		admin := wire.EntityName{Type: wire.Client, ID: "admin"}
+		packObjects(t, c, cephx.Entity{Name: admin, Key: clusterKey(t, c, admin)}, backends[0], auth.CRC, wire.CompressionSnappy, wire.CompressionNone)
+	})
+}
+
+func packObjects(t *testing.T, c *cluster, who cephx.Entity, backend uring.Backend, mode auth.Mode,
+	method, want wire.CompressionMethod,
+) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	var seen packed
+	keys, err := cephx.NewClient(cephx.ClientConfig{Name: who.Name, Key: who.Key, Modes: func(wire.EntityType) []auth.Mode { return []auth.Mode{mode} }})
+	check(t, err)
+	policy := control.LossyClient()
+	m, err := control.New(control.Config{
+		Name: who.Name, AuthClient: keys, Modes: []auth.Mode{mode}, Tracer: &seen, Default: &policy,
+		Plane:       loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
+		Compression: control.Compression{Methods: []wire.CompressionMethod{method}, Secure: true},
+	})
+	check(t, err)
+	defer shutdown(t, m)
+	monitors, err := mon.NewClient(mon.Config{Mons: []wire.Addr{c.monAddr.V2()}, Auth: keys})
+	check(t, err)
+	cl := rados.New(monitors)
+	check(t, m.Start(monitors.Dispatcher(), cl.Dispatcher()))
+	check(t, monitors.Open(ctx, m))
+	cl.Open(m)
+	file := filepath.Join(t.TempDir(), "file")
+	large := 0
+	for _, size := range []int{1, 900, 1024, 4097, 70_000, 4 << 20} {
+		for kind, data := range map[string][]byte{
+			"zeros": make([]byte, size), "text": bytes.Repeat([]byte("to and fro "), size/11+1)[:size], "noise": noise(size),
+		} {
+			check(t, cl.Write(ctx, "data", "packed", data))
+			got, err := cl.Read(ctx, "data", "packed")
+			if check(t, err); !bytes.Equal(got, data) {
+				t.Errorf("%d bytes of %s come back as %d others", size, kind, len(got))
+			}
+			if size > 1024 {
+				large++
+			}
+			if size != 70_000 {
+				continue
+			}
+			c.run("rados", "--conf", c.file("ceph.conf"), "-p", "data", "get", "packed", file)
+			if got, err = os.ReadFile(file); err != nil || !bytes.Equal(got, data) {
+				t.Errorf("the real tool reads %d other bytes of %s: %v", len(got), kind, err)
+			}
+		}
+	}
+	for _, conn := range m.Conns() {
+		i := conn.Info()
+		expect := wire.CompressionNone
+		if i.PeerType == wire.OSD {
+			expect = want
+		}
+		if i.Compression != expect.String() || i.Mode != mode {
+			t.Errorf("negotiated %+v, want %v in mode %v", i, expect, mode)
+		}
+	}
+	// Answers to the reads of all that is large enough; an OSD sends noise as it is where
+	// that does not get smaller.
+	if n := seen.frames.Load(); want == wire.CompressionNone && n > 0 || want != wire.CompressionNone && n < int64(large*2/3) {
+		t.Errorf("%d compressed frames have come, of %d answers of more than 1024 bytes", n, large)
+	}
+}
+
+func noise(n int) []byte {
+	b := make([]byte, n)
+	rand.NewChaCha8([32]byte{byte(n), byte(n >> 8)}).Read(b)
+	return b
+}
+
+// unproven takes everybody for a client of method none: the load tool of Ceph says nothing
+// of itself.
+type unproven struct{ *none.Server }
+
+func (u unproven) Start(context.Context, wire.EntityType, auth.Method, auth.Mode) (auth.ServerExchange, error) {
+	return u, nil
+}
+
+func (unproven) Handle(context.Context, []byte) ([]byte, *auth.Result, error) {
+	return nil, &auth.Result{Entity: wire.EntityName{Type: wire.Client, ID: "load"}, Mode: auth.CRC, Method: auth.None}, nil
+}
+
+// Real clients that have to compress towards OSDs send us, as one, requests of every size,
+// and take our compressed answers.
+// Matrix: FR-31, IN-11
+func TestClientsCompressTowardsUs(t *testing.T) {
+	enabled(t)
+	t.Parallel()
+	if major(t) < 17 {
+		t.Skip("this release has no compression")
+	}
+	for i, method := range compress.Methods() {
+		backend := backends[i%len(backends)]
+		t.Run(fmt.Sprintf("%v/%s", method, backend), func(t *testing.T) {
+			for _, size := range []int{64, 4 << 10, 1 << 20} {
+				takeLoad(t, backend, method, size)
+			}
+		})
+	}
+}
+
+func takeLoad(t *testing.T, backend uring.Backend, method wire.CompressionMethod, size int) {
+	t.Helper()
+	const count, inFlight = 20, 4 // the client does not wait for the last answers
+	var seen packed
+	m, err := control.New(control.Config{
+		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, AuthServer: unproven{none.NewServer(none.ServerConfig{})}, Tracer: &seen,
+		Plane:       loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
+		Compression: control.Compression{Methods: []wire.CompressionMethod{method}, Peers: []wire.EntityType{wire.Client}, Min: -1},
+	})
+	check(t, err)
+	defer shutdown(t, m)
+	var came atomic.Int64
+	check(t, m.Start(&control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {
+		if m.Type != msgOSDOp || len(m.Data) != size {
+			t.Errorf("message of type %d with %d bytes", m.Type, len(m.Data))
+		}
+		came.Add(1)
+		answer := control.NewMessage(msgOSDOpReply, opReply(size), bytes.Clone(m.Data))
+		answer.TID, answer.Version, answer.CompatVersion = m.TID, 8, 2
+		if err := conn.Send(answer); err != nil && !errors.Is(err, control.ErrClosed) {
+			t.Error(err)
+		}
+		return true
+	}}))
+	addrs, err := m.Bind(loopbackPort())
+	check(t, err)
+	dir := clusterDir(t)
+	conf, log := filepath.Join(dir, "ceph.conf"), filepath.Join(dir, "log")
+	check(t, os.WriteFile(conf, []byte(fmt.Sprintf("[global]\nauth client required = none\nauth service required = none\nauth cluster required = none\n"+
+		"ms osd compress mode = force\nms osd compress min size = 1\nms osd compression algorithm = %v\nkeyring = %s\n"+
+		"log file = %s\ndebug ms = 5\nlog to stderr = false\n", method, filepath.Join(dir, "keyring"), log)), 0o600))
+	// One in fifty of these clients waits for ever at its start, with servers of its own, too.
+	for tries := 1; ; tries++ {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		before := came.Load()
+		cmd := exec.CommandContext(ctx, "ceph_perf_msgr_client", addrs.V2().AddrPort.String(), "1", fmt.Sprint(inFlight), fmt.Sprint(count), "0", fmt.Sprint(size))
+		cmd.Env = append(cephEnv(), "CEPH_CONF="+conf)
+		out, err := cmd.CombinedOutput()
+		cancel()
+		if err == nil && came.Load()-before >= count-inFlight {
+			break
+		}
+		if tries == 5 {
+			t.Fatalf("the load of %d bytes by %v did not end, %d messages came: %v\n%s", size, method, came.Load(), err, out)
+		}
+	}
+	if n := seen.frames.Load(); n < count-inFlight {
+		t.Errorf("%d compressed frames have come of %d messages", n, came.Load())
+	}
+	said, err := os.ReadFile(log)
+	check(t, err)
+	if found := complaints(string(said)); len(found) > 0 {
+		t.Errorf("the client complains:\n%s", strings.Join(found, ""))
+	}
+}
+
+// opReply is an MOSDOpReply about one operation with so many bytes.
+func opReply(size int) []byte {
+	le := binary.LittleEndian
+	b := append(make([]byte, 4), 1)             // no name, and a placement group
+	b = append(b, make([]byte, 16+8+4+12+4)...) // with flags, result, version, epoch
+	b = append(le.AppendUint32(b, 1), make([]byte, 34)...)
+	b = le.AppendUint32(b, uint32(size))
+	return append(b, make([]byte, 4+4+12+8+1+24)...) // attempt, results, versions, redirect, trace
+}

@@ -1,0 +1,337 @@
+package trace
+
+import (
+	"io"
+	"net/netip"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/keylog"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
+)
+
+// TCP is a TCP connection of a recording.
+type TCP struct {
+	Connector, Acceptor netip.AddrPort
+	// Whole says that its first segments were recorded. Otherwise the side that has dialled
+	// is a guess.
+	Whole bool
+}
+
+// Keys are the keys of connections in mode secure that a file has, the one that
+// Config.KeyLog of a messenger writes. They are read only.
+type Keys = keylog.Keys
+
+// ReadKeys reads such a file. Its errors name the line.
+func ReadKeys(r io.Reader) (*Keys, error) { return keylog.Read(r) }
+
+// StreamOptions say how a recording is decoded.
+type StreamOptions struct {
+	// Keys decrypt connections in mode secure; nil: there are none.
+	Keys *Keys
+	// Cut is how many bytes of the parts of a message a record has.
+	Cut int
+	// Emit gets the records, in the order of the recording.
+	Emit func(Record)
+}
+
+// Streams finds the frames of msgr2 and msgr1 in the two byte streams of a recorded TCP
+// connection, and makes the records of them that a [Log] would have made. It tells the
+// protocols apart, and finds the next frame where bytes are missing or damaged: in both
+// revisions of msgr2, in mode crc, in mode secure if the key was logged, and compressed. It
+// judges bytes: crcs, lengths, encodings; not whether a frame is legal where it stands. A
+// Streams belongs to one goroutine at a time, and holds 1 MiB of a direction at most beside
+// an unfinished frame.
+type Streams struct {
+	opt    StreamOptions
+	id     func() uint64 // numbers connections that speak a protocol that is known
+	socket uint64        // 0: not known yet
+	tcp    TCP
+	begun  time.Time
+	at     time.Time // of the bytes that are being looked at
+	ends   bool      // no more bytes come
+	proto  protocol
+	dirs   [2]*direction // one often waits for the bytes of the other
+}
+
+// protocol takes the frames of one direction apart.
+type protocol interface {
+	// step consumes from the front of a direction's bytes. It says whether it got any
+	// further; if not it waits for more bytes, or for the other direction.
+	step(d *direction) bool
+	// lost says that bytes are missing behind those that d has.
+	lost(d *direction)
+}
+
+// direction is what one side has sent.
+type direction struct {
+	side  Side
+	buf   []byte // not consumed yet
+	dead  bool   // nothing more can be read of it
+	gap   uint64 // bytes that are missing behind buf
+	stuck uint64 // bytes that were passed over in search of a frame
+}
+
+// NewStreams is the decoder of a connection that begins at this time. id gives it its number,
+// once it is known to speak msgr.
+func NewStreams(at time.Time, tcp TCP, id func() uint64, opt StreamOptions) *Streams {
+	return &Streams{
+		opt: opt, id: id, tcp: tcp, begun: at,
+		dirs: [2]*direction{{side: Connector}, {side: Acceptor}},
+	}
+}
+
+// maxWaiting is how many bytes of one direction wait for what the other one says. It is
+// more than a handshake has.
+const maxWaiting = 1 << 20
+
+// maxUnknown is how many bytes are searched for a first frame, in a connection that had
+// begun before the recording.
+const maxUnknown = 256 << 10
+
+// Data has the next bytes of a direction, which are the caller's again when it returns.
+func (c *Streams) Data(at time.Time, from Side, p []byte) {
+	d := c.dirs[from.index()]
+	if d.dead {
+		return
+	}
+	c.at = at
+	d.buf = append(d.buf, p...)
+	c.run(d)
+}
+
+// Gap says that n bytes of a direction were not recorded.
+func (c *Streams) Gap(at time.Time, from Side, n uint64) {
+	d := c.dirs[from.index()]
+	if d.dead {
+		return
+	}
+	c.at = at
+	d.gap = n
+	c.run(d)
+	if c.proto == nil {
+		d.buf = nil
+	} else if !d.dead {
+		c.emit(Record{Event: Lost, From: d.side, Count: n, Error: "bytes were not recorded"})
+		c.proto.lost(d)
+	}
+	d.gap = 0
+}
+
+// End is the last call; why is the reason of the end in words.
+func (c *Streams) End(at time.Time, why string) {
+	c.at, c.ends = at, true
+	for _, d := range c.dirs {
+		c.run(d)
+	}
+	if c.proto == nil {
+		return
+	}
+	for _, d := range c.dirs {
+		if n := uint64(len(d.buf)) + d.stuck; n > 0 && !d.dead {
+			c.emit(Record{Event: Lost, From: d.side, Count: n, Error: "an unfinished frame at the end"})
+		}
+	}
+	c.emit(Record{Event: End, Error: why})
+}
+
+// run goes on with d, and with the other direction, as long as one gets any further.
+func (c *Streams) run(d *direction) {
+	if c.proto == nil && !c.detect(d) {
+		return
+	}
+	for {
+		if !d.dead && c.proto.step(d) {
+			continue
+		}
+		other := c.dirs[d.side.Other().index()]
+		if other.dead || len(other.buf) == 0 || !c.proto.step(other) {
+			break
+		}
+	}
+	if d.dead {
+		d.buf = nil
+	}
+}
+
+// detect finds out what is spoken.
+func (c *Streams) detect(d *direction) bool {
+	if c.tcp.Whole {
+		// A connection whose beginning was recorded begins with a banner.
+		if d.gap > 0 || len(d.buf) == 0 {
+			return false
+		}
+		switch speech := wire.MatchBanner(d.buf); {
+		case len(d.buf) < wire.BannerPrefixSize-2 && !c.ends:
+			return false
+		case speech == wire.SpeechBanner:
+			c.speak(newMsgr2(c))
+		case speech == wire.SpeechMsgr1:
+			c.speak(newMsgr1(c))
+		default:
+			c.giveUp()
+		}
+		return c.proto != nil
+	}
+	switch p := c.search(d); {
+	case p != nil:
+		c.speak(p)
+		return true
+	case len(d.buf) > maxUnknown:
+		c.giveUp()
+	}
+	return false
+}
+
+func (c *Streams) giveUp() {
+	for _, d := range c.dirs {
+		d.dead, d.buf = true, nil
+	}
+}
+
+// speak begins the records of the connection.
+func (c *Streams) speak(p protocol) {
+	c.proto, c.socket = p, c.id()
+	r := Record{Time: c.begun, Socket: c.socket, Event: Open, Connector: c.tcp.Connector.String(), Acceptor: c.tcp.Acceptor.String()}
+	if !c.tcp.Whole {
+		r.Error = "it had begun before the recording"
+	}
+	c.opt.Emit(r)
+}
+
+func (c *Streams) emit(r Record) {
+	r.Time, r.Socket = c.at, c.socket
+	c.opt.Emit(r)
+}
+
+// bad reports bytes that are no frame.
+func (c *Streams) bad(d *direction, protocol, tag string, err error) {
+	c.emit(Record{Event: Bad, From: d.side, Protocol: protocol, Tag: tag, Error: err.Error()})
+}
+
+// kill ends what can be read of a direction.
+func (c *Streams) kill(d *direction, why string) {
+	c.emit(Record{Event: Bad, From: d.side, Error: why})
+	d.dead, d.buf = true, nil
+}
+
+// take removes n bytes from the front.
+func (d *direction) take(n int) []byte {
+	p := d.buf[:n:n]
+	if d.buf = d.buf[n:]; len(d.buf) == 0 {
+		d.buf = nil
+	}
+	return p
+}
+
+// patient says that a direction can wait for the other one.
+func (c *Streams) patient(d *direction) bool {
+	return !c.ends && len(d.buf) < maxWaiting && d.gap == 0
+}
+
+// index numbers the directions of a connection by their senders.
+func (s Side) index() int {
+	if s == Acceptor {
+		return 1
+	}
+	return 0
+}
+
+// The preamble of a frame of msgr2 and the header of a message of msgr1 have a crc of
+// their own, so that they can be found in the middle of a stream.
+
+// preambleAt is the offset of the first preamble in p, or how many bytes need no second
+// look, if there is none.
+func preambleAt(p []byte) (at int, ok bool) {
+	for at = 0; len(p)-at >= frame.PreambleSize; at++ {
+		if !frame.Tag(p[at]).Known() || p[at+1] == 0 || p[at+1] > frame.MaxSegments {
+			continue
+		}
+		h, err := frame.ParsePreamble(p[at : at+frame.PreambleSize])
+		if err == nil && h.Num <= h.Tag.Bound().Segments {
+			return at, true
+		}
+	}
+	return at, false
+}
+
+// headerAt is the same for messages of msgr1.
+func headerAt(p []byte, dec *frame1.Decoder) (at int, ok bool) {
+	n := 1 + dec.Form().HeaderSize()
+	for at = 0; len(p)-at >= n; at++ {
+		if frame1.Tag(p[at]) != frame1.TagMessage {
+			continue
+		}
+		if _, err := dec.Header(p[at+1 : at+n]); err == nil {
+			return at, true
+		}
+	}
+	return at, false
+}
+
+// find looks for the next frame in mode crc.
+func (m *msgr2) find(d *direction, f *frames) bool {
+	at, ok := preambleAt(d.buf)
+	if m.c.found(d, at, ok) {
+		f.search = false
+	}
+	return ok
+}
+
+// find looks for the next message.
+func (m *msgr1) find(d *direction, p *parts) bool {
+	at, ok := headerAt(d.buf, p.dec)
+	if m.c.found(d, at, ok) {
+		p.search = false
+	}
+	return ok
+}
+
+// found passes over the bytes before a frame, and says so once there is one.
+func (c *Streams) found(d *direction, at int, ok bool) bool {
+	d.stuck += uint64(at)
+	if at > 0 {
+		d.take(at)
+	}
+	if ok && d.stuck > 0 {
+		c.emit(Record{Event: Lost, From: d.side, Count: d.stuck, Error: "bytes that belong to no frame"})
+		d.stuck = 0
+	}
+	return ok
+}
+
+// search finds out what a connection speaks that had begun before the recording, nil as
+// long as it is not known.
+func (c *Streams) search(d *direction) protocol {
+	if at, ok := preambleAt(d.buf); ok {
+		rev, known := revisionAt(d.buf[at:])
+		if !known && !c.ends && len(d.buf) <= maxUnknown {
+			return nil
+		}
+		return joined(c, rev)
+	}
+	if _, ok := headerAt(d.buf, frame1.NewDecoder(frame1.Config{}, nil, frame.DefaultLimits())); ok {
+		return joined1(c)
+	}
+	return nil
+}
+
+// revisionAt says of which revision the frame at the start of p is, once it is all there.
+func revisionAt(p []byte) (rev frame.Revision, known bool) {
+	for _, rev := range []frame.Revision{frame.Rev1, frame.Rev0} {
+		dec := frame.NewDecoder(rev, frame.DefaultLimits())
+		h, err := dec.Open(p[:frame.PreambleSize])
+		if err != nil {
+			return frame.Rev1, true // it is damaged, or compressed
+		}
+		size := frame.PreambleSize + dec.RestSize(h)
+		if len(p) < size {
+			continue
+		}
+		if _, err := dec.Finish(h, p[:frame.PreambleSize], p[frame.PreambleSize:size]); err == nil {
+			return rev, true
+		}
+	}
+	return frame.Rev1, false
+}

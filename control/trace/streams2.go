@@ -1,0 +1,234 @@
+package trace
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/compress"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+)
+
+// msgr2 decodes msgr2.0 and msgr2.1.
+type msgr2 struct {
+	c    *Streams
+	rev  frame.Revision
+	dirs [2]frames
+}
+
+// frames is one direction.
+type frames struct {
+	banner  *wire.Banner // nil: not seen yet
+	dec     *frame.Decoder
+	search  bool // for the next frame, as bytes are missing
+	waits   bool // for an answer, as that says how to read on
+	opened  bool // the head of a frame was taken, and decrypted in place
+	hd      frame.Header
+	skipped bool // the banner was not recorded
+}
+
+func newMsgr2(c *Streams) *msgr2 { return &msgr2{c: c, rev: frame.Rev1} }
+
+// joined is msgr2 of a connection that had begun before the recording.
+func joined(c *Streams, rev frame.Revision) *msgr2 {
+	m := newMsgr2(c)
+	m.begin(rev)
+	for i := range m.dirs {
+		m.dirs[i].search, m.dirs[i].skipped = true, true
+	}
+	return m
+}
+
+func (m *msgr2) begin(rev frame.Revision) {
+	m.rev = rev
+	for i := range m.dirs {
+		m.dirs[i].dec = frame.NewDecoder(rev, frame.DefaultLimits())
+	}
+}
+
+// step implements protocol.
+func (m *msgr2) step(d *direction) bool {
+	f := &m.dirs[d.side.index()]
+	switch {
+	case len(d.buf) == 0:
+		return false
+	case f.banner == nil && !f.skipped:
+		return m.readBanner(d, f)
+	case f.dec == nil: // the other side's banner says what follows
+		if m.c.patient(d) {
+			return false
+		}
+		m.begin(revisionOf(f.banner.Supported))
+		return true
+	case f.waits && m.c.patient(d):
+		return false
+	case f.search:
+		return m.find(d, f)
+	}
+	return m.frame(d, f)
+}
+
+// lost implements protocol.
+func (m *msgr2) lost(d *direction) {
+	f := &m.dirs[d.side.index()]
+	switch {
+	case f.dec != nil && f.dec.IsSecure():
+		m.c.kill(d, "mode secure cannot be read on behind a gap")
+	case f.dec == nil && m.dirs[d.side.Other().index()].banner == nil && f.banner == nil:
+		f.skipped = true
+		m.begin(frame.Rev1)
+		fallthrough
+	default:
+		d.stuck += uint64(len(d.buf))
+		d.buf, f.opened, f.search, f.waits, f.skipped = nil, false, true, false, true
+		if f.dec == nil {
+			m.begin(m.rev)
+		}
+	}
+}
+
+func revisionOf(features uint64) frame.Revision {
+	if features&wire.BannerRevision1 != 0 {
+		return frame.Rev1
+	}
+	return frame.Rev0
+}
+
+func (m *msgr2) readBanner(d *direction, f *frames) bool {
+	if len(d.buf) < wire.BannerPrefixSize {
+		return false
+	}
+	n, err := wire.ParseBannerPrefix(d.buf)
+	if err == nil && len(d.buf) < wire.BannerPrefixSize+n {
+		return false
+	}
+	var b wire.Banner
+	if err == nil {
+		b, err = wire.DecodeBanner(d.buf[wire.BannerPrefixSize : wire.BannerPrefixSize+n])
+	}
+	if err != nil {
+		m.c.kill(d, err.Error())
+		return false
+	}
+	d.take(wire.BannerPrefixSize + n)
+	f.banner = &b
+	m.c.emit(Record{
+		Event: Banner, From: d.side, Protocol: "msgr2", Fields: &Features{Supported: b.Supported, Required: b.Required},
+	})
+	if other := m.dirs[d.side.Other().index()].banner; other != nil && f.dec == nil {
+		m.begin(revisionOf(b.Supported & other.Supported))
+	}
+	return true
+}
+
+// frame reads one frame.
+func (m *msgr2) frame(d *direction, f *frames) bool {
+	n := f.dec.HeadSize()
+	if len(d.buf) < n {
+		return false
+	}
+	if !f.opened {
+		hd, err := f.dec.Open(d.buf[:n])
+		if err != nil {
+			return m.damaged(d, f, "", err)
+		}
+		f.hd, f.opened = hd, true
+	}
+	size := n + f.dec.RestSize(f.hd)
+	if len(d.buf) < size {
+		return false
+	}
+	f.opened = false
+	p := d.take(size)
+	got, err := f.dec.Finish(f.hd, p[:n], p[n:])
+	switch {
+	case err != nil && f.dec.IsSecure():
+		return m.damaged(d, f, f.hd.Tag.String(), err)
+	case err != nil: // its length is known: the next frame is where it has to be
+		m.c.bad(d, m.rev.String(), f.hd.Tag.String(), err)
+		return true
+	}
+	r := Record{From: d.side, Protocol: m.rev.String(), Compressed: got.Compressed(), Aborted: got.Aborted}
+	r.Describe(got.Tag, &got.Seg, m.c.opt.Cut)
+	m.c.emit(r)
+	if !got.Aborted {
+		m.follow(d, f, &got)
+	}
+	return true
+}
+
+// damaged reports a frame behind which the stream cannot be read without a search.
+func (m *msgr2) damaged(d *direction, f *frames, tag string, err error) bool {
+	if errors.Is(err, frame.ErrAuthTag) && m.other(d).dec != nil {
+		err = fmt.Errorf("%w: the key is not that of this connection, or bytes are damaged", err)
+	}
+	m.c.bad(d, m.rev.String(), tag, err)
+	if f.dec.IsSecure() {
+		d.dead, d.buf = true, nil
+		return false
+	}
+	f.search, f.opened = true, false
+	if len(d.buf) > 0 {
+		d.take(1)
+		d.stuck++
+	}
+	return true
+}
+
+func (m *msgr2) other(d *direction) *frames { return &m.dirs[d.side.Other().index()] }
+
+// follow draws what a frame says about how to read on.
+func (m *msgr2) follow(d *direction, f *frames, got *frame.Frame) {
+	switch got.Tag {
+	case frame.TagAuthRequest, frame.TagAuthRequestMore, frame.TagCompressionRequest:
+		f.waits = true
+	case frame.TagAuthBadMethod, frame.TagAuthReplyMore:
+		m.other(d).waits = false
+	case frame.TagAuthDone:
+		m.other(d).waits = false
+		if a, err := wire.DecodeAuthDone(got.Seg[0]); err == nil && auth.Mode(a.Mode) == auth.Secure {
+			m.secure(got.Seg[0])
+		}
+	case frame.TagCompressionDone:
+		m.other(d).waits = false
+		if c, err := wire.DecodeCompressionDone(got.Seg[0]); err == nil && c.Compress {
+			m.decompress(wire.CompressionMethod(c.Method))
+		}
+	}
+}
+
+// secure decrypts both directions from here on, if there is a key.
+func (m *msgr2) secure(done []byte) {
+	secret := m.c.opt.Keys.Secret(done)
+	for i := range m.dirs {
+		d, f := m.c.dirs[i], &m.dirs[i]
+		if d.dead || f.dec.IsSecure() {
+			continue
+		}
+		if secret == nil {
+			m.c.emit(Record{Event: Lost, From: d.side, Error: "mode secure, without its key: what follows cannot be read"})
+			d.dead, d.buf = true, nil
+			continue
+		}
+		// The keys of the side that receives this direction.
+		k, err := frame.KeysFromSecret(secret, d.side == Acceptor)
+		if err == nil {
+			err = f.dec.Secure(k.Key, k.RxNonce)
+		}
+		if err != nil {
+			m.c.kill(d, err.Error())
+		}
+	}
+}
+
+// decompress takes compressed frames of both directions from here on.
+func (m *msgr2) decompress(method wire.CompressionMethod) {
+	c, err := compress.New(method)
+	if err != nil {
+		return // a compressed frame is reported as one
+	}
+	for i := range m.dirs {
+		m.dirs[i].dec.Decompress(c)
+	}
+}

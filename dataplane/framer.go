@@ -1,0 +1,58 @@
+package dataplane
+
+import (
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+)
+
+// framer is the protocol of a handler's socket: frameReader is msgr2, framer1 is msgr1. The
+// rest of the handler knows neither. Owner: the handler's core.
+type framer interface {
+	loop.Framer
+	// frame is what has come of the frame under way, underWay is its tag.
+	frame() *intake
+	underWay() fmt.Stringer
+	// underWayID is in the header of the message under way. In mode crc its checks come
+	// later: what it matches is not used before.
+	underWayID() (seq, tid uint64, ok bool)
+	// answers says that the peer answers keepalives.
+	answers() bool
+	// end lets go of the frame under way, and of the codec. s is nil if the socket is between
+	// two cores.
+	end(s *loop.Socket)
+}
+
+// Codec is a protocol with the encoder and the decoder of one socket: Msgr2 or Msgr1 makes
+// it, and Handler.Open takes it over, with their keys.
+type Codec struct {
+	enc  *frame.Encoder
+	dec  *frame.Decoder
+	enc1 *frame1.Encoder
+	dec1 *frame1.Decoder
+}
+
+// Msgr2 is the codec of a socket that speaks msgr2.
+func Msgr2(enc *frame.Encoder, dec *frame.Decoder) Codec { return Codec{enc: enc, dec: dec} }
+
+// Msgr1 is the codec of a socket that speaks msgr1.
+func Msgr1(enc *frame1.Encoder, dec *frame1.Decoder) Codec { return Codec{enc1: enc, dec1: dec} }
+
+// framer is that of a socket of h. That of msgr2 has its place in the handler.
+func (c *Codec) framer(h *Handler, source Source) framer {
+	if c.dec1 != nil {
+		return &framer1{intake: intake{h: h}, enc: c.enc1, dec: c.dec1, source: source}
+	}
+	h.rx = frameReader{intake: intake{h: h}, enc: c.enc, dec: c.dec}
+	return &h.rx
+}
+
+// wipe overwrites the keys of a codec that is not used.
+func (c *Codec) wipe() {
+	if c.dec1 == nil {
+		c.enc.Wipe()
+		c.dec.Wipe()
+	}
+}
