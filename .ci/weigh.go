@@ -26,17 +26,17 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 82700,
-	"lines of the library":                64500,
-	"lines of bench":                      9000,
-	"lines of cmd":                        9300,
-	"lines of tests":                      86600,
-	"root of control, lines":              4210,
-	"root of control, files":              35,
-	"root of control, files in a circle":  12,
-	"root of control, arrows back up":     20,
-	"public packages":                     31,
-	"exported names of public packages":   2150,
+	"lines without tests":                 85200,
+	"lines of the library":                68500,
+	"lines of bench":                      8900,
+	"lines of cmd":                        7850,
+	"lines of tests":                      89500,
+	"root of control, lines":              3850,
+	"root of control, files":              20,
+	"root of control, files in a circle":  10,
+	"root of control, arrows back up":     16,
+	"public packages":                     26,
+	"exported names of public packages":   1970,
 	"words in comments that name nothing": 0,
 }
 
