@@ -68,7 +68,7 @@ func messengerConfig(cfg serverConfig) control.Config {
 		server = session.NewSecureServer()
 	}
 	return control.Config{
-		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: &nonce, AuthServer: server,
+		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: &nonce, Auth: control.Auth{Server: server},
 		Plane: loop.Config{
 			Cores: max(1, cfg.Cores), Spin: cfg.Spin, Receive: loop.ReceiveMode(cfg.Receive),
 			Driver: uring.Config{Backend: uring.Backend(cfg.Backend)},

@@ -136,7 +136,7 @@ func TestASlowAuthServerHoldsUpNobodyElse(t *testing.T) {
 		clock, s := newHandClock(), newSlow(obey)
 		server := newParty(t, control.Config{
 			Name: entity(t, "mon.a"), Clock: clock,
-			AuthServer: slowServer{none.NewServer(none.ServerConfig{Monitor: true}), s, "slow"},
+			Auth: control.Auth{Server: slowServer{none.NewServer(none.ServerConfig{Monitor: true}), s, "slow"}},
 		}).bind(t)
 		fast := newParty(t, control.Config{Name: entity(t, "client.fast")})
 		conn, err := fast.dial(t, server, wire.Mon)
@@ -177,7 +177,7 @@ func TestASlowAuthServerHoldsUpNobodyElse(t *testing.T) {
 			t.Fatalf("after 5 s: %v", err)
 		}
 		second := connect()
-		clock.pass(control.DefaultHandshakeTimeout)
+		clock.pass(daemonHandshake)
 		others()
 		if !obey {
 			close(s.release) // too late
@@ -202,7 +202,7 @@ func TestASlowAuthClientHoldsUpNobodyElse(t *testing.T) {
 		mon := newParty(t, control.Config{Name: entity(t, "mon.a")}).bind(t)
 		osd := newParty(t, control.Config{Name: entity(t, "osd.0")}).bind(t)
 		who := entity(t, "client.admin")
-		client := newParty(t, control.Config{Name: who, Clock: clock, AuthClient: &slowClient{Client: none.NewClient(who), slow: s, peer: wire.OSD}})
+		client := newParty(t, control.Config{Name: who, Clock: clock, Auth: control.Auth{Client: &slowClient{Client: none.NewClient(who), slow: s, peer: wire.OSD}}})
 		conn, err := client.dial(t, mon, wire.Mon)
 		if err != nil {
 			t.Fatal(err)
@@ -215,7 +215,7 @@ func TestASlowAuthClientHoldsUpNobodyElse(t *testing.T) {
 		for range 20 {
 			exchange(t, client, mon, conn, []byte("meanwhile"))
 		}
-		clock.pass(control.DefaultHandshakeTimeout)
+		clock.pass(daemonHandshake)
 		if !obey {
 			close(s.release)
 		}
@@ -235,9 +235,9 @@ func TestALateResultOfAClosedConnectionIsIgnored(t *testing.T) {
 		both := []auth.Mode{auth.Secure}
 		authClient, authServer := cephxPair(t, both, both)
 		late := &slowClient{Client: authClient, slow: newSlow(obey), peer: wire.Mon}
-		server := newParty(t, control.Config{Name: entity(t, "mon.a"), AuthServer: authServer}).bind(t)
+		server := newParty(t, control.Config{Name: entity(t, "mon.a"), Auth: control.Auth{Server: authServer}}).bind(t)
 		var events atomic.Int64
-		m := authMessenger(t, control.Config{Name: entity(t, "client.admin"), AuthClient: late}, &control.Dispatcher{
+		m := authMessenger(t, control.Config{Name: entity(t, "client.admin"), Auth: control.Auth{Client: late}}, &control.Dispatcher{
 			Connect: func(*control.Conn, int) { events.Add(1) },
 			Reset:   func(*control.Conn, bool) { events.Add(1) },
 		})

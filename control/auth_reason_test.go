@@ -72,12 +72,12 @@ func TestFailedAuthenticationIsToldFromAFailedNetwork(t *testing.T) {
 			if c.peer == wire.OSD {
 				own = "osd.0"
 			}
-			peer := newParty(t, control.Config{Name: entity(t, own), AuthServer: c.server, Probe: c.stop}).bind(t)
+			peer := newParty(t, control.Config{Name: entity(t, own), Auth: control.Auth{Server: c.server}, Diagnostics: control.Diagnostics{Probe: c.stop}}).bind(t)
 			if c.server == nil {
 				shutdown(t, peer.m)
 			}
 			reset := make(chan error, 1)
-			m := authMessenger(t, control.Config{Name: admin, AuthClient: c.client}, &control.Dispatcher{
+			m := authMessenger(t, control.Config{Name: admin, Auth: control.Auth{Client: c.client}}, &control.Dispatcher{
 				Reset: func(conn *control.Conn, _ bool) { reset <- conn.Err() },
 			})
 			conn, err := m.Connect(peer.addr, c.peer, control.Once())
@@ -120,9 +120,9 @@ func TestFailedAuthenticationIsToldFromAFailedNetwork(t *testing.T) {
 func TestALosslessConnectionThatIsRefusedGivesUp(t *testing.T) {
 	crc := []auth.Mode{auth.CRC}
 	_, server := cephxPair(t, crc, crc)
-	mon := newParty(t, control.Config{Name: entity(t, "mon.a"), AuthServer: server}).bind(t)
+	mon := newParty(t, control.Config{Name: entity(t, "mon.a"), Auth: control.Auth{Server: server}}).bind(t)
 	policy := control.LosslessClient()
-	client := newParty(t, control.Config{Name: entity(t, "client.admin"), Default: &policy, InitialBackoff: time.Microsecond, MaxBackoff: time.Microsecond})
+	client := newParty(t, control.Config{Name: entity(t, "client.admin"), Default: &policy, Timeouts: control.Timeouts{InitialBackoff: time.Microsecond, MaxBackoff: time.Microsecond}})
 	conn, err := client.m.Connect(mon.addr, wire.Mon)
 	if err != nil {
 		t.Fatal(err)

@@ -108,9 +108,9 @@ func TestEveryReconnectHasFreshKeys(t *testing.T) {
 		var ours, theirs vault
 		lossless, stateful, cuts := control.LosslessClient(), control.StatefulServer(), newBreaker()
 		client := newParty(t, control.Config{
-			Name: entity(t, "client.admin"), Default: &lossless, Probe: cuts, Rev0: rev0, AuthClient: watchedClient{authClient, &ours},
+			Name: entity(t, "client.admin"), Default: &lossless, Diagnostics: control.Diagnostics{Probe: cuts}, Protocol: control.Protocol{Rev0: rev0}, Auth: control.Auth{Client: watchedClient{authClient, &ours}},
 		})
-		server := newParty(t, control.Config{Name: entity(t, "mon.a"), Default: &stateful, AuthServer: watchedServer{authServer, &theirs}}).bind(t)
+		server := newParty(t, control.Config{Name: entity(t, "mon.a"), Default: &stateful, Auth: control.Auth{Server: watchedServer{authServer, &theirs}}}).bind(t)
 		conn, err := client.m.Connect(server.addr, wire.Mon)
 		if err != nil {
 			t.Fatal(err)
@@ -266,13 +266,13 @@ func TestNoSecretIsEverLogged(t *testing.T) {
 			}
 
 			var monAddr wire.Addr
-			monitor := authMessenger(t, control.Config{Name: entity(t, "mon.a"), AuthServer: serves(wire.Mon, authority), Logger: log},
+			monitor := authMessenger(t, control.Config{Name: entity(t, "mon.a"), Auth: control.Auth{Server: serves(wire.Mon, authority)}, Logger: log},
 				mon.NewServer(mon.ServerConfig{Map: func() mon.MonMap {
 					return mon.MonMap{Epoch: 1, Mons: []mon.Mon{{Name: "a", Addrs: wire.AddrVec{monAddr}}}}
 				}}))
 			monAddr = listenOn(t, monitor)
 			stateful, lossless, cuts := control.StatefulServer(), control.LosslessClient(), newBreaker()
-			store := newParty(t, control.Config{Name: osd, Default: &stateful, AuthServer: serves(wire.OSD, nil), Logger: log}).bind(t)
+			store := newParty(t, control.Config{Name: osd, Default: &stateful, Auth: control.Auth{Server: serves(wire.OSD, nil)}, Logger: log}).bind(t)
 
 			own, _ := ring.Lookup(admin)
 			keys, dialler := dials(admin, own.Key)
@@ -281,7 +281,7 @@ func TestNoSecretIsEverLogged(t *testing.T) {
 			must(t, err)
 			t.Cleanup(mc.Close)
 			client.m = authMessenger(t, control.Config{
-				Name: admin, Policies: map[wire.EntityType]control.Policy{wire.OSD: lossless}, AuthClient: dialler, Logger: log, Probe: cuts,
+				Name: admin, Policies: map[wire.EntityType]control.Policy{wire.OSD: lossless}, Auth: control.Auth{Client: dialler}, Logger: log, Diagnostics: control.Diagnostics{Probe: cuts},
 			}, mc.Dispatcher(), &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
 				client.keep(m)
 				return true
@@ -302,7 +302,7 @@ func TestNoSecretIsEverLogged(t *testing.T) {
 			must(t, err)
 			secrets = append(secrets, wrong.Secret())
 			_, liar := dials(admin, wrong)
-			bad := newParty(t, control.Config{Name: admin, AuthClient: liar, Logger: log})
+			bad := newParty(t, control.Config{Name: admin, Auth: control.Auth{Client: liar}, Logger: log})
 			for _, peer := range []struct {
 				to  wire.Addr
 				typ wire.EntityType

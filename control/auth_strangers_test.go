@@ -101,7 +101,7 @@ func TestAPeerThatCanNeverDoIsTriedOnce(t *testing.T) {
 	}{{"features", strange, wire.Mon, handshake.ErrFeatures}, {"type", mon.addr, wire.OSD, handshake.ErrPeerType}} {
 		reset := make(chan error, 9)
 		m := authMessenger(t, control.Config{
-			Name: entity(t, "client.admin"), Default: &policy, InitialBackoff: time.Microsecond, MaxBackoff: time.Microsecond,
+			Name: entity(t, "client.admin"), Default: &policy, Timeouts: control.Timeouts{InitialBackoff: time.Microsecond, MaxBackoff: time.Microsecond},
 		}, &control.Dispatcher{Reset: func(c *control.Conn, _ bool) { reset <- c.Err() }})
 		conn, err := m.Connect(c.to, c.peer)
 		must(t, err)

@@ -46,10 +46,10 @@ func TestAuthCanBeReplacedAtRunTime(t *testing.T) {
 	admin := entity(t, "client.admin")
 	unkeyed, unkeyedServer := none.NewClient(admin), none.NewServer(none.ServerConfig{Monitor: true})
 	lossless, stateful, cuts := control.LosslessClient(), control.StatefulServer(), newBreaker()
-	server := newParty(t, control.Config{Name: entity(t, "mon.a"), Default: &stateful, AuthServer: keyedServer}).bind(t)
+	server := newParty(t, control.Config{Name: entity(t, "mon.a"), Default: &stateful, Auth: control.Auth{Server: keyedServer}}).bind(t)
 	// Each is a process of its own: two sessions of one have the same address.
 	another := func(by auth.Client, p probe.Probe) *party {
-		return newParty(t, control.Config{Name: admin, Default: &lossless, AuthClient: by, Probe: p})
+		return newParty(t, control.Config{Name: admin, Default: &lossless, Auth: control.Auth{Client: by}, Diagnostics: control.Diagnostics{Probe: p}})
 	}
 	calm, shaky := another(keyed, nil), another(keyed, cuts)
 	wantMethod := func(from *party, c *control.Conn, m auth.Method) {

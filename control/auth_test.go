@@ -183,8 +183,8 @@ func TestRequiredSecureIsNeverLess(t *testing.T) {
 		for _, rev0 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/rev0=%v", c.name, rev0), func(t *testing.T) {
 				authClient, authServer := cephxPair(t, c.clientOffers, c.serverOffers)
-				client := newParty(t, control.Config{Name: entity(t, "client.admin"), AuthClient: authClient, Modes: c.clientRequires, Rev0: rev0})
-				server := newParty(t, control.Config{Name: entity(t, "mon.a"), AuthServer: authServer, Modes: c.serverAllows}).bind(t)
+				client := newParty(t, control.Config{Name: entity(t, "client.admin"), Auth: control.Auth{Client: authClient, Modes: c.clientRequires}, Protocol: control.Protocol{Rev0: rev0}})
+				server := newParty(t, control.Config{Name: entity(t, "mon.a"), Auth: control.Auth{Server: authServer, Modes: c.serverAllows}}).bind(t)
 				conn, err := client.dial(t, server, wire.Mon)
 				if c.want == 0 {
 					if err == nil {
@@ -275,8 +275,8 @@ func TestCompressionIsNegotiated(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/rev0=%v", c.name, rev0), func(t *testing.T) {
 				modes := []auth.Mode{c.mode}
 				authClient, authServer := cephxPair(t, modes, modes)
-				client := newParty(t, control.Config{Name: entity(t, "client.admin"), AuthClient: authClient, Compression: c.client, Rev0: rev0})
-				server := newParty(t, control.Config{Name: entity(t, "mon.a"), AuthServer: authServer, Compression: c.server}).bind(t)
+				client := newParty(t, control.Config{Name: entity(t, "client.admin"), Auth: control.Auth{Client: authClient}, Protocol: control.Protocol{Compression: c.client, Rev0: rev0}})
+				server := newParty(t, control.Config{Name: entity(t, "mon.a"), Auth: control.Auth{Server: authServer}, Protocol: control.Protocol{Compression: c.server}}).bind(t)
 				conn, err := client.dial(t, server, wire.Mon)
 				if err != nil {
 					t.Fatal(err)
@@ -302,8 +302,8 @@ func TestCompressionSavesBytesOnTheWire(t *testing.T) {
 		t.Run(m.String(), func(t *testing.T) {
 			want := control.Compression{Methods: methods(m)}
 			back := control.Compression{Methods: methods(m), Peers: []wire.EntityType{wire.Client}}
-			client := newParty(t, control.Config{Name: entity(t, "client.admin"), Compression: want})
-			server := newParty(t, control.Config{Name: entity(t, "osd.0"), Compression: back}).bind(t)
+			client := newParty(t, control.Config{Name: entity(t, "client.admin"), Protocol: control.Protocol{Compression: want}})
+			server := newParty(t, control.Config{Name: entity(t, "osd.0"), Protocol: control.Protocol{Compression: back}}).bind(t)
 			conn, err := client.dial(t, server, wire.OSD)
 			if err != nil {
 				t.Fatal(err)
@@ -341,8 +341,8 @@ func bytesOut(t *testing.T, e *party) uint64 {
 func TestReceivedMessagesCountByTheirSizeWhenDecompressed(t *testing.T) {
 	const size = 1 << 20
 	server := newParty(t, control.Config{
-		Name:        entity(t, "osd.0"),
-		Compression: control.Compression{Methods: compress.Methods(), Peers: []wire.EntityType{wire.Client}},
+		Name:     entity(t, "osd.0"),
+		Protocol: control.Protocol{Compression: control.Compression{Methods: compress.Methods(), Peers: []wire.EntityType{wire.Client}}},
 	})
 	held := make(chan *control.Message, 4)
 	server.take = func(m *control.Message) {
@@ -350,7 +350,7 @@ func TestReceivedMessagesCountByTheirSizeWhenDecompressed(t *testing.T) {
 		held <- m
 	}
 	server.bind(t)
-	client := newParty(t, control.Config{Name: entity(t, "client.admin"), Compression: control.Compression{Methods: compress.Methods()}})
+	client := newParty(t, control.Config{Name: entity(t, "client.admin"), Protocol: control.Protocol{Compression: control.Compression{Methods: compress.Methods()}}})
 	conn, err := client.dial(t, server, wire.OSD)
 	if err != nil {
 		t.Fatal(err)
@@ -380,9 +380,9 @@ func TestReceivedMessagesCountByTheirSizeWhenDecompressed(t *testing.T) {
 func TestABombEndsTheConnection(t *testing.T) {
 	for _, m := range compress.Methods() {
 		t.Run(m.String(), func(t *testing.T) {
-			client := newParty(t, control.Config{Name: entity(t, "client.admin"), Compression: control.Compression{Methods: methods(m)}})
-			cfg := control.Config{Name: entity(t, "osd.0"), Compression: control.Compression{Methods: methods(m), Peers: []wire.EntityType{wire.Client}}}
-			cfg.Limits.Control, cfg.Limits.Front, cfg.Limits.Middle, cfg.Limits.Data = 1<<16, 1<<16, 1<<16, 1<<20
+			client := newParty(t, control.Config{Name: entity(t, "client.admin"), Protocol: control.Protocol{Compression: control.Compression{Methods: methods(m)}}})
+			cfg := control.Config{Name: entity(t, "osd.0"), Protocol: control.Protocol{Compression: control.Compression{Methods: methods(m), Peers: []wire.EntityType{wire.Client}}}}
+			cfg.Receiving.Limits.Control, cfg.Receiving.Limits.Front, cfg.Receiving.Limits.Middle, cfg.Receiving.Limits.Data = 1<<16, 1<<16, 1<<16, 1<<20
 			server := newParty(t, cfg).bind(t)
 			conn, err := client.dial(t, server, wire.OSD)
 			if err != nil {

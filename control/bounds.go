@@ -6,6 +6,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
+	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -14,8 +15,8 @@ import (
 
 // Bound is one bound that a messenger keeps, whatever its peers do.
 type Bound struct {
-	// Name is the field of Config that sets it, such as QueueBytes or
-	// Limits.Data. Behind it stands " (share)", " (reserve)", " (source)" or
+	// Name is the field of Config that sets it, such as MaxStandby or
+	// Sending.QueueBytes. Behind it stands " (share)", " (reserve)", " (source)" or
 	// " (prefix)" if the bound is a part of that field. What begins with a package is its constant.
 	Name string `json:"name"`
 	// Value is in units of Unit; 0: there is no bound.
@@ -58,17 +59,17 @@ func (c Config) Bounds() []Bound {
 
 // handshakeBounds hold before a peer has proved anything.
 func (c *Config) handshakeBounds() []Bound {
-	before, shares := frame.PreAuthLimits(), door.Shares(c.HalfOpen)
+	before, shares := frame.PreAuthLimits(), door.Shares(c.Door.HalfOpen)
 	return []Bound{
-		{"HalfOpen", int64(c.HalfOpen), UnitConnections, "messenger", "handshakes of accepted connections under way"},
-		{"HalfOpen (source)", int64(shares.PerSource), UnitConnections, "source", "the same, once half of HalfOpen is in use"},
-		{"HalfOpen (prefix)", int64(shares.PerPrefix), UnitConnections, "prefix", "the same, once half of HalfOpen is in use"},
-		{"HalfOpenBytes", c.HalfOpenBytes, UnitBytes, "messenger", "kept of those handshakes, beyond door.OwnBytes each"},
+		{"Door.HalfOpen", int64(c.Door.HalfOpen), UnitConnections, "messenger", "handshakes of accepted connections under way"},
+		{"Door.HalfOpen (source)", int64(shares.PerSource), UnitConnections, "source", "the same, once half of Door.HalfOpen is in use"},
+		{"Door.HalfOpen (prefix)", int64(shares.PerPrefix), UnitConnections, "prefix", "the same, once half of Door.HalfOpen is in use"},
+		{"Door.Bytes", c.Door.Bytes, UnitBytes, "messenger", "kept of those, beyond door.OwnBytes each"},
 		{"door.OwnBytes", door.OwnBytes, UnitBytes, "attempt", "kept of one, that others cannot take"},
-		{"FailureRate", int64(c.FailureRate), UnitPerSecond, "source", "connections that come to nothing; others wait"},
-		{"FailureBurst", int64(c.FailureBurst), UnitConnections, "source", "the same, at once; of a prefix 4 times as many"},
+		{"Door.FailureRate", int64(c.Door.FailureRate), UnitPerSecond, "source", "connections that come to nothing; others wait"},
+		{"Door.FailureBurst", int64(c.Door.FailureBurst), UnitConnections, "source", "the same, at once; of a prefix 4 times as many"},
 		{"control.DialsAtOnce", sessions.DialsAtOnce, UnitConnections, "address", "handshakes of ours under way; others wait"},
-		{"HandshakeTimeout", int64(c.HandshakeTimeout), UnitNanoseconds, "attempt", "one handshake, made or accepted"},
+		{"Timeouts.Handshake", int64(c.Timeouts.Handshake), UnitNanoseconds, "attempt", "one handshake, made or accepted"},
 		{"frame.PreAuthLimits", int64(before.Control), UnitBytes, "frame", "any frame before authentication is done"},
 	}
 }
@@ -76,17 +77,17 @@ func (c *Config) handshakeBounds() []Bound {
 // receiveBounds are about what an authenticated peer sends.
 func (c *Config) receiveBounds() []Bound {
 	list := []Bound{
-		{"Limits.Control", int64(c.Limits.Control), UnitBytes, "frame", "segment 0, besides the bound of each tag"},
-		{"Limits.Front", int64(c.Limits.Front), UnitBytes, "message", "front"},
-		{"Limits.Middle", int64(c.Limits.Middle), UnitBytes, "message", "middle"},
-		{"Limits.Data", int64(c.Limits.Data), UnitBytes, "message", "data"},
-		{"DispatchBytes", c.DispatchBytes, UnitBytes, "messenger", "received, neither released nor sent on"},
-		{"DispatchBytes (share)", own(c.DispatchBytes, ownDispatch), UnitBytes, "connection", "the same, that others cannot take"},
-		{"DispatchBytes (reserve)", loop.NewThrottle(c.DispatchBytes).Reserve(), UnitBytes, "messenger", "all these shares, on top of DispatchBytes"},
-		{"ConnBytes", c.ConnBytes, UnitBytes, "connection", "the same, of policies without a bound of their own"},
-		{"LeastRate", c.LeastRate, UnitRate, "message", "progress of a message that began to come"},
-		{"ControlRate", int64(c.ControlRate), UnitPerSecond, "connection", "frames that bring nothing; then it is read less"},
-		{"MessageGrace", int64(c.MessageGrace), UnitNanoseconds, "message", "time before LeastRate is asked for"},
+		{"Receiving.Limits.Control", int64(c.Receiving.Limits.Control), UnitBytes, "frame", "segment 0, besides the bound of each tag"},
+		{"Receiving.Limits.Front", int64(c.Receiving.Limits.Front), UnitBytes, "message", "front"},
+		{"Receiving.Limits.Middle", int64(c.Receiving.Limits.Middle), UnitBytes, "message", "middle"},
+		{"Receiving.Limits.Data", int64(c.Receiving.Limits.Data), UnitBytes, "message", "data"},
+		{"Receiving.Bytes", c.Receiving.Bytes, UnitBytes, "messenger", "received, neither released nor sent on"},
+		{"Receiving.Bytes (share)", own(c.Receiving.Bytes, ownDispatch), UnitBytes, "connection", "the same, that others cannot take"},
+		{"Receiving.Bytes (reserve)", loop.NewThrottle(c.Receiving.Bytes).Reserve(), UnitBytes, "messenger", "all these shares, on top of Receiving.Bytes"},
+		{"Receiving.ConnBytes", c.Receiving.ConnBytes, UnitBytes, "connection", "the same, where the policy has no bound"},
+		{"Receiving.LeastRate", c.Receiving.LeastRate, UnitRate, "message", "progress of a message that began to come"},
+		{"dataplane.DefaultControlRate", dataplane.DefaultControlRate, UnitPerSecond, "connection", "frames that bring nothing; then read less"},
+		{"Receiving.Grace", int64(c.Receiving.Grace), UnitNanoseconds, "message", "time before Receiving.LeastRate is asked for"},
 	}
 	list = append(list, throttleBounds("Default", c.Default)...)
 	for _, t := range slices.Sorted(maps.Keys(c.Policies)) {
@@ -115,13 +116,13 @@ func throttleBounds(name string, p *Policy) []Bound {
 // sendBounds are about what waits to be sent, or to be acknowledged.
 func (c *Config) sendBounds() []Bound {
 	return []Bound{
-		{"QueueBytes", c.QueueBytes, UnitBytes, "connection", "to be sent or acknowledged"},
-		{"QueueMessages", c.QueueMessages, UnitMessages, "connection", "to be sent or acknowledged"},
-		{"MaxCalls", int64(c.MaxCalls), UnitCalls, "connection", "requests that wait for their reply"},
-		{"MaxPostings", int64(c.MaxPostings), UnitPostings, "connection", "buffers of the user's that wait for their data"},
-		{"SendBytes", c.SendBytes, UnitBytes, "messenger", "to be sent or acknowledged"},
-		{"SendBytes (share)", own(c.SendBytes, ownSend), UnitBytes, "connection", "the same, that others cannot take"},
-		{"SendBytes (reserve)", dataplane.NewSendBudget(c.SendBytes, 0).Reserve(), UnitBytes, "messenger", "all these shares, on top of SendBytes"},
+		{"Sending.QueueBytes", c.Sending.QueueBytes, UnitBytes, "connection", "to be sent or acknowledged"},
+		{"Sending.QueueMessages", c.Sending.QueueMessages, UnitMessages, "connection", "to be sent or acknowledged"},
+		{"Sending.Calls", int64(c.Sending.Calls), UnitCalls, "connection", "requests that wait for their reply"},
+		{"Receiving.Postings", int64(c.Receiving.Postings), UnitPostings, "connection", "buffers of the user's that wait for their data"},
+		{"Sending.Bytes", c.Sending.Bytes, UnitBytes, "messenger", "to be sent or acknowledged"},
+		{"Sending.Bytes (share)", own(c.Sending.Bytes, ownSend), UnitBytes, "connection", "the same, that others cannot take"},
+		{"Sending.Bytes (reserve)", dataplane.NewSendBudget(c.Sending.Bytes, 0).Reserve(), UnitBytes, "messenger", "all these shares, on top of Sending.Bytes"},
 	}
 }
 
@@ -142,11 +143,11 @@ func (c *Config) otherBounds() []Bound {
 		poolKeep = loop.DefaultPoolKeep
 	}
 	return []Bound{
-		{"IdleTimeout", int64(c.IdleTimeout), UnitNanoseconds, "connection", "time in which nothing moves"},
-		{"KeepaliveTimeout", int64(c.KeepaliveTimeout), UnitNanoseconds, "connection", "time until a keepalive is answered"},
+		{"Timeouts.Idle", int64(c.Timeouts.Idle), UnitNanoseconds, "connection", "time in which nothing moves"},
+		{"Timeouts.Keepalive", int64(c.Timeouts.Keepalive), UnitNanoseconds, "connection", "time until a keepalive is answered"},
 		{"MaxStandby", int64(c.MaxStandby), UnitConnections, "messenger", "sessions that wait for their peer"},
-		{"MaxBackoff", int64(c.MaxBackoff), UnitNanoseconds, "connection", "pause between attempts that fail"},
-		{"SteerTable", int64(c.SteerTable), UnitPeers, "address", "peers that are pinned to a core"},
+		{"Timeouts.MaxBackoff", int64(c.Timeouts.MaxBackoff), UnitNanoseconds, "connection", "pause between attempts that fail"},
+		{"steering.TableSize", steering.TableSize, UnitPeers, "address", "peers that are pinned to a core"},
 		{"ration.PerMinute", ration.PerMinute, UnitLines, "cause", "lines a minute in the log about what peers do"},
 		{"Plane.PoolKeep", poolKeep, UnitBytes, "core", "free buffers kept, or as many as were in use"},
 	}

@@ -25,8 +25,8 @@ func bound(t *testing.T, cfg Config, name string) Bound {
 func TestEveryBoundIsTheDefaultOfItsFieldAndFollowsIt(t *testing.T) {
 	filled := Config{}.withDefaults()
 	for _, b := range (Config{}).Bounds() {
-		if strings.HasPrefix(b.Name, "Default.") || b.Name == "frame.PreAuthLimits" || b.Name == "door.OwnBytes" || b.Name == "control.DialsAtOnce" || b.Name == "ration.PerMinute" {
-			continue
+		if b.Name[0] >= 'a' || strings.HasPrefix(b.Name, "Default.") {
+			continue // a constant of a package, or of a policy
 		}
 		field, part, share := strings.Cut(b.Name, " ")
 		of := func(c *Config) reflect.Value {
@@ -68,9 +68,10 @@ func TestEveryBoundIsTheDefaultOfItsFieldAndFollowsIt(t *testing.T) {
 }
 
 func TestABoundThatIsSwitchedOffIsNone(t *testing.T) {
-	cfg := Config{QueueBytes: -1, QueueMessages: -1, SendBytes: -1, DispatchBytes: -1, HalfOpenBytes: -1, LeastRate: -1, IdleTimeout: -1, FailureRate: -1, ControlRate: -1}
+	cfg := Config{Sending: Sending{QueueBytes: -1, QueueMessages: -1, Bytes: -1}, Receiving: Receiving{Bytes: -1, LeastRate: -1}, Door: Door{Bytes: -1, FailureRate: -1}, Timeouts: Timeouts{Idle: -1}}
 	for _, name := range []string{
-		"QueueBytes", "QueueMessages", "SendBytes", "DispatchBytes", "HalfOpenBytes", "LeastRate", "IdleTimeout", "FailureRate", "FailureBurst", "ControlRate", "KeepaliveTimeout", "Default.Messages", "Default.Bytes",
+		"Sending.QueueBytes", "Sending.QueueMessages", "Sending.Bytes", "Receiving.Bytes", "Door.Bytes", "Receiving.LeastRate", "Timeouts.Idle",
+		"Door.FailureRate", "Door.FailureBurst", "Timeouts.Keepalive", "Default.Messages", "Default.Bytes",
 	} {
 		if b := bound(t, cfg, name); !b.Unlimited() {
 			t.Errorf("%+v", b)
@@ -79,19 +80,19 @@ func TestABoundThatIsSwitchedOffIsNone(t *testing.T) {
 }
 
 func TestWhatIsNoneHereIsNoneInTheDataPlaneToo(t *testing.T) {
-	none := Config{QueueBytes: -1, QueueMessages: -1, IdleTimeout: -1, LeastRate: -1, ControlRate: -1}.withDefaults()
+	none := Config{Sending: Sending{QueueBytes: -1, QueueMessages: -1}, Timeouts: Timeouts{Idle: -1}, Receiving: Receiving{LeastRate: -1}}.withDefaults()
 	of := func(c Config) (dataplane.HandlerConfig, dataplane.OpenOptions) {
 		below := c.sessions(nil, nil)
 		return below.Handler, below.Open
 	}
 	h, o := of(none)
-	if h.QueueBytes >= 0 || h.QueueMessages >= 0 || o.IdleAfter >= 0 || o.LeastRate >= 0 || o.ControlRate >= 0 {
+	if h.QueueBytes >= 0 || h.QueueMessages >= 0 || o.IdleAfter >= 0 || o.LeastRate >= 0 {
 		t.Errorf("the data plane bounds what has no bound: %+v %+v", h, o)
 	}
 	zero := Config{}.withDefaults()
 	h, o = of(zero)
-	if h.QueueBytes != DefaultQueueBytes || h.QueueMessages != DefaultQueueMessages ||
-		o.IdleAfter != DefaultIdleTimeout || o.LeastRate != DefaultLeastRate || o.ControlRate != DefaultControlRate || o.MessageGrace != DefaultMessageGrace {
+	if h.QueueBytes != dataplane.DefaultQueueBytes || h.QueueMessages != dataplane.DefaultQueueMessages ||
+		o.IdleAfter != dataplane.DefaultIdleAfter || o.LeastRate != dataplane.DefaultLeastRate || o.MessageGrace != dataplane.DefaultMessageGrace {
 		t.Errorf("the data plane does not get the defaults: %+v %+v", h, o)
 	}
 }
@@ -114,10 +115,10 @@ func TestTheDoorGetsTheFailureRate(t *testing.T) {
 		cfg               Config
 		rate, burst, kept int
 	}{
-		{Config{}, DefaultFailureRate, DefaultFailureBurst, DefaultHalfOpen},
-		{Config{FailureRate: 3, FailureBurst: 5, HalfOpen: 7}, 3, 5, 7},
-		{Config{FailureRate: -1}, 0, 0, DefaultHalfOpen},
-		{Config{FailureBurst: -1}, 0, 0, DefaultHalfOpen},
+		{Config{}, 100, 1000, 4096},
+		{Config{Door: Door{FailureRate: 3, FailureBurst: 5, HalfOpen: 7}}, 3, 5, 7},
+		{Config{Door: Door{FailureRate: -1}}, 0, 0, 4096},
+		{Config{Door: Door{FailureBurst: -1}}, 0, 0, 4096},
 	} {
 		cfg := c.cfg.withDefaults()
 		if r := cfg.door().Rate; r.PerSecond != c.rate || r.Burst != c.burst || r.Kept != c.kept || r.Clock == nil || r.Line <= 0 {

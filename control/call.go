@@ -32,7 +32,7 @@ var (
 	// ErrTIDInUse, ErrInUse, ErrOnCore), or dialling the peer again is of no use (ErrAuth,
 	// ErrWrongPeer, ErrPeerType, ErrMissingFeatures).
 	ErrRefused = errors.New("control: request refused")
-	// ErrTooManyCalls: Config.MaxCalls are under way on the connection.
+	// ErrTooManyCalls: Config.Sending.Calls are under way on the connection.
 	ErrTooManyCalls = errors.New("control: too many calls under way")
 	// ErrTIDInUse: a call with this transaction id is under way on the connection.
 	ErrTIDInUse = errors.New("control: a call with this transaction id is under way")
@@ -44,7 +44,7 @@ var (
 // it is.
 //
 // Call takes over one reference to msg, also when it fails. The caller gets one to
-// the reply, which counts against Config.DispatchBytes until Release.
+// the reply, which counts against Config.Receiving.Bytes until Release.
 //
 // The error says what its caller may do:
 //
@@ -59,7 +59,7 @@ var (
 // a reset (Policy.ResetCheck) can leave a call without an answer: ctx should have a
 // deadline. When ctx ends Call returns at once, a request that was not written yet is
 // withdrawn, and a reply that comes later goes to the dispatchers, as does all that nobody
-// waits for. At the bounds of the queue and at Config.MaxCalls Call waits for room, as
+// waits for. At the bounds of the queue and at Config.Sending.Calls Call waits for room, as
 // SendContext does.
 //
 // Any goroutine but a core's: there it fails at once with ErrOnCore.
@@ -69,7 +69,7 @@ func (c *Conn) Call(ctx context.Context, msg *Message, opts ...CallOption) (*Mes
 	for _, f := range opts {
 		f(&w.Request)
 	}
-	c.m.cfg.Requests.begin(ctx, c, &w.Request)
+	c.m.cfg.Diagnostics.Requests.begin(ctx, c, &w.Request)
 	if err := w.start(ctx, c); err != nil {
 		w.ended(nil, err)
 		msg.Release()
@@ -170,11 +170,11 @@ func (c *Conn) Start(r *Request) error {
 	if s&1 != 0 || !r.state.CompareAndSwap(s, s+1) {
 		return ErrInUse
 	}
-	err := c.calls.enter(c.m.cfg.MaxCalls)
+	err := c.calls.enter(c.m.cfg.Sending.Calls)
 	if err == nil {
 		r.conn, r.next, r.taken, r.queued, r.sent, r.delivered = c, nil, false, false, c.local, false
 		if r.waiting == nil {
-			c.m.cfg.Requests.begin(context.Background(), c, r)
+			c.m.cfg.Diagnostics.Requests.begin(context.Background(), c, r)
 		}
 		if c.local {
 			err = r.startLocal()

@@ -214,7 +214,7 @@ func TestCallsAreBounded(t *testing.T) {
 	ctx := deadline(t)
 	pending := make(chan control.PendingReply, 8)
 	server := callServer(t, variants[0], "SLS", func(p control.PendingReply, _ string) { pending <- p })
-	client := nodeOf(t, variants[0], "client.1", "LC", 2, func(c *msgrtest.NodeConfig) { c.MaxCalls = 2 })
+	client := nodeOf(t, variants[0], "client.1", "LC", 2, func(c *msgrtest.NodeConfig) { c.Sending.Calls = 2 })
 	conn := client.Dial(server)
 	ended := make(chan error, 8)
 	request := func() *control.Request {

@@ -26,7 +26,7 @@ func age(t *testing.T, ctx context.Context, clock *pressedClock) {
 
 // young is a node whose sessions are young until age.
 func (c *pressedClock) young(cfg *msgrtest.NodeConfig) {
-	cfg.HandshakeTimeout, cfg.Clock = handshakeLimit, c
+	cfg.Timeouts.Handshake, cfg.Clock = handshakeLimit, c
 }
 
 // claims has the peer of a script open a session, and say that it is at an address.

@@ -16,6 +16,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -24,32 +26,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/dataplane/tap"
-)
-
-// Defaults, those of the real daemons where they have one (msgr2.md 11).
-const (
-	DefaultHandshakeTimeout = 10 * time.Second
-	DefaultIdleTimeout      = dataplane.DefaultIdleAfter
-	DefaultInitialBackoff   = 200 * time.Millisecond
-	DefaultMaxBackoff       = 15 * time.Second
-	DefaultQueueBytes       = dataplane.DefaultQueueBytes
-	DefaultQueueMessages    = dataplane.DefaultQueueMessages
-	DefaultMaxCalls         = 64 << 10
-	DefaultMaxPostings      = 64 << 10
-	DefaultSendBytes        = 1 << 30
-	DefaultDispatchBytes    = 100 << 20
-	DefaultMessageGrace     = dataplane.DefaultMessageGrace
-	DefaultLeastRate        = dataplane.DefaultLeastRate
-	DefaultControlRate      = dataplane.DefaultControlRate
-	DefaultHalfOpen         = 4096
-	DefaultHalfOpenBytes    = 16 << 20
-	DefaultFailureRate      = 100
-	DefaultFailureBurst     = 1000
-	DefaultSteerTable       = 4096
-	DefaultBindRetryDelay   = 5 * time.Second
-	DefaultStandbyAge       = sessions.DefaultStandbyAge
-	DefaultMaxStandby       = 16384
-	DefaultCompressionMin   = sessions.DefaultCompressionMin
 )
 
 // Config of a messenger. Only Name is required.
@@ -68,42 +44,63 @@ type Config struct {
 	// Plane configures the cores, and tells of those that come and go (Started, Ended), by New
 	// and AddCore, by RemoveCore and Shutdown. A messenger owns its plane.
 	Plane loop.Config
-
 	// Steer says how the kernel finds the core of a new connection once we are
 	// bound, with several cores; empty: SteerAuto. Where the kernel or the
 	// privilege is lacking the listeners work unsteered, and Stats says why.
-	Steer Steer
-	// HintPorts is the range of source ports that are owner hints. All peers
-	// must have the same, outside of their ephemeral range. The zero value takes
-	// the one that bpf.LocalHintRange finds, which is the same on machines with
-	// the same port settings.
-	HintPorts bpf.PortRange
-	// SteerTable is the number of peers that each listening address can have
-	// pinned (PinPeer); 0: 4096.
-	SteerTable int
+	Steer   Steer
+	Binding Binding
 
-	// BindPorts is the range from which Bind takes the next free port for an
-	// address whose port is 0, and Rebind always; the zero value leaves it to
-	// the kernel. That of the real daemons is 6800-7568.
-	BindPorts bpf.PortRange
-	// BindRetries is how often Bind and Rebind try again, all ports each time,
-	// when none was free, BindRetryDelay apart; 0: never, and 5 s.
-	BindRetries    int
-	BindRetryDelay time.Duration
-
-	// Policy for peers of each type, and Default for the others. A nil
+	// Policies for peers of each type, and Default for the others. A nil
 	// Default is LossyClient for a client and StatelessServer for the rest.
 	Policies map[wire.EntityType]Policy
 	Default  *Policy
+	// MaxStandby bounds the sessions without a socket that wait for their peer, of
+	// policies that have a StandbyAge; 0: 16384, negative: unlimited. At the bound the
+	// one that has waited for longest ends with a reset event.
+	MaxStandby int
 
-	// AuthClient and AuthServer authenticate connections that we make and
+	Auth      Auth
+	Protocol  Protocol
+	Timeouts  Timeouts
+	Sending   Sending
+	Receiving Receiving
+	Door      Door
+
+	Diagnostics Diagnostics
+	// Logger gets state changes of connections; nil is silent.
+	Logger *slog.Logger
+	// Clock is the time of the control plane; nil: the machine's.
+	Clock Clock
+	// Rand is the source of cookies and nonces; nil: the system's. A
+	// deterministic one makes runs repeatable.
+	Rand io.Reader
+}
+
+// Binding says how Bind and Rebind find a port that is free.
+type Binding struct {
+	// Ports is the range from which Bind takes the next free port for an
+	// address whose port is 0, and Rebind always; the zero value leaves it to
+	// the kernel. That of the real daemons is 6800-7568.
+	Ports bpf.PortRange
+	// Retries is how often Bind and Rebind try again, all ports each time,
+	// when none was free, RetryDelay apart; 0: never, and 5 s.
+	Retries    int
+	RetryDelay time.Duration
+}
+
+// Auth says how we and our peers prove who we are.
+type Auth struct {
+	// Client and Server authenticate connections that we make and
 	// accept; nil: method none. Messenger.SetAuth replaces them.
-	AuthClient auth.Client
-	AuthServer auth.Server
-	// Modes that are accepted on our own connections, whatever AuthClient
+	Client auth.Client
+	Server auth.Server
+	// Modes that are accepted on our own connections, whatever Client
 	// offers; nil: all. With only auth.Secure nothing weaker is ever used.
 	Modes []auth.Mode
+}
 
+// Protocol says what of msgr2 is spoken.
+type Protocol struct {
 	// Rev0 offers msgr2.0 only.
 	Rev0 bool
 	// NoDataCRC sends zeros in place of the crcs of segments in mode crc, and does
@@ -114,106 +111,105 @@ type Config struct {
 	NoDataCRC bool
 	// Compression of frames on the wire; zero: off.
 	Compression Compression
+}
 
-	// HandshakeTimeout bounds a connection attempt, on both sides; 0: 10 s.
-	HandshakeTimeout time.Duration
-	// IdleTimeout faults a connection on which nothing moved; 0: 900 s,
-	// negative: never.
-	IdleTimeout time.Duration
+// Timeouts bound how long a peer may be silent, and how long we wait before we dial again.
+type Timeouts struct {
+	// Handshake bounds a connection attempt, on both sides; 0: 10 s.
+	Handshake time.Duration
+	// Idle faults a connection on which nothing moved; 0: 900 s, negative: never.
+	Idle time.Duration
 	// KeepaliveEvery sends keepalives on every connection in this interval,
-	// and KeepaliveTimeout faults one whose peer does not answer them; 0:
+	// and Keepalive faults one whose peer does not answer them; 0:
 	// never, as the user does it by Conn.Keepalive.
-	KeepaliveEvery   time.Duration
-	KeepaliveTimeout time.Duration
+	KeepaliveEvery, Keepalive time.Duration
 	// InitialBackoff doubles up to MaxBackoff between failed attempts; 0: 0.2
-	// s and 15 s.
-	InitialBackoff time.Duration
-	MaxBackoff     time.Duration
+	// s, or MaxBackoff if that is less, and 15 s.
+	InitialBackoff, MaxBackoff time.Duration
+}
 
+// Sending bounds what waits to be sent, or to be acknowledged.
+type Sending struct {
 	// QueueBytes and QueueMessages bound what a connection holds for sending,
 	// replay included; 0: 256 MiB and 262144 messages, negative: unlimited. At
 	// the bound Send fails with ErrQueueFull, and SendContext waits.
 	QueueBytes    int64
 	QueueMessages int64
-	// MaxCalls bounds the calls under way on each connection (Conn.Call, Start);
-	// 0: 65536, negative: unlimited.
-	MaxCalls int
-	// MaxPostings bounds the memory posted on each connection (Conn.PostBuffer), in
-	// postings; 0: 65536, negative: unlimited. The buffers of requests are bounded by
-	// MaxCalls.
-	MaxPostings int
-	// SendBytes bounds the payload that all connections together hold for
+	// Bytes bounds the payload that all connections together hold for
 	// sending; 0: 1 GiB, negative: unlimited. Each connection may hold 1 MiB (a
 	// 64th of the bound, if that is less) even if the others hold all of it, as long as
 	// these shares do not exceed the bound by more than a quarter.
-	SendBytes int64
-	// DispatchBytes bounds the payload of received messages that are neither
+	Bytes int64
+	// Calls bounds the calls under way on each connection (Conn.Call, Start);
+	// 0: 65536, negative: unlimited.
+	Calls int
+}
+
+// Receiving bounds what authenticated peers send.
+type Receiving struct {
+	// Limits of received frames; zero: frame.DefaultLimits.
+	Limits frame.Limits
+	// Bytes bounds the payload of received messages that are neither
 	// released nor queued for sending, over all connections; 0: 100 MiB,
 	// negative: unlimited. A message counts loop.MinShared at least,
 	// one of which only a part has come counts that part. Each connection may
 	// hold 64 KiB (a 64th of the bound, if that is less) even if the others hold
 	// all of it, as long as these shares do not exceed the bound by more than a quarter.
 	// A compressed message waits while others hold more than the bound.
-	DispatchBytes int64
+	Bytes int64
 	// ConnBytes bounds the same for each connection, of policies without a Bytes
 	// throttle of their own: the rest is left to others. A larger message passes alone.
-	// 0: half of DispatchBytes, negative: unlimited.
+	// 0: half of Bytes, negative: unlimited.
 	ConnBytes int64
+	// LeastRate is how many bytes a second a message must bring of which a part
+	// has come, behind the first Grace; else the connection faults with
+	// dataplane.ErrTooSlow. Where others wait for the room that it takes it must
+	// bring 16 times as much, behind a tenth of the time; so fast must a lossy peer
+	// take replies whose memory others wait for (Conn.ReadReply). A connection that we
+	// do not read is not to blame. 0: 64 KiB and 10 s; negative: any rate will do.
+	LeastRate int64
+	Grace     time.Duration
 	// AlignFrom is the size of the data segment of a received message, in bytes, from
 	// which it begins on a page (Message.Data), as direct I/O wants it; 4096 for a
 	// server that writes blocks of 4 KiB. Each such segment is copied once; from
 	// Plane.LargeFrom on, which is what 0 stands for, it is read into its place.
 	AlignFrom int
-	// LeastRate is how many bytes a second a message must bring of which a part
-	// has come, behind the first MessageGrace; else the connection faults with
-	// dataplane.ErrTooSlow. Where others wait for the room that it takes it must
-	// bring 16 times as much, behind a tenth of the time; so fast must a lossy peer
-	// take replies whose memory others wait for (File.ReadReply). A connection that we
-	// do not read is not to blame. 0: 64 KiB and 10 s; negative: any rate will do.
-	LeastRate    int64
-	MessageGrace time.Duration
-	// ControlRate bounds the frames that bring nothing, in a second and for each
-	// connection: keepalives, acks that free nothing, aborted frames. A second's worth of them may come at once, and a message allows
-	// as many again; above that the connection is read more rarely. 0: 1000, negative:
-	// unlimited.
-	ControlRate int
+	// Postings bounds the memory posted on each connection (Conn.PostBuffer), in
+	// postings; 0: 65536, negative: unlimited. The buffers of requests are bounded by
+	// Sending.Calls.
+	Postings int
+}
+
+// Door bounds accepted connections that have proved nothing yet. A source is an IPv4 address
+// or an IPv6 /64, a prefix a /24 or a /48.
+type Door struct {
 	// HalfOpen bounds the accepted connections whose handshake is under way;
-	// 0: 4096. Above half of it each source has a share of a 16th (an IPv4
-	// address, an IPv6 /64), and each prefix of a quarter (a /24, a /48). A
-	// newcomer that finds no room, or none in its share, takes the place of the
+	// 0: 4096. Above half of it each source has a share of a 16th, and each prefix of a
+	// quarter. A newcomer that finds no room, or none in its share, takes the place of the
 	// connection that has been silent for longest there, for a quarter of a second at least;
 	// if there is none it waits for a place, up to 2 s, and beyond half as many
 	// it is refused. For a moment as many again may wait or be about to go.
 	HalfOpen int
-	// FailureRate bounds how many accepted connections of a source may come to
-	// nothing in a second, and FailureBurst how many may do so at once: those whose
-	// handshake fails or is given up, or is evicted while we wait for its peer, and those that end within
-	// MaxBackoff and have brought no message and no ack. Above that newcomers of the
-	// source wait, up to 2 s; those whose handshake succeeds make place for the next
-	// at once. Who finds more waiting than begin in that time is refused. A prefix
-	// has four times as much. 0: 100 and 1000, negative: unlimited.
-	FailureRate  int
-	FailureBurst int
-	// MaxStandby bounds the sessions without a socket that wait for their peer, of
-	// policies that have a StandbyAge; 0: 16384, negative: unlimited. At the bound the
-	// one that has waited for longest ends with a reset event.
-	MaxStandby int
-	// HalfOpenBytes bounds what the handshakes of accepted connections keep of what
+	// Bytes bounds what the handshakes of accepted connections keep of what
 	// they have sent and received, over all connections and beyond 8 KiB for each,
 	// which is more than real ones take; 0: 16 MiB, negative: unlimited.
-	HalfOpenBytes int64
-	// Limits of received frames; zero: frame.DefaultLimits.
-	Limits frame.Limits
+	Bytes int64
+	// FailureRate bounds how many accepted connections of a source may come to
+	// nothing in a second, and FailureBurst how many may do so at once: those whose
+	// handshake fails or is given up, or is evicted while we wait for its peer, and those that
+	// end within Timeouts.MaxBackoff and have brought no message and no ack. Above that
+	// newcomers of the source wait, up to 2 s; those whose handshake succeeds make place for
+	// the next at once. Who finds more waiting than begin in that time is refused. A prefix
+	// has four times as much. 0: 100 and 1000, negative: unlimited.
+	FailureRate, FailureBurst int
+}
 
-	// Requests follow requests and their replies, as tracing does; nil costs nothing.
+// Diagnostics show what a messenger does, and disturb it. Each costs nothing while it is zero.
+type Diagnostics struct {
+	// Requests follow requests and their replies, as tracing does.
 	Requests *RequestHooks
-
-	// Probe is asked at every step of every handshake and at every frame, and can
-	// disturb them. Conns are *Conn there. For tests; nil costs nothing.
-	Probe probe.Probe
-
 	// Tracer sees every frame that is sent or received, also in handshakes and in msgr1, in
-	// clear; nil costs nothing. The Tracer of package control/trace writes a file.
+	// clear. The Tracer of package control/trace writes a file.
 	Tracer tap.Tracer
 	// KeyLog gets a line of text for each connection in mode secure, with which a recording
 	// of it can be decrypted ("ringmsgr decode --keys"). Whoever has that file reads what
@@ -221,18 +217,11 @@ type Config struct {
 	// failing writer is warned of, and fails nothing else. nil: no secret leaves the
 	// messenger.
 	KeyLog io.Writer
-
-	// Inject has the messenger disturb itself, for tests of what stands on it. The zero
-	// value does nothing.
+	// Probe is asked at every step of every handshake and at every frame, and can
+	// disturb them. Conns are *Conn there. For tests.
+	Probe probe.Probe
+	// Inject has the messenger disturb itself, for tests of what stands on it.
 	Inject Inject
-
-	// Clock is the time of the control plane; nil: the machine's.
-	Clock Clock
-	// Rand is the source of cookies and nonces; nil: the system's. A
-	// deterministic one makes runs repeatable.
-	Rand io.Reader
-	// Logger gets state changes of connections; nil is silent.
-	Logger *slog.Logger
 }
 
 // Steer says by which rules the kernel chooses the core of a new connection: one of the
@@ -299,9 +288,9 @@ func (c Config) Surviving() Config {
 		c.Policies = clients
 	}
 	c.Default = cmp.Or(c.Default, &rest)
-	c.MaxBackoff = cmp.Or(c.MaxBackoff, 2*time.Second)
-	c.KeepaliveEvery = cmp.Or(c.KeepaliveEvery, 5*time.Second)
-	c.KeepaliveTimeout = cmp.Or(c.KeepaliveTimeout, 15*time.Second)
+	c.Timeouts.MaxBackoff = cmp.Or(c.Timeouts.MaxBackoff, 2*time.Second)
+	c.Timeouts.KeepaliveEvery = cmp.Or(c.Timeouts.KeepaliveEvery, 5*time.Second)
+	c.Timeouts.Keepalive = cmp.Or(c.Timeouts.Keepalive, 15*time.Second)
 	return c
 }
 
@@ -321,43 +310,30 @@ func (c *Config) Validate() error {
 	} else if c.Number != 0 && c.Number != n {
 		bad("number %d for %v", c.Number, c.Name)
 	}
-	for _, d := range []struct {
-		what string
-		d    time.Duration
-	}{{"handshake timeout", c.HandshakeTimeout}, {"keepalive interval", c.KeepaliveEvery}, {"keepalive timeout", c.KeepaliveTimeout},
-		{"initial back-off", c.InitialBackoff}, {"maximum back-off", c.MaxBackoff}, {"bind retry delay", c.BindRetryDelay}, {"message grace", c.MessageGrace}} {
-		if d.d < 0 {
-			bad("negative %s", d.what)
+	for what, n := range map[string]int64{
+		"handshake timeout": int64(c.Timeouts.Handshake), "keepalive interval": int64(c.Timeouts.KeepaliveEvery),
+		"keepalive timeout": int64(c.Timeouts.Keepalive), "initial back-off": int64(c.Timeouts.InitialBackoff),
+		"maximum back-off": int64(c.Timeouts.MaxBackoff), "bind retry delay": int64(c.Binding.RetryDelay),
+		"message grace": int64(c.Receiving.Grace), "number of bind retries": int64(c.Binding.Retries),
+		"size of data to be aligned": int64(c.Receiving.AlignFrom), "number of half-open connections": int64(c.Door.HalfOpen),
+	} {
+		if n < 0 {
+			bad("negative %s", what)
 		}
 	}
 	if _, err := c.Steer.Rules(false); err != nil {
 		bad("%w", err)
 	}
-	if r := c.HintPorts; r != (bpf.PortRange{}) && (r.First == 0 || r.Last < r.First) {
-		bad("hint ports %v", r)
-	}
-	if r := c.BindPorts; r != (bpf.PortRange{}) && (r.First == 0 || r.Last < r.First) {
+	if r := c.Binding.Ports; r != (bpf.PortRange{}) && (r.First == 0 || r.Last < r.First) {
 		bad("ports to bind %v", r)
 	}
-	if c.BindRetries < 0 {
-		bad("%d bind retries", c.BindRetries)
+	if t := c.Timeouts; t.MaxBackoff > 0 && t.InitialBackoff > t.MaxBackoff {
+		bad("initial back-off %v above the maximum %v", t.InitialBackoff, t.MaxBackoff)
 	}
-	if c.SteerTable < 0 || c.SteerTable > 1<<24 {
-		bad("steering table of %d entries", c.SteerTable)
-	}
-	if c.MaxBackoff > 0 && c.InitialBackoff > c.MaxBackoff {
-		bad("initial back-off %v above the maximum %v", c.InitialBackoff, c.MaxBackoff)
-	}
-	if c.AlignFrom < 0 {
-		bad("data to be aligned from %d bytes on", c.AlignFrom)
-	}
-	if c.HalfOpen < 0 {
-		bad("%d half-open connections", c.HalfOpen)
-	}
-	if err := c.Compression.Validate(); err != nil {
+	if err := c.Protocol.Compression.Validate(); err != nil {
 		errs = append(errs, err)
 	}
-	c.Inject.validate(bad)
+	c.Diagnostics.Inject.validate(bad)
 	if err := c.Plane.Validate(); err != nil {
 		errs = append(errs, err)
 	}
@@ -376,65 +352,45 @@ func osdNumber(name wire.EntityName, other int64) (int64, error) {
 	return n, nil
 }
 
-// withDefaults fills in the defaults; 0 stands for no bound from then on.
+// setBound fills in the default for 0, and turns a negative bound, which is none, into 0.
+func setBound[T int | int64 | time.Duration](n *T, standard T) {
+	if *n == 0 {
+		*n = standard
+	}
+	*n = max(*n, 0)
+}
+
+// withDefaults fills in the defaults, those of the real daemons where they have one
+// (msgr2.md 11); 0 stands for no bound from then on.
 func (c Config) withDefaults() Config {
-	def := func(d *time.Duration, v time.Duration) {
-		if *d == 0 {
-			*d = v
-		}
+	setBound(&c.Binding.RetryDelay, 5*time.Second)
+	setBound(&c.MaxStandby, 16384)
+	t := &c.Timeouts
+	setBound(&t.Handshake, 10*time.Second)
+	setBound(&t.Idle, dataplane.DefaultIdleAfter)
+	setBound(&t.MaxBackoff, 15*time.Second)
+	setBound(&t.InitialBackoff, min(200*time.Millisecond, t.MaxBackoff))
+	s := &c.Sending
+	setBound(&s.QueueBytes, dataplane.DefaultQueueBytes)
+	setBound(&s.QueueMessages, dataplane.DefaultQueueMessages)
+	setBound(&s.Bytes, 1<<30)
+	setBound(&s.Calls, 64<<10)
+	r := &c.Receiving
+	setBound(&r.Bytes, 100<<20)
+	setBound(&r.ConnBytes, r.Bytes/2)
+	setBound(&r.LeastRate, dataplane.DefaultLeastRate)
+	setBound(&r.Grace, dataplane.DefaultMessageGrace)
+	setBound(&r.Postings, 64<<10)
+	d := &c.Door
+	setBound(&d.HalfOpen, 4096)
+	setBound(&d.Bytes, 16<<20)
+	setBound(&d.FailureRate, 100)
+	setBound(&d.FailureBurst, 1000)
+	if d.FailureRate == 0 || d.FailureBurst == 0 {
+		d.FailureRate, d.FailureBurst = 0, 0 // unlimited
 	}
-	def(&c.HandshakeTimeout, DefaultHandshakeTimeout)
-	def(&c.IdleTimeout, DefaultIdleTimeout)
-	def(&c.InitialBackoff, DefaultInitialBackoff)
-	def(&c.MaxBackoff, DefaultMaxBackoff)
-	def(&c.BindRetryDelay, DefaultBindRetryDelay)
-	c.IdleTimeout = max(c.IdleTimeout, 0)
-	bound := func(n *int64, v int64) {
-		switch {
-		case *n == 0:
-			*n = v
-		case *n < 0:
-			*n = 0 // unlimited from here on
-		}
-	}
-	bound(&c.QueueBytes, DefaultQueueBytes)
-	bound(&c.QueueMessages, DefaultQueueMessages)
-	bound(&c.SendBytes, DefaultSendBytes)
-	bound(&c.DispatchBytes, DefaultDispatchBytes)
-	bound(&c.ConnBytes, c.DispatchBytes/2)
-	bound(&c.LeastRate, DefaultLeastRate)
-	bound(&c.HalfOpenBytes, DefaultHalfOpenBytes)
-	def(&c.MessageGrace, DefaultMessageGrace)
-	if c.HalfOpen == 0 {
-		c.HalfOpen = DefaultHalfOpen
-	}
-	if c.FailureRate == 0 {
-		c.FailureRate = DefaultFailureRate
-	}
-	if c.FailureBurst == 0 {
-		c.FailureBurst = DefaultFailureBurst
-	}
-	if c.FailureRate < 0 || c.FailureBurst < 0 {
-		c.FailureRate, c.FailureBurst = 0, 0 // unlimited
-	}
-	if c.ControlRate == 0 {
-		c.ControlRate = DefaultControlRate
-	}
-	c.ControlRate = max(c.ControlRate, 0)
-	if c.MaxCalls == 0 {
-		c.MaxCalls = DefaultMaxCalls
-	}
-	c.MaxCalls = max(c.MaxCalls, 0)
-	if c.MaxPostings == 0 {
-		c.MaxPostings = DefaultMaxPostings
-	}
-	c.MaxPostings = max(c.MaxPostings, 0)
-	if c.MaxStandby == 0 {
-		c.MaxStandby = DefaultMaxStandby
-	}
-	c.MaxStandby = max(c.MaxStandby, 0)
-	if c.Limits == (frame.Limits{}) {
-		c.Limits = frame.DefaultLimits()
+	if c.Receiving.Limits == (frame.Limits{}) {
+		c.Receiving.Limits = frame.DefaultLimits()
 	}
 	if c.Default == nil {
 		p := StatelessServer()
@@ -446,18 +402,15 @@ func (c Config) withDefaults() Config {
 	if c.Steer == "" {
 		c.Steer = SteerAuto
 	}
-	if c.SteerTable == 0 {
-		c.SteerTable = DefaultSteerTable
-	}
 	if c.Name.Type == wire.Client && c.Number == 0 {
 		c.Number = -1
 	}
 	c.Number, _ = osdNumber(c.Name, c.Number) // Validate has seen it
-	if c.AuthClient == nil {
-		c.AuthClient = none.NewClient(c.Name)
+	if c.Auth.Client == nil {
+		c.Auth.Client = none.NewClient(c.Name)
 	}
-	if c.AuthServer == nil {
-		c.AuthServer = none.NewServer(none.ServerConfig{Monitor: c.Name.Type == wire.Mon})
+	if c.Auth.Server == nil {
+		c.Auth.Server = none.NewServer(none.ServerConfig{Monitor: c.Name.Type == wire.Mon})
 	}
 	if c.Clock == nil {
 		c.Clock = MachineClock{}
@@ -483,22 +436,26 @@ const (
 
 // sessions is what c, with its defaults filled in, says about sessions.
 func (c *Config) sessions(inFlight *loop.Throttle, sending *dataplane.SendBudget) sessions.Config {
+	t, r, d := &c.Timeouts, &c.Receiving, &c.Diagnostics
 	return sessions.Config{
-		Name: c.Name, Number: c.Number, Nonce: c.Nonce,
-		Plane: c.Plane, OwnNetwork: c.Plane.Open != nil, Steer: c.Steer, HintPorts: c.HintPorts, SteerTable: c.SteerTable,
-		BindPorts: c.BindPorts, BindRetries: c.BindRetries, BindRetryDelay: c.BindRetryDelay,
-		Policies: c.Policies, Default: *c.Default,
-		AuthClient: c.AuthClient, AuthServer: c.AuthServer, Modes: c.Modes, Rev0: c.Rev0, NoDataCRC: c.NoDataCRC,
-		Compression: c.Compression, Limits: c.Limits,
-		HandshakeTimeout: c.HandshakeTimeout, InitialBackoff: c.InitialBackoff, MaxBackoff: c.MaxBackoff, MaxStandby: c.MaxStandby,
-		Door:    c.door(),
-		Handler: dataplane.HandlerConfig{QueueBytes: forPlane(c.QueueBytes), QueueMessages: forPlane(c.QueueMessages), Budget: sending},
-		Open: dataplane.OpenOptions{
-			IdleAfter: forPlane(c.IdleTimeout), KeepaliveEvery: c.KeepaliveEvery, KeepaliveTimeout: c.KeepaliveTimeout,
-			LeastRate: forPlane(c.LeastRate), MessageGrace: c.MessageGrace, ControlRate: forPlane(c.ControlRate), AlignFrom: c.AlignFrom,
+		Name: c.Name, Number: c.Number, Nonce: c.Nonce, Plane: c.Plane,
+		Steering: steering.For(c.Steer, c.Plane.Pin, c.Plane.Open != nil),
+		Ports:    c.Binding.Ports, Retries: c.Binding.Retries, RetryDelay: c.Binding.RetryDelay,
+		Policies: c.Policies, Default: *c.Default, MaxStandby: c.MaxStandby,
+		AuthClient: c.Auth.Client, AuthServer: c.Auth.Server,
+		Handshake:   handshake.Options{Rev0Only: c.Protocol.Rev0, Modes: c.Auth.Modes, NoDataCRC: c.Protocol.NoDataCRC},
+		Compression: c.Protocol.Compression, Limits: r.Limits,
+		Timeout: t.Handshake, Backoff: session.Backoff{Initial: t.InitialBackoff, Max: t.MaxBackoff},
+		Door: c.door(),
+		Handler: dataplane.HandlerConfig{
+			QueueBytes: forPlane(c.Sending.QueueBytes), QueueMessages: forPlane(c.Sending.QueueMessages), Budget: sending,
 		},
-		InFlight: inFlight, Share: own(c.DispatchBytes, ownDispatch), ConnBytes: c.ConnBytes,
-		Probe: c.Probe, Tracer: c.Tracer, KeyLog: c.KeyLog, Clock: c.Clock, Rand: c.Rand, Logger: c.Logger,
+		Open: dataplane.OpenOptions{
+			IdleAfter: forPlane(t.Idle), KeepaliveEvery: t.KeepaliveEvery, KeepaliveTimeout: t.Keepalive,
+			LeastRate: forPlane(r.LeastRate), MessageGrace: r.Grace, AlignFrom: r.AlignFrom,
+		},
+		InFlight: inFlight, Share: own(r.Bytes, ownDispatch), ConnBytes: r.ConnBytes,
+		Probe: d.Probe, Tracer: d.Tracer, KeyLog: d.KeyLog, Clock: c.Clock, Rand: c.Rand, Logger: c.Logger,
 	}
 }
 
@@ -508,11 +465,11 @@ const longestWait = 2 * time.Second
 
 // door says who may be half open.
 func (c *Config) door() door.Config {
-	d := door.Shares(c.HalfOpen).Waiting()
-	d.Bytes = c.HalfOpenBytes
+	d := door.Shares(c.Door.HalfOpen).Waiting()
+	d.Bytes = c.Door.Bytes
 	d.Rate = door.Rate{
-		PerSecond: c.FailureRate, Burst: c.FailureBurst, Clock: c.Clock, Kept: c.HalfOpen,
-		Line: max(c.FailureRate*int(longestWait/time.Second), 8), Longest: longestWait,
+		PerSecond: c.Door.FailureRate, Burst: c.Door.FailureBurst, Clock: c.Clock, Kept: c.Door.HalfOpen,
+		Line: max(c.Door.FailureRate*int(longestWait/time.Second), 8), Longest: longestWait,
 	}
 	return d
 }

@@ -21,19 +21,17 @@ func TestAConfigurationThatCannotBeIsAnErrorThatNamesTheSetting(t *testing.T) {
 	for says, change := range map[string]func(*control.Config){
 		"entity name":       func(c *control.Config) { c.Name = wire.EntityName{} },
 		"without an ID":     func(c *control.Config) { c.Name = wire.EntityName{Type: wire.Client} },
-		"handshake timeout": func(c *control.Config) { c.HandshakeTimeout = -1 },
-		"back-off":          func(c *control.Config) { c.InitialBackoff, c.MaxBackoff = 2*time.Second, time.Second },
+		"handshake timeout": func(c *control.Config) { c.Timeouts.Handshake = -1 },
+		"back-off":          func(c *control.Config) { c.Timeouts.InitialBackoff, c.Timeouts.MaxBackoff = 2*time.Second, time.Second },
 		"steering":          func(c *control.Config) { c.Steer = "nowhere" },
-		"steering table":    func(c *control.Config) { c.SteerTable = -1 },
-		"hint ports":        func(c *control.Config) { c.HintPorts = bpf.PortRange{First: 9, Last: 8} },
-		"ports to bind":     func(c *control.Config) { c.BindPorts = bpf.PortRange{Last: 8} },
-		"bind retries":      func(c *control.Config) { c.BindRetries = -1 },
-		"aligned":           func(c *control.Config) { c.AlignFrom = -1 },
-		"half-open":         func(c *control.Config) { c.HalfOpen = -1 },
-		"compression":       func(c *control.Config) { c.Compression.Methods = methods(wire.CompressionMethod(9)) },
-		"socket failure":    func(c *control.Config) { c.Inject.SocketFailures = -1 },
-		"probability 1.1":   func(c *control.Config) { c.Inject.Handshakes.Probability = 1.1 },
-		"probability NaN":   func(c *control.Config) { c.Inject.Handshakes.Probability = math.NaN() },
+		"ports to bind":     func(c *control.Config) { c.Binding.Ports = bpf.PortRange{Last: 8} },
+		"bind retries":      func(c *control.Config) { c.Binding.Retries = -1 },
+		"aligned":           func(c *control.Config) { c.Receiving.AlignFrom = -1 },
+		"half-open":         func(c *control.Config) { c.Door.HalfOpen = -1 },
+		"compression":       func(c *control.Config) { c.Protocol.Compression.Methods = methods(wire.CompressionMethod(9)) },
+		"socket failure":    func(c *control.Config) { c.Diagnostics.Inject.SocketFailures = -1 },
+		"probability 1.1":   func(c *control.Config) { c.Diagnostics.Inject.Handshakes.Probability = 1.1 },
+		"probability NaN":   func(c *control.Config) { c.Diagnostics.Inject.Handshakes.Probability = math.NaN() },
 	} {
 		cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Plane: loop.Config{Cores: 1}}
 		change(&cfg)
@@ -47,8 +45,8 @@ func TestAConfigurationThatCannotBeIsAnErrorThatNamesTheSetting(t *testing.T) {
 // Matrix: FR-16
 func TestOneSideWithoutDataCRCDoesNotConnect(t *testing.T) {
 	for _, client := range []bool{true, false} {
-		a := newParty(t, control.Config{Name: entity(t, "client.admin"), NoDataCRC: client})
-		b := newParty(t, control.Config{Name: entity(t, "osd.0"), NoDataCRC: !client}).bind(t)
+		a := newParty(t, control.Config{Name: entity(t, "client.admin"), Protocol: control.Protocol{NoDataCRC: client}})
+		b := newParty(t, control.Config{Name: entity(t, "osd.0"), Protocol: control.Protocol{NoDataCRC: !client}}).bind(t)
 		conn, err := a.dial(t, b, wire.OSD)
 		if err == nil {
 			t.Fatalf("connected: %+v", conn.Info())
@@ -69,7 +67,7 @@ func TestBlocksOf4KiBBeginOnAPageWhereThatIsAskedFor(t *testing.T) {
 		server := nodeOf(t, v, "osd.1", "SFS", 1, withChain(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
 			got <- offset(m.Data)
 			return true
-		}}), func(c *msgrtest.NodeConfig) { c.AlignFrom = 4096 })
+		}}), func(c *msgrtest.NodeConfig) { c.Receiving.AlignFrom = 4096 })
 		client := nodeOf(t, v, "client.1", "LLC", 2)
 		conn := client.Dial(server)
 		for i := range blocks {

@@ -57,9 +57,9 @@ func connOf(s *sessions.Conn) *Conn {
 // and in order, whatever happens to TCP connections, unless a reset or remote
 // reset event says that the session was lost. Messages of one goroutine leave in
 // the order of its calls, within a priority. At the bound of the queue
-// (Config.QueueBytes, QueueMessages, SendBytes) it returns ErrQueueFull. A
+// (Config.Sending) it returns ErrQueueFull. A
 // received message that is queued no longer counts against
-// Config.DispatchBytes.
+// Config.Receiving.Bytes.
 func (c *Conn) Send(msg *Message) error {
 	if c.local {
 		return c.sendLocal(msg)
@@ -226,8 +226,8 @@ func (c *Conn) sendLocal(msg *Message) error {
 }
 
 // Flow control for one connection. What its user keeps of received messages counts
-// against three bounds: that of the messenger (Config.DispatchBytes), those of its
-// policy, and its own (Config.ConnBytes), so that one user who keeps much stops its
+// against three bounds: that of the messenger (Config.Receiving.Bytes), those of its
+// policy, and its own (Config.Receiving.ConnBytes), so that one user who keeps much stops its
 // own peer before it stops the others. Pause stops a peer at once.
 
 // Pause stops reading from the peer, over reconnects too, until Resume: the peer's
@@ -242,7 +242,7 @@ func (c *Conn) Pause() {
 	}
 }
 
-// Resume lets a connection go on that Pause, or Config.Probe in the data phase, has
+// Resume lets a connection go on that Pause, or Config.Diagnostics.Probe in the data phase, has
 // stopped. Any goroutine; it does not wait.
 func (c *Conn) Resume() {
 	c.paused.Store(false)

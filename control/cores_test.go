@@ -92,7 +92,7 @@ func newCoreBenchAt(t *testing.T, cfg control.Config, backend uring.Backend, at 
 
 func (b *coreBench) messenger(cfg control.Config, chain *control.Dispatcher) *control.Messenger {
 	b.t.Helper()
-	cfg.InitialBackoff, cfg.MaxBackoff, cfg.HandshakeTimeout = time.Millisecond, 50*time.Millisecond, steerPatience
+	cfg.Timeouts.InitialBackoff, cfg.Timeouts.MaxBackoff, cfg.Timeouts.Handshake = time.Millisecond, 50*time.Millisecond, steerPatience
 	m, err := control.New(cfg)
 	if err != nil {
 		b.t.Fatal(err)

@@ -32,7 +32,7 @@
 //	due := c.Later(request)            // or: due.Send(answer) at any time, from any goroutine
 //
 // ctx should have a deadline. A reply that is not released counts against
-// Config.DispatchBytes; at that bound connections stop reading: the log, Info and Stats say
+// Config.Receiving.Bytes; at that bound connections stop reading: the log, Info and Stats say
 // so, and a build with the tag invariants logs the stacks that hold messages. Conn.Start
 // leaves a request to the core, without a goroutine for each. Conn.PostBuffer and WithBuffer have data read
 // from the socket into memory of the user.
@@ -86,7 +86,7 @@
 // # Watch
 //
 // Nothing is printed and nothing exits. Config.Logger gets changes of state, Stats and
-// ServeStats the counts, Config.Tracer each frame. An [*Error] has Advice. Every queue has a
+// ServeStats the counts, Config.Diagnostics.Tracer each frame. An [*Error] has Advice. Every queue has a
 // bound: Config.Bounds and "ringmsgr doctor --limits" list them. A Dispatcher that panics
 // ends the process.
 //

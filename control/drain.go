@@ -116,7 +116,7 @@ func (m *Messenger) Drain(ctx context.Context) error {
 	}
 	if ctx.Err() != nil {
 		errs = append(errs, fmt.Errorf("control: drain: %w", context.Cause(ctx)))
-		ended, end := context.WithTimeout(context.WithoutCancel(ctx), m.cfg.HandshakeTimeout)
+		ended, end := context.WithTimeout(context.WithoutCancel(ctx), m.cfg.Timeouts.Handshake)
 		defer end()
 		ctx = ended
 	}

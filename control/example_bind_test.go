@@ -16,8 +16,8 @@ import (
 func ExampleMessenger_Rebind() {
 	ctx := context.Background()
 	m, err := control.New(control.Config{
-		Name:      wire.EntityName{Type: wire.OSD, ID: "7"},
-		BindPorts: bpf.PortRange{First: 6800, Last: 7568},
+		Name:    wire.EntityName{Type: wire.OSD, ID: "7"},
+		Binding: control.Binding{Ports: bpf.PortRange{First: 6800, Last: 7568}},
 	})
 	try(err)
 	try(m.Start(&control.Dispatcher{}))

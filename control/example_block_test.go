@@ -14,7 +14,7 @@ import (
 // is stored.
 func ExampleConfig_alignFrom() {
 	ctx := context.Background()
-	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, AlignFrom: 4096})
+	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Receiving: control.Receiving{AlignFrom: 4096}})
 	try(err)
 	stored := make(chan string)
 	try(m.Start(&control.Dispatcher{Fast: func(_ *control.Conn, r *control.Message) bool {

@@ -105,7 +105,7 @@ func ExampleConn_ReadReply() {
 	}
 	m, err := control.New(control.Config{
 		Name:      wire.EntityName{Type: wire.OSD, ID: "0"},
-		AlignFrom: blockSize, // so that blocks can be written as they are received
+		Receiving: control.Receiving{AlignFrom: blockSize}, // so that blocks can be written as they are received
 		Plane: loop.Config{Cores: 1, Started: func(c *loop.Core) error {
 			err := blocks.Open(c)
 			blockStores.Of(c).file = blocks.On(c)

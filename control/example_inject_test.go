@@ -25,8 +25,8 @@ func ExampleInject() {
 	got := make(chan uint64, 1)
 	start := func(id string) (*control.Messenger, wire.Addr) {
 		m, err := control.New(control.Config{
-			Name: wire.EntityName{Type: wire.OSD, ID: id}, Default: &peers, Inject: inject,
-			InitialBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond,
+			Name: wire.EntityName{Type: wire.OSD, ID: id}, Default: &peers, Diagnostics: control.Diagnostics{Inject: inject},
+			Timeouts: control.Timeouts{InitialBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond},
 		})
 		try(err)
 		try(m.Start(&control.Dispatcher{Queued: func(_ *control.Conn, m *control.Message) { got <- m.TID }}))

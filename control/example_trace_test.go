@@ -64,7 +64,7 @@ var traced = control.Dispatcher{Fast: func(_ *control.Conn, r *control.Message) 
 func ExampleRequestHooks() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	server, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Requests: &tracing})
+	server, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Diagnostics: control.Diagnostics{Requests: &tracing}})
 	try(err)
 	try(server.Start(&traced, &control.Dispatcher{Fast: func(c *control.Conn, r *control.Message) bool {
 		_ = c.Reply(r, control.NewMessage(r.Type, []byte("answer"), nil)) // r.Context is for what it calls itself
@@ -73,7 +73,7 @@ func ExampleRequestHooks() {
 	addrs, err := server.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
 	try(err)
 
-	client, err := control.New(control.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Requests: &tracing})
+	client, err := control.New(control.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Diagnostics: control.Diagnostics{Requests: &tracing}})
 	try(err)
 	try(client.Start())
 	conn, err := client.Connect(addrs[0], wire.OSD)

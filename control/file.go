@@ -136,7 +136,7 @@ func (c *Conn) Hold(f *loop.File) bool {
 //
 // While a read waits a lossy connection is not read from, as with Hold. A lossless one is,
 // because acks of the peer free the memory: request is retained until the read has ended,
-// so that Config.ConnBytes bounds the requests. Call it while request is dispatched, or
+// so that Config.Receiving.ConnBytes bounds the requests. Call it while request is dispatched, or
 // retained. op.For and op.Keeps are its own. On the core of f.
 func (c *Conn) ReadReply(f *loop.File, op *loop.FileOp, request *Message, n int, off int64) error {
 	r := c.reading()

@@ -36,7 +36,7 @@ type diskOptions struct {
 	serve          func(c *control.Conn, m *control.Message) bool
 	plain          bool                // the driver as it is: fail has no effect
 	bytes          int64               // loop.Config.FileBytes
-	queue          int64               // QueueBytes of the server
+	queue          int64               // Sending.QueueBytes of the server
 	receive        *control.Dispatcher // of the client; nil: none
 	server, client *control.Policy     // nil: the default
 }
@@ -80,7 +80,7 @@ func newBlockBed(t *testing.T, backend uring.Backend, opt diskOptions) *blockBed
 		open = faulty.OpenWith(open, ask)
 	}
 	server, err := control.New(control.Config{
-		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, AlignFrom: blockSize,
+		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Receiving: control.Receiving{AlignFrom: blockSize},
 		Plane:   loop.Config{Cores: max(1, opt.cores), Open: open, FileBytes: opt.bytes},
 		Default: opt.server,
 	})
@@ -115,8 +115,8 @@ func onSimulatedDisk(t *testing.T, opt diskOptions, f func(t *testing.T, b *bloc
 
 func onPair(t *testing.T, opt diskOptions, f func(t *testing.T, b *blockBed, p *pair.Pair)) {
 	cfg := pair.Config{Serve: &control.Dispatcher{Fast: opt.handler()}}
-	cfg.Server.AlignFrom, cfg.Server.Plane.Cores, cfg.Server.Plane.FileBytes = blockSize, opt.cores, opt.bytes
-	cfg.Server.QueueBytes, cfg.Receive = opt.queue, opt.receive
+	cfg.Server.Receiving.AlignFrom, cfg.Server.Plane.Cores, cfg.Server.Plane.FileBytes = blockSize, opt.cores, opt.bytes
+	cfg.Server.Sending.QueueBytes, cfg.Receive = opt.queue, opt.receive
 	cfg.Server.Default, cfg.Client.Default = opt.server, opt.client
 	pair.Test(t, cfg, func(t *testing.T, p *pair.Pair) {
 		b := &blockBed{t: t, ctx: p.Context, server: p.Server, conn: p.Conn}

@@ -61,7 +61,7 @@ func TestTheFirstProgramWithAWrongNonceEndsInAnError(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			short, cancel := context.WithTimeout(ctx, control.DefaultHandshakeTimeout)
+			short, cancel := context.WithTimeout(ctx, daemonHandshake)
 			err = conn.WaitReady(short)
 			cancel()
 			var e *control.Error
@@ -126,7 +126,7 @@ func TestAServerThatComesLaterIsWaitedForAndLogged(t *testing.T) {
 	var log lockedBuffer
 	client := nodeOf(t, variants[0], "client.1", "LLC", 2, func(c *msgrtest.NodeConfig) {
 		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
-		c.InitialBackoff, c.MaxBackoff = time.Millisecond, 10*time.Millisecond
+		c.Timeouts.InitialBackoff, c.Timeouts.MaxBackoff = time.Millisecond, 10*time.Millisecond
 	})
 	conn, err := client.Connect(wire.Addr{Type: wire.AddrMsgr2, AddrPort: at}, wire.OSD)
 	if err != nil {

@@ -34,7 +34,7 @@ func TestAPeerWhoseMessagesAreRetainedDoesNotStopAnother(t *testing.T) {
 			_ = c.Reply(m, control.NewMessage(m.Type, nil, nil)) // fails only if the client is gone
 			return true
 		}}), func(c *msgrtest.NodeConfig) {
-			c.DispatchBytes = 1 << 20
+			c.Receiving.Bytes = 1 << 20
 			if !bounded {
 				p := control.StatelessServer()
 				p.Bytes = throttle

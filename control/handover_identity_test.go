@@ -15,7 +15,7 @@ import (
 // provingServer asks for the proof of names, and proves its own.
 func provingServer() control.Config {
 	cfg := serverConfig(uring.Auto, 1)
-	cfg.AuthClient, cfg.AuthServer = chatty{cfg.Name, crcOnly}, &chattyServer{modes: crcOnly}
+	cfg.Auth.Client, cfg.Auth.Server = chatty{cfg.Name, crcOnly}, &chattyServer{modes: crcOnly}
 	return cfg
 }
 
@@ -69,7 +69,7 @@ func TestASessionKeepsHowItsPeerIsKnownThroughHandOvers(t *testing.T) {
 			m, at := serveEcho(t, provingServer())
 			cfg := provingServer()
 			cfg.Name.ID, cfg.Number = "2", 2
-			cfg.AuthClient = chatty{cfg.Name, crcOnly}
+			cfg.Auth.Client = chatty{cfg.Name, crcOnly}
 			_, y := serveEcho(t, cfg)
 			c, err := m.Connect(y, wire.OSD, control.WithEntity(osd("2")))
 			must(t, err)

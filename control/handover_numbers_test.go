@@ -43,7 +43,7 @@ func TestAConnectionWithOneAttemptHasOneAfterAHandOver(t *testing.T) {
 		peerConfig, cfg := serverConfig(uring.Auto, 1), serverConfig(uring.Auto, 1)
 		peerConfig.Default, peerConfig.Policies = &stateful, nil
 		peerConfig.Name.ID = "5"
-		cfg.InitialBackoff, cfg.MaxBackoff = time.Hour, time.Hour
+		cfg.Timeouts.InitialBackoff, cfg.Timeouts.MaxBackoff = time.Hour, time.Hour
 		peer, to := serveEcho(t, peerConfig)
 		m, _ := serveEcho(t, cfg)
 		opts := []control.ConnectOption{control.WithPolicy(control.LosslessClient())}

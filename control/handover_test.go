@@ -105,8 +105,8 @@ func newStream(t *testing.T, backend uring.Backend, typ wire.EntityType, policy 
 	s := &stream{t: t, room: make(chan struct{}, 16), stop: make(chan struct{})}
 	m, err := control.New(control.Config{
 		Name: wire.EntityName{Type: typ, ID: "7"}, Default: &policy,
-		Plane:          loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
-		InitialBackoff: 5 * time.Millisecond, MaxBackoff: 50 * time.Millisecond,
+		Plane:    loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
+		Timeouts: control.Timeouts{InitialBackoff: 5 * time.Millisecond, MaxBackoff: 50 * time.Millisecond},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -358,7 +358,7 @@ func TestSendDuringAHandOverIsKeptOrRefused(t *testing.T) {
 	}
 	// The bound: the sender is never far ahead of the peer, however fast it is.
 	bounded := serverConfig(uring.Auto, 1)
-	bounded.QueueMessages = 1000
+	bounded.Sending.QueueMessages = 1000
 	m, _ := serveEcho(t, bounded)
 	var sent uint64
 	for range 5 {

@@ -24,7 +24,7 @@ type Inject struct {
 	// handshakes included, shut its socket down first; 0: none.
 	SocketFailures int
 	// Handshakes delays their steps: the dial, an accepted socket, each write and
-	// read. HandshakeTimeout goes on meanwhile.
+	// read. Timeouts.Handshake goes on meanwhile.
 	Handshakes Delay
 	// Messages delays received messages: a connection stops reading before one, and what
 	// comes after it waits, too.

@@ -19,7 +19,7 @@ import (
 
 // injects configures a node.
 func injects(i control.Inject) func(*msgrtest.NodeConfig) {
-	return func(c *msgrtest.NodeConfig) { c.Inject = i }
+	return func(c *msgrtest.NodeConfig) { c.Diagnostics.Inject = i }
 }
 
 // arrivals are the transaction ids that came, by the front of their messages.
@@ -101,7 +101,7 @@ func TestInjectedFailuresLoseNoMessage(t *testing.T) {
 
 // tightly has all connections of a node share throttles that a few messages fill.
 func tightly(c *msgrtest.NodeConfig) {
-	c.Default.Messages, c.Default.Bytes, c.DispatchBytes = loop.NewThrottle(8), loop.NewThrottle(20_000), 30_000
+	c.Default.Messages, c.Default.Bytes, c.Receiving.Bytes = loop.NewThrottle(8), loop.NewThrottle(20_000), 30_000
 }
 
 // injectedLine is one of the connections, and those that take its place.
@@ -225,7 +225,7 @@ func TestHandshakesAreDelayedBySeed(t *testing.T) {
 			clock := &hastyClock{most: time.Millisecond}
 			server := nodeOf(t, v, "osd.1", "SLS", 1)
 			client := nodeOf(t, v, "client.2", "LC", 2, func(c *msgrtest.NodeConfig) {
-				c.Clock, c.Inject = clock, control.Inject{Seed: seed, Handshakes: control.Delay{Probability: 0.5, Max: clock.most}}
+				c.Clock, c.Diagnostics.Inject = clock, control.Inject{Seed: seed, Handshakes: control.Delay{Probability: 0.5, Max: clock.most}}
 			})
 			must(t, client.Dial(server).WaitReady(ctx))
 			return clock.delays()
@@ -243,7 +243,7 @@ func TestMessagesAreDelayedBySeedAndKeepTheirOrder(t *testing.T) {
 		send := func(seed uint64) []time.Duration {
 			clock := &hastyClock{most: time.Millisecond}
 			server := nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) {
-				c.Clock, c.Inject = clock, control.Inject{Seed: seed, Messages: control.Delay{Probability: 0.5, Max: clock.most}}
+				c.Clock, c.Diagnostics.Inject = clock, control.Inject{Seed: seed, Messages: control.Delay{Probability: 0.5, Max: clock.most}}
 			})
 			conn := nodeOf(t, v, "osd.2", "LP", 2).Dial(server)
 			var want []uint64
@@ -265,7 +265,7 @@ func TestADelayedMessageWaitsForThePauseOfTheUser(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		clock := &hastyClock{most: time.Millisecond}
 		server := nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) {
-			c.Clock, c.Inject = clock, control.Inject{Seed: 1, Messages: control.Delay{Probability: 1, Max: clock.most}}
+			c.Clock, c.Diagnostics.Inject = clock, control.Inject{Seed: 1, Messages: control.Delay{Probability: 1, Max: clock.most}}
 		})
 		conn := nodeOf(t, v, "osd.2", "LP", 2).Dial(server)
 		typed(t, conn, 1, 1)

@@ -11,9 +11,9 @@ import (
 
 // Bind listens on one or more addresses, each on every core, and returns them with their
 // ports. msgr2 is spoken at a v2: address, msgr1 at a v1: address. For port 0 it takes the
-// next free port of Config.BindPorts, or without such a range one that the kernel chooses. A
+// next free port of Config.Binding.Ports, or without such a range one that the kernel chooses. A
 // port on which another process listens is never shared with it: the error is ErrNoPort,
-// after Config.BindRetries. If one of the addresses cannot be bound, none is, and the
+// after Config.Binding.Retries. If one of the addresses cannot be bound, none is, and the
 // messenger stays usable. A messenger that never binds is a client only.
 //
 // An address without an IP (0.0.0.0, ::) listens on all of them. Peers are told the IP of our
@@ -25,7 +25,7 @@ func (m *Messenger) Bind(addrs ...wire.Addr) (wire.AddrVec, error) { return m.s.
 
 // Rebind gives a bound messenger other ports and another nonce, for example
 // because the cluster took us for dead under the old address. The ports come
-// from Config.BindPorts, or from the kernel without such a range; they are
+// from Config.Binding.Ports, or from the kernel without such a range; they are
 // neither those that we have nor any of avoid. It returns the new addresses.
 //
 // All connections are marked down, that to ourselves included: there is no
@@ -39,7 +39,7 @@ func (m *Messenger) Bind(addrs ...wire.Addr) (wire.AddrVec, error) { return m.s.
 // everything as it was: the address, the nonce and all connections. Errors are
 // ErrNotBound, ErrNoPort if all ports are in use or to be avoided, ErrShutdown,
 // ErrHandedOver if a hand-over came first, and the cause of ctx. That bounds
-// Config.BindRetries, and the wait for a hand-over, for cores that come and go,
+// Config.Binding.Retries, and the wait for a hand-over, for cores that come and go,
 // and for another Rebind. A messenger that does not listen because of Unbind
 // listens again.
 //

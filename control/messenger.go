@@ -39,11 +39,11 @@ func New(cfg Config) (*Messenger, error) {
 	cfg = cfg.withDefaults()
 	m := &Messenger{
 		cfg:      cfg,
-		inFlight: loop.NewThrottle(cfg.DispatchBytes),
-		sending:  dataplane.NewSendBudget(cfg.SendBytes, own(cfg.SendBytes, ownSend)),
+		inFlight: loop.NewThrottle(cfg.Receiving.Bytes),
+		sending:  dataplane.NewSendBudget(cfg.Sending.Bytes, own(cfg.Sending.Bytes, ownSend)),
 	}
 	below := cfg.sessions(m.inFlight, m.sending)
-	m.inject = newInjector(cfg.Inject, &below)
+	m.inject = newInjector(cfg.Diagnostics.Inject, &below)
 	m.chain.setSelf()
 	if below.Plane.Name == "" {
 		below.Plane.Name = cfg.Name.String()
@@ -98,7 +98,7 @@ func (m *Messenger) SetNumber(globalID uint64) { m.s.SetNumber(globalID) }
 // Every handshake that begins from now on uses the new ones, reconnects of
 // existing sessions included; those that are under way, and TCP connections that
 // are authenticated, keep what they have. Close those that may not stay.
-// Config.Modes goes on to hold: a messenger that requires secure mode refuses
+// Config.Auth.Modes goes on to hold: a messenger that requires secure mode refuses
 // everybody under a method without keys.
 func (m *Messenger) SetAuth(client auth.Client, server auth.Server) { m.s.SetAuth(client, server) }
 
@@ -117,7 +117,7 @@ func (m *Messenger) DispatchThrottle() *loop.Throttle { return m.inFlight }
 // A peer that came to us and says that it has the address is believed if it has the type and
 // the name, unless something known speaks against it. The address is asked nevertheless, on
 // another socket. If the process there does not know the session, the session ends with a
-// reset event and ErrElsewhere, a little more than Config.HandshakeTimeout after it began at
+// reset event and ErrElsewhere, a little more than Config.Timeouts.Handshake after it began at
 // the latest, and the next Connect dials. See package session.
 //
 // A dispatcher on a core may call it. A connection that we dialled is found without a lock;

@@ -13,7 +13,7 @@ import (
 // Memory for data that is known to come: a Posting for any message, Request.Buffer and
 // WithBuffer for a reply. How a message finds its memory is in dataplane/posting.go.
 
-// ErrTooManyPostings: Config.MaxPostings are posted on the connection.
+// ErrTooManyPostings: Config.Receiving.Postings are posted on the connection.
 var ErrTooManyPostings = errors.New("control: too many postings on the connection")
 
 // Posting is memory of the user's for the data of one message, such as pages for direct
@@ -79,7 +79,7 @@ func (c *Conn) PostBuffer(p *Posting) error {
 	if s&1 != 0 || !p.state.CompareAndSwap(s, s+1) {
 		return ErrInUse
 	}
-	if !c.postings.enter(c.m.cfg.MaxPostings) {
+	if !c.postings.enter(c.m.cfg.Receiving.Postings) {
 		p.state.Add(1)
 		return ErrTooManyPostings
 	}

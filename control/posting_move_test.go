@@ -22,7 +22,7 @@ func TestAPostingFollowsAConnectionThatHasLeftItsCore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := New(Config{Name: name, Number: 1, Plane: loop.Config{Cores: 2}, HandshakeTimeout: time.Hour})
+	m, err := New(Config{Name: name, Number: 1, Plane: loop.Config{Cores: 2}, Timeouts: Timeouts{Handshake: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -198,7 +198,7 @@ func TestALostSessionEndsItsPostingsWithATypedError(t *testing.T) {
 func TestPostingsAreBoundedAndCheckedWhereTheyAreMade(t *testing.T) {
 	ctx := deadline(t)
 	server := dataServer(t, variants[0], "SFS", nil)
-	client := nodeOf(t, variants[0], "client.1", "LLC", 2, func(c *msgrtest.NodeConfig) { c.MaxPostings = 2 })
+	client := nodeOf(t, variants[0], "client.1", "LLC", 2, func(c *msgrtest.NodeConfig) { c.Receiving.Postings = 2 })
 	conn := client.Dial(server)
 	ended := make(chan error, 8)
 	posting := func(tid uint64) *control.Posting {

@@ -10,7 +10,7 @@ import (
 // errors, are as for Send. Call it while request is dispatched, or retained.
 func (c *Conn) Reply(request, reply *Message) error {
 	reply.TID = request.TID
-	return c.m.cfg.Requests.end(c, request.Context, c.Send(reply))
+	return c.m.cfg.Diagnostics.Requests.end(c, request.Context, c.Send(reply))
 }
 
 // Later returns what is needed to answer request after it has been released: a small
@@ -52,7 +52,7 @@ func (p PendingReply) Send(reply *Message) (err error) {
 	if !errors.Is(err, ErrQueueFull) {
 		c.due.Add(-1)
 	}
-	return c.m.cfg.Requests.end(c, p.context, err)
+	return c.m.cfg.Diagnostics.Requests.end(c, p.context, err)
 }
 
 // RequestHooks follow requests from the call to its end on one side, and from the

@@ -40,7 +40,7 @@ func unboundOSD(t *testing.T, v variant, cores, n int) *msgrtest.Node {
 	t.Helper()
 	return nodeOf(t, v, "osd.1", "SFS", 1, func(c *msgrtest.NodeConfig) {
 		c.Unbound, c.Plane.Cores = true, cores
-		c.BindPorts = bpf.PortRange{First: 6800, Last: uint16(6800 + n - 1)}
+		c.Binding.Ports = bpf.PortRange{First: 6800, Last: uint16(6800 + n - 1)}
 	})
 }
 
@@ -187,7 +187,7 @@ func TestBindTriesAgainAsOftenAsItIsTold(t *testing.T) {
 			}}
 			n := nodeOf(t, v, "osd.1", "SFS", 1, func(c *msgrtest.NodeConfig) {
 				c.Unbound, c.Plane.Cores, c.Clock = true, 2, clock
-				c.BindPorts, c.BindRetries, c.BindRetryDelay = bpf.PortRange{First: 6800, Last: 6801}, 3, delay
+				c.Binding.Ports, c.Binding.Retries, c.Binding.RetryDelay = bpf.PortRange{First: 6800, Last: 6801}, 3, delay
 			})
 			addrs, err := n.Bind(v2(host, 0))
 			switch waits := int(clock.n.Load()); {
@@ -208,7 +208,7 @@ func TestShutdownEndsTheWaitForAPort(t *testing.T) {
 	waits := make(chan struct{})
 	clock := &retryClock{delay: time.Hour, never: true, wait: func(int) { close(waits) }}
 	n := nodeOf(t, variants[0], "osd.1", "SFS", 1, func(c *msgrtest.NodeConfig) {
-		c.Unbound, c.Clock, c.BindRetries, c.BindRetryDelay = true, clock, 1, time.Hour
+		c.Unbound, c.Clock, c.Binding.Retries, c.Binding.RetryDelay = true, clock, 1, time.Hour
 	})
 	bound := make(chan error)
 	go func() {

@@ -118,7 +118,7 @@ func TestPeersThatComeAndGoAtOnceLeaveNothing(t *testing.T) {
 func plainServer(t *testing.T, v variant, policy string) (*control.Messenger, wire.Addr) {
 	t.Helper()
 	p := shortPolicies[policy]()
-	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Number: 1, Default: &p, FailureRate: -1}
+	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Number: 1, Default: &p, Door: control.Door{FailureRate: -1}}
 	cfg.Plane.Cores = 1
 	v.configure(&cfg)
 	m := startMessenger(t, cfg)
@@ -224,8 +224,8 @@ func TestTheLargestMessageIsThatOfTheConfiguration(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 4*sessionTime)
 			defer cancel()
 			large := func(c *msgrtest.NodeConfig) {
-				c.Limits = frame.DefaultLimits()
-				c.Limits.Data = 100 << 20
+				c.Receiving.Limits = frame.DefaultLimits()
+				c.Receiving.Limits.Data = 100 << 20
 			}
 			got := make(chan int, 1)
 			sum := withChain(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {

@@ -126,7 +126,7 @@ func TestShutdownUnderLoadEnds(t *testing.T) {
 			everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 				for _, p := range []pairing{{"LC", "SLS"}, {"LP", "LP"}} {
 					acceptor := nodeOf(t, v, "osd.1", p.acceptor, 1, withChain(echoer()))
-					connector := nodeOf(t, v, connectorName(p.connector), p.connector, 2, func(c *msgrtest.NodeConfig) { c.QueueMessages = 64 })
+					connector := nodeOf(t, v, connectorName(p.connector), p.connector, 2, func(c *msgrtest.NodeConfig) { c.Sending.QueueMessages = 64 })
 					conn := connector.Dial(acceptor)
 					var senders sync.WaitGroup
 					for range 4 {

@@ -42,7 +42,7 @@ func unfinishedAuth(t *testing.T, v variant) []byte {
 }
 
 // All half-open connections together keep no more than what is their own and
-// HalfOpenBytes, whatever they send, and honest ones get in meanwhile.
+// Door.Bytes, whatever they send, and honest ones get in meanwhile.
 // Matrix: HI-07, RL-01, AIM-01, V1-08
 func TestWhatHalfOpenConnectionsSendIsBoundedInSum(t *testing.T) {
 	for _, v := range append(slices.Clone(variants), msgr1For(t)...) {
@@ -65,7 +65,7 @@ func TestWhatHalfOpenConnectionsSendIsBoundedInSum(t *testing.T) {
 
 func heldByGreedyPeers(t *testing.T, ctx context.Context, v variant, n int, bytes int64) int64 {
 	t.Helper()
-	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, HalfOpen: 4 * n, HalfOpenBytes: bytes}
+	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Door: control.Door{HalfOpen: 4 * n, Bytes: bytes}}
 	cfg.Plane.Cores = 1
 	v.configure(&cfg)
 	server := startMessenger(t, cfg)

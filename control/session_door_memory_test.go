@@ -33,7 +33,7 @@ func halfOpenMemory(t *testing.T, v variant) int64 {
 	t.Helper()
 	ctx := deadline(t)
 	const n = 512
-	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, HalfOpen: 4 * n, Plane: loop.Config{Cores: 1}}
+	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Door: control.Door{HalfOpen: 4 * n}, Plane: loop.Config{Cores: 1}}
 	v.configure(&cfg)
 	server := startMessenger(t, cfg)
 	addrs, err := server.Bind(v2(loopback(0).Addr(), 0))

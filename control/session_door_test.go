@@ -49,7 +49,7 @@ func doorStats(t *testing.T, ctx context.Context, m *control.Messenger, accepted
 }
 
 func halfOpen(n int) func(*msgrtest.NodeConfig) {
-	return func(c *msgrtest.NodeConfig) { c.HalfOpen = n }
+	return func(c *msgrtest.NodeConfig) { c.Door.HalfOpen = n }
 }
 
 // Matrix: RL-02
@@ -161,7 +161,7 @@ func TestNoMoreConnectionsAreHalfOpenThanAllowed(t *testing.T) {
 		t.Run(string(backend), func(t *testing.T) {
 			ctx := deadline(t)
 			cfg := serverConfig(backend, 2)
-			cfg.HalfOpen, cfg.HandshakeTimeout = limit, time.Hour
+			cfg.Door.HalfOpen, cfg.Timeouts.Handshake = limit, time.Hour
 			m, at := serveEcho(t, cfg)
 			dial := func() net.Conn {
 				c, err := net.Dial("tcp", at.AddrPort.String())
@@ -204,7 +204,7 @@ func TestNoMoreConnectionsAreHalfOpenThanAllowed(t *testing.T) {
 // Matrix: HS-06, HS-07, HI-20
 func TestABannerThatCanBeNoneIsClosedWithItsFirstWrongByteAndCounted(t *testing.T) {
 	var book logbook
-	server := newParty(t, control.Config{Name: entity(t, "mon.a"), Logger: book.logger(false), HandshakeTimeout: time.Hour}).bind(t)
+	server := newParty(t, control.Config{Name: entity(t, "mon.a"), Logger: book.logger(false), Timeouts: control.Timeouts{Handshake: time.Hour}}).bind(t)
 	own := wire.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
 	var want control.BannerCounters
 	for i, c := range []struct {

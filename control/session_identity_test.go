@@ -18,8 +18,8 @@ var crcOnly = []auth.Mode{auth.CRC}
 
 // proves has a node ask for the proof of names, and prove its own.
 func proves(c *msgrtest.NodeConfig) {
-	c.Modes = crcOnly
-	c.AuthClient, c.AuthServer = chatty{c.Name, crcOnly}, &chattyServer{modes: crcOnly}
+	c.Auth.Modes = crcOnly
+	c.Auth.Client, c.Auth.Server = chatty{c.Name, crcOnly}, &chattyServer{modes: crcOnly}
 }
 
 // osd is the name of an OSD.

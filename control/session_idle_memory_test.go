@@ -22,7 +22,7 @@ func TestAllSilentSocketsAreGoneBehindTheirDeadline(t *testing.T) {
 	for _, v := range newest {
 		t.Run(v.String(), func(t *testing.T) {
 			ctx := deadline(t)
-			cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, HalfOpen: 2 * n, HandshakeTimeout: timeout}
+			cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Door: control.Door{HalfOpen: 2 * n}, Timeouts: control.Timeouts{Handshake: timeout}}
 			cfg.Plane.Cores = 1
 			v.configure(&cfg)
 			server := startMessenger(t, cfg)

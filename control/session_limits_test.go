@@ -51,7 +51,7 @@ func TestDispatchLimitHoldsOverAllConnections(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		var k keepsake
 		server := nodeOf(t, v, "osd.1", "SFS", 1, withChain(k.dispatcher()), func(c *msgrtest.NodeConfig) {
-			c.Plane.Cores, c.DispatchBytes = 3, limit
+			c.Plane.Cores, c.Receiving.Bytes = 3, limit
 		})
 		for i := range clients {
 			conn := nodeOf(t, v, fmt.Sprintf("client.%d", 2+i), "LLC", uint32(2+i)).Dial(server)
@@ -101,7 +101,7 @@ func TestAPeerThatDoesNotReadFillsTheQueueToItsBound(t *testing.T) {
 		const bound = 1 << 20
 		var k keepsake
 		server := nodeOf(t, v, "osd.1", "SFS", 1, throttled(&k))
-		client := nodeOf(t, v, "client.2", "LLC", 2, func(c *msgrtest.NodeConfig) { c.QueueBytes = bound })
+		client := nodeOf(t, v, "client.2", "LLC", 2, func(c *msgrtest.NodeConfig) { c.Sending.QueueBytes = bound })
 		conn := client.Dial(server)
 		var tid uint64
 		for full := false; !full; {

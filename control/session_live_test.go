@@ -66,7 +66,7 @@ func (s *scripts) honest(size int) {
 func TestPeersThatNeverAcknowledgeStopNobodyElse(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := playTo(t, ctx, v, "SFS", true, withChain(&control.Dispatcher{Fast: answerAll}), func(c *msgrtest.NodeConfig) {
-			c.DispatchBytes, c.QueueBytes = 1<<20, 2<<20
+			c.Receiving.Bytes, c.Sending.QueueBytes = 1<<20, 2<<20
 		})
 		var peers []*msgrtest.Peer
 		for id := range byte(2) {

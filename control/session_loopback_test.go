@@ -135,7 +135,7 @@ func TestLoopbackIsBounded(t *testing.T) {
 		began <- struct{}{}
 		<-release
 		return true
-	}}), func(c *msgrtest.NodeConfig) { c.QueueMessages = 2 })
+	}}), func(c *msgrtest.NodeConfig) { c.Sending.QueueMessages = 2 })
 	c, err := us.Loopback()
 	if err != nil {
 		t.Fatal(err)

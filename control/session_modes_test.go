@@ -140,14 +140,14 @@ func everyMode(t *testing.T, run func(t *testing.T, ctx context.Context, v varia
 
 // configure makes a messenger of this variant.
 func (v variant) configure(cfg *control.Config) {
-	cfg.Rev0 = v.rev0
+	cfg.Protocol.Rev0 = v.rev0
 	cfg.Plane.Driver.Backend = v.backend
 	if v.secure {
-		cfg.Modes = []auth.Mode{auth.Secure}
-		cfg.AuthClient, cfg.AuthServer = chatty{cfg.Name, cfg.Modes}, &chattyServer{modes: cfg.Modes}
+		cfg.Auth.Modes = []auth.Mode{auth.Secure}
+		cfg.Auth.Client, cfg.Auth.Server = chatty{cfg.Name, cfg.Auth.Modes}, &chattyServer{modes: cfg.Auth.Modes}
 	}
 	if v.compressed {
-		cfg.Compression = control.Compression{
+		cfg.Protocol.Compression = control.Compression{
 			Methods: methods(wire.CompressionSnappy), Min: -1, Peers: []wire.EntityType{wire.OSD, wire.Client}, Secure: v.secure,
 		}
 	}

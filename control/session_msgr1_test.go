@@ -129,7 +129,7 @@ func TestMsgr1AtTheWrongAddressEndsInAnError(t *testing.T) {
 		if err := wrong.WaitReady(ctx); !errors.Is(err, control.ErrStuck) {
 			t.Errorf("another nonce again and again: %v", err)
 		}
-		secure := nodeOf(t, v, "client.4", "LC", 4, func(c *msgrtest.NodeConfig) { c.Modes = []auth.Mode{auth.Secure} })
+		secure := nodeOf(t, v, "client.4", "LC", 4, func(c *msgrtest.NodeConfig) { c.Auth.Modes = []auth.Mode{auth.Secure} })
 		if _, err := secure.Connect(server.Addr, wire.OSD); !errors.Is(err, control.ErrConfig) {
 			t.Errorf("msgr1 where only mode secure is allowed: %v", err)
 		}
@@ -185,8 +185,8 @@ func TestMsgr1AuthorizersDecideWhoGetsIn(t *testing.T) {
 	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
 		keys, server := ticketed(t)
 		_, other := ticketed(t)
-		acceptor := nodeOf(t, v, "osd.1", "SFS", 1, withChain(echoer()), func(c *msgrtest.NodeConfig) { c.AuthServer = server })
-		client := nodeOf(t, v, "client.2", "LLC", 2, func(c *msgrtest.NodeConfig) { c.AuthClient = keys })
+		acceptor := nodeOf(t, v, "osd.1", "SFS", 1, withChain(echoer()), func(c *msgrtest.NodeConfig) { c.Auth.Server = server })
+		client := nodeOf(t, v, "client.2", "LLC", 2, func(c *msgrtest.NodeConfig) { c.Auth.Client = keys })
 		conn := client.Dial(acceptor)
 		b := client.Probe.Arm(msgrtest.Write(frame.TagMessage), 2, msgrtest.Reset())
 		for tid := range uint64(5) {
@@ -199,8 +199,8 @@ func TestMsgr1AuthorizersDecideWhoGetsIn(t *testing.T) {
 			t.Errorf("%+v, number %d of %d", i, theirs.Auth().GlobalID, keys.GlobalID())
 		}
 		for name, c := range map[string]func(*msgrtest.NodeConfig){
-			"tickets of another cluster": func(c *msgrtest.NodeConfig) { c.AuthServer = other },
-			"method none":                func(c *msgrtest.NodeConfig) { c.AuthServer = nil },
+			"tickets of another cluster": func(c *msgrtest.NodeConfig) { c.Auth.Server = other },
+			"method none":                func(c *msgrtest.NodeConfig) { c.Auth.Server = nil },
 		} {
 			strange := nodeOf(t, v, "osd.3", "SFS", 3, c)
 			conn := client.Dial(strange, control.Once())
@@ -287,8 +287,8 @@ func TestMsgr1AWildcardIsReachedByEachAddress(t *testing.T) {
 func TestMsgr1LimitsAreThoseOfTheConfiguration(t *testing.T) {
 	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
 		server := nodeOf(t, v, "osd.1", "SLS", 1, func(c *msgrtest.NodeConfig) {
-			c.Limits = frame.DefaultLimits()
-			c.Limits.Data = 8 << 10
+			c.Receiving.Limits = frame.DefaultLimits()
+			c.Receiving.Limits.Data = 8 << 10
 		})
 		conn := nodeOf(t, v, "client.2", "LC", 2).Dial(server)
 		for _, size := range []int{8 << 10, 8<<10 + 1} {

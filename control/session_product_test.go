@@ -212,7 +212,7 @@ func keeper() *control.Dispatcher {
 // limits are the limits of both sides. Only the stalls of the data phase have to
 // wait for one.
 func (c trial) limits(cfg *msgrtest.NodeConfig) {
-	cfg.HandshakeTimeout = handshakeLimit
+	cfg.Timeouts.Handshake = handshakeLimit
 	if c.how == byStall && c.inData() {
 		watchful(cfg)
 	}
@@ -308,7 +308,7 @@ func TestFaultInsideAHandlerCostsOneReconnect(t *testing.T) {
 
 // watchful has a node notice a peer that is silent.
 func watchful(c *msgrtest.NodeConfig) {
-	c.KeepaliveEvery, c.KeepaliveTimeout = stallDeadline/8, stallDeadline
+	c.Timeouts.KeepaliveEvery, c.Timeouts.Keepalive = stallDeadline/8, stallDeadline
 }
 
 // restart ends a node and starts another at its port. It runs under load.

@@ -24,7 +24,7 @@ func racers(t *testing.T, v variant, weWin bool, chain ...*control.Dispatcher) (
 // than the longest pause.
 func racersThatWait(t *testing.T, v variant, weWin bool) (us, them *msgrtest.Node) {
 	t.Helper()
-	return racersWith(t, v, weWin, func(c *msgrtest.NodeConfig) { c.MaxBackoff = time.Hour })
+	return racersWith(t, v, weWin, func(c *msgrtest.NodeConfig) { c.Timeouts.MaxBackoff = time.Hour })
 }
 
 func racersWith(t *testing.T, v variant, weWin bool, change func(*msgrtest.NodeConfig), chain ...*control.Dispatcher) (us, them *msgrtest.Node) {

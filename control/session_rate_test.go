@@ -21,7 +21,7 @@ var theirs = netip.MustParseAddr("127.0.1.66")
 func rated(t *testing.T, v variant) (*msgrtest.Node, *handClock) {
 	clock := newHandClock()
 	return nodeOf(t, v, "osd.1", "SLS", 1, clock.of, func(c *msgrtest.NodeConfig) {
-		c.FailureRate, c.FailureBurst = 1, 2
+		c.Door.FailureRate, c.Door.FailureBurst = 1, 2
 	}), clock
 }
 
@@ -116,7 +116,7 @@ type takeover struct {
 func newTakeover(t *testing.T, ctx context.Context, v variant) *takeover {
 	o := &takeover{t: t, ctx: ctx, v: v, clock: newHandClock()}
 	o.server = nodeOf(t, v, "osd.1", "SFS", 1, o.clock.of, func(c *msgrtest.NodeConfig) {
-		c.FailureRate, c.FailureBurst = 1, 2
+		c.Door.FailureRate, c.Door.FailureBurst = 1, 2
 	})
 	o.p = peerOf(t, ctx, v, o.server, 1)
 	o.cookie = o.p.Establish(7, 1).Cookie

@@ -22,7 +22,7 @@ func mobile(t *testing.T, v variant, name, policy string, nonce uint32, change .
 	n := nodeOf(t, v, name, policy, nonce, append([]func(*msgrtest.NodeConfig){func(c *msgrtest.NodeConfig) {
 		c.Unbound, c.Plane.Cores = true, 1+int(nonce)%3
 		c.Policies = map[wire.EntityType]control.Policy{wire.Client: control.StatefulServer()}
-		c.BindPorts = bpf.PortRange{First: 6800, Last: 6805}
+		c.Binding.Ports = bpf.PortRange{First: 6800, Last: 6805}
 	}}, change...)...)
 	addrs, err := n.Bind(v2(ownHost(), 0))
 	if err != nil {

@@ -60,7 +60,7 @@ func blackHole(t *testing.T) netip.AddrPort {
 func TestShutdownEndsAConnectThatNobodyAnswers(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		at := blackHole(t)
-		us := nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) { c.HandshakeTimeout = time.Hour })
+		us := nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) { c.Timeouts.Handshake = time.Hour })
 		dials := us.Probe.Arm(msgrtest.MustPoint("SOCKET_CONNECTING"), 1, msgrtest.Continue())
 		conn, err := us.Connect(v2(at.Addr(), at.Port()), wire.OSD)
 		if err != nil {
@@ -92,8 +92,8 @@ func TestShutdownEndsAThrottledReaderAndAFullQueue(t *testing.T) {
 				defer mu.Unlock()
 				kept = append(kept, m)
 				return true
-			}}), func(c *msgrtest.NodeConfig) { c.DispatchBytes = 1000 })
-			sender := nodeOf(t, v, "osd.2", "LP", 2, func(c *msgrtest.NodeConfig) { c.QueueMessages = 8 })
+			}}), func(c *msgrtest.NodeConfig) { c.Receiving.Bytes = 1000 })
+			sender := nodeOf(t, v, "osd.2", "LP", 2, func(c *msgrtest.NodeConfig) { c.Sending.QueueMessages = 8 })
 			conn := sender.Dial(reader)
 			ended := make(chan error, 1)
 			go func() {

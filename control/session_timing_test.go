@@ -20,12 +20,18 @@ import (
 // Limits of time: of a handshake, of the pauses between attempts, of a peer
 // that is slow or silent.
 
+// The numbers of the real daemons.
+const (
+	firstBackoff, longestBackoff = 200 * time.Millisecond, 15 * time.Second
+	daemonHandshake              = 10 * time.Second
+)
+
 // patient are the back-off numbers of the real daemons.
 func patient(c *msgrtest.NodeConfig) {
-	c.InitialBackoff, c.MaxBackoff, c.HandshakeTimeout = control.DefaultInitialBackoff, control.DefaultMaxBackoff, handshakeLimit
+	c.Timeouts.InitialBackoff, c.Timeouts.MaxBackoff, c.Timeouts.Handshake = firstBackoff, longestBackoff, handshakeLimit
 }
 
-func isBackoff(d time.Duration) bool { return d <= control.DefaultMaxBackoff }
+func isBackoff(d time.Duration) bool { return d <= longestBackoff }
 
 // Attempts that fail at once are 0.2 s apart, then
 // twice as long, up to 15 s, for an hour; success begins anew, and a session
@@ -51,12 +57,12 @@ func TestBackoffDoublesToItsLimitAndSuccessResetsIt(t *testing.T) {
 		if len(got) != failures {
 			t.Fatalf("%d pauses, want %d", len(got), failures)
 		}
-		want := control.DefaultInitialBackoff
+		want := firstBackoff
 		for i, d := range got {
 			if d != want {
 				t.Fatalf("pause %d is %v, want %v", i, d, want)
 			}
-			want = min(2*want, control.DefaultMaxBackoff)
+			want = min(2*want, longestBackoff)
 		}
 		// The session is lost, and the first attempt to resume it, too.
 		connector.Probe.ArmNext(msgrtest.Write(frame.TagMessage), msgrtest.Fault())
@@ -64,7 +70,7 @@ func TestBackoffDoublesToItsLimitAndSuccessResetsIt(t *testing.T) {
 		send(t, conn, 2)
 		eventually(t, ctx, "one pause", func() bool { return clock.press(isBackoff) == 1 })
 		receives(t, ctx, acceptor, 1, 2)
-		if last := clock.pressed()[failures:]; !slices.Equal(last, []time.Duration{control.DefaultInitialBackoff}) {
+		if last := clock.pressed()[failures:]; !slices.Equal(last, []time.Duration{firstBackoff}) {
 			t.Errorf("pauses %v behind a success", last)
 		}
 		connector.Await(ctx, fmt.Sprintf("established C(%d,1,1,2)", failures+3))
@@ -125,7 +131,7 @@ func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 			}
 		}
 		node := nodeOf(t, v, "client.1", "LLC", 1, patient, clock.of, func(c *msgrtest.NodeConfig) {
-			c.InitialBackoff, c.MaxBackoff = time.Hour, time.Hour
+			c.Timeouts.InitialBackoff, c.Timeouts.MaxBackoff = time.Hour, time.Hour
 		})
 		conn, err := node.Connect(to, wire.OSD)
 		if err != nil {

@@ -41,7 +41,7 @@ func TestASessionThatIsOfNoUseIsDialledWithPauses(t *testing.T) {
 					before := len(clock.pressed())
 					var want []time.Duration
 					hangsUp() // dialled at once
-					for d := control.DefaultInitialBackoff; len(want) < n; d = min(2*d, control.DefaultMaxBackoff) {
+					for d := firstBackoff; len(want) < n; d = min(2*d, longestBackoff) {
 						eventually(t, ctx, "the pause", func() bool { return clock.press(isBackoff) == 1 })
 						want = append(want, d)
 						if len(want) < n {

@@ -31,8 +31,8 @@ func newSessionClient(t testing.TB, i int, to wire.Addr, change func(*control.Co
 	policy := control.LosslessClient()
 	cfg := control.Config{
 		Name: wire.EntityName{Type: wire.Client, ID: fmt.Sprint(i)}, Default: &policy,
-		InitialBackoff: time.Millisecond, MaxBackoff: 50 * time.Millisecond, HandshakeTimeout: steerPatience,
-		Plane: loop.Config{Cores: 1, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}},
+		Timeouts: control.Timeouts{InitialBackoff: time.Millisecond, MaxBackoff: 50 * time.Millisecond, Handshake: steerPatience},
+		Plane:    loop.Config{Cores: 1, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}},
 	}
 	if change != nil {
 		change(&cfg)
@@ -129,7 +129,7 @@ func cutAndReturn(t *testing.T, mode control.Steer, n int) (*control.Messenger, 
 	cut := &scissors{}
 	policy := control.StatefulServer()
 	server, _ := steered(t, mode, func(c *control.Config) {
-		c.Default, c.Probe, c.HandshakeTimeout = &policy, cut, steerPatience
+		c.Default, c.Diagnostics.Probe, c.Timeouts.Handshake = &policy, cut, steerPatience
 	})
 	var clients []*sessionClient
 	for i := range n {
@@ -292,7 +292,7 @@ func TestThePinGoesBeforeTheSession(t *testing.T) {
 	needSteering(t)
 	cut := &scissors{}
 	policy := control.StatefulServer()
-	server, _ := steered(t, "table,hint", func(c *control.Config) { c.Default, c.Probe = &policy, cut })
+	server, _ := steered(t, "table,hint", func(c *control.Config) { c.Default, c.Diagnostics.Probe = &policy, cut })
 	c := newSessionClient(t, 1, server.Addrs()[0], nil)
 	c.exchange(t, 1)
 	was := server.Conns()[0].Core().ID()

@@ -56,7 +56,7 @@ func steeredAs(t testing.TB, typ wire.AddrType, mode control.Steer, change func(
 	t.Helper()
 	cfg := control.Config{
 		Name:  wire.EntityName{Type: wire.OSD, ID: "0"},
-		Steer: mode, HalfOpen: 1 << 16,
+		Steer: mode, Door: control.Door{HalfOpen: 1 << 16},
 		Plane: loop.Config{Cores: steerCores},
 	}
 	if change != nil {

@@ -52,7 +52,7 @@ func bothTraced(t *testing.T, v variant) (server, client *msgrtest.Node, conn *c
 		l, err := trace.Create(filepath.Join(dir, name), trace.Options{Cut: 4})
 		must(t, err)
 		logs = append(logs, l)
-		return func(c *msgrtest.NodeConfig) { c.Tracer = l }
+		return func(c *msgrtest.NodeConfig) { c.Diagnostics.Tracer = l }
 	}
 	server = nodeOf(t, v, "osd.1", "SFS", 1, withTrace("server"), withChain(echoer()))
 	client = nodeOf(t, v, "client.2", "LLC", 2, withTrace("client"))
@@ -182,7 +182,7 @@ func TestKeysAreLoggedOnDemandAloneWithAWarning(t *testing.T) {
 		v := variant{backend: uring.Auto, secure: secure}
 		with := func(i int) func(*msgrtest.NodeConfig) {
 			return func(c *msgrtest.NodeConfig) {
-				c.KeyLog, c.Logger = &keys[i], slog.New(slog.NewTextHandler(&lines[i], nil))
+				c.Diagnostics.KeyLog, c.Logger = &keys[i], slog.New(slog.NewTextHandler(&lines[i], nil))
 			}
 		}
 		server := nodeOf(t, v, "osd.1", "SFS", 1, with(0))

@@ -114,12 +114,10 @@ func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Default: &lossy,
 		Policies: map[wire.EntityType]control.Policy{wire.Client: lossless, wire.OSD: control.LosslessPeer()},
 		Plane:    loop.Config{Cores: leastCore, PoolKeep: poolKeep}, Logger: slog.New(slog.NewTextHandler(full, nil)),
-		HandshakeTimeout: 5 * time.Second, KeepaliveEvery: 500 * time.Millisecond, KeepaliveTimeout: 3 * time.Second,
-		MaxBackoff: 2 * time.Second, DispatchBytes: dispatchBytes, SendBytes: sendBytes, HalfOpen: halfOpen,
-		MessageGrace: 3 * time.Second,
+		Timeouts: control.Timeouts{Handshake: 5 * time.Second, KeepaliveEvery: 500 * time.Millisecond, Keepalive: 3 * time.Second, MaxBackoff: 2 * time.Second}, Receiving: control.Receiving{Bytes: dispatchBytes, Grace: 3 * time.Second}, Sending: control.Sending{Bytes: sendBytes}, Door: control.Door{HalfOpen: halfOpen},
 	}
 	s.storage.start(&cfg.Plane)
-	cfg.AlignFrom = 4096 // so that blocks can be written as they are received
+	cfg.Receiving.AlignFrom = 4096 // so that blocks can be written as they are received
 	cfg.Plane.FileOps = 2 * fileOps
 	cfg.Plane.Open = faulty.OpenWith(cfg.Plane.Opener(), strike)
 	// Half of the messages come back from the core, the others from a goroutine.

@@ -44,7 +44,7 @@ func (u *user) open(n int, peer bool, to wire.Addr, through netip.AddrPort, queu
 	}
 	cfg := control.Config{
 		Name: who, Number: int64(n), Default: &policy, Plane: loop.Config{Cores: 1},
-		HandshakeTimeout: 5 * time.Second, KeepaliveEvery: 500 * time.Millisecond, KeepaliveTimeout: 3 * time.Second, MaxBackoff: 2 * time.Second,
+		Timeouts: control.Timeouts{Handshake: 5 * time.Second, KeepaliveEvery: 500 * time.Millisecond, Keepalive: 3 * time.Second, MaxBackoff: 2 * time.Second},
 	}
 	if through.IsValid() {
 		cfg.Plane.Open = func(int) (uring.Driver, error) {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -69,7 +70,7 @@ func TestWhoDoesNotAnswerIsExplained(t *testing.T) {
 
 // Which limit ends first, the messenger's or --timeout, is a matter of microseconds.
 func TestASilentDaemonIsExplainedAlikeWhoeverGivesUpFirst(t *testing.T) {
-	o := options{Session: flags.Session{Timeout: control.DefaultHandshakeTimeout}}
+	o := options{Session: flags.Session{Timeout: 10 * time.Second}}
 	for _, why := range []error{
 		context.DeadlineExceeded,
 		&control.Error{Stage: control.StageBanner, Peer: "v2:127.0.0.1:1/0", Err: control.ErrHandshakeTimeout},
@@ -93,7 +94,7 @@ func TestASilentDaemonIsExplainedAlikeWhoeverGivesUpFirst(t *testing.T) {
 
 // An OSD that is gone is not said to be frozen.
 func TestAnOSDThatRefusesIsNotExplainedAsASilentOne(t *testing.T) {
-	o := options{Session: flags.Session{Timeout: control.DefaultHandshakeTimeout}}
+	o := options{Session: flags.Session{Timeout: 10 * time.Second}}
 	err := fmt.Errorf("%w: osd.0 at v2:127.0.0.1:1/0: %w", rados.ErrNoAnswer,
 		&control.Error{Stage: control.StageConnect, Peer: "v2:127.0.0.1:1/0", Err: unix.ECONNREFUSED})
 	if got := o.explain(err).Error(); !strings.Contains(got, "nothing listens there") || strings.Contains(got, "frozen") {

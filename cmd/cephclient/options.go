@@ -71,7 +71,7 @@ func (o *options) config(ctx context.Context, of *control.Config, log io.Writer)
 		}
 		cfg.Mons = append(cfg.Mons, a)
 	}
-	cfg.Name, cfg.Rev0, cfg.Modes = of.Name, of.Rev0, of.Modes
+	cfg.Name, cfg.Rev0, cfg.Modes = of.Name, of.Protocol.Rev0, of.Auth.Modes
 	method, err := wire.ParseCompression(o.compress)
 	if err != nil {
 		return cfg, cli.Usagef("--compress: %w", err)
@@ -92,7 +92,7 @@ func (o *options) config(ctx context.Context, of *control.Config, log io.Writer)
 		cfg.Key.Wipe()
 		return cfg, err
 	}
-	cfg.Tracer, cfg.KeyLog = of.Tracer, of.KeyLog
+	cfg.Tracer, cfg.KeyLog = of.Diagnostics.Tracer, of.Diagnostics.KeyLog
 	return cfg, nil
 }
 

@@ -24,7 +24,7 @@ const adminKeyring = "[client.admin]\nkey = AQBAGgFrkJ2DJBAALXeqe7bTTWvmuDKp+Lpf
 func monitor(t *testing.T, server auth.Server, modes []auth.Mode) (addr string) {
 	t.Helper()
 	m, err := control.New(control.Config{
-		Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Nonce: new(uint32), AuthServer: server, Modes: modes, Plane: loop.Config{Cores: 1},
+		Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Nonce: new(uint32), Auth: control.Auth{Server: server, Modes: modes}, Plane: loop.Config{Cores: 1},
 	})
 	if err != nil {
 		t.Fatal(err)

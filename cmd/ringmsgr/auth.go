@@ -31,7 +31,7 @@ func (o *authOptions) register(fs *flag.FlagSet) {
 
 // authenticate fills in the auth part of cfg, whose name and modes are set.
 func (o *authOptions) authenticate(cfg *control.Config) error {
-	list := cfg.Modes
+	list := cfg.Auth.Modes
 	method, err := auth.ParseMethod(o.auth)
 	if err != nil || method != auth.None && method != auth.Cephx {
 		return cli.Usagef("--auth %q: want none or cephx", o.auth)
@@ -71,7 +71,7 @@ func (o *authOptions) cephx(cfg *control.Config, ring *cephx.Keyring) error {
 		return cli.Usagef("--keyring %s has no key of %v", o.keyring, keyName(cfg.Name))
 	}
 	var offer func(wire.EntityType) []auth.Mode // nil: the defaults
-	if list := cfg.Modes; len(list) > 0 {
+	if list := cfg.Auth.Modes; len(list) > 0 {
 		offer = func(wire.EntityType) []auth.Mode { return list }
 	}
 	var authority *cephx.Authority
@@ -84,7 +84,7 @@ func (o *authOptions) cephx(cfg *control.Config, ring *cephx.Keyring) error {
 		if authority, err = cephx.NewAuthority(cephx.AuthorityConfig{Entities: ring, Ciphers: ciphers, ServiceTTL: o.ticketLife}); err != nil {
 			return cli.Usagef("--auth cephx: %w", err)
 		}
-		if cfg.AuthServer, err = cephx.NewServer(cephx.ServerConfig{Own: wire.Mon, Authority: authority, Modes: offer}); err != nil {
+		if cfg.Auth.Server, err = cephx.NewServer(cephx.ServerConfig{Own: wire.Mon, Authority: authority, Modes: offer}); err != nil {
 			return cli.Usagef("--auth cephx: %w", err)
 		}
 	}
@@ -92,7 +92,7 @@ func (o *authOptions) cephx(cfg *control.Config, ring *cephx.Keyring) error {
 	if err != nil {
 		return cli.Usagef("--auth cephx: %w", err)
 	}
-	cfg.AuthClient = client
+	cfg.Auth.Client = client
 	return nil
 }
 
@@ -115,7 +115,7 @@ func (o *authOptions) readCiphers() (c cephx.Ciphers, err error) {
 
 // accepts checks that we can authenticate who connects to us.
 func (o *authOptions) accepts(cfg *control.Config) error {
-	if o.auth == "cephx" && cfg.AuthServer == nil {
+	if o.auth == "cephx" && cfg.Auth.Server == nil {
 		return cli.Usagef("--name %v: it cannot accept with cephx on its own: a daemon gets the secrets for that from the monitors; "+
 			"use --name mon.NAME with a keyring", cfg.Name)
 	}

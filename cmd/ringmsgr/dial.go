@@ -130,7 +130,7 @@ func (o *networkOptions) apply(cfg *control.Config) error {
 	if o.keepalive < 0 {
 		return cli.Usagef("--keepalive %v: want 0 or more", o.keepalive)
 	}
-	cfg.KeepaliveEvery, cfg.KeepaliveTimeout = o.keepalive, silentKeepalives*o.keepalive
+	cfg.Timeouts.KeepaliveEvery, cfg.Timeouts.Keepalive = o.keepalive, silentKeepalives*o.keepalive
 	if o.via == "" {
 		return nil
 	}

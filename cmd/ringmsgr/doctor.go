@@ -174,7 +174,7 @@ type limitsReport struct {
 
 // printLimits writes one line for each bound.
 func printLimits(w io.Writer, bounds []control.Bound) error {
-	const row = "%-22s %12s  %-10s  %s\n"
+	const row = "%-25s %12s  %-10s  %s\n"
 	fmt.Fprintf(w, row, "SETTING", "BOUND", "FOR EACH", "OF")
 	for _, b := range bounds {
 		fmt.Fprintf(w, row, b.Name, boundText(b), b.Per, b.Of)

@@ -145,12 +145,12 @@ func (f frameFault) At(_ context.Context, e probe.Event) error {
 var errInjected = errors.New("injected")
 
 func TestPingNamesTheStageOfALostKeepalive(t *testing.T) {
-	addr := messenger(t, control.Config{Probe: frameFault(func(tag frame.Tag, _ bool) error {
+	addr := messenger(t, control.Config{Diagnostics: control.Diagnostics{Probe: frameFault(func(tag frame.Tag, _ bool) error {
 		if tag == frame.TagKeepalive2 {
 			return errInjected
 		}
 		return nil
-	})}, &control.Dispatcher{})
+	})}}, &control.Dispatcher{})
 	r := ringmsgr(t, "ping", "--json", addr).want(t, cli.Failed)
 	if f := decode[failure](t, r); f.Stage != control.StageKeepalive || !strings.Contains(f.Error, "hung up") {
 		t.Errorf("got %s", r.stdout)
@@ -169,12 +169,12 @@ func TestSendSurvivesFaultsOnALosslessSession(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var frames atomic.Int64
-			addr := messenger(t, control.Config{Default: &c.server, Probe: frameFault(func(tag frame.Tag, write bool) error {
+			addr := messenger(t, control.Config{Default: &c.server, Diagnostics: control.Diagnostics{Probe: frameFault(func(tag frame.Tag, write bool) error {
 				if tag == frame.TagMessage && frames.Add(1)%701 == 0 {
 					return errInjected
 				}
 				return nil
-			})}, &control.Dispatcher{Fast: new(echoer).echo})
+			})}}, &control.Dispatcher{Fast: new(echoer).echo})
 			args := strings.Fields("send --json --messages 3000 --size 3000 --depth 32 " + c.flags)
 			r := ringmsgr(t, append(args, addr)...).want(t, cli.OK)
 			x := decode[sent](t, r)
@@ -187,12 +187,12 @@ func TestSendSurvivesFaultsOnALosslessSession(t *testing.T) {
 
 func TestSendFailsWhenALossyConnectionBreaks(t *testing.T) {
 	var frames atomic.Int64
-	addr := messenger(t, control.Config{Probe: frameFault(func(tag frame.Tag, write bool) error {
+	addr := messenger(t, control.Config{Diagnostics: control.Diagnostics{Probe: frameFault(func(tag frame.Tag, write bool) error {
 		if tag == frame.TagMessage && !write && frames.Add(1) == 100 {
 			return errInjected
 		}
 		return nil
-	})}, &control.Dispatcher{Fast: new(echoer).echo})
+	})}}, &control.Dispatcher{Fast: new(echoer).echo})
 	r := ringmsgr(t, "send", "--json", "--messages", "1000", "--policy", "lossless-client", addr).want(t, cli.Failed)
 	x := decode[sent](t, r)
 	if !x.Lossy || x.Verified >= 100 || x.Losses == 0 || x.Losses > 16 || x.Stage != control.StageSession || !strings.Contains(x.Error, "hung up") {

@@ -58,9 +58,9 @@ func newFresh(t *testing.T, i int, h *holder, policy control.Policy, to wire.Add
 	t.Helper()
 	f := &fresh{holder: h, echos: make(chan uint64, 1)}
 	m, err := control.New(control.Config{
-		Name: wire.EntityName{Type: wire.Client, ID: fmt.Sprint(i)}, Default: &policy, Probe: h,
-		HandshakeTimeout: time.Hour, // what waits for that fails the test
-		Plane:            loop.Config{Cores: 1},
+		Name: wire.EntityName{Type: wire.Client, ID: fmt.Sprint(i)}, Default: &policy, Diagnostics: control.Diagnostics{Probe: h},
+		Timeouts: control.Timeouts{Handshake: time.Hour}, // what waits for that fails the test
+		Plane:    loop.Config{Cores: 1},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -31,7 +31,7 @@ func (n *monitor) attend(cfg *control.Config, d *control.Dispatcher) {
 	if cfg.Name.Type != wire.Mon {
 		return
 	}
-	server, _ := cfg.AuthServer.(*cephx.Server)
+	server, _ := cfg.Auth.Server.(*cephx.Server)
 	logins := mon.ServerConfig{
 		Map:    func() mon.MonMap { return n.monMap(cfg.Name.ID) },
 		Status: func() any { return n.status(cfg.Name.ID) },

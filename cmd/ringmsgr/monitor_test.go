@@ -36,7 +36,7 @@ func TestServeRenewsTicketsAsAMon(t *testing.T) {
 	must(t, err)
 	defer client.Close()
 	echoes := make(chan string, 1)
-	m, err := control.New(control.Config{Name: name, AuthClient: keys, Plane: loop.Config{Cores: 1}})
+	m, err := control.New(control.Config{Name: name, Auth: control.Auth{Client: keys}, Plane: loop.Config{Cores: 1}})
 	must(t, err)
 	defer func() { must(t, scope.Close(m)) }()
 	must(t, m.Start(client.Dispatcher(), &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {

@@ -98,7 +98,7 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 	if err := o.Session.Read(&cfg); err != nil {
 		return cfg, err
 	}
-	cfg.HandshakeTimeout = o.Timeout
+	cfg.Timeouts.Handshake = o.Timeout
 	if o.policy != "" {
 		p, err := control.ParsePolicy(o.policy)
 		if err != nil {
@@ -112,7 +112,7 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 	if cfg.Steer, err = control.ParseSteer(o.steer); err != nil {
 		return cfg, cli.Usagef("--steer %q: %s", o.steer, wanted(err))
 	}
-	if cfg.Compression, err = o.compression(); err != nil {
+	if cfg.Protocol.Compression, err = o.compression(); err != nil {
 		return cfg, err
 	}
 	if cfg.Nonce, err = o.pickNonce(cfg.Name); err != nil {

@@ -74,7 +74,7 @@ func (p *pinger) run(ctx context.Context, e env, args []string) (err error) {
 	if e.procs != nil {
 		e.procs(cfg.Plane.Cores)
 	}
-	cfg.HandshakeTimeout = attemptTime(p.Timeout)
+	cfg.Timeouts.Handshake = attemptTime(p.Timeout)
 	answer, err := p.ping(ctx, e, cfg, to, peer)
 	switch {
 	case cli.IsUsage(err):

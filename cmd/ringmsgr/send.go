@@ -131,13 +131,12 @@ func (s *sender) run(ctx context.Context, e env, args []string) (err error) {
 			s.Name, *cfg.Nonce, s.conns, cfg.Default.Name)
 	}
 	// A peer that comes back should not be kept waiting for long.
-	cfg.MaxBackoff = min(time.Second, s.Timeout)
-	cfg.HandshakeTimeout = attemptTime(s.Timeout)
+	cfg.Timeouts.MaxBackoff = min(time.Second, s.Timeout)
+	cfg.Timeouts.Handshake = attemptTime(s.Timeout)
 	if !cfg.Default.Lossy {
 		// So that an attempt has failed, and says why, before all time is over.
-		cfg.HandshakeTimeout = min(control.DefaultHandshakeTimeout, s.Timeout/2)
+		cfg.Timeouts.Handshake = min(10*time.Second, s.Timeout/2)
 	}
-	cfg.InitialBackoff = min(control.DefaultInitialBackoff, cfg.MaxBackoff)
 
 	l := &load{s: s, e: e, to: to, peer: peer, pattern: newPattern(int(s.size)), finished: make(chan struct{})}
 	if e.procs != nil {

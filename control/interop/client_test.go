@@ -181,10 +181,10 @@ func wantNoSecure(t *testing.T, c *cluster, protocol string, backend uring.Backe
 	t.Helper()
 	quiet(t, c)
 	m, err := control.New(control.Config{
-		Name:  wire.EntityName{Type: wire.Client, ID: "admin"},
-		Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
-		Modes: []auth.Mode{auth.Secure},
-		Rev0:  protocol == "msgr2.0",
+		Name:     wire.EntityName{Type: wire.Client, ID: "admin"},
+		Plane:    loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
+		Auth:     control.Auth{Modes: []auth.Mode{auth.Secure}},
+		Protocol: control.Protocol{Rev0: protocol == "msgr2.0"},
 	})
 	check(t, err)
 	t.Cleanup(func() { shutdown(t, m) })

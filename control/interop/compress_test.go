@@ -88,9 +88,9 @@ func packObjects(t *testing.T, c *cluster, who cephx.Entity, backend uring.Backe
 	check(t, err)
 	policy := control.LossyClient()
 	m, err := control.New(control.Config{
-		Name: who.Name, AuthClient: keys, Modes: []auth.Mode{mode}, Tracer: &seen, Default: &policy,
-		Plane:       loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
-		Compression: control.Compression{Methods: []wire.CompressionMethod{method}, Secure: true},
+		Name: who.Name, Auth: control.Auth{Client: keys, Modes: []auth.Mode{mode}}, Diagnostics: control.Diagnostics{Tracer: &seen}, Default: &policy,
+		Plane:    loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
+		Protocol: control.Protocol{Compression: control.Compression{Methods: []wire.CompressionMethod{method}, Secure: true}},
 	})
 	check(t, err)
 	defer shutdown(t, m)
@@ -182,9 +182,9 @@ func takeLoad(t *testing.T, backend uring.Backend, method wire.CompressionMethod
 	const count, inFlight = 20, 4 // the client does not wait for the last answers
 	var seen packed
 	m, err := control.New(control.Config{
-		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, AuthServer: unproven{none.NewServer(none.ServerConfig{})}, Tracer: &seen,
-		Plane:       loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
-		Compression: control.Compression{Methods: []wire.CompressionMethod{method}, Peers: []wire.EntityType{wire.Client}, Min: -1},
+		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Auth: control.Auth{Server: unproven{none.NewServer(none.ServerConfig{})}}, Diagnostics: control.Diagnostics{Tracer: &seen},
+		Plane:    loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
+		Protocol: control.Protocol{Compression: control.Compression{Methods: []wire.CompressionMethod{method}, Peers: []wire.EntityType{wire.Client}, Min: -1}},
 	})
 	check(t, err)
 	defer shutdown(t, m)

@@ -125,8 +125,7 @@ func (f *fellow) start() error {
 			d, err := uring.Open(uring.Config{Backend: f.cfg.Backend})
 			return &detour{Driver: d, cfg: &f.cfg}, err
 		}},
-		HandshakeTimeout: time.Second, InitialBackoff: 100 * time.Millisecond, MaxBackoff: 500 * time.Millisecond,
-		KeepaliveEvery: 300 * time.Millisecond, KeepaliveTimeout: 900 * time.Millisecond,
+		Timeouts: control.Timeouts{Handshake: time.Second, InitialBackoff: 100 * time.Millisecond, MaxBackoff: 500 * time.Millisecond, KeepaliveEvery: 300 * time.Millisecond, Keepalive: 900 * time.Millisecond},
 	})
 	if err != nil {
 		return err

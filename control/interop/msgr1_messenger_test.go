@@ -86,7 +86,7 @@ func useMsgr1(t *testing.T, c *cluster, backend uring.Backend) {
 func refusedMsgr1(t *testing.T, c *cluster) {
 	m, err := control.New(control.Config{
 		Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backends[0]}},
-		AuthClient: none.NewClient(wire.EntityName{Type: wire.Client, ID: "admin"}),
+		Auth: control.Auth{Client: none.NewClient(wire.EntityName{Type: wire.Client, ID: "admin"})},
 	})
 	check(t, err)
 	t.Cleanup(func() { shutdown(t, m) })

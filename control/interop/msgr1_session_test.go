@@ -72,11 +72,11 @@ func newFellowMon(t *testing.T, c *cluster, backend uring.Backend, nonce uint32)
 	f := &fellowMon{t: t, c: c, answers: make(chan answer, 1000)}
 	policy := control.LosslessPeerReuse()
 	cfg := control.Config{
-		Name: wire.EntityName{Type: wire.Mon, ID: "z"}, Nonce: &nonce, Default: &policy, Probe: &f.cut, InitialBackoff: 10 * time.Millisecond,
+		Name: wire.EntityName{Type: wire.Mon, ID: "z"}, Nonce: &nonce, Default: &policy, Diagnostics: control.Diagnostics{Probe: &f.cut}, Timeouts: control.Timeouts{InitialBackoff: 10 * time.Millisecond},
 		Plane: loop.Config{Cores: 2, Driver: uring.Config{Backend: backend}},
 	}
 	if c.auth == "cephx" {
-		cfg.AuthClient, cfg.AuthServer = monKeys(t, c)
+		cfg.Auth.Client, cfg.Auth.Server = monKeys(t, c)
 	}
 	m, err := control.New(cfg)
 	check(t, err)

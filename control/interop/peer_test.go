@@ -34,14 +34,14 @@ func newPeer(t *testing.T, c *cluster, protocol string, backend uring.Backend) *
 	t.Helper()
 	name := wire.EntityName{Type: wire.Client, ID: "admin"}
 	cfg := control.Config{
-		Name:  name,
-		Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
-		Rev0:  protocol == "msgr2.0",
+		Name:     name,
+		Plane:    loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
+		Protocol: control.Protocol{Rev0: protocol == "msgr2.0"},
 	}
 	if c.auth == "cephx" {
-		cfg.AuthClient = cephxClient(t, c, name)
+		cfg.Auth.Client = cephxClient(t, c, name)
 		if c.mode == "secure" {
-			cfg.Modes = []auth.Mode{auth.Secure} // and then nothing weaker
+			cfg.Auth.Modes = []auth.Mode{auth.Secure} // and then nothing weaker
 		}
 	}
 	m, err := control.New(cfg)

@@ -113,10 +113,10 @@ func serveAsMon(t *testing.T, cfg clusterConfig, protocol string, backend uring.
 	u.modes = "crc secure"
 	u.keyring = filepath.Join(u.dir, "keyring")
 	config := control.Config{
-		Name:  wire.EntityName{Type: wire.Mon, ID: "a"},
-		Nonce: new(uint32),
-		Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
-		Rev0:  protocol == "msgr2.0",
+		Name:     wire.EntityName{Type: wire.Mon, ID: "a"},
+		Nonce:    new(uint32),
+		Plane:    loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
+		Protocol: control.Protocol{Rev0: protocol == "msgr2.0"},
 	}
 	var authority *cephx.Authority
 	ring := newKeyring(t, u.started)
@@ -125,12 +125,12 @@ func serveAsMon(t *testing.T, cfg clusterConfig, protocol string, backend uring.
 		var err error
 		authority, err = cephx.NewAuthority(cephx.AuthorityConfig{Entities: ring})
 		check(t, err)
-		config.AuthServer, err = cephx.NewServer(cephx.ServerConfig{Own: wire.Mon, Authority: authority})
+		config.Auth.Server, err = cephx.NewServer(cephx.ServerConfig{Own: wire.Mon, Authority: authority})
 		check(t, err)
 	}
-	config.Modes = []auth.Mode{auth.CRC}
+	config.Auth.Modes = []auth.Mode{auth.CRC}
 	if cfg.mode == "secure" {
-		config.Modes = []auth.Mode{auth.Secure} // whatever the tool prefers
+		config.Auth.Modes = []auth.Mode{auth.Secure} // whatever the tool prefers
 	}
 	m, err := control.New(config)
 	check(t, err)

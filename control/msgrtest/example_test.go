@@ -14,10 +14,10 @@ import (
 )
 
 func start(name wire.EntityName, policy control.Policy, probe *msgrtest.Probe) (*control.Messenger, error) {
-	cfg := control.Config{Name: name, Default: &policy, InitialBackoff: 10 * time.Millisecond, Plane: loop.Config{Cores: 1}}
+	cfg := control.Config{Name: name, Default: &policy, Timeouts: control.Timeouts{InitialBackoff: 10 * time.Millisecond}, Plane: loop.Config{Cores: 1}}
 	var chain []*control.Dispatcher
 	if probe != nil {
-		cfg.Probe = probe
+		cfg.Diagnostics.Probe = probe
 		chain = append(chain, probe.Dispatcher())
 	}
 	m, err := control.New(cfg)

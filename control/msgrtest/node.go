@@ -69,7 +69,7 @@ func Start(t testing.TB, cfg NodeConfig) *Node {
 	for _, d := range []struct {
 		at *time.Duration
 		v  time.Duration
-	}{{&cfg.HandshakeTimeout, NodeHandshakeTimeout}, {&cfg.InitialBackoff, NodeInitialBackoff}, {&cfg.MaxBackoff, NodeMaxBackoff}} {
+	}{{&cfg.Timeouts.Handshake, NodeHandshakeTimeout}, {&cfg.Timeouts.InitialBackoff, NodeInitialBackoff}, {&cfg.Timeouts.MaxBackoff, NodeMaxBackoff}} {
 		if *d.at == 0 {
 			*d.at = d.v
 		}
@@ -80,7 +80,7 @@ func Start(t testing.TB, cfg NodeConfig) *Node {
 	if cfg.Plane.StallAfter == 0 {
 		cfg.Plane.StallAfter = nodeStall
 	}
-	cfg.Config.Probe = n.Probe
+	cfg.Config.Diagnostics.Probe = n.Probe
 	if cfg.Bind == nil {
 		cfg.Bind = wire.AddrVec{{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}}
 	}
@@ -111,7 +111,7 @@ func reserved(t testing.TB, cfg *NodeConfig) wire.AddrVec {
 	t.Helper()
 	at := slices.Clone(cfg.Bind)
 	for i := range at {
-		if !cfg.Unbound && cfg.BindPorts == (bpf.PortRange{}) && at[i].AddrPort == netip.MustParseAddrPort("127.0.0.1:0") {
+		if !cfg.Unbound && cfg.Binding.Ports == (bpf.PortRange{}) && at[i].AddrPort == netip.MustParseAddrPort("127.0.0.1:0") {
 			at[i].AddrPort = ReservePort(t)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // Probe disturbs and counts the connections of one messenger. It is the
-// messenger's Config.Probe, and its Dispatcher must stand in the
+// messenger's Config.Diagnostics.Probe, and its Dispatcher must stand in the
 // messenger's chain. All methods may be called by any goroutine.
 type Probe struct {
 	mu      sync.Mutex

@@ -62,8 +62,8 @@ func TestTimeIsLetPassWhileNobodyHasAnythingToDo(t *testing.T) {
 func TestTimePassesWithTheNetwork(t *testing.T) {
 	cfg := pair.Config{Serve: upper()}
 	cfg.Network.Latency = time.Minute
-	cfg.Server.HandshakeTimeout, cfg.Client.HandshakeTimeout = 24*time.Hour, 24*time.Hour
-	cfg.Server.IdleTimeout, cfg.Client.IdleTimeout = -1, -1
+	cfg.Server.Timeouts.Handshake, cfg.Client.Timeouts.Handshake = 24*time.Hour, 24*time.Hour
+	cfg.Server.Timeouts.Idle, cfg.Client.Timeouts.Idle = -1, -1
 	pair.Test(t, cfg, func(t *testing.T, p *pair.Pair) {
 		began := time.Now()
 		reply, err := p.Conn.Call(context.Background(), control.NewMessage(1000, []byte("x"), nil))

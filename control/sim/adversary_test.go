@@ -191,11 +191,11 @@ func (a *adversary) configure(n *node, cfg *control.Config) {
 		return
 	}
 	p := a.plan
-	cfg.Limits, cfg.HalfOpen, cfg.SendBytes, cfg.LeastRate, cfg.MessageGrace = p.limits, p.halfOpen, p.sendBytes, p.leastRate, p.grace
-	cfg.HandshakeTimeout, cfg.Logger = p.handshake, a.logger(n)
+	cfg.Receiving.Limits, cfg.Door.HalfOpen, cfg.Sending.Bytes, cfg.Receiving.LeastRate, cfg.Receiving.Grace = p.limits, p.halfOpen, p.sendBytes, p.leastRate, p.grace
+	cfg.Timeouts.Handshake, cfg.Logger = p.handshake, a.logger(n)
 	if p.proven {
 		one := &proof{name: cfg.Name, seed: a.w.seed<<8 + uint64(n.process)}
-		cfg.AuthClient, cfg.AuthServer = proofClient{one}, proofServer{one}
+		cfg.Auth.Client, cfg.Auth.Server = proofClient{one}, proofServer{one}
 	}
 }
 

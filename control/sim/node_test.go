@@ -91,11 +91,11 @@ func (n *node) start() {
 	n.breakDrivers(&cores)
 	cfg := control.Config{
 		Name: wire.EntityName{Type: typ, ID: n.name()}, Number: int64(n.id), Nonce: &nonce, Default: &n.policy,
-		Plane: cores,
-		Rev0:  w.plan.rev0, QueueBytes: w.plan.queueBytes, QueueMessages: w.plan.queueMessages, DispatchBytes: dispatch,
-		IdleTimeout: w.plan.idle, KeepaliveEvery: w.plan.every, KeepaliveTimeout: w.plan.timeout,
-		Probe:  by,
-		Logger: n.logger(), Clock: clock, Rand: randReader{rand.New(rand.NewPCG(w.seed, uint64(nonce)))},
+		Plane:    cores,
+		Protocol: control.Protocol{Rev0: w.plan.rev0}, Sending: control.Sending{QueueBytes: w.plan.queueBytes, QueueMessages: w.plan.queueMessages}, Receiving: control.Receiving{Bytes: dispatch},
+		Timeouts:    control.Timeouts{Idle: w.plan.idle, KeepaliveEvery: w.plan.every, Keepalive: w.plan.timeout},
+		Diagnostics: control.Diagnostics{Probe: by},
+		Logger:      n.logger(), Clock: clock, Rand: randReader{rand.New(rand.NewPCG(w.seed, uint64(nonce)))},
 	}
 	w.foe.configure(n, &cfg)
 	m, err := control.New(cfg)

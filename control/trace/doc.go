@@ -1,5 +1,5 @@
 // Package trace writes down what a messenger sends and receives, frame by frame, those
-// of handshakes included: one JSON object per line, a [Record]. Set Config.Tracer of a
+// of handshakes included: one JSON object per line, a [Record]. Set Config.Diagnostics.Tracer of a
 // messenger to a [Log].
 //
 // Payloads are cut: of front, middle and data of a message a record has the lengths and

@@ -34,7 +34,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Log writes the frames of the messengers that have it as their Config.Tracer to a file.
+// Log writes the frames of the messengers that have it as their Config.Diagnostics.Tracer to a file.
 // All methods may be called by any goroutine.
 type Log struct {
 	opt     Options

@@ -20,7 +20,7 @@ type TCP struct {
 }
 
 // Keys are the keys of connections in mode secure that a file has, the one that
-// Config.KeyLog of a messenger writes. They are read only.
+// Config.Diagnostics.KeyLog of a messenger writes. They are read only.
 type Keys = keylog.Keys
 
 // ReadKeys reads such a file. Its errors name the line.

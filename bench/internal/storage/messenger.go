@@ -36,7 +36,7 @@ func NewMessenger(cfg Config, backend string) (*Messenger, error) {
 	plane.Started = func(c *loop.Core) error { return s.open(c, cfg) }
 	m, err := control.New(control.Config{
 		Name:      wire.EntityName{Type: wire.OSD, ID: "0"},
-		AlignFrom: blocks.Size, // so that blocks can be written as they are received
+		Receiving: control.Receiving{AlignFrom: blocks.Size}, // so that blocks can be written as they are received
 		Plane:     plane,
 	})
 	if err != nil {

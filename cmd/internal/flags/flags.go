@@ -48,7 +48,7 @@ func (s *Session) Read(cfg *control.Config) (err error) {
 		return cli.Usagef("--name %q: want TYPE.ID, such as client.admin, mon.a or osd.0", s.Name)
 	}
 	if s.mode != "" {
-		if cfg.Modes, err = auth.ParseModes(s.mode); err != nil {
+		if cfg.Auth.Modes, err = auth.ParseModes(s.mode); err != nil {
 			return cli.Usagef("--mode %q: want crc, secure, or both with a comma, the preferred one first", s.mode)
 		}
 	}
@@ -61,7 +61,7 @@ func (s *Session) Read(cfg *control.Config) (err error) {
 	if s.Timeout <= 0 {
 		return cli.Usagef("--timeout %v: want more than nothing", s.Timeout)
 	}
-	cfg.Rev0 = s.rev == 0
+	cfg.Protocol.Rev0 = s.rev == 0
 	return nil
 }
 
@@ -140,13 +140,13 @@ func (r *Recording) Apply(cfg *control.Config) (err error) {
 		if r.log, err = trace.Create(r.trace, trace.Options{}); err != nil {
 			return fmt.Errorf("--trace %s: %s", r.trace, scope.Cause(err))
 		}
-		cfg.Tracer = r.log
+		cfg.Diagnostics.Tracer = r.log
 	}
 	if r.keyLog != "" {
 		if r.keys, err = os.OpenFile(r.keyLog, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
 			return errors.Join(fmt.Errorf("--keylog %s: %s", r.keyLog, scope.Cause(err)), r.Close())
 		}
-		cfg.KeyLog = r.keys
+		cfg.Diagnostics.KeyLog = r.keys
 	}
 	return nil
 }

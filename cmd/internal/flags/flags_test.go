@@ -36,10 +36,10 @@ func TestRightValuesAreRead(t *testing.T) {
 		want control.Config
 	}{
 		{"", control.Config{Name: wire.EntityName{Type: wire.Client, ID: "x"}}},
-		{"--name osd.3 --rev 0 --timeout 1ns", control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "3"}, Rev0: true}},
-		{"--mode secure,crc --proto v1", control.Config{Name: wire.EntityName{Type: wire.Client, ID: "x"}, Modes: []auth.Mode{auth.Secure, auth.CRC}}},
+		{"--name osd.3 --rev 0 --timeout 1ns", control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "3"}, Protocol: control.Protocol{Rev0: true}}},
+		{"--mode secure,crc --proto v1", control.Config{Name: wire.EntityName{Type: wire.Client, ID: "x"}, Auth: control.Auth{Modes: []auth.Mode{auth.Secure, auth.CRC}}}},
 	} {
-		if got, err := session(c.args); err != nil || got.Name != c.want.Name || got.Rev0 != c.want.Rev0 || !slices.Equal(got.Modes, c.want.Modes) {
+		if got, err := session(c.args); err != nil || got.Name != c.want.Name || got.Protocol.Rev0 != c.want.Protocol.Rev0 || !slices.Equal(got.Auth.Modes, c.want.Auth.Modes) {
 			t.Errorf("%q: %+v, %v", c.args, got, err)
 		}
 	}

@@ -115,7 +115,7 @@ func TestASilentMonitorIsToldAlikeWhoeverGivesUpFirst(t *testing.T) {
 	for _, first := range []string{"the messenger", "the client"} {
 		const soon, late = 50 * time.Millisecond, time.Hour
 		limits := map[string][2]time.Duration{"the messenger": {soon, late}, "the client": {late, soon}}[first]
-		m := messenger(t, control.Config{Name: name(t, "client.admin"), HandshakeTimeout: limits[0]})
+		m := messenger(t, control.Config{Name: name(t, "client.admin"), Timeouts: control.Timeouts{Handshake: limits[0]}})
 		cl, err := mon.NewClient(mon.Config{Mons: []wire.Addr{addr}, Timeout: limits[1], Retry: late})
 		check(t, err)
 		check(t, m.Start(cl.Dispatcher()))
@@ -138,7 +138,7 @@ func TestOpenSaysWhyThereIsNoSession(t *testing.T) {
 	check(t, err)
 	nobody := wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:1")}
 	for what, mons := range map[string][]wire.Addr{"refused by all": {c.addr, c.addr}, "one does not answer": {c.addr, nobody}} {
-		m := messenger(t, control.Config{Name: name(t, "client.admin"), AuthClient: keys})
+		m := messenger(t, control.Config{Name: name(t, "client.admin"), Auth: control.Auth{Client: keys}})
 		cl, err := mon.NewClient(mon.Config{Mons: mons, Auth: keys, Retry: time.Millisecond})
 		check(t, err)
 		check(t, m.Start(cl.Dispatcher()))

@@ -42,7 +42,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	m, err := control.New(control.Config{Name: admin, AuthClient: keys, Plane: loop.Config{Cores: 1}})
+	m, err := control.New(control.Config{Name: admin, Auth: control.Auth{Client: keys}, Plane: loop.Config{Cores: 1}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -89,7 +89,7 @@ func startServer(ring *cephx.Keyring) (*control.Messenger, wire.Addr, error) {
 		return nil, wire.Addr{}, err
 	}
 	m, err := control.New(control.Config{
-		Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Nonce: new(uint32), AuthServer: accept,
+		Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Nonce: new(uint32), Auth: control.Auth{Server: accept},
 		Plane: loop.Config{Cores: 1},
 	})
 	if err != nil {

@@ -124,7 +124,7 @@ func startCluster(t *testing.T, ttl time.Duration) *cluster {
 	check(t, err)
 	server, err := cephx.NewServer(cephx.ServerConfig{Own: wire.Mon, Authority: c.authority, Now: c.clock.Now})
 	check(t, err)
-	c.mon = messenger(t, control.Config{Name: name(t, "mon.a"), Nonce: new(uint32), AuthServer: server})
+	c.mon = messenger(t, control.Config{Name: name(t, "mon.a"), Nonce: new(uint32), Auth: control.Auth{Server: server}})
 	fsid, err := mon.ParseFSID(fsidText)
 	check(t, err)
 	check(t, c.mon.Start(mon.NewServer(mon.ServerConfig{
@@ -190,9 +190,9 @@ func (c *cluster) join(entity string, secrets *cephx.SecretStore, more ...*contr
 	}
 	keys, err := cephx.NewClient(cephx.ClientConfig{Name: own.Name, Key: own.Key, Now: c.clock.Now})
 	check(t, err)
-	cfg := control.Config{Name: own.Name, AuthClient: keys}
+	cfg := control.Config{Name: own.Name, Auth: control.Auth{Client: keys}}
 	if secrets != nil {
-		cfg.AuthServer, err = cephx.NewServer(cephx.ServerConfig{Own: own.Name.Type, Secrets: secrets, Now: c.clock.Now, TicketGrace: time.Millisecond})
+		cfg.Auth.Server, err = cephx.NewServer(cephx.ServerConfig{Own: own.Name.Type, Secrets: secrets, Now: c.clock.Now, TicketGrace: time.Millisecond})
 		check(t, err)
 	}
 	j := &member{m: messenger(t, cfg), keys: keys}

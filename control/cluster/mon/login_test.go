@@ -50,9 +50,9 @@ func joinMsgr1(t *testing.T, at wire.Addr, keys *cephx.Client) (*mon.Client, *no
 	t.Helper()
 	who := name(t, "client.admin")
 	unproven := none.NewClient(who)
-	cfg := control.Config{Name: who, AuthClient: unproven}
+	cfg := control.Config{Name: who, Auth: control.Auth{Client: unproven}}
 	if keys != nil {
-		cfg.AuthClient = keys
+		cfg.Auth.Client = keys
 	}
 	m := messenger(t, cfg)
 	c, err := mon.NewClient(mon.Config{Mons: []wire.Addr{at}, Auth: keys, None: unproven, Retry: 5 * time.Millisecond, Timeout: patience})

@@ -63,8 +63,8 @@ func Dial(ctx context.Context, cfg Config) (*Cluster, error) {
 		cfg.Plane.Cores = 1
 	}
 	config := control.Config{
-		Name: cfg.Name, Plane: cfg.Plane, Modes: cfg.Modes, Rev0: cfg.Rev0, Logger: cfg.Logger,
-		Tracer: cfg.Tracer, KeyLog: cfg.KeyLog, Compression: cfg.Compression, KeepaliveEvery: keepaliveEvery, KeepaliveTimeout: keepaliveTimeout,
+		Name: cfg.Name, Plane: cfg.Plane, Auth: control.Auth{Modes: cfg.Modes}, Protocol: control.Protocol{Rev0: cfg.Rev0, Compression: cfg.Compression}, Logger: cfg.Logger,
+		Diagnostics: control.Diagnostics{Tracer: cfg.Tracer, KeyLog: cfg.KeyLog}, Timeouts: control.Timeouts{KeepaliveEvery: keepaliveEvery, Keepalive: keepaliveTimeout},
 	}
 	c := &Cluster{}
 	if !cfg.Key.IsZero() {
@@ -76,12 +76,12 @@ func Dial(ctx context.Context, cfg Config) (*Cluster, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.keys, config.AuthClient = keys, keys
+		c.keys, config.Auth.Client = keys, keys
 	}
 	var unproven *none.Client
 	if c.keys == nil {
 		unproven = none.NewClient(cfg.Name)
-		config.AuthClient = unproven
+		config.Auth.Client = unproven
 	}
 	monitors, err := mon.NewClient(mon.Config{Mons: cfg.Mons, Auth: c.keys, None: unproven, Logger: cfg.Logger})
 	if err != nil {

@@ -68,7 +68,7 @@ func (a *accepting) run() {
 	defer close(a.att.done)
 	defer a.att.release()
 	defer a.att.cancel(nil)
-	ctx, cancel := m.withTimeout(a.att.ctx, m.cfg.HandshakeTimeout) // which begins behind the wait for its turn
+	ctx, cancel := m.withTimeout(a.att.ctx, m.cfg.Timeout) // which begins behind the wait for its turn
 	defer cancel()
 	a.ctx = ctx
 	err := a.handshake()
@@ -275,7 +275,7 @@ func (a *accepting) makeLocked(actions []session.Action) {
 // giveLocked lets a connection that exists have the socket.
 func (a *accepting) giveLocked(e *Conn, ev session.Replace) {
 	prev := e.s.att
-	a.young = e.s.State == session.Ready && a.att.begun.Add(a.att.took).Sub(e.s.opened) < a.m.cfg.MaxBackoff
+	a.young = e.s.State == session.Ready && a.att.begun.Add(a.att.took).Sub(e.s.opened) < a.m.cfg.Backoff.Max
 	told := a.att.probe
 	e.out.PutLocked(func() { told.Decided(e.m.ctx, e.user.Probed(), true) })
 	e.s.stepLocked(ev)

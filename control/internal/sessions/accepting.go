@@ -42,9 +42,9 @@ type accepting struct {
 }
 
 // settledLocked says that this socket is not older than the numbers of a session: it began
-// more than HandshakeTimeout after the socket that brought them.
+// more than Config.Timeout after the socket that brought them.
 func (a *accepting) settledLocked(e *Conn) bool {
-	return a.att.begun.Sub(e.s.numbered) > a.m.cfg.HandshakeTimeout
+	return a.att.begun.Sub(e.s.numbered) > a.m.cfg.Timeout
 }
 
 // refuseLocked is why no connection may be made, nil if one may.
@@ -109,7 +109,7 @@ const readAhead = 4 << 10
 // room has the door count what a handshake keeps.
 func (a *accepting) room(n int) error {
 	if !a.guest.Hold(n) {
-		return fmt.Errorf("%w: half-open connections hold %d bytes (HalfOpenBytes)", handshake.ErrNoRoom, a.m.cfg.Door.Bytes)
+		return fmt.Errorf("%w: half-open connections hold %d bytes (Config.Door.Bytes)", handshake.ErrNoRoom, a.m.cfg.Door.Bytes)
 	}
 	return nil
 }

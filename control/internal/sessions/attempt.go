@@ -150,7 +150,7 @@ func (a *attempt) fail(c *Conn, err error) error {
 	return err
 }
 
-// What the user sees of the wire: Config.Tracer and Config.KeyLog.
+// What the user sees of the wire: Config.Diagnostics.Tracer and Config.Diagnostics.KeyLog.
 
 // watch asks the tracer for a tap, once the attempt has a socket.
 func (a *attempt) watch(m *Manager, accepted bool) {
@@ -169,7 +169,7 @@ func (a *attempt) ended(why error) {
 	}
 }
 
-// keyLogger is Config.KeyLog as handshakes take it, nil without one. It warns that
+// keyLogger is Config.Diagnostics.KeyLog as handshakes take it, nil without one. It warns that
 // there is one.
 func keyLogger(w io.Writer, log *slog.Logger) func(authDone, secret []byte) {
 	if w == nil {

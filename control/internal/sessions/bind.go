@@ -32,7 +32,7 @@ func (m *Manager) Bind(addrs ...wire.Addr) (wire.AddrVec, error) {
 		if port := a.AddrPort.Port(); port != 0 {
 			return binding.OnePort(port)
 		}
-		return binding.Ports{From: m.cfg.BindPorts}
+		return binding.Ports{From: m.cfg.Ports}
 	})
 	if err != nil {
 		return nil, err
@@ -83,10 +83,10 @@ func (m *Manager) beginBinding(ctx context.Context) (done func(), err error) {
 // newBinder makes what opens our listeners.
 func (m *Manager) newBinder() *binding.Binder {
 	return &binding.Binder{
-		Cores: m.running, Accept: m.accepted, Retries: m.cfg.BindRetries,
+		Cores: m.running, Accept: m.accepted, Retries: m.cfg.Retries,
 		Pause: func(ctx context.Context) error {
 			over := make(chan struct{})
-			stop := m.cfg.Clock.AfterFunc(m.cfg.BindRetryDelay, func() { close(over) })
+			stop := m.cfg.Clock.AfterFunc(m.cfg.RetryDelay, func() { close(over) })
 			defer stop()
 			select {
 			case <-over:
@@ -161,7 +161,7 @@ func (m *Manager) Rebind(ctx context.Context, avoid ...uint16) (wire.AddrVec, er
 	}
 	defer done()
 	m.lock()
-	at, ports := m.identity.elsewhere(m.cfg.BindPorts, avoid)
+	at, ports := m.identity.elsewhere(m.cfg.Ports, avoid)
 	taken := m.listeners.Taken()
 	m.unlock()
 	if at == nil {

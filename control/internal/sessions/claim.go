@@ -54,7 +54,7 @@ func (k *claimCheck) run() {
 	now := m.cfg.Clock.Now()
 	m.lock()
 	defer m.unlock()
-	k.running, k.wanted, k.next = false, false, now.Add(m.cfg.MaxBackoff)
+	k.running, k.wanted, k.next = false, false, now.Add(m.cfg.Backoff.Max)
 	k.c.s.stepLocked(ev)
 }
 
@@ -65,7 +65,7 @@ func (k *claimCheck) awaitSettled() bool {
 	m.lock()
 	opened := c.s.opened
 	m.unlock()
-	left := m.cfg.HandshakeTimeout - m.cfg.Clock.Now().Sub(opened)
+	left := m.cfg.Timeout - m.cfg.Clock.Now().Sub(opened)
 	if left <= 0 {
 		return false
 	}
@@ -84,7 +84,7 @@ func (k *claimCheck) awaitSettled() bool {
 // nothing about the address.
 func (k *claimCheck) ask() (ev session.Checked) {
 	c, m := k.c, k.c.m
-	ctx, cancel := m.withTimeout(m.ctx, m.cfg.HandshakeTimeout)
+	ctx, cancel := m.withTimeout(m.ctx, m.cfg.Timeout)
 	defer cancel()
 	m.lock()
 	core, target, peerType := m.dialCoreLocked(c), c.s.Peer.Target, c.s.Peer.Type

@@ -47,7 +47,7 @@ func (d *dialling) run() {
 
 func (d *dialling) attempt() error {
 	m := d.c.m
-	ctx, cancel := m.withTimeout(d.a.ctx, m.cfg.HandshakeTimeout)
+	ctx, cancel := m.withTimeout(d.a.ctx, m.cfg.Timeout)
 	defer cancel()
 	d.ctx = ctx
 	d.a.probe = probe.NewSocket(m.cfg.Probe, m.sockets.Add(1), false, d.c.user.Probed())

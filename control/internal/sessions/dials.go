@@ -12,10 +12,10 @@ import (
 const DialsAtOnce = 256
 
 // dials has attempts at one address wait for each other. A server that thousands dial at the
-// same moment has to turn some away whose handshake has begun (Config.HalfOpen), and the work
+// same moment has to turn some away whose handshake has begun (Config.Door), and the work
 // on both sides is lost: one after the other they are ready much sooner.
 //
-// Whoever has a place gives it back within HandshakeTimeout and waits for nobody who is in
+// Whoever has a place gives it back within Config.Timeout and waits for nobody who is in
 // line, so that the line moves on. The zero value is ready. Any goroutine.
 type dials struct {
 	mu sync.Mutex

@@ -164,7 +164,7 @@ func (m *Manager) ageEndedSessionsLocked() {
 	m.ended.timed = true
 	m.mu.LaterLocked(func() {
 		m.ended.timer.start(func() (stop func() bool) {
-			return m.cfg.Clock.AfterFunc(m.cfg.HandshakeTimeout, func() {
+			return m.cfg.Clock.AfterFunc(m.cfg.Timeout, func() {
 				m.lock()
 				defer m.unlock()
 				m.ended.timed = false

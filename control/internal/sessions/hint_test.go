@@ -21,7 +21,7 @@ func hintMessenger(t *testing.T, ports bpf.PortRange) (*Manager, *handClock) {
 	t.Helper()
 	clock := &handClock{now: time.Unix(1000, 0)}
 	m := newManager(t, func(c *Config) {
-		c.Name, c.HintPorts, c.Clock = wire.EntityName{Type: wire.Client, ID: "x"}, ports, clock
+		c.Name, c.Steering.HintPorts, c.Clock = wire.EntityName{Type: wire.Client, ID: "x"}, ports, clock
 	})
 	return m, clock
 }

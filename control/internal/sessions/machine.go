@@ -86,7 +86,7 @@ func (m *Manager) newSession1(p *Policy, peer session.Peer) machine {
 }
 
 func (m *Manager) backoff() session.Backoff {
-	return session.Backoff{Initial: m.cfg.InitialBackoff, Max: m.cfg.MaxBackoff}
+	return m.cfg.Backoff
 }
 
 // randomSource makes random numbers other than 0, for any goroutine, but not under

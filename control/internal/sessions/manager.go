@@ -101,7 +101,7 @@ func New(cfg Config, owner Owner) (*Manager, error) {
 	m.lines = ration.New(m.cfg.Logger, cfg.Clock.Now)
 	m.auth.Store(&authPair{cfg.AuthClient, cfg.AuthServer})
 	m.binder, m.steering = m.newBinder(), m.newSteerer(bpf.Load)
-	m.hints = steering.NewHints(steering.HintsConfig{Follow: cfg.followHints(), Ports: cfg.HintPorts, Now: cfg.Clock.Now, Lines: m.lines})
+	m.hints = steering.NewHints(steering.HintsConfig{Follow: cfg.Steering.Hints(), Ports: cfg.Steering.HintPorts, Now: cfg.Clock.Now, Lines: m.lines})
 	m.silent = unanswered.New(cfg.Clock, m.unanswered)
 	m.asker.begin(m)
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())

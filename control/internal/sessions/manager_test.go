@@ -10,6 +10,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
@@ -64,8 +65,8 @@ func losslessClient() *Policy {
 func newManager(t *testing.T, change func(*Config)) *Manager {
 	t.Helper()
 	cfg := Config{
-		Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Steer: steering.Auto, SteerTable: 16, Limits: frame.DefaultLimits(),
-		HandshakeTimeout: 10 * time.Second, InitialBackoff: time.Minute, MaxBackoff: time.Minute, BindRetryDelay: time.Second,
+		Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Steering: steering.For(steering.Auto, false, false), Limits: frame.DefaultLimits(),
+		Timeout: 10 * time.Second, Backoff: session.Backoff{Initial: time.Minute, Max: time.Minute}, RetryDelay: time.Second,
 		Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}},
 		Door:  door.Shares(64), InFlight: loop.NewThrottle(0), Clock: machineClock{}, Rand: rand.Reader, Logger: slog.New(slog.DiscardHandler),
 	}

@@ -101,7 +101,7 @@ func (r *runner) handleLocked(n notification) {
 	switch n.kind {
 	case notifyFault:
 		r.seen = n.at
-		useful := n.snapshot.Useful || n.at.Sub(r.opened) >= c.m.cfg.MaxBackoff
+		useful := n.snapshot.Useful || n.at.Sub(r.opened) >= c.m.cfg.Backoff.Max
 		if !useful {
 			c.m.cameToNothingLocked(c.shown.info, n.at)
 		}

@@ -3,12 +3,20 @@ package sessions
 import (
 	"fmt"
 
+	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control/internal/binding"
 	"github.com/ringmsgr/ringmsgr/control/internal/placement"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
+
+// newSteerer makes what steers our listeners, with programs that load makes.
+func (m *Manager) newSteerer(load func(bpf.Config) (*bpf.Steering, error)) *steering.Steerer {
+	c := m.cfg.Steering
+	c.Load, c.Logger, c.Waits = load, m.cfg.Logger, m.mu.Check.Waits
+	return steering.New(c)
+}
 
 // steeringGroups are groups of listeners as package steering wants them: those
 // on cores that keep says.

@@ -66,10 +66,9 @@ func (s msgr2Talk) release(opt *dataplane.OpenOptions, _ wire.Features) error {
 
 // handshakeOptions are what both roles have in common.
 func (m *Manager) handshakeOptions(a *attempt) handshake.Options {
-	return handshake.Options{
-		EntityType: m.cfg.Name.Type, Rev0Only: m.cfg.Rev0, Modes: m.cfg.Modes, Compression: m.compression.negotiate,
-		NoDataCRC: m.cfg.NoDataCRC, Probe: a.probe, Tap: a.tap, KeyLog: m.keyLog,
-	}
+	o := m.cfg.Handshake
+	o.EntityType, o.Compression, o.Probe, o.Tap, o.KeyLog = m.cfg.Name.Type, m.compression.negotiate, a.probe, a.tap, m.keyLog
+	return o
 }
 
 // encode is a frame of the session on the wire; the payload may take the memory of dst.

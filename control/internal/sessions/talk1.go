@@ -21,15 +21,15 @@ import (
 
 // msgr1 says why we do not speak msgr1, nil if we do.
 func (c *Config) msgr1() error {
-	if c.Modes != nil && !slices.Contains(c.Modes, auth.CRC) {
-		return fmt.Errorf("%w: v1 addresses have mode crc alone, and Modes are %v", ErrConfig, c.Modes)
+	if modes := c.Handshake.Modes; modes != nil && !slices.Contains(modes, auth.CRC) {
+		return fmt.Errorf("%w: v1 addresses have mode crc alone, and Modes are %v", ErrConfig, modes)
 	}
 	return nil
 }
 
 // handshake1Options are what both roles of msgr1 have in common.
 func (m *Manager) handshake1Options(a *attempt, own wire.Addr) handshake1.Options {
-	return handshake1.Options{EntityType: m.cfg.Name.Type, Own: own, NoDataCRC: m.cfg.NoDataCRC, Limits: m.cfg.Limits, Probe: a.probe, Tap: a.tap}
+	return handshake1.Options{EntityType: m.cfg.Name.Type, Own: own, NoDataCRC: m.cfg.Handshake.NoDataCRC, Limits: m.cfg.Limits, Probe: a.probe, Tap: a.tap}
 }
 
 // nobody1 is what authentication has found where there was no authorizer.

@@ -39,7 +39,7 @@ type User interface {
 
 	// Conn is the session side of the connection, a part of the User.
 	Conn() *Conn
-	// Probed is the connection as Config.Probe knows it.
+	// Probed is the connection as Config.Diagnostics.Probe knows it.
 	Probed() probe.Conn
 
 	// Cease ends the dispatching at once: what waits is dropped. The Manager may hold its

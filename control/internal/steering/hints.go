@@ -42,7 +42,7 @@ type HintCounts struct {
 // HintsConfig says how hints are followed.
 type HintsConfig struct {
 	Follow bool          // dial from hinted ports at all
-	Ports  bpf.PortRange // as in Config.HintPorts
+	Ports  bpf.PortRange // as in Config
 	Now    func() time.Time
 	Lines  *ration.Logger // about hints that do not hold
 }

@@ -19,7 +19,6 @@ type Config struct {
 	Auto      bool          // the user left the rules to us: do without what does not work
 	Off       error         // why nothing is to be steered; nil: steer
 	HintPorts bpf.PortRange // zero: bpf.LocalHintRange
-	TableSize int           // entries of the table of pins
 	// Load makes a program: bpf.Load, or what a test puts in its place.
 	Load   func(bpf.Config) (*bpf.Steering, error)
 	Logger *slog.Logger
@@ -27,6 +26,26 @@ type Config struct {
 	// know.
 	Waits func()
 }
+
+// TableSize is the number of peers that each listening address can have pinned.
+const TableSize = 4096
+
+// For is the Config of a mode, on cores that are pinned to their CPUs, or with a network of
+// their own.
+func For(m Mode, pinned, ownNetwork bool) Config {
+	rules, err := m.Rules(pinned)
+	c := Config{Mode: m, Rules: rules, Auto: m == Auto, Off: err}
+	switch {
+	case m == None:
+		c.Off = errors.New("switched off")
+	case ownNetwork:
+		c.Off = errors.New("the cores have a network of their own")
+	}
+	return c
+}
+
+// Hints says whether connections are made by the owner hints of peers.
+func (c *Config) Hints() bool { return c.Off == nil && c.Rules.Has(bpf.RuleHint) }
 
 // Group is one listening address.
 type Group struct {
@@ -221,7 +240,7 @@ func (s *Steerer) start(addr netip.AddrPort, fd int) {
 	if s.err != nil {
 		return
 	}
-	prog, err := s.cfg.Load(bpf.Config{MaxCores: slotsFor(s.policy.Cores), TableSize: s.cfg.TableSize})
+	prog, err := s.cfg.Load(bpf.Config{MaxCores: slotsFor(s.policy.Cores), TableSize: TableSize})
 	if err == nil {
 		s.groups = append(s.groups, &group{addr: addr, prog: prog})
 		err = s.apply(prog)

@@ -132,7 +132,7 @@ func (g *group) clearSlots(listeners int) error {
 // enlarge replaces a program by one with slots for all of our cores. Its table
 // ends with it.
 func (s *Steerer) enlarge(old *group, list []Listener) error {
-	prog, err := s.cfg.Load(bpf.Config{MaxCores: s.policy.Cores, TableSize: s.cfg.TableSize})
+	prog, err := s.cfg.Load(bpf.Config{MaxCores: s.policy.Cores, TableSize: TableSize})
 	if err != nil {
 		return errors.Join(err, old.prog.Close())
 	}
