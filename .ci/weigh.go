@@ -26,17 +26,17 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 85200,
-	"lines of the library":                68500,
+	"lines without tests":                 85100,
+	"lines of the library":                68400,
 	"lines of bench":                      8900,
-	"lines of cmd":                        7850,
+	"lines of cmd":                        7830,
 	"lines of tests":                      89500,
-	"root of control, lines":              3850,
+	"root of control, lines":              3780,
 	"root of control, files":              20,
 	"root of control, files in a circle":  10,
 	"root of control, arrows back up":     16,
 	"public packages":                     26,
-	"exported names of public packages":   1970,
+	"exported names of public packages":   1952,
 	"words in comments that name nothing": 0,
 }
 

@@ -62,8 +62,6 @@ var (
 	// ErrEvicted: an accepted connection gave its place among the half-open ones
 	// to a newcomer, as its peer was silent.
 	ErrEvicted = door.ErrEvicted
-	// ErrWait: a connection race was lost, the peer's own attempt goes on.
-	ErrWait = session.ErrWait
 	// ErrHandedOver: the connection, or the messenger, belongs to another process
 	// now, or is about to.
 	ErrHandedOver = sessions.ErrHandedOver
@@ -95,9 +93,6 @@ var (
 	// Connect returned because the peer said that it had the address: whoever is at the
 	// address does not know it. Connect again: the address is dialled.
 	ErrElsewhere = session.ErrElsewhere
-	// ErrTransition is wrapped by the error of an event that a state does not allow,
-	// which is a bug of this package.
-	ErrTransition = session.ErrTransition
 )
 
 // State is the state of a connection (msgr2.md 9.8). Package session has the
