@@ -27,7 +27,7 @@ import (
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
 	"lines without tests":                 85200,
-	"lines of the library":                68500,
+	"lines of the library":                68400,
 	"lines of bench":                      8900,
 	"lines of cmd":                        7850,
 	"lines of tests":                      89500,
@@ -35,7 +35,7 @@ var bounds = map[string]int{
 	"root of control, files":              20,
 	"root of control, files in a circle":  10,
 	"root of control, arrows back up":     16,
-	"public packages":                     26,
+	"public packages":                     22,
 	"exported names of public packages":   1970,
 	"words in comments that name nothing": 0,
 }

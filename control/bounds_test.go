@@ -25,7 +25,7 @@ func bound(t *testing.T, cfg Config, name string) Bound {
 func TestEveryBoundIsTheDefaultOfItsFieldAndFollowsIt(t *testing.T) {
 	filled := Config{}.withDefaults()
 	for _, b := range (Config{}).Bounds() {
-		if strings.HasPrefix(b.Name, "Default.") || b.Name == "frame.PreAuthLimits" || b.Name == "door.OwnBytes" || b.Name == "control.DialsAtOnce" || b.Name == "ration.PerMinute" {
+		if strings.HasPrefix(b.Name, "Default.") || b.Name == "frame.PreAuthLimits" || b.Name == "door.OwnBytes" || b.Name == "control.DialsAtOnce" || b.Name == "loop.LinesPerMinute" {
 			continue
 		}
 		field, part, share := strings.Cut(b.Name, " ")

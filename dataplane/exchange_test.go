@@ -10,9 +10,9 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
-	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // Matrix: IO-07, INV-07
@@ -20,7 +20,7 @@ func TestCloseWithEverythingInFlightLeavesNothing(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg loop.Config) {
 		cfg.Cores = 2
 		newPlane(t, cfg).Close() // skips if refused
-		leaktest.Check(t, func() {
+		drivertest.CheckLeaks(t, func() {
 			p, err := loop.New(cfg)
 			must(t, err)
 			oa, ob := &recorder{}, &recorder{discard: true}
@@ -56,7 +56,7 @@ func TestMessagesOutliveThePlane(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg loop.Config) {
 		cfg.Cores = 2
 		newPlane(t, cfg).Close()
-		leaktest.Check(t, func() {
+		drivertest.CheckLeaks(t, func() {
 			p, err := loop.New(cfg)
 			must(t, err)
 			own := &recorder{discard: true}

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
-	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 func TestCoresComeAndGo(t *testing.T) {
@@ -53,7 +53,7 @@ func TestCoresComeAndGo(t *testing.T) {
 		for range 5 { // the Go runtime maps memory for its first threads
 			round()
 		}
-		leaktest.Check(t, round)
+		drivertest.CheckLeaks(t, round)
 	})
 }
 

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/stepped"
-	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 func TestConfigReportsEveryProblemAtOnce(t *testing.T) {
@@ -33,7 +33,7 @@ func TestConfigReportsEveryProblemAtOnce(t *testing.T) {
 func TestACoreThatCannotOpenIsNamed(t *testing.T) {
 	refused := errors.New("no ring for you")
 	for _, steps := range []func(*Core, stepped.Stepper){nil, func(*Core, stepped.Stepper) {}} {
-		leaktest.Check(t, func() {
+		drivertest.CheckLeaks(t, func() {
 			_, err := New(Config{Cores: 3, Stepped: steps, Open: func(core int) (uring.Driver, error) {
 				if core == 2 {
 					return nil, refused

@@ -15,7 +15,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
-	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
 // Config of a Manager: the part of control.Config that sessions need, checked and with its
@@ -60,7 +59,7 @@ type Config struct {
 	Share, ConnBytes int64
 
 	Probe  probe.Probe
-	Tracer tap.Tracer
+	Tracer probe.Tracer
 	KeyLog io.Writer
 	Clock  Clock
 	Rand   io.Reader
