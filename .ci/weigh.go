@@ -26,8 +26,8 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 85200,
-	"lines of the library":                68400,
+	"lines without tests":                 84850,
+	"lines of the library":                68150,
 	"lines of bench":                      8900,
 	"lines of cmd":                        7850,
 	"lines of tests":                      89500,
@@ -36,7 +36,7 @@ var bounds = map[string]int{
 	"root of control, files in a circle":  10,
 	"root of control, arrows back up":     16,
 	"public packages":                     22,
-	"exported names of public packages":   1970,
+	"exported names of public packages":   1850,
 	"words in comments that name nothing": 0,
 }
 

@@ -21,11 +21,11 @@ var setupLadder = [...]struct {
 	feature string
 	flag    uint32
 }{
-	{FeatureNoSQArray, setupNoSQArray},
-	{FeatureDeferTaskrun, setupDeferTaskrun},
-	{FeatureSingleIssuer, setupSingleIssuer},
-	{FeatureCoopTaskrun, setupCoopTaskrun},
-	{FeatureSubmitAll, setupSubmitAll},
+	{featureNoSQArray, setupNoSQArray},
+	{featureDeferTaskrun, setupDeferTaskrun},
+	{featureSingleIssuer, setupSingleIssuer},
+	{featureCoopTaskrun, setupCoopTaskrun},
+	{featureSubmitAll, setupSubmitAll},
 }
 
 // setupRing opens a ring with every flag that the kernel takes and set does not
@@ -63,8 +63,8 @@ func setupRing(entries int, set featureSet) (*ring, error) {
 }
 
 func ladderFlags(set featureSet) uint32 {
-	if !set.wanted(FeatureSingleIssuer) {
-		set.lacks(FeatureDeferTaskrun, "needs "+FeatureSingleIssuer)
+	if !set.wanted(featureSingleIssuer) {
+		set.lacks(featureDeferTaskrun, "needs "+featureSingleIssuer)
 	}
 	var flags uint32
 	for _, step := range setupLadder {

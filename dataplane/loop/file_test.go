@@ -465,7 +465,7 @@ func TestOffloadedWorkComesBackToItsCore(t *testing.T) {
 }
 
 func TestFileRequestsCostNoAllocation(t *testing.T) {
-	b := newFileBed(t, FileOptions{Direct: uring.Direct, Bounce: true}, nil)
+	b := newFileBed(t, FileOptions{Direct: uring.Direct}, nil)
 	buf, err := b.c.Lend(unit)
 	must(t, err)
 	defer b.c.TakeBack(buf)

@@ -15,7 +15,7 @@ import (
 func TestConfigReportsEveryProblemAtOnce(t *testing.T) {
 	bad := Config{Cores: -1, Spin: time.Hour, Receive: "sometimes", CopyBelow: 1 << 20, PoolKeep: -1}
 	err := bad.Validate()
-	if !errors.Is(err, ErrConfig) {
+	if !errors.Is(err, errConfig) {
 		t.Fatal(err)
 	}
 	for _, part := range []string{"cores", "spin", "receive", "copy-below", "negative"} {
@@ -23,7 +23,7 @@ func TestConfigReportsEveryProblemAtOnce(t *testing.T) {
 			t.Errorf("%q does not name %s", err, part)
 		}
 	}
-	if _, err := New(bad); !errors.Is(err, ErrConfig) {
+	if _, err := New(bad); !errors.Is(err, errConfig) {
 		t.Errorf("New: %v", err)
 	}
 	var zero Config

@@ -226,10 +226,10 @@ func (k *Disk) settle(c *change, apply func(change)) {
 	}
 }
 
-// Crash is the loss of power: open files are gone, requests in flight have no end,
+// crash is the loss of power: open files are gone, requests in flight have no end,
 // and the disk holds what was durable, and of the rest what chance has left.
 // Host.Die with silent does it.
-func (k *Disk) Crash() {
+func (k *Disk) crash() {
 	k.host.net.Note("disk of %v: power lost", k.host.ip)
 	k.counts.Crashes++
 	k.abandon(func(r *request) { r.h.dirty = append(r.h.dirty, r.change()) })

@@ -18,7 +18,7 @@ type handle struct {
 	path   string
 	writes bool
 	align  uring.Alignment
-	drv    *Driver // that has adopted it
+	drv    *driver // that has adopted it
 	busy   int     // requests in flight
 	shut   bool
 }

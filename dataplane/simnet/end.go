@@ -13,7 +13,7 @@ import (
 type end struct {
 	id            int
 	host          *Host
-	drv           *Driver
+	drv           *driver
 	peer          *end // nil once the other end is gone or never was
 	local, remote netip.AddrPort
 

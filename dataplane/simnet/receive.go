@@ -14,7 +14,7 @@ import (
 const earlyEvery = 40
 
 // Receive implements uring.Driver, if Options.ReceiveBuffers is not 0.
-func (d *Driver) Receive(s uring.Socket, user uint64) (uring.Op, error) {
+func (d *driver) Receive(s uring.Socket, user uint64) (uring.Op, error) {
 	if d.host.net.opt.ReceiveBuffers == 0 {
 		return 0, fmt.Errorf("simulated network: multishot receive: %w", errors.ErrUnsupported)
 	}
@@ -29,13 +29,13 @@ func (d *Driver) Receive(s uring.Socket, user uint64) (uring.Op, error) {
 }
 
 // Release implements uring.Driver.
-func (d *Driver) Release(b uring.Buffer) {
+func (d *driver) Release(b uring.Buffer) {
 	d.lent -= d.held[b]
 	delete(d.held, b)
 }
 
 // lend names the buffer of n bytes.
-func (d *Driver) lend(n int) uring.Buffer {
+func (d *driver) lend(n int) uring.Buffer {
 	d.lent += n
 	d.buffers++
 	d.held[d.buffers] = n
