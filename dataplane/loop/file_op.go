@@ -191,7 +191,7 @@ func (f *File) ask(op *FileOp, kind uring.Kind, pieces [][]byte, off, n int64, h
 		op.own = nil
 	}
 	op.file, op.kind, op.how, op.pieces, op.off, op.length = f, kind, how, pieces, off, n
-	op.N, op.Err, op.Data, op.skip = 0, nil, nil, 0
+	op.N, op.Err, op.Data, op.skip, op.lends = 0, nil, nil, 0, false
 	if kind == uring.KindRead || kind == uring.KindWrite {
 		if err := f.choose(op); err != nil {
 			op.pieces, op.one[0] = nil, nil
