@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 	"github.com/ringmsgr/ringmsgr/uring/drivertest"
@@ -88,11 +90,16 @@ func TestMessagesOutliveThePlane(t *testing.T) {
 // Matrix: IO-15
 func TestABrokenDriverFaultsItsConnectionsAndIsReported(t *testing.T) {
 	var broken atomic.Bool
-	cause := errors.New("the ring is gone")
+	const cause = unix.ENXIO
 	p := newPlane(t, loop.Config{Cores: 2, Open: func(core int) (uring.Driver, error) {
 		d, err := uring.Open(uring.Config{Backend: uring.Epoll})
 		if core == 0 && err == nil {
-			d = planetest.Failing{Driver: d, Broken: &broken, Err: cause}
+			d = faulty.New(d, func(r faulty.Request) (f faulty.Fault) {
+				if r == faulty.Wait && broken.Load() {
+					f.Errno = cause
+				}
+				return f
+			})
 		}
 		return d, err
 	}})

@@ -25,7 +25,11 @@ func (c *Core) AdoptListener(fd int, accepted func(*Link)) (*Listener, error) {
 	}
 	l := newListener(c, addr, accepted)
 	l.paused = true
-	if e := c.call(func(c *Core) { l.sock, err = c.drv.Adopt(fd); l.register(c, err) }); e != nil {
+	if e := c.call(func(c *Core) {
+		if l.sock, err = c.drv.Adopt(fd); err == nil {
+			l.setUp(c)
+		}
+	}); e != nil {
 		err = e
 	}
 	if err != nil {
@@ -33,14 +37,6 @@ func (c *Core) AdoptListener(fd int, accepted func(*Link)) (*Listener, error) {
 		return nil, fmt.Errorf("core %d: adopt listener %v: %w", c.id, addr, err)
 	}
 	return l, nil
-}
-
-// register gives an adopted listener its slot.
-func (l *Listener) register(c *Core, err error) {
-	if err != nil {
-		return
-	}
-	l.setUp(c)
 }
 
 // listening checks a descriptor and returns its address.

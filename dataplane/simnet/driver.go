@@ -138,7 +138,7 @@ func (d *driver) syn(e *end, op uring.Op, user uint64) {
 		return
 	}
 	target := n.byIP[e.remote.Addr()]
-	if target == nil || target.dead || n.cut[[2]*Host{d.host, target}] != cutNone || n.cut[[2]*Host{target, d.host}] != cutNone {
+	if target == nil || target.dead || n.cut[[2]*Host{d.host, target}] || n.cut[[2]*Host{target, d.host}] {
 		n.After(time.Second, func() { d.syn(e, op, user) }) // it is sent again
 		return
 	}
