@@ -26,11 +26,11 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 84750,
-	"lines of the library":                68070,
+	"lines without tests":                 84680,
+	"lines of the library":                68000,
 	"lines of bench":                      8900,
 	"lines of cmd":                        7850,
-	"lines of tests":                      89440,
+	"lines of tests":                      89446,
 	"root of control, lines":              3850,
 	"root of control, files":              20,
 	"root of control, files in a circle":  10,

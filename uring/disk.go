@@ -54,10 +54,9 @@ const (
 // reading, through the page cache.
 type FileOptions struct {
 	Write     bool
-	Create    bool        // if it is not there
-	Exclusive bool        // with Create: fail with EEXIST if it is there
-	Truncate  bool        // empty it
-	Mode      fs.FileMode // permission bits of a new file, 0: 0600
+	Create    bool // if it is not there; readable by its owner alone
+	Exclusive bool // with Create: fail with EEXIST if it is there
+	Truncate  bool // empty it
 	Direct    DirectMode
 }
 
@@ -86,26 +85,22 @@ func (host) Open(path string, opt FileOptions) (int, error) {
 			flags |= o.flag
 		}
 	}
-	mode := opt.Mode.Perm()
-	if mode == 0 {
-		mode = 0o600
-	}
 	if opt.Direct == Buffered {
-		return openFile(path, flags, mode)
+		return openFile(path, flags)
 	}
-	fd, err := openFile(path, flags|unix.O_DIRECT, mode)
+	fd, err := openFile(path, flags|unix.O_DIRECT)
 	switch {
 	case !errors.Is(err, unix.EINVAL):
 		return fd, err
 	case opt.Direct == TryDirect:
-		return openFile(path, flags, mode)
+		return openFile(path, flags)
 	}
 	return -1, fmt.Errorf("%w: its file system has no direct I/O, use TryDirect or Buffered: %w", err, errors.ErrUnsupported)
 }
 
-func openFile(path string, flags int, mode fs.FileMode) (int, error) {
+func openFile(path string, flags int) (int, error) {
 	for {
-		fd, err := unix.Open(path, flags, uint32(mode))
+		fd, err := unix.Open(path, flags, 0o600)
 		if err == nil {
 			return fd, nil
 		}

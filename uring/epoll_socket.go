@@ -44,8 +44,8 @@ func (d *epollDriver) Listen(addr netip.AddrPort, opt ListenOptions) (Socket, er
 
 // socketCalls is the number of system calls that openTCP makes.
 func socketCalls(opt SocketOptions) uint64 {
-	n := uint64(1)
-	for _, set := range [...]bool{!opt.Delay, opt.SendBuffer > 0, opt.ReceiveBuffer > 0} {
+	n := uint64(2) // the first option is always set
+	for _, set := range [...]bool{opt.SendBuffer > 0, opt.ReceiveBuffer > 0} {
 		if set {
 			n++
 		}
