@@ -31,26 +31,13 @@ func (s *Steering) attach(fd int) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("attach steering program: %w: bound without SO_REUSEPORT: %w", ErrListener, err)
+		return fmt.Errorf("attach steering program: %w: bound without SO_REUSEPORT: %w", errListener, err)
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return fmt.Errorf("attach steering program: %w: not plain TCP (net.ListenConfig needs SetMultipathTCP(false)): %w", ErrListener, err)
+		return fmt.Errorf("attach steering program: %w: not plain TCP (net.ListenConfig needs SetMultipathTCP(false)): %w", errListener, err)
 	case errors.Is(err, errnoNotSupported), errors.Is(err, unix.ENOTSOCK), errors.Is(err, unix.EBADF):
-		return fmt.Errorf("attach steering program: %w: %w", ErrListener, err)
+		return fmt.Errorf("attach steering program: %w: %w", errListener, err)
 	}
 	return fmt.Errorf("attach steering program: %w", err)
-}
-
-// Detach takes whatever program is attached away from the SO_REUSEPORT group of
-// listenerFD: the kernel's hash decides from then on. It is no error if there
-// was none. The slots keep their listeners.
-func (s *Steering) Detach(listenerFD int) error {
-	return s.use(func() error {
-		err := unix.SetsockoptInt(listenerFD, unix.SOL_SOCKET, unix.SO_DETACH_REUSEPORT_BPF, 0)
-		if err != nil && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("detach steering program: %w", err)
-		}
-		return nil
-	})
 }
 
 // Replace puts s in charge of a group that old steers, for instance to change
@@ -79,7 +66,7 @@ func (s *Steering) Replace(old *Steering, listeners map[int]int) error {
 		}
 	}
 	if len(cores) == 0 {
-		return fmt.Errorf("replace steering program: %w: none given", ErrListener)
+		return fmt.Errorf("replace steering program: %w: none given", errListener)
 	}
 	if err := s.Attach(listeners[cores[0]]); err != nil {
 		return undo(err)

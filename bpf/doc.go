@@ -13,8 +13,7 @@
 //   - otherwise the kernel's hash.
 //
 // A rule that names a core without a listener is counted as a miss and the
-// next rule is asked. The program never refuses a connection. [Model.Decide]
-// is the same rule in Go, to explain a decision or to predict one.
+// next rule is asked. The program never refuses a connection.
 //
 // On Linux 5.14 and later, connections that wait in the accept queue of a
 // listener that closes move to another listener of the group instead of being

@@ -19,12 +19,12 @@ var (
 	ErrUnsupported = errors.ErrUnsupported
 	// ErrPermission: this process may not do it.
 	ErrPermission = fs.ErrPermission
-	// ErrClosed: the Steering was closed.
-	ErrClosed = net.ErrClosed
-	// ErrCore: the core number is outside the slots of the Steering.
-	ErrCore = errors.New("core out of range")
-	// ErrListener: the socket cannot be steered to.
-	ErrListener = errors.New("not a listener that can be steered to")
+	// errClosed: the Steering was closed.
+	errClosed = net.ErrClosed
+	// errCore: the core number is outside the slots of the Steering.
+	errCore = errors.New("core out of range")
+	// errListener: the socket cannot be steered to.
+	errListener = errors.New("not a listener that can be steered to")
 )
 
 // LoadError says why the program could not be loaded, and what to do about it.

@@ -89,7 +89,7 @@ func listenGroup(cores int) (group []*net.TCPListener, err error) {
 
 // steer puts the program to work for the group.
 func steer(group []*net.TCPListener) (*bpf.Steering, error) {
-	steering, err := bpf.Load(bpf.Config{Policy: bpf.DefaultPolicy(len(group))})
+	steering, err := bpf.Load(bpf.Config{Policy: bpf.Policy{Rules: bpf.UseTable | bpf.UseCPU, Cores: len(group)}})
 	if err != nil {
 		return nil, err
 	}

@@ -13,9 +13,9 @@ import (
 // numFiles is the number of descriptors that a hand-over takes.
 const numFiles = 6
 
-// ErrFiles is wrapped by the errors of descriptors that are not those of a
+// errFiles is wrapped by the errors of descriptors that are not those of a
 // Steering.
-var ErrFiles = errors.New("not the descriptors of a steering program")
+var errFiles = errors.New("not the descriptors of a steering program")
 
 // Files returns duplicates of the descriptors of program and maps, to hand to
 // another process by inheritance (exec.Cmd.ExtraFiles) or over a Unix socket,
@@ -65,7 +65,7 @@ func (s *Steering) descriptors() [numFiles]int {
 // they are something else, or of a version with another layout.
 func FromFiles(files []*os.File) (*Steering, error) {
 	if len(files) != numFiles {
-		return nil, fmt.Errorf("%w: %d of %d", ErrFiles, len(files), numFiles)
+		return nil, fmt.Errorf("%w: %d of %d", errFiles, len(files), numFiles)
 	}
 	s := &Steering{}
 	slots := [numFiles]**ebpf.Map{
@@ -74,7 +74,7 @@ func FromFiles(files []*os.File) (*Steering, error) {
 	for i, f := range files {
 		if err := s.adopt(f, slots[i]); err != nil {
 			// Methods of nil programs and maps accept nil.
-			return nil, errors.Join(fmt.Errorf("%w: %s: %w", ErrFiles, fileNames[i], err), s.Close())
+			return nil, errors.Join(fmt.Errorf("%w: %s: %w", errFiles, fileNames[i], err), s.Close())
 		}
 	}
 	if err := s.recognise(); err != nil {
@@ -124,7 +124,7 @@ func (s *Steering) recognise() error {
 	// The program may be that of another version: names and layouts count.
 	info, err := s.prog.Info()
 	if err != nil {
-		return fmt.Errorf("%w: program: %w", ErrFiles, err)
+		return fmt.Errorf("%w: program: %w", errFiles, err)
 	}
 	used, _ := info.MapIDs()
 	for name, m := range map[string]*ebpf.Map{
@@ -132,11 +132,11 @@ func (s *Steering) recognise() error {
 		steerMapPolicies: s.maps.Policies, steerMapCounters: s.maps.Counters,
 	} {
 		if err := sameMap(spec.Maps[name], m, used); err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrFiles, name, err)
+			return fmt.Errorf("%w: %s: %w", errFiles, name, err)
 		}
 	}
 	if s.prog.Type() != ebpf.SkReuseport || info.Name != steerProgSteerMigrate && info.Name != steerProgSteerPlain {
-		return fmt.Errorf("%w: program %s of type %v", ErrFiles, info.Name, s.prog.Type())
+		return fmt.Errorf("%w: program %s of type %v", errFiles, info.Name, s.prog.Type())
 	}
 	s.info.Migration = info.Name == steerProgSteerMigrate
 	return nil

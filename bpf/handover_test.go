@@ -36,7 +36,7 @@ func TestHandOverToAnotherProcess(t *testing.T) {
 		inherit(t, addr)
 		return
 	}
-	s := mustLoad(t, Config{MaxCores: 2, Policy: DefaultPolicy(2)})
+	s := mustLoad(t, Config{MaxCores: 2, Policy: defaultPolicy(2)})
 	needMigration(t, s)
 	if kernelBefore(t, 5, 19) {
 		t.Skip("before Linux 5.19 the successor needs a capability")
@@ -98,7 +98,7 @@ func inherit(t *testing.T, addr string) {
 	if _, err := io.ReadAll(os.Stdin); err != nil {
 		t.Error(err)
 	}
-	if c := snapshot(t, s).Total(); c.CPU.Selected == 0 {
+	if c := snapshot(t, s).total(); c.CPU.Selected == 0 {
 		t.Error("counters are not shared")
 	}
 	must(t, s.Close())
@@ -106,7 +106,7 @@ func inherit(t *testing.T, addr string) {
 
 func TestASuccessorSharesEverything(t *testing.T) {
 	for _, plain := range []bool{false, true} {
-		s := mustLoad(t, Config{MaxCores: 3, TableSize: 99, Policy: DefaultPolicy(2), NoMigration: plain})
+		s := mustLoad(t, Config{MaxCores: 3, TableSize: 99, Policy: defaultPolicy(2), noMigration: plain})
 		g := listen(t, "127.0.0.1", 2)
 		g.steer(t, s)
 		ip := netip.MustParseAddr("127.81.9.3")
@@ -118,7 +118,7 @@ func TestASuccessorSharesEverything(t *testing.T) {
 		if successor.Info() != s.Info() {
 			t.Errorf("%+v, want %+v", successor.Info(), s.Info())
 		}
-		if p, err := successor.Policy(); err != nil || !equalPolicy(p, DefaultPolicy(2)) {
+		if p, err := successor.readPolicy(); err != nil || !equalPolicy(p, defaultPolicy(2)) {
 			t.Errorf("policy %+v, %v", p, err)
 		}
 		wantCores(t, successor, 0, 1)
@@ -138,7 +138,7 @@ func TestForeignFilesAreRefused(t *testing.T) {
 		for j := range i {
 			mixed := append([]*os.File(nil), good...)
 			mixed[i], mixed[j] = mixed[j], mixed[i]
-			if successor, err := FromFiles(mixed); !errors.Is(err, ErrFiles) {
+			if successor, err := FromFiles(mixed); !errors.Is(err, errFiles) {
 				t.Fatalf("%d and %d swapped: %v, %v", i, j, successor, err)
 			}
 		}
@@ -148,7 +148,7 @@ func TestForeignFilesAreRefused(t *testing.T) {
 		for i := range good {
 			mixed := append([]*os.File(nil), good...)
 			mixed[i] = other[i]
-			if successor, err := FromFiles(mixed); !errors.Is(err, ErrFiles) {
+			if successor, err := FromFiles(mixed); !errors.Is(err, errFiles) {
 				t.Fatalf("file %d of another steering: %v, %v", i, successor, err)
 			}
 		}
@@ -156,15 +156,15 @@ func TestForeignFilesAreRefused(t *testing.T) {
 	null, err := os.Open("/dev/null")
 	must(t, err)
 	defer null.Close()
-	if _, err := FromFiles([]*os.File{null, null, null, null, null, null}); !errors.Is(err, ErrFiles) {
+	if _, err := FromFiles([]*os.File{null, null, null, null, null, null}); !errors.Is(err, errFiles) {
 		t.Error(err)
 	}
-	if _, err := FromFiles(good[:5]); !errors.Is(err, ErrFiles) {
+	if _, err := FromFiles(good[:5]); !errors.Is(err, errFiles) {
 		t.Error(err)
 	}
 	closed := files(t, s)
 	must(t, closed[2].Close())
-	if _, err := FromFiles(closed); !errors.Is(err, ErrFiles) {
+	if _, err := FromFiles(closed); !errors.Is(err, errFiles) {
 		t.Error(err)
 	}
 }

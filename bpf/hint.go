@@ -22,8 +22,8 @@ const firstUserPort = 1024
 // may hold that many connections to one core of one server.
 const hintPortsPerCore = 64
 
-// ErrNoHintRange says that no range of ports is left for hints.
-var ErrNoHintRange = errors.New("no port range left for hints")
+// errNoHintRange says that no range of ports is left for hints.
+var errNoHintRange = errors.New("no port range left for hints")
 
 // PortRange is a range of ports, both ends included. The zero value holds
 // port 0 only, which no connection has.
@@ -35,8 +35,8 @@ type PortRange struct {
 // Contains reports whether port lies within r.
 func (r PortRange) Contains(port uint16) bool { return r.First <= port && port <= r.Last }
 
-// Overlaps reports whether r and o share a port.
-func (r PortRange) Overlaps(o PortRange) bool { return r.First <= o.Last && o.First <= r.Last }
+// overlaps reports whether r and o share a port.
+func (r PortRange) overlaps(o PortRange) bool { return r.First <= o.Last && o.First <= r.Last }
 
 // Len returns the number of ports in r, 0 if First is above Last.
 func (r PortRange) Len() int { return max(0, int(r.Last)-int(r.First)+1) }
@@ -44,10 +44,10 @@ func (r PortRange) Len() int { return max(0, int(r.Last)-int(r.First)+1) }
 // String returns "first-last".
 func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
 
-// EphemeralPorts returns the range from which this machine's kernel picks the
+// ephemeralPorts returns the range from which this machine's kernel picks the
 // source port of a connection that did not bind one, in the network namespace
 // of the calling thread.
-func EphemeralPorts() (PortRange, error) {
+func ephemeralPorts() (PortRange, error) {
 	text, err := os.ReadFile(ephemeralFile)
 	if err != nil {
 		return PortRange{}, fmt.Errorf("read ephemeral ports: %w", err)
@@ -63,9 +63,9 @@ func EphemeralPorts() (PortRange, error) {
 	return r, nil
 }
 
-// ReservedPorts returns the ports that the administrator has set aside for
+// reservedPorts returns the ports that the administrator has set aside for
 // particular services (net.ipv4.ip_local_reserved_ports).
-func ReservedPorts() ([]PortRange, error) {
+func reservedPorts() ([]PortRange, error) {
 	text, err := os.ReadFile(reservedFile)
 	if err != nil {
 		return nil, fmt.Errorf("read reserved ports: %w", err)
@@ -107,18 +107,18 @@ func parsePorts(s string) (PortRange, error) {
 // LocalHintRange proposes a hint range for this machine: ProposeHintRange with
 // its ephemeral range, keeping clear of its reserved ports and of avoid.
 func LocalHintRange(cores int, avoid ...PortRange) (PortRange, error) {
-	ephemeral, err := EphemeralPorts()
+	ephemeral, err := ephemeralPorts()
 	if err != nil {
 		return PortRange{}, err
 	}
-	reserved, err := ReservedPorts()
+	reserved, err := reservedPorts()
 	if err != nil {
 		return PortRange{}, err
 	}
-	return ProposeHintRange(cores, ephemeral, slices.Concat(reserved, avoid)...)
+	return proposeHintRange(cores, ephemeral, slices.Concat(reserved, avoid)...)
 }
 
-// ProposeHintRange returns a range of source ports for hints to a server with
+// proposeHintRange returns a range of source ports for hints to a server with
 // the given number of cores. It lies outside ephemeral (of the peers, who all
 // have to agree on the hint range), above the privileged ports, and contains
 // none of avoid: name the ports that listeners bind there. The largest free
@@ -126,9 +126,9 @@ func LocalHintRange(cores int, avoid ...PortRange) (PortRange, error) {
 // have their ports up there, else the largest anywhere. The length is a
 // multiple of cores, so that every core has the same number of ports. The
 // error wraps ErrNoHintRange.
-func ProposeHintRange(cores int, ephemeral PortRange, avoid ...PortRange) (PortRange, error) {
+func proposeHintRange(cores int, ephemeral PortRange, avoid ...PortRange) (PortRange, error) {
 	if cores < 1 || cores > MaxCores {
-		return PortRange{}, fmt.Errorf("%w: %d cores", ErrNoHintRange, cores)
+		return PortRange{}, fmt.Errorf("%w: %d cores", errNoHintRange, cores)
 	}
 	var best PortRange
 	high := false // best lies above ephemeral and is comfortable
@@ -139,7 +139,7 @@ func ProposeHintRange(cores int, ephemeral PortRange, avoid ...PortRange) (PortR
 		}
 	}
 	if best.First == 0 || best.Len() < cores {
-		return PortRange{}, fmt.Errorf("%w outside %v for %d cores", ErrNoHintRange, ephemeral, cores)
+		return PortRange{}, fmt.Errorf("%w outside %v for %d cores", errNoHintRange, ephemeral, cores)
 	}
 	best.Last -= uint16(best.Len() % cores)
 	return best, nil

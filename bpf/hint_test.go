@@ -67,7 +67,7 @@ func TestProposedHintRangeKeepsClear(t *testing.T) {
 		{"overlapping ranges to avoid", 2, PortRange{20000, 65535}, []PortRange{{1024, 15000}, {3000, 4000}, {14000, 16001}}, PortRange{16002, 19999}},
 		{"ephemeral range in privileged ports", 2, PortRange{100, 60000}, nil, PortRange{60001, 65534}},
 	} {
-		got, err := ProposeHintRange(c.cores, c.ephemeral, c.avoid...)
+		got, err := proposeHintRange(c.cores, c.ephemeral, c.avoid...)
 		if err != nil || got != c.want {
 			t.Errorf("%s: %v, %v, want %v", c.name, got, err, c.want)
 		}
@@ -79,7 +79,7 @@ func TestNoHintRangeIsAnError(t *testing.T) {
 		cores     int
 		ephemeral PortRange
 	}{{4, PortRange{1024, 65535}}, {4, PortRange{1, 65533}}, {0, PortRange{32768, 60999}}, {MaxCores + 1, PortRange{32768, 60999}}} {
-		if r, err := ProposeHintRange(c.cores, c.ephemeral); !errors.Is(err, ErrNoHintRange) {
+		if r, err := proposeHintRange(c.cores, c.ephemeral); !errors.Is(err, errNoHintRange) {
 			t.Errorf("%+v: %v, %v", c, r, err)
 		}
 	}
@@ -87,15 +87,15 @@ func TestNoHintRangeIsAnError(t *testing.T) {
 
 func TestLocalHintRangeIsAccepted(t *testing.T) {
 	r, err := LocalHintRange(2, PortRange{61000, 61010})
-	if errors.Is(err, ErrNoHintRange) {
-		ephemeral, err := EphemeralPorts()
+	if errors.Is(err, errNoHintRange) {
+		ephemeral, err := ephemeralPorts()
 		if err != nil || ephemeral.Len() < 60000 {
 			t.Fatalf("no range outside %v: %v", ephemeral, err)
 		}
 		return
 	}
 	must(t, err)
-	if r.Overlaps(PortRange{61000, 61010}) {
+	if r.overlaps(PortRange{61000, 61010}) {
 		t.Errorf("%v meets what was to be avoided", r)
 	}
 	if err := check(Policy{Rules: UseHint, Cores: 2, Hint: r}, 2); err != nil {

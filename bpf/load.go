@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultTableSize is the number of entries of each table if Config does not
+// defaultTableSize is the number of entries of each table if Config does not
 // say.
-const DefaultTableSize = 65536
+const defaultTableSize = 65536
 
 // Config is what Load needs. The zero value is usable: the steering then
 // leaves everything to the kernel's hash until SetPolicy.
@@ -28,9 +28,9 @@ type Config struct {
 	TableSize int
 	// Policy is in force from the start.
 	Policy Policy
-	// NoMigration loads the program that does not move waiting connections
+	// noMigration loads the program that does not move waiting connections
 	// off a listener that closes, also where the kernel could.
-	NoMigration bool
+	noMigration bool
 }
 
 // Info describes a loaded program.
@@ -70,7 +70,7 @@ func Load(cfg Config) (*Steering, error) {
 	if err := check(cfg.Policy, info.MaxCores); err != nil {
 		return nil, err
 	}
-	s, err := load(info, !cfg.NoMigration)
+	s, err := load(info, !cfg.noMigration)
 	if err != nil {
 		return nil, diagnose(err, thisHost())
 	}
@@ -100,10 +100,10 @@ func (cfg Config) size() (Info, error) {
 		info.MaxCores = min(max(cpus, cfg.Policy.Cores), MaxCores)
 	}
 	if info.TableSize == 0 {
-		info.TableSize = DefaultTableSize
+		info.TableSize = defaultTableSize
 	}
 	if info.MaxCores < 1 || info.MaxCores > MaxCores {
-		return Info{}, fmt.Errorf("%w: %d slots, from 1 to %d are possible", ErrCore, info.MaxCores, MaxCores)
+		return Info{}, fmt.Errorf("%w: %d slots, from 1 to %d are possible", errCore, info.MaxCores, MaxCores)
 	}
 	if info.TableSize < 1 || info.TableSize > 1<<24 {
 		return Info{}, fmt.Errorf("table of %d entries, from 1 to %d are possible", info.TableSize, 1<<24)
@@ -180,7 +180,7 @@ func (s *Steering) use(f func() error) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.closed {
-		return fmt.Errorf("steering: %w", ErrClosed)
+		return fmt.Errorf("steering: %w", errClosed)
 	}
 	return f()
 }
@@ -190,7 +190,7 @@ func (s *Steering) change(f func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return fmt.Errorf("steering: %w", ErrClosed)
+		return fmt.Errorf("steering: %w", errClosed)
 	}
 	return f()
 }

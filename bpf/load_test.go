@@ -73,7 +73,7 @@ func TestOnlyLoadNeedsTheCapability(t *testing.T) {
 	g := listen(t, "127.0.0.1", 1)
 	var err error
 	withCapabilities(t, 0, func() {
-		p := DefaultPolicy(1)
+		p := defaultPolicy(1)
 		err = errors.Join(s.Attach(g.fds[0]), s.Add(0, g.fds[0]), s.SetPolicy(p), s.Pin(g.addr.Addr(), 0), s.Unpin(g.addr.Addr()), s.Drain(0))
 		_, cErr := s.Counters()
 		err = errors.Join(err, cErr)
@@ -142,7 +142,7 @@ func TestBadConfigIsRefusedBeforeLoading(t *testing.T) {
 		"negative table":         {TableSize: -1},
 		"huge table":             {TableSize: 1<<24 + 1},
 		"bad policy":             {Policy: Policy{Rules: UseCPU}},
-		"more cores than slots":  {MaxCores: 2, Policy: DefaultPolicy(3)},
+		"more cores than slots":  {MaxCores: 2, Policy: defaultPolicy(3)},
 		"ephemeral ports hinted": {Policy: Policy{Rules: UseHint, Cores: 1, Hint: PortRange{1, 65535}}},
 	} {
 		if s, err := Load(cfg); err == nil {
@@ -162,7 +162,7 @@ func TestLoadReportsWhatItGot(t *testing.T) {
 	if s.Info() != want {
 		t.Errorf("%+v, want %+v", s.Info(), want)
 	}
-	plain := mustLoad(t, Config{NoMigration: true, TableSize: 77, Policy: DefaultPolicy(cpus + 1)})
+	plain := mustLoad(t, Config{noMigration: true, TableSize: 77, Policy: defaultPolicy(cpus + 1)})
 	want = Info{MaxCores: cpus + 1, TableSize: 77, CPUs: cpus}
 	if plain.Info() != want {
 		t.Errorf("without migration: %+v, want %+v", plain.Info(), want)
@@ -171,8 +171,8 @@ func TestLoadReportsWhatItGot(t *testing.T) {
 	if err != nil || probed.Migration != s.Info().Migration {
 		t.Errorf("probe: %+v, %v", probed, err)
 	}
-	biggest := mustLoad(t, Config{MaxCores: MaxCores, TableSize: 1, Policy: DefaultPolicy(MaxCores)})
-	if p, err := biggest.Policy(); err != nil || !equalPolicy(p, DefaultPolicy(MaxCores)) {
+	biggest := mustLoad(t, Config{MaxCores: MaxCores, TableSize: 1, Policy: defaultPolicy(MaxCores)})
+	if p, err := biggest.readPolicy(); err != nil || !equalPolicy(p, defaultPolicy(MaxCores)) {
 		t.Errorf("policy %+v, %v", p, err)
 	}
 }
@@ -184,17 +184,16 @@ func TestClosedSteeringSaysSo(t *testing.T) {
 	g := listen(t, "127.0.0.1", 1)
 	must(t, s.Close())
 	must(t, s.Close())
-	_, policyErr := s.Policy()
 	_, counterErr := s.Counters()
 	_, filesErr := s.Files()
 	_, coresErr := s.Cores()
 	_, _, pinnedErr := s.Pinned(g.addr.Addr())
 	for i, err := range []error{
-		s.Attach(g.fds[0]), s.Detach(g.fds[0]), s.Add(0, g.fds[0]), s.Drain(0), s.Remove(0), s.SetPolicy(Policy{}),
+		s.Attach(g.fds[0]), s.Add(0, g.fds[0]), s.Drain(0), s.Remove(0), s.SetPolicy(Policy{}),
 		s.Pin(g.addr.Addr(), 0), s.PinPort(g.addr, 0), s.Unpin(g.addr.Addr()), s.UnpinPort(g.addr),
-		policyErr, counterErr, filesErr, coresErr, pinnedErr,
+		counterErr, filesErr, coresErr, pinnedErr,
 	} {
-		if !errors.Is(err, ErrClosed) {
+		if !errors.Is(err, errClosed) {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}

@@ -13,8 +13,8 @@ const MaxCores = noCore
 // smaller.
 const noCore = 1<<12 - 1
 
-// ErrPolicy is wrapped by the errors of a policy that makes no sense.
-var ErrPolicy = errors.New("bad steering policy")
+// errPolicy is wrapped by the errors of a policy that makes no sense.
+var errPolicy = errors.New("bad steering policy")
 
 // Policy says which rules are on and what they work with. The zero value
 // leaves all connections to the kernel's hash.
@@ -32,17 +32,12 @@ type Policy struct {
 	CPUs []int
 }
 
-// DefaultPolicy enables the table and the CPU rule for cores 0 to cores-1.
-func DefaultPolicy(cores int) Policy {
-	return Policy{Rules: UseTable | UseCPU, Cores: cores}
-}
-
-// Validate returns every problem of p at once, wrapping ErrPolicy, or nil. It
+// validate returns every problem of p at once, wrapping ErrPolicy, or nil. It
 // does not know the ephemeral range: SetPolicy and Load check against it.
-func (p Policy) Validate() error {
+func (p Policy) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrPolicy}, args...)...))
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{errPolicy}, args...)...))
 	}
 	if p.Rules&^allRules != 0 {
 		bad("unknown rules %#x", uint8(p.Rules&^allRules))

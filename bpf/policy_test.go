@@ -76,30 +76,30 @@ func TestBadPoliciesAreRefused(t *testing.T) {
 		"CPU beyond cores":    {Rules: UseCPU, Cores: 2, CPUs: []int{0, 2}},
 		"CPU below -1":        {Rules: UseCPU, Cores: 2, CPUs: []int{-2}},
 	} {
-		if err := p.Validate(); !errors.Is(err, ErrPolicy) {
+		if err := p.validate(); !errors.Is(err, errPolicy) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for name, p := range map[string]Policy{
 		"zero":    {},
-		"default": DefaultPolicy(64),
+		"default": defaultPolicy(64),
 		"all":     {Rules: allRules, Cores: MaxCores, Hint: PortRange{61000, 65535}, CPUs: []int{-1, MaxCores - 1}},
 	} {
-		if err := p.Validate(); err != nil {
+		if err := p.validate(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	err := Policy{Rules: UseHint | UseCPU, CPUs: []int{3}}.Validate()
+	err := Policy{Rules: UseHint | UseCPU, CPUs: []int{3}}.validate()
 	if n := strings.Count(err.Error(), "\n"); n != 2 {
 		t.Errorf("not all problems at once: %v", err)
 	}
 }
 
 func TestHintRangeInEphemeralPortsIsRefused(t *testing.T) {
-	ephemeral, err := EphemeralPorts()
+	ephemeral, err := ephemeralPorts()
 	must(t, err)
 	p := Policy{Rules: UseHint, Cores: 1, Hint: PortRange{ephemeral.Last, ephemeral.Last}}
-	if err := check(p, 1); !errors.Is(err, ErrPolicy) {
+	if err := check(p, 1); !errors.Is(err, errPolicy) {
 		t.Error(err)
 	}
 	p.Rules = UseTable // the range has no effect

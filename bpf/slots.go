@@ -21,32 +21,26 @@ func (s *Steering) SetPolicy(p Policy) error {
 
 // check is Validate with what the machine adds to it.
 func check(p Policy, maxCores int) error {
-	if err := p.Validate(); err != nil {
+	if err := p.validate(); err != nil {
 		return err
 	}
 	if p.Cores > maxCores {
-		return fmt.Errorf("%w: %d cores, %d slots", ErrPolicy, p.Cores, maxCores)
+		return fmt.Errorf("%w: %d cores, %d slots", errPolicy, p.Cores, maxCores)
 	}
 	if !p.Rules.Has(RuleHint) {
 		return nil
 	}
-	ephemeral, err := EphemeralPorts()
+	ephemeral, err := ephemeralPorts()
 	if err != nil {
 		return err
 	}
-	if p.Hint.Overlaps(ephemeral) {
-		return fmt.Errorf("%w: hint range %v meets the ephemeral range %v", ErrPolicy, p.Hint, ephemeral)
+	if p.Hint.overlaps(ephemeral) {
+		return fmt.Errorf("%w: hint range %v meets the ephemeral range %v", errPolicy, p.Hint, ephemeral)
 	}
 	return nil
 }
 
-// Policy returns the policy in force. CPUs is nil if it is the default.
-func (s *Steering) Policy() (Policy, error) {
-	var p Policy
-	err := s.use(func() (err error) { p, err = s.readPolicy(); return err })
-	return p, err
-}
-
+// readPolicy returns the policy in force. CPUs is nil if it is the default.
 func (s *Steering) readPolicy() (Policy, error) {
 	var packed []steerPolicy
 	if err := s.maps.Policies.Lookup(uint32(0), &packed); err != nil {
@@ -83,7 +77,7 @@ func (s *Steering) Add(core, listenerFD int) error {
 	return s.change(func() error {
 		cookie, err := unix.GetsockoptUint64(listenerFD, unix.SOL_SOCKET, unix.SO_COOKIE)
 		if err != nil {
-			return fmt.Errorf("add core %d: %w: %w", core, ErrListener, err)
+			return fmt.Errorf("add core %d: %w: %w", core, errListener, err)
 		}
 		before, err := s.slot(core)
 		if err != nil {
@@ -125,9 +119,9 @@ func (s *Steering) fill(core, fd int) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("add core %d: %w: the socket is in another slot: %w", core, ErrListener, err)
+		return fmt.Errorf("add core %d: %w: the socket is in another slot: %w", core, errListener, err)
 	case errors.Is(err, unix.EINVAL), errors.Is(err, errnoNotSupported):
-		return fmt.Errorf("add core %d: %w: it must listen on TCP with SO_REUSEPORT: %w", core, ErrListener, err)
+		return fmt.Errorf("add core %d: %w: it must listen on TCP with SO_REUSEPORT: %w", core, errListener, err)
 	}
 	return fmt.Errorf("add core %d: %w", core, err)
 }
@@ -220,7 +214,7 @@ func (s *Steering) slot(core int) (uint64, error) {
 
 func (s *Steering) checkCore(core int) error {
 	if core < 0 || core >= s.info.MaxCores {
-		return fmt.Errorf("%w: core %d, %d slots", ErrCore, core, s.info.MaxCores)
+		return fmt.Errorf("%w: core %d, %d slots", errCore, core, s.info.MaxCores)
 	}
 	return nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// ErrAddr is wrapped by the errors of addresses that no peer can have.
-var ErrAddr = errors.New("bad peer address")
+// errAddr is wrapped by the errors of addresses that no peer can have.
+var errAddr = errors.New("bad peer address")
 
 // Pin sends connections from addr, with any source port, to core. IPv4 and
 // IPv4-mapped IPv6 addresses are the same; a zone is ignored. An entry for the
@@ -74,7 +74,7 @@ func (s *Steering) PinnedPort(peer netip.AddrPort) (core int, ok bool, err error
 
 func addrKey(addr netip.Addr) (steerAddr, error) {
 	if !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast() {
-		return steerAddr{}, fmt.Errorf("%w: %v", ErrAddr, addr)
+		return steerAddr{}, fmt.Errorf("%w: %v", errAddr, addr)
 	}
 	return steerAddr{Ip: addr.As16()}, nil
 }
@@ -82,7 +82,7 @@ func addrKey(addr netip.Addr) (steerAddr, error) {
 func addrPortKey(peer netip.AddrPort) (steerAddrPort, error) {
 	addr, err := addrKey(peer.Addr())
 	if err == nil && peer.Port() == 0 {
-		err = fmt.Errorf("%w: %v", ErrAddr, peer)
+		err = fmt.Errorf("%w: %v", errAddr, peer)
 	}
 	return steerAddrPort{Addr: addr, Port: peer.Port()}, err
 }
@@ -146,4 +146,12 @@ func forget[K comparable](m *ebpf.Map, core int) error {
 		}
 	}
 	return nil
+}
+
+// Normalize returns addr in the form in which the table keeps it: IPv4 instead
+// of IPv4-mapped IPv6, and without a zone.
+func Normalize(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
+
+func normalizePort(p netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(Normalize(p.Addr()), p.Port())
 }

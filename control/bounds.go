@@ -10,7 +10,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
-	"github.com/ringmsgr/ringmsgr/dataplane/ration"
 )
 
 // Bound is one bound that a messenger keeps, whatever its peers do.
@@ -148,7 +147,7 @@ func (c *Config) otherBounds() []Bound {
 		{"MaxStandby", int64(c.MaxStandby), UnitConnections, "messenger", "sessions that wait for their peer"},
 		{"Timeouts.MaxBackoff", int64(c.Timeouts.MaxBackoff), UnitNanoseconds, "connection", "pause between attempts that fail"},
 		{"steering.TableSize", steering.TableSize, UnitPeers, "address", "peers that are pinned to a core"},
-		{"ration.PerMinute", ration.PerMinute, UnitLines, "cause", "lines a minute in the log about what peers do"},
+		{"loop.LinesPerMinute", loop.LinesPerMinute, UnitLines, "cause", "lines a minute in the log about what peers do"},
 		{"Plane.PoolKeep", poolKeep, UnitBytes, "core", "free buffers kept, or as many as were in use"},
 	}
 }

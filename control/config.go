@@ -25,7 +25,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
-	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
 // Config of a messenger. Only Name is required.
@@ -210,7 +209,7 @@ type Diagnostics struct {
 	Requests *RequestHooks
 	// Tracer sees every frame that is sent or received, also in handshakes and in msgr1, in
 	// clear. The Tracer of package control/trace writes a file.
-	Tracer tap.Tracer
+	Tracer probe.Tracer
 	// KeyLog gets a line of text for each connection in mode secure, with which a recording
 	// of it can be decrypted ("ringmsgr decode --keys"). Whoever has that file reads what
 	// these connections carry: it is for a search for errors alone, and New warns of it. A

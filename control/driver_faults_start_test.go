@@ -12,9 +12,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
-	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // The cells of set-up and of shutdown.
@@ -42,7 +42,7 @@ func (e engine) plane(cores int, ask func(faulty.Request) faulty.Fault) loop.Con
 // Matrix: IO-20
 func TestEveryErrorOfASetUpIsClearAndLeavesNothing(t *testing.T) {
 	msgrtest.CheckLeaks(t)
-	mapped := leaktest.Mapped(t)
+	mapped := drivertest.Mapped(t)
 	for _, c := range sampleOf(t, cellsOf(faulty.Open), 5) {
 		for nth := range int64(3) {
 			t.Run(title(c, nth), func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestEveryErrorOfASetUpIsClearAndLeavesNothing(t *testing.T) {
 			})
 		}
 	}
-	if n := leaktest.Settled(mapped, func() int { return leaktest.Mapped(t) }); n > mapped {
+	if n := drivertest.Settled(mapped, func() int { return drivertest.Mapped(t) }); n > mapped {
 		t.Errorf("%d bytes mapped before, %d after", mapped, n)
 	}
 }
@@ -116,7 +116,7 @@ func TestEveryErrorOfABindIsClearAndTheNextOneWorks(t *testing.T) {
 // Matrix: IO-20
 func TestEveryErrorAtTheEndIsLoggedAndEndsNothingElse(t *testing.T) {
 	msgrtest.CheckLeaks(t)
-	mapped := leaktest.Mapped(t)
+	mapped := drivertest.Mapped(t)
 	kept := false
 	for _, c := range sampleOf(t, cellsOf(faulty.Close), 3) {
 		t.Run(c.String(), func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestEveryErrorAtTheEndIsLoggedAndEndsNothingElse(t *testing.T) {
 	if kept {
 		return
 	}
-	if n := leaktest.Settled(mapped, func() int { return leaktest.Mapped(t) }); n > mapped {
+	if n := drivertest.Settled(mapped, func() int { return drivertest.Mapped(t) }); n > mapped {
 		t.Errorf("%d bytes mapped before, %d after", mapped, n)
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
-	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // Whatever the kernel answers to a request of a core: every cell of the table of
@@ -116,9 +116,9 @@ func (c driverTrial) accepting(seed uint64) bool {
 func TestEveryErrorOfTheKernelEndsByTheTable(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	trials := sampleOf(t, driverTrials(faulty.Open, faulty.Listen, faulty.Close), 11)
-	mapped := leaktest.Mapped(t)
+	mapped := drivertest.Mapped(t)
 	spread(t, 8, len(trials), func(i int) string { return trials[i].String() }, func(t *testing.T, i int) { trials[i].run(t) })
-	if n := leaktest.Settled(mapped, func() int { return leaktest.Mapped(t) }); n > mapped {
+	if n := drivertest.Settled(mapped, func() int { return drivertest.Mapped(t) }); n > mapped {
 		t.Errorf("%d bytes mapped before, %d after", mapped, n)
 	}
 }

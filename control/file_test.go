@@ -15,9 +15,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/pair"
-	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 const diskLatency = 5 * time.Millisecond
@@ -202,7 +202,7 @@ func (b *blockBed) drains() {
 
 func TestShutdownWithRequestsUnderWayLeavesNothingBehind(t *testing.T) {
 	msgrtest.CheckLeaks(t)
-	mapped := leaktest.Mapped(t)
+	mapped := drivertest.Mapped(t)
 	overDisks(t, diskOptions{}, func(t *testing.T, b *blockBed) {
 		const n = 64
 		ended := make(chan error, 2*n)
@@ -232,7 +232,7 @@ func TestShutdownWithRequestsUnderWayLeavesNothingBehind(t *testing.T) {
 			}
 		}
 	})
-	if n := leaktest.Settled(mapped, func() int { return leaktest.Mapped(t) }); n > mapped {
+	if n := drivertest.Settled(mapped, func() int { return drivertest.Mapped(t) }); n > mapped {
 		t.Errorf("%d bytes mapped before, %d after", mapped, n)
 	}
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
-	"github.com/ringmsgr/ringmsgr/dataplane/tap"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // frame takes one complete frame of the data phase. b is the buffer of its
@@ -15,7 +15,7 @@ import (
 func (h *Handler) frame(s *loop.Socket, f *frame.Frame, b *loop.Buffer, taken loop.Charge) {
 	c := s.Core()
 	if t := h.tap; t != nil {
-		t.Frame(tap.Frame{Tag: f.Tag, Seg: f.Seg, Compressed: f.Compressed(), Aborted: f.Aborted})
+		t.Frame(probe.Frame{Tag: f.Tag, Seg: f.Seg, Compressed: f.Compressed(), Aborted: f.Aborted})
 	}
 	if f.Aborted {
 		// An aborted frame counts as not sent (msgr2.md 5.7).

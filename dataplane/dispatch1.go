@@ -3,7 +3,7 @@ package dataplane
 import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
-	"github.com/ringmsgr/ringmsgr/dataplane/tap"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // received1 is a message of msgr1 that was checked.
@@ -21,7 +21,7 @@ type received1 struct {
 func (h *Handler) message1(c *loop.Core, in *received1, taken loop.Charge) {
 	hd := in.hd
 	if t := h.tap; t != nil {
-		t.Part(tap.Part{Kind: tap.Open, Tag: frame1.TagMessage, Form: in.form, Header: hd, Seg: in.segs})
+		t.Part(probe.Part{Kind: probe.PartOpen, Tag: frame1.TagMessage, Form: in.form, Header: hd, Seg: in.segs})
 	}
 	if hd.Seq <= h.inSeq {
 		h.stats.duplicates++
@@ -45,6 +45,6 @@ func (h *Handler) message1(c *loop.Core, in *received1, taken loop.Charge) {
 // follows the tag.
 func (h *Handler) tapped(sent bool, tag frame1.Tag, body []byte) {
 	if t := h.tap; t != nil {
-		t.Part(tap.Part{Sent: sent, Kind: tap.Open, Tag: tag, Bytes: body})
+		t.Part(probe.Part{Sent: sent, Kind: probe.PartOpen, Tag: tag, Bytes: body})
 	}
 }

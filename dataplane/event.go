@@ -5,7 +5,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
-	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
 // Protocol and handler are joined by numbered events in both directions, as
@@ -89,7 +88,7 @@ type OpenOptions struct {
 	// Probe sees and disturbs the data phase; nil costs nothing.
 	Probe *probe.Socket
 	// Tap is told of each frame of the data phase; nil costs nothing.
-	Tap tap.Tap
+	Tap probe.Tap
 }
 
 // Open hands the socket of link to the handler, which moves frames from now

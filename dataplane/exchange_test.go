@@ -8,11 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
-	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // Matrix: IO-07, INV-07
@@ -20,7 +22,7 @@ func TestCloseWithEverythingInFlightLeavesNothing(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg loop.Config) {
 		cfg.Cores = 2
 		newPlane(t, cfg).Close() // skips if refused
-		leaktest.Check(t, func() {
+		drivertest.CheckLeaks(t, func() {
 			p, err := loop.New(cfg)
 			must(t, err)
 			oa, ob := &recorder{}, &recorder{discard: true}
@@ -56,7 +58,7 @@ func TestMessagesOutliveThePlane(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg loop.Config) {
 		cfg.Cores = 2
 		newPlane(t, cfg).Close()
-		leaktest.Check(t, func() {
+		drivertest.CheckLeaks(t, func() {
 			p, err := loop.New(cfg)
 			must(t, err)
 			own := &recorder{discard: true}
@@ -88,11 +90,16 @@ func TestMessagesOutliveThePlane(t *testing.T) {
 // Matrix: IO-15
 func TestABrokenDriverFaultsItsConnectionsAndIsReported(t *testing.T) {
 	var broken atomic.Bool
-	cause := errors.New("the ring is gone")
+	const cause = unix.ENXIO
 	p := newPlane(t, loop.Config{Cores: 2, Open: func(core int) (uring.Driver, error) {
 		d, err := uring.Open(uring.Config{Backend: uring.Epoll})
 		if core == 0 && err == nil {
-			d = planetest.Failing{Driver: d, Broken: &broken, Err: cause}
+			d = faulty.New(d, func(r faulty.Request) (f faulty.Fault) {
+				if r == faulty.Wait && broken.Load() {
+					f.Errno = cause
+				}
+				return f
+			})
 		}
 		return d, err
 	}})

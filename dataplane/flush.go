@@ -3,7 +3,7 @@ package dataplane
 import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
-	"github.com/ringmsgr/ringmsgr/dataplane/tap"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // gather builds one gathered write of everything that h has to send, in the
@@ -75,7 +75,7 @@ func (b *flush) frame(tag frame.Tag, payload [8]byte) error {
 	out, err := b.h.rx.enc.AppendFrame(b.w.Out, tag, b.local.scratch[:])
 	b.w.Out = out
 	if t := b.h.tap; t != nil && err == nil {
-		t.Frame(tap.Frame{Sent: true, Tag: tag, Seg: [4][]byte{b.local.scratch[:]}})
+		t.Frame(probe.Frame{Sent: true, Tag: tag, Seg: [4][]byte{b.local.scratch[:]}})
 	}
 	return err
 }
@@ -109,7 +109,7 @@ func (b *flush) messages() error {
 			return nil
 		}
 		if t := h.tap; t != nil {
-			t.Frame(tap.Frame{Sent: true, Tag: frame.TagMessage, Seg: [4][]byte{b.local.header[:], m.Front, m.Middle, m.Data}})
+			t.Frame(probe.Frame{Sent: true, Tag: frame.TagMessage, Seg: [4][]byte{b.local.header[:], m.Front, m.Middle, m.Data}})
 		}
 		b.wrote(m)
 	}

@@ -4,7 +4,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
-	"github.com/ringmsgr/ringmsgr/dataplane/tap"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // ackSize is what an ACK of msgr1 takes, in bytes. Every write has room left for one.
@@ -100,7 +100,7 @@ func (b *flush1) message(m *Message) (fits bool) {
 	w.Out = enc.AppendFooter(w.Out, &hd, m.sums1(enc.Checks()))
 	if t := b.h.tap; t != nil {
 		told := hd // the header itself stays on the stack
-		t.Part(tap.Part{Sent: true, Kind: tap.Open, Tag: frame1.TagMessage, Form: enc.Form(), Header: &told, Seg: [3][]byte{m.Front, m.Middle, m.Data}})
+		t.Part(probe.Part{Sent: true, Kind: probe.PartOpen, Tag: frame1.TagMessage, Form: enc.Form(), Header: &told, Seg: [3][]byte{m.Front, m.Middle, m.Data}})
 	}
 	return true
 }

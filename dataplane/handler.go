@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
-	"github.com/ringmsgr/ringmsgr/dataplane/ordered"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
-	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
 // State is the I/O state of a handler (msgr2.md 10.2).
@@ -142,7 +140,7 @@ type Handler struct {
 
 	// The rest belongs to the owning core. There are as many of them as connections:
 	// what an idle one does not need is behind a pointer.
-	in           ordered.Queue[*event]
+	in           Ordered[*event]
 	out          uint64 // number of the last notification
 	state        State
 	reportQueued bool // tell the owner when something is queued
@@ -183,7 +181,7 @@ type Handler struct {
 	throttles *loop.Throttles
 	pace      *pace         // of the last socket
 	probe     *probe.Socket // of the socket; nil: none
-	tap       tap.Tap       // of the socket; nil: nobody watches it
+	tap       probe.Tap     // of the socket; nil: nobody watches it
 	stats     handlerCounters
 }
 

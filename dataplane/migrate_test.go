@@ -11,9 +11,9 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
-	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // migrate brings a handler to a core and waits for it.
@@ -277,7 +277,7 @@ func TestAClosedHandlerMigratesWithItsQueue(t *testing.T) {
 
 // The new core can be gone: the session is what is left.
 func TestASocketThatArrivesAtADeadCoreIsLost(t *testing.T) {
-	leaktest.Check(t, func() {
+	drivertest.CheckLeaks(t, func() {
 		p := newPlane(t, loop.Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}})
 		oa, ob := &recorder{}, &recorder{}
 		ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{})

@@ -16,9 +16,9 @@ const (
 	maxArena   = 1 << 30 // bytes of receive buffers together
 )
 
-// Validate returns everything that is wrong with c, joined; nil if Open can
+// validate returns everything that is wrong with c, joined; nil if Open can
 // work with it. Each problem wraps EINVAL.
-func (c *Config) Validate() error {
+func (c *Config) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf(format+": %w", append(args, unix.EINVAL)...))
@@ -50,7 +50,7 @@ func (c *Config) Validate() error {
 		bad("%d threads for files: want at most %d", c.FileWorkers, maxWorkers)
 	}
 	for _, name := range c.Off {
-		if !slices.ContainsFunc(ringFeatures(), func(f Feature) bool { return f.Name == name }) && name != featurePwait2 && name != FeatureAIO {
+		if !slices.ContainsFunc(ringFeatures(), func(f Feature) bool { return f.Name == name }) && name != featurePwait2 && name != featureAIO {
 			bad("no feature %q to switch off", name)
 		}
 	}

@@ -350,28 +350,22 @@ func TestAFoundedGroupIsSharedWithNobodyElse(t *testing.T) {
 
 func TestSocketOptionsAreSet(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		for _, delay := range []bool{false, true} {
-			opt := uring.SocketOptions{Delay: delay, SendBuffer: 40 << 10, ReceiveBuffer: 50 << 10}
-			l := r.listen(loopback, uring.ListenOptions{SocketOptions: opt})
-			acceptor, _ := r.accept(l)
-			s, user, _ := r.connect(netip.AddrPort{}, r.d.LocalAddr(l), opt)
-			if c := r.await(user); c.Res != 0 {
-				t.Fatalf("connect: %v", c.Errno())
-			}
-			peer := r.adopt(r.await(acceptor).Res)
-			nodelay := 1
-			if delay {
-				nodelay = 0
-			}
-			for _, sock := range []uring.Socket{s, peer} {
-				for _, want := range []struct{ level, name, value int }{
-					{unix.IPPROTO_TCP, unix.TCP_NODELAY, nodelay},
-					{unix.SOL_SOCKET, unix.SO_SNDBUF, 2 * opt.SendBuffer}, // the kernel doubles
-					{unix.SOL_SOCKET, unix.SO_RCVBUF, 2 * opt.ReceiveBuffer},
-				} {
-					if got, err := unix.GetsockoptInt(sock.FD(), want.level, want.name); err != nil || got != want.value {
-						t.Errorf("delay %v: option %d is %d (%v), want %d", delay, want.name, got, err, want.value)
-					}
+		opt := uring.SocketOptions{SendBuffer: 40 << 10, ReceiveBuffer: 50 << 10}
+		l := r.listen(loopback, uring.ListenOptions{SocketOptions: opt})
+		acceptor, _ := r.accept(l)
+		s, user, _ := r.connect(netip.AddrPort{}, r.d.LocalAddr(l), opt)
+		if c := r.await(user); c.Res != 0 {
+			t.Fatalf("connect: %v", c.Errno())
+		}
+		peer := r.adopt(r.await(acceptor).Res)
+		for _, sock := range []uring.Socket{s, peer} {
+			for _, want := range []struct{ level, name, value int }{
+				{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+				{unix.SOL_SOCKET, unix.SO_SNDBUF, 2 * opt.SendBuffer}, // the kernel doubles
+				{unix.SOL_SOCKET, unix.SO_RCVBUF, 2 * opt.ReceiveBuffer},
+			} {
+				if got, err := unix.GetsockoptInt(sock.FD(), want.level, want.name); err != nil || got != want.value {
+					t.Errorf("option %d is %d (%v), want %d", want.name, got, err, want.value)
 				}
 			}
 		}

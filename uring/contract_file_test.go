@@ -39,7 +39,7 @@ func TestFilesKeepTheContract(t *testing.T) {
 			runtime.LockOSThread()
 			r := newRig(t, cfg)
 			t.Cleanup(func() { r.finish(); runtime.UnlockOSThread() })
-			return &drivertest.Bed{Driver: r.d, Disk: uring.Host{}, Dir: t.TempDir(), Direct: direct}
+			return &drivertest.Bed{Driver: r.d, Disk: uring.Host(), Dir: t.TempDir(), Direct: direct}
 		})
 		if after := openDescriptors(t); after != before {
 			t.Errorf("%d descriptors before, %d after", before, after)
@@ -51,7 +51,7 @@ func TestFilesKeepTheContract(t *testing.T) {
 // says so and another does without.
 // Matrix: ST-02
 func TestDirectModes(t *testing.T) {
-	var h uring.Host
+	h := uring.Host()
 	path := t.TempDir() + "/f"
 	fd, err := h.Open(path, uring.FileOptions{Write: true, Create: true, Direct: uring.TryDirect})
 	must(t, err)
@@ -77,7 +77,7 @@ func TestDirectModes(t *testing.T) {
 }
 
 func TestTheHostsDisk(t *testing.T) {
-	var h uring.Host
+	h := uring.Host()
 	dir := t.TempDir() + "/a/b"
 	must := func(err error) {
 		t.Helper()
@@ -110,7 +110,7 @@ func TestTheHostsDisk(t *testing.T) {
 // newFile is an empty file that the driver of r has.
 func (r *rig) newFile(t *testing.T, direct uring.DirectMode) uring.File {
 	t.Helper()
-	fd, err := uring.Host{}.Open(t.TempDir()+"/f", uring.FileOptions{Write: true, Create: true, Direct: direct})
+	fd, err := uring.Host().Open(t.TempDir()+"/f", uring.FileOptions{Write: true, Create: true, Direct: direct})
 	must(t, err)
 	f, err := r.d.AdoptFile(fd)
 	must(t, err)

@@ -81,11 +81,11 @@ func TestFilesKeepTheContractOnMountsThatCanDoLess(t *testing.T) {
 					dir := mountHere(t, "none", kind, "")
 					r := newRig(t, uring.Config{Backend: backend})
 					t.Cleanup(r.finish)
-					_, err := uring.Host{}.Open(dir+"/direct", uring.FileOptions{Write: true, Create: true, Direct: uring.Direct})
+					_, err := uring.Host().Open(dir+"/direct", uring.FileOptions{Write: true, Create: true, Direct: uring.Direct})
 					if kind == "ramfs" && !errors.Is(err, errors.ErrUnsupported) {
 						t.Fatalf("direct I/O on ramfs: %v", err)
 					}
-					return &drivertest.Bed{Driver: r.d, Disk: uring.Host{}, Dir: dir, Direct: uring.TryDirect}
+					return &drivertest.Bed{Driver: r.d, Disk: uring.Host(), Dir: dir, Direct: uring.TryDirect}
 				})
 			})
 		}
@@ -124,7 +124,7 @@ func pieceOf(t *testing.T, r *rig, n int, b byte) (*uring.Vec, []byte) {
 
 // fillUp writes to a file of a small file system until it is full, and uses it on.
 func fillUp(t *testing.T, r *rig, dir string, direct uring.DirectMode) {
-	var h uring.Host
+	h := uring.Host()
 	open := func(name string) (uring.File, int) {
 		fd, err := h.Open(dir+"/"+name, uring.FileOptions{Write: true, Create: true, Direct: direct})
 		must(t, err)
@@ -204,7 +204,7 @@ func TestAFailingDeviceFailsWhatItCannotDo(t *testing.T) {
 		dev := loopDevice(t, backing, 16<<20)
 		r := newRig(t, cfg)
 		defer r.finish()
-		fd, err := uring.Host{}.Open(dev, uring.FileOptions{Write: true, Direct: direct})
+		fd, err := uring.Host().Open(dev, uring.FileOptions{Write: true, Direct: direct})
 		must(t, err)
 		f, err := r.d.AdoptFile(fd)
 		must(t, err)

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,6 +26,9 @@ var seedFlag = flag.Uint64("seed", 0, "repeat a random test with the `seed` that
 
 // patience is how long a test waits for something that must happen.
 const patience = 20 * time.Second
+
+// backends are the drivers of this build.
+var backends = slices.Compact([]uring.Backend{uring.Flavour, uring.Epoll})
 
 var loopback = netip.MustParseAddrPort("127.0.0.1:0")
 

@@ -54,10 +54,9 @@ const (
 // reading, through the page cache.
 type FileOptions struct {
 	Write     bool
-	Create    bool        // if it is not there
-	Exclusive bool        // with Create: fail with EEXIST if it is there
-	Truncate  bool        // empty it
-	Mode      fs.FileMode // permission bits of a new file, 0: 0600
+	Create    bool // if it is not there; readable by its owner alone
+	Exclusive bool // with Create: fail with EEXIST if it is there
+	Truncate  bool // empty it
 	Direct    DirectMode
 }
 
@@ -67,13 +66,13 @@ type FileInfo struct {
 	Alignment Alignment
 }
 
-// Host is the machine's own disk. The zero value is usable by any goroutine.
-type Host struct{}
+type host struct{}
 
-var _ Disk = Host{}
+// Host is the machine's own disk, for any goroutine.
+func Host() Disk { return host{} }
 
 // Open implements Disk.
-func (Host) Open(path string, opt FileOptions) (int, error) {
+func (host) Open(path string, opt FileOptions) (int, error) {
 	flags := unix.O_RDONLY | unix.O_CLOEXEC | unix.O_LARGEFILE
 	if opt.Write {
 		flags |= unix.O_RDWR
@@ -86,26 +85,22 @@ func (Host) Open(path string, opt FileOptions) (int, error) {
 			flags |= o.flag
 		}
 	}
-	mode := opt.Mode.Perm()
-	if mode == 0 {
-		mode = 0o600
-	}
 	if opt.Direct == Buffered {
-		return openFile(path, flags, mode)
+		return openFile(path, flags)
 	}
-	fd, err := openFile(path, flags|unix.O_DIRECT, mode)
+	fd, err := openFile(path, flags|unix.O_DIRECT)
 	switch {
 	case !errors.Is(err, unix.EINVAL):
 		return fd, err
 	case opt.Direct == TryDirect:
-		return openFile(path, flags, mode)
+		return openFile(path, flags)
 	}
 	return -1, fmt.Errorf("%w: its file system has no direct I/O, use TryDirect or Buffered: %w", err, errors.ErrUnsupported)
 }
 
-func openFile(path string, flags int, mode fs.FileMode) (int, error) {
+func openFile(path string, flags int) (int, error) {
 	for {
-		fd, err := unix.Open(path, flags, uint32(mode))
+		fd, err := unix.Open(path, flags, 0o600)
 		if err == nil {
 			return fd, nil
 		}
@@ -116,10 +111,10 @@ func openFile(path string, flags int, mode fs.FileMode) (int, error) {
 }
 
 // Close implements Disk.
-func (Host) Close(fd int) error { return os.NewSyscallError("close", unix.Close(fd)) }
+func (host) Close(fd int) error { return os.NewSyscallError("close", unix.Close(fd)) }
 
 // Stat implements Disk.
-func (Host) Stat(fd int) (FileInfo, error) {
+func (host) Stat(fd int) (FileInfo, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return FileInfo{}, os.NewSyscallError("fstat", err)
@@ -129,7 +124,7 @@ func (Host) Stat(fd int) (FileInfo, error) {
 }
 
 // ReadAt implements Disk.
-func (Host) ReadAt(fd int, p []byte, off int64) (n int, err error) {
+func (host) ReadAt(fd int, p []byte, off int64) (n int, err error) {
 	for n < len(p) {
 		m, err := unix.Pread(fd, p[n:], off+int64(n))
 		if err == unix.EINTR {
@@ -147,7 +142,7 @@ func (Host) ReadAt(fd int, p []byte, off int64) (n int, err error) {
 }
 
 // Truncate implements Disk.
-func (Host) Truncate(fd int, size int64) error {
+func (host) Truncate(fd int, size int64) error {
 	for {
 		if err := unix.Ftruncate(fd, size); err != unix.EINTR {
 			return os.NewSyscallError("ftruncate", err)
@@ -156,7 +151,7 @@ func (Host) Truncate(fd int, size int64) error {
 }
 
 // List implements Disk.
-func (Host) List(dir string) ([]string, error) {
+func (host) List(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	names := make([]string, 0, len(entries))
 	for _, e := range entries {
@@ -167,16 +162,16 @@ func (Host) List(dir string) ([]string, error) {
 }
 
 // Rename implements Disk.
-func (Host) Rename(from, to string) error { return os.Rename(from, to) }
+func (host) Rename(from, to string) error { return os.Rename(from, to) }
 
 // Remove implements Disk.
-func (Host) Remove(path string) error { return os.Remove(path) }
+func (host) Remove(path string) error { return os.Remove(path) }
 
 // MakeDir implements Disk.
-func (Host) MakeDir(dir string) error { return os.MkdirAll(dir, 0o700) }
+func (host) MakeDir(dir string) error { return os.MkdirAll(dir, 0o700) }
 
 // SyncDir implements Disk.
-func (Host) SyncDir(dir string) error {
+func (host) SyncDir(dir string) error {
 	d, err := os.Open(filepath.Clean(dir))
 	if err != nil {
 		return err
@@ -185,11 +180,11 @@ func (Host) SyncDir(dir string) error {
 	return d.Sync()
 }
 
-// Lock keeps whoever else asks for it, in any process, out of a directory, which is made if
-// it is not there (MakeDir), until it is closed or this process has ended, however that was.
+// LockDir keeps whoever else asks for it, in any process, out of a directory, which is made if
+// it is not there (Disk.MakeDir), until it is closed or this process has ended, however that was.
 // If it is taken, the error wraps EWOULDBLOCK.
-func (h Host) Lock(dir string) (io.Closer, error) {
-	if err := h.MakeDir(dir); err != nil {
+func LockDir(dir string) (io.Closer, error) {
+	if err := Host().MakeDir(dir); err != nil {
 		return nil, err
 	}
 	d, err := os.Open(filepath.Clean(dir))

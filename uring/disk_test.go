@@ -14,9 +14,9 @@ import (
 func TestADirectoryIsLockedByOneAtATime(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "here")
 	for range 2 {
-		first, err := uring.Host{}.Lock(dir)
+		first, err := uring.LockDir(dir)
 		must(t, err)
-		if _, err := (uring.Host{}).Lock(dir); !errors.Is(err, unix.EWOULDBLOCK) {
+		if _, err := uring.LockDir(dir); !errors.Is(err, unix.EWOULDBLOCK) {
 			t.Errorf("locked twice: %v", err)
 		}
 		if err := first.Close(); err != nil {

@@ -204,11 +204,10 @@ const (
 )
 
 // SocketOptions are set on a TCP socket before it connects or listens.
-// The zero value keeps the kernel's defaults but for NoDelay.
+// The zero value keeps the kernel's defaults. Nagle's algorithm is off (TCP_NODELAY).
 type SocketOptions struct {
-	Delay         bool // leave Nagle's algorithm on (default: TCP_NODELAY)
-	SendBuffer    int  // SO_SNDBUF in bytes, 0: kernel default
-	ReceiveBuffer int  // SO_RCVBUF in bytes, 0: kernel default
+	SendBuffer    int // SO_SNDBUF in bytes, 0: kernel default
+	ReceiveBuffer int // SO_RCVBUF in bytes, 0: kernel default
 }
 
 // ListenOptions are set on a listener.
@@ -216,7 +215,6 @@ type ListenOptions struct {
 	SocketOptions
 	ReusePort bool // join the SO_REUSEPORT group of the address
 	Exclusive bool // begin a new group: fails with EADDRINUSE if anybody listens on the address
-	Backlog   int  // 0: 512
 }
 
 // Stats are counters of one driver since it was opened. Syscalls counts every

@@ -101,8 +101,8 @@ func openEpoll(cfg Config, fallback string) (Driver, error) {
 	if cfg.FileWorkers > 0 {
 		d.disk.pool.limit = cfg.FileWorkers
 	}
-	direct := Feature{Name: FeatureAIO, Since: "4.18", Why: "tried with the first file that has direct I/O"}
-	if slices.Contains(cfg.Off, FeatureAIO) {
+	direct := Feature{Name: featureAIO, Since: "4.18", Why: "tried with the first file that has direct I/O"}
+	if slices.Contains(cfg.Off, featureAIO) {
 		direct.Why = whyOff
 	}
 	d.info.Features = []Feature{d.probePwait2(cfg.Off), direct}

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FeatureAIO, Linux AIO for direct I/O, is the epoll engine's; a name as in Info and
+// featureAIO, Linux AIO for direct I/O, is the epoll engine's; a name as in Info and
 // Config.Off. Without it threads wait for such files.
-const FeatureAIO = "linux_aio"
+const featureAIO = "linux_aio"
 
 // aioDepth is how many requests AIO has at most, and takes in one call.
 const aioDepth = 256

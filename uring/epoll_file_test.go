@@ -16,7 +16,7 @@ func TestAFileKeepsItsNumberWhileAThreadHasIt(t *testing.T) {
 	must(t, err)
 	d := drv.(*epollDriver)
 	d.disk.pool.limit = 0 // this test is the thread
-	fd, err := Host{}.Open(t.TempDir()+"/f", FileOptions{Write: true, Create: true})
+	fd, err := Host().Open(t.TempDir()+"/f", FileOptions{Write: true, Create: true})
 	must(t, err)
 	f, err := d.AdoptFile(fd)
 	must(t, err)
@@ -47,7 +47,7 @@ func TestAFileKeepsItsNumberWhileAThreadHasIt(t *testing.T) {
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil {
 		t.Error("the file is still open")
 	}
-	again, err := Host{}.Open(t.TempDir()+"/g", FileOptions{Create: true})
+	again, err := Host().Open(t.TempDir()+"/g", FileOptions{Create: true})
 	if err == nil && again != fd {
 		err = errors.Join(unix.Dup3(again, fd, unix.O_CLOEXEC), unix.Close(again))
 	}
@@ -88,7 +88,7 @@ func newPoolBed(t *testing.T) *poolBed {
 		}
 	})
 	for i := range b.files {
-		fd, err := Host{}.Open(filepath.Join(t.TempDir(), "f"), FileOptions{Write: true, Create: true})
+		fd, err := Host().Open(filepath.Join(t.TempDir(), "f"), FileOptions{Write: true, Create: true})
 		must(t, err)
 		if b.files[i], err = drv.AdoptFile(fd); err != nil {
 			t.Fatal(err)

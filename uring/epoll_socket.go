@@ -44,8 +44,8 @@ func (d *epollDriver) Listen(addr netip.AddrPort, opt ListenOptions) (Socket, er
 
 // socketCalls is the number of system calls that openTCP makes.
 func socketCalls(opt SocketOptions) uint64 {
-	n := uint64(1)
-	for _, set := range [...]bool{!opt.Delay, opt.SendBuffer > 0, opt.ReceiveBuffer > 0} {
+	n := uint64(2) // the first option is always set
+	for _, set := range [...]bool{opt.SendBuffer > 0, opt.ReceiveBuffer > 0} {
 		if set {
 			n++
 		}
@@ -182,4 +182,22 @@ func (d *epollDriver) address(s Socket, ask func(int) netip.AddrPort) netip.Addr
 	}
 	d.stats.Syscalls++
 	return ask(s.FD())
+}
+
+// Detach implements Driver. The descriptor lives on, so that it has to be taken
+// out of the epoll set by name.
+func (d *epollDriver) Detach(s Socket) (int, error) {
+	e := d.sock(s)
+	if e == nil {
+		return -1, fmt.Errorf("epoll: detach: no such socket: %w", unix.EBADF)
+	}
+	fd := s.FD()
+	if d.ops.first(fd) != 0 {
+		return -1, fmt.Errorf("epoll: detach descriptor %d: %w", fd, unix.EBUSY)
+	}
+	if errno := d.register(unix.EPOLL_CTL_DEL, s); errno != 0 {
+		return -1, fmt.Errorf("epoll: detach descriptor %d: %w", fd, errno)
+	}
+	e.open = false
+	return fd, nil
 }

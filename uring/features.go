@@ -4,45 +4,45 @@ import "slices"
 
 // Names of the ring's features, as in Info and Config.Off.
 const (
-	FeatureSingleIssuer   = "single_issuer"
-	FeatureDeferTaskrun   = "defer_taskrun"
-	FeatureCoopTaskrun    = "coop_taskrun"
-	FeatureSubmitAll      = "submit_all"
-	FeatureNoSQArray      = "no_sqarray"
-	FeatureRegisteredRing = "registered_ring"
-	FeatureExtArg         = "ext_arg_timeout"
-	FeatureFileTable      = "file_table"
-	// FeatureRegisteredBuffers is memory that stays pinned (RegisterMemory).
-	FeatureRegisteredBuffers = "registered_buffers"
-	FeatureCQESkip           = "cqe_skip"
-	FeatureAcceptMulti       = "multishot_accept"
-	FeatureRecvMulti         = "multishot_recv"
-	FeatureBufferRing        = "buffer_ring"
+	featureSingleIssuer   = "single_issuer"
+	featureDeferTaskrun   = "defer_taskrun"
+	featureCoopTaskrun    = "coop_taskrun"
+	featureSubmitAll      = "submit_all"
+	featureNoSQArray      = "no_sqarray"
+	featureRegisteredRing = "registered_ring"
+	featureExtArg         = "ext_arg_timeout"
+	featureFileTable      = "file_table"
+	// featureRegisteredBuffers is memory that stays pinned (RegisterMemory).
+	featureRegisteredBuffers = "registered_buffers"
+	featureCQESkip           = "cqe_skip"
+	featureAcceptMulti       = "multishot_accept"
+	featureRecvMulti         = "multishot_recv"
+	featureBufferRing        = "buffer_ring"
 	FeatureIncremental       = "incremental_buffers"
-	FeatureSendZC            = "sendmsg_zc"
-	FeatureReportUsage       = "zc_report_usage"
+	featureSendZC            = "sendmsg_zc"
+	featureReportUsage       = "zc_report_usage"
 )
 
 // ringFeatures lists all of them with the kernel that brought them, in the
 // order of Info.
 func ringFeatures() []Feature {
 	return []Feature{
-		{Name: FeatureSingleIssuer, Since: "6.0"},
-		{Name: FeatureDeferTaskrun, Since: "6.1"},
-		{Name: FeatureCoopTaskrun, Since: "5.19"},
-		{Name: FeatureSubmitAll, Since: "5.18"},
-		{Name: FeatureNoSQArray, Since: "6.6"},
-		{Name: FeatureRegisteredRing, Since: "5.18"},
-		{Name: FeatureExtArg, Since: "5.11"},
-		{Name: FeatureFileTable, Since: "5.19"},
-		{Name: FeatureRegisteredBuffers, Since: "5.19"},
-		{Name: FeatureCQESkip, Since: "5.17"},
-		{Name: FeatureAcceptMulti, Since: "5.19"},
-		{Name: FeatureRecvMulti, Since: "6.0"},
-		{Name: FeatureBufferRing, Since: "5.19"},
+		{Name: featureSingleIssuer, Since: "6.0"},
+		{Name: featureDeferTaskrun, Since: "6.1"},
+		{Name: featureCoopTaskrun, Since: "5.19"},
+		{Name: featureSubmitAll, Since: "5.18"},
+		{Name: featureNoSQArray, Since: "6.6"},
+		{Name: featureRegisteredRing, Since: "5.18"},
+		{Name: featureExtArg, Since: "5.11"},
+		{Name: featureFileTable, Since: "5.19"},
+		{Name: featureRegisteredBuffers, Since: "5.19"},
+		{Name: featureCQESkip, Since: "5.17"},
+		{Name: featureAcceptMulti, Since: "5.19"},
+		{Name: featureRecvMulti, Since: "6.0"},
+		{Name: featureBufferRing, Since: "5.19"},
 		{Name: FeatureIncremental, Since: "6.12"},
-		{Name: FeatureSendZC, Since: "6.1"},
-		{Name: FeatureReportUsage, Since: "6.2"},
+		{Name: featureSendZC, Since: "6.1"},
+		{Name: featureReportUsage, Since: "6.2"},
 	}
 }
 

@@ -2,7 +2,6 @@ package uring
 
 import (
 	"fmt"
-	"log/slog"
 )
 
 // Backend names an I/O engine.
@@ -42,8 +41,6 @@ type Config struct {
 	// Off switches single features off by the name that Info lists, to
 	// compare them or to work around a kernel.
 	Off []string
-	// Logger gets one line about what was opened; nil is silent.
-	Logger *slog.Logger
 }
 
 // Info says what Open opened.
@@ -70,29 +67,12 @@ type Feature struct {
 // goroutine (runtime.LockOSThread) until CloseDriver. The error of a refused
 // ring is a *SetupError.
 func Open(cfg Config) (Driver, error) {
-	if err := cfg.Validate(); err != nil {
+	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("open driver: %w", err)
 	}
 	d, err := open(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open driver: %w", err)
 	}
-	if cfg.Logger != nil {
-		logOpened(cfg.Logger, d.Info())
-	}
 	return d, nil
-}
-
-func logOpened(log *slog.Logger, info Info) {
-	var missing []string
-	for _, f := range info.Features {
-		if !f.Have {
-			missing = append(missing, f.Name)
-		}
-	}
-	if info.Fallback != "" {
-		log.Warn("no ring, using epoll", "reason", info.Fallback)
-		return
-	}
-	log.Info("opened I/O driver", "backend", string(info.Backend), "entries", info.Entries, "receive", info.Receive, "missing", missing)
 }

@@ -19,3 +19,8 @@ func open(cfg Config) (Driver, error) {
 	return nil, fmt.Errorf("backend %s is not in this program, which was built with -tags epoll: build it without: %w",
 		cfg.Backend, errors.ErrUnsupported)
 }
+
+// probeRing has none to open.
+func probeRing(m *Machine, _ []string) {
+	m.RingWhy = "this program was built with -tags epoll, without any ring code"
+}

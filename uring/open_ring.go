@@ -5,6 +5,7 @@ package uring
 import (
 	"errors"
 	"fmt"
+	"runtime"
 )
 
 // open opens what cfg asks for; cfg is valid.
@@ -31,4 +32,20 @@ func open(cfg Config) (Driver, error) {
 	}
 	return nil, fmt.Errorf("backend %s is not in this program: build it with -tags giouring -ldflags=-checklinkname=0: %w",
 		cfg.Backend, errors.ErrUnsupported)
+}
+
+// probeRing opens a small ring for a moment.
+func probeRing(m *Machine, off []string) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	d, err := openRing(Config{Entries: 8, Off: off})
+	if err != nil {
+		m.RingWhy = err.Error()
+		return
+	}
+	info := d.Info()
+	m.Ring, m.Receive, m.Features = true, info.Receive, info.Features
+	if err := d.CloseDriver(); err != nil {
+		m.RingWhy = err.Error()
+	}
 }

@@ -103,11 +103,11 @@ func (d *ringDriver) open(cfg *Config) (err error) {
 		return err
 	}
 	d.can = ringCan{
-		extArg:      set.have(FeatureExtArg),
-		skip:        set.have(FeatureCQESkip),
-		acceptMulti: set.have(FeatureAcceptMulti),
-		sendZC:      set.have(FeatureSendZC),
-		reportUsage: set.have(FeatureReportUsage),
+		extArg:      set.have(featureExtArg),
+		skip:        set.have(featureCQESkip),
+		acceptMulti: set.have(featureAcceptMulti),
+		sendZC:      set.have(featureSendZC),
+		reportUsage: set.have(featureReportUsage),
 	}
 	d.info = Info{
 		Backend:  Flavour,
@@ -129,11 +129,11 @@ func (d *ringDriver) openWake() error {
 
 // openBuffers tries the kinds of buffer rings, best first.
 func (d *ringDriver) openBuffers(cfg *Config, set featureSet) {
-	if !set.have(FeatureRecvMulti) {
-		set.lacks(FeatureBufferRing, "needs "+FeatureRecvMulti)
+	if !set.have(featureRecvMulti) {
+		set.lacks(featureBufferRing, "needs "+featureRecvMulti)
 	}
-	if !set.wanted(FeatureBufferRing) {
-		set.lacks(FeatureIncremental, "needs "+FeatureBufferRing)
+	if !set.wanted(featureBufferRing) {
+		set.lacks(FeatureIncremental, "needs "+featureBufferRing)
 		return
 	}
 	for _, incremental := range [...]bool{true, false} {
@@ -144,7 +144,7 @@ func (d *ringDriver) openBuffers(cfg *Config, set featureSet) {
 		b, err := newBufferRing(d.ring, n, size, incremental)
 		if err == nil {
 			d.buffers = b
-			set.found(FeatureBufferRing)
+			set.found(featureBufferRing)
 			if incremental {
 				set.found(FeatureIncremental)
 			}
@@ -153,13 +153,13 @@ func (d *ringDriver) openBuffers(cfg *Config, set featureSet) {
 		if incremental {
 			set.lacks(FeatureIncremental, err.Error())
 		} else {
-			set.lacks(FeatureBufferRing, err.Error())
+			set.lacks(featureBufferRing, err.Error())
 		}
 	}
 }
 
 func (d *ringDriver) openFiles(cfg *Config, set featureSet) {
-	if !set.wanted(FeatureFileTable) {
+	if !set.wanted(featureFileTable) {
 		return
 	}
 	n := cfg.Files
@@ -168,20 +168,20 @@ func (d *ringDriver) openFiles(cfg *Config, set featureSet) {
 	}
 	f, errno := newFiles(d.ring, n)
 	if errno != 0 {
-		set.lacks(FeatureFileTable, errno.Error())
+		set.lacks(featureFileTable, errno.Error())
 		return
 	}
 	if !d.closesAtOnce(f) {
 		_ = f.unmap() // it was only the argument of updates
-		set.lacks(FeatureFileTable, "this kernel closes what was in it late")
+		set.lacks(featureFileTable, "this kernel closes what was in it late")
 		return
 	}
 	d.files = f
-	set.found(FeatureFileTable)
+	set.found(featureFileTable)
 }
 
 func (d *ringDriver) openTimer(set featureSet) (err error) {
-	if set.have(FeatureExtArg) {
+	if set.have(featureExtArg) {
 		return nil
 	}
 	if d.timerMem, err = Map(int(unsafe.Sizeof(kernelTimespec{}))); err != nil {

@@ -186,15 +186,8 @@ func (d *ringDriver) shutFile(fd int) {
 
 // closeFile closes a file without operations. It queues no request.
 func (d *ringDriver) closeFile(s Socket) {
-	fd := s.FD()
-	delete(d.shut, fd)
-	d.socks[fd] = Socket{}
-	if s.fixed > 0 {
-		d.stats.Syscalls++
-		d.files.remove(d.ring, s.fixed)
-	}
-	d.stats.Syscalls++
-	_ = unix.Close(fd)
+	delete(d.shut, s.FD())
+	d.shed(s)
 }
 
 // DetachFile implements FileDriver.

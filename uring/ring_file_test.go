@@ -24,7 +24,7 @@ func TestADurableWriteThatIsNotAloneIsAWriteAndASyncOfItsBytes(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	fd, err := Host{}.Open(filepath.Join(t.TempDir(), "f"), FileOptions{Write: true, Create: true})
+	fd, err := Host().Open(filepath.Join(t.TempDir(), "f"), FileOptions{Write: true, Create: true})
 	must(t, err)
 	f, err := d.AdoptFile(fd)
 	must(t, err)

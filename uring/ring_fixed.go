@@ -52,18 +52,18 @@ type fixedArea struct {
 
 // openRegistered registers an empty table.
 func (d *ringDriver) openRegistered(cfg *Config, set featureSet) {
-	if !set.wanted(FeatureRegisteredBuffers) {
+	if !set.wanted(featureRegisteredBuffers) {
 		return
 	}
 	mem, err := Map(int(unsafe.Sizeof(iovec{})))
 	if err != nil {
-		set.lacks(FeatureRegisteredBuffers, err.Error())
+		set.lacks(featureRegisteredBuffers, err.Error())
 		return
 	}
 	reg := resourceTable{n: fixedPlaces, flags: resourceSparse}
 	if _, errno := d.ring.register(registerBuffers2, unsafe.Pointer(&reg), uint32(unsafe.Sizeof(reg))); errno != 0 {
 		_ = mem.Unmap()
-		set.lacks(FeatureRegisteredBuffers, errno.Error())
+		set.lacks(featureRegisteredBuffers, errno.Error())
 		return
 	}
 	t := &registered{free: make([]uint16, fixedPlaces), most: cfg.RegisteredBytes, mem: mem, arg: (*iovec)(unsafe.Pointer(&mem.Bytes()[0]))}
@@ -74,7 +74,7 @@ func (d *ringDriver) openRegistered(cfg *Config, set featureSet) {
 		t.free[i] = uint16(fixedPlaces - 1 - i)
 	}
 	d.fixed = t
-	set.found(FeatureRegisteredBuffers)
+	set.found(featureRegisteredBuffers)
 }
 
 // fixedByDefault is how many bytes of memory a ring of this thread registers at most.

@@ -50,7 +50,7 @@ func fixedBed(t *testing.T, cfg Config) (*ringDriver, File) {
 	if d.fixed == nil {
 		t.Skip("this kernel registers no memory")
 	}
-	fd, err := Host{}.Open(t.TempDir()+"/f", FileOptions{Write: true, Create: true, Direct: Direct})
+	fd, err := Host().Open(t.TempDir()+"/f", FileOptions{Write: true, Create: true, Direct: Direct})
 	if errors.Is(err, errors.ErrUnsupported) {
 		t.Skip("this file system has no direct I/O")
 	}

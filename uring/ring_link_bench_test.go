@@ -40,7 +40,7 @@ func benchSynced(b *testing.B, direct DirectMode, depth int, how string) {
 		b.Helper()
 		must(b, err)
 	}
-	fd, err := Host{}.Open(b.TempDir()+"/f", FileOptions{Write: true, Create: true, Direct: direct})
+	fd, err := Host().Open(b.TempDir()+"/f", FileOptions{Write: true, Create: true, Direct: direct})
 	fatal(err)
 	defer unix.Close(fd)
 	mem, err := Map(blocks * block)

@@ -222,12 +222,6 @@ func (r *ring) commit() {
 // overflowed says that the kernel keeps answers back, for lack of room.
 func (r *ring) overflowed() bool { return atomic.LoadUint32(r.sqFlags)&sqCQOverflow != 0 }
 
-// register makes one io_uring_register call. The kernel keeps nothing of arg.
-func (r *ring) register(op uint32, arg unsafe.Pointer, n uint32) (int, unix.Errno) {
-	res, _, errno := unix.RawSyscall6(unix.SYS_IO_URING_REGISTER, uintptr(r.fd), uintptr(op), uintptr(arg), uintptr(n), 0, 0)
-	return int(res), errno
-}
-
 // registerRing spares each enter the look-up of the descriptor.
 func (r *ring) registerRing() unix.Errno {
 	up := slotUpdate{offset: anyOffset, data: uint64(r.fd)}

@@ -15,28 +15,28 @@ const whyOld = "this kernel does not have it"
 // wake-up event, which is no socket: a kernel that knows them says ENOTSOCK.
 func (d *ringDriver) probe(set featureSet) {
 	switch {
-	case !set.wanted(FeatureRegisteredRing):
+	case !set.wanted(featureRegisteredRing):
 	case !canRegisterRing:
-		set.lacks(FeatureRegisteredRing, "giouring cannot undo it")
+		set.lacks(featureRegisteredRing, "giouring cannot undo it")
 	default:
 		if errno := d.ring.registerRing(); errno != 0 {
-			set.lacks(FeatureRegisteredRing, errno.Error())
+			set.lacks(featureRegisteredRing, errno.Error())
 		} else {
-			set.found(FeatureRegisteredRing)
+			set.found(featureRegisteredRing)
 		}
 	}
-	if set.wanted(FeatureExtArg) {
+	if set.wanted(featureExtArg) {
 		if d.ring.features&featExtArg != 0 {
-			set.found(FeatureExtArg)
+			set.found(featureExtArg)
 		} else {
-			set.lacks(FeatureExtArg, whyOld)
+			set.lacks(featureExtArg, whyOld)
 		}
 	}
 	d.probeSkip(set)
-	d.probeOperation(set, FeatureAcceptMulti, func(e *sqe) {
+	d.probeOperation(set, featureAcceptMulti, func(e *sqe) {
 		e.opcode, e.ioprio = opcodeAccept, acceptMultishot
 	})
-	d.probeOperation(set, FeatureRecvMulti, func(e *sqe) {
+	d.probeOperation(set, featureRecvMulti, func(e *sqe) {
 		e.opcode, e.ioprio, e.flags = opcodeRecv, recvMultishot, sqeBufferSelect
 	})
 	d.probeSendZC(set)
@@ -45,8 +45,8 @@ func (d *ringDriver) probe(set featureSet) {
 func (d *ringDriver) probeSendZC(set featureSet) {
 	v, err := NewVec(1)
 	if err != nil {
-		set.lacks(FeatureSendZC, err.Error())
-		set.lacks(FeatureReportUsage, err.Error())
+		set.lacks(featureSendZC, err.Error())
+		set.lacks(featureReportUsage, err.Error())
 		return
 	}
 	defer v.Free()
@@ -56,11 +56,11 @@ func (d *ringDriver) probeSendZC(set featureSet) {
 			e.addr = uint64(v.message())
 		}
 	}
-	d.probeOperation(set, FeatureSendZC, sendZC(0))
-	if !set.have(FeatureSendZC) {
-		set.lacks(FeatureReportUsage, "needs "+FeatureSendZC)
+	d.probeOperation(set, featureSendZC, sendZC(0))
+	if !set.have(featureSendZC) {
+		set.lacks(featureReportUsage, "needs "+featureSendZC)
 	}
-	d.probeOperation(set, FeatureReportUsage, sendZC(sendZCReportUsage))
+	d.probeOperation(set, featureReportUsage, sendZC(sendZCReportUsage))
 }
 
 // closeWait is how long the trial below waits for the end of a file.
@@ -123,18 +123,18 @@ func (d *ringDriver) probeOperation(set featureSet, name string, fill func(*sqe)
 
 // probeSkip sends something that succeeds: no answer is the answer.
 func (d *ringDriver) probeSkip(set featureSet) {
-	if !set.wanted(FeatureCQESkip) {
+	if !set.wanted(featureCQESkip) {
 		return
 	}
 	e, _ := d.ring.next()
 	e.opcode, e.flags, e.user = opcodeNop, sqeCQESkip, ownProbe
 	switch _, n, errno := d.ask(); {
 	case errno != 0:
-		set.lacks(FeatureCQESkip, fmt.Sprintf("io_uring_enter: %v", errno))
+		set.lacks(featureCQESkip, fmt.Sprintf("io_uring_enter: %v", errno))
 	case n > 0:
-		set.lacks(FeatureCQESkip, whyOld)
+		set.lacks(featureCQESkip, whyOld)
 	default:
-		set.found(FeatureCQESkip)
+		set.found(featureCQESkip)
 	}
 }
 

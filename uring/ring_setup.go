@@ -5,6 +5,7 @@ package uring
 import (
 	"errors"
 	"fmt"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,11 +22,11 @@ var setupLadder = [...]struct {
 	feature string
 	flag    uint32
 }{
-	{FeatureNoSQArray, setupNoSQArray},
-	{FeatureDeferTaskrun, setupDeferTaskrun},
-	{FeatureSingleIssuer, setupSingleIssuer},
-	{FeatureCoopTaskrun, setupCoopTaskrun},
-	{FeatureSubmitAll, setupSubmitAll},
+	{featureNoSQArray, setupNoSQArray},
+	{featureDeferTaskrun, setupDeferTaskrun},
+	{featureSingleIssuer, setupSingleIssuer},
+	{featureCoopTaskrun, setupCoopTaskrun},
+	{featureSubmitAll, setupSubmitAll},
 }
 
 // setupRing opens a ring with every flag that the kernel takes and set does not
@@ -63,8 +64,8 @@ func setupRing(entries int, set featureSet) (*ring, error) {
 }
 
 func ladderFlags(set featureSet) uint32 {
-	if !set.wanted(FeatureSingleIssuer) {
-		set.lacks(FeatureDeferTaskrun, "needs "+FeatureSingleIssuer)
+	if !set.wanted(featureSingleIssuer) {
+		set.lacks(featureDeferTaskrun, "needs "+featureSingleIssuer)
 	}
 	var flags uint32
 	for _, step := range setupLadder {
@@ -84,4 +85,10 @@ func lowerFlags(flags uint32, set featureSet) uint32 {
 		}
 	}
 	return 0
+}
+
+// register makes one io_uring_register call. The kernel keeps nothing of arg.
+func (r *ring) register(op uint32, arg unsafe.Pointer, n uint32) (int, unix.Errno) {
+	res, _, errno := unix.RawSyscall6(unix.SYS_IO_URING_REGISTER, uintptr(r.fd), uintptr(op), uintptr(arg), uintptr(n), 0, 0)
+	return int(res), errno
 }

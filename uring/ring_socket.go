@@ -98,11 +98,35 @@ func (d *ringDriver) Close(s Socket) {
 	if d.ring.unsubmitted() > 0 {
 		d.flushAll()
 	}
-	d.socks[fd] = Socket{}
+	d.shed(s)
+}
+
+// shed closes a descriptor that no request names any more.
+func (d *ringDriver) shed(s Socket) {
+	d.forget(s)
+	d.stats.Syscalls++
+	_ = unix.Close(s.FD())
+}
+
+// forget lets go of a descriptor that no request names any more, and frees its place in
+// the file table.
+func (d *ringDriver) forget(s Socket) {
+	d.socks[s.FD()] = Socket{}
 	if s.fixed > 0 {
 		d.stats.Syscalls++
 		d.files.remove(d.ring, s.fixed)
 	}
-	d.stats.Syscalls++
-	_ = unix.Close(fd)
+}
+
+// Detach implements Driver.
+func (d *ringDriver) Detach(s Socket) (int, error) {
+	if !d.isOpen(s) {
+		return -1, fmt.Errorf("ring: detach: socket %d is not open: %w", s.FD(), unix.EBADF)
+	}
+	fd := s.FD()
+	if d.ops.first(fd) != 0 {
+		return -1, fmt.Errorf("ring: detach descriptor %d: %w", fd, unix.EBUSY)
+	}
+	d.forget(s)
+	return fd, nil
 }

@@ -43,7 +43,7 @@ func TestSetupErrorNamesCauseAndRemedy(t *testing.T) {
 
 func TestValidateReportsEveryProblem(t *testing.T) {
 	bad := Config{Backend: "kqueue", Entries: 3, Buffers: 5, BufferSize: 100, Files: -1, Off: []string{"warp"}}
-	err := bad.Validate()
+	err := bad.validate()
 	if err == nil || !errors.Is(err, unix.EINVAL) {
 		t.Fatalf("Validate: %v", err)
 	}
@@ -56,16 +56,16 @@ func TestValidateReportsEveryProblem(t *testing.T) {
 		t.Error("Open took a wrong configuration")
 	}
 	huge := Config{Buffers: 1 << 15, BufferSize: 1 << 20}
-	if huge.Validate() == nil {
+	if huge.validate() == nil {
 		t.Error("32 GiB of receive buffers are fine")
 	}
 	for _, f := range ringFeatures() {
 		good := Config{Off: []string{f.Name}}
-		if err := good.Validate(); err != nil {
+		if err := good.validate(); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := (&Config{}).Validate(); err != nil {
+	if err := (&Config{}).validate(); err != nil {
 		t.Errorf("the zero value: %v", err)
 	}
 }

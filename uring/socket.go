@@ -14,7 +14,7 @@ import (
 
 // Plain socket calls, the same for every driver. None of them blocks.
 
-const defaultBacklog = 512
+const backlog = 512
 
 // openTCP returns a non-blocking, close-on-exec TCP socket of addr's family
 // with opt set.
@@ -38,10 +38,8 @@ func openTCP(addr netip.AddrPort, opt SocketOptions) (int, error) {
 }
 
 func setOptions(fd int, opt SocketOptions) error {
-	if !opt.Delay {
-		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
-			return fmt.Errorf("set TCP_NODELAY: %w", err)
-		}
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+		return fmt.Errorf("set TCP_NODELAY: %w", err)
 	}
 	if opt.SendBuffer > 0 {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, opt.SendBuffer); err != nil {
@@ -81,10 +79,6 @@ func bindAndListen(fd int, addr netip.AddrPort, opt ListenOptions) error {
 	}
 	if err := bind(fd, addr); err != nil {
 		return err
-	}
-	backlog := opt.Backlog
-	if backlog <= 0 {
-		backlog = defaultBacklog
 	}
 	if err := unix.Listen(fd, backlog); err != nil {
 		return err

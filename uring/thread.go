@@ -40,18 +40,6 @@ func PinThread(cpu int) error {
 	return nil
 }
 
-// NiceThread sets the niceness of the calling OS thread, -20 (it runs first) to 19. The
-// goroutine must be locked to the thread and stay so until it ends. Below the
-// niceness that it has, a thread needs CAP_SYS_NICE or room in RLIMIT_NICE; the error
-// is EACCES or EPERM without.
-func NiceThread(nice int) error {
-	// For setpriority(2), 0 is the calling thread.
-	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, nice); err != nil {
-		return fmt.Errorf("set the niceness of a thread to %d: %w", nice, err)
-	}
-	return nil
-}
-
 // SharpTimers lets the timers of the calling OS thread fire when they are due
 // (timer slack 1 ns) instead of up to 50 microseconds later. Threads that this
 // one creates inherit it. Goroutine and thread should be locked.

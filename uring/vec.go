@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxVec is the largest number of pieces that the kernel takes in one send.
-const MaxVec = 1024
+// maxVec is the largest number of pieces that the kernel takes in one send.
+const maxVec = 1024
 
 // Vec is a list of pieces of memory that one request moves, in order: what a Send
 // transmits, what a read of a file fills, what a write takes. The list itself lives outside the Go heap, because the kernel reads
@@ -57,8 +57,8 @@ const headerRoom = 64
 
 // NewVec returns an empty list with room for n pieces, 1 to MaxVec. Free it.
 func NewVec(n int) (*Vec, error) {
-	if n < 1 || n > MaxVec {
-		return nil, fmt.Errorf("gather list of %d pieces: want 1 to %d: %w", n, MaxVec, unix.EINVAL)
+	if n < 1 || n > maxVec {
+		return nil, fmt.Errorf("gather list of %d pieces: want 1 to %d: %w", n, maxVec, unix.EINVAL)
 	}
 	mem, err := Map(headerRoom + n*int(unsafe.Sizeof(iovec{})))
 	if err != nil {

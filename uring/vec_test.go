@@ -30,7 +30,7 @@ func (v *Vec) rest(arena []byte) (all []byte) {
 }
 
 func TestVecRefusesImpossibleSizes(t *testing.T) {
-	for _, n := range []int{-1, 0, MaxVec + 1} {
+	for _, n := range []int{-1, 0, maxVec + 1} {
 		if v, err := NewVec(n); err == nil {
 			v.Free()
 			t.Errorf("NewVec(%d) succeeded", n)

@@ -84,7 +84,7 @@ func (e *env) serve(ctx context.Context, _ []string) error {
 	case e.cores < 1 || e.cores > 1024:
 		return cli.Usagef("--cores %d: want 1 to 1024", e.cores)
 	}
-	locked, err := uring.Host{}.Lock(e.dir)
+	locked, err := uring.LockDir(e.dir)
 	if err != nil {
 		return err
 	}

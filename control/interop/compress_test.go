@@ -26,7 +26,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/compress"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
-	"github.com/ringmsgr/ringmsgr/dataplane/tap"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -35,11 +35,11 @@ import (
 // packed counts the compressed frames that come.
 type packed struct{ frames atomic.Int64 }
 
-func (p *packed) Trace(tap.Socket) tap.Tap    { return p }
-func (p *packed) Banner(bool, uint64, uint64) {}
-func (p *packed) Part(tap.Part)               {}
-func (p *packed) Ended(error)                 {}
-func (p *packed) Frame(f tap.Frame) {
+func (p *packed) Trace(probe.TracedSocket) probe.Tap { return p }
+func (p *packed) Banner(bool, uint64, uint64)        {}
+func (p *packed) Part(probe.Part)                    {}
+func (p *packed) Ended(error)                        {}
+func (p *packed) Frame(f probe.Frame) {
 	if f.Compressed {
 		p.frames.Add(1)
 	}

@@ -49,7 +49,7 @@ type memory struct {
 // foeHost is one of its addresses.
 type foeHost struct {
 	host      *simnet.Host
-	drv       *simnet.Driver
+	drv       simnet.Driver
 	listeners []uint64    // their numbers
 	addrs     []wire.Addr // of the listeners
 }

@@ -46,7 +46,7 @@ func (n *node) breakDrivers(cfg *loop.Config) {
 	if n.w.faults == nil {
 		return
 	}
-	n.broken = make(map[int]*faulty.Driver)
+	n.broken = make(map[int]faulty.Driver)
 	open := cfg.Open
 	cfg.Open = func(core int) (uring.Driver, error) {
 		below, err := open(core)

@@ -32,13 +32,13 @@ type node struct {
 	frozen  time.Duration // its cores stand still until then
 
 	// Of this life.
-	m         *control.Messenger     // nil while it is dead
-	ending    bool                   // Shutdown runs
-	rebinding bool                   // Rebind runs
-	lowered   bool                   // a throttle was lowered below what it may hold
-	plane     *plane                 // its cores
-	broken    map[int]*faulty.Driver // drivers that fail, by core
-	resizing  *resize                // under way
+	m         *control.Messenger    // nil while it is dead
+	ending    bool                  // Shutdown runs
+	rebinding bool                  // Rebind runs
+	lowered   bool                  // a throttle was lowered below what it may hold
+	plane     *plane                // its cores
+	broken    map[int]faulty.Driver // drivers that fail, by core
+	resizing  *resize               // under way
 	policy    control.Policy
 	addr      wire.Addr    // the first one
 	addrs     wire.AddrVec // all, of a server

@@ -7,33 +7,33 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
-	"github.com/ringmsgr/ringmsgr/dataplane/tap"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // What a record says of msgr1.
 
 // describe1 is Describe for msgr1.
-func (r *Record) describe1(p *tap.Part, cut int) {
+func (r *Record) describe1(p *probe.Part, cut int) {
 	r.Event, r.Protocol = Frame, Msgr1
 	var err error
 	switch p.Kind {
-	case tap.AcceptorHello:
+	case probe.PartAcceptorHello:
 		var h wire1.AcceptorHello
 		h, err = wire1.DecodeAcceptorHello(p.Bytes)
 		r.Event, r.Tag, r.Fields = Banner, tagAddresses, &Addresses{Own: h.Own, Seen: &h.Seen}
-	case tap.ConnectorHello:
+	case probe.PartConnectorHello:
 		var h wire1.ConnectorHello
 		h, err = wire1.DecodeConnectorHello(p.Bytes)
 		r.Event, r.Tag, r.Fields = Banner, tagAddresses, &Addresses{Own: h.Own}
-	case tap.Connect:
+	case probe.PartConnect:
 		var c wire1.Connect
 		c, err = wire1.DecodeConnect(p.Bytes)
 		r.Tag, r.Fields = TagConnect, connectOf(&c)
-	case tap.Reply:
+	case probe.PartReply:
 		var a wire1.Reply
 		a, err = wire1.DecodeReply(p.Bytes)
 		r.Tag, r.Fields = TagReply+a.Tag.String(), replyOf(&a)
-	case tap.Seq:
+	case probe.PartSeq:
 		var s wire1.Seq
 		s, err = wire1.DecodeSeq(p.Bytes)
 		r.Tag, r.Fields = TagSeqs, &Seqs{Received: s.Received}
@@ -51,7 +51,7 @@ func (r *Record) describe1(p *tap.Part, cut int) {
 }
 
 // describeOpen1 is what has a tag.
-func describeOpen1(p *tap.Part) (any, error) {
+func describeOpen1(p *probe.Part) (any, error) {
 	switch p.Tag {
 	case frame1.TagMessage:
 		return messageOf(p.Header), nil

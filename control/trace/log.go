@@ -12,7 +12,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/tap"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 const (
@@ -49,7 +49,7 @@ type Log struct {
 	out rotating // of the writing goroutine
 }
 
-var _ tap.Tracer = (*Log)(nil)
+var _ probe.Tracer = (*Log)(nil)
 
 // Create begins a trace in a file, which it makes; others cannot read it. A file that is
 // there becomes FILE.1.
@@ -90,8 +90,8 @@ func (l *Log) Close() error {
 	return l.out.err
 }
 
-// Trace implements tap.Tracer.
-func (l *Log) Trace(s tap.Socket) tap.Tap {
+// Trace implements probe.Tracer.
+func (l *Log) Trace(s probe.TracedSocket) probe.Tap {
 	r := Record{Event: Open, Connector: s.Local.String(), Acceptor: s.Peer.String(), Recorder: Connector}
 	if s.Accepted {
 		r.Connector, r.Acceptor, r.Recorder = r.Acceptor, r.Connector, Acceptor
@@ -155,7 +155,7 @@ func (t *socket) from(sent bool) Side {
 	return t.own.Other()
 }
 
-// Banner implements tap.Tap.
+// Banner implements probe.Tap.
 func (t *socket) Banner(sent bool, supported, required uint64) {
 	rev := supported&wire.BannerRevision1 != 0
 	if sent {
@@ -170,8 +170,8 @@ func (t *socket) Banner(sent bool, supported, required uint64) {
 	t.put(Record{Event: Banner, From: t.from(sent), Protocol: "msgr2", Fields: &Features{supported, required}})
 }
 
-// Frame implements tap.Tap.
-func (t *socket) Frame(f tap.Frame) {
+// Frame implements probe.Tap.
+func (t *socket) Frame(f probe.Frame) {
 	if t.ended.Load() {
 		return
 	}
@@ -183,8 +183,8 @@ func (t *socket) Frame(f tap.Frame) {
 	t.put(r)
 }
 
-// Part implements tap.Tap.
-func (t *socket) Part(p tap.Part) {
+// Part implements probe.Tap.
+func (t *socket) Part(p probe.Part) {
 	if t.ended.Load() {
 		return
 	}
@@ -193,7 +193,7 @@ func (t *socket) Part(p tap.Part) {
 	t.put(r)
 }
 
-// Ended implements tap.Tap.
+// Ended implements probe.Tap.
 func (t *socket) Ended(why error) {
 	if t.ended.Swap(true) {
 		return

@@ -14,7 +14,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/tap"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 var (
@@ -130,12 +130,12 @@ func TestTheFileOfATraceIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := l.Trace(tap.Socket{})
+	s := l.Trace(probe.TracedSocket{})
 	for i := range uint64(1000) {
-		s.Frame(tap.Frame{Tag: frame.TagMessage, Seg: Segments{message(i + 1)}})
+		s.Frame(probe.Frame{Tag: frame.TagMessage, Seg: Segments{message(i + 1)}})
 	}
 	s.Ended(errors.New("enough"))
-	s.Frame(tap.Frame{Tag: frame.TagAck}) // behind the end
+	s.Frame(probe.Frame{Tag: frame.TagAck}) // behind the end
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestATraceKeepsTheOneBefore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.Trace(tap.Socket{Accepted: true})
+		l.Trace(probe.TracedSocket{Accepted: true})
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -216,7 +216,7 @@ func TestWhatAFullDiskLosesIsAnErrorAtTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Trace(tap.Socket{})
+	l.Trace(probe.TracedSocket{})
 	if err := l.Close(); err == nil {
 		t.Error("no error")
 	}

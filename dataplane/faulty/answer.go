@@ -19,7 +19,7 @@ var ends = map[uring.Kind]Request{
 }
 
 // Wait implements uring.Driver.
-func (d *Driver) Wait(timeout time.Duration) ([]uring.Completion, error) {
+func (d *driver) Wait(timeout time.Duration) ([]uring.Completion, error) {
 	if d.broken == nil {
 		d.broken = d.call(Wait)
 	}
@@ -53,13 +53,13 @@ func (d *Driver) Wait(timeout time.Duration) ([]uring.Completion, error) {
 }
 
 // Pending says whether Wait would return something, above a simulated driver.
-func (d *Driver) Pending() bool {
+func (d *driver) Pending() bool {
 	below, ok := d.Driver.(interface{ Pending() bool })
 	return len(d.queue) > 0 || d.hold > 0 || ok && below.Pending()
 }
 
 // undelivered are the completions that nobody has got.
-func (d *Driver) undelivered() []uring.Completion {
+func (d *driver) undelivered() []uring.Completion {
 	list := slices.Clone(d.queue)
 	for _, fl := range d.flying {
 		if fl.last != nil {
@@ -70,7 +70,7 @@ func (d *Driver) undelivered() []uring.Completion {
 }
 
 // take deals with one completion of the driver below.
-func (d *Driver) take(c uring.Completion) {
+func (d *driver) take(c uring.Completion) {
 	k := key{c.Kind, c.User}
 	fl := d.flying[k]
 	switch {
@@ -90,7 +90,7 @@ func (d *Driver) take(c uring.Completion) {
 }
 
 // more is a completion of an operation that stays armed.
-func (d *Driver) more(fl *flight, c uring.Completion) {
+func (d *driver) more(fl *flight, c uring.Completion) {
 	if fl.last != nil { // the one behind it is the last
 		d.queue = append(d.queue, *fl.last)
 		*fl.last = c
@@ -120,7 +120,7 @@ func (d *Driver) more(fl *flight, c uring.Completion) {
 }
 
 // answer is the final completion of an operation.
-func (d *Driver) answer(fl *flight, c uring.Completion) {
+func (d *driver) answer(fl *flight, c uring.Completion) {
 	f := fl.fault
 	if f.Errno != 0 && (c.Kind == uring.KindSend || c.Kind == uring.KindConnect || c.Res == -int32(unix.ECANCELED)) {
 		c.Res = -int32(f.Errno)

@@ -10,9 +10,14 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// Driver is a uring.Driver above another one. It belongs to the thread of that
-// one.
-type Driver struct {
+// Driver is a driver above another one. It belongs to the thread of that one.
+type Driver interface {
+	uring.Driver
+	// Pending says whether the next Wait returns something.
+	Pending() bool
+}
+
+type driver struct {
 	uring.Driver
 	ask func(Request) Fault
 	// simulated: the descriptors are numbers that the driver below has made.
@@ -42,8 +47,6 @@ type flight struct {
 	list  *uring.Vec        // of a request on a file
 	mem   *uring.Memory     // of part, there
 }
-
-var _ uring.Driver = (*Driver)(nil)
 
 const (
 	// lateTurns is how many turns Late lasts, and lateNap how long one of them is at most.
@@ -81,15 +84,15 @@ func MapWith(ask func(Request) Fault) func(size int) (*uring.Memory, error) {
 }
 
 // New puts a Driver above d.
-func New(d uring.Driver, ask func(Request) Fault) *Driver {
-	return &Driver{Driver: d, ask: ask, flying: make(map[key]*flight), simulated: d.Info().Backend == "simulated"}
+func New(d uring.Driver, ask func(Request) Fault) Driver {
+	return &driver{Driver: d, ask: ask, flying: make(map[key]*flight), simulated: d.Info().Backend == "simulated"}
 }
 
 // err is the error of a call.
 func (f Fault) err(r Request) error { return fmt.Errorf("injected: %s: %w", r, f.Errno) }
 
 // call is the error of a call that fails at once.
-func (d *Driver) call(r Request) error {
+func (d *driver) call(r Request) error {
 	if f := d.ask(r); f.Errno != 0 {
 		return f.err(r)
 	}
@@ -97,10 +100,10 @@ func (d *Driver) call(r Request) error {
 }
 
 // op names an operation that the driver below does not have.
-func (d *Driver) op() uring.Op { d.ops++; return ownOps | d.ops }
+func (d *driver) op() uring.Op { d.ops++; return ownOps | d.ops }
 
 // Listen implements uring.Driver.
-func (d *Driver) Listen(addr netip.AddrPort, opt uring.ListenOptions) (uring.Socket, error) {
+func (d *driver) Listen(addr netip.AddrPort, opt uring.ListenOptions) (uring.Socket, error) {
 	if err := d.call(Listen); err != nil {
 		return uring.Socket{}, err
 	}
@@ -109,7 +112,7 @@ func (d *Driver) Listen(addr netip.AddrPort, opt uring.ListenOptions) (uring.Soc
 
 // Adopt implements uring.Driver. A descriptor that it refuses is still the
 // caller's, who closes it.
-func (d *Driver) Adopt(fd int) (uring.Socket, error) {
+func (d *driver) Adopt(fd int) (uring.Socket, error) {
 	if err := d.call(Adopt); err != nil {
 		return uring.Socket{}, err
 	}
@@ -117,7 +120,7 @@ func (d *Driver) Adopt(fd int) (uring.Socket, error) {
 }
 
 // discard closes what nobody has taken.
-func (d *Driver) discard(fd int) {
+func (d *driver) discard(fd int) {
 	if !d.simulated {
 		_ = unix.Close(fd)
 	} else if s, err := d.Driver.Adopt(fd); err == nil {
@@ -126,7 +129,7 @@ func (d *Driver) discard(fd int) {
 }
 
 // Detach implements uring.Driver.
-func (d *Driver) Detach(s uring.Socket) (int, error) {
+func (d *driver) Detach(s uring.Socket) (int, error) {
 	if err := d.call(Detach); err != nil {
 		return -1, err
 	}
@@ -134,7 +137,7 @@ func (d *Driver) Detach(s uring.Socket) (int, error) {
 }
 
 // begun notes an operation of the driver below.
-func (d *Driver) begun(kind uring.Kind, user uint64, op uring.Op, err error) (uring.Op, error) {
+func (d *driver) begun(kind uring.Kind, user uint64, op uring.Op, err error) (uring.Op, error) {
 	if err == nil {
 		d.flying[key{kind, user}] = &flight{op: op}
 	}
@@ -142,7 +145,7 @@ func (d *Driver) begun(kind uring.Kind, user uint64, op uring.Op, err error) (ur
 }
 
 // Accept implements uring.Driver.
-func (d *Driver) Accept(s uring.Socket, user uint64) (uring.Op, error) {
+func (d *driver) Accept(s uring.Socket, user uint64) (uring.Op, error) {
 	if err := d.call(Accept); err != nil {
 		return 0, err
 	}
@@ -151,7 +154,7 @@ func (d *Driver) Accept(s uring.Socket, user uint64) (uring.Op, error) {
 }
 
 // Ready implements uring.Driver.
-func (d *Driver) Ready(s uring.Socket, user uint64) (uring.Op, error) {
+func (d *driver) Ready(s uring.Socket, user uint64) (uring.Op, error) {
 	if err := d.call(Ready); err != nil {
 		return 0, err
 	}
@@ -160,7 +163,7 @@ func (d *Driver) Ready(s uring.Socket, user uint64) (uring.Op, error) {
 }
 
 // Receive implements uring.Driver.
-func (d *Driver) Receive(s uring.Socket, user uint64) (uring.Op, error) {
+func (d *driver) Receive(s uring.Socket, user uint64) (uring.Op, error) {
 	if err := d.call(Receive); err != nil {
 		return 0, err
 	}
@@ -169,7 +172,7 @@ func (d *Driver) Receive(s uring.Socket, user uint64) (uring.Op, error) {
 }
 
 // Connect implements uring.Driver.
-func (d *Driver) Connect(local, to netip.AddrPort, opt uring.SocketOptions, user uint64) (uring.Socket, uring.Op, error) {
+func (d *driver) Connect(local, to netip.AddrPort, opt uring.SocketOptions, user uint64) (uring.Socket, uring.Op, error) {
 	if err := d.call(Connect); err != nil {
 		return uring.Socket{}, 0, err
 	}
@@ -181,7 +184,7 @@ func (d *Driver) Connect(local, to netip.AddrPort, opt uring.SocketOptions, user
 }
 
 // Recv implements uring.Driver.
-func (d *Driver) Recv(s uring.Socket, p []byte) (int, unix.Errno) {
+func (d *driver) Recv(s uring.Socket, p []byte) (int, unix.Errno) {
 	if f := d.ask(Read); f.Errno != 0 {
 		return 0, f.Errno
 	}
@@ -189,7 +192,7 @@ func (d *Driver) Recv(s uring.Socket, p []byte) (int, unix.Errno) {
 }
 
 // Recvv implements uring.Driver.
-func (d *Driver) Recvv(s uring.Socket, p, q []byte) (int, unix.Errno) {
+func (d *driver) Recvv(s uring.Socket, p, q []byte) (int, unix.Errno) {
 	if f := d.ask(Read); f.Errno != 0 {
 		return 0, f.Errno
 	}
@@ -197,7 +200,7 @@ func (d *Driver) Recvv(s uring.Socket, p, q []byte) (int, unix.Errno) {
 }
 
 // Send implements uring.Driver.
-func (d *Driver) Send(s uring.Socket, v *uring.Vec, user uint64, flags uring.SendFlags) (bool, uring.Op, error) {
+func (d *driver) Send(s uring.Socket, v *uring.Vec, user uint64, flags uring.SendFlags) (bool, uring.Op, error) {
 	if err := d.call(Send); err != nil {
 		return false, 0, err
 	}
@@ -251,7 +254,7 @@ func (fl *flight) free() {
 }
 
 // CloseDriver implements uring.Driver.
-func (d *Driver) CloseDriver() error {
+func (d *driver) CloseDriver() error {
 	for _, c := range d.undelivered() {
 		if c.Kind == uring.KindAccept && c.Res >= 0 {
 			d.discard(int(c.Res))

@@ -43,7 +43,7 @@ func TestTheTablesHaveEveryRequestAndNoCellTwice(t *testing.T) {
 type pair struct {
 	t    *testing.T
 	net  *simnet.Network
-	d    [2]*faulty.Driver
+	d    [2]faulty.Driver
 	done map[uring.Kind][]uring.Completion // by kind: each is asked once
 }
 
@@ -168,13 +168,13 @@ func TestAQuietSendThatFailsIsToldAtOnce(t *testing.T) {
 		}
 		s := &faulty.Strike{At: c.Request, Fault: c.Fault, Nth: 1}
 		p := newPair(t, s.Ask)
+		p.d[0] = faulty.New(lazy{p.net.Host(netip.MustParseAddr("10.0.0.3")).Driver()}, s.Ask)
 		at := netip.MustParseAddrPort("10.0.0.2:6800")
 		_, err := p.d[1].Listen(at, uring.ListenOptions{})
 		must(t, err)
 		a, _, err := p.d[0].Connect(netip.AddrPort{}, at, uring.SocketOptions{}, 2)
 		must(t, err)
 		p.run()
-		p.d[0].Driver = lazy{p.d[0].Driver}
 		v, err := uring.NewVec(1)
 		must(t, err)
 		v.Append(make([]byte, 100))

@@ -10,7 +10,7 @@ import (
 // driver refuses at once.
 
 // AdoptFile implements uring.Driver. A descriptor that it refuses is still the caller's.
-func (d *Driver) AdoptFile(fd int) (uring.File, error) {
+func (d *driver) AdoptFile(fd int) (uring.File, error) {
 	if err := d.call(AdoptFile); err != nil {
 		return uring.File{}, err
 	}
@@ -18,35 +18,35 @@ func (d *Driver) AdoptFile(fd int) (uring.File, error) {
 }
 
 // ReadFile implements uring.Driver.
-func (d *Driver) ReadFile(f uring.File, v *uring.Vec, off int64, user uint64) (uring.Op, error) {
+func (d *driver) ReadFile(f uring.File, v *uring.Vec, off int64, user uint64) (uring.Op, error) {
 	return d.file(uring.KindRead, ReadFileEnd, v, user, func(v *uring.Vec) (uring.Op, error) {
 		return d.Driver.ReadFile(f, v, off, user)
 	})
 }
 
 // WriteFile implements uring.Driver.
-func (d *Driver) WriteFile(f uring.File, v *uring.Vec, off int64, user uint64, flags uring.WriteFlags) (uring.Op, error) {
+func (d *driver) WriteFile(f uring.File, v *uring.Vec, off int64, user uint64, flags uring.WriteFlags) (uring.Op, error) {
 	return d.file(uring.KindWrite, WriteFileEnd, v, user, func(v *uring.Vec) (uring.Op, error) {
 		return d.Driver.WriteFile(f, v, off, user, flags)
 	})
 }
 
 // SyncFile implements uring.Driver.
-func (d *Driver) SyncFile(f uring.File, user uint64, flags uring.SyncFlags) (uring.Op, error) {
+func (d *driver) SyncFile(f uring.File, user uint64, flags uring.SyncFlags) (uring.Op, error) {
 	return d.file(uring.KindSync, SyncFileEnd, nil, user, func(*uring.Vec) (uring.Op, error) {
 		return d.Driver.SyncFile(f, user, flags)
 	})
 }
 
 // AllocateFile implements uring.Driver.
-func (d *Driver) AllocateFile(f uring.File, off, n int64, user uint64) (uring.Op, error) {
+func (d *driver) AllocateFile(f uring.File, off, n int64, user uint64) (uring.Op, error) {
 	return d.file(uring.KindAllocate, AllocateFileEnd, nil, user, func(*uring.Vec) (uring.Op, error) {
 		return d.Driver.AllocateFile(f, off, n, user)
 	})
 }
 
 // DetachFile implements uring.Driver.
-func (d *Driver) DetachFile(f uring.File) (int, error) {
+func (d *driver) DetachFile(f uring.File) (int, error) {
 	if err := d.call(DetachFile); err != nil {
 		return -1, err
 	}
@@ -54,7 +54,7 @@ func (d *Driver) DetachFile(f uring.File) (int, error) {
 }
 
 // file is one request on a file, which start gives to the driver below.
-func (d *Driver) file(kind uring.Kind, end Request, v *uring.Vec, user uint64, start func(v *uring.Vec) (uring.Op, error)) (uring.Op, error) {
+func (d *driver) file(kind uring.Kind, end Request, v *uring.Vec, user uint64, start func(v *uring.Vec) (uring.Op, error)) (uring.Op, error) {
 	if err := d.call(AskFile); err != nil {
 		return 0, err
 	}
@@ -109,7 +109,7 @@ func (fl *flight) halve(v *uring.Vec) (err error) {
 const block = 512
 
 // fileAnswer is the end of a request on a file.
-func (d *Driver) fileAnswer(fl *flight, c uring.Completion) {
+func (d *driver) fileAnswer(fl *flight, c uring.Completion) {
 	if fl.part != nil && c.Kind == uring.KindRead && c.Res > 0 {
 		fl.list.Fill(fl.mem.Bytes()[:c.Res])
 	}

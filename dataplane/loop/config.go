@@ -47,12 +47,6 @@ type Config struct {
 	// nothing else uses does that help: on shared ones it makes the tail three
 	// times as long.
 	Pin bool
-	// Nice is the niceness of each core's thread, -20 to 19: below 0 the kernel prefers
-	// it to the other threads of the machine, those of the garbage collector included. That
-	// needs CAP_SYS_NICE or room in RLIMIT_NICE; where it is not granted a warning
-	// says so and the core runs as it is. It is for cores that share their CPUs with other
-	// programs: beside a garbage collector it brings nothing (bench/README.md).
-	Nice int
 	// Driver configures the I/O engine of each core.
 	Driver uring.Config
 	// Spin is how long a core polls at most before it sleeps, 0: not at all.
@@ -103,13 +97,9 @@ type Config struct {
 	// Each Account may hold a 64th of the bound (1 MiB at most) even if the others hold all
 	// of it; together these shares exceed it by a quarter at most.
 	FileBytes int64
-	// FileTurn is how many requests on files one system call of a core begins at most while
-	// frames come that need no file, so that these do not wait long for others; 0: 8,
-	// negative: no bound, which costs less for each request. That there are such frames is
-	// seen by their number: more have come in 100 ms than requests were asked for. So they
-	// are not seen beside frames that ask for several requests each.
-	FileTurn int
-	// Disk opens and names files, nil: uring.Host, the machine's. A simulated host has
+	// fileTurn is the bound of defaultFileTurn, 0: that, negative: none. Tests set it.
+	fileTurn int
+	// Disk opens and names files, nil: uring.Host, that of the machine. A simulated host has
 	// its own. Any goroutine calls it.
 	Disk uring.Disk
 	// CloseFD closes the descriptor of a socket that no driver has, nil: close(2). A
@@ -137,20 +127,17 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// ErrConfig is wrapped by what Validate finds.
-var ErrConfig = errors.New("loop: invalid configuration")
+// errConfig is wrapped by what Validate finds.
+var errConfig = errors.New("loop: invalid configuration")
 
 // Validate returns every problem at once.
 func (c *Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...))
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{errConfig}, args...)...))
 	}
 	if c.Cores < 0 || c.Cores > maxCores {
 		bad("cores = %d, want 0 to %d", c.Cores, maxCores)
-	}
-	if c.Nice < -20 || c.Nice > 19 {
-		bad("niceness = %d, want -20 to 19", c.Nice)
 	}
 	if c.Spin < 0 || c.Spin > time.Second {
 		bad("spin = %v, want 0 to 1s", c.Spin)
@@ -201,19 +188,19 @@ func (c Config) withDefaults() Config {
 		c.PoolKeep = DefaultPoolKeep
 	}
 	if c.FileOps == 0 {
-		c.FileOps = DefaultCoreFileOps
+		c.FileOps = defaultCoreFileOps
 	}
-	if c.FileTurn == 0 {
-		c.FileTurn = DefaultFileTurn
+	if c.fileTurn == 0 {
+		c.fileTurn = defaultFileTurn
 	}
 	if c.Disk == nil {
-		c.Disk = uring.Host{}
+		c.Disk = uring.Host()
 	}
 	if c.CloseFD == nil {
 		c.CloseFD = func(fd int) { _ = unix.Close(fd) }
 	}
 	if c.StallAfter == 0 {
-		c.StallAfter = DefaultStallAfter
+		c.StallAfter = defaultStallAfter
 	}
 	if c.Now == nil {
 		start := time.Now()

@@ -186,11 +186,6 @@ func (c *Core) run(opened chan<- error) {
 			c.cfg.Logger.Warn("core not pinned", "core", c.id, "err", err)
 		}
 	}
-	if c.cfg.Nice != 0 {
-		if err := uring.NiceThread(c.cfg.Nice); err != nil {
-			c.cfg.Logger.Warn("niceness of a core not set", "core", c.id, "err", err)
-		}
-	}
 	if err := uring.SharpTimers(); err != nil {
 		c.cfg.Logger.Debug("timer slack not set", "core", c.id, "err", err)
 	}

@@ -104,8 +104,8 @@ func (s *Socket) detached() {
 	left(c, d)
 }
 
-// Close ends a socket that goes to no core.
-func (d *Detached) Close() { d.closeFD(d.fd) }
+// close ends a socket that goes to no core.
+func (d *Detached) close() { d.closeFD(d.fd) }
 
 // Attach makes a socket of d on this core, with f as its framer. It does nothing
 // until Continue. On an error the descriptor is closed, and the core may be gone:
@@ -113,12 +113,12 @@ func (d *Detached) Close() { d.closeFD(d.fd) }
 func (c *Core) Attach(d *Detached, f Framer) (*Socket, error) {
 	c.assertOwner()
 	if c.closed.Load() {
-		d.Close()
+		d.close()
 		return nil, ErrStopped
 	}
 	us, err := c.drv.Adopt(d.fd)
 	if err != nil {
-		d.Close()
+		d.close()
 		return nil, fmt.Errorf("enter core %d: %w", c.id, err)
 	}
 	s := newSocket(c)

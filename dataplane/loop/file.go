@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// DefaultFileOps is the default of FileOptions.Ops.
-	DefaultFileOps = 256
-	// DefaultCoreFileOps is the default of Config.FileOps.
-	DefaultCoreFileOps = 1024
-	// DefaultCommitBytes is the default of FileOptions.CommitBytes.
-	DefaultCommitBytes = 1 << 20
+	// defaultFileOps is the default of FileOptions.Ops.
+	defaultFileOps = 256
+	// defaultCoreFileOps is the default of Config.FileOps.
+	defaultCoreFileOps = 1024
+	// defaultCommitBytes are so many bytes that their sync waits for no others.
+	defaultCommitBytes = 1 << 20
 )
 
 // ErrFileClosed is returned for requests on a file that is closed or leaves its core,
@@ -33,20 +33,15 @@ type FileOptions struct {
 	Exclusive bool             // with Create: fail if it is there
 	Truncate  bool             // empty it
 	Direct    uring.DirectMode // past the page cache or not
-	// Bounce has a misaligned request on a file with direct I/O go through a buffer
-	// of the core, which costs a copy, instead of failing with an AlignError. Writes
-	// need an aligned offset and length all the same: the rest of a block would have
-	// to be read before, and be lost if the power goes.
-	Bounce bool
 	// Ops is how many requests the file has under way before it is Full, and how many of
 	// them the kernel has at most, 0: 256. The others wait in order.
 	Ops int
 	// CommitDelay is how long a write that waits for durability waits for others at
 	// most before a sync begins that covers them all; 0: not at all. Then those share
 	// a sync that end while another one is under way, or in the same turn. A sync
-	// begins sooner when CommitBytes wait, 0: 1 MiB.
+	// begins sooner when 1 MiB waits.
 	CommitDelay time.Duration
-	CommitBytes int64
+	commitBytes int64 // tests set it
 }
 
 // DetachedFile is an open file that no core has. Any goroutine may have it, one at a
@@ -72,10 +67,10 @@ func (p *Plane) OpenFile(path string, opt FileOptions) (*DetachedFile, error) {
 
 func openFile(disk uring.Disk, path string, opt FileOptions) (*DetachedFile, error) {
 	if opt.Ops <= 0 {
-		opt.Ops = DefaultFileOps
+		opt.Ops = defaultFileOps
 	}
-	if opt.CommitBytes <= 0 {
-		opt.CommitBytes = DefaultCommitBytes
+	if opt.commitBytes <= 0 {
+		opt.commitBytes = defaultCommitBytes
 	}
 	fd, err := disk.Open(path, uring.FileOptions{
 		Write: opt.Write, Create: opt.Create, Exclusive: opt.Exclusive, Truncate: opt.Truncate, Direct: opt.Direct,
@@ -95,9 +90,6 @@ func (d *DetachedFile) Name() string { return d.name }
 
 // Size is the length of the file when it was opened, or left its core, in bytes.
 func (d *DetachedFile) Size() int64 { return d.info.Size }
-
-// Alignment is what requests must be aligned to.
-func (d *DetachedFile) Alignment() uring.Alignment { return d.info.Alignment }
 
 // ReadAt reads from off on, and waits for the disk: for what is read before a core has
 // the file, such as an index at the start. It is an io.ReaderAt. With direct I/O p, its

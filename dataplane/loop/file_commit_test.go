@@ -58,7 +58,7 @@ func TestAWriteThatNobodyWaitsForNeedsNoSync(t *testing.T) {
 
 // Matrix: ST-07
 func TestAGroupIsBoundedInTimeAndBytes(t *testing.T) {
-	b := newFileBed(t, FileOptions{CommitDelay: time.Second, CommitBytes: 3 * unit}, nil)
+	b := newFileBed(t, FileOptions{CommitDelay: time.Second, commitBytes: 3 * unit}, nil)
 	waitsItsSecond := func(group string) {
 		t.Helper()
 		b.write(Committed, 0)

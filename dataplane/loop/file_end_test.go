@@ -90,7 +90,7 @@ func TestADurableWriteThroughTheCacheThatFailsPoisons(t *testing.T) {
 
 func TestARequestThatNoCompletionCanDescribeIsRefused(t *testing.T) {
 	for _, direct := range []uring.DirectMode{uring.Buffered, uring.Direct} {
-		b := newFileBed(t, FileOptions{Direct: direct, Bounce: true}, nil)
+		b := newFileBed(t, FileOptions{Direct: direct}, nil)
 		for _, n := range []int{math.MaxInt, math.MaxInt32, maxTransfer + 1} {
 			if err := b.f.ReadBuffer(&newRequest().FileOp, n, 7); !errors.Is(err, unix.EINVAL) {
 				t.Errorf("%d bytes: %v", n, err)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
-	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // faultRun is a core with a file, of whose requests one fails.
@@ -75,7 +75,7 @@ func (r *faultRun) struck() error {
 func TestEveryErrorOfAFileEndsByTheTable(t *testing.T) {
 	overFiles(t, func(t *testing.T, cfg Config, direct uring.DirectMode) {
 		path := t.TempDir() + "/f"
-		fds, mapped := leaktest.Descriptors(t), leaktest.Mapped(t)
+		fds, mapped := drivertest.Descriptors(t), drivertest.Mapped(t)
 		for i, cell := range faulty.FileTable() {
 			if direct != uring.Buffered && cfg.Driver.Backend == uring.Epoll && i%6 != 0 {
 				continue // the kernel takes its time to end a context of AIO
@@ -107,10 +107,10 @@ func TestEveryErrorOfAFileEndsByTheTable(t *testing.T) {
 				}
 			})
 		}
-		if n := leaktest.Settled(fds, func() int { return leaktest.Descriptors(t) }); n > fds {
+		if n := drivertest.Settled(fds, func() int { return drivertest.Descriptors(t) }); n > fds {
 			t.Errorf("%d descriptors before, %d after", fds, n)
 		}
-		if n := leaktest.Settled(mapped, func() int { return leaktest.Mapped(t) }); n > mapped {
+		if n := drivertest.Settled(mapped, func() int { return drivertest.Mapped(t) }); n > mapped {
 			t.Errorf("%d bytes mapped before, %d after", mapped, n)
 		}
 	})

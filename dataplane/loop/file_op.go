@@ -64,11 +64,9 @@ type FileOp struct {
 	length  int64    // bytes to move or to reserve
 	lends   bool     // it is a ReadBuffer
 	whose   *Account // For, or the core's own
-	bounces bool     // it goes through a buffer that the caller does not see
 	charged int64    // bytes promised to its account; own has them from its begin on
 	own     *Buffer  // of ReadBuffer
-	bounce  *Buffer
-	skip    int // bytes in own or bounce before what was asked for
+	skip    int      // bytes in own before what was asked for
 	vec     *uring.Vec
 	next    *FileOp
 }
@@ -115,11 +113,6 @@ func (op *FileOp) File() *File { return op.file }
 func (f *File) ReadAt(op *FileOp, p []byte, off int64) error {
 	op.one[0] = p
 	return f.ask(op, uring.KindRead, op.one[:], off, int64(len(p)), Written)
-}
-
-// ReadAtv fills several pieces, in order, 256 at most.
-func (f *File) ReadAtv(op *FileOp, pieces [][]byte, off int64) error {
-	return f.ask(op, uring.KindRead, listed(pieces), off, total(pieces), Written)
 }
 
 // ReadBuffer reads n bytes from off on into a buffer of the core, whatever direct I/O
@@ -198,7 +191,7 @@ func (f *File) ask(op *FileOp, kind uring.Kind, pieces [][]byte, off, n int64, h
 		op.own = nil
 	}
 	op.file, op.kind, op.how, op.pieces, op.off, op.length = f, kind, how, pieces, off, n
-	op.N, op.Err, op.Data, op.skip = 0, nil, nil, 0
+	op.N, op.Err, op.Data, op.skip, op.lends = 0, nil, nil, 0, false
 	if kind == uring.KindRead || kind == uring.KindWrite {
 		if err := f.choose(op); err != nil {
 			op.pieces, op.one[0] = nil, nil
@@ -425,10 +418,6 @@ func (op *FileOp) end(err error) {
 	f.ops--
 	c.stats.Files.Ops--
 	op.uncharge() // it has not begun
-	if op.bounce != nil {
-		c.pool.put(op.bounce)
-		op.bounce = nil
-	}
 	own := op.own
 	if op.Keeps != nil {
 		op.Keeps.Release()
@@ -476,7 +465,7 @@ func (c *Core) abandonFiles(kept bool) {
 		}
 		c.entries[i].op = nil
 		if kept { // what the kernel has is never used again
-			op.vec, op.own, op.bounce = nil, nil, nil
+			op.vec, op.own = nil, nil
 		}
 		op.putVec()
 		op.file.busy--

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
-	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // overFiles runs f over each engine, with direct I/O and through the page cache.
@@ -171,7 +171,7 @@ func TestFilesLeaveNothingBehind(t *testing.T) {
 			},
 		} {
 			t.Run(name, func(t *testing.T) {
-				leaktest.Check(t, func() {
+				drivertest.CheckLeaks(t, func() {
 					cfg := cfg
 					cfg.Cores = 2
 					cfg.Open = func(int) (uring.Driver, error) {

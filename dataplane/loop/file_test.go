@@ -465,7 +465,7 @@ func TestOffloadedWorkComesBackToItsCore(t *testing.T) {
 }
 
 func TestFileRequestsCostNoAllocation(t *testing.T) {
-	b := newFileBed(t, FileOptions{Direct: uring.Direct, Bounce: true}, nil)
+	b := newFileBed(t, FileOptions{Direct: uring.Direct}, nil)
 	buf, err := b.c.Lend(unit)
 	must(t, err)
 	defer b.c.TakeBack(buf)
@@ -495,4 +495,21 @@ func TestFileRequestsCostNoAllocation(t *testing.T) {
 	if w.done != runs+2 || r.done != runs+2 || s.done != runs+2 {
 		t.Error("requests are lost")
 	}
+}
+
+func TestAReservationNeedsNoRoomAlthoughItsRequestHasReadABuffer(t *testing.T) {
+	b := newFileBed(t, FileOptions{}, func(cfg *Config) { cfg.FileBytes = 1 << 20 })
+	r := newRequest()
+	must(t, b.f.ReadBuffer(&r.FileOp, unit, 0))
+	b.settle()
+	b.answer(uring.KindRead, unit)
+	for range 4 { // the room is taken
+		must(t, b.f.ReadBuffer(&newRequest().FileOp, 1<<20, 0))
+	}
+	must(t, b.f.Allocate(&r.FileOp, 0, 1<<30))
+	b.settle()
+	if n := len(b.parked(uring.KindAllocate)); n != 1 {
+		t.Errorf("the driver has %d reservations", n)
+	}
+	b.answer(uring.KindAllocate, 0)
 }

@@ -24,9 +24,10 @@ const (
 	// turnReads is after how many bytes a system call asks for no further read through the
 	// page cache.
 	turnReads = 512 << 10
-	// DefaultFileTurn is the default of Config.FileTurn. Fewer cost more CPU for each
-	// request, as fewer answers are sent together; with 16 little is gained.
-	DefaultFileTurn = 8
+	// defaultFileTurn is how many requests a system call begins beside frames that need no
+	// file. Fewer cost more CPU for each request, as fewer answers are sent together; with
+	// 16 little is gained.
+	defaultFileTurn = 8
 	// mixPeriod is over how long the frames are counted that need no file.
 	mixPeriod = 100 * time.Millisecond
 	// mixShare: if there are so many times as many that need one, the others do not count.
@@ -53,8 +54,8 @@ func (t *fileTurn) begin(c *Core) {
 		t.since, t.frames, t.asked = c.now, work, 0
 	}
 	t.bytes, t.ops = turnReads, math.MaxInt
-	if t.mixed && c.cfg.FileTurn > 0 {
-		t.ops = c.cfg.FileTurn
+	if t.mixed && c.cfg.fileTurn > 0 {
+		t.ops = c.cfg.fileTurn
 	}
 }
 

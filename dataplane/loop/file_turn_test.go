@@ -151,7 +151,7 @@ func TestReadsThatWaitForATurnEndWithTheirFile(t *testing.T) {
 type mixBed struct{ *fileBed }
 
 func newMixBed(t *testing.T, turn int) mixBed {
-	return mixBed{newFileBed(t, FileOptions{Direct: uring.Direct}, func(cfg *Config) { cfg.FileTurn = turn })}
+	return mixBed{newFileBed(t, FileOptions{Direct: uring.Direct}, func(cfg *Config) { cfg.fileTurn = turn })}
 }
 
 // period lets a period pass, in which so many messages come and so many of them need a file.
@@ -244,7 +244,7 @@ func TestRequestsThatTheEndOfOthersAsksForAreNoMessages(t *testing.T) {
 // Files that have more than one call begins take turns, whether the page cache has a part or not.
 // Matrix: ST-12
 func TestFilesTakeTurnsWhileMessagesComeThatNeedNoFile(t *testing.T) {
-	b := newCachedBed(t, FileOptions{}, func(cfg *Config) { cfg.FileTurn = 2 })
+	b := newCachedBed(t, FileOptions{}, func(cfg *Config) { cfg.fileTurn = 2 })
 	b.c.stats.FramesIn += 100
 	b.after(mixPeriod)
 	b.reads(b.f, 6, 1)

@@ -30,8 +30,8 @@ type Taken struct {
 	// unless the socket is stopped, or Need says why not.
 	Bytes int
 	// Frames is how many frames became complete. The loop bounds turns by this number, and
-	// has a socket receive according to the average size. Config.FileTurn leaves those out
-	// that ask for nothing, if the framer counts them in CoreStats.AcksIn.
+	// has a socket receive according to the average size. Frames that ask for
+	// nothing, if the framer counts them in CoreStats.AcksIn, do not bound requests on files.
 	Frames int
 	// Need is the size of the frame that begins behind Bytes, or of its head if that is
 	// not there, in bytes; 0 if no frame is begun. The framer has bounded it. The loop

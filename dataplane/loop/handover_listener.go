@@ -10,8 +10,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// ErrNotListening: a descriptor that is no listening TCP socket.
-var ErrNotListening = errors.New("loop: not a listening TCP socket")
+// errNotListening: a descriptor that is no listening TCP socket.
+var errNotListening = errors.New("loop: not a listening TCP socket")
 
 // AdoptListener takes over a listening descriptor, such as one that another
 // process has handed over, and closes it in the end, on an error as well. The
@@ -25,7 +25,11 @@ func (c *Core) AdoptListener(fd int, accepted func(*Link)) (*Listener, error) {
 	}
 	l := newListener(c, addr, accepted)
 	l.paused = true
-	if e := c.call(func(c *Core) { l.sock, err = c.drv.Adopt(fd); l.register(c, err) }); e != nil {
+	if e := c.call(func(c *Core) {
+		if l.sock, err = c.drv.Adopt(fd); err == nil {
+			l.setUp(c)
+		}
+	}); e != nil {
 		err = e
 	}
 	if err != nil {
@@ -35,21 +39,13 @@ func (c *Core) AdoptListener(fd int, accepted func(*Link)) (*Listener, error) {
 	return l, nil
 }
 
-// register gives an adopted listener its slot.
-func (l *Listener) register(c *Core, err error) {
-	if err != nil {
-		return
-	}
-	l.setUp(c)
-}
-
 // listening checks a descriptor and returns its address.
 func listening(fd int) (netip.AddrPort, error) {
 	for _, want := range []struct{ option, value int }{{unix.SO_TYPE, unix.SOCK_STREAM}, {unix.SO_ACCEPTCONN, 1}, {unix.SO_PROTOCOL, unix.IPPROTO_TCP}} {
 		if v, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, want.option); err != nil {
-			return netip.AddrPort{}, fmt.Errorf("%w: %w", ErrNotListening, err)
+			return netip.AddrPort{}, fmt.Errorf("%w: %w", errNotListening, err)
 		} else if v != want.value {
-			return netip.AddrPort{}, ErrNotListening
+			return netip.AddrPort{}, errNotListening
 		}
 	}
 	if err := unix.SetNonblock(fd, true); err != nil {
@@ -57,7 +53,7 @@ func listening(fd int) (netip.AddrPort, error) {
 	}
 	addr := uring.LocalAddr(fd)
 	if !addr.IsValid() {
-		return addr, ErrNotListening
+		return addr, errNotListening
 	}
 	return addr, nil
 }

@@ -12,9 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
-	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 func TestCoresComeAndGo(t *testing.T) {
@@ -53,7 +56,7 @@ func TestCoresComeAndGo(t *testing.T) {
 		for range 5 { // the Go runtime maps memory for its first threads
 			round()
 		}
-		leaktest.Check(t, round)
+		drivertest.CheckLeaks(t, round)
 	})
 }
 
@@ -183,14 +186,19 @@ func TestAListenerChangesCoresAndRefusesNobody(t *testing.T) {
 func TestTheListenersOfAFailedCoreGoOn(t *testing.T) {
 	var broken atomic.Bool
 	told := make(chan int, 1)
-	cause := errors.New("the ring is gone")
+	const cause = unix.ENXIO
 	p := newPlane(t, Config{
 		Cores:  2,
 		Failed: func(c *Core, _ error) { told <- c.ID() },
 		Open: func(core int) (uring.Driver, error) {
 			d, err := uring.Open(uring.Config{Backend: uring.Epoll})
 			if core == 0 && err == nil {
-				d = planetest.Failing{Driver: d, Broken: &broken, Err: cause}
+				d = faulty.New(d, func(r faulty.Request) (f faulty.Fault) {
+					if r == faulty.Wait && broken.Load() {
+						f.Errno = cause
+					}
+					return f
+				})
 			}
 			return d, err
 		},

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
-	"github.com/ringmsgr/ringmsgr/dataplane/ration"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -138,7 +137,7 @@ func TestAListenerAtTheLimitWritesTenLinesAMinute(t *testing.T) {
 	}
 	const minutes = 10
 	for _, cause := range []string{"not accepted", "accepted again"} {
-		if n := o.logged(cause); n > (minutes+1)*ration.PerMinute || n < minutes {
+		if n := o.logged(cause); n > (minutes+1)*LinesPerMinute || n < minutes {
 			t.Errorf("%d lines %q in %d minutes", n, cause, minutes)
 		}
 	}

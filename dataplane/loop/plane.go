@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/ration"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -17,8 +16,8 @@ type Plane struct {
 	cfg   Config
 	info  uring.Info
 	fails chan error
-	watch *stallWatch    // nil: none
-	lines *ration.Logger // about what may happen over and over
+	watch *stallWatch     // nil: none
+	lines *RationedLogger // about what may happen over and over
 
 	// cores is replaced as a whole, so that it is read without a lock.
 	cores  atomic.Pointer[[]*Core] // by number
@@ -38,7 +37,7 @@ func New(cfg Config) (*Plane, error) {
 		return nil, err
 	}
 	p := &Plane{cfg: cfg.withDefaults()}
-	p.lines = ration.New(p.cfg.Logger, func() time.Time { return time.Time{}.Add(p.cfg.Now()) })
+	p.lines = NewRationedLogger(p.cfg.Logger, func() time.Time { return time.Time{}.Add(p.cfg.Now()) })
 	p.fails = make(chan error, max(p.cfg.Cores, 64))
 	cores := make([]*Core, 0, p.cfg.Cores)
 	var err error

@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/stepped"
-	"github.com/ringmsgr/ringmsgr/dataplane/leaktest"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 func TestConfigReportsEveryProblemAtOnce(t *testing.T) {
 	bad := Config{Cores: -1, Spin: time.Hour, Receive: "sometimes", CopyBelow: 1 << 20, PoolKeep: -1}
 	err := bad.Validate()
-	if !errors.Is(err, ErrConfig) {
+	if !errors.Is(err, errConfig) {
 		t.Fatal(err)
 	}
 	for _, part := range []string{"cores", "spin", "receive", "copy-below", "negative"} {
@@ -23,7 +23,7 @@ func TestConfigReportsEveryProblemAtOnce(t *testing.T) {
 			t.Errorf("%q does not name %s", err, part)
 		}
 	}
-	if _, err := New(bad); !errors.Is(err, ErrConfig) {
+	if _, err := New(bad); !errors.Is(err, errConfig) {
 		t.Errorf("New: %v", err)
 	}
 	var zero Config
@@ -33,7 +33,7 @@ func TestConfigReportsEveryProblemAtOnce(t *testing.T) {
 func TestACoreThatCannotOpenIsNamed(t *testing.T) {
 	refused := errors.New("no ring for you")
 	for _, steps := range []func(*Core, stepped.Stepper){nil, func(*Core, stepped.Stepper) {}} {
-		leaktest.Check(t, func() {
+		drivertest.CheckLeaks(t, func() {
 			_, err := New(Config{Cores: 3, Stepped: steps, Open: func(core int) (uring.Driver, error) {
 				if core == 2 {
 					return nil, refused

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// DefaultStallAfter is how long a core may stand still with work before it
+// defaultStallAfter is how long a core may stand still with work before it
 // counts as stalled.
-const DefaultStallAfter = time.Second
+const defaultStallAfter = time.Second
 
 // ErrStalled is returned by calls that wait for a core that does not turn.
 var ErrStalled = errors.New("loop: core stalled")

@@ -1,5 +1,6 @@
-// Package probe is the one seam at which a test sees what connections do and
-// disturbs them.
+// Package probe has the two seams in the path of each connection: a Probe, by which a
+// test sees what connections do and disturbs them, and a Tap, by which a trace sees
+// frames.
 //
 // A messenger that is configured with a Probe asks it at every point that a
 // connection passes, from the dial to the last frame: what it is about to do
@@ -22,4 +23,9 @@
 // on its own, so that what the probe is told of is on its way and nothing else is.
 //
 // Package msgrtest has a Probe with break points and counters.
+//
+// A Tap sees the frames of one TCP connection in clear, those of the handshake and of the
+// data phase in both directions, and disturbs nothing. A messenger that is configured
+// with a Tracer asks it for a Tap for every socket. Without one a frame costs one
+// comparison. Package control/trace has a Tracer that writes a file.
 package probe

@@ -13,14 +13,14 @@ import (
 type Core struct {
 	*loop.Core
 	by  stepped.Stepper
-	drv *Driver
+	drv Driver
 }
 
 // Run configures a plane to run on the host: its cores have drivers, the clock
 // of the network, the host's disk and its descriptors, and no threads. opened is called with each core before it has
 // work, on the goroutine that starts it.
 func (h *Host) Run(cfg *loop.Config, opened func(c *Core)) {
-	var drv *Driver // of the core that is started: one at a time is
+	var drv Driver // of the core that is started: one at a time is
 	cfg.Now, cfg.Disk, cfg.CloseFD = h.net.Now, h.Disk(), h.closeFD
 	cfg.Open = func(int) (uring.Driver, error) {
 		drv = h.Driver()

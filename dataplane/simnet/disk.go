@@ -47,8 +47,6 @@ type DiskOptions struct {
 	// Latency of every request, and what is added at random.
 	Latency time.Duration
 	Jitter  time.Duration
-	// Alignment of direct I/O, zero: 512 bytes for memory and offsets.
-	Alignment uring.Alignment
 	// ErrorEvery fails one request, change of names or SyncDir in so many with EIO, on
 	// average; 0: none.
 	ErrorEvery int
@@ -74,7 +72,7 @@ type DiskCounts struct {
 	Unnamed                      int // changes of names that were lost with the power
 }
 
-// sector is what a device writes whole or not at all.
+// sector is what a device writes whole or not at all. Direct I/O is aligned to it.
 const sector = 512
 
 // Disk is the host's.
@@ -83,18 +81,12 @@ func (h *Host) Disk() *Disk {
 		h.disk = &Disk{
 			host: h, names: map[string]*inode{}, kept: map[string]*inode{}, opened: map[int]*handle{},
 		}
-		h.disk.Configure(DiskOptions{})
 	}
 	return h.disk
 }
 
 // Configure changes what holds for requests from now on.
-func (k *Disk) Configure(opt DiskOptions) {
-	if !opt.Alignment.Direct() {
-		opt.Alignment = uring.Alignment{Memory: sector, Offset: sector}
-	}
-	k.opt = opt
-}
+func (k *Disk) Configure(opt DiskOptions) { k.opt = opt }
 
 // Counts says what has happened so far.
 func (k *Disk) Counts() DiskCounts { return k.counts }
@@ -226,10 +218,10 @@ func (k *Disk) settle(c *change, apply func(change)) {
 	}
 }
 
-// Crash is the loss of power: open files are gone, requests in flight have no end,
+// crash is the loss of power: open files are gone, requests in flight have no end,
 // and the disk holds what was durable, and of the rest what chance has left.
 // Host.Die with silent does it.
-func (k *Disk) Crash() {
+func (k *Disk) crash() {
 	k.host.net.Note("disk of %v: power lost", k.host.ip)
 	k.counts.Crashes++
 	k.abandon(func(r *request) { r.h.dirty = append(r.h.dirty, r.change()) })

@@ -13,7 +13,7 @@ import (
 // request is one request on a file, in flight.
 type request struct {
 	disk   *Disk
-	drv    *Driver
+	drv    *driver
 	h      *handle
 	fd     int
 	op     uring.Op
@@ -30,7 +30,7 @@ type request struct {
 }
 
 // AdoptFile implements uring.Driver.
-func (d *Driver) AdoptFile(fd int) (uring.File, error) {
+func (d *driver) AdoptFile(fd int) (uring.File, error) {
 	h := d.host.Disk().opened[fd]
 	switch {
 	case h == nil || d.gone:
@@ -43,7 +43,7 @@ func (d *Driver) AdoptFile(fd int) (uring.File, error) {
 }
 
 // file is what f names, if it is this driver's.
-func (d *Driver) file(f uring.File) *handle {
+func (d *driver) file(f uring.File) *handle {
 	h := d.host.Disk().opened[f.FD()]
 	if h == nil || h.drv != d || h.shut || d.gone {
 		return nil
@@ -55,13 +55,13 @@ func (d *Driver) file(f uring.File) *handle {
 var errPlainMemory = fmt.Errorf("simnet: register memory: %w", errors.ErrUnsupported)
 
 // RegisterMemory implements uring.Driver.
-func (d *Driver) RegisterMemory(*uring.Memory) error { return errPlainMemory }
+func (d *driver) RegisterMemory(*uring.Memory) error { return errPlainMemory }
 
 // UnregisterMemory implements uring.Driver.
-func (d *Driver) UnregisterMemory(*uring.Memory) {}
+func (d *driver) UnregisterMemory(*uring.Memory) {}
 
 // ask sends a request to the disk.
-func (d *Driver) ask(f uring.File, r request) (uring.Op, error) {
+func (d *driver) ask(f uring.File, r request) (uring.Op, error) {
 	h := d.file(f)
 	if h == nil {
 		return 0, unix.EBADF
@@ -108,22 +108,22 @@ func (r *request) check() unix.Errno {
 }
 
 // ReadFile implements uring.Driver.
-func (d *Driver) ReadFile(f uring.File, v *uring.Vec, off int64, user uint64) (uring.Op, error) {
+func (d *driver) ReadFile(f uring.File, v *uring.Vec, off int64, user uint64) (uring.Op, error) {
 	return d.ask(f, request{kind: uring.KindRead, vec: v, off: off, user: user})
 }
 
 // WriteFile implements uring.Driver.
-func (d *Driver) WriteFile(f uring.File, v *uring.Vec, off int64, user uint64, flags uring.WriteFlags) (uring.Op, error) {
+func (d *driver) WriteFile(f uring.File, v *uring.Vec, off int64, user uint64, flags uring.WriteFlags) (uring.Op, error) {
 	return d.ask(f, request{kind: uring.KindWrite, vec: v, off: off, flags: flags, user: user})
 }
 
 // SyncFile implements uring.Driver.
-func (d *Driver) SyncFile(f uring.File, user uint64, _ uring.SyncFlags) (uring.Op, error) {
+func (d *driver) SyncFile(f uring.File, user uint64, _ uring.SyncFlags) (uring.Op, error) {
 	return d.ask(f, request{kind: uring.KindSync, user: user})
 }
 
 // AllocateFile implements uring.Driver.
-func (d *Driver) AllocateFile(f uring.File, off, n int64, user uint64) (uring.Op, error) {
+func (d *driver) AllocateFile(f uring.File, off, n int64, user uint64) (uring.Op, error) {
 	return d.ask(f, request{kind: uring.KindAllocate, off: off, length: n, user: user})
 }
 
@@ -231,7 +231,7 @@ func (k *Disk) full(of *inode, c change) bool {
 }
 
 // cancelFile ends a request, or comes too late for it.
-func (d *Driver) cancelFile(op uring.Op) {
+func (d *driver) cancelFile(op uring.Op) {
 	if d.host.disk == nil {
 		return
 	}
@@ -250,7 +250,7 @@ func (r *request) cancel() {
 }
 
 // DetachFile implements uring.Driver.
-func (d *Driver) DetachFile(f uring.File) (int, error) {
+func (d *driver) DetachFile(f uring.File) (int, error) {
 	h := d.file(f)
 	switch {
 	case h == nil:
@@ -263,7 +263,7 @@ func (d *Driver) DetachFile(f uring.File) (int, error) {
 }
 
 // CloseFile implements uring.Driver.
-func (d *Driver) CloseFile(f uring.File) {
+func (d *driver) CloseFile(f uring.File) {
 	h := d.file(f)
 	if h == nil {
 		return
@@ -281,7 +281,7 @@ func (d *Driver) CloseFile(f uring.File) {
 
 // closeFiles ends what is in flight as a kernel does that is waited for, and closes
 // every file of the driver.
-func (d *Driver) closeFiles() {
+func (d *driver) closeFiles() {
 	k := d.host.disk
 	if k == nil {
 		return

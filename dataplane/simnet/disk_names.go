@@ -18,7 +18,7 @@ type handle struct {
 	path   string
 	writes bool
 	align  uring.Alignment
-	drv    *Driver // that has adopted it
+	drv    *driver // that has adopted it
 	busy   int     // requests in flight
 	shut   bool
 }
@@ -151,7 +151,7 @@ func (k *Disk) Open(path string, opt uring.FileOptions) (int, error) {
 	}
 	h := &handle{inode: i, path: path, writes: opt.Write}
 	if opt.Direct != uring.Buffered {
-		h.align = k.opt.Alignment
+		h.align = uring.Alignment{Memory: sector, Offset: sector}
 	}
 	k.host.net.nextID++
 	k.opened[k.host.net.nextID] = h

@@ -36,7 +36,7 @@ type ruled struct {
 	t *testing.T
 	n *simnet.Network
 	h *simnet.Host
-	d *simnet.Driver
+	d simnet.Driver
 }
 
 const (

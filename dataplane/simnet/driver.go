@@ -13,7 +13,13 @@ import (
 
 // Driver is the engine of one simulated core. It never sleeps: Wait returns at
 // most one completion, so that the test decides what happens between any two.
-type Driver struct {
+type Driver interface {
+	uring.Driver
+	// Pending says whether Wait would return something.
+	Pending() bool
+}
+
+type driver struct {
 	host    *Host
 	queue   []uring.Completion
 	last    [1]uring.Completion
@@ -27,33 +33,31 @@ type Driver struct {
 	gone    bool
 }
 
-var _ uring.Driver = (*Driver)(nil)
-
 // Driver makes the engine of a core on the host. Behind Die a new process begins with it.
-func (h *Host) Driver() *Driver {
+func (h *Host) Driver() Driver {
 	if h.disk != nil {
 		h.disk.orphan = false
 	}
-	return &Driver{host: h, ops: make(map[uring.Op]*end), lists: make(map[int]*listener), held: make(map[uring.Buffer]int)}
+	return &driver{host: h, ops: make(map[uring.Op]*end), lists: make(map[int]*listener), held: make(map[uring.Buffer]int)}
 }
 
-// Pending says whether Wait would return something.
-func (d *Driver) Pending() bool { return len(d.queue) > 0 }
+// Pending implements Driver.
+func (d *driver) Pending() bool { return len(d.queue) > 0 }
 
-func (d *Driver) op() uring.Op {
+func (d *driver) op() uring.Op {
 	d.next++
 	d.stats.Submitted++
 	return d.next
 }
 
-func (d *Driver) push(c uring.Completion) {
+func (d *driver) push(c uring.Completion) {
 	if !d.gone {
 		d.queue = append(d.queue, c)
 	}
 }
 
 // Info implements uring.Driver.
-func (d *Driver) Info() uring.Info {
+func (d *driver) Info() uring.Info {
 	info := uring.Info{Backend: "simulated", Receive: d.host.net.opt.ReceiveBuffers > 0}
 	if info.Receive {
 		info.Features = []uring.Feature{{Name: uring.FeatureIncremental, Have: true}}
@@ -62,7 +66,7 @@ func (d *Driver) Info() uring.Info {
 }
 
 // Listen implements uring.Driver.
-func (d *Driver) Listen(addr netip.AddrPort, opt uring.ListenOptions) (uring.Socket, error) {
+func (d *driver) Listen(addr netip.AddrPort, opt uring.ListenOptions) (uring.Socket, error) {
 	l, errno := d.host.listen(d, addr, opt.ReusePort)
 	if errno != 0 {
 		return uring.Socket{}, errno
@@ -72,7 +76,7 @@ func (d *Driver) Listen(addr netip.AddrPort, opt uring.ListenOptions) (uring.Soc
 }
 
 // Adopt implements uring.Driver.
-func (d *Driver) Adopt(fd int) (uring.Socket, error) {
+func (d *driver) Adopt(fd int) (uring.Socket, error) {
 	for _, group := range d.host.listeners {
 		for _, l := range group {
 			if l.id == fd && l.drv == nil {
@@ -90,7 +94,7 @@ func (d *Driver) Adopt(fd int) (uring.Socket, error) {
 }
 
 // Accept implements uring.Driver.
-func (d *Driver) Accept(s uring.Socket, user uint64) (uring.Op, error) {
+func (d *driver) Accept(s uring.Socket, user uint64) (uring.Op, error) {
 	l := d.lists[s.FD()]
 	if l == nil {
 		return 0, unix.EBADF
@@ -110,7 +114,7 @@ func (l *listener) hand(e *end) {
 }
 
 // Connect implements uring.Driver.
-func (d *Driver) Connect(local, to netip.AddrPort, _ uring.SocketOptions, user uint64) (uring.Socket, uring.Op, error) {
+func (d *driver) Connect(local, to netip.AddrPort, _ uring.SocketOptions, user uint64) (uring.Socket, uring.Op, error) {
 	n, h := d.host.net, d.host
 	port := local.Port()
 	if port == 0 {
@@ -128,13 +132,13 @@ func (d *Driver) Connect(local, to netip.AddrPort, _ uring.SocketOptions, user u
 }
 
 // syn is the arrival of a connection request.
-func (d *Driver) syn(e *end, op uring.Op, user uint64) {
+func (d *driver) syn(e *end, op uring.Op, user uint64) {
 	n := d.host.net
 	if e.closed || d.gone {
 		return
 	}
 	target := n.byIP[e.remote.Addr()]
-	if target == nil || target.dead || n.cut[[2]*Host{d.host, target}] != cutNone || n.cut[[2]*Host{target, d.host}] != cutNone {
+	if target == nil || target.dead || n.cut[[2]*Host{d.host, target}] || n.cut[[2]*Host{target, d.host}] {
 		n.After(time.Second, func() { d.syn(e, op, user) }) // it is sent again
 		return
 	}
@@ -164,10 +168,10 @@ func (d *Driver) syn(e *end, op uring.Op, user uint64) {
 }
 
 // end is the connection of a socket.
-func (d *Driver) end(s uring.Socket) *end { return d.host.ends[s.FD()] }
+func (d *driver) end(s uring.Socket) *end { return d.host.ends[s.FD()] }
 
 // Ready implements uring.Driver.
-func (d *Driver) Ready(s uring.Socket, user uint64) (uring.Op, error) {
+func (d *driver) Ready(s uring.Socket, user uint64) (uring.Op, error) {
 	e := d.end(s)
 	if e == nil {
 		return 0, unix.EBADF
@@ -182,7 +186,7 @@ func (d *Driver) Ready(s uring.Socket, user uint64) (uring.Op, error) {
 
 // ready is an edge; several that are not seen yet are one, which says all that
 // they say.
-func (d *Driver) ready(e *end) {
+func (d *driver) ready(e *end) {
 	mask := int32(unix.POLLIN)
 	if e.rxEnd {
 		mask |= unix.POLLRDHUP
@@ -200,10 +204,10 @@ func (d *Driver) ready(e *end) {
 }
 
 // Recv implements uring.Driver.
-func (d *Driver) Recv(s uring.Socket, p []byte) (int, unix.Errno) { return d.Recvv(s, p, nil) }
+func (d *driver) Recv(s uring.Socket, p []byte) (int, unix.Errno) { return d.Recvv(s, p, nil) }
 
 // Recvv implements uring.Driver.
-func (d *Driver) Recvv(s uring.Socket, p, q []byte) (int, unix.Errno) {
+func (d *driver) Recvv(s uring.Socket, p, q []byte) (int, unix.Errno) {
 	e := d.end(s)
 	switch {
 	case e == nil || e.closed:
@@ -222,7 +226,7 @@ func (d *Driver) Recvv(s uring.Socket, p, q []byte) (int, unix.Errno) {
 }
 
 // Send implements uring.Driver.
-func (d *Driver) Send(s uring.Socket, v *uring.Vec, user uint64, _ uring.SendFlags) (bool, uring.Op, error) {
+func (d *driver) Send(s uring.Socket, v *uring.Vec, user uint64, _ uring.SendFlags) (bool, uring.Op, error) {
 	e := d.end(s)
 	if e == nil || e.closed {
 		return false, 0, unix.EBADF
@@ -246,13 +250,13 @@ func (d *Driver) Send(s uring.Socket, v *uring.Vec, user uint64, _ uring.SendFla
 }
 
 // finishSend completes the Send under way.
-func (d *Driver) finishSend(e *end, res int32) {
+func (d *driver) finishSend(e *end, res int32) {
 	e.drv.push(uring.Completion{Kind: uring.KindSend, User: e.sendUser, Res: res})
 }
 
 // Cancel implements uring.Driver, for watches, accepts and
 // requests on files.
-func (d *Driver) Cancel(op uring.Op) {
+func (d *driver) Cancel(op uring.Op) {
 	d.cancelFile(op)
 	for _, e := range d.host.ordered() {
 		if e.drv == d && e.armed && e.readyOp == op {
@@ -278,7 +282,7 @@ func (d *Driver) Cancel(op uring.Op) {
 
 // Detach implements uring.Driver. The number that it returns is none of a
 // descriptor: only a driver of the same host can adopt it.
-func (d *Driver) Detach(s uring.Socket) (int, error) {
+func (d *driver) Detach(s uring.Socket) (int, error) {
 	if l := d.lists[s.FD()]; l != nil {
 		if l.armed {
 			return -1, unix.EBUSY
@@ -299,14 +303,14 @@ func (d *Driver) Detach(s uring.Socket) (int, error) {
 }
 
 // Shutdown implements uring.Driver.
-func (d *Driver) Shutdown(s uring.Socket) {
+func (d *driver) Shutdown(s uring.Socket) {
 	if e := d.end(s); e != nil {
 		e.finish()
 	}
 }
 
 // Close implements uring.Driver.
-func (d *Driver) Close(s uring.Socket) {
+func (d *driver) Close(s uring.Socket) {
 	if l := d.lists[s.FD()]; l != nil {
 		delete(d.lists, s.FD())
 		armed := l.armed // else user is of an accept that has ended, maybe on another core
@@ -342,7 +346,7 @@ func (d *Driver) Close(s uring.Socket) {
 }
 
 // drop forgets edges of a watch that is over.
-func (d *Driver) drop(user uint64) {
+func (d *driver) drop(user uint64) {
 	kept := d.queue[:0]
 	for _, c := range d.queue {
 		if c.Kind != uring.KindReady || c.User != user {
@@ -353,7 +357,7 @@ func (d *Driver) drop(user uint64) {
 }
 
 // LocalAddr implements uring.Driver.
-func (d *Driver) LocalAddr(s uring.Socket) netip.AddrPort {
+func (d *driver) LocalAddr(s uring.Socket) netip.AddrPort {
 	if l := d.lists[s.FD()]; l != nil {
 		return l.addr
 	}
@@ -364,7 +368,7 @@ func (d *Driver) LocalAddr(s uring.Socket) netip.AddrPort {
 }
 
 // PeerAddr implements uring.Driver.
-func (d *Driver) PeerAddr(s uring.Socket) netip.AddrPort {
+func (d *driver) PeerAddr(s uring.Socket) netip.AddrPort {
 	if e := d.end(s); e != nil {
 		return e.remote
 	}
@@ -372,7 +376,7 @@ func (d *Driver) PeerAddr(s uring.Socket) netip.AddrPort {
 }
 
 // Wait implements uring.Driver: it returns at most one completion.
-func (d *Driver) Wait(time.Duration) ([]uring.Completion, error) {
+func (d *driver) Wait(time.Duration) ([]uring.Completion, error) {
 	if len(d.queue) == 0 {
 		return nil, nil
 	}
@@ -383,17 +387,17 @@ func (d *Driver) Wait(time.Duration) ([]uring.Completion, error) {
 }
 
 // Wake implements uring.Driver. Any goroutine may call it.
-func (d *Driver) Wake() {
+func (d *driver) Wake() {
 	if wake := d.host.net.opt.Wake; wake != nil {
 		wake()
 	}
 }
 
 // Stats implements uring.Driver.
-func (d *Driver) Stats() uring.Stats { return d.stats }
+func (d *driver) Stats() uring.Stats { return d.stats }
 
 // CloseDriver implements uring.Driver.
-func (d *Driver) CloseDriver() error {
+func (d *driver) CloseDriver() error {
 	d.closeFiles()
 	for _, e := range d.host.ordered() {
 		if e.drv == d {

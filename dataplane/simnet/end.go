@@ -1,6 +1,8 @@
 package simnet
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -13,7 +15,7 @@ import (
 type end struct {
 	id            int
 	host          *Host
-	drv           *Driver
+	drv           *driver
 	peer          *end // nil once the other end is gone or never was
 	local, remote netip.AddrPort
 
@@ -56,7 +58,7 @@ func (e *end) room() int {
 
 // blocked says whether nothing travels from e now.
 func (e *end) blocked() bool {
-	return e.peer == nil || e.lost || e.host.net.cut[[2]*Host{e.host, e.peer.host}] != cutNone
+	return e.peer == nil || e.lost || e.host.net.cut[[2]*Host{e.host, e.peer.host}]
 }
 
 // pump lets what was written travel.
@@ -217,3 +219,128 @@ func (e *end) forget() {
 		e.peer.lost = true
 	}
 }
+
+// earlyEvery is in how many pieces a receive ends by itself, on average: with bytes, as
+// when a completion queue is full, or for want of buffers.
+const earlyEvery = 40
+
+// Receive implements uring.Driver, if Options.ReceiveBuffers is not 0.
+func (d *driver) Receive(s uring.Socket, user uint64) (uring.Op, error) {
+	if d.host.net.opt.ReceiveBuffers == 0 {
+		return 0, fmt.Errorf("simulated network: multishot receive: %w", errors.ErrUnsupported)
+	}
+	e := d.end(s)
+	if e == nil {
+		return 0, unix.EBADF
+	}
+	op := d.op()
+	e.user, e.recvOp = user, op
+	e.flow()
+	return op, nil
+}
+
+// Release implements uring.Driver.
+func (d *driver) Release(b uring.Buffer) {
+	d.lent -= d.held[b]
+	delete(d.held, b)
+}
+
+// lend names the buffer of n bytes.
+func (d *driver) lend(n int) uring.Buffer {
+	d.lent += n
+	d.buffers++
+	d.held[d.buffers] = n
+	return d.buffers
+}
+
+// flow hands what has arrived to the receive that is armed.
+func (e *end) flow() {
+	if e.recvOp == 0 {
+		return
+	}
+	n, d := e.host.net, e.drv
+	for e.recvOp != 0 && e.rx.size > 0 {
+		room := n.opt.ReceiveBuffers - d.lent
+		chance := n.rng.IntN(2 * earlyEvery)
+		if room <= 0 || chance == 0 {
+			d.stats.NoBuffers++
+			e.endReceive(-int32(unix.ENOBUFS))
+			break
+		}
+		p := e.rx.take(min(room, e.rx.size))
+		c := uring.Completion{Kind: uring.KindReceive, User: e.user, Op: e.recvOp, Res: int32(len(p)), Data: p, Buf: d.lend(len(p)), Flags: uring.More}
+		if chance == 1 {
+			c.Flags, e.recvOp = 0, 0
+		}
+		d.push(c)
+	}
+	switch {
+	case e.recvOp == 0 || e.rx.size > 0:
+	case e.rxErr != 0:
+		e.endReceive(-int32(e.rxErr))
+	case e.rxEnd:
+		e.endReceive(0)
+	}
+	e.drained()
+}
+
+// endReceive completes the receive that is armed.
+func (e *end) endReceive(res int32) {
+	e.drv.push(uring.Completion{Kind: uring.KindReceive, User: e.user, Op: e.recvOp, Res: res})
+	e.recvOp = 0
+}
+
+// stream is a queue of bytes, in the pieces in which they came: bytes are
+// copied when they are written and when they are read, never between.
+type stream struct {
+	pieces [][]byte
+	head   int // first piece that is not taken
+	size   int
+}
+
+// push appends p, which it keeps.
+func (s *stream) push(p []byte) {
+	if len(p) == 0 {
+		return
+	}
+	if s.head == len(s.pieces) {
+		s.pieces, s.head = s.pieces[:0], 0
+	}
+	s.pieces = append(s.pieces, p)
+	s.size += len(p)
+}
+
+// join moves everything of t behind s.
+func (s *stream) join(t *stream) {
+	for t.size > 0 {
+		s.push(t.take(t.size))
+	}
+}
+
+// take removes at most n bytes from the front, in one piece.
+func (s *stream) take(n int) []byte {
+	if s.size == 0 || n <= 0 {
+		return nil
+	}
+	p := s.pieces[s.head]
+	if n < len(p) {
+		s.pieces[s.head] = p[n:]
+		s.size -= n
+		return p[:n:n]
+	}
+	s.pieces[s.head] = nil
+	s.head++
+	s.size -= len(p)
+	return p
+}
+
+// read moves bytes into p and returns how many.
+func (s *stream) read(p []byte) (n int) {
+	for n < len(p) && s.size > 0 {
+		n += copy(p[n:], s.take(len(p)-n))
+	}
+	return n
+}
+
+// clear drops everything.
+func (s *stream) clear() { *s = stream{} }

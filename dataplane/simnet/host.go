@@ -76,7 +76,7 @@ func (h *Host) ForgetSome() {
 // Die is the sudden end of the process: its listeners vanish, and its
 // connections are reset. With silent it is the machine that loses its power:
 // nobody answers until Revive, the other ends are half open, and its disk holds
-// what was durable (Disk.Crash). What is left of the process reaches the disk no more.
+// what was durable. What is left of the process reaches the disk no more.
 func (h *Host) Die(silent bool) {
 	h.net.Note("die %v silent=%v", h.ip, silent)
 	h.listeners = make(map[uint16][]*listener)
@@ -84,7 +84,7 @@ func (h *Host) Die(silent bool) {
 	switch {
 	case h.disk == nil:
 	case silent:
-		h.disk.Crash()
+		h.disk.crash()
 	default:
 		h.disk.killed()
 	}
@@ -167,7 +167,7 @@ func (h *Host) Deaf() (n int) {
 // listener is one member of the group of a port.
 type listener struct {
 	id       int
-	drv      *Driver
+	drv      *driver
 	addr     netip.AddrPort
 	backlog  []*end
 	armed    bool
@@ -177,7 +177,7 @@ type listener struct {
 }
 
 // listen adds a listener; only group members share a port.
-func (h *Host) listen(d *Driver, at netip.AddrPort, group bool) (*listener, unix.Errno) {
+func (h *Host) listen(d *driver, at netip.AddrPort, group bool) (*listener, unix.Errno) {
 	port := at.Port()
 	if port == 0 {
 		port = h.ephemeral()

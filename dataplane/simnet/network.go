@@ -46,7 +46,7 @@ type Network struct {
 	byIP   map[netip.Addr]*Host
 	nextID int
 	hash   uint64
-	cut    map[[2]*Host]cut
+	cut    map[[2]*Host]bool // segments are kept until the cut heals, as TCP retransmits
 	counts Counts
 }
 
@@ -60,14 +60,6 @@ type Counts struct {
 // of the simulation which gets into a real system call hits nothing.
 const firstID = 1 << 24
 
-// cut is what happens to segments between two hosts.
-type cut uint8
-
-const (
-	cutNone cut = iota
-	cutHold     // kept until the cut heals, as TCP retransmits
-)
-
 // New makes a network whose every choice comes from seed.
 func New(seed uint64, opt Options) *Network {
 	if opt.Segment == 0 {
@@ -78,7 +70,7 @@ func New(seed uint64, opt Options) *Network {
 	}
 	return &Network{
 		opt: opt, rng: rand.New(rand.NewPCG(seed, 0x72696e676d736772)),
-		byIP: make(map[netip.Addr]*Host), cut: make(map[[2]*Host]cut), nextID: firstID,
+		byIP: make(map[netip.Addr]*Host), cut: make(map[[2]*Host]bool), nextID: firstID,
 	}
 }
 
@@ -203,7 +195,7 @@ func (n *Network) Quiet() {
 	n.opt.ResetEvery = 0
 	for _, a := range n.hosts {
 		for _, b := range n.hosts {
-			if n.cut[[2]*Host{a, b}] != cutNone {
+			if n.cut[[2]*Host{a, b}] {
 				n.Heal(a, b)
 			}
 		}
@@ -214,7 +206,7 @@ func (n *Network) Quiet() {
 // up, as they do when packets are lost: what was sent waits.
 func (n *Network) Cut(a, b *Host) {
 	n.Note("cut %v>%v", a.ip, b.ip)
-	n.cut[[2]*Host{a, b}] = cutHold
+	n.cut[[2]*Host{a, b}] = true
 }
 
 // Heal undoes Cut.
@@ -242,4 +234,77 @@ func (n *Network) random(least, jitter time.Duration) time.Duration {
 		least += time.Duration(n.rng.Int64N(int64(jitter)))
 	}
 	return least
+}
+
+// event is something at a time: the arrival of a segment, or a call. Events of
+// one time happen in the order in which they were scheduled.
+type event struct {
+	at  time.Duration
+	seq uint64
+	run func() // nil: an arrival, or prevented
+
+	from, to *end
+	seg      []byte
+	last     bool
+}
+
+// void says that the event was prevented.
+func (e *event) void() bool { return e.run == nil && e.from == nil }
+
+func (e *event) happen() {
+	if e.from != nil {
+		e.from.land(e.to, e.seg, e.last)
+		return
+	}
+	run := e.run
+	e.run = nil
+	run()
+}
+
+func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }
+
+// agenda is a binary heap of events, the earliest first.
+type agenda []*event
+
+func (a *agenda) push(e *event) {
+	h := append(*a, e)
+	i := len(h) - 1
+	for i > 0 {
+		parent := (i - 1) / 2
+		if h[parent].before(e) {
+			break
+		}
+		h[i] = h[parent]
+		i = parent
+	}
+	h[i] = e
+	*a = h
+}
+
+func (a *agenda) pop() *event {
+	h := *a
+	top, e := h[0], h[len(h)-1]
+	h[len(h)-1] = nil
+	h = h[:len(h)-1]
+	*a = h
+	if len(h) == 0 {
+		return top
+	}
+	i := 0
+	for {
+		child := 2*i + 1
+		if child >= len(h) {
+			break
+		}
+		if r := child + 1; r < len(h) && h[r].before(h[child]) {
+			child = r
+		}
+		if e.before(h[child]) {
+			break
+		}
+		h[i] = h[child]
+		i = child
+	}
+	h[i] = e
+	return top
 }

@@ -20,7 +20,7 @@ type world struct {
 	t    testing.TB
 	net  *simnet.Network
 	host [2]*simnet.Host
-	drv  [2]*simnet.Driver
+	drv  [2]simnet.Driver
 	done [2][]uring.Completion
 }
 

@@ -81,7 +81,7 @@ func (r *Ring) open(backend string) (err error) {
 		if i == direct && !r.cfg.Direct {
 			continue
 		}
-		fd, err := uring.Host{}.Open(r.cfg.Path, uring.FileOptions{Write: true, Direct: mode})
+		fd, err := uring.Host().Open(r.cfg.Path, uring.FileOptions{Write: true, Direct: mode})
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
-	"github.com/ringmsgr/ringmsgr/dataplane/tap"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // Config of Dial.
@@ -39,7 +39,7 @@ type Config struct {
 	// Logger gets what is worth knowing; nil is silent.
 	Logger *slog.Logger
 	// Tracer and KeyLog are those of control.Config; nil: none.
-	Tracer tap.Tracer
+	Tracer probe.Tracer
 	KeyLog io.Writer
 }
 

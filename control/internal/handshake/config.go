@@ -9,7 +9,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
-	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
 // Options are what both roles have in common. The zero value offers both revisions and
@@ -36,7 +35,7 @@ type Options struct {
 	// to the link when the probe is asked after it, and nothing behind it was written.
 	Probe *probe.Socket
 	// Tap is told of both banners and of each frame; nil costs nothing.
-	Tap tap.Tap
+	Tap probe.Tap
 	// KeyLog gets what a recorded connection in mode secure can be decrypted with: the
 	// payload of its AUTH_DONE, which names it, and the secret of the connection. Both
 	// are valid during the call. nil: nobody gets it.

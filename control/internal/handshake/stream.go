@@ -7,7 +7,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
-	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
 // Stream reads and writes control frames over a [Link]. [Connect] and [Accept] make it;
@@ -17,7 +16,7 @@ type Stream struct {
 	link  Link
 	buf   BufferedLink // link, if writes are queued; nil with a probe, which sees each on its own
 	probe *probe.Socket
-	tap   tap.Tap        // nil: nobody watches
+	tap   probe.Tap      // nil: nobody watches
 	enc   *frame.Encoder // nil before the banners and after Release
 	dec   *frame.Decoder
 	log   transcript
@@ -114,7 +113,7 @@ func (s *Stream) readFrame(ctx context.Context) (tag frame.Tag, payload []byte, 
 		return h.Tag, nil, false, fmt.Errorf("%v: %w", h.Tag, err)
 	}
 	if s.tap != nil {
-		s.tap.Frame(tap.Frame{Tag: h.Tag, Seg: f.Seg, Aborted: f.Aborted})
+		s.tap.Frame(probe.Frame{Tag: h.Tag, Seg: f.Seg, Aborted: f.Aborted})
 	}
 	if h.Num != 1 {
 		return h.Tag, nil, false, fmt.Errorf("%w: %v with %d segments", ErrUnexpectedFrame, h.Tag, h.Num)
@@ -138,7 +137,7 @@ func (s *Stream) WriteFrame(ctx context.Context, tag frame.Tag, payload []byte) 
 	}
 	s.out = out
 	if s.tap != nil {
-		s.tap.Frame(tap.Frame{Sent: true, Tag: tag, Seg: [frame.MaxSegments][]byte{payload}})
+		s.tap.Frame(probe.Frame{Sent: true, Tag: tag, Seg: [frame.MaxSegments][]byte{payload}})
 	}
 	if err := s.write(ctx, out); err != nil {
 		return err

@@ -13,7 +13,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
-	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
 // AcceptConfig configures [Accept].
@@ -63,7 +62,7 @@ func (a *Acceptor) addresses(ctx context.Context) error {
 	seen := wire.Addr{Type: wire.AddrLegacy, AddrPort: netip.AddrPortFrom(ip, a.cfg.PeerAddr.Port())}
 	a.at(handshake.StageBanner, "write the banner")
 	hello := wire1.AcceptorHello{Own: a.cfg.Own, Seen: seen}.AppendTo(nil)
-	a.tapped(true, tap.AcceptorHello, hello)
+	a.tapped(true, probe.PartAcceptorHello, hello)
 	if err := a.writeAt(ctx, probe.BannerWrite, hello); err != nil {
 		return err
 	}
@@ -71,7 +70,7 @@ func (a *Acceptor) addresses(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.tapped(false, tap.ConnectorHello, p)
+	a.tapped(false, probe.PartConnectorHello, p)
 	h, err := wire1.DecodeConnectorHello(p)
 	if err != nil {
 		return err
@@ -106,7 +105,7 @@ func (a *Acceptor) readConnect(ctx context.Context) (err error) {
 		if a.connect, err = wire1.DecodeConnect(p[:]); err != nil {
 			return err
 		}
-		a.tapped(false, tap.Connect, p[:])
+		a.tapped(false, probe.PartConnect, p[:])
 		n := int(a.connect.AuthorizerLen) // bounded
 		if a.cfg.Room != nil && n > 0 {
 			if err := a.cfg.Room(n); err != nil {
@@ -193,11 +192,11 @@ func (a *Acceptor) Reply(ctx context.Context, r session1.Answer) error {
 	}
 	r.AuthorizerLen = uint32(len(proof))
 	p := r.Reply.AppendTo(nil)
-	a.tapped(true, tap.Reply, p)
+	a.tapped(true, probe.PartReply, p)
 	p = append(p, proof...)
 	if r.Tag == wire1.TagSeq {
 		p = wire1.Seq{Received: r.Received}.AppendTo(p)
-		a.tapped(true, tap.Seq, p[len(p)-wire1.SeqSize:])
+		a.tapped(true, probe.PartSeq, p[len(p)-wire1.SeqSize:])
 	}
 	a.at(StageConnect, "write "+r.Tag.String())
 	if err := a.writeAt(ctx, probe.ReplyWrite, p); err != nil {

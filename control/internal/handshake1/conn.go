@@ -13,7 +13,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
-	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
 // StageConnect is the stage of the connect messages, beside those of package handshake:
@@ -51,7 +50,7 @@ type Options struct {
 	// to the link when the probe is asked after it, and nothing behind it was written.
 	Probe *probe.Socket
 	// Tap is told of every part of the handshake; nil costs nothing.
-	Tap tap.Tap
+	Tap probe.Tap
 }
 
 // Authorizes says whether a connector of that type shows an authorizer to the acceptor.
@@ -121,9 +120,9 @@ func (c *conn) write(ctx context.Context, p []byte) error {
 }
 
 // tapped says to who watches the link what passes on it.
-func (c *conn) tapped(sent bool, kind tap.Kind, p []byte) {
+func (c *conn) tapped(sent bool, kind probe.PartKind, p []byte) {
 	if c.opts.Tap != nil {
-		c.opts.Tap.Part(tap.Part{Sent: sent, Kind: kind, Bytes: p})
+		c.opts.Tap.Part(probe.Part{Sent: sent, Kind: kind, Bytes: p})
 	}
 }
 
@@ -179,7 +178,7 @@ func (c *conn) readSeq(ctx context.Context) (wire1.Seq, error) {
 	if err := c.readAt(ctx, probe.SeqRead, p[:]); err != nil {
 		return wire1.Seq{}, err
 	}
-	c.tapped(false, tap.Seq, p[:])
+	c.tapped(false, probe.PartSeq, p[:])
 	return wire1.DecodeSeq(p[:])
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
-	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
 // ConnectConfig configures [Connect].
@@ -63,7 +62,7 @@ func (c *Connector) addresses(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.tapped(false, tap.AcceptorHello, p)
+	c.tapped(false, probe.PartAcceptorHello, p)
 	h, err := wire1.DecodeAcceptorHello(p)
 	if err != nil {
 		return err
@@ -75,7 +74,7 @@ func (c *Connector) addresses(ctx context.Context) error {
 	c.own = handshake.LearnClassic(c.cfg.Own, h.Seen).WithType(wire.AddrLegacy)
 	c.at(handshake.StageHello, "write addresses")
 	hello := wire1.ConnectorHello{Own: c.own}.AppendTo(nil)
-	c.tapped(true, tap.ConnectorHello, hello)
+	c.tapped(true, probe.PartConnectorHello, hello)
 	return c.writeAt(ctx, probe.BannerWrite, hello)
 }
 
@@ -173,7 +172,7 @@ func (c *Connector) exchange(ctx context.Context, m wire1.Connect, authorizer []
 	}
 	m.AuthorizerLen = uint32(len(authorizer))
 	p := m.AppendTo(nil)
-	c.tapped(true, tap.Connect, p)
+	c.tapped(true, probe.PartConnect, p)
 	if err := c.writeAt(ctx, probe.ConnectWrite, append(p, authorizer...)); err != nil {
 		return a, nil, err
 	}
@@ -194,7 +193,7 @@ func (c *Connector) readReply(ctx context.Context) (a session1.Answer, proof []b
 	if a.Reply, err = wire1.DecodeReply(p[:]); err != nil {
 		return a, nil, err
 	}
-	c.tapped(false, tap.Reply, p[:])
+	c.tapped(false, probe.PartReply, p[:])
 	proof = make([]byte, a.AuthorizerLen) // bounded
 	if err := c.read(ctx, proof); err != nil {
 		return a, nil, err
@@ -207,7 +206,7 @@ func (c *Connector) readReply(ctx context.Context) (a session1.Answer, proof []b
 	if err := c.read(ctx, q[:]); err != nil {
 		return a, nil, err
 	}
-	c.tapped(false, tap.Seq, q[:])
+	c.tapped(false, probe.PartSeq, q[:])
 	seq, err := wire1.DecodeSeq(q[:])
 	a.Received = seq.Received
 	return a, proof, err
@@ -217,7 +216,7 @@ func (c *Connector) readReply(ctx context.Context) (a session1.Answer, proof []b
 func (c *Connector) WriteSeq(ctx context.Context, s wire1.Seq) error {
 	c.at(StageConnect, "write the sequence")
 	p := s.AppendTo(nil)
-	c.tapped(true, tap.Seq, p)
+	c.tapped(true, probe.PartSeq, p)
 	if err := c.writeAt(ctx, probe.SeqWrite, p); err != nil {
 		return c.fail(ctx, err, false)
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
-	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
 // attempt is one goroutine that works on a socket for a connection. Whoever takes
@@ -42,7 +41,7 @@ type attempt struct {
 	// The addresses of link, once somebody has asked for them.
 	localText, peerText string
 	probe               *probe.Socket // nil: none
-	tap                 tap.Tap       // nil: nobody watches the socket
+	tap                 probe.Tap     // nil: nobody watches the socket
 	talk                talk
 	peer                *handshake.Peer // as far as it is known
 
@@ -157,7 +156,7 @@ func (a *attempt) watch(m *Manager, accepted bool) {
 	if m.cfg.Tracer == nil {
 		return
 	}
-	a.tap = m.cfg.Tracer.Trace(tap.Socket{
+	a.tap = m.cfg.Tracer.Trace(probe.TracedSocket{
 		Accepted: accepted, Local: a.link.LocalAddr(), Peer: a.link.PeerAddr(),
 	})
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
-	"github.com/ringmsgr/ringmsgr/dataplane/tap"
 )
 
 // Config of a Manager, checked and with its defaults filled in, in the forms that the
@@ -54,7 +53,7 @@ type Config struct {
 	Share, ConnBytes int64
 
 	Probe  probe.Probe
-	Tracer tap.Tracer
+	Tracer probe.Tracer
 	KeyLog io.Writer
 	Clock  Clock
 	Rand   io.Reader

@@ -26,7 +26,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
-	"github.com/ringmsgr/ringmsgr/dataplane/ration"
 )
 
 // Manager has the sessions of one messenger: its connections, its listeners, its cores and
@@ -43,12 +42,12 @@ type Manager struct {
 	auth        atomic.Pointer[authPair]
 
 	notifications notificationQueue
-	work          gate.Gate       // handshakes
-	turns         placement.Turns // of cores
-	door          *door.Door      // who may be half open
-	dials         dials           // of ours, by the address that is dialled
-	silent        *silentWatch    // connections that dial without an answer
-	lines         *ration.Logger  // about what peers do
+	work          gate.Gate            // handshakes
+	turns         placement.Turns      // of cores
+	door          *door.Door           // who may be half open
+	dials         dials                // of ours, by the address that is dialled
+	silent        *silentWatch         // connections that dial without an answer
+	lines         *loop.RationedLogger // about what peers do
 	random        randomSource
 	binder        *binding.Binder
 	listeners     binding.Listeners
@@ -98,7 +97,7 @@ func New(cfg Config, owner Owner) (*Manager, error) {
 	m.random.from, m.random.check = cfg.Rand, &m.mu.Check
 	m.cfg.Logger, m.cfg.Probe = m.mu.Check.Logger(cfg.Logger), m.mu.Check.Probe(cfg.Probe)
 	m.keyLog = keyLogger(cfg.KeyLog, m.cfg.Logger)
-	m.lines = ration.New(m.cfg.Logger, cfg.Clock.Now)
+	m.lines = loop.NewRationedLogger(m.cfg.Logger, cfg.Clock.Now)
 	m.auth.Store(&authPair{cfg.AuthClient, cfg.AuthServer})
 	m.binder, m.steering = m.newBinder(), m.newSteerer(bpf.Load)
 	m.hints = steering.NewHints(steering.HintsConfig{Follow: cfg.Steering.Hints(), Ports: cfg.Steering.HintPorts, Now: cfg.Clock.Now, Lines: m.lines})

@@ -12,7 +12,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
-	"github.com/ringmsgr/ringmsgr/dataplane/ordered"
 )
 
 // The machine of the protocol decides; this file carries its actions out. A step happens
@@ -28,7 +27,7 @@ const levelState = slog.LevelDebug
 type runner struct {
 	c *Conn
 	machine
-	notifications ordered.Queue[notification]
+	notifications dataplane.Ordered[notification]
 	att           *attempt                  // the attempt whose socket the handler does not have yet; nil: it has it
 	told          <-chan dataplane.Snapshot // the snapshot that the handler gives for the last Suspend that asked for one
 	opened        time.Time                 // the last time that it was ready

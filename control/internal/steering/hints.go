@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
-	"github.com/ringmsgr/ringmsgr/dataplane/ration"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 const (
@@ -44,7 +44,7 @@ type HintsConfig struct {
 	Follow bool          // dial from hinted ports at all
 	Ports  bpf.PortRange // as in Config
 	Now    func() time.Time
-	Lines  *ration.Logger // about hints that do not hold
+	Lines  *loop.RationedLogger // about hints that do not hold
 }
 
 // Hints is what the connectors of one messenger know of owner hints: the hosts

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
-	"github.com/ringmsgr/ringmsgr/dataplane/ration"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // following are hints that are followed from ports of a range, at a time that
@@ -16,7 +16,7 @@ func following(ports bpf.PortRange) (h *Hints, now *time.Time) {
 	now = new(time.Time)
 	*now = time.Unix(1000, 0)
 	return NewHints(HintsConfig{
-		Follow: true, Ports: ports, Now: func() time.Time { return *now }, Lines: ration.New(slog.New(slog.DiscardHandler), time.Now),
+		Follow: true, Ports: ports, Now: func() time.Time { return *now }, Lines: loop.NewRationedLogger(slog.New(slog.DiscardHandler), time.Now),
 	}), now
 }
 

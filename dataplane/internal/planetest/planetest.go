@@ -32,6 +32,20 @@ type Engine struct {
 	Receive string // a receive mode of the loop
 }
 
+// Engines of this build, with the receive modes that each of them has.
+func Engines() []Engine {
+	all := []Engine{
+		{"epoll", uring.Epoll, "ready"},
+		{"ring/auto", uring.IOUring, "auto"},
+		{"ring/ready", uring.IOUring, "ready"},
+		{"ring/buffers", uring.IOUring, "buffers"},
+	}
+	if uring.Flavour == uring.Epoll {
+		return all[:1]
+	}
+	return all
+}
+
 // OverEngines runs f over each engine of the build, with the receive modes that it
 // has.
 func OverEngines(t *testing.T, f func(t *testing.T, e Engine)) {

@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// Model is the state that the program decides by, in Go. It explains or
-// predicts decisions; it is not connected to a running program.
+// Model is the state that the program decides by, in Go: what a test expects of the program.
 type Model struct {
 	// Policy is the policy in force.
 	Policy Policy
@@ -32,7 +31,7 @@ type Connection struct {
 	Moving bool
 }
 
-// Decision is what the program does with an Arrival.
+// Decision is what the program does with a Connection.
 type Decision struct {
 	// Rule found the listener.
 	Rule Rule
@@ -88,12 +87,4 @@ func (m *Model) Decide(a Connection) Decision {
 	}
 	d.Rule, d.Core = RuleHash, -1
 	return d
-}
-
-// Normalize returns addr in the form in which the table keeps it: IPv4 instead
-// of IPv4-mapped IPv6, and without a zone.
-func Normalize(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
-
-func normalizePort(p netip.AddrPort) netip.AddrPort {
-	return netip.AddrPortFrom(Normalize(p.Addr()), p.Port())
 }

@@ -1,4 +1,4 @@
-package leaktest
+package drivertest
 
 import (
 	"bytes"
@@ -72,11 +72,11 @@ func Settled(limit int, value func() int) int {
 	return v
 }
 
-// rounds is how often Check calls f to find what grows.
+// rounds is how often CheckLeaks calls f to find what grows.
 const rounds = 5
 
-// Check fails the test if f leaves goroutines, descriptors or mapped memory.
-func Check(t *testing.T, f func()) {
+// CheckLeaks fails the test if f leaves goroutines, descriptors or mapped memory.
+func CheckLeaks(t *testing.T, f func()) {
 	t.Helper()
 	f() // whatever is kept for good is there now
 	goroutines, fds, bytes := runtime.NumGoroutine(), Descriptors(t), Mapped(t)

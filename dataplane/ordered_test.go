@@ -1,4 +1,4 @@
-package ordered
+package dataplane
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 )
 
 // receive has items arrive and returns them in the order of their turns.
-func receive(q *Queue[uint64], numbers ...uint64) (turns []uint64) {
+func receive(q *Ordered[uint64], numbers ...uint64) (turns []uint64) {
 	for _, n := range numbers {
 		if !q.Arrive(n, 10*n) {
 			continue
@@ -22,7 +22,7 @@ func receive(q *Queue[uint64], numbers ...uint64) (turns []uint64) {
 }
 
 func TestItemsHaveTheirTurnsInTheOrderOfTheirNumbers(t *testing.T) {
-	var q Queue[uint64]
+	var q Ordered[uint64]
 	for _, one := range []struct {
 		numbers, turns []uint64
 		waiting        int
@@ -52,7 +52,7 @@ func TestEveryOrderOfArrivalIsMended(t *testing.T) {
 			want = append(want, uint64(i+1)*10)
 		}
 		rng.Shuffle(n, func(i, j int) { numbers[i], numbers[j] = numbers[j], numbers[i] })
-		var q Queue[uint64]
+		var q Ordered[uint64]
 		if got := receive(&q, numbers...); !slices.Equal(got, want) || q.Waiting() != 0 {
 			t.Fatal(fmt.Sprint(numbers, got))
 		}
@@ -60,7 +60,7 @@ func TestEveryOrderOfArrivalIsMended(t *testing.T) {
 }
 
 func TestANumberCanPassWithoutAnItem(t *testing.T) {
-	var q Queue[uint64]
+	var q Ordered[uint64]
 	receive(&q, 1, 3)
 	q.Pass(2)
 	if item, ok := q.Next(); !ok || item != 30 {
@@ -69,7 +69,7 @@ func TestANumberCanPassWithoutAnItem(t *testing.T) {
 }
 
 func TestItemsInOrderCostNoMemory(t *testing.T) {
-	var q Queue[*int]
+	var q Ordered[*int]
 	n := uint64(0)
 	if got := testing.AllocsPerRun(100, func() {
 		n++

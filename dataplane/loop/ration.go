@@ -1,4 +1,4 @@
-package ration
+package loop
 
 import (
 	"context"
@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// PerMinute is how many lines a cause may have in a minute.
-const PerMinute = 10
+// LinesPerMinute is how many lines a cause may have in a minute.
+const LinesPerMinute = 10
 
-// Logger writes at most PerMinute lines a minute for each cause, which is the
+// RationedLogger writes at most LinesPerMinute lines a minute for each cause, which is the
 // message: that must be one of a few constants, with what varies in its
 // attributes. The first line behind those that were left out says how many they
 // were ("left_out"). Any goroutine may use it.
-type Logger struct {
+type RationedLogger struct {
 	log *slog.Logger
 	now func() time.Time
 
@@ -28,26 +28,26 @@ type cause struct {
 	leftOut uint64
 }
 
-// New makes a Logger that writes to log; now is the time.
-func New(log *slog.Logger, now func() time.Time) *Logger {
-	return &Logger{log: log, now: now, causes: make(map[string]*cause)}
+// NewRationedLogger makes a RationedLogger that writes to log; now is the time.
+func NewRationedLogger(log *slog.Logger, now func() time.Time) *RationedLogger {
+	return &RationedLogger{log: log, now: now, causes: make(map[string]*cause)}
 }
 
 // Info writes a line of that level, or counts it.
-func (l *Logger) Info(msg string, args ...any) { l.write(slog.LevelInfo, msg, args) }
+func (l *RationedLogger) Info(msg string, args ...any) { l.write(slog.LevelInfo, msg, args) }
 
 // Warn writes a line of that level, or counts it.
-func (l *Logger) Warn(msg string, args ...any) { l.write(slog.LevelWarn, msg, args) }
+func (l *RationedLogger) Warn(msg string, args ...any) { l.write(slog.LevelWarn, msg, args) }
 
 // WarnAside is Warn for a caller that must not wait for the log, such as a
 // core: the line is written by a goroutine.
-func (l *Logger) WarnAside(msg string, args ...any) {
+func (l *RationedLogger) WarnAside(msg string, args ...any) {
 	if args, ok := l.take(slog.LevelWarn, msg, args); ok {
 		go l.log.Warn(msg, args...)
 	}
 }
 
-func (l *Logger) write(level slog.Level, msg string, args []any) {
+func (l *RationedLogger) write(level slog.Level, msg string, args []any) {
 	if args, ok := l.take(level, msg, args); ok {
 		l.log.Log(context.Background(), level, msg, args...)
 	}
@@ -55,7 +55,7 @@ func (l *Logger) write(level slog.Level, msg string, args []any) {
 
 // take says whether a line may be written, and adds what it has to tell of
 // those before.
-func (l *Logger) take(level slog.Level, msg string, args []any) ([]any, bool) {
+func (l *RationedLogger) take(level slog.Level, msg string, args []any) ([]any, bool) {
 	if !l.log.Enabled(context.Background(), level) {
 		return nil, false
 	}
@@ -70,7 +70,7 @@ func (l *Logger) take(level slog.Level, msg string, args []any) ([]any, bool) {
 	if now.Sub(c.since) >= time.Minute {
 		c.since, c.lines = now, 0
 	}
-	if c.lines == PerMinute {
+	if c.lines == LinesPerMinute {
 		c.leftOut++
 		return nil, false
 	}

@@ -1,11 +1,13 @@
-package ordered
+package dataplane
 
 import "slices"
 
-// Queue is the receiver of items that were numbered from 1, each number once. It
+// Ordered puts numbered items back into their order. Two cores tell each other things by
+// more than one queue, so that an item that was sent later can come earlier. The sender
+// numbers its items from 1, each number once, and the receiver has an Ordered. It
 // gives item n+1 its turn after item n, and keeps what comes too early. The zero
 // value waits for number 1. It has one owner at a time, who alone may touch it.
-type Queue[T any] struct {
+type Ordered[T any] struct {
 	last  uint64 // that had its turn
 	early []numbered[T]
 }
@@ -17,7 +19,7 @@ type numbered[T any] struct {
 
 // Arrive says whether it is the turn of item n, which has had it then. If not,
 // the queue keeps the item for Next.
-func (q *Queue[T]) Arrive(n uint64, item T) bool {
+func (q *Ordered[T]) Arrive(n uint64, item T) bool {
 	if n != q.last+1 {
 		q.early = append(q.early, numbered[T]{n, item})
 		return false
@@ -27,7 +29,7 @@ func (q *Queue[T]) Arrive(n uint64, item T) bool {
 }
 
 // Next takes the item whose turn it is now, if it came early.
-func (q *Queue[T]) Next() (item T, ok bool) {
+func (q *Ordered[T]) Next() (item T, ok bool) {
 	i := slices.IndexFunc(q.early, func(e numbered[T]) bool { return e.n == q.last+1 })
 	if i < 0 {
 		return item, false
@@ -39,10 +41,10 @@ func (q *Queue[T]) Next() (item T, ok bool) {
 }
 
 // Pass has number n had its turn without an item, whatever came before it.
-func (q *Queue[T]) Pass(n uint64) { q.last = n }
+func (q *Ordered[T]) Pass(n uint64) { q.last = n }
 
 // Last is the number that had its turn last.
-func (q *Queue[T]) Last() uint64 { return q.last }
+func (q *Ordered[T]) Last() uint64 { return q.last }
 
 // Waiting is the number of items that came early.
-func (q *Queue[T]) Waiting() int { return len(q.early) }
+func (q *Ordered[T]) Waiting() int { return len(q.early) }

@@ -1,4 +1,4 @@
-package tap
+package probe
 
 import (
 	"net/netip"
@@ -12,11 +12,11 @@ import (
 type Tracer interface {
 	// Trace is called once for each TCP connection, before its first byte. nil: the
 	// socket is not watched.
-	Trace(s Socket) Tap
+	Trace(s TracedSocket) Tap
 }
 
-// Socket is one TCP connection.
-type Socket struct {
+// TracedSocket is one TCP connection.
+type TracedSocket struct {
 	Accepted bool // we accepted it, else we dialled
 	Local    netip.AddrPort
 	Peer     netip.AddrPort
@@ -47,27 +47,27 @@ type Frame struct {
 	Compressed, Aborted bool
 }
 
-// Kind says what a Part is.
-type Kind uint8
+// PartKind says what a Part is.
+type PartKind uint8
 
 // The kinds, in the order in which they come.
 const (
-	AcceptorHello  Kind = iota + 1 // banner and addresses
-	ConnectorHello                 // the same
-	Connect                        // a connect message
-	Reply                          // to a connect message
-	Seq                            // what a side has received, behind a reply with SEQ
-	Open                           // what has a frame1.Tag
+	PartAcceptorHello  PartKind = iota + 1 // banner and addresses
+	PartConnectorHello                     // the same
+	PartConnect                            // a connect message
+	PartReply                              // to a connect message
+	PartSeq                                // what a side has received, behind a reply with SEQ
+	PartOpen                               // what has a frame1.Tag
 )
 
 // Part is what msgr1 has in place of a frame.
 type Part struct {
 	Sent bool // else received
-	Kind Kind
-	// Bytes are all of it, without an authorizer, and with Open what follows the tag of an
+	Kind PartKind
+	// Bytes are all of it, without an authorizer, and with PartOpen what follows the tag of an
 	// ACK or a keepalive.
 	Bytes []byte
-	// Tag is set with Open, and Form, Header and Seg, which are front, middle and data,
+	// Tag is set with PartOpen, and Form, Header and Seg, which are front, middle and data,
 	// if that is a message.
 	Tag    frame1.Tag
 	Form   frame1.Form

@@ -1,4 +1,4 @@
-package ration
+package loop
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 )
 
 // newLogger makes a Logger, and what it has written without the time.
-func newLogger(now func() time.Time) (*Logger, *bytes.Buffer) {
+func newLogger(now func() time.Time) (*RationedLogger, *bytes.Buffer) {
 	out := new(bytes.Buffer)
 	noTime := func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
@@ -18,7 +18,7 @@ func newLogger(now func() time.Time) (*Logger, *bytes.Buffer) {
 		}
 		return a
 	}
-	return New(slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{ReplaceAttr: noTime})), now), out
+	return NewRationedLogger(slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{ReplaceAttr: noTime})), now), out
 }
 
 func TestACauseHasTenLinesAMinuteAndTheRestIsCounted(t *testing.T) {
@@ -29,7 +29,7 @@ func TestACauseHasTenLinesAMinuteAndTheRestIsCounted(t *testing.T) {
 		now = now.Add(time.Second)
 	}
 	l.Warn("another")
-	if got := strings.Count(out.String(), "msg=refused"); got != PerMinute || !strings.Contains(out.String(), "level=WARN msg=another") {
+	if got := strings.Count(out.String(), "msg=refused"); got != LinesPerMinute || !strings.Contains(out.String(), "level=WARN msg=another") {
 		t.Fatalf("%d lines:\n%s", got, out)
 	}
 	out.Reset()
@@ -44,7 +44,7 @@ func TestACauseHasTenLinesAMinuteAndTheRestIsCounted(t *testing.T) {
 
 func TestALevelThatIsOffUsesNothingUp(t *testing.T) {
 	now := time.Unix(0, 0)
-	l := New(slog.New(slog.NewTextHandler(new(bytes.Buffer), &slog.HandlerOptions{Level: slog.LevelError})), func() time.Time { return now })
+	l := NewRationedLogger(slog.New(slog.NewTextHandler(new(bytes.Buffer), &slog.HandlerOptions{Level: slog.LevelError})), func() time.Time { return now })
 	l.Warn("refused")
 	if len(l.causes) != 0 {
 		t.Error("counted")
@@ -54,11 +54,11 @@ func TestALevelThatIsOffUsesNothingUp(t *testing.T) {
 func TestALineAsideIsWrittenByAnotherGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, out := newLogger(time.Now)
-		for range PerMinute + 1 {
+		for range LinesPerMinute + 1 {
 			l.WarnAside("refused", "peer", 1)
 			synctest.Wait()
 		}
-		if got := strings.Count(out.String(), "level=WARN msg=refused peer=1\n"); got != PerMinute {
+		if got := strings.Count(out.String(), "level=WARN msg=refused peer=1\n"); got != LinesPerMinute {
 			t.Errorf("%d lines:\n%s", got, out)
 		}
 	})
