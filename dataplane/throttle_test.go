@@ -343,7 +343,7 @@ func abortedFrame(enc *frame.Encoder, tag frame.Tag, seg0 []byte, segs [4][]byte
 		b = append(b, s...)
 	}
 	late := len(b)
-	b = enc.AppendClose(b, seg0, segs)
+	b = enc.AppendClose(b, segs)
 	b[late] = 1 // aborted, in both revisions
 	return b
 }

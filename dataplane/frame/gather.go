@@ -1,78 +1,145 @@
 package frame
 
-import "slices"
+import (
+	"encoding/binary"
+	"slices"
+)
 
-// Gathers tells whether a frame may be sent in pieces, with AppendOpen and
-// AppendClose around segments that stay where they are: only in plain crc mode.
-// Encryption and compression rewrite the segments; AppendFrame does that.
+// Gathers tells whether a frame may be sent in pieces, with AppendOpen or AppendMessage
+// before segments that stay where they are, and AppendEnd behind them: only in plain crc
+// mode. Encryption and compression rewrite the segments; AppendFrame does that.
 func (e *Encoder) Gathers() bool { return !e.layout.secure && e.comp == nil }
 
 // AppendOpen appends what stands before segment 1: preamble, segment 0 and, in
 // revision 1, its crc. lens are the lengths of all segments; lens[0] is taken
-// from seg0. The segments 1, 2 and 3 must follow on the wire, then AppendClose.
+// from seg0. The segments 1, 2 and 3 must follow on the wire, then AppendEnd or AppendClose.
 //
 // It panics if Gathers is false, which would put plain text on an encrypted
 // connection, and for lengths for which FrameSize is -1.
 func (e *Encoder) AppendOpen(dst []byte, tag Tag, seg0 []byte, lens [4]int) []byte {
-	var h Header
-	e.gathered(&h, tag, len(seg0), &lens)
+	lens[0] = len(seg0)
+	dst = e.appendPreamble(dst, tag, &lens)
+	return e.appendSum0(append(dst, seg0...))
+}
+
+// AppendMessage is AppendOpen for a message with this header. lens[0] is ignored.
+func (e *Encoder) AppendMessage(dst []byte, h *MessageHeader, lens [4]int) []byte {
+	lens[0] = MessageHeaderSize
+	dst = e.appendPreamble(dst, TagMessage, &lens)
 	at := len(dst)
-	dst = slices.Grow(dst, PreambleSize+len(seg0)+crcSize)[:at+PreambleSize]
-	e.putPreamble((*[PreambleSize]byte)(dst[at:]), &h)
-	at = len(dst)
-	dst = append(dst, seg0...)
-	if len(seg0) > 0 && e.layout.rev != Rev0 {
-		dst = appendCRC(dst, e.segmentCRC(dst[at:]))
+	dst = slices.Grow(dst, MessageHeaderSize+crcSize)[:at+MessageHeaderSize]
+	h.Put((*[MessageHeaderSize]byte)(dst[at:]))
+	return e.appendSum0(dst)
+}
+
+// AppendEnd appends what stands behind the last segment of the frame that was opened last:
+// the epilogue, or nothing for a single segment in revision 1. sums are the crcs of segments
+// 1, 2 and 3 (SegmentCRC from SegmentCRCInit on). Those of empty segments are not looked at,
+// nor any if SumsSegments is false. A wrong one makes a frame that the receiver takes for
+// damaged.
+func (e *Encoder) AppendEnd(dst []byte, sums *[3]uint32) []byte {
+	h := &e.head
+	at, size := len(dst), epilogueRev1
+	switch {
+	case e.layout.rev == Rev0:
+		size = epilogueRev0
+	case h.Num == 1:
+		return dst
+	}
+	dst = slices.Grow(dst, size)[:at+size]
+	b := dst[at:]
+	b[0] = lateByte(e.layout.rev)
+	b = b[1:]
+	if e.layout.rev == Rev0 {
+		binary.LittleEndian.PutUint32(b, e.sum0)
+		b = b[crcSize:]
+	}
+	for i := range sums {
+		sum := uint32(0)
+		switch {
+		case i+1 >= h.Num || e.zeroCRC:
+		case h.Len[i+1] == 0:
+			sum = SegmentCRCInit
+		default:
+			sum = sums[i]
+		}
+		binary.LittleEndian.PutUint32(b[crcSize*i:], sum)
 	}
 	return dst
 }
 
-// AppendClose appends what stands behind the last segment: the epilogue, with
-// the crcs of the segments, or nothing for a single segment in revision 1.
-// segs[0] is ignored in favour of seg0. It panics like AppendOpen.
-func (e *Encoder) AppendClose(dst []byte, seg0 []byte, segs [4][]byte) []byte {
-	return e.AppendCloseKnown(dst, seg0, segs, &CRCs{})
-}
-
-// AppendCloseKnown is AppendClose where crcs of segments are known already: they
-// are not computed again, where they are sent at all. A wrong one makes a frame
-// that the receiver takes for damaged.
-func (e *Encoder) AppendCloseKnown(dst []byte, seg0 []byte, segs [4][]byte, known *CRCs) []byte {
-	segs[0] = seg0
-	var lens [4]int
-	var crcs [4]uint32
-	for i, s := range segs {
-		lens[i] = len(s)
-		switch {
-		case i < e.layout.firstInEpilogue():
-		case known.Known[i] && !e.zeroCRC:
-			crcs[i] = known.Of[i]
-		default:
-			crcs[i] = e.segmentCRC(s)
+// AppendClose is AppendEnd with the crcs of these segments. segs[0] is ignored.
+func (e *Encoder) AppendClose(dst []byte, segs [4][]byte) []byte {
+	var sums [3]uint32
+	for i, s := range segs[1:] {
+		if len(s) > 0 && !e.zeroCRC {
+			sums[i] = SegmentCRC(SegmentCRCInit, s)
 		}
 	}
-	var h Header
-	e.gathered(&h, 0, lens[0], &lens)
-	_, n := e.layout.split(&h)
-	at := len(dst)
-	dst = slices.Grow(dst, int(n))[:at+int(n)]
-	e.putEpilogue(dst[at:], &h, &crcs)
-	return dst
+	return e.AppendEnd(dst, &sums)
 }
 
-func (e *Encoder) gathered(h *Header, tag Tag, len0 int, lens *[4]int) {
+// appendPreamble begins a frame. It panics like AppendOpen.
+func (e *Encoder) appendPreamble(dst []byte, tag Tag, lens *[4]int) []byte {
+	if h := &e.head; h.Num == 0 || h.Tag != tag || h.Flags != 0 || int(h.Len[0]) != lens[0] || int(h.Len[1]) != lens[1] ||
+		int(h.Len[2]) != lens[2] || int(h.Len[3]) != lens[3] {
+		e.gathered(tag, lens)
+	}
+	return append(dst, e.last[:]...)
+}
+
+func (e *Encoder) gathered(tag Tag, lens *[4]int) {
 	if !e.Gathers() {
 		panic("frame: gathered send of an encrypted or compressed frame")
 	}
-	lens[0] = len0
-	if err := h.fill(tag, lens[:]); err != nil {
+	var h Header
+	if err := h.fill(tag, lens); err != nil {
 		panic("frame: gathered send: " + err.Error())
 	}
-	if _, ok := e.layout.frameSize(h); !ok {
+	if _, ok := e.layout.frameSize(&h); !ok {
 		panic("frame: gathered send: " + ErrTooLarge.Error())
+	}
+	e.begin(&h)
+}
+
+// begin makes h the preamble of the frame that begins.
+func (e *Encoder) begin(h *Header) {
+	if *h != e.head {
+		putPreamble(&e.last, h)
+		e.head = *h
 	}
 }
 
-func appendCRC(dst []byte, crc uint32) []byte {
-	return append(dst, byte(crc), byte(crc>>8), byte(crc>>16), byte(crc>>24))
+// appendSum0 takes the crc of segment 0, at the end of dst, and appends it in revision 1.
+func (e *Encoder) appendSum0(dst []byte) []byte {
+	n := int(e.head.Len[0])
+	e.sum0 = 0
+	if !e.zeroCRC {
+		e.sum0 = SegmentCRC(SegmentCRCInit, dst[len(dst)-n:])
+	}
+	if n == 0 || e.layout.rev == Rev0 {
+		return dst
+	}
+	return binary.LittleEndian.AppendUint32(dst, e.sum0)
+}
+
+// appendClear appends the frame that begins, in one piece, in crc mode. The crcs are taken
+// from the copies, which are in the cache.
+func (e *Encoder) appendClear(dst []byte, segs *[MaxSegments][]byte) []byte {
+	dst = append(dst, e.last[:]...)
+	dst = e.appendSum0(append(dst, segs[0]...))
+	var sums [3]uint32
+	for i, s := range segs[1:] {
+		sum := SegmentCRCInit
+		for len(s) > 0 {
+			const step = 16 << 10 // what was just copied is still in the cache
+			n := min(step, len(s))
+			if dst = append(dst, s[:n]...); !e.zeroCRC {
+				sum = SegmentCRC(sum, dst[len(dst)-n:])
+			}
+			s = s[n:]
+		}
+		sums[i] = sum
+	}
+	return e.AppendEnd(dst, &sums)
 }
