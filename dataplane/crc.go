@@ -25,8 +25,8 @@ type segmentCRC struct {
 // take notes the crcs of a received frame.
 func (c *segmentCRCs) take(f *frame.Frame) {
 	for i := range c {
-		if f.CRCs.Known[i+1] {
-			c[i] = segmentCRC{first: &f.Seg[i+1][0], n: len(f.Seg[i+1]), crc: f.CRCs.Of[i+1]}
+		if p := f.Seg[i+1]; len(p) > 0 && f.CRCs.Known[i+1] {
+			c[i].first, c[i].n, c[i].crc = &p[0], len(p), f.CRCs.Of[i+1]
 		}
 	}
 }

@@ -179,16 +179,17 @@ func (b *flush) copied(m *Message) (n int) {
 // refers to the others.
 func (b *flush) payload(m *Message, copied int) {
 	w := b.w
-	if copied == m.Size() {
-		w.Out = append(append(append(w.Out, m.Front...), m.Middle...), m.Data...)
-		return
-	}
 	for _, seg := range [3][]byte{m.Front, m.Middle, m.Data} {
-		if len(seg) < b.below {
+		switch {
+		case len(seg) == 0:
+		case len(seg) < b.below:
 			w.Out = append(w.Out, seg...)
-		} else {
+		default:
 			w.Refer(seg)
 		}
+	}
+	if copied == m.Size() {
+		return
 	}
 	if b.lastOf(m) {
 		b.given = true

@@ -38,7 +38,7 @@ func (r *frameReader) appendMessage(b *flush, m *Message) (fits bool, err error)
 		if w.Room() < frameOverhead+copied {
 			return false, nil
 		}
-		w.Out = r.enc.AppendMessage(w.Out, &hd, [4]int{0, len(m.Front), len(m.Middle), len(m.Data)})
+		w.Out = r.enc.AppendMessage(w.Out, &hd, len(m.Front), len(m.Middle), len(m.Data))
 		b.payload(m, copied)
 		sums := m.sums(false, r.enc.SumsSegments(), r.enc.SumsSegments())
 		w.Out = r.enc.AppendEnd(w.Out, &sums)

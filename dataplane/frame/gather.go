@@ -18,17 +18,23 @@ func (e *Encoder) Gathers() bool { return !e.layout.secure && e.comp == nil }
 // connection, and for lengths for which FrameSize is -1.
 func (e *Encoder) AppendOpen(dst []byte, tag Tag, seg0 []byte, lens [4]int) []byte {
 	lens[0] = len(seg0)
-	dst = e.appendPreamble(dst, tag, &lens)
-	return e.appendSum0(append(dst, seg0...))
+	e.gathered(tag, &lens)
+	return e.appendSum0(append(append(dst, e.last[:]...), seg0...))
 }
 
-// AppendMessage is AppendOpen for a message with this header. lens[0] is ignored.
-func (e *Encoder) AppendMessage(dst []byte, h *MessageHeader, lens [4]int) []byte {
-	lens[0] = MessageHeaderSize
-	dst = e.appendPreamble(dst, TagMessage, &lens)
+// AppendMessage is AppendOpen for a message with this header, and segments 1, 2 and 3 of so
+// many bytes.
+func (e *Encoder) AppendMessage(dst []byte, h *MessageHeader, front, middle, data int) []byte {
+	l := &e.head
+	if l.Tag != TagMessage || l.Flags != 0 || l.Len[0] != MessageHeaderSize || int(l.Len[1]) != front || int(l.Len[2]) != middle || int(l.Len[3]) != data {
+		e.gathered(TagMessage, &[MaxSegments]int{MessageHeaderSize, front, middle, data})
+	}
+	const size = PreambleSize + MessageHeaderSize
 	at := len(dst)
-	dst = slices.Grow(dst, MessageHeaderSize+crcSize)[:at+MessageHeaderSize]
-	h.Put((*[MessageHeaderSize]byte)(dst[at:]))
+	dst = slices.Grow(dst, size+crcSize)[:at+size]
+	b := (*[size]byte)(dst[at:])
+	*(*[PreambleSize]byte)(b[:]) = e.last
+	h.put((*[MessageHeaderSize]byte)(b[PreambleSize:]))
 	return e.appendSum0(dst)
 }
 
@@ -39,33 +45,31 @@ func (e *Encoder) AppendMessage(dst []byte, h *MessageHeader, lens [4]int) []byt
 // damaged.
 func (e *Encoder) AppendEnd(dst []byte, sums *[3]uint32) []byte {
 	h := &e.head
-	at, size := len(dst), epilogueRev1
-	switch {
-	case e.layout.rev == Rev0:
-		size = epilogueRev0
-	case h.Num == 1:
+	if h.Num == 1 && e.layout.rev != Rev0 {
 		return dst
 	}
-	dst = slices.Grow(dst, size)[:at+size]
-	b := dst[at:]
-	b[0] = lateByte(e.layout.rev)
-	b = b[1:]
+	dst = append(dst, lateByte(e.layout.rev))
 	if e.layout.rev == Rev0 {
-		binary.LittleEndian.PutUint32(b, e.sum0)
-		b = b[crcSize:]
+		dst = binary.LittleEndian.AppendUint32(dst, e.sum0)
 	}
-	for i := range sums {
-		sum := uint32(0)
-		switch {
-		case i+1 >= h.Num || e.zeroCRC:
-		case h.Len[i+1] == 0:
-			sum = SegmentCRCInit
-		default:
-			sum = sums[i]
-		}
-		binary.LittleEndian.PutUint32(b[crcSize*i:], sum)
-	}
+	at := len(dst)
+	dst = slices.Grow(dst, 3*crcSize)[:at+3*crcSize]
+	b := (*[3 * crcSize]byte)(dst[at:])
+	binary.LittleEndian.PutUint32(b[0:], e.sum(1, sums[0]))
+	binary.LittleEndian.PutUint32(b[4:], e.sum(2, sums[1]))
+	binary.LittleEndian.PutUint32(b[8:], e.sum(3, sums[2]))
 	return dst
+}
+
+// sum is the crc to be sent for segment i, whose crc is sum if it is not empty.
+func (e *Encoder) sum(i int, sum uint32) uint32 {
+	if i >= e.head.Num || e.zeroCRC {
+		return 0
+	}
+	if e.head.Len[i] == 0 {
+		return SegmentCRCInit
+	}
+	return sum
 }
 
 // AppendClose is AppendEnd with the crcs of these segments. segs[0] is ignored.
@@ -79,15 +83,7 @@ func (e *Encoder) AppendClose(dst []byte, segs [4][]byte) []byte {
 	return e.AppendEnd(dst, &sums)
 }
 
-// appendPreamble begins a frame. It panics like AppendOpen.
-func (e *Encoder) appendPreamble(dst []byte, tag Tag, lens *[4]int) []byte {
-	if h := &e.head; h.Num == 0 || h.Tag != tag || h.Flags != 0 || int(h.Len[0]) != lens[0] || int(h.Len[1]) != lens[1] ||
-		int(h.Len[2]) != lens[2] || int(h.Len[3]) != lens[3] {
-		e.gathered(tag, lens)
-	}
-	return append(dst, e.last[:]...)
-}
-
+// gathered begins a frame. It panics like AppendOpen.
 func (e *Encoder) gathered(tag Tag, lens *[4]int) {
 	if !e.Gathers() {
 		panic("frame: gathered send of an encrypted or compressed frame")

@@ -51,7 +51,7 @@ func TestGatheredFrameIsTheSameOnTheWire(t *testing.T) {
 				must(t, err)
 				h.Put((*[MessageHeaderSize]byte)(segs[0])) // without what is reserved
 				open = e.AppendOpen([]byte("abc"), TagMessage, segs[0], lens)
-				if got := e.AppendMessage([]byte("abc"), &h, lens); !bytes.Equal(got, open) {
+				if got := e.AppendMessage([]byte("abc"), &h, lens[1], lens[2], lens[3]); !bytes.Equal(got, open) {
 					t.Errorf("%v %v, by its header: %x, want %x", rev, lens, got, open)
 				}
 			}
@@ -74,17 +74,17 @@ func TestGatheringIsRefusedWhereItWouldLeak(t *testing.T) {
 		t.Error("a secure encoder cannot gather")
 	}
 	mustPanic("secure open", func() { e.AppendOpen(nil, TagAck, nil, [4]int{}) })
-	mustPanic("secure message", func() { e.AppendMessage(nil, &MessageHeader{}, [4]int{}) })
+	mustPanic("secure message", func() { e.AppendMessage(nil, &MessageHeader{}, 0, 0, 0) })
 	late := NewEncoder(Rev1) // that has opened a frame before
-	late.AppendMessage(nil, &MessageHeader{}, [4]int{})
+	late.AppendMessage(nil, &MessageHeader{}, 0, 0, 0)
 	late.Compress(&runLength{}, 1)
-	mustPanic("compressed message", func() { late.AppendMessage(nil, &MessageHeader{}, [4]int{}) })
+	mustPanic("compressed message", func() { late.AppendMessage(nil, &MessageHeader{}, 0, 0, 0) })
 	late.Compress(nil, 0)
-	late.AppendMessage(nil, &MessageHeader{}, [4]int{})
+	late.AppendMessage(nil, &MessageHeader{}, 0, 0, 0)
 	k, err := KeysFromSecret(make([]byte, 64), true)
 	must(t, err)
 	must(t, late.Secure(k.Key, k.TxNonce))
-	mustPanic("message that is secure by now", func() { late.AppendMessage(nil, &MessageHeader{}, [4]int{}) })
+	mustPanic("message that is secure by now", func() { late.AppendMessage(nil, &MessageHeader{}, 0, 0, 0) })
 	e = NewEncoder(Rev1)
 	if !e.Gathers() {
 		t.Error("a plain encoder gathers")

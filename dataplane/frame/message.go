@@ -23,7 +23,9 @@ type MessageHeader struct {
 }
 
 // Put writes h to dst. The two reserved bytes are zero.
-func (h MessageHeader) Put(dst *[MessageHeaderSize]byte) {
+func (h MessageHeader) Put(dst *[MessageHeaderSize]byte) { h.put(dst) }
+
+func (h *MessageHeader) put(dst *[MessageHeaderSize]byte) {
 	le := binary.LittleEndian
 	le.PutUint64(dst[0:], h.Seq)
 	le.PutUint64(dst[8:], h.TID)
