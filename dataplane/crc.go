@@ -53,23 +53,23 @@ func (c *segmentCRC) moved(old, p []byte) {
 // segments are Front, Middle and Data.
 func (m *Message) segments() [3][]byte { return [3][]byte{m.Front, m.Middle, m.Data} }
 
-// sums are the crcs of Front, Middle and Data for a frame of msgr1 or msgr2; front, which
+// sums sets the crcs of Front, Middle and Data for a frame of msgr1 or msgr2; front, which
 // stands for Middle, too, and data say which are needed. That of an empty one is 0.
-func (m *Message) sums(msgr1, front, data bool) (sums [3]uint32) {
-	if front {
-		sums[0], sums[1] = m.crcs[0].sum(msgr1, m.Front), m.crcs[1].sum(msgr1, m.Middle)
+func (m *Message) sums(to *[3]uint32, msgr1, front, data bool) {
+	*to = [3]uint32{}
+	if front && len(m.Front) > 0 {
+		to[0] = m.crcs[0].sum(msgr1, m.Front)
 	}
-	if data {
-		sums[2] = m.crcs[2].sum(msgr1, m.Data)
+	if front && len(m.Middle) > 0 {
+		to[1] = m.crcs[1].sum(msgr1, m.Middle)
 	}
-	return sums
+	if data && len(m.Data) > 0 {
+		to[2] = m.crcs[2].sum(msgr1, m.Data)
+	}
 }
 
 // sum is the crc of p, that of c if that is of p.
 func (c *segmentCRC) sum(msgr1 bool, p []byte) uint32 {
-	if len(p) == 0 {
-		return 0
-	}
 	if c.has(p) {
 		if crc, ok := c.in(msgr1, p); ok {
 			return crc

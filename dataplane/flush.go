@@ -45,7 +45,8 @@ type flush struct {
 	below int   // size from which a segment is referred to
 	left  int64 // messages that are written, and count as queued until giveBack
 	bytes int64 // of theirs
-	given bool  // the last reference to the message just appended is the write's
+	sums  [3]uint32
+	given bool // the last reference to the message just appended is the write's
 }
 
 // keepalives appends ours and the answer to the peer's.
@@ -167,10 +168,14 @@ func (b *flush) giveBack() {
 
 // copied is how many bytes of the payload of m are copied.
 func (b *flush) copied(m *Message) (n int) {
-	for _, size := range [3]int{len(m.Front), len(m.Middle), len(m.Data)} {
-		if size < b.below {
-			n += size
-		}
+	if len(m.Front) < b.below {
+		n = len(m.Front)
+	}
+	if len(m.Middle) < b.below {
+		n += len(m.Middle)
+	}
+	if len(m.Data) < b.below {
+		n += len(m.Data)
 	}
 	return n
 }
@@ -179,14 +184,14 @@ func (b *flush) copied(m *Message) (n int) {
 // refers to the others.
 func (b *flush) payload(m *Message, copied int) {
 	w := b.w
-	for _, seg := range [3][]byte{m.Front, m.Middle, m.Data} {
-		switch {
-		case len(seg) == 0:
-		case len(seg) < b.below:
-			w.Out = append(w.Out, seg...)
-		default:
-			w.Refer(seg)
-		}
+	if len(m.Front) > 0 {
+		b.segment(m.Front)
+	}
+	if len(m.Middle) > 0 {
+		b.segment(m.Middle)
+	}
+	if len(m.Data) > 0 {
+		b.segment(m.Data)
 	}
 	if copied == m.Size() {
 		return
@@ -200,6 +205,14 @@ func (b *flush) payload(m *Message, copied int) {
 	m.refs.Add(1)
 	m.payload().queue()
 	w.Hold((*written)(m))
+}
+
+func (b *flush) segment(p []byte) {
+	if len(p) < b.below {
+		b.w.Out = append(b.w.Out, p...)
+	} else {
+		b.w.Refer(p)
+	}
 }
 
 // written is a message whose payload a write refers to.

@@ -40,8 +40,8 @@ func (r *frameReader) appendMessage(b *flush, m *Message) (fits bool, err error)
 		}
 		w.Out = r.enc.AppendMessage(w.Out, &hd, len(m.Front), len(m.Middle), len(m.Data))
 		b.payload(m, copied)
-		sums := m.sums(false, r.enc.SumsSegments(), r.enc.SumsSegments())
-		w.Out = r.enc.AppendEnd(w.Out, &sums)
+		m.sums(&b.sums, false, r.enc.SumsSegments(), r.enc.SumsSegments())
+		w.Out = r.enc.AppendEnd(w.Out, &b.sums)
 	} else {
 		hd.Put(&b.local.header)
 		if fits, err = r.appendSealed(w, m, &b.local.header); !fits {

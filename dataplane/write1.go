@@ -41,8 +41,8 @@ func (r *framer1) appendMessage(b *flush, m *Message) (fits bool, err error) {
 	w.Out = enc.AppendHeader(w.Out, &hd)
 	b.payload(m, copied)
 	front, data := enc.Checks()
-	sums := m.sums(true, front, data)
-	w.Out = enc.AppendFooter(w.Out, &hd, frame1.Sums{Front: sums[0], Middle: sums[1], Data: sums[2]})
+	m.sums(&b.sums, true, front, data)
+	w.Out = enc.AppendFooter(w.Out, &hd, frame1.Sums{Front: b.sums[0], Middle: b.sums[1], Data: b.sums[2]})
 	if t := r.h.tap; t != nil {
 		told := hd // the header itself stays on the stack
 		t.Part(tap.Part{Sent: true, Kind: tap.Open, Tag: frame1.TagMessage, Form: enc.Form(), Header: &told, Seg: m.segments()})

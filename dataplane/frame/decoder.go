@@ -201,11 +201,9 @@ func (d *Decoder) FinishInto(f *Frame, head, rest []byte) (err error) {
 	}
 	switch {
 	case !d.layout.secure:
-		data, suffix := rest[before:before+uint64(f.Len[3])], rest[before+uint64(f.Len[3]):]
-		if len(data) > 0 {
-			f.Seg[3] = data[:len(data):len(data)]
-		}
-		err = d.finishCRC(f, rest, suffix, false, 0)
+		at, n := int(before), int(f.Len[3])
+		f.Seg[3] = takeAt(rest, at, n)
+		err = d.finishCRC(f, rest, rest[at+n:], false, 0)
 	case d.layout.rev == Rev0:
 		err = d.finishSecureRev0(f, head, rest)
 	default:
@@ -237,48 +235,44 @@ func (d *Decoder) checkParts(h *Header, have, need uint64) error {
 // finishCRC takes segments 0 to 2 out of prefix, and checks the crcs, then late_status.
 // Segment 3 is in f, or apart from it, with its crc. suffix is what stands behind it.
 func (d *Decoder) finishCRC(f *Frame, prefix, suffix []byte, apart bool, dataCRC uint32) error {
-	n0 := int(f.Len[0])
-	seg0, prefix := prefix[:n0:n0], prefix[n0:]
-	if n0 > 0 {
-		f.Seg[0] = seg0
-		if d.layout.rev != Rev0 {
-			sum := prefix[:crcSize]
-			prefix = prefix[crcSize:]
-			if !d.skipCRC {
-				crc, want := SegmentCRC(SegmentCRCInit, seg0), binary.LittleEndian.Uint32(sum)
-				if crc != want {
-					return crcError(0, crc, want)
-				}
-				f.CRCs.Set(0, crc)
+	at := 0
+	for i := range MaxSegments - 1 {
+		n := int(f.Len[i])
+		if n == 0 {
+			continue
+		}
+		seg := prefix[at : at+n : at+n]
+		f.Seg[i] = seg
+		if at += n; i > 0 || d.layout.rev == Rev0 {
+			continue
+		}
+		if !d.skipCRC {
+			crc, want := SegmentCRC(SegmentCRCInit, seg), binary.LittleEndian.Uint32(prefix[at:])
+			if crc != want {
+				return crcError(0, crc, want)
 			}
+			f.CRCs.Set(0, crc)
 		}
-	}
-	for i := 1; i < MaxSegments-1; i++ {
-		if n := f.Len[i]; n > 0 {
-			f.Seg[i], prefix = prefix[:n:n], prefix[n:]
-		}
+		at += crcSize
 	}
 	if len(suffix) == 0 {
 		return nil
 	}
-	late, sums := suffix[0], suffix[1:]
-	if !d.skipCRC {
-		for i := d.layout.firstInEpilogue(); i < f.Num; i++ {
-			crc, want := SegmentCRCInit, binary.LittleEndian.Uint32(sums)
-			sums = sums[crcSize:]
-			if n := f.Len[i]; n > 0 {
-				if i == MaxSegments-1 && apart {
-					crc = dataCRC
-				} else {
-					crc = SegmentCRC(crc, f.Seg[i])
-				}
-				f.CRCs.Set(i, crc)
+	at = 1
+	for i := d.layout.firstInEpilogue(); i < f.Num && !d.skipCRC; i++ {
+		crc, want := SegmentCRCInit, binary.LittleEndian.Uint32(suffix[at:])
+		at += crcSize
+		if f.Len[i] > 0 {
+			if crc = dataCRC; i < MaxSegments-1 || !apart {
+				crc = SegmentCRC(SegmentCRCInit, f.Seg[i])
 			}
-			if crc != want {
-				return crcError(i, crc, want)
-			}
+			f.CRCs.Set(i, crc)
+		}
+		if crc != want {
+			return crcError(i, crc, want)
 		}
 	}
+	late := suffix[0]
 	if late == lateByte(d.layout.rev) {
 		return nil
 	}
