@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -72,7 +73,7 @@ func testWhenAMessageCounts(t *testing.T, size int64, near bool) {
 		if n := l.held(size); n != one.kept {
 			t.Errorf("%s, near %v: %d messages count behind the dispatch, want %d", one.name, near, n, one.kept)
 		}
-		for one.kept > 0 && m.refs.Load() >= 0 {
+		for one.kept > 0 && atomic.LoadInt32(&m.refs) >= 0 {
 			m.Release()
 		}
 		l.settle()
