@@ -22,6 +22,8 @@ type frameReader struct {
 	dec  *frame.Decoder
 	head [headMax]byte // head of the frame under way, if it is not in place
 	hd   frame.Header
+
+	guess guess
 }
 
 func (r *frameReader) frame() *intake         { return &r.intake }
@@ -41,6 +43,9 @@ func (r *frameReader) end(s *loop.Socket) {
 
 // Filled implements Placer.
 func (r *frameReader) Filled(s *loop.Socket, n int) (frames int) {
+	if r.guess.buf != nil {
+		return r.guessed(s, n)
+	}
 	if r.came(n) {
 		r.gathered(s)
 		frames = 1
@@ -179,9 +184,7 @@ func (r *frameReader) gather(s *loop.Socket) bool {
 			return false
 		}
 	} else {
-		if r.aligned {
-			at += (pageSize - (at+prefix)%pageSize) % pageSize
-		}
+		at = r.placeOf(at)
 		if !r.lend(s, at, r.size) {
 			return false
 		}
@@ -189,10 +192,16 @@ func (r *frameReader) gather(s *loop.Socket) bool {
 	// The head stands before the rest: what is encrypted as one piece is
 	// decrypted in place.
 	copy(r.target.Bytes()[at-r.headLen:], r.head[:r.headLen])
-	if (r.large || r.apart.on) && r.dec.ChecksSegments() && r.hd.Flags == 0 {
-		r.crcFrom, r.crcTo, r.crc = prefix, prefix+data, frame.SegmentCRCInit
-	}
+	r.sumData()
 	return true
+}
+
+// sumData has the crc of large data taken as its bytes come.
+func (r *frameReader) sumData() {
+	if (r.large || r.apart.on) && r.dec.ChecksSegments() && r.hd.Flags == 0 {
+		prefix, _ := r.dec.Split(r.hd)
+		r.crcFrom, r.crcTo, r.crc = prefix, prefix+int(r.hd.Len[3]), frame.SegmentCRCInit
+	}
 }
 
 // gathered ends a frame that is whole in its buffer, or leaves it there if it has to wait.
