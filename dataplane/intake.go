@@ -102,7 +102,7 @@ func (r *intake) HalfClosed(*loop.Socket) bool { return false }
 // Pending implements Framer.
 func (r *intake) Pending(*loop.Socket) bool {
 	h := r.h
-	return h.state == StateOpen && !h.holdOut && h.pendingOut()
+	return h.state == stateOpen && !h.holdOut && h.pendingOut()
 }
 
 // ReceiveView implements loop.ReceiveShower.

@@ -219,25 +219,3 @@ func TestRoomBehindTheHeadIsNotTakenForTheRest(t *testing.T) {
 		}
 	})
 }
-
-func TestGatheredFramesCostNoAllocation(t *testing.T) {
-	for _, rev := range []Revision{Rev0, Rev1} {
-		enc, dec := NewEncoder(rev), looseDecoder(rev, DefaultLimits())
-		hdr, front, data := pattern(41, 1), pattern(100, 2), pattern(64<<10, 3)
-		open, last := make([]byte, 0, 128), make([]byte, 0, 64)
-		prefix := make([]byte, 0, 512)
-		allocs := testing.AllocsPerRun(10, func() {
-			open := enc.AppendOpen(open, TagMessage, hdr, [4]int{41, 100, 0, len(data)})
-			last := enc.AppendClose(last, [4][]byte{hdr, front, nil, data})
-			h, err := dec.Open(open[:PreambleSize])
-			must(t, err)
-			prefix := append(append(prefix, open[PreambleSize:]...), front...)
-			if _, err := dec.FinishSplit(h, prefix, SegmentCRC(SegmentCRCInit, data), last); err != nil {
-				t.Fatal(err)
-			}
-		})
-		if allocs != 0 {
-			t.Errorf("%v: %v allocations per frame", rev, allocs)
-		}
-	}
-}
