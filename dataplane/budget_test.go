@@ -355,15 +355,9 @@ func TestAStoppedConnectionNoticesThatItsPeerIsGone(t *testing.T) {
 }
 
 // Matrix: RL-07
-func gaugeOf(b *SendBudget) *queueGauge {
-	q := &queueGauge{total: b}
-	q.bound(0, 0)
-	return q
-}
-
 func TestTheSendBudgetBoundsAllAndLeavesEachItsShare(t *testing.T) {
 	b := NewSendBudget(1000, 100)
-	hog, other, third := gaugeOf(b), gaugeOf(b), gaugeOf(b)
+	hog, other, third := &queueGauge{total: b}, &queueGauge{total: b}, &queueGauge{total: b}
 	if !hog.reserve(1000) {
 		t.Fatal("refused within the bound")
 	}

@@ -2,7 +2,6 @@ package dataplane
 
 import (
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -73,7 +72,7 @@ func testWhenAMessageCounts(t *testing.T, size int64, near bool) {
 		if n := l.held(size); n != one.kept {
 			t.Errorf("%s, near %v: %d messages count behind the dispatch, want %d", one.name, near, n, one.kept)
 		}
-		for one.kept > 0 && atomic.LoadInt32(&m.refs) >= 0 {
+		for one.kept > 0 && m.refs.Load() >= 0 {
 			m.Release()
 		}
 		l.settle()

@@ -202,7 +202,7 @@ func (b *flush) payload(m *Message, copied int) {
 		return
 	}
 	// The peer's ack may come before the kernel's answer.
-	m.retain()
+	m.refs.Add(1)
 	m.payload().queue()
 	w.Hold((*written)(m))
 }

@@ -83,45 +83,39 @@ func (b *SendBudget) wake() {
 
 // queueGauge bounds what a handler holds for sending. Any goroutine.
 type queueGauge struct {
-	mostMessages, mostBytes int64        // see bound
-	held                    atomic.Int64 // messages in steps of oneMessage, and their bytes below
-	total                   *SendBudget  // of all connections; nil: none
-	listed                  bool         // it is among total.queues; guarded by total.mu
+	messages, bytes gauge
+	total           *SendBudget // of all connections; nil: none
+	listed          bool        // it is among total.queues; guarded by total.mu
 
 	waiting atomic.Bool // somebody has asked for room
 	mu      sync.Mutex
 	free    chan struct{} // closed when room came back; guarded by mu
 }
 
-// oneMessage is a message without bytes in queueGauge.held. Both numbers are in one, so that a
-// message is counted in one step, and a refused one never.
-const (
-	messageBits = 40
-	oneMessage  = 1 << messageBits
-)
-
-// bound sets the bounds; 0 is as much as held can count: 4 Mi messages, and nearly 1 TiB.
-func (q *queueGauge) bound(messages, bytes int64) {
-	limit := func(n, most int64) int64 {
-		if n == 0 {
-			return most
-		}
-		return min(n, most)
-	}
-	q.mostMessages, q.mostBytes = limit(messages, 1<<22), limit(bytes, oneMessage-1<<32)
+type gauge struct {
+	limit int64
+	used  atomic.Int64
 }
 
-// counts is what is held.
-func (q *queueGauge) counts() (messages, bytes int64) {
-	held := q.held.Load()
-	return held >> messageBits, held & (oneMessage - 1)
+// take never shows more than it gets: an excess that is taken back would
+// refuse others what fits, and nothing would tell them.
+func (g *gauge) take(n int64) bool {
+	for {
+		used := g.used.Load()
+		if g.limit > 0 && used > 0 && used+n > g.limit {
+			return false
+		}
+		if g.used.CompareAndSwap(used, used+n) {
+			return true
+		}
+	}
 }
 
 // take charges m, or says that there is no room. A message larger than the
 // whole bound passes when nothing else is held.
 func (q *queueGauge) take(m *Message) bool {
 	if m.elsewhere {
-		q.held.Add(oneMessage)
+		q.messages.used.Add(1)
 		m.queuedBytes = 0
 		return true
 	}
@@ -137,30 +131,29 @@ func (q *queueGauge) put(m *Message) { q.release(m.queuedBytes) }
 
 // reserve charges a message of n bytes.
 func (q *queueGauge) reserve(n int64) bool {
-	for {
-		held := q.held.Load()
-		messages, bytes := held>>messageBits, held&(oneMessage-1)
-		if messages > 0 && messages >= q.mostMessages || bytes > 0 && bytes+n > q.mostBytes {
-			return false
-		}
-		if q.held.CompareAndSwap(held, held+oneMessage+n) {
-			break
-		}
+	if !q.messages.take(1) {
+		return false
 	}
-	if q.total == nil || q.total.acquire(n, q.held.Load()&(oneMessage-1)) {
+	if !q.bytes.take(n) {
+		q.messages.used.Add(-1)
+		return false
+	}
+	if q.total == nil || q.total.acquire(n, q.bytes.used.Load()) {
 		return true
 	}
 	q.total.enlist(q)
-	if q.total.acquire(n, q.held.Load()&(oneMessage-1)) { // it came back meanwhile
+	if q.total.acquire(n, q.bytes.used.Load()) { // it came back meanwhile
 		return true
 	}
-	q.held.Add(-oneMessage - n)
+	q.bytes.used.Add(-n)
+	q.messages.used.Add(-1)
 	return false
 }
 
 // add charges a message of n bytes whatever the bounds.
 func (q *queueGauge) add(n int64) {
-	q.held.Add(oneMessage + n)
+	q.messages.used.Add(1)
+	q.bytes.used.Add(n)
 	if q.total != nil {
 		q.total.used.Add(n)
 	}
@@ -179,7 +172,10 @@ func (q *queueGauge) releaseAll(messages, n int64) {
 // undo gives back without telling those who wait on this connection: there is
 // no room for them to be had.
 func (q *queueGauge) undo(messages, n int64) {
-	q.held.Add(-messages*oneMessage - n)
+	// The number last: who has taken a number and finds no bytes then shows
+	// it only while this one does, so that it refuses nobody who fits.
+	q.bytes.used.Add(-n)
+	q.messages.used.Add(-messages)
 	if q.total != nil {
 		q.total.release(n)
 	}

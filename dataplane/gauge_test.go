@@ -12,7 +12,7 @@ func sized(n int) *Message { return &Message{Data: make([]byte, n)} }
 // Matrix: RL-07
 func TestQueueBoundsMessagesAndBytes(t *testing.T) {
 	var q queueGauge
-	q.bound(3, 100)
+	q.messages.limit, q.bytes.limit = 3, 100
 	a, b, c := sized(40), sized(60), sized(1)
 	if !q.take(a) || !q.take(b) {
 		t.Fatal("refused within the bounds")
@@ -20,7 +20,7 @@ func TestQueueBoundsMessagesAndBytes(t *testing.T) {
 	if q.take(c) {
 		t.Fatal("took byte 101 of 100")
 	}
-	if n, size := q.counts(); n != 2 || size != 100 {
+	if n, size := q.messages.used.Load(), q.bytes.used.Load(); n != 2 || size != 100 {
 		t.Fatalf("a refused message is charged: %d messages, %d bytes", n, size)
 	}
 	q.put(b)
@@ -34,7 +34,7 @@ func TestQueueBoundsMessagesAndBytes(t *testing.T) {
 
 func TestAMessageBeyondTheWholeBoundPassesAlone(t *testing.T) {
 	var q queueGauge
-	q.bound(0, 10)
+	q.bytes.limit = 10
 	small, big := sized(1), sized(1000)
 	if !q.take(small) || q.take(big) {
 		t.Fatal("the big message passed beside another")
@@ -50,7 +50,7 @@ func TestAMessageBeyondTheWholeBoundPassesAlone(t *testing.T) {
 
 func TestRoomIsNotLostBetweenAskingAndWaiting(t *testing.T) {
 	var q queueGauge
-	q.bound(1, 0)
+	q.messages.limit = 1
 	const senders, each = 4, 2500
 	held := make(chan *Message, 1)
 	var running sync.WaitGroup
@@ -81,7 +81,7 @@ func TestRoomIsNotLostBetweenAskingAndWaiting(t *testing.T) {
 		}
 	}
 	running.Wait()
-	if q.held.Load() != 0 {
+	if q.messages.used.Load() != 0 || q.bytes.used.Load() != 0 {
 		t.Error("something stays charged")
 	}
 }
@@ -90,7 +90,7 @@ func TestARefusalLeavesNoTraceThatRefusesOthers(t *testing.T) {
 	// Half of the bound is held: what fits beside it must always pass, also
 	// while others ask for more than there is.
 	var q queueGauge
-	q.bound(100, 100)
+	q.bytes.limit, q.messages.limit = 100, 100
 	if !q.take(sized(50)) {
 		t.Fatal("refused")
 	}

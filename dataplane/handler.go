@@ -104,7 +104,7 @@ type HandlerConfig struct {
 	Owner Owner
 	// QueueBytes and QueueMessages bound what waits to be sent and, on a
 	// lossless session, to be acknowledged; 0: 256 MiB and 262144 messages,
-	// negative: as much as can be counted, 1 TiB and 4194304 messages.
+	// negative: unlimited.
 	QueueBytes    int64
 	QueueMessages int64
 	// Budget bounds the same over all handlers that share it; nil: nothing does.
@@ -202,8 +202,7 @@ func NewHandler(core *loop.Core, cfg HandlerConfig) *Handler {
 	h.touchTask.Run = h.touched
 	h.idle.Fire, h.progress.Fire = h.check, h.checkProgress
 	h.rx.h, h.framer = h, &h.rx
-	h.held.total = cfg.Budget
-	h.held.bound(cfg.QueueMessages, cfg.QueueBytes)
+	h.held.bytes.limit, h.held.messages.limit, h.held.total = cfg.QueueBytes, cfg.QueueMessages, cfg.Budget
 	return h
 }
 
@@ -298,7 +297,7 @@ func (h *Handler) Unreserve(size int) { h.held.release(int64(size)) }
 
 // QueuedOut is how many messages and bytes wait to be sent or acknowledged.
 func (h *Handler) QueuedOut() (messages, bytes int64) {
-	return h.held.counts()
+	return h.held.messages.used.Load(), h.held.bytes.used.Load()
 }
 
 // touch tells the owning core that there is something to take.

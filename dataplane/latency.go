@@ -27,7 +27,7 @@ const (
 func (h *Handler) beginTiming(m *Message) {
 	m.timing = untimed
 	cfg := h.core.Load().Config()
-	if cfg.TimeEvery > 0 && uint32(h.held.held.Load()>>messageBits)&uint32(cfg.TimeEvery-1) == h.timed.Load() {
+	if cfg.TimeEvery > 0 && uint32(h.held.messages.used.Load())&uint32(cfg.TimeEvery-1) == h.timed.Load() {
 		m.timing, m.since = queuedAt, cfg.Now()
 	}
 }

@@ -59,9 +59,9 @@ type Message struct {
 	// that of its dispatchers.
 	Context any
 
-	next *Message // inbox, pending or sent list: one at a time
-	prev *Message // of its class, in an outQueue only
-	refs int32    // 0 stands for one reference: the zero Message is usable; atomic where there may be more
+	next *Message     // inbox, pending or sent list: one at a time
+	prev *Message     // of its class, in an outQueue only
+	refs atomic.Int32 // 0 stands for one reference: the zero Message is usable
 
 	class   outClass      // in an outQueue only
 	since   time.Duration // of timing, on the clock of the plane
@@ -122,16 +122,7 @@ func (m *Message) Retain() {
 	if invariants.Holding && m.home != nil {
 		m.home.holders.Hold(m, m.Size())
 	}
-	m.retain()
-}
-
-// retain is Retain for a message whose payload stays.
-func (m *Message) retain() {
-	if atomic.LoadInt32(&m.refs) == 0 { // the caller has the only reference: nobody else looks
-		m.refs = 1
-		return
-	}
-	atomic.AddInt32(&m.refs, 1)
+	m.refs.Add(1)
 }
 
 // Release gives one reference back. Any goroutine may call it. After the last
@@ -155,7 +146,7 @@ func (m *Message) releaseOn(l *perCore) {
 
 // sole says that the caller, on the core of l, has the only reference to a message
 // that was received there: nobody else knows of it any more.
-func (m *Message) sole(l *perCore) bool { return m.home == l && atomic.LoadInt32(&m.refs) == 0 }
+func (m *Message) sole(l *perCore) bool { return m.home == l && m.refs.Load() == 0 }
 
 // done gives back a message that sole was said of.
 func (m *Message) done() {
@@ -166,9 +157,7 @@ func (m *Message) done() {
 // letGo gives one reference back, and says whether a received message has to
 // return to its core.
 func (m *Message) letGo() bool {
-	if atomic.LoadInt32(&m.refs) == 0 { // nobody else looks
-		m.refs = -1
-	} else if n := atomic.AddInt32(&m.refs, -1); n >= 0 {
+	if n := m.refs.Add(-1); n >= 0 {
 		return false
 	} else if n < -1 {
 		panic("ringmsgr: message released more often than retained")
@@ -178,7 +167,7 @@ func (m *Message) letGo() bool {
 		return true
 	}
 	if m.Free != nil {
-		m.refs = 0 // it may use the message again
+		m.refs.Store(0) // it may use the message again
 		m.Free(m)
 	}
 	return false
@@ -231,7 +220,7 @@ func (m *Message) queue() {
 // dequeue says that a sending queue has let go of it. What the user goes on to
 // hold counts against the receive budget again.
 func (m *Message) dequeue() {
-	if !m.charge.Bounded() || m.queues.Add(-1) > 0 || atomic.LoadInt32(&m.refs) <= 0 {
+	if !m.charge.Bounded() || m.queues.Add(-1) > 0 || m.refs.Load() <= 0 {
 		return
 	}
 	m.recharge()
