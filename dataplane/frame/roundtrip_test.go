@@ -122,8 +122,6 @@ func roundTrip(t *testing.T, m mode, packed bool, lens ...int) {
 	}
 }
 
-var largeSizes = []int{0, 512, 4 << 10, 32 << 10, 128 << 10, 4 << 20}
-
 // pipe encodes and decodes frames without allocating.
 type pipe struct {
 	enc *Encoder
@@ -155,7 +153,7 @@ func (p *pipe) transfer(seq uint64, front, data []byte) (Frame, error) {
 // Matrix: FR-08
 func TestFramesCostNoAllocation(t *testing.T) {
 	forModes(t, func(t *testing.T, m mode) {
-		for _, n := range largeSizes {
+		for _, n := range []int{0, 512, 4 << 10, 32 << 10, 128 << 10, 4 << 20} {
 			p, front, data := newPipe(t, m, n), pattern(250, 1), pattern(n, 2)
 			allocs := testing.AllocsPerRun(3, func() {
 				if _, err := p.transfer(1, front, data); err != nil {
