@@ -16,7 +16,8 @@
 //
 // The two protocols differ in few files:
 //
-//   - msgr2: receive.go reads its frames, dispatch.go handles them, write.go makes them.
+//   - msgr2: receive.go reads its frames (guess.go: behind a large one), dispatch.go handles
+//     them, write.go makes them.
 //   - msgr1: framer1.go, dispatch1.go and write1.go.
 //   - both: framer.go has the interface, flush.go the parts of a write, intake.go the frame
 //     under way and its share of the receive budget;
