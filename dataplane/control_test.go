@@ -160,7 +160,7 @@ func TestAConnectionThatEndsInAPauseIsNotTouched(t *testing.T) {
 	c := flooded(t, OpenOptions{ControlRate: floodRate}, uselessFrames["keepalives"], 10*floodRate)
 	c.h.Delay(false, nil)
 	c.settle()
-	if c.after(time.Second); c.h.sock != nil || c.h.state != StateDelay || c.h.progress.Armed() {
+	if c.after(time.Second); c.h.sock != nil || c.h.state != stateDelay || c.h.progress.Armed() {
 		t.Errorf("state %v, timer armed %v", c.h.state, c.h.progress.Armed())
 	}
 }

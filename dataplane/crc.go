@@ -25,8 +25,8 @@ type segmentCRC struct {
 // take notes the crcs of a received frame.
 func (c *segmentCRCs) take(f *frame.Frame) {
 	for i := range c {
-		if f.CRCs.Known[i+1] {
-			c[i] = segmentCRC{first: &f.Seg[i+1][0], n: len(f.Seg[i+1]), crc: f.CRCs.Of[i+1]}
+		if p := f.Seg[i+1]; len(p) > 0 && f.CRCs.Known[i+1] {
+			c[i].first, c[i].n, c[i].crc = &p[0], len(p), f.CRCs.Of[i+1]
 		}
 	}
 }
@@ -53,42 +53,32 @@ func (c *segmentCRC) moved(old, p []byte) {
 // segments are Front, Middle and Data.
 func (m *Message) segments() [3][]byte { return [3][]byte{m.Front, m.Middle, m.Data} }
 
-// knownCRCs notes in known, which is empty, those for a frame with the message, behind
-// the header.
-func (m *Message) knownCRCs(known *frame.CRCs) {
-	m.crcs[0].note(known, 1, m.Front)
-	m.crcs[1].note(known, 2, m.Middle)
-	m.crcs[2].note(known, 3, m.Data)
-}
-
-// note notes the crc of segment i, which is p, if c has it.
-func (c *segmentCRC) note(known *frame.CRCs, i int, p []byte) {
-	if !c.has(p) {
-		return
+// sums sets the crcs of Front, Middle and Data for a frame of msgr1 or msgr2; front, which
+// stands for Middle, too, and data say which are needed. That of an empty one is 0.
+func (m *Message) sums(to *[3]uint32, msgr1, front, data bool) {
+	*to = [3]uint32{}
+	if front && len(m.Front) > 0 {
+		to[0] = m.crcs[0].sum(msgr1, m.Front)
 	}
-	if crc, ok := c.in(false, p); ok {
-		known.Set(i, crc)
+	if front && len(m.Middle) > 0 {
+		to[1] = m.crcs[1].sum(msgr1, m.Middle)
+	}
+	if data && len(m.Data) > 0 {
+		to[2] = m.crcs[2].sum(msgr1, m.Data)
 	}
 }
 
-// sums1 are the crcs for the footer of msgr1. front, which stands for middle, too, and
-// data say which are needed.
-func (m *Message) sums1(front, data bool) (s frame1.Sums) {
-	need := [3]bool{front, front, data}
-	sums := [3]*uint32{&s.Front, &s.Middle, &s.Data}
-	for i, p := range m.segments() {
-		if !need[i] || len(p) == 0 {
-			continue
+// sum is the crc of p, that of c if that is of p.
+func (c *segmentCRC) sum(msgr1 bool, p []byte) uint32 {
+	if c.has(p) {
+		if crc, ok := c.in(msgr1, p); ok {
+			return crc
 		}
-		if c := &m.crcs[i]; c.has(p) {
-			if crc, ok := c.in(true, p); ok {
-				*sums[i] = crc
-				continue
-			}
-		}
-		*sums[i] = frame1.SegmentCRC(0, p)
 	}
-	return s
+	if msgr1 {
+		return frame1.SegmentCRC(0, p)
+	}
+	return frame.SegmentCRC(frame.SegmentCRCInit, p)
 }
 
 // in is the crc of p, which c has, as msgr1 or msgr2 has it. If it is that of the other
@@ -120,12 +110,10 @@ const reseedFrom = 4 << 10
 // computed now. As any access to Data, it is for those who hold a reference, and a change
 // of bytes in place is told by Changed before.
 func (m *Message) DataCRC() uint32 {
-	if c := &m.crcs[2]; c.has(m.Data) {
-		if crc, ok := c.in(false, m.Data); ok {
-			return ^crc
-		}
+	if len(m.Data) == 0 {
+		return 0
 	}
-	return ^frame.SegmentCRC(frame.SegmentCRCInit, m.Data)
+	return ^m.crcs[2].sum(false, m.Data)
 }
 
 // SetDataCRC says that crc is DataCRC of Data as it is now: who has read it with its crc from

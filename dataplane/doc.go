@@ -16,9 +16,11 @@
 //
 // The two protocols differ in few files:
 //
-//   - msgr2: receive.go reads its frames, dispatch.go handles them, flush.go writes.
-//   - msgr1: framer1.go, dispatch1.go and flush1.go.
-//   - both: intake.go has the frame under way and its share of the receive budget;
+//   - msgr2: receive.go reads its frames (guess.go: behind a large one), dispatch.go handles
+//     them, write.go makes them.
+//   - msgr1: framer1.go, dispatch1.go and write1.go.
+//   - both: framer.go has the interface, flush.go the parts of a write, intake.go the frame
+//     under way and its share of the receive budget;
 //     queues, sequence numbers, timers and moves (handler.go, event.go, keepalive.go,
 //     migrate.go) know no protocol.
 //

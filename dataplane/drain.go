@@ -77,7 +77,7 @@ func (d *drain) look(c *loop.Core) {
 	case d.bye != nil:
 		d.end(nil)
 		return
-	case h.state == StateDrop:
+	case h.state == stateDrop:
 		if d.holds {
 			d.end(ErrUndelivered)
 		} else {

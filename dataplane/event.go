@@ -101,7 +101,7 @@ func (h *Handler) Open(link *loop.Link, opt OpenOptions) {
 
 func (h *Handler) open(c *loop.Core, link *loop.Link, opt OpenOptions) {
 	s := link.Socket()
-	if h.state == StateDrop || h.dropped.Load() { // Close follows: the peer hears nothing more
+	if h.state == stateDrop || h.dropped.Load() { // Close follows: the peer hears nothing more
 		if s != nil {
 			s.Fault(ErrDropped)
 		}
@@ -112,12 +112,12 @@ func (h *Handler) open(c *loop.Core, link *loop.Link, opt OpenOptions) {
 	h.local = localOf(c)
 	h.pace = h.local.paceOf(&opt)
 	h.lossy, h.throttles, h.probe, h.tap = opt.Lossy, opt.Throttles, opt.Probe, opt.Tap
-	h.state = StateOpen
+	h.state = stateOpen
 	h.stats.opens++
 	if s == nil {
 		// The peer has closed the socket already.
 		opt.Codec.wipe()
-		h.state = StateDelay
+		h.state = stateDelay
 		h.out++
 		h.owner.Faulted(h.out, link.Cause(), h.takeSnapshot())
 		return
@@ -128,7 +128,7 @@ func (h *Handler) open(c *loop.Core, link *loop.Link, opt OpenOptions) {
 	h.watch(c)
 	h.holdPaused(s)
 	_ = link.Carry(h.framer) // the socket is there
-	if h.state == StateOpen {
+	if h.state == stateOpen {
 		h.mark()
 	}
 }
@@ -138,9 +138,9 @@ func (h *Handler) open(c *loop.Core, link *loop.Link, opt OpenOptions) {
 // not nil, gets the snapshot, on the core.
 func (h *Handler) Delay(notify bool, answer func(Snapshot)) {
 	h.post(1, func(h *Handler, c *loop.Core) {
-		if h.state != StateDrop {
+		if h.state != stateDrop {
 			h.closeSocket(loop.ErrLinkClosed)
-			h.state = StateDelay
+			h.state = stateDelay
 			h.takeInbox()
 			h.reportQueued = notify
 			if notify && h.pendingOut() {
@@ -223,7 +223,7 @@ func (h *Handler) requeue() {
 func (h *Handler) Move(to *loop.Core, ev MoveCause, done func()) {
 	to.Expect(1)
 	h.post(2, func(h *Handler, c *loop.Core) {
-		if to != c && h.state != StateDrop {
+		if to != c && h.state != stateDrop {
 			h.owner.Moving(h, to)
 		}
 		second := &loop.Task{Run: func(c2 *loop.Core) {
@@ -257,7 +257,7 @@ func (h *Handler) arrived(c, from *loop.Core, ev MoveCause, done func()) {
 	if c != from {
 		countsOf(c).MovedHere++
 	}
-	if h.state != StateDrop {
+	if h.state != stateDrop {
 		h.owner.Moved(h, from, ev)
 	}
 	if done != nil {
@@ -287,7 +287,7 @@ func (h *Handler) Refuse() {
 func (h *Handler) Close(done func()) {
 	h.Refuse()
 	h.post(1, func(h *Handler, c *loop.Core) {
-		h.state = StateDrop
+		h.state = stateDrop
 		h.reportQueued = false
 		h.closeSocket(ErrDropped)
 		h.clear(false)

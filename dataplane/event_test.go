@@ -379,7 +379,7 @@ func TestCloseRacingWithAMoveReleasesEverything(t *testing.T) {
 }
 
 func TestStatesHaveNames(t *testing.T) {
-	for s, want := range map[State]string{StateNone: "none", StateDelay: "delay", StateOpen: "open", StateDrop: "drop", StateSwitched: "switched", 99: "invalid"} {
+	for s, want := range map[ioState]string{stateNone: "none", stateDelay: "delay", stateOpen: "open", stateDrop: "drop", stateSwitched: "switched", 99: "invalid"} {
 		if s.String() != want {
 			t.Errorf("%d is %q, want %q", s, s, want)
 		}

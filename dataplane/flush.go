@@ -3,20 +3,35 @@ package dataplane
 import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
-	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
-// gather builds one gathered write of everything that h has to send, in the
-// order of msgr2.md 10.4: KEEPALIVE2, KEEPALIVE2_ACK, ACK unless a message
-// carries it, then messages.
+// gather builds one gathered write of everything that h has to send, in the order of
+// msgr2.md 10.4 and msgr1.md 16: KEEPALIVE2, KEEPALIVE2_ACK, messages, and an ACK unless a
+// message carries it. Each framer appends the bytes of its protocol.
 func (h *Handler) gather(s *loop.Socket, w *loop.Write) error {
-	b := flush{h: h, c: s.Core(), s: s, w: w, local: h.local}
-	if err := b.control(); err != nil {
+	b := &h.local.flush // it would escape
+	*b = flush{h: h, c: s.Core(), s: s, w: w, local: h.local, f: h.framer, below: s.Core().Config().CopyBelow}
+	err := b.run()
+	*b = flush{}
+	return err
+}
+
+// run appends everything.
+func (b *flush) run() error {
+	h := b.h
+	if err := b.keepalives(); err != nil {
 		return err
+	}
+	if b.f.carriesAcks() && h.unacked > 0 && !h.holdOut && (h.queue.n > 0 || h.lossy) {
+		h.unacked = 0
+		delete(h.shown, shownFrame{tag: frame.TagAck}) // held, and carried by a message now
 	}
 	err := b.messages()
 	b.giveBack()
-	return err
+	if err != nil {
+		return err
+	}
+	return b.ack()
 }
 
 // flush is one write under construction.
@@ -25,14 +40,17 @@ type flush struct {
 	c     *loop.Core
 	s     *loop.Socket
 	w     *loop.Write
+	f     framer
 	local *perCore
+	below int   // size from which a segment is referred to
 	left  int64 // messages that are written, and count as queued until giveBack
 	bytes int64 // of theirs
-	given bool  // the last reference to the message just appended is the write's
+	sums  [3]uint32
+	given bool // the last reference to the message just appended is the write's
 }
 
-// control appends the frames that stand before messages.
-func (b *flush) control() error {
+// keepalives appends ours and the answer to the peer's.
+func (b *flush) keepalives() error {
 	h := b.h
 	if h.ping {
 		if pass, err := b.mayWrite(frame.TagKeepalive2, nil); !pass {
@@ -40,8 +58,10 @@ func (b *flush) control() error {
 		}
 		h.ping = false
 		h.seen.Sent = wall(b.c)
-		h.unanswered.add(h.seen.Sent)
-		if err := b.frame(frame.TagKeepalive2, h.seen.Sent.payload()); err != nil {
+		if b.f.answers() {
+			h.unanswered.add(h.seen.Sent)
+		}
+		if err := b.f.appendControl(b, frame.TagKeepalive2, h.seen.Sent.payload()); err != nil {
 			return err
 		}
 	}
@@ -50,34 +70,28 @@ func (b *flush) control() error {
 			return err
 		}
 		h.pong = false
-		if err := b.frame(frame.TagKeepalive2Ack, h.seen.Received.payload()); err != nil {
-			return err
-		}
-	}
-	if h.unacked > 0 {
-		if h.queue.n == 0 && !h.lossy {
-			if pass, err := b.mayWrite(frame.TagAck, nil); !pass {
-				return err
-			}
-			h.unacked = 0
-			h.stats.acksOut++
-			return b.frame(frame.TagAck, seqPayload(h.ackSeq()))
-		}
-		h.unacked = 0
-		delete(h.shown, shownFrame{tag: frame.TagAck}) // held, and carried by a message now
+		return b.f.appendControl(b, frame.TagKeepalive2Ack, h.seen.Received.payload())
 	}
 	return nil
 }
 
-// frame appends a control frame.
-func (b *flush) frame(tag frame.Tag, payload [8]byte) error {
-	b.local.scratch = payload
-	out, err := b.h.rx.enc.AppendFrame(b.w.Out, tag, b.local.scratch[:])
-	b.w.Out = out
-	if t := b.h.tap; t != nil && err == nil {
-		t.Frame(probe.Frame{Sent: true, Tag: tag, Seg: [4][]byte{b.local.scratch[:]}})
+// ack appends an ACK for everything that was received. A lossy session has none.
+func (b *flush) ack() error {
+	h := b.h
+	if h.unacked == 0 || h.holdOut {
+		return nil
 	}
-	return err
+	if !h.lossy {
+		if pass, err := b.mayWrite(frame.TagAck, nil); !pass {
+			return err
+		}
+		h.stats.acksOut++
+		if err := b.f.appendControl(b, frame.TagAck, seqPayload(h.inSeq)); err != nil {
+			return err
+		}
+	}
+	h.unacked = 0
+	return nil
 }
 
 // messages appends queued messages until the queue is empty or the write is
@@ -89,27 +103,18 @@ func (b *flush) messages() error {
 		if m == nil || h.holdOut || b.w.Full() {
 			return nil
 		}
-		hd := frame.MessageHeader{
-			Seq: h.outSeq + 1, TID: m.TID, Type: m.Type, Priority: m.Priority, Version: m.Version,
-			DataOff: m.DataOff, AckSeq: h.ackSeq(), Flags: messageComplete, CompatVersion: m.CompatVersion,
+		if h.probe != nil {
+			if pass, err := b.mayWrite(frame.TagMessage, m); !pass {
+				return err
+			}
 		}
-		if hd.Priority == 0 {
-			hd.Priority = PriorityDefault
-		}
-		if pass, err := b.mayWrite(frame.TagMessage, m); !pass {
-			return err
-		}
-		hd.Put(&b.local.header)
-		fits, err := b.message(m)
+		fits, err := b.f.appendMessage(b, m)
 		if err != nil {
 			return err
 		}
 		if !fits {
 			h.showed(frame.TagMessage, m)
 			return nil
-		}
-		if t := h.tap; t != nil {
-			t.Frame(probe.Frame{Sent: true, Tag: frame.TagMessage, Seg: [4][]byte{b.local.header[:], m.Front, m.Middle, m.Data}})
 		}
 		b.wrote(m)
 	}
@@ -161,63 +166,52 @@ func (b *flush) giveBack() {
 	}
 }
 
-// ackSeq is the number up to which the peer's messages have arrived.
-func (h *Handler) ackSeq() uint64 {
-	return h.inSeq
+// copied is how many bytes of the payload of m are copied.
+func (b *flush) copied(m *Message) (n int) {
+	if len(m.Front) < b.below {
+		n = len(m.Front)
+	}
+	if len(m.Middle) < b.below {
+		n += len(m.Middle)
+	}
+	if len(m.Data) < b.below {
+		n += len(m.Data)
+	}
+	return n
 }
 
-// messageComplete is the flag byte that userland peers send.
-const messageComplete = 3
-
-// message appends one message frame, or says that it has no room left.
-func (b *flush) message(m *Message) (fits bool, err error) {
-	enc, below := b.h.rx.enc, b.c.Config().CopyBelow
-	lens := [4]int{frame.MessageHeaderSize, len(m.Front), len(m.Middle), len(m.Data)}
-	if !enc.Gathers() {
-		return b.sealed(m, enc.FrameSize(lens[0], lens[1], lens[2], lens[3]))
+// payload appends the segments of m: small ones are copied, copied bytes of them, the write
+// refers to the others.
+func (b *flush) payload(m *Message, copied int) {
+	w := b.w
+	if len(m.Front) > 0 {
+		b.segment(m.Front)
 	}
-	copied := 0
-	for _, n := range lens[1:] {
-		if n < below {
-			copied += n
-		}
+	if len(m.Middle) > 0 {
+		b.segment(m.Middle)
 	}
-	if b.w.Room() < frameOverhead+copied {
-		return false, nil
+	if len(m.Data) > 0 {
+		b.segment(m.Data)
 	}
-	var known frame.CRCs
-	m.knownCRCs(&known)
 	if copied == m.Size() {
-		b.w.Out, err = enc.AppendFrameKnown(b.w.Out, frame.TagMessage, &known, b.local.header[:], m.Front, m.Middle, m.Data)
-		return true, err
+		return
 	}
-	b.w.Out = enc.AppendOpen(b.w.Out, frame.TagMessage, b.local.header[:], lens)
-	b.payload(m, below)
-	b.w.Out = enc.AppendCloseKnown(b.w.Out, b.local.header[:], [4][]byte{nil, m.Front, m.Middle, m.Data}, &known)
-	return true, nil
+	if b.lastOf(m) {
+		b.given = true
+		w.Hold((*given)(m))
+		return
+	}
+	// The peer's ack may come before the kernel's answer.
+	m.refs.Add(1)
+	m.payload().queue()
+	w.Hold((*written)(m))
 }
 
-// payload appends the segments of m: those of fewer than below bytes are copied, the
-// write refers to the others.
-func (b *flush) payload(m *Message, below int) {
-	held := false
-	for _, seg := range [3][]byte{m.Front, m.Middle, m.Data} {
-		if len(seg) < below {
-			b.w.Out = append(b.w.Out, seg...)
-			continue
-		}
-		b.w.Refer(seg)
-		held = true
-	}
-	switch {
-	case held && b.lastOf(m):
-		b.given = true
-		b.w.Hold((*given)(m))
-	case held:
-		// The peer's ack may come before the kernel's answer.
-		m.refs.Add(1)
-		m.payload().queue()
-		b.w.Hold((*written)(m))
+func (b *flush) segment(p []byte) {
+	if len(p) < b.below {
+		b.w.Out = append(b.w.Out, p...)
+	} else {
+		b.w.Refer(p)
 	}
 }
 
@@ -236,30 +230,3 @@ type given Message
 
 // LetGo implements Held.
 func (g *given) LetGo() { (*Message)(g).done() }
-
-// frameOverhead is more than what a gathered message frame takes besides its
-// payload: preamble 32, header 41, crc 4, epilogue 17.
-const frameOverhead = 128
-
-// sealed appends a frame that is made as a whole: encrypted, straight from where
-// its payload lies if that is large, or compressed.
-func (b *flush) sealed(m *Message, size int) (bool, error) {
-	if size <= b.w.Room() {
-		out, err := b.h.rx.enc.AppendFrame(b.w.Out, frame.TagMessage, b.local.header[:], m.Front, m.Middle, m.Data)
-		b.w.Out = out
-		return true, err
-	}
-	if size <= loop.SlabBytes/2 {
-		return false, nil // it has room in the next write
-	}
-	buf, err := b.w.Extra(size)
-	if err != nil {
-		return false, err
-	}
-	out, err := b.h.rx.enc.AppendFrame(buf, frame.TagMessage, b.local.header[:], m.Front, m.Middle, m.Data)
-	if err != nil {
-		return false, err
-	}
-	b.w.Refer(out)
-	return true, nil
-}

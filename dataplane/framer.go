@@ -18,8 +18,13 @@ type framer interface {
 	// underWayID is in the header of the message under way. In mode crc its checks come
 	// later: what it matches is not used before.
 	underWayID() (seq, tid uint64, ok bool)
-	// answers says that the peer answers keepalives.
+	// answers says that the peer answers keepalives, carriesAcks that messages carry acks.
 	answers() bool
+	carriesAcks() bool
+	// appendMessage appends the next message to a write, or says that there is no room left.
+	appendMessage(b *flush, m *Message) (fits bool, err error)
+	// appendControl appends KEEPALIVE2, KEEPALIVE2_ACK or ACK, for which each write has room.
+	appendControl(b *flush, tag frame.Tag, payload [8]byte) error
 	// end lets go of the frame under way, and of the codec. s is nil if the socket is between
 	// two cores.
 	end(s *loop.Socket)

@@ -23,7 +23,7 @@ type Source struct {
 // framer1 is the Framer of a handler whose socket speaks msgr1, as frameReader is for
 // msgr2; what both have is in intake.go. Its frames are a tag and what that asks for.
 // The head of a message is the tag with the header, the rest its three segments and the
-// footer. Writing is in flush1.go. Owner: the handler's core.
+// footer. Writing is in write1.go. Owner: the handler's core.
 type framer1 struct {
 	intake
 	enc    *frame1.Encoder
@@ -54,7 +54,7 @@ func (r *framer1) Filled(s *loop.Socket, n int) (frames int) {
 }
 
 // Gather implements Framer.
-func (r *framer1) Gather(s *loop.Socket, w *loop.Write) error { return r.h.gather1(r, s, w) }
+func (r *framer1) Gather(s *loop.Socket, w *loop.Write) error { return r.h.gather(s, w) }
 
 // Feed implements Framer: it delivers the frames that the bytes complete.
 func (r *framer1) Feed(s *loop.Socket, p []byte) loop.Taken {

@@ -10,32 +10,32 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
-// State is the I/O state of a handler (msgr2.md 10.2).
-type State uint8
+// ioState is the I/O state of a handler (msgr2.md 10.2).
+type ioState uint8
 
 // The I/O states. Legal changes: none to delay or drop; delay to open, drop or
 // delay; open to delay or drop. Nothing leaves drop. While a handler moves to
 // another core its old core's record counts as switched: whatever still
 // arrives there is passed on.
 const (
-	StateNone     State = iota // an accepted connection that is not decided yet
-	StateDelay                 // not connected: queue, do not send
-	StateOpen                  // connected
-	StateDrop                  // closed: discard
-	StateSwitched              // seen by tasks that reach the core it has left
+	stateNone     ioState = iota // an accepted connection that is not decided yet
+	stateDelay                   // not connected: queue, do not send
+	stateOpen                    // connected
+	stateDrop                    // closed: discard
+	stateSwitched                // seen by tasks that reach the core it has left
 )
 
-func (s State) String() string {
+func (s ioState) String() string {
 	switch s {
-	case StateNone:
+	case stateNone:
 		return "none"
-	case StateDelay:
+	case stateDelay:
 		return "delay"
-	case StateOpen:
+	case stateOpen:
 		return "open"
-	case StateDrop:
+	case stateDrop:
 		return "drop"
-	case StateSwitched:
+	case stateSwitched:
 		return "switched"
 	}
 	return "invalid"
@@ -142,7 +142,7 @@ type Handler struct {
 	// what an idle one does not need is behind a pointer.
 	in           Ordered[*event]
 	out          uint64 // number of the last notification
-	state        State
+	state        ioState
 	reportQueued bool // tell the owner when something is queued
 	lossy        bool
 	paused       bool  // by the user: wantPause, once the core knows
@@ -328,7 +328,7 @@ func (h *Handler) touched(c *loop.Core) {
 // waits for something to send.
 func (h *Handler) wake() {
 	switch {
-	case h.state == StateOpen:
+	case h.state == stateOpen:
 		h.mark()
 	case h.reportQueued && h.pendingOut():
 		h.tellQueued()
@@ -356,7 +356,7 @@ func (h *Handler) takeInbox() {
 	}
 	for m := first; m != nil; {
 		next := m.next
-		if h.state == StateDrop {
+		if h.state == stateDrop {
 			m.next = nil
 			h.releaseMessage(m, h.leftover())
 		} else {
@@ -416,10 +416,10 @@ func (h *Handler) lost(s *loop.Socket, err error) {
 	if h.draining != nil {
 		h.draining.lost(s)
 	}
-	if h.state != StateOpen {
+	if h.state != stateOpen {
 		return
 	}
-	h.state = StateDelay
+	h.state = stateDelay
 	h.takeInbox()
 	h.out++
 	h.owner.Faulted(h.out, err, h.takeSnapshot())

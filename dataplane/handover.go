@@ -40,12 +40,12 @@ func (st *HandlerState) Release() {
 // is closed.
 func (h *Handler) Freeze(answer func(HandlerState)) {
 	h.post(1, func(h *Handler, _ *loop.Core) {
-		if h.state == StateDrop {
+		if h.state == stateDrop {
 			answer(HandlerState{})
 			return
 		}
 		h.closeSocket(loop.ErrLinkClosed)
-		h.state, h.reportQueued = StateDelay, false
+		h.state, h.reportQueued = stateDelay, false
 		for h.inbox.Load() != sealed {
 			h.takeInbox()
 			h.inbox.CompareAndSwap(nil, sealed)
@@ -88,7 +88,7 @@ func (h *Handler) Restore(st HandlerState) error {
 	if n := uint64(len(st.Sent)); n > st.OutSeq {
 		return fmt.Errorf("dataplane: %d messages sent up to sequence %d", n, st.OutSeq)
 	}
-	h.state, h.inSeq, h.outSeq = StateDelay, st.InSeq, st.OutSeq
+	h.state, h.inSeq, h.outSeq = stateDelay, st.InSeq, st.OutSeq
 	for i, m := range st.Sent {
 		if err := h.charge(m); err != nil {
 			return err

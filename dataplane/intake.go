@@ -102,7 +102,7 @@ func (r *intake) HalfClosed(*loop.Socket) bool { return false }
 // Pending implements Framer.
 func (r *intake) Pending(*loop.Socket) bool {
 	h := r.h
-	return h.state == StateOpen && !h.holdOut && h.pendingOut()
+	return h.state == stateOpen && !h.holdOut && h.pendingOut()
 }
 
 // ReceiveView implements loop.ReceiveShower.
@@ -215,18 +215,23 @@ func (r *intake) rest() []byte {
 // lend sets a buffer for the rest of the frame, or for size bytes of it, which begins at
 // byte at of the buffer.
 func (r *intake) lend(s *loop.Socket, at, size int) bool {
-	if r.large {
-		s.ReadInPlace()
-	}
 	b, err := s.Core().Lend(at + size)
 	if err != nil {
 		s.Fault(fmt.Errorf("frame of %d bytes: no memory: %w", r.size, err))
 		return false
 	}
+	r.hold(s, b, at)
+	return true
+}
+
+// hold begins to gather the rest of the frame in b, from byte at on.
+func (r *intake) hold(s *loop.Socket, b *loop.Buffer, at int) {
+	if r.large {
+		s.ReadInPlace()
+	}
 	r.target, r.at, r.fill = b, at, 0
 	r.crcFrom, r.crcTo = 0, 0
 	r.begun(s)
-	return true
 }
 
 // begun notes that a frame is unfinished from now on.

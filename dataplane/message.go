@@ -237,10 +237,9 @@ func (m *Message) recharge() {
 // detach copies a leased payload into a buffer of the message's own.
 func (m *Message) detach() {
 	m.leased = false
-	segs := []*[]byte{&m.Front, &m.Middle, &m.Data}
 	n := m.Size()
 	if m.posted { // it stays where it is
-		segs, n = segs[:2], n-len(m.Data)
+		n -= len(m.Data)
 	}
 	if n == 0 {
 		return
@@ -253,22 +252,25 @@ func (m *Message) detach() {
 		m.buf = b
 		mem = b.Bytes()
 	}
-	mem = mem[:0]
-	for i, seg := range segs {
-		old := *seg
-		mem = appendTo(mem, seg)
-		m.crcs[i].moved(old, *seg)
+	mem = m.crcs[0].move(mem, &m.Front)
+	mem = m.crcs[1].move(mem, &m.Middle)
+	if !m.posted {
+		m.crcs[2].move(mem, &m.Data)
 	}
 }
 
-// appendTo appends *seg to mem and makes *seg the copy.
-func appendTo(mem []byte, seg *[]byte) []byte {
-	at := len(mem)
-	mem = append(mem, *seg...)
-	if len(*seg) > 0 {
-		*seg = mem[at:len(mem):len(mem)]
+// move copies *p to the beginning of mem and makes *p the copy, of which c is the crc then if it
+// was before. It returns the rest of mem.
+func (c *segmentCRC) move(mem []byte, p *[]byte) (rest []byte) {
+	old := *p
+	n := len(old)
+	if n == 0 {
+		return mem
 	}
-	return mem
+	*p = mem[:n:n]
+	copy(*p, old)
+	c.moved(old, *p)
+	return mem[n:]
 }
 
 // poison overwrites a leased payload whose dispatch is over.

@@ -83,7 +83,7 @@ func (h *Handler) detachState(s *loop.Socket, d *loop.Detached) *migrationState 
 
 // leaveCore is the first hop. l is nil if there is no socket.
 func (h *Handler) leaveCore(c, to *loop.Core, l *migrationState, done func()) {
-	if h.state != StateDrop {
+	if h.state != stateDrop {
 		h.owner.Moving(h, to)
 	}
 	h.hop(c, to, &loop.Task{Run: func(c2 *loop.Core) { h.enterCore(c2, c, l, done) }})
@@ -93,7 +93,7 @@ func (h *Handler) leaveCore(c, to *loop.Core, l *migrationState, done func()) {
 func (h *Handler) enterCore(c, from *loop.Core, l *migrationState, done func()) {
 	h.passSecond()
 	countsOf(c).MovedHere++
-	if h.state != StateDrop {
+	if h.state != stateDrop {
 		h.owner.Moved(h, from, MoveCause{Migrated: true})
 	}
 	if l != nil {
@@ -111,7 +111,7 @@ func (h *Handler) enterCore(c, from *loop.Core, l *migrationState, done func()) 
 func (h *Handler) attachState(c *loop.Core, l *migrationState) {
 	if err := h.adopt(c, l); err != nil {
 		h.endFraming(nil)
-		h.holdOut, h.state = false, StateDelay
+		h.holdOut, h.state = false, stateDelay
 		h.takeInbox()
 		h.out++
 		h.owner.Faulted(h.out, err, h.takeSnapshot())

@@ -32,7 +32,7 @@ func (h *Handler) follow() {
 
 // followed is the task of follow.
 func (h *Handler) followed(c *loop.Core) {
-	if owner := h.core.Load(); owner != c || h.wantResume.Load() && h.state == StateOpen && h.sock == nil && !c.Gone() {
+	if owner := h.core.Load(); owner != c || h.wantResume.Load() && h.state == stateOpen && h.sock == nil && !c.Gone() {
 		owner.Post(h.followTask) // it has moved, or its socket is still to arrive
 		return
 	}

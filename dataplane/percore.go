@@ -12,11 +12,14 @@ import (
 type perCore struct {
 	core     *loop.Core // written once: who releases a message elsewhere reads it
 	messages *Message   // free received messages
-	scratch  [8]byte    // payload of a control frame under construction; here it does not escape per frame
-	header   [frame.MessageHeaderSize]byte
-	pace     *pace              // of the connection that was opened last: most have the same
-	timeNext uint64             // number of the message whose dispatch is timed next
-	holders  invariants.Holders // of messages that were received here; empty in normal builds
+	// What is under construction, or taken apart: here it does not escape each time.
+	flush    flush                         // the write
+	scratch  [8]byte                       // the payload of a control frame
+	header   [frame.MessageHeaderSize]byte // of a message
+	received frame.Frame                   // that was checked
+	pace     *pace                         // of the connection that was opened last: most have the same
+	timeNext uint64                        // number of the message whose dispatch is timed next
+	holders  invariants.Holders            // of messages that were received here; empty in normal builds
 	counts   Counts
 	// toldStopped is when a connection was last logged that received messages stop; 0: never.
 	toldStopped time.Duration

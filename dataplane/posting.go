@@ -64,7 +64,7 @@ func (h *Handler) AddPosting(p *Posting) error {
 	switch {
 	case p.TID == 0 || len(p.Buffer) == 0:
 		return ErrPostingBuffer
-	case h.state == StateDrop:
+	case h.state == stateDrop:
 		return ErrDropped
 	case h.posts == nil:
 		h.posts = &postings{armed: make(map[uint64]*Posting)}

@@ -22,6 +22,8 @@ type frameReader struct {
 	dec  *frame.Decoder
 	head [headMax]byte // head of the frame under way, if it is not in place
 	hd   frame.Header
+
+	guess guess
 }
 
 func (r *frameReader) frame() *intake         { return &r.intake }
@@ -41,6 +43,9 @@ func (r *frameReader) end(s *loop.Socket) {
 
 // Filled implements Placer.
 func (r *frameReader) Filled(s *loop.Socket, n int) (frames int) {
+	if r.guess.buf != nil {
+		return r.guessed(s, n)
+	}
 	if r.came(n) {
 		r.gathered(s)
 		frames = 1
@@ -81,19 +86,20 @@ func (r *frameReader) feed(s *loop.Socket, p []byte) (rest []byte, frames int) {
 			continue
 		}
 		head := r.head[:r.headLen] // opened before, and kept
-		if !r.opened {
-			if head, p = r.takeHead(p); head == nil {
-				return nil, frames
-			}
-			if !r.open(s, head) {
+		switch {
+		case r.opened:
+		case r.headLen == 0 && r.hd.Num > 0 && r.dec.Repeats(p):
+			// All that open has noted of the last frame holds for this one.
+			head, p, r.opened = p[:frame.PreambleSize], p[frame.PreambleSize:], true
+		default:
+			if head, p = r.takeHead(p); head == nil || !r.open(s, head) {
 				return nil, frames
 			}
 		}
-		if !r.mayRead(s, r.hd.Tag) {
+		if r.h.probe != nil && !r.mayRead(s, r.hd.Tag) {
 			r.keepHead(head)
 			return p, frames
 		}
-		r.classify(s, int(r.hd.Len[3]))
 		whole := len(p) >= r.size && !r.aligned
 		if !whole && !r.aligned && len(p) == 0 {
 			r.keepHead(head)
@@ -159,6 +165,7 @@ func (r *frameReader) open(s *loop.Socket, head []byte) bool {
 	}
 	r.hd, r.size, r.opened = hd, r.dec.RestSize(hd), true
 	r.grows = hd.Tag == frame.TagMessage && hd.Compressed()
+	r.classify(s, int(hd.Len[3]))
 	return true
 }
 
@@ -177,9 +184,7 @@ func (r *frameReader) gather(s *loop.Socket) bool {
 			return false
 		}
 	} else {
-		if r.aligned {
-			at += (pageSize - (at+prefix)%pageSize) % pageSize
-		}
+		at = r.placeOf(at)
 		if !r.lend(s, at, r.size) {
 			return false
 		}
@@ -187,10 +192,16 @@ func (r *frameReader) gather(s *loop.Socket) bool {
 	// The head stands before the rest: what is encrypted as one piece is
 	// decrypted in place.
 	copy(r.target.Bytes()[at-r.headLen:], r.head[:r.headLen])
-	if (r.large || r.apart.on) && r.dec.ChecksSegments() && r.hd.Flags == 0 {
-		r.crcFrom, r.crcTo, r.crc = prefix, prefix+data, frame.SegmentCRCInit
-	}
+	r.sumData()
 	return true
+}
+
+// sumData has the crc of large data taken as its bytes come.
+func (r *frameReader) sumData() {
+	if (r.large || r.apart.on) && r.dec.ChecksSegments() && r.hd.Flags == 0 {
+		prefix, _ := r.dec.Split(r.hd)
+		r.crcFrom, r.crcTo, r.crc = prefix, prefix+int(r.hd.Len[3]), frame.SegmentCRCInit
+	}
 }
 
 // gathered ends a frame that is whole in its buffer, or leaves it there if it has to wait.
@@ -207,20 +218,21 @@ func (r *frameReader) gathered(s *loop.Socket) {
 // finish checks a complete frame and delivers it. b is the buffer that holds
 // rest, nil if it lies in a receive buffer.
 func (r *frameReader) finish(s *loop.Socket, head, rest []byte, b *loop.Buffer) {
-	f := frame.Frame{Header: r.hd}
+	f := &r.h.local.received
+	f.Header = r.hd
 	var err error
 	d := r.h.cameApart()
 	switch {
 	case d != nil:
-		if f, err = r.dec.FinishSplit(r.hd, rest[:d.from], r.crc, rest[d.from:]); err == nil && !f.Aborted {
+		if *f, err = r.dec.FinishSplit(r.hd, rest[:d.from], r.crc, rest[d.from:]); err == nil && !f.Aborted {
 			f.Seg[3] = d.place
 		}
 	case r.crcTo > r.crcFrom && b != nil:
-		if f, err = r.dec.FinishSplit(r.hd, rest[:r.crcFrom], r.crc, rest[r.crcTo:]); err == nil {
+		if *f, err = r.dec.FinishSplit(r.hd, rest[:r.crcFrom], r.crc, rest[r.crcTo:]); err == nil {
 			f.Seg[3] = rest[r.crcFrom:r.crcTo:r.crcTo]
 		}
 	default:
-		err = r.dec.FinishInto(&f, head, rest)
+		err = r.dec.FinishInto(f, head, rest)
 	}
 	taken, stall := r.complete(s, r.payload())
 	if err != nil {
@@ -232,7 +244,7 @@ func (r *frameReader) finish(s *loop.Socket, head, rest []byte, b *loop.Buffer) 
 		r.h.holdOut = true
 		s.Hold()
 	}
-	r.h.frame(s, &f, b, taken)
+	r.h.frame(s, f, b, taken)
 }
 
 // reset lets go of an unfinished frame, and of the keys. s is nil if the frame is

@@ -221,7 +221,7 @@ var foeDataActs = []foeAct{
 		front := make([]byte, 8)
 		b := append(s.enc.AppendOpen(nil, frame.TagMessage, hd[:], [4]int{len(hd), len(front)}), front...)
 		late := len(b)
-		b = s.enc.AppendClose(b, hd[:], [4][]byte{1: front})
+		b = s.enc.AppendClose(b, [4][]byte{1: front})
 		b[late] = 1 // the late status: aborted, in both revisions
 		s.write(b)
 	}},

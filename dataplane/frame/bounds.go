@@ -12,16 +12,16 @@ const (
 	// authentication method. Those of cephx have a few hundred bytes, and some
 	// thousand with many tickets.
 	MaxAuthFrame = 64 << 10
-	// MaxAddrs is the number of addresses for which an address vector has room.
+	// maxAddrs is the number of addresses for which an address vector has room.
 	// Real processes have one to four.
-	MaxAddrs = 32
-	// MaxList is the number of elements for which a list of methods or modes
+	maxAddrs = 32
+	// maxList is the number of elements for which a list of methods or modes
 	// has room. There are fewer than ten of each.
-	MaxList = 64
+	maxList = 64
 
 	addrBytes    = 4 + 4 + 128 // the legacy form, which is the longest
-	addrVecBytes = 1 + 4 + MaxAddrs*addrBytes
-	listBytes    = 4 + 4*MaxList
+	addrVecBytes = 1 + 4 + maxAddrs*addrBytes
+	listBytes    = 4 + 4*maxList
 )
 
 // Bound is what a frame of one tag can hold. The decoder holds every preamble

@@ -23,7 +23,7 @@ const keepPacked = 256 << 10
 // bytes in all segments together, and off with a nil Compressor. Each segment
 // that is not empty is compressed separately. A frame goes out plain if one of
 // them fails, or if nothing would be saved on the wire.
-func (e *Encoder) Compress(c Compressor, min int) { e.comp, e.compMin = c, min }
+func (e *Encoder) Compress(c Compressor, min int) { e.comp, e.compMin, e.head = c, min, Header{} }
 
 // compress replaces body by its compressed form if that pays, adapts h, and
 // returns the new size of the frame. size is that of the plain one.

@@ -64,7 +64,7 @@ func (d *Decoder) Secure(key [16]byte, nonce [12]byte) error {
 	if err := d.dir.start(key, nonce, d.layout.rev); err != nil {
 		return err
 	}
-	d.layout.secure = true
+	d.layout.secure, d.opened = true, Header{}
 	if d.layout.rev == Rev0 {
 		d.early = new(early)
 	}
@@ -114,10 +114,10 @@ func (d *Decoder) Open(head []byte) (Header, error) {
 	if len(head) != d.HeadSize() {
 		return Header{}, fmt.Errorf("%w: head of %d, need %d", ErrTruncated, len(head), d.HeadSize())
 	}
-	preamble := head[:PreambleSize]
-	if d.opened.Tag != 0 && d.last == [PreambleSize]byte(preamble) && !d.layout.secure {
+	if d.Repeats(head) {
 		return d.opened, nil
 	}
+	preamble := head[:PreambleSize]
 	switch {
 	case d.layout.secure && d.layout.rev == Rev0:
 		if err := d.dir.peek(d.early.peeked[:], head); err != nil {
@@ -154,6 +154,17 @@ func (d *Decoder) Open(head []byte) (Header, error) {
 	return h, nil
 }
 
+// Repeats says that Open would return once more the header that it has returned last. p begins
+// with the head of a frame. Never in secure mode.
+func (d *Decoder) Repeats(p []byte) bool {
+	if d.opened.Tag == 0 || len(p) < PreambleSize {
+		return false
+	}
+	le, last := binary.LittleEndian, d.last[:]
+	return le.Uint64(p) == le.Uint64(last) && le.Uint64(p[8:]) == le.Uint64(last[8:]) &&
+		le.Uint64(p[16:]) == le.Uint64(last[16:]) && le.Uint64(p[24:]) == le.Uint64(last[24:])
+}
+
 // RestSize is the number of bytes on the wire behind the head of a frame whose
 // header Open has returned. It can be 0; Finish must be called nevertheless.
 func (d *Decoder) RestSize(h Header) int {
@@ -179,16 +190,20 @@ func (d *Decoder) Finish(h Header, head, rest []byte) (f Frame, err error) {
 	return f, err
 }
 
-// FinishInto is Finish for a frame that has its Header already, and nothing else. After an
+// FinishInto is Finish for a frame that has its Header already; it sets all else. After an
 // error only that means anything. To hand on a frame by value takes as long as to check its
 // fixed parts.
 func (d *Decoder) FinishInto(f *Frame, head, rest []byte) (err error) {
-	if err = d.checkParts(&f.Header, uint64(len(rest)), d.layout.restSize(&f.Header)); err != nil {
+	f.Seg, f.CRCs, f.Aborted = [MaxSegments][]byte{}, CRCs{}, false
+	before, after := d.layout.split(&f.Header)
+	if err = d.checkParts(&f.Header, uint64(len(rest)), before+uint64(f.Len[3])+after); err != nil {
 		return err
 	}
 	switch {
 	case !d.layout.secure:
-		err = d.finishCRC(f, rest)
+		at, n := int(before), int(f.Len[3])
+		f.Seg[3] = takeAt(rest, at, n)
+		err = d.finishCRC(f, rest, rest[at+n:], false, 0)
 	case d.layout.rev == Rev0:
 		err = d.finishSecureRev0(f, head, rest)
 	default:
@@ -217,63 +232,55 @@ func (d *Decoder) checkParts(h *Header, have, need uint64) error {
 	return nil
 }
 
-// finishCRC checks the crcs, then late_status.
-func (d *Decoder) finishCRC(f *Frame, rest []byte) error {
-	rest, err := d.takeClear(f, rest, f.Num)
-	if err != nil || len(rest) == 0 {
-		return err
-	}
-	if !d.skipCRC {
-		first := d.layout.firstInEpilogue()
-		for i := first; i < f.Num; i++ {
-			if err := f.checkCRC(i, segmentSum(f.Seg[i]), rest[1+crcSize*(i-first):]); err != nil {
-				return err
-			}
-		}
-	}
-	return d.status(f, rest[0])
-}
-
-// takeClear cuts the first n segments off rest, and checks the crc that
-// revision 1 has behind segment 0. It returns what follows.
-func (d *Decoder) takeClear(f *Frame, rest []byte, n int) ([]byte, error) {
-	for i := range n {
-		size := f.Len[i]
-		if size == 0 {
+// finishCRC takes segments 0 to 2 out of prefix, and checks the crcs, then late_status.
+// Segment 3 is in f, or apart from it, with its crc. suffix is what stands behind it.
+func (d *Decoder) finishCRC(f *Frame, prefix, suffix []byte, apart bool, dataCRC uint32) error {
+	at := 0
+	for i := range MaxSegments - 1 {
+		n := int(f.Len[i])
+		if n == 0 {
 			continue
 		}
-		f.Seg[i] = rest[:size:size]
-		rest = rest[size:]
-		if i == 0 && d.layout.rev != Rev0 {
-			if !d.skipCRC {
-				if err := f.checkCRC(0, segmentSum(f.Seg[0]), rest); err != nil {
-					return nil, err
-				}
+		seg := prefix[at : at+n : at+n]
+		f.Seg[i] = seg
+		if at += n; i > 0 || d.layout.rev == Rev0 {
+			continue
+		}
+		if !d.skipCRC {
+			crc, want := SegmentCRC(SegmentCRCInit, seg), binary.LittleEndian.Uint32(prefix[at:])
+			if crc != want {
+				return crcError(0, crc, want)
 			}
-			rest = rest[crcSize:]
+			f.CRCs.Set(0, crc)
+		}
+		at += crcSize
+	}
+	if len(suffix) == 0 {
+		return nil
+	}
+	at = 1
+	for i := d.layout.firstInEpilogue(); i < f.Num && !d.skipCRC; i++ {
+		crc, want := SegmentCRCInit, binary.LittleEndian.Uint32(suffix[at:])
+		at += crcSize
+		if f.Len[i] > 0 {
+			if crc = dataCRC; i < MaxSegments-1 || !apart {
+				crc = SegmentCRC(SegmentCRCInit, f.Seg[i])
+			}
+			f.CRCs.Set(i, crc)
+		}
+		if crc != want {
+			return crcError(i, crc, want)
 		}
 	}
-	return rest, nil
+	late := suffix[0]
+	if late == lateByte(d.layout.rev) {
+		return nil
+	}
+	return d.status(f, late)
 }
 
-// segmentSum is the crc of a whole segment.
-func segmentSum(p []byte) uint32 {
-	if len(p) == 0 {
-		return SegmentCRCInit
-	}
-	return SegmentCRC(SegmentCRCInit, p)
-}
-
-// checkCRC compares the crc of a segment with the one that was sent, and notes
-// it.
-func (f *Frame) checkCRC(segment int, got uint32, p []byte) error {
-	if want := binary.LittleEndian.Uint32(p); got != want {
-		return fmt.Errorf("%w: segment %d: %#08x, sent %#08x", ErrSegmentCRC, segment, got, want)
-	}
-	if f.Len[segment] > 0 {
-		f.CRCs.Set(segment, got)
-	}
-	return nil
+func crcError(segment int, got, want uint32) error {
+	return fmt.Errorf("%w: segment %d: %#08x, sent %#08x", ErrSegmentCRC, segment, got, want)
 }
 
 // status finishes f according to late_status.

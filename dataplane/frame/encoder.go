@@ -1,7 +1,6 @@
 package frame
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -15,10 +14,11 @@ type Encoder struct {
 	dir     *direction // nil: never in secure mode
 	zeroCRC bool
 
-	// The last preamble in clear: messages of one kind have the same. Not set:
-	// its tag is 0.
-	last     [PreambleSize]byte
-	lastHead Header
+	// The preamble of the frame that was begun last, in clear: messages of one kind have the
+	// same. Not set: head.Num is 0.
+	last [PreambleSize]byte
+	head Header
+	sum0 uint32 // the crc of its segment 0
 
 	comp    Compressor
 	compMin int
@@ -50,7 +50,7 @@ func (e *Encoder) Secure(key [16]byte, nonce [12]byte) error {
 		return err
 	}
 	e.dir.chains()
-	e.layout.secure = true
+	e.layout.secure, e.head = true, Header{}
 	return nil
 }
 
@@ -66,6 +66,10 @@ func (e *Encoder) Rev() Revision { return e.layout.rev }
 // ms_crc_data of later releases; 16.2.15 always checks). The crc of the preamble
 // is not affected, nor is secure mode.
 func (e *Encoder) SetSegmentCRC(on bool) { e.zeroCRC = !on }
+
+// SumsSegments tells whether the crcs of segments are sent: in crc mode, unless that was
+// switched off.
+func (e *Encoder) SumsSegments() bool { return !e.layout.secure && !e.zeroCRC }
 
 // Wipe forgets the key material. An encoder in secure mode makes no more
 // frames after it: AppendFrame fails with ErrKeys.
@@ -101,17 +105,6 @@ func (e *Encoder) FrameSize(lens ...int) int {
 // Errors: ErrSegmentCount for more than four segments, ErrTooLarge,
 // ErrNonceExhausted, ErrKeys.
 func (e *Encoder) AppendFrame(dst []byte, tag Tag, segs ...[]byte) ([]byte, error) {
-	return e.appendFrame(dst, tag, nil, segs)
-}
-
-// AppendFrameKnown is AppendFrame where crcs of segments are known already: they
-// are not computed again, where they are sent at all. A wrong one makes a frame
-// that the receiver takes for damaged.
-func (e *Encoder) AppendFrameKnown(dst []byte, tag Tag, known *CRCs, segs ...[]byte) ([]byte, error) {
-	return e.appendFrame(dst, tag, known, segs)
-}
-
-func (e *Encoder) appendFrame(dst []byte, tag Tag, known *CRCs, segs [][]byte) ([]byte, error) {
 	if len(segs) > MaxSegments {
 		return dst, fmt.Errorf("%w: %d", ErrSegmentCount, len(segs))
 	}
@@ -121,7 +114,7 @@ func (e *Encoder) appendFrame(dst []byte, tag Tag, known *CRCs, segs [][]byte) (
 		body[i], lens[i] = s, len(s)
 	}
 	var h Header
-	if err := h.fill(tag, lens[:]); err != nil {
+	if err := h.fill(tag, &lens); err != nil {
 		return dst, err
 	}
 	size, ok := e.layout.frameSize(&h)
@@ -131,15 +124,13 @@ func (e *Encoder) appendFrame(dst []byte, tag Tag, known *CRCs, segs [][]byte) (
 	room := slices.Grow(dst, size)
 	if e.comp != nil {
 		size = e.compress(&h, &body, size)
-		known = nil
+	}
+	if !e.layout.secure {
+		e.begin(&h)
+		return e.appendClear(room, &body), nil
 	}
 	out := room[:len(dst)+size]
 	b := out[len(dst):]
-
-	if !e.layout.secure {
-		e.putCRC(b, &h, &body, known)
-		return out, nil
-	}
 	if err := e.dir.ready(e.layout.operations(&h)); err != nil {
 		return dst, err
 	}
@@ -154,15 +145,18 @@ func (e *Encoder) appendFrame(dst []byte, tag Tag, known *CRCs, segs [][]byte) (
 // makeHeader fills in the preamble: trailing empty segments are trimmed, one
 // segment always stays.
 func makeHeader(tag Tag, lens []int) (h Header, err error) {
-	err = h.fill(tag, lens)
+	if len(lens) > MaxSegments {
+		return h, fmt.Errorf("%w: %d", ErrSegmentCount, len(lens))
+	}
+	var all [MaxSegments]int
+	copy(all[:], lens)
+	err = h.fill(tag, &all)
 	return h, err
 }
 
-func (h *Header) fill(tag Tag, lens []int) error {
+// fill is makeHeader for an empty h.
+func (h *Header) fill(tag Tag, lens *[MaxSegments]int) error {
 	h.Tag, h.Num = tag, 1
-	if len(lens) > MaxSegments {
-		return fmt.Errorf("%w: %d", ErrSegmentCount, len(lens))
-	}
 	for i, n := range lens {
 		if uint64(n) > math.MaxUint32 { // negative ones too
 			return fmt.Errorf("%w: segment %d of %v has %d bytes", ErrTooLarge, i, tag, n)
@@ -171,78 +165,6 @@ func (h *Header) fill(tag Tag, lens []int) error {
 			h.Num = i + 1
 		}
 	}
-	for i := range h.Num {
-		h.Align[i] = alignments[i]
-	}
+	copy(h.Align[:h.Num], alignments[:])
 	return nil
-}
-
-// putCRC writes a whole frame in crc mode to b. The crcs that are not known are
-// taken from the copies, which are in the cache.
-func (e *Encoder) putCRC(b []byte, h *Header, segs *[MaxSegments][]byte, known *CRCs) {
-	e.putPreamble((*[PreambleSize]byte)(b), h)
-	at := PreambleSize
-	var crcs [MaxSegments]uint32
-	for i := range h.Num {
-		n := len(segs[i])
-		if known != nil && known.Known[i] && !e.zeroCRC {
-			copy(b[at:at+n], segs[i])
-			crcs[i] = known.Of[i]
-		} else {
-			crcs[i] = e.copyCRC(b[at:at+n], segs[i])
-		}
-		at += n
-		if i == 0 && e.layout.rev != Rev0 && n > 0 {
-			binary.LittleEndian.PutUint32(b[at:], crcs[0])
-			at += crcSize
-		}
-	}
-	e.putEpilogue(b[at:], h, &crcs)
-}
-
-// putPreamble writes a preamble in clear.
-func (e *Encoder) putPreamble(b *[PreambleSize]byte, h *Header) {
-	if e.last[0] == 0 || *h != e.lastHead {
-		putPreamble(&e.last, h)
-		e.lastHead = *h
-	}
-	*b = e.last
-}
-
-// copyCRC copies src to dst and returns its crc, taken from the copy.
-func (e *Encoder) copyCRC(dst, src []byte) uint32 {
-	if e.zeroCRC {
-		copy(dst, src)
-		return 0
-	}
-	// In steps, so that what was just copied is still in the cache.
-	const step = 16 << 10
-	crc := SegmentCRCInit
-	for len(src) > 0 {
-		n := copy(dst, src[:min(step, len(src))])
-		crc = SegmentCRC(crc, dst[:n])
-		dst, src = dst[n:], src[n:]
-	}
-	return crc
-}
-
-func (e *Encoder) segmentCRC(p []byte) uint32 {
-	if e.zeroCRC {
-		return 0
-	}
-	return segmentSum(p)
-}
-
-// putEpilogue fills b, which is as long as the epilogue: revision 1 has none
-// behind a single segment.
-func (e *Encoder) putEpilogue(b []byte, h *Header, crcs *[MaxSegments]uint32) {
-	if len(b) == 0 {
-		return
-	}
-	clear(b)
-	b[0] = lateByte(e.layout.rev)
-	first := e.layout.firstInEpilogue()
-	for i := first; i < h.Num; i++ {
-		binary.LittleEndian.PutUint32(b[1+crcSize*(i-first):], crcs[i])
-	}
 }

@@ -109,7 +109,9 @@ func FuzzMessageHeader(f *testing.F) {
 		}
 		var b [MessageHeaderSize]byte
 		h.Put(&b)
-		if want := append(bytes.Clone(p[:39]), 0, 0); !bytes.Equal(b[:], want) {
+		want := append(bytes.Clone(p[:39]), 0, 0)
+		clear(want[22:26]) // padding before the data: no sender has any
+		if !bytes.Equal(b[:], want) {
 			t.Fatalf("%x, want %x", b, want)
 		}
 	})

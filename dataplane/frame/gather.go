@@ -1,78 +1,141 @@
 package frame
 
-import "slices"
+import (
+	"encoding/binary"
+	"slices"
+)
 
-// Gathers tells whether a frame may be sent in pieces, with AppendOpen and
-// AppendClose around segments that stay where they are: only in plain crc mode.
-// Encryption and compression rewrite the segments; AppendFrame does that.
+// Gathers tells whether a frame may be sent in pieces, with AppendOpen or AppendMessage
+// before segments that stay where they are, and AppendEnd behind them: only in plain crc
+// mode. Encryption and compression rewrite the segments; AppendFrame does that.
 func (e *Encoder) Gathers() bool { return !e.layout.secure && e.comp == nil }
 
 // AppendOpen appends what stands before segment 1: preamble, segment 0 and, in
 // revision 1, its crc. lens are the lengths of all segments; lens[0] is taken
-// from seg0. The segments 1, 2 and 3 must follow on the wire, then AppendClose.
+// from seg0. The segments 1, 2 and 3 must follow on the wire, then AppendEnd or AppendClose.
 //
 // It panics if Gathers is false, which would put plain text on an encrypted
 // connection, and for lengths for which FrameSize is -1.
 func (e *Encoder) AppendOpen(dst []byte, tag Tag, seg0 []byte, lens [4]int) []byte {
-	var h Header
-	e.gathered(&h, tag, len(seg0), &lens)
-	at := len(dst)
-	dst = slices.Grow(dst, PreambleSize+len(seg0)+crcSize)[:at+PreambleSize]
-	e.putPreamble((*[PreambleSize]byte)(dst[at:]), &h)
-	at = len(dst)
-	dst = append(dst, seg0...)
-	if len(seg0) > 0 && e.layout.rev != Rev0 {
-		dst = appendCRC(dst, e.segmentCRC(dst[at:]))
+	lens[0] = len(seg0)
+	e.gathered(tag, &lens)
+	return e.appendSum0(append(append(dst, e.last[:]...), seg0...))
+}
+
+// AppendMessage is AppendOpen for a message with this header, and segments 1, 2 and 3 of so
+// many bytes.
+func (e *Encoder) AppendMessage(dst []byte, h *MessageHeader, front, middle, data int) []byte {
+	l := &e.head
+	if l.Tag != TagMessage || l.Flags != 0 || l.Len[0] != MessageHeaderSize || int(l.Len[1]) != front || int(l.Len[2]) != middle || int(l.Len[3]) != data {
+		e.gathered(TagMessage, &[MaxSegments]int{MessageHeaderSize, front, middle, data})
 	}
+	const size = PreambleSize + MessageHeaderSize
+	at := len(dst)
+	dst = slices.Grow(dst, size+crcSize)[:at+size]
+	b := (*[size]byte)(dst[at:])
+	*(*[PreambleSize]byte)(b[:]) = e.last
+	h.put((*[MessageHeaderSize]byte)(b[PreambleSize:]))
+	return e.appendSum0(dst)
+}
+
+// AppendEnd appends what stands behind the last segment of the frame that was opened last:
+// the epilogue, or nothing for a single segment in revision 1. sums are the crcs of segments
+// 1, 2 and 3 (SegmentCRC from SegmentCRCInit on). Those of empty segments are not looked at,
+// nor any if SumsSegments is false. A wrong one makes a frame that the receiver takes for
+// damaged.
+func (e *Encoder) AppendEnd(dst []byte, sums *[3]uint32) []byte {
+	h := &e.head
+	if h.Num == 1 && e.layout.rev != Rev0 {
+		return dst
+	}
+	dst = append(dst, lateByte(e.layout.rev))
+	if e.layout.rev == Rev0 {
+		dst = binary.LittleEndian.AppendUint32(dst, e.sum0)
+	}
+	at := len(dst)
+	dst = slices.Grow(dst, 3*crcSize)[:at+3*crcSize]
+	b := (*[3 * crcSize]byte)(dst[at:])
+	binary.LittleEndian.PutUint32(b[0:], e.sum(1, sums[0]))
+	binary.LittleEndian.PutUint32(b[4:], e.sum(2, sums[1]))
+	binary.LittleEndian.PutUint32(b[8:], e.sum(3, sums[2]))
 	return dst
 }
 
-// AppendClose appends what stands behind the last segment: the epilogue, with
-// the crcs of the segments, or nothing for a single segment in revision 1.
-// segs[0] is ignored in favour of seg0. It panics like AppendOpen.
-func (e *Encoder) AppendClose(dst []byte, seg0 []byte, segs [4][]byte) []byte {
-	return e.AppendCloseKnown(dst, seg0, segs, &CRCs{})
+// sum is the crc to be sent for segment i, whose crc is sum if it is not empty.
+func (e *Encoder) sum(i int, sum uint32) uint32 {
+	if i >= e.head.Num || e.zeroCRC {
+		return 0
+	}
+	if e.head.Len[i] == 0 {
+		return SegmentCRCInit
+	}
+	return sum
 }
 
-// AppendCloseKnown is AppendClose where crcs of segments are known already: they
-// are not computed again, where they are sent at all. A wrong one makes a frame
-// that the receiver takes for damaged.
-func (e *Encoder) AppendCloseKnown(dst []byte, seg0 []byte, segs [4][]byte, known *CRCs) []byte {
-	segs[0] = seg0
-	var lens [4]int
-	var crcs [4]uint32
-	for i, s := range segs {
-		lens[i] = len(s)
-		switch {
-		case i < e.layout.firstInEpilogue():
-		case known.Known[i] && !e.zeroCRC:
-			crcs[i] = known.Of[i]
-		default:
-			crcs[i] = e.segmentCRC(s)
+// AppendClose is AppendEnd with the crcs of these segments. segs[0] is ignored.
+func (e *Encoder) AppendClose(dst []byte, segs [4][]byte) []byte {
+	var sums [3]uint32
+	for i, s := range segs[1:] {
+		if len(s) > 0 && !e.zeroCRC {
+			sums[i] = SegmentCRC(SegmentCRCInit, s)
 		}
 	}
-	var h Header
-	e.gathered(&h, 0, lens[0], &lens)
-	_, n := e.layout.split(&h)
-	at := len(dst)
-	dst = slices.Grow(dst, int(n))[:at+int(n)]
-	e.putEpilogue(dst[at:], &h, &crcs)
-	return dst
+	return e.AppendEnd(dst, &sums)
 }
 
-func (e *Encoder) gathered(h *Header, tag Tag, len0 int, lens *[4]int) {
+// gathered begins a frame. It panics like AppendOpen.
+func (e *Encoder) gathered(tag Tag, lens *[4]int) {
 	if !e.Gathers() {
 		panic("frame: gathered send of an encrypted or compressed frame")
 	}
-	lens[0] = len0
-	if err := h.fill(tag, lens[:]); err != nil {
+	var h Header
+	if err := h.fill(tag, lens); err != nil {
 		panic("frame: gathered send: " + err.Error())
 	}
-	if _, ok := e.layout.frameSize(h); !ok {
+	if _, ok := e.layout.frameSize(&h); !ok {
 		panic("frame: gathered send: " + ErrTooLarge.Error())
+	}
+	e.begin(&h)
+}
+
+// begin makes h the preamble of the frame that begins.
+func (e *Encoder) begin(h *Header) {
+	if *h != e.head {
+		putPreamble(&e.last, h)
+		e.head = *h
 	}
 }
 
-func appendCRC(dst []byte, crc uint32) []byte {
-	return append(dst, byte(crc), byte(crc>>8), byte(crc>>16), byte(crc>>24))
+// appendSum0 takes the crc of segment 0, at the end of dst, and appends it in revision 1.
+func (e *Encoder) appendSum0(dst []byte) []byte {
+	n := int(e.head.Len[0])
+	e.sum0 = 0
+	if !e.zeroCRC {
+		e.sum0 = SegmentCRC(SegmentCRCInit, dst[len(dst)-n:])
+	}
+	if n == 0 || e.layout.rev == Rev0 {
+		return dst
+	}
+	return binary.LittleEndian.AppendUint32(dst, e.sum0)
+}
+
+// appendClear appends the frame that begins, in one piece, in crc mode. The crcs are taken
+// from the copies, which are in the cache.
+func (e *Encoder) appendClear(dst []byte, segs *[MaxSegments][]byte) []byte {
+	dst = append(dst, e.last[:]...)
+	dst = e.appendSum0(append(dst, segs[0]...))
+	var sums [3]uint32
+	for i, s := range segs[1:] {
+		sum := SegmentCRCInit
+		for len(s) > 0 {
+			const step = 16 << 10 // what was just copied is still in the cache
+			n := min(step, len(s))
+			if dst = append(dst, s[:n]...); !e.zeroCRC {
+				sum = SegmentCRC(sum, dst[len(dst)-n:])
+			}
+			s = s[n:]
+		}
+		sums[i] = sum
+	}
+	return e.AppendEnd(dst, &sums)
 }

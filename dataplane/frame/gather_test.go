@@ -32,26 +32,27 @@ func TestGatheredFrameIsTheSameOnTheWire(t *testing.T) {
 					open = append(open, s...)
 				}
 				n := len(open)
-				if got := e.AppendClose(open[:n:n], segs[0], segs); !bytes.Equal(got, want) {
+				if got := e.AppendClose(open[:n:n], segs); !bytes.Equal(got, want) {
 					t.Errorf("%v %v: %x, want %x", rev, lens, got, want)
 				}
-				var crcs [4]uint32
-				for i, s := range segs {
-					crcs[i] = SegmentCRC(SegmentCRCInit, s)
+				var sums [3]uint32 // of an empty segment: anything
+				for i, s := range segs[1:] {
+					if sums[i] = SegmentCRC(SegmentCRCInit, s); len(s) == 0 {
+						sums[i] = 1
+					}
 				}
-				for some := range 16 {
-					var known CRCs
-					for i := range crcs {
-						if some>>i&1 != 0 {
-							known.Set(i, crcs[i])
-						}
-					}
-					if got := e.AppendCloseKnown(open[:n:n], segs[0], segs, &known); !bytes.Equal(got, want) {
-						t.Errorf("%v %v, known %v: %x, want %x", rev, lens, known, got, want)
-					}
-					if got, err := e.AppendFrameKnown([]byte("abc"), TagMessage, &known, segs[:]...); err != nil || !bytes.Equal(got, want) {
-						t.Errorf("%v %v in one piece, known %v: %x, want %x, %v", rev, lens, known, got, want, err)
-					}
+				if got := e.AppendEnd(open[:n:n], &sums); !bytes.Equal(got, want) {
+					t.Errorf("%v %v, known crcs: %x, want %x", rev, lens, got, want)
+				}
+				if lens[0] != MessageHeaderSize {
+					continue
+				}
+				h, err := ParseMessageHeader(segs[0])
+				must(t, err)
+				h.Put((*[MessageHeaderSize]byte)(segs[0])) // without what is reserved
+				open = e.AppendOpen([]byte("abc"), TagMessage, segs[0], lens)
+				if got := e.AppendMessage([]byte("abc"), &h, lens[1], lens[2], lens[3]); !bytes.Equal(got, open) {
+					t.Errorf("%v %v, by its header: %x, want %x", rev, lens, got, open)
 				}
 			}
 		}
@@ -73,7 +74,17 @@ func TestGatheringIsRefusedWhereItWouldLeak(t *testing.T) {
 		t.Error("a secure encoder cannot gather")
 	}
 	mustPanic("secure open", func() { e.AppendOpen(nil, TagAck, nil, [4]int{}) })
-	mustPanic("secure close", func() { e.AppendClose(nil, nil, [4][]byte{}) })
+	mustPanic("secure message", func() { e.AppendMessage(nil, &MessageHeader{}, 0, 0, 0) })
+	late := NewEncoder(Rev1) // that has opened a frame before
+	late.AppendMessage(nil, &MessageHeader{}, 0, 0, 0)
+	late.Compress(&runLength{}, 1)
+	mustPanic("compressed message", func() { late.AppendMessage(nil, &MessageHeader{}, 0, 0, 0) })
+	late.Compress(nil, 0)
+	late.AppendMessage(nil, &MessageHeader{}, 0, 0, 0)
+	k, err := KeysFromSecret(make([]byte, 64), true)
+	must(t, err)
+	must(t, late.Secure(k.Key, k.TxNonce))
+	mustPanic("message that is secure by now", func() { late.AppendMessage(nil, &MessageHeader{}, 0, 0, 0) })
 	e = NewEncoder(Rev1)
 	if !e.Gathers() {
 		t.Error("a plain encoder gathers")

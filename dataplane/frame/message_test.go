@@ -8,13 +8,15 @@ import (
 func TestMessageHeaderLayout(t *testing.T) {
 	h := MessageHeader{
 		Seq: 0x0807060504030201, TID: 0x100F0E0D0C0B0A09, Type: 0x1211, Priority: 0x1413, Version: 0x1615,
-		DataPrePadding: 0x1A191817, DataOff: 0x1C1B, AckSeq: 0x24232221201F1E1D, Flags: 0x25, CompatVersion: 0x2726,
+		DataOff: 0x1C1B, AckSeq: 0x24232221201F1E1D, Flags: 0x25, CompatVersion: 0x2726,
 	}
-	b := [MessageHeaderSize]byte{39: 0xFF, 40: 0xFF}
+	b := [MessageHeaderSize]byte{22: 0xFF, 25: 0xFF, 39: 0xFF, 40: 0xFF}
 	h.Put(&b)
 	want := make([]byte, MessageHeaderSize)
 	for i := range 39 {
-		want[i] = byte(i + 1)
+		if i < 22 || i > 25 { // no padding before the data
+			want[i] = byte(i + 1)
+		}
 	}
 	if !bytes.Equal(b[:], want) {
 		t.Fatalf("%x, want %x", b, want)

@@ -40,23 +40,7 @@ func (d *Decoder) FinishSplit(h Header, prefix []byte, dataCRC uint32, suffix []
 		return Frame{}, err
 	}
 	f := Frame{Header: h}
-	if _, err := d.takeClear(&f, prefix, min(h.Num, MaxSegments-1)); err != nil {
-		return Frame{}, err
-	}
-	if len(suffix) == 0 {
-		return f, nil
-	}
-	first := d.layout.firstInEpilogue()
-	for i := first; i < h.Num && !d.skipCRC; i++ {
-		crc := dataCRC
-		if i < MaxSegments-1 {
-			crc = segmentSum(f.Seg[i])
-		}
-		if err := f.checkCRC(i, crc, suffix[1+crcSize*(i-first):]); err != nil {
-			return Frame{}, err
-		}
-	}
-	if err := d.status(&f, suffix[0]); err != nil {
+	if err := d.finishCRC(&f, prefix, suffix, true, dataCRC); err != nil {
 		return Frame{}, err
 	}
 	return f, nil

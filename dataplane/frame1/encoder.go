@@ -68,9 +68,9 @@ func (e *Encoder) AppendFooter(dst []byte, h *Header, s Sums) []byte {
 // Checks says whose crcs AppendFooter writes: a caller need not compute the others.
 func (e *Encoder) Checks() (frontAndMiddle, data bool) { return !e.cfg.NoHeaderCRC, !e.cfg.NoDataCRC }
 
-// Sums are the crcs of a message as AppendFooter needs them: those that are
+// sums are the crcs of a message as AppendFooter needs them: those that are
 // switched off are not computed.
-func (e *Encoder) Sums(front, middle, data []byte) (s Sums) {
+func (e *Encoder) sums(front, middle, data []byte) (s Sums) {
 	headers, sum := e.Checks()
 	if headers {
 		s.Front, s.Middle = SegmentCRC(0, front), SegmentCRC(0, middle)
@@ -86,5 +86,5 @@ func (e *Encoder) AppendMessage(dst []byte, h *Header, front, middle, data []byt
 	h.FrontLen, h.MiddleLen, h.DataLen = uint32(len(front)), uint32(len(middle)), uint32(len(data))
 	dst = e.AppendHeader(dst, h)
 	dst = append(append(append(dst, front...), middle...), data...)
-	return e.AppendFooter(dst, h, e.Sums(front, middle, data))
+	return e.AppendFooter(dst, h, e.sums(front, middle, data))
 }

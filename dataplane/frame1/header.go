@@ -11,7 +11,7 @@ const (
 	NewHeaderSize = 53
 	OldHeaderSize = 334
 	NewFooterSize = 21
-	OldFooterSize = 13
+	oldFooterSize = 13
 
 	headerCommon = 36  // the bytes at the start that both headers share
 	addrSize     = 136 // a legacy address
@@ -37,7 +37,7 @@ func (f Form) HeaderSize() int {
 // FooterSize is the size of a message footer.
 func (f Form) FooterSize() int {
 	if f.OldFooter {
-		return OldFooterSize
+		return oldFooterSize
 	}
 	return NewFooterSize
 }

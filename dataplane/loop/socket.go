@@ -195,6 +195,15 @@ func (s *Socket) keep(p []byte) {
 	}
 }
 
+// Unread gives back bytes of the last Target that the framer does not take now: Feed gets them
+// before all that follows. In Filled only. The socket copies p.
+func (s *Socket) Unread(p []byte) {
+	s.core.assertOwner()
+	if len(p) > 0 && !s.dead {
+		s.keep(p)
+	}
+}
+
 // feedBacklog gives the framer what was held back, and has it try again what it
 // stopped at.
 func (s *Socket) feedBacklog() {

@@ -75,7 +75,7 @@ func (d *framed) request(dst []byte, id uint64, r blocks.Request, n int, fill fu
 	at := len(dst)
 	dst = slices.Grow(dst, n)[:at+n]
 	fill(dst[at:])
-	return d.enc.AppendClose(dst, d.head[:], [4][]byte{1: front, 3: dst[at : at+n]}), nil
+	return d.enc.AppendClose(dst, [4][]byte{1: front, 3: dst[at : at+n]}), nil
 }
 
 func (d *framed) answer(p []byte) (a answer, err error) {

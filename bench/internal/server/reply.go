@@ -51,7 +51,7 @@ func (r *Replier) Gather(f *frame.Frame) (before, after []byte, err error) {
 	r.pieces = append(r.pieces, f.Seg[1]...)
 	r.pieces = append(r.pieces, f.Seg[2]...)
 	n := len(r.pieces)
-	r.pieces = r.enc.AppendClose(r.pieces, r.header[:], f.Seg)
+	r.pieces = r.enc.AppendClose(r.pieces, f.Seg)
 	return r.pieces[:n], r.pieces[n:], nil
 }
 

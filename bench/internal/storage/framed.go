@@ -141,7 +141,7 @@ func (n *framed) writeGathered(front, data []byte) error {
 	n.pieces = n.enc.AppendOpen(n.pieces[:0], frame.TagMessage, n.header[:], [4]int{1: len(front), 3: len(data)})
 	n.pieces = append(n.pieces, front...)
 	before := len(n.pieces)
-	n.pieces = n.enc.AppendClose(n.pieces, n.header[:], [4][]byte{1: front, 3: data})
+	n.pieces = n.enc.AppendClose(n.pieces, [4][]byte{1: front, 3: data})
 	n.vec = [3][]byte{n.pieces[:before], data, n.pieces[before:]}
 	buffers := net.Buffers(n.vec[:])
 	_, err := buffers.WriteTo(n.c)

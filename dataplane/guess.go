@@ -1,0 +1,77 @@
+package dataplane
+
+import (
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+)
+
+// A large message is often followed by one with the same head. So the next frame is read as
+// if it were that: its head and its data go to their places with the first read. A wrong guess
+// costs what any bytes cost that are not read into their place, a copy.
+
+// guess is memory for the frame that may come.
+type guess struct {
+	buf *loop.Buffer // nil: none is lent
+	at  int          // start of the rest, behind the head
+}
+
+// Target implements Placer.
+func (r *frameReader) Target(s *loop.Socket) (p []byte, ahead int) {
+	if !r.large || r.target != nil || r.opened || r.headLen > 0 || !r.mayRepeat() {
+		return r.intake.Target(s)
+	}
+	at := r.placeOf(frame.PreambleSize)
+	b, err := s.Core().Lend(at + r.size)
+	if err != nil {
+		return r.intake.Target(s)
+	}
+	r.guess = guess{b, at}
+	p = b.Bytes()[at-frame.PreambleSize : at+r.size]
+	if len(p) > pieceBytes {
+		return p[:pieceBytes], 0
+	}
+	return p, loop.LookAhead
+}
+
+// mayRepeat says that the last frame was one whose parts lie on the wire as in memory, and
+// that nobody else has a say where the next one belongs.
+func (r *frameReader) mayRepeat() bool {
+	return r.hd.Tag == frame.TagMessage && r.hd.Flags == 0 && !r.dec.IsSecure() && r.h.probe == nil && r.h.posts == nil
+}
+
+// placeOf is where the rest of the frame begins in its buffer, behind so many bytes of its
+// head at least: aligned data then begins on a page.
+func (r *frameReader) placeOf(at int) int {
+	if r.aligned {
+		prefix, _ := r.dec.Split(r.hd)
+		at += (pageSize - (at+prefix)%pageSize) % pageSize
+	}
+	return at
+}
+
+// guessed says that n bytes are there of the frame that was guessed.
+func (r *frameReader) guessed(s *loop.Socket, n int) (frames int) {
+	g := r.guess
+	r.guess = guess{}
+	p := g.buf.Bytes()[g.at-frame.PreambleSize:][:n]
+	if !r.dec.Repeats(p) || !r.admitted(s, r.payload(), false) {
+		if n > 0 && s.Reading() {
+			p, frames = r.feed(s, p)
+		}
+		s.Unread(p)
+		s.Core().TakeBack(g.buf)
+		return frames
+	}
+	r.keepHead(p[:frame.PreambleSize])
+	r.opened, r.admit = true, true
+	p = p[frame.PreambleSize:]
+	r.hold(s, g.buf, g.at)
+	r.sumData()
+	n = r.reserve(s, len(p))
+	s.Unread(p[n:])
+	if n > 0 && r.filled(n) {
+		r.gathered(s)
+		frames = 1
+	}
+	return frames
+}
