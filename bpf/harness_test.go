@@ -252,15 +252,3 @@ func snapshot(t testing.TB, s *Steering) Counters {
 func defaultPolicy(cores int) Policy {
 	return Policy{Rules: UseTable | UseCPU, Cores: cores}
 }
-
-// total is the sum over all cores, misses without a core included.
-func (c Counters) total() (t CoreCounters) {
-	for _, r := range append([]CoreCounters{c.NoCore}, c.Cores...) {
-		for _, p := range [][2]*RuleCounters{{&t.AddrPort, &r.AddrPort}, {&t.Addr, &r.Addr}, {&t.Hint, &r.Hint}, {&t.CPU, &r.CPU}} {
-			p[0].Selected += p[1].Selected
-			p[0].Missed += p[1].Missed
-		}
-		t.Migrated += r.Migrated
-	}
-	return t
-}

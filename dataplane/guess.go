@@ -9,7 +9,8 @@ import (
 // if it were that: its head and its data go to their places with the first read. A wrong guess
 // costs what any bytes cost that are not read into their place, a copy.
 
-// guess is memory for the frame that may come.
+// guess is memory for the frame that may come. It is lent from Target to Filled, between which
+// the core does nothing but the read: so one for each core is enough.
 type guess struct {
 	buf *loop.Buffer // nil: none is lent
 	at  int          // start of the rest, behind the head
@@ -25,7 +26,7 @@ func (r *frameReader) Target(s *loop.Socket) (p []byte, ahead int) {
 	if err != nil {
 		return r.intake.Target(s)
 	}
-	r.guess = guess{b, at}
+	r.h.local.guess = guess{b, at}
 	p = b.Bytes()[at-frame.PreambleSize : at+r.size]
 	if len(p) > pieceBytes {
 		return p[:pieceBytes], 0
@@ -51,8 +52,8 @@ func (r *frameReader) placeOf(at int) int {
 
 // guessed says that n bytes are there of the frame that was guessed.
 func (r *frameReader) guessed(s *loop.Socket, n int) (frames int) {
-	g := r.guess
-	r.guess = guess{}
+	g := r.h.local.guess
+	r.h.local.guess = guess{}
 	p := g.buf.Bytes()[g.at-frame.PreambleSize:][:n]
 	if !r.dec.Repeats(p) || !r.admitted(s, r.payload(), false) {
 		if n > 0 && s.Reading() {

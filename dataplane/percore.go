@@ -17,6 +17,7 @@ type perCore struct {
 	scratch  [8]byte                       // the payload of a control frame
 	header   [frame.MessageHeaderSize]byte // of a message
 	received frame.Frame                   // that was checked
+	guess    guess                         // memory for the next frame of the socket that is read
 	pace     *pace                         // of the connection that was opened last: most have the same
 	timeNext uint64                        // number of the message whose dispatch is timed next
 	holders  invariants.Holders            // of messages that were received here; empty in normal builds

@@ -22,8 +22,6 @@ type frameReader struct {
 	dec  *frame.Decoder
 	head [headMax]byte // head of the frame under way, if it is not in place
 	hd   frame.Header
-
-	guess guess
 }
 
 func (r *frameReader) frame() *intake         { return &r.intake }
@@ -43,7 +41,7 @@ func (r *frameReader) end(s *loop.Socket) {
 
 // Filled implements Placer.
 func (r *frameReader) Filled(s *loop.Socket, n int) (frames int) {
-	if r.guess.buf != nil {
+	if r.h.local.guess.buf != nil {
 		return r.guessed(s, n)
 	}
 	if r.came(n) {
