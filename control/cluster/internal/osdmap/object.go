@@ -27,6 +27,11 @@ func (m *Map) Locate(pool int64, namespace, name string) (PG, uint32) {
 	return PG{Pool: pool, Seed: stableMod(hash, p.pgNum)}, hash
 }
 
+// Group returns the placement group of objects whose names have this hash. The pool is one of m.
+func (m *Map) Group(pool int64, hash uint32) PG {
+	return PG{Pool: pool, Seed: stableMod(hash, m.pools[pool].pgNum)}
+}
+
 func hashName[T string | []byte](kind uint8, name T) uint32 {
 	switch kind {
 	case hashRjenkins:
