@@ -88,17 +88,17 @@ func (e *Engine) sendLocked(o *machine.Op) {
 	c, _ := o.User.(*Call)
 	if c != nil {
 		r = c.Request
+	} else {
+		r = o.User.(*Watch).requestLocked(o)
 	}
-	r.Flags = 0
+	r.Flags = 0 // those of the machine are in the envelope
 	env := e.m.Envelope(o)
 	env.Features = l.feature
 	a := e.attempts.Get().(*attempt)
 	front, data, err := r.Append(a.Front[:0], &env)
 	if err != nil {
 		a.e.attempts.Put(a)
-		e.m.Cancel(o)
-		c.Err = e.errorLocked(c, err, true)
-		e.endLocked(c)
+		e.m.Fail(o, err)
 		return
 	}
 	if c != nil && o.Attempt() == 0 && len(c.Into) >= postFrom {
@@ -157,9 +157,10 @@ func (e *Engine) tellLocked(a *machine.Action) {
 func (e *Engine) Dispatcher() *control.Dispatcher {
 	return &control.Dispatcher{
 		ByType: map[uint16]func(*control.Conn, *control.Message){
-			typeOSDMap:        func(_ *control.Conn, m *control.Message) { e.takeMaps(m) },
-			osdop.TypeOpReply: e.reply,
-			osdop.TypeBackoff: e.backoff,
+			typeOSDMap:            func(_ *control.Conn, m *control.Message) { e.takeMaps(m) },
+			osdop.TypeOpReply:     e.reply,
+			osdop.TypeBackoff:     e.backoff,
+			osdop.TypeWatchNotify: e.watchEvent,
 		},
 		Connect: func(c *control.Conn, _ int) {
 			e.mu.Lock()
@@ -203,7 +204,12 @@ func (e *Engine) reply(conn *control.Conn, msg *control.Message) {
 		e.mu.Unlock()
 		return
 	}
-	c := o.User.(*Call)
+	c, ok := o.User.(*Call)
+	if !ok {
+		o.User.(*Watch).answeredLocked(o, msg)
+		e.unlock()
+		return
+	}
 	if err := osdop.DecodeReply(msg.Front, msg.Data, &c.Reply, c.Request.Ops); err != nil {
 		clearOutputs(c.Request.Ops)
 		c.Err = e.errorLocked(c, fmt.Errorf("%w: %w", ErrMessage, err), false)

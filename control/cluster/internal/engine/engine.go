@@ -193,7 +193,7 @@ func (e *Engine) actLocked(a *machine.Action) {
 	case machine.Finish:
 		c := a.Op.User.(*Call)
 		if a.Err != nil {
-			c.Err = e.errorLocked(c, a.Err, c == e.answers)
+			c.Err = e.errorLocked(c, a.Err, c == e.answers || errors.Is(a.Err, wire.ErrMalformed))
 		}
 		if c == e.answers && len(e.current.Data) > 0 {
 			c.message = e.current
@@ -203,6 +203,8 @@ func (e *Engine) actLocked(a *machine.Action) {
 		_ = e.cfg.Monitors.FollowOSDMap(a.Epoch) // fails only if the messenger has ended
 	case machine.Newest:
 		e.newestLocked()
+	case machine.Tell:
+		a.Watch.User.(*Watch).tellLocked(a.Err)
 	case machine.Ping, machine.Ack:
 		e.tellLocked(a)
 	}

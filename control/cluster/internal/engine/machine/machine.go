@@ -176,6 +176,9 @@ func (m *Machine) Cancel(o *Op) bool {
 	return true
 }
 
+// Fail ends an operation, which cannot be sent, with err.
+func (m *Machine) Fail(o *Op, err error) { m.finish(o, err) }
+
 // remove takes an operation out. Others may have waited behind it.
 func (m *Machine) remove(o *Op) {
 	m.leave(o)

@@ -46,12 +46,11 @@ func (w *Watch) Cookie() uint64 { return w.cookie }
 // Confirmed is when the OSD was last known to have the watch.
 func (w *Watch) Confirmed() time.Time { return w.confirmed }
 
-// Kinds of the operation WATCH (Op.Serves).
-const (
-	Register  uint8 = 3
-	Reconnect uint8 = 5
-	StillHere uint8 = 7
-)
+// Registration is the operation that registers the watch, or notifies.
+func (w *Watch) Registration() *Op { return &w.reg }
+
+// Since is when that operation was submitted last.
+func (w *Watch) Since() time.Time { return w.reg.since }
 
 // Serves says for which watch an operation is, as which kind of WATCH, and of which generation; nil: for none.
 func (o *Op) Serves() (w *Watch, kind uint8, gen uint32) {
@@ -60,11 +59,11 @@ func (o *Op) Serves() (w *Watch, kind uint8, gen uint32) {
 	}
 	switch o.purpose {
 	case reconnecting:
-		kind = Reconnect
+		kind = osdop.WatchReconnect
 	case pinging:
-		kind = StillHere
+		kind = osdop.WatchPing
 	default:
-		kind = Register
+		kind = osdop.WatchBegin
 	}
 	return o.watch, kind, o.watch.gen
 }
@@ -115,9 +114,9 @@ func (m *Machine) lose(w *Watch, err error) {
 	m.do(Action{What: Tell, Watch: w, Err: err})
 }
 
-// Lookup is the watch, or notify, of an event from an OSD; nil: it is over, or never was.
-func (m *Machine) Lookup(cookie uint64, notify bool) *Watch {
-	if w := m.cookies[cookie]; w != nil && w.Notify == notify {
+// Lookup is the watch, or notify, of an event on a session; nil: it is over, elsewhere, or never was.
+func (m *Machine) Lookup(s *Session, cookie uint64, notify bool) *Watch {
+	if w := m.cookies[cookie]; w != nil && w.Notify == notify && w.session == s {
 		return w
 	}
 	return nil
