@@ -102,7 +102,7 @@ func (e *Engine) sendLocked(o *machine.Op) {
 		return
 	}
 	if c != nil && o.Attempt() == 0 && len(c.Into) >= postFrom {
-		c.posting.TID, c.posting.Buffer, c.posting.Done, c.posting.Context = o.TID(), c.Into, e.unposted, c
+		c.posting.TID, c.posting.Buffer, c.posting.Done, c.posting.Context = o.TID(), c.Into, e.unpost, c
 		if l.conn.PostBuffer(&c.posting) == nil {
 			c.posted = l
 		}

@@ -45,7 +45,8 @@ type Engine struct {
 	cfg       Config
 	messenger *control.Messenger // set by Open
 	published atomic.Pointer[osdmap.Map]
-	attempts  sync.Pool // of *attempt
+	attempts  sync.Pool                     // of *attempt
+	unpost    func(*control.Posting, error) // Done of all postings
 	ctx       context.Context
 	stop      context.CancelFunc
 	closed    chan struct{} // closed by Close
@@ -83,6 +84,7 @@ func New(cfg Config) *Engine {
 		cfg: cfg, closed: make(chan struct{}), m: machine.New(now), now: now, news: make(chan struct{}), scratch: new(osdmap.Scratch),
 		links: make(map[*control.Conn]*link),
 	}
+	e.unpost = e.unposted
 	e.attempts.New = func() any { return newAttempt(e) }
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	return e

@@ -124,6 +124,8 @@ func (e *Engine) errorLocked(c *Call, err error, answered bool) *Error {
 	}
 	var errno syscall.Errno
 	switch {
+	case c.state == idle:
+		return x
 	case c.state == inLine:
 		x.Waiting, x.For = "too many operations, or bytes of them, were under way", e.now.Sub(c.since)
 		return x

@@ -33,7 +33,7 @@ func (v *view) Pool(id int64) (machine.Pool, bool) {
 	}, true
 }
 
-func (v *view) Place(o *osdop.Object) machine.Place {
+func (v *view) Place(o osdop.Object) machine.Place {
 	p := machine.Place{Hash: o.Hash}
 	switch {
 	case o.ByHash:

@@ -241,7 +241,7 @@ type Map interface {
 	Flags() uint32 // osdmap.Full and others
 	Pool(id int64) (Pool, bool)
 	// Place finds an object of a pool that exists.
-	Place(o *osdop.Object) Place
+	Place(o osdop.Object) Place
 	// Addr is the address of an OSD; blank: it is down.
 	Addr(osd int32) wire.Addr
 }

@@ -66,7 +66,7 @@ func (m *Machine) locate(o *Op) (t target, pool Pool) {
 	if t.object.Pool != o.target.Pool {
 		pool, _ = m.cur.Pool(t.object.Pool)
 	}
-	p := m.cur.Place(&t.object)
+	p := m.cur.Place(t.object)
 	t.pg, t.hash, t.shard, t.primary, t.groups = p.PG, p.Hash, p.Shard, p.Primary, pool.Groups
 	t.index, t.acting, t.up = slices.Index(p.Acting, p.Primary), fingerprint(p.Acting), fingerprint(p.Up)
 	t.upPrimary, t.peering, t.flags = p.UpPrimary, pool.Peering, m.cur.Flags()&intervalFlags

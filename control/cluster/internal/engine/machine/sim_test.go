@@ -35,7 +35,7 @@ func (f *fakeMap) Flags() uint32              { return f.flags }
 func (f *fakeMap) Pool(id int64) (Pool, bool) { p, ok := f.pools[id]; return p, ok }
 func (f *fakeMap) Addr(osd int32) wire.Addr   { return f.addrs[osd] }
 
-func (f *fakeMap) Place(o *osdop.Object) Place {
+func (f *fakeMap) Place(o osdop.Object) Place {
 	hash := uint32(spread(uint64(o.Name[len(o.Name)-1])) >> 7)
 	p := Place{PG: group(o.Pool, hash, f.pools[o.Pool].Groups), Hash: hash, Shard: -1, Primary: -1, UpPrimary: -1}
 	if set := f.acting[p.PG]; len(set) > 0 {
