@@ -19,6 +19,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
@@ -270,10 +271,10 @@ func TestAnOperationThatWasSentHasAnUnknownOutcome(t *testing.T) {
 
 func until(t *testing.T, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !f(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it does not happen")
-		}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := msgrtest.Until(ctx, f); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -61,6 +61,7 @@ type Op struct {
 // What is to be done.
 type What uint8
 
+// The kinds of actions.
 const (
 	Dial   What = iota // connect Session to its Addr
 	HangUp             // close the connection of Session, which is over

@@ -396,18 +396,19 @@ func (c *cluster) block() {
 }
 
 func (c *cluster) unblock() {
-	for _, pg := range sorted(c.blocked) {
-		r := c.blocked[pg]
-		delete(c.blocked, pg)
-		if c.conns[r.s] == r.conn {
-			c.inflight = slices.DeleteFunc(c.inflight, func(m *sent) bool { // what came meanwhile was dropped
-				return m.conn == r.conn && m.reply == nil && m.env.PG == pg
-			})
-			b := *r.b
-			b.What = osdop.Unblock
-			_ = c.m.Backoff(r.s, &b)
-		}
+	all := sorted(c.blocked)
+	if len(all) == 0 {
 		return
+	}
+	r := c.blocked[all[0]]
+	delete(c.blocked, all[0])
+	if c.conns[r.s] == r.conn {
+		c.inflight = slices.DeleteFunc(c.inflight, func(m *sent) bool { // what came meanwhile was dropped
+			return m.conn == r.conn && m.reply == nil && m.env.PG == all[0]
+		})
+		b := *r.b
+		b.What = osdop.Unblock
+		_ = c.m.Backoff(r.s, &b)
 	}
 }
 
