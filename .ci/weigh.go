@@ -26,11 +26,11 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 85100,
-	"lines of the library":                68400,
+	"lines without tests":                 89150,
+	"lines of the library":                72450,
 	"lines of bench":                      8900,
 	"lines of cmd":                        7850,
-	"lines of tests":                      89500,
+	"lines of tests":                      91600,
 	"root of control, lines":              3850,
 	"root of control, files":              20,
 	"root of control, files in a circle":  10,

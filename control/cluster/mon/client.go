@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -276,21 +277,67 @@ func (c *Client) CommandWith(ctx context.Context, command map[string]string, dat
 		return Output{}, err // of a map of strings: never
 	}
 	tid := c.tid.Add(1)
+	reply, to, err := c.ask(ctx, func() *control.Message { return commandMessage(tid, c.MonMap().FSID, text, data) })
+	if err != nil {
+		return Output{}, fmt.Errorf("command %q to %v: %w", command["prefix"], to, err)
+	}
+	return commandOutput(command["prefix"], reply)
+}
+
+// ask sends a request, which build makes with the same transaction id each time, until a session brings the answer.
+func (c *Client) ask(ctx context.Context, build func() *control.Message) (reply *control.Message, to wire.Addr, err error) {
 	var s *session
 	for {
 		if s, err = c.next(ctx, s); err != nil {
-			return Output{}, err
+			return nil, to, err
 		}
-		reply, err := s.conn.Call(ctx, commandMessage(tid, c.MonMap().FSID, text, data), control.WithTID(tid))
+		to = s.to
+		m := build()
+		reply, err := s.conn.Call(ctx, m, control.WithTID(m.TID))
 		switch {
 		case err == nil:
-			return commandOutput(command["prefix"], reply)
+			return reply, to, nil
 		case errors.Is(err, context.DeadlineExceeded):
-			return Output{}, fmt.Errorf("%w: command %q to %v: %w", ErrNoAnswer, command["prefix"], s.to, err)
+			return nil, to, fmt.Errorf("%w: %w", ErrNoAnswer, err)
 		case !errors.Is(err, control.ErrSessionLost) && !errors.Is(err, control.ErrNotSent) && !errors.Is(err, control.ErrClosed):
-			return Output{}, err
+			return nil, to, err
 		}
 	}
+}
+
+// NewestOSDMap asks which epoch of the osdmap is the newest one.
+func (c *Client) NewestOSDMap(ctx context.Context) (uint32, error) {
+	tid := c.tid.Add(1)
+	m, to, err := c.ask(ctx, func() *control.Message {
+		return message(typeGetVersion, tid, 1, 1, wire.AppendString(le.AppendUint64(nil, tid), "osdmap"))
+	})
+	if err != nil {
+		return 0, fmt.Errorf("newest osdmap by %v: %w", to, err)
+	}
+	defer m.Release()
+	r := wire.NewReader(m.Front)
+	r.U64()
+	newest := r.U64()
+	if m.Type != typeVersion || newest > math.MaxUint32 {
+		return 0, fmt.Errorf("%w: message of type %d in place of MMonGetVersionReply, epoch %d", ErrMessage, m.Type, newest)
+	}
+	return uint32(newest), bad("MMonGetVersionReply", r.Err())
+}
+
+// Request has a monitor carry out a request of another package, such as MPoolOp, and returns its answer, to be
+// released. build makes the message, of the cluster and with a transaction id, again for each session. Whether it was
+// carried out is not known if it fails.
+func (c *Client) Request(ctx context.Context, build func(fsid FSID) *control.Message) (*control.Message, error) {
+	tid := c.tid.Add(1)
+	reply, to, err := c.ask(ctx, func() *control.Message {
+		m := build(c.MonMap().FSID)
+		m.TID = tid
+		return m
+	})
+	if err != nil {
+		return nil, fmt.Errorf("request to %v: %w", to, err)
+	}
+	return reply, nil
 }
 
 // next waits for a session other than the one that was lost.

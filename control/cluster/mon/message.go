@@ -19,6 +19,8 @@ const (
 	typeSubscribeAck = 16
 	typeAuth         = 17
 	typeAuthReply    = 18
+	typeGetVersion   = 19
+	typeVersion      = 20
 	typeOSDMap       = 41
 	typeCommand      = 50
 	typeCommandAck   = 51

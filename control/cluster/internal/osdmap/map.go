@@ -30,6 +30,13 @@ type PG struct {
 // String is the usual form.
 func (p PG) String() string { return fmt.Sprintf("%d.%x", p.Pool, p.Seed) }
 
+// Flags of a map.
+const (
+	Full        = 1 << 1 // writes wait
+	PauseReads  = 1 << 2
+	PauseWrites = 1 << 3
+)
+
 // Map is the map of one epoch. It does not change, and any goroutine may use it.
 type Map struct {
 	FSID  [16]byte
@@ -71,6 +78,9 @@ const (
 
 // Pool returns a pool; nil: there is none.
 func (m *Map) Pool(id int64) *Pool { return m.pools[id] }
+
+// PoolName returns the name of a pool.
+func (m *Map) PoolName(id int64) string { return m.names[id] }
 
 // PoolID returns the number of a pool; false: there is none of this name.
 func (m *Map) PoolID(name string) (int64, bool) {

@@ -1,6 +1,10 @@
 package osdmap
 
-import "github.com/ringmsgr/ringmsgr/control/cluster/internal/crush"
+import (
+	"math/bits"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/crush"
+)
 
 // Hashes of names.
 const (
@@ -23,6 +27,11 @@ func (m *Map) Locate(pool int64, namespace, name string) (PG, uint32) {
 	return PG{Pool: pool, Seed: stableMod(hash, p.pgNum)}, hash
 }
 
+// Group returns the placement group of objects whose names have this hash. The pool is one of m.
+func (m *Map) Group(pool int64, hash uint32) PG {
+	return PG{Pool: pool, Seed: stableMod(hash, m.pools[pool].pgNum)}
+}
+
 func hashName[T string | []byte](kind uint8, name T) uint32 {
 	switch kind {
 	case hashRjenkins:
@@ -36,4 +45,19 @@ func hashName[T string | []byte](kind uint8, name T) uint32 {
 		return h
 	}
 	return 1<<32 - 1
+}
+
+// Splits says whether the pool's growth from one number of placement groups to a higher one gives objects of
+// the group with this seed to new groups.
+func Splits(seed, from, to uint32) bool {
+	shift := bits.Len32(from) - 1
+	for n := uint64(1); ; n++ {
+		child := n<<shift | uint64(seed)
+		switch {
+		case child >= uint64(to):
+			return false
+		case child >= uint64(from) && stableMod(uint32(child), from) == seed:
+			return true
+		}
+	}
 }

@@ -10,6 +10,9 @@ import (
 // Flags of pools.
 const (
 	poolHashed    = 1 << 0  // the pool's number is hashed with that of the placement group
+	PoolFull      = 1 << 1  // writes wait
+	PoolQuota     = 1 << 10 // as its quota is used up
+	PoolEIO       = 1 << 16 // each operation fails
 	poolECOptimal = 1 << 19 // some shards are never primary
 )
 
@@ -24,6 +27,11 @@ type Pool struct {
 	rule       uint8 // of the CRUSH map
 	objectHash uint8
 	pgpNum     uint32 // at most as many different placements
+	minSize    uint8
+	pending    uint32 // number of groups that a merge is about to leave
+	resend     uint32 // newest epoch at which clients send everything again
+	// stretch are the rules of a pool that is stretched over sites.
+	stretch [4]uint32
 	// nonPrimary are the shards that are never primary, by bit.
 	nonPrimary [2]uint64
 }
@@ -51,13 +59,14 @@ func decodePool(r *wire.Reader) *Pool {
 		r.Skip(16 * r.Count(16)) // removed snapshots
 		r.U64()                  // owner
 		p.flags = r.U64()
-		r.U32()                // crash replay
-		r.Skip(1 + 8 + 8)      // least size, quotas
+		r.U32() // crash replay
+		p.minSize = r.U8()
+		r.Skip(8 + 8)          // quotas
 		r.Skip(8 * r.Count(8)) // tiers
 		r.Skip(8 + 1)          // tier of, cache mode
 		p.readTier, p.writeTier = r.S64(), r.S64()
-		if version < 31 {
-			return // all that follows is for others
+		if version < 28 {
+			return
 		}
 		skipStrings(r) // properties
 		skip(r)        // parameters of hit sets
@@ -72,10 +81,18 @@ func decodePool(r *wire.Reader) *Pool {
 				return
 			}
 		}
-		r.Skip(8 + 4 + 4 + 4 + 4 + 4 + 4 + 1) // created, numbers of groups that are aimed at, forced resend, autoscaling
-		skip(r)                               // the last merge
-		if r.Bool() {                         // stretched over sites
-			r.Skip(4 * 4)
+		r.Skip(8 + 4 + 4) // created, numbers of groups that are aimed at
+		p.pending = r.U32()
+		r.Skip(4 + 4)
+		p.resend = r.U32()
+		r.U8() // autoscaling
+		if version >= 29 {
+			skip(r) // the last merge
+		}
+		if version == 30 || version >= 31 && r.Bool() {
+			for i := range p.stretch {
+				p.stretch[i] = r.U32()
+			}
 		}
 		if version >= 32 {
 			p.nonPrimary = [2]uint64{varint(r), varint(r)}
@@ -105,6 +122,31 @@ func (p *Pool) Tier(write bool) int64 {
 		return p.writeTier
 	}
 	return p.readTier
+}
+
+// PGNum is the number of placement groups.
+func (p *Pool) PGNum() uint32 { return p.pgNum }
+
+// Flags are those of the pool (PoolFull and others).
+func (p *Pool) Flags() uint64 { return p.flags }
+
+// ForcedResend is the newest epoch at which clients send all operations on the pool again.
+func (p *Pool) ForcedResend() uint32 { return p.resend }
+
+// Replicated says that each OSD of a placement group has the whole object.
+func (p *Pool) Replicated() bool { return p.kind == poolReplicated }
+
+// Peering are the settings of which each change has the placement groups agree anew on what they have.
+type Peering struct {
+	Size, MinSize uint8
+	Pending       uint32
+	Stretch       [4]uint32
+	Optimal       bool
+}
+
+// Peering returns these settings.
+func (p *Pool) Peering() Peering {
+	return Peering{p.size, p.minSize, p.pending, p.stretch, p.flags&poolECOptimal != 0}
 }
 
 // shifts says that an OSD that is missing leaves no hole: positions mean nothing.

@@ -1,0 +1,280 @@
+package engine
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/engine/machine"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
+)
+
+var le = binary.LittleEndian
+
+// Call is an operation that does not keep a goroutine waiting. It is embedded in what it serves, may be used again once Done has
+// run, and must not be copied. What it sends is bounded by the rules of the package.
+type Call struct {
+	// Request is what is wanted. Its operations get their results.
+	Request osdop.Request
+	// Into is memory for the data of the answer, if only one operation has output: a read. It belongs to the
+	// engine until Done. Without it the outputs lie in the message of the answer, until Reply.Release.
+	Into []byte
+	// Done is called once for each Start that has succeeded, on a core, or on the goroutine of Cancel, of a timer
+	// or of Close. It must not block, and may Start the call again.
+	Done func(c *Call)
+	// Context is the user's own.
+	Context any
+
+	// Reply and Err are how it went, when Done runs.
+	Reply osdop.Reply
+	Err   error
+
+	op    machine.Op
+	ctx   context.Context
+	cost  int64
+	since time.Time
+
+	// Owner: Engine.mu, until the call is over.
+	e          *Engine
+	state      callState
+	prev, next *Call         // in line, or among those that are over
+	admitted   chan struct{} // closed when it is let in; nil: nobody waits for that
+	posting    control.Posting
+	posted     *link            // where Into is posted; nil: nowhere
+	message    *control.Message // the answer, until the caller has its data
+	kept       bool             // the answer was retained
+	holds      atomic.Int32     // those who must be done with Into before the call is over
+}
+
+type callState uint8
+
+const (
+	idle callState = iota
+	inLine
+	running
+	ending // it is over, and its memory is taken back
+)
+
+// postFrom is the size from which memory is posted. A smaller answer comes whole in one read, and is copied
+// anyway.
+const postFrom = 16 << 10
+
+// Start begins an operation. At the bounds of the engine it waits for its turn, or for the end of ctx with ErrNotSent; on
+// a core it does not wait, and the call stands in line when Start returns. If ctx ends later the call is
+// canceled, at the next tick of the engine; Cancel does it at once.
+// Any goroutine, a core's too.
+func (e *Engine) Start(ctx context.Context, c *Call) error {
+	wait, err := e.start(ctx, c, func() bool { return !e.onCore() })
+	if err != nil || wait == nil {
+		return err
+	}
+	return e.admittedIn(ctx, c, wait)
+}
+
+// start is Start, but it returns a channel where that waits.
+func (e *Engine) start(ctx context.Context, c *Call, mayWait func() bool) (wait chan struct{}, err error) {
+	c.charge()
+	e.mu.Lock()
+	defer e.unlock()
+	switch {
+	case c.state != idle:
+		return nil, ErrInUse
+	case e.over:
+		return nil, e.errorLocked(c, ErrClosed, false)
+	case ctx.Err() != nil:
+		return nil, e.errorLocked(c, context.Cause(ctx), false)
+	}
+	flags := c.Request.Flags
+	if flags&(osdop.FlagRead|osdop.FlagWrite) == 0 {
+		flags |= osdop.FlagRead
+		if c.Request.Writes() {
+			flags ^= osdop.FlagRead | osdop.FlagWrite
+		}
+	}
+	c.e, c.ctx, c.Reply, c.Err, c.message, c.posted, c.kept = e, ctx, osdop.Reply{}, nil, nil, nil, false
+	c.op.Object, c.op.Flags, c.op.User = c.Request.Target, flags, c
+	e.enterLocked(c)
+	if c.state == inLine && mayWait() {
+		c.admitted = make(chan struct{})
+	}
+	return c.admitted, nil
+}
+
+// Cancel ends a call that is under way, with the cause. Done runs unless it did before; it may not have when Cancel returns.
+// Any goroutine, but not at the same time as Start.
+func (c *Call) Cancel(cause error) {
+	e := c.e
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	e.cancelLocked(c, cause)
+	e.unlock()
+}
+
+func (e *Engine) cancelLocked(c *Call, cause error) {
+	switch {
+	case c.state == inLine:
+		c.Err = e.errorLocked(c, cause, false)
+		e.line.remove(c)
+		e.endLocked(c)
+	case c.state == running && c.op.Active():
+		c.Err = e.errorLocked(c, cause, false)
+		e.m.Cancel(&c.op)
+		e.endLocked(c)
+	}
+}
+
+// endLocked puts a call among those that are over. Their Done runs when the lock is free.
+func (e *Engine) endLocked(c *Call) {
+	if c.state == running {
+		defer e.leftLocked(c)
+	}
+	if c.admitted != nil {
+		close(c.admitted)
+		c.admitted = nil
+	}
+	if c.state = idle; c.posted != nil {
+		c.state = ending
+		c.holds.Store(2)
+	}
+	e.ended.push(c)
+}
+
+// conclude runs the Done of calls that are over, as soon as nobody else has their memory.
+func (e *Engine) conclude(c *Call) {
+	for c != nil {
+		next := c.next
+		c.prev, c.next = nil, nil
+		if c.posted == nil { // nobody changes that any more
+			c.finish()
+		} else {
+			c.posting.Withdraw()
+			c.let()
+		}
+		c = next
+	}
+}
+
+// let is called by who is done with the memory of a call that is over.
+func (c *Call) let() {
+	if c.holds.Add(-1) == 0 {
+		c.finish()
+	}
+}
+
+// unposted is told that memory of a call is not posted any more.
+func (e *Engine) unposted(p *control.Posting, _ error) {
+	c := p.Context.(*Call)
+	e.mu.Lock()
+	waited := c.state == ending
+	if !waited {
+		c.posted = nil
+	}
+	e.mu.Unlock()
+	if waited {
+		c.let()
+	}
+}
+
+// finish gives the caller the data of the answer, and the call.
+func (c *Call) finish() {
+	if m := c.message; m != nil {
+		c.message = nil
+		c.deliver(m)
+		if c.kept {
+			m.Release()
+		}
+	}
+	if c.posted != nil {
+		c.posted = nil
+		c.e.mu.Lock()
+		c.state = idle
+		c.e.mu.Unlock()
+	}
+	c.Done(c)
+}
+
+// deliver brings the outputs to where the caller wants them.
+func (c *Call) deliver(m *control.Message) {
+	switch {
+	case len(c.Into) == 0:
+		m.Retain()
+		c.Reply.Message = m
+	case len(m.Data) > len(c.Into):
+		if c.Err == nil {
+			c.Err = &Error{Code: c.code(), Object: c.Request.Target, OSD: -1, Outcome: ErrUnknown, Err: errTooLong}
+		}
+		clearOutputs(c.Request.Ops)
+	case &m.Data[0] == &c.Into[0]: // it came there
+	default:
+		copy(c.Into, m.Data)
+		at := 0
+		for i := range c.Request.Ops {
+			op := &c.Request.Ops[i]
+			end := at + len(op.Out)
+			op.Out, at = c.Into[at:end:end], end
+		}
+	}
+}
+
+func clearOutputs(ops []osdop.Op) {
+	for i := range ops {
+		ops[i].Out = nil
+	}
+}
+
+func (c *Call) code() uint16 {
+	if len(c.Request.Ops) == 0 {
+		return 0
+	}
+	return c.Request.Ops[0].Code
+}
+
+// doing is a call of Do.
+type doing struct {
+	Call
+	done chan struct{}
+}
+
+var doings = sync.Pool{New: func() any {
+	d := &doing{done: make(chan struct{}, 1)}
+	d.Done, d.Context = func(c *Call) { c.Context.(*doing).done <- struct{}{} }, d
+	return d
+}}
+
+// Do carries a request out and waits for the answer. The results and outputs of the operations are in r.Ops; the outputs
+// are valid until Reply.Release. Any goroutine but a core's.
+func (e *Engine) Do(ctx context.Context, r *osdop.Request) (osdop.Reply, error) {
+	return e.DoInto(ctx, r, nil)
+}
+
+// DoInto is Do with memory for the data of the answer (Call.Into), which nobody else touches when it has returned.
+func (e *Engine) DoInto(ctx context.Context, r *osdop.Request, into []byte) (osdop.Reply, error) {
+	d := doings.Get().(*doing)
+	d.Request, d.Into = *r, into
+	if _, err := e.start(ctx, &d.Call, func() bool { return false }); err != nil {
+		d.release()
+		return osdop.Reply{}, err
+	}
+	select {
+	case <-d.done:
+	case <-ctx.Done():
+		d.Cancel(context.Cause(ctx))
+		<-d.done
+	}
+	reply, err := d.Reply, d.Err
+	d.release()
+	return reply, err
+}
+
+func (d *doing) release() {
+	d.Request, d.Into, d.Reply, d.Err, d.ctx, d.e = osdop.Request{}, nil, osdop.Reply{}, nil, nil, nil
+	doings.Put(d)
+}
+
+var errTooLong = errors.Join(ErrMessage, errors.New("more data than was asked for"))

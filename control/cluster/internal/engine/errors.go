@@ -1,0 +1,168 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/engine/machine"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
+)
+
+// The outcome of an operation that failed.
+var (
+	ErrNotSent = errors.New("not sent")
+	ErrUnknown = errors.New("outcome unknown")
+	ErrRefused = errors.New("refused")
+)
+
+var (
+	// ErrClosed: the engine is closed. It wraps net.ErrClosed.
+	ErrClosed = fmt.Errorf("rados: client closed: %w", net.ErrClosed)
+	// ErrMessage: a message of an OSD or a monitor cannot be decoded, or contradicts itself.
+	ErrMessage = errors.New("rados: malformed message")
+	// ErrInUse: a Call is under way.
+	ErrInUse = errors.New("rados: the call is under way")
+)
+
+// Error is an operation that failed.
+type Error struct {
+	Code    uint16 // of the first operation of the request; 0: it has none
+	Object  osdop.Object
+	Pool    string // its name; empty: no map has it
+	OSD     int32  // that had the operation; -1: none
+	Outcome error  // ErrNotSent, ErrUnknown or ErrRefused
+	// Waiting is what the operation waited for when it was given up, and for how long; empty: it was answered.
+	Waiting string
+	For     time.Duration
+	Err     error // an errno, the cause of a context, or why a message is malformed
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	pool := e.Pool
+	if pool == "" {
+		pool = fmt.Sprintf("pool %d", e.Object.Pool)
+	}
+	name := e.Object.Name
+	if e.Object.Namespace != "" {
+		name = e.Object.Namespace + "/" + name
+	}
+	text := fmt.Sprintf("%s object %q of %s", opName(e.Code), name, pool)
+	if e.OSD >= 0 {
+		text += fmt.Sprintf(" on osd.%d", e.OSD)
+	}
+	if e.Waiting != "" {
+		text += fmt.Sprintf(": %v: for %v %s", e.Outcome, e.For.Round(time.Second), e.Waiting)
+	}
+	text += fmt.Sprintf(": %v", e.Err)
+	switch {
+	case errors.Is(e.Err, syscall.ESHUTDOWN):
+		text += " (the cluster has blocklisted this client)"
+	case errors.Is(e.Err, syscall.EPERM):
+		text += " (the caps of the key do not allow it)"
+	}
+	return text
+}
+
+// Unwrap returns the outcome and the error.
+func (e *Error) Unwrap() []error { return []error{e.Outcome, e.Err} }
+
+// waiting says what an operation waits for.
+func (e *Engine) waitingLocked(o *machine.Op) (text string, osd int32) {
+	w, osd := o.Status()
+	switch w {
+	case machine.WaitReply:
+		text = "the OSD did not answer"
+	case machine.WaitMap:
+		text = "no monitor has sent an osdmap"
+		if err := errors.Join(e.cfg.Monitors.Err(), e.badMap); err != nil {
+			text += fmt.Sprintf(" (%v)", err)
+		}
+	case machine.WaitPool:
+		text = "no map has the pool, and no monitor says that it does not exist"
+	case machine.WaitReads:
+		text = "reads are paused (flag pauserd)"
+	case machine.WaitWrites:
+		text = "writes are paused (flag pausewr)"
+	case machine.WaitFull:
+		text = "the cluster is full"
+	case machine.WaitPoolFull:
+		text = "the pool is full"
+	case machine.WaitQuota:
+		text = "the pool has reached its quota"
+	case machine.WaitLater:
+		text = "the OSD had it come again (EAGAIN)"
+	case machine.WaitPrimary:
+		text = "no OSD that is up serves the placement group"
+	case machine.WaitSession:
+		s := o.Session()
+		text = fmt.Sprintf("the OSD at %v is not reached", s.Addr)
+		if err := e.whyDown(s); err != nil {
+			text += fmt.Sprintf(" (%v)", err)
+		}
+	case machine.WaitQueue:
+		text = "the queue of the connection was full"
+	case machine.WaitBackoff:
+		text = "the OSD asked to hold the object back (backoff)"
+	case machine.WaitBehind:
+		text = "an earlier operation on the object waited"
+	}
+	return text, osd
+}
+
+// errorLocked is the error of an operation that ends with err.
+func (e *Engine) errorLocked(c *Call, err error, answered bool) *Error {
+	x := &Error{Object: c.Request.Target, OSD: -1, Outcome: ErrNotSent, Err: err}
+	if len(c.Request.Ops) > 0 {
+		x.Code = c.Request.Ops[0].Code
+	}
+	if e.newest != nil {
+		x.Pool = e.newest.PoolName(x.Object.Pool)
+	}
+	var errno syscall.Errno
+	switch {
+	case c.state == idle:
+		return x
+	case c.state == inLine:
+		x.Waiting, x.For = "too many operations, or bytes of them, were under way", e.now.Sub(c.since)
+		return x
+	case answered || errors.As(err, &errno):
+		_, x.OSD = c.op.Status()
+		x.Outcome = ErrRefused
+		return x
+	}
+	x.Waiting, x.OSD = e.waitingLocked(&c.op)
+	x.For = e.now.Sub(c.since)
+	if c.op.Attempt() >= 0 {
+		x.Outcome = ErrUnknown
+	}
+	return x
+}
+
+// opName names an operation for people.
+func opName(code uint16) string {
+	switch code {
+	case osdop.CodeRead, osdop.CodeSparseRead:
+		return "read"
+	case osdop.CodeStat:
+		return "stat"
+	case osdop.CodeWrite, osdop.CodeWriteFull, osdop.CodeWriteSame:
+		return "write"
+	case osdop.CodeAppend:
+		return "append to"
+	case osdop.CodeRemove:
+		return "remove"
+	case osdop.CodeWatch:
+		return "watch"
+	case osdop.CodeNotify:
+		return "notify"
+	case osdop.CodeCall:
+		return "call of a class on"
+	case osdop.CodeList:
+		return "list"
+	}
+	return fmt.Sprintf("operation %#x on", code)
+}

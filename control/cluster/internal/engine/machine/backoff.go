@@ -1,0 +1,59 @@
+package machine
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
+)
+
+var errBackoffs = errors.New("the OSD refuses too many ranges of objects at once")
+
+// covers says whether a back-off holds an operation.
+func covers(b *osdop.Backoff, o *Op) bool {
+	if b.PG != o.at.pg || b.Shard != o.at.shard {
+		return false
+	}
+	h := o.at.object.HObject(o.at.hash)
+	at := b.Begin.Compare(&h)
+	return at == 0 || at < 0 && h.Compare(&b.End) < 0
+}
+
+// refuses says whether the OSD of a session does not want an operation now.
+func (s *Session) refuses(o *Op) bool {
+	for i := range s.backoffs {
+		if covers(&s.backoffs[i], o) {
+			return true
+		}
+	}
+	return false
+}
+
+// Backoff takes what an OSD says about a range of objects. What it refuses it has dropped: that is sent when it
+// takes it again. The error says that the session must end.
+func (m *Machine) Backoff(s *Session, b *osdop.Backoff) error {
+	if s.state != up {
+		return nil
+	}
+	same := func(a osdop.Backoff) bool { return a.ID == b.ID && a.PG == b.PG && a.Shard == b.Shard }
+	switch b.What {
+	case osdop.Block:
+		s.backoffs = slices.DeleteFunc(s.backoffs, same)
+		if len(s.backoffs) >= maxBackoffs {
+			return errBackoffs
+		}
+		s.backoffs = append(s.backoffs, *b)
+		for o := m.first; o != nil; o = o.next {
+			if o.session == s && covers(b, o) {
+				o.sent = false
+			}
+		}
+		ack := *b
+		ack.What, ack.Epoch = osdop.AckBlock, m.Epoch()
+		m.do(Action{What: Ack, Session: s, Backoff: &ack})
+	case osdop.Unblock:
+		s.backoffs = slices.DeleteFunc(s.backoffs, same)
+	}
+	m.flush()
+	return nil
+}

@@ -1,0 +1,146 @@
+package machine
+
+import (
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
+)
+
+// Wait is what an operation waits for.
+type Wait uint8
+
+const (
+	WaitNothing  Wait = iota
+	WaitReply         // it was sent
+	WaitMap           // no monitor has sent a map
+	WaitPool          // a monitor is asked whether the pool is in a newer map
+	WaitReads         // the cluster takes no reads now
+	WaitWrites        // nor writes
+	WaitFull          // the cluster is full
+	WaitPoolFull      // the pool is
+	WaitQuota         // the pool has reached its quota
+	WaitLater         // the OSD has it come again
+	WaitPrimary       // no OSD serves the placement group
+	WaitSession       // the OSD is not reached
+	WaitQueue         // the queue of the connection is full
+	WaitBackoff       // the OSD does not want the object now
+	WaitBehind        // an earlier operation on the object waits
+)
+
+// held is the first operation on an object that waits.
+type held struct {
+	full bool // because something is full
+}
+
+// paused says why maps hold an operation.
+func (m *Machine) paused(o *Op) Wait {
+	flags := m.cur.Flags()
+	if o.flags&osdop.FlagRead != 0 && flags&osdmap.PauseReads != 0 {
+		return WaitReads
+	}
+	if o.flags&osdop.FlagWrite == 0 {
+		return WaitNothing
+	}
+	if flags&osdmap.PauseWrites != 0 {
+		return WaitWrites
+	}
+	if o.mayExceed() {
+		return WaitNothing
+	}
+	if flags&osdmap.Full != 0 {
+		return WaitFull
+	}
+	if pool, ok := m.cur.Pool(o.target.Pool); ok && pool.Flags&osdmap.PoolFull != 0 {
+		if pool.Flags&osdmap.PoolQuota != 0 {
+			return WaitQuota
+		}
+		return WaitPoolFull
+	}
+	return WaitNothing
+}
+
+// mayExceed says that the operation is sent though something is full.
+func (o *Op) mayExceed() bool { return o.flags&(osdop.FullTry|osdop.FullForce) != 0 }
+
+// why says what holds an operation that is not sent, but for others on its object.
+func (m *Machine) why(o *Op) Wait {
+	switch {
+	case m.cur == nil:
+		return WaitMap
+	case !o.at.exists:
+		return WaitPool
+	}
+	if w := m.paused(o); w != WaitNothing {
+		return w
+	}
+	s := o.session
+	switch {
+	case o.again:
+		return WaitLater
+	case s == nil:
+		return WaitPrimary
+	case s.state != up:
+		return WaitSession
+	case s.stalled:
+		return WaitQueue
+	case s.refuses(o):
+		return WaitBackoff
+	}
+	return WaitNothing
+}
+
+// try sends an operation, unless something holds it. All others are as the last flush left them.
+func (m *Machine) try(o *Op) {
+	if m.busy {
+		return
+	}
+	if len(m.held) > 0 {
+		if first, ok := m.held[o.Object]; ok && !(first.full && o.mayExceed()) {
+			o.wait = WaitBehind
+			return
+		}
+	}
+	if o.wait = m.why(o); o.wait == WaitNothing {
+		m.send(o)
+		return
+	}
+	if _, ok := m.held[o.Object]; !ok {
+		m.held[o.Object] = held{full: o.wait == WaitFull || o.wait == WaitPoolFull || o.wait == WaitQuota}
+	}
+}
+
+// flush sends all operations that nothing holds any more, in the order of their ids.
+func (m *Machine) flush() {
+	if m.busy {
+		return
+	}
+	clear(m.held)
+	for o := m.first; o != nil; {
+		following := o.next
+		switch {
+		case o.sent:
+		case o.purpose == pinging && o.attempt >= 0:
+			m.leave(o) // it says that the watch was there when it was sent, no more
+			o.active = false
+		default:
+			m.try(o)
+		}
+		o = following
+	}
+}
+
+func (m *Machine) send(o *Op) {
+	o.attempt++
+	o.sent, o.wait = true, WaitReply
+	m.do(Action{What: Send, Op: o, Session: o.session})
+}
+
+// Status says what an operation waits for, and on which OSD; -1: none.
+func (o *Op) Status() (w Wait, osd int32) {
+	if o.session == nil {
+		return o.wait, -1
+	}
+	return o.wait, o.session.OSD
+}
+
+// Session is the one that has the operation; nil: none.
+func (o *Op) Session() *Session { return o.session }

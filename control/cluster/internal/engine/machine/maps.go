@@ -1,0 +1,114 @@
+package machine
+
+import (
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
+)
+
+// Epoch is that of the newest map; 0: there is none.
+func (m *Machine) Epoch() uint32 {
+	if m.cur == nil {
+		return 0
+	}
+	return m.cur.Epoch()
+}
+
+// Map takes the map that follows. skipped says that others were between it and the one before, which are not
+// known: everything is sent again. Settle follows the last of several.
+func (m *Machine) Map(next Map, skipped bool) {
+	skipped = skipped && m.cur != nil
+	m.cur = next
+	for _, s := range m.order {
+		if next.Addr(s.OSD) != s.Addr {
+			m.close(s)
+		}
+	}
+	m.each(func(o *Op) {
+		if skipped {
+			o.sent = false
+		}
+		m.retarget(o)
+	})
+	m.busy = true
+	m.moveWatches(skipped)
+}
+
+// Settle sends what the newest map has sent, or lets go.
+func (m *Machine) Settle() {
+	live := m.order[:0]
+	for _, s := range m.order {
+		if s.state != closed {
+			live = append(live, s)
+		}
+	}
+	clear(m.order[len(live):])
+	m.order = live
+	m.busy = false
+	m.flush()
+}
+
+// retarget finds where an operation goes by the newest map. False: it is over.
+func (m *Machine) retarget(o *Op) bool {
+	if m.cur == nil {
+		if !m.asked {
+			m.asked = true
+			m.do(Action{What: Ask})
+		}
+		return true
+	}
+	t, pool := m.locate(o)
+	switch {
+	case !t.exists:
+		return m.missing(o)
+	case pool.Flags&osdmap.PoolEIO != 0:
+		m.finish(o, errIO)
+		return false
+	}
+	if o.at.exists && o.at.moves(&t) {
+		o.sent = false
+	}
+	o.at = t
+	o.session = m.reach(t.osd)
+	if m.paused(o) != WaitNothing {
+		o.sent = false
+	}
+	return true
+}
+
+// poolCheck is a question to the monitors: which map is the newest?
+type poolCheck struct{ asked bool }
+
+// missing decides about an operation whose pool is not in the newest map: the pool is deleted, or this map
+// is too old. False: the operation is over.
+func (m *Machine) missing(o *Op) bool {
+	if o.at.exists || o.check > 0 && o.check <= m.cur.Epoch() {
+		m.finish(o, errNoEntity)
+		return false
+	}
+	o.session, o.sent = nil, false
+	if o.check == 0 && !m.unknown.asked {
+		m.unknown.asked, o.checking = true, true
+		m.do(Action{What: Newest})
+	}
+	return true
+}
+
+// Newest takes the answer to the action of that name; epoch 0: there is none.
+func (m *Machine) Newest(epoch uint32) {
+	m.unknown.asked = false
+	if m.cur == nil {
+		return
+	}
+	m.each(func(o *Op) {
+		if o.at.exists {
+			return
+		}
+		if o.checking {
+			o.checking, o.check = false, epoch
+		}
+		m.missing(o) // one that came while the question was under way asks again
+	})
+	if epoch > m.cur.Epoch() {
+		m.do(Action{What: Ask, Epoch: m.cur.Epoch() + 1})
+	}
+	m.flush()
+}

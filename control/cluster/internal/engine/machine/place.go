@@ -1,0 +1,136 @@
+package machine
+
+import (
+	"slices"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
+)
+
+// Pool is what the machine needs of a pool of one epoch.
+type Pool struct {
+	Flags               uint64 // osdmap.PoolFull and others
+	ReadTier, WriteTier int64  // where operations go; negative: nowhere else
+	Groups              uint32
+	Forced              uint32 // the newest epoch that has everything sent again
+	Replicated          bool
+	Peering             osdmap.Peering
+}
+
+// Place is where an object is. Its slices are valid until the next call of Map.Place.
+type Place struct {
+	PG                 osdmap.PG
+	Hash               uint32
+	Shard              int8
+	Primary, UpPrimary int32
+	Acting, Up         []int32
+}
+
+// target is the place of an operation, by the newest map.
+type target struct {
+	exists  bool
+	object  osdop.Object // in the pool where it goes, which may be a cache
+	pg      osdmap.PG
+	hash    uint32
+	shard   int8
+	osd     int32 // that gets it; negative: none
+	primary int32
+	index   int // of the primary in the acting set
+	replica bool
+	groups  uint32
+	forced  uint32 // the epoch that had it sent again
+	acting  uint64 // fingerprint of the acting set; 0: it is empty
+	// Of watches, for which each new interval counts.
+	up        uint64
+	upPrimary int32
+	peering   osdmap.Peering
+	flags     uint32
+}
+
+// intervalFlags are those of a map of which each change begins a new interval of all groups:
+// the order of objects, and deletes during recovery.
+const intervalFlags = 1<<15 | 1<<19
+
+// locate finds the target of an operation. It does not exist if the pool does not.
+func (m *Machine) locate(o *Op) (t target, pool Pool) {
+	base, ok := m.cur.Pool(o.target.Pool)
+	if !ok {
+		return t, base
+	}
+	t.exists, t.object, pool = true, o.target, base
+	write := o.flags&osdop.FlagWrite != 0
+	if o.flags&osdop.IgnoreOverlay == 0 {
+		t.object.Pool = m.tier(t.object.Pool, base.ReadTier, o.flags&osdop.FlagRead != 0)
+		t.object.Pool = m.tier(t.object.Pool, base.WriteTier, write)
+	}
+	if t.object.Pool != o.target.Pool {
+		pool, _ = m.cur.Pool(t.object.Pool)
+	}
+	p := m.cur.Place(t.object)
+	t.pg, t.hash, t.shard, t.primary, t.groups = p.PG, p.Hash, p.Shard, p.Primary, pool.Groups
+	t.index, t.acting, t.up = slices.Index(p.Acting, p.Primary), fingerprint(p.Acting), fingerprint(p.Up)
+	t.upPrimary, t.peering, t.flags = p.UpPrimary, pool.Peering, m.cur.Flags()&intervalFlags
+	t.osd = p.Primary
+	if o.flags&osdop.BalanceReads != 0 && !write && pool.Replicated && len(p.Acting) > 1 && p.Primary >= 0 {
+		t.osd, t.replica = p.Acting[spread(o.tid)%uint64(len(p.Acting))], true
+	}
+	if t.osd >= 0 && m.cur.Addr(t.osd).IsBlank() {
+		t.osd = -1
+	}
+	t.forced = o.at.forced
+	if base.Forced == m.cur.Epoch() {
+		t.forced = base.Forced
+	}
+	return t, base
+}
+
+// tier is where an operation goes instead of a pool, if there is one.
+func (m *Machine) tier(pool, tier int64, applies bool) int64 {
+	if applies && tier >= 0 {
+		if _, ok := m.cur.Pool(tier); ok {
+			return tier
+		}
+	}
+	return pool
+}
+
+// spread makes numbers that follow each other differ in all bits.
+func spread(n uint64) uint64 {
+	n *= 0x9e3779b97f4a7c15
+	return n ^ n>>32
+}
+
+// fingerprint tells sets of OSDs apart.
+func fingerprint(set []int32) uint64 {
+	if len(set) == 0 {
+		return 0
+	}
+	h := uint64(len(set))
+	for _, osd := range set {
+		h = spread(h ^ uint64(uint32(osd))<<20)
+	}
+	return h | 1
+}
+
+// moves says that an operation which was sent to t must be sent again to u.
+func (t *target) moves(u *target) bool {
+	return t.pg != u.pg || t.osd != u.osd || t.primary != u.primary || t.index != u.index || t.shard != u.shard ||
+		(t.acting == 0) != (u.acting == 0) || (t.replica || u.replica) && t.acting != u.acting ||
+		t.forced != u.forced || t.splits(u)
+}
+
+// splits says that the group is split or merged.
+func (t *target) splits(u *target) bool {
+	switch {
+	case t.groups == u.groups || t.pg.Pool != u.pg.Pool:
+		return false
+	case t.groups < u.groups:
+		return osdmap.Splits(t.pg.Seed, t.groups, u.groups)
+	}
+	return osdmap.Splits(u.pg.Seed, u.groups, t.groups)
+}
+
+// begins says that u is another interval of the group: watches must be registered again.
+func (t *target) begins(u *target) bool {
+	return t.moves(u) || t.acting != u.acting || t.up != u.up || t.upPrimary != u.upPrimary || t.peering != u.peering || t.flags != u.flags
+}

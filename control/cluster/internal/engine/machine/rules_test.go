@@ -1,0 +1,307 @@
+package machine
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// rig is a machine with a map of one pool and two OSDs, osd.0 serving all groups.
+type rig struct {
+	t *testing.T
+	m *Machine
+	f *fakeMap
+	n int64 // seconds
+}
+
+func newRig(t *testing.T) *rig {
+	c := newCluster(t, 1)
+	f := c.newest()
+	for pg := range f.acting {
+		f.acting[pg] = []int32{0, 1}
+	}
+	r := &rig{t: t, m: New(time.Unix(0, 0)), f: f}
+	r.m.Map(f, false)
+	r.m.Settle()
+	return r
+}
+
+// next gives the machine the next map.
+func (r *rig) next(change func(f *fakeMap)) []Action {
+	r.f = r.f.clone()
+	change(r.f)
+	r.m.Map(r.f, false)
+	r.m.Settle()
+	return r.take()
+}
+
+func (r *rig) take() []Action { return append([]Action(nil), r.m.Take()...) }
+
+func (r *rig) submit(o *Op) []Action {
+	r.m.Submit(o)
+	return r.take()
+}
+
+// up has all sessions connected.
+func (r *rig) up() []Action {
+	for _, s := range r.m.order {
+		r.m.Up(s)
+	}
+	return r.take()
+}
+
+func (r *rig) tick() []Action {
+	r.n++
+	r.m.Tick(time.Unix(r.n, 0))
+	return r.take()
+}
+
+func (r *rig) reply(o *Op, p osdop.Reply) []Action {
+	r.m.Reply(o, &p)
+	return r.take()
+}
+
+func find(all []Action, w What) *Action {
+	for i := range all {
+		if all[i].What == w {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// ended checks that an operation has ended with err, and with nothing else.
+func (r *rig) ended(all []Action, o *Op, err error) {
+	r.t.Helper()
+	a := find(all, Finish)
+	if a == nil || a.Op != o || !errors.Is(a.Err, err) || o.Active() {
+		r.t.Errorf("%+v, want the end with %v", all, err)
+	}
+}
+
+func write(pool int64) *Op {
+	return &Op{Object: osdop.Object{Pool: pool, Name: "a"}, Flags: osdop.FlagWrite}
+}
+
+func TestAPoolThatNoMapHasIsAskedForAndAPoolThatIsDeletedEndsItsOperations(t *testing.T) {
+	r := newRig(t)
+	o, late := write(7), write(7)
+	if a := r.submit(o); find(a, Newest) == nil || len(a) != 1 {
+		t.Fatalf("%+v, want a question", a)
+	}
+	if a := r.submit(late); len(a) != 0 {
+		t.Errorf("%+v, want one question at a time", a)
+	}
+	r.m.Newest(r.f.epoch)
+	all := r.take()
+	r.ended(all, o, syscall.ENOENT)
+	if find(all, Newest) == nil || !late.Active() {
+		t.Errorf("%+v: an answer ended a question that was asked later", all)
+	}
+	r.m.Newest(r.f.epoch + 1)
+	if a := r.take(); find(a, Ask) == nil || !late.Active() {
+		t.Errorf("%+v, want maps", a)
+	}
+	r.up()
+	a := r.next(func(f *fakeMap) {
+		f.pools[7] = f.pools[pool1]
+		for seed := range uint32(4) {
+			f.acting[osdmap.PG{Pool: 7, Seed: seed}] = []int32{0}
+		}
+	})
+	if find(a, Dial) == nil {
+		t.Errorf("%+v, want a connection", a)
+	}
+	r.up()
+	r.ended(r.next(func(f *fakeMap) { delete(f.pools, 7) }), late, syscall.ENOENT)
+}
+
+func TestAPoolOfErrorsFailsAtOnce(t *testing.T) {
+	r := newRig(t)
+	o := write(pool1)
+	r.submit(o)
+	r.ended(r.next(func(f *fakeMap) { p := f.pools[pool1]; p.Flags |= osdmap.PoolEIO; f.pools[pool1] = p }), o, syscall.EIO)
+}
+
+func TestOnlyTheAnswerToTheLastAttemptOnItsSessionCounts(t *testing.T) {
+	r := newRig(t)
+	o := write(pool1)
+	r.submit(o)
+	r.up()
+	s := o.session
+	if r.m.Find(s, o.tid) != o || r.m.Find(&Session{OSD: 1}, o.tid) != nil || r.m.Find(s, o.tid+1) != nil {
+		t.Error("an answer finds the wrong operation")
+	}
+	r.m.Lost(s, errors.New("cut")) // of time 0: it rests until the next tick
+	if r.m.Find(s, o.tid) != o {
+		t.Error("an answer that is there already counts while the operation is not sent again")
+	}
+	if a := find(r.tick(), Dial); a == nil || a.Session != s {
+		t.Error("it is not dialled again")
+	}
+	if a := find(r.up(), Send); a == nil || a.Op != o || o.attempt != 1 {
+		t.Error("it is not sent again")
+	}
+	if e := r.m.Envelope(o); e.Flags&osdop.Retry == 0 || e.Attempt != 1 {
+		t.Errorf("%+v", e)
+	}
+	if a := r.reply(o, osdop.Reply{Attempt: 0}); len(a) > 0 || !o.Active() {
+		t.Errorf("%+v for an earlier attempt", a)
+	}
+	r.ended(r.reply(o, osdop.Reply{Attempt: 1, Result: -int32(syscall.ENOENT)}), o, syscall.ENOENT)
+}
+
+func TestARedirectGoesElsewhereAsAnotherOperationAndNotForEver(t *testing.T) {
+	r := newRig(t)
+	o := write(pool1)
+	r.submit(o)
+	r.up()
+	tid := o.tid
+	a := r.reply(o, osdop.Reply{Redirect: &osdop.Redirect{Target: osdop.Object{Pool: pool1, Namespace: "n"}}})
+	e := r.m.Envelope(o)
+	if find(a, Send) == nil || o.tid == tid || e.Target.Name != "a" || e.Target.Namespace != "n" || e.Flags&osdop.Redirected == 0 || e.Attempt != 0 {
+		t.Fatalf("%+v, %+v", a, e)
+	}
+	for range 100 {
+		if !o.Active() {
+			break
+		}
+		r.tick() // from some number on it waits for that
+		a = r.reply(o, osdop.Reply{Redirect: &osdop.Redirect{Target: osdop.Object{Pool: pool1}}})
+	}
+	r.ended(a, o, syscall.ELOOP)
+}
+
+// An OSD that always answers EAGAIN gets a few requests a second, not as many as it can answer.
+func TestAnOSDThatHasRequestsComeAgainGetsThemByTheTick(t *testing.T) {
+	r := newRig(t)
+	o := write(pool1)
+	r.submit(o)
+	r.up()
+	sends := 0
+	for range 100 {
+		if find(r.reply(o, osdop.Reply{Result: -int32(syscall.EAGAIN)}), Send) == nil {
+			break
+		}
+		sends++
+	}
+	if w, _ := o.Status(); sends > 10 || w != WaitLater {
+		t.Errorf("%d sends, waits for %d", sends, w)
+	}
+	if find(r.tick(), Send) == nil {
+		t.Error("it does not go on")
+	}
+}
+
+func TestAnOSDThatLetsNobodyInFailsItsOperationsInTheEnd(t *testing.T) {
+	r := newRig(t)
+	o := write(pool1)
+	r.submit(o)
+	wrong := errors.New("wrong key")
+	for range 10 {
+		r.m.Refused(o.session, wrong)
+		if a := r.take(); find(a, Finish) != nil {
+			r.ended(a, o, wrong)
+			return
+		}
+		r.tick()
+	}
+	t.Error("it waits on")
+}
+
+func TestAnOSDThatRefusesTooMuchLosesItsSession(t *testing.T) {
+	r := newRig(t)
+	o := write(pool1)
+	r.submit(o)
+	r.up()
+	for id := range uint64(maxBackoffs + 1) {
+		if err := r.m.Backoff(o.session, &osdop.Backoff{What: osdop.Block, ID: id}); err != nil {
+			return
+		}
+	}
+	t.Error("no bound")
+}
+
+// A watch is registered anew in each interval, with a higher generation; its pings confirm it, are not sent again, and one that
+// fails is the end, said once.
+func TestAWatchLastsOverIntervalsUntilTheOSDHasForgottenIt(t *testing.T) {
+	r := newRig(t)
+	w := &Watch{Object: osdop.Object{Pool: pool1, Name: "a"}}
+	r.m.Watch(w)
+	r.up()
+	serves := func(o *Op, kind uint8, gen uint32) {
+		t.Helper()
+		if got, k, g := o.Serves(); got != w || k != kind || g != gen {
+			t.Errorf("kind %d, generation %d; want %d, %d", k, g, kind, gen)
+		}
+	}
+	serves(&w.reg, osdop.WatchBegin, 0)
+	if a := find(r.reply(&w.reg, osdop.Reply{}), Tell); a == nil || a.Err != nil {
+		t.Fatal("it is not told that it is registered")
+	}
+	first := w.reg.tid
+	a := r.next(func(f *fakeMap) { // another replica: no reason to send operations again
+		for pg := range f.acting {
+			f.acting[pg] = []int32{0, 2}
+		}
+	})
+	if find(a, Send) == nil || w.reg.tid == first {
+		t.Fatalf("%+v in a new interval", a)
+	}
+	serves(&w.reg, osdop.WatchReconnect, 1)
+	if a := r.reply(&w.reg, osdop.Reply{}); len(a) != 0 {
+		t.Errorf("%+v", a)
+	}
+	for r.n < 4 {
+		r.tick()
+	}
+	if a := find(r.tick(), Send); a == nil || a.Op != &w.ping {
+		t.Fatal("no ping")
+	}
+	serves(&w.ping, osdop.WatchPing, 1)
+	r.reply(&w.ping, osdop.Reply{})
+	if !w.Confirmed().Equal(time.Unix(5, 0)) {
+		t.Errorf("confirmed at %v", w.Confirmed())
+	}
+	for r.n < 10 {
+		r.tick()
+	}
+	if !w.ping.Active() {
+		t.Fatal("no second ping")
+	}
+	r.m.Lost(w.session, errors.New("cut"))
+	if w.ping.Active() || !w.reg.Active() {
+		t.Error("a ping survives its session, or the watch does not come back")
+	}
+	r.tick()
+	r.up()
+	all := r.reply(&w.reg, osdop.Reply{Result: -int32(syscall.ENOENT)})
+	if a := find(all, Tell); a == nil || !errors.Is(a.Err, syscall.ENOTCONN) || r.m.first != nil || len(r.m.watches) > 0 {
+		t.Errorf("%+v, want the end", all)
+	}
+}
+
+func TestAnOSDThatMovesTakesItsSessionAlong(t *testing.T) {
+	r := newRig(t)
+	o := write(pool1)
+	r.submit(o)
+	r.up()
+	s := o.session
+	a := r.next(func(f *fakeMap) { f.addrs[0] = wire.Addr{Type: wire.AddrMsgr2, Nonce: 99, AddrPort: s.Addr.AddrPort} })
+	if h := find(a, HangUp); h == nil || h.Session != s || find(a, Dial) == nil || o.session == s {
+		t.Errorf("%+v", a)
+	}
+	r.m.Up(s)
+	r.m.Lost(s, nil)
+	if a := r.take(); len(a) != 0 {
+		t.Errorf("%+v of a session that is over", a)
+	}
+	if find(r.up(), Send) == nil || o.attempt != 1 {
+		t.Error("it is not sent to the new one")
+	}
+}

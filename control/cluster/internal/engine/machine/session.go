@@ -1,0 +1,241 @@
+package machine
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// Session is the way to an OSD at one address. It outlives connections.
+type Session struct {
+	OSD  int32
+	Addr wire.Addr
+	User any // of who carries the actions out
+
+	state    state
+	stalled  bool // the queue of the connection is full
+	backoffs []osdop.Backoff
+	since    time.Time // when it came up
+	failed   int       // how often it was refused, in a row
+	doubted  bool      // somebody waits on it for long
+	err      error     // why it is down
+}
+
+type state uint8
+
+const (
+	dialing state = iota
+	up
+	resting // it is dialled at the next tick
+	closed
+)
+
+// Bounds of what an OSD can do to a session.
+const (
+	maxBackoffs  = 4096            // at the same time
+	maxBounced   = 16              // redirects of one operation; refusals of a session
+	restlessness = 2 * time.Second // a session that was up for less is not dialled at once
+)
+
+// Err is why the session is not up; nil: nothing is known against it.
+func (s *Session) Err() error { return s.err }
+
+// reach is the session of an OSD, which is made if there is none; nil: for none.
+func (m *Machine) reach(osd int32) *Session {
+	if osd < 0 {
+		return nil
+	}
+	s := m.sessions[osd]
+	if s == nil {
+		s = &Session{OSD: osd, Addr: m.cur.Addr(osd)}
+		m.sessions[osd] = s
+		m.order = append(m.order, s)
+		m.do(Action{What: Dial, Session: s})
+	}
+	return s
+}
+
+// close ends a session, as its OSD is down or elsewhere. Its operations go where the map says.
+func (m *Machine) close(s *Session) {
+	if s.state == closed {
+		return
+	}
+	s.state, s.backoffs = closed, nil
+	delete(m.sessions, s.OSD)
+	m.do(Action{What: HangUp, Session: s})
+	m.unsend(s)
+}
+
+// unsend has all operations of a session sent again.
+func (m *Machine) unsend(s *Session) {
+	for o := m.first; o != nil; o = o.next {
+		if o.session == s {
+			o.sent = false
+		}
+	}
+}
+
+// Up says that the connection of a session is ready.
+func (m *Machine) Up(s *Session) {
+	if s.state == closed {
+		return
+	}
+	s.state, s.since, s.err, s.stalled, s.failed = up, m.now, nil, false, 0
+	m.flush()
+}
+
+// Lost says that the connection of a session is gone. It is dialled again at once, unless that happens
+// often.
+func (m *Machine) Lost(s *Session, err error) {
+	if s.state == closed {
+		return
+	}
+	brief := s.state != up || m.now.Sub(s.since) < restlessness
+	s.state, s.backoffs, s.err, s.stalled, m.stale = resting, nil, err, false, true
+	m.unsend(s)
+	m.disturb(s)
+	if !brief {
+		m.redial(s)
+	}
+	m.flush()
+}
+
+func (m *Machine) redial(s *Session) {
+	s.state = dialing
+	m.do(Action{What: Dial, Session: s})
+}
+
+// Refused says that the OSD does not let us in, and why. It is tried again at the next ticks; in the end its operations
+// fail.
+func (m *Machine) Refused(s *Session, err error) {
+	m.Lost(s, err)
+	if s.failed++; s.failed < maxBounced/4 || s.state == closed {
+		return
+	}
+	m.each(func(o *Op) {
+		if o.session == s {
+			m.finish(o, err)
+		}
+	})
+	m.flush()
+}
+
+// Stalled says that Op could not be sent, as the queue of the connection is full.
+func (m *Machine) Stalled(o *Op) {
+	s := o.session
+	s.stalled, o.sent = true, false
+	o.attempt--
+	m.flush()
+}
+
+// Room says that the queue of a session's connection has room again.
+func (m *Machine) Room(s *Session) {
+	s.stalled = false
+	m.flush()
+}
+
+// Find returns the operation that an answer on a session is for; nil: nobody waits for it.
+func (m *Machine) Find(s *Session, tid uint64) *Op {
+	if o := m.byTID[tid]; o != nil && o.session == s && o.attempt >= 0 {
+		return o
+	}
+	return nil
+}
+
+// Reply takes an answer to an operation that Find has found. The operation is over by the action that follows, or
+// goes on.
+func (m *Machine) Reply(o *Op, r *osdop.Reply) {
+	switch {
+	case r.Attempt >= 0 && r.Attempt != o.attempt:
+		return // to an earlier attempt
+	case r.Redirect != nil && o.bounced >= maxBounced:
+		m.finish(o, errLoop)
+	case r.Redirect != nil:
+		name := o.target.Name
+		o.target = r.Redirect.Target
+		if o.target.Name == "" {
+			o.target.Name = name
+		}
+		o.flags |= osdop.Redirected | osdop.IgnoreCache | osdop.IgnoreOverlay
+		m.resubmit(o)
+	case r.Result == -int32(syscall.EAGAIN) && o.purpose != pinging:
+		o.flags &^= osdop.BalanceReads | osdop.LocalizeReads
+		m.resubmit(o)
+	case r.Result < 0:
+		m.finish(o, syscall.Errno(-r.Result))
+	default:
+		m.finish(o, nil)
+	}
+}
+
+// resubmit sends an operation again, as another one.
+func (m *Machine) resubmit(o *Op) {
+	o.bounced++
+	o.again = o.bounced > maxBounced/4
+	m.leave(o)
+	o.attempt, o.sent, o.at, o.session = -1, false, target{forced: o.at.forced}, nil
+	m.enter(o)
+	if m.retarget(o) {
+		m.try(o)
+	}
+}
+
+// Times of Tick.
+const (
+	PollEvery = 5 * time.Second
+	laggy     = 10 * time.Second // an operation that waits for so long
+)
+
+// Tick says what time it is. It comes about once a second.
+func (m *Machine) Tick(now time.Time) {
+	m.now = now
+	for _, s := range m.order {
+		if s.state == resting {
+			m.redial(s)
+		}
+	}
+	for o := m.first; o != nil; o = o.next {
+		o.again = false
+	}
+	if len(m.held) > 0 {
+		m.flush()
+	}
+	if now.Sub(m.poll) < PollEvery {
+		return
+	}
+	m.poll = now
+	m.lookAfter()
+}
+
+// lookAfter has connections checked on which somebody waits for long, and asks for a newer map.
+func (m *Machine) lookAfter() {
+	ask := m.stale || len(m.watches) > 0
+	for o := m.first; o != nil; o = o.next {
+		late := m.now.Sub(o.since) >= laggy
+		ask = ask || late || !o.sent
+		if late && o.session != nil {
+			o.session.doubted = true
+		}
+	}
+	for _, w := range m.watches {
+		if w.session != nil {
+			w.session.doubted = true
+		}
+	}
+	for _, s := range m.order {
+		if s.doubted && s.state == up {
+			m.do(Action{What: Ping, Session: s})
+		}
+		s.doubted = false
+	}
+	m.pingWatches()
+	if m.stale = false; ask {
+		next := m.Epoch()
+		if m.cur != nil {
+			next++
+		}
+		m.do(Action{What: Ask, Epoch: next})
+	}
+}

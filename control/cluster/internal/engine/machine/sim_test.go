@@ -1,0 +1,556 @@
+package machine
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+var (
+	seeds = flag.Int("seeds", 3000, "number of runs of the simulation")
+	only  = flag.Uint64("seed", 0, "the one to run; 0: all")
+)
+
+// fakeMap is a map whose groups have the acting sets that the simulation chose.
+type fakeMap struct {
+	epoch, flags uint32
+	pools        map[int64]Pool
+	acting       map[osdmap.PG][]int32
+	addrs        map[int32]wire.Addr
+}
+
+func (f *fakeMap) Epoch() uint32              { return f.epoch }
+func (f *fakeMap) Flags() uint32              { return f.flags }
+func (f *fakeMap) Pool(id int64) (Pool, bool) { p, ok := f.pools[id]; return p, ok }
+func (f *fakeMap) Addr(osd int32) wire.Addr   { return f.addrs[osd] }
+
+func (f *fakeMap) Place(o osdop.Object) Place {
+	hash := uint32(spread(uint64(o.Name[len(o.Name)-1])) >> 7)
+	p := Place{PG: group(o.Pool, hash, f.pools[o.Pool].Groups), Hash: hash, Shard: -1, Primary: -1, UpPrimary: -1}
+	if set := f.acting[p.PG]; len(set) > 0 {
+		p.Acting, p.Up, p.Primary, p.UpPrimary = set, set, set[0], set[0]
+	}
+	return p
+}
+
+// group is the group of a hash in a pool with a power of two of them.
+func group(pool int64, hash, groups uint32) osdmap.PG {
+	return osdmap.PG{Pool: pool, Seed: hash & (groups - 1)}
+}
+
+func (f *fakeMap) clone() *fakeMap {
+	g := &fakeMap{epoch: f.epoch + 1, flags: f.flags, pools: map[int64]Pool{}, acting: map[osdmap.PG][]int32{}, addrs: map[int32]wire.Addr{}}
+	for k, v := range f.pools {
+		g.pools[k] = v
+	}
+	for k, v := range f.acting {
+		g.acting[k] = v
+	}
+	for k, v := range f.addrs {
+		g.addrs[k] = v
+	}
+	return g
+}
+
+// refusal is a back-off on one connection.
+type refusal struct {
+	b    *osdop.Backoff
+	s    *Session
+	conn int
+}
+
+// sent is a message on its way to an OSD, or back.
+type sent struct {
+	s       *Session
+	conn    int // that carries it
+	op      *Op
+	tid     uint64
+	attempt int32
+	env     osdop.Envelope
+	reply   *osdop.Reply
+	write   bool
+	name    string
+	force   bool
+}
+
+// cluster is a fake one: OSDs that obey the rules of real ones, over connections that break, and a client's machine.
+type cluster struct {
+	t    *testing.T
+	rng  *rand.Rand
+	m    *Machine
+	now  time.Time
+	maps []*fakeMap // all epochs
+	told int        // how many of them the client has
+	// since is the epoch at which each group's interval began.
+	since map[osdmap.PG]uint32
+
+	conns    map[*Session]int // numbers of live connections
+	last     int
+	inflight []*sent // in the order of sending
+	blocked  map[osdmap.PG]*refusal
+	ids      uint64
+
+	objects  map[string][]uint64 // appended ids, in the order of their effect
+	latest   map[string]uint64   // of those that wait where the cluster is full
+	applied  map[uint64]bool     // tids
+	ops      map[*Op]string
+	done     map[*Op]error
+	failures []string
+	sends    int
+	repeats  int
+}
+
+const (
+	osds  = 4
+	pool1 = 1
+)
+
+func (c *cluster) failf(format string, args ...any) {
+	c.failures = append(c.failures, fmt.Sprintf(format, args...))
+}
+
+func newCluster(t *testing.T, seed uint64) *cluster {
+	c := &cluster{
+		t: t, rng: rand.New(rand.NewPCG(seed, 3)), now: time.Unix(1000, 0), conns: map[*Session]int{}, since: map[osdmap.PG]uint32{},
+		blocked: map[osdmap.PG]*refusal{}, objects: map[string][]uint64{}, latest: map[string]uint64{}, applied: map[uint64]bool{}, ops: map[*Op]string{}, done: map[*Op]error{},
+	}
+	c.m = New(c.now)
+	f := &fakeMap{epoch: 1, pools: map[int64]Pool{pool1: {ReadTier: -1, WriteTier: -1, Groups: 4, Replicated: true}}, acting: map[osdmap.PG][]int32{}, addrs: map[int32]wire.Addr{}}
+	for i := range int32(osds) {
+		f.addrs[i] = c.address(1, i)
+	}
+	c.fill(f)
+	c.maps = []*fakeMap{f}
+	return c
+}
+
+func (c *cluster) address(epoch uint32, osd int32) wire.Addr {
+	return wire.Addr{Type: wire.AddrMsgr2, Nonce: epoch, AddrPort: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(1000+osd))}
+}
+
+// fill gives acting sets to groups that have none, of OSDs that are up.
+func (c *cluster) fill(f *fakeMap) {
+	for seed := range f.pools[pool1].Groups {
+		pg := osdmap.PG{Pool: pool1, Seed: seed}
+		var set []int32
+		for _, osd := range f.acting[pg] {
+			if !f.addrs[osd].IsBlank() {
+				set = append(set, osd)
+			}
+		}
+		if len(set) == 0 {
+			for _, osd := range c.rng.Perm(osds)[:2] {
+				if !f.addrs[int32(osd)].IsBlank() {
+					set = append(set, int32(osd))
+				}
+			}
+		}
+		f.acting[pg] = set
+	}
+}
+
+func (c *cluster) newest() *fakeMap { return c.maps[len(c.maps)-1] }
+
+// change publishes a map.
+func (c *cluster) change() {
+	f := c.newest().clone()
+	pg := osdmap.PG{Pool: pool1, Seed: c.rng.Uint32N(f.pools[pool1].Groups)}
+	switch n := c.rng.IntN(9); n {
+	case 0, 1: // another primary
+		f.acting[pg] = nil
+	case 2: // an OSD goes down, or comes back elsewhere
+		osd := c.rng.Int32N(osds)
+		if f.addrs[osd].IsBlank() || c.rng.IntN(2) == 0 {
+			f.addrs[osd] = c.address(f.epoch, osd)
+			c.begin(f, osd)
+		} else {
+			delete(f.addrs, osd)
+		}
+	case 3: // split or merge
+		p := f.pools[pool1]
+		groups := uint32(4) << c.rng.IntN(3)
+		if groups == p.Groups {
+			return
+		}
+		p.Groups = groups
+		f.pools[pool1] = p
+		for seed := range uint32(16) {
+			c.since[osdmap.PG{Pool: pool1, Seed: seed}] = f.epoch
+			if seed >= p.Groups {
+				delete(f.acting, osdmap.PG{Pool: pool1, Seed: seed})
+			}
+		}
+	case 4:
+		f.flags ^= osdmap.PauseWrites
+	case 5:
+		f.flags ^= osdmap.PauseReads
+	case 6:
+		f.flags ^= osdmap.Full
+	case 7: // everything is sent again
+		p := f.pools[pool1]
+		p.Forced = f.epoch
+		f.pools[pool1] = p
+		for pg := range f.acting {
+			c.since[pg] = f.epoch
+		}
+	case 8: // nobody serves a group
+		c.fill(f)
+		f.acting[pg] = nil
+		c.publish(f)
+		return
+	}
+	c.fill(f)
+	c.publish(f)
+}
+
+// begin starts new intervals of the groups of an OSD that is another process now.
+func (c *cluster) begin(f *fakeMap, osd int32) {
+	for pg, set := range f.acting {
+		if len(set) > 0 && set[0] == osd {
+			c.since[pg] = f.epoch
+		}
+	}
+}
+
+func (c *cluster) publish(f *fakeMap) {
+	before := c.newest()
+	c.maps = append(c.maps, f)
+	for pg, set := range f.acting {
+		if was := before.acting[pg]; (len(was) == 0) != (len(set) == 0) || len(set) > 0 && was[0] != set[0] {
+			c.since[pg] = f.epoch
+		}
+	}
+}
+
+// tell gives maps to the client, one epoch after the other, or skips some.
+func (c *cluster) tell() {
+	if c.told == len(c.maps) {
+		return
+	}
+	if c.rng.IntN(10) == 0 && c.told+1 < len(c.maps) {
+		c.m.Map(c.newest(), c.told > 0)
+		c.told = len(c.maps)
+	} else {
+		n := 1 + c.rng.IntN(len(c.maps)-c.told)
+		for _, f := range c.maps[c.told : c.told+n] {
+			c.m.Map(f, false)
+		}
+		c.told += n
+	}
+	c.m.Settle()
+	c.act()
+}
+
+func (c *cluster) act() {
+	for actions := c.m.Take(); len(actions) > 0; actions = c.m.Take() {
+		for _, a := range actions {
+			switch a.What {
+			case Dial:
+				c.conns[a.Session] = 0
+			case HangUp:
+				c.cut(a.Session)
+				delete(c.conns, a.Session)
+			case Send:
+				c.send(a.Op)
+			case Finish:
+				if _, twice := c.done[a.Op]; twice {
+					c.failf("operation %d is finished twice", a.Op.tid)
+				}
+				c.done[a.Op] = a.Err
+			case Newest:
+				c.m.Newest(c.newest().epoch)
+			}
+		}
+	}
+}
+
+func (c *cluster) send(o *Op) {
+	c.sends++
+	if o.attempt > 0 {
+		c.repeats++
+	}
+	for p := c.m.first; p != nil && p != o; p = p.next { // the order of each object
+		if p.Object == o.Object && !p.sent && !(o.mayExceed() && c.m.cur.Flags()&osdmap.Full != 0 && !p.mayExceed()) {
+			c.failf("operation %d on %s is sent before %d", o.tid, o.Object.Name, p.tid)
+		}
+	}
+	cur := c.m.cur.(*fakeMap)
+	if o.flags&osdop.FlagWrite != 0 && (cur.flags&osdmap.PauseWrites != 0 || cur.flags&osdmap.Full != 0 && !o.mayExceed()) ||
+		o.flags&osdop.FlagRead != 0 && cur.flags&osdmap.PauseReads != 0 {
+		c.failf("operation %d is sent while the cluster takes none", o.tid)
+	}
+	if c.conns[o.session] == 0 {
+		c.failf("operation %d is sent without a connection", o.tid)
+	}
+	c.inflight = append(c.inflight, &sent{
+		s: o.session, conn: c.conns[o.session], op: o, tid: o.tid, attempt: o.attempt, env: c.m.Envelope(o), write: o.flags&osdop.FlagWrite != 0, name: o.Object.Name,
+		force: o.mayExceed(),
+	})
+}
+
+// cut loses what a session carries.
+func (c *cluster) cut(s *Session) {
+	n := c.conns[s]
+	c.inflight = slices.DeleteFunc(c.inflight, func(m *sent) bool { return m.s == s && m.conn == n })
+}
+
+// step has one thing happen.
+func (c *cluster) step(calm bool) {
+	n := c.rng.IntN(20)
+	if calm {
+		n = 8 + c.rng.IntN(9)
+	}
+	switch {
+	case n < 3 && len(c.ops) < 60:
+		o := &Op{Object: osdop.Object{Pool: pool1, Name: string(rune('a' + c.rng.IntN(6)))}, Flags: osdop.FlagWrite}
+		if c.rng.IntN(4) == 0 {
+			o.Flags = osdop.FlagRead
+		} else if c.rng.IntN(8) == 0 {
+			o.Flags |= osdop.FullTry
+		}
+		c.ops[o] = o.Object.Name
+		c.m.Submit(o)
+	case n == 3:
+		c.change()
+	case n == 4: // a connection breaks
+		if s := c.session(); s != nil && c.conns[s] != 0 {
+			c.lose(s)
+		}
+	case n == 5: // an OSD does not want a group for some time
+		c.block()
+	case n == 6 && c.rng.IntN(4) == 0:
+		c.full()
+	case n < 10:
+		c.tell()
+	case n < 12: // a connection is made
+		if s := c.session(); s != nil && c.conns[s] == 0 && s.Addr == c.newest().addrs[s.OSD] {
+			c.last++
+			c.conns[s] = c.last
+			c.m.Up(s)
+		}
+	case n == 12:
+		c.unblock()
+	case n == 13:
+		c.now = c.now.Add(time.Second)
+		c.m.Tick(c.now)
+	default:
+		c.deliver()
+	}
+	c.act()
+}
+
+func (c *cluster) lose(s *Session) {
+	c.cut(s)
+	c.conns[s] = 0
+	c.m.Lost(s, errors.New("cut"))
+}
+
+func (c *cluster) session() *Session {
+	if len(c.m.order) == 0 {
+		return nil
+	}
+	return c.m.order[c.rng.IntN(len(c.m.order))]
+}
+
+func (c *cluster) full() {
+	for _, m := range c.inflight {
+		if o := m.op; o.active && o.sent && o.attempt == m.attempt && m.reply == nil && o == c.m.last {
+			c.inflight = slices.DeleteFunc(c.inflight, func(n *sent) bool { return n == m })
+			s := o.session
+			c.m.Stalled(o)
+			c.act()
+			c.m.Room(s)
+			return
+		}
+	}
+}
+
+func (c *cluster) block() {
+	f := c.newest()
+	pg := osdmap.PG{Pool: pool1, Seed: c.rng.Uint32N(f.pools[pool1].Groups)}
+	if len(f.acting[pg]) == 0 || c.blocked[pg] != nil {
+		return
+	}
+	for _, s := range c.m.order {
+		if conn := c.conns[s]; s.OSD == f.acting[pg][0] && conn != 0 && s.Addr == f.addrs[s.OSD] {
+			c.ids++
+			b := &osdop.Backoff{PG: pg, Shard: -1, What: osdop.Block, ID: c.ids, Begin: osdop.Min(), End: osdop.HObject{Max: true}}
+			c.blocked[pg] = &refusal{b, s, conn}
+			if err := c.m.Backoff(s, b); err != nil {
+				c.failf("back-off: %v", err)
+			}
+			return
+		}
+	}
+}
+
+func (c *cluster) unblock() {
+	all := sorted(c.blocked)
+	if len(all) == 0 {
+		return
+	}
+	r := c.blocked[all[0]]
+	delete(c.blocked, all[0])
+	if c.conns[r.s] == r.conn {
+		c.inflight = slices.DeleteFunc(c.inflight, func(m *sent) bool { // what came meanwhile was dropped
+			return m.conn == r.conn && m.reply == nil && m.env.PG == all[0]
+		})
+		b := *r.b
+		b.What = osdop.Unblock
+		_ = c.m.Backoff(r.s, &b)
+	}
+}
+
+func sorted(all map[osdmap.PG]*refusal) []osdmap.PG {
+	var list []osdmap.PG
+	for pg := range all {
+		list = append(list, pg)
+	}
+	slices.SortFunc(list, func(a, b osdmap.PG) int { return int(a.Seed) - int(b.Seed) })
+	return list
+}
+
+// deliver brings a message of some connection, the oldest of its direction, to its end.
+func (c *cluster) deliver() {
+	if len(c.inflight) == 0 {
+		return
+	}
+	i := c.rng.IntN(len(c.inflight))
+	for j, m := range c.inflight[:i] {
+		if m.conn == c.inflight[i].conn && (m.reply == nil) == (c.inflight[i].reply == nil) {
+			i = j
+			break
+		}
+	}
+	m := c.inflight[i]
+	c.inflight = slices.Delete(c.inflight, i, i+1)
+	if m.reply != nil {
+		if o := c.m.Find(m.s, m.tid); o != nil {
+			c.m.Reply(o, m.reply)
+		}
+		return
+	}
+	if r := c.serve(m); r != nil {
+		m.reply = r
+		c.inflight = append(c.inflight, m)
+	}
+}
+
+// serve is what an OSD does with a request: nil, it drops it, as the client is to send it again.
+func (c *cluster) serve(m *sent) *osdop.Reply {
+	f := c.newest()
+	if m.env.Epoch > f.epoch {
+		c.failf("epoch %d of the future", m.env.Epoch)
+	}
+	pg := group(pool1, m.env.Hash, f.pools[pool1].Groups)
+	if m.s.Addr != f.addrs[m.s.OSD] || len(f.acting[pg]) == 0 || f.acting[pg][0] != m.s.OSD || m.env.Epoch < c.since[pg] || m.env.PG != pg {
+		return nil // not ours, or of another interval
+	}
+	if b := c.blocked[pg]; b != nil && b.conn == m.conn {
+		return nil
+	}
+	r := &osdop.Reply{Attempt: m.attempt}
+	if !m.write && c.rng.IntN(4) == 0 { // as if it were no primary; the order of the object ends there
+		r.Result = -int32(syscall.EAGAIN)
+	}
+	if !m.write || c.applied[m.tid] {
+		return r
+	}
+	c.applied[m.tid] = true
+	c.objects[m.name] = append(c.objects[m.name], m.tid)
+	if !m.force { // those that exceed may pass
+		if c.latest[m.name] > m.tid {
+			c.failf("%s: %d takes effect behind %d", m.name, m.tid, c.latest[m.name])
+		}
+		c.latest[m.name] = m.tid
+	}
+	return r
+}
+
+// run simulates one seed.
+func run(t *testing.T, seed uint64) (*cluster, string) {
+	c := newCluster(t, seed)
+	for range 400 {
+		c.step(false)
+	}
+	// The cluster calms down: everything comes to an end.
+	f := c.newest().clone()
+	f.flags = 0
+	for i := range int32(osds) {
+		if f.addrs[i].IsBlank() {
+			f.addrs[i] = c.address(f.epoch, i)
+			c.begin(f, i)
+		}
+	}
+	c.fill(f)
+	c.publish(f)
+	for range 6000 {
+		c.step(true)
+		if len(c.done) == len(c.ops) {
+			break
+		}
+	}
+	for o, name := range c.ops {
+		err, over := c.done[o]
+		if !over {
+			c.failf("operation %d on %s is not over: it waits for %d, session %+v", o.tid, name, o.wait, o.session)
+		} else if err != nil {
+			c.failf("operation %d: %v", o.tid, err)
+		}
+		if o.Flags&osdop.FlagWrite != 0 {
+			if n := count(c.objects[name], o.tid); over && n != 1 {
+				c.failf("operation %d took effect %d times", o.tid, n)
+			}
+		}
+	}
+	if c.m.first != nil && len(c.failures) == 0 {
+		c.failf("the machine is not empty")
+	}
+	return c, strings.Join(c.failures, "\n")
+}
+
+func count(list []uint64, tid uint64) (n int) {
+	for _, v := range list {
+		if v == tid {
+			n++
+		}
+	}
+	return n
+}
+
+// Whatever happens to connections, maps and OSDs, each write takes effect once, those on an object in their order, nothing is
+// sent while the cluster takes none, and everything comes to an end.
+func TestOperationsTakeEffectOnceAndInOrder(t *testing.T) {
+	if *only != 0 {
+		if _, bad := run(t, *only); bad != "" {
+			t.Fatal(bad)
+		}
+		return
+	}
+	sends, repeats, bad := 0, 0, 0
+	for seed := uint64(1); seed <= uint64(*seeds); seed++ {
+		c, text := run(t, seed)
+		if text != "" {
+			t.Errorf("seed %d:\n%s", seed, text)
+			if bad++; bad == 3 {
+				return
+			}
+		}
+		sends, repeats = sends+c.sends, repeats+c.repeats
+	}
+	t.Logf("%d messages, %d of them sent again", sends, repeats)
+	if repeats == 0 {
+		t.Error("nothing was sent again")
+	}
+}

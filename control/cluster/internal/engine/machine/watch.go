@@ -1,0 +1,189 @@
+package machine
+
+import (
+	"errors"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
+)
+
+// Watch is an interest in an object that lasts: that of one who watches it, or of one whose notify is not
+// complete. Its user sets the first fields, and has it told by actions (Tell): without an error when the watch is
+// registered, or the notify is complete, with one when it is over.
+type Watch struct {
+	Object   osdop.Object
+	Notify   bool
+	User     any
+	NotifyID uint64 // that the OSD has given the notify; set by the user with the answer to the operation
+
+	cookie     uint64
+	gen        uint32 // of the last registration
+	registered bool
+	over       bool
+	at         target
+	session    *Session
+	reg, ping  Op
+	confirmed  time.Time // when the OSD was last known to have it
+	pinged     time.Time
+}
+
+// purpose is what an operation does for a watch.
+type purpose uint8
+
+const (
+	none purpose = iota
+	registering
+	reconnecting
+	pinging
+	notifying
+)
+
+// Cookie is the number of the watch, on the wire and in the machine.
+func (w *Watch) Cookie() uint64 { return w.cookie }
+
+// Confirmed is when the OSD was last known to have the watch.
+func (w *Watch) Confirmed() time.Time { return w.confirmed }
+
+// Registration is the operation that registers the watch, or notifies.
+func (w *Watch) Registration() *Op { return &w.reg }
+
+// Since is when that operation was submitted last.
+func (w *Watch) Since() time.Time { return w.reg.since }
+
+// Serves says for which watch an operation is, as which kind of WATCH, and of which generation; nil: for none.
+func (o *Op) Serves() (w *Watch, kind uint8, gen uint32) {
+	if o.watch == nil {
+		return nil, 0, 0
+	}
+	switch o.purpose {
+	case reconnecting:
+		kind = osdop.WatchReconnect
+	case pinging:
+		kind = osdop.WatchPing
+	default:
+		kind = osdop.WatchBegin
+	}
+	return o.watch, kind, o.watch.gen
+}
+
+// Watch takes a watch.
+func (m *Machine) Watch(w *Watch) {
+	m.cookie++
+	w.cookie = m.cookie
+	m.watches = append(m.watches, w)
+	m.cookies[w.cookie] = w
+	m.register(w)
+}
+
+// register has the OSD know of a watch, by a new operation. One that knew of it is told that it goes on.
+func (m *Machine) register(w *Watch) {
+	m.Cancel(&w.reg)
+	m.Cancel(&w.ping)
+	p, flags := registering, osdop.FlagWrite
+	switch {
+	case w.Notify:
+		p, flags = notifying, osdop.FlagRead
+	case w.registered:
+		w.gen++
+		p = reconnecting
+	}
+	w.reg = Op{Object: w.Object, Flags: flags, User: w.User, watch: w, purpose: p}
+	m.Submit(&w.reg)
+	if !w.over {
+		w.at, w.session = w.reg.at, w.reg.session
+	}
+}
+
+// Forget ends a watch without telling anybody.
+func (m *Machine) Forget(w *Watch) {
+	if w.over {
+		return
+	}
+	w.over = true
+	m.watches = slices.DeleteFunc(m.watches, func(v *Watch) bool { return v == w })
+	delete(m.cookies, w.cookie)
+	m.Cancel(&w.reg)
+	m.Cancel(&w.ping)
+}
+
+// lose ends a watch, and tells its user why.
+func (m *Machine) lose(w *Watch, err error) {
+	m.Forget(w)
+	m.do(Action{What: Tell, Watch: w, Err: err})
+}
+
+// Lookup is the watch, or notify, of an event on a session; nil: it is over, elsewhere, or never was.
+func (m *Machine) Lookup(s *Session, cookie uint64, notify bool) *Watch {
+	if w := m.cookies[cookie]; w != nil && w.Notify == notify && w.session == s {
+		return w
+	}
+	return nil
+}
+
+// Disconnected says that an OSD has given up a watch.
+func (m *Machine) Disconnected(w *Watch) { m.lose(w, syscall.ENOTCONN) }
+
+// served ends an operation for a watch, by err.
+func (m *Machine) served(o *Op, err error) {
+	w := o.watch
+	switch {
+	case w.over:
+	case err != nil && w.registered && (errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ETIMEDOUT)):
+		m.lose(w, syscall.ENOTCONN)
+	case err != nil:
+		m.lose(w, err)
+	case o.purpose == pinging:
+		w.confirmed = w.pinged
+	case o.purpose != notifying:
+		first := !w.registered
+		w.registered, w.confirmed = true, o.since
+		if first {
+			m.do(Action{What: Tell, Watch: w})
+		}
+	}
+}
+
+// moveWatches registers the watches again whose groups begin a new interval.
+func (m *Machine) moveWatches(skipped bool) {
+	for _, w := range slices.Clone(m.watches) {
+		if w.over {
+			continue
+		}
+		probe := Op{target: w.Object, flags: w.reg.Flags, tid: w.reg.tid}
+		probe.at.forced = w.at.forced
+		t, _ := m.locate(&probe)
+		switch {
+		case !t.exists && w.reg.active: // it waits for the pool
+		case !t.exists:
+			m.lose(w, errNoEntity)
+		case skipped || !w.at.exists || w.at.begins(&t) || w.session == nil || w.session.state == closed:
+			m.register(w)
+		}
+	}
+}
+
+// disturb registers the watches of a session that was lost.
+func (m *Machine) disturb(s *Session) {
+	for _, w := range slices.Clone(m.watches) {
+		if !w.over && w.session == s {
+			m.register(w)
+		}
+	}
+}
+
+// pingWatches asks the OSDs whether they still have our watches.
+func (m *Machine) pingWatches() {
+	for _, w := range slices.Clone(m.watches) {
+		if !w.registered || w.reg.active || w.ping.active {
+			continue
+		}
+		w.pinged = m.now
+		w.ping = Op{Object: w.Object, Flags: osdop.FlagWrite, User: w.User, watch: w, purpose: pinging}
+		m.Submit(&w.ping)
+		if !w.ping.sent {
+			m.Cancel(&w.ping)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package engine
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
+	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
+)
+
+// chain has the maps of a real cluster that changes, from epoch 30 on.
+func chain(t *testing.T, n int) (incs, wholes map[uint32][]byte) {
+	t.Helper()
+	f, err := os.Open("../osdmap/testdata/chain-reef.jsonl.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	incs, wholes = map[uint32][]byte{}, map[uint32][]byte{}
+	lines := json.NewDecoder(z)
+	for range n {
+		var l struct {
+			Epoch     uint32
+			Inc, Full []byte
+		}
+		if err := lines.Decode(&l); err != nil {
+			t.Fatal(err)
+		}
+		incs[l.Epoch], wholes[l.Epoch] = l.Inc, l.Full
+	}
+	return incs, wholes
+}
+
+// Maps are taken one epoch after the other; a whole one goes before where one is missing, and says so.
+func TestMapsAreTakenInTheirOrder(t *testing.T) {
+	incs, wholes := chain(t, 20)
+	const first = 30
+	whole, err := osdmap.Decode(wholes[first])
+	if err != nil {
+		t.Fatal(err)
+	}
+	only := func(all map[uint32][]byte, epochs ...uint32) map[uint32][]byte {
+		some := map[uint32][]byte{}
+		for _, e := range epochs {
+			some[e] = all[e]
+		}
+		return some
+	}
+	var m *osdmap.Map
+	for i, c := range []struct {
+		got   mon.OSDMaps
+		epoch uint32
+		jumps bool
+		fails bool
+	}{
+		{got: mon.OSDMaps{Incremental: only(incs, first)}}, // of what?
+		{got: mon.OSDMaps{Full: only(wholes, first)}, epoch: first},
+		{got: mon.OSDMaps{Incremental: only(incs, first+1, first+2, first+3)}, epoch: first + 3},
+		{got: mon.OSDMaps{Incremental: only(incs, first+2, first+6)}, epoch: first + 3}, // old, and a gap
+		{got: mon.OSDMaps{Full: only(wholes, first+4), Incremental: only(incs, first+5)}, epoch: first + 5},
+		{got: mon.OSDMaps{Full: only(wholes, first+1)}, epoch: first + 5},
+		{got: mon.OSDMaps{FSID: mon.FSID{9}, Incremental: incs}, epoch: first + 5, fails: true},
+		{got: mon.OSDMaps{Incremental: map[uint32][]byte{first + 6: incs[first+8]}}, epoch: first + 5, fails: true},
+		{got: mon.OSDMaps{Full: map[uint32][]byte{first + 9: wholes[first+8]}}, epoch: first + 5, fails: true},
+		{got: mon.OSDMaps{Full: only(wholes, first+8)}, epoch: first + 8, jumps: true},
+		{got: mon.OSDMaps{Incremental: incs}, epoch: first + 19},
+	} {
+		if c.got.FSID == (mon.FSID{}) {
+			c.got.FSID = whole.FSID
+		}
+		jumped := false
+		err := advance(m, &c.got, func(next *osdmap.Map, skipped bool) {
+			if m != nil && next.Epoch != m.Epoch+1 && !skipped {
+				t.Errorf("step %d: epoch %d follows %d", i, next.Epoch, m.Epoch)
+			}
+			m, jumped = next, jumped || skipped
+		})
+		if (err != nil) != c.fails || c.fails && !errors.Is(err, ErrMessage) || jumped != c.jumps {
+			t.Errorf("step %d: %v, jumped %v", i, err, jumped)
+		}
+		if m != nil && m.Epoch != c.epoch || m == nil && c.epoch != 0 {
+			t.Fatalf("step %d: %+v, want epoch %d", i, m, c.epoch)
+		}
+	}
+}

@@ -1,0 +1,296 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/engine/machine"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
+)
+
+// Notification is what somebody tells those who watch an object.
+type Notification struct {
+	ID       uint64
+	Notifier uint64 // the global id of who notifies
+	Payload  []byte // the handler's
+}
+
+// Handler gets what happens to a watch, one event after the other, on a goroutine that exists while there are events.
+type Handler struct {
+	// Notified returns the answer, which the notifier waits for.
+	Notified func(n Notification) (answer []byte)
+	// Lost is the last event, unless the watch was closed: the object was removed, or the OSD has not heard from us for the
+	// timeout of the watch, so that notifications may be missing. ENOTCONN is wrapped.
+	Lost func(err error)
+}
+
+// maxEvents bounds the notifications that wait for the handler of a watch. Beyond that they are dropped: who notifies is told
+// that this watch has not answered.
+const maxEvents = 1024
+
+// defaultTimeout is that of a watch or a notify whose user sets none.
+const defaultTimeout = 30 * time.Second
+
+// Watch is an interest in what others tell about an object. It lasts over restarts of OSDs, and is renewed.
+type Watch struct {
+	e       *Engine
+	handler Handler
+	timeout time.Duration
+	payload []byte // of a notify
+
+	// Owner: Engine.mu.
+	m       machine.Watch
+	told    chan error // registered, or the notify is complete; nil: that was said
+	answers []osdop.Answer
+	events  []event
+	busy    bool // the goroutine of the handler runs
+	ops     [1]osdop.Op
+	reply   osdop.Reply
+}
+
+// event is a notification, or the end of the watch.
+type event struct {
+	n    Notification
+	lost error
+}
+
+// Watch begins to watch an object that exists, and returns when the OSD has registered that. timeout is how long the OSD keeps
+// the watch without hearing of us, in whole seconds; 0: 30 s. Any goroutine but a core's.
+func (e *Engine) Watch(ctx context.Context, o osdop.Object, timeout time.Duration, h Handler) (*Watch, error) {
+	w := &Watch{handler: h, timeout: timeout}
+	_, err := e.engage(ctx, o, w)
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Notify tells all who watch an object, and returns their answers when all have come, or when timeout is over, 0: 30 s. Then the
+// error is ETIMEDOUT, and the answers that are missing are among them, too. Any goroutine but a core's.
+func (e *Engine) Notify(ctx context.Context, o osdop.Object, payload []byte, timeout time.Duration) ([]osdop.Answer, error) {
+	return e.engage(ctx, o, &Watch{timeout: timeout, payload: payload, m: machine.Watch{Notify: true}})
+}
+
+// engage has the machine take a watch, and waits for the first that it tells.
+func (e *Engine) engage(ctx context.Context, o osdop.Object, w *Watch) ([]osdop.Answer, error) {
+	told := make(chan error, 1)
+	w.e, w.told, w.m.Object, w.m.User = e, told, o, w
+	if w.timeout <= 0 {
+		w.timeout = defaultTimeout
+	}
+	e.mu.Lock()
+	if e.over {
+		e.mu.Unlock()
+		return nil, w.failed(ErrClosed, ErrNotSent)
+	}
+	e.m.Watch(&w.m)
+	e.unlock()
+	select {
+	case err := <-told:
+		if err != nil {
+			return w.answers, w.failed(err, ErrRefused)
+		}
+		return w.answers, nil
+	case <-ctx.Done():
+	}
+	e.mu.Lock()
+	err := w.failed(context.Cause(ctx), ErrUnknown)
+	err.Waiting, err.OSD = e.waitingLocked(w.m.Registration())
+	err.For = e.now.Sub(w.m.Since())
+	registered := w.told == nil
+	e.m.Forget(&w.m)
+	e.unlock()
+	if registered {
+		if late := <-told; late == nil {
+			return w.answers, nil // it came just before
+		}
+	}
+	if !w.m.Notify { // it may be registered without us knowing
+		e.background(func(ctx context.Context) { _ = w.end(ctx) })
+	}
+	return nil, err
+}
+
+// background runs f, which the end of the engine ends.
+func (e *Engine) background(f func(ctx context.Context)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.over {
+		return
+	}
+	e.running.Add(1)
+	go func() {
+		defer e.running.Done()
+		ctx, cancel := context.WithTimeout(e.ctx, defaultTimeout)
+		defer cancel()
+		f(ctx)
+	}()
+}
+
+func (w *Watch) failed(err, outcome error) *Error {
+	x := &Error{Code: osdop.CodeWatch, Object: w.m.Object, OSD: -1, Outcome: outcome, Err: err}
+	if w.m.Notify {
+		x.Code = osdop.CodeNotify
+	}
+	if m := w.e.published.Load(); m != nil {
+		x.Pool = m.PoolName(w.m.Object.Pool)
+	}
+	return x
+}
+
+// Confirmed says when the OSD was last known to have the watch, to the second. Nothing was missed before.
+func (w *Watch) Confirmed() time.Time {
+	w.e.mu.Lock()
+	defer w.e.mu.Unlock()
+	return w.m.Confirmed()
+}
+
+// Cookie is the number by which the OSD lists the watch.
+func (w *Watch) Cookie() uint64 { return w.m.Cookie() }
+
+// Close ends the watch, at the OSD too. The handler gets no event that is not there already.
+func (w *Watch) Close(ctx context.Context) error {
+	w.e.mu.Lock()
+	w.e.m.Forget(&w.m)
+	w.events = nil
+	w.e.unlock()
+	return w.end(ctx)
+}
+
+// end has the OSD forget the watch.
+func (w *Watch) end(ctx context.Context) error {
+	r := osdop.Request{Target: w.m.Object, Ops: []osdop.Op{osdop.Watch(w.m.Cookie(), osdop.WatchEnd, 0, 0)}, MTime: time.Now()}
+	_, err := w.e.Do(ctx, &r)
+	return err
+}
+
+// requestLocked is what an operation for the watch asks.
+func (w *Watch) requestLocked(o *machine.Op) osdop.Request {
+	_, kind, gen := o.Serves()
+	seconds := uint32(min(max(w.timeout/time.Second, 1), 1<<20))
+	if w.m.Notify {
+		w.m.NotifyID = 0
+		w.ops[0] = osdop.Notify(w.m.Cookie(), seconds, w.payload)
+	} else {
+		w.ops[0] = osdop.Watch(w.m.Cookie(), kind, gen, seconds)
+	}
+	return osdop.Request{Target: w.m.Object, Ops: w.ops[:], MTime: time.Now()}
+}
+
+// answeredLocked takes the answer to an operation for the watch.
+func (w *Watch) answeredLocked(o *machine.Op, msg *control.Message) {
+	err := osdop.DecodeReply(msg.Front, msg.Data, &w.reply, w.ops[:])
+	if err == nil && w.m.Notify && w.reply.Result >= 0 {
+		w.m.NotifyID, err = osdop.NotifyOutput(w.ops[0].Out)
+	}
+	w.ops[0].Out = nil
+	if err != nil {
+		w.reply = osdop.Reply{Result: -int32(syscall.EBADMSG), Attempt: -1}
+	}
+	w.e.m.Reply(o, &w.reply)
+}
+
+// tellLocked says that the watch is registered, or the notify complete, or that it is over.
+func (w *Watch) tellLocked(err error) {
+	if w.told != nil {
+		w.told <- err
+		w.told = nil
+		return
+	}
+	if err != nil && !w.m.Notify {
+		w.happenLocked(event{lost: fmt.Errorf("%w: %w", syscall.ENOTCONN, err)})
+	}
+}
+
+// happenLocked has the handler called.
+func (w *Watch) happenLocked(ev event) {
+	w.events = append(w.events, ev)
+	if !w.busy {
+		w.busy = true
+		w.e.running.Add(1)
+		go w.handle()
+	}
+}
+
+func (w *Watch) handle() {
+	e := w.e
+	defer e.running.Done()
+	for {
+		e.mu.Lock()
+		if len(w.events) == 0 {
+			w.busy, w.events = false, nil
+			e.mu.Unlock()
+			return
+		}
+		ev := w.events[0]
+		w.events = w.events[1:]
+		e.mu.Unlock()
+		switch {
+		case ev.lost == nil:
+			w.answer(ev.n)
+		case w.handler.Lost != nil:
+			w.handler.Lost(w.failed(ev.lost, ErrRefused))
+		}
+	}
+}
+
+// answer has the handler answer a notification.
+func (w *Watch) answer(n Notification) {
+	var answer []byte
+	if w.handler.Notified != nil {
+		answer = w.handler.Notified(n)
+	}
+	ctx, cancel := context.WithTimeout(w.e.ctx, defaultTimeout)
+	defer cancel()
+	r := osdop.Request{Target: w.m.Object, Ops: []osdop.Op{osdop.NotifyAck(n.ID, w.m.Cookie(), answer)}}
+	if _, err := w.e.Do(ctx, &r); err != nil && !errors.Is(err, ErrClosed) {
+		w.e.cfg.Logger.Warn("answer to a notification", "err", err)
+	}
+}
+
+// watchEvent takes what an OSD says about a watch, on the core of its connection.
+func (e *Engine) watchEvent(conn *control.Conn, msg *control.Message) {
+	ev, err := osdop.DecodeWatchNotify(msg.Front)
+	var answers []osdop.Answer
+	if err == nil && ev.What == osdop.EventComplete {
+		answers, err = osdop.DecodeAnswers(msg.Data)
+	}
+	if err != nil {
+		e.cfg.Logger.Warn("event of a watch", "err", err)
+		return
+	}
+	e.mu.Lock()
+	defer e.unlock()
+	l := e.links[conn]
+	if l == nil {
+		return
+	}
+	m := e.m.Lookup(l.session, ev.Cookie, ev.What == osdop.EventComplete)
+	if m == nil {
+		return
+	}
+	w := m.User.(*Watch)
+	switch ev.What {
+	case osdop.EventNotify:
+		if len(w.events) < maxEvents {
+			w.happenLocked(event{n: Notification{ev.NotifyID, ev.Notifier, bytes.Clone(ev.Payload)}})
+		}
+	case osdop.EventDisconnect:
+		e.m.Disconnected(m)
+	case osdop.EventComplete:
+		if m.NotifyID != 0 && m.NotifyID != ev.NotifyID {
+			return // of a notify that was sent again
+		}
+		e.m.Forget(m)
+		w.answers = answers
+		if err = nil; ev.Result < 0 {
+			err = syscall.Errno(-ev.Result)
+		}
+		w.tellLocked(err)
+	}
+}

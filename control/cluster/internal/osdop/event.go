@@ -1,0 +1,117 @@
+package osdop
+
+import (
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// What a Backoff says.
+const (
+	Block    uint8 = 1
+	AckBlock uint8 = 2
+	Unblock  uint8 = 3
+)
+
+// Backoff is MOSDBackoff: an OSD takes no requests on the objects of a group in a range, from Begin on and before End, or
+// on Begin alone if they are the same. The client answers Block with AckBlock and its own epoch.
+type Backoff struct {
+	PG         osdmap.PG
+	Shard      int8
+	Epoch      uint32
+	What       uint8
+	ID         uint64
+	Begin, End HObject
+}
+
+// DecodeBackoff reads the front of MOSDBackoff.
+func DecodeBackoff(front []byte) (b Backoff, err error) {
+	r := wire.NewReader(front)
+	r.Envelope(1, func(_ uint8, r *wire.Reader) {
+		b.PG = readPG(r)
+		b.Shard = int8(r.U8())
+	})
+	b.Epoch, b.What, b.ID = r.U32(), r.U8(), r.U64()
+	b.Begin, b.End = readHObject(r), readHObject(r)
+	if err := r.Err(); err != nil {
+		return Backoff{}, fmt.Errorf("MOSDBackoff: %w", err)
+	}
+	return b, nil
+}
+
+// AppendTo appends the front of MOSDBackoff, whose versions are 1 and 1.
+func (b *Backoff) AppendTo(dst []byte) []byte {
+	dst, mark := wire.BeginEnvelope(dst, 1, 1)
+	dst = append(AppendPG(dst, b.PG), uint8(b.Shard))
+	dst = wire.EndEnvelope(dst, mark)
+	dst = le.AppendUint32(dst, b.Epoch)
+	dst = append(dst, b.What)
+	dst = le.AppendUint64(dst, b.ID)
+	return b.End.AppendTo(b.Begin.AppendTo(dst))
+}
+
+// What a WatchNotify says.
+const (
+	EventNotify     uint8 = 1 // to who watches: somebody notifies
+	EventComplete   uint8 = 2 // to the notifier: all have answered, or their time is over
+	EventDisconnect uint8 = 3 // to who watches: the watch is over
+)
+
+// WatchNotify is MWatchNotify.
+type WatchNotify struct {
+	What     uint8
+	Cookie   uint64 // of the watch, or of the notify that is complete
+	NotifyID uint64
+	Payload  []byte // aliases the message
+	Result   int32  // of EventComplete; the answers are the message's data (NotifyAnswers)
+	Notifier uint64 // its global id
+}
+
+// DecodeWatchNotify reads the front of MWatchNotify, up to version 3.
+func DecodeWatchNotify(front []byte) (w WatchNotify, err error) {
+	r := wire.NewReader(front)
+	r.U8()
+	w.What, w.Cookie = r.U8(), r.U64()
+	r.U64() // the object's version
+	w.NotifyID, w.Payload = r.U64(), r.Blob()
+	w.Result, w.Notifier = r.S32(), r.U64()
+	if err := r.Err(); err != nil {
+		return WatchNotify{}, fmt.Errorf("MWatchNotify: %w", err)
+	}
+	return w, nil
+}
+
+// AppendTo appends the front of MWatchNotify, whose versions are 3 and 1.
+func (w *WatchNotify) AppendTo(dst []byte) []byte {
+	dst = le.AppendUint64(append(dst, 1, w.What), w.Cookie)
+	dst = le.AppendUint64(le.AppendUint64(dst, 0), w.NotifyID)
+	dst = wire.AppendBlob(dst, w.Payload)
+	return le.AppendUint64(le.AppendUint32(dst, uint32(w.Result)), w.Notifier)
+}
+
+// Answer is what one who watches says to a notify.
+type Answer struct {
+	Client, Cookie uint64 // who: its global id and its watch
+	Data           []byte
+	Missed         bool // it did not answer in time
+}
+
+// DecodeAnswers reads the data of EventComplete, and keeps none of it.
+func DecodeAnswers(data []byte) ([]Answer, error) {
+	if len(data) == 0 {
+		return nil, nil
+	}
+	r := wire.NewReader(data)
+	var all []Answer
+	for range r.Count(8 + 8 + 4) {
+		all = append(all, Answer{Client: r.U64(), Cookie: r.U64(), Data: append([]byte(nil), r.Blob()...)})
+	}
+	for range r.Count(8 + 8) {
+		all = append(all, Answer{Client: r.U64(), Cookie: r.U64(), Missed: true})
+	}
+	if err := r.Err(); err != nil {
+		return nil, fmt.Errorf("answers to a notify: %w", err)
+	}
+	return all, nil
+}

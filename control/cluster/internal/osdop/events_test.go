@@ -1,0 +1,250 @@
+package osdop
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// The events and answers of one notify are those that librados saw.
+func TestANotifyIsToldAndAnswered(t *testing.T) {
+	for _, file := range files[:2] {
+		events := 0
+		for _, c := range readCaptured(t, file) {
+			for _, m := range c.Messages {
+				if m.Type != TypeWatchNotify {
+					continue
+				}
+				events++
+				clear(m.Front[10:18]) // the object's version, of no use
+				w, err := DecodeWatchNotify(m.Front)
+				if again := w.AppendTo(nil); err != nil || !bytes.Equal(again, m.Front) {
+					t.Errorf("%+v, %v", w, err)
+				}
+				answers, err := DecodeAnswers(m.Data)
+				switch w.What {
+				case EventNotify:
+					if string(w.Payload) != "payload" || w.NotifyID == 0 || w.Cookie == 0 || w.Notifier == 0 {
+						t.Errorf("%+v", w)
+					}
+				case EventComplete:
+					if err != nil || len(answers) != 1 || string(answers[0].Data) != "ackdata" || answers[0].Missed || w.Result != 0 {
+						t.Errorf("%+v: %+v, %v", w, answers, err)
+					}
+				}
+				for n := range m.Front {
+					if _, err := DecodeWatchNotify(m.Front[:n]); err == nil {
+						t.Errorf("cut after %d: no error", n)
+					}
+				}
+			}
+		}
+		if events != 2 {
+			t.Errorf("%s: %d events", file, events)
+		}
+	}
+}
+
+// What MPoolOp says and what it answers are those of librados.
+func TestPoolOperationsAreThoseOfLibrados(t *testing.T) {
+	want := map[string]PoolOp{
+		"selfmanaged-create": {What: PoolCreateUnmanaged}, "selfmanaged-remove": {What: PoolDeleteUnmanaged},
+		"pool-snap-create": {What: PoolCreateSnap, Name: "psnap"}, "pool-snap-remove": {What: PoolDeleteSnap, Name: "psnap"},
+	}
+	for _, file := range files[:2] {
+		found := 0
+		for _, c := range readCaptured(t, file) {
+			for _, m := range c.Messages {
+				switch m.Type {
+				case TypePoolOp:
+					found++
+					op := want[c.Label]
+					r := wire.NewReader(m.Front)
+					op.Epoch = uint32(r.U64())
+					r.Skip(10)
+					r.Copy(op.FSID[:])
+					op.Pool = int64(r.U32())
+					r.Skip(12)
+					op.Snap = r.U64()
+					if got := op.AppendTo(nil); !bytes.Equal(got, m.Front) || m.Version != VersionPoolOp || m.Compat != CompatPoolOp {
+						t.Errorf("%s %d/%d\n got %x\nwant %x", c.Label, m.Version, m.Compat, got, m.Front)
+					}
+				case TypePoolOpReply:
+					p, err := DecodePoolOpReply(m.Front)
+					if err != nil || p.Result != 0 || p.Epoch == 0 || (p.Snap() != 0) != (want[c.Label].What == PoolCreateUnmanaged) {
+						t.Errorf("%s: %+v, %v", c.Label, p, err)
+					}
+				}
+			}
+		}
+		if found != len(want) {
+			t.Errorf("%s: %d operations on pools", file, found)
+		}
+	}
+}
+
+// Objects come in the order of their reversed hashes, then by namespace, key and name.
+func TestPositionsHaveTheOrderOfOSDs(t *testing.T) {
+	order := []HObject{
+		Min(), {Pool: -1, Name: "z"}, {Pool: 1, Hash: 0}, {Pool: 1, Hash: 0x80000000}, {Pool: 1, Hash: 2, Name: "z", Snap: 9},
+		{Pool: 1, Hash: 1, Namespace: "", Name: "b"}, {Pool: 1, Hash: 1, Namespace: "", Name: "b", Snap: 1},
+		{Pool: 1, Hash: 1, Namespace: "n", Name: "a"}, {Pool: 1, Hash: 1, Namespace: "n", Key: "b", Name: "a"},
+		{Pool: 1, Hash: 1, Namespace: "n", Name: "c"}, {Pool: 2}, {Max: true},
+	}
+	for i := range order {
+		for j := range order {
+			if got := order[i].Compare(&order[j]); got < 0 != (i < j) || got > 0 != (i > j) {
+				t.Errorf("%+v and %+v: %d", order[i], order[j], got)
+			}
+		}
+		r := wire.NewReader(order[i].AppendTo(nil))
+		if got := readHObject(r); r.Err() != nil || got != order[i] {
+			t.Errorf("%+v became %+v, %v", order[i], got, r.Err())
+		}
+	}
+}
+
+func TestABackoffIsReadAsItWasWritten(t *testing.T) {
+	b := Backoff{PG: osdmap.PG{Pool: 3, Seed: 7}, Shard: -1, Epoch: 12, What: Block, ID: 5, Begin: HObject{Pool: 3, Name: "a", Hash: 4}, End: HObject{Max: true}}
+	text := b.AppendTo(nil)
+	if got, err := DecodeBackoff(text); err != nil || !reflect.DeepEqual(got, b) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for n := range text {
+		if _, err := DecodeBackoff(text[:n]); err == nil {
+			t.Errorf("cut after %d: no error", n)
+		}
+	}
+}
+
+// A redirect names the pool, and the object only if it has another name there.
+func TestARedirectIsUnderstood(t *testing.T) {
+	ops := []Op{Stat()}
+	b := wire.AppendString(nil, "name")
+	b = AppendPG(b, osdmap.PG{Pool: 1})
+	b = append(b, make([]byte, 8+4+12)...)
+	b = le.AppendUint32(le.AppendUint32(b, 7), 1)
+	b = ops[0].appendTo(b)
+	b = append(b, make([]byte, 4+4+12+8)...)
+	b, mark := wire.BeginEnvelope(append(b, 1), 1, 1)
+	to := Object{Pool: 9, Namespace: "n", Locator: "l"}
+	b = le.AppendUint32(wire.AppendString(to.appendLocator(b), ""), 0)
+	b = append(wire.EndEnvelope(b, mark), make([]byte, 24)...)
+	var p Reply
+	if err := DecodeReply(b, nil, &p, ops); err != nil || p.Redirect == nil || p.Redirect.Target != to {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if err := DecodeReply(b, nil, &p, []Op{Read(0, 1)}); !errors.Is(err, wire.ErrMalformed) {
+		t.Errorf("an answer to another operation: %v", err)
+	}
+	if err := DecodeReply(b, nil, &p, append(ops, Stat())); !errors.Is(err, wire.ErrMalformed) {
+		t.Errorf("an answer to fewer operations: %v", err)
+	}
+}
+
+func TestWhatNoOSDTakesIsRefused(t *testing.T) {
+	long := string(make([]byte, MaxClassName+1))
+	for name, r := range map[string]*Request{
+		"a long name of a class":  {Ops: []Op{Call(long, "m", nil)}},
+		"a long name of a method": {Ops: []Op{Call("c", long, nil)}},
+		"many operations":         {Ops: slices.Repeat([]Op{Stat()}, MaxOps)},
+	} {
+		if _, _, err := r.Append(nil, &Envelope{}); !errors.Is(err, wire.ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The data of one operation goes out from where it is, and nothing is allocated beside the front.
+func TestARequestIsWrittenWithoutAllocation(t *testing.T) {
+	data := make([]byte, 4096)
+	r := Request{Target: Object{Pool: 1, Name: "x"}, Ops: []Op{Stat(), Write(0, data)}}
+	front, e := make([]byte, 0, 512), &Envelope{Features: wire.FeaturesPacific}
+	if n := testing.AllocsPerRun(100, func() {
+		_, out, err := r.Append(front, e)
+		if err != nil || &out[0] != &data[0] {
+			t.Error("copied", err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func FuzzDecodeReply(f *testing.F) {
+	for _, c := range readCaptured(f, "wire-reef") {
+		for _, m := range c.Messages {
+			if m.Type == TypeOpReply {
+				f.Add([]byte(m.Front), []byte(m.Data))
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, front, data []byte) {
+		for _, ops := range [][]Op{{Stat()}, {Read(0, 1)}, {AssertVersion(1), Read(0, 8)}} {
+			var p Reply
+			if DecodeReply(front, data, &p, ops) != nil {
+				continue
+			}
+			size := 0
+			for i := range ops {
+				size += len(ops[i].Out)
+			}
+			if size > len(data) {
+				t.Errorf("%d bytes of output in %d", size, len(data))
+			}
+		}
+	})
+}
+
+func FuzzDecodeEvents(f *testing.F) {
+	for _, c := range readCaptured(f, "wire-reef") {
+		for _, m := range c.Messages {
+			f.Add([]byte(m.Front))
+			f.Add([]byte(m.Data))
+		}
+	}
+	b := Backoff{End: HObject{Max: true}}
+	f.Add(b.AppendTo(nil))
+	f.Fuzz(func(t *testing.T, p []byte) {
+		if b, err := DecodeBackoff(p); err == nil {
+			if again, err := DecodeBackoff(b.AppendTo(nil)); err != nil || again != b {
+				t.Errorf("%+v became %+v, %v", b, again, err)
+			}
+		}
+		_, _ = DecodeWatchNotify(p)
+		_, _ = DecodePoolOpReply(p)
+		_, _ = DecodeAnswers(p)
+	})
+}
+
+func FuzzOutputs(f *testing.F) {
+	for _, file := range files {
+		for _, c := range readCaptured(f, file) {
+			for _, m := range c.Messages {
+				if m.Type == TypeOpReply {
+					f.Add([]byte(m.Data))
+				}
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, p []byte) {
+		_, _, _ = StatOutput(p)
+		_, _ = ChecksumOutput(CRC32C, p)
+		_, _ = MapOutput(p)
+		_, _, _ = OmapOutput(p)
+		_, _, _ = KeysOutput(p)
+		_, _ = NotifyOutput(p)
+		_, _ = WatchersOutput(p)
+		_, _, _ = SnapsOutput(p)
+		_, _, _ = ListOutput(p)
+		if extents, data, err := SparseOutput(p); err == nil {
+			for _, e := range extents {
+				data = data[e.Length:]
+			}
+		}
+	})
+}

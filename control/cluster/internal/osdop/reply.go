@@ -1,0 +1,93 @@
+package osdop
+
+import (
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// Reply is what MOSDOpReply says about the request as a whole; what it says about its operations is in them.
+type Reply struct {
+	Result      int32  // of the first operation that failed; negative: an errno
+	Epoch       uint32 // of the OSD's map
+	UserVersion uint64 // of the object, what AssertVersion compares
+	Flags       uint64
+	Attempt     int32     // that is answered; negative: not said
+	Redirect    *Redirect // where to ask; nil: this is the answer
+	// Message has the outputs; nil: there are none that could go away. The engine sets it.
+	Message interface{ Release() }
+}
+
+// Release gives the memory of the outputs back. It may be called twice.
+func (r *Reply) Release() {
+	if r.Message != nil {
+		r.Message.Release()
+		r.Message = nil
+	}
+}
+
+// Redirect is where an OSD sends a request: to Target, which keeps the request's name if it has none.
+type Redirect struct{ Target Object }
+
+// DecodeReply reads MOSDOpReply version 8 for a request with these operations, and sets their results. Their outputs
+// alias data.
+func DecodeReply(front, data []byte, into *Reply, ops []Op) error {
+	r := wire.NewReader(front)
+	r.Skip(r.Count(1)) // object
+	r.Skip(pgSize)
+	*into = Reply{Flags: r.U64(), Result: r.S32()}
+	r.Skip(12) // a version that is no more
+	into.Epoch = r.U32()
+	n := r.Count(opSize + 4)
+	if r.Err() == nil && n != len(ops) {
+		r.Fail(fmt.Errorf("%w: %d operations in answer to %d", wire.ErrMalformed, n, len(ops)))
+	}
+	for i := range ops[:min(n, len(ops))] {
+		code := r.U16()
+		r.Skip(opSize - 2 - 4)
+		size := uint64(r.U32())
+		if r.Err() != nil {
+			break
+		}
+		if code != ops[i].Code || size > uint64(len(data)) {
+			return fmt.Errorf("MOSDOpReply: %w: operation %d, %#x: code %#x, output of %d bytes in %d",
+				wire.ErrMalformed, i, ops[i].Code, code, size, len(data))
+		}
+		ops[i].Out, data = data[:size:size], data[size:]
+	}
+	into.Attempt = r.S32()
+	for i := range ops[:min(n, len(ops))] {
+		ops[i].Result = r.S32()
+	}
+	r.Skip(12) // version
+	into.UserVersion = r.U64()
+	if r.Bool() {
+		into.Redirect = readRedirect(r)
+	}
+	if err := r.Err(); err != nil {
+		return fmt.Errorf("MOSDOpReply: %w", err)
+	}
+	return nil
+}
+
+func readRedirect(r *wire.Reader) *Redirect {
+	d := &Redirect{}
+	r.Envelope(1, func(_ uint8, r *wire.Reader) {
+		d.Target = readLocator(r)
+		d.Target.Name = r.Str()
+	})
+	return d
+}
+
+// readLocator reads object_locator_t.
+func readLocator(r *wire.Reader) (o Object) {
+	r.Envelope(6, func(_ uint8, r *wire.Reader) {
+		o.Pool = r.S64()
+		r.U32()
+		o.Locator, o.Namespace = r.Str(), r.Str()
+		if hash := r.S64(); hash >= 0 {
+			o.ByHash, o.Hash = true, uint32(hash)
+		}
+	})
+	return o
+}

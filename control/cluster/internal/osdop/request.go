@@ -1,0 +1,257 @@
+package osdop
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// Types of messages.
+const (
+	TypeOp          = 42
+	TypeOpReply     = 43
+	TypeWatchNotify = 44
+	TypePoolOpReply = 48
+	TypePoolOp      = 49
+	TypeBackoff     = 61
+)
+
+// Head of MOSDOp (Version), and of stock clients' requests.
+const (
+	CompatOp   = 3
+	PriorityOp = 63
+)
+
+// Flags of a request. The engine adds Retry and Redirected; Append itself adds OnDisk, KnownRedirect, PoolEIO, and,
+// unless one of them is set, Read or Write.
+const (
+	Ack            uint32 = 0x1
+	OnDisk         uint32 = 0x4
+	Retry          uint32 = 0x8
+	FlagRead       uint32 = 0x10
+	FlagWrite      uint32 = 0x20
+	OrderSnap      uint32 = 0x40
+	BalanceReads   uint32 = 0x100
+	LocalizeReads  uint32 = 0x2000
+	RWOrdered      uint32 = 0x4000
+	IgnoreCache    uint32 = 0x8000
+	IgnoreOverlay  uint32 = 0x20000
+	Redirected     uint32 = 0x200000
+	KnownRedirect  uint32 = 0x400000
+	FullTry        uint32 = 0x800000
+	FullForce      uint32 = 0x1000000
+	IgnoreRedirect uint32 = 0x2000000
+	ReturnVec      uint32 = 0x4000000
+	PoolEIO        uint32 = 0x8000000
+)
+
+// Snapshots with a meaning of their own.
+const (
+	Head    uint64 = 1<<64 - 2 // the present state
+	SnapDir uint64 = 1<<64 - 1 // what ListSnaps asks
+)
+
+// Object names an object.
+type Object struct {
+	Pool      int64
+	Namespace string
+	Locator   string // the key in place of Name that places it; empty: none
+	Name      string
+	// ByHash has Hash place it, in place of Locator and Name: lists have no name.
+	ByHash bool
+	Hash   uint32
+}
+
+// appendLocator appends object_locator_t.
+func (o *Object) appendLocator(b []byte) []byte {
+	compat, hash := uint8(3), ^uint64(0)
+	if o.ByHash {
+		compat, hash = 6, uint64(o.Hash)
+	}
+	b, mark := wire.BeginEnvelope(b, 6, compat)
+	b = le.AppendUint64(b, uint64(o.Pool))
+	b = le.AppendUint32(b, 0xffffffff) // preferred OSD: none
+	b = wire.AppendString(b, o.Locator)
+	b = wire.AppendString(b, o.Namespace)
+	return wire.EndEnvelope(le.AppendUint64(b, hash), mark)
+}
+
+// Request is what a caller wants of one object. The OSD carries its operations out in order, all or
+// none of them, and stops at the first that fails.
+type Request struct {
+	Target  Object
+	Snap    uint64   // that reads see; 0: Head
+	SnapSeq uint64   // the snapshot context of writes
+	Snaps   []uint64 // newest first
+	Flags   uint32
+	Ops     []Op
+	MTime   time.Time // of writes
+}
+
+// Writes says whether the request counts as one that changes the object: by its flags, or if
+// they do not say, by its operations.
+func (r *Request) Writes() bool {
+	if r.Flags&(FlagRead|FlagWrite) != 0 {
+		return r.Flags&FlagWrite != 0
+	}
+	for i := range r.Ops {
+		if r.Ops[i].Code&modeWrite != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Envelope is what the sender knows. The transaction id is that of the message.
+type Envelope struct {
+	Epoch uint32
+	PG    osdmap.PG // the actual one
+	Hash  uint32    // that led to it
+	Shard int8      // -1: the pool is replicated
+	// Target is where the request goes in place of Request.Target, for a cache tier or a redirect; nil: there.
+	Target    *Object
+	Attempt   int32 // from 0 on
+	Flags     uint32
+	ClientInc uint32
+	// Features are those of the connection. They decide about the version.
+	Features wire.Features
+}
+
+// featureSquid: MOSDOp version 9 is understood.
+const featureSquid wire.Features = 1<<49 | wire.FeatureServerJewel
+
+// Version is that of MOSDOp on a connection.
+func Version(f wire.Features) uint16 {
+	if f.Has(featureSquid) {
+		return 9
+	}
+	return 8
+}
+
+// Bounds of a request, beyond which OSDs take none.
+const (
+	MaxOps  = 1 << 16
+	MaxData = 1 << 31
+)
+
+// Append appends the front of MOSDOp and returns the data of the message, which is the input of the
+// operations: of the only one that has some, or a copy of them all.
+func (r *Request) Append(front []byte, e *Envelope) (out, data []byte, err error) {
+	if data, err = r.data(); err != nil {
+		return front, nil, err
+	}
+	target, write := &r.Target, r.Writes()
+	if e.Target != nil {
+		target = e.Target
+	}
+	b, mark := wire.BeginEnvelope(front, 1, 1)
+	b = append(AppendPG(b, e.PG), uint8(e.Shard))
+	b = wire.EndEnvelope(b, mark)
+	b = le.AppendUint32(b, e.Hash)
+	b = le.AppendUint32(b, e.Epoch)
+	b = le.AppendUint32(b, r.flags(write)|e.Flags)
+	b, mark = wire.BeginEnvelope(b, 2, 2)
+	b = append(b, zeros[:21]...) // request id: that of the message
+	b = wire.EndEnvelope(b, mark)
+	b = append(b, zeros[:24]...) // trace
+	if Version(e.Features) >= 9 {
+		b, mark = wire.BeginEnvelope(b, 1, 1)
+		b = wire.EndEnvelope(append(b, 0), mark) // another trace: none
+	}
+	b = le.AppendUint32(b, e.ClientInc)
+	if write {
+		b = wire.AppendUtime(b, r.MTime)
+	} else {
+		b = le.AppendUint64(b, 0)
+	}
+	b = target.appendLocator(b)
+	b = wire.AppendString(b, target.Name)
+	b = le.AppendUint16(b, uint16(len(r.Ops)))
+	for i := range r.Ops {
+		b = r.Ops[i].appendTo(b)
+	}
+	snap := r.Snap
+	if snap == 0 {
+		snap = Head
+	}
+	b = le.AppendUint64(b, snap)
+	b = le.AppendUint64(b, r.SnapSeq)
+	b = le.AppendUint32(b, uint32(len(r.Snaps)))
+	for _, s := range r.Snaps {
+		b = le.AppendUint64(b, s)
+	}
+	b = le.AppendUint32(b, uint32(e.Attempt))
+	return le.AppendUint64(b, uint64(e.Features)), data, nil
+}
+
+var zeros [32]byte
+
+// data joins the input of the operations, without a copy if one has it all.
+func (r *Request) data() ([]byte, error) {
+	var only []byte
+	total, parts := 0, 0
+	for i := range r.Ops {
+		op := &r.Ops[i]
+		if op.Code == 0 {
+			return nil, fmt.Errorf("%w: operation %d of %d has a name that is too long", wire.ErrMalformed, i, len(r.Ops))
+		}
+		if len(op.Data) > 0 {
+			only, total, parts = op.Data, total+len(op.Data), parts+1
+		}
+		if total > MaxData {
+			return nil, fmt.Errorf("%w: more than %d bytes of input", wire.ErrMalformed, MaxData)
+		}
+	}
+	if len(r.Ops) >= MaxOps {
+		return nil, fmt.Errorf("%w: %d operations in one request", wire.ErrMalformed, len(r.Ops))
+	}
+	if parts <= 1 {
+		return only, nil
+	}
+	all := make([]byte, 0, total)
+	for i := range r.Ops {
+		all = append(all, r.Ops[i].Data...)
+	}
+	return all, nil
+}
+
+func (r *Request) flags(write bool) uint32 {
+	f := r.Flags | OnDisk | KnownRedirect | PoolEIO
+	switch {
+	case f&(FlagRead|FlagWrite) != 0:
+	case write:
+		f |= FlagWrite
+	default:
+		f |= FlagRead
+	}
+	return f
+}
+
+const opSize = 38
+
+func (op *Op) appendTo(b []byte) []byte {
+	b = le.AppendUint16(b, op.Code)
+	b = le.AppendUint32(b, op.Flags)
+	b = append(b, op.Args[:]...)
+	return le.AppendUint32(b, uint32(len(op.Data)))
+}
+
+const pgSize = 17
+
+// AppendPG appends a placement group.
+func AppendPG(b []byte, pg osdmap.PG) []byte {
+	b = append(b, 1)
+	b = le.AppendUint64(b, uint64(pg.Pool))
+	b = le.AppendUint32(b, pg.Seed)
+	return le.AppendUint32(b, 0xffffffff)
+}
+
+// readPG reads what AppendPG appends.
+func readPG(r *wire.Reader) osdmap.PG {
+	r.U8()
+	pg := osdmap.PG{Pool: r.S64(), Seed: r.U32()}
+	r.U32()
+	return pg
+}
