@@ -26,17 +26,17 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 89150,
-	"lines of the library":                72450,
+	"lines without tests":                 88750,
+	"lines of the library":                72100,
 	"lines of bench":                      8900,
 	"lines of cmd":                        7850,
 	"lines of tests":                      91600,
-	"root of control, lines":              3850,
+	"root of control, lines":              3780,
 	"root of control, files":              20,
 	"root of control, files in a circle":  10,
 	"root of control, arrows back up":     16,
-	"public packages":                     26,
-	"exported names of public packages":   1952,
+	"public packages":                     22,
+	"exported names of public packages":   1832,
 	"words in comments that name nothing": 0,
 }
 

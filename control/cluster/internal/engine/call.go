@@ -6,6 +6,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -94,6 +95,11 @@ func (e *Engine) start(ctx context.Context, c *Call, mayWait func() bool) (wait 
 		if c.Request.Writes() {
 			flags ^= osdop.FlagRead | osdop.FlagWrite
 		}
+	}
+	if snap := c.Request.Snap; flags&osdop.FlagWrite != 0 && snap != 0 && snap != osdop.Head {
+		refused := e.errorLocked(c, syscall.EROFS, false) // an OSD would change the present state
+		refused.Outcome = ErrRefused
+		return nil, refused
 	}
 	c.e, c.ctx, c.Reply, c.Err, c.message, c.posted, c.kept = e, ctx, osdop.Reply{}, nil, nil, nil, false
 	c.op.Object, c.op.Flags, c.op.User = c.Request.Target, flags, c

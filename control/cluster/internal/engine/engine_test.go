@@ -181,38 +181,15 @@ func TestDataGoesToTheMemoryOfTheCaller(t *testing.T) {
 	}
 }
 
-// A call that starts itself again in its Done has no memory of its own for each time.
-func TestACallAllocatesNothing(t *testing.T) {
+// An OSD would carry a write out on the present state of the object.
+func TestAWriteToASnapshotIsRefused(t *testing.T) {
 	c := start(t, Config{})
 	c.publish()
-	var call Call
-	done := make(chan struct{})
-	left := 0
-	call.Request, call.Into = c.read(4096), make([]byte, 4096)
-	ctx := context.Background()
-	call.Done = func(k *Call) {
-		if left--; left == 0 || k.Err != nil {
-			done <- struct{}{}
-			return
-		}
-		if err := c.e.Start(ctx, k); err != nil {
-			t.Error(err)
-			done <- struct{}{}
-		}
+	r := osdop.Request{Target: c.read(1).Target, Snap: 7, Flags: osdop.FlagWrite, Ops: []osdop.Op{osdop.Remove()}}
+	_, err := c.e.Do(t.Context(), &r)
+	if !errors.Is(err, syscall.EROFS) || !errors.Is(err, ErrRefused) || c.came.Load() != 0 {
+		t.Errorf("%v, and the OSD has %d requests", err, c.came.Load())
 	}
-	const rounds = 1000
-	n := testing.AllocsPerRun(5, func() {
-		left = rounds
-		if err := c.e.Start(ctx, &call); err != nil {
-			t.Fatal(err)
-		}
-		<-done
-	})
-	// The OSD is in this process, too, and makes two for each answer.
-	if call.Err != nil || n > 2.2*rounds {
-		t.Errorf("%v; %v allocations in %d calls", call.Err, n, rounds)
-	}
-	t.Logf("%.2f allocations per call, those of the OSD included", n/rounds)
 }
 
 // The end of a context says whether an OSD may have seen the operation, and what it waited for.

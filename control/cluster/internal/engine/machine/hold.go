@@ -8,6 +8,7 @@ import (
 // Wait is what an operation waits for.
 type Wait uint8
 
+// What operations wait for.
 const (
 	WaitNothing  Wait = iota
 	WaitReply         // it was sent
