@@ -48,7 +48,7 @@
 //   - The outbox of a connection (package steplock) keeps the order of the steps when their
 //     actions run without the lock. Without it two goroutines could step in one order and
 //     call the handler in the other.
-//   - The numbers of events and notifications (dataplane/ordered) keep their order. A handler
+//   - The numbers of events and notifications (dataplane.Ordered) keep their order. A handler
 //     changes cores, so two mailboxes, or two cores, may swap them.
 //   - The goroutine of notifications (notification.go) takes the lock for a core. A core that
 //     waited for the lock would stop all of its connections. One goroutine is enough, as a
