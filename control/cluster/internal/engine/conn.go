@@ -112,10 +112,14 @@ func (e *Engine) sendLocked(o *machine.Op) {
 	if err := l.conn.Send(&a.Message); err != nil {
 		a.Data = nil
 		a.e.attempts.Put(a)
-		if errors.Is(err, control.ErrQueueFull) {
+		switch {
+		case errors.Is(err, control.ErrQueueFull):
 			e.stallLocked(l, o)
+		case errors.Is(err, control.ErrClosed):
+			e.lostLocked(l)
+		default:
+			e.m.Fail(o, err)
 		}
-		// Else the connection is over, and Reset follows.
 	}
 }
 
@@ -176,6 +180,15 @@ func (e *Engine) Dispatcher() *control.Dispatcher {
 			}
 			e.unlock()
 		},
+	}
+}
+
+// findLostLocked looks for connections that are over without a Reset, as somebody has marked them down.
+func (e *Engine) findLostLocked() {
+	for conn, l := range e.links {
+		if conn.State() == control.StateClosing {
+			e.lostLocked(l)
+		}
 	}
 }
 

@@ -149,6 +149,7 @@ func (e *Engine) tick(now time.Time) {
 	for _, c := range late {
 		e.cancelLocked(c, context.Cause(c.ctx))
 	}
+	e.findLostLocked()
 	e.m.Tick(now)
 }
 

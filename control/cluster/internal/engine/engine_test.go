@@ -329,6 +329,36 @@ func TestAnOperationSurvivesItsConnection(t *testing.T) {
 	}
 }
 
+// A connection that is marked down has no reset event: an operation that was sent on it is sent again
+// on another one, and so is one that comes later.
+func TestAnOperationSurvivesThatItsConnectionIsMarkedDown(t *testing.T) {
+	c := start(t, Config{})
+	c.publish()
+	markDown := func() {
+		for _, conn := range c.e.messenger.Conns() {
+			conn.MarkDown()
+		}
+	}
+	c.do(func(*control.Conn, *control.Message) bool {
+		if c.came.Load() == 1 {
+			markDown()
+			return false
+		}
+		return true
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for _, want := range []int64{2, 3} { // requests that the OSD has seen
+		r := c.read(10)
+		p, err := c.e.Do(ctx, &r)
+		p.Release()
+		if err != nil || c.came.Load() != want {
+			t.Errorf("%v behind %d requests, want %d", err, c.came.Load(), want)
+		}
+		markDown()
+	}
+}
+
 func TestAnAnswerThatIsNoneEndsTheOperation(t *testing.T) {
 	c := start(t, Config{})
 	c.publish()
