@@ -211,6 +211,7 @@ func (c *Call) deliver(m *control.Message) {
 	case len(c.Into) == 0:
 		m.Retain()
 		c.Reply.Message = m
+		c.place(m.Data) // a small message has moved
 	case len(m.Data) > len(c.Into):
 		if c.Err == nil {
 			c.Err = &Error{Code: c.code(), Object: c.Request.Target, OSD: -1, Outcome: ErrUnknown, Err: errTooLong}
@@ -219,12 +220,17 @@ func (c *Call) deliver(m *control.Message) {
 	case &m.Data[0] == &c.Into[0]: // it came there
 	default:
 		copy(c.Into, m.Data)
-		at := 0
-		for i := range c.Request.Ops {
-			op := &c.Request.Ops[i]
-			end := at + len(op.Out)
-			op.Out, at = c.Into[at:end:end], end
-		}
+		c.place(c.Into)
+	}
+}
+
+// place has the outputs be where the data of the answer is now: they are all of it, one behind the other.
+func (c *Call) place(data []byte) {
+	at := 0
+	for i := range c.Request.Ops {
+		op := &c.Request.Ops[i]
+		end := at + len(op.Out)
+		op.Out, at = data[at:end:end], end
 	}
 }
 

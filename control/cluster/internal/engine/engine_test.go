@@ -172,6 +172,8 @@ func TestDataGoesToTheMemoryOfTheCaller(t *testing.T) {
 		p, err = c.e.Do(ctx, &r)
 		if err != nil || len(r.Ops[0].Out) != size || !bytes.Equal(r.Ops[0].Out, into) {
 			t.Errorf("%d bytes: %v, output of %d", size, err, len(r.Ops[0].Out))
+		} else if &r.Ops[0].Out[0] != &p.Message.(*control.Message).Data[0] {
+			t.Errorf("%d bytes: the output is not in the message that the caller has, but where the next one comes to", size)
 		}
 		p.Release()
 		r = c.read(size)
