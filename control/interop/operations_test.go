@@ -82,6 +82,7 @@ func useContent(ctx context.Context, t *testing.T, p rados.Pool) {
 	if got, err = p.Object("copy").ReadAll(ctx); string(got) != want || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
+	check(t, o.Zero(ctx, 15, 100)) // to the end: the OSD answers that it truncated
 	check(t, o.WriteFull(ctx, nil))
 	if got, err = o.ReadAll(ctx); len(got) != 0 || err != nil {
 		t.Errorf("%q, %v", got, err)

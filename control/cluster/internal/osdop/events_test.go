@@ -139,8 +139,8 @@ func TestARedirectIsUnderstood(t *testing.T) {
 	if err := DecodeReply(b, nil, &p, ops); err != nil || p.Redirect == nil || p.Redirect.Target != to {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if err := DecodeReply(b, nil, &p, []Op{Read(0, 1)}); !errors.Is(err, wire.ErrMalformed) {
-		t.Errorf("an answer to another operation: %v", err)
+	if err := DecodeReply(b, nil, &p, []Op{Zero(0, 1)}); err != nil { // OSDs make truncations of zeros
+		t.Errorf("an answer that has another operation: %v", err)
 	}
 	if err := DecodeReply(b, nil, &p, append(ops, Stat())); !errors.Is(err, wire.ErrMalformed) {
 		t.Errorf("an answer to fewer operations: %v", err)
