@@ -67,12 +67,10 @@ func advice(err error) string {
 	switch {
 	case errors.Is(err, mon.ErrNoAnswer):
 		return "it is overloaded or frozen, or a firewall drops the packets"
-	case errors.Is(err, rados.ErrNoAnswer) && silent:
+	case errors.Is(err, rados.ErrUnknown) && silent:
 		return "it is overloaded or frozen, the placement group of the object is not active, or a firewall drops the packets"
 	case failed:
 		return ce.Advice()
-	case errors.Is(err, rados.ErrNoOSD):
-		return "those that have the object are down"
 	}
 	return ""
 }

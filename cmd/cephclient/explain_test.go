@@ -80,7 +80,7 @@ func TestASilentDaemonIsExplainedAlikeWhoeverGivesUpFirst(t *testing.T) {
 			says string
 		}{
 			{fmt.Errorf("%w: nothing came from v2:127.0.0.1:1/0: %w", mon.ErrNoAnswer, why), "the monitor does not answer: nothing came from v2:127.0.0.1:1/0: "},
-			{fmt.Errorf("%w: osd.0 at v2:127.0.0.1:1/0: %w", rados.ErrNoAnswer, why), "the osd does not answer: osd.0 at v2:127.0.0.1:1/0: "},
+			{&rados.Error{OSD: 0, Outcome: rados.ErrUnknown, Waiting: "the OSD did not answer", Err: why}, "outcome unknown: for 0s the OSD did not answer: "},
 		} {
 			got := o.explain(errors.Join(context.DeadlineExceeded, c.err)).Error()
 			for _, want := range []string{c.says, "it is overloaded or frozen", "gave up after 10s (--timeout)"} {
@@ -95,7 +95,7 @@ func TestASilentDaemonIsExplainedAlikeWhoeverGivesUpFirst(t *testing.T) {
 // An OSD that is gone is not said to be frozen.
 func TestAnOSDThatRefusesIsNotExplainedAsASilentOne(t *testing.T) {
 	o := options{Session: flags.Session{Timeout: 10 * time.Second}}
-	err := fmt.Errorf("%w: osd.0 at v2:127.0.0.1:1/0: %w", rados.ErrNoAnswer,
+	err := fmt.Errorf("%w: osd.0 at v2:127.0.0.1:1/0: %w", rados.ErrNotSent,
 		&control.Error{Stage: control.StageConnect, Peer: "v2:127.0.0.1:1/0", Err: unix.ECONNREFUSED})
 	if got := o.explain(err).Error(); !strings.Contains(got, "nothing listens there") || strings.Contains(got, "frozen") {
 		t.Error(got)

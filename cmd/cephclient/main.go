@@ -1,6 +1,6 @@
-// Command cephclient is a small client of a Ceph cluster, as an example of what
-// can be built on package control: it shows the cluster's status and monmap, and
-// writes, reads, stats and removes objects.
+// Command cephclient is a client of a Ceph cluster, as an example of what can be built on package
+// control/cluster/rados: it shows the state of the cluster, works on objects, their attributes, omaps, locks and
+// snapshots, and measures.
 //
 //	cephclient --mon v2:10.0.0.1:3300 --keyring admin.keyring status
 //	cephclient --mon v2:10.0.0.1:3300 --keyring admin.keyring put POOL OBJECT FILE
@@ -25,40 +25,56 @@ import (
 
 func main() {
 	cli.Main(func(ctx context.Context, args []string) int {
-		return run(ctx, env{os.Stdin, os.Stdout, os.Stderr}, args)
+		return run(ctx, env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}, args)
 	})
 }
 
-// env is what the program gets from its surroundings.
+// env is what the program gets from its surroundings, and from its flags.
 type env struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	options        *options
 }
+
+// verb is what a command does.
+type verb func(ctx context.Context, e env, c *rados.Cluster, args []string) error
 
 // command is one of the program's verbs.
 type command struct {
 	name string
 	args string // their names
 	help string
-	run  func(ctx context.Context, e env, c *rados.Cluster, args []string) error
+	run  verb
+	// long: --timeout bounds the way to the cluster alone.
+	long bool
 }
 
 func commands() []command {
 	return []command{
-		{"status", "", "the cluster's status, as JSON", status},
-		{"monmap", "", "the monitors", monmap},
-		{"osdmap", "", "the epoch of the osdmap and its size", osdmap},
-		{"put", "POOL OBJECT FILE", "write an object; - is standard input", put},
-		{"get", "POOL OBJECT FILE", "read an object; - is standard output", get},
-		{"stat", "POOL OBJECT", "size and time of an object", stat},
-		{"rm", "POOL OBJECT", "remove an object", remove},
+		{name: "status", help: "the cluster's status, as JSON", run: status},
+		{name: "monmap", help: "the monitors", run: monmap},
+		{name: "osdmap", help: "the epoch of the osdmap and its size", run: osdmap},
+		{name: "lspools", help: "the names of all pools", run: lspools},
+		{name: "df", help: "how full the cluster and its pools are, as JSON", run: df},
+		{name: "ls", args: "POOL", help: "the objects of a pool's namespace", run: list, long: true},
+		{name: "put", args: "POOL OBJECT FILE", help: "write an object; - is standard input", run: onObject(put), long: true},
+		{name: "get", args: "POOL OBJECT FILE", help: "read an object; - is standard output", run: onObject(get), long: true},
+		{name: "append", args: "POOL OBJECT FILE", help: "write at the end of an object; - is standard input", run: onObject(appendTo), long: true},
+		{name: "truncate", args: "POOL OBJECT SIZE", help: "set the size of an object", run: onObject(truncate)},
+		{name: "stat", args: "POOL OBJECT", help: "size and time of an object", run: onObject(stat)},
+		{name: "rm", args: "POOL OBJECT...", help: "remove objects", run: remove},
+		{name: "xattr", args: "POOL OBJECT ACTION...", help: "list; get NAME; set NAME VALUE; rm NAME", run: onObject(xattr)},
+		{name: "omap", args: "POOL OBJECT ACTION...", help: "list; get KEY; set KEY VALUE; rm KEY; clear", run: onObject(omap)},
+		{name: "lock", args: "POOL OBJECT ACTION...", help: "list; info NAME; take or share NAME COOKIE; break NAME", run: onObject(lock)},
+		{name: "snap", args: "POOL ACTION...", help: "list; create NAME; rm NAME; rollback NAME OBJECT", run: snap},
+		{name: "bench", args: "POOL MODE", help: "measure: write, seq, rand; cleanup", run: bench, long: true},
 	}
 }
 
 // run is the whole program. It ends early when ctx does.
 func run(ctx context.Context, e env, args []string) int {
 	var o options
-	p := cli.Program{Name: "cephclient", About: "a small client of a Ceph cluster", Flags: cli.NewFlags("cephclient"), Values: map[string][]string{
+	p := cli.Program{Name: "cephclient", About: "a client of a Ceph cluster", Flags: cli.NewFlags("cephclient"), Values: map[string][]string{
 		"ENGINE": flags.Backends, "LEVEL": flags.Levels, "LIST": {"crc", "secure", "secure,crc"},
 		"METHOD": {"none", "snappy", "zlib", "zstd", "lz4"}, "REVISION": {"0", "1"},
 	}}
@@ -77,6 +93,7 @@ func (e env) dialled(ctx context.Context, o *options, verb command, args []strin
 	if err := o.Session.Read(&of); err != nil {
 		return err
 	}
+	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	cfg, err := o.config(ctx, &of, e.stderr)
@@ -89,6 +106,10 @@ func (e env) dialled(ctx context.Context, o *options, verb command, args []strin
 	if err != nil {
 		return o.explain(err)
 	}
+	if verb.long {
+		ctx = whole
+	}
+	e.options = o
 	err = verb.run(ctx, e, c, args)
 	return errors.Join(o.explain(err), c.Close())
 }
@@ -115,44 +136,6 @@ func osdmap(ctx context.Context, e env, c *rados.Cluster, _ []string) error {
 		Epoch uint32 `json:"epoch"`
 		Bytes int    `json:"bytes"`
 	}{m.Epoch(), len(m.Full[m.Epoch()])})
-}
-
-func put(ctx context.Context, e env, c *rados.Cluster, args []string) error {
-	var data []byte
-	var err error
-	if args[2] == "-" {
-		data, err = io.ReadAll(e.stdin)
-	} else {
-		data, err = os.ReadFile(args[2])
-	}
-	if err != nil {
-		return err
-	}
-	return c.Write(ctx, args[0], args[1], data)
-}
-
-func get(ctx context.Context, e env, c *rados.Cluster, args []string) error {
-	data, err := c.Read(ctx, args[0], args[1])
-	if err != nil {
-		return err
-	}
-	if args[2] != "-" {
-		return os.WriteFile(args[2], data, 0o666)
-	}
-	_, err = e.stdout.Write(data)
-	return err
-}
-
-func stat(ctx context.Context, e env, c *rados.Cluster, args []string) error {
-	i, err := c.Stat(ctx, args[0], args[1])
-	if err != nil {
-		return err
-	}
-	return printJSON(e.stdout, i)
-}
-
-func remove(ctx context.Context, _ env, c *rados.Cluster, args []string) error {
-	return c.Remove(ctx, args[0], args[1])
 }
 
 func printJSON(w io.Writer, v any) error {

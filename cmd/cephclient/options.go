@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
@@ -23,6 +24,12 @@ type options struct {
 	keyring  string
 	compress string
 	engine   flags.Engine
+
+	namespace, locator, snap string
+	all                      bool
+	offset, size             int64
+	threads                  int
+	seconds                  time.Duration
 	flags.Session
 }
 
@@ -30,8 +37,31 @@ func (o *options) register(fs *flag.FlagSet) {
 	fs.StringVar(&o.mons, "mon", "", "`ADDRS` of monitors, such as v2:10.0.0.1:3300 or mon-a.example.com, separated by commas")
 	fs.StringVar(&o.keyring, "keyring", "", "`FILE` with its key; without it there is no authentication")
 	fs.StringVar(&o.compress, "compress", "none", "`METHOD` of compression to offer OSDs; Ceph's own take none from a client, they compress towards OSDs only")
-	o.Session.Register(fs, "client.admin", 30*time.Second, "bound of the whole command")
+	fs.StringVar(&o.namespace, "namespace", "", "`NAME` of the namespace of objects")
+	fs.BoolVar(&o.all, "all", false, "ls: the objects of all namespaces, each behind its own")
+	fs.StringVar(&o.locator, "locator", "", "`KEY` that places objects in place of their names")
+	fs.StringVar(&o.snap, "snap", "", "`NAME` of the pool's snapshot to read")
+	quantity(fs, &o.offset, "offset", 0, "put, get: `BYTES` from the start of the object; put then replaces nothing else")
+	quantity(fs, &o.size, "size", 4<<20, "bench write: `BYTES` of each object")
+	fs.IntVar(&o.threads, "threads", 16, "bench: `NUMBER` of operations at a time")
+	fs.DurationVar(&o.seconds, "seconds", 10*time.Second, "bench: `TIME` to measure")
+	o.Session.Register(fs, "client.admin", 30*time.Second, "bound of the whole command; of those that move much data, or measure, of the way to the cluster")
 	o.engine.Register(fs)
+}
+
+// Bounds of a bench.
+const (
+	maxThreads = 1 << 14
+	maxSize    = 64 << 20
+)
+
+// quantity defines a flag that is a number of bytes, such as 4M.
+func quantity(fs *flag.FlagSet, v *int64, name string, preset int64, usage string) {
+	*v = preset
+	fs.Func(name, fmt.Sprintf("%s (default %s)", usage, cli.Bytes(preset)), func(text string) (err error) {
+		*v, err = cli.ParseBytes(text, math.MaxInt64)
+		return err
+	})
 }
 
 // splitAddrs cuts a comma list of addresses, some of which may be lists in
@@ -56,6 +86,14 @@ func splitAddrs(list string) (all []string) {
 func (o *options) config(ctx context.Context, of *control.Config, log io.Writer) (cfg rados.Config, err error) {
 	if o.mons == "" {
 		return cfg, cli.Usagef("--mon is missing: the address of a monitor")
+	}
+	switch {
+	case o.threads < 1 || o.threads > maxThreads:
+		return cfg, cli.Usagef("--threads is %d, want 1 to %d", o.threads, maxThreads)
+	case o.seconds <= 0:
+		return cfg, cli.Usagef("--seconds is %v, want more than nothing", o.seconds)
+	case o.size < 1 || o.size > maxSize:
+		return cfg, cli.Usagef("--size is %s, want 1 B to %s", cli.Bytes(o.size), cli.Bytes(maxSize))
 	}
 	for _, text := range splitAddrs(o.mons) {
 		r, err := address.Reader{}.For(o.Proto, text)

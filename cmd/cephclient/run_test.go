@@ -19,7 +19,7 @@ import (
 func call(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
-	status = run(t.Context(), env{strings.NewReader(""), &out, &err}, args)
+	status = run(t.Context(), env{stdin: strings.NewReader(""), stdout: &out, stderr: &err}, args)
 	return status, out.String(), err.String()
 }
 
@@ -78,7 +78,7 @@ func TestHelpMayStandBehindTheCommand(t *testing.T) {
 }
 
 func TestMonitorsAreAList(t *testing.T) {
-	o := options{mons: "[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0],10.0.0.2,v2:[fd00::3]:3301", compress: "none", engine: flags.Engine{Backend: "auto", LogLevel: "off"}}
+	o := options{mons: "[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0],10.0.0.2,v2:[fd00::3]:3301", compress: "none", threads: 1, seconds: 1, size: 1, engine: flags.Engine{Backend: "auto", LogLevel: "off"}}
 	cfg, err := o.config(t.Context(), &control.Config{}, io.Discard)
 	if err != nil || len(cfg.Mons) != 3 || cfg.Mons[0].String() != "v2:10.0.0.1:3300/0" || cfg.Mons[1].String() != "v2:10.0.0.2:3300/0" ||
 		cfg.Mons[2].String() != "v2:[fd00::3]:3301/0" {
@@ -90,7 +90,7 @@ func TestACancelledRunEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out, err bytes.Buffer
-	if status := run(ctx, env{strings.NewReader(""), &out, &err}, []string{"--mon", "v2:127.0.0.1:1", "monmap"}); status != cli.Failed {
+	if status := run(ctx, env{stdin: strings.NewReader(""), stdout: &out, stderr: &err}, []string{"--mon", "v2:127.0.0.1:1", "monmap"}); status != cli.Failed {
 		t.Errorf("status %d, %s", status, err.String())
 	}
 }

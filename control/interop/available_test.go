@@ -71,6 +71,7 @@ type writing struct {
 	t       *testing.T
 	c       *cluster
 	cl      *rados.Cluster
+	pool    rados.Pool
 	said    logs
 	ctx     context.Context
 	over    atomic.Bool
@@ -87,6 +88,7 @@ func (c *cluster) keepWriting(t *testing.T, backend uring.Backend) *writing {
 		cancel()
 		w.writers.Wait()
 	})
+	w.pool = object(t, w.cl, "").Pool()
 	for i := range w.last {
 		w.writers.Go(func() { w.write(i) })
 	}
@@ -94,14 +96,14 @@ func (c *cluster) keepWriting(t *testing.T, backend uring.Backend) *writing {
 }
 
 func (w *writing) write(i int) {
-	name := fmt.Sprint("object", i)
+	o := w.pool.Object(fmt.Sprint("object", i))
 	for n := 0; !w.over.Load(); n++ {
 		data := bytes.Repeat(fmt.Appendf(nil, "write %d of writer %d,", n, i), 500)
-		if err := w.cl.Write(w.ctx, "data", name, data); err != nil {
+		if err := o.WriteFull(w.ctx, data); err != nil {
 			w.t.Error(err)
 			return
 		}
-		got, err := w.cl.Read(w.ctx, "data", name)
+		got, err := o.ReadAll(w.ctx)
 		if err != nil || !bytes.Equal(got, data) {
 			w.t.Errorf("write %d is read as %d other bytes: %v", n, len(got), err)
 			return

@@ -96,7 +96,8 @@ func packObjects(t *testing.T, c *cluster, who cephx.Entity, backend uring.Backe
 	defer shutdown(t, m)
 	monitors, err := mon.NewClient(mon.Config{Mons: []wire.Addr{c.monAddr.V2()}, Auth: keys})
 	check(t, err)
-	cl := rados.New(monitors)
+	cl := rados.New(monitors, rados.Options{})
+	defer cl.Close()
 	check(t, m.Start(monitors.Dispatcher(), cl.Dispatcher()))
 	check(t, monitors.Open(ctx, m))
 	cl.Open(m)
@@ -106,8 +107,8 @@ func packObjects(t *testing.T, c *cluster, who cephx.Entity, backend uring.Backe
 		for kind, data := range map[string][]byte{
 			"zeros": make([]byte, size), "text": bytes.Repeat([]byte("to and fro "), size/11+1)[:size], "noise": noise(size),
 		} {
-			check(t, cl.Write(ctx, "data", "packed", data))
-			got, err := cl.Read(ctx, "data", "packed")
+			check(t, object(t, cl, "packed").WriteFull(ctx, data))
+			got, err := object(t, cl, "packed").ReadAll(ctx)
 			if check(t, err); !bytes.Equal(got, data) {
 				t.Errorf("%d bytes of %s come back as %d others", size, kind, len(got))
 			}

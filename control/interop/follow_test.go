@@ -23,12 +23,14 @@ func TestAClientFollowsTheMapOfACluster(t *testing.T) {
 	defer cancel()
 	use := func(what string, pools ...string) {
 		for _, pool := range pools {
+			p, err := cl.Pool(ctx, pool)
+			check(t, err)
 			for i := range 40 {
-				name, text := fmt.Sprintf("object %d", i), what+pool
-				if err := cl.Write(ctx, pool, name, []byte(text)); err != nil {
+				o, text := p.Object(fmt.Sprintf("object %d", i)), what+pool
+				if err := o.WriteFull(ctx, []byte(text)); err != nil {
 					t.Fatalf("%s, pool %s: %v", what, pool, err)
 				}
-				if got, err := cl.Read(ctx, pool, name); err != nil || string(got) != text {
+				if got, err := o.ReadAll(ctx); err != nil || string(got) != text {
 					t.Fatalf("%s, pool %s: %q, %v", what, pool, got, err)
 				}
 			}
@@ -44,7 +46,9 @@ func TestAClientFollowsTheMapOfACluster(t *testing.T) {
 	use("other weights", "data", "two", "coded")
 	c.ceph("osd", "down", "2") // it comes back by itself
 	use("osd.2 was down", "data", "two", "coded")
+	two, err := cl.Pool(ctx, "two")
+	check(t, err)
 	for i := range 40 {
-		check(t, cl.Remove(ctx, "two", fmt.Sprintf("object %d", i)))
+		check(t, two.Object(fmt.Sprintf("object %d", i)).Remove(ctx))
 	}
 }

@@ -23,17 +23,17 @@ func TestObjectsLargerThanOneOperation(t *testing.T) {
 		shareObject(ctx, t, c, cl, size)
 	}
 	piece, err := func() ([]byte, error) {
-		check(t, cl.Write(ctx, "data", "parts", []byte("0123456789")))
-		return cl.ReadAt(ctx, "data", "parts", 4, 3)
+		check(t, object(t, cl, "parts").WriteFull(ctx, []byte("0123456789")))
+		return object(t, cl, "parts").Read(ctx, 4, 3)
 	}()
 	if err != nil || string(piece) != "456" {
 		t.Errorf("a part of an object: %q, %v", piece, err)
 	}
-	if piece, err = cl.ReadAt(ctx, "data", "parts", 8, 100); err != nil || string(piece) != "89" {
+	if piece, err = object(t, cl, "parts").Read(ctx, 8, 100); err != nil || string(piece) != "89" {
 		t.Errorf("the end of an object: %q, %v", piece, err)
 	}
-	if piece, err = cl.ReadAt(ctx, "data", "parts", 10, 100); err != nil || len(piece) != 0 {
+	if piece, err = object(t, cl, "parts").Read(ctx, 10, 100); err != nil || len(piece) != 0 {
 		t.Errorf("behind the end: %q, %v", piece, err)
 	}
-	check(t, cl.Remove(ctx, "data", "parts"))
+	check(t, object(t, cl, "parts").Remove(ctx))
 }

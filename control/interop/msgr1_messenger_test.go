@@ -75,11 +75,11 @@ func useMsgr1(t *testing.T, c *cluster, backend uring.Backend) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	check(t, cl.Write(ctx, "data", "again", []byte("all connections are new")))
-	if got, err := cl.Read(ctx, "data", "again"); err != nil || string(got) != "all connections are new" {
+	check(t, object(t, cl, "again").WriteFull(ctx, []byte("all connections are new")))
+	if got, err := object(t, cl, "again").ReadAll(ctx); err != nil || string(got) != "all connections are new" {
 		t.Errorf("read %q, %v", got, err)
 	}
-	check(t, cl.Remove(ctx, "data", "again"))
+	check(t, object(t, cl, "again").Remove(ctx))
 }
 
 // refusedMsgr1 is who the daemons do not let in, or who is at the wrong address.

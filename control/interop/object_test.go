@@ -91,6 +91,16 @@ func clusterKey(t *testing.T, c *cluster, name wire.EntityName) cephx.Key {
 	return e.Key
 }
 
+// object is one of the cluster's pool of data.
+func object(t *testing.T, cl *rados.Cluster, name string) rados.Object {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	p, err := cl.Pool(ctx, "data")
+	check(t, err)
+	return p.Object(name)
+}
+
 func useObjects(t *testing.T, c *cluster, cl *rados.Cluster) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
@@ -120,11 +130,11 @@ func useObjects(t *testing.T, c *cluster, cl *rados.Cluster) {
 	for _, size := range []int{0, 4 << 10, 4 << 20} {
 		shareObject(ctx, t, c, cl, size)
 	}
-	if _, err := cl.Read(ctx, "data", "never written"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := object(t, cl, "never written").ReadAll(ctx); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("read of an absent object: %v", err)
 	}
-	if _, err := cl.Stat(ctx, "no such pool", "x"); err == nil {
-		t.Error("stat in an absent pool succeeded")
+	if _, err := cl.Pool(ctx, "no such pool"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an absent pool: %v", err)
 	}
 }
 
@@ -148,7 +158,7 @@ func shareObject(ctx context.Context, t *testing.T, c *cluster, cl *rados.Cluste
 	}
 	name := "object with a blank"
 	before := time.Now().Add(-time.Minute)
-	check(t, cl.Write(ctx, "data", name, pattern))
+	check(t, object(t, cl, name).WriteFull(ctx, pattern))
 	file := filepath.Join(t.TempDir(), "copy")
 	c.run("rados", "--conf", c.file("ceph.conf"), "-p", "data", "get", name, file)
 	got, err := os.ReadFile(file)
@@ -160,22 +170,22 @@ func shareObject(ctx context.Context, t *testing.T, c *cluster, cl *rados.Cluste
 	slices.Reverse(pattern)
 	check(t, os.WriteFile(file, pattern, 0o600))
 	c.run("rados", "--conf", c.file("ceph.conf"), "-p", "data", "put", name, file)
-	got, err = cl.Read(ctx, "data", name)
+	got, err = object(t, cl, name).ReadAll(ctx)
 	check(t, err)
 	if !bytes.Equal(got, pattern) {
 		t.Errorf("we read %d other bytes, the real tool wrote %d", len(got), size)
 	}
-	info, err := cl.Stat(ctx, "data", name)
+	info, err := object(t, cl, name).Stat(ctx)
 	check(t, err)
 	if info.Size != uint64(size) || info.ModTime.Before(before) || info.ModTime.After(time.Now().Add(time.Minute)) {
 		t.Errorf("stat: %+v, want %d bytes, written now", info, size)
 	}
-	check(t, cl.Remove(ctx, "data", name))
+	check(t, object(t, cl, name).Remove(ctx))
 	if list := c.run("rados", "--conf", c.file("ceph.conf"), "-p", "data", "ls"); len(list) != 0 {
 		t.Errorf("the pool still has %q", list)
 	}
 	var gone *rados.Error
-	if err := cl.Remove(ctx, "data", name); !errors.As(err, &gone) || !errors.Is(err, fs.ErrNotExist) {
+	if err := object(t, cl, name).Remove(ctx); !errors.As(err, &gone) || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("second removal: %v", err)
 	}
 }

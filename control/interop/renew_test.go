@@ -70,8 +70,8 @@ func osdSecret(t *testing.T, cl *rados.Cluster) uint64 {
 func useTicket(ctx context.Context, t *testing.T, cl *rados.Cluster, name string, content byte) {
 	t.Helper()
 	pattern := bytes.Repeat([]byte{content}, 10_000)
-	check(t, cl.Write(ctx, "data", name, pattern))
-	got, err := cl.Read(ctx, "data", name)
+	check(t, object(t, cl, name).WriteFull(ctx, pattern))
+	got, err := object(t, cl, name).ReadAll(ctx)
 	check(t, err)
 	if !bytes.Equal(got, pattern) {
 		t.Fatal("read other bytes than were written")

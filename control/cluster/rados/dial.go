@@ -36,18 +36,14 @@ type Config struct {
 	Compression control.Compression
 	// Plane configures the cores; zero: one core.
 	Plane loop.Config
+	// Operations and Bytes bound what is under way (Options).
+	Operations int
+	Bytes      int64
 	// Logger gets what is worth knowing; nil is silent.
 	Logger *slog.Logger
 	// Tracer and KeyLog are those of control.Config; nil: none.
 	Tracer probe.Tracer
 	KeyLog io.Writer
-}
-
-// Cluster is a Client with a messenger of its own.
-type Cluster struct {
-	*Client
-	m    *control.Messenger
-	keys *cephx.Client
 }
 
 // keepalive is how often connections are checked, and after how long they are
@@ -66,33 +62,34 @@ func Dial(ctx context.Context, cfg Config) (*Cluster, error) {
 		Name: cfg.Name, Plane: cfg.Plane, Auth: control.Auth{Modes: cfg.Modes}, Protocol: control.Protocol{Rev0: cfg.Rev0, Compression: cfg.Compression}, Logger: cfg.Logger,
 		Diagnostics: control.Diagnostics{Tracer: cfg.Tracer, KeyLog: cfg.KeyLog}, Timeouts: control.Timeouts{KeepaliveEvery: keepaliveEvery, Keepalive: keepaliveTimeout},
 	}
-	c := &Cluster{}
+	var keys *cephx.Client
 	if !cfg.Key.IsZero() {
 		var offer func(wire.EntityType) []auth.Mode
 		if len(cfg.Modes) > 0 {
 			offer = func(wire.EntityType) []auth.Mode { return cfg.Modes }
 		}
-		keys, err := cephx.NewClient(cephx.ClientConfig{Name: cfg.Name, Key: cfg.Key, Modes: offer})
-		if err != nil {
+		var err error
+		if keys, err = cephx.NewClient(cephx.ClientConfig{Name: cfg.Name, Key: cfg.Key, Modes: offer}); err != nil {
 			return nil, err
 		}
-		c.keys, config.Auth.Client = keys, keys
+		config.Auth.Client = keys
 	}
 	var unproven *none.Client
-	if c.keys == nil {
+	if keys == nil {
 		unproven = none.NewClient(cfg.Name)
 		config.Auth.Client = unproven
 	}
-	monitors, err := mon.NewClient(mon.Config{Mons: cfg.Mons, Auth: c.keys, None: unproven, Logger: cfg.Logger})
+	monitors, err := mon.NewClient(mon.Config{Mons: cfg.Mons, Auth: keys, None: unproven, Logger: cfg.Logger})
 	if err != nil {
 		return nil, err
 	}
-	c.Client = New(monitors)
+	c := New(monitors, Options{Operations: cfg.Operations, Bytes: cfg.Bytes, Logger: cfg.Logger})
+	c.keys = keys
 	if c.m, err = control.New(config); err != nil {
 		return nil, err
 	}
-	err = c.m.Start(monitors.Dispatcher(), c.Dispatcher())
-	if err == nil {
+	c.owned = true
+	if err = c.m.Start(monitors.Dispatcher(), c.Dispatcher()); err == nil {
 		err = monitors.Open(ctx, c.m)
 	}
 	if err != nil {
@@ -102,23 +99,15 @@ func Dial(ctx context.Context, cfg Config) (*Cluster, error) {
 	return c, nil
 }
 
-// Messenger is the messenger that carries everything.
-func (c *Cluster) Messenger() *control.Messenger { return c.m }
-
-// Tickets lists the cephx tickets, which are renewed in time; nil with method
-// none.
-func (c *Cluster) Tickets() []cephx.TicketInfo {
-	if c.keys == nil {
-		return nil
-	}
-	return c.keys.Tickets()
-}
-
 // closeTimeout bounds Close.
 const closeTimeout = 10 * time.Second
 
-// Close ends all of it, and wipes the keys.
+// Close ends all operations with ErrClosed. If Dial made the cluster it ends its messenger too, and wipes the keys.
 func (c *Cluster) Close() error {
+	c.engine.Close()
+	if !c.owned {
+		return nil
+	}
 	c.mon.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

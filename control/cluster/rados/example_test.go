@@ -65,15 +65,39 @@ func Example() {
 	}
 	fmt.Println("osdmap epoch:", maps.Epoch())
 
-	if err := cluster.Write(ctx, "data", "greeting", []byte("hello")); err != nil {
+	data, err := cluster.Pool(ctx, "data")
+	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	text, err := cluster.Read(ctx, "data", "greeting")
+	greeting := data.WithNamespace("examples").Object("greeting")
+	if err := greeting.WriteFull(ctx, []byte("hello")); err != nil {
+		fmt.Println(err)
+		return
+	}
+	text, err := greeting.ReadAll(ctx)
 	fmt.Printf("read: %s %v\n", text, err)
-	info, err := cluster.Stat(ctx, "data", "greeting")
-	fmt.Println("size:", info.Size, err)
-	fmt.Println("removed:", cluster.Remove(ctx, "data", "greeting"))
-	_, err = cluster.Read(ctx, "data", "greeting")
+	fmt.Println("removed:", greeting.Remove(ctx))
+	_, err = greeting.Stat(ctx)
 	fmt.Println("gone:", errors.Is(err, fs.ErrNotExist))
+}
+
+// A compound operation checks and changes an object in one step. Each step of a read has its own result.
+func ExampleObject_Operate() {
+	update := func(ctx context.Context, o rados.Object) error {
+		var look rados.ReadOp
+		count, content := look.Xattr("count"), look.Read(0, 4096)
+		version, err := o.Operate(ctx, &look)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s of %d bytes\n", count.Value, len(content.Value))
+		var change rados.WriteOp
+		change.AssertVersion(version) // ERANGE: somebody was faster
+		change.Append([]byte("more"))
+		change.SetXattr("count", append(count.Value, '+'))
+		_, err = o.Operate(ctx, &change)
+		return err
+	}
+	_ = update // it needs a cluster
 }

@@ -3,6 +3,7 @@ package osdmap
 import (
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"math"
 	"slices"
 
@@ -78,6 +79,9 @@ const (
 
 // Pool returns a pool; nil: there is none.
 func (m *Map) Pool(id int64) *Pool { return m.pools[id] }
+
+// PoolNames are the names of all pools, in no order.
+func (m *Map) PoolNames() []string { return slices.Collect(maps.Values(m.names)) }
 
 // PoolName returns the name of a pool.
 func (m *Map) PoolName(id int64) string { return m.names[id] }

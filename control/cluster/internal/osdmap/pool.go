@@ -3,6 +3,7 @@ package osdmap
 import (
 	"fmt"
 	"math/bits"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -29,6 +30,7 @@ type Pool struct {
 	pgpNum     uint32 // at most as many different placements
 	minSize    uint8
 	pending    uint32 // number of groups that a merge is about to leave
+	snaps      []Snap
 	resend     uint32 // newest epoch at which clients send everything again
 	// stretch are the rules of a pool that is stretched over sites.
 	stretch [4]uint32
@@ -49,10 +51,15 @@ func decodePool(r *wire.Reader) *Pool {
 	r.Envelope(poolVersion, func(version uint8, r *wire.Reader) {
 		p.kind, p.size, p.rule, p.objectHash = r.U8(), r.U8(), r.U8(), r.U8()
 		p.pgNum, p.pgpNum = r.U32(), r.U32()
-		r.Skip(4 + 4 + 4 + 8 + 4)  // localized groups, last change, newest snapshot and its epoch
-		for range r.Count(8 + 6) { // snapshots
+		r.Skip(4 + 4 + 4 + 8 + 4) // localized groups, last change, newest snapshot and its epoch
+		for range r.Count(8 + 6) {
 			r.U64()
-			if skip(r); r.Err() != nil {
+			r.Envelope(2, func(_ uint8, r *wire.Reader) {
+				s := Snap{ID: r.U64()}
+				s.Time, s.Name = r.Utime(), r.Str()
+				p.snaps = append(p.snaps, s)
+			})
+			if r.Err() != nil {
 				return
 			}
 		}
@@ -123,6 +130,16 @@ func (p *Pool) Tier(write bool) int64 {
 	}
 	return p.readTier
 }
+
+// Snap is a snapshot of a whole pool.
+type Snap struct {
+	ID   uint64
+	Name string
+	Time time.Time
+}
+
+// Snaps are the snapshots of the pool, in the order of their ids. They are not to be changed.
+func (p *Pool) Snaps() []Snap { return p.snaps }
 
 // PGNum is the number of placement groups.
 func (p *Pool) PGNum() uint32 { return p.pgNum }

@@ -1,0 +1,186 @@
+package rados
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"syscall"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/engine"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
+	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
+)
+
+// Error is an operation that failed: its object, pool and OSD, the outcome, and what it waited for. It wraps
+// the outcome, which is ErrNotSent, ErrUnknown or ErrRefused, and the reason: a syscall.Errno of the
+// cluster, or the cause of the context.
+type Error = engine.Error
+
+// The outcomes of an operation that failed.
+var (
+	// ErrNotSent: no OSD has seen the operation.
+	ErrNotSent = engine.ErrNotSent
+	// ErrUnknown: it was sent, and nobody knows whether it was or will be carried out.
+	ErrUnknown = engine.ErrUnknown
+	// ErrRefused: an OSD, or the map of the cluster, said no. Nothing has changed.
+	ErrRefused = engine.ErrRefused
+)
+
+var (
+	// ErrClosed: the cluster is closed. It wraps net.ErrClosed.
+	ErrClosed = engine.ErrClosed
+	// ErrMessage: a message of an OSD or a monitor cannot be decoded, or contradicts itself.
+	ErrMessage = engine.ErrMessage
+)
+
+// Options bound a Cluster. The zero value has the defaults.
+type Options struct {
+	Operations int          // that are under way at a time; 0: 1024. Others wait in line.
+	Bytes      int64        // of their data; 0: 100 MiB
+	Logger     *slog.Logger // nil is silent
+}
+
+// Cluster is a client of a cluster. All methods may be called by any goroutine but a core's.
+type Cluster struct {
+	mon    *mon.Client
+	engine *engine.Engine
+	m      *control.Messenger
+	keys   *cephx.Client // nil: method none, or keys of the user's
+	owned  bool          // by Dial: the messenger ends with the cluster
+}
+
+// New makes a client on a messenger of the user's, beside a client of the monitors. Its Dispatcher must
+// be among those of the messenger's Start, behind that of the monitor client; then comes Open.
+func New(monitors *mon.Client, o Options) *Cluster {
+	return &Cluster{mon: monitors, engine: engine.New(engine.Config{
+		Monitors: monitors, Operations: o.Operations, Bytes: o.Bytes, Logger: o.Logger,
+	})}
+}
+
+// Dispatcher takes what OSDs send, and maps. It leaves the messages of others to the next in the chain.
+func (c *Cluster) Dispatcher() *control.Dispatcher { return c.engine.Dispatcher() }
+
+// Open lets operations begin. The monitor client is open by then.
+func (c *Cluster) Open(m *control.Messenger) {
+	c.m = m
+	c.engine.Open(m)
+}
+
+// Mon is the monitor client.
+func (c *Cluster) Mon() *mon.Client { return c.mon }
+
+// Messenger is the messenger that carries everything.
+func (c *Cluster) Messenger() *control.Messenger { return c.m }
+
+// Tickets lists the cephx tickets, which are renewed in time; nil with method none, and on a messenger of the
+// user's.
+func (c *Cluster) Tickets() []cephx.TicketInfo {
+	if c.keys == nil {
+		return nil
+	}
+	return c.keys.Tickets()
+}
+
+// Epoch is that of the newest osdmap; 0: none has come.
+func (c *Cluster) Epoch() uint32 {
+	if m := c.engine.Map(); m != nil {
+		return m.Epoch
+	}
+	return 0
+}
+
+// osdmap is the newest map. The first one is waited for.
+func (c *Cluster) osdmap(ctx context.Context) (*osdmap.Map, error) {
+	if m := c.engine.Map(); m != nil {
+		return m, nil
+	}
+	if err := c.engine.WaitEpoch(ctx, 0); err != nil {
+		return nil, fmt.Errorf("rados: %w", err)
+	}
+	return c.engine.Map(), nil
+}
+
+// Pools returns the names of all pools, sorted.
+func (c *Cluster) Pools(ctx context.Context) ([]string, error) {
+	m, err := c.osdmap(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := m.PoolNames()
+	slices.Sort(names)
+	return names, nil
+}
+
+// Pool returns a pool. The error is ENOENT if the newest map of the monitors has none of this name.
+func (c *Cluster) Pool(ctx context.Context, name string) (Pool, error) {
+	m, err := c.osdmap(ctx)
+	if err != nil {
+		return Pool{}, err
+	}
+	id, ok := m.PoolID(name)
+	if !ok { // a map that is on its way may have it
+		epoch, err := c.mon.NewestOSDMap(ctx)
+		if err == nil {
+			err = c.engine.WaitEpoch(ctx, epoch)
+		}
+		if err != nil {
+			return Pool{}, fmt.Errorf("pool %q: %w", name, err)
+		}
+		if id, ok = c.engine.Map().PoolID(name); !ok {
+			return Pool{}, fmt.Errorf("pool %q: %w: %w", name, ErrRefused, syscall.ENOENT)
+		}
+	}
+	return Pool{c: c, id: id, name: name}, nil
+}
+
+// CreatePool makes a pool with the cluster's defaults; EEXIST: there is one. The key needs caps to write at the monitors.
+func (c *Cluster) CreatePool(ctx context.Context, name string) (Pool, error) {
+	if _, err := (Pool{c: c, name: name}).poolOp(ctx, osdop.PoolOp{What: osdop.PoolCreate, Name: name}, "creation"); err != nil {
+		return Pool{}, err
+	}
+	return c.Pool(ctx, name)
+}
+
+// Delete removes the pool with all that is in it; EPERM: the monitors do not allow that (mon_allow_pool_delete).
+func (p Pool) Delete(ctx context.Context) error {
+	_, err := p.poolOp(ctx, osdop.PoolOp{What: osdop.PoolDelete, Name: p.name}, "deletion")
+	return err
+}
+
+// poolOp has a monitor carry out an operation on a pool, and waits for the map that has the change.
+func (p Pool) poolOp(ctx context.Context, op osdop.PoolOp, what string) (osdop.PoolOpReply, error) {
+	fail := func(err error) (osdop.PoolOpReply, error) {
+		return osdop.PoolOpReply{}, fmt.Errorf("%s of pool %q: %w", what, p.name, err)
+	}
+	op.Pool, op.Epoch = p.id, p.c.Epoch()
+	m, err := p.c.mon.Request(ctx, func(fsid mon.FSID) *control.Message {
+		op.FSID = fsid
+		m := control.NewMessage(osdop.TypePoolOp, op.AppendTo(nil), nil)
+		m.Version, m.CompatVersion = osdop.VersionPoolOp, osdop.CompatPoolOp
+		return m
+	})
+	if err != nil {
+		return fail(err)
+	}
+	defer m.Release()
+	if m.Type != osdop.TypePoolOpReply {
+		return fail(fmt.Errorf("%w: message of type %d in place of MPoolOpReply", ErrMessage, m.Type))
+	}
+	reply, err := osdop.DecodePoolOpReply(m.Front)
+	switch {
+	case err != nil:
+		return fail(errors.Join(ErrMessage, err))
+	case reply.Result < 0:
+		return fail(fmt.Errorf("%w: %w", ErrRefused, syscall.Errno(-reply.Result)))
+	}
+	reply.Data = slices.Clone(reply.Data)
+	if err := p.c.engine.WaitEpoch(ctx, reply.Epoch); err != nil {
+		return fail(err)
+	}
+	return reply, nil
+}

@@ -1,0 +1,99 @@
+package rados
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math/bits"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
+)
+
+// Entry is an object in a list.
+type Entry = osdop.Entry
+
+// Cursor is a position in the order in which OSDs keep the objects of a pool, which is that of their hashes. It stays valid when
+// placement groups split.
+type Cursor struct{ at osdop.HObject }
+
+// Begin is before the first object of a pool, End behind the last one.
+func Begin() Cursor { return Cursor{osdop.Min()} }
+
+// End is behind the last object of a pool.
+func End() Cursor { return Cursor{osdop.HObject{Max: true}} }
+
+// Cursors cuts the pool into n parts for as many goroutines: part i has what List yields between elements i and i+1.
+func (p Pool) Cursors(n int) []Cursor {
+	list := []Cursor{Begin()}
+	for i := 1; i < n; i++ {
+		hash := bits.Reverse32(uint32(uint64(i) << 32 / uint64(n)))
+		list = append(list, Cursor{osdop.HObject{Pool: p.id, Hash: hash, Snap: osdop.Head}})
+	}
+	return append(list, End())
+}
+
+// Objects goes through the objects of the pool's namespace, or of AllNamespaces, in no order that means something. An error
+// is its last element. An object that comes or goes meanwhile may be there or not.
+func (p Pool) Objects(ctx context.Context) iter.Seq2[Entry, error] {
+	return p.List(ctx, Begin(), End())
+}
+
+// listPage is how many objects are asked for at a time.
+const listPage = 1024
+
+// List is Objects from one position up to another.
+func (p Pool) List(ctx context.Context, from, to Cursor) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		for from.at.Compare(&to.at) < 0 {
+			entries, next, err := p.page(ctx, from)
+			if err == nil && next.at.Compare(&from.at) <= 0 {
+				err = fmt.Errorf("%w: a list that does not go on", ErrMessage)
+			}
+			if err != nil {
+				yield(Entry{}, err)
+				return
+			}
+			for _, e := range entries {
+				if p.before(e, &next, &to) && !yield(e, nil) {
+					return
+				}
+			}
+			from = next
+		}
+	}
+}
+
+// before says whether an object of a page is before the end of the list. Only in the last page may it not be.
+func (p Pool) before(e Entry, next, to *Cursor) bool {
+	if to.at.Max || next.at.Compare(&to.at) <= 0 {
+		return true
+	}
+	m := p.c.engine.Map()
+	if m.Pool(p.id) == nil {
+		return false
+	}
+	text := e.Name
+	if e.Locator != "" {
+		text = e.Locator
+	}
+	_, hash := m.Locate(p.id, e.Namespace, text)
+	o := osdop.Object{Pool: p.id, Namespace: e.Namespace, Locator: e.Locator, Name: e.Name}
+	at := o.HObject(hash)
+	return at.Compare(&to.at) < 0
+}
+
+// page asks for the objects behind a position.
+func (p Pool) page(ctx context.Context, from Cursor) ([]Entry, Cursor, error) {
+	ops := []osdop.Op{osdop.List(from.at, listPage, p.c.Epoch())}
+	o := Object{pool: p}
+	r := o.request(ops, false)
+	r.Target.Locator, r.Target.ByHash, r.Target.Hash = "", true, from.at.Hash
+	r.Flags |= osdop.IgnoreOverlay
+	reply, err := o.do(ctx, &r, nil)
+	defer reply.Release()
+	if err != nil {
+		return nil, Cursor{}, err
+	}
+	entries, next, err := osdop.ListOutput(ops[0].Out)
+	return entries, Cursor{next}, err
+}

@@ -1,0 +1,126 @@
+package rados
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// Lock is an advisory lock on an object, as class lock of the OSDs keeps it. Its owner is this client with the cookie.
+type Lock struct {
+	Name        string
+	Shared      bool          // with others of the same Tag
+	Cookie      string        // that tells owners in one client apart
+	Tag         string        // of shared locks
+	Description string        // for people
+	Duration    time.Duration // after which it is over; 0: never. Whole nanoseconds.
+	Renew       bool          // one that is held already is renewed
+}
+
+const classLock = "lock"
+
+// Types of locks.
+const (
+	lockExclusive = 1
+	lockShared    = 2
+)
+
+// Lock takes a lock; EBUSY: somebody else has it, EEXIST: this owner has it.
+func (o Object) Lock(ctx context.Context, l Lock) error {
+	kind, flags := uint8(lockExclusive), uint8(0)
+	if l.Shared {
+		kind = lockShared
+	}
+	if l.Renew {
+		flags = 1
+	}
+	b, mark := wire.BeginEnvelope(nil, 1, 1)
+	b = append(wire.AppendString(b, l.Name), kind)
+	for _, s := range []string{l.Cookie, l.Tag, l.Description} {
+		b = wire.AppendString(b, s)
+	}
+	b = binary.LittleEndian.AppendUint32(b, uint32(l.Duration/time.Second))
+	b = binary.LittleEndian.AppendUint32(b, uint32(l.Duration%time.Second))
+	return o.callLock(ctx, "lock", wire.EndEnvelope(append(b, flags), mark))
+}
+
+// Unlock gives a lock back; ENOENT: this owner does not have it.
+func (o Object) Unlock(ctx context.Context, name, cookie string) error {
+	b, mark := wire.BeginEnvelope(nil, 1, 1)
+	b = wire.AppendString(wire.AppendString(b, name), cookie)
+	return o.callLock(ctx, "unlock", wire.EndEnvelope(b, mark))
+}
+
+// BreakLock takes a lock from an owner, whom Locker names. It does not keep a client that is cut off from writing later.
+func (o Object) BreakLock(ctx context.Context, name string, owner Locker) error {
+	b, mark := wire.BeginEnvelope(nil, 1, 1)
+	b = append(wire.AppendString(b, name), uint8(owner.Type))
+	b = binary.LittleEndian.AppendUint64(b, uint64(owner.Client))
+	return o.callLock(ctx, "break_lock", wire.EndEnvelope(wire.AppendString(b, owner.Cookie), mark))
+}
+
+func (o Object) callLock(ctx context.Context, method string, in []byte) error {
+	return o.one(ctx, osdop.Call(classLock, method, in), 0)
+}
+
+// Locker is one who has a lock.
+type Locker struct {
+	Type        wire.EntityType `json:"type"`   // client
+	Client      int64           `json:"client"` // its global id
+	Cookie      string          `json:"cookie"`
+	Expires     time.Time       `json:"expires"` // the zero of Unix: never
+	Addr        wire.Addr       `json:"addr"`
+	Description string          `json:"description"`
+}
+
+// Lockers says who has a lock; nobody: it is free.
+func (o Object) Lockers(ctx context.Context, name string) (lockers []Locker, shared bool, tag string, err error) {
+	b, mark := wire.BeginEnvelope(nil, 1, 1)
+	out, err := o.Exec(ctx, classLock, "get_info", wire.EndEnvelope(wire.AppendString(b, name), mark))
+	if err != nil {
+		return nil, false, "", err
+	}
+	lockers, kind, tag, err := decodeLockers(out)
+	return lockers, kind == lockShared, tag, err
+}
+
+func decodeLockers(out []byte) (lockers []Locker, kind uint8, tag string, err error) {
+	r := wire.NewReader(out)
+	r.Envelope(1, func(_ uint8, r *wire.Reader) {
+		for range r.Count(6 + 6) {
+			var l Locker
+			r.Envelope(1, func(_ uint8, r *wire.Reader) {
+				l.Type, l.Client, l.Cookie = wire.EntityType(r.U8()), r.S64(), r.Str()
+			})
+			r.Envelope(1, func(_ uint8, r *wire.Reader) { l.Expires, l.Addr, l.Description = r.Utime(), r.Addr(), r.Str() })
+			lockers = append(lockers, l)
+		}
+		kind, tag = r.U8(), r.Str()
+	})
+	if err := r.Err(); err != nil {
+		return nil, 0, "", fmt.Errorf("%w: answer of class lock: %w", ErrMessage, err)
+	}
+	return lockers, kind, tag, nil
+}
+
+// Locks lists the names of the locks on the object.
+func (o Object) Locks(ctx context.Context) (names []string, err error) {
+	out, err := o.Exec(ctx, classLock, "list_locks", nil)
+	if err != nil {
+		return nil, err
+	}
+	r := wire.NewReader(out)
+	r.Envelope(1, func(_ uint8, r *wire.Reader) {
+		for range r.Count(4) {
+			names = append(names, r.Str())
+		}
+	})
+	if err := r.Err(); err != nil {
+		return nil, fmt.Errorf("%w: answer of class lock: %w", ErrMessage, err)
+	}
+	return names, nil
+}

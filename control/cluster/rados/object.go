@@ -1,0 +1,304 @@
+package rados
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"syscall"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
+)
+
+// PieceSize is the most that one operation reads or writes, in bytes. It is well below what a frame and an OSD
+// take. Larger data goes piece by piece, front to back: others may see the object grow, and a write that fails
+// may have brought a part.
+const PieceSize = 16 << 20
+
+// Object is an object of a pool, whether it exists or not. It is a value; any goroutine. Each method is one operation on
+// the OSD, unless it has data beyond PieceSize.
+//
+// A read of an object that does not exist fails with ENOENT, for which errors.Is(err, fs.ErrNotExist) is true; a write makes it, but
+// for Truncate, Zero and Remove.
+type Object struct {
+	pool Pool
+	name string
+}
+
+// Name is that of the object.
+func (o Object) Name() string { return o.name }
+
+// Pool is the pool, as it was seen when the object was named.
+func (o Object) Pool() Pool { return o.pool }
+
+func (o Object) target() osdop.Object {
+	return osdop.Object{Pool: o.pool.id, Namespace: o.pool.ns, Locator: o.pool.key, Name: o.name}
+}
+
+// request makes a request of operations.
+func (o Object) request(ops []osdop.Op, write bool) osdop.Request {
+	r := osdop.Request{Target: o.target(), Flags: uint32(o.pool.flags), Ops: ops}
+	if !write {
+		r.Flags, r.Snap = r.Flags|osdop.FlagRead, o.pool.snap
+		return r
+	}
+	r.Flags, r.MTime, r.SnapSeq, r.Snaps = r.Flags|osdop.FlagWrite, time.Now(), o.pool.seq, o.pool.snaps
+	return r
+}
+
+// do carries a request out. The answer is to be released.
+func (o Object) do(ctx context.Context, r *osdop.Request, into []byte) (osdop.Reply, error) {
+	reply, err := o.pool.c.engine.DoInto(ctx, r, into)
+	return reply, o.explained(err)
+}
+
+// explained completes an error of the engine's.
+func (o Object) explained(err error) error {
+	var failed *Error
+	if !errors.As(err, &failed) {
+		return err
+	}
+	if errno, ok := failed.Err.(syscall.Errno); ok && errno >= -osdop.CompareMismatch && errno < 1<<31 {
+		failed.Err = reason(-int32(errno))
+	}
+	if failed.Pool == "" {
+		failed.Pool = o.pool.name
+	}
+	return err
+}
+
+// one carries out one operation that has no output.
+func (o Object) one(ctx context.Context, op osdop.Op, flags uint32) error {
+	r := o.request([]osdop.Op{op}, true)
+	r.Flags |= flags
+	reply, err := o.do(ctx, &r, nil)
+	reply.Release()
+	return err
+}
+
+// read carries out a ReadOp of one step.
+func read[T any](ctx context.Context, o Object, step func(op *ReadOp) *Result[T]) (T, error) {
+	var op ReadOp
+	result := step(&op)
+	if _, err := o.Operate(ctx, &op); err != nil {
+		return result.Value, err
+	}
+	return result.Value, result.Err
+}
+
+// ReadInto reads from offset on into p, until p is full or the object ends, and returns how many bytes there are. Large reads
+// go from the socket straight into p, if they come neither encrypted nor compressed: p can be pages for
+// direct I/O. Nobody else touches p before or after; what it has behind these bytes, or after an error, is undefined.
+func (o Object) ReadInto(ctx context.Context, offset uint64, p []byte) (int, error) {
+	for n := 0; ; {
+		piece := p[n:min(n+PieceSize, len(p))]
+		if len(piece) == 0 {
+			return n, nil
+		}
+		got, err := o.readPiece(ctx, offset+uint64(n), piece)
+		if n += got; err != nil || got < len(piece) {
+			return n, err
+		}
+	}
+}
+
+func (o Object) readPiece(ctx context.Context, offset uint64, p []byte) (int, error) {
+	ops := [1]osdop.Op{osdop.Read(offset, uint64(len(p)))}
+	r := o.request(ops[:], false)
+	reply, err := o.do(ctx, &r, p)
+	defer reply.Release()
+	if err != nil {
+		return 0, err
+	}
+	if n := len(ops[0].Out); n > len(p) {
+		return 0, fmt.Errorf("%w: %d bytes in answer to a read of %d", ErrMessage, n, len(p))
+	}
+	return len(ops[0].Out), nil
+}
+
+// Read returns at most n bytes from offset on; fewer, or none, where the object ends.
+func (o Object) Read(ctx context.Context, offset uint64, n int) ([]byte, error) {
+	p := make([]byte, max(n, 0))
+	got, err := o.ReadInto(ctx, offset, p)
+	if err != nil {
+		return nil, err
+	}
+	return p[:got:got], nil
+}
+
+// ReadAll returns the whole object. What is written meanwhile may be in one of its pieces and not in another.
+func (o Object) ReadAll(ctx context.Context) ([]byte, error) {
+	piece, err := read(ctx, o, func(op *ReadOp) *Result[[]byte] { return op.Read(0, PieceSize) })
+	for all := piece; ; all = append(all, piece...) {
+		if err != nil || len(piece) < PieceSize {
+			return all, err
+		}
+		piece, err = o.Read(ctx, uint64(len(all)), PieceSize)
+	}
+}
+
+// SparseRead reads the extents that are stored.
+func (o Object) SparseRead(ctx context.Context, offset, length uint64) (Sparse, error) {
+	return read(ctx, o, func(op *ReadOp) *Result[Sparse] { return op.SparseRead(offset, length) })
+}
+
+// Stat returns size and time.
+func (o Object) Stat(ctx context.Context) (Info, error) { return read(ctx, o, (*ReadOp).Stat) }
+
+// Checksum has the OSD compute checksums (ReadOp.Checksum).
+func (o Object) Checksum(ctx context.Context, kind ChecksumKind, seed, offset, length uint64, chunk uint32) ([]uint64, error) {
+	return read(ctx, o, func(op *ReadOp) *Result[[]uint64] { return op.Checksum(kind, seed, offset, length, chunk) })
+}
+
+// Write writes at offset. The data must not change before it returns, and after an ErrUnknown never; that holds for all writes.
+func (o Object) Write(ctx context.Context, offset uint64, data []byte) error {
+	return o.pieces(ctx, data, func(at int, piece []byte) osdop.Op { return osdop.Write(offset+uint64(at), piece) })
+}
+
+// WriteFull replaces the content.
+func (o Object) WriteFull(ctx context.Context, data []byte) error {
+	return o.pieces(ctx, data, func(at int, piece []byte) osdop.Op {
+		if at == 0 {
+			return osdop.WriteFull(piece)
+		}
+		return osdop.Write(uint64(at), piece)
+	})
+}
+
+// Append writes at the end, exactly once.
+func (o Object) Append(ctx context.Context, data []byte) error {
+	return o.pieces(ctx, data, func(_ int, piece []byte) osdop.Op { return osdop.Append(piece) })
+}
+
+// pieces writes one operation for each piece.
+func (o Object) pieces(ctx context.Context, data []byte, write func(at int, piece []byte) osdop.Op) error {
+	for at := 0; ; {
+		n := min(len(data)-at, PieceSize)
+		if err := o.one(ctx, write(at, data[at:at+n:at+n]), 0); err != nil {
+			return err
+		}
+		if at += n; at == len(data) {
+			return nil
+		}
+	}
+}
+
+// WriteSame repeats a pattern over length bytes, a multiple of it.
+func (o Object) WriteSame(ctx context.Context, offset, length uint64, pattern []byte) error {
+	return o.one(ctx, osdop.WriteSame(offset, length, pattern), 0)
+}
+
+// Truncate sets the size of an object that exists.
+func (o Object) Truncate(ctx context.Context, size uint64) error {
+	return o.one(ctx, osdop.Truncate(size), 0)
+}
+
+// Zero makes zeros of a range.
+func (o Object) Zero(ctx context.Context, offset, length uint64) error {
+	return o.one(ctx, osdop.Zero(offset, length), 0)
+}
+
+// Create makes the object. If exclusive it fails with EEXIST where there is one.
+func (o Object) Create(ctx context.Context, exclusive bool) error {
+	return o.one(ctx, osdop.Create(exclusive), 0)
+}
+
+// Remove removes the object, also where the cluster is full.
+func (o Object) Remove(ctx context.Context) error { return o.one(ctx, osdop.Remove(), osdop.FullForce) }
+
+// CopyFrom makes the object a copy of another one (WriteOp.CopyFrom).
+func (o Object) CopyFrom(ctx context.Context, from Object) error {
+	var op WriteOp
+	op.CopyFrom(from, 0)
+	_, err := o.Operate(ctx, &op)
+	return err
+}
+
+// Rollback gives the object the state of a snapshot; the pool's view has the snapshot context, if they are self-managed.
+func (o Object) Rollback(ctx context.Context, snap uint64) error {
+	return o.one(ctx, osdop.Rollback(snap), 0)
+}
+
+// Xattr returns an attribute; ENODATA: there is none of this name.
+func (o Object) Xattr(ctx context.Context, name string) ([]byte, error) {
+	return read(ctx, o, func(op *ReadOp) *Result[[]byte] { return op.Xattr(name) })
+}
+
+// Xattrs returns all attributes.
+func (o Object) Xattrs(ctx context.Context) (map[string][]byte, error) {
+	return read(ctx, o, (*ReadOp).Xattrs)
+}
+
+// SetXattr sets an attribute.
+func (o Object) SetXattr(ctx context.Context, name string, value []byte) error {
+	return o.one(ctx, osdop.SetXattr(name, value), 0)
+}
+
+// RemoveXattr removes an attribute.
+func (o Object) RemoveXattr(ctx context.Context, name string) error {
+	return o.one(ctx, osdop.RemoveXattr(name), 0)
+}
+
+// omapPage is how many values Omap asks for at a time.
+const omapPage = 512
+
+// Omap goes through the values of the omap whose keys lie behind one and begin with prefix, in the order of the keys, a page at a
+// time. An error is its last element.
+func (o Object) Omap(ctx context.Context, after, prefix string) iter.Seq2[Pair, error] {
+	return func(yield func(Pair, error) bool) {
+		for more := true; more; {
+			page, err := read(ctx, o, func(op *ReadOp) *Result[Page] { return op.Omap(after, prefix, omapPage) })
+			if err != nil {
+				yield(Pair{}, err)
+				return
+			}
+			for _, p := range page.Pairs {
+				if after = p.Key; !yield(p, nil) {
+					return
+				}
+			}
+			more = page.More && len(page.Pairs) > 0
+		}
+	}
+}
+
+// SetOmap sets values of the omap.
+func (o Object) SetOmap(ctx context.Context, values map[string][]byte) error {
+	return o.one(ctx, osdop.OmapSet(values), 0)
+}
+
+// RemoveOmap removes keys of the omap.
+func (o Object) RemoveOmap(ctx context.Context, keys ...string) error {
+	return o.one(ctx, osdop.OmapRemove(keys), 0)
+}
+
+// ClearOmap removes all of the omap.
+func (o Object) ClearOmap(ctx context.Context) error { return o.one(ctx, osdop.OmapClear(), 0) }
+
+// Exec calls a method of a class of the OSD that does not change the object, and returns its output. One that does is a step of a
+// WriteOp.
+func (o Object) Exec(ctx context.Context, class, method string, in []byte) ([]byte, error) {
+	return read(ctx, o, func(op *ReadOp) *Result[[]byte] { return op.Exec(class, method, in) })
+}
+
+// Watchers lists who watches the object.
+func (o Object) Watchers(ctx context.Context) ([]Watcher, error) {
+	return read(ctx, o, (*ReadOp).Watchers)
+}
+
+// Clone is a state of an object that snapshots keep.
+type Clone = osdop.Clone
+
+// Clones lists the states of the object that snapshots keep, the present one last, and the newest of the snapshots.
+func (o Object) Clones(ctx context.Context) (clones []Clone, newest uint64, err error) {
+	ops := []osdop.Op{osdop.ListSnaps()}
+	r := o.request(ops, false)
+	r.Snap = osdop.SnapDir
+	reply, err := o.do(ctx, &r, nil)
+	defer reply.Release()
+	if err != nil {
+		return nil, 0, err
+	}
+	return osdop.SnapsOutput(ops[0].Out)
+}

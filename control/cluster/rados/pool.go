@@ -1,0 +1,140 @@
+package rados
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
+)
+
+// Flags change how operations are carried out.
+type Flags uint32
+
+// The flags that go with operations.
+const (
+	// BalanceReads reads from any OSD that has the object, not its primary alone.
+	BalanceReads = Flags(osdop.BalanceReads)
+	// OrderReads has reads not overtake writes.
+	OrderReads = Flags(osdop.RWOrdered)
+	// OrderSnap has writes fail with EOVERFLOW if the object has seen a newer snapshot than the context has.
+	OrderSnap = Flags(osdop.OrderSnap)
+	// FullTry has writes fail with ENOSPC or EDQUOT in place of waiting while the cluster or the pool is full. FullForce
+	// carries them out.
+	FullTry   = Flags(osdop.FullTry)
+	FullForce = Flags(osdop.FullForce)
+	// IgnoreCache and IgnoreOverlay go by cache tiers.
+	IgnoreCache   = Flags(osdop.IgnoreCache)
+	IgnoreOverlay = Flags(osdop.IgnoreOverlay)
+	// ReturnOutputs has a WriteOp bring the outputs of its steps.
+	ReturnOutputs = Flags(osdop.ReturnVec)
+)
+
+// AllNamespaces is the namespace with which a list has the objects of all.
+const AllNamespaces = "\x01"
+
+// Pool is a pool as its user sees it: with a namespace, a locator, snapshots and flags. It is a cheap value; the
+// methods beginning with With return another one. Any goroutine.
+type Pool struct {
+	c         *Cluster
+	id        int64
+	name      string
+	ns, key   string
+	snap, seq uint64
+	snaps     []uint64
+	flags     Flags
+}
+
+// Name is that of the pool when it was looked up.
+func (p Pool) Name() string { return p.name }
+
+// ID is its number, which it keeps.
+func (p Pool) ID() int64 { return p.id }
+
+// WithNamespace has objects in a namespace; "": the default one.
+func (p Pool) WithNamespace(ns string) Pool { p.ns = ns; return p }
+
+// WithLocator has all objects placed by this key in place of their names; "": by their names.
+func (p Pool) WithLocator(key string) Pool { p.key = key; return p }
+
+// WithSnap has reads see a snapshot; 0: the present state.
+func (p Pool) WithSnap(id uint64) Pool { p.snap = id; return p }
+
+// WithSnapContext has writes keep what self-managed snapshots need: seq is the newest id, snaps are all that exist.
+func (p Pool) WithSnapContext(seq uint64, snaps ...uint64) Pool {
+	p.seq, p.snaps = seq, slices.Clone(snaps)
+	slices.Sort(p.snaps)
+	slices.Reverse(p.snaps)
+	return p
+}
+
+// WithFlags adds flags.
+func (p Pool) WithFlags(f Flags) Pool { p.flags |= f; return p }
+
+// Object names an object. It need not exist.
+func (p Pool) Object(name string) Object { return Object{pool: p, name: name} }
+
+// Snap is a snapshot of a whole pool.
+type Snap struct {
+	ID   uint64
+	Name string
+	Time time.Time
+}
+
+// Snaps lists the snapshots of the pool, the oldest first; not the self-managed ones.
+func (p Pool) Snaps(ctx context.Context) ([]Snap, error) {
+	m, err := p.c.osdmap(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pool := m.Pool(p.id)
+	if pool == nil {
+		return nil, fmt.Errorf("pool %q: %w: %w", p.name, ErrRefused, syscall.ENOENT)
+	}
+	var list []Snap
+	for _, s := range pool.Snaps() {
+		list = append(list, Snap(s))
+	}
+	return list, nil
+}
+
+// LookupSnap finds a snapshot of the pool by its name; ENOENT: there is none.
+func (p Pool) LookupSnap(ctx context.Context, name string) (Snap, error) {
+	list, err := p.Snaps(ctx)
+	if err != nil {
+		return Snap{}, err
+	}
+	if i := slices.IndexFunc(list, func(s Snap) bool { return s.Name == name }); i >= 0 {
+		return list[i], nil
+	}
+	return Snap{}, fmt.Errorf("snapshot %q of pool %q: %w: %w", name, p.name, ErrRefused, syscall.ENOENT)
+}
+
+// CreateSnap makes a snapshot of the whole pool. A pool that has self-managed ones takes none: EINVAL.
+func (p Pool) CreateSnap(ctx context.Context, name string) error {
+	_, err := p.poolOp(ctx, osdop.PoolOp{What: osdop.PoolCreateSnap, Name: name}, fmt.Sprintf("snapshot %q", name))
+	return err
+}
+
+// RemoveSnap removes a snapshot of the pool.
+func (p Pool) RemoveSnap(ctx context.Context, name string) error {
+	_, err := p.poolOp(ctx, osdop.PoolOp{What: osdop.PoolDeleteSnap, Name: name}, fmt.Sprintf("removal of snapshot %q", name))
+	return err
+}
+
+// CreateSelfManagedSnap makes the id of a snapshot, for WithSnapContext.
+func (p Pool) CreateSelfManagedSnap(ctx context.Context) (uint64, error) {
+	reply, err := p.poolOp(ctx, osdop.PoolOp{What: osdop.PoolCreateUnmanaged}, "self-managed snapshot")
+	if err == nil && reply.Snap() == 0 {
+		err = fmt.Errorf("%w: MPoolOpReply without the id of a snapshot", ErrMessage)
+	}
+	return reply.Snap(), err
+}
+
+// RemoveSelfManagedSnap has the OSDs forget a snapshot.
+func (p Pool) RemoveSelfManagedSnap(ctx context.Context, id uint64) error {
+	_, err := p.poolOp(ctx, osdop.PoolOp{What: osdop.PoolDeleteUnmanaged, Snap: id}, fmt.Sprintf("removal of self-managed snapshot %d", id))
+	return err
+}
