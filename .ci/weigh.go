@@ -26,17 +26,17 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 90350,
-	"lines of the library":                73150,
+	"lines without tests":                 90000,
+	"lines of the library":                72800,
 	"lines of bench":                      8900,
-	"lines of cmd":                        8400,
-	"lines of tests":                      92200,
-	"root of control, lines":              3850,
+	"lines of cmd":                        8370,
+	"lines of tests":                      91820,
+	"root of control, lines":              3780,
 	"root of control, files":              20,
 	"root of control, files in a circle":  10,
 	"root of control, arrows back up":     16,
-	"public packages":                     26,
-	"exported names of public packages":   2120,
+	"public packages":                     22,
+	"exported names of public packages":   1972,
 	"words in comments that name nothing": 0,
 }
 

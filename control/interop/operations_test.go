@@ -57,6 +57,7 @@ func useContent(ctx context.Context, t *testing.T, p rados.Pool) {
 	check(t, o.Append(ctx, []byte("789")))
 	check(t, o.WriteSame(ctx, 10, 4, []byte("xy")))
 	check(t, o.Zero(ctx, 11, 2))
+	check(t, o.Zero(ctx, 11, 0)) // an OSD would abort
 	check(t, o.Truncate(ctx, 20))
 	want := "\x00\x00\x00\x00456789x\x00\x00y\x00\x00\x00\x00\x00\x00"
 	got, err := o.ReadAll(ctx)
@@ -353,6 +354,9 @@ func useSnapshots(ctx context.Context, t *testing.T, cl *rados.Cluster) {
 	check(t, err)
 	if got, err := p.WithSnap(snap.ID).Object("o").ReadAll(ctx); string(got) != "before" || err != nil {
 		t.Errorf("%q, %v", got, err)
+	}
+	if err := p.WithSnap(snap.ID).Object("o").WriteFull(ctx, []byte("never")); !errors.Is(err, syscall.EROFS) {
+		t.Errorf("a write to a snapshot: %v", err)
 	}
 	clones, newest, err := o.Clones(ctx)
 	if err != nil || newest != snap.ID || len(clones) != 2 || clones[0].ID != snap.ID || clones[0].Size != 6 {

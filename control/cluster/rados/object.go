@@ -38,9 +38,9 @@ func (o Object) target() osdop.Object {
 
 // request makes a request of operations.
 func (o Object) request(ops []osdop.Op, write bool) osdop.Request {
-	r := osdop.Request{Target: o.target(), Flags: uint32(o.pool.flags), Ops: ops}
+	r := osdop.Request{Target: o.target(), Flags: uint32(o.pool.flags), Snap: o.pool.snap, Ops: ops}
 	if !write {
-		r.Flags, r.Snap = r.Flags|osdop.FlagRead, o.pool.snap
+		r.Flags |= osdop.FlagRead
 		return r
 	}
 	r.Flags, r.MTime, r.SnapSeq, r.Snaps = r.Flags|osdop.FlagWrite, time.Now(), o.pool.seq, o.pool.snaps
@@ -194,8 +194,11 @@ func (o Object) Truncate(ctx context.Context, size uint64) error {
 	return o.one(ctx, osdop.Truncate(size), 0)
 }
 
-// Zero makes zeros of a range.
+// Zero makes zeros of a range. Without bytes nothing is sent: an OSD would abort.
 func (o Object) Zero(ctx context.Context, offset, length uint64) error {
+	if length == 0 {
+		return nil
+	}
 	return o.one(ctx, osdop.Zero(offset, length), 0)
 }
 

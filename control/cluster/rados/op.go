@@ -238,8 +238,12 @@ func (o *WriteOp) WriteSame(offset, length uint64, pattern []byte) {
 // Truncate sets the size of an object that exists.
 func (o *WriteOp) Truncate(size uint64) { o.add(osdop.Truncate(size)) }
 
-// Zero makes zeros of a range.
-func (o *WriteOp) Zero(offset, length uint64) { o.add(osdop.Zero(offset, length)) }
+// Zero makes zeros of a range. Without bytes it is no step: an OSD would abort.
+func (o *WriteOp) Zero(offset, length uint64) {
+	if length > 0 {
+		o.add(osdop.Zero(offset, length))
+	}
+}
 
 // Remove removes the object.
 func (o *WriteOp) Remove() { o.add(osdop.Remove()) }
@@ -328,7 +332,7 @@ func (s *steps) conclude(reply *osdop.Reply, err error) {
 	}
 }
 
-// MismatchError: CompareExtent found another byte, the first of them here. It wraps ECANCELED.
+// MismatchError says that CompareExtent found another byte, the first of them here. It wraps ECANCELED.
 type MismatchError struct{ At uint64 }
 
 // Error implements error.

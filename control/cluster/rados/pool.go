@@ -59,7 +59,7 @@ func (p Pool) WithNamespace(ns string) Pool { p.ns = ns; return p }
 // WithLocator has all objects placed by this key in place of their names; "": by their names.
 func (p Pool) WithLocator(key string) Pool { p.key = key; return p }
 
-// WithSnap has reads see a snapshot; 0: the present state.
+// WithSnap has reads see a snapshot; 0: the present state. A snapshot does not change: writes fail with EROFS.
 func (p Pool) WithSnap(id uint64) Pool { p.snap = id; return p }
 
 // WithSnapContext has writes keep what self-managed snapshots need: seq is the newest id, snaps are all that exist.
