@@ -56,6 +56,8 @@ type histogram struct {
 }
 
 func bench(ctx context.Context, e env, c *rados.Cluster, args []string) error {
+	ctx, cancel := context.WithTimeout(ctx, e.options.seconds+e.options.Timeout)
+	defer cancel()
 	p, err := e.options.pool(ctx, c, args[0])
 	if err != nil {
 		return err

@@ -61,11 +61,12 @@ func (o *options) authAdvice(err error) string {
 // advice is what an administrator would look at first.
 func advice(err error) string {
 	var ce *control.Error
-	failed := errors.As(err, &ce)
+	var re *rados.Error
+	failed, awaited := errors.As(err, &ce), errors.As(err, &re) && re.OSD >= 0 && errors.Is(err, rados.ErrNotSent)
 	// Silence is told alike, whether the messenger's patience ended first or ours.
 	silent := !failed || errors.Is(err, control.ErrHandshakeTimeout)
 	switch {
-	case errors.Is(err, mon.ErrNoAnswer):
+	case errors.Is(err, mon.ErrNoAnswer), awaited && silent:
 		return "it is overloaded or frozen, or a firewall drops the packets"
 	case errors.Is(err, rados.ErrUnknown) && silent:
 		return "it is overloaded or frozen, the placement group of the object is not active, or a firewall drops the packets"

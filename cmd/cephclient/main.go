@@ -45,7 +45,7 @@ type command struct {
 	args string // their names
 	help string
 	run  verb
-	// long: --timeout bounds the way to the cluster alone.
+	// long: it takes as long as its data does, and bounds its steps itself.
 	long bool
 }
 

@@ -39,7 +39,8 @@ func (o *options) pool(ctx context.Context, c *rados.Cluster, name string) (rado
 // onObject makes a command of a function that has the object of the first two arguments, and the others.
 func onObject(run func(ctx context.Context, e env, o rados.Object, args []string) error) verb {
 	return func(ctx context.Context, e env, c *rados.Cluster, args []string) error {
-		p, err := e.options.pool(ctx, c, args[0])
+		var p rados.Pool
+		err := e.within(ctx, func(ctx context.Context) (err error) { p, err = e.options.pool(ctx, c, args[0]); return err })
 		if err != nil {
 			return err
 		}
@@ -55,63 +56,67 @@ func (e env) source(name string) (io.ReadCloser, error) {
 	return os.Open(name)
 }
 
-func put(ctx context.Context, e env, o rados.Object, args []string) error {
-	in, err := e.source(args[0])
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	f := o.File(ctx)
-	if at := e.options.offset; at > 0 {
-		if _, err := f.Seek(at, io.SeekStart); err != nil {
-			return err
-		}
-	} else {
-		first := make([]byte, pieces)
-		n, err := io.ReadFull(in, first)
-		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-			return err
-		}
-		if err := o.WriteFull(ctx, first[:n]); err != nil || n < len(first) {
-			return err
-		}
-		if _, err := f.Seek(int64(n), io.SeekStart); err != nil {
-			return err
-		}
-	}
-	_, err = f.ReadFrom(in)
-	return err
+// within bounds a step of a command that moves much data by --timeout.
+func (e env) within(ctx context.Context, step func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, e.options.Timeout)
+	defer cancel()
+	return step(ctx)
 }
 
-func appendTo(ctx context.Context, e env, o rados.Object, args []string) error {
-	in, err := e.source(args[0])
+// copyFrom has write called with each piece of a file, in order, and at least once. How long the file takes, such as a
+// pipe, does not count.
+func (e env) copyFrom(ctx context.Context, name string, write func(ctx context.Context, at int64, piece []byte) error) error {
+	in, err := e.source(name)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	for {
-		piece := make([]byte, pieces)
+	for at := int64(0); ; {
+		piece := make([]byte, pieces) // not used again: a write that fails may be on its way still
 		n, err := io.ReadFull(in, piece)
-		if n > 0 {
-			if err := o.Append(ctx, piece[:n]); err != nil {
+		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		if err != nil && !last {
+			return err
+		}
+		if n > 0 || at == 0 {
+			if err := e.within(ctx, func(ctx context.Context) error { return write(ctx, at, piece[:n]) }); err != nil {
 				return err
 			}
 		}
-		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		if at += int64(n); last {
 			return nil
-		case err != nil:
-			return err
 		}
 	}
+}
+
+func put(ctx context.Context, e env, o rados.Object, args []string) error {
+	return e.copyFrom(ctx, args[0], func(ctx context.Context, at int64, piece []byte) error {
+		at += e.options.offset
+		switch {
+		case at == 0:
+			return o.WriteFull(ctx, piece)
+		case len(piece) == 0:
+			return nil
+		}
+		return o.Write(ctx, uint64(at), piece)
+	})
+}
+
+func appendTo(ctx context.Context, e env, o rados.Object, args []string) error {
+	return e.copyFrom(ctx, args[0], func(ctx context.Context, _ int64, piece []byte) error {
+		if len(piece) == 0 {
+			return nil
+		}
+		return o.Append(ctx, piece)
+	})
 }
 
 // get makes no file before the object is known to exist.
 func get(ctx context.Context, e env, o rados.Object, args []string) (err error) {
 	piece := make([]byte, pieces)
-	at := uint64(e.options.offset)
-	n, err := o.ReadInto(ctx, at, piece)
-	if err != nil {
+	at, n := uint64(e.options.offset), 0
+	read := func(ctx context.Context) (err error) { n, err = o.ReadInto(ctx, at, piece); return err }
+	if err := e.within(ctx, read); err != nil {
 		return err
 	}
 	out := e.stdout
@@ -128,7 +133,7 @@ func get(ctx context.Context, e env, o rados.Object, args []string) (err error) 
 			return err
 		}
 		at += uint64(n)
-		if n, err = o.ReadInto(ctx, at, piece); err != nil {
+		if err := e.within(ctx, read); err != nil {
 			return err
 		}
 	}

@@ -45,7 +45,7 @@ func (o *options) register(fs *flag.FlagSet) {
 	quantity(fs, &o.size, "size", 4<<20, "bench write: `BYTES` of each object")
 	fs.IntVar(&o.threads, "threads", 16, "bench: `NUMBER` of operations at a time")
 	fs.DurationVar(&o.seconds, "seconds", 10*time.Second, "bench: `TIME` to measure")
-	o.Session.Register(fs, "client.admin", 30*time.Second, "bound of the whole command; of those that move much data, or measure, of the way to the cluster")
+	o.Session.Register(fs, "client.admin", 30*time.Second, "bound of the whole command; of those that move much data, of each 4 MiB of it; of a measurement, of the time beside its own")
 	o.engine.Register(fs)
 }
 

@@ -57,7 +57,7 @@ func TestPutWaitsForAnOSDThatIsDown(t *testing.T) {
 		<-c.osds[0].gone
 		c.awaitUp(0)
 		_, err := c.client(t, "10s", at, "put", "data", name, c.in)
-		wantText(t, "put without an OSD", err, "no osd: ", "those that have the object are down; gave up after 10s (--timeout)")
+		wantText(t, "put without an OSD", err, "no OSD that is up serves the placement group", "gave up after 10s (--timeout)")
 
 		done := make(chan error, 1)
 		go func() { _, err := c.client(t, "2m", at, "put", "data", name, c.in); done <- err }()
@@ -72,7 +72,7 @@ func TestPutWaitsForAnOSDThatIsDown(t *testing.T) {
 	c.osds[0].freeze(t)
 	_, err := c.client(t, "10s", c.monAddr.V2(), "put", "data", "frozen", c.in)
 	c.osds[0].thaw(t)
-	wantText(t, "put to a frozen OSD", err, "the osd does not answer: osd.0 at v2:127.0.0.1:", "it is overloaded or frozen", "gave up after 10s (--timeout)")
+	wantText(t, "put to a frozen OSD", err, "osd.0", "the OSD at v2:127.0.0.1:", "it is overloaded or frozen", "gave up after 10s (--timeout)")
 }
 
 // Frozen monitors and wrong ports explain themselves, in the client program and in ping.
