@@ -11,13 +11,13 @@ type Throttles struct {
 	Frames *Throttle // number of frames
 	Bytes  *Throttle // payload bytes
 	Shared *Throttle // payload bytes, MinShared at least for each frame; each connection has a Share of it
-	// Share is what this connection may hold of Shared, in bytes, even if that
-	// is full, as long as the shares of all connections hold no more than
-	// Throttle.Reserve together; 0: nothing, and less than 2 GiB.
+	// Share is the part of Shared that this connection may hold even if Shared is full,
+	// in bytes, less than 2 GiB; 0: none. The shares of all connections together hold at
+	// most Throttle.Reserve.
 	Share int64
 
 	held   atomic.Int64           // of Shared, by this connection
-	paused atomic.Pointer[waiter] // the socket that waits, to be told of a free share
+	paused atomic.Pointer[waiter] // the socket that waits, to be woken when its share is free
 	since  atomic.Int64           // when that began to wait, on the clock of the cores
 }
 
@@ -27,14 +27,13 @@ func (t *Throttles) Stopped() (since time.Duration, yes bool) {
 	return time.Duration(t.since.Load()), t.paused.Load() != nil
 }
 
-// MinShared is what a frame takes of Throttles.Shared, in bytes, if
-// it has less payload: its bookkeeping, so that frames without payload are
-// bounded, too.
+// MinShared is the least that a frame takes of Throttles.Shared, in bytes. It stands
+// for the bookkeeping, so that frames without payload are bounded, too.
 const MinShared = 256
 
 func sharedUnits(bytes int64) int64 { return max(bytes, MinShared) }
 
-// Held is what the connection holds of Shared. Any goroutine.
+// Held is the number of bytes of Shared that the connection holds. Any goroutine.
 func (t *Throttles) Held() int64 { return t.held.Load() }
 
 // empty says that nothing is bounded.
@@ -42,12 +41,12 @@ func (t *Throttles) empty() bool {
 	return t == nil || t.Frames == nil && t.Bytes == nil && t.Shared == nil
 }
 
-// Charge is what one received frame holds of a receive budget. Owner: the
-// core while the frame is received. From the end of Feed on only held changes.
+// Charge is the part of a receive budget that one received frame holds. Owner: the
+// core while the frame is received. After Feed only held changes.
 //
-// Where the limits are far away, a frame that is there as a whole is counted
-// when Feed has returned, if somebody has kept it and it is in no sending queue
-// (Keep): most have gone by then, and have cost the cores no shared counter.
+// Far from the limits a complete frame is counted after Feed, and only if it is kept
+// and in no sending queue (Keep). Most frames are released by then, and have cost the
+// cores no shared counter.
 type Charge struct {
 	from  *Throttles
 	bytes int64
@@ -55,10 +54,10 @@ type Charge struct {
 	held  int32 // a held constant; atomic from the end of Feed on
 }
 
-// What from has counted of a charge.
+// The part of a charge that is counted in from.
 const (
 	heldNothing    int32 = iota
-	heldUnfinished       // what is there of an unfinished frame, own included
+	heldUnfinished       // the bytes of an unfinished frame that have come, own included
 	heldWithOwn          // all of it, own included
 	heldPlainly          // all of it again, and nothing of the reserve
 )
@@ -69,9 +68,9 @@ func (c *Charge) Bounded() bool { return c.from != nil }
 // Unfinished says that the frame counts as unfinished.
 func (c *Charge) Unfinished() bool { return c.held == heldUnfinished }
 
-// Acquire takes the units of a frame that s has received as a whole, or none: then
-// it returns the throttle that is full, to be given to Socket.Pause. The order is that of the protocol text:
-// frames, bytes, shared.
+// Acquire takes the units of a complete frame of s. Without room it takes none and
+// returns the throttle that is full, for Socket.Pause. The order is frames, bytes,
+// shared.
 func (t *Throttles) Acquire(s *Socket, bytes int64) (Charge, *Throttle) {
 	if t.empty() {
 		return Charge{}, nil
@@ -105,16 +104,14 @@ func (t *Throttles) Acquire(s *Socket, bytes int64) (Charge, *Throttle) {
 	return Charge{from: t, bytes: bytes, own: int32(own), held: heldWithOwn}, nil
 }
 
-// ample says that one frame of so many bytes, on each core at once, is within
-// all limits.
+// ample says that one frame of this size on each core at once is within all limits.
 func (t *Throttles) ample(bytes int64) bool {
 	return (t.Frames == nil || t.Frames.ample(1)) && (t.Bytes == nil || t.Bytes.ample(bytes)) &&
 		(t.Shared == nil || t.Shared.ample(sharedUnits(bytes)))
 }
 
-// acquireShared takes n units of Shared; own of them come from the
-// reserve. Only the core of the connection takes, so that held is not raised by anybody
-// else.
+// acquireShared takes n units of Shared; own of them come from the reserve. Only the
+// core of the connection takes units, so no other goroutine raises held.
 func (t *Throttles) acquireShared(n int64, first bool) (own int64, ok bool) {
 	if !t.Shared.acquire(n, first) {
 		if !t.shareHas(n) || !t.Shared.takeReserve(n) {
@@ -129,7 +126,7 @@ func (t *Throttles) acquireShared(n int64, first bool) (own int64, ok bool) {
 // shareHas says that the connection's own share has room for n more units.
 func (t *Throttles) shareHas(n int64) bool { return t.held.Load()+n <= t.Share }
 
-// Units is what one frame of so many bytes takes of full.
+// Units is the number of units of full that one frame of this size takes.
 func (t *Throttles) Units(full *Throttle, bytes int64) int64 {
 	switch full {
 	case t.Frames:
@@ -141,8 +138,8 @@ func (t *Throttles) Units(full *Throttle, bytes int64) int64 {
 	}
 }
 
-// Begin takes the unit of a frame of which s has received only a part, or none
-// and returns the throttle that is full. The rest is taken by Charge.Reserve.
+// Begin takes the unit of an unfinished frame of s. Without room it takes none and
+// returns the throttle that is full. Charge.Reserve takes the bytes.
 func (t *Throttles) Begin(s *Socket) (Charge, *Throttle) {
 	if t.empty() {
 		return Charge{}, nil
@@ -181,7 +178,7 @@ func (c *Charge) Reserve(s *Socket, want int64) (int64, *Throttle) {
 	return got, nil
 }
 
-// Unreserve gives back what was taken for bytes that did not come.
+// Unreserve gives back the units of n bytes that did not come.
 func (c *Charge) Unreserve(n int64) {
 	t := c.from
 	if t == nil || n == 0 {
@@ -197,8 +194,8 @@ func (c *Charge) Unreserve(n int64) {
 	}
 }
 
-// Complete says that the frame is there as a whole, with so many bytes of
-// payload: what stood around them does not count any more.
+// Complete says that the frame is complete. From here on only its payload counts, in
+// bytes, not the headers around it.
 func (c *Charge) Complete(s *Socket, payload int64) {
 	t, w, had := c.from, &s.waiter, c.bytes
 	if t == nil || !c.Unfinished() {
@@ -230,9 +227,9 @@ func (c *Charge) giveBack(n int64) {
 	t.Shared.release(n)
 }
 
-// Overdrawn returns the throttle of which other frames hold more than its limit, nil if
-// there is none. A frame that is about to grow (Raise) waits for it, so that the
-// limit is exceeded by one frame of each core and not by one of each connection.
+// Overdrawn returns a throttle whose limit other frames exceed, nil if there is none.
+// A frame that is about to grow (Raise) waits for it, so that one frame of each core
+// exceeds the limit, and not one of each connection.
 func (c *Charge) Overdrawn(s *Socket) *Throttle {
 	t := c.from
 	if t == nil || c.held == heldNothing {
@@ -266,14 +263,14 @@ func (c *Charge) Yield(s *Socket) {
 	}
 }
 
-// Contended says that others wait for what the frame holds.
+// Contended says that other connections wait for the units that the frame holds.
 func (c *Charge) Contended() bool {
 	t := c.from
 	return t != nil && c.bytes > 0 && (t.Bytes != nil && t.Bytes.Waiting() > 0 || t.Shared != nil && t.Shared.Waiting() > 0)
 }
 
-// Raise makes the charge as large as bytes, over the limits if need be: the
-// frame is there already, and the next ones wait for it to go.
+// Raise makes the charge as large as bytes, over the limits if need be: the frame is
+// in memory already, and the next frames wait for its release.
 func (c *Charge) Raise(bytes int64) {
 	t, before := c.from, c.bytes
 	if t == nil || bytes <= before {
@@ -291,7 +288,7 @@ func (c *Charge) Raise(bytes int64) {
 	}
 }
 
-// Abandon gives back what an unfinished frame of s holds; s is nil if it is
+// Abandon gives back the units of an unfinished frame of s; s is nil if the socket is
 // between two cores.
 func (c *Charge) Abandon(s *Socket) {
 	t, w := c.from, s.place()
@@ -315,11 +312,10 @@ func (c *Charge) Abandon(s *Socket) {
 	}
 }
 
-// Release returns what is held, once. Any goroutine that has a reference to the
-// frame.
+// Release gives the units back, once. Any goroutine that has a reference to the frame.
 func (c *Charge) Release() {
 	t := c.from
-	// Most have been given back before, to a sending queue: a load is cheaper.
+	// Most charges were given back before, to a sending queue: a load is cheaper.
 	if t == nil || atomic.LoadInt32(&c.held) == heldNothing {
 		return
 	}
@@ -328,7 +324,7 @@ func (c *Charge) Release() {
 		return
 	}
 	if t.Shared != nil {
-		if had == heldWithOwn { // own stays as it is: another goroutine may charge the frame again
+		if had == heldWithOwn { // own does not change: another goroutine may charge the frame again
 			t.Shared.reserved.Add(-int64(c.own))
 		}
 		n := sharedUnits(c.bytes)
@@ -346,8 +342,8 @@ func (c *Charge) Release() {
 	}
 }
 
-// Reacquire counts what was given back, or not counted yet, over the limits if
-// need be. Any goroutine that has a reference to the frame.
+// Reacquire counts a charge that was given back, or not counted yet, over the limits
+// if need be. Any goroutine that has a reference to the frame.
 func (c *Charge) Reacquire() {
 	t := c.from
 	if t == nil || !atomic.CompareAndSwapInt32(&c.held, heldNothing, heldPlainly) {

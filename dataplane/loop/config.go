@@ -22,9 +22,9 @@ type ReceiveMode string
 
 // The receive modes.
 const (
-	// ReceiveAuto has each connection choose by what it receives: small frames into
-	// the ring's buffers, as with ReceiveBuffers, others as with ReceiveReady. Where
-	// the kernel has no incremental buffers (before Linux 6.12) it is ReceiveReady.
+	// ReceiveAuto has each connection choose by the size of its frames: small ones as
+	// with ReceiveBuffers, others as with ReceiveReady. Without incremental buffers of
+	// the kernel (before Linux 6.12) it is ReceiveReady.
 	ReceiveAuto ReceiveMode = "auto"
 	// ReceiveBuffers arms a multishot receive into the ring's buffers. A
 	// connection that meets a large data segment changes to ReceiveReady.
@@ -34,8 +34,8 @@ const (
 	ReceiveReady ReceiveMode = "ready"
 )
 
-// Config of a plane. The zero value is usable: one core for each CPU that the
-// process may use, the backend chosen by what the kernel offers.
+// Config configures a plane. The zero value is usable: one core for each CPU that the
+// process may use, with the best backend of the kernel.
 type Config struct {
 	// Name is the plane's in profiles: the threads of its cores have the pprof labels
 	// "messenger", which is Name, and "core", the number. Goroutines that a callback on a
@@ -49,9 +49,9 @@ type Config struct {
 	Pin bool
 	// Driver configures the I/O engine of each core.
 	Driver uring.Config
-	// Spin is how long a core polls at most before it sleeps, 0: not at all.
-	// The core adapts below it to what polling brings. Use it where cores are not
-	// shared: it buys latency with CPU time.
+	// Spin bounds the time for which a core polls before it sleeps, 0: not at all. The
+	// core polls less where polling brings little. Use it where cores are not shared: it
+	// buys latency with CPU time.
 	Spin time.Duration
 	// Receive forces a receive mode, "": ReceiveAuto.
 	Receive ReceiveMode
@@ -59,14 +59,13 @@ type Config struct {
 	// segment is copied beside its frame's header instead of being gathered, 0:
 	// 2 KiB.
 	CopyBelow int
-	// LargeFrom is for framers: the size of a data segment, in bytes, from which it is
-	// received into a page-aligned buffer of its own, 0: 64 KiB. The connection is
-	// read by readiness from then on (ReceiveReady), with ReceiveAuto until enough small
-	// frames have come. From 4 KiB on, such a segment can
-	// be written to a file with direct I/O as it is (File.WriteAt); below 64 KiB that
-	// costs more than the copy which it spares, unless it is written.
+	// LargeFrom is for framers: a data segment of at least this size, in bytes, is
+	// received into a page-aligned buffer of its own, 0: 64 KiB. The connection then
+	// reads by readiness (ReceiveReady), with ReceiveAuto until enough small frames have
+	// come. Such a segment of 4 KiB or more can be written to a file with direct I/O
+	// without a copy (File.WriteAt); below 64 KiB this pays only if it is written.
 	LargeFrom int
-	// TimeEvery is for framers: one of so many frames is timed, chosen by chance
+	// TimeEvery is for framers: one frame in TimeEvery is timed, chosen at random
 	// (CoreStats.Latency); 0: 32, negative: none. It is rounded up to a power of two.
 	TimeEvery int
 	// ZeroCopyFrom is the number of bytes in one write from which the device
@@ -91,11 +90,11 @@ type Config struct {
 	// FileOps is how many requests on files the kernel has of a core at most, 0: 1024. The
 	// others wait, file by file (CoreStats.Files).
 	FileOps int
-	// FileBytes bounds the buffers of a core that reads of files hold (File.ReadBuffer), in
-	// bytes, until who has them gives them back; 0: 512 MiB. Requests that find no room wait,
-	// and accounts that hold bytes meanwhile are told so (Account.Wanted).
-	// Each Account may hold a 64th of the bound (1 MiB at most) even if the others hold all
-	// of it; together these shares exceed it by a quarter at most.
+	// FileBytes bounds the buffers of a core that reads of files hold (File.ReadBuffer),
+	// in bytes, until they are given back; 0: 512 MiB. Requests that find no room wait,
+	// and accounts that hold bytes get Account.Wanted. Each Account may hold a 64th of
+	// the bound (1 MiB at most) even if the others hold all of it; together these shares
+	// exceed it by a quarter at most.
 	FileBytes int64
 	// fileTurn is the bound of defaultFileTurn, 0: that, negative: none. Tests set it.
 	fileTurn int
@@ -109,10 +108,9 @@ type Config struct {
 	Now func() time.Duration
 	// Wall is the wall clock of keepalive time stamps, nil: time.Now.
 	Wall func() time.Time
-	// Started is called on each core before it has work, on its thread; with an error
-	// the core does not start. Ended is called on each that has started, when its
-	// sockets have ended, as the last of what runs there. They must not call what waits
-	// for a core. nil: nothing.
+	// Started is called on each core before its first work, on its thread; after an error
+	// the core does not start. Ended is the last call on each started core, after the
+	// end of its sockets. Neither may wait for a core. nil: nothing.
 	Started func(c *Core) error
 	Ended   func(c *Core)
 	// Failed is told of a core whose driver broke, on its thread, when its
@@ -127,7 +125,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// errConfig is wrapped by what Validate finds.
+// errConfig is wrapped by the errors of Validate.
 var errConfig = errors.New("loop: invalid configuration")
 
 // Validate returns every problem at once.
@@ -156,7 +154,7 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Opener is Open, or what stands for nil.
+// Opener is Open, or the default for nil.
 func (c *Config) Opener() func(core int) (uring.Driver, error) {
 	if c.Open != nil {
 		return c.Open

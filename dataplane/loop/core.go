@@ -25,16 +25,15 @@ const (
 )
 
 // Core is one OS thread with one driver and everything that it owns: listeners,
-// sockets, what their framers keep for the core, buffers and timers. Nothing of
-// that is touched by any other goroutine; they hand over tasks through the
-// mailbox.
+// sockets, the state that framers keep for the core, buffers and timers. No other
+// goroutine touches these; other goroutines hand over tasks through the mailbox.
 type Core struct {
 	id    int
 	plane *Plane
 	cfg   *Config
 	box   mailbox
 	// sleeping is set while the core may be blocked in Wait with an empty
-	// mailbox: then the first that pushes something wakes it.
+	// mailbox: the first goroutine that pushes a task then wakes it.
 	sleeping atomic.Bool
 	draining atomic.Bool // to stop as soon as nothing is left
 	stopping atomic.Bool
@@ -51,7 +50,7 @@ type Core struct {
 	after     sync.Mutex // held while tasks of a core that is gone run
 	closed    atomic.Bool
 	endInTurn bool          // without a thread: not in Plane.Close; fixed
-	stepped   atomic.Uint64 // steps of a core without a thread: its end sees what they did
+	stepped   atomic.Uint64 // steps of a core without a thread; orders them before its end
 
 	// The rest is the core's own.
 	drv         uring.Driver
@@ -61,13 +60,13 @@ type Core struct {
 	now         time.Duration
 	entries     []entry // sockets, listeners and files by slot
 	freeSlot    []uint32
-	pending     []*Socket // something to write, asked once per turn
-	flushing    []*Socket // the list that is being asked
+	pending     []*Socket // sockets with something to write; each is asked once per turn
+	flushing    []*Socket // the list of this turn
 	todo        *Task     // taken out of the mailbox, not run yet
-	owed        bool      // a quiet write was begun whose memory somebody waits for
-	readable    []*Socket // the line of those that have bytes to be read
-	served      int       // how many of them are out of the line
-	smallInLine int       // how many in the line are not in a large frame
+	owed        bool      // a quiet write is in flight, and a holder waits for its memory
+	readable    []*Socket // the line of sockets that have bytes to be read
+	served      int       // how many sockets have left the line
+	smallInLine int       // how many sockets in the line are not in a large frame
 	turnFrom    uint64    // stats.FramesIn when the turn began to receive
 	timers      timers
 	pool        pool
@@ -75,38 +74,37 @@ type Core struct {
 	hot         *uring.Memory
 	vecs        []*uring.Vec
 	locals      []local // of framers
-	started     bool    // and Config.Ended is due
+	started     bool    // Config.Started has run: Config.Ended is due
 	spin        time.Duration
 	stats       CoreStats
 	last        CoreStats  // when it ended; readable once done is closed
 	held        Throttle   // stands for Hold in Socket.paused
-	resting     Throttle   // and this one for Rest
-	fileBusy    int        // requests on files that the driver has
-	fileLine    []*File    // files that wait for room among those
-	reads       readBudget // memory for reads, and who waits for it
-	turnOf      fileTurn   // what the next system call may still begin on files
-	fileDone    opLine     // requests that have ended, and whose Done is to be called
+	resting     Throttle   // stands for Rest in Socket.paused
+	fileBusy    int        // requests on files in the driver
+	fileLine    []*File    // files that wait for room in the driver
+	reads       readBudget // memory for reads, and the reads that wait for it
+	turnOf      fileTurn   // the requests on files that the next system call may still begin
+	fileDone    opLine     // requests that have ended; their Done is due
 	commits     []*commit  // files to be looked at before the next system call
 	staying     int        // files that do not keep a core which is being removed
 }
 
-// entry is one slot of the table that completions are routed by.
+// entry is one slot of the table that routes completions.
 type entry struct {
 	gen  uint32
 	sock *Socket
 	lst  *Listener
-	// Of a file: itself, a request, or the sync under way.
+	// For a file: the file, a request on it, or the sync under way.
 	file   *File
 	op     *FileOp
 	commit *commit
 }
 
-// ErrStopped is returned for work that is given to a core that has stopped or
-// failed.
+// ErrStopped is the error of work for a core that has stopped or failed.
 var ErrStopped = errors.New("loop: core stopped")
 
-// Load is the number of connections that the core owns, open or not, and of those
-// that are on their way to it. Any goroutine.
+// Load is the number of connections that the core owns, open or not, plus the number
+// on their way to it. Any goroutine.
 func (c *Core) Load() int { return int(c.load.Load()) }
 
 // AddLoad counts n connections more on the core, or fewer: a core that is being
@@ -123,8 +121,8 @@ func (c *Core) Now() time.Duration {
 	return c.now
 }
 
-// Config is that of the plane, with its defaults. It must not be changed. Any
-// goroutine.
+// Config is the configuration of the plane, with defaults filled in. It must not be
+// changed. Any goroutine.
 func (c *Core) Config() *Config { return c.cfg }
 
 // Done is closed when the core's thread is gone, and its sockets with it. Any
@@ -210,13 +208,12 @@ func (c *Core) run(opened chan<- error) {
 	ended = true
 }
 
-// errExited is the failure of a core whose thread a callback has ended.
+// errExited is the failure of a core after a callback ended its thread.
 var errExited = errors.New("a callback ended the core's goroutine (runtime.Goexit)")
 
-// aborted is called when a callback of the user did not return. A panic is the
-// user's, and ends the process as any other: with half of a turn done nothing
-// that the core owns can be trusted. A Goexit would end the core without a
-// sign: the core fails instead.
+// aborted is called when a callback of the user did not return. A panic ends the
+// process like any other: after half of a turn the state of the core cannot be
+// trusted. A Goexit would end the core silently: the core fails instead.
 func (c *Core) aborted(panicked any) {
 	if panicked != nil {
 		panic(panicked)
@@ -225,8 +222,7 @@ func (c *Core) aborted(panicked any) {
 	c.close()
 }
 
-// pin binds the thread to a CPU of its own among those that the process may
-// use.
+// pin binds the thread to one of the CPUs of the process.
 func (c *Core) pin() error {
 	cpus, err := uring.AllowedCPUs()
 	if err != nil || len(cpus) == 0 {
@@ -235,9 +231,9 @@ func (c *Core) pin() error {
 	return uring.PinThread(cpus[c.id%len(cpus)])
 }
 
-// turn does one round: tasks, timers, what is to be sent, one system call,
-// what came back. block lets it sleep in that call until there is work. Only
-// the core's thread, or its stepper.
+// turn does one round: tasks, timers, writes, one system call, completions. block
+// lets it sleep in that call until there is work. Only the core's thread, or its
+// stepper.
 func (c *Core) turn(block bool) error {
 	c.assertOwner()
 	c.runTasks()
@@ -265,8 +261,8 @@ func (c *Core) turn(block bool) error {
 	return nil
 }
 
-// runTasks runs what is in the mailbox: all of it, or one task where a
-// simulation decides what comes next.
+// runTasks runs all tasks of the mailbox. In a simulation, which chooses the order of
+// events, it runs one.
 func (c *Core) runTasks() {
 	if c.todo == nil {
 		c.todo = c.box.take()
@@ -281,8 +277,7 @@ func (c *Core) runTasks() {
 	}
 }
 
-// busy says whether the core has something to do that no completion would tell
-// of.
+// busy says whether the core has work that no completion announces.
 func (c *Core) busy() bool {
 	return c.todo != nil || !c.box.empty() || len(c.pending) > 0 || c.waitsToRead() || c.fileDone.first != nil || len(c.commits) > 0 || len(c.turnOf.line) > 0 || c.reads.busy()
 }
@@ -291,9 +286,9 @@ func (c *Core) busy() bool {
 func (c *Core) sleep(block bool) ([]uring.Completion, error) {
 	timeout := c.timeout(block)
 	if c.owed || timeout == 0 {
-		// A call that does not wait says that the kernel has taken what was written. To
-		// sleep would keep its memory until something else happens, and a timer of a
-		// millisecond that bounds this costs more than the call.
+		// A call that does not wait reports that the kernel has taken the write. To sleep
+		// would keep its memory until some other event, and a timer that bounds this by a
+		// millisecond costs more than the call.
 		c.owed = false
 		if got, err := c.drv.Wait(0); timeout == 0 || len(got) > 0 || err != nil {
 			return got, err

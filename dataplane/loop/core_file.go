@@ -2,9 +2,9 @@ package loop
 
 import "fmt"
 
-// CoreFile is a file that each core of a plane has open: those of New, and those that AddCore
-// adds. It is made before the plane, with Open as Config.Started, or called by that, and is
-// closed as each core ends: it does not keep a core that is being removed, but a request on it
+// CoreFile is a file that every core of a plane has open: the cores of New, and the cores that
+// AddCore adds. Make it before the plane, and have Config.Started be, or call, its Open. Each
+// core closes it at its end. It does not keep a core that is being removed, but a request on it
 // does. It must not be copied.
 type CoreFile struct {
 	// Path is that of the file of a core, by its number, which one that is added later may have
@@ -15,7 +15,7 @@ type CoreFile struct {
 	on Local[coreFile]
 }
 
-// coreFile is what a core has of a CoreFile.
+// coreFile is the state of a CoreFile on one core.
 type coreFile struct {
 	f      *File
 	renews bool // it is being opened anew
@@ -42,14 +42,14 @@ func (s *CoreFile) keep(c *Core, f *File) {
 	s.on.Of(c).f = f
 }
 
-// On is the file of core c, nil before Open; behind the end of the core it takes no request. On
-// the core, or in a task of one that is gone.
+// On is the file of core c, nil before Open. After the end of the core it takes no request. On
+// the core, or in a task of a core that is gone.
 func (s *CoreFile) On(c *Core) *File { return s.on.Of(c).f }
 
-// Renew closes the file of c and opens it anew off the core, such as when a sync has failed
-// (PoisonError): until then On is the old one, which takes no request. opened is called once on
-// the core, never within this call, or behind its end, with an error if the old one stays. While
-// this is under way Renew does nothing. On the core.
+// Renew closes the file of c and opens it anew off the core, for example after a failed sync
+// (PoisonError). Until then On is the old file, which takes no request. opened is called once, on
+// the core or after its end, never within this call; it gets an error if the old file stays.
+// While a Renew is under way, another does nothing. On the core.
 func (s *CoreFile) Renew(c *Core, opened func(c *Core, err error)) {
 	own := s.on.Of(c)
 	if own.renews {

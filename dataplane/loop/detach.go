@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// A live connection changes cores in two hops. Between them the socket is
-// brought to rest: no write in flight, no watch armed. What the kernel has
-// received stays in the socket, what the core has received and the framer has not
-// taken travels along, so that no byte is lost or read twice. The Socket stays
-// behind; the new core makes its own. What the framer has begun it takes along
-// itself.
+// A live connection changes cores in two hops. Between them the socket is at rest: no
+// write in flight, no watch armed. Bytes that the kernel has received stay in the
+// socket; bytes that the core has received and the framer has not taken travel along,
+// so that no byte is lost or read twice. The new core makes a Socket of its own. The
+// framer takes its unfinished frames along itself.
 
 // detachment is a socket that is coming to rest. Owner: its core.
 type detachment struct {
@@ -46,8 +45,8 @@ func (s *Socket) Detach(left func(c *Core, d *Detached)) {
 		s.unwatch()
 		return
 	}
-	// It reads until the write has ended: the peer may not read what we write
-	// before we read what it does.
+	// It reads until the write has ended: the peer may take our bytes only after we have
+	// read its own.
 	s.core.owed = true // the end of a quiet write would not end the core's sleep
 }
 
@@ -107,9 +106,9 @@ func (s *Socket) detached() {
 // close ends a socket that goes to no core.
 func (d *Detached) close() { d.closeFD(d.fd) }
 
-// Attach makes a socket of d on this core, with f as its framer. It does nothing
-// until Continue. On an error the descriptor is closed, and the core may be gone:
-// then it is ErrStopped. On the core, or behind its end.
+// Attach makes a socket of d on this core, with f as its framer. The socket is idle until
+// Continue. On an error the descriptor is closed; ErrStopped says that the core is gone.
+// On the core, or after its end.
 func (c *Core) Attach(d *Detached, f Framer) (*Socket, error) {
 	c.assertOwner()
 	if c.closed.Load() {
@@ -135,8 +134,8 @@ func (c *Core) Attach(d *Detached, f Framer) (*Socket, error) {
 	return s, nil
 }
 
-// Continue goes on with a socket that Attach has made: Feed gets what had come
-// before, unless it is held.
+// Continue starts a socket that Attach has made: Feed gets the bytes that had come
+// before, unless the socket is held.
 func (s *Socket) Continue() {
 	s.core.assertOwner()
 	if s.paused == nil {

@@ -17,15 +17,15 @@ const (
 	defaultFileOps = 256
 	// defaultCoreFileOps is the default of Config.FileOps.
 	defaultCoreFileOps = 1024
-	// defaultCommitBytes are so many bytes that their sync waits for no others.
+	// defaultCommitBytes is the number of waiting bytes at which a sync begins at once.
 	defaultCommitBytes = 1 << 20
 )
 
-// ErrFileClosed is returned for requests on a file that is closed or leaves its core,
-// and is the error of those that its end has overtaken.
+// ErrFileClosed is the error of requests on a file that is closed or leaves its core, and
+// of waiting requests at its end.
 var ErrFileClosed = errors.New("loop: file closed")
 
-// FileOptions say how a file is opened and used. The zero value reads what is there,
+// FileOptions say how a file is opened and used. The zero value reads an existing file
 // through the page cache.
 type FileOptions struct {
 	Write     bool
@@ -36,10 +36,10 @@ type FileOptions struct {
 	// Ops is how many requests the file has under way before it is Full, and how many of
 	// them the kernel has at most, 0: 256. The others wait in order.
 	Ops int
-	// CommitDelay is how long a write that waits for durability waits for others at
-	// most before a sync begins that covers them all; 0: not at all. Then those share
-	// a sync that end while another one is under way, or in the same turn. A sync
-	// begins sooner when 1 MiB waits.
+	// CommitDelay bounds the time for which a write that waits for durability waits for
+	// other writes, which share its sync; 0: no wait. Writes that end in the same turn, or
+	// while a sync is under way, share one in any case. A sync begins sooner when 1 MiB
+	// waits.
 	CommitDelay time.Duration
 	commitBytes int64 // tests set it
 }
@@ -91,10 +91,9 @@ func (d *DetachedFile) Name() string { return d.name }
 // Size is the length of the file when it was opened, or left its core, in bytes.
 func (d *DetachedFile) Size() int64 { return d.info.Size }
 
-// ReadAt reads from off on, and waits for the disk: for what is read before a core has
-// the file, such as an index at the start. It is an io.ReaderAt. With direct I/O p, its
-// length and off are aligned. A file that a core has taken fails with ErrFileClosed. Not on
-// a core.
+// ReadAt reads from off on, and waits for the disk, before a core has the file: for an
+// index at the start, for example. It is an io.ReaderAt. With direct I/O p, its length and
+// off must be aligned. After AttachFile it fails with ErrFileClosed. Not on a core.
 func (d *DetachedFile) ReadAt(p []byte, off int64) (int, error) {
 	if d.taken.Load() {
 		return 0, fmt.Errorf("%s: %w", d.name, ErrFileClosed)
@@ -114,12 +113,11 @@ func (d *DetachedFile) Close() error {
 	return d.disk.Close(d.fd)
 }
 
-// File is an open file of a core. All of it belongs to that core: its methods may be
-// called there only.
+// File is an open file of a core. The core owns it: call its methods there only.
 //
 // A core that is being removed goes on until its files are closed or have left (Detach):
-// close them before, or in a task meanwhile. When the core fails or is ended, its files are
-// closed: every request that was taken is told how it ended, and later ones are not taken.
+// close them before, or in a task meanwhile. When the core fails or ends, its files are
+// closed: every accepted request gets Done, and later ones are refused.
 type File struct {
 	core   *Core
 	name   string
@@ -129,13 +127,13 @@ type File struct {
 	opt    FileOptions
 	user   uint64 // its slot, 0: freed
 	ops    int    // requests that have not ended
-	busy   int    // of these, those that the driver has
-	line   opLine // of these, those that wait for their turn
-	parked int    // of these, those that wait in the lines of accounts
+	busy   int    // of these, requests in the driver
+	line   opLine // of these, requests that wait for their turn
+	parked int    // of these, requests that wait in the lines of accounts
 	lined  bool   // in core.fileLine
 	later  bool   // in core.turnOf.line
 	waited bool   // requests have waited for room, until none is in line
-	full   bool   // it was Full, and inRoom has not been told
+	full   bool   // it was Full, and inRoom has not got HasRoom since
 	stays  bool   // it is a CoreFile
 	inRoom []RoomWaiter
 	told   []RoomWaiter // scratch memory of tellRoom
@@ -145,8 +143,8 @@ type File struct {
 	commit commit
 }
 
-// AttachFile makes d a file of this core. On an error it is closed, and the core may be
-// gone: then it is ErrStopped. On the core, or behind its end.
+// AttachFile makes d a file of this core. On an error d is closed; ErrStopped says that the
+// core is gone. On the core, or after its end.
 func (c *Core) AttachFile(d *DetachedFile) (*File, error) {
 	c.assertOwner()
 	if d.taken.Swap(true) {
@@ -172,8 +170,8 @@ func (c *Core) AttachFile(d *DetachedFile) (*File, error) {
 	return f, nil
 }
 
-// OpenFile opens a file off the core, and attaches it. opened is called once on the
-// core, or behind its end, with the file or an error. On the core.
+// OpenFile opens a file off the core, and attaches it. opened is called once on the core,
+// or after its end, with the file or an error. On the core.
 func (c *Core) OpenFile(path string, opt FileOptions, opened func(c *Core, f *File, err error)) {
 	var d *DetachedFile
 	var err error
@@ -186,10 +184,9 @@ func (c *Core) OpenFile(path string, opt FileOptions, opened func(c *Core, f *Fi
 	})
 }
 
-// Offload has work run on a goroutine of its own, as it may wait, and then called on the
-// core once it has returned, or behind the end of the core. A core without a thread
-// (Config.Stepped) runs work at once. A core that is being removed waits for both. On the
-// core.
+// Offload runs work, which may wait, on a goroutine of its own, and then calls then on the
+// core, or after its end. A core without a thread (Config.Stepped) runs work at once. A core
+// that is being removed waits for both. On the core.
 func (c *Core) Offload(work func(), then func(c *Core)) {
 	c.assertOwner()
 	c.expected.Add(1)
@@ -210,7 +207,7 @@ func (c *Core) Offload(work func(), then func(c *Core)) {
 	}()
 }
 
-// Disk is what opens and names the files of the plane's cores (Config.Disk).
+// Disk opens and names the files of the plane's cores (Config.Disk).
 func (p *Plane) Disk() uring.Disk { return p.cfg.Disk }
 
 // Core is the core that owns the file.
@@ -219,12 +216,12 @@ func (f *File) Core() *Core { return f.core }
 // Name is the path that the file was opened by.
 func (f *File) Name() string { return f.name }
 
-// Alignment is what requests must be aligned to; zero without direct I/O.
+// Alignment is the alignment that requests must have; zero without direct I/O.
 func (f *File) Alignment() uring.Alignment { return f.align }
 
-// The memory that waits for a disk is bounded: a file is full when as many requests as
-// FileOptions.Ops have not ended, those included whose write waits for a sync. Who has
-// more should stop taking what makes them (Socket.Hold), until RoomWaiter.HasRoom.
+// The memory that waits for a disk is bounded: a file is full when FileOptions.Ops requests
+// have not ended, including writes that wait for a sync. A framer with more requests should
+// then stop its socket (Socket.Hold) until RoomWaiter.HasRoom.
 
 // Full says that the file has enough to do: as many requests as FileOptions.Ops are under
 // way, or requests wait for room that the core's files share (Config.FileOps). Further ones
@@ -234,29 +231,29 @@ func (f *File) Full() bool {
 	return f.under() >= f.opt.Ops || f.waited && f.line.first != nil
 }
 
-// under is how many requests have not ended, without those that wait for the turn of their
-// account, or for bytes: these are no reason for others to wait.
+// under is the number of requests that have not ended, without requests that wait for the
+// turn of their account, or for bytes: for these no other request has to wait.
 func (f *File) under() int { return f.ops - f.parked }
 
-// RoomWaiter is somebody who waits for room (File.AwaitRoom).
+// RoomWaiter waits for room (File.AwaitRoom).
 type RoomWaiter interface {
 	// HasRoom is called once on the core: the file was Full and has room again for a
 	// quarter of FileOptions.Ops, or it has ended.
 	HasRoom(f *File)
 }
 
-// AwaitRoom has w told when the file was Full, now or later, and has room again.
+// AwaitRoom has w.HasRoom called each time that the file was Full and has room again.
 func (f *File) AwaitRoom(w RoomWaiter) {
 	f.core.assertOwner()
 	f.full = f.full || f.Full()
 	f.inRoom = append(f.inRoom, w)
 }
 
-// tellRoom tells those who wait for room that there is some. It is called whenever a request
-// has ended, which is also how the requests of a file end that is closed, or whose core fails.
+// tellRoom calls HasRoom of all waiters if there is room. It is called at the end of each
+// request, also when a file is closed or its core fails.
 //
-// There is room again when a quarter of the bound is free: with one place only, connections
-// that have more than the disk takes would stop and go on with every request.
+// There is room again when a quarter of the bound is free: after a single free place,
+// connections that overload the disk would stop and go on with every request.
 func (f *File) tellRoom() {
 	if f.line.first == nil {
 		f.waited = false
@@ -272,8 +269,7 @@ func (f *File) tellRoom() {
 	}
 }
 
-// Poisoned is the *PoisonError of a file that has lost what was not durable; nil: it
-// has not.
+// Poisoned is the *PoisonError of a file after a failed sync; nil: none has failed.
 func (f *File) Poisoned() error {
 	f.core.assertOwner()
 	if f.wrong == nil {
@@ -283,8 +279,8 @@ func (f *File) Poisoned() error {
 }
 
 // Close ends the file. Requests that the kernel does not have fail with ErrFileClosed;
-// so do those that it has, or end with their result. What waits for durability fails
-// with ErrNotDurable. All of them are told later, on the core.
+// requests in the kernel end with that or with their result. Writes that wait for
+// durability fail with ErrNotDurable. All of them get Done later, on the core.
 func (f *File) Close() {
 	f.core.assertOwner()
 	f.end(ErrFileClosed)
@@ -303,7 +299,7 @@ func (f *File) end(err error) {
 	f.atRest()
 }
 
-// depart tells who waits for Detach.
+// depart calls the function of Detach.
 func (f *File) depart(d *DetachedFile) {
 	if left := f.left; left != nil {
 		f.left = nil
@@ -311,10 +307,10 @@ func (f *File) depart(d *DetachedFile) {
 	}
 }
 
-// Detach brings the file to rest and takes it off its core: no further request is
-// taken, and when those before have ended left is called once on the core, at once or
-// later, with the file, or with nil if it has ended instead. Those that wait for memory
-// fail with ErrFileClosed.
+// Detach brings the file to rest and takes it off its core. The file takes no further
+// request. When the present ones have ended, left is called once on the core, at once or
+// later, with the file, or with nil if the file has ended instead. Requests that wait for
+// memory fail with ErrFileClosed.
 func (f *File) Detach(left func(c *Core, d *DetachedFile)) {
 	f.core.assertOwner()
 	if f.ended != nil {
@@ -349,7 +345,7 @@ func (f *File) detach() {
 	f.free()
 	d := &DetachedFile{name: f.name, fd: fd, opt: f.opt, disk: f.disk, wrong: f.wrong}
 	d.info.Alignment = f.align
-	if info, err := f.disk.Stat(fd); err == nil { // its size is known by those who wrote it
+	if info, err := f.disk.Stat(fd); err == nil { // without it only the size is unknown
 		d.info.Size = info.Size
 	}
 	f.depart(d)

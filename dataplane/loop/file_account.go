@@ -8,31 +8,31 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
 )
 
-// The buffers of ReadBuffer are bounded in bytes (Config.FileBytes): a request is promised
-// its bytes before it stands in the line of its file, takes the buffer when it begins, and
-// holds it until somebody gives it back, such as the write of an answer that the peer has
-// taken. Whose request it is says FileOp.For.
+// The buffers of ReadBuffer are bounded in bytes (Config.FileBytes). A request reserves its
+// bytes before it enters the line of its file, takes the buffer when it begins, and holds it
+// until the buffer is given back, for example by the write of an answer that the peer has
+// taken. FileOp.For is the account of the request.
 //
 // Requests of an account wait in a line of its own, and at most one of them stands in the
 // line of a file: so accounts take turns, however many requests each has.
 //
-// Which request is promised bytes:
+// A request may reserve its bytes in one of these cases:
 //
-//   - One within the account's share (a 64th of the bound, 1 MiB at most), as long as all
-//     shares together exceed the bound by no more than a quarter. So small answers pass,
-//     whatever others hold.
-//   - Else one of an account that holds nothing, if so much is left. Those that find too
-//     little wait in the order in which they came, and nobody passes them. One that is
-//     larger than the bound passes when nothing is held.
-//   - Else one with which its account holds no more than is left to others in the first half
-//     of the bound: one account has a quarter of the bound at most, and the second half is for
-//     those that hold nothing.
+//   - It is within the account's share (a 64th of the bound, 1 MiB at most), and all shares
+//     together exceed the bound by at most a quarter. So small answers pass, whatever other
+//     accounts hold.
+//   - Its account holds nothing, and the bytes are free. Accounts that find too few bytes
+//     wait in the order in which they came, and no account passes them. A request larger than
+//     the bound passes when nothing is held.
+//   - With it the account holds no more than the free bytes of the first half of the bound.
+//     So one account has at most a quarter of the bound, and the second half is for accounts
+//     that hold nothing.
 //
-// An account that holds something is looked at again when it gets something back, so that
-// giving back costs the same however many wait.
+// An account that holds bytes is looked at again when it gets some back, so the cost of
+// giving back does not depend on the number of waiting accounts.
 //
-// Whoever waits for bytes without holding any depends on those that do. So these are told once
-// in pressEvery, unless they have given something back since (Account.Wanted).
+// An account that waits for bytes and holds none depends on the accounts that hold some. These
+// get Account.Wanted once in pressEvery, unless they have given bytes back since.
 
 const pressEvery = time.Second
 
@@ -43,15 +43,15 @@ func (c *Config) FileBounds() (bound, share int64) {
 	return bound, min(bound/64, 1<<20)
 }
 
-// Account is for whom files are read on one core, such as a connection: it has a share of
-// the memory for reads, and its turn. It is embedded in what it stands for. The
-// zero Account is ready for use. Owner: the core of its first request.
+// Account is the share of one reader, such as a connection, in the memory for reads of one
+// core, and its place in the turns. The reader embeds it. The zero Account is ready for use.
+// Owner: the core of its first request.
 type Account struct {
-	// Emptied, if not nil, is told on the core when requests have waited in the line of the
-	// account, and none does any more. It makes no request.
+	// Emptied, if not nil, is called on the core when the line of the account has become
+	// empty. It makes no request.
 	Emptied func(a *Account)
-	// Wanted, if not nil, is told on the core once a second while others wait for the bytes
-	// that the account holds, and it has given none back in that time.
+	// Wanted, if not nil, is called on the core once a second while other accounts wait for
+	// bytes and this one, which holds some, has given none back in that time.
 	Wanted func()
 
 	core  *Core
@@ -66,15 +66,15 @@ type Account struct {
 	gave  bool   // it has given bytes back since they were asked for
 }
 
-// Starved says that the next request waits for bytes: whoever has more should stop taking
-// what makes them until Emptied. On the core.
+// Starved says that the next request waits for bytes: the reader should make no more
+// requests until Emptied. On the core.
 func (a *Account) Starved() bool {
 	op := a.line.first
 	return op != nil && !a.core.reads.fits(a, op.need())
 }
 
-// Cancel ends the requests that wait with err, later, on the core: nobody waits for them any
-// more. What has begun goes on. On the core.
+// Cancel ends the waiting requests with err, later, on the core. Requests that have begun go
+// on. On the core.
 func (a *Account) Cancel(err error) {
 	if a.core == nil {
 		return
@@ -83,7 +83,7 @@ func (a *Account) Cancel(err error) {
 	a.drop(func(*FileOp) bool { return true }, err)
 }
 
-// readBudget is what a core has of accounts. Owner: the core.
+// readBudget is the memory for reads of a core, and its accounts. Owner: the core.
 type readBudget struct {
 	core    *Core
 	limit   int64
@@ -91,9 +91,9 @@ type readBudget struct {
 	used    int64
 	own     Account    // of requests that are for nobody (FileOp.For)
 	waiting []*Account // that have requests in line
-	parked  int        // how many requests those are
-	first   []*Account // of these, those that hold nothing and wait for bytes, in order
-	ready   []*Account // of these, those whose next request may begin
+	parked  int        // the number of their requests
+	first   []*Account // of these, accounts that hold nothing and wait for bytes, in order
+	ready   []*Account // of these, accounts whose next request may begin
 	holding []*Account // that hold something
 	press   Timer      // asks for bytes back, while there are first
 	due     bool       // bytes came back for which somebody may wait
@@ -176,7 +176,7 @@ func (f *File) park(n int) {
 	f.core.reads.parked += n
 }
 
-// settle notes whether requests of a wait, and tells it when none does any more.
+// settle notes whether requests of a wait, and calls Emptied when none does any more.
 func (b *readBudget) settle(a *Account) {
 	if waits := a.line.first != nil; a.waits == waits {
 		return
@@ -211,7 +211,7 @@ func without(list []*Account, a *Account) []*Account {
 	return kept
 }
 
-// drop ends requests that wait, those that are chosen, with err, or why their file ends.
+// drop ends the chosen waiting requests with err, or with the error of their file.
 func (a *Account) drop(chosen func(op *FileOp) bool, err error) {
 	b := &a.core.reads
 	line := a.line
@@ -240,7 +240,7 @@ func (b *readBudget) failOf(f *File, err error) {
 	}
 }
 
-// leave has all who wait be looked at, as a file leaves the core.
+// leave has every waiting account looked at, as a file leaves the core.
 func (b *readBudget) leave() {
 	for _, a := range b.waiting {
 		b.look(a)
@@ -283,7 +283,7 @@ func (b *readBudget) pressLater() {
 	}
 }
 
-// ask tells those that hold what others wait for, and have given nothing back.
+// ask calls Wanted of the accounts that hold bytes and have given none back.
 func (b *readBudget) ask(*Core, time.Duration) {
 	if len(b.first) == 0 {
 		return
@@ -300,7 +300,8 @@ func (b *readBudget) ask(*Core, time.Duration) {
 // busy says that serve has something to do.
 func (b *readBudget) busy() bool { return b.due || len(b.ready) > 0 }
 
-// serve goes on with accounts that may: those before that hold nothing.
+// serve goes on with accounts whose next request may begin, first with accounts that hold
+// nothing.
 func (b *readBudget) serve() {
 	if b.serving || !b.busy() {
 		return

@@ -11,7 +11,7 @@ import (
 // length or memory is not aligned. The error names which.
 var ErrAlign = errors.New("loop: misaligned for direct I/O")
 
-// aligned returns an error that names what of a transfer is not aligned.
+// aligned returns an error that names the misaligned part of a transfer.
 func (f *File) aligned(pieces [][]byte, off, n int64) error {
 	grain := int64(f.align.Offset)
 	wrong := func(what string, value int64) error {
@@ -62,7 +62,7 @@ func (op *FileOp) place() error {
 	return nil
 }
 
-// uncharge gives back what was promised to a request that has not begun.
+// uncharge gives back the reserved bytes of a request that has not begun.
 func (op *FileOp) uncharge() {
 	if op.charged > 0 {
 		op.file.core.reads.giveBack(op.whose, op.charged)

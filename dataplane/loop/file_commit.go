@@ -10,20 +10,20 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// Writes that wait for durability share syncs. A write that has ended waits; a sync
-// covers what waits when it begins, and what comes while it is under way waits for the
-// next one. So the more there is to do, the more share a sync, without a delay that
-// somebody has to choose. Where syncs are dear and few writes come at once,
-// FileOptions.CommitDelay has the first one wait for others.
+// Writes that wait for durability share syncs. A write that has ended waits for a sync; a
+// sync covers the writes that wait when it begins, and later ones wait for the next sync.
+// So under load more writes share a sync, without a chosen delay. Where syncs are
+// expensive and few writes come at once, FileOptions.CommitDelay has the first one wait
+// for others.
 
 // ErrNotDurable is the error of a write that was done but is not known to be durable: it
 // may be lost, or not.
 var ErrNotDurable = errors.New("loop: not durable")
 
-// PoisonError says that a sync of a file failed: what was written since the last one that
-// succeeded may be lost, and the kernel does not tell of it again. Every request that
-// waits for durability ends with it, and no write and no sync is taken any more. Reads
-// go on: who wants to write reads what is there, and writes it to another file.
+// PoisonError says that a sync of a file failed: writes since the last successful sync may be
+// lost, and the kernel reports that only once. Every request that waits for durability ends
+// with it, and the file takes no further write or sync. Reads go on, so that a program can
+// copy the rest to another file.
 type PoisonError struct {
 	File  string
 	Cause unix.Errno
@@ -41,8 +41,8 @@ func (e *PoisonError) Unwrap() []error { return []error{ErrNotDurable, e.Cause} 
 type commit struct {
 	file    *File
 	waiting opLine        // not covered by a sync
-	bytes   int64         // of those
-	since   time.Duration // when the first of those came
+	bytes   int64         // their bytes
+	since   time.Duration // the time of the first of them
 	batch   opLine        // covered by the sync under way
 	syncing bool
 	marked  bool // in core.commits
@@ -161,7 +161,7 @@ func (f *File) poison(cause unix.Errno) {
 	f.line = reads
 }
 
-// fail ends what no sync covers yet.
+// fail ends the requests that no sync covers yet.
 func (m *commit) fail(err error) {
 	m.file.core.stats.Files.Uncommitted -= int64(m.waiting.n)
 	for op := m.waiting.pop(); op != nil; op = m.waiting.pop() {
@@ -170,7 +170,7 @@ func (m *commit) fail(err error) {
 	m.bytes = 0
 }
 
-// failBatch ends what the sync that has ended covered.
+// failBatch ends the requests that the ended sync covered.
 func (m *commit) failBatch(err error) {
 	if m.syncing {
 		return // it has not: a write through has failed meanwhile

@@ -15,11 +15,11 @@ type Durability uint8
 
 // The kinds of durability.
 const (
-	// Written: when the file has the bytes. What is not durable may be lost when the
-	// power goes, or the machine fails.
+	// Written: when the file has the bytes. They may be lost when the power or the machine
+	// fails.
 	Written Durability = iota
-	// Committed: when a sync that began behind the write has succeeded, which it shares
-	// with others (group commit).
+	// Committed: when a sync that began after the write has succeeded, which it shares with
+	// other writes (group commit).
 	Committed
 	// Through: when the bytes are durable by a sync of their own (RWF_DSYNC). For direct
 	// I/O that overwrites on devices that need no flush, this is the fastest.
@@ -29,10 +29,10 @@ const (
 // ErrOpInUse is returned for a FileOp whose last request has not ended.
 var ErrOpInUse = errors.New("loop: request under way")
 
-// FileOp is one request on a File. It is embedded in what it serves, so that nothing is
-// allocated, must not be copied, and can be used again from Done on. Owner: the core of the
-// file, which looks at it behind Done: give it to another core, or to a pool of several, not
-// before Done has returned.
+// FileOp is one request on a File. Its user embeds it, so that a request allocates nothing.
+// It must not be copied, and can be used again from Done on. Owner: the core of the file,
+// which reads it until Done has returned: only then give it to another core, or to a pool of
+// several cores.
 type FileOp struct {
 	// Done is called once for each request that was taken, on the core, when it has
 	// ended: never within the call that made it. Its memory is the caller's again. It must
@@ -44,14 +44,14 @@ type FileOp struct {
 	// was full. With unix.EBUSY the core has ended with a kernel that has not given the
 	// memory back, which must not be used again.
 	Err error
-	// Data is what ReadBuffer has read, during Done, or until the buffer that
-	// TakeBuffer has returned is given back.
+	// Data are the bytes of ReadBuffer, valid during Done, or until the buffer of TakeBuffer
+	// is given back.
 	Data []byte
-	// For is for whom ReadBuffer reads, nil: for nobody. Who answers a peer sets it to the
-	// Account of the connection before the request.
+	// For is the account of ReadBuffer, nil: none. A server that answers a peer sets it to
+	// the Account of the connection before the request.
 	For *Account
-	// Keeps, if not nil, is released when the request ends, before Done: what it was made
-	// for. It is set once the request was taken.
+	// Keeps, if not nil, is released at the end of the request, before Done: for example the
+	// message that made it. Set it after the request was accepted.
 	Keeps interface{ Release() }
 
 	file    *File
@@ -66,7 +66,7 @@ type FileOp struct {
 	whose   *Account // For, or the core's own
 	charged int64    // bytes promised to its account; own has them from its begin on
 	own     *Buffer  // of ReadBuffer
-	skip    int      // bytes in own before what was asked for
+	skip    int      // bytes in own before the requested ones
 	vec     *uring.Vec
 	next    *FileOp
 }
@@ -115,10 +115,10 @@ func (f *File) ReadAt(op *FileOp, p []byte, off int64) error {
 	return f.ask(op, uring.KindRead, op.one[:], off, int64(len(p)), Written)
 }
 
-// ReadBuffer reads n bytes from off on into a buffer of the core, whatever direct I/O
-// is aligned to. FileOp.Data is what was read. The buffer goes back behind Done, unless
-// TakeBuffer takes it. It counts against Config.FileBytes until it is back, and against
-// FileOp.For: a request that finds no room there waits.
+// ReadBuffer reads n bytes from off on into a buffer of the core, with any alignment.
+// FileOp.Data has the bytes. The buffer goes back after Done, unless TakeBuffer takes it. It
+// counts against Config.FileBytes and FileOp.For until it is back: a request that finds no
+// room there waits.
 func (f *File) ReadBuffer(op *FileOp, n int, off int64) error {
 	return f.ask(op, uring.KindRead, nil, off, int64(n), Written)
 }
@@ -135,19 +135,19 @@ func (f *File) WriteAtv(op *FileOp, pieces [][]byte, off int64, how Durability) 
 	return f.ask(op, uring.KindWrite, listed(pieces), off, total(pieces), how)
 }
 
-// Sync ends when a sync has succeeded that covers every write whose Done was called
-// before. It shares that with others.
+// Sync ends after a sync that covers every write whose Done was called before. Other
+// requests share that sync.
 func (f *File) Sync(op *FileOp) error {
 	return f.ask(op, uring.KindSync, nil, 0, 0, Committed)
 }
 
-// Allocate reserves blocks for n bytes from off on, and makes the file as long as that:
-// to overwrite them is faster than to grow the file, and does not find the disk full.
+// Allocate reserves blocks for n bytes from off on, and makes the file that long. To
+// overwrite them is faster than to grow the file, and does not find the disk full.
 func (f *File) Allocate(op *FileOp, off, n int64) error {
 	return f.ask(op, uring.KindAllocate, nil, off, n, Written)
 }
 
-// listed tells a list of nothing from no list, which is for ReadBuffer.
+// listed makes an empty list of a nil one: nil is for ReadBuffer.
 func listed(pieces [][]byte) [][]byte {
 	if pieces == nil {
 		return [][]byte{}
@@ -218,7 +218,7 @@ func (f *File) ask(op *FileOp, kind uring.Kind, pieces [][]byte, off, n int64, h
 	return nil
 }
 
-// pump gives the driver what is in line, up to the bounds.
+// pump gives the driver the requests in line, up to the bounds.
 func (f *File) pump() {
 	c := f.core
 	defer c.reads.serve()
@@ -323,8 +323,8 @@ func (op *FileOp) complete(cp *uring.Completion) {
 	f.tellRoom()
 }
 
-// takeTurn goes on with what waits: this file's, or if others wait for room of the core,
-// theirs before.
+// takeTurn goes on with waiting requests of this file; requests of files that wait for room
+// of the core come first.
 func (f *File) takeTurn() {
 	c := f.core
 	if len(c.fileLine) == 0 {
@@ -345,7 +345,7 @@ func (f *File) verdict(op *FileOp, errno unix.Errno) error {
 		return fmt.Errorf("%s: %w", f.name, f.ended)
 	case errno != 0:
 		if errno == unix.EIO && op.how == Through && !f.align.Direct() {
-			f.poison(errno) // it may have told of what others have written
+			f.poison(errno) // the error may be that of another write
 		}
 		return fmt.Errorf("%s: %s %d bytes at %d: %w", f.name, kindName(op.kind), op.length, op.off, errno)
 	case f.wrong != nil && op.how == Committed:
@@ -394,8 +394,9 @@ func (op *FileOp) endLater(err error) {
 	op.file.core.fileDone.push(op)
 }
 
-// finishFiles tells of requests that ended outside completions. What ends so while it
-// does has its turn later: a request may be refused, and made again, without end.
+// finishFiles calls Done of requests that ended outside completions. Requests that end so
+// during these calls come in the next turn: a request may be refused, and made again, without
+// end.
 func (c *Core) finishFiles() {
 	done := c.fileDone
 	c.fileDone = opLine{}
@@ -407,7 +408,7 @@ func (c *Core) finishFiles() {
 	}
 }
 
-// end tells of the end of the request.
+// end ends the request, and calls its Done.
 func (op *FileOp) end(err error) {
 	f, c := op.file, op.file.core
 	op.Err, op.begun = err, false
@@ -432,7 +433,7 @@ func (op *FileOp) end(err error) {
 	}
 }
 
-// failLine fails what waits for its turn.
+// failLine fails the requests that wait for their turn.
 func (f *File) failLine(err error) {
 	for f.line.first != nil {
 		f.takeFirst().endLater(fmt.Errorf("%s: %w", f.name, err))
@@ -452,7 +453,7 @@ func (c *Core) serveFiles() {
 }
 
 // abandonFiles ends the requests of a core whose driver is closed. kept says that the
-// kernel still has memory.
+// kernel still uses memory of them.
 func (c *Core) abandonFiles(kept bool) {
 	err := ErrStopped
 	if kept {
@@ -464,7 +465,7 @@ func (c *Core) abandonFiles(kept bool) {
 			continue
 		}
 		c.entries[i].op = nil
-		if kept { // what the kernel has is never used again
+		if kept { // memory of the kernel is never used again
 			op.vec, op.own = nil, nil
 		}
 		op.putVec()

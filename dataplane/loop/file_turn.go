@@ -7,19 +7,18 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// A system call begins only some of what files have to do, and the next one, a turn later,
-// more of it. There are two reasons.
+// A system call begins only some of the requests on files, and the next call, a turn later,
+// more of them. There are two reasons.
 //
-// What the page cache has is read at once, within the system call that asks for it. So a
-// call that asked for everything would pass megabytes through the processor's cache before
-// the first of it is looked at and sent.
+// The kernel reads from the page cache at once, within the system call. A call with all
+// requests would pass megabytes through the processor's cache before the first bytes are
+// sent.
 //
-// A frame that needs no file waits until the turn is over that it comes in, and a request
-// on a file makes a turn longer by what it costs to begin it and to take its end. So turns
-// are kept short, but only as long as there are such frames: where all of them need
-// files, many requests in a call cost less than few.
+// A frame that needs no file waits for the end of its turn, and each request on a file makes
+// the turn longer by its start and its end. So turns are short while there are frames that
+// need no file. When all frames need files, many requests in a call cost less than few.
 //
-// The disk notices nothing of either: no turn sleeps while requests wait for the next.
+// The disk is busy all the same: no turn sleeps while requests wait for the next one.
 const (
 	// turnReads is after how many bytes a system call asks for no further read through the
 	// page cache.
@@ -30,15 +29,16 @@ const (
 	defaultFileTurn = 8
 	// mixPeriod is over how long the frames are counted that need no file.
 	mixPeriod = 100 * time.Millisecond
-	// mixShare: if there are so many times as many that need one, the others do not count.
+	// mixShare: frames without a file do not count if this many times as many need one.
 	mixShare = 16
 )
 
-// fileTurn is what the next system call may still begin. Owner: the core.
+// fileTurn is the number of requests that the next system call may still begin. Owner: the
+// core.
 type fileTurn struct {
 	bytes  int64   // of reads through the page cache
 	ops    int     // requests
-	line   []*File // with requests that wait for the call behind that
+	line   []*File // files with requests for the call after that
 	asked  uint64  // requests that were not asked for by the end of another, in this period
 	ending bool    // Done is being called
 	frames uint64  // that asked for work, up to the beginning of the period
@@ -46,7 +46,7 @@ type fileTurn struct {
 	mixed  bool // in the last period frames came that needed no file
 }
 
-// begin is what a call may begin.
+// begin sets the bounds of the next call.
 func (t *fileTurn) begin(c *Core) {
 	if c.now-t.since >= mixPeriod {
 		work := c.stats.FramesIn - c.stats.AcksIn
@@ -72,20 +72,20 @@ func (t *fileTurn) takes(op *FileOp) bool {
 	return true
 }
 
-// nextTurn has the file looked at behind the next system call.
+// nextTurn has the file looked at after the next system call.
 func (f *File) nextTurn() {
 	c := f.core
 	if !f.later {
 		f.later = true
 		c.turnOf.line = append(c.turnOf.line, f)
 	}
-	// What would be too much for the driver waits for others, and not for the turn alone.
+	// Requests beyond the bounds of the driver wait for others, and not for the turn alone.
 	if f.busy+f.line.n > f.opt.Ops || int64(c.fileBusy-c.reads.parked)+c.stats.Files.Waiting > int64(c.cfg.FileOps) {
 		f.waited = true
 	}
 }
 
-// turnFiles goes on with what the last system call has left, before others ask for more.
+// turnFiles goes on with the requests that the last system call has left, before new ones.
 func (c *Core) turnFiles() {
 	t := &c.turnOf
 	t.begin(c)
@@ -93,7 +93,7 @@ func (c *Core) turnFiles() {
 	for last := len(t.line); done < last && t.bytes > 0 && t.ops > 0; done++ {
 		f := t.line[done]
 		f.later = false
-		f.pump() // if it has more, it comes behind the others
+		f.pump() // a file with more requests goes to the end of the line
 	}
 	n := copy(t.line, t.line[done:])
 	clear(t.line[n:])

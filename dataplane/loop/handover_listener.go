@@ -13,10 +13,10 @@ import (
 // errNotListening: a descriptor that is no listening TCP socket.
 var errNotListening = errors.New("loop: not a listening TCP socket")
 
-// AdoptListener takes over a listening descriptor, such as one that another
-// process has handed over, and closes it in the end, on an error as well. The
-// socket itself lives on while other processes have it. The listener is
-// paused: it accepts after Resume. On a core it fails with ErrOnCore.
+// AdoptListener takes over a listening descriptor, for example of another process, and
+// closes it in the end, on an error as well. The socket itself lives while other
+// processes have it. The listener is paused: it accepts after Resume. On a core it
+// fails with ErrOnCore.
 func (c *Core) AdoptListener(fd int, accepted func(*Link)) (*Listener, error) {
 	addr, err := listening(fd)
 	if err != nil {
@@ -58,10 +58,10 @@ func listening(fd int) (netip.AddrPort, error) {
 	return addr, nil
 }
 
-// Pause stops accepting and leaves the socket open: who connects waits in the
-// kernel's queue, for Resume or for another process that has the socket. When
-// it returns, every connection that was taken out of that queue has been given
-// to accepted. On a core it fails with ErrOnCore.
+// Pause stops accepting and leaves the socket open: new connections wait in the
+// kernel's queue, for Resume or for another process that has the socket. When Pause
+// returns, accepted has got every connection that was taken out of that queue. On a
+// core it fails with ErrOnCore.
 func (l *Listener) Pause() error {
 	return l.halt(&l.paused)
 }
@@ -139,7 +139,7 @@ func (l *Listener) Descriptor() (int, error) {
 	return fd, nil
 }
 
-// pauseDone tells who waits in Pause.
+// pauseDone lets the call of Pause return.
 func (l *Listener) pauseDone() {
 	for _, done := range l.settled {
 		close(done)

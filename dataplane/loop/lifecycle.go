@@ -26,7 +26,7 @@ type CoreState uint8
 // The states of a core. It begins running; nothing leads back there.
 const (
 	CoreRunning  CoreState = iota
-	CoreDraining           // being removed: what it has leaves it, nothing is added
+	CoreDraining           // being removed: its connections leave, none is added
 	CoreFailed             // its driver broke: the thread is gone, its connections have faulted
 	CoreStopped            // removed, or the plane is closed
 )
@@ -202,9 +202,9 @@ func (c *Core) endAll(err error) {
 	}
 }
 
-// fail ends every connection of a core whose driver broke: they fault. Its
-// listeners go to another core at once. What AddLoad counts stays until somebody
-// moves it: the tasks of a core that is gone run on goroutines, one at a time.
+// fail ends a core whose driver broke: its sockets fault, and its listeners go to
+// another core at once. Connections that AddLoad counts stay until their owner moves
+// them: tasks of a core that is gone run on goroutines, one at a time.
 func (c *Core) fail(err error) {
 	c.cfg.Logger.Error("core failed", "core", c.id, "err", err)
 	text := err.Error()
@@ -224,14 +224,14 @@ func (c *Core) fail(err error) {
 	}
 }
 
-// moveOrClose gives the listener of a failing core to another one. What the kernel
-// has queued stays queued.
+// moveOrClose gives the listener of a failing core to another one. Connections in the
+// kernel's queue stay there.
 func (l *Listener) moveOrClose(c *Core) {
 	to := c.plane.successorCore(c)
 	if to == nil || !l.open || l.closing {
 		return
 	}
-	// The broken driver keeps what is its own, and closes it.
+	// The broken driver keeps its own descriptor, and closes it.
 	fd, err := unix.FcntlInt(uintptr(l.FD()), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		c.cfg.Logger.Error("listener lost with its core", "core", c.id, "addr", l.addr, "err", err)
@@ -247,8 +247,8 @@ func (l *Listener) moveOrClose(c *Core) {
 	})
 }
 
-// end is the end of a core without a thread, once. Whoever calls it does so behind
-// the last step, which another goroutine has made.
+// end ends a core without a thread, once. The caller calls it after the last step, which
+// another goroutine has made.
 func (c *Core) end() {
 	c.stepped.Load()
 	if !c.closed.Load() {

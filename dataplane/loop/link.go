@@ -13,59 +13,56 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// Link is a socket of a core as a handshake sees it: exact reads and writes
-// for one ordinary goroutine, carried out by the core. A call that needs the
-// core costs a switch to its thread and one back, so a Link takes whatever has
-// arrived with what was asked for, and sends what was queued with the call that
-// waits for an answer; CoreStats.LinkCalls counts. A Link ends by Close, or by
-// Carry: from then on the socket is a Framer's, together with what was not read
-// or not sent yet.
+// Link is a socket of a core during a handshake: exact reads and writes for one
+// ordinary goroutine, carried out by the core. A call that needs the core costs a
+// switch to its thread and one back. So a Link reads ahead whatever has arrived, and
+// sends queued bytes with the next call that waits; CoreStats.LinkCalls counts these
+// calls. A Link ends by Close, or by Carry: a Framer then owns the socket, with the
+// bytes that were not read or not sent yet.
 //
-// One goroutine uses a Link at a time, none that runs on a core: there reads and
-// writes fail with ErrOnCore and change nothing. Close may be called by any. A call ends
-// with its context even if the core stands still: the core never touches the
-// caller's memory.
+// One goroutine at a time uses a Link. On a core reads and writes fail with ErrOnCore
+// and change nothing. Any goroutine may call Close. A call ends with its context even
+// if the core stands still, as the core never touches the caller's memory.
 type Link struct {
 	core        *Core
 	local, peer netip.AddrPort
 	result      chan reply // answer to the call under way, or the cause of the end
-	ahead       int        // most that is read and not asked for
+	ahead       int        // bound of the bytes that are read ahead
 
 	// The calling goroutine's; the core's during a call, and after Open.
 	unread []byte // taken from the socket, not read yet
 	unsent []byte // queued
-	spent  []byte // the memory of what was read, for what comes
-	loose  bool   // a write may be in flight that nobody has waited for
-	ended  bool   // the peer sends nothing behind unread
-	failed bool   // a call has failed: there is no other
+	spent  []byte // memory of bytes that were read, to be used again
+	loose  bool   // a write may be in flight for which no call has waited
+	ended  bool   // the stream of the peer ends after unread
+	failed bool   // a call has failed: no other succeeds
 	call   linkCall
 
 	// The core's.
 	sock  *Socket // nil once closed or given away
-	cause error   // what the socket ended with, until somebody has been told
+	cause error   // the error that ended the socket, until a call has returned it
 }
 
 // reply is the core's answer to a call.
 type reply struct {
-	unread []byte // all that has arrived and was not read; the caller's now
-	eof    bool   // nothing comes behind it
+	unread []byte // all bytes that have arrived and were not read; the caller's now
+	eof    bool   // the stream ends after unread
 	err    error
 }
 
-// linkCall is what a call asks of the core, to which it belongs until the call is
-// answered. Where the caller has left there is no other call, so that the core may
-// look at it later, too.
+// linkCall is the request of a call. It belongs to the core until the answer. A caller
+// that gives up makes no other call, so the core may still read it later.
 type linkCall struct {
 	task   Task
 	ctx    context.Context          // the caller's
 	send   []byte                   // to be written first
-	unread []byte                   // stands before what arrives
+	unread []byte                   // comes before the bytes that arrive
 	wrote  bool                     // wait until all is written, and read nothing
-	min    int                      // else wait for so many bytes,
-	enough func(unread []byte) bool // and until it says so, unless it is nil
+	min    int                      // else wait for this number of bytes,
+	enough func(unread []byte) bool // and, if it is set, until it returns true
 }
 
-// ErrLinkClosed is what calls on a closed Link return.
+// ErrLinkClosed is the error of calls on a closed Link.
 var ErrLinkClosed = errors.New("loop: link closed")
 
 // Dial connects to an address through the core. local may be the zero value,
@@ -141,10 +138,10 @@ func (c *Core) take(fd int) (*Link, error) {
 	return l, nil
 }
 
-// ReadAhead bounds what the link reads beyond what was asked for, in bytes, up to
-// its end by Carry; else it is BacklogBytes. In mode ReceiveBuffers what is on its
-// way comes on top. It takes effect for the function that a listener gives links
-// to, before it gives the link to another goroutine.
+// ReadAhead bounds the bytes that the link reads ahead of its calls, until Carry; the
+// default is BacklogBytes. In mode ReceiveBuffers the bytes in the ring's buffers come
+// on top. Call it in the function that a listener gives links to, before another
+// goroutine gets the link.
 func (l *Link) ReadAhead(n int) {
 	if s := l.Socket(); s != nil {
 		l.ahead = min(max(n, 1), BacklogBytes)
@@ -161,9 +158,9 @@ func (l *Link) LocalAddr() netip.AddrPort { return l.local }
 // PeerAddr is the address of the other end.
 func (l *Link) PeerAddr() netip.AddrPort { return l.peer }
 
-// ReadFull fills p; what was queued is sent before it waits. The end of the
-// stream is io.EOF before the first byte and io.ErrUnexpectedEOF behind it.
-// After an error, that of ctx included, the link is closed.
+// ReadFull fills p. It sends the queued bytes before it waits. The end of the stream
+// is io.EOF before the first byte and io.ErrUnexpectedEOF after it. After an error,
+// that of ctx included, the link is closed.
 func (l *Link) ReadFull(ctx context.Context, p []byte) error {
 	if err := l.usable(ctx); err != nil || len(p) == 0 {
 		return err
@@ -186,14 +183,14 @@ func (l *Link) ReadFull(ctx context.Context, p []byte) error {
 	}
 }
 
-// Await sends what was queued and waits until enough says so of the bytes that
-// have arrived and were not read. It also returns at the end of the stream,
-// and when the link holds no more: what is missing then, ReadFull finds out.
-// After an error, that of ctx included, the link is closed.
+// Await sends the queued bytes, and waits until enough returns true for the bytes
+// that have arrived and were not read. It also returns at the end of the stream and
+// when the link is full; ReadFull then reports missing bytes. After an error, that of
+// ctx included, the link is closed.
 //
-// enough runs on the core, each time that something arrives, with the same
-// bytes as before and more. It must be quick, must not keep the bytes, and uses
-// nothing of the caller's, as it may still run when Await has returned with ctx.
+// enough runs on the core each time that bytes arrive, with the former bytes and the
+// new ones. It must be quick, must not keep the bytes, and must not use state of the
+// caller, as it may still run after Await has returned because of ctx.
 func (l *Link) Await(ctx context.Context, enough func(unread []byte) bool) error {
 	if err := l.usable(ctx); err != nil || l.ended || enough(l.unread) {
 		return err
@@ -201,8 +198,8 @@ func (l *Link) Await(ctx context.Context, enough func(unread []byte) bool) error
 	return l.take(ctx, 0, enough)
 }
 
-// take has the core send what was queued, and takes all that has arrived as
-// soon as it is enough.
+// take has the core send the queued bytes, and takes all bytes that have arrived as
+// soon as they are enough.
 func (l *Link) take(ctx context.Context, least int, enough func(unread []byte) bool) error {
 	c := &l.call
 	c.send, c.unread, c.wrote, c.min, c.enough = l.unsent, l.unread, false, least, enough
@@ -216,28 +213,28 @@ func (l *Link) take(ctx context.Context, least int, enough func(unread []byte) b
 	return err
 }
 
-// Write sends all of p, which it does not keep, behind what was queued. After
-// an error, that of ctx included, the link is closed.
+// Write sends the queued bytes and all of p, which it does not keep. After an error,
+// that of ctx included, the link is closed.
 func (l *Link) Write(ctx context.Context, p []byte) error {
 	l.Queue(p)
 	return l.Flush(ctx)
 }
 
-// Queue leaves p, which it does not keep, to the next call that waits: ReadFull
-// or Await if they have to wait, Write or Flush; or to the handler that takes
-// the socket over, which sends it first. A link that closes drops it.
+// Queue copies p. The next call that waits sends it: ReadFull or Await if they have to
+// wait, Write, or Flush. After Carry the framer's socket sends it first. A link that
+// closes drops it.
 func (l *Link) Queue(p []byte) {
-	if l.unsent == nil && l.spent != nil { // the peer has said something
+	if l.unsent == nil && l.spent != nil { // the peer has sent something: more flights follow
 		l.unsent = make([]byte, 0, max(len(p), usualFlight))
 	}
 	l.unsent = append(l.unsent, p...)
 }
 
-// usualFlight is room for what a handshake sends at a time, in bytes.
+// usualFlight is room for the bytes that a handshake usually sends at a time.
 const usualFlight = 384
 
-// Flush sends what was queued and waits until the kernel has all of it. After
-// an error, that of ctx included, the link is closed.
+// Flush sends the queued bytes and waits until the kernel has all of them. After an
+// error, that of ctx included, the link is closed.
 func (l *Link) Flush(ctx context.Context) error {
 	if err := l.usable(ctx); err != nil || len(l.unsent) == 0 && !l.loose {
 		return err
@@ -297,8 +294,8 @@ func (l *Link) await(ctx context.Context) (reply, error) {
 	return r, nil
 }
 
-// Close has the core shut the socket down, and does not wait for it. It does
-// nothing to a link that was given away.
+// Close has the core shut the socket down, and does not wait for that. After Carry it
+// does nothing.
 func (l *Link) Close() {
 	_ = l.core.Do(func(*Core) { // a core that has stopped has closed it
 		l.Refuse()
@@ -321,7 +318,7 @@ func (l *Link) Reset() {
 	l.do(func(s *Socket) { s.Fault(ErrReset) })
 }
 
-// HalfClose ends our direction of the stream: Write fails from here on, what
+// HalfClose ends our direction of the stream: Write fails from here on, and bytes that
 // the peer still sends can be read. For tests of the other end.
 func (l *Link) HalfClose() {
 	l.do((*Socket).EndWriting)
@@ -334,9 +331,9 @@ func (l *Link) Shutdown() {
 	l.do(func(s *Socket) { s.core.drv.Shutdown(s.sock) })
 }
 
-// do runs f with the socket on its core and waits for it, if there still is one
-// and it is the link's. On a core nothing may wait: f runs at once if it is that
-// of the socket, else soon.
+// do runs f on the core of the socket and waits for it, unless the link has lost its
+// socket. On a core nothing may wait: f runs at once on the socket's own core, and soon
+// if it is called on another.
 func (l *Link) do(f func(s *Socket)) {
 	run := func(*Core) {
 		if s := l.sock; s != nil && s.link == l {
@@ -360,10 +357,10 @@ func (l *Link) Socket() *Socket {
 	return l.sock
 }
 
-// Carry gives the socket to f, which gets what has come and was not read, during
-// the call. The link is of no use from then on. It fails with ErrLinkClosed, and the
-// cause if there is one, if the socket is gone already. If it ends during the call, f
-// hears of that. On the link's core; what accepted does there.
+// Carry gives the socket to f. During the call f gets the bytes that have arrived and
+// were not read. The link is of no use from then on. If the socket is gone already,
+// Carry fails with ErrLinkClosed and the cause. If the socket ends during the call, f
+// gets Ended. On the link's core.
 func (l *Link) Carry(f Framer) error {
 	s := l.Socket()
 	if s == nil {
@@ -372,7 +369,7 @@ func (l *Link) Carry(f Framer) error {
 	s.touched = s.core.now
 	s.carry(f)
 	if s.dead {
-		return nil // f has been told
+		return nil // f has got Ended
 	}
 	s.feedBacklog()
 	s.resumeReading()
@@ -389,8 +386,8 @@ func (l *Link) answer(r reply) {
 	}
 }
 
-// Cause is why a link has no socket any more: ErrLinkClosed, with what its socket
-// ended with if nobody has been told. On the link's core.
+// Cause says why a link has no socket any more: ErrLinkClosed, with the error that
+// ended the socket if no call has returned it. On the link's core.
 func (l *Link) Cause() error {
 	if err := l.takeCause(); !errors.Is(err, ErrLinkClosed) {
 		return fmt.Errorf("%w: %w", ErrLinkClosed, err)
@@ -398,12 +395,12 @@ func (l *Link) Cause() error {
 	return ErrLinkClosed
 }
 
-// takeCause is what the socket has ended with, ErrLinkClosed if that is not known.
-// The answer to the last call may have been in the way of the cause when the socket
-// ended, so that the next call finds it here.
+// takeCause is the error that ended the socket, ErrLinkClosed if it is not known. The
+// channel may have held the answer to the last call when the socket ended, so that the
+// cause had no place in it: the next call finds it here.
 func (l *Link) takeCause() error {
 	select {
-	case <-l.result: // the same, or for a call that has been given up
+	case <-l.result: // the same error, or the answer to an abandoned call
 	default:
 	}
 	err := cmp.Or(l.cause, ErrLinkClosed)
@@ -431,14 +428,14 @@ func (s *Socket) serveLink(c *linkCall) {
 	s.feedLink()
 }
 
-// prepend puts p, whose memory it takes, before what is held back.
+// prepend puts p before the backlog, and takes its memory.
 func (s *Socket) prepend(p []byte) {
 	if len(p) > 0 || s.backlog == nil {
 		s.backlog = append(p, s.backlog...)
 	}
 }
 
-// queueLink puts p, whose memory it takes, behind what is to be sent.
+// queueLink puts p at the end of the bytes to be sent, and takes its memory.
 func (s *Socket) queueLink(p []byte) {
 	if len(s.unsent) == 0 {
 		s.unsent = p
@@ -447,7 +444,7 @@ func (s *Socket) queueLink(p []byte) {
 	}
 }
 
-// feedLink answers the call under way, if what it waits for is there.
+// feedLink answers the call under way if its condition holds.
 func (s *Socket) feedLink() {
 	c := s.call
 	if c == nil {
@@ -472,7 +469,7 @@ func (s *Socket) feedLink() {
 	s.resumeReading()
 }
 
-// writeLink sends what the link has queued, one write at a time.
+// writeLink sends the queued bytes, one write at a time.
 func (s *Socket) writeLink() {
 	if s.writing || len(s.unsent) == 0 {
 		return
@@ -489,8 +486,8 @@ func (s *Socket) writeLink() {
 	s.send(0)
 }
 
-// leaveLink takes the socket from its link, with what the link has taken from
-// it and what it has queued.
+// leaveLink takes the socket from its link, with the bytes that the link has read
+// ahead and those that it has queued.
 func (s *Socket) leaveLink(l *Link) {
 	l.sock, s.link = nil, nil
 	s.prepend(l.unread)

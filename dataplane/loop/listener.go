@@ -30,8 +30,8 @@ type Listener struct {
 	trouble trouble
 	pace    time.Duration // refusals occupy it up to then, see refusedOne
 	leaving *departure    // nil: it stays
-	// Not to be armed any more, until Resume or for ever, and who waits until it
-	// is not.
+	// Not to be armed any more, until Resume or for ever; and the channel of the caller
+	// that waits until it is not armed.
 	paused  bool
 	closing bool
 	settled []chan struct{}
@@ -61,15 +61,15 @@ func newListener(c *Core, addr netip.AddrPort, accepted func(*Link)) *Listener {
 // Addr is the bound address.
 func (l *Listener) Addr() netip.AddrPort { return l.addr }
 
-// Accepted is who gets the connections, as Listen was told.
+// Accepted is the function that gets the connections, that of Listen.
 func (l *Listener) Accepted() func(*Link) { return l.accepted }
 
 // Core is the core that the listener accepts on.
 func (l *Listener) Core() *Core { return l.core.Load() }
 
-// FD is the listener's descriptor, for attaching a steering program. It stays
-// the listener's, and is another one behind a move; use Descriptor where that
-// may happen at the same time.
+// FD is the listener's descriptor, for attaching a steering program. The listener owns
+// it, and has another one after a move; use Descriptor where a move may happen at the
+// same time.
 func (l *Listener) FD() int { return int(l.fd.Load()) }
 
 // Close stops accepting, and closes the socket when every connection that was
@@ -130,8 +130,8 @@ func (l *Listener) arm(c *Core) {
 	}
 }
 
-// closeOn closes the socket at once. While an accept is armed only the end of
-// the core may do that: what the accept still yields finds no listener.
+// closeOn closes the socket at once. While an accept is armed only the end of the core
+// may call it: later completions of the accept find no listener.
 func (l *Listener) closeOn(c *Core) {
 	if !l.open {
 		return
@@ -187,13 +187,13 @@ func (l *Listener) accept(c *Core, fd int) {
 }
 
 // A connection that is refused at once still costs its accept and its close. So a
-// listener that refuses many pauses in between: who connects meanwhile waits in the
-// kernel's queue, for some milliseconds, and all who have come in a pause cost one
-// wake-up. It refuses no more than one in perRefusal in the long run, which is a fifth
-// of a core.
+// listener that refuses many connections pauses in between: connections that come
+// meanwhile wait in the kernel's queue for some milliseconds, and cost one wake-up
+// together. In the long run it refuses at most one connection in perRefusal, which
+// takes a fifth of a core.
 
 const (
-	// perRefusal is what a refusal is taken to occupy.
+	// perRefusal is the time that a refusal counts for.
 	perRefusal = 80 * time.Microsecond
 	// refusedAhead is how far ahead of its pace a listener may be before it pauses.
 	refusedAhead = 2 * time.Millisecond
@@ -215,7 +215,7 @@ func (l *Listener) refusedOne(c *Core) {
 // ahead is how far the listener is ahead of its pace.
 func (l *Listener) ahead(c *Core) time.Duration { return l.pace - c.now }
 
-// again has the listener accept more, at once or behind a pause.
+// again has the listener accept more, at once or after a pause.
 func (l *Listener) again(c *Core) {
 	if l.ahead(c) > refusedAhead {
 		c.timers.arm(&l.retry, l.pace)
@@ -224,10 +224,9 @@ func (l *Listener) again(c *Core) {
 	l.arm(c)
 }
 
-// A listener for which descriptors, memory or something else is missing never gives
-// up: it tries again after a pause, and who connects waits in the kernel's queue. The
-// log has the cause when it begins, not with each attempt, and one line when
-// connections are accepted again.
+// A listener that lacks descriptors, memory or another resource never gives up: it tries
+// again after a pause, and new connections wait in the kernel's queue. The log has the
+// cause once, and one line when connections are accepted again.
 
 // acceptRetry is the pause after an attempt that failed.
 const acceptRetry = 100 * time.Millisecond
@@ -274,7 +273,7 @@ func (l *Listener) enter(c *Core) bool {
 	return true
 }
 
-// shut closes the socket, whoever has it.
+// shut closes the socket, wherever it is.
 func (l *Listener) shut(c *Core) {
 	if l.outside {
 		c.cfg.CloseFD(l.FD())

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Move has another core accept from here on. The listening socket stays open
-// all the time, so that no connection is refused: who connects meanwhile waits
-// in the kernel's queue. On a core it fails with ErrOnCore.
+// Move has another core accept from here on. The listening socket stays open, so that
+// no connection is refused: new connections wait in the kernel's queue meanwhile. On a
+// core it fails with ErrOnCore.
 func (l *Listener) Move(to *Core) error {
 	if l.core.Load() == to {
 		return nil
@@ -94,8 +94,8 @@ func (l *Listener) leave(c *Core) {
 // hand gives the listener to another core, with its descriptor; done runs
 // there.
 func (l *Listener) hand(to *Core, fd int, done func(error)) {
-	// Nobody may find it at its new core before it is there: whoever reads the
-	// new owner posts behind this task, and the old core runs nothing meanwhile.
+	// The new owner is stored last: a goroutine that reads it posts its task after this
+	// one, and the old core runs nothing meanwhile.
 	defer l.core.Store(to)
 	to.Post(&Task{Run: func(c *Core) {
 		if c.closed.Load() {

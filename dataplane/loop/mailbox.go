@@ -9,14 +9,14 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
 )
 
-// Every call belongs to one of three kinds: those that only the core may make
-// assert it in builds with invariants, those that wait for a core fail at once on
-// one (ErrOnCore), and all others may come from anywhere. Stepped cores
-// have no thread of their own: nothing is checked there.
+// There are three kinds of calls. Calls of the core alone assert it in builds with
+// invariants. Calls that wait for a core fail at once on a core (ErrOnCore). All other
+// calls may come from any goroutine. Stepped cores have no thread of their own: nothing
+// is checked there.
 
-// ErrOnCore is returned by a call that waits for a core and was made on a core of
-// the same plane, such as in a callback: it would wait for itself, or hold up
-// every connection of the core meanwhile. Nothing was done.
+// ErrOnCore is the error of a call that waits for a core and was made on a core of the
+// same plane, for example in a callback: it would wait for itself, or hold up every
+// connection of the core. The call has done nothing.
 var ErrOnCore = errors.New("loop: a call that waits for a core was made on one")
 
 // OnCore says that the caller runs on the thread of one of the cores. Any
@@ -61,7 +61,7 @@ func (c *Core) call(f func(c *Core)) error {
 	return c.wait(f)
 }
 
-// wait is call by who knows that this is no core.
+// wait is call for a caller that is not on a core.
 func (c *Core) wait(f func(c *Core)) error {
 	ran := make(chan struct{})
 	if err := c.Do(func(c *Core) { f(c); close(ran) }); err != nil {
@@ -81,18 +81,18 @@ func (c *Core) wait(f func(c *Core)) error {
 	}
 }
 
-// Post hands t to the core and wakes it if it sleeps. It does not wait, and
-// does not allocate; t must not be posted again before it runs. On a core that is
-// gone t runs all the same, on another goroutine, one task at a time (Gone): what the
-// core owned can still be closed, or go to another core. Tasks that one goroutine posts
-// to one core run in the order of its calls. Any goroutine.
+// Post hands t to the core and wakes it if it sleeps. It does not wait, and does not
+// allocate; t must not be posted again before it runs. After the end of the core t
+// still runs, on another goroutine, one task at a time (Gone), so that state of the core
+// can be closed or go to another core. Tasks that one goroutine posts to one core run in
+// the order of its calls. Any goroutine.
 func (c *Core) Post(t *Task) {
 	t.of = nil
 	c.post(t)
 }
 
-// Owner is the core that owns something which moves between cores, such as a connection.
-// That owner stores the next one. Any goroutine may load it.
+// Owner is the core that owns an object which moves between cores, such as a connection.
+// The owner stores the next one. Any goroutine may load it.
 type Owner struct{ atomic.Pointer[Core] }
 
 // Post is Core.Post to the core that is the owner by the time t runs. Tasks may pass each
@@ -105,7 +105,7 @@ func (o *Owner) Post(t *Task) {
 // notLate is in Task.of where a core that is gone does not run the task.
 var notLate Owner
 
-// run runs the task, or sends it after what it is for.
+// run runs the task, or posts it to the core that its object has moved to.
 func (t *Task) run(c *Core) {
 	if t.of != nil && t.of != &notLate {
 		if owner := t.of.Load(); owner != c {
@@ -128,7 +128,7 @@ func (c *Core) post(t *Task) {
 	}
 }
 
-// runLate runs what was posted to a core that is gone.
+// runLate runs tasks that were posted to a core that is gone.
 func (c *Core) runLate() {
 	c.after.Lock()
 	defer c.after.Unlock()
@@ -181,17 +181,16 @@ func (b *mailbox) take() *Task {
 	return first
 }
 
-// Loan returns something to its core that framers have lent to other
-// goroutines, such as a received frame with its buffer. It is embedded in
-// that, so that giving back does not allocate.
+// Loan returns an object to its core that framers have lent to other goroutines, such
+// as a received frame with its buffer. The object embeds it, so that giving back does
+// not allocate.
 type Loan struct {
-	Of   Returner // what is lent
+	Of   Returner // the lent object
 	next *Loan
 }
 
-// Returner is told on the core that it is back. When the core is gone it is told
-// on another goroutine, one at a time: TakeBack and Local.Of can be used all the
-// same.
+// Returner gets Returned on the core when it is back. After the end of the core it gets
+// it on another goroutine, one at a time; TakeBack and Local.Of still work there.
 type Returner interface{ Returned(c *Core) }
 
 // Return gives l back: the core picks it up in its next turn. Any goroutine.
@@ -230,10 +229,10 @@ func (c *Core) takeReturned() {
 	}
 }
 
-// Local is a value of type T on each core, for what the framers of one protocol
-// share there: free lists, scratch memory. It is declared once, as a variable of
-// the protocol's package, and holds nothing itself.
-type Local[T any] struct{ key byte } // its address is what names it
+// Local is a value of type T on each core, which the framers of one protocol share there:
+// free lists, scratch memory. Declare it once, as a variable of the protocol's package;
+// it holds no state itself.
+type Local[T any] struct{ key byte } // its address is the key
 
 // local is the *T of one Local[T].
 type local struct {

@@ -11,15 +11,15 @@ import (
 // large it is (Taken.Need): in a buffer of the core, into which the rest is read
 // directly, in large pieces if it is large.
 
-// pieceBytes is how much of a large frame one read takes at most. Each read tells the
-// peer of the room that it made, and has it go on.
+// pieceBytes bounds the bytes of a large frame that one read takes. Each read opens the
+// TCP window again, so that the peer sends on.
 const pieceBytes = 1 << 20
 
-// part is what a socket has of a frame that is not complete. It is made for the first one: a
-// socket whose framer is a Placer has none. Owner: its core.
+// part is the received part of an incomplete frame. A socket makes it for its first one, and
+// never if its framer is a Placer. Owner: its core.
 type part struct {
 	buf  *Buffer // nil: no frame is begun
-	lent *Buffer // of the bytes that Feed has now; nil: none, or the framer keeps it
+	lent *Buffer // holds the bytes of the present Feed; nil: none, or the framer keeps it
 	fill int     // bytes that are there
 	need int     // bytes of all of the frame
 	// large says that the frame under way, or the last one, is large: another may follow.
@@ -77,7 +77,7 @@ func (s *Socket) filled(n int) {
 	}
 }
 
-// feed gives p to the framer, behind the part of a frame that is there already. It returns
+// feed gives p to the framer, after the part of a frame that is there already. It returns
 // the bytes that were neither taken nor gathered.
 func (s *Socket) feed(p []byte) (rest []byte) {
 	for r := s.part; r.begun(); {
@@ -99,8 +99,8 @@ func (s *Socket) feed(p []byte) (rest []byte) {
 	return nil
 }
 
-// feedPart gives the framer the frame that was gathered. It returns false if the framer
-// does not go on with the bytes behind it.
+// feedPart gives the framer the gathered frame. It returns false if the framer does not
+// go on with the bytes after it.
 func (s *Socket) feedPart() bool {
 	r := s.part
 	b, p := r.buf, r.buf.b[:r.fill:r.fill]
@@ -132,7 +132,7 @@ func (s *Socket) feedPart() bool {
 	return more
 }
 
-// report has the framer take of p, and counts the frames.
+// report has the framer take frames of p, and counts them.
 func (s *Socket) report(p []byte) Taken {
 	t := s.framer.Feed(s, p)
 	s.core.stats.FramesIn += uint64(t.Frames)
@@ -169,8 +169,8 @@ func (s *Socket) dropPart() {
 	}
 }
 
-// Keep returns a buffer with p, the beginning of the bytes of the present Feed, from its own
-// beginning: without a copy if the loop has gathered them. The framer gives it back
+// Keep returns a buffer that begins with p, the beginning of the bytes of the present Feed;
+// without a copy if the loop has gathered them. The framer gives the buffer back
 // (Buffer.LetGo). It fails only if the kernel refuses memory. In Feed only, once.
 func (s *Socket) Keep(p []byte) (*Buffer, error) {
 	s.core.assertOwner()

@@ -2,9 +2,9 @@ package loop
 
 import "time"
 
-// Pause stops reading until full, which is one of ts, has room for need units, or
-// for the frame of which a part is there (begun). Then Feed is called again,
-// which takes the units that it could not get before, or pauses anew.
+// Pause stops reading until full, one of ts, has room for need units, or for more of an
+// unfinished frame (begun). Then Feed is called again; it takes the units that it could
+// not get before, or calls Pause again.
 func (s *Socket) Pause(ts *Throttles, full *Throttle, need int64, begun bool) {
 	s.core.assertOwner()
 	s.paused = full
@@ -19,29 +19,27 @@ func (s *Socket) Pause(ts *Throttles, full *Throttle, need int64, begun bool) {
 	full.wait(&s.waiter, s.retrying)
 }
 
-// Passed says that the frame which the socket was stopped at has got its
-// units.
+// Passed says that the frame at which the socket stopped has got its units.
 func (s *Socket) Passed() {
 	s.core.assertOwner()
 	s.retrying = false
 }
 
-// Stopped says that the socket does not read, because of a throttle, by Hold or by
-// Rest.
+// Stopped says that the socket does not read, because of a throttle, Hold, or Rest.
 func (s *Socket) Stopped() bool {
 	s.core.assertOwner()
 	return s.paused != nil
 }
 
-// StoppedSince is since when the socket waits for a throttle, on the core's
-// clock.
+// StoppedSince is the time at which the socket began to wait for a throttle, on the
+// core's clock.
 func (s *Socket) StoppedSince() time.Duration {
 	s.core.assertOwner()
 	return s.pausedAt
 }
 
-// Begin notes that something is unfinished from now on, and Took is how long
-// that is ago: the time in which a throttle stopped the socket is left out.
+// Begin starts the time of Took for an unfinished frame. Time in which a throttle stops
+// the socket does not count.
 func (s *Socket) Begin() {
 	s.core.assertOwner()
 	s.began = s.core.now
@@ -75,7 +73,7 @@ func (s *Socket) Rest() {
 // Resting says that the socket does not read because of Rest.
 func (s *Socket) Resting() bool { return s.paused == &s.core.resting }
 
-// EndRest goes on behind a Rest, and does nothing without one. It may call Feed.
+// EndRest ends a Rest, and does nothing without one. It may call Feed.
 func (s *Socket) EndRest() {
 	s.core.assertOwner()
 	if !s.dead && s.Resting() {
@@ -83,7 +81,7 @@ func (s *Socket) EndRest() {
 	}
 }
 
-// Release goes on behind a Hold, and does nothing without one. It may call Feed.
+// Release ends a Hold, and does nothing without one. It may call Feed.
 func (s *Socket) Release() {
 	s.core.assertOwner()
 	if s.dead || s.paused != &s.core.held {
@@ -100,7 +98,7 @@ func (s *Socket) proceed() {
 	s.resumeReading()
 }
 
-// alive restarts the idle time, as the peer was not silent: we did not read.
+// alive restarts the idle time: the peer was not silent, the socket did not read.
 func (s *Socket) alive() { s.touched = s.core.now }
 
 // Throttled says that a throttle has stopped the socket, rather than Hold or Rest.
@@ -109,7 +107,7 @@ func (s *Socket) Throttled() bool {
 	return s.paused != nil && s.paused != &s.core.held && !s.Resting()
 }
 
-// unpause tries again, and lets the next in line try behind it.
+// unpause tries again, and then lets the next waiter try.
 func (s *Socket) unpause(*Core) {
 	s.waiter.posted.Store(false)
 	if !s.Throttled() {
@@ -117,7 +115,7 @@ func (s *Socket) unpause(*Core) {
 	}
 	t := s.paused
 	if t.inLine(&s.waiter) && !s.shareFits() {
-		return // units of its own came back, but not enough
+		return // units of its own share came back, but not enough
 	}
 	since := s.pausedAt
 	s.leaveLine()
@@ -140,8 +138,8 @@ func (s *Socket) unpause(*Core) {
 	}
 }
 
-// shareFits says that the connection's own share takes what the socket waits
-// for.
+// shareFits says that the connection's own share has room for the units that the socket
+// needs.
 func (s *Socket) shareFits() bool {
 	t := s.waiter.of
 	if s.paused != t.Shared {
@@ -153,8 +151,8 @@ func (s *Socket) shareFits() bool {
 	return t.shareHas(s.waiter.need)
 }
 
-// leaveLine ends the wait for the receive budget. The next in line has to be
-// told.
+// leaveLine ends the wait for the receive budget. The caller then calls notify for the
+// next waiter.
 func (s *Socket) leaveLine() {
 	s.paused.leave(&s.waiter)
 	s.paused = nil

@@ -17,7 +17,7 @@ type Plane struct {
 	info  uring.Info
 	fails chan error
 	watch *stallWatch     // nil: none
-	lines *RationedLogger // about what may happen over and over
+	lines *RationedLogger // for events that may come over and over
 
 	// cores is replaced as a whole, so that it is read without a lock.
 	cores  atomic.Pointer[[]*Core] // by number
@@ -82,15 +82,15 @@ func (p *Plane) open(c *Core) error {
 	return <-opened
 }
 
-// All are the cores by number, those included that have failed or are being
-// removed. The slice is shared: it must not be changed, and it does not change.
+// All returns the cores by number, including cores that have failed or are being
+// removed. The slice is shared and never changes: do not change it.
 func (p *Plane) All() []*Core { return *p.cores.Load() }
 
 // Cores is the number of cores.
 func (p *Plane) Cores() int { return len(p.All()) }
 
-// Core is the core with number i, nil if there is none. The numbers run from 0
-// to Cores()-1 as long as none was removed.
+// Core is the core with number i, nil if there is none. The numbers run from 0 to
+// Cores()-1 until a core is removed.
 func (p *Plane) Core(i int) *Core {
 	all := p.All()
 	if i >= 0 && i < len(all) && all[i].id == i {
@@ -102,7 +102,7 @@ func (p *Plane) Core(i int) *Core {
 	return nil
 }
 
-// Info says what the cores opened; all of them open the same.
+// Info describes the driver that the cores opened; all of them open the same.
 func (p *Plane) Info() uring.Info { return p.info }
 
 // Failures yields the error of a core whose driver broke. Its connections have

@@ -18,9 +18,8 @@ const (
 	// maxClass is the largest buffer that the pool keeps, 16 MiB; larger ones
 	// are mapped and unmapped.
 	maxClass = 24
-	// classSlack is added to every class above the cut ones, so that a payload
-	// of a power of two fits its class together with the parts of its frame
-	// that stand before and behind it.
+	// classSlack is added to every class above the cut ones, so that a payload of a
+	// power of two fits its class together with the rest of its frame.
 	classSlack = 2 * pageSize
 	// maxRegistered is the largest buffer whose memory stays pinned for direct I/O.
 	maxRegistered = 4<<20 + classSlack
@@ -31,18 +30,17 @@ const (
 type Buffer struct {
 	b     []byte        // all of it
 	mem   *uring.Memory // nil if cut out of a chunk
-	chunk *uring.Memory // it is cut out of, of those that files use; else nil
+	chunk *uring.Memory // the chunk that it is cut out of, for buffers of files; else nil
 	pool  *pool
 	next  *Buffer
 	class int8 // -1: not kept
 	tried bool // to register its memory
-	// While it is lent by ReadBuffer: whose it is, and what it counts.
+	// While ReadBuffer lends it: its account, and the bytes that it counts.
 	account *Account
 	charged int64
 }
 
-// Bytes is all of the buffer: at least what was asked for. The bytes are not
-// zeroed.
+// Bytes is all of the buffer, at least the requested size. The bytes are not zeroed.
 func (b *Buffer) Bytes() []byte { return b.b }
 
 // LetGo gives the buffer back, on the core that lent it: a write that refers to it can
@@ -56,7 +54,7 @@ func (c *Core) Lend(n int) (*Buffer, error) {
 	return c.pool.get(n)
 }
 
-// TakeBack takes back what Lend lent. On the core, or in Returner.Returned.
+// TakeBack takes back a buffer of Lend. On the core, or in Returner.Returned.
 func (c *Core) TakeBack(b *Buffer) {
 	c.assertOwner()
 	c.pool.put(b)
@@ -66,23 +64,23 @@ func (c *Core) TakeBack(b *Buffer) {
 // buffer that comes out is the one that is still in the cache. Owner: the
 // core.
 //
-// Mapping a large buffer and touching it for the first time costs more than
-// everything else that happens to its message. So the pool keeps what the load
-// of the last periods has needed, and trim frees the rest: it holds at most the
-// larger of keep and the recent peak of what was lent, besides what is lent,
-// and of the small buffers their high-water mark.
+// To map a large buffer and to touch it for the first time costs more than the rest of
+// the work on its message. So the pool keeps the buffers that the load of the last
+// periods has needed, and trim frees the rest. Besides the lent buffers it holds at most
+// the larger of keep and the recent peak of lent bytes, and as many small buffers as
+// their high-water mark.
 type pool struct {
 	mapped func(size int) (*uring.Memory, error) // Config.Map; nil: uring.Map
-	files  uring.FileDriver                      // with direct I/O, which registers what is lent; nil: none yet
+	files  uring.FileDriver                      // registers lent buffers for direct I/O; nil: no such file yet
 	free   [maxClass + 1]*Buffer
 	chunks []*uring.Memory
 	used   [maxClass + 1]uint64 // when the class was last asked, by calls
 	calls  uint64
-	keep   int64    // what may stay for ever
+	keep   int64    // bytes that may stay for ever
 	peaks  [2]int64 // most that was lent in this period and in the one before
 	kept   int64    // bytes of large buffers in the free lists
 	inUse  int64    // bytes lent
-	frozen bool     // the kernel may still use what is lent: it is neither freed nor lent again
+	frozen bool     // the kernel may still use lent buffers: they are neither freed nor lent again
 }
 
 // trimEvery is the period of pool.trim.
@@ -231,7 +229,7 @@ func (p *pool) put(b *Buffer) {
 	}
 }
 
-// limit is what the free lists may hold.
+// limit bounds the bytes of the free lists.
 func (p *pool) limit() int64 { return max(p.keep, p.peaks[0], p.peaks[1]) }
 
 // shrink unmaps free buffers beyond the limit, of the class first that was
@@ -258,7 +256,7 @@ func (p *pool) trim() (again bool) {
 	return p.kept > p.keep
 }
 
-// drain unmaps what is kept. Nothing may be lent any more.
+// drain unmaps the kept buffers. No buffer may be lent any more.
 func (p *pool) drain() {
 	for c := range p.free {
 		for b := p.free[c]; b != nil; b = b.next {

@@ -10,10 +10,9 @@ import (
 // LinesPerMinute is how many lines a cause may have in a minute.
 const LinesPerMinute = 10
 
-// RationedLogger writes at most LinesPerMinute lines a minute for each cause, which is the
-// message: that must be one of a few constants, with what varies in its
-// attributes. The first line behind those that were left out says how many they
-// were ("left_out"). Any goroutine may use it.
+// RationedLogger writes at most LinesPerMinute lines a minute for each message. A message
+// must be one of a few constants; variable parts are attributes. After dropped lines the
+// next line has their number ("left_out"). Any goroutine may use it.
 type RationedLogger struct {
 	log *slog.Logger
 	now func() time.Time
@@ -39,8 +38,8 @@ func (l *RationedLogger) Info(msg string, args ...any) { l.write(slog.LevelInfo,
 // Warn writes a line of that level, or counts it.
 func (l *RationedLogger) Warn(msg string, args ...any) { l.write(slog.LevelWarn, msg, args) }
 
-// WarnAside is Warn for a caller that must not wait for the log, such as a
-// core: the line is written by a goroutine.
+// WarnAside is Warn for a caller that must not wait for the log, such as a core: a
+// goroutine writes the line.
 func (l *RationedLogger) WarnAside(msg string, args ...any) {
 	if args, ok := l.take(slog.LevelWarn, msg, args); ok {
 		go l.log.Warn(msg, args...)
@@ -53,8 +52,7 @@ func (l *RationedLogger) write(level slog.Level, msg string, args []any) {
 	}
 }
 
-// take says whether a line may be written, and adds what it has to tell of
-// those before.
+// take says whether a line may be written, and adds the number of dropped lines to args.
 func (l *RationedLogger) take(level slog.Level, msg string, args []any) ([]any, bool) {
 	if !l.log.Enabled(context.Background(), level) {
 		return nil, false

@@ -10,62 +10,57 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
 )
 
-// A connection that has bytes to be read stands in one line with the others,
-// first come first served. A visit takes some large frames of it, one at least,
-// or what one read brings of small ones; if there may be more, it goes to the end
-// of the line. A turn makes visits until one of its bounds is reached. Then
-// everything that has something to send is written, while what it refers to is
-// still in the cache, and the next turn goes on behind what has arrived meanwhile.
+// All sockets that have bytes to be read stand in one line, first come first served.
+// A visit to a socket takes at least one large frame, or the small frames that one
+// read brings; if the kernel may hold more, the socket goes to the end of the line. A
+// turn makes visits until one of its bounds is reached. Then every socket with
+// something to send writes, while the payload is still in the cache, and the next turn
+// goes on with the line.
 //
-// So a connection waits for one visit to each of those before it, whatever
-// they have to say.
+// So a connection waits for one visit to each socket before it, however much these
+// have received.
 const (
-	// turnBytes is what a turn receives before it writes. A turn that receives
-	// from all who are ready passes megabytes through the cache before the first
-	// reply is written.
+	// turnBytes bounds the bytes that a turn receives before it writes. Without it a
+	// turn would pass megabytes through the cache before it writes the first reply.
 	turnBytes = 64 << 10
-	// turnFrames is how many frames a turn takes before it writes.
+	// turnFrames bounds the frames that a turn takes before it writes.
 	turnFrames = 256
-	// turnTime is how long a turn takes frames before it writes. It counts where
-	// the users' own work on frames takes long, and ends a visit, too.
+	// turnTime bounds the time in which a turn takes frames before it writes. It
+	// matters where the handlers of the user take long, and ends a visit, too.
 	turnTime = time.Millisecond
-	// clockEvery is after how many frames of one visit the clock is read.
+	// clockEvery is the number of frames of one visit between two looks at the clock.
 	clockEvery = 16
-	// visitBytes is after how many bytes a visit begins no further frame. One
-	// frame of 64 KiB in a visit means a write, and a peer that is woken, for
-	// each of them: with four the server takes a quarter less CPU, with more it
-	// takes hardly less, and the others in line wait longer.
+	// visitBytes is the number of bytes after which a visit begins no further frame.
+	// With one frame of 64 KiB in a visit, each frame costs a write and a wake-up of
+	// the peer: four frames take a quarter less CPU. More frames hardly save more, and
+	// the rest of the line waits longer.
 	visitBytes = 256 << 10
-	// FurtherBytes is what a frame may lack at most that a visit begins behind
-	// another one: the replies to those before would wait for a larger one, and
+	// FurtherBytes bounds the missing bytes of a frame that a visit begins after
+	// another frame: the replies to the former frames would wait for a larger one, and
 	// leave the cache.
 	FurtherBytes = visitBytes / 2
-	// stayBytes is what one visit reads of one large frame at most. To leave a
-	// frame in the middle means to come back to memory that is not in the
-	// cache any more, and to hold the memory of many frames that are not
-	// complete.
+	// stayBytes bounds the bytes of one large frame that one visit reads. A visit that
+	// leaves a frame in the middle comes back to memory that is no longer in the cache,
+	// and the core holds memory for many incomplete frames.
 	stayBytes = 1 << 20
-	// stayAlone is the same while all that stand in line are in large frames:
-	// each of them would come back to its own as well, which delays all. With 64
-	// connections that each have a frame of 4 MiB under way p99 is half as long,
-	// and the server takes a tenth less CPU. A small frame that comes meanwhile
-	// waits for one such visit.
+	// stayAlone replaces stayBytes while every socket in line is in a large frame: each
+	// would come back to its own, which delays all. With 64 connections in frames of
+	// 4 MiB p99 is half as long, and the server takes a tenth less CPU. A small frame
+	// that comes meanwhile waits for one such visit.
 	stayAlone = 4 << 20
-	// LookAhead is how many bytes are worth to be read behind a large frame, or
-	// before the next one: a head, whole frames if they are small. What they
-	// hold of the next large one is copied to its place, and a large frame is
-	// often followed by another.
+	// LookAhead is the number of bytes that a read takes beyond the end of a large
+	// frame, or before the next one: a header, or whole small frames. Bytes of another
+	// large frame are copied to its place, and a large frame often follows another.
 	LookAhead = 8 << 10
-	// NearAhead is the same behind a frame of more than FurtherBytes, which is
-	// as a rule the last one of its visit: less than a head, enough to see whether
-	// more has come. Of the next frame 8 KiB would be taken out of the kernel,
-	// and a buffer for all of it, which is out of the cache when the next visit
-	// fills it: with 16 connections the kernel's copy into it took 1.6 times as
-	// long at 1 MiB.
+	// NearAhead replaces LookAhead after a frame of more than FurtherBytes, usually the
+	// last one of its visit: less than a header, enough to see whether more has come.
+	// LookAhead would take 8 KiB of the next frame out of the kernel, and a buffer for
+	// all of it, which leaves the cache before the next visit fills it: with 16
+	// connections the kernel's copy into it took 1.6 times as long at 1 MiB.
 	NearAhead = 16
 )
 
-// list puts the socket at the end of the line of those that are read.
+// list puts the socket at the end of the line, if it is not in it.
 func (s *Socket) list() {
 	if !s.listed {
 		s.listed = true
@@ -109,19 +104,18 @@ func (c *Core) serveReadable() {
 	c.closeUp()
 }
 
-// late says that the turn has taken frames for long enough.
+// late says that the time of the turn for frames is over.
 func (c *Core) late() bool { return c.cfg.Now()-c.now >= turnTime }
 
-// Late says, now and then, that the turn has taken frames for long enough. Feed asks
-// behind each frame, with the number of those that it has taken by then, and takes no
-// further one if so. On the core.
+// Late says that the time of the turn for frames is over. Feed calls it after each frame,
+// with the number of frames that it has taken, and stops if it returns true. It reads the
+// clock once in clockEvery frames. On the core.
 func (c *Core) Late(frames int) bool {
 	c.assertOwner()
 	return (c.stats.FramesIn-c.turnFrom+uint64(frames))%clockEvery == 0 && c.late()
 }
 
-// closeUp removes those that were served from the line, once they are half of
-// it.
+// closeUp removes the served sockets from the line once they are half of it.
 func (c *Core) closeUp() {
 	if c.served < len(c.readable)-c.served {
 		return
@@ -134,7 +128,7 @@ func (c *Core) closeUp() {
 // waitsToRead says whether a socket stands in line.
 func (c *Core) waitsToRead() bool { return c.served < len(c.readable) }
 
-// stay is what a visit reads of one large frame at most.
+// stay bounds the bytes of one large frame that a visit reads.
 func (c *Core) stay() int {
 	if c.smallInLine > 0 {
 		return stayBytes
@@ -142,12 +136,12 @@ func (c *Core) stay() int {
 	return stayAlone
 }
 
-// visit reads some large frames, or once, and returns the bytes that came. If
-// the kernel may hold more, the socket goes to the end of the line.
+// visit reads once, or some large frames, and returns the number of bytes that came.
+// If the kernel may hold more, the socket goes to the end of the line.
 func (s *Socket) visit() (got int) {
 	if s.framer != nil && s.paused == nil && s.unfed() {
 		got = s.Backlog()
-		s.stopped = true // reading goes on behind what is here
+		s.stopped = true // the socket reads again after its backlog
 		s.feedBacklog()
 		if !s.unfed() {
 			s.resumeReading()
@@ -155,7 +149,7 @@ func (s *Socket) visit() (got int) {
 		return got - s.Backlog()
 	}
 	if s.way.receiving {
-		return got // what is in the kernel comes through the ring
+		return got // the bytes in the kernel come through the ring
 	}
 	for least, most := 0, math.MaxInt; ; {
 		if s.dead || s.eof {
@@ -172,7 +166,7 @@ func (s *Socket) visit() (got int) {
 			return got
 		case s.unfed():
 		case more == sameFrame && got < s.core.stay():
-			least, most = 1, math.MaxInt // nothing but its rest
+			least, most = 1, math.MaxInt // only the rest of the frame
 			continue
 		case more == otherFrame && n > 0 && got < visitBytes && !s.core.late():
 			least, most = LookAhead, FurtherBytes
@@ -185,18 +179,17 @@ func (s *Socket) visit() (got int) {
 	}
 }
 
-// remains says what a read has left in the kernel.
+// remains says whether a read has left bytes in the kernel.
 type remains uint8
 
 const (
-	nothingMore remains = iota // the next bytes are announced by an event
-	otherFrame                 // there may be more, of another frame
-	sameFrame                  // there may be more, of the frame under way as well
+	nothingMore remains = iota // an event announces the next bytes
+	otherFrame                 // there may be bytes of another frame
+	sameFrame                  // there may be bytes of the frame under way
 )
 
-// readOnce does one read and delivers it. With least above 0, which only the first
-// read of a visit has not, it does so for a frame under way that lacks as much,
-// and not more than most.
+// readOnce does one read and delivers the bytes. The first read of a visit has least 0.
+// The others read only if a frame is under way that lacks least to most bytes.
 func (s *Socket) readOnce(least, most int) (got int, left remains) {
 	c := s.core
 	invariants.Check(!s.way.receiving, "direct read while the ring receives")

@@ -12,48 +12,51 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// A socket receives in one of two ways, and in one at a time: by a watch, which tells
-// that bytes have come, and direct reads (read.go), or by a multishot receive, with
-// which the ring fills buffers that all sockets of the core share. It changes over by
-// cancelling the one; when the final completion of that is there, the other is armed.
-// Completions come in the order of the stream, and nothing is read directly while a
-// receive is armed, so no byte is lost or overtakes another.
+// A socket receives in one of two ways at a time. By readiness: a watch reports that
+// bytes have come, and the core reads them directly (read.go). By buffers: a multishot
+// receive has the ring fill buffers that all sockets of the core share. A socket
+// changes over by a cancel; when the final completion is there, it arms the other way.
+// Completions come in the order of the stream, and the core reads nothing directly
+// while a receive is armed, so no byte is lost or overtakes another.
 //
-// What costs no system call for each read is best for small frames. A large one would
-// be copied once more out of the ring's buffers, so it is read into its place; to
-// submit that read to the ring instead takes the same CPU, and one turn more.
+// Buffers need no system call for each read, which is best for small frames. A large
+// frame would be copied once more out of the buffers, so it is read into its place; to
+// submit that read to the ring costs the same CPU, and one turn more.
 //
 // In mode ReceiveAuto each socket decides for itself:
 //
-//	it begins by readiness          the ring then receives nothing for a handshake, or
-//	                                for those that are idle, and what it reads is bounded
-//	it goes over to the buffers     when some reads in a row, soon one after the other,
-//	                                have brought small frames
-//	it goes back to readiness       when a large frame comes; when it is stopped, as one
-//	                                that does not read must not go on to receive; when it
-//	                                brings more in a turn than a visit takes, or falls
-//	                                behind; when the buffers have run out
+//	it begins by readiness          so that the ring receives nothing for handshakes and
+//	                                idle sockets, and the bytes read are bounded
+//	it goes over to the buffers     after some reads of small frames, each soon after the
+//	                                last
+//	it goes back to readiness       when a large frame comes; when it is stopped, as it
+//	                                must then not go on to receive; when it brings more
+//	                                in a turn than a visit takes, or falls behind; when
+//	                                the buffers have run out
 //
-// Each time that it has gone back it wants to see twice as many small reads before it
-// tries again. A socket that then stays with the buffers is trusted as at first.
+// Each time that a socket has gone back, it takes twice as many small reads before it
+// tries again. After a long streak with the buffers the first number holds again.
 const (
 	// smallFrame is the average size of frames, in bytes, up to which a socket goes over to
-	// the buffers, largeFrame beyond which it goes back. Of larger ones they save system
-	// calls but hardly any CPU, as there is more to copy; and a turn receives all that the
-	// buffers hold, so that others wait longer for theirs.
+	// the buffers; beyond largeFrame it goes back. With larger frames the buffers save
+	// system calls but hardly any CPU, as more is copied; and other sockets wait longer, as
+	// a turn receives all that the buffers hold.
 	smallFrame, largeFrame = 8 << 10, 16 << 10
-	// frameWindow is over how many bytes received into buffers that is looked at.
+	// frameWindow is the number of bytes received into buffers over which the average is
+	// taken.
 	frameWindow = 128 << 10
-	// fewReads is how many small reads in a row it takes at first, manyReads at most.
+	// fewReads is the number of small reads in a row before the first change to the
+	// buffers, manyReads the bound of that number.
 	fewReads, manyReads = 4, 1024
-	// soonAfter is how long after the last bytes a read counts: keepalives are small, too,
-	// and of idle connections there are thousands.
+	// soonAfter is how soon after the last bytes a read has to come to count: the
+	// keepalives of thousands of idle connections are small frames, too.
 	soonAfter = time.Second
-	// steadyReceives is how many receives into buffers in a row make up for what was.
+	// steadyReceives is the number of receives into buffers in a row after which fewReads
+	// holds again.
 	steadyReceives = 512
 )
 
-// Why says what a socket receives in its present way for.
+// Why is the reason why a socket receives in its present way.
 type Why string
 
 // The reasons.
@@ -74,15 +77,15 @@ const (
 type way struct {
 	receiving bool     // a multishot receive is in flight
 	watching  bool     // a watch for readiness is in flight
-	ready     bool     // the watch is what it wants, else the receive
-	why       Why      // it wants that
-	op        uring.Op // what is in flight
+	ready     bool     // the socket wants the watch, else the receive
+	why       Why      // the reason for that
+	op        uring.Op // the watch or receive in flight
 	streak    int32    // small reads, or receives, in a row
 	needs     int32    // small reads until it goes over to the buffers
-	bytes     uint32   // that came with the streak, or since they were last looked at
-	frames    uint32   // the same
-	turn      uint64   // in which bytes came into buffers last
-	came      int      // how many in that turn
+	bytes     uint32   // bytes of the streak, or since the last look at the average
+	frames    uint32   // frames of the same reads
+	turn      uint64   // the last turn that brought bytes into buffers
+	came      int      // the number of bytes in that turn
 }
 
 // begin is the way of a new socket.
@@ -93,10 +96,10 @@ func (w *way) begin(c *Core) {
 	}
 }
 
-// count begins to count anew, with a streak.
+// count starts the counters again, with a streak.
 func (w *way) count(streak int32) { w.streak, w.bytes, w.frames = streak, 0, 0 }
 
-// average is the size of the frames that were counted, in bytes.
+// average is the mean size of the counted frames, in bytes.
 func (w *way) average() uint32 { return w.bytes / max(w.frames, 1) }
 
 // chooseReceive settles how the sockets of the core receive.
@@ -112,8 +115,8 @@ func (c *Core) chooseReceive() {
 	}
 }
 
-// Receives is how the socket receives, ReceiveBuffers or ReceiveReady, and why. On its
-// core; ReceiveView is for others.
+// Receives says how the socket receives, ReceiveBuffers or ReceiveReady, and why. On its
+// core; other goroutines have ReceiveView.
 func (s *Socket) Receives() (ReceiveMode, Why) {
 	s.core.assertOwner()
 	if s.way.ready {
@@ -139,7 +142,7 @@ func (s *Socket) armReceive() {
 	}
 	s.ops++
 	s.way.op, s.way.receiving = op, true
-	s.stopped = false // it gets what is there
+	s.stopped = false // the receive gets the bytes that are there
 	s.core.stats.Receiving++
 }
 
@@ -153,7 +156,7 @@ func (s *Socket) armReady() {
 	s.way.op, s.way.watching = op, true
 }
 
-// disarmed notes the final completion of what was armed.
+// disarmed notes the final completion of the watch or receive.
 func (s *Socket) disarmed() {
 	if s.way.receiving {
 		s.core.stats.Receiving--
@@ -161,9 +164,9 @@ func (s *Socket) disarmed() {
 	s.way.receiving, s.way.watching = false, false
 }
 
-// ReadInPlace has the socket read by readiness from now on, into the places that a
-// Placer names: a large frame has come. What the ring has already received still
-// comes, in order.
+// ReadInPlace is for a Placer that sees a large frame. The socket reads by readiness
+// from now on, into the places that the Placer names. Bytes that the ring has already
+// received still come first, in order.
 func (s *Socket) ReadInPlace() {
 	s.core.assertOwner()
 	s.way.count(0)
@@ -186,16 +189,16 @@ func (s *Socket) leaveBuffers(why Why) {
 	}
 }
 
-// stopReceiving is called when the socket is stopped: nothing more comes than what
-// is on its way. ReceiveBuffers goes on until BacklogBytes are held back.
+// stopReceiving is called when the socket is stopped: only bytes that are already
+// received still come. Mode ReceiveBuffers goes on until the backlog has BacklogBytes.
 func (s *Socket) stopReceiving() {
 	if s.core.receive == ReceiveAuto {
 		s.leaveBuffers(WhyStopped)
 	}
 }
 
-// didRead notes a direct read of n bytes, with which so many frames became complete,
-// the given time after the last one.
+// didRead notes a direct read of n bytes, the number of frames that it completed, and
+// the time since the last read.
 func (s *Socket) didRead(n int, frames uint64, after time.Duration) {
 	w := &s.way
 	if s.core.receive != ReceiveAuto || !w.ready || s.framer == nil {
@@ -220,7 +223,7 @@ func (s *Socket) didRead(n int, frames uint64, after time.Duration) {
 	s.core.drv.Cancel(w.op)
 }
 
-// ready is a readiness edge.
+// ready handles a readiness edge.
 func (s *Socket) ready(cp *uring.Completion) {
 	errno := cp.Errno()
 	if cp.Flags&uring.More == 0 {
@@ -235,13 +238,13 @@ func (s *Socket) ready(cp *uring.Completion) {
 	}
 	if cp.Flags&uring.More == 0 {
 		if s.detaching() {
-			return // what has come is read on the other core
+			return // the other core reads the bytes that have come
 		}
 		s.core.stats.Rearms++
 		s.arm()
 	}
 	if s.dead || errno != 0 {
-		return // a watch that is armed tells of what is there
+		return // the new watch reports the bytes that are there
 	}
 	if cp.Res&(unix.POLLHUP|unix.POLLERR) != 0 && (s.Throttled() || s.eof && s.link == nil) {
 		s.Fault(ErrPeerClosed) // the peer cannot read an answer any more
@@ -255,7 +258,7 @@ func (s *Socket) ready(cp *uring.Completion) {
 	}
 }
 
-// received is a slice of the ring's buffers.
+// received handles a slice of the ring's buffers.
 func (s *Socket) received(cp *uring.Completion) {
 	if cp.Buf != 0 {
 		defer s.core.drv.Release(cp.Buf)
@@ -280,18 +283,18 @@ func (s *Socket) received(cp *uring.Completion) {
 		s.Fault(fmt.Errorf("receive: %w", errno))
 	}
 	if s.Backlog() >= s.most {
-		s.leaveBuffers(WhyBehind) // from here on readiness tells of the end of the stream, too
+		s.leaveBuffers(WhyBehind) // from here on readiness reports the end of the stream, too
 	}
 	if !last || s.dead || s.eof || s.detaching() {
 		return
 	}
 	s.core.stats.Rearms++
-	if !s.way.receiving { // who took the bytes may have gone on reading
-		s.arm() // whatever is held back: nobody else would
+	if !s.way.receiving { // the consumer of the bytes may have armed it already
+		s.arm() // even with a backlog: nothing else would arm it
 	}
 }
 
-// take delivers what the ring has received.
+// take delivers bytes that the ring has received.
 func (s *Socket) take(p []byte) {
 	st, w := &s.core.stats, &s.way
 	st.BytesIn += uint64(len(p))
@@ -316,7 +319,7 @@ func (s *Socket) take(p []byte) {
 	if w.bytes < frameWindow {
 		return
 	}
-	if w.average() > largeFrame && s.Backlog() == 0 { // else there are frames that do not count yet
+	if w.average() > largeFrame && s.Backlog() == 0 { // frames of a backlog are not counted yet
 		s.leaveBuffers(WhyLarge)
 		return
 	}
@@ -328,7 +331,7 @@ func (s *Socket) full() bool {
 	return s.paused != nil || s.Backlog() >= s.most
 }
 
-// resumeReading goes on after the reader took something.
+// resumeReading goes on to read after the reader has taken bytes.
 func (s *Socket) resumeReading() {
 	if s.dead || s.eof || s.detaching() || s.full() || s.way.receiving {
 		return
@@ -336,7 +339,7 @@ func (s *Socket) resumeReading() {
 	switch {
 	case s.way.ready && s.stopped:
 		s.stopped = false
-		s.list() // the readiness event came while we did not read, and does not come again
+		s.list() // the readiness event came while the socket did not read; it does not come again
 	case !s.way.ready && !s.way.watching:
 		s.armReceive()
 	}
@@ -354,7 +357,7 @@ type ReceiveShower interface {
 	ReceiveView(s *Socket) *ReceiveView
 }
 
-// reasons are those of sockets; a view names them by their place here.
+// reasons are the reasons of sockets; a view stores the index.
 var reasons = [...]Why{WhyAsked, WhyEngine, WhyWhole, WhyBegun, WhySmall, WhyLarge, WhyStopped, WhyBehind, WhyExhausted}
 
 // Receives is the mode, ReceiveBuffers or ReceiveReady, and why; both are empty without a

@@ -11,22 +11,21 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// BacklogBytes is how much a socket holds back for a reader that does not
-// take it, before it stops reading. What is on its way to it may come on top.
+// BacklogBytes is the number of bytes that a socket holds for a reader that does not
+// take them, before it stops reading. Bytes already received may come on top.
 const BacklogBytes = 256 << 10
 
-// ErrPeerClosed is how a socket ends whose peer hung up. It wraps io.EOF.
+// ErrPeerClosed ends a socket after its peer hung up. It wraps io.EOF.
 var ErrPeerClosed = fmt.Errorf("the peer closed the connection: %w", io.EOF)
 
-// Socket is one TCP connection on its core. It serves a Link during the
-// handshake, then a Framer. The core owns all of it: its methods may be called
-// on that core only.
+// Socket is one TCP connection on its core. It serves a Link during the handshake,
+// then a Framer. The core owns it: call its methods on that core only.
 type Socket struct {
 	core *Core
 	sock uring.Socket
 	user uint64 // names it in completions
 	ops  int    // operations in flight; the slot is free when there is none
-	dead bool   // faulted or closed: nothing more is read or delivered
+	dead bool   // faulted or closed: it reads and delivers nothing
 
 	link   *Link
 	framer Framer
@@ -38,22 +37,22 @@ type Socket struct {
 	view     *ReceiveView  // of the framer; nil: none
 	listed   bool          // in core.readable
 	large    bool          // the frame under way, or the last one, is large
-	small    bool          // it was not when it was listed: counted in core.smallInLine
+	small    bool          // not large when it was listed: counted in core.smallInLine
 	ending   bool          // a readiness event said that the stream ends or fails
 	eof      bool          // the peer has ended its direction: the socket is half-closed
 	stopped  bool          // readiness came while it was full, and does not come again
 	retrying bool          // the first frame to come was paused before
-	paused   *Throttle     // for which the socket waits; nil: it reads
-	pausedAt time.Duration // since when, whatever throttle it was
-	began    time.Duration // what Begin noted, pauses left out
+	paused   *Throttle     // the throttle that the socket waits for; nil: it reads
+	pausedAt time.Duration // start of the wait, for whatever throttle
+	began    time.Duration // time of Begin, moved by the length of pauses
 	waiter   waiter        // its place in the line of paused
 	part     *part         // a frame that the loop gathers; nil: there never was one
-	backlog  []byte        // received, not taken yet; behind part
-	most     int           // of what is held back: BacklogBytes, or what Link.ReadAhead says
+	backlog  []byte        // received, not taken yet; comes after part
+	most     int           // bound of backlog: BacklogBytes, or that of Link.ReadAhead
 
-	// A handshake's.
+	// During a handshake.
 	call   *linkCall // under way
-	unsent []byte    // behind the write in flight; none without one
+	unsent []byte    // to be sent after the write in flight; none without one
 
 	// Sending: one write in flight.
 	writing  bool
@@ -80,15 +79,15 @@ func newSocket(c *Core) *Socket {
 // Core is the core that owns the socket.
 func (s *Socket) Core() *Core { return s.core }
 
-// Reading says that the socket has neither ended nor been stopped: Feed goes on
-// only as long.
+// Reading says that the socket has neither ended nor been stopped. Feed goes on only
+// while this holds.
 func (s *Socket) Reading() bool {
 	s.core.assertOwner()
 	return !s.dead && s.paused == nil
 }
 
-// Writing is how many bytes the write in flight has, and how long it has taken so far; 0
-// bytes: there is none. Whether the peer has taken a part of them is not known.
+// Writing is the size of the write in flight, in bytes, and its age; 0 bytes: there is
+// none. It is not known whether the peer has taken a part of it.
 func (s *Socket) Writing() (size int, took time.Duration) {
 	s.core.assertOwner()
 	if !s.writing {
@@ -97,14 +96,14 @@ func (s *Socket) Writing() (size int, took time.Duration) {
 	return s.tx.size, max(s.core.now-s.tx.began, 0)
 }
 
-// Quiet is how long no byte was received.
+// Quiet is the time since the last received byte.
 func (s *Socket) Quiet() time.Duration {
 	s.core.assertOwner()
 	return max(s.core.now-s.heard, 0)
 }
 
-// Touched is when bytes last came or went, on the core's clock. While the socket
-// is stopped that is now: silence that we cause ourselves does not count.
+// Touched is the time at which bytes last came or went, on the core's clock. While the
+// socket is stopped it is now: silence that we cause ourselves does not count.
 func (s *Socket) Touched() time.Duration {
 	s.core.assertOwner()
 	if s.paused != nil {
@@ -113,15 +112,15 @@ func (s *Socket) Touched() time.Duration {
 	return s.touched
 }
 
-// Behind says that the peer has sent more than what was read so far, and its
-// turn to be read is still to come.
+// Behind says that the socket stands in line: the peer may have sent more bytes than
+// were read.
 func (s *Socket) Behind() bool {
 	s.core.assertOwner()
 	return s.listed
 }
 
-// HungUp says that the peer has ended its stream, or is about to: what it has
-// sent before may still be to come.
+// HungUp says that the peer has ended its stream, or is about to. Bytes that it sent
+// before may still come.
 func (s *Socket) HungUp() bool {
 	s.core.assertOwner()
 	return s.ending || s.eof
@@ -149,8 +148,8 @@ func (s *Socket) complete(cp *uring.Completion) {
 	}
 }
 
-// atRest is called when no operation is in flight: the kernel uses none of the
-// socket's memory.
+// atRest is called when no operation is in flight: the kernel uses no memory of the
+// socket.
 func (s *Socket) atRest() {
 	switch {
 	case s.dead:
@@ -160,17 +159,16 @@ func (s *Socket) atRest() {
 	}
 }
 
-// Backlog is how many received bytes wait for a reader that does not take them.
+// Backlog is the number of received bytes that the reader has not taken.
 func (s *Socket) Backlog() int {
 	s.core.assertOwner()
 	return len(s.backlog)
 }
 
-// unfed says that there is something that the framer has not seen, or has not taken.
+// unfed says that there are bytes that the framer has not seen, or has not taken.
 func (s *Socket) unfed() bool { return len(s.backlog) > 0 || s.part.whole() }
 
-// deliver hands received bytes to whoever owns the socket. p is valid only
-// during the call.
+// deliver hands received bytes to the framer or link. p is valid only during the call.
 func (s *Socket) deliver(p []byte) {
 	s.touched, s.heard = s.core.now, s.core.now
 	if s.framer != nil && s.paused == nil && len(s.backlog) == 0 {
@@ -186,17 +184,17 @@ func (s *Socket) deliver(p []byte) {
 	}
 }
 
-// keep holds back received bytes. A framer gets them when it is the socket's turn.
+// keep adds received bytes to the backlog. A framer gets them at the next visit.
 func (s *Socket) keep(p []byte) {
 	s.touched, s.heard = s.core.now, s.core.now
 	s.backlog = append(s.backlog, p...)
 	if s.link == nil && s.paused == nil {
-		s.list() // the turn is over for it
+		s.list() // the visit is over
 	}
 }
 
 // Unread gives back bytes of the last Target that the framer does not take now: Feed gets them
-// before all that follows. In Filled only. The socket copies p.
+// before the bytes that follow. In Filled only. The socket copies p.
 func (s *Socket) Unread(p []byte) {
 	s.core.assertOwner()
 	if len(p) > 0 && !s.dead {
@@ -204,8 +202,8 @@ func (s *Socket) Unread(p []byte) {
 	}
 }
 
-// feedBacklog gives the framer what was held back, and has it try again what it
-// stopped at.
+// feedBacklog gives the framer the backlog, and has it try the frame again at which it
+// stopped.
 func (s *Socket) feedBacklog() {
 	all := s.backlog
 	p := all[:min(len(all), ReceiveBytes)] // no more than a read brings
@@ -223,7 +221,7 @@ func (s *Socket) feedBacklog() {
 	}
 }
 
-// listUnfed puts a socket in line whose framer has left something, as the turn is over.
+// listUnfed puts the socket in line if its framer has left bytes, as the visit is over.
 func (s *Socket) listUnfed() {
 	if s.framer != nil && !s.dead && s.paused == nil && s.unfed() {
 		s.list()
@@ -240,8 +238,8 @@ func (s *Socket) end() {
 	}
 }
 
-// endHalfClosed ends a half-closed socket, unless the framer has still to see some of
-// the peer's bytes, or has still to answer.
+// endHalfClosed ends a half-closed socket, unless the framer has bytes of the peer still
+// to see, or still has to answer.
 func (s *Socket) endHalfClosed() {
 	if s.dead || s.framer == nil || s.paused != nil || s.unfed() || s.building {
 		return
@@ -268,7 +266,7 @@ func (s *Socket) carry(f Framer) {
 	}
 	s.core.stats.Handlers++
 	if s.link != nil {
-		s.leaveLink(s.link) // it may end the socket, as it writes: f hears of that
+		s.leaveLink(s.link) // it writes, which may end the socket: f gets Ended
 	}
 }
 
@@ -283,16 +281,16 @@ func (s *Socket) uncarry() Framer {
 	return f
 }
 
-// Close ends the socket and does not tell its framer. After ErrReset the peer
-// sees a TCP reset.
+// Close ends the socket without a call of Framer.Ended. After ErrReset the peer sees a
+// TCP reset.
 func (s *Socket) Close(err error) {
 	s.core.assertOwner()
 	s.uncarry()
 	s.Fault(err)
 }
 
-// EndWriting ends our direction of the stream: what is written from then on
-// fails, what the peer still sends is read.
+// EndWriting ends our direction of the stream: later writes fail, and bytes that the
+// peer still sends are read.
 func (s *Socket) EndWriting() {
 	s.core.assertOwner()
 	if s.sock.Valid() {
@@ -310,8 +308,8 @@ func (s *Socket) resetOnClose() {
 // ErrReset ends a socket so that the peer sees a TCP reset.
 var ErrReset = errors.New("loop: connection reset by us")
 
-// Fault ends the socket, and tells its link or framer once. It does nothing to
-// a socket that has ended.
+// Fault ends the socket, and reports err to its link or framer (Framer.Ended), once. It
+// does nothing to a socket that has ended.
 func (s *Socket) Fault(err error) {
 	s.core.assertOwner()
 	if s.dead {

@@ -82,7 +82,7 @@ func Ask[T any](c *Core, f func(c *Core) T) (T, error) {
 	}
 	still := c.vitals.stalled()
 	if isClosed(still) && !isClosed(c.done) {
-		return none, ErrStalled // without leaving a task behind each time
+		return none, ErrStalled // without a task in the mailbox for each call
 	}
 	got := make(chan T, 1)
 	if err := c.Do(func(c *Core) { got <- f(c) }); err != nil {
@@ -115,7 +115,7 @@ type stallWatch struct {
 	done  chan struct{}
 }
 
-// observation is what the last look found.
+// observation is the state of a core at the last look.
 type observation struct {
 	busy    bool
 	turns   uint64
@@ -169,7 +169,7 @@ func (w *stallWatch) end() {
 	<-w.done
 }
 
-// look visits all cores. fresh forgets what the last look saw.
+// look visits all cores. fresh forgets the last observations.
 func (w *stallWatch) look(now time.Time, fresh bool) {
 	all := w.p.All()
 	if len(w.seen) > len(all) {
@@ -198,7 +198,7 @@ func (w *stallWatch) look(now time.Time, fresh bool) {
 	}
 }
 
-// report tells of a stall, once, with the stack of the core.
+// report logs a stall, once, with the stack of the core.
 func (w *stallWatch) report(c *Core, since time.Duration) {
 	c.vitals.stalls.Add(1)
 	c.vitals.found(w.seen[c].turns)

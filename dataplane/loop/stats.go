@@ -9,7 +9,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// CoreStats counts what one core did since it started.
+// CoreStats are the counters of one core since its start.
 type CoreStats struct {
 	Core    int    `json:"core"`
 	Backend string `json:"backend"`
@@ -67,15 +67,15 @@ type CoreStats struct {
 type FileStats struct {
 	Open         int64  `json:"open"`        // files, now
 	Ops          int64  `json:"ops"`         // requests that have not ended, now
-	Waiting      int64  `json:"waiting"`     // of these, those that wait for their turn
-	Uncommitted  int64  `json:"uncommitted"` // of these, those that no sync covers yet
+	Waiting      int64  `json:"waiting"`     // of these, requests that wait for their turn
+	Uncommitted  int64  `json:"uncommitted"` // of these, requests that no sync covers yet
 	Held         int64  `json:"held"`        // bytes of buffers that reads hold, now (Config.FileBytes)
 	Reads        uint64 `json:"reads"`
 	Writes       uint64 `json:"writes"`
 	BytesRead    uint64 `json:"bytes_read"`
 	BytesWritten uint64 `json:"bytes_written"`
 	Syncs        uint64 `json:"syncs"`    // group commits
-	Commits      uint64 `json:"commits"`  // requests that those have made durable
+	Commits      uint64 `json:"commits"`  // requests that these syncs have made durable
 	Errors       uint64 `json:"errors"`   // requests that failed
 	Poisoned     uint64 `json:"poisoned"` // files of which a sync has failed
 }
@@ -86,7 +86,7 @@ func (c *Core) Counts() *CoreStats {
 	return &c.stats
 }
 
-// Snapshot is what the core has counted up to now. On the core.
+// Snapshot returns the present counters. On the core.
 func (c *Core) Snapshot() CoreStats {
 	c.assertOwner()
 	st := c.stats
@@ -112,17 +112,16 @@ func (c *Core) cpu() time.Duration {
 	return time.Duration(at.Nano())
 }
 
-// Stats takes a snapshot of the core. It waits for the core's next turn, but not
-// for that of a stalled one; on a core it fails with ErrOnCore, and Snapshot tells
-// of the core itself. Of a core that has stopped it returns the last counts, with
-// ErrStopped.
+// Stats returns the counters of the core. It waits for the core's next turn, but not
+// for that of a stalled core. On a core it fails with ErrOnCore; use Snapshot there. For
+// a core that has stopped it returns the last counters, with ErrStopped.
 func (c *Core) Stats() (CoreStats, error) {
 	st, _, err := StatsAnd(c, func(*Core) struct{} { return struct{}{} })
 	return st, err
 }
 
-// StatsAnd is Stats with what f returns, of the same turn. Where the core has ended f runs on
-// the goroutine of the caller, beside late tasks; of a stalled core f is not called.
+// StatsAnd is Stats together with the result of f in the same turn. After the end of the core
+// f runs on the goroutine of the caller, beside late tasks; for a stalled core f is not called.
 func StatsAnd[T any](c *Core, f func(c *Core) T) (st CoreStats, more T, err error) {
 	type both struct {
 		st   CoreStats

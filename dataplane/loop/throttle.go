@@ -5,38 +5,36 @@ import (
 	"sync/atomic"
 )
 
-// Throttle bounds something that received frames take up, bytes or their
-// number, over all connections that share it. A connection that finds no room
-// stops reading until others give back; the units return when the frame is
-// released, or when it is queued for sending and its memory is the sending
-// queue's.
+// Throttle bounds the bytes or the number of received frames, over all connections
+// that share it. A connection that finds no room stops reading until other
+// connections give units back. A frame gives its units back when it is released, or
+// when it enters a sending queue, which then accounts for its memory.
 //
-// A frame that is there as a whole takes all of its units at once, in the order
-// in which the connections came: nobody passes one that waits. A frame larger
-// than the whole limit passes alone, when nothing else is held. A frame of
-// which only a part is there is unfinished: it takes units for the bytes that are
-// read. When unfinished frames hold all units, none would ever be given back.
-// So one of them, the finisher, goes on beyond the limit, which is exceeded by
-// one frame at most.
+// A complete frame takes all of its units at once, in the order in which the
+// connections came: no connection passes a waiting one. A frame larger than the whole
+// limit passes alone, when nothing else is held. An unfinished frame, of which a part
+// has come, takes units for the bytes as they are read. When unfinished frames hold
+// all units, none would ever be given back. So one of them, the finisher, goes on
+// beyond the limit, which is exceeded by one frame at most.
 //
 // A limit of 0 means unlimited. All methods may be called by any goroutine;
 // only a full throttle takes a lock.
 type Throttle struct {
 	limit atomic.Int64
 	used  atomic.Int64
-	// unfinished is what unfinished frames hold of used.
+	// unfinished is the part of used that unfinished frames hold.
 	unfinished atomic.Int64
-	// reserved is what connections hold as shares of their own, beyond the limit: at most
-	// the reserve.
+	// reserved is the sum of the connections' own shares beyond the limit: at most the
+	// reserve.
 	reserved atomic.Int64
-	// waiting counts the connections in line and the one that was woken, so that
-	// put and take see without the lock that nobody waits.
+	// waiting counts the connections in line and the woken one, so that acquire and
+	// release see without the lock that no connection waits.
 	waiting  atomic.Int64
 	finisher atomic.Pointer[waiter] // set with mu held
 
 	mu                sync.Mutex
 	waitingUnfinished waitLine // connections with an unfinished frame; they come first
-	waitingNew        waitLine // the others
+	waitingNew        waitLine // the other connections
 	retrying          *waiter  // out of the line, and about to try again
 }
 
@@ -47,8 +45,7 @@ func NewThrottle(limit int64) *Throttle {
 	return t
 }
 
-// SetLimit changes the limit for what is taken from now on. What is held above
-// it drains by itself.
+// SetLimit changes the limit of later takes. Units held above it drain by themselves.
 func (t *Throttle) SetLimit(limit int64) {
 	t.limit.Store(max(limit, 0))
 	t.notify()
@@ -57,21 +54,21 @@ func (t *Throttle) SetLimit(limit int64) {
 // Limit is the bound, 0 for none.
 func (t *Throttle) Limit() int64 { return t.limit.Load() }
 
-// Used is what is held now.
+// Used is the number of units that are held now.
 func (t *Throttle) Used() int64 { return t.used.Load() }
 
-// Unfinished is what unfinished frames hold of Used.
+// Unfinished is the part of Used that unfinished frames hold.
 func (t *Throttle) Unfinished() int64 { return t.unfinished.Load() }
 
 // Waiting is the number of connections that do not read because of t.
 func (t *Throttle) Waiting() int64 { return t.waiting.Load() }
 
-// reservePart is the part of a limit that is kept on top of it, for the shares of the
-// connections (Throttles.Share) together.
+// reservePart: one part in reservePart of the limit is kept on top of it, for the shares
+// of all connections (Throttles.Share) together.
 const reservePart = 4
 
-// Reserve is what the shares of all connections may hold together beyond the limit, 0
-// where there is no limit.
+// Reserve is the number of units that the shares of all connections may hold together
+// beyond the limit, 0 without a limit.
 func (t *Throttle) Reserve() int64 { return t.limit.Load() / reservePart }
 
 // takeReserve takes n units of the reserve, for a connection that finds no room below the
@@ -89,8 +86,8 @@ func (t *Throttle) takeReserve(n int64) bool {
 	}
 }
 
-// overdrawn says that others than the frame of w, which has taken mine units, hold more
-// than the limit.
+// overdrawn says that the frames of other connections hold more than the limit; mine is
+// the number of units that the frame of w holds.
 func (t *Throttle) overdrawn(mine int64, w *waiter) bool {
 	limit := t.limit.Load()
 	return limit > 0 && t.used.Load()-mine > limit && t.finisher.Load() != w
@@ -102,14 +99,14 @@ func (t *Throttle) fits(used, n int64) bool {
 	return limit == 0 || used == 0 || used+n <= limit
 }
 
-// ample says that n units fit for every core there may be, and nobody waits.
+// ample says that n units fit for every possible core at once, and no connection waits.
 func (t *Throttle) ample(n int64) bool {
 	limit := t.limit.Load()
 	return t.waiting.Load() == 0 && (limit == 0 || t.used.Load()+maxCores*n <= limit)
 }
 
-// acquire takes n units for a frame that is there, or says that the caller has
-// to wait. first: it was called, and passes those in line.
+// acquire takes n units for a complete frame, or returns false: the caller has to wait.
+// first: the caller was woken, and passes the line.
 func (t *Throttle) acquire(n int64, first bool) bool {
 	if !first && t.waiting.Load() > 0 {
 		return false
@@ -143,14 +140,13 @@ func (t *Throttle) reserve(n int64, w *waiter) int64 {
 	}
 }
 
-// unreserve gives back what was taken for bytes that did not come.
+// unreserve gives back the units of n bytes that did not come.
 func (t *Throttle) unreserve(n int64) {
 	t.unfinished.Add(-n)
 	t.release(n)
 }
 
-// complete says that n units of an unfinished frame are those of one that is
-// there as a whole.
+// complete says that n units of an unfinished frame now belong to a complete one.
 func (t *Throttle) complete(n int64) { t.unfinished.Add(-n) }
 
 // release gives n units back.
@@ -169,8 +165,8 @@ func (t *Throttle) finished(w *waiter) {
 	}
 }
 
-// waiter is the place of one connection in the line of a throttle. Its socket
-// owns it; the links belong to the lock of the throttle in whose line it is.
+// waiter is the place of one connection in the line of a throttle. Its socket owns it;
+// the lock of that throttle guards line, prev and next.
 type waiter struct {
 	core   *Core
 	task   Task // tries again, on the core
@@ -178,14 +174,14 @@ type waiter struct {
 
 	// Set by the socket before it waits.
 	of    *Throttles // its receive budget
-	need  int64      // units: of a frame that is there, or so that going on is worth a read
+	need  int64      // units of the complete frame, or enough units to make a read worthwhile
 	begun bool       // it has an unfinished frame
 
 	line       *waitLine
 	prev, next *waiter
 }
 
-// wake has the socket try again, once however often it is called.
+// wake has the socket try again. Further calls before that do nothing.
 func (w *waiter) wake() {
 	if w.posted.CompareAndSwap(false, true) {
 		w.core.Post(&w.task)
@@ -231,7 +227,7 @@ func (l *waitLine) remove(w *waiter) {
 	w.line, w.prev, w.next = nil, nil, nil
 }
 
-// wait puts w in line, at its head if it has been there before.
+// wait puts w in line, again: at its head.
 func (t *Throttle) wait(w *waiter, again bool) {
 	t.mu.Lock()
 	line := &t.waitingNew
@@ -252,8 +248,8 @@ func (t *Throttle) inLine(w *waiter) bool {
 	return w.line != nil
 }
 
-// leave takes w out of the line, or ends its call. Then the next one has to be
-// called (notify).
+// leave takes w out of the line, or ends its retry. The caller then calls notify for
+// the next waiter.
 func (t *Throttle) leave(w *waiter) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -268,9 +264,9 @@ func (t *Throttle) leave(w *waiter) {
 	t.waiting.Add(-1)
 }
 
-// notify calls the first in line if it can go on. It tries again, and then,
-// successful or not, the next one is woken: giving back never wakes all at
-// once.
+// notify wakes the first waiter if it can go on. The waiter tries again, and then,
+// successful or not, wakes the next one: units that come back never wake all waiters
+// at once.
 func (t *Throttle) notify() {
 	t.mu.Lock()
 	w := t.waitingUnfinished.first
@@ -296,7 +292,7 @@ func (t *Throttle) canAcquire(w *waiter) bool {
 	if limit := t.limit.Load(); limit == 0 || used+min(w.need, limit/4) < limit {
 		return true
 	}
-	// Only unfinished frames hold units: one of them must go on, or none ever
-	// will.
+	// Only unfinished frames hold units: one of them must go on, or no unit ever comes
+	// back.
 	return used <= t.unfinished.Load() && t.finisher.CompareAndSwap(nil, w)
 }

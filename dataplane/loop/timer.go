@@ -2,8 +2,8 @@ package loop
 
 import "time"
 
-// Timer is one deadline of a core. It is embedded in what it belongs to and
-// lives in the core's heap while armed (Core.Arm). Owner: the core.
+// Timer is one deadline of a core. It is embedded in its user and lies in the core's heap
+// while armed (Core.Arm). Owner: the core.
 //
 // A timer that is pushed back often (idle, keepalive) is not moved in the heap
 // each time: its owner notes the activity and re-arms when it fires.

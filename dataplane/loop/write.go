@@ -9,43 +9,42 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// quietBytes is the size up to which a write that refers to payload ends without a
-// completion of its own.
+// quietBytes is the largest write with held payload that ends without a completion of
+// its own.
 const quietBytes = 128 << 10
 
 const (
-	// SlabBytes is what one write takes besides what it refers to, in bytes.
+	// SlabBytes bounds the copied bytes of one write.
 	SlabBytes = 64 << 10
-	// vecEntries bounds the pieces of one write; frameEntries is left for one
-	// more frame.
+	// vecEntries bounds the pieces of one write; a write takes another frame while
+	// frameEntries of them are free.
 	vecEntries   = 256
 	frameEntries = 8
 	// flushBytes bounds the gathered payload of one write.
 	flushBytes = 1 << 20
 )
 
-// Held is what a write refers to. LetGo is called once, on the core, when the
-// kernel does not read its memory any more.
+// Held is the owner of memory to which a write refers. LetGo is called once, on the
+// core, when the kernel no longer reads that memory.
 type Held interface{ LetGo() }
 
 // Write is one gathered write of a socket, under construction in
 // Framer.Gather and then in flight. Owner: the core.
 type Write struct {
-	// Out holds the bytes that are copied: append to it, up to Room and never
-	// beyond its capacity. What is referred to stands behind what was appended
-	// before.
+	// Out holds the copied bytes: append to it, up to Room, never beyond its capacity.
+	// On the wire a Refer follows the bytes that were appended before it.
 	Out []byte
 
 	core   *Core
-	from   int // start of what is not in vec yet
+	from   int // start of the bytes of Out that are not in vec yet
 	vec    *uring.Vec
 	slab   *Buffer
-	extra  []*Buffer // of Extra
-	held   []Held    // whose memory the write refers to
+	extra  []*Buffer // lent by Extra
+	held   []Held    // owners of the memory to which the write refers
 	size   int
 	began  time.Duration
-	copies bool // the kernel copied what was meant as zero copy
-	lent   bool // the write in flight is one without a copy
+	copies bool // the kernel copied a write that asked for zero copy
+	lent   bool // the write in flight is a zero-copy one
 }
 
 // Room is how many bytes Out still takes.
@@ -54,30 +53,28 @@ func (w *Write) Room() int {
 	return cap(w.Out) - len(w.Out)
 }
 
-// Full says that the write takes no further frame: the rest follows in the
-// next one.
+// Full says that the write takes no further frame: the rest follows in the next write.
 func (w *Write) Full() bool {
 	w.core.assertOwner()
 	return w.vec.Count() > vecEntries-frameEntries || w.vec.Size() > flushBytes
 }
 
-// Refer puts p behind what was appended to Out. It is not copied: it must not
-// change before the write has ended, see Hold. A frame may refer to seven
-// pieces.
+// Refer puts p after the bytes that were appended to Out, without a copy: p must not
+// change before the write has ended, see Hold. A frame may refer to seven pieces.
 func (w *Write) Refer(p []byte) {
 	w.core.assertOwner()
 	w.cut()
 	w.vec.Append(p)
 }
 
-// Hold has h told when the write no longer refers to its memory.
+// Hold has h.LetGo called when the write no longer refers to the memory of h.
 func (w *Write) Hold(h Held) {
 	w.core.assertOwner()
 	w.held = append(w.held, h)
 }
 
-// Extra lends a buffer of at least n bytes, empty, for one frame that Out has
-// no room for: append to it and Refer to that. It goes back with the write.
+// Extra lends an empty buffer of at least n bytes for one frame for which Out has no
+// room: append to it and Refer to it. The buffer goes back with the write.
 func (w *Write) Extra(n int) ([]byte, error) {
 	w.core.assertOwner()
 	b, err := w.core.pool.get(n)
@@ -112,7 +109,7 @@ func (w *Write) begin(c *Core) error {
 	return nil
 }
 
-// release gives back what the write used.
+// release gives back the memory of the write.
 func (w *Write) release(c *Core) {
 	if w.vec != nil {
 		c.putVec(w.vec)
@@ -134,8 +131,7 @@ func (w *Write) release(c *Core) {
 	w.held = w.held[:0]
 }
 
-// Mark has the framer asked for a write in this turn, if none is under way,
-// else behind that.
+// Mark has the loop call Framer.Gather in this turn, or after the write under way.
 func (s *Socket) Mark() {
 	c := s.core
 	c.assertOwner()
@@ -145,7 +141,7 @@ func (s *Socket) Mark() {
 	}
 }
 
-// forget takes s out of the list of those that have something to write.
+// forget takes s out of the list of sockets that have something to write.
 func (c *Core) forget(s *Socket) {
 	if !s.dirty {
 		return
@@ -159,8 +155,8 @@ func (c *Core) forget(s *Socket) {
 	}
 }
 
-// flushPending writes what the connections have to send, one write each. Those
-// that have more wait for the next turn, so that one cannot hold up the rest.
+// flushPending starts one write for each socket that has something to send. More than
+// that waits for the next turn, so that no socket holds up the rest.
 func (c *Core) flushPending() {
 	if len(c.pending) == 0 {
 		return
@@ -209,7 +205,7 @@ func (s *Socket) flush() {
 	}
 	var flags uring.SendFlags
 	if !s.framer.Pending(s) && (len(w.held) == 0 || w.vec.Size() <= quietBytes) {
-		// It needs no wake-up. Who waits for its memory hears before the core sleeps.
+		// It needs no wake-up. The holders of its memory get LetGo before the core sleeps.
 		flags = uring.SendQuiet
 	} else if from := s.core.cfg.ZeroCopyFrom; from > 0 && w.vec.Size() >= from && !w.copies {
 		flags = uring.SendZeroCopy
