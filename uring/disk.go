@@ -18,7 +18,7 @@ import (
 type Disk interface {
 	// Open opens a file and returns its descriptor, for Driver.AdoptFile or Close.
 	Open(path string, opt FileOptions) (fd int, err error)
-	// Close closes what Open opened and no driver has.
+	// Close closes a descriptor of Open that no driver has adopted.
 	Close(fd int) error
 	// Stat measures an open file.
 	Stat(fd int) (FileInfo, error)
@@ -28,13 +28,13 @@ type Disk interface {
 	// Truncate cuts an open file, or makes it longer with zeros. Its new length
 	// is durable after a sync.
 	Truncate(fd int, size int64) error
-	// List names what is in a directory, sorted.
+	// List returns the names in a directory, sorted.
 	List(dir string) ([]string, error)
 	// Rename and Remove change a directory. Like a new file's entry that is durable
 	// after SyncDir.
 	Rename(from, to string) error
 	Remove(path string) error
-	// MakeDir makes a directory and those that lead to it.
+	// MakeDir makes a directory and its parents.
 	MakeDir(dir string) error
 	// SyncDir makes the entries of a directory durable.
 	SyncDir(dir string) error
@@ -50,7 +50,7 @@ const (
 	TryDirect                   // past it where that works, else through it: File.Alignment says which
 )
 
-// FileOptions say how a file is opened. The zero value opens what is there for
+// FileOptions say how a file is opened. The zero value opens an existing file for
 // reading, through the page cache.
 type FileOptions struct {
 	Write     bool
@@ -60,7 +60,7 @@ type FileOptions struct {
 	Direct    DirectMode
 }
 
-// FileInfo is what Stat says of an open file.
+// FileInfo is the result of Stat on an open file.
 type FileInfo struct {
 	Size      int64
 	Alignment Alignment
@@ -133,7 +133,7 @@ func (host) ReadAt(fd int, p []byte, off int64) (n int, err error) {
 			return n, os.NewSyscallError("pread", err)
 		}
 		n += m
-		var st unix.Stat_t // not one more read, whose offset need not be aligned
+		var st unix.Stat_t // another read might have a misaligned offset
 		if n < len(p) && (m == 0 || unix.Fstat(fd, &st) == nil && st.Size <= off+int64(n)) {
 			return n, io.EOF
 		}
@@ -180,9 +180,9 @@ func (host) SyncDir(dir string) error {
 	return d.Sync()
 }
 
-// LockDir keeps whoever else asks for it, in any process, out of a directory, which is made if
-// it is not there (Disk.MakeDir), until it is closed or this process has ended, however that was.
-// If it is taken, the error wraps EWOULDBLOCK.
+// LockDir locks a directory against other callers of LockDir, in any process, until Close or the
+// end of this process. It makes the directory if it does not exist (Disk.MakeDir). The error for a
+// locked directory wraps EWOULDBLOCK.
 func LockDir(dir string) (io.Closer, error) {
 	if err := Host().MakeDir(dir); err != nil {
 		return nil, err
@@ -213,7 +213,7 @@ func alignmentOf(fd int) (Alignment, error) {
 	var sx unix.Statx_t
 	err = unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &sx)
 	if err != nil || sx.Mask&unix.STATX_DIOALIGN == 0 || sx.Dio_offset_align == 0 {
-		return Alignment{Memory: unknownAlignment, Offset: unknownAlignment}, nil // asking is not what was asked for
+		return Alignment{Memory: unknownAlignment, Offset: unknownAlignment}, nil // Open has succeeded
 	}
 	return Alignment{Memory: int(sx.Dio_mem_align), Offset: int(sx.Dio_offset_align)}, nil
 }

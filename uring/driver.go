@@ -23,7 +23,7 @@ import (
 // completion that arrives late, for an Op whose slot has since been reused, is
 // recognised by the slot's generation and never delivered.
 type Driver interface {
-	// Info says what was opened and which features were found by trying them.
+	// Info describes the open engine, and the features that were found by trying them.
 	Info() Info
 
 	// Listen opens, binds and listens. The socket is non-blocking and
@@ -52,7 +52,7 @@ type Driver interface {
 	Ready(s Socket, user uint64) (Op, error)
 
 	// Receive arms a multishot receive into the driver's own buffers. Data of
-	// each completion is what arrived, to be handed back with Release. Res 0
+	// each completion has the received bytes; give it back with Release. Res 0
 	// is the end of the stream. It fails with errors.ErrUnsupported unless
 	// Info().Receive. A final completion with -ENOBUFS means that the buffers
 	// ran out: release some, then arm again; nothing is lost.
@@ -101,10 +101,10 @@ type Driver interface {
 	LocalAddr(s Socket) netip.AddrPort
 	PeerAddr(s Socket) netip.AddrPort
 
-	// Wait submits what is queued and returns completions: at once with what
-	// is there for a zero timeout, after at least one completion or Wake or the
-	// timeout otherwise; negative means no timeout. The slice is valid until
-	// the next Wait. An error is final: the driver can only be closed.
+	// Wait submits the queued requests and returns completions: with timeout 0 at
+	// once, else after a completion, a Wake or the timeout; a negative timeout never
+	// ends. The slice is valid until the next Wait. An error is final: the driver
+	// can only be closed.
 	Wait(timeout time.Duration) ([]Completion, error)
 
 	// Wake makes the current or the next Wait return. Any goroutine may call
@@ -131,9 +131,8 @@ type Socket struct {
 	fixed int32 // index in the ring's file table + 1, 0 for none
 }
 
-// MakeSocket builds the Socket of descriptor fd with no place in a file table.
-// It is for implementations of Driver outside this package, such as a
-// simulated network.
+// MakeSocket builds the Socket of descriptor fd with no place in a file table. It is for
+// implementations of Driver outside this package, for example a simulated network.
 func MakeSocket(fd int) Socket { return Socket{fd: int32(fd) + 1} }
 
 // FD is the descriptor, or -1 for the zero Socket.

@@ -18,9 +18,9 @@ const (
 	// epollEvents is how many sockets one epoll_wait reports.
 	epollEvents = 256
 
-	// epollMask is what every socket is registered for, once. Edge-triggered,
-	// so that no operation costs an epoll_ctl. The kernel adds EPOLLERR and
-	// EPOLLHUP.
+	// epollMask are the events of every socket, registered once. They are
+	// edge-triggered, so that no operation costs an epoll_ctl. The kernel adds
+	// EPOLLERR and EPOLLHUP.
 	epollMask = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET&(1<<32-1)
 
 	// epollReadable are the events that a reader must see: after each of them
@@ -45,7 +45,7 @@ type epollDriver struct {
 	info  Info
 	epfd  int
 
-	// out is what the last Wait returned. pending collects the final
+	// out has the completions of the last Wait. pending collects the final
 	// completions that did not come from an event (cancelled, closed, failed
 	// at once) until the next Wait, which swaps the two.
 	out     []Completion
@@ -155,8 +155,8 @@ func (d *epollDriver) Stats() Stats {
 
 func (d *epollDriver) Wake() { d.wake.wake() }
 
-// Wait takes one turn: events, then accepts. It goes back to sleep when an
-// event was of no interest to anybody, such as the first EPOLLOUT of a socket.
+// Wait takes one turn: events, then accepts. It goes back to sleep after an event
+// without a completion, such as the first EPOLLOUT of a socket.
 func (d *epollDriver) Wait(timeout time.Duration) ([]Completion, error) {
 	if d.stopped {
 		return nil, fmt.Errorf("epoll: wait: %w", net.ErrClosed)

@@ -23,7 +23,7 @@ const (
 	aioReadv    = 7
 	aioWritev   = 8
 
-	aioTells = 1 << 0 // in iocb.flags: the end is told by an eventfd
+	aioTells = 1 << 0 // in iocb.flags: an eventfd reports the end
 )
 
 // iocb is one request of Linux AIO, laid out as in the kernel.
@@ -50,8 +50,8 @@ type aioEvent struct {
 // nativeLittle: some words of the kernel's have their halves swapped elsewhere.
 var nativeLittle = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-// aio is one context of Linux AIO. The kernel copies what is submitted, and has only
-// the memory of the requests after that.
+// aio is one context of Linux AIO. The kernel copies the submitted requests, and keeps
+// only their memory after that.
 type aio struct {
 	ctx     uintptr
 	waiting []Op // not submitted
@@ -91,7 +91,7 @@ func (a *aio) queue(op Op, o *operation) {
 	a.waiting = append(a.waiting, op)
 }
 
-// submitAIO gives the kernel what is waiting, as far as it has room.
+// submitAIO gives the kernel the waiting requests, as far as it has room.
 func (d *epollDriver) submitAIO() {
 	a := d.disk.aio
 	if a == nil || len(a.waiting) == 0 {
@@ -145,7 +145,7 @@ func (a *aio) submit(n int) (int, unix.Errno) {
 	return int(done), 0
 }
 
-// fill makes the request for what is left to do of o.
+// fill makes the request for the rest of o.
 func (a *aio) fill(op Op, o *operation) iocb {
 	b := iocb{data: uint64(op), fd: uint32(o.sock.FD()), flags: aioTells, eventFD: a.eventFD}
 	if o.step() == stepSync {
@@ -194,7 +194,7 @@ func (d *epollDriver) collectAIO(to *[]Completion) {
 	}
 }
 
-// transfer makes the one system call that moves what is left of o's list, by call.
+// transfer makes the one system call that moves the rest of o's list, by call.
 func (o *operation) transfer(flags int32, call func(trap, a1, a2, a3, a4, a5, a6 uintptr) (r1, r2 uintptr, err unix.Errno)) int64 {
 	trap := uintptr(unix.SYS_PREADV2)
 	if o.kind == KindWrite {

@@ -10,24 +10,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A reactor does file I/O in three ways. What the page cache holds is moved at once
-// (RWF_NOWAIT). Direct I/O, and syncs of such files, go to Linux AIO
-// (epoll_aio.go), in one system call for all that a turn has asked for. For the
-// rest a bounded number of threads waits (epoll_pool.go): reads that miss the
-// cache, writes and syncs of buffered files, and what AIO refuses. What has ended
-// is told by one eventfd.
+// A reactor does file I/O in three ways. It moves bytes of the page cache at once
+// (RWF_NOWAIT). Direct I/O, and syncs of its files, go to Linux AIO (epoll_aio.go), in
+// one system call for all requests of a turn. For the rest a bounded number of threads
+// waits (epoll_pool.go): reads that miss the cache, writes and syncs of buffered files,
+// and requests that AIO refuses. One eventfd reports the ends.
 
 // fileGen marks the events of that eventfd, as generations mark those of sockets.
 const fileGen = -1
 
-// closeStep and closeSteps bound how long CloseDriver waits for the kernel. What it
-// can cancel it does at once; the rest waits for the network or a device.
+// closeStep and closeSteps bound the time for which CloseDriver waits for the kernel. The
+// kernel cancels some requests at once; the others wait for the network or a device.
 const (
 	closeStep  = 100 * time.Millisecond
 	closeSteps = 100
 )
 
-// diskEngine is what a reactor has for files. Owner: the driver.
+// diskEngine is the part of a reactor for files. Owner: the driver.
 type diskEngine struct {
 	files []diskFile // by descriptor
 	ended waker      // raised when something has ended
@@ -39,7 +38,7 @@ type diskEngine struct {
 
 // diskFile is the state of one descriptor.
 type diskFile struct {
-	gen     int32 // tells the files that had this number apart
+	gen     int32 // the generation of this number, which several files have one after the other
 	open    bool
 	shut    bool    // to be closed when its last operation has ended
 	refused [2]bool // RWF_NOWAIT by reads, and by writes
@@ -77,7 +76,7 @@ func (d *epollDriver) AdoptFile(fd int) (File, error) {
 	return File{sock: Socket{fd: int32(fd) + 1, fixed: e.gen}, align: a}, nil
 }
 
-// openFiles opens what tells of the end of requests, for the first file.
+// openFiles opens the eventfd of the ends, for the first file.
 func (d *epollDriver) openFiles() error {
 	k := &d.disk
 	if k.open {
@@ -171,7 +170,7 @@ func (d *epollDriver) RegisterMemory(*Memory) error { return errPlainMemory }
 // UnregisterMemory implements FileDriver.
 func (d *epollDriver) UnregisterMemory(*Memory) {}
 
-// moveNow moves what does not have to wait. done says that this was all.
+// moveNow moves the bytes that are there without a wait. done says that these were all.
 func (d *epollDriver) moveNow(e *diskFile, o *operation) (final int32, done bool) {
 	refused := &e.refused[o.kind-KindRead]
 	if *refused {
@@ -190,7 +189,7 @@ func (d *epollDriver) moveNow(e *diskFile, o *operation) (final int32, done bool
 	return final, !again
 }
 
-// goOn gives what is left to do of o to AIO or to a thread.
+// goOn gives the rest of o to AIO or to a thread.
 func (d *epollDriver) goOn(op Op, o *operation) {
 	if d.disk.aio != nil && o.file.grain > 0 && o.step() != stepAllocate {
 		d.disk.aio.queue(op, o)
@@ -214,7 +213,7 @@ func (d *epollDriver) fileAnswer(to *[]Completion, op Op, res int64) {
 	}
 }
 
-// collectFiles takes what has ended.
+// collectFiles takes the completions of requests that have ended.
 func (d *epollDriver) collectFiles(to *[]Completion) {
 	k := &d.disk
 	k.ended.lower()

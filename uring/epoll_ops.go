@@ -124,8 +124,8 @@ func (d *epollDriver) Send(s Socket, v *Vec, user uint64, _ SendFlags) (bool, Op
 	return false, op, nil
 }
 
-// transmit sends what it can of the rest of v. A short count means that the
-// socket's buffer is full, and the kernel reports an edge when it no longer is.
+// transmit sends as much of the rest of v as the socket's buffer takes. A short count means
+// that the buffer is full; the kernel reports an edge when it has room again.
 func (d *epollDriver) transmit(fd int, v *Vec) (int, unix.Errno) {
 	if v.Size() == 0 {
 		return 0, 0

@@ -14,11 +14,11 @@ const defaultWorkers = 16
 const maxRun = 32
 
 // filePool waits for files in goroutines, which end with the driver. At most limit of them
-// have something to do; the rest waits in line.
+// work at a time; further requests wait in line.
 //
 // Writes to one file through the page cache exclude each other in the kernel: threads that
-// tried them at the same time would wait for each other, and spin meanwhile. So one thread
-// does a run of them, one after the other, and what comes until that has ended is the next.
+// write at the same time wait for each other, and spin meanwhile. So one thread does a run of
+// them, one after the other; writes that come meanwhile make the next run.
 type filePool struct {
 	limit   int
 	workers int           // that have been started
@@ -30,16 +30,16 @@ type filePool struct {
 	running sync.WaitGroup
 
 	mu   sync.Mutex // guards done
-	done *fileJob   // what has ended
+	done *fileJob   // jobs that have ended
 }
 
 // fileJob is one system call.
 type fileJob struct {
-	next  *fileJob // in its line, its run, or among those that have ended
+	next  *fileJob // in its line, its run, or the list of ended jobs
 	op    Op
 	o     operation // a copy: the table may move
 	state atomic.Int32
-	ends  bool  // its thread has nothing more to do behind it
+	ends  bool  // its thread has no further job after it
 	res   int64 // result, or a negative errno
 }
 
@@ -81,7 +81,7 @@ const (
 	jobCancelled
 )
 
-// give has a thread do what is left to do of o.
+// give has a thread do the rest of o.
 func (p *filePool) give(op Op, o *operation, ended *waker) {
 	j := p.free
 	if j == nil {
@@ -100,8 +100,8 @@ func (p *filePool) give(op Op, o *operation, ended *waker) {
 	p.hand(ended)
 }
 
-// writesOf returns the writes that j excludes, nil: it is none such. One that waits for
-// its durability does so without excluding others.
+// writesOf returns the writes that j excludes; nil: it excludes none. A write that waits for
+// its durability excludes none meanwhile.
 func (p *filePool) writesOf(j *fileJob) *fileWrites {
 	if j.o.kind != KindWrite || j.o.step() != stepTransfer || j.o.file.grain > 0 || j.o.file.flags != 0 {
 		return nil
@@ -121,7 +121,7 @@ func (p *filePool) nextRun(w *fileWrites) {
 	}
 }
 
-// gather makes a run of j, which was in line, and what waits behind it. nil: j was cancelled.
+// gather makes a run of j, which was in line, and of the waiting writes after it. nil: j was cancelled.
 func (p *filePool) gather(j *fileJob) *fileJob {
 	w := p.writesOf(j)
 	if j.state.Load() == jobCancelled {
@@ -140,7 +140,7 @@ func (p *filePool) gather(j *fileJob) *fileJob {
 	return j
 }
 
-// hand gives threads what is in line.
+// hand gives the jobs in line to threads.
 func (p *filePool) hand(ended *waker) {
 	for p.line.first != nil && p.out < p.limit {
 		j := p.gather(p.line.pop())
@@ -176,7 +176,7 @@ func (p *filePool) serve(work <-chan *fileJob, ended *waker) {
 	}
 }
 
-// ended takes what has ended.
+// ended takes the jobs that have ended.
 func (p *filePool) ended() *fileJob {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -44,8 +44,8 @@ func (w *waker) wake() {
 	rawEventWrite(w.fd)
 }
 
-// lower is called by Wait when it sees the event, before it returns: whoever
-// raises it from now on is seen by the next Wait.
+// lower is called by Wait when it sees the event, before it returns: the next Wait sees a
+// raise from now on.
 func (w *waker) lower() { w.raised.Store(false) }
 
 func (w *waker) close() {

@@ -46,13 +46,13 @@ func ringFeatures() []Feature {
 	}
 }
 
-// featureSet collects what was found. A feature that was neither switched off
+// featureSet collects the results of the probes. A feature that was neither switched off
 // nor tried yet has no Why.
 type featureSet []Feature
 
 const whyOff = "switched off by the configuration"
 
-// newFeatureSet starts with everything unknown but what off names.
+// newFeatureSet starts with all features unknown, except for those in off.
 func newFeatureSet(off []string) featureSet {
 	set := featureSet(ringFeatures())
 	for i := range set {

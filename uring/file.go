@@ -7,20 +7,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FileDriver is the part of a Driver that reads and writes files. What the text
-// of Driver says of requests holds here as well: each has exactly one final
-// completion, also after Cancel and after CloseFile, and until that the memory
-// of its Vec is the kernel's.
+// FileDriver is the part of a Driver that reads and writes files. The rules of Driver
+// for requests hold here as well: each has exactly one final completion, also after
+// Cancel and after CloseFile, and until then the kernel owns the memory of its Vec.
 //
-// What opens, measures and names files is not here (Disk): such calls are
-// rare, and may take long, so that they are made off the driver's thread.
+// Other calls open, measure and name files (Disk): they are rare and may take long, so
+// they do not belong on the driver's thread.
 //
-// Requests on one file have no order: the next may end before the one before
-// it. A sync covers the writes whose completion was taken before it was asked
-// for, and nothing is promised of others.
+// Requests on one file have no order: a later one may end first. A sync covers the
+// writes whose completion was taken before the call of SyncFile, and promises nothing
+// of others.
 //
-// A list holds less than 2 GiB, else EINVAL. What a read or write has moved in part only is gone on with by the driver. A
-// Cancel comes too late for a request that the device has begun.
+// A list holds less than 2 GiB, else EINVAL. The driver goes on with a read or write
+// that the kernel has done in part. A Cancel comes too late for a request that the
+// device has begun.
 type FileDriver interface {
 	// AdoptFile takes over a descriptor of a regular file or block device.
 	// CloseFile closes it.
@@ -34,9 +34,9 @@ type FileDriver interface {
 	// then any part of it may have been written.
 	WriteFile(f File, v *Vec, off int64, user uint64, flags WriteFlags) (Op, error)
 
-	// SyncFile makes durable what was written. Res is 0 or a negative errno.
-	// After an error what was not durable may be lost although a later sync
-	// succeeds: the kernel tells of it once.
+	// SyncFile makes earlier writes durable. Res is 0 or a negative errno. After an
+	// error these writes may be lost although a later sync succeeds: the kernel
+	// reports the error once.
 	SyncFile(f File, user uint64, flags SyncFlags) (Op, error)
 
 	// AllocateFile reserves blocks for n bytes from off on, and grows the file as
@@ -47,7 +47,7 @@ type FileDriver interface {
 	// list is one piece of m cost less. Nothing else changes. It fails with
 	// errors.ErrUnsupported where the driver cannot, and with another error where limits
 	// are reached (RLIMIT_MEMLOCK, Config.RegisteredBytes): then requests work as before.
-	// Memory that is registered cannot be unmapped; twice is as good as once.
+	// Registered memory cannot be unmapped. A second call for it does nothing.
 	RegisterMemory(m *Memory) error
 
 	// UnregisterMemory ends that; so does CloseDriver. Requests in flight are not
@@ -58,8 +58,8 @@ type FileDriver interface {
 	// Nothing may be in flight on f, else it fails with EBUSY.
 	DetachFile(f File) (fd int, err error)
 
-	// CloseFile cancels what is in flight on f, and closes it when the last of
-	// that has ended. It takes no further request.
+	// CloseFile cancels the requests in flight on f, and closes f after the last of
+	// them. f takes no further request.
 	CloseFile(f File)
 }
 
@@ -69,8 +69,8 @@ type File struct {
 	align Alignment
 }
 
-// MakeFile builds the File of descriptor fd. It is for implementations of
-// Driver outside this package, such as a simulated one.
+// MakeFile builds the File of descriptor fd. It is for implementations of Driver outside
+// this package, for example a simulated one.
 func MakeFile(fd int, a Alignment) File { return File{sock: MakeSocket(fd), align: a} }
 
 // FD is the descriptor, or -1 for the zero File.
@@ -79,11 +79,11 @@ func (f File) FD() int { return f.sock.FD() }
 // Valid says whether f was handed out by a driver.
 func (f File) Valid() bool { return f.sock.Valid() }
 
-// Alignment is what requests on f must be aligned to.
+// Alignment is the alignment that requests on f must have.
 func (f File) Alignment() Alignment { return f.align }
 
-// Alignment is what direct I/O on a file must be aligned to, in bytes. The zero
-// Alignment is that of a file whose I/O goes through the page cache.
+// Alignment is the alignment of direct I/O on a file, in bytes. The zero Alignment is for
+// a file whose I/O goes through the page cache.
 type Alignment struct {
 	Memory int `json:"memory"` // addresses of memory
 	Offset int `json:"offset"` // offsets in the file, and lengths
@@ -96,21 +96,21 @@ func (a Alignment) Direct() bool { return a.Offset > 0 }
 type WriteFlags uint8
 
 const (
-	// WriteDurable: the completion says that the bytes are durable, and what of
-	// the file's metadata is needed to read them (RWF_DSYNC).
+	// WriteDurable: the completion says that the bytes are durable, with the metadata
+	// of the file that is needed to read them (RWF_DSYNC).
 	WriteDurable WriteFlags = 1 << iota
-	// WriteThenSync: a data sync follows the write, which covers whatever else was
-	// written to the file, and one completion tells of both. The driver asks for
-	// the sync when the write has ended: a link in the kernel's queue breaks
-	// without a sign where the kernel takes only the first half of it.
+	// WriteThenSync: a data sync follows the write, which covers all earlier writes to
+	// the file, and one completion reports both. The driver asks for the sync after
+	// the end of the write: a link in the kernel's queue breaks silently if the kernel
+	// takes only its first half.
 	WriteThenSync
 )
 
 // SyncFlags modify SyncFile.
 type SyncFlags uint8
 
-// SyncData leaves out metadata that nobody needs to read the bytes, such as the
-// time of the last change (fdatasync).
+// SyncData leaves out metadata that reads do not need, such as the time of the last change
+// (fdatasync).
 const SyncData SyncFlags = 1
 
 // errTooLong is the error of a transfer whose result would not fit a Completion.
@@ -125,16 +125,16 @@ func (k Kind) tooLong(v *Vec) bool { return k.transfers() && v.Size() > math.Max
 // transfers says that k moves bytes.
 func (k Kind) transfers() bool { return k == KindRead || k == KindWrite }
 
-// fileRequest is what an operation on a file asks for.
+// fileRequest are the arguments of an operation on a file.
 type fileRequest struct {
 	off    int64 // KindRead, KindWrite, KindAllocate: where it begins
-	length int64 // KindAllocate; KindWrite: of the sync behind it, 0: all of the file
-	grain  int32 // what a direct read ends at, 0: any byte
+	length int64 // KindAllocate; KindWrite: of the sync after it, 0: all of the file
+	grain  int32 // a direct read ends at a multiple of it, 0: at any byte
 	flags  int32 // of preadv2 and pwritev2; KindSync: of IORING_OP_FSYNC
 	job    *fileJob
 }
 
-// fileStep is what an operation on a file asks the kernel for.
+// fileStep is the request to the kernel that an operation on a file makes.
 type fileStep uint8
 
 const (
@@ -143,7 +143,7 @@ const (
 	stepAllocate
 )
 
-// step is what o asks the kernel for now.
+// step is the next request of o to the kernel.
 func (o *operation) step() fileStep {
 	switch {
 	case o.kind == KindAllocate:
@@ -164,7 +164,7 @@ func (o *operation) progress(res int64) (final int32, again bool) {
 		case o.step() != stepSync && (errno == unix.EINTR || errno == unix.EAGAIN):
 			return 0, true
 		}
-		return int32(res), false // of a sync, too: it may have told of an error already
+		return int32(res), false // a sync is not repeated either: it may have reported an error already
 	}
 	if o.step() != stepTransfer {
 		return int32(o.sent), false // 0 but for WriteThenSync
@@ -188,8 +188,8 @@ func (o *operation) progress(res int64) (final int32, again bool) {
 	return 0, true
 }
 
-// begin fills in what a new operation on f asks for. The pointer o is good until
-// the next add.
+// begin fills in the arguments of a new operation on f. The pointer o is good until the
+// next add.
 func (o *operation) begin(f File, off, length int64, flags int32) {
 	o.file = fileRequest{off: off, length: length, grain: int32(f.align.Offset), flags: flags}
 }

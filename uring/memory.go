@@ -42,10 +42,9 @@ func Map(size int) (*Memory, error) {
 // not be touched after Unmap.
 func (m *Memory) Bytes() []byte { return m.data }
 
-// Unmap gives the memory back to the kernel. Whoever calls it knows that no
-// operation in flight refers to it. A second call does nothing. Memory that a driver
-// has registered stays, with EBUSY: requests on whatever is mapped there next would
-// move other bytes.
+// Unmap gives the memory back to the kernel. No operation in flight may refer to it. A
+// second call does nothing. Memory that a driver has registered stays, with EBUSY: requests
+// on a later mapping at its address would move wrong bytes.
 func (m *Memory) Unmap() error {
 	if m == nil || m.data == nil {
 		return nil

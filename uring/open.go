@@ -17,10 +17,9 @@ const (
 
 // Config of a driver. The zero value is usable.
 type Config struct {
-	// Backend is what to open. Auto (and "") opens a ring, and epoll where
-	// the kernel refuses one; Info then says why. IOUring makes the refusal
-	// an error; in a program built with -tags giouring it opens a ring through
-	// that package.
+	// Backend is the engine to open. Auto (and "") opens a ring, or epoll if the
+	// kernel refuses one; Info then says why. With IOUring the refusal is an error;
+	// in a program built with -tags giouring it opens a ring through that package.
 	Backend Backend
 	// Entries of the submission queue, a power of two; 0: 256. The
 	// completion queue is 8 times as large.
@@ -43,7 +42,7 @@ type Config struct {
 	Off []string
 }
 
-// Info says what Open opened.
+// Info describes the engine that Open opened.
 type Info struct {
 	Backend  Backend   `json:"backend"`
 	Fallback string    `json:"fallback,omitempty"` // why not the ring, if Auto fell back

@@ -10,7 +10,7 @@ import (
 // Flavour is the name of the build flavour: which engine Open prefers.
 const Flavour = Epoll
 
-// open opens what cfg asks for; cfg is valid.
+// open opens the engine of cfg, which is valid.
 func open(cfg Config) (Driver, error) {
 	switch cfg.Backend {
 	case Epoll, Auto, "":

@@ -8,7 +8,7 @@ import (
 	"runtime"
 )
 
-// open opens what cfg asks for; cfg is valid.
+// open opens the engine of cfg, which is valid.
 func open(cfg Config) (Driver, error) {
 	switch cfg.Backend {
 	case Epoll:

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine is what a host offers to this package, for a report to its
+// Machine describes the facilities of a host for this package, for a report to its
 // administrator.
 type Machine struct {
 	Flavour  Backend   `json:"flavour"`            // which engine this program was built for
@@ -21,7 +21,7 @@ type Machine struct {
 	Receive  bool      `json:"receive"`            // Driver.Receive works
 	Features []Feature `json:"features,omitempty"` // of the ring
 
-	Sysctls      map[string]string `json:"sysctls"`      // those that matter here; "" where the kernel has none
+	Sysctls      map[string]string `json:"sysctls"`      // the relevant ones; "" where the kernel has none
 	Memlock      Limit             `json:"memlock"`      // RLIMIT_MEMLOCK, bytes
 	Files        Limit             `json:"files"`        // RLIMIT_NOFILE
 	Capabilities []Capability      `json:"capabilities"` // effective ones that matter here
@@ -38,7 +38,7 @@ type Limit struct {
 type Capability struct {
 	Name string `json:"name"`
 	Have bool   `json:"have"`
-	For  string `json:"for"` // what it is needed for
+	For  string `json:"for"` // its purpose
 }
 
 var usefulCapabilities = [...]struct {
@@ -59,11 +59,11 @@ var usefulSysctls = [...]string{
 	"net.core.wmem_max",
 }
 
-// Probe looks at the machine, and opens and closes a ring to see what it can
-// do. off is as in Config. Any goroutine may call it.
+// Probe looks at the machine, and opens and closes a ring to find its features. off is as
+// in Config. Any goroutine may call it.
 func Probe(off []string) Machine {
 	m := Machine{Flavour: Flavour, Kernel: kernelRelease(), Sysctls: map[string]string{}}
-	m.CPUs, _ = AllowedCPUs() // none: shown as such
+	m.CPUs, _ = AllowedCPUs() // an error shows as no CPUs
 	probeRing(&m, off)
 	for _, name := range usefulSysctls {
 		m.Sysctls[name] = sysctl(strings.ReplaceAll(name, ".", "/"))

@@ -21,9 +21,9 @@ const (
 	receiveGroup = 0
 )
 
-// bufferRing is the provided buffers of multishot receives. A buffer belongs
-// to the kernel until a completion says that it is used up; then to those who
-// hold slices of it; when the last one is released, to the kernel again.
+// bufferRing has the provided buffers of multishot receives. A buffer belongs to the
+// kernel until a completion says that it is used up, then to the holders of its slices;
+// after the release of the last slice it belongs to the kernel again.
 type bufferRing struct {
 	entries     []bufferEntry // shared with the kernel
 	state       []bufferState
@@ -66,7 +66,7 @@ func newBufferRing(r *ring, n, size int, incremental bool) (*bufferRing, error) 
 		err = b.register(r)
 	}
 	if err != nil {
-		_ = b.free() // the first error is the one to tell
+		_ = b.free() // the first error is returned
 		return nil, err
 	}
 	for i := range b.state {

@@ -43,8 +43,8 @@ func (d *ringDriver) closeSockets() {
 	for op, i := d.ops.live(0); op != 0; op, i = d.ops.live(i) {
 		o := d.ops.get(op)
 		if o.bits&opZero != 0 && d.isOpen(o.sock) {
-			// Nobody waits for this any more: reset, or its memory stays pinned
-			// for as long as the peer is silent.
+			// No caller waits for this send: reset, or its memory stays pinned
+			// while the peer is silent.
 			_ = unix.SetsockoptLinger(o.sock.FD(), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 		}
 	}

@@ -19,10 +19,10 @@ type ringDriver struct {
 	files   *files       // nil: plain descriptors
 	fixed   *registered  // nil: memory is pinned by each request
 	buffers *bufferRing  // nil: no Receive
-	socks   []Socket     // by descriptor: what is open here, files as well
+	socks   []Socket     // by descriptor: the open sockets and files
 	shut    map[int]bool // files that close when their last operation has ended
 
-	out   []Completion // what Wait returned, or is collecting
+	out   []Completion // of the last Wait, or of the present one
 	early []Completion // collected between two Waits
 	again []Op         // operations to be queued again
 	quiet []quietSend  // sends that nobody hears of if they succeed, in order
@@ -77,7 +77,7 @@ const (
 func openRing(cfg Config) (Driver, error) {
 	d := &ringDriver{}
 	if err := d.open(&cfg); err != nil {
-		_ = d.release() // the first error is the one to tell
+		_ = d.release() // the first error is returned
 		return nil, err
 	}
 	return d, nil
@@ -229,8 +229,8 @@ func (d *ringDriver) Wait(timeout time.Duration) ([]Completion, error) {
 	}
 	if !d.wakeArmed {
 		// The kernel ends a multishot poll whose answer finds the completion
-		// queue full. Armed again it tells at once of what was missed. That this
-		// failed d.err says.
+		// queue full. A new poll reports missed events at once. d.err has its
+		// failure.
 		_ = d.armWake()
 	}
 	d.out = append(d.out[:0], d.early...)

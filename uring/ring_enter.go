@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enter makes the one system call of a turn: it submits what is queued, lets
-// the kernel finish what it can, and sleeps for at most timeout (negative: no
-// limit) unless that is zero. ETIME says that the timeout passed.
+// enter makes the one system call of a turn: it submits the queued requests, lets the
+// kernel finish requests, and sleeps for at most timeout (negative: no limit) unless that
+// is zero. ETIME says that the timeout passed.
 func (d *ringDriver) enter(timeout time.Duration) unix.Errno {
 	if timeout > 0 && !d.can.extArg {
 		d.armTimer(timeout)
@@ -35,7 +35,7 @@ func (d *ringDriver) enter(timeout time.Duration) unix.Errno {
 	return errno
 }
 
-// flush submits what is queued, outside Wait.
+// flush submits the queued requests, outside Wait.
 func (d *ringDriver) flush() unix.Errno {
 	before := d.ring.unsubmitted()
 	d.stats.Syscalls++
@@ -45,8 +45,8 @@ func (d *ringDriver) flush() unix.Errno {
 	return errno
 }
 
-// flushAll submits until nothing is queued, for calls that must come behind
-// every request made before, and lets the kernel finish what they cancelled.
+// flushAll submits until the queue is empty, for calls that must come after every earlier
+// request, and lets the kernel finish cancelled requests.
 func (d *ringDriver) flushAll() {
 	for tries := 0; tries < math.MaxUint8; tries++ {
 		errno := d.enter(0)
@@ -90,8 +90,7 @@ func (d *ringDriver) request() (*sqe, uint32) {
 	return nil, 0
 }
 
-// reap takes all answers, those that the kernel kept back for lack of room
-// among them.
+// reap takes all answers, including those that the kernel kept back for lack of room.
 func (d *ringDriver) reap(to *[]Completion) {
 	for {
 		for c := d.ring.peek(); c != nil; c = d.ring.peek() {
@@ -133,8 +132,8 @@ func (d *ringDriver) settle(to *[]Completion) {
 	d.quiet = d.quiet[:copy(d.quiet, d.quiet[n:])]
 }
 
-// requeue queues operations again: the rest of what the kernel cut short, the
-// sync behind a write, and accepts where the kernel has no multishot.
+// requeue queues operations again: the rest of transfers that the kernel cut short, the
+// sync after a write, and accepts where the kernel has no multishot.
 func (d *ringDriver) requeue(to *[]Completion) {
 	for i := 0; i < len(d.again); i++ { // making room for requests may add to it
 		op := d.again[i]

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Requests on files go to the kernel with those on sockets, in the one system
-// call of a turn. What it cannot do at once it does by itself: direct I/O by the
-// device's completion, the rest in threads of its own.
+// Requests on files go to the kernel with those on sockets, in the one system call of a
+// turn. The kernel does direct I/O by the device's completion, and in threads of its own
+// other requests that it cannot do at once.
 
 // AdoptFile implements FileDriver. The file gets a place in the file table.
 func (d *ringDriver) AdoptFile(fd int) (File, error) {
@@ -60,10 +60,10 @@ func (d *ringDriver) ReadFile(f File, v *Vec, off int64, user uint64) (Op, error
 	return d.startFile(KindRead, f, v, user, func(o *operation) { o.begin(f, off, 0, 0) })
 }
 
-// WriteFile implements FileDriver. Writes to one file through the page cache have one thread
-// of the kernel's, which would wait for the durability of each before it begins the next. So
-// if there is more to do on the file a durable one is a write and the sync of what it wrote,
-// which is all that the kernel makes of it; alone, it is faster in one request.
+// WriteFile implements FileDriver. One thread of the kernel does all writes to a file through
+// the page cache, and would wait for the durability of each before the next. So a durable
+// write becomes a write and a sync of its range, which is what the kernel does inside, if the
+// file has other requests; alone, it is faster in one request.
 func (d *ringDriver) WriteFile(f File, v *Vec, off int64, user uint64, flags WriteFlags) (Op, error) {
 	split := flags == WriteDurable && !f.align.Direct() && v.Size() > 0 && d.ops.first(f.FD()) != 0
 	return d.startFile(KindWrite, f, v, user, func(o *operation) {
@@ -85,8 +85,7 @@ func (d *ringDriver) AllocateFile(f File, off, n int64, user uint64) (Op, error)
 	return d.startFile(KindAllocate, f, nil, user, func(o *operation) { o.begin(f, off, n, 0) })
 }
 
-// queueFile queues a request for what is left to do of o; false if the ring is
-// broken.
+// queueFile queues a request for the rest of o; false if the ring is broken.
 func (d *ringDriver) queueFile(op Op, o *operation) bool {
 	e, _ := d.request()
 	if e == nil {
@@ -97,7 +96,7 @@ func (d *ringDriver) queueFile(op Op, o *operation) bool {
 	return true
 }
 
-// fillFile makes e the request for what is left to do of o.
+// fillFile makes e the request for the rest of o.
 func (d *ringDriver) fillFile(e *sqe, o *operation) {
 	aim(e, o.sock)
 	switch o.step() {
@@ -107,7 +106,7 @@ func (d *ringDriver) fillFile(e *sqe, o *operation) {
 		e.opcode, e.opFlags = opcodeFsync, uint32(SyncData)
 		if o.kind == KindSync {
 			e.opFlags = uint32(o.file.flags)
-		} else if o.file.length > 0 { // of what was written, else of everything
+		} else if o.file.length > 0 { // of the written range, else of the whole file
 			e.off, e.len = uint64(o.file.off), uint32(o.file.length)
 		}
 	default:
@@ -115,7 +114,7 @@ func (d *ringDriver) fillFile(e *sqe, o *operation) {
 	}
 }
 
-// aimTransfer fills in a read or write of what is left of o's list.
+// aimTransfer fills in a read or write of the rest of o's list.
 func (d *ringDriver) aimTransfer(e *sqe, o *operation) {
 	single, list := uint8(opcodeRead), uint8(opcodeReadv)
 	if o.kind == KindWrite {
@@ -130,7 +129,7 @@ func (d *ringDriver) aimTransfer(e *sqe, o *operation) {
 	}
 	e.opcode, e.addr, e.len = single, uint64(pieces[0].base), uint32(pieces[0].len)
 	if o.file.grain == 0 || o.bits&opPlain != 0 {
-		return // what goes through the page cache is copied, and pins nothing
+		return // the page cache copies, and pins nothing
 	}
 	if place, ok := d.fixed.place(&pieces[0]); ok {
 		o.bits |= opFixed

@@ -22,8 +22,8 @@ const (
 	fixedPlaces = 1024
 	// defaultFixedBytes bounds their size together.
 	defaultFixedBytes = 64 << 20
-	// lockedShare is the part of RLIMIT_MEMLOCK that a ring takes for them, if the limit
-	// holds for it: all rings of a user share it, and those to come must find room.
+	// lockedShare: a ring takes one part in lockedShare of RLIMIT_MEMLOCK, if the limit
+	// holds for it. All rings of a user share the limit, and later ones need room.
 	lockedShare = 16
 )
 
@@ -146,7 +146,7 @@ func (d *ringDriver) UnregisterMemory(m *Memory) {
 	m.pins.Add(-1)
 }
 
-// updateFixed has the kernel pin p in a place of its table, or let go of what is there.
+// updateFixed has the kernel pin p in a place of its table, or free that place.
 func (d *ringDriver) updateFixed(place uint16, p []byte) unix.Errno {
 	t := d.fixed
 	*t.arg = iovec{}

@@ -92,7 +92,7 @@ func (r *ring) submit() unix.Errno {
 	return errnoOf(err)
 }
 
-// poll submits, and lets the kernel finish what it can without waiting.
+// poll submits, and lets the kernel finish requests without waiting.
 func (r *ring) poll() unix.Errno {
 	_, err := r.g.SubmitAndGetEvents()
 	return errnoOf(err)
@@ -116,8 +116,8 @@ func (r *ring) sleep(timeout time.Duration) unix.Errno {
 	return errnoOf(err)
 }
 
-// errnoOf keeps what the kernel said. Whatever else the package invents has no
-// number: it is a broken call.
+// errnoOf keeps an errno of the kernel. Errors of the package itself have no number and
+// mean a broken call.
 func errnoOf(err error) unix.Errno {
 	if err == nil {
 		return 0

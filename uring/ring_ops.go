@@ -222,8 +222,7 @@ func (d *ringDriver) Send(s Socket, v *Vec, user uint64, flags SendFlags) (bool,
 	return false, op, nil
 }
 
-// queueSend queues a request for what is left of o's list; false if the ring
-// is broken.
+// queueSend queues a request for the rest of o's list; false if the ring is broken.
 func (d *ringDriver) queueSend(op Op, o *operation) bool {
 	e, _ := d.request()
 	if e == nil {

@@ -33,7 +33,7 @@ type ring struct {
 	seen           uint32 // value of cqTail when last looked at
 
 	maps    [3][]byte
-	scratch *Memory // waitArg, and behind it the timespec
+	scratch *Memory // waitArg, then the timespec
 	arg     *waitArg
 	until   *kernelTimespec
 }
@@ -158,7 +158,7 @@ func (r *ring) unsubmitted() uint32 { return r.tail - atomic.LoadUint32(r.sqHead
 // submit gives all requests to the kernel; nothing else.
 func (r *ring) submit() unix.Errno { return r.enter(0) }
 
-// poll submits, and lets the kernel finish what it can without waiting.
+// poll submits, and lets the kernel finish requests without waiting.
 func (r *ring) poll() unix.Errno { return r.enter(enterGetEvents) }
 
 // events makes room for answers that the kernel kept back. It submits nothing.

@@ -11,8 +11,8 @@ import (
 // whyOld is the reason where the kernel answers like one without the feature.
 const whyOld = "this kernel does not have it"
 
-// probe tries what cannot be seen from set-up. Operations are aimed at the
-// wake-up event, which is no socket: a kernel that knows them says ENOTSOCK.
+// probe tries the features that set-up does not show. It aims operations at the wake-up
+// event, which is no socket: a kernel that knows an operation returns ENOTSOCK.
 func (d *ringDriver) probe(set featureSet) {
 	switch {
 	case !set.wanted(featureRegisteredRing):
@@ -66,10 +66,10 @@ func (d *ringDriver) probeSendZC(set featureSet) {
 // closeWait is how long the trial below waits for the end of a file.
 const closeWait = 10 // ms
 
-// closesAtOnce says whether a file that has left the table is closed although a
-// request of another place of it is under way. There are kernels, before 6.13 by
-// their source, that keep it until then: a peer would not hear that we have
-// closed as long as an older connection lives.
+// closesAtOnce says whether the kernel closes a file that has left the table while a
+// request on another place is under way. Kernels before 6.13, by their source, keep it
+// until the end of that request: a peer would not notice our close while an older
+// connection lives.
 func (d *ringDriver) closesAtOnce(f *files) bool {
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
@@ -81,7 +81,7 @@ func (d *ringDriver) closesAtOnce(f *files) bool {
 		e, _ := d.ring.next()
 		e.opcode, e.opFlags = opcodePollAdd, pollWord(unix.EPOLLIN) // nobody has raised the event
 		e.fd, e.flags, e.user = pending-1, sqeFixedFile, ownProbe
-		_ = d.ring.poll() // what is not submitted is with the end of it below
+		_ = d.ring.poll() // the end below submits the rest
 	}
 	if gone > 0 {
 		f.remove(d.ring, gone)
@@ -138,8 +138,8 @@ func (d *ringDriver) probeSkip(set featureSet) {
 	}
 }
 
-// ask submits the trial with a request behind it that is answered last, and
-// returns the first answer to the trial and the number of answers to it.
+// ask submits the trial and a second request that is answered last, and returns the first
+// answer to the trial and the number of its answers.
 func (d *ringDriver) ask() (res int32, n int, errno unix.Errno) {
 	last, _ := d.ring.next()
 	last.opcode, last.user = opcodeNop, ownNone

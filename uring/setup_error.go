@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SetupError says which call refused a ring, why, and what helps. It unwraps
-// to the errno; it is errors.ErrUnsupported where the kernel or the host's
-// policy rules rings out, so that only another backend or host helps.
+// SetupError names the call that refused a ring, the reason, and the remedy. It unwraps to
+// the errno; it is errors.ErrUnsupported if the kernel or the host's policy rules rings
+// out, so that only another backend or host helps.
 type SetupError struct {
 	Call   string     // such as io_uring_setup
-	Errno  unix.Errno // what the kernel said
+	Errno  unix.Errno // of the kernel
 	Cause  string     // in words
 	Remedy string     // in words
 }

@@ -11,12 +11,11 @@ import (
 // maxVec is the largest number of pieces that the kernel takes in one send.
 const maxVec = 1024
 
-// Vec is a list of pieces of memory that one request moves, in order: what a Send
-// transmits, what a read of a file fills, what a write takes. The list itself lives outside the Go heap, because the kernel reads
-// it after Send has returned and goroutine stacks move. The pieces may be Go
-// memory: heap objects do not move, and the Vec holds a reference to each
-// until Reset. (A piece that began on a stack is moved to the heap by the
-// compiler, because Append keeps it.)
+// Vec is a list of pieces of memory that one request moves, in order: a send, or a read
+// or write of a file. The list lies outside the Go heap, because the kernel reads it
+// after Send has returned and goroutine stacks move. The pieces may be Go memory: heap
+// objects do not move, and the Vec holds a reference to each until Reset. (The compiler
+// moves a piece that began on a stack to the heap, because Append keeps it.)
 //
 // A Vec belongs to one thread at a time, and to the driver from the request
 // until the final completion.
@@ -52,7 +51,7 @@ type msghdr struct {
 	flags      int32
 }
 
-// headerRoom keeps the entries behind the header on a boundary of their own.
+// headerRoom keeps the entries after the header on a boundary of their own.
 const headerRoom = 64
 
 // NewVec returns an empty list with room for n pieces, 1 to MaxVec. Free it.
@@ -166,8 +165,8 @@ func (v *Vec) Size() int { return v.size }
 // Count is the number of entries in use, after merging.
 func (v *Vec) Count() int { return v.n }
 
-// message fills the header with what is left to send and returns its address,
-// valid until the Vec changes.
+// message fills the header with the rest of the list and returns its address, valid until
+// the Vec changes.
 func (v *Vec) message() uintptr {
 	*v.hdr = msghdr{iovlen: uintptr(v.n - v.first)}
 	if v.first < v.n {
@@ -176,7 +175,7 @@ func (v *Vec) message() uintptr {
 	return uintptr(unsafe.Pointer(v.hdr))
 }
 
-// left are the entries of what is left to move; empty if there is nothing.
+// left are the entries of the rest of the list.
 func (v *Vec) left() []iovec { return v.iovs[v.first:v.n] }
 
 // advance marks n more bytes as sent, so that message describes the rest.
@@ -207,7 +206,7 @@ func (v *Vec) rewind() {
 	v.first = 0
 }
 
-// send transmits what is left at once, without blocking and without SIGPIPE.
+// send transmits the rest at once, without blocking and without SIGPIPE.
 func (v *Vec) send(fd int) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), v.message(), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	runtime.KeepAlive(v)
