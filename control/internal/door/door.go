@@ -26,9 +26,9 @@ type Config struct {
 	// Line is how many newcomers may wait for a place, up to Rate.Longest, by Rate.Clock. The
 	// shares bind while more than half of it is in use; 0: nobody waits.
 	Line int
-	// Bytes bounds what all together hold beyond OwnBytes each; 0: nothing does.
+	// Bytes bounds the bytes that all guests together hold beyond OwnBytes each; 0: no bound.
 	Bytes int64
-	// Rate bounds what comes to nothing; zero: nothing does.
+	// Rate bounds the connections that come to nothing; zero: no bound.
 	Rate Rate
 }
 
@@ -51,13 +51,13 @@ func (cfg Config) Waiting() Config {
 // newcomer, as its peer was silent.
 var ErrEvicted = errors.New("control: half-open connection gave way to a newcomer")
 
-// Counters count what a door has turned away since it was made.
+// Counters count the connections that a door has turned away since it was made.
 type Counters struct {
 	OverAll uint64 `json:"over_all"` // refused: all places taken, nobody gave way
 	Source  uint64 `json:"source"`   // refused: the share of the source address
 	Prefix  uint64 `json:"prefix"`   // refused: the share of the prefix
 	Evicted uint64 `json:"evicted"`  // let in, and later gave way to a newcomer
-	Memory  uint64 `json:"memory"`   // let in, and ended for a lack of room for what they sent
+	Memory  uint64 `json:"memory"`   // let in, and ended for a lack of room for the bytes that they sent
 	Rate    uint64 `json:"rate"`     // refused: too many of the source or the prefix came to nothing
 	Waited  uint64 `json:"waited"`   // let in after a wait, or evicted in it, for the same reason
 	Lined   uint64 `json:"lined"`    // waited for a place
@@ -73,7 +73,7 @@ type Door struct {
 	progress reports      // of guests, not in the lists yet
 	queued   atomic.Int64 // how many wait for their turn; changes under mu
 
-	mu       sync.Mutex // guards all that follows, and the guests' fields where they do not say who else does
+	mu       sync.Mutex // guards the fields below, and those of guests that name no other guard
 	all      scope
 	sources  map[netip.Prefix]*scope
 	prefixes map[netip.Prefix]*scope
@@ -81,8 +81,8 @@ type Door struct {
 	beyond   int64 // bytes, see Guest.Hold
 
 	owedBySource, owedByPrefix debts
-	turns                      lines     // of those who wait for their turn, and hold a place
-	rooms                      lines     // of those who wait for a place (room.go)
+	turns                      lines     // of guests that wait for their turn, and hold a place
+	rooms                      lines     // of guests that wait for a place (room.go)
 	wakes                      time.Time // when next is going to be called; zero: not
 	closed                     bool
 }
@@ -95,9 +95,8 @@ func New(cfg Config) *Door {
 	}
 }
 
-// Guest is one connection that was let in. One goroutine at a time uses it: who let
-// it in, up to Begin, and from then on that of its handshake. Those on a nil Guest do
-// nothing.
+// Guest is one connection that was let in. One goroutine at a time uses it: the caller of
+// Admit up to Begin, then the goroutine of the handshake. Methods of a nil Guest do nothing.
 type Guest struct {
 	door    *Door
 	arrived time.Time
@@ -164,8 +163,8 @@ func (d *Door) Admit(from netip.Addr, now time.Time) (*Guest, Cause) {
 	return g, Admitted
 }
 
-// evict has a guest go. What it returns is to be called without the lock, which is
-// held, unless it is nil: begin for one that has waited up to now.
+// evict has a guest go. The lock is held. The caller calls the returned functions that are
+// not nil without the lock: begin is set for a guest that has waited up to now.
 func (d *Door) evict(g *Guest) (evict, begin func()) {
 	g.evicted.Store(true)
 	if g.waits != nil || g.moved && g.listens.Load() == 0 {
@@ -175,7 +174,7 @@ func (d *Door) evict(g *Guest) (evict, begin func()) {
 	return g.takeEvict(), d.leaveLine(g)
 }
 
-// takeEvict is what OnEvict was given, for whoever comes first.
+// takeEvict returns the function of OnEvict, to the first caller only.
 func (g *Guest) takeEvict() func() {
 	if f := g.evict.Swap(nil); f != nil {
 		return *f
@@ -192,7 +191,7 @@ const (
 	FullDoor                // all places are taken, and nobody gives way
 	FullSource              // the same for the share of its source
 	FullPrefix              // the same for the share of its prefix
-	TooMany                 // too many of its source or prefix came to nothing, and its source has enough who wait
+	TooMany                 // too many of its source or prefix came to nothing, and enough of its source wait
 )
 
 var causeNames = [...]string{"admitted", "no room", "no room for its source address", "no room for its prefix", "too many of its source come to nothing"}
@@ -213,8 +212,8 @@ func (d *Door) count(c Cause) {
 	}
 }
 
-// room says whose place a newcomer takes, nil if there is a free one, or why
-// there is none for it. The lock is held.
+// room returns the guest whose place a newcomer takes, nil if a place is free, or the cause
+// of a refusal. The lock is held.
 func (d *Door) room(source, prefix netip.Prefix, now time.Time) (*Guest, Cause) {
 	if d.all.n <= d.cfg.Most/2 && d.all.n < d.cfg.Most {
 		return nil, Admitted
@@ -239,8 +238,8 @@ func (d *Door) room(source, prefix netip.Prefix, now time.Time) (*Guest, Cause) 
 	return d.victim(&d.all, now, FullDoor)
 }
 
-// victim is who gives way in a scope: the oldest silent one, if it had its grace, else the
-// one that has stood still for longest, if that is long enough. The lock is held.
+// victim is the guest of a scope that gives way: the oldest silent one, if its grace is over,
+// else the one that has stood still for longest, if that is long enough. The lock is held.
 func (d *Door) victim(s *scope, now time.Time, full Cause) (*Guest, Cause) {
 	d.relistMoved()
 	if g := s.silent.first; g != nil && (g.waits != nil || d.cfg.Grace == 0 || g.listened(now) >= d.cfg.Grace) {

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// A newcomer whose source owes too much waits. Its socket is open, and nobody
-// reads it. The line of each source moves with what is forgiven, first come first
-// served, and the lines of several sources take turns. Who begins pays in advance
-// and gets it back by Passed, so that a line of honest peers moves at the speed of
-// their handshakes.
+// A newcomer whose source has too many failures waits. Its socket is open, and no
+// goroutine reads it. The line of each source moves as its failures are forgiven, first
+// come first served, and the lines of several sources take turns. A guest that begins
+// counts as a failure in advance, until Passed: so a line of honest peers moves at the
+// speed of their handshakes.
 
-// line is who waits of one source. The door's lock guards it.
+// line are the waiting guests of one source. The door's lock guards it.
 type line struct {
 	source, prefix netip.Prefix
 	guests         list.List // of *Guest, oldest first
@@ -70,8 +70,8 @@ func (d *Door) join(g *Guest) {
 	d.counters.Waited++
 }
 
-// leaveLine takes a guest that waits out of its line, and returns what it waits
-// for. The lock is held.
+// leaveLine takes a waiting guest out of its line, and returns its function of Begin. The
+// lock is held.
 func (d *Door) leaveLine(g *Guest) (begin func()) {
 	if g.waits == nil {
 		return nil
@@ -82,9 +82,9 @@ func (d *Door) leaveLine(g *Guest) (begin func()) {
 	return begin
 }
 
-// Begin calls f when the guest may begin its handshake, which is at once for most,
-// and may be on any goroutine. It does so, too, for one that is evicted while it
-// waits, or has waited for too long: then OnEvict tells. f must not block.
+// Begin calls f when the guest may begin its handshake: at once for most guests, else
+// later on any goroutine. It also calls f for a guest that is evicted while it waits, or
+// has waited for too long; the function of OnEvict is called before. f must not block.
 func (g *Guest) Begin(f func()) {
 	if g.atOnce {
 		f()
@@ -146,8 +146,7 @@ func (g *Guest) fail(now time.Time) {
 	g.passed = true
 }
 
-// next lets those begin whose turn it is, and comes again when it is that of the
-// others.
+// next lets the guests begin whose turn it is, and runs again for the next turn.
 func (d *Door) next() {
 	now := d.cfg.Rate.Clock.Now()
 	d.mu.Lock()
@@ -180,9 +179,9 @@ func (d *Door) next() {
 	}
 }
 
-// takeTurns takes those out of the lines who may begin, and those who have waited for
-// too long, one of each line after the other; again is when to look next, 0 if
-// nobody waits. The lock is held.
+// takeTurns takes the guests out of the lines that may begin, or that have waited for too
+// long, one of each line after the other; again is the time until the next look, 0 if no
+// guest waits. The lock is held.
 func (d *Door) takeTurns(now time.Time) (begin []func(), again time.Duration) {
 	for moved := true; moved; {
 		moved, again = false, 0

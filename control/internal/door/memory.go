@@ -1,14 +1,12 @@
 package door
 
-// OwnBytes is what each guest may hold of bytes that its handshake has sent and
-// received, however much the others hold. Real handshakes take two or three
-// thousand.
+// OwnBytes is the number of sent and received bytes that each guest may hold, however much
+// the others hold. Real handshakes take two or three thousand.
 const OwnBytes = 8 << 10
 
-// Hold says that the handshake of a guest is about to keep n more bytes. What a
-// guest holds beyond OwnBytes comes out of Config.Bytes, which all share; Hold
-// returns false if there is no room left, and then counts nothing. Leave gives all of
-// it back.
+// Hold says that the handshake of a guest is about to keep n more bytes. Bytes beyond
+// OwnBytes come out of Config.Bytes, which all guests share; Hold returns false if there is
+// no room left, and then counts nothing. Leave gives all bytes back.
 func (g *Guest) Hold(n int) bool {
 	if g == nil {
 		return true
@@ -30,13 +28,13 @@ func (g *Guest) Hold(n int) bool {
 	return true
 }
 
-// release gives back what a guest holds. The lock is held.
+// release gives back the bytes of a guest. The lock is held.
 func (d *Door) release(g *Guest) {
 	d.beyond -= max(g.held-OwnBytes, 0)
 	g.held = 0
 }
 
-// Beyond is what all guests hold beyond what is their own, in bytes.
+// Beyond is the number of bytes that all guests hold beyond OwnBytes each.
 func (d *Door) Beyond() int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// Rate bounds how many connections of a source may come to nothing: those whose
-// handshake fails or is given up, and those of which the caller says so
-// (Door.CameToNothing). A connection that comes to something costs nothing, so
-// that any number of honest peers come in at once.
+// Rate bounds the connections of a source that come to nothing: handshakes that fail or
+// are given up, and connections that the caller reports (Door.CameToNothing). Successful
+// connections are not counted, so any number of honest peers come in at once.
 type Rate struct {
 	// PerSecond is how many of a source may come to nothing in a second, in the
 	// long run; 0: any number, and the other fields mean nothing.
@@ -23,7 +22,7 @@ type Rate struct {
 	// Kept is of how many sources, and of how many prefixes, it is known how much
 	// came to nothing: at the bound the one that was quiet for longest is forgotten.
 	Kept int
-	// Clock is the time of those who wait.
+	// Clock is the clock of the waiting guests.
 	Clock Clock
 }
 
@@ -36,17 +35,17 @@ type Clock interface {
 // PrefixRate is how much more of a prefix than of a source may come to nothing.
 const PrefixRate = 4
 
-// debts keep how much came to nothing, for each source or each prefix. What is
-// forgiven by now is not kept. The door's lock guards them.
+// debts count the failed connections of each source or each prefix that are not forgiven
+// yet. The door's lock guards them.
 type debts struct {
 	each  time.Duration // one is forgiven in that time; 0: nothing is counted
 	most  time.Duration // is owed by whom the next one may still begin
 	kept  int
 	of    map[netip.Prefix]*list.Element
-	order list.List // of *debt, the one that was charged last behind the others
+	order list.List // of *debt, in the order of the last charge
 }
 
-// debt is what one of them owes.
+// debt is the count of one source or prefix.
 type debt struct {
 	of    netip.Prefix
 	until time.Time // when all of it is forgiven

@@ -8,11 +8,10 @@ import (
 )
 
 // A guest makes progress at each step of its handshake, and its place in the lists
-// matters only when somebody has to give way. So it does not move there at once: it
-// reports, without the lock, and who has the lock and needs the lists brings them up to
-// date. As the reports are younger than all that the lists know, and are taken in the
-// order of their times, the lists are what they would be if each step had moved its
-// guest.
+// matters only when a guest has to give way. So the guest does not move in the lists at
+// once: it reports, without the lock, and the next user of the lists, which holds the
+// lock, brings them up to date. The reports are younger than the lists and are taken in
+// the order of their times, so the result is the same as if each step had moved its guest.
 
 // reports are the guests that have made progress since the last take.
 type reports struct {
@@ -20,7 +19,7 @@ type reports struct {
 	taken []*Guest              // by take; reused, and guarded by the door's lock
 }
 
-// report is what a guest reports.
+// report is the progress of one guest.
 type report struct {
 	at     atomic.Int64 // the time of its last step: since its arrival, in nanoseconds
 	listed atomic.Bool  // it is among the reports
@@ -32,7 +31,7 @@ type report struct {
 func (r *reports) add(g *Guest, at time.Duration) {
 	g.report.at.Store(int64(at))
 	if !g.report.listed.CompareAndSwap(false, true) {
-		return // it is listed, and take looks at the time behind that
+		return // it is listed, and take reads its time later
 	}
 	for {
 		old := r.head.Load()
@@ -57,14 +56,14 @@ func (r *reports) take() []*Guest {
 		r.taken = append(r.taken, g)
 		g = next
 	}
-	slices.Reverse(r.taken) // those of one moment in the order in which they came
+	slices.Reverse(r.taken) // reports of one moment in the order in which they came
 	slices.SortStableFunc(r.taken, func(a, b *Guest) int {
 		return cmp.Compare(a.arrived.Add(a.report.seen).Sub(b.arrived), b.report.seen)
 	})
 	return r.taken
 }
 
-// forget drops what take has returned. The door's lock is held.
+// forget drops the reports that take has returned. The door's lock is held.
 func (r *reports) forget() {
 	clear(r.taken)
 	r.taken = r.taken[:0]

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// A newcomer that finds no place waits for one, so that nobody is evicted whose peer does
-// what it can: who makes progress, and who is silent for less than Config.Grace. Its socket
-// is open, nobody reads it, and it holds no place. The line of each source moves when a
-// guest leaves or may be evicted, first come first served, and the lines of several
-// sources take turns. Nothing is charged for the wait.
+// A newcomer that finds no place waits for one, so that no guest is evicted that makes
+// progress or has been silent for less than Config.Grace. Its socket is open, no goroutine
+// reads it, and it holds no place. The line of each source moves when a guest leaves or may
+// be evicted, first come first served, and the lines of several sources take turns. The wait
+// is not charged.
 //
-// Who finds the line full is refused. So a source that floods us with silent sockets gets as many
-// places as its silent ones have had their grace, and those are charged.
+// A newcomer that finds the line full is refused. So a source that floods us with silent
+// sockets gets a place for each silent one whose grace is over, and these are charged.
 
 // roomOrLine is room, for a newcomer that may wait for a place if mayWait; lines says that it
 // has to. The lock is held.
@@ -41,7 +41,7 @@ func (d *Door) joinRoom(g *Guest) {
 	d.counters.Lined++
 }
 
-// leaveRoom takes a guest out of its line, and returns what it waits for. The lock is held.
+// leaveRoom takes a guest out of its line, and returns its function of Begin. The lock is held.
 func (d *Door) leaveRoom(g *Guest) (begin func()) {
 	d.rooms.remove(g)
 	for _, s := range g.scopes {
@@ -51,9 +51,9 @@ func (d *Door) leaveRoom(g *Guest) (begin func()) {
 	return begin
 }
 
-// giveRoom gives places to those in line, one of each line after the other, and ends those who have
-// waited for too long. It returns what is to be called without the lock, which is held;
-// again is when to look next, 0 if nobody waits.
+// giveRoom gives places to waiting guests, one of each line after the other, and ends guests
+// that have waited for too long. The lock is held; the caller calls the returned functions
+// without it. again is the time until the next look, 0 if no guest waits.
 func (d *Door) giveRoom(now time.Time) (call []func(), again time.Duration) {
 	for moved := d.all.waiting > 0; moved; {
 		moved, again = false, 0

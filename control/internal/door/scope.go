@@ -13,7 +13,7 @@ const (
 	scopes
 )
 
-// scope is a set of guests that share a bound: all, those of a source, those of
+// scope is a set of guests that share a bound: all guests, those of a source, or those of
 // a prefix. The door's lock guards it.
 type scope struct {
 	n       int
@@ -75,7 +75,7 @@ func scopeOf(from map[netip.Prefix]*scope, key netip.Prefix) *scope {
 	return s
 }
 
-// list puts a guest behind the others of its scopes.
+// list puts a guest at the end of the lists of its scopes.
 func (d *Door) list(g *Guest) {
 	for at, s := range g.scopes {
 		s.n++
@@ -118,7 +118,7 @@ func (d *Door) relistMoved() {
 	d.progress.forget()
 }
 
-// relist moves a guest behind all others that have made progress.
+// relist moves a guest to the end of the list of those that have made progress.
 func (d *Door) relist(g *Guest, now time.Time) {
 	for at, s := range g.scopes {
 		s.of(g).remove(g, at)
@@ -129,11 +129,11 @@ func (d *Door) relist(g *Guest, now time.Time) {
 	}
 }
 
-// SourceOf is what counts as one source: an IPv4 address, or the IPv6 /64 in
-// which a host chooses its addresses.
+// SourceOf is the source of an address: the IPv4 address, or the IPv6 /64 in which a host
+// chooses its addresses.
 func SourceOf(a netip.Addr) netip.Prefix { return prefixOf(a, 32, 64) }
 
-// PrefixOf is what counts as one prefix: an IPv4 /24, or an IPv6 /48.
+// PrefixOf is the prefix of an address: an IPv4 /24, or an IPv6 /48.
 func PrefixOf(a netip.Addr) netip.Prefix { return prefixOf(a, 24, 48) }
 
 func prefixOf(a netip.Addr, v4, v6 int) netip.Prefix {

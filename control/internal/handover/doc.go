@@ -1,8 +1,7 @@
-// Package handover gives the listeners and sessions of one process to another one:
-// the steps of both sides, in which order, until when, and what becomes of them when
-// one fails; and the conversation between them: what is said, in which form, over
-// which socket. It knows no messenger: [Pass] has a [Predecessor] carry out its
-// steps, [Take] a [Successor].
+// Package handover gives the listeners and sessions of one process to another one. It
+// has the steps of both sides, with their order, bounds in time and failures, and the
+// conversation between them. It knows no messenger: [Pass] has a [Predecessor] carry
+// out its steps, [Take] a [Successor].
 //
 //	step                  what the messenger does                     if something fails from here on
 //	prepare               duplicates listeners and steering           nothing has changed
@@ -12,11 +11,11 @@
 //	send sessions         each leaves its core                        the same
 //	committed             Finish: closes its end of everything        it is the successor's
 //
-// How far that is for one messenger, and what may not begin meanwhile, is its
-// [State].
+// [State] is the progress of the hand-over of one messenger, and holds back actions that
+// must not begin meanwhile.
 //
-// A hand-over is a stream of records in both directions, each a type, a length
-// of 32 bits and so many bytes; numbers are little-endian.
+// A hand-over is a stream of records in both directions, each a type, a length of 32 bits
+// and that number of bytes; numbers are little-endian.
 //
 //	successor                          predecessor
 //	hello  (version, who, nonce)   ->
@@ -35,6 +34,6 @@
 // method for each line of the second table, in link.go and steps.go; the records are
 // in record.go, identity.go (hello, offer, done) and session.go.
 //
-// A Link is used by one goroutine at a time. Everything that a peer may send is
-// bounded, and what is wrong with it is an error that wraps [ErrHandOver].
+// One goroutine at a time uses a Link. Everything that a peer may send is bounded, and a
+// malformed record is an error that wraps [ErrHandOver].
 package handover

@@ -6,14 +6,14 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// Hello is what the successor says of itself.
+// Hello is the identity of the successor.
 type Hello struct {
 	Entity   wire.EntityName
 	Nonce    uint32
 	AnyNonce bool // it takes that of the predecessor
 }
 
-// succeeds says whether the offer is for who said hello.
+// succeeds says whether the offer is for the sender of hello.
 func (h *Hello) succeeds(o *Offer) bool {
 	return h.Entity == o.Entity && (h.AnyNonce || h.Nonce == o.Nonce)
 }
@@ -26,7 +26,7 @@ func (h *Hello) appendTo(dst []byte) []byte {
 	return wire.AppendBool(dst, h.AnyNonce)
 }
 
-// readVersion reads what both sides begin with.
+// readVersion reads the version, with which both sides begin.
 func readVersion(r *wire.Reader) {
 	if m := r.U64(); r.Err() == nil && m != handoverMagic {
 		r.Fail(Errorf("the other side speaks something else"))
@@ -50,7 +50,8 @@ func broken(t recordType, r *wire.Reader) error {
 	return nil
 }
 
-// Offer is the predecessor's identity and what it is about to send.
+// Offer is the identity of the predecessor, and the number of records that it is about to
+// send.
 type Offer struct {
 	Entity    wire.EntityName
 	Nonce     uint32
@@ -86,7 +87,7 @@ func decodeOffer(p []byte) (o Offer, err error) {
 	return o, broken(recordOffer, r)
 }
 
-// Done ends the sessions: it counts what was sent.
+// Done ends the sessions, and has their number.
 type Done struct {
 	GlobalSeq uint64
 	Sessions  uint32

@@ -29,8 +29,8 @@ type Link struct {
 	stop  func() bool
 }
 
-// NewLink speaks over conn, which stays the caller's. When ctx ends, so does what
-// is under way, and conn is of no use any more.
+// NewLink speaks over conn, which stays the caller's. The end of ctx ends the call under
+// way, and conn is of no use any more.
 func NewLink(ctx context.Context, conn *net.UnixConn) *Link {
 	l := &Link{conn: conn, out: bufio.NewWriterSize(conn, payloadMax)}
 	l.in = bufio.NewReaderSize(received{l}, payloadMax)
@@ -38,7 +38,7 @@ func NewLink(ctx context.Context, conn *net.UnixConn) *Link {
 	return l
 }
 
-// Close gives up what nobody took. The connection stays open.
+// Close closes descriptors that no call has returned. The connection stays open.
 func (l *Link) Close() {
 	l.stop()
 	CloseFiles(l.files)
@@ -128,7 +128,7 @@ func (l *Link) sendFiles(t recordType, fds []int) error {
 		n := min(len(fds), filesPerCall)
 		p := [recordHead + 4]byte{byte(t), 4}
 		le.PutUint32(p[recordHead:], uint32(n))
-		// Far below what a stream socket takes at once, and nothing is before it.
+		// A stream socket takes far more at once, and its buffer is empty.
 		sent, _, err := l.conn.WriteMsgUnix(p[:], unix.UnixRights(fds[:n]...), nil)
 		if err != nil {
 			return fmt.Errorf("%w: %v: %w", ErrHandOver, t, err)
@@ -164,7 +164,7 @@ func (l *Link) readFiles(t recordType, n int) ([]int, error) {
 	return all, nil
 }
 
-// Refuse tells the other side why, if it still listens.
+// Refuse sends the reason to the other side, if it still listens.
 func (l *Link) Refuse(err error) {
 	text := err.Error()
 	l.out.Reset(l.conn)

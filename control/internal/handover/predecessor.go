@@ -9,15 +9,15 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
-// Predecessor is what a messenger must be able to do to be handed over. Pass calls
-// the methods from one goroutine, in the order of this list: Finish at the end if
-// the successor has committed, Undo in its place whenever that is not so.
+// Predecessor are the abilities that a messenger needs to be handed over. Pass calls the
+// methods from one goroutine, in the order of this list: at the end Finish if the
+// successor has committed, else Undo.
 type Predecessor interface {
-	// Offer is who the messenger is, without the numbers of descriptors.
+	// Offer is the identity of the messenger, without the numbers of descriptors.
 	Offer() Offer
-	// Listeners are the listening sockets, those of one address behind each other.
+	// Listeners are the listening sockets, address by address.
 	Listeners() (Descriptors, error)
-	// Steering are the steering programs of so many addresses.
+	// Steering are the steering programs of this number of addresses.
 	Steering(addrs int) (Descriptors, error)
 
 	// Pause stops accepting.
@@ -34,7 +34,7 @@ type Predecessor interface {
 
 	// Undo has everything go on as before the hand-over, however far it came.
 	Undo()
-	// Finish closes what the successor has.
+	// Finish closes everything that the successor has.
 	Finish()
 }
 
@@ -43,9 +43,9 @@ type Frozen interface {
 	// Attempt closes when the attempt that was interrupted has ended; nil: there
 	// was none.
 	Attempt() <-chan struct{}
-	// Suspended tells when the session's socket is closed.
+	// Suspended has a snapshot once the session's socket is closed.
 	Suspended() <-chan dataplane.Snapshot
-	// Dispatched closes when what was received before Suspended has been dispatched.
+	// Dispatched closes when all messages received before Suspended have been dispatched.
 	Dispatched() <-chan struct{}
 
 	// Core is the number of the core that has the session's queues.
@@ -53,8 +53,8 @@ type Frozen interface {
 	// Export asks that core for the queues and sequences, which come by the channel
 	// and belong to the receiver. False: the session is closed.
 	Export() (<-chan dataplane.HandlerState, bool)
-	// Record is the session with what Export brought, which it owns from here. False:
-	// the session has been closed, and the state is released.
+	// Record is the session with the state of Export, which it owns from here. False: the
+	// session has been closed, and the state is released.
 	Record(dataplane.HandlerState) (Session, bool)
 }
 
@@ -62,8 +62,8 @@ type Frozen interface {
 // (global_seq).
 type Attempts struct{ Msgr2, Msgr1 uint64 }
 
-// Descriptors are open files that the other process gets duplicates of. Whoever
-// has them calls Close.
+// Descriptors are open files of which the other process gets duplicates. Their owner calls
+// Close.
 type Descriptors struct {
 	FDs   []int
 	Close func()
@@ -90,9 +90,9 @@ const (
 	halfOpenPoll = time.Millisecond
 )
 
-// Pass hands p over to the process at the other end of conn, which calls Take. The
-// end of ctx ends it, as long as the successor has not committed. After an error
-// everything is as before. conn is of no use afterwards, and stays the caller's.
+// Pass hands p over to the process at the other end of conn, which calls Take. Until the
+// successor has committed, the end of ctx ends it. After an error everything is as before.
+// conn is of no use afterwards, and stays the caller's.
 func Pass(ctx context.Context, conn *net.UnixConn, p Predecessor) error {
 	l := NewLink(ctx, conn)
 	defer l.Close()
@@ -178,9 +178,9 @@ func passSessions(ctx context.Context, l toSuccessor, p Predecessor) error {
 	return l.AwaitCommitted()
 }
 
-// awaitHandshakes lets the handshakes of accepted sockets end, so that their peers
-// see no failure. Those that take longer than halfOpenTime fail: the successor has
-// their lossless sessions by then.
+// awaitHandshakes lets the handshakes of accepted sockets end, so that their peers see no
+// failure. Handshakes that take longer than halfOpenTime fail: the successor has their
+// lossless sessions by then.
 func awaitHandshakes(ctx context.Context, p Predecessor) error {
 	if p.HalfOpen() == 0 {
 		return nil
@@ -203,8 +203,8 @@ func awaitHandshakes(ctx context.Context, p Predecessor) error {
 	}
 }
 
-// awaitRest waits until no attempt runs, and everything received has been
-// dispatched, so that what is sent in answer passes, too.
+// awaitRest waits until no attempt runs, and all received messages have been dispatched, so
+// that their answers are handed over, too.
 func awaitRest(ctx context.Context, sessions []Frozen) error {
 	for _, s := range sessions {
 		if ended := s.Attempt(); ended != nil {
@@ -233,7 +233,7 @@ func await[T any](ctx context.Context, done <-chan T) error {
 	}
 }
 
-// sendSessions sends all sessions, but for those that are closed in the meantime.
+// sendSessions sends all sessions except those that were closed meanwhile.
 func sendSessions(ctx context.Context, l toSuccessor, p Predecessor, sessions []Frozen) error {
 	var d Done
 	var passed []Frozen

@@ -11,7 +11,7 @@ import (
 type Session struct {
 	Target      wire.Addr // whom to dial; never blank
 	Dialled     bool      // Target was asked for, else the peer says that it is there
-	Near        bool      // who said that came from its IP
+	Near        bool      // the peer that claimed the address came from its IP
 	Anonymous   bool
 	Once        bool
 	PeerType    wire.EntityType
@@ -31,19 +31,18 @@ type Session struct {
 	ClientCookie, ServerCookie uint64
 	PeerGlobalSeq, ConnectSeq  uint64
 	ToldSeq                    uint64   // our global_seq in our SERVER_IDENT, in msgr1 OpenedSeq; 0: none is known
-	Told                       []uint32 // msgr1: those in all replies of which the peer may have one on record
+	Told                       []uint32 // msgr1: the numbers of all replies of which the peer may have one on record
 	OpenedSeq                  uint32   // msgr1: the one of Told that has opened the session last
 	Features                   wire.Features
 
 	IO dataplane.HandlerState // its owner releases it
 }
 
-// A later version of this package may append fields to a record, and only that: who
-// does not know them leaves them out, and who misses them takes what is true of a
-// record without them. So the version of the conversation stays.
+// A later version of this package may only append fields to a record: an older reader
+// ignores them, and a newer reader that misses them takes their defaults. So the version
+// of the conversation stays.
 
-// The bits behind the numbers of messages. Records of processes that do not know
-// them end before.
+// The bits after the numbers of messages. Records of older processes end before them.
 const (
 	bitDialled = 1 << iota
 	bitProven
@@ -156,7 +155,7 @@ func (s *Session) Write(w writer) (n uint64, err error) {
 	return n, nil
 }
 
-// readSession reads the messages of a session whose record is p.
+// readSession reads the messages of the session with record p.
 func readSession(r *bufio.Reader, p []byte) (s Session, n uint64, err error) {
 	s, lens, err := decodeSession(p)
 	if err != nil {

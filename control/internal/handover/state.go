@@ -1,8 +1,8 @@
 package handover
 
-// State says how far the hand-over of a messenger is. The zero value is before
-// any. Its owner, the messenger, guards it by the lock of its sessions, so that none
-// is made between Freeze and what stands still then.
+// State is the progress of the hand-over of a messenger. The zero value is before any
+// hand-over. Its owner, the messenger, guards it by the lock of its sessions, so that no
+// session is made between Freeze and the list of frozen ones.
 type State struct{ now phase }
 
 type phase uint8

@@ -15,7 +15,7 @@ func nothing(p []byte) []byte { return p }
 // SendHello opens the conversation.
 func (l *Link) SendHello(h Hello) error { return l.send(recordHello, h.appendTo) }
 
-// ReadOffer reads what the predecessor has.
+// ReadOffer reads the offer of the predecessor.
 func (l *Link) ReadOffer() (Offer, error) {
 	p, err := expect(l.in, recordOffer)
 	if err != nil {
@@ -24,12 +24,10 @@ func (l *Link) ReadOffer() (Offer, error) {
 	return decodeOffer(p)
 }
 
-// ReadListeners reads so many listening sockets, which the caller owns from
-// here.
+// ReadListeners reads n listening sockets, which the caller owns from here.
 func (l *Link) ReadListeners(n int) ([]int, error) { return l.readFiles(recordListeners, n) }
 
-// ReadSteering reads so many descriptors of steering programs, which the caller
-// owns from here.
+// ReadSteering reads n descriptors of steering programs, which the caller owns from here.
 func (l *Link) ReadSteering(n int) ([]int, error) { return l.readFiles(recordSteering, n) }
 
 // SendReady says that the successor has everything but the sessions.
@@ -43,7 +41,7 @@ func (l *Link) Commit() error { return l.send(recordCommitted, nothing) }
 
 // The steps of the predecessor, in their order.
 
-// ReadHello reads who wants to succeed.
+// ReadHello reads the identity of the successor.
 func (l *Link) ReadHello() (Hello, error) {
 	p, err := expect(l.in, recordHello)
 	if err != nil {
@@ -52,7 +50,7 @@ func (l *Link) ReadHello() (Hello, error) {
 	return decodeHello(p)
 }
 
-// SendOffer says what the predecessor has.
+// SendOffer sends the offer of the predecessor.
 func (l *Link) SendOffer(o Offer) error {
 	if o.Listeners > filesMax {
 		return Errorf("%d listeners", o.Listeners)
@@ -60,8 +58,8 @@ func (l *Link) SendOffer(o Offer) error {
 	return l.send(recordOffer, o.appendTo)
 }
 
-// SendListeners sends duplicates of listening sockets, those of one address
-// behind each other. They stay the caller's.
+// SendListeners sends duplicates of listening sockets, address by address. The sockets stay
+// the caller's.
 func (l *Link) SendListeners(fds []int) error { return l.sendFiles(recordListeners, fds) }
 
 // SendSteering sends duplicates of the descriptors of steering programs. They stay
@@ -86,9 +84,9 @@ func (l *Link) SendSession(s *Session) (messages uint64, err error) {
 // SendDone ends the sessions.
 func (l *Link) SendDone(d Done) error { return l.send(recordDone, d.appendTo) }
 
-// AwaitCommitted waits for the successor's commit. When the wait fails, the successor
-// is kept from committing behind our back: its write fails from the moment of
-// the shutdown, and what it wrote before is still read.
+// AwaitCommitted waits for the successor's commit. When the wait fails, it keeps the
+// successor from a later commit: after the shutdown the successor's write fails, and bytes
+// that it wrote before are still read.
 func (l *Link) AwaitCommitted() error {
 	_, err := expect(l.in, recordCommitted)
 	if err == nil {

@@ -6,11 +6,10 @@ import (
 	"net"
 )
 
-// Successor is what takes a messenger over. Take calls the methods from one
-// goroutine, in the order of this list: Begin at the end if everything is there, Undo
-// in its place whenever that is not so.
+// Successor takes a messenger over. Take calls the methods from one goroutine, in the order
+// of this list: at the end Begin if everything is there, else Undo.
 type Successor interface {
-	// Hello is who wants to succeed.
+	// Hello is the identity of the successor.
 	Hello() (Hello, error)
 	// Start makes the messenger that is offered. It does not accept.
 	Start(Offer) error
@@ -26,7 +25,7 @@ type Successor interface {
 
 	// Begin has everything run: it is ours.
 	Begin()
-	// Undo ends what there is of the messenger. Nothing of it has run.
+	// Undo closes the parts of the messenger that exist. No part of it has run.
 	Undo() error
 }
 
@@ -43,8 +42,8 @@ type toPredecessor interface {
 	Refuse(error)
 }
 
-// seqMargin is what the successor leaves between its numbers of attempts and
-// those of the predecessor, which still uses some for its lossy connections.
+// seqMargin is the gap that the successor leaves between its numbers of attempts and those
+// of the predecessor, which still uses some for its lossy connections.
 const seqMargin = 1 << 16
 
 // Take takes over from the process at the other end of conn, which calls Pass. The
@@ -108,7 +107,7 @@ func receive(l toPredecessor, s Successor) error {
 	return l.Commit()
 }
 
-// receiveShared gets what both sides have until the commit.
+// receiveShared receives the descriptors that both sides have until the commit.
 func receiveShared(l toPredecessor, s Successor, o *Offer) error {
 	fds, err := l.ReadListeners(int(o.Listeners))
 	if err != nil {

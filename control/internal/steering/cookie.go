@@ -8,10 +8,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/bpf"
 )
 
-// The owner hint. An acceptor whose listeners are steered tells in its
-// server_cookie which of its cores owns the session. A connector of this
-// package reads that, and reconnects from a source port that leads there. It
-// costs no frame and no byte: the cookie is a random number to everybody else.
+// The owner hint. The server_cookie of an acceptor with steered listeners names the core
+// that owns the session. A connector of this package reads it, and reconnects from a
+// source port that leads there. The hint costs no frame and no byte: to every other peer
+// the cookie is a random number.
 //
 // A cookie with a hint is 48 random bits R and 16 bits T = H(R) + I, where H
 // is a public hash and I numbers the pair (core, cores). Without H, T is as
@@ -19,12 +19,11 @@ import (
 // for a hint with probability 2079/65536, about 3 %: the connector then binds
 // a source port for nothing and all else goes its way.
 //
-// Whether a hint holds is not told by RECONNECT_OK, and the session does not
-// depend on it: one that arrives at another core is moved there as without
-// hints. What the connector can see is enough to stop where hints are useless:
-// a bind that is refused, an acceptor that sees another port than the one that
-// was bound (NAT), and the owner in the next cookie, when a hinted connection
-// ends in a new session after all.
+// RECONNECT_OK does not say whether a hint holds, and the session does not depend on it:
+// a connection that arrives at another core is moved as without hints. The connector
+// stops to use hints where they are useless. It sees that from a refused bind, from an
+// acceptor that sees another port than the bound one (NAT), and from the owner in the next
+// cookie, when a hinted connection ends in a new session after all.
 
 // maxHintCores is the largest number of cores that a cookie can carry.
 const maxHintCores = 64
@@ -63,8 +62,8 @@ func ParseCookie(cookie uint64) Owner {
 	return Owner{Core: index, Cores: cores}
 }
 
-// hintMask is H. It keeps nothing secret: with it the cookie looks random to
-// everybody who does not compute it.
+// hintMask is H. It is no secret: it makes the cookie look random to peers that do not
+// compute it.
 func hintMask(r uint64) uint16 {
 	var b [16]byte
 	copy(b[:], "ownerhnt")
@@ -73,9 +72,9 @@ func hintMask(r uint64) uint16 {
 	return binary.LittleEndian.Uint16(sum[:])
 }
 
-// hintRange is the range of hinted ports for a peer, or for us, with so many
-// cores: the configured one if there is one. Both ends must come to the same
-// one: it depends on their settings and on nothing else.
+// hintRange is the range of hinted ports for a peer, or for us, with this number of cores:
+// the configured one if there is one. Both ends must compute the same range: it depends on
+// their settings and on nothing else.
 func hintRange(configured bpf.PortRange, cores int) (bpf.PortRange, error) {
 	if configured != (bpf.PortRange{}) {
 		return configured, nil

@@ -10,7 +10,7 @@ import (
 // added.
 const slotRoom = 64
 
-// slotsFor is the number of slots of a program for so many cores.
+// slotsFor is the number of slots of a program for this number of cores.
 func slotsFor(cores int) int { return min(max(2*cores, slotRoom), bpf.MaxCores) }
 
 // Join gives a new core its slots. cores are the numbers of all cores, ascending;
@@ -97,7 +97,7 @@ func (s *Steerer) Drop(core int, forget bool) {
 			if forget {
 				drain = g.prog.Remove
 			}
-			// What fails leaves a slot that empties itself with its listener.
+			// After a failure the slot empties itself with its listener.
 			_ = drain(core)
 		}
 	})

@@ -19,7 +19,7 @@ const (
 	hintPauses = 1024
 )
 
-// HintCounts count what became of owner hints, on both sides.
+// HintCounts count the outcomes of owner hints, on both sides.
 type HintCounts struct {
 	// Given are the sessions that we accepted with the owner in their cookie.
 	Given uint64 `json:"given"`
@@ -28,8 +28,8 @@ type HintCounts struct {
 	Dialled uint64 `json:"dialled"`
 	Busy    uint64 `json:"busy"`
 	Gone    uint64 `json:"gone"`
-	// Refused are hinted ports that we may not bind, Translated those that the
-	// peer saw as another one (NAT). Both end hints to that peer for a while.
+	// Refused are hinted ports that we may not bind, Translated are ports that the
+	// peer saw as others (NAT). Both end hints to that peer for a while.
 	Refused    uint64 `json:"refused"`
 	Translated uint64 `json:"translated"`
 	// Confirmed and Contradicted are the hinted connections after which the
@@ -47,10 +47,10 @@ type HintsConfig struct {
 	Lines  *loop.RationedLogger // about hints that do not hold
 }
 
-// Hints is what the connectors of one messenger know of owner hints: the hosts
-// for which they are of no use, and what became of those that were followed. Its
-// lock is held for a few lines of memory only, so its methods may be called under
-// another one; Pause alone writes a log line.
+// Hints is the knowledge of the connectors of one messenger about owner hints: the hosts
+// for which they are useless, and the outcomes of followed hints. Its lock is held for a
+// few memory accesses only, so its methods may be called under another lock; Pause alone
+// writes a log line.
 type Hints struct {
 	cfg HintsConfig
 
@@ -76,8 +76,8 @@ func (h *Hints) Counts() HintCounts {
 	return h.counts
 }
 
-// Ports are the source addresses to try for a dial to peer, whose session has
-// that owner, in order; none if there is no hint to follow.
+// Ports are the source addresses to try, in order, for a dial to peer whose session has this
+// owner; none if there is no hint to follow.
 func (h *Hints) Ports(to Owner, peer netip.Addr) []netip.AddrPort {
 	peer = peer.Unmap()
 	if !to.Known() || !h.cfg.Follow || h.Paused(peer) {

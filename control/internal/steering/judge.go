@@ -7,7 +7,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/bpf"
 )
 
-// view is what holds at one moment. It never changes.
+// view is a copy of the facts at one moment. It never changes.
 type view struct {
 	active bool
 	rules  bpf.Rules
@@ -29,8 +29,8 @@ func (s *Steerer) current() *view {
 // takesHints says whether a peer that follows a hint gets where it leads.
 func (v *view) takesHints() bool { return v.active && v.rules.Has(bpf.RuleHint) }
 
-// Hint is what to tell the peer of a session that core owns: the zero Owner if
-// the peer could not reach it by a hint. It never waits.
+// Hint is the owner hint for the peer of a session that core owns: the zero Owner if the
+// peer could not reach the core by a hint. It never waits.
 func (s *Steerer) Hint(core int) Owner {
 	v := s.now.Load()
 	if !v.takesHints() || core >= v.cores || v.gone[core] {
@@ -39,7 +39,7 @@ func (s *Steerer) Hint(core int) Owner {
 	return Owner{Core: core, Cores: v.cores}
 }
 
-// Accepted is an accepted socket: whose, and where.
+// Accepted is an accepted socket: its addresses and its core.
 type Accepted struct {
 	Peer   netip.AddrPort
 	Core   int // where it arrived
@@ -51,7 +51,7 @@ type Accepted struct {
 // NoCore is a number that no core has.
 const NoCore = -1
 
-// What chose the core of an accepted connection.
+// The rules that choose the core of an accepted connection.
 const (
 	ByTable   = "table"
 	BySession = "session" // it had an owner before
@@ -68,16 +68,15 @@ const (
 	Missed    = "missed"       // the rule named it, and the kernel took another
 )
 
-// Verdict says which core was meant, what chose it, and why the connection is
-// not there; Reason is empty if it is.
+// Verdict names the intended core, the rule that chose it, and the reason if the connection
+// is not there; Reason is empty if it is.
 type Verdict struct {
 	Intended int
 	By       string
 	Reason   string
 }
 
-// Judge compares where a connection arrived with what the rules say. It never
-// waits.
+// Judge compares the core at which a connection arrived with the rules. It never waits.
 func (s *Steerer) Judge(a Accepted) Verdict { return s.now.Load().judge(a) }
 
 func (v *view) judge(a Accepted) Verdict {

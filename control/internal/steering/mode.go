@@ -7,10 +7,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/bpf"
 )
 
-// Mode says by which rules the kernel chooses the core of a new connection:
-// one of the names, or several joined by commas ("table,cpu"). Rules are asked
-// in the order table, hint, CPU; what none of them decides goes by the kernel's
-// hash. Package bpf has the details.
+// Mode names the rules by which the kernel chooses the core of a new connection: one of
+// the names, or several joined by commas ("table,cpu"). The order of the rules is table,
+// hint, CPU; connections that none of them decides go by the kernel's hash. Package bpf
+// has the details.
 type Mode string
 
 // The ways to steer.

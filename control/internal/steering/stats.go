@@ -16,8 +16,7 @@ type Stats struct {
 	// Migration says that connections which wait at a listener that closes move
 	// to another one.
 	Migration bool `json:"migration"`
-	// Why nothing is steered, what is missing for it, and the remedy, where
-	// there is one.
+	// Why is the reason why nothing is steered, with the remedy if there is one.
 	Why     string `json:"why,omitempty"`
 	Missing string `json:"missing,omitempty"`
 	Remedy  string `json:"remedy,omitempty"`

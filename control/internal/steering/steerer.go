@@ -12,18 +12,17 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// Config says what a Steerer is to do.
+// Config configures a Steerer.
 type Config struct {
 	Mode      Mode          // the user's name for Rules, for logs
 	Rules     bpf.Rules     // to have in force
-	Auto      bool          // the user left the rules to us: do without what does not work
+	Auto      bool          // the user left the rules to us: do without rules that do not work
 	Off       error         // why nothing is to be steered; nil: steer
 	HintPorts bpf.PortRange // zero: bpf.LocalHintRange
-	// Load makes a program: bpf.Load, or what a test puts in its place.
+	// Load makes a program: bpf.Load, or a fake in tests.
 	Load   func(bpf.Config) (*bpf.Steering, error)
 	Logger *slog.Logger
-	// Waits is called before what may wait for the kernel; nil: nobody wants to
-	// know.
+	// Waits is called before a call that may wait for the kernel; nil: no call.
 	Waits func()
 }
 
@@ -69,10 +68,10 @@ const (
 type Steerer struct {
 	cfg  Config
 	pins atomic.Bool          // the table has been used
-	now  atomic.Pointer[view] // what holds, for those who must not wait; never nil
+	now  atomic.Pointer[view] // the present facts, for callers that must not wait; never nil
 
-	// mu guards what follows. It is held over the system calls of package bpf,
-	// never over a log line, and no other lock is taken under it.
+	// mu guards the fields below. It is held over the system calls of package bpf, never
+	// over a log line, and no other lock is taken under it.
 	mu      sync.Mutex
 	phase   phase
 	adopted uint64       // how often listening had been given up before
@@ -154,8 +153,8 @@ func (s *Steerer) begin(cores []int, groups []Group) {
 	s.report()
 }
 
-// Follow steers the listeners of other addresses as those before, one for one:
-// the tables and counters of the programs go along. After Close it begins anew.
+// Follow steers the listeners of other addresses in place of the present ones, one for one:
+// they take the tables and counters of the programs over. After Close it begins anew.
 func (s *Steerer) Follow(taken uint64, cores []int, groups []Group) {
 	s.change(func() {
 		s.adopted = taken
@@ -199,7 +198,7 @@ func (s *Steerer) Close(taken uint64) {
 	})
 }
 
-// decide says what is to be steered; that nothing can be is s.err.
+// decide chooses the policy; s.err is the reason if nothing can be steered.
 func (s *Steerer) decide(cores []int) {
 	s.phase, s.err, s.groups, s.gone, s.policy = open, s.cfg.Off, nil, nil, bpf.Policy{}
 	if s.err == nil && len(cores) < 2 {
@@ -264,10 +263,9 @@ func (s *Steerer) apply(prog *bpf.Steering) error {
 	return prog.SetPolicy(p)
 }
 
-// coreOfCPU gives each of the machine's CPUs a core. Pinned cores lie on the
-// allowed CPUs in their order, so those have the cores in their order; with
-// more CPUs than cores they begin again. CPUs that take SYNs for us without
-// being ours are spread.
+// coreOfCPU gives each of the machine's CPUs a core. Pinned cores lie on the allowed CPUs
+// in their order, so these CPUs have the cores in their order; with more CPUs than cores
+// they begin again. Other CPUs, which may take SYNs for us, are spread.
 func coreOfCPU(cores int, allowed []int, cpus int) []int {
 	homes := make([]int, cpus)
 	for cpu := range homes {

@@ -14,8 +14,8 @@ import (
 // listening address.
 const filesPerGroup = 6
 
-// Files duplicates the descriptors of the programs and their maps, in the order
-// of the addresses: none unless so many addresses are steered. The caller closes
+// Files duplicates the descriptors of the programs and their maps, in the order of the
+// addresses: none unless exactly this number of addresses is steered. The caller closes
 // them.
 func (s *Steerer) Files(addrs int) ([]*os.File, error) {
 	if !s.now.Load().active {
@@ -65,9 +65,9 @@ func (s *Steerer) Adopt(taken uint64, cores []int, files []*os.File, addrs []net
 	})
 }
 
-// Continue puts our own steering in force on the listeners that were taken over,
-// if there is a program for each address or none is left. What fails leaves them
-// to the kernel's hash, as in Begin. After Close it does nothing.
+// Continue puts our own steering in force on the listeners that were taken over, if there
+// is a program for each address or none is left. After a failure they are left to the
+// kernel's hash, as in Begin. After Close it does nothing.
 func (s *Steerer) Continue(groups []Group) {
 	s.change(func() {
 		if s.phase != open {
@@ -92,10 +92,9 @@ func (s *Steerer) Continue(groups []Group) {
 	})
 }
 
-// continueGroup steers the listeners of one address: by the program that is in
-// charge of them, by one that takes its place if it has too few slots, or by a
-// new one. Listener i of a group is in slot i, and on core i as long as there
-// are so many cores.
+// continueGroup steers the listeners of one address: by the program in charge of them, by
+// another that replaces it if it has too few slots, or by a new one. Listener i of a group
+// is in slot i, and on core i if there is such a core.
 func (s *Steerer) continueGroup(to Group, inherited []*group) {
 	list := to.Listeners
 	i := slices.IndexFunc(inherited, func(g *group) bool { return g.addr == to.Addr })
@@ -165,7 +164,7 @@ func (g *group) retire() error {
 	return errors.Join(append(errs, g.prog.Close())...)
 }
 
-// discard closes what was taken over and not used.
+// discard closes inherited programs that are not used.
 func (s *Steerer) discard() error {
 	var errs []error
 	for _, g := range s.inherited {
