@@ -81,9 +81,6 @@ type Load struct {
 
 // Open connects and, unless o.Raw, runs the handshake on every connection.
 func Open(ctx context.Context, o Options) (*Load, error) {
-	if err := o.Validate(); err != nil {
-		return nil, err
-	}
 	t, err := newTemplate(o.Size, o.Msgr1)
 	if err != nil {
 		return nil, err
@@ -115,7 +112,7 @@ func (l *Load) dial(ctx context.Context, i int) error {
 	c := &conn{fd: fd, index: i, issued: make([]time.Duration, l.opt.Depth)}
 	if l.opt.Secure {
 		l.t.wire = enc.FrameSize(headerLen, 0, 0, l.opt.Size)
-		c.in = &opener{t: l.t, dec: dec, order: order{tid: tid}}
+		c.in = &opener{t: l.t, frames: frames{dec: dec}, order: order{tid: tid}}
 		c.out = &sealer{t: l.t, enc: enc, tid: tid}
 	} else {
 		in, out := newReceiver(l.t, l.opt.Raw, tid), newSender(l.t, l.opt.Raw, tid, l.opt.Depth)

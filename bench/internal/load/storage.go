@@ -2,7 +2,6 @@ package load
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -24,19 +23,6 @@ type StorageOptions struct {
 	Flags   uint8       `json:"flags"` // of package blocks
 	Path    string      `json:"path"`  // of the file
 	File    int64       `json:"file"`  // its size
-}
-
-// Validate reports everything that is wrong with o.
-func (o StorageOptions) Validate() error {
-	size := o.Size
-	errs := []error{o.Options.Validate()}
-	if o.Secure || o.Msgr1 {
-		errs = append(errs, errors.New("storage is measured in crc mode of msgr2"))
-	}
-	if o.Conns > 0 && o.Depth > 0 && (size%blocks.Size != 0 || size > blocks.MaxLen || o.File/int64(o.Conns*o.Depth) < int64(size)) {
-		errs = append(errs, fmt.Errorf("requests of %d bytes: want blocks of %d, %d at most, and a file that has room for all that are open", size, blocks.Size, blocks.MaxLen))
-	}
-	return errors.Join(errs...)
 }
 
 // Storage is a set of connections that read or write blocks of a file. Each request
@@ -70,9 +56,6 @@ type write struct {
 
 // OpenStorage connects and, unless o.Raw, runs the handshake on every connection.
 func OpenStorage(ctx context.Context, o StorageOptions) (*Storage, error) {
-	if err := o.Validate(); err != nil {
-		return nil, err
-	}
 	s := &Storage{
 		opt: o, rng: rand.New(rand.NewPCG(rand.Uint64(), 2)), generation: rand.Uint64() >> 24,
 		part: o.File / int64(o.Conns*o.Depth) / blocks.Size * blocks.Size, room: make([]byte, o.Size), meter: NewMeter(o.PID),

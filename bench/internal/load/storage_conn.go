@@ -47,7 +47,7 @@ func (s *Storage) dial(ctx context.Context, i int, nonce uint32) error {
 	for j := range c.slots {
 		c.slots[j].number = i*s.opt.Depth + j
 	}
-	c.wire = &framed{enc: enc, dec: dec}
+	c.wire = &framed{enc: enc, frames: frames{dec: dec}}
 	if s.opt.Raw {
 		c.wire = rawDialect{s.opt.File}
 	}
