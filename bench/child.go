@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,10 +19,10 @@ func runChild(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		switch {
 		case len(args) == 1 && args[0] == "client":
 			runtime.LockOSThread() // its loop is one thread
-			return child.ServeClient(openLoad, stdin, stdout, gone)
+			return child.ServeClient(load.Open, stdin, stdout, gone)
 		case len(args) == 1 && args[0] == "storage-client":
 			runtime.LockOSThread()
-			return child.ServeClient(openStorage, stdin, stdout, gone)
+			return child.ServeClient(load.OpenStorage, stdin, stdout, gone)
 		case len(args) == 4 && args[0] == "server":
 			return serveServer(args[1], args[2], args[3], stdin, stdout, gone)
 		case len(args) == 5 && args[0] == "server":
@@ -31,15 +30,6 @@ func runChild(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		}
 		return fmt.Errorf("unknown child %q", args)
 	}, stdout, stderr)
-}
-
-// openLoad avoids an interface that holds a nil pointer.
-func openLoad(ctx context.Context, o load.Options) (child.Load, error) {
-	l, err := load.Open(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	return l, nil
 }
 
 // serveServer runs one server until stdin closes.

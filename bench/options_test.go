@@ -244,12 +244,12 @@ func TestPresetsNameWhatTheyCompare(t *testing.T) {
 		cells       int
 		bounded     bool // the run ends in time
 	}{
-		"":                               {"floor,floor+store,loop,net,epoll,epoll+v1", "grpc,epoll+spin", 15, false},
-		"--quick":                        {"floor,net,epoll", "floor+store,loop,epoll+v1", 6, true},
-		"--rivals":                       {"floor+store,net,epoll,netpoll,grpc,grpc+stream", "floor,loop,epoll+v1", 8, true},
-		"--rivals --sizes 64 --slice 1s": {"netpoll,grpc", "loop", 2, false},
+		"":                               {"floor,floor+store,net,epoll,epoll+v1", "grpc,epoll+spin", 15, false},
+		"--quick":                        {"floor,net,epoll", "floor+store,epoll+v1", 6, true},
+		"--rivals":                       {"floor+store,net,epoll,netpoll,grpc,grpc+stream", "floor,epoll+v1", 8, true},
+		"--rivals --sizes 64 --slice 1s": {"netpoll,grpc", "floor", 2, false},
 		"--quick --rivals":               {"net,epoll,netpoll,grpc", "floor", 8, true},
-		"--growth":                       {"floor,net,epoll", "floor+store,loop,epoll+v1,grpc", 7, false},
+		"--growth":                       {"floor,net,epoll", "floor+store,epoll+v1,grpc", 7, false},
 		"--growth --servers grpc,net@2":  {"grpc,net@2", "epoll", 7, false},
 		"--storage":                      {"epoll,net", "floor", 30, true},
 		"--storage --quick":              {"epoll,net", "floor", 5, true},

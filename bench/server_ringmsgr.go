@@ -1,15 +1,11 @@
 package main
 
 import (
-	"context"
-	"net"
-	"net/netip"
-	"runtime"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
+	"github.com/ringmsgr/ringmsgr/bench/internal/server"
 	"github.com/ringmsgr/ringmsgr/bench/internal/session"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
@@ -24,9 +20,6 @@ const spinTime = 50 * time.Microsecond
 
 // calmRoom is the room of the collector with a memory limit, in bytes.
 const calmRoom = 256 << 20
-
-// closeTimeout bounds the shutdown of a messenger at the end of a benchmark.
-const closeTimeout = 5 * time.Second
 
 // messengerVariants lists the flavours of the messenger that this build can
 // start.
@@ -54,21 +47,20 @@ func messengerVariants() []variant {
 // messenger is an echo server on one core of the messenger, with the limits that
 // a messenger has by default.
 type messenger struct {
-	m    *control.Messenger
-	addr wire.Addr
-	cfg  serverConfig
+	*server.Messenger
+	cfg serverConfig
 }
 
 // messengerConfig leaves every limit at its default: what a user gets is what is
 // compared.
 func messengerConfig(cfg serverConfig) control.Config {
 	nonce := uint32(1)
-	var server auth.Server // nil: none
+	var judge auth.Server // nil: none
 	if cfg.Secure && !cfg.Msgr1 {
-		server = session.NewSecureServer()
+		judge = session.NewSecureServer()
 	}
 	return control.Config{
-		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: &nonce, Auth: control.Auth{Server: server},
+		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: &nonce, Auth: control.Auth{Server: judge},
 		Plane: loop.Config{
 			Cores: max(1, cfg.Cores), Spin: cfg.Spin, Receive: loop.ReceiveMode(cfg.Receive),
 			Driver: uring.Config{Backend: uring.Backend(cfg.Backend)},
@@ -86,63 +78,23 @@ func echo(c *control.Conn, m *control.Message) bool {
 }
 
 func startMessenger(cfg serverConfig) (child.Server, error) {
-	m, err := control.New(messengerConfig(cfg))
-	if err != nil {
-		return nil, err
-	}
-	s := &messenger{m: m, cfg: cfg}
-	err = m.Start(&control.Dispatcher{Fast: echo})
-	if err == nil {
-		var addrs wire.AddrVec
-		at := wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}
-		if cfg.Msgr1 {
-			at.Type = wire.AddrLegacy
-		}
-		if addrs, err = m.Bind(at); err == nil {
-			s.addr = addrs[0]
-			return s, nil
-		}
-	}
-	_ = s.Close()
-	return nil, err
+	m, err := server.StartMessenger(messengerConfig(cfg), cfg.Msgr1, echo)
+	return child.Started(&messenger{m, cfg}, err)
 }
-
-func (s *messenger) Addr() net.Addr { return net.TCPAddrFromAddrPort(s.addr.AddrPort) }
-
-func (s *messenger) Nonce() uint32 { return s.addr.Nonce }
 
 func (s *messenger) RoomBeforeGC() int64 { return s.cfg.Room }
 
-func (s *messenger) Syscalls() uint64 {
-	st, err := s.m.Plane().Stats(0)
-	if err != nil {
-		return 0
-	}
-	return st.Driver.Syscalls
-}
-
 func (s *messenger) Settings() map[string]string {
-	set := map[string]string{
-		"backend": string(s.m.Plane().Info().Backend), "spin": s.cfg.Spin.String(),
-		"GOMAXPROCS": strconv.Itoa(runtime.GOMAXPROCS(0)),
-	}
+	set := s.Messenger.Settings()
+	set["spin"] = s.cfg.Spin.String()
 	if s.cfg.Room > 0 {
 		set["room before GC"] = cli.Bytes(s.cfg.Room)
 	}
 	if s.cfg.Msgr1 {
 		set["protocol"] = control.Msgr1
 	}
-	if st, err := s.m.Plane().Stats(0); err == nil {
+	if st, err := s.Plane().Stats(0); err == nil {
 		set["receive"] = st.Receive + ": " + st.ReceiveWhy
 	}
 	return set
-}
-
-func (s *messenger) Close() error { return closeMessenger(s.m) }
-
-// closeMessenger ends m, within a bound.
-func closeMessenger(m *control.Messenger) error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	return m.Shutdown(ctx)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,15 +74,6 @@ func (r *runner) uncacheFile(what string) error {
 		return r.disk.Forget()
 	}
 	return nil
-}
-
-// openStorage avoids an interface that holds a nil pointer.
-func openStorage(ctx context.Context, o load.StorageOptions) (child.Load, error) {
-	l, err := load.OpenStorage(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	return l, nil
 }
 
 // fileSystem names the file system of a directory.

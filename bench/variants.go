@@ -64,10 +64,6 @@ func variants() []variant {
 			start: func(serverConfig) (child.Server, error) { return child.Started(server.NewFloorStore()) },
 		},
 		{
-			name: "loop", about: "bare echo of requests on one core of the messenger's loop, without its frames", raw: true, detail: true,
-			start: func(serverConfig) (child.Server, error) { return child.Started(server.NewLoop()) },
-		},
-		{
 			name: "net", about: "package net, a goroutine per connection, the same frames",
 			start: func(cfg serverConfig) (child.Server, error) {
 				if cfg.Cores > 0 {

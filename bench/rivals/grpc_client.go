@@ -67,9 +67,6 @@ type grpcConn struct {
 
 // openGRPC connects.
 func openGRPC(ctx context.Context, o load.Options, stream bool) (child.Load, error) {
-	if err := o.Validate(); err != nil {
-		return nil, err
-	}
 	l := &grpcLoad{opt: o, payload: load.Payload(o.Size), meter: load.NewMeter(o.PID), stream: stream, answers: 1}
 	if stream {
 		l.answers = o.Depth

@@ -26,7 +26,7 @@ type Load interface {
 
 // ServeClient runs a client until stdin closes. All loads run on the calling
 // goroutine, one at a time.
-func ServeClient[O any](open func(context.Context, O) (Load, error), stdin io.Reader, stdout io.Writer, gone func()) error {
+func ServeClient[O any, L Load](open func(context.Context, O) (L, error), stdin io.Reader, stdout io.Writer, gone func()) error {
 	debug.SetGCPercent(clientGCPercent)
 	loads := map[string]Load{}
 	return proc.Serve(stdin, stdout, struct{}{}, func(line json.RawMessage) (any, error) {

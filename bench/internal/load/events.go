@@ -1,42 +1,107 @@
 package load
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// awaitEvents waits for events of connections, for so long at most: none are no error.
-func awaitEvents(epoll int, events []unix.EpollEvent, longest time.Duration) (n int, err error) {
+// socket is that of one connection.
+type socket struct {
+	fd, index int
+	blocks    bool // waits for room (EPOLLOUT is armed)
+}
+
+// sockets are those of all connections, and the accounts of what is asked on them.
+type sockets struct {
+	epoll  int
+	events [eventsMax]unix.EpollEvent
+	all    []*socket
+	handle func(index int, events uint32) error // of one connection
+	meter  Meter
+
+	open      int           // requests without a reply
+	lastReply time.Duration // when the last one came
+	cold      int           // what has to answer in this slice until it is warm
+	stopping  bool          // no new requests
+}
+
+func newSockets(pid int, handle func(index int, events uint32) error) (s sockets, err error) {
+	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return s, os.NewSyscallError("epoll_create1", err)
+	}
+	s.handle, s.meter = handle, NewMeter(pid)
+	return s, nil
+}
+
+// dial opens the next connection.
+func (s *sockets) dial(ctx context.Context, o Options, nonce uint32) (*socket, *frame.Encoder, *frame.Decoder, error) {
+	fd, enc, dec, err := connect(ctx, o, nonce)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("connection %d to %s: %w", len(s.all), o.Addr, err)
+	}
+	c := &socket{fd: fd, index: len(s.all)}
+	s.all = append(s.all, c)
+	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(c.index)}
+	return c, enc, dec, os.NewSyscallError("epoll_ctl", unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, fd, &ev))
+}
+
+// Close closes all connections.
+func (s *sockets) Close() {
+	for _, c := range s.all {
+		_ = unix.Close(c.fd)
+	}
+	s.all = nil
+	_ = unix.Close(s.epoll)
+}
+
+// begin opens the accounts of a slice, in which so many have to answer once.
+func (s *sockets) begin(cold int) { s.stopping, s.cold, s.lastReply = false, cold, s.meter.now() }
+
+// answered counts a reply.
+func (s *sockets) answered(now, issued time.Duration) {
+	s.open--
+	s.lastReply = now
+	s.meter.Answered(now - issued)
+}
+
+// Warm implements Traffic.
+func (s *sockets) Warm() bool { return s.cold == 0 }
+
+// wait waits for events of connections, for so long at most, and handles them. Nothing for
+// a long time, while requests are open, is an error.
+func (s *sockets) wait(longest time.Duration) error {
 	ms := longest.Milliseconds()
 	if wait := unix.NsecToTimespec(int64(longest)); ms < pollEach.Milliseconds() {
 		// epoll_wait(2) knows milliseconds, and a request may be due within less.
-		if _, err := unix.Ppoll([]unix.PollFd{{Fd: int32(epoll), Events: unix.POLLIN}}, &wait, nil); err != nil && err != unix.EINTR {
-			return 0, os.NewSyscallError("ppoll", err)
+		if _, err := unix.Ppoll([]unix.PollFd{{Fd: int32(s.epoll), Events: unix.POLLIN}}, &wait, nil); err != nil && err != unix.EINTR {
+			return os.NewSyscallError("ppoll", err)
 		}
 		ms = 0
 	}
-	n, err = unix.EpollWait(epoll, events, int(ms))
+	n, err := unix.EpollWait(s.epoll, s.events[:], int(ms))
 	if err != nil && err != unix.EINTR {
-		return 0, os.NewSyscallError("epoll_wait", err)
+		return os.NewSyscallError("epoll_wait", err)
 	}
-	return max(0, n), nil
-}
-
-// stalled is the error of a server from which nothing has come for so long, while requests
-// are open.
-func stalled(open int, silent time.Duration) error {
-	if open == 0 || silent < StallAfter {
-		return nil
+	if silent := s.meter.now() - s.lastReply; n <= 0 && s.open > 0 && silent >= StallAfter {
+		return fmt.Errorf("%w: %d requests open for %v", ErrStalled, s.open, silent)
 	}
-	return fmt.Errorf("%w: %d requests open for %v", ErrStalled, open, silent)
+	for _, ev := range s.events[:max(0, n)] {
+		if err := s.handle(int(ev.Fd), ev.Events); err != nil {
+			return fmt.Errorf("connection %d: %w", ev.Fd, err)
+		}
+	}
+	return nil
 }
 
 // receive reads what is there.
-func receive(fd int, p []byte) (int, error) {
-	n, err := unix.Read(fd, p)
+func (s *sockets) receive(c *socket, p []byte) (int, error) {
+	n, err := unix.Read(c.fd, p)
 	switch {
 	case err == unix.EAGAIN || err == unix.EINTR:
 		return 0, nil
@@ -45,19 +110,20 @@ func receive(fd int, p []byte) (int, error) {
 	case n == 0:
 		return 0, fmt.Errorf("%w: the server closed", ErrReply)
 	}
+	s.meter.Received(n)
 	return n, nil
 }
 
 // watch has a connection wake its client when there is room to send again, if something is
-// left that waits for it; blocks keeps whether it does.
-func watch(epoll, fd, index int, blocks *bool, left bool) error {
-	if left == *blocks {
+// left that waits for it.
+func (s *sockets) watch(c *socket, left bool) error {
+	if left == c.blocks {
 		return nil
 	}
-	*blocks = left
-	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(index)}
+	c.blocks = left
+	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(c.index)}
 	if left {
 		ev.Events |= unix.EPOLLOUT
 	}
-	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(epoll, unix.EPOLL_CTL_MOD, fd, &ev))
+	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(s.epoll, unix.EPOLL_CTL_MOD, c.fd, &ev))
 }

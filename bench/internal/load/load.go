@@ -3,7 +3,6 @@ package load
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -46,96 +45,69 @@ type inbound interface {
 
 // conn is one connection.
 type conn struct {
-	fd     int
-	index  int
-	in     inbound
-	out    outbound
-	blocks bool // waits for room in the socket (EPOLLOUT is armed)
+	*socket
+	in  inbound
+	out outbound
 
 	issued      []time.Duration // when each open request was issued, a ring
 	first, open int
-	answered    int // replies of this slice, up to the depth
+	replies     int // of this slice, up to the depth
 }
 
 // Load is a set of connections to one server.
 type Load struct {
+	sockets
 	opt     Options
 	nonce   uint32 // of the first connection
 	t       *template
 	conns   []*conn
 	active  []*conn // those that carry requests in this slice
-	epoll   int
 	scratch []byte
-	events  [eventsMax]unix.EpollEvent
 
 	current *conn                   // whose bytes are being read
 	ended   func(now time.Duration) // a reply of current is complete
-
-	openAll   int           // requests without a reply
-	lastReply time.Duration // when the last one came
-	stopping  bool          // no new requests
-	pace      pace          // when requests are issued
-	cold      int           // connections that have not answered depth requests in this slice
-	meter     Meter
+	pace    pace                    // when requests are issued
 }
 
 // Open connects and, unless o.Raw, runs the handshake on every connection.
 func Open(ctx context.Context, o Options) (*Load, error) {
-	if err := o.Validate(); err != nil {
-		return nil, err
-	}
 	t, err := newTemplate(o.Size, o.Msgr1)
 	if err != nil {
 		return nil, err
 	}
-	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("epoll_create1: %w", err)
+	l := &Load{opt: o, nonce: rand.Uint32(), t: t, scratch: make([]byte, scratchSize)}
+	if l.sockets, err = newSockets(o.PID, l.happened); err != nil {
+		return nil, err
 	}
-	l := &Load{opt: o, nonce: rand.Uint32(), t: t, epoll: epoll, scratch: make([]byte, scratchSize)}
-	l.meter = NewMeter(o.PID)
 	l.ended = l.answer
 	for i := range o.Conns {
-		if err := l.dial(ctx, i); err != nil {
+		if err := l.add(ctx, i); err != nil {
 			l.Close()
-			return nil, fmt.Errorf("connection %d to %s: %w", i, o.Addr, err)
+			return nil, err
 		}
 	}
 	runtime.GC() // what the handshakes left behind, before anything is measured
 	return l, nil
 }
 
-// dial opens connection number i.
-func (l *Load) dial(ctx context.Context, i int) error {
-	fd, enc, dec, err := connect(ctx, l.opt, l.nonce+uint32(i))
+// add opens connection number i.
+func (l *Load) add(ctx context.Context, i int) error {
+	s, enc, dec, err := l.dial(ctx, l.opt, l.nonce+uint32(i))
 	if err != nil {
 		return err
 	}
 	tid := uint64(i)<<40 + 1
-	c := &conn{fd: fd, index: i, issued: make([]time.Duration, l.opt.Depth)}
+	c := &conn{socket: s, issued: make([]time.Duration, l.opt.Depth)}
 	if l.opt.Secure {
 		l.t.wire = enc.FrameSize(headerLen, 0, 0, l.opt.Size)
-		c.in = &opener{t: l.t, dec: dec, order: order{tid: tid}}
+		c.in = &opener{t: l.t, frames: frames{dec: dec}, order: order{tid: tid}}
 		c.out = &sealer{t: l.t, enc: enc, tid: tid}
 	} else {
 		in, out := newReceiver(l.t, l.opt.Raw, tid), newSender(l.t, l.opt.Raw, tid, l.opt.Depth)
 		c.in, c.out = &in, &out
 	}
 	l.conns = append(l.conns, c)
-	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}
-	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
-		return os.NewSyscallError("epoll_ctl", err)
-	}
 	return nil
-}
-
-// Close closes all connections.
-func (l *Load) Close() {
-	for _, c := range l.conns {
-		_ = unix.Close(c.fd)
-	}
-	l.conns = nil
-	_ = unix.Close(l.epoll)
 }
 
 // Run loads the server for one slice and waits until every request is
@@ -154,10 +126,10 @@ func (l *Load) Run(s Slice) (Result, error) {
 
 // Fill issues the first requests of every connection.
 func (l *Load) Fill() error {
-	l.stopping, l.cold, l.lastReply = false, len(l.active), l.meter.now()
+	l.begin(len(l.active))
 	l.pace.due = l.lastReply
 	for _, c := range l.active {
-		c.answered = 0
+		c.replies = 0
 		if l.pace.on() {
 			continue // Turn issues them
 		}
@@ -172,9 +144,6 @@ func (l *Load) Fill() error {
 	return nil
 }
 
-// Warm says whether every open request was answered once.
-func (l *Load) Warm() bool { return l.cold == 0 }
-
 // Drain ends the slice: requests that were not begun are taken back, the
 // others answered.
 func (l *Load) Drain() error {
@@ -182,9 +151,9 @@ func (l *Load) Drain() error {
 	for _, c := range l.active {
 		n := c.out.withdraw()
 		c.open -= n
-		l.openAll -= n
+		l.open -= n
 	}
-	for l.openAll > 0 {
+	for l.open > 0 {
 		if err := l.Turn(); err != nil {
 			return err
 		}
@@ -196,7 +165,7 @@ func (l *Load) Drain() error {
 func (l *Load) issue(c *conn, now time.Duration) {
 	c.issued[(c.first+c.open)%len(c.issued)] = now
 	c.open++
-	l.openAll++
+	l.open++
 	c.out.request()
 }
 
@@ -206,11 +175,9 @@ func (l *Load) answer(now time.Duration) {
 	issued := c.issued[c.first]
 	c.first = (c.first + 1) % len(c.issued)
 	c.open--
-	l.openAll--
-	l.lastReply = now
-	l.meter.Answered(now - issued)
-	if c.answered < l.opt.Depth {
-		if c.answered++; c.answered == l.opt.Depth {
+	l.answered(now, issued)
+	if c.replies < l.opt.Depth {
+		if c.replies++; c.replies == l.opt.Depth {
 			l.cold--
 		}
 	}
@@ -223,37 +190,29 @@ func (l *Load) answer(now time.Duration) {
 	}
 }
 
-// Turn waits for events and handles them.
+// Turn waits for events, but no longer than to the next request, and handles them.
 func (l *Load) Turn() error {
+	longest := pollEach
 	if !l.stopping {
 		if err := l.issueDue(); err != nil {
 			return err
 		}
-	}
-	n, err := l.await()
-	if err == nil && n == 0 {
-		err = stalled(l.openAll, l.meter.now()-l.lastReply)
-	}
-	if err != nil {
-		return err
-	}
-	for _, ev := range l.events[:n] {
-		if err := l.handle(l.conns[ev.Fd], ev.Events); err != nil {
-			return fmt.Errorf("connection %d: %w", ev.Fd, err)
+		if l.pace.on() && l.pace.count > 0 {
+			longest = min(longest, max(0, l.pace.due-l.meter.now()))
 		}
 	}
-	return nil
+	return l.wait(longest)
 }
 
-// handle reads once and writes what became possible.
-func (l *Load) handle(c *conn, events uint32) error {
+// happened reads once and writes what became possible.
+func (l *Load) happened(index int, events uint32) error {
+	c := l.conns[index]
 	if events&^unix.EPOLLOUT != 0 {
-		n, err := receive(c.fd, l.scratch)
+		n, err := l.receive(c.socket, l.scratch)
 		if err != nil {
 			return err
 		}
 		l.current = c
-		l.meter.Received(n)
 		if err := c.in.take(l.scratch[:n], l.meter.now(), l.ended); err != nil {
 			return err
 		}
@@ -268,5 +227,5 @@ func (l *Load) flush(c *conn) error {
 			return os.NewSyscallError("write", err)
 		}
 	}
-	return watch(l.epoll, c.fd, c.index, &c.blocks, c.out.pending())
+	return l.watch(c.socket, c.out.pending())
 }

@@ -1,14 +1,13 @@
 package load
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
 
-// Options says what to open.
+// Options says what to open. The command line was checked.
 type Options struct {
 	Addr  string `json:"addr"`  // IP:port
 	Nonce uint32 `json:"nonce"` // of the server's address, if it is not raw
@@ -22,33 +21,6 @@ type Options struct {
 	Conns int  `json:"conns"` // connections
 	Depth int  `json:"depth"` // requests open per connection
 	Size  int  `json:"size"`  // bytes of payload per request
-}
-
-// Limits of Options.
-const (
-	maxConns = 20000
-	maxDepth = 1024
-	maxSize  = 16 << 20
-)
-
-// Validate reports everything that is wrong with o.
-func (o Options) Validate() error {
-	var errs []error
-	for _, f := range []struct {
-		name       string
-		value, max int
-	}{{"connections", o.Conns, maxConns}, {"depth", o.Depth, maxDepth}, {"size", o.Size, maxSize}} {
-		if f.value < 1 || f.value > f.max {
-			errs = append(errs, fmt.Errorf("%s %d is not in 1..%d", f.name, f.value, f.max))
-		}
-	}
-	if o.Raw && o.Secure {
-		errs = append(errs, errors.New("raw connections are not encrypted"))
-	}
-	if o.Msgr1 && (o.Raw || o.Secure) {
-		errs = append(errs, errors.New("connections of msgr1 are neither raw nor encrypted"))
-	}
-	return errors.Join(errs...)
 }
 
 // Slice says how long to load the server.

@@ -62,12 +62,3 @@ func (l *Load) issueDue() error {
 		}
 	}
 }
-
-// await waits for events, but no longer than to the next request: none are no error.
-func (l *Load) await() (n int, err error) {
-	longest := pollEach
-	if l.pace.on() && l.pace.count > 0 && !l.stopping {
-		longest = min(longest, max(0, l.pace.due-l.meter.now()))
-	}
-	return awaitEvents(l.epoll, l.events[:], longest)
-}

@@ -58,12 +58,12 @@ func TestARequestThatWaitsForAPlaceCountsFromWhenItWasDue(t *testing.T) {
 	if err := load.Fill(); err != nil {
 		t.Fatal(err)
 	}
-	if err := load.issueDue(); err != nil || load.openAll != 1 {
-		t.Fatalf("%d requests open, %v", load.openAll, err)
+	if err := load.issueDue(); err != nil || load.open != 1 {
+		t.Fatalf("%d requests open, %v", load.open, err)
 	}
 	now = 10 * time.Millisecond // ten more are due, and there is no place for them
-	if err := load.issueDue(); err != nil || load.openAll != 1 {
-		t.Fatalf("%d requests open, %v", load.openAll, err)
+	if err := load.issueDue(); err != nil || load.open != 1 {
+		t.Fatalf("%d requests open, %v", load.open, err)
 	}
 	close(gate)
 	for load.meter.latency.Count() < 11 {
@@ -75,13 +75,13 @@ func TestARequestThatWaitsForAPlaceCountsFromWhenItWasDue(t *testing.T) {
 	if least, most := load.meter.latency.Quantile(0), load.meter.latency.Quantile(1); least > time.Millisecond/10 || most < 9*time.Millisecond {
 		t.Errorf("latencies %v to %v", least, most)
 	}
-	if load.openAll != 0 || load.pace.due != 11*time.Millisecond {
-		t.Errorf("%d requests are open, the next is due at %v", load.openAll, load.pace.due)
+	if load.open != 0 || load.pace.due != 11*time.Millisecond {
+		t.Errorf("%d requests are open, the next is due at %v", load.open, load.pace.due)
 	}
 }
 
 func TestPlacesAreUsedInTurn(t *testing.T) {
-	a, b := &conn{index: 0}, &conn{index: 1}
+	a, b := &conn{}, &conn{}
 	p := newPace(1000, []*conn{a, b}, 2)
 	p.due = time.Millisecond
 	if c, _ := p.next(0); c != nil {

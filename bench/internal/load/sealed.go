@@ -81,97 +81,88 @@ func (s *sealer) seal() error {
 	return nil
 }
 
+// frames cuts a byte stream into frames.
+type frames struct {
+	dec    *frame.Decoder
+	h      frame.Header
+	opened bool // h is that of the first frame in what is there
+}
+
+// next takes a frame off the beginning of p, in which it is decrypted; size is 0 if it is
+// not whole, and p has to stay the beginning of what comes next.
+func (d *frames) next(p []byte) (f frame.Frame, size int, err error) {
+	head := d.dec.HeadSize()
+	if len(p) < head {
+		return f, 0, nil
+	}
+	if !d.opened {
+		if d.h, err = d.dec.Open(p[:head]); err != nil {
+			return f, 0, err
+		}
+		d.opened = true
+	}
+	whole := head + d.dec.RestSize(d.h)
+	if len(p) < whole {
+		return f, 0, nil
+	}
+	d.opened = false
+	f, err = d.dec.Finish(d.h, p[:head], p[head:whole])
+	switch f.Tag {
+	case frame.TagMessage, frame.TagKeepalive2, frame.TagKeepalive2Ack, frame.TagAck:
+	default:
+		if err == nil {
+			err = fmt.Errorf("frame %v", f.Tag)
+		}
+	}
+	return f, whole, err
+}
+
 // opener decrypts the byte stream of one connection in secure mode and checks
 // the replies in it.
 type opener struct {
-	t   *template
-	dec *frame.Decoder
+	t *template
+	frames
 	order
-
-	h      frame.Header
-	opened bool   // h is that of the frame in buf
-	buf    []byte // beginning of a frame whose end has not arrived
+	buf []byte // beginning of a frame whose end has not arrived
 }
 
 func (o *opener) take(p []byte, now time.Duration, done func(now time.Duration)) error {
-	for len(p) > 0 {
-		want := o.dec.HeadSize()
-		if o.opened {
-			want += o.dec.RestSize(o.h)
-		}
-		piece := p[:min(len(p), want-len(o.buf))]
-		p = p[len(piece):]
-		if len(o.buf) > 0 || len(piece) < want {
-			o.buf = append(o.buf, piece...)
-			piece = o.buf
-		}
-		if len(piece) < want {
-			return nil
-		}
-		var err error
-		if !o.opened {
-			if err = o.open(piece); err == nil && o.dec.RestSize(o.h) > 0 {
-				if len(o.buf) == 0 && len(p) >= o.dec.RestSize(o.h) {
-					// All of it is here: it is decrypted where it lies.
-					n := want + o.dec.RestSize(o.h)
-					piece, p = piece[:n], p[n-want:]
-				} else {
-					o.buf = append(o.buf[:0], piece...)
-					continue
-				}
-			}
-		}
-		if err == nil {
-			err = o.finish(piece, now, done)
-		}
+	if len(o.buf) > 0 {
+		o.buf = append(o.buf, p...)
+		p = o.buf
+	}
+	for {
+		f, size, err := o.frames.next(p)
 		if err != nil {
+			return fmt.Errorf("%w: %w", ErrReply, err)
+		}
+		if size == 0 {
+			break
+		}
+		p = p[size:]
+		if f.Tag != frame.TagMessage {
+			continue
+		}
+		if err := o.reply(&f); err != nil {
 			return err
 		}
+		done(now)
 	}
+	o.buf = append(o.buf[:0], p...)
 	return nil
 }
 
-// open decrypts a head.
-func (o *opener) open(head []byte) error {
-	h, err := o.dec.Open(head)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrReply, err)
-	}
-	switch {
-	case h.Tag == frame.TagMessage && len(head)+o.dec.RestSize(h) == o.t.wire:
-	case h.Tag == frame.TagKeepalive2, h.Tag == frame.TagKeepalive2Ack, h.Tag == frame.TagAck:
-	default:
-		return fmt.Errorf("%w: frame %v with segments %v", ErrReply, h.Tag, h.Len[:h.Num])
-	}
-	o.h, o.opened = h, true
-	if o.buf != nil || o.t.wire <= scratchSize {
-		return nil
-	}
-	o.buf = make([]byte, 0, o.t.wire) // it never fits into one read
-	return nil
-}
-
-// finish decrypts a frame and checks it, if it is a reply.
-func (o *opener) finish(p []byte, now time.Duration, done func(now time.Duration)) error {
-	n := o.dec.HeadSize()
-	f, err := o.dec.Finish(o.h, p[:n], p[n:])
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrReply, err)
-	}
-	o.opened, o.buf = false, o.buf[:0]
-	if f.Tag != frame.TagMessage {
-		return nil
-	}
+// reply checks one.
+func (o *opener) reply(f *frame.Frame) error {
 	h, err := frame.ParseMessageHeader(f.Seg[0])
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrReply, err)
 	}
-	if err := o.next(h.Seq, h.TID); err != nil {
+	if err := o.order.next(h.Seq, h.TID); err != nil {
 		return err
 	}
 	if len(f.Seg[3]) != len(o.t.payload) || h.TID&SampleMask == 0 && !bytes.Equal(f.Seg[3], o.t.payload) {
 		return fmt.Errorf("%w: other data came back", ErrReply)
 	}
-	done(now)
 	return nil
 }

@@ -20,7 +20,7 @@ func sealedPair(t *testing.T, size int) (*sealer, *opener) {
 	}
 	tmpl := testTemplate(t, size)
 	tmpl.wire = enc.FrameSize(headerLen, 0, 0, size)
-	return &sealer{t: tmpl, enc: enc, tid: 1}, &opener{t: tmpl, dec: dec, order: order{tid: 1}}
+	return &sealer{t: tmpl, enc: enc, tid: 1}, &opener{t: tmpl, frames: frames{dec: dec}, order: order{tid: 1}}
 }
 
 // encrypted takes everything that s has to send.

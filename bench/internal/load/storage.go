@@ -2,14 +2,10 @@ package load
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"runtime"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
 )
@@ -26,32 +22,12 @@ type StorageOptions struct {
 	File    int64       `json:"file"`  // its size
 }
 
-// Validate reports everything that is wrong with o.
-func (o StorageOptions) Validate() error {
-	size := o.Size
-	errs := []error{o.Options.Validate()}
-	if o.Secure || o.Msgr1 {
-		errs = append(errs, errors.New("storage is measured in crc mode of msgr2"))
-	}
-	if o.Conns > 0 && o.Depth > 0 && (size%blocks.Size != 0 || size > blocks.MaxLen || o.File/int64(o.Conns*o.Depth) < int64(size)) {
-		errs = append(errs, fmt.Errorf("requests of %d bytes: want blocks of %d, %d at most, and a file that has room for all that are open", size, blocks.Size, blocks.MaxLen))
-	}
-	return errors.Join(errs...)
-}
-
 // Storage is a set of connections that read or write blocks of a file. Each request
 // under way has a part of the file for itself, and takes a random place in it.
 type Storage struct {
-	opt    StorageOptions
-	conns  []*slotConn
-	epoll  int
-	events [eventsMax]unix.EpollEvent
-	meter  Meter
-
-	open      int
-	cold      int // slots without an answer in this slice
-	stopping  bool
-	lastReply time.Duration
+	sockets
+	opt   StorageOptions
+	conns []*slotConn
 
 	file       *os.File // what was written is read back from it
 	rng        *rand.Rand
@@ -70,27 +46,20 @@ type write struct {
 
 // OpenStorage connects and, unless o.Raw, runs the handshake on every connection.
 func OpenStorage(ctx context.Context, o StorageOptions) (*Storage, error) {
-	if err := o.Validate(); err != nil {
-		return nil, err
-	}
 	s := &Storage{
 		opt: o, rng: rand.New(rand.NewPCG(rand.Uint64(), 2)), generation: rand.Uint64() >> 24,
-		part: o.File / int64(o.Conns*o.Depth) / blocks.Size * blocks.Size, room: make([]byte, o.Size), meter: NewMeter(o.PID),
+		part: o.File / int64(o.Conns*o.Depth) / blocks.Size * blocks.Size, room: make([]byte, o.Size),
 	}
 	var err error
-	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return nil, fmt.Errorf("epoll_create1: %w", err)
+	if s.sockets, err = newSockets(o.PID, s.happened); err != nil {
+		return nil, err
 	}
 	nonce := rand.Uint32()
 	if o.Kind == blocks.Write {
 		s.file, err = os.Open(o.Path)
 	}
-	for i := range o.Conns {
-		if err == nil {
-			if err = s.dial(ctx, i, nonce+uint32(i)); err != nil {
-				err = fmt.Errorf("connection %d to %s: %w", i, o.Addr, err)
-			}
-		}
+	for i := 0; i < o.Conns && err == nil; i++ {
+		err = s.add(ctx, i, nonce+uint32(i))
 	}
 	if err != nil {
 		s.Close()
@@ -102,11 +71,7 @@ func OpenStorage(ctx context.Context, o StorageOptions) (*Storage, error) {
 
 // Close closes all connections.
 func (s *Storage) Close() {
-	for _, c := range s.conns {
-		_ = unix.Close(c.fd)
-	}
-	s.conns = nil
-	_ = unix.Close(s.epoll)
+	s.sockets.Close()
 	if s.file != nil {
 		_ = s.file.Close() // nothing was written to it
 	}

@@ -23,42 +23,39 @@ type slot struct {
 
 // slotConn is one connection.
 type slotConn struct {
-	s      *Storage
-	fd     int
-	index  int
-	wire   dialect
-	slots  []slot
-	out    []byte // what is to be sent
-	sent   int    // of it
-	in     []byte // what has come of answers that are not whole
-	blocks bool   // waits for room in the socket (EPOLLOUT is armed)
-	now    *slot  // whose data is being made
-	fill   func(p []byte)
+	*socket
+	s     *Storage
+	wire  dialect
+	slots []slot
+	out   []byte // what is to be sent
+	sent  int    // of it
+	in    []byte // what has come of answers that are not whole
+	now   *slot  // whose data is being made
+	fill  func(p []byte)
 }
 
-// dial opens connection number i.
-func (s *Storage) dial(ctx context.Context, i int, nonce uint32) error {
-	fd, enc, dec, err := connect(ctx, s.opt.Options, nonce)
+// add opens connection number i.
+func (s *Storage) add(ctx context.Context, i int, nonce uint32) error {
+	at, enc, dec, err := s.dial(ctx, s.opt.Options, nonce)
 	if err != nil {
 		return err
 	}
-	c := &slotConn{s: s, fd: fd, index: i, slots: make([]slot, s.opt.Depth)}
+	c := &slotConn{socket: at, s: s, slots: make([]slot, s.opt.Depth)}
 	c.fill = func(p []byte) { blocks.Fill(p, c.now.at, c.now.generation) }
 	for j := range c.slots {
 		c.slots[j].number = i*s.opt.Depth + j
 	}
-	c.wire = &framed{enc: enc, dec: dec}
+	c.wire = &framed{enc: enc, frames: frames{dec: dec}}
 	if s.opt.Raw {
 		c.wire = rawDialect{s.opt.File}
 	}
 	s.conns = append(s.conns, c)
-	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}
-	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, fd, &ev))
+	return nil
 }
 
 // Fill implements Traffic.
 func (s *Storage) Fill() error {
-	s.stopping, s.cold, s.lastReply = false, s.opt.Conns*s.opt.Depth, s.meter.now()
+	s.begin(s.opt.Conns * s.opt.Depth) // slots
 	for _, c := range s.conns {
 		now := s.meter.now()
 		for i := range c.slots {
@@ -74,9 +71,6 @@ func (s *Storage) Fill() error {
 	return nil
 }
 
-// Warm implements Traffic.
-func (s *Storage) Warm() bool { return s.cold == 0 }
-
 // Drain implements Traffic.
 func (s *Storage) Drain() error {
 	s.stopping = true
@@ -89,21 +83,7 @@ func (s *Storage) Drain() error {
 }
 
 // Turn implements Traffic.
-func (s *Storage) Turn() error {
-	n, err := awaitEvents(s.epoll, s.events[:], pollEach)
-	if err == nil && n == 0 {
-		err = stalled(s.open, s.meter.now()-s.lastReply)
-	}
-	if err != nil {
-		return err
-	}
-	for _, ev := range s.events[:n] {
-		if err := s.conns[ev.Fd].handle(ev.Events); err != nil {
-			return fmt.Errorf("connection %d: %w", ev.Fd, err)
-		}
-	}
-	return nil
-}
+func (s *Storage) Turn() error { return s.wait(pollEach) }
 
 // issue queues the next request of a slot.
 func (c *slotConn) issue(t *slot, i int, now time.Duration) (err error) {
@@ -131,9 +111,7 @@ func (c *slotConn) answer(a answer, now time.Duration) error {
 		return fmt.Errorf("%w: %w", ErrReply, err)
 	}
 	t.busy = false
-	s.open--
-	s.lastReply = now
-	s.meter.Answered(now - t.issued)
+	s.answered(now, t.issued)
 	if !t.warm {
 		t.warm = true
 		s.cold--
@@ -144,17 +122,17 @@ func (c *slotConn) answer(a answer, now time.Duration) error {
 	return c.issue(t, i, now)
 }
 
-// handle reads once and writes what became possible.
-func (c *slotConn) handle(events uint32) error {
+// happened reads once and writes what became possible.
+func (s *Storage) happened(index int, events uint32) error {
+	c := s.conns[index]
 	if events&^unix.EPOLLOUT != 0 {
 		if room := cap(c.in) - len(c.in); room < scratchSize/2 {
 			c.in = append(make([]byte, 0, 2*cap(c.in)+scratchSize), c.in...)
 		}
-		n, err := receive(c.fd, c.in[len(c.in):cap(c.in)])
+		n, err := s.receive(c.socket, c.in[len(c.in):cap(c.in)])
 		if err != nil {
 			return err
 		}
-		c.s.meter.Received(n)
 		c.in = c.in[:len(c.in)+n]
 		if err := c.cut(); err != nil {
 			return err
@@ -205,5 +183,5 @@ func (c *slotConn) flush() error {
 			c.out, c.sent = c.out[:copy(c.out, c.out[c.sent:])], 0
 		}
 	}
-	return watch(c.s.epoll, c.fd, c.index, &c.blocks, len(c.out) > 0)
+	return c.s.watch(c.socket, len(c.out) > 0)
 }

@@ -55,13 +55,11 @@ func (rawDialect) size(n int) int { return blocks.HeadSize + n }
 
 // framed is msgr2.1 in crc mode. It belongs to one connection.
 type framed struct {
-	enc    *frame.Encoder
-	dec    *frame.Decoder
-	seq    uint64 // of the last request
-	head   [frame.MessageHeaderSize]byte
-	front  [blocks.RequestSize]byte // of the last request
-	opened bool                     // head of the first frame in what is there
-	h      frame.Header
+	frames
+	enc   *frame.Encoder
+	seq   uint64 // of the last request
+	head  [frame.MessageHeaderSize]byte
+	front [blocks.RequestSize]byte // of the last request
 }
 
 func (d *framed) request(dst []byte, id uint64, r blocks.Request, n int, fill func([]byte)) ([]byte, error) {
@@ -79,33 +77,10 @@ func (d *framed) request(dst []byte, id uint64, r blocks.Request, n int, fill fu
 }
 
 func (d *framed) answer(p []byte) (a answer, err error) {
-	size := d.dec.HeadSize()
-	if len(p) < size {
-		return a, nil
-	}
-	if !d.opened {
-		if d.h, err = d.dec.Open(p[:size]); err != nil {
-			return a, err
-		}
-		d.opened = true
-	}
-	rest := d.dec.RestSize(d.h)
-	if len(p) < size+rest {
-		return a, nil
-	}
-	d.opened = false
-	f, err := d.dec.Finish(d.h, p[:size], p[size:size+rest])
-	if err != nil {
+	f, size, err := d.next(p)
+	a.size, a.other = size, f.Tag != frame.TagMessage
+	if err != nil || size == 0 || a.other {
 		return a, err
-	}
-	a.size = size + rest
-	switch f.Tag {
-	case frame.TagMessage:
-	case frame.TagKeepalive2, frame.TagKeepalive2Ack, frame.TagAck:
-		a.other = true
-		return a, nil
-	default:
-		return a, fmt.Errorf("frame %v", f.Tag)
 	}
 	m, err := frame.ParseMessageHeader(f.Seg[0])
 	if err != nil {

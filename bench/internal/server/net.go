@@ -9,7 +9,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-const netBuffer = 64 << 10
+const (
+	netBuffer = 64 << 10
+	netPage   = 4096
+)
 
 // NewNet starts the echo server that a Go programmer writes with package net: a
 // goroutine per connection, buffered reading and writing, replies flushed when
@@ -17,12 +20,13 @@ const netBuffer = 64 << 10
 // buffers used again. It speaks msgr2.1, in crc mode or in secure mode.
 func NewNet(secure bool) (*Listener, error) {
 	return Listen(secure, func(c net.Conn, enc *frame.Encoder, dec *frame.Decoder) error {
-		return newNetConn(c, enc, dec).serve()
+		n := NewFramed(c, enc, dec, nil)
+		return n.Serve(n.Reply)
 	})
 }
 
-// netConn is a connection in the data phase.
-type netConn struct {
+// Framed is a connection in the data phase. It belongs to one goroutine.
+type Framed struct {
 	c     net.Conn
 	r     *bufio.Reader
 	w     *bufio.Writer
@@ -35,16 +39,18 @@ type netConn struct {
 	vec [3][]byte
 }
 
-// newNetConn prepares the data phase.
-func newNetConn(c net.Conn, enc *frame.Encoder, dec *frame.Decoder) *netConn {
-	return &netConn{
+// NewFramed prepares the data phase. Frames are read into room as long as it has room for
+// them, so that the data of each begins at its second page.
+func NewFramed(c net.Conn, enc *frame.Encoder, dec *frame.Decoder, room []byte) *Framed {
+	return &Framed{
 		c: c, r: bufio.NewReaderSize(c, netBuffer), w: bufio.NewWriterSize(c, netBuffer),
-		dec: dec, enc: enc, reply: NewReplier(enc), in: make([]byte, dec.HeadSize()),
+		dec: dec, enc: enc, reply: NewReplier(enc), in: append(room[:0], make([]byte, netPage)...),
 	}
 }
 
-// serve answers until the peer closes or breaks the protocol.
-func (n *netConn) serve() error {
+// Serve has answer take each message, which is good until answer returns, until the peer
+// closes or breaks the protocol.
+func (n *Framed) Serve(answer func(f *frame.Frame) error) error {
 	for {
 		f, err := n.read()
 		if err != nil {
@@ -53,7 +59,7 @@ func (n *netConn) serve() error {
 		switch {
 		case f.Aborted:
 		case f.Tag == frame.TagMessage:
-			err = n.echo(&f)
+			err = answer(&f)
 		case f.Tag == frame.TagKeepalive2:
 			err = n.acknowledge(f.Seg[0])
 		case f.Tag == frame.TagKeepalive2Ack, f.Tag == frame.TagAck:
@@ -67,8 +73,9 @@ func (n *netConn) serve() error {
 }
 
 // read reads one frame, whose segments are good until the next one.
-func (n *netConn) read() (frame.Frame, error) {
-	head := n.in[:n.dec.HeadSize()]
+func (n *Framed) read() (frame.Frame, error) {
+	size := n.dec.HeadSize()
+	head := n.in[:size]
 	if err := n.fill(head); err != nil {
 		return frame.Frame{}, err
 	}
@@ -76,12 +83,16 @@ func (n *netConn) read() (frame.Frame, error) {
 	if err != nil {
 		return frame.Frame{}, err
 	}
+	prefix, _ := n.dec.Split(h)
+	at := max(0, netPage-size-prefix) // of the head, so that the data begins at a page
 	// Head and rest in one piece: that is decrypted in place.
-	if size := len(head) + n.dec.RestSize(h); size > cap(n.in) {
-		n.in = append(make([]byte, 0, size), head...)
+	end := at + size + n.dec.RestSize(h)
+	if end > cap(n.in) {
+		n.in = append(make([]byte, 0, end), head...)
 	}
-	n.in = n.in[:len(head)+n.dec.RestSize(h)]
-	head, rest := n.in[:len(head)], n.in[len(head):]
+	n.in = n.in[:max(end, netPage)]
+	copy(n.in[at:], n.in[:size])
+	head, rest := n.in[at:at+size], n.in[at+size:end]
 	if err := n.fill(rest); err != nil {
 		return frame.Frame{}, err
 	}
@@ -89,7 +100,7 @@ func (n *netConn) read() (frame.Frame, error) {
 }
 
 // fill reads all of p. What was written goes out before it has to wait.
-func (n *netConn) fill(p []byte) error {
+func (n *Framed) fill(p []byte) error {
 	if n.r.Buffered() < len(p) {
 		if err := n.w.Flush(); err != nil {
 			return err
@@ -99,8 +110,9 @@ func (n *netConn) fill(p []byte) error {
 	return err
 }
 
-// echo sends a message back.
-func (n *netConn) echo(f *frame.Frame) error {
+// Reply sends the segments of f back, with the header of an answer to it. It leaves at
+// once, or when no complete message waits.
+func (n *Framed) Reply(f *frame.Frame) error {
 	switch large := n.reply.Large(f); {
 	case large && n.reply.Gathers():
 		return n.writeGathered(f)
@@ -119,7 +131,7 @@ func (n *netConn) echo(f *frame.Frame) error {
 }
 
 // acknowledge answers a keepalive.
-func (n *netConn) acknowledge(stamp []byte) error {
+func (n *Framed) acknowledge(stamp []byte) error {
 	if err := n.room(len(stamp)); err != nil {
 		return err
 	}
@@ -136,7 +148,7 @@ func (n *netConn) acknowledge(stamp []byte) error {
 const frameOverhead = 192
 
 // room makes place in the writer's buffer for a frame.
-func (n *netConn) room(size int) error {
+func (n *Framed) room(size int) error {
 	if n.w.Available() >= size+frameOverhead {
 		return nil
 	}
@@ -144,7 +156,7 @@ func (n *netConn) room(size int) error {
 }
 
 // writeEncrypted sends a large message in secure mode.
-func (n *netConn) writeEncrypted(f *frame.Frame) error {
+func (n *Framed) writeEncrypted(f *frame.Frame) error {
 	if err := n.w.Flush(); err != nil {
 		return err
 	}
@@ -157,7 +169,7 @@ func (n *netConn) writeEncrypted(f *frame.Frame) error {
 }
 
 // writeGathered sends a large message without copying its data.
-func (n *netConn) writeGathered(f *frame.Frame) error {
+func (n *Framed) writeGathered(f *frame.Frame) error {
 	if err := n.w.Flush(); err != nil {
 		return err
 	}

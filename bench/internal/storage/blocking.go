@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"bufio"
 	"net"
 	"runtime"
 	"strconv"
@@ -49,26 +48,33 @@ func (b *Blocking) Close() error {
 
 // serve answers on one connection.
 func (b *Blocking) serve(c net.Conn, enc *frame.Encoder, dec *frame.Decoder) error {
-	mem, err := uring.Map(blocks.MaxLen)
+	mem, err := uring.Map(blocks.MaxLen + 2*blocks.Size)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = mem.Unmap() }() // nobody has it
-	f := &framed{data: mem.Bytes(), c: c, r: bufio.NewReaderSize(c, bufferSize), w: bufio.NewWriterSize(c, bufferSize), enc: enc, dec: dec}
-	return f.serve(func(m frame.MessageHeader, front, data []byte) error {
-		what, err := blocks.Parse(front, b.cfg.Size)
+	room := mem.Bytes()
+	n := server.NewFramed(c, enc, dec, room)
+	return n.Serve(func(f *frame.Frame) error {
+		m, err := frame.ParseMessageHeader(f.Seg[0])
+		if err != nil {
+			return err
+		}
+		what, err := blocks.Parse(f.Seg[1], b.cfg.Size)
 		if err == nil && what.Kind == blocks.Read {
-			data = f.data[:what.Len]
+			f.Seg[3] = room[blocks.Size:][:what.Len] // behind the header
 		}
 		if err == nil {
-			err = b.files.carryOut(what, data)
+			err = b.files.carryOut(what, f.Seg[3])
 		}
-		switch {
-		case err != nil:
-			return f.answer(m, blocks.TypeFailed, []byte(err.Error()), nil)
-		case what.Kind != blocks.Read:
-			return f.answer(m, blocks.TypeDone, nil, nil)
+		m.Type, f.Seg[1] = blocks.TypeDone, nil
+		if err != nil {
+			m.Type, f.Seg[1] = blocks.TypeFailed, []byte(err.Error())
 		}
-		return f.answer(m, blocks.TypeDone, nil, data)
+		if err != nil || what.Kind != blocks.Read {
+			f.Seg[3] = nil
+		}
+		m.Put((*[frame.MessageHeaderSize]byte)(f.Seg[0]))
+		return n.Reply(f)
 	})
 }

@@ -1,28 +1,18 @@
 package storage
 
 import (
-	"context"
-	"net"
-	"net/netip"
-	"runtime"
-	"strconv"
-	"time"
-
 	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
+	"github.com/ringmsgr/ringmsgr/bench/internal/server"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// closeTimeout bounds the shutdown of a messenger.
-const closeTimeout = 5 * time.Second
-
 // Messenger is a storage server on one core of the messenger, which reads and writes the
 // file as the library has it.
 type Messenger struct {
-	m    *control.Messenger
-	addr wire.Addr
+	*server.Messenger
 	size int64
 
 	file [ways]loop.CoreFile // those that the core reads and writes are open
@@ -34,20 +24,13 @@ func NewMessenger(cfg Config, backend string) (*Messenger, error) {
 	s := &Messenger{size: cfg.Size}
 	plane := loop.Config{Cores: 1, Driver: uring.Config{Backend: uring.Backend(backend)}}
 	plane.Started = func(c *loop.Core) error { return s.open(c, cfg) }
-	m, err := control.New(control.Config{
+	m, err := server.StartMessenger(control.Config{
 		Name:      wire.EntityName{Type: wire.OSD, ID: "0"},
 		Receiving: control.Receiving{AlignFrom: blocks.Size}, // so that blocks can be written as they are received
 		Plane:     plane,
-	})
-	if err != nil {
-		return nil, err
-	}
-	s.m = m
-	if err := s.start(); err != nil {
-		_ = s.Close()
-		return nil, err
-	}
-	return s, nil
+	}, false, s.onCore)
+	s.Messenger = m
+	return s, err
 }
 
 func (s *Messenger) open(c *loop.Core, cfg Config) error {
@@ -62,45 +45,6 @@ func (s *Messenger) open(c *loop.Core, cfg Config) error {
 		}
 	}
 	return nil
-}
-
-func (s *Messenger) start() error {
-	if err := s.m.Start(&control.Dispatcher{Fast: s.onCore}); err != nil {
-		return err
-	}
-	addrs, err := s.m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-	if err != nil {
-		return err
-	}
-	s.addr = addrs[0]
-	return nil
-}
-
-// Addr returns where it listens.
-func (s *Messenger) Addr() net.Addr { return net.TCPAddrFromAddrPort(s.addr.AddrPort) }
-
-// Nonce is that of its address.
-func (s *Messenger) Nonce() uint32 { return s.addr.Nonce }
-
-// Syscalls returns how many system calls its core has made for the network and for files.
-func (s *Messenger) Syscalls() uint64 {
-	st, err := s.m.Plane().Stats(0)
-	if err != nil {
-		return 0
-	}
-	return st.Driver.Syscalls
-}
-
-// Settings says what it runs on.
-func (s *Messenger) Settings() map[string]string {
-	return map[string]string{"backend": string(s.m.Plane().Info().Backend), "GOMAXPROCS": strconv.Itoa(runtime.GOMAXPROCS(0))}
-}
-
-// Close ends it and all connections. Call it once.
-func (s *Messenger) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	return s.m.Shutdown(ctx)
 }
 
 // request is one that waits for the disk. Owner: the core.

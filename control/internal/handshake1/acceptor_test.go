@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake1"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
@@ -48,9 +49,15 @@ func (x *oneShotExchange) Handle(_ context.Context, p []byte) ([]byte, *auth.Res
 // behind a connect message.
 func acceptor(t *testing.T, own wire.Addr, server auth.Server, authorizers ...string) (*handshake1.Acceptor, *linktest.End) {
 	t.Helper()
+	return acceptorOf(t, auth.Cephx, own, server, authorizers...)
+}
+
+// acceptorOf is acceptor, whose peer names a method.
+func acceptorOf(t *testing.T, method auth.Method, own wire.Addr, server auth.Server, authorizers ...string) (*handshake1.Acceptor, *linktest.End) {
+	t.Helper()
 	p := wire1.ConnectorHello{Own: own}.AppendTo(nil)
 	for _, a := range authorizers {
-		m := wire1.Connect{HostType: uint32(wire.Client), Protocol: 24, AuthMethod: uint32(auth.Cephx), AuthorizerLen: uint32(len(a))}
+		m := wire1.Connect{HostType: uint32(wire.Client), Protocol: 24, AuthMethod: uint32(method), AuthorizerLen: uint32(len(a))}
 		p = append(m.AppendTo(p), a...)
 	}
 	cfg := noneAuth().ac
@@ -110,6 +117,51 @@ func TestABadAuthorizerIsForgotten(t *testing.T) {
 	}
 	if *s.starts != 3 {
 		t.Errorf("%d exchanges", *s.starts)
+	}
+}
+
+// lenient is method none that takes an empty payload, as nothing has to be proved.
+type lenient struct{ *none.Server }
+
+func (lenient) Start(context.Context, wire.EntityType, auth.Method, auth.Mode) (auth.ServerExchange, error) {
+	return lenient{}, nil
+}
+
+func (lenient) Handle(_ context.Context, p []byte) ([]byte, *auth.Result, error) {
+	if len(p) > 0 {
+		return nil, nil, errors.New("not empty")
+	}
+	return nil, &auth.Result{Method: auth.None, Mode: auth.CRC}, nil
+}
+
+// Real daemons refuse a missing authorizer, unless their service asks for none: so the
+// server of method none decides, and no server that has another method alone is asked.
+// Matrix: V1-02
+func TestTheServerOfMethodNoneJudgesAMissingAuthorizer(t *testing.T) {
+	anyone := lenient{none.NewServer(none.ServerConfig{})}
+	proof := newOneShot(t, "0123456789abcdef")
+	for _, c := range []struct {
+		name       string
+		server     auth.Server
+		method     auth.Method
+		authorizer string
+		want       session1.Authorizer
+	}{
+		{"lenient", anyone, 0, "", session1.AuthorizerGood},
+		{"lenient, named", anyone, auth.None, "", session1.AuthorizerGood},
+		{"lenient, bytes of no method", anyone, 0, "good", session1.AuthorizerBad},
+		{"none", none.NewServer(none.ServerConfig{}), 0, "", session1.AuthorizerBad},
+		{"cephx", proof, 0, "", session1.AuthorizerBad},
+	} {
+		a, _ := acceptorOf(t, c.method, ownAddr, c.server, c.authorizer)
+		_, err := a.ReadConnect(t.Context())
+		must(t, err)
+		if got, err := a.Verify(t.Context()); err != nil || got != c.want {
+			t.Errorf("%s: %v, %v, want %v", c.name, got, err, c.want)
+		}
+	}
+	if *proof.starts != 0 {
+		t.Error("a server of another method was asked")
 	}
 }
 
