@@ -6,9 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Tickets of real monitors expire under a running session, and the service keys
@@ -51,6 +56,44 @@ func TestTicketsAreRenewedUnderARunningSession(t *testing.T) {
 			}
 			t.Logf("%d rounds, %d connections to the osd, %d renewals", rounds, connections, cl.Mon().Renewals())
 		})
+	}
+}
+
+// A daemon of ours has the rotating secrets of a real monitor, and lets a client in by the
+// ticket that the monitor has made.
+func TestADaemonOfOursOpensTicketsOfRealMonitors(t *testing.T) {
+	enabled(t)
+	t.Parallel()
+	c := startCluster(t, clusterConfig{auth: "cephx", mode: "secure", osds: 1})
+	own := wire.EntityName{Type: wire.OSD, ID: "7"}
+	ring, err := cephx.ReadKeyring(bytes.NewReader(c.ceph("auth", "get-or-create", own.String(), "mon", "allow profile osd", "osd", "allow *")))
+	check(t, err)
+	self, _ := ring.Lookup(own)
+	store := cephx.NewSecretStore(cephx.ServiceOSD)
+	keys, err := cephx.NewClient(cephx.ClientConfig{Name: own, Key: self.Key})
+	check(t, err)
+	server, err := cephx.NewServer(cephx.ServerConfig{Own: own.Type, Secrets: store})
+	check(t, err)
+	m, err := control.New(control.Config{Name: own, Plane: loop.Config{Cores: 1}, Auth: control.Auth{Client: keys, Server: server}})
+	check(t, err)
+	t.Cleanup(func() { shutdown(t, m) })
+	session, err := mon.NewClient(mon.Config{Mons: []wire.Addr{c.monAddr.V2()}, Auth: keys, Secrets: store})
+	check(t, err)
+	t.Cleanup(session.Close)
+	accepted := make(chan *control.Conn, 1)
+	check(t, m.Start(session.Dispatcher(), &control.Dispatcher{Accept: func(conn *control.Conn, _ int, _ bool) { accepted <- conn }}))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	check(t, session.Open(ctx, m))
+	check(t, msgrtest.Until(ctx, func() bool { return !store.NeedRefresh(time.Now()) }))
+	addrs, err := m.Bind(loopbackPort())
+	check(t, err)
+
+	client := newPeer(t, c, "msgr2.1", backends[0])
+	client.connect(c.monAddr[0], wire.Mon)
+	client.connect(addrs[0], wire.OSD)
+	if i := (<-accepted).Info(); i.Auth != auth.Cephx || i.PeerEntity.String() != "client.admin" {
+		t.Errorf("the client is %+v", i)
 	}
 }
 

@@ -3,7 +3,6 @@ package frame
 import (
 	"fmt"
 	"math"
-	"runtime"
 	"strings"
 	"testing"
 )
@@ -207,29 +206,6 @@ func TestACompressedMessageHeaderUnpacksToExactlyItsSize(t *testing.T) {
 		d.Decompress(&runLength{})
 		_, err := opens(t, m, d, Header{Tag: TagMessage, Num: 2, Len: [4]uint32{0, 2}, Flags: FlagCompressed})
 		wantErr(t, err, ErrTruncated)
-	})
-}
-
-// A refused preamble costs the text of its error, whatever it announces.
-func TestARefusedPreambleAllocatesNothingForTheBody(t *testing.T) {
-	forTags(t, func(t *testing.T, m mode, tag Tag) {
-		if m.secure {
-			return // each head decrypts once; the check is the same
-		}
-		f := refFrame{tag: byte(tag), num: 1, lens: [4]uint32{16 << 20}}
-		head := f.preamble()
-		d := m.strict(t)
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		for range 100 {
-			if _, err := d.Open(head); err == nil {
-				t.Fatal("accepted")
-			}
-		}
-		runtime.ReadMemStats(&after)
-		if n := (after.TotalAlloc - before.TotalAlloc) / 100; n > 4<<10 {
-			t.Fatalf("%v: %d bytes for a refused frame", tag, n)
-		}
 	})
 }
 

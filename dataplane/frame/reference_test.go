@@ -4,14 +4,13 @@ import (
 	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
-	"errors"
-	"fmt"
+	"testing"
 )
 
-// A second codec, written from the protocol text alone and sharing no code with
-// the package: slow, allocating, one function per part. What the Encoder emits
-// must be accepted here, and what this builds, broken on demand, must be
-// handled by the Decoder.
+// A second encoder, written from the protocol text alone and sharing no code with
+// the package: slow, allocating, one function per part. What the Encoder emits must be
+// the same, byte for byte, and what this builds, broken on demand, must be handled by
+// the Decoder.
 
 // refCRC is a shift register, one bit at a time.
 func refCRC(seed uint32, p []byte) uint32 {
@@ -27,13 +26,6 @@ func refCRC(seed uint32, p []byte) uint32 {
 		}
 	}
 	return reg
-}
-
-func refLE(p []byte) (v uint64) {
-	for i := len(p) - 1; i >= 0; i-- {
-		v = v*256 + uint64(p[i])
-	}
-	return v
 }
 
 func refPutLE(v uint64, size int) []byte {
@@ -74,12 +66,6 @@ func (c *refCrypt) step() {
 			return // no carry
 		}
 	}
-}
-
-func (c *refCrypt) open(p []byte) ([]byte, error) {
-	plain, err := c.gcm().Open(nil, c.nonce, p, nil)
-	c.step()
-	return plain, err
 }
 
 func (c *refCrypt) seal(p []byte) []byte {
@@ -206,131 +192,19 @@ func (f *refFrame) wire(rev Revision, c *refCrypt) []byte {
 	return out
 }
 
-var errRef = errors.New("reference decoder")
-
-// refRead decodes the first frame of b strictly: everything that the protocol
-// fixes for senders is checked, zeros included. It returns what is left of b.
-func refRead(b []byte, rev Revision, c *refCrypt) (f refFrame, rest []byte, err error) {
-	defer func() {
-		if recover() != nil {
-			err = fmt.Errorf("%w: too short", errRef)
-		}
-	}()
-	bad := func(what string) error { return fmt.Errorf("%w: %s", errRef, what) }
-	up := func(n uint32) int { return (int(n) + 15) / 16 * 16 }
-
-	cut := func(n int) []byte { p := b[:n]; b = b[n:]; return p }
-	var pre, inline []byte
-	switch {
-	case c == nil:
-		pre = cut(32)
-	case rev == Rev0:
-		block, _ := aes.NewCipher(c.key)
-		iv := append(bytes.Clone(c.nonce), 0, 0, 0, 2)
-		pre = make([]byte, 32)
-		cipher.NewCTR(block, iv).XORKeyStream(pre, b[:32])
-	default:
-		a, err := c.open(cut(96))
-		if err != nil {
-			return f, nil, bad("tag of A")
-		}
-		pre, inline = a[:32], a[32:]
-	}
-
-	if refCRC(0, pre[:28]) != uint32(refLE(pre[28:])) {
-		return f, nil, bad("preamble crc")
-	}
-	f.tag, f.num, f.flags, f.reserved = pre[0], pre[1], pre[26], pre[27]
-	if f.num < 1 || f.num > 4 || f.reserved != 0 {
-		return f, nil, bad("preamble")
-	}
-	for i := range 4 {
-		f.lens[i] = uint32(refLE(pre[2+6*i : 6+6*i]))
-		f.align[i] = uint16(refLE(pre[6+6*i : 8+6*i]))
-		if i >= int(f.num) && (f.lens[i] != 0 || f.align[i] != 0) {
-			return f, nil, bad("unused entries")
+// wireOf is the only form in which a sender may write a frame; packed, with its segments compressed.
+func wireOf(t testing.TB, rev Revision, c *refCrypt, tag Tag, packed bool, segs [4][]byte) []byte {
+	t.Helper()
+	for i, s := range segs {
+		if packed && len(s) > 0 {
+			small, err := (&runLength{}).Compress(nil, s)
+			must(t, err)
+			segs[i] = small
 		}
 	}
-	if f.num > 1 && f.lens[f.num-1] == 0 {
-		return f, nil, bad("last segment empty")
+	f := newRefFrame(rev, tag, segs[:]...)
+	if packed {
+		f.flags = FlagCompressed
 	}
-
-	if c != nil {
-		zero := func(p []byte) bool { return len(bytes.Trim(p, "\x00")) == 0 }
-		var plain, late []byte
-		if rev == Rev0 {
-			n := 32 + 16 + 16
-			for _, l := range f.lens {
-				n += up(l)
-			}
-			if plain, err = c.open(cut(n)); err != nil {
-				return f, nil, bad("tag of frame")
-			}
-			plain = plain[32:]
-		} else {
-			if f.lens[0] <= 48 {
-				plain = inline
-				if !zero(inline[f.lens[0]:]) {
-					return f, nil, bad("inline padding")
-				}
-				plain = inline[:f.lens[0]]
-				for len(plain)%16 != 0 {
-					plain = append(plain, 0)
-				}
-			} else {
-				more, err := c.open(cut(up(f.lens[0]-48) + 16))
-				if err != nil {
-					return f, nil, bad("tag of B")
-				}
-				plain = append(bytes.Clone(inline), more...)
-			}
-			if f.num > 1 {
-				body, err := c.open(cut(up(f.lens[1]) + up(f.lens[2]) + up(f.lens[3]) + 32))
-				if err != nil {
-					return f, nil, bad("tag of C")
-				}
-				plain = append(bytes.Clone(plain), body...)
-			}
-		}
-		for i, l := range f.lens {
-			f.segs[i] = plain[:l]
-			if !zero(plain[l:up(l)]) {
-				return f, nil, bad("padding")
-			}
-			plain = plain[up(l):]
-		}
-		late = plain
-		if len(late) > 0 {
-			f.late = late[0]
-			if len(late) != 16 || !zero(late[1:]) {
-				return f, nil, bad("epilogue block")
-			}
-		} else {
-			f.late = 0x0E
-		}
-	} else {
-		for i, l := range f.lens {
-			f.segs[i] = cut(int(l))
-			if i == 0 && rev != Rev0 && l > 0 && uint32(refLE(cut(4))) != refCRC(0xFFFFFFFF, f.segs[0]) {
-				return f, nil, bad("crc of segment 0")
-			}
-		}
-		f.late = 0x0E
-		if rev == Rev0 || f.num > 1 {
-			f.late = cut(1)[0]
-			first := 1
-			if rev == Rev0 {
-				first = 0
-			}
-			for i := first; i < 4; i++ {
-				if !bytes.Equal(cut(4), f.crc(i)) {
-					return f, nil, bad(fmt.Sprint("crc of segment ", i))
-				}
-			}
-		}
-	}
-	if rev == Rev0 && f.late != 0 || rev != Rev0 && f.late != 0x0E {
-		return f, nil, bad("late status")
-	}
-	return f, b, nil
+	return f.wire(rev, c)
 }

@@ -85,7 +85,7 @@ func roundTrip(t *testing.T, m mode, packed bool, lens ...int) {
 	if &dst[0] != &dirty[0] || !bytes.Equal(dst[:5], []byte{0xAA, 0xAA, 0xAA, 0xAA, 0xAA}) {
 		t.Fatal("not appended in place")
 	}
-	left := dst[5:]
+	left := len(dst) - 5
 	for i, start := range starts {
 		f, n, err := decode(dec, dst[start:], i == 1)
 		must(t, err)
@@ -103,22 +103,13 @@ func roundTrip(t *testing.T, m mode, packed bool, lens ...int) {
 				t.Fatalf("segment %d: length %d, capacity %d, nil %v", j, len(s), cap(s), s == nil)
 			}
 		}
-		var r refFrame
-		if r, left, err = refRead(left, m.rev, ref); err != nil {
-			t.Fatal(err)
+		if want := wireOf(t, m.rev, ref, TagMessage, f.Compressed(), segs); !bytes.Equal(dst[start:start+n], want) {
+			t.Fatalf("frame %d on the wire: %x, want %x", i, dst[start:start+n], want)
 		}
-		if r.tag != byte(TagMessage) || (r.flags == 1) != f.Compressed() || r.flags > 1 {
-			t.Fatalf("reference read tag %d, flags %d", r.tag, r.flags)
-		}
-		if !f.Compressed() && !equalSegs(r.segs, segs) {
-			t.Fatal("reference read other segments")
-		}
-		if r.num != byte(f.Num) || r.align != f.Align {
-			t.Fatalf("reference read %d segments, alignments %v", r.num, r.align)
-		}
+		left -= n
 	}
-	if len(left) != 0 {
-		t.Fatalf("%d bytes left over", len(left))
+	if left != 0 {
+		t.Fatalf("%d bytes left over", left)
 	}
 }
 
