@@ -122,9 +122,7 @@ func happens(t *testing.T, what string, ok func() bool) {
 func counters(t *testing.T, m *control.Messenger) control.Counters {
 	t.Helper()
 	st, err := m.Stats()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return st.Counters
 }
 
@@ -140,15 +138,11 @@ func TestASlowAuthServerHoldsUpNobodyElse(t *testing.T) {
 		}).bind(t)
 		fast := newParty(t, control.Config{Name: entity(t, "client.fast")})
 		conn, err := fast.dial(t, server, wire.Mon)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		tardy := newParty(t, control.Config{Name: entity(t, "client.slow")})
 		connect := func() *control.Conn {
 			c, err := tardy.m.Connect(server.addr, wire.Mon, control.Once(), control.Anonymous())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			arrives(t, "the callback", s.entered)
 			return c
 		}
@@ -158,9 +152,7 @@ func TestASlowAuthServerHoldsUpNobodyElse(t *testing.T) {
 				exchange(t, fast, server, conn, []byte("meanwhile"))
 			}
 			more, err := fast.dial(t, server, wire.Mon)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			more.MarkDown()
 		}
 		first := connect()
@@ -204,13 +196,9 @@ func TestASlowAuthClientHoldsUpNobodyElse(t *testing.T) {
 		who := entity(t, "client.admin")
 		client := newParty(t, control.Config{Name: who, Clock: clock, Auth: control.Auth{Client: &slowClient{Client: none.NewClient(who), slow: s, peer: wire.OSD}}})
 		conn, err := client.dial(t, mon, wire.Mon)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		late, err := client.m.Connect(osd.addr, wire.OSD, control.Once())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		arrives(t, "the callback", s.entered)
 		for range 20 {
 			exchange(t, client, mon, conn, []byte("meanwhile"))
@@ -242,9 +230,7 @@ func TestALateResultOfAClosedConnectionIsIgnored(t *testing.T) {
 			Reset:   func(*control.Conn, bool) { events.Add(1) },
 		})
 		conn, err := m.Connect(server.addr, wire.Mon)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		arrives(t, "the callback", late.entered)
 		conn.MarkDown()
 		arrives(t, "the end", conn.Closed())

@@ -37,13 +37,9 @@ func TestFailedAuthenticationIsToldFromAFailedNetwork(t *testing.T) {
 	needsSecure, secureServer := cephxPair(t, secure, secure)
 	withKey := func(name wire.EntityName) auth.Client {
 		key, err := cephx.NewKey(cephx.AES, nil, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		c, err := cephx.NewClient(cephx.ClientConfig{Name: name, Key: key, Modes: func(wire.EntityType) []auth.Mode { return crc }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return c
 	}
 	for _, c := range []struct {
@@ -81,9 +77,7 @@ func TestFailedAuthenticationIsToldFromAFailedNetwork(t *testing.T) {
 				Reset: func(conn *control.Conn, _ bool) { reset <- conn.Err() },
 			})
 			conn, err := m.Connect(peer.addr, c.peer, control.Once())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), authPatience)
 			defer cancel()
 			told := map[string]error{"wait": conn.WaitReady(ctx)}
@@ -124,9 +118,7 @@ func TestALosslessConnectionThatIsRefusedGivesUp(t *testing.T) {
 	policy := control.LosslessClient()
 	client := newParty(t, control.Config{Name: entity(t, "client.admin"), Default: &policy, Timeouts: control.Timeouts{InitialBackoff: time.Microsecond, MaxBackoff: time.Microsecond}})
 	conn, err := client.m.Connect(mon.addr, wire.Mon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	arrives(t, "the end", conn.Closed())
 	if err := conn.Err(); !errors.Is(err, control.ErrAuth) || !errors.Is(err, auth.ErrNoMethod) {
 		t.Error(err)

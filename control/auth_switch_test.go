@@ -60,13 +60,9 @@ func TestAuthCanBeReplacedAtRunTime(t *testing.T) {
 		}
 	}
 	first, err := calm.dial(t, server, wire.Mon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	session, err := shaky.m.Connect(server.addr, wire.Mon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, c := range []struct {
 		client auth.Client
 		server auth.Server
@@ -88,9 +84,7 @@ func TestAuthCanBeReplacedAtRunTime(t *testing.T) {
 		wantMethod(shaky, session, c.before)
 		old.m.SetAuth(c.client, nil)
 		next, err := old.dial(t, server, wire.Mon)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		wantMethod(old, next, c.now)
 		shaky.m.SetAuth(c.client, nil)
 		wantMethod(shaky, session, c.before)

@@ -33,13 +33,9 @@ func authMessenger(t *testing.T, cfg control.Config, chain ...*control.Dispatche
 	t.Helper()
 	cfg.Plane = loop.Config{Cores: 1, StallAfter: time.Minute} // a busy machine is no stall, which would be logged
 	m, err := control.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { shutdown(t, m) })
-	if err := m.Start(chain...); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Start(chain...))
 	return m
 }
 
@@ -84,9 +80,7 @@ func (e *party) bind(t *testing.T) *party {
 func listenOn(t *testing.T, m *control.Messenger) wire.Addr {
 	t.Helper()
 	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return addrs[0]
 }
 
@@ -94,9 +88,7 @@ func listenOn(t *testing.T, m *control.Messenger) wire.Addr {
 func (e *party) dial(t *testing.T, to *party, typ wire.EntityType) (*control.Conn, error) {
 	t.Helper()
 	conn, err := e.m.Connect(to.addr, typ, control.Once(), control.Anonymous())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), authPatience)
 	defer cancel()
 	err = conn.WaitReady(ctx)
@@ -109,9 +101,7 @@ func (e *party) dial(t *testing.T, to *party, typ wire.EntityType) (*control.Con
 func entity(t *testing.T, s string) wire.EntityName {
 	t.Helper()
 	n, err := wire.ParseEntityName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return n
 }
 
@@ -124,9 +114,7 @@ func (e *party) accepted(t *testing.T) *control.Conn {
 	if len(conns) != 1 {
 		t.Fatalf("%d connections", len(conns))
 	}
-	if err := conns[0].WaitReady(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, conns[0].WaitReady(ctx))
 	return conns[0]
 }
 
@@ -135,26 +123,18 @@ func cephxPair(t *testing.T, clientModes, serverModes []auth.Mode) (auth.Client,
 	t.Helper()
 	const text = "[mon.]\nkey = AQBAGgFrkJ2DJBAALXeqe7bTTWvmuDKp+LpfWA==\n[client.admin]\nkey = AQC8Mgpp+gCFHhAAhjmCXn3YWEGuEvt1bd9FZw==\ncaps mon = \"allow r\"\n"
 	ring, err := cephx.ReadKeyring(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	admin, _ := ring.Lookup(entity(t, "client.admin"))
 	client, err := cephx.NewClient(cephx.ClientConfig{
 		Name: admin.Name, Key: admin.Key, Modes: func(wire.EntityType) []auth.Mode { return clientModes },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	authority, err := cephx.NewAuthority(cephx.AuthorityConfig{Entities: ring})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server, err := cephx.NewServer(cephx.ServerConfig{
 		Own: wire.Mon, Authority: authority, Modes: func(wire.EntityType) []auth.Mode { return serverModes },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return client, server
 }
 
@@ -195,9 +175,7 @@ func TestRequiredSecureIsNeverLess(t *testing.T) {
 					}
 					return
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				exchange(t, client, server, conn, []byte("hello"))
 				wantNegotiated(t, conn, c.want, auth.Cephx)
 				wantNegotiated(t, server.accepted(t), c.want, auth.Cephx)
@@ -227,9 +205,7 @@ func wantNegotiated(t *testing.T, c *control.Conn, mode auth.Mode, method auth.M
 // exchange sends data to the server and back.
 func exchange(t *testing.T, client, server *party, conn *control.Conn, data []byte) {
 	t.Helper()
-	if err := conn.Send(control.NewMessage(42, []byte("front"), data)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, conn.Send(control.NewMessage(42, []byte("front"), data)))
 	for _, e := range []*party{server, client} {
 		select {
 		case got := <-e.got:
@@ -278,9 +254,7 @@ func TestCompressionIsNegotiated(t *testing.T) {
 				client := newParty(t, control.Config{Name: entity(t, "client.admin"), Auth: control.Auth{Client: authClient}, Protocol: control.Protocol{Compression: c.client, Rev0: rev0}})
 				server := newParty(t, control.Config{Name: entity(t, "mon.a"), Auth: control.Auth{Server: authServer}, Protocol: control.Protocol{Compression: c.server}}).bind(t)
 				conn, err := client.dial(t, server, wire.Mon)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				other := server.accepted(t)
 				if a, b := conn.Info().Compression, other.Info().Compression; a != c.want || b != c.want {
 					t.Errorf("negotiated %q and %q, want %q", a, b, c.want)
@@ -305,9 +279,7 @@ func TestCompressionSavesBytesOnTheWire(t *testing.T) {
 			client := newParty(t, control.Config{Name: entity(t, "client.admin"), Protocol: control.Protocol{Compression: want}})
 			server := newParty(t, control.Config{Name: entity(t, "osd.0"), Protocol: control.Protocol{Compression: back}}).bind(t)
 			conn, err := client.dial(t, server, wire.OSD)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			small := wireBytes(t, client, server, conn, 900)
 			if small < 900 {
 				t.Errorf("900 bytes, below the minimum, took %d", small)
@@ -330,9 +302,7 @@ func wireBytes(t *testing.T, client, server *party, conn *control.Conn, n int) u
 func bytesOut(t *testing.T, e *party) uint64 {
 	t.Helper()
 	st, err := e.m.Stats()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return st.Cores[0].BytesOut
 }
 
@@ -352,13 +322,9 @@ func TestReceivedMessagesCountByTheirSizeWhenDecompressed(t *testing.T) {
 	server.bind(t)
 	client := newParty(t, control.Config{Name: entity(t, "client.admin"), Protocol: control.Protocol{Compression: control.Compression{Methods: compress.Methods()}}})
 	conn, err := client.dial(t, server, wire.OSD)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := range int64(3) {
-		if err := conn.Send(control.NewMessage(42, nil, make([]byte, size))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, conn.Send(control.NewMessage(42, nil, make([]byte, size))))
 		var m *control.Message
 		select {
 		case m = <-held:
@@ -385,14 +351,10 @@ func TestABombEndsTheConnection(t *testing.T) {
 			cfg.Receiving.Limits.Control, cfg.Receiving.Limits.Front, cfg.Receiving.Limits.Middle, cfg.Receiving.Limits.Data = 1<<16, 1<<16, 1<<16, 1<<20
 			server := newParty(t, cfg).bind(t)
 			conn, err := client.dial(t, server, wire.OSD)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			exchange(t, client, server, conn, make([]byte, 1<<20)) // at the limit
 			other := server.accepted(t)
-			if err := conn.Send(control.NewMessage(42, nil, make([]byte, 1<<20+1))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, conn.Send(control.NewMessage(42, nil, make([]byte, 1<<20+1))))
 			select {
 			case <-other.Closed():
 			case <-time.After(authPatience):

@@ -101,12 +101,8 @@ func TestACallIsAnsweredOverAReconnect(t *testing.T) {
 			t.Fatal(err)
 		}
 		client.Hit(ctx, b)
-		if err := p.Send(control.NewMessage(1, []byte("after"), nil)); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-result; err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.Send(control.NewMessage(1, []byte("after"), nil)))
+		must(t, <-result)
 	})
 }
 
@@ -179,9 +175,7 @@ func TestACanceledCallWithdrawsWhatWasNotSent(t *testing.T) {
 func held(t *testing.T, c *control.Conn) int64 {
 	t.Helper()
 	st, err := c.Stats()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return st.HeldBytes
 }
 
@@ -203,9 +197,7 @@ func TestAReplyBehindTheCancelGoesToTheDispatchers(t *testing.T) {
 		if err := <-result; !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
-		if err := p.Send(control.NewMessage(1, nil, nil)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.Send(control.NewMessage(1, nil, nil)))
 		receives(t, ctx, client, 77)
 	})
 }
@@ -225,9 +217,7 @@ func TestCallsAreBounded(t *testing.T) {
 	}
 	first := request()
 	for _, r := range []*control.Request{first, request()} {
-		if err := conn.Start(r); err != nil {
-			t.Fatal(err)
-		}
+		must(t, conn.Start(r))
 	}
 	if err := conn.Start(first); !errors.Is(err, control.ErrInUse) {
 		t.Errorf("a request that is under way: %v", err)
@@ -242,9 +232,7 @@ func TestCallsAreBounded(t *testing.T) {
 	}()
 	answer := func() {
 		t.Helper()
-		if err := (<-pending).Send(control.NewMessage(1, nil, nil)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, (<-pending).Send(control.NewMessage(1, nil, nil)))
 	}
 	answer()
 	if err := <-ended; err != nil {
@@ -272,9 +260,7 @@ func TestATransactionIDIsUsedOnceAtATime(t *testing.T) {
 	if _, err := call(ctx, conn, typeUpper, "y", control.WithTID(5)); !errors.Is(err, control.ErrTIDInUse) {
 		t.Errorf("the same id: %v", err)
 	}
-	if err := p.Send(control.NewMessage(1, nil, nil)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Send(control.NewMessage(1, nil, nil)))
 	if err := <-first; err != nil {
 		t.Error(err)
 	}
@@ -313,9 +299,7 @@ func TestCallsToOurselves(t *testing.T) {
 		return true
 	}}))
 	c, err := us.Loopback()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got, err := call(ctx, c, typeUpper, "x"); got != "X" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -330,9 +314,7 @@ func TestCallsToOurselves(t *testing.T) {
 		t.Errorf("canceled: %v", err)
 	}
 	r := &control.Request{Message: control.NewMessage(typeSilent, nil, nil), Done: func(_ *control.Request, _ *control.Message, err error) { result <- err }}
-	if err := c.Start(r); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Start(r))
 	c.MarkDown()
 	if err := <-result; !errors.Is(err, control.ErrSessionLost) {
 		t.Errorf("marked down: %v", err)

@@ -72,9 +72,7 @@ func TestBlocksOf4KiBBeginOnAPageWhereThatIsAskedFor(t *testing.T) {
 		conn := client.Dial(server)
 		for i := range blocks {
 			m := control.NewMessage(1, make([]byte, i), make([]byte, 4096+i%2*100))
-			if err := conn.SendContext(ctx, m); err != nil {
-				t.Fatal(err)
-			}
+			must(t, conn.SendContext(ctx, m))
 		}
 		for i := range blocks {
 			select {
@@ -95,9 +93,7 @@ func TestTheNumberOfAnOsdIsTheOneInItsName(t *testing.T) {
 	policy := control.LosslessPeer()
 	client := newParty(t, control.Config{Name: entity(t, "osd.12"), Default: &policy})
 	conn, err := client.dial(t, server, wire.OSD)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if n := conn.Info().PeerNumber; n != 7 {
 		t.Errorf("osd.7 says that it is %d", n)
 	}

@@ -15,9 +15,7 @@ import (
 func TestTasksTimersAndValuesOfCoresDoNotAllocate(t *testing.T) {
 	const rounds, cores = 400, 2
 	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: cores}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	endWithTest(t, m)
 	var task loop.Task
 	var timers [cores]loop.Timer

@@ -91,9 +91,7 @@ func TestAFailedCoreLeavesItsSessionsToTheOthers(t *testing.T) {
 			t.Errorf("pinned: %v", err)
 		}
 		for failed := range cores - 1 {
-			if err := b.server.RemoveCore(b.ctx, failed); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.server.RemoveCore(b.ctx, failed))
 			if id, err := b.server.AddCore(b.ctx); err != nil || id != failed {
 				t.Fatalf("core %d, %v in place of core %d", id, err, failed)
 			}
@@ -131,16 +129,10 @@ func TestACoreIsAddedAfterTheOnlyOneHasFailed(t *testing.T) {
 		if id, err := b.server.AddCore(b.ctx); err != nil || id != 1 {
 			t.Fatalf("added core %d, %v", id, err)
 		}
-		if err := b.server.RemoveCore(b.ctx, 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.server.RemoveCore(b.ctx, 0))
 		b.knockSome(3)
-		if err := f.push(b.ctx); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.settle(b.ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.push(b.ctx))
+		must(t, f.settle(b.ctx))
 		b.stop()
 	})
 }

@@ -35,28 +35,20 @@ func stuckWrite(t *testing.T, b *coreBench) (peer *control.Conn, goAhead func())
 		return true
 	}})
 	conn, err := m.Connect(b.at, wire.OSD)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.WaitReady(b.ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, conn.WaitReady(b.ctx))
 	eventually(t, b.ctx, "the server's connection", func() bool { return len(b.server.Conns()) == 1 })
 	peer = b.server.Conns()[0]
 	for i := range count {
 		msg := control.NewMessage(1, nil, make([]byte, 1<<20))
 		msg.TID = uint64(i + 1)
-		if err := peer.Send(msg); err != nil {
-			t.Fatal(err)
-		}
+		must(t, peer.Send(msg))
 	}
 	kept := <-first
 	last, same := uint64(0), 0
 	eventually(t, b.ctx, "a write that is stuck", func() bool {
 		st, err := peer.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if same++; !st.IO.Writing || st.IO.MessagesOut != last {
 			same = 0
 		}
@@ -174,9 +166,7 @@ func TestAddingACoreDoesNotHangOnAStuckCore(t *testing.T) {
 func stick(t *testing.T, c *loop.Core) (release func()) {
 	t.Helper()
 	begun, over := make(chan struct{}), make(chan struct{})
-	if err := c.Do(func(*loop.Core) { close(begun); <-over }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Do(func(*loop.Core) { close(begun); <-over }))
 	<-begun
 	release = sync.OnceFunc(func() { close(over) })
 	t.Cleanup(release)
@@ -190,9 +180,7 @@ func TestAHandOverFromFewerCoresThanNumbersIsSteered(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	b := newCoreBench(t, control.Config{Steer: control.SteerTable, Plane: loop.Config{Cores: 4}}, uring.Auto)
 	for _, id := range []int{0, 2} {
-		if err := b.server.RemoveCore(b.ctx, id); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.server.RemoveCore(b.ctx, id))
 	}
 	next := succeed(t, b.ctx, b.server, control.Config{
 		Name: b.server.Name(), Steer: control.SteerTable, Plane: loop.Config{Cores: 3},
@@ -202,9 +190,7 @@ func TestAHandOverFromFewerCoresThanNumbersIsSteered(t *testing.T) {
 		t.Fatalf("%+v", st)
 	}
 	for core := range 3 {
-		if err := next.PinPeer(source(core), core); err != nil {
-			t.Fatal(err)
-		}
+		must(t, next.PinPeer(source(core), core))
 		for range 5 {
 			knock(t, netip.AddrPortFrom(source(core), 0), b.at.AddrPort)
 		}
@@ -228,9 +214,7 @@ func TestCoresThatCameAndWentAreSteered(t *testing.T) {
 		}
 		before, _ := arrived(t, m, 0)
 		for core := range 2 {
-			if err := m.PinPeer(source(core), core); err != nil {
-				t.Fatal(err)
-			}
+			must(t, m.PinPeer(source(core), core))
 			for range 5 {
 				knock(t, netip.AddrPortFrom(source(core), 0), b.at.AddrPort)
 			}
@@ -241,9 +225,7 @@ func TestCoresThatCameAndWentAreSteered(t *testing.T) {
 		}
 	}
 	for round := range 3 {
-		if err := b.server.RemoveCore(b.ctx, round%2); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.server.RemoveCore(b.ctx, round%2))
 		if id, err := b.server.AddCore(b.ctx); err != nil || id != round%2 {
 			t.Fatalf("core %d, %v", id, err)
 		}

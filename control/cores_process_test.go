@@ -66,9 +66,7 @@ func isChild(t *testing.T) bool { return os.Getenv(childEnv) == t.Name() }
 // Matrix: XC-14
 func TestAnyNumberOfCoresWorksOnAnyPartOfTheMachine(t *testing.T) {
 	cpus, err := uring.AllowedCPUs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !isChild(t) {
 		last := cpus[len(cpus)-1]
 		for _, one := range []struct {
@@ -92,9 +90,7 @@ func TestAnyNumberOfCoresWorksOnAnyPartOfTheMachine(t *testing.T) {
 			}
 			b.progress()
 			expectPinned(t, b.server, cpus, pin)
-			if err := b.server.RemoveCore(b.ctx, 0); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.server.RemoveCore(b.ctx, 0))
 			b.progress()
 			b.stop()
 			b.unbroken()
@@ -143,12 +139,8 @@ func TestAPanicOfADispatcherEndsTheProcess(t *testing.T) {
 		return
 	}
 	server, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Plane: loop.Config{Cores: 2}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Start(&control.Dispatcher{Fast: panickingDispatcher}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, server.Start(&control.Dispatcher{Fast: panickingDispatcher}))
 	bindLoopback(t, server)
 	c := newSessionClient(t, 0, server.Addrs()[0], nil)
 	c.send(t)

@@ -54,13 +54,9 @@ func TestEveryErrorOfASetUpIsClearAndLeavesNothing(t *testing.T) {
 					}
 					return
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				defer end(t, m)
-				if err := m.Start(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, m.Start())
 				if _, err := m.AddCore(deadline(t)); !errors.Is(err, c.Fault.Errno) || len(m.Cores()) != 2 {
 					t.Errorf("error %v, %d cores", err, len(m.Cores()))
 				}
@@ -91,9 +87,7 @@ func TestEveryErrorOfABindIsClearAndTheNextOneWorks(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 		addrs, err := hub.Bind(v2(ownHost(), 0))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s.Nth = 3
 		if _, err := hub.AddCore(ctx); !errors.Is(err, c.Fault.Errno) {
 			t.Errorf("a core that cannot listen: %v", err)
@@ -104,9 +98,7 @@ func TestEveryErrorOfABindIsClearAndTheNextOneWorks(t *testing.T) {
 		}
 		client := nodeOf(t, variant{backend: c.engine.backend}, "client.2", "LLC", 2)
 		conn, err := client.Connect(addrs[0], wire.OSD)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		send(t, conn, 1)
 		receives(t, ctx, client, 1001)
 	})

@@ -275,9 +275,7 @@ func (c driverTrial) checkFaults(t *testing.T, hub *msgrtest.Node, lines []*driv
 	struck, list := 0, ""
 	for _, conn := range hub.Conns() {
 		st, err := conn.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if st.Counters.Faults > 0 {
 			struck++
 		}

@@ -24,22 +24,14 @@ func TestTheFirstProgramOfANewcomerWorks(t *testing.T) {
 		for _, host := range []string{"127.0.0.1", "0.0.0.0"} {
 			ctx := deadline(t)
 			server := newMessenger(t, "osd.0", 1, backend)
-			if err := server.Start(&control.Dispatcher{Fast: echo}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, server.Start(&control.Dispatcher{Fast: echo}))
 			bound, err := server.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort(host + ":0")})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			to := wire.Addr{Type: wire.AddrMsgr2, AddrPort: loopback(bound[0].AddrPort.Port())}
 			client := newMessenger(t, "client.admin", 1, backend)
-			if err := client.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, client.Start())
 			conn, err := client.Connect(to, wire.OSD)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if err := conn.WaitReady(ctx); err != nil {
 				t.Fatalf("%s: %v", host, err)
 			}
@@ -58,9 +50,7 @@ func TestTheFirstProgramWithAWrongNonceEndsInAnError(t *testing.T) {
 			server := nodeOf(t, v, "osd.0", map[string]string{"LC": "SLS", "LLC": "SFS"}[policy], 7)
 			client := nodeOf(t, v, "client.1", policy, 2)
 			conn, err := client.Connect(server.Addr.WithNonce(8), wire.OSD)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			short, cancel := context.WithTimeout(ctx, daemonHandshake)
 			err = conn.WaitReady(short)
 			cancel()
@@ -85,9 +75,7 @@ func TestWaitReadySaysThatThePeerSpeaksAnotherProtocol(t *testing.T) {
 		{"SSH-2.0-OpenSSH_9.2\r\nmore than a banner of ours\r\n", "this is an SSH server"},
 	} {
 		lst, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			for {
@@ -101,9 +89,7 @@ func TestWaitReadySaysThatThePeerSpeaksAnotherProtocol(t *testing.T) {
 		})
 		client := nodeOf(t, variants[0], "client.1", "LLC", 2)
 		conn, err := client.Connect(wire.Addr{Type: wire.AddrMsgr2, AddrPort: lst.Addr().(*net.TCPAddr).AddrPort()}, wire.OSD)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		err = conn.WaitReady(ctx)
 		var e *control.Error
 		if !errors.Is(err, control.ErrStuck) || !errors.As(err, &e) || e.Stage != control.StageBanner || e.Advice() != c.advice {
@@ -129,9 +115,7 @@ func TestAServerThatComesLaterIsWaitedForAndLogged(t *testing.T) {
 		c.Timeouts.InitialBackoff, c.Timeouts.MaxBackoff = time.Millisecond, 10*time.Millisecond
 	})
 	conn, err := client.Connect(wire.Addr{Type: wire.AddrMsgr2, AddrPort: at}, wire.OSD)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ready := make(chan error, 1)
 	go func() { ready <- conn.WaitReady(ctx) }()
 	eventually(t, ctx, "some attempts", func() bool {
@@ -148,13 +132,9 @@ func TestAServerThatComesLaterIsWaitedForAndLogged(t *testing.T) {
 	}
 	p := control.StatefulServer()
 	server, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Default: &p})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer end(t, server)
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Start())
 	if _, err := server.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: at}); err != nil {
 		t.Fatal(err)
 	}

@@ -43,9 +43,7 @@ func TestAPeerWhoseMessagesAreRetainedDoesNotStopAnother(t *testing.T) {
 		})
 		greedy := nodeOf(t, v, "client.1", "LC", 2).Dial(server)
 		for range 64 {
-			if err := greedy.Send(control.NewMessage(1, nil, make([]byte, 32<<10))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, greedy.Send(control.NewMessage(1, nil, make([]byte, 32<<10))))
 		}
 		full := func() bool {
 			for _, c := range server.Conns() {
@@ -64,17 +62,13 @@ func TestAPeerWhoseMessagesAreRetainedDoesNotStopAnother(t *testing.T) {
 			other := nodeOf(t, v, "client.2", "LC", 3).Dial(server)
 			for range 8 {
 				reply, err := other.Call(ctx, control.NewMessage(2, nil, make([]byte, 256<<10)))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				reply.Release()
 			}
 			found := false
 			for _, c := range server.Conns() {
 				st, err := c.Stats()
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				for _, th := range st.Throttles {
 					found = found || th.Of == "connection" && th.Limit == 1<<19 && th.Waiting == 1
 				}

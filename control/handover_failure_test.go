@@ -25,17 +25,11 @@ func handoverServer(t *testing.T, backend uring.Backend, cores int) (*control.Me
 func serveEcho(t *testing.T, cfg control.Config) (*control.Messenger, wire.Addr) {
 	t.Helper()
 	m, err := control.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { end(t, m) })
-	if err := m.Start(echoAll()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Start(echoAll()))
 	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: msgrtest.ReservePort(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return m, addrs[0]
 }
 
@@ -175,9 +169,7 @@ func TestSteeringIsHandedOver(t *testing.T) {
 	needSteering(t)
 	m, addr := handoverServer(t, uring.Auto, 2)
 	st, err := m.Stats()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !st.Steering.Active {
 		t.Fatalf("not steered: %+v", st.Steering)
 	}
@@ -187,9 +179,7 @@ func TestSteeringIsHandedOver(t *testing.T) {
 		next := succeed(t, ctx, m, serverConfig(uring.Auto, cores), echoAll())
 		defer end(t, next)
 		st, err := next.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if st.Steering.Active != (cores > 1) {
 			t.Errorf("%d cores: %+v", cores, st.Steering)
 		}

@@ -13,9 +13,7 @@ func becomesOf(t *testing.T, ctx context.Context, c *control.Conn, then func()) 
 	freed := make(chan control.Outcome, 1)
 	m := control.NewMessage(1, []byte("text"), make([]byte, 100<<10))
 	m.Free = func(m *control.Message) { freed <- m.Outcome() }
-	if err := c.Send(m); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Send(m))
 	if then != nil {
 		then()
 	}
@@ -38,18 +36,14 @@ func TestFreeLearnsWhatBecameOfAMessage(t *testing.T) {
 		if o := becomesOf(t, ctx, two.Dial(lossy), nil); o != control.OutcomeWritten {
 			t.Errorf("lossy: %v", o)
 		}
-		if err := lossless.Unbind(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, lossless.Unbind())
 		gone := nodeOf(t, v, "client.5", "LLC", 5)
 		c := gone.Dial(lossless)
 		if o := becomesOf(t, ctx, c, c.MarkDown); o != control.OutcomeDropped {
 			t.Errorf("marked down: %v", o)
 		}
 		self, err := one.Loopback()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if o := becomesOf(t, ctx, self, nil); o != control.OutcomeAcknowledged {
 			t.Errorf("to ourselves: %v", o)
 		}

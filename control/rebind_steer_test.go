@@ -18,9 +18,7 @@ func TestARebindIsSteeredAsBefore(t *testing.T) {
 	needSteering(t)
 	msgrtest.CheckLeaks(t) // of programs and maps, too
 	m, at := steered(t, control.SteerTable, nil)
-	if err := m.PinPeer(source(1), 2); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.PinPeer(source(1), 2))
 	ctx := deadline(t)
 	total, want := 0, make([]int, steerCores)
 	for range 3 {
@@ -35,21 +33,13 @@ func TestARebindIsSteeredAsBefore(t *testing.T) {
 			t.Errorf("steering %+v", st.Steering)
 		}
 		addrs, err := m.Rebind(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		at = addrs[0].AddrPort
 	}
-	if err := m.Unbind(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Unbind())
 	addrs, err := m.Rebind(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.PinPeer(source(1), 3); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, m.PinPeer(source(1), 3))
 	knock(t, netip.AddrPortFrom(source(1), 0), addrs[0].AddrPort)
 	want[3]++
 	got, _ := arrived(t, m, total+1)
@@ -64,20 +54,14 @@ func TestRebindGoesTogetherWithAHandOver(t *testing.T) {
 			msgrtest.CheckLeaks(t)
 			ctx := deadline(t)
 			us, err := control.New(serverConfig(backend, 2))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(func() { end(t, us) })
-			if err := us.Start(echoAll()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, us.Start(echoAll()))
 			if _, err := us.Bind(v2(ownHost(), 0)); err != nil {
 				t.Fatal(err)
 			}
 			addrs, err := us.Rebind(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			s := newStream(t, backend, wire.MDS, control.LosslessClient(), addrs[0])
 			successor := succeed(t, ctx, us, serverConfig(backend, 3), echoAll())
 			t.Cleanup(func() { end(t, successor) })
@@ -105,17 +89,11 @@ func TestRebindGoesTogetherWithAHandOver(t *testing.T) {
 // its own context ends it does not.
 func TestRebindWaitsForAHandOver(t *testing.T) {
 	us, err := control.New(serverConfig(uring.Auto, 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer end(t, us)
-	if err := us.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, us.Start())
 	before, err := us.Bind(v2(ownHost(), 0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx := deadline(t)
 	begun, fail := make(chan struct{}), make(chan struct{})
 	cfg := serverConfig(uring.Auto, 1)
@@ -165,16 +143,12 @@ func TestPinsEndWithTheirCore(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	m, at := steered(t, control.SteerTable, nil)
 	from := netip.AddrPortFrom(source(1), 0)
-	if err := m.PinPeer(from.Addr(), 2); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.PinPeer(from.Addr(), 2))
 	knock(t, from, at)
 	got, _ := arrived(t, m, 1)
 	expectCores(t, got, []int{0, 0, 1, 0})
 	ctx := deadline(t)
-	if err := m.RemoveCore(ctx, 2); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.RemoveCore(ctx, 2))
 	knock(t, from, at)
 	if id, err := m.AddCore(ctx); id != 2 || err != nil {
 		t.Fatalf("core %d, %v", id, err)

@@ -94,9 +94,7 @@ func TestHooksFollowARequestToItsReplyOnBothSides(t *testing.T) {
 		conn := client.Dial(server)
 		for typ := range uint16(2) {
 			reply, err := conn.Call(context.WithValue(ctx, nameKey{}, "one"), control.NewMessage(1+typ, []byte("text"), nil))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			reply.Release()
 			asking.check(t, ctx, "call one", "one: text")
 			asked.check(t, ctx, "replied one <nil>")
@@ -106,9 +104,7 @@ func TestHooksFollowARequestToItsReplyOnBothSides(t *testing.T) {
 			asking.add("done")
 			close(done)
 		}}
-		if err := conn.Start(r); err != nil {
-			t.Fatal(err)
-		}
+		must(t, conn.Start(r))
 		<-done
 		asking.check(t, ctx, "call two", "two: text", "done")
 		asked.check(t, ctx, "replied two <nil>")
@@ -138,9 +134,7 @@ func TestHooksLearnOfCallsThatFail(t *testing.T) {
 		// The session ends.
 		done := make(chan struct{})
 		r := &control.Request{Context: "two", Message: control.NewMessage(1, nil, nil), Done: func(*control.Request, *control.Message, error) { close(done) }}
-		if err := conn.Start(r); err != nil {
-			t.Fatal(err)
-		}
+		must(t, conn.Start(r))
 		conn.MarkDown()
 		<-done
 		asking.mu.Lock()

@@ -69,9 +69,7 @@ func hold(t *testing.T, at netip.AddrPort, share bool) net.Listener {
 	}}
 	lc.SetMultipathTCP(false)
 	l, err := lc.Listen(context.Background(), "tcp", at.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
@@ -216,9 +214,7 @@ func TestShutdownEndsTheWaitForAPort(t *testing.T) {
 		bound <- err
 	}()
 	<-waits
-	if err := n.Shutdown(deadline(t)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.Shutdown(deadline(t)))
 	if err := <-bound; !errors.Is(err, control.ErrShutdown) {
 		t.Errorf("Bind: %v", err)
 	}
@@ -235,9 +231,7 @@ func TestTheIPOfAnAddressIsLearnedFromTheFirstPeer(t *testing.T) {
 				ctx := deadline(t)
 				us := nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) { c.Unbound, c.Plane.Cores = true, 2 })
 				addrs, err := us.Bind(v2(netip.IPv4Unspecified(), 0))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				port := addrs[0].AddrPort.Port()
 				us.Addr = v2(loopback(0).Addr(), port).WithNonce(1)
 				other := nodeOf(t, v, "osd.2", "LP", 2)
@@ -253,9 +247,7 @@ func TestTheIPOfAnAddressIsLearnedFromTheFirstPeer(t *testing.T) {
 				}
 				// What another peer says is of no interest.
 				l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "3"}, Number: 3, Addr: wire.Addr{Nonce: 3}, Rev0: v.rev0})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				defer l.Close()
 				if _, err := us.Connect(l.Addr, wire.OSD); err != nil {
 					t.Fatal(err)

@@ -31,9 +31,7 @@ func TestMarkDownIsImmediateAndDropsTheQueue(t *testing.T) {
 				for tid := range uint64(10) {
 					m := control.NewMessage(1, nil, nil)
 					m.TID, m.Free = 100+tid, func(*control.Message) { freed.Add(1) }
-					if err := conn.Send(m); err != nil {
-						t.Fatal(err)
-					}
+					must(t, conn.Send(m))
 				}
 				connector.Hit(ctx, hold)
 				conn.MarkDown()

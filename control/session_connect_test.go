@@ -29,18 +29,15 @@ func stageFor(t *testing.T, ctx context.Context, v variant, policy string, chang
 	l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{
 		Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Number: 2, Addr: wire.Addr{Nonce: 2}, Rev0: v.rev0,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	s := &stage{t: t, ctx: ctx, node: nodeOf(t, v, "osd.1", policy, 3, change...), l: l}
-	if s.conn, err = s.node.Connect(l.Addr, wire.OSD); err != nil {
-		t.Fatal(err)
-	}
+	s.conn, err = s.node.Connect(l.Addr, wire.OSD)
+	must(t, err)
 	return s
 }
 
@@ -68,9 +65,7 @@ func (s *stage) establish() (*msgrtest.Peer, wire.ClientIdent) {
 	ci := p.ExpectClientIdent()
 	p.SendPayload(frame.TagServerIdent, p.ServerIdent(serverCookie, 1))
 	s.must(p)
-	if err := s.conn.WaitReady(s.ctx); err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, s.conn.WaitReady(s.ctx))
 	return p, ci
 }
 

@@ -36,32 +36,23 @@ func TestAcceptRecoversWhenDescriptorsComeBack(t *testing.T) {
 				// The messenger says what it does with each; this is about the rest.
 				Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelInfo})),
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(func() { end(t, server) })
-			if err := server.Start(echoer()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, server.Start(echoer()))
 			host := ownHost()
 			addrs, err := server.Bind(v2(host, 6800))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			client := nodeOf(t, variant{backend: backend}, "client.2", "LC", 2)
 			conn, err := client.Connect(addrs[0], wire.OSD)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			send(t, conn, 1)
 			receives(t, ctx, client, 1001)
 
 			const late = 5
 			var sockets [late]int
 			for i := range sockets {
-				if sockets[i], err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
-					t.Fatal(err)
-				}
+				sockets[i], err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+				must(t, err)
 			}
 			restore := exhaust()
 			for _, s := range sockets {
@@ -71,9 +62,7 @@ func TestAcceptRecoversWhenDescriptorsComeBack(t *testing.T) {
 			}
 			stats := func() dataplane.CoreStats {
 				st, err := server.Stats()
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				return st.Cores[0]
 			}
 			if err := msgrtest.Until(ctx, func() bool { return stats().AcceptErrors >= 3 }); err != nil {
@@ -127,12 +116,8 @@ func (l *lockedLog) String() string {
 func lowerLimit(t *testing.T) (exhaust func() (restore func())) {
 	t.Helper()
 	var old unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: min(old.Cur, 512), Max: old.Max}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: min(old.Cur, 512), Max: old.Max}))
 	t.Cleanup(func() {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
 			t.Error(err)
@@ -160,12 +145,8 @@ func lowerLimit(t *testing.T) (exhaust func() (restore func())) {
 func startMessenger(t *testing.T, cfg control.Config) *control.Messenger {
 	t.Helper()
 	m, err := control.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { end(t, m) })
-	if err := m.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Start())
 	return m
 }

@@ -37,9 +37,7 @@ func halfOpenMemory(t *testing.T, v variant) int64 {
 	v.configure(&cfg)
 	server := startMessenger(t, cfg)
 	addrs, err := server.Bind(v2(loopback(0).Addr(), 0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	total := 0
 	open := func(more int) {
 		silence(t, ctx, "127.0.0.1", addrs[0].AddrPort, more)

@@ -28,9 +28,7 @@ func silence(t *testing.T, ctx context.Context, from string, to netip.AddrPort, 
 	var list []net.Conn
 	for range n {
 		c, err := d.DialContext(ctx, "tcp", to.String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		list = append(list, c)
 	}

@@ -20,6 +20,14 @@ import (
 // sessionTime bounds one session test, on a machine that has much else to do.
 const sessionTime = 90 * time.Second
 
+// must ends the test by an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // spread runs cases at the same time, at most width of them: they spend their
 // time waiting for timers and sockets, so that more of them than CPUs pay.
 func spread(t *testing.T, width, n int, name func(i int) string, run func(t *testing.T, i int)) {
@@ -65,9 +73,7 @@ func nodeOf(t *testing.T, v variant, name, policy string, nonce uint32, change .
 	t.Helper()
 	p := shortPolicies[policy]()
 	n, err := wire.ParseEntityName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cfg := msgrtest.NodeConfig{
 		Config: control.Config{
 			Name: n, Number: numberOf(n, nonce), Nonce: &nonce, Default: &p, Plane: loop.Config{Cores: 1},
@@ -220,14 +226,10 @@ func echo(c *control.Conn, m *control.Message) bool {
 func newMessenger(t testing.TB, name string, cores int, backend uring.Backend) *control.Messenger {
 	t.Helper()
 	n, err := wire.ParseEntityName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cfg := control.Config{Name: n, Plane: loop.Config{Cores: cores, Driver: uring.Config{Backend: backend}}}
 	m, err := control.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()

@@ -126,25 +126,19 @@ func TestWhatWasDialledIsNotTakenOverByAnotherName(t *testing.T) {
 		l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{
 			Name: osd("2"), Number: 2, Addr: wire.Addr{Nonce: 2}, Rev0: v.rev0, AuthServer: &chattyServer{modes: crcOnly},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer l.Close()
 		s := playTo(t, ctx, v, "LP", true, proves)
 		s.addr = l.Addr
 		conn, err := s.node.Connect(l.Addr, wire.OSD)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		p := l.Accept(ctx)
 		defer p.Close()
 		p.Handshake()
 		ci := p.ExpectClientIdent()
 		p.SendPayload(frame.TagServerIdent, p.ServerIdent(serverCookie, 1))
 		s.must(p)
-		if err := conn.WaitReady(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, conn.WaitReady(ctx))
 		for _, reconnects := range []bool{false, true} {
 			liar := s.comes("9", 2, s.addr)
 			if reconnects {
@@ -166,9 +160,7 @@ func TestNoNewSessionBeginsAtAnAddressThatAnotherHasClaimed(t *testing.T) {
 		l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{
 			Name: osd("2"), Number: 2, Addr: wire.Addr{Nonce: 2}, Rev0: v.rev0, AuthServer: &chattyServer{modes: crcOnly},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer l.Close()
 		s := playTo(t, ctx, v, "LP", false, proves)
 		s.addr = l.Addr
@@ -187,9 +179,7 @@ func TestNoNewSessionBeginsAtAnAddressThatAnotherHasClaimed(t *testing.T) {
 			}
 			return theirs != nil
 		})
-		if err := theirs.Send(control.NewMessage(1, []byte("for osd.9"), nil)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, theirs.Send(control.NewMessage(1, []byte("for osd.9"), nil)))
 		liar.Close()
 		p := l.Accept(ctx)
 		defer p.Close()

@@ -126,14 +126,10 @@ func TestInfoSaysHowAConnectionReceivesAndWhy(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		server := nodeOf(t, v, "osd.1", "SFS", 1)
 		c := nodeOf(t, v, "client.2", "LLC", 2).Dial(server)
-		if err := c.WaitReady(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.WaitReady(ctx))
 		theirs := first(t, ctx, server)
 		st, err := server.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		mode, why := loop.ReceiveBuffers, loop.WhySmall // of one that chooses, behind small messages
 		if of := st.Cores[0]; of.Receive != string(loop.ReceiveAuto) {
 			mode, why = loop.ReceiveMode(of.Receive), loop.Why(of.ReceiveWhy)
@@ -162,9 +158,7 @@ func TestStatsCallALossyConnectionLossy(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		server := nodeOf(t, v, "osd.1", "SLS", 1)
 		c := nodeOf(t, v, "client.2", "LC", 2).Dial(server)
-		if err := c.WaitReady(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.WaitReady(ctx))
 		for _, one := range []*control.Conn{c, first(t, ctx, server)} {
 			if st, err := one.Stats(); err != nil || !st.Lossy {
 				t.Errorf("%+v %v", st, err)

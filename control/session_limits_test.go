@@ -56,9 +56,7 @@ func TestDispatchLimitHoldsOverAllConnections(t *testing.T) {
 		for i := range clients {
 			conn := nodeOf(t, v, fmt.Sprintf("client.%d", 2+i), "LLC", uint32(2+i)).Dial(server)
 			for range each {
-				if err := conn.Send(control.NewMessage(1, bytes.Repeat([]byte{byte(i)}, size), nil)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, conn.Send(control.NewMessage(1, bytes.Repeat([]byte{byte(i)}, size), nil)))
 			}
 		}
 		throttle := server.DispatchThrottle()
@@ -121,9 +119,7 @@ func TestAPeerThatDoesNotReadFillsTheQueueToItsBound(t *testing.T) {
 					t.Fatalf("%d bytes held, found full %d times, %v", st.HeldBytes, st.IO.QueueFull, err)
 				}
 				held, err := first(t, ctx, server).Stats()
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if full = held.IO.Throttled; full {
 					k.letGo()
 					<-room

@@ -70,9 +70,7 @@ func overdue(t *testing.T, ctx context.Context, v variant, r *slowReader) (serve
 	t.Helper()
 	server = startMessengerWith(t, v, r.dispatcher())
 	addrs, err := server.Bind(v2(loopback(0).Addr(), 0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.Client, ID: "2"}, Addr: wire.Addr{Nonce: 2, AddrPort: loopback(1)}, Rev0: v.rev0}, addrs[0])
 	p.Establish(0, 1)
 	for n := range uint64(3) {
@@ -150,9 +148,7 @@ func TestACoreThatIsRemovedDoesNotWaitForQueued(t *testing.T) {
 		if _, err := server.AddCore(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if err := server.RemoveCore(ctx, conn.Core().ID()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, server.RemoveCore(ctx, conn.Core().ID()))
 		<-conn.Closed()
 		r.next(t, ctx)
 		eventually(t, ctx, "the reset event and nothing else", func() bool { return r.tells("1", "reset") })

@@ -53,9 +53,7 @@ func (s *scripts) honest(size int) {
 	for tid := range uint64(each) {
 		m := control.NewMessage(1, nil, make([]byte, size))
 		m.TID = tid + 1
-		if err := conn.Send(m); err != nil {
-			s.t.Fatal(err)
-		}
+		must(s.t, conn.Send(m))
 		eventually(s.t, s.ctx, "the echo of an honest client", func() bool { return len(n.Inbox.TIDs()) == int(tid)+1 })
 	}
 }

@@ -18,9 +18,7 @@ func everywhere(t *testing.T, v variant) *msgrtest.Node {
 	t.Helper()
 	n := nodeOf(t, v, "osd.1", "SFS", 1, func(c *msgrtest.NodeConfig) { c.Unbound = true })
 	addrs, err := n.Bind(v2(netip.IPv4Unspecified(), 0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n.Addr = v2(loopback(0).Addr(), addrs[0].AddrPort.Port()).WithNonce(1)
 	return n
 }
@@ -45,9 +43,7 @@ func visitor(ctx context.Context, v variant, n *msgrtest.Node, nonce uint32, tar
 func getTo(t *testing.T, ctx context.Context, from *msgrtest.Node, to wire.Addr) {
 	t.Helper()
 	c, err := from.Connect(to, wire.OSD, control.Once())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := c.WaitReady(ctx); err != nil {
 		t.Errorf("%v: %v", to, err)
 	}

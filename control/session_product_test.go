@@ -314,14 +314,10 @@ func watchful(c *msgrtest.NodeConfig) {
 // restart ends a node and starts another at its port. It runs under load.
 func restart(t *testing.T, ctx context.Context, v variant, n *msgrtest.Node, policy string, nonce uint32) *msgrtest.Node {
 	t.Helper()
-	if err := n.Shutdown(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.Shutdown(ctx))
 	fresh := nodeOf(t, v, "osd.1", policy, nonce, withChain(echoer()), func(c *msgrtest.NodeConfig) { c.Unbound = true })
 	addrs, err := fresh.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: n.Addr.AddrPort})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	fresh.Addr = addrs.V2()
 	return fresh
 }

@@ -48,9 +48,7 @@ var nothings = map[string]func(t *testing.T, ctx context.Context, v variant, ser
 	"a session of no use": func(t *testing.T, ctx context.Context, v variant, server *msgrtest.Node, i int) {
 		p := peerOf(t, ctx, v, server, uint64(i))
 		p.Establish(0, uint64(i))
-		if err := p.Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.Err())
 		p.Close()
 		eventually(t, ctx, "its end", func() bool {
 			st, err := server.Stats()
@@ -137,9 +135,7 @@ func TestSocketsThatTakeASessionOverWithoutUseAreFailures(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		o := newTakeover(t, ctx, v)
 		for range 2 {
-			if err := o.again(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, o.again())
 		}
 		if n := waited(o.server); n != 0 {
 			t.Fatalf("%d have waited before", n)
@@ -162,9 +158,7 @@ func TestSocketsThatTakeASessionOverWithUseAreNone(t *testing.T) {
 			o.p.SendMessage(frame.MessageHeader{Seq: i + 1, TID: i + 1}, nil, nil, nil)
 			all = append(all, i+1)
 			receives(t, ctx, o.server, all...)
-			if err := o.again(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, o.again())
 		}
 		if n := waited(o.server); n != 0 {
 			t.Errorf("%d have waited", n)
@@ -204,9 +198,7 @@ func TestWhoWaitsForItsTurnIsEndedByShutdown(t *testing.T) {
 		}
 		late := peerOf(t, ctx, v, server, 9)
 		eventually(t, ctx, "the peer that waits", func() bool { return waited(server) == 1 })
-		if err := server.Shutdown(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, server.Shutdown(ctx))
 		late.ExpectEnd()
 		if err := late.Err(); err != nil {
 			t.Error(err)

@@ -25,9 +25,7 @@ func mobile(t *testing.T, v variant, name, policy string, nonce uint32, change .
 		c.Binding.Ports = bpf.PortRange{First: 6800, Last: 6805}
 	}}, change...)...)
 	addrs, err := n.Bind(v2(ownHost(), 0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n.Addr = addrs.V2()
 	return n
 }
@@ -37,9 +35,7 @@ func rebind(t *testing.T, ctx context.Context, n *msgrtest.Node, avoid ...uint16
 	t.Helper()
 	old = n.Addr
 	addrs, err := n.Rebind(ctx, avoid...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n.Addr = addrs.V2()
 	switch got := n.Addrs(); {
 	case len(addrs) != 1 || len(got) != 1 || got[0] != addrs[0]:
@@ -70,9 +66,7 @@ func TestRebindGivesAnotherAddress(t *testing.T) {
 			send(t, ours, 2)
 			receives(t, ctx, peer, 2)
 			self, err := us.Connect(us.Addr, wire.OSD)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			conns := us.Conns()
 			if len(conns) != 3 {
 				t.Fatalf("%d connections", len(conns))

@@ -32,9 +32,7 @@ func half(t *testing.T, p *msgrtest.Peer, hd frame.MessageHeader, front []byte) 
 	var b [frame.MessageHeaderSize]byte
 	hd.Put(&b)
 	f, err := frame.NewEncoder(p.Revision()).AppendFrame(nil, frame.TagMessage, b[:], front)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return f[:len(f)-len(front)/2]
 }
 

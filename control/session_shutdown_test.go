@@ -33,20 +33,14 @@ func shutsDown(t *testing.T, n *msgrtest.Node) {
 func blackHole(t *testing.T) netip.AddrPort {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = unix.Close(fd) })
 	host := ownHost()
 	at := &unix.SockaddrInet4{Port: 7000, Addr: host.As4()}
-	if err := errors.Join(unix.Bind(fd, at), unix.Listen(fd, 0)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(unix.Bind(fd, at), unix.Listen(fd, 0)))
 	for range 4 {
 		s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { _ = unix.Close(s) })
 		if err := unix.Connect(s, at); err != nil && !errors.Is(err, unix.EINPROGRESS) {
 			t.Fatal(err)
@@ -63,9 +57,7 @@ func TestShutdownEndsAConnectThatNobodyAnswers(t *testing.T) {
 		us := nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) { c.Timeouts.Handshake = time.Hour })
 		dials := us.Probe.Arm(msgrtest.MustPoint("SOCKET_CONNECTING"), 1, msgrtest.Continue())
 		conn, err := us.Connect(v2(at.Addr(), at.Port()), wire.OSD)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		send(t, conn, 1)
 		us.Hit(ctx, dials)
 		if s := conn.State(); s != control.StateConnecting {
@@ -150,14 +142,10 @@ func TestNothingIsDispatchedBehindShutdown(t *testing.T) {
 			once.Do(func() { close(entered); <-release })
 		}})
 		addrs, err := us.Bind(v2(ownHost(), 0))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		client := nodeOf(t, v, "client.2", "LC", 2)
 		conn, err := client.Connect(addrs[0], wire.OSD)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for tid := range uint64(50) {
 			send(t, conn, tid)
 		}
@@ -168,9 +156,7 @@ func TestNothingIsDispatchedBehindShutdown(t *testing.T) {
 			t.Errorf("Shutdown with a callback that blocks: %v", err)
 		}
 		close(release)
-		if err := us.Shutdown(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, us.Shutdown(ctx))
 		over.Store(true)
 		if st, _ := us.Stats(); st.InFlight != 0 {
 			t.Errorf("%d bytes wait to be dispatched", st.InFlight)
@@ -183,12 +169,8 @@ func startMessengerWith(t *testing.T, v variant, d *control.Dispatcher) *control
 	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Plane: loop.Config{Cores: 1}}
 	v.configure(&cfg)
 	m, err := control.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { end(t, m) })
-	if err := m.Start(d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Start(d))
 	return m
 }

@@ -94,9 +94,7 @@ func TestAPeerIsFoundUnderItsFirstAddress(t *testing.T) {
 		si.Addrs = wire.AddrVec{first, s.l.Addr}
 		p.SendPayload(frame.TagServerIdent, si)
 		s.must(p)
-		if err := s.conn.WaitReady(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.conn.WaitReady(ctx))
 		if s.node.Lookup(first) != nil || s.node.Lookup(s.l.Addr) != s.conn {
 			t.Errorf("found under %v: %v, under %v: %v", first, s.node.Lookup(first), s.l.Addr, s.node.Lookup(s.l.Addr))
 		}

@@ -117,9 +117,7 @@ func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 		to, stop := swallow(t), func() {}
 		if at != msgrtest.SocketConnecting() {
 			l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Rev0: v.rev0})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer func() { _ = l.Close() }() // the test is over
 			to, stop = l.Addr, func() {
 				p := l.Accept(ctx)
@@ -134,9 +132,7 @@ func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 			c.Timeouts.InitialBackoff, c.Timeouts.MaxBackoff = time.Hour, time.Hour
 		})
 		conn, err := node.Connect(to, wire.OSD)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		stop()
 		eventually(t, ctx, "the limit", func() bool { return clock.press(isHandshake) == 1 })
 		node.Await(ctx, "wait C(1,0-1,0,0)")
@@ -150,25 +146,15 @@ func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 func swallow(t *testing.T) wire.Addr {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = unix.Close(fd) }) // nothing is left to be told
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Listen(fd, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	must(t, unix.Listen(fd, 0))
 	sa, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	at := loopback(uint16(sa.(*unix.SockaddrInet4).Port))
 	filler, err := net.Dial("tcp", at.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = filler.Close() })
 	return wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.AddrPortFrom(at.Addr(), at.Port())}
 }

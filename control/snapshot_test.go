@@ -25,27 +25,21 @@ func TestStatisticsAreServed(t *testing.T) {
 	s.progress(10)
 	for _, path := range []string{filepath.Join(t.TempDir(), "stats"), control.StatsSocket(os.Getpid())} {
 		srv, err := m.ServeStats(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if srv.Addr() != path {
 			t.Errorf("it serves at %s, want %s", srv.Addr(), path)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		snap, err := control.ReadStats(ctx, path)
 		cancel()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if snap.PID != os.Getpid() || snap.Messenger.Name != "osd.0" || len(snap.Messenger.Cores) != 2 || len(snap.Conns) != 1 ||
 			snap.Conns[0].State != "ready" || snap.Conns[0].IO.MessagesIn < 10 || time.Since(snap.Time) > time.Minute {
 			t.Errorf("%+v", snap)
 		}
 		// Who says nothing gets JSON as well.
 		c, err := net.Dial("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var first [1]byte
 		if _, err := c.Read(first[:]); err != nil || first[0] != '{' {
 			t.Errorf("%q, %v", first, err)

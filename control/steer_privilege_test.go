@@ -44,16 +44,12 @@ func worksUnsteered(t *testing.T, load func(bpf.Config) (*bpf.Steering, error)) 
 		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: steerCores},
 		Logger: slog.New(slog.NewTextHandler(log, nil)),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	endWithTest(t, m)
 	if load != nil {
 		m.SetLoader(load)
 	}
-	if err := m.Start(&control.Dispatcher{Fast: echoBack}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Start(&control.Dispatcher{Fast: echoBack}))
 	at := bindLoopback(t, m)
 	for i := range 8 {
 		c := newSessionClient(t, i, m.Addrs()[0], nil)

@@ -38,9 +38,7 @@ func newSessionClient(t testing.TB, i int, to wire.Addr, change func(*control.Co
 		change(&cfg)
 	}
 	m, err := control.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	endWithTest(t, m)
 	s := &sessionClient{m: m, replies: make(chan uint64, 16)}
 	if err := m.Start(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
@@ -49,9 +47,8 @@ func newSessionClient(t testing.TB, i int, to wire.Addr, change func(*control.Co
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	if s.conn, err = m.Connect(to, wire.OSD); err != nil {
-		t.Fatal(err)
-	}
+	s.conn, err = m.Connect(to, wire.OSD)
+	must(t, err)
 	return s
 }
 
@@ -61,9 +58,7 @@ func (s *sessionClient) send(t testing.TB) {
 	msg := control.NewMessage(1, []byte("ping"), nil)
 	s.next++
 	msg.TID = s.next
-	if err := s.conn.Send(msg); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.conn.Send(msg))
 }
 
 // expect waits for the echo of message tid, which must be the next to come.
@@ -197,9 +192,7 @@ func TestWithTheHintNoSessionMovesToAnotherCore(t *testing.T) {
 	perCore := make([]int, steerCores)
 	for _, c := range server.Conns() {
 		cs, err := c.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if p := cs.Placement; p.Core != p.Intended || p.By != "session" || p.Reason != "" {
 			t.Errorf("connection %d: %+v", cs.ID, p)
 		}
@@ -217,9 +210,7 @@ func TestWithTheHintNoSessionMovesToAnotherCore(t *testing.T) {
 	}
 	for _, c := range clients {
 		cs, err := c.conn.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		h := statsOf(t, c.m).Counters.Hints
 		if cs.Counters.Hinted != 1 || h.Dialled != 1 || h.Gone+h.Refused+h.Translated+h.Contradicted != 0 {
 			t.Errorf("client %s: hinted %d, %+v", c.m.Name(), cs.Counters.Hinted, h)
@@ -232,26 +223,18 @@ func TestOutgoingConnectionsGoToTheLeastLoadedCore(t *testing.T) {
 		Name:  wire.EntityName{Type: wire.Client, ID: "a"},
 		Plane: loop.Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	endWithTest(t, m)
-	if err := m.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Start())
 	to := func(i int) wire.Addr {
 		a, err := wire.ParseAddr(fmt.Sprintf("v2:127.0.0.1:1/%d", i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return a
 	}
 	connect := func(i int, o ...control.ConnectOption) *control.Conn {
 		t.Helper()
 		c, err := m.Connect(to(i), wire.OSD, o...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return c
 	}
 	given := connect(1, control.OnCore(1))
@@ -275,9 +258,7 @@ func TestOutgoingConnectionsGoToTheLeastLoadedCore(t *testing.T) {
 		by string
 	}{{given, "given"}, {last, "least-loaded"}} {
 		st, err := one.c.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if p := st.Placement; p.By != one.by || p.Core != p.Intended || p.Core != one.c.Core().ID() || p.Reason != "" {
 			t.Errorf("placement %+v, want by %s", p, one.by)
 		}
@@ -297,9 +278,7 @@ func TestThePinGoesBeforeTheSession(t *testing.T) {
 	c.exchange(t, 1)
 	was := server.Conns()[0].Core().ID()
 	to := (was + 1) % steerCores
-	if err := server.PinPeer(bpf.Normalize(server.Addrs()[0].AddrPort.Addr()), to); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.PinPeer(bpf.Normalize(server.Addrs()[0].AddrPort.Addr()), to))
 	cut.arm(server.Conns())
 	c.exchange(t, 2)
 	if p := server.Conns()[0].Info().Placement; p != (control.Placement{Core: to, Intended: to, By: "table"}) {

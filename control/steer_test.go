@@ -63,13 +63,9 @@ func steeredAs(t testing.TB, typ wire.AddrType, mode control.Steer, change func(
 		change(&cfg)
 	}
 	m, err := control.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	endWithTest(t, m)
-	if err := m.Start(&control.Dispatcher{Fast: echoBack}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Start(&control.Dispatcher{Fast: echoBack}))
 	return m, bindLoopbackAs(t, m, typ)
 }
 
@@ -91,9 +87,7 @@ func bindLoopback(t testing.TB, m *control.Messenger) netip.AddrPort {
 func bindLoopbackAs(t testing.TB, m *control.Messenger, typ wire.AddrType) netip.AddrPort {
 	t.Helper()
 	addrs, err := m.Bind(wire.Addr{Type: typ, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return addrs[0].AddrPort
 }
 
@@ -108,9 +102,7 @@ func echoBack(c *control.Conn, m *control.Message) bool {
 func statsOf(t testing.TB, m *control.Messenger) control.Stats {
 	t.Helper()
 	st, err := m.Stats()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return st
 }
 
@@ -131,9 +123,7 @@ func knock(t testing.TB, from, to netip.AddrPort) {
 		},
 	}
 	c, err := d.Dial("tcp", to.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// With the banner read nothing is under way to a socket that is gone: a
 	// stray segment would be asked about once more, and counted.
 	if _, err := io.ReadFull(c, make([]byte, 26)); err != nil {
@@ -205,9 +195,7 @@ func TestTheTablePutsEveryConnectionWhereItBelongs(t *testing.T) {
 	const hosts = 100
 	m, at := steered(t, control.SteerTable, nil)
 	for i := range hosts {
-		if err := m.PinPeer(source(i), i*7%steerCores); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.PinPeer(source(i), i*7%steerCores))
 	}
 	n := connections()
 	want := make([]int, steerCores)
@@ -225,16 +213,12 @@ func TestTheTablePutsEveryConnectionWhereItBelongs(t *testing.T) {
 
 	// The entry for a port goes before the one for the address, and both end.
 	from := netip.AddrPortFrom(source(0), 40123)
-	if err := m.PinPeerPort(from, 3); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.PinPeerPort(from, 3))
 	knock(t, from, at)
 	want[3]++
 	got, _ = arrived(t, m, n+1)
 	expectCores(t, got, want)
-	if err := errors.Join(m.UnpinPeerPort(from), m.UnpinPeer(source(0))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(m.UnpinPeerPort(from), m.UnpinPeer(source(0))))
 	knock(t, from, at)
 	_, st = arrived(t, m, n+2)
 	if hash := st.Steering.Groups[0].Counters.Hash; hash != 1 {
@@ -245,9 +229,7 @@ func TestTheTablePutsEveryConnectionWhereItBelongs(t *testing.T) {
 func TestTheHintPutsEveryConnectionWhereItBelongs(t *testing.T) {
 	needSteering(t)
 	ports, err := bpf.LocalHintRange(steerCores)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m, at := steered(t, control.SteerHint, nil)
 	n := connections()
 	want := make([]int, steerCores)
@@ -268,9 +250,7 @@ func TestTheHintPutsEveryConnectionWhereItBelongs(t *testing.T) {
 func TestTheCPUPutsEveryConnectionOnTheCoreOfItsCPU(t *testing.T) {
 	needSteering(t)
 	cpus, err := uring.AllowedCPUs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, cores := range slices.Compact([]int{1 + len(cpus)/2, len(cpus), 2 * len(cpus)}) {
 		if cores == 1 {
 			continue
@@ -298,9 +278,7 @@ func onCPU(t testing.TB, cpu int, f func()) {
 	defer runtime.UnlockOSThread()
 	var before, only unix.CPUSet
 	only.Set(cpu)
-	if err := errors.Join(unix.SchedGetaffinity(0, &before), unix.SchedSetaffinity(0, &only)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(unix.SchedGetaffinity(0, &before), unix.SchedSetaffinity(0, &only)))
 	defer func() {
 		if err := unix.SchedSetaffinity(0, &before); err != nil {
 			t.Error(err)

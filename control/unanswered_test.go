@@ -45,9 +45,7 @@ func TestASessionToAPeerThatIsGoneSaysSinceWhenAndGivesUp(t *testing.T) {
 		server := nodeOf(t, v, "osd.0", "SFS", 1)
 		client, clock, log, resets := givingUp(t, v, time.Hour)
 		conn := client.Dial(server)
-		if err := conn.WaitReady(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, conn.WaitReady(ctx))
 		if since := conn.Info().Unanswered; !since.IsZero() || statsOf(t, client.Messenger).Unanswered != 0 {
 			t.Errorf("a peer that is there does not answer since %v", since)
 		}
