@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,9 +12,12 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // slow makes calls of authentication wait until the test lets them go on.
@@ -122,9 +126,7 @@ func happens(t *testing.T, what string, ok func() bool) {
 func counters(t *testing.T, m *control.Messenger) control.Counters {
 	t.Helper()
 	st, err := m.Stats()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return st.Counters
 }
 
@@ -140,15 +142,11 @@ func TestASlowAuthServerHoldsUpNobodyElse(t *testing.T) {
 		}).bind(t)
 		fast := newParty(t, control.Config{Name: entity(t, "client.fast")})
 		conn, err := fast.dial(t, server, wire.Mon)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		tardy := newParty(t, control.Config{Name: entity(t, "client.slow")})
 		connect := func() *control.Conn {
 			c, err := tardy.m.Connect(server.addr, wire.Mon, control.Once(), control.Anonymous())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			arrives(t, "the callback", s.entered)
 			return c
 		}
@@ -158,9 +156,7 @@ func TestASlowAuthServerHoldsUpNobodyElse(t *testing.T) {
 				exchange(t, fast, server, conn, []byte("meanwhile"))
 			}
 			more, err := fast.dial(t, server, wire.Mon)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			more.MarkDown()
 		}
 		first := connect()
@@ -204,13 +200,9 @@ func TestASlowAuthClientHoldsUpNobodyElse(t *testing.T) {
 		who := entity(t, "client.admin")
 		client := newParty(t, control.Config{Name: who, Clock: clock, Auth: control.Auth{Client: &slowClient{Client: none.NewClient(who), slow: s, peer: wire.OSD}}})
 		conn, err := client.dial(t, mon, wire.Mon)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		late, err := client.m.Connect(osd.addr, wire.OSD, control.Once())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		arrives(t, "the callback", s.entered)
 		for range 20 {
 			exchange(t, client, mon, conn, []byte("meanwhile"))
@@ -242,9 +234,7 @@ func TestALateResultOfAClosedConnectionIsIgnored(t *testing.T) {
 			Reset:   func(*control.Conn, bool) { events.Add(1) },
 		})
 		conn, err := m.Connect(server.addr, wire.Mon)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		arrives(t, "the callback", late.entered)
 		conn.MarkDown()
 		arrives(t, "the end", conn.Closed())
@@ -262,5 +252,208 @@ func TestALateResultOfAClosedConnectionIsIgnored(t *testing.T) {
 			}
 		}
 		happens(t, "the server's end of it", func() bool { st, err := server.m.Stats(); return err == nil && st.Open+st.HalfOpen == 0 })
+	}
+}
+
+// hangUp ends a handshake at one step.
+type hangUp struct{ at probe.Point }
+
+// At implements probe.Probe.
+func (h hangUp) At(_ context.Context, e probe.Event) error {
+	if e.Point == h.at && e.When == probe.Before {
+		return errCut
+	}
+	return nil
+}
+
+// The caller learns whether the authentication or the network failed, from
+// the error of the wait, in the reset event and in the counters.
+// Matrix: AU-25
+func TestFailedAuthenticationIsToldFromAFailedNetwork(t *testing.T) {
+	crc, secure := []auth.Mode{auth.CRC}, []auth.Mode{auth.Secure}
+	admin, nobody := entity(t, "client.admin"), entity(t, "client.nobody")
+	good, server := cephxPair(t, crc, crc)
+	needsSecure, secureServer := cephxPair(t, secure, secure)
+	withKey := func(name wire.EntityName) auth.Client {
+		key, err := cephx.NewKey(cephx.AES, nil, time.Now())
+		must(t, err)
+		c, err := cephx.NewClient(cephx.ClientConfig{Name: name, Key: key, Modes: func(wire.EntityType) []auth.Mode { return crc }})
+		must(t, err)
+		return c
+	}
+	for _, c := range []struct {
+		name     string
+		client   auth.Client
+		server   auth.Server // nil: nobody listens
+		stop     probe.Probe
+		peer     wire.EntityType
+		want     bool
+		also     error
+		accepted uint64 // failed authentications that the server counts
+	}{
+		{"wrong key", withKey(admin), server, nil, wire.Mon, true, &auth.Refused{Errno: auth.EACCES}, 1},
+		{"unknown entity", withKey(nobody), server, nil, wire.Mon, true, &auth.Refused{Errno: auth.EACCES}, 1},
+		{"no method in common", none.NewClient(admin), server, nil, wire.Mon, true, auth.ErrNoMethod, 1},
+		{"no mode in common", needsSecure, server, nil, wire.Mon, true, auth.ErrNoMode, 1},
+		{"no ticket", withKey(admin), secureServer, nil, wire.OSD, true, cephx.ErrNoTicket, 0},
+		{"nobody there", good, nil, nil, wire.Mon, false, nil, 0},
+		{"cut before the banner", good, server, hangUp{probe.Point{Step: probe.SocketAccepted}}, wire.Mon, false, nil, 0},
+		{"cut before the request", good, server, hangUp{probe.Point{Step: probe.FrameRead, Tag: frame.TagAuthRequest}}, wire.Mon, false, nil, 0},
+		{"cut before the proof", good, server, hangUp{probe.Point{Step: probe.FrameRead, Tag: frame.TagAuthRequestMore}}, wire.Mon, false, nil, 0},
+		{"cut before the end", good, server, hangUp{probe.Point{Step: probe.FrameWrite, Tag: frame.TagAuthDone}}, wire.Mon, false, nil, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			own := "mon.a"
+			if c.peer == wire.OSD {
+				own = "osd.0"
+			}
+			peer := newParty(t, control.Config{Name: entity(t, own), Auth: control.Auth{Server: c.server}, Diagnostics: control.Diagnostics{Probe: c.stop}}).bind(t)
+			if c.server == nil {
+				shutdown(t, peer.m)
+			}
+			reset := make(chan error, 1)
+			m := authMessenger(t, control.Config{Name: admin, Auth: control.Auth{Client: c.client}}, &control.Dispatcher{
+				Reset: func(conn *control.Conn, _ bool) { reset <- conn.Err() },
+			})
+			conn, err := m.Connect(peer.addr, c.peer, control.Once())
+			must(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), authPatience)
+			defer cancel()
+			told := map[string]error{"wait": conn.WaitReady(ctx)}
+			select {
+			case told["reset event"] = <-reset:
+			case <-ctx.Done():
+				t.Fatal("no reset event")
+			}
+			for what, err := range told {
+				if err == nil || errors.Is(err, control.ErrAuth) != c.want || c.also != nil && !errors.Is(err, c.also) {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+			want := uint64(0)
+			if c.want {
+				want = 1
+			}
+			if st, _ := conn.Stats(); st.Counters.AuthFailures != want || st.Counters.Faults != 1 {
+				t.Errorf("counted %+v", st.Counters)
+			}
+			if c.server != nil {
+				happens(t, "the server's failure", func() bool { return counters(t, peer.m).AcceptFailures == 1 })
+				if n := counters(t, peer.m).AuthFailures; n != c.accepted {
+					t.Errorf("the server counts %d", n)
+				}
+			}
+		})
+	}
+}
+
+// Who was refused, and has nothing else to offer, gives up, also on a lossless
+// connection that otherwise dials for ever: the peer sees one attempt.
+// Matrix: AU-04
+func TestALosslessConnectionThatIsRefusedGivesUp(t *testing.T) {
+	crc := []auth.Mode{auth.CRC}
+	_, server := cephxPair(t, crc, crc)
+	mon := newParty(t, control.Config{Name: entity(t, "mon.a"), Auth: control.Auth{Server: server}}).bind(t)
+	policy := control.LosslessClient()
+	client := newParty(t, control.Config{Name: entity(t, "client.admin"), Default: &policy, Timeouts: control.Timeouts{InitialBackoff: time.Microsecond, MaxBackoff: time.Microsecond}})
+	conn, err := client.m.Connect(mon.addr, wire.Mon)
+	must(t, err)
+	arrives(t, "the end", conn.Closed())
+	if err := conn.Err(); !errors.Is(err, control.ErrAuth) || !errors.Is(err, auth.ErrNoMethod) {
+		t.Error(err)
+	}
+	happens(t, "the refusal", func() bool { return counters(t, mon.m).AuthFailures == 1 })
+	if n := counters(t, mon.m).Accepted; n != 1 {
+		t.Errorf("%d attempts", n)
+	}
+}
+
+// The address of a peer that nobody has is no question of authentication.
+func TestAnAddressWithoutAPeerIsNoFailedAuthentication(t *testing.T) {
+	client := newParty(t, control.Config{Name: entity(t, "client.admin")})
+	gone := &party{addr: wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:1")}}
+	if _, err := client.dial(t, gone, wire.Mon); err == nil || errors.Is(err, control.ErrAuth) || control.StageOf(err) != control.StageConnect {
+		t.Error(err)
+	}
+}
+
+// breaker cuts the connection of the next message that is sent.
+type breaker struct{ next chan error }
+
+func newBreaker() *breaker { return &breaker{make(chan error, 1)} }
+
+var errCut = errors.New("cut by the test")
+
+// cut has the next message end its TCP connection.
+func (b *breaker) cut() { b.next <- errCut }
+
+// At implements probe.Probe.
+func (b *breaker) At(_ context.Context, e probe.Event) error {
+	if e.Step != probe.FrameWrite || e.Tag != frame.TagMessage {
+		return nil
+	}
+	select {
+	case err := <-b.next:
+		return err
+	default:
+		return nil
+	}
+}
+
+// The method is changed from cephx to none and back while the messenger
+// runs. Connections that are there stay as they are; new ones, and new TCP
+// connections of old sessions, follow.
+// Matrix: AU-22
+func TestAuthCanBeReplacedAtRunTime(t *testing.T) {
+	modes := []auth.Mode{auth.CRC}
+	keyed, keyedServer := cephxPair(t, modes, modes)
+	admin := entity(t, "client.admin")
+	unkeyed, unkeyedServer := none.NewClient(admin), none.NewServer(none.ServerConfig{Monitor: true})
+	lossless, stateful, cuts := control.LosslessClient(), control.StatefulServer(), newBreaker()
+	server := newParty(t, control.Config{Name: entity(t, "mon.a"), Default: &stateful, Auth: control.Auth{Server: keyedServer}}).bind(t)
+	// Each is a process of its own: two sessions of one have the same address.
+	another := func(by auth.Client, p probe.Probe) *party {
+		return newParty(t, control.Config{Name: admin, Default: &lossless, Auth: control.Auth{Client: by}, Diagnostics: control.Diagnostics{Probe: p}})
+	}
+	calm, shaky := another(keyed, nil), another(keyed, cuts)
+	wantMethod := func(from *party, c *control.Conn, m auth.Method) {
+		t.Helper()
+		exchange(t, from, server, c, []byte("still there"))
+		if i, res := c.Info(), c.Auth(); i.Auth != m || res.Method != m {
+			t.Errorf("authenticated by %v, %+v; want %v", i.Auth, res, m)
+		}
+	}
+	first, err := calm.dial(t, server, wire.Mon)
+	must(t, err)
+	session, err := shaky.m.Connect(server.addr, wire.Mon)
+	must(t, err)
+	for _, c := range []struct {
+		client auth.Client
+		server auth.Server
+		now    auth.Method
+		before auth.Method
+	}{{unkeyed, unkeyedServer, auth.None, auth.Cephx}, {keyed, keyedServer, auth.Cephx, auth.None}} {
+		wantMethod(calm, first, auth.Cephx)
+		wantMethod(shaky, session, c.before)
+		// The server alone: who still comes with the old method is refused.
+		server.m.SetAuth(nil, c.server)
+		old := another(keyed, nil)
+		if c.before == auth.None {
+			old.m.SetAuth(unkeyed, nil)
+		}
+		if _, err := old.dial(t, server, wire.Mon); !errors.Is(err, auth.ErrNoMethod) || !errors.Is(err, control.ErrAuth) {
+			t.Errorf("%v to a server that has %v: %v", c.before, c.now, err)
+		}
+		wantMethod(calm, first, auth.Cephx)
+		wantMethod(shaky, session, c.before)
+		old.m.SetAuth(c.client, nil)
+		next, err := old.dial(t, server, wire.Mon)
+		must(t, err)
+		wantMethod(old, next, c.now)
+		shaky.m.SetAuth(c.client, nil)
+		wantMethod(shaky, session, c.before)
+		cuts.cut()
+		wantMethod(shaky, session, c.now) // by another TCP connection, and nothing was lost
+		wantMethod(calm, first, auth.Cephx)
 	}
 }

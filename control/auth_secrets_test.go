@@ -112,9 +112,7 @@ func TestEveryReconnectHasFreshKeys(t *testing.T) {
 		})
 		server := newParty(t, control.Config{Name: entity(t, "mon.a"), Default: &stateful, Auth: control.Auth{Server: watchedServer{authServer, &theirs}}}).bind(t)
 		conn, err := client.m.Connect(server.addr, wire.Mon)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		exchange(t, client, server, conn, []byte("first"))
 		const reconnects = 8
 		for range reconnects {
@@ -139,9 +137,7 @@ func TestEveryReconnectHasFreshKeys(t *testing.T) {
 		for i, secret := range secrets {
 			use("session key", i, sessions[i])
 			k, err := frame.KeysFromSecret(secret, true)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			use("key", i, k.Key[:])
 			use("pair of key and sending nonce", i, k.Key[:], k.TxNonce[:])
 			use("pair of key and receiving nonce", i, k.Key[:], k.RxNonce[:])
@@ -370,12 +366,5 @@ func TestTheSearchForSecretsFindsThem(t *testing.T) {
 		if !slices.ContainsFunc(looks(secret), func(form string) bool { return strings.Contains(text, form) }) {
 			t.Errorf("not found in %s", text)
 		}
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -21,9 +21,7 @@ import (
 func (e *party) call(t *testing.T) net.Conn {
 	t.Helper()
 	c, err := net.DialTimeout("tcp", e.addr.AddrPort.String(), authPatience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	must(t, c.SetDeadline(time.Now().Add(authPatience)))
 	return c

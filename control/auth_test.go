@@ -3,10 +3,12 @@ package control_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,13 +35,9 @@ func authMessenger(t *testing.T, cfg control.Config, chain ...*control.Dispatche
 	t.Helper()
 	cfg.Plane = loop.Config{Cores: 1, StallAfter: time.Minute} // a busy machine is no stall, which would be logged
 	m, err := control.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { shutdown(t, m) })
-	if err := m.Start(chain...); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Start(chain...))
 	return m
 }
 
@@ -84,9 +82,7 @@ func (e *party) bind(t *testing.T) *party {
 func listenOn(t *testing.T, m *control.Messenger) wire.Addr {
 	t.Helper()
 	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return addrs[0]
 }
 
@@ -94,9 +90,7 @@ func listenOn(t *testing.T, m *control.Messenger) wire.Addr {
 func (e *party) dial(t *testing.T, to *party, typ wire.EntityType) (*control.Conn, error) {
 	t.Helper()
 	conn, err := e.m.Connect(to.addr, typ, control.Once(), control.Anonymous())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), authPatience)
 	defer cancel()
 	err = conn.WaitReady(ctx)
@@ -109,9 +103,7 @@ func (e *party) dial(t *testing.T, to *party, typ wire.EntityType) (*control.Con
 func entity(t *testing.T, s string) wire.EntityName {
 	t.Helper()
 	n, err := wire.ParseEntityName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return n
 }
 
@@ -124,9 +116,7 @@ func (e *party) accepted(t *testing.T) *control.Conn {
 	if len(conns) != 1 {
 		t.Fatalf("%d connections", len(conns))
 	}
-	if err := conns[0].WaitReady(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, conns[0].WaitReady(ctx))
 	return conns[0]
 }
 
@@ -135,26 +125,18 @@ func cephxPair(t *testing.T, clientModes, serverModes []auth.Mode) (auth.Client,
 	t.Helper()
 	const text = "[mon.]\nkey = AQBAGgFrkJ2DJBAALXeqe7bTTWvmuDKp+LpfWA==\n[client.admin]\nkey = AQC8Mgpp+gCFHhAAhjmCXn3YWEGuEvt1bd9FZw==\ncaps mon = \"allow r\"\n"
 	ring, err := cephx.ReadKeyring(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	admin, _ := ring.Lookup(entity(t, "client.admin"))
 	client, err := cephx.NewClient(cephx.ClientConfig{
 		Name: admin.Name, Key: admin.Key, Modes: func(wire.EntityType) []auth.Mode { return clientModes },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	authority, err := cephx.NewAuthority(cephx.AuthorityConfig{Entities: ring})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server, err := cephx.NewServer(cephx.ServerConfig{
 		Own: wire.Mon, Authority: authority, Modes: func(wire.EntityType) []auth.Mode { return serverModes },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return client, server
 }
 
@@ -195,9 +177,7 @@ func TestRequiredSecureIsNeverLess(t *testing.T) {
 					}
 					return
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				exchange(t, client, server, conn, []byte("hello"))
 				wantNegotiated(t, conn, c.want, auth.Cephx)
 				wantNegotiated(t, server.accepted(t), c.want, auth.Cephx)
@@ -227,9 +207,7 @@ func wantNegotiated(t *testing.T, c *control.Conn, mode auth.Mode, method auth.M
 // exchange sends data to the server and back.
 func exchange(t *testing.T, client, server *party, conn *control.Conn, data []byte) {
 	t.Helper()
-	if err := conn.Send(control.NewMessage(42, []byte("front"), data)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, conn.Send(control.NewMessage(42, []byte("front"), data)))
 	for _, e := range []*party{server, client} {
 		select {
 		case got := <-e.got:
@@ -278,9 +256,7 @@ func TestCompressionIsNegotiated(t *testing.T) {
 				client := newParty(t, control.Config{Name: entity(t, "client.admin"), Auth: control.Auth{Client: authClient}, Protocol: control.Protocol{Compression: c.client, Rev0: rev0}})
 				server := newParty(t, control.Config{Name: entity(t, "mon.a"), Auth: control.Auth{Server: authServer}, Protocol: control.Protocol{Compression: c.server}}).bind(t)
 				conn, err := client.dial(t, server, wire.Mon)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				other := server.accepted(t)
 				if a, b := conn.Info().Compression, other.Info().Compression; a != c.want || b != c.want {
 					t.Errorf("negotiated %q and %q, want %q", a, b, c.want)
@@ -305,9 +281,7 @@ func TestCompressionSavesBytesOnTheWire(t *testing.T) {
 			client := newParty(t, control.Config{Name: entity(t, "client.admin"), Protocol: control.Protocol{Compression: want}})
 			server := newParty(t, control.Config{Name: entity(t, "osd.0"), Protocol: control.Protocol{Compression: back}}).bind(t)
 			conn, err := client.dial(t, server, wire.OSD)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			small := wireBytes(t, client, server, conn, 900)
 			if small < 900 {
 				t.Errorf("900 bytes, below the minimum, took %d", small)
@@ -330,9 +304,7 @@ func wireBytes(t *testing.T, client, server *party, conn *control.Conn, n int) u
 func bytesOut(t *testing.T, e *party) uint64 {
 	t.Helper()
 	st, err := e.m.Stats()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return st.Cores[0].BytesOut
 }
 
@@ -352,13 +324,9 @@ func TestReceivedMessagesCountByTheirSizeWhenDecompressed(t *testing.T) {
 	server.bind(t)
 	client := newParty(t, control.Config{Name: entity(t, "client.admin"), Protocol: control.Protocol{Compression: control.Compression{Methods: compress.Methods()}}})
 	conn, err := client.dial(t, server, wire.OSD)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := range int64(3) {
-		if err := conn.Send(control.NewMessage(42, nil, make([]byte, size))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, conn.Send(control.NewMessage(42, nil, make([]byte, size))))
 		var m *control.Message
 		select {
 		case m = <-held:
@@ -385,14 +353,10 @@ func TestABombEndsTheConnection(t *testing.T) {
 			cfg.Receiving.Limits.Control, cfg.Receiving.Limits.Front, cfg.Receiving.Limits.Middle, cfg.Receiving.Limits.Data = 1<<16, 1<<16, 1<<16, 1<<20
 			server := newParty(t, cfg).bind(t)
 			conn, err := client.dial(t, server, wire.OSD)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			exchange(t, client, server, conn, make([]byte, 1<<20)) // at the limit
 			other := server.accepted(t)
-			if err := conn.Send(control.NewMessage(42, nil, make([]byte, 1<<20+1))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, conn.Send(control.NewMessage(42, nil, make([]byte, 1<<20+1))))
 			select {
 			case <-other.Closed():
 			case <-time.After(authPatience):
@@ -406,4 +370,106 @@ func TestABombEndsTheConnection(t *testing.T) {
 			}
 		})
 	}
+}
+
+// chatty is an authentication method for tests of mode secure. It proves
+// nothing, but it uses every frame that authentication can have: a refused
+// request, a challenge, and keys in the end.
+type chatty struct {
+	name  wire.EntityName
+	modes []auth.Mode
+}
+
+var errChattyAnswer = errors.New("not the answer to the challenge")
+
+const (
+	chattyMethod = auth.Cephx // the number only
+	chattyKey    = 16         // bytes of the session key; the connection secret follows it
+)
+
+// Start implements auth.Client.
+func (c chatty) Start(context.Context, wire.EntityType) (auth.ClientExchange, error) {
+	return &chattyClient{chatty: c}, nil
+}
+
+type chattyClient struct {
+	chatty
+	refused bool
+}
+
+func (x *chattyClient) Request(context.Context) (auth.Method, []auth.Mode, []byte, error) {
+	if !x.refused {
+		return auth.None, x.modes, nil, nil // the server does not allow it
+	}
+	return chattyMethod, x.modes, []byte(x.name.String()), nil
+}
+
+func (x *chattyClient) BadMethod(_ context.Context, m auth.Method, result int32, methods []auth.Method, modes []auth.Mode) error {
+	if x.refused {
+		return auth.BadMethod(m, result, methods, modes)
+	}
+	x.refused = true
+	return nil
+}
+
+func (x *chattyClient) ReplyMore(_ context.Context, challenge []byte) ([]byte, error) {
+	return challenge, nil
+}
+
+func (x *chattyClient) Done(_ context.Context, globalID uint64, mode auth.Mode, keys []byte) (*auth.Result, error) {
+	return chattyResult(keys, x.name, globalID, mode), nil
+}
+
+// chattyResult splits a copy of the keys.
+func chattyResult(keys []byte, name wire.EntityName, globalID uint64, mode auth.Mode) *auth.Result {
+	return &auth.Result{
+		SessionKey: bytes.Clone(keys[:chattyKey]), ConnectionSecret: bytes.Clone(keys[chattyKey:]),
+		GlobalID: globalID, Entity: name, Mode: mode, Method: chattyMethod,
+	}
+}
+
+// chattyServer is the other side of chatty.
+type chattyServer struct {
+	modes []auth.Mode
+	ids   atomic.Uint64
+}
+
+func (*chattyServer) Methods(context.Context, wire.EntityType) []auth.Method {
+	return []auth.Method{chattyMethod}
+}
+
+func (s *chattyServer) Modes(context.Context, wire.EntityType, auth.Method) (allowed, announced []auth.Mode) {
+	return s.modes, s.modes
+}
+
+func (s *chattyServer) Start(_ context.Context, _ wire.EntityType, _ auth.Method, mode auth.Mode) (auth.ServerExchange, error) {
+	return &chattyAcceptor{id: s.ids.Add(1), mode: mode}, nil
+}
+
+type chattyAcceptor struct {
+	id        uint64
+	mode      auth.Mode
+	name      wire.EntityName
+	challenge []byte
+}
+
+func (x *chattyAcceptor) Handle(_ context.Context, payload []byte) (reply []byte, res *auth.Result, err error) {
+	if x.challenge == nil {
+		if x.name, err = wire.ParseEntityName(string(payload)); err != nil {
+			return nil, nil, err
+		}
+		x.challenge = randomBytes(16)
+		return bytes.Clone(x.challenge), nil, nil
+	}
+	if !bytes.Equal(payload, x.challenge) {
+		return nil, nil, errChattyAnswer
+	}
+	keys := randomBytes(chattyKey + auth.ConnectionSecretMin)
+	return keys, chattyResult(keys, x.name, x.id, x.mode), nil
+}
+
+func randomBytes(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // it does not fail
+	return b
 }

@@ -6,8 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -123,6 +125,30 @@ func TestTheDoorGetsTheFailureRate(t *testing.T) {
 		cfg := c.cfg.withDefaults()
 		if r := cfg.door().Rate; r.PerSecond != c.rate || r.Burst != c.burst || r.Kept != c.kept || r.Clock == nil || r.Line <= 0 {
 			t.Errorf("%+v: %+v", c, r)
+		}
+	}
+}
+
+// There are as many of these as connections. Each fits a size of the
+// allocator, which adds 8 bytes to what is larger than 512: one field more costs an idle
+// connection up to 128 bytes.
+// Matrix: RL-01
+func TestWhatAConnectionConsistsOfKeepsItsSize(t *testing.T) {
+	for _, one := range []struct {
+		of   reflect.Type
+		most uintptr
+	}{
+		{reflect.TypeFor[Conn](), 896 - 8},
+		{reflect.TypeFor[dataplane.Handler](), 1024 - 8},
+		{reflect.TypeFor[session.Session](), 384},
+		{reflect.TypeFor[loop.Socket](), 512},
+		{reflect.TypeFor[struct {
+			frame.Encoder
+			dec frame.Decoder
+		}](), 320},
+	} {
+		if got := one.of.Size(); got > one.most {
+			t.Errorf("%v: %d bytes, want at most %d", one.of, got, one.most)
 		}
 	}
 }

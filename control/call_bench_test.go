@@ -23,13 +23,9 @@ type caller struct {
 
 func newCaller(t testing.TB, start bool, depth int) *caller {
 	server := newMessenger(t, "osd.0", 1, uring.Auto)
-	if err := server.Start(&control.Dispatcher{Fast: echo}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Start(&control.Dispatcher{Fast: echo}))
 	addrs, err := server.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p := &caller{t: t, payload: make([]byte, 64), done: make(chan struct{}, 1)}
 	for i := range depth {
 		m := control.NewMessage(1, p.payload, nil)
@@ -51,12 +47,9 @@ func newCaller(t testing.TB, start bool, depth int) *caller {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	if p.conn, err = client.Connect(addrs[0], wire.OSD); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.conn.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	p.conn, err = client.Connect(addrs[0], wire.OSD)
+	must(t, err)
+	must(t, p.conn.WaitReady(t.Context()))
 	return p
 }
 

@@ -1,11 +1,16 @@
 package control_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"math"
+	"net"
+	"net/netip"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -72,9 +77,7 @@ func TestBlocksOf4KiBBeginOnAPageWhereThatIsAskedFor(t *testing.T) {
 		conn := client.Dial(server)
 		for i := range blocks {
 			m := control.NewMessage(1, make([]byte, i), make([]byte, 4096+i%2*100))
-			if err := conn.SendContext(ctx, m); err != nil {
-				t.Fatal(err)
-			}
+			must(t, conn.SendContext(ctx, m))
 		}
 		for i := range blocks {
 			select {
@@ -95,9 +98,7 @@ func TestTheNumberOfAnOsdIsTheOneInItsName(t *testing.T) {
 	policy := control.LosslessPeer()
 	client := newParty(t, control.Config{Name: entity(t, "osd.12"), Default: &policy})
 	conn, err := client.dial(t, server, wire.OSD)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if n := conn.Info().PeerNumber; n != 7 {
 		t.Errorf("osd.7 says that it is %d", n)
 	}
@@ -116,4 +117,148 @@ func TestTheNumberOfAnOsdIsTheOneInItsName(t *testing.T) {
 	if cfg := (control.Config{Name: entity(t, "osd.7"), Number: 7}); cfg.Validate() != nil {
 		t.Errorf("osd.7 with number 7: %v", cfg.Validate())
 	}
+}
+
+// What somebody writes first: a server that chooses its nonce, and a client that
+// knows no nonce.
+func TestTheFirstProgramOfANewcomerWorks(t *testing.T) {
+	for _, backend := range engines {
+		for _, host := range []string{"127.0.0.1", "0.0.0.0"} {
+			ctx := deadline(t)
+			server := newMessenger(t, "osd.0", 1, backend)
+			must(t, server.Start(&control.Dispatcher{Fast: echo}))
+			bound, err := server.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort(host + ":0")})
+			must(t, err)
+			to := wire.Addr{Type: wire.AddrMsgr2, AddrPort: loopback(bound[0].AddrPort.Port())}
+			client := newMessenger(t, "client.admin", 1, backend)
+			must(t, client.Start())
+			conn, err := client.Connect(to, wire.OSD)
+			must(t, err)
+			if err := conn.WaitReady(ctx); err != nil {
+				t.Fatalf("%s: %v", host, err)
+			}
+			if got, err := call(ctx, conn, 1, "hello"); got != "hello" || err != nil {
+				t.Errorf("%s: %q, %v", host, got, err)
+			}
+		}
+	}
+}
+
+// A nonce that was given is that of one process.
+// Matrix: HS-18
+func TestTheFirstProgramWithAWrongNonceEndsInAnError(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		for _, policy := range []string{"LC", "LLC"} {
+			server := nodeOf(t, v, "osd.0", map[string]string{"LC": "SLS", "LLC": "SFS"}[policy], 7)
+			client := nodeOf(t, v, "client.1", policy, 2)
+			conn, err := client.Connect(server.Addr.WithNonce(8), wire.OSD)
+			must(t, err)
+			short, cancel := context.WithTimeout(ctx, daemonHandshake)
+			err = conn.WaitReady(short)
+			cancel()
+			var e *control.Error
+			if !errors.Is(err, control.ErrStuck) || !errors.As(err, &e) || e.Stage != control.StageIdent || !strings.Contains(e.Advice(), "nonce") {
+				t.Errorf("%s: %v", policy, err)
+			}
+			if !strings.HasSuffix(err.Error(), e.Advice()) {
+				t.Errorf("%s: the error does not say what to look at: %v", policy, err)
+			}
+			if conn.State() == control.StateClosing {
+				t.Errorf("%s: the connection has given up", policy)
+			}
+		}
+	})
+}
+
+func TestWaitReadySaysThatThePeerSpeaksAnotherProtocol(t *testing.T) {
+	ctx := deadline(t)
+	for _, c := range []struct{ says, advice string }{
+		{"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "this is a web server"},
+		{"SSH-2.0-OpenSSH_9.2\r\nmore than a banner of ours\r\n", "this is an SSH server"},
+	} {
+		lst, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for {
+				s, err := lst.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = s.Write([]byte(c.says)) // who hangs up first does not matter
+				_ = s.Close()
+			}
+		})
+		client := nodeOf(t, variants[0], "client.1", "LLC", 2)
+		conn, err := client.Connect(wire.Addr{Type: wire.AddrMsgr2, AddrPort: lst.Addr().(*net.TCPAddr).AddrPort()}, wire.OSD)
+		must(t, err)
+		err = conn.WaitReady(ctx)
+		var e *control.Error
+		if !errors.Is(err, control.ErrStuck) || !errors.As(err, &e) || e.Stage != control.StageBanner || e.Advice() != c.advice {
+			t.Errorf("%v", err)
+		}
+		conn.MarkDown()
+		if err := lst.Close(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+	}
+}
+
+// What may mend is waited for, and the log has a line about it, not one for each
+// attempt.
+func TestAServerThatComesLaterIsWaitedForAndLogged(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	ctx := deadline(t)
+	at := msgrtest.ReservePort(t) // nobody listens there
+	var log lockedBuffer
+	client := nodeOf(t, variants[0], "client.1", "LLC", 2, func(c *msgrtest.NodeConfig) {
+		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		c.Timeouts.InitialBackoff, c.Timeouts.MaxBackoff = time.Millisecond, 10*time.Millisecond
+	})
+	conn, err := client.Connect(wire.Addr{Type: wire.AddrMsgr2, AddrPort: at}, wire.OSD)
+	must(t, err)
+	ready := make(chan error, 1)
+	go func() { ready <- conn.WaitReady(ctx) }()
+	eventually(t, ctx, "some attempts", func() bool {
+		st, err := conn.Stats()
+		return err == nil && st.Counters.Attempts > 8
+	})
+	select {
+	case err := <-ready:
+		t.Fatalf("not waited for: %v", err)
+	default:
+	}
+	if text := log.String(); strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, "nothing listens there") {
+		t.Errorf("logged:\n%s", text)
+	}
+	p := control.StatefulServer()
+	server, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Default: &p})
+	must(t, err)
+	defer end(t, server)
+	must(t, server.Start())
+	if _, err := server.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: at}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ready; err != nil {
+		t.Error(err)
+	}
+}
+
+// lockedBuffer is a log.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }

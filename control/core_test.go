@@ -175,9 +175,7 @@ func TestTasksFollowTheirConnection(t *testing.T) {
 			}
 		})
 		for range 4 {
-			if err := server.RemoveCore(ctx, conn.Core().ID()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, server.RemoveCore(ctx, conn.Core().ID()))
 			if _, err := server.AddCore(ctx); err != nil {
 				t.Fatal(err)
 			}
@@ -197,14 +195,10 @@ func TestATaskOfACoreThatIsGoneRunsElsewhere(t *testing.T) {
 		m, err := control.New(control.Config{
 			Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: 2, Driver: uring.Config{Backend: backend}},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		endWithTest(t, m)
 		c := m.Core(1)
-		if err := m.RemoveCore(deadline(t), 1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.RemoveCore(deadline(t), 1))
 		done := make(chan bool)
 		c.Post(&loop.Task{Run: func(c *loop.Core) { done <- c.Gone() && c.ID() == 1 }})
 		if !<-done || m.Core(1) != nil || m.Core(0).Gone() {
@@ -248,14 +242,10 @@ func TestHooksTellOfCoresThatComeAndGo(t *testing.T) {
 		cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: plane}
 		log.hooks(&cfg)
 		m, err := control.New(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ctx := deadline(t)
 		log.check(t, "0 starts", "1 starts", "2 starts")
-		if err := m.RemoveCore(ctx, 1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.RemoveCore(ctx, 1))
 		log.check(t, "1 stops")
 		if _, err := m.AddCore(ctx); err != nil {
 			t.Fatal(err)
@@ -265,9 +255,7 @@ func TestHooksTellOfCoresThatComeAndGo(t *testing.T) {
 		breakCore(m, 2)
 		eventually(t, ctx, "the end of the core", failed.Gone)
 		log.check(t, "2 stops")
-		if err := m.Shutdown(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.Shutdown(ctx))
 		log.check(t, "0 stops", "1 stops")
 	})
 }
@@ -293,9 +281,7 @@ func TestACoreWhoseHookFailsDoesNotStart(t *testing.T) {
 		log.check(t, "0 stops")
 		refused = 2
 		m, err := control.New(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		endWithTest(t, m)
 		if _, err := m.AddCore(deadline(t)); !errors.Is(err, no) || len(m.Cores()) != 2 {
 			t.Errorf("%v, %d cores", err, len(m.Cores()))
@@ -305,13 +291,9 @@ func TestACoreWhoseHookFailsDoesNotStart(t *testing.T) {
 
 func TestTheConnectionToOurselvesHasNoCore(t *testing.T) {
 	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	endWithTest(t, m)
-	if err := m.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Start())
 	c, err := m.Loopback()
 	if err != nil || c.Core() != nil {
 		t.Errorf("%v, %v", c.Core(), err)
@@ -327,17 +309,13 @@ func TestTheViewShowsTheCores(t *testing.T) {
 		Name:  wire.EntityName{Type: wire.OSD, ID: "0"},
 		Plane: loop.Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	endWithTest(t, m)
 	v := m.Plane()
 	if len(m.Cores()) != 2 || v.Info().Backend != uring.Epoll {
 		t.Errorf("%d cores, %+v", len(m.Cores()), v.Info())
 	}
-	if err := m.RemoveCore(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.RemoveCore(t.Context(), 0))
 	if len(m.Cores()) != 1 {
 		t.Errorf("%d cores, one was removed", len(m.Cores()))
 	}

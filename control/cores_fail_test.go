@@ -1,14 +1,25 @@
 package control_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -91,9 +102,7 @@ func TestAFailedCoreLeavesItsSessionsToTheOthers(t *testing.T) {
 			t.Errorf("pinned: %v", err)
 		}
 		for failed := range cores - 1 {
-			if err := b.server.RemoveCore(b.ctx, failed); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.server.RemoveCore(b.ctx, failed))
 			if id, err := b.server.AddCore(b.ctx); err != nil || id != failed {
 				t.Fatalf("core %d, %v in place of core %d", id, err, failed)
 			}
@@ -131,16 +140,366 @@ func TestACoreIsAddedAfterTheOnlyOneHasFailed(t *testing.T) {
 		if id, err := b.server.AddCore(b.ctx); err != nil || id != 1 {
 			t.Fatalf("added core %d, %v", id, err)
 		}
-		if err := b.server.RemoveCore(b.ctx, 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.server.RemoveCore(b.ctx, 0))
 		b.knockSome(3)
-		if err := f.push(b.ctx); err != nil {
+		must(t, f.push(b.ctx))
+		must(t, f.settle(b.ctx))
+		b.stop()
+	})
+}
+
+// stuckWrite is a lossless connection of the server on its only core whose peer
+// does not read until go ahead is called; then every message comes, in order.
+func stuckWrite(t *testing.T, b *coreBench) (peer *control.Conn, goAhead func()) {
+	t.Helper()
+	const count = 64
+	policy := control.LosslessClient()
+	policy.Messages = loop.NewThrottle(1)
+	first, got := make(chan *control.Message, 1), make(chan uint64, count)
+	m := b.messenger(control.Config{
+		Name: wire.EntityName{Type: wire.Client, ID: "slow"}, Default: &policy,
+		Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: b.backend}},
+	}, &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+		if m.TID == 1 {
+			m.Retain()
+			first <- m
+		}
+		got <- m.TID
+		return true
+	}})
+	conn, err := m.Connect(b.at, wire.OSD)
+	must(t, err)
+	must(t, conn.WaitReady(b.ctx))
+	eventually(t, b.ctx, "the server's connection", func() bool { return len(b.server.Conns()) == 1 })
+	peer = b.server.Conns()[0]
+	for i := range count {
+		msg := control.NewMessage(1, nil, make([]byte, 1<<20))
+		msg.TID = uint64(i + 1)
+		must(t, peer.Send(msg))
+	}
+	kept := <-first
+	last, same := uint64(0), 0
+	eventually(t, b.ctx, "a write that is stuck", func() bool {
+		st, err := peer.Stats()
+		must(t, err)
+		if same++; !st.IO.Writing || st.IO.MessagesOut != last {
+			same = 0
+		}
+		last = st.IO.MessagesOut
+		return same > 100
+	})
+	return peer, func() {
+		t.Helper()
+		kept.Release()
+		for want := uint64(1); want <= count; want++ {
+			select {
+			case tid := <-got:
+				if tid != want {
+					t.Fatalf("message %d, want %d", tid, want)
+				}
+			case <-b.ctx.Done():
+				t.Fatalf("message %d does not come: %v", want, conn.Err())
+			}
+		}
+	}
+}
+
+// A connection is on its way to a core that is removed before it arrives, and
+// the core that it comes from is removed twice: it goes on to a third one, with
+// the TCP connection that it has.
+func TestAConnectionGoesOnFromACoreThatIsRemovedBeforeItArrives(t *testing.T) {
+	overCoreBackends(t, func(t *testing.T, backend uring.Backend) {
+		b := newCoreBench(t, control.Config{Plane: loop.Config{Cores: 1}}, backend)
+		peer, goAhead := stuckWrite(t, b)
+		removed := make(chan error, 3)
+		remove := func(core int) {
+			go func() { removed <- b.server.RemoveCore(b.ctx, core) }()
+			eventually(t, b.ctx, "the state of the core", func() bool {
+				c := b.server.RawPlane().Core(core)
+				return c != nil && c.State() == loop.CoreDraining
+			})
+		}
+		if _, err := b.server.AddCore(b.ctx); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.settle(b.ctx); err != nil {
+		remove(0) // to core 1
+		if _, err := b.server.AddCore(b.ctx); err != nil {
 			t.Fatal(err)
+		}
+		remove(1)
+		remove(0)
+		// Whoever has the cores next comes behind both removals.
+		if id, err := b.server.AddCore(b.ctx); err != nil || id != 3 {
+			t.Fatalf("core %d, %v", id, err)
+		}
+		goAhead()
+		for range cap(removed) {
+			if err := <-removed; err != nil && !errors.Is(err, control.ErrNoCore) {
+				t.Error(err)
+			}
+		}
+		if st, err := peer.Stats(); err != nil || st.Counters.Faults != 0 || st.Placement.Core < 2 {
+			t.Errorf("%+v on core %d, %v", st.Counters, st.Placement.Core, err)
 		}
 		b.stop()
 	})
 }
+
+// A core that is stuck in a callback is removed when it is not any more; the
+// others go on.
+func TestARemovalDoesNotHangOnAStuckCore(t *testing.T) {
+	b := newCoreBench(t, control.Config{Plane: loop.Config{Cores: 2, StallAfter: -1}}, uring.Epoll)
+	stuck := b.server.RawPlane().Core(0)
+	release := stick(t, stuck)
+	ctx, cancel := context.WithCancel(b.ctx)
+	removed := make(chan error, 1)
+	go func() { removed <- b.server.RemoveCore(ctx, 0) }()
+	eventually(t, b.ctx, "the removal", func() bool { return stuck.State() == loop.CoreDraining })
+	cancel()
+	if err := <-removed; !errors.Is(err, context.Canceled) {
+		t.Fatalf("removed: %v", err)
+	}
+	if _, err := b.server.AddCore(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("added while a removal is under way: %v", err)
+	}
+	release()
+	eventually(t, b.ctx, "the end of the core", func() bool { return len(b.server.Cores()) == 1 && b.server.Core(1) != nil })
+	b.knockSome(10)
+	if id, err := b.server.AddCore(b.ctx); err != nil || id != 0 {
+		t.Errorf("core %d, %v", id, err)
+	}
+	b.knockSome(10)
+}
+
+// The listeners of a single core are not open for company: that needs the core.
+func TestAddingACoreDoesNotHangOnAStuckCore(t *testing.T) {
+	b := newCoreBench(t, control.Config{Plane: loop.Config{Cores: 1, StallAfter: -1}}, uring.Epoll)
+	release := stick(t, b.server.RawPlane().Core(0))
+	ctx, cancel := context.WithCancel(b.ctx)
+	added := make(chan error, 1)
+	go func() {
+		_, err := b.server.AddCore(ctx)
+		added <- err
+	}()
+	eventually(t, b.ctx, "the new core", func() bool { return len(b.server.Cores()) == 2 })
+	cancel()
+	if err := <-added; !errors.Is(err, context.Canceled) {
+		t.Fatalf("added: %v", err)
+	}
+	release()
+	eventually(t, b.ctx, "the end of the new core", func() bool { return len(b.server.Cores()) == 1 && b.server.Core(0) != nil })
+	b.knockSome(10)
+	if id, err := b.server.AddCore(b.ctx); err != nil || id != 1 {
+		t.Errorf("core %d, %v", id, err)
+	}
+	b.knockSome(10)
+}
+
+// stick keeps a core in a callback until it is released.
+func stick(t *testing.T, c *loop.Core) (release func()) {
+	t.Helper()
+	begun, over := make(chan struct{}), make(chan struct{})
+	must(t, c.Do(func(*loop.Core) { close(begun); <-over }))
+	<-begun
+	release = sync.OnceFunc(func() { close(over) })
+	t.Cleanup(release)
+	return release
+}
+
+// A successor finds gaps where the predecessor has removed cores, and steers all
+// the same.
+func TestAHandOverFromFewerCoresThanNumbersIsSteered(t *testing.T) {
+	needSteering(t)
+	msgrtest.CheckLeaks(t)
+	b := newCoreBench(t, control.Config{Steer: control.SteerTable, Plane: loop.Config{Cores: 4}}, uring.Auto)
+	for _, id := range []int{0, 2} {
+		must(t, b.server.RemoveCore(b.ctx, id))
+	}
+	next := succeed(t, b.ctx, b.server, control.Config{
+		Name: b.server.Name(), Steer: control.SteerTable, Plane: loop.Config{Cores: 3},
+	}, &control.Dispatcher{})
+	endWithTest(t, next)
+	if st := statsOf(t, next).Steering; !st.Active {
+		t.Fatalf("%+v", st)
+	}
+	for core := range 3 {
+		must(t, next.PinPeer(source(core), core))
+		for range 5 {
+			knock(t, netip.AddrPortFrom(source(core), 0), b.at.AddrPort)
+		}
+	}
+	got, _ := arrived(t, next, 15)
+	if fmt.Sprint(got) != "[5 5 5]" {
+		t.Errorf("cores accepted %v", got)
+	}
+}
+
+// A core that took the number of a removed one has a listener that was another's
+// before; steering goes on, here and with a successor.
+func TestCoresThatCameAndWentAreSteered(t *testing.T) {
+	needSteering(t)
+	msgrtest.CheckLeaks(t)
+	b := newCoreBench(t, control.Config{Steer: control.SteerTable, Plane: loop.Config{Cores: 2}}, uring.Auto)
+	check := func(m *control.Messenger, when string) {
+		t.Helper()
+		if st := statsOf(t, m).Steering; !st.Active {
+			t.Fatalf("%s: %+v", when, st)
+		}
+		before, _ := arrived(t, m, 0)
+		for core := range 2 {
+			must(t, m.PinPeer(source(core), core))
+			for range 5 {
+				knock(t, netip.AddrPortFrom(source(core), 0), b.at.AddrPort)
+			}
+		}
+		after, _ := arrived(t, m, before[0]+before[1]+10)
+		if after[0] != before[0]+5 || after[1] != before[1]+5 {
+			t.Errorf("%s: cores accepted %v, before %v", when, after, before)
+		}
+	}
+	for round := range 3 {
+		must(t, b.server.RemoveCore(b.ctx, round%2))
+		if id, err := b.server.AddCore(b.ctx); err != nil || id != round%2 {
+			t.Fatalf("core %d, %v", id, err)
+		}
+		check(b.server, fmt.Sprint("round ", round))
+	}
+	next := succeed(t, b.ctx, b.server, control.Config{
+		Name: b.server.Name(), Steer: control.SteerTable, Plane: loop.Config{Cores: 2},
+	}, &control.Dispatcher{})
+	endWithTest(t, next)
+	check(next, "the successor")
+}
+
+const childEnv = "RINGMSGR_TEST_CHILD"
+
+// child runs the test once more, in a process of its own that begins on the
+// given CPUs, all if there are none. procs is its GOMAXPROCS.
+func child(t *testing.T, procs int, cpus ...int) (string, error) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), childEnv+"="+t.Name(), fmt.Sprintf("GOMAXPROCS=%d", procs))
+	return runPrepared(cmd, func() error {
+		if len(cpus) == 0 {
+			return nil
+		}
+		var set unix.CPUSet
+		for _, c := range cpus {
+			set.Set(c)
+		}
+		return unix.SchedSetaffinity(0, &set)
+	})
+}
+
+// runPrepared runs a command and returns what it wrote. prepare changes the thread
+// that starts it, and with it the process that begins; that thread ends.
+func runPrepared(cmd *exec.Cmd, prepare func() error) (string, error) {
+	type result struct {
+		out []byte
+		err error
+	}
+	done := make(chan result)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if err := prepare(); err != nil {
+			done <- result{err: err}
+			return
+		}
+		out, err := cmd.CombinedOutput()
+		done <- result{out, err}
+	}()
+	r := <-done
+	return string(r.out), r.err
+}
+
+func isChild(t *testing.T) bool { return os.Getenv(childEnv) == t.Name() }
+
+// Fewer, as many and more cores than CPUs, pinned or not, on a part of the
+// machine, with a GOMAXPROCS that has nothing to do with either: everything
+// works, and cores come and go.
+// Matrix: XC-14
+func TestAnyNumberOfCoresWorksOnAnyPartOfTheMachine(t *testing.T) {
+	cpus, err := uring.AllowedCPUs()
+	must(t, err)
+	if !isChild(t) {
+		last := cpus[len(cpus)-1]
+		for _, one := range []struct {
+			procs int
+			cpus  []int
+		}{{1, nil}, {2*len(cpus) + 1, nil}, {1, []int{last}}, {4, []int{last}}} {
+			if out, err := child(t, one.procs, one.cpus...); err != nil || !strings.Contains(out, "--- PASS: "+t.Name()) {
+				t.Errorf("GOMAXPROCS=%d, CPUs %v: %v\n%s", one.procs, one.cpus, err, out)
+			}
+		}
+		return
+	}
+	for _, cores := range []int{1, len(cpus), 2*len(cpus) + 1} {
+		for _, pin := range []bool{false, true} {
+			b := newCoreBench(t, control.Config{Plane: loop.Config{Cores: cores, Pin: pin, StallAfter: -1}}, uring.Auto)
+			b.run(2, cores)
+			b.progress()
+			id, err := b.server.AddCore(b.ctx)
+			if err != nil || id != cores {
+				t.Fatalf("core %d, %v", id, err)
+			}
+			b.progress()
+			expectPinned(t, b.server, cpus, pin)
+			must(t, b.server.RemoveCore(b.ctx, 0))
+			b.progress()
+			b.stop()
+			b.unbroken()
+		}
+	}
+}
+
+// expectPinned looks where the threads of the cores may run.
+func expectPinned(t *testing.T, m *control.Messenger, cpus []int, pin bool) {
+	t.Helper()
+	for _, c := range m.RawPlane().All() {
+		at := make(chan []int, 1)
+		if err := c.Do(func(*loop.Core) {
+			here, err := uring.AllowedCPUs()
+			if err != nil {
+				t.Error(err)
+			}
+			at <- here
+		}); err != nil {
+			t.Fatal(err)
+		}
+		want := cpus
+		if pin {
+			want = []int{cpus[c.ID()%len(cpus)]}
+		}
+		if got := <-at; fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("core %d runs on CPUs %v, want %v", c.ID(), got, want)
+		}
+	}
+}
+
+// A dispatcher that panics ends the process, loudly: no core is silently dead.
+// Matrix: XC-16, INV-08
+func TestAPanicOfADispatcherEndsTheProcess(t *testing.T) {
+	if !isChild(t) {
+		out, err := child(t, runtime.GOMAXPROCS(0))
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 2 {
+			t.Fatalf("the process ended with %v\n%s", err, out)
+		}
+		for _, want := range []string{"panic: a bug of the user's", "panickingDispatcher", "goroutine"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("no %q in\n%s", want, out)
+			}
+		}
+		return
+	}
+	server, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Plane: loop.Config{Cores: 2}})
+	must(t, err)
+	must(t, server.Start(&control.Dispatcher{Fast: panickingDispatcher}))
+	bindLoopback(t, server)
+	c := newSessionClient(t, 0, server.Addrs()[0], nil)
+	c.send(t)
+	<-t.Context().Done() // the panic comes first
+}
+
+//go:noinline
+func panickingDispatcher(*control.Conn, *control.Message) bool { panic("a bug of the user's") }

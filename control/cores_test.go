@@ -94,13 +94,9 @@ func (b *coreBench) messenger(cfg control.Config, chain *control.Dispatcher) *co
 	b.t.Helper()
 	cfg.Timeouts.InitialBackoff, cfg.Timeouts.MaxBackoff, cfg.Timeouts.Handshake = time.Millisecond, 50*time.Millisecond, steerPatience
 	m, err := control.New(cfg)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	endWithTest(b.t, m)
-	if err := m.Start(chain); err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, m.Start(chain))
 	return m
 }
 
@@ -393,18 +389,14 @@ func comeAndGo(t *testing.T, backend uring.Backend, steer control.Steer, at wire
 	for i := range resizeRounds() {
 		for _, m := range all {
 			id, err := m.AddCore(b.ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			b.progress()
 			cores := m.Cores()
 			if len(cores) != 3 || m.Core(id) == nil {
 				t.Fatalf("%d cores, added %d", len(cores), id)
 			}
 			gone := cores[i%len(cores)]
-			if err := m.RemoveCore(b.ctx, gone.ID()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, m.RemoveCore(b.ctx, gone.ID()))
 			if got := m.Cores(); len(got) != 2 || slices.Contains(got, gone) {
 				t.Fatalf("%d cores, removed %d", len(got), gone.ID())
 			}

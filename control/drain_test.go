@@ -84,9 +84,7 @@ func TestDrainLosesNothingUnderLoad(t *testing.T) {
 				})
 			}
 			eventually(t, ctx, "some answers", func() bool { return arrived.Load() > int64(i) })
-			if err := server.Drain(ctx); err != nil {
-				t.Fatal(err)
-			}
+			must(t, server.Drain(ctx))
 			wg.Wait()
 			eventually(t, ctx, "the rest", func() bool { return arrived.Load() >= answered.Load() && came.Load() >= pushed.Load() })
 			if a, b, c, d := answered.Load(), arrived.Load(), pushed.Load(), came.Load(); a != b || c != d {
@@ -146,9 +144,7 @@ func TestDrainWaitsForCallsAndForQueuedDispatches(t *testing.T) {
 		err := conn.Start(&control.Request{Message: control.NewMessage(typeUpper, nil, nil), Done: func(*control.Request, *control.Message, error) {}})
 		return errors.Is(err, control.ErrClosed)
 	})
-	if err := p.Send(control.NewMessage(1, nil, nil)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Send(control.NewMessage(1, nil, nil)))
 	if err := <-result; err != nil {
 		t.Errorf("the call: %v", err)
 	}

@@ -165,9 +165,7 @@ func (b *blockBed) open(path string, opt loop.FileOptions) {
 			opened <- err
 		})
 	})
-	if err := <-opened; err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, <-opened)
 }
 
 // blockAnswer is what came of a request.

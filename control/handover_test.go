@@ -26,17 +26,13 @@ import (
 func unixPair(t testing.TB) (a, b *net.UnixConn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var conns [2]*net.UnixConn
 	for i, fd := range fds {
 		f := os.NewFile(uintptr(fd), "pair")
 		c, err := net.FileConn(f)
 		_ = f.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		conns[i] = c.(*net.UnixConn)
 	}
@@ -108,26 +104,19 @@ func newStream(t *testing.T, backend uring.Backend, typ wire.EntityType, policy 
 		Plane:    loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
 		Timeouts: control.Timeouts{InitialBackoff: 5 * time.Millisecond, MaxBackoff: 50 * time.Millisecond},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.m = m
-	if err := m.Start(&control.Dispatcher{Fast: s.echoed}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Start(&control.Dispatcher{Fast: s.echoed}))
 	if policy.Standby {
 		if _, err := m.Bind(wire.Addr{Type: to.Type, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if s.c, err = m.Connect(to, wire.OSD); err != nil {
-		t.Fatal(err)
-	}
+	s.c, err = m.Connect(to, wire.OSD)
+	must(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := s.c.WaitReady(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.c.WaitReady(ctx))
 	s.done.Go(s.send)
 	t.Cleanup(func() { s.end(); end(t, m) })
 	return s
@@ -218,24 +207,18 @@ func TestHandOverUnderLoadLosesNothing(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 			defer cancel()
 			m, err := control.New(serverConfig(c.backend, c.cores[0]))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			echo := echoAll()
 			if c.cores[0] == 2 {
 				echo = queuedEcho(t)
 			}
-			if err := m.Start(echo); err != nil {
-				t.Fatal(err)
-			}
+			must(t, m.Start(echo))
 			at := wire.AddrVec{{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}}
 			if c.msgr1 { // behind the other protocol, so that each passes with its listeners
 				at = append(at, at[0].WithType(wire.AddrLegacy))
 			}
 			addrs, err := m.Bind(at...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			to := addrs[len(addrs)-1]
 			streams := []*stream{
 				newStream(t, c.backend, wire.OSD, control.LosslessPeer(), to),
@@ -340,9 +323,7 @@ func TestSendDuringAHandOverIsKeptOrRefused(t *testing.T) {
 	cfg := serverConfig(uring.Auto, 1)
 	cfg.Name.ID, cfg.Default = "5", &policy
 	peer, err := control.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer end(t, peer)
 	if err := peer.Start(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
 		mu.Lock()
@@ -353,9 +334,7 @@ func TestSendDuringAHandOverIsKeptOrRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	addrs, err := peer.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// The bound: the sender is never far ahead of the peer, however fast it is.
 	bounded := serverConfig(uring.Auto, 1)
 	bounded.Sending.QueueMessages = 1000
@@ -363,9 +342,7 @@ func TestSendDuringAHandOverIsKeptOrRefused(t *testing.T) {
 	var sent uint64
 	for range 5 {
 		c, err := m.Connect(addrs[0], wire.OSD)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		kept := make(chan uint64)
 		go func(n uint64) {
 			for {

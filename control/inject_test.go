@@ -189,9 +189,7 @@ func typed(t *testing.T, c *control.Conn, typ uint16, tid uint64) {
 	t.Helper()
 	m := control.NewMessage(typ, nil, nil)
 	m.TID = tid
-	if err := c.Send(m); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Send(m))
 }
 
 // A test that waits for the chance of a delay would take long: this clock has every

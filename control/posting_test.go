@@ -67,9 +67,7 @@ func TestTheDataOfAReplyComesIntoTheBufferOfItsCall(t *testing.T) {
 			all := make([]byte, c.buffer+8)
 			ours(all)
 			reply, err := conn.Call(ctx, dataRequest(typeUpper, c.size), control.WithBuffer(all[:c.buffer]))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if !bytes.Equal(reply.Data, dataOf(c.size)) || reply.Posted() != c.fits || c.fits && &reply.Data[0] != &all[0] {
 				t.Errorf("%d bytes for %d: posted %v", c.size, c.buffer, reply.Posted())
 			}

@@ -3,16 +3,22 @@ package control_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Matrix: SH-01
@@ -31,9 +37,7 @@ func TestMarkDownIsImmediateAndDropsTheQueue(t *testing.T) {
 				for tid := range uint64(10) {
 					m := control.NewMessage(1, nil, nil)
 					m.TID, m.Free = 100+tid, func(*control.Message) { freed.Add(1) }
-					if err := conn.Send(m); err != nil {
-						t.Fatal(err)
-					}
+					must(t, conn.Send(m))
 				}
 				connector.Hit(ctx, hold)
 				conn.MarkDown()
@@ -190,6 +194,328 @@ func TestUnboundMessengerIsAClient(t *testing.T) {
 		own := client.Addrs()
 		if len(own) != 1 || own[0].Type != wire.AddrAny || own[0].AddrPort.Port() != 0 || own[0].Nonce != 2 || own[0].AddrPort.Addr() != loopback(0).Addr() {
 			t.Errorf("learned %v, want any:127.0.0.1:0/2", own)
+		}
+	})
+}
+
+// shutsDown must end, and not by the limit of a handshake, which is longer.
+func shutsDown(t *testing.T, n *msgrtest.Node) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := n.Shutdown(ctx); err != nil {
+		t.Errorf("%s: %v", n.Name(), err)
+	}
+}
+
+// blackHole is an address that drops every SYN: the queue of its listener is
+// full.
+func blackHole(t *testing.T) netip.AddrPort {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	host := ownHost()
+	at := &unix.SockaddrInet4{Port: 7000, Addr: host.As4()}
+	must(t, errors.Join(unix.Bind(fd, at), unix.Listen(fd, 0)))
+	for range 4 {
+		s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		must(t, err)
+		t.Cleanup(func() { _ = unix.Close(s) })
+		if err := unix.Connect(s, at); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+			t.Fatal(err)
+		}
+	}
+	return netip.AddrPortFrom(host, 7000)
+}
+
+// A connect that nobody answers.
+// Matrix: SH-07
+func TestShutdownEndsAConnectThatNobodyAnswers(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		at := blackHole(t)
+		us := nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) { c.Timeouts.Handshake = time.Hour })
+		dials := us.Probe.Arm(msgrtest.MustPoint("SOCKET_CONNECTING"), 1, msgrtest.Continue())
+		conn, err := us.Connect(v2(at.Addr(), at.Port()), wire.OSD)
+		must(t, err)
+		send(t, conn, 1)
+		us.Hit(ctx, dials)
+		if s := conn.State(); s != control.StateConnecting {
+			t.Errorf("state %v", s)
+		}
+		shutsDown(t, us)
+		if err := conn.WaitReady(ctx); !errors.Is(err, control.ErrShutdown) {
+			t.Errorf("WaitReady: %v", err)
+		}
+	})
+}
+
+// A reader that its throttle holds back, and a sender whose queue is
+// full and whose user waits for room.
+// Matrix: SH-07
+func TestShutdownEndsAThrottledReaderAndAFullQueue(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		for _, first := range []string{"reader", "sender"} {
+			var mu sync.Mutex
+			var kept []*control.Message
+			reader := nodeOf(t, v, "osd.1", "LP", 1, withChain(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+				m.Retain()
+				mu.Lock()
+				defer mu.Unlock()
+				kept = append(kept, m)
+				return true
+			}}), func(c *msgrtest.NodeConfig) { c.Receiving.Bytes = 1000 })
+			sender := nodeOf(t, v, "osd.2", "LP", 2, func(c *msgrtest.NodeConfig) { c.Sending.QueueMessages = 8 })
+			conn := sender.Dial(reader)
+			ended := make(chan error, 1)
+			go func() {
+				for {
+					m := control.NewMessage(1, nil, make([]byte, 400))
+					if err := conn.SendContext(context.Background(), m); err != nil {
+						m.Release()
+						ended <- err
+						return
+					}
+				}
+			}()
+			eventually(t, ctx, "the throttle", func() bool {
+				for _, c := range reader.Conns() {
+					if st, err := c.Stats(); err == nil && st.IO.Throttled {
+						return true
+					}
+				}
+				return false
+			})
+			eventually(t, ctx, "a full queue", func() bool {
+				st, err := conn.Stats()
+				return err == nil && st.IO.Queued+st.IO.Sent == 8
+			})
+			if first == "reader" {
+				shutsDown(t, reader)
+				shutsDown(t, sender)
+			} else {
+				shutsDown(t, sender)
+				shutsDown(t, reader)
+			}
+			if err := <-ended; !errors.Is(err, net.ErrClosed) {
+				t.Errorf("SendContext: %v", err)
+			}
+			for _, m := range kept {
+				m.Release()
+			}
+		}
+	})
+}
+
+// SH-09, with a goroutine of the user's dispatcher that is busy: nobody is
+// called behind Shutdown, and nothing waits to be dispatched.
+// Matrix: SH-09
+func TestNothingIsDispatchedBehindShutdown(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		var over atomic.Bool
+		entered, release := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		us := startMessengerWith(t, v, &control.Dispatcher{Queued: func(*control.Conn, *control.Message) {
+			if over.Load() {
+				t.Error("dispatched behind Shutdown")
+			}
+			once.Do(func() { close(entered); <-release })
+		}})
+		addrs, err := us.Bind(v2(ownHost(), 0))
+		must(t, err)
+		client := nodeOf(t, v, "client.2", "LC", 2)
+		conn, err := client.Connect(addrs[0], wire.OSD)
+		must(t, err)
+		for tid := range uint64(50) {
+			send(t, conn, tid)
+		}
+		<-entered
+		short, cancel := context.WithCancel(ctx)
+		cancel()
+		if err := us.Shutdown(short); !errors.Is(err, context.Canceled) {
+			t.Errorf("Shutdown with a callback that blocks: %v", err)
+		}
+		close(release)
+		must(t, us.Shutdown(ctx))
+		over.Store(true)
+		if st, _ := us.Stats(); st.InFlight != 0 {
+			t.Errorf("%d bytes wait to be dispatched", st.InFlight)
+		}
+	})
+}
+
+func startMessengerWith(t *testing.T, v variant, d *control.Dispatcher) *control.Messenger {
+	t.Helper()
+	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Plane: loop.Config{Cores: 1}}
+	v.configure(&cfg)
+	m, err := control.New(cfg)
+	must(t, err)
+	t.Cleanup(func() { end(t, m) })
+	must(t, m.Start(d))
+	return m
+}
+
+// What was received when a connection ends.
+
+// slowReader takes messages on the queue's goroutine, one at a time: each call
+// waits until the test lets it go on.
+type slowReader struct {
+	goOn chan struct{}
+
+	mu    sync.Mutex
+	story []string
+}
+
+func newSlowReader() *slowReader { return &slowReader{goOn: make(chan struct{})} }
+
+func (r *slowReader) add(what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.story = append(r.story, what)
+}
+
+func (r *slowReader) tells(want ...string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Equal(r.story, want)
+}
+
+// next lets one call go on.
+func (r *slowReader) next(t *testing.T, ctx context.Context) {
+	t.Helper()
+	select {
+	case r.goOn <- struct{}{}:
+	case <-ctx.Done():
+		t.Fatalf("nothing is dispatched behind %v", r)
+	}
+}
+
+func (r *slowReader) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return fmt.Sprint(r.story)
+}
+
+func (r *slowReader) dispatcher() *control.Dispatcher {
+	return &control.Dispatcher{
+		Queued: func(_ *control.Conn, m *control.Message) {
+			r.add(fmt.Sprint(m.TID))
+			<-r.goOn
+		},
+		Reset: func(*control.Conn, bool) { r.add("reset") },
+	}
+}
+
+// overdue is a lossy server whose client has sent three messages and hung up,
+// while the first one is being dispatched.
+func overdue(t *testing.T, ctx context.Context, v variant, r *slowReader) (server *control.Messenger, conn *control.Conn) {
+	t.Helper()
+	server = startMessengerWith(t, v, r.dispatcher())
+	addrs, err := server.Bind(v2(loopback(0).Addr(), 0))
+	must(t, err)
+	p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.Client, ID: "2"}, Addr: wire.Addr{Nonce: 2, AddrPort: loopback(1)}, Rev0: v.rev0}, addrs[0])
+	p.Establish(0, 1)
+	for n := range uint64(3) {
+		p.SendMessage(frame.MessageHeader{Seq: n + 1, TID: n + 1}, nil, nil, nil)
+	}
+	if p.Err() != nil {
+		t.Fatal(p.Err())
+	}
+	eventually(t, ctx, "the messages", func() bool {
+		for _, conn = range server.Conns() {
+			st, err := conn.Stats()
+			return err == nil && st.IO.MessagesIn == 3 && r.tells("1")
+		}
+		return false
+	})
+	p.Close()
+	eventually(t, ctx, "the end", func() bool { return conn.State() == control.StateClosing })
+	return server, conn
+}
+
+// Matrix: INV-03
+func TestTheResetEventComesBehindWhatWaitsForQueued(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		r := newSlowReader()
+		_, conn := overdue(t, ctx, v, r)
+		select {
+		case <-conn.Closed():
+			t.Error("closed while messages wait")
+		default:
+		}
+		if err := conn.Send(control.NewMessage(1, nil, nil)); err == nil {
+			t.Error("Send on a connection that is over")
+		}
+		for range 3 {
+			r.next(t, ctx)
+		}
+		<-conn.Closed()
+		if !r.tells("1", "2", "3", "reset") {
+			t.Error(r)
+		}
+	})
+}
+
+func TestMarkDownDropsWhatWaitsForQueuedAndTheResetEvent(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		r := newSlowReader()
+		server, conn := overdue(t, ctx, v, r)
+		conn.MarkDown()
+		<-conn.Closed() // without the message that is being dispatched
+		r.next(t, ctx)
+		if err := server.Shutdown(ctx); err != nil || !r.tells("1") {
+			t.Errorf("%v, %v", err, r)
+		}
+	})
+}
+
+func TestShutdownWaitsForOneMessageOfAConnectionThatIsOver(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		r := newSlowReader()
+		server, conn := overdue(t, ctx, v, r)
+		ended := make(chan error, 1)
+		go func() { ended <- server.Shutdown(ctx) }()
+		<-conn.Closed()
+		r.next(t, ctx)
+		if err := <-ended; err != nil || !r.tells("1") {
+			t.Errorf("%v, %v", err, r)
+		}
+	})
+}
+
+func TestACoreThatIsRemovedDoesNotWaitForQueued(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		r := newSlowReader()
+		server, conn := overdue(t, ctx, v, r)
+		if _, err := server.AddCore(ctx); err != nil {
+			t.Fatal(err)
+		}
+		must(t, server.RemoveCore(ctx, conn.Core().ID()))
+		<-conn.Closed()
+		r.next(t, ctx)
+		eventually(t, ctx, "the reset event and nothing else", func() bool { return r.tells("1", "reset") })
+	})
+}
+
+// Behind MarkDown nobody is told anything, the other dispatchers of the same
+// event included.
+// Matrix: INV-03
+func TestNothingIsToldBehindAMarkDown(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		told := make(chan struct{}, 8)
+		server := nodeOf(t, v, "osd.1", "SFS", 1)
+		client := nodeOf(t, v, "client.2", "LLC", 2, withChain(
+			&control.Dispatcher{Connect: func(c *control.Conn, _ int) { c.MarkDown() }},
+			&control.Dispatcher{Connect: func(*control.Conn, int) { told <- struct{}{} }},
+		))
+		conn := client.Dial(server)
+		select {
+		case <-conn.Closed():
+		case <-ctx.Done():
+			t.Fatal("not closed")
+		}
+		if len(told) != 0 {
+			t.Error("a dispatcher heard of a connection that was marked down")
 		}
 	})
 }

@@ -2,7 +2,9 @@ package control_test
 
 import (
 	"context"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
@@ -29,18 +31,15 @@ func stageFor(t *testing.T, ctx context.Context, v variant, policy string, chang
 	l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{
 		Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Number: 2, Addr: wire.Addr{Nonce: 2}, Rev0: v.rev0,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	s := &stage{t: t, ctx: ctx, node: nodeOf(t, v, "osd.1", policy, 3, change...), l: l}
-	if s.conn, err = s.node.Connect(l.Addr, wire.OSD); err != nil {
-		t.Fatal(err)
-	}
+	s.conn, err = s.node.Connect(l.Addr, wire.OSD)
+	must(t, err)
 	return s
 }
 
@@ -68,9 +67,7 @@ func (s *stage) establish() (*msgrtest.Peer, wire.ClientIdent) {
 	ci := p.ExpectClientIdent()
 	p.SendPayload(frame.TagServerIdent, p.ServerIdent(serverCookie, 1))
 	s.must(p)
-	if err := s.conn.WaitReady(s.ctx); err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, s.conn.WaitReady(s.ctx))
 	return p, ci
 }
 
@@ -197,5 +194,243 @@ func TestEndlessRetryIsAFault(t *testing.T) {
 		again.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{MsgSeq: 1})
 		s.must(again)
 		s.node.Await(ctx, "established C(3,1,17,2)")
+	})
+}
+
+// Acknowledgements, numbers, and what is sent again, told by a peer that plays
+// the acceptor.
+
+// takes reads messages first to last, numbered as their transaction ids.
+func (s *stage) takes(p *msgrtest.Peer, first, last uint64) {
+	s.t.Helper()
+	for want := first; want <= last; want++ {
+		if hd, _ := p.ExpectMessage(); hd.TID != want || hd.Seq != want {
+			s.t.Fatalf("message %+v, want %d: %v", hd, want, p.Err())
+		}
+	}
+}
+
+// resume answers a reconnect: msgSeq is the last message that the peer has.
+func (s *stage) resume(msgSeq uint64) *msgrtest.Peer {
+	s.t.Helper()
+	p := s.accept()
+	p.ExpectReconnect()
+	p.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{MsgSeq: msgSeq})
+	s.must(p)
+	return p
+}
+
+// kept waits until the node keeps n messages that are not acknowledged.
+func (s *stage) kept(n int) {
+	s.t.Helper()
+	eventually(s.t, s.ctx, "the acknowledgement", func() bool {
+		st, err := s.conn.Stats()
+		return err == nil && st.IO.Sent+st.IO.Queued == n
+	})
+}
+
+// An acknowledgement of the past changes nothing, one of the
+// future frees nothing that was not sent, and both leave the connection alone.
+// Matrix: SE-30, SE-31
+func TestImpossibleAcknowledgementsFreeNothing(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := stageFor(t, ctx, v, "LLC")
+		p, _ := s.establish()
+		for tid := range uint64(3) {
+			send(t, s.conn, tid+1)
+		}
+		s.takes(p, 1, 3)
+		for _, seq := range []uint64{2, 2, 1, 0} {
+			p.SendPayload(frame.TagAck, msgrtest.Ack{Seq: seq})
+		}
+		s.kept(1)
+		p.SendPayload(frame.TagAck, msgrtest.Ack{Seq: 1 << 40})
+		s.kept(0)
+		// What is sent now was covered by that number, and is kept all the same.
+		send(t, s.conn, 4)
+		s.takes(p, 4, 4)
+		s.kept(1)
+		p.Reset()
+		s.takes(s.resume(3), 4, 4)
+		s.node.Await(ctx, "established C(2,1,1,2)")
+	})
+}
+
+// A peer that takes every session and hangs up without a message or an ack is
+// dialled at once the first time, then after pauses that double, although every
+// attempt succeeds. What is received on one of them, or acknowledged, begins
+// anew.
+// Matrix: SE-39, HI-14
+func TestASessionThatIsOfNoUseIsDialledWithPauses(t *testing.T) {
+	for _, use := range []string{"a message", "an ack", "the numbers of a reconnect"} {
+		t.Run(use, func(t *testing.T) {
+			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+				var clock pressedClock
+				s := stageFor(t, ctx, v, "LLC", patient, clock.of)
+				p, _ := s.establish()
+				send(t, s.conn, 1) // so that it is a session with work to do
+				p.Close()
+				hangsUp := func() {
+					p := s.accept()
+					p.ExpectReconnect()
+					p.SendPayload(frame.TagSessionReset, wire.SessionReset{})
+					p.ExpectClientIdent()
+					p.SendPayload(frame.TagServerIdent, p.ServerIdent(serverCookie, 1))
+					p.ExpectMessage()
+					s.must(p)
+					p.Close()
+				}
+				pauses := func(n int) {
+					t.Helper()
+					before := len(clock.pressed())
+					var want []time.Duration
+					hangsUp() // dialled at once
+					for d := firstBackoff; len(want) < n; d = min(2*d, longestBackoff) {
+						eventually(t, ctx, "the pause", func() bool { return clock.press(isBackoff) == 1 })
+						want = append(want, d)
+						if len(want) < n {
+							hangsUp()
+						}
+					}
+					if got := clock.pressed()[before:]; !slices.Equal(got, want) {
+						t.Errorf("pauses %v, want %v", got, want)
+					}
+				}
+				pauses(9)
+				p = s.accept()
+				p.ExpectReconnect()
+				switch use {
+				case "the numbers of a reconnect":
+					p.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{MsgSeq: 1})
+				case "an ack":
+					p.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{})
+					p.ExpectMessage()
+					p.SendPayload(frame.TagAck, msgrtest.Ack{Seq: 1})
+				case "a message":
+					p.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{})
+					p.SendMessage(frame.MessageHeader{Seq: 1, TID: 100}, nil, nil, nil)
+					awaitTID(t, ctx, s.node, 100)
+				}
+				s.must(p)
+				eventually(t, ctx, "the session", func() bool { return s.conn.State() == control.StateReady })
+				if use != "a message" {
+					eventually(t, ctx, "the ack", func() bool {
+						st, err := s.conn.Stats()
+						return err == nil && st.IO.Sent == 0 && st.IO.Queued == 0
+					})
+					send(t, s.conn, 2)
+				}
+				p.Close()
+				hangsUp()
+				pauses(2)
+			})
+		})
+	}
+}
+
+// Two ends that may both dial. The connection that the lower address dials
+// survives; the nonce decides which address is lower.
+
+// racers are two nodes, the first of which is under test.
+func racers(t *testing.T, v variant, weWin bool, chain ...*control.Dispatcher) (us, them *msgrtest.Node) {
+	t.Helper()
+	return racersWith(t, v, weWin, func(*msgrtest.NodeConfig) {}, chain...)
+}
+
+// racersThatWait are racers of whom the one that is told to wait does so for longer
+// than a test takes. It would dial once more if the winner of the race took longer
+// than the longest pause.
+func racersThatWait(t *testing.T, v variant, weWin bool) (us, them *msgrtest.Node) {
+	t.Helper()
+	return racersWith(t, v, weWin, func(c *msgrtest.NodeConfig) { c.Timeouts.MaxBackoff = time.Hour })
+}
+
+func racersWith(t *testing.T, v variant, weWin bool, change func(*msgrtest.NodeConfig), chain ...*control.Dispatcher) (us, them *msgrtest.Node) {
+	t.Helper()
+	ours, theirs := uint32(2), uint32(1)
+	if weWin {
+		ours, theirs = 1, 2
+	}
+	us = nodeOf(t, v, "osd.1", "LP", ours, change)
+	them = nodeOf(t, v, "osd.2", "LP", theirs, change, withChain(chain...))
+	return us, them
+}
+
+// everyPoint runs a test for each break point and variant.
+func everyPoint(t *testing.T, names string, run func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point)) {
+	pointsIn(t, names, variants, run)
+}
+
+func pointsIn(t *testing.T, names string, list []variant, run func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point)) {
+	msgrtest.CheckLeaks(t)
+	at := points(names)
+	name := func(i int) string { return title(msgrtest.PointName(at[i/len(list)]), list[i%len(list)]) }
+	spread(t, 8, len(at)*len(list), name, func(t *testing.T, i int) {
+		run(t, deadline(t), list[i%len(list)], at[i/len(list)])
+	})
+}
+
+// Matrix: RA-01, RA-14
+func TestRaceOfIdentsMakesOneSession(t *testing.T) {
+	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
+		us, them := racersThatWait(t, v, true)
+		start := []*msgrtest.Break{
+			us.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block()),
+			them.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block()),
+		}
+		a := us.Probe.Arm(msgrtest.Write(frame.TagClientIdent), 1, msgrtest.Block())
+		b := them.Probe.Arm(msgrtest.Write(frame.TagClientIdent), 1, msgrtest.Block())
+		send(t, us.Dial(them), 1)
+		send(t, them.Dial(us), 2)
+		us.Hit(ctx, start[0])
+		them.Hit(ctx, start[1])
+		start[0].Release()
+		start[1].Release()
+		us.Hit(ctx, a)
+		them.Hit(ctx, b)
+		a.Release()
+		b.Release()
+		receives(t, ctx, them, 1)
+		receives(t, ctx, us, 2)
+		us.Await(ctx, "established C(1,1,0,1)", "closed A(1,0-1,0,0)")
+		them.Await(ctx, "established C(1,1,0,0) A(0,0,0,1)", "replaced A(1,1,0,0)")
+	})
+}
+
+// The side that is told to wait gets its messages over the
+// other connection, which opens though its own side has nothing to send.
+// Matrix: RA-08, RA-09
+func TestWaitingSideIsServedByTheWinner(t *testing.T) {
+	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
+		us, them := racersThatWait(t, v, true)
+		b := us.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block())
+		us.Dial(them)
+		us.Hit(ctx, b)
+		told := them.Probe.Arm(msgrtest.Read(frame.TagWait), 1, msgrtest.Continue())
+		waiting := them.Dial(us)
+		for tid := range uint64(5) {
+			send(t, waiting, tid+1)
+		}
+		them.Hit(ctx, told)
+		b.Release()
+		receives(t, ctx, us, 1, 2, 3, 4, 5)
+		us.Await(ctx, "established C(1,1,0,1)", "closed A(1,1,0,0)")
+		them.Await(ctx, "established C(1,1,0,0) A(0,0,0,1)", "replaced A(1,1,0,0)")
+		if st, err := us.Stats(); err != nil || st.Counters.WaitsSent != 1 {
+			t.Errorf("%d times WAIT sent (%v), want once", st.Counters.WaitsSent, err)
+		}
+	})
+}
+
+// Matrix: RA-17, RP-13
+func TestStalledIdentIsReplaced(t *testing.T) {
+	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
+		us, them := racers(t, v, false, greeter(7))
+		b := us.Probe.Arm(msgrtest.Read(frame.TagServerIdent), 1, msgrtest.Stall())
+		send(t, us.Dial(them), 1)
+		us.Hit(ctx, b)
+		us.Await(ctx, "established C(1,1,0,0) A(0,0,0,1)", "replaced A(1,1,1,0)")
+		receives(t, ctx, us, 7)
+		receives(t, ctx, them, 1)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -56,9 +57,7 @@ func TestDispatchLimitHoldsOverAllConnections(t *testing.T) {
 		for i := range clients {
 			conn := nodeOf(t, v, fmt.Sprintf("client.%d", 2+i), "LLC", uint32(2+i)).Dial(server)
 			for range each {
-				if err := conn.Send(control.NewMessage(1, bytes.Repeat([]byte{byte(i)}, size), nil)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, conn.Send(control.NewMessage(1, bytes.Repeat([]byte{byte(i)}, size), nil)))
 			}
 		}
 		throttle := server.DispatchThrottle()
@@ -121,9 +120,7 @@ func TestAPeerThatDoesNotReadFillsTheQueueToItsBound(t *testing.T) {
 					t.Fatalf("%d bytes held, found full %d times, %v", st.HeldBytes, st.IO.QueueFull, err)
 				}
 				held, err := first(t, ctx, server).Stats()
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if full = held.IO.Throttled; full {
 					k.letGo()
 					<-room
@@ -142,5 +139,214 @@ func TestAPeerThatDoesNotReadFillsTheQueueToItsBound(t *testing.T) {
 			return err == nil && st.HeldBytes == 0
 		})
 		k.letGo()
+	})
+}
+
+// What stands at a bound goes on: these are the scenarios of package dataplane's
+// budget.go between real sockets.
+
+// answerAll sends every message back. One that finds no room is kept and waits for
+// it, with those behind it on a goroutine each.
+func answerAll(c *control.Conn, m *control.Message) bool {
+	m.Retain()
+	if err := c.Send(m); errors.Is(err, control.ErrQueueFull) {
+		go func() {
+			if err := c.SendContext(context.Background(), m); err != nil {
+				m.Release()
+			}
+		}()
+	} else if err != nil {
+		m.Release()
+	}
+	return true
+}
+
+// another is a peer of the node with an address of its own.
+func (s *scripts) another(id byte) *msgrtest.Peer {
+	s.t.Helper()
+	p := msgrtest.DialPeer(s.ctx, msgrtest.PeerConfig{
+		Name: wire.EntityName{Type: wire.Client, ID: fmt.Sprint(id)}, Number: int64(id), Addr: peerAddr(uint32(id)), Rev0: s.v.rev0,
+	}, s.node.Addr)
+	s.t.Cleanup(p.Close)
+	p.Establish(clientCookie+uint64(id), 5)
+	p.Ignore(frame.TagAck)
+	s.must(p)
+	return p
+}
+
+// honest is a client whose messages of size bytes all come back.
+func (s *scripts) honest(size int) {
+	s.t.Helper()
+	n := nodeOf(s.t, s.v, "client.100", "LLC", 100)
+	conn := n.Dial(s.node)
+	const each = 5
+	for tid := range uint64(each) {
+		m := control.NewMessage(1, nil, make([]byte, size))
+		m.TID = tid + 1
+		must(s.t, conn.Send(m))
+		eventually(s.t, s.ctx, "the echo of an honest client", func() bool { return len(n.Inbox.TIDs()) == int(tid)+1 })
+	}
+}
+
+// Peers that send, read and never acknowledge hold their own sending queues, and
+// nothing that others need: while they are there, and when they are gone.
+// Matrix: HI-18
+func TestPeersThatNeverAcknowledgeStopNobodyElse(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := playTo(t, ctx, v, "SFS", true, withChain(&control.Dispatcher{Fast: answerAll}), func(c *msgrtest.NodeConfig) {
+			c.Receiving.Bytes, c.Sending.QueueBytes = 1<<20, 2<<20
+		})
+		var peers []*msgrtest.Peer
+		for id := range byte(2) {
+			p := s.another(10 + id)
+			for seq := range uint64(8) {
+				p.SendMessage(frame.MessageHeader{Seq: seq + 1, TID: seq + 1}, nil, nil, make([]byte, 200<<10))
+			}
+			for range 8 {
+				p.ExpectMessage()
+			}
+			s.must(p)
+			peers = append(peers, p)
+		}
+		s.honest(200 << 10)
+		for _, p := range peers {
+			p.Close()
+		}
+		st, err := s.node.Stats()
+		if err != nil || st.InFlight != 0 {
+			t.Errorf("%d bytes count as received, %v", st.InFlight, err)
+		}
+	})
+}
+
+// Two sockets that announce large messages and bring none of them hold nothing.
+// Matrix: HI-08, HI-29
+func TestAnnouncedMessagesStopNobodyElse(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := playTo(t, ctx, v, "SFS", true, withChain(&control.Dispatcher{Fast: answerAll}))
+		for id, size := range []int{64 << 20, 36 << 20} {
+			p := s.another(10 + byte(id))
+			var hd [frame.MessageHeaderSize]byte
+			(&frame.MessageHeader{Seq: 1, TID: 1}).Put(&hd)
+			b := frame.NewEncoder(p.Revision()).AppendOpen(nil, frame.TagMessage, hd[:], [4]int{len(hd), 0, 0, size})
+			p.WriteRaw(b[:77])
+			s.must(p)
+		}
+		s.honest(4 << 20)
+		if used := s.node.DispatchThrottle().Used(); used > 1000 {
+			t.Errorf("154 bytes hold %d", used)
+		}
+	})
+}
+
+// The budget of the messenger has room for the messages of one peer, but not all of
+// it: the other peer is answered.
+func TestAPeerWhoseMessagesAreRetainedDoesNotStopAnother(t *testing.T) {
+	for _, bounded := range []bool{true, false} {
+		ctx := deadline(t)
+		v := variants[0]
+		var mu sync.Mutex
+		var kept []*control.Message
+		over := false                         // what comes now is not kept
+		throttle := loop.NewThrottle(1 << 40) // of a policy: the connection has none of its own
+		server := nodeOf(t, v, "osd.0", "SLS", 1, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
+			if m.Type == 1 {
+				mu.Lock()
+				defer mu.Unlock()
+				if over {
+					return true
+				}
+				m.Retain()
+				kept = append(kept, m)
+				return true
+			}
+			_ = c.Reply(m, control.NewMessage(m.Type, nil, nil)) // fails only if the client is gone
+			return true
+		}}), func(c *msgrtest.NodeConfig) {
+			c.Receiving.Bytes = 1 << 20
+			if !bounded {
+				p := control.StatelessServer()
+				p.Bytes = throttle
+				c.Default = &p
+			}
+		})
+		greedy := nodeOf(t, v, "client.1", "LC", 2).Dial(server)
+		for range 64 {
+			must(t, greedy.Send(control.NewMessage(1, nil, make([]byte, 32<<10))))
+		}
+		full := func() bool {
+			for _, c := range server.Conns() {
+				if st, err := c.Stats(); err == nil && st.IO.Throttled {
+					return true
+				}
+			}
+			return false
+		}
+		eventually(t, ctx, "the greedy one to be stopped", full)
+		free := int64(1<<20) - server.DispatchThrottle().Used()
+		if roomy := free >= 1<<19-64<<10; roomy != bounded {
+			t.Errorf("bounded %v: %d bytes are left for others", bounded, free)
+		}
+		if bounded {
+			other := nodeOf(t, v, "client.2", "LC", 3).Dial(server)
+			for range 8 {
+				reply, err := other.Call(ctx, control.NewMessage(2, nil, make([]byte, 256<<10)))
+				must(t, err)
+				reply.Release()
+			}
+			found := false
+			for _, c := range server.Conns() {
+				st, err := c.Stats()
+				must(t, err)
+				for _, th := range st.Throttles {
+					found = found || th.Of == "connection" && th.Limit == 1<<19 && th.Waiting == 1
+				}
+			}
+			if !found {
+				t.Error("Stats does not show the bound of the connection")
+			}
+		}
+		greedy.MarkDown()
+		mu.Lock()
+		for _, m := range kept {
+			m.Release()
+		}
+		kept, over = nil, true
+		mu.Unlock()
+		end(t, server.Messenger)
+	}
+}
+
+func TestPauseStopsReadingUntilResumeOverReconnects(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		server := nodeOf(t, v, "osd.0", "SFS", 1)
+		client := nodeOf(t, v, "client.1", "LLC", 2)
+		conn := client.Dial(server)
+		send(t, conn, 1)
+		receives(t, ctx, server, 1)
+		back := first(t, ctx, server)
+		back.Pause()
+		paused := func() bool {
+			st, err := back.Stats()
+			return err == nil && st.IO.Paused
+		}
+		eventually(t, ctx, "the pause", paused)
+		b := client.Probe.ArmNext(msgrtest.MustPoint("MESSAGE_WRITE"), msgrtest.Fault())
+		send(t, conn, 2)
+		client.Hit(ctx, b)
+		eventually(t, ctx, "the next socket", func() bool {
+			st, err := conn.Stats()
+			return err == nil && st.State == "ready" && st.IO.Sent == 1
+		})
+		for range 3 { // turns of the paused core, in which it could read
+			if st, err := back.Stats(); err != nil || st.IO.InSeq != 1 || !st.IO.Paused {
+				t.Errorf("paused: %+v, %v", st.IO, err)
+			}
+		}
+		back.Resume()
+		receives(t, ctx, server, 1, 2)
+		if paused() {
+			t.Error("still paused")
+		}
 	})
 }

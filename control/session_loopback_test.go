@@ -33,9 +33,7 @@ func TestLoopbackDeliversToOurselves(t *testing.T) {
 				return true
 			}}), func(c *msgrtest.NodeConfig) { c.Plane.Cores = 2 })
 			c, err := us.Loopback()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if err := c.WaitReady(ctx); err != nil || !c.IsLoopback() {
 				t.Fatalf("state %v, %v", c.State(), err)
 			}
@@ -45,9 +43,7 @@ func TestLoopbackDeliversToOurselves(t *testing.T) {
 				m := control.NewMessage(1, []byte("front"), []byte("data"))
 				m.TID, m.Free = tid, func(m *control.Message) { freed <- m.TID }
 				want = append(want, tid)
-				if err := c.Send(m); err != nil {
-					t.Fatal(err)
-				}
+				must(t, c.Send(m))
 			}
 			receives(t, ctx, us, want...)
 			for range want {
@@ -89,9 +85,7 @@ func TestLoopbackDeliversToOurselves(t *testing.T) {
 			}
 			send(t, next, 500)
 			receives(t, ctx, us, append(want, 500)...)
-			if err := us.Shutdown(ctx); err != nil {
-				t.Fatal(err)
-			}
+			must(t, us.Shutdown(ctx))
 			if _, err := us.Loopback(); !errors.Is(err, control.ErrShutdown) {
 				t.Errorf("after Shutdown: %v", err)
 			}
@@ -104,13 +98,9 @@ func TestLoopbackDeliversToOurselves(t *testing.T) {
 func TestLoopbackIsFoundUnderTheAddressThatIsBoundLater(t *testing.T) {
 	us := nodeOf(t, variants[0], "osd.4", "LP", 4, func(c *msgrtest.NodeConfig) { c.Unbound = true })
 	c, err := us.Loopback()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	addrs, err := us.Bind(v2(ownHost(), 0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got, err := us.Connect(addrs[0], wire.OSD); err != nil || got != c || us.Lookup(addrs[0]) != c {
 		t.Errorf("%v, %v", got, err)
 	}
@@ -118,9 +108,7 @@ func TestLoopbackIsFoundUnderTheAddressThatIsBoundLater(t *testing.T) {
 
 func TestLoopbackNeedsStart(t *testing.T) {
 	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer end(t, m)
 	if _, err := m.Loopback(); !errors.Is(err, control.ErrConfig) {
 		t.Error(err)
@@ -137,9 +125,7 @@ func TestLoopbackIsBounded(t *testing.T) {
 		return true
 	}}), func(c *msgrtest.NodeConfig) { c.Sending.QueueMessages = 2 })
 	c, err := us.Loopback()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range 2 {
 		send(t, c, 1)
 	}
@@ -151,9 +137,7 @@ func TestLoopbackIsBounded(t *testing.T) {
 	go func() { sent <- c.SendContext(ctx, m) }()
 	<-began
 	close(release)
-	if err := <-sent; err != nil {
-		t.Fatal(err)
-	}
+	must(t, <-sent)
 	<-began
 	<-began
 }

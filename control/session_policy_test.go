@@ -55,16 +55,12 @@ func TestPolicyChangeIsForNewConnections(t *testing.T) {
 		acceptor := nodeOf(t, v, "osd.1", "SLS", 1)
 		connector := nodeOf(t, v, "client.2", "LC", 2)
 		old := connector.Dial(acceptor, control.Anonymous())
-		if err := old.WaitReady(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, old.WaitReady(ctx))
 		connector.SetDefaultPolicy(control.LossyClient())
 		connector.SetPolicy(wire.OSD, control.LosslessClient())
 		acceptor.SetDefaultPolicy(control.StatefulServer())
 		fresh := connector.Dial(acceptor)
-		if err := fresh.WaitReady(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, fresh.WaitReady(ctx))
 		if !old.Info().Lossy || fresh.Info().Lossy {
 			t.Errorf("lossy: old %v, new %v; want the old one to keep its policy", old.Info().Lossy, fresh.Info().Lossy)
 		}
@@ -76,9 +72,7 @@ func TestPolicyChangeIsForNewConnections(t *testing.T) {
 
 func policyOf(t *testing.T, c *control.Conn) string {
 	st, err := c.Stats()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return st.Policy
 }
 
@@ -312,17 +306,11 @@ func goldenFile(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *updateSessionGolden {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll("testdata", 0o755))
+		must(t, os.WriteFile(path, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got != string(want) {
 		t.Errorf("%s is out of date; run with -session.update\ngot:\n%s", path, got)
 	}

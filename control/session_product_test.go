@@ -1,7 +1,9 @@
 package control_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -314,14 +316,10 @@ func watchful(c *msgrtest.NodeConfig) {
 // restart ends a node and starts another at its port. It runs under load.
 func restart(t *testing.T, ctx context.Context, v variant, n *msgrtest.Node, policy string, nonce uint32) *msgrtest.Node {
 	t.Helper()
-	if err := n.Shutdown(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.Shutdown(ctx))
 	fresh := nodeOf(t, v, "osd.1", policy, nonce, withChain(echoer()), func(c *msgrtest.NodeConfig) { c.Unbound = true })
 	addrs, err := fresh.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: n.Addr.AddrPort})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	fresh.Addr = addrs.V2()
 	return fresh
 }
@@ -388,4 +386,177 @@ func TestClientsOfARestartedListenerAreReset(t *testing.T) {
 			})
 		}
 	}
+}
+
+// duet is a connector that sends and an acceptor that echoes, over whatever
+// happens to their connection. What was sent is compared with what arrived at
+// the end.
+type duet struct {
+	t                   *testing.T
+	ctx                 context.Context
+	lossy               bool
+	forgets             bool // the acceptor is told that the connector has forgotten the session
+	mayForget           bool // or it is not
+	v                   variant
+	size                int // of the front of every message
+	connector, acceptor *msgrtest.Node
+	conn                *control.Conn
+	sent                []uint64 // transaction ids, in order
+	next                uint64
+}
+
+func (w *duet) side(r msgrtest.Role) *msgrtest.Node {
+	if r == msgrtest.Acceptor {
+		return w.acceptor
+	}
+	return w.connector
+}
+
+// dial begins, with a message that waits for the session.
+func (w *duet) dial() {
+	w.conn = w.connector.Dial(w.acceptor)
+	w.say(1)
+	w.conn.Keepalive()
+}
+
+// say sends a message. Those below 1000 are echoed.
+func (w *duet) say(tid uint64) bool {
+	m := control.NewMessage(1, w.front(tid), nil)
+	m.TID = tid
+	if err := w.conn.Send(m); err != nil {
+		m.Release()
+		if !w.lossy || !errors.Is(err, control.ErrClosed) {
+			w.t.Fatalf("send: %v", err)
+		}
+		return false
+	}
+	w.sent = append(w.sent, tid)
+	return true
+}
+
+// talkUntil sends messages of both kinds, one at a time, until the break is
+// reached: with pauses, so that acknowledgements travel alone as well.
+func (w *duet) talkUntil(b *msgrtest.Break) {
+	w.next = 2
+	tick := time.NewTicker(3 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-b.Hit():
+			return
+		case <-w.ctx.Done():
+			w.t.Fatalf("%v: not reached\nconnector:\n%s\nacceptor:\n%s", b, w.connector.Probe.Trace(), w.acceptor.Probe.Trace())
+		case <-tick.C:
+		}
+		// A session in standby waits for something to send.
+		if s := w.conn.State(); s != control.StateReady && s != control.StateStandby || w.next > 990 {
+			continue
+		}
+		// Most rounds get no answer but an acknowledgement.
+		if w.next%4 == 0 {
+			w.say(w.next)
+			w.conn.Keepalive()
+		}
+		w.say(w.next + 5000)
+		w.next++
+	}
+}
+
+// await waits until the connections of a side are as they must be, or as they may be. A session
+// that lives is ready, or in standby, from where the last message of finish
+// wakes it.
+func (w *duet) await(r msgrtest.Role, want outlook, or ...outlook) {
+	w.t.Helper()
+	n := w.side(r)
+	var have []msgrtest.Object
+	forgotten := 0
+	if w.forgets && r == msgrtest.Acceptor {
+		forgotten = 1
+	}
+	ok := func() bool {
+		have = n.Probe.Objects()
+		var got outlook
+		for _, o := range have {
+			switch {
+			case o.Conn == nil || o.End == msgrtest.Replaced:
+				if o.End != msgrtest.Closed && o.End != msgrtest.Replaced || o.Accept.Events+o.Connect.Events+o.Resets+o.RemoteResets > 0 {
+					return false
+				}
+			case o.End == msgrtest.Closed && o.Resets == 1 && o.RemoteResets == 0:
+				got = append(got, true)
+			case (o.End == msgrtest.Established || o.End == msgrtest.Standby) && o.Resets == 0 && (o.RemoteResets == forgotten || w.mayForget && o.RemoteResets <= forgotten):
+				got = append(got, false)
+			default:
+				return false
+			}
+		}
+		return slices.Equal(got, want) || slices.ContainsFunc(or, func(o outlook) bool { return slices.Equal(got, o) })
+	}
+	if err := msgrtest.Until(w.ctx, ok); err != nil {
+		w.t.Fatalf("%v: %v, want (over) %v, have %v\n%s", r, err, want, have, n.Probe.Trace())
+	}
+}
+
+// intact compares what arrived byte for byte with what was sent (INV-12).
+func (w *duet) intact() {
+	w.t.Helper()
+	for _, m := range w.acceptor.Inbox.Messages() {
+		if m.Front != string(w.front(m.TID)) {
+			w.t.Errorf("message %d arrived with %d other bytes", m.TID, len(m.Front))
+		}
+	}
+}
+
+// front is what a message carries.
+func (w *duet) front(tid uint64) []byte { return bytes.Repeat([]byte{byte(tid)}, w.size) }
+
+// finish compares what was sent with what arrived.
+func (w *duet) finish() {
+	w.t.Helper()
+	defer w.intact()
+	if w.conn.State() == control.StateClosing {
+		w.atMostOnce(w.acceptor.Inbox.TIDs(), w.sent)
+		w.atMostOnce(w.connector.Inbox.TIDs(), echoes(w.sent))
+		return
+	}
+	w.say(999)
+	w.exactly(w.acceptor, w.sent)
+	w.exactly(w.connector, echoes(w.sent))
+	for _, n := range []*msgrtest.Node{w.connector, w.acceptor} {
+		conns := n.Conns()
+		live := conns[len(conns)-1]
+		if err := live.WaitReady(w.ctx); err != nil {
+			w.t.Fatalf("%s: %v", n.Name(), err)
+		}
+		settled(w.t, w.ctx, live)
+		w.v.check(w.t, live)
+		if len(conns) != 1 {
+			w.t.Errorf("%s has %d connections, want 1", n.Name(), len(conns))
+		}
+	}
+}
+
+func (w *duet) exactly(n *msgrtest.Node, want []uint64) {
+	w.t.Helper()
+	if err := n.Inbox.Await(w.ctx, want...); err != nil {
+		w.t.Fatalf("%s: %v\nconnector:\n%s\nacceptor:\n%s", n.Name(), err, w.connector.Probe.Trace(), w.acceptor.Probe.Trace())
+	}
+}
+
+// atMostOnce: what arrived is a beginning of what was sent (INV-02).
+func (w *duet) atMostOnce(got, sent []uint64) {
+	w.t.Helper()
+	if len(got) > len(sent) || !slices.Equal(got, sent[:len(got)]) {
+		w.t.Errorf("received %v of %v, want a beginning of it", got, sent)
+	}
+}
+
+func echoes(sent []uint64) []uint64 {
+	var out []uint64
+	for _, tid := range sent {
+		if tid < 1000 {
+			out = append(out, tid+1000)
+		}
+	}
+	return out
 }

@@ -2,10 +2,16 @@ package control_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -117,9 +123,7 @@ func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 		to, stop := swallow(t), func() {}
 		if at != msgrtest.SocketConnecting() {
 			l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Rev0: v.rev0})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer func() { _ = l.Close() }() // the test is over
 			to, stop = l.Addr, func() {
 				p := l.Accept(ctx)
@@ -134,9 +138,7 @@ func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 			c.Timeouts.InitialBackoff, c.Timeouts.MaxBackoff = time.Hour, time.Hour
 		})
 		conn, err := node.Connect(to, wire.OSD)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		stop()
 		eventually(t, ctx, "the limit", func() bool { return clock.press(isHandshake) == 1 })
 		node.Await(ctx, "wait C(1,0-1,0,0)")
@@ -150,25 +152,348 @@ func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 func swallow(t *testing.T) wire.Addr {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = unix.Close(fd) }) // nothing is left to be told
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Listen(fd, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	must(t, unix.Listen(fd, 0))
 	sa, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	at := loopback(uint16(sa.(*unix.SockaddrInet4).Port))
 	filler, err := net.Dial("tcp", at.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = filler.Close() })
 	return wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.AddrPortFrom(at.Addr(), at.Port())}
+}
+
+// The server accepts, and says nothing. Those who wait for their turn are not held up by
+// that when they end, and somebody else is not at all.
+func TestDialsBeyondTheBoundWaitUntilOthersAreDone(t *testing.T) {
+	const extra = 10
+	overVariants(t, slices.Concat(newest, msgr1Variants), func(t *testing.T, ctx context.Context, v variant) {
+		mute, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		accepted := make(chan net.Conn, control.DialsAtOnce+extra)
+		t.Cleanup(func() {
+			mute.Close()
+			for c := range accepted { // what nobody has taken
+				c.Close()
+			}
+		})
+		go func() {
+			for {
+				c, err := mute.Accept()
+				if err != nil {
+					close(accepted)
+					return
+				}
+				accepted <- c
+			}
+		}()
+		patient := func(c *msgrtest.NodeConfig) { c.Timeouts.Handshake = time.Hour } // however slow the machine is
+		client, other := nodeOf(t, v, "client.1", "LLC", 1, patient), nodeOf(t, v, "osd.2", "SFS", 2)
+		at := wire.Addr{Type: other.Addr.Type, AddrPort: netip.MustParseAddrPort(mute.Addr().String())}
+		var conns []*control.Conn
+		for range control.DialsAtOnce + extra {
+			c, err := client.Connect(at, wire.OSD, control.Anonymous(), control.Once())
+			must(t, err)
+			conns = append(conns, c)
+		}
+		take := func(n int) (list []net.Conn) {
+			t.Helper()
+			for range n {
+				select {
+				case c := <-accepted:
+					list = append(list, c)
+					t.Cleanup(func() { c.Close() })
+				case <-ctx.Done():
+					t.Fatalf("%d sockets, want %d", len(list), n)
+				}
+			}
+			return list
+		}
+		first := take(control.DialsAtOnce)
+		must(t, client.Dial(other).WaitReady(ctx))
+		if n := len(accepted); n != 0 {
+			t.Errorf("%d more sockets", n)
+		}
+		must(t, first[0].Close()) // its connection has one attempt
+		take(1)
+		for _, c := range conns {
+			c.MarkDown()
+		}
+		for _, c := range conns {
+			select {
+			case <-c.Closed():
+			case <-ctx.Done():
+				t.Fatal("not closed")
+			}
+		}
+	})
+}
+
+// strandedClients connects n clients, and loses them all.
+func strandedClients(t *testing.T, ctx context.Context, v variant, server *msgrtest.Node, n int) {
+	t.Helper()
+	for i := range n {
+		client := nodeOf(t, v, "client.1", "LLC", uint32(i+10))
+		send(t, client.Dial(server), uint64(i))
+		eventually(t, ctx, "its message", func() bool { return len(server.Inbox.Messages()) == i+1 })
+		end(t, client.Messenger)
+	}
+}
+
+func anHour(d time.Duration) bool { return d == time.Hour }
+
+func withAge(age time.Duration, resets *atomic.Int64) func(*msgrtest.NodeConfig) {
+	return func(c *msgrtest.NodeConfig) {
+		p := control.StatefulServer()
+		p.StandbyAge = age
+		c.Default = &p
+		c.Chain = append(c.Chain, &control.Dispatcher{Reset: func(*control.Conn, bool) { resets.Add(1) }})
+	}
+}
+
+func TestSessionsOfClientsThatAreGoneEnd(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		var resets atomic.Int64
+		began := time.Now()
+		clock := &pressedClock{}
+		server := nodeOf(t, v, "osd.0", "SFS", 1, withAge(time.Hour, &resets), clock.of)
+		strandedClients(t, ctx, v, server, 3)
+		eventually(t, ctx, "their wait", func() bool { return statsOf(t, server.Messenger).Standby == 3 })
+		conns := server.Conns()
+		for _, c := range conns {
+			if st, err := c.Stats(); err != nil || st.LastSeen.Before(began) || st.LastSeen.After(time.Now()) {
+				t.Errorf("seen at %v, %v", st.LastSeen, err)
+			}
+		}
+		if st := statsOf(t, server.Messenger); st.Counters.Expired != 0 {
+			t.Errorf("too early: %+v", st)
+		}
+		if n := clock.press(anHour); n != 3 {
+			t.Fatalf("%d timers", n)
+		}
+		for _, c := range conns {
+			<-c.Closed()
+			if !errors.Is(c.Err(), control.ErrExpired) {
+				t.Errorf("ended with %v", c.Err())
+			}
+		}
+		if st := statsOf(t, server.Messenger); st.Standby != 0 || st.Counters.Expired != 3 || resets.Load() != 3 {
+			t.Errorf("%d resets, %+v", resets.Load(), st)
+		}
+	})
+}
+
+func TestTheNumberOfSessionsThatWaitIsBounded(t *testing.T) {
+	ctx := deadline(t)
+	var resets atomic.Int64
+	server := nodeOf(t, variants[0], "osd.0", "SFS", 1, withAge(0, &resets), func(c *msgrtest.NodeConfig) { c.MaxStandby = 2 })
+	strandedClients(t, ctx, variants[0], server, 5)
+	eventually(t, ctx, "the end of the oldest", func() bool { return resets.Load() == 3 && statsOf(t, server.Messenger).Standby == 2 })
+	left := server.Conns()
+	if len(left) != 2 || left[0].ID() != 4 || left[1].ID() != 5 {
+		t.Errorf("left are %d", len(left))
+	}
+}
+
+// A client that comes back in time has its session, and the wait begins anew.
+func TestASessionThatIsResumedDoesNotEnd(t *testing.T) {
+	ctx := deadline(t)
+	var resets atomic.Int64
+	clock := &pressedClock{}
+	server := nodeOf(t, variants[0], "osd.0", "SFS", 1, withAge(time.Hour, &resets), clock.of)
+	client := nodeOf(t, variants[0], "client.1", "LLC", 2)
+	conn := client.Dial(server)
+	send(t, conn, 1)
+	receives(t, ctx, server, 1)
+	b := client.Probe.ArmNext(msgrtest.MustPoint("MESSAGE_WRITE"), msgrtest.Fault())
+	send(t, conn, 2)
+	client.Hit(ctx, b)
+	receives(t, ctx, server, 1, 2)
+	if n := clock.press(anHour); n != 0 {
+		t.Errorf("%d sessions still wait", n)
+	}
+	send(t, conn, 3)
+	receives(t, ctx, server, 1, 2, 3)
+	if resets.Load() != 0 {
+		t.Error("reset")
+	}
+}
+
+// lateClock has timers of an hour that go off although they were stopped, as one does
+// that fires at that moment.
+type lateClock struct {
+	pressedClock
+	mu   sync.Mutex
+	late []func() // guarded by mu
+}
+
+func (c *lateClock) AfterFunc(d time.Duration, f func()) func() bool {
+	if anHour(d) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.late = append(c.late, f)
+	}
+	return c.pressedClock.AfterFunc(d, f)
+}
+
+func (c *lateClock) timers() []func() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.late)
+}
+
+func TestTheTimerOfAnEarlierWaitEndsNoSession(t *testing.T) {
+	ctx := deadline(t)
+	var resets atomic.Int64
+	clock := &lateClock{}
+	server := nodeOf(t, variants[0], "osd.0", "SFS", 1, withAge(time.Hour, &resets), func(c *msgrtest.NodeConfig) { c.Clock = clock })
+	client := nodeOf(t, variants[0], "client.1", "LLC", 2)
+	conn := client.Dial(server)
+	send(t, conn, 1)
+	receives(t, ctx, server, 1)
+	away := client.Probe.ArmNext(msgrtest.MustPoint("BANNER_WRITE"), msgrtest.Stall())
+	b := client.Probe.ArmNext(msgrtest.MustPoint("MESSAGE_WRITE"), msgrtest.Fault())
+	send(t, conn, 2)
+	client.Hit(ctx, b)
+	waits := func(n int) {
+		t.Helper()
+		eventually(t, ctx, "a wait", func() bool { return len(clock.timers()) == n && statsOf(t, server.Messenger).Standby == 1 })
+	}
+	waits(1)
+	away.Release()
+	receives(t, ctx, server, 1, 2)
+	end(t, client.Messenger)
+	waits(2)
+	for i, expired := range []uint64{0, 1} {
+		clock.timers()[i]()
+		if n := statsOf(t, server.Messenger).Counters.Expired; n != expired {
+			t.Fatalf("%d sessions have ended behind timer %d, want %d", n, i+1, expired)
+		}
+	}
+}
+
+// Peers that are gone for good, to who dials them.
+
+// givingUp is a client whose connections give up after an hour without an answer; 0: never.
+func givingUp(t *testing.T, v variant, after time.Duration) (client *msgrtest.Node, clock *handClock, log *logLines, resets *atomic.Int64) {
+	clock, log, resets = newHandClock(), new(logLines), new(atomic.Int64)
+	return nodeOf(t, v, "client.1", "LLC", 2, clock.of, func(c *msgrtest.NodeConfig) {
+		p := control.LosslessClient()
+		p.GiveUpAfter = after
+		c.Default, c.Logger = &p, slog.New(slog.NewTextHandler(log, nil))
+		c.Chain = append(c.Chain, &control.Dispatcher{Reset: func(*control.Conn, bool) { resets.Add(1) }})
+	}), clock, log, resets
+}
+
+const noAnswer = `msg="the peer does not answer"`
+
+// lost waits until the connection dials again, and returns since when.
+func lost(t *testing.T, ctx context.Context, conn *control.Conn) (since time.Time) {
+	t.Helper()
+	eventually(t, ctx, "the loss", func() bool {
+		since = conn.Info().Unanswered
+		return !since.IsZero() && conn.State() == control.StateWait
+	})
+	return since
+}
+
+// Matrix: OB-11
+func TestASessionToAPeerThatIsGoneSaysSinceWhenAndGivesUp(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		server := nodeOf(t, v, "osd.0", "SFS", 1)
+		client, clock, log, resets := givingUp(t, v, time.Hour)
+		conn := client.Dial(server)
+		must(t, conn.WaitReady(ctx))
+		if since := conn.Info().Unanswered; !since.IsZero() || statsOf(t, client.Messenger).Unanswered != 0 {
+			t.Errorf("a peer that is there does not answer since %v", since)
+		}
+		ends := map[error]chan error{control.ErrSessionLost: make(chan error, 1), control.ErrNotSent: make(chan error, 1)}
+		call := func(want error) {
+			_, err := conn.Call(ctx, control.NewMessage(1, nil, nil))
+			ends[want] <- err
+		}
+		go call(control.ErrSessionLost)
+		held := func(n int) func() bool {
+			return func() bool { st, err := conn.Stats(); return err == nil && st.IO.Queued+st.IO.Sent == n }
+		}
+		eventually(t, ctx, "the request", func() bool { return len(server.Inbox.Messages()) == 1 })
+		eventually(t, ctx, "its ack", held(0))
+		clock.pass(time.Second)
+		end(t, server.Messenger)
+		since := lost(t, ctx, conn)
+		go call(control.ErrNotSent)
+		eventually(t, ctx, "the request that waits", held(1))
+		if want := clock.Now(); !since.Equal(want) {
+			t.Errorf("unanswered since %v, want %v", since, want)
+		}
+		for _, minutes := range []int{1, 10} {
+			clock.pass(since.Add(time.Duration(minutes) * time.Minute).Sub(clock.Now()))
+			st := statsOf(t, client.Messenger)
+			if one, _ := conn.Stats(); st.Unanswered != 1 || st.UnansweredSeconds != 60*minutes || !one.Unanswered.Equal(since) || !conn.Info().Unanswered.Equal(since) {
+				t.Errorf("behind %d minutes: %d for %d s, the connection since %v", minutes, st.Unanswered, st.UnansweredSeconds, one.Unanswered)
+			}
+		}
+		if n := log.count(noAnswer); n != 2 || conn.State() == control.StateClosing {
+			t.Errorf("%d lines in the log, state %v", n, conn.State())
+		}
+		clock.pass(time.Hour)
+		<-conn.Closed()
+		err := conn.Err()
+		if !errors.Is(err, control.ErrUnanswered) || !errors.Is(err, syscall.ECONNREFUSED) || !strings.Contains(err.Error(), server.Addr.AddrPort.String()) ||
+			!strings.Contains(err.Error(), since.Format(time.RFC3339)) {
+			t.Errorf("ended with %v", err)
+		}
+		for want, end := range ends {
+			if err := <-end; !errors.Is(err, want) || !errors.Is(err, control.ErrUnanswered) {
+				t.Errorf("a call ended with %v, want %v", err, want)
+			}
+		}
+		if err := conn.Send(control.NewMessage(1, nil, nil)); !errors.Is(err, control.ErrClosed) || !errors.Is(err, control.ErrUnanswered) {
+			t.Errorf("Send behind it: %v", err)
+		}
+		if st := statsOf(t, client.Messenger); resets.Load() != 1 || st.Unanswered != 0 || st.Counters.Expired != 1 {
+			t.Errorf("%d resets, %d unanswered, %d expired", resets.Load(), st.Unanswered, st.Counters.Expired)
+		}
+	})
+}
+
+// A peer that was never there counts from Connect on; without a GiveUpAfter nobody gives up.
+func TestWithoutAPolicyThatGivesUpAConnectionDialsForEver(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		server := nodeOf(t, v, "osd.0", "SFS", 1)
+		end(t, server.Messenger)
+		client, clock, log, resets := givingUp(t, v, 0)
+		conn := client.Dial(server)
+		since := lost(t, ctx, conn)
+		for range 100 {
+			clock.pass(time.Hour)
+		}
+		if n := log.count(noAnswer); n > 100 || n < 90 || resets.Load() != 0 || !conn.Info().Unanswered.Equal(since) {
+			t.Errorf("%d lines in the log, %d resets, unanswered since %v, before %v", n, resets.Load(), conn.Info().Unanswered, since)
+		}
+	})
+}
+
+// The time counts anew for each loss.
+func TestAPeerThatAnswersInTimeIsNotGivenUp(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		server := nodeOf(t, v, "osd.0", "SFS", 1)
+		client, clock, log, resets := givingUp(t, v, time.Hour)
+		conn := client.Dial(server)
+		send(t, conn, 1)
+		receives(t, ctx, server, 1)
+		for i := range uint64(3) {
+			b := client.Probe.ArmNext(msgrtest.MustPoint("MESSAGE_WRITE"), msgrtest.Fault())
+			send(t, conn, i+2)
+			client.Hit(ctx, b)
+			eventually(t, ctx, "the message", func() bool { return len(server.Inbox.Messages()) == int(i)+2 })
+			eventually(t, ctx, "the answer", func() bool { return conn.Info().Unanswered.IsZero() })
+			clock.pass(59 * time.Minute)
+		}
+		if n := log.count(noAnswer); n != 0 || resets.Load() != 0 || conn.State() == control.StateClosing {
+			t.Errorf("%d lines in the log, %d resets, state %v", n, resets.Load(), conn.State())
+		}
+	})
 }

@@ -2,7 +2,9 @@ package control_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -38,9 +41,7 @@ func newSessionClient(t testing.TB, i int, to wire.Addr, change func(*control.Co
 		change(&cfg)
 	}
 	m, err := control.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	endWithTest(t, m)
 	s := &sessionClient{m: m, replies: make(chan uint64, 16)}
 	if err := m.Start(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
@@ -49,9 +50,8 @@ func newSessionClient(t testing.TB, i int, to wire.Addr, change func(*control.Co
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	if s.conn, err = m.Connect(to, wire.OSD); err != nil {
-		t.Fatal(err)
-	}
+	s.conn, err = m.Connect(to, wire.OSD)
+	must(t, err)
 	return s
 }
 
@@ -61,9 +61,7 @@ func (s *sessionClient) send(t testing.TB) {
 	msg := control.NewMessage(1, []byte("ping"), nil)
 	s.next++
 	msg.TID = s.next
-	if err := s.conn.Send(msg); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.conn.Send(msg))
 }
 
 // expect waits for the echo of message tid, which must be the next to come.
@@ -197,9 +195,7 @@ func TestWithTheHintNoSessionMovesToAnotherCore(t *testing.T) {
 	perCore := make([]int, steerCores)
 	for _, c := range server.Conns() {
 		cs, err := c.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if p := cs.Placement; p.Core != p.Intended || p.By != "session" || p.Reason != "" {
 			t.Errorf("connection %d: %+v", cs.ID, p)
 		}
@@ -217,9 +213,7 @@ func TestWithTheHintNoSessionMovesToAnotherCore(t *testing.T) {
 	}
 	for _, c := range clients {
 		cs, err := c.conn.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		h := statsOf(t, c.m).Counters.Hints
 		if cs.Counters.Hinted != 1 || h.Dialled != 1 || h.Gone+h.Refused+h.Translated+h.Contradicted != 0 {
 			t.Errorf("client %s: hinted %d, %+v", c.m.Name(), cs.Counters.Hinted, h)
@@ -232,26 +226,18 @@ func TestOutgoingConnectionsGoToTheLeastLoadedCore(t *testing.T) {
 		Name:  wire.EntityName{Type: wire.Client, ID: "a"},
 		Plane: loop.Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	endWithTest(t, m)
-	if err := m.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Start())
 	to := func(i int) wire.Addr {
 		a, err := wire.ParseAddr(fmt.Sprintf("v2:127.0.0.1:1/%d", i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return a
 	}
 	connect := func(i int, o ...control.ConnectOption) *control.Conn {
 		t.Helper()
 		c, err := m.Connect(to(i), wire.OSD, o...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return c
 	}
 	given := connect(1, control.OnCore(1))
@@ -275,9 +261,7 @@ func TestOutgoingConnectionsGoToTheLeastLoadedCore(t *testing.T) {
 		by string
 	}{{given, "given"}, {last, "least-loaded"}} {
 		st, err := one.c.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if p := st.Placement; p.By != one.by || p.Core != p.Intended || p.Core != one.c.Core().ID() || p.Reason != "" {
 			t.Errorf("placement %+v, want by %s", p, one.by)
 		}
@@ -297,9 +281,7 @@ func TestThePinGoesBeforeTheSession(t *testing.T) {
 	c.exchange(t, 1)
 	was := server.Conns()[0].Core().ID()
 	to := (was + 1) % steerCores
-	if err := server.PinPeer(bpf.Normalize(server.Addrs()[0].AddrPort.Addr()), to); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.PinPeer(bpf.Normalize(server.Addrs()[0].AddrPort.Addr()), to))
 	cut.arm(server.Conns())
 	c.exchange(t, 2)
 	if p := server.Conns()[0].Info().Placement; p != (control.Placement{Core: to, Intended: to, By: "table"}) {
@@ -307,5 +289,158 @@ func TestThePinGoesBeforeTheSession(t *testing.T) {
 	}
 	if here, _ := moves(statsOf(t, server)); here != 1 {
 		t.Errorf("%d moves", here)
+	}
+}
+
+// What is steered before a Rebind is steered after it, pins and counters
+// included, and after an Unbind as well, but for those.
+func TestARebindIsSteeredAsBefore(t *testing.T) {
+	needSteering(t)
+	msgrtest.CheckLeaks(t) // of programs and maps, too
+	m, at := steered(t, control.SteerTable, nil)
+	must(t, m.PinPeer(source(1), 2))
+	ctx := deadline(t)
+	total, want := 0, make([]int, steerCores)
+	for range 3 {
+		for range 10 {
+			knock(t, netip.AddrPortFrom(source(1), 0), at)
+		}
+		total += 10
+		want[2] += 10
+		got, st := arrived(t, m, total)
+		expectCores(t, got, want)
+		if g := st.Steering.Groups; !st.Steering.Active || len(g) != 1 || g[0].Addr != at.String() || g[0].Counters.Cores[2].Addr.Selected != uint64(total) {
+			t.Errorf("steering %+v", st.Steering)
+		}
+		addrs, err := m.Rebind(ctx)
+		must(t, err)
+		at = addrs[0].AddrPort
+	}
+	must(t, m.Unbind())
+	addrs, err := m.Rebind(ctx)
+	must(t, err)
+	must(t, m.PinPeer(source(1), 3))
+	knock(t, netip.AddrPortFrom(source(1), 0), addrs[0].AddrPort)
+	want[3]++
+	got, _ := arrived(t, m, total+1)
+	expectCores(t, got, want)
+}
+
+// A hand-over passes the address of the last Rebind, and a successor can be
+// bound anew.
+func TestRebindGoesTogetherWithAHandOver(t *testing.T) {
+	for _, backend := range engines {
+		t.Run(string(backend), func(t *testing.T) {
+			msgrtest.CheckLeaks(t)
+			ctx := deadline(t)
+			us, err := control.New(serverConfig(backend, 2))
+			must(t, err)
+			t.Cleanup(func() { end(t, us) })
+			must(t, us.Start(echoAll()))
+			if _, err := us.Bind(v2(ownHost(), 0)); err != nil {
+				t.Fatal(err)
+			}
+			addrs, err := us.Rebind(ctx)
+			must(t, err)
+			s := newStream(t, backend, wire.MDS, control.LosslessClient(), addrs[0])
+			successor := succeed(t, ctx, us, serverConfig(backend, 3), echoAll())
+			t.Cleanup(func() { end(t, successor) })
+			if _, err := us.Rebind(ctx); !errors.Is(err, control.ErrHandedOver) {
+				t.Errorf("rebind after a hand-over: %v", err)
+			}
+			if got := successor.Addrs(); !got.Equal(addrs) {
+				t.Fatalf("the successor is at %v, want %v", got, addrs)
+			}
+			if err := s.c.WaitReady(ctx); err != nil {
+				t.Error(err)
+			}
+			s.end()
+			s.c.MarkDown()
+			again, err := successor.Rebind(ctx)
+			if err != nil || again[0].AddrPort.Port() == addrs[0].AddrPort.Port() || again[0].AddrPort.Addr() != addrs[0].AddrPort.Addr() || again[0].Nonce == addrs[0].Nonce {
+				t.Fatalf("from %v to %v: %v", addrs, again, err)
+			}
+			newStream(t, backend, wire.MDS, control.LosslessClient(), again[0])
+		})
+	}
+}
+
+// A Rebind waits for a hand-over that is under way. If that fails it goes on, if
+// its own context ends it does not.
+func TestRebindWaitsForAHandOver(t *testing.T) {
+	us, err := control.New(serverConfig(uring.Auto, 1))
+	must(t, err)
+	defer end(t, us)
+	must(t, us.Start())
+	before, err := us.Bind(v2(ownHost(), 0))
+	must(t, err)
+	ctx := deadline(t)
+	begun, fail := make(chan struct{}), make(chan struct{})
+	cfg := serverConfig(uring.Auto, 1)
+	cfg.Plane.Open = func(int) (uring.Driver, error) {
+		close(begun)
+		<-fail
+		return nil, errors.New("no driver")
+	}
+	a, b := unixPair(t)
+	ends := make(chan error, 2)
+	go func() { ends <- us.HandOver(ctx, a) }()
+	go func() {
+		_, err := control.TakeOver(ctx, cfg, b)
+		ends <- err
+	}()
+	<-begun
+	impatient, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := us.Rebind(impatient); !errors.Is(err, context.Canceled) {
+		t.Errorf("rebind without patience: %v", err)
+	}
+	if got := us.Addrs(); !got.Equal(before) {
+		t.Errorf("now at %v", got)
+	}
+	rebound := make(chan error, 1)
+	go func() {
+		_, err := us.Rebind(ctx)
+		rebound <- err
+	}()
+	close(fail)
+	for range 2 {
+		if err := <-ends; err == nil {
+			t.Error("handed over to nobody")
+		}
+	}
+	if err := <-rebound; err != nil {
+		t.Errorf("rebind: %v", err)
+	}
+	if got := us.Addrs(); got.Equal(before) {
+		t.Errorf("still at %v", got)
+	}
+}
+
+// The core that gets the number of a removed one has none of its pins.
+func TestPinsEndWithTheirCore(t *testing.T) {
+	needSteering(t)
+	msgrtest.CheckLeaks(t)
+	m, at := steered(t, control.SteerTable, nil)
+	from := netip.AddrPortFrom(source(1), 0)
+	must(t, m.PinPeer(from.Addr(), 2))
+	knock(t, from, at)
+	got, _ := arrived(t, m, 1)
+	expectCores(t, got, []int{0, 0, 1, 0})
+	ctx := deadline(t)
+	must(t, m.RemoveCore(ctx, 2))
+	knock(t, from, at)
+	if id, err := m.AddCore(ctx); id != 2 || err != nil {
+		t.Fatalf("core %d, %v", id, err)
+	}
+	knock(t, from, at)
+	hashed := func() bool { return statsOf(t, m).Steering.Groups[0].Counters.Hash >= 2 }
+	if err := msgrtest.Until(ctx, hashed); err != nil {
+		t.Errorf("%v: counters %+v, want two connections by hash", err, statsOf(t, m).Steering.Groups[0].Counters)
+	}
+	for core, c := range statsOf(t, m).Steering.Groups[0].Counters.Cores {
+		if c.Missed() != 0 {
+			t.Errorf("%d connections were pinned to core %d, which was not there", c.Missed(), core)
+		}
 	}
 }

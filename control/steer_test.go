@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"runtime"
 	"slices"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -63,13 +67,9 @@ func steeredAs(t testing.TB, typ wire.AddrType, mode control.Steer, change func(
 		change(&cfg)
 	}
 	m, err := control.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	endWithTest(t, m)
-	if err := m.Start(&control.Dispatcher{Fast: echoBack}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Start(&control.Dispatcher{Fast: echoBack}))
 	return m, bindLoopbackAs(t, m, typ)
 }
 
@@ -91,9 +91,7 @@ func bindLoopback(t testing.TB, m *control.Messenger) netip.AddrPort {
 func bindLoopbackAs(t testing.TB, m *control.Messenger, typ wire.AddrType) netip.AddrPort {
 	t.Helper()
 	addrs, err := m.Bind(wire.Addr{Type: typ, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return addrs[0].AddrPort
 }
 
@@ -108,9 +106,7 @@ func echoBack(c *control.Conn, m *control.Message) bool {
 func statsOf(t testing.TB, m *control.Messenger) control.Stats {
 	t.Helper()
 	st, err := m.Stats()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return st
 }
 
@@ -131,9 +127,7 @@ func knock(t testing.TB, from, to netip.AddrPort) {
 		},
 	}
 	c, err := d.Dial("tcp", to.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// With the banner read nothing is under way to a socket that is gone: a
 	// stray segment would be asked about once more, and counted.
 	if _, err := io.ReadFull(c, make([]byte, 26)); err != nil {
@@ -205,9 +199,7 @@ func TestTheTablePutsEveryConnectionWhereItBelongs(t *testing.T) {
 	const hosts = 100
 	m, at := steered(t, control.SteerTable, nil)
 	for i := range hosts {
-		if err := m.PinPeer(source(i), i*7%steerCores); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.PinPeer(source(i), i*7%steerCores))
 	}
 	n := connections()
 	want := make([]int, steerCores)
@@ -225,16 +217,12 @@ func TestTheTablePutsEveryConnectionWhereItBelongs(t *testing.T) {
 
 	// The entry for a port goes before the one for the address, and both end.
 	from := netip.AddrPortFrom(source(0), 40123)
-	if err := m.PinPeerPort(from, 3); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.PinPeerPort(from, 3))
 	knock(t, from, at)
 	want[3]++
 	got, _ = arrived(t, m, n+1)
 	expectCores(t, got, want)
-	if err := errors.Join(m.UnpinPeerPort(from), m.UnpinPeer(source(0))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(m.UnpinPeerPort(from), m.UnpinPeer(source(0))))
 	knock(t, from, at)
 	_, st = arrived(t, m, n+2)
 	if hash := st.Steering.Groups[0].Counters.Hash; hash != 1 {
@@ -245,9 +233,7 @@ func TestTheTablePutsEveryConnectionWhereItBelongs(t *testing.T) {
 func TestTheHintPutsEveryConnectionWhereItBelongs(t *testing.T) {
 	needSteering(t)
 	ports, err := bpf.LocalHintRange(steerCores)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m, at := steered(t, control.SteerHint, nil)
 	n := connections()
 	want := make([]int, steerCores)
@@ -268,9 +254,7 @@ func TestTheHintPutsEveryConnectionWhereItBelongs(t *testing.T) {
 func TestTheCPUPutsEveryConnectionOnTheCoreOfItsCPU(t *testing.T) {
 	needSteering(t)
 	cpus, err := uring.AllowedCPUs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, cores := range slices.Compact([]int{1 + len(cpus)/2, len(cpus), 2 * len(cpus)}) {
 		if cores == 1 {
 			continue
@@ -298,9 +282,7 @@ func onCPU(t testing.TB, cpu int, f func()) {
 	defer runtime.UnlockOSThread()
 	var before, only unix.CPUSet
 	only.Set(cpu)
-	if err := errors.Join(unix.SchedGetaffinity(0, &before), unix.SchedSetaffinity(0, &only)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(unix.SchedGetaffinity(0, &before), unix.SchedSetaffinity(0, &only)))
 	defer func() {
 		if err := unix.SchedSetaffinity(0, &before); err != nil {
 			t.Error(err)
@@ -322,4 +304,101 @@ func TestAutoSteersByTableAndHintAndByCPUIfPinned(t *testing.T) {
 			t.Errorf("pinned %v: %+v", pin, st)
 		}
 	}
+}
+
+// textLog is a log in memory.
+type textLog struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *textLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *textLog) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.b.String(), text)
+}
+
+// worksUnsteered has messages echoed on every core of a server that cannot
+// steer, and returns what it says about that.
+func worksUnsteered(t *testing.T, load func(bpf.Config) (*bpf.Steering, error)) control.SteeringStats {
+	t.Helper()
+	log := &textLog{}
+	m, err := control.New(control.Config{
+		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: steerCores},
+		Logger: slog.New(slog.NewTextHandler(log, nil)),
+	})
+	must(t, err)
+	endWithTest(t, m)
+	if load != nil {
+		m.SetLoader(load)
+	}
+	must(t, m.Start(&control.Dispatcher{Fast: echoBack}))
+	at := bindLoopback(t, m)
+	for i := range 8 {
+		c := newSessionClient(t, i, m.Addrs()[0], nil)
+		c.exchange(t, 1)
+	}
+	if got, _ := arrived(t, m, 8); len(got) != steerCores {
+		t.Errorf("cores %v at %v", got, at)
+	}
+	if n := log.count("connections are not steered"); n != 1 {
+		t.Errorf("logged %d times that nothing is steered", n)
+	}
+	st := statsOf(t, m)
+	if st.Steering.Active || len(st.Steering.Groups) != 0 {
+		t.Errorf("steering %+v", st.Steering)
+	}
+	if st.Counters.Hints.Given != 0 {
+		t.Error("hints are given that lead nowhere")
+	}
+	return st.Steering
+}
+
+func TestALoaderThatFailsLeavesEverythingUnsteered(t *testing.T) {
+	st := worksUnsteered(t, func(bpf.Config) (*bpf.Steering, error) {
+		return nil, &bpf.LoadError{Missing: "CAP_BPF", Remedy: "grant it", Err: unix.EPERM}
+	})
+	if st.Why != unix.EPERM.Error() || st.Missing != "CAP_BPF" || st.Remedy != "grant it" {
+		t.Errorf("steering %+v", st)
+	}
+}
+
+const unprivilegedEnv = "RINGMSGR_TEST_UNPRIVILEGED"
+
+// The test runs itself once more, in a process that cannot get the capability.
+func TestWithoutThePrivilegeEverythingWorksAndStatsSayWhy(t *testing.T) {
+	if _, err := bpf.Probe(); err == nil && os.Getenv(unprivilegedEnv) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+		cmd.Env = append(os.Environ(), unprivilegedEnv+"=1")
+		if out, err := runWithout(cmd, unix.CAP_BPF, unix.CAP_SYS_ADMIN); err != nil || !strings.Contains(out, "--- PASS: "+t.Name()) {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	if _, err := bpf.Probe(); !errors.Is(err, bpf.ErrPermission) {
+		t.Fatalf("this process should lack the privilege: %v", err)
+	}
+	st := worksUnsteered(t, nil)
+	if st.Missing != "CAP_BPF" || st.Remedy == "" || st.Why == "" {
+		t.Errorf("steering %+v", st)
+	}
+}
+
+// runWithout runs a command that can have the capabilities neither now nor
+// later. The bounding set is a thread's.
+func runWithout(cmd *exec.Cmd, caps ...int) (string, error) {
+	return runPrepared(cmd, func() error {
+		for _, c := range caps {
+			if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

@@ -37,9 +37,7 @@ var recordedData = []struct{ frame, payload string }{
 func TestRecordedDataPayloadsReencodeIdentically(t *testing.T) {
 	for _, r := range recordedData {
 		p, err := hex.DecodeString(r.payload)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for n := range p {
 			if _, err := decodeData(r.frame, p[:n]); !errors.Is(err, wire.ErrTruncated) || !errors.Is(err, wire.ErrMalformed) {
 				t.Errorf("%s cut to %d of %d bytes: %v", r.frame, n, len(p), err)
@@ -58,9 +56,7 @@ func TestRecordedDataPayloadsReencodeIdentically(t *testing.T) {
 
 func TestRecordedDataPayloadsMeanWhatTheySay(t *testing.T) {
 	k, err := msgrtest.DecodeKeepalive([]byte{0x00, 0xf1, 0x53, 0x65, 0x15, 0xcd, 0x5b, 0x07})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := k.Stamp.Time(); !got.Equal(time.Unix(1700000000, 123456789)) {
 		t.Errorf("the stamp is %v", got)
 	}

@@ -14,9 +14,7 @@ import (
 // echoes is a TCP server that sends back what it gets.
 func echoes(t *testing.T) netip.AddrPort {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -36,9 +34,7 @@ func echoes(t *testing.T) netip.AddrPort {
 // exchange sends data through the proxy and returns what came back.
 func exchange(t *testing.T, p *msgrtest.HostileProxy, data []byte) []byte {
 	c, err := net.Dial("tcp4", p.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	go func() {

@@ -16,6 +16,14 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
+// must ends the test by an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func patience(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
@@ -24,9 +32,7 @@ func patience(t *testing.T) context.Context {
 
 func node(t *testing.T, name string, policy control.Policy, backend uring.Backend) *msgrtest.Node {
 	n, err := wire.ParseEntityName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return msgrtest.Start(t, msgrtest.NodeConfig{Config: control.Config{
 		Name: n, Default: &policy, Plane: loop.Config{Driver: uring.Config{Backend: backend}},
 	}})
@@ -136,9 +142,7 @@ func TestABreakBehindAnotherCountsFromThere(t *testing.T) {
 		a.Probe.Arm(msgrtest.Read(frame.TagAuthRequest), 3, msgrtest.Fault())
 		second := b.Probe.ArmBehind(first, msgrtest.BannerWrite(), 2, msgrtest.Fault())
 		conn := b.Dial(a)
-		if err := conn.Send(control.NewMessage(1, nil, nil)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, conn.Send(control.NewMessage(1, nil, nil)))
 		b.Hit(ctx, second)
 		if n := b.Probe.Seen(msgrtest.BannerWrite()); n < 5 {
 			t.Errorf("reached at banner %d", n)
@@ -152,13 +156,9 @@ func TestABreakBehindAnotherCountsFromThere(t *testing.T) {
 func raw(t *testing.T, n *msgrtest.Node) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", n.Addr.AddrPort.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.SetDeadline(time.Now().Add(time.Minute)))
 	banner := wire.Banner{}.AppendTo(nil)
 	if _, err := io.ReadFull(c, make([]byte, len(banner))); err != nil {
 		t.Fatal(err)
@@ -239,9 +239,7 @@ func TestDataPhaseGoesOnBehindDelayBlockAndSilence(t *testing.T) {
 					want = append(want, tid)
 					m := control.NewMessage(1, nil, nil)
 					m.TID = tid
-					if err := conn.Send(m); err != nil {
-						t.Fatal(err)
-					}
+					must(t, conn.Send(m))
 				}
 				end.Hit(ctx, br)
 				br.Release()

@@ -17,13 +17,9 @@ func TestAReservedPortRefusesUntilTheTestListensThere(t *testing.T) {
 			t.Fatalf("%v, %v", c, err)
 		}
 		l, err := net.Listen("tcp4", at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		c, err := net.Dial("tcp4", at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_ = c.Close()
 		_ = l.Close()
 	}
@@ -32,13 +28,9 @@ func TestAReservedPortRefusesUntilTheTestListensThere(t *testing.T) {
 // The peers of a node that is shut down do not come to another program's server.
 func TestANodeKeepsItsPortUntilTheTestEnds(t *testing.T) {
 	n := msgrtest.Start(t, msgrtest.NodeConfig{})
-	if err := n.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.Shutdown(t.Context()))
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer unix.Close(fd)
 	// The kernel does not choose a port that this one cannot have.
 	at := n.Addr.AddrPort

@@ -190,9 +190,7 @@ func passing(fail int) (*fakePredecessor, *fakeLink) {
 
 func TestThePredecessorTakesItsStepsInTheirOrder(t *testing.T) {
 	p, l := passing(0)
-	if err := pass(t.Context(), l, p); err != nil {
-		t.Fatal(err)
-	}
+	must(t, pass(t.Context(), l, p))
 	want := []string{
 		"same user", "read hello", "offer", "listeners", "steering of 2", "send offer 3 listeners 2 steering",
 		"send listeners [50 51 52]", "send steering [60 61]", "await ready",
@@ -220,9 +218,7 @@ func fallible(call string) bool {
 
 func TestWhateverFailsAtThePredecessorIsUndoneOnceAndSaid(t *testing.T) {
 	p, l := passing(0)
-	if err := pass(t.Context(), l, p); err != nil {
-		t.Fatal(err)
-	}
+	must(t, pass(t.Context(), l, p))
 	for i, call := range p.calls {
 		if !fallible(call) {
 			continue
@@ -291,9 +287,7 @@ func TestHandshakesUnderWayGetTimeToEndBeforeSessionsFreeze(t *testing.T) {
 			p, l := passing(0)
 			p.halfOpen = c.halfOpen
 			begun := time.Now()
-			if err := pass(t.Context(), l, p); err != nil {
-				t.Fatal(err)
-			}
+			must(t, pass(t.Context(), l, p))
 			if took := time.Since(begun); took != c.want {
 				t.Errorf("%d half-open: %v, want %v", c.halfOpen, took, c.want)
 			}

@@ -47,15 +47,11 @@ func sessionsRecords(t testing.TB, list []Session) []byte {
 	d := Done{GlobalSeq: 9}
 	for i := range list {
 		n, err := list[i].Write(&b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		d.Sessions++
 		d.Messages += n
 	}
-	if err := writeRecord(&b, recordDone, d.appendTo); err != nil {
-		t.Fatal(err)
-	}
+	must(t, writeRecord(&b, recordDone, d.appendTo))
 	return b.Bytes()
 }
 
@@ -99,9 +95,7 @@ func TestSessionsComeBackAsTheyWere(t *testing.T) {
 	for _, list := range [][]Session{nil, {plain}, {someSession(), plain, someSession()}} {
 		in := sessionsRecords(t, list)
 		got, d, err := readSessions(reader(in))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if d.GlobalSeq != 9 || len(got) != len(list) {
 			t.Errorf("%+v, %d sessions", d, len(got))
 		}

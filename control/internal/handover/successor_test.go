@@ -59,9 +59,7 @@ func taking(fail int) (*fakeSuccessor, *fakeOffer) {
 
 func TestTheSuccessorTakesItsStepsInTheirOrder(t *testing.T) {
 	s, l := taking(0)
-	if err := take(t.Context(), l, s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, take(t.Context(), l, s))
 	want := []string{
 		"hello", "same user", "send hello osd.3", "read offer", "start osd.3 9",
 		"read listeners 3", "listeners 3", "read steering 2", "steering 2", "send ready",
@@ -74,9 +72,7 @@ func TestTheSuccessorTakesItsStepsInTheirOrder(t *testing.T) {
 
 func TestWhateverFailsAtTheSuccessorIsUndoneAndSaidAndNothingBegins(t *testing.T) {
 	s, l := taking(0)
-	if err := take(t.Context(), l, s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, take(t.Context(), l, s))
 	for i, call := range s.calls {
 		if call == "begin" {
 			continue

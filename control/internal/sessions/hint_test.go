@@ -135,9 +135,7 @@ func TestTakenPortsFallBackToAnOrdinaryOne(t *testing.T) {
 	}
 	c := hinted(t, m, l, steering.Owner{Core: 1, Cores: 2})
 	d, link, err := socketOf(t, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if d.hinted != 0 || ports.Contains(link.LocalAddr().Port()) {
 		t.Errorf("connected from %v, hinted %d", link.LocalAddr(), d.hinted)
 	}
@@ -146,9 +144,7 @@ func TestTakenPortsFallBackToAnOrdinaryOne(t *testing.T) {
 	}
 	c.hint.to.Core = 0
 	d, link, err = socketOf(t, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := link.LocalAddr().Port(); got != d.hinted || got%2 != 0 || !ports.Contains(got) {
 		t.Errorf("connected from %d, hinted %d", got, d.hinted)
 	}
@@ -229,9 +225,7 @@ func unused(r bpf.PortRange) bool {
 func listenTCP(t *testing.T, at string) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { l.Close() })
 	return netip.MustParseAddrPort(l.Addr().String())
 }

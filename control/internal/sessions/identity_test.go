@@ -12,9 +12,7 @@ import (
 func addrOf(t *testing.T, s string) wire.Addr {
 	t.Helper()
 	a, err := wire.ParseAddr(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return a
 }
 

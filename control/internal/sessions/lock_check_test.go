@@ -74,9 +74,7 @@ func TestTheLockIsCheckedToKeepItsPromise(t *testing.T) {
 func TestACoreThatTakesTheLockIsFoundAnywhere(t *testing.T) {
 	m := idle(t, nil)
 	says := make(chan string)
-	if err := m.plane.Core(0).Do(func(*loop.Core) { says <- broken(func() { m.Conns() }) }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.plane.Core(0).Do(func(*loop.Core) { says <- broken(func() { m.Conns() }) }))
 	if got := <-says; !strings.Contains(got, "a core takes the messenger's lock") {
 		t.Errorf("%q", got)
 	}

@@ -22,9 +22,7 @@ func TestMarkDownDoesNotWaitForTheLock(t *testing.T) {
 	m := idle(t, nil)
 	p := losslessPeer()
 	c, err := m.Connect(nobody(1), wire.OSD, &ConnectOptions{Policy: p})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m.lock()
 	c.MarkDown() // on this goroutine: it would wait for ever
 	if c.State() != session.Closing || c.Err() != ErrMarkedDown || c.h.Send(dataplane.NewMessage(1, nil, nil)) == nil || !c.user.(*upper).ceased.Load() {
@@ -52,9 +50,7 @@ func TestLookingForAConnectionDoesNotWaitForTheLock(t *testing.T) {
 	m := idle(t, nil)
 	named := wire.EntityName{Type: wire.OSD, ID: "7"}
 	c, err := m.Connect(nobody(1), wire.OSD, &ConnectOptions{Policy: losslessPeer(), Entity: named})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m.lock() // on this goroutine: who waits for it waits for ever
 	if m.Lookup(nobody(1)) != c || m.Lookup(nobody(2)) != nil {
 		t.Error("Lookup finds another one")
@@ -108,9 +104,7 @@ func TestLookupFollowsWhatIsKnownOfAPeer(t *testing.T) {
 func TestAConnectionThatWasMarkedDownEndsByItself(t *testing.T) {
 	m := idle(t, nil)
 	c, err := m.Connect(nobody(1), wire.OSD, &ConnectOptions{Policy: losslessPeer()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c.MarkDown()
 	select {
 	case <-c.Closed():
@@ -173,9 +167,7 @@ func TestUserCodeMayCallTheMessengerBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			c, err := m.Connect(nobody(1), wire.OSD, &ConnectOptions{Policy: losslessClient()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for c.State() == session.Connecting {
 				m.lock()
 				changed := c.shown.changeLocked()
@@ -202,9 +194,7 @@ func TestUserCodeMayCallTheMessengerBack(t *testing.T) {
 func TestMessagesOfAHandOverAreReleasedWithoutTheLock(t *testing.T) {
 	m := idle(t, nil)
 	c, err := m.Connect(nobody(1), wire.OSD, &ConnectOptions{Policy: losslessPeer()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c.MarkDown()
 	released := false
 	msg := dataplane.NewMessage(1, nil, nil)

@@ -76,20 +76,24 @@ func newManager(t *testing.T, change func(*Config)) *Manager {
 		change(&cfg)
 	}
 	m, err := New(cfg, above{})
+	must(t, err)
+	t.Cleanup(func() { m.Close()() })
+	return m
+}
+
+// must ends the test by an error.
+func must(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { m.Close()() })
-	return m
 }
 
 // idle is a started Manager whose connections never come about: nobody listens there.
 func idle(t *testing.T, change func(*Config)) *Manager {
 	t.Helper()
 	m := newManager(t, change)
-	if err := m.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Start())
 	return m
 }
 

@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"testing"
 
@@ -11,6 +12,91 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
+// A peer with several addresses comes back under the first, whichever was dialled,
+// and finds its session. Nobody else does: what is dialled is what was asked for,
+// and another peer that comes from that address is another peer.
+// Matrix: HS-17
+func TestAPeerIsFoundUnderItsFirstAddress(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := stageFor(t, ctx, v, "LP")
+		first := wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.AddrPortFrom(ownHost(), 6800), Nonce: 2}
+		p := s.accept()
+		ci := p.ExpectClientIdent()
+		si := p.ServerIdent(serverCookie, 1)
+		si.Addrs = wire.AddrVec{first, s.l.Addr}
+		p.SendPayload(frame.TagServerIdent, si)
+		s.must(p)
+		must(t, s.conn.WaitReady(ctx))
+		if s.node.Lookup(first) != nil || s.node.Lookup(s.l.Addr) != s.conn {
+			t.Errorf("found under %v: %v, under %v: %v", first, s.node.Lookup(first), s.l.Addr, s.node.Lookup(s.l.Addr))
+		}
+		comes := func(addrs wire.AddrVec) *msgrtest.Peer {
+			p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{
+				Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Number: 2, Addr: first, Rev0: v.rev0,
+			}, s.node.Addr)
+			t.Cleanup(p.Close)
+			p.Handshake()
+			sr := p.SessionReconnect(ci.Cookie, serverCookie, 50, 5, 0)
+			sr.Addrs = addrs
+			p.SendPayload(frame.TagSessionReconnect, sr)
+			s.must(p)
+			return p
+		}
+		if full := comes(wire.AddrVec{first}).ExpectReset(); !full {
+			t.Error("who has the first address alone is taken for the peer")
+		}
+		back := comes(wire.AddrVec{first, s.l.Addr})
+		back.ExpectReconnectOK()
+		p.ExpectEnd()
+		s.must(p)
+		if c, err := s.node.Connect(first, wire.OSD); err != nil || c == s.conn {
+			t.Errorf("Connect to an address that was only said: %v, the same connection %v", err, c == s.conn)
+		} else {
+			c.MarkDown()
+		}
+		s.conn.MarkDown()
+		if s.node.Lookup(first) != nil || s.node.Lookup(s.l.Addr) != nil {
+			t.Error("found behind MarkDown")
+		}
+	})
+}
+
+// Nobody checks the address that a client says it has. Who dials that address
+// for a daemon gets one, and a daemon that comes from it is let in.
+func TestAClientDoesNotHoldADaemonsAddress(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := playTo(t, ctx, v, "LP", false)
+		squat := func(addr wire.Addr) *control.Conn {
+			p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{
+				Name: wire.EntityName{Type: wire.Client, ID: "9"}, Number: 9, Addr: addr, Rev0: v.rev0,
+			}, s.node.Addr)
+			t.Cleanup(p.Close)
+			p.Establish(11, 1)
+			s.must(p)
+			c := s.node.Lookup(addr)
+			if c == nil || c.PeerType() != wire.Client {
+				t.Fatalf("%v", c)
+			}
+			return c
+		}
+		dialled := wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.AddrPortFrom(ownHost(), 6800), Nonce: 2}
+		squatter := squat(dialled)
+		c, err := s.node.Connect(dialled, wire.OSD)
+		if err != nil || c == squatter || c.PeerType() != wire.OSD || s.node.Lookup(dialled) != c {
+			t.Errorf("Connect: %v, the client's: %v", err, c == squatter)
+		}
+		if _, err := s.node.Connect(dialled, wire.Mon); !errors.Is(err, control.ErrWrongPeer) {
+			t.Errorf("Connect for another daemon: %v", err)
+		}
+		squatter = squat(s.addr)
+		p, _ := s.establish(12, 1)
+		if c := s.node.Lookup(s.addr); c == squatter || c.PeerType() != wire.OSD {
+			t.Errorf("the client's: %v", c == squatter)
+		}
+		s.talks(p, 1)
+	})
+}
+
 // What peers may say about our own address.
 
 // everywhere is a node that is bound to a wildcard.
@@ -18,9 +104,7 @@ func everywhere(t *testing.T, v variant) *msgrtest.Node {
 	t.Helper()
 	n := nodeOf(t, v, "osd.1", "SFS", 1, func(c *msgrtest.NodeConfig) { c.Unbound = true })
 	addrs, err := n.Bind(v2(netip.IPv4Unspecified(), 0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n.Addr = v2(loopback(0).Addr(), addrs[0].AddrPort.Port()).WithNonce(1)
 	return n
 }
@@ -45,9 +129,7 @@ func visitor(ctx context.Context, v variant, n *msgrtest.Node, nonce uint32, tar
 func getTo(t *testing.T, ctx context.Context, from *msgrtest.Node, to wire.Addr) {
 	t.Helper()
 	c, err := from.Connect(to, wire.OSD, control.Once())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := c.WaitReady(ctx); err != nil {
 		t.Errorf("%v: %v", to, err)
 	}

@@ -1,0 +1,148 @@
+//go:build !invariants && !race
+
+package control_test
+
+import (
+	"encoding/binary"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// Both ends and the simulated network between them are counted. Of the ends the one
+// that accepts takes about 120 pieces of memory on a real socket.
+func TestAnAcceptedConnectionTakesFewPiecesOfMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccepting(t)
+		a.accept() // what is made once is there from now on
+		least := uint64(1 << 63)
+		for range 5 {
+			a.drop()
+			var before, behind runtime.MemStats
+			runtime.ReadMemStats(&before)
+			a.accept()
+			runtime.ReadMemStats(&behind)
+			least = min(least, behind.Mallocs-before.Mallocs)
+		}
+		const most = 280 // 260, and some air for other releases of Go
+		if least > most {
+			t.Errorf("%d pieces of memory, want at most %d", least, most)
+		}
+		a.end()
+	})
+}
+
+func TestStartedCallsDoNotAllocate(t *testing.T) {
+	p := newCaller(t, true, 8)
+	const requests = 2000
+	p.run(requests)
+	if n := testing.AllocsPerRun(5, func() { p.run(requests) }); n > requests/20 { // lists that still grow, now and then
+		t.Errorf("%v allocations in %d requests", n, requests)
+	}
+}
+
+// A task goes from core to core, arms a timer there, and counts in what it finds.
+func TestTasksTimersAndValuesOfCoresDoNotAllocate(t *testing.T) {
+	const rounds, cores = 400, 2
+	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: cores}})
+	must(t, err)
+	endWithTest(t, m)
+	var task loop.Task
+	var timers [cores]loop.Timer
+	done := make(chan struct{})
+	left := 0
+	fire := func(c *loop.Core) { m.Core((c.ID() + 1) % cores).Post(&task) }
+	for i := range timers {
+		timers[i].Fire = func(c *loop.Core, _ time.Duration) { fire(c) }
+	}
+	task.Run = func(c *loop.Core) {
+		spots.Of(c).count++
+		if left--; left == 0 {
+			done <- struct{}{}
+			return
+		}
+		if left%2 == 0 {
+			c.Arm(&timers[c.ID()], c.Now())
+			return
+		}
+		fire(c)
+	}
+	run := func() {
+		left = rounds
+		m.Core(0).Post(&task)
+		<-done
+	}
+	run()
+	if n := testing.AllocsPerRun(3, run); n > rounds/100 {
+		t.Errorf("%v allocations in %d rounds", n, rounds)
+	}
+}
+
+// The server of the example, and a client that asks in turn for a write and a read, both
+// on their cores.
+// Matrix: RL-11
+func TestRequestsOnFilesDoNotAllocate(t *testing.T) {
+	requestsDoNotAllocate(t, loop.FileOptions{})
+}
+
+// Each request makes the file full, so that its connection is held and goes on.
+// Matrix: RL-11
+func TestRequestsOnAFileThatIsFullDoNotAllocate(t *testing.T) {
+	requestsDoNotAllocate(t, loop.FileOptions{Ops: 1})
+}
+
+func requestsDoNotAllocate(t *testing.T, opt loop.FileOptions) {
+	overRealDisks(t, diskOptions{plain: true, file: opt}, func(t *testing.T, b *blockBed) {
+		client := newMessenger(t, "client.1", 1, uring.Auto)
+		number := binary.LittleEndian.AppendUint32(nil, 3)
+		done := make(chan struct{})
+		left := 0
+		next := func(c *loop.Core, conn *control.Conn) {
+			typ, n := readBlock, 0
+			if left%2 == 0 {
+				typ, n = writeBlock, blockSize
+			}
+			m, err := control.LendMessage(c, typ, n)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			m.Front = number
+			if err := conn.Send(m); err != nil {
+				t.Error(err)
+			}
+		}
+		must(t, client.Start(&control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {
+			if m.Type != blockDone {
+				t.Errorf("%s", m.Front)
+			}
+			if left--; left == 0 {
+				done <- struct{}{}
+			} else {
+				next(conn.Core(), conn)
+			}
+			return true
+		}}))
+		addrs := b.server.Addrs()
+		conn, err := client.Connect(addrs[0], wire.OSD)
+		must(t, err)
+		must(t, conn.WaitReady(b.ctx))
+		const requests = 100
+		start := loop.Task{Run: func(c *loop.Core) { next(c, conn) }}
+		run := func() {
+			left = requests
+			conn.Post(&start)
+			<-done
+		}
+		run()
+		if n := testing.AllocsPerRun(2, run); n > requests/20 {
+			t.Errorf("%v allocations in %d requests", n, requests)
+		}
+	})
+}
