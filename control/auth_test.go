@@ -34,20 +34,8 @@ type party struct {
 func authMessenger(t *testing.T, cfg control.Config, chain ...*control.Dispatcher) *control.Messenger {
 	t.Helper()
 	cfg.Plane = loop.Config{Cores: 1, StallAfter: time.Minute} // a busy machine is no stall, which would be logged
-	m, err := control.New(cfg)
-	must(t, err)
-	t.Cleanup(func() { shutdown(t, m) })
-	must(t, m.Start(chain...))
+	m := startMessenger(t, cfg, chain...)
 	return m
-}
-
-func shutdown(t *testing.T, m *control.Messenger) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), authPatience)
-	defer cancel()
-	if err := m.Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
 }
 
 // keep is a take that does not answer.
@@ -81,26 +69,23 @@ func (e *party) bind(t *testing.T) *party {
 
 func listenOn(t *testing.T, m *control.Messenger) wire.Addr {
 	t.Helper()
-	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-	must(t, err)
+	addrs := bind(t, m, wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
 	return addrs[0]
 }
 
 // dial connects once and returns the connection and how it went.
 func (e *party) dial(t *testing.T, to *party, typ wire.EntityType) (*control.Conn, error) {
 	t.Helper()
-	conn, err := e.m.Connect(to.addr, typ, control.Once(), control.Anonymous())
-	must(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), authPatience)
-	defer cancel()
-	err = conn.WaitReady(ctx)
+	conn := connect(t, e.m, to.addr, typ, control.Once(), control.Anonymous())
+	ctx := deadline(t)
+	err := conn.WaitReady(ctx)
 	if ctx.Err() != nil {
 		t.Fatalf("no outcome: %v", err)
 	}
 	return conn, err
 }
 
-func entity(t *testing.T, s string) wire.EntityName {
+func entity(t testing.TB, s string) wire.EntityName {
 	t.Helper()
 	n, err := wire.ParseEntityName(s)
 	must(t, err)
@@ -110,8 +95,7 @@ func entity(t *testing.T, s string) wire.EntityName {
 // accepted is the server's side of the only connection, when it is ready.
 func (e *party) accepted(t *testing.T) *control.Conn {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), authPatience)
-	defer cancel()
+	ctx := deadline(t)
 	conns := e.m.Conns()
 	if len(conns) != 1 {
 		t.Fatalf("%d connections", len(conns))
@@ -303,8 +287,7 @@ func wireBytes(t *testing.T, client, server *party, conn *control.Conn, n int) u
 
 func bytesOut(t *testing.T, e *party) uint64 {
 	t.Helper()
-	st, err := e.m.Stats()
-	must(t, err)
+	st := statsOf(t, e.m)
 	return st.Cores[0].BytesOut
 }
 

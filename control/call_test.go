@@ -177,8 +177,7 @@ func TestACanceledCallWithdrawsWhatWasNotSent(t *testing.T) {
 
 func held(t *testing.T, c *control.Conn) int64 {
 	t.Helper()
-	st, err := c.Stats()
-	must(t, err)
+	st := connStats(t, c)
 	return st.HeldBytes
 }
 
@@ -465,9 +464,8 @@ func TestARequestThatNobodyTakesIsRefused(t *testing.T) {
 		server := callServer(t, v, "SFS", func(p control.PendingReply, _ string) { arrived <- p })
 		client := nodeOf(t, v, "client.1", "LLC", 2)
 		if !v.msgr1 { // where a peer does not say its type
-			wrong, err := client.Connect(server.Addr, wire.MDS)
-			must(t, err)
-			_, err = call(ctx, wrong, typeUpper, "x")
+			wrong := connect(t, client, server.Addr, wire.MDS)
+			_, err := call(ctx, wrong, typeUpper, "x")
 			checkCallError(t, "another peer", err, control.ErrRefused, handshake.ErrPeerType)
 		}
 		conn := client.Dial(server)
@@ -505,10 +503,7 @@ func TestACallBehindMessagesThatAreNotReleasedSaysSo(t *testing.T) {
 				},
 			}))
 		}
-		eventually(t, ctx, "a connection that is throttled", func() bool {
-			st, err := conn.Stats()
-			return err == nil && st.IO.Throttled
-		})
+		eventually(t, ctx, "a connection that is throttled", func() bool { return connStats(t, conn).IO.Throttled })
 		if st, err := client.Stats(); err != nil || st.ThrottledConns != 1 || st.ThrottledFor <= 0 {
 			t.Errorf("the messenger shows %d throttled connections, for %v (%v)", st.ThrottledConns, st.ThrottledFor, err)
 		}

@@ -67,7 +67,7 @@ func TestAFailedCoreLeavesItsSessionsToTheOthers(t *testing.T) {
 	overCoreBackends(t, func(t *testing.T, backend uring.Backend) {
 		const cores = 3
 		plane, breakCore := breakable(backend, cores)
-		log := &textLog{}
+		log := &logText{}
 		b := newCoreBench(t, control.Config{
 			Plane: plane, Logger: slog.New(slog.NewTextHandler(log, nil)),
 		}, backend)
@@ -167,8 +167,7 @@ func stuckWrite(t *testing.T, b *coreBench) (peer *control.Conn, goAhead func())
 		got <- m.TID
 		return true
 	}})
-	conn, err := m.Connect(b.at, wire.OSD)
-	must(t, err)
+	conn := connect(t, m, b.at, wire.OSD)
 	must(t, conn.WaitReady(b.ctx))
 	eventually(t, b.ctx, "the server's connection", func() bool { return len(b.server.Conns()) == 1 })
 	peer = b.server.Conns()[0]
@@ -180,8 +179,7 @@ func stuckWrite(t *testing.T, b *coreBench) (peer *control.Conn, goAhead func())
 	kept := <-first
 	last, same := uint64(0), 0
 	eventually(t, b.ctx, "a write that is stuck", func() bool {
-		st, err := peer.Stats()
-		must(t, err)
+		st := connStats(t, peer)
 		if same++; !st.IO.Writing || st.IO.MessagesOut != last {
 			same = 0
 		}

@@ -236,7 +236,6 @@ func emptyAddr(t *testing.T) wire.Addr {
 // toNobody is a connection to it.
 func toNobody(t *testing.T, client *msgrtest.Node) *control.Conn {
 	t.Helper()
-	conn, err := client.Connect(emptyAddr(t), wire.OSD)
-	must(t, err)
+	conn := connect(t, client, emptyAddr(t), wire.OSD)
 	return conn
 }

@@ -396,9 +396,7 @@ func deaf(t *testing.T, b *blockBed, p *pair.Pair, server control.Policy, asks i
 	t.Helper()
 	conn := b.conn
 	if server.Lossy {
-		var err error
-		conn, err = p.Client.Connect(p.Addr, wire.OSD, control.Anonymous())
-		must(t, err)
+		conn = connect(t, p.Client, p.Addr, wire.OSD, control.Anonymous())
 		must(t, conn.WaitReady(b.ctx))
 	}
 	conn.Pause()

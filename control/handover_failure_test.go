@@ -30,12 +30,8 @@ func handoverServer(t *testing.T, backend uring.Backend, cores int) (*control.Me
 
 func serveEcho(t *testing.T, cfg control.Config) (*control.Messenger, wire.Addr) {
 	t.Helper()
-	m, err := control.New(cfg)
-	must(t, err)
-	t.Cleanup(func() { end(t, m) })
-	must(t, m.Start(echoAll()))
-	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: msgrtest.ReservePort(t)})
-	must(t, err)
+	m := startMessenger(t, cfg, echoAll())
+	addrs := bind(t, m, wire.Addr{Type: wire.AddrMsgr2, AddrPort: msgrtest.ReservePort(t)})
 	return m, addrs[0]
 }
 
@@ -44,8 +40,7 @@ func TestSuccessorThatFailsLeavesThePredecessorServing(t *testing.T) {
 	spread(t, len(engines), len(engines), func(i int) string { return string(engines[i]) },
 		func(t *testing.T, i int) {
 			backend := engines[i]
-			ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
-			defer cancel()
+			ctx := deadline(t)
 			m, addr := handoverServer(t, backend, 2)
 			peer := newStream(t, backend, wire.OSD, control.LosslessPeer(), addr)
 			client := newStream(t, backend, wire.MDS, control.LosslessClient(), addr)
@@ -120,8 +115,7 @@ func TestPredecessorThatFailsLeavesNothingWithTheSuccessor(t *testing.T) {
 
 func TestMessengerThatIsHandedOver(t *testing.T) {
 	msgrtest.CheckLeaks(t)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := deadline(t)
 	m, addr := handoverServer(t, uring.Auto, 1)
 	s := newStream(t, uring.Auto, wire.OSD, control.LosslessPeer(), addr)
 	s.progress(5)
@@ -131,11 +125,7 @@ func TestMessengerThatIsHandedOver(t *testing.T) {
 	resets := make(chan struct{}, 1)
 	next := succeed(t, ctx, m, serverConfig(uring.Auto, 1), &control.Dispatcher{Reset: func(*control.Conn, bool) { resets <- struct{}{} }}, echoAll())
 	defer end(t, next)
-	select {
-	case <-c.Closed():
-	case <-ctx.Done():
-		t.Fatal("the connection is not over")
-	}
+	arrives(t, "the end of the connection", c.Closed())
 	msg := control.NewMessage(1, nil, nil)
 	if err := c.Send(msg); !errors.Is(err, control.ErrHandedOver) || !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Send: %v", err)
@@ -174,18 +164,15 @@ func TestSteeringIsHandedOver(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	needSteering(t)
 	m, addr := handoverServer(t, uring.Auto, 2)
-	st, err := m.Stats()
-	must(t, err)
+	st := statsOf(t, m)
 	if !st.Steering.Active {
 		t.Fatalf("not steered: %+v", st.Steering)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := deadline(t)
 	for _, cores := range []int{2, 3, 1, 2} {
 		next := succeed(t, ctx, m, serverConfig(uring.Auto, cores), echoAll())
 		defer end(t, next)
-		st, err := next.Stats()
-		must(t, err)
+		st := statsOf(t, next)
 		if st.Steering.Active != (cores > 1) {
 			t.Errorf("%d cores: %+v", cores, st.Steering)
 		}
@@ -361,8 +348,7 @@ func TestASessionKeepsHowItsPeerIsKnownThroughHandOvers(t *testing.T) {
 			cfg.Name.ID, cfg.Number = "2", 2
 			cfg.Auth.Client = chatty{cfg.Name, crcOnly}
 			_, y := serveEcho(t, cfg)
-			c, err := m.Connect(y, wire.OSD, control.WithEntity(osd("2")))
-			must(t, err)
+			c := connect(t, m, y, wire.OSD, control.WithEntity(osd("2")))
 			must(t, c.WaitReady(ctx))
 			for range handOvers {
 				m = succeed(t, ctx, m, provingServer(), echoAll())
@@ -424,8 +410,7 @@ func TestAConnectionWithOneAttemptHasOneAfterAHandOver(t *testing.T) {
 		if once {
 			opts = append(opts, control.Once())
 		}
-		c, err := m.Connect(to, wire.OSD, opts...)
-		must(t, err)
+		c := connect(t, m, to, wire.OSD, opts...)
 		must(t, c.WaitReady(ctx))
 		must(t, peer.Unbind())
 		next := succeed(t, ctx, m, cfg)

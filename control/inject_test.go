@@ -272,10 +272,7 @@ func TestADelayedMessageWaitsForThePauseOfTheUser(t *testing.T) {
 		theirs.Pause()
 		typed(t, conn, 1, 2)
 		typed(t, conn, 1, 3)
-		eventually(t, ctx, "the pause", func() bool {
-			st, err := theirs.Stats()
-			return err == nil && st.IO.Paused
-		})
+		eventually(t, ctx, "the pause", func() bool { return connStats(t, theirs).IO.Paused })
 		control.Unhold(theirs) // a delay ends now
 		if st, err := theirs.Stats(); err != nil || !st.IO.Paused {
 			t.Errorf("a delay has ended the pause: %v", err)

@@ -419,10 +419,7 @@ func TestEndDuringATakeOverClosesBothSockets(t *testing.T) {
 func (s *scripts) acknowledge(p *msgrtest.Peer, seq uint64) {
 	s.t.Helper()
 	p.SendPayload(frame.TagAck, msgrtest.Ack{Seq: seq})
-	eventually(s.t, s.ctx, "the ack", func() bool {
-		st, err := s.node.Lookup(s.addr).Stats()
-		return err == nil && st.IO.Sent == 0
-	})
+	eventually(s.t, s.ctx, "the ack", func() bool { return connStats(s.t, s.node.Lookup(s.addr)).IO.Sent == 0 })
 }
 
 // Who can name the session comes with the highest numbers that are taken. The

@@ -103,8 +103,7 @@ func TestAClientDoesNotHoldADaemonsAddress(t *testing.T) {
 func everywhere(t *testing.T, v variant) *msgrtest.Node {
 	t.Helper()
 	n := nodeOf(t, v, "osd.1", "SFS", 1, func(c *msgrtest.NodeConfig) { c.Unbound = true })
-	addrs, err := n.Bind(v2(netip.IPv4Unspecified(), 0))
-	must(t, err)
+	addrs := bind(t, n, v2(netip.IPv4Unspecified(), 0))
 	n.Addr = v2(loopback(0).Addr(), addrs[0].AddrPort.Port()).WithNonce(1)
 	return n
 }
@@ -128,8 +127,7 @@ func visitor(ctx context.Context, v variant, n *msgrtest.Node, nonce uint32, tar
 // getTo dials an address of a node, and expects to get there at once.
 func getTo(t *testing.T, ctx context.Context, from *msgrtest.Node, to wire.Addr) {
 	t.Helper()
-	c, err := from.Connect(to, wire.OSD, control.Once())
-	must(t, err)
+	c := connect(t, from, to, wire.OSD, control.Once())
 	if err := c.WaitReady(ctx); err != nil {
 		t.Errorf("%v: %v", to, err)
 	}
@@ -207,10 +205,7 @@ func TestAPeerThatWantsSomebodyElseIsRefused(t *testing.T) {
 			p.Close()
 		}
 		for n, want := range map[*msgrtest.Node]uint64{wild: 3, bound: 2} {
-			eventually(t, ctx, "the failures", func() bool {
-				st, err := n.Stats()
-				return err == nil && st.Counters.Failures.WrongPeer == want
-			})
+			eventually(t, ctx, "the failures", func() bool { return statsOf(t, n).Counters.Failures.WrongPeer == want })
 		}
 	})
 }

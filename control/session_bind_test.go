@@ -230,8 +230,7 @@ func TestTheIPOfAnAddressIsLearnedFromTheFirstPeer(t *testing.T) {
 			t.Run(fmt.Sprintf("%v dials=%v", v, dials), func(t *testing.T) {
 				ctx := deadline(t)
 				us := nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) { c.Unbound, c.Plane.Cores = true, 2 })
-				addrs, err := us.Bind(v2(netip.IPv4Unspecified(), 0))
-				must(t, err)
+				addrs := bind(t, us, v2(netip.IPv4Unspecified(), 0))
 				port := addrs[0].AddrPort.Port()
 				us.Addr = v2(loopback(0).Addr(), port).WithNonce(1)
 				other := nodeOf(t, v, "osd.2", "LP", 2)
@@ -305,8 +304,7 @@ func mobile(t *testing.T, v variant, name, policy string, nonce uint32, change .
 		c.Policies = map[wire.EntityType]control.Policy{wire.Client: control.StatefulServer()}
 		c.Binding.Ports = bpf.PortRange{First: 6800, Last: 6805}
 	}}, change...)...)
-	addrs, err := n.Bind(v2(ownHost(), 0))
-	must(t, err)
+	addrs := bind(t, n, v2(ownHost(), 0))
 	n.Addr = addrs.V2()
 	return n
 }
@@ -346,8 +344,7 @@ func TestRebindGivesAnotherAddress(t *testing.T) {
 			ours := us.Dial(peer)
 			send(t, ours, 2)
 			receives(t, ctx, peer, 2)
-			self, err := us.Connect(us.Addr, wire.OSD)
-			must(t, err)
+			self := connect(t, us, us.Addr, wire.OSD)
 			conns := us.Conns()
 			if len(conns) != 3 {
 				t.Fatalf("%d connections", len(conns))

@@ -81,8 +81,7 @@ func TestPeersThatComeAndGoAtOnceLeaveNothing(t *testing.T) {
 					defer cancel()
 					server, addr := plainServer(t, v, "SLS")
 					client := startMessenger(t, clientConfig(v))
-					conn, err := client.Connect(addr, wire.OSD)
-					must(t, err)
+					conn := connect(t, client, addr, wire.OSD)
 					must(t, conn.WaitReady(ctx))
 					visit := func(i int) {
 						p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{
@@ -132,8 +131,7 @@ func plainServer(t *testing.T, v variant, policy string) (*control.Messenger, wi
 	cfg.Plane.Cores = 1
 	v.configure(&cfg)
 	m := startMessenger(t, cfg)
-	addrs, err := m.Bind(v2(loopback(0).Addr(), 0))
-	must(t, err)
+	addrs := bind(t, m, v2(loopback(0).Addr(), 0))
 	return m, addrs[0]
 }
 
@@ -267,11 +265,7 @@ func TestTheLargestMessageIsThatOfTheConfiguration(t *testing.T) {
 			conn := client.Dial(small, control.Once())
 			must(t, conn.WaitReady(ctx))
 			must(t, conn.Send(control.NewMessage(1, nil, data)))
-			select {
-			case <-conn.Closed():
-			case <-ctx.Done():
-				t.Error("a message above the limit is taken")
-			}
+			arrives(t, "the end of a connection with a message above the limit", conn.Closed())
 		})
 	}
 }
@@ -286,28 +280,24 @@ func TestAcceptRecoversWhenDescriptorsComeBack(t *testing.T) {
 			ctx := deadline(t)
 			// A ring takes note of the limit when an accept is armed.
 			exhaust := lowerLimit(t)
-			var log lockedLog
-			server, err := control.New(control.Config{
+			var log logText
+			server := startMessenger(t, control.Config{
 				Name:  wire.EntityName{Type: wire.OSD, ID: "1"},
 				Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
 				// The messenger says what it does with each; this is about the rest.
 				Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelInfo})),
-			})
-			must(t, err)
-			t.Cleanup(func() { end(t, server) })
-			must(t, server.Start(echoer()))
+			}, echoer())
 			host := ownHost()
-			addrs, err := server.Bind(v2(host, 6800))
-			must(t, err)
+			addrs := bind(t, server, v2(host, 6800))
 			client := nodeOf(t, variant{backend: backend}, "client.2", "LC", 2)
-			conn, err := client.Connect(addrs[0], wire.OSD)
-			must(t, err)
+			conn := connect(t, client, addrs[0], wire.OSD)
 			send(t, conn, 1)
 			receives(t, ctx, client, 1001)
 
 			const late = 5
 			var sockets [late]int
 			for i := range sockets {
+				var err error
 				sockets[i], err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 				must(t, err)
 			}
@@ -318,8 +308,7 @@ func TestAcceptRecoversWhenDescriptorsComeBack(t *testing.T) {
 				}
 			}
 			stats := func() dataplane.CoreStats {
-				st, err := server.Stats()
-				must(t, err)
+				st := statsOf(t, server)
 				return st.Cores[0]
 			}
 			if err := msgrtest.Until(ctx, func() bool { return stats().AcceptErrors >= 3 }); err != nil {
@@ -348,24 +337,6 @@ func TestAcceptRecoversWhenDescriptorsComeBack(t *testing.T) {
 			}
 		})
 	}
-}
-
-// lockedLog is what was logged, by any goroutine.
-type lockedLog struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // lowerLimit lowers the limit on descriptors until the end of the test. exhaust
@@ -397,13 +368,4 @@ func lowerLimit(t *testing.T) (exhaust func() (restore func())) {
 		t.Cleanup(restore)
 		return restore
 	}
-}
-
-func startMessenger(t *testing.T, cfg control.Config) *control.Messenger {
-	t.Helper()
-	m, err := control.New(cfg)
-	must(t, err)
-	t.Cleanup(func() { end(t, m) })
-	must(t, m.Start())
-	return m
 }

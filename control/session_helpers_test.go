@@ -1,9 +1,11 @@
 package control_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"hash/fnv"
+	"log/slog"
 	"net/netip"
 	"os"
 	"slices"
@@ -33,6 +35,55 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// connect asks for a connection.
+func connect(t testing.TB, m interface {
+	Connect(wire.Addr, wire.EntityType, ...control.ConnectOption) (*control.Conn, error)
+}, to wire.Addr, peer wire.EntityType, opts ...control.ConnectOption) *control.Conn {
+	t.Helper()
+	c, err := m.Connect(to, peer, opts...)
+	must(t, err)
+	return c
+}
+
+// bind listens, and returns the addresses with their ports and nonces.
+func bind(t testing.TB, m interface {
+	Bind(...wire.Addr) (wire.AddrVec, error)
+}, at ...wire.Addr) wire.AddrVec {
+	t.Helper()
+	addrs, err := m.Bind(at...)
+	must(t, err)
+	return addrs
+}
+
+// logText is what was logged, by any goroutine.
+type logText struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *logText) count(text string) int { return strings.Count(l.String(), text) }
+
+// everything is a logger for all levels.
+func (l *logText) everything(json bool) *slog.Logger {
+	opt := &slog.HandlerOptions{Level: slog.Level(-100), AddSource: true}
+	if json {
+		return slog.New(slog.NewJSONHandler(l, opt))
+	}
+	return slog.New(slog.NewTextHandler(l, opt))
+}
+
 // spread runs cases at the same time, at most width of them: they spend their
 // time waiting for timers and sockets, so that more of them than CPUs pay.
 func spread(t *testing.T, width, n int, name func(i int) string, run func(t *testing.T, i int)) {
@@ -60,7 +111,7 @@ func everyVariant(t *testing.T, run func(t *testing.T, ctx context.Context, v va
 	})
 }
 
-func deadline(t *testing.T) context.Context {
+func deadline(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), sessionTime)
 	t.Cleanup(cancel)
 	return ctx
@@ -207,17 +258,13 @@ func openIdle(t *testing.T, ctx context.Context, server, client *control.Messeng
 	t.Helper()
 	var list []*control.Conn
 	for range n {
-		c, err := client.Connect(addr, wire.OSD, control.Anonymous())
-		must(t, err)
+		c := connect(t, client, addr, wire.OSD, control.Anonymous())
 		list = append(list, c)
 	}
 	for _, c := range list {
 		must(t, c.WaitReady(ctx))
 	}
-	eventually(t, ctx, "the handshakes to end", func() bool {
-		st, err := server.Stats()
-		return err == nil && st.HalfOpen == 0
-	})
+	eventually(t, ctx, "the handshakes to end", func() bool { return statsOf(t, server).HalfOpen == 0 })
 }
 
 func echo(c *control.Conn, m *control.Message) bool {
@@ -226,23 +273,6 @@ func echo(c *control.Conn, m *control.Message) bool {
 		m.Release()
 	}
 	return true
-}
-
-func newMessenger(t testing.TB, name string, cores int, backend uring.Backend) *control.Messenger {
-	t.Helper()
-	n, err := wire.ParseEntityName(name)
-	must(t, err)
-	cfg := control.Config{Name: n, Plane: loop.Config{Cores: cores, Driver: uring.Config{Backend: backend}}}
-	m, err := control.New(cfg)
-	must(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := m.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return m
 }
 
 // variant is what every session test runs over: the protocol above must not
@@ -506,4 +536,61 @@ func TestSuccessiveSamplesCoverEverything(t *testing.T) {
 			t.Errorf("%d of %d cases in %d runs", len(met), size, stride)
 		}
 	}
+}
+
+// echoAll sends every message back.
+func echoAll() *control.Dispatcher { return &control.Dispatcher{Fast: echo} }
+
+// newMessenger makes a messenger that ends with the test.
+func newMessenger(t testing.TB, cfg control.Config) *control.Messenger {
+	t.Helper()
+	m, err := control.New(cfg)
+	must(t, err)
+	endWithTest(t, m)
+	return m
+}
+
+func startMessenger(t testing.TB, cfg control.Config, chain ...*control.Dispatcher) *control.Messenger {
+	t.Helper()
+	m := newMessenger(t, cfg)
+	must(t, m.Start(chain...))
+	return m
+}
+
+// oneCore is the configuration of a messenger with one core on an engine.
+func oneCore(t testing.TB, name string, backend uring.Backend) control.Config {
+	return control.Config{Name: entity(t, name), Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}}}
+}
+
+// osdOf is the configuration of osd.1 with one core.
+func osdOf(v variant) control.Config {
+	cfg := control.Config{Name: osd("1"), Plane: loop.Config{Cores: 1}}
+	v.configure(&cfg)
+	return cfg
+}
+
+func endWithTest(t testing.TB, m *control.Messenger) { t.Cleanup(func() { end(t, m) }) }
+
+// end shuts a messenger down.
+func end(t testing.TB, m *control.Messenger) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := m.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func statsOf(t testing.TB, m interface{ Stats() (control.Stats, error) }) control.Stats {
+	t.Helper()
+	st, err := m.Stats()
+	must(t, err)
+	return st
+}
+
+func connStats(t testing.TB, c *control.Conn) control.ConnStats {
+	t.Helper()
+	st, err := c.Stats()
+	must(t, err)
+	return st
 }

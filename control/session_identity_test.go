@@ -68,11 +68,7 @@ func TestWhoClaimsAnothersAddressIsNotReachedForIt(t *testing.T) {
 		again.ExpectEnd()
 		s.must(again)
 		wanted.MarkDown()
-		select {
-		case <-wanted.Closed():
-		case <-ctx.Done():
-			t.Fatal("not closed")
-		}
+		arrives(t, "the end of the connection", wanted.Closed())
 
 		p := s.comes("2", 2, s.addr)
 		p.SendPayload(frame.TagClientIdent, p.ClientIdent(21, 1))
@@ -132,8 +128,7 @@ func TestWhatWasDialledIsNotTakenOverByAnotherName(t *testing.T) {
 		defer l.Close()
 		s := playTo(t, ctx, v, "LP", true, proves)
 		s.addr = l.Addr
-		conn, err := s.node.Connect(l.Addr, wire.OSD)
-		must(t, err)
+		conn := connect(t, s.node, l.Addr, wire.OSD)
 		p := l.Accept(ctx)
 		defer p.Close()
 		p.Handshake()
@@ -192,11 +187,7 @@ func TestNoNewSessionBeginsAtAnAddressThatAnotherHasClaimed(t *testing.T) {
 		p.SendPayload(frame.TagSessionReset, wire.SessionReset{Full: true})
 		p.ExpectEnd()
 		s.must(p)
-		select {
-		case <-theirs.Closed():
-		case <-ctx.Done():
-			t.Fatal("the session of the liar goes on")
-		}
+		arrives(t, "the end of the session of the liar", theirs.Closed())
 		if !errors.Is(theirs.Err(), control.ErrWrongPeer) {
 			t.Errorf("the session of the liar ended with %v", theirs.Err())
 		}
@@ -234,8 +225,7 @@ func (s *scripts) claims(id string, number int64, y wire.Addr, cookie, globalSeq
 func (s *scripts) connects(y wire.Addr, want wire.EntityName) *control.Conn {
 	s.t.Helper()
 	eventually(s.t, s.ctx, "the session", func() bool { return s.node.Lookup(y) != nil })
-	c, err := s.node.Connect(y, wire.OSD)
-	must(s.t, err)
+	c := connect(s.t, s.node, y, wire.OSD)
 	must(s.t, c.WaitReady(s.ctx))
 	if got := c.Info().PeerEntity; got != want {
 		s.t.Fatalf("connected with %v, want %v", got, want)
@@ -265,11 +255,7 @@ func TestConnectReachesWhoIsAtAnAddressAfterAnotherClaimedIt(t *testing.T) {
 		s.claims("9", 9, two.Addr, 91, 5)
 		wrong := s.connects(two.Addr, osd("9"))
 		age(t, ctx, &clock)
-		select {
-		case <-wrong.Closed():
-		case <-ctx.Done():
-			t.Fatal("the claim is still believed")
-		}
+		arrives(t, "the end of the session that only claims the address", wrong.Closed())
 		if !errors.Is(wrong.Err(), control.ErrElsewhere) || !errors.Is(wrong.Err(), control.ErrWrongPeer) {
 			t.Errorf("the connection ended with %v", wrong.Err())
 		}
@@ -280,14 +266,12 @@ func TestConnectReachesWhoIsAtAnAddressAfterAnotherClaimedIt(t *testing.T) {
 		again, _ := s.claims("9", 9, two.Addr, 92, 6)
 		eventually(t, ctx, "its session", func() bool { return len(s.node.Conns()) == 1 })
 		its := s.node.Conns()[0]
-		right, err := s.node.Connect(two.Addr, wire.OSD)
-		must(t, err)
+		right := connect(t, s.node, two.Addr, wire.OSD)
 		must(t, right.WaitReady(ctx))
 		send(t, right, 1)
 		receives(t, ctx, two, 1)
 		// The real one finds the session when it comes, and who lied keeps its own.
-		back, err := two.Connect(s.node.Addr, wire.OSD)
-		must(t, err)
+		back := connect(t, two, s.node.Addr, wire.OSD)
 		send(t, back, 2)
 		awaitTID(t, ctx, s.node, 2)
 		s.moves(again, its, 1)
@@ -301,8 +285,7 @@ func TestAPeerThatIsWhereItSaysKeepsTheSessionThatItOpened(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := playTo(t, ctx, v, "LP", false, proves)
 		two := nodeOf(t, v, "osd.2", "LP", 2, proves)
-		theirs, err := two.Connect(s.node.Addr, wire.OSD)
-		must(t, err)
+		theirs := connect(t, two, s.node.Addr, wire.OSD)
 		must(t, theirs.WaitReady(ctx))
 		c := s.connects(two.Addr, osd("2"))
 		for range 5 {
@@ -439,16 +422,14 @@ func TestASessionThatWasDialledEndsTheOtherOneWithTheSamePeer(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := playTo(t, ctx, v, "LP", false, proves)
 		two := nodeOf(t, v, "osd.2", "LP", 2, proves)
-		theirs, err := two.Connect(s.node.Addr, wire.OSD)
-		must(t, err)
+		theirs := connect(t, two, s.node.Addr, wire.OSD)
 		must(t, theirs.WaitReady(ctx))
 		eventually(t, ctx, "the session", func() bool { return s.node.Lookup(two.Addr) != nil })
 		first := s.node.Lookup(two.Addr)
 		liar, _ := s.claims("9", 9, two.Addr, 91, 5)
 		eventually(t, ctx, "two claims", func() bool { return s.node.Lookup(two.Addr) == nil })
 		its := s.node.Conns()[1]
-		right, err := s.node.Connect(two.Addr, wire.OSD)
-		must(t, err)
+		right := connect(t, s.node, two.Addr, wire.OSD)
 		must(t, right.WaitReady(ctx))
 		arrives(t, "the end of the first session", first.Closed())
 		if !errors.Is(first.Err(), control.ErrReplaced) {

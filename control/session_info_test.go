@@ -116,20 +116,14 @@ func TestStatsTellWhatAConnectionHoldsAndWhenItWasHeard(t *testing.T) {
 			t.Error("a lossless connection is called lossy")
 		}
 		quiet := st.IO.Quiet
-		eventually(t, ctx, "silence to last", func() bool {
-			st, err := c.Stats()
-			return err == nil && st.IO.Quiet > quiet+10*time.Millisecond
-		})
+		eventually(t, ctx, "silence to last", func() bool { return connStats(t, c).IO.Quiet > quiet+10*time.Millisecond })
 		p.WriteRaw(half[:1])
 		eventually(t, ctx, "the next byte", func() bool {
 			st, err := c.Stats()
 			return err == nil && st.IO.Unfinished == part+1 && st.IO.Quiet < 5*time.Second
 		})
 		k.letGo()
-		eventually(t, ctx, "less to be reserved", func() bool {
-			st, err := c.Stats()
-			return err == nil && st.IO.Reserved <= part+1
-		})
+		eventually(t, ctx, "less to be reserved", func() bool { return connStats(t, c).IO.Reserved <= part+1 })
 	})
 }
 
@@ -140,8 +134,7 @@ func TestInfoSaysHowAConnectionReceivesAndWhy(t *testing.T) {
 		c := nodeOf(t, v, "client.2", "LLC", 2).Dial(server)
 		must(t, c.WaitReady(ctx))
 		theirs := first(t, ctx, server)
-		st, err := server.Stats()
-		must(t, err)
+		st := statsOf(t, server)
 		mode, why := loop.ReceiveBuffers, loop.WhySmall // of one that chooses, behind small messages
 		if of := st.Cores[0]; of.Receive != string(loop.ReceiveAuto) {
 			mode, why = loop.ReceiveMode(of.Receive), loop.Why(of.ReceiveWhy)
@@ -393,27 +386,9 @@ func TestMsgr1ATracerSeesEverythingOfBothSides(t *testing.T) {
 	})
 }
 
-// logBuffer is what was logged.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 func TestKeysAreLoggedOnDemandAloneWithAWarning(t *testing.T) {
 	for _, secure := range []bool{true, false} {
-		var keys, lines [2]logBuffer
+		var keys, lines [2]logText
 		ctx := deadline(t)
 		v := variant{backend: uring.Auto, secure: secure}
 		with := func(i int) func(*msgrtest.NodeConfig) {

@@ -134,10 +134,7 @@ func TestAPeerThatDoesNotReadFillsTheQueueToItsBound(t *testing.T) {
 			}
 			eventually(t, ctx, "the next message", func() bool { return uint64(len(server.Inbox.TIDs())) > done })
 		}
-		eventually(t, ctx, "an empty queue", func() bool {
-			st, err := conn.Stats()
-			return err == nil && st.HeldBytes == 0
-		})
+		eventually(t, ctx, "an empty queue", func() bool { return connStats(t, conn).HeldBytes == 0 })
 		k.letGo()
 	})
 }
@@ -296,8 +293,7 @@ func TestAPeerWhoseMessagesAreRetainedDoesNotStopAnother(t *testing.T) {
 			}
 			found := false
 			for _, c := range server.Conns() {
-				st, err := c.Stats()
-				must(t, err)
+				st := connStats(t, c)
 				for _, th := range st.Throttles {
 					found = found || th.Of == "connection" && th.Limit == 1<<19 && th.Waiting == 1
 				}

@@ -71,8 +71,7 @@ func TestPolicyChangeIsForNewConnections(t *testing.T) {
 }
 
 func policyOf(t *testing.T, c *control.Conn) string {
-	st, err := c.Stats()
-	must(t, err)
+	st := connStats(t, c)
 	return st.Policy
 }
 

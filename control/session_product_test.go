@@ -318,8 +318,7 @@ func restart(t *testing.T, ctx context.Context, v variant, n *msgrtest.Node, pol
 	t.Helper()
 	must(t, n.Shutdown(ctx))
 	fresh := nodeOf(t, v, "osd.1", policy, nonce, withChain(echoer()), func(c *msgrtest.NodeConfig) { c.Unbound = true })
-	addrs, err := fresh.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: n.Addr.AddrPort})
-	must(t, err)
+	addrs := bind(t, fresh, wire.Addr{Type: wire.AddrMsgr2, AddrPort: n.Addr.AddrPort})
 	fresh.Addr = addrs.V2()
 	return fresh
 }
