@@ -112,9 +112,7 @@ func requestsDoNotAllocate(t *testing.T, opt loop.FileOptions) {
 				return
 			}
 			m.Front = number
-			if err := conn.Send(m); err != nil {
-				t.Error(err)
-			}
+			check(t, conn.Send(m))
 		}
 		must(t, client.Start(&control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {
 			if m.Type != blockDone {

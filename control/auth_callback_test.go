@@ -103,16 +103,6 @@ func (x slowDialling) Done(ctx context.Context, id uint64, mode auth.Mode, p []b
 	return res, err
 }
 
-// arrives waits for a channel.
-func arrives(t *testing.T, what string, c <-chan struct{}) {
-	t.Helper()
-	select {
-	case <-c:
-	case <-time.After(authPatience):
-		t.Fatalf("%s: did not happen", what)
-	}
-}
-
 // happens waits for something that other goroutines bring about.
 func happens(t *testing.T, what string, ok func() bool) {
 	t.Helper()
@@ -311,12 +301,7 @@ func TestFailedAuthenticationIsToldFromAFailedNetwork(t *testing.T) {
 			})
 			conn := connect(t, m, peer.addr, c.peer, control.Once())
 			ctx := deadline(t)
-			told := map[string]error{"wait": conn.WaitReady(ctx)}
-			select {
-			case told["reset event"] = <-reset:
-			case <-ctx.Done():
-				t.Fatal("no reset event")
-			}
+			told := map[string]error{"wait": conn.WaitReady(ctx), "reset event": arrives(t, "the reset event", reset)}
 			for what, err := range told {
 				if err == nil || errors.Is(err, control.ErrAuth) != c.want || c.also != nil && !errors.Is(err, c.also) {
 					t.Errorf("%s: %v", what, err)

@@ -193,13 +193,8 @@ func exchange(t *testing.T, client, server *party, conn *control.Conn, data []by
 	t.Helper()
 	must(t, conn.Send(control.NewMessage(42, []byte("front"), data)))
 	for _, e := range []*party{server, client} {
-		select {
-		case got := <-e.got:
-			if !bytes.Equal(got, data) {
-				t.Fatalf("%v received %d other bytes, want %d", e.m.Name(), len(got), len(data))
-			}
-		case <-time.After(authPatience):
-			t.Fatalf("%v received nothing: %v", e.m.Name(), conn.Err())
+		if got := arrives(t, "the data at "+e.m.Name().String(), e.got); !bytes.Equal(got, data) {
+			t.Fatalf("%v received %d other bytes, want %d", e.m.Name(), len(got), len(data))
 		}
 	}
 }
@@ -310,12 +305,7 @@ func TestReceivedMessagesCountByTheirSizeWhenDecompressed(t *testing.T) {
 	must(t, err)
 	for i := range int64(3) {
 		must(t, conn.Send(control.NewMessage(42, nil, make([]byte, size))))
-		var m *control.Message
-		select {
-		case m = <-held:
-		case <-time.After(authPatience):
-			t.Fatalf("nothing came: %v", conn.Err())
-		}
+		m := arrives(t, "the message", held)
 		if used := server.m.DispatchThrottle().Used(); used != (i+1)*size {
 			t.Errorf("%d messages of %d bytes count as %d", i+1, size, used)
 		}
@@ -340,11 +330,7 @@ func TestABombEndsTheConnection(t *testing.T) {
 			exchange(t, client, server, conn, make([]byte, 1<<20)) // at the limit
 			other := server.accepted(t)
 			must(t, conn.Send(control.NewMessage(42, nil, make([]byte, 1<<20+1))))
-			select {
-			case <-other.Closed():
-			case <-time.After(authPatience):
-				t.Fatal("the server goes on")
-			}
+			arrives(t, "the end of the connection", other.Closed())
 			if err := other.Err(); !errors.Is(err, compress.ErrTooLarge) {
 				t.Errorf("ended with %v", err)
 			}

@@ -26,14 +26,11 @@ func newCaller(t testing.TB, start bool, depth int) *caller {
 	addrs := bind(t, server, wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
 	p := &caller{t: t, payload: make([]byte, 64), done: make(chan struct{}, 1)}
 	for i := range depth {
-		m := control.NewMessage(1, p.payload, nil)
-		m.TID = uint64(i)
+		m := numbered(uint64(i), control.NewMessage(1, p.payload, nil))
 		p.messages = append(p.messages, m)
 		if start {
 			p.requests = append(p.requests, &control.Request{Message: m, Done: func(r *control.Request, _ *control.Message, err error) {
-				if err != nil {
-					t.Error(err)
-				}
+				check(t, err)
 				p.answered(r.Context.(int))
 			}, Context: i})
 		}
@@ -68,9 +65,7 @@ func (p *caller) send(i int) {
 	} else {
 		err = p.conn.Send(p.messages[i])
 	}
-	if err != nil {
-		p.t.Error(err)
-	}
+	check(p.t, err)
 }
 
 // answered runs on the core.

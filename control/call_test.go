@@ -54,9 +54,7 @@ func TestCallsOfManyGoroutinesGetTheirOwnReplies(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		server := callServer(t, v, "SFS", func(p control.PendingReply, front string) {
 			go func() { // from any goroutine
-				if err := p.Send(control.NewMessage(typeLater, []byte(front+" later"), nil)); err != nil {
-					t.Error(err)
-				}
+				check(t, p.Send(control.NewMessage(typeLater, []byte(front+" later"), nil)))
 			}()
 		})
 		client := nodeOf(t, v, "client.1", "LLC", 2)
@@ -160,11 +158,7 @@ func TestACanceledCallWithdrawsWhatWasNotSent(t *testing.T) {
 	freed := make(chan struct{})
 	m := control.NewMessage(typeUpper, make([]byte, 100), nil)
 	m.Free = func(*control.Message) { close(freed) }
-	result := make(chan error, 1)
-	go func() {
-		_, err := conn.Call(canceled, m)
-		result <- err
-	}()
+	result := async(func() error { return onlyError(conn.Call(canceled, m)) })
 	eventually(t, ctx, "the request in the queue", func() bool { return held(t, conn) == 100 })
 	why := errors.New("why")
 	cancel(why)
@@ -189,11 +183,7 @@ func TestAReplyBehindTheCancelGoesToTheDispatchers(t *testing.T) {
 		client := nodeOf(t, v, "client.1", "LC", 2)
 		conn := client.Dial(server)
 		canceled, cancel := context.WithCancel(ctx)
-		result := make(chan error, 1)
-		go func() {
-			_, err := call(canceled, conn, typeLater, "x", control.WithTID(77))
-			result <- err
-		}()
+		result := async(func() error { return onlyError(call(canceled, conn, typeLater, "x", control.WithTID(77))) })
 		p := <-arrived
 		cancel()
 		if err := <-result; !errors.Is(err, context.Canceled) {
@@ -227,24 +217,16 @@ func TestCallsAreBounded(t *testing.T) {
 	if err := conn.Start(request()); !errors.Is(err, control.ErrTooManyCalls) {
 		t.Errorf("one more: %v", err)
 	}
-	third := make(chan error, 1)
-	go func() { // one that waits gets through when another ends
-		_, err := call(ctx, conn, typeLater, "x")
-		third <- err
-	}()
+	third := async(func() error { return onlyError(call(ctx, conn, typeLater, "x")) }) // one that waits gets through when another ends
 	answer := func() {
 		t.Helper()
 		must(t, (<-pending).Send(control.NewMessage(1, nil, nil)))
 	}
 	answer()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	check(t, <-ended)
 	answer()
 	answer()
-	if err := <-third; err != nil {
-		t.Error(err)
-	}
+	check(t, <-third)
 }
 
 func TestATransactionIDIsUsedOnceAtATime(t *testing.T) {
@@ -253,19 +235,13 @@ func TestATransactionIDIsUsedOnceAtATime(t *testing.T) {
 	server := callServer(t, variants[0], "SLS", func(p control.PendingReply, _ string) { pending <- p })
 	client := nodeOf(t, variants[0], "client.1", "LC", 2)
 	conn := client.Dial(server)
-	first := make(chan error, 1)
-	go func() {
-		_, err := call(ctx, conn, typeLater, "x", control.WithTID(5))
-		first <- err
-	}()
+	first := async(func() error { return onlyError(call(ctx, conn, typeLater, "x", control.WithTID(5))) })
 	p := <-pending
 	if _, err := call(ctx, conn, typeUpper, "y", control.WithTID(5)); !errors.Is(err, control.ErrTIDInUse) {
 		t.Errorf("the same id: %v", err)
 	}
 	must(t, p.Send(control.NewMessage(1, nil, nil)))
-	if err := <-first; err != nil {
-		t.Error(err)
-	}
+	check(t, <-first)
 	if got, err := call(ctx, conn, typeUpper, "z", control.WithTID(5)); got != "Z" || err != nil {
 		t.Errorf("when it is free: %q, %v", got, err)
 	}
@@ -294,9 +270,7 @@ func TestCallsToOurselves(t *testing.T) {
 	ctx := deadline(t)
 	us := nodeOf(t, variants[0], "osd.4", "LP", 4, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
 		if m.Type == typeUpper {
-			if err := c.Reply(m, control.NewMessage(m.Type+1, []byte(strings.ToUpper(string(m.Front))), nil)); err != nil {
-				t.Error(err)
-			}
+			check(t, c.Reply(m, control.NewMessage(m.Type+1, []byte(strings.ToUpper(string(m.Front))), nil)))
 		}
 		return true
 	}}))
@@ -325,7 +299,6 @@ func TestCallsToOurselves(t *testing.T) {
 
 // A reply that is given when the peer has lost its session reaches nobody.
 func TestALateReplyDoesNotReachTheNextSession(t *testing.T) {
-	ctx := deadline(t)
 	pending := make(chan control.PendingReply, 1)
 	lost := make(chan struct{})
 	server := nodeOf(t, variants[0], "osd.0", "LPR", 1, withChain(&control.Dispatcher{
@@ -342,11 +315,7 @@ func TestALateReplyDoesNotReachTheNextSession(t *testing.T) {
 	conn.MarkDown()
 	<-conn.Closed()
 	send(t, p.Conn(), 2) // it dials, and finds that the session is gone
-	select {
-	case <-lost:
-	case <-ctx.Done():
-		t.Fatal("no remote reset")
-	}
+	arrives(t, "the remote reset", lost)
 	m := control.NewMessage(1, nil, nil)
 	if err := p.Send(m); !errors.Is(err, control.ErrSessionLost) {
 		t.Errorf("got %v", err)
@@ -403,9 +372,7 @@ func TestARestartOfAServerFailsOnlyRequestsThatWereWritten(t *testing.T) {
 			mu.Lock()
 			came = append(came, front)
 			mu.Unlock()
-			if err := p.Send(control.NewMessage(1, nil, nil)); err != nil {
-				t.Error(err)
-			}
+			check(t, p.Send(control.NewMessage(1, nil, nil)))
 		}, func(c *msgrtest.NodeConfig) {
 			c.Bind = wire.AddrVec{{Type: old.Addr.Type, AddrPort: old.Addr.AddrPort}}
 		})
@@ -434,11 +401,7 @@ func TestARequestThatNoSocketTookIsNotSent(t *testing.T) {
 		conn := client.Dial(server)
 		waits := start(t, conn, "x")
 		short, cancel := context.WithCancel(ctx)
-		noRoom := make(chan error, 1)
-		go func() {
-			_, err := call(short, conn, typeUpper, "x")
-			noRoom <- err
-		}()
+		noRoom := async(func() error { return onlyError(call(short, conn, typeUpper, "x")) })
 		cancel()
 		checkCallError(t, "no room for calls", <-noRoom, control.ErrNotSent, context.Canceled)
 		conn.MarkDown()
@@ -511,11 +474,7 @@ func TestACallBehindMessagesThatAreNotReleasedSaysSo(t *testing.T) {
 			t.Errorf("the connection shows %d bytes, for %v", info.Unreleased, info.ThrottledFor)
 		}
 		short, cancel := context.WithCancel(ctx)
-		ended := make(chan error, 1)
-		go func() {
-			_, err := call(short, conn, typeLater, "x")
-			ended <- err
-		}()
+		ended := async(func() error { return onlyError(call(short, conn, typeLater, "x")) })
 		later := <-arrived
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "received messages are not released") {
@@ -528,9 +487,7 @@ func TestACallBehindMessagesThatAreNotReleasedSaysSo(t *testing.T) {
 			st, err := client.Stats()
 			return err == nil && st.ThrottledConns == 0 && st.ThrottledFor == 0 && conn.Info().ThrottledFor == 0
 		})
-		if err := later.Send(control.NewMessage(1, nil, nil)); err != nil {
-			t.Error(err)
-		}
+		check(t, later.Send(control.NewMessage(1, nil, nil)))
 	})
 }
 

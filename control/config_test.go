@@ -79,13 +79,8 @@ func TestBlocksOf4KiBBeginOnAPageWhereThatIsAskedFor(t *testing.T) {
 			must(t, conn.SendContext(ctx, m))
 		}
 		for i := range blocks {
-			select {
-			case at := <-got:
-				if at != 0 {
-					t.Errorf("block %d begins %d bytes behind a page", i, at)
-				}
-			case <-ctx.Done():
-				t.Fatal("a block does not arrive")
+			if at := arrives(t, "a block", got); at != 0 {
+				t.Errorf("block %d begins %d bytes behind a page", i, at)
 			}
 		}
 	})
@@ -191,9 +186,7 @@ func TestWaitReadySaysThatThePeerSpeaksAnotherProtocol(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		conn.MarkDown()
-		if err := lst.Close(); err != nil {
-			t.Error(err)
-		}
+		check(t, lst.Close())
 		wg.Wait()
 	}
 }
@@ -210,8 +203,7 @@ func TestAServerThatComesLaterIsWaitedForAndLogged(t *testing.T) {
 		c.Timeouts.InitialBackoff, c.Timeouts.MaxBackoff = time.Millisecond, 10*time.Millisecond
 	})
 	conn := connect(t, client, wire.Addr{Type: wire.AddrMsgr2, AddrPort: at}, wire.OSD)
-	ready := make(chan error, 1)
-	go func() { ready <- conn.WaitReady(ctx) }()
+	ready := async(func() error { return conn.WaitReady(ctx) })
 	eventually(t, ctx, "some attempts", func() bool { return connStats(t, conn).Counters.Attempts > 8 })
 	select {
 	case err := <-ready:
@@ -226,7 +218,5 @@ func TestAServerThatComesLaterIsWaitedForAndLogged(t *testing.T) {
 	if _, err := server.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: at}); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-ready; err != nil {
-		t.Error(err)
-	}
+	check(t, <-ready)
 }

@@ -172,8 +172,7 @@ func stuckWrite(t *testing.T, b *coreBench) (peer *control.Conn, goAhead func())
 	eventually(t, b.ctx, "the server's connection", func() bool { return len(b.server.Conns()) == 1 })
 	peer = b.server.Conns()[0]
 	for i := range count {
-		msg := control.NewMessage(1, nil, make([]byte, 1<<20))
-		msg.TID = uint64(i + 1)
+		msg := numbered(uint64(i+1), control.NewMessage(1, nil, make([]byte, 1<<20)))
 		must(t, peer.Send(msg))
 	}
 	kept := <-first
@@ -190,13 +189,8 @@ func stuckWrite(t *testing.T, b *coreBench) (peer *control.Conn, goAhead func())
 		t.Helper()
 		kept.Release()
 		for want := uint64(1); want <= count; want++ {
-			select {
-			case tid := <-got:
-				if tid != want {
-					t.Fatalf("message %d, want %d", tid, want)
-				}
-			case <-b.ctx.Done():
-				t.Fatalf("message %d does not come: %v", want, conn.Err())
+			if tid := arrives(t, fmt.Sprint("message ", want), got); tid != want {
+				t.Fatalf("message %d, want %d", tid, want)
 			}
 		}
 	}
@@ -250,8 +244,7 @@ func TestARemovalDoesNotHangOnAStuckCore(t *testing.T) {
 	stuck := b.server.RawPlane().Core(0)
 	release := stick(t, stuck)
 	ctx, cancel := context.WithCancel(b.ctx)
-	removed := make(chan error, 1)
-	go func() { removed <- b.server.RemoveCore(ctx, 0) }()
+	removed := async(func() error { return b.server.RemoveCore(ctx, 0) })
 	eventually(t, b.ctx, "the removal", func() bool { return stuck.State() == loop.CoreDraining })
 	cancel()
 	if err := <-removed; !errors.Is(err, context.Canceled) {
@@ -274,11 +267,7 @@ func TestAddingACoreDoesNotHangOnAStuckCore(t *testing.T) {
 	b := newCoreBench(t, control.Config{Plane: loop.Config{Cores: 1, StallAfter: -1}}, uring.Epoll)
 	release := stick(t, b.server.RawPlane().Core(0))
 	ctx, cancel := context.WithCancel(b.ctx)
-	added := make(chan error, 1)
-	go func() {
-		_, err := b.server.AddCore(ctx)
-		added <- err
-	}()
+	added := async(func() error { return onlyError(b.server.AddCore(ctx)) })
 	eventually(t, b.ctx, "the new core", func() bool { return len(b.server.Cores()) == 2 })
 	cancel()
 	if err := <-added; !errors.Is(err, context.Canceled) {
@@ -457,9 +446,7 @@ func expectPinned(t *testing.T, m *control.Messenger, cpus []int, pin bool) {
 		at := make(chan []int, 1)
 		if err := c.Do(func(*loop.Core) {
 			here, err := uring.AllowedCPUs()
-			if err != nil {
-				t.Error(err)
-			}
+			check(t, err)
 			at <- here
 		}); err != nil {
 			t.Fatal(err)

@@ -219,9 +219,7 @@ func (b *coreBench) flow(m *control.Messenger) {
 		for {
 			select {
 			case <-b.end:
-				if err := f.settle(b.ctx); err != nil {
-					b.t.Error(err)
-				}
+				check(b.t, f.settle(b.ctx))
 				return
 			default:
 			}

@@ -152,8 +152,7 @@ func (l *driverLine) send(t *testing.T, tid uint64) {
 	if l.small {
 		step = 100
 	}
-	m := control.NewMessage(1, bytes.Repeat([]byte{byte(tid)}, int(tid%5)*1000), bytes.Repeat([]byte{1}, int(tid%3)*step))
-	m.TID = tid
+	m := numbered(tid, control.NewMessage(1, bytes.Repeat([]byte{byte(tid)}, int(tid%5)*1000), bytes.Repeat([]byte{1}, int(tid%3)*step)))
 	if err := l.conn.Send(m); err != nil {
 		t.Fatalf("send: %v", err)
 	}
@@ -409,9 +408,7 @@ func TestEveryErrorAtTheEndIsLoggedAndEndsNothingElse(t *testing.T) {
 			client := nodeOf(t, variant{backend: c.engine.backend}, "client.2", "LLC", 2)
 			send(t, client.Dial(hub), 1)
 			receives(t, deadline(t), client, 1001)
-			if err := hub.Shutdown(deadline(t)); err != nil {
-				t.Error(err)
-			}
+			check(t, hub.Shutdown(deadline(t)))
 			if n := strings.Count(log.String(), c.Fault.Errno.Error()); n != 1 {
 				t.Errorf("%d lines with the cause:\n%s", n, log.String())
 			}

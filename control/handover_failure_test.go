@@ -96,8 +96,7 @@ func TestPredecessorThatFailsLeavesNothingWithTheSuccessor(t *testing.T) {
 	m, addr := handoverServer(t, uring.Auto, 2)
 	for step := range 5 {
 		a, b := unixPair(t)
-		fake := make(chan error, 1)
-		go func() { fake <- control.BreakPredecession(m, a, step) }()
+		fake := async(func() error { return control.BreakPredecession(m, a, step) })
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		next, err := control.TakeOver(ctx, serverConfig(uring.Auto, 2), b, echoAll())
 		cancel()
@@ -177,9 +176,7 @@ func TestSteeringIsHandedOver(t *testing.T) {
 			t.Errorf("%d cores: %+v", cores, st.Steering)
 		}
 		if cores > 1 {
-			if err := next.PinPeer(netip.MustParseAddr("127.0.0.1"), cores-1); err != nil {
-				t.Error(err)
-			}
+			check(t, next.PinPeer(netip.MustParseAddr("127.0.0.1"), cores-1))
 		}
 		s := newStream(t, uring.Auto, wire.Client, control.LossyClient(), addr)
 		s.progress(5)
@@ -267,8 +264,7 @@ func TestAHandOverIsNotForAnotherUser(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			predecessor, successor := meeting(t, c.listener, c.connector)
-			handed := make(chan error, 1)
-			go func() { handed <- m.HandOver(ctx, predecessor) }()
+			handed := async(func() error { return m.HandOver(ctx, predecessor) })
 			next, taken := control.TakeOver(ctx, serverConfig(uring.Auto, 1), successor)
 			if next != nil {
 				end(t, next)

@@ -161,8 +161,7 @@ func (s *stream) end() {
 func succeed(t *testing.T, ctx context.Context, m *control.Messenger, cfg control.Config, chain ...*control.Dispatcher) *control.Messenger {
 	t.Helper()
 	a, b := unixPair(t)
-	handed := make(chan error, 1)
-	go func() { handed <- m.HandOver(ctx, a) }()
+	handed := async(func() error { return m.HandOver(ctx, a) })
 	next, err := control.TakeOver(ctx, cfg, b, chain...)
 	if e := <-handed; err != nil || e != nil {
 		t.Fatalf("take over: %v; hand over: %v", err, e)
@@ -228,9 +227,7 @@ func TestHandOverUnderLoadLosesNothing(t *testing.T) {
 			knock.end()
 			for _, m := range append(old, m) {
 				st, err := m.Stats()
-				if err != nil {
-					t.Error(err)
-				}
+				check(t, err)
 				if st.Counters.IllegalTransitions != 0 || st.Counters.ResetsSent != 0 {
 					t.Errorf("%+v", st.Counters)
 				}
@@ -319,8 +316,7 @@ func TestSendDuringAHandOverIsKeptOrRefused(t *testing.T) {
 		kept := make(chan uint64)
 		go func(n uint64) {
 			for {
-				msg := control.NewMessage(1, nil, nil)
-				msg.TID = n
+				msg := numbered(n, control.NewMessage(1, nil, nil))
 				switch err := c.Send(msg); {
 				case err == nil:
 					n++

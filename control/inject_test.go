@@ -123,8 +123,7 @@ func (l *injectedLine) run(n int) {
 		down := false
 		for n > 0 && !down {
 			for range min(n, 1+l.rng.IntN(6)) {
-				m := control.NewMessage(1, []byte(front), bytes.Repeat([]byte{1}, l.rng.IntN(3)*3000))
-				m.TID = uint64(sent)
+				m := numbered(uint64(sent), control.NewMessage(1, []byte(front), bytes.Repeat([]byte{1}, l.rng.IntN(3)*3000)))
 				if err := conn.SendContext(l.ctx, m); err != nil {
 					l.t.Errorf("%s: %v", front, err)
 					return
@@ -187,8 +186,7 @@ func holdsNothing(t *testing.T, ctx context.Context, n *msgrtest.Node) {
 // typed sends a message of a type.
 func typed(t *testing.T, c *control.Conn, typ uint16, tid uint64) {
 	t.Helper()
-	m := control.NewMessage(typ, nil, nil)
-	m.TID = tid
+	m := numbered(tid, control.NewMessage(typ, nil, nil))
 	must(t, c.Send(m))
 }
 

@@ -237,9 +237,7 @@ func TestPostingsAreBoundedAndCheckedWhereTheyAreMade(t *testing.T) {
 			t.Errorf("the same id on the core: %v", err)
 		}
 		third.TID = 3
-		if err := conn.PostBuffer(third); err != nil {
-			t.Error(err)
-		}
+		check(t, conn.PostBuffer(third))
 		if err := third.TakeBack(ctx); !errors.Is(err, control.ErrOnCore) {
 			t.Errorf("a core that waits for itself: %v", err)
 		}

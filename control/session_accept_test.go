@@ -392,9 +392,7 @@ func TestEndDuringATakeOverClosesBothSockets(t *testing.T) {
 				fresh := s.reconnect(clientCookie, si.Cookie, 6, 1, 0)
 				s.node.Hit(ctx, b)
 				if shutdown {
-					if err := s.node.Shutdown(ctx); err != nil {
-						t.Error(err)
-					}
+					check(t, s.node.Shutdown(ctx))
 				} else {
 					conn := s.node.Lookup(s.addr)
 					conn.MarkDown()

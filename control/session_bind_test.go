@@ -208,11 +208,7 @@ func TestShutdownEndsTheWaitForAPort(t *testing.T) {
 	n := nodeOf(t, variants[0], "osd.1", "SFS", 1, func(c *msgrtest.NodeConfig) {
 		c.Unbound, c.Clock, c.Binding.Retries, c.Binding.RetryDelay = true, clock, 1, time.Hour
 	})
-	bound := make(chan error)
-	go func() {
-		_, err := n.Bind(v2(host, 6800))
-		bound <- err
-	}()
+	bound := async(func() error { return onlyError(n.Bind(v2(host, 6800))) })
 	<-waits
 	must(t, n.Shutdown(deadline(t)))
 	if err := <-bound; !errors.Is(err, control.ErrShutdown) {
@@ -425,14 +421,8 @@ func TestShutdownDuringARebindEnds(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		for range 8 {
 			us := mobile(t, v, "osd.1", "SFS", 2)
-			rebound := make(chan error)
-			go func() {
-				_, err := us.Rebind(ctx)
-				rebound <- err
-			}()
-			if err := us.Shutdown(ctx); err != nil {
-				t.Error(err)
-			}
+			rebound := async(func() error { return onlyError(us.Rebind(ctx)) })
+			check(t, us.Shutdown(ctx))
 			if err := <-rebound; err != nil && !errors.Is(err, control.ErrShutdown) {
 				t.Errorf("rebind: %v", err)
 			}

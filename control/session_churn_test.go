@@ -253,13 +253,8 @@ func TestTheLargestMessageIsThatOfTheConfiguration(t *testing.T) {
 			server := nodeOf(t, v, "osd.1", "SLS", 1, sum, large)
 			client := nodeOf(t, v, "client.2", "LC", 2, large)
 			must(t, client.Dial(server).Send(control.NewMessage(1, nil, data)))
-			select {
-			case n := <-got:
-				if n != size {
-					t.Errorf("%d bytes of %d", n, size)
-				}
-			case <-ctx.Done():
-				t.Fatal("it does not come")
+			if n := arrives(t, "the message", got); n != size {
+				t.Errorf("%d bytes of %d", n, size)
 			}
 			small := nodeOf(t, v, "osd.3", "SLS", 3)
 			conn := client.Dial(small, control.Once())
@@ -303,9 +298,7 @@ func TestAcceptRecoversWhenDescriptorsComeBack(t *testing.T) {
 			}
 			restore := exhaust()
 			for _, s := range sockets {
-				if err := unix.Connect(s, &unix.SockaddrInet4{Port: 6800, Addr: host.As4()}); err != nil {
-					t.Error(err)
-				}
+				check(t, unix.Connect(s, &unix.SockaddrInet4{Port: 6800, Addr: host.As4()}))
 			}
 			stats := func() dataplane.CoreStats {
 				st := statsOf(t, server)
@@ -322,9 +315,7 @@ func TestAcceptRecoversWhenDescriptorsComeBack(t *testing.T) {
 			restore()
 			for _, s := range sockets {
 				f := os.NewFile(uintptr(s), "late")
-				if err := unix.SetNonblock(s, false); err != nil {
-					t.Error(err)
-				}
+				check(t, unix.SetNonblock(s, false))
 				banner := make([]byte, 26)
 				if _, err := io.ReadFull(f, banner); err != nil || !bytes.HasPrefix(banner, []byte("ceph v2\n")) {
 					t.Errorf("banner %q, %v", banner, err)
@@ -347,9 +338,7 @@ func lowerLimit(t *testing.T) (exhaust func() (restore func())) {
 	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
 	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: min(old.Cur, 512), Max: old.Max}))
 	t.Cleanup(func() {
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-			t.Error(err)
-		}
+		check(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
 	})
 	return func() func() {
 		var fds []int

@@ -376,9 +376,7 @@ func overdue(t *testing.T, ctx context.Context, v variant, r *slowReader) (serve
 	for n := range uint64(3) {
 		p.SendMessage(frame.MessageHeader{Seq: n + 1, TID: n + 1}, nil, nil, nil)
 	}
-	if p.Err() != nil {
-		t.Fatal(p.Err())
-	}
+	must(t, p.Err())
 	eventually(t, ctx, "the messages", func() bool {
 		for _, conn = range server.Conns() {
 			st, err := conn.Stats()
@@ -431,8 +429,7 @@ func TestShutdownWaitsForOneMessageOfAConnectionThatIsOver(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		r := newSlowReader()
 		server, conn := overdue(t, ctx, v, r)
-		ended := make(chan error, 1)
-		go func() { ended <- server.Shutdown(ctx) }()
+		ended := async(func() error { return server.Shutdown(ctx) })
 		<-conn.Closed()
 		r.next(t, ctx)
 		if err := <-ended; err != nil || !r.tells("1") {

@@ -33,9 +33,7 @@ func stageFor(t *testing.T, ctx context.Context, v variant, policy string, chang
 	})
 	must(t, err)
 	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		check(t, l.Close())
 	})
 	s := &stage{t: t, ctx: ctx, node: nodeOf(t, v, "osd.1", policy, 3, change...), l: l}
 	s.conn, err = s.node.Connect(l.Addr, wire.OSD)

@@ -86,9 +86,7 @@ func TestSilentSocketsDoNotPushOutAHandshakeThatProgresses(t *testing.T) {
 		silence(t, ctx, "127.0.0.1", server.Addr.AddrPort, 3*bound)
 		doorStats(t, ctx, server.Messenger, 1+3*bound)
 		b.Release()
-		if err := c.WaitReady(ctx); err != nil {
-			t.Error(err)
-		}
+		check(t, c.WaitReady(ctx))
 	})
 }
 
@@ -125,9 +123,7 @@ func TestRefusedSocketsWriteTenLinesAMinute(t *testing.T) {
 		}
 		eventually(t, ctx, "the lines", func() bool { return log.count("accepted socket refused") >= 10 })
 		b.Release()
-		if err := c.WaitReady(ctx); err != nil {
-			t.Error(err)
-		}
+		check(t, c.WaitReady(ctx))
 		if got := log.count("accepted socket refused"); got != 10 {
 			t.Errorf("%d lines", got)
 		}
@@ -360,8 +356,7 @@ func TestSocketsThatTakeASessionOverWithoutUseAreFailures(t *testing.T) {
 		if n := waited(o.server); n != 0 {
 			t.Fatalf("%d have waited before", n)
 		}
-		done := make(chan error, 1)
-		go func() { done <- o.again() }()
+		done := async(func() error { return o.again() })
 		eventually(t, ctx, "the socket that waits", func() bool { return waited(o.server) == 1 })
 		o.clock.pass(time.Second)
 		if err := <-done; err != nil {
@@ -417,9 +412,7 @@ func TestWhoWaitsForItsTurnIsEndedByShutdown(t *testing.T) {
 		eventually(t, ctx, "the peer that waits", func() bool { return waited(server) == 1 })
 		must(t, server.Shutdown(ctx))
 		late.ExpectEnd()
-		if err := late.Err(); err != nil {
-			t.Error(err)
-		}
+		check(t, late.Err())
 		eventually(t, ctx, "its place", func() bool {
 			st, _ := server.Stats() // its error says that the cores are down
 			return st.HalfOpen == 0

@@ -98,9 +98,7 @@ func TestStatsTellWhatAConnectionHoldsAndWhenItWasHeard(t *testing.T) {
 		p.SendMessage(frame.MessageHeader{Seq: 1, TID: 1}, make([]byte, size), nil, nil)
 		half := half(t, p, frame.MessageHeader{Seq: 2, TID: 2}, make([]byte, size))[:part]
 		p.WriteRaw(half)
-		if p.Err() != nil {
-			t.Fatal(p.Err())
-		}
+		must(t, p.Err())
 		c := first(t, ctx, server)
 		var st control.ConnStats
 		eventually(t, ctx, "the part of a message", func() bool {
@@ -235,9 +233,7 @@ func TestStatisticsAreServed(t *testing.T) {
 			t.Errorf("%q, %v", first, err)
 		}
 		// It is open when the server ends.
-		if err := srv.Close(); err != nil {
-			t.Error(err)
-		}
+		check(t, srv.Close())
 		_ = c.Close()
 		if _, err := control.ReadStats(context.Background(), path); !errors.Is(err, control.ErrStats) {
 			t.Errorf("after the end: %v", err)
@@ -286,8 +282,7 @@ func bothTraced(t *testing.T, v variant) (server, client *msgrtest.Node, conn *c
 	server = nodeOf(t, v, "osd.1", "SFS", 1, withTrace("server"), withChain(echoer()))
 	client = nodeOf(t, v, "client.2", "LLC", 2, withTrace("client"))
 	conn = client.Dial(server)
-	m := control.NewMessage(7, []byte("front"), bytes.Repeat([]byte("data"), 5000))
-	m.TID = 1
+	m := numbered(1, control.NewMessage(7, []byte("front"), bytes.Repeat([]byte("data"), 5000)))
 	must(t, conn.Send(m))
 	return server, client, conn, dir, logs
 }

@@ -105,8 +105,7 @@ func TestAPeerThatDoesNotReadFillsTheQueueToItsBound(t *testing.T) {
 		var tid uint64
 		for full := false; !full; {
 			room := conn.Room()
-			m := control.NewMessage(1, nil, make([]byte, 100<<10))
-			m.TID = tid + 1
+			m := numbered(tid+1, control.NewMessage(1, nil, make([]byte, 100<<10)))
 			switch err := conn.Send(m); {
 			case err == nil:
 				tid++
@@ -178,8 +177,7 @@ func (s *scripts) honest(size int) {
 	conn := n.Dial(s.node)
 	const each = 5
 	for tid := range uint64(each) {
-		m := control.NewMessage(1, nil, make([]byte, size))
-		m.TID = tid + 1
+		m := numbered(tid+1, control.NewMessage(1, nil, make([]byte, size)))
 		must(s.t, conn.Send(m))
 		eventually(s.t, s.ctx, "the echo of an honest client", func() bool { return len(n.Inbox.TIDs()) == int(tid)+1 })
 	}

@@ -130,8 +130,7 @@ func TestLoopbackIsBounded(t *testing.T) {
 	if err := c.Send(m); !errors.Is(err, control.ErrQueueFull) {
 		t.Fatal(err)
 	}
-	sent := make(chan error, 1)
-	go func() { sent <- c.SendContext(ctx, m) }()
+	sent := async(func() error { return c.SendContext(ctx, m) })
 	<-began
 	close(release)
 	must(t, <-sent)

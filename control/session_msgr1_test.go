@@ -282,8 +282,7 @@ func TestMsgr1LimitsAreThoseOfTheConfiguration(t *testing.T) {
 		})
 		conn := nodeOf(t, v, "client.2", "LC", 2).Dial(server)
 		for _, size := range []int{8 << 10, 8<<10 + 1} {
-			m := control.NewMessage(1, nil, make([]byte, size))
-			m.TID = uint64(size)
+			m := numbered(uint64(size), control.NewMessage(1, nil, make([]byte, size)))
 			must(t, conn.Send(m))
 		}
 		receives(t, ctx, server, 8<<10)

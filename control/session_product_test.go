@@ -287,8 +287,7 @@ func TestFaultInsideAHandlerCostsOneReconnect(t *testing.T) {
 			<-ready
 			if m.TID == 1001 {
 				connector.Probe.ArmNext(msgrtest.Write(frame.TagMessage), msgrtest.Fault())
-				again := control.NewMessage(1, nil, nil)
-				again.TID = 2
+				again := numbered(2, control.NewMessage(1, nil, nil))
 				if c.Send(again) != nil {
 					t.Error("send inside the handler failed")
 				}
@@ -420,8 +419,7 @@ func (w *duet) dial() {
 
 // say sends a message. Those below 1000 are echoed.
 func (w *duet) say(tid uint64) bool {
-	m := control.NewMessage(1, w.front(tid), nil)
-	m.TID = tid
+	m := numbered(tid, control.NewMessage(1, w.front(tid), nil))
 	if err := w.conn.Send(m); err != nil {
 		m.Release()
 		if !w.lossy || !errors.Is(err, control.ErrClosed) {

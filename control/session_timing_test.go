@@ -129,9 +129,7 @@ func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 				p := l.Accept(ctx)
 				t.Cleanup(p.Close)
 				p.HandshakeUntil(at)
-				if err := p.Err(); err != nil {
-					t.Error(err)
-				}
+				check(t, p.Err())
 			}
 		}
 		node := nodeOf(t, v, "client.1", "LLC", 1, patient, clock.of, func(c *msgrtest.NodeConfig) {
@@ -199,13 +197,9 @@ func TestDialsBeyondTheBoundWaitUntilOthersAreDone(t *testing.T) {
 		take := func(n int) (list []net.Conn) {
 			t.Helper()
 			for range n {
-				select {
-				case c := <-accepted:
-					list = append(list, c)
-					t.Cleanup(func() { c.Close() })
-				case <-ctx.Done():
-					t.Fatalf("%d sockets, want %d", len(list), n)
-				}
+				c := arrives(t, "a socket", accepted)
+				list = append(list, c)
+				t.Cleanup(func() { c.Close() })
 			}
 			return list
 		}

@@ -64,13 +64,8 @@ func (s *sessionClient) send(t testing.TB) {
 // expect waits for the echo of message tid, which must be the next to come.
 func (s *sessionClient) expect(t testing.TB, tid uint64) {
 	t.Helper()
-	select {
-	case got := <-s.replies:
-		if got != tid {
-			t.Errorf("echo of %d where %d was due", got, tid)
-		}
-	case <-time.After(steerPatience):
-		t.Fatalf("no echo of %d: state %v, %v", tid, s.conn.State(), s.conn.Err())
+	if got := arrives(t, fmt.Sprint("the echo of ", tid), s.replies); got != tid {
+		t.Errorf("echo of %d where %d was due", got, tid)
 	}
 }
 
@@ -338,9 +333,7 @@ func TestRebindGoesTogetherWithAHandOver(t *testing.T) {
 			if got := successor.Addrs(); !got.Equal(addrs) {
 				t.Fatalf("the successor is at %v, want %v", got, addrs)
 			}
-			if err := s.c.WaitReady(ctx); err != nil {
-				t.Error(err)
-			}
+			check(t, s.c.WaitReady(ctx))
 			s.end()
 			s.c.MarkDown()
 			again, err := successor.Rebind(ctx)
@@ -381,11 +374,7 @@ func TestRebindWaitsForAHandOver(t *testing.T) {
 	if got := us.Addrs(); !got.Equal(before) {
 		t.Errorf("now at %v", got)
 	}
-	rebound := make(chan error, 1)
-	go func() {
-		_, err := us.Rebind(ctx)
-		rebound <- err
-	}()
+	rebound := async(func() error { return onlyError(us.Rebind(ctx)) })
 	close(fail)
 	for range 2 {
 		if err := <-ends; err == nil {

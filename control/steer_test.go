@@ -253,9 +253,7 @@ func onCPU(t testing.TB, cpu int, f func()) {
 	only.Set(cpu)
 	must(t, errors.Join(unix.SchedGetaffinity(0, &before), unix.SchedSetaffinity(0, &only)))
 	defer func() {
-		if err := unix.SchedSetaffinity(0, &before); err != nil {
-			t.Error(err)
-		}
+		check(t, unix.SchedSetaffinity(0, &before))
 	}()
 	f()
 }
