@@ -107,42 +107,40 @@ func TestACallIsAnsweredOverAReconnect(t *testing.T) {
 	})
 }
 
-// Cases of a session that ends under calls.
+// sessionEnds are the ways in which a session ends under calls and postings.
+var sessionEnds = []struct {
+	name, client, server string
+	end                  func(t *testing.T, client, server *msgrtest.Node, conn *control.Conn)
+	is                   error
+}{
+	{"a lossy connection breaks", "LC", "SLS", func(t *testing.T, _, server *msgrtest.Node, _ *control.Conn) { end(t, server.Messenger) }, control.ErrSessionLost},
+	{"marked down", "LLC", "SFS", func(_ *testing.T, _, _ *msgrtest.Node, conn *control.Conn) { conn.MarkDown() }, control.ErrMarkedDown},
+	{"shut down", "LLC", "SFS", func(t *testing.T, client, _ *msgrtest.Node, _ *control.Conn) { end(t, client.Messenger) }, control.ErrShutdown},
+	{"the peer has lost the session", "LLC", "SFS", func(_ *testing.T, _, server *msgrtest.Node, _ *control.Conn) {
+		for _, o := range server.Conns() {
+			o.MarkDown()
+		}
+	}, control.ErrSessionLost},
+}
+
+// Nobody knows what became of a request that was written.
 func TestALostSessionEndsItsCallsWithATypedError(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		for _, c := range []struct {
-			name, client, server string
-			end                  func(client, server *msgrtest.Node, conn *control.Conn)
-			is                   error
-		}{
-			{"a lossy connection breaks", "LC", "SLS", func(_, server *msgrtest.Node, _ *control.Conn) { end(t, server.Messenger) }, control.ErrSessionLost},
-			{"marked down", "LLC", "SFS", func(_, _ *msgrtest.Node, conn *control.Conn) { conn.MarkDown() }, control.ErrMarkedDown},
-			{"shut down", "LLC", "SFS", func(client, _ *msgrtest.Node, _ *control.Conn) { end(t, client.Messenger) }, control.ErrShutdown},
-			{"the peer has lost the session", "LLC", "SFS", func(_, server *msgrtest.Node, _ *control.Conn) {
-				for _, o := range server.Conns() {
-					o.MarkDown()
-				}
-			}, control.ErrSessionLost},
-		} {
+		for _, c := range sessionEnds {
 			arrived := make(chan control.PendingReply, 8)
 			server := callServer(t, v, c.server, func(p control.PendingReply, _ string) { arrived <- p })
 			client := nodeOf(t, v, "client.1", c.client, 2)
 			conn := client.Dial(server)
 			results := make(chan error, 3)
 			for range cap(results) {
-				go func() {
-					_, err := call(ctx, conn, typeLater, "x")
-					results <- err
-				}()
+				go func() { results <- onlyError(call(ctx, conn, typeLater, "x")) }()
 			}
 			for range cap(results) {
 				<-arrived
 			}
-			c.end(client, server, conn)
+			c.end(t, client, server, conn)
 			for range cap(results) {
-				if err := <-results; !errors.Is(err, control.ErrSessionLost) || !errors.Is(err, c.is) {
-					t.Errorf("%s: %v, want %v", c.name, err, c.is)
-				}
+				checkCallError(t, c.name, <-results, control.ErrSessionLost, c.is)
 			}
 		}
 	})
@@ -406,18 +404,6 @@ func TestARequestThatNoSocketTookIsNotSent(t *testing.T) {
 		checkCallError(t, "no room for calls", <-noRoom, control.ErrNotSent, context.Canceled)
 		conn.MarkDown()
 		checkCallError(t, "marked down", <-waits, control.ErrNotSent, control.ErrMarkedDown)
-	})
-}
-
-func TestTheOutcomeOfARequestThatWasWrittenIsUnknown(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		arrived := make(chan control.PendingReply, 1)
-		server := callServer(t, v, "SLS", func(p control.PendingReply, _ string) { arrived <- p })
-		conn := nodeOf(t, v, "client.1", "LC", 2).Dial(server)
-		written := start(t, conn, "x")
-		<-arrived
-		conn.MarkDown()
-		checkCallError(t, "marked down", <-written, control.ErrSessionLost, control.ErrMarkedDown)
 	})
 }
 

@@ -262,26 +262,6 @@ func TestARemovalDoesNotHangOnAStuckCore(t *testing.T) {
 	b.knockSome(10)
 }
 
-// The listeners of a single core are not open for company: that needs the core.
-func TestAddingACoreDoesNotHangOnAStuckCore(t *testing.T) {
-	b := newCoreBench(t, control.Config{Plane: loop.Config{Cores: 1, StallAfter: -1}}, uring.Epoll)
-	release := stick(t, b.server.RawPlane().Core(0))
-	ctx, cancel := context.WithCancel(b.ctx)
-	added := async(func() error { return onlyError(b.server.AddCore(ctx)) })
-	eventually(t, b.ctx, "the new core", func() bool { return len(b.server.Cores()) == 2 })
-	cancel()
-	if err := <-added; !errors.Is(err, context.Canceled) {
-		t.Fatalf("added: %v", err)
-	}
-	release()
-	eventually(t, b.ctx, "the end of the new core", func() bool { return len(b.server.Cores()) == 1 && b.server.Core(0) != nil })
-	b.knockSome(10)
-	if id, err := b.server.AddCore(b.ctx); err != nil || id != 1 {
-		t.Errorf("core %d, %v", id, err)
-	}
-	b.knockSome(10)
-}
-
 // stick keeps a core in a callback until it is released.
 func stick(t *testing.T, c *loop.Core) (release func()) {
 	t.Helper()

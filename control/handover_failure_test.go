@@ -434,7 +434,7 @@ func TestAfterAFailedHandOverTheSessionResumesBehindWhatItReceived(t *testing.T)
 			}
 			return false
 		}}))
-		p, _ := s.establish()
+		p, _ := s.serve()
 		p.Ignore(frame.TagAck)
 		for seq := uint64(1); seq <= 3; seq++ {
 			p.SendMessage(frame.MessageHeader{Seq: seq, TID: 100 + seq}, nil, nil, nil)

@@ -388,34 +388,6 @@ func TestRebindGivesAnotherAddress(t *testing.T) {
 	})
 }
 
-// A learned IP stays what peers are told, and every address is listened on.
-func TestRebindKeepsTheLearnedIP(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		us := nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) { c.Unbound, c.Plane.Cores = true, 2 })
-		if _, err := us.Bind(v2(netip.IPv4Unspecified(), 0)); err != nil {
-			t.Fatal(err)
-		}
-		peer := nodeOf(t, v, "osd.2", "LP", 2)
-		send(t, us.Dial(peer), 1)
-		receives(t, ctx, peer, 1)
-		us.Addr = us.Addrs().V2()
-		rebind(t, ctx, us)
-		if us.Addr.IsBlank() {
-			t.Fatalf("at %v", us.Addr)
-		}
-		send(t, us.Dial(peer), 2)
-		receives(t, ctx, peer, 1, 2)
-		if got := us.Addrs(); got[0] != us.Addr {
-			t.Errorf("from %v to %v", us.Addr, got)
-		}
-		if c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.9:%d", us.Addr.AddrPort.Port())); err != nil {
-			t.Error(err)
-		} else {
-			_ = c.Close()
-		}
-	})
-}
-
 // Shutdown and Rebind at the same time: both end, whoever is first.
 func TestShutdownDuringARebindEnds(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {

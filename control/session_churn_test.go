@@ -193,35 +193,6 @@ func TestAPeerThatAsksTheSameAgainAndAgainIsEnded(t *testing.T) {
 	})
 }
 
-// An address that no peer can have is refused, or stored and never dialled.
-// Matrix: HI-28
-func TestAddressesThatNobodyCanHaveAreNotDialled(t *testing.T) {
-	for _, text := range []string{
-		"v2:0.0.0.0:6800/2", "v2:[::]:6800/2", "v2:[::ffff:0.0.0.0]:6800/2", "v2:224.0.0.1:6800/2", "v2:[ff02::1]:6800/2",
-		"v2:255.255.255.255:6800/2", "v2:[::ffff:224.0.0.1]:6800/2", "v2:127.0.0.1:0/2",
-	} {
-		t.Run(text, func(t *testing.T) {
-			addr, err := wire.ParseAddr(text)
-			must(t, err)
-			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-				s := playTo(t, ctx, v, "LP", false)
-				s.addr = addr
-				p := s.dial()
-				p.Handshake()
-				p.SendPayload(frame.TagClientIdent, p.ClientIdent(clientCookie, 1))
-				p.ExpectEnd()
-				s.must(p)
-				if n := s.node.Probe.Seen(msgrtest.SocketConnecting()); n != 0 {
-					t.Errorf("dialled %d times", n)
-				}
-				if c := s.node.Lookup(addr); c != nil {
-					t.Errorf("there is a connection: %v", c.State())
-				}
-			})
-		})
-	}
-}
-
 // A message of more than 90 MiB passes where both sides are configured for it,
 // and by default it is refused from its preamble.
 // Matrix: RL-13

@@ -189,20 +189,6 @@ func echoer() *control.Dispatcher {
 	}}
 }
 
-// greeter sends a message as soon as a connection is accepted for the first
-// time.
-func greeter(tid uint64) *control.Dispatcher {
-	var once sync.Once
-	return &control.Dispatcher{Accept: func(c *control.Conn, _ int, _ bool) {
-		once.Do(func() {
-			m := numbered(tid, control.NewMessage(1, nil, nil))
-			if c.Send(m) != nil {
-				m.Release()
-			}
-		})
-	}}
-}
-
 // numbered gives a message its transaction id.
 func numbered(tid uint64, m *control.Message) *control.Message {
 	m.TID = tid

@@ -29,7 +29,7 @@ func osd(id string) wire.EntityName { return wire.EntityName{Type: wire.OSD, ID:
 
 // comes has an OSD dial the node that proves its name, and says that it has an
 // address and a number.
-func (s *scripts) comes(id string, number int64, addr wire.Addr) *msgrtest.Peer {
+func (s *stage) comes(id string, number int64, addr wire.Addr) *msgrtest.Peer {
 	s.t.Helper()
 	p := msgrtest.DialPeer(s.ctx, msgrtest.PeerConfig{
 		Name: osd(id), Number: number, Addr: addr, Rev0: s.v.rev0, AuthClient: chatty{osd(id), crcOnly},
@@ -121,15 +121,9 @@ func TestAClaimKeepsNobodyOutOnceItsSocketIsGone(t *testing.T) {
 // whatever it says.
 func TestWhatWasDialledIsNotTakenOverByAnotherName(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{
-			Name: osd("2"), Number: 2, Addr: wire.Addr{Nonce: 2}, Rev0: v.rev0, AuthServer: &chattyServer{modes: crcOnly},
-		})
-		must(t, err)
-		defer l.Close()
-		s := playTo(t, ctx, v, "LP", true, proves)
-		s.addr = l.Addr
-		conn := connect(t, s.node, l.Addr, wire.OSD)
-		p := l.Accept(ctx)
+		s := playTo(t, ctx, v, "LP", true, proves).listens(&chattyServer{modes: crcOnly})
+		conn := connect(t, s.node, s.addr, wire.OSD)
+		p := s.l.Accept(ctx)
 		defer p.Close()
 		p.Handshake()
 		ci := p.ExpectClientIdent()
@@ -154,14 +148,8 @@ func TestWhatWasDialledIsNotTakenOverByAnotherName(t *testing.T) {
 // session there: it would end the one that we have with that peer.
 func TestNoNewSessionBeginsAtAnAddressThatAnotherHasClaimed(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{
-			Name: osd("2"), Number: 2, Addr: wire.Addr{Nonce: 2}, Rev0: v.rev0, AuthServer: &chattyServer{modes: crcOnly},
-		})
-		must(t, err)
-		defer l.Close()
-		s := playTo(t, ctx, v, "LP", false, proves)
-		s.addr = l.Addr
-		honest, liar := s.comes("2", 2, l.Addr), s.comes("9", 9, l.Addr)
+		s := playTo(t, ctx, v, "LP", false, proves).listens(&chattyServer{modes: crcOnly})
+		honest, liar := s.comes("2", 2, s.addr), s.comes("9", 9, s.addr)
 		for i, p := range []*msgrtest.Peer{honest, liar} {
 			p.SendPayload(frame.TagClientIdent, p.ClientIdent(uint64(21+i), 1))
 			p.ExpectServerIdent()
@@ -178,7 +166,7 @@ func TestNoNewSessionBeginsAtAnAddressThatAnotherHasClaimed(t *testing.T) {
 		})
 		must(t, theirs.Send(control.NewMessage(1, []byte("for osd.9"), nil)))
 		liar.Close()
-		p := l.Accept(ctx)
+		p := s.l.Accept(ctx)
 		defer p.Close()
 		p.Handshake()
 		if sr := p.ExpectReconnect(); sr.ClientCookie != 22 {
@@ -212,7 +200,7 @@ func (c *pressedClock) young(cfg *msgrtest.NodeConfig) {
 }
 
 // claims has the peer of a script open a session, and say that it is at an address.
-func (s *scripts) claims(id string, number int64, y wire.Addr, cookie, globalSeq uint64) (*msgrtest.Peer, wire.ServerIdent) {
+func (s *stage) claims(id string, number int64, y wire.Addr, cookie, globalSeq uint64) (*msgrtest.Peer, wire.ServerIdent) {
 	s.t.Helper()
 	p := s.comes(id, number, y)
 	p.SendPayload(frame.TagClientIdent, p.ClientIdent(cookie, globalSeq))
@@ -222,7 +210,7 @@ func (s *scripts) claims(id string, number int64, y wire.Addr, cookie, globalSeq
 }
 
 // connects has the node connect to an address, and finds the session of who came.
-func (s *scripts) connects(y wire.Addr, want wire.EntityName) *control.Conn {
+func (s *stage) connects(y wire.Addr, want wire.EntityName) *control.Conn {
 	s.t.Helper()
 	eventually(s.t, s.ctx, "the session", func() bool { return s.node.Lookup(y) != nil })
 	c := connect(s.t, s.node, y, wire.OSD)
@@ -235,7 +223,7 @@ func (s *scripts) connects(y wire.Addr, want wire.EntityName) *control.Conn {
 
 // moves checks that the session of a peer moves messages both ways; seq is the number
 // of the peer's message.
-func (s *scripts) moves(p *msgrtest.Peer, c *control.Conn, seq uint64) {
+func (s *stage) moves(p *msgrtest.Peer, c *control.Conn, seq uint64) {
 	s.t.Helper()
 	p.Ignore(frame.TagAck)
 	p.SendMessage(frame.MessageHeader{Seq: seq, TID: 500 + seq}, nil, nil, nil)
@@ -367,20 +355,15 @@ func TestTheAnswerOfAnAddressDecidesAboutAClaim(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-				l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{
-					Name: osd("2"), Number: 2, Addr: wire.Addr{Nonce: 2}, Rev0: v.rev0, AuthServer: &chattyServer{modes: crcOnly},
-				})
-				must(t, err)
-				defer l.Close()
 				var clock pressedClock
-				s := playTo(t, ctx, v, "LP", false, proves, clock.young)
-				p, si := s.claims("2", 2, l.Addr, 21, 5)
-				conn := s.connects(l.Addr, osd("2"))
+				s := playTo(t, ctx, v, "LP", false, proves, clock.young).listens(&chattyServer{modes: crcOnly})
+				p, si := s.claims("2", 2, s.addr, 21, 5)
+				conn := s.connects(s.addr, osd("2"))
 				for i, answer := range c.answers {
 					if i > 0 {
 						age(t, ctx, &clock)
 					}
-					q := l.Accept(ctx)
+					q := s.l.Accept(ctx)
 					defer q.Close()
 					q.Handshake()
 					f := q.ExpectReconnect()

@@ -157,19 +157,6 @@ func TestInfoSaysHowAConnectionReceivesAndWhy(t *testing.T) {
 	})
 }
 
-func TestStatsCallALossyConnectionLossy(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		server := nodeOf(t, v, "osd.1", "SLS", 1)
-		c := nodeOf(t, v, "client.2", "LC", 2).Dial(server)
-		must(t, c.WaitReady(ctx))
-		for _, one := range []*control.Conn{c, first(t, ctx, server)} {
-			if st, err := one.Stats(); err != nil || !st.Lossy {
-				t.Errorf("%+v %v", st, err)
-			}
-		}
-	})
-}
-
 // Matrix: OB-02
 func TestFailedHandshakesAreCountedByCause(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {

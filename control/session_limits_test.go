@@ -158,7 +158,7 @@ func answerAll(c *control.Conn, m *control.Message) bool {
 }
 
 // another is a peer of the node with an address of its own.
-func (s *scripts) another(id byte) *msgrtest.Peer {
+func (s *stage) another(id byte) *msgrtest.Peer {
 	s.t.Helper()
 	p := msgrtest.DialPeer(s.ctx, msgrtest.PeerConfig{
 		Name: wire.EntityName{Type: wire.Client, ID: fmt.Sprint(id)}, Number: int64(id), Addr: peerAddr(uint32(id)), Rev0: s.v.rev0,
@@ -171,7 +171,7 @@ func (s *scripts) another(id byte) *msgrtest.Peer {
 }
 
 // honest is a client whose messages of size bytes all come back.
-func (s *scripts) honest(size int) {
+func (s *stage) honest(size int) {
 	s.t.Helper()
 	n := nodeOf(s.t, s.v, "client.100", "LLC", 100)
 	conn := n.Dial(s.node)
