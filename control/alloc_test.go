@@ -50,9 +50,7 @@ func TestStartedCallsDoNotAllocate(t *testing.T) {
 // A task goes from core to core, arms a timer there, and counts in what it finds.
 func TestTasksTimersAndValuesOfCoresDoNotAllocate(t *testing.T) {
 	const rounds, cores = 400, 2
-	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: cores}})
-	must(t, err)
-	endWithTest(t, m)
+	m := newMessenger(t, control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: cores}})
 	var task loop.Task
 	var timers [cores]loop.Timer
 	done := make(chan struct{})
@@ -99,7 +97,7 @@ func TestRequestsOnAFileThatIsFullDoNotAllocate(t *testing.T) {
 
 func requestsDoNotAllocate(t *testing.T, opt loop.FileOptions) {
 	overRealDisks(t, diskOptions{plain: true, file: opt}, func(t *testing.T, b *blockBed) {
-		client := newMessenger(t, "client.1", 1, uring.Auto)
+		client := newMessenger(t, oneCore(t, "client.1", uring.Auto))
 		number := binary.LittleEndian.AppendUint32(nil, 3)
 		done := make(chan struct{})
 		left := 0
@@ -114,9 +112,7 @@ func requestsDoNotAllocate(t *testing.T, opt loop.FileOptions) {
 				return
 			}
 			m.Front = number
-			if err := conn.Send(m); err != nil {
-				t.Error(err)
-			}
+			check(t, conn.Send(m))
 		}
 		must(t, client.Start(&control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {
 			if m.Type != blockDone {
@@ -130,8 +126,7 @@ func requestsDoNotAllocate(t *testing.T, opt loop.FileOptions) {
 			return true
 		}}))
 		addrs := b.server.Addrs()
-		conn, err := client.Connect(addrs[0], wire.OSD)
-		must(t, err)
+		conn := connect(t, client, addrs[0], wire.OSD)
 		must(t, conn.WaitReady(b.ctx))
 		const requests = 100
 		start := loop.Task{Run: func(c *loop.Core) { next(c, conn) }}

@@ -103,21 +103,10 @@ func (x slowDialling) Done(ctx context.Context, id uint64, mode auth.Mode, p []b
 	return res, err
 }
 
-// arrives waits for a channel.
-func arrives(t *testing.T, what string, c <-chan struct{}) {
-	t.Helper()
-	select {
-	case <-c:
-	case <-time.After(authPatience):
-		t.Fatalf("%s: did not happen", what)
-	}
-}
-
 // happens waits for something that other goroutines bring about.
 func happens(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), authPatience)
-	defer cancel()
+	ctx := deadline(t)
 	if msgrtest.Until(ctx, ok) != nil {
 		t.Fatalf("%s: did not happen", what)
 	}
@@ -125,8 +114,7 @@ func happens(t *testing.T, what string, ok func() bool) {
 
 func counters(t *testing.T, m *control.Messenger) control.Counters {
 	t.Helper()
-	st, err := m.Stats()
-	must(t, err)
+	st := statsOf(t, m)
 	return st.Counters
 }
 
@@ -145,8 +133,7 @@ func TestASlowAuthServerHoldsUpNobodyElse(t *testing.T) {
 		must(t, err)
 		tardy := newParty(t, control.Config{Name: entity(t, "client.slow")})
 		connect := func() *control.Conn {
-			c, err := tardy.m.Connect(server.addr, wire.Mon, control.Once(), control.Anonymous())
-			must(t, err)
+			c := connect(t, tardy.m, server.addr, wire.Mon, control.Once(), control.Anonymous())
 			arrives(t, "the callback", s.entered)
 			return c
 		}
@@ -167,8 +154,7 @@ func TestASlowAuthServerHoldsUpNobodyElse(t *testing.T) {
 			t.Fatalf("after 5 s: %v, %v", st, first.Err())
 		}
 		s.release <- struct{}{}
-		ctx, cancel := context.WithTimeout(t.Context(), authPatience)
-		defer cancel()
+		ctx := deadline(t)
 		if err := first.WaitReady(ctx); err != nil {
 			t.Fatalf("after 5 s: %v", err)
 		}
@@ -201,8 +187,7 @@ func TestASlowAuthClientHoldsUpNobodyElse(t *testing.T) {
 		client := newParty(t, control.Config{Name: who, Clock: clock, Auth: control.Auth{Client: &slowClient{Client: none.NewClient(who), slow: s, peer: wire.OSD}}})
 		conn, err := client.dial(t, mon, wire.Mon)
 		must(t, err)
-		late, err := client.m.Connect(osd.addr, wire.OSD, control.Once())
-		must(t, err)
+		late := connect(t, client.m, osd.addr, wire.OSD, control.Once())
 		arrives(t, "the callback", s.entered)
 		for range 20 {
 			exchange(t, client, mon, conn, []byte("meanwhile"))
@@ -233,8 +218,7 @@ func TestALateResultOfAClosedConnectionIsIgnored(t *testing.T) {
 			Connect: func(*control.Conn, int) { events.Add(1) },
 			Reset:   func(*control.Conn, bool) { events.Add(1) },
 		})
-		conn, err := m.Connect(server.addr, wire.Mon)
-		must(t, err)
+		conn := connect(t, m, server.addr, wire.Mon)
 		arrives(t, "the callback", late.entered)
 		conn.MarkDown()
 		arrives(t, "the end", conn.Closed())
@@ -242,7 +226,7 @@ func TestALateResultOfAClosedConnectionIsIgnored(t *testing.T) {
 			close(late.release)
 		}
 		happens(t, "a result", func() bool { late.mu.Lock(); defer late.mu.Unlock(); return len(late.found) == 1 })
-		shutdown(t, m) // waits for the handshake
+		end(t, m) // waits for the handshake
 		if n := events.Load(); n != 0 || conn.State() != control.StateClosing || !errors.Is(conn.Err(), control.ErrMarkedDown) {
 			t.Errorf("obey %v: %d events, %v, %v", obey, n, conn.State(), conn.Err())
 		}
@@ -309,22 +293,15 @@ func TestFailedAuthenticationIsToldFromAFailedNetwork(t *testing.T) {
 			}
 			peer := newParty(t, control.Config{Name: entity(t, own), Auth: control.Auth{Server: c.server}, Diagnostics: control.Diagnostics{Probe: c.stop}}).bind(t)
 			if c.server == nil {
-				shutdown(t, peer.m)
+				end(t, peer.m)
 			}
 			reset := make(chan error, 1)
 			m := authMessenger(t, control.Config{Name: admin, Auth: control.Auth{Client: c.client}}, &control.Dispatcher{
 				Reset: func(conn *control.Conn, _ bool) { reset <- conn.Err() },
 			})
-			conn, err := m.Connect(peer.addr, c.peer, control.Once())
-			must(t, err)
-			ctx, cancel := context.WithTimeout(t.Context(), authPatience)
-			defer cancel()
-			told := map[string]error{"wait": conn.WaitReady(ctx)}
-			select {
-			case told["reset event"] = <-reset:
-			case <-ctx.Done():
-				t.Fatal("no reset event")
-			}
+			conn := connect(t, m, peer.addr, c.peer, control.Once())
+			ctx := deadline(t)
+			told := map[string]error{"wait": conn.WaitReady(ctx), "reset event": arrives(t, "the reset event", reset)}
 			for what, err := range told {
 				if err == nil || errors.Is(err, control.ErrAuth) != c.want || c.also != nil && !errors.Is(err, c.also) {
 					t.Errorf("%s: %v", what, err)
@@ -356,8 +333,7 @@ func TestALosslessConnectionThatIsRefusedGivesUp(t *testing.T) {
 	mon := newParty(t, control.Config{Name: entity(t, "mon.a"), Auth: control.Auth{Server: server}}).bind(t)
 	policy := control.LosslessClient()
 	client := newParty(t, control.Config{Name: entity(t, "client.admin"), Default: &policy, Timeouts: control.Timeouts{InitialBackoff: time.Microsecond, MaxBackoff: time.Microsecond}})
-	conn, err := client.m.Connect(mon.addr, wire.Mon)
-	must(t, err)
+	conn := connect(t, client.m, mon.addr, wire.Mon)
 	arrives(t, "the end", conn.Closed())
 	if err := conn.Err(); !errors.Is(err, control.ErrAuth) || !errors.Is(err, auth.ErrNoMethod) {
 		t.Error(err)
@@ -425,8 +401,7 @@ func TestAuthCanBeReplacedAtRunTime(t *testing.T) {
 	}
 	first, err := calm.dial(t, server, wire.Mon)
 	must(t, err)
-	session, err := shaky.m.Connect(server.addr, wire.Mon)
-	must(t, err)
+	session := connect(t, shaky.m, server.addr, wire.Mon)
 	for _, c := range []struct {
 		client auth.Client
 		server auth.Server

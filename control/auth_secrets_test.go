@@ -111,8 +111,7 @@ func TestEveryReconnectHasFreshKeys(t *testing.T) {
 			Name: entity(t, "client.admin"), Default: &lossless, Diagnostics: control.Diagnostics{Probe: cuts}, Protocol: control.Protocol{Rev0: rev0}, Auth: control.Auth{Client: watchedClient{authClient, &ours}},
 		})
 		server := newParty(t, control.Config{Name: entity(t, "mon.a"), Default: &stateful, Auth: control.Auth{Server: watchedServer{authServer, &theirs}}}).bind(t)
-		conn, err := client.m.Connect(server.addr, wire.Mon)
-		must(t, err)
+		conn := connect(t, client.m, server.addr, wire.Mon)
 		exchange(t, client, server, conn, []byte("first"))
 		const reconnects = 8
 		for range reconnects {
@@ -167,32 +166,6 @@ func wantWiped(t *testing.T, vaults ...*vault) {
 	}
 }
 
-// logbook is everything that is logged, as text and as JSON.
-type logbook struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logbook) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logbook) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-func (l *logbook) logger(json bool) *slog.Logger {
-	opt := &slog.HandlerOptions{Level: slog.Level(-100), AddSource: true}
-	if json {
-		return slog.New(slog.NewJSONHandler(l, opt))
-	}
-	return slog.New(slog.NewTextHandler(l, opt))
-}
-
 // looks are the ways in which a secret could stand in a text.
 func looks(secret []byte) []string {
 	decimal := strings.Trim(fmt.Sprint(secret), "[]")
@@ -229,8 +202,8 @@ func wantHidden(t *testing.T, where, text string, secrets [][]byte) {
 func TestNoSecretIsEverLogged(t *testing.T) {
 	for _, mode := range []auth.Mode{auth.Secure, auth.CRC} {
 		t.Run(mode.String(), func(t *testing.T) {
-			var book logbook
-			log := book.logger(mode == auth.CRC)
+			var book logText
+			log := book.everything(mode == auth.CRC)
 			usual := slog.Default() // nothing should go there, but if it did
 			slog.SetDefault(log)
 			defer slog.SetDefault(usual)
@@ -282,11 +255,9 @@ func TestNoSecretIsEverLogged(t *testing.T) {
 				client.keep(m)
 				return true
 			}})
-			ctx, cancel := context.WithTimeout(t.Context(), authPatience)
-			defer cancel()
+			ctx := deadline(t)
 			must(t, mc.Open(ctx, client.m))
-			conn, err := client.m.Connect(store.addr, wire.OSD)
-			must(t, err)
+			conn := connect(t, client.m, store.addr, wire.OSD)
 			exchange(t, client, store, conn, []byte("one"))
 			cuts.cut()
 			exchange(t, client, store, conn, []byte("two"))
@@ -331,8 +302,7 @@ func TestNoSecretIsEverLogged(t *testing.T) {
 				}
 			}
 			for _, m := range []*control.Messenger{monitor, store.m, client.m} {
-				st, err := m.Stats()
-				must(t, err)
+				st := statsOf(t, m)
 				text, err := json.Marshal(st)
 				must(t, err)
 				fmt.Fprintf(&said, "%v\n%s\n%+v %#v\n", st, text, st, st)
@@ -341,7 +311,7 @@ func TestNoSecretIsEverLogged(t *testing.T) {
 				}
 			}
 			for _, m := range []*control.Messenger{client.m, bad.m, store.m, monitor} {
-				shutdown(t, m)
+				end(t, m)
 			}
 			text := book.String()
 			if n := strings.Count(text, "\n"); n < 30 || !strings.Contains(text, "client.admin") && !strings.Contains(text, "refused") {

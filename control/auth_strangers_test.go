@@ -31,8 +31,8 @@ func (e *party) call(t *testing.T) net.Conn {
 // one line in the log, and no other connection notices.
 // Matrix: HS-06, HS-07, HI-20, HI-30
 func TestWhoSpeaksAnotherProtocolIsDisconnected(t *testing.T) {
-	var book logbook
-	server := newParty(t, control.Config{Name: entity(t, "mon.a"), Logger: book.logger(false)}).bind(t)
+	var book logText
+	server := newParty(t, control.Config{Name: entity(t, "mon.a"), Logger: book.everything(false)}).bind(t)
 	client := newParty(t, control.Config{Name: entity(t, "client.admin")})
 	conn, err := client.dial(t, server, wire.Mon)
 	must(t, err)
@@ -101,8 +101,7 @@ func TestAPeerThatCanNeverDoIsTriedOnce(t *testing.T) {
 		m := authMessenger(t, control.Config{
 			Name: entity(t, "client.admin"), Default: &policy, Timeouts: control.Timeouts{InitialBackoff: time.Microsecond, MaxBackoff: time.Microsecond},
 		}, &control.Dispatcher{Reset: func(c *control.Conn, _ bool) { reset <- c.Err() }})
-		conn, err := m.Connect(c.to, c.peer)
-		must(t, err)
+		conn := connect(t, m, c.to, c.peer)
 		arrives(t, "the end of the connection", conn.Closed())
 		if err := <-reset; !errors.Is(err, c.want) || errors.Is(err, control.ErrAuth) || len(reset) > 0 {
 			t.Errorf("%s: reset with %v, and %d more", c.name, err, len(reset))

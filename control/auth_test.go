@@ -34,20 +34,8 @@ type party struct {
 func authMessenger(t *testing.T, cfg control.Config, chain ...*control.Dispatcher) *control.Messenger {
 	t.Helper()
 	cfg.Plane = loop.Config{Cores: 1, StallAfter: time.Minute} // a busy machine is no stall, which would be logged
-	m, err := control.New(cfg)
-	must(t, err)
-	t.Cleanup(func() { shutdown(t, m) })
-	must(t, m.Start(chain...))
+	m := startMessenger(t, cfg, chain...)
 	return m
-}
-
-func shutdown(t *testing.T, m *control.Messenger) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), authPatience)
-	defer cancel()
-	if err := m.Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
 }
 
 // keep is a take that does not answer.
@@ -81,26 +69,23 @@ func (e *party) bind(t *testing.T) *party {
 
 func listenOn(t *testing.T, m *control.Messenger) wire.Addr {
 	t.Helper()
-	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-	must(t, err)
+	addrs := bind(t, m, wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
 	return addrs[0]
 }
 
 // dial connects once and returns the connection and how it went.
 func (e *party) dial(t *testing.T, to *party, typ wire.EntityType) (*control.Conn, error) {
 	t.Helper()
-	conn, err := e.m.Connect(to.addr, typ, control.Once(), control.Anonymous())
-	must(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), authPatience)
-	defer cancel()
-	err = conn.WaitReady(ctx)
+	conn := connect(t, e.m, to.addr, typ, control.Once(), control.Anonymous())
+	ctx := deadline(t)
+	err := conn.WaitReady(ctx)
 	if ctx.Err() != nil {
 		t.Fatalf("no outcome: %v", err)
 	}
 	return conn, err
 }
 
-func entity(t *testing.T, s string) wire.EntityName {
+func entity(t testing.TB, s string) wire.EntityName {
 	t.Helper()
 	n, err := wire.ParseEntityName(s)
 	must(t, err)
@@ -110,8 +95,7 @@ func entity(t *testing.T, s string) wire.EntityName {
 // accepted is the server's side of the only connection, when it is ready.
 func (e *party) accepted(t *testing.T) *control.Conn {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), authPatience)
-	defer cancel()
+	ctx := deadline(t)
 	conns := e.m.Conns()
 	if len(conns) != 1 {
 		t.Fatalf("%d connections", len(conns))
@@ -209,13 +193,8 @@ func exchange(t *testing.T, client, server *party, conn *control.Conn, data []by
 	t.Helper()
 	must(t, conn.Send(control.NewMessage(42, []byte("front"), data)))
 	for _, e := range []*party{server, client} {
-		select {
-		case got := <-e.got:
-			if !bytes.Equal(got, data) {
-				t.Fatalf("%v received %d other bytes, want %d", e.m.Name(), len(got), len(data))
-			}
-		case <-time.After(authPatience):
-			t.Fatalf("%v received nothing: %v", e.m.Name(), conn.Err())
+		if got := arrives(t, "the data at "+e.m.Name().String(), e.got); !bytes.Equal(got, data) {
+			t.Fatalf("%v received %d other bytes, want %d", e.m.Name(), len(got), len(data))
 		}
 	}
 }
@@ -303,8 +282,7 @@ func wireBytes(t *testing.T, client, server *party, conn *control.Conn, n int) u
 
 func bytesOut(t *testing.T, e *party) uint64 {
 	t.Helper()
-	st, err := e.m.Stats()
-	must(t, err)
+	st := statsOf(t, e.m)
 	return st.Cores[0].BytesOut
 }
 
@@ -327,12 +305,7 @@ func TestReceivedMessagesCountByTheirSizeWhenDecompressed(t *testing.T) {
 	must(t, err)
 	for i := range int64(3) {
 		must(t, conn.Send(control.NewMessage(42, nil, make([]byte, size))))
-		var m *control.Message
-		select {
-		case m = <-held:
-		case <-time.After(authPatience):
-			t.Fatalf("nothing came: %v", conn.Err())
-		}
+		m := arrives(t, "the message", held)
 		if used := server.m.DispatchThrottle().Used(); used != (i+1)*size {
 			t.Errorf("%d messages of %d bytes count as %d", i+1, size, used)
 		}
@@ -357,11 +330,7 @@ func TestABombEndsTheConnection(t *testing.T) {
 			exchange(t, client, server, conn, make([]byte, 1<<20)) // at the limit
 			other := server.accepted(t)
 			must(t, conn.Send(control.NewMessage(42, nil, make([]byte, 1<<20+1))))
-			select {
-			case <-other.Closed():
-			case <-time.After(authPatience):
-				t.Fatal("the server goes on")
-			}
+			arrives(t, "the end of the connection", other.Closed())
 			if err := other.Err(); !errors.Is(err, compress.ErrTooLarge) {
 				t.Errorf("ended with %v", err)
 			}

@@ -22,33 +22,27 @@ type caller struct {
 }
 
 func newCaller(t testing.TB, start bool, depth int) *caller {
-	server := newMessenger(t, "osd.0", 1, uring.Auto)
-	must(t, server.Start(&control.Dispatcher{Fast: echo}))
-	addrs, err := server.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-	must(t, err)
+	server := startMessenger(t, oneCore(t, "osd.0", uring.Auto), echoAll())
+	addrs := bind(t, server, wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
 	p := &caller{t: t, payload: make([]byte, 64), done: make(chan struct{}, 1)}
 	for i := range depth {
-		m := control.NewMessage(1, p.payload, nil)
-		m.TID = uint64(i)
+		m := numbered(uint64(i), control.NewMessage(1, p.payload, nil))
 		p.messages = append(p.messages, m)
 		if start {
 			p.requests = append(p.requests, &control.Request{Message: m, Done: func(r *control.Request, _ *control.Message, err error) {
-				if err != nil {
-					t.Error(err)
-				}
+				check(t, err)
 				p.answered(r.Context.(int))
 			}, Context: i})
 		}
 	}
-	client := newMessenger(t, "client.admin", 1, uring.Auto)
+	client := newMessenger(t, oneCore(t, "client.admin", uring.Auto))
 	if err := client.Start(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
 		p.answered(int(m.TID))
 		return true
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	p.conn, err = client.Connect(addrs[0], wire.OSD)
-	must(t, err)
+	p.conn = connect(t, client, addrs[0], wire.OSD)
 	must(t, p.conn.WaitReady(t.Context()))
 	return p
 }
@@ -71,9 +65,7 @@ func (p *caller) send(i int) {
 	} else {
 		err = p.conn.Send(p.messages[i])
 	}
-	if err != nil {
-		p.t.Error(err)
-	}
+	check(p.t, err)
 }
 
 // answered runs on the core.

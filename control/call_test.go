@@ -54,9 +54,7 @@ func TestCallsOfManyGoroutinesGetTheirOwnReplies(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		server := callServer(t, v, "SFS", func(p control.PendingReply, front string) {
 			go func() { // from any goroutine
-				if err := p.Send(control.NewMessage(typeLater, []byte(front+" later"), nil)); err != nil {
-					t.Error(err)
-				}
+				check(t, p.Send(control.NewMessage(typeLater, []byte(front+" later"), nil)))
 			}()
 		})
 		client := nodeOf(t, v, "client.1", "LLC", 2)
@@ -109,42 +107,40 @@ func TestACallIsAnsweredOverAReconnect(t *testing.T) {
 	})
 }
 
-// Cases of a session that ends under calls.
+// sessionEnds are the ways in which a session ends under calls and postings.
+var sessionEnds = []struct {
+	name, client, server string
+	end                  func(t *testing.T, client, server *msgrtest.Node, conn *control.Conn)
+	is                   error
+}{
+	{"a lossy connection breaks", "LC", "SLS", func(t *testing.T, _, server *msgrtest.Node, _ *control.Conn) { end(t, server.Messenger) }, control.ErrSessionLost},
+	{"marked down", "LLC", "SFS", func(_ *testing.T, _, _ *msgrtest.Node, conn *control.Conn) { conn.MarkDown() }, control.ErrMarkedDown},
+	{"shut down", "LLC", "SFS", func(t *testing.T, client, _ *msgrtest.Node, _ *control.Conn) { end(t, client.Messenger) }, control.ErrShutdown},
+	{"the peer has lost the session", "LLC", "SFS", func(_ *testing.T, _, server *msgrtest.Node, _ *control.Conn) {
+		for _, o := range server.Conns() {
+			o.MarkDown()
+		}
+	}, control.ErrSessionLost},
+}
+
+// Nobody knows what became of a request that was written.
 func TestALostSessionEndsItsCallsWithATypedError(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		for _, c := range []struct {
-			name, client, server string
-			end                  func(client, server *msgrtest.Node, conn *control.Conn)
-			is                   error
-		}{
-			{"a lossy connection breaks", "LC", "SLS", func(_, server *msgrtest.Node, _ *control.Conn) { end(t, server.Messenger) }, control.ErrSessionLost},
-			{"marked down", "LLC", "SFS", func(_, _ *msgrtest.Node, conn *control.Conn) { conn.MarkDown() }, control.ErrMarkedDown},
-			{"shut down", "LLC", "SFS", func(client, _ *msgrtest.Node, _ *control.Conn) { end(t, client.Messenger) }, control.ErrShutdown},
-			{"the peer has lost the session", "LLC", "SFS", func(_, server *msgrtest.Node, _ *control.Conn) {
-				for _, o := range server.Conns() {
-					o.MarkDown()
-				}
-			}, control.ErrSessionLost},
-		} {
+		for _, c := range sessionEnds {
 			arrived := make(chan control.PendingReply, 8)
 			server := callServer(t, v, c.server, func(p control.PendingReply, _ string) { arrived <- p })
 			client := nodeOf(t, v, "client.1", c.client, 2)
 			conn := client.Dial(server)
 			results := make(chan error, 3)
 			for range cap(results) {
-				go func() {
-					_, err := call(ctx, conn, typeLater, "x")
-					results <- err
-				}()
+				go func() { results <- onlyError(call(ctx, conn, typeLater, "x")) }()
 			}
 			for range cap(results) {
 				<-arrived
 			}
-			c.end(client, server, conn)
+			c.end(t, client, server, conn)
 			for range cap(results) {
-				if err := <-results; !errors.Is(err, control.ErrSessionLost) || !errors.Is(err, c.is) {
-					t.Errorf("%s: %v, want %v", c.name, err, c.is)
-				}
+				checkCallError(t, c.name, <-results, control.ErrSessionLost, c.is)
 			}
 		}
 	})
@@ -160,11 +156,7 @@ func TestACanceledCallWithdrawsWhatWasNotSent(t *testing.T) {
 	freed := make(chan struct{})
 	m := control.NewMessage(typeUpper, make([]byte, 100), nil)
 	m.Free = func(*control.Message) { close(freed) }
-	result := make(chan error, 1)
-	go func() {
-		_, err := conn.Call(canceled, m)
-		result <- err
-	}()
+	result := async(func() error { return onlyError(conn.Call(canceled, m)) })
 	eventually(t, ctx, "the request in the queue", func() bool { return held(t, conn) == 100 })
 	why := errors.New("why")
 	cancel(why)
@@ -177,8 +169,7 @@ func TestACanceledCallWithdrawsWhatWasNotSent(t *testing.T) {
 
 func held(t *testing.T, c *control.Conn) int64 {
 	t.Helper()
-	st, err := c.Stats()
-	must(t, err)
+	st := connStats(t, c)
 	return st.HeldBytes
 }
 
@@ -190,11 +181,7 @@ func TestAReplyBehindTheCancelGoesToTheDispatchers(t *testing.T) {
 		client := nodeOf(t, v, "client.1", "LC", 2)
 		conn := client.Dial(server)
 		canceled, cancel := context.WithCancel(ctx)
-		result := make(chan error, 1)
-		go func() {
-			_, err := call(canceled, conn, typeLater, "x", control.WithTID(77))
-			result <- err
-		}()
+		result := async(func() error { return onlyError(call(canceled, conn, typeLater, "x", control.WithTID(77))) })
 		p := <-arrived
 		cancel()
 		if err := <-result; !errors.Is(err, context.Canceled) {
@@ -228,24 +215,16 @@ func TestCallsAreBounded(t *testing.T) {
 	if err := conn.Start(request()); !errors.Is(err, control.ErrTooManyCalls) {
 		t.Errorf("one more: %v", err)
 	}
-	third := make(chan error, 1)
-	go func() { // one that waits gets through when another ends
-		_, err := call(ctx, conn, typeLater, "x")
-		third <- err
-	}()
+	third := async(func() error { return onlyError(call(ctx, conn, typeLater, "x")) }) // one that waits gets through when another ends
 	answer := func() {
 		t.Helper()
 		must(t, (<-pending).Send(control.NewMessage(1, nil, nil)))
 	}
 	answer()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	check(t, <-ended)
 	answer()
 	answer()
-	if err := <-third; err != nil {
-		t.Error(err)
-	}
+	check(t, <-third)
 }
 
 func TestATransactionIDIsUsedOnceAtATime(t *testing.T) {
@@ -254,19 +233,13 @@ func TestATransactionIDIsUsedOnceAtATime(t *testing.T) {
 	server := callServer(t, variants[0], "SLS", func(p control.PendingReply, _ string) { pending <- p })
 	client := nodeOf(t, variants[0], "client.1", "LC", 2)
 	conn := client.Dial(server)
-	first := make(chan error, 1)
-	go func() {
-		_, err := call(ctx, conn, typeLater, "x", control.WithTID(5))
-		first <- err
-	}()
+	first := async(func() error { return onlyError(call(ctx, conn, typeLater, "x", control.WithTID(5))) })
 	p := <-pending
 	if _, err := call(ctx, conn, typeUpper, "y", control.WithTID(5)); !errors.Is(err, control.ErrTIDInUse) {
 		t.Errorf("the same id: %v", err)
 	}
 	must(t, p.Send(control.NewMessage(1, nil, nil)))
-	if err := <-first; err != nil {
-		t.Error(err)
-	}
+	check(t, <-first)
 	if got, err := call(ctx, conn, typeUpper, "z", control.WithTID(5)); got != "Z" || err != nil {
 		t.Errorf("when it is free: %q, %v", got, err)
 	}
@@ -295,9 +268,7 @@ func TestCallsToOurselves(t *testing.T) {
 	ctx := deadline(t)
 	us := nodeOf(t, variants[0], "osd.4", "LP", 4, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
 		if m.Type == typeUpper {
-			if err := c.Reply(m, control.NewMessage(m.Type+1, []byte(strings.ToUpper(string(m.Front))), nil)); err != nil {
-				t.Error(err)
-			}
+			check(t, c.Reply(m, control.NewMessage(m.Type+1, []byte(strings.ToUpper(string(m.Front))), nil)))
 		}
 		return true
 	}}))
@@ -326,7 +297,6 @@ func TestCallsToOurselves(t *testing.T) {
 
 // A reply that is given when the peer has lost its session reaches nobody.
 func TestALateReplyDoesNotReachTheNextSession(t *testing.T) {
-	ctx := deadline(t)
 	pending := make(chan control.PendingReply, 1)
 	lost := make(chan struct{})
 	server := nodeOf(t, variants[0], "osd.0", "LPR", 1, withChain(&control.Dispatcher{
@@ -343,11 +313,7 @@ func TestALateReplyDoesNotReachTheNextSession(t *testing.T) {
 	conn.MarkDown()
 	<-conn.Closed()
 	send(t, p.Conn(), 2) // it dials, and finds that the session is gone
-	select {
-	case <-lost:
-	case <-ctx.Done():
-		t.Fatal("no remote reset")
-	}
+	arrives(t, "the remote reset", lost)
 	m := control.NewMessage(1, nil, nil)
 	if err := p.Send(m); !errors.Is(err, control.ErrSessionLost) {
 		t.Errorf("got %v", err)
@@ -404,9 +370,7 @@ func TestARestartOfAServerFailsOnlyRequestsThatWereWritten(t *testing.T) {
 			mu.Lock()
 			came = append(came, front)
 			mu.Unlock()
-			if err := p.Send(control.NewMessage(1, nil, nil)); err != nil {
-				t.Error(err)
-			}
+			check(t, p.Send(control.NewMessage(1, nil, nil)))
 		}, func(c *msgrtest.NodeConfig) {
 			c.Bind = wire.AddrVec{{Type: old.Addr.Type, AddrPort: old.Addr.AddrPort}}
 		})
@@ -435,27 +399,11 @@ func TestARequestThatNoSocketTookIsNotSent(t *testing.T) {
 		conn := client.Dial(server)
 		waits := start(t, conn, "x")
 		short, cancel := context.WithCancel(ctx)
-		noRoom := make(chan error, 1)
-		go func() {
-			_, err := call(short, conn, typeUpper, "x")
-			noRoom <- err
-		}()
+		noRoom := async(func() error { return onlyError(call(short, conn, typeUpper, "x")) })
 		cancel()
 		checkCallError(t, "no room for calls", <-noRoom, control.ErrNotSent, context.Canceled)
 		conn.MarkDown()
 		checkCallError(t, "marked down", <-waits, control.ErrNotSent, control.ErrMarkedDown)
-	})
-}
-
-func TestTheOutcomeOfARequestThatWasWrittenIsUnknown(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		arrived := make(chan control.PendingReply, 1)
-		server := callServer(t, v, "SLS", func(p control.PendingReply, _ string) { arrived <- p })
-		conn := nodeOf(t, v, "client.1", "LC", 2).Dial(server)
-		written := start(t, conn, "x")
-		<-arrived
-		conn.MarkDown()
-		checkCallError(t, "marked down", <-written, control.ErrSessionLost, control.ErrMarkedDown)
 	})
 }
 
@@ -465,9 +413,8 @@ func TestARequestThatNobodyTakesIsRefused(t *testing.T) {
 		server := callServer(t, v, "SFS", func(p control.PendingReply, _ string) { arrived <- p })
 		client := nodeOf(t, v, "client.1", "LLC", 2)
 		if !v.msgr1 { // where a peer does not say its type
-			wrong, err := client.Connect(server.Addr, wire.MDS)
-			must(t, err)
-			_, err = call(ctx, wrong, typeUpper, "x")
+			wrong := connect(t, client, server.Addr, wire.MDS)
+			_, err := call(ctx, wrong, typeUpper, "x")
 			checkCallError(t, "another peer", err, control.ErrRefused, handshake.ErrPeerType)
 		}
 		conn := client.Dial(server)
@@ -505,10 +452,7 @@ func TestACallBehindMessagesThatAreNotReleasedSaysSo(t *testing.T) {
 				},
 			}))
 		}
-		eventually(t, ctx, "a connection that is throttled", func() bool {
-			st, err := conn.Stats()
-			return err == nil && st.IO.Throttled
-		})
+		eventually(t, ctx, "a connection that is throttled", func() bool { return connStats(t, conn).IO.Throttled })
 		if st, err := client.Stats(); err != nil || st.ThrottledConns != 1 || st.ThrottledFor <= 0 {
 			t.Errorf("the messenger shows %d throttled connections, for %v (%v)", st.ThrottledConns, st.ThrottledFor, err)
 		}
@@ -516,11 +460,7 @@ func TestACallBehindMessagesThatAreNotReleasedSaysSo(t *testing.T) {
 			t.Errorf("the connection shows %d bytes, for %v", info.Unreleased, info.ThrottledFor)
 		}
 		short, cancel := context.WithCancel(ctx)
-		ended := make(chan error, 1)
-		go func() {
-			_, err := call(short, conn, typeLater, "x")
-			ended <- err
-		}()
+		ended := async(func() error { return onlyError(call(short, conn, typeLater, "x")) })
 		later := <-arrived
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "received messages are not released") {
@@ -533,9 +473,7 @@ func TestACallBehindMessagesThatAreNotReleasedSaysSo(t *testing.T) {
 			st, err := client.Stats()
 			return err == nil && st.ThrottledConns == 0 && st.ThrottledFor == 0 && conn.Info().ThrottledFor == 0
 		})
-		if err := later.Send(control.NewMessage(1, nil, nil)); err != nil {
-			t.Error(err)
-		}
+		check(t, later.Send(control.NewMessage(1, nil, nil)))
 	})
 }
 

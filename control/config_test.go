@@ -1,7 +1,6 @@
 package control_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -80,13 +79,8 @@ func TestBlocksOf4KiBBeginOnAPageWhereThatIsAskedFor(t *testing.T) {
 			must(t, conn.SendContext(ctx, m))
 		}
 		for i := range blocks {
-			select {
-			case at := <-got:
-				if at != 0 {
-					t.Errorf("block %d begins %d bytes behind a page", i, at)
-				}
-			case <-ctx.Done():
-				t.Fatal("a block does not arrive")
+			if at := arrives(t, "a block", got); at != 0 {
+				t.Errorf("block %d begins %d bytes behind a page", i, at)
 			}
 		}
 	})
@@ -125,15 +119,11 @@ func TestTheFirstProgramOfANewcomerWorks(t *testing.T) {
 	for _, backend := range engines {
 		for _, host := range []string{"127.0.0.1", "0.0.0.0"} {
 			ctx := deadline(t)
-			server := newMessenger(t, "osd.0", 1, backend)
-			must(t, server.Start(&control.Dispatcher{Fast: echo}))
-			bound, err := server.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort(host + ":0")})
-			must(t, err)
+			server := startMessenger(t, oneCore(t, "osd.0", backend), echoAll())
+			bound := bind(t, server, wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort(host + ":0")})
 			to := wire.Addr{Type: wire.AddrMsgr2, AddrPort: loopback(bound[0].AddrPort.Port())}
-			client := newMessenger(t, "client.admin", 1, backend)
-			must(t, client.Start())
-			conn, err := client.Connect(to, wire.OSD)
-			must(t, err)
+			client := startMessenger(t, oneCore(t, "client.admin", backend))
+			conn := connect(t, client, to, wire.OSD)
 			if err := conn.WaitReady(ctx); err != nil {
 				t.Fatalf("%s: %v", host, err)
 			}
@@ -151,10 +141,9 @@ func TestTheFirstProgramWithAWrongNonceEndsInAnError(t *testing.T) {
 		for _, policy := range []string{"LC", "LLC"} {
 			server := nodeOf(t, v, "osd.0", map[string]string{"LC": "SLS", "LLC": "SFS"}[policy], 7)
 			client := nodeOf(t, v, "client.1", policy, 2)
-			conn, err := client.Connect(server.Addr.WithNonce(8), wire.OSD)
-			must(t, err)
+			conn := connect(t, client, server.Addr.WithNonce(8), wire.OSD)
 			short, cancel := context.WithTimeout(ctx, daemonHandshake)
-			err = conn.WaitReady(short)
+			err := conn.WaitReady(short)
 			cancel()
 			var e *control.Error
 			if !errors.Is(err, control.ErrStuck) || !errors.As(err, &e) || e.Stage != control.StageIdent || !strings.Contains(e.Advice(), "nonce") {
@@ -190,17 +179,14 @@ func TestWaitReadySaysThatThePeerSpeaksAnotherProtocol(t *testing.T) {
 			}
 		})
 		client := nodeOf(t, variants[0], "client.1", "LLC", 2)
-		conn, err := client.Connect(wire.Addr{Type: wire.AddrMsgr2, AddrPort: lst.Addr().(*net.TCPAddr).AddrPort()}, wire.OSD)
-		must(t, err)
+		conn := connect(t, client, wire.Addr{Type: wire.AddrMsgr2, AddrPort: lst.Addr().(*net.TCPAddr).AddrPort()}, wire.OSD)
 		err = conn.WaitReady(ctx)
 		var e *control.Error
 		if !errors.Is(err, control.ErrStuck) || !errors.As(err, &e) || e.Stage != control.StageBanner || e.Advice() != c.advice {
 			t.Errorf("%v", err)
 		}
 		conn.MarkDown()
-		if err := lst.Close(); err != nil {
-			t.Error(err)
-		}
+		check(t, lst.Close())
 		wg.Wait()
 	}
 }
@@ -211,19 +197,14 @@ func TestAServerThatComesLaterIsWaitedForAndLogged(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	ctx := deadline(t)
 	at := msgrtest.ReservePort(t) // nobody listens there
-	var log lockedBuffer
+	var log logText
 	client := nodeOf(t, variants[0], "client.1", "LLC", 2, func(c *msgrtest.NodeConfig) {
 		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		c.Timeouts.InitialBackoff, c.Timeouts.MaxBackoff = time.Millisecond, 10*time.Millisecond
 	})
-	conn, err := client.Connect(wire.Addr{Type: wire.AddrMsgr2, AddrPort: at}, wire.OSD)
-	must(t, err)
-	ready := make(chan error, 1)
-	go func() { ready <- conn.WaitReady(ctx) }()
-	eventually(t, ctx, "some attempts", func() bool {
-		st, err := conn.Stats()
-		return err == nil && st.Counters.Attempts > 8
-	})
+	conn := connect(t, client, wire.Addr{Type: wire.AddrMsgr2, AddrPort: at}, wire.OSD)
+	ready := async(func() error { return conn.WaitReady(ctx) })
+	eventually(t, ctx, "some attempts", func() bool { return connStats(t, conn).Counters.Attempts > 8 })
 	select {
 	case err := <-ready:
 		t.Fatalf("not waited for: %v", err)
@@ -233,32 +214,9 @@ func TestAServerThatComesLaterIsWaitedForAndLogged(t *testing.T) {
 		t.Errorf("logged:\n%s", text)
 	}
 	p := control.StatefulServer()
-	server, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Default: &p})
-	must(t, err)
-	defer end(t, server)
-	must(t, server.Start())
+	server := startMessenger(t, control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Default: &p})
 	if _, err := server.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: at}); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-ready; err != nil {
-		t.Error(err)
-	}
-}
-
-// lockedBuffer is a log.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+	check(t, <-ready)
 }

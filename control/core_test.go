@@ -48,9 +48,7 @@ func here(t *testing.T, c *loop.Core) {
 func TestOffloadedWorkBlocksNoCore(t *testing.T) {
 	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: 1}}
 	placed(t, &cfg)
-	m, err := control.New(cfg)
-	must(t, err)
-	endWithTest(t, m)
+	m := newMessenger(t, cfg)
 	release, back := make(chan struct{}), make(chan bool)
 	m.Core(0).Do(func(c *loop.Core) {
 		thread := spots.Of(c).thread
@@ -114,12 +112,7 @@ func TestHandlersTasksAndTimersRunOnTheCoreThatTheyAreGiven(t *testing.T) {
 		send(t, conn, 1)
 		var came []int
 		for range cores {
-			select {
-			case i := <-fired:
-				came = append(came, i)
-			case <-ctx.Done():
-				t.Fatalf("timers of cores %v have fired", came)
-			}
+			came = append(came, arrives(t, fmt.Sprint("one more timer than those of cores ", came), fired))
 		}
 		slices.Sort(came)
 		if !slices.Equal(came, []int{0, 1, 2}) {
@@ -192,11 +185,9 @@ func TestTasksFollowTheirConnection(t *testing.T) {
 
 func TestATaskOfACoreThatIsGoneRunsElsewhere(t *testing.T) {
 	overCoreBackends(t, func(t *testing.T, backend uring.Backend) {
-		m, err := control.New(control.Config{
+		m := newMessenger(t, control.Config{
 			Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: 2, Driver: uring.Config{Backend: backend}},
 		})
-		must(t, err)
-		endWithTest(t, m)
 		c := m.Core(1)
 		must(t, m.RemoveCore(deadline(t), 1))
 		done := make(chan bool)
@@ -280,9 +271,7 @@ func TestACoreWhoseHookFailsDoesNotStart(t *testing.T) {
 		}
 		log.check(t, "0 stops")
 		refused = 2
-		m, err := control.New(cfg)
-		must(t, err)
-		endWithTest(t, m)
+		m := newMessenger(t, cfg)
 		if _, err := m.AddCore(deadline(t)); !errors.Is(err, no) || len(m.Cores()) != 2 {
 			t.Errorf("%v, %d cores", err, len(m.Cores()))
 		}
@@ -290,10 +279,7 @@ func TestACoreWhoseHookFailsDoesNotStart(t *testing.T) {
 }
 
 func TestTheConnectionToOurselvesHasNoCore(t *testing.T) {
-	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: 1}})
-	must(t, err)
-	endWithTest(t, m)
-	must(t, m.Start())
+	m := startMessenger(t, control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: 1}})
 	c, err := m.Loopback()
 	if err != nil || c.Core() != nil {
 		t.Errorf("%v, %v", c.Core(), err)
@@ -305,12 +291,10 @@ func TestTheConnectionToOurselvesHasNoCore(t *testing.T) {
 
 // Matrix: OB-03
 func TestTheViewShowsTheCores(t *testing.T) {
-	m, err := control.New(control.Config{
+	m := newMessenger(t, control.Config{
 		Name:  wire.EntityName{Type: wire.OSD, ID: "0"},
 		Plane: loop.Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}},
 	})
-	must(t, err)
-	endWithTest(t, m)
 	v := m.Plane()
 	if len(m.Cores()) != 2 || v.Info().Backend != uring.Epoll {
 		t.Errorf("%d cores, %+v", len(m.Cores()), v.Info())

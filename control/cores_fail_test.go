@@ -67,7 +67,7 @@ func TestAFailedCoreLeavesItsSessionsToTheOthers(t *testing.T) {
 	overCoreBackends(t, func(t *testing.T, backend uring.Backend) {
 		const cores = 3
 		plane, breakCore := breakable(backend, cores)
-		log := &textLog{}
+		log := &logText{}
 		b := newCoreBench(t, control.Config{
 			Plane: plane, Logger: slog.New(slog.NewTextHandler(log, nil)),
 		}, backend)
@@ -167,21 +167,18 @@ func stuckWrite(t *testing.T, b *coreBench) (peer *control.Conn, goAhead func())
 		got <- m.TID
 		return true
 	}})
-	conn, err := m.Connect(b.at, wire.OSD)
-	must(t, err)
+	conn := connect(t, m, b.at, wire.OSD)
 	must(t, conn.WaitReady(b.ctx))
 	eventually(t, b.ctx, "the server's connection", func() bool { return len(b.server.Conns()) == 1 })
 	peer = b.server.Conns()[0]
 	for i := range count {
-		msg := control.NewMessage(1, nil, make([]byte, 1<<20))
-		msg.TID = uint64(i + 1)
+		msg := numbered(uint64(i+1), control.NewMessage(1, nil, make([]byte, 1<<20)))
 		must(t, peer.Send(msg))
 	}
 	kept := <-first
 	last, same := uint64(0), 0
 	eventually(t, b.ctx, "a write that is stuck", func() bool {
-		st, err := peer.Stats()
-		must(t, err)
+		st := connStats(t, peer)
 		if same++; !st.IO.Writing || st.IO.MessagesOut != last {
 			same = 0
 		}
@@ -192,13 +189,8 @@ func stuckWrite(t *testing.T, b *coreBench) (peer *control.Conn, goAhead func())
 		t.Helper()
 		kept.Release()
 		for want := uint64(1); want <= count; want++ {
-			select {
-			case tid := <-got:
-				if tid != want {
-					t.Fatalf("message %d, want %d", tid, want)
-				}
-			case <-b.ctx.Done():
-				t.Fatalf("message %d does not come: %v", want, conn.Err())
+			if tid := arrives(t, fmt.Sprint("message ", want), got); tid != want {
+				t.Fatalf("message %d, want %d", tid, want)
 			}
 		}
 	}
@@ -252,8 +244,7 @@ func TestARemovalDoesNotHangOnAStuckCore(t *testing.T) {
 	stuck := b.server.RawPlane().Core(0)
 	release := stick(t, stuck)
 	ctx, cancel := context.WithCancel(b.ctx)
-	removed := make(chan error, 1)
-	go func() { removed <- b.server.RemoveCore(ctx, 0) }()
+	removed := async(func() error { return b.server.RemoveCore(ctx, 0) })
 	eventually(t, b.ctx, "the removal", func() bool { return stuck.State() == loop.CoreDraining })
 	cancel()
 	if err := <-removed; !errors.Is(err, context.Canceled) {
@@ -266,30 +257,6 @@ func TestARemovalDoesNotHangOnAStuckCore(t *testing.T) {
 	eventually(t, b.ctx, "the end of the core", func() bool { return len(b.server.Cores()) == 1 && b.server.Core(1) != nil })
 	b.knockSome(10)
 	if id, err := b.server.AddCore(b.ctx); err != nil || id != 0 {
-		t.Errorf("core %d, %v", id, err)
-	}
-	b.knockSome(10)
-}
-
-// The listeners of a single core are not open for company: that needs the core.
-func TestAddingACoreDoesNotHangOnAStuckCore(t *testing.T) {
-	b := newCoreBench(t, control.Config{Plane: loop.Config{Cores: 1, StallAfter: -1}}, uring.Epoll)
-	release := stick(t, b.server.RawPlane().Core(0))
-	ctx, cancel := context.WithCancel(b.ctx)
-	added := make(chan error, 1)
-	go func() {
-		_, err := b.server.AddCore(ctx)
-		added <- err
-	}()
-	eventually(t, b.ctx, "the new core", func() bool { return len(b.server.Cores()) == 2 })
-	cancel()
-	if err := <-added; !errors.Is(err, context.Canceled) {
-		t.Fatalf("added: %v", err)
-	}
-	release()
-	eventually(t, b.ctx, "the end of the new core", func() bool { return len(b.server.Cores()) == 1 && b.server.Core(0) != nil })
-	b.knockSome(10)
-	if id, err := b.server.AddCore(b.ctx); err != nil || id != 1 {
 		t.Errorf("core %d, %v", id, err)
 	}
 	b.knockSome(10)
@@ -459,9 +426,7 @@ func expectPinned(t *testing.T, m *control.Messenger, cpus []int, pin bool) {
 		at := make(chan []int, 1)
 		if err := c.Do(func(*loop.Core) {
 			here, err := uring.AllowedCPUs()
-			if err != nil {
-				t.Error(err)
-			}
+			check(t, err)
 			at <- here
 		}); err != nil {
 			t.Fatal(err)

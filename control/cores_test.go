@@ -82,7 +82,7 @@ func newCoreBenchAt(t *testing.T, cfg control.Config, backend uring.Backend, at 
 	if cfg.Plane.Open == nil {
 		cfg.Plane.Driver.Backend = backend
 	}
-	b.server = b.messenger(cfg, b.events.dispatcher(echoBack))
+	b.server = b.messenger(cfg, b.events.dispatcher(echo))
 	if _, err := b.server.Bind(wire.Addr{Type: at, AddrPort: loopback(0)}); err != nil {
 		t.Fatal(err)
 	}
@@ -93,10 +93,7 @@ func newCoreBenchAt(t *testing.T, cfg control.Config, backend uring.Backend, at 
 func (b *coreBench) messenger(cfg control.Config, chain *control.Dispatcher) *control.Messenger {
 	b.t.Helper()
 	cfg.Timeouts.InitialBackoff, cfg.Timeouts.MaxBackoff, cfg.Timeouts.Handshake = time.Millisecond, 50*time.Millisecond, steerPatience
-	m, err := control.New(cfg)
-	must(b.t, err)
-	endWithTest(b.t, m)
-	must(b.t, m.Start(chain))
+	m := startMessenger(b.t, cfg, chain)
 	return m
 }
 
@@ -222,9 +219,7 @@ func (b *coreBench) flow(m *control.Messenger) {
 		for {
 			select {
 			case <-b.end:
-				if err := f.settle(b.ctx); err != nil {
-					b.t.Error(err)
-				}
+				check(b.t, f.settle(b.ctx))
 				return
 			default:
 			}

@@ -132,14 +132,9 @@ func TestDrainWaitsForCallsAndForQueuedDispatches(t *testing.T) {
 	server := callServer(t, variants[0], "SLS", func(p control.PendingReply, _ string) { pending <- p })
 	client := nodeOf(t, variants[0], "client.1", "LC", 2)
 	conn := client.Dial(server)
-	result := make(chan error, 1)
-	go func() {
-		_, err := call(ctx, conn, typeLater, "x")
-		result <- err
-	}()
+	result := async(func() error { return onlyError(call(ctx, conn, typeLater, "x")) })
 	p := <-pending
-	drained := make(chan error, 1)
-	go func() { drained <- conn.Drain(ctx) }()
+	drained := async(func() error { return conn.Drain(ctx) })
 	eventually(t, ctx, "the drain", func() bool {
 		err := conn.Start(&control.Request{Message: control.NewMessage(typeUpper, nil, nil), Done: func(*control.Request, *control.Message, error) {}})
 		return errors.Is(err, control.ErrClosed)
@@ -174,8 +169,7 @@ func TestDrainWaitsForRepliesThatAreDue(t *testing.T) {
 			}()
 			p := <-pending
 			draining, giveUp := context.WithCancel(ctx)
-			drained := make(chan error, 1)
-			go func() { drained <- server.Drain(draining) }()
+			drained := async(func() error { return server.Drain(draining) })
 			eventually(t, ctx, "the drain", func() bool {
 				r := &control.Request{Message: control.NewMessage(typeUpper, nil, nil), Done: func(*control.Request, *control.Message, error) {}}
 				err := p.Conn().Start(r)
@@ -236,7 +230,6 @@ func emptyAddr(t *testing.T) wire.Addr {
 // toNobody is a connection to it.
 func toNobody(t *testing.T, client *msgrtest.Node) *control.Conn {
 	t.Helper()
-	conn, err := client.Connect(emptyAddr(t), wire.OSD)
-	must(t, err)
+	conn := connect(t, client, emptyAddr(t), wire.OSD)
 	return conn
 }

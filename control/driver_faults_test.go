@@ -128,7 +128,7 @@ func TestEveryErrorOfTheKernelEndsByTheTable(t *testing.T) {
 }
 
 // broken has a node use the engine with the fault, and tells what it logs.
-func (e engine) broken(ask func(faulty.Request) faulty.Fault, cores int, log *lockedLog) func(*msgrtest.NodeConfig) {
+func (e engine) broken(ask func(faulty.Request) faulty.Fault, cores int, log *logText) func(*msgrtest.NodeConfig) {
 	return func(cfg *msgrtest.NodeConfig) {
 		cfg.Plane.Cores, cfg.Plane.Receive = cores, e.receive
 		cfg.Plane.Open = faulty.OpenWith(func(int) (uring.Driver, error) { return uring.Open(uring.Config{Backend: e.backend}) }, ask)
@@ -152,8 +152,7 @@ func (l *driverLine) send(t *testing.T, tid uint64) {
 	if l.small {
 		step = 100
 	}
-	m := control.NewMessage(1, bytes.Repeat([]byte{byte(tid)}, int(tid%5)*1000), bytes.Repeat([]byte{1}, int(tid%3)*step))
-	m.TID = tid
+	m := numbered(tid, control.NewMessage(1, bytes.Repeat([]byte{byte(tid)}, int(tid%5)*1000), bytes.Repeat([]byte{1}, int(tid%3)*step)))
 	if err := l.conn.Send(m); err != nil {
 		t.Fatalf("send: %v", err)
 	}
@@ -185,7 +184,7 @@ func (c driverTrial) run(t *testing.T) {
 	if c.Request == faulty.Wait || c.Request == faulty.Detach {
 		cores = 2
 	}
-	var log lockedLog
+	var log logText
 	change := c.engine.broken(s.Ask, cores, &log)
 	plain, v := func(*msgrtest.NodeConfig) {}, variant{backend: c.engine.backend}
 	p := pairing{"LLC", "SFS"}
@@ -278,8 +277,7 @@ func (c driverTrial) checkFaults(t *testing.T, hub *msgrtest.Node, lines []*driv
 	}
 	struck, list := 0, ""
 	for _, conn := range hub.Conns() {
-		st, err := conn.Stats()
-		must(t, err)
+		st := connStats(t, conn)
 		if st.Counters.Faults > 0 {
 			struck++
 		}
@@ -380,8 +378,7 @@ func TestEveryErrorOfABindIsClearAndTheNextOneWorks(t *testing.T) {
 		if _, err := hub.Bind(v2(ownHost(), 0)); !errors.Is(err, c.Fault.Errno) {
 			t.Errorf("error %v", err)
 		}
-		addrs, err := hub.Bind(v2(ownHost(), 0))
-		must(t, err)
+		addrs := bind(t, hub, v2(ownHost(), 0))
 		s.Nth = 3
 		if _, err := hub.AddCore(ctx); !errors.Is(err, c.Fault.Errno) {
 			t.Errorf("a core that cannot listen: %v", err)
@@ -391,8 +388,7 @@ func TestEveryErrorOfABindIsClearAndTheNextOneWorks(t *testing.T) {
 			t.Errorf("the next one: %v, %d cores", err, len(hub.Cores()))
 		}
 		client := nodeOf(t, variant{backend: c.engine.backend}, "client.2", "LLC", 2)
-		conn, err := client.Connect(addrs[0], wire.OSD)
-		must(t, err)
+		conn := connect(t, client, addrs[0], wire.OSD)
 		send(t, conn, 1)
 		receives(t, ctx, client, 1001)
 	})
@@ -406,15 +402,13 @@ func TestEveryErrorAtTheEndIsLoggedAndEndsNothingElse(t *testing.T) {
 	kept := false
 	for _, c := range sampleOf(t, cellsOf(faulty.Close), 3) {
 		t.Run(c.String(), func(t *testing.T) {
-			var log lockedLog
+			var log logText
 			s := &faulty.Strike{At: faulty.Close, Fault: c.Fault, Nth: 1}
 			hub := nodeOf(t, variant{backend: c.engine.backend}, "osd.1", "SFS", 9, withChain(echoer()), c.engine.broken(s.Ask, 2, &log))
 			client := nodeOf(t, variant{backend: c.engine.backend}, "client.2", "LLC", 2)
 			send(t, client.Dial(hub), 1)
 			receives(t, deadline(t), client, 1001)
-			if err := hub.Shutdown(deadline(t)); err != nil {
-				t.Error(err)
-			}
+			check(t, hub.Shutdown(deadline(t)))
 			if n := strings.Count(log.String(), c.Fault.Errno.Error()); n != 1 {
 				t.Errorf("%d lines with the cause:\n%s", n, log.String())
 			}

@@ -79,22 +79,17 @@ func newBlockBed(t *testing.T, backend uring.Backend, opt diskOptions) *blockBed
 	if !opt.plain {
 		open = faulty.OpenWith(open, ask)
 	}
-	server, err := control.New(control.Config{
+	server := newMessenger(t, control.Config{
 		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Receiving: control.Receiving{AlignFrom: blockSize},
 		Plane:   loop.Config{Cores: max(1, opt.cores), Open: open, FileBytes: opt.bytes},
 		Default: opt.server,
 	})
-	must(t, err)
-	endWithTest(t, server)
 	b.server = server
 	b.open(t.TempDir()+"/blocks", opt.file)
 	must(t, server.Start(&control.Dispatcher{Fast: opt.handler()}))
-	addrs, err := server.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-	must(t, err)
-	client := newMessenger(t, "client.admin", 1, backend)
-	must(t, client.Start())
-	b.conn, err = client.Connect(addrs[0], wire.OSD)
-	must(t, err)
+	addrs := bind(t, server, wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	client := startMessenger(t, oneCore(t, "client.admin", backend))
+	b.conn = connect(t, client, addrs[0], wire.OSD)
 	must(t, b.conn.WaitReady(b.ctx))
 	return b
 }

@@ -152,17 +152,14 @@ func TestACoreThatIsRemovedWaitsForItsFiles(t *testing.T) {
 		core := b.server.Core(0)
 		ended := make(chan error, 2)
 		short, cancel := context.WithCancel(b.ctx)
-		removed := make(chan error, 1)
-		go func() { removed <- b.server.RemoveCore(short, 0) }()
+		removed := async(func() error { return b.server.RemoveCore(short, 0) })
 		b.drains()
 		core.Do(func(c *loop.Core) {
 			s := blockStores.Of(c)
 			op := &loop.FileOp{}
 			op.Done = func(_ *loop.Core, op *loop.FileOp) { ended <- op.Err }
 			m, err := control.LendMessage(c, 1, blockSize)
-			if err != nil {
-				t.Error(err)
-			}
+			check(t, err)
 			if err := s.file.WriteAt(op, m.Data, 0, loop.Committed); err != nil {
 				ended <- err
 			}
@@ -213,22 +210,16 @@ func TestShutdownWithRequestsUnderWayLeavesNothingBehind(t *testing.T) {
 		b.on(func(c *loop.Core, s *blockStore) {
 			for i := range int64(n) {
 				m, err := control.LendMessage(c, 1, blockSize)
-				if err != nil {
-					t.Error(err)
-				}
+				check(t, err)
 				write := &loop.FileOp{Done: func(_ *loop.Core, op *loop.FileOp) { m.Release(); ended <- op.Err }}
 				read := &loop.FileOp{Done: func(_ *loop.Core, op *loop.FileOp) {
 					control.FileMessage(op, 1).Release()
 					ended <- nil
 				}}
-				if err := errors.Join(s.file.WriteAt(write, m.Data, i*blockSize, loop.Committed), s.file.ReadBuffer(read, blockSize, 0)); err != nil {
-					t.Error(err)
-				}
+				check(t, errors.Join(s.file.WriteAt(write, m.Data, i*blockSize, loop.Committed), s.file.ReadBuffer(read, blockSize, 0)))
 			}
 		})
-		if err := b.server.Shutdown(b.ctx); err != nil {
-			t.Error(err)
-		}
+		check(t, b.server.Shutdown(b.ctx))
 		for range 2 * n { // each is told how it ended
 			err := <-ended
 			if err != nil && !errors.Is(err, loop.ErrStopped) && !errors.Is(err, loop.ErrFileClosed) {
@@ -314,9 +305,7 @@ func TestAFileTellsWhenItHasRoom(t *testing.T) {
 				for i := range 3 {
 					wg.Add(1)
 					op := &loop.FileOp{Done: func(*loop.Core, *loop.FileOp) { ended++; wg.Done() }}
-					if err := s.file.Allocate(op, 0, blockSize); err != nil {
-						t.Error(err)
-					}
+					check(t, s.file.Allocate(op, 0, blockSize))
 					if full := s.file.Full(); full != (i >= 1) {
 						t.Errorf("full with %d requests: %v", i+1, full)
 					}
@@ -324,7 +313,7 @@ func TestAFileTellsWhenItHasRoom(t *testing.T) {
 			})
 			held = make(chan bool, 1)
 			must(t, b.conn.Send(control.NewMessage(askHold, nil, nil)))
-			if !awaited(t, b, held) {
+			if !arrives(t, "what Hold says", held) {
 				t.Error("a full file holds nobody")
 			}
 			if closed {
@@ -341,22 +330,11 @@ func TestAFileTellsWhenItHasRoom(t *testing.T) {
 				t.Errorf("the connection does not go on: %+v", a)
 			}
 			must(t, b.conn.Send(control.NewMessage(askHold, nil, nil)))
-			if awaited(t, b, held) {
+			if arrives(t, "what Hold says", held) {
 				t.Error("a file with room holds somebody")
 			}
 		})
 	}
-}
-
-// awaited is what comes.
-func awaited[T any](t *testing.T, b *blockBed, ch <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-ch:
-	case <-b.ctx.Done():
-		t.Fatal("it never comes")
-	}
-	return v
 }
 
 // replySide is what a server has seen of requests, and its client of replies.
@@ -396,9 +374,7 @@ func deaf(t *testing.T, b *blockBed, p *pair.Pair, server control.Policy, asks i
 	t.Helper()
 	conn := b.conn
 	if server.Lossy {
-		var err error
-		conn, err = p.Client.Connect(p.Addr, wire.OSD, control.Anonymous())
-		must(t, err)
+		conn = connect(t, p.Client, p.Addr, wire.OSD, control.Anonymous())
 		must(t, conn.WaitReady(b.ctx))
 	}
 	conn.Pause()

@@ -30,12 +30,8 @@ func handoverServer(t *testing.T, backend uring.Backend, cores int) (*control.Me
 
 func serveEcho(t *testing.T, cfg control.Config) (*control.Messenger, wire.Addr) {
 	t.Helper()
-	m, err := control.New(cfg)
-	must(t, err)
-	t.Cleanup(func() { end(t, m) })
-	must(t, m.Start(echoAll()))
-	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: msgrtest.ReservePort(t)})
-	must(t, err)
+	m := startMessenger(t, cfg, echoAll())
+	addrs := bind(t, m, wire.Addr{Type: wire.AddrMsgr2, AddrPort: msgrtest.ReservePort(t)})
 	return m, addrs[0]
 }
 
@@ -44,8 +40,7 @@ func TestSuccessorThatFailsLeavesThePredecessorServing(t *testing.T) {
 	spread(t, len(engines), len(engines), func(i int) string { return string(engines[i]) },
 		func(t *testing.T, i int) {
 			backend := engines[i]
-			ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
-			defer cancel()
+			ctx := deadline(t)
 			m, addr := handoverServer(t, backend, 2)
 			peer := newStream(t, backend, wire.OSD, control.LosslessPeer(), addr)
 			client := newStream(t, backend, wire.MDS, control.LosslessClient(), addr)
@@ -101,8 +96,7 @@ func TestPredecessorThatFailsLeavesNothingWithTheSuccessor(t *testing.T) {
 	m, addr := handoverServer(t, uring.Auto, 2)
 	for step := range 5 {
 		a, b := unixPair(t)
-		fake := make(chan error, 1)
-		go func() { fake <- control.BreakPredecession(m, a, step) }()
+		fake := async(func() error { return control.BreakPredecession(m, a, step) })
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		next, err := control.TakeOver(ctx, serverConfig(uring.Auto, 2), b, echoAll())
 		cancel()
@@ -120,8 +114,7 @@ func TestPredecessorThatFailsLeavesNothingWithTheSuccessor(t *testing.T) {
 
 func TestMessengerThatIsHandedOver(t *testing.T) {
 	msgrtest.CheckLeaks(t)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := deadline(t)
 	m, addr := handoverServer(t, uring.Auto, 1)
 	s := newStream(t, uring.Auto, wire.OSD, control.LosslessPeer(), addr)
 	s.progress(5)
@@ -131,11 +124,7 @@ func TestMessengerThatIsHandedOver(t *testing.T) {
 	resets := make(chan struct{}, 1)
 	next := succeed(t, ctx, m, serverConfig(uring.Auto, 1), &control.Dispatcher{Reset: func(*control.Conn, bool) { resets <- struct{}{} }}, echoAll())
 	defer end(t, next)
-	select {
-	case <-c.Closed():
-	case <-ctx.Done():
-		t.Fatal("the connection is not over")
-	}
+	arrives(t, "the end of the connection", c.Closed())
 	msg := control.NewMessage(1, nil, nil)
 	if err := c.Send(msg); !errors.Is(err, control.ErrHandedOver) || !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Send: %v", err)
@@ -174,25 +163,20 @@ func TestSteeringIsHandedOver(t *testing.T) {
 	msgrtest.CheckLeaks(t)
 	needSteering(t)
 	m, addr := handoverServer(t, uring.Auto, 2)
-	st, err := m.Stats()
-	must(t, err)
+	st := statsOf(t, m)
 	if !st.Steering.Active {
 		t.Fatalf("not steered: %+v", st.Steering)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := deadline(t)
 	for _, cores := range []int{2, 3, 1, 2} {
 		next := succeed(t, ctx, m, serverConfig(uring.Auto, cores), echoAll())
 		defer end(t, next)
-		st, err := next.Stats()
-		must(t, err)
+		st := statsOf(t, next)
 		if st.Steering.Active != (cores > 1) {
 			t.Errorf("%d cores: %+v", cores, st.Steering)
 		}
 		if cores > 1 {
-			if err := next.PinPeer(netip.MustParseAddr("127.0.0.1"), cores-1); err != nil {
-				t.Error(err)
-			}
+			check(t, next.PinPeer(netip.MustParseAddr("127.0.0.1"), cores-1))
 		}
 		s := newStream(t, uring.Auto, wire.Client, control.LossyClient(), addr)
 		s.progress(5)
@@ -280,8 +264,7 @@ func TestAHandOverIsNotForAnotherUser(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			predecessor, successor := meeting(t, c.listener, c.connector)
-			handed := make(chan error, 1)
-			go func() { handed <- m.HandOver(ctx, predecessor) }()
+			handed := async(func() error { return m.HandOver(ctx, predecessor) })
 			next, taken := control.TakeOver(ctx, serverConfig(uring.Auto, 1), successor)
 			if next != nil {
 				end(t, next)
@@ -361,8 +344,7 @@ func TestASessionKeepsHowItsPeerIsKnownThroughHandOvers(t *testing.T) {
 			cfg.Name.ID, cfg.Number = "2", 2
 			cfg.Auth.Client = chatty{cfg.Name, crcOnly}
 			_, y := serveEcho(t, cfg)
-			c, err := m.Connect(y, wire.OSD, control.WithEntity(osd("2")))
-			must(t, err)
+			c := connect(t, m, y, wire.OSD, control.WithEntity(osd("2")))
 			must(t, c.WaitReady(ctx))
 			for range handOvers {
 				m = succeed(t, ctx, m, provingServer(), echoAll())
@@ -424,8 +406,7 @@ func TestAConnectionWithOneAttemptHasOneAfterAHandOver(t *testing.T) {
 		if once {
 			opts = append(opts, control.Once())
 		}
-		c, err := m.Connect(to, wire.OSD, opts...)
-		must(t, err)
+		c := connect(t, m, to, wire.OSD, opts...)
 		must(t, c.WaitReady(ctx))
 		must(t, peer.Unbind())
 		next := succeed(t, ctx, m, cfg)
@@ -453,7 +434,7 @@ func TestAfterAFailedHandOverTheSessionResumesBehindWhatItReceived(t *testing.T)
 			}
 			return false
 		}}))
-		p, _ := s.establish()
+		p, _ := s.serve()
 		p.Ignore(frame.TagAck)
 		for seq := uint64(1); seq <= 3; seq++ {
 			p.SendMessage(frame.MessageHeader{Seq: seq, TID: 100 + seq}, nil, nil, nil)

@@ -50,16 +50,6 @@ func serverConfig(backend uring.Backend, cores int) control.Config {
 	}
 }
 
-func echoAll() *control.Dispatcher {
-	return &control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
-		m.Retain()
-		if c.Send(m) != nil {
-			m.Release()
-		}
-		return true
-	}}
-}
-
 // queuedEcho answers on the goroutine of the connection.
 func queuedEcho(t *testing.T) *control.Dispatcher {
 	return &control.Dispatcher{Queued: func(c *control.Conn, m *control.Message) {
@@ -71,15 +61,6 @@ func queuedEcho(t *testing.T) *control.Dispatcher {
 			}
 		}
 	}}
-}
-
-func end(t testing.TB, m *control.Messenger) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if err := m.Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
 }
 
 // stream is a client that sends numbered messages, some in flight, and checks
@@ -114,8 +95,7 @@ func newStream(t *testing.T, backend uring.Backend, typ wire.EntityType, policy 
 	}
 	s.c, err = m.Connect(to, wire.OSD)
 	must(t, err)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := deadline(t)
 	must(t, s.c.WaitReady(ctx))
 	s.done.Go(s.send)
 	t.Cleanup(func() { s.end(); end(t, m) })
@@ -181,8 +161,7 @@ func (s *stream) end() {
 func succeed(t *testing.T, ctx context.Context, m *control.Messenger, cfg control.Config, chain ...*control.Dispatcher) *control.Messenger {
 	t.Helper()
 	a, b := unixPair(t)
-	handed := make(chan error, 1)
-	go func() { handed <- m.HandOver(ctx, a) }()
+	handed := async(func() error { return m.HandOver(ctx, a) })
 	next, err := control.TakeOver(ctx, cfg, b, chain...)
 	if e := <-handed; err != nil || e != nil {
 		t.Fatalf("take over: %v; hand over: %v", err, e)
@@ -204,8 +183,7 @@ func TestHandOverUnderLoadLosesNothing(t *testing.T) {
 		{backend: uring.Auto, cores: []int{2, 1, 2}, msgr1: true}, {backend: uring.Epoll, cores: []int{1, 2, 1}, msgr1: true},
 	} {
 		t.Run(fmt.Sprint(c.backend, c.cores, c.msgr1), func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
-			defer cancel()
+			ctx := deadline(t)
 			m, err := control.New(serverConfig(c.backend, c.cores[0]))
 			must(t, err)
 			echo := echoAll()
@@ -217,8 +195,7 @@ func TestHandOverUnderLoadLosesNothing(t *testing.T) {
 			if c.msgr1 { // behind the other protocol, so that each passes with its listeners
 				at = append(at, at[0].WithType(wire.AddrLegacy))
 			}
-			addrs, err := m.Bind(at...)
-			must(t, err)
+			addrs := bind(t, m, at...)
 			to := addrs[len(addrs)-1]
 			streams := []*stream{
 				newStream(t, c.backend, wire.OSD, control.LosslessPeer(), to),
@@ -250,9 +227,7 @@ func TestHandOverUnderLoadLosesNothing(t *testing.T) {
 			knock.end()
 			for _, m := range append(old, m) {
 				st, err := m.Stats()
-				if err != nil {
-					t.Error(err)
-				}
+				check(t, err)
 				if st.Counters.IllegalTransitions != 0 || st.Counters.ResetsSent != 0 {
 					t.Errorf("%+v", st.Counters)
 				}
@@ -310,8 +285,7 @@ func (k *knocker) end() {
 // hand-over began.
 func TestSendDuringAHandOverIsKeptOrRefused(t *testing.T) {
 	msgrtest.CheckLeaks(t)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := deadline(t)
 	var mu sync.Mutex
 	seen := make(map[uint64]bool) // guarded by mu
 	arrived := func() uint64 {
@@ -322,9 +296,7 @@ func TestSendDuringAHandOverIsKeptOrRefused(t *testing.T) {
 	policy := control.LosslessPeer()
 	cfg := serverConfig(uring.Auto, 1)
 	cfg.Name.ID, cfg.Default = "5", &policy
-	peer, err := control.New(cfg)
-	must(t, err)
-	defer end(t, peer)
+	peer := newMessenger(t, cfg)
 	if err := peer.Start(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -333,21 +305,18 @@ func TestSendDuringAHandOverIsKeptOrRefused(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	addrs, err := peer.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-	must(t, err)
+	addrs := bind(t, peer, wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
 	// The bound: the sender is never far ahead of the peer, however fast it is.
 	bounded := serverConfig(uring.Auto, 1)
 	bounded.Sending.QueueMessages = 1000
 	m, _ := serveEcho(t, bounded)
 	var sent uint64
 	for range 5 {
-		c, err := m.Connect(addrs[0], wire.OSD)
-		must(t, err)
+		c := connect(t, m, addrs[0], wire.OSD)
 		kept := make(chan uint64)
 		go func(n uint64) {
 			for {
-				msg := control.NewMessage(1, nil, nil)
-				msg.TID = n
+				msg := numbered(n, control.NewMessage(1, nil, nil))
 				switch err := c.Send(msg); {
 				case err == nil:
 					n++

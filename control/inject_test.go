@@ -123,8 +123,7 @@ func (l *injectedLine) run(n int) {
 		down := false
 		for n > 0 && !down {
 			for range min(n, 1+l.rng.IntN(6)) {
-				m := control.NewMessage(1, []byte(front), bytes.Repeat([]byte{1}, l.rng.IntN(3)*3000))
-				m.TID = uint64(sent)
+				m := numbered(uint64(sent), control.NewMessage(1, []byte(front), bytes.Repeat([]byte{1}, l.rng.IntN(3)*3000)))
 				if err := conn.SendContext(l.ctx, m); err != nil {
 					l.t.Errorf("%s: %v", front, err)
 					return
@@ -187,8 +186,7 @@ func holdsNothing(t *testing.T, ctx context.Context, n *msgrtest.Node) {
 // typed sends a message of a type.
 func typed(t *testing.T, c *control.Conn, typ uint16, tid uint64) {
 	t.Helper()
-	m := control.NewMessage(typ, nil, nil)
-	m.TID = tid
+	m := numbered(tid, control.NewMessage(typ, nil, nil))
 	must(t, c.Send(m))
 }
 
@@ -272,10 +270,7 @@ func TestADelayedMessageWaitsForThePauseOfTheUser(t *testing.T) {
 		theirs.Pause()
 		typed(t, conn, 1, 2)
 		typed(t, conn, 1, 3)
-		eventually(t, ctx, "the pause", func() bool {
-			st, err := theirs.Stats()
-			return err == nil && st.IO.Paused
-		})
+		eventually(t, ctx, "the pause", func() bool { return connStats(t, theirs).IO.Paused })
 		control.Unhold(theirs) // a delay ends now
 		if st, err := theirs.Stats(); err != nil || !st.IO.Paused {
 			t.Errorf("a delay has ended the pause: %v", err)

@@ -23,13 +23,7 @@ func becomesOf(t *testing.T, ctx context.Context, c *control.Conn, then func()) 
 	if then != nil {
 		then()
 	}
-	select {
-	case o := <-freed:
-		return o
-	case <-ctx.Done():
-		t.Fatal("the message is never freed")
-	}
-	return control.OutcomeNone
+	return arrives(t, "the end of the message", freed)
 }
 
 func TestFreeLearnsWhatBecameOfAMessage(t *testing.T) {

@@ -150,20 +150,7 @@ func TestAMessageComesIntoThePostedBufferOverAReconnect(t *testing.T) {
 // Matrix: V1-13
 func TestALostSessionEndsItsPostingsWithATypedError(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		for _, c := range []struct {
-			name, client, server string
-			end                  func(client, server *msgrtest.Node, conn *control.Conn)
-			is                   error
-		}{
-			{"a lossy connection breaks", "LC", "SLS", func(_, server *msgrtest.Node, _ *control.Conn) { end(t, server.Messenger) }, control.ErrSessionLost},
-			{"marked down", "LLC", "SFS", func(_, _ *msgrtest.Node, conn *control.Conn) { conn.MarkDown() }, control.ErrMarkedDown},
-			{"shut down", "LLC", "SFS", func(client, _ *msgrtest.Node, _ *control.Conn) { end(t, client.Messenger) }, control.ErrShutdown},
-			{"the peer has lost the session", "LLC", "SFS", func(_, server *msgrtest.Node, _ *control.Conn) {
-				for _, o := range server.Conns() {
-					o.MarkDown()
-				}
-			}, control.ErrSessionLost},
-		} {
+		for _, c := range sessionEnds {
 			server := dataServer(t, v, c.server, nil)
 			client := nodeOf(t, v, "client.1", c.client, 2)
 			conn := client.Dial(server)
@@ -177,7 +164,7 @@ func TestALostSessionEndsItsPostingsWithATypedError(t *testing.T) {
 			if st, err := conn.Stats(); err != nil || st.IO.Postings != 3 {
 				t.Fatalf("%s: %d postings, %v", c.name, st.IO.Postings, err)
 			}
-			c.end(client, server, conn)
+			c.end(t, client, server, conn)
 			for _, p := range postings {
 				if err := <-ended; !errors.Is(err, control.ErrSessionLost) || !errors.Is(err, c.is) {
 					t.Errorf("%s: %v, want %v", c.name, err, c.is)
@@ -237,9 +224,7 @@ func TestPostingsAreBoundedAndCheckedWhereTheyAreMade(t *testing.T) {
 			t.Errorf("the same id on the core: %v", err)
 		}
 		third.TID = 3
-		if err := conn.PostBuffer(third); err != nil {
-			t.Error(err)
-		}
+		check(t, conn.PostBuffer(third))
 		if err := third.TakeBack(ctx); !errors.Is(err, control.ErrOnCore) {
 			t.Errorf("a core that waits for itself: %v", err)
 		}

@@ -30,28 +30,31 @@ func peerAddr(nonce uint32) wire.Addr {
 	return wire.Addr{Type: wire.AddrMsgr2, Nonce: nonce, AddrPort: netip.MustParseAddrPort("127.0.0.1:1")}
 }
 
-// scripts makes peers that call themselves osd.2 at one address.
-type scripts struct {
+// stage is a node under test, with peers that send the frames that a test wants. They call
+// themselves osd.2 at one address.
+type stage struct {
 	t    *testing.T
 	ctx  context.Context
 	v    variant
 	node *msgrtest.Node
 	addr wire.Addr
 	name string
+	l    *msgrtest.PeerListener // of a peer that is dialled; nil: none
+	conn *control.Conn          // by which it is dialled
 }
 
-// playTo makes a node under test and peers for it. With peerWins the node has
+// playTo makes a stage with a node that is dialled. With peerWins the node has
 // the higher address.
-func playTo(t *testing.T, ctx context.Context, v variant, policy string, peerWins bool, change ...func(*msgrtest.NodeConfig)) *scripts {
+func playTo(t *testing.T, ctx context.Context, v variant, policy string, peerWins bool, change ...func(*msgrtest.NodeConfig)) *stage {
 	nonce := uint32(1)
 	if peerWins {
 		nonce = 3
 	}
-	return &scripts{t: t, ctx: ctx, v: v, node: nodeOf(t, v, "osd.1", policy, nonce, change...), addr: peerAddr(2), name: "2"}
+	return &stage{t: t, ctx: ctx, v: v, node: nodeOf(t, v, "osd.1", policy, nonce, change...), addr: peerAddr(2), name: "2"}
 }
 
 // dial begins a script; it ends with the test at the latest.
-func (s *scripts) dial() *msgrtest.Peer {
+func (s *stage) dial() *msgrtest.Peer {
 	s.t.Helper()
 	p := msgrtest.DialPeer(s.ctx, msgrtest.PeerConfig{
 		Name: wire.EntityName{Type: wire.OSD, ID: s.name}, Number: 2, Addr: s.addr, Rev0: s.v.rev0,
@@ -61,7 +64,7 @@ func (s *scripts) dial() *msgrtest.Peer {
 	return p
 }
 
-func (s *scripts) must(p *msgrtest.Peer) {
+func (s *stage) must(p *msgrtest.Peer) {
 	s.t.Helper()
 	if err := p.Err(); err != nil {
 		s.t.Fatalf("%v\n%s", err, s.node.Probe.Trace())
@@ -69,7 +72,7 @@ func (s *scripts) must(p *msgrtest.Peer) {
 }
 
 // establish opens a session.
-func (s *scripts) establish(cookie, globalSeq uint64) (*msgrtest.Peer, wire.ServerIdent) {
+func (s *stage) establish(cookie, globalSeq uint64) (*msgrtest.Peer, wire.ServerIdent) {
 	s.t.Helper()
 	p := s.dial()
 	si := p.Establish(cookie, globalSeq)
@@ -83,21 +86,13 @@ func (s *scripts) establish(cookie, globalSeq uint64) (*msgrtest.Peer, wire.Serv
 
 // talks checks that the session moves messages both ways; seq is the number of
 // the peer's message.
-func (s *scripts) talks(p *msgrtest.Peer, seq uint64) {
+func (s *stage) talks(p *msgrtest.Peer, seq uint64) {
 	s.t.Helper()
-	p.Ignore(frame.TagAck)
-	p.SendMessage(frame.MessageHeader{Seq: seq, TID: 500 + seq}, nil, nil, nil)
-	awaitTID(s.t, s.ctx, s.node, 500+seq)
-	send(s.t, s.node.Lookup(s.addr), 600+seq)
-	hd, _ := p.ExpectMessage()
-	s.must(p)
-	if hd.TID != 600+seq {
-		s.t.Fatalf("got message %d, want %d", hd.TID, 600+seq)
-	}
+	s.moves(p, s.node.Lookup(s.addr), seq)
 }
 
 // reconnect sends SESSION_RECONNECT on a new socket.
-func (s *scripts) reconnect(cookie, server, globalSeq, connectSeq, msgSeq uint64) *msgrtest.Peer {
+func (s *stage) reconnect(cookie, server, globalSeq, connectSeq, msgSeq uint64) *msgrtest.Peer {
 	s.t.Helper()
 	p := s.dial()
 	p.Handshake()
@@ -106,37 +101,9 @@ func (s *scripts) reconnect(cookie, server, globalSeq, connectSeq, msgSeq uint64
 	return p
 }
 
-// Matrix: SE-02
-func TestIdentReplacesALossyConnection(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "SLR", false)
-		old, _ := s.establish(0, 5)
-		fresh, _ := s.establish(0, 6)
-		old.ExpectEnd()
-		s.must(old)
-		s.node.Await(ctx, "closed A(1,1,0,1) R(1,0)", "established A(1,1,0,1)")
-		s.talks(fresh, 1)
-	})
-}
-
-// Matrix: SE-03
-func TestStaleIdentIsClosedWithoutAWord(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", true)
-		p, _ := s.establish(clientCookie, 5)
-		stale := s.dial()
-		stale.Handshake()
-		stale.SendPayload(frame.TagClientIdent, stale.ClientIdent(clientCookie, 4))
-		stale.ExpectEnd()
-		s.must(stale)
-		s.talks(p, 1)
-		s.node.Await(ctx, "established A(1,1,0,1)", "closed A(1,1,0,0)")
-	})
-}
-
 // An ident for a session that exists, with the same cookie or
 // with another one.
-// Matrix: SE-05, SE-06, RP-09
+// Matrix: SE-05, SE-06, RP-09, RP-13
 func TestIdentTakesOverAnEstablishedSession(t *testing.T) {
 	for _, c := range []struct {
 		name, policy string
@@ -174,8 +141,8 @@ func TestIdentTakesOverAnEstablishedSession(t *testing.T) {
 					end += " R(0,1)"
 				}
 				s.node.Await(ctx, end, "replaced A(1,1,0,0)")
-				if s.node.Lookup(s.addr) != conn {
-					t.Error("the session went to another connection")
+				if n := connStats(t, conn).Counters.Ready; n != 2 || s.node.Lookup(s.addr) != conn {
+					t.Errorf("the session went to another connection: %v; it was ready %d times", s.node.Lookup(s.addr) != conn, n)
 				}
 				send(t, conn, 2)
 				fresh.Ignore(frame.TagAck)
@@ -299,7 +266,7 @@ func TestCookiesAreNotReused(t *testing.T) {
 		}
 		for i := range 20 {
 			c := stageFor(t, ctx, v, "LLC")
-			p, ci := c.establish()
+			p, ci := c.serve()
 			note(ci.Cookie, fmt.Sprintf("session %d of the connector", i))
 			c.conn.MarkDown()
 			p.ExpectEnd()
@@ -315,7 +282,7 @@ func TestCookiesAreNotReused(t *testing.T) {
 // something.
 
 // comeBack resumes the peer's session on a new socket, as the nth time.
-func (s *scripts) comeBack(si wire.ServerIdent, nth, got uint64) *msgrtest.Peer {
+func (s *stage) comeBack(si wire.ServerIdent, nth, got uint64) *msgrtest.Peer {
 	s.t.Helper()
 	p := s.reconnect(clientCookie, si.Cookie, 5+nth, nth, got)
 	p.Ignore(frame.TagAck, frame.TagKeepalive2, frame.TagKeepalive2Ack)
@@ -392,9 +359,7 @@ func TestEndDuringATakeOverClosesBothSockets(t *testing.T) {
 				fresh := s.reconnect(clientCookie, si.Cookie, 6, 1, 0)
 				s.node.Hit(ctx, b)
 				if shutdown {
-					if err := s.node.Shutdown(ctx); err != nil {
-						t.Error(err)
-					}
+					check(t, s.node.Shutdown(ctx))
 				} else {
 					conn := s.node.Lookup(s.addr)
 					conn.MarkDown()
@@ -416,13 +381,10 @@ func TestEndDuringATakeOverClosesBothSockets(t *testing.T) {
 // the peer out, and what a peer says of ours does not change ours.
 
 // acknowledge has the peer acknowledge all that the node has sent, up to seq.
-func (s *scripts) acknowledge(p *msgrtest.Peer, seq uint64) {
+func (s *stage) acknowledge(p *msgrtest.Peer, seq uint64) {
 	s.t.Helper()
 	p.SendPayload(frame.TagAck, msgrtest.Ack{Seq: seq})
-	eventually(s.t, s.ctx, "the ack", func() bool {
-		st, err := s.node.Lookup(s.addr).Stats()
-		return err == nil && st.IO.Sent == 0
-	})
+	eventually(s.t, s.ctx, "the ack", func() bool { return connStats(s.t, s.node.Lookup(s.addr)).IO.Sent == 0 })
 }
 
 // Who can name the session comes with the highest numbers that are taken. The

@@ -208,11 +208,7 @@ func TestShutdownEndsTheWaitForAPort(t *testing.T) {
 	n := nodeOf(t, variants[0], "osd.1", "SFS", 1, func(c *msgrtest.NodeConfig) {
 		c.Unbound, c.Clock, c.Binding.Retries, c.Binding.RetryDelay = true, clock, 1, time.Hour
 	})
-	bound := make(chan error)
-	go func() {
-		_, err := n.Bind(v2(host, 6800))
-		bound <- err
-	}()
+	bound := async(func() error { return onlyError(n.Bind(v2(host, 6800))) })
 	<-waits
 	must(t, n.Shutdown(deadline(t)))
 	if err := <-bound; !errors.Is(err, control.ErrShutdown) {
@@ -230,8 +226,7 @@ func TestTheIPOfAnAddressIsLearnedFromTheFirstPeer(t *testing.T) {
 			t.Run(fmt.Sprintf("%v dials=%v", v, dials), func(t *testing.T) {
 				ctx := deadline(t)
 				us := nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) { c.Unbound, c.Plane.Cores = true, 2 })
-				addrs, err := us.Bind(v2(netip.IPv4Unspecified(), 0))
-				must(t, err)
+				addrs := bind(t, us, v2(netip.IPv4Unspecified(), 0))
 				port := addrs[0].AddrPort.Port()
 				us.Addr = v2(loopback(0).Addr(), port).WithNonce(1)
 				other := nodeOf(t, v, "osd.2", "LP", 2)
@@ -305,8 +300,7 @@ func mobile(t *testing.T, v variant, name, policy string, nonce uint32, change .
 		c.Policies = map[wire.EntityType]control.Policy{wire.Client: control.StatefulServer()}
 		c.Binding.Ports = bpf.PortRange{First: 6800, Last: 6805}
 	}}, change...)...)
-	addrs, err := n.Bind(v2(ownHost(), 0))
-	must(t, err)
+	addrs := bind(t, n, v2(ownHost(), 0))
 	n.Addr = addrs.V2()
 	return n
 }
@@ -346,8 +340,7 @@ func TestRebindGivesAnotherAddress(t *testing.T) {
 			ours := us.Dial(peer)
 			send(t, ours, 2)
 			receives(t, ctx, peer, 2)
-			self, err := us.Connect(us.Addr, wire.OSD)
-			must(t, err)
+			self := connect(t, us, us.Addr, wire.OSD)
 			conns := us.Conns()
 			if len(conns) != 3 {
 				t.Fatalf("%d connections", len(conns))
@@ -395,47 +388,13 @@ func TestRebindGivesAnotherAddress(t *testing.T) {
 	})
 }
 
-// A learned IP stays what peers are told, and every address is listened on.
-func TestRebindKeepsTheLearnedIP(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		us := nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) { c.Unbound, c.Plane.Cores = true, 2 })
-		if _, err := us.Bind(v2(netip.IPv4Unspecified(), 0)); err != nil {
-			t.Fatal(err)
-		}
-		peer := nodeOf(t, v, "osd.2", "LP", 2)
-		send(t, us.Dial(peer), 1)
-		receives(t, ctx, peer, 1)
-		us.Addr = us.Addrs().V2()
-		rebind(t, ctx, us)
-		if us.Addr.IsBlank() {
-			t.Fatalf("at %v", us.Addr)
-		}
-		send(t, us.Dial(peer), 2)
-		receives(t, ctx, peer, 1, 2)
-		if got := us.Addrs(); got[0] != us.Addr {
-			t.Errorf("from %v to %v", us.Addr, got)
-		}
-		if c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.9:%d", us.Addr.AddrPort.Port())); err != nil {
-			t.Error(err)
-		} else {
-			_ = c.Close()
-		}
-	})
-}
-
 // Shutdown and Rebind at the same time: both end, whoever is first.
 func TestShutdownDuringARebindEnds(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		for range 8 {
 			us := mobile(t, v, "osd.1", "SFS", 2)
-			rebound := make(chan error)
-			go func() {
-				_, err := us.Rebind(ctx)
-				rebound <- err
-			}()
-			if err := us.Shutdown(ctx); err != nil {
-				t.Error(err)
-			}
+			rebound := async(func() error { return onlyError(us.Rebind(ctx)) })
+			check(t, us.Shutdown(ctx))
 			if err := <-rebound; err != nil && !errors.Is(err, control.ErrShutdown) {
 				t.Errorf("rebind: %v", err)
 			}

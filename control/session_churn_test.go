@@ -81,8 +81,7 @@ func TestPeersThatComeAndGoAtOnceLeaveNothing(t *testing.T) {
 					defer cancel()
 					server, addr := plainServer(t, v, "SLS")
 					client := startMessenger(t, clientConfig(v))
-					conn, err := client.Connect(addr, wire.OSD)
-					must(t, err)
+					conn := connect(t, client, addr, wire.OSD)
 					must(t, conn.WaitReady(ctx))
 					visit := func(i int) {
 						p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{
@@ -132,8 +131,7 @@ func plainServer(t *testing.T, v variant, policy string) (*control.Messenger, wi
 	cfg.Plane.Cores = 1
 	v.configure(&cfg)
 	m := startMessenger(t, cfg)
-	addrs, err := m.Bind(v2(loopback(0).Addr(), 0))
-	must(t, err)
+	addrs := bind(t, m, v2(loopback(0).Addr(), 0))
 	return m, addrs[0]
 }
 
@@ -195,35 +193,6 @@ func TestAPeerThatAsksTheSameAgainAndAgainIsEnded(t *testing.T) {
 	})
 }
 
-// An address that no peer can have is refused, or stored and never dialled.
-// Matrix: HI-28
-func TestAddressesThatNobodyCanHaveAreNotDialled(t *testing.T) {
-	for _, text := range []string{
-		"v2:0.0.0.0:6800/2", "v2:[::]:6800/2", "v2:[::ffff:0.0.0.0]:6800/2", "v2:224.0.0.1:6800/2", "v2:[ff02::1]:6800/2",
-		"v2:255.255.255.255:6800/2", "v2:[::ffff:224.0.0.1]:6800/2", "v2:127.0.0.1:0/2",
-	} {
-		t.Run(text, func(t *testing.T) {
-			addr, err := wire.ParseAddr(text)
-			must(t, err)
-			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-				s := playTo(t, ctx, v, "LP", false)
-				s.addr = addr
-				p := s.dial()
-				p.Handshake()
-				p.SendPayload(frame.TagClientIdent, p.ClientIdent(clientCookie, 1))
-				p.ExpectEnd()
-				s.must(p)
-				if n := s.node.Probe.Seen(msgrtest.SocketConnecting()); n != 0 {
-					t.Errorf("dialled %d times", n)
-				}
-				if c := s.node.Lookup(addr); c != nil {
-					t.Errorf("there is a connection: %v", c.State())
-				}
-			})
-		})
-	}
-}
-
 // A message of more than 90 MiB passes where both sides are configured for it,
 // and by default it is refused from its preamble.
 // Matrix: RL-13
@@ -255,23 +224,14 @@ func TestTheLargestMessageIsThatOfTheConfiguration(t *testing.T) {
 			server := nodeOf(t, v, "osd.1", "SLS", 1, sum, large)
 			client := nodeOf(t, v, "client.2", "LC", 2, large)
 			must(t, client.Dial(server).Send(control.NewMessage(1, nil, data)))
-			select {
-			case n := <-got:
-				if n != size {
-					t.Errorf("%d bytes of %d", n, size)
-				}
-			case <-ctx.Done():
-				t.Fatal("it does not come")
+			if n := arrives(t, "the message", got); n != size {
+				t.Errorf("%d bytes of %d", n, size)
 			}
 			small := nodeOf(t, v, "osd.3", "SLS", 3)
 			conn := client.Dial(small, control.Once())
 			must(t, conn.WaitReady(ctx))
 			must(t, conn.Send(control.NewMessage(1, nil, data)))
-			select {
-			case <-conn.Closed():
-			case <-ctx.Done():
-				t.Error("a message above the limit is taken")
-			}
+			arrives(t, "the end of a connection with a message above the limit", conn.Closed())
 		})
 	}
 }
@@ -286,40 +246,33 @@ func TestAcceptRecoversWhenDescriptorsComeBack(t *testing.T) {
 			ctx := deadline(t)
 			// A ring takes note of the limit when an accept is armed.
 			exhaust := lowerLimit(t)
-			var log lockedLog
-			server, err := control.New(control.Config{
+			var log logText
+			server := startMessenger(t, control.Config{
 				Name:  wire.EntityName{Type: wire.OSD, ID: "1"},
 				Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
 				// The messenger says what it does with each; this is about the rest.
 				Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelInfo})),
-			})
-			must(t, err)
-			t.Cleanup(func() { end(t, server) })
-			must(t, server.Start(echoer()))
+			}, echoer())
 			host := ownHost()
-			addrs, err := server.Bind(v2(host, 6800))
-			must(t, err)
+			addrs := bind(t, server, v2(host, 6800))
 			client := nodeOf(t, variant{backend: backend}, "client.2", "LC", 2)
-			conn, err := client.Connect(addrs[0], wire.OSD)
-			must(t, err)
+			conn := connect(t, client, addrs[0], wire.OSD)
 			send(t, conn, 1)
 			receives(t, ctx, client, 1001)
 
 			const late = 5
 			var sockets [late]int
 			for i := range sockets {
+				var err error
 				sockets[i], err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 				must(t, err)
 			}
 			restore := exhaust()
 			for _, s := range sockets {
-				if err := unix.Connect(s, &unix.SockaddrInet4{Port: 6800, Addr: host.As4()}); err != nil {
-					t.Error(err)
-				}
+				check(t, unix.Connect(s, &unix.SockaddrInet4{Port: 6800, Addr: host.As4()}))
 			}
 			stats := func() dataplane.CoreStats {
-				st, err := server.Stats()
-				must(t, err)
+				st := statsOf(t, server)
 				return st.Cores[0]
 			}
 			if err := msgrtest.Until(ctx, func() bool { return stats().AcceptErrors >= 3 }); err != nil {
@@ -333,9 +286,7 @@ func TestAcceptRecoversWhenDescriptorsComeBack(t *testing.T) {
 			restore()
 			for _, s := range sockets {
 				f := os.NewFile(uintptr(s), "late")
-				if err := unix.SetNonblock(s, false); err != nil {
-					t.Error(err)
-				}
+				check(t, unix.SetNonblock(s, false))
 				banner := make([]byte, 26)
 				if _, err := io.ReadFull(f, banner); err != nil || !bytes.HasPrefix(banner, []byte("ceph v2\n")) {
 					t.Errorf("banner %q, %v", banner, err)
@@ -350,24 +301,6 @@ func TestAcceptRecoversWhenDescriptorsComeBack(t *testing.T) {
 	}
 }
 
-// lockedLog is what was logged, by any goroutine.
-type lockedLog struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // lowerLimit lowers the limit on descriptors until the end of the test. exhaust
 // leaves none of them free until restore.
 func lowerLimit(t *testing.T) (exhaust func() (restore func())) {
@@ -376,9 +309,7 @@ func lowerLimit(t *testing.T) (exhaust func() (restore func())) {
 	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
 	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: min(old.Cur, 512), Max: old.Max}))
 	t.Cleanup(func() {
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-			t.Error(err)
-		}
+		check(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
 	})
 	return func() func() {
 		var fds []int
@@ -397,13 +328,4 @@ func lowerLimit(t *testing.T) (exhaust func() (restore func())) {
 		t.Cleanup(restore)
 		return restore
 	}
-}
-
-func startMessenger(t *testing.T, cfg control.Config) *control.Messenger {
-	t.Helper()
-	m, err := control.New(cfg)
-	must(t, err)
-	t.Cleanup(func() { end(t, m) })
-	must(t, m.Start())
-	return m
 }

@@ -5,20 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Matrix: SH-01
@@ -201,43 +197,19 @@ func TestUnboundMessengerIsAClient(t *testing.T) {
 // shutsDown must end, and not by the limit of a handshake, which is longer.
 func shutsDown(t *testing.T, n *msgrtest.Node) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := deadline(t)
 	if err := n.Shutdown(ctx); err != nil {
 		t.Errorf("%s: %v", n.Name(), err)
 	}
-}
-
-// blackHole is an address that drops every SYN: the queue of its listener is
-// full.
-func blackHole(t *testing.T) netip.AddrPort {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
-	t.Cleanup(func() { _ = unix.Close(fd) })
-	host := ownHost()
-	at := &unix.SockaddrInet4{Port: 7000, Addr: host.As4()}
-	must(t, errors.Join(unix.Bind(fd, at), unix.Listen(fd, 0)))
-	for range 4 {
-		s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-		must(t, err)
-		t.Cleanup(func() { _ = unix.Close(s) })
-		if err := unix.Connect(s, at); err != nil && !errors.Is(err, unix.EINPROGRESS) {
-			t.Fatal(err)
-		}
-	}
-	return netip.AddrPortFrom(host, 7000)
 }
 
 // A connect that nobody answers.
 // Matrix: SH-07
 func TestShutdownEndsAConnectThatNobodyAnswers(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		at := blackHole(t)
 		us := nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) { c.Timeouts.Handshake = time.Hour })
 		dials := us.Probe.Arm(msgrtest.MustPoint("SOCKET_CONNECTING"), 1, msgrtest.Continue())
-		conn, err := us.Connect(v2(at.Addr(), at.Port()), wire.OSD)
-		must(t, err)
+		conn := connect(t, us, swallow(t), wire.OSD)
 		send(t, conn, 1)
 		us.Hit(ctx, dials)
 		if s := conn.State(); s != control.StateConnecting {
@@ -315,17 +287,15 @@ func TestNothingIsDispatchedBehindShutdown(t *testing.T) {
 		var over atomic.Bool
 		entered, release := make(chan struct{}), make(chan struct{})
 		var once sync.Once
-		us := startMessengerWith(t, v, &control.Dispatcher{Queued: func(*control.Conn, *control.Message) {
+		us := startMessenger(t, osdOf(v), &control.Dispatcher{Queued: func(*control.Conn, *control.Message) {
 			if over.Load() {
 				t.Error("dispatched behind Shutdown")
 			}
 			once.Do(func() { close(entered); <-release })
 		}})
-		addrs, err := us.Bind(v2(ownHost(), 0))
-		must(t, err)
+		addrs := bind(t, us, v2(ownHost(), 0))
 		client := nodeOf(t, v, "client.2", "LC", 2)
-		conn, err := client.Connect(addrs[0], wire.OSD)
-		must(t, err)
+		conn := connect(t, client, addrs[0], wire.OSD)
 		for tid := range uint64(50) {
 			send(t, conn, tid)
 		}
@@ -342,17 +312,6 @@ func TestNothingIsDispatchedBehindShutdown(t *testing.T) {
 			t.Errorf("%d bytes wait to be dispatched", st.InFlight)
 		}
 	})
-}
-
-func startMessengerWith(t *testing.T, v variant, d *control.Dispatcher) *control.Messenger {
-	t.Helper()
-	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Plane: loop.Config{Cores: 1}}
-	v.configure(&cfg)
-	m, err := control.New(cfg)
-	must(t, err)
-	t.Cleanup(func() { end(t, m) })
-	must(t, m.Start(d))
-	return m
 }
 
 // What was received when a connection ends.
@@ -410,17 +369,14 @@ func (r *slowReader) dispatcher() *control.Dispatcher {
 // while the first one is being dispatched.
 func overdue(t *testing.T, ctx context.Context, v variant, r *slowReader) (server *control.Messenger, conn *control.Conn) {
 	t.Helper()
-	server = startMessengerWith(t, v, r.dispatcher())
-	addrs, err := server.Bind(v2(loopback(0).Addr(), 0))
-	must(t, err)
+	server = startMessenger(t, osdOf(v), r.dispatcher())
+	addrs := bind(t, server, v2(loopback(0).Addr(), 0))
 	p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.Client, ID: "2"}, Addr: wire.Addr{Nonce: 2, AddrPort: loopback(1)}, Rev0: v.rev0}, addrs[0])
 	p.Establish(0, 1)
 	for n := range uint64(3) {
 		p.SendMessage(frame.MessageHeader{Seq: n + 1, TID: n + 1}, nil, nil, nil)
 	}
-	if p.Err() != nil {
-		t.Fatal(p.Err())
-	}
+	must(t, p.Err())
 	eventually(t, ctx, "the messages", func() bool {
 		for _, conn = range server.Conns() {
 			st, err := conn.Stats()
@@ -473,8 +429,7 @@ func TestShutdownWaitsForOneMessageOfAConnectionThatIsOver(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		r := newSlowReader()
 		server, conn := overdue(t, ctx, v, r)
-		ended := make(chan error, 1)
-		go func() { ended <- server.Shutdown(ctx) }()
+		ended := async(func() error { return server.Shutdown(ctx) })
 		<-conn.Closed()
 		r.next(t, ctx)
 		if err := <-ended; err != nil || !r.tells("1") {
@@ -509,11 +464,7 @@ func TestNothingIsToldBehindAMarkDown(t *testing.T) {
 			&control.Dispatcher{Connect: func(*control.Conn, int) { told <- struct{}{} }},
 		))
 		conn := client.Dial(server)
-		select {
-		case <-conn.Closed():
-		case <-ctx.Done():
-			t.Fatal("not closed")
-		}
+		arrives(t, "the end of the connection", conn.Closed())
 		if len(told) != 0 {
 			t.Error("a dispatcher heard of a connection that was marked down")
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -15,31 +16,23 @@ import (
 // What a connector does with each answer to CLIENT_IDENT and
 // SESSION_RECONNECT, told by a peer that plays the acceptor.
 
-// stage is a node that dials a peer on a listener.
-type stage struct {
-	t    *testing.T
-	ctx  context.Context
-	node *msgrtest.Node
-	l    *msgrtest.PeerListener
-	conn *control.Conn
-}
-
 const serverCookie = 0x5e4e4
 
+// stageFor is a stage with a node that dials osd.2.
 func stageFor(t *testing.T, ctx context.Context, v variant, policy string, change ...func(*msgrtest.NodeConfig)) *stage {
 	t.Helper()
-	l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{
-		Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Number: 2, Addr: wire.Addr{Nonce: 2}, Rev0: v.rev0,
-	})
-	must(t, err)
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	s := &stage{t: t, ctx: ctx, node: nodeOf(t, v, "osd.1", policy, 3, change...), l: l}
-	s.conn, err = s.node.Connect(l.Addr, wire.OSD)
-	must(t, err)
+	s := playTo(t, ctx, v, policy, true, change...).listens(nil)
+	s.conn = connect(t, s.node, s.addr, wire.OSD)
+	return s
+}
+
+// listens has osd.2 be at the address that its peers say is theirs.
+func (s *stage) listens(by auth.Server) *stage {
+	s.t.Helper()
+	l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: osd("2"), Number: 2, Addr: wire.Addr{Nonce: 2}, Rev0: s.v.rev0, AuthServer: by})
+	must(s.t, err)
+	s.t.Cleanup(func() { check(s.t, l.Close()) })
+	s.l, s.addr = l, l.Addr
 	return s
 }
 
@@ -53,15 +46,8 @@ func (s *stage) accept() *msgrtest.Peer {
 	return p
 }
 
-func (s *stage) must(p *msgrtest.Peer) {
-	s.t.Helper()
-	if err := p.Err(); err != nil {
-		s.t.Fatalf("%v\n%s", err, s.node.Probe.Trace())
-	}
-}
-
-// establish opens the session.
-func (s *stage) establish() (*msgrtest.Peer, wire.ClientIdent) {
+// serve opens the session that the node asks for.
+func (s *stage) serve() (*msgrtest.Peer, wire.ClientIdent) {
 	s.t.Helper()
 	p := s.accept()
 	ci := p.ExpectClientIdent()
@@ -76,7 +62,7 @@ func (s *stage) establish() (*msgrtest.Peer, wire.ClientIdent) {
 // one message, number 1.
 func (s *stage) lose(tids ...uint64) (*msgrtest.Peer, wire.ClientIdent, wire.SessionReconnect) {
 	s.t.Helper()
-	p, ci := s.establish()
+	p, ci := s.serve()
 	p.Ignore(frame.TagAck)
 	p.SendMessage(frame.MessageHeader{Seq: 1, TID: 100}, nil, nil, nil)
 	awaitTID(s.t, s.ctx, s.node, 100)
@@ -96,52 +82,37 @@ func (s *stage) lose(tids ...uint64) (*msgrtest.Peer, wire.ClientIdent, wire.Ses
 	return again, ci, sr
 }
 
-// Matrix: SE-17
-func TestFullResetDropsTheSession(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := stageFor(t, ctx, v, "LP")
-		p, before, sr := s.lose(1, 2)
-		p.SendPayload(frame.TagSessionReset, wire.SessionReset{Full: true})
-		ci := p.ExpectClientIdent()
-		s.must(p)
-		if ci.Cookie == before.Cookie || ci.Cookie == 0 || ci.GlobalSeq < sr.GlobalSeq {
-			t.Errorf("CLIENT_IDENT %+v, before %+v: want a new cookie", ci, before)
-		}
-		p.SendPayload(frame.TagServerIdent, p.ServerIdent(serverCookie+1, 2))
-		s.node.Await(ctx, "established C(2,2,1,2) R(0,1)")
-		send(t, s.conn, 3)
-		p.Ignore(frame.TagAck)
-		if hd, _ := p.ExpectMessage(); hd.TID != 3 || hd.Seq != 1 || hd.AckSeq != 0 {
-			t.Errorf("message %+v, want 3 as the first one: %v", hd, p.Err())
-		}
-		// The peer counts from 1 again as well.
-		p.SendMessage(frame.MessageHeader{Seq: 1, TID: 101}, nil, nil, nil)
-		receives(t, ctx, s.node, 100, 101)
-	})
-}
-
-// Matrix: SE-18
-func TestPartialResetKeepsTheQueue(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := stageFor(t, ctx, v, "LP")
-		p, before, _ := s.lose(1, 2)
-		p.SendPayload(frame.TagSessionReset, wire.SessionReset{Full: false})
-		ci := p.ExpectClientIdent()
-		s.must(p)
-		if ci.Cookie != before.Cookie {
-			t.Errorf("CLIENT_IDENT %+v, before %+v: want the same cookie", ci, before)
-		}
-		p.SendPayload(frame.TagServerIdent, p.ServerIdent(serverCookie+1, 2))
-		p.Ignore(frame.TagAck)
-		for i, tid := range []uint64{1, 2} {
-			if hd, _ := p.ExpectMessage(); hd.TID != tid || hd.Seq != uint64(i+1) || hd.AckSeq != 0 {
-				t.Errorf("message %+v, want %d: %v", hd, tid, p.Err())
+// A full reset drops what was sent and begins anew under another cookie, a partial one sends
+// it again. Both sides count their messages from 1.
+// Matrix: SE-17, SE-18
+func TestAResetDropsTheSessionOrSendsItsMessagesAgain(t *testing.T) {
+	for _, full := range []bool{true, false} {
+		everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+			s := stageFor(t, ctx, v, "LP")
+			p, before, sr := s.lose(1, 2)
+			p.SendPayload(frame.TagSessionReset, wire.SessionReset{Full: full})
+			ci := p.ExpectClientIdent()
+			s.must(p)
+			if (ci.Cookie == before.Cookie) == full || ci.Cookie == 0 || ci.GlobalSeq < sr.GlobalSeq {
+				t.Errorf("CLIENT_IDENT %+v behind a full reset %v, before %+v", ci, full, before)
 			}
-		}
-		s.node.Await(ctx, "established C(2,2,1,2)")
-		p.SendMessage(frame.MessageHeader{Seq: 1, TID: 101}, nil, nil, nil)
-		receives(t, ctx, s.node, 100, 101)
-	})
+			p.SendPayload(frame.TagServerIdent, p.ServerIdent(serverCookie+1, 2))
+			p.Ignore(frame.TagAck)
+			again, end := []uint64{1, 2, 3}, "established C(2,2,1,2)"
+			if full {
+				again, end = again[2:], end+" R(0,1)"
+			}
+			s.node.Await(ctx, end)
+			send(t, s.conn, 3)
+			for i, tid := range again {
+				if hd, _ := p.ExpectMessage(); hd.TID != tid || hd.Seq != uint64(i+1) || hd.AckSeq != 0 {
+					t.Errorf("message %+v, want %d: %v", hd, tid, p.Err())
+				}
+			}
+			p.SendMessage(frame.MessageHeader{Seq: 1, TID: 101}, nil, nil, nil)
+			receives(t, ctx, s.node, 100, 101)
+		})
+	}
 }
 
 // SE-19, SE-20 and SE-22 on one socket.
@@ -177,26 +148,6 @@ func TestRetriesRaiseTheNumbersOnTheSameSocket(t *testing.T) {
 	})
 }
 
-// A peer that retries without end is left, and dialled again.
-// Matrix: HI-14
-func TestEndlessRetryIsAFault(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := stageFor(t, ctx, v, "LP")
-		p, _, _ := s.lose(1)
-		for p.Err() == nil {
-			p.SendPayload(frame.TagSessionRetryGlobal, wire.SessionRetryGlobal{GlobalSeq: 1})
-			if f := p.Next(); f.Tag != frame.TagSessionReconnect {
-				break
-			}
-		}
-		again := s.accept()
-		again.ExpectReconnect()
-		again.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{MsgSeq: 1})
-		s.must(again)
-		s.node.Await(ctx, "established C(3,1,17,2)")
-	})
-}
-
 // Acknowledgements, numbers, and what is sent again, told by a peer that plays
 // the acceptor.
 
@@ -220,36 +171,34 @@ func (s *stage) resume(msgSeq uint64) *msgrtest.Peer {
 	return p
 }
 
-// kept waits until the node keeps n messages that are not acknowledged.
-func (s *stage) kept(n int) {
-	s.t.Helper()
-	eventually(s.t, s.ctx, "the acknowledgement", func() bool {
-		st, err := s.conn.Stats()
-		return err == nil && st.IO.Sent+st.IO.Queued == n
-	})
-}
-
 // An acknowledgement of the past changes nothing, one of the
 // future frees nothing that was not sent, and both leave the connection alone.
 // Matrix: SE-30, SE-31
 func TestImpossibleAcknowledgementsFreeNothing(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := stageFor(t, ctx, v, "LLC")
-		p, _ := s.establish()
+		p, _ := s.serve()
 		for tid := range uint64(3) {
 			send(t, s.conn, tid+1)
 		}
 		s.takes(p, 1, 3)
+		held := func(n int) {
+			t.Helper()
+			eventually(t, ctx, "the acknowledgement", func() bool {
+				st := connStats(t, s.conn)
+				return st.IO.Sent+st.IO.Queued == n
+			})
+		}
 		for _, seq := range []uint64{2, 2, 1, 0} {
 			p.SendPayload(frame.TagAck, msgrtest.Ack{Seq: seq})
 		}
-		s.kept(1)
+		held(1)
 		p.SendPayload(frame.TagAck, msgrtest.Ack{Seq: 1 << 40})
-		s.kept(0)
+		held(0)
 		// What is sent now was covered by that number, and is kept all the same.
 		send(t, s.conn, 4)
 		s.takes(p, 4, 4)
-		s.kept(1)
+		held(1)
 		p.Reset()
 		s.takes(s.resume(3), 4, 4)
 		s.node.Await(ctx, "established C(2,1,1,2)")
@@ -267,7 +216,7 @@ func TestASessionThatIsOfNoUseIsDialledWithPauses(t *testing.T) {
 			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 				var clock pressedClock
 				s := stageFor(t, ctx, v, "LLC", patient, clock.of)
-				p, _ := s.establish()
+				p, _ := s.serve()
 				send(t, s.conn, 1) // so that it is a session with work to do
 				p.Close()
 				hangsUp := func() {
@@ -331,39 +280,19 @@ func TestASessionThatIsOfNoUseIsDialledWithPauses(t *testing.T) {
 // Two ends that may both dial. The connection that the lower address dials
 // survives; the nonce decides which address is lower.
 
-// racers are two nodes, the first of which is under test.
-func racers(t *testing.T, v variant, weWin bool, chain ...*control.Dispatcher) (us, them *msgrtest.Node) {
+// racers are two nodes, the first of which wins. The one that is told to wait does so for
+// longer than a test takes: else it would dial once more if the winner took longer than the
+// longest pause.
+func racers(t *testing.T, v variant) (us, them *msgrtest.Node) {
 	t.Helper()
-	return racersWith(t, v, weWin, func(*msgrtest.NodeConfig) {}, chain...)
-}
-
-// racersThatWait are racers of whom the one that is told to wait does so for longer
-// than a test takes. It would dial once more if the winner of the race took longer
-// than the longest pause.
-func racersThatWait(t *testing.T, v variant, weWin bool) (us, them *msgrtest.Node) {
-	t.Helper()
-	return racersWith(t, v, weWin, func(c *msgrtest.NodeConfig) { c.Timeouts.MaxBackoff = time.Hour })
-}
-
-func racersWith(t *testing.T, v variant, weWin bool, change func(*msgrtest.NodeConfig), chain ...*control.Dispatcher) (us, them *msgrtest.Node) {
-	t.Helper()
-	ours, theirs := uint32(2), uint32(1)
-	if weWin {
-		ours, theirs = 1, 2
-	}
-	us = nodeOf(t, v, "osd.1", "LP", ours, change)
-	them = nodeOf(t, v, "osd.2", "LP", theirs, change, withChain(chain...))
-	return us, them
+	patient := func(c *msgrtest.NodeConfig) { c.Timeouts.MaxBackoff = time.Hour }
+	return nodeOf(t, v, "osd.1", "LP", 1, patient), nodeOf(t, v, "osd.2", "LP", 2, patient)
 }
 
 // everyPoint runs a test for each break point and variant.
 func everyPoint(t *testing.T, names string, run func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point)) {
-	pointsIn(t, names, variants, run)
-}
-
-func pointsIn(t *testing.T, names string, list []variant, run func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point)) {
 	msgrtest.CheckLeaks(t)
-	at := points(names)
+	at, list := points(names), variants
 	name := func(i int) string { return title(msgrtest.PointName(at[i/len(list)]), list[i%len(list)]) }
 	spread(t, 8, len(at)*len(list), name, func(t *testing.T, i int) {
 		run(t, deadline(t), list[i%len(list)], at[i/len(list)])
@@ -373,7 +302,7 @@ func pointsIn(t *testing.T, names string, list []variant, run func(t *testing.T,
 // Matrix: RA-01, RA-14
 func TestRaceOfIdentsMakesOneSession(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
-		us, them := racersThatWait(t, v, true)
+		us, them := racers(t, v)
 		start := []*msgrtest.Break{
 			us.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block()),
 			them.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block()),
@@ -402,7 +331,7 @@ func TestRaceOfIdentsMakesOneSession(t *testing.T) {
 // Matrix: RA-08, RA-09
 func TestWaitingSideIsServedByTheWinner(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
-		us, them := racersThatWait(t, v, true)
+		us, them := racers(t, v)
 		b := us.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block())
 		us.Dial(them)
 		us.Hit(ctx, b)
@@ -419,18 +348,5 @@ func TestWaitingSideIsServedByTheWinner(t *testing.T) {
 		if st, err := us.Stats(); err != nil || st.Counters.WaitsSent != 1 {
 			t.Errorf("%d times WAIT sent (%v), want once", st.Counters.WaitsSent, err)
 		}
-	})
-}
-
-// Matrix: RA-17, RP-13
-func TestStalledIdentIsReplaced(t *testing.T) {
-	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
-		us, them := racers(t, v, false, greeter(7))
-		b := us.Probe.Arm(msgrtest.Read(frame.TagServerIdent), 1, msgrtest.Stall())
-		send(t, us.Dial(them), 1)
-		us.Hit(ctx, b)
-		us.Await(ctx, "established C(1,1,0,0) A(0,0,0,1)", "replaced A(1,1,1,0)")
-		receives(t, ctx, us, 7)
-		receives(t, ctx, them, 1)
 	})
 }

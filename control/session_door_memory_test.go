@@ -44,16 +44,12 @@ func halfOpenMemory(t *testing.T, v variant) int64 {
 	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Door: control.Door{HalfOpen: 4 * n}, Plane: loop.Config{Cores: 1}}
 	v.configure(&cfg)
 	server := startMessenger(t, cfg)
-	addrs, err := server.Bind(v2(loopback(0).Addr(), 0))
-	must(t, err)
+	addrs := bind(t, server, v2(loopback(0).Addr(), 0))
 	total := 0
 	open := func(more int) {
 		silence(t, ctx, "127.0.0.1", addrs[0].AddrPort, more)
 		total += more
-		eventually(t, ctx, "all of them", func() bool {
-			st, err := server.Stats()
-			return err == nil && st.HalfOpen == total
-		})
+		eventually(t, ctx, "all of them", func() bool { return statsOf(t, server).HalfOpen == total })
 	}
 	memory := func() int64 {
 		for range 3 { // the stacks of those who wait shrink by half with each
@@ -126,8 +122,7 @@ func heldByGreedyPeers(t *testing.T, ctx context.Context, v variant, n int, byte
 	if v.msgr1 {
 		at = at.WithType(wire.AddrLegacy)
 	}
-	addrs, err := server.Bind(at)
-	must(t, err)
+	addrs := bind(t, server, at)
 	opening := unfinishedAuth(t, v)
 	greed := func(n int) {
 		for _, c := range silence(t, ctx, "127.0.0.1", addrs[0].AddrPort, n) {
@@ -177,14 +172,13 @@ func TestAllSilentSocketsAreGoneBehindTheirDeadline(t *testing.T) {
 			cfg.Plane.Cores = 1
 			v.configure(&cfg)
 			server := startMessenger(t, cfg)
-			addrs, err := server.Bind(v2(loopback(0).Addr(), 0))
-			must(t, err)
+			addrs := bind(t, server, v2(loopback(0).Addr(), 0))
 			silence(t, ctx, "127.0.0.1", addrs[0].AddrPort, n)
 			last := time.Now()
 			var st control.Stats
 			eventually(t, ctx, "all of them to be gone", func() bool {
-				st, err = server.Stats()
-				return err == nil && st.HalfOpen == 0 && st.Counters.Accepted == uint64(n)
+				st = statsOf(t, server)
+				return st.HalfOpen == 0 && st.Counters.Accepted == uint64(n)
 			})
 			late := time.Since(last) - timeout
 			t.Logf("%d were gone %v behind the deadline of the last", n, late.Round(time.Millisecond))

@@ -86,28 +86,8 @@ func TestSilentSocketsDoNotPushOutAHandshakeThatProgresses(t *testing.T) {
 		silence(t, ctx, "127.0.0.1", server.Addr.AddrPort, 3*bound)
 		doorStats(t, ctx, server.Messenger, 1+3*bound)
 		b.Release()
-		if err := c.WaitReady(ctx); err != nil {
-			t.Error(err)
-		}
+		check(t, c.WaitReady(ctx))
 	})
-}
-
-// logLines counts lines by their message.
-type logLines struct {
-	mu  sync.Mutex
-	out bytes.Buffer
-}
-
-func (l *logLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.out.Write(p)
-}
-
-func (l *logLines) count(msg string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return bytes.Count(l.out.Bytes(), []byte(msg))
 }
 
 // stillClock has timers, and a time that does not pass.
@@ -123,7 +103,7 @@ func (c stillClock) AfterFunc(d time.Duration, f func()) func() bool {
 func TestRefusedSocketsWriteTenLinesAMinute(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		const n = 40
-		var log logLines
+		var log logText
 		server := nodeOf(t, v, "osd.1", "SLS", 1, halfOpen(1), func(c *msgrtest.NodeConfig) {
 			c.Logger, c.Clock = slog.New(slog.NewTextHandler(&log, nil)), stillClock{time.Unix(1_000_000, 0)}
 		})
@@ -143,9 +123,7 @@ func TestRefusedSocketsWriteTenLinesAMinute(t *testing.T) {
 		}
 		eventually(t, ctx, "the lines", func() bool { return log.count("accepted socket refused") >= 10 })
 		b.Release()
-		if err := c.WaitReady(ctx); err != nil {
-			t.Error(err)
-		}
+		check(t, c.WaitReady(ctx))
 		if got := log.count("accepted socket refused"); got != 10 {
 			t.Errorf("%d lines", got)
 		}
@@ -202,8 +180,8 @@ func TestNoMoreConnectionsAreHalfOpenThanAllowed(t *testing.T) {
 // the half-open connections no longer than that, and is counted by what it was.
 // Matrix: HS-06, HS-07, HI-20
 func TestABannerThatCanBeNoneIsClosedWithItsFirstWrongByteAndCounted(t *testing.T) {
-	var book logbook
-	server := newParty(t, control.Config{Name: entity(t, "mon.a"), Logger: book.logger(false), Timeouts: control.Timeouts{Handshake: time.Hour}}).bind(t)
+	var book logText
+	server := newParty(t, control.Config{Name: entity(t, "mon.a"), Logger: book.everything(false), Timeouts: control.Timeouts{Handshake: time.Hour}}).bind(t)
 	own := wire.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
 	var want control.BannerCounters
 	for i, c := range []struct {
@@ -294,10 +272,7 @@ var nothings = map[string]func(t *testing.T, ctx context.Context, v variant, ser
 		p.Establish(0, uint64(i))
 		must(t, p.Err())
 		p.Close()
-		eventually(t, ctx, "its end", func() bool {
-			st, err := server.Stats()
-			return err == nil && st.Counters.Closed == uint64(i)
-		})
+		eventually(t, ctx, "its end", func() bool { return statsOf(t, server).Counters.Closed == uint64(i) })
 	},
 }
 
@@ -329,10 +304,7 @@ func TestASourceWhoseConnectionsComeToNothingWaitsForItsTurn(t *testing.T) {
 				if err := honest.Dial(server, control.Once()).WaitReady(ctx); err != nil {
 					t.Errorf("another source: %v", err)
 				}
-				eventually(t, ctx, "one that is half open", func() bool {
-					st, err := server.Stats()
-					return err == nil && st.HalfOpen == 1
-				})
+				eventually(t, ctx, "one that is half open", func() bool { return statsOf(t, server).HalfOpen == 1 })
 				clock.pass(time.Second)
 				late.Establish(0, 9)
 				if err := late.Err(); err != nil {
@@ -384,8 +356,7 @@ func TestSocketsThatTakeASessionOverWithoutUseAreFailures(t *testing.T) {
 		if n := waited(o.server); n != 0 {
 			t.Fatalf("%d have waited before", n)
 		}
-		done := make(chan error, 1)
-		go func() { done <- o.again() }()
+		done := async(func() error { return o.again() })
 		eventually(t, ctx, "the socket that waits", func() bool { return waited(o.server) == 1 })
 		o.clock.pass(time.Second)
 		if err := <-done; err != nil {
@@ -423,10 +394,7 @@ func TestASessionThatWasOfUseIsNoFailure(t *testing.T) {
 			if p.Close(); p.Err() != nil {
 				t.Fatal(p.Err())
 			}
-			eventually(t, ctx, "its end", func() bool {
-				st, err := server.Stats()
-				return err == nil && st.Counters.Closed == uint64(i+1)
-			})
+			eventually(t, ctx, "its end", func() bool { return statsOf(t, server).Counters.Closed == uint64(i+1) })
 		}
 		if n := waited(server); n != 0 {
 			t.Errorf("%d have waited", n)
@@ -444,9 +412,7 @@ func TestWhoWaitsForItsTurnIsEndedByShutdown(t *testing.T) {
 		eventually(t, ctx, "the peer that waits", func() bool { return waited(server) == 1 })
 		must(t, server.Shutdown(ctx))
 		late.ExpectEnd()
-		if err := late.Err(); err != nil {
-			t.Error(err)
-		}
+		check(t, late.Err())
 		eventually(t, ctx, "its place", func() bool {
 			st, _ := server.Stats() // its error says that the cores are down
 			return st.HalfOpen == 0

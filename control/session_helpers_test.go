@@ -1,12 +1,11 @@
 package control_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
-	"hash/fnv"
+	"log/slog"
 	"net/netip"
-	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,10 +13,8 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -31,6 +28,83 @@ func must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// check reports an error.
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// async runs f on a goroutine, and tells how it ends.
+func async(f func() error) <-chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- f() }()
+	return ended
+}
+
+func onlyError[T any](_ T, err error) error { return err }
+
+// arrives is what comes on a channel. The test ends if nothing does.
+func arrives[T any](t testing.TB, what string, c <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(authPatience):
+		t.Fatalf("%s: did not happen", what)
+	}
+	return v
+}
+
+// connect asks for a connection.
+func connect(t testing.TB, m interface {
+	Connect(wire.Addr, wire.EntityType, ...control.ConnectOption) (*control.Conn, error)
+}, to wire.Addr, peer wire.EntityType, opts ...control.ConnectOption) *control.Conn {
+	t.Helper()
+	c, err := m.Connect(to, peer, opts...)
+	must(t, err)
+	return c
+}
+
+// bind listens, and returns the addresses with their ports and nonces.
+func bind(t testing.TB, m interface {
+	Bind(...wire.Addr) (wire.AddrVec, error)
+}, at ...wire.Addr) wire.AddrVec {
+	t.Helper()
+	addrs, err := m.Bind(at...)
+	must(t, err)
+	return addrs
+}
+
+// logText is what was logged, by any goroutine.
+type logText struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *logText) count(text string) int { return strings.Count(l.String(), text) }
+
+// everything is a logger for all levels.
+func (l *logText) everything(json bool) *slog.Logger {
+	opt := &slog.HandlerOptions{Level: slog.Level(-100), AddSource: true}
+	if json {
+		return slog.New(slog.NewJSONHandler(l, opt))
+	}
+	return slog.New(slog.NewTextHandler(l, opt))
 }
 
 // spread runs cases at the same time, at most width of them: they spend their
@@ -52,15 +126,7 @@ func spread(t *testing.T, width, n int, name func(i int) string, run func(t *tes
 	wg.Wait()
 }
 
-// everyVariant runs a test over all variants, at the same time.
-func everyVariant(t *testing.T, run func(t *testing.T, ctx context.Context, v variant)) {
-	msgrtest.CheckLeaks(t)
-	spread(t, len(variants), len(variants), func(i int) string { return variants[i].String() }, func(t *testing.T, i int) {
-		run(t, deadline(t), variants[i])
-	})
-}
-
-func deadline(t *testing.T) context.Context {
+func deadline(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), sessionTime)
 	t.Cleanup(cancel)
 	return ctx
@@ -123,26 +189,16 @@ func echoer() *control.Dispatcher {
 	}}
 }
 
-// greeter sends a message as soon as a connection is accepted for the first
-// time.
-func greeter(tid uint64) *control.Dispatcher {
-	var once sync.Once
-	return &control.Dispatcher{Accept: func(c *control.Conn, _ int, _ bool) {
-		once.Do(func() {
-			m := control.NewMessage(1, nil, nil)
-			m.TID = tid
-			if c.Send(m) != nil {
-				m.Release()
-			}
-		})
-	}}
+// numbered gives a message its transaction id.
+func numbered(tid uint64, m *control.Message) *control.Message {
+	m.TID = tid
+	return m
 }
 
 // send sends a message that only has a number.
 func send(t *testing.T, c *control.Conn, tid uint64) {
 	t.Helper()
-	m := control.NewMessage(1, nil, nil)
-	m.TID = tid
+	m := numbered(tid, control.NewMessage(1, nil, nil))
 	if err := c.Send(m); err != nil {
 		t.Fatalf("send %d: %v", tid, err)
 	}
@@ -207,17 +263,13 @@ func openIdle(t *testing.T, ctx context.Context, server, client *control.Messeng
 	t.Helper()
 	var list []*control.Conn
 	for range n {
-		c, err := client.Connect(addr, wire.OSD, control.Anonymous())
-		must(t, err)
+		c := connect(t, client, addr, wire.OSD, control.Anonymous())
 		list = append(list, c)
 	}
 	for _, c := range list {
 		must(t, c.WaitReady(ctx))
 	}
-	eventually(t, ctx, "the handshakes to end", func() bool {
-		st, err := server.Stats()
-		return err == nil && st.HalfOpen == 0
-	})
+	eventually(t, ctx, "the handshakes to end", func() bool { return statsOf(t, server).HalfOpen == 0 })
 }
 
 func echo(c *control.Conn, m *control.Message) bool {
@@ -228,282 +280,59 @@ func echo(c *control.Conn, m *control.Message) bool {
 	return true
 }
 
-func newMessenger(t testing.TB, name string, cores int, backend uring.Backend) *control.Messenger {
+// echoAll sends every message back.
+func echoAll() *control.Dispatcher { return &control.Dispatcher{Fast: echo} }
+
+// newMessenger makes a messenger that ends with the test.
+func newMessenger(t testing.TB, cfg control.Config) *control.Messenger {
 	t.Helper()
-	n, err := wire.ParseEntityName(name)
-	must(t, err)
-	cfg := control.Config{Name: n, Plane: loop.Config{Cores: cores, Driver: uring.Config{Backend: backend}}}
 	m, err := control.New(cfg)
 	must(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := m.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	endWithTest(t, m)
 	return m
 }
 
-// variant is what every session test runs over: the protocol above must not
-// depend on it.
-type variant struct {
-	backend    uring.Backend
-	rev0       bool
-	secure     bool
-	compressed bool
-	msgr1      bool // without any of the others
-}
-
-func (v variant) String() string {
-	if v.msgr1 {
-		return string(v.backend) + ",msgr1"
-	}
-	s := string(v.backend) + ",rev1"
-	if v.rev0 {
-		s = string(v.backend) + ",rev0"
-	}
-	if v.secure {
-		s += ",secure"
-	}
-	if v.compressed {
-		s += ",compressed"
-	}
-	return s
-}
-
-// engines are those that tests run over: the one that this build prefers, and epoll in
-// the default build alone. Without rings epoll is what the build prefers, so that it would
-// be the same twice; beside giouring it is that of the default build.
-var engines = enginesOf(uring.Flavour)
-
-func enginesOf(flavour uring.Backend) []uring.Backend {
-	if flavour == uring.IOUring {
-		return []uring.Backend{uring.Auto, uring.Epoll}
-	}
-	return []uring.Backend{uring.Auto}
-}
-
-// variants are those in which most tests run: each engine with both
-// revisions, neither encrypted nor compressed.
-var variants = allVariants[:2*len(engines)]
-
-// newest are those of the variants with the newer revision.
-var newest = variants[:len(engines)]
-
-// allVariants are all modes with each engine.
-var allVariants = makeVariants()
-
-// msgr1Variants are each engine with the older protocol.
-var msgr1Variants = makeMsgr1Variants()
-
-func makeMsgr1Variants() []variant {
-	var out []variant
-	for _, b := range engines {
-		out = append(out, variant{backend: b, msgr1: true})
-	}
-	return out
-}
-
-func makeVariants() []variant {
-	var out []variant
-	bits := []bool{false, true}
-	for _, compressed := range bits {
-		for _, secure := range bits {
-			for _, rev0 := range bits {
-				for _, b := range engines {
-					out = append(out, variant{backend: b, rev0: rev0, secure: secure, compressed: compressed})
-				}
-			}
-		}
-	}
-	return out
-}
-
-// modesFor are the plain variants and one of the others, which depends on the
-// name of the test and the seed of the sample; with RINGMSGR_LONG all.
-func modesFor(t *testing.T) []variant {
-	if os.Getenv("RINGMSGR_LONG") != "" {
-		return allVariants
-	}
-	return append(slices.Clone(variants), oneOf(t, allVariants[len(variants):]))
-}
-
-// oneOf is an element of list that depends on the name of the test and the seed of the
-// sample.
-func oneOf(t *testing.T, list []variant) variant {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(t.Name())) // it does not fail
-	return list[(uint64(h.Sum32())+seedOfSample(t))%uint64(len(list))]
-}
-
-// msgr1For is one of the variants with the older protocol; with RINGMSGR_LONG all.
-func msgr1For(t *testing.T) []variant {
-	if os.Getenv("RINGMSGR_LONG") != "" {
-		return msgr1Variants
-	}
-	return []variant{oneOf(t, msgr1Variants)}
-}
-
-// everyProtocol is everyVariant, and the older protocol as well.
-func everyProtocol(t *testing.T, run func(t *testing.T, ctx context.Context, v variant)) {
-	overVariants(t, append(slices.Clone(variants), msgr1For(t)...), run)
-}
-
-// everyModeAndProtocol is everyMode, and the older protocol as well.
-func everyModeAndProtocol(t *testing.T, run func(t *testing.T, ctx context.Context, v variant)) {
-	overVariants(t, append(modesFor(t), msgr1For(t)...), run)
-}
-
-func overVariants(t *testing.T, list []variant, run func(t *testing.T, ctx context.Context, v variant)) {
-	msgrtest.CheckLeaks(t)
-	spread(t, len(list), len(list), func(i int) string { return list[i].String() }, func(t *testing.T, i int) {
-		run(t, deadline(t), list[i])
-	})
-}
-
-// everyMode is everyVariant, encrypted and compressed as well. Both ends have
-// to be nodes.
-func everyMode(t *testing.T, run func(t *testing.T, ctx context.Context, v variant)) {
-	overVariants(t, modesFor(t), run)
-}
-
-// configure makes a messenger of this variant.
-func (v variant) configure(cfg *control.Config) {
-	cfg.Protocol.Rev0 = v.rev0
-	cfg.Plane.Driver.Backend = v.backend
-	if v.secure {
-		cfg.Auth.Modes = []auth.Mode{auth.Secure}
-		cfg.Auth.Client, cfg.Auth.Server = chatty{cfg.Name, cfg.Auth.Modes}, &chattyServer{modes: cfg.Auth.Modes}
-	}
-	if v.compressed {
-		cfg.Protocol.Compression = control.Compression{
-			Methods: methods(wire.CompressionSnappy), Min: -1, Peers: []wire.EntityType{wire.OSD, wire.Client}, Secure: v.secure,
-		}
-	}
-}
-
-// check says whether a connection is what the variant asks for.
-func (v variant) check(t *testing.T, c *control.Conn) {
+func startMessenger(t testing.TB, cfg control.Config, chain ...*control.Dispatcher) *control.Messenger {
 	t.Helper()
-	rev, mode, method := frame.Rev1, auth.CRC, wire.CompressionNone
-	if v.rev0 {
-		rev = frame.Rev0
-	}
-	if v.secure {
-		mode = auth.Secure
-	}
-	if v.compressed {
-		method = wire.CompressionSnappy
-	}
-	protocol := rev.String()
-	if v.msgr1 {
-		protocol = control.Msgr1
-	}
-	if i := c.Info(); i.Protocol != protocol || i.Mode != mode || i.Compression != method.String() {
-		t.Errorf("the connection has %s, %v, %s, want %v, %v, %v", i.Protocol, i.Mode, i.Compression, protocol, mode, method)
-	}
+	m := newMessenger(t, cfg)
+	must(t, m.Start(chain...))
+	return m
 }
 
-// handshakePoints are the points that a side passes in this variant.
-func (v variant) handshakePoints(r msgrtest.Role) []msgrtest.Point {
-	if v.msgr1 {
-		return msgrtest.HandshakePoints1(r)
-	}
-	list := msgrtest.HandshakePoints(r)
-	dir := []func(frame.Tag) msgrtest.Point{msgrtest.Write, msgrtest.Read}
-	if r == msgrtest.Acceptor {
-		slices.Reverse(dir)
-	}
-	ours, theirs := dir[0], dir[1] // the connector's frames, and the answers
-	insert := func(before msgrtest.Point, p ...msgrtest.Point) {
-		list = slices.Insert(list, slices.Index(list, before), p...)
-	}
-	if v.secure {
-		insert(theirs(frame.TagAuthDone), theirs(frame.TagAuthBadMethod), ours(frame.TagAuthRequest),
-			theirs(frame.TagAuthReplyMore), ours(frame.TagAuthRequestMore))
-	}
-	if v.compressed {
-		insert(ours(frame.TagClientIdent), ours(frame.TagCompressionRequest), theirs(frame.TagCompressionDone))
-	}
-	return list
+// oneCore is the configuration of a messenger with one core on an engine.
+func oneCore(t testing.TB, name string, backend uring.Backend) control.Config {
+	return control.Config{Name: entity(t, name), Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}}}
 }
 
-// breakPoints are handshakePoints, each once.
-func (v variant) breakPoints(r msgrtest.Role) []msgrtest.Point {
-	var out []msgrtest.Point
-	for _, p := range v.handshakePoints(r) {
-		if !slices.Contains(out, p) {
-			out = append(out, p)
-		}
-	}
-	return out
+// osdOf is the configuration of osd.1 with one core.
+func osdOf(v variant) control.Config {
+	cfg := control.Config{Name: osd("1"), Plane: loop.Config{Cores: 1}}
+	v.configure(&cfg)
+	return cfg
 }
 
-// A test of every case that is too long to run each time runs a part of them,
-// and another part the next time: the seed of the sample says which. It is the
-// time, or RINGMSGR_SAMPLE; as many seeds in a row as the stride has run all.
+func endWithTest(t testing.TB, m *control.Messenger) { t.Cleanup(func() { end(t, m) }) }
 
-// sampleSeed is the seed of this process.
-var sampleSeed = uint64(time.Now().Unix())
-
-func seedOfSample(t testing.TB) uint64 {
+// end shuts a messenger down.
+func end(t testing.TB, m *control.Messenger) {
 	t.Helper()
-	s := os.Getenv("RINGMSGR_SAMPLE")
-	if s == "" {
-		return sampleSeed
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := m.Shutdown(ctx); err != nil {
+		t.Error(err)
 	}
-	seed, err := strconv.ParseUint(s, 10, 64)
-	if err != nil {
-		t.Fatalf("RINGMSGR_SAMPLE: %v", err)
-	}
-	return seed
 }
 
-// sampleOf keeps one of stride, all with RINGMSGR_LONG. A stride that has no
-// factor in common with the sizes of a product meets every part of it.
-func sampleOf[T any](t testing.TB, all []T, stride int) []T {
+func statsOf(t testing.TB, m interface{ Stats() (control.Stats, error) }) control.Stats {
 	t.Helper()
-	return sampleAt(t, all, stride, seedOfSample(t))
+	st, err := m.Stats()
+	must(t, err)
+	return st
 }
 
-// sampleAt is sampleOf with a seed of its own, for a sample of a sample.
-func sampleAt[T any](t testing.TB, all []T, stride int, seed uint64) []T {
+func connStats(t testing.TB, c *control.Conn) control.ConnStats {
 	t.Helper()
-	if os.Getenv("RINGMSGR_LONG") != "" {
-		t.Logf("RINGMSGR_SAMPLE=%d: all %d cases", seedOfSample(t), len(all))
-		return all
-	}
-	var out []T
-	first := int(seed % uint64(min(stride, max(len(all), 1))))
-	for i := first; i < len(all); i += stride {
-		out = append(out, all[i])
-	}
-	t.Logf("RINGMSGR_SAMPLE=%d: %d of %d cases, one of %d from number %d on", seedOfSample(t), len(out), len(all), stride, first)
-	return out
-}
-
-func TestSuccessiveSamplesCoverEverything(t *testing.T) {
-	t.Setenv("RINGMSGR_LONG", "")
-	for _, size := range []int{1, 7, 28, 29, 1000} {
-		all := make([]int, size)
-		for i := range all {
-			all[i] = i
-		}
-		const stride = 29
-		met := make(map[int]int)
-		for seed := uint64(1_000_000); seed < 1_000_000+stride; seed++ {
-			t.Setenv("RINGMSGR_SAMPLE", strconv.FormatUint(seed, 10))
-			some := sampleOf(t, all, stride)
-			if len(some) < size/stride || len(some) == 0 {
-				t.Errorf("seed %d has %d of %d cases", seed, len(some), size)
-			}
-			for _, i := range some {
-				met[i]++
-			}
-		}
-		if len(met) != size {
-			t.Errorf("%d of %d cases in %d runs", len(met), size, stride)
-		}
-	}
+	st, err := c.Stats()
+	must(t, err)
+	return st
 }

@@ -29,7 +29,7 @@ func osd(id string) wire.EntityName { return wire.EntityName{Type: wire.OSD, ID:
 
 // comes has an OSD dial the node that proves its name, and says that it has an
 // address and a number.
-func (s *scripts) comes(id string, number int64, addr wire.Addr) *msgrtest.Peer {
+func (s *stage) comes(id string, number int64, addr wire.Addr) *msgrtest.Peer {
 	s.t.Helper()
 	p := msgrtest.DialPeer(s.ctx, msgrtest.PeerConfig{
 		Name: osd(id), Number: number, Addr: addr, Rev0: s.v.rev0, AuthClient: chatty{osd(id), crcOnly},
@@ -68,11 +68,7 @@ func TestWhoClaimsAnothersAddressIsNotReachedForIt(t *testing.T) {
 		again.ExpectEnd()
 		s.must(again)
 		wanted.MarkDown()
-		select {
-		case <-wanted.Closed():
-		case <-ctx.Done():
-			t.Fatal("not closed")
-		}
+		arrives(t, "the end of the connection", wanted.Closed())
 
 		p := s.comes("2", 2, s.addr)
 		p.SendPayload(frame.TagClientIdent, p.ClientIdent(21, 1))
@@ -125,16 +121,9 @@ func TestAClaimKeepsNobodyOutOnceItsSocketIsGone(t *testing.T) {
 // whatever it says.
 func TestWhatWasDialledIsNotTakenOverByAnotherName(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{
-			Name: osd("2"), Number: 2, Addr: wire.Addr{Nonce: 2}, Rev0: v.rev0, AuthServer: &chattyServer{modes: crcOnly},
-		})
-		must(t, err)
-		defer l.Close()
-		s := playTo(t, ctx, v, "LP", true, proves)
-		s.addr = l.Addr
-		conn, err := s.node.Connect(l.Addr, wire.OSD)
-		must(t, err)
-		p := l.Accept(ctx)
+		s := playTo(t, ctx, v, "LP", true, proves).listens(&chattyServer{modes: crcOnly})
+		conn := connect(t, s.node, s.addr, wire.OSD)
+		p := s.l.Accept(ctx)
 		defer p.Close()
 		p.Handshake()
 		ci := p.ExpectClientIdent()
@@ -159,14 +148,8 @@ func TestWhatWasDialledIsNotTakenOverByAnotherName(t *testing.T) {
 // session there: it would end the one that we have with that peer.
 func TestNoNewSessionBeginsAtAnAddressThatAnotherHasClaimed(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{
-			Name: osd("2"), Number: 2, Addr: wire.Addr{Nonce: 2}, Rev0: v.rev0, AuthServer: &chattyServer{modes: crcOnly},
-		})
-		must(t, err)
-		defer l.Close()
-		s := playTo(t, ctx, v, "LP", false, proves)
-		s.addr = l.Addr
-		honest, liar := s.comes("2", 2, l.Addr), s.comes("9", 9, l.Addr)
+		s := playTo(t, ctx, v, "LP", false, proves).listens(&chattyServer{modes: crcOnly})
+		honest, liar := s.comes("2", 2, s.addr), s.comes("9", 9, s.addr)
 		for i, p := range []*msgrtest.Peer{honest, liar} {
 			p.SendPayload(frame.TagClientIdent, p.ClientIdent(uint64(21+i), 1))
 			p.ExpectServerIdent()
@@ -183,7 +166,7 @@ func TestNoNewSessionBeginsAtAnAddressThatAnotherHasClaimed(t *testing.T) {
 		})
 		must(t, theirs.Send(control.NewMessage(1, []byte("for osd.9"), nil)))
 		liar.Close()
-		p := l.Accept(ctx)
+		p := s.l.Accept(ctx)
 		defer p.Close()
 		p.Handshake()
 		if sr := p.ExpectReconnect(); sr.ClientCookie != 22 {
@@ -192,11 +175,7 @@ func TestNoNewSessionBeginsAtAnAddressThatAnotherHasClaimed(t *testing.T) {
 		p.SendPayload(frame.TagSessionReset, wire.SessionReset{Full: true})
 		p.ExpectEnd()
 		s.must(p)
-		select {
-		case <-theirs.Closed():
-		case <-ctx.Done():
-			t.Fatal("the session of the liar goes on")
-		}
+		arrives(t, "the end of the session of the liar", theirs.Closed())
 		if !errors.Is(theirs.Err(), control.ErrWrongPeer) {
 			t.Errorf("the session of the liar ended with %v", theirs.Err())
 		}
@@ -221,7 +200,7 @@ func (c *pressedClock) young(cfg *msgrtest.NodeConfig) {
 }
 
 // claims has the peer of a script open a session, and say that it is at an address.
-func (s *scripts) claims(id string, number int64, y wire.Addr, cookie, globalSeq uint64) (*msgrtest.Peer, wire.ServerIdent) {
+func (s *stage) claims(id string, number int64, y wire.Addr, cookie, globalSeq uint64) (*msgrtest.Peer, wire.ServerIdent) {
 	s.t.Helper()
 	p := s.comes(id, number, y)
 	p.SendPayload(frame.TagClientIdent, p.ClientIdent(cookie, globalSeq))
@@ -231,11 +210,10 @@ func (s *scripts) claims(id string, number int64, y wire.Addr, cookie, globalSeq
 }
 
 // connects has the node connect to an address, and finds the session of who came.
-func (s *scripts) connects(y wire.Addr, want wire.EntityName) *control.Conn {
+func (s *stage) connects(y wire.Addr, want wire.EntityName) *control.Conn {
 	s.t.Helper()
 	eventually(s.t, s.ctx, "the session", func() bool { return s.node.Lookup(y) != nil })
-	c, err := s.node.Connect(y, wire.OSD)
-	must(s.t, err)
+	c := connect(s.t, s.node, y, wire.OSD)
 	must(s.t, c.WaitReady(s.ctx))
 	if got := c.Info().PeerEntity; got != want {
 		s.t.Fatalf("connected with %v, want %v", got, want)
@@ -245,7 +223,7 @@ func (s *scripts) connects(y wire.Addr, want wire.EntityName) *control.Conn {
 
 // moves checks that the session of a peer moves messages both ways; seq is the number
 // of the peer's message.
-func (s *scripts) moves(p *msgrtest.Peer, c *control.Conn, seq uint64) {
+func (s *stage) moves(p *msgrtest.Peer, c *control.Conn, seq uint64) {
 	s.t.Helper()
 	p.Ignore(frame.TagAck)
 	p.SendMessage(frame.MessageHeader{Seq: seq, TID: 500 + seq}, nil, nil, nil)
@@ -265,11 +243,7 @@ func TestConnectReachesWhoIsAtAnAddressAfterAnotherClaimedIt(t *testing.T) {
 		s.claims("9", 9, two.Addr, 91, 5)
 		wrong := s.connects(two.Addr, osd("9"))
 		age(t, ctx, &clock)
-		select {
-		case <-wrong.Closed():
-		case <-ctx.Done():
-			t.Fatal("the claim is still believed")
-		}
+		arrives(t, "the end of the session that only claims the address", wrong.Closed())
 		if !errors.Is(wrong.Err(), control.ErrElsewhere) || !errors.Is(wrong.Err(), control.ErrWrongPeer) {
 			t.Errorf("the connection ended with %v", wrong.Err())
 		}
@@ -280,14 +254,12 @@ func TestConnectReachesWhoIsAtAnAddressAfterAnotherClaimedIt(t *testing.T) {
 		again, _ := s.claims("9", 9, two.Addr, 92, 6)
 		eventually(t, ctx, "its session", func() bool { return len(s.node.Conns()) == 1 })
 		its := s.node.Conns()[0]
-		right, err := s.node.Connect(two.Addr, wire.OSD)
-		must(t, err)
+		right := connect(t, s.node, two.Addr, wire.OSD)
 		must(t, right.WaitReady(ctx))
 		send(t, right, 1)
 		receives(t, ctx, two, 1)
 		// The real one finds the session when it comes, and who lied keeps its own.
-		back, err := two.Connect(s.node.Addr, wire.OSD)
-		must(t, err)
+		back := connect(t, two, s.node.Addr, wire.OSD)
 		send(t, back, 2)
 		awaitTID(t, ctx, s.node, 2)
 		s.moves(again, its, 1)
@@ -301,8 +273,7 @@ func TestAPeerThatIsWhereItSaysKeepsTheSessionThatItOpened(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := playTo(t, ctx, v, "LP", false, proves)
 		two := nodeOf(t, v, "osd.2", "LP", 2, proves)
-		theirs, err := two.Connect(s.node.Addr, wire.OSD)
-		must(t, err)
+		theirs := connect(t, two, s.node.Addr, wire.OSD)
 		must(t, theirs.WaitReady(ctx))
 		c := s.connects(two.Addr, osd("2"))
 		for range 5 {
@@ -384,20 +355,15 @@ func TestTheAnswerOfAnAddressDecidesAboutAClaim(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-				l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{
-					Name: osd("2"), Number: 2, Addr: wire.Addr{Nonce: 2}, Rev0: v.rev0, AuthServer: &chattyServer{modes: crcOnly},
-				})
-				must(t, err)
-				defer l.Close()
 				var clock pressedClock
-				s := playTo(t, ctx, v, "LP", false, proves, clock.young)
-				p, si := s.claims("2", 2, l.Addr, 21, 5)
-				conn := s.connects(l.Addr, osd("2"))
+				s := playTo(t, ctx, v, "LP", false, proves, clock.young).listens(&chattyServer{modes: crcOnly})
+				p, si := s.claims("2", 2, s.addr, 21, 5)
+				conn := s.connects(s.addr, osd("2"))
 				for i, answer := range c.answers {
 					if i > 0 {
 						age(t, ctx, &clock)
 					}
-					q := l.Accept(ctx)
+					q := s.l.Accept(ctx)
 					defer q.Close()
 					q.Handshake()
 					f := q.ExpectReconnect()
@@ -439,16 +405,14 @@ func TestASessionThatWasDialledEndsTheOtherOneWithTheSamePeer(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := playTo(t, ctx, v, "LP", false, proves)
 		two := nodeOf(t, v, "osd.2", "LP", 2, proves)
-		theirs, err := two.Connect(s.node.Addr, wire.OSD)
-		must(t, err)
+		theirs := connect(t, two, s.node.Addr, wire.OSD)
 		must(t, theirs.WaitReady(ctx))
 		eventually(t, ctx, "the session", func() bool { return s.node.Lookup(two.Addr) != nil })
 		first := s.node.Lookup(two.Addr)
 		liar, _ := s.claims("9", 9, two.Addr, 91, 5)
 		eventually(t, ctx, "two claims", func() bool { return s.node.Lookup(two.Addr) == nil })
 		its := s.node.Conns()[1]
-		right, err := s.node.Connect(two.Addr, wire.OSD)
-		must(t, err)
+		right := connect(t, s.node, two.Addr, wire.OSD)
 		must(t, right.WaitReady(ctx))
 		arrives(t, "the end of the first session", first.Closed())
 		if !errors.Is(first.Err(), control.ErrReplaced) {

@@ -98,9 +98,7 @@ func TestStatsTellWhatAConnectionHoldsAndWhenItWasHeard(t *testing.T) {
 		p.SendMessage(frame.MessageHeader{Seq: 1, TID: 1}, make([]byte, size), nil, nil)
 		half := half(t, p, frame.MessageHeader{Seq: 2, TID: 2}, make([]byte, size))[:part]
 		p.WriteRaw(half)
-		if p.Err() != nil {
-			t.Fatal(p.Err())
-		}
+		must(t, p.Err())
 		c := first(t, ctx, server)
 		var st control.ConnStats
 		eventually(t, ctx, "the part of a message", func() bool {
@@ -116,20 +114,14 @@ func TestStatsTellWhatAConnectionHoldsAndWhenItWasHeard(t *testing.T) {
 			t.Error("a lossless connection is called lossy")
 		}
 		quiet := st.IO.Quiet
-		eventually(t, ctx, "silence to last", func() bool {
-			st, err := c.Stats()
-			return err == nil && st.IO.Quiet > quiet+10*time.Millisecond
-		})
+		eventually(t, ctx, "silence to last", func() bool { return connStats(t, c).IO.Quiet > quiet+10*time.Millisecond })
 		p.WriteRaw(half[:1])
 		eventually(t, ctx, "the next byte", func() bool {
 			st, err := c.Stats()
 			return err == nil && st.IO.Unfinished == part+1 && st.IO.Quiet < 5*time.Second
 		})
 		k.letGo()
-		eventually(t, ctx, "less to be reserved", func() bool {
-			st, err := c.Stats()
-			return err == nil && st.IO.Reserved <= part+1
-		})
+		eventually(t, ctx, "less to be reserved", func() bool { return connStats(t, c).IO.Reserved <= part+1 })
 	})
 }
 
@@ -140,8 +132,7 @@ func TestInfoSaysHowAConnectionReceivesAndWhy(t *testing.T) {
 		c := nodeOf(t, v, "client.2", "LLC", 2).Dial(server)
 		must(t, c.WaitReady(ctx))
 		theirs := first(t, ctx, server)
-		st, err := server.Stats()
-		must(t, err)
+		st := statsOf(t, server)
 		mode, why := loop.ReceiveBuffers, loop.WhySmall // of one that chooses, behind small messages
 		if of := st.Cores[0]; of.Receive != string(loop.ReceiveAuto) {
 			mode, why = loop.ReceiveMode(of.Receive), loop.Why(of.ReceiveWhy)
@@ -162,19 +153,6 @@ func TestInfoSaysHowAConnectionReceivesAndWhy(t *testing.T) {
 				info := gone.Info()
 				return info.Receive == "" && info.ReceiveWhy == ""
 			})
-		}
-	})
-}
-
-func TestStatsCallALossyConnectionLossy(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		server := nodeOf(t, v, "osd.1", "SLS", 1)
-		c := nodeOf(t, v, "client.2", "LC", 2).Dial(server)
-		must(t, c.WaitReady(ctx))
-		for _, one := range []*control.Conn{c, first(t, ctx, server)} {
-			if st, err := one.Stats(); err != nil || !st.Lossy {
-				t.Errorf("%+v %v", st, err)
-			}
 		}
 	})
 }
@@ -242,9 +220,7 @@ func TestStatisticsAreServed(t *testing.T) {
 			t.Errorf("%q, %v", first, err)
 		}
 		// It is open when the server ends.
-		if err := srv.Close(); err != nil {
-			t.Error(err)
-		}
+		check(t, srv.Close())
 		_ = c.Close()
 		if _, err := control.ReadStats(context.Background(), path); !errors.Is(err, control.ErrStats) {
 			t.Errorf("after the end: %v", err)
@@ -293,8 +269,7 @@ func bothTraced(t *testing.T, v variant) (server, client *msgrtest.Node, conn *c
 	server = nodeOf(t, v, "osd.1", "SFS", 1, withTrace("server"), withChain(echoer()))
 	client = nodeOf(t, v, "client.2", "LLC", 2, withTrace("client"))
 	conn = client.Dial(server)
-	m := control.NewMessage(7, []byte("front"), bytes.Repeat([]byte("data"), 5000))
-	m.TID = 1
+	m := numbered(1, control.NewMessage(7, []byte("front"), bytes.Repeat([]byte("data"), 5000)))
 	must(t, conn.Send(m))
 	return server, client, conn, dir, logs
 }
@@ -393,27 +368,9 @@ func TestMsgr1ATracerSeesEverythingOfBothSides(t *testing.T) {
 	})
 }
 
-// logBuffer is what was logged.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 func TestKeysAreLoggedOnDemandAloneWithAWarning(t *testing.T) {
 	for _, secure := range []bool{true, false} {
-		var keys, lines [2]logBuffer
+		var keys, lines [2]logText
 		ctx := deadline(t)
 		v := variant{backend: uring.Auto, secure: secure}
 		with := func(i int) func(*msgrtest.NodeConfig) {

@@ -105,8 +105,7 @@ func TestAPeerThatDoesNotReadFillsTheQueueToItsBound(t *testing.T) {
 		var tid uint64
 		for full := false; !full; {
 			room := conn.Room()
-			m := control.NewMessage(1, nil, make([]byte, 100<<10))
-			m.TID = tid + 1
+			m := numbered(tid+1, control.NewMessage(1, nil, make([]byte, 100<<10)))
 			switch err := conn.Send(m); {
 			case err == nil:
 				tid++
@@ -134,10 +133,7 @@ func TestAPeerThatDoesNotReadFillsTheQueueToItsBound(t *testing.T) {
 			}
 			eventually(t, ctx, "the next message", func() bool { return uint64(len(server.Inbox.TIDs())) > done })
 		}
-		eventually(t, ctx, "an empty queue", func() bool {
-			st, err := conn.Stats()
-			return err == nil && st.HeldBytes == 0
-		})
+		eventually(t, ctx, "an empty queue", func() bool { return connStats(t, conn).HeldBytes == 0 })
 		k.letGo()
 	})
 }
@@ -162,7 +158,7 @@ func answerAll(c *control.Conn, m *control.Message) bool {
 }
 
 // another is a peer of the node with an address of its own.
-func (s *scripts) another(id byte) *msgrtest.Peer {
+func (s *stage) another(id byte) *msgrtest.Peer {
 	s.t.Helper()
 	p := msgrtest.DialPeer(s.ctx, msgrtest.PeerConfig{
 		Name: wire.EntityName{Type: wire.Client, ID: fmt.Sprint(id)}, Number: int64(id), Addr: peerAddr(uint32(id)), Rev0: s.v.rev0,
@@ -175,14 +171,13 @@ func (s *scripts) another(id byte) *msgrtest.Peer {
 }
 
 // honest is a client whose messages of size bytes all come back.
-func (s *scripts) honest(size int) {
+func (s *stage) honest(size int) {
 	s.t.Helper()
 	n := nodeOf(s.t, s.v, "client.100", "LLC", 100)
 	conn := n.Dial(s.node)
 	const each = 5
 	for tid := range uint64(each) {
-		m := control.NewMessage(1, nil, make([]byte, size))
-		m.TID = tid + 1
+		m := numbered(tid+1, control.NewMessage(1, nil, make([]byte, size)))
 		must(s.t, conn.Send(m))
 		eventually(s.t, s.ctx, "the echo of an honest client", func() bool { return len(n.Inbox.TIDs()) == int(tid)+1 })
 	}
@@ -296,8 +291,7 @@ func TestAPeerWhoseMessagesAreRetainedDoesNotStopAnother(t *testing.T) {
 			}
 			found := false
 			for _, c := range server.Conns() {
-				st, err := c.Stats()
-				must(t, err)
+				st := connStats(t, c)
 				for _, th := range st.Throttles {
 					found = found || th.Of == "connection" && th.Limit == 1<<19 && th.Waiting == 1
 				}

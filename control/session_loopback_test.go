@@ -99,17 +99,14 @@ func TestLoopbackIsFoundUnderTheAddressThatIsBoundLater(t *testing.T) {
 	us := nodeOf(t, variants[0], "osd.4", "LP", 4, func(c *msgrtest.NodeConfig) { c.Unbound = true })
 	c, err := us.Loopback()
 	must(t, err)
-	addrs, err := us.Bind(v2(ownHost(), 0))
-	must(t, err)
+	addrs := bind(t, us, v2(ownHost(), 0))
 	if got, err := us.Connect(addrs[0], wire.OSD); err != nil || got != c || us.Lookup(addrs[0]) != c {
 		t.Errorf("%v, %v", got, err)
 	}
 }
 
 func TestLoopbackNeedsStart(t *testing.T) {
-	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: 1}})
-	must(t, err)
-	defer end(t, m)
+	m := newMessenger(t, control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: 1}})
 	if _, err := m.Loopback(); !errors.Is(err, control.ErrConfig) {
 		t.Error(err)
 	}
@@ -133,8 +130,7 @@ func TestLoopbackIsBounded(t *testing.T) {
 	if err := c.Send(m); !errors.Is(err, control.ErrQueueFull) {
 		t.Fatal(err)
 	}
-	sent := make(chan error, 1)
-	go func() { sent <- c.SendContext(ctx, m) }()
+	sent := async(func() error { return c.SendContext(ctx, m) })
 	<-began
 	close(release)
 	must(t, <-sent)

@@ -88,8 +88,7 @@ func TestMsgr1AndMsgr2AtOneMessenger(t *testing.T) {
 			t.Errorf("bound to %v, was %v", now, old)
 		}
 		second.MarkDown()
-		third, err := peer.Connect(now[1], wire.OSD)
-		must(t, err)
+		third := connect(t, peer, now[1], wire.OSD)
 		send(t, third, 3)
 		receives(t, ctx, peer, 1001, 1002, 1003)
 	})
@@ -110,23 +109,20 @@ func TestMsgr1AtTheWrongAddressEndsInAnError(t *testing.T) {
 			{server.Addr.WithNonce(7), wire.OSD, control.StageHello, "nonce"},
 			{server.Addr, wire.Mon, control.StageIdent, ""},
 		} {
-			c, err := client.Connect(one.to, one.peer, control.Once(), control.Anonymous())
-			must(t, err)
-			err = c.WaitReady(ctx)
+			c := connect(t, client, one.to, one.peer, control.Once(), control.Anonymous())
+			err := c.WaitReady(ctx)
 			var e *control.Error
 			if !errors.As(err, &e) || e.Stage != one.stage || !strings.Contains(e.Advice(), one.about) {
 				t.Errorf("%v as %v: %v", one.to, one.peer, err)
 			}
 		}
 		plain := nodeOf(t, variants[0], "osd.3", "SLS", 3)
-		c, err := client.Connect(plain.Addr.WithType(wire.AddrLegacy), wire.OSD, control.Once())
-		must(t, err)
+		c := connect(t, client, plain.Addr.WithType(wire.AddrLegacy), wire.OSD, control.Once())
 		var e *control.Error
 		if err := c.WaitReady(ctx); !errors.As(err, &e) || !strings.Contains(e.Advice(), "v2 address") {
 			t.Errorf("msgr1 at a v2 address: %v", err)
 		}
-		wrong, err := client.Connect(server.Addr.WithNonce(8), wire.OSD)
-		must(t, err)
+		wrong := connect(t, client, server.Addr.WithNonce(8), wire.OSD)
 		if err := wrong.WaitReady(ctx); !errors.Is(err, control.ErrStuck) {
 			t.Errorf("another nonce again and again: %v", err)
 		}
@@ -208,10 +204,7 @@ func TestMsgr1AuthorizersDecideWhoGetsIn(t *testing.T) {
 			if err := conn.WaitReady(ctx); !errors.Is(err, control.ErrAuth) {
 				t.Errorf("%s: %v", name, err)
 			}
-			eventually(t, ctx, "a failure of authentication", func() bool {
-				st, err := strange.Stats()
-				return err == nil && st.Counters.AuthFailures == 1
-			})
+			eventually(t, ctx, "a failure of authentication", func() bool { return statsOf(t, strange).Counters.AuthFailures == 1 })
 		}
 	})
 }
@@ -255,10 +248,7 @@ func TestMsgr1WhoWantsTheAddressBeforeARebindGetsNoSession(t *testing.T) {
 		_, err := server.Rebind(ctx)
 		must(t, err)
 		b.Release()
-		eventually(t, ctx, "a failure", func() bool {
-			st, err := server.Stats()
-			return err == nil && st.Counters.AcceptFailures == 1
-		})
+		eventually(t, ctx, "a failure", func() bool { return statsOf(t, server).Counters.AcceptFailures == 1 })
 		if got := server.Inbox.TIDs(); len(got) > 0 || len(server.Conns()) > 0 {
 			t.Errorf("messages %v, connections %v", got, server.Conns())
 		}
@@ -275,8 +265,7 @@ func TestMsgr1AWildcardIsReachedByEachAddress(t *testing.T) {
 		for _, ip := range []string{"127.0.0.1", "127.0.0.2"} {
 			to := n.Addr
 			to.AddrPort = netip.AddrPortFrom(netip.MustParseAddr(ip), n.Addr.AddrPort.Port())
-			c, err := client.Connect(to, wire.OSD)
-			must(t, err)
+			c := connect(t, client, to, wire.OSD)
 			if err := c.WaitReady(ctx); err != nil {
 				t.Errorf("%s: %v", ip, err)
 			}
@@ -293,8 +282,7 @@ func TestMsgr1LimitsAreThoseOfTheConfiguration(t *testing.T) {
 		})
 		conn := nodeOf(t, v, "client.2", "LC", 2).Dial(server)
 		for _, size := range []int{8 << 10, 8<<10 + 1} {
-			m := control.NewMessage(1, nil, make([]byte, size))
-			m.TID = uint64(size)
+			m := numbered(uint64(size), control.NewMessage(1, nil, make([]byte, size)))
 			must(t, conn.Send(m))
 		}
 		receives(t, ctx, server, 8<<10)

@@ -22,8 +22,7 @@ func crowd(t *testing.T, c *control.Conn, senders, each int) *sync.WaitGroup {
 	for s := range senders {
 		all.Go(func() {
 			for i := range each {
-				m := control.NewMessage(1, nil, nil)
-				m.TID = uint64(s)<<32 | uint64(i)
+				m := numbered(uint64(s)<<32|uint64(i), control.NewMessage(1, nil, nil))
 				if err := c.Send(m); err != nil {
 					m.Release()
 					t.Errorf("sender %d: %v", s, err)

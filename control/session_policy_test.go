@@ -71,8 +71,7 @@ func TestPolicyChangeIsForNewConnections(t *testing.T) {
 }
 
 func policyOf(t *testing.T, c *control.Conn) string {
-	st, err := c.Stats()
-	must(t, err)
+	st := connStats(t, c)
 	return st.Policy
 }
 
@@ -218,8 +217,10 @@ func runPair(t *testing.T, ctx context.Context, v variant, connector, acceptor s
 		theirs := openConn(t, ctx, them)
 		send(t, theirs, base+2)
 		awaitTID(t, ctx, us, base+2)
-		if conn.Info().Lossy != want.lossy || theirs.Info().Lossy != want.lossy {
-			t.Fatalf("lossy: %v and %v, want %v", conn.Info().Lossy, theirs.Info().Lossy, want.lossy)
+		for _, c := range []*control.Conn{conn, theirs} {
+			if info, st := c.Info().Lossy, connStats(t, c).Lossy; info != want.lossy || st != want.lossy {
+				t.Fatalf("lossy: %v, by the statistics %v, want %v", info, st, want.lossy)
+			}
 		}
 		settled(t, ctx, conn)
 		settled(t, ctx, theirs)

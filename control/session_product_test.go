@@ -287,8 +287,7 @@ func TestFaultInsideAHandlerCostsOneReconnect(t *testing.T) {
 			<-ready
 			if m.TID == 1001 {
 				connector.Probe.ArmNext(msgrtest.Write(frame.TagMessage), msgrtest.Fault())
-				again := control.NewMessage(1, nil, nil)
-				again.TID = 2
+				again := numbered(2, control.NewMessage(1, nil, nil))
 				if c.Send(again) != nil {
 					t.Error("send inside the handler failed")
 				}
@@ -318,8 +317,7 @@ func restart(t *testing.T, ctx context.Context, v variant, n *msgrtest.Node, pol
 	t.Helper()
 	must(t, n.Shutdown(ctx))
 	fresh := nodeOf(t, v, "osd.1", policy, nonce, withChain(echoer()), func(c *msgrtest.NodeConfig) { c.Unbound = true })
-	addrs, err := fresh.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: n.Addr.AddrPort})
-	must(t, err)
+	addrs := bind(t, fresh, wire.Addr{Type: wire.AddrMsgr2, AddrPort: n.Addr.AddrPort})
 	fresh.Addr = addrs.V2()
 	return fresh
 }
@@ -421,8 +419,7 @@ func (w *duet) dial() {
 
 // say sends a message. Those below 1000 are echoed.
 func (w *duet) say(tid uint64) bool {
-	m := control.NewMessage(1, w.front(tid), nil)
-	m.TID = tid
+	m := numbered(tid, control.NewMessage(1, w.front(tid), nil))
 	if err := w.conn.Send(m); err != nil {
 		m.Release()
 		if !w.lossy || !errors.Is(err, control.ErrClosed) {

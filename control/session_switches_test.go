@@ -29,8 +29,7 @@ func newAccepting(t *testing.T) *acceptingPair {
 	a.client, _ = a.s.start(2, wire.EntityName{Type: wire.Client, ID: "admin"}, &control.Dispatcher{})
 	a.to.AddrPort = a.s.at(1)
 	a.s.do(func() {
-		bound, err := a.server.Bind(a.to)
-		must(t, err)
+		bound := bind(t, a.server, a.to)
 		a.to = bound[0]
 	})
 	return a
@@ -177,13 +176,11 @@ func TestAnAcceptedConnectionIsReadyAfterEightSwitches(t *testing.T) {
 		client, _ := s.start(2, wire.EntityName{Type: wire.Client, ID: "admin"}, &control.Dispatcher{})
 		to := wire.Addr{Type: wire.AddrMsgr2, AddrPort: s.at(1)}
 		s.do(func() {
-			bound, err := server.Bind(to)
-			must(t, err)
+			bound := bind(t, server, to)
 			to = bound[0]
 		})
 		s.asked[core] = 0
-		conn, err := client.Connect(to, wire.OSD)
-		must(t, err)
+		conn := connect(t, client, to, wire.OSD)
 		must(t, conn.Send(control.NewMessage(1, nil, nil)))
 		s.settle()
 		if events != 1 || got != 1 || accepted.State() != control.StateReady {
@@ -214,12 +211,10 @@ func TestMarkDownInTheAcceptEventLeavesThePeerWithoutASession(t *testing.T) {
 		})
 		to := wire.Addr{Type: wire.AddrMsgr2, AddrPort: s.at(1)}
 		s.do(func() {
-			bound, err := server.Bind(to)
-			must(t, err)
+			bound := bind(t, server, to)
 			to = bound[0]
 		})
-		conn, err := client.Connect(to, wire.OSD, control.Once())
-		must(t, err)
+		conn := connect(t, client, to, wire.OSD, control.Once())
 		must(t, conn.Send(control.NewMessage(1, nil, nil)))
 		s.settle()
 		if connected || conn.State() != control.StateClosing || len(server.Conns()) != 0 {

@@ -129,16 +129,13 @@ func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 				p := l.Accept(ctx)
 				t.Cleanup(p.Close)
 				p.HandshakeUntil(at)
-				if err := p.Err(); err != nil {
-					t.Error(err)
-				}
+				check(t, p.Err())
 			}
 		}
 		node := nodeOf(t, v, "client.1", "LLC", 1, patient, clock.of, func(c *msgrtest.NodeConfig) {
 			c.Timeouts.InitialBackoff, c.Timeouts.MaxBackoff = time.Hour, time.Hour
 		})
-		conn, err := node.Connect(to, wire.OSD)
-		must(t, err)
+		conn := connect(t, node, to, wire.OSD)
 		stop()
 		eventually(t, ctx, "the limit", func() bool { return clock.press(isHandshake) == 1 })
 		node.Await(ctx, "wait C(1,0-1,0,0)")
@@ -194,20 +191,15 @@ func TestDialsBeyondTheBoundWaitUntilOthersAreDone(t *testing.T) {
 		at := wire.Addr{Type: other.Addr.Type, AddrPort: netip.MustParseAddrPort(mute.Addr().String())}
 		var conns []*control.Conn
 		for range control.DialsAtOnce + extra {
-			c, err := client.Connect(at, wire.OSD, control.Anonymous(), control.Once())
-			must(t, err)
+			c := connect(t, client, at, wire.OSD, control.Anonymous(), control.Once())
 			conns = append(conns, c)
 		}
 		take := func(n int) (list []net.Conn) {
 			t.Helper()
 			for range n {
-				select {
-				case c := <-accepted:
-					list = append(list, c)
-					t.Cleanup(func() { c.Close() })
-				case <-ctx.Done():
-					t.Fatalf("%d sockets, want %d", len(list), n)
-				}
+				c := arrives(t, "a socket", accepted)
+				list = append(list, c)
+				t.Cleanup(func() { c.Close() })
 			}
 			return list
 		}
@@ -222,11 +214,7 @@ func TestDialsBeyondTheBoundWaitUntilOthersAreDone(t *testing.T) {
 			c.MarkDown()
 		}
 		for _, c := range conns {
-			select {
-			case <-c.Closed():
-			case <-ctx.Done():
-				t.Fatal("not closed")
-			}
+			arrives(t, "the end of the connection", c.Closed())
 		}
 	})
 }
@@ -377,8 +365,8 @@ func TestTheTimerOfAnEarlierWaitEndsNoSession(t *testing.T) {
 // Peers that are gone for good, to who dials them.
 
 // givingUp is a client whose connections give up after an hour without an answer; 0: never.
-func givingUp(t *testing.T, v variant, after time.Duration) (client *msgrtest.Node, clock *handClock, log *logLines, resets *atomic.Int64) {
-	clock, log, resets = newHandClock(), new(logLines), new(atomic.Int64)
+func givingUp(t *testing.T, v variant, after time.Duration) (client *msgrtest.Node, clock *handClock, log *logText, resets *atomic.Int64) {
+	clock, log, resets = newHandClock(), new(logText), new(atomic.Int64)
 	return nodeOf(t, v, "client.1", "LLC", 2, clock.of, func(c *msgrtest.NodeConfig) {
 		p := control.LosslessClient()
 		p.GiveUpAfter = after

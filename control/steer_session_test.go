@@ -40,9 +40,7 @@ func newSessionClient(t testing.TB, i int, to wire.Addr, change func(*control.Co
 	if change != nil {
 		change(&cfg)
 	}
-	m, err := control.New(cfg)
-	must(t, err)
-	endWithTest(t, m)
+	m := newMessenger(t, cfg)
 	s := &sessionClient{m: m, replies: make(chan uint64, 16)}
 	if err := m.Start(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
 		s.replies <- m.TID
@@ -50,8 +48,7 @@ func newSessionClient(t testing.TB, i int, to wire.Addr, change func(*control.Co
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	s.conn, err = m.Connect(to, wire.OSD)
-	must(t, err)
+	s.conn = connect(t, m, to, wire.OSD)
 	return s
 }
 
@@ -67,13 +64,8 @@ func (s *sessionClient) send(t testing.TB) {
 // expect waits for the echo of message tid, which must be the next to come.
 func (s *sessionClient) expect(t testing.TB, tid uint64) {
 	t.Helper()
-	select {
-	case got := <-s.replies:
-		if got != tid {
-			t.Errorf("echo of %d where %d was due", got, tid)
-		}
-	case <-time.After(steerPatience):
-		t.Fatalf("no echo of %d: state %v, %v", tid, s.conn.State(), s.conn.Err())
+	if got := arrives(t, fmt.Sprint("the echo of ", tid), s.replies); got != tid {
+		t.Errorf("echo of %d where %d was due", got, tid)
 	}
 }
 
@@ -194,8 +186,7 @@ func TestWithTheHintNoSessionMovesToAnotherCore(t *testing.T) {
 	// What the program counted is what the connections say.
 	perCore := make([]int, steerCores)
 	for _, c := range server.Conns() {
-		cs, err := c.Stats()
-		must(t, err)
+		cs := connStats(t, c)
 		if p := cs.Placement; p.Core != p.Intended || p.By != "session" || p.Reason != "" {
 			t.Errorf("connection %d: %+v", cs.ID, p)
 		}
@@ -212,8 +203,7 @@ func TestWithTheHintNoSessionMovesToAnotherCore(t *testing.T) {
 		t.Errorf("hints %+v", h)
 	}
 	for _, c := range clients {
-		cs, err := c.conn.Stats()
-		must(t, err)
+		cs := connStats(t, c.conn)
 		h := statsOf(t, c.m).Counters.Hints
 		if cs.Counters.Hinted != 1 || h.Dialled != 1 || h.Gone+h.Refused+h.Translated+h.Contradicted != 0 {
 			t.Errorf("client %s: hinted %d, %+v", c.m.Name(), cs.Counters.Hinted, h)
@@ -222,13 +212,10 @@ func TestWithTheHintNoSessionMovesToAnotherCore(t *testing.T) {
 }
 
 func TestOutgoingConnectionsGoToTheLeastLoadedCore(t *testing.T) {
-	m, err := control.New(control.Config{
+	m := startMessenger(t, control.Config{
 		Name:  wire.EntityName{Type: wire.Client, ID: "a"},
 		Plane: loop.Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}},
 	})
-	must(t, err)
-	endWithTest(t, m)
-	must(t, m.Start())
 	to := func(i int) wire.Addr {
 		a, err := wire.ParseAddr(fmt.Sprintf("v2:127.0.0.1:1/%d", i))
 		must(t, err)
@@ -236,8 +223,7 @@ func TestOutgoingConnectionsGoToTheLeastLoadedCore(t *testing.T) {
 	}
 	connect := func(i int, o ...control.ConnectOption) *control.Conn {
 		t.Helper()
-		c, err := m.Connect(to(i), wire.OSD, o...)
-		must(t, err)
+		c := connect(t, m, to(i), wire.OSD, o...)
 		return c
 	}
 	given := connect(1, control.OnCore(1))
@@ -260,8 +246,7 @@ func TestOutgoingConnectionsGoToTheLeastLoadedCore(t *testing.T) {
 		c  *control.Conn
 		by string
 	}{{given, "given"}, {last, "least-loaded"}} {
-		st, err := one.c.Stats()
-		must(t, err)
+		st := connStats(t, one.c)
 		if p := st.Placement; p.By != one.by || p.Core != p.Intended || p.Core != one.c.Core().ID() || p.Reason != "" {
 			t.Errorf("placement %+v, want by %s", p, one.by)
 		}
@@ -333,10 +318,7 @@ func TestRebindGoesTogetherWithAHandOver(t *testing.T) {
 		t.Run(string(backend), func(t *testing.T) {
 			msgrtest.CheckLeaks(t)
 			ctx := deadline(t)
-			us, err := control.New(serverConfig(backend, 2))
-			must(t, err)
-			t.Cleanup(func() { end(t, us) })
-			must(t, us.Start(echoAll()))
+			us := startMessenger(t, serverConfig(backend, 2), echoAll())
 			if _, err := us.Bind(v2(ownHost(), 0)); err != nil {
 				t.Fatal(err)
 			}
@@ -344,16 +326,14 @@ func TestRebindGoesTogetherWithAHandOver(t *testing.T) {
 			must(t, err)
 			s := newStream(t, backend, wire.MDS, control.LosslessClient(), addrs[0])
 			successor := succeed(t, ctx, us, serverConfig(backend, 3), echoAll())
-			t.Cleanup(func() { end(t, successor) })
+			endWithTest(t, successor)
 			if _, err := us.Rebind(ctx); !errors.Is(err, control.ErrHandedOver) {
 				t.Errorf("rebind after a hand-over: %v", err)
 			}
 			if got := successor.Addrs(); !got.Equal(addrs) {
 				t.Fatalf("the successor is at %v, want %v", got, addrs)
 			}
-			if err := s.c.WaitReady(ctx); err != nil {
-				t.Error(err)
-			}
+			check(t, s.c.WaitReady(ctx))
 			s.end()
 			s.c.MarkDown()
 			again, err := successor.Rebind(ctx)
@@ -368,12 +348,8 @@ func TestRebindGoesTogetherWithAHandOver(t *testing.T) {
 // A Rebind waits for a hand-over that is under way. If that fails it goes on, if
 // its own context ends it does not.
 func TestRebindWaitsForAHandOver(t *testing.T) {
-	us, err := control.New(serverConfig(uring.Auto, 1))
-	must(t, err)
-	defer end(t, us)
-	must(t, us.Start())
-	before, err := us.Bind(v2(ownHost(), 0))
-	must(t, err)
+	us := startMessenger(t, serverConfig(uring.Auto, 1))
+	before := bind(t, us, v2(ownHost(), 0))
 	ctx := deadline(t)
 	begun, fail := make(chan struct{}), make(chan struct{})
 	cfg := serverConfig(uring.Auto, 1)
@@ -398,11 +374,7 @@ func TestRebindWaitsForAHandOver(t *testing.T) {
 	if got := us.Addrs(); !got.Equal(before) {
 		t.Errorf("now at %v", got)
 	}
-	rebound := make(chan error, 1)
-	go func() {
-		_, err := us.Rebind(ctx)
-		rebound <- err
-	}()
+	rebound := async(func() error { return onlyError(us.Rebind(ctx)) })
 	close(fail)
 	for range 2 {
 		if err := <-ends; err == nil {

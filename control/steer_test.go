@@ -1,7 +1,6 @@
 package control_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -66,21 +64,8 @@ func steeredAs(t testing.TB, typ wire.AddrType, mode control.Steer, change func(
 	if change != nil {
 		change(&cfg)
 	}
-	m, err := control.New(cfg)
-	must(t, err)
-	endWithTest(t, m)
-	must(t, m.Start(&control.Dispatcher{Fast: echoBack}))
+	m := startMessenger(t, cfg, echoAll())
 	return m, bindLoopbackAs(t, m, typ)
-}
-
-func endWithTest(t testing.TB, m *control.Messenger) {
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), steerPatience)
-		defer cancel()
-		if err := m.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 func bindLoopback(t testing.TB, m *control.Messenger) netip.AddrPort {
@@ -90,24 +75,8 @@ func bindLoopback(t testing.TB, m *control.Messenger) netip.AddrPort {
 
 func bindLoopbackAs(t testing.TB, m *control.Messenger, typ wire.AddrType) netip.AddrPort {
 	t.Helper()
-	addrs, err := m.Bind(wire.Addr{Type: typ, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-	must(t, err)
+	addrs := bind(t, m, wire.Addr{Type: typ, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
 	return addrs[0].AddrPort
-}
-
-func echoBack(c *control.Conn, m *control.Message) bool {
-	m.Retain()
-	if err := c.Send(m); err != nil {
-		m.Release()
-	}
-	return true
-}
-
-func statsOf(t testing.TB, m *control.Messenger) control.Stats {
-	t.Helper()
-	st, err := m.Stats()
-	must(t, err)
-	return st
 }
 
 // knock connects from a source, 0 leaving the port to the kernel, and hangs up.
@@ -284,9 +253,7 @@ func onCPU(t testing.TB, cpu int, f func()) {
 	only.Set(cpu)
 	must(t, errors.Join(unix.SchedGetaffinity(0, &before), unix.SchedSetaffinity(0, &only)))
 	defer func() {
-		if err := unix.SchedSetaffinity(0, &before); err != nil {
-			t.Error(err)
-		}
+		check(t, unix.SchedSetaffinity(0, &before))
 	}()
 	f()
 }
@@ -306,39 +273,19 @@ func TestAutoSteersByTableAndHintAndByCPUIfPinned(t *testing.T) {
 	}
 }
 
-// textLog is a log in memory.
-type textLog struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *textLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *textLog) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.b.String(), text)
-}
-
 // worksUnsteered has messages echoed on every core of a server that cannot
 // steer, and returns what it says about that.
 func worksUnsteered(t *testing.T, load func(bpf.Config) (*bpf.Steering, error)) control.SteeringStats {
 	t.Helper()
-	log := &textLog{}
-	m, err := control.New(control.Config{
+	log := &logText{}
+	m := newMessenger(t, control.Config{
 		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: steerCores},
 		Logger: slog.New(slog.NewTextHandler(log, nil)),
 	})
-	must(t, err)
-	endWithTest(t, m)
 	if load != nil {
 		m.SetLoader(load)
 	}
-	must(t, m.Start(&control.Dispatcher{Fast: echoBack}))
+	must(t, m.Start(echoAll()))
 	at := bindLoopback(t, m)
 	for i := range 8 {
 		c := newSessionClient(t, i, m.Addrs()[0], nil)

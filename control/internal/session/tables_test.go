@@ -103,7 +103,7 @@ func everyNumber(f func(knownGlobal, knownConnect, gs, cs uint64, settled bool))
 // absurd says whether the peer was never at the number on record.
 func absurd(known, said uint64) bool { return known > said+1<<32 }
 
-// Matrix: SE-01, SE-04, SE-07, SE-08, SE-09, SE-10, SE-11, SE-12, SE-13, SE-14, SE-15, SE-16, RP-06
+// Matrix: SE-01, SE-02, SE-03, SE-04, SE-07, SE-08, SE-09, SE-10, SE-11, SE-12, SE-13, SE-14, SE-15, SE-16, RP-06
 func TestEveryRowOfTheAcceptorsTables(t *testing.T) {
 	for _, table := range []struct {
 		name   string
