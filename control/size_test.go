@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/session2"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -21,7 +21,7 @@ func TestWhatAConnectionConsistsOfKeepsItsSize(t *testing.T) {
 	}{
 		{reflect.TypeFor[Conn](), 896 - 8},
 		{reflect.TypeFor[dataplane.Handler](), 1024 - 8},
-		{reflect.TypeFor[session.Session](), 384},
+		{reflect.TypeFor[session2.Session](), 384},
 		{reflect.TypeFor[loop.Socket](), 512},
 		{reflect.TypeFor[struct {
 			frame.Encoder

@@ -314,7 +314,7 @@ func TestMsgr1SessionWithTheMonitor(t *testing.T) {
 	// lose ends the socket, and has the session dial.
 	lose := func(p *v1Peer) session1.Session {
 		p.link.Close()
-		s, _ := session1.Step(p.s, session.Lost{Notification: 1 + p.s.IO.Notifications, IO: session.Snapshot{Queued: true, Notifications: 1 + p.s.IO.Notifications}, Useful: true},
+		s, _ := session.Step(p.s, session.Lost{Notification: 1 + p.s.IO.Notifications, IO: session.Snapshot{Queued: true, Notifications: 1 + p.s.IO.Notifications}, Useful: true},
 			session.Env{Seq: &seq, Addrs: wire.AddrVec{own}})
 		return s
 	}
@@ -394,7 +394,7 @@ func TestMsgr1MonitorComesBackToUs(t *testing.T) {
 	}
 	// We say that one has arrived.
 	env := session.Env{Seq: &seq, Addrs: wire.AddrVec{own}}
-	s, _ := session1.Step(p.s, session.Lost{Notification: 1, IO: session.Snapshot{InSeq: 1, OutSeq: 3, Notifications: 1}}, env)
+	s, _ := session.Step(p.s, session.Lost{Notification: 1, IO: session.Snapshot{InSeq: 1, OutSeq: 3, Notifications: 1}}, env)
 	if s.State != session.Standby {
 		t.Fatalf("our session is in state %v", s.State)
 	}
