@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/session2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -140,7 +140,7 @@ func TestWhatAConnectionConsistsOfKeepsItsSize(t *testing.T) {
 	}{
 		{reflect.TypeFor[Conn](), 896 - 8},
 		{reflect.TypeFor[dataplane.Handler](), 1024 - 8},
-		{reflect.TypeFor[session.Session](), 384},
+		{reflect.TypeFor[session2.Session](), 384},
 		{reflect.TypeFor[loop.Socket](), 512},
 		{reflect.TypeFor[struct {
 			frame.Encoder

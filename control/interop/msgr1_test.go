@@ -164,7 +164,7 @@ func TestMsgr1SessionWithTheMonitor(t *testing.T) {
 	// lose ends the socket, and has the session dial.
 	lose := func(p *v1Peer) session1.Session {
 		p.link.Close()
-		s, _ := session1.Step(p.s, session.Lost{Notification: 1 + p.s.IO.Notifications, IO: session.Snapshot{Queued: true, Notifications: 1 + p.s.IO.Notifications}, Useful: true},
+		s, _ := session.Step(p.s, session.Lost{Notification: 1 + p.s.IO.Notifications, IO: session.Snapshot{Queued: true, Notifications: 1 + p.s.IO.Notifications}, Useful: true},
 			session.Env{Seq: &seq, Addrs: wire.AddrVec{own}})
 		return s
 	}

@@ -31,13 +31,13 @@ type driver struct {
 
 // play steps, does what is not for the socket, and returns what is to be sent.
 func (d *driver) play(ev session.Event) (send session.Frame) {
-	next, actions := session1.Step(d.s, ev, d.env)
+	next, actions := session.Step(d.s, ev, d.env)
 	d.s = next
 	for _, a := range actions {
 		switch a := a.(type) {
 		case session.Send:
 			send = a.Frame
-			d.said = append(d.said, "> "+session.FrameText(send))
+			d.said = append(d.said, "> "+fmt.Sprint(send))
 		case session.MoveHandler:
 			send = d.play(session.HandlerMoved{Attempt: a.Attempt})
 		case session.Open:
@@ -57,7 +57,7 @@ func (d *driver) play(ev session.Event) (send session.Frame) {
 
 // hear plays a frame of the peer.
 func (d *driver) hear(f session.Frame, ev session.Event) session.Frame {
-	d.said = append(d.said, "< "+session.FrameText(f))
+	d.said = append(d.said, "< "+fmt.Sprint(f))
 	return d.play(ev)
 }
 
@@ -128,7 +128,11 @@ func Accept(ctx context.Context, a *handshake1.Acceptor, cfg Accepting) (session
 				return d.s, d.said, err
 			}
 		}
-		var ev session.Event = session1.Request{Asked: asked, From: a.From(), Existing: cfg.Existing}
+		req := session.Request{Frame: asked, From: a.From(), Ours: true}
+		if cfg.Existing != nil {
+			req.Existing = cfg.Existing
+		}
+		var ev session.Event = req
 		if taken {
 			ev = session.Answer{Attempt: d.s.Attempt, Frame: asked}
 		}

@@ -93,8 +93,9 @@ type (
 	RequeueUpTo struct{ Seq uint64 }
 	// ResetPeer prepares for a peer that knows nothing of the session.
 	ResetPeer struct{}
-	// ResetIO forgets the session; Full: with its queues.
-	ResetIO struct{ Full bool }
+	// ResetIO forgets the session; Full: with its queues. Anywhere: its messages are numbered
+	// from a random number on (msgr1.md, section 15).
+	ResetIO struct{ Full, Anywhere bool }
 	// TellReset tells the user that the connection is over, among the events of
 	// the handler.
 	TellReset struct{ Replace bool }

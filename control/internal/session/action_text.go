@@ -1,11 +1,6 @@
 package session
 
-import (
-	"fmt"
-	"strings"
-
-	"github.com/ringmsgr/ringmsgr/control/wire"
-)
+import "fmt"
 
 // The actions as text, for scripts and for whoever debugs.
 
@@ -56,7 +51,7 @@ func (Requeue) String() string       { return "requeue all that was sent" }
 func (a RequeueUpTo) String() string { return fmt.Sprint("requeue what was sent above ", a.Seq) }
 func (ResetPeer) String() string     { return "requeue all that was sent, number from 1" }
 func (a ResetIO) String() string {
-	return "reset in_seq" + opt(a.Full, ", out_seq, drop the queues")
+	return "reset in_seq" + opt(a.Full, ", out_seq, drop the queues") + opt(a.Anywhere, ", number from anywhere")
 }
 
 func (a TellReset) String() string {
@@ -83,34 +78,6 @@ func (a Cancel) String() string {
 	return "cancel the attempt" + opt(a.Err != nil, fmt.Sprint(": ", a.Err))
 }
 
-func (a Send) String() string     { return "send " + FrameText(a.Frame) }
+func (a Send) String() string     { return fmt.Sprint("send ", a.Frame) }
 func (a Hangup) String() string   { return fmt.Sprint("hang up: ", a.Err) }
 func (Superseded) String() string { return "overtaken" }
-
-// FrameText is a frame with its fields.
-func FrameText(f Frame) string {
-	var b strings.Builder
-	b.WriteString(frameName(f))
-	add := func(format string, args ...any) { fmt.Fprintf(&b, " "+format, args...) }
-	switch f := f.(type) {
-	case wire.ClientIdent:
-		add("addrs=%v target=%v gid=%d global_seq=%d cookie=%d%s", f.Addrs, f.TargetAddr, f.GID, f.GlobalSeq, f.Cookie,
-			opt(f.Flags&wire.IdentLossy != 0, " lossy"))
-	case wire.ServerIdent:
-		add("addrs=%v gid=%d global_seq=%d cookie=%d%s", f.Addrs, f.GID, f.GlobalSeq, f.Cookie, opt(f.Flags&wire.IdentLossy != 0, " lossy"))
-	case wire.IdentMissingFeatures:
-		add("features=%#x", uint64(f.Features))
-	case wire.SessionReconnect:
-		add("addrs=%v client_cookie=%d server_cookie=%d global_seq=%d connect_seq=%d msg_seq=%d",
-			f.Addrs, f.ClientCookie, f.ServerCookie, f.GlobalSeq, f.ConnectSeq, f.MsgSeq)
-	case wire.SessionReconnectOK:
-		add("msg_seq=%d", f.MsgSeq)
-	case wire.SessionRetry:
-		add("connect_seq=%d", f.ConnectSeq)
-	case wire.SessionRetryGlobal:
-		add("global_seq=%d", f.GlobalSeq)
-	case wire.SessionReset:
-		add("full=%v", f.Full)
-	}
-	return b.String()
-}

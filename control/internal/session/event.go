@@ -1,18 +1,11 @@
 package session
 
-import (
-	"fmt"
+import "github.com/ringmsgr/ringmsgr/control/wire"
 
-	"github.com/ringmsgr/ringmsgr/control/wire"
-)
-
-// Event is what can happen to a session, with its facts: a [LifeEvent], or one of a
-// protocol's own.
-type Event any
-
-// ownEvent is an event that msgr2 applies itself.
-type ownEvent interface {
-	apply(s *Session, r *Run)
+// Event is what can happen to a session, with its facts.
+type Event interface {
+	// Live applies the event to a session of protocol p, of which l is the common part.
+	Live(l *Lifecycle, p Protocol, r *Run)
 }
 
 // Events of a connection.
@@ -56,11 +49,16 @@ type (
 	Thaw struct{}
 	// Restore brings a session of another process. It is stopped.
 	Restore struct {
-		ClientCookie, ServerCookie uint64
-		PeerGlobalSeq, ConnectSeq  uint64
-		ToldSeq                    uint64
-		Features                   wire.Features
-		IO                         Snapshot
+		Record
+		PeerGlobalSeq, ConnectSeq uint64
+		Features                  wire.Features
+		IO                        Snapshot
+	}
+	// Checked is the answer of the process at the address that the peer claims.
+	Checked struct {
+		Asked  Frame // Protocol.Question
+		Answer Frame // nil: there was none
+		Other  bool  // the process at the address cannot be the peer
 	}
 	// Loopback says that the connection is that to ourselves.
 	Loopback struct{}
@@ -103,18 +101,18 @@ type (
 	// Request is a frame with which the peer opens or resumes a session.
 	Request struct {
 		Frame Frame
-		// Existing is the connection that the frame is about (Meant), nil for none.
-		// It is only read.
-		Existing *Session
-		// Near: the socket comes from the IP of the first address of the frame.
-		Near bool
+		From  wire.Addr // the first address that the peer says it has
+		Near  bool      // the socket comes from that IP
+		// Existing is the session that the frame is about (Meant), nil for none. It may be of
+		// another protocol. It is only read.
+		Existing Protocol
 		// Settled: all handshakes that were under way when Existing got its
 		// numbers from its peer have ended, so that this one is not older.
 		Settled bool
-		// Ours: the target of CLIENT_IDENT is an address of ours, though perhaps not
+		// Ours: the address that the peer wants to reach is one of ours, though perhaps not
 		// one of Env.Addrs, by which this peer has reached us.
 		Ours bool
-		// Ended: the session of that cookie is over (Ended).
+		// Ended: the session of the frame's cookie is over (Ended).
 		Ended bool
 		// Frozen: sessions stand still for a hand-over, or have left by one.
 		Frozen bool
@@ -126,86 +124,26 @@ type (
 	SocketEnded struct{ Err error }
 	// Replace has an accepted socket take the connection over (msgr2.md 9.7).
 	Replace struct {
-		Frame  Frame           // wire.ClientIdent or wire.SessionReconnect
+		Frame  Frame           // of the Request
 		Reset  bool            // the session is reset first
 		Entity wire.EntityName // who the peer is
 		Proven bool            // it has proven that
 	}
 )
 
-// Frame is one session frame: of msgr2 a decoded payload of package wire, a
-// [WaitFrame], or an [OtherFrame]; of another protocol what that makes of it, with a
-// String.
-type Frame any
+// Sender is what a frame of an accepted socket says of its sender.
+type Sender struct {
+	Addrs     wire.AddrVec // of which the first counts
+	Target    wire.Addr    // whom it wants to reach
+	Cookie    uint64       // of the client; 0 in msgr1
+	GlobalSeq uint64
+}
 
-// WaitFrame is WAIT, which has no payload.
-type WaitFrame struct{}
+// Frame is one session frame, as its protocol has it: what fmt prints names it.
+type Frame any
 
 // OtherFrame is any frame that has no place in a session handshake.
 type OtherFrame struct{ Name string }
 
-// Kind is a kind of session frame.
-type Kind uint8
-
-// The session frames of msgr2.
-const (
-	KindNone Kind = iota
-	KindClientIdent
-	KindServerIdent
-	KindMissingFeatures
-	KindReconnect
-	KindReconnectOK
-	KindRetry
-	KindRetryGlobal
-	KindReset
-	KindWait
-)
-
-var kindNames = [...]string{
-	"none", "CLIENT_IDENT", "SERVER_IDENT", "IDENT_MISSING_FEATURES", "SESSION_RECONNECT", "SESSION_RECONNECT_OK",
-	"SESSION_RETRY", "SESSION_RETRY_GLOBAL", "SESSION_RESET", "WAIT",
-}
-
-// String is the name in the protocol text.
-func (k Kind) String() string {
-	if int(k) < len(kindNames) {
-		return kindNames[k]
-	}
-	return fmt.Sprintf("frame(%d)", uint8(k))
-}
-
-// KindOf is the kind of a frame, KindNone for one that has no place here.
-func KindOf(f Frame) Kind {
-	switch f.(type) {
-	case wire.ClientIdent:
-		return KindClientIdent
-	case wire.ServerIdent:
-		return KindServerIdent
-	case wire.IdentMissingFeatures:
-		return KindMissingFeatures
-	case wire.SessionReconnect:
-		return KindReconnect
-	case wire.SessionReconnectOK:
-		return KindReconnectOK
-	case wire.SessionRetry:
-		return KindRetry
-	case wire.SessionRetryGlobal:
-		return KindRetryGlobal
-	case wire.SessionReset:
-		return KindReset
-	case WaitFrame:
-		return KindWait
-	}
-	return KindNone
-}
-
-// frameName names a frame in errors.
-func frameName(f Frame) string {
-	switch f := f.(type) {
-	case OtherFrame:
-		return f.Name
-	case fmt.Stringer: // of another protocol
-		return f.String()
-	}
-	return KindOf(f).String()
-}
+// String is the name.
+func (f OtherFrame) String() string { return f.Name }

@@ -1,6 +1,9 @@
 package session
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Errors that the machine ends an attempt with, or is told of.
 var (
@@ -17,6 +20,11 @@ var (
 	ErrStale = errors.New("control: stale connection attempt")
 	// ErrWait: a connection race was lost, the peer's own attempt goes on.
 	ErrWait = errors.New("control: told to wait")
+	// ErrClosed: the peer has said CLOSE on a connection that was open. The session ends.
+	ErrClosed = errors.New("control: the peer has closed the connection")
+	// ErrElsewhere is wrapped by the error of a session that Connect believed to lead to
+	// an address at which the peer is not.
+	ErrElsewhere = fmt.Errorf("%w: it is not at the address that it claims", ErrWrongPeer)
 	// ErrFrozen: sessions stand still for a hand-over to another process.
 	ErrFrozen = errors.New("control: sessions stand still for a hand-over")
 )

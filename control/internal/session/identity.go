@@ -21,7 +21,7 @@ import (
 //     client, the latest before others. If two peers with proven names are left, no
 //     claim is believed, and the address is dialled. Connect never finds a session by
 //     an address that was only said.
-//   - A claim that Connect has believed is checked (claim.go): we ask the address itself
+//   - A claim that Connect has believed is checked (claim.go of session2): we ask the address itself
 //     whether it knows the session. If it does, the session counts as dialled. If it
 //     does not, the session ends with a reset event, so that its user connects again;
 //     claims to that address are not believed any more, and it is dialled. If nobody
@@ -114,11 +114,11 @@ func FoundAs(a wire.Addr, name wire.EntityName, known []*Peer, disproved bool) i
 	return found
 }
 
-// Doubles says whether s is a second session with the peer of by, which we dialled: the
+// Doubles says whether l is a second session with the peer of by, which we dialled: the
 // peer knows only by.
-func (s *Session) Doubles(by *Session) bool {
-	e, p := &s.Peer, &by.Peer
-	return !e.Dialled && e.Target == p.Target && e.Type == p.Type && !s.Policy.Lossy &&
+func (l *Lifecycle) Doubles(by *Lifecycle) bool {
+	e, p := &l.Peer, &by.Peer
+	return !e.Dialled && e.Target == p.Target && e.Type == p.Type && !l.Policy.Lossy &&
 		e.NumberKnown && p.NumberKnown && e.Number == p.Number && p.Number >= 0
 }
 

@@ -5,21 +5,15 @@ import "errors"
 // What happens to a connection between its sockets, whatever protocol it speaks: it
 // dials, faults, waits, stands by, stands still, ends.
 
-// LifeEvent is an event that all protocols share. Live applies it to a connection
-// of protocol p.
-type LifeEvent interface {
-	Live(l *Lifecycle, p Protocol, r *Run)
-}
-
 // Live has a new connection dial.
 func (Connect) Live(l *Lifecycle, p Protocol, r *Run) {
 	l.Announced = true
-	l.Dial(r, p, OnConnect)
+	l.dial(r, p, OnConnect)
 }
 
-// Dial begins an attempt of our own (msgr2.md 9.8).
-func (l *Lifecycle) Dial(r *Run, p Protocol, t Trigger) {
-	if !l.Move(r, t) {
+// dial begins an attempt of our own (msgr2.md 9.8).
+func (l *Lifecycle) dial(r *Run, p Protocol, t Trigger) {
+	if !l.move(r, t) {
 		return
 	}
 	l.GlobalSeq = r.Env.Seq.Next(0)
@@ -34,14 +28,14 @@ func (l *Lifecycle) Dial(r *Run, p Protocol, t Trigger) {
 func (Queued) Live(l *Lifecycle, p Protocol, r *Run) {
 	l.IO.Queued = true
 	if l.State == Standby && !l.Policy.Server && !l.Frozen {
-		l.Dial(r, p, OnQueued)
+		l.dial(r, p, OnQueued)
 	}
 }
 
 // Live has a session dial whose pause is over.
 func (ev TimerFired) Live(l *Lifecycle, p Protocol, r *Run) {
 	if l.State == Wait && l.Timer == ev.Run && !l.Frozen {
-		l.Dial(r, p, OnTimer)
+		l.dial(r, p, OnTimer)
 	}
 }
 
@@ -56,24 +50,24 @@ func (ev Lost) Live(l *Lifecycle, p Protocol, r *Run) {
 			l.useless = 0
 			l.Useless.Reset()
 		}
-		l.Fault(r, p, ev.Err, ev.Terminal)
+		l.fault(r, p, ev.Err, ev.Terminal || errors.Is(ev.Err, ErrClosed))
 	}
 }
 
 // Live is the fault of an attempt.
 func (ev Failed) Live(l *Lifecycle, p Protocol, r *Run) {
-	if l.Owns(r, ev.Attempt, Connecting, Establishing, Replacing) {
-		l.Fault(r, p, ev.Err, ev.Terminal)
+	if l.owns(r, ev.Attempt, Connecting, Establishing, Replacing) {
+		l.fault(r, p, ev.Err, ev.Terminal)
 	}
 }
 
-// Fault applies the fault rule.
-func (l *Lifecycle) Fault(r *Run, p Protocol, err error, terminal bool) {
+// fault applies the fault rule.
+func (l *Lifecycle) fault(r *Run, p Protocol, err error, terminal bool) {
 	from := l.State
 	r.Do(Faulted{From: from, Err: err})
 	f := Failure{
 		From: from, Terminal: terminal || errors.Is(err, ErrWrongPeer), Waited: errors.Is(err, ErrWait), Once: l.Once,
-		Work: l.Work(r), Dialable: p.Address(r.Env.Addrs).AddrPort.Port() != 0,
+		Work: l.work(r), Dialable: p.Address(r.Env.Addrs).AddrPort.Port() != 0,
 		Useless: l.useless > 1,
 	}
 	switch remedy := FaultRule(l.Policy, f); remedy {
@@ -87,22 +81,22 @@ func (l *Lifecycle) Fault(r *Run, p Protocol, err error, terminal bool) {
 		l.Close(r, p, Close{Reset: true})
 	case StandBy:
 		r.Do(Log{Text: "session in standby"})
-		if l.Move(r, OnStandby) {
+		if l.move(r, OnStandby) {
 			r.Do(Suspend{Notify: !l.Policy.Server})
 		}
 	case WaitMax, WaitNext:
-		if l.Move(r, OnBackoff) {
+		if l.move(r, OnBackoff) {
 			l.Timer++
 			r.Do(Suspend{}, StartTimer{Run: l.Timer, After: l.Backoff.Next(remedy == WaitMax)})
 		}
 	case WaitUse:
-		if l.Move(r, OnBackoff) {
+		if l.move(r, OnBackoff) {
 			l.Timer++
 			r.Do(Suspend{}, StartTimer{Run: l.Timer, After: l.Useless.Next(false)})
 		}
 	case Redial:
 		r.Do(Log{Text: "session lost, dialling"})
-		l.Dial(r, p, OnRedial)
+		l.dial(r, p, OnRedial)
 	}
 }
 
@@ -111,7 +105,7 @@ func (ev Close) Live(l *Lifecycle, p Protocol, r *Run) { l.Close(r, p, ev) }
 
 // Close ends the connection for good, as ev says.
 func (l *Lifecycle) Close(r *Run, p Protocol, ev Close) {
-	if l.State == Closing || !l.Move(r, OnClose) {
+	if l.State == Closing || !l.move(r, OnClose) {
 		return
 	}
 	r.Do(Silence{}, StopTimer{}, Cancel{Err: ev.Err}) // nothing is dispatched behind the reset event
@@ -126,7 +120,7 @@ func (l *Lifecycle) Close(r *Run, p Protocol, ev Close) {
 // Live has the session stand still: it has neither socket nor attempt nor
 // timer, and nobody begins another one.
 func (Freeze) Live(l *Lifecycle, _ Protocol, r *Run) {
-	if !l.Move(r, OnFreeze) {
+	if !l.move(r, OnFreeze) {
 		return
 	}
 	l.Frozen = true
@@ -147,31 +141,34 @@ func (Thaw) Live(l *Lifecycle, p Protocol, r *Run) {
 		return
 	}
 	l.Frozen = false
-	f := Failure{From: Ready, Work: l.Work(r), Dialable: true}
+	f := Failure{From: Ready, Work: l.work(r), Dialable: true}
 	switch {
 	case l.State == Wait:
-		l.Dial(r, p, OnTimer)
+		l.dial(r, p, OnTimer)
 	case FaultRule(l.Policy, f) == StandBy:
 		r.Do(Suspend{Notify: !l.Policy.Server})
 	default:
-		l.Dial(r, p, OnQueued)
+		l.dial(r, p, OnQueued)
 	}
 }
 
-// Restore makes a session of another process ours. The protocol's own numbers are
-// left to the caller.
-func (l *Lifecycle) Restore(r *Run, io Snapshot) bool {
-	if !l.Move(r, OnRestore) {
-		return false
+// Live makes a session of another process ours.
+func (ev Restore) Live(l *Lifecycle, p Protocol, r *Run) {
+	if !l.move(r, OnRestore) {
+		return
 	}
 	l.Frozen, l.Announced = true, true
-	l.IO = io
-	return true
+	l.IO = ev.IO
+	l.PeerGlobalSeq, l.ConnectSeq, l.Features = ev.PeerGlobalSeq, ev.ConnectSeq, ev.Features
+	p.Recall(ev.Record)
 }
+
+// Live judges a claim.
+func (ev Checked) Live(_ *Lifecycle, p Protocol, r *Run) { p.Judge(r, ev) }
 
 // Live makes the connection to ourselves.
 func (Loopback) Live(l *Lifecycle, _ Protocol, r *Run) {
-	if l.Move(r, OnLoopback) {
+	if l.move(r, OnLoopback) {
 		l.Announced, l.Local = true, true
 	}
 }
@@ -189,6 +186,6 @@ func (l *Lifecycle) Ready(r *Run) {
 	l.Backoff.Reset()
 	l.strange = 0
 	r.Do(StopTimer{}, Count{Readies})
-	l.Move(r, OnReady)
+	l.move(r, OnReady)
 	r.Do(Open{Attempt: l.Attempt})
 }

@@ -6,45 +6,123 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// What all protocols do with an accepted socket, until it is decided whose it is,
-// and with the connection that it takes over.
+// The socket of an attempt: an accepted one until it is decided whose it is, the connection
+// that it takes over, and the end of every handshake.
 
 // Live begins with an accepted socket.
-func (Accept) Live(l *Lifecycle, _ Protocol, r *Run) { l.Move(r, OnAccept) }
+func (Accept) Live(l *Lifecycle, _ Protocol, r *Run) { l.move(r, OnAccept) }
+
+// maxRounds bounds the session frames of an accepted socket. maxRetries bounds those by which one
+// attempt of ours resumes its session: each RETRY raises one of our numbers, and an honest peer
+// sends only a few.
+const (
+	maxRounds  = 32
+	maxRetries = 16
+)
+
+// Live answers a frame of an accepted socket.
+func (ev Request) Live(l *Lifecycle, p Protocol, r *Run) {
+	if l.State != Accepting {
+		r.Do(Superseded{})
+		return
+	}
+	more := l.MayGoOn()
+	if err := p.Asked(r, ev); err != nil {
+		l.hangup(r, err)
+	} else if l.State == Accepting && !more {
+		l.hangup(r, ErrEndless)
+	}
+}
+
+// View is what the tables of an acceptor look at of the connection that it has for the peer's
+// address.
+type View struct {
+	Exists        bool
+	OtherEntity   bool // it belongs to another entity than the peer has proven to be
+	Replacing     bool
+	Lossy         bool
+	PeerGlobalSeq uint64
+	ConnectSeq    uint64
+	PeerWins      bool // the peer's outgoing connection has precedence
+	Settled       bool // no handshake is under way that is older than its numbers
+}
+
+// View is the connection e, as an accepted socket sees it.
+func (l *Lifecycle) View(r *Run, e Protocol, ev *Request) View {
+	s := e.Life()
+	theirs := e.Address(s.Peer.Addrs)
+	if theirs.IsBlank() {
+		theirs = ev.From
+	}
+	return View{
+		Exists: true,
+		// Stricter than the real daemons, which compare what is claimed: a
+		// session is handed to whom it was authenticated for. A session that we
+		// dialled has no proven entity until its peer has dialled us.
+		OtherEntity:   !s.Is(&l.Peer),
+		Replacing:     s.State == Replacing,
+		Lossy:         s.Policy.Lossy,
+		PeerGlobalSeq: s.PeerGlobalSeq,
+		ConnectSeq:    s.ConnectSeq,
+		PeerWins:      PeerWins(s.Policy, e.Address(r.Env.Addrs), theirs),
+		Settled:       ev.Settled,
+	}
+}
+
+// MayGoOn counts a session frame of an accepted socket, and says whether one more may follow.
+func (l *Lifecycle) MayGoOn() bool {
+	l.rounds++
+	return l.rounds < maxRounds
+}
+
+// MayRetry counts a frame by which our attempt resumes its session, and returns why it is one too
+// many.
+func (l *Lifecycle) MayRetry() error {
+	if l.rounds++; l.rounds > maxRetries {
+		return fmt.Errorf("%w: session retried without end", ErrProtocol)
+	}
+	return nil
+}
+
+// Exceed numbers our attempt anew, above the number that the peer has on record.
+func (l *Lifecycle) Exceed(r *Run, n Numbers, known uint64) error {
+	if own := uint64(*r.Env.Seq); !n.Believable(known, own) { // it is one number for all our peers
+		return fmt.Errorf("%w: RETRY_GLOBAL with %d, we are at %d", ErrProtocol, known, own)
+	}
+	l.GlobalSeq = r.Env.Seq.Next(known)
+	r.Do(Count{Retries})
+	return nil
+}
+
+// ErrEndless: the two sides do not agree on a session.
+var ErrEndless = fmt.Errorf("%w: session handshake without end", ErrProtocol)
 
 // Live ends a socket that belongs to no connection.
 func (ev SocketEnded) Live(l *Lifecycle, _ Protocol, r *Run) {
 	if l.State == Accepting || l.State == ServerWait {
-		l.Hangup(r, ev.Err)
+		l.hangup(r, ev.Err)
 		return
 	}
 	r.Do(Superseded{})
 }
 
-// Hangup closes the socket without a frame.
-func (l *Lifecycle) Hangup(r *Run, err error) {
-	if l.Move(r, OnClose) {
+// hangup closes the socket without a frame.
+func (l *Lifecycle) hangup(r *Run, err error) {
+	if l.move(r, OnClose) {
 		r.Do(Hangup{Err: err})
 	}
 }
 
-// Round counts a session frame on this socket, and says whether it is below most.
-func (l *Lifecycle) Round(most int) bool {
-	l.rounds++
-	return int(l.rounds) < most
-}
-
 // Establish makes a connection of the accepted socket, on which a new session
-// begins. The peer is found under front from now on if the policy says so; near: the
-// socket comes from the IP of front.
-func (l *Lifecycle) Establish(r *Run, front wire.Addr, near, replaceLossy bool) bool {
+// begins. The peer is found under the address of ev from now on if the policy says so.
+func (l *Lifecycle) Establish(r *Run, ev *Request, replaceLossy bool) bool {
 	r.Do(NewConn{ReplaceLossy: replaceLossy})
-	if !l.Move(r, OnEstablish) {
+	if !l.move(r, OnEstablish) {
 		return false
 	}
 	l.Attempt, l.Announced = 1, true
-	if l.Policy.findable() {
-		l.Peer.Target, l.Peer.Near = front, near // whom to dial if the session is ours to resume
+	if l.Policy.Findable() {
+		l.Peer.Target, l.Peer.Near = ev.From, ev.Near // whom to dial if the session is ours to resume
 	}
 	return true
 }
@@ -58,7 +136,7 @@ func (l *Lifecycle) Rename(r *Run, addrs wire.AddrVec, also bool) {
 // TellWait has an accepted socket, whose peer is told to wait by a frame, stay until
 // that hangs up. Probe: our own connection is kept alive.
 func (l *Lifecycle) TellWait(r *Run, probe bool, f Frame) {
-	if !l.Move(r, OnWaitSent) {
+	if !l.move(r, OnWaitSent) {
 		return
 	}
 	r.Do(Count{WaitsSent})
@@ -76,39 +154,91 @@ func (l *Lifecycle) Give(r *Run, e *Lifecycle, reset bool) error {
 	if _, err := Next(e.State, OnReplace); err != nil {
 		return fmt.Errorf("%w: state %v cannot be replaced", ErrProtocol, e.State)
 	}
-	if l.Move(r, OnReplace) {
+	if l.move(r, OnReplace) {
 		r.Do(TakeOver{Reset: reset})
 	}
 	return nil
 }
 
-// Interrupt has an accepted socket take over: the attempt that owned the
-// connection's socket ends first.
-func (l *Lifecycle) Interrupt(r *Run) bool {
-	if !l.Move(r, OnReplace) {
-		return false
+// Live has an accepted socket take over: the attempt that owned the connection's socket ends
+// first.
+func (ev Replace) Live(l *Lifecycle, _ Protocol, r *Run) {
+	if !l.move(r, OnReplace) {
+		return
 	}
+	l.replace = &ev
 	l.Attempt++
 	l.rounds = 0
 	l.Backoff.Reset()
 	r.Do(Cancel{}, StopTimer{}, Count{Replaced}, Suspend{ReplyTo: l.Attempt})
-	return true
 }
 
 // Live moves the handler, which is not open, to the core of the accepted
 // socket.
 func (ev Suspended) Live(l *Lifecycle, _ Protocol, r *Run) {
-	if !l.Owns(r, ev.Attempt, Replacing) {
+	if !l.owns(r, ev.Attempt, Replacing) {
 		return
 	}
-	l.Observe(ev.IO)
+	l.observe(ev.IO)
 	l.Announced = true
 	r.Do(MoveHandler{Attempt: l.Attempt, Accepted: true})
 }
 
+// Live begins the session handshake of our attempt.
+func (ev Authenticated) Live(l *Lifecycle, p Protocol, r *Run) {
+	if l.owns(r, ev.Attempt, Connecting) {
+		l.observe(ev.IO)
+		l.check(r, p, p.Start(r))
+	}
+}
+
+// Live judges the peer's next frame on the socket of an attempt.
+func (ev Answer) Live(l *Lifecycle, p Protocol, r *Run) {
+	if l.negotiates(r, ev.Attempt) {
+		l.check(r, p, p.Answered(r, ev.Frame))
+	}
+}
+
+// Live goes on when the handler is on the core of the socket.
+func (ev HandlerMoved) Live(l *Lifecycle, p Protocol, r *Run) {
+	if !l.negotiates(r, ev.Attempt) {
+		return
+	}
+	switch l.State {
+	case Connecting:
+		p.Arrived(r)
+	case Establishing:
+		p.Accept(r)
+	default:
+		by := *l.replace
+		l.replace = nil
+		l.Peer.Proven = l.Peer.Proven || by.Proven
+		l.check(r, p, p.Resume(r, by))
+	}
+}
+
+// Live ends a handshake whose last frame was ours.
+func (ev Sent) Live(l *Lifecycle, p Protocol, r *Run) {
+	if l.negotiates(r, ev.Attempt) {
+		p.Finish(r)
+	}
+}
+
+// negotiates is owns in the states of a session handshake.
+func (l *Lifecycle) negotiates(r *Run, attempt uint64) bool {
+	return l.owns(r, attempt, Connecting, Establishing, Replacing)
+}
+
+// check has an error be a fault of the attempt.
+func (l *Lifecycle) check(r *Run, p Protocol, err error) {
+	if err != nil {
+		l.fault(r, p, err, false)
+	}
+}
+
 // Forget forgets the session (msgr2.md 9.4): all of it, with what is queued, or what
-// depends on the peer's memory.
-func (l *Lifecycle) Forget(r *Run, full bool) {
+// depends on the peer's memory. A full reset may have messages numbered from anywhere.
+func (l *Lifecycle) Forget(r *Run, full, anywhere bool) {
 	l.ConnectSeq = 0
 	l.IO.InSeq = 0
 	if full {
@@ -116,7 +246,7 @@ func (l *Lifecycle) Forget(r *Run, full bool) {
 		l.IO = Snapshot{}
 		r.Do(Count{RemoteResets})
 	}
-	r.Do(ResetIO{Full: full})
+	r.Do(ResetIO{Full: full, Anywhere: full && anywhere})
 	if full {
 		r.Do(TellRemoteReset{})
 	}

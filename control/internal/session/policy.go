@@ -19,8 +19,8 @@ type Policy struct {
 	Required  wire.Features // what we insist on
 }
 
-// findable says whether accepted connections are found by the peer's address.
-func (p *Policy) findable() bool { return !p.Lossy || p.Register }
+// Findable says whether accepted connections are found by the peer's address.
+func (p *Policy) Findable() bool { return !p.Lossy || p.Register }
 
 // Peer is the other end of a connection, as far as it is known.
 type Peer struct {

@@ -1,10 +1,6 @@
 package session
 
-import (
-	"fmt"
-
-	"github.com/ringmsgr/ringmsgr/control/wire"
-)
+import "github.com/ringmsgr/ringmsgr/control/wire"
 
 // Lifecycle is what every connection has, whatever protocol it speaks.
 type Lifecycle struct {
@@ -27,78 +23,74 @@ type Lifecycle struct {
 	Attempt          uint64
 	Timer            uint64   // number of the back-off timer's last run
 	IO               Snapshot // of the handler, while it is not open
+	replace          *Replace // state Replacing: what the accepted socket said
 	lastNotification uint64   // notifications up to this number are older than IO
 	useless          int32    // times in a row that it was ready and of no use
 	rounds           int32    // session frames on this socket
 	strange          int32    // times in a row that the peer has received what we have not sent
 }
 
-// Session is the protocol of one msgr2 connection (msgr2.md 9.1), or of an
-// accepted socket that is not a connection yet. It is a value: Step makes the
-// next one of it. Its owner guards it.
-type Session struct {
-	Lifecycle
-
-	ClientCookie uint64
-	ServerCookie uint64
-	ToldSeq      uint64 // our global_seq in the SERVER_IDENT that opened the session, 0 if the peer sent that
-
-	asked   Kind     // connector: the frame that waits for its answer
-	due     Kind     // accepted socket: the frame that must come next, 0: any
-	claimed *claimed // acceptor: what the peer said, until it is answered
-	replace *Replace // state Replacing: what the accepted socket said
-}
-
-// claimed is what the peer of an accepted socket said. It never changes.
-type claimed struct {
-	front  wire.Addr // of the peer, until a connection is made
-	target wire.Addr // from then on: ours by which the peer of CLIENT_IDENT has reached us
-}
+// Life implements Protocol.
+func (l *Lifecycle) Life() *Lifecycle { return l }
 
 // NewLifecycle is a connection in state None.
 func NewLifecycle(p Policy, peer Peer, b Backoff) Lifecycle {
 	return Lifecycle{Policy: p, Peer: peer, Backoff: b, Useless: b}
 }
 
-// New makes a session in state None.
-func New(p Policy, peer Peer, b Backoff) Session {
-	return Session{Lifecycle: NewLifecycle(p, peer, b)}
-}
-
-// Resumable says whether there is a session to resume on another socket.
-func (s *Session) Resumable() bool { return !s.Policy.Lossy && s.ServerCookie != 0 }
-
-// Protocol is what the rules that all protocols share leave to each of them.
+// Protocol is a session of one protocol: its Lifecycle, whose rules all protocols share, with
+// what these rules leave to the protocol.
 type Protocol interface {
+	// Life is the common part of the session.
+	Life() *Lifecycle
+	// Address is the one of a process that the protocol uses; blank if there is none.
+	Address(v wire.AddrVec) wire.Addr
 	// Begin sets the protocol's own numbers for an attempt of ours, which the trigger t
 	// begins.
 	Begin(r *Run, t Trigger)
 	// Leave says what is to be remembered of a session that ends.
 	Leave(r *Run)
-	// Address is the one of a process that the protocol uses; blank if there is none.
-	Address(v wire.AddrVec) wire.Addr
+
+	// Start sends the first frame of our attempt. An error here, in Answered and in Resume is a
+	// fault of the attempt.
+	Start(r *Run) error
+	// Answered judges the peer's next frame on the socket of an attempt.
+	Answered(r *Run, f Frame) error
+	// Arrived goes on with our attempt when the handler is on the core of its socket.
+	Arrived(r *Run)
+	// Asked answers a frame of an accepted socket. An error closes that.
+	Asked(r *Run, ev Request) error
+	// Accept makes a new session known to the peer of an accepted socket.
+	Accept(r *Run)
+	// Resume brings the session up to date with what an accepted socket said that takes it
+	// over, and answers.
+	Resume(r *Run, by Replace) error
+	// Finish ends a handshake whose last frame was ours.
+	Finish(r *Run)
+
+	// Names says whether a frame with this client cookie is about the session.
+	Names(cookie uint64) bool
+	// Question is the frame that checks the peer's claim to its address; nil if there is nothing
+	// to check, or not now. Ours are our addresses. The answer comes as Checked.
+	Question(ours wire.AddrVec) Frame
+	// Judge takes the answer.
+	Judge(r *Run, ev Checked)
+
+	// Record is what another process needs to go on with the session, beside its Lifecycle.
+	Record() Record
+	// Recall is the other side of Record.
+	Recall(rec Record)
 }
 
-// Begin implements Protocol.
-func (s *Session) Begin(r *Run, t Trigger) {
-	if t == OnConnect {
-		// The sharded rule: made with the object, whatever the policy.
-		s.ClientCookie = r.Env.Cookie()
-	}
-	if s.Resumable() {
-		s.ConnectSeq++
-	}
+// Record are the numbers of a session that only its protocol has.
+type Record struct {
+	ClientCookie, ServerCookie uint64 // msgr2
+	ToldSeq                    uint64 // our global_seq that has opened the session, 0 if the peer sent that
+	// Told are our global_seqs of which the peer of msgr1 has one on record, in their order; none
+	// if the peer has sent them. Opened has opened the session last.
+	Told   []uint32
+	Opened uint32
 }
-
-// Leave implements Protocol.
-func (s *Session) Leave(r *Run) {
-	if s.Resumable() {
-		r.Do(Remember{Name: Name{s.Peer.Addrs.Front(), s.ClientCookie}, PeerGlobalSeq: s.PeerGlobalSeq})
-	}
-}
-
-// Address implements Protocol.
-func (*Session) Address(v wire.AddrVec) wire.Addr { return v.V2() }
 
 // Env is what a step may ask of the messenger. The caller owns what it leads
 // to, and guards it during the step.
@@ -118,54 +110,38 @@ type Env struct {
 	Contested func() bool
 }
 
-// Step is the machine: what comes of an event in a state. The actions are to be
-// carried out in their order. Neither s nor what it leads to is changed, but for
-// the numbers that env gives out.
-func Step(s Session, ev Event, env Env) (Session, []Action) {
-	actions := s.Advance(ev, env)
-	return s, actions
-}
-
-// Advance is Step in place, for the owner of the session: without a copy.
-func (s *Session) Advance(ev Event, env Env) []Action {
-	r := NewRun(env)
-	switch ev := ev.(type) {
-	case LifeEvent:
-		ev.Live(&s.Lifecycle, s, r)
-	case ownEvent:
-		ev.apply(s, r)
-	default:
-		r.Foreign(ev)
-	}
+// Advance is the machine: what comes of an event in a state. It changes the session p, and
+// returns the actions to be carried out, in their order. Env.Seq counts the attempts of the
+// protocol alone.
+func Advance(p Protocol, ev Event, env Env) []Action {
+	r := &Run{Env: env}
+	r.actions = r.few[:0]
+	ev.Live(p.Life(), p, r)
 	return r.actions
 }
 
-// Run is one step under way, of this machine or of one that shares its rules.
+// Step is Advance for a session that is a value, which does not change: it returns the next one.
+func Step[S any, P interface {
+	*S
+	Protocol
+}](s S, ev Event, env Env) (S, []Action) {
+	actions := Advance(P(&s), ev, env)
+	return s, actions
+}
+
+// Run is one step under way.
 type Run struct {
 	Env     Env
 	actions []Action
 	few     [8]Action // room for those of most steps
 }
 
-// NewRun begins a step.
-func NewRun(env Env) *Run {
-	r := &Run{Env: env}
-	r.actions = r.few[:0]
-	return r
-}
-
 // Do adds to what has to be done.
 func (r *Run) Do(actions ...Action) { r.actions = append(r.actions, actions...) }
 
-// Foreign says that ev is no event of the protocol, which is a bug of ours.
-func (r *Run) Foreign(ev Event) { r.Do(Illegal{Err: fmt.Errorf("%w: event %T", ErrTransition, ev)}) }
-
-// Actions are what has to be done, in that order.
-func (r *Run) Actions() []Action { return r.actions }
-
-// Move changes the state by the table. An illegal pair is a bug of ours: the
+// move changes the state by the table. An illegal pair is a bug of ours: the
 // state stays.
-func (l *Lifecycle) Move(r *Run, t Trigger) bool {
+func (l *Lifecycle) move(r *Run, t Trigger) bool {
 	to, err := Next(l.State, t)
 	if err != nil {
 		r.Do(Illegal{Err: err})
@@ -176,9 +152,9 @@ func (l *Lifecycle) Move(r *Run, t Trigger) bool {
 	return true
 }
 
-// Owns says whether an event of an attempt still concerns the connection, and
+// owns says whether an event of an attempt still concerns the connection, and
 // ends the attempt if not.
-func (l *Lifecycle) Owns(r *Run, attempt uint64, states ...State) bool {
+func (l *Lifecycle) owns(r *Run, attempt uint64, states ...State) bool {
 	if attempt == l.Attempt {
 		for _, s := range states {
 			if l.State == s {
@@ -190,8 +166,8 @@ func (l *Lifecycle) Owns(r *Run, attempt uint64, states ...State) bool {
 	return false
 }
 
-// Observe adopts the handler's snapshot.
-func (l *Lifecycle) Observe(io Snapshot) { l.IO, l.lastNotification = io, io.Notifications }
+// observe adopts the handler's snapshot.
+func (l *Lifecycle) observe(io Snapshot) { l.IO, l.lastNotification = io, io.Notifications }
 
-// Work says whether anything waits to be sent or acknowledged.
-func (l *Lifecycle) Work(r *Run) bool { return l.IO.Queued || l.IO.Sent || r.Env.Unsent }
+// work says whether anything waits to be sent or acknowledged.
+func (l *Lifecycle) work(r *Run) bool { return l.IO.Queued || l.IO.Sent || r.Env.Unsent }

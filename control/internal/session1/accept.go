@@ -11,34 +11,22 @@ import (
 // The acceptor of msgr1 (msgr1.md, sections 8 and 9). READY and SEQ open the connection.
 // After any other answer the peer may send another connect message on the same socket.
 
-// maxRounds bounds the connect messages of an accepted socket.
-const maxRounds = 32
-
-// requested answers a connect message of an accepted socket.
-func (s *Session) requested(r *session.Run, ev Request) {
-	if s.State != session.Accepting {
-		r.Do(session.Superseded{})
-		return
+// Asked implements session.Protocol: it answers a connect message of an accepted socket.
+func (s *Session) Asked(r *session.Run, ev session.Request) error {
+	a, ok := ev.Frame.(Asked)
+	if !ok {
+		return s.unexpected(ev.Frame)
 	}
-	more := s.Round(maxRounds)
-	if err := s.ask(r, ev); err != nil {
-		s.Hangup(r, err)
-	} else if s.State == session.Accepting && !more {
-		s.Hangup(r, fmt.Errorf("%w: session handshake without end", session.ErrProtocol))
-	}
-}
-
-func (s *Session) ask(r *session.Run, ev Request) error {
-	if err := s.check(r, &ev); err != nil {
+	if err := s.check(r, &a, &ev); err != nil {
 		return err
 	}
-	if tag := s.refusal(&ev.Asked); tag != 0 {
-		s.tell(r, &ev.Asked, wire1.Reply{Tag: tag})
+	if tag := s.refusal(&a); tag != 0 {
+		s.tell(r, &a, wire1.Reply{Tag: tag})
 		return nil
 	}
-	e := ev.Existing
-	v := Decide(s.view(r, &ev), uint64(ev.GlobalSeq), uint64(ev.ConnectSeq), s.Policy.ResetCheck)
-	if s.Policy.Server && s.Policy.Lossy && !s.Policy.Register {
+	e, view := s.view(r, &ev)
+	v := Decide(view, uint64(a.GlobalSeq), uint64(a.ConnectSeq), s.Policy.ResetCheck)
+	if s.Policy.Server && !s.Policy.Findable() {
 		v = DoOpen // row 5: what is not registered is not looked up either
 	}
 	switch v {
@@ -46,24 +34,24 @@ func (s *Session) ask(r *session.Run, ev Request) error {
 		if ev.Refuse != nil {
 			return ev.Refuse
 		}
-		s.establish(r, &ev, v == DoOpenInstead)
+		s.establish(r, &a, &ev, v == DoOpenInstead)
 		return nil
 	case DoReplace, DoReplaceReset:
 		return s.Give(r, &e.Lifecycle, v == DoReplaceReset)
 	case DoResetSession:
 		r.Do(session.Count{What: session.ResetsSent})
-		s.tell(r, &ev.Asked, wire1.Reply{Tag: wire1.TagResetSession})
+		s.tell(r, &a, wire1.Reply{Tag: wire1.TagResetSession})
 	case DoRetryGlobal:
 		r.Do(session.Count{What: session.RetriesSent})
-		s.tell(r, &ev.Asked, wire1.Reply{Tag: wire1.TagRetryGlobal, GlobalSeq: uint32(e.PeerGlobalSeq)})
+		s.tell(r, &a, wire1.Reply{Tag: wire1.TagRetryGlobal, GlobalSeq: uint32(e.PeerGlobalSeq)})
 	case DoRetrySession:
 		r.Do(session.Count{What: session.RetriesSent})
-		s.tell(r, &ev.Asked, wire1.Reply{Tag: wire1.TagRetrySession, ConnectSeq: uint32(e.ConnectSeq) + 1})
+		s.tell(r, &a, wire1.Reply{Tag: wire1.TagRetrySession, ConnectSeq: uint32(e.ConnectSeq) + 1})
 	case DoWait:
-		reply := wire1.Reply{Tag: wire1.TagWait, Features: ev.Features&s.Policy.Supported | s.Policy.Required | ev.Required, Protocol: s.protocol()}
+		reply := wire1.Reply{Tag: wire1.TagWait, Features: a.Features&s.Policy.Supported | s.Policy.Required | a.Required, Protocol: s.protocol()}
 		s.TellWait(r, true, Answer{Reply: reply})
 	case DoStale:
-		return fmt.Errorf("%w: global_seq %d, connect_seq %d", session.ErrStale, ev.GlobalSeq, ev.ConnectSeq)
+		return fmt.Errorf("%w: global_seq %d, connect_seq %d", session.ErrStale, a.GlobalSeq, a.ConnectSeq)
 	default:
 		return fmt.Errorf("%w: session of another entity", session.ErrWrongPeer)
 	}
@@ -72,22 +60,22 @@ func (s *Session) ask(r *session.Run, ev Request) error {
 
 // check refuses a connect message that no honest peer sends, and one that has to wait for
 // the end of a hand-over.
-func (s *Session) check(r *session.Run, ev *Request) error {
+func (s *Session) check(r *session.Run, a *Asked, ev *session.Request) error {
 	switch {
-	case ev.HostType != uint32(s.Peer.Type):
-		return fmt.Errorf("%w: host type %d, it was %v", session.ErrProtocol, ev.HostType, s.Peer.Type)
+	case a.HostType != uint32(s.Peer.Type):
+		return fmt.Errorf("%w: host type %d, it was %v", session.ErrProtocol, a.HostType, s.Peer.Type)
 	case ev.From.IsBlank():
 		return fmt.Errorf("%w: connect without an address", session.ErrProtocol)
 	case r.Env.Addrs.Contains(ev.From):
 		return fmt.Errorf("%w: the peer says that it is %v, as we are", session.ErrWrongPeer, ev.From)
-	case ev.Gone:
+	case !ev.Ours:
 		return fmt.Errorf("%w: the peer wants who we were, we are %v", session.ErrWrongPeer, r.Env.Addrs)
 	case !s.Policy.Lossy && ev.Frozen:
 		return session.ErrFrozen
 	case !s.Policy.Lossy && !s.Policy.Server && ev.From.AddrPort.Port() == 0:
 		return fmt.Errorf("%w: peer %v cannot be dialled back", session.ErrProtocol, ev.From)
 	}
-	return plausible(&ev.Connect)
+	return plausible(&a.Connect)
 }
 
 // plausible refuses numbers that no honest peer reaches by counting.
@@ -98,89 +86,61 @@ func plausible(c *wire1.Connect) error {
 	return nil
 }
 
-// view is what the table looks at of the existing connection.
-func (s *Session) view(r *session.Run, ev *Request) View {
-	if f := ev.Foreign; f != nil {
-		if f.Peer.GivesWay(&s.Peer) {
-			return View{}
-		}
-		return View{Exists: true, Foreign: true, OtherEntity: !f.Is(&s.Peer)}
+// view is what the table looks at of the existing connection, and the session if it is one of
+// msgr1.
+func (s *Session) view(r *session.Run, ev *session.Request) (*Session, View) {
+	if ev.Existing == nil {
+		return nil, View{}
 	}
-	e := ev.Existing
-	if e == nil || e.Peer.GivesWay(&s.Peer) {
-		return View{}
+	l := ev.Existing.Life()
+	if l.Peer.GivesWay(&s.Peer) {
+		return nil, View{}
 	}
-	theirs := s.Address(e.Peer.Addrs)
-	if theirs.IsBlank() {
-		theirs = ev.From
-	}
-	return View{
-		Exists: true,
-		// Stricter than the real daemons, which compare addresses alone: a session is handed
-		// to whom it was authenticated for.
-		OtherEntity:   !e.Is(&s.Peer),
-		Replacing:     e.State == session.Replacing,
-		Lossy:         e.Policy.Lossy,
-		Connecting:    e.State == session.Connecting || e.State == session.Wait,
-		PeerGlobalSeq: e.PeerGlobalSeq,
-		ConnectSeq:    e.ConnectSeq,
-		PeerWins:      session.PeerWins(e.Policy, s.Address(r.Env.Addrs), theirs),
-		Settled:       ev.Settled,
-	}
+	e, ok := ev.Existing.(*Session)
+	connecting := l.State == session.Connecting || l.State == session.Wait
+	return e, View{View: s.View(r, ev.Existing, ev), Foreign: !ok, Connecting: connecting}
 }
 
 // establish opens a new session on the socket.
-func (s *Session) establish(r *session.Run, ev *Request, instead bool) {
-	if !s.Establish(r, ev.From, ev.Near, instead) {
+func (s *Session) establish(r *session.Run, a *Asked, ev *session.Request, instead bool) {
+	if !s.Establish(r, ev, instead) {
 		return
 	}
 	s.Rename(r, wire.AddrVec{ev.From}, false)
-	s.connect = ev.Connect
-	s.Features = ev.Features & s.Policy.Supported
+	s.connect = a.Connect
+	s.Features = a.Features & s.Policy.Supported
 	r.Do(session.Suspend{}, session.MoveHandler{Attempt: s.Attempt, Accepted: true, Replace: instead})
 }
 
-// taken has an accepted socket take the connection over (section 9.2).
-func (s *Session) taken(r *session.Run, ev session.Replace) {
-	if s.Interrupt(r) {
-		s.replace = ev
-		s.due = dueNothing
-	}
-}
-
-// resume brings the session up to date with what the accepted socket said, and has it
-// connect again.
-func (s *Session) resume(r *session.Run) {
-	ev := s.replace
-	s.replace = session.Replace{}
-	a, ok := ev.Frame.(Asked)
+// Resume implements session.Protocol (section 9.2): the peer has to connect again.
+func (s *Session) Resume(r *session.Run, by session.Replace) error {
+	a, ok := by.Frame.(Asked)
 	if !ok {
-		s.Fault(r, s, fmt.Errorf("%w: taken over by %v", session.ErrProtocol, session.FrameText(ev.Frame)), false)
-		return
+		return fmt.Errorf("%w: taken over by %v", session.ErrProtocol, by.Frame)
 	}
 	s.anew = a.ConnectSeq == 0 && s.ConnectSeq > 0
-	s.counts = !ev.Reset
+	s.counts = !by.Reset
 	known := s.PeerGlobalSeq
-	if ev.Reset {
-		s.Forget(r, true)
+	if by.Reset {
+		s.forget(r, true)
 		s.drawn, s.wasOpen = true, false
 	}
-	s.Peer.Proven = s.Peer.Proven || ev.Proven
 	if s.Peer.Entity == (wire.EntityName{}) {
-		s.Peer.Entity = ev.Entity
+		s.Peer.Entity = by.Entity
 	}
 	if numbers.Implausible(known, uint64(a.GlobalSeq)) {
 		known = uint64(a.GlobalSeq) // who asks must not learn it
 	}
 	s.tell(r, &a, wire1.Reply{Tag: wire1.TagRetryGlobal, GlobalSeq: uint32(known)})
+	return nil
 }
 
 // askedAgain answers the connect message that follows on the socket which has taken the
 // connection over.
 func (s *Session) askedAgain(r *session.Run, a Asked) error {
 	switch {
-	case !s.Round(maxRounds):
-		return fmt.Errorf("%w: session handshake without end", session.ErrProtocol)
+	case !s.MayGoOn():
+		return session.ErrEndless
 	case a.HostType != uint32(s.Peer.Type):
 		return fmt.Errorf("%w: host type %d, it was %v", session.ErrProtocol, a.HostType, s.Peer.Type)
 	}
@@ -193,12 +153,12 @@ func (s *Session) askedAgain(r *session.Run, a Asked) error {
 	}
 	s.anew = s.anew || a.ConnectSeq == 0 && s.ConnectSeq > 0
 	s.connect = a.Connect
-	s.accept(r)
+	s.Accept(r)
 	return nil
 }
 
-// accept tells the peer that the connection is open.
-func (s *Session) accept(r *session.Run) {
+// Accept implements session.Protocol: it tells the peer that the connection is open.
+func (s *Session) Accept(r *session.Run) {
 	c := &s.connect
 	s.PeerGlobalSeq, s.ConnectSeq = uint64(c.GlobalSeq), uint64(c.ConnectSeq)+1
 	s.Features = c.Features & s.Policy.Supported

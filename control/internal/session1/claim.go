@@ -8,7 +8,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 )
 
-// The check of a claim, as session/claim.go has it for msgr2. The peer of an accepted
+// The check of a claim, as claim.go of session2 has it for msgr2. The peer of an accepted
 // connection has said at which address it is, and authentication proves a name, never an
 // address. A session of msgr1 has no cookie: who is at the address would take our connect
 // message for one of the session that it has with us itself, and both would go on as one.

@@ -11,30 +11,20 @@ import (
 // The connector of msgr1 (msgr1.md, section 7): its connect messages, and what comes of
 // the answers. And the frames of an attempt of either role.
 
-// maxRetries bounds the connect messages of one attempt: each RETRY raises one of our
-// numbers, and an honest peer sends only a few.
-const maxRetries = 16
-
-// connected begins the session handshake.
-func (s *Session) connected(r *session.Run, ev session.Authenticated) {
-	if !s.Owns(r, ev.Attempt, session.Connecting) {
-		return
-	}
-	s.Observe(ev.IO)
+// Start implements session.Protocol.
+func (s *Session) Start(r *session.Run) error {
 	if s.ConnectSeq == 0 {
 		if err := s.MayBegin(r); err != nil {
-			s.Fault(r, s, err, false)
-			return
+			return err
 		}
 	}
-	s.sendConnect(r)
+	return s.sendConnect(r)
 }
 
 // sendConnect opens or resumes the session.
-func (s *Session) sendConnect(r *session.Run) {
-	if !s.Round(maxRetries + 1) {
-		s.Fault(r, s, fmt.Errorf("%w: session retried without end", session.ErrProtocol), false)
-		return
+func (s *Session) sendConnect(r *session.Run) error {
+	if err := s.MayRetry(); err != nil {
+		return err
 	}
 	c := wire1.Connect{
 		Features: s.Policy.Supported, HostType: uint32(s.own), GlobalSeq: uint32(s.GlobalSeq), ConnectSeq: uint32(s.ConnectSeq),
@@ -52,44 +42,30 @@ func (s *Session) sendConnect(r *session.Run) {
 	}
 	s.due = dueAnswer
 	r.Do(session.Count{What: what}, session.Send{Frame: c})
+	return nil
 }
 
-// answered takes the peer's next frame on the socket of an attempt. Any error in it is a
-// fault of the attempt.
-func (s *Session) answered(r *session.Run, ev session.Answer) {
-	if !s.Owns(r, ev.Attempt, session.Connecting, session.Establishing, session.Replacing) {
-		return
-	}
-	var err error
-	switch f := ev.Frame.(type) {
+// Answered implements session.Protocol.
+func (s *Session) Answered(r *session.Run, f session.Frame) error {
+	switch f := f.(type) {
 	case Answer:
 		if s.due == dueAnswer {
-			err = s.reply(r, f)
-			break
+			return s.reply(r, f)
 		}
-		err = s.unexpected(f)
 	case Asked:
 		if s.due == dueConnect {
-			err = s.askedAgain(r, f)
-			break
+			return s.askedAgain(r, f)
 		}
-		err = s.unexpected(f)
 	case wire1.Seq:
 		if s.due == dueSeq {
-			err = s.received(r, f)
-			break
+			return s.received(r, f)
 		}
-		err = s.unexpected(f)
-	default:
-		err = s.unexpected(f)
 	}
-	if err != nil {
-		s.Fault(r, s, err, false)
-	}
+	return s.unexpected(f)
 }
 
 func (s *Session) unexpected(f session.Frame) error {
-	return fmt.Errorf("%w: %v in state %v", session.ErrProtocol, session.FrameText(f), s.State)
+	return fmt.Errorf("%w: %v in state %v", session.ErrProtocol, f, s.State)
 }
 
 // reply takes an answer to our connect message.
@@ -117,16 +93,12 @@ func (s *Session) reply(r *session.Run, a Answer) error {
 			s.ConnectSeq, s.counts = 0, false
 			break
 		}
-		s.Forget(r, true)
+		s.forget(r, true)
 		s.counts, s.drawn, s.wasOpen = false, true, false
 	case wire1.TagRetryGlobal:
-		// global_seq is one number for all our peers.
-		told, own := uint64(a.GlobalSeq), uint64(*r.Env.Seq)
-		if !numbers.Believable(told, own) {
-			return fmt.Errorf("%w: RETRY_GLOBAL with %d, we are at %d", session.ErrProtocol, told, own)
+		if err := s.Exceed(r, numbers, uint64(a.GlobalSeq)); err != nil {
+			return err
 		}
-		s.GlobalSeq = r.Env.Seq.Next(told)
-		r.Do(session.Count{What: session.Retries})
 	case wire1.TagRetrySession:
 		told := uint64(a.ConnectSeq)
 		if told <= s.ConnectSeq || !numbers.Believable(told, s.ConnectSeq) {
@@ -139,8 +111,7 @@ func (s *Session) reply(r *session.Run, a Answer) error {
 	default:
 		return s.unexpected(a)
 	}
-	s.sendConnect(r) // on the same TCP connection
-	return nil
+	return s.sendConnect(r) // on the same TCP connection
 }
 
 // opened takes READY or SEQ. What it says of the session counts once the connection is
@@ -170,28 +141,17 @@ func (s *Session) opened(r *session.Run, a Answer) error {
 	return nil
 }
 
-// moved ends a connector's handshake, and has an acceptor answer.
-func (s *Session) moved(r *session.Run, ev session.HandlerMoved) {
-	if !s.Owns(r, ev.Attempt, session.Connecting, session.Establishing, session.Replacing) {
+// Arrived implements session.Protocol.
+func (s *Session) Arrived(r *session.Run) {
+	if s.answer.Tag == wire1.TagSeq {
+		r.Do(session.Send{Frame: wire1.Seq{Received: s.IO.InSeq}})
 		return
 	}
-	switch {
-	case s.State == session.Establishing:
-		s.accept(r)
-	case s.State == session.Replacing:
-		s.resume(r)
-	case s.answer.Tag == wire1.TagSeq:
-		r.Do(session.Send{Frame: wire1.Seq{Received: s.IO.InSeq}})
-	default:
-		s.adopt(r)
-	}
+	s.adopt(r)
 }
 
-// sent ends a handshake whose last frame was ours.
-func (s *Session) sent(r *session.Run, ev session.Sent) {
-	if !s.Owns(r, ev.Attempt, session.Connecting, session.Establishing, session.Replacing) {
-		return
-	}
+// Finish implements session.Protocol.
+func (s *Session) Finish(r *session.Run) {
 	if s.State == session.Connecting {
 		s.adopt(r)
 		return
@@ -216,7 +176,7 @@ func (s *Session) checkReceived(r *session.Run, seq uint64) error {
 	}
 	anew, err := s.CheckReceived(seq)
 	if anew {
-		s.Forget(r, false)
+		s.forget(r, false)
 		s.counts, s.wasOpen = false, false
 	}
 	return err

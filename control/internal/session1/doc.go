@@ -1,12 +1,8 @@
-// Package session1 is the session protocol of msgr1 as a pure machine. It shares with
-// package session, which is msgr2, the states and their table, the policy, the fault
-// rule, the back-off, races, standby, hand-over and the end of a connection. As there,
-// Step takes a session, which is a value, and an event, and returns the next session and
-// the actions to take.
+// Package session1 is a session of msgr1: what package session leaves to the protocol.
 //
 // Where a behaviour lives:
 //
-//   - The events that msgr2 does not have, and the frames: event.go.
+//   - The frames: frame.go.
 //   - The refusals of an acceptor before it looks for a session: refuse.go.
 //   - Its answers to a peer that it may know: the table in table.go.
 //   - How these answers are carried out, and how an accepted socket takes a connection
@@ -20,6 +16,6 @@
 // session. When a session is resumed, each side says which message it received last
 // (SEQ), so that every message arrives once.
 //
-// The scripts in testdata say all of this; go test ./control/session1 -rewrite brings
+// The scripts in testdata say all of this; go test ./control/internal/session1 -rewrite brings
 // them up to date.
 package session1

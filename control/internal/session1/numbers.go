@@ -9,7 +9,7 @@ import "github.com/ringmsgr/ringmsgr/control/internal/session"
 //   - What we are told of our own numbers may be Lead ahead of them.
 //   - A number on record that is more than Lead ahead of the peer's own is not told to
 //     the peer, and counts only as long as a handshake can be under way that is older
-//     (Request.Settled).
+//     (session.Request.Settled).
 //   - What the peer has received from us is a number that we have sent. Before our first
 //     one it may be any: without reset check the peer resumes the session that it had with
 //     the connection before, and drops what does not have a number above (msgr1.md 11).

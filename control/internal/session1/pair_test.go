@@ -103,7 +103,7 @@ func (n *node) later(f func()) { n.events = append(n.events, f) }
 // step plays an event of the connection.
 func (n *node) step(ev session.Event) {
 	n.env.Unsent = len(n.queue)+len(n.sent) > 0
-	next, actions := Step(*n.conn, ev, n.env)
+	next, actions := session.Step(*n.conn, ev, n.env)
 	n.w.note("%s: %T: %v -> %v: %v", n.name, ev, n.conn.State, next.State, actions)
 	*n.conn = next
 	n.perform(actions)
@@ -196,7 +196,7 @@ func (n *node) dial(attempt uint64) {
 	n.half = ours
 	n.w.halves = append(n.w.halves, ours, theirs)
 	s := m.fresh(false)
-	*s, _ = Step(*s, session.Accept{}, m.env)
+	*s, _ = session.Step(*s, session.Accept{}, m.env)
 	theirs.socket, theirs.want = s, true
 	n.later(func() {
 		if ours.cut {
@@ -254,7 +254,11 @@ func (n *node) asked(h *half, c wire1.Connect) {
 		e = nil
 	}
 	q := Asked{Connect: c}
-	next, actions := Step(*h.socket, Request{Asked: q, From: addr(n.other().name), Existing: e}, n.env)
+	ev := session.Request{Frame: q, From: addr(n.other().name), Ours: true}
+	if e != nil {
+		ev.Existing = e
+	}
+	next, actions := session.Step(*h.socket, ev, n.env)
 	n.w.note("%s: socket: %v: %v -> %v: %v", n.name, c, h.socket.State, next.State, actions)
 	*h.socket = next
 	for i, a := range actions {
@@ -308,7 +312,7 @@ func (h *half) ended() {
 		n.notes++
 		n.step(session.Lost{Notification: n.notes, IO: n.snapshot(), Err: err, Useful: true})
 	case h.socket != nil:
-		*h.socket, _ = Step(*h.socket, session.SocketEnded{Err: err}, n.env)
+		*h.socket, _ = session.Step(*h.socket, session.SocketEnded{Err: err}, n.env)
 	case h == n.half:
 		n.step(session.Failed{Attempt: h.owner, Err: err})
 	}

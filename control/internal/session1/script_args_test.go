@@ -40,7 +40,7 @@ func (a args) err() error {
 	case "wrong-peer":
 		return session.ErrWrongPeer
 	case "closed":
-		return ErrClosed
+		return session.ErrClosed
 	default:
 		return errors.New(name)
 	}
@@ -120,7 +120,10 @@ func (x *script) event(a args) session.Event {
 		return session.Thaw{}
 	case "restore":
 		numbers, opened := a.told()
-		return Restore{PeerGlobalSeq: a.Num("peer_global_seq", 0), ConnectSeq: a.Num("connect_seq", 0), Told: numbers, Opened: opened, IO: a.io(x.notes)}
+		return session.Restore{
+			Record:        session.Record{Told: numbers, Opened: opened},
+			PeerGlobalSeq: a.Num("peer_global_seq", 0), ConnectSeq: a.Num("connect_seq", 0), IO: a.io(x.notes),
+		}
 	case "loopback":
 		return session.Loopback{}
 	case "readdressed":
@@ -145,8 +148,6 @@ func (x *script) event(a args) session.Event {
 		return session.Answer{Attempt: attempt, Frame: wire1.Seq{Received: a.Num("received", 0)}}
 	case "frame":
 		return session.Answer{Attempt: attempt, Frame: session.OtherFrame{Name: a.Str("name", "MSG")}}
-	case "foreign":
-		return session.Request{}
 	}
 	if tag, ok := replies[a.D.Cmd]; ok {
 		return session.Answer{Attempt: attempt, Frame: Answer{

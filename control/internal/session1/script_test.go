@@ -120,7 +120,7 @@ func (x *script) fresh(a args) Session {
 // step plays an event and writes down what comes of it.
 func (x *script) step(s *Session, ev session.Event) string {
 	var b strings.Builder
-	next, actions := Step(*s, ev, x.env)
+	next, actions := session.Step(*s, ev, x.env)
 	*s = next
 	for _, act := range actions {
 		x.note(&b, act)
@@ -143,7 +143,7 @@ func (x *script) note(b *strings.Builder, act session.Action) {
 // ask plays a connect message of the accepted socket, and what comes of it for the
 // existing connection.
 func (x *script) ask(a args) string {
-	ev := Request{Asked: a.asked(), From: addr(a.Str("from", "high")), Frozen: a.Has("handing-over"), Settled: a.Has("settled"), Gone: a.Has("gone")}
+	ev := session.Request{Frame: a.asked(), From: addr(a.Str("from", "high")), Frozen: a.Has("handing-over"), Settled: a.Has("settled"), Ours: !a.Has("gone")}
 	if a.Has("shut-down") {
 		ev.Refuse = errors.New("shut down")
 	}
@@ -151,10 +151,13 @@ func (x *script) ask(a args) string {
 	if e != nil && (e.State == session.Closing || e.Peer.Target != ev.From && e.Peer.Addrs.Front() != ev.From) {
 		e = nil
 	}
-	if ev.Existing = e; a.Has("foreign") {
-		ev.Existing, ev.Foreign = nil, &e.Lifecycle
+	switch {
+	case e != nil && a.Has("foreign"):
+		ev.Existing = &foreign{Session: *e}
+	case e != nil:
+		ev.Existing = e
 	}
-	next, actions := Step(*x.socket, ev, x.env)
+	next, actions := session.Step(*x.socket, ev, x.env)
 	*x.socket = next
 	var b strings.Builder
 	for _, act := range actions {
@@ -166,7 +169,7 @@ func (x *script) ask(a args) string {
 			}
 			x.conn = x.socket
 		case session.TakeOver:
-			fmt.Fprintln(&b, scripttest.Indent(x.step(e, session.Replace{Frame: ev.Asked, Reset: act.Reset, Entity: x.socket.Peer.Entity, Proven: x.socket.Peer.Proven})))
+			fmt.Fprintln(&b, scripttest.Indent(x.step(e, session.Replace{Frame: ev.Frame, Reset: act.Reset, Entity: x.socket.Peer.Entity, Proven: x.socket.Peer.Proven})))
 		}
 	}
 	fmt.Fprintf(&b, "= %v", x.socket.State)
@@ -180,6 +183,9 @@ func (x *script) show() string {
 		s.State, s.GlobalSeq, s.ConnectSeq, s.PeerGlobalSeq, s.Policy.Lossy, s.Features,
 		s.Peer.Addrs, s.Peer.Target, s.IO.InSeq, s.IO.Queued, s.IO.Sent, s.Frozen))
 }
+
+// foreign is a session of another protocol.
+type foreign struct{ Session }
 
 // Matrix: V1-02, V1-03, V1-09
 func TestScripts(t *testing.T) {

@@ -7,8 +7,7 @@ import (
 )
 
 // Session is the protocol of one msgr1 connection (msgr1.md, sections 7 to 9), or of an
-// accepted socket that is not a connection yet. It is a value: Step makes the next one
-// of it. Its owner guards it.
+// accepted socket that is not a connection yet. Its owner guards it.
 type Session struct {
 	session.Lifecycle
 
@@ -18,7 +17,6 @@ type Session struct {
 	due      due             // what the attempt waits for
 	answer   Answer          // connector: the one that opens the connection
 	connect  wire1.Connect   // acceptor: the one that opens, or interrupts, the connection
-	replace  session.Replace // state Replacing: what the accepted socket said
 	drawn    bool            // a full reset has drawn our numbers, and the session was not open since
 	wasOpen  bool            // the session was open since it began, or was forgotten
 	told     told            // what the peer may know of our global_seq
@@ -58,76 +56,42 @@ func (*Session) Leave(*session.Run) {}
 // Address implements session.Protocol.
 func (*Session) Address(v wire.AddrVec) wire.Addr { return v.V1() }
 
-// Step is the machine: what comes of an event in a state. The actions are to be
-// carried out in their order. s, and what it points to, does not change; only the numbers
-// that env gives out do. Env.Seq counts the attempts of msgr1 alone, as they have
-// 32 bits; Env.Cookie and Env.OwnerCookie are not called.
-func Step(s Session, ev session.Event, env session.Env) (Session, []session.Action) {
-	actions := s.Advance(ev, env)
-	return s, actions
-}
+// Names implements session.Protocol: a session goes by its address alone.
+func (*Session) Names(uint64) bool { return true }
 
-// Advance is Step in place, for the owner of the session: without a copy.
-func (s *Session) Advance(ev session.Event, env session.Env) []session.Action {
-	r := session.NewRun(env)
-	switch ev := ev.(type) {
-	case session.Lost:
-		s.lost(r, ev)
-	case session.LifeEvent:
-		ev.Live(&s.Lifecycle, s, r)
-	case session.Authenticated:
-		s.connected(r, ev)
-	case session.Answer:
-		s.answered(r, ev)
-	case session.HandlerMoved:
-		s.moved(r, ev)
-	case session.Sent:
-		s.sent(r, ev)
-	case session.Replace:
-		s.taken(r, ev)
-	case Request:
-		s.requested(r, ev)
-	case Restore:
-		s.restore(r, ev)
-	default:
-		r.Foreign(ev)
-	}
-	return r.Actions()
-}
+// Question implements session.Protocol: a claim is checked by the next attempt (claim.go).
+func (*Session) Question(wire.AddrVec) session.Frame { return nil }
 
-// lost is the fault of the data phase. A peer that says CLOSE ends the session.
-func (s *Session) lost(r *session.Run, ev session.Lost) {
-	ev.Terminal = ev.Terminal || isClosed(ev.Err)
-	ev.Live(&s.Lifecycle, s, r)
-}
+// Judge implements session.Protocol.
+func (*Session) Judge(*session.Run, session.Checked) {}
 
-// restore makes a session of another process ours.
-func (s *Session) restore(r *session.Run, ev Restore) {
-	if !s.Lifecycle.Restore(r, ev.IO) {
-		return
-	}
-	s.PeerGlobalSeq, s.ConnectSeq, s.Features = ev.PeerGlobalSeq, ev.ConnectSeq, ev.Features
-	s.told, s.inAtOpen = told{opened: ev.Opened}, s.IO.InSeq
-	for _, seq := range ev.Told {
+// Recall implements session.Protocol.
+func (s *Session) Recall(r session.Record) {
+	s.told, s.inAtOpen = told{opened: r.Opened}, s.IO.InSeq
+	for _, seq := range r.Told {
 		s.told.add(uint64(seq))
 	}
-	s.wasOpen = ev.ConnectSeq > 0
+	s.wasOpen = s.ConnectSeq > 0
 }
 
-// Told returns our global_seqs in the replies of which the peer has one on record, in their
-// order, and the one that has opened the session last. None and 0 if the peer has sent
-// the replies.
-func (s *Session) Told() (numbers []uint32, opened uint32) {
+// Record implements session.Protocol.
+func (s *Session) Record() session.Record {
 	t := s.told
 	if s.IO.InSeq > s.inAtOpen {
 		t.confirm()
 	}
+	r := session.Record{Opened: t.opened, ToldSeq: uint64(t.opened)} // ToldSeq is for a successor that knows only one
 	for _, n := range t.numbers {
 		if n != 0 {
-			numbers = append(numbers, n)
+			r.Told = append(r.Told, n)
 		}
 	}
-	return numbers, t.opened
+	return r
+}
+
+// forget forgets the session. A peer that signs messages takes any number as the first.
+func (s *Session) forget(r *session.Run, full bool) {
+	s.Forget(r, full, s.Features.Has(wire.FeatureMsgAuth))
 }
 
 // open completes a handshake.

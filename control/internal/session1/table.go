@@ -1,5 +1,7 @@
 package session1
 
+import "github.com/ringmsgr/ringmsgr/control/internal/session"
+
 // What an acceptor does with a peer that it may know already, as a pure function of
 // what both sides said (msgr1.md, section 8). The rows are tested in order, the first
 // that matches decides; their numbers are those of the protocol text. It follows the
@@ -8,16 +10,9 @@ package session1
 // View is what the table looks at of the connection that the acceptor has for the
 // peer's address.
 type View struct {
-	Exists        bool
-	OtherEntity   bool // it belongs to another entity than the peer has proven to be
-	Foreign       bool // it speaks another protocol
-	Replacing     bool
-	Lossy         bool
-	Connecting    bool // our own attempt is under way, or waits for its next
-	PeerGlobalSeq uint64
-	ConnectSeq    uint64
-	PeerWins      bool // the peer's outgoing connection has precedence
-	Settled       bool // no handshake is under way that is older than its numbers
+	session.View
+	Foreign    bool // it speaks another protocol
+	Connecting bool // our own attempt is under way, or waits for its next
 }
 
 // Verdict is what the acceptor does.

@@ -72,10 +72,10 @@ func everyAsking(f func(a asking)) {
 			for _, knownC := range []uint64{0, 5, 6 + 1<<24, 1 << 31} {
 				for _, g := range []uint64{4, 5, 6} {
 					for _, c := range []uint64{0, 4, 5, 6} {
-						f(asking{e: View{
-							Exists: on(0), OtherEntity: on(1), Foreign: on(2), Replacing: on(3), Lossy: on(4), Connecting: on(5),
+						f(asking{e: View{Foreign: on(2), Connecting: on(5), View: session.View{
+							Exists: on(0), OtherEntity: on(1), Replacing: on(3), Lossy: on(4),
 							PeerGlobalSeq: knownG, ConnectSeq: knownC, PeerWins: on(6), Settled: on(7),
-						}, gseq: g, cseq: c, resetCheck: on(8)})
+						}}, gseq: g, cseq: c, resetCheck: on(8)})
 					}
 				}
 			}
@@ -114,7 +114,7 @@ func TestWeConnectAgainAsARealMonitorDid(t *testing.T) {
 	var sent []session.Frame
 	play := func(ev session.Event) {
 		t.Helper()
-		next, actions := Step(s, ev, env)
+		next, actions := session.Step(s, ev, env)
 		s = next
 		for _, a := range actions {
 			switch a := a.(type) {

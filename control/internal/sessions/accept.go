@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
-	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -17,28 +16,23 @@ import (
 
 // acceptor gets the sockets that are accepted on an address.
 func (m *Manager) acceptor(at wire.Addr) func(*loop.Link) {
-	if isMsgr1(at) {
-		return func(link *loop.Link) { m.acceptedBy(link, true) }
-	}
-	return m.accepted
+	speaks := protocolAt(at)
+	return func(link *loop.Link) { m.accepted(link, speaks) }
 }
 
-// accepted gets a new socket of msgr2, on its core.
-func (m *Manager) accepted(link *loop.Link) { m.acceptedBy(link, false) }
-
-// acceptedBy gets a new socket, on its core. If the socket may become half-open,
+// accepted gets a new socket, on its core. If the socket may become half-open,
 // a goroutine goes on with it.
-func (m *Manager) acceptedBy(link *loop.Link, msgr1 bool) {
+func (m *Manager) accepted(link *loop.Link, speaks protocol) {
 	begun := m.cfg.Clock.Now()
 	guest := m.admit(link, begun)
 	if guest == nil {
 		return
 	}
 	m.arriving.Add(1)
-	guest.Begin(func() { go m.serve(link, guest, begun, msgr1) })
+	guest.Begin(func() { go m.serve(link, guest, begun, speaks) })
 }
 
-func (m *Manager) serve(link *loop.Link, guest *door.Guest, begun time.Time, msgr1 bool) {
+func (m *Manager) serve(link *loop.Link, guest *door.Guest, begun time.Time, speaks protocol) {
 	pprof.SetGoroutineLabels(context.Background()) // the core has started it, and its work is not the core's in profiles
 	defer guest.Leave()
 	pin, pinned := m.steering.Pinned(link.PeerAddr())
@@ -56,7 +50,7 @@ func (m *Manager) serve(link *loop.Link, guest *door.Guest, begun time.Time, msg
 	m.halfOpen++
 	att := m.newAttempt()
 	att.begun, att.link = begun, link
-	att.accepted = &accepting{m: m, link: link, guest: guest, att: att, pin: pin, pinned: pinned, msgr1: msgr1}
+	att.accepted = &accepting{m: m, link: link, guest: guest, att: att, pin: pin, pinned: pinned, speaks: speaks}
 	m.unlock()
 	defer m.work.Leave()
 	guest.OnEvict(func() { att.cancel(door.ErrEvicted) })
@@ -89,7 +83,7 @@ func (a *accepting) run() {
 	m.unlock()
 	if stranger != "" {
 		m.cfg.Logger.Warn("a client of another protocol has connected: this port speaks ceph msgr", "speaks", stranger,
-			"peer", a.link.PeerAddr(), "port", a.link.LocalAddr(), "msgr1", a.msgr1)
+			"peer", a.link.PeerAddr(), "port", a.link.LocalAddr(), "msgr1", a.speaks == protocol(msgr1{}))
 	}
 	if err != nil {
 		a.att.ended(err)
@@ -129,36 +123,10 @@ func (a *accepting) handshake() error {
 		a.att.probe.Connected(a.link)
 	}
 	a.att.watch(m, true)
-	cfg := handshake.AcceptConfig{
-		Options:  m.handshakeOptions(a.att),
-		PeerAddr: a.link.PeerAddr(),
-		Auth:     m.auth.Load().server,
-		Room:     a.room,
-	}
 	if err := a.att.probe.Step(a.ctx, probe.Point{Step: probe.SocketAccepted}, probe.Before); err != nil {
 		return err
 	}
-	if a.msgr1 {
-		return a.handshake1()
-	}
-	stream, peer, err := handshake.Accept(a.ctx, steps{a.link, a}, cfg)
-	if err != nil {
-		return err
-	}
-	a.att.talk, a.att.peer = msgr2Talk{stream, m, peer}, peer
-	if err := checkClaimed(peer); err != nil {
-		return err
-	}
-	m.lock()
-	defer m.unlock()
-	a.policy = m.policies.get(peer.EntityType)
-	a.s = m.newSession(a.policy, session.Peer{
-		Type: peer.EntityType, Entity: peer.Auth.Entity, Proven: isProven(peer.Auth),
-		From: a.link.PeerAddr().Addr(),
-	})
-	a.began = a.s.advance(session.Accept{}, m.envLocked(&a.s, nil, numbers{}))
-	m.learnLocked(a.link.LocalAddr(), peer.Target)
-	return nil
+	return a.speaks.accept(a)
 }
 
 // session reads what the peer wants and answers, until the socket belongs to a
@@ -198,7 +166,7 @@ func (a *accepting) step(f session.Frame) (o outcome) {
 	m.lock()
 	defer m.unlock()
 	ev, e := a.requestLocked(f)
-	actions := a.s.advance(ev, m.envLocked(&a.s, nil, numbers{}))
+	actions := session.Advance(a.s.rules, ev, m.envLocked(&a.s, nil, numbers{}))
 	for i, act := range actions {
 		o.record(act)
 		switch act := act.(type) {
@@ -223,20 +191,20 @@ func (a *accepting) step(f session.Frame) (o outcome) {
 
 // requestLocked is a frame of the peer with the facts that belong to it, and the connection
 // that it is about, nil for none.
-func (a *accepting) requestLocked(f session.Frame) (session.Event, *Conn) {
-	m := a.m
-	if a.msgr1 {
-		return a.request1Locked(f)
+func (a *accepting) requestLocked(f session.Frame) (session.Request, *Conn) {
+	m, peer := a.m, &a.s.Peer
+	peer.Entity, peer.Proven = a.att.peer.Auth.Entity, isProven(a.att.peer.Auth)
+	from := a.att.talk.sender(f)
+	front := from.Addrs.Front()
+	ev := session.Request{
+		Frame: f, From: front, Near: front.AddrPort.Addr().Unmap() == a.link.PeerAddr().Addr().Unmap(),
+		Ours:   m.ours(from.Target, a.link.LocalAddr()),
+		Ended:  m.ended.IsStale(session.Name{Peer: front, Cookie: from.Cookie}, from.GlobalSeq),
+		Frozen: m.handing.Frozen(), Refuse: a.refuseLocked(),
 	}
-	ev := session.Request{Frame: f, Frozen: m.handing.Frozen(), Near: near(f, a.link.PeerAddr()), Refuse: a.refuseLocked()}
-	switch f := f.(type) {
-	case wire.ClientIdent:
-		ev.Ours = m.ours(f.TargetAddr, a.link.LocalAddr())
-		ev.Ended = m.ended.IsStale(session.Name{Peer: f.Addrs.Front(), Cookie: f.Cookie}, f.GlobalSeq)
-	}
-	e := m.meantLocked(f, a.s.Peer)
+	e := m.names.meantLocked(from, a.speaks, peer)
 	if e != nil {
-		ev.Existing, ev.Settled = e.s.msgr2, a.settledLocked(e)
+		ev.Existing, ev.Settled = e.s.rules, a.settledLocked(e)
 	}
 	return ev, e
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// The state of an accepted socket before the decision, in both protocols. accept.go uses
-// it in msgr2, talk1.go in msgr1.
+// The state of an accepted socket before the decision.
 
 // accepting is one accepted socket until it is decided whether it gets a new
 // session or that of an existing connection. Its goroutine reads and writes the
@@ -26,7 +25,7 @@ type accepting struct {
 	link   *loop.Link
 	guest  *door.Guest
 	att    *attempt
-	msgr1  bool // what is spoken on it
+	speaks protocol
 	ctx    context.Context
 	s      machine          // of the socket: guarded by the messenger's lock
 	began  []session.Action // of the first step: for the log of the connection
@@ -39,6 +38,14 @@ type accepting struct {
 	takingOver bool
 	young      bool            // that connection has a socket, and has not had it for long
 	place      stats.Placement // of the socket
+}
+
+// beginLocked makes the session of the socket, once the type of its peer is known.
+func (a *accepting) beginLocked() {
+	m, typ := a.m, a.att.peer.EntityType
+	a.policy = m.policies.get(typ)
+	a.s = m.newSessionOf(a.speaks, a.policy, session.Peer{Type: typ, From: a.link.PeerAddr().Addr()})
+	a.began = session.Advance(a.s.rules, session.Accept{}, m.envLocked(&a.s, nil, numbers{}))
 }
 
 // settledLocked says that this socket is not older than the numbers of a session: it began
@@ -71,13 +78,6 @@ func checkClaimed(peer *handshake.Peer) error {
 // isProven says whether the peer has proven its name.
 func isProven(res *auth.Result) bool {
 	return res.Method != auth.None && res.Entity != (wire.EntityName{})
-}
-
-// near says whether a socket comes from the IP of the first address that its frame
-// names.
-func near(f session.Frame, from netip.AddrPort) bool {
-	addrs, _ := session.PeerOf(f)
-	return addrs.Front().AddrPort.Addr().Unmap() == from.Addr().Unmap()
 }
 
 // admit decides, on the core, whether an accepted socket may become half open.

@@ -83,7 +83,7 @@ func (m *Manager) beginBinding(ctx context.Context) (done func(), err error) {
 // newBinder makes what opens our listeners.
 func (m *Manager) newBinder() *binding.Binder {
 	return &binding.Binder{
-		Cores: m.running, Accept: m.accepted, Retries: m.cfg.Retries,
+		Cores: m.running, Retries: m.cfg.Retries,
 		Pause: func(ctx context.Context) error {
 			over := make(chan struct{})
 			stop := m.cfg.Clock.AfterFunc(m.cfg.RetryDelay, func() { close(over) })
@@ -117,13 +117,11 @@ func (m *Manager) listenAll(ctx context.Context, addrs []wire.Addr, ports func(w
 	e := &endpoints{}
 	var places []binding.Place
 	for _, a := range addrs {
-		switch {
-		case a.Type != wire.AddrMsgr2 && !isMsgr1(a):
+		if !mayBeServed(a) {
 			return nil, fmt.Errorf("%w: cannot listen on %v: want a v2 or a v1 address", ErrConfig, a)
-		case isMsgr1(a):
-			if err := m.cfg.msgr1(); err != nil {
-				return nil, err
-			}
+		}
+		if err := protocolAt(a).allowed(&m.cfg); err != nil {
+			return nil, err
 		}
 		if !a.AddrPort.IsValid() {
 			return nil, fmt.Errorf("%w: cannot listen on %v: no address", ErrConfig, a)

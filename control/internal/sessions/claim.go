@@ -12,7 +12,7 @@ import (
 )
 
 // claimCheck is the check of an address that the peer of an accepted connection says
-// it has: package session has the question, and judges the answer (claim.go there). It
+// it has: package session2 has the question, and judges the answer. msgr1 has no question. It
 // runs beside the session, on a socket of its own. The messenger's lock guards it.
 type claimCheck struct {
 	c       *Conn
@@ -36,7 +36,7 @@ func checkClaimLocked(c *Conn, now time.Time) {
 	if !k.wanted || k.running || now.Before(k.next) {
 		return
 	}
-	if !c.s.asksLocked() || !c.m.work.Enter() {
+	if c.s.rules.Question(nil) == nil || !c.m.work.Enter() {
 		return
 	}
 	k.running = true
@@ -88,24 +88,19 @@ func (k *claimCheck) ask() (ev session.Checked) {
 	defer cancel()
 	m.lock()
 	core, target, peerType := m.dialCoreLocked(c), c.s.Peer.Target, c.s.Peer.Type
-	question, ok := c.s.msgr2.Question(m.addrs)
+	ev.Asked = c.s.rules.Question(m.addrs)
 	m.unlock()
-	if !ok {
+	if ev.Asked == nil {
 		return ev
 	}
-	ev.Asked = question
 	link, err := core.Dial(ctx, netip.AddrPort{}, target.AddrPort, uring.SocketOptions{})
 	if err != nil {
 		return ev
 	}
 	defer link.Close()
-	a := attempt{}
-	stream, _, err := handshake.Connect(ctx, link, handshake.ConnectConfig{
-		Options: m.handshakeOptions(&a), Target: target, PeerType: peerType, Auth: m.auth.Load().client,
-	})
+	t, err := m.connect2(ctx, &attempt{}, link, target, peerType)
 	if err == nil {
-		t := msgr2Talk{Stream: stream}
-		if err = t.send(ctx, question); err == nil {
+		if err = t.send(ctx, ev.Asked); err == nil {
 			ev.Answer, err = t.receive(ctx)
 		}
 	}

@@ -42,7 +42,7 @@ type Conn struct {
 	claim   *claimCheck // of the address that its peer says it has; nil: nobody has asked for it
 	hint    hinting     // the peer's owner core, by its cookie
 	alias   wire.Addr   // of names: the v1 address of a peer of msgr2, under which it is known, too
-	told1   wire.Addr   // who a peer of msgr1 was told that we are (talk1.go)
+	told1   wire.Addr   // who a peer of msgr1 was told that we are (msgr1.go)
 }
 
 // newConnLocked makes a connection with a session of its own.
@@ -165,9 +165,8 @@ func (c *Conn) Stats() (stats.ConnStats, error) {
 		LastSeen: c.s.lastSeenLocked(now, io.Quiet), Unanswered: c.silent.Since(), Remote: info.Peer, HeldBytes: held, Throttles: c.throttleStats(),
 	}
 	_, st.ThrottledFor = c.Unreleased()
-	if s := c.s.msgr2; s != nil {
-		st.ClientCookie, st.ServerCookie = s.ClientCookie != 0, s.ServerCookie != 0
-	}
+	own := c.s.rules.Record()
+	st.ClientCookie, st.ServerCookie = own.ClientCookie != 0, own.ServerCookie != 0
 	if info.PeerEntity != (wire.EntityName{}) {
 		st.Entity = info.PeerEntity.String()
 	}

@@ -34,13 +34,11 @@ func (m *Manager) Connect(to wire.Addr, peer wire.EntityType, o *ConnectOptions)
 	if !m.started {
 		return nil, fmt.Errorf("%w: Connect before Start", ErrConfig)
 	}
-	if to.Type != wire.AddrMsgr2 && !isMsgr1(to) || to.IsBlank() || to.AddrPort.Port() == 0 {
+	if !mayBeServed(to) || to.IsBlank() || to.AddrPort.Port() == 0 {
 		return nil, fmt.Errorf("%w: cannot connect to %v: want v2:IP:PORT/NONCE or v1:IP:PORT/NONCE", ErrConfig, to)
 	}
-	if isMsgr1(to) {
-		if err := m.cfg.msgr1(); err != nil {
-			return nil, err
-		}
+	if err := protocolAt(to).allowed(&m.cfg); err != nil {
+		return nil, err
 	}
 	if o.Entity != (wire.EntityName{}) && o.Entity.Type != peer {
 		return nil, fmt.Errorf("%w: %v is no %v", ErrConfig, o.Entity, peer)

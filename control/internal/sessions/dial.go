@@ -3,7 +3,6 @@ package sessions
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
@@ -54,7 +53,7 @@ func (d *dialling) attempt() error {
 	if err := d.dial(); err != nil {
 		return d.wrap(stats.StageConnect, err)
 	}
-	err := d.handshake()
+	err := protocolAt(d.target).connect(d)
 	if err != nil {
 		d.hintFailed()
 	} else {
@@ -93,36 +92,6 @@ func (d *dialling) dial() error {
 	}
 	return err
 }
-
-// handshake runs from the banner to the end of authentication, or in msgr1 to the
-// addresses.
-func (d *dialling) handshake() error {
-	m := d.c.m
-	if isMsgr1(d.target) {
-		return d.wrapHandshake(d.handshake1())
-	}
-	stream, peer, err := handshake.Connect(d.ctx, d.a.link, handshake.ConnectConfig{
-		Options:  m.handshakeOptions(d.a),
-		Target:   d.target,
-		PeerType: d.peerType,
-		Auth:     m.auth.Load().client,
-	})
-	if err != nil {
-		return d.wrapHandshake(err)
-	}
-	d.a.talk, d.a.peer = msgr2Talk{stream, m, peer}, peer
-	d.checkHint()
-	m.lock()
-	defer m.unlock()
-	m.learnLocked(d.a.link.LocalAddr(), peer.SeenAs)
-	if len(m.addrs) == 0 {
-		return d.wrap(stats.StageHello, fmt.Errorf("%w: the peer does not see our address", session.ErrProtocol))
-	}
-	m.numberedLocked(peer.Auth.GlobalID)
-	return nil
-}
-
-func (d *dialling) wrapHandshake(err error) error { return d.wrapAt(stats.StageBanner, err) }
 
 // wrapAt is wrap with the stage of a handshake that has failed, if err is about that.
 func (d *dialling) wrapAt(stage stats.Stage, err error) error {

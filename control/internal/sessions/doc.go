@@ -10,9 +10,8 @@
 //
 // # What decides and what acts
 //
-// The machine of a protocol (packages session and session1) decides. It has no I/O: it gets
-// an event and returns actions. machine.go joins the two protocols. runner.go runs a step
-// under the lock and carries out its actions:
+// The machine of package session decides. It has no I/O: it gets an event and returns actions.
+// runner.go runs a step under the lock and carries out its actions:
 //
 //   - A change of memory happens at once, under the lock.
 //   - Work for the handler, a timer or the log goes through the outbox of the connection.
@@ -67,8 +66,9 @@
 //	connect.go       Connect; loopback.go
 //	dial.go          attempts of ours: dials.go (turns), hint.go (source ports)
 //	accept.go        accepted sockets; accepting.go: their state before the decision, the door
-//	attempt.go       the common part of both attempts; talk.go, talk1.go: msgr2 and msgr1
-//	runner.go        a step and its actions; machine.go, notification.go
+//	attempt.go       the common part of both attempts
+//	protocol.go      what msgr2 (msgr2.go, compression.go) and msgr1 (msgr1.go) do in different ways
+//	runner.go        a step and its actions; random.go, notification.go
 //	registry.go      connections by address; claim.go: peers that claim an address
 //	linger.go        the end of a connection, after its received messages are dispatched
 //	expire.go        peers that are gone: sessions that wait, or dial; stuck.go: attempts that fail alike
@@ -78,7 +78,7 @@
 //
 // Packages beside this one:
 //
-//	session, session1        the rules of a session, without I/O
+//	session                  the rules of a session, without I/O; session2, session1: msgr2 and msgr1
 //	handshake, handshake1    frames before the session
 //	internal/stats           statistics, and texts about failures
 //	internal/binding         listening: ports, groups of listeners

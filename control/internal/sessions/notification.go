@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
-	"github.com/ringmsgr/ringmsgr/control/internal/session1"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
@@ -114,7 +113,7 @@ func (r *runner) handleLocked(n notification) {
 // lossOf is why a socket was lost, as the machines have it.
 func lossOf(err error) error {
 	if errors.Is(err, dataplane.ErrCloseReceived) {
-		return fmt.Errorf("%w (%w)", session1.ErrClosed, err)
+		return fmt.Errorf("%w (%w)", session.ErrClosed, err)
 	}
 	return err
 }

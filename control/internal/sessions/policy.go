@@ -53,13 +53,6 @@ func (p *Policy) rules() session.Policy {
 	}
 }
 
-// rules1 are the policy as msgr1 has it, which needs no feature of its own.
-func (p *Policy) rules1() session.Policy {
-	r := p.rules()
-	r.Required = p.Required
-	return r
-}
-
 // policySet has the policies for new connections, by the type of the peer. It is
 // guarded by the messenger's lock. What it holds never changes: connections share it.
 type policySet struct {

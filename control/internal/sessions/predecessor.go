@@ -250,11 +250,7 @@ func recordLocked(c *Conn, st dataplane.HandlerState) handover.Session {
 		Supported: p.Supported, Required: p.Required,
 		PeerGlobalSeq: s.PeerGlobalSeq, ConnectSeq: s.ConnectSeq, Features: s.Features, IO: st,
 	}
-	if s := s.msgr2; s != nil {
-		r.ClientCookie, r.ServerCookie, r.ToldSeq = s.ClientCookie, s.ServerCookie, s.ToldSeq
-	} else {
-		r.Told, r.OpenedSeq = c.s.msgr1.Told()
-		r.ToldSeq = uint64(r.OpenedSeq) // for a successor that knows only one
-	}
+	own := s.rules.Record()
+	r.ClientCookie, r.ServerCookie, r.ToldSeq, r.Told, r.OpenedSeq = own.ClientCookie, own.ServerCookie, own.ToldSeq, own.Told, own.Opened
 	return r
 }

@@ -93,16 +93,6 @@ func (n *names) disproveLocked(a wire.Addr) {
 // allLocked are the connections that go by an address.
 func (n *names) allLocked(a wire.Addr) []*Conn { return slices.Clone(n.of[a]) }
 
-// speakingLocked are those of the connections of an address that speak msgr1, or msgr2.
-func (n *names) speakingLocked(a wire.Addr, msgr1 bool) (list []*Conn) {
-	for _, c := range n.of[a] {
-		if (c.s.msgr1 != nil) == msgr1 {
-			list = append(list, c)
-		}
-	}
-	return list
-}
-
 // livesLocked are what both protocols have of the sessions of connections.
 func livesLocked(conns []*Conn) []*session.Lifecycle {
 	list := make([]*session.Lifecycle, len(conns))
@@ -180,8 +170,8 @@ func (n *names) renamedLocked(c *Conn, a session.Renamed) {
 // msgr2, so that a socket from there finds the session of this process. Connect does not.
 func (n *names) renameAliasLocked(c *Conn) {
 	p := &c.s.Peer
-	alias := p.Addrs.V1()
-	if c.s.msgr2 == nil || p.Anonymous || c.s.Policy.Lossy && !c.s.Policy.Register {
+	alias := c.s.speaks.alias(p)
+	if p.Anonymous || c.s.Policy.Lossy && !c.s.Policy.Register {
 		alias = wire.Addr{}
 	}
 	if alias == c.alias {
@@ -216,13 +206,22 @@ func (n *names) forgetLocked(c *Conn) {
 }
 
 // meantLocked is the connection that a frame of an accepted socket is about, or that is in
-// its way; nil for none.
-func (m *Manager) meantLocked(f session.Frame, peer session.Peer) *Conn {
-	addrs, cookie := session.PeerOf(f)
-	known := m.names.speakingLocked(addrs.Front(), false)
-	i := session.Meant(peer, addrs, livesLocked(known), func(i int) bool { return known[i].s.msgr2.ClientCookie == cookie })
+// its way: one of its protocol, else one of another protocol whose peer has that address, too.
+func (n *names) meantLocked(from session.Sender, speaks protocol, peer *session.Peer) *Conn {
+	front := from.Addrs.Front()
+	var known []*Conn
+	var foreign *Conn
+	for _, c := range n.of[front] {
+		switch {
+		case c.s.speaks == speaks:
+			known = append(known, c)
+		case foreign == nil && c.s.speaks.alias(&c.s.Peer) == front && c.s.Is(peer):
+			foreign = c
+		}
+	}
+	i := session.Meant(*peer, from.Addrs, livesLocked(known), func(i int) bool { return known[i].s.rules.Names(from.Cookie) })
 	if i < 0 {
-		return nil
+		return foreign
 	}
 	return known[i]
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
-	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
@@ -83,7 +82,7 @@ func (r *runner) stepLocked(ev session.Event) outcome { return r.stepWithLocked(
 func (r *runner) stepWithLocked(ev session.Event, n numbers) outcome {
 	c := r.c
 	before, numbered := r.Peer, r.PeerGlobalSeq
-	actions := r.advance(ev, c.m.envLocked(&r.machine, c, n))
+	actions := session.Advance(r.rules, ev, c.m.envLocked(&r.machine, c, n))
 	if r.PeerGlobalSeq != numbered && r.att != nil {
 		r.numbered = r.att.begun
 	}
@@ -126,10 +125,7 @@ func (r *runner) performLocked(actions []session.Action) (o outcome) {
 func (m *Manager) envLocked(s *machine, c *Conn, n numbers) session.Env {
 	m.asker.n, m.asker.c = n, c
 	e := m.asker.env
-	e.Addrs, e.Number, e.Seq = m.addrs, m.number, &m.globalSeq
-	if s.msgr1 != nil {
-		e.Seq = &m.globalSeq1
-	}
+	e.Addrs, e.Number, e.Seq = m.addrs, m.number, s.speaks.seqLocked(m)
 	e.Contested = nil
 	if c != nil {
 		messages, _ := c.h.QueuedOut()
@@ -203,7 +199,7 @@ func (r *runner) performStateLocked(a session.Action) {
 // endDoublesLocked ends our other sessions with a peer that we dialled.
 func (r *runner) endDoublesLocked() {
 	for _, o := range r.c.m.names.allLocked(r.Peer.Target) {
-		if o != r.c && o.s.msgr2 != nil && o.s.msgr2.Doubles(r.msgr2) {
+		if o != r.c && o.s.Doubles(r.Lifecycle) {
 			o.s.stepLocked(session.Close{Reset: true, Replace: true, Err: ErrReplaced})
 		}
 	}
@@ -298,10 +294,9 @@ func (r *runner) prepareLocked(a session.Action) {
 	case session.ResetPeer:
 		c.out.PutLocked(h.ResetPeerState)
 	case session.ResetIO:
-		randomly := a.Full && r.msgr1 != nil && r.Features.Has(wire.FeatureMsgAuth)
 		c.out.PutLocked(func() {
 			h.ResetSession(a.Full)
-			if randomly {
+			if a.Anywhere {
 				h.BeginAfter(m.random.next() & (1<<31 - 1)) // msgr1.md, section 15
 			}
 		})
@@ -380,7 +375,8 @@ func (r *runner) prepareOpenLocked(a *attempt) {
 	opt.Source = dataplane.Source{Type: uint8(m.cfg.Name.Type), Num: m.number}
 	link, talk, features := a.link, a.talk, r.Features
 	c.out.PutLocked(func() {
-		if err := talk.release(&opt, features); err != nil {
+		var err error
+		if opt.Codec, err = talk.codec(features); err != nil {
 			link.Close()
 			go r.endFor(err)
 			return

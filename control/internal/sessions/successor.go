@@ -8,7 +8,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/binding"
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
-	"github.com/ringmsgr/ringmsgr/control/internal/session1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -115,14 +114,10 @@ func (m *Manager) restoreLocked(s *handover.Session) (*Conn, error) {
 	ns := m.newSession(&p, peer)
 	ns.Once = s.Once
 	c := m.newConnLocked(m.pickCore(), &p, ns, false)
-	if ns.msgr1 != nil {
-		c.s.stepLocked(session1.Restore{PeerGlobalSeq: s.PeerGlobalSeq, ConnectSeq: s.ConnectSeq, Told: s.Told, Opened: s.OpenedSeq, Features: s.Features, IO: frozenSnapshot(&s.IO)})
-	} else {
-		c.s.stepLocked(session.Restore{
-			ClientCookie: s.ClientCookie, ServerCookie: s.ServerCookie, PeerGlobalSeq: s.PeerGlobalSeq, ConnectSeq: s.ConnectSeq, ToldSeq: s.ToldSeq,
-			Features: s.Features, IO: frozenSnapshot(&s.IO),
-		})
-	}
+	c.s.stepLocked(session.Restore{
+		Record:        session.Record{ClientCookie: s.ClientCookie, ServerCookie: s.ServerCookie, ToldSeq: s.ToldSeq, Told: s.Told, Opened: s.OpenedSeq},
+		PeerGlobalSeq: s.PeerGlobalSeq, ConnectSeq: s.ConnectSeq, Features: s.Features, IO: frozenSnapshot(&s.IO),
+	})
 	if err := c.h.Restore(s.IO); err != nil {
 		return nil, fmt.Errorf("%w: %w", handover.ErrHandOver, err)
 	}

@@ -1,4 +1,6 @@
-package session
+package session2
+
+import "github.com/ringmsgr/ringmsgr/control/internal/session"
 
 // What an acceptor of msgr2 does with a peer that it may know already: two
 // tables, as pure functions of what both sides said (msgr2.md 9.5 and 9.6). The
@@ -9,16 +11,9 @@ package session
 // View is what the tables look at of the connection that the acceptor has for
 // the peer's address.
 type View struct {
-	Exists        bool
-	OtherEntity   bool // it belongs to another entity than the peer proved to be
-	Replacing     bool
-	Lossy         bool
-	PeerGlobalSeq uint64
-	ConnectSeq    uint64
-	ClientCookie  uint64
-	ServerCookie  uint64
-	PeerWins      bool // the peer's outgoing connection has precedence
-	Settled       bool // no handshake is under way that is older than its numbers
+	session.View
+	ClientCookie uint64
+	ServerCookie uint64
 }
 
 // Verdict is what the acceptor does.

@@ -1,62 +1,63 @@
-package session
+package session2
 
 import (
 	"errors"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/scripttest"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
 // args are the facts of one event of a script.
 type args struct{ scripttest.Args }
 
-func (a args) io() Snapshot {
-	return Snapshot{InSeq: a.Num("in_seq", 0), OutSeq: a.Num("out_seq", 0), Queued: a.Has("queued"), Sent: a.Has("sent"), Notifications: a.Num("notes", 0)}
+func (a args) io() session.Snapshot {
+	return session.Snapshot{InSeq: a.Num("in_seq", 0), OutSeq: a.Num("out_seq", 0), Queued: a.Has("queued"), Sent: a.Has("sent"), Notifications: a.Num("notes", 0)}
 }
 
 // err is a failure by its name.
 func (a args) err() error {
 	switch name := a.Str("err", "broken"); name {
 	case "wrong-peer":
-		return ErrWrongPeer
+		return session.ErrWrongPeer
 	case "wait":
-		return ErrWait
+		return session.ErrWait
 	default:
 		return errors.New(name)
 	}
 }
 
 // events are the commands that are an event of one session.
-func events(a args) Event {
+func events(a args) session.Event {
 	attempt := a.Num("attempt", 0)
 	switch a.D.Cmd {
 	case "connect":
-		return Connect{}
+		return session.Connect{}
 	case "queued":
-		return Queued{}
+		return session.Queued{}
 	case "timer":
-		return TimerFired{Run: a.Num("run", 0)}
+		return session.TimerFired{Run: a.Num("run", 0)}
 	case "lost":
-		return Lost{Notification: a.Num("note", 0), IO: a.io(), Err: a.err(), Useful: a.Has("useful")}
+		return session.Lost{Notification: a.Num("note", 0), IO: a.io(), Err: a.err(), Useful: a.Has("useful")}
 	case "failed":
-		return Failed{Attempt: attempt, Err: a.err(), Terminal: a.Has("terminal")}
+		return session.Failed{Attempt: attempt, Err: a.err(), Terminal: a.Has("terminal")}
 	case "close":
-		return Close{Reset: a.Has("reset"), Replace: a.Has("replace"), Err: errors.New(a.Str("why", "marked down"))}
+		return session.Close{Reset: a.Has("reset"), Replace: a.Has("replace"), Err: errors.New(a.Str("why", "marked down"))}
 	case "freeze":
-		return Freeze{}
+		return session.Freeze{}
 	case "told":
-		return FrozenSnapshot{IO: a.io()}
+		return session.FrozenSnapshot{IO: a.io()}
 	case "readdressed":
-		return Readdressed{Addrs: vec(a.Str("addrs", ""))}
+		return session.Readdressed{Addrs: vec(a.Str("addrs", ""))}
 	case "thaw":
-		return Thaw{}
+		return session.Thaw{}
 	case "restore":
-		return Restore{
-			ClientCookie: a.Num("client_cookie", 0), ServerCookie: a.Num("server_cookie", 0),
-			PeerGlobalSeq: a.Num("peer_global_seq", 0), ConnectSeq: a.Num("connect_seq", 0), ToldSeq: a.Num("told_seq", 0), IO: a.io(),
+		return session.Restore{
+			Record:        session.Record{ClientCookie: a.Num("client_cookie", 0), ServerCookie: a.Num("server_cookie", 0), ToldSeq: a.Num("told_seq", 0)},
+			PeerGlobalSeq: a.Num("peer_global_seq", 0), ConnectSeq: a.Num("connect_seq", 0), IO: a.io(),
 		}
 	case "checked":
-		ev := Checked{Other: a.Has("other"), Asked: wire.SessionReconnect{ClientCookie: a.Num("client_cookie", 0), ServerCookie: a.Num("server_cookie", 0)}}
+		ev := session.Checked{Other: a.Has("other"), Asked: wire.SessionReconnect{ClientCookie: a.Num("client_cookie", 0), ServerCookie: a.Num("server_cookie", 0)}}
 		switch a.Str("answer", "none") {
 		case "retry-global":
 			ev.Answer = wire.SessionRetryGlobal{GlobalSeq: a.Num("global_seq", 0)}
@@ -67,30 +68,30 @@ func events(a args) Event {
 		}
 		return ev
 	case "loopback":
-		return Loopback{}
+		return session.Loopback{}
 	case "authenticated":
-		return Authenticated{Attempt: attempt, IO: a.io()}
+		return session.Authenticated{Attempt: attempt, IO: a.io()}
 	case "suspended":
-		return Suspended{Attempt: attempt, IO: a.io()}
+		return session.Suspended{Attempt: attempt, IO: a.io()}
 	case "arrived":
-		return HandlerMoved{Attempt: attempt}
+		return session.HandlerMoved{Attempt: attempt}
 	case "sent":
-		return Sent{Attempt: attempt}
+		return session.Sent{Attempt: attempt}
 	case "gone":
-		return SocketEnded{Err: a.err()}
+		return session.SocketEnded{Err: a.err()}
 	case "accept":
-		return Accept{}
+		return session.Accept{}
 	case "replace":
-		return Replace{Frame: wire.SessionReconnect{}}
+		return session.Replace{Frame: wire.SessionReconnect{}}
 	}
 	if f := a.frame(); f != nil {
-		return Answer{Attempt: attempt, Frame: f}
+		return session.Answer{Attempt: attempt, Frame: f}
 	}
 	return nil
 }
 
 // frame is a frame of the peer, by the name of the command.
-func (a args) frame() Frame {
+func (a args) frame() session.Frame {
 	supported := features
 	if a.Has("no-features") {
 		supported = 0
@@ -128,7 +129,7 @@ func (a args) frame() Frame {
 	case "wait":
 		return WaitFrame{}
 	case "frame":
-		return OtherFrame{Name: a.Str("name", "MESSAGE")}
+		return session.OtherFrame{Name: a.Str("name", "MESSAGE")}
 	}
 	return nil
 }

@@ -1,9 +1,10 @@
-package session
+package session2
 
 import (
 	"net/netip"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -13,8 +14,8 @@ func goes(kind, name, target string) *Session {
 	if err != nil {
 		panic(err)
 	}
-	s := New(policies["lossless-peer"], Peer{Target: addr(target), Type: n.Type, Entity: n}, Backoff{})
-	s.State, s.ClientCookie = Ready, 70
+	s := New(policies["lossless-peer"], session.Peer{Target: addr(target), Type: n.Type, Entity: n}, session.Backoff{})
+	s.State, s.ClientCookie = session.Ready, 70
 	switch kind {
 	case "dialled":
 		s.Peer.Dialled, s.Peer.Entity = true, wire.EntityName{}
@@ -25,15 +26,15 @@ func goes(kind, name, target string) *Session {
 	case "near":
 		s.Peer.Near = true
 	case "idle":
-		s.State = Standby
+		s.State = session.Standby
 	case "proven, idle":
-		s.Peer.Proven, s.State = true, Standby
+		s.Peer.Proven, s.State = true, session.Standby
 	}
 	return &s
 }
 
 // peersOf are the peers of sessions.
-func peersOf(known ...*Session) (list []*Peer) {
+func peersOf(known ...*Session) (list []*session.Peer) {
 	for _, s := range known {
 		list = append(list, &s.Peer)
 	}
@@ -61,15 +62,15 @@ func TestWhatWasDialledComesBeforeWhatIsProvenAndThatBeforeWhatIsSaid(t *testing
 		{"said, the latest", []*Session{client, said, later}, later},
 		{"a client", []*Session{client, elsewhere}, client},
 	} {
-		i := Found(addr("high"), peersOf(one.known...), false)
+		i := session.Found(addr("high"), peersOf(one.known...), false)
 		if one.want == nil && i != -1 || one.want != nil && (i < 0 || one.known[i] != one.want) {
 			t.Errorf("%s: found %d", one.name, i)
 		}
 	}
-	if i := FoundAs(addr("high"), wire.EntityName{Type: wire.OSD, ID: "7"}, peersOf(liar, proven, said), false); i != 1 {
+	if i := session.FoundAs(addr("high"), wire.EntityName{Type: wire.OSD, ID: "7"}, peersOf(liar, proven, said), false); i != 1 {
 		t.Errorf("osd.7 among two who claim the address: %d", i)
 	}
-	if i := FoundAs(addr("high"), wire.EntityName{Type: wire.OSD, ID: "7"}, peersOf(liar), false); i != -1 {
+	if i := session.FoundAs(addr("high"), wire.EntityName{Type: wire.OSD, ID: "7"}, peersOf(liar), false); i != -1 {
 		t.Errorf("osd.8 found for osd.7: %d", i)
 	}
 }
@@ -77,17 +78,17 @@ func TestWhatWasDialledComesBeforeWhatIsProvenAndThatBeforeWhatIsSaid(t *testing
 func TestWhereAClaimWasWrongOnlyWhatWasDialledIsFound(t *testing.T) {
 	dialled, proven, said := goes("dialled", "osd.7", "high"), goes("proven, near", "osd.7", "high"), goes("near", "osd.7", "high")
 	client := goes("said", "client.1", "high")
-	if i := Found(addr("high"), peersOf(proven, said, client), true); i != -1 {
+	if i := session.Found(addr("high"), peersOf(proven, said, client), true); i != -1 {
 		t.Errorf("claim %d is believed", i)
 	}
-	if i := Found(addr("high"), peersOf(proven, dialled, said), true); i != 1 {
+	if i := session.Found(addr("high"), peersOf(proven, dialled, said), true); i != 1 {
 		t.Errorf("dialled: %d", i)
 	}
 	name := wire.EntityName{Type: wire.OSD, ID: "7"}
-	if i := FoundAs(addr("high"), name, peersOf(said, proven), true); i != 1 {
+	if i := session.FoundAs(addr("high"), name, peersOf(said, proven), true); i != 1 {
 		t.Errorf("by a name that is proven: %d", i)
 	}
-	if i := FoundAs(addr("high"), name, peersOf(said), true); i != -1 {
+	if i := session.FoundAs(addr("high"), name, peersOf(said), true); i != -1 {
 		t.Errorf("by a name that is only said: %d", i)
 	}
 }
@@ -113,7 +114,7 @@ func TestOnlyAnotherSessionOfTheSamePeerIsADouble(t *testing.T) {
 		s := goes("proven", "osd.7", "high")
 		s.Peer.Number, s.Peer.NumberKnown = 7, true
 		one.change(s)
-		if got := s.Doubles(by); got != one.want {
+		if got := s.Doubles(&by.Lifecycle); got != one.want {
 			t.Errorf("%s: %v", one.name, got)
 		}
 	}
@@ -121,7 +122,7 @@ func TestOnlyAnotherSessionOfTheSamePeerIsADouble(t *testing.T) {
 	nobody.Peer.Number, nobody.Peer.NumberKnown = -1, true
 	by = goes("dialled", "mon.a", "high")
 	by.Peer.Number, by.Peer.NumberKnown = -1, true
-	if nobody.Doubles(by) {
+	if nobody.Doubles(&by.Lifecycle) {
 		t.Error("the number -1 is nobody's")
 	}
 }
@@ -154,7 +155,7 @@ func TestWhoComesFindsItsOwnSessionAndIsRefusedWhereSomebodyIs(t *testing.T) {
 		{name: "the peer itself", who: "osd.7", says: "high", known: goes("said", "osd.7", "high"), meant: true},
 	} {
 		n, _ := wire.ParseEntityName(one.who)
-		p := Peer{Type: n.Type, Entity: n, Proven: one.proven}
+		p := session.Peer{Type: n.Type, Entity: n, Proven: one.proven}
 		i := meant(p, vec(one.says), 1, one.known)
 		if (i == 0) != one.meant || i == 0 && one.known.Is(&p) == one.isOther {
 			t.Errorf("%s: meant %v, another %v", one.name, i == 0, !one.known.Is(&p))
@@ -197,20 +198,20 @@ func TestASessionBeginsAnewOnlyWhereItsPeerIsToBeFound(t *testing.T) {
 		for _, lost := range []bool{false, true} { // the peer says so, or we know
 			s := *one.s
 			known := append([]*Session{&s}, one.others...)
-			seq := GlobalSeq(1)
-			env := Env{Addrs: vec("low"), Seq: &seq, Cookie: func() uint64 { return 1 }, Contested: func() bool { return Contested(&s.Lifecycle, lives(known...)) }}
-			s.State, s.Attempt, s.ServerCookie = Connecting, 1, 55
+			seq := session.GlobalSeq(1)
+			env := session.Env{Addrs: vec("low"), Seq: &seq, Cookie: func() uint64 { return 1 }, Contested: func() bool { return session.Contested(&s.Lifecycle, lives(known...)) }}
+			s.State, s.Attempt, s.ServerCookie = session.Connecting, 1, 55
 			if lost {
 				s.ServerCookie = 0
 			}
-			next, _ := Step(s, Authenticated{Attempt: 1}, env)
+			next, _ := session.Step(s, session.Authenticated{Attempt: 1}, env)
 			if !lost {
-				if next.State != Connecting {
+				if next.State != session.Connecting {
 					t.Errorf("%s: not asked for: %v", one.name, next.State)
 				}
-				next, _ = Step(next, Answer{Attempt: 1, Frame: wire.SessionReset{Full: true}}, env)
+				next, _ = session.Step(next, session.Answer{Attempt: 1, Frame: wire.SessionReset{Full: true}}, env)
 			}
-			if begins := next.State == Connecting && next.asked == KindClientIdent; begins != one.begins || !begins && next.State != Closing {
+			if begins := next.State == session.Connecting && next.asked == KindClientIdent; begins != one.begins || !begins && next.State != session.Closing {
 				t.Errorf("%s, known to be lost %v: begins %v, %v", one.name, lost, begins, next.State)
 			}
 		}
@@ -218,7 +219,7 @@ func TestASessionBeginsAnewOnlyWhereItsPeerIsToBeFound(t *testing.T) {
 }
 
 // lives are what both protocols have of sessions.
-func lives(list ...*Session) (all []*Lifecycle) {
+func lives(list ...*Session) (all []*session.Lifecycle) {
 	for _, s := range list {
 		all = append(all, &s.Lifecycle)
 	}
@@ -226,6 +227,6 @@ func lives(list ...*Session) (all []*Lifecycle) {
 }
 
 // meant is Meant by the client cookie of a frame.
-func meant(p Peer, addrs wire.AddrVec, cookie uint64, known ...*Session) int {
-	return Meant(p, addrs, lives(known...), func(i int) bool { return known[i].ClientCookie == cookie })
+func meant(p session.Peer, addrs wire.AddrVec, cookie uint64, known ...*Session) int {
+	return session.Meant(p, addrs, lives(known...), func(i int) bool { return known[i].ClientCookie == cookie })
 }

@@ -1,8 +1,9 @@
-package session
+package session2
 
 import (
 	"fmt"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -12,19 +13,14 @@ import (
 // with the number that it knows from our SERVER_IDENT; one that does not have it answers
 // RESET (msgr2.md 9.6). Then the socket is closed, and nothing has changed on either side.
 
-// ErrElsewhere is wrapped by the error of a session that Connect believed to lead to
-// an address at which the peer is not.
-var ErrElsewhere = fmt.Errorf("%w: it is not at the address that it claims", ErrWrongPeer)
-
-// Question is the frame that checks a claim; ok is false if there is nothing to check,
-// or not now. The answer comes as Checked.
-func (s *Session) Question(ours wire.AddrVec) (f wire.SessionReconnect, ok bool) {
+// Question implements session.Protocol.
+func (s *Session) Question(ours wire.AddrVec) session.Frame {
 	if !s.checkable() {
-		return f, false
+		return nil
 	}
 	return wire.SessionReconnect{
 		Addrs: ours, ClientCookie: s.ClientCookie, ServerCookie: s.ServerCookie, GlobalSeq: s.ToldSeq - 1, ConnectSeq: s.ConnectSeq,
-	}, true
+	}
 }
 
 // checkable says whether the session is found by an address that only its peer has named,
@@ -34,19 +30,14 @@ func (s *Session) checkable() bool {
 	if p.Dialled || p.Target.IsBlank() || s.Policy.Server || !s.Resumable() || s.ToldSeq == 0 || s.Frozen {
 		return false
 	}
-	return s.State == Ready || s.State == Standby || s.State == Wait
+	return s.State == session.Ready || s.State == session.Standby || s.State == session.Wait
 }
 
-// Checked is the answer of who is at the address.
-type Checked struct {
-	Asked  wire.SessionReconnect // Question
-	Answer Frame                 // nil: there was none
-	Other  bool                  // the process at the address cannot be the peer
-}
-
-// apply judges the answer, unless the session has changed meanwhile.
-func (ev Checked) apply(s *Session, r *Run) {
-	if !s.checkable() || ev.Asked.ClientCookie != s.ClientCookie || ev.Asked.ServerCookie != s.ServerCookie {
+// Judge implements session.Protocol. An answer does not count if the session has changed
+// meanwhile.
+func (s *Session) Judge(r *session.Run, ev session.Checked) {
+	asked, ok := ev.Asked.(wire.SessionReconnect)
+	if !ok || !s.checkable() || asked.ClientCookie != s.ClientCookie || asked.ServerCookie != s.ServerCookie {
 		return
 	}
 	other := ev.Other
@@ -57,7 +48,7 @@ func (ev Checked) apply(s *Session, r *Run) {
 		other = true
 	}
 	if other {
-		r.Do(Disproved{Addr: s.Peer.Target})
-		s.Close(r, s, Close{Reset: true, Err: fmt.Errorf("%w: %v", ErrElsewhere, s.Peer.Target)})
+		r.Do(session.Disproved{Addr: s.Peer.Target})
+		s.Close(r, s, session.Close{Reset: true, Err: fmt.Errorf("%w: %v", session.ErrElsewhere, s.Peer.Target)})
 	}
 }

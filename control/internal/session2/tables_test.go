@@ -1,12 +1,12 @@
-package session
+package session2
 
 import (
-	"errors"
-	"strings"
 	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 )
 
-// What both tables of msgr2_tables.go say about every combination of what they look
+// What both tables of table.go say about every combination of what they look
 // at, from a second, independent wording of the rows of msgr2.md 9.5 and 9.6:
 // each row with its condition, the first that holds decides.
 
@@ -70,7 +70,10 @@ func everyQuestion(f func(a asked)) {
 								for _, cookie := range []uint64{1, 2} {
 									everyNumber(func(knownGlobal, knownConnect, gs, cs uint64, settled bool) {
 										f(asked{
-											View{exists, other, replacing, lossy, knownGlobal, knownConnect, 1, server, wins, settled},
+											View{session.View{
+												Exists: exists, OtherEntity: other, Replacing: replacing, Lossy: lossy, PeerGlobalSeq: knownGlobal,
+												ConnectSeq: knownConnect, PeerWins: wins, Settled: settled,
+											}, 1, server},
 											cookie, gs, cs, check,
 										})
 									})
@@ -133,75 +136,6 @@ func TestEveryRowOfTheAcceptorsTables(t *testing.T) {
 			if n == 0 {
 				t.Errorf("%s: row %s is never reached", table.name, table.rows[i].name)
 			}
-		}
-	}
-}
-
-// stateTable is the state machine once more, a row for each state and a column
-// for each trigger in the order of their numbers; "." is illegal.
-var stateTable = map[State]string{
-	//             connect    accept    establish    waitsent    ready replace   standby redial     backoff timer      queued     close   freeze  restore loopback
-	None:         "connecting accepting .            .           .     .         .       .          .       .          .          .       .       standby ready",
-	Accepting:    ".          .         establishing server_wait .     closing   .       .          .       .          .          closing .       .       .",
-	ServerWait:   ".          .         .            .           .     .         .       .          .       .          .          closing .       .       .",
-	Establishing: ".          .         .            .           ready replacing standby connecting .       .          .          closing standby .       .",
-	Connecting:   ".          .         .            .           ready replacing standby .          wait    .          .          closing standby .       .",
-	Ready:        ".          .         .            .           .     replacing standby connecting wait    .          .          closing standby .       .",
-	Standby:      ".          .         .            .           .     replacing .       .          .       .          connecting closing standby .       .",
-	Wait:         ".          .         .            .           .     replacing .       .          .       connecting .          closing wait    .       .",
-	Replacing:    ".          .         .            .           ready replacing standby .          wait    .          .          closing standby .       .",
-	Closing:      ".          .         .            .           .     .         .       .          .       .          .          .       .       .       .",
-}
-
-// Matrix: FR-30
-func TestEveryStateWithEveryTrigger(t *testing.T) {
-	if len(stateTable) != len(stateNames) {
-		t.Fatalf("%d states in the table, %d exist", len(stateTable), len(stateNames))
-	}
-	for s := range State(len(stateNames)) {
-		columns := strings.Fields(stateTable[s])
-		if len(columns) != len(triggerNames) {
-			t.Fatalf("state %v: %d triggers in the table, %d exist", s, len(columns), len(triggerNames))
-		}
-		for e := range Trigger(len(triggerNames)) {
-			to, err := Next(s, e)
-			switch want := columns[e]; {
-			case want == ".":
-				if !errors.Is(err, ErrTransition) || to != s {
-					t.Errorf("%v + %v: to %v with %v, want it illegal", s, e, to, err)
-				}
-			case err != nil || to.String() != want:
-				t.Errorf("%v + %v: to %v with %v, want %s", s, e, to, err, want)
-			}
-		}
-	}
-}
-
-func TestErrorOfAnIllegalTransitionNamesBoth(t *testing.T) {
-	_, err := Next(Standby, OnTimer)
-	if err == nil || err.Error() != "control: illegal transition: timer in state standby" {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestEventOfNoProtocolIsIllegal(t *testing.T) {
-	s := New(Policy{}, Peer{}, Backoff{})
-	next, actions := Step(s, "something else", Env{})
-	if len(actions) != 1 || next.State != None {
-		t.Fatalf("%v, %v", next.State, actions)
-	}
-	if a, ok := actions[0].(Illegal); !ok || !errors.Is(a.Err, ErrTransition) {
-		t.Error(actions[0])
-	}
-}
-
-// A peer that tells again and again of messages that we have not sent has another session.
-func TestEachFourthNumberThatCannotBeBeginsTheSessionAnew(t *testing.T) {
-	var l Lifecycle
-	for i := range 3 * maxStrange {
-		anew, err := l.CheckReceived(1)
-		if want := i%maxStrange == maxStrange-1; anew != want || !errors.Is(err, ErrProtocol) {
-			t.Errorf("number %d: anew %v, %v", i+1, anew, err)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package session
+package session2
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/scripttest"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -31,26 +32,26 @@ import (
 // accepted socket asks is answered with the connection as the existing one if it
 // has the peer's address. A socket that opens a session becomes the connection.
 type script struct {
-	env     Env
-	seq     GlobalSeq
+	env     session.Env
+	seq     session.GlobalSeq
 	cookies uint64
 	conn    *Session // nil for none
 	socket  *Session
-	ended   Ended
-	entered map[StateChanged]bool
+	ended   session.Ended
+	entered map[session.StateChanged]bool
 	acted   map[string]bool
 }
 
 func newScript() *script {
-	x := &script{entered: make(map[StateChanged]bool), acted: make(map[string]bool)}
+	x := &script{entered: make(map[session.StateChanged]bool), acted: make(map[string]bool)}
 	x.reset()
 	return x
 }
 
 // reset begins a file.
 func (x *script) reset() {
-	x.seq, x.cookies, x.conn, x.socket, x.ended = 0, 0, nil, nil, Ended{}
-	x.env = Env{
+	x.seq, x.cookies, x.conn, x.socket, x.ended = 0, 0, nil, nil, session.Ended{}
+	x.env = session.Env{
 		Addrs: vec("low"), Number: 3, Seq: &x.seq,
 		Cookie:      func() uint64 { x.cookies++; return 100 + x.cookies },
 		OwnerCookie: func() uint64 { x.cookies++; return 900 + x.cookies },
@@ -67,7 +68,7 @@ var addr, vec, short = addrs.Addr, addrs.Vec, addrs.Short
 
 const features = wire.FeaturesPacific | wire.FeatureMsgAddr2
 
-var policies = map[string]Policy{
+var policies = map[string]session.Policy{
 	"lossy-client":      {Lossy: true, Register: true},
 	"lossless-client":   {ResetCheck: true, Register: true},
 	"lossless-peer":     {Standby: true, Register: true},
@@ -82,7 +83,7 @@ func (x *script) run(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "messenger":
 		x.env.Addrs = vec(a.Str("addrs", "low"))
-		x.seq = GlobalSeq(a.Num("seq", uint64(x.seq)))
+		x.seq = session.GlobalSeq(a.Num("seq", uint64(x.seq)))
 		x.env.Unsent = a.Has("unsent")
 		return fmt.Sprintf("%s, global_seq %d", short(x.env.Addrs.String()), x.seq)
 	case "connection":
@@ -96,25 +97,25 @@ func (x *script) run(t *testing.T, d *datadriven.TestData) string {
 		s := x.fresh(a)
 		s.Peer.Entity, s.Peer.Proven = a.Entity(), a.Has("proven")
 		x.socket = &s
-		return x.step(x.socket, Accept{})
+		return x.step(x.socket, session.Accept{})
 	case "show":
 		return x.show()
 	case "peer":
 		p := x.conn.Peer
 		return short(fmt.Sprintf("%v proven=%v target=%v dialled=%v near=%v", p.Entity, p.Proven, p.Target, p.Dialled, p.Near))
 	case "question":
-		f, ok := x.conn.Question(x.env.Addrs)
-		if !ok {
+		f := x.conn.Question(x.env.Addrs)
+		if f == nil {
 			return "none"
 		}
-		return short(FrameText(f))
+		return short(frameText(f))
 	case "age":
 		return fmt.Sprint("anything left: ", x.ended.Age())
 	case "client-ident", "session-reconnect", "frame":
 		if a.Has("attempt") {
 			break // the connector's
 		}
-		if x.socket.State != Accepting && !a.Has("late") {
+		if x.socket.State != session.Accepting && !a.Has("late") {
 			t.Fatalf("%s: the socket is in state %v", d.Pos, x.socket.State)
 		}
 		return a.Times(func() string { return x.ask(a) })
@@ -137,21 +138,21 @@ func (x *script) fresh(a args) Session {
 		a.T.Fatalf("%s: no such policy", a.D.Pos)
 	}
 	p.Supported, p.Required = features, wire.FeatureMsgAddr2
-	return New(p, Peer{Type: a.Type("type", wire.OSD)}, Backoff{Initial: 200 * time.Millisecond, Max: 15 * time.Second})
+	return New(p, session.Peer{Type: a.Type("type", wire.OSD)}, session.Backoff{Initial: 200 * time.Millisecond, Max: 15 * time.Second})
 }
 
 // step plays an event and writes down what comes of it.
-func (x *script) step(s *Session, ev Event) string {
+func (x *script) step(s *Session, ev session.Event) string {
 	var b strings.Builder
-	next, actions := Step(*s, ev, x.env)
+	next, actions := session.Step(*s, ev, x.env)
 	*s = next
 	for _, act := range actions {
-		fmt.Fprintln(&b, short(act.String()))
+		fmt.Fprintln(&b, short(actionText(act)))
 		x.acted[fmt.Sprintf("%T", act)] = true
 		switch act := act.(type) {
-		case StateChanged:
+		case session.StateChanged:
 			x.entered[act] = true
-		case Remember:
+		case session.Remember:
 			x.ended.Remember(act.Name, act.PeerGlobalSeq)
 		}
 	}
@@ -167,12 +168,12 @@ func (x *script) step(s *Session, ev Event) string {
 func (x *script) ask(a args) string {
 	f := a.frame()
 	var front wire.Addr
-	ev := Request{Frame: f, Frozen: a.Has("handing-over"), Settled: a.Has("settled"), Near: a.Has("near")}
+	ev := session.Request{Frame: f, Frozen: a.Has("handing-over"), Settled: a.Has("settled"), Near: a.Has("near")}
 	switch f := f.(type) {
 	case wire.ClientIdent:
 		front = f.Addrs.Front()
 		ev.Ours = a.Has("ours") || x.env.Addrs.Contains(f.TargetAddr)
-		ev.Ended = x.ended.IsStale(Name{front, f.Cookie}, f.GlobalSeq)
+		ev.Ended = x.ended.IsStale(session.Name{Peer: front, Cookie: f.Cookie}, f.GlobalSeq)
 	case wire.SessionReconnect:
 		front = f.Addrs.Front()
 	}
@@ -180,29 +181,31 @@ func (x *script) ask(a args) string {
 		ev.Refuse = errors.New("shut down")
 	}
 	e := x.conn
-	if e != nil && (e.State == Closing || e.Peer.Target != front && e.Peer.Addrs.Front() != front) {
+	if e != nil && (e.State == session.Closing || e.Peer.Target != front && e.Peer.Addrs.Front() != front) {
 		e = nil
 	}
-	if addrs, cookie := PeerOf(f); e != nil && meant(x.socket.Peer, addrs, cookie, e) < 0 {
+	if p := SenderOf(f); e != nil && meant(x.socket.Peer, p.Addrs, p.Cookie, e) < 0 {
 		e = nil
 	}
-	ev.Existing = e
-	next, actions := Step(*x.socket, ev, x.env)
+	if ev.From = front; e != nil {
+		ev.Existing = e
+	}
+	next, actions := session.Step(*x.socket, ev, x.env)
 	*x.socket = next
 	var b strings.Builder
 	for _, act := range actions {
-		fmt.Fprintln(&b, short(act.String()))
+		fmt.Fprintln(&b, short(actionText(act)))
 		x.acted[fmt.Sprintf("%T", act)] = true
 		switch act := act.(type) {
-		case StateChanged:
+		case session.StateChanged:
 			x.entered[act] = true
-		case NewConn:
+		case session.NewConn:
 			if act.ReplaceLossy {
-				fmt.Fprintln(&b, scripttest.Indent(x.step(e, Close{Reset: true, Replace: true, Err: errors.New("replaced")})))
+				fmt.Fprintln(&b, scripttest.Indent(x.step(e, session.Close{Reset: true, Replace: true, Err: errors.New("replaced")})))
 			}
 			x.conn = x.socket
-		case TakeOver:
-			fmt.Fprintln(&b, scripttest.Indent(x.step(e, Replace{Frame: f, Reset: act.Reset, Entity: x.socket.Peer.Entity, Proven: x.socket.Peer.Proven})))
+		case session.TakeOver:
+			fmt.Fprintln(&b, scripttest.Indent(x.step(e, session.Replace{Frame: f, Reset: act.Reset, Entity: x.socket.Peer.Entity, Proven: x.socket.Peer.Proven})))
 		}
 	}
 	fmt.Fprintf(&b, "= %v", x.socket.State)
@@ -230,9 +233,10 @@ func TestScripts(t *testing.T) {
 		return
 	}
 	// The scripts take every way of the table.
-	for from, row := range transitions {
-		for by, to := range row {
-			if m := (StateChanged{from, by, to}); !x.entered[m] {
+	for from := session.None; from <= session.Closing; from++ {
+		for by := session.OnConnect; by <= session.OnLoopback; by++ {
+			to, err := session.Next(from, by)
+			if m := (session.StateChanged{From: from, By: by, To: to}); err == nil && !x.entered[m] {
 				t.Errorf("no script has %v", m)
 			}
 		}
@@ -245,8 +249,52 @@ func TestScripts(t *testing.T) {
 }
 
 // allActions is one of each.
-var allActions = []Action{
-	StateChanged{}, Illegal{}, Faulted{}, Count{}, Renamed{}, Only{}, Disproved{}, HintReceived{}, HintDropped{}, Remember{}, End{}, NewConn{}, TakeOver{}, Suspend{}, Requeue{}, RequeueUpTo{},
-	ResetPeer{}, ResetIO{}, TellReset{}, TellRemoteReset{}, MoveHandler{}, Open{}, Silence{}, CloseIO{}, Probe{}, StartTimer{}, StopTimer{}, Log{},
-	Dial{}, Cancel{}, Send{Frame: WaitFrame{}}, Hangup{}, Superseded{},
+var allActions = []session.Action{
+	session.StateChanged{}, session.Illegal{}, session.Faulted{}, session.Count{}, session.Renamed{}, session.Only{}, session.Disproved{}, session.HintReceived{}, session.HintDropped{}, session.Remember{}, session.End{}, session.NewConn{}, session.TakeOver{}, session.Suspend{}, session.Requeue{}, session.RequeueUpTo{},
+	session.ResetPeer{}, session.ResetIO{}, session.TellReset{}, session.TellRemoteReset{}, session.MoveHandler{}, session.Open{}, session.Silence{}, session.CloseIO{}, session.Probe{}, session.StartTimer{}, session.StopTimer{}, session.Log{},
+	session.Dial{}, session.Cancel{}, session.Send{Frame: WaitFrame{}}, session.Hangup{}, session.Superseded{},
+}
+
+// actionText is an action, with the fields of a frame.
+func actionText(a session.Action) string {
+	if s, ok := a.(session.Send); ok {
+		return "send " + frameText(s.Frame)
+	}
+	return a.String()
+}
+
+// only is text if on, else nothing.
+func only(on bool, text string) string {
+	if on {
+		return text
+	}
+	return ""
+}
+
+// frameText is a frame with its fields.
+func frameText(f session.Frame) string {
+	var b strings.Builder
+	b.WriteString(frameName(f))
+	add := func(format string, args ...any) { fmt.Fprintf(&b, " "+format, args...) }
+	switch f := f.(type) {
+	case wire.ClientIdent:
+		add("addrs=%v target=%v gid=%d global_seq=%d cookie=%d%s", f.Addrs, f.TargetAddr, f.GID, f.GlobalSeq, f.Cookie,
+			only(f.Flags&wire.IdentLossy != 0, " lossy"))
+	case wire.ServerIdent:
+		add("addrs=%v gid=%d global_seq=%d cookie=%d%s", f.Addrs, f.GID, f.GlobalSeq, f.Cookie, only(f.Flags&wire.IdentLossy != 0, " lossy"))
+	case wire.IdentMissingFeatures:
+		add("features=%#x", uint64(f.Features))
+	case wire.SessionReconnect:
+		add("addrs=%v client_cookie=%d server_cookie=%d global_seq=%d connect_seq=%d msg_seq=%d",
+			f.Addrs, f.ClientCookie, f.ServerCookie, f.GlobalSeq, f.ConnectSeq, f.MsgSeq)
+	case wire.SessionReconnectOK:
+		add("msg_seq=%d", f.MsgSeq)
+	case wire.SessionRetry:
+		add("connect_seq=%d", f.ConnectSeq)
+	case wire.SessionRetryGlobal:
+		add("global_seq=%d", f.GlobalSeq)
+	case wire.SessionReset:
+		add("full=%v", f.Full)
+	}
+	return b.String()
 }

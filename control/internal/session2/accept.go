@@ -1,0 +1,230 @@
+package session2
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// The accepted socket of msgr2, until it is decided whose it is (msgr2.md 9.5
+// and 9.6). After RETRY and RETRY_GLOBAL it expects another SESSION_RECONNECT,
+// after RESET a CLIENT_IDENT, as the sharded implementation does; after
+// IDENT_MISSING_FEATURES it takes a better CLIENT_IDENT, as the classic one does.
+
+// Asked implements session.Protocol: it answers CLIENT_IDENT and SESSION_RECONNECT.
+func (s *Session) Asked(r *session.Run, ev session.Request) error {
+	kind := KindOf(ev.Frame)
+	if s.due != KindNone && kind != s.due {
+		return fmt.Errorf("%w: %v where %v was due", session.ErrProtocol, frameName(ev.Frame), s.due)
+	}
+	switch f := ev.Frame.(type) {
+	case wire.ClientIdent:
+		return s.clientIdent(r, f, &ev)
+	case wire.SessionReconnect:
+		return s.sessionReconnect(r, f, &ev)
+	}
+	return fmt.Errorf("%w: %v before the session", session.ErrProtocol, frameName(ev.Frame))
+}
+
+// tell answers with a frame, after which the peer's next one is due.
+func (s *Session) tell(r *session.Run, f session.Frame, due Kind) {
+	s.due = due
+	r.Do(session.Send{Frame: f})
+}
+
+// clientIdent answers CLIENT_IDENT.
+func (s *Session) clientIdent(r *session.Run, ci wire.ClientIdent, ev *session.Request) error {
+	ours, front := r.Env.Addrs, ci.Addrs.Front()
+	switch {
+	case len(ci.Addrs) == 0 || front.IsBlank():
+		return fmt.Errorf("%w: CLIENT_IDENT without an address", session.ErrProtocol)
+	case ours.Contains(front):
+		return fmt.Errorf("%w: the peer says that it is %v, as we are", session.ErrWrongPeer, front)
+	case !ev.Ours:
+		return fmt.Errorf("%w: the peer wants %v, we are %v", session.ErrWrongPeer, ci.TargetAddr, ours)
+	case !s.Policy.Lossy && ev.Frozen:
+		return session.ErrFrozen
+	case ev.Ended:
+		return fmt.Errorf("%w: CLIENT_IDENT with global_seq %d of a session that has ended", session.ErrStale, ci.GlobalSeq)
+	case ci.GlobalSeq > numbers.Max:
+		return fmt.Errorf("%w: CLIENT_IDENT with global_seq %d", session.ErrProtocol, ci.GlobalSeq)
+	case !s.Policy.Lossy && !s.Policy.Server && !front.IsOneHost():
+		return fmt.Errorf("%w: peer %v cannot be dialled back", session.ErrProtocol, ci.Addrs)
+	}
+	if missing := ci.Supported.Missing(s.Policy.Required); missing != 0 {
+		s.tell(r, wire.IdentMissingFeatures{Features: missing}, KindClientIdent)
+		return nil
+	}
+	s.claimed = &claimed{front: front}
+	e := s.existing(ev)
+	if s.Policy.Server && !s.Policy.Findable() {
+		e = nil // the classic rule: what is not registered is not looked up either
+	}
+	view := s.view(r, e, ev)
+	if e != nil && e.Peer.Type == wire.OSD && e.Peer.NumberKnown && e.Peer.Number != ci.GID {
+		view.OtherEntity = true // an OSD is its number; that of others may change (a monitor's rank)
+	}
+	switch v := DecideIdent(view, ci.Cookie, ci.GlobalSeq, s.Policy.ResetCheck); v {
+	case DoEstablish, DoReplaceLossy:
+		if ev.Refuse != nil {
+			return ev.Refuse
+		}
+		s.establish(r, ci, ev, v == DoReplaceLossy)
+		return nil
+	case DoReuse, DoReuseReset:
+		return s.Give(r, &e.Lifecycle, v == DoReuseReset)
+	case DoWait, DoWaitOnly:
+		s.TellWait(r, v == DoWait, WaitFrame{})
+		return nil
+	default:
+		return fmt.Errorf("%w: CLIENT_IDENT with global_seq %d", session.ErrStale, ci.GlobalSeq)
+	}
+}
+
+// sessionReconnect answers SESSION_RECONNECT.
+func (s *Session) sessionReconnect(r *session.Run, sr wire.SessionReconnect, ev *session.Request) error {
+	front := sr.Addrs.Front()
+	switch {
+	case front.Type != wire.AddrMsgr2 && front.Type != wire.AddrAny, front.IsBlank(), s.claimed != nil && s.claimed.front != front:
+		return fmt.Errorf("%w: SESSION_RECONNECT from %v", session.ErrProtocol, sr.Addrs)
+	case ev.Frozen:
+		return session.ErrFrozen // the successor knows the session
+	case r.Env.Addrs.Contains(front):
+		return fmt.Errorf("%w: the peer says that it is %v, as we are", session.ErrWrongPeer, front)
+	}
+	if sr.GlobalSeq > numbers.Max || sr.ConnectSeq > numbers.Max {
+		return fmt.Errorf("%w: SESSION_RECONNECT with global_seq %d, connect_seq %d", session.ErrProtocol, sr.GlobalSeq, sr.ConnectSeq)
+	}
+	s.claimed = &claimed{front: front}
+	e := s.existing(ev)
+	switch DecideReconnect(s.view(r, e, ev), sr.ClientCookie, sr.GlobalSeq, sr.ConnectSeq, s.Policy.ResetCheck) {
+	case DoReuse:
+		return s.Give(r, &e.Lifecycle, false)
+	case DoRetry:
+		r.Do(session.Count{What: session.RetriesSent})
+		s.tell(r, wire.SessionRetry{ConnectSeq: e.ConnectSeq}, KindReconnect)
+	case DoRetryGlobal:
+		r.Do(session.Count{What: session.RetriesSent})
+		s.tell(r, wire.SessionRetryGlobal{GlobalSeq: e.PeerGlobalSeq}, KindReconnect)
+	case DoResetFull:
+		r.Do(session.Count{What: session.ResetsSent})
+		s.tell(r, wire.SessionReset{Full: true}, KindClientIdent)
+	case DoResetPartial:
+		r.Do(session.Count{What: session.ResetsSent}, session.Count{What: session.PartialResetsSent})
+		s.tell(r, wire.SessionReset{}, KindClientIdent)
+	case DoWait, DoWaitOnly:
+		s.TellWait(r, false, WaitFrame{})
+	case DoStale:
+		return fmt.Errorf("%w: SESSION_RECONNECT with global_seq %d, connect_seq %d", session.ErrStale, sr.GlobalSeq, sr.ConnectSeq)
+	default:
+		return fmt.Errorf("%w: session of another entity", session.ErrWrongPeer)
+	}
+	return nil
+}
+
+// existing is the session that exists, nil if none counts.
+func (s *Session) existing(ev *session.Request) *Session {
+	e, ok := ev.Existing.(*Session)
+	if !ok || e.Peer.GivesWay(&s.Peer) {
+		return nil
+	}
+	return e
+}
+
+// view is what the tables look at of e.
+func (s *Session) view(r *session.Run, e *Session, ev *session.Request) View {
+	if e == nil {
+		return View{}
+	}
+	return View{View: s.View(r, e, ev), ClientCookie: e.ClientCookie, ServerCookie: e.ServerCookie}
+}
+
+// SenderOf is what the sender of CLIENT_IDENT or SESSION_RECONNECT says of itself; zero for
+// other frames.
+func SenderOf(f session.Frame) session.Sender {
+	switch f := f.(type) {
+	case wire.ClientIdent:
+		return session.Sender{Addrs: f.Addrs, Target: f.TargetAddr, Cookie: f.Cookie, GlobalSeq: f.GlobalSeq}
+	case wire.SessionReconnect:
+		return session.Sender{Addrs: f.Addrs, Cookie: f.ClientCookie, GlobalSeq: f.GlobalSeq}
+	}
+	return session.Sender{}
+}
+
+// establish opens a new session on the socket.
+func (s *Session) establish(r *session.Run, ci wire.ClientIdent, ev *session.Request, replaceLossy bool) {
+	if !s.Establish(r, ev, replaceLossy) {
+		return
+	}
+	s.adopt(r, ci, s.Peer.Entity)
+	r.Do(session.Suspend{}, session.MoveHandler{Attempt: s.Attempt, Accepted: true, Replace: replaceLossy})
+}
+
+// adopt takes over what CLIENT_IDENT says.
+func (s *Session) adopt(r *session.Run, ci wire.ClientIdent, by wire.EntityName) {
+	s.Rename(r, ci.Addrs, false)
+	if !s.Peer.NumberKnown {
+		s.Peer.Number, s.Peer.NumberKnown = ci.GID, true
+	}
+	s.claimed = &claimed{target: ci.TargetAddr}
+	s.ClientCookie = ci.Cookie
+	s.PeerGlobalSeq = ci.GlobalSeq
+	s.Features = ci.Supported & s.Policy.Supported
+	if s.Peer.Entity == (wire.EntityName{}) {
+		s.Peer.Entity = by
+	}
+}
+
+// Resume implements session.Protocol (msgr2.md 9.7).
+func (s *Session) Resume(r *session.Run, by session.Replace) error {
+	if by.Reset {
+		s.reset(r, true)
+	}
+	switch f := by.Frame.(type) {
+	case wire.ClientIdent:
+		s.adopt(r, f, by.Entity)
+		s.Accept(r)
+	case wire.SessionReconnect:
+		if err := s.checkReceived(r, f.MsgSeq); err != nil {
+			return err
+		}
+		s.PeerGlobalSeq, s.ConnectSeq = f.GlobalSeq, f.ConnectSeq
+		r.Do(session.RequeueUpTo{Seq: f.MsgSeq}, session.Send{Frame: wire.SessionReconnectOK{MsgSeq: s.IO.InSeq}})
+	}
+	return nil
+}
+
+// Accept implements session.Protocol: it answers with SERVER_IDENT.
+func (s *Session) Accept(r *session.Run) {
+	s.IO = s.IO.Requeued()
+	s.IO.InSeq = 0
+	r.Do(session.ResetPeer{})
+	si := wire.ServerIdent{
+		Addrs: s.told(r.Env.Addrs), GID: r.Env.Number, GlobalSeq: r.Env.Seq.Next(0),
+		Supported: s.Policy.Supported, Required: s.Policy.Required,
+	}
+	s.claimed, s.ToldSeq = nil, si.GlobalSeq
+	if s.Policy.Lossy {
+		si.Flags = wire.IdentLossy
+		s.ServerCookie = 0
+	} else {
+		s.ServerCookie = r.Env.OwnerCookie()
+		si.Cookie = s.ServerCookie
+		r.Do(session.HintDropped{}) // the cookie is ours, not the peer's
+	}
+	r.Do(session.Send{Frame: si})
+}
+
+// told is what the peer is told of our addresses: it has to find the one by which
+// it has reached us among them. Other peers are not told that.
+func (s *Session) told(ours wire.AddrVec) wire.AddrVec {
+	if ours.Contains(s.claimed.target) {
+		return ours
+	}
+	return append(slices.Clone(ours), s.claimed.target)
+}
+
+// Finish implements session.Protocol.
+func (s *Session) Finish(r *session.Run) { s.Ready(r) }

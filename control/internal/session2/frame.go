@@ -1,0 +1,75 @@
+package session2
+
+import (
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// WaitFrame is WAIT, which has no payload. All other frames of a session are decoded payloads
+// of package wire, or a session.OtherFrame.
+type WaitFrame struct{}
+
+// Kind is a kind of session frame.
+type Kind uint8
+
+// The session frames of msgr2.
+const (
+	KindNone Kind = iota
+	KindClientIdent
+	KindServerIdent
+	KindMissingFeatures
+	KindReconnect
+	KindReconnectOK
+	KindRetry
+	KindRetryGlobal
+	KindReset
+	KindWait
+)
+
+var kindNames = [...]string{
+	"none", "CLIENT_IDENT", "SERVER_IDENT", "IDENT_MISSING_FEATURES", "SESSION_RECONNECT", "SESSION_RECONNECT_OK",
+	"SESSION_RETRY", "SESSION_RETRY_GLOBAL", "SESSION_RESET", "WAIT",
+}
+
+// String is the name in the protocol text.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("frame(%d)", uint8(k))
+}
+
+// KindOf is the kind of a frame, KindNone for one that has no place here.
+func KindOf(f session.Frame) Kind {
+	switch f.(type) {
+	case wire.ClientIdent:
+		return KindClientIdent
+	case wire.ServerIdent:
+		return KindServerIdent
+	case wire.IdentMissingFeatures:
+		return KindMissingFeatures
+	case wire.SessionReconnect:
+		return KindReconnect
+	case wire.SessionReconnectOK:
+		return KindReconnectOK
+	case wire.SessionRetry:
+		return KindRetry
+	case wire.SessionRetryGlobal:
+		return KindRetryGlobal
+	case wire.SessionReset:
+		return KindReset
+	case WaitFrame:
+		return KindWait
+	}
+	return KindNone
+}
+
+// frameName names a frame in errors.
+func frameName(f session.Frame) string {
+	if f, ok := f.(session.OtherFrame); ok {
+		return f.Name
+	}
+	return KindOf(f).String()
+}

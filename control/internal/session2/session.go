@@ -1,0 +1,68 @@
+package session2
+
+import (
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// Session is the protocol of one msgr2 connection (msgr2.md 9.1), or of an
+// accepted socket that is not a connection yet. Its owner guards it.
+type Session struct {
+	session.Lifecycle
+
+	ClientCookie uint64
+	ServerCookie uint64
+	ToldSeq      uint64 // our global_seq in the SERVER_IDENT that opened the session, 0 if the peer sent that
+
+	asked   Kind     // connector: the frame that waits for its answer
+	due     Kind     // accepted socket: the frame that must come next, 0: any
+	claimed *claimed // acceptor: what the peer said, until it is answered
+}
+
+// claimed is what the peer of an accepted socket said. It never changes.
+type claimed struct {
+	front  wire.Addr // of the peer, until a connection is made
+	target wire.Addr // from then on: ours by which the peer of CLIENT_IDENT has reached us
+}
+
+// New makes a session in state None.
+func New(p session.Policy, peer session.Peer, b session.Backoff) Session {
+	return Session{Lifecycle: session.NewLifecycle(p, peer, b)}
+}
+
+// Resumable says whether there is a session to resume on another socket.
+func (s *Session) Resumable() bool { return !s.Policy.Lossy && s.ServerCookie != 0 }
+
+// Begin implements session.Protocol.
+func (s *Session) Begin(r *session.Run, t session.Trigger) {
+	if t == session.OnConnect {
+		// The sharded rule: made with the object, whatever the policy.
+		s.ClientCookie = r.Env.Cookie()
+	}
+	if s.Resumable() {
+		s.ConnectSeq++
+	}
+}
+
+// Leave implements session.Protocol.
+func (s *Session) Leave(r *session.Run) {
+	if s.Resumable() {
+		r.Do(session.Remember{Name: session.Name{Peer: s.Peer.Addrs.Front(), Cookie: s.ClientCookie}, PeerGlobalSeq: s.PeerGlobalSeq})
+	}
+}
+
+// Address implements session.Protocol.
+func (*Session) Address(v wire.AddrVec) wire.Addr { return v.V2() }
+
+// Names implements session.Protocol.
+func (s *Session) Names(cookie uint64) bool { return s.ClientCookie == cookie }
+
+// Record implements session.Protocol.
+func (s *Session) Record() session.Record {
+	return session.Record{ClientCookie: s.ClientCookie, ServerCookie: s.ServerCookie, ToldSeq: s.ToldSeq}
+}
+
+// Recall implements session.Protocol.
+func (s *Session) Recall(r session.Record) {
+	s.ClientCookie, s.ServerCookie, s.ToldSeq = r.ClientCookie, r.ServerCookie, r.ToldSeq
+}

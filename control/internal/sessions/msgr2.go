@@ -1,0 +1,158 @@
+package sessions
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/session2"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+)
+
+// msgr2 is the newer protocol. Its handshake authenticates before the session.
+type msgr2 struct{}
+
+func (msgr2) allowed(*Config) error                   { return nil }
+func (msgr2) seqLocked(m *Manager) *session.GlobalSeq { return &m.globalSeq }
+
+func (msgr2) session(m *Manager, p *Policy, peer session.Peer) session.Protocol {
+	s := session2.New(p.rules(), peer, m.cfg.Backoff)
+	return &s
+}
+
+// alias implements protocol: a daemon may have a v1 address, too.
+func (msgr2) alias(peer *session.Peer) wire.Addr { return peer.Addrs.V1() }
+
+func (msgr2) connect(d *dialling) error {
+	m := d.c.m
+	t, err := m.connect2(d.ctx, d.a, d.a.link, d.target, d.peerType)
+	if err != nil {
+		return d.wrapAt(stats.StageBanner, err)
+	}
+	d.a.talk, d.a.peer = t, t.peer
+	d.checkHint()
+	m.lock()
+	defer m.unlock()
+	m.learnLocked(d.a.link.LocalAddr(), t.peer.SeenAs)
+	if len(m.addrs) == 0 {
+		return d.wrap(stats.StageHello, fmt.Errorf("%w: the peer does not see our address", session.ErrProtocol))
+	}
+	m.numberedLocked(t.peer.Auth.GlobalID)
+	return nil
+}
+
+// connect2 runs the handshake of a connector.
+func (m *Manager) connect2(ctx context.Context, a *attempt, link *loop.Link, target wire.Addr, peer wire.EntityType) (*talk2, error) {
+	stream, p, err := handshake.Connect(ctx, link, handshake.ConnectConfig{
+		Options: m.options2(a), Target: target, PeerType: peer, Auth: m.auth.Load().client,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &talk2{stream, m, p}, nil
+}
+
+func (msgr2) accept(a *accepting) error {
+	m := a.m
+	stream, peer, err := handshake.Accept(a.ctx, steps{a.link, a}, handshake.AcceptConfig{
+		Options: m.options2(a.att), PeerAddr: a.link.PeerAddr(), Auth: m.auth.Load().server, Room: a.room,
+	})
+	if err != nil {
+		return err
+	}
+	a.att.talk, a.att.peer = &talk2{stream, m, peer}, peer
+	if err := checkClaimed(peer); err != nil {
+		return err
+	}
+	m.lock()
+	defer m.unlock()
+	a.beginLocked()
+	m.learnLocked(a.link.LocalAddr(), peer.Target)
+	return nil
+}
+
+// options2 are what both roles have in common.
+func (m *Manager) options2(a *attempt) handshake.Options {
+	o := m.cfg.Handshake
+	o.EntityType, o.Compression, o.Probe, o.Tap, o.KeyLog = m.cfg.Name.Type, m.compression.negotiate, a.probe, a.tap, m.keyLog
+	return o
+}
+
+// talk2 is the talk of msgr2, in both roles.
+type talk2 struct {
+	*handshake.Stream
+	m    *Manager
+	peer *handshake.Peer
+}
+
+func (t *talk2) send(ctx context.Context, f session.Frame) error {
+	tag, payload := encode(t.Scratch(), f)
+	return t.WriteFrame(ctx, tag, payload)
+}
+
+func (t *talk2) receive(ctx context.Context) (session.Frame, error) {
+	tag, payload, err := t.ReadFrame(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return decode(tag, payload)
+}
+
+func (*talk2) sender(f session.Frame) session.Sender { return session2.SenderOf(f) }
+func (*talk2) last(session.Frame) bool               { return true }
+func (t *talk2) queues() bool                        { return t.Queues() }
+func (t *talk2) protocol() string                    { return t.peer.Revision.String() }
+
+func (t *talk2) codec(wire.Features) (dataplane.Codec, error) {
+	enc, dec := t.Release()
+	dec.SetLimits(t.m.cfg.Limits)
+	return dataplane.Msgr2(enc, dec), nil
+}
+
+// tags are the frames of a session by their kind. The machine sends no others.
+var tags = [...]frame.Tag{
+	session2.KindClientIdent: frame.TagClientIdent, session2.KindServerIdent: frame.TagServerIdent,
+	session2.KindMissingFeatures: frame.TagIdentMissingFeatures, session2.KindReconnect: frame.TagSessionReconnect,
+	session2.KindReconnectOK: frame.TagSessionReconnectOK, session2.KindRetry: frame.TagSessionRetry,
+	session2.KindRetryGlobal: frame.TagSessionRetryGlobal, session2.KindReset: frame.TagSessionReset, session2.KindWait: frame.TagWait,
+}
+
+// encode is a frame of the session on the wire; the payload may take the memory of dst.
+func encode(dst []byte, f session.Frame) (frame.Tag, []byte) {
+	if payload, ok := f.(interface{ AppendTo(dst []byte) []byte }); ok {
+		dst = payload.AppendTo(dst)
+	}
+	return tags[session2.KindOf(f)], dst
+}
+
+// decode is the other side of encode.
+func decode(tag frame.Tag, p []byte) (session.Frame, error) {
+	switch tag {
+	case frame.TagClientIdent:
+		return decoded(wire.DecodeClientIdent(p))
+	case frame.TagServerIdent:
+		return decoded(wire.DecodeServerIdent(p))
+	case frame.TagIdentMissingFeatures:
+		return decoded(wire.DecodeIdentMissingFeatures(p))
+	case frame.TagSessionReconnect:
+		return decoded(wire.DecodeSessionReconnect(p))
+	case frame.TagSessionReconnectOK:
+		return decoded(wire.DecodeSessionReconnectOK(p))
+	case frame.TagSessionRetry:
+		return decoded(wire.DecodeSessionRetry(p))
+	case frame.TagSessionRetryGlobal:
+		return decoded(wire.DecodeSessionRetryGlobal(p))
+	case frame.TagSessionReset:
+		return decoded(wire.DecodeSessionReset(p))
+	case frame.TagWait:
+		return session2.WaitFrame{}, nil
+	}
+	return session.OtherFrame{Name: tag.String()}, nil
+}
+
+func decoded[T any](f T, err error) (session.Frame, error) { return f, err }

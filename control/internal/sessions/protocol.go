@@ -1,0 +1,103 @@
+package sessions
+
+import (
+	"context"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
+)
+
+// protocol is what the Manager does in another way in msgr2 (msgr2.go) than in msgr1 (msgr1.go).
+// There is one value of each. They have no state.
+type protocol interface {
+	// allowed says why we do not speak it, nil if we do.
+	allowed(c *Config) error
+	// session makes a session.
+	session(m *Manager, p *Policy, peer session.Peer) session.Protocol
+	// seqLocked counts our attempts.
+	seqLocked(m *Manager) *session.GlobalSeq
+	// connect runs the handshake on the socket of an attempt of ours, up to the session.
+	connect(d *dialling) error
+	// accept does so on an accepted socket.
+	accept(a *accepting) error
+	// alias is another address of the peer, by which a socket from there finds its session; blank if
+	// there is none.
+	alias(peer *session.Peer) wire.Addr
+}
+
+// protocolAt is the protocol that is spoken at an address.
+func protocolAt(a wire.Addr) protocol {
+	if a.Type == wire.AddrLegacy {
+		return msgr1{}
+	}
+	return msgr2{}
+}
+
+// mayBeServed says whether an address has a protocol.
+func mayBeServed(a wire.Addr) bool { return a.Type == wire.AddrMsgr2 || a.Type == wire.AddrLegacy }
+
+// talk is a handshake that has come to the session. The goroutine of the attempt uses it until
+// the connection is open.
+type talk interface {
+	// send sends a frame of the machine.
+	send(ctx context.Context, f session.Frame) error
+	// receive returns the peer's next frame.
+	receive(ctx context.Context) (session.Frame, error)
+	// sender is what a frame of an accepted socket says of its sender.
+	sender(f session.Frame) session.Sender
+	// last says that an acceptor does not wait for an answer to f.
+	last(f session.Frame) bool
+	// queues says that send does not wait.
+	queues() bool
+	// protocol is the name in statistics.
+	protocol() string
+	// Wipe overwrites the secrets of a handshake that has failed.
+	Wipe()
+	// codec gives up the encoder and the decoder, for a connection with these features.
+	codec(features wire.Features) (dataplane.Codec, error)
+}
+
+// machine is the session of a connection, or of an accepted socket. The messenger's lock guards
+// it.
+type machine struct {
+	*session.Lifecycle // of rules; nil: there is no session yet
+	rules              session.Protocol
+	speaks             protocol
+}
+
+// newSession is the session of a connection, in the protocol of the address that it goes by.
+func (m *Manager) newSession(p *Policy, peer session.Peer) machine {
+	return m.newSessionOf(protocolAt(peer.Target), p, peer)
+}
+
+// newSessionOf is newSession for an accepted socket, which has no address yet.
+func (m *Manager) newSessionOf(speaks protocol, p *Policy, peer session.Peer) machine {
+	rules := speaks.session(m, p, peer)
+	return machine{Lifecycle: rules.Life(), rules: rules, speaks: speaks}
+}
+
+// peerText names the peer in errors and logs.
+func (s *machine) peerText() string { return peerText(s.Peer.Target, s.Peer.Addrs) }
+
+func peerText(target wire.Addr, addrs wire.AddrVec) string {
+	if !target.IsBlank() {
+		return target.String()
+	}
+	return addrs.String()
+}
+
+// snapshot converts the snapshot of a handler to the form of the machine.
+func snapshot(m dataplane.Snapshot) session.Snapshot {
+	return session.Snapshot{InSeq: m.InSeq, OutSeq: m.OutSeq, Queued: m.Queued, Sent: m.Sent, Notifications: m.Notifications}
+}
+
+// movingToSocketLocked says that an attempt has a socket for the connection, or is about
+// to, and brings the handler to that socket's core.
+func (s *machine) movingToSocketLocked() bool {
+	switch s.State {
+	case session.Accepting, session.Establishing, session.Connecting, session.Replacing:
+		return true
+	}
+	return false
+}
