@@ -46,14 +46,17 @@ func (o *options) authAdvice(err error) string {
 	switch {
 	case !errors.Is(err, control.ErrAuth):
 		return ""
-	case o.keyring == "" && errors.Is(err, auth.ErrNoMethod):
+	case o.keyFrom == "" && errors.Is(err, auth.ErrNoMethod):
+		if o.sought != "" {
+			return "the cluster wants a key, give --keyring, as there is none in " + o.sought
+		}
 		return "the cluster wants a key, give --keyring"
 	case errors.Is(err, auth.ErrNoMethod):
 		return "the cluster has no cephx, leave out --keyring"
 	case errors.Is(err, auth.ErrNoMode):
 		return "the cluster does not allow the modes of --mode"
 	case errors.Is(err, &auth.Refused{Errno: auth.EACCES}):
-		return fmt.Sprintf("the cluster does not know %s with the key in %s", o.Name, o.keyring)
+		return fmt.Sprintf("the cluster does not know %s with the key in %s", o.Name, o.keyFrom)
 	}
 	return ""
 }

@@ -1,21 +1,22 @@
-// Command cephclient is a client of a Ceph cluster, as an example of what can be built on package
-// control/cluster/rados: it shows the state of the cluster, works on objects, their attributes, omaps, locks and
-// snapshots, and measures.
+// Command cephclient is a client of a Ceph cluster on package control/cluster/rados: it shows the state of the cluster, works
+// on objects, their attributes, omaps, locks, watches and snapshots, and measures.
 //
-//	cephclient --mon v2:10.0.0.1:3300 --keyring admin.keyring status
+//	cephclient ls -p POOL                  where Ceph's own tools know the cluster
 //	cephclient --mon v2:10.0.0.1:3300 --keyring admin.keyring put POOL OBJECT FILE
 //
-// It connects with cephx if it has a keyring, else with method none. Run it
-// with -h for all of it.
+// It finds monitors and its key as those tools do: by ceph.conf, keyrings, CEPH_CONF, CEPH_KEYRING and CEPH_ARGS. Without a key
+// it connects with method none. Run it with -h for all of it.
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -25,7 +26,7 @@ import (
 
 func main() {
 	cli.Main(func(ctx context.Context, args []string) int {
-		return run(ctx, env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}, args)
+		return run(ctx, env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv}, args)
 	})
 }
 
@@ -33,6 +34,7 @@ func main() {
 type env struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	getenv         func(string) string
 	options        *options
 }
 
@@ -51,36 +53,44 @@ type command struct {
 
 func commands() []command {
 	return []command{
-		{name: "status", help: "the cluster's status, as JSON", run: status},
+		{name: "status", help: "the cluster's status, as JSON", run: ask("status")},
 		{name: "monmap", help: "the monitors", run: monmap},
 		{name: "osdmap", help: "the epoch of the osdmap and its size", run: osdmap},
 		{name: "lspools", help: "the names of all pools", run: lspools},
-		{name: "df", help: "how full the cluster and its pools are, as JSON", run: df},
-		{name: "ls", args: "POOL", help: "the objects of a pool's namespace", run: list, long: true},
+		{name: "df", help: "how full the cluster and its pools are, as JSON", run: ask("df")},
+		{name: "ls", args: "POOL", help: "the objects of a pool's namespace", run: onPool(list), long: true},
 		{name: "put", args: "POOL OBJECT FILE", help: "write an object; - is standard input", run: onObject(put), long: true},
 		{name: "get", args: "POOL OBJECT FILE", help: "read an object; - is standard output", run: onObject(get), long: true},
 		{name: "append", args: "POOL OBJECT FILE", help: "write at the end of an object; - is standard input", run: onObject(appendTo), long: true},
 		{name: "truncate", args: "POOL OBJECT SIZE", help: "set the size of an object", run: onObject(truncate)},
 		{name: "stat", args: "POOL OBJECT", help: "size and time of an object", run: onObject(stat)},
-		{name: "rm", args: "POOL OBJECT...", help: "remove objects", run: remove},
-		{name: "xattr", args: "POOL OBJECT ACTION...", help: "list; get NAME; set NAME VALUE; rm NAME", run: onObject(xattr)},
-		{name: "omap", args: "POOL OBJECT ACTION...", help: "list; get KEY; set KEY VALUE; rm KEY; clear", run: onObject(omap)},
-		{name: "lock", args: "POOL OBJECT ACTION...", help: "list; info NAME; take or share NAME COOKIE; break NAME", run: onObject(lock)},
-		{name: "snap", args: "POOL ACTION...", help: "list; create NAME; rm NAME; rollback NAME OBJECT", run: snap},
-		{name: "bench", args: "POOL MODE", help: "measure: write, seq, rand; cleanup", run: bench, long: true},
+		{name: "rm", args: "POOL OBJECT...", help: "remove objects; - is a list on standard input", run: onPool(remove), long: true},
+		{name: "xattr", args: "POOL OBJECT ACTION...", help: xattrs.help(), run: onObject(xattrs.run)},
+		{name: "omap", args: "POOL OBJECT ACTION...", help: omaps.help(), run: onObject(omaps.run)},
+		{name: "lock", args: "POOL OBJECT ACTION...", help: locks.help(), run: onObject(locks.run)},
+		{name: "watch", args: "POOL OBJECT", help: "print each notification as JSON, until it is interrupted", run: onObject(watch), long: true},
+		{name: "notify", args: "POOL OBJECT TEXT", help: "tell those who watch, and print their answers as JSON", run: onObject(notify), long: true},
+		{name: "snap", args: "POOL ACTION...", help: snaps.help(), run: onPool(snaps.run)},
+		{name: "bench", args: "POOL MODE", help: "measure: write, seq, rand; cleanup", run: onPool(bench), long: true},
 	}
 }
 
 // run is the whole program. It ends early when ctx does.
 func run(ctx context.Context, e env, args []string) int {
 	var o options
-	p := cli.Program{Name: "cephclient", About: "a client of a Ceph cluster", Flags: cli.NewFlags("cephclient"), Values: map[string][]string{
+	p := cli.Program{Name: "cephclient", About: "a client of a Ceph cluster", Flags: cli.NewFlags("cephclient"), Letters: letters, Values: map[string][]string{
 		"ENGINE": flags.Backends, "LEVEL": flags.Levels, "LIST": {"crc", "secure", "secure,crc"},
 		"METHOD": {"none", "snappy", "zlib", "zstd", "lz4"}, "REVISION": {"0", "1"},
 	}}
-	o.register(p.Flags)
+	o.register(p.Flags, e.getenv)
 	for _, c := range commands() {
-		p.Commands = append(p.Commands, cli.Command{Name: c.name, Args: c.args, Help: c.help, Run: func(ctx context.Context, args []string) error {
+		given := func() (args []string) {
+			if o.poolName != "" && strings.HasPrefix(c.args, "POOL") {
+				args = append(args, o.poolName)
+			}
+			return args
+		}
+		p.Commands = append(p.Commands, cli.Command{Name: c.name, Args: c.args, Help: c.help, Given: given, Run: func(ctx context.Context, args []string) error {
 			return e.dialled(ctx, &o, c, args)
 		}})
 	}
@@ -96,7 +106,7 @@ func (e env) dialled(ctx context.Context, o *options, verb command, args []strin
 	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	cfg, err := o.config(ctx, &of, e.stderr)
+	cfg, err := o.config(ctx, &of, e)
 	if err != nil {
 		return err
 	}
@@ -114,13 +124,16 @@ func (e env) dialled(ctx context.Context, o *options, verb command, args []strin
 	return errors.Join(o.explain(err), c.Close())
 }
 
-func status(ctx context.Context, e env, c *rados.Cluster, _ []string) error {
-	out, err := c.Mon().Command(ctx, map[string]string{"prefix": "status", "format": "json-pretty"})
-	if err != nil {
+// ask makes a command of a question that monitors answer; that of df a manager brings them.
+func ask(prefix string) verb {
+	return func(ctx context.Context, e env, c *rados.Cluster, _ []string) error {
+		out, err := c.Mon().Command(ctx, map[string]string{"prefix": prefix, "format": "json-pretty"})
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(e.stdout, "%s\n", bytes.TrimSpace(out.Data))
 		return err
 	}
-	_, err = fmt.Fprintf(e.stdout, "%s\n", out.Data)
-	return err
 }
 
 func monmap(_ context.Context, e env, c *rados.Cluster, _ []string) error {

@@ -2,14 +2,15 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 	"os"
-	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -19,33 +20,31 @@ import (
 // pieces is how much is read or written at a time.
 const pieces = 4 << 20
 
-// pool is the pool of the arguments, as the flags want it.
-func (o *options) pool(ctx context.Context, c *rados.Cluster, name string) (rados.Pool, error) {
-	p, err := c.Pool(ctx, name)
-	if err != nil {
-		return p, err
-	}
-	p = p.WithNamespace(o.namespace).WithLocator(o.locator)
-	if o.snap != "" {
-		s, err := p.LookupSnap(ctx, o.snap)
+// onPool makes a command of a function that has the pool of the first argument, as the flags want it, and the other arguments.
+func onPool(run func(ctx context.Context, e env, p rados.Pool, args []string) error) verb {
+	return func(ctx context.Context, e env, c *rados.Cluster, args []string) error {
+		o := e.options
+		var p rados.Pool
+		err := e.within(ctx, func(ctx context.Context) (err error) {
+			if p, err = c.Pool(ctx, args[0]); err != nil || o.snap == "" {
+				return err
+			}
+			s, err := p.LookupSnap(ctx, o.snap)
+			p = p.WithSnap(s.ID)
+			return err
+		})
 		if err != nil {
-			return p, err
+			return err
 		}
-		p = p.WithSnap(s.ID)
+		return run(ctx, e, p.WithNamespace(o.namespace).WithLocator(o.locator), args[1:])
 	}
-	return p, nil
 }
 
 // onObject makes a command of a function that has the object of the first two arguments, and the others.
 func onObject(run func(ctx context.Context, e env, o rados.Object, args []string) error) verb {
-	return func(ctx context.Context, e env, c *rados.Cluster, args []string) error {
-		var p rados.Pool
-		err := e.within(ctx, func(ctx context.Context) (err error) { p, err = e.options.pool(ctx, c, args[0]); return err })
-		if err != nil {
-			return err
-		}
-		return run(ctx, e, p.Object(args[1]), args[2:])
-	}
+	return onPool(func(ctx context.Context, e env, p rados.Pool, args []string) error {
+		return run(ctx, e, p.Object(args[0]), args[1:])
+	})
 }
 
 // source opens the file that is written to an object.
@@ -71,6 +70,15 @@ func (e env) copyFrom(ctx context.Context, name string, write func(ctx context.C
 		return err
 	}
 	defer in.Close()
+	done := e.meter(func() (size int64) {
+		if f, ok := in.(*os.File); ok {
+			if i, err := f.Stat(); err == nil {
+				size = i.Size()
+			}
+		}
+		return size
+	})
+	defer done.close()
 	for at := int64(0); ; {
 		piece := make([]byte, pieces) // not used again: a write that fails may be on its way still
 		n, err := io.ReadFull(in, piece)
@@ -83,6 +91,7 @@ func (e env) copyFrom(ctx context.Context, name string, write func(ctx context.C
 				return err
 			}
 		}
+		done.add(n)
 		if at += int64(n); last {
 			return nil
 		}
@@ -116,6 +125,15 @@ func get(ctx context.Context, e env, o rados.Object, args []string) (err error) 
 	piece := make([]byte, pieces)
 	at, n := uint64(e.options.offset), 0
 	read := func(ctx context.Context) (err error) { n, err = o.ReadInto(ctx, at, piece); return err }
+	done := e.meter(func() (size int64) {
+		_ = e.within(ctx, func(ctx context.Context) error { // else the size is not known
+			i, err := o.Stat(ctx)
+			size = int64(i.Size - min(at, i.Size))
+			return err
+		})
+		return size
+	})
+	defer done.close()
 	if err := e.within(ctx, read); err != nil {
 		return err
 	}
@@ -129,6 +147,7 @@ func get(ctx context.Context, e env, o rados.Object, args []string) (err error) 
 		out = f
 	}
 	for {
+		done.add(n)
 		if _, err := out.Write(piece[:n]); err != nil || n < len(piece) {
 			return err
 		}
@@ -156,176 +175,64 @@ func stat(ctx context.Context, e env, o rados.Object, _ []string) error {
 }
 
 // remove removes all that it can.
-func remove(ctx context.Context, e env, c *rados.Cluster, args []string) error {
-	p, err := e.options.pool(ctx, c, args[0])
-	if err != nil {
-		return err
+func remove(ctx context.Context, e env, p rados.Pool, names []string) error {
+	if len(names) == 1 && names[0] == "-" {
+		names = nil
+		in := bufio.NewScanner(e.stdin)
+		for in.Scan() {
+			names = append(names, in.Text())
+		}
+		if err := in.Err(); err != nil {
+			return err
+		}
 	}
-	var failed []error
-	for _, name := range args[1:] {
-		failed = append(failed, p.Object(name).Remove(ctx))
+	return e.each(ctx, len(names), func(ctx context.Context, i int) error { return p.Object(names[i]).Remove(ctx) })
+}
+
+// each does n things, --threads at a time, all of them whether others fail or not.
+func (e env) each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+	failed := make([]error, n)
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range min(n, e.options.threads) {
+		workers.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				failed[i] = e.within(ctx, func(ctx context.Context) error { return do(ctx, i) })
+			}
+		})
 	}
+	workers.Wait()
 	return errors.Join(failed...)
 }
 
-func list(ctx context.Context, e env, c *rados.Cluster, args []string) error {
-	p, err := e.options.pool(ctx, c, args[0])
-	if err != nil {
-		return err
-	}
-	if e.options.all {
-		p = p.WithNamespace(rados.AllNamespaces)
-	}
+// through goes through a list, and gives up when --timeout has passed without another element.
+func through[T any](ctx context.Context, e env, list func(ctx context.Context) iter.Seq2[T, error], show func(out io.Writer, v T)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(e.options.Timeout, func() { cancel(context.DeadlineExceeded) })
+	defer late.Stop()
 	out := bufio.NewWriter(e.stdout)
-	for o, err := range p.Objects(ctx) {
+	for v, err := range list(ctx) {
 		if err != nil {
 			return errors.Join(err, out.Flush())
 		}
-		if e.options.all {
-			fmt.Fprintf(out, "%s\t", o.Namespace)
-		}
-		fmt.Fprintln(out, o.Name)
+		late.Stop() // for as long as who reads the output takes
+		show(out, v)
+		late.Reset(e.options.Timeout)
 	}
 	return out.Flush()
 }
 
-// words runs the action that the first argument names, with as many others as it takes.
-func words(args []string, actions map[string]func(args []string) error, takes map[string]int) error {
-	run, ok := actions[args[0]]
-	if want := takes[args[0]]; !ok || len(args)-1 != want {
-		var names []string
-		for name := range actions {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		if !ok {
-			return cli.Usagef("no action %q, want one of %q", args[0], names)
-		}
-		return cli.Usagef("%s has %d arguments, want %d", args[0], len(args)-1, want)
+func list(ctx context.Context, e env, p rados.Pool, _ []string) error {
+	if e.options.all {
+		p = p.WithNamespace(rados.AllNamespaces)
 	}
-	return run(args[1:])
-}
-
-func xattr(ctx context.Context, e env, o rados.Object, args []string) error {
-	return words(args, map[string]func([]string) error{
-		"list": func([]string) error {
-			all, err := o.Xattrs(ctx)
-			if err != nil {
-				return err
-			}
-			var names []string
-			for name := range all {
-				names = append(names, name)
-			}
-			slices.Sort(names)
-			for _, name := range names {
-				fmt.Fprintln(e.stdout, name)
-			}
-			return nil
-		},
-		"get": func(args []string) error {
-			value, err := o.Xattr(ctx, args[0])
-			if err == nil {
-				_, err = e.stdout.Write(value)
-			}
-			return err
-		},
-		"set": func(args []string) error { return o.SetXattr(ctx, args[0], []byte(args[1])) },
-		"rm":  func(args []string) error { return o.RemoveXattr(ctx, args[0]) },
-	}, map[string]int{"get": 1, "set": 2, "rm": 1})
-}
-
-func omap(ctx context.Context, e env, o rados.Object, args []string) error {
-	return words(args, map[string]func([]string) error{
-		"list": func([]string) error {
-			out := bufio.NewWriter(e.stdout)
-			for pair, err := range o.Omap(ctx, "", "") {
-				if err != nil {
-					return errors.Join(err, out.Flush())
-				}
-				fmt.Fprintf(out, "%q %q\n", pair.Key, pair.Value)
-			}
-			return out.Flush()
-		},
-		"get": func(args []string) error {
-			var op rados.ReadOp
-			found := op.OmapByKeys(args[0])
-			if _, err := o.Operate(ctx, &op); err != nil {
-				return err
-			}
-			value, ok := found.Value[args[0]]
-			if !ok {
-				return fmt.Errorf("the omap has no key %q", args[0])
-			}
-			_, err := e.stdout.Write(value)
-			return err
-		},
-		"set":   func(args []string) error { return o.SetOmap(ctx, map[string][]byte{args[0]: []byte(args[1])}) },
-		"rm":    func(args []string) error { return o.RemoveOmap(ctx, args[0]) },
-		"clear": func([]string) error { return o.ClearOmap(ctx) },
-	}, map[string]int{"get": 1, "set": 2, "rm": 1})
-}
-
-func lock(ctx context.Context, e env, o rados.Object, args []string) error {
-	take := func(shared bool) func([]string) error {
-		return func(args []string) error {
-			return o.Lock(ctx, rados.Lock{Name: args[0], Cookie: args[1], Shared: shared})
+	return through(ctx, e, p.Objects, func(out io.Writer, o rados.Entry) {
+		if e.options.all {
+			fmt.Fprintf(out, "%s\t", o.Namespace)
 		}
-	}
-	return words(args, map[string]func([]string) error{
-		"list": func([]string) error {
-			names, err := o.Locks(ctx)
-			for _, name := range names {
-				fmt.Fprintln(e.stdout, name)
-			}
-			return err
-		},
-		"info": func(args []string) error {
-			lockers, shared, tag, err := o.Lockers(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			return printJSON(e.stdout, struct {
-				Shared  bool           `json:"shared"`
-				Tag     string         `json:"tag"`
-				Lockers []rados.Locker `json:"lockers"`
-			}{shared, tag, lockers})
-		},
-		"take": take(false), "share": take(true),
-		// A program's owner is its session: another run has another one, and breaks the lock.
-		"break": func(args []string) error {
-			lockers, _, _, err := o.Lockers(ctx, args[0])
-			for _, l := range lockers {
-				err = errors.Join(err, o.BreakLock(ctx, args[0], l))
-			}
-			return err
-		},
-	}, map[string]int{"info": 1, "take": 2, "share": 2, "break": 1})
-}
-
-func snap(ctx context.Context, e env, c *rados.Cluster, args []string) error {
-	p, err := e.options.pool(ctx, c, args[0])
-	if err != nil {
-		return err
-	}
-	return words(args[1:], map[string]func([]string) error{
-		"list": func([]string) error {
-			list, err := p.Snaps(ctx)
-			for _, s := range list {
-				fmt.Fprintf(e.stdout, "%d\t%s\t%s\n", s.ID, s.Time.Format(time.RFC3339), s.Name)
-			}
-			return err
-		},
-		"create": func(args []string) error { return p.CreateSnap(ctx, args[0]) },
-		"rm":     func(args []string) error { return p.RemoveSnap(ctx, args[0]) },
-		"rollback": func(args []string) error {
-			s, err := p.LookupSnap(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			return p.Object(args[1]).Rollback(ctx, s.ID)
-		},
-	}, map[string]int{"create": 1, "rm": 1, "rollback": 2})
+		fmt.Fprintln(out, o.Name)
+	})
 }
 
 func lspools(ctx context.Context, e env, c *rados.Cluster, _ []string) error {
@@ -333,15 +240,5 @@ func lspools(ctx context.Context, e env, c *rados.Cluster, _ []string) error {
 	for _, name := range names {
 		fmt.Fprintln(e.stdout, name)
 	}
-	return err
-}
-
-// df has the monitors' statistics, which a manager brings.
-func df(ctx context.Context, e env, c *rados.Cluster, _ []string) error {
-	out, err := c.Mon().Command(ctx, map[string]string{"prefix": "df", "format": "json-pretty"})
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(e.stdout, "%s\n", bytes.TrimSpace(out.Data))
 	return err
 }

@@ -1,11 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math"
 	"time"
 
@@ -13,39 +13,53 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// options are the flags.
+// options are the flags, and what is known without them.
 type options struct {
+	known    settings
 	mons     string
 	keyring  string
+	conf     string
+	keyFrom  string // where the key was found; empty: there is none
+	sought   string // where there is none
 	compress string
 	engine   flags.Engine
 
-	namespace, locator, snap string
-	all                      bool
-	offset, size             int64
-	threads                  int
-	seconds                  time.Duration
+	poolName, namespace, locator, snap string
+	all, quiet                         bool
+	offset, size                       int64
+	threads                            int
+	seconds, duration                  time.Duration
 	flags.Session
 }
 
-func (o *options) register(fs *flag.FlagSet) {
-	fs.StringVar(&o.mons, "mon", "", "`ADDRS` of monitors, such as v2:10.0.0.1:3300 or mon-a.example.com, separated by commas")
-	fs.StringVar(&o.keyring, "keyring", "", "`FILE` with its key; without it there is no authentication")
+// letters are the flags that Ceph's own tools have by a letter.
+var letters = map[string]string{"conf": "c", "keyring": "k", "mon": "m", "name": "n", "namespace": "N", "pool": "p"}
+
+// register makes the flags. What the environment says is their default.
+func (o *options) register(fs *flag.FlagSet, getenv func(string) string) {
+	args := readArgs(getenv("CEPH_ARGS"))
+	args["keyring"] = cmp.Or(args["keyring"], getenv("CEPH_KEYRING"))
+	o.known.args = args
+	fs.StringVar(&o.conf, "conf", cmp.Or(args["conf"], getenv("CEPH_CONF")), "`FILE` that names the monitors and the place of the key, or a list of which the first is taken (default ceph.conf in /etc/ceph, ~/.ceph or here)")
+	fs.StringVar(&o.mons, "mon", "", "`ADDRS` of monitors, such as v2:10.0.0.1:3300 or mon-a.example.com, separated by commas (default mon_host of --conf)")
+	fs.StringVar(&o.keyring, "keyring", "", "`FILE` with its key (default keyring of --conf, which is a list of files in /etc/ceph if it does not say so; without any there is no authentication)")
 	fs.StringVar(&o.compress, "compress", "none", "`METHOD` of compression to offer OSDs; Ceph's own take none from a client, they compress towards OSDs only")
+	fs.StringVar(&o.poolName, "pool", "", "`POOL`, in place of the argument")
 	fs.StringVar(&o.namespace, "namespace", "", "`NAME` of the namespace of objects")
 	fs.BoolVar(&o.all, "all", false, "ls: the objects of all namespaces, each behind its own")
 	fs.StringVar(&o.locator, "locator", "", "`KEY` that places objects in place of their names")
 	fs.StringVar(&o.snap, "snap", "", "`NAME` of the pool's snapshot to read")
 	quantity(fs, &o.offset, "offset", 0, "put, get: `BYTES` from the start of the object; put then replaces nothing else")
+	fs.BoolVar(&o.quiet, "quiet", false, "put, get, append: no progress on a terminal")
 	quantity(fs, &o.size, "size", 4<<20, "bench write: `BYTES` of each object")
-	fs.IntVar(&o.threads, "threads", 16, "bench: `NUMBER` of operations at a time")
+	fs.IntVar(&o.threads, "threads", 16, "bench, rm: `NUMBER` of operations at a time")
 	fs.DurationVar(&o.seconds, "seconds", 10*time.Second, "bench: `TIME` to measure")
-	o.Session.Register(fs, "client.admin", 30*time.Second, "bound of the whole command; of those that move much data, of each 4 MiB of it; of a measurement, of the time beside its own")
+	fs.DurationVar(&o.duration, "duration", 0, "lock: `TIME` after which it is over (default never)")
+	o.Session.Register(fs, cmp.Or(args["name"], "client."+cmp.Or(args["id"], "admin")), 30*time.Second, "bound of the whole command; of those that take as long as their data does, of each step")
 	o.engine.Register(fs)
 }
 
@@ -64,38 +78,33 @@ func quantity(fs *flag.FlagSet, v *int64, name string, preset int64, usage strin
 	})
 }
 
-// splitAddrs cuts a comma list of addresses, some of which may be lists in
-// brackets themselves.
-func splitAddrs(list string) (all []string) {
-	begin, inside := 0, false
-	for i, c := range list {
-		switch {
-		case c == '[':
-			inside = true
-		case c == ']':
-			inside = false
-		case c == ',' && !inside:
-			all, begin = append(all, list[begin:i]), i+1
-		}
-	}
-	return append(all, list[begin:])
-}
-
 // config is what the flags say, of which of has those that every session has. Its errors are
 // usage errors, but for a host that is not known, and for files to write.
-func (o *options) config(ctx context.Context, of *control.Config, log io.Writer) (cfg rados.Config, err error) {
-	if o.mons == "" {
-		return cfg, cli.Usagef("--mon is missing: the address of a monitor")
-	}
+func (o *options) config(ctx context.Context, of *control.Config, e env) (cfg rados.Config, err error) {
 	switch {
 	case o.threads < 1 || o.threads > maxThreads:
 		return cfg, cli.Usagef("--threads is %d, want 1 to %d", o.threads, maxThreads)
 	case o.seconds <= 0:
 		return cfg, cli.Usagef("--seconds is %v, want more than nothing", o.seconds)
+	case o.duration < 0:
+		return cfg, cli.Usagef("--duration is %v, want no less than nothing", o.duration)
 	case o.size < 1 || o.size > maxSize:
 		return cfg, cli.Usagef("--size is %s, want 1 B to %s", cli.Bytes(o.size), cli.Bytes(maxSize))
 	}
-	for _, text := range splitAddrs(o.mons) {
+	o.known.name = of.Name
+	if o.mons == "" || o.keyring == "" {
+		if err := o.known.readConf(o.conf, e.getenv("HOME")); err != nil {
+			return cfg, err
+		}
+	}
+	mons, what := split(o.mons), "--mon"
+	if len(mons) == 0 {
+		mons, what = o.known.monitors(), "mon_host of "+o.known.file
+	}
+	if len(mons) == 0 {
+		return cfg, cli.Usagef("--mon is missing: the address of a monitor; there is no mon_host in %s either", cmp.Or(o.known.file, "a ceph.conf"))
+	}
+	for _, text := range mons {
 		r, err := address.Reader{}.For(o.Proto, text)
 		if err != nil {
 			return cfg, cli.Usagef("--proto: %w", err)
@@ -103,9 +112,9 @@ func (o *options) config(ctx context.Context, of *control.Config, log io.Writer)
 		a, err := r.Parse(ctx, text)
 		switch {
 		case errors.Is(err, address.ErrSyntax):
-			return cfg, cli.Usagef("--mon: %w", err)
+			return cfg, cli.Usagef("%s: %w", what, err)
 		case err != nil:
-			return cfg, fmt.Errorf("--mon: %w", err)
+			return cfg, fmt.Errorf("%s: %w", what, err)
 		}
 		cfg.Mons = append(cfg.Mons, a)
 	}
@@ -118,13 +127,17 @@ func (o *options) config(ctx context.Context, of *control.Config, log io.Writer)
 		cfg.Compression = control.Compression{Methods: []wire.CompressionMethod{method}}
 	}
 	cfg.Plane.Cores = 1
-	if cfg.Plane.Driver.Backend, cfg.Logger, err = o.engine.Read(log); err != nil {
+	if cfg.Plane.Driver.Backend, cfg.Logger, err = o.engine.Read(e.stderr); err != nil {
 		return cfg, err
 	}
 	if o.keyring != "" {
-		if cfg.Key, err = readKey(o.keyring, cfg.Name); err != nil {
-			return cfg, err
-		}
+		cfg.Key, err = readKey(o.keyring, cfg.Name)
+		o.keyFrom = o.keyring
+	} else if cfg.Key, o.keyFrom, err = o.known.key(); cfg.Key.IsZero() {
+		o.keyFrom, o.sought = "", o.keyFrom
+	}
+	if err != nil {
+		return cfg, err
 	}
 	if err := o.Apply(of); err != nil {
 		cfg.Key.Wipe()
@@ -132,18 +145,4 @@ func (o *options) config(ctx context.Context, of *control.Config, log io.Writer)
 	}
 	cfg.Tracer, cfg.KeyLog = of.Diagnostics.Tracer, of.Diagnostics.KeyLog
 	return cfg, nil
-}
-
-// readKey finds the entity's key in a keyring file.
-func readKey(file string, name wire.EntityName) (cephx.Key, error) {
-	ring, err := flags.Keyring(file)
-	if err != nil {
-		return cephx.Key{}, err
-	}
-	defer ring.Wipe()
-	e, ok := ring.Lookup(name)
-	if !ok {
-		return cephx.Key{}, cli.Usagef("--keyring %s has no key of %v", file, name)
-	}
-	return e.Key.Clone(), nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,11 +14,16 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
+// bare is an environment without a ceph.conf and a key.
+func bare(name string) string {
+	return map[string]string{"CEPH_CONF": os.DevNull, "CEPH_KEYRING": "/nonexistent"}[name]
+}
+
 // call runs the program.
 func call(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
-	status = run(t.Context(), env{stdin: strings.NewReader(""), stdout: &out, stderr: &err}, args)
+	status = run(t.Context(), env{stdin: strings.NewReader(""), stdout: &out, stderr: &err, getenv: bare}, args)
 	return status, out.String(), err.String()
 }
 
@@ -79,7 +83,7 @@ func TestHelpMayStandBehindTheCommand(t *testing.T) {
 
 func TestMonitorsAreAList(t *testing.T) {
 	o := options{mons: "[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0],10.0.0.2,v2:[fd00::3]:3301", compress: "none", threads: 1, seconds: 1, size: 1, engine: flags.Engine{Backend: "auto", LogLevel: "off"}}
-	cfg, err := o.config(t.Context(), &control.Config{}, io.Discard)
+	cfg, err := o.config(t.Context(), &control.Config{}, env{getenv: bare})
 	if err != nil || len(cfg.Mons) != 3 || cfg.Mons[0].String() != "v2:10.0.0.1:3300/0" || cfg.Mons[1].String() != "v2:10.0.0.2:3300/0" ||
 		cfg.Mons[2].String() != "v2:[fd00::3]:3301/0" {
 		t.Errorf("%v, %v", cfg.Mons, err)
@@ -90,7 +94,7 @@ func TestACancelledRunEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out, err bytes.Buffer
-	if status := run(ctx, env{stdin: strings.NewReader(""), stdout: &out, stderr: &err}, []string{"--mon", "v2:127.0.0.1:1", "monmap"}); status != cli.Failed {
+	if status := run(ctx, env{stdin: strings.NewReader(""), stdout: &out, stderr: &err, getenv: bare}, []string{"--mon", "v2:127.0.0.1:1", "monmap"}); status != cli.Failed {
 		t.Errorf("status %d, %s", status, err.String())
 	}
 }

@@ -34,6 +34,8 @@ type Program struct {
 	// Values are what the value of a flag can be, by the word in capitals that stands for it,
 	// for the completion of arguments. FILE, PATH, DIR and DIRECTORY are files.
 	Values map[string][]string
+	// Letters stand for flags, behind one dash, by the names of the flags.
+	Letters map[string]string
 }
 
 // Command is one of the verbs of a Program.
@@ -45,7 +47,9 @@ type Command struct {
 	// program whose commands have flags of their own.
 	Text, Example string
 	Flags         *flag.FlagSet
-	Run           func(ctx context.Context, args []string) error
+	// Given are arguments that flags have brought, before those of the call; nil: none.
+	Given func() []string
+	Run   func(ctx context.Context, args []string) error
 }
 
 // ErrReported is the error of a command that has told the user about its failure.
@@ -125,15 +129,21 @@ func (p *Program) root(stdout, stderr io.Writer) *cobra.Command {
 
 // cobra is a command as the library has it.
 func (p *Program) cobra(c Command) *cobra.Command {
+	all := func(args []string) []string {
+		if c.Given == nil {
+			return args
+		}
+		return slices.Concat(c.Given(), args)
+	}
 	cmd := &cobra.Command{
 		Use: strings.TrimSpace(c.Name + " " + c.Args), Short: c.Help, Long: strings.TrimSpace(c.Text), Example: c.Example,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if !c.takes(len(args)) {
+			if !c.takes(len(all(args))) {
 				return Usagef("usage: %s", cmd.UseLine())
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return c.Run(cmd.Context(), args) },
+		RunE: func(cmd *cobra.Command, args []string) error { return c.Run(cmd.Context(), all(args)) },
 	}
 	if c.Flags != nil {
 		p.flags(cmd, cmd.Flags(), c.Flags)
@@ -143,7 +153,9 @@ func (p *Program) cobra(c Command) *cobra.Command {
 
 // flags gives a command flags, whose values are completed.
 func (p *Program) flags(c *cobra.Command, to *pflag.FlagSet, from *flag.FlagSet) {
-	to.AddFlagSet(twoDashes(from))
+	known := twoDashes(from)
+	known.VisitAll(func(f *pflag.Flag) { f.Shorthand = p.Letters[f.Name] })
+	to.AddFlagSet(known)
 	to.VisitAll(func(f *pflag.Flag) {
 		switch value, _ := pflag.UnquoteUsage(f); value {
 		case "FILE", "PATH", "DIR", "DIRECTORY": // as the shell does it

@@ -59,6 +59,27 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return time.Duration(h.h.ValueAtPercentile(q * 100))
 }
 
+// Mean returns the average; 0 if there are none.
+func (h *Histogram) Mean() time.Duration { return time.Duration(h.h.Mean()) }
+
+// Doublings calls f for each power of two, in microseconds, with how many durations are up to it and above the one before,
+// where there are some.
+func (h *Histogram) Doublings(f func(us int, count int64)) {
+	us, count := 1, int64(0)
+	for _, bar := range h.h.Distribution() {
+		for bar.Count > 0 && bar.To > int64(us)*1000 {
+			if count > 0 {
+				f(us, count)
+			}
+			us, count = 2*us, 0
+		}
+		count += bar.Count
+	}
+	if count > 0 {
+		f(us, count)
+	}
+}
+
 // MarshalJSON writes the text that HdrHistogram's tools read: its format V2,
 // compressed, in base64. Values are nanoseconds.
 func (h *Histogram) MarshalJSON() ([]byte, error) {

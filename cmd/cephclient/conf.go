@@ -1,0 +1,221 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// settings are what Ceph's own tools would know here: the words of CEPH_ARGS, and the sections of ceph.conf. Of names the
+// words are joined by underscores.
+type settings struct {
+	args     map[string]string
+	sections map[string]map[string]string
+	file     string // the ceph.conf; empty: there is none
+	cluster  string // its name
+	name     wire.EntityName
+}
+
+// short are the letters of options in CEPH_ARGS.
+var short = map[string]string{"c": "conf", "i": "id", "k": "keyring", "m": "mon_host", "n": "name", "user": "id"}
+
+// readArgs reads CEPH_ARGS. Options that mean nothing here do no harm.
+func readArgs(text string) map[string]string {
+	args := map[string]string{}
+	words := strings.Fields(text)
+	for i, word := range words {
+		name, value, ok := strings.Cut(strings.TrimLeft(word, "-"), "=")
+		if !strings.HasPrefix(word, "-") {
+			continue
+		}
+		if !ok && i+1 < len(words) {
+			value = words[i+1]
+		}
+		if name = strings.ReplaceAll(name, "-", "_"); short[name] != "" {
+			name = short[name]
+		}
+		args[name] = value
+	}
+	return args
+}
+
+// maxConf bounds a ceph.conf, in bytes.
+const maxConf = 1 << 20
+
+// readConf finds and reads a ceph.conf: the first there is of a list, which is the usual one if it is empty.
+func (s *settings) readConf(list, home string) error {
+	where := split(list)
+	s.cluster = cmp.Or(s.args["cluster"], "ceph")
+	if len(where) == 0 {
+		name := s.cluster + ".conf"
+		where = []string{"/etc/ceph/" + name, filepath.Join(home, ".ceph", name), name}
+	}
+	f, err := first(where)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && list == "":
+		return nil
+	case err != nil:
+		return cli.Usagef("--conf %s: %w", list, err)
+	}
+	defer f.Close()
+	if s.file = f.Name(); list != "" && s.args["cluster"] == "" {
+		s.cluster = strings.TrimSuffix(filepath.Base(s.file), ".conf")
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxConf))
+	if err == nil {
+		s.sections, err = parseConf(string(text))
+	}
+	if err != nil {
+		return cli.Usagef("--conf %s: %w", s.file, err)
+	}
+	return nil
+}
+
+var element = regexp.MustCompile(`([^\s,;\[]|\[[^\]]*\]?)+`)
+
+// split cuts a list as those in a ceph.conf. What stands in brackets is one element.
+func split(list string) []string {
+	return element.FindAllString(list, -1)
+}
+
+// first opens the first file there is.
+func first(files []string) (*os.File, error) {
+	for _, name := range files {
+		f, err := os.Open(name)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return f, err
+		}
+	}
+	return nil, fs.ErrNotExist
+}
+
+// The lines of a ceph.conf. A comment may stand behind each; behind a backslash, and in quotes, nothing begins one.
+var (
+	sectionLine = regexp.MustCompile(`^\[([^\]]*)\]\s*([;#].*)?$`)
+	settingLine = regexp.MustCompile(`^([^=;#\[\]]+?)\s*=\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?:\\.|[^\\;#])*?)\s*([;#].*)?$`)
+	escaped     = regexp.MustCompile(`\\(.)`)
+)
+
+// parseConf reads the text of a ceph.conf. What stands before the first section belongs to all.
+func parseConf(text string) (map[string]map[string]string, error) {
+	section := map[string]string{}
+	all := map[string]map[string]string{"global": section}
+	text = strings.NewReplacer("\\\r\n", "", "\\\n", "").Replace(text) // lines that go on
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == ';' || line[0] == '#' {
+			continue
+		}
+		if m := sectionLine.FindStringSubmatch(line); m != nil {
+			if section = all[m[1]]; section == nil {
+				section = map[string]string{}
+				all[m[1]] = section
+			}
+			continue
+		}
+		m := settingLine.FindStringSubmatch(line)
+		if m == nil {
+			return nil, fmt.Errorf("%q is neither a section nor a setting", line)
+		}
+		value := m[2]
+		if n := len(value) - 1; n > 0 && (value[0] == '"' || value[0] == '\'') && value[n] == value[0] {
+			value = value[1:n]
+		}
+		section[strings.Join(strings.Fields(m[1]), "_")] = escaped.ReplaceAllString(value, "$1")
+	}
+	return all, nil
+}
+
+// get finds a setting: in CEPH_ARGS, or in the section of the entity, of its type, or of all.
+func (s *settings) get(option string) string { return s.expand(s.raw(option)) }
+
+// expand fills in the variables of a value. One that is not known stays.
+func (s *settings) expand(value string) string {
+	known := map[string]string{"cluster": s.cluster, "type": s.name.Type.String(), "id": s.name.ID, "name": s.name.String()}
+	return os.Expand(value, func(name string) string {
+		return cmp.Or(known[name], s.raw(name), "$"+name)
+	})
+}
+
+func (s *settings) raw(option string) string {
+	if value := s.args[option]; value != "" {
+		return value
+	}
+	for _, section := range []string{s.name.String(), s.name.Type.String()} {
+		if value, ok := s.sections[section][option]; ok {
+			return value
+		}
+	}
+	return s.sections["global"][option]
+}
+
+// monitors are the addresses of mon_host. Without a type the standard port of msgr1 tells it.
+func (s *settings) monitors() []string {
+	list := split(s.get("mon_host"))
+	for i, text := range list {
+		if strings.HasSuffix(text, ":6789") && !strings.HasPrefix(text, "v") {
+			list[i] = "v1:" + text
+		}
+	}
+	return list
+}
+
+// usualKeyrings is where keys are kept.
+const usualKeyrings = "/etc/ceph/$cluster.$name.keyring /etc/ceph/$cluster.keyring /etc/ceph/keyring /etc/ceph/keyring.bin"
+
+// key finds the entity's key, and says in which file, or in which there is none. The zero Key stands for method none.
+func (s *settings) key() (key cephx.Key, where string, err error) {
+	methods := cmp.Or(s.get("auth_supported"), s.get("auth_client_required"), "cephx")
+	if !slices.Contains(split(methods), "cephx") {
+		return key, "", nil
+	}
+	text, where := s.get("key"), s.get("keyfile")
+	if text == "" && where != "" {
+		whole, err := os.ReadFile(where)
+		if err != nil {
+			return key, where, err
+		}
+		text = strings.TrimSpace(string(whole))
+	}
+	if text != "" {
+		key, err = cephx.ParseKey(text)
+		return key, cmp.Or(where, "option key"), err
+	}
+	files := split(s.expand(cmp.Or(s.raw("keyring"), usualKeyrings)))
+	f, err := first(files)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return key, strings.Join(files, ", "), nil
+	case err != nil:
+		return key, "", cli.Usagef("--keyring %w", err)
+	}
+	f.Close()
+	key, err = readKey(f.Name(), s.name)
+	return key, f.Name(), err
+}
+
+// readKey finds the entity's key in a keyring file.
+func readKey(file string, name wire.EntityName) (cephx.Key, error) {
+	ring, err := flags.Keyring(file)
+	if err != nil {
+		return cephx.Key{}, err
+	}
+	defer ring.Wipe()
+	e, ok := ring.Lookup(name)
+	if !ok {
+		return cephx.Key{}, cli.Usagef("--keyring %s has no key of %v", file, name)
+	}
+	return e.Key.Clone(), nil
+}
