@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -35,30 +36,28 @@ type Call struct {
 	Err   error
 
 	op    machine.Op
+	e     *Engine
 	ctx   context.Context
-	cost  int64
+	cost  uint64 // room.charge
 	since time.Time
+	busy  atomic.Bool           // from Start until Done
+	home  atomic.Pointer[shard] // that has it, or that it is handed to
+	cause atomic.Pointer[error] // of Cancel
+	holds atomic.Int32          // those who must be done with Into before the call is over
 
-	// Owner: Engine.mu, until the call is over.
-	e          *Engine
-	state      callState
-	prev, next *Call         // in line, or among those that are over
-	admitted   chan struct{} // closed when it is let in; nil: nobody waits for that
+	// Owner: room.mu.
+	inLine   bool
+	admitted chan struct{} // closed when it is not in line any more; nil: nobody waits for that
+
+	// Owner: the lock of its home.
+	running    bool
+	prev, next *Call // in line, handed in, or among those that are over: their owner's
+	entered    bool  // it has room
 	posting    control.Posting
-	posted     *link            // where Into is posted; nil: nowhere
+	posted     bool             // Into was posted
 	message    *control.Message // the answer, until the caller has its data
 	kept       bool             // the answer was retained
-	holds      atomic.Int32     // those who must be done with Into before the call is over
 }
-
-type callState uint8
-
-const (
-	idle callState = iota
-	inLine
-	running
-	ending // it is over, and its memory is taken back
-)
 
 // postFrom is the size from which memory is posted. A smaller answer comes whole in one read, and is copied
 // anyway.
@@ -78,16 +77,8 @@ func (e *Engine) Start(ctx context.Context, c *Call) error {
 
 // start is Start, but it returns a channel where that waits.
 func (e *Engine) start(ctx context.Context, c *Call, mayWait func() bool) (wait chan struct{}, err error) {
-	c.charge()
-	e.mu.Lock()
-	defer e.unlock()
-	switch {
-	case c.state != idle:
+	if !c.busy.CompareAndSwap(false, true) {
 		return nil, ErrInUse
-	case e.over:
-		return nil, e.errorLocked(c, ErrClosed, false)
-	case ctx.Err() != nil:
-		return nil, e.errorLocked(c, context.Cause(ctx), false)
 	}
 	flags := c.Request.Flags
 	if flags&(osdop.FlagRead|osdop.FlagWrite) == 0 {
@@ -96,59 +87,65 @@ func (e *Engine) start(ctx context.Context, c *Call, mayWait func() bool) (wait 
 			flags ^= osdop.FlagRead | osdop.FlagWrite
 		}
 	}
-	if snap := c.Request.Snap; flags&osdop.FlagWrite != 0 && snap != 0 && snap != osdop.Head {
-		refused := e.errorLocked(c, syscall.EROFS, false) // an OSD would change the present state
+	var refused *Error
+	switch snap := c.Request.Snap; {
+	case e.over.Load():
+		refused = e.newError(c, ErrClosed)
+	case ctx.Err() != nil:
+		refused = e.newError(c, context.Cause(ctx))
+	case flags&osdop.FlagWrite != 0 && snap != 0 && snap != osdop.Head:
+		refused = e.newError(c, syscall.EROFS) // an OSD would change the present state
 		refused.Outcome = ErrRefused
+	}
+	if refused != nil {
+		c.busy.Store(false)
 		return nil, refused
 	}
-	c.e, c.ctx, c.Reply, c.Err, c.message, c.posted, c.kept = e, ctx, osdop.Reply{}, nil, nil, nil, false
+	c.charge()
+	c.e, c.ctx, c.since, c.Reply, c.Err, c.message, c.posted, c.kept = e, ctx, e.now(), osdop.Reply{}, nil, nil, false, false
 	c.op.Object, c.op.Flags, c.op.User = c.Request.Target, flags, c
-	e.enterLocked(c)
-	if c.state == inLine && mayWait() {
-		c.admitted = make(chan struct{})
+	if flags&osdop.BalanceReads != 0 {
+		c.op.Pick = rand.Uint64()
 	}
-	return c.admitted, nil
+	c.cause.Store(nil)
+	c.holds.Store(1)
+	if c.entered = e.room.enter(c.cost, false); !c.entered {
+		return e.stand(c, mayWait()), nil
+	}
+	e.submit(c)
+	return nil, nil
 }
 
 // Cancel ends a call that is under way, with the cause. Done runs unless it did before; it may not have when Cancel returns.
 // Any goroutine, but not at the same time as Start.
 func (c *Call) Cancel(cause error) {
-	e := c.e
-	if e == nil {
+	if c.e == nil {
 		return
 	}
-	e.mu.Lock()
-	e.cancelLocked(c, cause)
-	e.unlock()
+	c.cause.Store(&cause) // for the shard that it is on the way to
+	if c.e.dismiss(c, cause) {
+		return
+	}
+	if s := lock(&c.home); s != nil {
+		s.takeLocked()
+		s.cancelLocked(c, cause)
+		s.unlock()
+	}
 }
 
-func (e *Engine) cancelLocked(c *Call, cause error) {
-	switch {
-	case c.state == inLine:
-		c.Err = e.errorLocked(c, cause, false)
-		e.line.remove(c)
-		e.endLocked(c)
-	case c.state == running && c.op.Active():
-		c.Err = e.errorLocked(c, cause, false)
-		e.m.Cancel(&c.op)
-		e.endLocked(c)
+func (s *shard) cancelLocked(c *Call, cause error) {
+	if c.running && c.op.Active() {
+		err := s.errorLocked(c, cause, false)
+		s.m.Cancel(&c.op)
+		c.Err = err
+		s.endLocked(c)
 	}
 }
 
 // endLocked puts a call among those that are over. Their Done runs when the lock is free.
-func (e *Engine) endLocked(c *Call) {
-	if c.state == running {
-		defer e.leftLocked(c)
-	}
-	if c.admitted != nil {
-		close(c.admitted)
-		c.admitted = nil
-	}
-	if c.state = idle; c.posted != nil {
-		c.state = ending
-		c.holds.Store(2)
-	}
-	e.ended.push(c)
+func (s *shard) endLocked(c *Call) {
+	c.running = false
+	s.ended.push(c)
 }
 
 // conclude runs the Done of calls that are over, as soon as nobody else has their memory.
@@ -156,34 +153,22 @@ func (e *Engine) conclude(c *Call) {
 	for c != nil {
 		next := c.next
 		c.prev, c.next = nil, nil
-		if c.posted == nil { // nobody changes that any more
-			c.finish()
-		} else {
-			c.posting.Withdraw()
-			c.let()
+		if c.entered {
+			c.entered = false
+			e.leave(c)
 		}
+		if c.posted && c.holds.Load() > 1 {
+			c.posting.Withdraw()
+		}
+		c.let()
 		c = next
 	}
 }
 
-// let is called by who is done with the memory of a call that is over.
+// let is called by who is done with the memory of a call.
 func (c *Call) let() {
 	if c.holds.Add(-1) == 0 {
 		c.finish()
-	}
-}
-
-// unposted is told that memory of a call is not posted any more.
-func (e *Engine) unposted(p *control.Posting, _ error) {
-	c := p.Context.(*Call)
-	e.mu.Lock()
-	waited := c.state == ending
-	if !waited {
-		c.posted = nil
-	}
-	e.mu.Unlock()
-	if waited {
-		c.let()
 	}
 }
 
@@ -196,12 +181,7 @@ func (c *Call) finish() {
 			m.Release()
 		}
 	}
-	if c.posted != nil {
-		c.posted = nil
-		c.e.mu.Lock()
-		c.state = idle
-		c.e.mu.Unlock()
-	}
+	c.busy.Store(false)
 	c.Done(c)
 }
 
@@ -285,7 +265,7 @@ func (e *Engine) DoInto(ctx context.Context, r *osdop.Request, into []byte) (osd
 }
 
 func (d *doing) release() {
-	d.Request, d.Into, d.Reply, d.Err, d.ctx, d.e = osdop.Request{}, nil, osdop.Reply{}, nil, nil, nil
+	d.Request, d.Into, d.Reply, d.Err, d.ctx, d.e, d.op = osdop.Request{}, nil, osdop.Reply{}, nil, nil, nil, machine.Op{}
 	doings.Put(d)
 }
 

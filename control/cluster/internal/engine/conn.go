@@ -16,8 +16,9 @@ const (
 	typeOSDMap = 41
 )
 
-// link is one connection of a session. Owner: Engine.mu.
+// link is one connection of a session. Owner: the lock of its shard.
 type link struct {
+	shard   *shard
 	session *machine.Session
 	conn    *control.Conn
 	ready   bool          // it was
@@ -42,46 +43,53 @@ func newAttempt(e *Engine) *attempt {
 }
 
 // dialLocked connects to the OSD of a session.
-func (e *Engine) dialLocked(s *machine.Session) {
-	conn, err := e.messenger.Connect(s.Addr, wire.OSD)
+func (s *shard) dialLocked(session *machine.Session) {
+	conn, err := s.e.messenger.Connect(session.Addr, wire.OSD)
 	if err != nil {
-		e.m.Lost(s, err)
+		s.m.Lost(session, err)
 		return
 	}
-	l := &link{session: s, conn: conn}
-	s.User, e.links[conn] = l, l
+	s.link = &link{shard: s, session: session, conn: conn}
+	s.e.links.Store(conn, s.link)
 	if conn.State() == control.StateReady { // somebody else has made it
-		e.readyLocked(l)
+		s.readyLocked()
 	}
 }
 
-func (e *Engine) readyLocked(l *link) {
-	l.ready, l.feature = true, l.conn.Info().Features
-	e.m.Up(l.session)
+func (s *shard) readyLocked() {
+	s.link.ready, s.link.feature = true, s.link.conn.Info().Features
+	s.conn.Store(s.link.conn)
+	s.m.Up(s.link.session)
 }
 
-func (e *Engine) hangUpLocked(s *machine.Session) {
-	if l, _ := s.User.(*link); l != nil {
-		delete(e.links, l.conn)
-		s.User = nil
-		e.doomed = append(e.doomed, l.conn)
+// hangUpLocked closes the connection.
+func (s *shard) hangUpLocked() {
+	if l := s.link; l != nil {
+		s.unlinkLocked()
+		s.doomed = append(s.doomed, l.conn)
 	}
 }
 
-// whyDown is why a session is not up.
-func (e *Engine) whyDown(s *machine.Session) error {
-	if l, _ := s.User.(*link); l != nil {
-		if err := l.conn.Err(); err != nil {
+func (s *shard) unlinkLocked() {
+	s.e.links.CompareAndDelete(s.link.conn, s.link)
+	s.conn.Store(nil)
+	s.link = nil
+}
+
+// whyDownLocked is why the session is not up.
+func (s *shard) whyDownLocked(session *machine.Session) error {
+	if s.link != nil {
+		if err := s.link.conn.Err(); err != nil {
 			return err
 		}
 	}
-	return s.Err()
+	return session.Err()
 }
 
 // sendLocked sends an operation on its session.
-func (e *Engine) sendLocked(o *machine.Op) {
-	l, _ := o.Session().User.(*link)
-	if l == nil || !o.Active() {
+func (s *shard) sendLocked(o *machine.Op) {
+	l, e := s.link, s.e
+	if l == nil || !o.Active() || l.session != o.Session() {
 		return // the session is over: another action says so
 	}
 	var r osdop.Request
@@ -92,41 +100,44 @@ func (e *Engine) sendLocked(o *machine.Op) {
 		r = o.User.(*Watch).requestLocked(o)
 	}
 	r.Flags = 0 // those of the machine are in the envelope
-	env := e.m.Envelope(o)
+	env := s.m.Envelope(o)
 	env.Features = l.feature
 	a := e.attempts.Get().(*attempt)
 	front, data, err := r.Append(a.Front[:0], &env)
 	if err != nil {
-		a.e.attempts.Put(a)
-		e.m.Fail(o, err)
+		e.attempts.Put(a)
+		s.m.Fail(o, err)
 		return
 	}
 	if c != nil && o.Attempt() == 0 && len(c.Into) >= postFrom {
 		c.posting.TID, c.posting.Buffer, c.posting.Done, c.posting.Context = o.TID(), c.Into, e.unpost, c
-		if l.conn.PostBuffer(&c.posting) == nil {
-			c.posted = l
+		c.holds.Add(1)
+		if err := l.conn.PostBuffer(&c.posting); err == nil {
+			c.posted = true
+		} else {
+			c.holds.Add(-1)
 		}
 	}
 	a.Type, a.TID, a.Priority, a.Version, a.CompatVersion = osdop.TypeOp, o.TID(), osdop.PriorityOp, osdop.Version(l.feature), osdop.CompatOp
 	a.Front, a.Data = front, data
 	if err := l.conn.Send(&a.Message); err != nil {
 		a.Data = nil
-		a.e.attempts.Put(a)
+		e.attempts.Put(a)
 		switch {
 		case errors.Is(err, control.ErrQueueFull):
-			e.stallLocked(l, o)
+			s.stallLocked(l, o)
 		case errors.Is(err, control.ErrClosed):
-			e.lostLocked(l)
+			s.lostLocked(l)
 		default:
-			e.m.Fail(o, err)
+			s.m.Fail(o, err)
 		}
 	}
 }
 
 // stallLocked has the operations of a session wait until the queue of its connection has room.
-func (e *Engine) stallLocked(l *link, o *machine.Op) {
-	room := l.conn.Room()
-	e.m.Stalled(o)
+func (s *shard) stallLocked(l *link, o *machine.Op) {
+	room, e := l.conn.Room(), s.e
+	s.m.Stalled(o)
 	e.running.Add(1)
 	go func() {
 		defer e.running.Done()
@@ -135,18 +146,18 @@ func (e *Engine) stallLocked(l *link, o *machine.Op) {
 		case <-e.closed:
 			return
 		}
-		e.mu.Lock()
-		if e.links[l.conn] == l {
-			e.m.Room(l.session)
+		s.mu.Lock()
+		if s.link == l {
+			s.m.Room(l.session)
 		}
-		e.unlock()
+		s.unlock()
 	}()
 }
 
-// tellLocked sends what is no operation.
-func (e *Engine) tellLocked(a *machine.Action) {
-	l, _ := a.Session.User.(*link)
-	if l == nil {
+// sendOtherLocked sends what is no operation.
+func (s *shard) sendOtherLocked(a *machine.Action) {
+	l := s.link
+	if l == nil || l.session != a.Session {
 		return
 	}
 	m := control.NewMessage(typePing, nil, nil)
@@ -167,99 +178,99 @@ func (e *Engine) Dispatcher() *control.Dispatcher {
 			osdop.TypeWatchNotify: e.watchEvent,
 		},
 		Connect: func(c *control.Conn, _ int) {
-			e.mu.Lock()
-			if l := e.links[c]; l != nil && !l.ready {
-				e.readyLocked(l)
+			if l := e.lock(c); l != nil {
+				if !l.ready {
+					l.shard.readyLocked()
+				}
+				l.shard.unlock()
 			}
-			e.unlock()
 		},
 		Reset: func(c *control.Conn, _ bool) {
-			e.mu.Lock()
-			if l := e.links[c]; l != nil {
-				e.lostLocked(l)
+			if l := e.lock(c); l != nil {
+				l.shard.lostLocked(l)
+				l.shard.unlock()
 			}
-			e.unlock()
 		},
 	}
 }
 
-// findLostLocked looks for connections that are over without a Reset, as somebody has marked them down.
-func (e *Engine) findLostLocked() {
-	for conn, l := range e.links {
-		if conn.State() == control.StateClosing {
-			e.lostLocked(l)
-		}
+// lock locks the shard of a connection. Without one it returns nil.
+func (e *Engine) lock(conn *control.Conn) *link {
+	v, ok := e.links.Load(conn)
+	if !ok {
+		return nil
 	}
+	l := v.(*link)
+	l.shard.mu.Lock()
+	if l.shard.link != l {
+		l.shard.mu.Unlock()
+		return nil
+	}
+	return l
 }
 
 // lostLocked is told that a connection is over.
-func (e *Engine) lostLocked(l *link) {
-	delete(e.links, l.conn)
-	l.session.User = nil
+func (s *shard) lostLocked(l *link) {
+	s.unlinkLocked()
 	err := l.conn.Err()
 	if !l.ready && errors.Is(err, control.ErrAuth) {
-		e.m.Refused(l.session, fmt.Errorf("osd.%d at %v lets us not in: %w", l.session.OSD, l.session.Addr, err))
+		s.m.Refused(l.session, fmt.Errorf("osd.%d at %v lets us not in: %w", l.session.OSD, l.session.Addr, err))
 		return
 	}
-	e.m.Lost(l.session, err)
+	s.m.Lost(l.session, err)
 }
 
 // reply takes the answer to an operation, on the core of its connection.
 func (e *Engine) reply(conn *control.Conn, msg *control.Message) {
-	e.mu.Lock()
-	l := e.links[conn]
+	l := e.lock(conn)
 	if l == nil {
-		e.mu.Unlock()
 		return
 	}
-	o := e.m.Find(l.session, msg.TID)
+	s := l.shard
+	o := s.m.Find(l.session, msg.TID)
 	if o == nil {
-		e.mu.Unlock()
+		s.mu.Unlock()
 		return
 	}
+	defer s.unlock()
 	c, ok := o.User.(*Call)
 	if !ok {
-		o.User.(*Watch).answeredLocked(o, msg)
-		e.unlock()
+		o.User.(*Watch).answeredLocked(s, o, msg)
 		return
 	}
 	if err := osdop.DecodeReply(msg.Front, msg.Data, &c.Reply, c.Request.Ops); err != nil {
 		clearOutputs(c.Request.Ops)
-		c.Err = e.errorLocked(c, fmt.Errorf("%w: %w", ErrMessage, err), false)
-		e.m.Cancel(o)
-		e.endLocked(c)
-		e.unlock()
+		s.cancelLocked(c, fmt.Errorf("%w: %w", ErrMessage, err))
 		return
 	}
-	e.current, e.answers = msg, c
-	e.m.Reply(o, &c.Reply)
-	e.actAllLocked()
-	e.current, e.answers = nil, nil
+	s.current, s.answers = msg, c
+	s.m.Reply(o, &c.Reply)
+	s.actAllLocked()
+	s.current, s.answers = nil, nil
 	switch {
-	case c.state == running: // it goes on, or this was no answer to it
+	case c.running: // it goes on, or this was no answer to it
 		clearOutputs(c.Request.Ops)
-	case c.message != nil && c.posted != nil:
+	case c.message != nil && c.posted:
 		msg.Retain()
 		c.kept = true
 	}
-	e.unlock()
 }
 
 // backoff takes what an OSD says about objects that it does not want now.
 func (e *Engine) backoff(conn *control.Conn, msg *control.Message) {
 	b, err := osdop.DecodeBackoff(msg.Front)
-	e.mu.Lock()
-	defer e.unlock()
-	l := e.links[conn]
+	l := e.lock(conn)
 	if l == nil {
 		return
 	}
+	s := l.shard
+	defer s.unlock()
 	if err == nil {
-		err = e.m.Backoff(l.session, &b)
+		err = s.m.Backoff(l.session, &b)
 	}
 	if err != nil {
 		e.cfg.Logger.Warn("backoff", "osd", l.session.OSD, "err", err)
-		e.hangUpLocked(l.session)
-		e.m.Lost(l.session, err)
+		s.hangUpLocked()
+		s.m.Lost(l.session, err)
 	}
 }

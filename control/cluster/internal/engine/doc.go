@@ -5,12 +5,40 @@
 // [Engine.Do] waits for an operation. A [Call], which is embedded in what it serves, does not:
 // its Done runs when it is over.
 //
+// # Shards
+//
+// Each OSD has a shard: a machine, a connection, and a lock for both. One more has the operations that no OSD has now. Who
+// submits an operation places it by the newest map, an atomic pointer, and pushes it to its shard, which has a task posted to
+// the core of its connection. That core takes all that was pushed, sends it, and gets the answers: in a steady state it alone takes the
+// lock of the shard, and the only things that cores and callers share are the words of the queues and of the room. A shard without a
+// connection is served by who submits, for there is nothing to send.
+//
+// A new map stops the world for a moment: all shards are locked, take what was pushed, take the map, and adopt what belongs to them.
+// Who has pushed looks at the map again. If it is another one, he may have come too late for that: he has the
+// shard take the operation, and bring it to where it belongs, before Start returns. So operations that one goroutine begins on an
+// object, or goroutines that know of each other, keep their order.
+//
 // # Bounds
 //
 // At most Config.Operations are under way, with at most Config.Bytes of data. Beyond that callers wait in one line, in
 // the order in which they came; an operation that is over lets the first ones in. One with more data than
 // the bound goes alone. An operation that waits for the cluster, such as for an OSD that is down, counts as
-// under way. A Call that waits in line is linked through itself.
+// under way. A Call that waits in line is linked through itself. Below the bounds the room is one atomic word for all: shares
+// of the shards would make callers wait while others have room.
+//
+// # Who waits
+//
+//	waits                    for                        freed by
+//	a caller                 room                       an operation that is over, or the end of its context
+//	an operation             its shard                  the core, which waits for nothing but a lock
+//	a submission             moving, while a map comes  who has it, and waits for nothing but the locks of shards
+//	who has moving           the lock of a shard        who has that, and waits for none of these
+//	a session                room in the queue          the write of the connection
+//	an operation that is held  the cluster              a map, an OSD, or the end of its context
+//
+// The order of the locks is moving, shards, then those of the line, of a watch and of the messenger, under which
+// no other is taken. Two shards are locked only by who has moving. No lock is held while a Done runs, and none while somebody
+// is let in from the line.
 //
 // # Errors
 //
@@ -18,9 +46,4 @@
 // out. ErrRefused: an OSD, or the map, says no; the errno is wrapped. Until an operation has ended in
 // one of the ways but ErrUnknown its data must not change; after that never again, as it may be on its way to
 // an OSD still.
-//
-// # Lock
-//
-// Engine.mu guards the machine and all that is written down as such. It is held while messages are given to
-// connections, so that they keep their order, and never while a Done runs.
 package engine

@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -44,32 +43,32 @@ type Config struct {
 type Engine struct {
 	cfg       Config
 	messenger *control.Messenger // set by Open
-	published atomic.Pointer[osdmap.Map]
+	room      room
+	ids       machine.IDs
 	attempts  sync.Pool                     // of *attempt
+	scratches sync.Pool                     // of *osdmap.Scratch
 	unpost    func(*control.Posting, error) // Done of all postings
 	ctx       context.Context
 	stop      context.CancelFunc
 	closed    chan struct{} // closed by Close
+	over      atomic.Bool
 	running   sync.WaitGroup
+	links     sync.Map                                // of *control.Conn to *link
+	newest    atomic.Pointer[osdmap.Map]              // nil: none has come
+	badMap    atomic.Pointer[error]                   // why the last map was of no use
+	view      atomic.Pointer[view]                    // of newest, by which operations are placed; or changing
+	changing  *view                                   // stands for a map that is being taken
+	slots     atomic.Pointer[[]atomic.Pointer[shard]] // by OSD + 1
+	asked     atomic.Uint64                           // the epoch + 1 that maps were asked from since the last tick
+	ticked    atomic.Pointer[time.Time]
 
-	// mu guards all that follows. It is never held while callbacks of callers run.
-	mu      sync.Mutex
-	m       *machine.Machine
-	now     time.Time // as of the last tick
-	newest  *osdmap.Map
-	badMap  error         // why the last map was of no use
-	news    chan struct{} // closed, and replaced, with each new map
-	gap     uint32        // the epoch after which maps were asked for, to fill a gap
-	scratch *osdmap.Scratch
-	over    bool
-	ops     int   // under way
-	bytes   int64 // of their data
-	line    line  // waits for room
-	ended   line  // to be concluded when the lock is free
-	current *control.Message
-	answers *Call // that current answers
-	links   map[*control.Conn]*link
-	doomed  []*control.Conn // to be closed when the lock is free
+	// moving is held while anything goes from one shard to another, as by a new map, and guards all that follows.
+	moving sync.Mutex
+	shards []*shard
+	whole  bool          // all shards are locked
+	cur    *view         // the map that they have; nil: none
+	news   chan struct{} // closed, and replaced, with each new map
+	gap    uint32        // the epoch after which maps were asked for, to fill a gap
 }
 
 // New makes an engine.
@@ -80,15 +79,19 @@ func New(cfg Config) *Engine {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	now := time.Now()
-	e := &Engine{
-		cfg: cfg, closed: make(chan struct{}), m: machine.New(now), now: now, news: make(chan struct{}), scratch: new(osdmap.Scratch),
-		links: make(map[*control.Conn]*link),
-	}
-	e.unpost = e.unposted
+	e := &Engine{cfg: cfg, closed: make(chan struct{}), news: make(chan struct{}), changing: new(view)}
+	e.room.operations, e.room.bytes = min(cfg.Operations, 1<<22), min(cfg.Bytes, 1<<(opsAt-1))
+	e.ticked.Store(&now)
+	e.slots.Store(new([]atomic.Pointer[shard]))
+	e.unpost = func(p *control.Posting, _ error) { p.Context.(*Call).let() }
 	e.attempts.New = func() any { return newAttempt(e) }
+	e.scratches.New = func() any { return new(osdmap.Scratch) }
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	return e
 }
+
+// now is the time of the last tick.
+func (e *Engine) now() time.Time { return *e.ticked.Load() }
 
 // tickEvery is how often time passes for the machine.
 const tickEvery = time.Second
@@ -114,43 +117,47 @@ func (e *Engine) Open(m *control.Messenger) {
 
 // Close ends all operations with ErrClosed, and the connections. It waits for what it has begun, but for a Done.
 func (e *Engine) Close() {
-	e.mu.Lock()
-	if e.over {
-		e.mu.Unlock()
+	if e.over.Swap(true) {
 		return
 	}
-	e.over = true
 	close(e.closed)
 	e.stop()
-	for e.line.first != nil {
-		e.cancelLocked(e.line.first, ErrClosed)
-	}
-	e.m.Close(ErrClosed)
-	e.unlock()
+	e.clear(func(*Call) error { return ErrClosed })
+	e.moving.Lock()
+	r := e.togetherLocked(func() {
+		for _, s := range e.shards {
+			s.m.Close(ErrClosed)
+		}
+	})
+	e.moving.Unlock()
+	e.finish(&r)
 	e.running.Wait()
 }
 
 // tick has time pass, and cancels calls whose contexts have ended.
 func (e *Engine) tick(now time.Time) {
-	e.mu.Lock()
-	defer e.unlock()
-	e.now = now
+	e.ticked.Store(&now)
+	e.asked.Store(0)
+	e.clear(func(c *Call) error { return context.Cause(c.ctx) })
 	var late []*Call
-	for o := e.m.First(); o != nil; o = o.Next() {
-		if c, ok := o.User.(*Call); ok && c.ctx.Err() != nil {
-			late = append(late, c)
+	for _, s := range e.all() {
+		s.mu.Lock()
+		s.takeLocked()
+		for o := s.m.First(); o != nil; o = o.Next() {
+			if c, ok := o.User.(*Call); ok && c.ctx.Err() != nil {
+				late = append(late, c)
+			}
 		}
-	}
-	for c := e.line.first; c != nil; c = c.next {
-		if c.ctx.Err() != nil {
-			late = append(late, c)
+		for _, c := range late {
+			s.cancelLocked(c, context.Cause(c.ctx))
 		}
+		late = late[:0]
+		if s.link != nil && s.link.conn.State() == control.StateClosing {
+			s.lostLocked(s.link) // it is over without a Reset, as somebody has marked it down
+		}
+		s.m.Tick(now)
+		s.unlock()
 	}
-	for _, c := range late {
-		e.cancelLocked(c, context.Cause(c.ctx))
-	}
-	e.findLostLocked()
-	e.m.Tick(now)
 }
 
 // onCore says whether the caller is on a core of the messenger.
@@ -162,55 +169,3 @@ func (e *Engine) onCore() bool {
 	}
 	return false
 }
-
-// unlock carries out what the machine wants, frees the lock, and concludes the calls that are over.
-func (e *Engine) unlock() {
-	e.actAllLocked()
-	first, doomed := e.ended.first, e.doomed
-	e.ended, e.doomed = line{}, nil
-	e.mu.Unlock()
-	for _, c := range doomed {
-		c.MarkDown()
-	}
-	if first != nil {
-		e.conclude(first)
-	}
-}
-
-func (e *Engine) actAllLocked() {
-	for actions := e.m.Take(); len(actions) > 0; actions = e.m.Take() {
-		for i := range actions {
-			e.actLocked(&actions[i])
-		}
-	}
-}
-
-func (e *Engine) actLocked(a *machine.Action) {
-	switch a.What {
-	case machine.Dial:
-		e.dialLocked(a.Session)
-	case machine.HangUp:
-		e.hangUpLocked(a.Session)
-	case machine.Send:
-		e.sendLocked(a.Op)
-	case machine.Finish:
-		c := a.Op.User.(*Call)
-		if a.Err != nil {
-			c.Err = e.errorLocked(c, a.Err, c == e.answers || errors.Is(a.Err, wire.ErrMalformed))
-		}
-		if c == e.answers && len(e.current.Data) > 0 {
-			c.message = e.current
-		}
-		e.endLocked(c)
-	case machine.Ask:
-		_ = e.cfg.Monitors.FollowOSDMap(a.Epoch) // fails only if the messenger has ended
-	case machine.Newest:
-		e.newestLocked()
-	case machine.Tell:
-		a.Watch.User.(*Watch).tellLocked(a.Err)
-	case machine.Ping, machine.Ack:
-		e.tellLocked(a)
-	}
-}
-
-func joined(errs ...error) error { return errors.Join(errs...) }

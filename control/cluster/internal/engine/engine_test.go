@@ -213,11 +213,7 @@ func TestTheEndOfAContextSaysWhatIsKnown(t *testing.T) {
 			t.Errorf("%v, want %v and %q", err, outcome, text)
 		}
 	}
-	underWay := func() bool {
-		c.e.mu.Lock()
-		defer c.e.mu.Unlock()
-		return c.e.ops == 1
-	}
+	underWay := func() bool { return c.e.room.used.Load()>>opsAt == 1 }
 	check(ErrNotSent, "no monitor has sent an osdmap", underWay)
 	c.down.Store(true)
 	c.publish()
@@ -274,9 +270,9 @@ func TestCallersWaitInLineAtTheBounds(t *testing.T) {
 		order := make(chan int, 4)
 		var calls [4]Call
 		line := func() (n int) {
-			c.e.mu.Lock()
-			defer c.e.mu.Unlock()
-			for k := c.e.line.first; k != nil; k = k.next {
+			c.e.room.mu.Lock()
+			defer c.e.room.mu.Unlock()
+			for k := c.e.room.line.first; k != nil; k = k.next {
 				n++
 			}
 			return n
@@ -305,8 +301,8 @@ func TestCallersWaitInLineAtTheBounds(t *testing.T) {
 				t.Errorf("call %d is over, want %d: %v", i, want, calls[i].Err)
 			}
 		}
-		if c.e.ops != 0 || c.e.bytes != 0 {
-			t.Errorf("%d operations and %d bytes are left", c.e.ops, c.e.bytes)
+		if used := c.e.room.used.Load(); used != 0 {
+			t.Errorf("%#x of the room is left taken", used)
 		}
 	}
 }

@@ -70,15 +70,15 @@ func (e *Error) Error() string {
 // Unwrap returns the outcome and the error.
 func (e *Error) Unwrap() []error { return []error{e.Outcome, e.Err} }
 
-// waiting says what an operation waits for.
-func (e *Engine) waitingLocked(o *machine.Op) (text string, osd int32) {
+// waitingLocked says what an operation waits for.
+func (s *shard) waitingLocked(o *machine.Op) (text string, osd int32) {
 	w, osd := o.Status()
 	switch w {
 	case machine.WaitReply:
 		text = "the OSD did not answer"
 	case machine.WaitMap:
 		text = "no monitor has sent an osdmap"
-		if err := errors.Join(e.cfg.Monitors.Err(), e.badMap); err != nil {
+		if err := s.e.noMap(); err != nil {
 			text += fmt.Sprintf(" (%v)", err)
 		}
 	case machine.WaitPool:
@@ -98,9 +98,9 @@ func (e *Engine) waitingLocked(o *machine.Op) (text string, osd int32) {
 	case machine.WaitPrimary:
 		text = "no OSD that is up serves the placement group"
 	case machine.WaitSession:
-		s := o.Session()
-		text = fmt.Sprintf("the OSD at %v is not reached", s.Addr)
-		if err := e.whyDown(s); err != nil {
+		session := o.Session()
+		text = fmt.Sprintf("the OSD at %v is not reached", session.Addr)
+		if err := s.whyDownLocked(session); err != nil {
 			text += fmt.Sprintf(" (%v)", err)
 		}
 	case machine.WaitQueue:
@@ -113,29 +113,26 @@ func (e *Engine) waitingLocked(o *machine.Op) (text string, osd int32) {
 	return text, osd
 }
 
+// newError is the error of a call that no OSD has seen.
+func (e *Engine) newError(c *Call, err error) *Error {
+	x := &Error{Code: c.code(), Object: c.Request.Target, OSD: -1, Outcome: ErrNotSent, Err: err}
+	if m := e.newest.Load(); m != nil {
+		x.Pool = m.PoolName(x.Object.Pool)
+	}
+	return x
+}
+
 // errorLocked is the error of an operation that ends with err.
-func (e *Engine) errorLocked(c *Call, err error, answered bool) *Error {
-	x := &Error{Object: c.Request.Target, OSD: -1, Outcome: ErrNotSent, Err: err}
-	if len(c.Request.Ops) > 0 {
-		x.Code = c.Request.Ops[0].Code
-	}
-	if e.newest != nil {
-		x.Pool = e.newest.PoolName(x.Object.Pool)
-	}
+func (s *shard) errorLocked(c *Call, err error, answered bool) *Error {
+	x := s.e.newError(c, err)
 	var errno syscall.Errno
-	switch {
-	case c.state == idle:
-		return x
-	case c.state == inLine:
-		x.Waiting, x.For = "too many operations, or bytes of them, were under way", e.now.Sub(c.since)
-		return x
-	case answered || errors.As(err, &errno):
+	if answered || errors.As(err, &errno) {
 		_, x.OSD = c.op.Status()
 		x.Outcome = ErrRefused
 		return x
 	}
-	x.Waiting, x.OSD = e.waitingLocked(&c.op)
-	x.For = e.now.Sub(c.since)
+	x.Waiting, x.OSD = s.waitingLocked(&c.op)
+	x.For = s.e.now().Sub(c.since)
 	if c.op.Attempt() >= 0 {
 		x.Outcome = ErrUnknown
 	}

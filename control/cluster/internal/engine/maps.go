@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -12,11 +13,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// view is a map as the machine asks it. Owner: Engine.mu.
+// view is a map as machines ask it.
 type view struct {
-	m       *osdmap.Map
-	scratch *osdmap.Scratch
-	prefer  func(wire.AddrVec) wire.Addr
+	m *osdmap.Map
+	e *Engine
 }
 
 func (v *view) Epoch() uint32 { return v.m.Epoch }
@@ -33,7 +33,7 @@ func (v *view) Pool(id int64) (machine.Pool, bool) {
 	}, true
 }
 
-func (v *view) Place(o osdop.Object) machine.Place {
+func (v *view) Place(o osdop.Object, pick uint64) machine.Place {
 	p := machine.Place{Hash: o.Hash}
 	switch {
 	case o.ByHash:
@@ -43,42 +43,71 @@ func (v *view) Place(o osdop.Object) machine.Place {
 	default:
 		p.PG, p.Hash = v.m.Locate(o.Pool, o.Namespace, o.Name)
 	}
-	at := v.m.Place(v.scratch, p.PG)
-	p.Shard, p.Primary, p.UpPrimary, p.Acting, p.Up = at.Shard, at.Primary, at.UpPrimary, at.Acting, at.Up
+	scratch := v.e.scratches.Get().(*osdmap.Scratch)
+	at := v.m.Place(scratch, p.PG)
+	p.Shard, p.Primary, p.UpPrimary = at.Shard, at.Primary, at.UpPrimary
+	p.Sets(at.Acting, at.Up, pick)
+	v.e.scratches.Put(scratch)
 	return p
 }
 
-func (v *view) Addr(osd int32) wire.Addr { return v.prefer(v.m.Addrs(osd)) }
+func (v *view) Addr(osd int32) wire.Addr { return v.e.cfg.Monitors.Prefer(v.m.Addrs(osd)) }
+
+// step is a map; skipped says that some before it are not known.
+type step struct {
+	m       *osdmap.Map
+	skipped bool
+}
 
 // takeMaps takes maps that a monitor or an OSD sends. It is called on a core.
 func (e *Engine) takeMaps(msg *control.Message) {
+	var steps []step
+	var r rest
 	got, err := mon.DecodeOSDMaps(msg.Front)
-	e.mu.Lock()
-	before := e.newest
+	e.moving.Lock()
 	if err == nil {
-		err = advance(e.newest, &got, func(m *osdmap.Map, skipped bool) {
-			e.newest = m
-			e.published.Store(m)
-			e.m.Map(&view{m, e.scratch, e.cfg.Monitors.Prefer}, skipped)
-		})
+		err = advance(e.newest.Load(), &got, func(m *osdmap.Map, skipped bool) { steps = append(steps, step{m, skipped}) })
 	}
 	if err != nil {
 		e.cfg.Logger.Warn("osdmap", "err", err)
-		e.badMap = err
+		e.badMap.Store(&err)
 	}
-	if e.newest != before {
+	if len(steps) > 0 {
 		if err == nil {
-			e.badMap = nil
+			e.badMap.Store(nil)
 		}
-		e.m.Settle()
+		r = e.togetherLocked(func() { e.changeLocked(steps) })
 		close(e.news)
 		e.news = make(chan struct{})
 	}
-	if e.newest != nil && got.Epoch() > e.newest.Epoch && e.gap != e.newest.Epoch {
-		e.gap = e.newest.Epoch
-		_ = e.cfg.Monitors.FollowOSDMap(e.newest.Epoch + 1) // fails only if the messenger has ended
+	if m := e.newest.Load(); m != nil && got.Epoch() > m.Epoch && e.gap != m.Epoch {
+		e.gap = m.Epoch
+		_ = e.cfg.Monitors.FollowOSDMap(m.Epoch + 1) // fails only if the messenger has ended
 	}
-	e.unlock()
+	e.moving.Unlock()
+	e.finish(&r)
+}
+
+// changeLocked gives maps to all shards.
+func (e *Engine) changeLocked(steps []step) {
+	for _, n := range steps {
+		e.cur = &view{n.m, e}
+		for _, s := range e.shards {
+			s.m.Map(e.cur, n.skipped)
+		}
+		e.exchangeLocked()
+	}
+	for _, s := range e.shards {
+		s.m.Settle()
+	}
+	e.newest.Store(e.cur.m)
+}
+
+// follow asks the monitors for maps, once between two ticks for all shards.
+func (e *Engine) follow(epoch uint32) {
+	if next := uint64(epoch) + 1; e.asked.Swap(next) != next {
+		_ = e.cfg.Monitors.FollowOSDMap(epoch) // fails only if the messenger has ended
+	}
 }
 
 // advance applies the maps of a message to m, nil for none, one epoch after the other, and where one is missing goes
@@ -118,14 +147,14 @@ func advance(m *osdmap.Map, got *mon.OSDMaps, take func(m *osdmap.Map, skipped b
 }
 
 // Map is the newest map; nil: none has come. Any goroutine.
-func (e *Engine) Map() *osdmap.Map { return e.published.Load() }
+func (e *Engine) Map() *osdmap.Map { return e.newest.Load() }
 
 // WaitEpoch waits for a map of this epoch or a newer one; 0: for any map.
 func (e *Engine) WaitEpoch(ctx context.Context, epoch uint32) error {
 	for {
-		e.mu.Lock()
-		news, m := e.news, e.newest
-		e.mu.Unlock()
+		e.moving.Lock()
+		news, m := e.news, e.newest.Load()
+		e.moving.Unlock()
 		if m != nil && m.Epoch >= epoch {
 			return nil
 		}
@@ -141,20 +170,27 @@ func (e *Engine) WaitEpoch(ctx context.Context, epoch uint32) error {
 		case <-e.closed:
 			return ErrClosed
 		case <-ctx.Done():
-			e.mu.Lock()
-			bad := e.badMap
-			e.mu.Unlock()
 			text := "no osdmap came"
 			if m != nil {
 				text = fmt.Sprintf("osdmap %d did not come, have %d", epoch, m.Epoch)
 			}
-			return joined(context.Cause(ctx), fmt.Errorf("%s", text), e.cfg.Monitors.Err(), bad)
+			return errors.Join(context.Cause(ctx), errors.New(text), e.noMap())
 		}
 	}
 }
 
+// noMap is why no map comes; nil: nothing is known.
+func (e *Engine) noMap() error {
+	err := e.cfg.Monitors.Err()
+	if bad := e.badMap.Load(); bad != nil {
+		err = errors.Join(err, *bad)
+	}
+	return err
+}
+
 // newestLocked asks the monitors for the newest epoch, on a goroutine.
-func (e *Engine) newestLocked() {
+func (s *shard) newestLocked() {
+	e := s.e
 	e.running.Add(1)
 	go func() {
 		defer e.running.Done()
@@ -162,10 +198,10 @@ func (e *Engine) newestLocked() {
 		if err != nil {
 			epoch = 0
 		}
-		e.mu.Lock()
-		if !e.over {
-			e.m.Newest(epoch)
+		s.mu.Lock()
+		if !e.over.Load() {
+			s.m.Newest(epoch)
 		}
-		e.unlock()
+		s.unlock()
 	}()
 }

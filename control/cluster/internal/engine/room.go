@@ -2,21 +2,29 @@ package engine
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 )
 
-// line are calls in their order, linked through themselves. Owner: Engine.mu.
+// line are calls in their order, linked through themselves.
 type line struct{ first, last *Call }
 
-func (l *line) push(c *Call) {
-	c.prev, c.next = l.last, nil
-	if l.last != nil {
-		l.last.next = c
-	} else {
-		l.first = c
+func (l *line) push(c *Call) { l.join(&line{c, c}) }
+
+// join puts another line behind this one, and empties it.
+func (l *line) join(other *line) {
+	switch {
+	case other.first == nil:
+		return
+	case l.last != nil:
+		l.last.next, other.first.prev = other.first, l.last
+	default:
+		l.first = other.first
 	}
-	l.last = c
+	l.last = other.last
+	*other = line{}
 }
 
 func (l *line) remove(c *Call) {
@@ -33,7 +41,24 @@ func (l *line) remove(c *Call) {
 	c.prev, c.next = nil, nil
 }
 
-// cost is how many bytes a call holds while it is under way: what it sends, and the memory for what it reads.
+// room is what may be under way. Who finds it free takes and returns it by one atomic word, without a lock.
+type room struct {
+	operations int
+	bytes      int64
+	used       atomic.Uint64 // operations, then bytes in the lower bits; and whether somebody is in line
+
+	mu   sync.Mutex
+	line line
+	lets bool // somebody lets calls in
+}
+
+// The parts of room.used.
+const (
+	waiting = 1 << 63
+	opsAt   = 40
+)
+
+// charge is how much of the room a call takes while it is under way: for what it sends, and the memory for what it reads.
 func (c *Call) charge() {
 	n := int64(len(c.Into))
 	for i := range c.Request.Ops {
@@ -43,45 +68,117 @@ func (c *Call) charge() {
 			n += int64(min(le.Uint64(op.Args[8:]), osdop.MaxData))
 		}
 	}
-	c.cost = n
+	c.cost = 1<<opsAt + uint64(min(n, 1<<(opsAt-1)))
 }
 
-// roomLocked says whether a call may be under way now.
-func (e *Engine) roomLocked(c *Call) bool {
-	return e.ops == 0 || e.ops < e.cfg.Operations && e.bytes+c.cost <= e.cfg.Bytes
-}
-
-// enterLocked submits a call, or has it wait in line.
-func (e *Engine) enterLocked(c *Call) {
-	c.since = e.now
-	if e.line.first != nil || !e.roomLocked(c) {
-		c.state = inLine
-		e.line.push(c)
-		return
+// enter takes the room of a call, if there is enough. One that waits in line has precedence, unless the caller lets it in.
+func (r *room) enter(cost uint64, lets bool) bool {
+	for {
+		u := r.used.Load()
+		ops, bytes := u&^waiting>>opsAt, u&(1<<opsAt-1)
+		if u&waiting != 0 && !lets || ops > 0 && (int(ops) >= r.operations || int64(bytes+cost&(1<<opsAt-1)) > r.bytes) {
+			return false
+		}
+		if r.used.CompareAndSwap(u, u+cost) {
+			return true
+		}
 	}
-	e.admitLocked(c)
 }
 
-func (e *Engine) admitLocked(c *Call) {
-	e.ops++
-	e.bytes += c.cost
-	c.state = running
-	if c.admitted != nil {
+// leave returns the room of a call, and lets in those who wait for it.
+func (e *Engine) leave(c *Call) {
+	if e.room.used.Add(-c.cost)&waiting != 0 {
+		e.letIn()
+	}
+}
+
+// letIn submits calls that wait in line, as far as there is room. One goroutine at a time does, so that they keep their order.
+func (e *Engine) letIn() {
+	r := &e.room
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lets {
+		return // and looks again
+	}
+	r.lets = true
+	for c := r.line.first; c != nil && r.enter(c.cost, true); c = r.line.first {
+		r.dismissLocked(c)
+		r.mu.Unlock()
+		c.entered = true
+		e.submit(c)
+		r.mu.Lock()
+	}
+	if r.lets = false; r.line.first == nil {
+		r.used.And(^uint64(waiting))
+	}
+}
+
+// dismissLocked takes a call out of the line.
+func (r *room) dismissLocked(c *Call) {
+	r.line.remove(c)
+	if c.inLine = false; c.admitted != nil {
 		close(c.admitted)
 		c.admitted = nil
 	}
-	e.m.Submit(&c.op)
 }
 
-// leftLocked gives the room of a call back, and lets in those who wait for it.
-func (e *Engine) leftLocked(c *Call) {
-	e.ops--
-	e.bytes -= c.cost
-	for e.line.first != nil && e.roomLocked(e.line.first) && !e.over {
-		next := e.line.first
-		e.line.remove(next)
-		e.admitLocked(next)
+// stand puts a call into the line. If wait is set the channel is closed when it is out of it.
+func (e *Engine) stand(c *Call, wait bool) (admitted chan struct{}) {
+	if wait {
+		admitted = make(chan struct{})
 	}
+	r := &e.room
+	r.mu.Lock()
+	c.inLine, c.admitted = true, admitted
+	r.line.push(c)
+	r.used.Or(waiting)
+	r.mu.Unlock()
+	if e.letIn(); e.over.Load() {
+		e.clear(func(*Call) error { return ErrClosed })
+	}
+	return admitted
+}
+
+// clear ends those calls in line for which why says why.
+func (e *Engine) clear(why func(c *Call) error) {
+	var out line
+	e.room.mu.Lock()
+	for c := e.room.line.first; c != nil; {
+		next := c.next
+		if err := why(c); err != nil {
+			e.room.dismissLocked(c)
+			c.Err = e.lineError(c, err)
+			out.push(c)
+		}
+		c = next
+	}
+	e.room.mu.Unlock()
+	if out.first != nil {
+		e.letIn()
+		e.conclude(out.first)
+	}
+}
+
+// dismiss ends a call that stands in line. False: it does not.
+func (e *Engine) dismiss(c *Call, cause error) bool {
+	e.room.mu.Lock()
+	stood := c.inLine
+	if stood {
+		e.room.dismissLocked(c)
+	}
+	e.room.mu.Unlock()
+	if stood {
+		e.letIn()
+		c.Err = e.lineError(c, cause)
+		e.conclude(c)
+	}
+	return stood
+}
+
+func (e *Engine) lineError(c *Call, err error) *Error {
+	x := e.newError(c, err)
+	x.Waiting, x.For = "too many operations, or bytes of them, were under way", e.now().Sub(c.since)
+	return x
 }
 
 // admittedIn waits until a call that Start has put into the line is under way.
@@ -91,14 +188,16 @@ func (e *Engine) admittedIn(ctx context.Context, c *Call, admitted <-chan struct
 		return nil
 	case <-ctx.Done():
 	}
-	e.mu.Lock()
-	if c.state != inLine || c.admitted != admitted {
-		e.mu.Unlock()
+	e.room.mu.Lock()
+	stood := c.inLine && c.admitted == admitted
+	if stood {
+		e.room.dismissLocked(c)
+	}
+	e.room.mu.Unlock()
+	if !stood {
 		return nil // it came just before
 	}
-	err := e.errorLocked(c, context.Cause(ctx), false)
-	e.line.remove(c)
-	c.state, c.admitted = idle, nil
-	e.unlock()
-	return err
+	e.letIn()
+	c.busy.Store(false)
+	return e.lineError(c, context.Cause(ctx))
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -42,15 +44,19 @@ type Watch struct {
 	handler Handler
 	timeout time.Duration
 	payload []byte // of a notify
+	home    atomic.Pointer[shard]
 
-	// Owner: Engine.mu.
-	m       machine.Watch
+	// Owner: the lock of its home.
+	m     machine.Watch
+	ops   [1]osdop.Op
+	reply osdop.Reply
+
+	// mu guards all that follows.
+	mu      sync.Mutex
 	told    chan error // registered, or the notify is complete; nil: that was said
 	answers []osdop.Answer
 	events  []event
 	busy    bool // the goroutine of the handler runs
-	ops     [1]osdop.Op
-	reply   osdop.Reply
 }
 
 // event is a notification, or the end of the watch.
@@ -83,13 +89,14 @@ func (e *Engine) engage(ctx context.Context, o osdop.Object, w *Watch) ([]osdop.
 	if w.timeout <= 0 {
 		w.timeout = defaultTimeout
 	}
-	e.mu.Lock()
-	if e.over {
-		e.mu.Unlock()
+	w.home.Store(e.shard(machine.Nobody))
+	s := lock(&w.home)
+	if e.over.Load() {
+		s.mu.Unlock()
 		return nil, w.failed(ErrClosed, ErrNotSent)
 	}
-	e.m.Watch(&w.m)
-	e.unlock()
+	s.m.Watch(&w.m)
+	s.unlock()
 	select {
 	case err := <-told:
 		if err != nil {
@@ -98,13 +105,15 @@ func (e *Engine) engage(ctx context.Context, o osdop.Object, w *Watch) ([]osdop.
 		return w.answers, nil
 	case <-ctx.Done():
 	}
-	e.mu.Lock()
+	s = lock(&w.home)
 	err := w.failed(context.Cause(ctx), ErrUnknown)
-	err.Waiting, err.OSD = e.waitingLocked(w.m.Registration())
-	err.For = e.now.Sub(w.m.Since())
+	err.Waiting, err.OSD = s.waitingLocked(w.m.Registration())
+	err.For = e.now().Sub(w.m.Since())
+	s.m.Forget(&w.m)
+	s.unlock()
+	w.mu.Lock()
 	registered := w.told == nil
-	e.m.Forget(&w.m)
-	e.unlock()
+	w.mu.Unlock()
 	if registered {
 		if late := <-told; late == nil {
 			return w.answers, nil // it came just before
@@ -118,9 +127,9 @@ func (e *Engine) engage(ctx context.Context, o osdop.Object, w *Watch) ([]osdop.
 
 // background runs f, which the end of the engine ends.
 func (e *Engine) background(f func(ctx context.Context)) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.over {
+	e.moving.Lock()
+	defer e.moving.Unlock()
+	if e.over.Load() {
 		return
 	}
 	e.running.Add(1)
@@ -137,7 +146,7 @@ func (w *Watch) failed(err, outcome error) *Error {
 	if w.m.Notify {
 		x.Code = osdop.CodeNotify
 	}
-	if m := w.e.published.Load(); m != nil {
+	if m := w.e.newest.Load(); m != nil {
 		x.Pool = m.PoolName(w.m.Object.Pool)
 	}
 	return x
@@ -145,8 +154,8 @@ func (w *Watch) failed(err, outcome error) *Error {
 
 // Confirmed says when the OSD was last known to have the watch, to the second. Nothing was missed before.
 func (w *Watch) Confirmed() time.Time {
-	w.e.mu.Lock()
-	defer w.e.mu.Unlock()
+	s := lock(&w.home)
+	defer s.mu.Unlock()
 	return w.m.Confirmed()
 }
 
@@ -155,10 +164,12 @@ func (w *Watch) Cookie() uint64 { return w.m.Cookie() }
 
 // Close ends the watch, at the OSD too. The handler gets no event that is not there already.
 func (w *Watch) Close(ctx context.Context) error {
-	w.e.mu.Lock()
-	w.e.m.Forget(&w.m)
+	s := lock(&w.home)
+	s.m.Forget(&w.m)
+	s.unlock()
+	w.mu.Lock()
 	w.events = nil
-	w.e.unlock()
+	w.mu.Unlock()
 	return w.end(ctx)
 }
 
@@ -183,7 +194,7 @@ func (w *Watch) requestLocked(o *machine.Op) osdop.Request {
 }
 
 // answeredLocked takes the answer to an operation for the watch.
-func (w *Watch) answeredLocked(o *machine.Op, msg *control.Message) {
+func (w *Watch) answeredLocked(s *shard, o *machine.Op, msg *control.Message) {
 	err := osdop.DecodeReply(msg.Front, msg.Data, &w.reply, w.ops[:])
 	if err == nil && w.m.Notify && w.reply.Result >= 0 {
 		w.m.NotifyID, err = osdop.NotifyOutput(w.ops[0].Out)
@@ -192,11 +203,13 @@ func (w *Watch) answeredLocked(o *machine.Op, msg *control.Message) {
 	if err != nil {
 		w.reply = osdop.Reply{Result: -int32(syscall.EBADMSG), Attempt: -1}
 	}
-	w.e.m.Reply(o, &w.reply)
+	s.m.Reply(o, &w.reply)
 }
 
-// tellLocked says that the watch is registered, or the notify complete, or that it is over.
-func (w *Watch) tellLocked(err error) {
+// tell says that the watch is registered, or the notify complete, or that it is over.
+func (w *Watch) tell(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.told != nil {
 		w.told <- err
 		w.told = nil
@@ -221,15 +234,15 @@ func (w *Watch) handle() {
 	e := w.e
 	defer e.running.Done()
 	for {
-		e.mu.Lock()
+		w.mu.Lock()
 		if len(w.events) == 0 {
 			w.busy, w.events = false, nil
-			e.mu.Unlock()
+			w.mu.Unlock()
 			return
 		}
 		ev := w.events[0]
 		w.events = w.events[1:]
-		e.mu.Unlock()
+		w.mu.Unlock()
 		switch {
 		case ev.lost == nil:
 			w.answer(ev.n)
@@ -264,33 +277,35 @@ func (e *Engine) watchEvent(conn *control.Conn, msg *control.Message) {
 		e.cfg.Logger.Warn("event of a watch", "err", err)
 		return
 	}
-	e.mu.Lock()
-	defer e.unlock()
-	l := e.links[conn]
+	l := e.lock(conn)
 	if l == nil {
 		return
 	}
-	m := e.m.Lookup(l.session, ev.Cookie, ev.What == osdop.EventComplete)
+	s := l.shard
+	defer s.unlock()
+	m := s.m.Lookup(l.session, ev.Cookie, ev.What == osdop.EventComplete)
 	if m == nil {
 		return
 	}
 	w := m.User.(*Watch)
 	switch ev.What {
 	case osdop.EventNotify:
+		w.mu.Lock()
 		if len(w.events) < maxEvents {
 			w.happenLocked(event{n: Notification{ev.NotifyID, ev.Notifier, bytes.Clone(ev.Payload)}})
 		}
+		w.mu.Unlock()
 	case osdop.EventDisconnect:
-		e.m.Disconnected(m)
+		s.m.Disconnected(m)
 	case osdop.EventComplete:
 		if m.NotifyID != 0 && m.NotifyID != ev.NotifyID {
 			return // of a notify that was sent again
 		}
-		e.m.Forget(m)
-		w.answers = answers
+		s.m.Forget(m)
+		w.answers = answers // whom told tells reads them
 		if err = nil; ev.Result < 0 {
 			err = syscall.Errno(-ev.Result)
 		}
-		w.tellLocked(err)
+		w.tell(err)
 	}
 }

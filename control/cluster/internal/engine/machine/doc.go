@@ -2,14 +2,18 @@
 // sent, when it is sent again, when it waits, and when it is over. It does no I/O, has no
 // goroutine and no clock: package engine gives it events and carries its actions out.
 //
-// A [Machine] has no lock. Its user holds one around each event and the actions that follow from it, as
-// operations must reach the connections in the order in which the machine sends them.
+// Each OSD has a [Machine], and so have those operations that no OSD has now. A machine has no lock. Its user holds one around each
+// event and the actions that follow from it, as operations must reach the connection in the order in which the machine sends them.
+//
+// [Aim] places an operation by a map, and Machine.Submit takes it. All machines take each map at the same time, behind what was
+// placed by the one before; then each adopts what others have that belongs to it (Machine.Leaving). So an
+// object, with all operations on it that have an order, is in one machine at a time.
 //
 // The rules:
 //
-//   - Operations have transaction ids in the order of their submission, over all OSDs. One that is sent again keeps its id,
+//   - Operations on an object have transaction ids in the order of their submission. One that is sent again keeps its id,
 //     by which the OSD knows that it has carried it out. Only a redirect and EAGAIN give a new one.
-//   - An operation is sent again, in the order of the ids, when its session was lost, when a map gives its
+//   - An operation is sent again, in the same order, when its session was lost, when a map gives its
 //     object to another group, its group another primary or the primary another place, splits or merges
 //     the group, or wants it (forced); when maps are missing in between, and when it waited while it was under way.
 //   - No operation on an object is sent while an earlier one on it waits. Those that may exceed a full
@@ -21,8 +25,9 @@
 //	machine.go  Machine, Op, Action; submit and cancel
 //	place.go    the target of an operation, and whether a map moves it
 //	maps.go     a new map; pools that do not exist
+//	handover.go what goes to the machine of another OSD
 //	hold.go     why an operation waits; what can be sent now is sent
-//	session.go  sessions: up, lost, refused, full; answers
+//	session.go  the session: up, lost, refused, full; answers
 //	backoff.go  what an OSD does not want now
 //	watch.go    watches and notifies
 package machine

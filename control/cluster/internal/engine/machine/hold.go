@@ -50,8 +50,8 @@ func (m *Machine) paused(o *Op) Wait {
 	if flags&osdmap.Full != 0 {
 		return WaitFull
 	}
-	if pool, ok := m.cur.Pool(o.target.Pool); ok && pool.Flags&osdmap.PoolFull != 0 {
-		if pool.Flags&osdmap.PoolQuota != 0 {
+	if pool := o.at.pool; pool&osdmap.PoolFull != 0 {
+		if pool&osdmap.PoolQuota != 0 {
 			return WaitQuota
 		}
 		return WaitPoolFull
@@ -105,11 +105,14 @@ func (m *Machine) try(o *Op) {
 		return
 	}
 	if _, ok := m.held[o.Object]; !ok {
+		if m.held == nil {
+			m.held = map[osdop.Object]held{}
+		}
 		m.held[o.Object] = held{full: o.wait == WaitFull || o.wait == WaitPoolFull || o.wait == WaitQuota}
 	}
 }
 
-// flush sends all operations that nothing holds any more, in the order of their ids.
+// flush sends all operations that nothing holds any more, in their order.
 func (m *Machine) flush() {
 	if m.busy {
 		return

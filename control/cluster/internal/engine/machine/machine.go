@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -8,23 +10,31 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// Machine knows all operations of a client that are under way. The zero Machine is not ready: New makes one.
-type Machine struct {
-	LastTID uint64 // the last transaction id that was given
+// Nobody is the OSD of a Machine that has the operations which no OSD has.
+const Nobody = -1
 
-	cur      Map // nil: none yet
+// IDs are the numbers that the machines of a client give, each once. The zero IDs are ready. Any goroutine.
+type IDs struct{ tids, cookies atomic.Uint64 }
+
+// idBlock is how many transaction ids a machine takes at a time.
+const idBlock = 1 << 10
+
+// Machine knows the operations of a client that one OSD has, or is to have.
+type Machine struct {
+	osd      int32 // or Nobody
+	ids      *IDs
+	tid, end uint64 // the last id that was given, of a block that ends at end
+	cur      Map    // nil: none yet
 	now      time.Time
-	first    *Op // all operations, in the order of their ids
+	first    *Op // all operations, in the order in which they came
 	last     *Op
 	byTID    map[uint64]*Op
-	sessions map[int32]*Session
-	order    []*Session            // the same, in the order in which they were made
+	session  *Session              // nil: there is none
 	held     map[osdop.Object]held // objects of operations that wait, as of the last flush
 	unknown  poolCheck             // of pools that no map has
 	watches  []*Watch              // in the order in which they were made
-	cookies  map[uint64]*Watch     // the same
-	cookie   uint64                // the last one
-	poll     time.Time             // when connections and maps were last looked after
+	leaving  []Leaver              // go to other machines
+	poll     time.Time             // when the connection and maps were last looked after
 	asked    bool                  // for the first map
 	busy     bool                  // maps are being taken, or several operations end: nothing is sent
 	stale    bool                  // a newer map may be there: a session was lost
@@ -37,6 +47,7 @@ type Machine struct {
 type Op struct {
 	Object osdop.Object
 	Flags  uint32 // osdop.FlagRead or FlagWrite, and those that concern the way
+	Pick   uint64 // a random number, which chooses among replicas
 	User   any    // the submitter's
 
 	prev, next *Op // in Machine.first
@@ -52,6 +63,7 @@ type Op struct {
 	flags      uint32   // with those of a redirect, without those that EAGAIN takes away
 	target     osdop.Object
 	at         target
+	aimed      uint32 // the epoch of at, if Aim has found it; 0: none
 	check      uint32 // the map in which a missing pool must be; 0: not known
 	checking   bool   // it is asked for
 	watch      *Watch // that it serves; nil: the submitter's own
@@ -85,11 +97,10 @@ type Action struct {
 	Err     error
 }
 
-// New makes a machine.
-func New(now time.Time) *Machine {
-	return &Machine{
-		now: now, poll: now, byTID: map[uint64]*Op{}, sessions: map[int32]*Session{}, held: map[osdop.Object]held{}, cookies: map[uint64]*Watch{},
-	}
+// New makes the machine of an OSD, or of Nobody, which has cur by now; nil: there is no map yet. All machines of a client have ids
+// in common.
+func New(osd int32, ids *IDs, cur Map, now time.Time) *Machine {
+	return &Machine{osd: osd, ids: ids, cur: cur, now: now, poll: now, byTID: map[uint64]*Op{}}
 }
 
 // Take returns the actions since the last Take. They are valid until the next.
@@ -110,7 +121,7 @@ func (o *Op) Attempt() int32 { return o.attempt }
 // Active says that the operation was submitted and is not over.
 func (o *Op) Active() bool { return o.active }
 
-// Next is the operation that was submitted, or got its id, behind o.
+// Next is the operation that came behind o.
 func (o *Op) Next() *Op { return o.next }
 
 // First is the oldest operation.
@@ -127,21 +138,43 @@ func (m *Machine) Envelope(o *Op) osdop.Envelope {
 	return e
 }
 
-// Submit takes an operation.
+// Aim places an operation before it is submitted, by any map, and returns the OSD whose machine is to have it, or Nobody. It
+// needs no Machine.
+func Aim(cur Map, o *Op) int32 {
+	o.flags, o.target, o.at, o.aimed = o.Flags, o.Object, nowhere, 0
+	if cur != nil {
+		o.at, o.aimed = locate(cur, o), cur.Epoch()
+	}
+	return o.at.osd
+}
+
+// Submit takes an operation. Aim has placed it.
 func (m *Machine) Submit(o *Op) {
-	o.attempt, o.sent, o.again, o.bounced, o.session, o.at = -1, false, false, 0, nil, target{}
-	o.flags, o.target, o.check, o.checking = o.Flags, o.Object, 0, false
+	t := o.at
+	o.attempt, o.sent, o.again, o.bounced, o.session, o.at, o.check, o.checking = -1, false, false, 0, nil, nowhere, 0, false
 	o.active, o.since = true, m.now
 	m.enter(o)
-	if m.retarget(o) {
+	if m.cur != nil && o.aimed != m.cur.Epoch() {
+		t = locate(m.cur, o)
+	}
+	if m.aim(o, t) {
 		m.try(o)
 	}
 }
 
 // enter gives an operation the next id, and the last place.
 func (m *Machine) enter(o *Op) {
-	m.LastTID++
-	o.tid = m.LastTID
+	if m.tid == m.end {
+		m.end = m.ids.tids.Add(idBlock)
+		m.tid = m.end - idBlock
+	}
+	m.tid++
+	o.tid = m.tid
+	m.insert(o)
+}
+
+// insert puts an operation behind all others.
+func (m *Machine) insert(o *Op) {
 	o.prev, o.next = m.last, nil
 	if m.last != nil {
 		m.last.next = o
@@ -152,7 +185,7 @@ func (m *Machine) enter(o *Op) {
 	m.byTID[o.tid] = o
 }
 
-// leave is the opposite of enter.
+// leave takes an operation out.
 func (m *Machine) leave(o *Op) {
 	delete(m.byTID, o.tid)
 	if o.prev != nil {
@@ -173,6 +206,10 @@ func (m *Machine) Cancel(o *Op) bool {
 	if !o.active {
 		return false
 	}
+	if i := slices.Index(m.leaving, Leaver{Op: o}); i >= 0 {
+		m.leaving, o.active = slices.Delete(m.leaving, i, i+1), false
+		return true
+	}
 	m.remove(o)
 	return true
 }
@@ -189,7 +226,7 @@ func (m *Machine) remove(o *Op) {
 	}
 }
 
-// each calls f for all operations that there are, and that f has not ended meanwhile. Nothing is sent before the end.
+// each calls f for all operations that there are, and that f has not taken out meanwhile. Nothing is sent before the end.
 func (m *Machine) each(f func(o *Op)) {
 	m.busy = true
 	m.all = m.all[:0]
@@ -197,7 +234,7 @@ func (m *Machine) each(f func(o *Op)) {
 		m.all = append(m.all, o)
 	}
 	for _, o := range m.all {
-		if o.active {
+		if m.byTID[o.tid] == o {
 			f(o)
 		}
 	}
@@ -215,18 +252,15 @@ func (m *Machine) finish(o *Op, err error) {
 	m.do(Action{What: Finish, Op: o, Err: err})
 }
 
-// Close ends everything that is under way with err, and all sessions.
+// Close ends everything that is under way with err, and the session.
 func (m *Machine) Close(err error) {
 	for len(m.watches) > 0 {
 		m.lose(m.watches[0], err)
 	}
 	m.each(func(o *Op) { m.finish(o, err) })
-	for _, s := range m.order {
-		s.state = closed
-		m.do(Action{What: HangUp, Session: s})
+	if m.session != nil {
+		m.close()
 	}
-	m.order = nil
-	clear(m.sessions)
 }
 
 // Errors of operations that the machine ends itself.
@@ -236,13 +270,13 @@ const (
 	errLoop     = syscall.ELOOP
 )
 
-// Map is a map of one epoch.
+// Map is a map of one epoch, which does not change. Any goroutine may ask it.
 type Map interface {
 	Epoch() uint32
 	Flags() uint32 // osdmap.Full and others
 	Pool(id int64) (Pool, bool)
-	// Place finds an object of a pool that exists.
-	Place(o osdop.Object) Place
+	// Place finds an object of a pool that exists, and chooses among its OSDs by a number.
+	Place(o osdop.Object, pick uint64) Place
 	// Addr is the address of an OSD; blank: it is down.
 	Addr(osd int32) wire.Addr
 }

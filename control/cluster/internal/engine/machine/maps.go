@@ -13,14 +13,13 @@ func (m *Machine) Epoch() uint32 {
 }
 
 // Map takes the map that follows. skipped says that others were between it and the one before, which are not
-// known: everything is sent again. Settle follows the last of several.
+// known: everything is sent again. Then all machines exchange what leaves them. Settle follows the last of several maps.
 func (m *Machine) Map(next Map, skipped bool) {
 	skipped = skipped && m.cur != nil
 	m.cur = next
-	for _, s := range m.order {
-		if next.Addr(s.OSD) != s.Addr {
-			m.close(s)
-		}
+	m.tid = m.end // later ids are higher than all that any machine has given until now
+	if s := m.session; s != nil && next.Addr(m.osd) != s.Addr {
+		m.close()
 	}
 	m.each(func(o *Op) {
 		if skipped {
@@ -34,32 +33,30 @@ func (m *Machine) Map(next Map, skipped bool) {
 
 // Settle sends what the newest map has sent, or lets go.
 func (m *Machine) Settle() {
-	live := m.order[:0]
-	for _, s := range m.order {
-		if s.state != closed {
-			live = append(live, s)
-		}
-	}
-	clear(m.order[len(live):])
-	m.order = live
 	m.busy = false
 	m.flush()
 }
 
-// retarget finds where an operation goes by the newest map. False: it is over.
+// retarget finds where an operation goes by the newest map. False: it is over, or has left.
 func (m *Machine) retarget(o *Op) bool {
 	if m.cur == nil {
+		return m.aim(o, nowhere)
+	}
+	return m.aim(o, locate(m.cur, o))
+}
+
+// aim has an operation go to t. False: it is over, or has left.
+func (m *Machine) aim(o *Op, t target) bool {
+	switch {
+	case m.cur == nil:
 		if !m.asked {
 			m.asked = true
 			m.do(Action{What: Ask})
 		}
 		return true
-	}
-	t, pool := m.locate(o)
-	switch {
 	case !t.exists:
 		return m.missing(o)
-	case pool.Flags&osdmap.PoolEIO != 0:
+	case t.pool&osdmap.PoolEIO != 0:
 		m.finish(o, errIO)
 		return false
 	}
@@ -67,7 +64,11 @@ func (m *Machine) retarget(o *Op) bool {
 		o.sent = false
 	}
 	o.at = t
-	o.session = m.reach(t.osd)
+	if t.osd != m.osd {
+		m.depart(o)
+		return false
+	}
+	o.session = m.reach()
 	if m.paused(o) != WaitNothing {
 		o.sent = false
 	}
@@ -78,10 +79,14 @@ func (m *Machine) retarget(o *Op) bool {
 type poolCheck struct{ asked bool }
 
 // missing decides about an operation whose pool is not in the newest map: the pool is deleted, or this map
-// is too old. False: the operation is over.
+// is too old. False: the operation is over, or has left.
 func (m *Machine) missing(o *Op) bool {
 	if o.at.exists || o.check > 0 && o.check <= m.cur.Epoch() {
 		m.finish(o, errNoEntity)
+		return false
+	}
+	if m.osd != Nobody {
+		m.depart(o)
 		return false
 	}
 	o.session, o.sent = nil, false

@@ -17,18 +17,28 @@ type Pool struct {
 	Peering             osdmap.Peering
 }
 
-// Place is where an object is. Its slices are valid until the next call of Map.Place.
+// Place is where an object is.
 type Place struct {
-	PG                 osdmap.PG
-	Hash               uint32
-	Shard              int8
-	Primary, UpPrimary int32
-	Acting, Up         []int32
+	PG                          osdmap.PG
+	Hash                        uint32
+	Shard                       int8
+	Primary, UpPrimary, Replica int32  // Replica: the OSD of the acting set that was chosen; negative: there are no two
+	index                       int    // of the primary in the acting set
+	acting, up                  uint64 // fingerprints
+}
+
+// Sets says which OSDs serve the object, and which are to. pick chooses among the former.
+func (p *Place) Sets(acting, up []int32, pick uint64) {
+	p.index, p.acting, p.up, p.Replica = slices.Index(acting, p.Primary), fingerprint(acting), fingerprint(up), Nobody
+	if len(acting) > 1 {
+		p.Replica = acting[pick%uint64(len(acting))]
+	}
 }
 
 // target is the place of an operation, by the newest map.
 type target struct {
 	exists  bool
+	pool    uint64       // flags of the pool that was named
 	object  osdop.Object // in the pool where it goes, which may be a cache
 	pg      osdmap.PG
 	hash    uint32
@@ -47,47 +57,48 @@ type target struct {
 	flags     uint32
 }
 
+var nowhere = target{osd: Nobody}
+
 // intervalFlags are those of a map of which each change begins a new interval of all groups:
 // the order of objects, and deletes during recovery.
 const intervalFlags = 1<<15 | 1<<19
 
-// locate finds the target of an operation. It does not exist if the pool does not.
-func (m *Machine) locate(o *Op) (t target, pool Pool) {
-	base, ok := m.cur.Pool(o.target.Pool)
+// locate finds the target of an operation by a map. It does not exist if the pool does not.
+func locate(cur Map, o *Op) target {
+	base, ok := cur.Pool(o.target.Pool)
 	if !ok {
-		return t, base
+		return nowhere
 	}
-	t.exists, t.object, pool = true, o.target, base
-	write := o.flags&osdop.FlagWrite != 0
+	t := target{exists: true, pool: base.Flags, object: o.target, forced: o.at.forced}
+	pool, write := base, o.flags&osdop.FlagWrite != 0
 	if o.flags&osdop.IgnoreOverlay == 0 {
-		t.object.Pool = m.tier(t.object.Pool, base.ReadTier, o.flags&osdop.FlagRead != 0)
-		t.object.Pool = m.tier(t.object.Pool, base.WriteTier, write)
+		t.object.Pool = tier(cur, t.object.Pool, base.ReadTier, o.flags&osdop.FlagRead != 0)
+		t.object.Pool = tier(cur, t.object.Pool, base.WriteTier, write)
 	}
 	if t.object.Pool != o.target.Pool {
-		pool, _ = m.cur.Pool(t.object.Pool)
+		pool, _ = cur.Pool(t.object.Pool)
 	}
-	p := m.cur.Place(t.object)
+	p := cur.Place(t.object, o.Pick)
 	t.pg, t.hash, t.shard, t.primary, t.groups = p.PG, p.Hash, p.Shard, p.Primary, pool.Groups
-	t.index, t.acting, t.up = slices.Index(p.Acting, p.Primary), fingerprint(p.Acting), fingerprint(p.Up)
-	t.upPrimary, t.peering, t.flags = p.UpPrimary, pool.Peering, m.cur.Flags()&intervalFlags
+	t.index, t.acting, t.up = p.index, p.acting, p.up
+	t.upPrimary, t.peering, t.flags = p.UpPrimary, pool.Peering, cur.Flags()&intervalFlags
 	t.osd = p.Primary
-	if o.flags&osdop.BalanceReads != 0 && !write && pool.Replicated && len(p.Acting) > 1 && p.Primary >= 0 {
-		t.osd, t.replica = p.Acting[spread(o.tid)%uint64(len(p.Acting))], true
+	if o.flags&osdop.BalanceReads != 0 && !write && pool.Replicated && p.Replica >= 0 && p.Primary >= 0 {
+		t.osd, t.replica = p.Replica, true
 	}
-	if t.osd >= 0 && m.cur.Addr(t.osd).IsBlank() {
-		t.osd = -1
+	if t.osd < 0 || cur.Addr(t.osd).IsBlank() {
+		t.osd = Nobody
 	}
-	t.forced = o.at.forced
-	if base.Forced == m.cur.Epoch() {
+	if base.Forced == cur.Epoch() {
 		t.forced = base.Forced
 	}
-	return t, base
+	return t
 }
 
 // tier is where an operation goes instead of a pool, if there is one.
-func (m *Machine) tier(pool, tier int64, applies bool) int64 {
+func tier(cur Map, pool, tier int64, applies bool) int64 {
 	if applies && tier >= 0 {
-		if _, ok := m.cur.Pool(tier); ok {
+		if _, ok := cur.Pool(tier); ok {
 			return tier
 		}
 	}

@@ -11,10 +11,11 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// rig is a machine with a map of one pool and two OSDs, osd.0 serving all groups.
+// rig are machines with a map of one pool and two OSDs, osd.0 serving all groups.
 type rig struct {
 	t *testing.T
-	m *Machine
+	*fleet
+	m *Machine // of osd.0
 	f *fakeMap
 	n int64 // seconds
 }
@@ -25,9 +26,9 @@ func newRig(t *testing.T) *rig {
 	for pg := range f.acting {
 		f.acting[pg] = []int32{0, 1}
 	}
-	r := &rig{t: t, m: New(time.Unix(0, 0)), f: f}
-	r.m.Map(f, false)
-	r.m.Settle()
+	r := &rig{t: t, fleet: newFleet(time.Unix(0, 0)), f: f}
+	r.m = r.of(0)
+	r.maps(false, f)
 	return r
 }
 
@@ -35,34 +36,41 @@ func newRig(t *testing.T) *rig {
 func (r *rig) next(change func(f *fakeMap)) []Action {
 	r.f = r.f.clone()
 	change(r.f)
-	r.m.Map(r.f, false)
-	r.m.Settle()
+	r.maps(false, r.f)
 	return r.take()
 }
 
-func (r *rig) take() []Action { return append([]Action(nil), r.m.Take()...) }
+func (r *rig) take() (all []Action) {
+	r.exchange()
+	for _, m := range r.all {
+		all = append(all, m.Take()...)
+	}
+	return all
+}
 
 func (r *rig) submit(o *Op) []Action {
-	r.m.Submit(o)
+	r.of(Aim(r.cur, o)).Submit(o)
 	return r.take()
 }
 
 // up has all sessions connected.
 func (r *rig) up() []Action {
-	for _, s := range r.m.order {
-		r.m.Up(s)
+	for _, s := range r.sessions() {
+		r.of(s.OSD).Up(s)
 	}
 	return r.take()
 }
 
 func (r *rig) tick() []Action {
 	r.n++
-	r.m.Tick(time.Unix(r.n, 0))
+	for _, m := range r.all {
+		m.Tick(time.Unix(r.n, 0))
+	}
 	return r.take()
 }
 
 func (r *rig) reply(o *Op, p osdop.Reply) []Action {
-	r.m.Reply(o, &p)
+	r.of(o.session.OSD).Reply(o, &p)
 	return r.take()
 }
 
@@ -97,13 +105,13 @@ func TestAPoolThatNoMapHasIsAskedForAndAPoolThatIsDeletedEndsItsOperations(t *te
 	if a := r.submit(late); len(a) != 0 {
 		t.Errorf("%+v, want one question at a time", a)
 	}
-	r.m.Newest(r.f.epoch)
+	r.of(Nobody).Newest(r.f.epoch)
 	all := r.take()
 	r.ended(all, o, syscall.ENOENT)
 	if find(all, Newest) == nil || !late.Active() {
 		t.Errorf("%+v: an answer ended a question that was asked later", all)
 	}
-	r.m.Newest(r.f.epoch + 1)
+	r.of(Nobody).Newest(r.f.epoch + 1)
 	if a := r.take(); find(a, Ask) == nil || !late.Active() {
 		t.Errorf("%+v, want maps", a)
 	}
@@ -232,7 +240,8 @@ func TestAnOSDThatRefusesTooMuchLosesItsSession(t *testing.T) {
 func TestAWatchLastsOverIntervalsUntilTheOSDHasForgottenIt(t *testing.T) {
 	r := newRig(t)
 	w := &Watch{Object: osdop.Object{Pool: pool1, Name: "a"}}
-	r.m.Watch(w)
+	r.of(Nobody).Watch(w)
+	r.take()
 	r.up()
 	serves := func(o *Op, kind uint8, gen uint32) {
 		t.Helper()

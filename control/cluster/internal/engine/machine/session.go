@@ -12,14 +12,12 @@ import (
 type Session struct {
 	OSD  int32
 	Addr wire.Addr
-	User any // of who carries the actions out
 
 	state    state
 	stalled  bool // the queue of the connection is full
 	backoffs []osdop.Backoff
 	since    time.Time // when it came up
 	failed   int       // how often it was refused, in a row
-	doubted  bool      // somebody waits on it for long
 	err      error     // why it is down
 }
 
@@ -42,28 +40,19 @@ const (
 // Err is why the session is not up; nil: nothing is known against it.
 func (s *Session) Err() error { return s.err }
 
-// reach is the session of an OSD, which is made if there is none; nil: for none.
-func (m *Machine) reach(osd int32) *Session {
-	if osd < 0 {
-		return nil
+// reach is the session of the machine's OSD, which is made if there is none.
+func (m *Machine) reach() *Session {
+	if m.session == nil && m.osd != Nobody {
+		m.session = &Session{OSD: m.osd, Addr: m.cur.Addr(m.osd)}
+		m.do(Action{What: Dial, Session: m.session})
 	}
-	s := m.sessions[osd]
-	if s == nil {
-		s = &Session{OSD: osd, Addr: m.cur.Addr(osd)}
-		m.sessions[osd] = s
-		m.order = append(m.order, s)
-		m.do(Action{What: Dial, Session: s})
-	}
-	return s
+	return m.session
 }
 
-// close ends a session, as its OSD is down or elsewhere. Its operations go where the map says.
-func (m *Machine) close(s *Session) {
-	if s.state == closed {
-		return
-	}
-	s.state, s.backoffs = closed, nil
-	delete(m.sessions, s.OSD)
+// close ends the session, as its OSD is down or elsewhere. Its operations go where the map says.
+func (m *Machine) close() {
+	s := m.session
+	m.session, s.state, s.backoffs = nil, closed, nil
 	m.do(Action{What: HangUp, Session: s})
 	m.unsend(s)
 }
@@ -175,7 +164,7 @@ func (m *Machine) resubmit(o *Op) {
 	o.bounced++
 	o.again = o.bounced > maxBounced/4
 	m.leave(o)
-	o.attempt, o.sent, o.at, o.session = -1, false, target{forced: o.at.forced}, nil
+	o.attempt, o.sent, o.at, o.session = -1, false, target{forced: o.at.forced, osd: Nobody}, nil
 	m.enter(o)
 	if m.retarget(o) {
 		m.try(o)
@@ -191,10 +180,8 @@ const (
 // Tick says what time it is. It comes about once a second.
 func (m *Machine) Tick(now time.Time) {
 	m.now = now
-	for _, s := range m.order {
-		if s.state == resting {
-			m.redial(s)
-		}
+	if s := m.session; s != nil && s.state == resting {
+		m.redial(s)
 	}
 	for o := m.first; o != nil; o = o.next {
 		o.again = false
@@ -209,26 +196,15 @@ func (m *Machine) Tick(now time.Time) {
 	m.lookAfter()
 }
 
-// lookAfter has connections checked on which somebody waits for long, and asks for a newer map.
+// lookAfter has the connection checked if somebody waits on it for long, and asks for a newer map.
 func (m *Machine) lookAfter() {
-	ask := m.stale || len(m.watches) > 0
+	ask, doubted := m.stale || len(m.watches) > 0, len(m.watches) > 0
 	for o := m.first; o != nil; o = o.next {
 		late := m.now.Sub(o.since) >= laggy
-		ask = ask || late || !o.sent
-		if late && o.session != nil {
-			o.session.doubted = true
-		}
+		ask, doubted = ask || late || !o.sent, doubted || late
 	}
-	for _, w := range m.watches {
-		if w.session != nil {
-			w.session.doubted = true
-		}
-	}
-	for _, s := range m.order {
-		if s.doubted && s.state == up {
-			m.do(Action{What: Ping, Session: s})
-		}
-		s.doubted = false
+	if doubted && m.session != nil && m.session.state == up {
+		m.do(Action{What: Ping, Session: m.session})
 	}
 	m.pingWatches()
 	if m.stale = false; ask {

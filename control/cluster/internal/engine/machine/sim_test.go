@@ -35,12 +35,13 @@ func (f *fakeMap) Flags() uint32              { return f.flags }
 func (f *fakeMap) Pool(id int64) (Pool, bool) { p, ok := f.pools[id]; return p, ok }
 func (f *fakeMap) Addr(osd int32) wire.Addr   { return f.addrs[osd] }
 
-func (f *fakeMap) Place(o osdop.Object) Place {
+func (f *fakeMap) Place(o osdop.Object, pick uint64) Place {
 	hash := uint32(spread(uint64(o.Name[len(o.Name)-1])) >> 7)
 	p := Place{PG: group(o.Pool, hash, f.pools[o.Pool].Groups), Hash: hash, Shard: -1, Primary: -1, UpPrimary: -1}
 	if set := f.acting[p.PG]; len(set) > 0 {
-		p.Acting, p.Up, p.Primary, p.UpPrimary = set, set, set[0], set[0]
+		p.Primary, p.UpPrimary = set[0], set[0]
 	}
+	p.Sets(f.acting[p.PG], f.acting[p.PG], pick)
 	return p
 }
 
@@ -80,15 +81,18 @@ type sent struct {
 	env     osdop.Envelope
 	reply   *osdop.Reply
 	write   bool
+	balance bool
 	name    string
+	seq     int
 	force   bool
 }
 
-// cluster is a fake one: OSDs that obey the rules of real ones, over connections that break, and a client's machine.
+// cluster is a fake one: OSDs that obey the rules of real ones, over connections that break, and a client's machines. Each object has
+// a goroutine that begins operations, each when the one before is in the queue of a machine.
 type cluster struct {
 	t    *testing.T
 	rng  *rand.Rand
-	m    *Machine
+	f    *fleet
 	now  time.Time
 	maps []*fakeMap // all epochs
 	told int        // how many of them the client has
@@ -102,8 +106,13 @@ type cluster struct {
 	ids      uint64
 
 	objects  map[string][]uint64 // appended ids, in the order of their effect
-	latest   map[string]uint64   // of those that wait where the cluster is full
-	applied  map[uint64]bool     // tids
+	latest   map[string]int      // of those that wait where the cluster is full
+	tids     map[string]uint64   // the highest in effect, of these
+	coming   map[string]*coming  // by object
+	queues   [osds + 1][]*Op     // handed to machines, which have not taken them
+	begun    map[string][]*Op    // by object, in their order
+	seq      map[*Op]int
+	applied  map[uint64]bool // tids
 	ops      map[*Op]string
 	done     map[*Op]error
 	failures []string
@@ -123,9 +132,9 @@ func (c *cluster) failf(format string, args ...any) {
 func newCluster(t *testing.T, seed uint64) *cluster {
 	c := &cluster{
 		t: t, rng: rand.New(rand.NewPCG(seed, 3)), now: time.Unix(1000, 0), conns: map[*Session]int{}, since: map[osdmap.PG]uint32{},
-		blocked: map[osdmap.PG]*refusal{}, objects: map[string][]uint64{}, latest: map[string]uint64{}, applied: map[uint64]bool{}, ops: map[*Op]string{}, done: map[*Op]error{},
+		blocked: map[osdmap.PG]*refusal{}, objects: map[string][]uint64{}, latest: map[string]int{}, tids: map[string]uint64{}, coming: map[string]*coming{}, begun: map[string][]*Op{}, seq: map[*Op]int{}, applied: map[uint64]bool{}, ops: map[*Op]string{}, done: map[*Op]error{},
 	}
-	c.m = New(c.now)
+	c.f = newFleet(c.now)
 	f := &fakeMap{epoch: 1, pools: map[int64]Pool{pool1: {ReadTier: -1, WriteTier: -1, Groups: 4, Replicated: true}}, acting: map[osdmap.PG][]int32{}, addrs: map[int32]wire.Addr{}}
 	for i := range int32(osds) {
 		f.addrs[i] = c.address(1, i)
@@ -233,71 +242,67 @@ func (c *cluster) publish(f *fakeMap) {
 	}
 }
 
-// tell gives maps to the client, one epoch after the other, or skips some.
-func (c *cluster) tell() {
-	if c.told == len(c.maps) {
-		return
-	}
-	if c.rng.IntN(10) == 0 && c.told+1 < len(c.maps) {
-		c.m.Map(c.newest(), c.told > 0)
-		c.told = len(c.maps)
-	} else {
-		n := 1 + c.rng.IntN(len(c.maps)-c.told)
-		for _, f := range c.maps[c.told : c.told+n] {
-			c.m.Map(f, false)
-		}
-		c.told += n
-	}
-	c.m.Settle()
-	c.act()
-}
-
 func (c *cluster) act() {
-	for actions := c.m.Take(); len(actions) > 0; actions = c.m.Take() {
-		for _, a := range actions {
-			switch a.What {
-			case Dial:
-				c.conns[a.Session] = 0
-			case HangUp:
-				c.cut(a.Session)
-				delete(c.conns, a.Session)
-			case Send:
-				c.send(a.Op)
-			case Finish:
-				if _, twice := c.done[a.Op]; twice {
-					c.failf("operation %d is finished twice", a.Op.tid)
-				}
-				c.done[a.Op] = a.Err
-			case Newest:
-				c.m.Newest(c.newest().epoch)
+	for again := true; again; {
+		again = false
+		for _, m := range c.f.all {
+			for _, a := range m.Take() {
+				again = true
+				c.carryOut(m, a)
 			}
 		}
 	}
 }
 
-func (c *cluster) send(o *Op) {
+func (c *cluster) carryOut(m *Machine, a Action) {
+	switch a.What {
+	case Dial:
+		c.conns[a.Session] = 0
+	case HangUp:
+		c.cut(a.Session)
+		delete(c.conns, a.Session)
+	case Send:
+		c.send(m, a.Op)
+	case Finish:
+		if _, twice := c.done[a.Op]; twice {
+			c.failf("operation %d is finished twice", a.Op.tid)
+		}
+		c.done[a.Op] = a.Err
+	case Newest:
+		m.Newest(c.newest().epoch)
+	}
+}
+
+func (c *cluster) send(m *Machine, o *Op) {
 	c.sends++
 	if o.attempt > 0 {
 		c.repeats++
 	}
-	for p := c.m.first; p != nil && p != o; p = p.next { // the order of each object
-		if p.Object == o.Object && !p.sent && !(o.mayExceed() && c.m.cur.Flags()&osdmap.Full != 0 && !p.mayExceed()) {
-			c.failf("operation %d on %s is sent before %d", o.tid, o.Object.Name, p.tid)
+	cur := m.cur.(*fakeMap)
+	full := cur.flags&osdmap.Full != 0
+	for _, p := range c.begun[o.Object.Name] { // the order of each object
+		if p == o {
+			break
+		}
+		if waits := p.active || p.tid == 0; waits && !p.sent && p.bounced == 0 && o.bounced == 0 && !p.replica() && !o.replica() && !(o.mayExceed() && full && !p.mayExceed()) {
+			c.failf("operation %d (%d) on %s is sent before %d (%d)", c.seq[o], o.tid, o.Object.Name, c.seq[p], p.tid)
 		}
 	}
-	cur := c.m.cur.(*fakeMap)
-	if o.flags&osdop.FlagWrite != 0 && (cur.flags&osdmap.PauseWrites != 0 || cur.flags&osdmap.Full != 0 && !o.mayExceed()) ||
+	if o.flags&osdop.FlagWrite != 0 && (cur.flags&osdmap.PauseWrites != 0 || full && !o.mayExceed()) ||
 		o.flags&osdop.FlagRead != 0 && cur.flags&osdmap.PauseReads != 0 {
 		c.failf("operation %d is sent while the cluster takes none", o.tid)
 	}
-	if c.conns[o.session] == 0 {
+	if c.conns[o.session] == 0 || o.session.OSD != m.osd {
 		c.failf("operation %d is sent without a connection", o.tid)
 	}
 	c.inflight = append(c.inflight, &sent{
-		s: o.session, conn: c.conns[o.session], op: o, tid: o.tid, attempt: o.attempt, env: c.m.Envelope(o), write: o.flags&osdop.FlagWrite != 0, name: o.Object.Name,
-		force: o.mayExceed(),
+		s: o.session, conn: c.conns[o.session], op: o, tid: o.tid, attempt: o.attempt, env: m.Envelope(o), write: o.flags&osdop.FlagWrite != 0, name: o.Object.Name,
+		balance: o.replica(), seq: c.seq[o], force: o.mayExceed(),
 	})
 }
+
+// replica says that the operation may go to any OSD of its group, in any order.
+func (o *Op) replica() bool { return o.flags&osdop.BalanceReads != 0 }
 
 // cut loses what a session carries.
 func (c *cluster) cut(s *Session) {
@@ -307,6 +312,7 @@ func (c *cluster) cut(s *Session) {
 
 // step has one thing happen.
 func (c *cluster) step(calm bool) {
+	c.hasten()
 	n := c.rng.IntN(20)
 	if calm {
 		n = 8 + c.rng.IntN(9)
@@ -314,13 +320,12 @@ func (c *cluster) step(calm bool) {
 	switch {
 	case n < 3 && len(c.ops) < 60:
 		o := &Op{Object: osdop.Object{Pool: pool1, Name: string(rune('a' + c.rng.IntN(6)))}, Flags: osdop.FlagWrite}
-		if c.rng.IntN(4) == 0 {
-			o.Flags = osdop.FlagRead
+		if n := c.rng.IntN(8); n < 2 {
+			o.Flags, o.Pick = osdop.FlagRead|uint32(n)*osdop.BalanceReads, c.rng.Uint64()
 		} else if c.rng.IntN(8) == 0 {
 			o.Flags |= osdop.FullTry
 		}
-		c.ops[o] = o.Object.Name
-		c.m.Submit(o)
+		c.start(o)
 	case n == 3:
 		c.change()
 	case n == 4: // a connection breaks
@@ -337,13 +342,15 @@ func (c *cluster) step(calm bool) {
 		if s := c.session(); s != nil && c.conns[s] == 0 && s.Addr == c.newest().addrs[s.OSD] {
 			c.last++
 			c.conns[s] = c.last
-			c.m.Up(s)
+			c.f.of(s.OSD).Up(s)
 		}
 	case n == 12:
 		c.unblock()
 	case n == 13:
 		c.now = c.now.Add(time.Second)
-		c.m.Tick(c.now)
+		for _, m := range c.f.all {
+			m.Tick(c.now)
+		}
 	default:
 		c.deliver()
 	}
@@ -353,24 +360,26 @@ func (c *cluster) step(calm bool) {
 func (c *cluster) lose(s *Session) {
 	c.cut(s)
 	c.conns[s] = 0
-	c.m.Lost(s, errors.New("cut"))
+	c.f.of(s.OSD).Lost(s, errors.New("cut"))
 }
 
 func (c *cluster) session() *Session {
-	if len(c.m.order) == 0 {
+	all := c.f.sessions()
+	if len(all) == 0 {
 		return nil
 	}
-	return c.m.order[c.rng.IntN(len(c.m.order))]
+	return all[c.rng.IntN(len(all))]
 }
 
 func (c *cluster) full() {
 	for _, m := range c.inflight {
-		if o := m.op; o.active && o.sent && o.attempt == m.attempt && m.reply == nil && o == c.m.last {
+		of := c.f.of(m.s.OSD)
+		if o := m.op; o.active && o.sent && o.attempt == m.attempt && m.reply == nil && o == of.last {
 			c.inflight = slices.DeleteFunc(c.inflight, func(n *sent) bool { return n == m })
 			s := o.session
-			c.m.Stalled(o)
+			of.Stalled(o)
 			c.act()
-			c.m.Room(s)
+			of.Room(s)
 			return
 		}
 	}
@@ -382,12 +391,12 @@ func (c *cluster) block() {
 	if len(f.acting[pg]) == 0 || c.blocked[pg] != nil {
 		return
 	}
-	for _, s := range c.m.order {
+	for _, s := range c.f.sessions() {
 		if conn := c.conns[s]; s.OSD == f.acting[pg][0] && conn != 0 && s.Addr == f.addrs[s.OSD] {
 			c.ids++
 			b := &osdop.Backoff{PG: pg, Shard: -1, What: osdop.Block, ID: c.ids, Begin: osdop.Min(), End: osdop.HObject{Max: true}}
 			c.blocked[pg] = &refusal{b, s, conn}
-			if err := c.m.Backoff(s, b); err != nil {
+			if err := c.f.of(s.OSD).Backoff(s, b); err != nil {
 				c.failf("back-off: %v", err)
 			}
 			return
@@ -408,7 +417,7 @@ func (c *cluster) unblock() {
 		})
 		b := *r.b
 		b.What = osdop.Unblock
-		_ = c.m.Backoff(r.s, &b)
+		_ = c.f.of(r.s.OSD).Backoff(r.s, &b)
 	}
 }
 
@@ -436,8 +445,8 @@ func (c *cluster) deliver() {
 	m := c.inflight[i]
 	c.inflight = slices.Delete(c.inflight, i, i+1)
 	if m.reply != nil {
-		if o := c.m.Find(m.s, m.tid); o != nil {
-			c.m.Reply(o, m.reply)
+		if o := c.f.of(m.s.OSD).Find(m.s, m.tid); o != nil {
+			c.f.of(m.s.OSD).Reply(o, m.reply)
 		}
 		return
 	}
@@ -454,7 +463,11 @@ func (c *cluster) serve(m *sent) *osdop.Reply {
 		c.failf("epoch %d of the future", m.env.Epoch)
 	}
 	pg := group(pool1, m.env.Hash, f.pools[pool1].Groups)
-	if m.s.Addr != f.addrs[m.s.OSD] || len(f.acting[pg]) == 0 || f.acting[pg][0] != m.s.OSD || m.env.Epoch < c.since[pg] || m.env.PG != pg {
+	set, since := f.acting[pg], c.since[pg]
+	if m.balance && len(set) > 0 && set[0] != m.s.OSD {
+		since = 0
+	}
+	if m.s.Addr != f.addrs[m.s.OSD] || len(set) == 0 || set[0] != m.s.OSD && !(m.balance && slices.Contains(set, m.s.OSD)) || m.env.Epoch < since || m.env.PG != pg {
 		return nil // not ours, or of another interval
 	}
 	if b := c.blocked[pg]; b != nil && b.conn == m.conn {
@@ -470,10 +483,10 @@ func (c *cluster) serve(m *sent) *osdop.Reply {
 	c.applied[m.tid] = true
 	c.objects[m.name] = append(c.objects[m.name], m.tid)
 	if !m.force { // those that exceed may pass
-		if c.latest[m.name] > m.tid {
-			c.failf("%s: %d takes effect behind %d", m.name, m.tid, c.latest[m.name])
+		if c.latest[m.name] > m.seq || c.tids[m.name] > m.tid {
+			c.failf("%s: %d (%d) takes effect behind %d (%d)", m.name, m.seq, m.tid, c.latest[m.name], c.tids[m.name])
 		}
-		c.latest[m.name] = m.tid
+		c.latest[m.name], c.tids[m.name] = m.seq, m.tid
 	}
 	return r
 }
@@ -514,8 +527,10 @@ func run(t *testing.T, seed uint64) (*cluster, string) {
 			}
 		}
 	}
-	if c.m.first != nil && len(c.failures) == 0 {
-		c.failf("the machine is not empty")
+	for _, m := range c.f.all {
+		if (m.first != nil || m.Moves()) && len(c.failures) == 0 {
+			c.failf("the machine of osd.%d is not empty", m.osd)
+		}
 	}
 	return c, strings.Join(c.failures, "\n")
 }

@@ -70,11 +70,16 @@ func (o *Op) Serves() (w *Watch, kind uint8, gen uint32) {
 
 // Watch takes a watch.
 func (m *Machine) Watch(w *Watch) {
-	m.cookie++
-	w.cookie = m.cookie
-	m.watches = append(m.watches, w)
-	m.cookies[w.cookie] = w
-	m.register(w)
+	w.cookie = m.ids.cookies.Add(1)
+	m.adoptWatch(w)
+}
+
+// adoptWatch takes a watch, of a machine that does not have it any more, too.
+func (m *Machine) adoptWatch(w *Watch) {
+	if !w.over {
+		m.watches = append(m.watches, w)
+		m.register(w)
+	}
 }
 
 // register has the OSD know of a watch, by a new operation. One that knew of it is told that it goes on.
@@ -90,6 +95,7 @@ func (m *Machine) register(w *Watch) {
 		p = reconnecting
 	}
 	w.reg = Op{Object: w.Object, Flags: flags, User: w.User, watch: w, purpose: p}
+	Aim(m.cur, &w.reg)
 	m.Submit(&w.reg)
 	if !w.over {
 		w.at, w.session = w.reg.at, w.reg.session
@@ -102,8 +108,12 @@ func (m *Machine) Forget(w *Watch) {
 		return
 	}
 	w.over = true
+	m.drop(w)
+}
+
+// drop takes a watch out, with its operations.
+func (m *Machine) drop(w *Watch) {
 	m.watches = slices.DeleteFunc(m.watches, func(v *Watch) bool { return v == w })
-	delete(m.cookies, w.cookie)
 	m.Cancel(&w.reg)
 	m.Cancel(&w.ping)
 }
@@ -116,8 +126,10 @@ func (m *Machine) lose(w *Watch, err error) {
 
 // Lookup is the watch, or notify, of an event on a session; nil: it is over, elsewhere, or never was.
 func (m *Machine) Lookup(s *Session, cookie uint64, notify bool) *Watch {
-	if w := m.cookies[cookie]; w != nil && w.Notify == notify && w.session == s {
-		return w
+	for _, w := range m.watches {
+		if w.cookie == cookie && w.Notify == notify && w.session == s {
+			return w
+		}
 	}
 	return nil
 }
@@ -151,13 +163,16 @@ func (m *Machine) moveWatches(skipped bool) {
 		if w.over {
 			continue
 		}
-		probe := Op{target: w.Object, flags: w.reg.Flags, tid: w.reg.tid}
+		probe := Op{target: w.Object, flags: w.reg.Flags}
 		probe.at.forced = w.at.forced
-		t, _ := m.locate(&probe)
+		t := locate(m.cur, &probe)
 		switch {
 		case !t.exists && w.reg.active: // it waits for the pool
 		case !t.exists:
 			m.lose(w, errNoEntity)
+		case t.osd != m.osd:
+			w.at.osd = t.osd
+			m.departWatch(w)
 		case skipped || !w.at.exists || w.at.begins(&t) || w.session == nil || w.session.state == closed:
 			m.register(w)
 		}
@@ -181,6 +196,7 @@ func (m *Machine) pingWatches() {
 		}
 		w.pinged = m.now
 		w.ping = Op{Object: w.Object, Flags: osdop.FlagWrite, User: w.User, watch: w, purpose: pinging}
+		Aim(m.cur, &w.ping)
 		m.Submit(&w.ping)
 		if !w.ping.sent {
 			m.Cancel(&w.ping)

@@ -1,0 +1,299 @@
+package engine
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/engine/machine"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+)
+
+// shard has the operations of one OSD, or those that no OSD has now.
+type shard struct {
+	e    *Engine
+	in   atomic.Pointer[Call]         // what was handed in, the last one first
+	told atomic.Bool                  // somebody is about to take it
+	task loop.Task                    // takes it
+	conn atomic.Pointer[control.Conn] // on whose core; nil: none is ready
+
+	// mu guards all that follows, and the calls and watches whose home the shard is.
+	mu      sync.Mutex
+	m       *machine.Machine
+	link    *link           // nil: there is none
+	ended   line            // to be concluded when the lock is free
+	doomed  []*control.Conn // to be closed then
+	current *control.Message
+	answers *Call // that current answers
+}
+
+// submit hands a call that has its room to the shard of its OSD. If there is another map by then, the caller itself sees to it that
+// the call is where it belongs.
+func (e *Engine) submit(c *Call) {
+	v := e.view.Load()
+	for ; v == e.changing; v = e.view.Load() {
+		e.moving.Lock() // until the new map is there
+		e.moving.Unlock()
+	}
+	var cur machine.Map
+	if v != nil {
+		cur = v
+	}
+	s := e.shard(machine.Aim(cur, &c.op))
+	c.home.Store(s)
+	for {
+		c.next = s.in.Load()
+		if s.in.CompareAndSwap(c.next, c) {
+			break
+		}
+	}
+	switch {
+	case e.view.Load() != v:
+		e.settle(s)
+	case s.told.Load() || !s.told.CompareAndSwap(false, true):
+	default:
+		s.tell()
+	}
+}
+
+// tell has what was handed in taken: by the core of the connection, or if there is none, by the caller.
+func (s *shard) tell() {
+	if conn := s.conn.Load(); conn != nil {
+		if core := conn.Core(); core != nil {
+			core.Post(&s.task)
+			return
+		}
+	}
+	s.take()
+}
+
+func (s *shard) take() {
+	s.told.Store(false)
+	s.mu.Lock()
+	s.takeLocked()
+	s.unlock()
+}
+
+// takeLocked submits what was handed in, in its order.
+func (s *shard) takeLocked() {
+	var first *Call
+	for c := s.in.Swap(nil); c != nil; {
+		next := c.next
+		c.next = first
+		first, c = c, next
+	}
+	for c := first; c != nil; {
+		next := c.next
+		c.next, c.running = nil, true
+		cause := c.cause.Load()
+		switch {
+		case s.e.over.Load():
+			c.Err = s.e.newError(c, ErrClosed)
+			s.endLocked(c)
+		case cause != nil:
+			c.Err = s.e.newError(c, *cause)
+			s.endLocked(c)
+		default:
+			s.m.Submit(&c.op)
+		}
+		c = next
+	}
+}
+
+// lock locks the shard that is the home of a call or a watch; nil: it has none yet.
+func lock(home *atomic.Pointer[shard]) *shard {
+	for {
+		s := home.Load()
+		if s == nil {
+			return nil
+		}
+		s.mu.Lock()
+		if home.Load() == s {
+			return s
+		}
+		s.mu.Unlock()
+	}
+}
+
+// rest is what remains to be done when shards are unlocked.
+type rest struct {
+	ended  line            // to be concluded
+	doomed []*control.Conn // to be closed
+	moves  []*shard        // which something leaves
+}
+
+// unlock carries out what the machine wants, frees the lock, and concludes the calls that are over.
+func (s *shard) unlock() {
+	var r rest
+	r.unlock(s)
+	s.e.finish(&r)
+}
+
+func (r *rest) unlock(s *shard) {
+	s.actAllLocked()
+	r.ended.join(&s.ended)
+	r.doomed = append(r.doomed, s.doomed...)
+	s.doomed = nil
+	if s.m.Moves() {
+		r.moves = append(r.moves, s)
+	}
+	s.mu.Unlock()
+}
+
+// finish does the rest, without a lock.
+func (e *Engine) finish(r *rest) {
+	for _, s := range r.moves {
+		e.settle(s)
+	}
+	for _, c := range r.doomed {
+		c.MarkDown()
+	}
+	e.conclude(r.ended.first)
+}
+
+// settle has a shard take what was handed to it, and brings what leaves it to where it belongs.
+func (e *Engine) settle(s *shard) {
+	var r rest
+	e.moving.Lock()
+	s.mu.Lock()
+	s.takeLocked()
+	s.actAllLocked()
+	for l, ok := s.m.Leaving(); ok; l, ok = s.m.Leaving() {
+		to := e.shardLocked(l.Home())
+		to.mu.Lock()
+		to.adoptLocked(l)
+		r.unlock(to)
+	}
+	r.unlock(s)
+	e.moving.Unlock()
+	e.finish(&r)
+}
+
+func (s *shard) adoptLocked(l machine.Leaver) {
+	if l.Watch != nil {
+		l.Watch.User.(*Watch).home.Store(s)
+	} else {
+		l.Op.User.(*Call).home.Store(s)
+	}
+	s.m.Adopt(l)
+}
+
+// togetherLocked calls f while all shards are locked, have taken what was handed in, and have what belongs to them. Those who submit
+// wait meanwhile. Then all go by the map that is the newest. The caller holds moving.
+func (e *Engine) togetherLocked(f func()) (r rest) {
+	e.view.Store(e.changing)
+	for _, s := range e.shards {
+		s.mu.Lock()
+	}
+	e.whole = true
+	for _, s := range e.shards {
+		s.takeLocked()
+		s.actAllLocked()
+	}
+	e.exchangeLocked()
+	f()
+	e.whole = false
+	e.view.Store(e.cur)
+	for _, s := range e.shards {
+		r.unlock(s)
+	}
+	return r
+}
+
+// exchangeLocked brings what leaves shards to others, while all are locked.
+func (e *Engine) exchangeLocked() {
+	for i := 0; i < len(e.shards); i++ {
+		m := e.shards[i].m
+		for l, ok := m.Leaving(); ok; l, ok = m.Leaving() {
+			e.shardLocked(l.Home()).adoptLocked(l)
+		}
+	}
+	for _, s := range e.shards {
+		s.actAllLocked()
+	}
+}
+
+// shard is that of an OSD.
+func (e *Engine) shard(osd int32) *shard {
+	if slots := *e.slots.Load(); int(osd+1) < len(slots) {
+		if s := slots[osd+1].Load(); s != nil {
+			return s
+		}
+	}
+	e.moving.Lock()
+	defer e.moving.Unlock()
+	return e.shardLocked(osd)
+}
+
+// shardLocked is shard for who holds moving. It makes the shard if there is none.
+func (e *Engine) shardLocked(osd int32) *shard {
+	i, slots := int(osd+1), *e.slots.Load()
+	if i >= len(slots) {
+		more := make([]atomic.Pointer[shard], 2*i+1)
+		for j := range slots {
+			more[j].Store(slots[j].Load())
+		}
+		slots = more
+		e.slots.Store(&slots)
+	}
+	s := slots[i].Load()
+	if s == nil {
+		var cur machine.Map
+		if e.cur != nil {
+			cur = e.cur
+		}
+		s = &shard{e: e, m: machine.New(osd, &e.ids, cur, e.now())}
+		s.task.Run = func(*loop.Core) { s.take() }
+		if e.whole {
+			s.mu.Lock()
+		}
+		e.shards = append(e.shards, s)
+		slots[i].Store(s)
+	}
+	return s
+}
+
+// all are the shards that there are.
+func (e *Engine) all() []*shard {
+	e.moving.Lock()
+	defer e.moving.Unlock()
+	return e.shards
+}
+
+func (s *shard) actAllLocked() {
+	for actions := s.m.Take(); len(actions) > 0; actions = s.m.Take() {
+		for i := range actions {
+			s.actLocked(&actions[i])
+		}
+	}
+}
+
+func (s *shard) actLocked(a *machine.Action) {
+	switch a.What {
+	case machine.Dial:
+		s.dialLocked(a.Session)
+	case machine.HangUp:
+		s.hangUpLocked()
+	case machine.Send:
+		s.sendLocked(a.Op)
+	case machine.Finish:
+		c := a.Op.User.(*Call)
+		if a.Err != nil {
+			c.Err = s.errorLocked(c, a.Err, c == s.answers || errors.Is(a.Err, wire.ErrMalformed))
+		}
+		if c == s.answers && len(s.current.Data) > 0 {
+			c.message = s.current
+		}
+		s.endLocked(c)
+	case machine.Ask:
+		s.e.follow(a.Epoch)
+	case machine.Newest:
+		s.newestLocked()
+	case machine.Tell:
+		a.Watch.User.(*Watch).tell(a.Err)
+	case machine.Ping, machine.Ack:
+		s.sendOtherLocked(a)
+	}
+}
