@@ -23,6 +23,8 @@ type Lock struct {
 
 const classLock = "lock"
 
+var le = binary.LittleEndian
+
 // Types of locks.
 const (
 	lockExclusive = 1
@@ -43,8 +45,8 @@ func (o Object) Lock(ctx context.Context, l Lock) error {
 	for _, s := range []string{l.Cookie, l.Tag, l.Description} {
 		b = wire.AppendString(b, s)
 	}
-	b = binary.LittleEndian.AppendUint32(b, uint32(l.Duration/time.Second))
-	b = binary.LittleEndian.AppendUint32(b, uint32(l.Duration%time.Second))
+	b = le.AppendUint32(b, uint32(l.Duration/time.Second))
+	b = le.AppendUint32(b, uint32(l.Duration%time.Second))
 	return o.callLock(ctx, "lock", wire.EndEnvelope(append(b, flags), mark))
 }
 
@@ -59,7 +61,7 @@ func (o Object) Unlock(ctx context.Context, name, cookie string) error {
 func (o Object) BreakLock(ctx context.Context, name string, owner Locker) error {
 	b, mark := wire.BeginEnvelope(nil, 1, 1)
 	b = append(wire.AppendString(b, name), uint8(owner.Type))
-	b = binary.LittleEndian.AppendUint64(b, uint64(owner.Client))
+	b = le.AppendUint64(b, uint64(owner.Client))
 	return o.callLock(ctx, "break_lock", wire.EndEnvelope(wire.AppendString(b, owner.Cookie), mark))
 }
 
@@ -113,6 +115,10 @@ func (o Object) Locks(ctx context.Context) (names []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	return decodeLocks(out)
+}
+
+func decodeLocks(out []byte) (names []string, err error) {
 	r := wire.NewReader(out)
 	r.Envelope(1, func(_ uint8, r *wire.Reader) {
 		for range r.Count(4) {

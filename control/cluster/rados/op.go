@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
@@ -12,8 +13,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 )
 
-// ErrSkipped: a step of an operation did not run, as one before it failed.
-var ErrSkipped = errors.New("rados: a step before failed")
+// ErrSkipped: a step of an operation did not run, as one before it failed, or the whole.
+var ErrSkipped = errors.New("rados: a step before failed, or the whole operation")
 
 // Result is that of a step of a compound operation. It is set when the operation returns, also when that fails.
 type Result[T any] struct {
@@ -149,7 +150,8 @@ const (
 	CRC32C = ChecksumKind(osdop.CRC32C)
 )
 
-// Checksum has the OSD compute the checksums of chunks of this many bytes, each begun with seed; chunk 0: one for all.
+// Checksum has the OSD compute the checksums of chunks of this many bytes, each begun with seed; chunk 0: one for all. Behind the end
+// of the object there are none.
 func (o *ReadOp) Checksum(kind ChecksumKind, seed, offset, length uint64, chunk uint32) *Result[[]uint64] {
 	return addResult(&o.steps, osdop.Checksum(uint8(kind), seed, offset, length, chunk), func(out []byte) ([]uint64, error) {
 		return osdop.ChecksumOutput(uint8(kind), out)
@@ -320,17 +322,23 @@ func (o Object) compound(op Op) osdop.Request {
 func (s *steps) conclude(reply *osdop.Reply, err error) {
 	defer reply.Release()
 	var skipped error
-	if err != nil && !errors.Is(err, ErrRefused) {
+	switch {
+	case err != nil && !errors.Is(err, ErrRefused):
 		skipped = err
+	case err != nil && !slices.ContainsFunc(s.ops, failed):
+		skipped = ErrSkipped // it was refused as a whole, as where there is no object
 	}
 	for i, finish := range s.finish {
 		op := &s.ops[i]
 		finish(op, skipped)
-		if skipped == nil && op.Result < 0 && op.Flags&osdop.OpFailOK == 0 {
+		if skipped == nil && failed(*op) {
 			skipped = ErrSkipped
 		}
 	}
 }
+
+// failed says that an operation ended its request.
+func failed(op osdop.Op) bool { return op.Result < 0 && op.Flags&osdop.OpFailOK == 0 }
 
 // MismatchError says that CompareExtent found another byte, the first of them here. It wraps ECANCELED.
 type MismatchError struct{ At uint64 }

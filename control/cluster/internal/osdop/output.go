@@ -51,8 +51,11 @@ func readExtents(r *wire.Reader) []Extent {
 	return list
 }
 
-// ChecksumOutput is what Checksum answers.
+// ChecksumOutput is what Checksum answers; empty, where the range lies behind the end of the object.
 func ChecksumOutput(kind uint8, out []byte) (sums []uint64, err error) {
+	if len(out) == 0 {
+		return nil, nil
+	}
 	err = decode("checksum", out, func(r *wire.Reader) {
 		sums = make([]uint64, r.Count(checksumSize(kind)))
 		for i := range sums {

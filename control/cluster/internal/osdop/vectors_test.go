@@ -300,6 +300,9 @@ func TestOutputsOfARealOSD(t *testing.T) {
 	if size, mtime, err := StatOutput(last("stat")); err != nil || size != 100 || mtime.Before(time.Unix(1<<30, 0)) {
 		t.Errorf("stat: %d %v %v", size, mtime, err)
 	}
+	if sums, err := ChecksumOutput(CRC32C, nil); err != nil || len(sums) != 0 { // of a range behind the end
+		t.Errorf("%x, %v", sums, err)
+	}
 	if sums, err := ChecksumOutput(CRC32C, last("checksum-crc32c")); err != nil || len(sums) != 4 || sums[0] == 0 {
 		t.Errorf("crc32c: %x %v", sums, err)
 	}

@@ -1,0 +1,70 @@
+package rados
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// An OSD refuses a request as a whole, as where there is no object, or at one of its steps. No step that did not run has
+// the result of one that did.
+func TestAStepThatDidNotRunIsSkipped(t *testing.T) {
+	refused := fmt.Errorf("%w: %w", ErrRefused, syscall.ENOENT)
+	unknown := fmt.Errorf("%w: late", ErrUnknown)
+	for name, c := range map[string]struct {
+		err    error
+		result int32 // of the second step
+		want   [3]error
+	}{
+		"all ran":              {nil, 0, [3]error{}},
+		"refused as a whole":   {refused, 0, [3]error{ErrSkipped, ErrSkipped, ErrSkipped}},
+		"refused at a step":    {refused, -int32(syscall.ENOENT), [3]error{nil, syscall.ENOENT, ErrSkipped}},
+		"an unknown outcome":   {unknown, 0, [3]error{ErrUnknown, ErrUnknown, ErrUnknown}},
+		"a step that may fail": {nil, 1, [3]error{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var op ReadOp
+			got := []*Result[[]byte]{op.Read(0, 1), op.Xattr("x"), op.Read(1, 1)}
+			op.ops[1].Result = c.result
+			op.conclude(&osdop.Reply{}, c.err)
+			for i, r := range got {
+				if !errors.Is(r.Err, c.want[i]) || c.want[i] == nil && r.Err != nil {
+					t.Errorf("step %d: %v, want %v", i, r.Err, c.want[i])
+				}
+			}
+		})
+	}
+}
+
+// What an OSD answers about locks is bounded by its size, and an error where it is none.
+func FuzzLockers(f *testing.F) {
+	b, mark := wire.BeginEnvelope(nil, 1, 1)
+	b = le.AppendUint32(b, 1)
+	b, id := wire.BeginEnvelope(b, 1, 1)
+	b = wire.EndEnvelope(wire.AppendString(le.AppendUint64(append(b, 8), 4123), "cookie"), id)
+	b, info := wire.BeginEnvelope(b, 1, 1)
+	b = wire.Addr{}.AppendTo(append(b, make([]byte, 8)...))
+	b = wire.EndEnvelope(wire.AppendString(b, "description"), info)
+	b = wire.EndEnvelope(wire.AppendString(append(b, lockShared), "tag"), mark)
+	lockers, kind, tag, err := decodeLockers(b)
+	if err != nil || len(lockers) != 1 || lockers[0].Client != 4123 || kind != lockShared || tag != "tag" {
+		f.Fatalf("%+v %d %q %v", lockers, kind, tag, err)
+	}
+	f.Add(b)
+	names, mark := wire.BeginEnvelope(nil, 1, 1)
+	f.Add(wire.EndEnvelope(wire.AppendString(le.AppendUint32(names, 1), "name"), mark))
+	f.Fuzz(func(t *testing.T, p []byte) {
+		lockers, _, _, err := decodeLockers(p)
+		if (err != nil) != errors.Is(err, ErrMessage) || len(lockers) > len(p)/12 {
+			t.Errorf("%d lockers of %d bytes, %v", len(lockers), len(p), err)
+		}
+		names, err := decodeLocks(p)
+		if (err != nil) != errors.Is(err, ErrMessage) || len(names) > len(p)/4 {
+			t.Errorf("%d names of %d bytes, %v", len(names), len(p), err)
+		}
+	})
+}
