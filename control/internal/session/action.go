@@ -7,19 +7,19 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// Action is what the caller of Step has to do. String says it as the scripts of
-// the tests do.
+// Action is an action for the caller of Advance. String prints it as in the scripts of the
+// tests.
 type Action interface {
 	fmt.Stringer
 }
 
-// Place says who carries an action out.
+// Place is the place where an action is carried out.
 type Place uint8
 
 // The places.
 const (
 	Memory Place = iota // the caller of Step, at once: it changes the caller's memory only
-	IO                  // in the order of the steps of the connection: it tells the handler, a timer, a log
+	IO                  // the outbox, in the order of the connection's steps: for the handler, a timer, a log
 	Socket              // the attempt whose event it was, last: it may wait for the network
 )
 
@@ -86,10 +86,10 @@ type (
 		Notify  bool
 		ReplyTo uint64
 	}
-	// Requeue queues again what was sent and not acknowledged.
+	// Requeue queues sent messages without an ack again.
 	Requeue struct{}
-	// RequeueUpTo drops what the peer has received, up to Seq, and queues the
-	// rest again.
+	// RequeueUpTo drops the sent messages up to Seq, which the peer has received, and
+	// queues the rest again.
 	RequeueUpTo struct{ Seq uint64 }
 	// ResetPeer prepares for a peer that knows nothing of the session.
 	ResetPeer struct{}
@@ -157,7 +157,7 @@ const (
 	WaitsSent
 	RetriesSent
 	ResetsSent
-	PartialResetsSent // of these, those that leave the peer its queue
+	PartialResetsSent // of these, resets that leave the peer its queue
 )
 
 var counterNames = [...]string{
@@ -168,7 +168,7 @@ var counterNames = [...]string{
 // String is the name in scripts.
 func (c Counter) String() string { return counterNames[c] }
 
-// PlaceOf says who carries an action out.
+// PlaceOf is the place of an action.
 func PlaceOf(a Action) Place {
 	switch a.(type) {
 	case StateChanged, Illegal, Faulted, Count, Renamed, Only, Disproved, HintReceived, HintDropped, Remember, End, Silence, NewConn, TakeOver:

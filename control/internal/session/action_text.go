@@ -2,7 +2,7 @@ package session
 
 import "fmt"
 
-// The actions as text, for scripts and for whoever debugs.
+// The actions as text, for scripts and for debugging.
 
 // opt is text if on, else nothing.
 func opt(on bool, text string) string {

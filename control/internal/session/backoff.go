@@ -9,7 +9,7 @@ type Backoff struct {
 	last         time.Duration // 0: no attempt has failed since the last success
 }
 
-// Next is the pause before the next attempt. waited: the peer told us to wait.
+// Next is the pause before the next attempt. waited: the peer sent WAIT.
 func (b *Backoff) Next(waited bool) time.Duration {
 	switch {
 	case waited:

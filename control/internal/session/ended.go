@@ -11,14 +11,14 @@ const endedMax = 1 << 15
 // The peer, which has gone on to a later socket and knows only the first, would
 // resume it with sequences that belong to the other, and messages would be lost.
 //
-// No handshake outlives its deadline, so neither need this: the owner calls Age
-// once per deadline; what is in young then gets old, and what is old is
-// forgotten. The zero value is empty. Its owner guards it.
+// No handshake outlives its deadline, and no entry has to live longer: the owner calls
+// Age once per deadline; entries in young then get old, and old ones are dropped. The
+// zero value is empty. Its owner guards it.
 type Ended struct {
 	young, old map[Name]uint64
 }
 
-// Name is what a CLIENT_IDENT says of its session.
+// Name identifies the session of a CLIENT_IDENT.
 type Name struct {
 	Peer   wire.Addr
 	Cookie uint64 // of the client
@@ -35,8 +35,7 @@ func (e *Ended) Remember(n Name, peerGlobalSeq uint64) {
 	e.young[n] = max(peerGlobalSeq, e.young[n])
 }
 
-// Age forgets what was remembered before the last call, and says whether
-// anything is left.
+// Age drops entries from before the last call, and says whether any is left.
 func (e *Ended) Age() (left bool) {
 	e.young, e.old = nil, e.young
 	return len(e.old) > 0

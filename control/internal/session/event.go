@@ -2,7 +2,7 @@ package session
 
 import "github.com/ringmsgr/ringmsgr/control/wire"
 
-// Event is what can happen to a session, with its facts.
+// Event is an event of a session, with its facts.
 type Event interface {
 	// Live applies the event to a session of protocol p, of which l is the common part.
 	Live(l *Lifecycle, p Protocol, r *Run)
@@ -18,9 +18,9 @@ type (
 	// stopped may have fired already.
 	TimerFired struct{ Run uint64 }
 	// Lost says that the socket of the data phase is gone. Notification is the number
-	// of the handler's notification, from 1. Useful: something was received or
-	// acknowledged on it, or it lived for as long as the longest pause. Terminal:
-	// dialling again would not help.
+	// of the handler's notification, from 1. Useful: the socket received a message or
+	// an ack, or lived for as long as the longest pause. Terminal: dialling again
+	// would not help.
 	Lost struct {
 		Notification uint64
 		IO           Snapshot
@@ -35,8 +35,8 @@ type (
 		Err      error
 		Terminal bool
 	}
-	// Close ends the connection. Reset: the user is told; Replace: because a
-	// newer connection of the peer takes the place of this lossy one.
+	// Close ends the connection. Reset: the user gets a reset event; Replace: a newer
+	// connection of the peer takes the place of this lossy one.
 	Close struct {
 		Reset, Replace bool
 		Err            error // why, nil for the last fault
@@ -126,12 +126,12 @@ type (
 	Replace struct {
 		Frame  Frame           // of the Request
 		Reset  bool            // the session is reset first
-		Entity wire.EntityName // who the peer is
+		Entity wire.EntityName // the name of the peer
 		Proven bool            // it has proven that
 	}
 )
 
-// Sender is what a frame of an accepted socket says of its sender.
+// Sender identifies the sender of a frame on an accepted socket.
 type Sender struct {
 	Addrs     wire.AddrVec // of which the first counts
 	Target    wire.Addr    // whom it wants to reach
@@ -139,7 +139,7 @@ type Sender struct {
 	GlobalSeq uint64
 }
 
-// Frame is one session frame, as its protocol has it: what fmt prints names it.
+// Frame is one session frame, in the form of its protocol; fmt prints its name.
 type Frame any
 
 // OtherFrame is any frame that has no place in a session handshake.

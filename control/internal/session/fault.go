@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Errors that the machine ends an attempt with, or is told of.
+// Errors with which the machine ends an attempt, or which events bring.
 var (
 	// ErrProtocol: the peer broke the session protocol.
 	ErrProtocol = errors.New("control: protocol violation")
@@ -34,7 +34,7 @@ type otherAddress struct{}
 func (otherAddress) Error() string { return ErrProtocol.Error() }
 func (otherAddress) Unwrap() error { return ErrProtocol }
 
-// Failure is a fault with what the fault rule looks at.
+// Failure is a fault with the facts for the fault rule.
 type Failure struct {
 	From     State // of the connection when it came
 	Terminal bool  // dialling again would not help
@@ -45,7 +45,7 @@ type Failure struct {
 	Useless  bool  // the session ended again without having been of use
 }
 
-// FaultAction is what becomes of the connection.
+// FaultAction is the effect of a fault on the connection.
 type FaultAction uint8
 
 // The remedies.

@@ -7,41 +7,40 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// A session goes by an address for one of three reasons: we dialled the address
-// (dialled), the peer came and named it as its own (claimed), or the peer that we
-// dialled named it as the first of its addresses (said). Only a dialled address is
-// certain. A claim is not: authentication proves a name, never an address. A claim
-// cannot be ignored either: two daemons have one session, whichever of them dialled. If
-// we dialled a peer that has a session with us, there would be two, and they would take
-// the peer from each other for ever. Therefore:
+// A session is known by an address for one of three reasons: we dialled the address
+// (dialled), the peer came and named it as its own (claimed), or the peer that we dialled
+// named it as the first of its addresses (said). Only a dialled address is certain. A
+// claim is not: authentication proves a name, never an address. A claim cannot be ignored
+// either: two daemons have one session, whichever of them dialled. A second session, which
+// we dialled, and the first one would take the peer from each other for ever. Therefore:
 //
-//   - Connect to an address returns the session that was dialled to exactly that
-//     address; else that of a peer that claims it. A peer with a proven name goes before
-//     one without, a peer that came from that IP before others, a daemon before a
-//     client, the latest before others. If two peers with proven names are left, no
-//     claim is believed, and the address is dialled. Connect never finds a session by
-//     an address that was only said.
-//   - A claim that Connect has believed is checked (claim.go of session2): we ask the address itself
-//     whether it knows the session. If it does, the session counts as dialled. If it
-//     does not, the session ends with a reset event, so that its user connects again;
-//     claims to that address are not believed any more, and it is dialled. If nobody
-//     answers, the claim stays as it was: the peer may be behind a NAT.
-//   - A session that we dialled ends all others with the same peer at that address:
-//     the peer has only that one.
+//   - Connect to an address returns the session that was dialled to exactly that address;
+//     else the session of a peer that claims it. A peer with a proven name has precedence
+//     over one without, a peer that came from that IP over others, a daemon over a client,
+//     the latest over others. If two peers with proven names are left, no claim is
+//     believed, and the address is dialled. Connect never finds a session by an address
+//     that was only said.
+//   - A claim that Connect has believed is checked (claim.go of session2): we ask the
+//     address itself whether it knows the session. If it does, the session counts as
+//     dialled. If it does not, the session ends with a reset event, so that its user
+//     connects again; later claims to that address are not believed, and it is dialled.
+//     Without an answer the claim stays as it was: the peer may be behind a NAT.
+//   - A session that we dialled ends all others with the same peer at that address, as the
+//     peer has only that one.
 //   - A peer that comes finds its own session under its client cookie and its name. It
-//     finds a session by an address that was only said if it names the address that we
-//     dialled, too.
-//   - A peer of another name is refused where the address was dialled, and where the
-//     session there has a socket or a proven name. A peer that has proven its name is
-//     refused by no claim: it gets a session of its own, beside the others.
-//   - So an unproven claim keeps nobody out once its socket is gone: we dial the address
+//     finds a session by an address that was only said if it also names the address that
+//     we dialled.
+//   - A peer of another name is refused at a dialled address, and at an address whose
+//     session has a socket or a proven name. No claim refuses a peer with a proven name: it
+//     gets a session of its own, beside the others.
+//   - So an unproven claim keeps no peer out once its socket is gone: we dial the address
 //     to go on with the session, and only the peer of that name finds it. A session that
-//     the peer there knows goes on. A new one begins there only if the claim came from
+//     the peer there knows goes on. A new session begins there only if the claim came from
 //     that IP, and no known peer has a better right to the address. Otherwise the claim
-//     would choose whom we begin a session with in our own name, and our session with
-//     that peer would end. The new session keeps nothing of the claimed name.
+//     would choose the peer of a session in our own name, and end our session with that
+//     peer. The new session keeps nothing of the claimed name.
 
-// The ways to go by an address, by what they count.
+// The reasons to be known by an address, by their rank.
 const (
 	rankNone = iota // the peer that we dialled elsewhere says so
 	rankClient
@@ -77,9 +76,9 @@ func (p *Peer) FoundLike(o *Peer) bool {
 	return p.Target == o.Target && p.Dialled == o.Dialled && p.Type == o.Type && p.Proven == o.Proven && p.Near == o.Near && p.Entity == o.Entity
 }
 
-// Found says which of the peers whose sessions go by address a is there, in the
-// order in which the sessions came; -1: a has to be dialled. Disproved: a claim to a
-// was wrong, so that none is believed.
+// Found is the index of the peer at address a, of the known ones in the order of their
+// sessions; -1: a has to be dialled. Disproved: a claim to a was wrong, so that none is
+// believed.
 func Found(a wire.Addr, known []*Peer, disproved bool) int {
 	found, best, contested := -1, rankNone, false
 	if disproved {

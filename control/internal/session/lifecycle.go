@@ -2,8 +2,8 @@ package session
 
 import "errors"
 
-// What happens to a connection between its sockets, whatever protocol it speaks: it
-// dials, faults, waits, stands by, stands still, ends.
+// The life of a connection between its sockets, in either protocol: it dials, faults,
+// waits, stands by, is frozen, ends.
 
 // Live has a new connection dial.
 func (Connect) Live(l *Lifecycle, p Protocol, r *Run) {
@@ -20,7 +20,7 @@ func (l *Lifecycle) dial(r *Run, p Protocol, t Trigger) {
 	p.Begin(r, t)
 	l.Attempt++
 	l.rounds = 0
-	// What was received on the last socket is known once that is closed.
+	// in_seq is final once the last socket is closed.
 	r.Do(Suspend{ReplyTo: l.Attempt}, Count{Attempts}, Dial{Attempt: l.Attempt})
 }
 
@@ -32,7 +32,7 @@ func (Queued) Live(l *Lifecycle, p Protocol, r *Run) {
 	}
 }
 
-// Live has a session dial whose pause is over.
+// Live has a session dial after its pause.
 func (ev TimerFired) Live(l *Lifecycle, p Protocol, r *Run) {
 	if l.State == Wait && l.Timer == ev.Run && !l.Frozen {
 		l.dial(r, p, OnTimer)
@@ -108,7 +108,7 @@ func (l *Lifecycle) Close(r *Run, p Protocol, ev Close) {
 	if l.State == Closing || !l.move(r, OnClose) {
 		return
 	}
-	r.Do(Silence{}, StopTimer{}, Cancel{Err: ev.Err}) // nothing is dispatched behind the reset event
+	r.Do(Silence{}, StopTimer{}, Cancel{Err: ev.Err}) // no message is dispatched after the reset event
 	p.Leave(r)
 	r.Do(End{Err: ev.Err})
 	if ev.Reset && l.Announced {

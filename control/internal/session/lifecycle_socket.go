@@ -6,15 +6,15 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// The socket of an attempt: an accepted one until it is decided whose it is, the connection
-// that it takes over, and the end of every handshake.
+// The socket of an attempt: an accepted socket until the decision about its connection, the
+// connection that it takes over, and the end of every handshake.
 
 // Live begins with an accepted socket.
 func (Accept) Live(l *Lifecycle, _ Protocol, r *Run) { l.move(r, OnAccept) }
 
-// maxRounds bounds the session frames of an accepted socket. maxRetries bounds those by which one
-// attempt of ours resumes its session: each RETRY raises one of our numbers, and an honest peer
-// sends only a few.
+// maxRounds bounds the session frames of an accepted socket. maxRetries bounds the frames by
+// which one attempt of ours resumes its session: each RETRY raises one of our numbers, and an
+// honest peer sends only a few.
 const (
 	maxRounds  = 32
 	maxRetries = 16
@@ -34,7 +34,7 @@ func (ev Request) Live(l *Lifecycle, p Protocol, r *Run) {
 	}
 }
 
-// View is what the tables of an acceptor look at of the connection that it has for the peer's
+// View has the facts for the tables of an acceptor about its connection for the peer's
 // address.
 type View struct {
 	Exists        bool
@@ -56,9 +56,9 @@ func (l *Lifecycle) View(r *Run, e Protocol, ev *Request) View {
 	}
 	return View{
 		Exists: true,
-		// Stricter than the real daemons, which compare what is claimed: a
-		// session is handed to whom it was authenticated for. A session that we
-		// dialled has no proven entity until its peer has dialled us.
+		// Stricter than real daemons, which compare claimed names: only the peer for
+		// which a session was authenticated gets it. A session that we dialled has no
+		// proven entity until its peer has dialled us.
 		OtherEntity:   !s.Is(&l.Peer),
 		Replacing:     s.State == Replacing,
 		Lossy:         s.Policy.Lossy,
@@ -133,8 +133,8 @@ func (l *Lifecycle) Rename(r *Run, addrs wire.AddrVec, also bool) {
 	l.Peer.Addrs = addrs
 }
 
-// TellWait has an accepted socket, whose peer is told to wait by a frame, stay until
-// that hangs up. Probe: our own connection is kept alive.
+// TellWait sends the frame by which the peer of an accepted socket waits, and keeps the socket
+// until the peer hangs up. Probe: our own connection is kept alive.
 func (l *Lifecycle) TellWait(r *Run, probe bool, f Frame) {
 	if !l.move(r, OnWaitSent) {
 		return
@@ -236,8 +236,8 @@ func (l *Lifecycle) check(r *Run, p Protocol, err error) {
 	}
 }
 
-// Forget forgets the session (msgr2.md 9.4): all of it, with what is queued, or what
-// depends on the peer's memory. A full reset may have messages numbered from anywhere.
+// Forget forgets the session (msgr2.md 9.4): all of it, with the queue, or the state that
+// depends on the peer's memory. After a full reset messages may have any first number.
 func (l *Lifecycle) Forget(r *Run, full, anywhere bool) {
 	l.ConnectSeq = 0
 	l.IO.InSeq = 0

@@ -6,8 +6,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// Policy says what becomes of a connection (msgr2.md 9.2), as far as the
-// protocol is concerned.
+// Policy is the part of a connection's policy (msgr2.md 9.2) that concerns the protocol.
 type Policy struct {
 	Lossy      bool // a fault ends the connection; nothing is sent again
 	Server     bool // never dials: after a fault it waits for the peer
@@ -15,8 +14,8 @@ type Policy struct {
 	ResetCheck bool // a peer that lost its session resets ours
 	Register   bool // accepted connections are found by address, lossy ones too
 
-	Supported wire.Features // what we offer
-	Required  wire.Features // what we insist on
+	Supported wire.Features // features that we offer
+	Required  wire.Features // features that the peer must have
 }
 
 // Findable says whether accepted connections are found by the peer's address.
@@ -26,7 +25,7 @@ func (p *Policy) Findable() bool { return !p.Lossy || p.Register }
 type Peer struct {
 	Target      wire.Addr // whom to dial; blank for nobody
 	Dialled     bool      // Target was asked for, else the peer says that it is there
-	Near        bool      // who said that came from the IP of Target
+	Near        bool      // the peer that claimed Target came from its IP
 	Anonymous   bool      // the connection is not found by the peer's address
 	Addrs       wire.AddrVec
 	Type        wire.EntityType
@@ -47,14 +46,13 @@ func sameEntity(a, b wire.EntityName) bool {
 	return a == b || a == (wire.EntityName{}) || b == (wire.EntityName{})
 }
 
-// Snapshot is what the protocol knows of an I/O handler that is not open.
+// Snapshot is the state of an I/O handler that is not open, as the protocol needs it.
 type Snapshot struct {
 	InSeq  uint64 // highest sequence received
 	OutSeq uint64 // highest sequence sent
 	Queued bool   // something waits to be sent
 	Sent   bool   // something was sent and not acknowledged
-	// Notifications is the number of the handler's last notification: those numbered up
-	// to it are older than the snapshot.
+	// Notifications is the number of the handler's last notification before the snapshot.
 	Notifications uint64
 }
 

@@ -2,12 +2,12 @@ package session
 
 import "github.com/ringmsgr/ringmsgr/control/wire"
 
-// Lifecycle is what every connection has, whatever protocol it speaks.
+// Lifecycle is the state of every connection, in either protocol.
 type Lifecycle struct {
 	State     State
 	Once      bool // no second attempt
 	Frozen    bool // stands still for a hand-over
-	Announced bool // the user knows of the connection, and is told when it is over
+	Announced bool // the user knows of the connection, and gets an event at its end
 	Local     bool // the connection to ourselves: it has no socket
 	Policy    Policy
 	Peer      Peer
@@ -23,11 +23,11 @@ type Lifecycle struct {
 	Attempt          uint64
 	Timer            uint64   // number of the back-off timer's last run
 	IO               Snapshot // of the handler, while it is not open
-	replace          *Replace // state Replacing: what the accepted socket said
+	replace          *Replace // state Replacing: the facts of the accepted socket
 	lastNotification uint64   // notifications up to this number are older than IO
 	useless          int32    // times in a row that it was ready and of no use
 	rounds           int32    // session frames on this socket
-	strange          int32    // times in a row that the peer has received what we have not sent
+	strange          int32    // times in a row that the peer claims messages that we have not sent
 }
 
 // Life implements Protocol.
@@ -38,8 +38,8 @@ func NewLifecycle(p Policy, peer Peer, b Backoff) Lifecycle {
 	return Lifecycle{Policy: p, Peer: peer, Backoff: b, Useless: b}
 }
 
-// Protocol is a session of one protocol: its Lifecycle, whose rules all protocols share, with
-// what these rules leave to the protocol.
+// Protocol is a session of one protocol: its Lifecycle, whose rules both protocols share, and
+// the parts that these rules leave to the protocol.
 type Protocol interface {
 	// Life is the common part of the session.
 	Life() *Lifecycle
@@ -48,7 +48,7 @@ type Protocol interface {
 	// Begin sets the protocol's own numbers for an attempt of ours, which the trigger t
 	// begins.
 	Begin(r *Run, t Trigger)
-	// Leave says what is to be remembered of a session that ends.
+	// Leave remembers a session that ends.
 	Leave(r *Run)
 
 	// Start sends the first frame of our attempt. An error here, in Answered and in Resume is a
@@ -62,8 +62,8 @@ type Protocol interface {
 	Asked(r *Run, ev Request) error
 	// Accept makes a new session known to the peer of an accepted socket.
 	Accept(r *Run)
-	// Resume brings the session up to date with what an accepted socket said that takes it
-	// over, and answers.
+	// Resume applies the facts of an accepted socket that takes the session over, and
+	// answers.
 	Resume(r *Run, by Replace) error
 	// Finish ends a handshake whose last frame was ours.
 	Finish(r *Run)
@@ -76,7 +76,8 @@ type Protocol interface {
 	// Judge takes the answer.
 	Judge(r *Run, ev Checked)
 
-	// Record is what another process needs to go on with the session, beside its Lifecycle.
+	// Record is the state with which another process goes on with the session, beside its
+	// Lifecycle.
 	Record() Record
 	// Recall is the other side of Record.
 	Recall(rec Record)
@@ -92,14 +93,14 @@ type Record struct {
 	Opened uint32
 }
 
-// Env is what a step may ask of the messenger. The caller owns what it leads
-// to, and guards it during the step.
+// Env is the part of the messenger that a step may use. The caller owns the objects behind it,
+// and guards them during the step.
 type Env struct {
 	Addrs  wire.AddrVec // ours
 	Number int64        // our gid
 	Seq    *GlobalSeq
-	// Cookie makes a random number other than 0, OwnerCookie one that may tell
-	// peers where the session has its owner.
+	// Cookie makes a random number other than 0, OwnerCookie one that may name the core
+	// that owns the session.
 	Cookie      func() uint64
 	OwnerCookie func() uint64
 	// Unsent: the handler holds messages that wait to be sent or acknowledged. A
@@ -110,9 +111,8 @@ type Env struct {
 	Contested func() bool
 }
 
-// Advance is the machine: what comes of an event in a state. It changes the session p, and
-// returns the actions to be carried out, in their order. Env.Seq counts the attempts of the
-// protocol alone.
+// Advance is the machine: it changes the session p by an event, and returns the actions to be
+// carried out, in their order. Env.Seq counts the attempts of the protocol alone.
 func Advance(p Protocol, ev Event, env Env) []Action {
 	r := &Run{Env: env}
 	r.actions = r.few[:0]
@@ -133,10 +133,10 @@ func Step[S any, P interface {
 type Run struct {
 	Env     Env
 	actions []Action
-	few     [8]Action // room for those of most steps
+	few     [8]Action // room for the actions of most steps
 }
 
-// Do adds to what has to be done.
+// Do adds actions.
 func (r *Run) Do(actions ...Action) { r.actions = append(r.actions, actions...) }
 
 // move changes the state by the table. An illegal pair is a bug of ours: the

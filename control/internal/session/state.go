@@ -12,8 +12,8 @@ type State uint8
 // The states. Their order is that of the protocol text.
 const (
 	None         State = iota // just made
-	Accepting                 // accepted socket, until it is decided whose it is
-	ServerWait                // accepted socket whose peer was told to wait, until it hangs up
+	Accepting                 // accepted socket, until the decision about its connection
+	ServerWait                // accepted socket after WAIT, until its peer hangs up
 	Establishing              // new session decided, its first answer is being sent
 	Connecting                // from dialling to the peer's answer
 	Ready                     // data phase
@@ -35,16 +35,16 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// Trigger is what changes a state: a column of the table.
+// Trigger is the cause of a change of state: a column of the table.
 type Trigger uint8
 
-// The triggers. The faults of msgr2.md 9.8 appear as what the fault rule
-// (FaultRule) makes of them: standby, redial, backoff or close.
+// The triggers. The faults of msgr2.md 9.8 appear as the results of the fault rule
+// (FaultRule): standby, redial, backoff or close.
 const (
 	OnConnect   Trigger = iota // the user connects
 	OnAccept                   // a socket was accepted
 	OnEstablish                // the peer opens a new session
-	OnWaitSent                 // the peer was told to wait
+	OnWaitSent                 // we have sent WAIT
 	OnReady                    // the handshake is complete
 	OnReplace                  // an accepted socket takes over
 	OnStandby                  // fault, and nothing to do or not ours to dial

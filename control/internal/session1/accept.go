@@ -27,7 +27,7 @@ func (s *Session) Asked(r *session.Run, ev session.Request) error {
 	e, view := s.view(r, &ev)
 	v := Decide(view, uint64(a.GlobalSeq), uint64(a.ConnectSeq), s.Policy.ResetCheck)
 	if s.Policy.Server && !s.Policy.Findable() {
-		v = DoOpen // row 5: what is not registered is not looked up either
+		v = DoOpen // row 5: a session that is not registered is not looked up either
 	}
 	switch v {
 	case DoOpen, DoOpenInstead:
@@ -86,8 +86,8 @@ func plausible(c *wire1.Connect) error {
 	return nil
 }
 
-// view is what the table looks at of the existing connection, and the session if it is one of
-// msgr1.
+// view has the facts for the table about the existing connection, and the session if it is one
+// of msgr1.
 func (s *Session) view(r *session.Run, ev *session.Request) (*Session, View) {
 	if ev.Existing == nil {
 		return nil, View{}
@@ -129,7 +129,7 @@ func (s *Session) Resume(r *session.Run, by session.Replace) error {
 		s.Peer.Entity = by.Entity
 	}
 	if numbers.Implausible(known, uint64(a.GlobalSeq)) {
-		known = uint64(a.GlobalSeq) // who asks must not learn it
+		known = uint64(a.GlobalSeq) // the sender must not learn our record
 	}
 	s.tell(r, &a, wire1.Reply{Tag: wire1.TagRetryGlobal, GlobalSeq: uint32(known)})
 	return nil
@@ -192,7 +192,8 @@ func (s *Session) Accept(r *session.Run) {
 	r.Do(session.Send{Frame: Answer{Reply: reply}})
 }
 
-// received takes what the connector has received, which completes the handshake.
+// received takes the number of the last message that the connector has received, which
+// completes the handshake.
 func (s *Session) received(r *session.Run, q wire1.Seq) error {
 	if err := s.checkReceived(r, q.Received); err != nil {
 		return err

@@ -9,18 +9,18 @@ import (
 )
 
 // The check of a claim, as claim.go of session2 has it for msgr2. The peer of an accepted
-// connection has said at which address it is, and authentication proves a name, never an
-// address. A session of msgr1 has no cookie: who is at the address would take our connect
-// message for one of the session that it has with us itself, and both would go on as one.
+// connection has named its address, and authentication proves a name, never an address. A
+// session of msgr1 has no cookie: another process at the address could take our connect
+// message for one of its own session with us, and both sessions would go on as one.
 //
-// So the first connect message that goes on with such a session has a global_seq that is
-// too low. Who has a session with us answers RETRY_GLOBAL with our number that it has on
-// record. The peer has that of our reply, which no other session has.
+// So the first connect message that goes on with such a session has a global_seq that is too
+// low. A process that has a session with us answers RETRY_GLOBAL with the number that it has
+// on record. The true peer has the number of our reply, which no other session has.
 
-// told are our global_seqs in the replies to connect messages that may have opened the
-// session. The peer has one of them on record: it takes the number over when it has sent its
-// own sequence, of which we hear before, or never. So the last number that has opened the
-// session here, and those before it, stay until messages have come on that socket.
+// told are our global_seqs in the replies to connect messages that may have opened the session.
+// The peer has one of them on record: it records the number after it has sent its own sequence,
+// which reaches us first, or never. So the last number that has opened the session here, and the
+// earlier ones, stay until messages have come on that socket.
 type told struct {
 	numbers [8]uint32 // in their order; 0: none
 	opened  uint32    // the one that has opened the session last; 0: none has
@@ -42,7 +42,7 @@ func (t *told) add(seq uint64) {
 // open notes that the last one has opened the session.
 func (t *told) open() { t.opened = uint32(t.last()) }
 
-// confirm leaves out what stands before the one that has opened the session.
+// confirm drops the numbers before the one that has opened the session.
 func (t *told) confirm() {
 	for t.numbers[0] != 0 && t.numbers[0] < t.opened {
 		copy(t.numbers[:], t.numbers[1:])
@@ -69,14 +69,14 @@ func (t *told) tooLow() uint64 {
 	return first - min(first, numbers.Lead/2)
 }
 
-// doubts says whether only the peer has named the address at which the session is to go
-// on. What came from another process, which did not say what it has told, is believed.
+// doubts says whether only the peer has named the address at which the session is to go on. A
+// session of another process without a record of its numbers is believed.
 func (s *Session) doubts() bool {
 	return s.ConnectSeq > 0 && !s.Peer.Dialled && !s.there && s.told != (told{})
 }
 
-// judge takes the answer to a connect message that checks a claim. What it refuses is tried
-// again: a peer that has not got our last reply knows an older session, and comes itself.
+// judge takes the answer to a connect message that checks a claim. After a refusal the session
+// tries again: a peer that has not got our last reply knows an older session, and comes itself.
 func (s *Session) judge(a Answer) error {
 	switch a.Tag {
 	case wire1.TagRetryGlobal:

@@ -8,8 +8,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// The connector of msgr1 (msgr1.md, section 7): its connect messages, and what comes of
-// the answers. And the frames of an attempt of either role.
+// The connector of msgr1 (msgr1.md, section 7): its connect messages, and the answers to them.
+// And the frames of an attempt of either role.
 
 // Start implements session.Protocol.
 func (s *Session) Start(r *session.Run) error {
@@ -114,8 +114,7 @@ func (s *Session) reply(r *session.Run, a Answer) error {
 	return s.sendConnect(r) // on the same TCP connection
 }
 
-// opened takes READY or SEQ. What it says of the session counts once the connection is
-// open.
+// opened takes READY or SEQ. Its numbers count once the connection is open.
 func (s *Session) opened(r *session.Run, a Answer) error {
 	switch missing := a.Features.Missing(s.Policy.Required); {
 	case missing != 0:
@@ -169,7 +168,7 @@ func (s *Session) adopt(r *session.Run) {
 	s.open(r)
 }
 
-// checkReceived judges what the peer says that it has received from us.
+// checkReceived checks the number of the last message that the peer claims to have received.
 func (s *Session) checkReceived(r *session.Run, seq uint64) error {
 	if (s.IO.OutSeq == 0 || s.drawn) && !s.IO.Sent && seq <= maxReceived {
 		return nil // from the connection before this one, which we have forgotten: ours numbers on

@@ -1,4 +1,4 @@
-// Package session1 is a session of msgr1: what package session leaves to the protocol.
+// Package session1 is a session of msgr1: the parts that package session leaves to the protocol.
 //
 // Where a behaviour lives:
 //
@@ -11,11 +11,11 @@
 //   - The bounds of the numbers in frames: numbers.go.
 //   - How a session goes on at an address that only its peer has named: claim.go.
 //
-// A session has no cookies. It is found by the peer's address. connect_seq 0 opens a
-// new session; a peer that says 0 where we have a higher number has forgotten the
-// session. When a session is resumed, each side says which message it received last
-// (SEQ), so that every message arrives once.
+// A session has no cookies. It is found by the peer's address. connect_seq 0 opens a new
+// session; a peer that sends 0 for a session in which we have a higher number has forgotten it.
+// On a resume each side sends the number of the last message that it received (SEQ), so that
+// every message arrives once.
 //
-// The scripts in testdata say all of this; go test ./control/internal/session1 -rewrite brings
+// The scripts in testdata show these rules; go test ./control/internal/session1 -rewrite brings
 // them up to date.
 package session1

@@ -6,12 +6,12 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// What an acceptor refuses before it looks for a session (msgr1.md, section 8, rows 1
-// to 4). The peer may connect again on the same socket.
+// The refusals of an acceptor before it looks for a session (msgr1.md, section 8, rows 1 to 4).
+// The peer may connect again on the same socket.
 
-// Refuse is the tag with which a connect message is refused for what it contains, 0 if it
-// is not refused. It does not look at the authorizer. required are the features that the
-// acceptor needs, protocol is wire1.Protocol of the two types.
+// Refuse is the tag with which a connect message is refused for its contents, 0 if it is not
+// refused. It does not look at the authorizer. required are the features that the acceptor
+// needs, protocol is wire1.Protocol of the two types.
 func Refuse(c *wire1.Connect, required wire.Features, protocol uint32) wire1.Tag {
 	switch {
 	case c.Protocol != protocol: // row 1

@@ -13,13 +13,13 @@ type Session struct {
 
 	own      wire.EntityType // ours
 	counts   bool            // the next attempt of ours raises connect_seq
-	anew     bool            // the peer has forgotten the session: it is told READY, not SEQ
-	due      due             // what the attempt waits for
+	anew     bool            // the peer has forgotten the session: it gets READY, not SEQ
+	due      due             // the frame that the attempt waits for
 	answer   Answer          // connector: the one that opens the connection
 	connect  wire1.Connect   // acceptor: the one that opens, or interrupts, the connection
 	drawn    bool            // a full reset has drawn our numbers, and the session was not open since
 	wasOpen  bool            // the session was open since it began, or was forgotten
-	told     told            // what the peer may know of our global_seq
+	told     told            // our global_seqs that the peer may know
 	inAtOpen uint64          // IO.InSeq when the session opened last
 	there    bool            // the peer is at the address that it has claimed
 }
@@ -31,7 +31,7 @@ const (
 	dueNothing due = iota
 	dueAnswer      // connector: the answer to its message
 	dueConnect     // acceptor: another connect message
-	dueSeq         // acceptor: what the connector has received
+	dueSeq         // acceptor: the connector's SEQ
 )
 
 // New makes a session in state None. own is our type; that of the peer must be known.
@@ -39,8 +39,8 @@ func New(own wire.EntityType, p session.Policy, peer session.Peer, b session.Bac
 	return Session{Lifecycle: session.NewLifecycle(p, peer, b), own: own}
 }
 
-// Begin implements session.Protocol: connect_seq counts the attempts that follow an
-// open connection, but not those that follow others or end a standby.
+// Begin implements session.Protocol: connect_seq counts the attempts that follow an open
+// connection, but not attempts that follow others or end a standby.
 func (s *Session) Begin(_ *session.Run, t session.Trigger) {
 	if s.counts && t != session.OnQueued {
 		s.ConnectSeq++

@@ -2,20 +2,18 @@ package session1
 
 import "github.com/ringmsgr/ringmsgr/control/internal/session"
 
-// What an acceptor does with a peer that it may know already, as a pure function of
-// what both sides said (msgr1.md, section 8). The rows are tested in order, the first
-// that matches decides; their numbers are those of the protocol text. It follows the
-// Pacific release.
+// The acceptor's decision about a peer that it may know already, as a pure function of the
+// numbers of both sides (msgr1.md, section 8). The rows are tested in order, the first that
+// matches decides; they have the numbers of the protocol text. It follows the Pacific release.
 
-// View is what the table looks at of the connection that the acceptor has for the
-// peer's address.
+// View has the facts for the table about the acceptor's connection for the peer's address.
 type View struct {
 	session.View
 	Foreign    bool // it speaks another protocol
 	Connecting bool // our own attempt is under way, or waits for its next
 }
 
-// Verdict is what the acceptor does.
+// Verdict is the decision of the acceptor.
 type Verdict uint8
 
 // The verdicts.

@@ -8,10 +8,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// The accepted socket of msgr2, until it is decided whose it is (msgr2.md 9.5
-// and 9.6). After RETRY and RETRY_GLOBAL it expects another SESSION_RECONNECT,
-// after RESET a CLIENT_IDENT, as the sharded implementation does; after
-// IDENT_MISSING_FEATURES it takes a better CLIENT_IDENT, as the classic one does.
+// The accepted socket of msgr2, until the decision about its connection (msgr2.md 9.5 and
+// 9.6). After RETRY and RETRY_GLOBAL it expects another SESSION_RECONNECT, after RESET a
+// CLIENT_IDENT, as the sharded implementation does; after IDENT_MISSING_FEATURES it takes a
+// better CLIENT_IDENT, as the classic one does.
 
 // Asked implements session.Protocol: it answers CLIENT_IDENT and SESSION_RECONNECT.
 func (s *Session) Asked(r *session.Run, ev session.Request) error {
@@ -60,7 +60,7 @@ func (s *Session) clientIdent(r *session.Run, ci wire.ClientIdent, ev *session.R
 	s.claimed = &claimed{front: front}
 	e := s.existing(ev)
 	if s.Policy.Server && !s.Policy.Findable() {
-		e = nil // the classic rule: what is not registered is not looked up either
+		e = nil // the classic rule: a session that is not registered is not looked up either
 	}
 	view := s.view(r, e, ev)
 	if e != nil && e.Peer.Type == wire.OSD && e.Peer.NumberKnown && e.Peer.Number != ci.GID {
@@ -133,7 +133,7 @@ func (s *Session) existing(ev *session.Request) *Session {
 	return e
 }
 
-// view is what the tables look at of e.
+// view has the facts for the tables about e.
 func (s *Session) view(r *session.Run, e *Session, ev *session.Request) View {
 	if e == nil {
 		return View{}
@@ -141,8 +141,7 @@ func (s *Session) view(r *session.Run, e *Session, ev *session.Request) View {
 	return View{View: s.View(r, e, ev), ClientCookie: e.ClientCookie, ServerCookie: e.ServerCookie}
 }
 
-// SenderOf is what the sender of CLIENT_IDENT or SESSION_RECONNECT says of itself; zero for
-// other frames.
+// SenderOf identifies the sender of CLIENT_IDENT or SESSION_RECONNECT; zero for other frames.
 func SenderOf(f session.Frame) session.Sender {
 	switch f := f.(type) {
 	case wire.ClientIdent:
@@ -162,7 +161,7 @@ func (s *Session) establish(r *session.Run, ci wire.ClientIdent, ev *session.Req
 	r.Do(session.Suspend{}, session.MoveHandler{Attempt: s.Attempt, Accepted: true, Replace: replaceLossy})
 }
 
-// adopt takes over what CLIENT_IDENT says.
+// adopt takes over the fields of CLIENT_IDENT.
 func (s *Session) adopt(r *session.Run, ci wire.ClientIdent, by wire.EntityName) {
 	s.Rename(r, ci.Addrs, false)
 	if !s.Peer.NumberKnown {
@@ -217,8 +216,8 @@ func (s *Session) Accept(r *session.Run) {
 	r.Do(session.Send{Frame: si})
 }
 
-// told is what the peer is told of our addresses: it has to find the one by which
-// it has reached us among them. Other peers are not told that.
+// told are our addresses for this peer: among them must be the one by which it has reached us.
+// Other peers do not get that one.
 func (s *Session) told(ours wire.AddrVec) wire.AddrVec {
 	if ours.Contains(s.claimed.target) {
 		return ours

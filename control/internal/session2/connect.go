@@ -7,8 +7,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// The connector of msgr2 (msgr2.md 9.4): CLIENT_IDENT or SESSION_RECONNECT, and
-// what comes of the answers.
+// The connector of msgr2 (msgr2.md 9.4): CLIENT_IDENT or SESSION_RECONNECT, and the answers to
+// them.
 
 // Start implements session.Protocol.
 func (s *Session) Start(r *session.Run) error {
@@ -98,7 +98,7 @@ func (s *Session) Answered(r *session.Run, f session.Frame) error {
 	return fmt.Errorf("%w: %v in answer to %v", session.ErrProtocol, frameName(f), s.asked)
 }
 
-// serverIdent adopts what the acceptor says.
+// serverIdent takes over the fields of SERVER_IDENT.
 func (s *Session) serverIdent(r *session.Run, si wire.ServerIdent) error {
 	if !si.Addrs.Contains(s.Peer.Target) {
 		// Not terminal: the address may be on its way to another process.
@@ -117,7 +117,7 @@ func (s *Session) serverIdent(r *session.Run, si wire.ServerIdent) error {
 	r.Do(session.Requeue{})
 	s.Peer.Number, s.Peer.NumberKnown = si.GID, true
 	if !s.Peer.Dialled {
-		// Who is there did not know the session: it may be another one than came.
+		// The acceptor did not know the session: it may be another process than the peer that came.
 		s.Peer.Entity, s.Peer.Proven = wire.EntityName{}, false
 	}
 	s.ToldSeq = 0
@@ -139,12 +139,12 @@ func (s *Session) serverIdent(r *session.Run, si wire.ServerIdent) error {
 
 // Arrived implements session.Protocol.
 func (s *Session) Arrived(r *session.Run) {
-	s.Peer.Dialled = true // whoever said it: that is where the peer is
+	s.Peer.Dialled = true // the peer is at this address, however we knew it
 	s.Ready(r)
 }
 
-// reset forgets the session (msgr2.md 9.4): all of it, or what depends on the
-// peer's memory.
+// reset forgets the session (msgr2.md 9.4): all of it, or the state that depends on the peer's
+// memory.
 func (s *Session) reset(r *session.Run, full bool) {
 	s.ServerCookie = 0
 	if full {

@@ -1,4 +1,4 @@
-// Package session2 is a session of msgr2: what package session leaves to the protocol.
+// Package session2 is a session of msgr2: the parts that package session leaves to the protocol.
 //
 // Where a behaviour lives:
 //
@@ -12,6 +12,6 @@
 // A session has two cookies, one of each side. It is found by the peer's address and the client
 // cookie.
 //
-// The scripts in testdata say all of this as given, event, actions and state; go test
+// The scripts in testdata show these rules as given, event, actions and state; go test
 // ./control/internal/session2 -rewrite brings them up to date.
 package session2

@@ -16,10 +16,10 @@ type Session struct {
 
 	asked   Kind     // connector: the frame that waits for its answer
 	due     Kind     // accepted socket: the frame that must come next, 0: any
-	claimed *claimed // acceptor: what the peer said, until it is answered
+	claimed *claimed // acceptor: the peer's fields, until the answer
 }
 
-// claimed is what the peer of an accepted socket said. It never changes.
+// claimed are the fields in the frame of an accepted socket. They never change.
 type claimed struct {
 	front  wire.Addr // of the peer, until a connection is made
 	target wire.Addr // from then on: ours by which the peer of CLIENT_IDENT has reached us

@@ -2,21 +2,20 @@ package session2
 
 import "github.com/ringmsgr/ringmsgr/control/internal/session"
 
-// What an acceptor of msgr2 does with a peer that it may know already: two
-// tables, as pure functions of what both sides said (msgr2.md 9.5 and 9.6). The
-// rows are tested in order, the first that matches decides. Both follow the
-// sharded implementation; the classic one differs only where a peer cannot tell,
-// and in looking for the whole address vector instead of its first address.
+// The decisions of an acceptor of msgr2 about a peer that it may know already: two tables, as
+// pure functions of the numbers of both sides (msgr2.md 9.5 and 9.6). The rows are tested in
+// order, the first that matches decides. Both follow the sharded implementation; the classic one
+// differs only in ways that a peer cannot see, and looks for the whole address vector instead of
+// its first address.
 
-// View is what the tables look at of the connection that the acceptor has for
-// the peer's address.
+// View has the facts for the tables about the acceptor's connection for the peer's address.
 type View struct {
 	session.View
 	ClientCookie uint64
 	ServerCookie uint64
 }
 
-// Verdict is what the acceptor does.
+// Verdict is the decision of the acceptor.
 type Verdict uint8
 
 // The verdicts.
