@@ -79,8 +79,8 @@ func TestPeersThatComeAndGoAtOnceLeaveNothing(t *testing.T) {
 				t.Run(v.String(), func(t *testing.T) {
 					ctx, cancel := context.WithTimeout(context.Background(), 40*sessionTime)
 					defer cancel()
-					server, addr := plainServer(t, v, "SLS")
-					client := startMessenger(t, clientConfig(v))
+					server, addr := plainServer(t, v, func(c *control.Config) { c.Door.FailureRate = -1 })
+					client := plainClient(t, v)
 					conn := connect(t, client, addr, wire.OSD)
 					must(t, conn.WaitReady(ctx))
 					visit := func(i int) {
@@ -122,26 +122,6 @@ func TestPeersThatComeAndGoAtOnceLeaveNothing(t *testing.T) {
 	}
 }
 
-// plainServer is a messenger that nothing observes, so that only its own memory
-// counts.
-func plainServer(t *testing.T, v variant, policy string) (*control.Messenger, wire.Addr) {
-	t.Helper()
-	p := shortPolicies[policy]()
-	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Number: 1, Default: &p, Door: control.Door{FailureRate: -1}}
-	cfg.Plane.Cores = 1
-	v.configure(&cfg)
-	m := startMessenger(t, cfg)
-	addrs := bind(t, m, v2(loopback(0).Addr(), 0))
-	return m, addrs[0]
-}
-
-func clientConfig(v variant) control.Config {
-	cfg := control.Config{Name: wire.EntityName{Type: wire.Client, ID: "2"}}
-	cfg.Plane.Cores = 1
-	v.configure(&cfg)
-	return cfg
-}
-
 // The data phase needs no goroutine of a connection.
 // Matrix: RL-10
 func TestEstablishedConnectionsHaveNoGoroutines(t *testing.T) {
@@ -149,8 +129,8 @@ func TestEstablishedConnectionsHaveNoGoroutines(t *testing.T) {
 		t.Run(v.String(), func(t *testing.T) {
 			ctx := deadline(t)
 			const n = 200
-			server, addr := plainServer(t, v, "SLS")
-			client := startMessenger(t, clientConfig(v))
+			server, addr := plainServer(t, v, func(c *control.Config) { c.Door.FailureRate = -1 })
+			client := plainClient(t, v)
 			connect := func(n int) { openIdle(t, ctx, server, client, addr, n) }
 			connect(1)
 			var before int

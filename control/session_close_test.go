@@ -287,15 +287,14 @@ func TestNothingIsDispatchedBehindShutdown(t *testing.T) {
 		var over atomic.Bool
 		entered, release := make(chan struct{}), make(chan struct{})
 		var once sync.Once
-		us := startMessenger(t, osdOf(v), &control.Dispatcher{Queued: func(*control.Conn, *control.Message) {
+		us, addr := plainServer(t, v, nil, &control.Dispatcher{Queued: func(*control.Conn, *control.Message) {
 			if over.Load() {
 				t.Error("dispatched behind Shutdown")
 			}
 			once.Do(func() { close(entered); <-release })
 		}})
-		addrs := bind(t, us, v2(ownHost(), 0))
 		client := nodeOf(t, v, "client.2", "LC", 2)
-		conn := connect(t, client, addrs[0], wire.OSD)
+		conn := connect(t, client, addr, wire.OSD)
 		for tid := range uint64(50) {
 			send(t, conn, tid)
 		}
@@ -369,9 +368,8 @@ func (r *slowReader) dispatcher() *control.Dispatcher {
 // while the first one is being dispatched.
 func overdue(t *testing.T, ctx context.Context, v variant, r *slowReader) (server *control.Messenger, conn *control.Conn) {
 	t.Helper()
-	server = startMessenger(t, osdOf(v), r.dispatcher())
-	addrs := bind(t, server, v2(loopback(0).Addr(), 0))
-	p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.Client, ID: "2"}, Addr: wire.Addr{Nonce: 2, AddrPort: loopback(1)}, Rev0: v.rev0}, addrs[0])
+	server, addr := plainServer(t, v, nil, r.dispatcher())
+	p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.Client, ID: "2"}, Addr: wire.Addr{Nonce: 2, AddrPort: loopback(1)}, Rev0: v.rev0}, addr)
 	p.Establish(0, 1)
 	for n := range uint64(3) {
 		p.SendMessage(frame.MessageHeader{Seq: n + 1, TID: n + 1}, nil, nil, nil)
@@ -391,7 +389,7 @@ func overdue(t *testing.T, ctx context.Context, v variant, r *slowReader) (serve
 
 // Matrix: INV-03
 func TestTheResetEventComesBehindWhatWaitsForQueued(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		r := newSlowReader()
 		_, conn := overdue(t, ctx, v, r)
 		select {
@@ -413,7 +411,7 @@ func TestTheResetEventComesBehindWhatWaitsForQueued(t *testing.T) {
 }
 
 func TestMarkDownDropsWhatWaitsForQueuedAndTheResetEvent(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		r := newSlowReader()
 		server, conn := overdue(t, ctx, v, r)
 		conn.MarkDown()

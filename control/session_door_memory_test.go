@@ -16,8 +16,17 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
+
+// memoryInUse is that of the heap and of stacks, in bytes.
+func memoryInUse() int64 {
+	for range 3 { // the stacks of those who wait shrink by half with each
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}
 
 // Matrix: RL-01, AIM-01
 func TestAHalfOpenConnectionTakesAtMost16KiB(t *testing.T) {
@@ -41,28 +50,17 @@ func halfOpenMemory(t *testing.T, v variant) int64 {
 	t.Helper()
 	ctx := deadline(t)
 	const n = 512
-	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Door: control.Door{HalfOpen: 4 * n}, Plane: loop.Config{Cores: 1}}
-	v.configure(&cfg)
-	server := startMessenger(t, cfg)
-	addrs := bind(t, server, v2(loopback(0).Addr(), 0))
+	server, addr := plainServer(t, v, func(c *control.Config) { c.Door.HalfOpen = 4 * n })
 	total := 0
 	open := func(more int) {
-		silence(t, ctx, "127.0.0.1", addrs[0].AddrPort, more)
+		silence(t, ctx, "127.0.0.1", addr.AddrPort, more)
 		total += more
 		eventually(t, ctx, "all of them", func() bool { return statsOf(t, server).HalfOpen == total })
 	}
-	memory := func() int64 {
-		for range 3 { // the stacks of those who wait shrink by half with each
-			runtime.GC()
-		}
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc + m.StackInuse)
-	}
 	open(n / 8) // what is made once for all of them, such as the core's tables, does not count
-	before := memory()
+	before := memoryInUse()
 	open(n)
-	return (memory() - before) / n
+	return (memoryInUse() - before) / n
 }
 
 // unfinishedAuth is what a peer sends to have an acceptor keep as much as one frame
@@ -114,44 +112,23 @@ func TestWhatHalfOpenConnectionsSendIsBoundedInSum(t *testing.T) {
 
 func heldByGreedyPeers(t *testing.T, ctx context.Context, v variant, n int, bytes int64) int64 {
 	t.Helper()
-	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Door: control.Door{HalfOpen: 4 * n, Bytes: bytes}}
-	cfg.Plane.Cores = 1
-	v.configure(&cfg)
-	server := startMessenger(t, cfg)
-	at := v2(loopback(0).Addr(), 0)
-	if v.msgr1 {
-		at = at.WithType(wire.AddrLegacy)
-	}
-	addrs := bind(t, server, at)
+	server, addr := plainServer(t, v, func(c *control.Config) { c.Door.HalfOpen, c.Door.Bytes = 4*n, bytes })
 	opening := unfinishedAuth(t, v)
 	greed := func(n int) {
-		for _, c := range silence(t, ctx, "127.0.0.1", addrs[0].AddrPort, n) {
+		for _, c := range silence(t, ctx, "127.0.0.1", addr.AddrPort, n) {
 			go func(c net.Conn) { _, _ = c.Write(opening) }(c) // it may be refused on the way
 		}
 	}
-	memory := func() int64 {
-		for range 3 { // the stacks of those who wait shrink by half with each
-			runtime.GC()
-		}
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc + m.StackInuse)
-	}
 	greed(4) // what is made once for all of them does not count
-	before := memory()
+	before := memoryInUse()
 	greed(n)
 	eventually(t, ctx, "the bound", func() bool {
 		st, err := server.Stats()
 		refused := st.Counters.Door.Memory
 		return err == nil && refused > 0 && st.Counters.Failures.Limits == refused && uint64(st.HalfOpen)+refused == uint64(n+4)
 	})
-	used := memory() - before
-	me := control.Config{Name: wire.EntityName{Type: wire.Client, ID: "2"}}
-	me.Plane.Cores = 1
-	v.configure(&me)
-	c, err := startMessenger(t, me).Connect(addrs[0], wire.OSD, control.Once())
-	must(t, err)
-	if err := c.WaitReady(ctx); err != nil {
+	used := memoryInUse() - before
+	if err := connect(t, plainClient(t, v), addr, wire.OSD, control.Once()).WaitReady(ctx); err != nil {
 		t.Errorf("an honest peer: %v", err)
 	}
 	return used
@@ -168,12 +145,8 @@ func TestAllSilentSocketsAreGoneBehindTheirDeadline(t *testing.T) {
 	for _, v := range newest {
 		t.Run(v.String(), func(t *testing.T) {
 			ctx := deadline(t)
-			cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Door: control.Door{HalfOpen: 2 * n}, Timeouts: control.Timeouts{Handshake: timeout}}
-			cfg.Plane.Cores = 1
-			v.configure(&cfg)
-			server := startMessenger(t, cfg)
-			addrs := bind(t, server, v2(loopback(0).Addr(), 0))
-			silence(t, ctx, "127.0.0.1", addrs[0].AddrPort, n)
+			server, addr := plainServer(t, v, func(c *control.Config) { c.Door.HalfOpen, c.Timeouts.Handshake = 2*n, timeout })
+			silence(t, ctx, "127.0.0.1", addr.AddrPort, n)
 			last := time.Now()
 			var st control.Stats
 			eventually(t, ctx, "all of them to be gone", func() bool {

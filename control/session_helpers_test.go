@@ -304,11 +304,28 @@ func oneCore(t testing.TB, name string, backend uring.Backend) control.Config {
 	return control.Config{Name: entity(t, name), Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}}}
 }
 
-// osdOf is the configuration of osd.1 with one core.
-func osdOf(v variant) control.Config {
+// plainServer is osd.1 with one core and the default policy. Nothing observes it, so that only
+// its own memory counts.
+func plainServer(t *testing.T, v variant, change func(*control.Config), chain ...*control.Dispatcher) (*control.Messenger, wire.Addr) {
+	t.Helper()
 	cfg := control.Config{Name: osd("1"), Plane: loop.Config{Cores: 1}}
 	v.configure(&cfg)
-	return cfg
+	if change != nil {
+		change(&cfg)
+	}
+	m := startMessenger(t, cfg, chain...)
+	at := v2(loopback(0).Addr(), 0)
+	if v.msgr1 {
+		at = at.WithType(wire.AddrLegacy)
+	}
+	return m, bind(t, m, at)[0]
+}
+
+func plainClient(t *testing.T, v variant) *control.Messenger {
+	t.Helper()
+	cfg := oneCore(t, "client.2", v.backend)
+	v.configure(&cfg)
+	return startMessenger(t, cfg)
 }
 
 func endWithTest(t testing.TB, m *control.Messenger) { t.Cleanup(func() { end(t, m) }) }

@@ -1,12 +1,19 @@
 package msgrtest_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/hex"
+	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
@@ -294,6 +301,192 @@ func TestPeerNamesTheFrameThatItDidNotExpect(t *testing.T) {
 		p.ExpectReset()
 		if err := p.Err(); err == nil || !strings.Contains(err.Error(), "got SERVER_IDENT, want SESSION_RESET") {
 			t.Errorf("got %v", err)
+		}
+	})
+}
+
+type dataPayload interface{ AppendTo([]byte) []byte }
+
+// decodeData reads the payload of a frame of the data phase.
+func decodeData(name string, p []byte) (dataPayload, error) {
+	if name == "ACK" {
+		return msgrtest.DecodeAck(p)
+	}
+	return msgrtest.DecodeKeepalive(p)
+}
+
+// recordedData are payloads that real daemons sent.
+var recordedData = []struct{ frame, payload string }{
+	{"KEEPALIVE2", "3321016b179ada36"},
+	{"ACK", "0100000000000000"},
+	{"KEEPALIVE2_ACK", "3321016b179ada36"},
+	{"ACK", "0400000000000000"},
+	{"KEEPALIVE2", "d20400002e160000"},
+	{"KEEPALIVE2_ACK", "d20400002e160000"},
+	{"KEEPALIVE2", "00f1536515cd5b07"},
+	{"KEEPALIVE2_ACK", "00f1536515cd5b07"},
+}
+
+// Matrix: IN-06
+func TestRecordedDataPayloadsReencodeIdentically(t *testing.T) {
+	for _, r := range recordedData {
+		p, err := hex.DecodeString(r.payload)
+		must(t, err)
+		for n := range p {
+			if _, err := decodeData(r.frame, p[:n]); !errors.Is(err, wire.ErrTruncated) || !errors.Is(err, wire.ErrMalformed) {
+				t.Errorf("%s cut to %d of %d bytes: %v", r.frame, n, len(p), err)
+			}
+		}
+		v, err := decodeData(r.frame, append(bytes.Clone(p), "surplus"...))
+		if err != nil {
+			t.Errorf("%s %s: %v", r.frame, r.payload, err)
+			continue
+		}
+		if got := v.AppendTo([]byte("head")); !bytes.Equal(got, append([]byte("head"), p...)) {
+			t.Errorf("%s: got %x behind head, want %s", r.frame, got, r.payload)
+		}
+	}
+}
+
+func TestRecordedDataPayloadsMeanWhatTheySay(t *testing.T) {
+	k, err := msgrtest.DecodeKeepalive([]byte{0x00, 0xf1, 0x53, 0x65, 0x15, 0xcd, 0x5b, 0x07})
+	must(t, err)
+	if got := k.Stamp.Time(); !got.Equal(time.Unix(1700000000, 123456789)) {
+		t.Errorf("the stamp is %v", got)
+	}
+	a, err := msgrtest.DecodeAck([]byte{4, 0, 0, 0, 0, 0, 0, 0})
+	if err != nil || a.Seq != 4 {
+		t.Errorf("the ack is for %d, %v", a.Seq, err)
+	}
+}
+
+// echoes is a TCP server that sends back what it gets.
+func echoes(t *testing.T) netip.AddrPort {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_, _ = io.Copy(struct{ io.Writer }{c}, c) // not by splice, which keeps its pipes for the next one
+			}()
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// exchange sends data through the proxy and returns what came back.
+func exchange(t *testing.T, p *msgrtest.HostileProxy, data []byte) []byte {
+	c, err := net.Dial("tcp4", p.Addr().String())
+	must(t, err)
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	go func() {
+		_, _ = c.Write(data)
+		_ = c.(*net.TCPConn).CloseWrite()
+	}()
+	back, _ := io.ReadAll(c) // how it ends is the proxy's affair
+	return back
+}
+
+// Matrix: OB-06
+func TestAHostileProxyDoesEverythingAndInventsNothing(t *testing.T) {
+	msgrtest.CheckLeaks(t)
+	p := msgrtest.NewHostileProxy(t, msgrtest.HostileConfig{Seed: 3, Reach: 4096, Stall: time.Millisecond})
+	if back := exchange(t, p, []byte("x")); len(back) != 0 {
+		t.Errorf("%q came back from nowhere", back)
+	}
+	<-p.Refused()
+	p.Lead(echoes(t))
+	data := make([]byte, 64<<10)
+	for i := range data {
+		data[i] = byte(i * 7 >> 3)
+	}
+	all := func(n msgrtest.Troubles) bool {
+		return n.Cuts > 0 && n.Resets > 0 && n.HalfCloses > 0 && n.Stalls > 0 && n.Pauses > 0
+	}
+	for range 200 {
+		if back := exchange(t, p, data); !bytes.HasPrefix(data, back) {
+			t.Fatalf("%d bytes came back that nobody sent", len(back))
+		}
+		if all(p.Troubles()) {
+			break
+		}
+	}
+	if n := p.Troubles(); !all(n) || p.Carried() == 0 {
+		t.Errorf("%v in %d connections", n, p.Carried())
+	}
+	p.Calm()
+	// A connection of before may be in the middle of its last one, each of them once.
+	quiet := false
+	for range 20 {
+		before := p.Troubles()
+		if back := exchange(t, p, data); !bytes.Equal(back, data) {
+			t.Errorf("calm: %d of %d bytes came back", len(back), len(data))
+		}
+		if quiet = p.Troubles() == before; quiet {
+			break
+		}
+	}
+	if !quiet {
+		t.Errorf("calm, and there are more and more: %v", p.Troubles())
+	}
+}
+
+func TestAReservedPortRefusesUntilTheTestListensThere(t *testing.T) {
+	at := msgrtest.ReservePort(t).String()
+	for range 2 {
+		if c, err := net.Dial("tcp4", at); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Fatalf("%v, %v", c, err)
+		}
+		l, err := net.Listen("tcp4", at)
+		must(t, err)
+		c, err := net.Dial("tcp4", at)
+		must(t, err)
+		_ = c.Close()
+		_ = l.Close()
+	}
+}
+
+// The peers of a node that is shut down do not come to another program's server.
+func TestANodeKeepsItsPortUntilTheTestEnds(t *testing.T) {
+	n := msgrtest.Start(t, msgrtest.NodeConfig{})
+	must(t, n.Shutdown(t.Context()))
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	defer unix.Close(fd)
+	// The kernel does not choose a port that this one cannot have.
+	at := n.Addr.AddrPort
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())}); !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("bound by somebody else: %v", err)
+	}
+}
+
+func TestUntilAsksUntilTheAnswerIsYes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		err := msgrtest.Until(t.Context(), func() bool { asked++; return asked == 3 })
+		if err != nil || asked != 3 {
+			t.Errorf("asked %d times: %v", asked, err)
+		}
+	})
+}
+
+func TestUntilEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		why := errors.New("enough")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, why)
+		defer cancel()
+		if err := msgrtest.Until(ctx, func() bool { return false }); !errors.Is(err, why) {
+			t.Errorf("%v, want %v", err, why)
+		}
+		if err := msgrtest.Until(ctx, func() bool { return true }); err != nil {
+			t.Errorf("what has happened: %v", err)
 		}
 	})
 }

@@ -3,10 +3,18 @@
 package sim_test
 
 import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // act does one random thing to the world.
@@ -208,5 +216,172 @@ func (n *node) cancelSends() {
 				n.w.woken = true
 			}
 		}
+	}
+}
+
+// rebind gives a server another address while everything goes on. For its peers
+// that is a death and a birth; its own connections are as if marked down, and
+// the messages that it held for them are released.
+func (n *node) rebind() {
+	w := n.w
+	w.net.Note("rebind node %d", n.id)
+	w.cover.Rebinds++
+	w.woken = true
+	var addrs wire.AddrVec
+	var err error
+	n.rebinding = true
+	w.wait("rebind", func() {
+		before := n.m.Conns()
+		if addrs, err = n.m.Rebind(context.Background()); err != nil {
+			return
+		}
+		for _, c := range before {
+			<-c.Closed()
+		}
+	})
+	n.rebinding = false
+	if err != nil {
+		w.fail("node %d: %v", n.id, err)
+		return
+	}
+	if addrs[0].AddrPort.Port() == n.addr.AddrPort.Port() || addrs[0].Nonce == n.addr.Nonce {
+		w.fail("node %d: rebound from %v to %v", n.id, n.addr, addrs[0])
+	}
+	for c, v := range n.conns {
+		if !v.down && c.State() == control.StateClosing && v.resets == 0 {
+			v.down = true
+			w.cover.RebindsDown++
+		}
+	}
+	n.addr, n.addrs = addrs[0], addrs
+	n.life++
+}
+
+var errBreak = errors.New("fault at a break point")
+
+// breaks is the probe of one life of a node: it counts what the session
+// handshakes say, and faults or stalls at random break points.
+type breaks struct {
+	w     *world
+	every int
+
+	mu  sync.Mutex
+	rng *rand.Rand
+}
+
+// strike says whether this break point disturbs, and for how long it stalls.
+func (b *breaks) strike() (strikes bool, stall time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.every == 0 || b.w.quiet || b.rng.IntN(b.every) != 0 {
+		return false, 0
+	}
+	if b.rng.IntN(3) == 0 {
+		stall = time.Duration(b.rng.IntN(12_000)) * time.Millisecond
+	}
+	return true, stall
+}
+
+// At implements probe.Probe.
+func (b *breaks) At(ctx context.Context, e probe.Event) error {
+	switch {
+	case e.Step == probe.SocketDecided:
+		return nil // there is nothing to break
+	case e.When == probe.Data:
+		return b.frame()
+	case e.When == probe.After && e.Step == probe.FrameWrite:
+		b.w.cover.wrote(e.Tag)
+	}
+	strikes, stall := b.strike()
+	if !strikes {
+		return nil
+	}
+	b.w.cover.struck()
+	if stall == 0 {
+		return errBreak
+	}
+	over := make(chan struct{})
+	stop := simClock{b.w.nodes[0]}.AfterFunc(stall, func() { close(over) })
+	defer stop()
+	select {
+	case <-over:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// frame breaks the data phase, where frames are many, less often.
+func (b *breaks) frame() error {
+	if strikes, _ := b.strike(); strikes {
+		b.w.cover.struck()
+		return errBreak
+	}
+	return nil
+}
+
+// Two of five seeds have drivers that fail, in every way that the kernel has
+// (package faulty) and that a core lives with. What fails comes from a source of its
+// own, so that it changes nothing else about a seed.
+
+// newSimFaults is what fails in a seed, nil if nothing does. A driver that breaks as a
+// whole is not among it: cores without threads do not fail.
+func newSimFaults(seed uint64) *faulty.Random {
+	if seed%5 > 1 {
+		return nil
+	}
+	rng := rand.New(rand.NewPCG(seed, 0x6661756c7473))
+	every := make(map[faulty.Request]int)
+	for request, most := range map[faulty.Request]int{
+		faulty.Adopt: 8, faulty.Accept: 4, faulty.AcceptEnd: 8, faulty.Connect: 8, faulty.ConnectEnd: 8, faulty.Detach: 4,
+		faulty.Ready: 16, faulty.ReadyEnd: 400, faulty.Read: 400, faulty.Send: 400, faulty.SendEnd: 200,
+	} {
+		every[request] = most
+	}
+	scale := 1 << rng.IntN(4)
+	for _, request := range faulty.Requests() { // in a fixed order
+		if every[request] > 0 {
+			if every[request] *= scale; rng.IntN(4) == 0 {
+				every[request] = 0
+			}
+		}
+	}
+	every[faulty.Receive], every[faulty.ReceiveEnd] = 64*scale, 400*scale // behind all others, whose course stays
+	return faulty.NewRandom(rng, every)
+}
+
+// breakDrivers has the drivers of a node fail, if those of the world do.
+func (n *node) breakDrivers(cfg *loop.Config) {
+	n.broken = nil
+	if n.w.faults == nil {
+		return
+	}
+	n.broken = make(map[int]faulty.Driver)
+	open := cfg.Open
+	cfg.Open = func(core int) (uring.Driver, error) {
+		below, err := open(core)
+		if err != nil {
+			return nil, err
+		}
+		d := faulty.New(below, n.w.faults.Ask)
+		n.broken[core] = d
+		return d, nil
+	}
+}
+
+// holds says that the driver of a core holds something back.
+func (n *node) holds(core int) bool {
+	d := n.broken[core]
+	return d != nil && d.Pending()
+}
+
+// endFaults lets nothing fail any more.
+func (w *world) endFaults() {
+	if w.faults == nil {
+		return
+	}
+	w.faults.Stop()
+	for _, r := range faulty.Requests() {
+		w.cover.DriverFaults += w.faults.Count(r)
 	}
 }

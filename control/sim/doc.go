@@ -20,24 +20,22 @@
 // core, or, if there is neither, time passes until the next of them is due. The
 // cores have no threads (simnet.Host.Run), the network and the clocks are
 // memory. Only the messenger's goroutines are real: all of them run until they wait
-// (testing/synctest) before the next step, one at a time (still_test.go).
+// (testing/synctest) before the next step, one at a time (repeat_test.go).
 //
 // Where to read on:
 //
 //	what                                          where
-//	what a seed decides before it begins          plan_test.go
-//	which protocol the nodes speak                protocol_test.go
-//	the random acts between the steps             act_test.go, cores_test.go, rebind_test.go
-//	faults within handshakes                      breaks_test.go
-//	requests to drivers that fail                 faults_test.go
-//	which of them have receive buffers            receive_test.go
+//	what a seed decides before it begins, such as
+//	the protocol of the nodes                     plan_test.go
+//	the random acts between the steps             act_test.go; node_test.go, for cores
+//	faults within handshakes, and of drivers      act_test.go
 //	what nodes send, and what becomes of it       traffic_test.go
 //	memory that users post for it, and take back  postings_test.go
 //	the callbacks, and what each may say          events_test.go
 //	what must be true in the end                  check_test.go
-//	what must have happened in some seed          cover_test.go
-//	seeds that once found a bug                   sim_test.go
-//	seeds shared out to processes                 parallel_test.go
+//	what must have happened in some seed, seeds
+//	that once found a bug, seeds shared out to
+//	processes                                     sim_test.go
 //	bounds at which honest peers must not stop    live_test.go
 //	a peer that chooses every field and moment    adversary_test.go, in msgr1 adversary_msgr1_test.go
 //	the same seed runs the same course            repeat_test.go

@@ -231,3 +231,86 @@ func TestNobodyElseChangesTheCoresBeforeTheListenersOfARemovedOneAreClosed(t *te
 		}
 	})
 }
+
+func TestOnlyAConnectionThatIsHereAndAtRestLeaves(t *testing.T) {
+	for _, one := range []struct {
+		name                   string
+		c                      Conn
+		evacuation, step, came bool
+	}{
+		{"it is here", Conn{Here: true}, true, true, true},
+		{"it is elsewhere", Conn{}, false, false, false},
+		{"it goes where its handshake is, which ends with a step", Conn{Here: true, Boarding: true}, false, true, false},
+		{"it is about to leave", Conn{Here: true, Underway: true}, false, false, false},
+		{"it is over", Conn{Here: true, Closing: true}, false, false, false},
+		{"the core runs, or did when its evacuation began", Conn{Here: true, CoreRuns: true}, true, false, false},
+		{"the core runs, and it is boarding", Conn{Here: true, Boarding: true, CoreRuns: true}, false, false, false},
+	} {
+		for at, want := range map[Moment]bool{Evacuation: one.evacuation, StepEnded: one.step, Arrival: one.came} {
+			if got := one.c.Leaves(at); got != want {
+				t.Errorf("%s, moment %d: leaves %v", one.name, at, got)
+			}
+		}
+	}
+}
+
+func TestOneAtATimeChangesTheCores(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newExclusive(t.Context())
+		unlock, err := e.Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		second := false
+		go func() {
+			unlock, err := e.Lock(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			second = true
+			unlock()
+		}()
+		if synctest.Wait(); second {
+			t.Error("two have it")
+		}
+		unlock()
+		if synctest.Wait(); !second {
+			t.Error("the second one waits for ever")
+		}
+	})
+}
+
+func TestTheWaitForTheCoresEndsWithItsContextAndWithTheMessenger(t *testing.T) {
+	stopped, down := errors.New("stopped waiting"), errors.New("down")
+	synctest.Test(t, func(t *testing.T) {
+		over, shutdown := context.WithCancelCause(t.Context())
+		e := newExclusive(over)
+		unlock, err := e.Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unlock()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		ended := make(chan error, 2)
+		wait := func(ctx context.Context) {
+			_, err := e.Lock(ctx)
+			ended <- err
+		}
+		go wait(ctx)
+		synctest.Wait()
+		cancel(stopped)
+		if err := <-ended; !errors.Is(err, stopped) {
+			t.Errorf("its context has ended: %v", err)
+		}
+		go wait(t.Context())
+		synctest.Wait()
+		shutdown(down)
+		if err := <-ended; !errors.Is(err, down) {
+			t.Errorf("the messenger has ended: %v", err)
+		}
+		if _, err := e.Lock(ctx); !errors.Is(err, stopped) {
+			t.Errorf("its context had ended before: %v", err)
+		}
+	})
+}

@@ -2,6 +2,8 @@ package steering
 
 import (
 	"log/slog"
+	"math"
+	"math/rand/v2"
 	"net/netip"
 	"testing"
 	"time"
@@ -77,4 +79,195 @@ func TestThePausesOfManyHostsAreBounded(t *testing.T) {
 			t.Fatalf("%d hosts are remembered", n)
 		}
 	}
+}
+
+func TestWhereAConnectionArrivedIsJudgedByTheRules(t *testing.T) {
+	hints := bpf.PortRange{First: 61000, Last: 61999}
+	with := func(rules bpf.Rules) *view { return &view{active: true, rules: rules, cores: 4, hint: hints} }
+	gone := func(core int) *view {
+		v := with(bpf.UseHint)
+		v.gone = map[int]bool{core: true}
+		return v
+	}
+	off := &view{}
+	for _, one := range []struct {
+		name string
+		s    *view
+		port uint16
+		core int
+		had  int // core of the session, -1: new
+		want Verdict
+	}{
+		{"new, nothing bound", New(Config{}).now.Load(), 40000, 1, -1, Verdict{1, "hash", ""}},
+		{"new, unsteered", off, 61002, 1, -1, Verdict{1, "hash", ""}},
+		{"new, ordinary port", with(bpf.UseHint), 40000, 1, -1, Verdict{1, "hash", ""}},
+		{"new, by the CPU", with(bpf.UseHint | bpf.UseCPU), 40000, 1, -1, Verdict{1, "cpu", ""}},
+		{"new, hint", with(bpf.UseHint), 61002, 2, -1, Verdict{2, "hint", ""}},
+		{"new, hint missed", with(bpf.UseHint), 61002, 3, -1, Verdict{2, "hint", "missed"}},
+		{"new, hints not in force", with(bpf.UseCPU), 61002, 3, -1, Verdict{3, "cpu", ""}},
+		{"new, hint to a core that is gone", gone(2), 61002, 1, -1, Verdict{1, "hash", ""}},
+		{"back home", with(bpf.UseHint), 61002, 2, 2, Verdict{2, "session", ""}},
+		{"back home by chance", off, 40000, 2, 2, Verdict{2, "session", ""}},
+		{"elsewhere, unsteered", off, 40000, 1, 2, Verdict{2, "session", "unsteered"}},
+		{"elsewhere, no hint", with(bpf.UseHint), 40000, 1, 2, Verdict{2, "session", "no hint"}},
+		{"elsewhere, another hint", with(bpf.UseHint), 61001, 1, 2, Verdict{2, "session", "another hint"}},
+		{"elsewhere, its own hint", with(bpf.UseHint), 61002, 1, 2, Verdict{2, "session", "missed"}},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			a := Accepted{Peer: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), one.port), Core: one.core, Owner: one.had}
+			if got := one.s.judge(a); got != one.want {
+				t.Errorf("got %+v, want %+v", got, one.want)
+			}
+			// A pin goes before everything else, and is missed where it did not hold.
+			a.Pin, a.Pinned = one.core, true
+			if got := one.s.judge(a); got != (Verdict{one.core, ByTable, ""}) {
+				t.Errorf("pinned here: %+v", got)
+			}
+		})
+	}
+}
+
+func TestOnlyCoresThatAHintCanReachGetOne(t *testing.T) {
+	s := New(Config{})
+	if h := s.Hint(0); h.Known() {
+		t.Errorf("nothing is bound: %+v", h)
+	}
+	s.now.Store(&view{active: true, rules: bpf.UseHint, cores: 4, gone: map[int]bool{2: true}})
+	for core, want := range []Owner{{0, 4}, {1, 4}, {}, {3, 4}, {}} {
+		if h := s.Hint(core); h != want {
+			t.Errorf("core %d: %+v, want %+v", core, h, want)
+		}
+	}
+	s.now.Store(&view{active: true, rules: bpf.UseCPU, cores: 4})
+	if h := s.Hint(0); h.Known() {
+		t.Errorf("without the hint rule: %+v", h)
+	}
+}
+
+func TestEveryOwnerSurvivesTheCookie(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for cores := 2; cores <= maxHintCores; cores++ {
+		for core := range cores {
+			for range 4 {
+				h := Owner{Core: core, Cores: cores}
+				if got := ParseCookie(h.Cookie(rng.Uint64())); got != h {
+					t.Fatalf("%+v comes back as %+v", h, got)
+				}
+			}
+		}
+	}
+}
+
+// What stands in the cookie besides the hint are 48 bits of the random source,
+// each of them.
+func TestACookieKeeps48RandomBits(t *testing.T) {
+	h := Owner{Core: 2, Cores: 4}
+	for bit := range 48 {
+		if h.Cookie(1<<bit)>>16 != 1<<bit {
+			t.Errorf("bit %d of the random number is lost", bit)
+		}
+	}
+}
+
+// To who does not know the hash, the low bits of cookies with the same hint look
+// random: each value of each half is about as frequent as the others, each bit
+// is set half of the time, and no two bits go together.
+func TestCookiesWithTheSameHintLookRandom(t *testing.T) {
+	const n = 1 << 16
+	rng := rand.New(rand.NewPCG(3, 4))
+	for _, h := range []Owner{{0, 2}, {1, 4}, {63, 64}} {
+		var bytesLow, bytesHigh [256]int
+		var bits [64]int
+		var pairs [16][16]int
+		for range n {
+			c := h.Cookie(rng.Uint64())
+			bytesLow[byte(c)]++
+			bytesHigh[byte(c>>8)]++
+			for b := range 64 {
+				bits[b] += int(c >> b & 1)
+			}
+			for a := range 16 {
+				for b := range a {
+					pairs[a][b] += int((c>>a ^ c>>b) & 1)
+				}
+			}
+		}
+		for _, counts := range [][]int{bytesLow[:], bytesHigh[:]} {
+			// 255 degrees of freedom: mean 255, deviation 22.6.
+			if x := chiSquare(counts); x < 130 || x > 400 {
+				t.Errorf("%+v: chi square of a byte %.0f", h, x)
+			}
+		}
+		limit := 6 * math.Sqrt(n) / 2
+		for b, ones := range bits {
+			if math.Abs(float64(ones)-n/2) > limit {
+				t.Errorf("%+v: bit %d set %d times of %d", h, b, ones, n)
+			}
+		}
+		for a := range 16 {
+			for b := range a {
+				if math.Abs(float64(pairs[a][b])-n/2) > limit {
+					t.Errorf("%+v: bits %d and %d differ %d times of %d", h, a, b, pairs[a][b], n)
+				}
+			}
+		}
+	}
+}
+
+// chiSquare compares counts with a uniform distribution.
+func chiSquare(counts []int) float64 {
+	total := 0
+	for _, n := range counts {
+		total += n
+	}
+	want := float64(total) / float64(len(counts))
+	x := 0.0
+	for _, n := range counts {
+		x += (float64(n) - want) * (float64(n) - want) / want
+	}
+	return x
+}
+
+func TestFewForeignCookiesAreTakenForAHint(t *testing.T) {
+	const n = 1 << 18
+	rng := rand.New(rand.NewPCG(5, 6))
+	taken := 0
+	for range n {
+		if h := ParseCookie(rng.Uint64()); h.Known() {
+			taken++
+			if h.Core < 0 || h.Core >= h.Cores || h.Cores > maxHintCores {
+				t.Fatalf("impossible hint %+v", h)
+			}
+		}
+	}
+	want := float64(n) * hintPairs / (1 << 16)
+	if math.Abs(float64(taken)-want) > 6*math.Sqrt(want) {
+		t.Errorf("%d of %d foreign cookies are taken for a hint, expected about %.0f", taken, n, want)
+	}
+	if ParseCookie(0).Known() {
+		t.Error("no cookie is taken for a hint")
+	}
+}
+
+func FuzzHint(f *testing.F) {
+	f.Add(uint64(0), uint8(0), uint8(2))
+	f.Add(uint64(math.MaxUint64), uint8(63), uint8(64))
+	f.Add(Owner{1, 4}.Cookie(12345), uint8(1), uint8(4))
+	f.Fuzz(func(t *testing.T, n uint64, core, cores uint8) {
+		if h := ParseCookie(n); h.Known() {
+			if h.Core < 0 || h.Core >= h.Cores || h.Cores > maxHintCores {
+				t.Fatalf("impossible hint %+v", h)
+			}
+			if h.Cookie(n>>16) != n {
+				t.Fatalf("cookie %#x does not come back from %+v", n, h)
+			}
+		}
+		h := Owner{Core: int(core), Cores: int(cores)}
+		if h.Cores < 2 || h.Cores > maxHintCores || h.Core >= h.Cores {
+			return
+		}
+		if c := h.Cookie(n); c != 0 && ParseCookie(c) != h {
+			t.Fatalf("%+v comes back as %+v", h, ParseCookie(c))
+		}
+	})
 }

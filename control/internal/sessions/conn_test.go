@@ -1,13 +1,113 @@
 package sessions
 
 import (
+	"context"
+	"errors"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
+	"github.com/ringmsgr/ringmsgr/control/internal/binding"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
+
+func TestAnAttemptIsCancelledUntilItEndsAndHoldsNoContextBehindThat(t *testing.T) {
+	m, _ := hintMessenger(t, bpf.PortRange{})
+	a, cause := m.newAttempt(), errors.New("the cause")
+	ctx := a.ctx
+	a.cancel(cause)
+	if got := context.Cause(ctx); !errors.Is(got, cause) {
+		t.Errorf("cause %v", got)
+	}
+	a.release()
+	a.cancel(errors.New("too late")) // by who takes the connection over
+	if a.ctx != nil || a.cancelCtx.Load() != nil || !errors.Is(context.Cause(ctx), cause) {
+		t.Errorf("context %v, cause %v", a.ctx, context.Cause(ctx))
+	}
+}
+
+// A Shutdown that comes when the ports are chosen already is the reason, not
+// the cores that have stopped.
+func TestListeningDuringAShutdownSaysSo(t *testing.T) {
+	m := newManager(t, func(c *Config) { c.Plane.Cores = 2 })
+	at := []wire.Addr{{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}}
+	_, err := m.listenAll(t.Context(), at, func(wire.Addr) binding.Ports {
+		m.Close()()
+		return binding.Ports{}
+	})
+	if !errors.Is(err, ErrShutdown) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestBindWantsAnAddress(t *testing.T) {
+	m := newManager(t, nil)
+	if _, err := m.Bind(); !errors.Is(err, ErrConfig) {
+		t.Errorf("bound to nothing: %v", err)
+	}
+}
+
+// RL-01: there are as many of these as connections; it fits a size of the allocator.
+func TestWhatAConnectionShowsKeepsItsSize(t *testing.T) {
+	if got := reflect.TypeFor[published]().Size(); got > 80 {
+		t.Errorf("%d bytes, want at most 80", got)
+	}
+}
+
+// A session on which nothing moves is of use if it lives for as long as the
+// longest pause: it is dialled at once, as often as that. One that lives for less
+// is dialled at once the first time only.
+func TestASessionThatLivesLongIsOfUse(t *testing.T) {
+	m := newManager(t, nil)
+	m.lock()
+	defer m.unlock()
+	p := losslessClient()
+	c := m.newConnLocked(m.pickCore(), p, m.newSession(p, session.Peer{Target: wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("192.0.2.1:6800")}}), false)
+	for i, one := range []struct {
+		lived time.Duration
+		want  session.State
+	}{
+		{time.Minute, session.Connecting}, {time.Minute, session.Connecting}, {0, session.Connecting}, {time.Minute, session.Connecting},
+		{time.Minute - 1, session.Connecting}, {time.Minute - 1, session.Wait},
+	} {
+		c.s.State, c.s.opened = session.Ready, time.Unix(1000, 0)
+		n := uint64(i + 1)
+		c.s.notifiedLocked(notification{
+			conn: c, n: n, kind: notifyFault, err: errors.New("broken"), at: c.s.opened.Add(one.lived), snapshot: dataplane.Snapshot{Notifications: n},
+		})
+		if c.s.State != one.want {
+			t.Errorf("loss %d, lived for %v: state %v, want %v", n, one.lived, c.s.State, one.want)
+		}
+	}
+}
+
+// A fault of an earlier socket can be heard of when the session has the next one
+// already: it is no fault of that, and what was received since is not forgotten.
+func TestAFaultOfAnEarlierSocketIsNone(t *testing.T) {
+	m := newManager(t, nil)
+	m.lock()
+	defer m.unlock()
+	p := losslessPeer()
+	c := m.newConnLocked(m.pickCore(), p, m.newSession(p, session.Peer{Target: wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("192.0.2.1:6800")}}), false)
+	c.s.State = session.Connecting
+	c.s.stepLocked(session.Authenticated{IO: session.Snapshot{InSeq: 10, Notifications: 3}}) // its handler has told three times
+	c.s.State = session.Ready
+	for n := uint64(1); n <= 3; n++ {
+		c.s.notifiedLocked(notification{conn: c, n: n, kind: notifyFault, err: errors.New("broken"), snapshot: dataplane.Snapshot{InSeq: 5, Notifications: n}})
+	}
+	if c.s.State != session.Ready || c.s.IO.InSeq != 10 {
+		t.Errorf("state %v, received up to %d", c.s.State, c.s.IO.InSeq)
+	}
+	c.s.notifiedLocked(notification{conn: c, n: 4, kind: notifyFault, err: errors.New("broken"), snapshot: dataplane.Snapshot{InSeq: 12, Notifications: 4}})
+	if c.s.State == session.Ready || c.s.IO.InSeq != 12 {
+		t.Errorf("behind its own fault: state %v, received up to %d", c.s.State, c.s.IO.InSeq)
+	}
+}
 
 func addrOf(t *testing.T, s string) wire.Addr {
 	t.Helper()
