@@ -171,17 +171,6 @@ func TestAFailedRequestHarmsNoOther(t *testing.T) {
 	}
 }
 
-func TestAShortWriteIsAnError(t *testing.T) {
-	b := newFileBed(t, FileOptions{}, nil)
-	w := b.write(Committed, 0)
-	b.d.AnswerWith(b.d.Files[0], 100)
-	b.settle()
-	b.ended(w, io.ErrShortWrite)
-	if len(b.parked(uring.KindSync)) != 0 {
-		t.Error("a sync for a write that has failed")
-	}
-}
-
 func TestRequestsThatTheDriverRefusesEndLater(t *testing.T) {
 	b := newFileBed(t, FileOptions{}, nil)
 	b.d.FileErr = unix.ENOMEM
