@@ -136,8 +136,15 @@ func requestsDoNotAllocate(t *testing.T, opt loop.FileOptions) {
 			<-done
 		}
 		run()
-		if n := testing.AllocsPerRun(2, run); n > requests/20 {
-			t.Errorf("%v allocations in %d requests", n, requests)
+		// What requests allocate they allocate each time. Now and then somebody else does: a
+		// thread that the runtime starts takes seven allocations.
+		least := testing.AllocsPerRun(1, run)
+		for range 10 {
+			if least == 0 {
+				return
+			}
+			least = min(least, testing.AllocsPerRun(1, run))
 		}
+		t.Errorf("%v allocations in %d requests, and never fewer", least, requests)
 	})
 }

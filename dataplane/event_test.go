@@ -377,11 +377,3 @@ func TestCloseRacingWithAMoveReleasesEverything(t *testing.T) {
 		}
 	}
 }
-
-func TestStatesHaveNames(t *testing.T) {
-	for s, want := range map[ioState]string{stateNone: "none", stateDelay: "delay", stateOpen: "open", stateDrop: "drop", stateSwitched: "switched", 99: "invalid"} {
-		if s.String() != want {
-			t.Errorf("%d is %q, want %q", s, s, want)
-		}
-	}
-}

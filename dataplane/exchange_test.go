@@ -3,14 +3,10 @@ package dataplane
 import (
 	"bytes"
 	"errors"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -85,61 +81,6 @@ func TestMessagesOutliveThePlane(t *testing.T) {
 			}
 		})
 	})
-}
-
-// Matrix: IO-15
-func TestABrokenDriverFaultsItsConnectionsAndIsReported(t *testing.T) {
-	var broken atomic.Bool
-	const cause = unix.ENXIO
-	p := newPlane(t, loop.Config{Cores: 2, Open: func(core int) (uring.Driver, error) {
-		d, err := uring.Open(uring.Config{Backend: uring.Epoll})
-		if core == 0 && err == nil {
-			d = faulty.New(d, func(r faulty.Request) (f faulty.Fault) {
-				if r == faulty.Wait && broken.Load() {
-					f.Errno = cause
-				}
-				return f
-			})
-		}
-		return d, err
-	}})
-	oa, ob := &recorder{}, &recorder{}
-	ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{})
-	for range 10 {
-		must(t, ha.Send(&Message{Front: make([]byte, 100)}))
-	}
-	until(t, ob, "the messages", func() bool { return len(ob.list()) == 10 })
-	broken.Store(true)
-	_ = p.Core(0).Do(func(*loop.Core) {})
-	select {
-	case err := <-p.Failures():
-		if !errors.Is(err, cause) || !strings.Contains(err.Error(), "core 0") {
-			t.Errorf("reported %v", err)
-		}
-	case <-time.After(patience):
-		t.Fatal("nothing reported")
-	}
-	until(t, oa, "the fault", func() bool { return oa.fault() != nil })
-	until(t, ob, "the peer's fault", func() bool { return ob.fault() != nil })
-	if !errors.Is(oa.fault(), cause) || !errors.Is(oa.fault(), loop.ErrStopped) {
-		t.Errorf("fault %v", oa.fault())
-	}
-	// The session goes on elsewhere.
-	<-p.Core(0).Done()
-	must(t, ha.Send(&Message{TID: 11}))
-	moved := make(chan struct{})
-	ha.Move(p.Core(1), MoveCause{}, func() { close(moved) })
-	ha.RequeueSentUpTo(10)
-	select {
-	case <-moved:
-	case <-time.After(patience):
-		t.Fatal("the handler cannot leave its dead core")
-	}
-	join(t, ha, hb, OpenOptions{})
-	until(t, ob, "the message behind the failure", func() bool { return len(ob.list()) == 11 })
-	if m := ob.list()[10]; m.tid != 11 || m.seq != 11 {
-		t.Errorf("message %d with seq %d", m.tid, m.seq)
-	}
 }
 
 // What is closed on a core that is gone is closed all the same.

@@ -114,43 +114,6 @@ func TestDataOfMsgr1LiesAsItsOffsetSays(t *testing.T) {
 	}
 }
 
-// A large segment is read to where it stays; little of it goes through the receive buffer.
-func TestLargeDataOfMsgr1IsReadIntoItsPlace(t *testing.T) {
-	c := newBed(t, nil).conn1(OpenOptions{Lossy: true})
-	const size = 1 << 20
-	c.sock.Whole = c.peer.message(1, 0, &Message{Data: make([]byte, size)})
-	c.sock.Edge(0)
-	c.settle()
-	if len(c.own.list()) != 1 || c.sock.Behind > 64<<10 || c.sock.Reads > 8 {
-		t.Errorf("%d messages in %d reads, %d bytes behind the data; fault %v", len(c.own.list()), c.sock.Reads, c.sock.Behind, c.own.fault())
-	}
-}
-
-// One bit anywhere in a signed message: nothing is dispatched, and nothing is lost.
-// Matrix: V1-06
-func TestDamageAnywhereInASignedMessageOfMsgr1IsAFault(t *testing.T) {
-	for _, size := range []int{40, 70_000} {
-		whole := len(newModeCodec(t, msgr1Modes[1]).message(1, 0, &Message{Front: payload(1, 30), Middle: payload(2, 9), Data: payload(3, size)}))
-		for at := 1; at < whole; at += 1 + (whole-at)/500*7 {
-			ts := &loop.Throttles{Frames: loop.NewThrottle(1), Bytes: loop.NewThrottle(1 << 20), Shared: loop.NewThrottle(1 << 20)}
-			c := newBed(t, nil).connMode(OpenOptions{Throttles: ts}, msgr1Modes[1])
-			wire := c.peer.message(1, 0, &Message{Front: payload(1, 30), Middle: payload(2, 9), Data: payload(3, size)})
-			wire[at] ^= 4
-			if at == whole-1 { // the flag of a signature
-				wire[at] = 1
-			}
-			c.flow(wire)
-			if len(c.own.list()) != 0 || !errors.Is(c.own.fault(), frame.ErrFrame) {
-				t.Fatalf("byte %d of %d: %d messages, fault %v", at, whole, len(c.own.list()), c.own.fault())
-			}
-			if ts.Frames.Used()+ts.Bytes.Used()+ts.Shared.Used() != 0 || c.c.Snapshot().PoolInUse != 0 {
-				t.Fatalf("byte %d of %d: units or buffers are held", at, whole)
-			}
-			c.close()
-		}
-	}
-}
-
 // Wherever the socket ends, what the message held of the throttles comes back.
 func TestUnitsOfMsgr1ReturnWhereverTheSocketEnds(t *testing.T) {
 	for _, large := range []int{300, 1 << 20} {

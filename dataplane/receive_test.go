@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"reflect"
@@ -293,27 +292,6 @@ func TestDamageInALargeSegmentIsFound(t *testing.T) {
 				t.Errorf("%d bytes are lent", c.c.Snapshot().PoolInUse)
 			}
 		})
-	}
-}
-
-// Matrix: FR-17
-func TestAbortedFramesNeverHappened(t *testing.T) {
-	for _, rev := range []frame.Revision{frame.Rev0, frame.Rev1} {
-		for _, size := range []int{200, 100 << 10} {
-			t.Run(fmt.Sprintf("%v %d", rev, size), func(t *testing.T) {
-				c := newBed(t, nil).connRev(OpenOptions{}, rev, false)
-				first, second := &Message{TID: 1}, &Message{TID: 2, Front: payload(1, 50)}
-				c.sock.Arrive(c.peer.message(1, 0, first))
-				c.sock.Arrive(c.peer.aborted(2, &Message{Front: payload(2, 10), Data: payload(3, size)}))
-				c.sock.Arrive(c.peer.message(2, 0, second))
-				c.settle()
-				must(t, c.own.fault())
-				checkReceived(t, c.own.list(), []*Message{{TID: 1}, second})
-				if st := c.h.statistics(c.c); st.Gaps != 0 || st.Duplicates != 0 || st.InSeq != 2 || countsOf(c.c).Aborted != 1 {
-					t.Errorf("%+v", st)
-				}
-			})
-		}
 	}
 }
 

@@ -32,11 +32,13 @@ type crowd struct {
 }
 
 // newCrowd makes n connections that send each message back.
-func newCrowd(t *testing.T, n int) *crowd {
+func newCrowd(t *testing.T, n int) *crowd { return crowdOf(t, n, wireModes[1]) }
+
+func crowdOf(t *testing.T, n int, m wireMode) *crowd {
 	b := newBed(t, nil)
 	k := &crowd{bed: b}
 	for i := range n {
-		c := b.conn(OpenOptions{Lossy: true})
+		c := b.connMode(OpenOptions{Lossy: true}, m)
 		c.own.discard = true
 		c.own.onMessage = func(h *Handler, m *Message) {
 			k.order = append(k.order, fmt.Sprintf("%d.%d", i, m.Seq()))
@@ -325,14 +327,16 @@ func TestWhatALateTurnLeavesSurvivesAThrottleAndTheEnd(t *testing.T) {
 }
 
 func TestLittleOfALargeSegmentGoesThroughTheReceiveBuffer(t *testing.T) {
-	k := newCrowd(t, 1)
-	c := k.conns[0]
-	k.ready(0, 100<<10, 100<<10, 100<<10, 100<<10)
-	k.settle()
-	if len(k.order) != 4 || c.sock.Behind == 0 || c.sock.Behind > 3*mostAhead {
-		t.Errorf("%d messages came, %d bytes of them through the receive buffer", len(k.order), c.sock.Behind)
-	}
-	if frames := c.take(); len(frames) != 4 || !bytes.Equal(frames[3].seg[3], make([]byte, 100<<10)) || frames[3].tag != frame.TagMessage {
-		t.Errorf("%d answers", len(frames))
+	for _, m := range []wireMode{wireModes[1], plain1} {
+		k := crowdOf(t, 1, m)
+		c := k.conns[0]
+		k.ready(0, 100<<10, 100<<10, 100<<10, 100<<10)
+		k.settle()
+		if len(k.order) != 4 || c.sock.Behind == 0 || c.sock.Behind > 3*mostAhead {
+			t.Errorf("%s: %d messages came, %d bytes of them through the receive buffer", m.name, len(k.order), c.sock.Behind)
+		}
+		if frames := c.take(); len(frames) != 4 || !bytes.Equal(frames[3].seg[3], make([]byte, 100<<10)) || frames[3].tag != frame.TagMessage {
+			t.Errorf("%s: %d answers", m.name, len(frames))
+		}
 	}
 }

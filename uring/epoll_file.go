@@ -72,6 +72,7 @@ func (d *epollDriver) AdoptFile(fd int) (File, error) {
 	if a.Direct() {
 		d.openAIO()
 	}
+	k.pool.adopt(fd)
 	*e = diskFile{gen: max(1, e.gen+1), open: true}
 	return File{sock: Socket{fd: int32(fd) + 1, fixed: e.gen}, align: a}, nil
 }

@@ -2,7 +2,9 @@ package uring
 
 import (
 	"errors"
+	"math"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -245,4 +247,31 @@ func TestCancelledWritesAreLeftOutOfARun(t *testing.T) {
 		t.Fatal("a write behind cancelled ones has no run")
 	}
 	b.carryOut(runs)
+}
+
+// The page cache may take a file's writes for long, until one has to wait: that one finds its
+// place made.
+func TestTheFirstWriteThatWaitsCostsNoAllocation(t *testing.T) {
+	least := uint64(math.MaxUint64)
+	for range 5 { // what else runs may allocate meanwhile
+		b := newPoolBed(t)
+		b.ops = make([]Op, 0, 2)
+		b.ask(1, KindWrite, 0, WriteDurable) // excludes no other; makes a job, and the places of operations
+		_, runs := b.runs()
+		b.carryOut(runs)
+		v, err := NewVec(1)
+		must(t, err)
+		v.Append([]byte{1})
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err = b.d.WriteFile(b.files[1], v, 0, 1, 0)
+		runtime.ReadMemStats(&after)
+		must(t, err)
+		least = min(least, after.Mallocs-before.Mallocs)
+		_, runs = b.runs()
+		b.carryOut(runs)
+	}
+	if least != 0 {
+		t.Errorf("%d allocations", least)
+	}
 }

@@ -106,11 +106,14 @@ func (p *filePool) writesOf(j *fileJob) *fileWrites {
 	if j.o.kind != KindWrite || j.o.step() != stepTransfer || j.o.file.grain > 0 || j.o.file.flags != 0 {
 		return nil
 	}
-	fd := j.o.sock.FD()
-	for fd >= len(p.writes) {
-		p.writes = append(p.writes, fileWrites{})
+	return &p.writes[j.o.sock.FD()]
+}
+
+// adopt makes the place of a file, so that no request has to.
+func (p *filePool) adopt(fd int) {
+	if n := fd + 1 - len(p.writes); n > 0 {
+		p.writes = append(p.writes, make([]fileWrites, n)...)
 	}
-	return &p.writes[fd]
 }
 
 // nextRun puts the first job of the next run in line, if there is one.

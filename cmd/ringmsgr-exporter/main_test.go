@@ -13,7 +13,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unicode/utf8"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
@@ -36,18 +35,6 @@ func TestWrongCallsNameTheFlag(t *testing.T) {
 		status := run(t.Context(), &out, &errs, strings.Fields(args))
 		if status == cli.OK || out.Len() > 0 || !strings.Contains(errs.String(), want) || strings.Contains(errs.String(), "listen tcp") {
 			t.Errorf("%q: status %d, %q %q; want %q", args, status, out.String(), errs.String(), want)
-		}
-	}
-}
-
-func TestHelpFitsAHundredColumns(t *testing.T) {
-	var out bytes.Buffer
-	if status := run(t.Context(), &out, io.Discard, []string{"-h"}); status != cli.OK || !strings.Contains(out.String(), "--listen ADDRESS") {
-		t.Errorf("status %d: %s", status, out.String())
-	}
-	for line := range strings.Lines(out.String()) {
-		if n := utf8.RuneCountInString(line) - 1; n > cli.Width {
-			t.Errorf("%d columns: %s", n, line)
 		}
 	}
 }

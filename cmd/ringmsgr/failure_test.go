@@ -157,34 +157,6 @@ func TestPingNamesTheStageOfALostKeepalive(t *testing.T) {
 	}
 }
 
-func TestSendSurvivesFaultsOnALosslessSession(t *testing.T) {
-	for _, c := range []struct {
-		name, flags string
-		server      control.Policy
-	}{
-		{"client and server", "--policy lossless-client", control.StatefulServer()},
-		{"several clients", "--policy lossless-client --conns 3", control.StatefulServer()},
-		{"peer that is not dialled back", "--policy lossless-peer", control.StatefulServer()},
-		{"peers that dial each other", "--policy lossless-peer --cores 2 --name osd.1 --listen v2:127.0.0.1:0", control.LosslessPeer()},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			var frames atomic.Int64
-			addr := messenger(t, control.Config{Default: &c.server, Diagnostics: control.Diagnostics{Probe: frameFault(func(tag frame.Tag, write bool) error {
-				if tag == frame.TagMessage && frames.Add(1)%701 == 0 {
-					return errInjected
-				}
-				return nil
-			})}}, &control.Dispatcher{Fast: new(echoer).echo})
-			args := strings.Fields("send --json --messages 3000 --size 3000 --depth 32 " + c.flags)
-			r := ringmsgr(t, append(args, addr)...).want(t, cli.OK)
-			x := decode[sent](t, r)
-			if x.Verified != 3000 || x.Reconnects < 4 || x.Duplicates+x.Losses+x.Corrupt != 0 {
-				t.Errorf("send says %s", r.stdout)
-			}
-		})
-	}
-}
-
 func TestSendFailsWhenALossyConnectionBreaks(t *testing.T) {
 	var frames atomic.Int64
 	addr := messenger(t, control.Config{Diagnostics: control.Diagnostics{Probe: frameFault(func(tag frame.Tag, write bool) error {

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -145,42 +142,6 @@ func TestTopWatchesServe(t *testing.T) {
 		t.Errorf("the socket is still there: %v", err)
 	}
 	ringmsgr(t, "top", "--once", path).want(t, cli.Failed)
-}
-
-// TestTopShowsConnectionsOfMsgr1 watches serve while messages of msgr1 are under way.
-// Matrix: V1-12
-func TestTopShowsConnectionsOfMsgr1(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "stats")
-	s := serve(t, "--json", "--name", "osd.3", "--listen", "127.0.0.1:0", "--proto", "v1", "--stats", path)
-	var l listening
-	if err := json.Unmarshal([]byte(s.ready), &l); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	sent := make(chan int, 1)
-	go func() {
-		sent <- run(ctx, env{strings.NewReader(""), io.Discard, io.Discard, time.Now, nil, nil},
-			[]string{"send", "--peer", "osd", "--messages", "1000000000", "--size", "1000", l.Listening.V1().String()})
-	}()
-	defer func() { cancel(); <-sent }()
-	for {
-		f := decode[topFrame](t, ringmsgr(t, "top", "--json", "--once", "--every", "20ms", path).want(t, cli.OK))
-		if len(f.Conns) != 1 || f.Conns[0].In == 0 || f.Conns[0].Out == 0 {
-			if len(sent) > 0 {
-				t.Fatalf("send has ended: %+v", f)
-			}
-			continue
-		}
-		c := f.Conns[0]
-		if c.Protocol != control.Msgr1 || c.Mode != "crc" || c.State != "ready" || !strings.HasPrefix(c.Peer, "[v1:") || c.InSeq == 0 || c.MBIn == 0 ||
-			f.Cores[c.Core].In == 0 || f.Addrs != fmt.Sprint(l.Listening) {
-			t.Errorf("%+v at %s", c, f.Addrs)
-		}
-		break
-	}
-	if text := ringmsgr(t, "top", "--once", "--every", "20ms", path).want(t, cli.OK).stdout; !strings.Contains(text, "[v1:127.0.0.1:") {
-		t.Errorf("top shows %s", text)
-	}
 }
 
 func TestTopFindsAProcessByItsNumber(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
@@ -76,20 +75,6 @@ func TestHelpIsAsDocumented(t *testing.T) {
 	for _, c := range []string{"ping", "serve", "send", "doctor", "top", "version", "decode"} {
 		golden(t, "help-"+c, ringmsgr(t, c, "-h").want(t, cli.OK).stdout)
 		golden(t, "help-"+c, ringmsgr(t, c, somewhere, "--help").want(t, cli.OK).stdout)
-	}
-}
-
-func TestHelpFitsAHundredColumns(t *testing.T) {
-	texts := []string{ringmsgr(t, "-h").stdout}
-	for _, c := range commands(env{}) {
-		texts = append(texts, ringmsgr(t, c.Name, "-h").stdout)
-	}
-	for _, text := range texts {
-		for line := range strings.Lines(text) {
-			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > cli.Width {
-				t.Errorf("%d columns: %s", n, line)
-			}
-		}
 	}
 }
 

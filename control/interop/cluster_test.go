@@ -38,8 +38,6 @@ type clusterConfig struct {
 	compress bool
 	// v1only has all daemons bind v1 addresses alone, and the monmap name no other.
 	v1only bool
-	// ownPorts has the OSDs bind to ports that no other cluster has: osdPorts from ports on.
-	ownPorts bool
 }
 
 func (c clusterConfig) String() string {
@@ -55,7 +53,6 @@ type cluster struct {
 	t       *testing.T
 	dir     string
 	fsid    string
-	ports   uint16       // the first one of its OSDs, with ownPorts
 	monAddr wire.AddrVec // as the monmap has it: v2, v1, or the latter alone
 	link    *proxy       // every byte to the mon's v2 address passes through it
 	mon     *daemon
@@ -115,9 +112,6 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 	for c.allMons = append(c.allMons, c.monAddr); len(c.allMons) < cfg.mons; {
 		more := freePorts(t, 2)
 		c.allMons = append(c.allMons, wire.AddrVec{loopback(wire.AddrMsgr2, more[0]), loopback(wire.AddrLegacy, more[1])})
-	}
-	if cfg.ownPorts {
-		c.ports = ports.stretch(t, osdPorts)
 	}
 	check(t, os.WriteFile(c.file("ceph.conf"), []byte(c.conf(behind)), 0o644))
 	service, admin, allowed := c.keyTypes()
@@ -225,10 +219,6 @@ func (c *cluster) conf(behind netip.AddrPort) string {
 	set("ms bind ipv6", "false")
 	set("ms bind msgr2", strconv.FormatBool(!c.v1only))
 	set("public addr", "127.0.0.1")
-	if c.ownPorts {
-		set("ms bind port min", strconv.Itoa(int(c.ports)))
-		set("ms bind port max", strconv.Itoa(int(c.ports)+osdPorts-1))
-	}
 	set("cluster addr", "127.0.0.1")
 	for key, file := range map[string]string{
 		"run dir": "", "crash dir": "", "keyring": "keyring", "mon data": "mon.$id",
@@ -414,9 +404,6 @@ const firstPort, portBlock, portBlocks = 20000, 600, 20
 
 var ports portPool
 
-// osdPorts is how many ports the OSDs of a cluster may have: each binds eight.
-const osdPorts = 40
-
 // base is the first port of the block. The lock is held.
 func (p *portPool) base(t *testing.T) uint16 {
 	t.Helper()
@@ -443,18 +430,6 @@ func (p *portPool) take(t *testing.T) netip.AddrPort {
 	}
 	t.Fatal("no port is free")
 	return netip.AddrPort{}
-}
-
-// stretch hands out n ports in a row, for somebody who looks which of them are free.
-func (p *portPool) stretch(t *testing.T, n uint16) (first uint16) {
-	t.Helper()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	first = p.base(t) + p.next + 1
-	if p.next += n; p.next >= portBlock {
-		t.Fatal("no ports are left")
-	}
-	return first
 }
 
 // isFree says whether nobody listens at an address. No process is forked meanwhile: until

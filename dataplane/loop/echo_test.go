@@ -191,16 +191,3 @@ func TestAClientThatDoesNotReadStopsOnlyItself(t *testing.T) {
 		}
 	})
 }
-
-func TestAFrameThatIsTooLongEndsItsConnection(t *testing.T) {
-	overBackends(t, func(t *testing.T, s *served) {
-		c := s.dial()
-		if _, err := c.Write([]byte{0xff, 0, 0, 0}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Read(make([]byte, 1)); err == nil {
-			t.Error("the connection goes on")
-		}
-		exchange(t, s.dial(), framesOf(1, 5, 1000))
-	})
-}

@@ -2,11 +2,8 @@ package loop
 
 import (
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // Matrix: XC-08, IO-10
@@ -68,30 +65,4 @@ func TestAWakeUpIsNeverLost(t *testing.T) {
 			}
 		}
 	})
-}
-
-// Matrix: XC-08
-func TestManyProducersWakeASleepingCore(t *testing.T) {
-	p := newPlane(t, Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}})
-	const producers, each = 16, 500
-	var ran atomic.Int64
-	all := make(chan struct{})
-	for range producers {
-		go func() {
-			for range each {
-				if p.Core(0).Do(func(*Core) {
-					if ran.Add(1) == producers*each {
-						close(all)
-					}
-				}) != nil {
-					return
-				}
-			}
-		}()
-	}
-	select {
-	case <-all:
-	case <-time.After(patience):
-		t.Fatalf("%d of %d tasks ran", ran.Load(), producers*each)
-	}
 }

@@ -2,7 +2,6 @@ package loop
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,43 +44,6 @@ func TestACoreThatCannotOpenIsNamed(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestEachOpenedCoreIsGivenToItsStepper(t *testing.T) {
-	var opened []*Core
-	p := newPlane(t, Config{
-		Cores: 2, Driver: uring.Config{Backend: uring.Epoll},
-		Stepped: func(c *Core, _ stepped.Stepper) { opened = append(opened, c) },
-	})
-	added, err := p.AddCore()
-	must(t, err)
-	if want := []*Core{p.Core(0), p.Core(1), added}; !slices.Equal(opened, want) {
-		t.Errorf("given %v, want %v", opened, want)
-	}
-}
-
-// A stepper of a core that has ended does nothing.
-func TestASteppedCoreEndsWithItsPlane(t *testing.T) {
-	var by stepped.Stepper
-	p := newPlane(t, Config{
-		Cores: 1, Driver: uring.Config{Backend: uring.Epoll},
-		Stepped: func(_ *Core, s stepped.Stepper) { by = s },
-	})
-	ran := 0
-	for range 2 {
-		must(t, p.Core(0).Do(func(*Core) { ran++ }))
-	}
-	for want := 1; want <= 2; want++ {
-		if !by.Busy() {
-			t.Error("a task waits, and the core is not busy")
-		}
-		must(t, by.Turn())
-		if ran != want {
-			t.Errorf("%d tasks in %d turns", ran, want)
-		}
-	}
-	must(t, p.Close())
-	must(t, by.Turn())
 }
 
 func TestPlaneKnowsItsCores(t *testing.T) {

@@ -105,21 +105,3 @@ func TestTimersDoNotAllocateOnceWarm(t *testing.T) {
 		t.Fatalf("%v allocations", n)
 	}
 }
-
-// Matrix: KA-11
-func BenchmarkTimers(b *testing.B) {
-	var ts timers
-	rng := rand.New(rand.NewPCG(1, 1))
-	all := make([]Timer, 10000)
-	now := time.Duration(0)
-	for i := range all {
-		all[i].Fire = func(*Core, time.Duration) {}
-		ts.arm(&all[i], time.Duration(rng.IntN(1_000_000)))
-	}
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		now += 100
-		ts.arm(&all[i%len(all)], now+1_000_000)
-		ts.expire(nil, now, timersPerTurn)
-	}
-}

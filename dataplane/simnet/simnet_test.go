@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
@@ -197,42 +196,6 @@ func TestBytesArriveInOrderAndTheEndBehindThem(t *testing.T) {
 	}
 }
 
-func TestAnEdgeComesForEveryArrival(t *testing.T) {
-	w := newWorld(t, 1, weather)
-	a, b := w.connect()
-	for i := range 10 {
-		_, before := w.find(1, uring.KindReady, userReady)
-		w.write(0, a, []byte{byte(i)}, userSend)
-		w.run(time.Second)
-		if _, after := w.find(1, uring.KindReady, userReady); after == before {
-			t.Fatalf("no edge for arrival %d", i)
-		}
-		w.read(1, b)
-	}
-	w.drv[0].Close(a)
-	_, before := w.find(1, uring.KindReady, userReady)
-	w.run(time.Second)
-	if _, after := w.find(1, uring.KindReady, userReady); after == before {
-		t.Fatal("no edge for the end")
-	}
-}
-
-func TestReadyTellsOfWhatIsThereAlready(t *testing.T) {
-	w := newWorld(t, 2, simnet.Options{})
-	a, b := w.connect()
-	w.drv[1].Ready(b, 99)
-	w.write(0, a, []byte("x"), userSend)
-	w.run(time.Second)
-	if _, n := w.find(1, uring.KindReady, 99); n != 1 {
-		t.Fatalf("%d edges", n)
-	}
-	w.drv[1].Ready(b, 100)
-	w.run(time.Second)
-	if _, n := w.find(1, uring.KindReady, 100); n != 1 {
-		t.Fatalf("%d edges for bytes that had come before", n)
-	}
-}
-
 func TestAResetReachesBothEnds(t *testing.T) {
 	w := newWorld(t, 3, weather)
 	a, b := w.connect()
@@ -314,20 +277,6 @@ func TestAShortCutDoesNotReorder(t *testing.T) {
 		if got, _, end := w.read(1, b); !bytes.Equal(got, sent) || !end {
 			t.Fatalf("seed %d: %d bytes of %d, end=%v", seed, len(got), len(sent), end)
 		}
-	}
-}
-
-func TestAConnectionIsRefusedWhereNobodyListens(t *testing.T) {
-	w := newWorld(t, 5, weather)
-	s, _, err := w.drv[0].Connect(netip.AddrPort{}, netip.AddrPortFrom(w.host[1].IP(), 9), uring.SocketOptions{}, userConnect)
-	must(t, err)
-	w.run(time.Minute)
-	if c, n := w.find(0, uring.KindConnect, userConnect); n != 1 || c.Errno() != unix.ECONNREFUSED {
-		t.Errorf("%d completions, %v", n, c.Errno())
-	}
-	w.drv[0].Close(s)
-	if w.net.Counts().Refused != 1 {
-		t.Errorf("%+v", w.net.Counts())
 	}
 }
 
@@ -421,14 +370,6 @@ func TestAListenerThatClosesEndsOnlyTheAcceptThatIsArmed(t *testing.T) {
 	}
 }
 
-func TestReceiveIntoBuffersIsUnsupported(t *testing.T) {
-	w := newWorld(t, 10, simnet.Options{})
-	a, _ := w.connect()
-	if _, err := w.drv[0].Receive(a, 1); !errors.Is(err, errors.ErrUnsupported) || w.drv[0].Info().Receive {
-		t.Errorf("%v, %+v", err, w.drv[0].Info())
-	}
-}
-
 // A number of the simulation must never be taken for a descriptor of the
 // process: whoever closes or shuts one down by mistake must hit nothing.
 func TestNumbersOfSocketsAreNoDescriptors(t *testing.T) {
@@ -482,21 +423,5 @@ func TestTheSameSeedGivesTheSameRun(t *testing.T) {
 	}
 	if len(hashes) != 20 {
 		t.Errorf("20 seeds gave %d runs", len(hashes))
-	}
-}
-
-func TestTheTraceTellsWhatHappens(t *testing.T) {
-	var trace strings.Builder
-	opt := weather
-	opt.Trace = &trace
-	w := newWorld(t, 12, opt)
-	a, _ := w.connect()
-	w.write(0, a, []byte("hello"), userSend)
-	w.run(time.Second)
-	w.host[0].ResetSome()
-	for _, part := range []string{"connect", "land", "reset"} {
-		if !strings.Contains(trace.String(), part) {
-			t.Errorf("the trace does not mention %q:\n%s", part, trace.String())
-		}
 	}
 }

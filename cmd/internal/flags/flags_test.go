@@ -55,25 +55,3 @@ func TestRightValuesAreRead(t *testing.T) {
 		t.Error("the key is not there")
 	}
 }
-
-func TestWrongValuesNameTheirFlag(t *testing.T) {
-	broken := filepath.Join(t.TempDir(), "keyring")
-	if err := os.WriteFile(broken, []byte("[client.x]\nkey = nonsense\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for flag, read := range map[string]func() error{
-		`--backend "kqueue"`: func() error { _, _, err := (&Engine{"kqueue", "warn"}).Read(nil); return err },
-		"--rev 2":            func() error { _, err := session("--rev 2"); return err },
-		"--name":             func() error { _, err := session("--name nobody"); return err },
-		"--mode":             func() error { _, err := session("--mode loud"); return err },
-		`--log-level "loud"`: func() error { _, _, err := (&Engine{"auto", "loud"}).Read(nil); return err },
-		"--timeout 0s":       func() error { _, err := session("--timeout 0s"); return err },
-		"--timeout -1s":      func() error { _, err := session("--timeout -1s"); return err },
-		"--keyring " + broken + ".not: no such file": func() error { _, err := Keyring(broken + ".not"); return err },
-		"--keyring " + broken:                        func() error { _, err := Keyring(broken); return err },
-	} {
-		if err := read(); !cli.IsUsage(err) || !strings.HasPrefix(err.Error(), flag) {
-			t.Errorf("%s: %v", flag, err)
-		}
-	}
-}

@@ -138,32 +138,3 @@ func TestSignerDoesNotAllocate(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkSigner(b *testing.B) {
-	for _, k := range fuzzKeys {
-		b.Run(k.Kind().String(), func(b *testing.B) {
-			s, err := NewSigner(k, true)
-			must(b, err)
-			b.ReportAllocs()
-			for b.Loop() {
-				s.Sign(frame1.Signed{Seq: 1, FrontLen: 100})
-			}
-		})
-	}
-}
-
-func BenchmarkAuthorizerExchange(b *testing.B) {
-	for _, k := range fuzzKeys {
-		b.Run(k.Kind().String(), func(b *testing.B) {
-			c := newCluster(b, ofKind(k.Kind()))
-			cl := c.client(admin, only(auth.Secure))
-			c.login(cl)
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, _, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{}); cerr != nil || serr != nil {
-					b.Fatal(cerr, serr)
-				}
-			}
-		})
-	}
-}
