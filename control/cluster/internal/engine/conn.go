@@ -198,7 +198,7 @@ func (e *Engine) lostLocked(l *link) {
 	l.session.User = nil
 	err := l.conn.Err()
 	if !l.ready && errors.Is(err, control.ErrAuth) {
-		e.m.Refused(l.session, fmt.Errorf("osd.%d at %v lets us not in: %w", l.session.OSD, l.session.Addr, err))
+		e.m.Refused(l.session, fmt.Errorf("osd.%d at %v refuses us: %w", l.session.OSD, l.session.Addr, err))
 		return
 	}
 	e.m.Lost(l.session, err)
