@@ -56,7 +56,7 @@ type histogram struct {
 }
 
 func bench(ctx context.Context, e env, p rados.Pool, args []string) (err error) {
-	o, mode := e.options, args[0]
+	o, mode, whole := e.options, args[0], ctx
 	ctx, cancel := context.WithTimeout(ctx, o.seconds+o.Timeout)
 	defer cancel()
 	object := func(i int) rados.Object { return p.Object(fmt.Sprintf("%s-%d", benchObject, i)) }
@@ -104,7 +104,7 @@ func bench(ctx context.Context, e env, p rados.Pool, args []string) (err error) 
 	after, err := perf.ReadCPU(os.Getpid())
 	if mode == "write" {
 		text, _ := json.Marshal(left{int(next.Load()), state.Size}) // of two numbers: cannot fail
-		err = errors.Join(err, p.Object(benchObject).WriteFull(ctx, text))
+		err = errors.Join(err, e.within(whole, func(ctx context.Context) error { return p.Object(benchObject).WriteFull(ctx, text) }))
 	}
 	if err = errors.Join(failed, err); err != nil {
 		return err

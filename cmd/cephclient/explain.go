@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
@@ -28,11 +29,10 @@ func (o *options) explain(err error) error {
 	if err == nil || cli.IsUsage(err) {
 		return err
 	}
-	if todo := o.authAdvice(err); todo != "" {
-		return fmt.Errorf("%s: %w", todo, err)
-	}
 	e := &explained{text: plain(err), err: err}
-	if advice := advice(err); advice != "" {
+	if todo := o.authAdvice(err); todo != "" {
+		e.text = todo + ": " + e.text
+	} else if advice := advice(err); advice != "" {
 		e.text += ": " + advice
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -43,6 +43,7 @@ func (o *options) explain(err error) error {
 
 // authAdvice is what to do about an error of the authentication.
 func (o *options) authAdvice(err error) string {
+	var re *rados.Error
 	switch {
 	case !errors.Is(err, control.ErrAuth):
 		return ""
@@ -55,8 +56,10 @@ func (o *options) authAdvice(err error) string {
 		return "the cluster has no cephx, leave out --keyring"
 	case errors.Is(err, auth.ErrNoMode):
 		return "the cluster does not allow the modes of --mode"
+	case errors.Is(err, &auth.Refused{Errno: auth.EACCES}) && errors.As(err, &re):
+		return fmt.Sprintf("the OSD does not let %s in: it has no caps of OSDs (ceph auth get %s), or the clock of the OSD is wrong", o.Name, o.Name)
 	case errors.Is(err, &auth.Refused{Errno: auth.EACCES}):
-		return fmt.Sprintf("the cluster does not know %s with the key in %s", o.Name, o.keyFrom)
+		return fmt.Sprintf("the cluster does not know %s with the key in %s, or it has no caps of monitors (ceph auth get %s)", o.Name, o.keyFrom, o.Name)
 	}
 	return ""
 }
@@ -65,16 +68,18 @@ func (o *options) authAdvice(err error) string {
 func advice(err error) string {
 	var ce *control.Error
 	var re *rados.Error
-	failed, awaited := errors.As(err, &ce), errors.As(err, &re) && re.OSD >= 0 && errors.Is(err, rados.ErrNotSent)
+	failed, ofObject := errors.As(err, &ce), errors.As(err, &re)
 	// Silence is told alike, whether the messenger's patience ended first or ours.
-	silent := !failed || errors.Is(err, control.ErrHandshakeTimeout)
+	silent := ofObject && (re.Silent || errors.Is(err, control.ErrHandshakeTimeout))
 	switch {
-	case errors.Is(err, mon.ErrNoAnswer), awaited && silent:
-		return "it is overloaded or frozen, or a firewall drops the packets"
-	case errors.Is(err, rados.ErrUnknown) && silent:
+	case silent && errors.Is(err, rados.ErrUnknown):
 		return "it is overloaded or frozen, the placement group of the object is not active, or a firewall drops the packets"
+	case silent, errors.Is(err, mon.ErrNoAnswer):
+		return "it is overloaded or frozen, or a firewall drops the packets"
 	case failed:
 		return ce.Advice()
+	case !ofObject && errors.Is(err, syscall.EPERM):
+		return "the caps of the key do not allow it"
 	}
 	return ""
 }

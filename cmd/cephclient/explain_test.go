@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 )
@@ -80,7 +81,7 @@ func TestASilentDaemonIsExplainedAlikeWhoeverGivesUpFirst(t *testing.T) {
 			says string
 		}{
 			{fmt.Errorf("%w: nothing came from v2:127.0.0.1:1/0: %w", mon.ErrNoAnswer, why), "the monitor does not answer: nothing came from v2:127.0.0.1:1/0: "},
-			{&rados.Error{OSD: 0, Outcome: rados.ErrUnknown, Waiting: "the OSD did not answer", Err: why}, "outcome unknown: for 0s the OSD did not answer: "},
+			{&rados.Error{OSD: 0, Outcome: rados.ErrUnknown, Waiting: "the OSD did not answer", Silent: true, Err: why}, "outcome unknown: for 0s the OSD did not answer: "},
 		} {
 			got := o.explain(errors.Join(context.DeadlineExceeded, c.err)).Error()
 			for _, want := range []string{c.says, "it is overloaded or frozen", "gave up after 10s (--timeout)"} {
@@ -92,12 +93,24 @@ func TestASilentDaemonIsExplainedAlikeWhoeverGivesUpFirst(t *testing.T) {
 	}
 }
 
-// An OSD that is gone is not said to be frozen.
-func TestAnOSDThatRefusesIsNotExplainedAsASilentOne(t *testing.T) {
-	o := options{Session: flags.Session{Timeout: 10 * time.Second}}
-	err := fmt.Errorf("%w: osd.0 at v2:127.0.0.1:1/0: %w", rados.ErrNotSent,
-		&control.Error{Stage: control.StageConnect, Peer: "v2:127.0.0.1:1/0", Err: unix.ECONNREFUSED})
-	if got := o.explain(err).Error(); !strings.Contains(got, "nothing listens there") || strings.Contains(got, "frozen") {
+// What keeps an operation waiting decides about the advice: nobody but a silent daemon is said to be frozen.
+func TestAnOperationThatWaitsIsExplainedByItsReason(t *testing.T) {
+	o := options{Session: flags.Session{Name: "client.x", Timeout: 10 * time.Second}}
+	refused := fmt.Errorf("osd.0 refuses us: %w: %w", control.ErrAuth, &auth.Refused{Errno: auth.EACCES})
+	for _, c := range []struct {
+		err  error
+		says string
+	}{
+		{&control.Error{Stage: control.StageConnect, Peer: "v2:127.0.0.1:1/0", Err: unix.ECONNREFUSED}, "nothing listens there"},
+		{refused, "it has no caps of OSDs (ceph auth get client.x)"},
+		{nil, "it waits; gave up after 10s"},
+	} {
+		err := &rados.Error{Outcome: rados.ErrNotSent, Waiting: "it waits", Why: c.err, Err: context.DeadlineExceeded}
+		if got := o.explain(err).Error(); !strings.Contains(got, c.says) || strings.Contains(got, "frozen") {
+			t.Errorf("%v: %s", c.err, got)
+		}
+	}
+	if got := o.explain(fmt.Errorf("snapshot: %w", unix.EPERM)).Error(); !strings.HasSuffix(got, "the caps of the key do not allow it") {
 		t.Error(got)
 	}
 }

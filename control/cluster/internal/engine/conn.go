@@ -214,7 +214,7 @@ func (s *shard) lostLocked(l *link) {
 	s.unlinkLocked()
 	err := l.conn.Err()
 	if !l.ready && errors.Is(err, control.ErrAuth) {
-		s.m.Refused(l.session, fmt.Errorf("osd.%d at %v lets us not in: %w", l.session.OSD, l.session.Addr, err))
+		s.m.Refused(l.session, fmt.Errorf("osd.%d at %v refuses us: %w", l.session.OSD, l.session.Addr, err))
 		return
 	}
 	s.m.Lost(l.session, err)

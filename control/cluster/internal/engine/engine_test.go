@@ -253,6 +253,31 @@ func until(t *testing.T, f func() bool) {
 	}
 }
 
+// A watch that is not registered, or lost, says it as other operations do.
+func TestAnErrorNamesOperationObjectPoolAndOSD(t *testing.T) {
+	c := start(t, Config{})
+	c.publish()
+	c.do(func(conn *control.Conn, m *control.Message) bool {
+		_ = conn.Send(reply(m, -int32(syscall.EPERM), nil))
+		return false
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, watch := c.e.Watch(ctx, c.read(0).Target, 0, Handler{})
+	r := c.read(1)
+	_, read := c.e.Do(ctx, &r)
+	for err, want := range map[error]string{watch: "watch", read: "read"} {
+		want += ` object "obj" of pool rep on osd.`
+		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Count(err.Error(), "obj") != 2 || !strings.HasSuffix(err.Error(), "caps of the key do not allow it)") {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	over := &Error{Code: osdop.CodeWatch, OSD: -1, Err: &lost{syscall.ENOTCONN}}
+	if !errors.Is(over, syscall.ENOTCONN) || !strings.Contains(over.Error(), "the object was removed, or") {
+		t.Error(over)
+	}
+}
+
 // At the bounds callers wait in the order in which they came; who is canceled leaves the line.
 func TestCallersWaitInLineAtTheBounds(t *testing.T) {
 	for _, cfg := range []Config{{Operations: 1}, {Bytes: 100}} {

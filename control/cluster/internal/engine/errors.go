@@ -37,13 +37,15 @@ type Error struct {
 	// Waiting is what the operation waited for when it was given up, and for how long; empty: it was answered.
 	Waiting string
 	For     time.Duration
+	Silent  bool  // it waited for the OSD, which said nothing
+	Why     error // what keeps it from the OSD, or from a map; nil: nobody knows
 	Err     error // an errno, the cause of a context, or why a message is malformed
 }
 
 // Error implements error.
 func (e *Error) Error() string {
-	pool := e.Pool
-	if pool == "" {
+	pool := "pool " + e.Pool
+	if e.Pool == "" {
 		pool = fmt.Sprintf("pool %d", e.Object.Pool)
 	}
 	name := e.Object.Name
@@ -51,6 +53,9 @@ func (e *Error) Error() string {
 		name = e.Object.Namespace + "/" + name
 	}
 	text := fmt.Sprintf("%s object %q of %s", opName(e.Code), name, pool)
+	if e.Object.Name == "" {
+		text = opName(e.Code) + " " + pool
+	}
 	if e.OSD >= 0 {
 		text += fmt.Sprintf(" on osd.%d", e.OSD)
 	}
@@ -67,42 +72,46 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Unwrap returns the outcome and the error.
-func (e *Error) Unwrap() []error { return []error{e.Outcome, e.Err} }
+// Unwrap returns the outcome and the errors.
+func (e *Error) Unwrap() []error {
+	if e.Why == nil {
+		return []error{e.Outcome, e.Err}
+	}
+	return []error{e.Outcome, e.Err, e.Why}
+}
 
-// waitingLocked says what an operation waits for.
-func (s *shard) waitingLocked(o *machine.Op) (text string, osd int32) {
-	w, osd := o.Status()
+// waitingLocked has an error say what an operation waits for, and since when. What to do about it follows in parentheses.
+func (s *shard) waitingLocked(x *Error, o *machine.Op, since time.Time) {
+	var w machine.Wait
+	var text string
+	w, x.OSD = o.Status()
 	switch w {
 	case machine.WaitReply:
-		text = "the OSD did not answer"
+		text, x.Silent = "the OSD did not answer", true
 	case machine.WaitMap:
 		text = "no monitor has sent an osdmap"
-		if err := s.e.noMap(); err != nil {
-			text += fmt.Sprintf(" (%v)", err)
-		}
+		x.Why = s.e.noMap()
 	case machine.WaitPool:
 		text = "no map has the pool, and no monitor says that it does not exist"
 	case machine.WaitReads:
-		text = "reads are paused (flag pauserd)"
+		text = "reads are paused (ceph osd unset pauserd)"
 	case machine.WaitWrites:
-		text = "writes are paused (flag pausewr)"
+		text = "writes are paused (ceph osd unset pausewr)"
 	case machine.WaitFull:
-		text = "the cluster is full"
+		text = "the cluster is full (add OSDs, or remove objects)"
 	case machine.WaitPoolFull:
-		text = "the pool is full"
+		text = "the pool is full (add OSDs, or remove objects)"
 	case machine.WaitQuota:
-		text = "the pool has reached its quota"
+		text = "the pool has reached its quota (ceph osd pool set-quota, or remove objects)"
 	case machine.WaitLater:
 		text = "the OSD had it come again (EAGAIN)"
 	case machine.WaitPrimary:
-		text = "no OSD that is up serves the placement group"
+		text = "no OSD that is up serves the placement group (ceph osd tree)"
 	case machine.WaitSession:
 		session := o.Session()
 		text = fmt.Sprintf("the OSD at %v is not reached", session.Addr)
-		if err := s.whyDownLocked(session); err != nil {
-			text += fmt.Sprintf(" (%v)", err)
-		}
+		x.Why = s.whyDownLocked(session)
+		x.Silent = x.Why == nil
 	case machine.WaitQueue:
 		text = "the queue of the connection was full"
 	case machine.WaitBackoff:
@@ -110,7 +119,10 @@ func (s *shard) waitingLocked(o *machine.Op) (text string, osd int32) {
 	case machine.WaitBehind:
 		text = "an earlier operation on the object waited"
 	}
-	return text, osd
+	if x.Why != nil {
+		text += fmt.Sprintf(" (%v)", x.Why)
+	}
+	x.Waiting, x.For = text, s.e.now().Sub(since)
 }
 
 // newError is the error of a call that no OSD has seen.
@@ -131,35 +143,30 @@ func (s *shard) errorLocked(c *Call, err error, answered bool) *Error {
 		x.Outcome = ErrRefused
 		return x
 	}
-	x.Waiting, x.OSD = s.waitingLocked(&c.op)
-	x.For = s.e.now().Sub(c.since)
+	s.waitingLocked(x, &c.op, c.since)
 	if c.op.Attempt() >= 0 {
 		x.Outcome = ErrUnknown
 	}
 	return x
 }
 
-// opName names an operation for people.
+// opNames are the operations for people.
+var opNames = map[uint16]string{
+	osdop.CodeRead: "read", osdop.CodeSparseRead: "read", osdop.CodeStat: "stat", osdop.CodeChecksum: "checksum",
+	osdop.CodeWrite: "write", osdop.CodeWriteFull: "write", osdop.CodeWriteSame: "write", osdop.CodeAppend: "append to",
+	osdop.CodeCreate: "create", osdop.CodeRemove: "remove", osdop.CodeTruncate: "truncate", osdop.CodeZero: "zero",
+	osdop.CodeRollback: "roll back", osdop.CodeCopyFrom: "copy to", osdop.CodeCall: "call of a class on", osdop.CodeList: "list",
+	osdop.CodeWatch: "watch", osdop.CodeNotify: "notify", osdop.CodeWatchers: "list watchers of", osdop.CodeListSnaps: "list snapshots of",
+	osdop.CodeGetXattr: "get xattr of", osdop.CodeGetXattrs: "get xattrs of", osdop.CodeSetXattr: "set xattr of", osdop.CodeRmXattr: "remove xattr of",
+	osdop.CodeOmapKeys: "get omap of", osdop.CodeOmapVals: "get omap of", osdop.CodeOmapByKeys: "get omap of", osdop.CodeOmapHeader: "get omap of",
+	osdop.CodeOmapSet: "set omap of", osdop.CodeOmapSetHead: "set omap of", osdop.CodeOmapClear: "clear omap of", osdop.CodeOmapRemove: "remove omap keys of",
+	osdop.CodeOmapRmRange: "remove omap keys of", osdop.CodeAssertVer: "compare", osdop.CodeCmpExt: "compare", osdop.CodeCmpXattr: "compare xattr of",
+	osdop.CodeOmapCmp: "compare omap of",
+}
+
 func opName(code uint16) string {
-	switch code {
-	case osdop.CodeRead, osdop.CodeSparseRead:
-		return "read"
-	case osdop.CodeStat:
-		return "stat"
-	case osdop.CodeWrite, osdop.CodeWriteFull, osdop.CodeWriteSame:
-		return "write"
-	case osdop.CodeAppend:
-		return "append to"
-	case osdop.CodeRemove:
-		return "remove"
-	case osdop.CodeWatch:
-		return "watch"
-	case osdop.CodeNotify:
-		return "notify"
-	case osdop.CodeCall:
-		return "call of a class on"
-	case osdop.CodeList:
-		return "list"
+	if name := opNames[code]; name != "" {
+		return name
 	}
 	return fmt.Sprintf("operation %#x on", code)
 }

@@ -48,6 +48,7 @@ type Watch struct {
 
 	// Owner: the lock of its home.
 	m     machine.Watch
+	osd   int32 // that had it last; -1: none
 	ops   [1]osdop.Op
 	reply osdop.Reply
 
@@ -58,6 +59,23 @@ type Watch struct {
 	events  []event
 	busy    bool // the goroutine of the handler runs
 }
+
+// lost is why a watch is over, for which there is no errno.
+type lost struct{ err error }
+
+// Error implements error.
+func (l *lost) Error() string {
+	switch {
+	case errors.Is(l.err, syscall.ENOTCONN):
+		return "the watch is lost, as the object was removed, or the OSD has not heard of us for the timeout of the watch"
+	case errors.Is(l.err, syscall.ENOENT):
+		return "the watch is lost, as the pool was removed"
+	}
+	return fmt.Sprintf("the watch is lost: %v", l.err)
+}
+
+// Unwrap returns ENOTCONN and the reason.
+func (l *lost) Unwrap() []error { return []error{syscall.ENOTCONN, l.err} }
 
 // event is a notification, or the end of the watch.
 type event struct {
@@ -85,7 +103,7 @@ func (e *Engine) Notify(ctx context.Context, o osdop.Object, payload []byte, tim
 // engage has the machine take a watch, and waits for the first that it tells.
 func (e *Engine) engage(ctx context.Context, o osdop.Object, w *Watch) ([]osdop.Answer, error) {
 	told := make(chan error, 1)
-	w.e, w.told, w.m.Object, w.m.User = e, told, o, w
+	w.e, w.told, w.osd, w.m.Object, w.m.User = e, told, -1, o, w
 	if w.timeout <= 0 {
 		w.timeout = defaultTimeout
 	}
@@ -106,9 +124,12 @@ func (e *Engine) engage(ctx context.Context, o osdop.Object, w *Watch) ([]osdop.
 	case <-ctx.Done():
 	}
 	s = lock(&w.home)
-	err := w.failed(context.Cause(ctx), ErrUnknown)
-	err.Waiting, err.OSD = s.waitingLocked(w.m.Registration())
-	err.For = e.now().Sub(w.m.Since())
+	reg, outcome := w.m.Registration(), ErrUnknown
+	if reg.Attempt() < 0 {
+		outcome = ErrNotSent
+	}
+	err := w.failed(context.Cause(ctx), outcome)
+	s.waitingLocked(err, reg, w.m.Since())
 	s.m.Forget(&w.m)
 	s.unlock()
 	w.mu.Lock()
@@ -142,7 +163,7 @@ func (e *Engine) background(f func(ctx context.Context)) {
 }
 
 func (w *Watch) failed(err, outcome error) *Error {
-	x := &Error{Code: osdop.CodeWatch, Object: w.m.Object, OSD: -1, Outcome: outcome, Err: err}
+	x := &Error{Code: osdop.CodeWatch, Object: w.m.Object, OSD: w.osd, Outcome: outcome, Err: err}
 	if w.m.Notify {
 		x.Code = osdop.CodeNotify
 	}
@@ -206,8 +227,9 @@ func (w *Watch) answeredLocked(s *shard, o *machine.Op, msg *control.Message) {
 	s.m.Reply(o, &w.reply)
 }
 
-// tell says that the watch is registered, or the notify complete, or that it is over.
+// tell says that the watch is registered, or the notify complete, or that it is over. The lock of its home is held.
 func (w *Watch) tell(err error) {
+	_, w.osd = w.m.Registration().Status()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.told != nil {
@@ -216,7 +238,7 @@ func (w *Watch) tell(err error) {
 		return
 	}
 	if err != nil && !w.m.Notify {
-		w.happenLocked(event{lost: fmt.Errorf("%w: %w", syscall.ENOTCONN, err)})
+		w.happenLocked(event{lost: &lost{err}})
 	}
 }
 
