@@ -38,6 +38,8 @@ type clusterConfig struct {
 	compress bool
 	// v1only has all daemons bind v1 addresses alone, and the monmap name no other.
 	v1only bool
+	// more are lines of the configuration.
+	more string
 	// ownPorts has the OSDs bind to ports that no other cluster has: osdPorts from ports on.
 	ownPorts bool
 }
@@ -268,6 +270,7 @@ func (c *cluster) conf(behind netip.AddrPort) string {
 	set("mon data avail crit", "0")
 	// The classes live in a package that is not needed otherwise.
 	set("osd class load list", "*")
+	b.WriteString(c.more)
 	b.WriteString("[client]\n")
 	set("debug ms", "0")
 	set("log file", "")
