@@ -38,6 +38,10 @@ type clusterConfig struct {
 	compress bool
 	// v1only has all daemons bind v1 addresses alone, and the monmap name no other.
 	v1only bool
+	// more are lines of the configuration.
+	more string
+	// ownPorts has the OSDs bind to ports that no other cluster has.
+	ownPorts bool
 }
 
 func (c clusterConfig) String() string {
@@ -219,6 +223,11 @@ func (c *cluster) conf(behind netip.AddrPort) string {
 	set("ms bind ipv6", "false")
 	set("ms bind msgr2", strconv.FormatBool(!c.v1only))
 	set("public addr", "127.0.0.1")
+	if c.ownPorts {
+		first := ports.stretch(c.t, osdPorts)
+		set("ms bind port min", strconv.Itoa(int(first)))
+		set("ms bind port max", strconv.Itoa(int(first)+osdPorts-1))
+	}
 	set("cluster addr", "127.0.0.1")
 	for key, file := range map[string]string{
 		"run dir": "", "crash dir": "", "keyring": "keyring", "mon data": "mon.$id",
@@ -258,6 +267,7 @@ func (c *cluster) conf(behind netip.AddrPort) string {
 	set("mon data avail crit", "0")
 	// The classes live in a package that is not needed otherwise.
 	set("osd class load list", "*")
+	b.WriteString(c.more)
 	b.WriteString("[client]\n")
 	set("debug ms", "0")
 	set("log file", "")
@@ -404,6 +414,9 @@ const firstPort, portBlock, portBlocks = 20000, 600, 20
 
 var ports portPool
 
+// osdPorts is how many ports the OSDs of a cluster with ownPorts may have: each binds eight.
+const osdPorts = 40
+
 // base is the first port of the block. The lock is held.
 func (p *portPool) base(t *testing.T) uint16 {
 	t.Helper()
@@ -430,6 +443,18 @@ func (p *portPool) take(t *testing.T) netip.AddrPort {
 	}
 	t.Fatal("no port is free")
 	return netip.AddrPort{}
+}
+
+// stretch hands out n ports in a row, of which an OSD takes those that are free.
+func (p *portPool) stretch(t *testing.T, n uint16) (first uint16) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first = p.base(t) + p.next + 1
+	if p.next += n; p.next >= portBlock {
+		t.Fatal("no ports are left")
+	}
+	return first
 }
 
 // isFree says whether nobody listens at an address. No process is forked meanwhile: until

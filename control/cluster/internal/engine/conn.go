@@ -99,8 +99,8 @@ func (s *shard) sendLocked(o *machine.Op) {
 	} else {
 		r = o.User.(*Watch).requestLocked(o)
 	}
-	r.Flags = 0 // those of the machine are in the envelope
 	env := s.m.Envelope(o)
+	r.Flags = env.Flags & (osdop.FlagRead | osdop.FlagWrite) // the others are in the envelope alone
 	env.Features = l.feature
 	a := e.attempts.Get().(*attempt)
 	front, data, err := r.Append(a.Front[:0], &env)

@@ -194,6 +194,32 @@ func TestAWriteToASnapshotIsRefused(t *testing.T) {
 	}
 }
 
+// A call of a class may write, which its code does not say: the flags do, and the time of modification goes along.
+func TestAWriteOfAClassHasItsTime(t *testing.T) {
+	c := start(t, Config{})
+	c.publish()
+	le := binary.LittleEndian
+	sent := make(chan []byte, 1)
+	c.do(func(conn *control.Conn, m *control.Message) bool {
+		sent <- bytes.Clone(m.Front)
+		_ = conn.Send(reply(m, 0, nil))
+		return false
+	})
+	r := osdop.Request{
+		Target: c.read(1).Target, Flags: osdop.FlagWrite, MTime: time.Unix(1_000_000, 0), Ops: []osdop.Op{osdop.Call("lock", "lock", []byte("in"))},
+	}
+	p, err := c.e.Do(t.Context(), &r)
+	p.Release()
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := <-sent // pg, hash, epoch, then flags
+	flags := le.Uint32(front[6+18+4+4:])
+	if at := 6 + 18 + 4 + 4 + 4 + 6 + 21 + 24 + 4; flags&(osdop.FlagRead|osdop.FlagWrite) != osdop.FlagWrite || le.Uint32(front[at:]) != 1_000_000 {
+		t.Errorf("flags %#x, time %d", flags, le.Uint32(front[at:]))
+	}
+}
+
 // The end of a context says whether an OSD may have seen the operation, and what it waited for.
 func TestTheEndOfAContextSaysWhatIsKnown(t *testing.T) {
 	c := start(t, Config{})

@@ -1,0 +1,398 @@
+package interop_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
+)
+
+// side is our side of a comparison with librados.
+type side struct {
+	pool  rados.Pool
+	snaps []uint64
+}
+
+// run carries an action out. The error is that of one without an outcome.
+func (s *side) run(ctx context.Context, a *action) (out outcome, err error) {
+	ctx, cancel := context.WithTimeout(ctx, actionTimeout)
+	defer cancel()
+	p := s.pool.WithNamespace(a.Namespace).WithLocator(a.Locator)
+	if n := len(s.snaps); n > 0 {
+		p = p.WithSnapContext(s.snaps[n-1], s.snaps...)
+	}
+	if a.Snap >= 0 && a.Kind != "rollback" {
+		p = p.WithSnap(s.snaps[a.Snap])
+	}
+	o := p.Object(string(a.Object))
+	r, w := results{}, rados.WriteOp{}
+	var op rados.Op = &r.ReadOp
+	lock := rados.Lock{Name: "lock", Cookie: string(a.Key), Renew: a.Number != 0}
+	switch a.Kind {
+	case "write":
+		w.SetTime(time.Unix(a.Time, 0))
+		for i := range a.Steps {
+			a.Steps[i].change(&w)
+		}
+		op = &w
+	case "read":
+		for i := range a.Steps {
+			r.add(&a.Steps[i])
+		}
+	case "data":
+		var data []byte
+		data, err = o.Read(ctx, a.Offset, int(a.Number))
+		if out.Results = []stepOutcome{{Outputs: [][]byte{data}}}; err != nil {
+			out.Results[0] = stepOutcome{Errno: errnoOf(err)}
+		}
+		return out, out.fails(err)
+	case "xattr":
+		one(&r, r.Xattr(string(a.Key)), func(v []byte) [][]byte { return [][]byte{v} })
+	case "call":
+		one(&r, r.Exec("hello", string(a.Key), a.Data), func(v []byte) [][]byte { return [][]byte{v} })
+	case "remove":
+		return out, out.fails(o.Remove(ctx))
+	case "lock":
+		lock.Shared, lock.Tag = true, "tag"
+		return out, out.fails(o.Lock(ctx, lock))
+	case "lock exclusively":
+		return out, out.fails(o.Lock(ctx, lock))
+	case "unlock":
+		return out, out.fails(o.Unlock(ctx, "lock", lock.Cookie))
+	case "snap":
+		id, err := p.CreateSelfManagedSnap(ctx)
+		s.snaps = append(s.snaps, id)
+		return out, err
+	case "rollback":
+		return out, out.fails(o.Rollback(ctx, s.snaps[a.Snap]))
+	case "list":
+		names := [][]byte{}
+		for e, err := range s.pool.WithNamespace(rados.AllNamespaces).Objects(ctx) {
+			if err != nil {
+				return out, err
+			}
+			names = append(names, []byte(strings.Join([]string{e.Namespace, e.Name, e.Locator}, "/")))
+		}
+		slices.SortFunc(names, bytes.Compare)
+		out.Results = []stepOutcome{{Outputs: names}}
+		return out, nil
+	default:
+		return out, fmt.Errorf("no operation %q", a.Kind)
+	}
+	out.Version, err = o.Operate(ctx, op)
+	for _, result := range r.list {
+		if one, ran := result(); ran {
+			out.Results = append(out.Results, one)
+		}
+	}
+	return out, out.fails(err)
+}
+
+// fails takes the error of an operation. It returns one that no OSD has given.
+func (o *outcome) fails(err error) error {
+	if errors.Is(err, rados.ErrRefused) {
+		o.Errno = errnoOf(err)
+		return nil
+	}
+	return err
+}
+
+// errnoOf is the errno of an error; -1: it has none.
+func errnoOf(err error) int {
+	var errno syscall.Errno
+	var differs *rados.MismatchError
+	switch {
+	case errors.As(err, &differs):
+		return 4095 + int(differs.At)
+	case errors.As(err, &errno):
+		return int(errno)
+	}
+	return -1
+}
+
+// results are a ReadOp and what gives the results of its steps, in their order.
+type results struct {
+	rados.ReadOp
+	list []func() (r stepOutcome, ran bool)
+}
+
+func one[T any](r *results, step *rados.Result[T], outputs func(T) [][]byte) {
+	r.list = append(r.list, func() (stepOutcome, bool) {
+		if step.Err != nil {
+			return stepOutcome{Errno: errnoOf(step.Err)}, !errors.Is(step.Err, rados.ErrSkipped)
+		}
+		return stepOutcome{Outputs: outputs(step.Value)}, true
+	})
+}
+
+// pairs has the keys and values of a map, in the order of the keys.
+func pairs(values map[string][]byte) (list [][]byte) {
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		list = append(list, []byte(key), values[key])
+	}
+	return list
+}
+
+// asserting are the steps that reads and writes have.
+type asserting interface {
+	AssertExists()
+	AssertVersion(v uint64)
+	CompareExtent(offset uint64, data []byte)
+	CompareXattr(name string, c rados.Comparison, value []byte)
+	CompareOmap(key string, c rados.Comparison, value []byte)
+}
+
+// assert adds the step to an operation, if it is one that both kinds have.
+func (s *step) assert(op asserting) bool {
+	switch s.Kind {
+	case "assert exists":
+		op.AssertExists()
+	case "assert version":
+		op.AssertVersion(s.Number)
+	case "compare extent":
+		op.CompareExtent(s.Offset, s.Data)
+	case "compare xattr":
+		op.CompareXattr(string(s.Key), rados.Comparison(s.Number), s.Data)
+	case "compare omap":
+		op.CompareOmap(string(s.Key), rados.Comparison(s.Number), s.Data)
+	default:
+		return false
+	}
+	return true
+}
+
+func (r *results) add(s *step) {
+	raw := func(v []byte) [][]byte { return [][]byte{v} }
+	page := func(values bool) func(p rados.Page) [][]byte {
+		return func(p rados.Page) (list [][]byte) {
+			for _, pair := range p.Pairs {
+				if list = append(list, []byte(pair.Key)); values {
+					list = append(list, pair.Value)
+				}
+			}
+			return append(list, map[bool][]byte{true: []byte("more"), false: []byte("end")}[p.More])
+		}
+	}
+	key, to := string(s.Key), string(s.To)
+	switch s.Kind {
+	case "read":
+		one(r, r.Read(s.Offset, s.Number), raw)
+	case "stat":
+		one(r, r.Stat(), func(i rados.Info) [][]byte { return raw(fmt.Appendf(nil, "%d at %d", i.Size, i.ModTime.Unix())) })
+	case "xattrs":
+		one(r, r.Xattrs(), pairs)
+	case "checksum":
+		kind, seed := rados.CRC32C, s.Data[:4]
+		if to == "Q" {
+			kind, seed = rados.XXH64, s.Data[:8]
+		}
+		one(r, r.Checksum(kind, littleEndian(seed), s.Offset, s.Number, 0), func(sums []uint64) (list [][]byte) {
+			for _, sum := range sums {
+				list = append(list, fmt.Append(nil, len(sums)), fmt.Append(nil, sum))
+			}
+			return list
+		})
+	case "call":
+		one(r, r.Exec("hello", key, s.Data), raw)
+	case "omap":
+		one(r, r.Omap(key, to, s.Number), page(true))
+	case "omap keys":
+		one(r, r.OmapKeys(key, s.Number), page(false))
+	case "omap by keys":
+		one(r, r.OmapByKeys(key, to), pairs)
+	default:
+		s.assert(r)
+	}
+}
+
+func littleEndian(b []byte) (v uint64) {
+	for i, x := range b {
+		v |= uint64(x) << (8 * i)
+	}
+	return v
+}
+
+func (s *step) change(op *rados.WriteOp) {
+	key, to := string(s.Key), string(s.To)
+	switch s.Kind {
+	case "create":
+		op.Create(s.Number != 0)
+	case "write":
+		op.Write(s.Offset, s.Data)
+	case "write full":
+		op.WriteFull(s.Data)
+	case "append":
+		op.Append(s.Data)
+	case "write same":
+		op.WriteSame(s.Offset, s.Number, s.Data)
+	case "zero":
+		op.Zero(s.Offset, s.Number)
+	case "truncate":
+		op.Truncate(s.Offset)
+	case "remove":
+		op.Remove()
+	case "set xattr":
+		op.SetXattr(key, s.Data)
+	case "remove xattr":
+		op.RemoveXattr(key)
+	case "set omap":
+		op.SetOmap(map[string][]byte{key: s.Data, to: append(slices.Clone(s.Data), '2')})
+	case "remove omap":
+		op.RemoveOmap(key, to)
+	case "remove omap range":
+		op.RemoveOmapRange(key, to)
+	case "clear omap":
+		op.ClearOmap()
+	case "hint":
+		op.AllocHint(s.Number, s.Number)
+	case "call":
+		op.Exec("hello", key, s.Data)
+	default:
+		s.assert(op)
+	}
+}
+
+// generator makes actions.
+type generator struct {
+	*rand.Rand
+	coded    bool              // the pool is erasure-coded
+	versions map[string]uint64 // of objects, as far as they are known
+}
+
+func newGenerator(seed, stream uint64, kind string) *generator {
+	return &generator{rand.New(rand.NewPCG(seed, stream)), kind != "replicated", map[string]uint64{}}
+}
+
+func pick[T any](g *generator, list ...T) T { return list[g.IntN(len(list))] }
+
+// The kinds of steps. Those that change data come first among the changes.
+var (
+	asserts = []string{"assert exists", "assert version", "compare extent", "compare xattr", "compare omap"}
+	reads   = []string{"read", "read", "stat", "xattrs", "checksum", "call", "omap", "omap", "omap keys", "omap by keys"}
+	changes = []string{
+		"write", "write", "write full", "write full", "append", "append", "write same", "zero", "truncate", "remove", "create", "call",
+		"set xattr", "set xattr", "remove xattr", "set omap", "set omap", "remove omap", "remove omap range", "clear omap", "hint",
+	}
+)
+
+// sizing is how many of changes come first that change data.
+const sizing = 12
+
+func (g *generator) action(snaps int) action {
+	a := action{step: g.step("write"), Snap: -1, Time: 1e9 + g.Int64N(1e6), Namespace: pick(g, "", "", "a namespace", "another/one")}
+	a.Object = []byte(pick(g, "object", "with a blank", "\x02\xff/\n\"", strings.Repeat("long", 100)) + fmt.Sprint(g.IntN(4)))
+	if g.IntN(5) == 0 {
+		a.Object, a.Locator = append(a.Object, " by key"...), "key"
+	}
+	if snaps > 0 && g.IntN(3) == 0 {
+		a.Snap = g.IntN(snaps)
+	}
+	switch k := g.IntN(1000); {
+	case k < 3:
+		a.Kind = "snap"
+	case k < 10:
+		a.Kind = "list"
+	case k < 30 && snaps > 0:
+		a.Kind, a.Snap = "rollback", g.IntN(snaps)
+	case k < 120:
+		a.Kind, a.Number = "data", 1+g.Uint64N(40_000)
+	case k < 170:
+		a.Kind = "xattr"
+	case k < 200:
+		a.Kind, a.Key, a.Data = "call", []byte(pick(g, "say_hello", "bad_reader", "no_method")), g.data(60)
+	case k < 220:
+		a.Kind = "remove"
+	case k < 260:
+		a.Kind, a.Object, a.Snap = pick(g, "lock", "lock exclusively", "unlock"), []byte("locked"), -1
+		a.Key, a.Number = []byte(pick(g, "1", "2")), uint64(g.IntN(2))
+	case k < 520:
+		a.Kind = "read"
+		a.Steps = g.steps(&a, reads)
+	default:
+		a.Steps = g.steps(&a, changes)
+		if g.IntN(20) > 0 {
+			a.Snap = -1
+		}
+	}
+	return a
+}
+
+// steps makes the steps of a compound operation, but for those at which OSDs of 16.2 abort, whoever sends them: two of an
+// erasure-coded object that change its size, and a comparison behind its end.
+func (g *generator) steps(a *action, kinds []string) (list []step) {
+	sized := false
+	for range 1 + g.IntN(4) {
+		kind := pick(g, kinds...)
+		if g.IntN(10) == 0 {
+			kind = pick(g, asserts...)
+		}
+		if changesSize := slices.Contains(changes[:sizing], kind) && a.Kind == "write"; g.coded && (kind == "compare extent" || changesSize && sized) {
+			continue
+		} else if changesSize {
+			sized = true
+		}
+		s := g.step(kind)
+		switch kind {
+		case "assert version":
+			s.Number = g.versions[a.place()] + pick[uint64](g, 0, 0, 0, 1)
+			s.Number -= min(s.Number, pick[uint64](g, 0, 0, 0, 1))
+		case "call": // record_hello would write who says it
+			s.Key = []byte(pick(g, "writes_dont_return_data", "turn_it_to_11", "bad_writer"))
+			if a.Kind == "read" {
+				s.Key = []byte(pick(g, "say_hello", "say_hello", "no_method"))
+			}
+		}
+		list = append(list, s)
+	}
+	if len(list) == 0 {
+		list = append(list, step{Kind: "assert exists"})
+	}
+	return list
+}
+
+func (g *generator) step(kind string) step {
+	s := step{Kind: kind, Offset: g.Uint64N(4) * g.Uint64N(6000), Number: g.Uint64N(5000), Key: g.key(), To: g.key(), Data: g.data(9000)}
+	switch kind {
+	case "create":
+		s.Number = uint64(g.IntN(4) / 3)
+	case "append":
+		if g.IntN(2) == 0 {
+			s.Data = bytes.Repeat(s.Data[:1], 8192) // a stripe
+		}
+	case "write same":
+		s.Data = s.Data[:min(len(s.Data), 20)]
+		s.Number = uint64(len(s.Data))*(1+g.Uint64N(30)) + g.Uint64N(10)/9 // sometimes no multiple
+	case "zero":
+		s.Number++ // an OSD of 16.2 aborts at none
+	case "remove omap range":
+		if bytes.Compare(s.Key, s.To) > 0 { // memory of an OSD on memstore is destroyed by the other order
+			s.Key, s.To = s.To, s.Key
+		}
+	case "compare extent":
+		s.Data, s.Offset = s.Data[:min(len(s.Data), 1+g.IntN(3))], pick(g, 0, s.Offset)
+	case "compare xattr", "compare omap":
+		s.Data, s.Number = s.Data[:1], pick[uint64](g, 1, 3, 5)
+	case "set xattr", "set omap":
+		s.Data = s.Data[:min(len(s.Data), pick(g, 1, 100))]
+	case "checksum":
+		s.To, s.Data = []byte(pick(g, "I", "Q")), bytes.Repeat(s.Data[:1], 8)
+	case "omap", "omap keys":
+		s.Key, s.To, s.Number = pick(g, nil, s.Key), pick(g, nil, []byte("key 1")), 1+g.Uint64N(8)
+	}
+	return s
+}
+
+func (g *generator) key() []byte { return fmt.Appendf(nil, "key %d", g.IntN(20)) }
+
+// data is of few different bytes, so that comparisons may hold.
+func (g *generator) data(most int) []byte {
+	return bytes.Repeat([]byte{'a' + byte(g.IntN(3))}, 1+g.IntN(most))
+}
