@@ -9,13 +9,13 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // callServer answers each request with its front, upper case, unless its type says
 // otherwise.
-func callServer(t *testing.T, v variant, policy string, later func(control.PendingReply, string), change ...func(*msgrtest.NodeConfig)) *msgrtest.Node {
+func callServer(t *testing.T, v variant, policy string, later func(control.PendingReply, string), change ...func(*nodetest.NodeConfig)) *nodetest.Node {
 	return nodeOf(t, v, "osd.0", policy, 1, append(change, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
 		switch m.Type {
 		case typeSilent:
@@ -96,7 +96,7 @@ func TestACallIsAnsweredOverAReconnect(t *testing.T) {
 			result <- err
 		}()
 		p := <-pending
-		b := client.Probe.ArmNext(msgrtest.MustPoint("MESSAGE_WRITE"), msgrtest.Fault())
+		b := client.Probe.ArmNext(nodetest.MustPoint("MESSAGE_WRITE"), nodetest.Fault())
 		if _, err := call(ctx, conn, typeUpper, "y"); err != nil {
 			t.Fatal(err)
 		}
@@ -115,13 +115,13 @@ func TestALostSessionEndsItsCallsWithATypedError(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		for _, c := range []struct {
 			name, client, server string
-			end                  func(client, server *msgrtest.Node, conn *control.Conn)
+			end                  func(client, server *nodetest.Node, conn *control.Conn)
 			is                   error
 		}{
-			{"a lossy connection breaks", "LC", "SLS", func(_, server *msgrtest.Node, _ *control.Conn) { end(t, server.Messenger) }, control.ErrSessionLost},
-			{"marked down", "LLC", "SFS", func(_, _ *msgrtest.Node, conn *control.Conn) { conn.MarkDown() }, control.ErrMarkedDown},
-			{"shut down", "LLC", "SFS", func(client, _ *msgrtest.Node, _ *control.Conn) { end(t, client.Messenger) }, control.ErrShutdown},
-			{"the peer has lost the session", "LLC", "SFS", func(_, server *msgrtest.Node, _ *control.Conn) {
+			{"a lossy connection breaks", "LC", "SLS", func(_, server *nodetest.Node, _ *control.Conn) { end(t, server.Messenger) }, control.ErrSessionLost},
+			{"marked down", "LLC", "SFS", func(_, _ *nodetest.Node, conn *control.Conn) { conn.MarkDown() }, control.ErrMarkedDown},
+			{"shut down", "LLC", "SFS", func(client, _ *nodetest.Node, _ *control.Conn) { end(t, client.Messenger) }, control.ErrShutdown},
+			{"the peer has lost the session", "LLC", "SFS", func(_, server *nodetest.Node, _ *control.Conn) {
 				for _, o := range server.Conns() {
 					o.MarkDown()
 				}
@@ -153,7 +153,7 @@ func TestALostSessionEndsItsCallsWithATypedError(t *testing.T) {
 
 // A request that was not written is withdrawn with its call, and its memory is free.
 func TestACanceledCallWithdrawsWhatWasNotSent(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	ctx := deadline(t)
 	client := nodeOf(t, variants[0], "client.1", "LLC", 2)
 	conn := toNobody(t, client)
@@ -214,7 +214,7 @@ func TestCallsAreBounded(t *testing.T) {
 	ctx := deadline(t)
 	pending := make(chan control.PendingReply, 8)
 	server := callServer(t, variants[0], "SLS", func(p control.PendingReply, _ string) { pending <- p })
-	client := nodeOf(t, variants[0], "client.1", "LC", 2, func(c *msgrtest.NodeConfig) { c.Sending.Calls = 2 })
+	client := nodeOf(t, variants[0], "client.1", "LC", 2, func(c *nodetest.NodeConfig) { c.Sending.Calls = 2 })
 	conn := client.Dial(server)
 	ended := make(chan error, 8)
 	request := func() *control.Request {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -68,7 +68,7 @@ func TestARestartOfAServerFailsOnlyRequestsThatWereWritten(t *testing.T) {
 			if err := p.Send(control.NewMessage(1, nil, nil)); err != nil {
 				t.Error(err)
 			}
-		}, func(c *msgrtest.NodeConfig) {
+		}, func(c *nodetest.NodeConfig) {
 			c.Bind = wire.AddrVec{{Type: old.Addr.Type, AddrPort: old.Addr.AddrPort}}
 		})
 		for i, ended := range unwritten {
@@ -92,7 +92,7 @@ func TestARequestThatNoSocketTookIsNotSent(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		server := callServer(t, v, "SFS", nil)
 		must(t, server.Unbind())
-		client := nodeOf(t, v, "client.1", "LLC", 2, func(c *msgrtest.NodeConfig) { c.Sending.Calls = 1 })
+		client := nodeOf(t, v, "client.1", "LLC", 2, func(c *nodetest.NodeConfig) { c.Sending.Calls = 1 })
 		conn := client.Dial(server)
 		waits := start(t, conn, "x")
 		short, cancel := context.WithCancel(ctx)
@@ -150,7 +150,7 @@ func TestACallBehindMessagesThatAreNotReleasedSaysSo(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		arrived := make(chan control.PendingReply, 1)
 		server := callServer(t, v, "SFS", func(p control.PendingReply, _ string) { arrived <- p })
-		client := nodeOf(t, v, "client.1", "LLC", 2, func(c *msgrtest.NodeConfig) { c.Receiving.ConnBytes = 128 << 10 })
+		client := nodeOf(t, v, "client.1", "LLC", 2, func(c *nodetest.NodeConfig) { c.Receiving.ConnBytes = 128 << 10 })
 		conn := client.Dial(server)
 		replies := make(chan *control.Message, 4)
 		for range cap(replies) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -25,7 +26,7 @@ func age(t *testing.T, ctx context.Context, clock *pressedClock) {
 }
 
 // young is a node whose sessions are young until age.
-func (c *pressedClock) young(cfg *msgrtest.NodeConfig) {
+func (c *pressedClock) young(cfg *nodetest.NodeConfig) {
 	cfg.Timeouts.Handshake, cfg.Clock = handshakeLimit, c
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -67,7 +67,7 @@ func TestBlocksOf4KiBBeginOnAPageWhereThatIsAskedFor(t *testing.T) {
 		server := nodeOf(t, v, "osd.1", "SFS", 1, withChain(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
 			got <- offset(m.Data)
 			return true
-		}}), func(c *msgrtest.NodeConfig) { c.Receiving.AlignFrom = 4096 })
+		}}), func(c *nodetest.NodeConfig) { c.Receiving.AlignFrom = 4096 })
 		client := nodeOf(t, v, "client.1", "LLC", 2)
 		conn := client.Dial(server)
 		for i := range blocks {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -41,7 +41,7 @@ func (e engine) plane(cores int, ask func(faulty.Request) faulty.Fault) loop.Con
 // the cores that it has.
 // Matrix: IO-20
 func TestEveryErrorOfASetUpIsClearAndLeavesNothing(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	mapped := drivertest.Mapped(t)
 	for _, c := range sampleOf(t, cellsOf(faulty.Open), 5) {
 		for nth := range int64(3) {
@@ -79,12 +79,12 @@ func TestEveryErrorOfASetUpIsClearAndLeavesNothing(t *testing.T) {
 // a core that is added and cannot listen.
 // Matrix: IO-20
 func TestEveryErrorOfABindIsClearAndTheNextOneWorks(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	trials := sampleOf(t, cellsOf(faulty.Listen), 5)
 	spread(t, 8, len(trials), func(i int) string { return trials[i].String() }, func(t *testing.T, i int) {
 		c, ctx := trials[i], deadline(t)
 		s := &faulty.Strike{At: faulty.Listen, Fault: c.Fault, Nth: 1}
-		hub := nodeOf(t, variant{backend: c.engine.backend}, "osd.1", "SFS", 9, withChain(echoer()), func(cfg *msgrtest.NodeConfig) {
+		hub := nodeOf(t, variant{backend: c.engine.backend}, "osd.1", "SFS", 9, withChain(echoer()), func(cfg *nodetest.NodeConfig) {
 			cfg.Unbound, cfg.Plane = true, c.engine.plane(1, s.Ask)
 		})
 		if _, err := hub.Bind(v2(ownHost(), 0)); !errors.Is(err, c.Fault.Errno) {
@@ -115,7 +115,7 @@ func TestEveryErrorOfABindIsClearAndTheNextOneWorks(t *testing.T) {
 // A driver that cannot be closed: the messenger ends all the same.
 // Matrix: IO-20
 func TestEveryErrorAtTheEndIsLoggedAndEndsNothingElse(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	mapped := drivertest.Mapped(t)
 	kept := false
 	for _, c := range sampleOf(t, cellsOf(faulty.Close), 3) {

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 )
 
 // strandedClients connects n clients, and loses them all.
-func strandedClients(t *testing.T, ctx context.Context, v variant, server *msgrtest.Node, n int) {
+func strandedClients(t *testing.T, ctx context.Context, v variant, server *nodetest.Node, n int) {
 	t.Helper()
 	for i := range n {
 		client := nodeOf(t, v, "client.1", "LLC", uint32(i+10))
@@ -26,8 +26,8 @@ func strandedClients(t *testing.T, ctx context.Context, v variant, server *msgrt
 
 func anHour(d time.Duration) bool { return d == time.Hour }
 
-func withAge(age time.Duration, resets *atomic.Int64) func(*msgrtest.NodeConfig) {
-	return func(c *msgrtest.NodeConfig) {
+func withAge(age time.Duration, resets *atomic.Int64) func(*nodetest.NodeConfig) {
+	return func(c *nodetest.NodeConfig) {
 		p := control.StatefulServer()
 		p.StandbyAge = age
 		c.Default = &p
@@ -70,7 +70,7 @@ func TestSessionsOfClientsThatAreGoneEnd(t *testing.T) {
 func TestTheNumberOfSessionsThatWaitIsBounded(t *testing.T) {
 	ctx := deadline(t)
 	var resets atomic.Int64
-	server := nodeOf(t, variants[0], "osd.0", "SFS", 1, withAge(0, &resets), func(c *msgrtest.NodeConfig) { c.MaxStandby = 2 })
+	server := nodeOf(t, variants[0], "osd.0", "SFS", 1, withAge(0, &resets), func(c *nodetest.NodeConfig) { c.MaxStandby = 2 })
 	strandedClients(t, ctx, variants[0], server, 5)
 	eventually(t, ctx, "the end of the oldest", func() bool { return resets.Load() == 3 && statsOf(t, server.Messenger).Standby == 2 })
 	left := server.Conns()
@@ -89,7 +89,7 @@ func TestASessionThatIsResumedDoesNotEnd(t *testing.T) {
 	conn := client.Dial(server)
 	send(t, conn, 1)
 	receives(t, ctx, server, 1)
-	b := client.Probe.ArmNext(msgrtest.MustPoint("MESSAGE_WRITE"), msgrtest.Fault())
+	b := client.Probe.ArmNext(nodetest.MustPoint("MESSAGE_WRITE"), nodetest.Fault())
 	send(t, conn, 2)
 	client.Hit(ctx, b)
 	receives(t, ctx, server, 1, 2)
@@ -130,13 +130,13 @@ func TestTheTimerOfAnEarlierWaitEndsNoSession(t *testing.T) {
 	ctx := deadline(t)
 	var resets atomic.Int64
 	clock := &lateClock{}
-	server := nodeOf(t, variants[0], "osd.0", "SFS", 1, withAge(time.Hour, &resets), func(c *msgrtest.NodeConfig) { c.Clock = clock })
+	server := nodeOf(t, variants[0], "osd.0", "SFS", 1, withAge(time.Hour, &resets), func(c *nodetest.NodeConfig) { c.Clock = clock })
 	client := nodeOf(t, variants[0], "client.1", "LLC", 2)
 	conn := client.Dial(server)
 	send(t, conn, 1)
 	receives(t, ctx, server, 1)
-	away := client.Probe.ArmNext(msgrtest.MustPoint("BANNER_WRITE"), msgrtest.Stall())
-	b := client.Probe.ArmNext(msgrtest.MustPoint("MESSAGE_WRITE"), msgrtest.Fault())
+	away := client.Probe.ArmNext(nodetest.MustPoint("BANNER_WRITE"), nodetest.Stall())
+	b := client.Probe.ArmNext(nodetest.MustPoint("MESSAGE_WRITE"), nodetest.Fault())
 	send(t, conn, 2)
 	client.Hit(ctx, b)
 	waits := func(n int) {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -201,7 +201,7 @@ func (b *blockBed) drains() {
 }
 
 func TestShutdownWithRequestsUnderWayLeavesNothingBehind(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	mapped := drivertest.Mapped(t)
 	overDisks(t, diskOptions{}, func(t *testing.T, b *blockBed) {
 		const n = 64

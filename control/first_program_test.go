@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -120,11 +121,11 @@ func TestWaitReadySaysThatThePeerSpeaksAnotherProtocol(t *testing.T) {
 // What may mend is waited for, and the log has a line about it, not one for each
 // attempt.
 func TestAServerThatComesLaterIsWaitedForAndLogged(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	ctx := deadline(t)
 	at := msgrtest.ReservePort(t) // nobody listens there
 	var log lockedBuffer
-	client := nodeOf(t, variants[0], "client.1", "LLC", 2, func(c *msgrtest.NodeConfig) {
+	client := nodeOf(t, variants[0], "client.1", "LLC", 2, func(c *nodetest.NodeConfig) {
 		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		c.Timeouts.InitialBackoff, c.Timeouts.MaxBackoff = time.Millisecond, 10*time.Millisecond
 	})

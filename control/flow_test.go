@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -33,7 +33,7 @@ func TestAPeerWhoseMessagesAreRetainedDoesNotStopAnother(t *testing.T) {
 			}
 			_ = c.Reply(m, control.NewMessage(m.Type, nil, nil)) // fails only if the client is gone
 			return true
-		}}), func(c *msgrtest.NodeConfig) {
+		}}), func(c *nodetest.NodeConfig) {
 			c.Receiving.Bytes = 1 << 20
 			if !bounded {
 				p := control.StatelessServer()
@@ -108,7 +108,7 @@ func TestPauseStopsReadingUntilResumeOverReconnects(t *testing.T) {
 			return err == nil && st.IO.Paused
 		}
 		eventually(t, ctx, "the pause", paused)
-		b := client.Probe.ArmNext(msgrtest.MustPoint("MESSAGE_WRITE"), msgrtest.Fault())
+		b := client.Probe.ArmNext(nodetest.MustPoint("MESSAGE_WRITE"), nodetest.Fault())
 		send(t, conn, 2)
 		client.Hit(ctx, b)
 		eventually(t, ctx, "the next socket", func() bool {

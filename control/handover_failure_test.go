@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -40,7 +41,7 @@ func serveEcho(t *testing.T, cfg control.Config) (*control.Messenger, wire.Addr)
 }
 
 func TestSuccessorThatFailsLeavesThePredecessorServing(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	spread(t, len(engines), len(engines), func(i int) string { return string(engines[i]) },
 		func(t *testing.T, i int) {
 			backend := engines[i]
@@ -97,7 +98,7 @@ func TestSuccessorThatFailsLeavesThePredecessorServing(t *testing.T) {
 }
 
 func TestPredecessorThatFailsLeavesNothingWithTheSuccessor(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	m, addr := handoverServer(t, uring.Auto, 2)
 	for step := range 5 {
 		a, b := unixPair(t)
@@ -119,7 +120,7 @@ func TestPredecessorThatFailsLeavesNothingWithTheSuccessor(t *testing.T) {
 }
 
 func TestMessengerThatIsHandedOver(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	m, addr := handoverServer(t, uring.Auto, 1)
@@ -171,7 +172,7 @@ func TestMessengerThatIsHandedOver(t *testing.T) {
 }
 
 func TestSteeringIsHandedOver(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	needSteering(t)
 	m, addr := handoverServer(t, uring.Auto, 2)
 	st, err := m.Stats()

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -76,7 +76,7 @@ func meeting(t *testing.T, listener, connector func(func())) (listened, connecte
 // The other side would go on in both cases: to it we are root, or its own user.
 func TestAHandOverIsNotForAnotherUser(t *testing.T) {
 	asNobody(t, func() {}) // or skip
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	ctx := deadline(t)
 	m, at := handoverServer(t, uring.Auto, 1)
 	s := newStream(t, uring.Auto, wire.OSD, control.LosslessPeer(), at)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -36,7 +37,7 @@ func somewhere(t *testing.T) wire.Addr {
 
 // What we know of a peer counts behind a hand-over what it counted before.
 func TestASessionKeepsHowItsPeerIsKnownThroughHandOvers(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	for _, handOvers := range []int{0, 1, 2} {
 		t.Run("accepted, and proven", func(t *testing.T) {
 			ctx := deadline(t)

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -13,7 +13,7 @@ import (
 // A peer refuses an attempt whose global_seq is not above that of the one before.
 // The margin of a single hand-over would hide that the number was lost.
 func TestGlobalSeqRisesThroughHandOvers(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	ctx := deadline(t)
 	nonce := uint32(9)
 	cfg := serverConfig(uring.Auto, 1)
@@ -36,7 +36,7 @@ func TestGlobalSeqRisesThroughHandOvers(t *testing.T) {
 }
 
 func TestAConnectionWithOneAttemptHasOneAfterAHandOver(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	for _, once := range []bool{false, true} {
 		ctx := deadline(t)
 		stateful := control.StatefulServer()

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -16,7 +17,7 @@ import (
 // included, and after an Unbind as well, but for those.
 func TestARebindIsSteeredAsBefore(t *testing.T) {
 	needSteering(t)
-	msgrtest.CheckLeaks(t) // of programs and maps, too
+	nodetest.CheckLeaks(t) // of programs and maps, too
 	m, at := steered(t, control.SteerTable, nil)
 	if err := m.PinPeer(source(1), 2); err != nil {
 		t.Fatal(err)
@@ -61,7 +62,7 @@ func TestARebindIsSteeredAsBefore(t *testing.T) {
 func TestRebindGoesTogetherWithAHandOver(t *testing.T) {
 	for _, backend := range engines {
 		t.Run(string(backend), func(t *testing.T) {
-			msgrtest.CheckLeaks(t)
+			nodetest.CheckLeaks(t)
 			ctx := deadline(t)
 			us, err := control.New(serverConfig(backend, 2))
 			if err != nil {
@@ -162,7 +163,7 @@ func TestRebindWaitsForAHandOver(t *testing.T) {
 // The core that gets the number of a removed one has none of its pins.
 func TestPinsEndWithTheirCore(t *testing.T) {
 	needSteering(t)
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	m, at := steered(t, control.SteerTable, nil)
 	from := netip.AddrPortFrom(source(1), 0)
 	if err := m.PinPeer(from.Addr(), 2); err != nil {

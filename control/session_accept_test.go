@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -32,14 +33,14 @@ type scripts struct {
 	t    *testing.T
 	ctx  context.Context
 	v    variant
-	node *msgrtest.Node
+	node *nodetest.Node
 	addr wire.Addr
 	name string
 }
 
 // playTo makes a node under test and peers for it. With peerWins the node has
 // the higher address.
-func playTo(t *testing.T, ctx context.Context, v variant, policy string, peerWins bool, change ...func(*msgrtest.NodeConfig)) *scripts {
+func playTo(t *testing.T, ctx context.Context, v variant, policy string, peerWins bool, change ...func(*nodetest.NodeConfig)) *scripts {
 	nonce := uint32(1)
 	if peerWins {
 		nonce = 3

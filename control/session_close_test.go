@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -26,7 +26,7 @@ func TestMarkDownIsImmediateAndDropsTheQueue(t *testing.T) {
 				send(t, conn, 1)
 				receives(t, ctx, acceptor, 1)
 				settled(t, ctx, conn)
-				hold := connector.Probe.ArmNext(msgrtest.Write(frame.TagMessage), msgrtest.Block())
+				hold := connector.Probe.ArmNext(nodetest.Write(frame.TagMessage), nodetest.Block())
 				var freed atomic.Int64
 				for tid := range uint64(10) {
 					m := control.NewMessage(1, nil, nil)
@@ -59,10 +59,10 @@ func TestMarkDownIsImmediateAndDropsTheQueue(t *testing.T) {
 // SH-02, connector: from every point, and from the states without a socket.
 // Matrix: SH-02
 func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
-	everyPoint(t, connectPoints+" CLIENT_IDENT_WRITE SERVER_IDENT_READ", func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
+	everyPoint(t, connectPoints+" CLIENT_IDENT_WRITE SERVER_IDENT_READ", func(t *testing.T, ctx context.Context, v variant, at nodetest.Point) {
 		acceptor := nodeOf(t, v, "osd.1", "SFS", 1)
 		connector := nodeOf(t, v, "client.2", "LLC", 2)
-		b := connector.Probe.Arm(at, 1, msgrtest.Block())
+		b := connector.Probe.Arm(at, 1, nodetest.Block())
 		conn := connector.Dial(acceptor)
 		send(t, conn, 1)
 		connector.Hit(ctx, b)
@@ -88,14 +88,14 @@ func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
 // Matrix: SH-02
 func TestMarkDownDuringAnAcceptanceIsFinal(t *testing.T) {
 	for _, at := range points("SERVER_IDENT_WRITE SESSION_RECONNECT_OK_WRITE") {
-		t.Run(msgrtest.PointName(at), func(t *testing.T) {
+		t.Run(nodetest.PointName(at), func(t *testing.T) {
 			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 				acceptor := nodeOf(t, v, "osd.1", "SFS", 1)
 				connector := nodeOf(t, v, "client.2", "LLC", 2)
 				if at.Tag == frame.TagSessionReconnectOK {
-					connector.Probe.Arm(msgrtest.Write(frame.TagMessage), 1, msgrtest.Fault())
+					connector.Probe.Arm(nodetest.Write(frame.TagMessage), 1, nodetest.Fault())
 				}
-				b := acceptor.Probe.Arm(at, 1, msgrtest.Block())
+				b := acceptor.Probe.Arm(at, 1, nodetest.Block())
 				send(t, connector.Dial(acceptor), 1)
 				acceptor.Hit(ctx, b)
 				theirs := first(t, ctx, acceptor)
@@ -109,7 +109,7 @@ func TestMarkDownDuringAnAcceptanceIsFinal(t *testing.T) {
 					return len(conns) == 1 && conns[0] != theirs && conns[0].State() == control.StateReady
 				})
 				for i, o := range acceptor.Probe.Objects() {
-					if o.Resets+o.RemoteResets != 0 || o.Conn == theirs && o.End != msgrtest.Closed {
+					if o.Resets+o.RemoteResets != 0 || o.Conn == theirs && o.End != nodetest.Closed {
 						t.Errorf("object %d: %v", i, o)
 					}
 				}
@@ -126,7 +126,7 @@ func TestShutdownUnderLoadEnds(t *testing.T) {
 			everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 				for _, p := range []pairing{{"LC", "SLS"}, {"LP", "LP"}} {
 					acceptor := nodeOf(t, v, "osd.1", p.acceptor, 1, withChain(echoer()))
-					connector := nodeOf(t, v, connectorName(p.connector), p.connector, 2, func(c *msgrtest.NodeConfig) { c.Sending.QueueMessages = 64 })
+					connector := nodeOf(t, v, connectorName(p.connector), p.connector, 2, func(c *nodetest.NodeConfig) { c.Sending.QueueMessages = 64 })
 					conn := connector.Dial(acceptor)
 					var senders sync.WaitGroup
 					for range 4 {
@@ -145,7 +145,7 @@ func TestShutdownUnderLoadEnds(t *testing.T) {
 						})
 					}
 					awaitTID(t, ctx, acceptor, 20)
-					down := func(n *msgrtest.Node) {
+					down := func(n *nodetest.Node) {
 						end, cancel := context.WithTimeout(context.Background(), time.Minute)
 						defer cancel()
 						if err := n.Shutdown(end); err != nil {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -17,14 +18,14 @@ import (
 type stage struct {
 	t    *testing.T
 	ctx  context.Context
-	node *msgrtest.Node
+	node *nodetest.Node
 	l    *msgrtest.PeerListener
 	conn *control.Conn
 }
 
 const serverCookie = 0x5e4e4
 
-func stageFor(t *testing.T, ctx context.Context, v variant, policy string, change ...func(*msgrtest.NodeConfig)) *stage {
+func stageFor(t *testing.T, ctx context.Context, v variant, policy string, change ...func(*nodetest.NodeConfig)) *stage {
 	t.Helper()
 	l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{
 		Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Number: 2, Addr: wire.Addr{Nonce: 2}, Rev0: v.rev0,

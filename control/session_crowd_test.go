@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -19,7 +20,7 @@ import (
 func TestAnHonestCrowdOfOneSourceIsNotChargedWithFailures(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		const bound, crowd = 64, 300
-		server := nodeOf(t, v, "osd.1", "SLS", 1, halfOpen(bound), newHandClock().of, func(c *msgrtest.NodeConfig) { c.Door.FailureRate, c.Door.FailureBurst = 1, 1 })
+		server := nodeOf(t, v, "osd.1", "SLS", 1, halfOpen(bound), newHandClock().of, func(c *nodetest.NodeConfig) { c.Door.FailureRate, c.Door.FailureBurst = 1, 1 })
 		var all sync.WaitGroup
 		for i := range uint64(crowd) {
 			all.Go(func() {

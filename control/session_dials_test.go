@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -37,7 +37,7 @@ func TestDialsBeyondTheBoundWaitUntilOthersAreDone(t *testing.T) {
 				accepted <- c
 			}
 		}()
-		patient := func(c *msgrtest.NodeConfig) { c.Timeouts.Handshake = time.Hour } // however slow the machine is
+		patient := func(c *nodetest.NodeConfig) { c.Timeouts.Handshake = time.Hour } // however slow the machine is
 		client, other := nodeOf(t, v, "client.1", "LLC", 1, patient), nodeOf(t, v, "osd.2", "SFS", 2)
 		at := wire.Addr{Type: other.Addr.Type, AddrPort: netip.MustParseAddrPort(mute.Addr().String())}
 		var conns []*control.Conn

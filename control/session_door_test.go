@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -48,8 +48,8 @@ func doorStats(t *testing.T, ctx context.Context, m *control.Messenger, accepted
 	return st
 }
 
-func halfOpen(n int) func(*msgrtest.NodeConfig) {
-	return func(c *msgrtest.NodeConfig) { c.Door.HalfOpen = n }
+func halfOpen(n int) func(*nodetest.NodeConfig) {
+	return func(c *nodetest.NodeConfig) { c.Door.HalfOpen = n }
 }
 
 // Matrix: RL-02
@@ -80,10 +80,10 @@ func TestSilentSocketsDoNotPushOutAHandshakeThatProgresses(t *testing.T) {
 		const bound = 64
 		server := nodeOf(t, v, "osd.1", "SLS", 1, halfOpen(bound))
 		client := nodeOf(t, v, "client.2", "LC", 2)
-		b := client.Probe.Arm(msgrtest.Write(frame.TagAuthRequest), 1, msgrtest.Block())
+		b := client.Probe.Arm(nodetest.Write(frame.TagAuthRequest), 1, nodetest.Block())
 		c := client.Dial(server, control.Once())
 		client.Hit(ctx, b)
-		eventually(t, ctx, "the server to read HELLO", func() bool { return server.Probe.Seen(msgrtest.Read(frame.TagHello)) == 1 })
+		eventually(t, ctx, "the server to read HELLO", func() bool { return server.Probe.Seen(nodetest.Read(frame.TagHello)) == 1 })
 		silence(t, ctx, "127.0.0.1", server.Addr.AddrPort, 3*bound)
 		doorStats(t, ctx, server.Messenger, 1+3*bound)
 		b.Release()
@@ -125,14 +125,14 @@ func TestRefusedSocketsWriteTenLinesAMinute(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		const n = 40
 		var log logLines
-		server := nodeOf(t, v, "osd.1", "SLS", 1, halfOpen(1), func(c *msgrtest.NodeConfig) {
+		server := nodeOf(t, v, "osd.1", "SLS", 1, halfOpen(1), func(c *nodetest.NodeConfig) {
 			c.Logger, c.Clock = slog.New(slog.NewTextHandler(&log, nil)), stillClock{time.Unix(1_000_000, 0)}
 		})
 		client := nodeOf(t, v, "client.2", "LC", 2)
-		b := client.Probe.Arm(msgrtest.Write(frame.TagAuthRequest), 1, msgrtest.Block())
+		b := client.Probe.Arm(nodetest.Write(frame.TagAuthRequest), 1, nodetest.Block())
 		c := client.Dial(server, control.Once())
 		client.Hit(ctx, b)
-		eventually(t, ctx, "the server to read HELLO", func() bool { return server.Probe.Seen(msgrtest.Read(frame.TagHello)) == 1 })
+		eventually(t, ctx, "the server to read HELLO", func() bool { return server.Probe.Seen(nodetest.Read(frame.TagHello)) == 1 })
 		for _, s := range silence(t, ctx, "127.0.0.1", server.Addr.AddrPort, n) {
 			if _, err := s.Read(make([]byte, 1)); err == nil {
 				t.Error("a socket without a place was sent something")
@@ -155,7 +155,7 @@ func TestRefusedSocketsWriteTenLinesAMinute(t *testing.T) {
 
 // Matrix: RL-02
 func TestNoMoreConnectionsAreHalfOpenThanAllowed(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	const limit, silent = 3, 8
 	for _, backend := range engines {
 		t.Run(string(backend), func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 )
 
@@ -23,14 +24,14 @@ type duet struct {
 	mayForget           bool // or it is not
 	v                   variant
 	size                int // of the front of every message
-	connector, acceptor *msgrtest.Node
+	connector, acceptor *nodetest.Node
 	conn                *control.Conn
 	sent                []uint64 // transaction ids, in order
 	next                uint64
 }
 
-func (w *duet) side(r msgrtest.Role) *msgrtest.Node {
-	if r == msgrtest.Acceptor {
+func (w *duet) side(r nodetest.Role) *nodetest.Node {
+	if r == nodetest.Acceptor {
 		return w.acceptor
 	}
 	return w.connector
@@ -60,7 +61,7 @@ func (w *duet) say(tid uint64) bool {
 
 // talkUntil sends messages of both kinds, one at a time, until the break is
 // reached: with pauses, so that acknowledgements travel alone as well.
-func (w *duet) talkUntil(b *msgrtest.Break) {
+func (w *duet) talkUntil(b *nodetest.Break) {
 	w.next = 2
 	tick := time.NewTicker(3 * time.Millisecond)
 	defer tick.Stop()
@@ -89,12 +90,12 @@ func (w *duet) talkUntil(b *msgrtest.Break) {
 // await waits until the connections of a side are as they must be, or as they may be. A session
 // that lives is ready, or in standby, from where the last message of finish
 // wakes it.
-func (w *duet) await(r msgrtest.Role, want outlook, or ...outlook) {
+func (w *duet) await(r nodetest.Role, want outlook, or ...outlook) {
 	w.t.Helper()
 	n := w.side(r)
-	var have []msgrtest.Object
+	var have []nodetest.Object
 	forgotten := 0
-	if w.forgets && r == msgrtest.Acceptor {
+	if w.forgets && r == nodetest.Acceptor {
 		forgotten = 1
 	}
 	ok := func() bool {
@@ -102,13 +103,13 @@ func (w *duet) await(r msgrtest.Role, want outlook, or ...outlook) {
 		var got outlook
 		for _, o := range have {
 			switch {
-			case o.Conn == nil || o.End == msgrtest.Replaced:
-				if o.End != msgrtest.Closed && o.End != msgrtest.Replaced || o.Accept.Events+o.Connect.Events+o.Resets+o.RemoteResets > 0 {
+			case o.Conn == nil || o.End == nodetest.Replaced:
+				if o.End != nodetest.Closed && o.End != nodetest.Replaced || o.Accept.Events+o.Connect.Events+o.Resets+o.RemoteResets > 0 {
 					return false
 				}
-			case o.End == msgrtest.Closed && o.Resets == 1 && o.RemoteResets == 0:
+			case o.End == nodetest.Closed && o.Resets == 1 && o.RemoteResets == 0:
 				got = append(got, true)
-			case (o.End == msgrtest.Established || o.End == msgrtest.Standby) && o.Resets == 0 && (o.RemoteResets == forgotten || w.mayForget && o.RemoteResets <= forgotten):
+			case (o.End == nodetest.Established || o.End == nodetest.Standby) && o.Resets == 0 && (o.RemoteResets == forgotten || w.mayForget && o.RemoteResets <= forgotten):
 				got = append(got, false)
 			default:
 				return false
@@ -146,7 +147,7 @@ func (w *duet) finish() {
 	w.say(999)
 	w.exactly(w.acceptor, w.sent)
 	w.exactly(w.connector, echoes(w.sent))
-	for _, n := range []*msgrtest.Node{w.connector, w.acceptor} {
+	for _, n := range []*nodetest.Node{w.connector, w.acceptor} {
 		conns := n.Conns()
 		live := conns[len(conns)-1]
 		if err := live.WaitReady(w.ctx); err != nil {
@@ -160,7 +161,7 @@ func (w *duet) finish() {
 	}
 }
 
-func (w *duet) exactly(n *msgrtest.Node, want []uint64) {
+func (w *duet) exactly(n *nodetest.Node, want []uint64) {
 	w.t.Helper()
 	if err := n.Inbox.Await(w.ctx, want...); err != nil {
 		w.t.Fatalf("%s: %v\nconnector:\n%s\nacceptor:\n%s", n.Name(), err, w.connector.Probe.Trace(), w.acceptor.Probe.Trace())

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -41,7 +42,7 @@ func spread(t *testing.T, width, n int, name func(i int) string, run func(t *tes
 
 // everyVariant runs a test over all variants, at the same time.
 func everyVariant(t *testing.T, run func(t *testing.T, ctx context.Context, v variant)) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	spread(t, len(variants), len(variants), func(i int) string { return variants[i].String() }, func(t *testing.T, i int) {
 		run(t, deadline(t), variants[i])
 	})
@@ -61,14 +62,14 @@ var shortPolicies = map[string]func() control.Policy{
 
 // nodeOf is a node with one policy for everybody. Clients (LC, LLC) are not
 // bound. The nonce orders addresses: it is what is compared first.
-func nodeOf(t *testing.T, v variant, name, policy string, nonce uint32, change ...func(*msgrtest.NodeConfig)) *msgrtest.Node {
+func nodeOf(t *testing.T, v variant, name, policy string, nonce uint32, change ...func(*nodetest.NodeConfig)) *nodetest.Node {
 	t.Helper()
 	p := shortPolicies[policy]()
 	n, err := wire.ParseEntityName(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := msgrtest.NodeConfig{
+	cfg := nodetest.NodeConfig{
 		Config: control.Config{
 			Name: n, Number: numberOf(n, nonce), Nonce: &nonce, Default: &p, Plane: loop.Config{Cores: 1},
 		},
@@ -81,7 +82,7 @@ func nodeOf(t *testing.T, v variant, name, policy string, nonce uint32, change .
 	for _, f := range change {
 		f(&cfg)
 	}
-	return msgrtest.Start(t, cfg)
+	return nodetest.Start(t, cfg)
 }
 
 // numberOf is that of an entity: an OSD is its number.
@@ -93,8 +94,8 @@ func numberOf(n wire.EntityName, nonce uint32) int64 {
 }
 
 // withChain adds dispatchers to a node.
-func withChain(d ...*control.Dispatcher) func(*msgrtest.NodeConfig) {
-	return func(c *msgrtest.NodeConfig) { c.Chain = append(c.Chain, d...) }
+func withChain(d ...*control.Dispatcher) func(*nodetest.NodeConfig) {
+	return func(c *nodetest.NodeConfig) { c.Chain = append(c.Chain, d...) }
 }
 
 // echoer sends every message back, with 1000 more in its transaction id. It
@@ -138,7 +139,7 @@ func send(t *testing.T, c *control.Conn, tid uint64) {
 }
 
 // receives waits until the node has received exactly these.
-func receives(t *testing.T, ctx context.Context, n *msgrtest.Node, tids ...uint64) {
+func receives(t *testing.T, ctx context.Context, n *nodetest.Node, tids ...uint64) {
 	t.Helper()
 	if err := n.Inbox.Await(ctx, tids...); err != nil {
 		t.Fatalf("%s: %v\n%s", n.Name(), err, n.Probe.Trace())
@@ -146,7 +147,7 @@ func receives(t *testing.T, ctx context.Context, n *msgrtest.Node, tids ...uint6
 }
 
 // first is the first connection of a node that has one.
-func first(t *testing.T, ctx context.Context, n *msgrtest.Node) *control.Conn {
+func first(t *testing.T, ctx context.Context, n *nodetest.Node) *control.Conn {
 	t.Helper()
 	var c *control.Conn
 	err := msgrtest.Until(ctx, func() bool {
@@ -170,10 +171,10 @@ func loopback(port uint16) netip.AddrPort {
 }
 
 // points parses a list of break points.
-func points(names string) []msgrtest.Point {
-	var out []msgrtest.Point
+func points(names string) []nodetest.Point {
+	var out []nodetest.Point
 	for _, n := range strings.Fields(names) {
-		out = append(out, msgrtest.MustPoint(n))
+		out = append(out, nodetest.MustPoint(n))
 	}
 	return out
 }

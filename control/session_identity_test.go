@@ -7,6 +7,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -17,7 +18,7 @@ import (
 var crcOnly = []auth.Mode{auth.CRC}
 
 // proves has a node ask for the proof of names, and prove its own.
-func proves(c *msgrtest.NodeConfig) {
+func proves(c *nodetest.NodeConfig) {
 	c.Auth.Modes = crcOnly
 	c.Auth.Client, c.Auth.Server = chatty{c.Name, crcOnly}, &chattyServer{modes: crcOnly}
 }

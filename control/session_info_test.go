@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -43,7 +44,7 @@ func TestInfoIsCompleteInTheAcceptAndConnectEvents(t *testing.T) {
 		server := nodeOf(t, v, "osd.1", "LP", 1, withChain(theirs.dispatcher()))
 		client := nodeOf(t, v, "osd.2", "LP", 2, withChain(ours.dispatcher()))
 		// The second event is that of a reconnect.
-		client.Probe.Arm(msgrtest.Write(frame.TagMessage), 2, msgrtest.Fault())
+		client.Probe.Arm(nodetest.Write(frame.TagMessage), 2, nodetest.Fault())
 		c := client.Dial(server)
 		send(t, c, 1)
 		receives(t, ctx, server, 1)

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
@@ -50,7 +50,7 @@ func TestDispatchLimitHoldsOverAllConnections(t *testing.T) {
 	const limit, size, clients, each = 64 << 10, 10 << 10, 6, 20
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		var k keepsake
-		server := nodeOf(t, v, "osd.1", "SFS", 1, withChain(k.dispatcher()), func(c *msgrtest.NodeConfig) {
+		server := nodeOf(t, v, "osd.1", "SFS", 1, withChain(k.dispatcher()), func(c *nodetest.NodeConfig) {
 			c.Plane.Cores, c.Receiving.Bytes = 3, limit
 		})
 		for i := range clients {
@@ -81,8 +81,8 @@ func TestDispatchLimitHoldsOverAllConnections(t *testing.T) {
 
 // throttled is a server that takes one message of each client at a time, and
 // any number of an OSD's.
-func throttled(k *keepsake) func(*msgrtest.NodeConfig) {
-	return func(c *msgrtest.NodeConfig) {
+func throttled(k *keepsake) func(*nodetest.NodeConfig) {
+	return func(c *nodetest.NodeConfig) {
 		clients, osds := control.StatefulServer(), control.StatefulServer()
 		clients.Messages = loop.NewThrottle(1)
 		c.Policies = map[wire.EntityType]control.Policy{wire.Client: clients, wire.OSD: osds}
@@ -101,7 +101,7 @@ func TestAPeerThatDoesNotReadFillsTheQueueToItsBound(t *testing.T) {
 		const bound = 1 << 20
 		var k keepsake
 		server := nodeOf(t, v, "osd.1", "SFS", 1, throttled(&k))
-		client := nodeOf(t, v, "client.2", "LLC", 2, func(c *msgrtest.NodeConfig) { c.Sending.QueueBytes = bound })
+		client := nodeOf(t, v, "client.2", "LLC", 2, func(c *nodetest.NodeConfig) { c.Sending.QueueBytes = bound })
 		conn := client.Dial(server)
 		var tid uint64
 		for full := false; !full; {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -65,7 +66,7 @@ func (s *scripts) honest(size int) {
 // Matrix: HI-18
 func TestPeersThatNeverAcknowledgeStopNobodyElse(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "SFS", true, withChain(&control.Dispatcher{Fast: answerAll}), func(c *msgrtest.NodeConfig) {
+		s := playTo(t, ctx, v, "SFS", true, withChain(&control.Dispatcher{Fast: answerAll}), func(c *nodetest.NodeConfig) {
 			c.Receiving.Bytes, c.Sending.QueueBytes = 1<<20, 2<<20
 		})
 		var peers []*msgrtest.Peer

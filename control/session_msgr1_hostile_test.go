@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
@@ -39,14 +39,14 @@ func TestMsgr1APeerThatAsksTheSameAgainAndAgainIsEnded(t *testing.T) {
 		resumes.ConnectSeq = 5
 		bad.AuthMethod = 77
 		for name, one := range map[string]wire1.Connect{"another version": other, "a session that is gone": resumes, "an authorizer": bad} {
-			before := server.Probe.Seen(msgrtest.Point{Step: probe.ConnectRead})
+			before := server.Probe.Seen(nodetest.Point{Step: probe.ConnectRead})
 			c := rawMsgr1(t, server)
 			go func() { _, _ = io.Copy(io.Discard, c) }() // until the end
 			message, sent := append(one.AppendTo(nil), authorizer...), 0
 			for err := error(nil); err == nil && sent < 100_000; sent++ {
 				_, err = c.Write(message)
 			}
-			if n := server.Probe.Seen(msgrtest.Point{Step: probe.ConnectRead}) - before; n > 64 || sent == 100_000 {
+			if n := server.Probe.Seen(nodetest.Point{Step: probe.ConnectRead}) - before; n > 64 || sent == 100_000 {
 				t.Errorf("%s: sent %d times, read %d times", name, sent, n)
 			}
 		}

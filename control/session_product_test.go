@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
@@ -34,18 +34,18 @@ var disturbances = []disturbance{byFault, byReset, byHalfClose, byStall, byDelay
 // stallDeadline is the keepalive limit of trials that stall.
 const stallDeadline = 2 * time.Second
 
-func (d disturbance) action() msgrtest.Action {
+func (d disturbance) action() nodetest.Action {
 	switch d {
 	case byFault:
-		return msgrtest.Fault()
+		return nodetest.Fault()
 	case byReset:
-		return msgrtest.Reset()
+		return nodetest.Reset()
 	case byHalfClose:
-		return msgrtest.HalfClose()
+		return nodetest.HalfClose()
 	case byStall:
-		return msgrtest.Block()
+		return nodetest.Block()
 	}
-	return msgrtest.Delay(100 * time.Millisecond)
+	return nodetest.Delay(100 * time.Millisecond)
 }
 
 // pairing is two policies that belong together.
@@ -58,20 +58,20 @@ func (p pairing) lossy() bool { return shortPolicies[p.acceptor]().Lossy }
 // trial is one cell of the product.
 type trial struct {
 	pairing
-	role msgrtest.Role // the side that is disturbed
-	at   msgrtest.Point
+	role nodetest.Role // the side that is disturbed
+	at   nodetest.Point
 	how  disturbance
 	v    variant
 }
 
 func (c trial) name() string {
-	return title(c.connector+"-"+c.acceptor, c.role, msgrtest.PointName(c.at), c.how, c.v)
+	return title(c.connector+"-"+c.acceptor, c.role, nodetest.PointName(c.at), c.how, c.v)
 }
 
-func isIn(p msgrtest.Point, list []msgrtest.Point) bool { return slices.Contains(list, p) }
+func isIn(p nodetest.Point, list []nodetest.Point) bool { return slices.Contains(list, p) }
 
-func (c trial) resumes() bool { return isIn(c.at, msgrtest.ReconnectPoints(c.role)) }
-func (c trial) inData() bool  { return isIn(c.at, msgrtest.DataPoints()) }
+func (c trial) resumes() bool { return isIn(c.at, nodetest.ReconnectPoints(c.role)) }
+func (c trial) inData() bool  { return isIn(c.at, nodetest.DataPoints()) }
 
 // product is every trial that exists.
 func product() []trial { return productOf(allVariants) }
@@ -80,10 +80,10 @@ func productOf(list []variant) []trial {
 	var out []trial
 	for _, v := range list {
 		for _, p := range pairings {
-			for _, role := range []msgrtest.Role{msgrtest.Connector, msgrtest.Acceptor} {
-				at := append(v.breakPoints(role), msgrtest.DataPoints()...)
+			for _, role := range []nodetest.Role{nodetest.Connector, nodetest.Acceptor} {
+				at := append(v.breakPoints(role), nodetest.DataPoints()...)
 				if !p.lossy() && !v.msgr1 {
-					at = append(at, msgrtest.ReconnectPoints(role)...)
+					at = append(at, nodetest.ReconnectPoints(role)...)
 				}
 				for _, at := range at {
 					if p.lossy() && at.Tag == frame.TagAck {
@@ -122,7 +122,7 @@ func (c trial) reach() reach {
 	}
 	points := c.v.handshakePoints(c.role)
 	if c.resumes() {
-		points = msgrtest.ReconnectPoints(c.role)
+		points = nodetest.ReconnectPoints(c.role)
 	}
 	i := slices.Index(points, c.at)
 	if c.how == byHalfClose && i > 0 {
@@ -136,11 +136,11 @@ func (c trial) reach() reach {
 		}
 	}
 	switch points[i] {
-	case msgrtest.Read(frame.TagServerIdent), msgrtest.Write(frame.TagServerIdent),
-		msgrtest.Read(frame.TagSessionReconnectOK), msgrtest.Write(frame.TagSessionReconnectOK),
-		msgrtest.Point{Step: probe.ReplyWrite}, msgrtest.Point{Step: probe.ReplyRead}, msgrtest.Point{Step: probe.SeqWrite}:
+	case nodetest.Read(frame.TagServerIdent), nodetest.Write(frame.TagServerIdent),
+		nodetest.Read(frame.TagSessionReconnectOK), nodetest.Write(frame.TagSessionReconnectOK),
+		nodetest.Point{Step: probe.ReplyWrite}, nodetest.Point{Step: probe.ReplyRead}, nodetest.Point{Step: probe.SeqWrite}:
 		return decided
-	case msgrtest.Point{Step: probe.SeqRead}:
+	case nodetest.Point{Step: probe.SeqRead}:
 		if c.lossy() {
 			return both // the connector is ready
 		}
@@ -148,7 +148,7 @@ func (c trial) reach() reach {
 	return undecided
 }
 
-func writes(p msgrtest.Point) bool {
+func writes(p nodetest.Point) bool {
 	switch p.Step {
 	case probe.BannerWrite, probe.FrameWrite, probe.ConnectWrite, probe.ReplyWrite, probe.SeqWrite:
 		return true
@@ -160,14 +160,14 @@ func writes(p msgrtest.Point) bool {
 // an event, whether it is over with a reset event or lives without one.
 type outlook []bool // over
 
-func (c trial) outlook(side msgrtest.Role) outlook {
+func (c trial) outlook(side nodetest.Role) outlook {
 	const over, lives = true, false
 	switch r := c.reach(); {
 	case !c.lossy() || r == never || r == undecided:
 		return outlook{lives}
 	case r == both:
 		return outlook{over}
-	case side == msgrtest.Acceptor:
+	case side == nodetest.Acceptor:
 		return outlook{over, lives}
 	}
 	return outlook{lives}
@@ -192,7 +192,7 @@ func (c trial) earlyOutlook() []outlook {
 // Matrix: FT-15, FT-16, FT-17, FT-18, FT-19, FT-20, FT-21, FT-22, FT-23, FT-25, FT-28, INV-01, INV-02
 // Matrix: V1-10, V1-11
 func TestEveryFaultEverywhereEndsByTheRules(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	// Plain frames in both revisions, and all the other modes and msgr1 more thinly.
 	all := product()
 	plain := slices.IndexFunc(all, func(c trial) bool { return c.v == allVariants[len(variants)] })
@@ -211,7 +211,7 @@ func keeper() *control.Dispatcher {
 
 // limits are the limits of both sides. Only the stalls of the data phase have to
 // wait for one.
-func (c trial) limits(cfg *msgrtest.NodeConfig) {
+func (c trial) limits(cfg *nodetest.NodeConfig) {
 	cfg.Timeouts.Handshake = handshakeLimit
 	if c.how == byStall && c.inData() {
 		watchful(cfg)
@@ -231,18 +231,18 @@ func (c trial) run(t *testing.T) {
 	}
 	var clocks [2]pressedClock
 	// The acceptor has the higher address: what the connector dials wins.
-	w.acceptor = nodeOf(t, c.v, "osd.1", c.acceptor, 3, withChain(keeper(), echoer()), c.limits, clocks[msgrtest.Acceptor].of)
-	w.connector = nodeOf(t, c.v, connectorName(c.connector), c.connector, 2, c.limits, clocks[msgrtest.Connector].of)
+	w.acceptor = nodeOf(t, c.v, "osd.1", c.acceptor, 3, withChain(keeper(), echoer()), c.limits, clocks[nodetest.Acceptor].of)
+	w.connector = nodeOf(t, c.v, connectorName(c.connector), c.connector, 2, c.limits, clocks[nodetest.Connector].of)
 	subject := w.side(c.role)
-	var theirs *msgrtest.Break
+	var theirs *nodetest.Break
 	if c.resumes() {
 		// The acceptor's own attempt to resume stays out of the way.
-		theirs = w.acceptor.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block())
-		before := msgrtest.Write(frame.TagMessage)
-		if c.role == msgrtest.Acceptor {
-			before = msgrtest.Read(frame.TagMessage)
+		theirs = w.acceptor.Probe.Arm(nodetest.SocketConnecting(), 1, nodetest.Block())
+		before := nodetest.Write(frame.TagMessage)
+		if c.role == nodetest.Acceptor {
+			before = nodetest.Read(frame.TagMessage)
 		}
-		subject.Probe.Arm(before, 1, msgrtest.Fault())
+		subject.Probe.Arm(before, 1, nodetest.Fault())
 	}
 	b := subject.Probe.Arm(c.at, 1, c.how.action())
 	w.dial()
@@ -257,8 +257,8 @@ func (c trial) run(t *testing.T) {
 	case c.how == byStall:
 		clocks[c.role].press(func(d time.Duration) bool { return d == handshakeLimit })
 	}
-	w.await(msgrtest.Connector, c.outlook(msgrtest.Connector))
-	w.await(msgrtest.Acceptor, c.outlook(msgrtest.Acceptor), c.earlyOutlook()...)
+	w.await(nodetest.Connector, c.outlook(nodetest.Connector))
+	w.await(nodetest.Acceptor, c.outlook(nodetest.Acceptor), c.earlyOutlook()...)
 	w.finish()
 }
 
@@ -279,12 +279,12 @@ func connectorName(policy string) string {
 func TestFaultInsideAHandlerCostsOneReconnect(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		acceptor := nodeOf(t, v, "osd.1", "SFS", 1, withChain(echoer()))
-		var connector *msgrtest.Node
+		var connector *nodetest.Node
 		ready := make(chan struct{})
 		connector = nodeOf(t, v, "client.2", "LLC", 2, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
 			<-ready
 			if m.TID == 1001 {
-				connector.Probe.ArmNext(msgrtest.Write(frame.TagMessage), msgrtest.Fault())
+				connector.Probe.ArmNext(nodetest.Write(frame.TagMessage), nodetest.Fault())
 				again := control.NewMessage(1, nil, nil)
 				again.TID = 2
 				if c.Send(again) != nil {
@@ -298,7 +298,7 @@ func TestFaultInsideAHandlerCostsOneReconnect(t *testing.T) {
 		receives(t, ctx, acceptor, 1, 2)
 		receives(t, ctx, connector, 1001, 1002)
 		connector.Await(ctx, "established C(2,1,1,2)")
-		if n := connector.Probe.Seen(msgrtest.Read(frame.TagSessionReconnectOK)); n != 1 {
+		if n := connector.Probe.Seen(nodetest.Read(frame.TagSessionReconnectOK)); n != 1 {
 			t.Errorf("%d SESSION_RECONNECT_OK, want 1", n)
 		}
 	})
@@ -307,17 +307,17 @@ func TestFaultInsideAHandlerCostsOneReconnect(t *testing.T) {
 // What becomes of a session whose peer is gone: killed, frozen, or restarted.
 
 // watchful has a node notice a peer that is silent.
-func watchful(c *msgrtest.NodeConfig) {
+func watchful(c *nodetest.NodeConfig) {
 	c.Timeouts.KeepaliveEvery, c.Timeouts.Keepalive = stallDeadline/8, stallDeadline
 }
 
 // restart ends a node and starts another at its port. It runs under load.
-func restart(t *testing.T, ctx context.Context, v variant, n *msgrtest.Node, policy string, nonce uint32) *msgrtest.Node {
+func restart(t *testing.T, ctx context.Context, v variant, n *nodetest.Node, policy string, nonce uint32) *nodetest.Node {
 	t.Helper()
 	if err := n.Shutdown(ctx); err != nil {
 		t.Fatal(err)
 	}
-	fresh := nodeOf(t, v, "osd.1", policy, nonce, withChain(echoer()), func(c *msgrtest.NodeConfig) { c.Unbound = true })
+	fresh := nodeOf(t, v, "osd.1", policy, nonce, withChain(echoer()), func(c *nodetest.NodeConfig) { c.Unbound = true })
 	addrs, err := fresh.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: n.Addr.AddrPort})
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -14,20 +14,20 @@ import (
 // survives; the nonce decides which address is lower.
 
 // racers are two nodes, the first of which is under test.
-func racers(t *testing.T, v variant, weWin bool, chain ...*control.Dispatcher) (us, them *msgrtest.Node) {
+func racers(t *testing.T, v variant, weWin bool, chain ...*control.Dispatcher) (us, them *nodetest.Node) {
 	t.Helper()
-	return racersWith(t, v, weWin, func(*msgrtest.NodeConfig) {}, chain...)
+	return racersWith(t, v, weWin, func(*nodetest.NodeConfig) {}, chain...)
 }
 
 // racersThatWait are racers of whom the one that is told to wait does so for longer
 // than a test takes. It would dial once more if the winner of the race took longer
 // than the longest pause.
-func racersThatWait(t *testing.T, v variant, weWin bool) (us, them *msgrtest.Node) {
+func racersThatWait(t *testing.T, v variant, weWin bool) (us, them *nodetest.Node) {
 	t.Helper()
-	return racersWith(t, v, weWin, func(c *msgrtest.NodeConfig) { c.Timeouts.MaxBackoff = time.Hour })
+	return racersWith(t, v, weWin, func(c *nodetest.NodeConfig) { c.Timeouts.MaxBackoff = time.Hour })
 }
 
-func racersWith(t *testing.T, v variant, weWin bool, change func(*msgrtest.NodeConfig), chain ...*control.Dispatcher) (us, them *msgrtest.Node) {
+func racersWith(t *testing.T, v variant, weWin bool, change func(*nodetest.NodeConfig), chain ...*control.Dispatcher) (us, them *nodetest.Node) {
 	t.Helper()
 	ours, theirs := uint32(2), uint32(1)
 	if weWin {
@@ -39,14 +39,14 @@ func racersWith(t *testing.T, v variant, weWin bool, change func(*msgrtest.NodeC
 }
 
 // everyPoint runs a test for each break point and variant.
-func everyPoint(t *testing.T, names string, run func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point)) {
+func everyPoint(t *testing.T, names string, run func(t *testing.T, ctx context.Context, v variant, at nodetest.Point)) {
 	pointsIn(t, names, variants, run)
 }
 
-func pointsIn(t *testing.T, names string, list []variant, run func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point)) {
-	msgrtest.CheckLeaks(t)
+func pointsIn(t *testing.T, names string, list []variant, run func(t *testing.T, ctx context.Context, v variant, at nodetest.Point)) {
+	nodetest.CheckLeaks(t)
 	at := points(names)
-	name := func(i int) string { return title(msgrtest.PointName(at[i/len(list)]), list[i%len(list)]) }
+	name := func(i int) string { return title(nodetest.PointName(at[i/len(list)]), list[i%len(list)]) }
 	spread(t, 8, len(at)*len(list), name, func(t *testing.T, i int) {
 		run(t, deadline(t), list[i%len(list)], at[i/len(list)])
 	})
@@ -56,12 +56,12 @@ func pointsIn(t *testing.T, names string, list []variant, run func(t *testing.T,
 func TestRaceOfIdentsMakesOneSession(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		us, them := racersThatWait(t, v, true)
-		start := []*msgrtest.Break{
-			us.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block()),
-			them.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block()),
+		start := []*nodetest.Break{
+			us.Probe.Arm(nodetest.SocketConnecting(), 1, nodetest.Block()),
+			them.Probe.Arm(nodetest.SocketConnecting(), 1, nodetest.Block()),
 		}
-		a := us.Probe.Arm(msgrtest.Write(frame.TagClientIdent), 1, msgrtest.Block())
-		b := them.Probe.Arm(msgrtest.Write(frame.TagClientIdent), 1, msgrtest.Block())
+		a := us.Probe.Arm(nodetest.Write(frame.TagClientIdent), 1, nodetest.Block())
+		b := them.Probe.Arm(nodetest.Write(frame.TagClientIdent), 1, nodetest.Block())
 		send(t, us.Dial(them), 1)
 		send(t, them.Dial(us), 2)
 		us.Hit(ctx, start[0])
@@ -85,10 +85,10 @@ func TestRaceOfIdentsMakesOneSession(t *testing.T) {
 func TestWaitingSideIsServedByTheWinner(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		us, them := racersThatWait(t, v, true)
-		b := us.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block())
+		b := us.Probe.Arm(nodetest.SocketConnecting(), 1, nodetest.Block())
 		us.Dial(them)
 		us.Hit(ctx, b)
-		told := them.Probe.Arm(msgrtest.Read(frame.TagWait), 1, msgrtest.Continue())
+		told := them.Probe.Arm(nodetest.Read(frame.TagWait), 1, nodetest.Continue())
 		waiting := them.Dial(us)
 		for tid := range uint64(5) {
 			send(t, waiting, tid+1)
@@ -108,7 +108,7 @@ func TestWaitingSideIsServedByTheWinner(t *testing.T) {
 func TestStalledIdentIsReplaced(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		us, them := racers(t, v, false, greeter(7))
-		b := us.Probe.Arm(msgrtest.Read(frame.TagServerIdent), 1, msgrtest.Stall())
+		b := us.Probe.Arm(nodetest.Read(frame.TagServerIdent), 1, nodetest.Stall())
 		send(t, us.Dial(them), 1)
 		us.Hit(ctx, b)
 		us.Await(ctx, "established C(1,1,0,0) A(0,0,0,1)", "replaced A(1,1,1,0)")

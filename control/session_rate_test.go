@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -18,15 +19,15 @@ import (
 var theirs = netip.MustParseAddr("127.0.1.66")
 
 // rated is a server at which two of a source may come to nothing, and one in a second.
-func rated(t *testing.T, v variant) (*msgrtest.Node, *handClock) {
+func rated(t *testing.T, v variant) (*nodetest.Node, *handClock) {
 	clock := newHandClock()
-	return nodeOf(t, v, "osd.1", "SLS", 1, clock.of, func(c *msgrtest.NodeConfig) {
+	return nodeOf(t, v, "osd.1", "SLS", 1, clock.of, func(c *nodetest.NodeConfig) {
 		c.Door.FailureRate, c.Door.FailureBurst = 1, 2
 	}), clock
 }
 
 // peerOf is a peer of the address theirs.
-func peerOf(t *testing.T, ctx context.Context, v variant, to *msgrtest.Node, number uint64) *msgrtest.Peer {
+func peerOf(t *testing.T, ctx context.Context, v variant, to *nodetest.Node, number uint64) *msgrtest.Peer {
 	t.Helper()
 	p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{
 		Name: wire.EntityName{Type: wire.Client, ID: "bad"}, From: theirs, Rev0: v.rev0,
@@ -37,15 +38,15 @@ func peerOf(t *testing.T, ctx context.Context, v variant, to *msgrtest.Node, num
 }
 
 // nothings are ways in which a connection comes to nothing.
-var nothings = map[string]func(t *testing.T, ctx context.Context, v variant, server *msgrtest.Node, i int){
-	"another protocol": func(t *testing.T, ctx context.Context, _ variant, server *msgrtest.Node, i int) {
+var nothings = map[string]func(t *testing.T, ctx context.Context, v variant, server *nodetest.Node, i int){
+	"another protocol": func(t *testing.T, ctx context.Context, _ variant, server *nodetest.Node, i int) {
 		c := silence(t, ctx, theirs.String(), server.Addr.AddrPort, 1)[0]
 		if _, err := c.Write([]byte("GET / HTTP/1.1\r\n")); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, ctx, "the failure", func() bool { return failures(server) == uint64(i) })
 	},
-	"a session of no use": func(t *testing.T, ctx context.Context, v variant, server *msgrtest.Node, i int) {
+	"a session of no use": func(t *testing.T, ctx context.Context, v variant, server *nodetest.Node, i int) {
 		p := peerOf(t, ctx, v, server, uint64(i))
 		p.Establish(0, uint64(i))
 		if err := p.Err(); err != nil {
@@ -59,12 +60,12 @@ var nothings = map[string]func(t *testing.T, ctx context.Context, v variant, ser
 	},
 }
 
-func failures(n *msgrtest.Node) uint64 {
+func failures(n *nodetest.Node) uint64 {
 	st, _ := n.Stats()
 	return st.Counters.AcceptFailures
 }
 
-func waited(n *msgrtest.Node) uint64 {
+func waited(n *nodetest.Node) uint64 {
 	st, _ := n.Stats()
 	return st.Counters.Door.Waited
 }
@@ -106,7 +107,7 @@ type takeover struct {
 	t      *testing.T
 	ctx    context.Context
 	v      variant
-	server *msgrtest.Node
+	server *nodetest.Node
 	clock  *handClock
 	cookie uint64
 	p      *msgrtest.Peer // the last socket
@@ -115,7 +116,7 @@ type takeover struct {
 
 func newTakeover(t *testing.T, ctx context.Context, v variant) *takeover {
 	o := &takeover{t: t, ctx: ctx, v: v, clock: newHandClock()}
-	o.server = nodeOf(t, v, "osd.1", "SFS", 1, o.clock.of, func(c *msgrtest.NodeConfig) {
+	o.server = nodeOf(t, v, "osd.1", "SFS", 1, o.clock.of, func(c *nodetest.NodeConfig) {
 		c.Door.FailureRate, c.Door.FailureBurst = 1, 2
 	})
 	o.p = peerOf(t, ctx, v, o.server, 1)

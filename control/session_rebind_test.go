@@ -12,14 +12,14 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
 // mobile is a bound node that can be given other ports of its host, six of them.
-func mobile(t *testing.T, v variant, name, policy string, nonce uint32, change ...func(*msgrtest.NodeConfig)) *msgrtest.Node {
+func mobile(t *testing.T, v variant, name, policy string, nonce uint32, change ...func(*nodetest.NodeConfig)) *nodetest.Node {
 	t.Helper()
-	n := nodeOf(t, v, name, policy, nonce, append([]func(*msgrtest.NodeConfig){func(c *msgrtest.NodeConfig) {
+	n := nodeOf(t, v, name, policy, nonce, append([]func(*nodetest.NodeConfig){func(c *nodetest.NodeConfig) {
 		c.Unbound, c.Plane.Cores = true, 1+int(nonce)%3
 		c.Policies = map[wire.EntityType]control.Policy{wire.Client: control.StatefulServer()}
 		c.Binding.Ports = bpf.PortRange{First: 6800, Last: 6805}
@@ -33,7 +33,7 @@ func mobile(t *testing.T, v variant, name, policy string, nonce uint32, change .
 }
 
 // rebind must succeed.
-func rebind(t *testing.T, ctx context.Context, n *msgrtest.Node, avoid ...uint16) (old wire.Addr) {
+func rebind(t *testing.T, ctx context.Context, n *nodetest.Node, avoid ...uint16) (old wire.Addr) {
 	t.Helper()
 	old = n.Addr
 	addrs, err := n.Rebind(ctx, avoid...)
@@ -90,7 +90,7 @@ func TestRebindGivesAnotherAddress(t *testing.T) {
 			}
 			for i, o := range us.Probe.Objects() {
 				// Who comes back to the old address is refused.
-				if o.Conn != nil && o.End != msgrtest.Closed || o.Resets+o.RemoteResets != 0 {
+				if o.Conn != nil && o.End != nodetest.Closed || o.Resets+o.RemoteResets != 0 {
 					t.Errorf("object %d: %v", i, o)
 				}
 			}
@@ -123,7 +123,7 @@ func TestRebindGivesAnotherAddress(t *testing.T) {
 // A learned IP stays what peers are told, and every address is listened on.
 func TestRebindKeepsTheLearnedIP(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		us := nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) { c.Unbound, c.Plane.Cores = true, 2 })
+		us := nodeOf(t, v, "osd.1", "LP", 1, func(c *nodetest.NodeConfig) { c.Unbound, c.Plane.Cores = true, 2 })
 		if _, err := us.Bind(v2(netip.IPv4Unspecified(), 0)); err != nil {
 			t.Fatal(err)
 		}

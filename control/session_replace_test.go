@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -51,7 +52,7 @@ func TestTakeOverWaitsForTheCallbackUnderWay(t *testing.T) {
 			return func() { inside.Add(-1) }
 		}
 		entered := make(chan chan struct{})
-		s := playTo(t, ctx, v, "SFS", true, func(c *msgrtest.NodeConfig) { c.Plane.Cores = 4 }, withChain(&control.Dispatcher{
+		s := playTo(t, ctx, v, "SFS", true, func(c *nodetest.NodeConfig) { c.Plane.Cores = 4 }, withChain(&control.Dispatcher{
 			Accept: func(*control.Conn, int, bool) { defer enter()() },
 			Move:   func(*control.Conn, int) { defer enter()() },
 			Fast: func(_ *control.Conn, m *control.Message) bool {
@@ -92,7 +93,7 @@ func TestEndDuringATakeOverClosesBothSockets(t *testing.T) {
 			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 				s := playTo(t, ctx, v, "SFS", true)
 				old, si := s.establish(clientCookie, 5)
-				b := s.node.Probe.Arm(msgrtest.Write(frame.TagSessionReconnectOK), 1, msgrtest.Block())
+				b := s.node.Probe.Arm(nodetest.Write(frame.TagSessionReconnectOK), 1, nodetest.Block())
 				fresh := s.reconnect(clientCookie, si.Cookie, 6, 1, 0)
 				s.node.Hit(ctx, b)
 				if shutdown {
@@ -108,7 +109,7 @@ func TestEndDuringATakeOverClosesBothSockets(t *testing.T) {
 				fresh.ExpectEnd()
 				s.must(old)
 				s.must(fresh)
-				if o := s.node.Probe.Objects()[0]; o.Resets+o.RemoteResets != 0 || o.End != msgrtest.Closed {
+				if o := s.node.Probe.Objects()[0]; o.Resets+o.RemoteResets != 0 || o.End != nodetest.Closed {
 					t.Errorf("%v", o)
 				}
 			})

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // shutsDown must end, and not by the limit of a handshake, which is longer.
-func shutsDown(t *testing.T, n *msgrtest.Node) {
+func shutsDown(t *testing.T, n *nodetest.Node) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -60,8 +60,8 @@ func blackHole(t *testing.T) netip.AddrPort {
 func TestShutdownEndsAConnectThatNobodyAnswers(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		at := blackHole(t)
-		us := nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) { c.Timeouts.Handshake = time.Hour })
-		dials := us.Probe.Arm(msgrtest.MustPoint("SOCKET_CONNECTING"), 1, msgrtest.Continue())
+		us := nodeOf(t, v, "osd.1", "LP", 1, func(c *nodetest.NodeConfig) { c.Timeouts.Handshake = time.Hour })
+		dials := us.Probe.Arm(nodetest.MustPoint("SOCKET_CONNECTING"), 1, nodetest.Continue())
 		conn, err := us.Connect(v2(at.Addr(), at.Port()), wire.OSD)
 		if err != nil {
 			t.Fatal(err)
@@ -92,8 +92,8 @@ func TestShutdownEndsAThrottledReaderAndAFullQueue(t *testing.T) {
 				defer mu.Unlock()
 				kept = append(kept, m)
 				return true
-			}}), func(c *msgrtest.NodeConfig) { c.Receiving.Bytes = 1000 })
-			sender := nodeOf(t, v, "osd.2", "LP", 2, func(c *msgrtest.NodeConfig) { c.Sending.QueueMessages = 8 })
+			}}), func(c *nodetest.NodeConfig) { c.Receiving.Bytes = 1000 })
+			sender := nodeOf(t, v, "osd.2", "LP", 2, func(c *nodetest.NodeConfig) { c.Sending.QueueMessages = 8 })
 			conn := sender.Dial(reader)
 			ended := make(chan error, 1)
 			go func() {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -27,7 +28,7 @@ const (
 )
 
 // patient are the back-off numbers of the real daemons.
-func patient(c *msgrtest.NodeConfig) {
+func patient(c *nodetest.NodeConfig) {
 	c.Timeouts.InitialBackoff, c.Timeouts.MaxBackoff, c.Timeouts.Handshake = firstBackoff, longestBackoff, handshakeLimit
 }
 
@@ -44,7 +45,7 @@ func TestBackoffDoublesToItsLimitAndSuccessResetsIt(t *testing.T) {
 		connector := nodeOf(t, v, "client.2", "LLC", 2, patient, clock.of)
 		const failures = 250 // times 15 s: an hour
 		for nth := 1; nth <= failures; nth++ {
-			connector.Probe.Arm(msgrtest.SocketConnecting(), nth, msgrtest.Fault())
+			connector.Probe.Arm(nodetest.SocketConnecting(), nth, nodetest.Fault())
 		}
 		conn := connector.Dial(acceptor)
 		send(t, conn, 1)
@@ -65,8 +66,8 @@ func TestBackoffDoublesToItsLimitAndSuccessResetsIt(t *testing.T) {
 			want = min(2*want, longestBackoff)
 		}
 		// The session is lost, and the first attempt to resume it, too.
-		connector.Probe.ArmNext(msgrtest.Write(frame.TagMessage), msgrtest.Fault())
-		connector.Probe.Arm(msgrtest.SocketConnecting(), failures+2, msgrtest.Fault())
+		connector.Probe.ArmNext(nodetest.Write(frame.TagMessage), nodetest.Fault())
+		connector.Probe.Arm(nodetest.SocketConnecting(), failures+2, nodetest.Fault())
 		send(t, conn, 2)
 		eventually(t, ctx, "one pause", func() bool { return clock.press(isBackoff) == 1 })
 		receives(t, ctx, acceptor, 1, 2)
@@ -82,10 +83,10 @@ func TestBackoffDoublesToItsLimitAndSuccessResetsIt(t *testing.T) {
 // Matrix: KA-04, HI-18, HI-19
 func TestOneLimitForTheWholeHandshakeOfAnAcceptor(t *testing.T) {
 	all := ""
-	for _, p := range msgrtest.HandshakePoints(msgrtest.Connector)[1:10] {
-		all += " " + msgrtest.PointName(p)
+	for _, p := range nodetest.HandshakePoints(nodetest.Connector)[1:10] {
+		all += " " + nodetest.PointName(p)
 	}
-	everyPoint(t, all, func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
+	everyPoint(t, all, func(t *testing.T, ctx context.Context, v variant, at nodetest.Point) {
 		var clock pressedClock
 		s := playTo(t, ctx, v, "SFS", true, patient, clock.of)
 		p := s.dial()
@@ -109,13 +110,13 @@ func isHandshake(d time.Duration) bool { return d == handshakeLimit }
 // Matrix: KA-04, KA-07
 func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 	all := "SOCKET_CONNECTING"
-	for _, p := range msgrtest.HandshakePoints(msgrtest.Acceptor)[1:10] {
-		all += " " + msgrtest.PointName(p)
+	for _, p := range nodetest.HandshakePoints(nodetest.Acceptor)[1:10] {
+		all += " " + nodetest.PointName(p)
 	}
-	everyPoint(t, all, func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
+	everyPoint(t, all, func(t *testing.T, ctx context.Context, v variant, at nodetest.Point) {
 		var clock pressedClock
 		to, stop := swallow(t), func() {}
-		if at != msgrtest.SocketConnecting() {
+		if at != nodetest.SocketConnecting() {
 			l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Rev0: v.rev0})
 			if err != nil {
 				t.Fatal(err)
@@ -130,7 +131,7 @@ func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 				}
 			}
 		}
-		node := nodeOf(t, v, "client.1", "LLC", 1, patient, clock.of, func(c *msgrtest.NodeConfig) {
+		node := nodeOf(t, v, "client.1", "LLC", 1, patient, clock.of, func(c *nodetest.NodeConfig) {
 			c.Timeouts.InitialBackoff, c.Timeouts.MaxBackoff = time.Hour, time.Hour
 		})
 		conn, err := node.Connect(to, wire.OSD)

@@ -12,14 +12,14 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // Matrix: OB-01
 func TestStatisticsAreServed(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	m, addr := handoverServer(t, uring.Auto, 2)
 	s := newStream(t, uring.Auto, wire.MDS, control.LosslessClient(), addr)
 	s.progress(10)

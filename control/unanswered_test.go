@@ -11,15 +11,15 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 )
 
 // Peers that are gone for good, to who dials them.
 
 // givingUp is a client whose connections give up after an hour without an answer; 0: never.
-func givingUp(t *testing.T, v variant, after time.Duration) (client *msgrtest.Node, clock *handClock, log *logLines, resets *atomic.Int64) {
+func givingUp(t *testing.T, v variant, after time.Duration) (client *nodetest.Node, clock *handClock, log *logLines, resets *atomic.Int64) {
 	clock, log, resets = newHandClock(), new(logLines), new(atomic.Int64)
-	return nodeOf(t, v, "client.1", "LLC", 2, clock.of, func(c *msgrtest.NodeConfig) {
+	return nodeOf(t, v, "client.1", "LLC", 2, clock.of, func(c *nodetest.NodeConfig) {
 		p := control.LosslessClient()
 		p.GiveUpAfter = after
 		c.Default, c.Logger = &p, slog.New(slog.NewTextHandler(log, nil))
@@ -127,7 +127,7 @@ func TestAPeerThatAnswersInTimeIsNotGivenUp(t *testing.T) {
 		send(t, conn, 1)
 		receives(t, ctx, server, 1)
 		for i := range uint64(3) {
-			b := client.Probe.ArmNext(msgrtest.MustPoint("MESSAGE_WRITE"), msgrtest.Fault())
+			b := client.Probe.ArmNext(nodetest.MustPoint("MESSAGE_WRITE"), nodetest.Fault())
 			send(t, conn, i+2)
 			client.Hit(ctx, b)
 			eventually(t, ctx, "the message", func() bool { return len(server.Inbox.Messages()) == int(i)+2 })

@@ -14,7 +14,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/keylog"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/trace"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -45,14 +45,14 @@ func tracedIn(t *testing.T, file string) (recorder trace.Side, tags map[trace.Si
 
 // bothTraced are a server and a client that each trace into a file of their name in dir, with
 // a message on its way between them.
-func bothTraced(t *testing.T, v variant) (server, client *msgrtest.Node, conn *control.Conn, dir string, logs []*trace.Log) {
+func bothTraced(t *testing.T, v variant) (server, client *nodetest.Node, conn *control.Conn, dir string, logs []*trace.Log) {
 	t.Helper()
 	dir = t.TempDir()
-	withTrace := func(name string) func(*msgrtest.NodeConfig) {
+	withTrace := func(name string) func(*nodetest.NodeConfig) {
 		l, err := trace.Create(filepath.Join(dir, name), trace.Options{Cut: 4})
 		must(t, err)
 		logs = append(logs, l)
-		return func(c *msgrtest.NodeConfig) { c.Diagnostics.Tracer = l }
+		return func(c *nodetest.NodeConfig) { c.Diagnostics.Tracer = l }
 	}
 	server = nodeOf(t, v, "osd.1", "SFS", 1, withTrace("server"), withChain(echoer()))
 	client = nodeOf(t, v, "client.2", "LLC", 2, withTrace("client"))
@@ -67,7 +67,7 @@ func TestATracerSeesEveryFrameOfBothSides(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		server, client, _, dir, logs := bothTraced(t, v)
 		receives(t, ctx, client, 1001)
-		for _, n := range []*msgrtest.Node{client, server} {
+		for _, n := range []*nodetest.Node{client, server} {
 			must(t, n.Shutdown(ctx))
 		}
 		for _, l := range logs {
@@ -105,13 +105,13 @@ func TestMsgr1ATracerSeesEverythingOfBothSides(t *testing.T) {
 	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
 		server, client, conn, dir, logs := bothTraced(t, v)
 		receives(t, ctx, client, 1001)
-		cut := server.Probe.ArmNext(msgrtest.Read(frame.TagMessage), msgrtest.Fault())
+		cut := server.Probe.ArmNext(nodetest.Read(frame.TagMessage), nodetest.Fault())
 		send(t, conn, 2)
 		server.Hit(ctx, cut)
 		receives(t, ctx, client, 1001, 1002)
 		conn.Keepalive()
 		eventually(t, ctx, "an answer to the keepalive", func() bool { return !conn.LastKeepaliveAck().IsZero() })
-		for _, n := range []*msgrtest.Node{client, server} {
+		for _, n := range []*nodetest.Node{client, server} {
 			must(t, n.Shutdown(ctx))
 		}
 		for _, l := range logs {
@@ -180,8 +180,8 @@ func TestKeysAreLoggedOnDemandAloneWithAWarning(t *testing.T) {
 		var keys, lines [2]logBuffer
 		ctx := deadline(t)
 		v := variant{backend: uring.Auto, secure: secure}
-		with := func(i int) func(*msgrtest.NodeConfig) {
-			return func(c *msgrtest.NodeConfig) {
+		with := func(i int) func(*nodetest.NodeConfig) {
+			return func(c *nodetest.NodeConfig) {
 				c.Diagnostics.KeyLog, c.Logger = &keys[i], slog.New(slog.NewTextHandler(&lines[i], nil))
 			}
 		}

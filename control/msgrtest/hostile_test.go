@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 )
 
@@ -51,7 +52,7 @@ func exchange(t *testing.T, p *msgrtest.HostileProxy, data []byte) []byte {
 
 // Matrix: OB-06
 func TestAHostileProxyDoesEverythingAndInventsNothing(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	p := msgrtest.NewHostileProxy(t, msgrtest.HostileConfig{Seed: 3, Reach: 4096, Stall: time.Millisecond})
 	if back := exchange(t, p, []byte("x")); len(back) != 0 {
 		t.Errorf("%q came back from nowhere", back)

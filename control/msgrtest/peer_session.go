@@ -77,16 +77,6 @@ func (p *Peer) ExpectReset() (full bool) {
 	return decode(p, frame.TagSessionReset, wire.DecodeSessionReset).Full
 }
 
-// ExpectRetry reads SESSION_RETRY.
-func (p *Peer) ExpectRetry() (connectSeq uint64) {
-	return decode(p, frame.TagSessionRetry, wire.DecodeSessionRetry).ConnectSeq
-}
-
-// ExpectRetryGlobal reads SESSION_RETRY_GLOBAL.
-func (p *Peer) ExpectRetryGlobal() (globalSeq uint64) {
-	return decode(p, frame.TagSessionRetryGlobal, wire.DecodeSessionRetryGlobal).GlobalSeq
-}
-
 func decode[T any](p *Peer, tag frame.Tag, f func([]byte) (T, error)) T {
 	var none T
 	b := p.Expect(tag)

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 )
 
@@ -31,7 +32,7 @@ func TestAReservedPortRefusesUntilTheTestListensThere(t *testing.T) {
 
 // The peers of a node that is shut down do not come to another program's server.
 func TestANodeKeepsItsPortUntilTheTestEnds(t *testing.T) {
-	n := msgrtest.Start(t, msgrtest.NodeConfig{})
+	n := nodetest.Start(t, nodetest.NodeConfig{})
 	if err := n.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
