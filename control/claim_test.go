@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -31,7 +32,7 @@ func (c *pressedClock) young(cfg *nodetest.NodeConfig) {
 }
 
 // claims has the peer of a script open a session, and say that it is at an address.
-func (s *scripts) claims(id string, number int64, y wire.Addr, cookie, globalSeq uint64) (*msgrtest.Peer, wire.ServerIdent) {
+func (s *scripts) claims(id string, number int64, y wire.Addr, cookie, globalSeq uint64) (*msgrtest.Peer, wire2.ServerIdent) {
 	s.t.Helper()
 	p := s.comes(id, number, y)
 	p.SendPayload(frame.TagClientIdent, p.ClientIdent(cookie, globalSeq))
@@ -216,11 +217,11 @@ func TestTheAnswerOfAnAddressDecidesAboutAClaim(t *testing.T) {
 					}
 					switch answer {
 					case know:
-						q.SendPayload(frame.TagSessionRetryGlobal, wire.SessionRetryGlobal{GlobalSeq: si.GlobalSeq})
+						q.SendPayload(frame.TagSessionRetryGlobal, wire2.SessionRetryGlobal{GlobalSeq: si.GlobalSeq})
 					case other:
-						q.SendPayload(frame.TagSessionRetryGlobal, wire.SessionRetryGlobal{GlobalSeq: si.GlobalSeq + 1})
+						q.SendPayload(frame.TagSessionRetryGlobal, wire2.SessionRetryGlobal{GlobalSeq: si.GlobalSeq + 1})
 					case unknown:
-						q.SendPayload(frame.TagSessionReset, wire.SessionReset{Full: true})
+						q.SendPayload(frame.TagSessionReset, wire2.SessionReset{Full: true})
 					}
 					q.ExpectEnd()
 					s.must(q)

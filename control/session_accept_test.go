@@ -9,6 +9,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -67,7 +68,7 @@ func (s *scripts) must(p *msgrtest.Peer) {
 }
 
 // establish opens a session.
-func (s *scripts) establish(cookie, globalSeq uint64) (*msgrtest.Peer, wire.ServerIdent) {
+func (s *scripts) establish(cookie, globalSeq uint64) (*msgrtest.Peer, wire2.ServerIdent) {
 	s.t.Helper()
 	p := s.dial()
 	si := p.Establish(cookie, globalSeq)

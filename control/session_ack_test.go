@@ -4,8 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
-	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -27,7 +27,7 @@ func (s *stage) resume(msgSeq uint64) *msgrtest.Peer {
 	s.t.Helper()
 	p := s.accept()
 	p.ExpectReconnect()
-	p.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{MsgSeq: msgSeq})
+	p.SendPayload(frame.TagSessionReconnectOK, wire2.SessionReconnectOK{MsgSeq: msgSeq})
 	s.must(p)
 	return p
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -63,7 +64,7 @@ func (s *stage) must(p *msgrtest.Peer) {
 }
 
 // establish opens the session.
-func (s *stage) establish() (*msgrtest.Peer, wire.ClientIdent) {
+func (s *stage) establish() (*msgrtest.Peer, wire2.ClientIdent) {
 	s.t.Helper()
 	p := s.accept()
 	ci := p.ExpectClientIdent()
@@ -78,7 +79,7 @@ func (s *stage) establish() (*msgrtest.Peer, wire.ClientIdent) {
 // lose breaks the session with these messages sent and not acknowledged, and
 // returns the peer of the reconnect with what it says. The peer has sent
 // one message, number 1.
-func (s *stage) lose(tids ...uint64) (*msgrtest.Peer, wire.ClientIdent, wire.SessionReconnect) {
+func (s *stage) lose(tids ...uint64) (*msgrtest.Peer, wire2.ClientIdent, wire2.SessionReconnect) {
 	s.t.Helper()
 	p, ci := s.establish()
 	p.Ignore(frame.TagAck)
@@ -105,7 +106,7 @@ func TestFullResetDropsTheSession(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := stageFor(t, ctx, v, "LP")
 		p, before, sr := s.lose(1, 2)
-		p.SendPayload(frame.TagSessionReset, wire.SessionReset{Full: true})
+		p.SendPayload(frame.TagSessionReset, wire2.SessionReset{Full: true})
 		ci := p.ExpectClientIdent()
 		s.must(p)
 		if ci.Cookie == before.Cookie || ci.Cookie == 0 || ci.GlobalSeq < sr.GlobalSeq {
@@ -129,7 +130,7 @@ func TestPartialResetKeepsTheQueue(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := stageFor(t, ctx, v, "LP")
 		p, before, _ := s.lose(1, 2)
-		p.SendPayload(frame.TagSessionReset, wire.SessionReset{Full: false})
+		p.SendPayload(frame.TagSessionReset, wire2.SessionReset{Full: false})
 		ci := p.ExpectClientIdent()
 		s.must(p)
 		if ci.Cookie != before.Cookie {
@@ -154,19 +155,19 @@ func TestRetriesRaiseTheNumbersOnTheSameSocket(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := stageFor(t, ctx, v, "LP")
 		p, _, sr := s.lose(1, 2, 3)
-		p.SendPayload(frame.TagSessionRetry, wire.SessionRetry{ConnectSeq: 7})
+		p.SendPayload(frame.TagSessionRetry, wire2.SessionRetry{ConnectSeq: 7})
 		next := p.ExpectReconnect()
 		if next.ConnectSeq != 8 || next.ClientCookie != sr.ClientCookie || next.MsgSeq != 1 {
 			t.Errorf("SESSION_RECONNECT %+v after RETRY(7)", next)
 		}
 		known := next.GlobalSeq + 100
-		p.SendPayload(frame.TagSessionRetryGlobal, wire.SessionRetryGlobal{GlobalSeq: known})
+		p.SendPayload(frame.TagSessionRetryGlobal, wire2.SessionRetryGlobal{GlobalSeq: known})
 		next = p.ExpectReconnect()
 		if next.GlobalSeq != known+1 || next.ConnectSeq != 8 {
 			t.Errorf("SESSION_RECONNECT %+v after RETRY_GLOBAL(%d)", next, known)
 		}
 		send(t, s.conn, 4)
-		p.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{MsgSeq: 2})
+		p.SendPayload(frame.TagSessionReconnectOK, wire2.SessionReconnectOK{MsgSeq: 2})
 		p.Ignore(frame.TagAck)
 		for _, want := range []uint64{3, 4} {
 			if hd, _ := p.ExpectMessage(); hd.TID != want || hd.Seq != want || hd.AckSeq != 1 {
@@ -188,14 +189,14 @@ func TestEndlessRetryIsAFault(t *testing.T) {
 		s := stageFor(t, ctx, v, "LP")
 		p, _, _ := s.lose(1)
 		for p.Err() == nil {
-			p.SendPayload(frame.TagSessionRetryGlobal, wire.SessionRetryGlobal{GlobalSeq: 1})
+			p.SendPayload(frame.TagSessionRetryGlobal, wire2.SessionRetryGlobal{GlobalSeq: 1})
 			if f := p.Next(); f.Tag != frame.TagSessionReconnect {
 				break
 			}
 		}
 		again := s.accept()
 		again.ExpectReconnect()
-		again.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{MsgSeq: 1})
+		again.SendPayload(frame.TagSessionReconnectOK, wire2.SessionReconnectOK{MsgSeq: 1})
 		s.must(again)
 		s.node.Await(ctx, "established C(3,1,17,2)")
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -205,7 +206,7 @@ func TestNoMoreConnectionsAreHalfOpenThanAllowed(t *testing.T) {
 func TestABannerThatCanBeNoneIsClosedWithItsFirstWrongByteAndCounted(t *testing.T) {
 	var book logbook
 	server := newParty(t, control.Config{Name: entity(t, "mon.a"), Logger: book.logger(false), Timeouts: control.Timeouts{Handshake: time.Hour}}).bind(t)
-	own := wire.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
+	own := wire2.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
 	var want control.BannerCounters
 	for i, c := range []struct {
 		said string
@@ -245,7 +246,7 @@ func TestABannerThatCanBeNoneIsClosedWithItsFirstWrongByteAndCounted(t *testing.
 // What fails with a good banner is not counted among the bad ones.
 func TestAPeerThatFailsLaterHasNoBadBanner(t *testing.T) {
 	server := newParty(t, control.Config{Name: entity(t, "mon.a")}).bind(t)
-	for i, said := range [][]byte{nil, []byte("ceph v2"), wire.Banner{Required: 1 << 63}.AppendTo(nil), append(wire.Banner{}.AppendTo(nil), make([]byte, 32)...)} {
+	for i, said := range [][]byte{nil, []byte("ceph v2"), wire2.Banner{Required: 1 << 63}.AppendTo(nil), append(wire2.Banner{}.AppendTo(nil), make([]byte, 32)...)} {
 		conn := server.call(t)
 		_, err := conn.Write(said)
 		must(t, err)

@@ -8,6 +8,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -198,7 +199,7 @@ func TestNoNewSessionBeginsAtAnAddressThatAnotherHasClaimed(t *testing.T) {
 		if sr := p.ExpectReconnect(); sr.ClientCookie != 22 {
 			t.Errorf("the session with cookie %d comes back", sr.ClientCookie)
 		}
-		p.SendPayload(frame.TagSessionReset, wire.SessionReset{Full: true})
+		p.SendPayload(frame.TagSessionReset, wire2.SessionReset{Full: true})
 		p.ExpectEnd()
 		s.must(p)
 		select {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
-	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -18,7 +18,7 @@ import (
 // something.
 
 // comeBack resumes the peer's session on a new socket, as the nth time.
-func (s *scripts) comeBack(si wire.ServerIdent, nth, got uint64) *msgrtest.Peer {
+func (s *scripts) comeBack(si wire2.ServerIdent, nth, got uint64) *msgrtest.Peer {
 	s.t.Helper()
 	p := s.reconnect(clientCookie, si.Cookie, 5+nth, nth, got)
 	p.Ignore(frame.TagAck, frame.TagKeepalive2, frame.TagKeepalive2Ack)

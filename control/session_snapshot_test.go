@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -51,7 +52,7 @@ func TestAfterAFailedHandOverTheSessionResumesBehindWhatItReceived(t *testing.T)
 		if sr := again.ExpectReconnect(); sr.MsgSeq != 3 {
 			t.Errorf("SESSION_RECONNECT says %d, received were 3: %v", sr.MsgSeq, again.Err())
 		}
-		again.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{})
+		again.SendPayload(frame.TagSessionReconnectOK, wire2.SessionReconnectOK{})
 		again.SendMessage(frame.MessageHeader{Seq: 4, TID: 104}, nil, nil, nil)
 		awaitTID(t, ctx, s.node, 104)
 	})

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
-	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -29,7 +29,7 @@ func TestASessionThatIsOfNoUseIsDialledWithPauses(t *testing.T) {
 				hangsUp := func() {
 					p := s.accept()
 					p.ExpectReconnect()
-					p.SendPayload(frame.TagSessionReset, wire.SessionReset{})
+					p.SendPayload(frame.TagSessionReset, wire2.SessionReset{})
 					p.ExpectClientIdent()
 					p.SendPayload(frame.TagServerIdent, p.ServerIdent(serverCookie, 1))
 					p.ExpectMessage()
@@ -57,13 +57,13 @@ func TestASessionThatIsOfNoUseIsDialledWithPauses(t *testing.T) {
 				p.ExpectReconnect()
 				switch use {
 				case "the numbers of a reconnect":
-					p.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{MsgSeq: 1})
+					p.SendPayload(frame.TagSessionReconnectOK, wire2.SessionReconnectOK{MsgSeq: 1})
 				case "an ack":
-					p.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{})
+					p.SendPayload(frame.TagSessionReconnectOK, wire2.SessionReconnectOK{})
 					p.ExpectMessage()
 					p.SendPayload(frame.TagAck, msgrtest.Ack{Seq: 1})
 				case "a message":
-					p.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{})
+					p.SendPayload(frame.TagSessionReconnectOK, wire2.SessionReconnectOK{})
 					p.SendMessage(frame.MessageHeader{Seq: 1, TID: 100}, nil, nil, nil)
 					awaitTID(t, ctx, s.node, 100)
 				}

@@ -17,6 +17,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -178,7 +179,7 @@ func (c *realCluster) dial(cl *cephx.Client, own, peer wire.EntityType, to wire.
 	}
 	s.peer = p
 	const features = 0x3f01cfbdfffdffff
-	ident := wire.ClientIdent{
+	ident := wire2.ClientIdent{
 		Addrs:      wire.AddrVec{handshake.LearnClassic(wire.Addr{Type: wire.AddrAny, Nonce: 4711}, p.SeenAs)},
 		TargetAddr: to, GID: int64(cl.GlobalID()), GlobalSeq: 1, Supported: features, Required: 1 << 59, Flags: wire.IdentLossy,
 	}

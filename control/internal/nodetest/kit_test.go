@@ -10,6 +10,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -160,11 +161,11 @@ func raw(t *testing.T, n *nodetest.Node) net.Conn {
 	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	banner := wire.Banner{}.AppendTo(nil)
+	banner := wire2.Banner{}.AppendTo(nil)
 	if _, err := io.ReadFull(c, make([]byte, len(banner))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Write(banner[:wire.BannerPrefixSize]); err != nil {
+	if _, err := c.Write(banner[:wire2.BannerPrefixSize]); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -174,7 +175,7 @@ func raw(t *testing.T, n *nodetest.Node) net.Conn {
 func TestActionsAsThePeerSeesThem(t *testing.T) {
 	everyBackend(t, func(t *testing.T, ctx context.Context, backend uring.Backend) {
 		n := node(t, "osd.1", control.StatelessServer(), backend)
-		rest := wire.Banner{}.AppendTo(nil)[wire.BannerPrefixSize:]
+		rest := wire2.Banner{}.AppendTo(nil)[wire2.BannerPrefixSize:]
 		wantEnd := func(c net.Conn, reset bool) {
 			t.Helper()
 			k, err := c.Read(make([]byte, 64))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -93,23 +94,23 @@ func FrameText(f Frame) string {
 	b.WriteString(frameName(f))
 	add := func(format string, args ...any) { fmt.Fprintf(&b, " "+format, args...) }
 	switch f := f.(type) {
-	case wire.ClientIdent:
+	case wire2.ClientIdent:
 		add("addrs=%v target=%v gid=%d global_seq=%d cookie=%d%s", f.Addrs, f.TargetAddr, f.GID, f.GlobalSeq, f.Cookie,
 			opt(f.Flags&wire.IdentLossy != 0, " lossy"))
-	case wire.ServerIdent:
+	case wire2.ServerIdent:
 		add("addrs=%v gid=%d global_seq=%d cookie=%d%s", f.Addrs, f.GID, f.GlobalSeq, f.Cookie, opt(f.Flags&wire.IdentLossy != 0, " lossy"))
-	case wire.IdentMissingFeatures:
+	case wire2.IdentMissingFeatures:
 		add("features=%#x", uint64(f.Features))
-	case wire.SessionReconnect:
+	case wire2.SessionReconnect:
 		add("addrs=%v client_cookie=%d server_cookie=%d global_seq=%d connect_seq=%d msg_seq=%d",
 			f.Addrs, f.ClientCookie, f.ServerCookie, f.GlobalSeq, f.ConnectSeq, f.MsgSeq)
-	case wire.SessionReconnectOK:
+	case wire2.SessionReconnectOK:
 		add("msg_seq=%d", f.MsgSeq)
-	case wire.SessionRetry:
+	case wire2.SessionRetry:
 		add("connect_seq=%d", f.ConnectSeq)
-	case wire.SessionRetryGlobal:
+	case wire2.SessionRetryGlobal:
 		add("global_seq=%d", f.GlobalSeq)
-	case wire.SessionReset:
+	case wire2.SessionReset:
 		add("full=%v", f.Full)
 	}
 	return b.String()

@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -18,11 +19,11 @@ var ErrElsewhere = fmt.Errorf("%w: it is not at the address that it claims", Err
 
 // Question is the frame that checks a claim; ok is false if there is nothing to check,
 // or not now. The answer comes as Checked.
-func (s *Session) Question(ours wire.AddrVec) (f wire.SessionReconnect, ok bool) {
+func (s *Session) Question(ours wire.AddrVec) (f wire2.SessionReconnect, ok bool) {
 	if !s.checkable() {
 		return f, false
 	}
-	return wire.SessionReconnect{
+	return wire2.SessionReconnect{
 		Addrs: ours, ClientCookie: s.ClientCookie, ServerCookie: s.ServerCookie, GlobalSeq: s.ToldSeq - 1, ConnectSeq: s.ConnectSeq,
 	}, true
 }
@@ -39,9 +40,9 @@ func (s *Session) checkable() bool {
 
 // Checked is the answer of who is at the address.
 type Checked struct {
-	Asked  wire.SessionReconnect // Question
-	Answer Frame                 // nil: there was none
-	Other  bool                  // the process at the address cannot be the peer
+	Asked  wire2.SessionReconnect // Question
+	Answer Frame                  // nil: there was none
+	Other  bool                   // the process at the address cannot be the peer
 }
 
 // apply judges the answer, unless the session has changed meanwhile.
@@ -51,9 +52,9 @@ func (ev Checked) apply(s *Session, r *Run) {
 	}
 	other := ev.Other
 	switch f := ev.Answer.(type) {
-	case wire.SessionRetryGlobal:
+	case wire2.SessionRetryGlobal:
 		s.Peer.Dialled = f.GlobalSeq == s.ToldSeq
-	case wire.SessionReset:
+	case wire2.SessionReset:
 		other = true
 	}
 	if other {

@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -126,7 +127,7 @@ type (
 	SocketEnded struct{ Err error }
 	// Replace has an accepted socket take the connection over (msgr2.md 9.7).
 	Replace struct {
-		Frame  Frame           // wire.ClientIdent or wire.SessionReconnect
+		Frame  Frame           // wire2.ClientIdent or wire2.SessionReconnect
 		Reset  bool            // the session is reset first
 		Entity wire.EntityName // who the peer is
 		Proven bool            // it has proven that
@@ -177,21 +178,21 @@ func (k Kind) String() string {
 // KindOf is the kind of a frame, KindNone for one that has no place here.
 func KindOf(f Frame) Kind {
 	switch f.(type) {
-	case wire.ClientIdent:
+	case wire2.ClientIdent:
 		return KindClientIdent
-	case wire.ServerIdent:
+	case wire2.ServerIdent:
 		return KindServerIdent
-	case wire.IdentMissingFeatures:
+	case wire2.IdentMissingFeatures:
 		return KindMissingFeatures
-	case wire.SessionReconnect:
+	case wire2.SessionReconnect:
 		return KindReconnect
-	case wire.SessionReconnectOK:
+	case wire2.SessionReconnectOK:
 		return KindReconnectOK
-	case wire.SessionRetry:
+	case wire2.SessionRetry:
 		return KindRetry
-	case wire.SessionRetryGlobal:
+	case wire2.SessionRetryGlobal:
 		return KindRetryGlobal
-	case wire.SessionReset:
+	case wire2.SessionReset:
 		return KindReset
 	case WaitFrame:
 		return KindWait

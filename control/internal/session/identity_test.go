@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -208,7 +209,7 @@ func TestASessionBeginsAnewOnlyWhereItsPeerIsToBeFound(t *testing.T) {
 				if next.State != Connecting {
 					t.Errorf("%s: not asked for: %v", one.name, next.State)
 				}
-				next, _ = Step(next, Answer{Attempt: 1, Frame: wire.SessionReset{Full: true}}, env)
+				next, _ = Step(next, Answer{Attempt: 1, Frame: wire2.SessionReset{Full: true}}, env)
 			}
 			if begins := next.State == Connecting && next.asked == KindClientIdent; begins != one.begins || !begins && next.State != Closing {
 				t.Errorf("%s, known to be lost %v: begins %v, %v", one.name, lost, begins, next.State)

@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -34,9 +35,9 @@ func (s *Session) askedBy(r *Run, ev Request) error {
 		return fmt.Errorf("%w: %v where %v was due", ErrProtocol, frameName(ev.Frame), s.due)
 	}
 	switch f := ev.Frame.(type) {
-	case wire.ClientIdent:
+	case wire2.ClientIdent:
 		return s.clientIdent(r, f, ev)
-	case wire.SessionReconnect:
+	case wire2.SessionReconnect:
 		return s.sessionReconnect(r, f, ev)
 	}
 	return fmt.Errorf("%w: %v before the session", ErrProtocol, frameName(ev.Frame))
@@ -49,7 +50,7 @@ func (s *Session) tell(r *Run, f Frame, due Kind) {
 }
 
 // clientIdent answers CLIENT_IDENT.
-func (s *Session) clientIdent(r *Run, ci wire.ClientIdent, ev Request) error {
+func (s *Session) clientIdent(r *Run, ci wire2.ClientIdent, ev Request) error {
 	ours, front := r.Env.Addrs, ci.Addrs.Front()
 	switch {
 	case len(ci.Addrs) == 0 || front.IsBlank():
@@ -68,7 +69,7 @@ func (s *Session) clientIdent(r *Run, ci wire.ClientIdent, ev Request) error {
 		return fmt.Errorf("%w: peer %v cannot be dialled back", ErrProtocol, ci.Addrs)
 	}
 	if missing := ci.Supported.Missing(s.Policy.Required); missing != 0 {
-		s.tell(r, wire.IdentMissingFeatures{Features: missing}, KindClientIdent)
+		s.tell(r, wire2.IdentMissingFeatures{Features: missing}, KindClientIdent)
 		return nil
 	}
 	s.claimed = &claimed{front: front}
@@ -98,7 +99,7 @@ func (s *Session) clientIdent(r *Run, ci wire.ClientIdent, ev Request) error {
 }
 
 // sessionReconnect answers SESSION_RECONNECT.
-func (s *Session) sessionReconnect(r *Run, sr wire.SessionReconnect, ev Request) error {
+func (s *Session) sessionReconnect(r *Run, sr wire2.SessionReconnect, ev Request) error {
 	front := sr.Addrs.Front()
 	switch {
 	case front.Type != wire.AddrMsgr2 && front.Type != wire.AddrAny, front.IsBlank(), s.claimed != nil && s.claimed.front != front:
@@ -118,16 +119,16 @@ func (s *Session) sessionReconnect(r *Run, sr wire.SessionReconnect, ev Request)
 		return s.Give(r, &e.Lifecycle, false)
 	case DoRetry:
 		r.Do(Count{RetriesSent})
-		s.tell(r, wire.SessionRetry{ConnectSeq: e.ConnectSeq}, KindReconnect)
+		s.tell(r, wire2.SessionRetry{ConnectSeq: e.ConnectSeq}, KindReconnect)
 	case DoRetryGlobal:
 		r.Do(Count{RetriesSent})
-		s.tell(r, wire.SessionRetryGlobal{GlobalSeq: e.PeerGlobalSeq}, KindReconnect)
+		s.tell(r, wire2.SessionRetryGlobal{GlobalSeq: e.PeerGlobalSeq}, KindReconnect)
 	case DoResetFull:
 		r.Do(Count{ResetsSent})
-		s.tell(r, wire.SessionReset{Full: true}, KindClientIdent)
+		s.tell(r, wire2.SessionReset{Full: true}, KindClientIdent)
 	case DoResetPartial:
 		r.Do(Count{ResetsSent}, Count{PartialResetsSent})
-		s.tell(r, wire.SessionReset{}, KindClientIdent)
+		s.tell(r, wire2.SessionReset{}, KindClientIdent)
 	case DoWait, DoWaitOnly:
 		s.TellWait(r, false, WaitFrame{})
 	case DoStale:
@@ -177,9 +178,9 @@ func (s *Session) view(e *Session, ours wire.AddrVec, settled bool) View {
 // other frames.
 func PeerOf(f Frame) (addrs wire.AddrVec, cookie uint64) {
 	switch f := f.(type) {
-	case wire.ClientIdent:
+	case wire2.ClientIdent:
 		return f.Addrs, f.Cookie
-	case wire.SessionReconnect:
+	case wire2.SessionReconnect:
 		return f.Addrs, f.ClientCookie
 	}
 	return nil, 0

@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -31,7 +32,7 @@ func (ev Authenticated) apply(s *Session, r *Run) {
 // ident opens a session.
 func (s *Session) ident(r *Run) {
 	p := &s.Policy
-	ci := wire.ClientIdent{
+	ci := wire2.ClientIdent{
 		Addrs: r.Env.Addrs, TargetAddr: s.Peer.Target, GID: r.Env.Number, GlobalSeq: s.GlobalSeq,
 		Supported: p.Supported, Required: p.Required,
 	}
@@ -53,7 +54,7 @@ func (s *Session) reconnect(r *Run) {
 		return
 	}
 	s.asked = KindReconnect
-	r.Do(Count{Reconnects}, Send{Frame: wire.SessionReconnect{
+	r.Do(Count{Reconnects}, Send{Frame: wire2.SessionReconnect{
 		Addrs: r.Env.Addrs, ClientCookie: s.ClientCookie, ServerCookie: s.ServerCookie,
 		GlobalSeq: s.GlobalSeq, ConnectSeq: s.ConnectSeq, MsgSeq: s.IO.InSeq,
 	}})
@@ -75,21 +76,21 @@ func (s *Session) answered(r *Run, f Frame) error {
 	}
 	if s.asked == KindClientIdent {
 		switch f := f.(type) {
-		case wire.ServerIdent:
+		case wire2.ServerIdent:
 			return s.serverIdent(r, f)
-		case wire.IdentMissingFeatures:
+		case wire2.IdentMissingFeatures:
 			return fmt.Errorf("%w: the peer requires %v", ErrMissingFeatures, f.Features)
 		}
 	}
 	if s.asked == KindReconnect {
 		switch f := f.(type) {
-		case wire.SessionReconnectOK:
+		case wire2.SessionReconnectOK:
 			if err := s.checkReceived(r, f.MsgSeq); err != nil {
 				return err
 			}
 			r.Do(RequeueUpTo{Seq: f.MsgSeq}, MoveHandler{Attempt: s.Attempt})
 			return nil
-		case wire.SessionRetry:
+		case wire2.SessionRetry:
 			if !numbers.Believable(f.ConnectSeq, s.ConnectSeq) {
 				return fmt.Errorf("%w: SESSION_RETRY with %d, we are at %d", ErrProtocol, f.ConnectSeq, s.ConnectSeq)
 			}
@@ -97,7 +98,7 @@ func (s *Session) answered(r *Run, f Frame) error {
 			r.Do(Count{Retries})
 			s.reconnect(r)
 			return nil
-		case wire.SessionRetryGlobal:
+		case wire2.SessionRetryGlobal:
 			// global_seq is one number for all our peers.
 			if own := uint64(*r.Env.Seq); !numbers.Believable(f.GlobalSeq, own) {
 				return fmt.Errorf("%w: SESSION_RETRY_GLOBAL with %d, we are at %d", ErrProtocol, f.GlobalSeq, own)
@@ -106,7 +107,7 @@ func (s *Session) answered(r *Run, f Frame) error {
 			r.Do(Count{Retries})
 			s.reconnect(r)
 			return nil
-		case wire.SessionReset:
+		case wire2.SessionReset:
 			if err := s.MayBegin(r); err != nil {
 				return err
 			}
@@ -119,7 +120,7 @@ func (s *Session) answered(r *Run, f Frame) error {
 }
 
 // serverIdent adopts what the acceptor says.
-func (s *Session) serverIdent(r *Run, si wire.ServerIdent) error {
+func (s *Session) serverIdent(r *Run, si wire2.ServerIdent) error {
 	if !si.Addrs.Contains(s.Peer.Target) {
 		// Not terminal: the address may be on its way to another process.
 		return fmt.Errorf("%w: dialled %v, it is %v", ErrOtherAddress, s.Peer.Target, si.Addrs)

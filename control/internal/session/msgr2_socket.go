@@ -3,6 +3,7 @@ package session
 import (
 	"slices"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -11,7 +12,7 @@ import (
 // handshake, a connector's too: the handler comes to the socket, then it is open.
 
 // establish opens a new session on the socket.
-func (s *Session) establish(r *Run, ci wire.ClientIdent, near, replaceLossy bool) {
+func (s *Session) establish(r *Run, ci wire2.ClientIdent, near, replaceLossy bool) {
 	if !s.Establish(r, s.claimed.front, near, replaceLossy) {
 		return
 	}
@@ -20,7 +21,7 @@ func (s *Session) establish(r *Run, ci wire.ClientIdent, near, replaceLossy bool
 }
 
 // adopt takes over what CLIENT_IDENT says.
-func (s *Session) adopt(r *Run, ci wire.ClientIdent, by wire.EntityName) {
+func (s *Session) adopt(r *Run, ci wire2.ClientIdent, by wire.EntityName) {
 	s.Rename(r, ci.Addrs, false)
 	if !s.Peer.NumberKnown {
 		s.Peer.Number, s.Peer.NumberKnown = ci.GID, true
@@ -76,16 +77,16 @@ func (s *Session) resume(r *Run) {
 	}
 	s.Peer.Proven = s.Peer.Proven || ev.Proven
 	switch f := ev.Frame.(type) {
-	case wire.ClientIdent:
+	case wire2.ClientIdent:
 		s.adopt(r, f, ev.Entity)
 		s.sendServerIdent(r)
-	case wire.SessionReconnect:
+	case wire2.SessionReconnect:
 		if err := s.checkReceived(r, f.MsgSeq); err != nil {
 			s.Fault(r, s, err, false)
 			return
 		}
 		s.PeerGlobalSeq, s.ConnectSeq = f.GlobalSeq, f.ConnectSeq
-		r.Do(RequeueUpTo{Seq: f.MsgSeq}, Send{Frame: wire.SessionReconnectOK{MsgSeq: s.IO.InSeq}})
+		r.Do(RequeueUpTo{Seq: f.MsgSeq}, Send{Frame: wire2.SessionReconnectOK{MsgSeq: s.IO.InSeq}})
 	}
 }
 
@@ -94,7 +95,7 @@ func (s *Session) sendServerIdent(r *Run) {
 	s.IO = s.IO.Requeued()
 	s.IO.InSeq = 0
 	r.Do(ResetPeer{})
-	si := wire.ServerIdent{
+	si := wire2.ServerIdent{
 		Addrs: s.told(r.Env.Addrs), GID: r.Env.Number, GlobalSeq: r.Env.Seq.Next(0),
 		Supported: s.Policy.Supported, Required: s.Policy.Required,
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/scripttest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -169,11 +170,11 @@ func (x *script) ask(a args) string {
 	var front wire.Addr
 	ev := Request{Frame: f, Frozen: a.Has("handing-over"), Settled: a.Has("settled"), Near: a.Has("near")}
 	switch f := f.(type) {
-	case wire.ClientIdent:
+	case wire2.ClientIdent:
 		front = f.Addrs.Front()
 		ev.Ours = a.Has("ours") || x.env.Addrs.Contains(f.TargetAddr)
 		ev.Ended = x.ended.IsStale(Name{front, f.Cookie}, f.GlobalSeq)
-	case wire.SessionReconnect:
+	case wire2.SessionReconnect:
 		front = f.Addrs.Front()
 	}
 	if a.Has("shut-down") {

@@ -9,6 +9,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/compress"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -74,21 +75,21 @@ func (m *Manager) handshakeOptions(a *attempt) handshake.Options {
 // encode is a frame of the session on the wire; the payload may take the memory of dst.
 func encode(dst []byte, f session.Frame) (frame.Tag, []byte) {
 	switch f := f.(type) {
-	case wire.ClientIdent:
+	case wire2.ClientIdent:
 		return frame.TagClientIdent, f.AppendTo(dst)
-	case wire.ServerIdent:
+	case wire2.ServerIdent:
 		return frame.TagServerIdent, f.AppendTo(dst)
-	case wire.IdentMissingFeatures:
+	case wire2.IdentMissingFeatures:
 		return frame.TagIdentMissingFeatures, f.AppendTo(dst)
-	case wire.SessionReconnect:
+	case wire2.SessionReconnect:
 		return frame.TagSessionReconnect, f.AppendTo(dst)
-	case wire.SessionReconnectOK:
+	case wire2.SessionReconnectOK:
 		return frame.TagSessionReconnectOK, f.AppendTo(dst)
-	case wire.SessionRetry:
+	case wire2.SessionRetry:
 		return frame.TagSessionRetry, f.AppendTo(dst)
-	case wire.SessionRetryGlobal:
+	case wire2.SessionRetryGlobal:
 		return frame.TagSessionRetryGlobal, f.AppendTo(dst)
-	case wire.SessionReset:
+	case wire2.SessionReset:
 		return frame.TagSessionReset, f.AppendTo(dst)
 	default: // session.WaitFrame: the machine sends no other
 		return frame.TagWait, nil
@@ -99,21 +100,21 @@ func encode(dst []byte, f session.Frame) (frame.Tag, []byte) {
 func decode(tag frame.Tag, p []byte) (session.Frame, error) {
 	switch tag {
 	case frame.TagClientIdent:
-		return decoded(wire.DecodeClientIdent(p))
+		return decoded(wire2.DecodeClientIdent(p))
 	case frame.TagServerIdent:
-		return decoded(wire.DecodeServerIdent(p))
+		return decoded(wire2.DecodeServerIdent(p))
 	case frame.TagIdentMissingFeatures:
-		return decoded(wire.DecodeIdentMissingFeatures(p))
+		return decoded(wire2.DecodeIdentMissingFeatures(p))
 	case frame.TagSessionReconnect:
-		return decoded(wire.DecodeSessionReconnect(p))
+		return decoded(wire2.DecodeSessionReconnect(p))
 	case frame.TagSessionReconnectOK:
-		return decoded(wire.DecodeSessionReconnectOK(p))
+		return decoded(wire2.DecodeSessionReconnectOK(p))
 	case frame.TagSessionRetry:
-		return decoded(wire.DecodeSessionRetry(p))
+		return decoded(wire2.DecodeSessionRetry(p))
 	case frame.TagSessionRetryGlobal:
-		return decoded(wire.DecodeSessionRetryGlobal(p))
+		return decoded(wire2.DecodeSessionRetryGlobal(p))
 	case frame.TagSessionReset:
-		return decoded(wire.DecodeSessionReset(p))
+		return decoded(wire2.DecodeSessionReset(p))
 	case frame.TagWait:
 		return session.WaitFrame{}, nil
 	}
